@@ -1,0 +1,43 @@
+# A thin front of CMake. `make run` and `make test` install what they need first (Debian, as root or with sudo).
+BUILD ?= build
+JOBS ?= $(shell nproc)
+PICTURE ?= packaging/examples/cat.png
+
+.PHONY: build run test sanitize bench fuzz windows format clean
+
+build:
+	@sh packaging/setup.sh build
+	cmake -S . -B $(BUILD) -G Ninja
+	cmake --build $(BUILD) -j $(JOBS)
+
+run: build
+	$(BUILD)/davy upscale $(PICTURE) -o $(BUILD)/upscaled.png
+	@echo "the picture, four times as large: $(CURDIR)/$(BUILD)/upscaled.png"
+
+test:
+	@sh packaging/setup.sh test
+	@$(MAKE) --no-print-directory build
+	@sh tests/run.sh $(BUILD)
+
+sanitize:
+	@sh packaging/setup.sh test
+	@sh tests/sanitize.sh
+
+bench: build
+	$(BUILD)/davy bench --save $(BUILD)/bench.jsonl
+	$(BUILD)/kcheck --bench --csv $(BUILD)/kernels.csv
+
+FUZZ_SECONDS ?= 30
+fuzz:
+	@sh packaging/setup.sh test
+	@sh tests/fuzz/run.sh $(FUZZ_SECONDS)
+
+windows:
+	@sh packaging/setup.sh test
+	@sh packaging/windows/build.sh
+
+format:
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf $(BUILD) build-*

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Installs what is missing to build ("build") or to build and test ("test") davy on Debian. Does nothing when all is there.
+set -eu
+what=${1:-build}
+packages="gcc g++ cmake ninja-build pkg-config libcjson-dev libspng-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev"
+if [ "$what" = test ]; then
+    packages="$packages clang libclang-rt-14-dev python3 python3-numpy gcc-mingw-w64-x86-64 wine64 dpkg-dev binutils
+        abigail-tools valgrind ca-certificates"
+fi
+missing=
+for p in $packages; do
+    dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
+done
+[ -z "$missing" ] && exit 0
+echo "installing:$missing"
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: run as root or install:$missing" >&2; exit 1; }
+    as_root=sudo
+fi
+$as_root apt-get update -qq
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
