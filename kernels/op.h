@@ -1,0 +1,159 @@
+/* op.h - what every op computes: argument structs, semantics and error bounds, shared by the plain references
+ * (kernels/ref), the fast variants (kernels/cpu, kernels/cuda), the planner and kcheck.
+ *
+ * Activations are NHWC ("channels last"): channel stride 1, pixels `sw` elements apart, so that a concat is a slice of a
+ * wider pixel. They are stored as f32, bf16 or f16; every sum and every parameter vector is f32.
+ * Kernels never allocate, never fail and never touch memory outside their views: the planner checks shapes first. */
+#ifndef DVK_OP_H
+#define DVK_OP_H
+
+#include <stdint.h>
+
+typedef enum dvk_dtype { /* same numbers as davy_dtype */
+    DVK_NONE = 0,
+    DVK_F32 = 1,
+    DVK_F16 = 2,
+    DVK_BF16 = 3,
+    DVK_U8 = 4,
+    DVK_U16 = 5
+} dvk_dtype;
+
+/* A strided block of pixels. Strides in elements: of one picture, one row, one pixel. */
+typedef struct dvk_view {
+    void *data;
+    dvk_dtype dtype;
+    int32_t reserved;
+    int64_t n, h, w, c;
+    int64_t sn, sh, sw;
+} dvk_view;
+
+typedef enum dvk_act {
+    DVK_ACT_NONE = 0,
+    DVK_ACT_RELU,
+    DVK_ACT_LRELU, /* x >= 0 ? x : slope * x */
+    DVK_ACT_PRELU, /* slope per channel */
+    DVK_ACT_SILU,  /* x * sigmoid(x) */
+    DVK_ACT_CLAMP3 /* 3 * tanh(x / 3), the first op of a TAESD decoder */
+} dvk_act;
+
+/* What follows a convolution before its result is stored, per element of channel c:
+ *     t = v + bias[c];  if (!act_last) t = act(t)
+ *     t = alpha * t + sum_i beta[i] * res[i]
+ *     if (act_last) t = act(t)
+ * gate (SPAN, needs n_res == 1, no act): y = (t + res[0]) * (sigmoid(t) - 0.5) with t = v + bias[c].
+ * A residual view has the output's n, h, w, c; it may be the very memory of the output. */
+typedef struct dvk_epilogue {
+    const float *bias;   /* [c_out] or NULL */
+    const float *slopes; /* [c_out], DVK_ACT_PRELU */
+    dvk_view res[2];
+    float beta[2];
+    float alpha; /* 1 where nothing is scaled */
+    float slope; /* DVK_ACT_LRELU */
+    dvk_act act;
+    int32_t n_res;
+    int32_t act_last;
+    int32_t gate;
+} dvk_epilogue;
+
+/* What happens to the input of an op as it is read: x' = act(x * scale[n][c] + shift[n][c]). This is a group norm, once
+ * its statistics are known, and the SiLU behind it. Padding stays zero: it is applied to real pixels only. */
+typedef struct dvk_prologue {
+    const float *scale; /* [n * c] or NULL: none */
+    const float *shift;
+    dvk_act act; /* NONE, RELU, SILU or CLAMP3 (needs no scale) */
+    int32_t reserved;
+} dvk_prologue;
+
+/* "conv2d": cross-correlation, zero padding, after nearest upsampling of x by `upsample` (1 or 2).
+ * y[n,oy,ox,o] = epi( sum_{i,ky,kx} W[o,i,ky,kx] * X[n, oy*stride + ky - pad_top, ox*stride + kx - pad_left, i] ), X = the
+ * (upsampled, prologued) input. Bottom and right padding follow from y's size. kh = kw = 1 is the matrix product. */
+typedef struct dvk_conv2d_args {
+    dvk_view x, y;
+    const void *w; /* packed by the same kernel's pack() */
+    dvk_prologue pro;
+    dvk_epilogue epi;
+    int32_t kh, kw, stride, pad_top, pad_left, upsample;
+} dvk_conv2d_args;
+
+/* "pointwise": y = epi(pro(x)); additions, activations, the apply of a norm, scaling, conversion between dtypes, copies
+ * of strided views (concat, crop). */
+typedef struct dvk_pointwise_args {
+    dvk_view x, y;
+    dvk_prologue pro;
+    dvk_epilogue epi;
+} dvk_pointwise_args;
+
+/* "group_norm_stats": partial[n][chunk][group] = {mean, M2} over the rows of one chunk (DVK_NORM_CHUNK_ROWS rows of a
+ * picture; the last may be shorter), M2 = sum of squared differences from the chunk's mean. One unit = one chunk. The
+ * chunking is part of the definition, so that the answer never depends on the number of threads. */
+enum { DVK_NORM_CHUNK_ROWS = 8 };
+typedef struct dvk_group_norm_stats_args {
+    dvk_view x;
+    float *partial; /* [n][chunks][groups][2] */
+    int64_t groups;
+} dvk_group_norm_stats_args;
+
+/* "group_norm_finish": merges the chunks (Chan's formula, in double) and folds gamma and beta:
+ * scale = gamma / sqrt(var + eps), shift = beta - mean * scale, var biased. One unit = one picture. */
+typedef struct dvk_group_norm_finish_args {
+    const float *partial;
+    const float *gamma, *beta; /* [c] */
+    float *scale, *shift;      /* [n][c] */
+    int64_t n, h, w, c, groups;
+    float eps;
+    int32_t reserved;
+} dvk_group_norm_finish_args;
+
+/* "attention": scaled dot-product attention over the pixels of a picture, heads side by side in the channels:
+ * y = softmax(scale * q k^T) v, softmax in f32, no mask. */
+typedef struct dvk_attention_args {
+    dvk_view q, k, v, y;
+    int64_t heads;
+    float scale;
+    int32_t reserved;
+} dvk_attention_args;
+
+/* "upsample": nearest by r: y[oy,ox] = x[oy/r, ox/r].  "pixel_shuffle": y[h*r+i, w*r+j, c] = x[h, w, c*r*r + i*r + j], then
+ * + res[oy/r, ox/r, c] where res.data is set (Compact's nearest skip).  "pixel_unshuffle": the inverse, no res. */
+typedef struct dvk_resample_args {
+    dvk_view x, y, res;
+    int64_t r;
+} dvk_resample_args;
+
+/* "pad": y = x with its bottom and right edge extended to y's size; reflect: x[L+i] = x[L-2-i] while that exists, then the
+ * edge sample (so that any size >= 1 can be padded); otherwise zeros. */
+typedef enum dvk_pad_mode { DVK_PAD_ZERO = 0, DVK_PAD_REFLECT = 1 } dvk_pad_mode;
+typedef struct dvk_pad_args {
+    dvk_view x, y;
+    dvk_pad_mode mode;
+    int32_t reserved;
+} dvk_pad_args;
+
+/* A rectangle of the caller's picture, any layout: strides in bytes. map[c] is the caller's channel for our channel c. */
+typedef struct dvk_image {
+    void *data;
+    dvk_dtype dtype;
+    int32_t channels; /* of ours: how many entries of map count */
+    int64_t n, h, w;
+    int64_t sn, sh, sw, sc;
+    int32_t map[4];       /* used while channels <= 4 */
+    int32_t identity_map; /* 1: channel c is c (latents) */
+    int32_t reserved;
+} dvk_image;
+
+/* "load": y[c] = image[map[c]] * mul + add.
+ * "store": image[map[c]] = clamp(x[c] * mul + add, lo, hi); integers are rounded to nearest, ties to even, NaN to lo. */
+typedef struct dvk_convert_args {
+    dvk_image image;
+    dvk_view view; /* f32, bf16 or f16; same n, h, w; c = image.channels */
+    float mul, add, lo, hi;
+    int32_t clamp;
+    int32_t reserved;
+} dvk_convert_args;
+
+/* Error bounds of a variant against the f32 reference, on ||a - b|| / ||b|| and on |a - b| <= abs + rel * |b|. */
+typedef struct dvk_bound {
+    double l2, abs, rel;
+} dvk_bound;
+
+#endif

@@ -1,0 +1,123 @@
+/* conv.c - the plain convolution: one output element after the other, exactly as kernels/op.h states it, sums in double. It is
+ * what every other variant is measured against, so it does nothing clever. One unit = up to 16 pixels of a row. */
+#include <math.h>
+
+#include "kernels/dtype.h"
+#include "kernels/kernel.h"
+
+enum { RUN = 16 }; /* pixels of a unit */
+
+static double activate(double x, dvk_act act, double slope) {
+    switch (act) {
+    case DVK_ACT_RELU:
+        return x < 0 ? 0 : x;
+    case DVK_ACT_LRELU:
+    case DVK_ACT_PRELU:
+        return x >= 0 ? x : slope * x;
+    case DVK_ACT_SILU:
+        return x / (1 + exp(-x));
+    case DVK_ACT_CLAMP3:
+        return 3 * tanh(x / 3);
+    default:
+        return x;
+    }
+}
+
+/* Channel i of pixel (uy, ux) of the upsampled, prologued input; zero outside of it. */
+static double input_at(const dvk_conv2d_args *a, int64_t n, int64_t uy, int64_t ux, int64_t i) {
+    if (uy < 0 || ux < 0 || uy >= a->x.h * a->upsample || ux >= a->x.w * a->upsample) {
+        return 0;
+    }
+    const int64_t at = n * a->x.sn + uy / a->upsample * a->x.sh + ux / a->upsample * a->x.sw + i;
+    double v = (double)dvk_load(a->x.data, a->x.dtype, at);
+    if (a->pro.scale) {
+        v = v * (double)a->pro.scale[n * a->x.c + i] + (double)a->pro.shift[n * a->x.c + i];
+    }
+    return activate(v, a->pro.act, 0);
+}
+
+static double sum_at(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, int64_t o) {
+    const float *w = (const float *)a->w + o * a->x.c * a->kh * a->kw;
+    double sum = 0;
+    for (int64_t i = 0; i < a->x.c; i++) {
+        for (int64_t ky = 0; ky < a->kh; ky++) {
+            for (int64_t kx = 0; kx < a->kw; kx++) {
+                const double x = input_at(a, n, oy * a->stride + ky - a->pad_top, ox * a->stride + kx - a->pad_left, i);
+                sum += x * (double)w[(i * a->kh + ky) * a->kw + kx];
+            }
+        }
+    }
+    return sum;
+}
+
+static double residual_at(const dvk_view *r, int64_t n, int64_t oy, int64_t ox, int64_t o) {
+    return (double)dvk_load(r->data, r->dtype, n * r->sn + oy * r->sh + ox * r->sw + o);
+}
+
+static double epilogue(const dvk_epilogue *e, double v, int64_t n, int64_t oy, int64_t ox, int64_t o) {
+    double t = v + (e->bias ? (double)e->bias[o] : 0);
+    if (e->gate) {
+        return (t + residual_at(&e->res[0], n, oy, ox, o)) * (1 / (1 + exp(-t)) - 0.5);
+    }
+    const double slope = e->act == DVK_ACT_PRELU ? (double)e->slopes[o] : (double)e->slope;
+    if (!e->act_last) {
+        t = activate(t, e->act, slope);
+    }
+    t *= (double)e->alpha;
+    for (int32_t i = 0; i < e->n_res; i++) {
+        t += (double)e->beta[i] * residual_at(&e->res[i], n, oy, ox, o);
+    }
+    return e->act_last ? activate(t, e->act, slope) : t;
+}
+
+static int64_t runs_per_row(const dvk_conv2d_args *a) {
+    return (a->y.w + RUN - 1) / RUN;
+}
+
+static int64_t conv_units(const void *args) {
+    const dvk_conv2d_args *a = args;
+    return a->y.n * a->y.h * runs_per_row(a);
+}
+
+static void conv_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    const dvk_conv2d_args *a = args;
+    const int64_t runs = runs_per_row(a);
+    (void)scratch;
+    for (int64_t u = first; u < last; u++) {
+        const int64_t n = u / (runs * a->y.h);
+        const int64_t oy = u / runs % a->y.h;
+        const int64_t ox0 = u % runs * RUN;
+        for (int64_t ox = ox0; ox < ox0 + RUN && ox < a->y.w; ox++) {
+            for (int64_t o = 0; o < a->y.c; o++) {
+                const double v = epilogue(&a->epi, sum_at(a, n, oy, ox, o), n, oy, ox, o);
+                dvk_store(a->y.data, a->y.dtype, n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o, (float)v);
+            }
+        }
+    }
+}
+
+static size_t conv_packed_bytes(const void *args) {
+    const dvk_conv2d_args *a = args;
+    return (size_t)(a->y.c * a->x.c * a->kh * a->kw) * sizeof(float);
+}
+
+static int64_t conv_pack_units(const void *args) {
+    return ((const dvk_conv2d_args *)args)->y.c;
+}
+
+static void conv_pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
+    const dvk_conv2d_args *a = args;
+    const int64_t per = a->x.c * a->kh * a->kw;
+    memcpy((float *)dst + first * per, w + first * per, (size_t)((last - first) * per) * sizeof(float));
+}
+
+const dvk_kernel dvk_conv2d_ref = {
+    .op = "conv2d",
+    .variant = "ref",
+    .compute = DVK_F32,
+    .units = conv_units,
+    .run = conv_run,
+    .packed_bytes = conv_packed_bytes,
+    .pack_units = conv_pack_units,
+    .pack = conv_pack,
+};

@@ -1,0 +1,65 @@
+/* scalar.h - the formulas of op.h for one element, shared by the references. Transcendentals are computed in double, so
+ * that a reference is right to the last bit of a float almost always. */
+#ifndef DVK_REF_SCALAR_H
+#define DVK_REF_SCALAR_H
+
+#include <math.h>
+
+#include "kernels/dtype.h"
+
+/* Index of pixel (n, y, x) of a view, in elements. */
+static inline int64_t dvk_at(const dvk_view *v, int64_t n, int64_t y, int64_t x) {
+    return n * v->sn + y * v->sh + x * v->sw;
+}
+
+static inline double dvk_sigmoid(float x) {
+    return 1.0 / (1.0 + exp(-(double)x));
+}
+
+static inline float dvk_activate(dvk_act act, float x, float slope) {
+    switch (act) {
+    case DVK_ACT_RELU:
+        return x < 0.0f ? 0.0f : x;
+    case DVK_ACT_LRELU:
+    case DVK_ACT_PRELU:
+        return x >= 0.0f ? x : slope * x;
+    case DVK_ACT_SILU:
+        return (float)((double)x * dvk_sigmoid(x));
+    case DVK_ACT_CLAMP3:
+        return (float)(3.0 * tanh((double)x / 3.0));
+    case DVK_ACT_NONE:
+        break;
+    }
+    return x;
+}
+
+/* x is the stored value; n and c index the picture and the channel of `channels`. */
+static inline float dvk_prologue_at(const dvk_prologue *pro, float x, int64_t n, int64_t c, int64_t channels) {
+    if (pro->scale != NULL) {
+        x = x * pro->scale[n * channels + c] + pro->shift[n * channels + c];
+    }
+    return dvk_activate(pro->act, x, 0.0f);
+}
+
+/* v is the op's own result for channel c of pixel (n, y, x) of its output. */
+static inline float dvk_epilogue_at(const dvk_epilogue *epi, float v, int64_t n, int64_t y, int64_t x, int64_t c) {
+    float t = epi->bias != NULL ? v + epi->bias[c] : v;
+    float res[2] = {0.0f, 0.0f};
+    for (int32_t i = 0; i < epi->n_res; i++) {
+        res[i] = dvk_load(epi->res[i].data, epi->res[i].dtype, dvk_at(&epi->res[i], n, y, x) + c);
+    }
+    if (epi->gate) {
+        return (float)(((double)t + (double)res[0]) * (0.5 * tanh(0.5 * (double)t)));
+    }
+    const float slope = epi->act == DVK_ACT_PRELU ? epi->slopes[c] : epi->slope;
+    if (!epi->act_last) {
+        t = dvk_activate(epi->act, t, slope);
+    }
+    t = epi->alpha * t;
+    for (int32_t i = 0; i < epi->n_res; i++) {
+        t += epi->beta[i] * res[i];
+    }
+    return epi->act_last ? dvk_activate(epi->act, t, slope) : t;
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* registry.c - the list of CPU kernels and the choice among them. A kernel enters the library here and nowhere else:
+ * there are no constructors and no registration at run time. Order: references, then by instruction set. */
+#include <string.h>
+
+#include "kernels/kernel.h"
+
+#define DVK_LIST_REF(X)          \
+    X(dvk_conv2d_ref)            \
+    X(dvk_pointwise_ref)         \
+    X(dvk_group_norm_stats_ref)  \
+    X(dvk_group_norm_finish_ref) \
+    X(dvk_attention_ref)         \
+    X(dvk_upsample_ref)          \
+    X(dvk_pixel_shuffle_ref)     \
+    X(dvk_pixel_unshuffle_ref)   \
+    X(dvk_pad_ref)               \
+    X(dvk_load_ref)              \
+    X(dvk_store_ref)             \
+    X(dvk_conv2d_base)
+
+#if defined(DVK_X86)
+#define DVK_LIST_X86(X)            \
+    X(dvk_conv2d_avx2)             \
+    X(dvk_conv2d_avx2_winograd4)   \
+    X(dvk_pointwise_avx2)          \
+    X(dvk_group_norm_stats_avx2)   \
+    X(dvk_attention_avx2)          \
+    X(dvk_upsample_avx2)           \
+    X(dvk_pixel_shuffle_avx2)      \
+    X(dvk_pixel_unshuffle_avx2)    \
+    X(dvk_pad_avx2)                \
+    X(dvk_load_avx2)               \
+    X(dvk_store_avx2)              \
+    X(dvk_conv2d_avx512)           \
+    X(dvk_conv2d_avx512_winograd4) \
+    X(dvk_pointwise_avx512)        \
+    X(dvk_group_norm_stats_avx512) \
+    X(dvk_attention_avx512)        \
+    X(dvk_upsample_avx512)         \
+    X(dvk_pixel_shuffle_avx512)    \
+    X(dvk_pixel_unshuffle_avx512)  \
+    X(dvk_pad_avx512)              \
+    X(dvk_load_avx512)             \
+    X(dvk_store_avx512)            \
+    X(dvk_conv2d_avx512bf16)       \
+    X(dvk_conv2d_amx)
+#else
+#define DVK_LIST_X86(X)
+#endif
+
+#define DVK_DECLARE(name) extern const dvk_kernel name;
+#define DVK_ENTRY(name) &name,
+
+DVK_LIST_REF(DVK_DECLARE)
+DVK_LIST_X86(DVK_DECLARE)
+
+const dvk_kernel *const dvk_kernels[] = {DVK_LIST_REF(DVK_ENTRY) DVK_LIST_X86(DVK_ENTRY)};
+
+const int32_t dvk_kernel_count = (int32_t)(sizeof dvk_kernels / sizeof dvk_kernels[0]);
+
+static double cost_of(const dvk_kernel *k, const void *args) {
+    return k->cost != NULL ? k->cost(args) : 1e30;
+}
+
+static int allowed(const dvk_kernel *k, const void *args, uint32_t cpu, dvk_dtype compute) {
+    return (k->cpu & ~cpu) == 0 && (k->compute == DVK_F32 || k->compute == compute) &&
+           (k->supports == NULL || k->supports(args));
+}
+
+const dvk_kernel *dvk_choose(const char *op, const void *args, uint32_t cpu, dvk_dtype compute) {
+    const dvk_kernel *best = dvk_find(op, "ref");
+    if (best == NULL) {
+        return NULL;
+    }
+    for (int32_t i = 0; i < dvk_kernel_count; i++) {
+        const dvk_kernel *k = dvk_kernels[i];
+        if (strcmp(k->op, op) == 0 && allowed(k, args, cpu, compute) && cost_of(k, args) < cost_of(best, args)) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+const dvk_kernel *dvk_find(const char *op, const char *variant) {
+    for (int32_t i = 0; i < dvk_kernel_count; i++) {
+        if (strcmp(dvk_kernels[i]->op, op) == 0 && strcmp(dvk_kernels[i]->variant, variant) == 0) {
+            return dvk_kernels[i];
+        }
+    }
+    return NULL;
+}
