@@ -1,0 +1,230 @@
+/* cases_conv.c - problems for conv2d. Three groups: every epilogue and prologue with every dtype on one small shape; a list
+ * of geometries (kernel, stride, upsampling, padding, sizes from 1x1 up); every pair of the channel counts real nets have. */
+#include <stdio.h>
+
+#include "tests/kcheck/kcheck.h"
+
+typedef struct conv_spec {
+    int64_t cin, cout, h, w; /* h, w of the stored input */
+    int32_t k, stride, upsample, asymmetric;
+    dvk_dtype xt, yt;
+    int epilogue; /* below */
+    int prologue;
+    int slab;
+    kc_fill fill;
+} conv_spec;
+
+enum { /* kinds of epilogue */
+    EPI_PLAIN,
+    EPI_BIAS,
+    EPI_RELU,
+    EPI_LRELU,
+    EPI_PRELU,
+    EPI_SILU,
+    EPI_CLAMP3,
+    EPI_RES,
+    EPI_TWO_RES,
+    EPI_RES_IN_PLACE,
+    EPI_TWO_RES_IN_PLACE,
+    EPI_ACT_LAST,
+    EPI_PRELU_LAST,
+    EPI_GATE,
+    EPI_KINDS
+};
+
+enum { PRO_NONE, PRO_NORM, PRO_NORM_SILU, PRO_SILU, PRO_RELU, PRO_CLAMP3, PRO_KINDS };
+
+static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
+
+static const conv_spec geometries[] = {
+    {.cin = 16, .cout = 16, .h = 1, .w = 1, .k = 3},
+    {.cin = 3, .cout = 64, .h = 5, .w = 7, .k = 3},
+    {.cin = 64, .cout = 64, .h = 13, .w = 37, .k = 3},
+    {.cin = 64, .cout = 3, .h = 9, .w = 33, .k = 3},
+    {.cin = 16, .cout = 32, .h = 37, .w = 100, .k = 3},
+    {.cin = 32, .cout = 48, .h = 100, .w = 37, .k = 1},
+    {.cin = 48, .cout = 48, .h = 17, .w = 31, .k = 3},
+    {.cin = 192, .cout = 32, .h = 12, .w = 14, .k = 3},
+    {.cin = 512, .cout = 256, .h = 3, .w = 5, .k = 3},
+    {.cin = 512, .cout = 512, .h = 5, .w = 7, .k = 1},
+    {.cin = 4, .cout = 512, .h = 8, .w = 8, .k = 3},
+    {.cin = 16, .cout = 512, .h = 6, .w = 6, .k = 3},
+    {.cin = 4, .cout = 4, .h = 13, .w = 13, .k = 1},
+    {.cin = 128, .cout = 128, .h = 13, .w = 11, .k = 3, .stride = 2, .asymmetric = 1},
+    {.cin = 128, .cout = 128, .h = 12, .w = 16, .k = 3, .stride = 2, .asymmetric = 1},
+    {.cin = 64, .cout = 64, .h = 15, .w = 18, .k = 3, .stride = 2},
+    {.cin = 32, .cout = 16, .h = 9, .w = 9, .k = 1, .stride = 2},
+    {.cin = 64, .cout = 64, .h = 9, .w = 13, .k = 3, .upsample = 2},
+    {.cin = 64, .cout = 32, .h = 8, .w = 8, .k = 3, .upsample = 2},
+    {.cin = 256, .cout = 128, .h = 3, .w = 4, .k = 3, .upsample = 2},
+    {.cin = 3, .cout = 5, .h = 2, .w = 3, .k = 3, .upsample = 2},
+    {.cin = 16, .cout = 24, .h = 4, .w = 4, .k = 1, .upsample = 2},
+    {.cin = 8, .cout = 12, .h = 11, .w = 10, .k = 5},
+    {.cin = 8, .cout = 8, .h = 9, .w = 13, .k = 7},
+    {.cin = 17, .cout = 33, .h = 14, .w = 15, .k = 3},
+    {.cin = 1, .cout = 1, .h = 1, .w = 40, .k = 3},
+    {.cin = 1, .cout = 1, .h = 40, .w = 1, .k = 1},
+    {.cin = 24, .cout = 40, .h = 2, .w = 65, .k = 3, .stride = 2},
+    {.cin = 64, .cout = 48, .h = 33, .w = 4, .k = 3},
+    {.cin = 96, .cout = 96, .h = 3, .w = 50, .k = 3},
+};
+
+static const int64_t channels[] = {1, 3, 4, 12, 16, 32, 48, 64, 96, 128, 192, 512};
+
+enum {
+    N_MODES = EPI_KINDS * PRO_KINDS * 3,
+    N_GEOMETRIES = (int)(sizeof geometries / sizeof geometries[0]),
+    N_CHANNELS = (int)(sizeof channels / sizeof channels[0]),
+    GEOMETRY_ROUNDS = 6, /* each geometry: with six mixes of the rest */
+};
+
+static void add_residual(kc_problem *p, dvk_epilogue *e, const dvk_view *y, dvk_dtype dtype, float beta) {
+    dvk_view *r = &e->res[e->n_res];
+    e->beta[e->n_res++] = beta;
+    kc_view(p, r, dtype, (kc_shape){y->n, y->h, y->w, y->c}, (int)(kc_next(&p->rng) % 2));
+    kc_fill_view(p, r, KC_UNIFORM);
+}
+
+static void add_own_memory(kc_problem *p, dvk_epilogue *e, const dvk_view *y, float beta) {
+    e->res[e->n_res] = *y;
+    e->beta[e->n_res++] = beta;
+    kc_fill_view(p, y, KC_UNIFORM);
+}
+
+static void build_epilogue(kc_problem *p, dvk_epilogue *e, const dvk_view *y, int kind) {
+    static const dvk_act acts[EPI_KINDS] = {
+        [EPI_RELU] = DVK_ACT_RELU,        [EPI_LRELU] = DVK_ACT_LRELU,    [EPI_PRELU] = DVK_ACT_PRELU,
+        [EPI_SILU] = DVK_ACT_SILU,        [EPI_CLAMP3] = DVK_ACT_CLAMP3,  [EPI_TWO_RES_IN_PLACE] = DVK_ACT_PRELU,
+        [EPI_ACT_LAST] = DVK_ACT_SILU,    [EPI_PRELU_LAST] = DVK_ACT_PRELU,
+    };
+    *e = (dvk_epilogue){.alpha = 1.0f, .slope = 0.2f, .act = acts[kind]};
+    if (kind != EPI_PLAIN) {
+        e->bias = kc_floats(p, y->c, -1.0f, 1.0f);
+    }
+    if (e->act == DVK_ACT_PRELU) {
+        e->slopes = kc_floats(p, y->c, -0.5f, 0.5f);
+    }
+    if (kind == EPI_RES || kind == EPI_TWO_RES || kind == EPI_ACT_LAST || kind == EPI_PRELU_LAST || kind == EPI_GATE) {
+        add_residual(p, e, y, y->dtype, kind == EPI_GATE ? 1.0f : 0.75f);
+    }
+    if (kind == EPI_TWO_RES) {
+        add_residual(p, e, y, dtypes[kc_below(&p->rng, 3)], -1.5f);
+    }
+    if (kind == EPI_RES_IN_PLACE || kind == EPI_TWO_RES_IN_PLACE) {
+        add_own_memory(p, e, y, 1.0f);
+    }
+    if (kind == EPI_TWO_RES_IN_PLACE) {
+        add_residual(p, e, y, y->dtype, 0.5f);
+    }
+    e->alpha = kind == EPI_RES || kind == EPI_TWO_RES ? 0.2f : 1.0f;
+    e->act_last = kind == EPI_ACT_LAST || kind == EPI_PRELU_LAST;
+    e->gate = kind == EPI_GATE;
+}
+
+static void build_prologue(kc_problem *p, dvk_prologue *pro, const dvk_view *x, int kind) {
+    static const dvk_act acts[PRO_KINDS] = {[PRO_NORM_SILU] = DVK_ACT_SILU,
+                                            [PRO_SILU] = DVK_ACT_SILU,
+                                            [PRO_RELU] = DVK_ACT_RELU,
+                                            [PRO_CLAMP3] = DVK_ACT_CLAMP3};
+    *pro = (dvk_prologue){.act = acts[kind]};
+    if (kind == PRO_NORM || kind == PRO_NORM_SILU) {
+        pro->scale = kc_floats(p, x->n * x->c, 0.5f, 1.5f);
+        pro->shift = kc_floats(p, x->n * x->c, -0.5f, 0.5f);
+    }
+}
+
+static void build_spec(kc_problem *p, const conv_spec *s) {
+    dvk_conv2d_args *a = &p->args.conv;
+    const int32_t up = s->upsample > 0 ? s->upsample : 1;
+    const int32_t stride = s->stride > 0 ? s->stride : 1;
+    const int64_t pictures = s->h * s->w < 100 && s->cin * s->cout < 5000 ? 1 + kc_below(&p->rng, 2) : 1;
+    /* symmetric: k / 2 on every side; as in the KL VAE: nothing before, one more behind */
+    const int64_t padding = s->asymmetric ? 1 : 2 * (s->k / 2);
+    const kc_shape in = {pictures, s->h, s->w, s->cin};
+    const kc_shape out = {pictures, (s->h * up + padding - s->k) / stride + 1, (s->w * up + padding - s->k) / stride + 1, s->cout};
+    *a = (dvk_conv2d_args){.kh = s->k, .kw = s->k, .stride = stride, .upsample = up};
+    a->pad_top = a->pad_left = s->asymmetric ? 0 : s->k / 2;
+    kc_view(p, &a->x, s->xt, in, s->slab);
+    kc_fill_view(p, &a->x, s->fill);
+    kc_view(p, &a->y, s->yt, out, s->slab);
+    build_prologue(p, &a->pro, &a->x, s->prologue);
+    build_epilogue(p, &a->epi, &a->y, s->epilogue);
+    const float spread = 1.7f / (float)(s->k * (s->cin > 16 ? (s->cin > 128 ? 16 : 8) : 3));
+    p->w_source = kc_floats(p, s->cout * s->cin * s->k * s->k, -spread, spread);
+    p->w_slot = &a->w;
+    kc_output_view(p, &a->y);
+    p->error_class = KC_SUMS;
+    p->only_nan_positions = s->fill == KC_NAN;
+    p->no_compare = s->fill == KC_INF;
+    p->flops = 2.0 * (double)(out.n * out.h * out.w * out.c) * (double)(s->cin * s->k * s->k);
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lld->%lld k%d s%d u%d%s %s->%s epi %d pro %d slab %d fill %d",
+             (long long)in.n, (long long)in.h, (long long)in.w, (long long)s->cin, (long long)s->cout, (int)s->k, (int)stride,
+             (int)up, s->asymmetric ? " asym" : "", kc_dtype_name(s->xt), kc_dtype_name(s->yt), s->epilogue, s->prologue,
+             s->slab, (int)s->fill);
+}
+
+static int count(void) {
+    return N_MODES + N_GEOMETRIES * GEOMETRY_ROUNDS + N_CHANNELS * N_CHANNELS;
+}
+
+static void mix(conv_spec *s, int i) {
+    static const int epilogues[] = {EPI_BIAS, EPI_PRELU, EPI_RES, EPI_PLAIN, EPI_SILU, EPI_RES_IN_PLACE, EPI_LRELU};
+    static const int prologues[] = {PRO_NONE, PRO_NONE, PRO_NORM_SILU, PRO_NONE, PRO_NORM};
+    s->xt = dtypes[i % 3];
+    s->yt = dtypes[i / 3 % 4 == 1 ? (i + 1) % 3 : i % 3];
+    s->epilogue = epilogues[i % 7];
+    s->prologue = prologues[i % 5];
+    s->slab = i / 2 % 2;
+}
+
+static void build(kc_problem *p, int i) {
+    conv_spec s = {0};
+    if (i < N_MODES) {
+        s = (conv_spec){.cin = 20, .cout = 35, .h = 6, .w = 9, .k = i % 4 == 3 ? 1 : 3, .slab = i % 2};
+        s.epilogue = i % EPI_KINDS;
+        s.prologue = i / EPI_KINDS % PRO_KINDS;
+        s.xt = s.yt = dtypes[i / EPI_KINDS / PRO_KINDS];
+    } else if (i < N_MODES + N_GEOMETRIES * GEOMETRY_ROUNDS) {
+        const int j = i - N_MODES;
+        s = geometries[j / GEOMETRY_ROUNDS];
+        mix(&s, j);
+        s.fill = (kc_fill)(j % GEOMETRY_ROUNDS % KC_FILLS);
+    } else {
+        const int j = i - N_MODES - N_GEOMETRIES * GEOMETRY_ROUNDS;
+        s = (conv_spec){.cin = channels[j % N_CHANNELS], .cout = channels[j / N_CHANNELS], .k = j % 3 == 2 ? 1 : 3};
+        s.h = s.cin * s.cout > 20000 ? 2 : 5;
+        s.w = s.cin * s.cout > 20000 ? 5 : 9;
+        mix(&s, j);
+    }
+    build_spec(p, &s);
+}
+
+/* Layers of the nets whose speed counts, in both storage types. */
+static const conv_spec benches[] = {
+    {.cin = 64, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},                      /* Compact */
+    {.cin = 64, .cout = 48, .h = 180, .w = 320, .k = 3, .epilogue = EPI_BIAS},                       /* its last layer */
+    {.cin = 3, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},                       /* its first */
+    {.cin = 48, .cout = 48, .h = 180, .w = 320, .k = 3, .epilogue = EPI_GATE},                       /* SPAN */
+    {.cin = 128, .cout = 32, .h = 128, .w = 128, .k = 3, .epilogue = EPI_LRELU},                     /* RRDB */
+    {.cin = 192, .cout = 64, .h = 128, .w = 128, .k = 3, .epilogue = EPI_RES},                       /* RRDB */
+    {.cin = 64, .cout = 64, .h = 128, .w = 128, .k = 3, .upsample = 2, .epilogue = EPI_RELU},        /* TAESD */
+    {.cin = 512, .cout = 512, .h = 32, .w = 32, .k = 3, .prologue = PRO_NORM_SILU, .epilogue = EPI_RES}, /* KL VAE */
+    {.cin = 256, .cout = 256, .h = 64, .w = 64, .k = 3, .prologue = PRO_NORM_SILU, .epilogue = EPI_RES},
+    {.cin = 128, .cout = 128, .h = 128, .w = 128, .k = 3, .prologue = PRO_NORM_SILU, .epilogue = EPI_RES},
+    {.cin = 128, .cout = 128, .h = 128, .w = 128, .k = 3, .stride = 2, .asymmetric = 1, .epilogue = EPI_BIAS},
+    {.cin = 128, .cout = 3, .h = 256, .w = 256, .k = 3, .prologue = PRO_NORM_SILU, .epilogue = EPI_BIAS},
+    {.cin = 512, .cout = 512, .h = 64, .w = 64, .k = 1, .epilogue = EPI_BIAS},
+    {.cin = 256, .cout = 128, .h = 128, .w = 128, .k = 1, .epilogue = EPI_BIAS},
+};
+
+static int bench_count(void) {
+    return 2 * (int)(sizeof benches / sizeof benches[0]);
+}
+
+static void bench_build(kc_problem *p, int i) {
+    conv_spec s = benches[i / 2];
+    s.xt = s.yt = i % 2 ? DVK_BF16 : DVK_F32;
+    build_spec(p, &s);
+}
+
+const kc_suite kc_suite_conv2d = {"conv2d", count, build, bench_count, bench_build};

@@ -1,0 +1,131 @@
+/* exec.c - runs a kernel on a problem the ways a runner may: units one by one in any order, ranges of them on two threads
+ * with scratch of their own, all at once. Scratch starts as NaN patterns, so that reading it unset shows. */
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <pthread.h>
+#endif
+
+#include "tests/kcheck/kcheck.h"
+
+typedef struct half {
+    const dvk_kernel *kernel;
+    const void *args;
+    void *scratch;
+    int64_t first, last;
+} half;
+
+#if defined(_WIN32)
+static DWORD WINAPI run_half(LPVOID p) {
+    const half *h = p;
+    h->kernel->run(h->args, h->first, h->last, h->scratch);
+    return 0;
+}
+
+static int beside(half *other, half *own) {
+    HANDLE t = CreateThread(NULL, 0, run_half, other, 0, NULL);
+    run_half(own);
+    if (t == NULL) {
+        return 0;
+    }
+    WaitForSingleObject(t, INFINITE);
+    CloseHandle(t);
+    return 1;
+}
+#else
+static void *run_half(void *p) {
+    const half *h = p;
+    h->kernel->run(h->args, h->first, h->last, h->scratch);
+    return NULL;
+}
+
+static int beside(half *other, half *own) {
+    pthread_t t;
+    const int started = pthread_create(&t, NULL, run_half, other) == 0;
+    run_half(own);
+    if (started) {
+        pthread_join(t, NULL);
+    }
+    return started;
+}
+#endif
+
+static void *aligned_block(kc_problem *guard, size_t bytes) {
+    unsigned char *data = NULL;
+    kc_buffer *b = kc_alloc(guard, (bytes + 63) / 64 * 64, &data);
+    memset(b->start, 0xff, b->bytes);
+    return (void *)(data - (uintptr_t)data % 64); /* only off by a little where there are no guard pages */
+}
+
+static void in_random_order(kc_rng *rng, int64_t count, void (*f)(void *ctx, int64_t i), void *ctx) {
+    int64_t *order = malloc((size_t)count * sizeof *order);
+    if (order == NULL) {
+        exit(2);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t j = kc_below(rng, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        f(ctx, order[i]);
+    }
+    free(order);
+}
+
+typedef struct step {
+    const dvk_kernel *kernel;
+    const kc_problem *problem;
+    void *memory;
+} step;
+
+static void pack_one(void *ctx, int64_t i) {
+    const step *s = ctx;
+    s->kernel->pack(&s->problem->args, s->problem->w_source, s->memory, i, i + 1);
+}
+
+static void run_one(void *ctx, int64_t i) {
+    const step *s = ctx;
+    s->kernel->run(&s->problem->args, i, i + 1, s->memory);
+}
+
+void kc_prepare(kc_memory *m, const dvk_kernel *k, kc_problem *p) {
+    *m = (kc_memory){.guard.rng = p->rng};
+    if (p->w_slot != NULL) {
+        *p->w_slot = p->w_source;
+        if (k->pack != NULL) {
+            m->packed = aligned_block(&m->guard, k->packed_bytes(&p->args));
+            step s = {.kernel = k, .problem = p, .memory = m->packed};
+            in_random_order(&m->guard.rng, k->pack_units(&p->args), pack_one, &s);
+            *p->w_slot = m->packed;
+        }
+    }
+    const size_t bytes = k->scratch_bytes != NULL ? k->scratch_bytes(&p->args) : 0;
+    for (int i = 0; i < 2 && bytes > 0; i++) {
+        m->scratch[i] = aligned_block(&m->guard, bytes);
+    }
+}
+
+void kc_execute(const kc_memory *m, const dvk_kernel *k, kc_problem *p, kc_mode mode) {
+    const int64_t units = k->units(&p->args);
+    if (mode == KC_SHUFFLED) {
+        kc_rng rng = p->rng;
+        step s = {.kernel = k, .problem = p, .memory = m->scratch[0]};
+        in_random_order(&rng, units, run_one, &s);
+    } else if (mode == KC_TWO_THREADS) {
+        half a = {.kernel = k, .args = &p->args, .scratch = m->scratch[0], .first = 0, .last = units / 2};
+        half b = {.kernel = k, .args = &p->args, .scratch = m->scratch[1], .first = units / 2, .last = units};
+        if (!beside(&a, &b)) {
+            run_half(&a);
+        }
+    } else {
+        k->run(&p->args, 0, units, m->scratch[0]);
+    }
+}
+
+void kc_finish(kc_memory *m) {
+    kc_release(&m->guard);
+}

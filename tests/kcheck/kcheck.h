@@ -1,0 +1,178 @@
+/* kcheck.h - what the parts of kcheck share. A problem is one call of one op: its arguments, the memory they point into
+ * and which elements of that memory the op has to write. A suite makes the problems of one op. */
+#ifndef KCHECK_H
+#define KCHECK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/dtype.h"
+#include "kernels/kernel.h"
+
+typedef enum kc_fill { /* what the inputs hold */
+    KC_UNIFORM,
+    KC_NORMAL,
+    KC_LARGE,
+    KC_DENORMAL,
+    KC_NAN, /* one NaN in the first view, the rest uniform */
+    KC_INF, /* a few infinities: nothing may crash, values are compared where the op moves data only */
+    KC_FILLS
+} kc_fill;
+
+typedef enum kc_class { /* what a result may differ by; the bounds are in compare.c */
+    KC_EXACT, /* moves data, or one rounding */
+    KC_POINTWISE,
+    KC_SUMS,      /* long sums */
+    KC_SMALL_SUMS /* sums of squares and the like, merged by other formulas */
+} kc_class;
+
+/* Memory of a problem. Its accessible bytes end at a page that must not be touched, or begin behind one; data lies at
+ * that edge and the rest is canary. `before` is all of it as it was before any kernel ran. */
+typedef struct kc_buffer {
+    unsigned char *mapping;
+    size_t mapping_bytes;
+    unsigned char *start;
+    size_t bytes;
+    unsigned char *before;
+    unsigned char *after_ref; /* output buffers only, from here on */
+    unsigned char *after_run;
+    unsigned char *is_output; /* per byte */
+} kc_buffer;
+
+/* Elements an op writes: data + i0 * stride[0] + ... + channel(i3) * stride[3], strides in bytes. */
+typedef struct kc_output {
+    kc_buffer *buffer;
+    unsigned char *data;
+    dvk_dtype dtype;
+    int64_t size[4];
+    int64_t stride[4];
+    const int32_t *map; /* channel(i) = map[i], or i where NULL */
+    double unit;        /* what absolute errors are measured in; 0: the root mean square of the reference */
+} kc_output;
+
+typedef union kc_args {
+    dvk_conv2d_args conv;
+    dvk_pointwise_args pointwise;
+    dvk_group_norm_stats_args stats;
+    dvk_group_norm_finish_args finish;
+    dvk_attention_args attention;
+    dvk_resample_args resample;
+    dvk_pad_args pad;
+    dvk_convert_args convert;
+} kc_args;
+
+typedef struct kc_rng {
+    uint64_t state;
+} kc_rng;
+
+enum { KC_MAX_BUFFERS = 16, KC_MAX_OUTPUTS = 2 };
+
+typedef struct kc_problem {
+    char text[160];
+    kc_args args;
+    const void **w_slot;   /* where the packed weights go, NULL: the op has none */
+    const float *w_source; /* OIHW */
+    kc_buffer buffers[KC_MAX_BUFFERS];
+    int n_buffers;
+    kc_output outputs[KC_MAX_OUTPUTS];
+    int n_outputs;
+    kc_class error_class;
+    int only_nan_positions; /* the reference's NaNs must be there; others may be more (a Winograd tile shares inputs) */
+    int no_compare;
+    double flops; /* of one call, for --bench */
+    double bytes;
+    kc_rng rng;
+} kc_problem;
+
+typedef struct kc_suite {
+    const char *op;
+    int (*count)(void);
+    void (*build)(kc_problem *p, int index);
+    int (*bench_count)(void);
+    void (*bench_build)(kc_problem *p, int index);
+} kc_suite;
+
+extern const kc_suite kc_suite_conv2d;
+extern const kc_suite kc_suite_pointwise;
+extern const kc_suite kc_suite_group_norm_stats;
+extern const kc_suite kc_suite_group_norm_finish;
+extern const kc_suite kc_suite_attention;
+extern const kc_suite kc_suite_upsample;
+extern const kc_suite kc_suite_pixel_shuffle;
+extern const kc_suite kc_suite_pixel_unshuffle;
+extern const kc_suite kc_suite_pad;
+extern const kc_suite kc_suite_load;
+extern const kc_suite kc_suite_store;
+
+typedef struct kc_result {
+    int failed;
+    char why[256];
+    double max_abs, l2;
+    int64_t non_finite;
+} kc_result;
+
+/* buffer.c */
+uint64_t kc_next(kc_rng *rng);
+int64_t kc_below(kc_rng *rng, int64_t n);
+float kc_uniform(kc_rng *rng); /* [-1, 1) */
+kc_buffer *kc_alloc(kc_problem *p, size_t bytes, unsigned char **data);
+float *kc_floats(kc_problem *p, int64_t count, float low, float high);
+typedef struct kc_shape {
+    int64_t n, h, w, c;
+} kc_shape;
+void kc_view(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab);
+void kc_fill_view(kc_problem *p, const dvk_view *v, kc_fill fill);
+void kc_output_view(kc_problem *p, const dvk_view *v);
+void kc_output_image(kc_problem *p, const dvk_image *im);
+kc_output *kc_output_floats(kc_problem *p, float *data, int64_t count, int64_t step);
+void kc_snapshot(kc_problem *p);
+void kc_restore(kc_problem *p);
+void kc_release(kc_problem *p);
+int kc_untouched(const kc_problem *p, kc_result *result);
+const char *kc_dtype_name(dvk_dtype t);
+
+/* compare.c */
+void kc_keep_reference(kc_problem *p);
+void kc_compare(const kc_problem *p, const dvk_kernel *k, kc_result *result);
+
+/* exec.c: all units one by one in a random order; two threads with half the units each; or all in one call */
+typedef enum kc_mode { KC_SHUFFLED, KC_TWO_THREADS, KC_PLAIN } kc_mode;
+typedef struct kc_memory {
+    kc_problem guard; /* holds scratch and packed weights as guarded buffers */
+    void *packed;
+    void *scratch[2];
+} kc_memory;
+void kc_prepare(kc_memory *m, const dvk_kernel *k, kc_problem *p);
+void kc_execute(const kc_memory *m, const dvk_kernel *k, kc_problem *p, kc_mode mode);
+void kc_finish(kc_memory *m);
+
+/* main.c */
+typedef struct kc_options {
+    const char *pattern; /* part of "op variant" */
+    const char *csv;
+    uint32_t cpu;
+    uint64_t seed;
+    int verbose;
+} kc_options;
+extern const kc_suite *const kc_suites[];
+extern const int kc_suite_count;
+int kc_selected(const kc_options *options, const dvk_kernel *k);
+
+/* check.c, bench.c: exit status */
+int kc_check(const kc_options *options);
+int kc_bench(const kc_options *options);
+
+/* peak_*.c: measured multiply-add rate of one core, in GFLOP/s; sink keeps the compiler from dropping the work */
+typedef struct kc_peak {
+    uint32_t cpu;
+    dvk_dtype compute;
+    int64_t flops; /* of one step */
+    void (*steps)(int64_t count, float *sink);
+} kc_peak;
+extern const kc_peak kc_peak_base;
+extern const kc_peak kc_peak_avx2;
+extern const kc_peak kc_peak_avx512;
+extern const kc_peak kc_peak_avx512bf16;
+extern const kc_peak kc_peak_amx;
+
+#endif

@@ -1,0 +1,104 @@
+/* main.c - kcheck: tests, times and lists every CPU kernel of this build. The only list of ops with cases is here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/kcheck/kcheck.h"
+
+const kc_suite *const kc_suites[] = {
+    &kc_suite_conv2d,          &kc_suite_pointwise,       &kc_suite_group_norm_stats, &kc_suite_group_norm_finish,
+    &kc_suite_attention,       &kc_suite_upsample,        &kc_suite_pixel_shuffle,    &kc_suite_pixel_unshuffle,
+    &kc_suite_pad,             &kc_suite_load,            &kc_suite_store,
+};
+const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
+
+static const struct {
+    const char *name;
+    uint32_t bits;
+} cpus[] = {
+    {"baseline", 0},
+    {"avx2", DVK_CPU_AVX2},
+    {"avx512", DVK_CPU_AVX2 | DVK_CPU_AVX512},
+    {"avx512bf16", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_AVX512BF16},
+    {"amx", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_AVX512BF16 | DVK_CPU_AMX},
+};
+
+enum { N_CPUS = (int)(sizeof cpus / sizeof cpus[0]) };
+
+static const char usage[] =
+    "usage: kcheck [--test[=PATTERN] | --bench[=PATTERN] | --support] [--cpu NAME] [--seed N] [--csv FILE] [-v]\n"
+    "  PATTERN  part of \"op variant\", such as \"conv2d cpu/avx512\" or \"cpu/avx2\"\n"
+    "  NAME     use no more than: baseline, avx2, avx512, avx512bf16, amx\n";
+
+int kc_selected(const kc_options *o, const dvk_kernel *k) {
+    char name[96];
+    snprintf(name, sizeof name, "%s %s", k->op, k->variant);
+    return (k->cpu & ~o->cpu) == 0 && (o->pattern == NULL || strstr(name, o->pattern) != NULL);
+}
+
+static const char *needs(uint32_t bits) {
+    for (int i = 0; i < N_CPUS; i++) {
+        if ((bits & ~cpus[i].bits) == 0) {
+            return cpus[i].name;
+        }
+    }
+    return "?";
+}
+
+/* Which storage types (input -> output) of a bench case a kernel accepts: answered by asking it. */
+static int support(const kc_options *o) {
+    printf("| op | variant | needs | computes in | usable here |\n|---|---|---|---|---|\n");
+    for (int s = 0; s < kc_suite_count; s++) {
+        for (int k = 0; k < dvk_kernel_count; k++) {
+            const dvk_kernel *kernel = dvk_kernels[k];
+            if (strcmp(kernel->op, kc_suites[s]->op) == 0 &&
+                (o->pattern == NULL || strstr(kernel->variant, o->pattern) != NULL)) {
+                printf("| %s | %s | %s | %s | %s |\n", kernel->op, kernel->variant, needs(kernel->cpu),
+                       kc_dtype_name(kernel->compute), (kernel->cpu & ~o->cpu) == 0 ? "yes" : "no");
+            }
+        }
+    }
+    return 0;
+}
+
+static int parse_cpu(const char *name, uint32_t *cpu) {
+    for (int i = 0; i < N_CPUS; i++) {
+        if (strcmp(name, cpus[i].name) == 0) {
+            *cpu &= cpus[i].bits;
+            return 1;
+        }
+    }
+    fprintf(stderr, "kcheck: --cpu: no such set: %s\n%s", name, usage);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    kc_options o = {.cpu = dvk_cpu_detect(), .seed = 1};
+    int (*mode)(const kc_options *) = kc_check;
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        const char *equals = strchr(a, '=');
+        const size_t length = equals != NULL ? (size_t)(equals - a) : strlen(a);
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if ((length == 6 && memcmp(a, "--test", 6) == 0) || (length == 7 && memcmp(a, "--bench", 7) == 0)) {
+            mode = length == 6 ? kc_check : kc_bench;
+            o.pattern = equals != NULL ? equals + 1 : NULL;
+        } else if (strcmp(a, "--support") == 0) {
+            mode = support;
+        } else if (strcmp(a, "-v") == 0) {
+            o.verbose = 1;
+        } else if (strcmp(a, "--cpu") == 0 && next != NULL) {
+            if (!parse_cpu(argv[++i], &o.cpu)) {
+                return 2;
+            }
+        } else if (strcmp(a, "--seed") == 0 && next != NULL) {
+            o.seed = strtoull(argv[++i], NULL, 10);
+        } else if (strcmp(a, "--csv") == 0 && next != NULL) {
+            o.csv = argv[++i];
+        } else {
+            fputs(usage, stderr);
+            return 2;
+        }
+    }
+    return mode(&o);
+}
