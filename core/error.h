@@ -1,0 +1,23 @@
+/* error.h - the calling thread's error record, so that an error is one line: return dv_fail(DAVY_E_SHAPE, "…"). */
+#ifndef DV_ERROR_H
+#define DV_ERROR_H
+
+#include "core/common.h"
+
+/* Stores code, domain DAVY_DOMAIN_DAVY and the message; returns code. The message names the thing: file, tensor,
+ * argument, expected against found. No trailing full stop or newline. */
+davy_result dv_fail(davy_result code, const char *fmt, ...) DV_PRINTF(2, 3);
+
+/* The same with a domain and that domain's own code. */
+davy_result dv_fail_in(davy_result code, int32_t domain, int32_t native, const char *fmt, ...) DV_PRINTF(4, 5);
+
+/* Puts "text: " before the message of the current record; returns its code. For adding the file's name on the way up. */
+davy_result dv_fail_prefix(const char *fmt, ...) DV_PRINTF(1, 2);
+
+/* Copies the record (jobs keep theirs), and puts one back. */
+void dv_error_get(davy_error_info *out);
+void dv_error_set(const davy_error_info *info);
+
+const char *dv_result_name(davy_result r);
+
+#endif
