@@ -1,0 +1,270 @@
+/* pth.c - from the object a pickle builds to a list of tensors. One walk: first the wrapper is chosen, then only its
+ * branch is visited. Dicts may contain themselves or share branches without end, so depth and visits are counted. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/file/pth.h"
+#include "core/file/text.h"
+#include "core/mem.h"
+
+enum {
+    MAX_DEPTH = 64,
+    MAX_NAME = 1024,
+    MAX_VISITS = 4 * DV_MAX_TENSORS,
+    MAX_UNSAFE = 256, /* remembered by name */
+    FIRST_WINDOW = 4096
+};
+
+typedef struct walker {
+    const dv_pth_where *where;
+    const dv_pickle *pk;
+    dv_tensors *t;
+    int64_t visits, n_unsafe;
+    dv_pk_id unsafe; /* first opaque value; 0: none */
+    char name[MAX_NAME + 1];
+    size_t name_bytes;
+} walker;
+
+typedef struct entry {
+    char digits[24]; /* of an integer key */
+    const char *key;
+    size_t bytes;
+    int32_t order;
+    dv_pk_id value;
+} entry;
+
+/* The first that is there and is a dict is used; an EMA before plain parameters. */
+static const char *const wrappers[] = {"model_state_dict", "state_dict", "params_ema", "params-ema",
+                                       "params",           "model",      "net"};
+
+/* ---- running ---- */
+
+davy_result dv_pth_run(dv_source *source, dv_pth_range range, const dv_pk_external *externals, int64_t n_externals,
+                       dv_pth_text *out) {
+    const uint64_t most = range.end - range.at < DV_PTH_MAX_PICKLE ? range.end - range.at : DV_PTH_MAX_PICKLE;
+    uint64_t n = dv_source_is_mapped(source) || most < FIRST_WINDOW ? most : FIRST_WINDOW;
+    for (;;) {
+        const void *view = NULL;
+        *out = (dv_pth_text){.owned = NULL};
+        davy_result r = dv_source_view(source, range.at, n, &view, &out->owned);
+        if (r < 0) {
+            return r;
+        }
+        const dv_pk_input input = {dv_source_name(source), range.at, view, n, externals, n_externals};
+        r = dv_pickle_run(&input, &out->pk);
+        if (r == DAVY_OK || !out->pk.ran_out || n == most) {
+            return r;
+        }
+        dv_pth_text_clear(out);
+        n = n > most / 8 ? most : n * 8;
+    }
+}
+
+void dv_pth_text_clear(dv_pth_text *text) {
+    dv_pickle_clear(&text->pk);
+    dv_free(text->owned);
+    text->owned = NULL;
+}
+
+/* ---- walking ---- */
+
+static davy_result refuse(const walker *w, const char *why) {
+    char name[120];
+    return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_PICKLE, 0, "%s: \"%s\": %s", dv_source_name(w->where->source),
+                      dv_printable(name, sizeof name, w->name, w->name_bytes), why);
+}
+
+static davy_result add_tensor(walker *w, const dv_pk_tensor *tensor) {
+    const uint64_t size = dv_stored_size(tensor->dtype);
+    dv_tensor_ref ref = {.name = w->name, .dtype = tensor->dtype, .ndim = tensor->ndim, .source = w->where->source};
+    uint64_t extent = 1; /* cannot overflow: dv_pk_tensor_fits */
+    for (int32_t i = 0; i < ref.ndim; i++) {
+        ref.shape[i] = tensor->shape[i];
+        ref.stride[i] = tensor->stride[i];
+        extent = ref.shape[i] == 0 || extent == 0 ? 0 : extent + (uint64_t)(ref.shape[i] - 1) * (uint64_t)ref.stride[i];
+    }
+    snprintf(ref.dtype_name, sizeof ref.dtype_name, "%s", dv_stored_name(ref.dtype));
+    uint64_t begin = 0;
+    uint64_t inside = 0;
+    const davy_result r = w->where->locate(w->where->user, w->pk, &tensor->storage, &begin);
+    if (r < 0) {
+        return r;
+    }
+    if (!dv_mul_u64((uint64_t)tensor->offset, size, &inside) || !dv_add_u64(begin, inside, &ref.offset) ||
+        !dv_mul_u64(extent, size, &ref.bytes)) {
+        return refuse(w, "its offset overflows");
+    }
+    return dv_tensors_add(w->t, &ref);
+}
+
+static davy_result note_unsafe(walker *w, dv_pk_id value) {
+    char global[170];
+    char key[MAX_NAME + 16];
+    w->unsafe = w->unsafe != 0 ? w->unsafe : value;
+    if (w->n_unsafe++ >= MAX_UNSAFE) {
+        return DAVY_OK;
+    }
+    snprintf(key, sizeof key, "unsafe.%s", w->name);
+    return dv_tensors_add_meta(w->t, key, dv_pickle_global(w->pk, dv_pickle_node(w->pk, value), global, sizeof global));
+}
+
+static int by_key(const void *a, const void *b) {
+    const entry *x = a;
+    const entry *y = b;
+    const int order = memcmp(x->key, y->key, x->bytes < y->bytes ? x->bytes : y->bytes);
+    return order != 0             ? order
+           : x->bytes != y->bytes ? (x->bytes > y->bytes ? 1 : -1)
+                                  : (x->order > y->order) - (x->order < y->order);
+}
+
+/* The entries with text or integer keys, sorted. *out: dv_free. */
+static davy_result list_entries(walker *w, const dv_pk_node *dict, entry **out, int32_t *count) {
+    const int32_t n = dict->as.items.count / 2;
+    entry *list = dv_calloc((uint64_t)n + 1, sizeof *list);
+    if (list == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for a dict", dv_source_name(w->where->source));
+    }
+    int32_t used = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const dv_pk_node *key = dv_pickle_node(w->pk, dict->as.items.ids[2 * i]);
+        entry *e = &list[used];
+        e->order = i;
+        e->value = dict->as.items.ids[2 * i + 1];
+        if (key->kind == DV_PK_TEXT) {
+            e->key = key->as.text.p;
+            e->bytes = (size_t)key->as.text.bytes;
+        } else if (key->kind == DV_PK_INT) {
+            e->key = e->digits;
+            e->bytes = (size_t)snprintf(e->digits, sizeof e->digits, "%" PRId64, key->as.integer);
+        } else {
+            continue;
+        }
+        used++;
+    }
+    if (used > 1) {
+        qsort(list, (size_t)used, sizeof *list, by_key);
+        for (int32_t i = 0; i < used; i++) { /* the digits moved with their entries */
+            list[i].key = list[i].digits[0] != '\0' ? list[i].digits : list[i].key;
+        }
+    }
+    *out = list;
+    *count = used;
+    return DAVY_OK;
+}
+
+static davy_result walk_dict(walker *w, dv_pk_id dict, int32_t depth);
+
+static davy_result walk_value(walker *w, const entry *e, int32_t depth) {
+    const size_t before = w->name_bytes;
+    const dv_pk_node *value = dv_pickle_node(w->pk, e->value);
+    if (value->kind != DV_PK_TENSOR && value->kind != DV_PK_DICT && value->kind != DV_PK_OPAQUE) {
+        return DAVY_OK;
+    }
+    if (e->bytes + 2 > MAX_NAME - before || !dv_utf8_valid(e->key, e->bytes)) {
+        return refuse(w, "a key below it is too long or not UTF-8");
+    }
+    memcpy(w->name + before, e->key, e->bytes);
+    w->name_bytes += e->bytes;
+    w->name[w->name_bytes] = '\0';
+    davy_result r = DAVY_OK;
+    if (value->kind == DV_PK_TENSOR) {
+        r = add_tensor(w, &w->pk->tensors[value->as.record]);
+    } else if (value->kind == DV_PK_OPAQUE) {
+        r = note_unsafe(w, e->value);
+    } else {
+        w->name[w->name_bytes++] = '.';
+        w->name[w->name_bytes] = '\0';
+        r = walk_dict(w, e->value, depth + 1);
+    }
+    w->name_bytes = before;
+    w->name[before] = '\0';
+    return r;
+}
+
+static davy_result walk_dict(walker *w, dv_pk_id dict, int32_t depth) {
+    if (depth > MAX_DEPTH) {
+        return refuse(w, "dicts nested deeper than 64, or one inside itself");
+    }
+    entry *list = NULL;
+    int32_t n = 0;
+    davy_result r = list_entries(w, dv_pickle_node(w->pk, dict), &list, &n);
+    w->visits += n + 1;
+    if (r == DAVY_OK && w->visits > MAX_VISITS) {
+        r = refuse(w, "more than 800000 entries, or shared dicts without end");
+    }
+    for (int32_t i = 0; r == DAVY_OK && i < n; i++) {
+        const bool again =
+            i + 1 < n && list[i].bytes == list[i + 1].bytes && memcmp(list[i].key, list[i + 1].key, list[i].bytes) == 0;
+        r = again ? DAVY_OK : walk_value(w, &list[i], depth); /* of equal keys the last one counts */
+    }
+    dv_free(list);
+    return r;
+}
+
+/* ---- the object as a whole ---- */
+
+static bool is_dict(const dv_pickle *pk, dv_pk_id id) {
+    return id != 0 && dv_pickle_node(pk, id)->kind == DV_PK_DICT;
+}
+
+static davy_result choose_branch(walker *w, dv_pk_id *root) {
+    davy_result r = DAVY_OK;
+    for (size_t i = 0; i < DV_ARRAY_LEN(wrappers); i++) {
+        const dv_pk_id inner = dv_pickle_get(w->pk, *root, wrappers[i]);
+        if (is_dict(w->pk, inner)) {
+            *root = inner;
+            r = dv_tensors_note_wrapper(w->t, wrappers[i]);
+            break;
+        }
+    }
+    const dv_pk_node *n = dv_pickle_node(w->pk, *root);
+    if (r == DAVY_OK && n->as.items.count == 2 && is_dict(w->pk, n->as.items.ids[1])) {
+        const dv_pk_node *key = dv_pickle_node(w->pk, n->as.items.ids[0]);
+        char name[80];
+        *root = n->as.items.ids[1];
+        r = key->kind == DV_PK_TEXT
+                ? dv_tensors_note_wrapper(w->t, dv_printable(name, sizeof name, key->as.text.p, key->as.text.bytes))
+                : DAVY_OK;
+    }
+    return r;
+}
+
+static davy_result fail_unsafe(const walker *w, dv_pk_id value, const char *what) {
+    char global[170];
+    return dv_fail_in(
+        DAVY_E_UNSAFE, DAVY_DOMAIN_PICKLE, 0,
+        "%s: %s would have to be built by running %s, and davy runs nothing from a file; save the state_dict "
+        "as safetensors",
+        dv_source_name(w->where->source), what,
+        dv_pickle_global(w->pk, dv_pickle_node(w->pk, value), global, sizeof global));
+}
+
+davy_result dv_pth_collect(const dv_pth_where *where, const dv_pickle *pk, dv_tensors *t) {
+    walker *w = dv_calloc(1, sizeof *w);
+    if (w == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", dv_source_name(where->source));
+    }
+    w->where = where;
+    w->pk = pk;
+    w->t = t;
+    dv_pk_id root = pk->root;
+    const dv_pk_kind kind = dv_pickle_node(pk, root)->kind;
+    davy_result r = DAVY_OK;
+    if (kind == DV_PK_OPAQUE || kind == DV_PK_GLOBAL) {
+        r = fail_unsafe(w, root, "the object in it");
+    } else if (kind != DV_PK_DICT) {
+        r = dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_PICKLE, 0, "%s: holds %s, but a dict of tensors is needed",
+                       dv_source_name(where->source), kind == DV_PK_TENSOR ? "a single tensor" : "something else");
+    } else {
+        r = choose_branch(w, &root);
+        r = r < 0 ? r : walk_dict(w, root, 0);
+    }
+    if (r == DAVY_OK && t->count == 0 && w->unsafe != 0) {
+        r = fail_unsafe(w, w->unsafe, "its content");
+    }
+    dv_free(w);
+    return r;
+}
