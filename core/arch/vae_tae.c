@@ -1,0 +1,236 @@
+/* vae_tae.c - the TAESD family of tiny autoencoders: taesd, taesdxl, taesd3, taef1 (8x), taef2 (8x, with pooled
+ * blocks), taesana (32x). Chains of 3x3 convolutions and residual blocks, written down here as one letter a layer
+ * because the files name layers by their place in the chain. Pictures are [0,1]; latents are the diffusion model's own
+ * (scaled). docs/arch/vae_tae.md. */
+#include "core/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/block/weights.h"
+#include "core/error.h"
+
+/* l: 3 tanh(x/3)   c: conv   n: conv without bias   s: conv, stride 2   d: conv without bias, stride 2   r: ReLU
+ * b: block   u: nearest x2 */
+static const char encoder_8x[] = "cbdbbbdbbbdbbbc";
+static const char decoder_8x[] = "lcrbbbunbbbunbbbunbc";
+static const char encoder_32x[] = "srsrbdbbbdbbbdbbbc";
+static const char decoder_32x[] = "lcrbbbunbbbunbbbunbbbunbbbunbc";
+
+enum { MAX_PREFIX = 32, NAME_BYTES = 96, POOL_GROUPS = 4 };
+#define POOL_EPS 1e-5f
+
+typedef struct half {
+    bool there;
+    char prefix[MAX_PREFIX]; /* "", "encoder.", "taesd_decoder.", "decoder.layers." */
+    int32_t offset;          /* what to subtract from the place in the chain to get the index in the name */
+    bool large;              /* 32x */
+    int64_t latent;
+} half;
+
+typedef struct cfg {
+    half encoder, decoder;
+    int64_t in, out;
+    bool pooled;
+} cfg;
+
+/* ---- names and detection ---- */
+
+static const char *layer_name(char out[NAME_BYTES], const half *s, int place, const char *rest) {
+    snprintf(out, NAME_BYTES, "%s%d%s", s->prefix, place - (int)s->offset, rest);
+    return out;
+}
+
+static bool has_layer(const dv_tensors *t, const half *s, int place, const char *rest) {
+    char name[NAME_BYTES];
+    return dv_has(t, layer_name(name, s, place, rest));
+}
+
+static const char *chain_of(const half *s, bool encoder) {
+    return encoder ? s->large ? encoder_32x : encoder_8x : s->large ? decoder_32x : decoder_8x;
+}
+
+/* A half is recognised by its first block and by its last convolution, whose place tells 8x from 32x. */
+static bool find_half(const dv_tensors *t, const char *prefix, int32_t offset, bool encoder, half *s) {
+    half found = {.there = true, .offset = offset};
+    snprintf(found.prefix, sizeof found.prefix, "%s", prefix);
+    for (int large = 0; large < 2; large++) {
+        found.large = large == 1;
+        const char *chain = chain_of(&found, encoder);
+        const int first = (int)strcspn(chain, "cs");
+        const int block = (int)strcspn(chain, "b");
+        const int last = (int)strlen(chain) - 1;
+        /* The next place must be free, or the chain is a longer one. */
+        if (has_layer(t, &found, first, ".weight") && has_layer(t, &found, block, ".conv.0.weight") &&
+            has_layer(t, &found, block, ".conv.4.weight") && has_layer(t, &found, last, ".bias") &&
+            !has_layer(t, &found, last + 1, ".bias") && !has_layer(t, &found, last + 1, ".conv.0.weight")) {
+            char name[NAME_BYTES];
+            const int latent = encoder ? last : first;
+            found.latent = dv_dim(t, layer_name(name, &found, latent, ".weight"), encoder ? 0 : 1);
+            *s = found;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void find_halves(const dv_tensors *t, cfg *c) {
+    static const struct {
+        const char *encoder, *decoder;
+        int32_t decoder_offset;
+    } layouts[] = {
+        {"encoder.layers.", "decoder.layers.", 1}, /* diffusers: the clamp has no place of its own */
+        {"taesd_encoder.", "taesd_decoder.", 0},
+        {"encoder.", "decoder.", 0},
+    };
+    for (size_t i = 0; i < DV_ARRAY_LEN(layouts) && !c->encoder.there && !c->decoder.there; i++) {
+        find_half(t, layouts[i].encoder, 0, true, &c->encoder);
+        find_half(t, layouts[i].decoder, layouts[i].decoder_offset, false, &c->decoder);
+    }
+    if (!c->encoder.there && !c->decoder.there && !find_half(t, "", 0, true, &c->encoder)) {
+        find_half(t, "", 0, false, &c->decoder);
+    }
+}
+
+static int32_t match(const dv_probe *probe) {
+    cfg c;
+    memset(&c, 0, sizeof c);
+    find_halves(probe->tensors, &c);
+    return (c.encoder.there || c.decoder.there) && !dv_has(probe->tensors, "decoder.22.bias") ? 10
+                                                                                              : 0; /* TAEHV has it */
+}
+
+static davy_result config(const dv_probe *probe, void *out) {
+    const dv_tensors *t = probe->tensors;
+    cfg *c = out;
+    find_halves(t, c);
+    if (!c->encoder.there && !c->decoder.there) {
+        return dv_fail(DAVY_E_ARCH, "these are no weights of a tiny autoencoder");
+    }
+    char name[NAME_BYTES];
+    c->in = c->encoder.there ? dv_dim(t, layer_name(name, &c->encoder, 0, ".weight"), 1) : 3;
+    const int last = (int)strlen(chain_of(&c->decoder, false)) - 1;
+    c->out = c->decoder.there ? dv_dim(t, layer_name(name, &c->decoder, last, ".weight"), 0) : 3;
+    c->pooled = dv_any_contains(t, ".pool.0.");
+    if (c->encoder.there && c->decoder.there &&
+        (c->encoder.latent != c->decoder.latent || c->encoder.large != c->decoder.large)) {
+        return dv_fail(DAVY_E_SHAPE, "the encoder makes %d latent channels (%s), the decoder takes %d (%s)",
+                       (int)c->encoder.latent, c->encoder.large ? "32x" : "8x", (int)c->decoder.latent,
+                       c->decoder.large ? "32x" : "8x");
+    }
+    if (c->in != 3 || c->out != 3) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "a tiny autoencoder of pictures with %d and %d channels", (int)c->in,
+                       (int)c->out);
+    }
+    return DAVY_OK;
+}
+
+static void info(const void *config_, davy_model_info *out) {
+    const cfg *c = config_;
+    const half *s = c->encoder.there ? &c->encoder : &c->decoder;
+    const char *part = c->encoder.there && c->decoder.there ? ""
+                       : c->encoder.there                   ? ", encoder only"
+                                                            : ", decoder only";
+    snprintf(out->variant, sizeof out->variant, "%s, %d latent channels%s%s", s->large ? "32x" : "8x", (int)s->latent,
+             c->pooled ? ", pooled blocks" : "", part);
+    out->features = (c->encoder.there ? DAVY_MODEL_ENCODES : 0u) | (c->decoder.there ? DAVY_MODEL_DECODES : 0u) |
+                    (c->pooled ? 0u : DAVY_MODEL_TILES_EXACT);
+    out->in_channels = (int32_t)c->in;
+    out->out_channels = (int32_t)c->out;
+    out->latent_channels = (int32_t)s->latent;
+    out->spatial_factor = s->large ? 32 : 8;
+    out->scale_num = 1;
+    out->scale_den = 1;
+    out->size_multiple = out->spatial_factor;
+    out->size_min = out->spatial_factor;
+    out->latent_scale = 1.0f; /* its latents are the scaled ones already */
+    out->latent_shift = 0.0f;
+}
+
+/* ---- the network ---- */
+
+static dv_value relu(dv_graph *g, dv_value x) {
+    return dv_activation(g, x, DVK_ACT_RELU, 0.0f);
+}
+
+/* taef2: x + W3 relu(norm(W0 x)), both 1x1, in front of the block proper. */
+static dv_value pool(dv_graph *g, const half *s, int place, dv_value x) {
+    static const dv_conv_opts no_bias = {.no_bias = true};
+    char name[NAME_BYTES];
+    const int64_t wide = dv_dim(g->weights, layer_name(name, s, place, ".pool.0.weight"), 0);
+    dv_value y = dv_conv(g, x, layer_name(name, s, place, ".pool.0"), wide, 1, &no_bias);
+    y = relu(g, dv_group_norm(g, y, layer_name(name, s, place, ".pool.1"), POOL_GROUPS, POOL_EPS));
+    y = dv_conv(g, y, layer_name(name, s, place, ".pool.3"), dv_shape_of(g, x).c, 1, &no_bias);
+    return dv_add(g, 1.0f, y, 1.0f, x);
+}
+
+static dv_value block(dv_graph *g, const half *s, int place, dv_value x) {
+    static const dv_conv_opts no_bias = {.no_bias = true};
+    char name[NAME_BYTES];
+    if (has_layer(g->weights, s, place, ".pool.0.weight")) {
+        x = pool(g, s, place, x);
+    }
+    const int64_t c_out = dv_dim(g->weights, layer_name(name, s, place, ".conv.4.weight"), 0);
+    dv_value y = relu(g, dv_conv(g, x, layer_name(name, s, place, ".conv.0"), c_out, 3, NULL));
+    y = relu(g, dv_conv(g, y, layer_name(name, s, place, ".conv.2"), c_out, 3, NULL));
+    if (has_layer(g->weights, s, place, ".skip.weight")) {
+        x = dv_conv(g, x, layer_name(name, s, place, ".skip"), c_out, 1, &no_bias);
+    }
+    y = dv_conv(g, y, layer_name(name, s, place, ".conv.4"), c_out, 3, NULL);
+    return relu(g, dv_add(g, 1.0f, y, 1.0f, x));
+}
+
+static dv_value layer(dv_graph *g, const half *s, int place, char kind, dv_value x) {
+    char name[NAME_BYTES];
+    const dv_conv_opts opts = {.stride = kind == 's' || kind == 'd' ? 2 : 1, .no_bias = kind == 'n' || kind == 'd'};
+    switch (kind) {
+    case 'l':
+        return dv_activation(g, x, DVK_ACT_CLAMP3, 0.0f);
+    case 'r':
+        return relu(g, x);
+    case 'u':
+        return dv_upsample(g, x, 2);
+    case 'b':
+        return block(g, s, place, x);
+    default: {
+        const int64_t c_out = dv_dim(g->weights, layer_name(name, s, place, ".weight"), 0);
+        return dv_conv(g, x, layer_name(name, s, place, ""), c_out, 3, &opts);
+    }
+    }
+}
+
+static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
+    const cfg *c = config_;
+    const bool encoder = stage == DV_STAGE_ENCODE;
+    const half *s = encoder ? &c->encoder : &c->decoder;
+    if (stage == DV_STAGE_UPSCALE) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
+    }
+    if (!s->there) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s; the %s is a file of its own",
+                       encoder ? "decoder" : "encoder", encoder ? "encoder" : "decoder");
+    }
+    const int64_t factor = s->large ? 32 : 8;
+    if (encoder && (h % factor != 0 || w % factor != 0)) {
+        return dv_fail(DAVY_E_SHAPE, "a picture of %d x %d pixels cannot be encoded: sides must be multiples of %d",
+                       (int)w, (int)h, (int)factor);
+    }
+    const dv_shape shape = {1, h, w, encoder ? c->in : s->latent};
+    const char *chain = chain_of(s, encoder);
+    dv_value x = dv_input(g, shape);
+    for (int place = 0; chain[place] != '\0'; place++) {
+        x = layer(g, s, place, chain[place], x);
+    }
+    dv_output(g, x);
+    return dv_graph_check(g);
+}
+
+const dv_arch dv_arch_vae_tae = {
+    .name = "vae_tae",
+    .task = DAVY_TASK_VAE,
+    .match = match,
+    .config = config,
+    .info = info,
+    .build = build,
+    .range = DAVY_RANGE_UNIT,
+};

@@ -1,0 +1,185 @@
+/* graph.h - a network as a list of ops with concrete shapes. Architectures build it, fuse.c rewrites it, plan.c turns
+ * it into steps. It knows no device, no memory and no file payload: of the weights only names and shapes.
+ *
+ * Building never needs error checks: after the first mistake (a missing tensor, a wrong shape) every call returns
+ * DV_NO_VALUE and dv_graph_check() has the error. Values are pictures, NHWC in meaning; nodes are in execution
+ * order. */
+#ifndef DV_GRAPH_H
+#define DV_GRAPH_H
+
+#include "core/file/tensors.h"
+#include "kernels/op.h"
+
+typedef int32_t dv_value; /* index into values, DV_NO_VALUE after an error */
+typedef int32_t dv_param; /* index into params, DV_NO_PARAM: none */
+enum { DV_NO_VALUE = -1, DV_NO_PARAM = -1, DV_MAX_INPUTS = 8 };
+
+typedef struct dv_shape {
+    int64_t n, h, w, c;
+} dv_shape;
+
+/* ---- parameters: weights as the network wants them ---- */
+
+/* Fills dst (row-major, shape known to the caller) from stored tensors; `key` is what the architecture gave. */
+typedef davy_result (*dv_derive_fn)(const dv_tensors *weights, const char *key, float *dst);
+
+typedef struct dv_param_info {
+    char *label; /* "decoder.conv_in.weight", or what a derived one is made of; unique in the graph */
+    int32_t ndim;
+    int64_t shape[4];         /* conv: O, I, kh, kw; vectors: C */
+    const dv_tensor_ref *ref; /* stored tensor; NULL: derived or constant */
+    dv_derive_fn derive;
+    char *key;
+    float *constant; /* values given by the architecture */
+} dv_param_info;
+
+/* ---- ops ---- */
+
+typedef enum dv_op {
+    DV_OP_INPUT = 1,
+    DV_OP_CONV2D,
+    DV_OP_ACT, /* also PReLU */
+    DV_OP_GROUP_NORM,
+    DV_OP_ADD,             /* alpha * in[0] + beta * in[1] */
+    DV_OP_GATE,            /* SPAN: (in[0] + in[1]) * (sigmoid(in[0]) - 0.5) */
+    DV_OP_AFFINE,          /* x * scale[c] + shift[c] with constants of the architecture */
+    DV_OP_ATTENTION,       /* in = q, k, v */
+    DV_OP_UPSAMPLE,        /* nearest by r */
+    DV_OP_PIXEL_SHUFFLE,   /* by r; in[1], if there: nearest-enlarged and added */
+    DV_OP_PIXEL_UNSHUFFLE, /* by r */
+    DV_OP_CONCAT,          /* channels */
+    DV_OP_PAD,             /* bottom and right, to the out shape */
+    DV_OP_CROP             /* top left part, to the out shape */
+} dv_op;
+
+typedef struct dv_act {
+    dvk_act kind;
+    float slope;
+    dv_param slopes; /* DVK_ACT_PRELU */
+} dv_act;
+
+typedef struct dv_node {
+    dv_op op;
+    int32_t n_in;
+    dv_value in[DV_MAX_INPUTS];
+    dv_value out;
+    char *label; /* for dumps, profiles and messages: the weight's base name or the op's */
+    /* attributes; which ones an op uses is said at its builder */
+    dv_param weight, bias; /* conv; group norm: gamma, beta; affine: scale, shift */
+    int32_t kh, kw, stride, pad_top, pad_left;
+    int64_t r, groups, heads;
+    float eps, scale, alpha, beta;
+    dvk_pad_mode pad_mode;
+    dv_act act;
+    /* Set by fuse.c; what each live conv2d, and each live pointwise node (act, add, gate, affine, group norm), computes
+     * is then exactly y = epilogue(op(prologue(in[0]))) of kernels/op.h, with op = the convolution, or nothing:
+     *   prologue  norm >= 0: the coefficients of node `norm` (norm_of == in[0]);
+     *             else pro_scale, pro_shift where set; then pro_act
+     *   epilogue  bias (conv), act, act_last, gate, alpha, res[i] * beta[i]
+     * in[0] is the only tensor input then; other operands have moved to res. Before dv_fuse nothing of this is set
+     * (alpha 1, the rest none). A live group norm node makes its coefficients at its place in the order; it applies
+     * them itself (as pointwise, out) only while values[out].uses > 0. */
+    struct {
+        int32_t upsample;   /* nearest x2 before the conv; 0 and 1: none */
+        dv_value norm_of;   /* == in[0] where norm >= 0, else DV_NO_VALUE */
+        int32_t norm;       /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
+        dv_param pro_scale; /* constants [c] (affine); DV_NO_PARAM: none */
+        dv_param pro_shift;
+        dv_act pro_act;
+        dv_act act;
+        int32_t act_last, gate, n_res;
+        dv_value res[2];
+        float alpha, beta[2];
+    } fused;
+    bool dead; /* absorbed by another node; its out is DV_NO_VALUE or made by that node */
+} dv_node;
+
+typedef struct dv_value_info {
+    dv_shape shape;
+    int32_t producer; /* node */
+    int32_t uses;     /* in[] and fused.res[] of live nodes, and 1 for the graph's output */
+} dv_value_info;
+
+typedef struct dv_graph {
+    const dv_tensors *weights;
+    dv_node *nodes;
+    int64_t n_nodes, cap_nodes;
+    dv_value_info *values;
+    int64_t n_values, cap_values;
+    dv_param_info *params;
+    int64_t n_params, cap_params;
+    dv_value input, output;
+    bool fused;         /* dv_fuse has run */
+    davy_result result; /* sticky */
+    davy_error_info error;
+} dv_graph;
+
+davy_result dv_graph_create(const dv_tensors *weights, dv_graph **out);
+void dv_graph_release(dv_graph *g);
+/* The first error of building, put back into the thread's record; else checks that input and output are set. */
+davy_result dv_graph_check(dv_graph *g);
+/* One line a node: "%12 = conv2d %11 decoder.conv_in 3x3 4->512 [1,32,32,512]"; after fusion with what was absorbed. */
+char *dv_graph_dump(const dv_graph *g); /* dv_free; NULL: out of memory */
+
+dv_shape dv_shape_of(const dv_graph *g, dv_value v); /* zeros for DV_NO_VALUE */
+
+/* The first of the '|'-separated names, each followed by suffix, that exists; NULL: none. Like every lookup below. */
+const dv_tensor_ref *dv_weight_find(const dv_tensors *weights, const char *names, const char *suffix);
+
+/* ---- builders ----
+ * Names are printf-free; alternatives are separated by '|': "a.to_q|a.q" takes the first that exists. */
+
+dv_value dv_input(dv_graph *g, dv_shape shape);
+void dv_output(dv_graph *g, dv_value v);
+/* Fails the graph on behalf of an architecture, with the current error record. */
+dv_value dv_graph_fail(dv_graph *g, davy_result r);
+
+dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* exact; 1x1 may be 2-D */
+dv_param dv_param_optional(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* absent: DV_NO_PARAM */
+dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
+                          dv_derive_fn derive);
+dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, const float *values);
+
+typedef struct dv_conv_opts {
+    int32_t stride;        /* 0: 1 */
+    bool pad_bottom_right; /* KL down: one zero row and column at the bottom and right only, none at top and left */
+    bool no_bias;
+    bool derived; /* weight and bias below are used instead of <name>.weight and <name>.bias */
+    dv_param weight, bias;
+} dv_conv_opts;
+
+/* k x k, zero padding (k-1)/2, weights <name>.weight [c_out, c_in, k, k] and <name>.bias [c_out]. opts may be NULL. */
+dv_value dv_conv(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, const dv_conv_opts *opts);
+dv_value dv_activation(dv_graph *g, dv_value x, dvk_act kind, float slope);
+dv_value dv_prelu(dv_graph *g, dv_value x, const char *name); /* <name>.weight [c], or [1] for all channels */
+dv_value dv_group_norm(dv_graph *g, dv_value x, const char *name, int64_t groups, float eps);
+dv_value dv_add(dv_graph *g, float alpha, dv_value a, float beta, dv_value b);
+dv_value dv_span_gate(dv_graph *g, dv_value t, dv_value x);
+dv_value dv_affine(dv_graph *g, dv_value x, const float *scale, const float *shift); /* [c] each, copied */
+dv_value dv_attention(dv_graph *g, dv_value q, dv_value k, dv_value v, int64_t heads, float scale);
+dv_value dv_upsample(dv_graph *g, dv_value x, int64_t r);
+dv_value dv_pixel_shuffle(dv_graph *g, dv_value x, int64_t r, dv_value nearest_skip); /* skip may be DV_NO_VALUE */
+dv_value dv_pixel_unshuffle(dv_graph *g, dv_value x, int64_t r);
+dv_value dv_concat(dv_graph *g, const dv_value *xs, int32_t count);
+dv_value dv_pad_to(dv_graph *g, dv_value x, int64_t h, int64_t w, dvk_pad_mode mode);
+dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w);
+
+/* ---- passes and questions ---- */
+
+/* Rewrites in place, exactly: conv + bias + activation + (scaled) residuals, SPAN gate, norm + SiLU into the next
+ * conv's prologue, nearest x2 into the next conv, chains of pointwise ops, nearest skip into the pixel shuffle. */
+davy_result dv_fuse(dv_graph *g);
+
+typedef struct dv_reach {
+    bool global;      /* some op sees the whole picture (group norm, attention): tiles change the result */
+    int64_t halo;     /* input pixels an output pixel depends on, beyond its own place, each side */
+    int64_t align;    /* tile origins must be multiples of this many input pixels (unshuffle, stride) */
+    int64_t num, den; /* output size = input size * num / den */
+} dv_reach;
+davy_result dv_graph_reach(const dv_graph *g, dv_reach *out);
+
+/* Multiplies and adds of the whole graph, counted apart. */
+uint64_t dv_graph_flops(const dv_graph *g);
+uint64_t dv_graph_parameters(const dv_graph *g);
+
+#endif

@@ -1,0 +1,193 @@
+/* graph_dump.c - a graph as text, one line a node, for people and for golden files of tests. What fuse.c moved into a
+ * node stands in in{...} (prologue) and out{...} (epilogue), in the order in which it is computed. */
+#include "core/graph_priv.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+typedef struct dv_dump {
+    char *text;
+    int64_t size, capacity;
+    bool failed;
+} dv_dump;
+
+static void put(dv_dump *d, const char *fmt, ...) DV_PRINTF(2, 3);
+static void put(dv_dump *d, const char *fmt, ...) {
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    const int64_t len = n < 0 ? 0 : dv_min(n, (int64_t)sizeof line - 1);
+    char *text = d->failed ? NULL : dv_grow(d->text, d->size + len + 1, &d->capacity, 1);
+    if (text == NULL) {
+        d->failed = true;
+        return;
+    }
+    d->text = text;
+    memcpy(text + d->size, line, (size_t)len);
+    d->size += len;
+    text[d->size] = '\0';
+}
+
+const char *dv_op_name(dv_op op) {
+    static const char *const names[] = {"?",      "input",  "conv2d",    "act",      "group_norm",    "add",
+                                        "gate",   "affine", "attention", "upsample", "pixel_shuffle", "pixel_unshuffle",
+                                        "concat", "pad",    "crop"};
+    return (size_t)op < DV_ARRAY_LEN(names) ? names[op] : names[0];
+}
+
+const char *dv_act_name(dvk_act act) {
+    static const char *const names[] = {"none", "relu", "lrelu", "prelu", "silu", "clamp3"};
+    return (size_t)act < DV_ARRAY_LEN(names) ? names[act] : "?";
+}
+
+static void put_act(dv_dump *d, const dv_graph *g, const dv_act *act) {
+    put(d, "%s", dv_act_name(act->kind));
+    if (act->kind == DVK_ACT_LRELU) {
+        put(d, " %g", (double)act->slope);
+    }
+    if (act->slopes != DV_NO_PARAM) {
+        char name[128];
+        dv_param_base_name(g, act->slopes, name, sizeof name);
+        put(d, " %s", name);
+    }
+}
+
+static void put_prologue(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    const char *next = " in{";
+    if (node->fused.norm >= 0) {
+        put(d, "%snorm %s", next, g->nodes[node->fused.norm].label);
+        next = ", ";
+    }
+    if (node->fused.pro_scale != DV_NO_PARAM) {
+        put(d, "%s%s", next, g->params[node->fused.pro_scale].label);
+        next = ", ";
+    }
+    if (node->fused.pro_act.kind != DVK_ACT_NONE) {
+        put(d, "%s", next);
+        put_act(d, g, &node->fused.pro_act);
+        next = ", ";
+    }
+    if (node->fused.upsample > 1) {
+        put(d, "%supsample %d", next, (int)node->fused.upsample);
+        next = ", ";
+    }
+    if (next[0] == ',') {
+        put(d, "}");
+    }
+}
+
+static void put_epilogue(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    const char *next = " out{";
+    const bool acts = node->fused.act.kind != DVK_ACT_NONE;
+    if (node->fused.gate) {
+        put(d, "%sgate %%%d", next, (int)node->fused.res[0]);
+        next = ", ";
+    }
+    if (acts && !node->fused.act_last) {
+        put(d, "%s", next);
+        put_act(d, g, &node->fused.act);
+        next = ", ";
+    }
+    if (node->fused.alpha < 1.0f || node->fused.alpha > 1.0f) {
+        put(d, "%s* %g", next, (double)node->fused.alpha);
+        next = ", ";
+    }
+    for (int32_t i = 0; i < node->fused.n_res && !node->fused.gate; i++) {
+        put(d, "%s+ %g * %%%d", next, (double)node->fused.beta[i], (int)node->fused.res[i]);
+        next = ", ";
+    }
+    if (acts && node->fused.act_last) {
+        put(d, "%s", next);
+        put_act(d, g, &node->fused.act);
+        next = ", ";
+    }
+    if (next[0] == ',') {
+        put(d, "}");
+    }
+}
+
+/* The attributes of an op, as the architecture gave them; for ops that fusing empties, only while they hold. */
+static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    switch (node->op) {
+    case DV_OP_CONV2D:
+        put(d, " %s %dx%d %" PRId64 "->%" PRId64, node->label, (int)node->kh, (int)node->kw,
+            dv_shape_of(g, node->in[0]).c, dv_shape_of(g, node->out).c);
+        if (node->stride != 1) {
+            put(d, " stride %d%s", (int)node->stride, node->pad_top == 0 && node->kh > 1 ? " pad bottom right" : "");
+        }
+        put(d, "%s", node->bias == DV_NO_PARAM ? " no bias" : "");
+        break;
+    case DV_OP_ACT:
+        if (!g->fused) {
+            put(d, " ");
+            put_act(d, g, &node->act);
+        }
+        break;
+    case DV_OP_GROUP_NORM:
+        put(d, " %s %" PRId64 " groups eps %g", node->label, node->groups, (double)node->eps);
+        break;
+    case DV_OP_ADD:
+        if (!g->fused) {
+            put(d, " * %g, * %g", (double)node->alpha, (double)node->beta);
+        }
+        break;
+    case DV_OP_ATTENTION:
+        put(d, " %" PRId64 " heads scale %g", node->heads, (double)node->scale);
+        break;
+    case DV_OP_UPSAMPLE:
+    case DV_OP_PIXEL_SHUFFLE:
+    case DV_OP_PIXEL_UNSHUFFLE:
+        put(d, " by %" PRId64, node->r);
+        break;
+    case DV_OP_PAD:
+        put(d, " %s", node->pad_mode == DVK_PAD_REFLECT ? "reflect" : "zero");
+        break;
+    case DV_OP_INPUT:
+    case DV_OP_GATE:
+    case DV_OP_AFFINE:
+    case DV_OP_CONCAT:
+    case DV_OP_CROP:
+        break;
+    }
+}
+
+char *dv_graph_dump(const dv_graph *g) {
+    dv_dump d = {NULL, 0, 0, false};
+    put(&d, "%s", "");
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const dv_node *node = &g->nodes[i];
+        if (node->dead) {
+            continue;
+        }
+        const dv_shape s = dv_shape_of(g, node->out);
+        const bool coefficients = g->fused && node->op == DV_OP_GROUP_NORM && g->values[node->out].uses == 0;
+        if (coefficients) {
+            put(&d, "coefficients");
+        } else {
+            put(&d, "%%%d", (int)node->out);
+        }
+        put(&d, " = %s", dv_op_name(node->op));
+        for (int32_t k = 0; k < node->n_in; k++) {
+            put(&d, " %%%d", (int)node->in[k]);
+        }
+        put_attributes(&d, g, node);
+        if (!coefficients) {
+            put_prologue(&d, g, node);
+            put_epilogue(&d, g, node);
+            put(&d, " [%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "]%s", s.n, s.h, s.w, s.c,
+                node->out == g->output ? " output" : "");
+        }
+        put(&d, "\n");
+    }
+    if (d.failed) {
+        dv_free(d.text);
+        return NULL;
+    }
+    return d.text;
+}
