@@ -1,0 +1,350 @@
+/* engine.c - from detected weights to something that runs: creation, facts, plans of a size, loading and unloading. The runs
+ * themselves are in engine_run.c, the choice of tiles in engine_size.c, what is remembered in engine_route.c. */
+#include "core/engine_priv.h"
+
+#include <string.h>
+
+#include "core/error.h"
+
+enum { PROBE_PIXELS = 64, PROBE_LATENTS = 8 };
+
+const char *dv_stage_name(dv_stage stage) {
+    return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
+}
+
+/* Puts a luma behind the network's three channels; a network of one channel gives it as it is. */
+static void append_luma(dv_graph *g) {
+    static const float weights[3] = {0.299f, 0.587f, 0.114f};
+    static const int64_t shape[4] = {1, 3, 1, 1};
+    const dv_value rgb = g->output;
+    const int64_t channels = dv_shape_of(g, rgb).c;
+    if (rgb == DV_NO_VALUE || channels == 1) {
+        return;
+    }
+    if (channels != 3) {
+        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "grey output of a network with %lld channels", (long long)channels));
+        return;
+    }
+    const dv_conv_opts opts = {
+        .no_bias = true, .derived = true, .weight = dv_param_constant(g, "luma.weight", 4, shape, weights), .bias = DV_NO_PARAM};
+    const dv_value luma = dv_conv(g, rgb, "luma", 1, 1, &opts);
+    g->values[rgb].uses--;
+    g->output = DV_NO_VALUE;
+    dv_output(g, luma);
+}
+
+static davy_result build(const dv_engine *e, const dv_request *q, int64_t h, int64_t w, dv_graph **out) {
+    dv_graph *g = NULL;
+    davy_result r = dv_graph_create(e->tensors, &g);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    r = e->arch->build(e->cfg, q->stage, h, w, g);
+    if (r == DAVY_OK && q->grey) {
+        append_luma(g);
+    }
+    if (r == DAVY_OK) {
+        r = dv_graph_check(g);
+    }
+    if (r != DAVY_OK) {
+        dv_graph_release(g);
+        return r;
+    }
+    *out = g;
+    return DAVY_OK;
+}
+
+static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t h, int64_t w, dv_graph **out) {
+    dv_graph *g = NULL;
+    davy_result r = build(e, q, h, w, &g);
+    if (r == DAVY_OK) {
+        r = dv_fuse(g);
+        if (r != DAVY_OK) {
+            dv_graph_release(g);
+            return r;
+        }
+        *out = g;
+    }
+    return r;
+}
+
+davy_result dv_engine_make_plan(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, bool lean,
+                                dv_plan **out) {
+    dv_graph *g = NULL;
+    const davy_result r = build_fused(e, request, h, w, &g);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const dv_plan_options options = {.cpu = e->services.cpu, .compute = e->compute, .lean = lean};
+    return dv_plan_create(g, &options, out);
+}
+
+/* ---- creation ---- */
+
+static davy_result set_compute(dv_engine *e, davy_dtype compute) {
+    if (compute != DAVY_DTYPE_AUTO && compute != DAVY_DTYPE_F32 && compute != DAVY_DTYPE_BF16) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "precision %d: a CPU computes in fp32 or bf16", (int)compute);
+    }
+    e->compute = compute == DAVY_DTYPE_BF16 ? DVK_BF16 : DVK_F32;
+    return DAVY_OK;
+}
+
+/* Parameters of a graph: how many, and how many bytes they are in the file. A derived one counts as f32. */
+static void add_parameters(dv_engine *e, const dv_graph *g) {
+    e->parameters += dv_graph_parameters(g);
+    for (int64_t i = 0; i < g->n_params; i++) {
+        const dv_param_info *p = &g->params[i];
+        if (p->ref != NULL) {
+            e->weight_bytes += p->ref->bytes;
+        } else if (p->derive != NULL) {
+            uint64_t elements = 1;
+            for (int32_t d = 0; d < p->ndim; d++) {
+                elements *= (uint64_t)p->shape[d];
+            }
+            e->weight_bytes += elements * sizeof(float);
+        }
+    }
+}
+
+/* Builds a stage at a small size: that checks every weight it needs. A stage the file does not have is no error. */
+static davy_result probe_stage(dv_engine *e, dv_stage stage) {
+    const dv_request q = {.stage = stage};
+    const int64_t side = stage == DV_STAGE_DECODE ? PROBE_LATENTS : PROBE_PIXELS;
+    dv_graph *g = NULL;
+    davy_result r = build(e, &q, side, side, &g);
+    if (r == DAVY_E_UNSUPPORTED) {
+        return DAVY_OK;
+    }
+    if (r == DAVY_OK) {
+        add_parameters(e, g);
+        r = dv_graph_reach(g, &e->reach[stage]);
+        e->reach[stage].align = dv_max(e->reach[stage].align, 1);
+        e->has_stage[stage] = true;
+    }
+    dv_graph_release(g);
+    return r;
+}
+
+static davy_result probe_stages(dv_engine *e) {
+    if (e->arch->task == DAVY_TASK_UPSCALE) {
+        const davy_result r = probe_stage(e, DV_STAGE_UPSCALE);
+        return r != DAVY_OK || e->has_stage[DV_STAGE_UPSCALE]
+                   ? r
+                   : dv_fail(DAVY_E_UNSUPPORTED, "%s: this kind of upscaler cannot be run yet", e->arch->name);
+    }
+    davy_result r = probe_stage(e, DV_STAGE_ENCODE);
+    if (r == DAVY_OK) {
+        r = probe_stage(e, DV_STAGE_DECODE);
+    }
+    if (r == DAVY_OK && !e->has_stage[DV_STAGE_ENCODE] && !e->has_stage[DV_STAGE_DECODE]) {
+        r = dv_fail(DAVY_E_TENSOR, "neither an encoder nor a decoder");
+    }
+    return r;
+}
+
+static davy_result detect(dv_engine *e, const dv_engine_desc *desc) {
+    const dv_probe probe = {.tensors = desc->tensors, .config = desc->config, .file_name = e->file_name};
+    davy_result r = dv_arch_detect(&probe, desc->arch, &e->arch);
+    if (r == DAVY_OK) {
+        r = e->arch->config(&probe, e->cfg);
+    }
+    return r == DAVY_OK ? probe_stages(e) : r;
+}
+
+davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out) {
+    dv_engine *e = dv_calloc(1, sizeof *e);
+    if (e == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "engine: out of memory");
+    }
+    e->services = *desc->services;
+    e->tensors = desc->tensors;
+    e->file_name = dv_strdup(desc->file_name != NULL ? desc->file_name : "");
+    e->lock = dv_mutex_create();
+    e->finished = dv_cond_create();
+    davy_result r = DAVY_OK;
+    if (e->file_name == NULL || e->lock == NULL || e->finished == NULL) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "engine: out of memory");
+    }
+    if (r == DAVY_OK) {
+        r = set_compute(e, desc->compute);
+    }
+    if (r == DAVY_OK) {
+        r = detect(e, desc);
+        if (r != DAVY_OK && e->file_name[0] != '\0') {
+            dv_fail_prefix("%s", e->file_name);
+        }
+    }
+    if (r == DAVY_OK) {
+        r = dv_store_create(&e->services, e->tensors, &e->store);
+    }
+    if (r != DAVY_OK) {
+        e->tensors = NULL; /* still the caller's */
+        dv_engine_release(e);
+        return r;
+    }
+    e->config = desc->config;
+    *out = e;
+    return DAVY_OK;
+}
+
+void dv_engine_release(dv_engine *e) {
+    if (e == NULL) {
+        return;
+    }
+    if (e->lock != NULL) {
+        dv_routes_drop(e);
+    }
+    dv_store_release(e->store);
+    dv_tensors_release(e->tensors);
+    dv_json_release(e->config);
+    dv_cond_release(e->finished);
+    dv_mutex_release(e->lock);
+    dv_free(e->file_name);
+    dv_free(e);
+}
+
+/* ---- facts ---- */
+
+const dv_arch *dv_engine_arch(const dv_engine *e) {
+    return e->arch;
+}
+
+const dv_tensors *dv_engine_tensors(const dv_engine *e) {
+    return e->tensors;
+}
+
+static bool tiles_exactly(const dv_engine *e) {
+    bool exact = true;
+    for (int stage = 1; stage < DV_STAGES; stage++) {
+        exact = exact && (!e->has_stage[stage] || dv_stage_tiles_exactly(&e->reach[stage]));
+    }
+    return exact;
+}
+
+void dv_engine_info(const dv_engine *e, davy_model_info *out) {
+    e->arch->info(e->cfg, out);
+    out->task = e->arch->task;
+    strncpy(out->arch, e->arch->name, sizeof out->arch - 1);
+    out->arch[sizeof out->arch - 1] = '\0';
+    out->compute = e->compute == DVK_BF16 ? DAVY_DTYPE_BF16 : DAVY_DTYPE_F32;
+    out->parameters = e->parameters;
+    out->weight_bytes = e->weight_bytes;
+    out->features |= tiles_exactly(e) ? DAVY_MODEL_TILES_EXACT : 0u;
+}
+
+davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, const dv_tiling *tiling,
+                           davy_plan_info *out) {
+    const dv_tiling none = {0};
+    const dv_request q = {.stage = stage, .h = h, .w = w, .tiling = tiling != NULL ? *tiling : none};
+    if (stage < DV_STAGE_UPSCALE || stage > DV_STAGE_DECODE || !e->has_stage[stage]) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s", e->file_name, dv_stage_name(stage));
+    }
+    if (h < 1 || w < 1) {
+        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld", dv_stage_name(stage), (long long)w, (long long)h);
+    }
+    dv_route *route = NULL;
+    const davy_result r = dv_route_get(e, &q, &route);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    out->shape[0] = dv_axis_end(&route->y, route->y.count - 1);
+    out->shape[1] = dv_axis_end(&route->x, route->x.count - 1);
+    out->shape[2] = route->out_c;
+    out->workspace_bytes = route->layout.workspace + route->layout.band;
+    out->flops = route->layout.flops;
+    out->tiles_x = (int32_t)route->x.count;
+    out->tiles_y = (int32_t)route->y.count;
+    out->tiles_t = 1;
+    out->tile_width = (int32_t)route->x.tile;
+    out->tile_height = (int32_t)route->y.tile;
+    out->tile_frames = 1;
+    dv_route_release(route);
+    return DAVY_OK;
+}
+
+/* ---- weights and caches ---- */
+
+/* The plan of the usual kernels: those that a picture of moderate size gets. */
+static davy_result load_stage(dv_engine *e, dv_store *store, dv_stage stage, const dv_control *control) {
+    const dv_request q = {.stage = stage};
+    const int64_t side = stage == DV_STAGE_DECODE ? PROBE_LATENTS * 8 : PROBE_PIXELS * 8;
+    dv_plan *plan = NULL;
+    davy_result r = dv_engine_make_plan(e, &q, side, side, false, &plan);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const void **pointers = dv_calloc((uint64_t)plan->n_weights + 1, sizeof *pointers);
+    if (pointers == NULL) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
+    } else {
+        dv_watch watch;
+        dv_watch_begin(&watch, control, "load", dv_store_cost(dv_store_missing(store, stage, plan)));
+        r = dv_store_bind(store, stage, plan, &watch, pointers);
+        dv_free((void *)(uintptr_t)pointers);
+    }
+    dv_plan_release(plan);
+    return r;
+}
+
+davy_result dv_engine_load(dv_engine *e, const dv_control *control) {
+    static const dv_control nobody;
+    const dv_control *c = control != NULL ? control : &nobody;
+    dv_store *store = dv_engine_store(e);
+    davy_result r = DAVY_OK;
+    const bool two = e->has_stage[DV_STAGE_ENCODE] && e->has_stage[DV_STAGE_DECODE];
+    dv_control half = *c;
+    half.share = two ? (c->total > 0 ? c->share : 1000) / 2 : c->total > 0 ? c->share : 1000;
+    half.base = c->total > 0 ? c->base : 0;
+    half.total = c->total > 0 ? c->total : 1000;
+    for (dv_stage stage = DV_STAGE_UPSCALE; r == DAVY_OK && stage <= DV_STAGE_DECODE; stage++) {
+        if (e->has_stage[stage]) {
+            r = load_stage(e, store, stage, &half);
+            half.base += half.share;
+        }
+    }
+    dv_store_release(store);
+    return r;
+}
+
+davy_result dv_engine_unload(dv_engine *e) {
+    dv_store *fresh = NULL;
+    const davy_result r = dv_store_create(&e->services, e->tensors, &fresh);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    dv_mutex_lock(e->lock);
+    dv_store *old = e->store;
+    e->store = fresh;
+    dv_mutex_unlock(e->lock);
+    dv_routes_drop(e);
+    dv_store_release(old);
+    return DAVY_OK;
+}
+
+void dv_engine_trim(dv_engine *e, uint64_t keep_bytes) {
+    dv_routes_trim(e, NULL, keep_bytes);
+}
+
+/* ---- dumps ---- */
+
+char *dv_engine_dump_graph(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool fused) {
+    const dv_request q = {.stage = stage};
+    dv_graph *g = NULL;
+    if ((fused ? build_fused : build)(e, &q, h, w, &g) != DAVY_OK) {
+        return NULL;
+    }
+    char *text = dv_graph_dump(g);
+    dv_graph_release(g);
+    return text;
+}
+
+char *dv_engine_dump_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w) {
+    const dv_request q = {.stage = stage};
+    dv_plan *plan = NULL;
+    if (dv_engine_make_plan(e, &q, h, w, false, &plan) != DAVY_OK) {
+        return NULL;
+    }
+    char *text = dv_plan_dump(plan);
+    dv_plan_release(plan);
+    return text;
+}

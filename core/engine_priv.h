@@ -1,0 +1,90 @@
+/* engine_priv.h - what engine.c, engine_route.c, engine_size.c and engine_run.c share. */
+#ifndef DV_ENGINE_PRIV_H
+#define DV_ENGINE_PRIV_H
+
+#include <stdatomic.h>
+
+#include "core/engine.h"
+#include "core/os.h"
+#include "core/run.h"
+#include "core/tile.h"
+
+enum { DV_STAGES = 4, DV_ROUTES = 8 };
+
+/* What a caller asks for; answers are kept under it. */
+typedef struct dv_request {
+    dv_stage stage;
+    bool grey;
+    int64_t h, w;
+    dv_tiling tiling;
+} dv_request;
+
+/* How a picture will be computed: which tiles, which kernels. */
+typedef struct dv_layout {
+    int64_t tile_h, tile_w;
+    int64_t overlap; /* input samples */
+    bool exact;
+    bool lean;
+    int64_t tiles;
+    uint64_t workspace; /* of an instance */
+    uint64_t band;      /* f32 rows in which fades are added up */
+    uint64_t weights;   /* not packed yet */
+    uint64_t flops;     /* all tiles */
+    double cost;
+} dv_layout;
+
+/* An answered request: layout, axes and the program that computes a tile. Reference-counted. */
+typedef struct dv_route {
+    _Atomic int32_t refs;
+    dv_request request;
+    dv_layout layout;
+    dv_axis y, x;
+    int64_t out_c; /* channels of the network's output */
+    dv_program *program;
+    uint64_t used_at; /* under the engine's lock */
+} dv_route;
+
+struct dv_engine {
+    dv_services services;
+    dv_tensors *tensors;
+    dv_json *config;
+    char *file_name;
+    const dv_arch *arch;
+    _Alignas(16) unsigned char cfg[DV_ARCH_CONFIG_BYTES];
+    dvk_dtype compute;
+    bool has_stage[DV_STAGES];
+    dv_reach reach[DV_STAGES];
+    uint64_t parameters, weight_bytes;
+    dv_mutex *lock;
+    dv_cond *finished;      /* a run ended */
+    int32_t running;        /* under the lock, like all below */
+    uint64_t running_bytes; /* workspace of those runs */
+    dv_store *store; /* replaced by unload */
+    dv_route *routes[DV_ROUTES];
+    uint64_t clock;
+};
+
+const char *dv_stage_name(dv_stage stage);
+
+/* The network of a request's stage for h x w, with grey a luma behind it; planned. */
+davy_result dv_engine_make_plan(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, bool lean,
+                                dv_plan **out);
+
+/* engine_size.c: the best layout within `available` bytes. DAVY_E_BUDGET names need and budget. */
+davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                             dv_layout *out);
+bool dv_stage_tiles_exactly(const dv_reach *reach);
+void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layout *layout, dv_axis_desc *y,
+                    dv_axis_desc *x);
+
+/* engine_route.c */
+davy_result dv_route_get(dv_engine *e, const dv_request *request, dv_route **out); /* referenced */
+void dv_route_release(dv_route *route);
+void dv_route_forget(dv_engine *e, dv_route *route); /* the next dv_route_get decides anew */
+void dv_routes_drop(dv_engine *e);
+/* Idle arenas of all routes but `except`, least recently used first, until at most keep_bytes remain. */
+void dv_routes_trim(dv_engine *e, const dv_route *except, uint64_t keep_bytes);
+uint64_t dv_routes_idle_bytes(dv_engine *e);
+dv_store *dv_engine_store(dv_engine *e); /* referenced */
+
+#endif

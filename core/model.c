@@ -1,0 +1,212 @@
+/* model.c - see model.h. The engine does the work and keeps the weights' state (packed or not); what is here is lifetime,
+ * what the host said about the latent, and the second try of a run that did not fit into memory. */
+#include "core/model.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "core/file/json.h"
+#include "core/mem.h"
+#include "core/options.h"
+
+struct davy_model {
+    _Atomic int64_t refs;
+    _Atomic int32_t running; /* calls that need the weights right now */
+    davy_context *context;
+    dv_engine *engine;
+    davy_model_info info;
+    char *name;
+    davy_model *link;
+};
+
+/* ---- opening ---- */
+
+static davy_result check_desc(const davy_model_desc *d) {
+    static const char *const known[] = {"scaling_factor", "shift_factor", NULL};
+    const uint32_t flags = DAVY_MODEL_NO_MMAP | DAVY_MODEL_NO_PICKLE;
+    if (d->task < 0 || d->task > DAVY_TASK_CAPTION) {
+        return dv_fail(DAVY_E_INVALID, "model: task is %d, expected 0 or DAVY_TASK_*", (int)d->task);
+    }
+    if (d->task == DAVY_TASK_CAPTION) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "model: this version of davy has no models that caption");
+    }
+    if (d->compute < 0 || d->compute > DAVY_DTYPE_FP8 || d->compute == DAVY_DTYPE_U8 || d->compute == DAVY_DTYPE_U16) {
+        return dv_fail(DAVY_E_INVALID, "model: compute is %d, which is no dtype to compute in", (int)d->compute);
+    }
+    if ((d->flags & ~flags) != 0 || d->reserved0 != 0) {
+        return dv_fail(DAVY_E_INVALID, "model: flags has bits this library does not know, or reserved0 is not 0");
+    }
+    return dv_options_check((dv_options){d->options, d->n_options}, known, "model");
+}
+
+/* The host knows what an ambiguous file does not say. */
+static davy_result take_factors(const davy_model_desc *d, davy_model_info *info, const char *name) {
+    const dv_options options = {d->options, d->n_options};
+    double scale = 0.0;
+    double shift = 0.0;
+    bool has_scale = false;
+    bool has_shift = false;
+    davy_result r = dv_options_get_number(options, "scaling_factor", &scale, &has_scale);
+    r = r < 0 ? r : dv_options_get_number(options, "shift_factor", &shift, &has_shift);
+    if (r < 0 || (!has_scale && !has_shift)) {
+        return r;
+    }
+    const bool fixed = info->latent_scale == 1.0f && info->latent_shift == 0.0f;
+    if (info->latent_channels == 0 || fixed) {
+        return dv_fail(DAVY_E_OPTION, "%s: scaling_factor and shift_factor mean nothing to %s", name,
+                       fixed ? "a model whose latents are the scaled ones already" : "a model without latents");
+    }
+    if (has_scale && !(scale > 0.0)) {
+        return dv_fail(DAVY_E_OPTION, "%s: scaling_factor is %g, expected more than 0", name, scale);
+    }
+    info->latent_scale = has_scale ? (float)scale : info->latent_scale;
+    info->latent_shift = has_shift ? (float)shift : info->latent_shift;
+    return DAVY_OK;
+}
+
+static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_opened *opened) {
+    const dv_engine_desc ed = {.services = dv_context_services(m->context),
+                               .tensors = opened->tensors,
+                               .config = opened->config,
+                               .file_name = opened->file_name,
+                               .arch = desc->arch,
+                               .compute = desc->compute};
+    const davy_result r = dv_engine_create(&ed, &m->engine);
+    if (r < 0) {
+        return r;
+    }
+    opened->tensors = NULL; /* the engine's now */
+    opened->config = NULL;
+    dv_engine_info(m->engine, &m->info);
+    m->info.struct_size = sizeof m->info;
+    m->info.temporal_factor = (int32_t)dv_max(m->info.temporal_factor, 1);
+    m->info.scale_num = (int32_t)dv_max(m->info.scale_num, 1);
+    m->info.scale_den = (int32_t)dv_max(m->info.scale_den, 1);
+    if (desc->task != 0 && desc->task != m->info.task) {
+        return dv_fail(DAVY_E_ARCH, "%s: %s was asked for, but the weights are %s (%s)", opened->file_name,
+                       desc->task == DAVY_TASK_VAE ? "a VAE" : "an upscaler",
+                       m->info.task == DAVY_TASK_VAE ? "a VAE" : "an upscaler", m->info.arch);
+    }
+    return take_factors(desc, &m->info, opened->file_name);
+}
+
+static void destroy(davy_model *m) {
+    davy_context *ctx = m->context;
+    /* In a forked child the engine's lock is held for ever if a run was going on; then its memory stays where it is. */
+    if (!dv_context_is_child(ctx) || atomic_load(&m->running) == 0) {
+        dv_engine_release(m->engine);
+    }
+    dv_free(m->name);
+    dv_free(m);
+    dv_context_release(ctx);
+}
+
+davy_result dv_model_open(davy_context *ctx, const davy_model_desc *desc, davy_model **out) {
+    dv_opened opened = {0};
+    davy_result r = check_desc(desc);
+    r = r < 0 ? r : dv_sources_open(ctx, desc, &opened);
+    if (r < 0) {
+        return r;
+    }
+    davy_model *m = dv_calloc(1, sizeof *m);
+    if (m == NULL) {
+        dv_opened_clear(&opened);
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a model");
+    }
+    atomic_init(&m->refs, 1);
+    m->context = dv_context_ref(ctx);
+    r = make_engine(m, desc, &opened);
+    if (r == DAVY_OK) {
+        m->name = opened.file_name;
+        opened.file_name = NULL;
+        dv_logf(dv_context_services(ctx)->log, DAVY_LOG_INFO, "%s: %s, %s", m->name, m->info.arch, m->info.variant);
+        dv_context_add_model(ctx, m);
+        *out = m;
+    } else {
+        destroy(m);
+    }
+    dv_opened_clear(&opened);
+    return r;
+}
+
+davy_model *dv_model_ref(davy_model *m) {
+    atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
+    return m;
+}
+
+davy_model *dv_model_try_ref(davy_model *m) {
+    int64_t n = atomic_load(&m->refs);
+    while (n > 0 && !atomic_compare_exchange_weak(&m->refs, &n, n + 1)) {
+    }
+    return n > 0 ? m : NULL;
+}
+
+void dv_model_release(davy_model *m) {
+    if (m != NULL && atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) == 1) {
+        dv_context_remove_model(m->context, m);
+        destroy(m);
+    }
+}
+
+davy_context *dv_model_context(const davy_model *m) {
+    return m->context;
+}
+
+dv_engine *dv_model_engine(const davy_model *m) {
+    return m->engine;
+}
+
+const davy_model_info *dv_model_facts(const davy_model *m) {
+    return &m->info;
+}
+
+const char *dv_model_name(const davy_model *m) {
+    return m->name;
+}
+
+davy_model **dv_model_link(davy_model *m) {
+    return &m->link;
+}
+
+/* ---- work ---- */
+
+/* Everything the context can spare, for a call that does not fit. */
+static bool make_room(const davy_model *m) {
+    davy_error_info saved;
+    dv_error_get(&saved);
+    const bool freed = dv_context_trim(m->context, 0, m);
+    dv_error_set(&saved);
+    return freed;
+}
+
+davy_result dv_model_load(davy_model *m, const dv_control *control) {
+    atomic_fetch_add(&m->running, 1);
+    davy_result r = dv_engine_load(m->engine, control);
+    if (r == DAVY_E_BUDGET && make_room(m)) {
+        r = dv_engine_load(m->engine, control);
+    }
+    atomic_fetch_sub(&m->running, 1);
+    return r;
+}
+
+davy_result dv_model_run(davy_model *m, const dv_work *work) {
+    atomic_fetch_add(&m->running, 1);
+    davy_result r = dv_engine_run(m->engine, work);
+    if (r == DAVY_E_BUDGET && make_room(m)) {
+        r = dv_engine_run(m->engine, work);
+    }
+    atomic_fetch_sub(&m->running, 1);
+    return r;
+}
+
+davy_result dv_model_unload(davy_model *m) {
+    return dv_engine_unload(m->engine);
+}
+
+void dv_model_unload_if_idle(davy_model *m) {
+    if (atomic_load(&m->running) == 0) {
+        dv_engine_unload(m->engine);
+    }
+}

@@ -1,0 +1,38 @@
+/* model.h - davy_model: weights from one or several sources, told apart, held by an engine. Immutable after it is opened;
+ * any number of threads may run it. */
+#ifndef DV_MODEL_H
+#define DV_MODEL_H
+
+#include "core/engine.h"
+
+/* What sources gave, before anything is made of it: for model_open and for inspect. */
+typedef struct dv_opened {
+    dv_tensors *tensors; /* unwrapped */
+    dv_json *config;     /* NULL: none */
+    char *file_name;     /* last component of the first weights */
+    uint64_t bytes;      /* of all weight sources, 0 where a folder was given */
+} dv_opened;
+
+/* desc is full-size (sized.h). On an error nothing needs clearing. */
+davy_result dv_sources_open(davy_context *ctx, const davy_model_desc *desc, dv_opened *out);
+void dv_opened_clear(dv_opened *opened);
+
+davy_result dv_model_open(davy_context *ctx, const davy_model_desc *desc, davy_model **out);
+davy_model *dv_model_ref(davy_model *m);
+davy_model *dv_model_try_ref(davy_model *m); /* NULL: its last reference is gone already */
+void dv_model_release(davy_model *m);
+
+davy_context *dv_model_context(const davy_model *m);
+dv_engine *dv_model_engine(const davy_model *m);
+const davy_model_info *dv_model_facts(const davy_model *m); /* latent factors of the options included */
+const char *dv_model_name(const davy_model *m);             /* for messages */
+davy_model **dv_model_link(davy_model *m);                  /* of the context's list */
+
+/* Weights into memory; a model that does not fit makes room by what dv_context_trim frees, once. */
+davy_result dv_model_load(davy_model *m, const dv_control *control);
+/* Runs one picture, with the same second try. */
+davy_result dv_model_run(davy_model *m, const dv_work *work);
+davy_result dv_model_unload(davy_model *m);
+void dv_model_unload_if_idle(davy_model *m);
+
+#endif

@@ -1,0 +1,293 @@
+/* place.c - decides in two passes. Backwards over the concats, because the last of a family [x], [x, a], [x, a, b] is the widest
+ * and can hold all the others as its first channels; their producers then write into slices and nothing is copied. Forwards
+ * over the rest: a result takes the place of an operand of an element-wise step that ends there, or a new buffer. */
+#include "core/place.h"
+
+#include <string.h>
+
+#include "core/error.h"
+#include "core/mem.h"
+#include "kernels/dtype.h"
+
+static const dv_node *producer_of(const dv_placement *p, dv_value v) {
+    return &p->graph->nodes[p->producer[v]];
+}
+
+static void note_use(dv_placement *p, dv_value v, int64_t node) {
+    if (v != DV_NO_VALUE && p->last_use[v] < node) {
+        p->last_use[v] = node;
+    }
+}
+
+static void find_uses(dv_placement *p) {
+    const dv_graph *g = p->graph;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        if (node->dead) {
+            continue;
+        }
+        if (node->out != DV_NO_VALUE) {
+            p->producer[node->out] = (int32_t)k;
+        }
+        for (int32_t i = 0; i < node->n_in; i++) {
+            note_use(p, node->in[i], k);
+        }
+        for (int32_t i = 0; i < node->fused.n_res; i++) {
+            note_use(p, node->fused.res[i], k);
+        }
+        note_use(p, node->fused.norm_of, k);
+    }
+    note_use(p, g->output, g->n_nodes);
+}
+
+/* From the output back to the convolutions that give it, and through 1x1 ones, which only mix channels. */
+static void mark_output_f32(dv_placement *p, dv_value v) {
+    const dv_node *node = producer_of(p, v);
+    if (p->dtypes[v] == DVK_F32 && v != p->graph->output) {
+        return;
+    }
+    p->dtypes[v] = DVK_F32;
+    if ((node->op == DV_OP_CONV2D && node->kh > 1) || node->op == DV_OP_ATTENTION || node->op == DV_OP_INPUT) {
+        return;
+    }
+    for (int32_t i = 0; i < node->n_in; i++) {
+        if (node->in[i] != DV_NO_VALUE) {
+            mark_output_f32(p, node->in[i]);
+        }
+    }
+    for (int32_t i = 0; i < node->fused.n_res; i++) {
+        mark_output_f32(p, node->fused.res[i]);
+    }
+}
+
+static bool same_place(dv_place a, int32_t buffer, int64_t channel) {
+    return a.buffer == buffer && a.channel == channel;
+}
+
+static void put(dv_placement *p, dv_value v, int32_t buffer, int64_t channel) {
+    p->places[v].buffer = buffer;
+    p->places[v].channel = (int32_t)channel;
+    p->blocks[buffer].last = dv_max(p->blocks[buffer].last, p->last_use[v]);
+}
+
+static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
+    dv_buffer *buffers = dv_grow(p->buffers, p->n_buffers + 1, &p->cap_buffers, sizeof *buffers);
+    if (buffers == NULL) {
+        return -1;
+    }
+    p->buffers = buffers;
+    dv_block *blocks = dv_grow(p->blocks, p->n_buffers + 1, &p->cap_blocks, sizeof *blocks);
+    if (blocks == NULL) {
+        return -1;
+    }
+    p->blocks = blocks;
+    uint64_t bytes = dvk_dtype_size(dtype);
+    const int64_t sides[4] = {shape.n, shape.h, shape.w, shape.c};
+    for (int i = 0; i < 4; i++) {
+        if (sides[i] < 0 || !dv_mul_u64(bytes, (uint64_t)sides[i], &bytes)) {
+            bytes = UINT64_MAX; /* refused when the arena is packed */
+            break;
+        }
+    }
+    p->buffers[p->n_buffers] = (dv_buffer){.dtype = dtype, .shape = shape};
+    p->blocks[p->n_buffers] = (dv_block){.bytes = bytes, .first = first, .last = last};
+    return (int32_t)p->n_buffers++;
+}
+
+/* Whether v may be written straight into a slice: nothing else decides where it lies, and its type is the slice's. */
+static bool can_move(const dv_placement *p, dv_value v, dvk_dtype dtype) {
+    return p->places[v].buffer < 0 && p->dtypes[v] == dtype && producer_of(p, v)->op != DV_OP_CROP;
+}
+
+/* The inputs already lie one behind the other in one buffer: the concat is a view of them. */
+static bool lies_together(const dv_placement *p, const dv_node *node) {
+    const dv_place first = p->places[node->in[0]];
+    int64_t channel = first.channel;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        if (first.buffer < 0 || !same_place(p->places[node->in[i]], first.buffer, channel) ||
+            p->dtypes[node->in[i]] != p->dtypes[node->out]) {
+            return false;
+        }
+        channel += p->graph->values[node->in[i]].shape.c;
+    }
+    return true;
+}
+
+static bool place_concat(dv_placement *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    if (p->places[node->out].buffer < 0) {
+        int32_t buffer = p->places[node->in[0]].buffer;
+        int64_t channel = p->places[node->in[0]].channel;
+        if (!lies_together(p, node)) {
+            buffer = add_buffer(p, p->dtypes[node->out], p->graph->values[node->out].shape, k, k);
+            channel = 0;
+        }
+        if (buffer < 0) {
+            return false;
+        }
+        put(p, node->out, buffer, channel);
+    }
+    int64_t channel = p->places[node->out].channel;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        if (can_move(p, node->in[i], p->dtypes[node->out])) {
+            put(p, node->in[i], p->places[node->out].buffer, channel);
+        }
+        channel += p->graph->values[node->in[i]].shape.c;
+    }
+    return true;
+}
+
+static bool same_shape(dv_shape a, dv_shape b) {
+    return a.n == b.n && a.h == b.h && a.w == b.w && a.c == b.c;
+}
+
+/* v ends at node k, alone in its buffer and filling it: the result may take its place. */
+static bool ends_here(const dv_placement *p, dv_value v, const dv_node *node, int64_t k) {
+    const int32_t b = p->places[v].buffer;
+    return b >= 0 && p->dtypes[v] == p->dtypes[node->out] && p->blocks[b].last <= k &&
+           same_shape(p->buffers[b].shape, p->graph->values[node->out].shape);
+}
+
+/* Buffer whose memory the result of an element-wise step may overwrite; -1: none. A convolution reads neighbours of its input,
+ * so only its residuals count. */
+static int32_t in_place_buffer(const dv_placement *p, const dv_node *node, int64_t k) {
+    const bool conv = node->op == DV_OP_CONV2D;
+    const bool pointwise = node->op == DV_OP_ACT || node->op == DV_OP_ADD || node->op == DV_OP_GATE ||
+                           node->op == DV_OP_AFFINE || node->op == DV_OP_GROUP_NORM;
+    if (!conv && !pointwise) {
+        return -1;
+    }
+    for (int32_t i = 0; i < node->fused.n_res; i++) {
+        const dv_value r = node->fused.res[i];
+        if (ends_here(p, r, node, k) && (!conv || p->places[r].buffer != p->places[node->in[0]].buffer)) {
+            return p->places[r].buffer;
+        }
+    }
+    return pointwise && ends_here(p, node->in[0], node, k) ? p->places[node->in[0]].buffer : -1;
+}
+
+static bool applies_itself(const dv_graph *g, const dv_node *norm) {
+    return norm->out != DV_NO_VALUE && g->values[norm->out].uses > 0;
+}
+
+static bool place_node(dv_placement *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    if (node->op == DV_OP_GROUP_NORM && !applies_itself(p->graph, node)) {
+        return true;
+    }
+    if (node->op == DV_OP_CROP) {
+        const dv_place in = p->places[node->in[0]];
+        p->dtypes[node->out] = p->dtypes[node->in[0]];
+        put(p, node->out, in.buffer, in.channel);
+        return true;
+    }
+    if (p->places[node->out].buffer < 0) {
+        int32_t buffer = in_place_buffer(p, node, k);
+        if (buffer < 0) {
+            buffer = add_buffer(p, p->dtypes[node->out], p->graph->values[node->out].shape, k, k);
+        }
+        if (buffer < 0) {
+            return false;
+        }
+        put(p, node->out, buffer, 0);
+    }
+    dv_block *block = &p->blocks[p->places[node->out].buffer];
+    block->first = dv_min(block->first, k);
+    block->last = dv_max(block->last, k);
+    return true;
+}
+
+static bool place_all(dv_placement *p) {
+    const dv_graph *g = p->graph;
+    for (int64_t k = g->n_nodes - 1; k >= 0; k--) {
+        if (!g->nodes[k].dead && g->nodes[k].op == DV_OP_CONCAT && !place_concat(p, k)) {
+            return false;
+        }
+    }
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        if (!g->nodes[k].dead && !place_node(p, k)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int32_t dv_norm_used(const dv_graph *g, int64_t k) {
+    const dv_node *node = &g->nodes[k];
+    if (node->op == DV_OP_GROUP_NORM) {
+        return applies_itself(g, node) ? (int32_t)k : -1;
+    }
+    return node->fused.norm;
+}
+
+int64_t dv_norm_chunks(const dv_graph *g, int32_t norm) {
+    return dv_div_up(dv_shape_of(g, g->nodes[norm].in[0]).h, DVK_NORM_CHUNK_ROWS);
+}
+
+int64_t dv_norm_stride(const dv_graph *g, int32_t norm) {
+    const dv_shape s = dv_shape_of(g, g->nodes[norm].in[0]);
+    return dv_div_up(s.n * s.c, 16) * 16; /* keeps shift as aligned as scale */
+}
+
+static bool place_norms(dv_placement *p) {
+    const dv_graph *g = p->graph;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        if (!node->dead && node->op == DV_OP_GROUP_NORM) {
+            const dv_shape s = dv_shape_of(g, node->in[0]);
+            const dv_shape partial = {s.n, dv_norm_chunks(g, (int32_t)k), node->groups, 2};
+            const dv_shape coefficients = {1, 1, 2, dv_norm_stride(g, (int32_t)k)};
+            p->norms[k].partial = add_buffer(p, DVK_F32, partial, k, k);
+            p->norms[k].coefficients = add_buffer(p, DVK_F32, coefficients, k, k);
+            if (p->norms[k].partial < 0 || p->norms[k].coefficients < 0) {
+                return false;
+            }
+        }
+        const int32_t norm = node->dead ? -1 : dv_norm_used(g, k);
+        if (norm >= 0) {
+            p->blocks[p->norms[norm].coefficients].last = k;
+        }
+    }
+    return true;
+}
+
+void dv_placement_free(dv_placement *p) {
+    dv_free(p->places);
+    dv_free(p->dtypes);
+    dv_free(p->last_use);
+    dv_free(p->producer);
+    dv_free(p->norms);
+    dv_free(p->buffers);
+    dv_free(p->blocks);
+    memset(p, 0, sizeof *p);
+}
+
+davy_result dv_place_values(const dv_graph *g, dvk_dtype store, dv_placement *out) {
+    dv_placement p = {.graph = g};
+    const uint64_t n = (uint64_t)g->n_values;
+    p.places = dv_calloc(n, sizeof *p.places);
+    p.dtypes = dv_calloc(n, sizeof *p.dtypes);
+    p.last_use = dv_calloc(n, sizeof *p.last_use);
+    p.producer = dv_calloc(n, sizeof *p.producer);
+    p.norms = dv_calloc((uint64_t)g->n_nodes, sizeof *p.norms);
+    if (p.places == NULL || p.dtypes == NULL || p.last_use == NULL || p.producer == NULL || p.norms == NULL) {
+        goto no_memory;
+    }
+    for (int64_t v = 0; v < g->n_values; v++) {
+        p.places[v].buffer = -1;
+        p.dtypes[v] = store;
+        p.last_use[v] = -1;
+        p.producer[v] = -1;
+    }
+    p.dtypes[g->input] = DVK_F32;
+    find_uses(&p);
+    mark_output_f32(&p, g->output);
+    if (!place_all(&p) || !place_norms(&p)) {
+        goto no_memory;
+    }
+    *out = p;
+    return DAVY_OK;
+no_memory:
+    dv_placement_free(&p);
+    return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+}

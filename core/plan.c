@@ -1,0 +1,179 @@
+/* plan.c - makes a plan: places the values, packs the arena, lowers node by node; and writes a plan as text. */
+#include "core/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/lower.h"
+#include "core/mem.h"
+
+void dv_plan_release(dv_plan *p) {
+    if (p == NULL) {
+        return;
+    }
+    dv_graph_release(p->graph);
+    dv_free(p->steps);
+    dv_free(p->binds);
+    dv_free(p->weights);
+    dv_free(p);
+}
+
+static davy_result lower_all(dv_plan *p, const dv_placement *place, const dv_plan_options *options) {
+    dv_lowering l = {.plan = p, .place = place, .options = options};
+    for (int64_t k = 0; k < p->graph->n_nodes; k++) {
+        if (p->graph->nodes[k].dead) {
+            continue;
+        }
+        const davy_result r = dv_lower_node(&l, k);
+        if (r != DAVY_OK) {
+            return r;
+        }
+    }
+    return DAVY_OK;
+}
+
+/* Scratch of the load and the store, whose kernels are chosen per run: it depends on the channels only. */
+static void reserve_convert(dv_plan *p, const dv_plan_options *options, const char *op, const dvk_view *view) {
+    const dvk_convert_args args = {.view = *view};
+    for (int32_t i = 0; i < dvk_kernel_count; i++) {
+        const dvk_kernel *k = dvk_kernels[i];
+        if (strcmp(k->op, op) == 0 && (k->cpu & ~options->cpu) == 0 && k->scratch_bytes != NULL) {
+            const uint64_t bytes = dv_align_up(k->scratch_bytes(&args), 64);
+            p->scratch_bytes = bytes > p->scratch_bytes ? bytes : p->scratch_bytes;
+        }
+    }
+}
+
+davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out) {
+    dv_placement place = {0};
+    dv_plan *p = dv_calloc(1, sizeof *p);
+    if (p == NULL) {
+        dv_graph_release(graph);
+        return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    }
+    p->graph = graph;
+    davy_result r = dv_place_values(graph, options->compute == DVK_BF16 ? DVK_BF16 : DVK_F32, &place);
+    if (r == DAVY_OK) {
+        r = dv_arena_pack(place.blocks, place.n_buffers, &p->arena_bytes);
+    }
+    if (r == DAVY_OK) {
+        r = lower_all(p, &place, options);
+    }
+    if (r == DAVY_OK) {
+        p->input = dv_view_of(&place, graph->input, &p->input_at);
+        p->output = dv_view_of(&place, graph->output, &p->output_at);
+        reserve_convert(p, options, "load", &p->input);
+        reserve_convert(p, options, "store", &p->output);
+        *out = p;
+    } else {
+        dv_plan_release(p);
+    }
+    dv_placement_free(&place);
+    return r;
+}
+
+/* ---- text ---- */
+
+typedef struct text {
+    char *data;
+    int64_t length, capacity;
+    bool failed;
+} text;
+
+static void append(text *t, const char *fmt, ...) DV_PRINTF(2, 3);
+
+static void append(text *t, const char *fmt, ...) {
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    const int64_t length = dv_min(n > 0 ? n : 0, (int64_t)sizeof line - 1);
+    char *data = t->failed ? NULL : dv_grow(t->data, t->length + length + 1, &t->capacity, 1);
+    if (data == NULL) {
+        t->failed = true;
+        return;
+    }
+    t->data = data;
+    memcpy(data + t->length, line, (size_t)length + 1);
+    t->length += length;
+}
+
+static const char *dtype_name(dvk_dtype t) {
+    return t == DVK_BF16 ? "bf16" : t == DVK_F16 ? "f16" : "f32";
+}
+
+/* Where a pointer of the step was bound to; UINT64_MAX: it is not in the arena. */
+static uint64_t bound_at(const dv_plan *p, const dv_step *s, const void *member) {
+    const uint32_t field = (uint32_t)((const char *)member - (const char *)&s->args);
+    for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
+        if (p->binds[i].field == field && p->binds[i].kind == DV_BIND_ARENA) {
+            return p->binds[i].at;
+        }
+    }
+    return UINT64_MAX;
+}
+
+static void append_view(text *t, const dv_plan *p, const dv_step *s, const char *before, const dvk_view *v) {
+    const uint64_t at = bound_at(p, s, &v->data);
+    if (at != UINT64_MAX) {
+        append(t, "%s[%lld,%lld,%lld", before, (long long)v->h, (long long)v->w, (long long)v->c);
+        if (v->sw != v->c) {
+            append(t, "/%lld", (long long)v->sw);
+        }
+        append(t, "] %s @%llu", dtype_name(v->dtype), (unsigned long long)at);
+    }
+}
+
+static void append_epilogue(text *t, const dv_plan *p, const dv_step *s, const dvk_epilogue *e) {
+    for (int32_t i = 0; i < e->n_res; i++) {
+        append_view(t, p, s, " + ", &e->res[i]);
+    }
+}
+
+static void append_step(text *t, const dv_plan *p, const dv_step *s) {
+    const char *op = s->kernel->op;
+    append(t, "%s %s %s", op, s->kernel->variant, s->label);
+    if (strcmp(op, "conv2d") == 0) {
+        const dvk_conv2d_args *a = &s->args.conv;
+        append(t, " %dx%d", (int)a->kh, (int)a->kw);
+        append_view(t, p, s, " ", &a->x);
+        append_epilogue(t, p, s, &a->epi);
+        append_view(t, p, s, " -> ", &a->y);
+    } else if (strcmp(op, "pointwise") == 0) {
+        append_view(t, p, s, " ", &s->args.pointwise.x);
+        append_epilogue(t, p, s, &s->args.pointwise.epi);
+        append_view(t, p, s, " -> ", &s->args.pointwise.y);
+    } else if (strcmp(op, "group_norm_stats") == 0) {
+        append_view(t, p, s, " ", &s->args.stats.x);
+    } else if (strcmp(op, "attention") == 0) {
+        append_view(t, p, s, " ", &s->args.attention.q);
+        append_view(t, p, s, ", ", &s->args.attention.k);
+        append_view(t, p, s, ", ", &s->args.attention.v);
+        append_view(t, p, s, " -> ", &s->args.attention.y);
+    } else if (strcmp(op, "pad") == 0) {
+        append_view(t, p, s, " ", &s->args.pad.x);
+        append_view(t, p, s, " -> ", &s->args.pad.y);
+    } else if (strcmp(op, "group_norm_finish") != 0) {
+        append_view(t, p, s, " ", &s->args.resample.x);
+        append_view(t, p, s, " + ", &s->args.resample.res);
+        append_view(t, p, s, " -> ", &s->args.resample.y);
+    }
+    append(t, "\n");
+}
+
+char *dv_plan_dump(const dv_plan *p) {
+    text t = {0};
+    for (int64_t i = 0; i < p->n_steps; i++) {
+        append_step(&t, p, &p->steps[i]);
+    }
+    append(&t, "arena %llu, scratch %llu a thread, weights %llu, %llu flops\n", (unsigned long long)p->arena_bytes,
+           (unsigned long long)p->scratch_bytes, (unsigned long long)p->weight_bytes, (unsigned long long)p->flops);
+    if (t.failed) {
+        dv_free(t.data);
+        return NULL;
+    }
+    return t.data;
+}

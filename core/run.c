@@ -1,0 +1,261 @@
+/* run.c - see run.h. */
+#include "core/run.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/os.h"
+#include "core/profile.h"
+#include "kernels/dtype.h"
+
+struct dv_instance {
+    dv_program *program; /* not referenced: the run that took the instance holds the program */
+    void *block;         /* arena, then scratch */
+    uint64_t bytes;
+    char *scratch;
+    dv_args *args; /* of steps */
+    dv_instance *next;
+};
+
+struct dv_program {
+    const dv_services *services;
+    dv_store *store;
+    dv_stage stage;
+    dv_plan *plan;
+    _Atomic int32_t refs;
+    dv_mutex *lock;
+    const void **weights; /* under the lock until `loaded` */
+    bool loaded;
+    dv_instance *idle;
+    uint64_t idle_bytes;
+};
+
+/* ---- programs ---- */
+
+davy_result dv_program_create(const dv_program_desc *desc, dv_program **out) {
+    dv_program *p = dv_calloc(1, sizeof *p);
+    if (p == NULL) {
+        dv_plan_release(desc->plan);
+        return dv_fail(DAVY_E_NOMEM_HOST, "program: out of memory");
+    }
+    p->services = desc->services;
+    p->store = dv_store_ref(desc->store);
+    p->stage = desc->stage;
+    p->plan = desc->plan;
+    atomic_init(&p->refs, 1);
+    p->lock = dv_mutex_create();
+    p->weights = dv_calloc((uint64_t)p->plan->n_weights + 1, sizeof *p->weights);
+    if (p->lock == NULL || p->weights == NULL) {
+        dv_program_release(p);
+        return dv_fail(DAVY_E_NOMEM_HOST, "program: out of memory");
+    }
+    *out = p;
+    return DAVY_OK;
+}
+
+dv_program *dv_program_ref(dv_program *p) {
+    atomic_fetch_add(&p->refs, 1);
+    return p;
+}
+
+void dv_program_release(dv_program *p) {
+    if (p == NULL || atomic_fetch_sub(&p->refs, 1) != 1) {
+        return;
+    }
+    if (p->lock != NULL) {
+        dv_program_trim(p, 0);
+    }
+    dv_mutex_release(p->lock);
+    dv_free((void *)(uintptr_t)p->weights);
+    dv_plan_release(p->plan);
+    dv_store_release(p->store);
+    dv_free(p);
+}
+
+const dv_plan *dv_program_plan(const dv_program *p) {
+    return p->plan;
+}
+
+uint64_t dv_plan_workspace(const dv_plan *plan, int32_t n_threads) {
+    return dv_align_up(plan->arena_bytes, 64) + plan->scratch_bytes * (uint64_t)n_threads;
+}
+
+davy_result dv_program_load(dv_program *p, dv_watch *watch) {
+    dv_mutex_lock(p->lock);
+    const bool loaded = p->loaded;
+    dv_mutex_unlock(p->lock);
+    if (loaded) {
+        return DAVY_OK;
+    }
+    const uint64_t count = (uint64_t)p->plan->n_weights + 1;
+    const void **weights = dv_calloc(count, sizeof *weights);
+    if (weights == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
+    }
+    const davy_result r = dv_store_bind(p->store, p->stage, p->plan, watch, weights);
+    if (r == DAVY_OK) {
+        dv_mutex_lock(p->lock);
+        if (!p->loaded) {
+            memcpy(p->weights, weights, count * sizeof *weights);
+            p->loaded = true;
+        }
+        dv_mutex_unlock(p->lock);
+    }
+    dv_free((void *)(uintptr_t)weights);
+    return r;
+}
+
+/* ---- instances ---- */
+
+static void release_instance(dv_instance *i) {
+    if (i != NULL) {
+        dv_heap_free(i->program->services->heap, DV_MEM_WORKSPACE, i->block, i->bytes);
+        dv_free(i->args);
+        dv_free(i);
+    }
+}
+
+static void fill_pointers(dv_instance *i) {
+    const dv_plan *plan = i->program->plan;
+    for (int64_t s = 0; s < plan->n_steps; s++) {
+        const dv_step *step = &plan->steps[s];
+        i->args[s] = step->args;
+        for (int64_t b = step->first_bind; b < step->first_bind + step->n_binds; b++) {
+            const dv_bind *bind = &plan->binds[b];
+            const void *p = bind->kind == DV_BIND_ARENA ? (const char *)i->block + bind->at : i->program->weights[bind->at];
+            memcpy((char *)&i->args[s] + bind->field, &p, sizeof p);
+        }
+    }
+}
+
+static davy_result create_instance(dv_program *p, dv_instance **out) {
+    dv_instance *i = dv_calloc(1, sizeof *i);
+    if (i == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
+    }
+    i->program = p;
+    i->args = dv_calloc((uint64_t)p->plan->n_steps + 1, sizeof *i->args);
+    const uint64_t bytes = dv_plan_workspace(p->plan, dv_pool_threads(p->services->pool));
+    davy_result r = i->args != NULL ? dv_heap_alloc(p->services->heap, DV_MEM_WORKSPACE, bytes, "workspace", &i->block)
+                                    : dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
+    if (r != DAVY_OK) {
+        release_instance(i);
+        return r;
+    }
+    i->bytes = bytes;
+    i->scratch = (char *)i->block + dv_align_up(p->plan->arena_bytes, 64);
+    fill_pointers(i);
+    *out = i;
+    return DAVY_OK;
+}
+
+davy_result dv_program_take(dv_program *p, dv_instance **out) {
+    dv_mutex_lock(p->lock);
+    dv_instance *i = p->idle;
+    if (i != NULL) {
+        p->idle = i->next;
+        p->idle_bytes -= i->bytes;
+    }
+    dv_mutex_unlock(p->lock);
+    if (i == NULL) {
+        return create_instance(p, out);
+    }
+    *out = i;
+    return DAVY_OK;
+}
+
+void dv_program_give(dv_program *p, dv_instance *i) {
+    if (i == NULL) {
+        return;
+    }
+    dv_mutex_lock(p->lock);
+    i->next = p->idle;
+    p->idle = i;
+    p->idle_bytes += i->bytes;
+    dv_mutex_unlock(p->lock);
+}
+
+uint64_t dv_program_trim(dv_program *p, uint64_t keep_bytes) {
+    for (;;) {
+        dv_mutex_lock(p->lock);
+        dv_instance *i = p->idle_bytes > keep_bytes ? p->idle : NULL;
+        if (i != NULL) {
+            p->idle = i->next;
+            p->idle_bytes -= i->bytes;
+        }
+        const uint64_t left = p->idle_bytes;
+        dv_mutex_unlock(p->lock);
+        if (i == NULL) {
+            return left;
+        }
+        release_instance(i); /* without the lock: it may call the host's free */
+    }
+}
+
+dvk_view dv_instance_input(const dv_instance *i) {
+    return dv_view_at(i->program->plan->input, i->block, i->program->plan->input_at);
+}
+
+dvk_view dv_instance_output(const dv_instance *i) {
+    return dv_view_at(i->program->plan->output, i->block, i->program->plan->output_at);
+}
+
+/* ---- running ---- */
+
+typedef struct step_loop {
+    const dvk_kernel *kernel;
+    const void *args;
+    char *scratch;
+    uint64_t scratch_bytes;
+} step_loop;
+
+static void run_units(void *user, int64_t first, int64_t last, int32_t worker) {
+    const step_loop *s = user;
+    s->kernel->run(s->args, first, last, s->scratch + s->scratch_bytes * (uint64_t)worker);
+}
+
+static davy_result run_step(const dv_services *services, const dv_step *step, step_loop *s, dv_watch *watch) {
+    const dv_loop loop = {.units = step->units, .run = run_units, .user = s};
+    if (services->profile == NULL || !dv_profile_on(services->profile)) {
+        return dv_watch_loop(watch, services->pool, &loop, step->cost);
+    }
+    char kernel[96];
+    snprintf(kernel, sizeof kernel, "%s %s", s->kernel->op, s->kernel->variant);
+    const uint64_t t0 = dv_now_ns();
+    const davy_result r = dv_watch_loop(watch, services->pool, &loop, step->cost);
+    dv_profile_add(services->profile, step->label, kernel, dv_now_ns() - t0, step->flops, step->bytes);
+    return r;
+}
+
+davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
+    const dv_plan *plan = i->program->plan;
+    davy_result r = DAVY_OK;
+    for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
+        step_loop s = {.kernel = plan->steps[k].kernel,
+                       .args = &i->args[k],
+                       .scratch = i->scratch,
+                       .scratch_bytes = plan->scratch_bytes};
+        r = run_step(i->program->services, &plan->steps[k], &s, watch);
+    }
+    return r;
+}
+
+double dv_convert_cost(const dvk_convert_args *args) {
+    return 2.0 * (double)(args->view.h * args->view.w * args->view.c);
+}
+
+davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch) {
+    const dv_services *services = i->program->services;
+    const uint64_t scratch = i->program->plan->scratch_bytes;
+    const dvk_kernel *kernel = dvk_choose(op, args, services->cpu, DVK_F32);
+    if (kernel == NULL || (kernel->scratch_bytes != NULL && kernel->scratch_bytes(args) > scratch)) {
+        return dv_fail(DAVY_E_INTERNAL, "no kernel for op %s within %llu bytes of scratch", op, (unsigned long long)scratch);
+    }
+    const uint64_t bytes = (uint64_t)(args->view.h * args->view.w * args->view.c) *
+                           (dvk_dtype_size(args->view.dtype) + dvk_dtype_size(args->image.dtype));
+    const dv_step step = {.label = op, .units = kernel->units(args), .bytes = bytes, .cost = dv_convert_cost(args)};
+    step_loop s = {.kernel = kernel, .args = args, .scratch = i->scratch, .scratch_bytes = scratch};
+    return run_step(services, &step, &s, watch);
+}

@@ -1,0 +1,43 @@
+/* run.h - a plan made ready to run, and its runs. A program is a plan with packed weights; an instance is the memory of one
+ * run: arena, scratch for every thread, steps with their pointers filled in. Idle instances are kept, so that after the first
+ * run of a size nothing is allocated. Everything that ties a plan to the CPU is in here and in store.c. Thread-safe. */
+#ifndef DV_RUN_H
+#define DV_RUN_H
+
+#include "core/store.h"
+
+typedef struct dv_program dv_program;
+typedef struct dv_instance dv_instance;
+
+typedef struct dv_program_desc {
+    const dv_services *services; /* must outlive the program */
+    dv_store *store;             /* referenced */
+    dv_stage stage;
+    dv_plan *plan; /* taken over in every case */
+} dv_program_desc;
+
+davy_result dv_program_create(const dv_program_desc *desc, dv_program **out);
+dv_program *dv_program_ref(dv_program *p);
+void dv_program_release(dv_program *p);
+
+const dv_plan *dv_program_plan(const dv_program *p);
+/* What one run of a plan takes from the heap beside the weights. */
+uint64_t dv_plan_workspace(const dv_plan *plan, int32_t n_threads);
+
+/* Packs what the program's weights lack. */
+davy_result dv_program_load(dv_program *p, dv_watch *watch);
+/* An instance nobody else uses; the program must be loaded. */
+davy_result dv_program_take(dv_program *p, dv_instance **out);
+void dv_program_give(dv_program *p, dv_instance *instance);
+/* Frees idle instances until at most keep_bytes of them remain; returns what remains. */
+uint64_t dv_program_trim(dv_program *p, uint64_t keep_bytes);
+
+dvk_view dv_instance_input(const dv_instance *i);
+dvk_view dv_instance_output(const dv_instance *i);
+davy_result dv_instance_run(dv_instance *i, dv_watch *watch);
+
+/* "load" or "store": the first and the last step, whose picture is the caller's. */
+davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch);
+double dv_convert_cost(const dvk_convert_args *args);
+
+#endif

@@ -1,0 +1,29 @@
+/* store.h - the weights of an engine as kernels want them: packed once, shared by all plans, read-only afterwards. Counts as
+ * DV_MEM_WEIGHTS. Reference-counted: plans at work keep the store they were bound to. Thread-safe. */
+#ifndef DV_STORE_H
+#define DV_STORE_H
+
+#include "core/plan.h"
+#include "core/watch.h"
+
+typedef struct dv_store dv_store;
+
+/* f32 copies that packing makes take about this much at a time. */
+#define DV_STORE_BATCH_BYTES (32ull << 20)
+
+/* services and tensors must outlive the store. */
+davy_result dv_store_create(const dv_services *services, const dv_tensors *tensors, dv_store **out);
+dv_store *dv_store_ref(dv_store *s);
+void dv_store_release(dv_store *s);
+
+/* Bytes that binding this plan would still have to pack; and what all that is packed takes. */
+uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan);
+uint64_t dv_store_bytes(dv_store *s);
+
+/* Estimated ns of packing, for progress. */
+double dv_store_cost(uint64_t bytes);
+
+/* Packs what is missing, on the pool, and writes one pointer for each of the plan's weights. */
+davy_result dv_store_bind(dv_store *s, dv_stage stage, const dv_plan *plan, dv_watch *watch, const void **pointers);
+
+#endif

@@ -1,0 +1,31 @@
+/* text.c - see text.h. */
+#include "core/text.h"
+
+#include "core/error.h"
+#include "core/mem.h"
+
+struct davy_text {
+    char *utf8;
+};
+
+davy_result dv_text_create(char *utf8, davy_text **out) {
+    davy_text *text = utf8 != NULL ? dv_calloc(1, sizeof *text) : NULL;
+    if (text == NULL) {
+        dv_free(utf8);
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a text");
+    }
+    text->utf8 = utf8;
+    *out = text;
+    return DAVY_OK;
+}
+
+void dv_text_release(davy_text *text) {
+    if (text != NULL) {
+        dv_free(text->utf8);
+        dv_free(text);
+    }
+}
+
+const char *dv_text_utf8(const davy_text *text) {
+    return text->utf8;
+}
