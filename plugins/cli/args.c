@@ -1,0 +1,294 @@
+/* args.c - one table of options; each knows its commands and how its value is read. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/cli/args.h"
+#include "plugins/cli/say.h"
+
+enum {
+    RUNS = CLI_UPSCALE | CLI_ENCODE | CLI_DECODE,
+    WORKS = RUNS | CLI_BENCH,
+    ALL = CLI_DEVICES | CLI_INSPECT | CLI_CAPTION | WORKS
+};
+
+typedef enum { FLAG, TEXT, MODEL, SCALE, COUNT, PERCENT, BYTES, SEED, TILE, PRECISION, PEAK } kind;
+
+typedef struct option_def {
+    const char *name;
+    kind kind;
+    uint32_t commands;
+    size_t offset; /* of the member of cli_args */
+} option_def;
+
+static const option_def options[] = {
+    {"-o", TEXT, RUNS, offsetof(cli_args, output)},
+    {"--output", TEXT, RUNS, offsetof(cli_args, output)},
+    {"--model", MODEL, RUNS, 0},
+    {"--scale", SCALE, CLI_UPSCALE, offsetof(cli_args, scale)},
+    {"--device", TEXT, CLI_INSPECT | WORKS, offsetof(cli_args, device)},
+    {"--precision", PRECISION, RUNS, offsetof(cli_args, precision)},
+    {"--tile", TILE, WORKS, offsetof(cli_args, tile)},
+    {"--overlap", COUNT, WORKS, offsetof(cli_args, overlap)},
+    {"--memory", BYTES, WORKS, offsetof(cli_args, memory)},
+    {"--threads", COUNT, WORKS, offsetof(cli_args, threads)},
+    {"--seed", SEED, WORKS, offsetof(cli_args, seed)},
+    {"--raw", TEXT, RUNS, offsetof(cli_args, raw)},
+    {"--sample", FLAG, CLI_ENCODE, offsetof(cli_args, sample)},
+    {"--scaled", FLAG, CLI_ENCODE | CLI_DECODE, offsetof(cli_args, scaled)},
+    {"--crop", FLAG, CLI_ENCODE, offsetof(cli_args, crop)},
+    {"--quality", PERCENT, CLI_UPSCALE | CLI_DECODE, offsetof(cli_args, encoding.quality)},
+    {"--lossless", FLAG, CLI_UPSCALE | CLI_DECODE, offsetof(cli_args, encoding.lossless)},
+    {"--save", TEXT, CLI_BENCH, offsetof(cli_args, save)},
+    {"--compare", TEXT, CLI_BENCH, offsetof(cli_args, compare)},
+    {"--profile", FLAG, CLI_BENCH, offsetof(cli_args, profile)},
+    {"--peak", PEAK, CLI_BENCH, offsetof(cli_args, peak)},
+    {"--json", FLAG, ALL, offsetof(cli_args, json)},
+    {"--quiet", FLAG, ALL, offsetof(cli_args, quiet)},
+    {"--help", FLAG, ALL, offsetof(cli_args, help)},
+    {"-h", FLAG, ALL, offsetof(cli_args, help)},
+};
+
+static const struct {
+    const char *name;
+    cli_command command;
+    int inputs_min;
+    int inputs_max; /* -1: any number */
+    const char *inputs;
+} commands[] = {
+    {"devices", CLI_DEVICES, 0, 0, "no file"},
+    {"inspect", CLI_INSPECT, 1, 1, "one model file or folder"},
+    {"upscale", CLI_UPSCALE, 1, 1, "one picture or folder"},
+    {"encode", CLI_ENCODE, 1, 1, "one picture"},
+    {"decode", CLI_DECODE, 1, 1, "one latent file"},
+    {"caption", CLI_CAPTION, 0, -1, "pictures"},
+    {"bench", CLI_BENCH, 0, -1, "names of cases"},
+};
+
+static const struct {
+    const char *name;
+    davy_dtype dtype;
+} precisions[] = {
+    {"auto", DAVY_DTYPE_AUTO}, {"fp32", DAVY_DTYPE_F32},  {"bf16", DAVY_DTYPE_BF16}, {"fp16", DAVY_DTYPE_F16},
+    {"int8", DAVY_DTYPE_INT8}, {"int4", DAVY_DTYPE_INT4}, {"fp8", DAVY_DTYPE_FP8},
+};
+
+davy_dtype cli_precision_of(const char *word) {
+    for (size_t i = 0; i < sizeof precisions / sizeof precisions[0]; i++) {
+        if (strcmp(precisions[i].name, word) == 0) {
+            return precisions[i].dtype;
+        }
+    }
+    return -1;
+}
+
+const char *cli_precision_name(davy_dtype dtype) {
+    for (size_t i = 0; i < sizeof precisions / sizeof precisions[0]; i++) {
+        if (precisions[i].dtype == dtype) {
+            return precisions[i].name;
+        }
+    }
+    return "?";
+}
+
+const char *cli_command_name(cli_command command) {
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (commands[i].command == command) {
+            return commands[i].name;
+        }
+    }
+    return "?";
+}
+
+/* A whole number within bounds, all of the text. */
+static int whole(const char *text, uint64_t max, uint64_t *out) {
+    char *end = NULL;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || v > max) {
+        return -1;
+    }
+    *out = v;
+    return 0;
+}
+
+static int bytes_of(const char *text, uint64_t *out) {
+    char *end = NULL;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    uint32_t shift = 0;
+    switch (*end) {
+    case 'k':
+    case 'K':
+        shift = 10;
+        break;
+    case 'm':
+    case 'M':
+        shift = 20;
+        break;
+    case 'g':
+    case 'G':
+        shift = 30;
+        break;
+    default:
+        break;
+    }
+    if (text[0] < '0' || text[0] > '9' || errno != 0 || end[shift != 0] != 0 || v == 0 || v > UINT64_MAX >> shift) {
+        return -1;
+    }
+    *out = (uint64_t)v << shift;
+    return 0;
+}
+
+static int positive(const char *text, double max, double *out) {
+    char *end = NULL;
+    double v = strtod(text, &end);
+    if (end == text || *end != 0 || !(v > 0.0 && v <= max)) {
+        return -1;
+    }
+    *out = v;
+    return 0;
+}
+
+static int set_count(const option_def *d, const char *value, int32_t min, int32_t max, int32_t *out) {
+    uint64_t n = 0;
+    if (whole(value, (uint64_t)max, &n) != 0 || n < (uint64_t)min) {
+        return cli_usage(d->name, "needs a whole number from %d to %d, not \"%s\"", min, max, value);
+    }
+    *out = (int32_t)n;
+    return 0;
+}
+
+static int set_tile(const char *value, int32_t *out) {
+    if (strcmp(value, "auto") == 0 || strcmp(value, "none") == 0) {
+        *out = value[0] == 'a' ? 0 : -1;
+        return 0;
+    }
+    uint64_t n = 0;
+    if (whole(value, 1 << 20, &n) != 0 || n == 0) {
+        return cli_usage("--tile", "needs auto, none or a size, not \"%s\"", value);
+    }
+    *out = (int32_t)n;
+    return 0;
+}
+
+static int set_model(cli_args *a, const char *value) {
+    if (a->n_models == CLI_MODELS_MAX) {
+        return cli_usage("--model", "given more than %d times", CLI_MODELS_MAX);
+    }
+    a->models[a->n_models++] = value;
+    return 0;
+}
+
+static int set(const option_def *d, const char *value, cli_args *a) {
+    char *member = (char *)a + d->offset;
+    switch (d->kind) {
+    case FLAG:
+        *(int32_t *)(void *)member = 1;
+        return 0;
+    case TEXT:
+        *(const char **)(void *)member = value;
+        return value[0] != 0 ? 0 : cli_usage(d->name, "needs a value");
+    case MODEL:
+        return set_model(a, value);
+    case SCALE:
+        return positive(value, 64.0, (double *)(void *)member) == 0
+                   ? 0
+                   : cli_usage(d->name, "needs a factor above 0 and up to 64, not \"%s\"", value);
+    case PEAK:
+        return positive(value, 1e9, (double *)(void *)member) == 0
+                   ? 0
+                   : cli_usage(d->name, "needs a number of GFLOP/s, not \"%s\"", value);
+    case COUNT:
+        return set_count(d, value, 1, 1 << 16, (int32_t *)(void *)member);
+    case PERCENT:
+        return set_count(d, value, 1, 100, (int32_t *)(void *)member);
+    case BYTES:
+        return bytes_of(value, (uint64_t *)(void *)member) == 0
+                   ? 0
+                   : cli_usage(d->name, "needs a size such as 800M or 2G, not \"%s\"", value);
+    case SEED:
+        return whole(value, UINT64_MAX, (uint64_t *)(void *)member) == 0
+                   ? 0
+                   : cli_usage(d->name, "needs a whole number, not \"%s\"", value);
+    case TILE:
+        return set_tile(value, (int32_t *)(void *)member);
+    default:
+        *(davy_dtype *)(void *)member = cli_precision_of(value);
+        return *(davy_dtype *)(void *)member >= 0
+                   ? 0
+                   : cli_usage(d->name, "needs auto, fp32, bf16, fp16, int8, int4 or fp8, not \"%s\"", value);
+    }
+}
+
+/* Reads argv[*i], an option, and its value: "--name value" or "--name=value". */
+static int option(int argc, char **argv, int *i, cli_args *a) {
+    const char *text = argv[*i];
+    const char *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
+    const size_t n = equals != NULL ? (size_t)(equals - text) : strlen(text);
+    for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
+        const option_def *d = &options[k];
+        if (strlen(d->name) != n || strncmp(d->name, text, n) != 0) {
+            continue;
+        }
+        if ((d->commands & a->command) == 0 && a->command != CLI_CAPTION) {
+            return cli_usage(d->name, "is no option of %s", cli_command_name(a->command));
+        }
+        if (d->kind == FLAG) {
+            return equals == NULL ? set(d, "", a) : cli_usage(d->name, "takes no value");
+        }
+        if (equals == NULL && *i + 1 >= argc) {
+            return cli_usage(d->name, "needs a value");
+        }
+        return set(d, equals != NULL ? equals + 1 : argv[++*i], a);
+    }
+    /* caption has options of its own that this build does not know; the command itself says what is missing. */
+    return a->command == CLI_CAPTION ? 0 : cli_usage(text, "unknown option; see davy %s --help", cli_command_name(a->command));
+}
+
+static int find_command(const char *name) {
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+int cli_args_parse(int argc, char **argv, cli_args *out) {
+    cli_args a = {.encoding = {.quality = 95}};
+    const int c = find_command(argv[1]);
+    if (c < 0) {
+        return cli_usage(argv[1], "unknown command; see davy --help");
+    }
+    a.command = commands[c].command;
+    int literal = 0;
+    for (int i = 2; i < argc; i++) {
+        if (!literal && strcmp(argv[i], "--") == 0) {
+            literal = 1;
+        } else if (!literal && argv[i][0] == '-' && argv[i][1] != 0) {
+            int r = option(argc, argv, &i, &a);
+            if (r != 0) {
+                return r;
+            }
+        } else {
+            argv[2 + a.n_inputs++] = argv[i];
+        }
+    }
+    a.inputs = (const char **)(void *)(argv + 2);
+    *out = a;
+    if (a.help) {
+        return 0;
+    }
+    if (a.n_inputs < commands[c].inputs_min || (commands[c].inputs_max >= 0 && a.n_inputs > commands[c].inputs_max)) {
+        return cli_usage(commands[c].name, "needs %s, got %d", commands[c].inputs, a.n_inputs);
+    }
+    if ((a.command & RUNS) != 0 && a.output == NULL) {
+        return cli_usage(a.inputs[0], "no output named; add -o NAME");
+    }
+    if ((a.command & (CLI_ENCODE | CLI_DECODE)) != 0 && a.n_models == 0) {
+        return cli_usage(a.inputs[0], "no VAE named; add --model FILE");
+    }
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* args.h - the command line as a struct. */
+#ifndef DAVY_CLI_ARGS_H
+#define DAVY_CLI_ARGS_H
+
+#include <stdint.h>
+
+#include "abi/davy.h"
+#include "plugins/cli/picture.h"
+
+typedef enum {
+    CLI_DEVICES = 1,
+    CLI_INSPECT = 2,
+    CLI_UPSCALE = 4,
+    CLI_ENCODE = 8,
+    CLI_DECODE = 16,
+    CLI_CAPTION = 32,
+    CLI_BENCH = 64
+} cli_command;
+
+enum { CLI_MODELS_MAX = 8 };
+
+typedef struct cli_args {
+    cli_command command;
+    const char **inputs; /* what is no option, in order; points into argv */
+    int n_inputs;
+    const char *output;
+    const char *models[CLI_MODELS_MAX]; /* several files of one model (encoder and decoder, shards) */
+    int n_models;
+    double scale; /* 0: the model's own */
+    const char *device;
+    davy_dtype precision;
+    int32_t tile;    /* 0 automatic, -1 never */
+    int32_t overlap; /* 0 automatic */
+    uint64_t memory;
+    int32_t threads;
+    uint64_t seed;
+    const char *raw;
+    cli_encoding encoding;
+    const char *save;
+    const char *compare;
+    double peak; /* GFLOP/s */
+    int32_t json;
+    int32_t quiet;
+    int32_t sample;
+    int32_t scaled;
+    int32_t crop;
+    int32_t profile;
+    int32_t help;
+} cli_args;
+
+/* argv[1] is the command. 0; else CLI_USAGE, told on stderr. Reorders argv from 2 on: inputs come first afterwards. */
+int cli_args_parse(int argc, char **argv, cli_args *out);
+
+/* The help of one command, or of the program for command 0. */
+const char *cli_help(cli_command command);
+
+/* "upscale" for CLI_UPSCALE; "?" for an unknown one. */
+const char *cli_command_name(cli_command command);
+/* "fp32" and so on to a compute type and back. -1: unknown word. */
+davy_dtype cli_precision_of(const char *word);
+const char *cli_precision_name(davy_dtype dtype);
+
+#endif

@@ -1,0 +1,14 @@
+/* commands.h - one function a command. Each returns the program's exit status and has told every failure. */
+#ifndef DAVY_CLI_COMMANDS_H
+#define DAVY_CLI_COMMANDS_H
+
+#include "plugins/cli/args.h"
+
+int cli_devices(const cli_args *a);
+int cli_inspect(const cli_args *a);
+int cli_upscale(const cli_args *a);
+int cli_encode(const cli_args *a);
+int cli_decode(const cli_args *a);
+int cli_bench(const cli_args *a);
+
+#endif

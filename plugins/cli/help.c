@@ -1,0 +1,100 @@
+/* help.c - the texts of --help. */
+#include "plugins/cli/args.h"
+
+#define COMMON                                                                                                         \
+    "  --device D        auto, cpu, cuda, cuda:N (auto)\n"                                                             \
+    "  --precision P     auto, fp32, bf16, fp16, int8, int4, fp8 (auto: fp32 on a CPU)\n"                              \
+    "  --tile T          auto, none, or a side in pixels of the input (auto: what fits the memory)\n"                  \
+    "  --overlap N       pixels that tiles share (as the network needs)\n"                                             \
+    "  --memory BYTES    ceiling for weights and workspace; K, M, G are powers of 1024\n"                              \
+    "  --threads N       CPU threads (one per core)\n"                                                                 \
+    "  --json            result as JSON on stdout\n"                                                                   \
+    "  --quiet           no progress bar, no notes\n"
+
+#define FORMATS                                                                                                        \
+    "  --quality N       of JPEG and WebP, 1 to 100 (95)\n"                                                            \
+    "  --lossless        WebP without loss\n"
+
+static const char general[] =
+    "usage: davy COMMAND ...\n"
+    "  devices                                         what davy can run on\n"
+    "  inspect MODEL                                   what a weight file is\n"
+    "  upscale IN -o OUT [--model M] [--scale S]       picture or folder\n"
+    "  encode IN -o LATENT.safetensors --model VAE     picture to latent\n"
+    "  decode LATENT.safetensors -o OUT --model VAE    latent to picture\n"
+    "  caption IN... --model DIR                       not in this build\n"
+    "  bench [CASE...]                                 speed and memory\n"
+    "davy COMMAND --help tells more; davy --version the version.\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage, 128 + signal when interrupted.\n";
+
+static const char devices[] = "usage: davy devices [--json]\n"
+                              "Lists the processors and graphics cards davy knows, unusable ones with the reason.\n";
+
+static const char inspect[] =
+    "usage: davy inspect MODEL [--json]\n"
+    "Tells a weight file's architecture, hyper-parameters, parameter count, types and scale. For a file that is not\n"
+    "recognised: why not and what it looks like; exit status 1.\n";
+
+static const char upscale[] =
+    "usage: davy upscale IN -o OUT [options]\n"
+    "Enlarges a picture, or all pictures of a folder into a folder of the same names. PNG, JPEG and WebP; the ending of\n"
+    "OUT chooses the format. 16-bit PNG stays 16 bit, grey stays grey, alpha is enlarged too, ICC profiles are kept,\n"
+    "EXIF orientation is applied. JPEG and WebP hold 8 bits: 16-bit pictures are rounded, with a note. JPEG holds no\n"
+    "alpha: a picture with transparent parts is refused. Video comes later.\n"
+    "  --model M         weight file, folder, or the name of a shipped model (davy-live-x4; davy-live-x2 when S <= 2);\n"
+    "                    may be repeated for a model in several files\n"
+    "  --scale S         final size, also fractions (the model's own). The network runs once; a different S is reached\n"
+    "                    from its result with a Lanczos filter, upwards too\n"
+    "  --raw FILE        also the network's unclamped output, float32 NCHW, tensor \"output\" (colour only)\n" FORMATS COMMON;
+
+static const char encode[] =
+    "usage: davy encode IN -o LATENT.safetensors --model VAE [options]\n"
+    "Writes tensor \"latent\", float32 [1, z, h, w], the mean of the posterior, unscaled. Alpha is ignored.\n"
+    "  --model VAE       may be repeated (encoder and decoder in files of their own)\n"
+    "  --sample          draw from the posterior instead, with --seed N (0)\n"
+    "  --scaled          apply the family's scale and shift\n"
+    "  --crop            cut the sides to multiples of the model's factor, evenly on both ends; without it other sizes\n"
+    "                    are refused\n"
+    "  --raw FILE        also \"mean\" and \"logvar\", unscaled (TAESD family: \"mean\" only)\n" COMMON;
+
+static const char decode[] =
+    "usage: davy decode LATENT.safetensors -o OUT --model VAE [options]\n"
+    "Reads tensor \"latent\", or the only tensor, [1, z, h, w] float32, float16 or bfloat16; writes PNG, JPEG or WebP.\n"
+    "  --model VAE       may be repeated (encoder and decoder in files of their own)\n"
+    "  --scaled          the latent has the family's scale and shift applied\n"
+    "  --raw FILE        also the network's unclamped output, float32 NCHW, tensor \"output\"\n" FORMATS COMMON;
+
+static const char caption[] = "usage: davy caption IN... --model DIR\n"
+                              "This build cannot caption pictures yet.\n";
+
+static const char bench[] =
+    "usage: davy bench [CASE...] [options]\n"
+    "Measures cases named task-arch-size-precision, each in a process of its own: a warm-up, then repeated runs. Without\n"
+    "CASE a standard list. task: upscale, encode, decode. arch: live2, live4 (shipped weights), compact, rrdb, taesd,\n"
+    "sdxl (random weights). size: the picture's side or WIDTHxHEIGHT. precision: fp32, bf16, fp16.\n"
+    "  --save FILE       results as JSON lines\n"
+    "  --compare FILE    against saved results; exit status 1 when a case is over 10 % slower\n"
+    "  --profile         time, work and rate of every step\n"
+    "  --peak GFLOPS     the machine's peak, for the profile's share of it\n"
+    "  --device, --tile, --overlap, --memory, --threads, --json, --quiet as everywhere\n";
+
+const char *cli_help(cli_command command) {
+    switch (command) {
+    case CLI_DEVICES:
+        return devices;
+    case CLI_INSPECT:
+        return inspect;
+    case CLI_UPSCALE:
+        return upscale;
+    case CLI_ENCODE:
+        return encode;
+    case CLI_DECODE:
+        return decode;
+    case CLI_CAPTION:
+        return caption;
+    case CLI_BENCH:
+        return bench;
+    default:
+        return general;
+    }
+}

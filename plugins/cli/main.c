@@ -1,0 +1,68 @@
+/* main.c - davy, the command line: reads the arguments and hands over to one command. Uses libdavy through its public ABI
+ * only, so that every run of the program exercises what other hosts use. */
+#include <stdio.h>
+#include <string.h>
+
+#include "plugins/cli/commands.h"
+#include "plugins/cli/say.h"
+#include "plugins/cli/session.h"
+#include "plugins/cli/sys.h"
+
+static int version(void) {
+    cli_session s;
+    printf("davy %d.%d.%d\n", DAVY_VERSION_MAJOR, DAVY_VERSION_MINOR, DAVY_VERSION_PATCH);
+    int r = cli_session_load(&s);
+    if (r == CLI_OK) {
+        printf("libdavy %s\n", s.api->version());
+    }
+    cli_session_close(&s);
+    return r;
+}
+
+static int dispatch(const cli_args *a) {
+    switch (a->command) {
+    case CLI_DEVICES:
+        return cli_devices(a);
+    case CLI_INSPECT:
+        return cli_inspect(a);
+    case CLI_UPSCALE:
+        return cli_upscale(a);
+    case CLI_ENCODE:
+        return cli_encode(a);
+    case CLI_DECODE:
+        return cli_decode(a);
+    case CLI_BENCH:
+        return cli_bench(a);
+    default:
+        return cli_fail("caption", "this build cannot caption pictures yet");
+    }
+}
+
+int main(int argc, char **argv) {
+    cli_args a;
+    if (argc < 2) {
+        return cli_usage("no command", "see davy --help");
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        fputs(cli_help(0), stdout);
+        return CLI_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        return version();
+    }
+    int r = cli_args_parse(argc, argv, &a);
+    if (r != CLI_OK) {
+        return r;
+    }
+    if (a.help) {
+        fputs(cli_help(a.command), stdout);
+        return CLI_OK;
+    }
+    cli_set_quiet(a.quiet);
+    cli_catch_interrupts();
+    r = dispatch(&a);
+    if (fflush(stdout) != 0 && r == CLI_OK) {
+        r = cli_fail("standard output", "cannot be written");
+    }
+    return r;
+}

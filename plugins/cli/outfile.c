@@ -1,0 +1,87 @@
+/* outfile.c - see outfile.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/cli/outfile.h"
+#include "plugins/cli/say.h"
+#include "plugins/cli/sys.h"
+
+int cli_outfile_open(cli_outfile *o, const char *path) {
+    memset(o, 0, sizeof *o);
+    o->place = cli_real_path(path);
+    if (o->place == NULL) {
+        return cli_fail(path, "out of memory");
+    }
+    cli_path_kind kind = cli_path_kind_of(o->place);
+    if (kind == CLI_PATH_FOLDER) {
+        free(o->place);
+        return cli_fail(path, "is a folder; a file name is needed");
+    }
+    if (kind == CLI_PATH_OTHER) {
+        o->f = fopen(o->place, "wb");
+    } else {
+        size_t n = strlen(o->place) + 32;
+        o->temporary = malloc(n);
+        if (o->temporary != NULL) {
+            snprintf(o->temporary, n, "%s.tmp-%lu", o->place, cli_process_id());
+            cli_unlink(o->temporary); /* what a killed process with our number left */
+            o->f = cli_open_new(o->temporary);
+        }
+    }
+    if (o->f == NULL) {
+        int why = errno;
+        free(o->temporary);
+        free(o->place);
+        memset(o, 0, sizeof *o);
+        return cli_fail(path, "cannot be written: %s", strerror(why));
+    }
+    return CLI_OK;
+}
+
+void cli_outfile_abandon(cli_outfile *o) {
+    if (o->f != NULL) {
+        fclose(o->f);
+    }
+    if (o->temporary != NULL) {
+        cli_unlink(o->temporary);
+    }
+    free(o->temporary);
+    free(o->place);
+    memset(o, 0, sizeof *o);
+}
+
+int cli_outfile_commit(cli_outfile *o, const char *path) {
+    errno = 0;
+    int bad = ferror(o->f);
+    int why = errno;
+    if (fclose(o->f) != 0) {
+        bad = 1;
+        why = errno;
+    }
+    o->f = NULL;
+    if (!bad && o->temporary != NULL) {
+        why = cli_rename(o->temporary, o->place);
+        bad = why != 0;
+    }
+    if (bad) {
+        cli_outfile_abandon(o);
+        return cli_fail(path, "cannot be written: %s", why != 0 ? strerror(why) : "write error");
+    }
+    free(o->temporary);
+    free(o->place);
+    memset(o, 0, sizeof *o);
+    return CLI_OK;
+}
+
+int cli_outfile_probe(const char *path) {
+    if (cli_path_kind_of(path) == CLI_PATH_OTHER) {
+        return CLI_OK;
+    }
+    cli_outfile o;
+    int r = cli_outfile_open(&o, path);
+    if (r == CLI_OK) {
+        cli_outfile_abandon(&o);
+    }
+    return r;
+}

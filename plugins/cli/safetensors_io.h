@@ -1,0 +1,29 @@
+/* safetensors_io.h - the .safetensors files the commands exchange with other programs: latents and raw outputs. Not for
+ * weights; those are the library's business. */
+#ifndef DAVY_CLI_SAFETENSORS_IO_H
+#define DAVY_CLI_SAFETENSORS_IO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "abi/davy.h"
+
+typedef struct cli_array {
+    const char *name; /* when writing */
+    davy_dtype dtype; /* F32, F16, BF16 */
+    int ndim;
+    int64_t shape[6];
+    void *data; /* packed */
+    size_t bytes;
+} cli_array;
+
+/* Reads tensor `name`, or the only tensor of the file when there is none of that name. Free with cli_array_free. Both
+ * print their failure. */
+int cli_safetensors_read(const char *path, const char *name, cli_array *out);
+int cli_safetensors_write(const char *path, const cli_array *arrays, size_t count);
+
+/* Allocates F32 data for shape and ndim; 0 or -1: out of memory. */
+int cli_array_alloc_f32(cli_array *a);
+void cli_array_free(cli_array *a);
+
+#endif

@@ -1,0 +1,120 @@
+/* say.c - see say.h. The bar lives on one line of the terminal; whatever else is printed wipes it first. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plugins/cli/say.h"
+#include "plugins/cli/sys.h"
+
+static struct {
+    int quiet;
+    int columns; /* 0: no bar */
+    int drawn;
+    double start;
+    double last;
+    char label[64];
+    char stage[32];
+} say;
+
+void cli_set_quiet(int quiet) {
+    say.quiet = quiet;
+}
+
+static void wipe(void) {
+    if (say.drawn) {
+        fprintf(stderr, "\r%*s\r", say.columns - 1, "");
+        fflush(stderr);
+        say.drawn = 0;
+    }
+}
+
+/* One line whatever the text holds: a message may quote a file. */
+static void print_line(const char *what, const char *note, const char *why, va_list ap) {
+    char line[1400];
+    int n = snprintf(line, sizeof line, "davy: %.512s: %s", what, note);
+    if (n > 0 && (size_t)n < sizeof line) {
+        vsnprintf(line + n, sizeof line - (size_t)n, why, ap);
+    }
+    for (char *c = line; *c != 0; c++) {
+        if (*c == '\n' || *c == '\r') {
+            *c = ' ';
+        }
+    }
+    wipe();
+    fprintf(stderr, "%s\n", line);
+}
+
+int cli_fail(const char *what, const char *why, ...) {
+    va_list ap;
+    va_start(ap, why);
+    print_line(what, "", why, ap);
+    va_end(ap);
+    return CLI_FAILED;
+}
+
+int cli_usage(const char *what, const char *why, ...) {
+    va_list ap;
+    va_start(ap, why);
+    print_line(what, "", why, ap);
+    va_end(ap);
+    return CLI_USAGE;
+}
+
+int cli_stopped(const char *what) {
+    cli_fail(what, "interrupted; nothing was written");
+    return 128 + cli_interrupted();
+}
+
+void cli_note(const char *what, const char *why, ...) {
+    if (say.quiet) {
+        return;
+    }
+    va_list ap;
+    va_start(ap, why);
+    print_line(what, "note: ", why, ap);
+    va_end(ap);
+}
+
+void cli_progress_begin(const char *label) {
+    say.columns = say.quiet ? 0 : cli_terminal_columns();
+    say.start = cli_seconds();
+    say.last = 0.0;
+    say.stage[0] = 0;
+    snprintf(say.label, sizeof say.label, "%s", label);
+}
+
+void cli_progress_update(const char *stage, uint64_t done, uint64_t total) {
+    if (say.columns < 40 || total == 0) {
+        return;
+    }
+    double now = cli_seconds();
+    if (strncmp(say.stage, stage, sizeof say.stage - 1) != 0) {
+        snprintf(say.stage, sizeof say.stage, "%s", stage);
+        say.start = now;
+    } else if (now - say.last < 0.08 && done < total) {
+        return;
+    }
+    say.last = now;
+    double part = done >= total ? 1.0 : (double)done / (double)total;
+    char left[32] = "";
+    if (part > 0.02 && now - say.start > 1.0) {
+        snprintf(left, sizeof left, "%.0f s left", (now - say.start) * (1.0 - part) / part);
+    }
+    char head[128];
+    int n = snprintf(head, sizeof head, "%.30s  %.14s", say.label, say.stage);
+    int width = say.columns - n - 26;
+    width = width < 5 ? 5 : width > 40 ? 40 : width;
+    int full = (int)(part * (double)width + 0.5);
+    char bar[48];
+    memset(bar, '#', (size_t)full);
+    memset(bar + full, '.', (size_t)(width - full));
+    bar[width] = 0;
+    fprintf(stderr, "\r%s [%s] %3.0f %%  %-12s", head, bar, part * 100.0, left);
+    fflush(stderr);
+    say.drawn = 1;
+}
+
+void cli_progress_end(void) {
+    wipe();
+    say.columns = 0;
+}

@@ -1,0 +1,149 @@
+/* session.c - see session.h. */
+#include <string.h>
+
+#include "plugins/cli/session.h"
+#include "plugins/cli/say.h"
+#include "plugins/cli/sys.h"
+
+int cli_session_fail(const cli_session *s, const char *what, davy_result r) {
+    if (r == DAVY_E_CANCELLED && cli_interrupted()) {
+        return cli_stopped(what);
+    }
+    davy_error_info e = {.struct_size = sizeof e};
+    if (s->api->last_error(&e) != DAVY_OK || e.code != r || e.message[0] == 0) {
+        return cli_fail(what, "%s", s->api->result_name(r));
+    }
+    /* Most messages begin with the file they are about: do not name it twice. */
+    const char *text = e.message;
+    const size_t n = strlen(what);
+    if (strncmp(text, what, n) == 0 && text[n] == ':') {
+        text += n + 1 + strspn(text + n + 1, " ");
+    }
+    return cli_fail(what, "%s", text);
+}
+
+int cli_session_load(cli_session *s) {
+    memset(s, 0, sizeof *s);
+    if (davy_load(&s->library, NULL, DAVY_ABI_1_0) != 0) {
+        return cli_fail("libdavy", "%s", s->library.error);
+    }
+    s->api = s->library.api;
+    return CLI_OK;
+}
+
+static void DAVY_CALL on_log(void *user, davy_log_level level, const char *utf8) {
+    (void)user;
+    if (level != DAVY_LOG_ERROR) { /* errors come back as results and are told once */
+        cli_note("libdavy", "%s", utf8);
+    }
+}
+
+int cli_session_context(cli_session *s, const cli_args *a) {
+    const davy_host host = {.struct_size = sizeof host, .log_level = DAVY_LOG_WARN, .log = on_log};
+    davy_context_desc d = {.struct_size = sizeof d, .abi_version = DAVY_ABI_VERSION, .host = &host};
+    d.device = a->device != NULL && strcmp(a->device, "cuda") == 0 ? "cuda:0" : a->device;
+    d.host_budget_bytes = a->memory;
+    d.n_threads = a->threads;
+    davy_result r = s->api->context_create(&d, &s->context);
+    return r < 0 ? cli_session_fail(s, a->device != NULL ? a->device : "device", r) : CLI_OK;
+}
+
+void cli_model_desc(const cli_args *a, const char *shipped, davy_source *sources, davy_model_desc *out) {
+    const davy_model_desc d = {.struct_size = sizeof d, .sources = sources, .n_sources = 1, .compute = a->precision};
+    *out = d;
+    for (int i = 0; i < CLI_MODELS_MAX; i++) {
+        const davy_source empty = {.struct_size = sizeof empty};
+        sources[i] = empty;
+    }
+    if (a->n_models == 0) {
+        sources[0].name = shipped;
+        return;
+    }
+    out->n_sources = (uint32_t)a->n_models;
+    for (int i = 0; i < a->n_models; i++) {
+        /* A plain word that is no file is the name of a shipped model. */
+        const char *m = a->models[i];
+        if (strpbrk(m, "/\\.") == NULL && cli_path_kind_of(m) == CLI_PATH_MISSING) {
+            sources[i].name = m;
+        } else {
+            sources[i].path = m;
+        }
+    }
+}
+
+int cli_session_open_model(cli_session *s, const davy_model_desc *desc, const char *name) {
+    s->model_name = name;
+    davy_result r = s->api->model_open(s->context, desc, &s->model);
+    if (r < 0) {
+        return cli_session_fail(s, name, r);
+    }
+    s->info.struct_size = sizeof s->info;
+    r = s->api->model_info(s->model, &s->info);
+    return r < 0 ? cli_session_fail(s, name, r) : CLI_OK;
+}
+
+int cli_session_model(cli_session *s, const cli_args *a, const char *shipped, davy_task task) {
+    davy_source sources[CLI_MODELS_MAX];
+    davy_model_desc desc;
+    cli_model_desc(a, shipped, sources, &desc);
+    desc.task = task;
+    return cli_session_open_model(s, &desc, a->n_models > 0 ? a->models[0] : shipped);
+}
+
+void cli_session_close(cli_session *s) {
+    if (s->api != NULL) {
+        s->api->model_release(s->model);
+        s->api->context_release(s->context);
+        davy_unload(&s->library);
+    }
+    memset(s, 0, sizeof *s);
+}
+
+static int32_t DAVY_CALL on_progress(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)user;
+    cli_progress_update(stage, done, total);
+    return cli_interrupted() != 0;
+}
+
+davy_run cli_session_run(const cli_args *a) {
+    const davy_run run = {.struct_size = sizeof run, .seed = a->seed, .tile_width = a->tile, .tile_height = a->tile,
+                          .tile_overlap = a->overlap, .progress = on_progress};
+    return run;
+}
+
+davy_tensor cli_tensor_of_picture(const cli_picture *p) {
+    static const davy_channels channels[5] = {0, DAVY_CHANNELS_GRAY, DAVY_CHANNELS_GRAYA, DAVY_CHANNELS_RGB,
+                                              DAVY_CHANNELS_RGBA};
+    const davy_tensor t = {.struct_size = sizeof t,
+                           .memory = DAVY_MEMORY_HOST,
+                           .dtype = p->bits == 16 ? DAVY_DTYPE_U16 : DAVY_DTYPE_U8,
+                           .layout = DAVY_LAYOUT_HWC,
+                           .channels = channels[p->channels],
+                           .ndim = 3,
+                           .data = (uint64_t)(uintptr_t)p->pixels,
+                           .shape = {p->height, p->width, p->channels}};
+    return t;
+}
+
+davy_tensor cli_tensor_of_array(const cli_array *a, davy_layout layout, davy_channels channels) {
+    const int64_t c = a->shape[a->ndim - 3];
+    const int64_t h = a->shape[a->ndim - 2];
+    const int64_t w = a->shape[a->ndim - 1];
+    const int64_t bytes = a->dtype == DAVY_DTYPE_F32 ? 4 : 2;
+    davy_tensor t = {.struct_size = sizeof t,
+                     .memory = DAVY_MEMORY_HOST,
+                     .dtype = a->dtype,
+                     .layout = layout,
+                     .channels = channels,
+                     .range = DAVY_RANGE_RAW,
+                     .ndim = 3,
+                     .data = (uint64_t)(uintptr_t)a->data};
+    const int64_t chw[6] = {c, h, w};
+    const int64_t chw_strides[6] = {h * w * bytes, w * bytes, bytes};
+    for (int i = 0; i < 3; i++) {
+        const int from = layout == DAVY_LAYOUT_CHW ? i : (i + 1) % 3;
+        t.shape[i] = chw[from];
+        t.stride_bytes[i] = chw_strides[from];
+    }
+    return t;
+}

@@ -1,0 +1,49 @@
+/* sys.h - the few things the program needs from the system and C does not have: interrupts, folders, rename, the
+ * terminal, the clock. sys_posix.c fills it; another system adds one file beside it. Paths are UTF-8. */
+#ifndef DAVY_CLI_SYS_H
+#define DAVY_CLI_SYS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum { CLI_PATH_MISSING = 0, CLI_PATH_FILE, CLI_PATH_FOLDER, CLI_PATH_OTHER } cli_path_kind;
+
+/* From here on an interrupt (Ctrl-C, a polite kill) only sets a flag, so that work can end cleanly; a second one kills.
+ * Too-large files then fail in write() instead of killing the program. */
+void cli_catch_interrupts(void);
+/* 0, or the number of the signal that asked the program to stop. */
+int cli_interrupted(void);
+
+cli_path_kind cli_path_kind_of(const char *path);
+/* Names in a folder, sorted, without "." and ".."; NULL on failure (errno). Free with cli_names_free. */
+char **cli_folder_names(const char *path, size_t *count);
+void cli_names_free(char **names, size_t count);
+/* 0, or errno. An existing folder is no error. */
+int cli_make_folder(const char *path);
+/* Whether both names lead to one and the same folder. */
+int cli_same_folder(const char *a, const char *b);
+/* Where writing to `path` really goes: the target of a symbolic link, else a copy of path. NULL: out of memory. */
+char *cli_real_path(const char *path);
+
+FILE *cli_open_read(const char *path);
+/* A new file for writing; fails when it exists. */
+FILE *cli_open_new(const char *path);
+/* Moves a file over another one in one step. 0, or errno. */
+int cli_rename(const char *from, const char *to);
+void cli_unlink(const char *path);
+unsigned long cli_process_id(void);
+
+/* Columns of the terminal on stderr; 0: stderr is no terminal. */
+int cli_terminal_columns(void);
+double cli_seconds(void);
+/* The most memory this process has held, in bytes. */
+uint64_t cli_peak_memory(void);
+/* One line about the computer: processor, cores, system. */
+void cli_machine(char *text, size_t bytes);
+
+/* Runs fn(user, out) in a process of its own and hands back the line of text it wrote to `out`, so that one measurement
+ * does not colour the next. Returns fn's result, or -1 when the process died; text is NULL then. Free the text. */
+int cli_isolated(int (*fn)(void *user, FILE *out), void *user, char **text);
+
+#endif
