@@ -1,0 +1,442 @@
+/* layout.c - ABI 1.0, frozen: sizes, offsets, slots, signatures and constants as they were released. This file compiles or
+ * it does not; there is nothing to run. It is never edited, only extended: a change that makes a line here fail would
+ * break programs that exist. New members get lines in a block of the minor version that adds them. */
+#include "abi/davy.h"
+
+/* The size in this version: where its last member ends. Later versions may be larger (dump.c's text has today's). */
+#define SIZE(type, last, bytes) \
+    _Static_assert(offsetof(type, last) + sizeof(((type *)0)->last) == (bytes) && sizeof(type) >= (bytes), \
+                   "size of " #type)
+#define AT(type, member, bytes) _Static_assert(offsetof(type, member) == (bytes), #type "." #member " has moved")
+#define SLOT(n, member) \
+    _Static_assert(offsetof(davy_api, member) == 8 + (n) * sizeof(void *), "slot of davy_api." #member)
+/* The pointer has exactly this type: a changed parameter would pass every check of sizes. */
+#define TYPE(type, member, ...) \
+    _Static_assert(_Generic(((type *)0)->member, __VA_ARGS__: 1, default: 0), "type of " #type "." #member)
+#define VALUE(name, number) _Static_assert((name) == (number), #name " has changed")
+
+/* ==== 1.0 ======================================================================================================== */
+
+/* davy_error_info */
+SIZE(davy_error_info, message, 512);
+AT(davy_error_info, struct_size, 0);
+AT(davy_error_info, code, 4);
+AT(davy_error_info, domain, 8);
+AT(davy_error_info, native, 12);
+AT(davy_error_info, message, 16);
+
+/* davy_host */
+SIZE(davy_host, device_free, 56);
+AT(davy_host, struct_size, 0);
+AT(davy_host, log_level, 4);
+AT(davy_host, user, 8);
+AT(davy_host, log, 16);
+AT(davy_host, alloc, 24);
+AT(davy_host, free, 32);
+AT(davy_host, device_alloc, 40);
+AT(davy_host, device_free, 48);
+
+/* davy_option */
+SIZE(davy_option, value, 16);
+AT(davy_option, key, 0);
+AT(davy_option, value, 8);
+
+/* davy_device_info */
+SIZE(davy_device_info, reserved0, 488);
+AT(davy_device_info, struct_size, 0);
+AT(davy_device_info, kind, 4);
+AT(davy_device_info, index, 8);
+AT(davy_device_info, features, 12);
+AT(davy_device_info, uuid, 16);
+AT(davy_device_info, name, 32);
+AT(davy_device_info, selector, 160);
+AT(davy_device_info, reason, 192);
+AT(davy_device_info, memory_total_bytes, 448);
+AT(davy_device_info, memory_free_bytes, 456);
+AT(davy_device_info, compute_major, 464);
+AT(davy_device_info, compute_minor, 468);
+AT(davy_device_info, driver_version, 472);
+AT(davy_device_info, cudnn_version, 476);
+AT(davy_device_info, import_mask, 480);
+AT(davy_device_info, reserved0, 484);
+
+/* davy_context_desc */
+SIZE(davy_context_desc, reserved0, 88);
+AT(davy_context_desc, struct_size, 0);
+AT(davy_context_desc, abi_version, 4);
+AT(davy_context_desc, host, 8);
+AT(davy_context_desc, device, 16);
+AT(davy_context_desc, cuda_context, 24);
+AT(davy_context_desc, device_budget_bytes, 32);
+AT(davy_context_desc, host_budget_bytes, 40);
+AT(davy_context_desc, cache_dir, 48);
+AT(davy_context_desc, library_dir, 56);
+AT(davy_context_desc, n_threads, 64);
+AT(davy_context_desc, flags, 68);
+AT(davy_context_desc, options, 72);
+AT(davy_context_desc, n_options, 80);
+AT(davy_context_desc, reserved0, 84);
+
+/* davy_memory_info */
+SIZE(davy_memory_info, host_budget_bytes, 80);
+AT(davy_memory_info, struct_size, 0);
+AT(davy_memory_info, reserved0, 4);
+AT(davy_memory_info, device_weights_bytes, 8);
+AT(davy_memory_info, device_workspace_bytes, 16);
+AT(davy_memory_info, device_cache_bytes, 24);
+AT(davy_memory_info, device_peak_bytes, 32);
+AT(davy_memory_info, host_weights_bytes, 40);
+AT(davy_memory_info, host_workspace_bytes, 48);
+AT(davy_memory_info, host_peak_bytes, 56);
+AT(davy_memory_info, device_budget_bytes, 64);
+AT(davy_memory_info, host_budget_bytes, 72);
+
+/* davy_source */
+SIZE(davy_source, read_bytes, 64);
+AT(davy_source, struct_size, 0);
+AT(davy_source, role, 4);
+AT(davy_source, path, 8);
+AT(davy_source, name, 16);
+AT(davy_source, data, 24);
+AT(davy_source, data_bytes, 32);
+AT(davy_source, user, 40);
+AT(davy_source, read, 48);
+AT(davy_source, read_bytes, 56);
+
+/* davy_model_desc */
+SIZE(davy_model_desc, reserved0, 72);
+AT(davy_model_desc, struct_size, 0);
+AT(davy_model_desc, task, 4);
+AT(davy_model_desc, sources, 8);
+AT(davy_model_desc, n_sources, 16);
+AT(davy_model_desc, source_stride, 20);
+AT(davy_model_desc, arch, 24);
+AT(davy_model_desc, compute, 32);
+AT(davy_model_desc, flags, 36);
+AT(davy_model_desc, progress, 40);
+AT(davy_model_desc, progress_user, 48);
+AT(davy_model_desc, options, 56);
+AT(davy_model_desc, n_options, 64);
+AT(davy_model_desc, reserved0, 68);
+
+/* davy_model_info */
+SIZE(davy_model_info, latent_shift, 216);
+AT(davy_model_info, struct_size, 0);
+AT(davy_model_info, task, 4);
+AT(davy_model_info, arch, 8);
+AT(davy_model_info, variant, 72);
+AT(davy_model_info, compute, 136);
+AT(davy_model_info, features, 140);
+AT(davy_model_info, parameters, 144);
+AT(davy_model_info, weight_bytes, 152);
+AT(davy_model_info, in_channels, 160);
+AT(davy_model_info, out_channels, 164);
+AT(davy_model_info, latent_channels, 168);
+AT(davy_model_info, spatial_factor, 172);
+AT(davy_model_info, temporal_factor, 176);
+AT(davy_model_info, scale_num, 180);
+AT(davy_model_info, scale_den, 184);
+AT(davy_model_info, size_multiple, 188);
+AT(davy_model_info, size_min, 192);
+AT(davy_model_info, window_frames, 196);
+AT(davy_model_info, latency_frames, 200);
+AT(davy_model_info, context_tokens, 204);
+AT(davy_model_info, latent_scale, 208);
+AT(davy_model_info, latent_shift, 212);
+
+/* davy_tensor */
+SIZE(davy_tensor, pts, 160);
+AT(davy_tensor, struct_size, 0);
+AT(davy_tensor, memory, 4);
+AT(davy_tensor, device, 8);
+AT(davy_tensor, dtype, 12);
+AT(davy_tensor, layout, 16);
+AT(davy_tensor, channels, 20);
+AT(davy_tensor, range, 24);
+AT(davy_tensor, ndim, 28);
+AT(davy_tensor, data, 32);
+AT(davy_tensor, byte_offset, 40);
+AT(davy_tensor, buffer, 48);
+AT(davy_tensor, shape, 56);
+AT(davy_tensor, stride_bytes, 104);
+AT(davy_tensor, pts, 152);
+
+/* davy_run */
+SIZE(davy_run, reserved1, 88);
+AT(davy_run, struct_size, 0);
+AT(davy_run, flags, 4);
+AT(davy_run, stream, 8);
+AT(davy_run, seed, 16);
+AT(davy_run, timeout_ns, 24);
+AT(davy_run, tile_width, 32);
+AT(davy_run, tile_height, 36);
+AT(davy_run, tile_overlap, 40);
+AT(davy_run, tile_frames, 44);
+AT(davy_run, priority, 48);
+AT(davy_run, reserved0, 52);
+AT(davy_run, progress, 56);
+AT(davy_run, progress_user, 64);
+AT(davy_run, options, 72);
+AT(davy_run, n_options, 80);
+AT(davy_run, reserved1, 84);
+
+/* davy_query */
+SIZE(davy_query, run, 24);
+AT(davy_query, struct_size, 0);
+AT(davy_query, op, 4);
+AT(davy_query, input, 8);
+AT(davy_query, run, 16);
+
+/* davy_plan_info */
+SIZE(davy_plan_info, tile_frames, 96);
+AT(davy_plan_info, struct_size, 0);
+AT(davy_plan_info, ndim, 4);
+AT(davy_plan_info, shape, 8);
+AT(davy_plan_info, workspace_bytes, 56);
+AT(davy_plan_info, flops, 64);
+AT(davy_plan_info, tiles_x, 72);
+AT(davy_plan_info, tiles_y, 76);
+AT(davy_plan_info, tiles_t, 80);
+AT(davy_plan_info, tile_width, 84);
+AT(davy_plan_info, tile_height, 88);
+AT(davy_plan_info, tile_frames, 92);
+
+/* davy_job_info */
+SIZE(davy_job_info, elapsed_ns, 64);
+AT(davy_job_info, struct_size, 0);
+AT(davy_job_info, state, 4);
+AT(davy_job_info, done, 8);
+AT(davy_job_info, total, 16);
+AT(davy_job_info, stage, 24);
+AT(davy_job_info, elapsed_ns, 56);
+
+/* davy_api: the table. Slots count pointers after struct_size and abi_version. */
+SIZE(davy_api, buffer_release, 248);
+AT(davy_api, struct_size, 0);
+AT(davy_api, abi_version, 4);
+SLOT(0, version);
+SLOT(1, result_name);
+SLOT(2, last_error);
+SLOT(3, get_extension);
+SLOT(4, device_count);
+SLOT(5, device_info);
+SLOT(6, context_create);
+SLOT(7, context_release);
+SLOT(8, context_memory);
+SLOT(9, context_budget);
+SLOT(10, context_trim);
+SLOT(11, model_open);
+SLOT(12, model_release);
+SLOT(13, model_info);
+SLOT(14, model_load);
+SLOT(15, model_unload);
+SLOT(16, plan_query);
+SLOT(17, vae_encode);
+SLOT(18, vae_decode);
+SLOT(19, upscale);
+SLOT(20, text_get);
+SLOT(21, text_release);
+SLOT(22, job_wait);
+SLOT(23, job_info);
+SLOT(24, job_cancel);
+SLOT(25, job_error);
+SLOT(26, job_release);
+SLOT(27, buffer_alloc);
+SLOT(28, buffer_tensor);
+SLOT(29, buffer_release);
+
+/* davy_inspect_1 */
+SIZE(davy_inspect_1, describe, 16);
+AT(davy_inspect_1, struct_size, 0);
+AT(davy_inspect_1, reserved0, 4);
+AT(davy_inspect_1, describe, 8);
+
+/* davy_profile_1 */
+SIZE(davy_profile_1, stop, 24);
+AT(davy_profile_1, struct_size, 0);
+AT(davy_profile_1, reserved0, 4);
+AT(davy_profile_1, start, 8);
+AT(davy_profile_1, stop, 16);
+
+/* Signatures. */
+TYPE(davy_api, version, const char *(DAVY_CALL *)(void));
+TYPE(davy_api, result_name, const char *(DAVY_CALL *)(davy_result));
+TYPE(davy_api, last_error, davy_result(DAVY_CALL *)(davy_error_info *));
+TYPE(davy_api, get_extension, const void *(DAVY_CALL *)(const char *));
+TYPE(davy_api, device_count, davy_result(DAVY_CALL *)(const davy_context_desc *, int32_t *));
+TYPE(davy_api, device_info, davy_result(DAVY_CALL *)(const davy_context_desc *, int32_t, davy_device_info *));
+TYPE(davy_api, context_create, davy_result(DAVY_CALL *)(const davy_context_desc *, davy_context **));
+TYPE(davy_api, context_release, void(DAVY_CALL *)(davy_context *));
+TYPE(davy_api, context_memory, davy_result(DAVY_CALL *)(davy_context *, davy_memory_info *));
+TYPE(davy_api, context_budget, davy_result(DAVY_CALL *)(davy_context *, uint64_t, uint64_t));
+TYPE(davy_api, context_trim, davy_result(DAVY_CALL *)(davy_context *, uint64_t, uint64_t));
+TYPE(davy_api, model_open, davy_result(DAVY_CALL *)(davy_context *, const davy_model_desc *, davy_model **));
+TYPE(davy_api, model_release, void(DAVY_CALL *)(davy_model *));
+TYPE(davy_api, model_info, davy_result(DAVY_CALL *)(davy_model *, davy_model_info *));
+TYPE(davy_api, model_load, davy_result(DAVY_CALL *)(davy_model *, const davy_run *, davy_job **));
+TYPE(davy_api, model_unload, davy_result(DAVY_CALL *)(davy_model *, uint32_t));
+TYPE(davy_api, plan_query, davy_result(DAVY_CALL *)(davy_model *, const davy_query *, davy_plan_info *));
+TYPE(davy_api, vae_encode, davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *,
+     const davy_run *, davy_job **));
+TYPE(davy_api, vae_decode, davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *,
+     const davy_run *, davy_job **));
+TYPE(davy_api, upscale, davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *,
+     const davy_run *, davy_job **));
+TYPE(davy_api, text_get, davy_result(DAVY_CALL *)(davy_text *, const char **, uint64_t *));
+TYPE(davy_api, text_release, void(DAVY_CALL *)(davy_text *));
+TYPE(davy_api, job_wait, davy_result(DAVY_CALL *)(davy_job *, uint64_t));
+TYPE(davy_api, job_info, davy_result(DAVY_CALL *)(davy_job *, davy_job_info *));
+TYPE(davy_api, job_cancel, davy_result(DAVY_CALL *)(davy_job *));
+TYPE(davy_api, job_error, davy_result(DAVY_CALL *)(davy_job *, davy_error_info *));
+TYPE(davy_api, job_release, void(DAVY_CALL *)(davy_job *));
+TYPE(davy_api, buffer_alloc, davy_result(DAVY_CALL *)(davy_context *, davy_memory, uint64_t, davy_buffer **));
+TYPE(davy_api, buffer_tensor, davy_result(DAVY_CALL *)(davy_buffer *, davy_tensor *));
+TYPE(davy_api, buffer_release, void(DAVY_CALL *)(davy_buffer *));
+TYPE(davy_inspect_1, describe, davy_result(DAVY_CALL *)(davy_context *, const davy_model_desc *, davy_text **));
+TYPE(davy_profile_1, start, davy_result(DAVY_CALL *)(davy_context *));
+TYPE(davy_profile_1, stop, davy_result(DAVY_CALL *)(davy_context *, davy_text **));
+TYPE(davy_host, log, davy_log_fn);
+TYPE(davy_host, alloc, davy_alloc_fn);
+TYPE(davy_host, free, davy_free_fn);
+TYPE(davy_host, device_alloc, davy_device_alloc_fn);
+TYPE(davy_host, device_free, davy_device_free_fn);
+TYPE(davy_source, read, davy_read_fn);
+TYPE(davy_model_desc, progress, davy_progress_fn);
+TYPE(davy_run, progress, davy_progress_fn);
+
+#define TYPEDEF(name, ...) \
+    _Static_assert(_Generic((name)0, __VA_ARGS__: 1, default: 0), "type of " #name)
+TYPEDEF(davy_log_fn, void(DAVY_CALL *)(void *, davy_log_level, const char *));
+TYPEDEF(davy_alloc_fn, void *(DAVY_CALL *)(void *, size_t, size_t));
+TYPEDEF(davy_free_fn, void(DAVY_CALL *)(void *, void *, size_t));
+TYPEDEF(davy_device_alloc_fn, uint64_t(DAVY_CALL *)(void *, int32_t, uint64_t, void *));
+TYPEDEF(davy_device_free_fn, void(DAVY_CALL *)(void *, int32_t, uint64_t, uint64_t, void *));
+TYPEDEF(davy_progress_fn, int32_t(DAVY_CALL *)(void *, const char *, uint64_t, uint64_t));
+TYPEDEF(davy_read_fn, uint64_t(DAVY_CALL *)(void *, uint64_t, void *, uint64_t));
+TYPEDEF(davy_get_api_fn, const davy_api *(DAVY_CALL *)(uint32_t));
+TYPEDEF(davy_version_fn, const char *(DAVY_CALL *)(void));
+TYPEDEF(davy_result, int32_t);
+TYPEDEF(davy_log_level, int32_t);
+TYPEDEF(davy_device_kind, int32_t);
+TYPEDEF(davy_task, int32_t);
+TYPEDEF(davy_dtype, int32_t);
+TYPEDEF(davy_source_role, int32_t);
+TYPEDEF(davy_memory, int32_t);
+TYPEDEF(davy_layout, int32_t);
+TYPEDEF(davy_channels, int32_t);
+TYPEDEF(davy_range, int32_t);
+TYPEDEF(davy_op, int32_t);
+
+/* Constants. */
+VALUE(DAVY_ABI_1_0, 0x00010000);
+VALUE(DAVY_OK, 0);
+VALUE(DAVY_PENDING, 1);
+VALUE(DAVY_NEED_INPUT, 2);
+VALUE(DAVY_FULL, 3);
+VALUE(DAVY_END, 4);
+VALUE(DAVY_E_INVALID, -1);
+VALUE(DAVY_E_STRUCT, -2);
+VALUE(DAVY_E_STATE, -3);
+VALUE(DAVY_E_BUSY, -4);
+VALUE(DAVY_E_NOMEM_HOST, -5);
+VALUE(DAVY_E_NOMEM_DEVICE, -6);
+VALUE(DAVY_E_BUDGET, -7);
+VALUE(DAVY_E_CANCELLED, -8);
+VALUE(DAVY_E_TIMEOUT, -9);
+VALUE(DAVY_E_IO, -10);
+VALUE(DAVY_E_NOT_FOUND, -11);
+VALUE(DAVY_E_FORMAT, -12);
+VALUE(DAVY_E_UNSAFE, -13);
+VALUE(DAVY_E_ARCH, -14);
+VALUE(DAVY_E_TENSOR, -15);
+VALUE(DAVY_E_SHAPE, -16);
+VALUE(DAVY_E_UNSUPPORTED, -17);
+VALUE(DAVY_E_DEVICE, -18);
+VALUE(DAVY_E_DEVICE_LOST, -19);
+VALUE(DAVY_E_LIBRARY, -20);
+VALUE(DAVY_E_INTEROP, -21);
+VALUE(DAVY_E_TOKENIZER, -22);
+VALUE(DAVY_E_CONTEXT_FULL, -23);
+VALUE(DAVY_E_OPTION, -24);
+VALUE(DAVY_E_FORKED, -25);
+VALUE(DAVY_E_INTERNAL, -26);
+VALUE(DAVY_DOMAIN_DAVY, 0);
+VALUE(DAVY_DOMAIN_OS, 1);
+VALUE(DAVY_DOMAIN_CUDA, 2);
+VALUE(DAVY_DOMAIN_CUDNN, 3);
+VALUE(DAVY_DOMAIN_CUBLASLT, 4);
+VALUE(DAVY_DOMAIN_JSON, 5);
+VALUE(DAVY_DOMAIN_SAFETENSORS, 6);
+VALUE(DAVY_DOMAIN_PICKLE, 7);
+VALUE(DAVY_DOMAIN_GGUF, 8);
+VALUE(DAVY_LOG_NONE, 0);
+VALUE(DAVY_LOG_ERROR, 1);
+VALUE(DAVY_LOG_MISUSE, 2);
+VALUE(DAVY_LOG_WARN, 3);
+VALUE(DAVY_LOG_INFO, 4);
+VALUE(DAVY_LOG_DEBUG, 5);
+VALUE(DAVY_DEVICE_CPU, 1);
+VALUE(DAVY_DEVICE_CUDA, 2);
+VALUE(DAVY_FEATURE_FP16, 1);
+VALUE(DAVY_FEATURE_BF16, 2);
+VALUE(DAVY_FEATURE_FP8, 4);
+VALUE(DAVY_FEATURE_INT8, 8);
+VALUE(DAVY_CONTEXT_NO_ENVIRONMENT, 1);
+VALUE(DAVY_TASK_UPSCALE, 1);
+VALUE(DAVY_TASK_VAE, 2);
+VALUE(DAVY_TASK_CAPTION, 3);
+VALUE(DAVY_DTYPE_AUTO, 0);
+VALUE(DAVY_DTYPE_F32, 1);
+VALUE(DAVY_DTYPE_F16, 2);
+VALUE(DAVY_DTYPE_BF16, 3);
+VALUE(DAVY_DTYPE_U8, 4);
+VALUE(DAVY_DTYPE_U16, 5);
+VALUE(DAVY_DTYPE_INT8, 6);
+VALUE(DAVY_DTYPE_INT4, 7);
+VALUE(DAVY_DTYPE_FP8, 8);
+VALUE(DAVY_SOURCE_AUTO, 0);
+VALUE(DAVY_SOURCE_WEIGHTS, 1);
+VALUE(DAVY_SOURCE_CONFIG, 2);
+VALUE(DAVY_SOURCE_TOKENIZER, 3);
+VALUE(DAVY_SOURCE_PREPROCESSOR, 4);
+VALUE(DAVY_SOURCE_DIRECTORY, 5);
+VALUE(DAVY_MODEL_NO_MMAP, 1);
+VALUE(DAVY_MODEL_NO_PICKLE, 2);
+VALUE(DAVY_MODEL_ENCODES, 1);
+VALUE(DAVY_MODEL_DECODES, 2);
+VALUE(DAVY_MODEL_UPSCALES, 4);
+VALUE(DAVY_MODEL_MOMENTS, 8);
+VALUE(DAVY_MODEL_TILES_EXACT, 16);
+VALUE(DAVY_MEMORY_HOST, 1);
+VALUE(DAVY_MEMORY_HOST_PINNED, 2);
+VALUE(DAVY_MEMORY_CUDA, 3);
+VALUE(DAVY_MEMORY_CUDA_ARRAY, 4);
+VALUE(DAVY_MEMORY_BUFFER, 5);
+VALUE(DAVY_LAYOUT_HWC, 1);
+VALUE(DAVY_LAYOUT_CHW, 2);
+VALUE(DAVY_LAYOUT_HW, 3);
+VALUE(DAVY_LAYOUT_NHWC, 4);
+VALUE(DAVY_LAYOUT_NCHW, 5);
+VALUE(DAVY_LAYOUT_NTHWC, 6);
+VALUE(DAVY_LAYOUT_NCTHW, 7);
+VALUE(DAVY_CHANNELS_RGB, 1);
+VALUE(DAVY_CHANNELS_BGR, 2);
+VALUE(DAVY_CHANNELS_RGBA, 3);
+VALUE(DAVY_CHANNELS_BGRA, 4);
+VALUE(DAVY_CHANNELS_GRAY, 5);
+VALUE(DAVY_CHANNELS_GRAYA, 6);
+VALUE(DAVY_CHANNELS_LATENT, 7);
+VALUE(DAVY_RANGE_AUTO, 0);
+VALUE(DAVY_RANGE_FULL, 1);
+VALUE(DAVY_RANGE_UNIT, 2);
+VALUE(DAVY_RANGE_SIGNED_UNIT, 3);
+VALUE(DAVY_RANGE_RAW, 4);
+VALUE(DAVY_RUN_SCALED_LATENT, 1);
+VALUE(DAVY_RUN_MOMENTS, 2);
+VALUE(DAVY_RUN_SAMPLE, 4);
+VALUE(DAVY_RUN_STREAM_ORDERED, 8);
+VALUE(DAVY_RUN_FAST, 16);
+VALUE(DAVY_RUN_DROP_ALPHA, 32);
+VALUE(DAVY_OP_VAE_ENCODE, 1);
+VALUE(DAVY_OP_VAE_DECODE, 2);
+VALUE(DAVY_OP_UPSCALE, 3);

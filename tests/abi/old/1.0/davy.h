@@ -1,0 +1,561 @@
+/* davy.h - the C ABI of libdavy, version 1.0.
+ *
+ * davy encodes and decodes with VAEs and upscales pictures, from the weight files people already have, on the CPU
+ * or an NVIDIA GPU. Load the library at run time (dlopen, LoadLibrary, ctypes; davy_loader.h does it in one call),
+ * ask davy_get_api() for the function table, and call through the table:
+ *
+ *     const davy_api *api = davy_get_api(DAVY_ABI_1_0);
+ *     davy_context_desc cd = {.struct_size = sizeof cd, .abi_version = DAVY_ABI_VERSION};
+ *     davy_context *ctx;  api->context_create(&cd, &ctx);
+ *     davy_source src = {.struct_size = sizeof src, .path = "4x.safetensors"};
+ *     davy_model_desc md = {.struct_size = sizeof md, .sources = &src, .n_sources = 1};
+ *     davy_model *model;  api->model_open(ctx, &md, &model);
+ *     api->upscale(model, &in, &out, NULL, NULL);
+ *
+ * RULES THAT HOLD EVERYWHERE
+ *  structs   Every struct begins with struct_size, set by the caller to sizeof the struct it was compiled with, for
+ *            inputs and outputs alike. Zero in any other member means the default. Structs grow at the end only. A
+ *            larger struct than the library knows is accepted while the unknown tail is zero, else E_STRUCT.
+ *  results   davy_result: 0 success, > 0 a status, < 0 an error. On an error outputs are untouched and nothing needs
+ *            releasing; last_error() has a sentence naming the file, tensor or argument.
+ *  handles   Opaque. *_release accepts NULL and returns nothing. Release order is free: children keep parents alive.
+ *  inputs    Descriptors, strings and arrays are copied during the call. Tensor memory of a call with a job must stay
+ *            valid until the job has finished.
+ *  text      UTF-8, NUL-terminated; paths too, on every system.
+ *  threads   The tag of each function: [any] any thread, concurrently; [pure] no state at all. Releasing a handle must
+ *            not race a call that uses the same handle.
+ *  process   No output, no signal handlers, no locale change, no abort, no exit handlers. After fork() without exec a
+ *            context of the parent answers E_FORKED. The library is never unmapped (linked with -z nodelete).
+ *
+ * License: MIT. */
+#ifndef DAVY_H
+#define DAVY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DAVY_VERSION_MAJOR 1
+#define DAVY_VERSION_MINOR 0
+#define DAVY_VERSION_PATCH 0
+
+#if defined(_WIN32)
+#define DAVY_CALL __cdecl
+#else
+#define DAVY_CALL
+#endif
+
+#if defined(DAVY_BUILDING) && defined(__GNUC__)
+#define DAVY_EXPORT __attribute__((visibility("default")))
+#else
+#define DAVY_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* abi_version = major << 16 | minor. Ask davy_get_api for the lowest you can live with. */
+enum {
+    DAVY_ABI_1_0 = 0x00010000,
+    DAVY_ABI_VERSION = DAVY_ABI_1_0
+};
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+typedef int32_t davy_result;
+enum {
+    DAVY_OK = 0,
+    DAVY_PENDING = 1,           /* a job has not finished yet */
+    DAVY_NEED_INPUT = 2,        /* reserved for sequences */
+    DAVY_FULL = 3,              /* reserved for sequences */
+    DAVY_END = 4,               /* reserved for sequences and dialogues */
+    DAVY_E_INVALID = -1,        /* bad argument or enum value */
+    DAVY_E_STRUCT = -2,         /* bad struct_size, or a non-zero tail this library does not know */
+    DAVY_E_STATE = -3,          /* object not in the right state */
+    DAVY_E_BUSY = -4,           /* object entered concurrently */
+    DAVY_E_NOMEM_HOST = -5,
+    DAVY_E_NOMEM_DEVICE = -6,
+    DAVY_E_BUDGET = -7,         /* would exceed the memory budget; nothing was changed */
+    DAVY_E_CANCELLED = -8,      /* by job_cancel or by a progress callback */
+    DAVY_E_TIMEOUT = -9,
+    DAVY_E_IO = -10,            /* open, read or map failed */
+    DAVY_E_NOT_FOUND = -11,     /* file, shipped model, device */
+    DAVY_E_FORMAT = -12,        /* malformed file */
+    DAVY_E_UNSAFE = -13,        /* a pickle that wants to run code */
+    DAVY_E_ARCH = -14,          /* no architecture recognises the weights; the message says what they look like */
+    DAVY_E_TENSOR = -15,        /* a required tensor is missing */
+    DAVY_E_SHAPE = -16,         /* tensor or picture of the wrong shape */
+    DAVY_E_UNSUPPORTED = -17,   /* known, but not on this device, dtype or build */
+    DAVY_E_DEVICE = -18,        /* back end unavailable; see davy_device_info.reason */
+    DAVY_E_DEVICE_LOST = -19,   /* the context must be created anew */
+    DAVY_E_LIBRARY = -20,       /* an NVIDIA library is too old or incomplete */
+    DAVY_E_INTEROP = -21,
+    DAVY_E_TOKENIZER = -22,
+    DAVY_E_CONTEXT_FULL = -23,
+    DAVY_E_OPTION = -24,        /* unknown or malformed option */
+    DAVY_E_FORKED = -25,        /* called in a forked child */
+    DAVY_E_INTERNAL = -26       /* an invariant broke; please report */
+};
+
+/* Who reported the error (davy_error_info.domain) and what `native` means. */
+enum {
+    DAVY_DOMAIN_DAVY = 0,
+    DAVY_DOMAIN_OS = 1, /* native = errno or GetLastError() */
+    DAVY_DOMAIN_CUDA = 2,
+    DAVY_DOMAIN_CUDNN = 3,
+    DAVY_DOMAIN_CUBLASLT = 4,
+    DAVY_DOMAIN_JSON = 5,
+    DAVY_DOMAIN_SAFETENSORS = 6,
+    DAVY_DOMAIN_PICKLE = 7,
+    DAVY_DOMAIN_GGUF = 8
+};
+
+typedef struct davy_error_info {
+    uint32_t struct_size;
+    davy_result code;
+    int32_t domain; /* DAVY_DOMAIN_* */
+    int32_t native; /* the domain's own code, 0 if none */
+    char message[496];
+} davy_error_info;
+
+/* ---- handles ---------------------------------------------------------------------------------------------------- */
+
+typedef struct davy_context davy_context; /* devices, threads, budgets. [any] after creation */
+typedef struct davy_model davy_model;     /* weights of one file; immutable, shareable, runs concurrently. [any] */
+typedef struct davy_job davy_job;         /* one asynchronous call. [any] */
+typedef struct davy_buffer davy_buffer;   /* memory owned by the library. [any] */
+typedef struct davy_text davy_text;       /* a string owned by the library. [any] */
+
+/* ---- host callbacks --------------------------------------------------------------------------------------------- */
+
+typedef int32_t davy_log_level;
+enum {
+    DAVY_LOG_NONE = 0, /* nothing is formatted or delivered */
+    DAVY_LOG_ERROR = 1,
+    DAVY_LOG_MISUSE = 2, /* the host called wrongly */
+    DAVY_LOG_WARN = 3,
+    DAVY_LOG_INFO = 4,
+    DAVY_LOG_DEBUG = 5
+};
+
+/* Callbacks may run on library threads, never while a library lock is held and never after the object they were given
+ * to is gone. They must not throw or longjmp, and may call only job_cancel, last_error and version. */
+typedef void(DAVY_CALL *davy_log_fn)(void *user, davy_log_level level, const char *utf8); /* no trailing newline */
+typedef void *(DAVY_CALL *davy_alloc_fn)(void *user, size_t bytes, size_t align);         /* NULL: out of memory */
+typedef void(DAVY_CALL *davy_free_fn)(void *user, void *p, size_t bytes);
+typedef uint64_t(DAVY_CALL *davy_device_alloc_fn)(void *user, int32_t device, uint64_t bytes, void *stream);
+typedef void(DAVY_CALL *davy_device_free_fn)(void *user, int32_t device, uint64_t ptr, uint64_t bytes, void *stream);
+/* At most 20 calls a second, on the thread that does the work. done counts towards total; stage is a short English
+ * word valid during the call. Return non-zero to cancel: the call ends with E_CANCELLED. */
+typedef int32_t(DAVY_CALL *davy_progress_fn)(void *user, const char *stage, uint64_t done, uint64_t total);
+
+typedef struct davy_host {
+    uint32_t struct_size;
+    davy_log_level log_level;
+    void *user; /* first argument of every callback below */
+    davy_log_fn log;
+    davy_alloc_fn alloc; /* alloc and free: both or neither. Serves weights and workspace */
+    davy_free_fn free;
+    davy_device_alloc_fn device_alloc; /* both or neither; lends device memory from the host's own allocator */
+    davy_device_free_fn device_free;
+} davy_host;
+
+/* Tuning that may come and go. Unknown key: E_OPTION, unless written "?key". Frozen, never grows. */
+typedef struct davy_option {
+    const char *key;
+    const char *value;
+} davy_option;
+
+/* ---- devices and contexts --------------------------------------------------------------------------------------- */
+
+typedef int32_t davy_device_kind;
+enum { DAVY_DEVICE_CPU = 1, DAVY_DEVICE_CUDA = 2 };
+
+enum { /* davy_device_info.features */
+    DAVY_FEATURE_FP16 = 1,
+    DAVY_FEATURE_BF16 = 2, /* in hardware; bf16 also runs without, more slowly */
+    DAVY_FEATURE_FP8 = 4,
+    DAVY_FEATURE_INT8 = 8
+};
+
+typedef struct davy_device_info {
+    uint32_t struct_size;
+    davy_device_kind kind;
+    int32_t index;
+    uint32_t features;
+    uint8_t uuid[16];
+    char name[128];
+    char selector[32];    /* what to write into davy_context_desc.device: "cpu", "cuda:0" */
+    char reason[256];     /* why the device cannot be used; empty: it can */
+    uint64_t memory_total_bytes;
+    uint64_t memory_free_bytes;
+    int32_t compute_major; /* CUDA compute capability */
+    int32_t compute_minor;
+    int32_t driver_version;
+    int32_t cudnn_version;
+    uint32_t import_mask;
+    uint32_t reserved0;
+} davy_device_info;
+
+enum {                              /* davy_context_desc.flags */
+    DAVY_CONTEXT_NO_ENVIRONMENT = 1 /* ignore DAVY_* environment variables */
+};
+
+/* Environment, read once at context_create: DAVY_MODELS (folder of shipped models), DAVY_THREADS, DAVY_CPU (the highest
+ * instruction set to use: baseline, avx2, avx512, avx512bf16, amx; for tests). */
+typedef struct davy_context_desc {
+    uint32_t struct_size;
+    uint32_t abi_version;   /* DAVY_ABI_VERSION of the header compiled with */
+    const davy_host *host;  /* NULL: no log, malloc */
+    const char *device;     /* "auto" (NULL), "cpu", "cuda:0", "cuda:uuid=…", "cuda:pci=…" */
+    void *cuda_context;     /* the host's CUcontext; NULL: the device's primary context */
+    uint64_t device_budget_bytes; /* 0: what the device has free, less a margin */
+    uint64_t host_budget_bytes;   /* hard ceiling for weights + workspace in host memory; 0: half of physical memory */
+    const char *cache_dir;        /* NULL: nothing is ever written to disk */
+    const char *library_dir;      /* where to look for NVIDIA libraries first */
+    int32_t n_threads;            /* CPU threads, the caller's included; 0: one per available core */
+    uint32_t flags;               /* DAVY_CONTEXT_* */
+    const davy_option *options;   /* "models_dir": folder of shipped models, before DAVY_MODELS */
+    uint32_t n_options;
+    uint32_t reserved0;
+} davy_context_desc;
+
+typedef struct davy_memory_info {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    uint64_t device_weights_bytes;
+    uint64_t device_workspace_bytes;
+    uint64_t device_cache_bytes;
+    uint64_t device_peak_bytes;
+    uint64_t host_weights_bytes;
+    uint64_t host_workspace_bytes; /* arenas of running and cached plans */
+    uint64_t host_peak_bytes;
+    uint64_t device_budget_bytes;
+    uint64_t host_budget_bytes;
+} davy_memory_info;
+
+/* ---- models ----------------------------------------------------------------------------------------------------- */
+
+typedef int32_t davy_task;
+enum { DAVY_TASK_UPSCALE = 1, DAVY_TASK_VAE = 2, DAVY_TASK_CAPTION = 3 };
+
+typedef int32_t davy_dtype;
+enum {
+    DAVY_DTYPE_AUTO = 0,
+    DAVY_DTYPE_F32 = 1,
+    DAVY_DTYPE_F16 = 2,
+    DAVY_DTYPE_BF16 = 3,
+    DAVY_DTYPE_U8 = 4,
+    DAVY_DTYPE_U16 = 5,
+    DAVY_DTYPE_INT8 = 6, /* compute only */
+    DAVY_DTYPE_INT4 = 7, /* compute only */
+    DAVY_DTYPE_FP8 = 8   /* compute only */
+};
+
+typedef int32_t davy_source_role;
+enum {
+    DAVY_SOURCE_AUTO = 0, /* told from the content */
+    DAVY_SOURCE_WEIGHTS = 1,
+    DAVY_SOURCE_CONFIG = 2, /* config.json */
+    DAVY_SOURCE_TOKENIZER = 3,
+    DAVY_SOURCE_PREPROCESSOR = 4,
+    DAVY_SOURCE_DIRECTORY = 5 /* a folder with config.json and weights, or a safetensors index */
+};
+
+/* Reads `bytes` bytes at `offset` into dst; returns the number read, fewer means an error. [any] */
+typedef uint64_t(DAVY_CALL *davy_read_fn)(void *user, uint64_t offset, void *dst, uint64_t bytes);
+
+/* Where weights come from: exactly one of path, data, read; or only `name`, the name of a shipped model such as
+ * "davy-live-x4", looked up in the option models_dir, then DAVY_MODELS, then beside the library. */
+typedef struct davy_source {
+    uint32_t struct_size;
+    davy_source_role role;
+    const char *path; /* file or folder */
+    const char *name; /* with data or read: the file name to use in messages */
+    const void *data; /* must outlive the model */
+    uint64_t data_bytes;
+    void *user;
+    davy_read_fn read; /* must stay callable as long as the model lives */
+    uint64_t read_bytes;
+} davy_source;
+
+enum {                           /* davy_model_desc.flags */
+    DAVY_MODEL_NO_MMAP = 1,      /* read files instead of mapping them (network drives) */
+    DAVY_MODEL_NO_PICKLE = 2     /* refuse .pth/.ckpt files */
+};
+
+typedef struct davy_model_desc {
+    uint32_t struct_size;
+    davy_task task;             /* 0: whatever the weights are */
+    const davy_source *sources; /* several: encoder and decoder in files of their own (TAESD), shards */
+    uint32_t n_sources;
+    uint32_t source_stride;  /* bytes from one source to the next; 0: sources[0].struct_size */
+    const char *arch;        /* NULL: detect. Else a name from davy_model_info.arch */
+    davy_dtype compute;      /* AUTO: F32 on a CPU */
+    uint32_t flags;          /* DAVY_MODEL_* */
+    davy_progress_fn progress;
+    void *progress_user;
+    const davy_option *options; /* "scaling_factor", "shift_factor": of a VAE's latent, where the file is ambiguous */
+    uint32_t n_options;
+    uint32_t reserved0;
+} davy_model_desc;
+
+enum { /* davy_model_info.features */
+    DAVY_MODEL_ENCODES = 1,
+    DAVY_MODEL_DECODES = 2,
+    DAVY_MODEL_UPSCALES = 4,
+    DAVY_MODEL_MOMENTS = 8,     /* vae_encode can return mean and log-variance */
+    DAVY_MODEL_TILES_EXACT = 16 /* tiling does not change the result */
+};
+
+typedef struct davy_model_info {
+    uint32_t struct_size;
+    davy_task task;
+    char arch[64];    /* "rrdb", "compact", "span", "vae_kl", "vae_tae" */
+    char variant[64]; /* human-readable: "64 features, 23 blocks, x4" */
+    davy_dtype compute;
+    uint32_t features;     /* DAVY_MODEL_* feature bits */
+    uint64_t parameters;   /* those the architecture uses */
+    uint64_t weight_bytes; /* as stored */
+    int32_t in_channels;   /* of the picture */
+    int32_t out_channels;
+    int32_t latent_channels; /* 0: not a VAE */
+    int32_t spatial_factor;  /* picture pixels per latent pixel, each axis */
+    int32_t temporal_factor; /* 1: pictures only */
+    int32_t scale_num;       /* output size = input size * scale_num / scale_den */
+    int32_t scale_den;
+    int32_t size_multiple;   /* picture sides must be multiples of this (VAE encode); 1: any size */
+    int32_t size_min;
+    int32_t window_frames;
+    int32_t latency_frames;
+    int32_t context_tokens;
+    float latent_scale; /* model latent = (raw - shift) * scale; 0: unknown for this file */
+    float latent_shift;
+} davy_model_info;
+
+/* ---- tensors ---------------------------------------------------------------------------------------------------- */
+
+typedef int32_t davy_memory;
+enum {
+    DAVY_MEMORY_HOST = 1,
+    DAVY_MEMORY_HOST_PINNED = 2,
+    DAVY_MEMORY_CUDA = 3,
+    DAVY_MEMORY_CUDA_ARRAY = 4,
+    DAVY_MEMORY_BUFFER = 5 /* in `buffer`, at byte_offset */
+};
+
+/* What the axes mean, outermost first. */
+typedef int32_t davy_layout;
+enum {
+    DAVY_LAYOUT_HWC = 1,
+    DAVY_LAYOUT_CHW = 2,
+    DAVY_LAYOUT_HW = 3, /* one channel */
+    DAVY_LAYOUT_NHWC = 4,
+    DAVY_LAYOUT_NCHW = 5,
+    DAVY_LAYOUT_NTHWC = 6,
+    DAVY_LAYOUT_NCTHW = 7
+};
+
+typedef int32_t davy_channels;
+enum {
+    DAVY_CHANNELS_RGB = 1,
+    DAVY_CHANNELS_BGR = 2,
+    DAVY_CHANNELS_RGBA = 3,
+    DAVY_CHANNELS_BGRA = 4,
+    DAVY_CHANNELS_GRAY = 5,
+    DAVY_CHANNELS_GRAYA = 6,
+    DAVY_CHANNELS_LATENT = 7 /* any count; no colour meaning */
+};
+
+/* What the numbers mean. Outputs are clamped in every range but RAW. */
+typedef int32_t davy_range;
+enum {
+    DAVY_RANGE_AUTO = 0,        /* integers: FULL; floats: UNIT for pictures, RAW for latents */
+    DAVY_RANGE_FULL = 1,        /* U8 0..255, U16 0..65535; stored = round(value * full scale) */
+    DAVY_RANGE_UNIT = 2,        /* 0..1 */
+    DAVY_RANGE_SIGNED_UNIT = 3, /* -1..1 */
+    DAVY_RANGE_RAW = 4          /* the network's own numbers, not converted, not clamped */
+};
+
+/* A picture, batch, clip or latent. On output, data == 0 and buffer == NULL ask the library to allocate a buffer of the
+ * shape plan_query reports (dtype 0: F32; layout 0: as the input): it fills memory, buffer, shape and stride_bytes, and
+ * the caller releases the buffer. Otherwise the shape must be exactly the one plan_query reports. */
+typedef struct davy_tensor {
+    uint32_t struct_size;
+    davy_memory memory; /* 0: HOST, or BUFFER when buffer is set */
+    int32_t device;     /* of CUDA memory */
+    davy_dtype dtype;   /* F32, F16, BF16, U8, U16 */
+    davy_layout layout;
+    davy_channels channels; /* 0: by the channel count: 1 GRAY, 2 GRAYA, 3 RGB, 4 RGBA; of a latent LATENT */
+    davy_range range;
+    int32_t ndim;
+    uint64_t data; /* address */
+    uint64_t byte_offset;
+    davy_buffer *buffer;
+    int64_t shape[6];
+    int64_t stride_bytes[6]; /* all zero: packed. May be negative or larger than packed */
+    int64_t pts;             /* carried through */
+} davy_tensor;
+
+/* ---- running ---------------------------------------------------------------------------------------------------- */
+
+enum {                          /* davy_run.flags */
+    DAVY_RUN_SCALED_LATENT = 1, /* latents cross the boundary scaled: (raw - shift) * scale. E_UNSUPPORTED where the
+                                   model's scale is unknown; no effect on the TAESD family */
+    DAVY_RUN_MOMENTS = 2,       /* vae_encode returns 2z channels: mean, then log-variance clamped to [-30, 20] */
+    DAVY_RUN_SAMPLE = 4,        /* vae_encode draws mean + exp(logvar/2) * n, n ~ N(0,1) from seed */
+    DAVY_RUN_STREAM_ORDERED = 8,
+    DAVY_RUN_FAST = 16,         /* allow results that differ from run to run */
+    DAVY_RUN_DROP_ALPHA = 32    /* upscale: alpha of the input is ignored; without, it is upscaled like a colour */
+};
+
+typedef struct davy_run {
+    uint32_t struct_size;
+    uint32_t flags;  /* DAVY_RUN_* */
+    void *stream;    /* CUstream; NULL: none */
+    uint64_t seed;
+    uint64_t timeout_ns; /* 0: none; then E_TIMEOUT */
+    int32_t tile_width;  /* input samples (pixels, or latent pixels for vae_decode); 0: automatic, -1: never tile */
+    int32_t tile_height;
+    int32_t tile_overlap; /* input samples; 0: automatic (the network's reach where that is exact) */
+    int32_t tile_frames;
+    int32_t priority; /* jobs: higher first */
+    int32_t reserved0;
+    davy_progress_fn progress;
+    void *progress_user;
+    const davy_option *options;
+    uint32_t n_options;
+    uint32_t reserved1;
+} davy_run;
+
+typedef int32_t davy_op;
+enum { DAVY_OP_VAE_ENCODE = 1, DAVY_OP_VAE_DECODE = 2, DAVY_OP_UPSCALE = 3 };
+
+typedef struct davy_query {
+    uint32_t struct_size;
+    davy_op op;
+    const davy_tensor *input; /* data may be 0 */
+    const davy_run *run;      /* NULL: defaults */
+} davy_query;
+
+typedef struct davy_plan_info {
+    uint32_t struct_size;
+    int32_t ndim;
+    int64_t shape[6]; /* of the output, in the input's layout */
+    uint64_t workspace_bytes;
+    uint64_t flops; /* multiply and add counted apart; convolutions, matrix products, attention; halos included */
+    int32_t tiles_x;
+    int32_t tiles_y;
+    int32_t tiles_t;
+    int32_t tile_width; /* input samples, overlap included */
+    int32_t tile_height;
+    int32_t tile_frames;
+} davy_plan_info;
+
+typedef struct davy_job_info {
+    uint32_t struct_size;
+    davy_result state; /* PENDING, OK, or the error it ended with */
+    uint64_t done;
+    uint64_t total;
+    char stage[32];
+    uint64_t elapsed_ns;
+} davy_job_info;
+
+/* ---- the table -------------------------------------------------------------------------------------------------- */
+
+typedef struct davy_api {
+    uint32_t struct_size; /* of this library's table: test for newer functions with it */
+    uint32_t abi_version; /* the newest this library speaks */
+
+    /* base. [pure], but last_error reads the calling thread's record */
+    const char *(DAVY_CALL *version)(void);                         /* "1.0.0" */
+    const char *(DAVY_CALL *result_name)(davy_result r);            /* "E_SHAPE"; "?" for an unknown number */
+    davy_result(DAVY_CALL *last_error)(davy_error_info *out);       /* of the last failing call of this thread */
+    const void *(DAVY_CALL *get_extension)(const char *id);         /* "davy.inspect/1"; NULL: not here */
+
+    /* devices. [any] Usable before any context; desc (may be NULL) only carries library_dir and flags. The CPU is
+     * always index 0; devices that cannot be used are listed with a reason. */
+    davy_result(DAVY_CALL *device_count)(const davy_context_desc *desc, int32_t *out);
+    davy_result(DAVY_CALL *device_info)(const davy_context_desc *desc, int32_t index, davy_device_info *out);
+
+    /* context. [any] */
+    davy_result(DAVY_CALL *context_create)(const davy_context_desc *desc, davy_context **out);
+    void(DAVY_CALL *context_release)(davy_context *ctx); /* joins the threads once the last child is gone too */
+    davy_result(DAVY_CALL *context_memory)(davy_context *ctx, davy_memory_info *out);
+    davy_result(DAVY_CALL *context_budget)(davy_context *ctx, uint64_t device_bytes, uint64_t host_bytes);
+    davy_result(DAVY_CALL *context_trim)(davy_context *ctx, uint64_t keep_device_bytes, uint64_t keep_host_bytes);
+
+    /* model. [any] model_open reads headers and JSON only and detects the architecture; model_load prepares the weights
+     * (else done by the first run); model_unload gives their memory back and keeps the model usable. */
+    davy_result(DAVY_CALL *model_open)(davy_context *ctx, const davy_model_desc *desc, davy_model **out);
+    void(DAVY_CALL *model_release)(davy_model *model);
+    davy_result(DAVY_CALL *model_info)(davy_model *model, davy_model_info *out);
+    davy_result(DAVY_CALL *model_load)(davy_model *model, const davy_run *run, davy_job **job);
+    davy_result(DAVY_CALL *model_unload)(davy_model *model, uint32_t flags);
+
+    /* plan. [any] Output shape, workspace and tiling of a call, without running it. */
+    davy_result(DAVY_CALL *plan_query)(davy_model *model, const davy_query *query, davy_plan_info *out);
+
+    /* one-shot work. [any] run may be NULL. job NULL: the call blocks and the output is complete on return. job set: the
+     * call returns at once with a job in *job. Layouts with N run the batch picture by picture.
+     *   vae_encode  picture -> latent [.., H/f, W/f, z]; sides must be multiples of the spatial factor
+     *   vae_decode  latent  -> picture
+     *   upscale     picture -> picture; alpha is upscaled with the network too unless RUN_DROP_ALPHA */
+    davy_result(DAVY_CALL *vae_encode)(davy_model *model, const davy_tensor *pixels, davy_tensor *latent,
+                                       const davy_run *run, davy_job **job);
+    davy_result(DAVY_CALL *vae_decode)(davy_model *model, const davy_tensor *latent, davy_tensor *pixels,
+                                       const davy_run *run, davy_job **job);
+    davy_result(DAVY_CALL *upscale)(davy_model *model, const davy_tensor *in, davy_tensor *out, const davy_run *run,
+                                    davy_job **job);
+
+    /* text. [any] The string lives as long as the text. */
+    davy_result(DAVY_CALL *text_get)(davy_text *text, const char **utf8, uint64_t *bytes);
+    void(DAVY_CALL *text_release)(davy_text *text);
+
+    /* job. [any], concurrently too; job_cancel never waits. timeout_ns 0: only look; UINT64_MAX: for ever. */
+    davy_result(DAVY_CALL *job_wait)(davy_job *job, uint64_t timeout_ns); /* PENDING, or the result of the work */
+    davy_result(DAVY_CALL *job_info)(davy_job *job, davy_job_info *out);
+    davy_result(DAVY_CALL *job_cancel)(davy_job *job);
+    davy_result(DAVY_CALL *job_error)(davy_job *job, davy_error_info *out);
+    void(DAVY_CALL *job_release)(davy_job *job); /* unfinished: cancels, then waits until no caller memory is touched */
+
+    /* buffers. [any] buffer_tensor describes the memory: the tensor the library filled, or U8 [bytes] after alloc. */
+    davy_result(DAVY_CALL *buffer_alloc)(davy_context *ctx, davy_memory memory, uint64_t bytes, davy_buffer **out);
+    davy_result(DAVY_CALL *buffer_tensor)(davy_buffer *buffer, davy_tensor *out);
+    void(DAVY_CALL *buffer_release)(davy_buffer *buffer);
+    /* ---- end of 1.0: append below, never above ---- */
+} davy_api;
+
+/* ---- extensions ------------------------------------------------------------------------------------------------- */
+
+/* "davy.inspect/1": what a weight file is, as JSON. describe succeeds for files davy can parse but not run:
+ * "recognised": false with "why" and "looks_like". */
+typedef struct davy_inspect_1 {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    davy_result(DAVY_CALL *describe)(davy_context *ctx, const davy_model_desc *desc, davy_text **json);
+} davy_inspect_1;
+
+/* "davy.profile/1": times of the steps of all runs of a context between start and stop, as JSON: an array of
+ * {"step", "kernel", "calls", "ms", "flops", "bytes"}. Profiling slows nothing down while it is off. */
+typedef struct davy_profile_1 {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    davy_result(DAVY_CALL *start)(davy_context *ctx);
+    davy_result(DAVY_CALL *stop)(davy_context *ctx, davy_text **json);
+} davy_profile_1;
+
+/* ---- the two exports -------------------------------------------------------------------------------------------- */
+
+/* [pure] The table, or NULL when abi_version's major is not 1 or its minor is newer than the library. */
+DAVY_EXPORT const davy_api *DAVY_CALL davy_get_api(uint32_t abi_version);
+/* [pure] Never fails: "1.0.0". */
+DAVY_EXPORT const char *DAVY_CALL davy_version(void);
+
+typedef const davy_api *(DAVY_CALL *davy_get_api_fn)(uint32_t abi_version);
+typedef const char *(DAVY_CALL *davy_version_fn)(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DAVY_H */

@@ -1,0 +1,201 @@
+/* alloc_fail.c - memory runs out at every place it can: davy's small allocations, the host's callback, and each malloc of
+ * the process (cJSON's too). Every time the call must answer E_NOMEM_HOST with a sentence, nothing may be left behind, and
+ * the same context must then do the same work. */
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "tests/fault/life.h"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define OTHER_MALLOC 1 /* a sanitizer's; it cannot be replaced */
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OTHER_MALLOC 1
+#endif
+
+enum { MOST = 100000 };
+
+static const davy_api *api;
+static host_state state;
+
+/* ---- every malloc of the process, in front of glibc's ---- */
+
+static atomic_llong malloc_left = -1; /* negative: never fails */
+
+static bool malloc_fails(void) {
+    long long n = atomic_load(&malloc_left);
+    while (n > 0 && !atomic_compare_exchange_weak(&malloc_left, &n, n - 1)) {
+    }
+    return n == 0;
+}
+
+#if !defined(OTHER_MALLOC)
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *p, size_t bytes);
+void *__libc_memalign(size_t align, size_t bytes);
+
+void *malloc(size_t bytes) {
+    return malloc_fails() ? NULL : __libc_malloc(bytes);
+}
+
+void *calloc(size_t count, size_t bytes) {
+    return malloc_fails() ? NULL : __libc_calloc(count, bytes);
+}
+
+void *realloc(void *p, size_t bytes) {
+    return malloc_fails() ? NULL : __libc_realloc(p, bytes);
+}
+
+void *aligned_alloc(size_t align, size_t bytes) {
+    return malloc_fails() ? NULL : __libc_memalign(align, bytes);
+}
+
+int posix_memalign(void **out, size_t align, size_t bytes) {
+    void *p = malloc_fails() ? NULL : __libc_memalign(align, bytes);
+    if (p == NULL) {
+        return 12; /* ENOMEM */
+    }
+    *out = p;
+    return 0;
+}
+#endif
+
+/* ---- the ways to run out ---- */
+
+static void arm_small(long long n) {
+    dv_alloc_fail_after(n);
+}
+
+static void arm_host(long long n) {
+    atomic_store(&state.fail_from, n < 0 ? -1 : atomic_load(&state.allocations) + n);
+}
+
+#if !defined(OTHER_MALLOC)
+static void arm_malloc(long long n) {
+    atomic_store(&malloc_left, n);
+}
+#endif
+
+typedef struct shortage {
+    const char *name;
+    void (*arm)(long long n); /* the allocations after n more fail; negative: off */
+} shortage;
+
+static const shortage shortages[] = {
+    {"small allocations", arm_small},
+    {"the host's callback", arm_host},
+#if !defined(OTHER_MALLOC)
+    {"malloc", arm_malloc},
+#endif
+};
+
+static bool is_nomem(davy_result r) {
+    davy_error_info info = {.struct_size = sizeof info};
+    api->last_error(&info);
+    return r == DAVY_E_NOMEM_HOST && (info.code != r || strlen(info.message) >= 8);
+}
+
+static long long heap_bytes(void) {
+    return (long long)mallinfo2().uordblks;
+}
+
+/* One sweep: n counts up until a whole life fits. Returns the number of failures. */
+static int sweep(life *l, const shortage *s) {
+    int failures = 0, wrong = 0;
+    davy_result r = DAVY_E_INTERNAL;
+    api->context_trim(l->ctx, 0, 0);
+    const long long lent = atomic_load(&state.bytes);
+    for (long long n = 0; n < MOST; n++, failures++) {
+        s->arm(n);
+        r = life_live(l);
+        s->arm(-1);
+        if (r == DAVY_OK) {
+            break;
+        }
+        if (!is_nomem(r) && wrong++ < 5) {
+            CHECKF(0, "%s, number %lld: %s (%s)", s->name, n, api->result_name(r), host_error(api));
+        }
+        api->context_trim(l->ctx, 0, 0);
+        CHECKF(atomic_load(&state.bytes) == lent, "%s, number %lld: %lld bytes of the host are not given back", s->name, n,
+               atomic_load(&state.bytes) - lent);
+    }
+    CHECKF(failures > 0, "%s: nothing ever failed", s->name);
+    CHECKF(r == DAVY_OK && life_right(l, 0), "%s: a life with enough memory ends with %s", s->name, api->result_name(r));
+    api->context_trim(l->ctx, 0, 0);
+    return failures;
+}
+
+/* In a context that exists. The first sweep fills the allocator's caches, the second must leave nothing. */
+static void in_context(life *l, const shortage *s) {
+    sweep(l, s);
+    const long long before = heap_bytes();
+    const int failures = sweep(l, s);
+    const long long more = heap_bytes() - before;
+    printf("  %s%s: %d failures, heap %+lld bytes\n", s->name, l->as_job ? ", as a job" : "", failures, more);
+    if (host_heap_is_exact()) {
+        CHECKF(more < failures, "%s: %d failures leave %lld bytes", s->name, failures, more);
+    }
+}
+
+/* A context's own birth. */
+static void of_context(const shortage *s) {
+    const davy_host host = host_callbacks(&state);
+    const davy_option options[] = {{"models_dir", "/nowhere"}};
+    const davy_context_desc desc = {.struct_size = sizeof desc,
+                                    .abi_version = DAVY_ABI_VERSION,
+                                    .host = &host,
+                                    .device = "cpu",
+                                    .n_threads = 3,
+                                    .options = options,
+                                    .n_options = 1};
+    int failures = 0;
+    for (long long n = 0; n < MOST; n++) {
+        davy_context *ctx = NULL;
+        s->arm(n);
+        const davy_result r = api->context_create(&desc, &ctx);
+        s->arm(-1);
+        if (r == DAVY_OK) {
+            api->context_release(ctx);
+            break;
+        }
+        failures++;
+        CHECKF(is_nomem(r) && ctx == NULL, "context, %s, number %lld: %s", s->name, n, api->result_name(r));
+    }
+    printf("  context, %s: %d failures\n", s->name, failures);
+    CHECKF(s->arm == arm_host || failures > 0, "context, %s: nothing ever failed", s->name);
+    CHECK(atomic_load(&state.blocks) == 0);
+}
+
+int main(void) {
+    api = davy_get_api(DAVY_ABI_1_0);
+    host_state_init(&state);
+    state.level = DAVY_LOG_DEBUG;
+    for (size_t i = 0; i < sizeof shortages / sizeof shortages[0]; i++) {
+        of_context(&shortages[i]);
+    }
+    const davy_host host = host_callbacks(&state);
+    const davy_context_desc desc = {
+        .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .host = &host, .device = "cpu", .n_threads = 2};
+    davy_context *ctx = NULL;
+    IS(api->context_create(&desc, &ctx), DAVY_OK);
+    if (ctx == NULL) {
+        return check_done();
+    }
+    life l;
+    life_begin(&l, api, ctx);
+    IS(life_live(&l), DAVY_OK);
+    CHECK(life_right(&l, 0));
+    for (size_t i = 0; i < 2 * (sizeof shortages / sizeof shortages[0]); i++) {
+        l.as_job = i % 2 == 1;
+        in_context(&l, &shortages[i / 2]);
+    }
+    life_end(&l);
+    api->context_release(ctx);
+    CHECK(atomic_load(&state.blocks) == 0 && atomic_load(&state.wrong_frees) == 0);
+    return check_done();
+}

@@ -1,0 +1,27 @@
+/* life.h - one small life of a model, for faults to happen in: open, info, plan, load, run, run as a job, release. */
+#ifndef DV_TESTS_LIFE_H
+#define DV_TESTS_LIFE_H
+
+#include <stdbool.h>
+
+#include "tests/hosts/host.h"
+
+typedef struct life {
+    const davy_api *api;
+    davy_context *ctx;
+    davy_source source;
+    synth_file file;
+    picture in, out, want; /* want: what an undisturbed run gives */
+    const davy_run *run;   /* may be NULL */
+    bool as_job;           /* the run is a job that is waited for */
+} life;
+
+/* Makes the weights, the pictures and, when ctx is set, the reference result. */
+void life_begin(life *l, const davy_api *api, davy_context *ctx);
+void life_end(life *l);
+/* Everything from model_open to model_release; the first error, with its record in the calling thread, or DAVY_OK. */
+davy_result life_live(life *l);
+/* Whether the last life's picture is the reference, to the bit or within bound. */
+bool life_right(const life *l, double bound);
+
+#endif

@@ -1,0 +1,373 @@
+/* golden.c - golden CASE WEIGHTS [--device D] [--precision P] [--threads N]: computes a golden case and compares.
+ *
+ * CASE and WEIGHTS are one of
+ *   a folder with case.json          the folder that weights.py wrote for it
+ *   a file NAME.ref.safetensors      the model file, or ENCODER,DECODER
+ *   a folder with cases.json         the folder of the models it names (davy-live)
+ * For every expected tensor: largest absolute error and ||a - b|| / ||b||, which must keep the bound of the precision. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "core/file/json.h"
+#include "core/mem.h"
+#include "core/model.h"
+#include "core/os.h"
+#include "golden_io.h"
+#include "tests/check.h"
+
+typedef struct options {
+    const char *name, *weights;
+    const char *device;
+    davy_dtype precision;
+    int32_t threads;
+} options;
+
+typedef struct session {
+    const options *options;
+    davy_context *context;
+    davy_model *model;
+} session;
+
+static void print_error(const char *what) {
+    davy_error_info info = {.struct_size = sizeof info};
+    dv_error_get(&info);
+    CHECKF(0, "%s: %s: %s", what, dv_result_name(info.code), info.message);
+}
+
+/* ---- comparing ---- */
+
+static double bound_of(davy_dtype precision) {
+    return precision == DAVY_DTYPE_BF16 ? 2e-2 : precision == DAVY_DTYPE_F16 ? 5e-3 : 1e-4;
+}
+
+static void compare(const session *s, const char *what, const array *got, const array *expected) {
+    if (!CHECKF(got->c == expected->c && got->h == expected->h && got->w == expected->w,
+                "%s: [%lld,%lld,%lld], expected [%lld,%lld,%lld]", what, (long long)got->c, (long long)got->h,
+                (long long)got->w, (long long)expected->c, (long long)expected->h, (long long)expected->w)) {
+        return;
+    }
+    double largest = 0.0;
+    double difference = 0.0;
+    double norm = 0.0;
+    for (int64_t i = 0; i < array_count(got); i++) {
+        const double d = (double)got->data[i] - (double)expected->data[i];
+        largest = !(fabs(d) <= largest) ? fabs(d) : largest; /* a NaN stays */
+        difference += d * d;
+        norm += (double)expected->data[i] * (double)expected->data[i];
+    }
+    const double relative = sqrt(difference / norm);
+    const double bound = bound_of(s->options->precision);
+    printf("%s: largest error %.3g, relative %.3g (bound %.0e)\n", what, largest, relative, bound);
+    CHECKF(relative <= bound, "%s: relative error %.3g exceeds %.0e", what, relative, bound);
+}
+
+/* ---- running ---- */
+
+static bool open_model(session *s, const char *first, const char *second, const char *config) {
+    davy_source sources[3] = {{0}};
+    const char *paths[3] = {first, second, config};
+    uint32_t n = 0;
+    for (int i = 0; i < 3; i++) {
+        if (paths[i] != NULL) {
+            sources[n].struct_size = sizeof sources[n];
+            sources[n].path = paths[i];
+            n++;
+        }
+    }
+    const davy_model_desc desc = {.struct_size = sizeof desc,
+                                  .sources = sources,
+                                  .n_sources = n,
+                                  .source_stride = sizeof sources[0],
+                                  .compute = s->options->precision};
+    dv_model_release(s->model);
+    s->model = NULL;
+    if (dv_model_open(s->context, &desc, &s->model) != DAVY_OK) {
+        print_error(first);
+        return false;
+    }
+    return true;
+}
+
+static dvk_image planes(const array *a) {
+    return (dvk_image){.data = a->data,
+                       .dtype = DVK_F32,
+                       .channels = (int32_t)a->c,
+                       .n = 1,
+                       .h = a->h,
+                       .w = a->w,
+                       .sh = a->w * 4,
+                       .sw = 4,
+                       .sc = a->h * a->w * 4,
+                       .identity_map = 1};
+}
+
+/* The network's own numbers; a picture that goes in is put into the network's range. */
+static bool compute(const session *s, dv_stage stage, const array *in, array *out) {
+    dv_engine *e = dv_model_engine(s->model);
+    davy_plan_info info = {.struct_size = sizeof info};
+    if (dv_engine_plan(e, stage, in->h, in->w, NULL, &info) != DAVY_OK) {
+        print_error("plan");
+        return false;
+    }
+    array a = {.c = info.shape[2], .h = info.shape[0], .w = info.shape[1]};
+    a.data = malloc((size_t)array_count(&a) * sizeof *a.data);
+    if (a.data == NULL) {
+        return false;
+    }
+    const bool is_signed = stage != DV_STAGE_DECODE && dv_engine_arch(e)->range == DAVY_RANGE_SIGNED_UNIT;
+    const dv_work work = {.stage = stage,
+                          .in = planes(in),
+                          .out = planes(&a),
+                          .in_mul = is_signed ? 2.0f : 1.0f,
+                          .in_add = is_signed ? -1.0f : 0.0f,
+                          .out_mul = 1.0f};
+    if (dv_model_run(s->model, &work) != DAVY_OK) {
+        print_error(dv_engine_arch(e)->name);
+        free(a.data);
+        return false;
+    }
+    *out = a;
+    return true;
+}
+
+static void compute_and_compare(const session *s, dv_stage stage, const array *in, const char *what, const array *expected) {
+    array got = {0};
+    if (compute(s, stage, in, &got)) {
+        compare(s, what, &got, expected);
+    }
+    array_free(&got);
+}
+
+/* Channels [first, first + count) of an array, as a view of its memory. */
+static array channels(const array *a, int64_t first, int64_t count) {
+    return (array){.data = a->data + first * a->h * a->w, .c = count, .h = a->h, .w = a->w};
+}
+
+/* A VAE with a posterior: the encoder gives mean and log-variance in one. */
+static void encode_moments(const session *s, const array *in, const array *mean, const array *logvar) {
+    array got = {0};
+    if (compute(s, DV_STAGE_ENCODE, in, &got) && CHECK(got.c == 2 * mean->c)) {
+        const array got_mean = channels(&got, 0, mean->c);
+        const array got_logvar = channels(&got, mean->c, mean->c);
+        for (int64_t i = 0; i < array_count(&got_logvar); i++) {
+            got_logvar.data[i] = fminf(fmaxf(got_logvar.data[i], -30.0f), 20.0f);
+        }
+        compare(s, "mean", &got_mean, mean);
+        compare(s, "logvar", &got_logvar, logvar);
+    }
+    array_free(&got);
+}
+
+/* ---- a folder with case.json ---- */
+
+typedef struct paths {
+    char *list[16];
+    int count;
+} paths;
+
+static const char *join(paths *p, const char *folder, const char *name) {
+    if (name == NULL || p->count == (int)DV_ARRAY_LEN(p->list)) {
+        return NULL;
+    }
+    return p->list[p->count++] = dv_path_join(folder, name);
+}
+
+static void free_paths(paths *p) {
+    for (int i = 0; i < p->count; i++) {
+        dv_free(p->list[i]);
+    }
+}
+
+static const char *text_of(const dv_json *object, const char *key) {
+    const dv_json *v = dv_json_get(object, key);
+    return v != NULL ? dv_json_string(v) : NULL;
+}
+
+static void vae_case(session *s, const dv_json *json, const array *picture, paths *p) {
+    const char *expected = join(p, s->options->name, "expected.safetensors");
+    const char *inputs = join(p, s->options->weights, text_of(json, "inputs"));
+    array latent = {0};
+    array decoded = {0};
+    array encoded = {0};
+    array mean = {0};
+    array logvar = {0};
+    if (read_tensor(expected, "encoded", &encoded)) {
+        compute_and_compare(s, DV_STAGE_ENCODE, picture, "encoded", &encoded);
+    } else if (CHECK(read_tensor(expected, "mean", &mean)) && CHECK(read_tensor(expected, "logvar", &logvar))) {
+        encode_moments(s, picture, &mean, &logvar);
+    }
+    if (CHECK(inputs != NULL) && CHECK(read_tensor(inputs, "latent", &latent)) &&
+        CHECK(read_tensor(expected, "decoded", &decoded))) {
+        compute_and_compare(s, DV_STAGE_DECODE, &latent, "decoded", &decoded);
+    }
+    array_free(&latent);
+    array_free(&decoded);
+    array_free(&encoded);
+    array_free(&mean);
+    array_free(&logvar);
+}
+
+static void json_case(session *s, const dv_json *json) {
+    paths p = {0};
+    const char *task = text_of(json, "task");
+    const char *weights = s->options->weights;
+    const char *model = text_of(json, "model");
+    const char *first = join(&p, weights, model != NULL ? model : text_of(json, "encoder"));
+    const char *second = join(&p, weights, model != NULL ? NULL : text_of(json, "decoder"));
+    const char *config = join(&p, weights, text_of(json, "config"));
+    array picture = {0};
+    array expected = {0};
+    const char *input = join(&p, s->options->name, text_of(json, "input"));
+    if (CHECK(task != NULL) && CHECK(input != NULL) && CHECK(read_png(input, &picture)) &&
+        open_model(s, first, second, config)) {
+        if (strcmp(task, "upscale") == 0) {
+            if (CHECK(read_tensor(join(&p, s->options->name, "expected.safetensors"), "output", &expected))) {
+                compute_and_compare(s, DV_STAGE_UPSCALE, &picture, "output", &expected);
+            }
+        } else if (CHECKF(strcmp(task, "vae") == 0, "task '%s'", task)) {
+            vae_case(s, json, &picture, &p);
+        }
+    }
+    array_free(&picture);
+    array_free(&expected);
+    free_paths(&p);
+}
+
+/* ---- NAME.ref.safetensors ---- */
+
+static void ref_case(session *s) {
+    const char *ref = s->options->name;
+    char weights[4096];
+    snprintf(weights, sizeof weights, "%s", s->options->weights);
+    char *comma = strchr(weights, ',');
+    if (comma != NULL) {
+        *comma = '\0';
+    }
+    array input = {0};
+    array output = {0};
+    array latent = {0};
+    const bool has_output = read_tensor(ref, "output", &output);
+    const bool has_latent = read_tensor(ref, "latent", &latent);
+    if (CHECK(read_tensor(ref, "input", &input)) && CHECK(has_output || has_latent) &&
+        open_model(s, weights, comma != NULL ? comma + 1 : NULL, NULL)) {
+        if (!has_latent) {
+            compute_and_compare(s, DV_STAGE_UPSCALE, &input, "output", &output);
+        } else {
+            compute_and_compare(s, DV_STAGE_ENCODE, &input, "latent", &latent);
+            if (has_output) {
+                compute_and_compare(s, DV_STAGE_DECODE, &latent, "output", &output);
+            }
+        }
+    }
+    array_free(&input);
+    array_free(&output);
+    array_free(&latent);
+}
+
+/* ---- a folder with cases.json (davy-live) ---- */
+
+static void live_case(session *s, const dv_json *one) {
+    paths p = {0};
+    char name[256];
+    int64_t scale = 0;
+    array picture = {0};
+    array expected = {0};
+    const char *model = text_of(one, "model");
+    const char *image = text_of(one, "image");
+    const dv_json *number = dv_json_get(one, "scale");
+    if (CHECK(model != NULL && image != NULL && number != NULL && dv_json_int(number, &scale))) {
+        snprintf(name, sizeof name, "%s.safetensors", model);
+        const char *weights = join(&p, s->options->weights, name);
+        snprintf(name, sizeof name, "x%d_expected.safetensors", (int)scale);
+        const char *tensors = join(&p, s->options->name, name);
+        if (CHECK(read_png(join(&p, s->options->name, image), &picture)) &&
+            CHECK(read_tensor(tensors, dv_json_key(one), &expected)) && open_model(s, weights, NULL, NULL)) {
+            compute_and_compare(s, DV_STAGE_UPSCALE, &picture, dv_json_key(one), &expected);
+        }
+    }
+    array_free(&picture);
+    array_free(&expected);
+    free_paths(&p);
+}
+
+/* ---- main ---- */
+
+/* Reads FOLDER/name and gives its JSON to fn. false: there is no such file. */
+static bool with_json(session *s, const char *name, void (*fn)(session *s, const dv_json *json)) {
+    uint64_t bytes = 0;
+    char *path = dv_path_join(s->options->name, name);
+    char *text = path != NULL ? read_text(path, &bytes) : NULL;
+    const bool found = text != NULL;
+    dv_json *json = NULL;
+    if (found && dv_json_parse(text, bytes, path, &json) != DAVY_OK) {
+        print_error(name);
+    } else if (found) {
+        fn(s, json);
+    }
+    dv_json_release(json);
+    free(text);
+    dv_free(path);
+    return found;
+}
+
+static void live_cases(session *s, const dv_json *json) {
+    for (const dv_json *one = dv_json_first(json); one != NULL; one = dv_json_next(one)) {
+        live_case(s, one);
+    }
+}
+
+static bool parse(int argc, char **argv, options *o) {
+    *o = (options){.device = "auto", .precision = DAVY_DTYPE_F32};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strncmp(argv[i], "--", 2) != 0) {
+            *(o->name == NULL ? &o->name : &o->weights) = argv[i];
+            continue;
+        }
+        if (value == NULL) {
+            return false;
+        }
+        if (strcmp(argv[i], "--device") == 0) {
+            o->device = value;
+        } else if (strcmp(argv[i], "--threads") == 0) {
+            o->threads = (int32_t)strtol(value, NULL, 10);
+        } else if (strcmp(argv[i], "--precision") == 0) {
+            o->precision = strcmp(value, "fp32") == 0   ? DAVY_DTYPE_F32
+                           : strcmp(value, "bf16") == 0 ? DAVY_DTYPE_BF16
+                           : strcmp(value, "fp16") == 0 ? DAVY_DTYPE_F16
+                                                        : -1;
+        } else {
+            return false;
+        }
+        i++;
+    }
+    return o->name != NULL && o->weights != NULL && o->precision > 0;
+}
+
+int main(int argc, char **argv) {
+    options o;
+    if (!parse(argc, argv, &o)) {
+        fprintf(stderr, "usage: golden CASE WEIGHTS [--device D] [--precision fp32|bf16|fp16] [--threads N]\n");
+        return 2;
+    }
+    session s = {.options = &o};
+    const davy_context_desc desc = {
+        .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .device = o.device, .n_threads = o.threads};
+    if (dv_context_create(&desc, &s.context) != DAVY_OK) {
+        print_error("context");
+        return check_done();
+    }
+    const char *name = dv_path_name(o.name);
+    if (strstr(name, ".ref.safetensors") != NULL) {
+        ref_case(&s);
+    } else if (!with_json(&s, "case.json", json_case)) {
+        CHECKF(with_json(&s, "cases.json", live_cases), "%s: neither case.json nor cases.json", o.name);
+    }
+    dv_model_release(s.model);
+    dv_context_release(s.context);
+    return check_done();
+}

@@ -1,0 +1,22 @@
+/* golden_io.h - what the golden runner reads: tensors of a safetensors file as f32, pictures as planes of f32. */
+#ifndef DV_TESTS_GOLDEN_IO_H
+#define DV_TESTS_GOLDEN_IO_H
+
+#include "core/common.h"
+
+typedef struct array { /* planes: [c][h][w] */
+    float *data;
+    int64_t c, h, w;
+} array;
+
+int64_t array_count(const array *a);
+void array_free(array *a);
+
+/* A tensor of the file, its last three axes taken as c, h, w. false: not there, or unreadable (printed). */
+bool read_tensor(const char *path, const char *name, array *out);
+/* RGB / 255. */
+bool read_png(const char *path, array *out);
+/* Whole text file; free(). NULL: not there. */
+char *read_text(const char *path, uint64_t *bytes);
+
+#endif

@@ -1,0 +1,16 @@
+# The command line's tests. cli_copy and cli_dump are tools of test_cli.py.
+if(TARGET davy_cli)
+    pkg_check_modules(CLI_DUMP_LIBS REQUIRED IMPORTED_TARGET libpng libjpeg libwebp)
+    add_executable(cli_parts cli_parts.c)
+    target_link_libraries(cli_parts PRIVATE davy_cli_parts)
+    add_executable(cli_copy cli_copy.c)
+    target_link_libraries(cli_copy PRIVATE davy_cli_parts)
+    add_executable(cli_dump cli_dump.c)
+    target_link_libraries(cli_dump PRIVATE davy_options PkgConfig::CLI_DUMP_LIBS)
+    add_test(NAME cli_parts COMMAND cli_parts)
+    # The system's Python, which has the system's NumPy.
+    find_program(DAVY_PYTHON NAMES python3 PATHS /usr/bin NO_DEFAULT_PATH)
+    find_program(DAVY_PYTHON NAMES python3)
+    add_test(NAME cli COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli.py)
+    set_tests_properties(cli_parts cli PROPERTIES ENVIRONMENT "${DAVY_TEST_ENV}")
+endif()

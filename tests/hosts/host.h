@@ -1,0 +1,78 @@
+/* host.h - what every C test of the ABI needs as a host: the library opened at run time, callbacks that keep count, models
+ * made on the spot. These programs see nothing of davy but abi/. */
+#ifndef DV_TESTS_HOST_H
+#define DV_TESTS_HOST_H
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/davy.h"
+#include "tests/check.h"
+#include "tests/hosts/picture.h"
+#include "tests/hosts/synth.h"
+
+/* The table of the library at $DAVY_LIBRARY, or where davy_loader.h finds one; ends the program (2) when there is none. */
+const davy_api *host_load(void);
+
+/* Text of the thread's last error, in a buffer of the calling thread. */
+const char *host_error(const davy_api *api);
+
+/* The call returns exactly this; for programs with a variable `api`. */
+#define IS(call, want) \
+    do { \
+        const davy_result is_got = (call); \
+        CHECKF(is_got == (want), "%s: %s, expected %s (%s)", #call, api->result_name(is_got), api->result_name(want), \
+               host_error(api)); \
+    } while (0)
+
+/* ---- callbacks: give host_callbacks(&state) to a context, look at the numbers afterwards ---- */
+
+typedef struct host_state {
+    atomic_llong blocks, bytes; /* lent and not yet given back; both 0 at the end */
+    atomic_llong allocations;   /* so far */
+    atomic_llong peak_bytes;
+    atomic_llong fail_from;     /* the allocation with this number (from 0) and all later ones fail; negative: none */
+    atomic_llong wrong_frees;   /* sizes that do not match what was asked for */
+    atomic_llong messages;      /* log lines */
+    atomic_llong bad_messages;  /* with a newline at the end, empty, or of a level that was not asked for */
+    int echo;                   /* print log lines */
+    davy_log_level level;
+} host_state;
+
+void host_state_init(host_state *s);
+davy_host host_callbacks(host_state *s);
+
+/* ---- files; paths are UTF-8 on every system ---- */
+
+FILE *host_fopen(const char *path, const char *mode);
+int host_write_file(const char *path, const void *data, uint64_t bytes); /* 0: written */
+uint64_t host_now_ns(void);
+void host_sleep_ms(int ms);
+
+/* Whether mallinfo2 counts what is in use and nothing else: glibc's per-thread caches must be off, as ctest sets them. */
+static inline int host_heap_is_exact(void) {
+    const char *tunables = getenv("GLIBC_TUNABLES");
+    const int exact = tunables != NULL && strstr(tunables, "tcache_count=0") != NULL;
+    if (!exact) {
+        check_skip("leaks in bytes: run with GLIBC_TUNABLES=glibc.malloc.tcache_count=0");
+    }
+    return exact;
+}
+
+/* ---- models and runs ---- */
+
+davy_result host_open_files(const davy_api *api, davy_context *ctx, const synth_file *files, uint32_t n, davy_model **out);
+davy_result host_open_path(const davy_api *api, davy_context *ctx, const char *path, davy_model **out);
+/* A small Compact x2 network (16 features). Not for several threads at once on first use. */
+davy_result host_open_small(const davy_api *api, davy_context *ctx, davy_model **out);
+
+/* A packed F32 NHWC tensor over the floats of a picture. */
+davy_tensor host_tensor(const picture *p);
+/* Shape the library says the result has, as a picture of zeros; n 0 and no memory when plan_query fails. */
+picture host_result_picture(const davy_api *api, davy_model *m, davy_op op, const davy_tensor *in, const davy_run *run);
+/* upscale, blocking, into *out (made here). On an error *out has no memory. */
+davy_result host_upscale(const davy_api *api, davy_model *m, const picture *in, const davy_run *run, picture *out);
+
+#endif

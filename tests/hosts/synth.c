@@ -1,0 +1,174 @@
+/* synth.c - writes safetensors: a list of tensors first, then header and payload in one block. */
+#include "tests/hosts/synth.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TENSORS = 128, NAME_BYTES = 64, ENTRY_BYTES = 192 };
+
+typedef struct tensor {
+    char name[NAME_BYTES];
+    int ndim;
+    int shape[4];
+    float centre, spread; /* values lie in centre ± spread */
+} tensor;
+
+typedef struct list {
+    tensor items[MAX_TENSORS];
+    int count;
+} list;
+
+float synth_uniform(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    uint32_t x = *state;
+    x ^= x >> 15;
+    x *= 0x2c1b3c6du;
+    x ^= x >> 12;
+    return (float)(x >> 8) * (1.0f / 16777216.0f);
+}
+
+static uint64_t elements(const tensor *t) {
+    uint64_t n = 1;
+    for (int i = 0; i < t->ndim; i++) {
+        n *= (uint64_t)t->shape[i];
+    }
+    return n;
+}
+
+static tensor *add(list *l, const char *module, const char *leaf) {
+    tensor *t = &l->items[l->count++];
+    snprintf(t->name, sizeof t->name, "%s.%s", module, leaf);
+    return t;
+}
+
+/* Weights of a size that keeps the signal's: larger networks stay finite, small ones do not fade. */
+static void add_conv(list *l, const char *module, int out, int in, int with_bias) {
+    tensor *w = add(l, module, "weight");
+    w->ndim = 4;
+    w->shape[0] = out;
+    w->shape[1] = in;
+    w->shape[2] = w->shape[3] = 3;
+    w->spread = sqrtf(4.0f / (9.0f * (float)in));
+    if (with_bias) {
+        tensor *b = add(l, module, "bias");
+        b->ndim = 1;
+        b->shape[0] = out;
+        b->spread = 0.05f;
+    }
+}
+
+static void add_block(list *l, int index) {
+    char module[NAME_BYTES / 2];
+    for (int i = 0; i <= 4; i += 2) {
+        snprintf(module, sizeof module, "%d.conv.%d", index, i);
+        add_conv(l, module, 64, 64, 1);
+    }
+}
+
+static void add_indexed(list *l, const char *prefix, int index, int out, int in, int with_bias) {
+    char module[NAME_BYTES / 2];
+    snprintf(module, sizeof module, "%s%d", prefix, index);
+    add_conv(l, module, out, in, with_bias);
+}
+
+/* "name":{"dtype":"F32","shape":[..],"data_offsets":[a,b]} */
+static int write_entry(char *dst, const tensor *t, uint64_t begin, int first) {
+    char shape[64] = "";
+    for (int i = 0; i < t->ndim; i++) {
+        const size_t used = strlen(shape);
+        snprintf(shape + used, sizeof shape - used, "%s%d", i > 0 ? "," : "", t->shape[i]);
+    }
+    return snprintf(dst, ENTRY_BYTES, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
+                    first ? "" : ",", t->name, shape, (unsigned long long)begin,
+                    (unsigned long long)(begin + 4 * elements(t)));
+}
+
+static synth_file write_file(const list *l, uint32_t seed) {
+    uint64_t payload = 0;
+    for (int i = 0; i < l->count; i++) {
+        payload += 4 * elements(&l->items[i]);
+    }
+    const uint64_t room = 8 + (uint64_t)(l->count + 1) * ENTRY_BYTES + payload;
+    unsigned char *file = malloc((size_t)room);
+    if (file == NULL) {
+        return (synth_file){NULL, 0};
+    }
+    char *text = (char *)file + 8;
+    uint64_t n = 0;
+    uint64_t begin = 0;
+    text[n++] = '{';
+    for (int i = 0; i < l->count; i++) {
+        n += (uint64_t)write_entry(text + n, &l->items[i], begin, i == 0);
+        begin += 4 * elements(&l->items[i]);
+    }
+    text[n++] = '}';
+    while (n % 8 != 0) {
+        text[n++] = ' ';
+    }
+    for (int i = 0; i < 8; i++) {
+        file[i] = (unsigned char)(n >> (8 * i));
+    }
+    unsigned char *at = file + 8 + n;
+    for (int i = 0; i < l->count; i++) {
+        const tensor *t = &l->items[i];
+        for (uint64_t k = 0; k < elements(t); k++, at += 4) {
+            const float v = t->centre + t->spread * (2.0f * synth_uniform(&seed) - 1.0f);
+            memcpy(at, &v, 4);
+        }
+    }
+    return (synth_file){file, 8 + n + payload};
+}
+
+synth_file synth_compact(int feats, int layers, int scale, uint32_t seed) {
+    list *l = calloc(1, sizeof *l);
+    if (l == NULL || layers > 50) {
+        free(l);
+        return (synth_file){NULL, 0};
+    }
+    for (int i = 0; i <= layers; i++) {
+        add_indexed(l, "body.", 2 * i, feats, i == 0 ? 3 : feats, 1);
+        char module[NAME_BYTES / 2];
+        snprintf(module, sizeof module, "body.%d", 2 * i + 1);
+        tensor *slopes = add(l, module, "weight");
+        slopes->ndim = 1;
+        slopes->shape[0] = feats;
+        slopes->centre = 0.2f;
+        slopes->spread = 0.1f;
+    }
+    add_indexed(l, "body.", 2 * layers + 2, 3 * scale * scale, feats, 1);
+    /* The last layer adds detail to the enlarged input; full-size it would drown the picture. */
+    l->items[l->count - 2].spread *= 0.1f;
+    const synth_file f = write_file(l, seed);
+    free(l);
+    return f;
+}
+
+synth_file synth_taesd(int decoder, uint32_t seed) {
+    static const int encoder_blocks[] = {1, 3, 4, 5, 7, 8, 9, 11, 12, 13};
+    static const int decoder_blocks[] = {3, 4, 5, 8, 9, 10, 13, 14, 15, 18};
+    static const int encoder_steps[] = {2, 6, 10};
+    static const int decoder_steps[] = {7, 12, 17};
+    list *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return (synth_file){NULL, 0};
+    }
+    add_indexed(l, "", decoder ? 1 : 0, 64, decoder ? 4 : 3, 1);
+    for (int i = 0; i < 10; i++) {
+        add_block(l, decoder ? decoder_blocks[i] : encoder_blocks[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        add_indexed(l, "", decoder ? decoder_steps[i] : encoder_steps[i], 64, 64, 0);
+    }
+    add_indexed(l, "", decoder ? 19 : 14, decoder ? 3 : 4, 64, 1);
+    /* Ten residual blocks double the signal each; a smaller spread inside them keeps it near one. */
+    for (int i = 0; i < l->count; i++) {
+        if (strstr(l->items[i].name, ".conv.4.weight") != NULL) {
+            l->items[i].spread *= 0.5f;
+        }
+    }
+    const synth_file f = write_file(l, seed);
+    free(l);
+    return f;
+}

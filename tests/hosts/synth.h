@@ -1,0 +1,21 @@
+/* synth.h - small weight files made on the spot, in memory: what the tests of hosts need is any network of a known kind, not
+ * a trained one. The same seed gives the same bytes everywhere. */
+#ifndef DV_TESTS_SYNTH_H
+#define DV_TESTS_SYNTH_H
+
+#include <stdint.h>
+
+typedef struct synth_file {
+    unsigned char *data; /* a whole .safetensors file; free() */
+    uint64_t bytes;
+} synth_file;
+
+/* SRVGGNetCompact, `layers` convolutions between the first and the last. data NULL: out of memory. */
+synth_file synth_compact(int feats, int layers, int scale, uint32_t seed);
+/* One half of a TAESD: the encoder's or the decoder's file, 4 latent channels. */
+synth_file synth_taesd(int decoder, uint32_t seed);
+
+/* Uniform in [0, 1), 24 bits; *state is any number and moves on. */
+float synth_uniform(uint32_t *state);
+
+#endif

@@ -1,0 +1,405 @@
+/* threads.c - many threads, one library: contexts side by side, one model under eight threads, results that do not depend
+ * on how many threads compute them, and work that stops when it is told to. Runs under ThreadSanitizer too. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/hosts/host.h"
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define SLOW_BUILD 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(SLOW_BUILD)
+enum { SLOWNESS = 20, BIG = 400 };
+#else
+enum { SLOWNESS = 1, BIG = 2000 };
+#endif
+
+enum { WIDTH = 97, HEIGHT = 71, RUNNERS = 8, STOP_MS = 150, TRIES = 4 };
+
+static const davy_api *api;
+static synth_file file;
+
+static davy_context *new_context(int32_t threads) {
+    const davy_context_desc desc = {
+        .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .device = "cpu", .n_threads = threads};
+    davy_context *ctx = NULL;
+    IS(api->context_create(&desc, &ctx), DAVY_OK);
+    return ctx;
+}
+
+static davy_model *new_model(davy_context *ctx) {
+    davy_model *m = NULL;
+    IS(host_open_files(api, ctx, &file, 1, &m), DAVY_OK);
+    return m;
+}
+
+static int same(const picture *a, const picture *b) {
+    return picture_count(a) == picture_count(b) && memcmp(a->v, b->v, (size_t)picture_count(a) * sizeof *a->v) == 0;
+}
+
+/* ---- results ---- */
+
+static void thread_counts(const picture *in, picture *want) {
+    static const int32_t counts[] = {1, 2, 3, 7, 16};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        davy_context *ctx = new_context(counts[i]);
+        davy_model *m = new_model(ctx);
+        picture out = {0};
+        IS(host_upscale(api, m, in, NULL, &out), DAVY_OK);
+        if (i == 0) {
+            *want = out;
+        } else {
+            CHECKF(same(&out, want), "%d threads give another result than one", (int)counts[i]);
+            picture_free(&out);
+        }
+        api->model_release(m);
+        api->context_release(ctx);
+    }
+}
+
+/* The same of a VAE, whose decoder ends in other kernels than an upscaler's. */
+static void vae_thread_counts(void) {
+    static const int32_t counts[] = {1, 5};
+    synth_file decoder = synth_taesd(1, 4);
+    picture latent = picture_new(1, 9, 14, 4), out[2];
+    picture_fill(&latent, 8);
+    const davy_tensor src = host_tensor(&latent);
+    for (int i = 0; i < 2; i++) {
+        davy_context *ctx = new_context(counts[i]);
+        davy_model *m = NULL;
+        IS(host_open_files(api, ctx, &decoder, 1, &m), DAVY_OK);
+        out[i] = picture_new(1, 72, 112, 3);
+        davy_tensor dst = host_tensor(&out[i]);
+        IS(api->vae_decode(m, &src, &dst, NULL, NULL), DAVY_OK);
+        api->model_release(m);
+        api->context_release(ctx);
+    }
+    CHECKF(same(&out[0], &out[1]), "decoding depends on the number of threads");
+    picture_free(&out[0]);
+    picture_free(&out[1]);
+    picture_free(&latent);
+    free(decoder.data);
+}
+
+typedef struct runner {
+    davy_context *ctx; /* NULL: makes its own */
+    davy_model *model;
+    const picture *in, *want;
+    int rounds, different, failed, wrong_error;
+} runner;
+
+static void *run_rounds(void *arg) {
+    runner *r = arg;
+    davy_context *ctx = r->ctx;
+    davy_model *m = r->model;
+    if (ctx == NULL) {
+        const davy_context_desc desc = {
+            .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .device = "cpu", .n_threads = 2};
+        r->failed += api->context_create(&desc, &ctx) != DAVY_OK;
+        r->failed += host_open_files(api, ctx, &file, 1, &m) != DAVY_OK;
+    }
+    for (int i = 0; i < r->rounds; i++) {
+        picture out = {0};
+        if (host_upscale(api, m, r->in, NULL, &out) != DAVY_OK) {
+            r->failed++;
+            continue;
+        }
+        r->different += !same(&out, r->want);
+        picture_free(&out);
+        /* The record is this thread's own, whatever the others do in between. */
+        davy_error_info info = {.struct_size = sizeof info};
+        api->job_cancel(NULL);
+        host_sleep_ms(1);
+        api->last_error(&info);
+        r->wrong_error += info.code != DAVY_E_INVALID;
+    }
+    if (r->ctx == NULL) {
+        api->model_release(m);
+        api->context_release(ctx);
+    }
+    return NULL;
+}
+
+static void run_together(runner *runners, int n, const char *what) {
+    pthread_t threads[RUNNERS];
+    for (int i = 0; i < n; i++) {
+        CHECK(pthread_create(&threads[i], NULL, run_rounds, &runners[i]) == 0);
+    }
+    for (int i = 0; i < n; i++) {
+        pthread_join(threads[i], NULL);
+        CHECKF(runners[i].failed == 0 && runners[i].different == 0 && runners[i].wrong_error == 0,
+               "%s, thread %d: %d failed, %d different, %d foreign errors", what, i, runners[i].failed, runners[i].different,
+               runners[i].wrong_error);
+    }
+}
+
+static void two_contexts(const picture *in, const picture *want) {
+    runner r[2] = {{.in = in, .want = want, .rounds = 6}, {.in = in, .want = want, .rounds = 6}};
+    run_together(r, 2, "two contexts");
+}
+
+static void *unload_often(void *arg) {
+    const runner *r = arg;
+    for (int i = 0; i < 40; i++) {
+        api->model_unload(r->model, 0);
+        api->context_trim(r->ctx, 0, 0);
+        davy_memory_info info = {.struct_size = sizeof info};
+        api->context_memory(r->ctx, &info);
+        host_sleep_ms(2);
+    }
+    return NULL;
+}
+
+/* Eight threads on one model, first untouched by anybody (all load it at once), while a ninth takes its weights away. */
+static void one_model(const picture *in, const picture *want) {
+    davy_context *ctx = new_context(2);
+    davy_model *m = new_model(ctx);
+    runner r[RUNNERS];
+    for (int i = 0; i < RUNNERS; i++) {
+        r[i] = (runner){.ctx = ctx, .model = m, .in = in, .want = want, .rounds = 5};
+    }
+    pthread_t ninth;
+    CHECK(pthread_create(&ninth, NULL, unload_often, &r[0]) == 0);
+    run_together(r, RUNNERS, "one model");
+    pthread_join(ninth, NULL);
+    api->model_release(m);
+    api->context_release(ctx);
+}
+
+/* ---- stopping ---- */
+
+typedef struct watch {
+    pthread_t thread;
+    int calls, elsewhere, stop_at;
+} watch;
+
+static int32_t DAVY_CALL on_progress(void *user, const char *stage, uint64_t done, uint64_t total) {
+    watch *w = user;
+    (void)stage;
+    (void)done;
+    (void)total;
+    w->calls++;
+    w->elsewhere += !pthread_equal(w->thread, pthread_self());
+    return w->stop_at > 0 && w->calls >= w->stop_at;
+}
+
+typedef struct big_work {
+    davy_context *ctx;
+    davy_model *model;
+    picture in, out, small;
+    davy_tensor src, dst;
+} big_work;
+
+static big_work big_begin(void) {
+    big_work b = {.ctx = new_context(0)};
+    b.model = new_model(b.ctx);
+    b.in = picture_new(1, BIG, BIG, 3);
+    b.out = picture_new(1, 2 * BIG, 2 * BIG, 3);
+    b.small = picture_new(1, 32, 32, 3);
+    b.src = host_tensor(&b.in);
+    b.dst = host_tensor(&b.out);
+    IS(api->model_load(b.model, NULL, NULL), DAVY_OK);
+    return b;
+}
+
+static void still_works(big_work *b, const char *after) {
+    picture out = {0};
+    const davy_result r = host_upscale(api, b->model, &b->small, NULL, &out);
+    CHECKF(r == DAVY_OK, "after %s: %s", after, host_error(api));
+    picture_free(&out);
+}
+
+static void big_end(big_work *b) {
+    api->model_release(b->model);
+    api->context_release(b->ctx);
+    picture_free(&b->in);
+    picture_free(&b->out);
+    picture_free(&b->small);
+}
+
+/* Best of a few: what counts is davy's own latency, not that of a machine busy with other things. */
+static void within(uint64_t best_ns, const char *what) {
+    printf("  %s: stopped after %.1f ms\n", what, (double)best_ns * 1e-6);
+    CHECKF(best_ns < (uint64_t)STOP_MS * 1000000u * (unsigned)SLOWNESS, "%s took %.1f ms to stop", what, (double)best_ns * 1e-6);
+}
+
+static void cancel_job(big_work *b) {
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        davy_job *job = NULL;
+        IS(api->upscale(b->model, &b->src, &b->dst, NULL, &job), DAVY_OK);
+        host_sleep_ms(30 + 25 * i); /* into the middle of it */
+        CHECKF(api->job_wait(job, 0) == DAVY_PENDING, "the work is too short for this test");
+        const uint64_t start = host_now_ns();
+        IS(api->job_cancel(job), DAVY_OK);
+        const uint64_t asked = host_now_ns() - start;
+        CHECKF(api->job_wait(job, UINT64_MAX) == DAVY_E_CANCELLED, "a cancelled job ended otherwise");
+        const uint64_t took = host_now_ns() - start;
+        best = took < best ? took : best;
+        CHECKF(asked < 50u * 1000000u * (unsigned)SLOWNESS, "job_cancel waited %.1f ms", (double)asked * 1e-6);
+        davy_error_info e = {.struct_size = sizeof e};
+        IS(api->job_error(job, &e), DAVY_OK);
+        CHECK(e.code == DAVY_E_CANCELLED && e.message[0] != '\0');
+        IS(api->job_cancel(job), DAVY_OK); /* once more does no harm */
+        api->job_release(job);
+    }
+    within(best, "job_cancel");
+    still_works(b, "job_cancel");
+}
+
+/* A finished job stays finished. */
+static void cancel_too_late(big_work *b) {
+    picture out = picture_new(1, 64, 64, 3);
+    davy_tensor src = host_tensor(&b->small), dst = host_tensor(&out);
+    davy_job *job = NULL;
+    IS(api->upscale(b->model, &src, &dst, NULL, &job), DAVY_OK);
+    IS(api->job_wait(job, UINT64_MAX), DAVY_OK);
+    IS(api->job_cancel(job), DAVY_OK);
+    IS(api->job_wait(job, 0), DAVY_OK);
+    api->job_release(job);
+    picture_free(&out);
+}
+
+static void cancel_by_callback(big_work *b) {
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        watch w = {.thread = pthread_self(), .stop_at = 1 + i};
+        const davy_run run = {.struct_size = sizeof run, .progress = on_progress, .progress_user = &w};
+        const uint64_t start = host_now_ns();
+        IS(api->upscale(b->model, &b->src, &b->dst, &run, NULL), DAVY_E_CANCELLED);
+        const uint64_t took = host_now_ns() - start;
+        CHECKF(w.calls == w.stop_at, "asked to stop at call %d, called %d times", w.stop_at, w.calls);
+        CHECKF(w.elsewhere == 0, "progress of a blocking call came on another thread");
+        best = took / (unsigned)w.stop_at < best ? took / (unsigned)w.stop_at : best;
+    }
+    within(best, "a progress callback");
+    still_works(b, "a callback that cancels");
+}
+
+static void progress_rate(big_work *b) {
+    watch w = {.thread = pthread_self()};
+    const davy_run run = {.struct_size = sizeof run, .progress = on_progress, .progress_user = &w, .timeout_ns = UINT64_C(3000000000)};
+    const uint64_t start = host_now_ns();
+    const davy_result r = api->upscale(b->model, &b->src, &b->dst, &run, NULL);
+    const double seconds = (double)(host_now_ns() - start) * 1e-9;
+    CHECK(r == DAVY_OK || r == DAVY_E_TIMEOUT);
+    printf("  progress: %d calls in %.2f s\n", w.calls, seconds);
+    CHECKF(w.calls <= (int)(seconds * 20) + 2, "%d progress calls in %.2f s", w.calls, seconds);
+    CHECKF(w.calls >= 1, "no progress in %.2f s", seconds);
+}
+
+static void timeout(big_work *b) {
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        const uint64_t limit = 40u * 1000000u;
+        const davy_run run = {.struct_size = sizeof run, .timeout_ns = limit};
+        const uint64_t start = host_now_ns();
+        IS(api->upscale(b->model, &b->src, &b->dst, &run, NULL), DAVY_E_TIMEOUT);
+        const uint64_t took = host_now_ns() - start;
+        CHECKF(took >= limit, "timed out before its time");
+        best = took - limit < best ? took - limit : best;
+    }
+    within(best, "a timeout");
+    still_works(b, "a timeout");
+    const davy_run enough = {.struct_size = sizeof enough, .timeout_ns = UINT64_MAX};
+    picture out = {0};
+    IS(host_upscale(api, b->model, &b->small, &enough, &out), DAVY_OK);
+    picture_free(&out);
+}
+
+typedef struct waiter {
+    davy_job *job;
+    davy_result result;
+} waiter;
+
+static void *wait_for(void *arg) {
+    waiter *w = arg;
+    do {
+        davy_job_info info = {.struct_size = sizeof info};
+        api->job_info(w->job, &info);
+        w->result = api->job_wait(w->job, 5000000);
+    } while (w->result == DAVY_PENDING);
+    return NULL;
+}
+
+/* A job waited for, looked at and cancelled by several threads at once ends for all of them in the same way. */
+static void many_waiters(big_work *b) {
+    davy_job *job = NULL;
+    IS(api->upscale(b->model, &b->src, &b->dst, NULL, &job), DAVY_OK);
+    waiter w[4];
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        w[i] = (waiter){.job = job};
+        CHECK(pthread_create(&threads[i], NULL, wait_for, &w[i]) == 0);
+    }
+    host_sleep_ms(20);
+    IS(api->job_cancel(job), DAVY_OK);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK(w[i].result == DAVY_E_CANCELLED);
+    }
+    api->job_release(job);
+}
+
+/* More jobs than workers: all end, also those cancelled before they began. */
+static void queue(big_work *b) {
+    enum { JOBS = 12 };
+    davy_job *jobs[JOBS] = {0};
+    picture outs[JOBS];
+    picture want = {0};
+    IS(host_upscale(api, b->model, &b->small, NULL, &want), DAVY_OK);
+    davy_job *first = NULL;
+    IS(api->upscale(b->model, &b->src, &b->dst, NULL, &first), DAVY_OK);
+    for (int i = 0; i < JOBS; i++) {
+        outs[i] = picture_new(1, 64, 64, 3);
+        davy_tensor src = host_tensor(&b->small), dst = host_tensor(&outs[i]);
+        const davy_run run = {.struct_size = sizeof run, .priority = i % 3};
+        IS(api->upscale(b->model, &src, &dst, &run, &jobs[i]), DAVY_OK); /* descriptors are copied */
+    }
+    IS(api->job_cancel(jobs[JOBS - 1]), DAVY_OK);
+    IS(api->job_cancel(first), DAVY_OK);
+    for (int i = 0; i < JOBS; i++) {
+        const davy_result r = api->job_wait(jobs[i], UINT64_MAX);
+        if (r == DAVY_OK) {
+            CHECK(same(&outs[i], &want));
+        } else {
+            CHECKF(i == JOBS - 1 && r == DAVY_E_CANCELLED, "job %d: %s", i, api->result_name(r));
+        }
+        api->job_release(jobs[i]);
+        picture_free(&outs[i]);
+    }
+    CHECK(api->job_wait(first, UINT64_MAX) == DAVY_E_CANCELLED);
+    api->job_release(first);
+    picture_free(&want);
+}
+
+int main(void) {
+    api = host_load();
+    file = synth_compact(24, 4, 2, 17);
+    picture in = picture_new(1, HEIGHT, WIDTH, 3), want = {0};
+    picture_fill(&in, 3);
+    thread_counts(&in, &want);
+    vae_thread_counts();
+    if (want.v != NULL) {
+        two_contexts(&in, &want);
+        one_model(&in, &want);
+    }
+    big_work b = big_begin();
+    if (b.model != NULL) {
+        cancel_job(&b);
+        cancel_too_late(&b);
+        cancel_by_callback(&b);
+        progress_rate(&b);
+        timeout(&b);
+        many_waiters(&b);
+        queue(&b);
+    }
+    big_end(&b);
+    picture_free(&in);
+    picture_free(&want);
+    free(file.data);
+    return check_done();
+}

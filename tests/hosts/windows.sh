@@ -1,0 +1,82 @@
+#!/bin/sh
+# windows.sh - the Windows build, made here and run under wine: what the DLL exports and imports, the C client's whole job
+# in a folder with a name that no code page has, and its numbers against those of the Linux library. usage: windows.sh
+# [BUILD_DIR of the Linux build]. Ends `N passed, N failed`.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+linux=$(cd "${1:-$root/build}" && pwd)
+windows=${DAVY_WINDOWS_BUILD:-$root/build-windows}
+wine=${WINE:-/usr/lib/wine/wine64}
+BOUND=1e-4 # on ||a - b|| / ||b||, as for every fp32 result
+work=$(mktemp -d)
+passed=0
+failed=0
+
+finish() {
+    [ -d "$work/prefix" ] && WINEPREFIX="$work/prefix" "$(dirname "$wine")/wineserver64" -k 2>/dev/null
+    rm -rf "$work"
+}
+trap finish EXIT
+
+same() {
+    if [ "$2" = "$3" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAIL %s: expected "%s", found "%s"\n' "$1" "$2" "$3" >&2
+    fi
+}
+
+run_wine() {
+    env -u DAVY_LIBRARY -u DAVY_MODELS LC_ALL=C.UTF-8 WINEDEBUG=-all WINEPREFIX="$work/prefix" \
+        WINEDLLOVERRIDES="mscoree,mshtml=" timeout "$@" 2>&1 | tr -d '\r'
+}
+
+if ! sh "$root/packaging/windows/build.sh" "$windows" >"$work/build.log" 2>&1; then
+    tail -n 40 "$work/build.log" >&2
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+
+# ---- the DLL as the Windows loader sees it ----
+listing=$(x86_64-w64-mingw32-objdump -p "$windows/davy-1.dll")
+exports=$(echo "$listing" | sed -n '/\[Ordinal\/Name Pointer\] Table/,/^$/p' | awk '$1 ~ /^\[/ && NF >= 3 && $NF ~ /^[A-Za-z_]/ && $NF != "Table" {print $NF}' |
+    sort | paste -sd ' ' -)
+same "exports of davy-1.dll" "davy_get_api davy_version" "$exports"
+imports=$(echo "$listing" | sed -n 's/.*DLL Name: //p' | tr '[:upper:]' '[:lower:]' | sort)
+same "imports of davy-1.dll beyond the system's" "kernel32.dll" \
+    "$(echo "$imports" | grep -vxE '(msvcrt|ucrtbase|api-ms-win-crt-[a-z0-9-]+)\.dll' | paste -sd ' ' -)"
+
+# ---- the same job on both systems ----
+here="$work/bücher-写真"
+there="$work/linux"
+mkdir -p "$here" "$there"
+cp "$root/packaging/models/davy-live-x2.safetensors" "$here"
+cp "$windows/davy-1.dll" "$windows"/tests/*.exe "$here" # the loader finds the library beside the program
+summary=$(DAVY_LIBRARY="$linux/libdavy.so.1" timeout 300 "$linux/tests/host_client" "$root/packaging/models" "$there" | tail -n 1)
+same "the client on Linux" "0" "$(echo "$summary" | sed 's/.* passed, \([0-9]*\) failed.*/\1/')"
+
+# The first program in a fresh prefix waits for wine to fill it.
+run_wine 300 "$wine" cmd /c exit >/dev/null
+for program in davy-client host_formats host_misuse host_budget; do
+    run_wine 300 "$wine" "$here/$program.exe" "Z:$here" "Z:$here" >"$work/$program.log"
+    summary=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$work/$program.log" | tail -n 1)
+    if [ "${summary#* passed, 0 failed}" = "$summary" ]; then
+        cat "$work/$program.log" >&2
+        same "$program under wine" "N passed, 0 failed" "$summary"
+    else
+        echo "$program under wine: $summary"
+        passed=$((passed + 1))
+    fi
+done
+for result in upscaled decoded encoded; do
+    if error=$(python3 "$root/tests/hosts/compare_raw.py" "$here/$result.f32" "$there/$result.f32" $BOUND); then
+        passed=$((passed + 1))
+        echo "$result: $error from Linux's"
+    else
+        failed=$((failed + 1))
+        echo "FAIL $result: $error from Linux's, allowed $BOUND" >&2
+    fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

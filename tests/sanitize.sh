@@ -1,0 +1,42 @@
+#!/bin/sh
+# sanitize.sh - the tests again under sanitizers: AddressSanitizer with UndefinedBehaviorSanitizer for all that run in
+# reasonable time, ThreadSanitizer for those with threads. Builds go to build-asan/ and build-tsan/. Tests run one after
+# another, small pieces of machine are enough. Ends `N passed, N failed`: test programs, not checks.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+jobs=${JOBS:-$(nproc)}
+passed=0
+failed=0
+
+# suite NAME SANITIZERS CTEST_ARGUMENTS...
+suite() {
+    name=$1 sanitizers=$2
+    shift 2
+    build=${DAVY_SANITIZE_BUILD:-$root/build}-$name
+    mkdir -p "$build"
+    if ! { cmake -S "$root" -B "$build" -G Ninja -DDAVY_SANITIZE="$sanitizers" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+        -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" && cmake --build "$build" -j "$jobs"; } >"$build/build.log" 2>&1; then
+        tail -n 40 "$build/build.log" >&2
+        echo "FAIL $name: it does not build" >&2
+        failed=$((failed + 1))
+        return
+    fi
+    (cd "$build" && ctest --timeout 900 --output-on-failure "$@") >"$build/sanitize.log" 2>&1
+    total=$(grep -cE '^ *[0-9]+/[0-9]+ Test +#' "$build/sanitize.log")
+    good=$(grep -cE '^ *[0-9]+/[0-9]+ Test +#.* Passed ' "$build/sanitize.log")
+    passed=$((passed + good))
+    failed=$((failed + total - good))
+    echo "$name: $good of $total test programs"
+    if [ "$good" -lt "$total" ] || [ "$total" -eq 0 ]; then
+        [ "$total" -eq 0 ] && failed=$((failed + 1))
+        grep -E 'FAIL|ERROR: |WARNING: ThreadSanitizer|runtime error|SUMMARY|\*\*\*' "$build/sanitize.log" | head -n 40 >&2
+    fi
+}
+
+export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1:strict_string_checks=1"
+export UBSAN_OPTIONS="print_stacktrace=1"
+export TSAN_OPTIONS="halt_on_error=0:exitcode=66:second_deadlock_stack=1"
+suite asan address,undefined -L 'unit|kcheck|abi|hosts|fault'
+suite tsan thread -R 'hosts.threads|unit.*(pool|mem|job|source|engine|run)'
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

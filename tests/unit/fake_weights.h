@@ -1,0 +1,102 @@
+/* fake_weights.h - lists of tensors without files, for tests of graphs and architectures: names and shapes only, or
+ * with numbers that follow from the tensor's name, so that two graphs of the same weights see the same numbers. */
+#ifndef DV_TESTS_FAKE_WEIGHTS_H
+#define DV_TESTS_FAKE_WEIGHTS_H
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/file/tensors.h"
+#include "core/mem.h"
+
+static inline dv_tensors *fake_new(void) {
+    return dv_calloc(1, sizeof(dv_tensors));
+}
+
+static inline void fake_add(dv_tensors *t, int32_t ndim, const int64_t *shape, const char *fmt, ...) {
+    char name[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    t->refs = dv_grow(t->refs, t->count + 1, &t->capacity, sizeof *t->refs);
+    dv_tensor_ref *ref = &t->refs[t->count++];
+    memset(ref, 0, sizeof *ref);
+    ref->name = dv_strdup(name);
+    ref->dtype = DV_STORED_F32;
+    memcpy(ref->dtype_name, "F32", 4);
+    ref->ndim = ndim;
+    int64_t stride = 1;
+    for (int32_t i = ndim - 1; i >= 0; i--) {
+        ref->shape[i] = shape[i];
+        ref->stride[i] = stride;
+        stride *= shape[i];
+    }
+    ref->bytes = (uint64_t)stride * 4;
+}
+
+static inline void fake_vector(dv_tensors *t, const char *name, int64_t n) {
+    fake_add(t, 1, &n, "%s", name);
+}
+
+/* <name>.weight [o, i, k, k] and, if asked for, <name>.bias [o] */
+static inline void fake_conv(dv_tensors *t, const char *name, int64_t o, int64_t i, int64_t k, int bias) {
+    const int64_t shape[4] = {o, i, k, k};
+    fake_add(t, 4, shape, "%s.weight", name);
+    if (bias) {
+        fake_add(t, 1, shape, "%s.bias", name);
+    }
+}
+
+static inline void fake_norm(dv_tensors *t, const char *name, int64_t n) {
+    fake_add(t, 1, &n, "%s.weight", name);
+    fake_add(t, 1, &n, "%s.bias", name);
+}
+
+static inline int fake_compare(const void *a, const void *b) {
+    return strcmp(((const dv_tensor_ref *)a)->name, ((const dv_tensor_ref *)b)->name);
+}
+
+static inline void fake_done(dv_tensors *t) {
+    if (t->count > 0) {
+        qsort(t->refs, (size_t)t->count, sizeof *t->refs, fake_compare);
+    }
+}
+
+/* Gives every tensor numbers in [-0.5, 0.5) over sqrt(inputs). *data is theirs: free it after the tensors. */
+static inline int fake_fill(dv_tensors *t, float **data) {
+    uint64_t count = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        count += t->refs[i].bytes / 4;
+    }
+    *data = calloc((size_t)count, 4);
+    dv_source *source = NULL;
+    if (*data == NULL || dv_source_open_memory("fake weights", *data, count * 4, &source) != DAVY_OK) {
+        return 0;
+    }
+    uint64_t at = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        dv_tensor_ref *ref = &t->refs[i];
+        uint32_t state = 2166136261u;
+        for (const char *p = ref->name; *p != '\0'; p++) {
+            state = (state ^ (uint32_t)(unsigned char)*p) * 16777619u;
+        }
+        const int64_t inputs = ref->ndim == 4 ? ref->shape[1] * ref->shape[2] * ref->shape[3] : 1;
+        float range = 1.0f;
+        while (range * range * (float)inputs > 1.0f) {
+            range *= 0.5f;
+        }
+        ref->source = dv_source_ref(source);
+        ref->offset = at * 4;
+        for (uint64_t k = 0; k < ref->bytes / 4; k++) {
+            state = state * 1664525u + 1013904223u;
+            (*data)[at++] = ((float)(state >> 8) / 16777216.0f - 0.5f) * 4.0f * range;
+        }
+    }
+    dv_source_release(source);
+    return 1;
+}
+
+#endif
