@@ -4,12 +4,13 @@
  *     if (davy_load(&davy, NULL, DAVY_ABI_1_0) != DAVY_OK) { puts(davy.error); … }
  *     davy.api->context_create(…);
  *
- * Where it looks: the path given, and only there; else $DAVY_LIBRARY, and only there; else the folder of the module (program
- * or shared library) this header was compiled into; else what the system finds under the library's own name. Never the
- * current folder. Paths are UTF-8.
+ * Where it looks: the path given, and only there; else $DAVY_LIBRARY, and only there; else the folder of the module
+ * (program or shared library) this header was compiled into; else what the system finds under the library's own name.
+ * Never the current folder. Paths are UTF-8.
  *
  * min_abi is the lowest version the host can live with, not that of the header; test for newer functions with davy_has.
- * A host may define, before including this header, all of DAVY_LOADER_OPEN(path) -> void *, DAVY_LOADER_SYMBOL(handle, name)
+ * A host may define, before including this header, all of DAVY_LOADER_OPEN(path) -> void *, DAVY_LOADER_SYMBOL(handle,
+ * name)
  * -> void * and DAVY_LOADER_CLOSE(handle), and DAVY_LOADER_LOG(text), which hears about every file tried. */
 #ifndef DAVY_LOADER_H
 #define DAVY_LOADER_H
@@ -48,7 +49,7 @@ typedef struct davy_library {
 } davy_library;
 
 /* Whether the library's table is long enough to have this function; it may then be called. */
-#define davy_has(api, member) \
+#define davy_has(api, member)                                                                                          \
     ((api)->struct_size >= offsetof(davy_api, member) + sizeof((api)->member) && (api)->member != NULL)
 
 /* ---- the system ---- */
@@ -88,9 +89,9 @@ static inline void *davy_loader_symbol(void *handle, const char *name) {
     return out;
 }
 
-#define DAVY_LOADER_OPEN(path) davy_loader_open(path)
+#define DAVY_LOADER_OPEN(path)           davy_loader_open(path)
 #define DAVY_LOADER_SYMBOL(handle, name) davy_loader_symbol(handle, name)
-#define DAVY_LOADER_CLOSE(handle) FreeLibrary((HMODULE)(handle))
+#define DAVY_LOADER_CLOSE(handle)        FreeLibrary((HMODULE)(handle))
 #endif
 
 static inline void davy_loader_reason(char *out, size_t bytes) {
@@ -124,9 +125,9 @@ static inline void davy_loader_module(char *out, int room) {
 #else
 
 #ifndef DAVY_LOADER_OPEN
-#define DAVY_LOADER_OPEN(path) dlopen(path, RTLD_NOW | RTLD_LOCAL)
+#define DAVY_LOADER_OPEN(path)           dlopen(path, RTLD_NOW | RTLD_LOCAL)
 #define DAVY_LOADER_SYMBOL(handle, name) dlsym(handle, name)
-#define DAVY_LOADER_CLOSE(handle) dlclose(handle)
+#define DAVY_LOADER_CLOSE(handle)        dlclose(handle)
 #endif
 
 static inline void davy_loader_reason(char *out, size_t bytes) {
@@ -139,8 +140,8 @@ static inline void davy_loader_variable(char *out, int room) {
     snprintf(out, (size_t)room, "%s", value != NULL ? value : "");
 }
 
-/* File of the module this code is in. dladdr and readlink are looked up, because a header cannot ask for the feature macros
- * that would declare them. */
+/* File of the module this code is in. dladdr and readlink are looked up, because a header cannot ask for the feature
+ * macros that would declare them. */
 static inline void davy_loader_module(char *out, int room) {
     static const char anchor = 0;
     struct {

@@ -1,5 +1,6 @@
-/* api.c - the table. Each entry checks what the host gave (NULL, struct sizes, a forked child), turns sized structs into
- * full-size ones, calls the module that does the work, and tells the host's log about failures. No logic lives here. */
+/* api.c - the table. Each entry checks what the host gave (NULL, struct sizes, a forked child), turns sized structs
+ * into full-size ones, calls the module that does the work, and tells the host's log about failures. No logic lives
+ * here. */
 #include <string.h>
 
 #include "core/buffer.h"
@@ -12,11 +13,11 @@
 #include "core/sized.h"
 #include "core/text.h"
 
-#define TEXT_OF(x) #x
+#define TEXT_OF(x)      #x
 #define DOTTED(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 
 /* Full-size copies: every struct of 1.0 has its 1.0 size as the least. */
-#define TAKE(type, in, out) dv_sized_in((in), sizeof(type), sizeof(type), #type, (out))
+#define TAKE(type, in, out)  dv_sized_in((in), sizeof(type), sizeof(type), #type, (out))
 #define CHECK_OUT(type, out) dv_sized_check((out), sizeof(type), #type)
 
 static davy_result is_null(const char *what) {
@@ -34,9 +35,9 @@ static davy_result done(const davy_context *ctx, const char *function, davy_resu
     }
     davy_error_info info;
     dv_error_get(&info);
-    const davy_log_level level = is_misuse(r)                                            ? DAVY_LOG_MISUSE
+    const davy_log_level level = is_misuse(r)                                   ? DAVY_LOG_MISUSE
                                  : r == DAVY_E_CANCELLED || r == DAVY_E_TIMEOUT ? DAVY_LOG_INFO
-                                                                                         : DAVY_LOG_ERROR;
+                                                                                : DAVY_LOG_ERROR;
     dv_logf(dv_context_services(ctx)->log, level, "%s: %s: %s", function, dv_result_name(r), info.message);
     return r;
 }
@@ -250,8 +251,8 @@ static davy_result DAVY_CALL api_vae_decode(davy_model *model, const davy_tensor
     return oneshot(&a);
 }
 
-static davy_result DAVY_CALL api_upscale(davy_model *model, const davy_tensor *in, davy_tensor *out, const davy_run *run,
-                                         davy_job **job) {
+static davy_result DAVY_CALL api_upscale(davy_model *model, const davy_tensor *in, davy_tensor *out,
+                                         const davy_run *run, davy_job **job) {
     const oneshot_args a = {model, DAVY_OP_UPSCALE, "upscale", in, out, run, job};
     return oneshot(&a);
 }
@@ -325,11 +326,12 @@ static davy_result check_kind(davy_memory memory) {
         return DAVY_OK;
     }
     const bool known = memory > 0 && memory < DAVY_MEMORY_BUFFER;
-    return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID, "buffer_alloc: memory is %d, a context on the CPU has HOST",
-                   (int)memory);
+    return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID,
+                   "buffer_alloc: memory is %d, a context on the CPU has HOST", (int)memory);
 }
 
-static davy_result DAVY_CALL api_buffer_alloc(davy_context *ctx, davy_memory memory, uint64_t bytes, davy_buffer **out) {
+static davy_result DAVY_CALL api_buffer_alloc(davy_context *ctx, davy_memory memory, uint64_t bytes,
+                                              davy_buffer **out) {
     davy_result r = dv_context_check(ctx);
     r = r < 0 ? r : out == NULL ? is_null("out") : check_kind(memory);
     r = r < 0 ? r : dv_buffer_create(ctx, bytes, out);

@@ -113,6 +113,7 @@ static const fingerprint fingerprints[] = {
     {{"unet1.conv1.conv.0.weight", "unet2.conv_bottom.weight", "unet2.conv3.seblock.conv1.weight"},
      "Real-CUGAN or waifu2x UpCUNet, an upscaler"},
     {{"unet1.conv1.conv.0.weight"}, "a waifu2x CUNet"},
+    {{"#2=3:net.0.weight", "#2=3:net.10.weight", "#2=4:net.12.weight"}, "waifu2x UpConv7, an upscaler"},
     {{"feats.0.weight", "~.channel_mixer.0.weight"}, "RealPLKSR, an upscaler"},
     {{"feats.0.weight", "~.channe_mixer.0.weight"}, "PLKSR, an upscaler"},
     {{"body.0.weight", "!body.1.weight", "~body.2."}, "a Compact upscaler with ReLU instead of PReLU"},

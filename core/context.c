@@ -1,4 +1,5 @@
-/* context.c - see context.h. Everything a context needs from outside (environment, processor, memory) is read once, here. */
+/* context.c - see context.h. Everything a context needs from outside (environment, processor, memory) is read once,
+ * here. */
 #include "core/context.h"
 
 #include <stdatomic.h>
@@ -27,7 +28,8 @@ struct davy_context {
 };
 
 static void destroy(davy_context *ctx) {
-    /* Threads do not follow into a forked child, and a lock may have been held by one of them: there, only memory goes. */
+    /* Threads do not follow into a forked child, and a lock may have been held by one of them: there, only memory goes.
+     */
     if (!dv_context_is_child(ctx)) {
         dv_jobs_release(ctx->jobs);
         dv_pool_release(ctx->services.pool);
@@ -80,7 +82,8 @@ static davy_result check_desc(const davy_context_desc *d) {
         return dv_fail(DAVY_E_INVALID, "context: reserved0 must be 0");
     }
     if (d->n_threads < 0 || d->n_threads > MAX_THREADS) {
-        return dv_fail(DAVY_E_INVALID, "context: n_threads is %d, expected 0 to %d", (int)d->n_threads, (int)MAX_THREADS);
+        return dv_fail(DAVY_E_INVALID, "context: n_threads is %d, expected 0 to %d", (int)d->n_threads,
+                       (int)MAX_THREADS);
     }
     return DAVY_OK;
 }
@@ -104,7 +107,8 @@ static davy_result take_host(const davy_context_desc *d, davy_host *host, dv_log
         return r;
     }
     if ((host->alloc == NULL) != (host->free == NULL) || (host->device_alloc == NULL) != (host->device_free == NULL)) {
-        return dv_fail(DAVY_E_INVALID, "host: alloc and free come both or not at all, device_alloc and device_free too");
+        return dv_fail(DAVY_E_INVALID,
+                       "host: alloc and free come both or not at all, device_alloc and device_free too");
     }
     if (host->log_level < DAVY_LOG_NONE || host->log_level > DAVY_LOG_DEBUG) {
         return dv_fail(DAVY_E_INVALID, "host: log_level is %d, expected 0 to 5", (int)host->log_level);
@@ -144,8 +148,8 @@ static davy_result choose_cpu(bool environment, uint32_t *out) {
             i++;
         }
         if (i == DV_ARRAY_LEN(sets)) {
-            r = dv_fail(DAVY_E_OPTION, "environment: DAVY_CPU is \"%s\", expected baseline, avx2, avx512, avx512bf16 or amx",
-                        text);
+            r = dv_fail(DAVY_E_OPTION,
+                        "environment: DAVY_CPU is \"%s\", expected baseline, avx2, avx512, avx512bf16 or amx", text);
         } else {
             *out &= sets[i].bits;
         }
@@ -191,8 +195,8 @@ static davy_result fill(davy_context *ctx, const davy_context_desc *d, const dav
         return r;
     }
     s->log = &ctx->log;
-    s->heap = dv_heap_create(d->host != NULL ? host : NULL, d->host_budget_bytes != 0 ? d->host_budget_bytes
-                                                                                      : default_budget());
+    s->heap = dv_heap_create(d->host != NULL ? host : NULL,
+                             d->host_budget_bytes != 0 ? d->host_budget_bytes : default_budget());
     s->profile = dv_profile_create();
     ctx->jobs = dv_jobs_create();
     ctx->lock = dv_mutex_create();
@@ -269,8 +273,8 @@ void dv_context_remove_model(davy_context *ctx, davy_model *model) {
     dv_mutex_unlock(ctx->lock);
 }
 
-/* The nth model that is still alive, with a reference: freeing memory calls the host's callbacks, so the lock must not be
- * held meanwhile. */
+/* The nth model that is still alive, with a reference: freeing memory calls the host's callbacks, so the lock must not
+ * be held meanwhile. */
 static davy_model *take_model(davy_context *ctx, int64_t n) {
     davy_model *found = NULL;
     dv_mutex_lock(ctx->lock);
@@ -336,8 +340,8 @@ davy_result dv_context_find_model(const davy_context *ctx, const char *name, cha
             n += (size_t)dv_max(0, snprintf(tried + n, sizeof tried - n, "%s%s", n > 0 ? ", " : "", folder));
         }
     }
-    return dv_fail(DAVY_E_NOT_FOUND, "no model called \"%s\" is shipped with davy%s%s", name, n > 0 ? "; looked in " : "",
-                   tried);
+    return dv_fail(DAVY_E_NOT_FOUND, "no model called \"%s\" is shipped with davy%s%s", name,
+                   n > 0 ? "; looked in " : "", tried);
 }
 
 const dv_services *dv_context_services(const davy_context *ctx) {

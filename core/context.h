@@ -1,5 +1,5 @@
-/* context.h - what a host opens first: threads, memory under a budget, the log, the queue of jobs. Models, jobs and buffers
- * hold references, so that the order of releases is free; whoever lets go last takes everything down. */
+/* context.h - what a host opens first: threads, memory under a budget, the log, the queue of jobs. Models, jobs and
+ * buffers hold references, so that the order of releases is free; whoever lets go last takes everything down. */
 #ifndef DV_CONTEXT_H
 #define DV_CONTEXT_H
 
@@ -18,8 +18,9 @@ bool dv_context_is_child(const davy_context *ctx);
 void dv_context_memory(davy_context *ctx, davy_memory_info *out);
 /* host_bytes 0: half of physical memory again. Caches that no longer fit go. */
 void dv_context_set_budget(davy_context *ctx, uint64_t host_bytes);
-/* Until at most keep_bytes of host memory are in use: cached arenas go first, then the weights of models nobody is running,
- * which load again when needed. `except`: a model whose weights stay; may be NULL. Returns whether anything was freed. */
+/* Until at most keep_bytes of host memory are in use: cached arenas go first, then the weights of models nobody is
+ * running, which load again when needed. `except`: a model whose weights stay; may be NULL. Returns whether anything
+ * was freed. */
 bool dv_context_trim(davy_context *ctx, uint64_t keep_bytes, const davy_model *except);
 
 /* The file of a shipped model; dv_free. DAVY_E_NOT_FOUND says where it was looked for. */

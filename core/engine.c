@@ -264,12 +264,21 @@ davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, c
 
 /* ---- weights and caches ---- */
 
-/* The plan of the usual kernels: those that a picture of moderate size gets. */
-static davy_result load_stage(dv_engine *e, dv_store *store, dv_stage stage, const dv_control *control) {
+/* The plan that a picture of moderate size gets; lean where the usual weights would leave little of the budget. */
+static davy_result make_load_plan(dv_engine *e, dv_store *store, dv_stage stage, dv_plan **out) {
     const dv_request q = {.stage = stage};
     const int64_t side = stage == DV_STAGE_DECODE ? PROBE_LATENTS * 8 : PROBE_PIXELS * 8;
+    const davy_result r = dv_engine_make_plan(e, &q, side, side, false, out);
+    if (r != DAVY_OK || dv_store_missing(store, stage, *out) <= dv_engine_available(e) / 2) {
+        return r;
+    }
+    dv_plan_release(*out);
+    return dv_engine_make_plan(e, &q, side, side, true, out);
+}
+
+static davy_result load_stage(dv_engine *e, dv_store *store, dv_stage stage, const dv_control *control) {
     dv_plan *plan = NULL;
-    davy_result r = dv_engine_make_plan(e, &q, side, side, false, &plan);
+    davy_result r = make_load_plan(e, store, stage, &plan);
     if (r != DAVY_OK) {
         return r;
     }

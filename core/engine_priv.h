@@ -25,6 +25,7 @@ typedef struct dv_layout {
     int64_t overlap; /* input samples */
     bool exact;
     bool lean;
+    bool comfortable; /* not the last resort: faded tiles have their whole overlap */
     int64_t tiles;
     uint64_t workspace; /* of an instance */
     uint64_t band;      /* f32 rows in which fades are added up */
@@ -40,6 +41,7 @@ typedef struct dv_route {
     dv_layout layout;
     dv_axis y, x;
     int64_t out_c; /* channels of the network's output */
+    dv_store *store;
     dv_program *program;
     uint64_t used_at; /* under the engine's lock */
 } dv_route;
@@ -70,9 +72,11 @@ const char *dv_stage_name(dv_stage stage);
 davy_result dv_engine_make_plan(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, bool lean,
                                 dv_plan **out);
 
-/* engine_size.c: the best layout within `available` bytes. DAVY_E_BUDGET names need and budget. */
+/* engine_size.c: the best layout within `available` bytes; store: what is packed already, NULL: nothing. DAVY_E_BUDGET names
+ * need and budget. */
 davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                              dv_layout *out);
+bool dv_layout_better(const dv_layout *a, const dv_layout *b);
 bool dv_stage_tiles_exactly(const dv_reach *reach);
 void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layout *layout, dv_axis_desc *y,
                     dv_axis_desc *x);
@@ -84,7 +88,7 @@ void dv_route_forget(dv_engine *e, dv_route *route); /* the next dv_route_get de
 void dv_routes_drop(dv_engine *e);
 /* Idle arenas of all routes but `except`, least recently used first, until at most keep_bytes remain. */
 void dv_routes_trim(dv_engine *e, const dv_route *except, uint64_t keep_bytes);
-uint64_t dv_routes_idle_bytes(dv_engine *e);
+uint64_t dv_engine_available(dv_engine *e);
 dv_store *dv_engine_store(dv_engine *e); /* referenced */
 
 #endif

@@ -9,6 +9,7 @@ void dv_route_release(dv_route *route) {
         dv_axis_free(&route->y);
         dv_axis_free(&route->x);
         dv_program_release(route->program);
+        dv_store_release(route->store);
         dv_free(route);
     }
 }
@@ -71,115 +72,6 @@ static davy_result make_program(dv_engine *e, dv_store *store, const dv_request 
     return dv_program_create(&desc, out);
 }
 
-/* What runs of this engine hold now counts as available: a run that finds it taken waits for them (engine_run.c), so that the
- * tiles of a picture do not depend on what else is going on. */
-static uint64_t available_bytes(dv_engine *e) {
-    const uint64_t budget = dv_heap_budget(e->services.heap);
-    if (budget == 0) {
-        return INT64_MAX;
-    }
-    const uint64_t used =
-        dv_heap_used(e->services.heap, DV_MEM_WEIGHTS) + dv_heap_used(e->services.heap, DV_MEM_WORKSPACE);
-    dv_mutex_lock(e->lock);
-    const uint64_t running = e->running_bytes;
-    dv_mutex_unlock(e->lock);
-    const uint64_t ours = dv_routes_idle_bytes(e) + running;
-    const uint64_t foreign = used > ours ? used - ours : 0;
-    return budget > foreign ? budget - foreign : 0;
-}
-
-static davy_result create_route(dv_engine *e, const dv_request *request, dv_route **out) {
-    dv_store *store = dv_engine_store(e);
-    dv_route *route = dv_calloc(1, sizeof *route);
-    davy_result r = route != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "engine: out of memory");
-    if (r == DAVY_OK) {
-        atomic_init(&route->refs, 1);
-        route->request = *request;
-        r = dv_layout_choose(e, store, request, available_bytes(e), &route->layout);
-    }
-    if (r == DAVY_OK) {
-        r = make_program(e, store, request, &route->layout, &route->program);
-    }
-    dv_axis_desc y;
-    dv_axis_desc x;
-    if (r == DAVY_OK) {
-        route->out_c = dv_program_plan(route->program)->output.c;
-        dv_layout_axes(e, request, &route->layout, &y, &x);
-        r = dv_axis_create(&y, &route->y);
-    }
-    if (r == DAVY_OK) {
-        r = dv_axis_create(&x, &route->x);
-    }
-    if (r == DAVY_OK) {
-        *out = route;
-    } else {
-        dv_route_release(route);
-    }
-    dv_store_release(store);
-    return r;
-}
-
-/* Keeps the route in the place of the one not used for longest, which is returned for release. */
-static dv_route *remember(dv_engine *e, dv_route *route) {
-    int oldest = 0;
-    dv_mutex_lock(e->lock);
-    for (int i = 0; i < DV_ROUTES; i++) {
-        if (e->routes[i] == NULL) {
-            oldest = i;
-            break;
-        }
-        if (e->routes[i]->used_at < e->routes[oldest]->used_at) {
-            oldest = i;
-        }
-    }
-    dv_route *old = e->routes[oldest];
-    route->used_at = ++e->clock;
-    atomic_fetch_add(&route->refs, 1);
-    e->routes[oldest] = route;
-    dv_mutex_unlock(e->lock);
-    return old;
-}
-
-davy_result dv_route_get(dv_engine *e, const dv_request *request, dv_route **out) {
-    dv_mutex_lock(e->lock);
-    dv_route *route = find_route(e, request);
-    dv_mutex_unlock(e->lock);
-    if (route == NULL) {
-        const davy_result r = create_route(e, request, &route);
-        if (r != DAVY_OK) {
-            return r;
-        }
-        dv_route_release(remember(e, route));
-    }
-    *out = route;
-    return DAVY_OK;
-}
-
-void dv_route_forget(dv_engine *e, dv_route *route) {
-    bool found = false;
-    dv_mutex_lock(e->lock);
-    for (int i = 0; i < DV_ROUTES; i++) {
-        if (e->routes[i] == route) {
-            e->routes[i] = NULL;
-            found = true;
-        }
-    }
-    dv_mutex_unlock(e->lock);
-    if (found) {
-        dv_route_release(route);
-    }
-}
-
-void dv_routes_drop(dv_engine *e) {
-    for (int i = 0; i < DV_ROUTES; i++) {
-        dv_mutex_lock(e->lock);
-        dv_route *route = e->routes[i];
-        e->routes[i] = NULL;
-        dv_mutex_unlock(e->lock);
-        dv_route_release(route);
-    }
-}
-
 /* The remembered routes, least recently used first, referenced. */
 static int list_routes(dv_engine *e, dv_route *list[DV_ROUTES]) {
     int count = 0;
@@ -210,7 +102,7 @@ static uint64_t idle_of(dv_route *const *list, int i) {
     return dv_program_trim(list[i]->program, UINT64_MAX);
 }
 
-uint64_t dv_routes_idle_bytes(dv_engine *e) {
+static uint64_t idle_bytes(dv_engine *e) {
     dv_route *list[DV_ROUTES];
     const int count = list_routes(e, list);
     uint64_t bytes = 0;
@@ -221,6 +113,138 @@ uint64_t dv_routes_idle_bytes(dv_engine *e) {
         dv_route_release(list[i]);
     }
     return bytes;
+}
+
+/* What runs of this engine hold now counts as available: a run that finds it taken waits for them (engine_run.c), so that the
+ * tiles of a picture do not depend on what else is going on. */
+uint64_t dv_engine_available(dv_engine *e) {
+    const uint64_t budget = dv_heap_budget(e->services.heap);
+    if (budget == 0) {
+        return INT64_MAX;
+    }
+    const uint64_t used =
+        dv_heap_used(e->services.heap, DV_MEM_WEIGHTS) + dv_heap_used(e->services.heap, DV_MEM_WORKSPACE);
+    dv_mutex_lock(e->lock);
+    const uint64_t running = e->running_bytes;
+    dv_mutex_unlock(e->lock);
+    const uint64_t ours = idle_bytes(e) + running;
+    const uint64_t foreign = used > ours ? used - ours : 0;
+    return budget > foreign ? budget - foreign : 0;
+}
+
+/* Weights packed for other tiles may be what leaves no room: where giving them up makes the better layout, they go. */
+static davy_result choose_layout(dv_engine *e, const dv_request *request, dv_layout *out) {
+    dv_store *store = dv_engine_store(e);
+    const uint64_t available = dv_engine_available(e);
+    const uint64_t packed = dv_store_bytes(store);
+    davy_result r = dv_layout_choose(e, store, request, available, out);
+    dv_store_release(store);
+    if (packed == 0 || (r != DAVY_OK && r != DAVY_E_BUDGET) || (r == DAVY_OK && out->tiles == 1)) {
+        return r;
+    }
+    dv_mutex_lock(e->lock);
+    const bool others = e->running > 0;
+    dv_mutex_unlock(e->lock);
+    dv_layout fresh = {0};
+    if (!others && dv_layout_choose(e, NULL, request, available + packed, &fresh) == DAVY_OK &&
+        (r != DAVY_OK || dv_layout_better(&fresh, out))) {
+        *out = fresh;
+        r = dv_engine_unload(e);
+    }
+    return r;
+}
+
+static davy_result fill_route(dv_engine *e, dv_route *route) {
+    const dv_request *request = &route->request;
+    davy_result r = choose_layout(e, request, &route->layout);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    route->store = dv_engine_store(e);
+    r = make_program(e, route->store, request, &route->layout, &route->program);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    dv_axis_desc y;
+    dv_axis_desc x;
+    route->out_c = dv_program_plan(route->program)->output.c;
+    dv_layout_axes(e, request, &route->layout, &y, &x);
+    r = dv_axis_create(&y, &route->y);
+    return r == DAVY_OK ? dv_axis_create(&x, &route->x) : r;
+}
+
+/* Keeps the route in the place of the one not used for longest; returns what is to be released for it. A route whose store
+ * has been given up meanwhile is not kept. */
+static dv_route *remember(dv_engine *e, dv_route *route) {
+    int oldest = 0;
+    dv_route *old = NULL;
+    dv_mutex_lock(e->lock);
+    for (int i = 0; i < DV_ROUTES; i++) {
+        if (e->routes[i] == NULL) {
+            oldest = i;
+            break;
+        }
+        if (e->routes[i]->used_at < e->routes[oldest]->used_at) {
+            oldest = i;
+        }
+    }
+    if (route->store == e->store) {
+        old = e->routes[oldest];
+        route->used_at = ++e->clock;
+        atomic_fetch_add(&route->refs, 1);
+        e->routes[oldest] = route;
+    }
+    dv_mutex_unlock(e->lock);
+    return old;
+}
+
+davy_result dv_route_get(dv_engine *e, const dv_request *request, dv_route **out) {
+    dv_mutex_lock(e->lock);
+    dv_route *route = find_route(e, request);
+    dv_mutex_unlock(e->lock);
+    if (route != NULL) {
+        *out = route;
+        return DAVY_OK;
+    }
+    route = dv_calloc(1, sizeof *route);
+    if (route == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "engine: out of memory");
+    }
+    atomic_init(&route->refs, 1);
+    route->request = *request;
+    const davy_result r = fill_route(e, route);
+    if (r != DAVY_OK) {
+        dv_route_release(route);
+        return r;
+    }
+    dv_route_release(remember(e, route));
+    *out = route;
+    return DAVY_OK;
+}
+
+void dv_route_forget(dv_engine *e, dv_route *route) {
+    bool found = false;
+    dv_mutex_lock(e->lock);
+    for (int i = 0; i < DV_ROUTES; i++) {
+        if (e->routes[i] == route) {
+            e->routes[i] = NULL;
+            found = true;
+        }
+    }
+    dv_mutex_unlock(e->lock);
+    if (found) {
+        dv_route_release(route);
+    }
+}
+
+void dv_routes_drop(dv_engine *e) {
+    for (int i = 0; i < DV_ROUTES; i++) {
+        dv_mutex_lock(e->lock);
+        dv_route *route = e->routes[i];
+        e->routes[i] = NULL;
+        dv_mutex_unlock(e->lock);
+        dv_route_release(route);
+    }
 }
 
 void dv_routes_trim(dv_engine *e, const dv_route *except, uint64_t keep_bytes) {

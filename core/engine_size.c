@@ -17,7 +17,7 @@ enum { MAX_EXACT_HALO = 64, TRIES = 16, MAX_COLUMNS = 4096 };
 
 typedef struct search {
     dv_engine *e;
-    dv_store *store;
+    dv_store *store; /* NULL: nothing is packed */
     const dv_request *request;
     dv_reach reach;
     uint64_t available; /* for workspace, band and weights */
@@ -74,6 +74,12 @@ void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layo
     x->tile = layout->tile_w;
 }
 
+/* Sides below this are the last resort: of a tile that changes the result, less than this is not worth looking at. */
+static int64_t smallest_side(const search *s) {
+    const int64_t usual = s->request->stage == DV_STAGE_DECODE ? 16 : 64;
+    return can_be_exact(s) ? dv_max(usual, exact_overlap(s) + 32) : usual;
+}
+
 /* Fills in what a layout of this tile size costs. */
 static davy_result measure(search *s, dv_layout *l) {
     dv_plan *plan = NULL;
@@ -88,7 +94,8 @@ static davy_result measure(search *s, dv_layout *l) {
     l->lean = s->lean;
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
     l->workspace = dv_plan_workspace(plan, dv_pool_threads(s->e->services.pool));
-    l->weights = dv_store_missing(s->store, s->request->stage, plan);
+    l->weights = s->store != NULL ? dv_store_missing(s->store, s->request->stage, plan) : plan->weight_bytes;
+    l->comfortable = s->side > smallest_side(s) || l->exact || l->tiles == 1;
     l->flops = plan->flops * (uint64_t)l->tiles;
     l->cost = plan->cost * (double)l->tiles;
     l->band = l->tiles > 1 && !l->exact
@@ -112,12 +119,6 @@ static bool fits(search *s, const dv_layout *l) {
 }
 
 /* ---- automatic tiles ---- */
-
-/* Sides below this are the last resort: of a tile that changes the result, less than this is not worth looking at. */
-static int64_t smallest_side(const search *s) {
-    const int64_t usual = s->request->stage == DV_STAGE_DECODE ? 16 : 64;
-    return can_be_exact(s) ? dv_max(usual, exact_overlap(s) + 32) : usual;
-}
 
 /* Sides from which a faded tile has its whole overlap. */
 static int64_t comfortable_side(const search *s) {
@@ -249,6 +250,10 @@ static davy_result choose_given(search *s, dv_layout *out, bool *found) {
     return r;
 }
 
+bool dv_layout_better(const dv_layout *a, const dv_layout *b) {
+    return a->comfortable != b->comfortable ? a->comfortable : a->cost < b->cost;
+}
+
 /* With the usual kernels, then with lean ones; the cheaper. */
 static davy_result choose_kernels(search *s, bool automatic, dv_layout *out, bool *found) {
     *found = false;
@@ -260,7 +265,7 @@ static davy_result choose_kernels(search *s, bool automatic, dv_layout *out, boo
         if (r != DAVY_OK) {
             return r;
         }
-        if (ok && (!*found || l.cost < out->cost)) {
+        if (ok && (!*found || dv_layout_better(&l, out))) {
             *out = l;
             *found = true;
         }

@@ -91,10 +91,10 @@ void dv_error_set(const davy_error_info *info) {
 const char *dv_result_name(davy_result r) {
     static const char *const positive[] = {"OK", "PENDING", "NEED_INPUT", "FULL", "END"};
     static const char *const negative[] = {
-        "E_INVALID",  "E_STRUCT",      "E_STATE",       "E_BUSY",        "E_NOMEM_HOST", "E_NOMEM_DEVICE", "E_BUDGET",
-        "E_CANCELLED", "E_TIMEOUT",    "E_IO",          "E_NOT_FOUND",   "E_FORMAT",     "E_UNSAFE",       "E_ARCH",
-        "E_TENSOR",   "E_SHAPE",       "E_UNSUPPORTED", "E_DEVICE",      "E_DEVICE_LOST", "E_LIBRARY",     "E_INTEROP",
-        "E_TOKENIZER", "E_CONTEXT_FULL", "E_OPTION",    "E_FORKED",      "E_INTERNAL"};
+        "E_INVALID",   "E_STRUCT",       "E_STATE",       "E_BUSY",      "E_NOMEM_HOST",  "E_NOMEM_DEVICE", "E_BUDGET",
+        "E_CANCELLED", "E_TIMEOUT",      "E_IO",          "E_NOT_FOUND", "E_FORMAT",      "E_UNSAFE",       "E_ARCH",
+        "E_TENSOR",    "E_SHAPE",        "E_UNSUPPORTED", "E_DEVICE",    "E_DEVICE_LOST", "E_LIBRARY",      "E_INTEROP",
+        "E_TOKENIZER", "E_CONTEXT_FULL", "E_OPTION",      "E_FORKED",    "E_INTERNAL"};
     if (r >= 0) {
         return r < (int32_t)DV_ARRAY_LEN(positive) ? positive[r] : "?";
     }

@@ -1,4 +1,5 @@
-/* ext_inspect.c - "davy.inspect/1": what a weight file is, as JSON; also, and then above all, when davy cannot run it. */
+/* ext_inspect.c - "davy.inspect/1": what a weight file is, as JSON; also, and then above all, when davy cannot run it.
+ */
 #include <string.h>
 
 #include "core/context.h"
@@ -136,8 +137,8 @@ static davy_result write_unknown(dv_jw *w, const dv_tensors *t) {
 
 /* Reasons that are about the weights; anything else is a failure of the call. */
 static bool is_about_weights(davy_result r) {
-    return r == DAVY_E_ARCH || r == DAVY_E_TENSOR || r == DAVY_E_SHAPE || r == DAVY_E_UNSUPPORTED || r == DAVY_E_UNSAFE ||
-           r == DAVY_E_FORMAT;
+    return r == DAVY_E_ARCH || r == DAVY_E_TENSOR || r == DAVY_E_SHAPE || r == DAVY_E_UNSUPPORTED ||
+           r == DAVY_E_UNSAFE || r == DAVY_E_FORMAT;
 }
 
 static davy_result describe_opened(davy_context *ctx, const davy_model_desc *desc, dv_opened *o, davy_text **out) {

@@ -1,9 +1,9 @@
 /* job.c - the queue and its thread.
  *
- * One lock per queue guards the list and every job's state; the work itself runs without it. After the thread has marked a
- * job as finished it never looks at it again, so the host may release the job at that very moment, and releasing always
- * happens on the host's thread: the queue's own thread can therefore never be the one that takes a context down and would
- * have to wait for itself. Cancelling is one atomic store. */
+ * One lock per queue guards the list and every job's state; the work itself runs without it. After the thread has
+ * marked a job as finished it never looks at it again, so the host may release the job at that very moment, and
+ * releasing always happens on the host's thread: the queue's own thread can therefore never be the one that takes a
+ * context down and would have to wait for itself. Cancelling is one atomic store. */
 #include "core/job.h"
 
 #include <stdatomic.h>

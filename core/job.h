@@ -7,7 +7,7 @@
 
 typedef struct dv_jobs dv_jobs; /* the queue of a context */
 
-dv_jobs *dv_jobs_create(void);      /* NULL: out of memory */
+dv_jobs *dv_jobs_create(void);       /* NULL: out of memory */
 void dv_jobs_release(dv_jobs *jobs); /* joins the thread; no job may be unfinished */
 
 typedef struct dv_job_desc {
@@ -27,7 +27,8 @@ bool dv_job_cancelled(const davy_job *job);
 void dv_job_report(davy_job *job, const char *stage, uint64_t done, uint64_t total);
 
 davy_context *dv_job_context(const davy_job *job);
-davy_result dv_job_wait(davy_job *job, uint64_t timeout_ns); /* the result of the work is put into the thread's record too */
+davy_result dv_job_wait(davy_job *job,
+                        uint64_t timeout_ns); /* the result of the work is put into the thread's record too */
 void dv_job_info(davy_job *job, davy_job_info *out);
 void dv_job_cancel(davy_job *job);
 davy_result dv_job_error(davy_job *job, davy_error_info *out); /* DAVY_PENDING: not finished, *out untouched */

@@ -1,5 +1,5 @@
-/* json_write.h - JSON as text, written front to back. Commas are looked after here; strings from files are made valid UTF-8.
- * Out of memory is remembered and reported once, by dv_jw_finish. */
+/* json_write.h - JSON as text, written front to back. Commas are looked after here; strings from files are made valid
+ * UTF-8. Out of memory is remembered and reported once, by dv_jw_finish. */
 #ifndef DV_JSON_WRITE_H
 #define DV_JSON_WRITE_H
 

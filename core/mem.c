@@ -145,8 +145,8 @@ static void note_peak(dv_heap *heap) {
     }
 }
 
-/* Exactly what is counted, so that a host never lends more than the budget; but never zero bytes: an allocator may answer
- * NULL to that. */
+/* Exactly what is counted, so that a host never lends more than the budget; but never zero bytes: an allocator may
+ * answer NULL to that. */
 static size_t block_bytes(uint64_t bytes) {
     return bytes > 0 ? (size_t)bytes : 1;
 }

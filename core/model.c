@@ -1,5 +1,5 @@
-/* model.c - see model.h. The engine does the work and keeps the weights' state (packed or not); what is here is lifetime,
- * what the host said about the latent, and the second try of a run that did not fit into memory. */
+/* model.c - see model.h. The engine does the work and keeps the weights' state (packed or not); what is here is
+ * lifetime, what the host said about the latent, and the second try of a run that did not fit into memory. */
 #include "core/model.h"
 
 #include <stdatomic.h>

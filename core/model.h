@@ -1,5 +1,5 @@
-/* model.h - davy_model: weights from one or several sources, told apart, held by an engine. Immutable after it is opened;
- * any number of threads may run it. */
+/* model.h - davy_model: weights from one or several sources, told apart, held by an engine. Immutable after it is
+ * opened; any number of threads may run it. */
 #ifndef DV_MODEL_H
 #define DV_MODEL_H
 

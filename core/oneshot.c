@@ -1,5 +1,5 @@
-/* oneshot.c - what a one-shot call may ask for: every argument is checked here, so that a call either fails before anything
- * is written or is plain work. */
+/* oneshot.c - what a one-shot call may ask for: every argument is checked here, so that a call either fails before
+ * anything is written or is plain work. */
 #include "core/oneshot.h"
 
 #include <inttypes.h>
@@ -40,7 +40,8 @@ static davy_result check_run(const davy_run *run) {
         return r;
     }
     if (run->tile_width < -1 || run->tile_height < -1 || run->tile_frames < -1 || run->tile_overlap < 0) {
-        return dv_fail(DAVY_E_INVALID, "run: tile %d x %d x %d, overlap %d; expected sizes, 0 for automatic, -1 for never",
+        return dv_fail(DAVY_E_INVALID,
+                       "run: tile %d x %d x %d, overlap %d; expected sizes, 0 for automatic, -1 for never",
                        (int)run->tile_width, (int)run->tile_height, (int)run->tile_frames, (int)run->tile_overlap);
     }
     return dv_options_check((dv_options){run->options, run->n_options}, known, "run");
@@ -75,13 +76,16 @@ static davy_result check_op(const dv_call *c) {
     }
     if ((flags & encode_only) == encode_only ||
         ((flags & DAVY_RUN_MOMENTS) != 0 && (flags & DAVY_RUN_SCALED_LATENT) != 0)) {
-        return dv_fail(DAVY_E_INVALID, "run: MOMENTS are the raw mean and log-variance, neither SAMPLE nor SCALED_LATENT");
+        return dv_fail(DAVY_E_INVALID,
+                       "run: MOMENTS are the raw mean and log-variance, neither SAMPLE nor SCALED_LATENT");
     }
     if ((flags & encode_only) != 0 && (info->features & DAVY_MODEL_MOMENTS) == 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s has no posterior: its encoder gives the latent itself", name, info->arch);
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s has no posterior: its encoder gives the latent itself", name,
+                       info->arch);
     }
     if ((flags & DAVY_RUN_SCALED_LATENT) != 0 && info->latent_scale == 0.0f) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: nothing tells the scale of its latent; give the option scaling_factor", name);
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: nothing tells the scale of its latent; give the option scaling_factor",
+                       name);
     }
     return DAVY_OK;
 }
@@ -97,8 +101,8 @@ static davy_result match_picture(dv_call *c, int64_t *result_channels) {
     const bool drop = (c->run.flags & DAVY_RUN_DROP_ALPHA) != 0;
     if (!fits || (c->op == DAVY_OP_UPSCALE && info->out_channels != nets)) {
         return dv_fail(fits ? DAVY_E_UNSUPPORTED : DAVY_E_SHAPE,
-                       "%s: the network takes %d channels and gives %d, the picture has %" PRId64, dv_model_name(c->model),
-                       (int)nets, (int)info->out_channels, c->in.c);
+                       "%s: the network takes %d channels and gives %d, the picture has %" PRId64,
+                       dv_model_name(c->model), (int)nets, (int)info->out_channels, c->in.c);
     }
     c->in_channels = nets;
     if (c->op == DAVY_OP_VAE_ENCODE) {
@@ -126,8 +130,9 @@ static davy_result match_sizes(const dv_call *c) {
         return DAVY_OK;
     }
     if (c->in.h % m != 0 || c->in.w % m != 0) {
-        return dv_fail(DAVY_E_SHAPE, "%s: sides must be multiples of %" PRId64 ", found %" PRId64 " x %" PRId64
-                                     " (width x height)", dv_model_name(c->model), m, c->in.w, c->in.h);
+        return dv_fail(DAVY_E_SHAPE,
+                       "%s: sides must be multiples of %" PRId64 ", found %" PRId64 " x %" PRId64 " (width x height)",
+                       dv_model_name(c->model), m, c->in.w, c->in.h);
     }
     if (c->in.h < info->size_min || c->in.w < info->size_min) {
         return dv_fail(DAVY_E_SHAPE, "%s: sides must be at least %d, found %" PRId64 " x %" PRId64 " (width x height)",
@@ -158,7 +163,8 @@ static davy_result match_input(dv_call *c, const davy_tensor *in, dv_access acce
     const int64_t f = info->spatial_factor > 0 ? info->spatial_factor : 1;
     const int64_t num = decodes ? f : c->op == DAVY_OP_UPSCALE ? info->scale_num : 1;
     const int64_t den = decodes ? 1 : c->op == DAVY_OP_UPSCALE ? info->scale_den : f;
-    *result = (dv_pixels){.n = c->in.n, .t = c->in.t, .h = c->in.h * num / den, .w = c->in.w * num / den, .c = channels};
+    *result =
+        (dv_pixels){.n = c->in.n, .t = c->in.t, .h = c->in.h * num / den, .w = c->in.w * num / den, .c = channels};
     return r;
 }
 
@@ -173,8 +179,8 @@ static davy_result check_wish(const davy_tensor *out) {
         return DAVY_OK;
     }
     const bool known = out->memory > 0 && out->memory <= DAVY_MEMORY_BUFFER;
-    return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID, "output: the library allocates no memory of kind %d here",
-                   (int)out->memory);
+    return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID,
+                   "output: the library allocates no memory of kind %d here", (int)out->memory);
 }
 
 /* *out becomes the tensor the caller gets back. */
@@ -251,7 +257,9 @@ static void release_call(void *arg) {
 static dv_call begin_call(davy_model *model, davy_op op, const davy_run *run) {
     const uint64_t now = dv_now_ns();
     dv_call c = {.model = dv_model_ref(model), .op = op, .run = *run};
-    c.stage = op == DAVY_OP_VAE_ENCODE ? DV_STAGE_ENCODE : op == DAVY_OP_VAE_DECODE ? DV_STAGE_DECODE : DV_STAGE_UPSCALE;
+    c.stage = op == DAVY_OP_VAE_ENCODE   ? DV_STAGE_ENCODE
+              : op == DAVY_OP_VAE_DECODE ? DV_STAGE_DECODE
+                                         : DV_STAGE_UPSCALE;
     c.deadline_ns = run->timeout_ns == 0 ? 0 : run->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + run->timeout_ns;
     c.run.options = NULL; /* the caller's; nothing looks at them again */
     return c;

@@ -1,5 +1,5 @@
-/* oneshot.h - upscale, vae_encode, vae_decode: from the caller's tensors to runs of the engine, one picture after the other,
- * now or as a job. The structs passed in are full-size (sized.h). */
+/* oneshot.h - upscale, vae_encode, vae_decode: from the caller's tensors to runs of the engine, one picture after the
+ * other, now or as a job. The structs passed in are full-size (sized.h). */
 #ifndef DV_ONESHOT_H
 #define DV_ONESHOT_H
 
@@ -30,12 +30,12 @@ typedef struct dv_call {
     bool posterior; /* moments or a sample: through memory of our own */
     davy_run run;
     uint64_t deadline_ns;
-    davy_job *job;          /* NULL: blocking */
-    uint64_t progress_ns;   /* of the last call to the host */
+    davy_job *job;        /* NULL: blocking */
+    uint64_t progress_ns; /* of the last call to the host */
 } dv_call;
 
 int64_t dv_call_pictures(const dv_call *call);
-int64_t dv_call_passes(const dv_call *call); /* runs of the network for one picture */
+int64_t dv_call_passes(const dv_call *call);     /* runs of the network for one picture */
 uint64_t dv_call_workspace(const dv_call *call); /* beyond the engine's own */
 davy_result dv_call_run(dv_call *call);
 

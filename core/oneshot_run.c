@@ -25,7 +25,8 @@ int64_t dv_call_passes(const dv_call *call) {
 static uint64_t moments_bytes(const dv_call *call) {
     const davy_model_info *info = dv_model_facts(call->model);
     const int64_t f = info->spatial_factor > 0 ? info->spatial_factor : 1;
-    return (uint64_t)(call->in.h / f) * (uint64_t)(call->in.w / f) * (uint64_t)info->latent_channels * 2 * sizeof(float);
+    return (uint64_t)(call->in.h / f) * (uint64_t)(call->in.w / f) * (uint64_t)info->latent_channels * 2 *
+           sizeof(float);
 }
 
 uint64_t dv_call_workspace(const dv_call *call) {

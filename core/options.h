@@ -13,8 +13,8 @@ typedef struct dv_options {
 davy_result dv_options_check(dv_options options, const char *const *known, const char *where);
 /* The last value given for a key; NULL: none. */
 const char *dv_options_get(dv_options options, const char *key);
-/* *found tells whether there was one; a value that is no finite number is DAVY_E_OPTION. The decimal sign is '.', whatever
- * the host's locale says. */
+/* *found tells whether there was one; a value that is no finite number is DAVY_E_OPTION. The decimal sign is '.',
+ * whatever the host's locale says. */
 davy_result dv_options_get_number(dv_options options, const char *key, double *out, bool *found);
 /* Whole numbers from text that came from an option or the environment; false: not one, or outside [lo, hi]. */
 bool dv_parse_int(const char *text, int64_t lo, int64_t hi, int64_t *out);

@@ -1,9 +1,9 @@
 /* pool.c - worker threads that share the units of a loop.
  *
  * A loop lives on the stack of the thread that runs it; while it has units left it is in the pool's list, where workers
- * find it and attach. Units are handed out by an atomic counter, in pieces that grow while they are quick, so that cheap
- * units cost nothing and dear ones still leave the caller free to call tick() every few milliseconds. A worker without
- * work looks again for some microseconds (the steps of a run follow each other closely), then sleeps. */
+ * find it and attach. Units are handed out by an atomic counter, in pieces that grow while they are quick, so that
+ * cheap units cost nothing and dear ones still leave the caller free to call tick() every few milliseconds. A worker
+ * without work looks again for some microseconds (the steps of a run follow each other closely), then sleeps. */
 #include "core/pool.h"
 
 #include <stdatomic.h>
@@ -19,10 +19,10 @@
 #define CPU_RELAX() ((void)0)
 #endif
 
-#define SPIN_NS 20000ull        /* longer than the gap between two steps, far shorter than anybody notices */
-#define PIECE_SHORT_NS 200000ull /* a piece quicker than this is doubled */
-#define PIECE_LONG_NS 2000000ull /* one slower than this is halved */
-#define TICK_NS 5000000ull      /* between two ticks while the caller waits for the last workers */
+#define SPIN_NS        20000ull   /* longer than the gap between two steps, far shorter than anybody notices */
+#define PIECE_SHORT_NS 200000ull  /* a piece quicker than this is doubled */
+#define PIECE_LONG_NS  2000000ull /* one slower than this is halved */
+#define TICK_NS        5000000ull /* between two ticks while the caller waits for the last workers */
 
 typedef struct running {
     const dv_loop *loop;

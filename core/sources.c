@@ -44,8 +44,8 @@ static davy_result check_source(const davy_source *s, uint32_t i) {
         return dv_fail(DAVY_E_INVALID, "source %u: role is %d, expected DAVY_SOURCE_*", (unsigned)i, (int)s->role);
     }
     if (s->role == DAVY_SOURCE_TOKENIZER || s->role == DAVY_SOURCE_PREPROCESSOR) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "source %u: this version of davy has no models with a tokenizer or preprocessor",
-                       (unsigned)i);
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "source %u: this version of davy has no models with a tokenizer or preprocessor", (unsigned)i);
     }
     if (given > 1 || (given == 0 && s->name == NULL)) {
         return dv_fail(DAVY_E_INVALID, "source %u: exactly one of path, data and read is expected, or a name alone",
@@ -81,8 +81,8 @@ static davy_result read_config(opening *o, dv_source *source) {
     return r;
 }
 
-/* JSON begins with a brace and goes on with text; a safetensors file may begin with a byte that looks like a brace, but has
- * zeros in the length it begins with. */
+/* JSON begins with a brace and goes on with text; a safetensors file may begin with a byte that looks like a brace, but
+ * has zeros in the length it begins with. */
 static davy_result looks_like_json(dv_source *source, bool *out) {
     const void *view = NULL;
     void *owned = NULL;
@@ -106,8 +106,9 @@ static davy_result looks_like_json(dv_source *source, bool *out) {
 
 /* ---- several weight sources ---- */
 
-/* Which half of a tiny autoencoder the tensors are, by their names: those files number their layers from 0 and have nothing
- * in front. The decoder's layer 0 is an activation without weights. NULL: no half, or one that says itself what it is. */
+/* Which half of a tiny autoencoder the tensors are, by their names: those files number their layers from 0 and have
+ * nothing in front. The decoder's layer 0 is an activation without weights. NULL: no half, or one that says itself what
+ * it is. */
 static const char *half_prefix(const dv_tensors *t) {
     for (int64_t i = 0; i < t->count; i++) {
         const char c = t->refs[i].name[0];
@@ -258,7 +259,8 @@ static davy_result add_all(opening *o) {
 
 davy_result dv_sources_open(davy_context *ctx, const davy_model_desc *desc, dv_opened *out) {
     if (desc->sources == NULL || desc->n_sources == 0 || desc->n_sources > MAX_SOURCES) {
-        return dv_fail(DAVY_E_INVALID, "model: %u sources, expected 1 to %d", (unsigned)desc->n_sources, (int)MAX_SOURCES);
+        return dv_fail(DAVY_E_INVALID, "model: %u sources, expected 1 to %d", (unsigned)desc->n_sources,
+                       (int)MAX_SOURCES);
     }
     opening o = {.ctx = ctx,
                  .desc = desc,

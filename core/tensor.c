@@ -1,14 +1,12 @@
-/* tensor.c - see tensor.h. All arithmetic on sizes and strides is done where it cannot overflow: sizes are limited first
- * (MAX_ELEMENTS), then strides by what 63 bits can add up. */
+/* tensor.c - see tensor.h. All arithmetic on sizes and strides is done where it cannot overflow: sizes are limited
+ * first (MAX_ELEMENTS), then strides by what 63 bits can add up. */
 #include "core/tensor.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "core/buffer.h"
 #include "core/error.h"
-#include "kernels/dtype.h"
 
 #define MAX_ELEMENTS ((uint64_t)1 << 46) /* larger than any memory */
 
@@ -50,8 +48,8 @@ static int64_t *stride_of_axis(dv_pixels *p, char axis) {
 
 static davy_result check_dtype(davy_dtype t, const char *name) {
     if (t == DAVY_DTYPE_INT8 || t == DAVY_DTYPE_INT4 || t == DAVY_DTYPE_FP8) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: dtype %d is for computing only, expected F32, F16, BF16, U8 or U16", name,
-                       (int)t);
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: dtype %d is for computing only, expected F32, F16, BF16, U8 or U16",
+                       name, (int)t);
     }
     if (element_size(t) == 0) {
         return dv_fail(DAVY_E_INVALID, "%s: dtype is %d, expected F32, F16, BF16, U8 or U16", name, (int)t);
@@ -86,13 +84,14 @@ static davy_result check_channels(davy_channels given, dv_content content, int64
     }
     *out = given != 0 ? given : by_count[c];
     if (channel_count(*out) != c) {
-        return dv_fail(DAVY_E_SHAPE, "%s: %" PRId64 " channels, expected %" PRId64 " as its channel order says", name, c,
-                       channel_count(*out));
+        return dv_fail(DAVY_E_SHAPE, "%s: %" PRId64 " channels, expected %" PRId64 " as its channel order says", name,
+                       c, channel_count(*out));
     }
     return DAVY_OK;
 }
 
-static davy_result check_range(davy_range given, dv_content content, davy_dtype dtype, const char *name, davy_range *out) {
+static davy_result check_range(davy_range given, dv_content content, davy_dtype dtype, const char *name,
+                               davy_range *out) {
     if (given < 0 || given > DAVY_RANGE_RAW) {
         return dv_fail(DAVY_E_INVALID, "%s: range is %d, expected DAVY_RANGE_*", name, (int)given);
     }
@@ -105,8 +104,8 @@ static davy_result check_range(davy_range given, dv_content content, davy_dtype 
     }
     *out = given != DAVY_RANGE_AUTO ? given : is_integer(dtype) ? DAVY_RANGE_FULL : DAVY_RANGE_UNIT;
     if (is_integer(dtype) != (*out == DAVY_RANGE_FULL)) {
-        return dv_fail(DAVY_E_INVALID, "%s: range %d does not go with dtype %d: FULL is for U8 and U16, and only it", name,
-                       (int)*out, (int)dtype);
+        return dv_fail(DAVY_E_INVALID, "%s: range %d does not go with dtype %d: FULL is for U8 and U16, and only it",
+                       name, (int)*out, (int)dtype);
     }
     return DAVY_OK;
 }
@@ -153,8 +152,9 @@ static davy_result take_strides(const davy_tensor *t, const char *name, dv_pixel
             continue; /* any number may stand there, it is never multiplied */
         }
         if (stride % size != 0) {
-            return dv_fail(DAVY_E_INVALID, "%s: stride of %c is %" PRId64 " bytes, not a multiple of the %" PRId64
-                                           " of an element", name, order[i], stride, size);
+            return dv_fail(DAVY_E_INVALID,
+                           "%s: stride of %c is %" PRId64 " bytes, not a multiple of the %" PRId64 " of an element",
+                           name, order[i], stride, size);
         }
         *stride_of_axis(p, order[i]) = stride;
     }
@@ -171,7 +171,8 @@ static davy_result extent(const dv_pixels *p, int64_t size, const char *name, in
         const uint64_t step = strides[i] < 0 ? 0 - (uint64_t)strides[i] : (uint64_t)strides[i];
         uint64_t span = 0;
         if (!dv_mul_u64(step, (uint64_t)(sizes[i] - 1), &span) || span > (uint64_t)1 << 60) {
-            return dv_fail(DAVY_E_INVALID, "%s: a stride of %" PRId64 " bytes leaves the address space", name, strides[i]);
+            return dv_fail(DAVY_E_INVALID, "%s: a stride of %" PRId64 " bytes leaves the address space", name,
+                           strides[i]);
         }
         if (strides[i] < 0) {
             *low -= (int64_t)span;
@@ -229,8 +230,8 @@ static davy_result find_memory(const davy_tensor *t, const char *name, uint64_t 
     *base = in_buffer ? (uint64_t)(uintptr_t)dv_buffer_data(t->buffer) : t->data;
     *room = in_buffer ? dv_buffer_bytes(t->buffer) : UINT64_MAX - *base;
     if (t->byte_offset > *room) {
-        return dv_fail(DAVY_E_INVALID, "%s: byte_offset is %" PRIu64 ", there are %" PRIu64 " bytes", name, t->byte_offset,
-                       *room);
+        return dv_fail(DAVY_E_INVALID, "%s: byte_offset is %" PRIu64 ", there are %" PRIu64 " bytes", name,
+                       t->byte_offset, *room);
     }
     return DAVY_OK;
 }
@@ -249,8 +250,8 @@ static davy_result take_memory(const davy_tensor *t, dv_access access, const cha
     const uint64_t before = t->buffer != NULL ? t->byte_offset : base + t->byte_offset;
     if ((uint64_t)-low > before || (uint64_t)high > room - t->byte_offset) {
         return dv_fail(t->buffer != NULL ? DAVY_E_SHAPE : DAVY_E_INVALID,
-                       "%s: needs bytes %" PRId64 " to %" PRId64 " around offset %" PRIu64 ", outside its memory", name, low,
-                       high, t->byte_offset);
+                       "%s: needs bytes %" PRId64 " to %" PRId64 " around offset %" PRIu64 ", outside its memory", name,
+                       low, high, t->byte_offset);
     }
     const uint64_t at = base + t->byte_offset;
     if (at % (uint64_t)size != 0) {
@@ -265,7 +266,8 @@ static davy_result take_memory(const davy_tensor *t, dv_access access, const cha
     return DAVY_OK;
 }
 
-davy_result dv_pixels_check(const davy_tensor *t, dv_content content, dv_access access, const char *name, dv_pixels *out) {
+davy_result dv_pixels_check(const davy_tensor *t, dv_content content, dv_access access, const char *name,
+                            dv_pixels *out) {
     dv_pixels p = {.layout = t->layout, .dtype = t->dtype};
     davy_result r = check_dtype(t->dtype, name);
     r = r < 0 ? r : take_sizes(t, name, &p);
@@ -315,8 +317,9 @@ davy_result dv_pixels_describe(const davy_tensor *want, const dv_pixels *size, d
         return dv_fail(DAVY_E_INVALID, "output: layout is %d, expected DAVY_LAYOUT_*", (int)t.layout);
     }
     if (!holds(t.layout, size)) {
-        return dv_fail(DAVY_E_SHAPE, "output: layout %s cannot hold %" PRId64 " x %" PRId64 " pictures of %" PRId64
-                                     " channels", layout_axes(t.layout), size->n, size->t, size->c);
+        return dv_fail(DAVY_E_SHAPE,
+                       "output: layout %s cannot hold %" PRId64 " x %" PRId64 " pictures of %" PRId64 " channels",
+                       layout_axes(t.layout), size->n, size->t, size->c);
     }
     dv_pixels_shape(size, &t.layout, &t.ndim, t.shape);
     uint64_t total = (uint64_t)element_size(t.dtype);
@@ -333,97 +336,4 @@ davy_result dv_pixels_describe(const davy_tensor *want, const dv_pixels *size, d
 
 bool dv_pixels_overlap(const dv_pixels *a, const dv_pixels *b) {
     return a->data != NULL && b->data != NULL && a->first < b->last && b->first < a->last;
-}
-
-/* ---- pictures of a batch, elements, ranges ---- */
-
-char *dv_pixels_at(const dv_pixels *p, int64_t index, int64_t y, int64_t x, int64_t c) {
-    return p->data + index / p->t * p->sn + index % p->t * p->st + y * p->sh + x * p->sw + c * p->sc;
-}
-
-dvk_image dv_pixels_image(const dv_pixels *p, int64_t index, int32_t count, const int32_t *map) {
-    dvk_image image = {.data = dv_pixels_at(p, index, 0, 0, 0),
-                       .dtype = (dvk_dtype)p->dtype,
-                       .channels = count,
-                       .n = 1,
-                       .h = p->h,
-                       .w = p->w,
-                       .sn = p->sn,
-                       .sh = p->sh,
-                       .sw = p->sw,
-                       .sc = p->sc,
-                       .identity_map = map == NULL};
-    for (int32_t i = 0; i < 4 && i < count; i++) {
-        image.map[i] = map != NULL ? map[i] : i;
-    }
-    return image;
-}
-
-float dv_element_load(const char *at, davy_dtype dtype) {
-    const void *p = at;
-    if (dtype == DAVY_DTYPE_U8) {
-        return (float)*(const uint8_t *)p;
-    }
-    return dtype == DAVY_DTYPE_U16 ? (float)*(const uint16_t *)p : dvk_load(p, (dvk_dtype)dtype, 0);
-}
-
-void dv_element_store(char *at, davy_dtype dtype, float v) {
-    void *p = at;
-    if (dtype == DAVY_DTYPE_U8) {
-        *(uint8_t *)p = (uint8_t)lrintf(v);
-    } else if (dtype == DAVY_DTYPE_U16) {
-        *(uint16_t *)p = (uint16_t)lrintf(v);
-    } else {
-        dvk_store(p, (dvk_dtype)dtype, 0, v);
-    }
-}
-
-static float full_scale(davy_dtype t) {
-    return t == DAVY_DTYPE_U8 ? 255.0f : 65535.0f;
-}
-
-dv_mapping dv_mapping_in(const dv_pixels *p, davy_range net) {
-    const bool is_signed = net == DAVY_RANGE_SIGNED_UNIT;
-    switch (p->range) {
-    case DAVY_RANGE_FULL:
-        return (dv_mapping){.mul = (is_signed ? 2.0f : 1.0f) / full_scale(p->dtype), .add = is_signed ? -1.0f : 0.0f};
-    case DAVY_RANGE_UNIT:
-        return (dv_mapping){.mul = is_signed ? 2.0f : 1.0f, .add = is_signed ? -1.0f : 0.0f};
-    case DAVY_RANGE_SIGNED_UNIT:
-        return (dv_mapping){.mul = is_signed ? 1.0f : 0.5f, .add = is_signed ? 0.0f : 0.5f};
-    default:
-        return (dv_mapping){.mul = 1.0f};
-    }
-}
-
-dv_mapping dv_mapping_out(const dv_pixels *p, davy_range net) {
-    const bool is_signed = net == DAVY_RANGE_SIGNED_UNIT;
-    const float full = full_scale(p->dtype);
-    switch (p->range) {
-    case DAVY_RANGE_FULL:
-        return (dv_mapping){is_signed ? full / 2.0f : full, is_signed ? full / 2.0f : 0.0f, 0.0f, full, true};
-    case DAVY_RANGE_UNIT:
-        return (dv_mapping){is_signed ? 0.5f : 1.0f, is_signed ? 0.5f : 0.0f, 0.0f, 1.0f, true};
-    case DAVY_RANGE_SIGNED_UNIT:
-        return (dv_mapping){is_signed ? 1.0f : 2.0f, is_signed ? 0.0f : -1.0f, -1.0f, 1.0f, true};
-    default:
-        return (dv_mapping){.mul = 1.0f};
-    }
-}
-
-dv_colours dv_colours_of(davy_channels channels) {
-    switch (channels) {
-    case DAVY_CHANNELS_BGR:
-        return (dv_colours){{2, 1, 0, 0}, 3, -1};
-    case DAVY_CHANNELS_RGBA:
-        return (dv_colours){{0, 1, 2, 3}, 3, 3};
-    case DAVY_CHANNELS_BGRA:
-        return (dv_colours){{2, 1, 0, 3}, 3, 3};
-    case DAVY_CHANNELS_GRAY:
-        return (dv_colours){{0, 0, 0, 0}, 1, -1};
-    case DAVY_CHANNELS_GRAYA:
-        return (dv_colours){{0, 0, 0, 1}, 1, 1};
-    default:
-        return (dv_colours){{0, 1, 2, 0}, 3, -1};
-    }
 }

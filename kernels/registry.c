@@ -43,7 +43,8 @@
     X(dvk_load_avx512)             \
     X(dvk_store_avx512)            \
     X(dvk_conv2d_avx512bf16)       \
-    X(dvk_conv2d_amx)
+    X(dvk_conv2d_amx)              \
+    X(dvk_attention_amx)
 #else
 #define DVK_LIST_X86(X)
 #endif

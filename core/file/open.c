@@ -1,6 +1,5 @@
 /* open.c - which format a file is, told from its first bytes and never from its name; and for what is no weight file,
  * what it looks like, because the usual mistake is a saved web page, a Git LFS pointer or half a download. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "core/error.h"

@@ -13,7 +13,7 @@
 enum {
     MAX_DEPTH = 64,
     MAX_NAME = 1024,
-    MAX_VISITS = 4 * DV_MAX_TENSORS,
+    MAX_VISITS = 1 << 18,
     MAX_UNSAFE = 256, /* remembered by name */
     FIRST_WINDOW = 4096
 };
@@ -193,7 +193,7 @@ static davy_result walk_dict(walker *w, dv_pk_id dict, int32_t depth) {
     davy_result r = list_entries(w, dv_pickle_node(w->pk, dict), &list, &n);
     w->visits += n + 1;
     if (r == DAVY_OK && w->visits > MAX_VISITS) {
-        r = refuse(w, "more than 800000 entries, or shared dicts without end");
+        r = refuse(w, "more than 262144 entries, or shared dicts without end");
     }
     for (int32_t i = 0; r == DAVY_OK && i < n; i++) {
         const bool again =
@@ -256,8 +256,11 @@ davy_result dv_pth_collect(const dv_pth_where *where, const dv_pickle *pk, dv_te
     if (kind == DV_PK_OPAQUE || kind == DV_PK_GLOBAL) {
         r = fail_unsafe(w, root, "the object in it");
     } else if (kind != DV_PK_DICT) {
+        const char *what = kind == DV_PK_TENSOR                        ? "a single tensor"
+                           : kind == DV_PK_LIST || kind == DV_PK_TUPLE ? "a list"
+                                                                       : "a single value";
         r = dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_PICKLE, 0, "%s: holds %s, but a dict of tensors is needed",
-                       dv_source_name(where->source), kind == DV_PK_TENSOR ? "a single tensor" : "something else");
+                       dv_source_name(where->source), what);
     } else {
         r = choose_branch(w, &root);
         r = r < 0 ? r : walk_dict(w, root, 0);

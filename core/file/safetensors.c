@@ -12,7 +12,7 @@
 #include "core/file/text.h"
 #include "core/mem.h"
 
-enum { MAX_HEADER = 100 * 1000 * 1000 }; /* the format's own limit */
+enum { MAX_HEADER = 100 * 1000 * 1000 /* the format's own limit */, MAX_META = 1 << 16 };
 
 static const struct {
     const char *name;
@@ -130,6 +130,9 @@ static davy_result read_tensor(dv_source *s, const dv_json *entry, uint64_t data
 static davy_result read_metadata(const dv_source *s, const dv_json *object, dv_tensors *t) {
     if (t->n_meta > 0 || !dv_json_is_object(object)) {
         return bad(s, "__metadata__", t->n_meta > 0 ? "is there twice" : "is not an object");
+    }
+    if (dv_json_size(object) > MAX_META) {
+        return bad(s, "__metadata__", "has more than 65536 entries");
     }
     for (const dv_json *v = dv_json_first(object); v != NULL; v = dv_json_next(v)) {
         const davy_result r = dv_json_is_string(v) ? dv_tensors_add_meta(t, dv_json_key(v), dv_json_string(v))

@@ -10,7 +10,7 @@
 #include "core/file/text.h"
 #include "core/mem.h"
 
-enum { MAX_NAME = 1024, MAX_META = 1 << 16 };
+enum { MAX_NAME = 1024 };
 
 static const struct {
     const char *name;
@@ -151,9 +151,6 @@ davy_result dv_tensors_add(dv_tensors *t, const dv_tensor_ref *ref) {
 }
 
 davy_result dv_tensors_add_meta(dv_tensors *t, const char *key, const char *value) {
-    if (t->n_meta >= MAX_META) {
-        return dv_fail(DAVY_E_FORMAT, "more than %d entries of metadata", (int)MAX_META);
-    }
     dv_meta *grown = dv_grow(t->meta, t->n_meta + 1, &t->meta_capacity, sizeof *grown);
     t->meta = grown != NULL ? grown : t->meta;
     char *k = dv_strdup(key);

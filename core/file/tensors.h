@@ -61,8 +61,8 @@ typedef struct dv_open_options {
     bool no_pickle;
 } dv_open_options;
 
-/* Format by magic, parse, sort. On an error *out is untouched; the message starts with the file's name. Hostile input
- * ends in DAVY_E_FORMAT, DAVY_E_UNSAFE, DAVY_E_UNSUPPORTED or DAVY_E_NOMEM_HOST. */
+/* Format by magic, parse, sort. On an error *out is untouched; the message starts with the file's name (unless memory
+ * ran out). Hostile input ends in DAVY_E_FORMAT, DAVY_E_UNSAFE, DAVY_E_UNSUPPORTED or DAVY_E_NOMEM_HOST. */
 davy_result dv_tensors_open(dv_source *source, const dv_open_options *options, dv_tensors **out);
 void dv_tensors_release(dv_tensors *t);
 

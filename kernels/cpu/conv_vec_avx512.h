@@ -123,6 +123,11 @@ static inline void cv_put2(void *p, dvk_dtype t, int64_t i, conv_vec v0, conv_ve
         return;
     }
 #endif
+    if (t == DVK_F32) { /* whole lines, without a mask: the memory system need not read them first */
+        _mm512_storeu_ps((float *)p + i, v0);
+        _mm512_storeu_ps((float *)p + i + CONV_VW, v1);
+        return;
+    }
     cv_put(p, t, i, CONV_VW, v0);
     cv_put(p, t, i + CONV_VW, CONV_VW, v1);
 }

@@ -244,7 +244,9 @@ static int option(int argc, char **argv, int *i, cli_args *a) {
         return set(d, equals != NULL ? equals + 1 : argv[++*i], a);
     }
     /* caption has options of its own that this build does not know; the command itself says what is missing. */
-    return a->command == CLI_CAPTION ? 0 : cli_usage(text, "unknown option; see davy %s --help", cli_command_name(a->command));
+    return a->command == CLI_CAPTION
+               ? 0
+               : cli_usage(text, "unknown option; see davy %s --help", cli_command_name(a->command));
 }
 
 static int find_command(const char *name) {

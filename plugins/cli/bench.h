@@ -10,14 +10,7 @@
 
 #include "plugins/cli/args.h"
 
-typedef enum {
-    BENCH_LIVE2,
-    BENCH_LIVE4,
-    BENCH_COMPACT,
-    BENCH_RRDB,
-    BENCH_TAESD,
-    BENCH_SDXL
-} bench_arch;
+typedef enum { BENCH_LIVE2, BENCH_LIVE4, BENCH_COMPACT, BENCH_RRDB, BENCH_TAESD, BENCH_SDXL } bench_arch;
 
 typedef struct bench_case {
     char name[96];
@@ -31,8 +24,8 @@ typedef struct bench_case {
 /* "upscale-compact-640x360-bf16"; 0, or -1: no such case. */
 int bench_case_parse(const char *name, bench_case *out);
 
-/* A .safetensors file in memory with random float16 weights under the architecture's own names; NULL: out of memory. Not
- * for the shipped models. encoder: which half of a TAESD. */
+/* A .safetensors file in memory with random float16 weights under the architecture's own names; NULL: out of memory.
+ * Not for the shipped models. encoder: which half of a TAESD. */
 void *bench_weights(bench_arch arch, int encoder, uint64_t *bytes);
 
 /* Measures the case in this process and prints its result to `out` as one line of JSON. Returns the exit status. */

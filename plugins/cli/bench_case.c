@@ -16,12 +16,9 @@ static const struct {
     uint32_t tasks;
     const char *shipped;
 } archs[] = {
-    {"live2", BENCH_LIVE2, CLI_UPSCALE, "davy-live-x2"},
-    {"live4", BENCH_LIVE4, CLI_UPSCALE, "davy-live-x4"},
-    {"compact", BENCH_COMPACT, CLI_UPSCALE, NULL},
-    {"rrdb", BENCH_RRDB, CLI_UPSCALE, NULL},
-    {"taesd", BENCH_TAESD, CLI_ENCODE | CLI_DECODE, NULL},
-    {"sdxl", BENCH_SDXL, CLI_ENCODE | CLI_DECODE, NULL},
+    {"live2", BENCH_LIVE2, CLI_UPSCALE, "davy-live-x2"},   {"live4", BENCH_LIVE4, CLI_UPSCALE, "davy-live-x4"},
+    {"compact", BENCH_COMPACT, CLI_UPSCALE, NULL},         {"rrdb", BENCH_RRDB, CLI_UPSCALE, NULL},
+    {"taesd", BENCH_TAESD, CLI_ENCODE | CLI_DECODE, NULL}, {"sdxl", BENCH_SDXL, CLI_ENCODE | CLI_DECODE, NULL},
 };
 
 static int size_of(const char *text, uint32_t *width, uint32_t *height) {
@@ -100,8 +97,8 @@ static int open_subject(subject *s, const cli_args *a) {
         source.data = s->weights;
         source.data_bytes = bytes;
     }
-    const davy_model_desc desc = {.struct_size = sizeof desc, .sources = &source, .n_sources = 1,
-                                  .compute = s->c->precision};
+    const davy_model_desc desc = {
+        .struct_size = sizeof desc, .sources = &source, .n_sources = 1, .compute = s->c->precision};
     return cli_session_open_model(&s->session, &desc, s->c->name);
 }
 
@@ -141,8 +138,9 @@ static int prepare(subject *s) {
         s->result.width = p.width * (uint32_t)m->scale_num / (uint32_t)m->scale_den;
         s->result.height = p.height * (uint32_t)m->scale_num / (uint32_t)m->scale_den;
     } else {
-        const cli_array a = {.ndim = 3, .shape = {m->latent_channels, (int64_t)p.height / m->spatial_factor,
-                                                  (int64_t)p.width / m->spatial_factor}};
+        const cli_array a = {
+            .ndim = 3,
+            .shape = {m->latent_channels, (int64_t)p.height / m->spatial_factor, (int64_t)p.width / m->spatial_factor}};
         s->latent = a;
         if (cli_array_alloc_f32(&s->latent) != 0) {
             return cli_fail(s->c->name, "the size does not suit the model");

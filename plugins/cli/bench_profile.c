@@ -31,7 +31,7 @@ static int by_time(const void *a, const void *b) {
 
 static void print_row(const row *r, double total_ms, double runs, double peak) {
     const double seconds = r->ms * 1e-3;
-    printf("%-36.36s %-24.24s %7.0f %9.3f %5.1f%% %9.3f %8.3f %8.1f", r->name, r->kernel, r->calls / runs, r->ms / runs,
+    printf("%-42.42s %-32.32s %7.0f %9.3f %5.1f%% %9.3f %8.3f %8.1f", r->name, r->kernel, r->calls / runs, r->ms / runs,
            total_ms > 0.0 ? 100.0 * r->ms / total_ms : 0.0, r->flops * 1e-9 / runs, r->bytes * 1e-9 / runs,
            seconds > 0.0 ? r->flops * 1e-9 / seconds : 0.0);
     if (peak > 0.0) {
@@ -41,7 +41,7 @@ static void print_row(const row *r, double total_ms, double runs, double peak) {
 }
 
 static void print_head(const char *title, double peak) {
-    printf("%-36s %-24s %7s %9s %6s %9s %8s %8s%s\n", title, "kernel", "calls", "ms", "time", "GFLOP", "GB", "GFLOP/s",
+    printf("%-42s %-32s %7s %9s %6s %9s %8s %8s%s\n", title, "kernel", "calls", "ms", "time", "GFLOP", "GB", "GFLOP/s",
            peak > 0.0 ? "   peak" : "");
 }
 
@@ -82,7 +82,7 @@ void bench_print_profile(const cJSON *profile, double runs, double peak) {
     size_t i = 0;
     const cJSON *item = NULL;
     cJSON_ArrayForEach(item, profile) {
-        const row r = {word(item, "step"), word(item, "kernel"), number(item, "calls"),
+        const row r = {word(item, "step"), word(item, "kernel"),  number(item, "calls"),
                        number(item, "ms"), number(item, "flops"), number(item, "bytes")};
         steps[i++] = r;
         sum(&total, &r);

@@ -1,5 +1,5 @@
-/* bench_weights.c - weights for networks too large to ship: what matters for speed is their shapes, not their values. The
- * magnitudes keep activations in a sane range, because infinities and denormal numbers would change the speed. */
+/* bench_weights.c - weights for networks too large to ship: what matters for speed is their shapes, not their values.
+ * The magnitudes keep activations in a sane range, because infinities and denormal numbers would change the speed. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>

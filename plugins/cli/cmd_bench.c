@@ -11,10 +11,10 @@
 #include "plugins/cli/sys.h"
 
 static const char *const standard[] = {
-    "upscale-live4-640x360-fp32", "upscale-live4-640x360-bf16", "upscale-live2-640x360-fp32",
+    "upscale-live4-640x360-fp32",   "upscale-live4-640x360-bf16",   "upscale-live2-640x360-fp32",
     "upscale-compact-640x360-fp32", "upscale-compact-640x360-bf16", "upscale-rrdb-128x128-fp32",
-    "upscale-rrdb-128x128-bf16", "decode-taesd-512x512-fp32", "decode-taesd-512x512-bf16",
-    "encode-taesd-512x512-fp32", "decode-sdxl-256x256-fp32", "decode-sdxl-256x256-bf16",
+    "upscale-rrdb-128x128-bf16",    "decode-taesd-512x512-fp32",    "decode-taesd-512x512-bf16",
+    "encode-taesd-512x512-fp32",    "decode-sdxl-256x256-fp32",     "decode-sdxl-256x256-bf16",
     "encode-sdxl-256x256-fp32",
 };
 
@@ -150,7 +150,7 @@ static int run_cases(const cli_args *a, const bench_case *cases, size_t n, const
         cJSON_Delete(parsed);
         free(line);
     }
-    return cli_interrupted() ? 128 + cli_interrupted() : result;
+    return cli_interrupted() && result <= CLI_USAGE ? cli_stopped("bench") : result;
 }
 
 static int bench_all(const cli_args *a, const bench_case *cases, size_t n) {

@@ -19,7 +19,9 @@ static void print_device(const davy_device_info *d) {
     const struct {
         uint32_t bit;
         const char *name;
-    } features[] = {{DAVY_FEATURE_FP16, "fp16"}, {DAVY_FEATURE_BF16, "bf16"}, {DAVY_FEATURE_FP8, "fp8"},
+    } features[] = {{DAVY_FEATURE_FP16, "fp16"},
+                    {DAVY_FEATURE_BF16, "bf16"},
+                    {DAVY_FEATURE_FP8, "fp8"},
                     {DAVY_FEATURE_INT8, "int8"}};
     for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
         if ((d->features & features[i].bit) != 0) {

@@ -51,7 +51,8 @@ static int check_output(upscaler *u, work *w) {
     }
     if (format == CLI_FORMAT_JPEG && p->channels % 2 == 0) {
         if (!cli_picture_opaque(p)) {
-            return cli_fail(w->out_path, "JPEG cannot hold the transparent parts of %s; write .png or .webp", w->in_path);
+            return cli_fail(w->out_path, "JPEG cannot hold the transparent parts of %s; write .png or .webp",
+                            w->in_path);
         }
         if (cli_picture_drop_alpha(p) != 0) {
             return cli_fail(w->in_path, "out of memory");
@@ -174,11 +175,11 @@ static int upscale_one(upscaler *u, const char *in_path, const char *out_path) {
     if (r == CLI_OK) {
         r = check_output(u, &w);
     }
-    if (r == CLI_OK && u->args->raw != NULL) {
-        r = write_raw(u, &w);
-    }
     if (r == CLI_OK) {
         r = run_network(u, &w);
+    }
+    if (r == CLI_OK && u->args->raw != NULL) {
+        r = write_raw(u, &w);
     }
     if (r == CLI_OK) {
         r = finish(u, &w);

@@ -15,17 +15,16 @@
     "  --quality N       of JPEG and WebP, 1 to 100 (95)\n"                                                            \
     "  --lossless        WebP without loss\n"
 
-static const char general[] =
-    "usage: davy COMMAND ...\n"
-    "  devices                                         what davy can run on\n"
-    "  inspect MODEL                                   what a weight file is\n"
-    "  upscale IN -o OUT [--model M] [--scale S]       picture or folder\n"
-    "  encode IN -o LATENT.safetensors --model VAE     picture to latent\n"
-    "  decode LATENT.safetensors -o OUT --model VAE    latent to picture\n"
-    "  caption IN... --model DIR                       not in this build\n"
-    "  bench [CASE...]                                 speed and memory\n"
-    "davy COMMAND --help tells more; davy --version the version.\n"
-    "Exit status: 0 done, 1 failed, 2 wrong usage, 128 + signal when interrupted.\n";
+static const char general[] = "usage: davy COMMAND ...\n"
+                              "  devices                                         what davy can run on\n"
+                              "  inspect MODEL                                   what a weight file is\n"
+                              "  upscale IN -o OUT [--model M] [--scale S]       picture or folder\n"
+                              "  encode IN -o LATENT.safetensors --model VAE     picture to latent\n"
+                              "  decode LATENT.safetensors -o OUT --model VAE    latent to picture\n"
+                              "  caption IN... --model DIR                       not in this build\n"
+                              "  bench [CASE...]                                 speed and memory\n"
+                              "davy COMMAND --help tells more; davy --version the version.\n"
+                              "Exit status: 0 done, 1 failed, 2 wrong usage, 128 + signal when interrupted.\n";
 
 static const char devices[] = "usage: davy devices [--json]\n"
                               "Lists the processors and graphics cards davy knows, unusable ones with the reason.\n";
@@ -37,15 +36,19 @@ static const char inspect[] =
 
 static const char upscale[] =
     "usage: davy upscale IN -o OUT [options]\n"
-    "Enlarges a picture, or all pictures of a folder into a folder of the same names. PNG, JPEG and WebP; the ending of\n"
+    "Enlarges a picture, or all pictures of a folder into a folder of the same names. PNG, JPEG and WebP; the ending "
+    "of\n"
     "OUT chooses the format. 16-bit PNG stays 16 bit, grey stays grey, alpha is enlarged too, ICC profiles are kept,\n"
     "EXIF orientation is applied. JPEG and WebP hold 8 bits: 16-bit pictures are rounded, with a note. JPEG holds no\n"
     "alpha: a picture with transparent parts is refused. Video comes later.\n"
-    "  --model M         weight file, folder, or the name of a shipped model (davy-live-x4; davy-live-x2 when S <= 2);\n"
+    "  --model M         weight file, folder, or the name of a shipped model (davy-live-x4; davy-live-x2 when S <= "
+    "2);\n"
     "                    may be repeated for a model in several files\n"
-    "  --scale S         final size, also fractions (the model's own). The network runs once; a different S is reached\n"
+    "  --scale S         final size, also fractions (the model's own). The network runs once; a different S is "
+    "reached\n"
     "                    from its result with a Lanczos filter, upwards too\n"
-    "  --raw FILE        also the network's unclamped output, float32 NCHW, tensor \"output\" (colour only)\n" FORMATS COMMON;
+    "  --raw FILE        also the network's unclamped output, float32 NCHW, tensor \"output\" (colour only; a second "
+    "run)\n" FORMATS COMMON;
 
 static const char encode[] =
     "usage: davy encode IN -o LATENT.safetensors --model VAE [options]\n"
@@ -53,13 +56,15 @@ static const char encode[] =
     "  --model VAE       may be repeated (encoder and decoder in files of their own)\n"
     "  --sample          draw from the posterior instead, with --seed N (0)\n"
     "  --scaled          apply the family's scale and shift\n"
-    "  --crop            cut the sides to multiples of the model's factor, evenly on both ends; without it other sizes\n"
+    "  --crop            cut the sides to multiples of the model's factor, evenly on both ends; without it other "
+    "sizes\n"
     "                    are refused\n"
     "  --raw FILE        also \"mean\" and \"logvar\", unscaled (TAESD family: \"mean\" only)\n" COMMON;
 
 static const char decode[] =
     "usage: davy decode LATENT.safetensors -o OUT --model VAE [options]\n"
-    "Reads tensor \"latent\", or the only tensor, [1, z, h, w] float32, float16 or bfloat16; writes PNG, JPEG or WebP.\n"
+    "Reads tensor \"latent\", or the only tensor, [1, z, h, w] float32, float16 or bfloat16; writes PNG, JPEG or "
+    "WebP.\n"
     "  --model VAE       may be repeated (encoder and decoder in files of their own)\n"
     "  --scaled          the latent has the family's scale and shift applied\n"
     "  --raw FILE        also the network's unclamped output, float32 NCHW, tensor \"output\"\n" FORMATS COMMON;
@@ -69,7 +74,8 @@ static const char caption[] = "usage: davy caption IN... --model DIR\n"
 
 static const char bench[] =
     "usage: davy bench [CASE...] [options]\n"
-    "Measures cases named task-arch-size-precision, each in a process of its own: a warm-up, then repeated runs. Without\n"
+    "Measures cases named task-arch-size-precision, each in a process of its own: a warm-up, then repeated runs. "
+    "Without\n"
     "CASE a standard list. task: upscale, encode, decode. arch: live2, live4 (shipped weights), compact, rrdb, taesd,\n"
     "sdxl (random weights). size: the picture's side or WIDTHxHEIGHT. precision: fp32, bf16, fp16.\n"
     "  --save FILE       results as JSON lines\n"

@@ -1,5 +1,6 @@
-/* jpeg.c - JPEG through libjpeg(-turbo): grey stays grey, CMYK and YCCK become RGB, EXIF orientation is applied, the ICC
- * profile is carried over. Written with full chroma resolution, because an upscaled picture is looked at closely. */
+/* jpeg.c - JPEG through libjpeg(-turbo): grey stays grey, CMYK and YCCK become RGB, EXIF orientation is applied, the
+ * ICC profile is carried over. Written with full chroma resolution, because an upscaled picture is looked at closely.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdio.h>

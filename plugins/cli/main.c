@@ -1,5 +1,5 @@
-/* main.c - davy, the command line: reads the arguments and hands over to one command. Uses libdavy through its public ABI
- * only, so that every run of the program exercises what other hosts use. */
+/* main.c - davy, the command line: reads the arguments and hands over to one command. Uses libdavy through its public
+ * ABI only, so that every run of the program exercises what other hosts use. */
 #include <stdio.h>
 #include <string.h>
 

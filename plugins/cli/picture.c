@@ -69,7 +69,8 @@ static cli_format sniff(const uint8_t *b, size_t n) {
         return CLI_FORMAT_WEBP;
     }
     if ((n >= 8 && memcmp(b + 4, "ftyp", 4) == 0) || (n >= 4 && memcmp(b, ebml, 4) == 0) ||
-        (n >= 9 && memcmp(b, "YUV4MPEG2", 9) == 0) || (n >= 11 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "AVI", 3) == 0)) {
+        (n >= 9 && memcmp(b, "YUV4MPEG2", 9) == 0) ||
+        (n >= 11 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "AVI", 3) == 0)) {
         return CLI_FORMAT_VIDEO;
     }
     return CLI_FORMAT_UNKNOWN;

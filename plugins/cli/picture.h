@@ -1,7 +1,7 @@
 /* picture.h - a still picture in memory, and the files it comes from and goes to (PNG, JPEG, WebP).
  *
- * Samples are interleaved, rows packed, 8 or 16 bit (host order), with 1 grey, 2 grey + alpha, 3 RGB or 4 RGBA samples a
- * pixel; alpha is not premultiplied. What the file says about the meaning of its numbers travels along and is written
+ * Samples are interleaved, rows packed, 8 or 16 bit (host order), with 1 grey, 2 grey + alpha, 3 RGB or 4 RGBA samples
+ * a pixel; alpha is not premultiplied. What the file says about the meaning of its numbers travels along and is written
  * out again. Orientation tags are applied on reading and therefore not carried over. */
 #ifndef DAVY_CLI_PICTURE_H
 #define DAVY_CLI_PICTURE_H
@@ -25,8 +25,8 @@ typedef struct cli_colour {
     uint8_t *icc; /* ICC profile, byte for byte; NULL: none */
     size_t icc_bytes;
     char icc_name[80];
-    uint32_t has; /* CLI_HAS_* */
-    uint32_t gamma; /* gAMA: 1/gamma * 100000 */
+    uint32_t has;       /* CLI_HAS_* */
+    uint32_t gamma;     /* gAMA: 1/gamma * 100000 */
     uint32_t chroma[8]; /* cHRM: white, red, green, blue; x, y; * 100000 */
     uint8_t srgb_intent;
     cli_chunk chunks[CLI_CHUNKS_MAX];

@@ -1,5 +1,5 @@
-/* png.c - PNG through libspng. 16 bit, grey and alpha stay what they are; palettes and transparent colours become RGB(A).
- * Rows are written one by one, so that a large picture costs no second copy. */
+/* png.c - PNG through libspng. 16 bit, grey and alpha stay what they are; palettes and transparent colours become
+ * RGB(A). Rows are written one by one, so that a large picture costs no second copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 enum { SIDE_MAX = 1 << 20, CHUNK_MAX = 64 << 20 };
 
-/* What the decoder is asked for. spng has no 16-bit RGB of its own: SPNG_FMT_PNG gives the file's layout, host order. */
+/* What the decoder is asked for. spng has no 16-bit RGB of its own: SPNG_FMT_PNG gives the file's layout, host order.
+ */
 static int choose_format(const struct spng_ihdr *h, int trns, cli_picture *out) {
     const int grey = (h->color_type & 2) == 0;
     const int alpha = (h->color_type & 4) != 0 || trns;
@@ -134,7 +135,8 @@ int cli_png_read(FILE *f, const char *path, cli_picture *out) {
         cli_note(path, "what follows the picture in the file is damaged and ignored");
     }
     struct spng_exif exif;
-    int orientation = spng_get_exif(ctx, &exif) == 0 ? cli_exif_orientation((const uint8_t *)exif.data, exif.length) : 1;
+    int orientation =
+        spng_get_exif(ctx, &exif) == 0 ? cli_exif_orientation((const uint8_t *)exif.data, exif.length) : 1;
     if (read_colour(ctx, &out->colour) != 0 || cli_picture_orient(out, orientation) != 0) {
         result = cli_fail(path, "out of memory");
     }
@@ -196,8 +198,8 @@ int cli_png_write(FILE *f, const char *path, const cli_picture *p, const cli_enc
     if (ctx == NULL) {
         return cli_fail(path, "out of memory");
     }
-    struct spng_ihdr h = {.width = p->width, .height = p->height, .bit_depth = (uint8_t)p->bits,
-                          .color_type = types[p->channels]};
+    struct spng_ihdr h = {
+        .width = p->width, .height = p->height, .bit_depth = (uint8_t)p->bits, .color_type = types[p->channels]};
     struct spng_unknown_chunk chunks[CLI_CHUNKS_MAX];
     memset(chunks, 0, sizeof chunks);
     /* Upscaled pictures are large and smooth: a low level with good filters is several times faster than the default

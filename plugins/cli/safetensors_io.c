@@ -147,7 +147,8 @@ int cli_safetensors_read(const char *path, const char *name, cli_array *out) {
         out->data = malloc(out->bytes);
         if (out->data == NULL) {
             result = cli_fail(path, "out of memory");
-        } else if (fseek(f, (long)(data_at + offset), SEEK_SET) != 0 || fread(out->data, 1, out->bytes, f) != out->bytes) {
+        } else if (fseek(f, (long)(data_at + offset), SEEK_SET) != 0 ||
+                   fread(out->data, 1, out->bytes, f) != out->bytes) {
             result = cli_fail(path, "cannot be read: %s", strerror(errno));
         }
     }

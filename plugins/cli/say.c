@@ -61,7 +61,7 @@ int cli_usage(const char *what, const char *why, ...) {
 }
 
 int cli_stopped(const char *what) {
-    cli_fail(what, "interrupted; nothing was written");
+    cli_fail(what, "interrupted");
     return 128 + cli_interrupted();
 }
 

@@ -106,8 +106,12 @@ static int32_t DAVY_CALL on_progress(void *user, const char *stage, uint64_t don
 }
 
 davy_run cli_session_run(const cli_args *a) {
-    const davy_run run = {.struct_size = sizeof run, .seed = a->seed, .tile_width = a->tile, .tile_height = a->tile,
-                          .tile_overlap = a->overlap, .progress = on_progress};
+    const davy_run run = {.struct_size = sizeof run,
+                          .seed = a->seed,
+                          .tile_width = a->tile,
+                          .tile_height = a->tile,
+                          .tile_overlap = a->overlap,
+                          .progress = on_progress};
     return run;
 }
 

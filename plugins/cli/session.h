@@ -1,5 +1,5 @@
-/* session.h - the library, a context and a model as the commands use them: opened from the command line's options, errors
- * told in the program's way, progress and interrupts wired up. The only place that loads libdavy. */
+/* session.h - the library, a context and a model as the commands use them: opened from the command line's options,
+ * errors told in the program's way, progress and interrupts wired up. The only place that loads libdavy. */
 #ifndef DAVY_CLI_SESSION_H
 #define DAVY_CLI_SESSION_H
 

@@ -49,7 +49,8 @@ def header_structs():
 
 
 def differences(expected, found):
-    lines = [f"  missing: {x}" for x in expected if x not in found] + [f"  extra: {x}" for x in found if x not in expected]
+    lines = [f"  missing: {x}" for x in expected if x not in found]
+    lines += [f"  extra: {x}" for x in found if x not in expected]
     return lines or (["  same lines, other order"] if expected != found else [])
 
 
@@ -60,7 +61,9 @@ def main(program):
     constants = dict((line.split()[1], int(line.split()[2])) for line in dump if line.startswith("const "))
     checks = {
         "dump.c lists every member": run.stderr.splitlines() if run.returncode else [],
-        "dump.c lists every struct of the header": differences(header_structs(), [s.split()[1] for s in structs if s[0] != " "]),
+        "dump.c lists every struct of the header": differences(
+            header_structs(), [s.split()[1] for s in structs if s[0] != " "]
+        ),
         "dump.c lists every constant of the header": differences(sorted(header_constants()), sorted(constants)),
         f"the header is as released ({RELEASED})": differences((HERE / RELEASED).read_text().splitlines(), dump),
         "ctypes sees the same structs": differences(structs, binding_lines()),

@@ -17,9 +17,9 @@ typedef struct constant {
     long long value;
 } constant;
 
-#define STRUCT_ROW(type) {#type, NULL, 0, sizeof(type)},
+#define STRUCT_ROW(type)         {#type, NULL, 0, sizeof(type)},
 #define MEMBER_ROW(type, member) {#type, #member, offsetof(type, member), sizeof(((type *)0)->member)},
-#define CONSTANT_ROW(name) {#name, name},
+#define CONSTANT_ROW(name)       {#name, name},
 
 static const row rows[] = {DAVY_ABI_STRUCTS(STRUCT_ROW, MEMBER_ROW)};
 static const constant constants[] = {DAVY_ABI_CONSTANTS(CONSTANT_ROW)};

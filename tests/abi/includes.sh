@@ -10,7 +10,8 @@ failed=0
 rule() {
     name=$1 allowed=$2
     shift 2
-    bad=$(grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$@" /dev/null | grep -vE "include[[:space:]]*\"($allowed)\"")
+    bad=$(grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$@" /dev/null |
+        grep -vE "include[[:space:]]*\"($allowed)\"")
     verdict "$name" "$bad"
 }
 
@@ -38,7 +39,8 @@ sources() {
 # shellcheck disable=SC2046 # file names of this project have no spaces
 {
     without "abi/ stands alone" '(core|kernels|plugins|tests)/' $(sources abi)
-    rule "plugins see only abi/ and their own files" 'abi/(davy|davy_loader)\.h|plugins/[a-z]+/[a-z0-9_]+\.h|[a-z0-9_]+\.h' \
+    rule "plugins see only abi/ and their own files" \
+        'abi/(davy|davy_loader)\.h|plugins/[a-z]+/[a-z0-9_]+\.h|[a-z0-9_]+\.h' \
         $(sources plugins)
     for plugin in plugins/*/; do
         plugin=$(basename "$plugin")
@@ -52,7 +54,8 @@ sources() {
     rule "architectures see only arch.h, graph.h and blocks" \
         'core/(arch|graph|common|error|mem)\.h|core/block/[a-z0-9_]+\.h|core/file/(tensors|json|text)\.h' \
         $(sources core/arch core/block)
-    without "within the library only core/file/json.c knows cJSON" '([a-z]+/)*cjson' $(sources core kernels | grep -v '^core/file/json\.c$')
+    without "within the library only core/file/json.c knows cJSON" '([a-z]+/)*cjson' \
+        $(sources core kernels | grep -v '^core/file/json\.c$')
     without "only kernels/cuda mentions CUDA" 'cuda|cudnn|cublas|nvrtc|driver_types|vector_types|kernels/cuda/' \
         $(sources abi core kernels plugins tests | grep -v '^kernels/cuda/')
     without "the system is met in os_*.c and cpu_detect.c alone" '(windows|unistd|pthread|dlfcn|fcntl|sys/[a-z]+)\.h' \

@@ -1,18 +1,18 @@
-/* layout.c - ABI 1.0, frozen: sizes, offsets, slots, signatures and constants as they were released. This file compiles or
- * it does not; there is nothing to run. It is never edited, only extended: a change that makes a line here fail would
- * break programs that exist. New members get lines in a block of the minor version that adds them. */
+/* layout.c - ABI 1.0, frozen: sizes, offsets, slots, signatures and constants as they were released. This file compiles
+ * or it does not; there is nothing to run. It is never edited, only extended: a change that makes a line here fail
+ * would break programs that exist. New members get lines in a block of the minor version that adds them. */
 #include "abi/davy.h"
 
 /* The size in this version: where its last member ends. Later versions may be larger (dump.c's text has today's). */
-#define SIZE(type, last, bytes) \
-    _Static_assert(offsetof(type, last) + sizeof(((type *)0)->last) == (bytes) && sizeof(type) >= (bytes), \
+#define SIZE(type, last, bytes)                                                                                        \
+    _Static_assert(offsetof(type, last) + sizeof(((type *)0)->last) == (bytes) && sizeof(type) >= (bytes),             \
                    "size of " #type)
 #define AT(type, member, bytes) _Static_assert(offsetof(type, member) == (bytes), #type "." #member " has moved")
-#define SLOT(n, member) \
+#define SLOT(n, member)                                                                                                \
     _Static_assert(offsetof(davy_api, member) == 8 + (n) * sizeof(void *), "slot of davy_api." #member)
 /* The pointer has exactly this type: a changed parameter would pass every check of sizes. */
-#define TYPE(type, member, ...) \
-    _Static_assert(_Generic(((type *)0)->member, __VA_ARGS__: 1, default: 0), "type of " #type "." #member)
+#define TYPE(type, member, ...)                                                                                        \
+    _Static_assert(_Generic(((type *)0)->member, __VA_ARGS__ : 1, default : 0), "type of " #type "." #member)
 #define VALUE(name, number) _Static_assert((name) == (number), #name " has changed")
 
 /* ==== 1.0 ======================================================================================================== */
@@ -276,12 +276,12 @@ TYPE(davy_api, model_info, davy_result(DAVY_CALL *)(davy_model *, davy_model_inf
 TYPE(davy_api, model_load, davy_result(DAVY_CALL *)(davy_model *, const davy_run *, davy_job **));
 TYPE(davy_api, model_unload, davy_result(DAVY_CALL *)(davy_model *, uint32_t));
 TYPE(davy_api, plan_query, davy_result(DAVY_CALL *)(davy_model *, const davy_query *, davy_plan_info *));
-TYPE(davy_api, vae_encode, davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *,
-     const davy_run *, davy_job **));
-TYPE(davy_api, vae_decode, davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *,
-     const davy_run *, davy_job **));
-TYPE(davy_api, upscale, davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *,
-     const davy_run *, davy_job **));
+TYPE(davy_api, vae_encode,
+     davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *, const davy_run *, davy_job **));
+TYPE(davy_api, vae_decode,
+     davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *, const davy_run *, davy_job **));
+TYPE(davy_api, upscale,
+     davy_result(DAVY_CALL *)(davy_model *, const davy_tensor *, davy_tensor *, const davy_run *, davy_job **));
 TYPE(davy_api, text_get, davy_result(DAVY_CALL *)(davy_text *, const char **, uint64_t *));
 TYPE(davy_api, text_release, void(DAVY_CALL *)(davy_text *));
 TYPE(davy_api, job_wait, davy_result(DAVY_CALL *)(davy_job *, uint64_t));
@@ -304,8 +304,7 @@ TYPE(davy_source, read, davy_read_fn);
 TYPE(davy_model_desc, progress, davy_progress_fn);
 TYPE(davy_run, progress, davy_progress_fn);
 
-#define TYPEDEF(name, ...) \
-    _Static_assert(_Generic((name)0, __VA_ARGS__: 1, default: 0), "type of " #name)
+#define TYPEDEF(name, ...) _Static_assert(_Generic((name)0, __VA_ARGS__ : 1, default : 0), "type of " #name)
 TYPEDEF(davy_log_fn, void(DAVY_CALL *)(void *, davy_log_level, const char *));
 TYPEDEF(davy_alloc_fn, void *(DAVY_CALL *)(void *, size_t, size_t));
 TYPEDEF(davy_free_fn, void(DAVY_CALL *)(void *, void *, size_t));

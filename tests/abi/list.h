@@ -3,6 +3,7 @@
 #ifndef DV_TESTS_ABI_LIST_H
 #define DV_TESTS_ABI_LIST_H
 
+/* clang-format off */
 #define DAVY_ABI_STRUCTS(S, F) \
     S(davy_error_info) \
     F(davy_error_info, struct_size) F(davy_error_info, code) F(davy_error_info, domain) F(davy_error_info, native) \
@@ -104,5 +105,6 @@
     C(DAVY_CHANNELS_LATENT) C(DAVY_RANGE_AUTO) C(DAVY_RANGE_FULL) C(DAVY_RANGE_UNIT) C(DAVY_RANGE_SIGNED_UNIT) \
     C(DAVY_RANGE_RAW) C(DAVY_RUN_SCALED_LATENT) C(DAVY_RUN_MOMENTS) C(DAVY_RUN_SAMPLE) C(DAVY_RUN_STREAM_ORDERED) \
     C(DAVY_RUN_FAST) C(DAVY_RUN_DROP_ALPHA) C(DAVY_OP_VAE_ENCODE) C(DAVY_OP_VAE_DECODE) C(DAVY_OP_UPSCALE)
+/* clang-format on */
 
 #endif

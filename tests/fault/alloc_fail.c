@@ -1,6 +1,6 @@
-/* alloc_fail.c - memory runs out at every place it can: davy's small allocations, the host's callback, and each malloc of
- * the process (cJSON's too). Every time the call must answer E_NOMEM_HOST with a sentence, nothing may be left behind, and
- * the same context must then do the same work. */
+/* alloc_fail.c - memory runs out at every place it can: davy's small allocations, the host's callback, and each malloc
+ * of the process (cJSON's too). Every time the call must answer E_NOMEM_HOST with a sentence, nothing may be left
+ * behind, and the same context must then do the same work. */
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,11 +121,12 @@ static int sweep(life *l, const shortage *s) {
             CHECKF(0, "%s, number %lld: %s (%s)", s->name, n, api->result_name(r), host_error(api));
         }
         api->context_trim(l->ctx, 0, 0);
-        CHECKF(atomic_load(&state.bytes) == lent, "%s, number %lld: %lld bytes of the host are not given back", s->name, n,
-               atomic_load(&state.bytes) - lent);
+        CHECKF(atomic_load(&state.bytes) == lent, "%s, number %lld: %lld bytes of the host are not given back", s->name,
+               n, atomic_load(&state.bytes) - lent);
     }
     CHECKF(failures > 0, "%s: nothing ever failed", s->name);
-    CHECKF(r == DAVY_OK && life_right(l, 0), "%s: a life with enough memory ends with %s", s->name, api->result_name(r));
+    CHECKF(r == DAVY_OK && life_right(l, 0), "%s: a life with enough memory ends with %s", s->name,
+           api->result_name(r));
     api->context_trim(l->ctx, 0, 0);
     return failures;
 }

@@ -1,5 +1,6 @@
-/* io_fail.c - a reader that gives up: at its first call, its second, and so on, and after every number of bytes. The call
- * that needed the bytes answers E_IO (or E_FORMAT for a file that is too short) naming the file; the context works on. */
+/* io_fail.c - a reader that gives up: at its first call, its second, and so on, and after every number of bytes. The
+ * call that needed the bytes answers E_IO (or E_FORMAT for a file that is too short) naming the file; the context works
+ * on. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +60,8 @@ static void truncated(life *l) {
     memcpy(&header, l->file.data, 8);
     int accepted = 0;
     for (uint64_t bytes = 0; bytes < whole; bytes += bytes < header + 16 ? 1 : 97) {
-        unsigned char *copy = malloc(bytes > 0 ? (size_t)bytes : 1); /* of exactly this size: one byte more is a fault */
+        unsigned char *copy =
+            malloc(bytes > 0 ? (size_t)bytes : 1); /* of exactly this size: one byte more is a fault */
         if (copy == NULL) {
             break;
         }
@@ -68,8 +70,8 @@ static void truncated(life *l) {
         l->source.data_bytes = bytes;
         const davy_result r = life_live(l);
         accepted += r == DAVY_OK;
-        CHECKF(r == DAVY_E_FORMAT, "cut after %llu of %llu bytes: %s", (unsigned long long)bytes, (unsigned long long)whole,
-               api->result_name(r));
+        CHECKF(r == DAVY_E_FORMAT, "cut after %llu of %llu bytes: %s", (unsigned long long)bytes,
+               (unsigned long long)whole, api->result_name(r));
         free(copy);
     }
     CHECK(accepted == 0);

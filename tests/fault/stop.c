@@ -1,6 +1,6 @@
-/* stop.c - work is stopped, or held inside a budget, at every step it has: cancelled at the first poll, the second, and so
- * on; cancelled after every few microseconds; given each budget from nothing to plenty. Whatever happens, the memory comes
- * back and the next undisturbed run gives the same picture. */
+/* stop.c - work is stopped, or held inside a budget, at every step it has: cancelled at the first poll, the second, and
+ * so on; cancelled after every few microseconds; given each budget from nothing to plenty. Whatever happens, the memory
+ * comes back and the next undisturbed run gives the same picture. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,10 +153,10 @@ static void budget_at_every_threshold(life *l, host_state *state) {
         IS(api->context_budget(l->ctx, 0, budget), DAVY_OK);
         atomic_store(&state->peak_bytes, 0);
         const davy_result r = life_live(l);
-        CHECKF(r == DAVY_OK || r == DAVY_E_BUDGET, "budget %llu: %s (%s)", (unsigned long long)budget, api->result_name(r),
-               host_error(l->api));
-        CHECKF(atomic_load(&state->peak_bytes) <= (long long)budget, "budget %llu: %lld bytes", (unsigned long long)budget,
-               atomic_load(&state->peak_bytes));
+        CHECKF(r == DAVY_OK || r == DAVY_E_BUDGET, "budget %llu: %s (%s)", (unsigned long long)budget,
+               api->result_name(r), host_error(l->api));
+        CHECKF(atomic_load(&state->peak_bytes) <= (long long)budget, "budget %llu: %lld bytes",
+               (unsigned long long)budget, atomic_load(&state->peak_bytes));
         if (r == DAVY_OK) {
             CHECKF(life_right(l, 1e-5), "budget %llu changes the picture", (unsigned long long)budget);
             first_fit = first_fit < 0 ? n : first_fit;

@@ -18,7 +18,7 @@ fi
 
 # One target: its exit code goes to a file, because two run side by side.
 fuzz() {
-    rm -rf "$build/work/$1"
+    rm -rf "$build/work/$1" "$build/$1.rc"
     mkdir -p "$build/work/$1" "$here/corpus/$1"
     "$build/fuzz_$1" -max_total_time="$seconds" -max_len=65536 -timeout=20 -rss_limit_mb=3000 -print_final_stats=1 \
         -artifact_prefix="$build/found/$1-" "$build/work/$1" "$here/corpus/$1" >"$build/$1.log" 2>&1

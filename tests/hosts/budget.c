@@ -40,7 +40,8 @@ static int under(uint64_t budget, davy_plan_info *plan) {
     CHECKF(peak <= (long long)budget, "budget %llu, but %lld bytes were lent", (unsigned long long)budget, peak);
     if (r == DAVY_OK) {
         CHECKF(picture_max_error(&out, &want) < 1e-5, "budget %llu (tiles of %d x %d) changes the picture by %g",
-               (unsigned long long)budget, (int)plan->tile_width, (int)plan->tile_height, picture_max_error(&out, &want));
+               (unsigned long long)budget, (int)plan->tile_width, (int)plan->tile_height,
+               picture_max_error(&out, &want));
     }
     picture_free(&out);
     return r == DAVY_OK;

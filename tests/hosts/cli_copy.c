@@ -1,5 +1,5 @@
-/* cli_copy.c - reads a picture with the command line's own code and writes it again: lets tests compare what goes in and
- * comes out without a network in between. usage: cli_copy IN OUT [lossless] */
+/* cli_copy.c - reads a picture with the command line's own code and writes it again: lets tests compare what goes in
+ * and comes out without a network in between. usage: cli_copy IN OUT [lossless] */
 #include "plugins/cli/picture.h"
 #include "plugins/cli/say.h"
 

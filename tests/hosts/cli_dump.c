@@ -1,6 +1,6 @@
 /* cli_dump.c - the samples of a PNG, JPEG or WebP file, read with libraries and calls of its own, so that the command
- * line's codecs are not judged by themselves. usage: cli_dump IN OUT; prints "width height channels bits" and writes the
- * samples to OUT, 16 bit in the machine's order. JPEG orientation is not applied. */
+ * line's codecs are not judged by themselves. usage: cli_dump IN OUT; prints "width height channels bits" and writes
+ * the samples to OUT, 16 bit in the machine's order. JPEG orientation is not applied. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +77,8 @@ static int dump_webp(FILE *f, const char *out) {
     }
     int w = 0;
     int h = 0;
-    unsigned char *all = features.has_alpha ? WebPDecodeRGBA(data, (size_t)end, &w, &h)
-                                            : WebPDecodeRGB(data, (size_t)end, &w, &h);
+    unsigned char *all =
+        features.has_alpha ? WebPDecodeRGBA(data, (size_t)end, &w, &h) : WebPDecodeRGB(data, (size_t)end, &w, &h);
     const int channels = features.has_alpha ? 4 : 3;
     printf("%d %d %d 8\n", w, h, channels);
     int r = all != NULL ? put(out, all, (size_t)w * (size_t)h * (size_t)channels) : 1;

@@ -28,7 +28,8 @@ static int parse(const char *line, cli_args *a) {
 
 static void test_args(void) {
     cli_args a;
-    CHECK(parse("davy upscale in.png -o out.png --scale 1.5 --memory 2G --tile none --precision bf16 --seed=7", &a) == 0);
+    CHECK(parse("davy upscale in.png -o out.png --scale 1.5 --memory 2G --tile none --precision bf16 --seed=7", &a) ==
+          0);
     CHECK(strcmp(a.inputs[0], "in.png") == 0 && a.n_inputs == 1 && strcmp(a.output, "out.png") == 0);
     CHECK(a.scale == 1.5 && a.memory == (uint64_t)2 << 30 && a.tile == -1 && a.precision == DAVY_DTYPE_BF16);
     CHECK(a.seed == 7);
@@ -38,13 +39,32 @@ static void test_args(void) {
     CHECK(a.memory == 102400 && a.tile == 64 && a.overlap == 8 && a.threads == 2);
     CHECK(parse("davy bench", &a) == 0 && a.n_inputs == 0);
     static const char *const wrong[] = {
-        "davy frobnicate", "davy upscale", "davy upscale a", "davy upscale a b -o c", "davy upscale a -o b --scale 0",
-        "davy upscale a -o b --scale nan", "davy upscale a -o b --scale 65", "davy upscale a -o b --scale -2",
-        "davy upscale a -o b --memory 2T", "davy upscale a -o b --memory 99999999999G", "davy upscale a -o b --memory 0",
-        "davy upscale a -o b --tile 0", "davy upscale a -o b --tile -5", "davy upscale a -o b --threads 0",
-        "davy upscale a -o b --precision fp64", "davy upscale a -o b --quiet=1", "davy upscale a -o b --seed -1",
-        "davy upscale a -o b --sample", "davy upscale a -o", "davy upscale a -o b --quality 101", "davy inspect",
-        "davy inspect a --scale 2", "davy encode a -o b", "davy decode a --model m", "davy devices x", "davy bench --nope",
+        "davy frobnicate",
+        "davy upscale",
+        "davy upscale a",
+        "davy upscale a b -o c",
+        "davy upscale a -o b --scale 0",
+        "davy upscale a -o b --scale nan",
+        "davy upscale a -o b --scale 65",
+        "davy upscale a -o b --scale -2",
+        "davy upscale a -o b --memory 2T",
+        "davy upscale a -o b --memory 99999999999G",
+        "davy upscale a -o b --memory 0",
+        "davy upscale a -o b --tile 0",
+        "davy upscale a -o b --tile -5",
+        "davy upscale a -o b --threads 0",
+        "davy upscale a -o b --precision fp64",
+        "davy upscale a -o b --quiet=1",
+        "davy upscale a -o b --seed -1",
+        "davy upscale a -o b --sample",
+        "davy upscale a -o",
+        "davy upscale a -o b --quality 101",
+        "davy inspect",
+        "davy inspect a --scale 2",
+        "davy encode a -o b",
+        "davy decode a --model m",
+        "davy devices x",
+        "davy bench --nope",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECKF(parse(wrong[i], &a) == CLI_USAGE, "accepted: %s", wrong[i]);
@@ -52,8 +72,8 @@ static void test_args(void) {
 }
 
 static void test_exif(void) {
-    static const uint8_t little[] = {'E', 'x', 'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0,
-                                     1,   0,   0,   0,   6, 0, 0,   0};
+    static const uint8_t little[] = {'E', 'x', 'i',  'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0,
+                                     1,   0,   0x12, 1,   3, 0, 1,   0,   0,  0, 6, 0, 0, 0};
     static const uint8_t big[] = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 8, 0, 0};
     CHECK(cli_exif_orientation(little, sizeof little) == 6);
     CHECK(cli_exif_orientation(big, sizeof big) == 8);
@@ -245,7 +265,11 @@ static void test_safetensors(void) {
     cli_array_free(&a);
     cli_array_free(&b);
     static const char *const bad[] = {
-        "{}", "[]", "{\"a\":", "{\"latent\":3}", "{\"latent\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+        "{}",
+        "[]",
+        "{\"a\":",
+        "{\"latent\":3}",
+        "{\"latent\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
         "{\"latent\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
         "{\"latent\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
         "{\"latent\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",

@@ -1,7 +1,7 @@
 /* client.c - a whole host in C: client MODELS FOLDER
- * Loads the library, looks at devices, opens the shipped davy-live-x2 from MODELS by name and a TAESD from files it writes
- * into FOLDER, upscales, encodes, decodes, waits for jobs, reads errors, and leaves no memory behind. The results are
- * also written to FOLDER as raw floats (upscaled.f32, decoded.f32), so that two systems can be compared. */
+ * Loads the library, looks at devices, opens the shipped davy-live-x2 from MODELS by name and a TAESD from files it
+ * writes into FOLDER, upscales, encodes, decodes, waits for jobs, reads errors, and leaves no memory behind. The
+ * results are also written to FOLDER as raw floats (upscaled.f32, decoded.f32), so that two systems can be compared. */
 #include <stdlib.h>
 #include <string.h>
 #if defined(_WIN32)
@@ -25,7 +25,8 @@ static void path_in(char out[PATH_BYTES], const char *in, const char *name) {
 static void write_result(const char *name, const picture *p) {
     char path[PATH_BYTES];
     path_in(path, folder, name);
-    CHECKF(host_write_file(path, p->v, (uint64_t)picture_count(p) * sizeof *p->v) == 0, "%s could not be written", path);
+    CHECKF(host_write_file(path, p->v, (uint64_t)picture_count(p) * sizeof *p->v) == 0, "%s could not be written",
+           path);
 }
 
 /* ---- base, devices, context ---- */
@@ -174,7 +175,8 @@ static void upscale(void) {
         const davy_run small_tiles = {.struct_size = sizeof small_tiles, .tile_width = 40, .tile_height = 36};
         IS(host_upscale(api, m, &in, &small_tiles, &tiled), DAVY_OK);
         if (tiled.v != NULL) { /* TILES_EXACT: the overlap is the network's reach */
-            CHECKF(picture_max_error(&tiled, &out) < 1e-5, "tiles change the result by %g", picture_max_error(&tiled, &out));
+            CHECKF(picture_max_error(&tiled, &out) < 1e-5, "tiles change the result by %g",
+                   picture_max_error(&tiled, &out));
             picture_free(&tiled);
         }
         picture_free(&out);
@@ -296,10 +298,12 @@ static void extensions(void) {
         return;
     }
     describe(inspect, &(davy_source){.struct_size = sizeof(davy_source), .name = "davy-live-x2"}, "compact");
-    static const char unknown[] = "\x40\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}          abcd";
-    describe(inspect,
-             &(davy_source){.struct_size = sizeof(davy_source), .name = "x.safetensors", .data = unknown, .data_bytes = 76},
-             "looks_like");
+    static const char unknown[] =
+        "\x40\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}          abcd";
+    describe(
+        inspect,
+        &(davy_source){.struct_size = sizeof(davy_source), .name = "x.safetensors", .data = unknown, .data_bytes = 76},
+        "looks_like");
     davy_model *m = NULL;
     davy_text *json = NULL;
     picture in = picture_new(1, 16, 16, 3), out = {0};

@@ -209,10 +209,12 @@ def upscale(lib, ctx, folder):
 
     jobs_and_progress(lib, model, source, want)
     many_threads(lib, model, source, want)
-    raises(abi.Result.E_UNSUPPORTED, lambda: work(lib, model, lib.api.vae_decode, abi.Op.VAE_DECODE, source), "upscaler as VAE")
-    small = tensor(target_memory := array.array("f", bytes(4 * 12)), [2, 2, 3], abi.Layout.HWC)
-    raises(abi.Result.E_SHAPE, lambda: lib.check(lib.api.upscale(model, ref(source), ref(small), None, None)), "small output")
-    check(not any(target_memory), "an output was written by a failing call")
+    as_vae = lambda: work(lib, model, lib.api.vae_decode, abi.Op.VAE_DECODE, source)  # noqa: E731
+    raises(abi.Result.E_UNSUPPORTED, as_vae, "upscaler as VAE")
+    small = tensor(array.array("f", bytes(4 * 12)), [2, 2, 3], abi.Layout.HWC)
+    into_small = lambda: lib.check(lib.api.upscale(model, ref(source), ref(small), None, None))  # noqa: E731
+    raises(abi.Result.E_SHAPE, into_small, "small output")
+    check(not any(small.keep), "an output was written by a failing call")
     lib.api.model_release(model)
 
 
@@ -289,7 +291,8 @@ def decode(lib, ctx):
 
     keep = abi.ReadFn(read)
     memory = ctypes.create_string_buffer(weights, len(weights))
-    from_memory = open_model(lib, ctx, abi.Source(name=b"d.safetensors", data=ctypes.addressof(memory), data_bytes=len(weights)))
+    in_memory = abi.Source(name=b"d.safetensors", data=ctypes.addressof(memory), data_bytes=len(weights))
+    from_memory = open_model(lib, ctx, in_memory)
     from_reader = open_model(lib, ctx, abi.Source(name=b"r.safetensors", read=keep, read_bytes=len(weights)))
     check(sum(reads) < len(weights) // 4, f"opening read {sum(reads)} of {len(weights)} bytes")
     info = abi.ModelInfo()

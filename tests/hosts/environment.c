@@ -1,5 +1,5 @@
-/* environment.c - environment FOLDER: the three variables that are read when a context is created, and the flag that turns
- * them off. Also that every instruction set gives the same picture, end to end. POSIX only (setenv). */
+/* environment.c - environment FOLDER: the three variables that are read when a context is created, and the flag that
+ * turns them off. Also that every instruction set gives the same picture, end to end. POSIX only (setenv). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,8 +33,7 @@ static void numbers(void) {
     IS(create_with("DAVY_THREADS", "2", 0), DAVY_OK);
     static const char *const wrong[] = {"none", "0", "-1", "2x", "99999999999999999999"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        CHECKF(create_with("DAVY_THREADS", wrong[i], 0) == DAVY_E_OPTION, "DAVY_THREADS=\"%s\" is taken",
-               wrong[i]);
+        CHECKF(create_with("DAVY_THREADS", wrong[i], 0) == DAVY_E_OPTION, "DAVY_THREADS=\"%s\" is taken", wrong[i]);
         IS(create_with("DAVY_THREADS", wrong[i], DAVY_CONTEXT_NO_ENVIRONMENT), DAVY_OK);
     }
     IS(create_with("DAVY_CPU", "the fastest", 0), DAVY_E_OPTION);

@@ -1,5 +1,6 @@
-/* formats.c - the same picture through every layout, dtype, value range, channel order and pitch that davy.h names, in and
- * out. What comes back must be the same picture: to the bit where both sides are F32, else within what the dtype can hold. */
+/* formats.c - the same picture through every layout, dtype, value range, channel order and pitch that davy.h names, in
+ * and out. What comes back must be the same picture: to the bit where both sides are F32, else within what the dtype
+ * can hold. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,8 @@ static const davy_api *api;
 static davy_context *ctx;
 static davy_model *model;
 
-#define RGB DAVY_CHANNELS_RGB
-#define BGR DAVY_CHANNELS_BGR
+#define RGB  DAVY_CHANNELS_RGB
+#define BGR  DAVY_CHANNELS_BGR
 #define UNIT DAVY_RANGE_UNIT
 
 static const view_format plain = {"f32 nhwc", DAVY_DTYPE_F32, DAVY_LAYOUT_NHWC, RGB, UNIT, 0, 0, 0};
@@ -79,8 +80,8 @@ static picture through(const picture *p, const view_format *in, const view_forma
     const davy_result r = api->upscale(model, &src.tensor, &t, run, NULL);
     CHECKF(r == DAVY_OK, "%s -> %s: %s", in->name, out->name, host_error(api));
     CHECKF(memcmp(&t, &dst.tensor, sizeof t) == 0, "%s: the caller's output tensor was changed", out->name);
-    CHECKF(view_trampled(&src) == 0 && view_trampled(&dst) == 0, "%s -> %s: bytes beside the pixels were written", in->name,
-           out->name);
+    CHECKF(view_trampled(&src) == 0 && view_trampled(&dst) == 0, "%s -> %s: bytes beside the pixels were written",
+           in->name, out->name);
     picture got = view_load(&dst);
     view fresh = view_new(in, p->n, p->h, p->w, p->c);
     view_store(&fresh, p);
@@ -100,7 +101,8 @@ static void compare(const picture *got, const picture *want, double bound, const
 static void inputs(const picture *p, const picture *want, const view_format *formats, size_t n, double slack) {
     for (size_t i = 0; i < n; i++) {
         picture got = through(p, &formats[i], &plain, NULL);
-        compare(&got, want, formats[i].range == DAVY_RANGE_SIGNED_UNIT && slack == 0 ? 1e-6 : slack, formats[i].name, "f32");
+        compare(&got, want, formats[i].range == DAVY_RANGE_SIGNED_UNIT && slack == 0 ? 1e-6 : slack, formats[i].name,
+                "f32");
         picture_free(&got);
     }
 }
@@ -206,7 +208,8 @@ static void alpha_and_grey(void) {
     for (int64_t i = 0; i < picture_count(&two); i++) {
         two.v[i] = alpha.v[i / 2];
     }
-    picture two_up = through(&two, &ga, &ga, NULL), two_first = first_channels(&two_up, 1), two_last = last_channel(&two_up);
+    picture two_up = through(&two, &ga, &ga, NULL), two_first = first_channels(&two_up, 1),
+            two_last = last_channel(&two_up);
     compare(&two_first, &grey_alpha, 0, "grey with alpha", "its grey");
     compare(&two_last, &grey_alpha, 0, "grey with alpha", "its alpha");
 
@@ -226,8 +229,8 @@ static void alpha_and_grey(void) {
     }
     api->buffer_release(out.buffer);
     view_free(&src);
-    picture *all[] = {&rgba, &rgb, &alpha, &got, &swapped, &colours, &grey_alpha, &got_colours, &got_alpha,
-                      &same, &as_colour, &luma, &two, &two_up, &two_first, &two_last};
+    picture *all[] = {&rgba,      &rgb,  &alpha,     &got,  &swapped, &colours, &grey_alpha, &got_colours,
+                      &got_alpha, &same, &as_colour, &luma, &two,     &two_up,  &two_first,  &two_last};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         picture_free(all[i]);
     }

@@ -145,7 +145,8 @@ int host_write_file(const char *path, const void *data, uint64_t bytes) {
 
 /* ---- models and runs ---- */
 
-davy_result host_open_files(const davy_api *api, davy_context *ctx, const synth_file *files, uint32_t n, davy_model **out) {
+davy_result host_open_files(const davy_api *api, davy_context *ctx, const synth_file *files, uint32_t n,
+                            davy_model **out) {
     davy_source sources[4];
     memset(sources, 0, sizeof sources);
     for (uint32_t i = 0; i < n && i < 4; i++) {
@@ -186,7 +187,8 @@ davy_tensor host_tensor(const picture *p) {
     return t;
 }
 
-picture host_result_picture(const davy_api *api, davy_model *m, davy_op op, const davy_tensor *in, const davy_run *run) {
+picture host_result_picture(const davy_api *api, davy_model *m, davy_op op, const davy_tensor *in,
+                            const davy_run *run) {
     const davy_query q = {.struct_size = sizeof q, .op = op, .input = in, .run = run};
     davy_plan_info plan = {.struct_size = sizeof plan};
     if (api->plan_query(m, &q, &plan) != DAVY_OK) {

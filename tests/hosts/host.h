@@ -1,5 +1,5 @@
-/* host.h - what every C test of the ABI needs as a host: the library opened at run time, callbacks that keep count, models
- * made on the spot. These programs see nothing of davy but abi/. */
+/* host.h - what every C test of the ABI needs as a host: the library opened at run time, callbacks that keep count,
+ * models made on the spot. These programs see nothing of davy but abi/. */
 #ifndef DV_TESTS_HOST_H
 #define DV_TESTS_HOST_H
 
@@ -13,18 +13,19 @@
 #include "tests/hosts/picture.h"
 #include "tests/hosts/synth.h"
 
-/* The table of the library at $DAVY_LIBRARY, or where davy_loader.h finds one; ends the program (2) when there is none. */
+/* The table of the library at $DAVY_LIBRARY, or where davy_loader.h finds one; ends the program (2) when there is none.
+ */
 const davy_api *host_load(void);
 
 /* Text of the thread's last error, in a buffer of the calling thread. */
 const char *host_error(const davy_api *api);
 
 /* The call returns exactly this; for programs with a variable `api`. */
-#define IS(call, want) \
-    do { \
-        const davy_result is_got = (call); \
-        CHECKF(is_got == (want), "%s: %s, expected %s (%s)", #call, api->result_name(is_got), api->result_name(want), \
-               host_error(api)); \
+#define IS(call, want)                                                                                                 \
+    do {                                                                                                               \
+        const davy_result is_got = (call);                                                                             \
+        CHECKF(is_got == (want), "%s: %s, expected %s (%s)", #call, api->result_name(is_got), api->result_name(want),  \
+               host_error(api));                                                                                       \
     } while (0)
 
 /* ---- callbacks: give host_callbacks(&state) to a context, look at the numbers afterwards ---- */
@@ -33,11 +34,11 @@ typedef struct host_state {
     atomic_llong blocks, bytes; /* lent and not yet given back; both 0 at the end */
     atomic_llong allocations;   /* so far */
     atomic_llong peak_bytes;
-    atomic_llong fail_from;     /* the allocation with this number (from 0) and all later ones fail; negative: none */
-    atomic_llong wrong_frees;   /* sizes that do not match what was asked for */
-    atomic_llong messages;      /* log lines */
-    atomic_llong bad_messages;  /* with a newline at the end, empty, or of a level that was not asked for */
-    int echo;                   /* print log lines */
+    atomic_llong fail_from;    /* the allocation with this number (from 0) and all later ones fail; negative: none */
+    atomic_llong wrong_frees;  /* sizes that do not match what was asked for */
+    atomic_llong messages;     /* log lines */
+    atomic_llong bad_messages; /* with a newline at the end, empty, or of a level that was not asked for */
+    int echo;                  /* print log lines */
     davy_log_level level;
 } host_state;
 
@@ -51,7 +52,8 @@ int host_write_file(const char *path, const void *data, uint64_t bytes); /* 0: w
 uint64_t host_now_ns(void);
 void host_sleep_ms(int ms);
 
-/* Whether mallinfo2 counts what is in use and nothing else: glibc's per-thread caches must be off, as ctest sets them. */
+/* Whether mallinfo2 counts what is in use and nothing else: glibc's per-thread caches must be off, as ctest sets them.
+ */
 static inline int host_heap_is_exact(void) {
     const char *tunables = getenv("GLIBC_TUNABLES");
     const int exact = tunables != NULL && strstr(tunables, "tcache_count=0") != NULL;
@@ -63,7 +65,8 @@ static inline int host_heap_is_exact(void) {
 
 /* ---- models and runs ---- */
 
-davy_result host_open_files(const davy_api *api, davy_context *ctx, const synth_file *files, uint32_t n, davy_model **out);
+davy_result host_open_files(const davy_api *api, davy_context *ctx, const synth_file *files, uint32_t n,
+                            davy_model **out);
 davy_result host_open_path(const davy_api *api, davy_context *ctx, const char *path, davy_model **out);
 /* A small Compact x2 network (16 features). Not for several threads at once on first use. */
 davy_result host_open_small(const davy_api *api, davy_context *ctx, davy_model **out);

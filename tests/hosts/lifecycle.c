@@ -1,5 +1,5 @@
-/* lifecycle.c - how things begin and end: handles released in any order, the library closed while it is in use, a fork, the
- * same life lived two hundred times, and a budget that is too small. POSIX only (fork, dlopen by hand). */
+/* lifecycle.c - how things begin and end: handles released in any order, the library closed while it is in use, a fork,
+ * the same life lived two hundred times, and a budget that is too small. POSIX only (fork, dlopen by hand). */
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -87,8 +87,8 @@ static void release_in_order(int order, const picture *in) {
         release_member(&f, left[at]);
         memmove(left + at, left + at + 1, (size_t)(n - 1 - at) * sizeof left[0]);
     }
-    CHECKF(atomic_load(&state.blocks) == 0 && atomic_load(&state.wrong_frees) == 0, "order %d leaves %lld blocks", order,
-           atomic_load(&state.blocks));
+    CHECKF(atomic_load(&state.blocks) == 0 && atomic_load(&state.wrong_frees) == 0, "order %d leaves %lld blocks",
+           order, atomic_load(&state.blocks));
     picture_free(&out);
 }
 
@@ -170,7 +170,8 @@ static void unload(void) {
 
 /* ---- fork ---- */
 
-/* In the child: every call refuses, releasing is harmless. Exit status: the number of the first thing that went wrong. */
+/* In the child: every call refuses, releasing is harmless. Exit status: the number of the first thing that went wrong.
+ */
 static int child(davy_context *ctx, davy_model *m) {
     picture in = picture_new(1, 4, 4, 3), out = picture_new(1, 8, 8, 3);
     davy_tensor src = host_tensor(&in), dst = host_tensor(&out);

@@ -1,6 +1,6 @@
-/* misuse.c - a host that does everything wrong: NULL wherever a pointer goes, structs of the wrong size, numbers that mean
- * nothing, shapes that cannot be. Each call must answer the right error with a sentence, touch no output, and leave the
- * context as useful as before, which is tried after each group. */
+/* misuse.c - a host that does everything wrong: NULL wherever a pointer goes, structs of the wrong size, numbers that
+ * mean nothing, shapes that cannot be. Each call must answer the right error with a sentence, touch no output, and
+ * leave the context as useful as before, which is tried after each group. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +15,13 @@ static davy_model *model;
 static picture in, out;
 
 /* An error of this code, with a message that was written for it. */
-#define FAILS(call, want) \
-    do { \
-        IS(call, want); \
-        davy_error_info failed = {.struct_size = sizeof failed}; \
-        api->last_error(&failed); \
-        CHECKF(failed.code == (want) && strlen(failed.message) >= 8, "%s: no sentence: \"%s\"", #call, failed.message); \
+#define FAILS(call, want)                                                                                              \
+    do {                                                                                                               \
+        IS(call, want);                                                                                                \
+        davy_error_info failed = {.struct_size = sizeof failed};                                                       \
+        api->last_error(&failed);                                                                                      \
+        CHECKF(failed.code == (want) && strlen(failed.message) >= 8, "%s: no sentence: \"%s\"", #call,                 \
+               failed.message);                                                                                        \
     } while (0)
 
 static void still_useful(const char *after) {
@@ -237,78 +238,88 @@ static void sources(void) {
     still_useful("wrong sources");
 }
 
-typedef void (*spoil_fn)(davy_tensor *t);
-static void spoil_dtype(davy_tensor *t) { t->dtype = 99; }
-static void spoil_dtype_int4(davy_tensor *t) { t->dtype = DAVY_DTYPE_INT4; }
-static void spoil_layout(davy_tensor *t) { t->layout = -1; }
-static void spoil_channels(davy_tensor *t) { t->channels = 42; }
-static void spoil_range(davy_tensor *t) { t->range = 5; }
-static void spoil_memory(davy_tensor *t) { t->memory = 9; }
-static void spoil_ndim(davy_tensor *t) { t->ndim = 3; }
-static void spoil_ndim_huge(davy_tensor *t) { t->ndim = 1 << 30; }
-static void spoil_zero(davy_tensor *t) { t->shape[1] = 0; }
-static void spoil_negative(davy_tensor *t) { t->shape[2] = -WIDTH; }
-static void spoil_huge(davy_tensor *t) { t->shape[1] = t->shape[2] = INT64_MAX / 2; }
-static void spoil_batch(davy_tensor *t) { t->shape[0] = INT64_MAX; }
-static void spoil_five_channels(davy_tensor *t) { t->shape[3] = 5; }
-static void spoil_colours(davy_tensor *t) { t->channels = DAVY_CHANNELS_RGBA; }
-static void spoil_no_data(davy_tensor *t) { t->data = 0; }
-static void spoil_misaligned(davy_tensor *t) { t->data += 1; }
-static void spoil_stride(davy_tensor *t) {
-    t->stride_bytes[0] = t->stride_bytes[1] = 4 * 3 * WIDTH;
-    t->stride_bytes[2] = 13; /* not a multiple of an element */
-    t->stride_bytes[3] = 4;
+/* One member of a tensor, overwritten. */
+typedef struct spoiler {
+    const char *what;
+    size_t offset;
+    enum { SET32, SET64, ADD64 } how;
+    int64_t value;
+    davy_result want, also;
+    int input_only; /* as an output this is a wish for a buffer */
+} spoiler;
+
+#define SET32_OF(member) offsetof(davy_tensor, member), SET32
+#define SET64_OF(member) offsetof(davy_tensor, member), SET64
+#define ADD64_OF(member) offsetof(davy_tensor, member), ADD64
+
+static const spoiler spoilers[] = {
+    {"dtype", SET32_OF(dtype), 99, DAVY_E_INVALID, 0, 0},
+    {"dtype of weights", SET32_OF(dtype), DAVY_DTYPE_INT4, DAVY_E_INVALID, DAVY_E_UNSUPPORTED, 0},
+    {"layout", SET32_OF(layout), -1, DAVY_E_INVALID, 0, 0},
+    {"channels", SET32_OF(channels), 42, DAVY_E_INVALID, 0, 0},
+    {"range", SET32_OF(range), 5, DAVY_E_INVALID, 0, 0},
+    {"memory", SET32_OF(memory), 9, DAVY_E_INVALID, 0, 0},
+    {"memory of a device", SET32_OF(memory), DAVY_MEMORY_CUDA, DAVY_E_UNSUPPORTED, DAVY_E_INVALID, 0},
+    {"buffer that is not there", SET32_OF(memory), DAVY_MEMORY_BUFFER, DAVY_E_INVALID, 0, 0},
+    {"ndim", SET32_OF(ndim), 3, DAVY_E_SHAPE, DAVY_E_INVALID, 0},
+    {"ndim, huge", SET32_OF(ndim), 1 << 30, DAVY_E_SHAPE, DAVY_E_INVALID, 0},
+    {"ndim, negative", SET32_OF(ndim), -4, DAVY_E_SHAPE, DAVY_E_INVALID, 0},
+    {"height of nothing", SET64_OF(shape[1]), 0, DAVY_E_SHAPE, 0, 0},
+    {"width below nothing", SET64_OF(shape[2]), -WIDTH, DAVY_E_SHAPE, 0, 0},
+    {"huge height", SET64_OF(shape[1]), INT64_MAX / 2, DAVY_E_SHAPE, 0, 0},
+    {"huge batch", SET64_OF(shape[0]), INT64_MAX, DAVY_E_SHAPE, 0, 0},
+    {"five channels", SET64_OF(shape[3]), 5, DAVY_E_SHAPE, 0, 0},
+    {"alpha that is not there", SET32_OF(channels), DAVY_CHANNELS_RGBA, DAVY_E_SHAPE, 0, 0},
+    {"latent for a picture", SET32_OF(channels), DAVY_CHANNELS_LATENT, DAVY_E_INVALID, 0, 0},
+    {"no data", SET64_OF(data), 0, DAVY_E_INVALID, 0, 1},
+    {"data beyond the address space", SET64_OF(data), -8, DAVY_E_INVALID, 0, 0},
+    {"misaligned data", ADD64_OF(data), 1, DAVY_E_INVALID, 0, 0},
+    {"misaligned offset", SET64_OF(byte_offset), 2, DAVY_E_INVALID, 0, 0},
+    {"misaligned stride", SET64_OF(stride_bytes[2]), 13, DAVY_E_INVALID, 0, 0},
+    {"huge stride", SET64_OF(stride_bytes[1]), INT64_MAX - 3, DAVY_E_INVALID, DAVY_E_SHAPE, 0},
+    {"huge negative stride", SET64_OF(stride_bytes[1]), INT64_MIN, DAVY_E_INVALID, DAVY_E_SHAPE, 0},
+};
+
+/* The picture's tensor with its strides written out, so that one of them can be spoiled. */
+static davy_tensor spoiled(const picture *p, const spoiler *s) {
+    davy_tensor t = host_tensor(p);
+    t.stride_bytes[3] = 4;
+    for (int i = 2; i >= 0; i--) {
+        t.stride_bytes[i] = t.stride_bytes[i + 1] * t.shape[i + 1];
+    }
+    const int32_t narrow = (int32_t)s->value;
+    int64_t wide = s->value;
+    if (s->how == ADD64) {
+        memcpy(&wide, (char *)&t + s->offset, sizeof wide);
+        wide += s->value;
+    }
+    memcpy((char *)&t + s->offset, s->how == SET32 ? (const void *)&narrow : (const void *)&wide,
+           s->how == SET32 ? 4 : 8);
+    return t;
 }
-static void spoil_stride_huge(davy_tensor *t) {
-    t->stride_bytes[0] = t->stride_bytes[1] = INT64_MAX;
-    t->stride_bytes[2] = 12;
-    t->stride_bytes[3] = 4;
-}
-static void spoil_device(davy_tensor *t) { t->memory = DAVY_MEMORY_CUDA; }
 
 static void tensors(void) {
-    static const struct {
-        const char *what;
-        spoil_fn spoil;
-        davy_result want, or;
-    } cases[] = {
-        {"dtype", spoil_dtype, DAVY_E_INVALID, 0},
-        {"dtype int4", spoil_dtype_int4, DAVY_E_INVALID, DAVY_E_UNSUPPORTED},
-        {"layout", spoil_layout, DAVY_E_INVALID, 0},
-        {"channels", spoil_channels, DAVY_E_INVALID, 0},
-        {"range", spoil_range, DAVY_E_INVALID, 0},
-        {"memory", spoil_memory, DAVY_E_INVALID, 0},
-        {"ndim", spoil_ndim, DAVY_E_SHAPE, DAVY_E_INVALID},
-        {"ndim huge", spoil_ndim_huge, DAVY_E_SHAPE, DAVY_E_INVALID},
-        {"no rows", spoil_zero, DAVY_E_SHAPE, 0},
-        {"negative width", spoil_negative, DAVY_E_SHAPE, 0},
-        {"huge sides", spoil_huge, DAVY_E_SHAPE, 0},
-        {"huge batch", spoil_batch, DAVY_E_SHAPE, 0},
-        {"five channels", spoil_five_channels, DAVY_E_SHAPE, 0},
-        {"three channels said to be RGBA", spoil_colours, DAVY_E_SHAPE, DAVY_E_INVALID},
-        {"no memory", spoil_no_data, DAVY_E_INVALID, 0},
-        {"misaligned data", spoil_misaligned, DAVY_E_INVALID, 0},
-        {"misaligned stride", spoil_stride, DAVY_E_INVALID, 0},
-        {"huge stride", spoil_stride_huge, DAVY_E_INVALID, DAVY_E_SHAPE},
-        {"device memory on a CPU", spoil_device, DAVY_E_UNSUPPORTED, DAVY_E_INVALID},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        davy_tensor t = host_tensor(&in), u = {.struct_size = sizeof u};
-        cases[i].spoil(&t);
-        const davy_result r = api->upscale(model, &t, &u, NULL, NULL);
-        CHECKF(r < 0 && (r == cases[i].want || r == cases[i].or), "input with wrong %s: %s (%s)", cases[i].what,
-               api->result_name(r), host_error(api));
-        CHECKF(u.buffer == NULL && u.data == 0, "input with wrong %s: the output was touched", cases[i].what);
-        if (cases[i].spoil == spoil_no_data || cases[i].spoil == spoil_batch || cases[i].spoil == spoil_huge) {
-            continue; /* as an output this is a wish for a buffer, or a shape question already asked */
+    for (size_t i = 0; i < sizeof spoilers / sizeof spoilers[0]; i++) {
+        const spoiler *s = &spoilers[i];
+        const davy_tensor bad = spoiled(&in, s);
+        davy_tensor u = {.struct_size = sizeof u};
+        const davy_result r = api->upscale(model, &bad, &u, NULL, NULL);
+        CHECKF(r < 0 && (r == s->want || r == s->also), "input, %s: %s (%s)", s->what, api->result_name(r),
+               host_error(api));
+        CHECKF(u.buffer == NULL && u.data == 0, "input, %s: the output was touched", s->what);
+        if (s->input_only) {
+            continue;
         }
-        davy_tensor src = host_tensor(&in), dst = host_tensor(&out);
-        cases[i].spoil(&dst);
-        const davy_tensor before = dst;
+        const davy_tensor src = host_tensor(&in), before = spoiled(&out, s);
+        davy_tensor dst = before;
         const davy_result q = api->upscale(model, &src, &dst, NULL, NULL);
-        CHECKF(q < 0, "output with wrong %s: %s", cases[i].what, api->result_name(q));
-        CHECKF(memcmp(&before, &dst, sizeof dst) == 0, "output with wrong %s was changed", cases[i].what);
+        CHECKF(q < 0, "output, %s: %s", s->what, api->result_name(q));
+        CHECKF(memcmp(&before, &dst, sizeof dst) == 0, "output, %s: it was changed", s->what);
     }
+    const davy_tensor src = host_tensor(&in);
+    davy_tensor onto = host_tensor(&out);
+    onto.data = src.data; /* results would be read as input */
+    FAILS(api->upscale(model, &src, &onto, NULL, NULL), DAVY_E_INVALID);
     still_useful("wrong tensors");
 }
 
@@ -323,7 +334,8 @@ static void outputs_and_runs(void) {
     FAILS(api->vae_decode(model, &src, &dst, NULL, NULL), DAVY_E_UNSUPPORTED);
     FAILS(api->vae_encode(model, &src, &dst, NULL, NULL), DAVY_E_UNSUPPORTED);
     static const davy_run runs[] = {
-        {.flags = 0x40000000u}, {.tile_width = -7}, {.tile_overlap = -1}, {.reserved0 = 1}, {.reserved1 = 1}, {.n_options = 3},
+        {.flags = 0x40000000u}, {.tile_width = -7}, {.tile_overlap = -1},
+        {.reserved0 = 1},       {.reserved1 = 1},   {.n_options = 3},
     };
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         davy_run run = runs[i];

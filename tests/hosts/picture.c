@@ -39,7 +39,8 @@ int64_t picture_count(const picture *p) {
 static void fill(picture *p, uint32_t seed, int top) {
     for (int64_t i = 0; i < picture_count(p); i++) {
         const int64_t c = i % p->c, x = i / p->c % p->w, y = i / p->c / p->w % p->h, n = i / p->c / p->w / p->h;
-        const double wave = 0.5 + 0.2 * sin((double)(x * (c + 2) + 5 * n) * 0.31) + 0.2 * cos((double)(y * 3 + c) * 0.17);
+        const double wave =
+            0.5 + 0.2 * sin((double)(x * (c + 2) + 5 * n) * 0.31) + 0.2 * cos((double)(y * 3 + c) * 0.17);
         const double noisy = wave + 0.2 * (synth_uniform(&seed) - 0.5);
         p->v[i] = (float)(floor(noisy * top) / (top == 255 ? 255 : 256));
     }

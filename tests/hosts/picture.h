@@ -1,6 +1,6 @@
-/* picture.h - one picture, many descriptions: a picture is held as floats, and a view is the same picture in some layout,
- * dtype, value range, channel order and row pitch, with the davy_tensor that says so. Tests run the same work through
- * different views and compare the pictures that come back. */
+/* picture.h - one picture, many descriptions: a picture is held as floats, and a view is the same picture in some
+ * layout, dtype, value range, channel order and row pitch, with the davy_tensor that says so. Tests run the same work
+ * through different views and compare the pictures that come back. */
 #ifndef DV_TESTS_PICTURE_H
 #define DV_TESTS_PICTURE_H
 
@@ -18,7 +18,7 @@ int64_t picture_count(const picture *p);
 void picture_fill(picture *p, uint32_t seed);
 /* Values k / 255, what 8-bit pictures hold. */
 void picture_fill_8bit(picture *p, uint32_t seed);
-double picture_max_error(const picture *a, const picture *b);  /* largest |a - b|; 1e30 where a value is not finite */
+double picture_max_error(const picture *a, const picture *b); /* largest |a - b|; 1e30 where a value is not finite */
 double picture_l2_error(const picture *got, const picture *want); /* ||got - want|| / ||want|| */
 
 typedef struct view_format {
@@ -27,9 +27,9 @@ typedef struct view_format {
     davy_layout layout;
     davy_channels channels;
     davy_range range;
-    int64_t row_gap;  /* bytes between rows (planes of a channel-first layout: between rows as well) */
-    int upside_down;  /* rows are stored from the last to the first, the stride is negative */
-    int unaligned;    /* memory begins at an odd address of the element's size */
+    int64_t row_gap; /* bytes between rows (planes of a channel-first layout: between rows as well) */
+    int upside_down; /* rows are stored from the last to the first, the stride is negative */
+    int unaligned;   /* memory begins at an odd address of the element's size */
 } view_format;
 
 typedef struct view {

@@ -1,5 +1,5 @@
-/* threads.c - many threads, one library: contexts side by side, one model under eight threads, results that do not depend
- * on how many threads compute them, and work that stops when it is told to. Runs under ThreadSanitizer too. */
+/* threads.c - many threads, one library: contexts side by side, one model under eight threads, results that do not
+ * depend on how many threads compute them, and work that stops when it is told to. Runs under ThreadSanitizer too. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #endif
 #endif
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(SLOW_BUILD)
-enum { SLOWNESS = 20, BIG = 400 };
+enum { SLOWNESS = 20, BIG = 900 };
 #else
 enum { SLOWNESS = 1, BIG = 2000 };
 #endif
@@ -131,8 +131,8 @@ static void run_together(runner *runners, int n, const char *what) {
     for (int i = 0; i < n; i++) {
         pthread_join(threads[i], NULL);
         CHECKF(runners[i].failed == 0 && runners[i].different == 0 && runners[i].wrong_error == 0,
-               "%s, thread %d: %d failed, %d different, %d foreign errors", what, i, runners[i].failed, runners[i].different,
-               runners[i].wrong_error);
+               "%s, thread %d: %d failed, %d different, %d foreign errors", what, i, runners[i].failed,
+               runners[i].different, runners[i].wrong_error);
     }
 }
 
@@ -153,7 +153,8 @@ static void *unload_often(void *arg) {
     return NULL;
 }
 
-/* Eight threads on one model, first untouched by anybody (all load it at once), while a ninth takes its weights away. */
+/* Eight threads on one model, first untouched by anybody (all load it at once), while a ninth takes its weights away.
+ */
 static void one_model(const picture *in, const picture *want) {
     davy_context *ctx = new_context(2);
     davy_model *m = new_model(ctx);
@@ -223,7 +224,8 @@ static void big_end(big_work *b) {
 /* Best of a few: what counts is davy's own latency, not that of a machine busy with other things. */
 static void within(uint64_t best_ns, const char *what) {
     printf("  %s: stopped after %.1f ms\n", what, (double)best_ns * 1e-6);
-    CHECKF(best_ns < (uint64_t)STOP_MS * 1000000u * (unsigned)SLOWNESS, "%s took %.1f ms to stop", what, (double)best_ns * 1e-6);
+    CHECKF(best_ns < (uint64_t)STOP_MS * 1000000u * (unsigned)SLOWNESS, "%s took %.1f ms to stop", what,
+           (double)best_ns * 1e-6);
 }
 
 static void cancel_job(big_work *b) {
@@ -281,7 +283,8 @@ static void cancel_by_callback(big_work *b) {
 
 static void progress_rate(big_work *b) {
     watch w = {.thread = pthread_self()};
-    const davy_run run = {.struct_size = sizeof run, .progress = on_progress, .progress_user = &w, .timeout_ns = UINT64_C(3000000000)};
+    const davy_run run = {
+        .struct_size = sizeof run, .progress = on_progress, .progress_user = &w, .timeout_ns = UINT64_C(3000000000)};
     const uint64_t start = host_now_ns();
     const davy_result r = api->upscale(b->model, &b->src, &b->dst, &run, NULL);
     const double seconds = (double)(host_now_ns() - start) * 1e-9;

@@ -40,8 +40,8 @@ fi
 
 # ---- the DLL as the Windows loader sees it ----
 listing=$(x86_64-w64-mingw32-objdump -p "$windows/davy-1.dll")
-exports=$(echo "$listing" | sed -n '/\[Ordinal\/Name Pointer\] Table/,/^$/p' | awk '$1 ~ /^\[/ && NF >= 3 && $NF ~ /^[A-Za-z_]/ && $NF != "Table" {print $NF}' |
-    sort | paste -sd ' ' -)
+exports=$(echo "$listing" | sed -n '/\[Ordinal\/Name Pointer\] Table/,/^$/p' |
+    awk '$1 ~ /^\[/ && NF >= 3 && $NF ~ /^[A-Za-z_]/ && $NF != "Table" {print $NF}' | sort | paste -sd ' ' -)
 same "exports of davy-1.dll" "davy_get_api davy_version" "$exports"
 imports=$(echo "$listing" | sed -n 's/.*DLL Name: //p' | tr '[:upper:]' '[:lower:]' | sort)
 same "imports of davy-1.dll beyond the system's" "kernel32.dll" \
@@ -53,7 +53,8 @@ there="$work/linux"
 mkdir -p "$here" "$there"
 cp "$root/packaging/models/davy-live-x2.safetensors" "$here"
 cp "$windows/davy-1.dll" "$windows"/tests/*.exe "$here" # the loader finds the library beside the program
-summary=$(DAVY_LIBRARY="$linux/libdavy.so.1" timeout 300 "$linux/tests/host_client" "$root/packaging/models" "$there" | tail -n 1)
+summary=$(DAVY_LIBRARY="$linux/libdavy.so.1" timeout 300 "$linux/tests/host_client" "$root/packaging/models" "$there" |
+    tail -n 1)
 same "the client on Linux" "0" "$(echo "$summary" | sed 's/.* passed, \([0-9]*\) failed.*/\1/')"
 
 # The first program in a fresh prefix waits for wine to fill it.

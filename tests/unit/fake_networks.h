@@ -240,6 +240,23 @@ static inline dv_tensors *fake_kl(fake_kl_spec s) {
     return t;
 }
 
+/* The usual ones: 32 growth channels; four levels of 128, 256, 512, 512, the decoder's scaled to `width`. */
+static inline dv_tensors *fake_usual_rrdb(int dialect, int64_t nf, int blocks, int doublings, int64_t in) {
+    const fake_rrdb_spec s = {
+        .dialect = dialect, .nf = nf, .gc = 32, .blocks = blocks, .doublings = doublings, .in = in};
+    return fake_rrdb(s);
+}
+
+static inline dv_tensors *fake_usual_kl(int names, int64_t z, int quant, int64_t width) {
+    const fake_kl_spec s = {.names = names,
+                            .z = z,
+                            .quant = quant,
+                            .levels = 4,
+                            .enc = {128, 256, 512, 512},
+                            .dec = {width, 2 * width, 4 * width, 4 * width}};
+    return fake_kl(s);
+}
+
 /* Detects and builds; NULL with the reason in the error record. */
 static inline dv_graph *fake_build(const dv_tensors *t, const char *arch_name, dv_stage stage, int64_t h, int64_t w) {
     const dv_probe probe = {t, NULL, ""};

@@ -127,8 +127,7 @@ static void DAVY_CALL host_free(void *user, void *p, size_t bytes) {
 
 static void test_host(void) {
     host_count count = {0};
-    const davy_host host = {
-        .struct_size = sizeof host, .user = &count, .alloc = host_alloc, .free = host_free};
+    const davy_host host = {.struct_size = sizeof host, .user = &count, .alloc = host_alloc, .free = host_free};
     dv_heap *heap = dv_heap_create(&host, 0);
     void *p = NULL;
     if (!CHECK(heap != NULL)) {

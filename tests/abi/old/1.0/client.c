@@ -1,6 +1,6 @@
 /* client.c - a program written for davy 1.0 and its header, both kept as they were: client LIBRARY MODEL
- * Every later library of ABI 1 must run it unchanged. It finds the library with dlopen alone, passes the struct sizes of
- * 1.0, sets no member that came later, and exits 0 when it got its picture. */
+ * Every later library of ABI 1 must run it unchanged. It finds the library with dlopen alone, passes the struct sizes
+ * of 1.0, sets no member that came later, and exits 0 when it got its picture. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +51,14 @@ static int upscale(davy_context *ctx, const char *path) {
     for (size_t i = 0; i < sizeof in / sizeof in[0]; i++) {
         in[i] = 0.5f;
     }
-    davy_tensor src = {.struct_size = sizeof src, .memory = DAVY_MEMORY_HOST, .dtype = DAVY_DTYPE_F32, .layout = DAVY_LAYOUT_HWC,
-                       .channels = DAVY_CHANNELS_RGB, .range = DAVY_RANGE_UNIT, .ndim = 3, .data = (uint64_t)(uintptr_t)in,
+    davy_tensor src = {.struct_size = sizeof src,
+                       .memory = DAVY_MEMORY_HOST,
+                       .dtype = DAVY_DTYPE_F32,
+                       .layout = DAVY_LAYOUT_HWC,
+                       .channels = DAVY_CHANNELS_RGB,
+                       .range = DAVY_RANGE_UNIT,
+                       .ndim = 3,
+                       .data = (uint64_t)(uintptr_t)in,
                        .shape = {HEIGHT, WIDTH, 3}};
     davy_tensor dst = src;
     dst.data = (uint64_t)(uintptr_t)out;
