@@ -1,5 +1,5 @@
-/* engine.c - from detected weights to something that runs: creation, facts, plans of a size, loading and unloading. The runs
- * themselves are in engine_run.c, the choice of tiles in engine_size.c, what is remembered in engine_route.c. */
+/* engine.c - from detected weights to something that runs: creation, facts, plans of a size, loading and unloading. The
+ * runs themselves are in engine_run.c, the choice of tiles in engine_size.c, what is remembered in engine_route.c. */
 #include "core/engine_priv.h"
 
 #include <string.h>
@@ -22,11 +22,14 @@ static void append_luma(dv_graph *g) {
         return;
     }
     if (channels != 3) {
-        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "grey output of a network with %lld channels", (long long)channels));
+        dv_graph_fail(g,
+                      dv_fail(DAVY_E_UNSUPPORTED, "grey output of a network with %lld channels", (long long)channels));
         return;
     }
-    const dv_conv_opts opts = {
-        .no_bias = true, .derived = true, .weight = dv_param_constant(g, "luma.weight", 4, shape, weights), .bias = DV_NO_PARAM};
+    const dv_conv_opts opts = {.no_bias = true,
+                               .derived = true,
+                               .weight = dv_param_constant(g, "luma.weight", 4, shape, weights),
+                               .bias = DV_NO_PARAM};
     const dv_value luma = dv_conv(g, rgb, "luma", 1, 1, &opts);
     g->values[rgb].uses--;
     g->output = DV_NO_VALUE;

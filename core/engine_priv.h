@@ -61,7 +61,7 @@ struct dv_engine {
     dv_cond *finished;      /* a run ended */
     int32_t running;        /* under the lock, like all below */
     uint64_t running_bytes; /* workspace of those runs */
-    dv_store *store; /* replaced by unload */
+    dv_store *store;        /* replaced by unload */
     dv_route *routes[DV_ROUTES];
     uint64_t clock;
 };
@@ -72,8 +72,8 @@ const char *dv_stage_name(dv_stage stage);
 davy_result dv_engine_make_plan(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, bool lean,
                                 dv_plan **out);
 
-/* engine_size.c: the best layout within `available` bytes; store: what is packed already, NULL: nothing. DAVY_E_BUDGET names
- * need and budget. */
+/* engine_size.c: the best layout within `available` bytes; store: what is packed already, NULL: nothing. DAVY_E_BUDGET
+ * names need and budget. */
 davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                              dv_layout *out);
 bool dv_layout_better(const dv_layout *a, const dv_layout *b);

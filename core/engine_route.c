@@ -1,5 +1,5 @@
-/* engine_route.c - answers to requests, kept: a route holds the layout of a picture size and the program of its tile. A few
- * are remembered, so that the second picture of a size is computed without planning or allocating anything. */
+/* engine_route.c - answers to requests, kept: a route holds the layout of a picture size and the program of its tile. A
+ * few are remembered, so that the second picture of a size is computed without planning or allocating anything. */
 #include "core/engine_priv.h"
 
 #include "core/error.h"
@@ -41,7 +41,8 @@ static dv_route *find_route(dv_engine *e, const dv_request *request) {
 }
 
 /* A program another route has for the same tile; NULL: none. Referenced. */
-static dv_program *find_program(dv_engine *e, const dv_request *request, const dv_layout *layout, const dv_store *store) {
+static dv_program *find_program(dv_engine *e, const dv_request *request, const dv_layout *layout,
+                                const dv_store *store) {
     dv_program *program = NULL;
     dv_mutex_lock(e->lock);
     for (int i = 0; i < DV_ROUTES && program == NULL && store == e->store; i++) {
@@ -115,8 +116,8 @@ static uint64_t idle_bytes(dv_engine *e) {
     return bytes;
 }
 
-/* What runs of this engine hold now counts as available: a run that finds it taken waits for them (engine_run.c), so that the
- * tiles of a picture do not depend on what else is going on. */
+/* What runs of this engine hold now counts as available: a run that finds it taken waits for them (engine_run.c), so
+ * that the tiles of a picture do not depend on what else is going on. */
 uint64_t dv_engine_available(dv_engine *e) {
     const uint64_t budget = dv_heap_budget(e->services.heap);
     if (budget == 0) {
@@ -173,8 +174,8 @@ static davy_result fill_route(dv_engine *e, dv_route *route) {
     return r == DAVY_OK ? dv_axis_create(&x, &route->x) : r;
 }
 
-/* Keeps the route in the place of the one not used for longest; returns what is to be released for it. A route whose store
- * has been given up meanwhile is not kept. */
+/* Keeps the route in the place of the one not used for longest; returns what is to be released for it. A route whose
+ * store has been given up meanwhile is not kept. */
 static dv_route *remember(dv_engine *e, dv_route *route) {
     int oldest = 0;
     dv_route *old = NULL;

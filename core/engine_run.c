@@ -1,14 +1,15 @@
-/* engine_run.c - one picture through a route: tile by tile load, steps, store. Tiles that fade into each other are added up in
- * a band of f32 rows one tile high; rows that no later tile touches are converted and stored at once, so that memory does not
- * grow with the picture. */
+/* engine_run.c - one picture through a route: tile by tile load, steps, store. Tiles that fade into each other are
+ * added up in a band of f32 rows one tile high; rows that no later tile touches are converted and stored at once, so
+ * that memory does not grow with the picture. */
 #include "core/engine_priv.h"
 
 #include <string.h>
 
 #include "core/error.h"
 
-#define WAIT_NS 20000000ull
-#define KEEP_IDLE_BYTES (256ull << 20)
+#define WAIT_NS          20000000ull
+#define KEEP_OTHER_BYTES (256ull << 20) /* idle arenas of other sizes */
+#define KEEP_OWN_BYTES   (1ull << 30)   /* of this size, left by concurrent runs; one is always kept */
 
 enum { ATTEMPTS = 4 };
 
@@ -70,8 +71,8 @@ static davy_result store_tile(job *j, int64_t ty, int64_t tx) {
     const dv_axis *x = &j->route->x;
     const int64_t y0 = dv_axis_first(y, ty);
     const int64_t x0 = dv_axis_first(x, tx);
-    const dvk_view part = part_of(&j->output, dv_axis_local(y, ty, y0), dv_axis_local(x, tx, x0), dv_axis_end(y, ty) - y0,
-                                  dv_axis_end(x, tx) - x0, j->work->out.channels);
+    const dvk_view part = part_of(&j->output, dv_axis_local(y, ty, y0), dv_axis_local(x, tx, x0),
+                                  dv_axis_end(y, ty) - y0, dv_axis_end(x, tx) - x0, j->work->out.channels);
     return store_rectangle(j, &part, y0, x0);
 }
 
@@ -208,6 +209,8 @@ static void let_go(job *j) {
     dv_heap_free(j->e->services.heap, DV_MEM_WORKSPACE, j->band, j->route->layout.band);
     dv_free(j->weights_x);
     dv_program_give(j->route->program, j->instance);
+    const uint64_t own = j->route->layout.workspace;
+    dv_program_trim(j->route->program, own > KEEP_OWN_BYTES ? own : KEEP_OWN_BYTES);
     j->instance = NULL;
     j->band = NULL;
     j->weights_x = NULL;
@@ -233,11 +236,8 @@ static bool wait_for_others(dv_engine *e) {
 }
 
 static dv_request request_of(const dv_work *work) {
-    return (dv_request){.stage = work->stage,
-                        .grey = work->grey,
-                        .h = work->in.h,
-                        .w = work->in.w,
-                        .tiling = work->tiling};
+    return (dv_request){
+        .stage = work->stage, .grey = work->grey, .h = work->in.h, .w = work->in.w, .tiling = work->tiling};
 }
 
 static davy_result check_work(const dv_engine *e, const dv_work *w) {
@@ -260,7 +260,8 @@ static davy_result check_route(const dv_work *w, const dv_route *route) {
                        (int)w->in.channels, (long long)plan->input.c);
     }
     if (w->out.h != out_h || w->out.w != out_w || w->out.channels < 1 || w->out.channels > route->out_c) {
-        return dv_fail(DAVY_E_SHAPE, "%s: output of %lld x %lld with %d channels, expected %lld x %lld with at most %lld",
+        return dv_fail(DAVY_E_SHAPE,
+                       "%s: output of %lld x %lld with %d channels, expected %lld x %lld with at most %lld",
                        dv_stage_name(w->stage), (long long)w->out.w, (long long)w->out.h, (int)w->out.channels,
                        (long long)out_w, (long long)out_h, (long long)route->out_c);
     }
@@ -288,7 +289,7 @@ static davy_result run_route(job *j) {
         return r;
     }
     count_running(e, j->route, 1);
-    dv_routes_trim(e, j->route, KEEP_IDLE_BYTES);
+    dv_routes_trim(e, j->route, KEEP_OTHER_BYTES);
     r = acquire(j);
     if (r == DAVY_E_BUDGET) {
         dv_routes_trim(e, j->route, 0);

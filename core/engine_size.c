@@ -1,9 +1,9 @@
 /* engine_size.c - chooses tiles. Candidates are judged by real plans, so the numbers are those the run will have.
  *
- * A network that sees only its neighbourhood gives the same picture in any tiles; it is cut so that a tile's workspace stays
- * moderate and little is computed twice. One that sees the whole picture (group norms, attention) stays whole while the
- * budget allows, then takes the largest tiles that fit. Where the packed weights are what does not fit, leaner kernels are
- * tried, and the cheaper of the two ways is taken. */
+ * A network that sees only its neighbourhood gives the same picture in any tiles; it is cut so that a tile's workspace
+ * stays moderate and little is computed twice. One that sees the whole picture (group norms, attention) stays whole
+ * while the budget allows, then takes the largest tiles that fit. Where the packed weights are what does not fit,
+ * leaner kernels are tried, and the cheaper of the two ways is taken. */
 #include "core/engine_priv.h"
 
 #include <math.h>
@@ -46,8 +46,8 @@ static int64_t usual_overlap(dv_stage stage) {
     return stage == DV_STAGE_ENCODE ? 128 : stage == DV_STAGE_DECODE ? 16 : 32;
 }
 
-/* Shared samples of neighbours for a tile of this size. Faded tiles share what was asked or a usual number of samples, but
- * no more than a quarter of a small tile. */
+/* Shared samples of neighbours for a tile of this size. Faded tiles share what was asked or a usual number of samples,
+ * but no more than a quarter of a small tile. */
 static void set_overlap(const search *s, dv_layout *l) {
     const int64_t asked = s->request->tiling.overlap;
     if (can_be_exact(s) && (asked == 0 || asked >= exact_overlap(s))) {
@@ -98,10 +98,9 @@ static davy_result measure(search *s, dv_layout *l) {
     l->comfortable = s->side > smallest_side(s) || l->exact || l->tiles == 1;
     l->flops = plan->flops * (uint64_t)l->tiles;
     l->cost = plan->cost * (double)l->tiles;
-    l->band = l->tiles > 1 && !l->exact
-                  ? (uint64_t)(s->request->w * plan->output.h * plan->output.c) * sizeof(float) * (uint64_t)s->reach.num /
-                        (uint64_t)s->reach.den
-                  : 0;
+    l->band = l->tiles > 1 && !l->exact ? (uint64_t)(s->request->w * plan->output.h * plan->output.c) * sizeof(float) *
+                                              (uint64_t)s->reach.num / (uint64_t)s->reach.den
+                                        : 0;
     dv_plan_release(plan);
     return DAVY_OK;
 }

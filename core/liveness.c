@@ -1,6 +1,6 @@
-/* liveness.c - offline packing of intervals: largest block first, each into the tightest gap that the blocks already placed
- * leave open during its life. Largest first because a late large block would have to go on top of everything; the tightest
- * gap because it keeps the wide ones for the blocks that need them. */
+/* liveness.c - offline packing of intervals: largest block first, each into the tightest gap that the blocks already
+ * placed leave open during its life. Largest first because a late large block would have to go on top of everything;
+ * the tightest gap because it keeps the wide ones for the blocks that need them. */
 #include "core/liveness.h"
 
 #include "core/error.h"

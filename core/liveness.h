@@ -1,4 +1,5 @@
-/* liveness.h - puts blocks that live for a stretch of steps into one arena, so that blocks alive together never overlap. */
+/* liveness.h - puts blocks that live for a stretch of steps into one arena, so that blocks alive together never
+ * overlap. */
 #ifndef DV_LIVENESS_H
 #define DV_LIVENESS_H
 

@@ -1,6 +1,6 @@
-/* lower.c - fills a step's arguments from a node, notes which of their pointers stand for what, and chooses the kernel. Most
- * nodes give one step; a group norm gives statistics and coefficients where they are first needed, a concat one copy for
- * each input that could not be written in place. */
+/* lower.c - fills a step's arguments from a node, notes which of their pointers stand for what, and chooses the kernel.
+ * Most nodes give one step; a group norm gives statistics and coefficients where they are first needed, a concat one
+ * copy for each input that could not be written in place. */
 #include "core/lower.h"
 
 #include <string.h>
@@ -100,7 +100,8 @@ static void begin(dv_lowering *l) {
 
 /* A lean kernel keeps weights at most twice as large as f32 has them: the direct ones do, Winograd's do not. */
 static bool is_lean(const dvk_kernel *k, const dvk_conv2d_args *a) {
-    return k->packed_bytes == NULL || k->packed_bytes(a) <= 2 * sizeof(float) * (size_t)(a->x.c * a->y.c * a->kh * a->kw) + 4096;
+    return k->packed_bytes == NULL ||
+           k->packed_bytes(a) <= 2 * sizeof(float) * (size_t)(a->x.c * a->y.c * a->kh * a->kw) + 4096;
 }
 
 static double cost_of(const dvk_kernel *k, const void *args) {
@@ -139,7 +140,8 @@ static uint64_t view_bytes(const dvk_view *v) {
     return (uint64_t)(v->n * v->h * v->w * v->c) * dvk_dtype_size(v->dtype);
 }
 
-/* Chooses the kernel and appends the step. Without a kernel's own estimate: memory at 4 GB/s, arithmetic at 4 GFLOP/s. */
+/* Chooses the kernel and appends the step. Without a kernel's own estimate: memory at 4 GB/s, arithmetic at 4 GFLOP/s.
+ */
 static void commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk_view *out, uint64_t flops) {
     if (l->result != DAVY_OK) {
         return;
@@ -237,7 +239,8 @@ static void lower_conv(dv_lowering *l) {
     w.conv.w = NULL;
     add_weight(l, &w);
     l->step.bytes += w.bytes;
-    const uint64_t macs = (uint64_t)(a->y.n * a->y.h * a->y.w) * (uint64_t)(a->y.c * a->x.c) * (uint64_t)(a->kh * a->kw);
+    const uint64_t macs =
+        (uint64_t)(a->y.n * a->y.h * a->y.w) * (uint64_t)(a->y.c * a->x.c) * (uint64_t)(a->kh * a->kw);
     commit(l, "conv2d", &a->x, &a->y, 2 * macs);
 }
 
@@ -258,11 +261,12 @@ static void lower_norm(dv_lowering *l) {
 
     begin(l);
     dvk_group_norm_finish_args *finish = &l->step.args.finish;
-    *finish = (dvk_group_norm_finish_args){
-        .n = x.n, .h = x.h, .w = x.w, .c = x.c, .groups = node->groups, .eps = node->eps};
+    *finish =
+        (dvk_group_norm_finish_args){.n = x.n, .h = x.h, .w = x.w, .c = x.c, .groups = node->groups, .eps = node->eps};
     bind(l, DV_BIND_ARENA, FIELD(finish.partial), partial);
     bind(l, DV_BIND_ARENA, FIELD(finish.scale), scale);
-    bind(l, DV_BIND_ARENA, FIELD(finish.shift), scale + (uint64_t)dv_norm_stride(l->plan->graph, (int32_t)l->node) * sizeof(float));
+    bind(l, DV_BIND_ARENA, FIELD(finish.shift),
+         scale + (uint64_t)dv_norm_stride(l->plan->graph, (int32_t)l->node) * sizeof(float));
     bind_vector(l, FIELD(finish.gamma), node->weight, x.c);
     bind_vector(l, FIELD(finish.beta), node->bias, x.c);
     commit(l, "group_norm_finish", &nothing, &nothing, 0);

@@ -9,8 +9,8 @@ typedef struct dv_lowering {
     dv_plan *plan;
     const dv_placement *place; /* offsets known */
     const dv_plan_options *options;
-    int64_t node; /* being lowered */
-    dv_step step; /* being made */
+    int64_t node;       /* being lowered */
+    dv_step step;       /* being made */
     davy_result result; /* sticky; the record holds why */
 } dv_lowering;
 

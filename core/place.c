@@ -1,6 +1,7 @@
-/* place.c - decides in two passes. Backwards over the concats, because the last of a family [x], [x, a], [x, a, b] is the widest
- * and can hold all the others as its first channels; their producers then write into slices and nothing is copied. Forwards
- * over the rest: a result takes the place of an operand of an element-wise step that ends there, or a new buffer. */
+/* place.c - decides in two passes. Backwards over the concats, because the last of a family [x], [x, a], [x, a, b] is
+ * the widest and can hold all the others as its first channels; their producers then write into slices and nothing is
+ * copied. Forwards over the rest: a result takes the place of an operand of an element-wise step that ends there, or a
+ * new buffer. */
 #include "core/place.h"
 
 #include <string.h>
@@ -148,8 +149,8 @@ static bool ends_here(const dv_placement *p, dv_value v, const dv_node *node, in
            same_shape(p->buffers[b].shape, p->graph->values[node->out].shape);
 }
 
-/* Buffer whose memory the result of an element-wise step may overwrite; -1: none. A convolution reads neighbours of its input,
- * so only its residuals count. */
+/* Buffer whose memory the result of an element-wise step may overwrite; -1: none. A convolution reads neighbours of its
+ * input, so only its residuals count. */
 static int32_t in_place_buffer(const dv_placement *p, const dv_node *node, int64_t k) {
     const bool conv = node->op == DV_OP_CONV2D;
     const bool pointwise = node->op == DV_OP_ACT || node->op == DV_OP_ADD || node->op == DV_OP_GATE ||

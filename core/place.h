@@ -1,5 +1,5 @@
-/* place.h - where every value of a graph is stored: in a buffer of its own, in a slice of a concat's buffer, in the place of
- * an operand that is not needed any more. Buffers get their offsets later (liveness.c). */
+/* place.h - where every value of a graph is stored: in a buffer of its own, in a slice of a concat's buffer, in the
+ * place of an operand that is not needed any more. Buffers get their offsets later (liveness.c). */
 #ifndef DV_PLACE_H
 #define DV_PLACE_H
 
@@ -33,8 +33,8 @@ typedef struct dv_placement {
     int64_t cap_blocks;
 } dv_placement;
 
-/* store: how values between the convolutions are kept; the graph's input, its output and what follows the last convolution
- * stay f32, so that pictures do not band. */
+/* store: how values between the convolutions are kept; the graph's input, its output and what follows the last
+ * convolution stay f32, so that pictures do not band. */
 davy_result dv_place_values(const dv_graph *g, dvk_dtype store, dv_placement *out);
 void dv_placement_free(dv_placement *p);
 

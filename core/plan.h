@@ -1,8 +1,8 @@
 /* plan.h - a fused graph turned into steps: which kernel runs, on what arguments, where every value lies in one arena.
  *
- * A plan is immutable, knows no weights' values and owns no memory for pictures: making one is cheap, so sizes are tried out
- * by planning them. A step's pointers are listed as binds and filled in per run (run.c) from the arena and the packed
- * weights (store.c); everything here but the kernels chosen would serve another back end as it is. */
+ * A plan is immutable, knows no weights' values and owns no memory for pictures: making one is cheap, so sizes are
+ * tried out by planning them. A step's pointers are listed as binds and filled in per run (run.c) from the arena and
+ * the packed weights (store.c); everything here but the kernels chosen would serve another back end as it is. */
 #ifndef DV_PLAN_H
 #define DV_PLAN_H
 

@@ -1,5 +1,6 @@
-/* profile.c - a list of (step, kernel) pairs under a lock. A run adds one entry per step, thousands a second at most, so a
- * linear search by hash is enough; whether anybody listens is an atomic flag, so that nobody pays while it is off. */
+/* profile.c - a list of (step, kernel) pairs under a lock. A run adds one entry per step, thousands a second at most,
+ * so a linear search by hash is enough; whether anybody listens is an atomic flag, so that nobody pays while it is off.
+ */
 #include "core/profile.h"
 
 #include <stdatomic.h>
@@ -151,8 +152,8 @@ static char *line_json(const line *l) {
     char *out = NULL;
     if (step != NULL && kernel != NULL) { /* whole microseconds: no decimal point that a locale could change */
         const uint64_t us = l->ns / 1000;
-        out = dv_sprintf("{\"step\":%s,\"kernel\":%s,\"calls\":%llu,\"ms\":%llu.%03llu,\"flops\":%llu,\"bytes\":%llu}", step,
-                         kernel, (unsigned long long)l->calls, (unsigned long long)(us / 1000),
+        out = dv_sprintf("{\"step\":%s,\"kernel\":%s,\"calls\":%llu,\"ms\":%llu.%03llu,\"flops\":%llu,\"bytes\":%llu}",
+                         step, kernel, (unsigned long long)l->calls, (unsigned long long)(us / 1000),
                          (unsigned long long)(us % 1000), (unsigned long long)l->flops, (unsigned long long)l->bytes);
     }
     dv_free(step);

@@ -124,7 +124,8 @@ static void fill_pointers(dv_instance *i) {
         i->args[s] = step->args;
         for (int64_t b = step->first_bind; b < step->first_bind + step->n_binds; b++) {
             const dv_bind *bind = &plan->binds[b];
-            const void *p = bind->kind == DV_BIND_ARENA ? (const char *)i->block + bind->at : i->program->weights[bind->at];
+            const void *p =
+                bind->kind == DV_BIND_ARENA ? (const char *)i->block + bind->at : i->program->weights[bind->at];
             memcpy((char *)&i->args[s] + bind->field, &p, sizeof p);
         }
     }
@@ -251,7 +252,8 @@ davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_arg
     const uint64_t scratch = i->program->plan->scratch_bytes;
     const dvk_kernel *kernel = dvk_choose(op, args, services->cpu, DVK_F32);
     if (kernel == NULL || (kernel->scratch_bytes != NULL && kernel->scratch_bytes(args) > scratch)) {
-        return dv_fail(DAVY_E_INTERNAL, "no kernel for op %s within %llu bytes of scratch", op, (unsigned long long)scratch);
+        return dv_fail(DAVY_E_INTERNAL, "no kernel for op %s within %llu bytes of scratch", op,
+                       (unsigned long long)scratch);
     }
     const uint64_t bytes = (uint64_t)(args->view.h * args->view.w * args->view.c) *
                            (dvk_dtype_size(args->view.dtype) + dvk_dtype_size(args->image.dtype));

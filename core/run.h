@@ -1,6 +1,7 @@
-/* run.h - a plan made ready to run, and its runs. A program is a plan with packed weights; an instance is the memory of one
- * run: arena, scratch for every thread, steps with their pointers filled in. Idle instances are kept, so that after the first
- * run of a size nothing is allocated. Everything that ties a plan to the CPU is in here and in store.c. Thread-safe. */
+/* run.h - a plan made ready to run, and its runs. A program is a plan with packed weights; an instance is the memory of
+ * one run: arena, scratch for every thread, steps with their pointers filled in. Idle instances are kept, so that after
+ * the first run of a size nothing is allocated. Everything that ties a plan to the CPU is in here and in store.c.
+ * Thread-safe. */
 #ifndef DV_RUN_H
 #define DV_RUN_H
 

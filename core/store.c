@@ -1,6 +1,6 @@
-/* store.c - packing is two parallel loops over a batch of parameters: read as f32 from the file (one unit each), then packed
- * by the kernel that will use them (many units each). Batches bound the memory that the f32 copies take. One thread packs at a
- * time; others that need weights wait for it, but go on asking whether they have been cancelled. */
+/* store.c - packing is two parallel loops over a batch of parameters: read as f32 from the file (one unit each), then
+ * packed by the kernel that will use them (many units each). Batches bound the memory that the f32 copies take. One
+ * thread packs at a time; others that need weights wait for it, but go on asking whether they have been cancelled. */
 #include "core/store.h"
 
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 #include "core/os.h"
 
 #define RELEASE_BYTES 65536ull /* smaller tensors are not worth a system call */
-#define WAIT_NS 20000000ull
+#define WAIT_NS       20000000ull
 
 typedef struct entry {
     uint64_t hash;
@@ -59,9 +59,9 @@ static uint64_t hash_of(const char *label) {
 static bool same_form(const dv_weight *a, const dv_weight *b) {
     const dvk_conv2d_args *p = &a->conv;
     const dvk_conv2d_args *q = &b->conv;
-    return a->kernel == b->kernel && a->bytes == b->bytes && a->count == b->count && p->x.c == q->x.c && p->y.c == q->y.c &&
-           p->kh == q->kh && p->kw == q->kw && p->stride == q->stride && p->upsample == q->upsample &&
-           p->x.dtype == q->x.dtype;
+    return a->kernel == b->kernel && a->bytes == b->bytes && a->count == b->count && p->x.c == q->x.c &&
+           p->y.c == q->y.c && p->kh == q->kh && p->kw == q->kw && p->stride == q->stride &&
+           p->upsample == q->upsample && p->x.dtype == q->x.dtype;
 }
 
 /* Under the lock. */
@@ -118,7 +118,8 @@ fail:
     return r;
 }
 
-/* Takes out one entry without contents, after a failure; NULL: none left. Released without the lock: that may call the host. */
+/* Takes out one entry without contents, after a failure; NULL: none left. Released without the lock: that may call the
+ * host. */
 static entry *take_unready(dv_store *s) {
     entry *taken = NULL;
     dv_mutex_lock(s->lock);

@@ -1,5 +1,5 @@
-/* store.h - the weights of an engine as kernels want them: packed once, shared by all plans, read-only afterwards. Counts as
- * DV_MEM_WEIGHTS. Reference-counted: plans at work keep the store they were bound to. Thread-safe. */
+/* store.h - the weights of an engine as kernels want them: packed once, shared by all plans, read-only afterwards.
+ * Counts as DV_MEM_WEIGHTS. Reference-counted: plans at work keep the store they were bound to. Thread-safe. */
 #ifndef DV_STORE_H
 #define DV_STORE_H
 

@@ -1,10 +1,11 @@
 /* tile.h - cutting a picture into tiles of one size and putting the results together, one axis at a time.
  *
- * All tiles of an axis have the same size, so that one plan serves them; the last is shifted back to end with the picture.
- * Between two tiles lies a fade, a range of output samples that both give: over it the weight goes from the one to the other
- * as sin^2, and the two weights add up to 1. Fades never overlap. An exact cut is a fade of no width, at least `halo` samples
- * away from the edge of both tiles: there a network that sees no further than that has computed what it computes for the whole
- * picture (to the last bit where its kernels do not depend on the position; Winograd's do, in the rounding). */
+ * All tiles of an axis have the same size, so that one plan serves them; the last is shifted back to end with the
+ * picture. Between two tiles lies a fade, a range of output samples that both give: over it the weight goes from the
+ * one to the other as sin^2, and the two weights add up to 1. Fades never overlap. An exact cut is a fade of no width,
+ * at least `halo` samples away from the edge of both tiles: there a network that sees no further than that has computed
+ * what it computes for the whole picture (to the last bit where its kernels do not depend on the position; Winograd's
+ * do, in the rounding). */
 #ifndef DV_TILE_H
 #define DV_TILE_H
 
@@ -21,8 +22,9 @@ typedef struct dv_axis_desc {
 
 typedef struct dv_axis {
     int64_t tile, count;
-    int64_t *origin;                /* [count], input */
-    int64_t *fade_first, *fade_end; /* [count + 1], output: fade k lies between tiles k - 1 and k; the outermost are empty */
+    int64_t *origin; /* [count], input */
+    int64_t *fade_first,
+        *fade_end; /* [count + 1], output: fade k lies between tiles k - 1 and k; the outermost are empty */
     int64_t num, den;
 } dv_axis;
 

@@ -19,7 +19,8 @@ static bool report(dv_watch *w, double part) {
 }
 
 static davy_result stop(dv_watch *w, davy_result code) {
-    w->result = dv_fail(code, code == DAVY_E_TIMEOUT ? "%s: not finished within the time given" : "%s: cancelled", w->stage);
+    w->result =
+        dv_fail(code, code == DAVY_E_TIMEOUT ? "%s: not finished within the time given" : "%s: cancelled", w->stage);
     return w->result;
 }
 

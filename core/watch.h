@@ -1,5 +1,5 @@
-/* watch.h - one run seen from outside: progress weighted by estimated cost, cancellation, deadline. Used by the calling thread
- * only; its tick is what every loop of the run calls between two pieces of work. */
+/* watch.h - one run seen from outside: progress weighted by estimated cost, cancellation, deadline. Used by the calling
+ * thread only; its tick is what every loop of the run calls between two pieces of work. */
 #ifndef DV_WATCH_H
 #define DV_WATCH_H
 
@@ -10,7 +10,7 @@ typedef struct dv_watch {
     const char *stage;
     double total, done; /* cost: of the run, of finished loops */
     double loop_cost;   /* of the loop going on */
-    uint64_t last_ns; /* of the last progress call */
+    uint64_t last_ns;   /* of the last progress call */
     davy_result result;
 } dv_watch;
 

@@ -21,14 +21,14 @@
 #if defined(DVK_X86)
 
 enum { /* bits of XCR0: registers that the system saves */
-    XCR0_YMM = 0x6,
-    XCR0_ZMM = 0xe6,
-    XCR0_TILES = 0x60000
+       XCR0_YMM = 0x6,
+       XCR0_ZMM = 0xe6,
+       XCR0_TILES = 0x60000
 };
 
 enum { /* Linux: arch_prctl request that enables a state component, and the component of tile data */
-    ARCH_REQ_XCOMP_PERM = 0x1023,
-    XFEATURE_TILEDATA = 18
+       ARCH_REQ_XCOMP_PERM = 0x1023,
+       XFEATURE_TILEDATA = 18
 };
 
 static int allow_tiles(void) {

@@ -4,53 +4,53 @@
 
 #include "kernels/kernel.h"
 
-#define DVK_LIST_REF(X)          \
-    X(dvk_conv2d_ref)            \
-    X(dvk_pointwise_ref)         \
-    X(dvk_group_norm_stats_ref)  \
-    X(dvk_group_norm_finish_ref) \
-    X(dvk_attention_ref)         \
-    X(dvk_upsample_ref)          \
-    X(dvk_pixel_shuffle_ref)     \
-    X(dvk_pixel_unshuffle_ref)   \
-    X(dvk_pad_ref)               \
-    X(dvk_load_ref)              \
-    X(dvk_store_ref)             \
+#define DVK_LIST_REF(X)                                                                                                \
+    X(dvk_conv2d_ref)                                                                                                  \
+    X(dvk_pointwise_ref)                                                                                               \
+    X(dvk_group_norm_stats_ref)                                                                                        \
+    X(dvk_group_norm_finish_ref)                                                                                       \
+    X(dvk_attention_ref)                                                                                               \
+    X(dvk_upsample_ref)                                                                                                \
+    X(dvk_pixel_shuffle_ref)                                                                                           \
+    X(dvk_pixel_unshuffle_ref)                                                                                         \
+    X(dvk_pad_ref)                                                                                                     \
+    X(dvk_load_ref)                                                                                                    \
+    X(dvk_store_ref)                                                                                                   \
     X(dvk_conv2d_base)
 
 #if defined(DVK_X86)
-#define DVK_LIST_X86(X)            \
-    X(dvk_conv2d_avx2)             \
-    X(dvk_conv2d_avx2_winograd4)   \
-    X(dvk_pointwise_avx2)          \
-    X(dvk_group_norm_stats_avx2)   \
-    X(dvk_attention_avx2)          \
-    X(dvk_upsample_avx2)           \
-    X(dvk_pixel_shuffle_avx2)      \
-    X(dvk_pixel_unshuffle_avx2)    \
-    X(dvk_pad_avx2)                \
-    X(dvk_load_avx2)               \
-    X(dvk_store_avx2)              \
-    X(dvk_conv2d_avx512)           \
-    X(dvk_conv2d_avx512_winograd4) \
-    X(dvk_pointwise_avx512)        \
-    X(dvk_group_norm_stats_avx512) \
-    X(dvk_attention_avx512)        \
-    X(dvk_upsample_avx512)         \
-    X(dvk_pixel_shuffle_avx512)    \
-    X(dvk_pixel_unshuffle_avx512)  \
-    X(dvk_pad_avx512)              \
-    X(dvk_load_avx512)             \
-    X(dvk_store_avx512)            \
-    X(dvk_conv2d_avx512bf16)       \
-    X(dvk_conv2d_amx)              \
+#define DVK_LIST_X86(X)                                                                                                \
+    X(dvk_conv2d_avx2)                                                                                                 \
+    X(dvk_conv2d_avx2_winograd4)                                                                                       \
+    X(dvk_pointwise_avx2)                                                                                              \
+    X(dvk_group_norm_stats_avx2)                                                                                       \
+    X(dvk_attention_avx2)                                                                                              \
+    X(dvk_upsample_avx2)                                                                                               \
+    X(dvk_pixel_shuffle_avx2)                                                                                          \
+    X(dvk_pixel_unshuffle_avx2)                                                                                        \
+    X(dvk_pad_avx2)                                                                                                    \
+    X(dvk_load_avx2)                                                                                                   \
+    X(dvk_store_avx2)                                                                                                  \
+    X(dvk_conv2d_avx512)                                                                                               \
+    X(dvk_conv2d_avx512_winograd4)                                                                                     \
+    X(dvk_pointwise_avx512)                                                                                            \
+    X(dvk_group_norm_stats_avx512)                                                                                     \
+    X(dvk_attention_avx512)                                                                                            \
+    X(dvk_upsample_avx512)                                                                                             \
+    X(dvk_pixel_shuffle_avx512)                                                                                        \
+    X(dvk_pixel_unshuffle_avx512)                                                                                      \
+    X(dvk_pad_avx512)                                                                                                  \
+    X(dvk_load_avx512)                                                                                                 \
+    X(dvk_store_avx512)                                                                                                \
+    X(dvk_conv2d_avx512bf16)                                                                                           \
+    X(dvk_conv2d_amx)                                                                                                  \
     X(dvk_attention_amx)
 #else
 #define DVK_LIST_X86(X)
 #endif
 
 #define DVK_DECLARE(name) extern const dvk_kernel name;
-#define DVK_ENTRY(name) &name,
+#define DVK_ENTRY(name)   &name,
 
 DVK_LIST_REF(DVK_DECLARE)
 DVK_LIST_X86(DVK_DECLARE)

@@ -30,7 +30,7 @@ cd "$root" || exit 1
 step ctest ctest --test-dir "$build" -V --timeout 900
 step sanitize sh tests/sanitize.sh
 step fuzz sh tests/fuzz/run.sh "${FUZZ_SECONDS:-30}"
-step windows sh tests/hosts/windows.sh
+step windows sh tests/hosts/windows.sh "$build"
 
 # Sums over all logs. A step that failed without a failed check (a crash, a build error) counts as one.
 cat "$logs"/*.log | sed -nE 's/^([0-9]+: )?([a-z]+: )?([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$/\3 \4 \6/p' |

@@ -1,7 +1,7 @@
 #!/bin/sh
 # sanitize.sh - the tests again under sanitizers: AddressSanitizer with UndefinedBehaviorSanitizer for all that run in
-# reasonable time, ThreadSanitizer for those with threads. Builds go to build-asan/ and build-tsan/. Tests run one after
-# another, small pieces of machine are enough. Ends `N passed, N failed`: test programs, not checks.
+# reasonable time, ThreadSanitizer for those with threads. Builds go to build-asan/ and build-tsan/.
+# Ends `N passed, N failed`: test programs, not checks.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 jobs=${JOBS:-$(nproc)}
@@ -21,7 +21,7 @@ suite() {
         failed=$((failed + 1))
         return
     fi
-    (cd "$build" && ctest --timeout 900 --output-on-failure "$@") >"$build/sanitize.log" 2>&1
+    (cd "$build" && ctest -j "$jobs" --timeout 900 --output-on-failure "$@") >"$build/sanitize.log" 2>&1
     total=$(grep -cE '^ *[0-9]+/[0-9]+ Test +#' "$build/sanitize.log")
     good=$(grep -cE '^ *[0-9]+/[0-9]+ Test +#.* Passed ' "$build/sanitize.log")
     passed=$((passed + good))

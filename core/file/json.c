@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/file/json.h"
 #include "core/file/text.h"
+#include "core/mem.h"
 
 enum {
     MAX_DEPTH = 64,
@@ -84,7 +85,11 @@ davy_result dv_json_parse(const char *text, uint64_t bytes, const char *where, d
     cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)bytes, &end, 0);
     uint64_t at = end != NULL ? (uint64_t)(end - text) : 0;
     if (root == NULL) {
-        return bad(where, at, "not valid JSON (or out of memory)");
+        /* cJSON gives no reason. Where a small block cannot be had now, memory was it. */
+        void *probe = dv_calloc(1, sizeof(cJSON));
+        dv_free(probe);
+        return probe != NULL ? bad(where, at, "not valid JSON")
+                             : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its JSON", where);
     }
     for (; at < bytes; at++) {
         if (strchr(" \t\r\n", text[at]) == NULL) {

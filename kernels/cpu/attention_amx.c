@@ -1,9 +1,10 @@
-/* attention_amx.c - "attention" on AMX tiles: bf16 products, f32 sums and softmax. The scheme of attention_tmpl.h, queries
- * across the lanes: S = K * Q and O += V * P, so that keys are multiplied as they lie in memory, P leaves the softmax in the
- * order that a tile wants, and only values have to be transposed, once per unit and block.
+/* attention_amx.c - "attention" on AMX tiles: bf16 products, f32 sums and softmax. The scheme of attention_tmpl.h,
+ * queries across the lanes: S = K * Q and O += V * P, so that keys are multiplied as they lie in memory, P leaves the
+ * softmax in the order that a tile wants, and only values have to be transposed, once per unit and block.
  *
- * Two sums of tiles are kept for each of two tiles of queries (a panel). The running maximum of a query is only raised where
- * it has grown by more than AT_SLACK: exponentials of that size are as exact, and the sums rarely have to be rescaled. */
+ * Two sums of tiles are kept for each of two tiles of queries (a panel). The running maximum of a query is only raised
+ * where it has grown by more than AT_SLACK: exponentials of that size are as exact, and the sums rarely have to be
+ * rescaled. */
 #include "kernels/cpu/conv_vec_avx512.h"
 
 #include "kernels/cpu/conv_common.h"
@@ -11,11 +12,11 @@
 #include "kernels/cpu/simd_amx.h"
 
 enum {
-    AT_Q = 32,      /* queries of a panel */
-    AT_STEP = 32,   /* bf16 numbers in the row of a tile */
-    AT_TILE = 512,  /* in a tile */
-    AT_KEYS = 256,  /* of a block */
-    AT_PANELS = 8,  /* of a unit */
+    AT_Q = 32,     /* queries of a panel */
+    AT_STEP = 32,  /* bf16 numbers in the row of a tile */
+    AT_TILE = 512, /* in a tile */
+    AT_KEYS = 256, /* of a block */
+    AT_PANELS = 8, /* of a unit */
     AT_SLACK = 8
 };
 
@@ -27,17 +28,18 @@ typedef struct at_size { /* of one head */
 } at_size;
 
 typedef struct at_memory {
-    uint16_t *q;  /* [panel][step][2][16 pairs of channels][16 queries][2] */
-    uint16_t *k;  /* [key][steps * 32] */
-    uint16_t *v;  /* [tile][32 keys each][16 channels][32 keys] */
-    uint16_t *p;  /* [32 keys each][2][16 pairs of keys][16 queries][2] */
-    float *scores; /* [key][AT_Q] */
-    float *sums;   /* [panel][channel][AT_Q] */
+    uint16_t *q;        /* [panel][step][2][16 pairs of channels][16 queries][2] */
+    uint16_t *k;        /* [key][steps * 32] */
+    uint16_t *v;        /* [tile][32 keys each][16 channels][32 keys] */
+    uint16_t *p;        /* [32 keys each][2][16 pairs of keys][16 queries][2] */
+    float *scores;      /* [key][AT_Q] */
+    float *sums;        /* [panel][channel][AT_Q] */
     float *top, *total; /* [panel][AT_Q] */
 } at_memory;
 
 static at_size at_sizes(const dvk_attention_args *a) {
-    at_size s = {.queries = a->q.h * a->q.w, .keys = a->k.h * a->k.w, .dim = a->q.c / a->heads, .v_dim = a->v.c / a->heads};
+    at_size s = {
+        .queries = a->q.h * a->q.w, .keys = a->k.h * a->k.w, .dim = a->q.c / a->heads, .v_dim = a->v.c / a->heads};
     const int64_t panels = conv_ceil_div(s.queries, AT_Q);
     s.steps = conv_ceil_div(s.dim, AT_STEP);
     s.v_tiles = 2 * conv_ceil_div(s.v_dim, 32);
@@ -111,7 +113,8 @@ static void at_write_tile(uint16_t *to, __m512i r[16]) {
 }
 
 /* Up to AT_Q queries from number `first` become panel `panel`. */
-static void at_load_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel, const at_memory *m) {
+static void at_load_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel,
+                          const at_memory *m) {
     const at_size s = at_sizes(a);
     for (int64_t step = 0; step < s.steps; step++) {
         for (int64_t t = 0; t < 2; t++) {
@@ -133,7 +136,8 @@ static void at_load_panel(const dvk_attention_args *a, int64_t n, int64_t head, 
 }
 
 /* Keys [first, first + keys) to m->k, zeros up to a multiple of 32. */
-static void at_load_keys(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t keys, const at_memory *m) {
+static void at_load_keys(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t keys,
+                         const at_memory *m) {
     const at_size s = at_sizes(a);
     for (int64_t i = 0; i < conv_ceil_div(keys, 32) * 32; i++) {
         uint16_t *to = m->k + i * s.steps * AT_STEP;
@@ -145,7 +149,8 @@ static void at_load_keys(const dvk_attention_args *a, int64_t n, int64_t head, i
 }
 
 /* The values of 32 keys as tiles: pairs of keys side by side, then transposed. */
-static void at_load_values(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t keys, const at_memory *m) {
+static void at_load_values(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t keys,
+                           const at_memory *m) {
     const at_size s = at_sizes(a);
     for (int64_t block = 0; block < conv_ceil_div(keys, 32); block++) {
         int64_t at[32];
@@ -221,7 +226,8 @@ static void at_softmax(const at_size *s, float scale, int64_t keys, int64_t pane
     for (int64_t i = 1; i < keys; i++) {
         most = cv_max(most, cv_mul(cv_load(scores + i * AT_Q), factor));
     }
-    const conv_vec top = at_raise(s, most, m->top + lane, m->total + lane, m->sums + panel * s->v_tiles * 16 * AT_Q + half * 16);
+    const conv_vec top =
+        at_raise(s, most, m->top + lane, m->total + lane, m->sums + panel * s->v_tiles * 16 * AT_Q + half * 16);
     conv_vec sum = cv_set1(0.0f);
     for (int64_t i = 0; i < conv_ceil_div(keys, 32) * 32; i += 2) {
         const float *from = scores + i * AT_Q;
@@ -263,7 +269,8 @@ static void at_add_values(const at_size *s, int64_t keys, float *sums, const at_
     }
 }
 
-static void at_store_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel, const at_memory *m) {
+static void at_store_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel,
+                           const at_memory *m) {
     const at_size s = at_sizes(a);
     const float *sums = m->sums + panel * s.v_tiles * 16 * AT_Q;
     for (int64_t t = 0; t < 2; t++) {

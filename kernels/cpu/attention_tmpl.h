@@ -1,12 +1,12 @@
-/* attention_tmpl.h - "attention" on vectors, compiled once for each instruction set by a file that has included a conv_vec_*.h.
+/* attention_tmpl.h - "attention" on vectors, compiled once for each instruction set by a file that has included a
+ * conv_vec_*.h.
  *
- * Queries lie across the lanes: a panel is ATT_Q = two vectors of queries, and everything is kept transposed, so that keys and
- * values are read as they lie in memory, one number at a time, and the softmax over keys needs no sum across lanes:
- *     S[key][query]  = sum_c K[key][c] * Q[c][query]            (Q transposed once per unit, times the scale)
- *     P              = exp(S - running maximum)
- *     O[c][query]    = O * exp(old maximum - new) + sum_key V[key][c] * P[key][query]
- * A unit is some panels of one head; they share each block of keys and values while it is in the cache. Keys and values that
- * are not f32 are converted block by block. */
+ * Queries lie across the lanes: a panel is ATT_Q = two vectors of queries, and everything is kept transposed, so that
+ * keys and values are read as they lie in memory, one number at a time, and the softmax over keys needs no sum across
+ * lanes: S[key][query]  = sum_c K[key][c] * Q[c][query]            (Q transposed once per unit, times the scale) P =
+ * exp(S - running maximum) O[c][query]    = O * exp(old maximum - new) + sum_key V[key][c] * P[key][query] A unit is
+ * some panels of one head; they share each block of keys and values while it is in the cache. Keys and values that are
+ * not f32 are converted block by block. */
 #include "kernels/cpu/conv_common.h"
 #include "kernels/cpu/conv_math_tmpl.h"
 
@@ -21,13 +21,13 @@ typedef struct att_size { /* of one head */
 } att_size;
 
 typedef struct att_memory { /* one unit's scratch */
-    float *q;        /* [panel][dim][ATT_Q] */
-    float *sums;     /* O: [panel][v_dim][ATT_Q] */
-    float *top;      /* [panel][ATT_Q] running maximum */
-    float *total;    /* [panel][ATT_Q] running sum */
-    float *scores;   /* S, then P: [ATT_KEYS][ATT_Q] */
-    float *k, *v;    /* a converted block: [ATT_KEYS][dim], [ATT_KEYS][v_dim] */
-    float *row;      /* one pixel: [max(dim, v_dim)] */
+    float *q;               /* [panel][dim][ATT_Q] */
+    float *sums;            /* O: [panel][v_dim][ATT_Q] */
+    float *top;             /* [panel][ATT_Q] running maximum */
+    float *total;           /* [panel][ATT_Q] running sum */
+    float *scores;          /* S, then P: [ATT_KEYS][ATT_Q] */
+    float *k, *v;           /* a converted block: [ATT_KEYS][dim], [ATT_KEYS][v_dim] */
+    float *row;             /* one pixel: [max(dim, v_dim)] */
 } att_memory;
 
 typedef struct att_block { /* keys of a block as the products read them */
@@ -35,7 +35,8 @@ typedef struct att_block { /* keys of a block as the products read them */
     int64_t k_pitch, v_pitch, keys;
 } att_block;
 
-/* C[rows][ATT_Q] = C * factor + sum over depth of A * B; A(row, i) = a[row * a_row + i * a_step], B = b[depth][ATT_Q]. */
+/* C[rows][ATT_Q] = C * factor + sum over depth of A * B; A(row, i) = a[row * a_row + i * a_step], B = b[depth][ATT_Q].
+ */
 typedef struct att_product {
     const float *a, *b;
     float *c;
@@ -44,7 +45,8 @@ typedef struct att_product {
 } att_product;
 
 static att_size att_sizes(const dvk_attention_args *a) {
-    att_size s = {.queries = a->q.h * a->q.w, .keys = a->k.h * a->k.w, .dim = a->q.c / a->heads, .v_dim = a->v.c / a->heads};
+    att_size s = {
+        .queries = a->q.h * a->q.w, .keys = a->k.h * a->k.w, .dim = a->q.c / a->heads, .v_dim = a->v.c / a->heads};
     const int64_t panels = conv_ceil_div(s.queries, ATT_Q);
     /* Fewer panels where there are many keys: a unit stays below some 20 ms. */
     s.panels = s.keys * (s.dim + s.v_dim) > (int64_t)8 << 20 ? ATT_PANELS / 2 : ATT_PANELS;
@@ -77,7 +79,8 @@ static int64_t att_layout(const dvk_attention_args *a, float *base, att_memory *
     const int64_t v = att_take(&used, a->v.dtype == DVK_F32 ? 0 : ATT_KEYS * s.v_dim);
     const int64_t row = att_take(&used, conv_max(s.dim, s.v_dim));
     if (base != NULL) {
-        *m = (att_memory){base + q, base + sums, base + top, base + total, base + scores, base + k, base + v, base + row};
+        *m = (att_memory){base + q,      base + sums, base + top, base + total,
+                          base + scores, base + k,    base + v,   base + row};
     }
     return used;
 }
@@ -89,7 +92,8 @@ static size_t att_scratch_bytes(const void *args) {
 static double att_cost(const void *args) {
     const dvk_attention_args *a = args;
     const att_size s = att_sizes(a);
-    return (double)(a->q.n * a->heads * s.queries * s.keys) * ((double)(s.dim + s.v_dim) * 2.0 + 60.0) / (10.0 * CONV_VW);
+    return (double)(a->q.n * a->heads * s.queries * s.keys) * ((double)(s.dim + s.v_dim) * 2.0 + 60.0) /
+           (10.0 * CONV_VW);
 }
 
 static int64_t att_token(const dvk_view *v, int64_t n, int64_t token) {
@@ -111,8 +115,9 @@ CONV_INLINE void att_tile(const att_product *p, int64_t row, int64_t rows) {
     float *c = p->c + row * ATT_Q;
     for (int64_t i = 0; i < rows; i++) {
         for (int j = 0; j < 2; j++) {
-            sums[i][j] = p->factor != NULL ? cv_mul(cv_load(c + i * ATT_Q + j * CONV_VW), cv_load(p->factor + j * CONV_VW))
-                                           : cv_set1(0.0f);
+            sums[i][j] = p->factor != NULL
+                             ? cv_mul(cv_load(c + i * ATT_Q + j * CONV_VW), cv_load(p->factor + j * CONV_VW))
+                             : cv_set1(0.0f);
         }
     }
     const float *a = p->a + row * p->a_row;
@@ -177,7 +182,8 @@ static void att_softmax(float *scores, int64_t keys, float *top, float *total, f
 }
 
 /* Queries [first, first + count) of a panel, transposed and scaled; zeros in lanes without a query. */
-static void att_load_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel, const att_memory *m) {
+static void att_load_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel,
+                           const att_memory *m) {
     const att_size s = att_sizes(a);
     const int64_t count = conv_min(ATT_Q, s.queries - first);
     float *q = m->q + panel * s.dim * ATT_Q;
@@ -195,7 +201,8 @@ static void att_load_panel(const dvk_attention_args *a, int64_t n, int64_t head,
     }
 }
 
-static void att_store_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel, const att_memory *m) {
+static void att_store_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel,
+                            const att_memory *m) {
     const att_size s = att_sizes(a);
     const int64_t count = conv_min(ATT_Q, s.queries - first);
     const float *sums = m->sums + panel * s.v_dim * ATT_Q;
@@ -215,10 +222,10 @@ static void att_store_panel(const dvk_attention_args *a, int64_t n, int64_t head
     }
 }
 
-/* Where `keys` tokens from `first` lie as f32, and the distance between two; converted into `to` where they are not f32.
- * A block never crosses a row of the picture unless rows follow each other without a gap. */
-static const float *att_tokens(const dvk_view *v, int64_t n, int64_t head_channel, int64_t first, int64_t keys, int64_t dim,
-                               float *to, int64_t *pitch) {
+/* Where `keys` tokens from `first` lie as f32, and the distance between two; converted into `to` where they are not
+ * f32. A block never crosses a row of the picture unless rows follow each other without a gap. */
+static const float *att_tokens(const dvk_view *v, int64_t n, int64_t head_channel, int64_t first, int64_t keys,
+                               int64_t dim, float *to, int64_t *pitch) {
     const int64_t at = att_token(v, n, first) + head_channel;
     if (v->dtype == DVK_F32) {
         *pitch = v->sw;

@@ -269,7 +269,7 @@ static double amx_cost(const void *args) {
     const double pixels = (double)(a->y.n * a->y.h * conv_ceil_div(a->y.w, AMX_TILE) * AMX_TILE);
     const double wide = (double)(conv_ceil_div(a->y.c, AMX_TILE) * AMX_TILE);
     const double products = pixels * wide * (double)(amx_depth(a) * AMX_STEP);
-    return 2.0 * products / 2400.0 + pixels * (wide + (double)a->x.c) * 0.07;
+    return 2.0 * products / 2000.0 + pixels * (wide + (double)a->x.c) * 0.1;
 }
 
 const dvk_kernel dvk_conv2d_amx = {

@@ -1,7 +1,7 @@
 /* conv_base.c - the direct convolution on any processor. */
 #include "kernels/cpu/conv_vec_base.h"
 
-#define CONV_GFLOPS 12.0
+#define CONV_GFLOPS 24.0
 
 #include "kernels/cpu/conv_direct_tmpl.h"
 

@@ -162,5 +162,5 @@ static double direct_cost(const void *args) {
     const double pixels = (double)(a->y.n * a->y.h * a->y.w);
     const double wide = (double)(conv_ceil_div(a->y.c, CONV_VW) * CONV_VW);
     const double products = pixels * wide * (double)(direct_slots(a) * DIRECT_SLOT * a->kh * a->kw);
-    return 2.0 * products / CONV_GFLOPS + pixels * (wide + (double)a->x.c) * 0.1;
+    return 2.0 * products / CONV_GFLOPS + pixels * (wide + (double)a->x.c) * 0.25;
 }

@@ -106,29 +106,46 @@ CONV_INLINE void wino_output_1d(conv_vec *m0, conv_vec *m1, conv_vec *m2, conv_v
     *m3 = cv_fma(cv_set1((float)(0.5 * WINO_A)), d, cv_fma(cv_set1((float)(2.0 * WINO_B)), e, m5));
 }
 
-#define WINO_EACH6(X) X(0) X(1) X(2) X(3) X(4) X(5)
-#define WINO_LOAD_COLUMN(j)                                                                                               \
-    conv_vec d0##j = wino_lanes(x + (j) * px, lanes), d1##j = wino_lanes(x + (j) * px + row, lanes);                        \
-    conv_vec d2##j = wino_lanes(x + (j) * px + 2 * row, lanes), d3##j = wino_lanes(x + (j) * px + 3 * row, lanes);          \
-    conv_vec d4##j = wino_lanes(x + (j) * px + 4 * row, lanes), d5##j = wino_lanes(x + (j) * px + 5 * row, lanes);          \
-    wino_input_1d(&d0##j, &d1##j, &d2##j, &d3##j, &d4##j, &d5##j);
-#define WINO_STORE_ROW(i)                                                     \
-    wino_input_1d(&d##i##0, &d##i##1, &d##i##2, &d##i##3, &d##i##4, &d##i##5); \
-    cv_put(v + (6 * (i) + 0) * pitch, DVK_F32, 0, lanes, d##i##0);             \
-    cv_put(v + (6 * (i) + 1) * pitch, DVK_F32, 0, lanes, d##i##1);             \
-    cv_put(v + (6 * (i) + 2) * pitch, DVK_F32, 0, lanes, d##i##2);             \
-    cv_put(v + (6 * (i) + 3) * pitch, DVK_F32, 0, lanes, d##i##3);             \
-    cv_put(v + (6 * (i) + 4) * pitch, DVK_F32, 0, lanes, d##i##4);             \
-    cv_put(v + (6 * (i) + 5) * pitch, DVK_F32, 0, lanes, d##i##5);
-
 CONV_INLINE conv_vec wino_lanes(const float *x, int64_t lanes) {
     return lanes == CONV_VW ? cv_load(x) : cv_get(x, DVK_F32, 0, lanes);
 }
 
-/* V of one tile and one vector of channels. */
+CONV_INLINE void wino_put(float *v, int64_t lanes, conv_vec d) {
+    if (lanes == CONV_VW) {
+        cv_store(v, d);
+    } else {
+        cv_put(v, DVK_F32, 0, lanes, d);
+    }
+}
+
+/* V of one tile and one vector of channels: columns, then rows. What lies between goes through memory on purpose: 36 vectors
+ * do not fit in the registers, and loops keep the addresses few. */
 CONV_INLINE void wino_input_tile(const float *x, int64_t row, int64_t px, float *v, int64_t pitch, int64_t lanes) {
-    WINO_EACH6(WINO_LOAD_COLUMN)
-    WINO_EACH6(WINO_STORE_ROW)
+    float half[WINO_POINTS * CONV_VW];
+    for (int64_t j = 0; j < 6; j++, x += px) {
+        conv_vec d0 = wino_lanes(x, lanes), d1 = wino_lanes(x + row, lanes), d2 = wino_lanes(x + 2 * row, lanes);
+        conv_vec d3 = wino_lanes(x + 3 * row, lanes), d4 = wino_lanes(x + 4 * row, lanes), d5 = wino_lanes(x + 5 * row, lanes);
+        float *h = half + j * CONV_VW;
+        wino_input_1d(&d0, &d1, &d2, &d3, &d4, &d5);
+        cv_store(h, d0);
+        cv_store(h + 6 * CONV_VW, d1);
+        cv_store(h + 12 * CONV_VW, d2);
+        cv_store(h + 18 * CONV_VW, d3);
+        cv_store(h + 24 * CONV_VW, d4);
+        cv_store(h + 30 * CONV_VW, d5);
+    }
+    for (int64_t i = 0; i < 6; i++, v += 6 * pitch) {
+        const float *h = half + i * 6 * CONV_VW;
+        conv_vec d0 = cv_load(h), d1 = cv_load(h + CONV_VW), d2 = cv_load(h + 2 * CONV_VW);
+        conv_vec d3 = cv_load(h + 3 * CONV_VW), d4 = cv_load(h + 4 * CONV_VW), d5 = cv_load(h + 5 * CONV_VW);
+        wino_input_1d(&d0, &d1, &d2, &d3, &d4, &d5);
+        wino_put(v, lanes, d0);
+        wino_put(v + pitch, lanes, d1);
+        wino_put(v + 2 * pitch, lanes, d2);
+        wino_put(v + 3 * pitch, lanes, d3);
+        wino_put(v + 4 * pitch, lanes, d4);
+        wino_put(v + 5 * pitch, lanes, d5);
+    }
 }
 
 static void wino_input(const wino_plan *p, const conv_patch *patch, int64_t tiles_y, int64_t tiles_x, int64_t channels, float *v) {
@@ -146,24 +163,27 @@ static void wino_input(const wino_plan *p, const conv_patch *patch, int64_t tile
     }
 }
 
-#define WINO_LOAD_PRODUCTS(j)                                                                                                  \
-    conv_vec m0##j = cv_load(m + (j) * pitch), m1##j = cv_load(m + (6 + (j)) * pitch), m2##j = cv_load(m + (12 + (j)) * pitch); \
-    conv_vec m3##j = cv_load(m + (18 + (j)) * pitch);                                                                          \
-    wino_output_1d(&m0##j, &m1##j, &m2##j, &m3##j, cv_load(m + (24 + (j)) * pitch), cv_load(m + (30 + (j)) * pitch));
-#define WINO_STORE_SUMS(i)                                               \
-    wino_output_1d(&m##i##0, &m##i##1, &m##i##2, &m##i##3, m##i##4, m##i##5); \
-    cv_store(y + (i) * row + 0 * px, m##i##0);                           \
-    cv_store(y + (i) * row + 1 * px, m##i##1);                           \
-    cv_store(y + (i) * row + 2 * px, m##i##2);                           \
-    cv_store(y + (i) * row + 3 * px, m##i##3);
-
 /* Sixteen sums of one tile and one vector of output channels. */
 CONV_INLINE void wino_output_tile(const float *m, int64_t pitch, float *y, int64_t row, int64_t px) {
-    WINO_EACH6(WINO_LOAD_PRODUCTS)
-    WINO_STORE_SUMS(0)
-    WINO_STORE_SUMS(1)
-    WINO_STORE_SUMS(2)
-    WINO_STORE_SUMS(3)
+    float half[WINO_TILE * 6 * CONV_VW];
+    for (int64_t j = 0; j < 6; j++, m += pitch) {
+        conv_vec m0 = cv_load(m), m1 = cv_load(m + 6 * pitch), m2 = cv_load(m + 12 * pitch), m3 = cv_load(m + 18 * pitch);
+        float *h = half + j * CONV_VW;
+        wino_output_1d(&m0, &m1, &m2, &m3, cv_load(m + 24 * pitch), cv_load(m + 30 * pitch));
+        cv_store(h, m0);
+        cv_store(h + 6 * CONV_VW, m1);
+        cv_store(h + 12 * CONV_VW, m2);
+        cv_store(h + 18 * CONV_VW, m3);
+    }
+    for (int64_t i = 0; i < WINO_TILE; i++, y += row) {
+        const float *h = half + i * 6 * CONV_VW;
+        conv_vec m0 = cv_load(h), m1 = cv_load(h + CONV_VW), m2 = cv_load(h + 2 * CONV_VW), m3 = cv_load(h + 3 * CONV_VW);
+        wino_output_1d(&m0, &m1, &m2, &m3, cv_load(h + 4 * CONV_VW), cv_load(h + 5 * CONV_VW));
+        cv_store(y, m0);
+        cv_store(y + px, m1);
+        cv_store(y + 2 * px, m2);
+        cv_store(y + 3 * px, m3);
+    }
 }
 
 /* One group of tiles: where it is and what it owns of the scratch. */
@@ -270,45 +290,56 @@ static int64_t wino_pack_units(const void *args) {
     return conv_panels(((const dvk_conv2d_args *)args)->y.c);
 }
 
-/* G on three values `step` apart. */
-static void wino_filter_1d(const double *g, int64_t step, double *u, int64_t to) {
-    const double g0 = g[0], g1 = g[step], g2 = g[2 * step];
-    u[0] = g0;
-    u[to] = (g0 + WINO_A * g1 + 0.5 * g2) / -1.5;
-    u[2 * to] = (g0 - WINO_A * g1 + 0.5 * g2) / -1.5;
-    u[3 * to] = (g0 + WINO_B * g1 + 2.0 * g2) / 6.0;
-    u[4 * to] = (g0 - WINO_B * g1 + 2.0 * g2) / 6.0;
-    u[5 * to] = g2;
+/* Numbers of CONV_VW filters side by side, in double so that only the last rounding counts. */
+typedef struct wino_lanes_d {
+    double v[CONV_VW];
+} wino_lanes_d;
+
+/* G on three values `step` apart, to six `to` apart. */
+static void wino_filter_1d(const wino_lanes_d *g, int64_t step, wino_lanes_d *u, int64_t to) {
+    for (int i = 0; i < CONV_VW; i++) {
+        const double g0 = g[0].v[i], g1 = g[step].v[i], g2 = g[2 * step].v[i];
+        const double near = (g0 + 0.5 * g2) * (-1.0 / 1.5), far = (g0 + 2.0 * g2) * (1.0 / 6.0);
+        u[0].v[i] = g0;
+        u[to].v[i] = near - WINO_A / 1.5 * g1;
+        u[2 * to].v[i] = near + WINO_A / 1.5 * g1;
+        u[3 * to].v[i] = far + WINO_B / 6.0 * g1;
+        u[4 * to].v[i] = far - WINO_B / 6.0 * g1;
+        u[5 * to].v[i] = g2;
+    }
 }
 
-/* G g G^T of one 3x3 filter, in double so that only the last rounding counts. */
-static void wino_filter(const float *w, double u[WINO_POINTS]) {
-    double g[9], half[18]; /* half: [6][3] */
-    for (int i = 0; i < 9; i++) {
-        g[i] = (double)w[i];
+/* G g G^T of the filters [o, o + CONV_VW) of input channel c; those past the last output are zero. */
+static void wino_filter(const dvk_conv2d_args *a, const float *w, int64_t o, int64_t c, wino_lanes_d u[WINO_POINTS]) {
+    wino_lanes_d g[9] = {{{0}}}, half[18]; /* half: [6][3] */
+    for (int64_t i = 0; i < conv_min(CONV_VW, a->y.c - o); i++) {
+        for (int64_t k = 0; k < 9; k++) {
+            g[k].v[i] = (double)w[((o + i) * a->x.c + c) * 9 + k];
+        }
     }
-    for (int x = 0; x < 3; x++) {
+    for (int64_t x = 0; x < 3; x++) {
         wino_filter_1d(g + x, 3, half + x, 3);
     }
-    for (int y = 0; y < 6; y++) {
+    for (int64_t y = 0; y < 6; y++) {
         wino_filter_1d(half + 3 * y, 1, u + 6 * y, 1);
     }
 }
 
 static void wino_pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
     const dvk_conv2d_args *a = args;
+    wino_lanes_d u[WINO_POINTS];
     for (int64_t i = first; i < last; i++) {
         const int64_t o0 = i * CONV_PANEL;
         const int64_t wide = conv_panel_nz(a->y.c, i) * CONV_VW;
         float *d = (float *)dst + o0 * WINO_POINTS * a->x.c;
         for (int64_t c = 0; c < a->x.c; c++) {
-            for (int64_t o = 0; o < wide; o++) {
-                double u[WINO_POINTS] = {0};
-                if (o0 + o < a->y.c) {
-                    wino_filter(w + ((o0 + o) * a->x.c + c) * 9, u);
-                }
+            for (int64_t o = 0; o < wide; o += CONV_VW) {
+                wino_filter(a, w, o0 + o, c, u);
                 for (int64_t xi = 0; xi < WINO_POINTS; xi++) {
-                    d[(xi * a->x.c + c) * wide + o] = (float)u[xi];
+                    float *to = d + (xi * a->x.c + c) * wide + o;
+                    for (int64_t l = 0; l < CONV_VW; l++) {
+                        to[l] = (float)u[xi].v[l];
+                    }
                 }
             }
         }

@@ -1,6 +1,7 @@
 /* convert_tmpl.h - "load" and "store" on vectors, compiled once for each instruction set by a file that has included a
- * simd_int_*.h. Where a row of the picture and a row of the view hold the same numbers in the same order, it is one run.
- * Otherwise strips of pixels go through scratch: plane by plane on the picture's side, pixel by pixel on the view's. */
+ * simd_int_*.h. Where a row of the picture and a row of the view hold the same numbers in the same order, it is one
+ * run. Otherwise strips of pixels go through scratch: plane by plane on the picture's side, pixel by pixel on the
+ * view's. */
 #include "kernels/cpu/conv_common.h"
 
 enum { CT_STRIP = 256, CT_UNIT = 65536 }; /* pixels of a strip; elements of a unit, about */
@@ -127,8 +128,8 @@ static void ct_run(const void *src, dvk_dtype from, void *dst, dvk_dtype to, int
 }
 
 /* Moves elements of `size` bytes between places `step` bytes apart and places side by side. */
-CONV_INLINE void ct_strided(unsigned char *dst, int64_t dst_step, const unsigned char *src, int64_t src_step, int64_t count,
-                            size_t size) {
+CONV_INLINE void ct_strided(unsigned char *dst, int64_t dst_step, const unsigned char *src, int64_t src_step,
+                            int64_t count, size_t size) {
     for (int64_t i = 0; i < count; i++) {
         memcpy(dst + i * dst_step, src + i * src_step, size);
     }
@@ -148,7 +149,8 @@ static void ct_pick(void *dst, int64_t dst_step, const void *src, int64_t src_st
 static void ct_zip(const ct_memory *m, int64_t c, int64_t count) {
     if (c != 3) {
         for (int64_t k = 0; k < c; k++) {
-            ct_strided((unsigned char *)(m->pixels + k), c * 4, (unsigned char *)(m->planes + k * CT_STRIP), 4, count, 4);
+            ct_strided((unsigned char *)(m->pixels + k), c * 4, (unsigned char *)(m->planes + k * CT_STRIP), 4, count,
+                       4);
         }
         return;
     }
@@ -164,7 +166,8 @@ static void ct_zip(const ct_memory *m, int64_t c, int64_t count) {
 static void ct_unzip(const ct_memory *m, int64_t c, int64_t count) {
     if (c != 3) {
         for (int64_t k = 0; k < c; k++) {
-            ct_strided((unsigned char *)(m->planes + k * CT_STRIP), 4, (unsigned char *)(m->pixels + k), c * 4, count, 4);
+            ct_strided((unsigned char *)(m->planes + k * CT_STRIP), 4, (unsigned char *)(m->pixels + k), c * 4, count,
+                       4);
         }
         return;
     }
@@ -193,7 +196,8 @@ static unsigned char *ct_image_at(const dvk_image *im, int64_t n, int64_t y, int
 }
 
 /* Between a strip of the view and [pixel][c] floats. */
-static void ct_strip_to_view(const dvk_convert_args *a, void *at, const float *pixels, int64_t count, const ct_range *r) {
+static void ct_strip_to_view(const dvk_convert_args *a, void *at, const float *pixels, int64_t count,
+                             const ct_range *r) {
     const dvk_view *v = &a->view;
     if (v->sw == v->c) {
         ct_run(pixels, DVK_F32, at, v->dtype, count * v->c, r);
@@ -205,7 +209,8 @@ static void ct_strip_to_view(const dvk_convert_args *a, void *at, const float *p
     }
 }
 
-static void ct_strip_from_view(const dvk_convert_args *a, const void *at, float *pixels, int64_t count, const ct_range *r) {
+static void ct_strip_from_view(const dvk_convert_args *a, const void *at, float *pixels, int64_t count,
+                               const ct_range *r) {
     const dvk_view *v = &a->view;
     if (v->sw == v->c) {
         ct_run(at, v->dtype, pixels, DVK_F32, count * v->c, r);
@@ -217,7 +222,8 @@ static void ct_strip_from_view(const dvk_convert_args *a, const void *at, float 
     }
 }
 
-static void ct_load_strip(const dvk_convert_args *a, const ct_memory *m, int64_t n, int64_t y, int64_t x, int64_t count) {
+static void ct_load_strip(const dvk_convert_args *a, const ct_memory *m, int64_t n, int64_t y, int64_t x,
+                          int64_t count) {
     static const ct_range as_it_is = {.mul = 1.0f};
     const ct_range range = {.mul = a->mul, .add = a->add};
     const dvk_image *im = &a->image;
@@ -245,7 +251,8 @@ static ct_range ct_store_range(const dvk_convert_args *a) {
     return r;
 }
 
-static void ct_store_strip(const dvk_convert_args *a, const ct_memory *m, int64_t n, int64_t y, int64_t x, int64_t count) {
+static void ct_store_strip(const dvk_convert_args *a, const ct_memory *m, int64_t n, int64_t y, int64_t x,
+                           int64_t count) {
     static const ct_range as_it_is = {.mul = 1.0f};
     const ct_range range = ct_store_range(a);
     const dvk_image *im = &a->image;
@@ -284,8 +291,8 @@ static void ct_load(const void *args, int64_t first, int64_t last, void *scratch
         const ct_rows_range u = ct_unit(a, unit);
         for (int64_t y = u.y0; y < u.y1; y++) {
             if (same) {
-                ct_run(ct_image_at(&a->image, u.n, y, 0, 0), a->image.dtype, ct_view_at(&a->view, u.n, y, 0), a->view.dtype,
-                       a->view.w * a->view.c, &range);
+                ct_run(ct_image_at(&a->image, u.n, y, 0, 0), a->image.dtype, ct_view_at(&a->view, u.n, y, 0),
+                       a->view.dtype, a->view.w * a->view.c, &range);
                 continue;
             }
             for (int64_t x = 0; x < a->view.w; x += CT_STRIP) {
@@ -304,8 +311,8 @@ static void ct_store(const void *args, int64_t first, int64_t last, void *scratc
         const ct_rows_range u = ct_unit(a, unit);
         for (int64_t y = u.y0; y < u.y1; y++) {
             if (same) {
-                ct_run(ct_view_at(&a->view, u.n, y, 0), a->view.dtype, ct_image_at(&a->image, u.n, y, 0, 0), a->image.dtype,
-                       a->view.w * a->view.c, &range);
+                ct_run(ct_view_at(&a->view, u.n, y, 0), a->view.dtype, ct_image_at(&a->image, u.n, y, 0, 0),
+                       a->image.dtype, a->view.w * a->view.c, &range);
                 continue;
             }
             for (int64_t x = 0; x < a->view.w; x += CT_STRIP) {

@@ -1,6 +1,6 @@
 /* norm_tmpl.h - "group_norm_stats" on vectors, compiled once for each instruction set by a file that has included a
- * conv_vec_*.h. A strip of pixels is read twice: in the order of memory for its mean per channel, then, out of the cache, for
- * what is left around that mean, so that a large mean costs no digits. Strips are merged in double. */
+ * conv_vec_*.h. A strip of pixels is read twice: in the order of memory for its mean per channel, then, out of the
+ * cache, for what is left around that mean, so that a large mean costs no digits. Strips are merged in double. */
 #include "kernels/cpu/conv_common.h"
 
 enum {
@@ -9,7 +9,7 @@ enum {
     GN_VECTORS = 4          /* vectors of channels at a time: hides the latency of sums */
 };
 
-typedef struct gn_sums { /* per channel */
+typedef struct gn_sums {    /* per channel */
     double *first, *second; /* sum of x, and of x squared */
     float *strip;           /* sum of x over one strip */
 } gn_sums;
@@ -51,8 +51,8 @@ static void gn_strip_sums(const dvk_view *v, float *sums, int64_t at, int64_t pi
 }
 
 /* Channels [c, c + lanes) and so on, `vectors` times, of `pixels` pixels from element index `at`. */
-CONV_INLINE void gn_around_mean(const dvk_view *v, const gn_sums *sums, int64_t at, int64_t pixels, int64_t c, int vectors,
-                                int64_t lanes) {
+CONV_INLINE void gn_around_mean(const dvk_view *v, const gn_sums *sums, int64_t at, int64_t pixels, int64_t c,
+                                int vectors, int64_t lanes) {
     conv_vec centre[GN_VECTORS];
     conv_vec left[GN_VECTORS];
     conv_vec square[GN_VECTORS];

@@ -1,7 +1,7 @@
 /* pointwise_tmpl.h - "pointwise" on vectors, compiled once for each instruction set by a file that has included a
- * conv_vec_*.h. Where pixels lie close together, several make one longer "group" whose length is a multiple of the vector,
- * with the parameters of a channel repeated in scratch: so three channels cost no more than sixteen. Every element is read
- * before it is written and never again, so that y may be the memory of x or of a residual. */
+ * conv_vec_*.h. Where pixels lie close together, several make one longer "group" whose length is a multiple of the
+ * vector, with the parameters of a channel repeated in scratch: so three channels cost no more than sixteen. Every
+ * element is read before it is written and never again, so that y may be the memory of x or of a residual. */
 #include "kernels/cpu/conv_common.h"
 #include "kernels/cpu/conv_math_tmpl.h"
 
@@ -9,7 +9,7 @@ enum { PW_UNIT = 65536 }; /* elements of a unit, about */
 
 typedef struct pw_plan {
     const dvk_pointwise_args *a;
-    int64_t group; /* pixels of a group */
+    int64_t group;                              /* pixels of a group */
     const float *bias, *slopes, *scale, *shift; /* [group][c] */
 } pw_plan;
 

@@ -1,5 +1,5 @@
-/* resample_tmpl.h - the ops that move pixels, for a file that has included a conv_vec_*.h. Elements are moved as bytes: their
- * type matters only where a residual is added or the types of input and output differ. */
+/* resample_tmpl.h - the ops that move pixels, for a file that has included a conv_vec_*.h. Elements are moved as bytes:
+ * their type matters only where a residual is added or the types of input and output differ. */
 #include "kernels/cpu/conv_common.h"
 
 enum { RS_UNIT = 131072 }; /* elements of a unit, about */
@@ -44,8 +44,8 @@ static int64_t up_units(const void *args) {
     return rs_count(&a->x, rs_rows(&a->y, a->r));
 }
 
-CONV_INLINE void up_pixels(unsigned char *to, int64_t to_step, const unsigned char *from, int64_t from_step, int64_t w, int64_t r,
-                           size_t bytes) {
+CONV_INLINE void up_pixels(unsigned char *to, int64_t to_step, const unsigned char *from, int64_t from_step, int64_t w,
+                           int64_t r, size_t bytes) {
     for (int64_t x = 0; x < w; x++) {
         for (int64_t j = 0; j < r; j++) {
             memcpy(to, from + x * from_step, bytes);
@@ -89,7 +89,8 @@ static void up_run(const void *args, int64_t first, int64_t last, void *scratch)
     }
 }
 
-/* --- pixel_shuffle: a row of pixels side by side in the input's type; then, where needed, conversion and residual --- */
+/* --- pixel_shuffle: a row of pixels side by side in the input's type; then, where needed, conversion and residual ---
+ */
 
 static int64_t ps_units(const void *args) {
     const dvk_resample_args *a = args;
@@ -102,8 +103,8 @@ static size_t ps_scratch_bytes(const void *args) {
 }
 
 /* Row i of r: to[x * r + j][c] = from[x][c * r * r + i * r + j]; `from` already points at i * r. */
-CONV_INLINE void ps_gather(unsigned char *to, const unsigned char *from, int64_t from_step, int64_t w, int64_t c, int64_t r,
-                           size_t size) {
+CONV_INLINE void ps_gather(unsigned char *to, const unsigned char *from, int64_t from_step, int64_t w, int64_t c,
+                           int64_t r, size_t size) {
     for (int64_t x = 0; x < w; x++, from += from_step) {
         for (int64_t j = 0; j < r; j++) {
             for (int64_t k = 0; k < c; k++) {
@@ -114,7 +115,8 @@ CONV_INLINE void ps_gather(unsigned char *to, const unsigned char *from, int64_t
     }
 }
 
-CONV_INLINE void ps_gather_sized(unsigned char *to, const unsigned char *from, const dvk_resample_args *a, size_t size) {
+CONV_INLINE void ps_gather_sized(unsigned char *to, const unsigned char *from, const dvk_resample_args *a,
+                                 size_t size) {
     const int64_t step = a->x.sw * (int64_t)size;
     if (a->y.c == 3 && a->r == 2) {
         ps_gather(to, from, step, a->x.w, 3, 2, size);
@@ -142,7 +144,8 @@ static void ps_residual(const dvk_resample_args *a, int64_t n, int64_t y, float 
 }
 
 /* count elements from index `from` of the gathered row to y's element index `at`. */
-static void ps_finish(const dvk_resample_args *a, const void *row, const float *residual, int64_t from, int64_t at, int64_t count) {
+static void ps_finish(const dvk_resample_args *a, const void *row, const float *residual, int64_t from, int64_t at,
+                      int64_t count) {
     for (int64_t i = 0; i < count; i += CONV_VW) {
         const int64_t lanes = conv_min(CONV_VW, count - i);
         conv_vec v = cv_get(row, a->x.dtype, from + i, lanes);
@@ -200,8 +203,8 @@ static int64_t pu_units(const void *args) {
 }
 
 /* Row i of r of the input: to[x][c * r * r + i * r + j] = from[x * r + j][c]; `to` already points at i * r. */
-CONV_INLINE void pu_scatter(unsigned char *to, const unsigned char *from, const dvk_resample_args *a, int64_t c, int64_t r,
-                            size_t size) {
+CONV_INLINE void pu_scatter(unsigned char *to, const unsigned char *from, const dvk_resample_args *a, int64_t c,
+                            int64_t r, size_t size) {
     const int64_t bytes = (int64_t)size;
     for (int64_t x = 0; x < a->y.w; x++, to += a->y.sw * bytes) {
         for (int64_t j = 0; j < r; j++, from += a->x.sw * bytes) {

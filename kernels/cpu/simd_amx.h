@@ -1,5 +1,5 @@
-/* simd_amx.h - AMX tiles: eight of 16 rows of 64 bytes, and loads and stores that the compiler keeps in order. gcc's own
- * intrinsics do not say that they touch memory, and those of 64-bit mingw pass the stride in 32 bits. */
+/* simd_amx.h - AMX tiles: eight of 16 rows of 64 bytes, and loads and stores that the compiler keeps in order. gcc's
+ * own intrinsics do not say that they touch memory, and those of 64-bit mingw pass the stride in 32 bits. */
 #ifndef DVK_SIMD_AMX_H
 #define DVK_SIMD_AMX_H
 
@@ -7,10 +7,12 @@
 #include <stdint.h>
 
 #if defined(__GNUC__) && !defined(__clang__)
-#define tile_load(t, p, pitch) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(pitch)) : "memory")
-#define tile_store(t, p, pitch) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(pitch)) : "memory")
+#define tile_load(t, p, pitch)                                                                                         \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(pitch)) : "memory")
+#define tile_store(t, p, pitch)                                                                                        \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(pitch)) : "memory")
 #else
-#define tile_load(t, p, pitch) _tile_loadd(t, p, pitch)
+#define tile_load(t, p, pitch)  _tile_loadd(t, p, pitch)
 #define tile_store(t, p, pitch) _tile_stored(t, p, pitch)
 #endif
 

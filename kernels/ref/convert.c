@@ -1,5 +1,5 @@
-/* convert.c - references of "load" and "store": between a caller's picture of any layout and a view. One unit is one row.
- * mul and add are two roundings, never one fused operation: integers must come out the same from every variant. */
+/* convert.c - references of "load" and "store": between a caller's picture of any layout and a view. One unit is one
+ * row. mul and add are two roundings, never one fused operation: integers must come out the same from every variant. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -90,4 +90,5 @@ static void store_run(const void *args, int64_t first, int64_t last, void *scrat
 
 const dvk_kernel dvk_load_ref = {.op = "load", .variant = "ref", .compute = DVK_F32, .units = units, .run = load_run};
 
-const dvk_kernel dvk_store_ref = {.op = "store", .variant = "ref", .compute = DVK_F32, .units = units, .run = store_run};
+const dvk_kernel dvk_store_ref = {
+    .op = "store", .variant = "ref", .compute = DVK_F32, .units = units, .run = store_run};

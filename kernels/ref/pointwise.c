@@ -1,5 +1,5 @@
-/* pointwise.c - reference of "pointwise": y = epi(pro(x)). One unit is one row of one picture. y may be the memory of x or
- * of a residual: every element is read before it is written and never again. */
+/* pointwise.c - reference of "pointwise": y = epi(pro(x)). One unit is one row of one picture. y may be the memory of x
+ * or of a residual: every element is read before it is written and never again. */
 #include "kernels/kernel.h"
 #include "kernels/ref/scalar.h"
 
@@ -18,11 +18,11 @@ static void run(const void *args, int64_t first, int64_t last, void *scratch) {
             for (int64_t c = 0; c < a->y.c; c++) {
                 const float stored = dvk_load(a->x.data, a->x.dtype, dvk_at(&a->x, n, y, x) + c);
                 const float v = dvk_prologue_at(&a->pro, stored, n, c, a->y.c);
-                dvk_store(a->y.data, a->y.dtype, dvk_at(&a->y, n, y, x) + c,
-                          dvk_epilogue_at(&a->epi, v, n, y, x, c));
+                dvk_store(a->y.data, a->y.dtype, dvk_at(&a->y, n, y, x) + c, dvk_epilogue_at(&a->epi, v, n, y, x, c));
             }
         }
     }
 }
 
-const dvk_kernel dvk_pointwise_ref = {.op = "pointwise", .variant = "ref", .compute = DVK_F32, .units = units, .run = run};
+const dvk_kernel dvk_pointwise_ref = {
+    .op = "pointwise", .variant = "ref", .compute = DVK_F32, .units = units, .run = run};

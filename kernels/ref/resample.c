@@ -1,5 +1,5 @@
-/* resample.c - references of the ops that move pixels: "upsample", "pixel_shuffle", "pixel_unshuffle" and "pad". One unit
- * is one output row. Values pass through float, which holds every f16 and bf16 exactly. */
+/* resample.c - references of the ops that move pixels: "upsample", "pixel_shuffle", "pixel_unshuffle" and "pad". One
+ * unit is one output row. Values pass through float, which holds every f16 and bf16 exactly. */
 #include "kernels/kernel.h"
 #include "kernels/ref/scalar.h"
 

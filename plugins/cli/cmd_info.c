@@ -99,6 +99,7 @@ static void print_number(double v) {
     }
 }
 
+/* A shape is "64 x 3 x 3 x 3"; other lists are separated by commas; of an object only the values are told. */
 static void print_value(const cJSON *v) {
     if (cJSON_IsString(v)) {
         printf("%s", v->valuestring);
@@ -111,16 +112,18 @@ static void print_value(const cJSON *v) {
     } else {
         const cJSON *item = NULL;
         cJSON_ArrayForEach(item, v) {
-            printf("%s", item == v->child ? "" : ", ");
-            if (item->string != NULL) {
-                printf("%s ", item->string);
+            const char *between = cJSON_IsObject(v) ? "  " : cJSON_IsNumber(item) ? " x " : ", ";
+            printf("%s", item == v->child ? "" : between);
+            if (cJSON_IsNumber(item) && cJSON_IsArray(v)) {
+                printf("%.0f", item->valuedouble);
+            } else {
+                print_value(item);
             }
-            print_value(item);
         }
     }
 }
 
-/* One line a member; a member that is an object gets its own indented lines. */
+/* One line a member; a member that is an object, or a list of objects, gets its own indented lines. */
 static void print_table(const cJSON *object, int indent) {
     const cJSON *v = NULL;
     cJSON_ArrayForEach(v, object) {
@@ -132,6 +135,16 @@ static void print_table(const cJSON *object, int indent) {
         if (cJSON_IsObject(v) && v->child != NULL) {
             printf("%*s%s\n", indent, "", label);
             print_table(v, indent + 2);
+            continue;
+        }
+        if (cJSON_IsArray(v) && cJSON_IsObject(v->child)) {
+            const cJSON *item = NULL;
+            printf("%*s%s\n", indent, "", label);
+            cJSON_ArrayForEach(item, v) {
+                printf("%*s", indent + 2, "");
+                print_value(item);
+                printf("\n");
+            }
             continue;
         }
         printf("%*s%-*s ", indent, "", 22 - indent, label);
@@ -157,7 +170,8 @@ static int show(const cli_args *a, const char *text) {
     int r = CLI_OK;
     if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(j, "recognised"))) {
         const cJSON *why = cJSON_GetObjectItemCaseSensitive(j, "why");
-        r = cli_fail(a->inputs[0], "not recognised: %s", cJSON_IsString(why) ? why->valuestring : "no reason given");
+        r = cli_fail(a->inputs[0], "%s",
+                     cJSON_IsString(why) ? cli_without_name(a->inputs[0], why->valuestring) : "not recognised");
     }
     cJSON_Delete(j);
     return r;

@@ -5,6 +5,18 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
 
+const char *cli_without_name(const char *what, const char *message) {
+    const char *slash = strrchr(what, '/');
+    const char *names[2] = {what, slash != NULL ? slash + 1 : what};
+    for (size_t i = 0; i < 2; i++) {
+        const size_t n = strlen(names[i]);
+        if (strncmp(message, names[i], n) == 0 && strncmp(message + n, ": ", 2) == 0) {
+            return message + n + 2;
+        }
+    }
+    return message;
+}
+
 int cli_session_fail(const cli_session *s, const char *what, davy_result r) {
     if (r == DAVY_E_CANCELLED && cli_interrupted()) {
         return cli_stopped(what);
@@ -13,13 +25,7 @@ int cli_session_fail(const cli_session *s, const char *what, davy_result r) {
     if (s->api->last_error(&e) != DAVY_OK || e.code != r || e.message[0] == 0) {
         return cli_fail(what, "%s", s->api->result_name(r));
     }
-    /* Most messages begin with the file they are about: do not name it twice. */
-    const char *text = e.message;
-    const size_t n = strlen(what);
-    if (strncmp(text, what, n) == 0 && text[n] == ':') {
-        text += n + 1 + strspn(text + n + 1, " ");
-    }
-    return cli_fail(what, "%s", text);
+    return cli_fail(what, "%s", cli_without_name(what, e.message));
 }
 
 int cli_session_load(cli_session *s) {

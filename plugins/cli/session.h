@@ -29,6 +29,8 @@ int cli_session_open_model(cli_session *s, const davy_model_desc *desc, const ch
 void cli_model_desc(const cli_args *a, const char *shipped, davy_source *sources, davy_model_desc *out);
 void cli_session_close(cli_session *s);
 
+/* Most of the library's messages begin with the file they are about: the message without it, when it is `what`. */
+const char *cli_without_name(const char *what, const char *message);
 /* Prints the library's last error about `what` and returns the exit status. */
 int cli_session_fail(const cli_session *s, const char *what, davy_result r);
 

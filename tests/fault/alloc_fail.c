@@ -22,6 +22,7 @@ enum { MOST = 100000 };
 static const davy_api *api;
 static host_state state;
 
+#if !defined(OTHER_MALLOC)
 /* ---- every malloc of the process, in front of glibc's ---- */
 
 static atomic_llong malloc_left = -1; /* negative: never fails */
@@ -33,29 +34,31 @@ static bool malloc_fails(void) {
     return n == 0;
 }
 
-#if !defined(OTHER_MALLOC)
+/* Libraries use these too: the build hides what is not marked. */
+#define EVERYBODYS __attribute__((visibility("default")))
+
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *p, size_t bytes);
 void *__libc_memalign(size_t align, size_t bytes);
 
-void *malloc(size_t bytes) {
+EVERYBODYS void *malloc(size_t bytes) {
     return malloc_fails() ? NULL : __libc_malloc(bytes);
 }
 
-void *calloc(size_t count, size_t bytes) {
+EVERYBODYS void *calloc(size_t count, size_t bytes) {
     return malloc_fails() ? NULL : __libc_calloc(count, bytes);
 }
 
-void *realloc(void *p, size_t bytes) {
+EVERYBODYS void *realloc(void *p, size_t bytes) {
     return malloc_fails() ? NULL : __libc_realloc(p, bytes);
 }
 
-void *aligned_alloc(size_t align, size_t bytes) {
+EVERYBODYS void *aligned_alloc(size_t align, size_t bytes) {
     return malloc_fails() ? NULL : __libc_memalign(align, bytes);
 }
 
-int posix_memalign(void **out, size_t align, size_t bytes) {
+EVERYBODYS int posix_memalign(void **out, size_t align, size_t bytes) {
     void *p = malloc_fails() ? NULL : __libc_memalign(align, bytes);
     if (p == NULL) {
         return 12; /* ENOMEM */

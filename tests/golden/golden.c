@@ -4,7 +4,8 @@
  *   a folder with case.json          the folder that weights.py wrote for it
  *   a file NAME.ref.safetensors      the model file, or ENCODER,DECODER
  *   a folder with cases.json         the folder of the models it names (davy-live)
- * For every expected tensor: largest absolute error and ||a - b|| / ||b||, which must keep the bound of the precision. */
+ * For every expected tensor: largest absolute error and ||a - b|| / ||b||, which must keep the bound of the precision.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,7 +135,8 @@ static bool compute(const session *s, dv_stage stage, const array *in, array *ou
     return true;
 }
 
-static void compute_and_compare(const session *s, dv_stage stage, const array *in, const char *what, const array *expected) {
+static void compute_and_compare(const session *s, dv_stage stage, const array *in, const char *what,
+                                const array *expected) {
     array got = {0};
     if (compute(s, stage, in, &got)) {
         compare(s, what, &got, expected);

@@ -1,5 +1,5 @@
-/* golden_io.c - see golden_io.h. Pictures come through libpng's simplified interface: this is a test program, the library
- * itself reads no picture files. */
+/* golden_io.c - see golden_io.h. Pictures come through libpng's simplified interface: this is a test program, the
+ * library itself reads no picture files. */
 #include "golden_io.h"
 
 #include <png.h>
@@ -37,7 +37,8 @@ bool read_tensor(const char *path, const char *name, array *out) {
     dv_source *source = NULL;
     dv_tensors *tensors = NULL;
     const dv_open_options options = {0};
-    bool ok = dv_source_open_path(path, true, &source) == DAVY_OK && dv_tensors_open(source, &options, &tensors) == DAVY_OK;
+    bool ok =
+        dv_source_open_path(path, true, &source) == DAVY_OK && dv_tensors_open(source, &options, &tensors) == DAVY_OK;
     if (!ok) {
         davy_error_info info = {.struct_size = sizeof info};
         dv_error_get(&info);

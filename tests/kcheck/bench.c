@@ -1,5 +1,6 @@
-/* bench.c - kcheck --bench: each variant on the shapes of real nets, on one core: a warm-up, then runs for 200 ms, their
- * median. Rates are of useful work (a Winograd variant may exceed the peak), set against the measured multiply-add rate. */
+/* bench.c - kcheck --bench: each variant on the shapes of real nets, on one core: a warm-up, then runs for 200 ms,
+ * their median. Rates are of useful work (a Winograd variant may exceed the peak), set against the measured
+ * multiply-add rate. */
 #if !defined(_WIN32)
 #define _POSIX_C_SOURCE 200112L /* clock_gettime */
 #endif

@@ -1,5 +1,6 @@
 /* buffer.c - random numbers and the guarded memory of problems. On POSIX a page without access lies directly behind the
- * data of every other buffer and directly before that of the rest, so that a read too far stops the case in any build. */
+ * data of every other buffer and directly before that of the rest, so that a read too far stops the case in any build.
+ */
 #if !defined(_WIN32)
 #define _DEFAULT_SOURCE 1 /* MAP_ANONYMOUS */
 #endif
@@ -218,8 +219,9 @@ void kc_snapshot(kc_problem *p) {
         for (int64_t j = 0; j < pixels * o->size[3]; j++) {
             const int64_t c = j % o->size[3];
             const int64_t q = j / o->size[3];
-            const int64_t at = q / (o->size[1] * o->size[2]) * o->stride[0] + q / o->size[2] % o->size[1] * o->stride[1] +
-                               q % o->size[2] * o->stride[2] + (o->map != NULL ? o->map[c] : c) * o->stride[3];
+            const int64_t at = q / (o->size[1] * o->size[2]) * o->stride[0] +
+                               q / o->size[2] % o->size[1] * o->stride[1] + q % o->size[2] * o->stride[2] +
+                               (o->map != NULL ? o->map[c] : c) * o->stride[3];
             memset(b->is_output + (o->data - b->start) + at, 1, dvk_dtype_size(o->dtype));
         }
     }

@@ -1,5 +1,6 @@
-/* cases_conv.c - problems for conv2d. Three groups: every epilogue and prologue with every dtype on one small shape; a list
- * of geometries (kernel, stride, upsampling, padding, sizes from 1x1 up); every pair of the channel counts real nets have. */
+/* cases_conv.c - problems for conv2d. Three groups: every epilogue and prologue with every dtype on one small shape; a
+ * list of geometries (kernel, stride, upsampling, padding, sizes from 1x1 up); every pair of the channel counts real
+ * nets have. */
 #include <stdio.h>
 
 #include "tests/kcheck/kcheck.h"
@@ -15,21 +16,21 @@ typedef struct conv_spec {
 } conv_spec;
 
 enum { /* kinds of epilogue */
-    EPI_PLAIN,
-    EPI_BIAS,
-    EPI_RELU,
-    EPI_LRELU,
-    EPI_PRELU,
-    EPI_SILU,
-    EPI_CLAMP3,
-    EPI_RES,
-    EPI_TWO_RES,
-    EPI_RES_IN_PLACE,
-    EPI_TWO_RES_IN_PLACE,
-    EPI_ACT_LAST,
-    EPI_PRELU_LAST,
-    EPI_GATE,
-    EPI_KINDS
+       EPI_PLAIN,
+       EPI_BIAS,
+       EPI_RELU,
+       EPI_LRELU,
+       EPI_PRELU,
+       EPI_SILU,
+       EPI_CLAMP3,
+       EPI_RES,
+       EPI_TWO_RES,
+       EPI_RES_IN_PLACE,
+       EPI_TWO_RES_IN_PLACE,
+       EPI_ACT_LAST,
+       EPI_PRELU_LAST,
+       EPI_GATE,
+       EPI_KINDS
 };
 
 enum { PRO_NONE, PRO_NORM, PRO_NORM_SILU, PRO_SILU, PRO_RELU, PRO_CLAMP3, PRO_KINDS };
@@ -93,9 +94,9 @@ static void add_own_memory(kc_problem *p, dvk_epilogue *e, const dvk_view *y, fl
 
 static void build_epilogue(kc_problem *p, dvk_epilogue *e, const dvk_view *y, int kind) {
     static const dvk_act acts[EPI_KINDS] = {
-        [EPI_RELU] = DVK_ACT_RELU,        [EPI_LRELU] = DVK_ACT_LRELU,    [EPI_PRELU] = DVK_ACT_PRELU,
-        [EPI_SILU] = DVK_ACT_SILU,        [EPI_CLAMP3] = DVK_ACT_CLAMP3,  [EPI_TWO_RES_IN_PLACE] = DVK_ACT_PRELU,
-        [EPI_ACT_LAST] = DVK_ACT_SILU,    [EPI_PRELU_LAST] = DVK_ACT_PRELU,
+        [EPI_RELU] = DVK_ACT_RELU,     [EPI_LRELU] = DVK_ACT_LRELU,      [EPI_PRELU] = DVK_ACT_PRELU,
+        [EPI_SILU] = DVK_ACT_SILU,     [EPI_CLAMP3] = DVK_ACT_CLAMP3,    [EPI_TWO_RES_IN_PLACE] = DVK_ACT_PRELU,
+        [EPI_ACT_LAST] = DVK_ACT_SILU, [EPI_PRELU_LAST] = DVK_ACT_PRELU,
     };
     *e = (dvk_epilogue){.alpha = 1.0f, .slope = 0.2f, .act = acts[kind]};
     if (kind != EPI_PLAIN) {
@@ -141,7 +142,8 @@ static void build_spec(kc_problem *p, const conv_spec *s) {
     /* symmetric: k / 2 on every side; as in the KL VAE: nothing before, one more behind */
     const int64_t padding = s->asymmetric ? 1 : 2 * (s->k / 2);
     const kc_shape in = {pictures, s->h, s->w, s->cin};
-    const kc_shape out = {pictures, (s->h * up + padding - s->k) / stride + 1, (s->w * up + padding - s->k) / stride + 1, s->cout};
+    const kc_shape out = {pictures, (s->h * up + padding - s->k) / stride + 1,
+                          (s->w * up + padding - s->k) / stride + 1, s->cout};
     *a = (dvk_conv2d_args){.kh = s->k, .kw = s->k, .stride = stride, .upsample = up};
     a->pad_top = a->pad_left = s->asymmetric ? 0 : s->k / 2;
     kc_view(p, &a->x, s->xt, in, s->slab);
@@ -158,9 +160,9 @@ static void build_spec(kc_problem *p, const conv_spec *s) {
     p->no_compare = s->fill == KC_INF;
     p->flops = 2.0 * (double)(out.n * out.h * out.w * out.c) * (double)(s->cin * s->k * s->k);
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lld->%lld k%d s%d u%d%s %s->%s epi %d pro %d slab %d fill %d",
-             (long long)in.n, (long long)in.h, (long long)in.w, (long long)s->cin, (long long)s->cout, (int)s->k, (int)stride,
-             (int)up, s->asymmetric ? " asym" : "", kc_dtype_name(s->xt), kc_dtype_name(s->yt), s->epilogue, s->prologue,
-             s->slab, (int)s->fill);
+             (long long)in.n, (long long)in.h, (long long)in.w, (long long)s->cin, (long long)s->cout, (int)s->k,
+             (int)stride, (int)up, s->asymmetric ? " asym" : "", kc_dtype_name(s->xt), kc_dtype_name(s->yt),
+             s->epilogue, s->prologue, s->slab, (int)s->fill);
 }
 
 static int count(void) {
@@ -201,13 +203,13 @@ static void build(kc_problem *p, int i) {
 
 /* Layers of the nets whose speed counts, in both storage types. */
 static const conv_spec benches[] = {
-    {.cin = 64, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},                      /* Compact */
-    {.cin = 64, .cout = 48, .h = 180, .w = 320, .k = 3, .epilogue = EPI_BIAS},                       /* its last layer */
-    {.cin = 3, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},                       /* its first */
-    {.cin = 48, .cout = 48, .h = 180, .w = 320, .k = 3, .epilogue = EPI_GATE},                       /* SPAN */
-    {.cin = 128, .cout = 32, .h = 128, .w = 128, .k = 3, .epilogue = EPI_LRELU},                     /* RRDB */
-    {.cin = 192, .cout = 64, .h = 128, .w = 128, .k = 3, .epilogue = EPI_RES},                       /* RRDB */
-    {.cin = 64, .cout = 64, .h = 128, .w = 128, .k = 3, .upsample = 2, .epilogue = EPI_RELU},        /* TAESD */
+    {.cin = 64, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},               /* Compact */
+    {.cin = 64, .cout = 48, .h = 180, .w = 320, .k = 3, .epilogue = EPI_BIAS},                /* its last layer */
+    {.cin = 3, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},                /* its first */
+    {.cin = 48, .cout = 48, .h = 180, .w = 320, .k = 3, .epilogue = EPI_GATE},                /* SPAN */
+    {.cin = 128, .cout = 32, .h = 128, .w = 128, .k = 3, .epilogue = EPI_LRELU},              /* RRDB */
+    {.cin = 192, .cout = 64, .h = 128, .w = 128, .k = 3, .epilogue = EPI_RES},                /* RRDB */
+    {.cin = 64, .cout = 64, .h = 128, .w = 128, .k = 3, .upsample = 2, .epilogue = EPI_RELU}, /* TAESD */
     {.cin = 512, .cout = 512, .h = 32, .w = 32, .k = 3, .prologue = PRO_NORM_SILU, .epilogue = EPI_RES}, /* KL VAE */
     {.cin = 256, .cout = 256, .h = 64, .w = 64, .k = 3, .prologue = PRO_NORM_SILU, .epilogue = EPI_RES},
     {.cin = 128, .cout = 128, .h = 128, .w = 128, .k = 3, .prologue = PRO_NORM_SILU, .epilogue = EPI_RES},

@@ -7,8 +7,9 @@
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
 static const kc_shape shapes[] = {
-    {1, 1, 1, 1},  {1, 1, 1, 3},   {2, 3, 5, 1},  {1, 2, 3, 4},   {1, 3, 7, 16},  {2, 5, 3, 17},  {1, 4, 9, 31},  {1, 9, 2, 32},
-    {1, 3, 11, 48}, {1, 13, 7, 64}, {2, 9, 4, 96}, {1, 17, 5, 128}, {1, 2, 3, 192}, {1, 3, 2, 512}, {1, 37, 100, 12}, {1, 1, 1000, 7},
+    {1, 1, 1, 1},   {1, 1, 1, 3},   {2, 3, 5, 1},     {1, 2, 3, 4},    {1, 3, 7, 16}, {2, 5, 3, 17},
+    {1, 4, 9, 31},  {1, 9, 2, 32},  {1, 3, 11, 48},   {1, 13, 7, 64},  {2, 9, 4, 96}, {1, 17, 5, 128},
+    {1, 2, 3, 192}, {1, 3, 2, 512}, {1, 37, 100, 12}, {1, 1, 1000, 7},
 };
 
 enum { N_SHAPES = (int)(sizeof shapes / sizeof shapes[0]), N_ACTS = DVK_ACT_CLAMP3 + 1 };
@@ -71,10 +72,12 @@ static void pointwise_make(kc_problem *p, const kc_shape *shape, int variety, kc
     p->error_class = KC_POINTWISE;
     p->no_compare = fill == KC_INF;
     const double elements = (double)(shape->n * shape->h * shape->w * shape->c);
-    p->bytes = elements * (double)(dvk_dtype_size(a->x.dtype) + dvk_dtype_size(a->y.dtype) * (size_t)(1 + a->epi.n_res));
+    p->bytes =
+        elements * (double)(dvk_dtype_size(a->x.dtype) + dvk_dtype_size(a->y.dtype) * (size_t)(1 + a->epi.n_res));
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld %s->%s ends %d act %d front %d scale %d slab %d fill %d",
-             (long long)shape->n, (long long)shape->h, (long long)shape->w, (long long)shape->c, kc_dtype_name(a->x.dtype),
-             kc_dtype_name(a->y.dtype), ends, (int)act, (int)a->pro.act, a->pro.scale != NULL, slab, (int)fill);
+             (long long)shape->n, (long long)shape->h, (long long)shape->w, (long long)shape->c,
+             kc_dtype_name(a->x.dtype), kc_dtype_name(a->y.dtype), ends, (int)act, (int)a->pro.act,
+             a->pro.scale != NULL, slab, (int)fill);
 }
 
 enum { POINTWISE_VARIETIES = 72 };
@@ -109,7 +112,8 @@ static void pointwise_bench_build(kc_problem *p, int i) {
     const kc_shape *s = &pointwise_benches[i / 2].shape;
     const dvk_dtype t = i % 2 ? DVK_BF16 : DVK_F32;
     dvk_pointwise_args *a = &p->args.pointwise;
-    *a = (dvk_pointwise_args){.pro = pointwise_benches[i / 2].pro, .epi = {.alpha = 1.0f, .act = pointwise_benches[i / 2].act}};
+    *a = (dvk_pointwise_args){.pro = pointwise_benches[i / 2].pro,
+                              .epi = {.alpha = 1.0f, .act = pointwise_benches[i / 2].act}};
     kc_view(p, &a->x, t, *s, 0);
     kc_fill_view(p, &a->x, KC_UNIFORM);
     kc_view(p, &a->y, t, *s, 0);
@@ -131,10 +135,10 @@ static const struct {
     kc_shape shape;
     int64_t groups;
 } norms[] = {
-    {{1, 1, 1, 1}, 1},    {{1, 1, 1, 32}, 32},  {{1, 3, 5, 32}, 32},  {{2, 8, 3, 64}, 32},  {{1, 9, 7, 96}, 32},
-    {{1, 16, 4, 128}, 32}, {{2, 17, 3, 160}, 32}, {{1, 10, 6, 256}, 32}, {{1, 5, 9, 320}, 32}, {{1, 24, 33, 512}, 32},
-    {{1, 7, 11, 12}, 4},  {{1, 33, 21, 10}, 2}, {{1, 100, 37, 48}, 16}, {{1, 2, 2, 14}, 7},   {{3, 11, 5, 72}, 8},
-    {{1, 8, 200, 768}, 32},
+    {{1, 1, 1, 1}, 1},      {{1, 1, 1, 32}, 32},    {{1, 3, 5, 32}, 32},   {{2, 8, 3, 64}, 32},
+    {{1, 9, 7, 96}, 32},    {{1, 16, 4, 128}, 32},  {{2, 17, 3, 160}, 32}, {{1, 10, 6, 256}, 32},
+    {{1, 5, 9, 320}, 32},   {{1, 24, 33, 512}, 32}, {{1, 7, 11, 12}, 4},   {{1, 33, 21, 10}, 2},
+    {{1, 100, 37, 48}, 16}, {{1, 2, 2, 14}, 7},     {{3, 11, 5, 72}, 8},   {{1, 8, 200, 768}, 32},
 };
 
 enum { N_NORMS = (int)(sizeof norms / sizeof norms[0]) };
@@ -158,8 +162,8 @@ static void stats_make(kc_problem *p, const kc_shape *s, int64_t groups, dvk_dty
     p->error_class = KC_SMALL_SUMS;
     p->no_compare = fill == KC_INF;
     p->bytes = (double)(s->n * s->h * s->w * s->c) * (double)dvk_dtype_size(t);
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld %s slab %d fill %d", (long long)s->n, (long long)s->h,
-             (long long)s->w, (long long)s->c, (long long)groups, kc_dtype_name(t), slab, (int)fill);
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld %s slab %d fill %d", (long long)s->n,
+             (long long)s->h, (long long)s->w, (long long)s->c, (long long)groups, kc_dtype_name(t), slab, (int)fill);
 }
 
 static int stats_count(void) {
@@ -187,7 +191,8 @@ static int finish_count(void) {
 static void finish_build(kc_problem *p, int i) {
     const kc_shape *s = &norms[i].shape;
     dvk_group_norm_finish_args *a = &p->args.finish;
-    *a = (dvk_group_norm_finish_args){.n = s->n, .h = s->h, .w = s->w, .c = s->c, .groups = norms[i].groups, .eps = 1e-6f};
+    *a = (dvk_group_norm_finish_args){
+        .n = s->n, .h = s->h, .w = s->w, .c = s->c, .groups = norms[i].groups, .eps = 1e-6f};
     a->partial = kc_floats(p, s->n * chunks_of(s->h) * a->groups * 2, 0.1f, 3.0f);
     a->gamma = kc_floats(p, s->c, 0.5f, 1.5f);
     a->beta = kc_floats(p, s->c, -0.5f, 0.5f);
@@ -197,8 +202,8 @@ static void finish_build(kc_problem *p, int i) {
     kc_output_floats(p, a->shift, s->n * s->c, 1);
     p->error_class = KC_SMALL_SUMS;
     p->bytes = (double)(s->n * s->c) * 16.0;
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld", (long long)s->n, (long long)s->h, (long long)s->w,
-             (long long)s->c, (long long)a->groups);
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld", (long long)s->n, (long long)s->h,
+             (long long)s->w, (long long)s->c, (long long)a->groups);
 }
 
 /* --- attention --- */
@@ -207,9 +212,10 @@ static const struct {
     kc_shape shape; /* of q; c of one head times heads */
     int64_t kh, kw, heads, v_dim;
 } attentions[] = {
-    {{1, 1, 1, 1}, 1, 1, 1, 1},     {{1, 1, 3, 4}, 1, 5, 1, 4},     {{1, 4, 5, 16}, 4, 5, 1, 16},  {{2, 3, 7, 32}, 3, 7, 2, 32},
-    {{1, 5, 9, 40}, 6, 11, 4, 40},  {{1, 8, 8, 64}, 8, 8, 1, 64},   {{1, 7, 13, 128}, 7, 13, 2, 128}, {{1, 9, 15, 512}, 9, 15, 1, 512},
-    {{1, 16, 17, 96}, 3, 3, 3, 96}, {{1, 2, 2, 72}, 31, 17, 1, 72}, {{1, 11, 6, 17}, 13, 5, 1, 17}, {{1, 6, 11, 48}, 6, 11, 16, 48},
+    {{1, 1, 1, 1}, 1, 1, 1, 1},         {{1, 1, 3, 4}, 1, 5, 1, 4},       {{1, 4, 5, 16}, 4, 5, 1, 16},
+    {{2, 3, 7, 32}, 3, 7, 2, 32},       {{1, 5, 9, 40}, 6, 11, 4, 40},    {{1, 8, 8, 64}, 8, 8, 1, 64},
+    {{1, 7, 13, 128}, 7, 13, 2, 128},   {{1, 9, 15, 512}, 9, 15, 1, 512}, {{1, 16, 17, 96}, 3, 3, 3, 96},
+    {{1, 2, 2, 72}, 31, 17, 1, 72},     {{1, 11, 6, 17}, 13, 5, 1, 17},   {{1, 6, 11, 48}, 6, 11, 16, 48},
     {{1, 17, 19, 512}, 17, 19, 1, 512}, {{1, 1, 70, 30}, 1, 300, 1, 60},
 };
 
@@ -221,11 +227,11 @@ static void attention_make(kc_problem *p, const kc_shape *s, const kc_shape *key
     a->heads = heads;
     a->scale = (float)(1.0 / sqrt(dim));
     p->flops = 2.0 * (double)(s->n * s->h * s->w) * (double)(keys->h * keys->w) * (double)(s->c + v_channels);
-    p->error_class = KC_SUMS;
+    p->error_class = KC_SOFTMAX;
     kc_output_view(p, &a->y);
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld keys %lldx%lld heads %lld q %s y %s", (long long)s->n,
-             (long long)s->h, (long long)s->w, (long long)s->c, (long long)keys->h, (long long)keys->w, (long long)heads,
-             kc_dtype_name(a->q.dtype), kc_dtype_name(a->y.dtype));
+             (long long)s->h, (long long)s->w, (long long)s->c, (long long)keys->h, (long long)keys->w,
+             (long long)heads, kc_dtype_name(a->q.dtype), kc_dtype_name(a->y.dtype));
 }
 
 static int attention_count(void) {
@@ -273,7 +279,9 @@ static void attention_bench_build(kc_problem *p, int i) {
 
 const kc_suite kc_suite_pointwise = {"pointwise", pointwise_count, pointwise_build, pointwise_bench_count,
                                      pointwise_bench_build};
-const kc_suite kc_suite_group_norm_stats = {"group_norm_stats", stats_count, stats_build, stats_bench_count, stats_bench_build};
-const kc_suite kc_suite_group_norm_finish = {"group_norm_finish", finish_count, finish_build, finish_count, finish_build};
+const kc_suite kc_suite_group_norm_stats = {"group_norm_stats", stats_count, stats_build, stats_bench_count,
+                                            stats_bench_build};
+const kc_suite kc_suite_group_norm_finish = {"group_norm_finish", finish_count, finish_build, finish_count,
+                                             finish_build};
 const kc_suite kc_suite_attention = {"attention", attention_count, attention_build, attention_bench_count,
                                      attention_bench_build};

@@ -1,15 +1,16 @@
-/* cases_move.c - problems for the ops that move data: upsample, pixel_shuffle, pixel_unshuffle, pad, load and store. Their
- * results must be exact. */
+/* cases_move.c - problems for the ops that move data: upsample, pixel_shuffle, pixel_unshuffle, pad, load and store.
+ * Their results must be exact. */
 #include <stdio.h>
 
 #include "tests/kcheck/kcheck.h"
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
-static const kc_shape shapes[] = {/* of the small side: input of upsample and shuffle, output of unshuffle; c of the big side */
-                                  {1, 1, 1, 1}, {1, 1, 1, 3},  {2, 3, 5, 1},  {1, 2, 3, 4},  {1, 3, 7, 16},
-                                  {2, 5, 3, 17}, {1, 4, 9, 31}, {1, 9, 2, 32}, {1, 6, 11, 48}, {1, 5, 33, 3},
-                                  {1, 3, 67, 3}, {1, 7, 100, 1}, {1, 2, 37, 64}, {1, 3, 40, 4}, {2, 2, 130, 3}};
+static const kc_shape shapes[] =
+    {/* of the small side: input of upsample and shuffle, output of unshuffle; c of the big side */
+     {1, 1, 1, 1},  {1, 1, 1, 3},   {2, 3, 5, 1},   {1, 2, 3, 4},   {1, 3, 7, 16},
+     {2, 5, 3, 17}, {1, 4, 9, 31},  {1, 9, 2, 32},  {1, 6, 11, 48}, {1, 5, 33, 3},
+     {1, 3, 67, 3}, {1, 7, 100, 1}, {1, 2, 37, 64}, {1, 3, 40, 4},  {2, 2, 130, 3}};
 
 enum { N_SHAPES = (int)(sizeof shapes / sizeof shapes[0]) };
 
@@ -144,7 +145,8 @@ static void pad_bench(kc_problem *p, int i) {
 typedef struct convert_spec {
     kc_shape size;
     dvk_dtype image, view;
-    int layout; /* 0 interleaved, 1 planar, 2 a wider picture with a spare channel and a reversed order, 3 rows upside down */
+    int layout; /* 0 interleaved, 1 planar, 2 a wider picture with a spare channel and a reversed order, 3 rows upside
+                   down */
     int slab;
     int clamp;
     kc_fill fill;
@@ -205,14 +207,14 @@ static void convert_make(kc_problem *p, const convert_spec *s, int store) {
     }
     p->error_class = KC_EXACT;
     p->bytes = (double)(z->n * z->h * z->w * z->c) * (double)(dvk_dtype_size(s->image) + dvk_dtype_size(s->view));
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld image %s view %s layout %d slab %d clamp %d fill %d", (long long)z->n,
-             (long long)z->h, (long long)z->w, (long long)z->c, kc_dtype_name(s->image), kc_dtype_name(s->view), s->layout,
-             s->slab, s->clamp, (int)s->fill);
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld image %s view %s layout %d slab %d clamp %d fill %d",
+             (long long)z->n, (long long)z->h, (long long)z->w, (long long)z->c, kc_dtype_name(s->image),
+             kc_dtype_name(s->view), s->layout, s->slab, s->clamp, (int)s->fill);
 }
 
-static const kc_shape pictures[] = {{1, 1, 1, 1}, {1, 1, 1, 3},   {1, 2, 5, 3},  {2, 3, 16, 4}, {1, 3, 17, 1},
-                                    {1, 2, 33, 2}, {1, 3, 67, 3},  {1, 5, 100, 4}, {1, 4, 31, 16}, {1, 2, 64, 3},
-                                    {2, 2, 47, 3}, {1, 2, 129, 1}};
+static const kc_shape pictures[] = {{1, 1, 1, 1},   {1, 1, 1, 3},  {1, 2, 5, 3},  {2, 3, 16, 4},
+                                    {1, 3, 17, 1},  {1, 2, 33, 2}, {1, 3, 67, 3}, {1, 5, 100, 4},
+                                    {1, 4, 31, 16}, {1, 2, 64, 3}, {2, 2, 47, 3}, {1, 2, 129, 1}};
 
 enum { N_PICTURES = (int)(sizeof pictures / sizeof pictures[0]) };
 
@@ -262,7 +264,8 @@ static void store_bench(kc_problem *p, int i) {
 }
 
 const kc_suite kc_suite_upsample = {"upsample", resample_count, upsample_build, resample_bench_count, upsample_bench};
-const kc_suite kc_suite_pixel_shuffle = {"pixel_shuffle", resample_count, shuffle_build, resample_bench_count, shuffle_bench};
+const kc_suite kc_suite_pixel_shuffle = {"pixel_shuffle", resample_count, shuffle_build, resample_bench_count,
+                                         shuffle_bench};
 const kc_suite kc_suite_pixel_unshuffle = {"pixel_unshuffle", resample_count, unshuffle_build, resample_bench_count,
                                            unshuffle_bench};
 const kc_suite kc_suite_pad = {"pad", pad_count, pad_build, pad_bench_count, pad_bench};

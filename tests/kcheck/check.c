@@ -1,6 +1,6 @@
-/* check.c - kcheck --test. All cases run in a child process that keeps its place and its counts in shared memory, so that a
- * crash is one failed case: the parent reports it and starts another child behind it. Where there is no fork, a crash ends
- * the program. */
+/* check.c - kcheck --test. All cases run in a child process that keeps its place and its counts in shared memory, so
+ * that a crash is one failed case: the parent reports it and starts another child behind it. Where there is no fork, a
+ * crash ends the program. */
 #if !defined(_WIN32)
 #define _DEFAULT_SOURCE 1 /* MAP_ANONYMOUS */
 #endif
@@ -26,7 +26,7 @@ typedef struct kernel_sum {
     int64_t non_finite;
 } kernel_sum;
 
-typedef struct progress { /* shared between parent and child */
+typedef struct progress {     /* shared between parent and child */
     int suite, index, kernel; /* the case that runs now */
     int done;
     char text[160];

@@ -1,5 +1,5 @@
-/* exec.c - runs a kernel on a problem the ways a runner may: units one by one in any order, ranges of them on two threads
- * with scratch of their own, all at once. Scratch starts as NaN patterns, so that reading it unset shows. */
+/* exec.c - runs a kernel on a problem the ways a runner may: units one by one in any order, ranges of them on two
+ * threads with scratch of their own, all at once. Scratch starts as NaN patterns, so that reading it unset shows. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,20 +10,22 @@
 #include "kernels/kernel.h"
 
 typedef enum kc_fill { /* what the inputs hold */
-    KC_UNIFORM,
-    KC_NORMAL,
-    KC_LARGE,
-    KC_DENORMAL,
-    KC_NAN, /* one NaN in the first view, the rest uniform */
-    KC_INF, /* a few infinities: nothing may crash, values are compared where the op moves data only */
-    KC_FILLS
+                       KC_UNIFORM,
+                       KC_NORMAL,
+                       KC_LARGE,
+                       KC_DENORMAL,
+                       KC_NAN, /* one NaN in the first view, the rest uniform */
+                       KC_INF, /* a few infinities: nothing may crash, values are compared where the op moves data only
+                                */
+                       KC_FILLS
 } kc_fill;
 
-typedef enum kc_class { /* what a result may differ by; the bounds are in compare.c */
-    KC_EXACT, /* moves data, or one rounding */
-    KC_POINTWISE,
-    KC_SUMS,      /* long sums */
-    KC_SMALL_SUMS /* sums of squares and the like, merged by other formulas */
+typedef enum kc_class {           /* what a result may differ by; the bounds are in compare.c */
+                        KC_EXACT, /* moves data, or one rounding */
+                        KC_POINTWISE,
+                        KC_SUMS,      /* long sums */
+                        KC_SOFTMAX,   /* two long sums with an exponential between them */
+                        KC_SMALL_SUMS /* sums of squares and the like, merged by other formulas */
 } kc_class;
 
 /* Memory of a problem. Its accessible bytes end at a page that must not be touched, or begin behind one; data lies at

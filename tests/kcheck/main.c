@@ -6,9 +6,17 @@
 #include "tests/kcheck/kcheck.h"
 
 const kc_suite *const kc_suites[] = {
-    &kc_suite_conv2d,          &kc_suite_pointwise,       &kc_suite_group_norm_stats, &kc_suite_group_norm_finish,
-    &kc_suite_attention,       &kc_suite_upsample,        &kc_suite_pixel_shuffle,    &kc_suite_pixel_unshuffle,
-    &kc_suite_pad,             &kc_suite_load,            &kc_suite_store,
+    &kc_suite_conv2d,
+    &kc_suite_pointwise,
+    &kc_suite_group_norm_stats,
+    &kc_suite_group_norm_finish,
+    &kc_suite_attention,
+    &kc_suite_upsample,
+    &kc_suite_pixel_shuffle,
+    &kc_suite_pixel_unshuffle,
+    &kc_suite_pad,
+    &kc_suite_load,
+    &kc_suite_store,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 
@@ -45,7 +53,7 @@ static const char *needs(uint32_t bits) {
     return "?";
 }
 
-/* Which storage types (input -> output) of a bench case a kernel accepts: answered by asking it. */
+/* The table of docs/ops.md: every variant of every op, and what it needs. */
 static int support(const kc_options *o) {
     printf("| op | variant | needs | computes in | usable here |\n|---|---|---|---|---|\n");
     for (int s = 0; s < kc_suite_count; s++) {

@@ -22,4 +22,5 @@ static void steps(int64_t count, float *sink) {
     }
 }
 
-const kc_peak kc_peak_avx512 = {.cpu = DVK_CPU_AVX2 | DVK_CPU_AVX512, .compute = DVK_F32, .flops = CHAINS * 16 * 2, .steps = steps};
+const kc_peak kc_peak_avx512 = {
+    .cpu = DVK_CPU_AVX2 | DVK_CPU_AVX512, .compute = DVK_F32, .flops = CHAINS * 16 * 2, .steps = steps};

@@ -1,4 +1,5 @@
-/* engine_fixture.h - an engine over fake or shipped weights with services of its own, and runs of it on made-up pictures. */
+/* engine_fixture.h - an engine over fake or shipped weights with services of its own, and runs of it on made-up
+ * pictures. */
 #ifndef DV_TESTS_ENGINE_FIXTURE_H
 #define DV_TESTS_ENGINE_FIXTURE_H
 
@@ -69,9 +70,11 @@ static inline int fixture_open(fixture *f, const fixture_spec *spec) {
     } else {
         t = open_weights(spec->path);
     }
-    const dv_engine_desc desc = {.services = &f->services, .tensors = t, .file_name = "fixture", .compute = spec->compute};
+    const dv_engine_desc desc = {
+        .services = &f->services, .tensors = t, .file_name = "fixture", .compute = spec->compute};
     if (!CHECKF(t != NULL && f->services.heap != NULL && dv_pool_create(spec->threads, &f->services.pool) == DAVY_OK &&
-                    dv_engine_create(&desc, &f->engine) == DAVY_OK, "engine: %s", last_message())) {
+                    dv_engine_create(&desc, &f->engine) == DAVY_OK,
+                "engine: %s", last_message())) {
         dv_tensors_release(t);
         fixture_close(f);
         return 0;

@@ -1,5 +1,5 @@
-/* test_plan.c - the arena never gives two living blocks the same bytes; planned networks compute what the graph says, on the
- * references and on whatever this processor has; concats and residuals cost no copies. */
+/* test_plan.c - the arena never gives two living blocks the same bytes; planned networks compute what the graph says,
+ * on the references and on whatever this processor has; concats and residuals cost no copies. */
 #include <math.h>
 #include <string.h>
 
@@ -199,8 +199,8 @@ static dv_graph *build_tae(const dv_tensors *t) {
 }
 
 static dv_tensors *weights_kl(void) {
-    return fake_kl((fake_kl_spec){
-        .names = 0, .z = 4, .quant = 1, .levels = 4, .enc = {32, 32, 64, 64}, .dec = {32, 32, 64, 64}});
+    return fake_kl(
+        (fake_kl_spec){.names = 0, .z = 4, .quant = 1, .levels = 4, .enc = {32, 32, 64, 64}, .dec = {32, 32, 64, 64}});
 }
 
 static dv_graph *build_kl_encoder(const dv_tensors *t) {
@@ -211,8 +211,8 @@ static dv_graph *build_kl_decoder(const dv_tensors *t) {
     return fake_build(t, NULL, DV_STAGE_DECODE, 5, 4);
 }
 
-/* Every awkward way to meet a concat: prefixes of each other, an input twice, one value in two concats at different places, a
- * crop, the graph's own input, a concat in a concat. */
+/* Every awkward way to meet a concat: prefixes of each other, an input twice, one value in two concats at different
+ * places, a crop, the graph's own input, a concat in a concat. */
 static dv_tensors *weights_odd(void) {
     dv_tensors *t = fake_new();
     fake_conv(t, "a", 6, 5, 3, 1);
@@ -248,12 +248,9 @@ static dv_graph *build_odd(const dv_tensors *t) {
 }
 
 static const network networks[] = {
-    {"compact", weights_compact, build_compact},
-    {"span", weights_span, build_span},
-    {"rrdb", weights_rrdb, build_rrdb},
-    {"tae", weights_tae, build_tae},
-    {"kl encoder", weights_kl, build_kl_encoder},
-    {"kl decoder", weights_kl, build_kl_decoder},
+    {"compact", weights_compact, build_compact},  {"span", weights_span, build_span},
+    {"rrdb", weights_rrdb, build_rrdb},           {"tae", weights_tae, build_tae},
+    {"kl encoder", weights_kl, build_kl_encoder}, {"kl decoder", weights_kl, build_kl_decoder},
     {"odd concats", weights_odd, build_odd},
 };
 
@@ -262,7 +259,8 @@ static void test_network(const network *net) {
     float *data = NULL;
     dv_graph *g = NULL;
     float *expected = NULL;
-    if (CHECK(fake_fill(t, &data)) && CHECKF((g = net->build(t)) != NULL && dv_graph_check(g) == DAVY_OK, "%s", net->name)) {
+    if (CHECK(fake_fill(t, &data)) &&
+        CHECKF((g = net->build(t)) != NULL && dv_graph_check(g) == DAVY_OK, "%s", net->name)) {
         float *in = calloc((size_t)elements(g, g->input), sizeof *in);
         expected = calloc((size_t)elements(g, g->output), sizeof *expected);
         for (int64_t i = 0; i < elements(g, g->input); i++) {
@@ -311,7 +309,8 @@ static void test_dense_blocks(void) {
     if (p != NULL) {
         CHECKF(count_op(p, "pointwise") == 0, "%d copies", (int)count_op(p, "pointwise"));
         /* At most five slabs of nf + 4 gc live together: trunk input, block input, unit input, the unit, its output. */
-        CHECKF(p->arena_bytes <= 5 * 32 * 32 * 48 * 4 + 32 * 32 * 3 * 4, "arena %llu", (unsigned long long)p->arena_bytes);
+        CHECKF(p->arena_bytes <= 5 * 32 * 32 * 48 * 4 + 32 * 32 * 3 * 4, "arena %llu",
+               (unsigned long long)p->arena_bytes);
     }
     dv_plan_release(p);
     dv_tensors_release(t);

@@ -42,8 +42,8 @@ static void check_axis(const dv_axis_desc *d) {
         }
         wrong += fabs(sum - 1.0) > 1e-6 || parts < 1 || parts > 2;
     }
-    CHECKF(wrong == 0, "axis %lld, tile %lld, overlap %lld: weights of %d samples", (long long)d->size, (long long)d->tile,
-           (long long)d->overlap, wrong);
+    CHECKF(wrong == 0, "axis %lld, tile %lld, overlap %lld: weights of %d samples", (long long)d->size,
+           (long long)d->tile, (long long)d->overlap, wrong);
     CHECK(dv_axis_fades(&a) == (!d->exact && a.count > 1 && d->overlap >= d->den && d->overlap > 0));
     CHECK(dv_tile_count(d) == a.count);
     dv_axis_free(&a);
@@ -63,7 +63,8 @@ static void test_many_axes(void) {
                     if (tile < sizes[s] && tile < overlaps[o] + align) {
                         continue; /* refused before it comes to this */
                     }
-                    const dv_axis_desc d = {.size = sizes[s], .tile = tile, .overlap = overlaps[o], .align = align, .num = 2, .den = 1};
+                    const dv_axis_desc d = {
+                        .size = sizes[s], .tile = tile, .overlap = overlaps[o], .align = align, .num = 2, .den = 1};
                     check_axis(&d);
                     if (overlaps[o] % (2 * align) == 0) {
                         dv_axis_desc exact = d;

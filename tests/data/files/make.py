@@ -63,8 +63,8 @@ def encode(dtype, values):
                 exponent = (h >> 10 & 31) - 15 + 7 if h & 0x7fff else 0
                 out += bytes([h >> 8 & 0x80 | exponent << 3 | h >> 7 & 7])
         return out
-    code = {"F32": "f", "F16": "e", "F64": "d", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "?"}[dtype]
-    return struct.pack("<%d%s" % (len(values), code), *values)
+    codes = {"F32": "f", "F16": "e", "F64": "d", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "?"}
+    return struct.pack("<%d%s" % (len(values), codes[dtype]), *values)
 
 
 def values(dtype, n):
@@ -215,7 +215,7 @@ class TarPickler(pickle._Pickler):
 
     def persistent_id(self, obj):
         if isinstance(obj, Tensor):
-            number = self.numbers.setdefault(id(obj), 94000000000000 + 64 * len(self.numbers))  # addresses, in real files
+            number = self.numbers.setdefault(id(obj), 94000000000000 + 64 * len(self.numbers))  # really addresses
             self.tensors[number] = obj
             return str(number)
         return None
@@ -239,7 +239,8 @@ def write_tar(path, obj, views=()):
     body = pickle.dumps(len(storages), 2)
     for key, s in storages.items():
         number = numbers.setdefault(key, 1000 + len(numbers))
-        body += pickle.dumps((number, "cpu", getattr(torch, STORAGES[s.dtype])), 2) + struct.pack("<q", s.numel()) + s.data
+        body += pickle.dumps((number, "cpu", getattr(torch, STORAGES[s.dtype])), 2)
+        body += struct.pack("<q", s.numel()) + s.data
     body += pickle.dumps([(numbers[id(v)], numbers[id(root)], first, v.numel()) for v, root, first in views], 2)
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT, bufsize=512) as archive:
@@ -281,16 +282,18 @@ def write_gguf(path):
     pairs = [("general.architecture", 8, gguf_string("test")), ("general.alignment", 4, struct.pack("<I", 64)),
              ("a.u8", 0, b"\xc8"), ("a.i8", 1, struct.pack("<b", -5)), ("a.u16", 2, struct.pack("<H", 65535)),
              ("a.i16", 3, struct.pack("<h", -2)), ("a.i32", 5, struct.pack("<i", -70000)),
-             ("a.f32", 6, struct.pack("<f", 0.5)), ("a.bool", 7, b"\x01"), ("a.u64", 10, struct.pack("<Q", 2 ** 64 - 1)),
+             ("a.f32", 6, struct.pack("<f", 0.5)), ("a.bool", 7, b"\x01"),
+             ("a.u64", 10, struct.pack("<Q", 2 ** 64 - 1)),
              ("a.i64", 11, struct.pack("<q", -2 ** 63)), ("a.f64", 12, struct.pack("<d", -0.25)),
              ("a.list", 9, struct.pack("<IQ", 4, 3) + struct.pack("<3I", 1, 2, 3)),
              ("a.words", 9, struct.pack("<IQ", 8, 2) + gguf_string("one") + gguf_string("two")),
              ("a.nested", 9, struct.pack("<IQ", 9, 1) + struct.pack("<IQ", 0, 2) + b"ab")]
     plain = [("conv.weight", 0, "F32", (4, 3, 3, 3)), ("half", 1, "F16", (2, 3)), ("brain", 30, "BF16", (5,)),
-             ("double", 28, "F64", (3,)), ("long", 27, "I64", (4,)), ("int", 26, "I32", (4,)), ("short", 25, "I16", (4,)),
-             ("char", 24, "I8", (4,))]
+             ("double", 28, "F64", (3,)), ("long", 27, "I64", (4,)), ("int", 26, "I32", (4,)),
+             ("short", 25, "I16", (4,)), ("char", 24, "I8", (4,))]
     tensors = [(n, t, s, encode(d, values(d, product(s)))) for n, t, d, s in plain]
-    tensors += [("blocks4", 2, (2, 32), bytes(36)), ("blocks8", 8, (1, 64), bytes(68)), ("blocksk", 14, (256,), bytes(210))]
+    tensors += [("blocks4", 2, (2, 32), bytes(36)), ("blocks8", 8, (1, 64), bytes(68))]
+    tensors += [("blocksk", 14, (256,), bytes(210))]
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
     for key, kind, data in pairs:
         head += gguf_string(key) + struct.pack("<I", kind) + data
@@ -307,8 +310,9 @@ def write_gguf(path):
 
 
 PLAIN = OrderedDict([("conv.weight", ("F32", (4, 3, 3, 3))), ("conv.bias", ("F32", (4,))), ("half", ("F16", (2, 3))),
-                     ("brain", ("BF16", (5,))), ("double", ("F64", (3,))), ("long", ("I64", (4,))), ("int", ("I32", (4,))),
-                     ("short", ("I16", (4,))), ("char", ("I8", (4,))), ("byte", ("U8", (4,))), ("scalar", ("F32", ())),
+                     ("brain", ("BF16", (5,))), ("double", ("F64", (3,))), ("long", ("I64", (4,))),
+                     ("int", ("I32", (4,))), ("short", ("I16", (4,))), ("char", ("I8", (4,))), ("byte", ("U8", (4,))),
+                     ("scalar", ("F32", ())),
                      ("empty", ("F32", (0, 3)))])
 
 
@@ -364,7 +368,8 @@ def make_wrapped():
                                 "callbacks": Global("my_network", "Callback", ()), "hyper": b"\0\1", "big": 2 ** 100})
     write_pth("model.pth", {"model": OrderedDict([("model.0.weight", Tensor("F32", (2,)))]), "iter": 7}, protocol=4)
     write_pth("single.pth", {"anything": OrderedDict([("0.weight", Tensor("F32", (2,)))])}, protocol=3)
-    write_pth("nested.pth", {"net_a": {"conv": {"weight": Tensor("F32", (2,))}, 7: Tensor("F32", (1,))}, "b": Tensor("F32", ())})
+    write_pth("nested.pth", {"net_a": {"conv": {"weight": Tensor("F32", (2,))}, 7: Tensor("F32", (1,))},
+                             "b": Tensor("F32", ())})
     Tensor.kind = "v1"
     root = Storage("F32", encode("F32", [9.0, 9.0] + values("F32", 4)), "root")
     root.view = ("seen", 2, 4)
@@ -388,8 +393,10 @@ def make_folders():
     write_safetensors("twins/net.safetensors", {"a": ("F32", (1,))})
     shutil.copy(os.path.join(HERE, "single.pth"), os.path.join(HERE, "twins/net.pth"))
     write_safetensors("checkpoint.safetensors", {
-        "model.diffusion_model.label_emb.0.0.weight": ("F16", (1,)), "first_stage_model.decoder.conv_in.weight": ("F16", (2,)),
-        "conditioner.embedders.1.model.ln_final.weight": ("F16", (1,)), "first_stage_model.encoder.conv_in.weight": ("F16", (3,))})
+        "model.diffusion_model.label_emb.0.0.weight": ("F16", (1,)),
+        "first_stage_model.decoder.conv_in.weight": ("F16", (2,)),
+        "conditioner.embedders.1.model.ln_final.weight": ("F16", (1,)),
+        "first_stage_model.encoder.conv_in.weight": ("F16", (3,))})
 
 
 def make_corpus():
@@ -421,7 +428,8 @@ def make_corpus():
 
 def main():
     write_safetensors("plain.safetensors", PLAIN, {"format": "pt", "title": "small \u00e4"})
-    write_safetensors("fp8.safetensors", {"e4m3": ("F8_E4M3", (3, 3)), "e5m2": ("F8_E5M2", (9,)), "flag": ("BOOL", (4,))})
+    write_safetensors("fp8.safetensors", {"e4m3": ("F8_E4M3", (3, 3)),
+                                          "e5m2": ("F8_E5M2", (9,)), "flag": ("BOOL", (4,))})
     write_pth("plain.pth", plain())
     write_pth("plain_p4.pth", plain(), protocol=4)
     write_pth("piped.pth", plain(), seekable=False)
@@ -431,7 +439,8 @@ def main():
     part = Storage("F32", encode("F32", values("F32", 4)))
     tar["part"] = Tensor("F32", (4,), part)
     write_tar("plain.tar.pth", tar, [(part, root, 1)])
-    write_pth("fp8.pth", {"e4m3": Tensor("F8_E4M3", (3, 3)), "e5m2": Tensor("F8_E5M2", (9,)), "flag": Tensor("BOOL", (4,))})
+    write_pth("fp8.pth", {"e4m3": Tensor("F8_E4M3", (3, 3)),
+                          "e5m2": Tensor("F8_E5M2", (9,)), "flag": Tensor("BOOL", (4,))})
     write_gguf("mini.gguf")
     make_wrapped()
     make_hostile()

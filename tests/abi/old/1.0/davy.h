@@ -201,8 +201,9 @@ enum {                              /* davy_context_desc.flags */
     DAVY_CONTEXT_NO_ENVIRONMENT = 1 /* ignore DAVY_* environment variables */
 };
 
-/* Environment, read once at context_create: DAVY_MODELS (folder of shipped models), DAVY_THREADS, DAVY_CPU (the highest
- * instruction set to use: baseline, avx2, avx512, avx512bf16, amx; for tests). */
+/* Environment, read once at context_create: DAVY_MODELS (folder of shipped models), DAVY_THREADS (where n_threads is 0),
+ * DAVY_CPU (the highest instruction set to use: baseline, avx2, avx512, avx512bf16, amx; for tests). A value that means
+ * nothing is E_OPTION. */
 typedef struct davy_context_desc {
     uint32_t struct_size;
     uint32_t abi_version;   /* DAVY_ABI_VERSION of the header compiled with */
@@ -279,8 +280,10 @@ typedef struct davy_source {
     uint64_t read_bytes;
 } davy_source;
 
+/* A mapped file that somebody truncates while it is in use raises SIGBUS (an exception on Windows) in the process, as any
+ * mapped file does; with NO_MMAP the same event is E_IO. */
 enum {                           /* davy_model_desc.flags */
-    DAVY_MODEL_NO_MMAP = 1,      /* read files instead of mapping them (network drives) */
+    DAVY_MODEL_NO_MMAP = 1,      /* read files instead of mapping them (network drives, files that may change) */
     DAVY_MODEL_NO_PICKLE = 2     /* refuse .pth/.ckpt files */
 };
 
@@ -293,7 +296,7 @@ typedef struct davy_model_desc {
     const char *arch;        /* NULL: detect. Else a name from davy_model_info.arch */
     davy_dtype compute;      /* AUTO: F32 on a CPU */
     uint32_t flags;          /* DAVY_MODEL_* */
-    davy_progress_fn progress;
+    davy_progress_fn progress; /* "open": after each of several sources */
     void *progress_user;
     const davy_option *options; /* "scaling_factor", "shift_factor": of a VAE's latent, where the file is ambiguous */
     uint32_t n_options;
@@ -377,9 +380,12 @@ enum {
     DAVY_RANGE_RAW = 4          /* the network's own numbers, not converted, not clamped */
 };
 
-/* A picture, batch, clip or latent. On output, data == 0 and buffer == NULL ask the library to allocate a buffer of the
- * shape plan_query reports (dtype 0: F32; layout 0: as the input): it fills memory, buffer, shape and stride_bytes, and
- * the caller releases the buffer. Otherwise the shape must be exactly the one plan_query reports. */
+/* A picture, batch, clip or latent. data and strides are multiples of an element's size. No two elements of an output may
+ * share memory, nor may input and output.
+ *
+ * On output, data == 0 and buffer == NULL ask the library to allocate a buffer of the shape plan_query reports (dtype 0: F32;
+ * layout 0: as the input): it fills in everything else, data with the address where the host can read it, and the caller
+ * releases the buffer. Otherwise the shape must be exactly the one plan_query reports, its axes in the output's layout. */
 typedef struct davy_tensor {
     uint32_t struct_size;
     davy_memory memory; /* 0: HOST, or BUFFER when buffer is set */
@@ -389,8 +395,8 @@ typedef struct davy_tensor {
     davy_channels channels; /* 0: by the channel count: 1 GRAY, 2 GRAYA, 3 RGB, 4 RGBA; of a latent LATENT */
     davy_range range;
     int32_t ndim;
-    uint64_t data; /* address */
-    uint64_t byte_offset;
+    uint64_t data; /* address; ignored where there is a buffer */
+    uint64_t byte_offset; /* of element 0, from data or the buffer's beginning */
     davy_buffer *buffer;
     int64_t shape[6];
     int64_t stride_bytes[6]; /* all zero: packed. May be negative or larger than packed */
@@ -402,11 +408,13 @@ typedef struct davy_tensor {
 enum {                          /* davy_run.flags */
     DAVY_RUN_SCALED_LATENT = 1, /* latents cross the boundary scaled: (raw - shift) * scale. E_UNSUPPORTED where the
                                    model's scale is unknown; no effect on the TAESD family */
-    DAVY_RUN_MOMENTS = 2,       /* vae_encode returns 2z channels: mean, then log-variance clamped to [-30, 20] */
-    DAVY_RUN_SAMPLE = 4,        /* vae_encode draws mean + exp(logvar/2) * n, n ~ N(0,1) from seed */
+    DAVY_RUN_MOMENTS = 2,       /* vae_encode returns 2z channels: mean, then log-variance clamped to [-30, 20]; raw, so
+                                   neither with SCALED_LATENT nor with SAMPLE */
+    DAVY_RUN_SAMPLE = 4,        /* vae_encode draws mean + exp(logvar/2) * n, n ~ N(0,1) from seed: the same numbers for
+                                   the same seed and size, whatever the layout, the tiles and the threads */
     DAVY_RUN_STREAM_ORDERED = 8,
     DAVY_RUN_FAST = 16,         /* allow results that differ from run to run */
-    DAVY_RUN_DROP_ALPHA = 32    /* upscale: alpha of the input is ignored; without, it is upscaled like a colour */
+    DAVY_RUN_DROP_ALPHA = 32    /* upscale: alpha of the input is ignored; without, it is upscaled as a grey picture */
 };
 
 typedef struct davy_run {
@@ -414,7 +422,7 @@ typedef struct davy_run {
     uint32_t flags;  /* DAVY_RUN_* */
     void *stream;    /* CUstream; NULL: none */
     uint64_t seed;
-    uint64_t timeout_ns; /* 0: none; then E_TIMEOUT */
+    uint64_t timeout_ns; /* from the call on, of a job the wait for its turn included; then E_TIMEOUT. 0: none */
     int32_t tile_width;  /* input samples (pixels, or latent pixels for vae_decode); 0: automatic, -1: never tile */
     int32_t tile_height;
     int32_t tile_overlap; /* input samples; 0: automatic (the network's reach where that is exact) */
@@ -482,7 +490,10 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *context_create)(const davy_context_desc *desc, davy_context **out);
     void(DAVY_CALL *context_release)(davy_context *ctx); /* joins the threads once the last child is gone too */
     davy_result(DAVY_CALL *context_memory)(davy_context *ctx, davy_memory_info *out);
+    /* 0: the default again. What is in use stays; caches that no longer fit go */
     davy_result(DAVY_CALL *context_budget)(davy_context *ctx, uint64_t device_bytes, uint64_t host_bytes);
+    /* Gives memory back until at most so much is in use: caches first, then weights of models that are not running, which
+     * load again when needed. (0, 0): everything that can be spared. */
     davy_result(DAVY_CALL *context_trim)(davy_context *ctx, uint64_t keep_device_bytes, uint64_t keep_host_bytes);
 
     /* model. [any] model_open reads headers and JSON only and detects the architecture; model_load prepares the weights
@@ -497,10 +508,13 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *plan_query)(davy_model *model, const davy_query *query, davy_plan_info *out);
 
     /* one-shot work. [any] run may be NULL. job NULL: the call blocks and the output is complete on return. job set: the
-     * call returns at once with a job in *job. Layouts with N run the batch picture by picture.
-     *   vae_encode  picture -> latent [.., H/f, W/f, z]; sides must be multiples of the spatial factor
+     * call returns at once with a job in *job, and an output that the library allocates is filled in already; jobs of a
+     * context run one after the other, each on all its threads. Layouts with N or T run picture by picture.
+     *   vae_encode  picture -> latent [.., H/f, W/f, z]; sides must be multiples of the spatial factor; alpha is ignored,
+     *               grey stands for three equal colours
      *   vae_decode  latent  -> picture
-     *   upscale     picture -> picture; alpha is upscaled with the network too unless RUN_DROP_ALPHA */
+     *   upscale     picture -> picture with the same channels: grey gives grey; alpha goes through the network too unless
+     *               RUN_DROP_ALPHA, but alpha that is constant stays exactly that */
     davy_result(DAVY_CALL *vae_encode)(davy_model *model, const davy_tensor *pixels, davy_tensor *latent,
                                        const davy_run *run, davy_job **job);
     davy_result(DAVY_CALL *vae_decode)(davy_model *model, const davy_tensor *latent, davy_tensor *pixels,
@@ -516,7 +530,7 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *job_wait)(davy_job *job, uint64_t timeout_ns); /* PENDING, or the result of the work */
     davy_result(DAVY_CALL *job_info)(davy_job *job, davy_job_info *out);
     davy_result(DAVY_CALL *job_cancel)(davy_job *job);
-    davy_result(DAVY_CALL *job_error)(davy_job *job, davy_error_info *out);
+    davy_result(DAVY_CALL *job_error)(davy_job *job, davy_error_info *out); /* PENDING: nothing written; code OK: it worked */
     void(DAVY_CALL *job_release)(davy_job *job); /* unfinished: cancels, then waits until no caller memory is touched */
 
     /* buffers. [any] buffer_tensor describes the memory: the tensor the library filled, or U8 [bytes] after alloc. */
