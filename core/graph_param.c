@@ -40,9 +40,35 @@ static dv_param fail_param(dv_graph *g, davy_result r) {
     return DV_NO_PARAM;
 }
 
-static davy_result missing(const char *names, const char *suffix) {
+/* What a pickle would have had to run to give this tensor; NULL: nothing. The meta key has the name as it was before
+ * unwrapping, or that of an object around the tensor. */
+static const char *unsafe_global(const dv_tensors *weights, const char *name) {
+    const size_t length = strlen(name);
+    for (int64_t i = 0; i < weights->n_meta; i++) {
+        const char *key = weights->meta[i].key;
+        if (strncmp(key, "unsafe.", 7) != 0) {
+            continue;
+        }
+        key += 7;
+        const size_t stored = strlen(key);
+        const bool same = stored == length ? strcmp(key, name) == 0
+                          : stored > length
+                              ? key[stored - length - 1] == '.' && strcmp(key + stored - length, name) == 0
+                              : strncmp(key, name, stored) == 0 && name[stored] == '.';
+        if (same) {
+            return weights->meta[i].value;
+        }
+    }
+    return NULL;
+}
+
+static davy_result missing(const dv_tensors *weights, const char *names, const char *suffix) {
     char first[MAX_NAME];
     const char *rest = next_name(names, suffix, first, sizeof first);
+    const char *global = unsafe_global(weights, first);
+    if (global != NULL) {
+        return dv_fail(DAVY_E_UNSAFE, "tensor '%s' could only be made by running %s, and pickles are never run", first, global);
+    }
     if (rest == NULL) {
         return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", first);
     }
@@ -123,7 +149,7 @@ dv_param dv_param_suffixed(dv_graph *g, const char *names, const char *suffix, i
     }
     const dv_tensor_ref *ref = dv_weight_find(g->weights, names, suffix);
     if (ref == NULL) {
-        return fail_param(g, missing(names, suffix));
+        return fail_param(g, missing(g->weights, names, suffix));
     }
     char name[MAX_NAME];
     dv_printable(name, sizeof name, ref->name, strlen(ref->name));

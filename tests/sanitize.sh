@@ -33,7 +33,8 @@ suite() {
     fi
 }
 
-export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1:strict_string_checks=1"
+# No detect_stack_use_after_return: its stack is aligned to 32 bytes, gcc 12 stores 64-byte vectors on it as if to 64.
+export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:strict_string_checks=1"
 export UBSAN_OPTIONS="print_stacktrace=1"
 export TSAN_OPTIONS="halt_on_error=0:exitcode=66:second_deadlock_stack=1"
 suite asan address,undefined -L 'unit|kcheck|abi|hosts|fault'

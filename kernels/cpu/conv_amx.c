@@ -1,10 +1,10 @@
 /* conv_amx.c - direct convolution on AMX tiles: bf16 products, f32 sums.
  *
- * A step multiplies 32 input channels: two tiles of 16 pixels, loaded straight from the channels-last rows of the patch, times
- * two tiles of weights, [16 channel pairs][16 outputs][2].
- * Where the channels are no multiple of 32, a step takes 32 consecutive values of the row instead, that is of several taps:
- * what it reads beyond the last tap meets zero weights.
- * The tile configuration belongs to the thread, and a unit may run on any: it is loaded and released around the units. */
+ * A step multiplies 32 input channels: two tiles of 16 pixels, loaded straight from the channels-last rows of the
+ * patch, times two tiles of weights, [16 channel pairs][16 outputs][2]. Where the channels are no multiple of 32, a
+ * step takes 32 consecutive values of the row instead, that is of several taps: what it reads beyond the last tap meets
+ * zero weights. The tile configuration belongs to the thread, and a unit may run on any: it is loaded and released
+ * around the units. */
 #include "kernels/cpu/conv_vec_avx512.h"
 
 #include "kernels/cpu/conv_common.h"
@@ -17,8 +17,8 @@ enum {
     AMX_TILE = 16,  /* pixels or outputs of a tile */
     AMX_PANEL = 32, /* outputs of a panel: two tiles */
     AMX_WEIGHTS = AMX_STEP * AMX_TILE,
-    AMX_WIDTH = 128,             /* pixels across a block, at most */
-    AMX_PATCH = 320 * 1024,      /* values of a patch, about */
+    AMX_WIDTH = 128,               /* pixels across a block, at most */
+    AMX_PATCH = 320 * 1024,        /* values of a patch, about */
     AMX_PRODUCTS = 1024 * 1000000, /* of a unit, about: 1 to 5 ms */
 };
 
@@ -26,8 +26,10 @@ enum {
 #if defined(__MINGW32__)
 #undef _tile_loadd
 #undef _tile_stored
-#define _tile_loadd(t, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
-#define _tile_stored(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
+#define _tile_loadd(t, p, stride)                                                                                      \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
+#define _tile_stored(t, p, stride)                                                                                     \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #endif
 
 typedef struct amx_steps {
@@ -100,8 +102,8 @@ static conv_patch amx_patch(const dvk_conv2d_args *a, const conv_block *b, void 
     return (conv_patch){.data = scratch, .row = r.w * a->x.c, .pixel = a->x.c};
 }
 
-/* What one call multiplies: its weights, pitches in values of two bytes. The sums of the call before, `rest`, are finished
- * meanwhile, a few pixels after each step: the tiles keep their unit busy while the vector units do that. */
+/* What one call multiplies: its weights, pitches in values of two bytes. The sums of the call before, `rest`, are
+ * finished meanwhile, a few pixels after each step: the tiles keep their unit busy while the vector units do that. */
 typedef struct amx_mk {
     const dvk_conv2d_args *a;
     amx_steps steps;
@@ -123,7 +125,8 @@ static inline void amx_finish(amx_mk *k, int64_t pixels) {
     }
 }
 
-/* Up to 32 pixels times 32 or 16 outputs. mt and nt, tiles of pixels and outputs, are constants where this is called. */
+/* Up to 32 pixels times 32 or 16 outputs. mt and nt, tiles of pixels and outputs, are constants where this is called.
+ */
 CONV_INLINE void amx_mk_body(amx_mk *k, const uint16_t *a, int mt, int nt) {
     const size_t pitch = (size_t)k->pixel * sizeof(uint16_t);
     const uint16_t *w = k->w;

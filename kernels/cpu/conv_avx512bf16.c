@@ -1,8 +1,8 @@
-/* conv_avx512bf16.c - direct convolution on AVX512_BF16: bf16 products, f32 sums. Pairs of input channels take the place of single
- * ones: they are carried as floats, which nothing but the product ever looks into. */
+/* conv_avx512bf16.c - direct convolution on AVX512_BF16: bf16 products, f32 sums. Pairs of input channels take the
+ * place of single ones: they are carried as floats, which nothing but the product ever looks into. */
 #include "kernels/cpu/conv_vec_avx512.h"
 
-#define CONV_PAIRS 1
+#define CONV_PAIRS  1
 #define CONV_GFLOPS conv_pair_gflops()
 
 #include "kernels/cpu/conv_pairs.h"

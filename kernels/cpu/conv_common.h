@@ -1,9 +1,9 @@
-/* conv_common.h - what every convolution of this folder shares: how a picture is cut into units, how the rectangle of input
- * that a unit reads (its patch) is described, and how output channels are grouped.
+/* conv_common.h - what every convolution of this folder shares: how a picture is cut into units, how the rectangle of
+ * input that a unit reads (its patch) is described, and how output channels are grouped.
  *
- * A unit is a block of output pixels times a range of output-channel panels. A panel is CONV_NZ vectors of output channels, or
- * one vector where that is enough for the rest; its weights lie together, [tap][input channel][lane], zeros behind the last
- * channel. Blocks are cut evenly, so that none is a sliver. */
+ * A unit is a block of output pixels times a range of output-channel panels. A panel is CONV_NZ vectors of output
+ * channels, or one vector where that is enough for the rest; its weights lie together, [tap][input channel][lane],
+ * zeros behind the last channel. Blocks are cut evenly, so that none is a sliver. */
 #ifndef DVK_CONV_COMMON_H
 #define DVK_CONV_COMMON_H
 
@@ -27,9 +27,10 @@ typedef struct conv_block {
     int64_t panel0, panel1;
 } conv_block;
 
-/* Input as the micro-kernels see it: the padded, upsampled, prologued rectangle, either the caller's own memory or a copy. */
+/* Input as the micro-kernels see it: the padded, upsampled, prologued rectangle, either the caller's own memory or a
+ * copy. */
 typedef struct conv_patch {
-    const void *data;  /* at the block's first pixel, first tap */
+    const void *data;   /* at the block's first pixel, first tap */
     int64_t row, pixel; /* pitches in elements */
 } conv_patch;
 
@@ -108,8 +109,8 @@ static inline conv_rect conv_reads(const dvk_conv2d_args *a, const conv_block *b
 
 /* Whether the rectangle can be read where it lies: stored as `dtype`, nothing applied, nothing outside. */
 static inline int conv_in_place(const dvk_conv2d_args *a, const conv_rect *r, dvk_dtype dtype) {
-    return a->x.dtype == dtype && !a->pro.scale && a->pro.act == DVK_ACT_NONE && a->upsample == 1 && r->y >= 0 && r->x >= 0 &&
-           r->y + r->h <= a->x.h && r->x + r->w <= a->x.w;
+    return a->x.dtype == dtype && !a->pro.scale && a->pro.act == DVK_ACT_NONE && a->upsample == 1 && r->y >= 0 &&
+           r->x >= 0 && r->y + r->h <= a->x.h && r->x + r->w <= a->x.w;
 }
 
 static inline int conv_has_prologue(const dvk_conv2d_args *a) {

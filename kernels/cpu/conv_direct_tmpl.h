@@ -1,5 +1,5 @@
-/* conv_direct_tmpl.h - direct convolution: every kernel size, stride, dtype and epilogue. A unit copies its patch (or reads it
- * in place), then runs the micro-kernel panel by panel, row by row; a panel's weights stay in L2 meanwhile.
+/* conv_direct_tmpl.h - direct convolution: every kernel size, stride, dtype and epilogue. A unit copies its patch (or
+ * reads it in place), then runs the micro-kernel panel by panel, row by row; a panel's weights stay in L2 meanwhile.
  * The input is counted in slots of four bytes: one f32 channel, or a pair of bf16 ones where CONV_PAIRS is defined.
  * The includer has included a conv_vec_*.h and defines CONV_GFLOPS (what one core reaches) before including this. */
 #include "kernels/cpu/conv_common.h"
@@ -10,10 +10,10 @@
 #include "kernels/cpu/conv_panel_tmpl.h"
 
 #ifdef CONV_PAIRS
-#define DIRECT_SLOT 2
+#define DIRECT_SLOT  2
 #define DIRECT_DTYPE DVK_BF16
 #else
-#define DIRECT_SLOT 1
+#define DIRECT_SLOT  1
 #define DIRECT_DTYPE DVK_F32
 #endif
 
@@ -31,7 +31,8 @@ static conv_tiling direct_tiling(const dvk_conv2d_args *a) {
     const int64_t all = conv_panels(a->y.c);
     const int64_t width = conv_min(a->y.w, DIRECT_WIDTH);
     const int64_t line = (width * a->stride + a->kw) * direct_slots(a);
-    const int64_t per_row = width * CONV_PANEL * direct_slots(a) * a->kh * a->kw; /* products of a panel in a row of a block */
+    const int64_t per_row =
+        width * CONV_PANEL * direct_slots(a) * a->kh * a->kw; /* products of a panel in a row of a block */
     int64_t height = conv_max(1, conv_min(a->y.h, (DIRECT_PATCH / line - a->kh) / a->stride));
     height = conv_max(1, conv_min(height, DIRECT_PRODUCTS / per_row));
     const int64_t panels = conv_max(1, conv_min(all, DIRECT_PRODUCTS / (per_row * height)));

@@ -1,5 +1,5 @@
-/* conv_epi_tmpl.h - the end of a convolution: a run of raw sums becomes output pixels (bias, activation, residuals, rounding).
- * For a file that has included a conv_vec_*.h and conv_math_tmpl.h. */
+/* conv_epi_tmpl.h - the end of a convolution: a run of raw sums becomes output pixels (bias, activation, residuals,
+ * rounding). For a file that has included a conv_vec_*.h and conv_math_tmpl.h. */
 
 /* A run of pixels of one output row, and channels [c, c + count) of them. */
 typedef struct conv_span {
@@ -9,7 +9,8 @@ typedef struct conv_span {
     int64_t c, count;
 } conv_span;
 
-/* What the loops read, copied out of the arguments: the compiler cannot know that stores of pixels leave those alone. */
+/* What the loops read, copied out of the arguments: the compiler cannot know that stores of pixels leave those alone.
+ */
 typedef struct conv_epi {
     conv_vec alpha, beta0, beta1;
     const void *r0, *r1;
@@ -18,7 +19,8 @@ typedef struct conv_epi {
 } conv_epi;
 
 /* One vector, bias added. `act` and `plain` (nothing but the activation) are constants where this is called. */
-CONV_INLINE conv_vec conv_epi_value(const conv_epi *e, dvk_act act, int plain, conv_vec t, conv_vec slope, const int64_t *at) {
+CONV_INLINE conv_vec conv_epi_value(const conv_epi *e, dvk_act act, int plain, conv_vec t, conv_vec slope,
+                                    const int64_t *at) {
     const int64_t lanes = at[2];
     if (plain) {
         return conv_act(act, t, slope);
@@ -34,12 +36,19 @@ CONV_INLINE conv_vec conv_epi_value(const conv_epi *e, dvk_act act, int plain, c
 }
 
 /* Channels [c, c + lanes) of all pixels: one vector, or two whole ones where lanes says so. */
-CONV_INLINE void conv_epi_lanes(const dvk_conv2d_args *a, const conv_span *s, dvk_act act, int plain, int64_t c, int64_t lanes) {
+CONV_INLINE void conv_epi_lanes(const dvk_conv2d_args *a, const conv_span *s, dvk_act act, int plain, int64_t c,
+                                int64_t lanes) {
     const dvk_epilogue *p = &a->epi;
     const conv_epi e = {
-        .alpha = cv_set1(p->alpha), .beta0 = cv_set1(p->beta[0]), .beta1 = cv_set1(p->beta[1]),
-        .r0 = p->res[0].data,       .r1 = p->res[1].data,         .t0 = p->res[0].dtype,
-        .t1 = p->res[1].dtype,      .n_res = p->n_res,            .act_last = p->act_last,
+        .alpha = cv_set1(p->alpha),
+        .beta0 = cv_set1(p->beta[0]),
+        .beta1 = cv_set1(p->beta[1]),
+        .r0 = p->res[0].data,
+        .r1 = p->res[1].data,
+        .t0 = p->res[0].dtype,
+        .t1 = p->res[1].dtype,
+        .n_res = p->n_res,
+        .act_last = p->act_last,
         .gate = p->gate,
     };
     const int two = lanes > CONV_VW;
@@ -48,7 +57,8 @@ CONV_INLINE void conv_epi_lanes(const dvk_conv2d_args *a, const conv_span *s, dv
     const conv_vec bias0 = p->bias ? cv_get(p->bias, DVK_F32, c, first) : zero;
     const conv_vec bias1 = p->bias && two ? cv_get(p->bias, DVK_F32, c + CONV_VW, CONV_VW) : zero;
     const conv_vec slope0 = act == DVK_ACT_PRELU ? cv_get(p->slopes, DVK_F32, c, first) : cv_set1(p->slope);
-    const conv_vec slope1 = act == DVK_ACT_PRELU && two ? cv_get(p->slopes, DVK_F32, c + CONV_VW, CONV_VW) : cv_set1(p->slope);
+    const conv_vec slope1 =
+        act == DVK_ACT_PRELU && two ? cv_get(p->slopes, DVK_F32, c + CONV_VW, CONV_VW) : cv_set1(p->slope);
     const int64_t pixels = s->pixels, pitch = s->pitch;
     const int64_t step_y = a->y.sw, step0 = p->res[0].sw, step1 = p->res[1].sw;
     const float *in = s->sums + (c - s->c);
@@ -75,7 +85,8 @@ CONV_INLINE void conv_epi_act(const dvk_conv2d_args *a, const conv_span *s, dvk_
     const int plain = a->epi.n_res == 0 && !a->epi.gate && a->epi.alpha == 1.0f;
     int64_t c = 0;
     for (; c + 2 * CONV_VW <= s->count; c += 2 * CONV_VW) {
-        plain ? conv_epi_lanes(a, s, act, 1, s->c + c, 2 * CONV_VW) : conv_epi_lanes(a, s, act, 0, s->c + c, 2 * CONV_VW);
+        plain ? conv_epi_lanes(a, s, act, 1, s->c + c, 2 * CONV_VW)
+              : conv_epi_lanes(a, s, act, 0, s->c + c, 2 * CONV_VW);
     }
     for (; c < s->count; c += CONV_VW) {
         const int64_t lanes = conv_min(CONV_VW, s->count - c);

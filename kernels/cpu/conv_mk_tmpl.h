@@ -1,11 +1,12 @@
-/* conv_mk_tmpl.h - the f32 micro-kernel: up to CONV_MR pixels times CONV_NZ vectors of output channels, all sums in registers.
- * Each step broadcasts one input value per pixel and multiplies it with the weights of the panel. Direct convolution walks it
- * over the taps; Winograd uses it as a matrix product (one tap). For a file that has included a conv_vec_*.h.
+/* conv_mk_tmpl.h - the f32 micro-kernel: up to CONV_MR pixels times CONV_NZ vectors of output channels, all sums in
+ * registers. Each step broadcasts one input value per pixel and multiplies it with the weights of the panel. Direct
+ * convolution walks it over the taps; Winograd uses it as a matrix product (one tap). For a file that has included a
+ * conv_vec_*.h.
  *
  * Sums are named variables and not an array, so that no compiler is tempted to keep them in memory. */
 
 typedef struct conv_mk {
-    const float *w;       /* the panel: [rows][taps][len][nz * CONV_VW] */
+    const float *w;          /* the panel: [rows][taps][len][nz * CONV_VW] */
     int64_t pixel, row, tap; /* pitches of the input in floats: output pixel, tap row, tap of a row */
     int64_t rows, taps, len;
     int64_t pitch; /* of the sums */
@@ -15,37 +16,39 @@ typedef struct conv_mk {
 #define CONV_MK_FMA(b, w, s) cv_fma(b, w, s)
 #endif
 #if defined(__AVX512F__)
-#define CONV_MK_EACH(X) X(0, 0, 0) X(1, 0, 1) X(2, 0, 2) X(3, 3, 0) X(4, 3, 1) X(5, 3, 2) X(6, 6, 0) X(7, 6, 1) X(8, 6, 2) \
-    X(9, 9, 0) X(10, 9, 1) X(11, 9, 2) X(12, 12, 0) X(13, 12, 1)
+#define CONV_MK_EACH(X)                                                                                                \
+    X(0, 0, 0)                                                                                                         \
+    X(1, 0, 1) X(2, 0, 2) X(3, 3, 0) X(4, 3, 1) X(5, 3, 2) X(6, 6, 0) X(7, 6, 1) X(8, 6, 2) X(9, 9, 0) X(10, 9, 1)     \
+        X(11, 9, 2) X(12, 12, 0) X(13, 12, 1)
 #define CONV_MK_BASES(X) X(0) X(3) X(6) X(9) X(12)
 #else
-#define CONV_MK_EACH(X) X(0, 0, 0) X(1, 0, 1) X(2, 0, 2) X(3, 3, 0) X(4, 3, 1) X(5, 3, 2)
+#define CONV_MK_EACH(X)  X(0, 0, 0) X(1, 0, 1) X(2, 0, 2) X(3, 3, 0) X(4, 3, 1) X(5, 3, 2)
 #define CONV_MK_BASES(X) X(0) X(3)
 #endif
 #define CONV_MK_ZERO(i, base, off) conv_vec s##i = zero, t##i = zero;
-#define CONV_MK_BASE(i) const float *q##i = a + k->row * y + k->tap * x + (i) * k->pixel;
-#define CONV_MK_STEP(i, base, off)                        \
-    if (np > (i)) {                                       \
-        const conv_vec b = cv_set1(q##base[p * (off) + o]); \
-        s##i = CONV_MK_FMA(b, w0, s##i);                  \
-        if (nz > 1) {                                     \
-            t##i = CONV_MK_FMA(b, w1, t##i);              \
-        }                                                 \
+#define CONV_MK_BASE(i)            const float *q##i = a + k->row * y + k->tap * x + (i)*k->pixel;
+#define CONV_MK_STEP(i, base, off)                                                                                     \
+    if (np > (i)) {                                                                                                    \
+        const conv_vec b = cv_set1(q##base[p * (off) + o]);                                                            \
+        s##i = CONV_MK_FMA(b, w0, s##i);                                                                               \
+        if (nz > 1) {                                                                                                  \
+            t##i = CONV_MK_FMA(b, w1, t##i);                                                                           \
+        }                                                                                                              \
     }
 #define CONV_MK_NEXT(i) q##i += n;
-#define CONV_MK_OUT(i, base, off)                           \
-    if (np > (i)) {                                         \
-        cv_store(out + (i) * k->pitch, s##i);               \
-        if (nz > 1) {                                       \
-            cv_store(out + (i) * k->pitch + CONV_VW, t##i); \
-        }                                                   \
+#define CONV_MK_OUT(i, base, off)                                                                                      \
+    if (np > (i)) {                                                                                                    \
+        cv_store(out + (i)*k->pitch, s##i);                                                                            \
+        if (nz > 1) {                                                                                                  \
+            cv_store(out + (i)*k->pitch + CONV_VW, t##i);                                                              \
+        }                                                                                                              \
     }
-#define CONV_MK_K(offset)                                                          \
-    {                                                                              \
-        const int64_t o = (offset);                                                \
-        const conv_vec w0 = cv_load(w + o * nz * CONV_VW);                         \
-        const conv_vec w1 = nz > 1 ? cv_load(w + o * nz * CONV_VW + CONV_VW) : w0; \
-        CONV_MK_EACH(CONV_MK_STEP)                                                 \
+#define CONV_MK_K(offset)                                                                                              \
+    {                                                                                                                  \
+        const int64_t o = (offset);                                                                                    \
+        const conv_vec w0 = cv_load(w + o * nz * CONV_VW);                                                             \
+        const conv_vec w1 = nz > 1 ? cv_load(w + o * nz * CONV_VW + CONV_VW) : w0;                                     \
+        CONV_MK_EACH(CONV_MK_STEP)                                                                                     \
     }
 
 /* np and nz are constants where this is called. */
@@ -77,10 +80,9 @@ CONV_INLINE void conv_mk_body(const conv_mk *k, const float *a, float *out, int 
     CONV_MK_EACH(CONV_MK_OUT)
 }
 
-#define CONV_MK_CASE(i, base, off)                     \
-    case (i) + 1:                                      \
-        nz > 1 ? conv_mk_body(k, a, out, (i) + 1, 2)   \
-               : conv_mk_body(k, a, out, (i) + 1, 1);  \
+#define CONV_MK_CASE(i, base, off)                                                                                     \
+    case (i) + 1:                                                                                                      \
+        nz > 1 ? conv_mk_body(k, a, out, (i) + 1, 2) : conv_mk_body(k, a, out, (i) + 1, 1);                            \
         break;
 
 static inline void conv_mk_run(const conv_mk *k, const float *a, float *out, int64_t np, int64_t nz) {

@@ -1,6 +1,6 @@
-/* conv_pack_tmpl.h - copies a rectangle of input into scratch as the micro-kernels want it: zero padding written out, prologue
- * and nearest upsampling applied, stored as f32 or bf16, `pitch` elements from pixel to pixel (zeros behind the last channel).
- * For a file that has included a conv_vec_*.h and conv_math_tmpl.h. */
+/* conv_pack_tmpl.h - copies a rectangle of input into scratch as the micro-kernels want it: zero padding written out,
+ * prologue and nearest upsampling applied, stored as f32 or bf16, `pitch` elements from pixel to pixel (zeros behind
+ * the last channel). For a file that has included a conv_vec_*.h and conv_math_tmpl.h. */
 
 typedef struct conv_copy {
     const dvk_conv2d_args *a;
@@ -9,6 +9,17 @@ typedef struct conv_copy {
     dvk_dtype dtype;
     char *dst;
 } conv_copy;
+
+/* The activation of a prologue whose result is stored as k->dtype. */
+CONV_INLINE conv_vec conv_copy_act(const conv_copy *k, dvk_act act, conv_vec v) {
+#ifdef __AVX512BF16__
+    if (act == DVK_ACT_SILU && k->dtype == DVK_BF16) {
+        return conv_silu_bf16(v);
+    }
+#endif
+    (void)k;
+    return conv_act(act, v, v);
+}
 
 /* One source pixel. `scaled` and `act` are constants where this is called. */
 CONV_INLINE void conv_copy_pixel(const conv_copy *k, int64_t from, void *to, int scaled, dvk_act act) {
@@ -21,7 +32,7 @@ CONV_INLINE void conv_copy_pixel(const conv_copy *k, int64_t from, void *to, int
         if (scaled) {
             v = cv_fma(v, cv_get(scale, DVK_F32, c, lanes), cv_get(shift, DVK_F32, c, lanes));
         }
-        cv_put(to, k->dtype, c, lanes, conv_act(act, v, v));
+        cv_put(to, k->dtype, c, lanes, conv_copy_act(k, act, v));
     }
     const size_t size = dvk_dtype_size(k->dtype);
     if (k->pitch > a->x.c) {
@@ -68,7 +79,8 @@ CONV_INLINE void conv_copy_pixels(const conv_copy *k, int64_t row, int64_t x0, i
         } else if (a->pro.act == DVK_ACT_RELU) {
             scaled ? conv_copy_pixel(k, from, dst, 1, DVK_ACT_RELU) : conv_copy_pixel(k, from, dst, 0, DVK_ACT_RELU);
         } else {
-            scaled ? conv_copy_pixel(k, from, dst, 1, DVK_ACT_CLAMP3) : conv_copy_pixel(k, from, dst, 0, DVK_ACT_CLAMP3);
+            scaled ? conv_copy_pixel(k, from, dst, 1, DVK_ACT_CLAMP3)
+                   : conv_copy_pixel(k, from, dst, 0, DVK_ACT_CLAMP3);
         }
     }
 }

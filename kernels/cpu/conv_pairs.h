@@ -1,5 +1,6 @@
-/* conv_pairs.h - what turns the f32 templates into bf16 ones for AVX512_BF16: a slot of four bytes holds the same pixel's
- * channels 2i and 2i + 1, one instruction multiplies and adds both. Compiled with the AVX512_BF16 flags only. */
+/* conv_pairs.h - what turns the f32 templates into bf16 ones for AVX512_BF16: a slot of four bytes holds the same
+ * pixel's channels 2i and 2i + 1, one instruction multiplies and adds both. Compiled with the AVX512_BF16 flags only.
+ */
 #ifndef DVK_CONV_PAIRS_H
 #define DVK_CONV_PAIRS_H
 

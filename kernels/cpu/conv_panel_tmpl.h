@@ -1,5 +1,5 @@
-/* conv_panel_tmpl.h - weights of a matrix product in panels of output channels: CONV_NZ vectors wide while that is needed, the
- * last one vector where that is enough. Shared by the direct convolution and Winograd. */
+/* conv_panel_tmpl.h - weights of a matrix product in panels of output channels: CONV_NZ vectors wide while that is
+ * needed, the last one vector where that is enough. Shared by the direct convolution and Winograd. */
 
 enum { CONV_PANEL = CONV_VW * CONV_NZ };
 

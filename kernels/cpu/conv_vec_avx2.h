@@ -1,5 +1,6 @@
-/* conv_vec_avx2.h - the vector of the convolution templates on AVX2 + FMA + F16C: 8 floats. Every load or store of n elements
- * touches exactly those, so that tails never read behind a view. Includers are compiled with the AVX2 flags. */
+/* conv_vec_avx2.h - the vector of the convolution templates on AVX2 + FMA + F16C: 8 floats. Every load or store of n
+ * elements touches exactly those, so that tails never read behind a view. Includers are compiled with the AVX2 flags.
+ */
 #ifndef DVK_CONV_VEC_AVX2_H
 #define DVK_CONV_VEC_AVX2_H
 
@@ -10,7 +11,11 @@
 
 typedef __m256 conv_vec;
 
-enum { CONV_VW = 8, CONV_MR = 6, CONV_NZ = 2 }; /* lanes; pixels and vectors of the micro-kernel: 12 sums of 16 registers */
+enum {
+    CONV_VW = 8,
+    CONV_MR = 6,
+    CONV_NZ = 2
+}; /* lanes; pixels and vectors of the micro-kernel: 12 sums of 16 registers */
 
 static inline __m256i cv_mask(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

@@ -1,5 +1,6 @@
 /* conv_vec_avx512.h - the vector of the convolution templates on AVX-512: 16 floats. Every load or store of n elements
- * touches exactly those (masked), so that tails never read behind a view. Includers are compiled with the AVX-512 flags. */
+ * touches exactly those (masked), so that tails never read behind a view. Includers are compiled with the AVX-512
+ * flags. */
 #ifndef DVK_CONV_VEC_AVX512_H
 #define DVK_CONV_VEC_AVX512_H
 
@@ -10,7 +11,11 @@
 
 typedef __m512 conv_vec;
 
-enum { CONV_VW = 16, CONV_MR = 14, CONV_NZ = 2 }; /* lanes; pixels and vectors of the micro-kernel: 28 sums of 32 registers */
+enum {
+    CONV_VW = 16,
+    CONV_MR = 14,
+    CONV_NZ = 2
+}; /* lanes; pixels and vectors of the micro-kernel: 28 sums of 32 registers */
 
 static inline __mmask16 cv_mask(int64_t n) {
     return (__mmask16)((1u << n) - 1u);
@@ -109,7 +114,8 @@ static inline void cv_put(void *p, dvk_dtype t, int64_t i, int64_t n, conv_vec v
     if (t == DVK_F32) {
         _mm512_mask_storeu_ps((float *)p + i, m, v);
     } else {
-        const __m256i h = t == DVK_BF16 ? cv_to_bf16(v) : _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const __m256i h =
+            t == DVK_BF16 ? cv_to_bf16(v) : _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         _mm256_mask_storeu_epi16((uint16_t *)p + i, m, h);
     }
 }

@@ -13,11 +13,11 @@ typedef struct conv_vec {
 
 enum { CONV_VW = 4, CONV_MR = 6, CONV_NZ = 2 }; /* lanes; pixels and vectors of the micro-kernel */
 
-#define CV_EACH(expression)                                                                                                    \
-    conv_vec r;                                                                                                                \
-    for (int i = 0; i < CONV_VW; i++) {                                                                                        \
-        r.v[i] = (expression);                                                                                                 \
-    }                                                                                                                          \
+#define CV_EACH(expression)                                                                                            \
+    conv_vec r;                                                                                                        \
+    for (int i = 0; i < CONV_VW; i++) {                                                                                \
+        r.v[i] = (expression);                                                                                         \
+    }                                                                                                                  \
     return r
 
 static inline conv_vec cv_set1(float f) {

@@ -1,13 +1,12 @@
-/* conv_wino_tmpl.h - Winograd's F(4x4, 3x3) in f32: 36 products where the direct way takes 144, for 3x3 convolutions of stride 1.
- *
- * Points 0, +-a, +-b, infinity with a^2 = 1/2, b^2 = 2: of the usual choices the one that loses least (see docs/speed.md), and
- * a^2 b^2 = 1 keeps the transforms at 12 operations per six values. One dimension, for input d, filter g, products m:
- *     B^T d: d0 - 5/2 d2 + d4,  (d4 - 2 d2) +- a (d3 - 2 d1),  (d4 - d2/2) +- b (d3 - d1/2),  d1 - 5/2 d3 + d5
- *     G g:   g(0),  g(+-a) / -3/2,  g(+-b) / 6,  g2             with g(x) = g0 + g1 x + g2 x^2
- *     A^T m: y_k = sum over the points of p^k m_p, m5 added to y3
- * A unit is a band of tile rows; it goes over the band in groups of tiles small enough that the transformed input V
- * [36][tile][channel] and the products M [36][tile][output channel] stay in L2, one matrix product for each of the 36.
- * The includer has included a conv_vec_*.h and defines CONV_GFLOPS. */
+/* conv_wino_tmpl.h - Winograd F(4x4, 3x3) in f32: 36 products where the direct way takes 144, for 3x3 convolutions of
+ * stride 1.
+ * Points 0, +-a, +-b, infinity with a^2 = 1/2, b^2 = 2: of the usual choices the one that loses least (see
+ * docs/speed.md), and a^2 b^2 = 1 keeps the transforms at 12 operations per six values. One dimension, for input d,
+ * filter g, products m: B^T d: d0 - 5/2 d2 + d4,  (d4 - 2 d2) +- a (d3 - 2 d1),  (d4 - d2/2) +- b (d3 - d1/2),  d1 -
+ * 5/2 d3 + d5 G g:   g(0),  g(+-a) / -3/2,  g(+-b) / 6,  g2             with g(x) = g0 + g1 x + g2 x^2 A^T m: y_k = sum
+ * over the points of p^k m_p, m5 added to y3 A unit is a band of tile rows; it goes over the band in groups of tiles
+ * small enough that the transformed input V [36][tile][channel] and the products M [36][tile][output channel] stay in
+ * L2, one matrix product for each of the 36. The includer has included a conv_vec_*.h and defines CONV_GFLOPS. */
 #include "kernels/cpu/conv_common.h"
 #include "kernels/cpu/conv_math_tmpl.h"
 #include "kernels/cpu/conv_epi_tmpl.h"
@@ -118,13 +117,14 @@ CONV_INLINE void wino_put(float *v, int64_t lanes, conv_vec d) {
     }
 }
 
-/* V of one tile and one vector of channels: columns, then rows. What lies between goes through memory on purpose: 36 vectors
- * do not fit in the registers, and loops keep the addresses few. */
+/* V of one tile and one vector of channels: columns, then rows. What lies between goes through memory on purpose: 36
+ * vectors do not fit in the registers, and loops keep the addresses few. */
 CONV_INLINE void wino_input_tile(const float *x, int64_t row, int64_t px, float *v, int64_t pitch, int64_t lanes) {
     float half[WINO_POINTS * CONV_VW];
     for (int64_t j = 0; j < 6; j++, x += px) {
         conv_vec d0 = wino_lanes(x, lanes), d1 = wino_lanes(x + row, lanes), d2 = wino_lanes(x + 2 * row, lanes);
-        conv_vec d3 = wino_lanes(x + 3 * row, lanes), d4 = wino_lanes(x + 4 * row, lanes), d5 = wino_lanes(x + 5 * row, lanes);
+        conv_vec d3 = wino_lanes(x + 3 * row, lanes), d4 = wino_lanes(x + 4 * row, lanes),
+                 d5 = wino_lanes(x + 5 * row, lanes);
         float *h = half + j * CONV_VW;
         wino_input_1d(&d0, &d1, &d2, &d3, &d4, &d5);
         cv_store(h, d0);
@@ -148,7 +148,8 @@ CONV_INLINE void wino_input_tile(const float *x, int64_t row, int64_t px, float 
     }
 }
 
-static void wino_input(const wino_plan *p, const conv_patch *patch, int64_t tiles_y, int64_t tiles_x, int64_t channels, float *v) {
+static void wino_input(const wino_plan *p, const conv_patch *patch, int64_t tiles_y, int64_t tiles_x, int64_t channels,
+                       float *v) {
     for (int64_t ty = 0; ty < tiles_y; ty++) {
         for (int64_t tx = 0; tx < tiles_x; tx++, v += channels) {
             const float *x = (const float *)patch->data + ty * WINO_TILE * patch->row + tx * WINO_TILE * patch->pixel;
@@ -167,7 +168,8 @@ static void wino_input(const wino_plan *p, const conv_patch *patch, int64_t tile
 CONV_INLINE void wino_output_tile(const float *m, int64_t pitch, float *y, int64_t row, int64_t px) {
     float half[WINO_TILE * 6 * CONV_VW];
     for (int64_t j = 0; j < 6; j++, m += pitch) {
-        conv_vec m0 = cv_load(m), m1 = cv_load(m + 6 * pitch), m2 = cv_load(m + 12 * pitch), m3 = cv_load(m + 18 * pitch);
+        conv_vec m0 = cv_load(m), m1 = cv_load(m + 6 * pitch), m2 = cv_load(m + 12 * pitch),
+                 m3 = cv_load(m + 18 * pitch);
         float *h = half + j * CONV_VW;
         wino_output_1d(&m0, &m1, &m2, &m3, cv_load(m + 24 * pitch), cv_load(m + 30 * pitch));
         cv_store(h, m0);
@@ -177,7 +179,8 @@ CONV_INLINE void wino_output_tile(const float *m, int64_t pitch, float *y, int64
     }
     for (int64_t i = 0; i < WINO_TILE; i++, y += row) {
         const float *h = half + i * 6 * CONV_VW;
-        conv_vec m0 = cv_load(h), m1 = cv_load(h + CONV_VW), m2 = cv_load(h + 2 * CONV_VW), m3 = cv_load(h + 3 * CONV_VW);
+        conv_vec m0 = cv_load(h), m1 = cv_load(h + CONV_VW), m2 = cv_load(h + 2 * CONV_VW),
+                 m3 = cv_load(h + 3 * CONV_VW);
         wino_output_1d(&m0, &m1, &m2, &m3, cv_load(h + 4 * CONV_VW), cv_load(h + 5 * CONV_VW));
         cv_store(y, m0);
         cv_store(y + px, m1);

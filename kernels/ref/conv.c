@@ -1,5 +1,6 @@
-/* conv.c - the plain convolution: one output element after the other, exactly as kernels/op.h states it, sums in double. It is
- * what every other variant is measured against, so it does nothing clever. One unit = up to 16 pixels of a row. */
+/* conv.c - the plain convolution: one output element after the other, exactly as kernels/op.h states it, sums in
+ * double. It is what every other variant is measured against, so it does nothing clever. One unit = up to 16 pixels of
+ * a row. */
 #include <math.h>
 
 #include "kernels/dtype.h"

@@ -180,6 +180,29 @@ static void test_refusals(const dv_tensors *t) {
     dv_graph_release(g);
 }
 
+/* A tensor that a pickle would have had to run code for is refused as such, under its name before unwrapping too. */
+static void test_unsafe(void) {
+    static const struct {
+        const char *key;
+        davy_result expected;
+    } cases[] = {
+        {"unsafe.nowhere.weight", DAVY_E_UNSAFE}, {"unsafe.params_ema.nowhere.weight", DAVY_E_UNSAFE},
+        {"unsafe.nowhere", DAVY_E_UNSAFE},        {"unsafe.elsewhere.weight", DAVY_E_TENSOR},
+        {"unsafe.now", DAVY_E_TENSOR},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        dv_tensors *t = some_weights();
+        CHECK(dv_tensors_add_meta(t, cases[i].key, "posix.system") == DAVY_OK);
+        dv_graph *g = NULL;
+        CHECK(dv_graph_create(t, &g) == DAVY_OK);
+        make_missing(g, dv_input(g, (dv_shape){1, 8, 8, 3}));
+        CHECKF(dv_graph_check(g) == cases[i].expected, "%s: %d", cases[i].key, g->result);
+        CHECK((strstr(g->error.message, "posix.system") != NULL) == (cases[i].expected == DAVY_E_UNSAFE));
+        dv_graph_release(g);
+        dv_tensors_release(t);
+    }
+}
+
 static void test_dump(const dv_tensors *t) {
     static const char expected[] = "%0 = input [1,6,6,3]\n"
                                    "%1 = conv2d %0 first 3x3 3->8 stride 2 [1,3,3,8]\n"
@@ -288,6 +311,7 @@ int main(void) {
     test_params(t);
     test_prelu();
     test_refusals(t);
+    test_unsafe();
     test_dump(t);
     test_reach(t);
     test_flops(t);
