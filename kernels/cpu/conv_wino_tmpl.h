@@ -1,12 +1,17 @@
-/* conv_wino_tmpl.h - Winograd F(4x4, 3x3) in f32: 36 products where the direct way takes 144, for 3x3 convolutions of
- * stride 1.
- * Points 0, +-a, +-b, infinity with a^2 = 1/2, b^2 = 2: of the usual choices the one that loses least (see
- * docs/speed.md), and a^2 b^2 = 1 keeps the transforms at 12 operations per six values. One dimension, for input d,
- * filter g, products m: B^T d: d0 - 5/2 d2 + d4,  (d4 - 2 d2) +- a (d3 - 2 d1),  (d4 - d2/2) +- b (d3 - d1/2),  d1 -
- * 5/2 d3 + d5 G g:   g(0),  g(+-a) / -3/2,  g(+-b) / 6,  g2             with g(x) = g0 + g1 x + g2 x^2 A^T m: y_k = sum
- * over the points of p^k m_p, m5 added to y3 A unit is a band of tile rows; it goes over the band in groups of tiles
- * small enough that the transformed input V [36][tile][channel] and the products M [36][tile][output channel] stay in
- * L2, one matrix product for each of the 36. The includer has included a conv_vec_*.h and defines CONV_GFLOPS. */
+/* conv_wino_tmpl.h - Winograd's F(4x4, 3x3) in f32: 36 products where the direct way takes 144; 3x3, stride 1.
+ *
+ * Points 0, +-a, +-b, infinity with a^2 = 1/2, b^2 = 2: a^2 b^2 = 1 keeps the numbers of the transforms near one, for
+ * accuracy, and the transforms at 12 operations per six values. In one dimension, for input d, filter g, products m:
+ *
+ * - B^T d: d0 - 5/2 d2 + d4, (d4 - 2 d2) +- a (d3 - 2 d1), (d4 - d2/2) +- b (d3 - d1/2), d1 - 5/2 d3 + d5
+ *
+ * - G g: g(0), g(+-a) / -3/2, g(+-b) / 6, g2, with g(x) = g0 + g1 x + g2 x^2
+ *
+ * - A^T m: y_k = sum over the points of p^k m_p, and m5 added to y3
+ *
+ * A unit is a band of tile rows; it goes over the band in groups of tiles small enough that the transformed input V
+ * [36][tile][channel] and the products M [36][tile][output channel] stay in L2, one matrix product for each of the 36.
+ * The includer has included a conv_vec_*.h and defines CONV_GFLOPS. */
 #include "kernels/cpu/conv_common.h"
 #include "kernels/cpu/conv_math_tmpl.h"
 #include "kernels/cpu/conv_epi_tmpl.h"
