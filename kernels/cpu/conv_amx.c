@@ -11,6 +11,7 @@
 #include "kernels/cpu/conv_math_tmpl.h"
 #include "kernels/cpu/conv_epi_tmpl.h"
 #include "kernels/cpu/conv_pack_tmpl.h"
+#include "kernels/cpu/simd_amx.h"
 
 enum {
     AMX_STEP = 32,  /* input values of a step */
@@ -21,16 +22,6 @@ enum {
     AMX_PATCH = 320 * 1024,        /* values of a patch, about */
     AMX_PRODUCTS = 1024 * 1000000, /* of a unit, about: 1 to 5 ms */
 };
-
-/* The 64-bit mingw headers pass the stride as a long, which is 32 bits there and does not assemble. */
-#if defined(__MINGW32__)
-#undef _tile_loadd
-#undef _tile_stored
-#define _tile_loadd(t, p, stride)                                                                                      \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
-#define _tile_stored(t, p, stride)                                                                                     \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
-#endif
 
 typedef struct amx_steps {
     int64_t rows, taps, len; /* tap rows, stops in a row, steps of 32 values from each stop */
@@ -138,15 +129,15 @@ CONV_INLINE void amx_mk_body(amx_mk *k, const uint16_t *a, int mt, int nt) {
         for (int64_t x = 0; x < k->steps.taps; x++) {
             const uint16_t *p = a + y * k->row + x * k->tap;
             for (int64_t i = 0; i < k->steps.len; i++, p += AMX_STEP, w += nt * AMX_WEIGHTS) {
-                _tile_loadd(4, p, pitch);
-                _tile_loadd(6, w, 64);
+                tile_load(4, p, pitch);
+                tile_load(6, w, 64);
                 _tile_dpbf16ps(0, 4, 6);
                 if (nt > 1) {
-                    _tile_loadd(7, w + AMX_WEIGHTS, 64);
+                    tile_load(7, w + AMX_WEIGHTS, 64);
                     _tile_dpbf16ps(1, 4, 7);
                 }
                 if (mt > 1) {
-                    _tile_loadd(5, p + AMX_TILE * k->pixel, pitch);
+                    tile_load(5, p + AMX_TILE * k->pixel, pitch);
                     _tile_dpbf16ps(2, 5, 6);
                 }
                 if (mt > 1 && nt > 1) {
@@ -156,15 +147,15 @@ CONV_INLINE void amx_mk_body(amx_mk *k, const uint16_t *a, int mt, int nt) {
             }
         }
     }
-    _tile_stored(0, k->sums, AMX_PANEL * sizeof(float));
+    tile_store(0, k->sums, AMX_PANEL * sizeof(float));
     if (nt > 1) {
-        _tile_stored(1, k->sums + AMX_TILE, AMX_PANEL * sizeof(float));
+        tile_store(1, k->sums + AMX_TILE, AMX_PANEL * sizeof(float));
     }
     if (mt > 1) {
-        _tile_stored(2, k->sums + AMX_TILE * AMX_PANEL, AMX_PANEL * sizeof(float));
+        tile_store(2, k->sums + AMX_TILE * AMX_PANEL, AMX_PANEL * sizeof(float));
     }
     if (mt > 1 && nt > 1) {
-        _tile_stored(3, k->sums + AMX_TILE * AMX_PANEL + AMX_TILE, AMX_PANEL * sizeof(float));
+        tile_store(3, k->sums + AMX_TILE * AMX_PANEL + AMX_TILE, AMX_PANEL * sizeof(float));
     }
 }
 
@@ -212,22 +203,13 @@ static void amx_run(const void *args, int64_t first, int64_t last, void *scratch
     const dvk_conv2d_args *a = args;
     const conv_tiling t = amx_tiling(a);
     float *sums = (float *)((char *)scratch + conv_align((size_t)amx_patch_values(a) * sizeof(uint16_t)));
-    struct { /* palette 1: eight tiles of 16 rows of 64 bytes */
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = 64;
-        config.rows[i] = AMX_TILE;
-    }
-    _tile_loadconfig(&config);
+    tile_begin();
     for (int64_t u = first; u < last; u++) {
         const conv_block b = conv_block_at(a, &t, u);
         const conv_patch patch = amx_patch(a, &b, scratch);
         amx_block(a, &b, &patch, sums);
     }
-    _tile_release();
+    tile_end();
 }
 
 static size_t amx_packed_bytes(const void *args) {
