@@ -218,7 +218,7 @@ def write_onnx(n, path, group_norm_op):
             node("GroupNormalization", [x, const(a["W"], o + "w"), const(a["B"], o + "b")], o, num_groups=32, epsilon=1e-6)
             return
         node("Reshape", [x, const(np.array([0, 32, -1], "int64"), o + "s")], o + "r")
-        node("InstanceNormalization", [o + "r", const(np.ones(32, "f"), o + "1"), const(np.zeros(32, "f"), o + "0")],
+        node("InstanceNormalization", [o + "r", const(np.ones(32, "f"), o + "_one"), const(np.zeros(32, "f"), o + "_zero")],
              o + "i", epsilon=1e-6)
         node("Reshape", [o + "i", const(np.array([1, c, h, w], "int64"), o + "t")], o + "q")
         node("Mul", [o + "q", const(a["W"].reshape(-1, 1, 1), o + "w")], o + "m")
