@@ -67,7 +67,8 @@ static davy_result missing(const dv_tensors *weights, const char *names, const c
     const char *rest = next_name(names, suffix, first, sizeof first);
     const char *global = unsafe_global(weights, first);
     if (global != NULL) {
-        return dv_fail(DAVY_E_UNSAFE, "tensor '%s' could only be made by running %s, and pickles are never run", first, global);
+        return dv_fail(DAVY_E_UNSAFE, "tensor '%s' could only be made by running %s, and pickles are never run", first,
+                       global);
     }
     if (rest == NULL) {
         return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", first);

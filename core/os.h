@@ -44,9 +44,9 @@ typedef struct dv_file dv_file;
 davy_result dv_file_open(const char *path, dv_file **out); /* E_NOT_FOUND, E_IO; a folder is E_INVALID */
 void dv_file_close(dv_file *f);
 uint64_t dv_file_bytes(const dv_file *f);
-davy_result dv_file_map(dv_file *f, const void **out);                                   /* whole file, kept until close */
-davy_result dv_file_read(dv_file *f, uint64_t offset, void *dst, uint64_t bytes);        /* pread; any thread */
-void dv_file_done_with(dv_file *f, uint64_t offset, uint64_t bytes);                     /* a mapped range is not needed soon */
+davy_result dv_file_map(dv_file *f, const void **out);                            /* whole file, kept until close */
+davy_result dv_file_read(dv_file *f, uint64_t offset, void *dst, uint64_t bytes); /* pread; any thread */
+void dv_file_done_with(dv_file *f, uint64_t offset, uint64_t bytes); /* a mapped range is not needed soon */
 
 typedef enum dv_path_kind { DV_PATH_NONE = 0, DV_PATH_FILE, DV_PATH_FOLDER } dv_path_kind;
 dv_path_kind dv_path_stat(const char *path);

@@ -11,23 +11,23 @@
 
 #include "kernels/op.h"
 
-enum { /* instruction sets; a set includes the ones before it */
-    DVK_CPU_AVX2 = 1,       /* AVX2, FMA, F16C */
-    DVK_CPU_AVX512 = 2,     /* F, BW, DQ, VL */
-    DVK_CPU_AVX512BF16 = 4, /* + AVX512_BF16 */
-    DVK_CPU_AMX = 8         /* + AMX_TILE, AMX_BF16, allowed by the kernel */
+enum {                         /* instruction sets; a set includes the ones before it */
+       DVK_CPU_AVX2 = 1,       /* AVX2, FMA, F16C */
+       DVK_CPU_AVX512 = 2,     /* F, BW, DQ, VL */
+       DVK_CPU_AVX512BF16 = 4, /* + AVX512_BF16 */
+       DVK_CPU_AMX = 8         /* + AMX_TILE, AMX_BF16, allowed by the kernel */
 };
 
 /* What this processor and system offer. The first call asks the system to allow AMX. */
 uint32_t dvk_cpu_detect(void);
 
 typedef struct dvk_kernel {
-    const char *op;      /* "conv2d" */
-    const char *variant; /* "ref", "cpu/avx512", "cpu/avx512/winograd4" */
-    uint32_t cpu;        /* DVK_CPU_* bits it needs, 0: portable */
-    dvk_dtype compute;   /* precision of the multiplications: DVK_F32, or DVK_BF16 with f32 sums */
-    int (*supports)(const void *args);         /* NULL: every args the op allows */
-    double (*cost)(const void *args);          /* estimated ns on one core; the planner takes the least. NULL: 1e30 */
+    const char *op;                    /* "conv2d" */
+    const char *variant;               /* "ref", "cpu/avx512", "cpu/avx512/winograd4" */
+    uint32_t cpu;                      /* DVK_CPU_* bits it needs, 0: portable */
+    dvk_dtype compute;                 /* precision of the multiplications: DVK_F32, or DVK_BF16 with f32 sums */
+    int (*supports)(const void *args); /* NULL: every args the op allows */
+    double (*cost)(const void *args);  /* estimated ns on one core; the planner takes the least. NULL: 1e30 */
     int64_t (*units)(const void *args);
     size_t (*scratch_bytes)(const void *args); /* NULL: none */
     void (*run)(const void *args, int64_t first, int64_t last, void *scratch);

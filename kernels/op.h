@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 typedef enum dvk_dtype { /* same numbers as davy_dtype */
-    DVK_NONE = 0,
-    DVK_F32 = 1,
-    DVK_F16 = 2,
-    DVK_BF16 = 3,
-    DVK_U8 = 4,
-    DVK_U16 = 5
+                         DVK_NONE = 0,
+                         DVK_F32 = 1,
+                         DVK_F16 = 2,
+                         DVK_BF16 = 3,
+                         DVK_U8 = 4,
+                         DVK_U16 = 5
 } dvk_dtype;
 
 /* A strided block of pixels. Strides in elements: of one picture, one row, one pixel. */

@@ -26,7 +26,7 @@ static inline int check_that(int ok, const char *file, int line, const char *wha
 }
 
 /* CHECK(cond) or CHECKF(cond, "format", ...) with a sentence of its own. Both return whether it held. */
-#define CHECK(cond) check_that((cond) != 0, __FILE__, __LINE__, "%s", #cond)
+#define CHECK(cond)       check_that((cond) != 0, __FILE__, __LINE__, "%s", #cond)
 #define CHECKF(cond, ...) check_that((cond) != 0, __FILE__, __LINE__, __VA_ARGS__)
 
 static inline void check_skip(const char *why) {

@@ -186,8 +186,10 @@ static void test_unsafe(void) {
         const char *key;
         davy_result expected;
     } cases[] = {
-        {"unsafe.nowhere.weight", DAVY_E_UNSAFE}, {"unsafe.params_ema.nowhere.weight", DAVY_E_UNSAFE},
-        {"unsafe.nowhere", DAVY_E_UNSAFE},        {"unsafe.elsewhere.weight", DAVY_E_TENSOR},
+        {"unsafe.nowhere.weight", DAVY_E_UNSAFE},
+        {"unsafe.params_ema.nowhere.weight", DAVY_E_UNSAFE},
+        {"unsafe.nowhere", DAVY_E_UNSAFE},
+        {"unsafe.elsewhere.weight", DAVY_E_TENSOR},
         {"unsafe.now", DAVY_E_TENSOR},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

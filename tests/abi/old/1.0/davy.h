@@ -55,46 +55,43 @@ extern "C" {
 #endif
 
 /* abi_version = major << 16 | minor. Ask davy_get_api for the lowest you can live with. */
-enum {
-    DAVY_ABI_1_0 = 0x00010000,
-    DAVY_ABI_VERSION = DAVY_ABI_1_0
-};
+enum { DAVY_ABI_1_0 = 0x00010000, DAVY_ABI_VERSION = DAVY_ABI_1_0 };
 
 /* ---- results ---------------------------------------------------------------------------------------------------- */
 
 typedef int32_t davy_result;
 enum {
     DAVY_OK = 0,
-    DAVY_PENDING = 1,           /* a job has not finished yet */
-    DAVY_NEED_INPUT = 2,        /* reserved for sequences */
-    DAVY_FULL = 3,              /* reserved for sequences */
-    DAVY_END = 4,               /* reserved for sequences and dialogues */
-    DAVY_E_INVALID = -1,        /* bad argument or enum value */
-    DAVY_E_STRUCT = -2,         /* bad struct_size, or a non-zero tail this library does not know */
-    DAVY_E_STATE = -3,          /* object not in the right state */
-    DAVY_E_BUSY = -4,           /* object entered concurrently */
+    DAVY_PENDING = 1,    /* a job has not finished yet */
+    DAVY_NEED_INPUT = 2, /* reserved for sequences */
+    DAVY_FULL = 3,       /* reserved for sequences */
+    DAVY_END = 4,        /* reserved for sequences and dialogues */
+    DAVY_E_INVALID = -1, /* bad argument or enum value */
+    DAVY_E_STRUCT = -2,  /* bad struct_size, or a non-zero tail this library does not know */
+    DAVY_E_STATE = -3,   /* object not in the right state */
+    DAVY_E_BUSY = -4,    /* object entered concurrently */
     DAVY_E_NOMEM_HOST = -5,
     DAVY_E_NOMEM_DEVICE = -6,
-    DAVY_E_BUDGET = -7,         /* would exceed the memory budget; nothing was changed */
-    DAVY_E_CANCELLED = -8,      /* by job_cancel or by a progress callback */
+    DAVY_E_BUDGET = -7,    /* would exceed the memory budget; nothing was changed */
+    DAVY_E_CANCELLED = -8, /* by job_cancel or by a progress callback */
     DAVY_E_TIMEOUT = -9,
-    DAVY_E_IO = -10,            /* open, read or map failed */
-    DAVY_E_NOT_FOUND = -11,     /* file, shipped model, device */
-    DAVY_E_FORMAT = -12,        /* malformed file */
-    DAVY_E_UNSAFE = -13,        /* a pickle that wants to run code */
-    DAVY_E_ARCH = -14,          /* no architecture recognises the weights; the message says what they look like */
-    DAVY_E_TENSOR = -15,        /* a required tensor is missing */
-    DAVY_E_SHAPE = -16,         /* tensor or picture of the wrong shape */
-    DAVY_E_UNSUPPORTED = -17,   /* known, but not on this device, dtype or build */
-    DAVY_E_DEVICE = -18,        /* back end unavailable; see davy_device_info.reason */
-    DAVY_E_DEVICE_LOST = -19,   /* the context must be created anew */
-    DAVY_E_LIBRARY = -20,       /* an NVIDIA library is too old or incomplete */
+    DAVY_E_IO = -10,          /* open, read or map failed */
+    DAVY_E_NOT_FOUND = -11,   /* file, shipped model, device */
+    DAVY_E_FORMAT = -12,      /* malformed file */
+    DAVY_E_UNSAFE = -13,      /* a pickle that wants to run code */
+    DAVY_E_ARCH = -14,        /* no architecture recognises the weights; the message says what they look like */
+    DAVY_E_TENSOR = -15,      /* a required tensor is missing */
+    DAVY_E_SHAPE = -16,       /* tensor or picture of the wrong shape */
+    DAVY_E_UNSUPPORTED = -17, /* known, but not on this device, dtype or build */
+    DAVY_E_DEVICE = -18,      /* back end unavailable; see davy_device_info.reason */
+    DAVY_E_DEVICE_LOST = -19, /* the context must be created anew */
+    DAVY_E_LIBRARY = -20,     /* an NVIDIA library is too old or incomplete */
     DAVY_E_INTEROP = -21,
     DAVY_E_TOKENIZER = -22,
     DAVY_E_CONTEXT_FULL = -23,
-    DAVY_E_OPTION = -24,        /* unknown or malformed option */
-    DAVY_E_FORKED = -25,        /* called in a forked child */
-    DAVY_E_INTERNAL = -26       /* an invariant broke; please report */
+    DAVY_E_OPTION = -24,  /* unknown or malformed option */
+    DAVY_E_FORKED = -25,  /* called in a forked child */
+    DAVY_E_INTERNAL = -26 /* an invariant broke; please report */
 };
 
 /* Who reported the error (davy_error_info.domain) and what `native` means. */
@@ -172,10 +169,10 @@ typedef int32_t davy_device_kind;
 enum { DAVY_DEVICE_CPU = 1, DAVY_DEVICE_CUDA = 2 };
 
 enum { /* davy_device_info.features */
-    DAVY_FEATURE_FP16 = 1,
-    DAVY_FEATURE_BF16 = 2, /* in hardware; bf16 also runs without, more slowly */
-    DAVY_FEATURE_FP8 = 4,
-    DAVY_FEATURE_INT8 = 8
+       DAVY_FEATURE_FP16 = 1,
+       DAVY_FEATURE_BF16 = 2, /* in hardware; bf16 also runs without, more slowly */
+       DAVY_FEATURE_FP8 = 4,
+       DAVY_FEATURE_INT8 = 8
 };
 
 typedef struct davy_device_info {
@@ -185,8 +182,8 @@ typedef struct davy_device_info {
     uint32_t features;
     uint8_t uuid[16];
     char name[128];
-    char selector[32];    /* what to write into davy_context_desc.device: "cpu", "cuda:0" */
-    char reason[256];     /* why the device cannot be used; empty: it can */
+    char selector[32]; /* what to write into davy_context_desc.device: "cpu", "cuda:0" */
+    char reason[256];  /* why the device cannot be used; empty: it can */
     uint64_t memory_total_bytes;
     uint64_t memory_free_bytes;
     int32_t compute_major; /* CUDA compute capability */
@@ -197,8 +194,8 @@ typedef struct davy_device_info {
     uint32_t reserved0;
 } davy_device_info;
 
-enum {                              /* davy_context_desc.flags */
-    DAVY_CONTEXT_NO_ENVIRONMENT = 1 /* ignore DAVY_* environment variables */
+enum {                                 /* davy_context_desc.flags */
+       DAVY_CONTEXT_NO_ENVIRONMENT = 1 /* ignore DAVY_* environment variables */
 };
 
 /* Environment, read once at context_create: DAVY_MODELS (folder of shipped models), DAVY_THREADS (where n_threads is 0),
@@ -206,10 +203,10 @@ enum {                              /* davy_context_desc.flags */
  * nothing is E_OPTION. */
 typedef struct davy_context_desc {
     uint32_t struct_size;
-    uint32_t abi_version;   /* DAVY_ABI_VERSION of the header compiled with */
-    const davy_host *host;  /* NULL: no log, malloc */
-    const char *device;     /* "auto" (NULL), "cpu", "cuda:0", "cuda:uuid=…", "cuda:pci=…" */
-    void *cuda_context;     /* the host's CUcontext; NULL: the device's primary context */
+    uint32_t abi_version;         /* DAVY_ABI_VERSION of the header compiled with */
+    const davy_host *host;        /* NULL: no log, malloc */
+    const char *device;           /* "auto" (NULL), "cpu", "cuda:0", "cuda:uuid=…", "cuda:pci=…" */
+    void *cuda_context;           /* the host's CUcontext; NULL: the device's primary context */
     uint64_t device_budget_bytes; /* 0: what the device has free, less a margin */
     uint64_t host_budget_bytes;   /* hard ceiling for weights + workspace in host memory; 0: half of physical memory */
     const char *cache_dir;        /* NULL: nothing is ever written to disk */
@@ -282,9 +279,9 @@ typedef struct davy_source {
 
 /* A mapped file that somebody truncates while it is in use raises SIGBUS (an exception on Windows) in the process, as any
  * mapped file does; with NO_MMAP the same event is E_IO. */
-enum {                           /* davy_model_desc.flags */
-    DAVY_MODEL_NO_MMAP = 1,      /* read files instead of mapping them (network drives, files that may change) */
-    DAVY_MODEL_NO_PICKLE = 2     /* refuse .pth/.ckpt files */
+enum {                          /* davy_model_desc.flags */
+       DAVY_MODEL_NO_MMAP = 1,  /* read files instead of mapping them (network drives, files that may change) */
+       DAVY_MODEL_NO_PICKLE = 2 /* refuse .pth/.ckpt files */
 };
 
 typedef struct davy_model_desc {
@@ -292,10 +289,10 @@ typedef struct davy_model_desc {
     davy_task task;             /* 0: whatever the weights are */
     const davy_source *sources; /* several: encoder and decoder in files of their own (TAESD), shards */
     uint32_t n_sources;
-    uint32_t source_stride;  /* bytes from one source to the next; 0: sources[0].struct_size */
-    const char *arch;        /* NULL: detect. Else a name from davy_model_info.arch */
-    davy_dtype compute;      /* AUTO: F32 on a CPU */
-    uint32_t flags;          /* DAVY_MODEL_* */
+    uint32_t source_stride;    /* bytes from one source to the next; 0: sources[0].struct_size */
+    const char *arch;          /* NULL: detect. Else a name from davy_model_info.arch */
+    davy_dtype compute;        /* AUTO: F32 on a CPU */
+    uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */
     void *progress_user;
     const davy_option *options; /* "scaling_factor", "shift_factor": of a VAE's latent, where the file is ambiguous */
@@ -304,11 +301,11 @@ typedef struct davy_model_desc {
 } davy_model_desc;
 
 enum { /* davy_model_info.features */
-    DAVY_MODEL_ENCODES = 1,
-    DAVY_MODEL_DECODES = 2,
-    DAVY_MODEL_UPSCALES = 4,
-    DAVY_MODEL_MOMENTS = 8,     /* vae_encode can return mean and log-variance */
-    DAVY_MODEL_TILES_EXACT = 16 /* tiling does not change the result */
+       DAVY_MODEL_ENCODES = 1,
+       DAVY_MODEL_DECODES = 2,
+       DAVY_MODEL_UPSCALES = 4,
+       DAVY_MODEL_MOMENTS = 8,     /* vae_encode can return mean and log-variance */
+       DAVY_MODEL_TILES_EXACT = 16 /* tiling does not change the result */
 };
 
 typedef struct davy_model_info {
@@ -327,7 +324,7 @@ typedef struct davy_model_info {
     int32_t temporal_factor; /* 1: pictures only */
     int32_t scale_num;       /* output size = input size * scale_num / scale_den */
     int32_t scale_den;
-    int32_t size_multiple;   /* picture sides must be multiples of this (VAE encode); 1: any size */
+    int32_t size_multiple; /* picture sides must be multiples of this (VAE encode); 1: any size */
     int32_t size_min;
     int32_t window_frames;
     int32_t latency_frames;
@@ -395,7 +392,7 @@ typedef struct davy_tensor {
     davy_channels channels; /* 0: by the channel count: 1 GRAY, 2 GRAYA, 3 RGB, 4 RGBA; of a latent LATENT */
     davy_range range;
     int32_t ndim;
-    uint64_t data; /* address; ignored where there is a buffer */
+    uint64_t data;        /* address; ignored where there is a buffer */
     uint64_t byte_offset; /* of element 0, from data or the buffer's beginning */
     davy_buffer *buffer;
     int64_t shape[6];
@@ -405,22 +402,22 @@ typedef struct davy_tensor {
 
 /* ---- running ---------------------------------------------------------------------------------------------------- */
 
-enum {                          /* davy_run.flags */
-    DAVY_RUN_SCALED_LATENT = 1, /* latents cross the boundary scaled: (raw - shift) * scale. E_UNSUPPORTED where the
+enum {                             /* davy_run.flags */
+       DAVY_RUN_SCALED_LATENT = 1, /* latents cross the boundary scaled: (raw - shift) * scale. E_UNSUPPORTED where the
                                    model's scale is unknown; no effect on the TAESD family */
-    DAVY_RUN_MOMENTS = 2,       /* vae_encode returns 2z channels: mean, then log-variance clamped to [-30, 20]; raw, so
+       DAVY_RUN_MOMENTS = 2, /* vae_encode returns 2z channels: mean, then log-variance clamped to [-30, 20]; raw, so
                                    neither with SCALED_LATENT nor with SAMPLE */
-    DAVY_RUN_SAMPLE = 4,        /* vae_encode draws mean + exp(logvar/2) * n, n ~ N(0,1) from seed: the same numbers for
+       DAVY_RUN_SAMPLE = 4,  /* vae_encode draws mean + exp(logvar/2) * n, n ~ N(0,1) from seed: the same numbers for
                                    the same seed and size, whatever the layout, the tiles and the threads */
-    DAVY_RUN_STREAM_ORDERED = 8,
-    DAVY_RUN_FAST = 16,         /* allow results that differ from run to run */
-    DAVY_RUN_DROP_ALPHA = 32    /* upscale: alpha of the input is ignored; without, it is upscaled as a grey picture */
+       DAVY_RUN_STREAM_ORDERED = 8,
+       DAVY_RUN_FAST = 16,      /* allow results that differ from run to run */
+       DAVY_RUN_DROP_ALPHA = 32 /* upscale: alpha of the input is ignored; without, it is upscaled as a grey picture */
 };
 
 typedef struct davy_run {
     uint32_t struct_size;
-    uint32_t flags;  /* DAVY_RUN_* */
-    void *stream;    /* CUstream; NULL: none */
+    uint32_t flags; /* DAVY_RUN_* */
+    void *stream;   /* CUstream; NULL: none */
     uint64_t seed;
     uint64_t timeout_ns; /* from the call on, of a job the wait for its turn included; then E_TIMEOUT. 0: none */
     int32_t tile_width;  /* input samples (pixels, or latent pixels for vae_decode); 0: automatic, -1: never tile */
@@ -476,10 +473,10 @@ typedef struct davy_api {
     uint32_t abi_version; /* the newest this library speaks */
 
     /* base. [pure], but last_error reads the calling thread's record */
-    const char *(DAVY_CALL *version)(void);                         /* "1.0.0" */
-    const char *(DAVY_CALL *result_name)(davy_result r);            /* "E_SHAPE"; "?" for an unknown number */
-    davy_result(DAVY_CALL *last_error)(davy_error_info *out);       /* of the last failing call of this thread */
-    const void *(DAVY_CALL *get_extension)(const char *id);         /* "davy.inspect/1"; NULL: not here */
+    const char *(DAVY_CALL *version)(void);                   /* "1.0.0" */
+    const char *(DAVY_CALL *result_name)(davy_result r);      /* "E_SHAPE"; "?" for an unknown number */
+    davy_result(DAVY_CALL *last_error)(davy_error_info *out); /* of the last failing call of this thread */
+    const void *(DAVY_CALL *get_extension)(const char *id);   /* "davy.inspect/1"; NULL: not here */
 
     /* devices. [any] Usable before any context; desc (may be NULL) only carries library_dir and flags. The CPU is
      * always index 0; devices that cannot be used are listed with a reason. */
@@ -530,7 +527,8 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *job_wait)(davy_job *job, uint64_t timeout_ns); /* PENDING, or the result of the work */
     davy_result(DAVY_CALL *job_info)(davy_job *job, davy_job_info *out);
     davy_result(DAVY_CALL *job_cancel)(davy_job *job);
-    davy_result(DAVY_CALL *job_error)(davy_job *job, davy_error_info *out); /* PENDING: nothing written; code OK: it worked */
+    davy_result(DAVY_CALL *job_error)(davy_job *job,
+                                      davy_error_info *out); /* PENDING: nothing written; code OK: it worked */
     void(DAVY_CALL *job_release)(davy_job *job); /* unfinished: cancels, then waits until no caller memory is touched */
 
     /* buffers. [any] buffer_tensor describes the memory: the tensor the library filled, or U8 [bytes] after alloc. */
