@@ -171,10 +171,9 @@ def main():
     if not python.exists():
         subprocess.check_call([sys.executable, "-m", "venv", args.venv])
         subprocess.check_call([python, "-m", "pip", "-q", "install", *PACKAGES])
-    if pathlib.Path(sys.executable).resolve() != python.resolve() or sys.prefix != str(pathlib.Path(args.venv)):
-        if os.environ.get("DAVY_PEERS_INSIDE") != "1":
-            os.environ["DAVY_PEERS_INSIDE"] = "1"
-            os.execv(python, [str(python), __file__, *sys.argv[1:]])
+    if os.environ.get("DAVY_PEERS_INSIDE") != "1":  # the rest needs the environment's packages
+        os.environ["DAVY_PEERS_INSIDE"] = "1"
+        os.execv(python, [str(python), __file__, *sys.argv[1:]])
     folder = pathlib.Path(args.nets)
     folder.mkdir(parents=True, exist_ok=True)
     write_nets(folder, args.case)
