@@ -469,7 +469,10 @@ def test_terminal():
     """On a terminal there is a bar, and it is gone at the end."""
     import pty
     for quiet in (False, True):
-        parent, child = pty.openpty()
+        try:
+            parent, child = pty.openpty()
+        except OSError:  # a container without /dev/pts
+            return skip("this system has no terminals")
         args = [DAVY, "upscale", SMALL / "exif/upright.png", "-o", WORK / "bar.png"] + (["--quiet"] if quiet else [])
         p = subprocess.Popen(args, stderr=child, stdout=subprocess.DEVNULL)
         os.close(child)
