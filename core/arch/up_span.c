@@ -227,7 +227,7 @@ static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
     snprintf(out->variant, sizeof out->variant, "%d features, x%d%s", (int)c->features, (int)c->scale,
              c->normalises ? "" : ", no norm");
-    out->features = DAVY_MODEL_UPSCALES | DAVY_MODEL_TILES_EXACT;
+    out->features = DAVY_MODEL_UPSCALES;
     out->in_channels = (int32_t)c->in;
     out->out_channels = (int32_t)c->out;
     out->spatial_factor = 1;

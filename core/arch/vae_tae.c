@@ -133,8 +133,7 @@ static void info(const void *config_, davy_model_info *out) {
                                                             : ", decoder only";
     snprintf(out->variant, sizeof out->variant, "%s, %d latent channels%s%s", s->large ? "32x" : "8x", (int)s->latent,
              c->pooled ? ", pooled blocks" : "", part);
-    out->features = (c->encoder.there ? DAVY_MODEL_ENCODES : 0u) | (c->decoder.there ? DAVY_MODEL_DECODES : 0u) |
-                    (c->pooled ? 0u : DAVY_MODEL_TILES_EXACT);
+    out->features = (c->encoder.there ? DAVY_MODEL_ENCODES : 0u) | (c->decoder.there ? DAVY_MODEL_DECODES : 0u);
     out->in_channels = (int32_t)c->in;
     out->out_channels = (int32_t)c->out;
     out->latent_channels = (int32_t)s->latent;

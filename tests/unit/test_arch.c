@@ -47,7 +47,7 @@ static void expect_facts(const char *what, dv_tensors *t, const char *arch, cons
 }
 
 static void test_facts(void) {
-    const uint32_t upscales = DAVY_MODEL_UPSCALES | DAVY_MODEL_TILES_EXACT;
+    const uint32_t upscales = DAVY_MODEL_UPSCALES;
     const uint32_t vae = DAVY_MODEL_ENCODES | DAVY_MODEL_DECODES;
     const fake_rrdb_spec plus = {.dialect = 0, .nf = 16, .gc = 8, .blocks = 2, .doublings = 2, .in = 3, .plus = 1};
     expect_facts("compact", fake_compact(24, 8, 2), "compact", "24 features, 8 convolutions, x2", 2, upscales);
@@ -57,7 +57,7 @@ static void test_facts(void) {
     expect_facts("x2plus", fake_usual_rrdb(1, 64, 23, 2, 12), "rrdb", "64 features, 23 blocks, x2", 2, upscales);
     expect_facts("esrgan+", fake_rrdb(plus), "rrdb", "ESRGAN+, 16 features, 2 blocks, x4", 4, upscales);
     expect_facts("taef2", fake_tae(32, 0, 1), "vae_tae", "8x, 32 latent channels, pooled blocks", 1, vae);
-    expect_facts("taesana", fake_tae(32, 1, 0), "vae_tae", "32x, 32 latent channels", 1, vae | DAVY_MODEL_TILES_EXACT);
+    expect_facts("taesana", fake_tae(32, 1, 0), "vae_tae", "32x, 32 latent channels", 1, vae);
     expect_facts("kl", fake_usual_kl(0, 4, 1, 128), "vae_kl", "scale unknown, 4 latent channels", 1,
                  vae | DAVY_MODEL_MOMENTS);
 }

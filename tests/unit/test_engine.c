@@ -169,6 +169,28 @@ static void test_global_tiles(void) {
     fixture_close(&f);
 }
 
+/* Only the graphs say whether tiles are exact: not where a norm sees everything, not where the reach is too long to read. */
+static void test_exactness_reported(void) {
+    const struct {
+        dv_tensors *tensors;
+        bool exact;
+    } cases[] = {
+        {small_rrdb(3), true},
+        {fake_rrdb((fake_rrdb_spec){.dialect = 0, .nf = 16, .gc = 8, .blocks = 6, .doublings = 2, .in = 3}), false},
+        {small_kl(), false},
+    };
+    for (size_t i = 0; i < DV_ARRAY_LEN(cases); i++) {
+        fixture f;
+        const fixture_spec spec = {.tensors = cases[i].tensors, .threads = 1, .cpu = 0};
+        if (fixture_open(&f, &spec)) {
+            davy_model_info info = {.struct_size = sizeof info};
+            dv_engine_info(f.engine, &info);
+            CHECKF(((info.features & DAVY_MODEL_TILES_EXACT) != 0) == cases[i].exact, "case %d", (int)i);
+            fixture_close(&f);
+        }
+    }
+}
+
 static void test_bad_requests(void) {
     fixture f;
     result r = {0};
@@ -555,6 +577,7 @@ int main(void) {
     test_odd_sizes();
     test_faded_tiles();
     test_global_tiles();
+    test_exactness_reported();
     test_bad_requests();
     test_budgets();
     test_lean();

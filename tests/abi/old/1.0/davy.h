@@ -305,7 +305,7 @@ enum { /* davy_model_info.features */
        DAVY_MODEL_DECODES = 2,
        DAVY_MODEL_UPSCALES = 4,
        DAVY_MODEL_MOMENTS = 8,     /* vae_encode can return mean and log-variance */
-       DAVY_MODEL_TILES_EXACT = 16 /* tiling does not change the result */
+       DAVY_MODEL_TILES_EXACT = 16 /* tiling does not change the result beyond rounding */
 };
 
 typedef struct davy_model_info {
