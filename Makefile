@@ -3,7 +3,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 PICTURE ?= packaging/examples/cat.png
 
-.PHONY: build run test sanitize bench fuzz windows format clean
+.PHONY: build run test sanitize bench fuzz windows archive format clean
 
 build:
 	@sh packaging/setup.sh build
@@ -35,6 +35,10 @@ fuzz:
 windows:
 	@sh packaging/setup.sh test
 	@sh packaging/windows/build.sh
+
+archive:
+	@sh packaging/setup.sh test
+	@sh packaging/archive.sh
 
 format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -15,7 +15,9 @@ typedef enum dvk_dtype { /* same numbers as davy_dtype */
                          DVK_F16 = 2,
                          DVK_BF16 = 3,
                          DVK_U8 = 4,
-                         DVK_U16 = 5
+                         DVK_U16 = 5,
+                         DVK_FP8 = 8,  /* compute only: products of E4M3 */
+                         DVK_TF32 = 16 /* compute only: f32 values, products of 10 bits */
 } dvk_dtype;
 
 /* A strided block of pixels. Strides in elements: of one picture, one row, one pixel. */
@@ -53,6 +55,14 @@ typedef struct dvk_epilogue {
     int32_t n_res;
     int32_t act_last;
     int32_t gate;
+    /* CUDA only, and only kernels with stats_chunks: group norm statistics of y as stored, for group_norm_finish with
+     * `chunks`. NULL: not wanted. */
+    float *stats;
+    int64_t stats_groups;
+    /* CUDA only, kernels that say so in supports(): y is the pixel shuffle by this factor of the result (res[0], where
+     * n_res is 1, is then a picture of the unshuffled size whose nearest neighbour is added after it, as pixel_shuffle
+     * does). y is then no slice: what lies between its pixels may be overwritten. 0 and 1: none. */
+    int64_t shuffle;
 } dvk_epilogue;
 
 /* What happens to the input of an op as it is read: x' = act(x * scale[n][c] + shift[n][c]). This is a group norm, once
@@ -73,6 +83,8 @@ typedef struct dvk_conv2d_args {
     dvk_prologue pro;
     dvk_epilogue epi;
     int32_t kh, kw, stride, pad_top, pad_left, upsample;
+    dvk_dtype compute; /* CUDA: precision of the products, F32, TF32, F16, BF16 or FP8. The CPU's kernels imply it */
+    int32_t reserved;
 } dvk_conv2d_args;
 
 /* "pointwise": y = epi(pro(x)); additions, activations, the apply of a norm, scaling, conversion between dtypes, copies
@@ -91,6 +103,7 @@ typedef struct dvk_group_norm_stats_args {
     dvk_view x;
     float *partial; /* [n][chunks][groups][2] */
     int64_t groups;
+    int64_t chunks; /* CUDA: at most this many pieces of whole rows, written as {count, mean, M2}. 0: as above */
 } dvk_group_norm_stats_args;
 
 /* "group_norm_finish": merges the chunks (Chan's formula, in double) and folds gamma and beta:
@@ -102,6 +115,9 @@ typedef struct dvk_group_norm_finish_args {
     int64_t n, h, w, c, groups;
     float eps;
     int32_t reserved;
+    /* CUDA: partial is [n][chunks][groups][3] = {count, mean, M2}, of chunks of any size (a count of 0 is skipped), as
+     * group_norm_stats (its own `chunks`) or a convolution's epilogue wrote it. 0: as above. */
+    int64_t chunks;
 } dvk_group_norm_finish_args;
 
 /* "attention": scaled dot-product attention over the pixels of a picture, heads side by side in the channels:
@@ -129,6 +145,12 @@ typedef struct dvk_pad_args {
     int32_t reserved;
 } dvk_pad_args;
 
+/* "blend": y[oy,ox,c] += wy[oy] * wx[ox] * x[oy,ox,c]: a tile faded into the rows it shares with its neighbours. y is f32. */
+typedef struct dvk_blend_args {
+    dvk_view x, y;
+    const float *wy, *wx; /* [h], [w] */
+} dvk_blend_args;
+
 /* A rectangle of the caller's picture, any layout: strides in bytes. map[c] is the caller's channel for our channel c. */
 typedef struct dvk_image {
     void *data;
@@ -150,6 +172,24 @@ typedef struct dvk_convert_args {
     int32_t clamp;
     int32_t reserved;
 } dvk_convert_args;
+
+/* A picture as video has it: a plane of luma and one of chroma, half as wide and high (rounded up), Cb and Cr side by
+ * side. Chroma lies on the even columns and between two rows ("left", as MPEG-2 and H.264 have it). */
+typedef enum dvk_yuv_matrix { DVK_YUV_BT601 = 0, DVK_YUV_BT709 = 1, DVK_YUV_BT2020 = 2 } dvk_yuv_matrix;
+
+/* "load_yuv": view = rgb * mul + add, rgb in [0, 1] from luma and linearly interpolated chroma.
+ * "store_yuv": the inverse, of rgb = clamp(view * mul + add, 0, 1), NaN to 0; chroma is that of the weighted mean of the
+ * six pixels around it (1 2 1 across, 1 1 down). Past its edges a plane repeats. */
+typedef struct dvk_yuv_args {
+    void *luma, *chroma;
+    int64_t luma_stride, chroma_stride; /* bytes */
+    dvk_view view;                      /* n = 1, c = 3: red, green, blue */
+    float mul, add;
+    int32_t bits; /* 8: a byte (NV12); 10 to 16: the upper bits of a 16-bit word (P010, P016) */
+    dvk_yuv_matrix matrix;
+    int32_t full_range; /* 0: luma 16 to 235, chroma 16 to 240, of 8 bits */
+    int32_t reserved;
+} dvk_yuv_args;
 
 /* Error bounds of a variant against the f32 reference, on ||a - b|| / ||b|| and on |a - b| <= abs + rel * |b|. */
 typedef struct dvk_bound {

@@ -16,6 +16,9 @@
     X(dvk_pad_ref)                                                                                                     \
     X(dvk_load_ref)                                                                                                    \
     X(dvk_store_ref)                                                                                                   \
+    X(dvk_blend_ref)                                                                                                   \
+    X(dvk_load_yuv_ref)                                                                                                \
+    X(dvk_store_yuv_ref)                                                                                               \
     X(dvk_conv2d_base)
 
 #if defined(DVK_X86)

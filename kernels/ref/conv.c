@@ -1,6 +1,6 @@
 /* conv.c - the plain convolution: one output element after the other, exactly as kernels/op.h states it, sums in
- * double. It is what every other variant is measured against, so it does nothing clever. One unit = up to 16 pixels of
- * a row. */
+ * double. It is what every other variant is measured against, so it does nothing clever: the input around a pixel is
+ * gathered once, and four sums run side by side. One unit = up to 16 pixels of a row. */
 #include <math.h>
 
 #include "kernels/dtype.h"
@@ -37,18 +37,37 @@ static double input_at(const dvk_conv2d_args *a, int64_t n, int64_t uy, int64_t 
     return activate(v, a->pro.act, 0);
 }
 
-static double sum_at(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, int64_t o) {
-    const float *w = (const float *)a->w + o * a->x.c * a->kh * a->kw;
-    double sum = 0;
+/* Everything that pixel (oy, ox) of the result sums over, in the order of the weights. */
+static void gather(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch) {
     for (int64_t i = 0; i < a->x.c; i++) {
         for (int64_t ky = 0; ky < a->kh; ky++) {
             for (int64_t kx = 0; kx < a->kw; kx++) {
-                const double x = input_at(a, n, oy * a->stride + ky - a->pad_top, ox * a->stride + kx - a->pad_left, i);
-                sum += x * (double)w[(i * a->kh + ky) * a->kw + kx];
+                *patch++ = input_at(a, n, oy * a->stride + ky - a->pad_top, ox * a->stride + kx - a->pad_left, i);
             }
         }
     }
-    return sum;
+}
+
+/* sums[k], k < count: of output channel first + k * step. */
+static void sum_all(const dvk_conv2d_args *a, const double *patch, int64_t first, int64_t step, int64_t count,
+                    double *sums) {
+    const int64_t terms = a->x.c * a->kh * a->kw;
+    for (int64_t k = 0; k < count; k += 4) {
+        const float *w[4];
+        double sum[4] = {0};
+        for (int64_t j = 0; j < 4; j++) {
+            w[j] = (const float *)a->w + (first + (k + j < count ? k + j : k) * step) * terms;
+        }
+        for (int64_t i = 0; i < terms; i++) {
+            sum[0] += patch[i] * (double)w[0][i];
+            sum[1] += patch[i] * (double)w[1][i];
+            sum[2] += patch[i] * (double)w[2][i];
+            sum[3] += patch[i] * (double)w[3][i];
+        }
+        for (int64_t j = 0; j < 4 && k + j < count; j++) {
+            sums[k + j] = sum[j];
+        }
+    }
 }
 
 static double residual_at(const dvk_view *r, int64_t n, int64_t oy, int64_t ox, int64_t o) {
@@ -71,6 +90,15 @@ static double epilogue(const dvk_epilogue *e, double v, int64_t n, int64_t oy, i
     return e->act_last ? activate(t, e->act, slope) : t;
 }
 
+/* With epi.shuffle: an element of the shuffled result. The residual, a picture of the size before, comes after it. */
+static double shuffled(const dvk_conv2d_args *a, double sum, int64_t n, int64_t y, int64_t x, int64_t c) {
+    const int64_t r = a->epi.shuffle;
+    dvk_epilogue e = a->epi;
+    e.n_res = 0;
+    const double v = epilogue(&e, sum, n, y / r, x / r, c * r * r + y % r * r + x % r);
+    return a->epi.n_res > 0 ? v + residual_at(&a->epi.res[0], n, y / r, x / r, c) : v;
+}
+
 static int64_t runs_per_row(const dvk_conv2d_args *a) {
     return (a->y.w + RUN - 1) / RUN;
 }
@@ -80,30 +108,47 @@ static int64_t conv_units(const void *args) {
     return a->y.n * a->y.h * runs_per_row(a);
 }
 
+static size_t conv_scratch_bytes(const void *args) {
+    const dvk_conv2d_args *a = args;
+    return (size_t)(a->x.c * a->kh * a->kw + a->y.c) * sizeof(double);
+}
+
+static void conv_pixel(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch) {
+    const int64_t r = a->epi.shuffle > 1 ? a->epi.shuffle : 1;
+    double *sums = patch + a->x.c * a->kh * a->kw;
+    gather(a, n, oy / r, ox / r, patch);
+    sum_all(a, patch, oy % r * r + ox % r, r * r, a->y.c, sums);
+    for (int64_t o = 0; o < a->y.c; o++) {
+        const double v = r > 1 ? shuffled(a, sums[o], n, oy, ox, o) : epilogue(&a->epi, sums[o], n, oy, ox, o);
+        dvk_store(a->y.data, a->y.dtype, n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o, (float)v);
+    }
+}
+
 static void conv_run(const void *args, int64_t first, int64_t last, void *scratch) {
     const dvk_conv2d_args *a = args;
     const int64_t runs = runs_per_row(a);
-    (void)scratch;
     for (int64_t u = first; u < last; u++) {
         const int64_t n = u / (runs * a->y.h);
         const int64_t oy = u / runs % a->y.h;
         const int64_t ox0 = u % runs * RUN;
         for (int64_t ox = ox0; ox < ox0 + RUN && ox < a->y.w; ox++) {
-            for (int64_t o = 0; o < a->y.c; o++) {
-                const double v = epilogue(&a->epi, sum_at(a, n, oy, ox, o), n, oy, ox, o);
-                dvk_store(a->y.data, a->y.dtype, n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o, (float)v);
-            }
+            conv_pixel(a, n, oy, ox, scratch);
         }
     }
 }
 
+/* Channels before a shuffle folds them. */
+static int64_t outputs(const dvk_conv2d_args *a) {
+    return a->epi.shuffle > 1 ? a->y.c * a->epi.shuffle * a->epi.shuffle : a->y.c;
+}
+
 static size_t conv_packed_bytes(const void *args) {
     const dvk_conv2d_args *a = args;
-    return (size_t)(a->y.c * a->x.c * a->kh * a->kw) * sizeof(float);
+    return (size_t)(outputs(a) * a->x.c * a->kh * a->kw) * sizeof(float);
 }
 
 static int64_t conv_pack_units(const void *args) {
-    return ((const dvk_conv2d_args *)args)->y.c;
+    return outputs(args);
 }
 
 static void conv_pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
@@ -117,6 +162,7 @@ const dvk_kernel dvk_conv2d_ref = {
     .variant = "ref",
     .compute = DVK_F32,
     .units = conv_units,
+    .scratch_bytes = conv_scratch_bytes,
     .run = conv_run,
     .packed_bytes = conv_packed_bytes,
     .pack_units = conv_pack_units,

@@ -1,0 +1,89 @@
+/* conv_wgmma.h - what conv_wgmma.c passes to conv_wgmma_sm90.cu. */
+#ifndef DVK_CUDA_CONV_WGMMA_H
+#define DVK_CUDA_CONV_WGMMA_H
+
+#include "kernels/cuda/conv_common.h"
+
+#ifdef __cplusplus
+#define DVK_WGMMA_MAP_ALIGN alignas(64)
+#else
+#define DVK_WGMMA_MAP_ALIGN _Alignas(64)
+#endif
+
+enum {
+    DVK_WGMMA_TILE_W = 8,
+    DVK_WGMMA_TILE_H = 32,
+    DVK_WGMMA_CHUNK = 64,    /* input channels at a time: 128 bytes a pixel */
+    DVK_WGMMA_THREADS = 384, /* two warpgroups multiply, the third brings and prepares */
+    DVK_WGMMA_HELPERS = 96,  /* threads that apply a prologue */
+    DVK_WGMMA_PIECE_H = 4,   /* a piece: 8 x 4 output pixels of 64 channels */
+    DVK_WGMMA_PIECE = 4096,  /* bytes */
+    DVK_WGMMA_PIECES = 8,    /* of a tile */
+    DVK_WGMMA_MAX_ENTRIES = 8,
+    DVK_WGMMA_MAX_X = 8,      /* slots */
+    DVK_WGMMA_MAX_W = 16,     /* of a ring */
+    DVK_WGMMA_TAP = 8192,     /* bytes of 64 x 64 weights */
+    DVK_WGMMA_BARRIERS = 1024 /* bytes for them */
+};
+
+typedef enum dvk_wgmma_epilogue { /* how a tile leaves; all but ANY through tensor maps */
+                                  DVK_WGMMA_LINEAR,
+                                  DVK_WGMMA_STATISTICS, /* linear, and group norm statistics of what was stored */
+                                  DVK_WGMMA_SLOPE,      /* ReLU, leaky ReLU, PReLU */
+                                  DVK_WGMMA_SLOPE_LAST, /* after the residuals */
+                                  DVK_WGMMA_SILU,
+                                  DVK_WGMMA_GATE,
+                                  DVK_WGMMA_ANY /* all that op.h allows, element by element */
+} dvk_wgmma_epilogue;
+
+typedef struct dvk_wgmma_map { /* CUtensorMap */
+    DVK_WGMMA_MAP_ALIGN unsigned char opaque[128];
+} dvk_wgmma_map;
+
+typedef struct dvk_conv_wgmma {
+    dvk_wgmma_map x, y[4], res[2]; /* y: one per phase */
+    dvk_conv_epi epi;
+    const unsigned char *w;
+    const float *scale, *shift;
+    int32_t pro, pro_act; /* pro: there is a prologue */
+    int32_t epilogue;
+    int32_t c_in, chunks, last_k16; /* of the last chunk */
+    int32_t taps, kw, phases;
+    int32_t n, in_h, in_w, out_h, out_w; /* out: of one phase */
+    int32_t pad_top, pad_left;
+    int32_t tiles_x, tiles_y, blocks, jobs; /* blocks of output channels */
+    int32_t split;                          /* the two warpgroups take two tiles; else two halves of 128 channels */
+    int32_t pitch, patch_pixels;            /* of the patch of pixels that a tile reads */
+    int32_t x_slots, x_bytes;
+    int32_t lead, alternate;                     /* taps that the first warpgroup is ahead; both wait for each other */
+    int32_t w_rings, w_slots, w_bytes, resident; /* resident: a slot for every tap, loaded once */
+    int32_t entries, entry_bytes;                /* ring of output pieces of a warpgroup */
+} dvk_conv_wgmma;
+
+/* ---- convolutions of 3 x 3 with at most 64 output channels: conv_wgmma_rows ---- */
+
+enum {
+    DVK_ROWS_WIDTH = 64,       /* output pixels of a warpgroup, side by side */
+    DVK_ROWS_SLOT_PIXELS = 66, /* input pixels of a slot */
+    DVK_ROWS_SLOT = 9216,      /* bytes, a multiple of 1024 */
+    DVK_ROWS_MAX_SLOTS = 16,   /* of a warpgroup */
+    DVK_ROWS_STAGING = 256,    /* bytes of a warpgroup per output channel: a row in f32 */
+    DVK_ROWS_BARRIERS = 1024,  /* bytes for them */
+    DVK_ROWS_TABLE = 512       /* bytes: bias and slope of every channel */
+};
+
+typedef struct dvk_conv_rows {
+    dvk_wgmma_map x;
+    dvk_conv_epi epi;
+    const unsigned char *w;
+    const float *scale, *shift;
+    int32_t pro, pro_act;
+    int32_t epilogue;
+    int32_t c_in, chunks, last_k16;
+    int32_t n, in_h, in_w, out_h, out_w;
+    int32_t pad_top, pad_left;
+    int32_t strips, segments, rows, jobs; /* a job: `rows` rows of a strip */
+    int32_t slots, w_bytes;
+} dvk_conv_rows;
+
+#endif

@@ -1,0 +1,192 @@
+/* conv_wgmma_rows.c - "conv2d" of 3 x 3 with at most 64 output channels on Hopper's tensor cores; see
+ * conv_wgmma_rows_sm90.cu. */
+#include <stdio.h>
+
+#include "kernels/cuda/conv_wgmma_host.h"
+
+extern const dvk_cuda_kernel dvk_conv2d_cuda_wgmma_rows;
+
+/* Output channels that the sums are laid out for. */
+static int32_t outputs_of(const dvk_conv2d_args *a) {
+    static const int32_t sizes[] = {8, 16, 32, 48, 64};
+    for (int i = 0; i < 5; i++) {
+        if (channels_of(a) <= sizes[i]) {
+            return sizes[i];
+        }
+    }
+    return 0;
+}
+
+static int32_t groups_of(int32_t outputs) {
+    return outputs == 64 ? 2 : 3;
+}
+
+/* The height of a job: the fewest rows in all that the busiest warpgroup has, two more per job for its edges. */
+static void divide(dvk_conv_rows *p, int64_t warpgroups) {
+    const int64_t strips = (int64_t)p->n * p->strips;
+    int64_t best = INT64_MAX;
+    for (int32_t segments = 1; segments <= p->out_h && segments <= 512; segments++) {
+        const int64_t rows = blocks_of(p->out_h, segments);
+        const int64_t jobs = strips * blocks_of(p->out_h, rows);
+        const int64_t most = blocks_of(jobs, warpgroups) * (rows + 2);
+        if (most < best) {
+            best = most;
+            p->rows = (int32_t)rows;
+        }
+    }
+    p->segments = (int32_t)blocks_of(p->out_h, p->rows);
+    p->jobs = (int32_t)(strips * p->segments);
+}
+
+/* Sixteens of input channels behind the last multiple of 64: as many, or more, as there is a kernel for. */
+static int32_t last_of(int32_t outputs, int32_t k16) {
+    if (outputs == 32 && k16 <= 2) {
+        return 2;
+    }
+    if (outputs == 64 && k16 <= 1) {
+        return 1;
+    }
+    return outputs >= 48 && k16 <= 3 ? 3 : 4;
+}
+
+static dvk_conv_rows shape_of(const dvk_conv2d_args *a) {
+    dvk_conv_rows p;
+    memset(&p, 0, sizeof p);
+    p.pro = a->pro.scale != NULL || a->pro.act != DVK_ACT_NONE;
+    p.pro_act = (int32_t)a->pro.act;
+    p.epilogue = outputs_of(a) == 8 ? (int32_t)DVK_WGMMA_ANY : (int32_t)epilogue_of(a);
+    p.c_in = (int32_t)a->x.c;
+    p.chunks = (int32_t)blocks_of(a->x.c, DVK_WGMMA_CHUNK);
+    p.last_k16 = last_of(outputs_of(a), (int32_t)blocks_of(a->x.c - (int64_t)(p.chunks - 1) * DVK_WGMMA_CHUNK, 16));
+    p.n = (int32_t)a->y.n;
+    p.in_h = (int32_t)a->x.h;
+    p.in_w = (int32_t)a->x.w;
+    p.out_h = (int32_t)a->y.h;
+    p.out_w = (int32_t)a->y.w;
+    p.pad_top = a->pad_top;
+    p.pad_left = a->pad_left;
+    p.strips = (int32_t)blocks_of(p.out_w, DVK_ROWS_WIDTH);
+    p.w_bytes = p.chunks * 9 * outputs_of(a) * 128;
+    return p;
+}
+
+/* Bytes of shared memory, 0: too little. */
+static int32_t lay_out(dvk_conv_rows *p, const dvk_conv2d_args *a, int32_t available) {
+    const int32_t outputs = outputs_of(a), groups = groups_of(outputs);
+    const int32_t fixed =
+        (p->w_bytes + 1023) / 1024 * 1024 + groups * outputs * DVK_ROWS_STAGING + DVK_ROWS_TABLE + DVK_ROWS_BARRIERS;
+    const int32_t rest = available - fixed;
+    p->slots = rest > 0 ? least(rest / (groups * DVK_ROWS_SLOT), DVK_ROWS_MAX_SLOTS) : 0;
+    return p->slots >= 2 ? fixed + groups * p->slots * DVK_ROWS_SLOT : 0;
+}
+
+static int supports(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    if (!can_read(a) || a->kh != 3 || a->kw != 3 || a->upsample != 1 || a->epi.stats != NULL || outputs_of(a) == 0 ||
+        a->y.c < 1 ||
+        a->epi.shuffle > 1) { /* shuffled, rows would be written in crumbs: cuda/mma writes whole pixels */
+        return 0;
+    }
+    dvk_conv_rows p = shape_of(a);
+    return lay_out(&p, a, caps->shared_bytes) > 0;
+}
+
+/* ---- weights: [chunk][kx][ky from 2 to 0][outputs][64], rows swizzled ---- */
+
+static size_t packed_bytes(const void *args) {
+    const dvk_conv_rows p = shape_of(args);
+    return (size_t)p.w_bytes;
+}
+
+static int64_t pack_units(const void *args) {
+    const dvk_conv_rows p = shape_of(args);
+    return p.chunks;
+}
+
+static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
+    const dvk_conv2d_args *a = args;
+    const int32_t outputs = outputs_of(a), rows = 3 * outputs;
+    for (int64_t chunk = first; chunk < last; chunk++) {
+        for (int kx = 0; kx < 3; kx++) {
+            unsigned char *to = (unsigned char *)dst + (chunk * 3 + kx) * rows * 128;
+            for (int r = 0; r < rows; r++) {
+                const int ky = 2 - r / outputs;
+                const int64_t o = r % outputs;
+                for (int k = 0; k < DVK_WGMMA_CHUNK; k++) {
+                    const int64_t i = chunk * DVK_WGMMA_CHUNK + k;
+                    const float v = o < channels_of(a) && i < a->x.c ? w[(o * a->x.c + i) * 9 + ky * 3 + kx] : 0.0f;
+                    dvk_store(to, a->compute, r * 64 + ((k / 8) ^ (r & 7)) * 8 + k % 8, v);
+                }
+            }
+        }
+    }
+}
+
+/* ---- cost: rows of the busiest block; the constants are of an H200 ---- */
+
+static double cost(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    const int32_t outputs = outputs_of(a), groups = groups_of(outputs);
+    dvk_conv_rows p = shape_of(a);
+    divide(&p, (int64_t)caps->processors * groups);
+    const double k = 3.0 * ((p.chunks - 1) * 64.0 + p.last_k16 * 16.0);
+    const double width = outputs < 16 ? 48.0 : 3.0 * outputs; /* narrow products wait for shared memory */
+    double row = 2.0 * DVK_ROWS_WIDTH * width * k / (1e3 * caps->tensor_tflops / caps->processors) + 150.0;
+    row += (p.pro ? 250.0 * p.chunks : 0.0) + 200.0 * a->epi.n_res;
+    row += p.epilogue == DVK_WGMMA_ANY ? 20.0 * outputs : 0.0;
+    const double rows = (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) * (p.rows + 2) * groups;
+    double bytes = view_bytes(&a->x) + view_bytes(&a->y);
+    for (int32_t i = 0; i < a->epi.n_res; i++) {
+        bytes += view_bytes(&a->epi.res[i]);
+    }
+    const double memory = bytes / (0.8 * caps->memory_gbs);
+    return 3000.0 + (rows * row > memory ? rows * row : memory);
+}
+
+/* ---- launch ---- */
+
+static const char *function_of(const dvk_conv2d_args *a, const dvk_conv_rows *p, char (*name)[32]) {
+    snprintf(*name, sizeof *name, "conv_rows_%s_%d_%d", a->compute == DVK_F16 ? "f16" : "bf16", (int)outputs_of(a),
+             (int)p->last_k16);
+    return *name;
+}
+
+static int enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_conv2d_args *a = args;
+    const int32_t groups = groups_of(outputs_of(a));
+    dvk_conv_rows p = shape_of(a);
+    const int32_t shared = lay_out(&p, a, q->caps->shared_bytes);
+    (void)scratch;
+    divide(&p, (int64_t)q->caps->processors * groups);
+    p.epi = epi_of(a);
+    p.w = a->w;
+    p.scale = a->pro.scale;
+    p.shift = a->pro.shift;
+    const int r = map_of(q, &a->x, 1, 0, DVK_ROWS_SLOT_PIXELS, 1, &p.x);
+    if (r != 0) {
+        return r;
+    }
+    char name[32];
+    void *list[] = {&p};
+    const int64_t blocks = blocks_of(p.jobs, groups);
+    const dvk_launch l = {.module = "conv_wgmma_rows_sm90",
+                          .function = function_of(a, &p, &name),
+                          .grid = {(uint32_t)(blocks < q->caps->processors ? blocks : q->caps->processors), 1, 1},
+                          .block = {(uint32_t)(groups * 128 + 128), 1, 1},
+                          .shared_bytes = (uint32_t)shared,
+                          .flags = DVK_LAUNCH_OVERLAP,
+                          .params = list};
+    return q->launch(q, &l);
+}
+
+const dvk_cuda_kernel dvk_conv2d_cuda_wgmma_rows = {.op = "conv2d",
+                                                    .variant = "cuda/wgmma/rows",
+                                                    .sm_min = 90,
+                                                    .sm_max = 90,
+                                                    .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
+                                                    .supports = supports,
+                                                    .cost = cost,
+                                                    .enqueue = enqueue,
+                                                    .packed_bytes = packed_bytes,
+                                                    .pack_units = pack_units,
+                                                    .pack = pack};

@@ -1,0 +1,314 @@
+/* conv_wgmma_sm90.cu - convolution on the tensor cores of Hopper. A tile is 8 x 32 output pixels; a warpgroup makes 64
+ * output channels of it, as d[64 channels][256 pixels] = w[64][k] * x[256][k]^T, so that the patch of input that a tile
+ * reads (halo included) lies in shared memory once per 64 input channels and every tap is a shifted view of it: eight
+ * pixels of a row are eight rows of the operand, the next eight are one patch row further. The swizzle works on
+ * addresses, so that a view may begin at any pixel.
+ *
+ * Blocks are persistent. The third warpgroup brings patches and weights through rings of slots and applies the prologue.
+ * Of the other two the second stays behind the first, by all taps where they share no weights that have to be brought and
+ * by `lead` of them otherwise, so that one stores its results while the other multiplies. */
+#include "kernels/cuda/conv_wgmma_pipe.cuh"
+#include "kernels/cuda/conv_wgmma_tile.cuh"
+
+namespace {
+
+enum { CONSUMER_REGISTERS = 208, HELPER_REGISTERS = 88 };
+
+struct layout { /* of shared memory, addresses */
+    uint32_t x, w, out, barriers;
+    __device__ __forceinline__ layout(const dvk_conv_wgmma &p, uint32_t base) {
+        x = base;
+        w = x + p.x_slots * p.x_bytes;
+        out = w + p.w_rings * p.w_slots * p.w_bytes;
+        barriers = out + 2 * p.entries * p.entry_bytes;
+    }
+    __device__ __forceinline__ uint32_t x_full(int i) const {
+        return barriers + 8 * i;
+    }
+    __device__ __forceinline__ uint32_t x_ready(int i) const {
+        return barriers + 8 * (8 + i);
+    }
+    __device__ __forceinline__ uint32_t x_empty(int i) const {
+        return barriers + 8 * (16 + i);
+    }
+    __device__ __forceinline__ uint32_t residual(int group, int i) const {
+        return barriers + 8 * (24 + group * 8 + i);
+    }
+    __device__ __forceinline__ uint32_t w_slot(const dvk_conv_wgmma &p, int ring, int i) const {
+        return w + (ring * p.w_slots + i) * p.w_bytes;
+    }
+    __device__ __forceinline__ uint32_t w_full(int ring, int i) const {
+        return barriers + 8 * (40 + ring * 16 + i);
+    }
+    __device__ __forceinline__ uint32_t w_empty(int ring, int i) const {
+        return barriers + 8 * (72 + ring * 16 + i);
+    }
+    __device__ __forceinline__ uint32_t turn(int group) const {
+        return barriers + 8 * (104 + group);
+    }
+};
+
+/* What job `j` is: for a warpgroup, its tile and first channel. */
+CONV_DEVICE conv_tile tile_of(const dvk_conv_wgmma &p, int j, int group) {
+    conv_tile t;
+    const int per_tile = p.blocks * p.phases;
+    int at = j / per_tile;
+    const int which = j - at * per_tile;
+    t.phase = which / p.blocks;
+    const int block = which - t.phase * p.blocks;
+    t.c0 = p.split ? block * 64 : block * 128 + group * 64;
+    at = p.split ? 2 * at + group : at;
+    const int row = at / p.tiles_x;
+    t.x0 = (at - row * p.tiles_x) * DVK_WGMMA_TILE_W;
+    t.n = row / p.tiles_y;
+    t.y0 = (row - t.n * p.tiles_y) * DVK_WGMMA_TILE_H;
+    t.chunk = at; /* of the statistics: [n][tile][phase] */
+    return t;
+}
+
+/* ---- the third warpgroup ---- */
+
+struct weight_bringer { /* of one ring */
+    ring w;
+    int job, tap = 0;
+
+    /* Fills a slot if one is free. */
+    __device__ __forceinline__ void advance(const dvk_conv_wgmma &p, const layout &at, int which) {
+        const int per_job = p.chunks * p.taps;
+        if (job >= p.jobs || !barrier_passed(at.w_empty(which, w.slot), w.parity ^ 1)) {
+            return;
+        }
+        const int64_t from = (int64_t)(job % (p.blocks * p.phases)) * per_job + tap;
+        const uint32_t full = at.w_full(which, w.slot);
+        barrier_expect(full, p.w_bytes);
+        copy_bulk(at.w_slot(p, which, w.slot), p.w + (from * p.w_rings + which) * p.w_bytes, p.w_bytes, full);
+        w.advance(p.w_slots);
+        if (++tap == per_job) {
+            tap = 0;
+            job = p.resident ? p.jobs : job + gridDim.x;
+        }
+    }
+};
+
+/* One thread brings all there is to bring, whichever ring has room. Weights do not depend on the launch before. */
+CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout &at) {
+    ring x;
+    int x_job = blockIdx.x, x_chunk = 0, x_group = 0;
+    weight_bringer w[2];
+    w[0].job = blockIdx.x;
+    w[1].job = p.w_rings > 1 ? blockIdx.x : p.jobs;
+    for (int i = 0; i < p.w_slots; i++) {
+        w[0].advance(p, at, 0);
+        w[1].advance(p, at, 1);
+    }
+    wait_for_launch_before();
+    while (x_job < p.jobs || w[0].job < p.jobs || w[1].job < p.jobs) {
+        w[0].advance(p, at, 0);
+        w[1].advance(p, at, 1);
+        if (x_job < p.jobs && barrier_passed(at.x_empty(x.slot), x.parity ^ 1)) {
+            const conv_tile t = tile_of(p, x_job, x_group);
+            barrier_expect(at.x_full(x.slot), p.patch_pixels * 128);
+            copy_in(at.x + x.slot * p.x_bytes, &p.x, x_chunk * DVK_WGMMA_CHUNK, t.x0 - p.pad_left, t.y0 - p.pad_top,
+                    t.n, at.x_full(x.slot));
+            x.advance(p.x_slots);
+            if (++x_group > p.split) {
+                x_group = 0;
+                if (++x_chunk == p.chunks) {
+                    x_chunk = 0;
+                    x_job += gridDim.x;
+                }
+            }
+        }
+    }
+}
+
+template <class T> CONV_DEVICE void prepare(const dvk_conv_wgmma &p, const layout &at, int thread) {
+    ring x;
+    wait_for_launch_before();
+    for (int job = blockIdx.x; job < p.jobs; job += gridDim.x) {
+        for (int i = 0; i < p.chunks << p.split; i++) {
+            const conv_tile t = tile_of(p, job, p.split ? i & 1 : 0);
+            const patch in = {at.x + x.slot * p.x_bytes,
+                              t.n,
+                              t.y0 - p.pad_top,
+                              t.x0 - p.pad_left,
+                              i >> p.split,
+                              p.pitch,
+                              p.patch_pixels,
+                              p.c_in,
+                              p.n,
+                              p.in_h,
+                              p.in_w,
+                              p.scale,
+                              p.shift,
+                              at.x_full(x.slot),
+                              x.parity};
+            prepare_patch<T, DVK_WGMMA_HELPERS, 4>(in, p.pro_act, thread);
+            barrier_arrive(at.x_ready(x.slot));
+            x.advance(p.x_slots);
+        }
+    }
+}
+
+/* ---- the other two ---- */
+
+/* Where a warpgroup is in its work; `x_used`, `w_used`: slots that the products under way still read, -1: none. */
+struct consumer {
+    ring x, w;
+    int x_used = -1, w_used = -1;
+    int jobs = 0, tap = 0; /* done; of this job */
+
+    __device__ __forceinline__ void free_used(const layout &at, int which) {
+        if ((threadIdx.x & 31) == 0) {
+            if (w_used >= 0) {
+                barrier_arrive(at.w_empty(which, w_used));
+            }
+            if (x_used >= 0) {
+                barrier_arrive(at.x_empty(x_used));
+            }
+        }
+        x_used = w_used = -1;
+    }
+};
+
+/* All taps of one chunk of input channels, 16 * K16 of them. */
+template <class T, int K16>
+CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consumer &c, int group, int view,
+                                const output_ring &out, const conv_tile &t, float (&sum)[128]) {
+    const uint64_t patch = wgmma_operand(at.x + c.x.slot * p.x_bytes, p.pitch * 128);
+    const int which = p.w_rings > 1 ? group : 0;
+    const uint32_t half = p.split || p.w_rings > 1 ? 0 : group * DVK_WGMMA_TAP;
+    int column = 0;
+    barrier_wait(p.pro ? at.x_ready(c.x.slot) : at.x_full(c.x.slot), c.x.parity);
+#pragma unroll 1
+    for (int tap = 0; tap < p.taps; tap++) {
+        if (c.jobs == 0 || !p.resident) {
+            barrier_wait(at.w_full(which, c.w.slot), c.w.parity);
+        }
+        const uint64_t b = patch + view * 8;
+        const uint64_t a = wgmma_operand(at.w_slot(p, which, c.w.slot) + half, 1024);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < K16; k++) {
+            wgmma<T, 256>(sum, a + 2 * k, b + 2 * k, 1);
+        }
+        wgmma_commit();
+        if (c.tap == 0) {
+            out.prefetch(p, t, threadIdx.x & 127);
+        }
+        wgmma_wait<1>();
+        c.free_used(at, which);
+        if (++c.tap == p.lead && (threadIdx.x & 127) == 0 && (group == 0 || p.alternate)) {
+            barrier_arrive(at.turn(1 - group));
+        }
+        c.w_used = p.resident ? -1 : c.w.slot;
+        c.w.advance(p.w_slots);
+        view++;
+        if (++column == p.kw) {
+            column = 0;
+            view += p.pitch - p.kw;
+        }
+    }
+    c.x_used = c.x.slot;
+    c.x.advance(p.x_slots, 1 + p.split);
+}
+
+template <class T, int LAST> CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const layout &at, int group) {
+    const int thread = threadIdx.x & 127;
+    consumer c;
+    output_ring out = {at.out + group * p.entries * p.entry_bytes, at.residual(group, 0), group};
+    if (p.split && group) {
+        c.x.advance(p.x_slots);
+    }
+    wait_for_launch_before();
+    for (int job = blockIdx.x; job < p.jobs; job += gridDim.x) {
+        const conv_tile t = tile_of(p, job, group);
+        const int view = (t.phase >> 1) * p.pitch + (t.phase & 1);
+        float sum[128];
+#pragma unroll
+        for (int i = 0; i < 128; i++) {
+            sum[i] = 0;
+        }
+        wgmma_pin(sum);
+        c.tap = 0;
+        if (group == 1) {
+            barrier_wait(at.turn(1), c.jobs & 1);
+        } else if (p.alternate && c.jobs > 0) {
+            barrier_wait(at.turn(0), (c.jobs - 1) & 1);
+        }
+        for (int chunk = 1; chunk < p.chunks; chunk++) {
+            multiply_chunk<T, 4>(p, at, c, group, view, out, t, sum);
+        }
+        if (LAST == 4) {
+            multiply_chunk<T, 4>(p, at, c, group, view, out, t, sum);
+        } else if (p.last_k16 == 3) {
+            multiply_chunk<T, 3>(p, at, c, group, view, out, t, sum);
+        } else if (p.last_k16 == 2) {
+            multiply_chunk<T, 2>(p, at, c, group, view, out, t, sum);
+        } else {
+            multiply_chunk<T, 1>(p, at, c, group, view, out, t, sum);
+        }
+        wgmma_wait<0>();
+        wgmma_pin(sum);
+        c.free_used(at, p.w_rings > 1 ? group : 0);
+        c.jobs++;
+        out.store<T>(p, t, thread, sum);
+    }
+    if (thread == 0) {
+        copy_out_done();
+    }
+}
+
+template <class T, int LAST> CONV_DEVICE void convolve(const dvk_conv_wgmma &p) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const layout at(p, (uint32_t)__cvta_generic_to_shared(shared));
+    const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < p.x_slots; i++) {
+            barrier_init(at.x_full(i), 1);
+            barrier_init(at.x_ready(i), DVK_WGMMA_HELPERS);
+            barrier_init(at.x_empty(i), p.split ? 4 : 8);
+        }
+        for (int i = 0; i < p.w_slots; i++) {
+            for (int which = 0; which < p.w_rings; which++) {
+                barrier_init(at.w_full(which, i), 1);
+                barrier_init(at.w_empty(which, i), p.w_rings > 1 ? 4 : 8);
+            }
+        }
+        barrier_init(at.turn(0), 1);
+        for (int i = 0; i < 2 * DVK_WGMMA_MAX_ENTRIES; i++) {
+            barrier_init(at.residual(0, i), 1);
+        }
+        barrier_init(at.turn(1), 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        map_prefetch(&p.x);
+    }
+    __syncthreads();
+    let_next_launch_begin();
+    if (group == 2) {
+        set_registers_down<HELPER_REGISTERS>();
+        const int thread = threadIdx.x - 256;
+        if (thread == 0) {
+            bring(p, at);
+        } else if (thread >= 32 && p.pro) {
+            prepare<T>(p, at, thread - 32);
+        }
+    } else {
+        set_registers_up<CONSUMER_REGISTERS>();
+        multiply<T, LAST>(p, at, group);
+    }
+}
+
+} // namespace
+
+#define WGMMA_KERNEL(name, T, LAST)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(DVK_WGMMA_THREADS, 1)                                                 \
+        name(const __grid_constant__ dvk_conv_wgmma p) {                                                               \
+        convolve<T, LAST>(p);                                                                                          \
+    }
+
+/* The second of each: input channels are no multiple of 64. */
+WGMMA_KERNEL(conv_wgmma_bf16, wgmma_bfloat, 4)
+WGMMA_KERNEL(conv_wgmma_bf16_any, wgmma_bfloat, 3)
+WGMMA_KERNEL(conv_wgmma_f16, wgmma_half, 4)
+WGMMA_KERNEL(conv_wgmma_f16_any, wgmma_half, 3)

@@ -1,0 +1,264 @@
+/* conv_wgmma_tile.cuh - how the sums of a tile leave registers. A thread has channels lane / 4 and lane / 4 + 8 of its
+ * warp's sixteen, and of each row of the tile the pixels 2 * (lane % 4) and the next. Pieces of 8 x 4
+ * pixels are turned into pixels of 128 bytes in shared memory on their way out, by bulk copies; residuals come in the same
+ * way, into the same places. */
+#ifndef DVK_CUDA_CONV_WGMMA_TILE_CUH
+#define DVK_CUDA_CONV_WGMMA_TILE_CUH
+
+#include "kernels/cuda/conv_wgmma_epilogue.cuh"
+
+struct conv_tile {
+    int n, y0, x0, phase;
+    int c0;    /* of the 64 output channels */
+    int chunk; /* tile, counted over all pictures */
+};
+
+/* What a thread's two channels take part in. */
+struct conv_channels {
+    float bias[2], slope[2];
+    __device__ __forceinline__ conv_channels(const dvk_conv_epi &e, int c) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            bias[i] = bias_of(e, c + 8 * i);
+            slope[i] = slope_of(e, c + 8 * i);
+        }
+    }
+};
+
+struct output_ring {
+    uint32_t at, barriers;
+    int group;
+    int slot = 0;
+    uint32_t parity = 0;
+
+    __device__ __forceinline__ void bring_residuals(const dvk_conv_wgmma &p, const conv_tile &t, int piece,
+                                                    int entry) const {
+        barrier_expect(barriers + 8 * entry, p.epi.n_res * DVK_WGMMA_PIECE);
+        for (int i = 0; i < p.epi.n_res; i++) {
+            copy_in(at + entry * p.entry_bytes + i * DVK_WGMMA_PIECE, &p.res[i], t.c0, t.x0,
+                    t.y0 + piece * DVK_WGMMA_PIECE_H, t.n, barriers + 8 * entry);
+        }
+    }
+
+    /* While the products of the tile are under way: residuals of as many pieces as there is room for. */
+    __device__ __forceinline__ void prefetch(const dvk_conv_wgmma &p, const conv_tile &t, int thread) const {
+        if (p.epi.n_res == 0 || p.epilogue == DVK_WGMMA_ANY || thread != 0) {
+            return;
+        }
+        copy_out_read<0>();
+        for (int i = 0; i < p.entries && i < DVK_WGMMA_PIECES; i++) {
+            bring_residuals(p, t, i, slot + i < p.entries ? slot + i : slot + i - p.entries);
+        }
+    }
+
+    /* A piece with its residuals, rows 4 * piece on of the tile. */
+    template <class T, int KIND, int RES, bool KEEP>
+    __device__ __forceinline__ void piece(const dvk_conv_epi &e, const conv_channels &c, uint32_t to, const float *sum,
+                                          float *kept) const {
+#pragma unroll
+        for (int j = 0; j < DVK_WGMMA_PIECE_H; j += 2, to += 2048) {
+            uint32_t m[4], r[2][4] = {};
+            if (RES > 0) {
+                matrices_load_transposed(to, r[0]);
+            }
+            if (RES > 1) {
+                matrices_load_transposed(to + DVK_WGMMA_PIECE, r[1]);
+            }
+#pragma unroll
+            for (int q = 0; q < 4; q++) { /* matrix: channels 8 * (q & 1), row j + q / 2 */
+                const float *s = sum + j * 4 + q * 2;
+                const float2 r0 = T::unpack(r[0][q]), r1 = T::unpack(r[1][q]);
+                m[q] = T::pack(finish<KIND, RES>(e, s[0], c.bias[q & 1], c.slope[q & 1], r0.x, r1.x),
+                               finish<KIND, RES>(e, s[1], c.bias[q & 1], c.slope[q & 1], r0.y, r1.y));
+                if (KEEP) {
+                    const float2 stored = T::unpack(m[q]);
+                    kept[j * 4 + q * 2] = stored.x, kept[j * 4 + q * 2 + 1] = stored.y;
+                }
+            }
+            matrices_store_transposed(to, m);
+        }
+    }
+
+    template <class T, int KIND, int RES, bool KEEP>
+    __device__ __forceinline__ void write(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                          const float (&sum)[128], float (&kept)[KEEP ? 128 : 1]) {
+        const int lane = thread & 31, warp = thread >> 5;
+        const conv_channels channels(p.epi, t.c0 + warp * 16 + lane / 4);
+        /* this lane's row of a store of four matrices: pixel lane % 8 of row j + lane / 16, channels 8 * (lane / 8 & 1) */
+        const uint32_t mine = ((lane >> 4) * 8 + (lane & 7)) * 128 + (((warp * 2 + (lane >> 3 & 1)) ^ (lane & 7)) * 16);
+#pragma unroll
+        for (int i = 0; i < DVK_WGMMA_PIECES; i++) {
+            const uint32_t entry = at + slot * p.entry_bytes;
+            if (RES > 0) {
+                barrier_wait(barriers + 8 * slot, parity);
+            } else if (i == 0 || i >= p.entries) {
+                if (thread == 0) {
+                    i == 0 ? copy_out_read<0>() : copy_out_read<1>();
+                }
+                named_barrier(1 + group, 128);
+            }
+            piece<T, KIND, RES, KEEP>(p.epi, channels, entry + mine, sum + i * 16, kept + (KEEP ? i * 16 : 0));
+            fence_async();
+            named_barrier(1 + group, 128);
+            if (thread == 0) {
+                copy_out(&p.y[t.phase], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n, entry);
+                if (RES > 0 && i + p.entries - 1 < DVK_WGMMA_PIECES && i > 0) {
+                    copy_out_read<1>(); /* the piece before has left its place to a later one */
+                    bring_residuals(p, t, i + p.entries - 1, slot > 0 ? slot - 1 : p.entries - 1);
+                }
+            }
+            if (++slot == p.entries) {
+                slot = 0;
+                parity ^= 1;
+            }
+        }
+    }
+
+    /* {count, mean, M2} of every group of the tile; a group is 1 to 16 channels, all within a warp. */
+    template <bool WHOLE>
+    __device__ __forceinline__ void statistics(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                               const float (&sum)[128]) const {
+        const int lane = thread & 31, warp = thread >> 5, per = p.epi.group_channels;
+        const int wide = min(p.out_w - t.x0, DVK_WGMMA_TILE_W), high = min(p.out_h - t.y0, DVK_WGMMA_TILE_H);
+        const int x = 2 * (lane & 3);
+        float s[2], q[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float part[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int j = 0; j < 64; j++) {
+                if (WHOLE || (j / 2 < high && x + (j & 1) < wide)) {
+                    part[j & 3] += sum[j / 2 * 4 + i * 2 + (j & 1)];
+                }
+            }
+            s[i] = (part[0] + part[1]) + (part[2] + part[3]);
+        }
+        const float count = (float)(wide * high * per), inverse = __fdividef(1.0f, count);
+        group_sum(s, per);
+        const float mean[2] = {s[0] * inverse, s[1] * inverse};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float part[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int j = 0; j < 64; j++) {
+                if (WHOLE || (j / 2 < high && x + (j & 1) < wide)) {
+                    const float a = sum[j / 2 * 4 + i * 2 + (j & 1)] - mean[i];
+                    part[j & 3] = fmaf(a, a, part[j & 3]);
+                }
+            }
+            q[i] = (part[0] + part[1]) + (part[2] + part[3]);
+        }
+        group_sum(q, per);
+        const int c = t.c0 + warp * 16 + lane / 4;
+        const int64_t row = (int64_t)t.chunk * p.phases + t.phase;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if ((lane & 3) == 0 && (c + i * 8) % per == 0 && c + i * 8 < p.epi.c_out && t.n < p.n) {
+                float *out = p.epi.stats + (row * p.epi.groups + (c + i * 8) / per) * 3;
+                out[0] = count, out[1] = mean[i], out[2] = q[i];
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void group_sum(float (&s)[2], int per) {
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            if (d < 4 || d < per * 4) {
+                s[0] += __shfl_xor_sync(0xffffffffu, s[0], d);
+                s[1] += __shfl_xor_sync(0xffffffffu, s[1], d);
+            }
+        }
+        if (per == 16) {
+            s[0] += s[1];
+            s[1] = s[0];
+        }
+    }
+
+    /* Anything op.h allows: four rows of sums at a time through shared memory, then element by element. */
+    __device__ __forceinline__ void any(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                        const float (&sum)[128]) const {
+        const int lane = thread & 31, c = (thread >> 5) * 16 + lane / 4;
+        const int count = min(p.epi.c_out - t.c0, 64);
+        float *rows;
+        asm("{\n.reg .u64 a;\ncvt.u64.u32 a, %1;\ncvta.shared.u64 %0, a;\n}" : "=l"(rows) : "r"(at));
+#pragma unroll
+        for (int r = 0; r < 8; r++) {
+            named_barrier(1 + group, 128);
+#pragma unroll
+            for (int q = 0; q < 16; q++) { /* row q / 4, channels 8 * (q / 2 & 1), pixel q & 1 */
+                const int pixel = q / 4 * 8 + 2 * (lane & 3) + (q & 1);
+                rows[pixel * 64 + ((c + 8 * (q / 2 & 1)) ^ (lane & 3) * 8)] = sum[r * 16 + q];
+            }
+            named_barrier(1 + group, 128);
+#pragma unroll 1
+            for (int item = thread; item < 32 * count; item += 128) {
+                const int pixel = item / count, channel = item - pixel * count;
+                const conv_spot s = {t.n, t.y0 + r * 4 + pixel / 8, t.x0 + pixel % 8, t.phase};
+                if (s.y < p.out_h && s.x < p.out_w && t.n < p.n) {
+                    finish_element(p.epi, rows[pixel * 64 + (channel ^ (pixel >> 1 & 3) * 8)], s, t.c0 + channel);
+                }
+            }
+        }
+    }
+
+    template <class T, int KIND>
+    __device__ __forceinline__ void write_as(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                             const float (&sum)[128]) {
+        float none[1];
+        if (p.epi.n_res == 0) {
+            write<T, KIND, 0, false>(p, t, thread, sum, none);
+        } else if (p.epi.n_res == 1) {
+            write<T, KIND, 1, false>(p, t, thread, sum, none);
+        } else {
+            write<T, KIND, 2, false>(p, t, thread, sum, none);
+        }
+    }
+
+    /* `kept` is not `sum`: what is stored there as bits would turn the sums of the products into bits, too, and then the
+     * compiler copies them from product to product. */
+    template <class T>
+    __device__ __forceinline__ void write_and_count(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                                    const float (&sum)[128]) {
+        float kept[128];
+        if (p.epi.n_res > 0) {
+            write<T, DVK_WGMMA_LINEAR, 1, true>(p, t, thread, sum, kept);
+        } else {
+            write<T, DVK_WGMMA_LINEAR, 0, true>(p, t, thread, sum, kept);
+        }
+        if (t.x0 + DVK_WGMMA_TILE_W <= p.out_w && t.y0 + DVK_WGMMA_TILE_H <= p.out_h) {
+            statistics<true>(p, t, thread, kept);
+        } else {
+            statistics<false>(p, t, thread, kept);
+        }
+    }
+
+    template <class T>
+    __device__ __forceinline__ void store(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                          const float (&sum)[128]) {
+        float none[1];
+        switch (p.epilogue) {
+        case DVK_WGMMA_LINEAR:
+            write_as<T, DVK_WGMMA_LINEAR>(p, t, thread, sum);
+            break;
+        case DVK_WGMMA_STATISTICS:
+            write_and_count<T>(p, t, thread, sum);
+            break;
+        case DVK_WGMMA_SLOPE:
+            write_as<T, DVK_WGMMA_SLOPE>(p, t, thread, sum);
+            break;
+        case DVK_WGMMA_SLOPE_LAST:
+            write_as<T, DVK_WGMMA_SLOPE_LAST>(p, t, thread, sum);
+            break;
+        case DVK_WGMMA_SILU:
+            write_as<T, DVK_WGMMA_SILU>(p, t, thread, sum);
+            break;
+        case DVK_WGMMA_GATE:
+            write<T, DVK_WGMMA_GATE, 1, false>(p, t, thread, sum, none);
+            break;
+        default:
+            any(p, t, thread, sum);
+        }
+    }
+};
+
+#endif

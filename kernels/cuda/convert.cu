@@ -1,0 +1,229 @@
+// convert.cu - "load" and "store": between a caller's picture of any layout and a view. A thread converts up to four
+// channels of one pixel, or of four where it can write whole words of the image: what is written side by side must be
+// written by neighbours. mul and add are two roundings, as in the reference: integers come out the same.
+#include "kernels/cuda/convert.h"
+#include "kernels/cuda/elem.cuh"
+
+namespace {
+
+__host__ __device__ constexpr int size_of(int type) {
+    return type == DVK_F32 ? 4 : type == DVK_U8 ? 1 : 2;
+}
+
+template <int T> __device__ __forceinline__ float value_of(uint32_t bits) {
+    return T == DVK_U8 || T == DVK_U16 ? (float)bits : T == DVK_F32 ? __uint_as_float(bits) : f32_of(bits, T);
+}
+
+template <int T> __device__ __forceinline__ uint32_t stored(const dvk_convert_params &p, float v) {
+    v = __fadd_rn(__fmul_rn(v, p.mul), p.add);
+    if (T == DVK_U8 || T == DVK_U16) { // NaN becomes lo
+        return __float2uint_rn(v > p.lo ? (v < p.hi ? v : p.hi) : p.lo);
+    }
+    if (p.clamp) {
+        v = v < p.lo ? p.lo : v > p.hi ? p.hi : v;
+    }
+    return T == DVK_F32 ? __float_as_uint(v) : bits_of(v, T);
+}
+
+template <int T> __device__ __forceinline__ uint32_t read1(const unsigned char *at, bool aligned) {
+    if (T == DVK_U8) {
+        return *at;
+    }
+    if (aligned) {
+        return T == DVK_F32 ? *(const uint32_t *)at : *(const uint16_t *)at;
+    }
+    uint32_t bits = at[0] | (uint32_t)at[1] << 8;
+    return T == DVK_F32 ? bits | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24 : bits;
+}
+
+template <int T> __device__ __forceinline__ void write1(unsigned char *at, uint32_t bits, bool aligned) {
+    if (T == DVK_U8) {
+        *at = (unsigned char)bits;
+    } else if (!aligned) {
+        for (int i = 0; i < size_of(T); i++) {
+            at[i] = (unsigned char)(bits >> 8 * i);
+        }
+    } else if (T == DVK_F32) {
+        *(uint32_t *)at = bits;
+    } else {
+        *(uint16_t *)at = (uint16_t)bits;
+    }
+}
+
+// Four elements that lie side by side.
+template <int T> __device__ __forceinline__ void write4(unsigned char *at, const uint32_t *e) {
+    if (T == DVK_F32) {
+        *(uint4 *)at = make_uint4(e[0], e[1], e[2], e[3]);
+    } else if (T == DVK_U8) {
+        *(uint32_t *)at = e[0] | e[1] << 8 | e[2] << 16 | e[3] << 24;
+    } else {
+        *(uint2 *)at = make_uint2(e[0] | e[1] << 16, e[2] | e[3] << 16);
+    }
+}
+
+// Up to four channels of a pixel of the view; `at` is a multiple of four where the view is made of vectors.
+__device__ __forceinline__ void view_get(const dvk_elem_view &v, int64_t at, int count, float (&to)[4]) {
+    if (v.dtype == DVK_F32 && v.vector && count == 4) {
+        const float4 q = *(const float4 *)((const float *)v.data + at);
+        to[0] = q.x, to[1] = q.y, to[2] = q.z, to[3] = q.w;
+    } else if (v.dtype != DVK_F32 && v.vector && count >= 3) {
+        const uint16_t *p = (const uint16_t *)v.data + at;
+        const uint32_t low = *(const uint32_t *)p;
+        const uint32_t high = count == 4 ? *(const uint32_t *)(p + 2) : p[2];
+        to[0] = f32_of(low & 0xffffu, v.dtype), to[1] = f32_of(low >> 16, v.dtype);
+        to[2] = f32_of(high & 0xffffu, v.dtype), to[3] = f32_of(high >> 16, v.dtype);
+    } else {
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            to[c] = c < count ? load1(v.data, v.dtype, at + c) : 0.0f;
+        }
+    }
+}
+
+__device__ __forceinline__ void view_put(const dvk_elem_view &v, int64_t at, int count, const float (&from)[4]) {
+    if (v.dtype == DVK_F32 && v.vector && count == 4) {
+        *(float4 *)((float *)v.data + at) = make_float4(from[0], from[1], from[2], from[3]);
+    } else if (v.dtype != DVK_F32 && v.vector && count >= 3) {
+        uint16_t *p = (uint16_t *)v.data + at;
+        const uint32_t low = bits_of(from[0], v.dtype) | bits_of(from[1], v.dtype) << 16;
+        if (count == 4) {
+            *(uint2 *)p = make_uint2(low, bits_of(from[2], v.dtype) | bits_of(from[3], v.dtype) << 16);
+        } else {
+            *(uint32_t *)p = low;
+            p[2] = (uint16_t)bits_of(from[2], v.dtype);
+        }
+    } else {
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            if (c < count) {
+                store1(v.data, v.dtype, at + c, from[c]);
+            }
+        }
+    }
+}
+
+struct block {            // the work of a thread
+    unsigned char *image; // its first pixel, channel 0
+    int64_t view;
+    int c, pixels, channels;
+};
+
+__device__ __forceinline__ int channel_of(const dvk_convert_params &p, int c) {
+    return p.identity ? c : c == 0 ? p.map[0] : c == 1 ? p.map[1] : c == 2 ? p.map[2] : p.map[3];
+}
+
+// bits[pixel][channel], into an image whose pixels are IC channels and nothing else; the map permutes them.
+template <int T, int IC>
+__device__ __forceinline__ void write_packed(const dvk_convert_params &p, const block &b,
+                                             const uint32_t (&bits)[4][4]) {
+    uint32_t e[4 * IC];
+#pragma unroll
+    for (int k = 0; k < IC; k++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            e[i * IC + k] = bits[i][0];
+#pragma unroll
+            for (int c = 1; c < IC; c++) {
+                e[i * IC + k] = channel_of(p, c) == k ? bits[i][c] : e[i * IC + k];
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < IC; i++) {
+        write4<T>(b.image + 4 * i * size_of(T), e + 4 * i);
+    }
+}
+
+// Four pixels of a block.
+template <int T>
+__device__ __forceinline__ void write_words(const dvk_convert_params &p, const block &b, const uint32_t (&bits)[4][4]) {
+    if (p.mode == DVK_CONVERT_PACKED_RGB) {
+        write_packed<T, 3>(p, b, bits);
+    } else if (p.mode == DVK_CONVERT_PACKED_RGBA) {
+        write_packed<T, 4>(p, b, bits);
+    } else {
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            if (c < b.channels) {
+                const uint32_t e[4] = {bits[0][c], bits[1][c], bits[2][c], bits[3][c]};
+                write4<T>(b.image + channel_of(p, b.c + c) * p.sc, e);
+            }
+        }
+    }
+}
+
+template <int PIXELS>
+__device__ __forceinline__ block block_at(const dvk_convert_params &p, uint32_t row, uint32_t item) {
+    const int64_t n = row / (uint32_t)p.h;
+    const int64_t y = row - n * p.h;
+    const int place = (int)(item / (uint32_t)p.blocks);
+    const int c = ((int)item - place * p.blocks) * 4;
+    const int x = place * PIXELS;
+    return {p.image + n * p.sn + y * p.sh + x * p.sw, n * p.view.sn + y * p.view.sh + x * p.view.sw + c, c,
+            min(PIXELS, p.w - x), min(4, p.c - c)};
+}
+
+template <int T> __device__ __forceinline__ void load(const dvk_convert_params &p) {
+    wait_for_launch_ahead();
+    ROWS_AND_ITEMS(row, p.rows, item, p.w * p.blocks) {
+        const block b = block_at<1>(p, row, item);
+        float v[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const unsigned char *at = b.image + channel_of(p, b.c + c) * p.sc;
+            v[c] = c < b.channels ? value_of<T>(read1<T>(at, p.aligned)) : 0.0f;
+            v[c] = __fadd_rn(__fmul_rn(v[c], p.mul), p.add);
+        }
+        view_put(p.view, b.view, b.channels, v);
+    }
+}
+
+template <int T, int PIXELS> __device__ __forceinline__ void store(const dvk_convert_params &p) {
+    wait_for_launch_ahead();
+    ROWS_AND_ITEMS(row, p.rows, item, (p.w + PIXELS - 1) / PIXELS * p.blocks) {
+        const block b = block_at<PIXELS>(p, row, item);
+        uint32_t bits[4][4] = {};
+#pragma unroll
+        for (int i = 0; i < PIXELS; i++) {
+            if (i < b.pixels) {
+                float v[4];
+                view_get(p.view, b.view + i * p.view.sw, b.channels, v);
+#pragma unroll
+                for (int c = 0; c < 4; c++) {
+                    bits[i][c] = stored<T>(p, v[c]);
+                }
+            }
+        }
+        if (PIXELS == 4 && b.pixels == 4) {
+            write_words<T>(p, b, bits);
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < PIXELS; i++) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                if (i < b.pixels && c < b.channels) {
+                    write1<T>(b.image + i * p.sw + channel_of(p, b.c + c) * p.sc, bits[i][c], p.aligned);
+                }
+            }
+        }
+    }
+}
+
+} // namespace
+
+#define CONVERT(name, type)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) load_##name(const __grid_constant__ dvk_convert_params p) {      \
+        load<type>(p);                                                                                                 \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) store_##name(const __grid_constant__ dvk_convert_params p) {     \
+        store<type, 1>(p);                                                                                             \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) store4_##name(const __grid_constant__ dvk_convert_params p) {    \
+        store<type, 4>(p);                                                                                             \
+    }
+CONVERT(u8, DVK_U8)
+CONVERT(u16, DVK_U16)
+CONVERT(f32, DVK_F32)
+CONVERT(f16, DVK_F16)
+CONVERT(bf16, DVK_BF16)

@@ -1,0 +1,28 @@
+/* convert.h - what convert.c passes to convert.cu. */
+#ifndef DVK_CUDA_CONVERT_H
+#define DVK_CUDA_CONVERT_H
+
+#include "kernels/cuda/elem.h"
+
+enum {                             /* how an image is written */
+       DVK_CONVERT_ANY = 0,        /* element by element */
+       DVK_CONVERT_PLANAR = 1,     /* four pixels of a channel are one aligned word */
+       DVK_CONVERT_PACKED_RGB = 3, /* four pixels of three or four channels are so many aligned words */
+       DVK_CONVERT_PACKED_RGBA = 4
+};
+
+typedef struct dvk_convert_params {
+    unsigned char *image;
+    int64_t sn, sh, sw, sc; /* bytes */
+    dvk_elem_view view;
+    int32_t mode;
+    int32_t aligned; /* the image's elements lie at multiples of their size */
+    int32_t map[4];
+    int32_t identity;
+    int32_t rows, h, w, c; /* rows: of all pictures */
+    int32_t blocks;        /* of four channels */
+    int32_t clamp;
+    float mul, add, lo, hi;
+} dvk_convert_params;
+
+#endif

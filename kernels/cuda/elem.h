@@ -1,0 +1,14 @@
+/* elem.h - a view as the device code of the plain ops (pointwise, norms, moves, conversion) sees it. */
+#ifndef DVK_CUDA_ELEM_H
+#define DVK_CUDA_ELEM_H
+
+#include <stdint.h>
+
+typedef struct dvk_elem_view {
+    void *data;
+    int64_t sn, sh, sw; /* elements */
+    int32_t dtype;      /* DVK_F32, DVK_F16 or DVK_BF16 */
+    int32_t vector;     /* every eight channels from a multiple of eight on begin at 16 bytes */
+} dvk_elem_view;
+
+#endif

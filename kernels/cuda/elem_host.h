@@ -1,0 +1,78 @@
+/* elem_host.h - what the host sides of the plain ops share: views for the device, sizes of grids, costs. */
+#ifndef DVK_CUDA_ELEM_HOST_H
+#define DVK_CUDA_ELEM_HOST_H
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/elem.h"
+#include "kernels/dtype.h"
+
+enum { DVK_ELEM_BLOCK = 256, DVK_ELEM_LANES = 8 };
+
+static inline int dvk_elem_multiple(int64_t bytes) {
+    return bytes % 16 == 0;
+}
+
+static inline dvk_elem_view dvk_elem_of(const dvk_view *v) {
+    const int64_t size = (int64_t)dvk_dtype_size(v->dtype);
+    return (dvk_elem_view){.data = v->data,
+                           .sn = v->sn,
+                           .sh = v->sh,
+                           .sw = v->sw,
+                           .dtype = (int32_t)v->dtype,
+                           .vector = (uintptr_t)v->data % 16 == 0 && (v->n == 1 || dvk_elem_multiple(v->sn * size)) &&
+                                     (v->h == 1 || dvk_elem_multiple(v->sh * size)) &&
+                                     (v->w == 1 || dvk_elem_multiple(v->sw * size))};
+}
+
+/* Whether the pixels of a picture lie evenly spaced, also from row to row. */
+static inline int dvk_elem_even(const dvk_view *v) {
+    return v->h == 1 || v->sh == v->w * v->sw;
+}
+
+/* Whether all elements lie in one piece. */
+static inline int dvk_elem_dense(const dvk_view *v) {
+    return dvk_elem_even(v) && (v->w * v->h == 1 || v->sw == v->c) && (v->n == 1 || v->sn == v->h * v->w * v->c);
+}
+
+static inline int64_t dvk_elem_count(const dvk_view *v) {
+    return v->n * v->h * v->w * v->c;
+}
+
+static inline double dvk_elem_bytes(const dvk_view *v) {
+    return v->data != NULL ? (double)dvk_elem_count(v) * (double)dvk_dtype_size(v->dtype) : 0.0;
+}
+
+/* A launch and its share of the memory's rate that these kernels reach. */
+static inline double dvk_elem_cost(double bytes, const dvk_cuda_caps *caps) {
+    return 2000.0 + bytes / (0.85 * caps->memory_gbs);
+}
+
+/* Blocks for so many threads' worth of work; each block loops where there are more than the device holds at a time. */
+static inline uint32_t dvk_elem_blocks(int64_t threads, int64_t others, const dvk_cuda_caps *caps) {
+    const int64_t need = (threads + DVK_ELEM_BLOCK - 1) / DVK_ELEM_BLOCK;
+    const int64_t fit = ((int64_t)caps->processors * 16 + others - 1) / others;
+    const int64_t blocks = need < fit ? need : fit;
+    return (uint32_t)(blocks > 0 ? blocks : 1);
+}
+
+static inline int dvk_elem_launch(dvk_queue *q, const char *module, const char *function, uint32_t x, int64_t y,
+                                  void *params) {
+    void *list[] = {params};
+    const dvk_launch l = {.module = module,
+                          .function = function,
+                          .grid = {x, (uint32_t)y, 1},
+                          .block = {DVK_ELEM_BLOCK, 1, 1},
+                          .flags = q->caps->sm >= 90 ? DVK_LAUNCH_OVERLAP : 0,
+                          .params = list};
+    return q->launch(q, &l);
+}
+
+/* For kernels that go row by row (ROWS_AND_ITEMS of elem.cuh): so many items in each of so many rows. */
+static inline int dvk_elem_launch_rows(dvk_queue *q, const char *module, const char *function, int64_t items,
+                                       int64_t rows, void *params) {
+    const uint32_t x = dvk_elem_blocks(items, 1, q->caps);
+    const int64_t fit = (int64_t)q->caps->processors * 32 / x + 1;
+    return dvk_elem_launch(q, module, function, x, rows < fit ? rows : fit, params);
+}
+
+#endif

@@ -1,0 +1,89 @@
+# Device code: every NAME.cu becomes a fatbin that is embedded in the library and loaded through the driver when the first
+# kernel of it is launched. NAME_sm90.cu holds instructions that only sm_90a has. Without nvcc the table is empty and the
+# device list says so.
+
+set(DAVY_CUDA_TARGETS "80;90a" CACHE STRING "CUDA targets; \"all\": every one we ship, and PTX for what comes after; empty: none")
+set(DAVY_CUDA_FATBINS "" CACHE PATH "folder with NAME.fatbin of an earlier build of the same sources, instead of compiling them")
+set(dv_cuda_targets ${DAVY_CUDA_TARGETS})
+set(dv_cuda_ptx "")
+if(DAVY_CUDA_TARGETS STREQUAL "all")
+    set(dv_cuda_targets 75 80 86 89 90a 100 120)
+    set(dv_cuda_ptx -gencode=arch=compute_100,code=compute_100)
+endif()
+
+find_program(DAVY_NVCC nvcc PATHS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+set(dv_cuda_sources "")
+if(DAVY_CUDA_FATBINS OR (DAVY_NVCC AND dv_cuda_targets))
+    file(GLOB dv_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
+    file(GLOB dv_cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cuh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h)
+    list(SORT dv_cuda_sources)
+else()
+    message(STATUS "no nvcc: the library is built without CUDA kernels")
+endif()
+
+set(dv_cuda_dir ${CMAKE_CURRENT_BINARY_DIR}/cuda)
+file(MAKE_DIRECTORY ${dv_cuda_dir})
+set(dv_cuda_declare "")
+set(dv_cuda_table "")
+set(dv_cuda_incbin "")
+set(dv_cuda_fatbins "")
+set(dv_cuda_count 0)
+foreach(source ${dv_cuda_sources})
+    get_filename_component(name ${source} NAME_WE)
+    set(gencode "")
+    foreach(target ${dv_cuda_targets})
+        if(NOT name MATCHES "_sm90$" OR target STREQUAL "90a")
+            list(APPEND gencode -gencode=arch=compute_${target},code=sm_${target})
+        endif()
+    endforeach()
+    if(NOT name MATCHES "_sm90$")
+        list(APPEND gencode ${dv_cuda_ptx})
+    endif()
+    set(fatbin ${dv_cuda_dir}/${name}.fatbin)
+    if(DAVY_CUDA_FATBINS)
+        set(fatbin ${DAVY_CUDA_FATBINS}/${name}.fatbin)
+        if(NOT EXISTS ${fatbin})
+            continue()
+        endif()
+    elseif(NOT gencode)
+        continue()
+    else()
+        add_custom_command(OUTPUT ${fatbin}
+            COMMAND ${DAVY_NVCC} -fatbin ${gencode} -O3 -std=c++17 --compress-mode=size -I${PROJECT_SOURCE_DIR} -o ${fatbin} ${source}
+            DEPENDS ${source} ${dv_cuda_headers} ${PROJECT_SOURCE_DIR}/kernels/op.h
+            COMMENT "CUDA ${name}" VERBATIM)
+    endif()
+    list(APPEND dv_cuda_fatbins ${fatbin})
+    string(APPEND dv_cuda_declare "extern const unsigned char dvk_fatbin_${name}[], dvk_fatbin_${name}_end[];\n")
+    string(APPEND dv_cuda_table "    {\"${name}\", dvk_fatbin_${name}, dvk_fatbin_${name}_end},\n")
+    string(APPEND dv_cuda_incbin "    .balign 64\n    .globl dvk_fatbin_${name}\ndvk_fatbin_${name}:\n    .incbin \"${fatbin}\"\n"
+        "    .globl dvk_fatbin_${name}_end\ndvk_fatbin_${name}_end:\n    .byte 0\n")
+    math(EXPR dv_cuda_count "${dv_cuda_count} + 1")
+endforeach()
+if(dv_cuda_count EQUAL 0)
+    set(dv_cuda_table "    {0, 0, 0}\n")
+endif()
+
+# The symbols are hidden: nothing outside the library sees them.
+if(WIN32)
+    set(dv_cuda_section ".section .rdata,\"dr\"\n")
+    set(dv_cuda_note "")
+else()
+    set(dv_cuda_section ".section .rodata,\"a\"\n")
+    set(dv_cuda_note ".section .note.GNU-stack,\"\",%progbits\n")
+    string(REGEX REPLACE "\\.globl ([A-Za-z0-9_]+)" ".globl \\1\n    .hidden \\1" dv_cuda_incbin "${dv_cuda_incbin}")
+endif()
+file(CONFIGURE OUTPUT ${dv_cuda_dir}/fatbins.S CONTENT "${dv_cuda_section}${dv_cuda_incbin}${dv_cuda_note}" @ONLY)
+file(CONFIGURE OUTPUT ${dv_cuda_dir}/modules.c CONTENT "/* made by modules.cmake */
+#include \"kernels/cuda/cuda.h\"
+${dv_cuda_declare}
+const dvk_cuda_module dvk_cuda_modules[] = {
+${dv_cuda_table}};
+const int32_t dvk_cuda_module_count = ${dv_cuda_count};
+" @ONLY)
+set(dv_cuda_embedded ${dv_cuda_dir}/modules.c)
+if(dv_cuda_count GREATER 0)
+    enable_language(ASM)
+    list(APPEND dv_cuda_embedded ${dv_cuda_dir}/fatbins.S)
+    set_source_files_properties(${dv_cuda_dir}/fatbins.S PROPERTIES OBJECT_DEPENDS "${dv_cuda_fatbins}")
+endif()

@@ -1,0 +1,15 @@
+/* pad.h - what pad.c passes to pad.cu. */
+#ifndef DVK_CUDA_PAD_H
+#define DVK_CUDA_PAD_H
+
+#include "kernels/cuda/elem.h"
+
+typedef struct dvk_pad_params {
+    dvk_elem_view x, y;
+    int32_t rows, h, w; /* of y; rows: of all pictures */
+    int32_t xh, xw;
+    int32_t c, chunks;
+    int32_t reflect;
+} dvk_pad_params;
+
+#endif

@@ -1,0 +1,111 @@
+/* resample.c - "upsample", "pixel_shuffle" and "pixel_unshuffle" on CUDA. */
+#include "kernels/cuda/resample.h"
+
+#include <stdio.h>
+
+#include "kernels/cuda/elem_host.h"
+
+extern const dvk_cuda_kernel dvk_upsample_cuda;
+extern const dvk_cuda_kernel dvk_pixel_shuffle_cuda;
+extern const dvk_cuda_kernel dvk_pixel_unshuffle_cuda;
+
+static double cost(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_resample_args *a = args;
+    return dvk_elem_cost(dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y) + dvk_elem_bytes(&a->res), caps);
+}
+
+static int rows_fit(const dvk_view *v) {
+    return v->n * v->h < INT32_MAX / 2 && v->w * v->c < INT32_MAX / 2;
+}
+
+static int supports(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_resample_args *a = args;
+    (void)caps;
+    return rows_fit(&a->x) && rows_fit(&a->y);
+}
+
+static dvk_resample_params params_of(const dvk_resample_args *a, const dvk_view *small, int64_t channels) {
+    dvk_resample_params p = {.x = dvk_elem_of(&a->x),
+                             .y = dvk_elem_of(&a->y),
+                             .rows = (int32_t)(small->n * small->h),
+                             .h = (int32_t)small->h,
+                             .w = (int32_t)small->w,
+                             .c = (int32_t)channels,
+                             .chunks = (int32_t)((channels + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES),
+                             .r = (int32_t)a->r};
+    if (a->res.data != NULL) {
+        p.res = dvk_elem_of(&a->res);
+    }
+    return p;
+}
+
+static int upsample_enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_resample_args *a = args;
+    (void)scratch;
+    dvk_resample_params p = params_of(a, &a->x, a->x.c);
+    if (a->x.dtype == DVK_F32 && a->y.dtype == DVK_F32) {
+        p.chunks = (p.c + 3) / 4;
+        return dvk_elem_launch_rows(q, "resample", "upsample_f32", (int64_t)p.w * p.chunks, p.rows, &p);
+    }
+    return dvk_elem_launch_rows(q, "resample", "upsample", (int64_t)p.w * p.chunks, p.rows, &p);
+}
+
+/* The kernels that turn r * r pixels in registers write few neighbours at a time where there are few channels. */
+static int turns(const dvk_resample_args *a, int64_t channels) {
+    return a->r >= 2 && a->r <= 4 && a->x.dtype == a->y.dtype && channels > 4;
+}
+
+static int turn(const char *op, dvk_dtype type, dvk_resample_params *p, dvk_queue *q) {
+    char name[32];
+    snprintf(name, sizeof name, "%s%d_%d", op, (int)p->r, (int)dvk_dtype_size(type) * 8);
+    if (p->r == 4) { /* four channels a thread */
+        p->chunks = (p->c + 3) / 4;
+    }
+    return dvk_elem_launch_rows(q, "resample", name, (int64_t)p->w * p->chunks, p->rows, p);
+}
+
+static int shuffle_enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_resample_args *a = args;
+    (void)scratch;
+    dvk_resample_params p = params_of(a, &a->x, a->y.c);
+    if (turns(a, a->y.c)) {
+        return turn("pixel_shuffle", a->y.dtype, &p, q);
+    }
+    p.chunks = (p.c + 3) / 4;
+    return dvk_elem_launch_rows(q, "resample", "pixel_shuffle_any", a->y.w * p.chunks, a->y.n * a->y.h, &p);
+}
+
+static int unshuffle_enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_resample_args *a = args;
+    (void)scratch;
+    dvk_resample_params p = params_of(a, &a->y, a->x.c);
+    if (turns(a, a->x.c)) {
+        return turn("pixel_unshuffle", a->y.dtype, &p, q);
+    }
+    p.chunks = (int32_t)((a->y.c + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES);
+    return dvk_elem_launch_rows(q, "resample", "pixel_unshuffle_any", (int64_t)p.w * p.chunks, p.rows, &p);
+}
+
+const dvk_cuda_kernel dvk_upsample_cuda = {.op = "upsample",
+                                           .variant = "cuda",
+                                           .sm_min = 75,
+                                           .computes = DVK_COMPUTES_ANY,
+                                           .supports = supports,
+                                           .cost = cost,
+                                           .enqueue = upsample_enqueue};
+
+const dvk_cuda_kernel dvk_pixel_shuffle_cuda = {.op = "pixel_shuffle",
+                                                .variant = "cuda",
+                                                .sm_min = 75,
+                                                .computes = DVK_COMPUTES_ANY,
+                                                .supports = supports,
+                                                .cost = cost,
+                                                .enqueue = shuffle_enqueue};
+
+const dvk_cuda_kernel dvk_pixel_unshuffle_cuda = {.op = "pixel_unshuffle",
+                                                  .variant = "cuda",
+                                                  .sm_min = 75,
+                                                  .computes = DVK_COMPUTES_ANY,
+                                                  .supports = supports,
+                                                  .cost = cost,
+                                                  .enqueue = unshuffle_enqueue};
