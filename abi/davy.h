@@ -153,7 +153,8 @@ typedef struct davy_host {
     davy_log_fn log;
     davy_alloc_fn alloc; /* alloc and free: both or neither. Serves weights and workspace */
     davy_free_fn free;
-    davy_device_alloc_fn device_alloc; /* both or neither; lends device memory from the host's own allocator */
+    davy_device_alloc_fn device_alloc; /* both or neither; lends device memory from the host's own allocator; 0: it has
+                                          no more. Ready for any stream; `device` as in cuda:N, stream NULL */
     davy_device_free_fn device_free;
 } davy_host;
 
@@ -178,15 +179,15 @@ enum { /* davy_device_info.features */
 typedef struct davy_device_info {
     uint32_t struct_size;
     davy_device_kind kind;
-    int32_t index;
+    int32_t index; /* of a GPU: N of cuda:N, as davy_tensor.device means it; else 0 */
     uint32_t features;
     uint8_t uuid[16];
     char name[128];
     char selector[32]; /* what to write into davy_context_desc.device: "cpu", "cuda:0" */
     char reason[256];  /* why the device cannot be used; empty: it can */
     uint64_t memory_total_bytes;
-    uint64_t memory_free_bytes;
-    int32_t compute_major; /* CUDA compute capability */
+    uint64_t memory_free_bytes; /* of a GPU: 0 while nobody in this process uses it, the driver does not tell then */
+    int32_t compute_major;      /* CUDA compute capability */
     int32_t compute_minor;
     int32_t driver_version;
     int32_t cudnn_version;
@@ -198,32 +199,47 @@ enum {                                 /* davy_context_desc.flags */
        DAVY_CONTEXT_NO_ENVIRONMENT = 1 /* ignore DAVY_* environment variables */
 };
 
-/* Environment, read once at context_create: DAVY_MODELS (folder of shipped models), DAVY_THREADS (where n_threads is 0),
- * DAVY_CPU (the highest instruction set to use: baseline, avx2, avx512, avx512bf16, amx; for tests). A value that means
- * nothing is E_OPTION. */
+/* Environment, read once at context_create: DAVY_DEVICE (where device is NULL or "auto"), DAVY_MODELS (folder of shipped
+ * models), DAVY_THREADS (where n_threads is 0), DAVY_CPU (the highest instruction set to use: baseline, avx2, avx512,
+ * avx512bf16, amx; for tests), DAVY_NVIDIA_LIBRARIES (0 or 1, where the option nvidia_libraries is not given). A value
+ * that means nothing is E_OPTION.
+ *
+ * device: "auto" is the first GPU that can be used, else the CPU, and the log says why. Of a GPU: "cuda" (the first that
+ * can be used), "cuda:N", "cuda:uuid=GPU-…" (a beginning will do), "cuda:pci=0000:01:00.0"; where it cannot be used
+ * context_create answers E_DEVICE with the reason. A list, "cuda:0,cuda:1", spreads the tiles of a picture over several
+ * GPUs; its first one is the one whose memory and streams tensors and runs may name.
+ *
+ * Option nvidia_libraries "1": an installed cuDNN 9 or cuBLASLt computes those convolutions that it is faster at. That is
+ * measured when a size is first planned, which takes time and memory, and may come out otherwise in another process or on
+ * another GPU: results then differ by rounding. "0", the default: davy's own kernels alone. */
 typedef struct davy_context_desc {
     uint32_t struct_size;
     uint32_t abi_version;         /* DAVY_ABI_VERSION of the header compiled with */
     const davy_host *host;        /* NULL: no log, malloc */
-    const char *device;           /* "auto" (NULL), "cpu", "cuda:0", "cuda:uuid=…", "cuda:pci=…" */
+    const char *device;           /* "auto" (NULL), "cpu", "cuda:0", "cuda:uuid=…", "cuda:pci=…", "cuda:0,cuda:1" */
     void *cuda_context;           /* the host's CUcontext; NULL: the device's primary context */
-    uint64_t device_budget_bytes; /* 0: what the device has free, less a margin */
+    uint64_t device_budget_bytes; /* hard ceiling on each GPU; 0: nine tenths of what it has free */
     uint64_t host_budget_bytes;   /* hard ceiling for weights + workspace in host memory; 0: half of physical memory */
     const char *cache_dir;        /* NULL: nothing is ever written to disk */
-    const char *library_dir;      /* where to look for NVIDIA libraries first */
+    const char *library_dir;      /* where to look for NVIDIA libraries first, the driver's included */
     int32_t n_threads;            /* CPU threads, the caller's included; 0: one per available core */
     uint32_t flags;               /* DAVY_CONTEXT_* */
-    const davy_option *options;   /* "models_dir": folder of shipped models, before DAVY_MODELS */
+    const davy_option *options;   /* "models_dir": folder of shipped models, before DAVY_MODELS; "nvidia_libraries" */
     uint32_t n_options;
     uint32_t reserved0;
 } davy_context_desc;
 
+/* device_*: all GPUs of the context together, all 0 on the CPU.
+ *
+ * A call that would pass a budget, or that finds the device full, retreats in this order before it fails with E_BUDGET or
+ * E_NOMEM_DEVICE, which leave the context usable: arenas kept for other sizes, smaller tiles, weights of models that are
+ * not running, what the memory pool holds. */
 typedef struct davy_memory_info {
     uint32_t struct_size;
     uint32_t reserved0;
     uint64_t device_weights_bytes;
     uint64_t device_workspace_bytes;
-    uint64_t device_cache_bytes;
+    uint64_t device_cache_bytes; /* held by the pool for the next allocation */
     uint64_t device_peak_bytes;
     uint64_t host_weights_bytes;
     uint64_t host_workspace_bytes; /* arenas of running and cached plans */
@@ -291,11 +307,13 @@ typedef struct davy_model_desc {
     uint32_t n_sources;
     uint32_t source_stride;    /* bytes from one source to the next; 0: sources[0].struct_size */
     const char *arch;          /* NULL: detect. Else a name from davy_model_info.arch */
-    davy_dtype compute;        /* AUTO: F32 on a CPU */
+    davy_dtype compute;        /* AUTO: F32 on the CPU; on a GPU F16 for upscalers, BF16 for VAEs (F16 where the GPU has
+                                  no BF16). The CPU has F32 and BF16, GPUs F32, F16, BF16 and, from compute 8.9 on, FP8 */
     uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */
     void *progress_user;
-    const davy_option *options; /* "scaling_factor", "shift_factor": of a VAE's latent, where the file is ambiguous */
+    const davy_option *options; /* "scaling_factor", "shift_factor": of a VAE's latent, where the file is ambiguous;
+                                   "tf32": "1" lets compute F32 multiply in TF32 on a GPU */
     uint32_t n_options;
     uint32_t reserved0;
 } davy_model_desc;
@@ -335,10 +353,12 @@ typedef struct davy_model_info {
 
 /* ---- tensors ---------------------------------------------------------------------------------------------------- */
 
+/* CUDA is linear memory of the context's (first) GPU: any layout and strides, as in the host's memory. On the CPU it is
+ * E_UNSUPPORTED, as CUDA_ARRAY is everywhere. */
 typedef int32_t davy_memory;
 enum {
     DAVY_MEMORY_HOST = 1,
-    DAVY_MEMORY_HOST_PINNED = 2,
+    DAVY_MEMORY_HOST_PINNED = 2, /* as HOST, copied faster */
     DAVY_MEMORY_CUDA = 3,
     DAVY_MEMORY_CUDA_ARRAY = 4,
     DAVY_MEMORY_BUFFER = 5 /* in `buffer`, at byte_offset */
@@ -380,13 +400,15 @@ enum {
 /* A picture, batch, clip or latent. data and strides are multiples of an element's size. No two elements of an output may
  * share memory, nor may input and output.
  *
- * On output, data == 0 and buffer == NULL ask the library to allocate a buffer of the shape plan_query reports (dtype 0: F32;
- * layout 0: as the input): it fills in everything else, data with the address where the host can read it, and the caller
- * releases the buffer. Otherwise the shape must be exactly the one plan_query reports, its axes in the output's layout. */
+ * On output, data == 0 and buffer == NULL ask the library to allocate a buffer of the shape plan_query reports (dtype 0:
+ * F32; layout 0: as the input): it fills in everything else, data with the address where the host can read it, and the
+ * caller releases the buffer. With memory CUDA and the GPU's `device` it is device memory: memory stays CUDA, data is a
+ * device address, and the tensor, buffer included, may be the input of the next call. Otherwise the shape must be exactly
+ * the one plan_query reports, its axes in the output's layout. */
 typedef struct davy_tensor {
     uint32_t struct_size;
     davy_memory memory; /* 0: HOST, or BUFFER when buffer is set */
-    int32_t device;     /* of CUDA memory */
+    int32_t device;     /* of CUDA memory: N of cuda:N */
     davy_dtype dtype;   /* F32, F16, BF16, U8, U16 */
     davy_layout layout;
     davy_channels channels; /* 0: by the channel count: 1 GRAY, 2 GRAYA, 3 RGB, 4 RGBA; of a latent LATENT */
@@ -409,11 +431,20 @@ enum {                             /* davy_run.flags */
                                    neither with SCALED_LATENT nor with SAMPLE */
        DAVY_RUN_SAMPLE = 4,  /* vae_encode draws mean + exp(logvar/2) * n, n ~ N(0,1) from seed: the same numbers for
                                    the same seed and size, whatever the layout, the tiles and the threads */
-       DAVY_RUN_STREAM_ORDERED = 8,
-       DAVY_RUN_FAST = 16,      /* allow results that differ from run to run */
+       DAVY_RUN_STREAM_ORDERED = 8, /* return when the work is enqueued on `stream`; see there */
+       DAVY_RUN_FAST = 16,          /* allow results that differ from run to run; nothing makes use of it yet */
        DAVY_RUN_DROP_ALPHA = 32 /* upscale: alpha of the input is ignored; without, it is upscaled as a grey picture */
 };
 
+/* stream, on a GPU (on the CPU E_UNSUPPORTED); (void *)1 and 2 are CUDA's legacy and per-thread default streams:
+ *   NULL                    a stream of davy's own. Inputs in CUDA memory must be complete; so are outputs on return.
+ *   set                     the work comes after what is on the stream; outputs are complete on return.
+ *   set, STREAM_ORDERED     the same, but the call returns once the work is enqueued: what is enqueued later sees the
+ *                           outputs. Input and output must be CUDA memory and are read and written in the stream's order;
+ *                           not with a job (E_INVALID), nor with SAMPLE (E_UNSUPPORTED). A first run still waits for the weights.
+ *                           Errors of the device show in later calls.
+ *   set, with a job         the job starts after what is on the stream at the call, on a stream of its own.
+ * A buffer named in a tensor of stream-ordered work may be released at once. */
 typedef struct davy_run {
     uint32_t struct_size;
     uint32_t flags; /* DAVY_RUN_* */
@@ -549,7 +580,8 @@ typedef struct davy_inspect_1 {
 } davy_inspect_1;
 
 /* "davy.profile/1": times of the steps of all runs of a context between start and stop, as JSON: an array of
- * {"step", "kernel", "calls", "ms", "flops", "bytes"}. Profiling slows nothing down while it is off. */
+ * {"step", "kernel", "calls", "ms", "flops", "bytes"}, on a GPU with "peak_gflops" and "peak_gbs", what it could do at that
+ * precision (estimates from its clocks). Profiling slows nothing down while it is off. */
 typedef struct davy_profile_1 {
     uint32_t struct_size;
     uint32_t reserved0;

@@ -74,24 +74,26 @@ static const void *DAVY_CALL api_get_extension(const char *id) {
 
 /* ---- devices ---- */
 
-static davy_result check_device_desc(const davy_context_desc *desc) {
-    davy_context_desc d;
-    return desc == NULL ? DAVY_OK : TAKE(davy_context_desc, desc, &d);
+static davy_result take_device_desc(const davy_context_desc *desc, davy_context_desc *out) {
+    *out = (davy_context_desc){.struct_size = sizeof *out};
+    return desc == NULL ? DAVY_OK : TAKE(davy_context_desc, desc, out);
 }
 
 static davy_result DAVY_CALL api_device_count(const davy_context_desc *desc, int32_t *out) {
-    const davy_result r = out == NULL ? is_null("out") : check_device_desc(desc);
+    davy_context_desc d;
+    const davy_result r = out == NULL ? is_null("out") : take_device_desc(desc, &d);
     if (r == DAVY_OK) {
-        *out = dv_device_count();
+        *out = dv_device_count(d.library_dir);
     }
     return r;
 }
 
 static davy_result DAVY_CALL api_device_info(const davy_context_desc *desc, int32_t index, davy_device_info *out) {
+    davy_context_desc d;
     davy_device_info info;
     davy_result r = CHECK_OUT(davy_device_info, out);
-    r = r < 0 ? r : check_device_desc(desc);
-    r = r < 0 ? r : dv_device_info(index, &info);
+    r = r < 0 ? r : take_device_desc(desc, &d);
+    r = r < 0 ? r : dv_device_info(d.library_dir, index, &info);
     if (r == DAVY_OK) {
         dv_sized_out(out, &info, sizeof info);
     }
@@ -122,19 +124,18 @@ static davy_result DAVY_CALL api_context_memory(davy_context *ctx, davy_memory_i
 }
 
 static davy_result DAVY_CALL api_context_budget(davy_context *ctx, uint64_t device_bytes, uint64_t host_bytes) {
-    (void)device_bytes; /* a context on the CPU has no device memory */
     const davy_result r = dv_context_check(ctx);
     if (r == DAVY_OK) {
-        dv_context_set_budget(ctx, host_bytes);
+        dv_context_set_budget(ctx, device_bytes, host_bytes);
     }
     return done(ctx, "context_budget", r);
 }
 
 static davy_result DAVY_CALL api_context_trim(davy_context *ctx, uint64_t keep_device_bytes, uint64_t keep_host_bytes) {
-    (void)keep_device_bytes;
+    const dv_keep keep = {.device_bytes = keep_device_bytes, .host_bytes = keep_host_bytes};
     const davy_result r = dv_context_check(ctx);
     if (r == DAVY_OK) {
-        dv_context_trim(ctx, keep_host_bytes, NULL);
+        dv_context_trim(ctx, &keep, NULL);
     }
     return done(ctx, "context_trim", r);
 }
@@ -321,20 +322,10 @@ static void DAVY_CALL api_job_release(davy_job *job) {
 
 /* ---- buffers ---- */
 
-static davy_result check_kind(davy_memory memory) {
-    if (memory == 0 || memory == DAVY_MEMORY_HOST) {
-        return DAVY_OK;
-    }
-    const bool known = memory > 0 && memory < DAVY_MEMORY_BUFFER;
-    return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID,
-                   "buffer_alloc: memory is %d, a context on the CPU has HOST", (int)memory);
-}
-
 static davy_result DAVY_CALL api_buffer_alloc(davy_context *ctx, davy_memory memory, uint64_t bytes,
                                               davy_buffer **out) {
     davy_result r = dv_context_check(ctx);
-    r = r < 0 ? r : out == NULL ? is_null("out") : check_kind(memory);
-    r = r < 0 ? r : dv_buffer_create(ctx, bytes, out);
+    r = r < 0 ? r : out == NULL ? is_null("out") : dv_buffer_alloc(ctx, memory, bytes, out);
     return done(ctx, "buffer_alloc", r);
 }
 

@@ -3,6 +3,7 @@
 #ifndef DV_CONTEXT_H
 #define DV_CONTEXT_H
 
+#include "core/device.h"
 #include "core/engine.h"
 #include "core/job.h"
 
@@ -16,25 +17,32 @@ davy_result dv_context_check(const davy_context *ctx);
 bool dv_context_is_child(const davy_context *ctx);
 
 void dv_context_memory(davy_context *ctx, davy_memory_info *out);
-/* host_bytes 0: half of physical memory again. Caches that no longer fit go. */
-void dv_context_set_budget(davy_context *ctx, uint64_t host_bytes);
-/* Until at most keep_bytes of host memory are in use: cached arenas go first, then the weights of models nobody is
- * running, which load again when needed. `except`: a model whose weights stay; may be NULL. Returns whether anything
- * was freed. */
-bool dv_context_trim(davy_context *ctx, uint64_t keep_bytes, const davy_model *except);
+/* 0: half of physical memory, nine tenths of what a device has free. Caches that no longer fit go. */
+void dv_context_set_budget(davy_context *ctx, uint64_t device_bytes, uint64_t host_bytes);
+typedef struct dv_keep { /* in use at most; device_bytes: of all GPUs together */
+    uint64_t device_bytes, host_bytes;
+} dv_keep;
+
+/* Gives memory back until no more than this is in use: cached arenas first, then weights of models that are not
+ * running, which load again when needed, then what the GPUs' pools hold. `except`: a model whose weights stay; may be
+ * NULL. Returns whether anything was freed. */
+bool dv_context_trim(davy_context *ctx, const dv_keep *keep, const davy_model *except);
 
 /* The file of a shipped model; dv_free. DAVY_E_NOT_FOUND says where it was looked for. */
 davy_result dv_context_find_model(const davy_context *ctx, const char *name, char **path);
 
 const dv_services *dv_context_services(const davy_context *ctx);
 dv_jobs *dv_context_jobs(const davy_context *ctx);
+bool dv_context_on_gpu(const davy_context *ctx);
+dv_gpu *dv_context_gpu(const davy_context *ctx,
+                       int32_t device); /* by its index, as in cuda:N; NULL: not of this context */
+
+/* Buffers that nobody holds any more, but enqueued work: they hold no reference. take: all of them, linked. */
+void dv_context_add_buffer(davy_context *ctx, davy_buffer *buffer);
+davy_buffer *dv_context_take_buffers(davy_context *ctx);
 
 /* Models register themselves, so that trim finds them. */
 void dv_context_add_model(davy_context *ctx, davy_model *model);
 void dv_context_remove_model(davy_context *ctx, davy_model *model);
-
-/* Usable without a context. Index 0 is the CPU; this build has no other back end. */
-int32_t dv_device_count(void);
-davy_result dv_device_info(int32_t index, davy_device_info *out);
 
 #endif

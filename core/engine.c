@@ -1,12 +1,11 @@
-/* engine.c - from detected weights to something that runs: creation, facts, plans of a size, loading and unloading. The
- * runs themselves are in engine_run.c, the choice of tiles in engine_size.c, what is remembered in engine_route.c. */
+/* engine.c - from detected weights to something that runs: creation, facts, plans of a size. Loading is in engine_load.c,
+ * the runs are in engine_run.c, the choice of tiles in engine_size.c, what is remembered in engine_route.c. */
 #include "core/engine_priv.h"
 
 #include <string.h>
 
+#include "core/cuda/gpu.h"
 #include "core/error.h"
-
-enum { PROBE_PIXELS = 64, PROBE_LATENTS = 8 };
 
 const char *dv_stage_name(dv_stage stage) {
     return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
@@ -61,7 +60,8 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
     dv_graph *g = NULL;
     davy_result r = build(e, q, h, w, &g);
     if (r == DAVY_OK) {
-        r = dv_fuse(g);
+        r = e->compute == DVK_F16 ? dv_rescale(g) : DAVY_OK;
+        r = r == DAVY_OK ? dv_fuse(g) : r;
         if (r != DAVY_OK) {
             dv_graph_release(g);
             return r;
@@ -71,20 +71,58 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
     return r;
 }
 
-davy_result dv_engine_make_plan(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, bool lean,
-                                dv_plan **out) {
+davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
+                                bool lean, dv_plan **out) {
     dv_graph *g = NULL;
     const davy_result r = build_fused(e, request, h, w, &g);
     if (r != DAVY_OK) {
         return r;
     }
-    const dv_plan_options options = {.cpu = e->services.cpu, .compute = e->compute, .lean = lean};
+    const dv_gpu *gpu = dv_engine_gpu(e, lane);
+    const dv_plan_options options = {
+        .caps = gpu != NULL ? dv_gpu_caps(gpu) : NULL, .cpu = e->services.cpu, .compute = e->compute, .lean = lean};
     return dv_plan_create(g, &options, out);
 }
 
 /* ---- creation ---- */
 
-static davy_result set_compute(dv_engine *e, davy_dtype compute) {
+/* Least capable of the GPUs: all compute alike. */
+static int32_t least_sm(const dv_engine *e) {
+    int32_t sm = INT32_MAX;
+    for (int32_t l = 0; l < e->n_lanes; l++) {
+        sm = (int32_t)dv_min(sm, dv_gpu_caps(dv_engine_gpu(e, l))->sm);
+    }
+    return sm;
+}
+
+static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) {
+    const bool bf16 = least_sm(e) >= 80;
+    switch (compute) {
+    case DAVY_DTYPE_AUTO: /* upscalers keep to small numbers; VAEs are known to overflow F16 */
+        e->compute = e->arch->task == DAVY_TASK_UPSCALE || !bf16 ? DVK_F16 : DVK_BF16;
+        return DAVY_OK;
+    case DAVY_DTYPE_F32:
+        e->compute = tf32 && bf16 ? DVK_TF32 : DVK_F32;
+        return DAVY_OK;
+    case DAVY_DTYPE_F16:
+        e->compute = DVK_F16;
+        return DAVY_OK;
+    case DAVY_DTYPE_BF16:
+        e->compute = DVK_BF16;
+        return bf16 ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "precision bf16: this GPU computes in fp32 or fp16");
+    default:
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "precision %s: a GPU computes in fp32, fp16 or bf16; there are no kernels for it",
+                       compute == DAVY_DTYPE_FP8    ? "fp8"
+                       : compute == DAVY_DTYPE_INT8 ? "int8"
+                                                    : "int4");
+    }
+}
+
+static davy_result set_compute(dv_engine *e, davy_dtype compute, bool tf32) {
+    if (e->services.n_gpus > 0) {
+        return set_gpu_compute(e, compute, tf32);
+    }
     if (compute != DAVY_DTYPE_AUTO && compute != DAVY_DTYPE_F32 && compute != DAVY_DTYPE_BF16) {
         return dv_fail(DAVY_E_UNSUPPORTED, "precision %d: a CPU computes in fp32 or bf16", (int)compute);
     }
@@ -112,7 +150,7 @@ static void add_parameters(dv_engine *e, const dv_graph *g) {
 /* Builds a stage at a small size: that checks every weight it needs. A stage the file does not have is no error. */
 static davy_result probe_stage(dv_engine *e, dv_stage stage) {
     const dv_request q = {.stage = stage};
-    const int64_t side = stage == DV_STAGE_DECODE ? PROBE_LATENTS : PROBE_PIXELS;
+    const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
     dv_graph *g = NULL;
     davy_result r = build(e, &q, side, side, &g);
     if (r == DAVY_E_UNSUPPORTED) {
@@ -160,6 +198,8 @@ davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out) {
         return dv_fail(DAVY_E_NOMEM_HOST, "engine: out of memory");
     }
     e->services = *desc->services;
+    e->services.n_gpus = (int32_t)dv_min(e->services.n_gpus, DV_LANES);
+    e->n_lanes = (int32_t)dv_max(e->services.n_gpus, 1);
     e->tensors = desc->tensors;
     e->file_name = dv_strdup(desc->file_name != NULL ? desc->file_name : "");
     e->lock = dv_mutex_create();
@@ -169,16 +209,16 @@ davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "engine: out of memory");
     }
     if (r == DAVY_OK) {
-        r = set_compute(e, desc->compute);
-    }
-    if (r == DAVY_OK) {
         r = detect(e, desc);
         if (r != DAVY_OK && e->file_name[0] != '\0') {
             dv_fail_prefix("%s", e->file_name);
         }
     }
     if (r == DAVY_OK) {
-        r = dv_store_create(&e->services, e->tensors, &e->store);
+        r = set_compute(e, desc->compute, desc->tf32);
+    }
+    if (r == DAVY_OK) {
+        r = dv_stores_create(e, e->stores);
     }
     if (r != DAVY_OK) {
         e->tensors = NULL; /* still the caller's */
@@ -197,7 +237,7 @@ void dv_engine_release(dv_engine *e) {
     if (e->lock != NULL) {
         dv_routes_drop(e);
     }
-    dv_store_release(e->store);
+    dv_stores_release(e->stores);
     dv_tensors_release(e->tensors);
     dv_json_release(e->config);
     dv_cond_release(e->finished);
@@ -229,7 +269,7 @@ void dv_engine_info(const dv_engine *e, davy_model_info *out) {
     out->task = e->arch->task;
     strncpy(out->arch, e->arch->name, sizeof out->arch - 1);
     out->arch[sizeof out->arch - 1] = '\0';
-    out->compute = e->compute == DVK_BF16 ? DAVY_DTYPE_BF16 : DAVY_DTYPE_F32;
+    out->compute = e->compute == DVK_TF32 ? DAVY_DTYPE_F32 : (davy_dtype)e->compute;
     out->parameters = e->parameters;
     out->weight_bytes = e->weight_bytes;
     out->features |= tiles_exactly(e) ? DAVY_MODEL_TILES_EXACT : 0u;
@@ -265,78 +305,6 @@ davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, c
     return DAVY_OK;
 }
 
-/* ---- weights and caches ---- */
-
-/* The plan that a picture of moderate size gets; lean where the usual weights would leave little of the budget. */
-static davy_result make_load_plan(dv_engine *e, dv_store *store, dv_stage stage, dv_plan **out) {
-    const dv_request q = {.stage = stage};
-    const int64_t side = stage == DV_STAGE_DECODE ? PROBE_LATENTS * 8 : PROBE_PIXELS * 8;
-    const davy_result r = dv_engine_make_plan(e, &q, side, side, false, out);
-    if (r != DAVY_OK || dv_store_missing(store, stage, *out) <= dv_engine_available(e) / 2) {
-        return r;
-    }
-    dv_plan_release(*out);
-    return dv_engine_make_plan(e, &q, side, side, true, out);
-}
-
-static davy_result load_stage(dv_engine *e, dv_store *store, dv_stage stage, const dv_control *control) {
-    dv_plan *plan = NULL;
-    davy_result r = make_load_plan(e, store, stage, &plan);
-    if (r != DAVY_OK) {
-        return r;
-    }
-    const void **pointers = dv_calloc((uint64_t)plan->n_weights + 1, sizeof *pointers);
-    if (pointers == NULL) {
-        r = dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
-    } else {
-        dv_watch watch;
-        dv_watch_begin(&watch, control, "load", dv_store_cost(dv_store_missing(store, stage, plan)));
-        r = dv_store_bind(store, stage, plan, &watch, pointers);
-        dv_free((void *)(uintptr_t)pointers);
-    }
-    dv_plan_release(plan);
-    return r;
-}
-
-davy_result dv_engine_load(dv_engine *e, const dv_control *control) {
-    static const dv_control nobody;
-    const dv_control *c = control != NULL ? control : &nobody;
-    dv_store *store = dv_engine_store(e);
-    davy_result r = DAVY_OK;
-    const bool two = e->has_stage[DV_STAGE_ENCODE] && e->has_stage[DV_STAGE_DECODE];
-    dv_control half = *c;
-    half.share = two ? (c->total > 0 ? c->share : 1000) / 2 : c->total > 0 ? c->share : 1000;
-    half.base = c->total > 0 ? c->base : 0;
-    half.total = c->total > 0 ? c->total : 1000;
-    for (dv_stage stage = DV_STAGE_UPSCALE; r == DAVY_OK && stage <= DV_STAGE_DECODE; stage++) {
-        if (e->has_stage[stage]) {
-            r = load_stage(e, store, stage, &half);
-            half.base += half.share;
-        }
-    }
-    dv_store_release(store);
-    return r;
-}
-
-davy_result dv_engine_unload(dv_engine *e) {
-    dv_store *fresh = NULL;
-    const davy_result r = dv_store_create(&e->services, e->tensors, &fresh);
-    if (r != DAVY_OK) {
-        return r;
-    }
-    dv_mutex_lock(e->lock);
-    dv_store *old = e->store;
-    e->store = fresh;
-    dv_mutex_unlock(e->lock);
-    dv_routes_drop(e);
-    dv_store_release(old);
-    return DAVY_OK;
-}
-
-void dv_engine_trim(dv_engine *e, uint64_t keep_bytes) {
-    dv_routes_trim(e, NULL, keep_bytes);
-}
-
 /* ---- dumps ---- */
 
 char *dv_engine_dump_graph(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool fused) {
@@ -353,7 +321,7 @@ char *dv_engine_dump_graph(dv_engine *e, dv_stage stage, int64_t h, int64_t w, b
 char *dv_engine_dump_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w) {
     const dv_request q = {.stage = stage};
     dv_plan *plan = NULL;
-    if (dv_engine_make_plan(e, &q, h, w, false, &plan) != DAVY_OK) {
+    if (dv_engine_make_plan(e, 0, &q, h, w, false, &plan) != DAVY_OK) {
         return NULL;
     }
     char *text = dv_plan_dump(plan);

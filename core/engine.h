@@ -10,6 +10,7 @@
 #include "core/pool.h"
 #include "kernels/kernel.h"
 
+typedef struct dv_gpu dv_gpu;         /* cuda/gpu.h */
 typedef struct dv_profile dv_profile; /* profile.h: adds up step times while it is on */
 
 typedef struct dv_services { /* what the context lends; outlives the engine */
@@ -17,7 +18,9 @@ typedef struct dv_services { /* what the context lends; outlives the engine */
     dv_pool *pool;
     const dv_log *log;
     dv_profile *profile;
-    uint32_t cpu; /* DVK_CPU_* bits allowed */
+    uint32_t cpu;   /* DVK_CPU_* bits allowed */
+    dv_gpu **gpus;  /* all of them compute */
+    int32_t n_gpus; /* 0: the CPU computes */
 } dv_services;
 
 typedef struct dv_engine dv_engine;
@@ -27,8 +30,11 @@ typedef struct dv_engine_desc {
     dv_tensors *tensors;         /* unwrapped; taken over on success only */
     dv_json *config;             /* may be NULL; taken over on success only */
     const char *file_name;
-    const char *arch;   /* NULL: detect */
-    davy_dtype compute; /* F32 or BF16; AUTO = F32; others E_UNSUPPORTED */
+    const char *arch; /* NULL: detect */
+    /* CPU: F32 or BF16; AUTO = F32. GPU: F32, F16, BF16 or FP8; AUTO = F16 for upscalers, BF16 for VAEs where the device
+     * has it. Others E_UNSUPPORTED. */
+    davy_dtype compute;
+    bool tf32; /* GPU: what would be F32 multiplies in TF32 */
 } dv_engine_desc;
 
 /* Detects, configures and checks every weight's shape by building the graph of each stage at a small size. */
@@ -60,12 +66,15 @@ typedef struct dv_tiling { /* input samples; 0: automatic, width -1: never tile 
     int32_t width, height, overlap;
 } dv_tiling;
 
-/* One picture. Conversions: network input = image * in_mul + in_add; image = clamp(network output * out_mul + out_add). The
+/* One picture, or in.n of them. Conversions: network input = image * in_mul + in_add; image = clamp(network output * out_mul + out_add). The
  * caller's images may have fewer channels than the network gives: then the first out.channels are stored; `grey` appends
  * the luma of the three outputs as the only channel (0.299, 0.587, 0.114: alpha and grey pictures). */
 typedef struct dv_work {
     dv_stage stage;
     dvk_image in, out;
+    bool in_device, out_device; /* data is memory of gpus[0] */
+    void *stream;               /* CUstream the work is enqueued on; NULL: one of our own */
+    bool stream_ordered;        /* do not wait for it: what is enqueued on the stream later comes later. Needs both */
     float in_mul, in_add, out_mul, out_add, out_lo, out_hi;
     bool out_clamp;
     bool grey;

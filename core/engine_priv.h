@@ -1,4 +1,4 @@
-/* engine_priv.h - what engine.c, engine_route.c, engine_size.c and engine_run.c share. */
+/* engine_priv.h - what the files engine*.c share. */
 #ifndef DV_ENGINE_PRIV_H
 #define DV_ENGINE_PRIV_H
 
@@ -9,7 +9,7 @@
 #include "core/run.h"
 #include "core/tile.h"
 
-enum { DV_STAGES = 4, DV_ROUTES = 8 };
+enum { DV_STAGES = 4, DV_ROUTES = 8, DV_LANES = 16 };
 
 /* What a caller asks for; answers are kept under it. */
 typedef struct dv_request {
@@ -17,6 +17,7 @@ typedef struct dv_request {
     bool grey;
     int64_t h, w;
     dv_tiling tiling;
+    uint64_t limit; /* memory there really is, once a device has refused some within the budget; 0: unknown */
 } dv_request;
 
 /* How a picture will be computed: which tiles, which kernels. */
@@ -34,15 +35,16 @@ typedef struct dv_layout {
     double cost;
 } dv_layout;
 
-/* An answered request: layout, axes and the program that computes a tile. Reference-counted. */
+/* An answered request: layout, axes and the programs that compute a tile, one for each GPU. Reference-counted. */
 typedef struct dv_route {
     _Atomic int32_t refs;
     dv_request request;
     dv_layout layout;
     dv_axis y, x;
     int64_t out_c; /* channels of the network's output */
-    dv_store *store;
-    dv_program *program;
+    int32_t n_lanes;
+    dv_store *stores[DV_LANES];
+    dv_program *programs[DV_LANES];
     uint64_t used_at; /* under the engine's lock */
 } dv_route;
 
@@ -58,19 +60,37 @@ struct dv_engine {
     dv_reach reach[DV_STAGES];
     uint64_t parameters, weight_bytes;
     dv_mutex *lock;
-    dv_cond *finished;      /* a run ended */
-    int32_t running;        /* under the lock, like all below */
-    uint64_t running_bytes; /* workspace of those runs */
-    dv_store *store;        /* replaced by unload */
+    dv_cond *finished;          /* a run ended */
+    int32_t running;            /* under the lock, like all below */
+    uint64_t running_bytes;     /* workspace of those runs */
+    int32_t n_lanes;            /* the CPU is one, or every GPU is one */
+    dv_store *stores[DV_LANES]; /* replaced by unload */
     dv_route *routes[DV_ROUTES];
     uint64_t clock;
 };
 
 const char *dv_stage_name(dv_stage stage);
 
-/* The network of a request's stage for h x w, with grey a luma behind it; planned. */
-davy_result dv_engine_make_plan(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, bool lean,
-                                dv_plan **out);
+/* NULL: the CPU computes. */
+static inline dv_gpu *dv_engine_gpu(const dv_engine *e, int32_t lane) {
+    return e->services.n_gpus > 0 ? e->services.gpus[lane] : NULL;
+}
+
+/* Memory is short for this layout: others may give some back, or smaller tiles may do. */
+static inline bool dv_is_short(davy_result r) {
+    return r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE;
+}
+
+/* The network of a request's stage for h x w, with grey a luma behind it; planned for a lane. */
+davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
+                                bool lean, dv_plan **out);
+
+/* Sides that stages are tried at. */
+enum { DV_PROBE_PIXELS = 64, DV_PROBE_LATENTS = 8 };
+
+/* engine_load.c: a store for each lane; NULL behind them. */
+davy_result dv_stores_create(dv_engine *e, dv_store *out[DV_LANES]);
+void dv_stores_release(dv_store *stores[DV_LANES]);
 
 /* engine_size.c: the best layout within `available` bytes; store: what is packed already, NULL: nothing. DAVY_E_BUDGET
  * names need and budget. */
@@ -88,7 +108,8 @@ void dv_route_forget(dv_engine *e, dv_route *route); /* the next dv_route_get de
 void dv_routes_drop(dv_engine *e);
 /* Idle arenas of all routes but `except`, least recently used first, until at most keep_bytes remain. */
 void dv_routes_trim(dv_engine *e, const dv_route *except, uint64_t keep_bytes);
-uint64_t dv_engine_available(dv_engine *e);
-dv_store *dv_engine_store(dv_engine *e); /* referenced */
+uint64_t dv_engine_budget(const dv_engine *e);
+uint64_t dv_engine_available(dv_engine *e);            /* of the lane that has least */
+dv_store *dv_engine_store(dv_engine *e, int32_t lane); /* referenced */
 
 #endif

@@ -2,21 +2,25 @@
  * few are remembered, so that the second picture of a size is computed without planning or allocating anything. */
 #include "core/engine_priv.h"
 
+#include "core/cuda/gpu.h"
 #include "core/error.h"
+#include "core/measure.h"
 
 void dv_route_release(dv_route *route) {
     if (route != NULL && atomic_fetch_sub(&route->refs, 1) == 1) {
         dv_axis_free(&route->y);
         dv_axis_free(&route->x);
-        dv_program_release(route->program);
-        dv_store_release(route->store);
+        for (int32_t l = 0; l < DV_LANES; l++) {
+            dv_program_release(route->programs[l]);
+            dv_store_release(route->stores[l]);
+        }
         dv_free(route);
     }
 }
 
-dv_store *dv_engine_store(dv_engine *e) {
+dv_store *dv_engine_store(dv_engine *e, int32_t lane) {
     dv_mutex_lock(e->lock);
-    dv_store *store = dv_store_ref(e->store);
+    dv_store *store = dv_store_ref(e->stores[lane]);
     dv_mutex_unlock(e->lock);
     return store;
 }
@@ -24,7 +28,7 @@ dv_store *dv_engine_store(dv_engine *e) {
 static bool same_request(const dv_request *a, const dv_request *b) {
     return a->stage == b->stage && a->grey == b->grey && a->h == b->h && a->w == b->w &&
            a->tiling.width == b->tiling.width && a->tiling.height == b->tiling.height &&
-           a->tiling.overlap == b->tiling.overlap;
+           a->tiling.overlap == b->tiling.overlap && a->limit == b->limit;
 }
 
 /* Under the lock; referenced. */
@@ -41,33 +45,36 @@ static dv_route *find_route(dv_engine *e, const dv_request *request) {
 }
 
 /* A program another route has for the same tile; NULL: none. Referenced. */
-static dv_program *find_program(dv_engine *e, const dv_request *request, const dv_layout *layout,
+static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *request, const dv_layout *layout,
                                 const dv_store *store) {
     dv_program *program = NULL;
     dv_mutex_lock(e->lock);
-    for (int i = 0; i < DV_ROUTES && program == NULL && store == e->store; i++) {
+    for (int i = 0; i < DV_ROUTES && program == NULL && store == e->stores[lane]; i++) {
         const dv_route *route = e->routes[i];
-        if (route != NULL && route->request.stage == request->stage && route->request.grey == request->grey &&
-            route->layout.tile_h == layout->tile_h && route->layout.tile_w == layout->tile_w &&
-            route->layout.lean == layout->lean) {
-            program = dv_program_ref(route->program);
+        if (route != NULL && route->programs[lane] != NULL && route->request.stage == request->stage &&
+            route->request.grey == request->grey && route->layout.tile_h == layout->tile_h &&
+            route->layout.tile_w == layout->tile_w && route->layout.lean == layout->lean) {
+            program = dv_program_ref(route->programs[lane]);
         }
     }
     dv_mutex_unlock(e->lock);
     return program;
 }
 
-static davy_result make_program(dv_engine *e, dv_store *store, const dv_request *request, const dv_layout *layout,
-                                dv_program **out) {
-    dv_program *shared = find_program(e, request, layout, store);
+static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, const dv_request *request,
+                                const dv_layout *layout, dv_program **out) {
+    dv_program *shared = find_program(e, lane, request, layout, store);
     if (shared != NULL) {
         *out = shared;
         return DAVY_OK;
     }
     dv_plan *plan = NULL;
-    const davy_result r = dv_engine_make_plan(e, request, layout->tile_h, layout->tile_w, layout->lean, &plan);
+    const davy_result r = dv_engine_make_plan(e, lane, request, layout->tile_h, layout->tile_w, layout->lean, &plan);
     if (r != DAVY_OK) {
         return r;
+    }
+    if (dv_engine_gpu(e, lane) != NULL) {
+        dv_plan_measure(plan, dv_engine_gpu(e, lane), e->services.log);
     }
     const dv_program_desc desc = {.services = &e->services, .store = store, .stage = request->stage, .plan = plan};
     return dv_program_create(&desc, out);
@@ -94,21 +101,24 @@ static int list_routes(dv_engine *e, dv_route *list[DV_ROUTES]) {
 }
 
 /* Idle bytes of list[i]'s program; 0 where an earlier route has counted it. */
-static uint64_t idle_of(dv_route *const *list, int i) {
+static uint64_t idle_of(dv_route *const *list, int i, int32_t lane) {
+    if (list[i]->programs[lane] == NULL) {
+        return 0;
+    }
     for (int k = 0; k < i; k++) {
-        if (list[k]->program == list[i]->program) {
+        if (list[k]->programs[lane] == list[i]->programs[lane]) {
             return 0;
         }
     }
-    return dv_program_trim(list[i]->program, UINT64_MAX);
+    return dv_program_trim(list[i]->programs[lane], UINT64_MAX);
 }
 
-static uint64_t idle_bytes(dv_engine *e) {
+static uint64_t idle_bytes(dv_engine *e, int32_t lane) {
     dv_route *list[DV_ROUTES];
     const int count = list_routes(e, list);
     uint64_t bytes = 0;
     for (int i = 0; i < count; i++) {
-        bytes += idle_of(list, i);
+        bytes += idle_of(list, i, lane);
     }
     for (int i = 0; i < count; i++) {
         dv_route_release(list[i]);
@@ -116,31 +126,47 @@ static uint64_t idle_bytes(dv_engine *e) {
     return bytes;
 }
 
+uint64_t dv_engine_budget(const dv_engine *e) {
+    return e->services.n_gpus > 0 ? dv_gpu_budget(dv_engine_gpu(e, 0)) : dv_heap_budget(e->services.heap);
+}
+
 /* What runs of this engine hold now counts as available: a run that finds it taken waits for them (engine_run.c), so
  * that the tiles of a picture do not depend on what else is going on. */
-uint64_t dv_engine_available(dv_engine *e) {
-    const uint64_t budget = dv_heap_budget(e->services.heap);
+static uint64_t available_on(dv_engine *e, int32_t lane) {
+    dv_gpu *gpu = dv_engine_gpu(e, lane);
+    dv_heap *heap = e->services.heap;
+    const uint64_t budget = gpu != NULL ? dv_gpu_budget(gpu) : dv_heap_budget(heap);
     if (budget == 0) {
         return INT64_MAX;
     }
-    const uint64_t used =
-        dv_heap_used(e->services.heap, DV_MEM_WEIGHTS) + dv_heap_used(e->services.heap, DV_MEM_WORKSPACE);
+    const uint64_t used = gpu != NULL ? dv_gpu_used(gpu, DV_MEM_WEIGHTS) + dv_gpu_used(gpu, DV_MEM_WORKSPACE)
+                                      : dv_heap_used(heap, DV_MEM_WEIGHTS) + dv_heap_used(heap, DV_MEM_WORKSPACE);
     dv_mutex_lock(e->lock);
     const uint64_t running = e->running_bytes;
     dv_mutex_unlock(e->lock);
-    const uint64_t ours = idle_bytes(e) + running;
+    const uint64_t ours = idle_bytes(e, lane) + running;
     const uint64_t foreign = used > ours ? used - ours : 0;
     return budget > foreign ? budget - foreign : 0;
 }
 
+uint64_t dv_engine_available(dv_engine *e) {
+    uint64_t least = UINT64_MAX;
+    for (int32_t l = 0; l < e->n_lanes; l++) {
+        const uint64_t bytes = available_on(e, l);
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
 /* Weights packed for other tiles may be what leaves no room: where giving them up makes the better layout, they go. */
 static davy_result choose_layout(dv_engine *e, const dv_request *request, dv_layout *out) {
-    dv_store *store = dv_engine_store(e);
-    const uint64_t available = dv_engine_available(e);
+    dv_store *store = dv_engine_store(e, 0);
+    const uint64_t free_bytes = dv_engine_available(e);
+    const uint64_t available = request->limit != 0 && request->limit < free_bytes ? request->limit : free_bytes;
     const uint64_t packed = dv_store_bytes(store);
     davy_result r = dv_layout_choose(e, store, request, available, out);
     dv_store_release(store);
-    if (packed == 0 || (r != DAVY_OK && r != DAVY_E_BUDGET) || (r == DAVY_OK && out->tiles == 1)) {
+    if (packed == 0 || (r != DAVY_OK && !dv_is_short(r)) || (r == DAVY_OK && out->tiles == 1)) {
         return r;
     }
     dv_mutex_lock(e->lock);
@@ -161,14 +187,22 @@ static davy_result fill_route(dv_engine *e, dv_route *route) {
     if (r != DAVY_OK) {
         return r;
     }
-    route->store = dv_engine_store(e);
-    r = make_program(e, route->store, request, &route->layout, &route->program);
+    uint64_t added = 0;
+    route->n_lanes = (int32_t)dv_min(e->n_lanes, route->layout.tiles);
+    for (int32_t l = 0; r == DAVY_OK && l < route->n_lanes; l++) {
+        route->stores[l] = dv_engine_store(e, l);
+        r = make_program(e, l, route->stores[l], request, &route->layout, &route->programs[l]);
+        if (r == DAVY_OK && dv_program_plan(route->programs[l])->scratch_added > added) {
+            added = dv_program_plan(route->programs[l])->scratch_added;
+        }
+    }
     if (r != DAVY_OK) {
         return r;
     }
+    route->layout.workspace += added;
     dv_axis_desc y;
     dv_axis_desc x;
-    route->out_c = dv_program_plan(route->program)->output.c;
+    route->out_c = dv_program_plan(route->programs[0])->output.c;
     dv_layout_axes(e, request, &route->layout, &y, &x);
     r = dv_axis_create(&y, &route->y);
     return r == DAVY_OK ? dv_axis_create(&x, &route->x) : r;
@@ -189,7 +223,7 @@ static dv_route *remember(dv_engine *e, dv_route *route) {
             oldest = i;
         }
     }
-    if (route->store == e->store) {
+    if (route->stores[0] == e->stores[0]) {
         old = e->routes[oldest];
         route->used_at = ++e->clock;
         atomic_fetch_add(&route->refs, 1);
@@ -248,19 +282,29 @@ void dv_routes_drop(dv_engine *e) {
     }
 }
 
+static bool is_other(const dv_route *except, const dv_route *route, int32_t lane) {
+    return route->programs[lane] != NULL && (except == NULL || route->programs[lane] != except->programs[lane]);
+}
+
+static void trim_lane(dv_route *const *list, int count, int32_t lane, const dv_route *except, uint64_t keep_bytes) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < count; i++) {
+        bytes += is_other(except, list[i], lane) ? idle_of(list, i, lane) : 0;
+    }
+    for (int i = 0; i < count && bytes > keep_bytes; i++) {
+        if (is_other(except, list[i], lane)) {
+            const uint64_t own = idle_of(list, i, lane);
+            const uint64_t others = bytes - own;
+            bytes = others + dv_program_trim(list[i]->programs[lane], keep_bytes > others ? keep_bytes - others : 0);
+        }
+    }
+}
+
 void dv_routes_trim(dv_engine *e, const dv_route *except, uint64_t keep_bytes) {
     dv_route *list[DV_ROUTES];
     const int count = list_routes(e, list);
-    uint64_t bytes = 0;
-    for (int i = 0; i < count; i++) {
-        bytes += except == NULL || list[i]->program != except->program ? idle_of(list, i) : 0;
-    }
-    for (int i = 0; i < count && bytes > keep_bytes; i++) {
-        if (except == NULL || list[i]->program != except->program) {
-            const uint64_t own = idle_of(list, i);
-            const uint64_t others = bytes - own;
-            bytes = others + dv_program_trim(list[i]->program, keep_bytes > others ? keep_bytes - others : 0);
-        }
+    for (int32_t l = 0; l < e->n_lanes; l++) {
+        trim_lane(list, count, l, except, keep_bytes);
     }
     for (int i = 0; i < count; i++) {
         dv_route_release(list[i]);

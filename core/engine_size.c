@@ -10,8 +10,11 @@
 
 #include "core/error.h"
 
-#define EXACT_WORKSPACE (1ull << 30) /* of a tile, where tiles change nothing */
-#define FADED_WORKSPACE (2ull << 30) /* where they change little: a deep network with a finite reach */
+#define EXACT_WORKSPACE     (1ull << 30) /* of a tile, where tiles change nothing */
+#define FADED_WORKSPACE     (2ull << 30) /* where they change little: a deep network with a finite reach */
+#define GPU_EXACT_WORKSPACE (4ull << 30) /* a GPU wants large pictures, and has no cache worth tiling for */
+#define GPU_FADED_WORKSPACE (8ull << 30)
+#define WORTH_SHARING_NS    3e6 /* a picture of less stays on one GPU */
 
 enum { MAX_EXACT_HALO = 64, TRIES = 16, MAX_COLUMNS = 4096 };
 
@@ -22,6 +25,7 @@ typedef struct search {
     dv_reach reach;
     uint64_t available; /* for workspace, band and weights */
     bool lean;
+    bool shared;    /* among several GPUs */
     int64_t side;   /* least tile side that counts at the moment */
     uint64_t least; /* need of the smallest layout that was tried, for the message */
 } search;
@@ -80,10 +84,18 @@ static int64_t smallest_side(const search *s) {
     return can_be_exact(s) ? dv_max(usual, exact_overlap(s) + 32) : usual;
 }
 
+/* Device memory through which a picture of the caller's passes: two tiles of it where there are several, in f32. */
+static uint64_t staging_of(const dv_plan *plan, const dv_layout *l) {
+    const dvk_view *in = &plan->input;
+    const dvk_view *out = &plan->output;
+    const int64_t samples = in->h * in->w * dv_max(in->c, 4) + out->h * out->w * dv_max(out->c, 4);
+    return (uint64_t)samples * sizeof(float) * (l->tiles > 1 ? 2 : 1) + 2 * l->band;
+}
+
 /* Fills in what a layout of this tile size costs. */
 static davy_result measure(search *s, dv_layout *l) {
     dv_plan *plan = NULL;
-    const davy_result r = dv_engine_make_plan(s->e, s->request, l->tile_h, l->tile_w, s->lean, &plan);
+    const davy_result r = dv_engine_make_plan(s->e, 0, s->request, l->tile_h, l->tile_w, s->lean, &plan);
     if (r != DAVY_OK) {
         return r;
     }
@@ -93,7 +105,8 @@ static davy_result measure(search *s, dv_layout *l) {
     dv_layout_axes(s->e, s->request, l, &y, &x);
     l->lean = s->lean;
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
-    l->workspace = dv_plan_workspace(plan, dv_pool_threads(s->e->services.pool));
+    const bool gpu = s->e->services.n_gpus > 0;
+    l->workspace = dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(s->e->services.pool));
     l->weights = s->store != NULL ? dv_store_missing(s->store, s->request->stage, plan) : plan->weight_bytes;
     l->comfortable = s->side > smallest_side(s) || l->exact || l->tiles == 1;
     l->flops = plan->flops * (uint64_t)l->tiles;
@@ -101,20 +114,23 @@ static davy_result measure(search *s, dv_layout *l) {
     l->band = l->tiles > 1 && !l->exact ? (uint64_t)(s->request->w * plan->output.h * plan->output.c) * sizeof(float) *
                                               (uint64_t)s->reach.num / (uint64_t)s->reach.den
                                         : 0;
+    l->workspace += gpu ? staging_of(plan, l) : 0;
     dv_plan_release(plan);
     return DAVY_OK;
 }
 
-/* The f32 copies made while packing are gone before the workspace is taken. */
-static uint64_t need_of(const dv_layout *l) {
-    const uint64_t copies = l->weights < DV_STORE_BATCH_BYTES ? l->weights : DV_STORE_BATCH_BYTES;
+/* The f32 copies made while packing are gone before the workspace is taken; for a GPU they are in the host's memory. */
+static uint64_t need_of(const search *s, const dv_layout *l) {
+    const uint64_t batch = s->e->services.n_gpus > 0 ? 0 : DV_STORE_BATCH_BYTES;
+    const uint64_t copies = l->weights < batch ? l->weights : batch;
     const uint64_t run = l->workspace + l->band;
     return l->weights + (run > copies ? run : copies);
 }
 
 static bool fits(search *s, const dv_layout *l) {
-    s->least = s->least == 0 || need_of(l) < s->least ? need_of(l) : s->least;
-    return need_of(l) <= s->available;
+    const uint64_t need = need_of(s, l);
+    s->least = s->least == 0 || need < s->least ? need : s->least;
+    return need <= s->available;
 }
 
 /* ---- automatic tiles ---- */
@@ -175,6 +191,12 @@ static bool best_of_area(const search *s, double area, dv_layout *out) {
     return best > 0.0;
 }
 
+/* So that every GPU gets two tiles: one is moved while the other is computed. */
+static double shared_area(const search *s) {
+    const double all = (double)s->request->h * (double)s->request->w;
+    return s->shared ? all / (2.0 * (double)s->e->n_lanes) : all;
+}
+
 /* Bytes a sample are learnt from the plans made on the way, so the tiles shrink until one fits. */
 static davy_result search_tiles(search *s, uint64_t limit, const dv_layout *whole, dv_layout *out, bool *found) {
     double per_sample = (double)whole->workspace / (double)(whole->tile_h * whole->tile_w);
@@ -182,7 +204,7 @@ static davy_result search_tiles(search *s, uint64_t limit, const dv_layout *whol
     for (int i = 0; i < TRIES; i++) {
         const uint64_t left = whole->weights < s->available ? s->available - whole->weights : 0;
         dv_layout l = {0};
-        if (!best_of_area(s, (double)(left < limit ? left : limit) / per_sample, &l)) {
+        if (!best_of_area(s, fmin((double)(left < limit ? left : limit) / per_sample, shared_area(s)), &l)) {
             break;
         }
         const davy_result r = measure(s, &l);
@@ -209,17 +231,30 @@ static davy_result choose_smallest(search *s, dv_layout *out, bool *found) {
     return r;
 }
 
+static uint64_t limit_of(const search *s) {
+    const bool gpu = s->e->services.n_gpus > 0;
+    return can_be_exact(s)   ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
+           : s->reach.global ? UINT64_MAX
+                             : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
+}
+
 static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
     dv_layout whole = {.tile_h = s->request->h, .tile_w = s->request->w};
     davy_result r = measure(s, &whole);
     if (r != DAVY_OK) {
         return r;
     }
-    const uint64_t limit = can_be_exact(s) ? EXACT_WORKSPACE : s->reach.global ? UINT64_MAX : FADED_WORKSPACE;
-    *found = fits(s, &whole) && whole.workspace <= limit;
+    const uint64_t limit = limit_of(s);
+    const bool whole_fits = fits(s, &whole) && whole.workspace <= limit;
+    s->shared = s->e->n_lanes > 1 && !s->reach.global && whole.cost >= WORTH_SHARING_NS;
+    *found = whole_fits && !s->shared;
     *out = whole;
     if (!*found) {
         r = search_tiles(s, limit, &whole, out, found);
+    }
+    if (r == DAVY_OK && !*found && whole_fits) {
+        *out = whole;
+        *found = true;
     }
     if (r == DAVY_OK && !*found && s->side == smallest_side(s)) {
         r = choose_smallest(s, out, found);
@@ -256,7 +291,7 @@ bool dv_layout_better(const dv_layout *a, const dv_layout *b) {
 /* With the usual kernels, then with lean ones; the cheaper. */
 static davy_result choose_kernels(search *s, bool automatic, dv_layout *out, bool *found) {
     *found = false;
-    for (int lean = 0; lean < 2; lean++) {
+    for (int lean = 0; lean < (s->e->services.n_gpus > 0 ? 1 : 2); lean++) { /* a GPU's kernels all are */
         dv_layout l = {0};
         bool ok = false;
         s->lean = lean != 0;
@@ -290,7 +325,7 @@ davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *re
         r = dv_fail(DAVY_E_BUDGET, "%s of %lld x %lld needs at least %llu bytes%s, %llu of the budget of %llu are free",
                     dv_stage_name(request->stage), (long long)request->w, (long long)request->h,
                     (unsigned long long)s.least, automatic ? ", in the smallest tiles" : "",
-                    (unsigned long long)available, (unsigned long long)dv_heap_budget(e->services.heap));
+                    (unsigned long long)available, (unsigned long long)dv_engine_budget(e));
     }
     return r;
 }

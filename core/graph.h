@@ -30,7 +30,8 @@ typedef struct dv_param_info {
     const dv_tensor_ref *ref; /* stored tensor; NULL: derived or constant */
     dv_derive_fn derive;
     char *key;
-    float *constant; /* values given by the architecture */
+    float *constant;  /* values given by the architecture */
+    int32_t exponent; /* the values are multiplied by 2^exponent when they are read */
 } dv_param_info;
 
 /* ---- ops ---- */
@@ -81,6 +82,7 @@ typedef struct dv_node {
      * them itself (as pointwise, out) only while values[out].uses > 0. */
     struct {
         int32_t upsample;   /* nearest x2 before the conv; 0 and 1: none */
+        int64_t shuffle;    /* fold.c: out is the pixel shuffle by this of the result; 0: none */
         dv_value norm_of;   /* == in[0] where norm >= 0, else DV_NO_VALUE */
         int32_t norm;       /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
         dv_param pro_scale; /* constants [c] (affine); DV_NO_PARAM: none */
@@ -169,6 +171,10 @@ dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w);
 /* Rewrites in place, exactly: conv + bias + activation + (scaled) residuals, SPAN gate, norm + SiLU into the next
  * conv's prologue, nearest x2 into the next conv, chains of pointwise ops, nearest skip into the pixel shuffle. */
 davy_result dv_fuse(dv_graph *g);
+
+/* Before dv_fuse, for 16-bit values of little range: numbers that only group norms, convolutions and additions see are
+ * kept divided by a power of two, weights, biases and eps with them. Exact but for the range. */
+davy_result dv_rescale(dv_graph *g);
 
 typedef struct dv_reach {
     bool global;      /* some op sees the whole picture (group norm, attention): tiles change the result */

@@ -228,6 +228,45 @@ dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const i
     return append(g, label, ndim, shape, info);
 }
 
+static dv_param append_scaled(dv_graph *g, const dv_param_info *from, const char *label, int32_t exponent) {
+    uint64_t count = 1;
+    for (int32_t i = 0; i < from->ndim; i++) {
+        count *= (uint64_t)from->shape[i];
+    }
+    dv_param_info info = {.ref = from->ref, .derive = from->derive, .exponent = exponent};
+    info.key = from->key != NULL ? dv_strdup(from->key) : NULL;
+    info.constant = from->constant != NULL ? dv_calloc(count, sizeof *info.constant) : NULL;
+    if ((info.key == NULL) != (from->key == NULL) || (info.constant == NULL) != (from->constant == NULL)) {
+        dv_free(info.key);
+        dv_free(info.constant);
+        return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
+    }
+    if (info.constant != NULL) {
+        memcpy(info.constant, from->constant, (size_t)count * sizeof *info.constant);
+    }
+    const dv_param_info old = *from; /* the array may move */
+    return append(g, label, old.ndim, old.shape, info);
+}
+
+dv_param dv_param_scaled(dv_graph *g, dv_param p, int32_t exponent) {
+    if (exponent == 0 || p == DV_NO_PARAM || !dv_graph_ok(g)) {
+        return p;
+    }
+    char *label = dv_sprintf("%s * 2^%d", g->params[p].label, (int)exponent);
+    if (label == NULL) {
+        return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
+    }
+    dv_param found = DV_NO_PARAM;
+    for (int64_t i = 0; i < g->n_params && found == DV_NO_PARAM; i++) {
+        found = strcmp(g->params[i].label, label) == 0 ? (dv_param)i : DV_NO_PARAM;
+    }
+    if (found == DV_NO_PARAM) {
+        found = append_scaled(g, &g->params[p], label, exponent);
+    }
+    dv_free(label);
+    return found;
+}
+
 void dv_param_base_name(const dv_graph *g, dv_param p, char *out, size_t size) {
     const char *label = p >= 0 && p < g->n_params ? g->params[p].label : "";
     size_t len = strlen(label);

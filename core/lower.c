@@ -9,8 +9,10 @@
 #include "core/mem.h"
 #include "kernels/dtype.h"
 
-/* Kernels are chosen before there is memory; what they look at is whether a pointer is set. */
+/* Kernels are chosen before there is memory; what they look at is whether a pointer is set and, on CUDA, how the
+ * address is aligned. */
 static float placeholder[16];
+#define PLANNED_ARENA ((uint64_t)1 << 30)
 
 #define FIELD(member) ((uint32_t)offsetof(dv_args, member))
 
@@ -41,7 +43,8 @@ static void bind(dv_lowering *l, dv_bind_kind kind, uint32_t field, uint64_t at)
     }
     p->binds = binds;
     binds[p->n_binds++] = (dv_bind){.kind = kind, .field = field, .at = at};
-    set_pointer(&l->step.args, field, placeholder);
+    const bool cuda = kind == DV_BIND_ARENA && l->options->caps != NULL;
+    set_pointer(&l->step.args, field, cuda ? (const void *)(uintptr_t)(PLANNED_ARENA + at) : placeholder);
 }
 
 dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at) {
@@ -54,9 +57,16 @@ dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at) {
                       .h = s.h,
                       .w = s.w,
                       .c = s.c,
-                      .sn = b->shape.h * b->shape.w * b->shape.c,
-                      .sh = b->shape.w * b->shape.c,
-                      .sw = b->shape.c};
+                      .sn = b->shape.h * b->shape.w * b->pixel,
+                      .sh = b->shape.w * b->pixel,
+                      .sw = b->pixel};
+}
+
+dvk_view dv_view_planned(const dv_placement *place, dv_value v) {
+    uint64_t at = 0;
+    dvk_view view = dv_view_of(place, v, &at);
+    view.data = (void *)(uintptr_t)(PLANNED_ARENA + at);
+    return view;
 }
 
 /* Writes the view of v to `out`, a member of the step's args, and binds its data. */
@@ -75,7 +85,7 @@ static dv_weight *add_weight(dv_lowering *l, const dv_weight *w) {
         return NULL;
     }
     p->weights = weights;
-    p->weight_bytes += dv_align_up(w->bytes, 64);
+    p->weight_bytes += dv_align_up(w->bytes, l->options->caps != NULL ? DV_WEIGHT_ALIGN : 64);
     weights[p->n_weights] = *w;
     return &weights[p->n_weights++];
 }
@@ -98,67 +108,29 @@ static void begin(dv_lowering *l) {
     l->step.first_bind = l->plan->n_binds;
 }
 
-/* A lean kernel keeps weights at most twice as large as f32 has them: the direct ones do, Winograd's do not. */
-static bool is_lean(const dvk_kernel *k, const dvk_conv2d_args *a) {
-    return k->packed_bytes == NULL ||
-           k->packed_bytes(a) <= 2 * sizeof(float) * (size_t)(a->x.c * a->y.c * a->kh * a->kw) + 4096;
-}
-
-static double cost_of(const dvk_kernel *k, const void *args) {
-    return k->cost != NULL ? k->cost(args) : 1e30;
-}
-
-/* A 1x1 mix of f32 pictures (luma, a latent's quantisation) stays f32: it costs nothing and must not band. */
-static dvk_dtype compute_of(const dv_lowering *l, const char *op) {
-    const dvk_conv2d_args *a = &l->step.args.conv;
-    const bool mix = strcmp(op, "conv2d") == 0 && a->kh == 1 && a->x.dtype == DVK_F32 && a->y.dtype == DVK_F32;
-    return mix ? DVK_F32 : l->options->compute;
-}
-
-static const dvk_kernel *choose_lean(const dv_lowering *l, const char *op, const void *args) {
-    const dvk_kernel *best = dvk_find(op, "ref");
-    for (int32_t i = 0; i < dvk_kernel_count; i++) {
-        const dvk_kernel *k = dvk_kernels[i];
-        if (strcmp(k->op, op) == 0 && (k->cpu & ~l->options->cpu) == 0 &&
-            (k->compute == DVK_F32 || k->compute == compute_of(l, op)) && (k->supports == NULL || k->supports(args)) &&
-            is_lean(k, args) && cost_of(k, args) < cost_of(best, args)) {
-            best = k;
-        }
-    }
-    return best;
-}
-
-static const dvk_kernel *choose(const dv_lowering *l, const char *op) {
-    const void *args = &l->step.args;
-    if (l->options->lean && strcmp(op, "conv2d") == 0) {
-        return choose_lean(l, op, args);
-    }
-    return dvk_choose(op, args, l->options->cpu, compute_of(l, op));
-}
-
 static uint64_t view_bytes(const dvk_view *v) {
     return (uint64_t)(v->n * v->h * v->w * v->c) * dvk_dtype_size(v->dtype);
 }
 
-/* Chooses the kernel and appends the step. Without a kernel's own estimate: memory at 4 GB/s, arithmetic at 4 GFLOP/s.
- */
+/* Chooses the kernel, if that has not been done, and appends the step. */
 static void commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk_view *out, uint64_t flops) {
     if (l->result != DAVY_OK) {
         return;
     }
     dv_plan *p = l->plan;
     dv_step *s = &l->step;
-    s->kernel = choose(l, op);
-    if (s->kernel == NULL) {
-        l->result = dv_fail(DAVY_E_INTERNAL, "no kernel for op %s of %s", op, s->label);
+    uint64_t scratch = 0;
+    if (dv_kernel_none(s->kernel)) {
+        s->kernel = dv_choose_kernel(l->options, op, &s->args);
+    }
+    if (dv_kernel_none(s->kernel)) {
+        l->result = dv_choose_failed(l->options, op, s->label, in, out);
         return;
     }
     s->n_binds = p->n_binds - s->first_bind;
-    s->units = s->kernel->units(&s->args);
     s->flops = flops;
     s->bytes += view_bytes(in) + view_bytes(out);
-    s->cost = s->kernel->cost != NULL ? s->kernel->cost(&s->args) : (double)s->bytes / 4.0 + (double)flops / 4.0;
-    const uint64_t scratch = s->kernel->scratch_bytes != NULL ? s->kernel->scratch_bytes(&s->args) : 0;
+    dv_step_measure(s, l->options, &scratch);
     dv_step *steps = dv_grow(p->steps, p->n_steps + 1, &p->cap_steps, sizeof *steps);
     if (steps == NULL) {
         no_memory(l);
@@ -168,9 +140,7 @@ static void commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk
     steps[p->n_steps++] = *s;
     p->flops += flops;
     p->cost += s->cost;
-    if (dv_align_up(scratch, 64) > p->scratch_bytes) {
-        p->scratch_bytes = dv_align_up(scratch, 64);
-    }
+    p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
 }
 
 /* ---- prologue and epilogue ---- */
@@ -201,7 +171,8 @@ static void apply_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
     epi->act = node->fused.act.kind;
     epi->slope = node->fused.act.slope;
     if (epi->act == DVK_ACT_PRELU) {
-        bind_vector(l, field_of(l, &epi->slopes), node->fused.act.slopes, shape_of(l, node->out).c);
+        const int64_t channels = shape_of(l, node->out).c * dv_max(epi->shuffle * epi->shuffle, 1);
+        bind_vector(l, field_of(l, &epi->slopes), node->fused.act.slopes, channels);
     }
     epi->act_last = node->fused.act_last;
     epi->gate = node->fused.gate;
@@ -216,7 +187,12 @@ static void apply_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
 
 /* ---- nodes ---- */
 
-static void lower_conv(dv_lowering *l) {
+static int64_t conv_channels(const dvk_conv2d_args *a) {
+    return a->y.c * dv_max(a->epi.shuffle * a->epi.shuffle, 1);
+}
+
+/* All arguments but the weights and the statistics. */
+static void fill_conv(dv_lowering *l) {
     const dv_node *node = node_of(l);
     begin(l);
     dvk_conv2d_args *a = &l->step.args.conv;
@@ -226,22 +202,67 @@ static void lower_conv(dv_lowering *l) {
     a->pad_top = node->pad_top;
     a->pad_left = node->pad_left;
     a->upsample = node->fused.upsample > 1 ? node->fused.upsample : 1;
+    a->epi.shuffle = node->fused.shuffle;
     bind_view(l, &a->x, node->in[0]);
     bind_view(l, &a->y, node->out);
-    bind_vector(l, field_of(l, &a->epi.bias), node->bias, a->y.c);
+    bind_vector(l, field_of(l, &a->epi.bias), node->bias, conv_channels(a));
     apply_fused(l, &a->pro, &a->epi);
+}
+
+davy_result dv_lower_try_conv(dv_lowering *l, int64_t k) {
+    dv_plan *p = l->plan;
+    const int64_t n_binds = p->n_binds;
+    const int64_t n_weights = p->n_weights;
+    const uint64_t weight_bytes = p->weight_bytes;
+    l->node = k;
+    fill_conv(l);
+    p->n_binds = n_binds;
+    p->n_weights = n_weights;
+    p->weight_bytes = weight_bytes;
+    return l->result;
+}
+
+static void bind_stats(dv_lowering *l) {
+    for (int64_t k = l->node + 1; k < l->plan->graph->n_nodes; k++) {
+        const dv_norm_place *norm = &l->place->norms[k];
+        if (norm->conv == l->node) {
+            l->step.args.conv.epi.stats_groups = l->plan->graph->nodes[k].groups;
+            bind(l, DV_BIND_ARENA, FIELD(conv.epi.stats), l->place->blocks[norm->partial].offset);
+        }
+    }
+}
+
+static void lower_conv(dv_lowering *l) {
+    fill_conv(l);
+    dvk_conv2d_args *a = &l->step.args.conv;
     bind(l, DV_BIND_WEIGHT, FIELD(conv.w), (uint64_t)l->plan->n_weights);
-    const dvk_kernel *k = l->result == DAVY_OK ? choose(l, "conv2d") : NULL;
-    if (k == NULL) {
+    if (l->result != DAVY_OK) {
         return;
     }
-    dv_weight w = {.param = node->weight, .kernel = k, .conv = *a, .bytes = k->packed_bytes(a)};
-    w.conv.w = NULL;
-    add_weight(l, &w);
-    l->step.bytes += w.bytes;
+    const dv_kernel k = dv_choose_kernel(l->options, "conv2d", &l->step.args);
+    if (!dv_kernel_none(k)) {
+        dv_weight w = {.param = node_of(l)->weight, .kernel = k, .conv = *a, .bytes = dv_kernel_packed_bytes(k, a)};
+        w.conv.w = NULL;
+        add_weight(l, &w);
+        l->step.bytes += w.bytes;
+        l->step.kernel = k;
+        bind_stats(l);
+    }
     const uint64_t macs =
         (uint64_t)(a->y.n * a->y.h * a->y.w) * (uint64_t)(a->y.c * a->x.c) * (uint64_t)(a->kh * a->kw);
     commit(l, "conv2d", &a->x, &a->y, 2 * macs);
+}
+
+static void lower_stats(dv_lowering *l, const dv_norm_place *where) {
+    const dv_node *node = node_of(l);
+    begin(l);
+    dvk_group_norm_stats_args *stats = &l->step.args.stats;
+    stats->groups = node->groups;
+    stats->chunks = where->chunks;
+    bind_view(l, &stats->x, node->in[0]);
+    bind(l, DV_BIND_ARENA, FIELD(stats.partial), l->place->blocks[where->partial].offset);
+    const dvk_view nothing = {0};
+    commit(l, "group_norm_stats", &stats->x, &nothing, 0);
 }
 
 /* Statistics and coefficients; who applies them says dv_norm_used. */
@@ -250,25 +271,21 @@ static void lower_norm(dv_lowering *l) {
     const dv_norm_place *where = &l->place->norms[l->node];
     const uint64_t partial = l->place->blocks[where->partial].offset;
     const uint64_t scale = l->place->blocks[where->coefficients].offset;
-    begin(l);
-    dvk_group_norm_stats_args *stats = &l->step.args.stats;
-    stats->groups = node->groups;
-    bind_view(l, &stats->x, node->in[0]);
-    bind(l, DV_BIND_ARENA, FIELD(stats.partial), partial);
-    const dvk_view nothing = {0};
-    const dvk_view x = stats->x;
-    commit(l, "group_norm_stats", &x, &nothing, 0);
-
+    if (where->conv < 0) {
+        lower_stats(l, where);
+    }
     begin(l);
     dvk_group_norm_finish_args *finish = &l->step.args.finish;
-    *finish =
-        (dvk_group_norm_finish_args){.n = x.n, .h = x.h, .w = x.w, .c = x.c, .groups = node->groups, .eps = node->eps};
+    const dv_shape x = shape_of(l, node->in[0]);
+    *finish = (dvk_group_norm_finish_args){
+        .n = x.n, .h = x.h, .w = x.w, .c = x.c, .groups = node->groups, .eps = node->eps, .chunks = where->chunks};
     bind(l, DV_BIND_ARENA, FIELD(finish.partial), partial);
     bind(l, DV_BIND_ARENA, FIELD(finish.scale), scale);
     bind(l, DV_BIND_ARENA, FIELD(finish.shift),
          scale + (uint64_t)dv_norm_stride(l->plan->graph, (int32_t)l->node) * sizeof(float));
     bind_vector(l, FIELD(finish.gamma), node->weight, x.c);
     bind_vector(l, FIELD(finish.beta), node->bias, x.c);
+    const dvk_view nothing = {0};
     commit(l, "group_norm_finish", &nothing, &nothing, 0);
 }
 
@@ -338,7 +355,9 @@ static void lower_concat(dv_lowering *l) {
             bind_view(l, &a->y, node->out);
             a->y.c = channels;
             if (l->result == DAVY_OK) {
-                l->plan->binds[l->plan->n_binds - 1].at += (uint64_t)channel * dvk_dtype_size(a->y.dtype);
+                const uint64_t ahead = (uint64_t)channel * dvk_dtype_size(a->y.dtype);
+                l->plan->binds[l->plan->n_binds - 1].at += ahead;
+                a->y.data = (char *)a->y.data + (l->options->caps != NULL ? ahead : 0);
             }
             commit(l, "pointwise", &a->x, &a->y, 0);
         }

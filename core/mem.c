@@ -167,12 +167,34 @@ static void give_block(dv_heap *heap, void *p, uint64_t bytes) {
     }
 }
 
-davy_result dv_heap_alloc(dv_heap *heap, dv_mem_kind kind, uint64_t bytes, const char *what, void **out) {
+static davy_result claim_or_fail(dv_heap *heap, uint64_t bytes, const char *what) {
     uint64_t in_use = 0;
-    if (!claim(heap, bytes, &in_use)) {
-        return dv_fail(DAVY_E_BUDGET, "%s: needs %llu bytes, %llu of the budget of %llu are in use", what,
-                       (unsigned long long)bytes, (unsigned long long)in_use,
-                       (unsigned long long)atomic_load(&heap->budget));
+    if (claim(heap, bytes, &in_use)) {
+        return DAVY_OK;
+    }
+    return dv_fail(DAVY_E_BUDGET, "%s: needs %llu bytes, %llu of the budget of %llu are in use", what,
+                   (unsigned long long)bytes, (unsigned long long)in_use,
+                   (unsigned long long)atomic_load(&heap->budget));
+}
+
+davy_result dv_heap_claim(dv_heap *heap, dv_mem_kind kind, uint64_t bytes, const char *what) {
+    const davy_result r = claim_or_fail(heap, bytes, what);
+    if (r == DAVY_OK) {
+        atomic_fetch_add(&heap->used[kind], bytes);
+        note_peak(heap);
+    }
+    return r;
+}
+
+void dv_heap_unclaim(dv_heap *heap, dv_mem_kind kind, uint64_t bytes) {
+    atomic_fetch_sub(&heap->used[kind], bytes);
+    atomic_fetch_sub(&heap->total, bytes);
+}
+
+davy_result dv_heap_alloc(dv_heap *heap, dv_mem_kind kind, uint64_t bytes, const char *what, void **out) {
+    const davy_result r = claim_or_fail(heap, bytes, what);
+    if (r < 0) {
+        return r;
     }
     void *p = take_block(heap, bytes);
     if (p == NULL) {
@@ -196,8 +218,7 @@ void dv_heap_free(dv_heap *heap, dv_mem_kind kind, void *p, uint64_t bytes) {
         return;
     }
     give_block(heap, p, bytes);
-    atomic_fetch_sub(&heap->used[kind], bytes);
-    atomic_fetch_sub(&heap->total, bytes);
+    dv_heap_unclaim(heap, kind, bytes);
 }
 
 uint64_t dv_heap_used(dv_heap *heap, dv_mem_kind kind) {

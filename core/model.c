@@ -24,7 +24,7 @@ struct davy_model {
 /* ---- opening ---- */
 
 static davy_result check_desc(const davy_model_desc *d) {
-    static const char *const known[] = {"scaling_factor", "shift_factor", NULL};
+    static const char *const known[] = {"scaling_factor", "shift_factor", "tf32", NULL};
     const uint32_t flags = DAVY_MODEL_NO_MMAP | DAVY_MODEL_NO_PICKLE;
     if (d->task < 0 || d->task > DAVY_TASK_CAPTION) {
         return dv_fail(DAVY_E_INVALID, "model: task is %d, expected 0 or DAVY_TASK_*", (int)d->task);
@@ -66,14 +66,36 @@ static davy_result take_factors(const davy_model_desc *d, davy_model_info *info,
     return DAVY_OK;
 }
 
+/* TF32 is a precision that davy_dtype has no number for. */
+static davy_result take_tf32(const davy_model *m, const davy_model_desc *d, bool *out) {
+    const dv_options options = {d->options, d->n_options};
+    double value = 0.0;
+    bool found = false;
+    const davy_result r = dv_options_get_number(options, "tf32", &value, &found);
+    *out = found && value != 0.0;
+    if (r < 0 || !*out) {
+        return r;
+    }
+    if (d->compute != DAVY_DTYPE_F32) {
+        return dv_fail(DAVY_E_OPTION, "model: tf32 goes with compute F32 only");
+    }
+    return dv_context_on_gpu(m->context) ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "model: a CPU has no tf32");
+}
+
 static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_opened *opened) {
+    bool tf32 = false;
+    davy_result r = take_tf32(m, desc, &tf32);
+    if (r < 0) {
+        return r;
+    }
     const dv_engine_desc ed = {.services = dv_context_services(m->context),
                                .tensors = opened->tensors,
                                .config = opened->config,
                                .file_name = opened->file_name,
                                .arch = desc->arch,
-                               .compute = desc->compute};
-    const davy_result r = dv_engine_create(&ed, &m->engine);
+                               .compute = desc->compute,
+                               .tf32 = tf32};
+    r = dv_engine_create(&ed, &m->engine);
     if (r < 0) {
         return r;
     }
@@ -172,33 +194,48 @@ davy_model **dv_model_link(davy_model *m) {
 
 /* ---- work ---- */
 
+static bool is_full(davy_result r) {
+    return r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE;
+}
+
 /* Everything the context can spare, for a call that does not fit. */
 static bool make_room(const davy_model *m) {
+    static const dv_keep nothing;
     davy_error_info saved;
     dv_error_get(&saved);
-    const bool freed = dv_context_trim(m->context, 0, m);
+    const bool freed = dv_context_trim(m->context, &nothing, m);
     dv_error_set(&saved);
     return freed;
 }
 
-davy_result dv_model_load(davy_model *m, const dv_control *control) {
+typedef struct task {
+    dv_engine *engine;
+    const dv_work *work; /* NULL: only load the weights */
+    const dv_control *control;
+} task;
+
+static davy_result attempt(const task *t) {
+    return t->work != NULL ? dv_engine_run(t->engine, t->work) : dv_engine_load(t->engine, t->control);
+}
+
+static davy_result try_hard(davy_model *m, const task *t) {
     atomic_fetch_add(&m->running, 1);
-    davy_result r = dv_engine_load(m->engine, control);
-    if (r == DAVY_E_BUDGET && make_room(m)) {
-        r = dv_engine_load(m->engine, control);
+    davy_result r = attempt(t);
+    if (is_full(r) && make_room(m)) {
+        r = attempt(t);
     }
     atomic_fetch_sub(&m->running, 1);
     return r;
 }
 
+davy_result dv_model_load(davy_model *m, const dv_control *control) {
+    const task t = {.engine = m->engine, .control = control};
+    return try_hard(m, &t);
+}
+
 davy_result dv_model_run(davy_model *m, const dv_work *work) {
-    atomic_fetch_add(&m->running, 1);
-    davy_result r = dv_engine_run(m->engine, work);
-    if (r == DAVY_E_BUDGET && make_room(m)) {
-        r = dv_engine_run(m->engine, work);
-    }
-    atomic_fetch_sub(&m->running, 1);
-    return r;
+    const task t = {.engine = m->engine, .work = work};
+    return try_hard(m, &t);
 }
 
 davy_result dv_model_unload(davy_model *m) {

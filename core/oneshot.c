@@ -24,18 +24,17 @@ static davy_result check_flags(const davy_run *run) {
     if ((run->flags & ~all) != 0) {
         return dv_fail(DAVY_E_INVALID, "run: flags has bits this library does not know: 0x%x", (unsigned)run->flags);
     }
-    if ((run->flags & DAVY_RUN_STREAM_ORDERED) != 0 || run->stream != NULL) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "run: there are no streams on the CPU");
-    }
     if (run->reserved0 != 0 || run->reserved1 != 0) {
         return dv_fail(DAVY_E_INVALID, "run: reserved0 and reserved1 must be 0");
     }
     return DAVY_OK;
 }
 
-static davy_result check_run(const davy_run *run) {
+static davy_result check_run(const dv_call *c, bool job) {
     static const char *const known[] = {NULL};
-    const davy_result r = check_flags(run);
+    const davy_run *run = &c->run;
+    davy_result r = check_flags(run);
+    r = r < 0 ? r : dv_call_check_stream(c, job);
     if (r < 0) {
         return r;
     }
@@ -44,7 +43,7 @@ static davy_result check_run(const davy_run *run) {
                        "run: tile %d x %d x %d, overlap %d; expected sizes, 0 for automatic, -1 for never",
                        (int)run->tile_width, (int)run->tile_height, (int)run->tile_frames, (int)run->tile_overlap);
     }
-    return dv_options_check((dv_options){run->options, run->n_options}, known, "run");
+    return dv_options_check((dv_options){c->options, run->n_options}, known, "run");
 }
 
 /* -1 along one axis only: tiles as long as the picture. */
@@ -146,6 +145,7 @@ static davy_result match_input(dv_call *c, const davy_tensor *in, dv_access acce
     const davy_model_info *info = dv_model_facts(c->model);
     const bool decodes = c->op == DAVY_OP_VAE_DECODE;
     davy_result r = dv_pixels_check(in, decodes ? DV_LATENT : DV_PICTURE, access, "input", &c->in);
+    r = r < 0 ? r : dv_call_check_reach(c, &c->in, "input");
     r = r < 0 ? r : match_sizes(c);
     if (r < 0) {
         return r;
@@ -174,22 +174,14 @@ static bool wants_buffer(const davy_tensor *out) {
     return out->data == 0 && out->buffer == NULL;
 }
 
-static davy_result check_wish(const davy_tensor *out) {
-    if (out->memory == 0 || out->memory == DAVY_MEMORY_HOST || out->memory == DAVY_MEMORY_BUFFER) {
-        return DAVY_OK;
-    }
-    const bool known = out->memory > 0 && out->memory <= DAVY_MEMORY_BUFFER;
-    return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID,
-                   "output: the library allocates no memory of kind %d here", (int)out->memory);
-}
-
 /* *out becomes the tensor the caller gets back. */
 static davy_result make_output(dv_call *c, const dv_pixels *size, dv_content content, davy_tensor *out) {
     davy_tensor t;
     uint64_t bytes = 0;
-    davy_result r = check_wish(out);
+    dv_gpu *gpu = NULL;
+    davy_result r = dv_call_check_wish(c, out, &gpu);
     r = r < 0 ? r : dv_pixels_describe(out, size, c->in.layout, content, &t, &bytes);
-    r = r < 0 ? r : dv_buffer_create(dv_model_context(c->model), bytes, &c->out_buffer);
+    r = r < 0 ? r : dv_buffer_create(dv_model_context(c->model), gpu, bytes, &c->out_buffer);
     if (r < 0) {
         return r;
     }
@@ -207,6 +199,7 @@ static davy_result match_output(dv_call *c, const dv_pixels *size, davy_tensor *
         c->out_buffer = dv_buffer_ref(out->buffer);
     }
     r = r < 0 ? r : dv_pixels_check(out, content, DV_WRITES, "output", &c->out);
+    r = r < 0 ? r : dv_call_check_reach(c, &c->out, "output");
     if (r < 0) {
         return r;
     }
@@ -244,6 +237,7 @@ static void match_ranges(dv_call *c) {
 /* ---- calls ---- */
 
 static void clear_call(dv_call *c) {
+    dv_gpu_event_release(c->after);
     dv_buffer_release(c->in_buffer);
     dv_buffer_release(c->out_buffer);
     dv_model_release(c->model);
@@ -261,7 +255,8 @@ static dv_call begin_call(davy_model *model, davy_op op, const davy_run *run) {
               : op == DAVY_OP_VAE_DECODE ? DV_STAGE_DECODE
                                          : DV_STAGE_UPSCALE;
     c.deadline_ns = run->timeout_ns == 0 ? 0 : run->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + run->timeout_ns;
-    c.run.options = NULL; /* the caller's; nothing looks at them again */
+    c.options = run->options;
+    c.run.options = NULL; /* the caller's; nothing looks at them after the checks */
     return c;
 }
 
@@ -279,9 +274,11 @@ static davy_result launch(dv_call *c, davy_job **job) {
         return r;
     }
     dv_call *copy = dv_calloc(1, sizeof *copy);
-    if (copy == NULL) {
+    davy_result r = copy != NULL ? dv_call_mark_stream(c) : dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a job");
+    if (r < 0) {
         clear_call(c);
-        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a job");
+        dv_free(copy);
+        return r;
     }
     *copy = *c;
     const dv_job_desc desc = {.context = dv_model_context(c->model),
@@ -290,7 +287,7 @@ static davy_result launch(dv_call *c, davy_job **job) {
                               .run = run_job,
                               .release = release_call,
                               .arg = copy};
-    const davy_result r = dv_job_submit(&desc, job);
+    r = dv_job_submit(&desc, job);
     if (r < 0) {
         release_call(copy);
     }
@@ -302,10 +299,11 @@ davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, dav
     dv_call c = begin_call(model, op, run);
     dv_pixels size = {0};
     davy_tensor filled = *out;
-    davy_result r = check_run(run);
+    davy_result r = check_run(&c, job != NULL);
     r = r < 0 ? r : check_op(&c);
     r = r < 0 ? r : match_input(&c, in, DV_READS, &size);
     r = r < 0 ? r : match_output(&c, &size, &filled);
+    r = r < 0 ? r : dv_call_check_ordered(&c);
     if (r < 0) {
         clear_call(&c);
         return r;
@@ -327,7 +325,7 @@ davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, dav
 
 davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **job) {
     dv_call c = begin_call(model, 0, run);
-    const davy_result r = check_run(run);
+    const davy_result r = check_run(&c, job != NULL);
     if (r < 0) {
         clear_call(&c);
         return r;
@@ -343,7 +341,7 @@ davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in
     dv_call c = begin_call(model, op, run);
     dv_pixels size = {0};
     davy_plan_info plan = {.struct_size = sizeof plan};
-    davy_result r = check_run(run);
+    davy_result r = check_run(&c, false);
     r = r < 0 ? r : check_op(&c);
     r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, &size);
     r = r < 0 ? r : dv_engine_plan(dv_model_engine(model), c.stage, c.in.h, c.in.w, &c.tiling, &plan);

@@ -3,6 +3,7 @@
 #ifndef DV_ONESHOT_H
 #define DV_ONESHOT_H
 
+#include "core/cuda/gpu.h"
 #include "core/model.h"
 #include "core/tensor.h"
 
@@ -13,7 +14,8 @@ davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in
                             davy_plan_info *out);
 davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **job);
 
-/* ---- between oneshot.c, which checks, and oneshot_run.c, which works ---- */
+/* ---- between oneshot.c, which checks, oneshot_run.c, which works, and the two that know CUDA memory: oneshot_device.c and
+ * oneshot_pixels.c ---- */
 
 typedef struct dv_call {
     davy_model *model; /* one reference */
@@ -29,6 +31,8 @@ typedef struct dv_call {
     bool grey;      /* the result is the luma of three outputs */
     bool posterior; /* moments or a sample: through memory of our own */
     davy_run run;
+    const davy_option *options; /* the caller's, for the checks */
+    dv_gpu_event *after;        /* of a job: what it begins after; NULL: nothing */
     uint64_t deadline_ns;
     davy_job *job;        /* NULL: blocking */
     uint64_t progress_ns; /* of the last call to the host */
@@ -38,5 +42,29 @@ int64_t dv_call_pictures(const dv_call *call);
 int64_t dv_call_passes(const dv_call *call);     /* runs of the network for one picture */
 uint64_t dv_call_workspace(const dv_call *call); /* beyond the engine's own */
 davy_result dv_call_run(dv_call *call);
+
+davy_result dv_call_check_stream(const dv_call *call, bool job);
+/* Whether the context can work on the memory of a tensor. */
+davy_result dv_call_check_reach(const dv_call *call, const dv_pixels *p, const char *name);
+/* What stream-ordered work cannot do, as it must not wait: draw numbers, or touch host memory. */
+davy_result dv_call_check_ordered(const dv_call *call);
+/* Where the library is to allocate an output: *gpu NULL is host memory. */
+davy_result dv_call_check_wish(const dv_call *call, const davy_tensor *out, dv_gpu **gpu);
+/* A job with a stream begins after what is queued there now: noted, and waited for. */
+davy_result dv_call_mark_stream(dv_call *call);
+davy_result dv_call_await_stream(dv_call *call);
+/* Stream-ordered work has been enqueued: the buffers it uses stay until it is done, whoever releases them. */
+davy_result dv_call_keep_buffers(const dv_call *call);
+
+/* An image in CUDA memory. Each waits for what it does. constant: whether all numbers are the same. put: packed f32
+ * [h][w][channels] from the host, converted. */
+davy_result dv_call_constant(const dv_call *call, const dvk_image *image, bool *constant, float *value);
+davy_result dv_call_put(const dv_call *call, const dvk_image *image, const float *pixels);
+davy_result dv_call_fill(const dv_call *call, const dvk_image *image, float value);
+/* The pass of alpha, stream-ordered: through the network, then the number itself where it is the same everywhere. */
+davy_result dv_call_alpha_ordered(const dv_call *call, const dv_work *work);
+/* Packed f32 moments in device memory become picture `picture` of the output, the log-variances within [lo, hi]. Waits
+ * unless stream-ordered. */
+davy_result dv_call_store_moments(const dv_call *call, int64_t picture, davy_buffer *moments, float lo, float hi);
 
 #endif

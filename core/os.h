@@ -26,6 +26,7 @@ void dv_thread_join(dv_thread *t); /* frees t */
 void dv_once(void (*fn)(void));
 
 uint64_t dv_now_ns(void); /* monotonic */
+void dv_sleep_ns(uint64_t ns);
 uint64_t dv_process_id(void);
 int32_t dv_cpu_count(void); /* processors this process may use */
 uint64_t dv_memory_total(void);
@@ -59,6 +60,10 @@ const char *dv_path_name(const char *path);               /* last component, ins
 char *dv_library_folder(void);
 /* The library stays in memory until the process ends (on Linux the linker sees to it already). */
 void dv_library_pin(void);
+/* Another shared library, by path or by name where the system looks. NULL, with the system's words in `why` (may be NULL). */
+void *dv_library_open(const char *name, char *why, size_t bytes);
+void *dv_library_symbol(void *library, const char *name); /* NULL: has none */
+void dv_library_close(void *library);
 /* A copy of an environment variable, UTF-8; NULL where unset. dv_free. */
 char *dv_env(const char *name);
 

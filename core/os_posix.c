@@ -184,6 +184,11 @@ uint64_t dv_now_ns(void) {
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+void dv_sleep_ns(uint64_t ns) {
+    const struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    nanosleep(&ts, NULL); /* a signal may end it early: callers look again anyway */
+}
+
 uint64_t dv_process_id(void) {
     return (uint64_t)getpid();
 }
@@ -285,6 +290,25 @@ char *dv_library_folder(void) {
 
 void dv_library_pin(void) {
     /* linked with -z nodelete */
+}
+
+void *dv_library_open(const char *name, char *why, size_t bytes) {
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const char *text = library == NULL ? dlerror() : NULL;
+    if (library == NULL && why != NULL) {
+        snprintf(why, bytes, "%s", text != NULL ? text : "cannot be loaded");
+    }
+    return library;
+}
+
+void *dv_library_symbol(void *library, const char *name) {
+    return dlsym(library, name);
+}
+
+void dv_library_close(void *library) {
+    if (library != NULL) {
+        dlclose(library);
+    }
 }
 
 /* ---- memory ---- */

@@ -175,6 +175,19 @@ uint64_t dv_now_ns(void) {
     return n / f * 1000000000u + n % f * 1000000000u / f;
 }
 
+void dv_sleep_ns(uint64_t ns) {
+    LARGE_INTEGER due = {.QuadPart = -(LONGLONG)(ns / 100u + 1)};
+    HANDLE timer = CreateWaitableTimerExW(NULL, NULL, 2 /* high resolution */, TIMER_ALL_ACCESS);
+    if (timer != NULL && SetWaitableTimer(timer, &due, 0, NULL, NULL, FALSE)) {
+        WaitForSingleObject(timer, INFINITE);
+    } else { /* before Windows 10 1803 */
+        Sleep((DWORD)(ns / 1000000u) + 1);
+    }
+    if (timer != NULL) {
+        CloseHandle(timer);
+    }
+}
+
 uint64_t dv_process_id(void) {
     return GetCurrentProcessId();
 }
@@ -269,6 +282,31 @@ void dv_library_pin(void) {
     const DWORD flags = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN;
     HMODULE module = NULL;
     GetModuleHandleExW(flags, (LPCWSTR)(const void *)&anchor, &module);
+}
+
+void *dv_library_open(const char *name, char *why, size_t bytes) {
+    wchar_t *wide = dv_to_wide(name);
+    const bool path = strpbrk(name, "/\\") != NULL;
+    const DWORD flags = path ? LOAD_WITH_ALTERED_SEARCH_PATH : LOAD_LIBRARY_SEARCH_DEFAULT_DIRS;
+    HMODULE library = wide != NULL ? LoadLibraryExW(wide, NULL, flags) : NULL;
+    if (library == NULL && why != NULL) {
+        snprintf(why, bytes, "%s: error %lu", name, (unsigned long)GetLastError());
+    }
+    dv_free(wide);
+    return (void *)library;
+}
+
+void *dv_library_symbol(void *library, const char *name) {
+    const FARPROC found = GetProcAddress((HMODULE)library, name);
+    void *symbol = NULL;
+    memcpy(&symbol, &found, sizeof symbol);
+    return symbol;
+}
+
+void dv_library_close(void *library) {
+    if (library != NULL) {
+        FreeLibrary((HMODULE)library);
+    }
 }
 
 /* ---- memory ---- */

@@ -71,6 +71,17 @@ static void put(dv_placement *p, dv_value v, int32_t buffer, int64_t channel) {
     p->blocks[buffer].last = dv_max(p->blocks[buffer].last, p->last_use[v]);
 }
 
+static uint64_t bytes_of(const dv_buffer *b) {
+    uint64_t bytes = dvk_dtype_size(b->dtype);
+    const int64_t sides[4] = {b->shape.n, b->shape.h, b->shape.w, b->pixel};
+    for (int i = 0; i < 4; i++) {
+        if (sides[i] < 0 || !dv_mul_u64(bytes, (uint64_t)sides[i], &bytes)) {
+            return UINT64_MAX; /* refused when the arena is packed */
+        }
+    }
+    return bytes;
+}
+
 static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
     dv_buffer *buffers = dv_grow(p->buffers, p->n_buffers + 1, &p->cap_buffers, sizeof *buffers);
     if (buffers == NULL) {
@@ -82,15 +93,13 @@ static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int6
         return -1;
     }
     p->blocks = blocks;
-    uint64_t bytes = dvk_dtype_size(dtype);
-    const int64_t sides[4] = {shape.n, shape.h, shape.w, shape.c};
-    for (int i = 0; i < 4; i++) {
-        if (sides[i] < 0 || !dv_mul_u64(bytes, (uint64_t)sides[i], &bytes)) {
-            bytes = UINT64_MAX; /* refused when the arena is packed */
-            break;
-        }
+    const int64_t step = dtype == DVK_F32 ? 1 : p->storage.channels;
+    dv_buffer *b = &p->buffers[p->n_buffers];
+    *b = (dv_buffer){.dtype = dtype, .shape = shape, .pixel = dv_div_up(shape.c, step) * step};
+    uint64_t bytes = bytes_of(b);
+    if (p->storage.align > DV_ARENA_ALIGN && bytes <= INT64_MAX) { /* sizes that keep every offset aligned */
+        bytes = dv_align_up(bytes, p->storage.align);
     }
-    p->buffers[p->n_buffers] = (dv_buffer){.dtype = dtype, .shape = shape};
     p->blocks[p->n_buffers] = (dv_block){.bytes = bytes, .first = first, .last = last};
     return (int32_t)p->n_buffers++;
 }
@@ -221,35 +230,38 @@ int32_t dv_norm_used(const dv_graph *g, int64_t k) {
     return node->fused.norm;
 }
 
-int64_t dv_norm_chunks(const dv_graph *g, int32_t norm) {
-    return dv_div_up(dv_shape_of(g, g->nodes[norm].in[0]).h, DVK_NORM_CHUNK_ROWS);
-}
-
 int64_t dv_norm_stride(const dv_graph *g, int32_t norm) {
     const dv_shape s = dv_shape_of(g, g->nodes[norm].in[0]);
     return dv_div_up(s.n * s.c, 16) * 16; /* keeps shift as aligned as scale */
 }
 
-static bool place_norms(dv_placement *p) {
+static bool place_norm(dv_placement *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    dv_norm_place *norm = &p->norms[k];
+    const dv_shape s = dv_shape_of(p->graph, node->in[0]);
+    const dv_shape coefficients = {1, 1, 2, dv_norm_stride(p->graph, (int32_t)k)};
+    dv_shape partial = {s.n, dv_div_up(s.h, DVK_NORM_CHUNK_ROWS), node->groups, 2};
+    if (norm->chunks > 0) {
+        partial.h = norm->chunks;
+        partial.c = 3;
+    }
+    norm->partial = add_buffer(p, DVK_F32, partial, norm->conv >= 0 ? norm->conv : k, k);
+    norm->coefficients = add_buffer(p, DVK_F32, coefficients, k, k);
+    return norm->partial >= 0 && norm->coefficients >= 0;
+}
+
+davy_result dv_place_norms(dv_placement *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
-        const dv_node *node = &g->nodes[k];
-        if (!node->dead && node->op == DV_OP_GROUP_NORM) {
-            const dv_shape s = dv_shape_of(g, node->in[0]);
-            const dv_shape partial = {s.n, dv_norm_chunks(g, (int32_t)k), node->groups, 2};
-            const dv_shape coefficients = {1, 1, 2, dv_norm_stride(g, (int32_t)k)};
-            p->norms[k].partial = add_buffer(p, DVK_F32, partial, k, k);
-            p->norms[k].coefficients = add_buffer(p, DVK_F32, coefficients, k, k);
-            if (p->norms[k].partial < 0 || p->norms[k].coefficients < 0) {
-                return false;
-            }
+        if (!g->nodes[k].dead && g->nodes[k].op == DV_OP_GROUP_NORM && !place_norm(p, k)) {
+            return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
         }
-        const int32_t norm = node->dead ? -1 : dv_norm_used(g, k);
+        const int32_t norm = g->nodes[k].dead ? -1 : dv_norm_used(g, k);
         if (norm >= 0) {
             p->blocks[p->norms[norm].coefficients].last = k;
         }
     }
-    return true;
+    return DAVY_OK;
 }
 
 void dv_placement_free(dv_placement *p) {
@@ -263,8 +275,8 @@ void dv_placement_free(dv_placement *p) {
     memset(p, 0, sizeof *p);
 }
 
-davy_result dv_place_values(const dv_graph *g, dvk_dtype store, dv_placement *out) {
-    dv_placement p = {.graph = g};
+davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_placement *out) {
+    dv_placement p = {.graph = g, .storage = *storage};
     const uint64_t n = (uint64_t)g->n_values;
     p.places = dv_calloc(n, sizeof *p.places);
     p.dtypes = dv_calloc(n, sizeof *p.dtypes);
@@ -276,14 +288,17 @@ davy_result dv_place_values(const dv_graph *g, dvk_dtype store, dv_placement *ou
     }
     for (int64_t v = 0; v < g->n_values; v++) {
         p.places[v].buffer = -1;
-        p.dtypes[v] = store;
+        p.dtypes[v] = storage->dtype;
         p.last_use[v] = -1;
         p.producer[v] = -1;
+    }
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        p.norms[k] = (dv_norm_place){.partial = -1, .coefficients = -1, .conv = -1};
     }
     p.dtypes[g->input] = DVK_F32;
     find_uses(&p);
     mark_output_f32(&p, g->output);
-    if (!place_all(&p) || !place_norms(&p)) {
+    if (!place_all(&p)) {
         goto no_memory;
     }
     *out = p;

@@ -14,14 +14,24 @@ typedef struct dv_place {
 typedef struct dv_buffer {
     dvk_dtype dtype; /* DVK_F32 for small vectors too */
     dv_shape shape;
+    int64_t pixel; /* elements from one pixel to the next, >= shape.c */
 } dv_buffer;
 
 typedef struct dv_norm_place { /* buffers of a live group norm's partial statistics and of its scale and shift */
     int32_t partial, coefficients;
+    int32_t conv;   /* node whose kernel writes the statistics along with the result; -1: a step of their own */
+    int64_t chunks; /* CUDA: of a picture */
 } dv_norm_place;
+
+typedef struct dv_storage { /* how values between the convolutions are kept */
+    dvk_dtype dtype;
+    int64_t channels; /* a pixel of 16-bit values takes a multiple of so many */
+    uint64_t align;   /* of buffers: a power of two */
+} dv_storage;
 
 typedef struct dv_placement {
     const dv_graph *graph;
+    dv_storage storage;
     dv_place *places;     /* of values */
     dvk_dtype *dtypes;    /* of values */
     int32_t *producer;    /* of values: live node; -1: none */
@@ -33,14 +43,14 @@ typedef struct dv_placement {
     int64_t cap_blocks;
 } dv_placement;
 
-/* store: how values between the convolutions are kept; the graph's input, its output and what follows the last
- * convolution stay f32, so that pictures do not band. */
-davy_result dv_place_values(const dv_graph *g, dvk_dtype store, dv_placement *out);
+/* The graph's input, its output and what follows the last convolution stay f32, so that pictures do not band. */
+davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_placement *out);
+/* Then, with `conv` and `chunks` of the norms as they shall be: buffers for the group norms. */
+davy_result dv_place_norms(dv_placement *p);
 void dv_placement_free(dv_placement *p);
 
 /* Group norm node whose coefficients live node k applies; -1: none. */
 int32_t dv_norm_used(const dv_graph *g, int64_t k);
-int64_t dv_norm_chunks(const dv_graph *g, int32_t norm);
 /* Floats from scale to shift in a coefficients buffer. */
 int64_t dv_norm_stride(const dv_graph *g, int32_t norm);
 

@@ -34,16 +34,37 @@ static davy_result lower_all(dv_plan *p, const dv_placement *place, const dv_pla
     return DAVY_OK;
 }
 
-/* Scratch of the load and the store, whose kernels are chosen per run: it depends on the channels only. */
-static void reserve_convert(dv_plan *p, const dv_plan_options *options, const char *op, const dvk_view *view) {
-    const dvk_convert_args args = {.view = *view};
-    for (int32_t i = 0; i < dvk_kernel_count; i++) {
-        const dvk_kernel *k = dvk_kernels[i];
-        if (strcmp(k->op, op) == 0 && (k->cpu & ~options->cpu) == 0 && k->scratch_bytes != NULL) {
-            const uint64_t bytes = dv_align_up(k->scratch_bytes(&args), 64);
-            p->scratch_bytes = bytes > p->scratch_bytes ? bytes : p->scratch_bytes;
-        }
+static dv_storage storage_of(const dv_plan_options *options) {
+    const dvk_dtype c = options->compute;
+    if (options->caps == NULL) {
+        return (dv_storage){.dtype = c == DVK_BF16 ? DVK_BF16 : DVK_F32, .channels = 1, .align = DV_ARENA_ALIGN};
     }
+    return (dv_storage){.dtype = c == DVK_F16                    ? DVK_F16
+                                 : c == DVK_BF16 || c == DVK_FP8 ? DVK_BF16
+                                                                 : DVK_F32,
+                        .channels = 8,
+                        .align = 256};
+}
+
+/* Places and sizes; on CUDA after what the kernels take over is settled. */
+static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_placement *place) {
+    const dv_storage storage = storage_of(options);
+    davy_result r = dv_place_values(p->graph, &storage, place);
+    bool changed = false;
+    if (r == DAVY_OK && options->caps != NULL) {
+        r = dv_fold_shuffles(p, place, options, &changed);
+    }
+    if (r == DAVY_OK && changed) {
+        dv_placement_free(place);
+        r = dv_place_values(p->graph, &storage, place);
+    }
+    if (r == DAVY_OK && options->caps != NULL) {
+        r = dv_fold_norms(p, place, options);
+    }
+    if (r == DAVY_OK) {
+        r = dv_place_norms(place);
+    }
+    return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, &p->arena_bytes) : r;
 }
 
 davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out) {
@@ -54,18 +75,17 @@ davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_p
         return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
     }
     p->graph = graph;
-    davy_result r = dv_place_values(graph, options->compute == DVK_BF16 ? DVK_BF16 : DVK_F32, &place);
-    if (r == DAVY_OK) {
-        r = dv_arena_pack(place.blocks, place.n_buffers, &p->arena_bytes);
-    }
+    davy_result r = place_all(p, options, &place);
     if (r == DAVY_OK) {
         r = lower_all(p, &place, options);
     }
     if (r == DAVY_OK) {
         p->input = dv_view_of(&place, graph->input, &p->input_at);
         p->output = dv_view_of(&place, graph->output, &p->output_at);
-        reserve_convert(p, options, "load", &p->input);
-        reserve_convert(p, options, "store", &p->output);
+        const uint64_t load = dv_convert_scratch(options, "load", &p->input);
+        const uint64_t store = dv_convert_scratch(options, "store", &p->output);
+        p->scratch_bytes = load > p->scratch_bytes ? load : p->scratch_bytes;
+        p->scratch_bytes = store > p->scratch_bytes ? store : p->scratch_bytes;
         *out = p;
     } else {
         dv_plan_release(p);
@@ -101,10 +121,6 @@ static void append(text *t, const char *fmt, ...) {
     t->length += length;
 }
 
-static const char *dtype_name(dvk_dtype t) {
-    return t == DVK_BF16 ? "bf16" : t == DVK_F16 ? "f16" : "f32";
-}
-
 /* Where a pointer of the step was bound to; UINT64_MAX: it is not in the arena. */
 static uint64_t bound_at(const dv_plan *p, const dv_step *s, const void *member) {
     const uint32_t field = (uint32_t)((const char *)member - (const char *)&s->args);
@@ -123,7 +139,7 @@ static void append_view(text *t, const dv_plan *p, const dv_step *s, const char 
         if (v->sw != v->c) {
             append(t, "/%lld", (long long)v->sw);
         }
-        append(t, "] %s @%llu", dtype_name(v->dtype), (unsigned long long)at);
+        append(t, "] %s @%llu", dv_dtype_name(v->dtype), (unsigned long long)at);
     }
 }
 
@@ -134,14 +150,15 @@ static void append_epilogue(text *t, const dv_plan *p, const dv_step *s, const d
 }
 
 static void append_step(text *t, const dv_plan *p, const dv_step *s) {
-    const char *op = s->kernel->op;
-    append(t, "%s %s %s", op, s->kernel->variant, s->label);
+    const char *op = dv_kernel_op(s->kernel);
+    append(t, "%s %s %s", op, dv_kernel_variant(s->kernel), s->label);
     if (strcmp(op, "conv2d") == 0) {
         const dvk_conv2d_args *a = &s->args.conv;
         append(t, " %dx%d", (int)a->kh, (int)a->kw);
         append_view(t, p, s, " ", &a->x);
         append_epilogue(t, p, s, &a->epi);
         append_view(t, p, s, " -> ", &a->y);
+        append(t, "%s%s", a->epi.stats != NULL ? " with statistics" : "", a->epi.shuffle > 1 ? " shuffled" : "");
     } else if (strcmp(op, "pointwise") == 0) {
         append_view(t, p, s, " ", &s->args.pointwise.x);
         append_epilogue(t, p, s, &s->args.pointwise.epi);

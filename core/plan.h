@@ -2,12 +2,13 @@
  *
  * A plan is immutable, knows no weights' values and owns no memory for pictures: making one is cheap, so sizes are
  * tried out by planning them. A step's pointers are listed as binds and filled in per run (run.c) from the arena and
- * the packed weights (store.c); everything here but the kernels chosen would serve another back end as it is. */
+ * the packed weights (store.c). The CPU and CUDA are planned alike; what differs is the storage of values, the list that
+ * kernels are chosen from, and what the CUDA kernels can take over from their neighbours (fold.c). */
 #ifndef DV_PLAN_H
 #define DV_PLAN_H
 
 #include "core/graph.h"
-#include "kernels/kernel.h"
+#include "core/kernel.h"
 
 typedef union dv_args {
     dvk_conv2d_args conv;
@@ -28,20 +29,22 @@ typedef struct dv_bind { /* a pointer inside a step's args */
 } dv_bind;
 
 typedef struct dv_step {
-    const dvk_kernel *kernel;
+    dv_kernel kernel;
     const char *label; /* the node's, owned by the plan's graph */
     dv_args args;      /* pointers that are bound point to nothing */
     int64_t first_bind, n_binds;
-    int64_t units;
+    int64_t units;         /* CPU */
     uint64_t flops, bytes; /* bytes: read and written, weights included */
-    double cost;           /* estimated ns on one core */
+    double cost;           /* estimated ns on one core, or on the GPU */
 } dv_step;
+
+enum { DV_WEIGHT_ALIGN = 256 }; /* on a GPU */
 
 /* A parameter in the form a step wants it: packed by a kernel, or a vector of f32. */
 typedef struct dv_weight {
     dv_param param;
-    const dvk_kernel *kernel; /* NULL: vector */
-    dvk_conv2d_args conv;     /* what pack() is told; pointers NULL */
+    dv_kernel kernel;     /* none: vector */
+    dvk_conv2d_args conv; /* what pack() is told; pointers point to nothing */
     uint64_t bytes;
     int64_t count; /* of a vector: elements; a stored single one is repeated */
 } dv_weight;
@@ -57,16 +60,18 @@ typedef struct dv_plan {
     dvk_view input, output; /* data NULL */
     uint64_t input_at, output_at;
     uint64_t arena_bytes;
-    uint64_t scratch_bytes; /* per thread, a multiple of 64 */
+    uint64_t scratch_bytes; /* per thread, a multiple of 64; of a GPU, of 256 */
+    uint64_t scratch_added; /* of these: by dv_plan_measure */
     uint64_t weight_bytes;
     uint64_t flops;
     double cost;
 } dv_plan;
 
 typedef struct dv_plan_options {
-    uint32_t cpu;      /* DVK_CPU_* allowed */
-    dvk_dtype compute; /* DVK_F32 or DVK_BF16 */
-    bool lean;         /* kernels whose packed weights are hardly larger than the weights */
+    const dvk_cuda_caps *caps; /* of the GPU to plan for; NULL: the CPU */
+    uint32_t cpu;              /* DVK_CPU_* allowed */
+    dvk_dtype compute;         /* DVK_F32 or DVK_BF16; on a GPU also DVK_F16, DVK_TF32, DVK_FP8 */
+    bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
 } dv_plan_options;
 
 /* Takes the graph over in every case. It must have passed dv_graph_check and dv_fuse. */

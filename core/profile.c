@@ -22,6 +22,7 @@ struct dv_profile {
     _Atomic bool on;
     line *lines;
     int64_t count, capacity;
+    dv_peak peak;
 };
 
 dv_profile *dv_profile_create(void) {
@@ -68,6 +69,10 @@ void dv_profile_stop(dv_profile *p) {
 
 bool dv_profile_on(const dv_profile *p) {
     return atomic_load_explicit(&((dv_profile *)(uintptr_t)p)->on, memory_order_relaxed);
+}
+
+void dv_profile_set_peak(dv_profile *p, const dv_peak *peak) {
+    p->peak = *peak;
 }
 
 static uint64_t hash_pair(const char *a, const char *b) {
@@ -146,15 +151,30 @@ static char *quoted(const char *s) {
     return out;
 }
 
-static char *line_json(const line *l) {
+/* Products go through the tensor units unless the kernel says otherwise. */
+static double peak_flops(const dv_peak *peak, const char *kernel) {
+    return strstr(kernel, "simt") != NULL   ? peak->simt
+           : strstr(kernel, "tf32") != NULL ? peak->tensor / 2
+           : strstr(kernel, "fp8") != NULL  ? peak->tensor * 2
+                                            : peak->tensor;
+}
+
+/* Whole numbers only: no decimal point that a locale could change. */
+static char *line_json(const line *l, const dv_peak *peak) {
+    const unsigned long long gflops = (unsigned long long)peak_flops(peak, l->kernel); /* per ns is giga per second */
+    const unsigned long long gbs = (unsigned long long)peak->bytes;
     char *step = quoted(l->step);
     char *kernel = quoted(l->kernel);
     char *out = NULL;
-    if (step != NULL && kernel != NULL) { /* whole microseconds: no decimal point that a locale could change */
-        const uint64_t us = l->ns / 1000;
-        out = dv_sprintf("{\"step\":%s,\"kernel\":%s,\"calls\":%llu,\"ms\":%llu.%03llu,\"flops\":%llu,\"bytes\":%llu}",
-                         step, kernel, (unsigned long long)l->calls, (unsigned long long)(us / 1000),
-                         (unsigned long long)(us % 1000), (unsigned long long)l->flops, (unsigned long long)l->bytes);
+    char tail[96] = "}";
+    if (gbs > 0) {
+        snprintf(tail, sizeof tail, ",\"peak_gflops\":%llu,\"peak_gbs\":%llu}", gflops, gbs);
+    }
+    if (step != NULL && kernel != NULL) {
+        out = dv_sprintf("{\"step\":%s,\"kernel\":%s,\"calls\":%llu,\"ms\":%llu.%06llu,\"flops\":%llu,\"bytes\":%llu%s",
+                         step, kernel, (unsigned long long)l->calls, (unsigned long long)(l->ns / 1000000),
+                         (unsigned long long)(l->ns % 1000000), (unsigned long long)l->flops,
+                         (unsigned long long)l->bytes, tail);
     }
     dv_free(step);
     dv_free(kernel);
@@ -183,7 +203,7 @@ char *dv_profile_json(dv_profile *p) {
     }
     bool ok = append(&text, &length, &capacity, "[");
     for (int64_t i = 0; ok && i < p->count; i++) {
-        char *json = line_json(&p->lines[i]);
+        char *json = line_json(&p->lines[i], &p->peak);
         ok = json != NULL && append(&text, &length, &capacity, i > 0 ? ",\n" : "") &&
              append(&text, &length, &capacity, json);
         dv_free(json);

@@ -8,6 +8,12 @@ typedef struct dv_profile dv_profile;
 
 dv_profile *dv_profile_create(void); /* NULL: out of memory */
 void dv_profile_release(dv_profile *p);
+/* What the device could do, for the table; zeros (as after create): unknown. flops per ns with 16-bit products and with
+ * f32 ones, bytes per ns. */
+typedef struct dv_peak {
+    double tensor, simt, bytes;
+} dv_peak;
+void dv_profile_set_peak(dv_profile *p, const dv_peak *peak);
 void dv_profile_start(dv_profile *p); /* clears */
 void dv_profile_stop(dv_profile *p);
 bool dv_profile_on(const dv_profile *p);

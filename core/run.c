@@ -1,36 +1,8 @@
-/* run.c - see run.h. */
-#include "core/run.h"
-
-#include <stdatomic.h>
-#include <stdio.h>
+/* run.c - programs and their instances, whatever they run on. See run.h. */
 #include <string.h>
 
 #include "core/error.h"
-#include "core/os.h"
-#include "core/profile.h"
-#include "kernels/dtype.h"
-
-struct dv_instance {
-    dv_program *program; /* not referenced: the run that took the instance holds the program */
-    void *block;         /* arena, then scratch */
-    uint64_t bytes;
-    char *scratch;
-    dv_args *args; /* of steps */
-    dv_instance *next;
-};
-
-struct dv_program {
-    const dv_services *services;
-    dv_store *store;
-    dv_stage stage;
-    dv_plan *plan;
-    _Atomic int32_t refs;
-    dv_mutex *lock;
-    const void **weights; /* under the lock until `loaded` */
-    bool loaded;
-    dv_instance *idle;
-    uint64_t idle_bytes;
-};
+#include "core/run_priv.h"
 
 /* ---- programs ---- */
 
@@ -41,6 +13,7 @@ davy_result dv_program_create(const dv_program_desc *desc, dv_program **out) {
         return dv_fail(DAVY_E_NOMEM_HOST, "program: out of memory");
     }
     p->services = desc->services;
+    p->gpu = dv_store_gpu(desc->store);
     p->store = dv_store_ref(desc->store);
     p->stage = desc->stage;
     p->plan = desc->plan;
@@ -111,7 +84,7 @@ davy_result dv_program_load(dv_program *p, dv_watch *watch) {
 
 static void release_instance(dv_instance *i) {
     if (i != NULL) {
-        dv_heap_free(i->program->services->heap, DV_MEM_WORKSPACE, i->block, i->bytes);
+        (i->program->gpu != NULL ? dv_cuda_instance_release : dv_cpu_instance_release)(i);
         dv_free(i->args);
         dv_free(i);
     }
@@ -138,15 +111,16 @@ static davy_result create_instance(dv_program *p, dv_instance **out) {
     }
     i->program = p;
     i->args = dv_calloc((uint64_t)p->plan->n_steps + 1, sizeof *i->args);
-    const uint64_t bytes = dv_plan_workspace(p->plan, dv_pool_threads(p->services->pool));
-    davy_result r = i->args != NULL ? dv_heap_alloc(p->services->heap, DV_MEM_WORKSPACE, bytes, "workspace", &i->block)
-                                    : dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
+    davy_result r = DAVY_OK;
+    if (i->args == NULL) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
+    } else {
+        r = (p->gpu != NULL ? dv_cuda_instance_create : dv_cpu_instance_create)(i);
+    }
     if (r != DAVY_OK) {
         release_instance(i);
         return r;
     }
-    i->bytes = bytes;
-    i->scratch = (char *)i->block + dv_align_up(p->plan->arena_bytes, 64);
     fill_pointers(i);
     *out = i;
     return DAVY_OK;
@@ -201,63 +175,4 @@ dvk_view dv_instance_input(const dv_instance *i) {
 
 dvk_view dv_instance_output(const dv_instance *i) {
     return dv_view_at(i->program->plan->output, i->block, i->program->plan->output_at);
-}
-
-/* ---- running ---- */
-
-typedef struct step_loop {
-    const dvk_kernel *kernel;
-    const void *args;
-    char *scratch;
-    uint64_t scratch_bytes;
-} step_loop;
-
-static void run_units(void *user, int64_t first, int64_t last, int32_t worker) {
-    const step_loop *s = user;
-    s->kernel->run(s->args, first, last, s->scratch + s->scratch_bytes * (uint64_t)worker);
-}
-
-static davy_result run_step(const dv_services *services, const dv_step *step, step_loop *s, dv_watch *watch) {
-    const dv_loop loop = {.units = step->units, .run = run_units, .user = s};
-    if (services->profile == NULL || !dv_profile_on(services->profile)) {
-        return dv_watch_loop(watch, services->pool, &loop, step->cost);
-    }
-    char kernel[96];
-    snprintf(kernel, sizeof kernel, "%s %s", s->kernel->op, s->kernel->variant);
-    const uint64_t t0 = dv_now_ns();
-    const davy_result r = dv_watch_loop(watch, services->pool, &loop, step->cost);
-    dv_profile_add(services->profile, step->label, kernel, dv_now_ns() - t0, step->flops, step->bytes);
-    return r;
-}
-
-davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
-    const dv_plan *plan = i->program->plan;
-    davy_result r = DAVY_OK;
-    for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
-        step_loop s = {.kernel = plan->steps[k].kernel,
-                       .args = &i->args[k],
-                       .scratch = i->scratch,
-                       .scratch_bytes = plan->scratch_bytes};
-        r = run_step(i->program->services, &plan->steps[k], &s, watch);
-    }
-    return r;
-}
-
-double dv_convert_cost(const dvk_convert_args *args) {
-    return 2.0 * (double)(args->view.h * args->view.w * args->view.c);
-}
-
-davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch) {
-    const dv_services *services = i->program->services;
-    const uint64_t scratch = i->program->plan->scratch_bytes;
-    const dvk_kernel *kernel = dvk_choose(op, args, services->cpu, DVK_F32);
-    if (kernel == NULL || (kernel->scratch_bytes != NULL && kernel->scratch_bytes(args) > scratch)) {
-        return dv_fail(DAVY_E_INTERNAL, "no kernel for op %s within %llu bytes of scratch", op,
-                       (unsigned long long)scratch);
-    }
-    const uint64_t bytes = (uint64_t)(args->view.h * args->view.w * args->view.c) *
-                           (dvk_dtype_size(args->view.dtype) + dvk_dtype_size(args->image.dtype));
-    const dv_step step = {.label = op, .units = kernel->units(args), .bytes = bytes, .cost = dv_convert_cost(args)};
-    step_loop s = {.kernel = kernel, .args = args, .scratch = i->scratch, .scratch_bytes = scratch};
-    return run_step(services, &step, &s, watch);
 }

@@ -1,7 +1,7 @@
 /* run.h - a plan made ready to run, and its runs. A program is a plan with packed weights; an instance is the memory of
  * one run: arena, scratch for every thread, steps with their pointers filled in. Idle instances are kept, so that after
- * the first run of a size nothing is allocated. Everything that ties a plan to the CPU is in here and in store.c.
- * Thread-safe. */
+ * the first run of a size nothing is allocated. A program runs where its store's weights are; what instances on a GPU do
+ * is in run_cuda.h. Thread-safe. */
 #ifndef DV_RUN_H
 #define DV_RUN_H
 
@@ -22,7 +22,7 @@ dv_program *dv_program_ref(dv_program *p);
 void dv_program_release(dv_program *p);
 
 const dv_plan *dv_program_plan(const dv_program *p);
-/* What one run of a plan takes from the heap beside the weights. */
+/* What one run of a plan takes beside the weights; on a GPU n_threads is 1. */
 uint64_t dv_plan_workspace(const dv_plan *plan, int32_t n_threads);
 
 /* Packs what the program's weights lack. */
@@ -35,9 +35,10 @@ uint64_t dv_program_trim(dv_program *p, uint64_t keep_bytes);
 
 dvk_view dv_instance_input(const dv_instance *i);
 dvk_view dv_instance_output(const dv_instance *i);
+/* On the CPU. */
 davy_result dv_instance_run(dv_instance *i, dv_watch *watch);
 
-/* "load" or "store": the first and the last step, whose picture is the caller's. */
+/* "load" or "store", on the CPU: the first and the last step, whose picture is the caller's. */
 davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch);
 double dv_convert_cost(const dvk_convert_args *args);
 

@@ -1,49 +1,12 @@
-/* store.c - packing is two parallel loops over a batch of parameters: read as f32 from the file (one unit each), then
- * packed by the kernel that will use them (many units each). Batches bound the memory that the f32 copies take. One
- * thread packs at a time; others that need weights wait for it, but go on asking whether they have been cancelled. */
-#include "core/store.h"
-
-#include <stdatomic.h>
+/* store.c - what is packed, found by stage, label and form. One thread packs at a time (store_pack.c); others that need
+ * weights wait for it, but go on asking whether they have been cancelled. */
 #include <string.h>
 
+#include "core/cuda/gpu.h"
 #include "core/error.h"
-#include "core/os.h"
+#include "core/store_priv.h"
 
-#define RELEASE_BYTES 65536ull /* smaller tensors are not worth a system call */
-#define WAIT_NS       20000000ull
-
-typedef struct entry {
-    uint64_t hash;
-    dv_stage stage;
-    char *label;
-    dv_weight what; /* param is not used to compare: graphs number them on their own */
-    void *data;
-    bool ready; /* under the lock */
-} entry;
-
-struct dv_store {
-    const dv_services *services;
-    const dv_tensors *tensors;
-    _Atomic int32_t refs;
-    dv_mutex *lock;
-    dv_cond *free; /* nobody packs */
-    bool packing;
-    entry **entries; /* pointers, so that they stay put while the array grows */
-    int64_t n_entries, cap_entries;
-    uint64_t bytes;
-};
-
-typedef struct batch {
-    dv_store *store;
-    const dv_graph *graph;
-    entry **entries; /* [count] */
-    float **sources; /* [count]; NULL for vectors */
-    const dv_weight *const *weights;
-    int64_t *first_unit; /* [count + 1], of the packing loop */
-    int64_t count;
-    davy_result result; /* first failure of a worker, under the store's lock */
-    davy_error_info error;
-} batch;
+#define WAIT_NS 20000000ull
 
 /* ---- lookup ---- */
 
@@ -55,20 +18,21 @@ static uint64_t hash_of(const char *label) {
     return h;
 }
 
-/* What decides a kernel's packing: itself, the channels, the window, how the input is read. */
+/* What decides a kernel's packing: itself, the channels, the window, how the input is read, the precision. */
 static bool same_form(const dv_weight *a, const dv_weight *b) {
     const dvk_conv2d_args *p = &a->conv;
     const dvk_conv2d_args *q = &b->conv;
-    return a->kernel == b->kernel && a->bytes == b->bytes && a->count == b->count && p->x.c == q->x.c &&
+    return dv_kernel_is(a->kernel, b->kernel) && a->bytes == b->bytes && a->count == b->count && p->x.c == q->x.c &&
            p->y.c == q->y.c && p->kh == q->kh && p->kw == q->kw && p->stride == q->stride &&
-           p->upsample == q->upsample && p->x.dtype == q->x.dtype;
+           p->upsample == q->upsample && p->x.dtype == q->x.dtype && p->compute == q->compute &&
+           p->epi.shuffle == q->epi.shuffle;
 }
 
 /* Under the lock. */
-static entry *find(const dv_store *s, dv_stage stage, const char *label, const dv_weight *w) {
+static dv_packed *find(const dv_store *s, dv_stage stage, const char *label, const dv_weight *w) {
     const uint64_t hash = hash_of(label);
     for (int64_t i = 0; i < s->n_entries; i++) {
-        entry *e = s->entries[i];
+        dv_packed *e = s->entries[i];
         if (e->hash == hash && e->stage == stage && same_form(&e->what, w) && strcmp(e->label, label) == 0) {
             return e;
         }
@@ -76,17 +40,19 @@ static entry *find(const dv_store *s, dv_stage stage, const char *label, const d
     return NULL;
 }
 
-static void release_entry(dv_store *s, entry *e) {
+static void release_entry(dv_store *s, dv_packed *e) {
     if (e != NULL) {
-        dv_heap_free(s->services->heap, DV_MEM_WEIGHTS, e->data, e->what.bytes);
+        if (s->gpu == NULL) {
+            dv_heap_free(s->services->heap, DV_MEM_WEIGHTS, e->data, e->what.bytes);
+        }
         dv_free(e->label);
         dv_free(e);
     }
 }
 
-/* By the thread that packs: appends an entry with memory but no contents. */
-static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_weight *w, entry **out) {
-    entry *e = dv_calloc(1, sizeof *e);
+/* By the thread that packs: appends an entry with no contents; on a GPU it gets its memory later. */
+static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_weight *w, dv_packed **out) {
+    dv_packed *e = dv_calloc(1, sizeof *e);
     char *copy = dv_strdup(label);
     davy_result r = DAVY_OK;
     if (e == NULL || copy == NULL) {
@@ -94,17 +60,19 @@ static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_
         dv_free(copy);
         return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
     }
-    *e = (entry){.hash = hash_of(label), .stage = stage, .label = copy, .what = *w};
-    r = dv_heap_alloc(s->services->heap, DV_MEM_WEIGHTS, w->bytes, "weights", &e->data);
+    *e = (dv_packed){.hash = hash_of(label), .stage = stage, .label = copy, .what = *w};
+    if (s->gpu == NULL) {
+        r = dv_heap_alloc(s->services->heap, DV_MEM_WEIGHTS, w->bytes, "weights", &e->data);
+    }
     if (r != DAVY_OK) {
         goto fail;
     }
     dv_mutex_lock(s->lock);
-    entry **entries = dv_grow(s->entries, s->n_entries + 1, &s->cap_entries, sizeof *entries);
+    dv_packed **entries = dv_grow(s->entries, s->n_entries + 1, &s->cap_entries, sizeof *entries);
     if (entries != NULL) {
         s->entries = entries;
         entries[s->n_entries++] = e;
-        s->bytes += w->bytes;
+        s->bytes += dv_weight_room(s, w);
     }
     dv_mutex_unlock(s->lock);
     if (entries == NULL) {
@@ -120,165 +88,59 @@ fail:
 
 /* Takes out one entry without contents, after a failure; NULL: none left. Released without the lock: that may call the
  * host. */
-static entry *take_unready(dv_store *s) {
-    entry *taken = NULL;
+static dv_packed *take_unready(dv_store *s) {
+    dv_packed *taken = NULL;
     dv_mutex_lock(s->lock);
     for (int64_t i = 0; i < s->n_entries && taken == NULL; i++) {
         if (!s->entries[i]->ready) {
             taken = s->entries[i];
             s->entries[i] = s->entries[--s->n_entries];
-            s->bytes -= taken->what.bytes;
+            s->bytes -= dv_weight_room(s, &taken->what);
         }
     }
     dv_mutex_unlock(s->lock);
     return taken;
 }
 
-/* ---- reading and packing ---- */
+/* ---- device memory ---- */
 
-static int64_t elements_of(const dv_param_info *p) {
-    int64_t n = 1;
-    for (int32_t i = 0; i < p->ndim; i++) {
-        n *= p->shape[i];
+/* One block for all that is missing: hundreds of small vectors would cost as many allocations. */
+static davy_result add_slab(dv_store *s, const dv_missing *m) {
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < m->count; i++) {
+        bytes += dv_weight_room(s, m->weights[i]);
     }
-    return n;
-}
-
-static davy_result read_values(const batch *b, const dv_param_info *p, float *dst) {
-    if (p->ref != NULL) {
-        const davy_result r = dv_tensor_read_f32(p->ref, dst);
-        if (p->ref->bytes >= RELEASE_BYTES) {
-            dv_source_done_with(p->ref->source, p->ref->offset, p->ref->bytes);
-        }
+    if (bytes == 0) {
+        return DAVY_OK;
+    }
+    dv_slab *slabs = dv_grow(s->slabs, s->n_slabs + 1, &s->cap_slabs, sizeof *slabs);
+    if (slabs == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
+    }
+    s->slabs = slabs;
+    void *data = NULL;
+    const davy_result r = dv_gpu_alloc(s->gpu, DV_MEM_WEIGHTS, bytes, "weights", &data);
+    if (r != DAVY_OK) {
         return r;
     }
-    if (p->derive != NULL) {
-        return p->derive(b->store->tensors, p->key, dst);
+    slabs[s->n_slabs++] = (dv_slab){.data = data, .bytes = bytes};
+    char *at = data;
+    for (int64_t i = 0; i < m->count; i++) {
+        m->entries[i]->data = at;
+        at += dv_weight_room(s, m->weights[i]);
     }
-    memcpy(dst, p->constant, (size_t)elements_of(p) * sizeof(float));
     return DAVY_OK;
 }
 
-static davy_result read_one(const batch *b, int64_t i) {
-    const dv_param_info *p = &b->graph->params[b->weights[i]->param];
-    if (b->sources[i] != NULL) {
-        return read_values(b, p, b->sources[i]);
-    }
-    float *dst = b->entries[i]->data;
-    const int64_t have = elements_of(p);
-    if (have != b->weights[i]->count && have != 1) {
-        return dv_fail(DAVY_E_SHAPE, "%s: %lld values, expected %lld", p->label, (long long)have,
-                       (long long)b->weights[i]->count);
-    }
-    const davy_result r = read_values(b, p, dst);
-    for (int64_t c = have; r == DAVY_OK && c < b->weights[i]->count; c++) {
-        dst[c] = dst[0];
-    }
-    return r;
-}
-
-static void read_units(void *user, int64_t first, int64_t last, int32_t worker) {
-    batch *b = user;
-    (void)worker;
-    for (int64_t i = first; i < last; i++) {
-        const davy_result r = read_one(b, i);
-        if (r != DAVY_OK) {
-            dv_mutex_lock(b->store->lock);
-            if (b->result == DAVY_OK) {
-                b->result = r;
-                dv_error_get(&b->error);
-            }
-            dv_mutex_unlock(b->store->lock);
-        }
-    }
-}
-
-static void pack_units(void *user, int64_t first, int64_t last, int32_t worker) {
-    const batch *b = user;
-    (void)worker;
-    int64_t i = 0;
-    for (int64_t u = first; u < last;) {
-        while (u >= b->first_unit[i + 1]) {
-            i++;
-        }
-        const int64_t end = dv_min(last, b->first_unit[i + 1]);
-        const dv_weight *w = b->weights[i];
-        w->kernel->pack(&w->conv, b->sources[i], b->entries[i]->data, u - b->first_unit[i], end - b->first_unit[i]);
-        u = end;
-    }
-}
-
-static davy_result run_loops(batch *b, dv_watch *watch) {
-    const dv_services *services = b->store->services;
-    uint64_t bytes = 0;
-    for (int64_t i = 0; i < b->count; i++) {
-        const int64_t units = b->sources[i] != NULL ? b->weights[i]->kernel->pack_units(&b->weights[i]->conv) : 0;
-        b->first_unit[i + 1] = b->first_unit[i] + units;
-        bytes += b->weights[i]->bytes;
-    }
-    dv_loop read = {.units = b->count, .run = read_units, .user = b};
-    davy_result r = dv_watch_loop(watch, services->pool, &read, dv_store_cost(bytes) / 2);
-    if (r == DAVY_OK && b->result != DAVY_OK) {
-        dv_error_set(&b->error);
-        return b->result;
-    }
-    if (r == DAVY_OK) {
-        dv_loop pack = {.units = b->first_unit[b->count], .run = pack_units, .user = b};
-        r = dv_watch_loop(watch, services->pool, &pack, dv_store_cost(bytes) / 2);
-    }
-    return r;
-}
-
-/* f32 values that a weight is packed from; vectors are read in place. */
-static uint64_t source_bytes(const dv_graph *g, const dv_weight *w) {
-    return w->kernel != NULL ? dv_align_up((uint64_t)elements_of(&g->params[w->param]) * sizeof(float), 64) : 0;
-}
-
-static davy_result pack_batch(batch *b, uint64_t bytes, dv_watch *watch) {
-    dv_store *s = b->store;
-    void *block = NULL;
-    b->sources = dv_calloc((uint64_t)b->count, sizeof *b->sources);
-    b->first_unit = dv_calloc((uint64_t)b->count + 1, sizeof *b->first_unit);
-    davy_result r = DAVY_OK;
-    if (b->sources == NULL || b->first_unit == NULL) {
-        r = dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
-    }
-    if (r == DAVY_OK && bytes > 0) {
-        r = dv_heap_alloc(s->services->heap, DV_MEM_WORKSPACE, bytes, "weights being packed", &block);
-    }
-    if (r == DAVY_OK) {
-        uint64_t at = 0;
-        for (int64_t i = 0; i < b->count; i++) {
-            if (b->weights[i]->kernel != NULL) {
-                b->sources[i] = (float *)(void *)((char *)block + at);
-                at += source_bytes(b->graph, b->weights[i]);
-            }
-        }
-        r = run_loops(b, watch);
-    }
-    if (r == DAVY_OK) {
-        dv_mutex_lock(s->lock);
-        for (int64_t i = 0; i < b->count; i++) {
-            b->entries[i]->ready = true;
-        }
-        dv_mutex_unlock(s->lock);
-    }
-    dv_heap_free(s->services->heap, DV_MEM_WORKSPACE, block, bytes);
-    dv_free(b->sources);
-    dv_free(b->first_unit);
-    return r;
+/* After a failure: no entry in the last slab has become ready. */
+static void drop_slab(dv_store *s) {
+    const dv_slab *last = &s->slabs[--s->n_slabs];
+    dv_gpu_free(s->gpu, DV_MEM_WEIGHTS, last->data, last->bytes);
 }
 
 /* ---- binding ---- */
 
-typedef struct missing { /* weights of a plan that have no entry yet, and their new entries */
-    entry **entries;
-    const dv_weight **weights;
-    int64_t count;
-    bool derived;
-} missing;
-
-static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan, missing *m) {
+static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan, dv_missing *m) {
     m->entries = dv_calloc((uint64_t)plan->n_weights + 1, sizeof *m->entries);
     m->weights = dv_calloc((uint64_t)plan->n_weights + 1, sizeof *m->weights);
     if (m->entries == NULL || m->weights == NULL) {
@@ -300,29 +162,74 @@ static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan
     return DAVY_OK;
 }
 
-static davy_result pack_missing(dv_store *s, dv_stage stage, const dv_plan *plan, dv_watch *watch) {
-    missing m = {0};
-    davy_result r = list_missing(s, stage, plan, &m);
-    for (int64_t i = 0; r == DAVY_OK && i < m.count;) {
-        batch b = {.store = s, .graph = plan->graph, .entries = m.entries + i, .weights = m.weights + i};
-        uint64_t bytes = 0;
-        while (i + b.count < m.count) {
-            const uint64_t more = source_bytes(plan->graph, b.weights[b.count]);
-            if (b.count > 0 && bytes + more > DV_STORE_BATCH_BYTES) {
-                break;
-            }
-            bytes += more;
-            b.count++;
-        }
-        r = pack_batch(&b, bytes, watch);
-        i += b.count;
+/* Where the model has all of it. Its entries stay as long as it does. */
+static bool find_in_model(const dv_store *s, const dv_graph *graph, const dv_missing *m, const void **data) {
+    bool all = true;
+    dv_mutex_lock(s->model->lock);
+    for (int64_t i = 0; i < m->count && all; i++) {
+        const dv_packed *e =
+            find(s->model, m->entries[i]->stage, graph->params[m->weights[i]->param].label, m->weights[i]);
+        all = e != NULL && e->ready;
+        data[i] = all ? e->data : NULL;
     }
-    for (entry *e = NULL; r != DAVY_OK && (e = take_unready(s)) != NULL;) {
+    dv_mutex_unlock(s->model->lock);
+    return all;
+}
+
+/* *copied: nothing is left to pack. */
+static davy_result copy_from_model(dv_store *s, const dv_graph *graph, const dv_missing *m, bool *copied) {
+    *copied = false;
+    if (s->model == NULL || m->count == 0) {
+        return DAVY_OK;
+    }
+    const void **data = dv_calloc((uint64_t)m->count, sizeof *data);
+    if (data == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
+    }
+    dv_gpu_queue *q = NULL;
+    davy_result r = DAVY_OK;
+    *copied = find_in_model(s, graph, m, data);
+    if (*copied) {
+        r = dv_gpu_queue_take(s->gpu, NULL, &q);
+        for (int64_t i = 0; r == DAVY_OK && i < m->count; i++) {
+            r = dv_gpu_copy(q, m->entries[i]->data, s->model->gpu, data[i], m->weights[i]->bytes);
+        }
+        if (q != NULL) {
+            const davy_result waited = dv_gpu_queue_wait(q, NULL, NULL);
+            r = r == DAVY_OK ? waited : r;
+            dv_gpu_queue_give(q);
+        }
+    }
+    if (*copied && r == DAVY_OK) {
+        dv_packed_mark_ready(s, m->entries, m->count);
+    }
+    dv_free((void *)(uintptr_t)data);
+    return r;
+}
+
+static davy_result pack_missing(dv_store *s, dv_stage stage, const dv_plan *plan, dv_watch *watch) {
+    dv_missing m = {0};
+    const int64_t slabs = s->n_slabs;
+    davy_result r = list_missing(s, stage, plan, &m);
+    if (r == DAVY_OK && s->gpu != NULL) {
+        r = add_slab(s, &m);
+    }
+    bool copied = false;
+    if (r == DAVY_OK) {
+        r = copy_from_model(s, plan->graph, &m, &copied);
+    }
+    if (r == DAVY_OK && !copied) {
+        r = dv_store_pack(s, plan->graph, &m, watch);
+    }
+    for (dv_packed *e = NULL; r != DAVY_OK && (e = take_unready(s)) != NULL;) {
         release_entry(s, e);
+    }
+    if (r != DAVY_OK && s->n_slabs > slabs) {
+        drop_slab(s);
     }
     for (int64_t i = 0; m.derived && i < s->tensors->count; i++) {
         const dv_tensor_ref *ref = &s->tensors->refs[i];
-        if (ref->bytes >= RELEASE_BYTES) {
+        if (ref->bytes >= DV_RELEASE_BYTES) {
             dv_source_done_with(ref->source, ref->offset, ref->bytes);
         }
     }
@@ -373,7 +280,7 @@ uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan) {
     for (int64_t i = 0; i < plan->n_weights; i++) {
         const dv_weight *w = &plan->weights[i];
         if (find(s, stage, plan->graph->params[w->param].label, w) == NULL) {
-            bytes += w->bytes;
+            bytes += dv_weight_room(s, w);
         }
     }
     dv_mutex_unlock(s->lock);
@@ -391,12 +298,13 @@ double dv_store_cost(uint64_t bytes) {
     return (double)bytes; /* about 1 GB/s */
 }
 
-davy_result dv_store_create(const dv_services *services, const dv_tensors *tensors, dv_store **out) {
+davy_result dv_store_create(const dv_services *services, dv_gpu *gpu, const dv_tensors *tensors, dv_store **out) {
     dv_store *s = dv_calloc(1, sizeof *s);
     if (s == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
     }
     s->services = services;
+    s->gpu = gpu;
     s->tensors = tensors;
     atomic_init(&s->refs, 1);
     s->lock = dv_mutex_create();
@@ -407,6 +315,14 @@ davy_result dv_store_create(const dv_services *services, const dv_tensors *tenso
     }
     *out = s;
     return DAVY_OK;
+}
+
+void dv_store_set_model(dv_store *s, dv_store *model) {
+    s->model = dv_store_ref(model);
+}
+
+dv_gpu *dv_store_gpu(const dv_store *s) {
+    return s->gpu;
 }
 
 dv_store *dv_store_ref(dv_store *s) {
@@ -421,6 +337,11 @@ void dv_store_release(dv_store *s) {
     for (int64_t i = 0; i < s->n_entries; i++) {
         release_entry(s, s->entries[i]);
     }
+    while (s->n_slabs > 0) {
+        drop_slab(s);
+    }
+    dv_free(s->slabs);
+    dv_store_release(s->model);
     dv_free(s->entries);
     dv_cond_release(s->free);
     dv_mutex_release(s->lock);

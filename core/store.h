@@ -1,5 +1,5 @@
 /* store.h - the weights of an engine as kernels want them: packed once, shared by all plans, read-only afterwards.
- * Counts as DV_MEM_WEIGHTS. Reference-counted: plans at work keep the store they were bound to. Thread-safe. */
+ * Counts as DV_MEM_WEIGHTS, of the heap or of the GPU. Reference-counted: plans at work keep the store they were bound to. Thread-safe. */
 #ifndef DV_STORE_H
 #define DV_STORE_H
 
@@ -11,8 +11,14 @@ typedef struct dv_store dv_store;
 /* f32 copies that packing makes take about this much at a time. */
 #define DV_STORE_BATCH_BYTES (32ull << 20)
 
-/* services and tensors must outlive the store. */
-davy_result dv_store_create(const dv_services *services, const dv_tensors *tensors, dv_store **out);
+/* Of a GPU's packed values too: large enough to keep many threads busy. */
+#define DV_STORE_GPU_BATCH_BYTES (128ull << 20)
+
+/* gpu: where the weights go and the plans run; NULL: the CPU. All three must outlive the store. */
+davy_result dv_store_create(const dv_services *services, dv_gpu *gpu, const dv_tensors *tensors, dv_store **out);
+/* Before the store is used: what `model`, a store of another GPU, has packed alike is copied from there. */
+void dv_store_set_model(dv_store *s, dv_store *model);
+dv_gpu *dv_store_gpu(const dv_store *s);
 dv_store *dv_store_ref(dv_store *s);
 void dv_store_release(dv_store *s);
 

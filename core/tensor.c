@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/buffer.h"
+#include "core/cuda/gpu.h"
 #include "core/error.h"
 
 #define MAX_ELEMENTS ((uint64_t)1 << 46) /* larger than any memory */
@@ -211,24 +212,40 @@ static bool is_injective(const dv_pixels *p, int64_t size) {
     return true;
 }
 
-/* The addresses there are: of a buffer its memory, of the host's memory everything. */
-static davy_result find_memory(const davy_tensor *t, const char *name, uint64_t *base, uint64_t *room) {
-    const bool in_buffer = t->memory == DAVY_MEMORY_BUFFER || (t->memory == 0 && t->buffer != NULL);
-    if (t->memory == DAVY_MEMORY_CUDA || t->memory == DAVY_MEMORY_CUDA_ARRAY) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: memory of a CUDA device, but the context computes on the CPU", name);
+static davy_result check_memory(const davy_tensor *t, const char *name) {
+    if (t->memory == DAVY_MEMORY_CUDA_ARRAY) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: CUDA arrays are not taken; copy to linear memory (DAVY_MEMORY_CUDA)",
+                       name);
     }
     if (t->memory < 0 || t->memory > DAVY_MEMORY_BUFFER) {
         return dv_fail(DAVY_E_INVALID, "%s: memory is %d, expected DAVY_MEMORY_*", name, (int)t->memory);
     }
-    if (in_buffer != (t->buffer != NULL)) {
-        return dv_fail(DAVY_E_INVALID, "%s: memory %d does not go with %s buffer", name, (int)t->memory,
-                       t->buffer != NULL ? "a" : "no");
+    const bool fits = t->memory == 0 || (t->memory == DAVY_MEMORY_BUFFER && t->buffer != NULL) ||
+                      (t->memory != DAVY_MEMORY_BUFFER && t->buffer == NULL) ||
+                      (t->memory == DAVY_MEMORY_CUDA && dv_buffer_gpu(t->buffer) != NULL);
+    if (!fits) {
+        return dv_fail(DAVY_E_INVALID, "%s: memory %d does not go with %s", name, (int)t->memory,
+                       t->buffer == NULL               ? "no buffer"
+                       : t->memory == DAVY_MEMORY_CUDA ? "a buffer in host memory"
+                                                       : "a buffer");
     }
-    if (!in_buffer && t->data == 0) {
+    if (t->buffer == NULL && t->data == 0) {
         return dv_fail(DAVY_E_INVALID, "%s: has no memory, data is 0", name);
     }
-    *base = in_buffer ? (uint64_t)(uintptr_t)dv_buffer_data(t->buffer) : t->data;
-    *room = in_buffer ? dv_buffer_bytes(t->buffer) : UINT64_MAX - *base;
+    return DAVY_OK;
+}
+
+/* The addresses there are: of a buffer its memory, of other memory everything. */
+static davy_result find_memory(const davy_tensor *t, const char *name, dv_pixels *p, uint64_t *base, uint64_t *room) {
+    const davy_result r = check_memory(t, name);
+    if (r < 0) {
+        return r;
+    }
+    const dv_gpu *gpu = t->buffer != NULL ? dv_buffer_gpu(t->buffer) : NULL;
+    p->on_device = t->buffer != NULL ? gpu != NULL : t->memory == DAVY_MEMORY_CUDA;
+    p->device = gpu != NULL ? dv_gpu_index(gpu) : p->on_device ? t->device : 0;
+    *base = t->buffer != NULL ? (uint64_t)(uintptr_t)dv_buffer_data(t->buffer) : t->data;
+    *room = t->buffer != NULL ? dv_buffer_bytes(t->buffer) : UINT64_MAX - *base;
     if (t->byte_offset > *room) {
         return dv_fail(DAVY_E_INVALID, "%s: byte_offset is %" PRIu64 ", there are %" PRIu64 " bytes", name,
                        t->byte_offset, *room);
@@ -243,7 +260,7 @@ static davy_result take_memory(const davy_tensor *t, dv_access access, const cha
     uint64_t base = 0;
     uint64_t room = 0;
     davy_result r = extent(p, size, name, &low, &high);
-    r = r < 0 || access == DV_SHAPE_ONLY ? r : find_memory(t, name, &base, &room);
+    r = r < 0 || access == DV_SHAPE_ONLY ? r : find_memory(t, name, p, &base, &room);
     if (r < 0 || access == DV_SHAPE_ONLY) {
         return r;
     }

@@ -15,8 +15,10 @@ typedef struct dv_pixels {
     davy_range range; /* never AUTO */
     int64_t n, t, h, w, c;
     int64_t sn, st, sh, sw, sc; /* bytes */
-    char *data;                 /* element 0; NULL: a shape without memory */
-    uint64_t first, last;       /* addresses the elements lie in: [first, last) */
+    bool on_device;             /* CUDA memory, of the GPU with this index; else the host's */
+    int32_t device;
+    char *data;           /* element 0; NULL: a shape without memory */
+    uint64_t first, last; /* addresses the elements lie in: [first, last) */
 } dv_pixels;
 
 typedef enum dv_access { DV_SHAPE_ONLY = 0, DV_READS, DV_WRITES } dv_access;

@@ -70,6 +70,10 @@ davy_result dv_watch_loop(dv_watch *w, dv_pool *pool, const dv_loop *loop, doubl
     return DAVY_OK;
 }
 
+void dv_watch_advance(dv_watch *w, double cost) {
+    w->done += cost;
+}
+
 davy_result dv_watch_poll(dv_watch *w) {
     return look(w, w->done / w->total);
 }

@@ -17,6 +17,8 @@ typedef struct dv_watch {
 void dv_watch_begin(dv_watch *w, const dv_control *control, const char *stage, double total);
 /* Runs a loop of `cost` under watch: DAVY_OK, DAVY_E_CANCELLED or DAVY_E_TIMEOUT. */
 davy_result dv_watch_loop(dv_watch *w, dv_pool *pool, const dv_loop *loop, double cost);
+/* Work of `cost` that was done elsewhere. */
+void dv_watch_advance(dv_watch *w, double cost);
 /* Asks once, without a loop. */
 davy_result dv_watch_poll(dv_watch *w);
 /* The closing report: everything done. */

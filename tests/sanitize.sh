@@ -7,6 +7,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 jobs=${JOBS:-$(nproc)}
 passed=0
 failed=0
+fatbins=${DAVY_SANITIZE_BUILD:-$root/build}/kernels/cuda # device code is the same: not compiled again
+[ -d "$fatbins" ] || fatbins=
 
 # suite NAME SANITIZERS CTEST_ARGUMENTS...
 suite() {
@@ -15,7 +17,7 @@ suite() {
     build=${DAVY_SANITIZE_BUILD:-$root/build}-$name
     mkdir -p "$build"
     if ! { cmake -S "$root" -B "$build" -G Ninja -DDAVY_SANITIZE="$sanitizers" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-        -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" && cmake --build "$build" -j "$jobs"; } >"$build/build.log" 2>&1; then
+        -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" -DDAVY_CUDA_FATBINS="$fatbins" -DDAVY_CUDA_TARGETS= && cmake --build "$build" -j "$jobs"; } >"$build/build.log" 2>&1; then
         tail -n 40 "$build/build.log" >&2
         echo "FAIL $name: it does not build" >&2
         failed=$((failed + 1))
@@ -37,7 +39,7 @@ suite() {
 export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:strict_string_checks=1"
 export UBSAN_OPTIONS="print_stacktrace=1"
 export TSAN_OPTIONS="halt_on_error=0:exitcode=66:second_deadlock_stack=1"
-suite asan address,undefined -L 'unit|kcheck|abi|hosts|fault'
-suite tsan thread -R 'hosts.threads|unit.*(pool|mem|source)'
+suite asan address,undefined -L 'unit|kcheck|cuda|abi|hosts|fault'
+suite tsan thread -R 'hosts.threads|cuda.test_gpu$|unit.*(pool|mem|source)'
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -71,7 +71,7 @@ static const struct {
     davy_dtype dtype;
 } precisions[] = {
     {"auto", DAVY_DTYPE_AUTO}, {"fp32", DAVY_DTYPE_F32},  {"bf16", DAVY_DTYPE_BF16}, {"fp16", DAVY_DTYPE_F16},
-    {"int8", DAVY_DTYPE_INT8}, {"int4", DAVY_DTYPE_INT4}, {"fp8", DAVY_DTYPE_FP8},
+    {"int8", DAVY_DTYPE_INT8}, {"int4", DAVY_DTYPE_INT4}, {"fp8", DAVY_DTYPE_FP8},   {"tf32", CLI_TF32},
 };
 
 davy_dtype cli_precision_of(const char *word) {
@@ -218,7 +218,7 @@ static int set(const option_def *d, const char *value, cli_args *a) {
         *(davy_dtype *)(void *)member = cli_precision_of(value);
         return *(davy_dtype *)(void *)member >= 0
                    ? 0
-                   : cli_usage(d->name, "needs auto, fp32, bf16, fp16, int8, int4 or fp8, not \"%s\"", value);
+                   : cli_usage(d->name, "needs auto, fp32, tf32, bf16, fp16, fp8, int8 or int4, not \"%s\"", value);
     }
 }
 

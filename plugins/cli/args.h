@@ -18,6 +18,7 @@ typedef enum {
 } cli_command;
 
 enum { CLI_MODELS_MAX = 8 };
+enum { CLI_TF32 = 0x100 }; /* a precision without a davy_dtype: fp32 with the model option tf32 */
 
 typedef struct cli_args {
     cli_command command;
@@ -28,9 +29,9 @@ typedef struct cli_args {
     int n_models;
     double scale; /* 0: the model's own */
     const char *device;
-    davy_dtype precision;
-    int32_t tile;    /* 0 automatic, -1 never */
-    int32_t overlap; /* 0 automatic */
+    davy_dtype precision; /* or CLI_TF32 */
+    int32_t tile;         /* 0 automatic, -1 never */
+    int32_t overlap;      /* 0 automatic */
     uint64_t memory;
     int32_t threads;
     uint64_t seed;
@@ -56,7 +57,7 @@ const char *cli_help(cli_command command);
 
 /* "upscale" for CLI_UPSCALE; "?" for an unknown one. */
 const char *cli_command_name(cli_command command);
-/* "fp32" and so on to a compute type and back. -1: unknown word. */
+/* "fp32" and so on to a compute type (or CLI_TF32) and back. -1: unknown word. */
 davy_dtype cli_precision_of(const char *word);
 const char *cli_precision_name(davy_dtype dtype);
 

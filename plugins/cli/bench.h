@@ -10,7 +10,16 @@
 
 #include "plugins/cli/args.h"
 
-typedef enum { BENCH_LIVE2, BENCH_LIVE4, BENCH_COMPACT, BENCH_RRDB, BENCH_TAESD, BENCH_SDXL } bench_arch;
+typedef enum {
+    BENCH_LIVE2,
+    BENCH_LIVE4,
+    BENCH_COMPACT,
+    BENCH_COMPACT16,
+    BENCH_RRDB,
+    BENCH_SPAN,
+    BENCH_TAE,
+    BENCH_KL
+} bench_arch;
 
 typedef struct bench_case {
     char name[96];
@@ -18,18 +27,21 @@ typedef struct bench_case {
     bench_arch arch;
     uint32_t width; /* of the picture: input of upscale and encode, output of decode */
     uint32_t height;
-    davy_dtype precision;
+    davy_dtype precision; /* or CLI_TF32 */
 } bench_case;
 
-/* "upscale-compact-640x360-bf16"; 0, or -1: no such case. */
+/* "upscale-compact-640x360-bf16", "decode-vae_tae-1080p-fp16"; 0, or -1: no such case. */
 int bench_case_parse(const char *name, bench_case *out);
 
 /* A .safetensors file in memory with random float16 weights under the architecture's own names; NULL: out of memory.
- * Not for the shipped models. encoder: which half of a TAESD. */
+ * Not for the shipped models. encoder: which half of a tiny VAE. */
 void *bench_weights(bench_arch arch, int encoder, uint64_t *bytes);
 
 /* Measures the case in this process and prints its result to `out` as one line of JSON. Returns the exit status. */
 int bench_measure(const cli_args *a, const bench_case *c, FILE *out);
+
+/* "gpu" or "cpu" to `out`: where a context of these options computes. */
+int bench_where(const cli_args *a, FILE *out);
 
 /* The member "profile" of a result as tables on stdout: by kernel, then by step. runs: how many the times hold. */
 void bench_print_profile(const cJSON *profile, double runs, double peak);

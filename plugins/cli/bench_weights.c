@@ -89,8 +89,7 @@ static label named(const char *format, ...) {
     return l;
 }
 
-static void compact(builder *b) {
-    const int layers = 32;
+static void compact(builder *b, int layers) {
     conv(b, "body.0", 64, 3, 3);
     vector(b, "body.1", "weight", 64, -3);
     for (int i = 0; i < layers; i++) {
@@ -114,6 +113,19 @@ static void rrdb(builder *b) {
         conv(b, tail[i], 64, 64, 3);
     }
     conv(b, "conv_last", 3, 64, 3);
+}
+
+static void span(builder *b) {
+    const int64_t wide = 48;
+    conv(b, "conv_1.eval_conv", wide, 3, 3);
+    for (int i = 1; i <= 6; i++) {
+        for (int k = 1; k <= 3; k++) {
+            conv(b, named("block_%d.c%d_r.eval_conv", i, k).text, wide, wide, 3);
+        }
+    }
+    conv(b, "conv_2.eval_conv", wide, wide, 3);
+    conv(b, "conv_cat", wide, 4 * wide, 1);
+    conv(b, "upsampler.0", 12, wide, 3);
 }
 
 static void taesd_block(builder *b, int index) {
@@ -236,12 +248,18 @@ void *bench_weights(bench_arch arch, int encoder, uint64_t *bytes) {
     builder b = {0};
     switch (arch) {
     case BENCH_COMPACT:
-        compact(&b);
+        compact(&b, 32);
+        break;
+    case BENCH_COMPACT16:
+        compact(&b, 16);
+        break;
+    case BENCH_SPAN:
+        span(&b);
         break;
     case BENCH_RRDB:
         rrdb(&b);
         break;
-    case BENCH_TAESD:
+    case BENCH_TAE:
         taesd(&b, encoder);
         break;
     default:

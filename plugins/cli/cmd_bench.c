@@ -10,7 +10,7 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
 
-static const char *const standard[] = {
+static const char *const on_cpu[] = {
     "upscale-live4-640x360-fp32",   "upscale-live4-640x360-bf16",   "upscale-live2-640x360-fp32",
     "upscale-compact-640x360-fp32", "upscale-compact-640x360-bf16", "upscale-rrdb-128x128-fp32",
     "upscale-rrdb-128x128-bf16",    "decode-taesd-512x512-fp32",    "decode-taesd-512x512-bf16",
@@ -18,7 +18,11 @@ static const char *const standard[] = {
     "encode-sdxl-256x256-fp32",
 };
 
-enum { STANDARD_COUNT = sizeof standard / sizeof standard[0] };
+static const char *const on_gpu[] = {
+    "decode-vae_kl-1024-bf16",   "encode-vae_kl-1024-bf16",     "decode-vae_tae-1080p-fp16",
+    "upscale-compact-720p-fp16", "upscale-compact16-720p-fp16", "upscale-span-1080p-fp16",
+    "upscale-rrdb-512-fp16",     "upscale-live2-1080p-fp16",    "upscale-live4-720p-fp16",
+};
 
 /* A slow-down beyond this fails a comparison. */
 static const double slower = 1.10;
@@ -107,6 +111,10 @@ static int compare(const cli_args *a, const cJSON *old, const cJSON *now) {
     if (strcmp(word(before, "machine"), word(now, "machine")) != 0) {
         cli_note(a->compare, "%s was measured on another machine: %s", name, word(before, "machine"));
     }
+    const char *device = word(before, "device_name"); /* results of older versions have none */
+    if (device[0] != 0 && strcmp(device, word(now, "device_name")) != 0) {
+        cli_note(a->compare, "%s was measured on another device: %s", name, device);
+    }
     const double ratio = number(now, "median_ms") / was;
     if (!a->json) {
         printf("%-34s %9.1f ms before, ratio %.3f%s\n", "", was, ratio, ratio > slower ? "  SLOWER" : "");
@@ -118,9 +126,17 @@ static void print_result(const cli_args *a, const cJSON *j, const char *line) {
     if (a->json) {
         printf("%s\n", line);
     } else {
-        printf("%-34s %9.1f ms  (%.1f to %.1f, %.0f runs)  %7.1f GFLOP/s  %6.0f MiB\n", word(j, "case"),
-               number(j, "median_ms"), number(j, "min_ms"), number(j, "max_ms"), number(j, "runs"),
-               number(j, "gflop_s"), number(j, "peak_bytes") / 1048576.0);
+        const double host = number(j, "host_ms"); /* there on a GPU */
+        if (host > 0.0) {
+            printf("%-34s %9.3f ms  (%.3f to %.3f, %.0f runs; %.2f from and to host memory)  %7.1f TFLOP/s  %6.0f MiB "
+                   "on %s\n",
+                   word(j, "case"), number(j, "median_ms"), number(j, "min_ms"), number(j, "max_ms"), number(j, "runs"),
+                   host, number(j, "gflop_s") * 1e-3, number(j, "device_peak_bytes") / 1048576.0, word(j, "device"));
+        } else {
+            printf("%-34s %9.1f ms  (%.1f to %.1f, %.0f runs)  %7.1f GFLOP/s  %6.0f MiB\n", word(j, "case"),
+                   number(j, "median_ms"), number(j, "min_ms"), number(j, "max_ms"), number(j, "runs"),
+                   number(j, "gflop_s"), number(j, "peak_bytes") / 1048576.0);
+        }
         if (a->profile) {
             bench_print_profile(cJSON_GetObjectItemCaseSensitive(j, "profile"), number(j, "profile_runs"), a->peak);
         }
@@ -181,20 +197,40 @@ static int bench_all(const cli_args *a, const bench_case *cases, size_t n) {
     return r;
 }
 
+static int where_in_child(void *user, FILE *out) {
+    const cli_args *a = user;
+    return bench_where(a, out);
+}
+
+/* The cases that suit what will compute. Asked in a process of its own: a driver does not survive the fork into those that
+ * measure. */
+static int standard_cases(const cli_args *a, const char *const **names, size_t *n) {
+    cli_args copy = *a;
+    char *where = NULL;
+    const int r = cli_isolated(where_in_child, &copy, &where);
+    const int gpu = where != NULL && strcmp(where, "gpu") == 0;
+    free(where);
+    *names = gpu ? on_gpu : on_cpu;
+    *n = gpu ? sizeof on_gpu / sizeof on_gpu[0] : sizeof on_cpu / sizeof on_cpu[0];
+    return r < 0 ? cli_fail("bench", "the process that asked for the device died") : r;
+}
+
 int cli_bench(const cli_args *a) {
-    const size_t n = a->n_inputs > 0 ? (size_t)a->n_inputs : STANDARD_COUNT;
-    bench_case *cases = calloc(n, sizeof *cases);
+    const char *const *names = a->inputs;
+    size_t n = (size_t)a->n_inputs;
+    int r = n > 0 ? CLI_OK : standard_cases(a, &names, &n);
+    bench_case *cases = r == CLI_OK ? calloc(n, sizeof *cases) : NULL;
     if (cases == NULL) {
-        return cli_fail("bench", "out of memory");
+        return r != CLI_OK ? r : cli_fail("bench", "out of memory");
     }
     for (size_t i = 0; i < n; i++) {
-        const char *name = a->n_inputs > 0 ? a->inputs[i] : standard[i];
-        if (bench_case_parse(name, &cases[i]) != 0) {
+        if (bench_case_parse(names[i], &cases[i]) != 0) {
             free(cases);
-            return cli_usage(name, "no such case; names look like upscale-compact-640x360-fp32, see davy bench --help");
+            return cli_usage(names[i],
+                             "no such case; names look like upscale-compact-640x360-fp32, see davy bench --help");
         }
     }
-    const int r = bench_all(a, cases, n);
+    r = bench_all(a, cases, n);
     free(cases);
     return r;
 }

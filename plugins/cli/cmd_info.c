@@ -8,14 +8,19 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/session.h"
 
+static void print_memory(const davy_device_info *d) {
+    const double gib = 1.0 / (double)(1u << 30);
+    char text[40] = "-";
+    if (d->memory_free_bytes > 0) {
+        snprintf(text, sizeof text, "%.1f of %.1f GiB free", (double)d->memory_free_bytes * gib,
+                 (double)d->memory_total_bytes * gib);
+    } else if (d->memory_total_bytes > 0) {
+        snprintf(text, sizeof text, "%.1f GiB", (double)d->memory_total_bytes * gib);
+    }
+    printf(" %-24s", text);
+}
+
 static void print_device(const davy_device_info *d) {
-    printf("%-8s %s", d->selector, d->name);
-    if (d->memory_total_bytes > 0) {
-        printf(", %.1f GiB", (double)d->memory_total_bytes / (double)(1u << 30));
-    }
-    if (d->kind == DAVY_DEVICE_CUDA) {
-        printf(", compute %d.%d", d->compute_major, d->compute_minor);
-    }
     const struct {
         uint32_t bit;
         const char *name;
@@ -23,47 +28,95 @@ static void print_device(const davy_device_info *d) {
                     {DAVY_FEATURE_BF16, "bf16"},
                     {DAVY_FEATURE_FP8, "fp8"},
                     {DAVY_FEATURE_INT8, "int8"}};
-    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+    char compute[24] = "-";
+    char driver[24] = "-";
+    if (d->compute_major > 0) {
+        snprintf(compute, sizeof compute, "%d.%d", d->compute_major, d->compute_minor);
+        snprintf(driver, sizeof driver, "%d.%d", d->driver_version / 1000, d->driver_version % 1000 / 10);
+    }
+    printf("%-8s %-36s", d->selector, d->name);
+    print_memory(d);
+    printf(" %-8s %-7s", compute, driver);
+    for (size_t i = 0; d->reason[0] == 0 && i < sizeof features / sizeof features[0]; i++) {
         if ((d->features & features[i].bit) != 0) {
-            printf(", %s", features[i].name);
+            printf(" %s", features[i].name);
         }
     }
-    if (d->reason[0] != 0) {
-        printf("; not usable: %s", d->reason);
-    }
-    printf("\n");
+    printf("%s%s\n", d->reason[0] != 0 ? " not usable: " : "", d->reason);
 }
 
 static void add_device(cJSON *list, const davy_device_info *d) {
+    char uuid[48] = "";
     cJSON *j = cJSON_CreateObject();
+    for (size_t i = 0; d->compute_major > 0 && i < 16; i++) {
+        snprintf(uuid + strlen(uuid), sizeof uuid - strlen(uuid), "%s%02x",
+                 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", d->uuid[i]);
+    }
     cJSON_AddStringToObject(j, "device", d->selector);
     cJSON_AddStringToObject(j, "kind", d->kind == DAVY_DEVICE_CUDA ? "cuda" : "cpu");
     cJSON_AddStringToObject(j, "name", d->name);
+    cJSON_AddStringToObject(j, "uuid", uuid);
     cJSON_AddBoolToObject(j, "usable", d->reason[0] == 0);
     cJSON_AddStringToObject(j, "reason", d->reason);
     cJSON_AddNumberToObject(j, "memory_total_bytes", (double)d->memory_total_bytes);
     cJSON_AddNumberToObject(j, "memory_free_bytes", (double)d->memory_free_bytes);
     cJSON_AddBoolToObject(j, "fp16", (d->features & DAVY_FEATURE_FP16) != 0);
     cJSON_AddBoolToObject(j, "bf16", (d->features & DAVY_FEATURE_BF16) != 0);
+    cJSON_AddBoolToObject(j, "fp8", (d->features & DAVY_FEATURE_FP8) != 0);
     cJSON_AddNumberToObject(j, "compute_major", d->compute_major);
     cJSON_AddNumberToObject(j, "compute_minor", d->compute_minor);
+    cJSON_AddNumberToObject(j, "driver_version", d->driver_version);
     cJSON_AddItemToArray(list, j);
+}
+
+/* Opens a GPU: only then does its driver tell how much memory is free, and whether it really can be used. */
+static void try_device(const cli_session *s, int32_t index, davy_device_info *d) {
+    const davy_context_desc desc = {
+        .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .device = d->selector, .n_threads = 1};
+    davy_context *ctx = NULL;
+    davy_error_info e = {.struct_size = sizeof e};
+    if (s->api->context_create(&desc, &ctx) >= 0) {
+        s->api->device_info(NULL, index, d);
+    } else if (s->api->last_error(&e) >= 0) {
+        snprintf(d->reason, sizeof d->reason, "%.255s", cli_without_name(d->selector, e.message));
+    }
+    s->api->context_release(ctx);
+}
+
+/* What stands in the list where there is no GPU: why. */
+static davy_device_info no_gpu(const cli_session *s) {
+    davy_device_info d = {.struct_size = sizeof d, .kind = DAVY_DEVICE_CUDA, .selector = "cuda", .name = "-"};
+    try_device(s, -1, &d);
+    return d;
+}
+
+static void tell(cJSON *list, const davy_device_info *d) {
+    if (list != NULL) {
+        add_device(list, d);
+    } else {
+        print_device(d);
+    }
 }
 
 static int list_devices(const cli_session *s, cJSON *list) {
     int32_t count = 0;
     davy_result r = s->api->device_count(NULL, &count);
+    if (list == NULL) {
+        printf("%-8s %-36s %-24s %-8s %-7s\n", "device", "name", "memory", "compute", "driver");
+    }
     for (int32_t i = 0; r >= 0 && i < count; i++) {
         davy_device_info d = {.struct_size = sizeof d};
         r = s->api->device_info(NULL, i, &d);
-        if (r < 0) {
-            break;
+        if (r >= 0 && d.kind == DAVY_DEVICE_CUDA && d.reason[0] == 0) {
+            try_device(s, i, &d);
         }
-        if (list != NULL) {
-            add_device(list, &d);
-        } else {
-            print_device(&d);
+        if (r >= 0) {
+            tell(list, &d);
         }
+    }
+    if (r >= 0 && count == 1) {
+        const davy_device_info none = no_gpu(s);
+        tell(list, &none);
     }
     return r < 0 ? cli_session_fail(s, "devices", r) : CLI_OK;
 }
@@ -179,9 +232,11 @@ static int show(const cli_args *a, const char *text) {
 
 int cli_inspect(const cli_args *a) {
     cli_session s;
+    cli_args here = *a;
     int r = cli_session_load(&s);
+    here.device = a->device != NULL ? a->device : "cpu"; /* nothing is computed: no GPU needs to wake up */
     if (r == CLI_OK) {
-        r = cli_session_context(&s, a);
+        r = cli_session_context(&s, &here);
     }
     const davy_inspect_1 *inspect = r == CLI_OK ? s.api->get_extension("davy.inspect/1") : NULL;
     if (r == CLI_OK && inspect == NULL) {

@@ -37,6 +37,8 @@ static void report(const cli_session *s, const cli_args *a, const char *sizes, d
         cJSON_AddStringToObject(j, "model", s->model_name);
         cJSON_AddStringToObject(j, "arch", s->info.arch);
         cJSON_AddStringToObject(j, "precision", cli_precision_name(s->info.compute));
+        cJSON_AddStringToObject(j, "device", s->device.selector);
+        cJSON_AddStringToObject(j, "device_name", s->device.name);
         cJSON_AddNumberToObject(j, "seconds", seconds);
         char *text = cJSON_PrintUnformatted(j);
         printf("%s\n", text != NULL ? text : "{}");

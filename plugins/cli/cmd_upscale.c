@@ -151,6 +151,8 @@ static void report(const upscaler *u, const work *w, uint32_t in_width, uint32_t
     cJSON_AddStringToObject(j, "model", s->model_name);
     cJSON_AddStringToObject(j, "arch", s->info.arch);
     cJSON_AddStringToObject(j, "precision", cli_precision_name(s->info.compute));
+    cJSON_AddStringToObject(j, "device", s->device.selector);
+    cJSON_AddStringToObject(j, "device_name", s->device.name);
     cJSON_AddNumberToObject(j, "tiles", (double)w->plan.tiles_x * w->plan.tiles_y);
     cJSON_AddNumberToObject(j, "seconds", seconds);
     char *text = cJSON_PrintUnformatted(j);

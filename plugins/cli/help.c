@@ -2,11 +2,15 @@
 #include "plugins/cli/args.h"
 
 #define COMMON                                                                                                         \
-    "  --device D        auto, cpu, cuda, cuda:N (auto)\n"                                                             \
-    "  --precision P     auto, fp32, bf16, fp16, int8, int4, fp8 (auto: fp32 on a CPU)\n"                              \
+    "  --device D        auto, cpu, cuda, cuda:N, cuda:uuid=U, cuda:pci=P, or several: cuda:0,cuda:1 (auto: a GPU "    \
+    "that can\n"                                                                                                       \
+    "                    be used, else the CPU; the variable DAVY_DEVICE says otherwise)\n"                            \
+    "  --precision P     auto, fp32, tf32, bf16, fp16, fp8, int8, int4 (auto: fp32 on a CPU; on a GPU fp16 to "        \
+    "upscale, bf16\n"                                                                                                  \
+    "                    for a VAE)\n"                                                                                 \
     "  --tile T          auto, none, or a side in pixels of the input (auto: what fits the memory)\n"                  \
     "  --overlap N       pixels that tiles share (as the network needs)\n"                                             \
-    "  --memory BYTES    ceiling for weights and workspace; K, M, G are powers of 1024\n"                              \
+    "  --memory BYTES    ceiling for weights and workspace, on a GPU in its memory; K, M, G are powers of 1024\n"      \
     "  --threads N       CPU threads (one per core)\n"                                                                 \
     "  --json            result as JSON on stdout\n"                                                                   \
     "  --quiet           no progress bar, no notes\n"
@@ -26,8 +30,10 @@ static const char general[] = "usage: davy COMMAND ...\n"
                               "davy COMMAND --help tells more; davy --version the version.\n"
                               "Exit status: 0 done, 1 failed, 2 wrong usage, 128 + signal when interrupted.\n";
 
-static const char devices[] = "usage: davy devices [--json]\n"
-                              "Lists the processors and graphics cards davy knows, unusable ones with the reason.\n";
+static const char devices[] =
+    "usage: davy devices [--json]\n"
+    "Lists the processors and GPUs davy knows, unusable ones with the reason; without a GPU, why there is\n"
+    "none. A GPU that can be used is opened to see its free memory.\n";
 
 static const char inspect[] =
     "usage: davy inspect MODEL [--json]\n"
@@ -76,12 +82,17 @@ static const char bench[] =
     "usage: davy bench [CASE...] [options]\n"
     "Measures cases named task-arch-size-precision, each in a process of its own: a warm-up, then repeated runs. "
     "Without\n"
-    "CASE a standard list. task: upscale, encode, decode. arch: live2, live4 (shipped weights), compact, rrdb, taesd,\n"
-    "sdxl (random weights). size: the picture's side or WIDTHxHEIGHT. precision: fp32, bf16, fp16.\n"
+    "CASE a standard list. task: upscale, encode, decode. arch: live2, live4 (shipped weights), compact, compact16, "
+    "rrdb,\n"
+    "span, vae_tae (or taesd), vae_kl (or sdxl): random weights. size: the picture's side, WIDTHxHEIGHT, or 720p and "
+    "the\n"
+    "like. precision: fp32, tf32, bf16, fp16, fp8. On a GPU pictures lie in its memory; the time with pictures in "
+    "host\n"
+    "memory is told too.\n"
     "  --save FILE       results as JSON lines\n"
     "  --compare FILE    against saved results; exit status 1 when a case is over 10 % slower\n"
-    "  --profile         time, work and rate of every step\n"
-    "  --peak GFLOPS     the machine's peak, for the profile's share of it\n"
+    "  --profile         time, work and rate of every kernel and step; on a GPU also the share of what it could do\n"
+    "  --peak GFLOPS     a CPU's peak, for the profile's share of it\n"
     "  --device, --tile, --overlap, --memory, --threads, --json, --quiet as everywhere\n";
 
 const char *cli_help(cli_command command) {

@@ -1,4 +1,6 @@
 /* session.c - see session.h. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugins/cli/session.h"
@@ -44,19 +46,87 @@ static void DAVY_CALL on_log(void *user, davy_log_level level, const char *utf8)
     }
 }
 
+/* "GPU-12ab…" as text against the bytes of one. */
+static int is_uuid(const char *text, const uint8_t uuid[16]) {
+    char have[33];
+    size_t n = 0;
+    for (size_t i = 0; i < 16; i++) {
+        snprintf(have + 2 * i, 3, "%02x", uuid[i]);
+    }
+    for (text += strncmp(text, "GPU-", 4) == 0 ? 4 : 0; *text != 0 && *text != ','; text++) {
+        if (*text != '-' && (n == 32 || (*text | 32) != have[n++])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Whether a device of the list is what a selector begins with. A PCI address is not in the list. */
+static int is_selected(const char *selector, const davy_device_info *d) {
+    const size_t n = strcspn(selector, ",");
+    if (strncmp(selector, "cuda:uuid=", 10) == 0) {
+        return is_uuid(selector + 10, d->uuid);
+    }
+    const int any = strncmp(selector, "cuda:", 5) != 0;
+    return any ? d->reason[0] == 0 : strlen(d->selector) == n && strncmp(selector, d->selector, n) == 0;
+}
+
+/* What computes. The context does not tell, but it followed the same rules. */
+static void find_device(cli_session *s, const char *given) {
+    const char *variable = getenv("DAVY_DEVICE");
+    const char *selector = given == NULL || strcmp(given, "auto") == 0 ? variable : given;
+    int32_t n = 0;
+    s->device.struct_size = sizeof s->device;
+    if (s->api->device_count(NULL, &n) < 0 || s->api->device_info(NULL, 0, &s->device) < 0 || !s->on_gpu) {
+        return;
+    }
+    snprintf(s->device.selector, sizeof s->device.selector, "%s", selector != NULL ? selector : "cuda");
+    s->device.name[0] = 0;
+    for (int32_t i = 1; i < n; i++) {
+        davy_device_info d = {.struct_size = sizeof d};
+        if (s->api->device_info(NULL, i, &d) >= 0 && is_selected(selector != NULL ? selector : "auto", &d)) {
+            s->device = d;
+            if (selector != NULL && strchr(selector, ',') != NULL) {
+                snprintf(s->device.selector, sizeof s->device.selector, "%s", selector);
+            }
+            return;
+        }
+    }
+}
+
+/* The ceiling of --memory is the device's where a GPU computes, else the host's. */
+static davy_result set_memory(cli_session *s, const cli_args *a) {
+    davy_memory_info m = {.struct_size = sizeof m};
+    const davy_result r = s->api->context_memory(s->context, &m);
+    s->on_gpu = r >= 0 && m.device_budget_bytes > 0;
+    return r < 0 || s->on_gpu || a->memory == 0 ? r : s->api->context_budget(s->context, 0, a->memory);
+}
+
 int cli_session_context(cli_session *s, const cli_args *a) {
     const davy_host host = {.struct_size = sizeof host, .log_level = DAVY_LOG_WARN, .log = on_log};
     davy_context_desc d = {.struct_size = sizeof d, .abi_version = DAVY_ABI_VERSION, .host = &host};
-    d.device = a->device != NULL && strcmp(a->device, "cuda") == 0 ? "cuda:0" : a->device;
-    d.host_budget_bytes = a->memory;
+    d.device = a->device;
+    d.device_budget_bytes = a->memory;
     d.n_threads = a->threads;
     davy_result r = s->api->context_create(&d, &s->context);
+    r = r < 0 ? r : set_memory(s, a);
+    if (r >= 0 && (a->json || a->command == CLI_BENCH)) { /* where it will be told */
+        find_device(s, a->device);
+    }
     return r < 0 ? cli_session_fail(s, a->device != NULL ? a->device : "device", r) : CLI_OK;
 }
 
+void cli_model_precision(davy_dtype precision, davy_model_desc *desc) {
+    static const davy_option tf32 = {"tf32", "1"};
+    desc->compute = precision == CLI_TF32 ? DAVY_DTYPE_F32 : precision;
+    desc->options = precision == CLI_TF32 ? &tf32 : NULL;
+    desc->n_options = precision == CLI_TF32 ? 1 : 0;
+}
+
 void cli_model_desc(const cli_args *a, const char *shipped, davy_source *sources, davy_model_desc *out) {
-    const davy_model_desc d = {.struct_size = sizeof d, .sources = sources, .n_sources = 1, .compute = a->precision};
+    const davy_model_desc d = {.struct_size = sizeof d, .sources = sources, .n_sources = 1};
     *out = d;
+    cli_model_precision(a->precision, out);
     for (int i = 0; i < CLI_MODELS_MAX; i++) {
         const davy_source empty = {.struct_size = sizeof empty};
         sources[i] = empty;

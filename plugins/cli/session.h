@@ -16,11 +16,15 @@ typedef struct cli_session {
     davy_model *model;
     davy_model_info info;
     const char *model_name; /* for messages */
+    int on_gpu;
+    davy_device_info device; /* what computes, of several the first; known with --json and to bench */
 } cli_session;
 
 /* All print their failure. close takes a session in any state, also a zeroed one. */
 int cli_session_load(cli_session *s);
 int cli_session_context(cli_session *s, const cli_args *a);
+/* The description of a precision for model_open. */
+void cli_model_precision(davy_dtype precision, davy_model_desc *desc);
 /* The models named on the command line, else the shipped one of this name. */
 int cli_session_model(cli_session *s, const cli_args *a, const char *shipped, davy_task task);
 /* The same for a ready description; name is for messages. */

@@ -47,17 +47,17 @@ sources() {
         others=$(for p in plugins/*/; do basename "$p"; done | grep -vx "$plugin" | paste -sd '|' -)
         without "plugins/$plugin includes no other plugin" "plugins/($others)/" $(sources "plugins/$plugin")
     done
-    rule "kernels include only kernels" 'kernels/[a-z0-9_/]+\.h' $(sources kernels)
-    rule "kernels/ref is plain C over op.h" 'kernels/(op|kernel|dtype|ref/[a-z0-9_]+)\.h' $(sources kernels/ref)
+    rule "kernels include only kernels" 'kernels/[a-z0-9_/]+\.(h|cuh)' $(sources kernels)
+    rule "kernels/ref is plain C over op.h" 'kernels/(op|kernel|dtype|yuv|ref/[a-z0-9_]+)\.h' $(sources kernels/ref)
     rule "core includes only abi, core and the kernels' front" \
-        'abi/davy\.h|core/[a-z0-9_/]+\.h|kernels/(kernel|op|dtype)\.h' $(sources core | grep -v '^core/\(arch\|block\)/')
+        'abi/davy\.h|core/[a-z0-9_/]+\.h|kernels/(kernel|op|dtype|cuda/cuda|cuda/alpha)\.h' $(sources core | grep -v '^core/\(arch\|block\)/')
     rule "architectures see only arch.h, graph.h and blocks" \
         'core/(arch|graph|common|error|mem)\.h|core/block/[a-z0-9_]+\.h|core/file/(tensors|json|text)\.h' \
         $(sources core/arch core/block)
     without "within the library only core/file/json.c knows cJSON" '([a-z]+/)*cjson' \
         $(sources core kernels | grep -v '^core/file/json\.c$')
-    without "only kernels/cuda mentions CUDA" 'cuda|cudnn|cublas|nvrtc|driver_types|vector_types|kernels/cuda/' \
-        $(sources abi core kernels plugins tests | grep -v '^kernels/cuda/')
+    without "CUDA's own headers are for device code" 'cuda|cudnn|cublas|nvrtc|driver_types|vector_types|mma' \
+        $(sources abi core kernels plugins tests | grep -v '\.cuh\{0,1\}$')
     without "the system is met in os_*.c and cpu_detect.c alone" '(windows|unistd|pthread|dlfcn|fcntl|sys/[a-z]+)\.h' \
         $(sources core kernels | grep -vE '^(core/os_[a-z_]*|kernels/cpu_detect)\.c$')
     without "no C11 threads (mingw has none)" 'threads\.h' $(sources abi core kernels plugins tests)

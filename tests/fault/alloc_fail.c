@@ -1,6 +1,7 @@
 /* alloc_fail.c - memory runs out at every place it can: davy's small allocations, the host's callback, and each malloc
  * of the process (cJSON's too). Every time the call must answer E_NOMEM_HOST with a sentence, nothing may be left
- * behind, and the same context must then do the same work. */
+ * behind, and the same context must then do the same work. With "cuda:0" for an argument on a mock of the driver, which
+ * computes nothing and allocates as well, so that pictures and malloc are left out. */
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@ enum { MOST = 100000 };
 
 static const davy_api *api;
 static host_state state;
+static const char *device = "cpu";
+static bool on_cpu = true;
 
 #if !defined(OTHER_MALLOC)
 /* ---- every malloc of the process, in front of glibc's ---- */
@@ -128,7 +131,7 @@ static int sweep(life *l, const shortage *s) {
                n, atomic_load(&state.bytes) - lent);
     }
     CHECKF(failures > 0, "%s: nothing ever failed", s->name);
-    CHECKF(r == DAVY_OK && life_right(l, 0), "%s: a life with enough memory ends with %s", s->name,
+    CHECKF(r == DAVY_OK && (!on_cpu || life_right(l, 0)), "%s: a life with enough memory ends with %s", s->name,
            api->result_name(r));
     api->context_trim(l->ctx, 0, 0);
     return failures;
@@ -141,7 +144,7 @@ static void in_context(life *l, const shortage *s) {
     const int failures = sweep(l, s);
     const long long more = heap_bytes() - before;
     printf("  %s%s: %d failures, heap %+lld bytes\n", s->name, l->as_job ? ", as a job" : "", failures, more);
-    if (host_heap_is_exact()) {
+    if (on_cpu && host_heap_is_exact()) { /* a mock keeps books in the same heap */
         CHECKF(more < failures, "%s: %d failures leave %lld bytes", s->name, failures, more);
     }
 }
@@ -153,7 +156,7 @@ static void of_context(const shortage *s) {
     const davy_context_desc desc = {.struct_size = sizeof desc,
                                     .abi_version = DAVY_ABI_VERSION,
                                     .host = &host,
-                                    .device = "cpu",
+                                    .device = device,
                                     .n_threads = 3,
                                     .options = options,
                                     .n_options = 1};
@@ -175,16 +178,21 @@ static void of_context(const shortage *s) {
     CHECK(atomic_load(&state.blocks) == 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    device = argc > 1 ? argv[1] : device;
+    on_cpu = strcmp(device, "cpu") == 0;
     api = davy_get_api(DAVY_ABI_1_0);
     host_state_init(&state);
     state.level = DAVY_LOG_DEBUG;
-    for (size_t i = 0; i < sizeof shortages / sizeof shortages[0]; i++) {
+    int32_t n_devices = 0; /* a driver is looked for once in a process; that is not what is tried here */
+    IS(api->device_count(NULL, &n_devices), DAVY_OK);
+    const size_t n_shortages = on_cpu ? sizeof shortages / sizeof shortages[0] : 2;
+    for (size_t i = 0; i < n_shortages; i++) {
         of_context(&shortages[i]);
     }
     const davy_host host = host_callbacks(&state);
     const davy_context_desc desc = {
-        .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .host = &host, .device = "cpu", .n_threads = 2};
+        .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .host = &host, .device = device, .n_threads = 2};
     davy_context *ctx = NULL;
     IS(api->context_create(&desc, &ctx), DAVY_OK);
     if (ctx == NULL) {
@@ -193,8 +201,8 @@ int main(void) {
     life l;
     life_begin(&l, api, ctx);
     IS(life_live(&l), DAVY_OK);
-    CHECK(life_right(&l, 0));
-    for (size_t i = 0; i < 2 * (sizeof shortages / sizeof shortages[0]); i++) {
+    CHECK(!on_cpu || life_right(&l, 0));
+    for (size_t i = 0; i < 2 * n_shortages; i++) {
         l.as_job = i % 2 == 1;
         in_context(&l, &shortages[i / 2]);
     }

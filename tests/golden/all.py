@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Runs every golden case of the architectures in this tree, in fp32 and bf16.
+"""Runs every golden case of the architectures in this tree: in fp32 and bf16 on a CPU, in fp16 too on a GPU.
 
-    python3 tests/golden/all.py BUILD_DIR [--device D] [--precision P]...
+    python3 tests/golden/all.py BUILD_DIR [--device D] [--precision P]... [--jobs N]
 
 Small cases lie beside this file; the larger ones and the real models are read from DAVY_SHARED (default: ../shared beside the
-project) and are skipped without it. Ends with `N passed, N failed, N skipped`."""
+project) and are skipped without it, as is everything when the device cannot be used. Ends with a table of the largest
+relative error of each case and with `N passed, N failed, N skipped`."""
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -31,70 +33,115 @@ MODELS = [  # reference, weights
     ("tae/taesana_encoder", "tae/taesana_encoder.pth"),
 ]
 
-totals = {"passed": 0, "failed": 0, "skipped": 0}
+
+class Report:
+    """What one case says: lines to print, counts, the largest error by precision."""
+
+    def __init__(self, title):
+        self.title, self.lines, self.errors = title, [], {}
+        self.passed = self.failed = self.skipped = 0
+
+    def skip(self, why):
+        self.lines.append(f"{self.title} skipped: {why}")
+        self.skipped += 1
+        return self
 
 
-def golden(build, title, case, weights, options):
+def golden(build, report, case, weights, options):
     for precision in options["precision"]:
         command = [str(build / "golden"), str(case), weights, "--precision", precision, "--device", options["device"]]
         done = subprocess.run(command, capture_output=True, text=True)
-        print(f"{title} {precision}")
-        print("  " + "\n  ".join((done.stdout + done.stderr).strip().splitlines()))
+        report.lines.append(f"{report.title} {precision}")
+        report.lines += ["  " + line for line in (done.stdout + done.stderr).strip().splitlines()]
         count = re.search(r"(\d+) passed, (\d+) failed", done.stdout)
-        totals["passed"] += int(count[1]) if count else 0
-        totals["failed"] += int(count[2]) if count else 1
+        report.passed += int(count[1]) if count else 0
+        report.failed += int(count[2]) if count else 1
         if count and done.returncode != 0 and int(count[2]) == 0:
-            totals["failed"] += 1
-
-
-def skip(title, why):
-    print(f"{title} skipped: {why}")
-    totals["skipped"] += 1
+            report.failed += 1
+        errors = [(not float(e) <= float(bound), float(e))
+                  for e, bound in re.findall(r"relative (\S+) \(bound (\S+)\)", done.stdout)]
+        report.errors[precision] = "{:.1e}{}".format(max(errors)[1], " FAILED" if max(errors)[0] else "") if errors else "-"
+    return report
 
 
 def synthetic(build, case, options):
     """A case whose checkpoint is written first, from its manifest."""
+    report = Report(case.name)
     if not case.is_dir():
-        return skip(case.name, f"no {case}")
+        return report.skip(f"no {case}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="golden-", dir=build))
     try:
-        written = subprocess.run([sys.executable, str(HERE / "weights.py"), str(case), str(folder)], capture_output=True, text=True)
+        command = [sys.executable, str(HERE / "weights.py"), str(case), str(folder)]
+        written = subprocess.run(command, capture_output=True, text=True)
         if written.returncode != 0:
             if "numpy" in written.stderr:
-                return skip(case.name, "NumPy is not installed")
-            print(written.stderr)
-            totals["failed"] += 1
-            return None
-        return golden(build, case.name, case, str(folder), options)
+                return report.skip("NumPy is not installed")
+            report.lines.append(written.stderr)
+            report.failed += 1
+            return report
+        return golden(build, report, case, str(folder), options)
     finally:
         shutil.rmtree(folder)
 
 
+def real(build, reference, weights, options):
+    case = SHARED / "models" / (reference + ".ref.safetensors")
+    files = [SHARED / "models" / w for w in weights.split(",")]
+    report = Report(weights.split(",")[0])
+    if not case.exists() or not all(f.exists() for f in files):
+        return report.skip(f"no {case}")
+    return golden(build, report, case, ",".join(map(str, files)), options)
+
+
+def live(build, options):
+    return golden(build, Report("davy-live"), HERE / "cases" / "davy-live", str(ROOT / "packaging" / "models"), options)
+
+
+def why_not(build, options):
+    """A sentence when the device asked for is none of this machine's. A GPU that is there but cannot be used is a failure."""
+    if options["device"] == "cpu" or any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists():
+        return None
+    command = [str(build / "golden"), str(HERE / "cases" / "davy-live"), str(ROOT / "packaging" / "models")]
+    command += ["--device", options["device"]]
+    unusable = re.search(r"context: E_DEVICE: (.*)", subprocess.run(command, capture_output=True, text=True).stderr)
+    return unusable[1] if unusable else None
+
+
+def print_table(reports, precisions):
+    width = max(len(r.title) for r in reports)
+    print(f"\n{'largest relative error':{width}} " + " ".join(f"{p:>16}" for p in precisions))
+    for r in reports:
+        print(f"{r.title:{width}} " + " ".join(f"{r.errors.get(p, 'skipped'):>16}" for p in precisions))
+
+
 def main(argv):
-    options = {"device": "cpu", "precision": []}
+    options = {"device": "cpu", "precision": [], "jobs": "1"}
     build = pathlib.Path(argv[1]).resolve()
     for key, value in zip(argv[2::2], argv[3::2]):
         if key == "--precision":
             options["precision"].append(value)
-        elif key == "--device":
-            options["device"] = value
+        elif key in ("--device", "--jobs"):
+            options[key[2:]] = value
         else:
             sys.exit(__doc__)
-    options["precision"] = options["precision"] or ["fp32", "bf16"]
-    for name in OURS:
-        synthetic(build, HERE / "cases" / name, options)
-    golden(build, "davy-live", HERE / "cases" / "davy-live", str(ROOT / "packaging" / "models"), options)
-    for name in LARGER:
-        synthetic(build, SHARED / "golden" / name, options)
-    for reference, weights in MODELS:
-        case = SHARED / "models" / (reference + ".ref.safetensors")
-        files = [SHARED / "models" / w for w in weights.split(",")]
-        if not case.exists() or not all(f.exists() for f in files):
-            skip(weights, f"no {case}")
-            continue
-        golden(build, weights, case, ",".join(map(str, files)), options)
-    print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")
-    return totals["failed"] != 0
+    options["precision"] = options["precision"] or (["fp32", "bf16"] if options["device"] == "cpu" else ["fp32", "fp16", "bf16"])
+    reason = why_not(build, options)
+    if reason:
+        print(f"all cases skipped: {reason}\n0 passed, 0 failed, {len(OURS) + 1 + len(LARGER) + len(MODELS)} skipped")
+        return 0
+    reports = []
+    with concurrent.futures.ThreadPoolExecutor(int(options["jobs"])) as pool:
+        work = [pool.submit(synthetic, build, HERE / "cases" / name, options) for name in OURS]
+        work += [pool.submit(live, build, options)]
+        work += [pool.submit(synthetic, build, SHARED / "golden" / name, options) for name in LARGER]
+        work += [pool.submit(real, build, reference, weights, options) for reference, weights in MODELS]
+        for one in work:
+            reports.append(one.result())
+            print("\n".join(reports[-1].lines), flush=True)
+    print_table(reports, options["precision"])
+    counts = [sum(getattr(r, what) for r in reports) for what in ("passed", "failed", "skipped")]
+    print("{} passed, {} failed, {} skipped".format(*counts))
+    return counts[1] != 0
 
 
 if __name__ == "__main__":

@@ -14,5 +14,5 @@ if(TARGET davy_cli)
     endif()
     add_test(NAME hosts.cli COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli.py ${cli_small})
     set_tests_properties(hosts.cli_parts hosts.cli PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
-        "${DAVY_TEST_ENV};DAVY_MODELS=${PROJECT_SOURCE_DIR}/packaging/models")
+        "${DAVY_TEST_ENV};DAVY_DEVICE=cpu;DAVY_MOCK_CUDA=$<TARGET_FILE:mock_cuda>;DAVY_MODELS=${PROJECT_SOURCE_DIR}/packaging/models")
 endif()

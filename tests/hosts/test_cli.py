@@ -614,6 +614,55 @@ def test_bench():
     check(len(j["profile"]) > 3 and all(s["ms"] >= 0 for s in j["profile"]), "bench --profile --json")
 
 
+def test_no_gpu():
+    """Without a driver: the list says why there is no GPU, and asking for one fails with that reason."""
+    env = {**os.environ, "DAVY_CUDA_DRIVER": str(WORK / "no-driver.so")}
+    why = run("devices", env=env).stdout.splitlines()[-1]
+    check(why.startswith("cuda ") and "not usable: " in why, f"devices without a GPU: {why}")
+    listed = json.loads(run("devices", "--json", env=env).stdout)
+    check([d["kind"] for d in listed] == ["cpu", "cuda"] and not listed[1]["usable"] and listed[1]["reason"],
+          f"devices --json without a GPU: {listed}")
+    cat, out = SMALL / "png_interlaced.png", WORK / "no-gpu.png"
+    p = run("upscale", cat, "-o", out, "--device", "cuda", env=env, code=1)
+    check(listed[1]["reason"] in p.stderr, f"--device cuda without a GPU: {p.stderr!r}")
+    run("upscale", cat, "-o", out, "--device", "auto", "--scale", "2", env={**env, "DAVY_DEVICE": "auto"})
+    run("upscale", cat, "-o", out, env={**env, "DAVY_DEVICE": "cuda:0"}, code=1)
+    run("upscale", cat, "-o", out, env={**env, "DAVY_DEVICE": "tpu"}, code=1)
+    run("upscale", cat, "-o", out, "--precision", "tf32", env=env, code=1)
+
+
+def test_mock_gpu():
+    """A driver that computes nothing: what the program says and asks for, not the pictures."""
+    env = {**os.environ, "DAVY_CUDA_DRIVER": os.environ["DAVY_MOCK_CUDA"], "DAVY_DEVICE": "auto"}
+    listed = json.loads(run("devices", "--json", env=env).stdout)
+    check([d["device"] for d in listed] == ["cpu", "cuda:0", "cuda:1"] and all(d["usable"] for d in listed), f"{listed}")
+    check(all(d["memory_free_bytes"] > 0 and d["driver_version"] >= 13000 for d in listed[1:]), "a GPU's memory and driver")
+    text = run("devices", env=env).stdout
+    check("GiB free" in text and "9.0" in text and "13.0" in text, f"devices: {text}")
+    cat, out = SMALL / "png_interlaced.png", WORK / "mock.png"
+    for device in ("auto", "cuda", "cuda:1", "cuda:0,cuda:1"):
+        j = json.loads(run("upscale", cat, "-o", out, "--device", device, "--json", env=env).stdout)
+        check(j["precision"] == "fp16", f"--device {device} computes in {j['precision']}")
+    for precision in ("fp32", "tf32", "bf16", "fp16"):
+        run("upscale", cat, "-o", out, "--precision", precision, env=env)
+    for precision in ("fp8", "int8", "int4"):
+        run("upscale", cat, "-o", out, "--precision", precision, env=env, code=1)
+    run("upscale", cat, "-o", out, "--device", "cuda:2", env=env, code=1)
+    run("upscale", cat, "-o", out, "--device", "cuda:0,cpu", env=env, code=1)
+    p = run("upscale", cat, "-o", out, "--memory", "64K", env=env, code=1)
+    check("budget" in p.stderr, f"--memory on a GPU: {p.stderr!r}")
+    j = json.loads(run("bench", "upscale-compact16-64x64-fp16", "--json", env=env).stdout)
+    check(j["device"] == "cuda:0" and j["device_name"] == "Mock GPU A" and j["device_peak_bytes"] > 0 and j["host_ms"] > 0,
+          f"bench on a GPU: {j}")
+    j = json.loads(run("bench", "upscale-span-90p-fp16", "--device", "cuda:uuid=GPU-1234ff78", "--json", env=env).stdout)
+    check(j["device_name"] == "Mock GPU B", f"bench by UUID: {j}")
+    text = run("bench", "upscale-live2-64x64-fp16", "--profile", env=env).stdout
+    check("TFLOP/s" in text and "GB/s" in text and "peak" in text, f"bench --profile on a GPU: {text}")
+    cases = ["decode-vae_tae-1080p-fp16", "upscale-compact-720p-fp16", "upscale-span-1080p-fp16", "upscale-rrdb-512-fp16"]
+    text = run("bench", *cases[:1 if QUICK else None], env=env).stdout
+    check(all(f"{c} " in text for c in cases[:1 if QUICK else None]) and " on cuda:0" in text, f"cases of a GPU: {text}")
+
+
 def main():
     only = [a for a in sys.argv[1:] if a != "--small"]
     for name, test in list(globals().items()):

@@ -6,6 +6,7 @@ set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 linux=$(cd "${1:-$root/build}" && pwd)
 windows=${DAVY_WINDOWS_BUILD:-$root/build-windows}
+export DAVY_CUDA_FATBINS="$linux/kernels/cuda" # the same device code, not compiled again
 wine=${WINE:-/usr/lib/wine/wine64}
 BOUND=1e-4 # on ||a - b|| / ||b||, as for every fp32 result
 work=$(mktemp -d)

@@ -124,7 +124,7 @@ int kc_bench(const kc_options *o) {
     printf("multiply-add peak of one core: f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s\n", peak_gflops(o->cpu, DVK_F32),
            peak_gflops(o->cpu, DVK_BF16));
     for (int s = 0; s < kc_suite_count; s++) {
-        for (int i = 0; i < kc_suites[s]->bench_count(); i++) {
+        for (int i = 0; !kc_suites[s]->only_cuda && i < kc_suites[s]->bench_count(); i++) {
             kc_problem p = {.rng = {.state = o->seed}};
             int built = 0;
             for (int k = 0; k < dvk_kernel_count; k++) {

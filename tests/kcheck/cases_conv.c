@@ -3,41 +3,11 @@
  * nets have. */
 #include <stdio.h>
 
-#include "tests/kcheck/kcheck.h"
-
-typedef struct conv_spec {
-    int64_t cin, cout, h, w; /* h, w of the stored input */
-    int32_t k, stride, upsample, asymmetric;
-    dvk_dtype xt, yt;
-    int epilogue; /* below */
-    int prologue;
-    int slab;
-    kc_fill fill;
-} conv_spec;
-
-enum { /* kinds of epilogue */
-       EPI_PLAIN,
-       EPI_BIAS,
-       EPI_RELU,
-       EPI_LRELU,
-       EPI_PRELU,
-       EPI_SILU,
-       EPI_CLAMP3,
-       EPI_RES,
-       EPI_TWO_RES,
-       EPI_RES_IN_PLACE,
-       EPI_TWO_RES_IN_PLACE,
-       EPI_ACT_LAST,
-       EPI_PRELU_LAST,
-       EPI_GATE,
-       EPI_KINDS
-};
-
-enum { PRO_NONE, PRO_NORM, PRO_NORM_SILU, PRO_SILU, PRO_RELU, PRO_CLAMP3, PRO_KINDS };
+#include "tests/kcheck/cases.h"
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
-static const conv_spec geometries[] = {
+static const kc_conv_spec geometries[] = {
     {.cin = 16, .cout = 16, .h = 1, .w = 1, .k = 3},
     {.cin = 3, .cout = 64, .h = 5, .w = 7, .k = 3},
     {.cin = 64, .cout = 64, .h = 13, .w = 37, .k = 3},
@@ -122,6 +92,20 @@ static void build_epilogue(kc_problem *p, dvk_epilogue *e, const dvk_view *y, in
     e->gate = kind == EPI_GATE;
 }
 
+/* y is the shuffled result; a residual is a picture of the size before, of y's channels. */
+static void build_shuffle(kc_problem *p, dvk_epilogue *e, const kc_shape *out, const kc_conv_spec *s) {
+    const dvk_view before = {.dtype = s->yt, .c = out->c};
+    build_epilogue(p, e, &before, s->epilogue == EPI_RES ? EPI_BIAS : s->epilogue);
+    e->shuffle = s->shuffle;
+    if (s->epilogue == EPI_RES) {
+        const kc_shape picture = {out->n, out->h, out->w, out->c / (s->shuffle * s->shuffle)};
+        kc_view(p, &e->res[0], s->yt, picture, s->slab);
+        kc_fill_view(p, &e->res[0], KC_UNIFORM);
+        e->beta[0] = 1.0f;
+        e->n_res = 1;
+    }
+}
+
 static void build_prologue(kc_problem *p, dvk_prologue *pro, const dvk_view *x, int kind) {
     static const dvk_act acts[PRO_KINDS] = {[PRO_NORM_SILU] = DVK_ACT_SILU,
                                             [PRO_SILU] = DVK_ACT_SILU,
@@ -134,11 +118,14 @@ static void build_prologue(kc_problem *p, dvk_prologue *pro, const dvk_view *x, 
     }
 }
 
-static void build_spec(kc_problem *p, const conv_spec *s) {
+void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     dvk_conv2d_args *a = &p->args.conv;
     const int32_t up = s->upsample > 0 ? s->upsample : 1;
     const int32_t stride = s->stride > 0 ? s->stride : 1;
-    const int64_t pictures = s->h * s->w < 100 && s->cin * s->cout < 5000 ? 1 + kc_below(&p->rng, 2) : 1;
+    const int64_t r = s->shuffle > 0 ? s->shuffle : 1;
+    const int64_t pictures = s->n > 0                                       ? s->n
+                             : s->h * s->w < 100 && s->cin * s->cout < 5000 ? 1 + kc_below(&p->rng, 2)
+                                                                            : 1;
     /* symmetric: k / 2 on every side; as in the KL VAE: nothing before, one more behind */
     const int64_t padding = s->asymmetric ? 1 : 2 * (s->k / 2);
     const kc_shape in = {pictures, s->h, s->w, s->cin};
@@ -148,28 +135,38 @@ static void build_spec(kc_problem *p, const conv_spec *s) {
     a->pad_top = a->pad_left = s->asymmetric ? 0 : s->k / 2;
     kc_view(p, &a->x, s->xt, in, s->slab);
     kc_fill_view(p, &a->x, s->fill);
-    kc_view(p, &a->y, s->yt, out, s->slab);
+    kc_view(p, &a->y, s->yt, (kc_shape){out.n, out.h * r, out.w * r, out.c / (r * r)}, s->slab);
     build_prologue(p, &a->pro, &a->x, s->prologue);
-    build_epilogue(p, &a->epi, &a->y, s->epilogue);
+    if (r > 1) {
+        build_shuffle(p, &a->epi, &out, s);
+    } else {
+        build_epilogue(p, &a->epi, &a->y, s->epilogue);
+    }
+    p->stats_groups = s->stats_groups;
     const float spread = 1.7f / (float)(s->k * (s->cin > 16 ? (s->cin > 128 ? 16 : 8) : 3));
     p->w_source = kc_floats(p, s->cout * s->cin * s->k * s->k, -spread, spread);
+    p->buffers[p->n_buffers - 1].host_only = 1; /* kernels get it packed */
     p->w_slot = &a->w;
     kc_output_view(p, &a->y);
     p->error_class = KC_SUMS;
     p->only_nan_positions = s->fill == KC_NAN;
     p->no_compare = s->fill == KC_INF;
     p->flops = 2.0 * (double)(out.n * out.h * out.w * out.c) * (double)(s->cin * s->k * s->k);
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lld->%lld k%d s%d u%d%s %s->%s epi %d pro %d slab %d fill %d",
+    char more[48] = "";
+    if (r > 1 || s->stats_groups > 0) {
+        snprintf(more, sizeof more, " shuffle %d stats %d", (int)r, (int)s->stats_groups);
+    }
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lld->%lld k%d s%d u%d%s %s->%s epi %d pro %d slab %d fill %d%s",
              (long long)in.n, (long long)in.h, (long long)in.w, (long long)s->cin, (long long)s->cout, (int)s->k,
              (int)stride, (int)up, s->asymmetric ? " asym" : "", kc_dtype_name(s->xt), kc_dtype_name(s->yt),
-             s->epilogue, s->prologue, s->slab, (int)s->fill);
+             s->epilogue, s->prologue, s->slab, (int)s->fill, more);
 }
 
 static int count(void) {
     return N_MODES + N_GEOMETRIES * GEOMETRY_ROUNDS + N_CHANNELS * N_CHANNELS;
 }
 
-static void mix(conv_spec *s, int i) {
+static void mix(kc_conv_spec *s, int i) {
     static const int epilogues[] = {EPI_BIAS, EPI_PRELU, EPI_RES, EPI_PLAIN, EPI_SILU, EPI_RES_IN_PLACE, EPI_LRELU};
     static const int prologues[] = {PRO_NONE, PRO_NONE, PRO_NORM_SILU, PRO_NONE, PRO_NORM};
     s->xt = dtypes[i % 3];
@@ -180,9 +177,9 @@ static void mix(conv_spec *s, int i) {
 }
 
 static void build(kc_problem *p, int i) {
-    conv_spec s = {0};
+    kc_conv_spec s = {0};
     if (i < N_MODES) {
-        s = (conv_spec){.cin = 20, .cout = 35, .h = 6, .w = 9, .k = i % 4 == 3 ? 1 : 3, .slab = i % 2};
+        s = (kc_conv_spec){.cin = 20, .cout = 35, .h = 6, .w = 9, .k = i % 4 == 3 ? 1 : 3, .slab = i % 2};
         s.epilogue = i % EPI_KINDS;
         s.prologue = i / EPI_KINDS % PRO_KINDS;
         s.xt = s.yt = dtypes[i / EPI_KINDS / PRO_KINDS];
@@ -193,16 +190,16 @@ static void build(kc_problem *p, int i) {
         s.fill = (kc_fill)(j % GEOMETRY_ROUNDS % KC_FILLS);
     } else {
         const int j = i - N_MODES - N_GEOMETRIES * GEOMETRY_ROUNDS;
-        s = (conv_spec){.cin = channels[j % N_CHANNELS], .cout = channels[j / N_CHANNELS], .k = j % 3 == 2 ? 1 : 3};
+        s = (kc_conv_spec){.cin = channels[j % N_CHANNELS], .cout = channels[j / N_CHANNELS], .k = j % 3 == 2 ? 1 : 3};
         s.h = s.cin * s.cout > 20000 ? 2 : 5;
         s.w = s.cin * s.cout > 20000 ? 5 : 9;
         mix(&s, j);
     }
-    build_spec(p, &s);
+    kc_build_conv(p, &s);
 }
 
 /* Layers of the nets whose speed counts, in both storage types. */
-static const conv_spec benches[] = {
+static const kc_conv_spec benches[] = {
     {.cin = 64, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},               /* Compact */
     {.cin = 64, .cout = 48, .h = 180, .w = 320, .k = 3, .epilogue = EPI_BIAS},                /* its last layer */
     {.cin = 3, .cout = 64, .h = 180, .w = 320, .k = 3, .epilogue = EPI_PRELU},                /* its first */
@@ -224,9 +221,9 @@ static int bench_count(void) {
 }
 
 static void bench_build(kc_problem *p, int i) {
-    conv_spec s = benches[i / 2];
+    kc_conv_spec s = benches[i / 2];
     s.xt = s.yt = i % 2 ? DVK_BF16 : DVK_F32;
-    build_spec(p, &s);
+    kc_build_conv(p, &s);
 }
 
-const kc_suite kc_suite_conv2d = {"conv2d", count, build, bench_count, bench_build};
+const kc_suite kc_suite_conv2d = {"conv2d", count, build, bench_count, bench_build, 0};

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "tests/kcheck/kcheck.h"
+#include "tests/kcheck/cases.h"
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
@@ -15,8 +15,6 @@ static const kc_shape shapes[] = {
 enum { N_SHAPES = (int)(sizeof shapes / sizeof shapes[0]), N_ACTS = DVK_ACT_CLAMP3 + 1 };
 
 /* --- pointwise: every activation before, after and in front, with 0 to 2 residuals, in place, gated --- */
-
-enum { ENDS_PLAIN, ENDS_BIAS, ENDS_RES, ENDS_TWO_RES, ENDS_IN_PLACE, ENDS_LAST, ENDS_GATE, ENDS };
 
 static void residual(kc_problem *p, dvk_epilogue *e, const dvk_view *y, dvk_dtype dtype, kc_fill fill) {
     dvk_view *r = &e->res[e->n_res];
@@ -91,79 +89,81 @@ static void pointwise_build(kc_problem *p, int i) {
     pointwise_make(p, &shapes[i % N_SHAPES], variety, (kc_fill)(i % 7 % KC_FILLS), i / 2 % 2);
 }
 
-static const struct {
-    kc_shape shape;
-    dvk_prologue pro;
-    dvk_act act;
-    int ends;
-} pointwise_benches[] = {
-    {{1, 128, 128, 512}, {.act = DVK_ACT_SILU}, DVK_ACT_NONE, ENDS_PLAIN}, /* norm + SiLU, scale added below */
-    {{1, 512, 512, 64}, {.act = DVK_ACT_NONE}, DVK_ACT_RELU, ENDS_RES},    /* TAESD block */
-    {{1, 512, 512, 64}, {.act = DVK_ACT_NONE}, DVK_ACT_NONE, ENDS_PLAIN},  /* a copy */
-    {{1, 720, 1280, 48}, {.act = DVK_ACT_NONE}, DVK_ACT_NONE, ENDS_GATE},  /* SPAN */
-    {{1, 720, 1280, 3}, {.act = DVK_ACT_NONE}, DVK_ACT_NONE, ENDS_BIAS},
+static const kc_pointwise_spec pointwise_benches[] = {
+    {.shape = {1, 128, 128, 512}, .front = DVK_ACT_SILU, .norm = 1},
+    {.shape = {1, 512, 512, 64}, .act = DVK_ACT_RELU, .ends = ENDS_RES}, /* TAESD block */
+    {.shape = {1, 512, 512, 64}},                                        /* a copy */
+    {.shape = {1, 720, 1280, 48}, .ends = ENDS_GATE},                    /* SPAN */
+    {.shape = {1, 720, 1280, 3}, .ends = ENDS_BIAS},
 };
 
 static int pointwise_bench_count(void) {
     return 2 * (int)(sizeof pointwise_benches / sizeof pointwise_benches[0]);
 }
 
-static void pointwise_bench_build(kc_problem *p, int i) {
-    const kc_shape *s = &pointwise_benches[i / 2].shape;
-    const dvk_dtype t = i % 2 ? DVK_BF16 : DVK_F32;
+void kc_build_pointwise(kc_problem *p, const kc_pointwise_spec *of, dvk_dtype t) {
+    const kc_shape *s = &of->shape;
     dvk_pointwise_args *a = &p->args.pointwise;
-    *a = (dvk_pointwise_args){.pro = pointwise_benches[i / 2].pro,
-                              .epi = {.alpha = 1.0f, .act = pointwise_benches[i / 2].act}};
+    *a = (dvk_pointwise_args){.pro.act = of->front, .epi = {.alpha = 1.0f, .act = of->act}};
     kc_view(p, &a->x, t, *s, 0);
     kc_fill_view(p, &a->x, KC_UNIFORM);
     kc_view(p, &a->y, t, *s, 0);
-    if (i / 2 == 0) {
+    if (of->norm) {
         a->pro.scale = kc_floats(p, s->c, 0.5f, 1.5f);
         a->pro.shift = kc_floats(p, s->c, -0.5f, 0.5f);
     }
-    pointwise_ends(p, a, pointwise_benches[i / 2].ends, KC_UNIFORM);
+    pointwise_ends(p, a, of->ends, KC_UNIFORM);
     kc_output_view(p, &a->y);
     p->error_class = KC_POINTWISE;
     p->bytes = (double)(s->h * s->w * s->c) * (double)(dvk_dtype_size(t) * (size_t)(2 + a->epi.n_res));
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %s act %d front %d ends %d", (long long)s->h, (long long)s->w,
-             (long long)s->c, kc_dtype_name(t), (int)a->epi.act, (int)a->pro.act, pointwise_benches[i / 2].ends);
+             (long long)s->c, kc_dtype_name(t), (int)a->epi.act, (int)a->pro.act, of->ends);
+}
+
+static void pointwise_bench_build(kc_problem *p, int i) {
+    kc_build_pointwise(p, &pointwise_benches[i / 2], i % 2 ? DVK_BF16 : DVK_F32);
 }
 
 /* --- group norm --- */
 
-static const struct {
-    kc_shape shape;
-    int64_t groups;
-} norms[] = {
-    {{1, 1, 1, 1}, 1},      {{1, 1, 1, 32}, 32},    {{1, 3, 5, 32}, 32},   {{2, 8, 3, 64}, 32},
-    {{1, 9, 7, 96}, 32},    {{1, 16, 4, 128}, 32},  {{2, 17, 3, 160}, 32}, {{1, 10, 6, 256}, 32},
-    {{1, 5, 9, 320}, 32},   {{1, 24, 33, 512}, 32}, {{1, 7, 11, 12}, 4},   {{1, 33, 21, 10}, 2},
-    {{1, 100, 37, 48}, 16}, {{1, 2, 2, 14}, 7},     {{3, 11, 5, 72}, 8},   {{1, 8, 200, 768}, 32},
+static const kc_norm_spec norms[] = {
+    {{1, 1, 1, 1}, 1, 0},      {{1, 1, 1, 32}, 32, 0},    {{1, 3, 5, 32}, 32, 0},   {{2, 8, 3, 64}, 32, 0},
+    {{1, 9, 7, 96}, 32, 0},    {{1, 16, 4, 128}, 32, 0},  {{2, 17, 3, 160}, 32, 0}, {{1, 10, 6, 256}, 32, 0},
+    {{1, 5, 9, 320}, 32, 0},   {{1, 24, 33, 512}, 32, 0}, {{1, 7, 11, 12}, 4, 0},   {{1, 33, 21, 10}, 2, 0},
+    {{1, 100, 37, 48}, 16, 0}, {{1, 2, 2, 14}, 7, 0},     {{3, 11, 5, 72}, 8, 0},   {{1, 8, 200, 768}, 32, 0},
 };
 
 enum { N_NORMS = (int)(sizeof norms / sizeof norms[0]) };
 
-static int64_t chunks_of(int64_t h) {
-    return (h + DVK_NORM_CHUNK_ROWS - 1) / DVK_NORM_CHUNK_ROWS;
+/* Chunks of a picture; asked: 0 for those of DVK_NORM_CHUNK_ROWS. */
+static int64_t chunks_of(int64_t h, int64_t asked) {
+    return asked > 0 ? asked : (h + DVK_NORM_CHUNK_ROWS - 1) / DVK_NORM_CHUNK_ROWS;
 }
 
-static void stats_make(kc_problem *p, const kc_shape *s, int64_t groups, dvk_dtype t, kc_fill fill, int slab) {
+void kc_build_stats(kc_problem *p, const kc_norm_spec *of, dvk_dtype t, kc_fill fill, int slab) {
     dvk_group_norm_stats_args *a = &p->args.stats;
-    *a = (dvk_group_norm_stats_args){.groups = groups};
+    const kc_shape *s = &of->shape;
+    *a = (dvk_group_norm_stats_args){.groups = of->groups, .chunks = of->chunks};
     kc_view(p, &a->x, t, *s, slab);
     kc_fill_view(p, &a->x, fill);
-    const int64_t count = s->n * chunks_of(s->h) * groups;
-    a->partial = kc_floats(p, count * 2, -9.0f, 9.0f);
+    const int64_t count = s->n * chunks_of(s->h, of->chunks) * of->groups;
+    const int64_t values = of->chunks > 0 ? 3 : 2;
+    a->partial = kc_floats(p, count * values, -9.0f, 9.0f);
+    if (values == 3) {
+        kc_output_floats(p, a->partial, count, 3);
+    }
     /* A mean near zero is known to a share of the values' size, not of its own. */
-    kc_output_floats(p, a->partial, count, 2)->unit = fill == KC_LARGE      ? (t == DVK_F16 ? 50.0 : 1e4)
-                                                      : fill == KC_DENORMAL ? (t == DVK_F16 ? 6e-5 : 1e-38)
+    kc_output_floats(p, a->partial + values - 2, count, values)->unit = fill == KC_LARGE ? (t == DVK_F16 ? 50.0 : 1e4)
+                                                                        : fill == KC_DENORMAL
+                                                                            ? (t == DVK_F16 ? 6e-5 : 1e-38)
                                                                             : 1.0;
-    kc_output_floats(p, a->partial + 1, count, 2);
+    kc_output_floats(p, a->partial + values - 1, count, values);
     p->error_class = KC_SMALL_SUMS;
     p->no_compare = fill == KC_INF;
     p->bytes = (double)(s->n * s->h * s->w * s->c) * (double)dvk_dtype_size(t);
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld %s slab %d fill %d", (long long)s->n,
-             (long long)s->h, (long long)s->w, (long long)s->c, (long long)groups, kc_dtype_name(t), slab, (int)fill);
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld chunks %lld %s slab %d fill %d", (long long)s->n,
+             (long long)s->h, (long long)s->w, (long long)s->c, (long long)of->groups, (long long)of->chunks,
+             kc_dtype_name(t), slab, (int)fill);
 }
 
 static int stats_count(void) {
@@ -171,8 +171,7 @@ static int stats_count(void) {
 }
 
 static void stats_build(kc_problem *p, int i) {
-    stats_make(p, &norms[i % N_NORMS].shape, norms[i % N_NORMS].groups, dtypes[i / N_NORMS % 3],
-               (kc_fill)(i / N_NORMS / 3), i % 2);
+    kc_build_stats(p, &norms[i % N_NORMS], dtypes[i / N_NORMS % 3], (kc_fill)(i / N_NORMS / 3), i % 2);
 }
 
 static int stats_bench_count(void) {
@@ -180,20 +179,27 @@ static int stats_bench_count(void) {
 }
 
 static void stats_bench_build(kc_problem *p, int i) {
-    static const kc_shape of[] = {{1, 64, 64, 512}, {1, 512, 512, 128}};
-    stats_make(p, &of[i / 2], 32, i % 2 ? DVK_BF16 : DVK_F32, KC_UNIFORM, 0);
+    static const kc_norm_spec of[] = {{{1, 64, 64, 512}, 32, 0}, {{1, 512, 512, 128}, 32, 0}};
+    kc_build_stats(p, &of[i / 2], i % 2 ? DVK_BF16 : DVK_F32, KC_UNIFORM, 0);
 }
 
 static int finish_count(void) {
     return N_NORMS;
 }
 
-static void finish_build(kc_problem *p, int i) {
-    const kc_shape *s = &norms[i].shape;
+void kc_build_finish(kc_problem *p, const kc_norm_spec *of) {
     dvk_group_norm_finish_args *a = &p->args.finish;
+    const kc_shape *s = &of->shape;
     *a = (dvk_group_norm_finish_args){
-        .n = s->n, .h = s->h, .w = s->w, .c = s->c, .groups = norms[i].groups, .eps = 1e-6f};
-    a->partial = kc_floats(p, s->n * chunks_of(s->h) * a->groups * 2, 0.1f, 3.0f);
+        .n = s->n, .h = s->h, .w = s->w, .c = s->c, .groups = of->groups, .eps = 1e-6f, .chunks = of->chunks};
+    const int64_t count = s->n * chunks_of(s->h, of->chunks) * a->groups;
+    float *partial = kc_floats(p, count * (of->chunks > 0 ? 3 : 2), 0.1f, 3.0f);
+    for (int64_t i = 0; of->chunks > 0 && i < count; i++) { /* some are empty, but never all of a group's */
+        const int last = i / a->groups % of->chunks == of->chunks - 1;
+        partial[3 * i] = (float)(last ? 7 : kc_below(&p->rng, 3) * kc_below(&p->rng, 200));
+        partial[3 * i + 2] *= partial[3 * i];
+    }
+    a->partial = partial;
     a->gamma = kc_floats(p, s->c, 0.5f, 1.5f);
     a->beta = kc_floats(p, s->c, -0.5f, 0.5f);
     a->scale = kc_floats(p, s->n * s->c, 0.0f, 1.0f);
@@ -201,17 +207,18 @@ static void finish_build(kc_problem *p, int i) {
     kc_output_floats(p, a->scale, s->n * s->c, 1);
     kc_output_floats(p, a->shift, s->n * s->c, 1);
     p->error_class = KC_SMALL_SUMS;
-    p->bytes = (double)(s->n * s->c) * 16.0;
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld", (long long)s->n, (long long)s->h,
-             (long long)s->w, (long long)s->c, (long long)a->groups);
+    p->bytes = (double)(s->n * s->c) * 16.0 + (double)count * 8.0;
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld chunks %lld", (long long)s->n, (long long)s->h,
+             (long long)s->w, (long long)s->c, (long long)a->groups, (long long)a->chunks);
+}
+
+static void finish_build(kc_problem *p, int i) {
+    kc_build_finish(p, &norms[i]);
 }
 
 /* --- attention --- */
 
-static const struct {
-    kc_shape shape; /* of q; c of one head times heads */
-    int64_t kh, kw, heads, v_dim;
-} attentions[] = {
+static const kc_attention_spec attentions[] = {
     {{1, 1, 1, 1}, 1, 1, 1, 1},         {{1, 1, 3, 4}, 1, 5, 1, 4},       {{1, 4, 5, 16}, 4, 5, 1, 16},
     {{2, 3, 7, 32}, 3, 7, 2, 32},       {{1, 5, 9, 40}, 6, 11, 4, 40},    {{1, 8, 8, 64}, 8, 8, 1, 64},
     {{1, 7, 13, 128}, 7, 13, 2, 128},   {{1, 9, 15, 512}, 9, 15, 1, 512}, {{1, 16, 17, 96}, 3, 3, 3, 96},
@@ -221,17 +228,27 @@ static const struct {
 
 enum { N_ATTENTIONS = (int)(sizeof attentions / sizeof attentions[0]) };
 
-static void attention_make(kc_problem *p, const kc_shape *s, const kc_shape *keys, int64_t heads, int64_t v_channels) {
+void kc_build_attention(kc_problem *p, const kc_attention_spec *of, const dvk_dtype types[4], kc_fill fill, int slabs) {
     dvk_attention_args *a = &p->args.attention;
-    const double dim = (double)(s->c / heads);
-    a->heads = heads;
-    a->scale = (float)(1.0 / sqrt(dim));
-    p->flops = 2.0 * (double)(s->n * s->h * s->w) * (double)(keys->h * keys->w) * (double)(s->c + v_channels);
-    p->error_class = KC_SOFTMAX;
+    const kc_shape *s = &of->shape;
+    const kc_shape keys = {s->n, of->kh, of->kw, s->c};
+    const kc_shape values = {s->n, of->kh, of->kw, of->v_dim};
+    *a = (dvk_attention_args){.heads = of->heads, .scale = (float)(1.0 / sqrt((double)(s->c / of->heads)))};
+    kc_view(p, &a->q, types[0], *s, slabs & 1);
+    kc_view(p, &a->k, types[1], keys, slabs >> 1 & 1);
+    kc_view(p, &a->v, types[2], values, slabs & 1);
+    kc_view(p, &a->y, types[3], (kc_shape){s->n, s->h, s->w, of->v_dim}, slabs & 1);
+    kc_fill_view(p, &a->q, fill); /* a NaN or an infinity in one query is that query's alone */
+    kc_fill_view(p, &a->k, fill == KC_NORMAL || fill == KC_INF ? fill : KC_UNIFORM);
+    kc_fill_view(p, &a->v, fill == KC_INF ? fill : KC_NORMAL);
     kc_output_view(p, &a->y);
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld keys %lldx%lld heads %lld q %s y %s", (long long)s->n,
-             (long long)s->h, (long long)s->w, (long long)s->c, (long long)keys->h, (long long)keys->w,
-             (long long)heads, kc_dtype_name(a->q.dtype), kc_dtype_name(a->y.dtype));
+    p->error_class = KC_SOFTMAX;
+    p->no_compare = fill == KC_INF;
+    p->flops = 2.0 * (double)(s->n * s->h * s->w) * (double)(of->kh * of->kw) * (double)(s->c + of->v_dim);
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld keys %lldx%lld heads %lld v %lld %s%s%s%s fill %d",
+             (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c, (long long)of->kh, (long long)of->kw,
+             (long long)of->heads, (long long)of->v_dim, kc_dtype_name(types[0]), kc_dtype_name(types[1]),
+             kc_dtype_name(types[2]), kc_dtype_name(types[3]), (int)fill);
 }
 
 static int attention_count(void) {
@@ -240,23 +257,9 @@ static int attention_count(void) {
 
 static void attention_build(kc_problem *p, int i) {
     static const kc_fill fills[] = {KC_UNIFORM, KC_NORMAL, KC_NAN, KC_INF};
-    dvk_attention_args *a = &p->args.attention;
-    const int j = i % N_ATTENTIONS;
-    const kc_fill fill = fills[i / N_ATTENTIONS / 3];
-    const kc_shape s = attentions[j].shape;
-    const kc_shape keys = {s.n, attentions[j].kh, attentions[j].kw, s.c};
-    const kc_shape values = {s.n, keys.h, keys.w, attentions[j].v_dim};
     const dvk_dtype t = dtypes[i / N_ATTENTIONS % 3];
-    *a = (dvk_attention_args){0};
-    kc_view(p, &a->q, t, s, i % 2);
-    kc_view(p, &a->k, i % 5 == 4 ? DVK_F32 : t, keys, i % 3 % 2);
-    kc_view(p, &a->v, i % 7 == 6 ? DVK_BF16 : t, values, i % 2);
-    kc_view(p, &a->y, i % 11 == 10 ? DVK_F16 : t, (kc_shape){s.n, s.h, s.w, values.c}, i % 2);
-    kc_fill_view(p, &a->q, fill); /* a NaN or an infinity in one query is that query's alone */
-    kc_fill_view(p, &a->k, fill == KC_NORMAL || fill == KC_INF ? fill : KC_UNIFORM);
-    kc_fill_view(p, &a->v, fill == KC_INF ? fill : KC_NORMAL);
-    attention_make(p, &s, &keys, attentions[j].heads, values.c);
-    p->no_compare = fill == KC_INF;
+    const dvk_dtype types[4] = {t, i % 5 == 4 ? DVK_F32 : t, i % 7 == 6 ? DVK_BF16 : t, i % 11 == 10 ? DVK_F16 : t};
+    kc_build_attention(p, &attentions[i % N_ATTENTIONS], types, fills[i / N_ATTENTIONS / 3], i % 2 + (i % 3 % 2) * 2);
 }
 
 static int attention_bench_count(void) {
@@ -264,24 +267,16 @@ static int attention_bench_count(void) {
 }
 
 static void attention_bench_build(kc_problem *p, int i) {
-    static const kc_shape of[] = {{1, 32, 32, 512}, {1, 64, 64, 512}};
-    const kc_shape s = of[i / 2];
+    static const kc_attention_spec of[] = {{{1, 32, 32, 512}, 32, 32, 1, 512}, {{1, 64, 64, 512}, 64, 64, 1, 512}};
     const dvk_dtype t = i % 2 ? DVK_BF16 : DVK_F32;
-    dvk_attention_args *a = &p->args.attention;
-    *a = (dvk_attention_args){0};
-    dvk_view *views[4] = {&a->q, &a->k, &a->v, &a->y};
-    for (int v = 0; v < 4; v++) {
-        kc_view(p, views[v], t, s, 0);
-        kc_fill_view(p, views[v], KC_NORMAL);
-    }
-    attention_make(p, &s, &s, 1, s.c);
+    kc_build_attention(p, &of[i / 2], (dvk_dtype[4]){t, t, t, t}, KC_NORMAL, 0);
 }
 
-const kc_suite kc_suite_pointwise = {"pointwise", pointwise_count, pointwise_build, pointwise_bench_count,
-                                     pointwise_bench_build};
-const kc_suite kc_suite_group_norm_stats = {"group_norm_stats", stats_count, stats_build, stats_bench_count,
-                                            stats_bench_build};
-const kc_suite kc_suite_group_norm_finish = {"group_norm_finish", finish_count, finish_build, finish_count,
-                                             finish_build};
-const kc_suite kc_suite_attention = {"attention", attention_count, attention_build, attention_bench_count,
-                                     attention_bench_build};
+const kc_suite kc_suite_pointwise = {"pointwise",           pointwise_count,       pointwise_build,
+                                     pointwise_bench_count, pointwise_bench_build, 0};
+const kc_suite kc_suite_group_norm_stats = {"group_norm_stats", stats_count,       stats_build,
+                                            stats_bench_count,  stats_bench_build, 0};
+const kc_suite kc_suite_group_norm_finish = {"group_norm_finish", finish_count, finish_build,
+                                             finish_count,        finish_build, 0};
+const kc_suite kc_suite_attention = {"attention",           attention_count,       attention_build,
+                                     attention_bench_count, attention_bench_build, 0};

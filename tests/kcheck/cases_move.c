@@ -64,15 +64,23 @@ static void resample_case(kc_problem *p, kind what, int i) {
     resample_make(p, what, &s);
 }
 
+enum { N_RESAMPLE_BENCHES = 3 };
+
 static int resample_bench_count(void) {
-    return 4;
+    return 2 * N_RESAMPLE_BENCHES;
 }
 
 static void resample_bench(kc_problem *p, kind what, int i) {
-    static const resample_spec of[3][2] = {
-        [UPSAMPLE] = {{.small = {1, 128, 128, 512}, .r = 2}, {.small = {1, 540, 960, 64}, .r = 2}},
-        [SHUFFLE] = {{.small = {1, 360, 640, 3}, .r = 4, .res = 1}, {.small = {1, 1080, 1920, 3}, .r = 2}},
-        [UNSHUFFLE] = {{.small = {1, 540, 960, 3}, .r = 2}, {.small = {1, 270, 480, 3}, .r = 4}},
+    static const resample_spec of[3][N_RESAMPLE_BENCHES] = {
+        [UPSAMPLE] = {{.small = {1, 128, 128, 512}, .r = 2},
+                      {.small = {1, 540, 960, 64}, .r = 2},
+                      {.small = {1, 270, 480, 64}, .r = 4}},
+        [SHUFFLE] = {{.small = {1, 360, 640, 3}, .r = 4, .res = 1},
+                     {.small = {1, 1080, 1920, 3}, .r = 2},
+                     {.small = {1, 540, 960, 64}, .r = 2}},
+        [UNSHUFFLE] = {{.small = {1, 540, 960, 3}, .r = 2},
+                       {.small = {1, 270, 480, 3}, .r = 4},
+                       {.small = {1, 270, 480, 64}, .r = 2}},
     };
     resample_spec s = of[what][i / 2];
     s.xt = s.yt = i % 2 ? DVK_BF16 : DVK_F32;
@@ -171,7 +179,7 @@ static void image_make(kc_problem *p, const convert_spec *s, dvk_image *im) {
     const int64_t extent = (z->n - 1) * im->sn + (z->h - 1) * im->sh + (z->w - 1) * im->sw + (z->c - 1) * im->sc + size;
     kc_alloc(p, (size_t)extent, &data);
     im->data = data;
-    for (int64_t i = 0; i < extent / size; i++) {
+    for (int64_t i = 0; i < extent / size && !p->unfilled; i++) {
         const uint64_t bits = kc_next(&p->rng);
         const float f = kc_uniform(&p->rng);
         if (s->image == DVK_U8) {
@@ -263,11 +271,46 @@ static void store_bench(kc_problem *p, int i) {
     convert_bench(p, i, 1);
 }
 
-const kc_suite kc_suite_upsample = {"upsample", resample_count, upsample_build, resample_bench_count, upsample_bench};
-const kc_suite kc_suite_pixel_shuffle = {"pixel_shuffle", resample_count, shuffle_build, resample_bench_count,
-                                         shuffle_bench};
-const kc_suite kc_suite_pixel_unshuffle = {"pixel_unshuffle", resample_count, unshuffle_build, resample_bench_count,
-                                           unshuffle_bench};
-const kc_suite kc_suite_pad = {"pad", pad_count, pad_build, pad_bench_count, pad_bench};
-const kc_suite kc_suite_load = {"load", convert_count, load_build, convert_bench_count, load_bench};
-const kc_suite kc_suite_store = {"store", convert_count, store_build, convert_bench_count, store_bench};
+/* --- blend --- */
+
+static void blend_make(kc_problem *p, const kc_shape *s, dvk_dtype t, int slab, kc_fill fill) {
+    dvk_blend_args *a = &p->args.blend;
+    kc_view(p, &a->x, t, *s, slab);
+    kc_fill_view(p, &a->x, fill);
+    kc_view(p, &a->y, DVK_F32, *s, slab);
+    kc_fill_view(p, &a->y, KC_UNIFORM);
+    a->wy = kc_floats(p, s->h, 0.0f, 1.0f);
+    a->wx = kc_floats(p, s->w, 0.0f, 1.0f);
+    kc_output_view(p, &a->y);
+    p->error_class = KC_EXACT;
+    p->bytes = (double)(s->n * s->h * s->w * s->c) * (double)(dvk_dtype_size(t) + 8);
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld %s slab %d fill %d", (long long)s->n, (long long)s->h,
+             (long long)s->w, (long long)s->c, kc_dtype_name(t), slab, (int)fill);
+}
+
+static int blend_count(void) {
+    return N_SHAPES * 3;
+}
+
+static void blend_build(kc_problem *p, int i) {
+    blend_make(p, &shapes[i % N_SHAPES], dtypes[i / N_SHAPES], i % 2, (kc_fill)(i % 7 % KC_FILLS));
+}
+
+static int blend_bench_count(void) {
+    return 2;
+}
+
+static void blend_bench(kc_problem *p, int i) {
+    blend_make(p, &(kc_shape){1, 2048, 2048, 3}, i ? DVK_F32 : DVK_BF16, 0, KC_UNIFORM);
+}
+
+const kc_suite kc_suite_upsample = {"upsample",           resample_count, upsample_build,
+                                    resample_bench_count, upsample_bench, 0};
+const kc_suite kc_suite_pixel_shuffle = {"pixel_shuffle",      resample_count, shuffle_build,
+                                         resample_bench_count, shuffle_bench,  0};
+const kc_suite kc_suite_pixel_unshuffle = {"pixel_unshuffle",    resample_count,  unshuffle_build,
+                                           resample_bench_count, unshuffle_bench, 0};
+const kc_suite kc_suite_pad = {"pad", pad_count, pad_build, pad_bench_count, pad_bench, 0};
+const kc_suite kc_suite_load = {"load", convert_count, load_build, convert_bench_count, load_bench, 0};
+const kc_suite kc_suite_store = {"store", convert_count, store_build, convert_bench_count, store_bench, 0};
+const kc_suite kc_suite_blend = {"blend", blend_count, blend_build, blend_bench_count, blend_bench, 0};

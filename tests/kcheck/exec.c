@@ -53,6 +53,45 @@ static int beside(half *other, half *own) {
 }
 #endif
 
+enum { MAX_WORKERS = 16 };
+
+typedef struct span {
+    void (*run)(void *ctx, int64_t first, int64_t last);
+    void *ctx;
+    int64_t first, last;
+} span;
+
+#if defined(_WIN32)
+void kc_wide(int64_t count, void (*run)(void *ctx, int64_t first, int64_t last), void *ctx) {
+    run(ctx, 0, count);
+}
+#else
+static void *run_span(void *p) {
+    const span *s = p;
+    s->run(s->ctx, s->first, s->last);
+    return NULL;
+}
+
+void kc_wide(int64_t count, void (*run)(void *ctx, int64_t first, int64_t last), void *ctx) {
+    const int workers = count < 2 * MAX_WORKERS ? 1 : MAX_WORKERS;
+    pthread_t threads[MAX_WORKERS];
+    span spans[MAX_WORKERS];
+    int started = 0;
+    for (int i = 0; i < workers; i++) {
+        spans[i] = (span){.run = run, .ctx = ctx, .first = count * i / workers, .last = count * (i + 1) / workers};
+    }
+    while (started < workers - 1 && pthread_create(&threads[started], NULL, run_span, &spans[started]) == 0) {
+        started++;
+    }
+    for (int i = started; i < workers; i++) {
+        run_span(&spans[i]);
+    }
+    for (int i = 0; i < started; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+#endif
+
 static void *aligned_block(kc_problem *guard, size_t bytes) {
     unsigned char *data = NULL;
     kc_buffer *b = kc_alloc(guard, (bytes + 63) / 64 * 64, &data);
@@ -124,6 +163,28 @@ void kc_execute(const kc_memory *m, const dvk_kernel *k, kc_problem *p, kc_mode 
     } else {
         k->run(&p->args, 0, units, m->scratch[0]);
     }
+}
+
+static void run_range(void *ctx, int64_t first, int64_t last) {
+    const step *s = ctx;
+    const dvk_kernel *k = s->kernel;
+    const size_t bytes = k->scratch_bytes != NULL ? k->scratch_bytes(&s->problem->args) : 0;
+    void *scratch = bytes > 0 ? malloc(bytes) : NULL;
+    if (bytes > 0 && scratch == NULL) {
+        exit(2);
+    }
+    k->run(&s->problem->args, first, last, scratch);
+    free(scratch);
+}
+
+void kc_reference(kc_problem *p, const char *op) {
+    step s = {.kernel = dvk_find(op, "ref"), .problem = p};
+    kc_memory memory;
+    kc_prepare(&memory, s.kernel, p);
+    kc_wide(s.kernel->units(&p->args), run_range, &s);
+    kc_finish(&memory);
+    kc_keep_reference(p);
+    kc_restore(p);
 }
 
 void kc_finish(kc_memory *m) {

@@ -35,10 +35,14 @@ typedef struct kc_buffer {
     size_t mapping_bytes;
     unsigned char *start;
     size_t bytes;
+    unsigned char *data; /* what was asked for */
+    size_t data_bytes;
     unsigned char *before;
     unsigned char *after_ref; /* output buffers only, from here on */
     unsigned char *after_run;
     unsigned char *is_output; /* per byte */
+    dvk_dtype dtype;          /* of the view that it holds, DVK_NONE: anything else */
+    int host_only;            /* no kernel sees it */
 } kc_buffer;
 
 /* Elements an op writes: data + i0 * stride[0] + ... + channel(i3) * stride[3], strides in bytes. */
@@ -61,13 +65,15 @@ typedef union kc_args {
     dvk_resample_args resample;
     dvk_pad_args pad;
     dvk_convert_args convert;
+    dvk_blend_args blend;
+    dvk_yuv_args yuv;
 } kc_args;
 
 typedef struct kc_rng {
     uint64_t state;
 } kc_rng;
 
-enum { KC_MAX_BUFFERS = 16, KC_MAX_OUTPUTS = 2 };
+enum { KC_MAX_BUFFERS = 16, KC_MAX_OUTPUTS = 3 };
 
 typedef struct kc_problem {
     char text[160];
@@ -81,7 +87,10 @@ typedef struct kc_problem {
     kc_class error_class;
     int only_nan_positions; /* the reference's NaNs must be there; others may be more (a Winograd tile shares inputs) */
     int no_compare;
-    double flops; /* of one call, for --bench */
+    int aligned;          /* data at multiples of 16 bytes, strides of 16-bit views at multiples of eight elements */
+    int unfilled;         /* memory is reserved but not written: what a GPU times is filled there */
+    int64_t stats_groups; /* CUDA: a convolution is asked for these statistics of its result, too; 0: none */
+    double flops;         /* of one call, for --bench */
     double bytes;
     kc_rng rng;
 } kc_problem;
@@ -92,6 +101,7 @@ typedef struct kc_suite {
     void (*build)(kc_problem *p, int index);
     int (*bench_count)(void);
     void (*bench_build)(kc_problem *p, int index);
+    int only_cuda; /* cases that the CPU's kernels are not asked for, or times of a GPU's sizes */
 } kc_suite;
 
 extern const kc_suite kc_suite_conv2d;
@@ -105,6 +115,14 @@ extern const kc_suite kc_suite_pixel_unshuffle;
 extern const kc_suite kc_suite_pad;
 extern const kc_suite kc_suite_load;
 extern const kc_suite kc_suite_store;
+extern const kc_suite kc_suite_blend;
+extern const kc_suite kc_suite_load_yuv;
+extern const kc_suite kc_suite_store_yuv;
+extern const kc_suite kc_suite_cuda_conv2d;
+extern const kc_suite kc_suite_cuda_group_norm_stats;
+extern const kc_suite kc_suite_cuda_group_norm_finish;
+extern const kc_suite kc_suite_cuda_attention;
+extern const kc_suite kc_suite_cuda_pointwise;
 
 typedef struct kc_result {
     int failed;
@@ -135,7 +153,7 @@ const char *kc_dtype_name(dvk_dtype t);
 
 /* compare.c */
 void kc_keep_reference(kc_problem *p);
-void kc_compare(const kc_problem *p, const dvk_kernel *k, kc_result *result);
+void kc_compare(const kc_problem *p, dvk_dtype compute, const char *variant, kc_result *result);
 
 /* exec.c: all units one by one in a random order; two threads with half the units each; or all in one call */
 typedef enum kc_mode { KC_SHUFFLED, KC_TWO_THREADS, KC_PLAIN } kc_mode;
@@ -148,11 +166,17 @@ void kc_prepare(kc_memory *m, const dvk_kernel *k, kc_problem *p);
 void kc_execute(const kc_memory *m, const dvk_kernel *k, kc_problem *p, kc_mode mode);
 void kc_finish(kc_memory *m);
 
+/* On many threads: ranges that make up [0, count); the reference's result, into the buffers' after_ref. */
+void kc_wide(int64_t count, void (*run)(void *ctx, int64_t first, int64_t last), void *ctx);
+void kc_reference(kc_problem *p, const char *op);
+
 /* main.c */
 typedef struct kc_options {
     const char *pattern; /* part of "op variant" */
     const char *csv;
     uint32_t cpu;
+    int sm;    /* CUDA: as a device of this compute capability would choose; 0: as the device is */
+    int quick; /* CUDA: small cases, one in a few of each suite: for runs under a checker */
     uint64_t seed;
     int verbose;
 } kc_options;
@@ -160,9 +184,41 @@ extern const kc_suite *const kc_suites[];
 extern const int kc_suite_count;
 int kc_selected(const kc_options *options, const dvk_kernel *k);
 
-/* check.c, bench.c: exit status */
+/* children.c: runs cases in a child process that keeps its place and its counts in shared memory, so that a crash is
+ * one failed case: the parent reports it and starts another child behind it. Where there is no fork, a crash ends it
+ * all. */
+enum {
+    KC_MAX_ENTRIES = 128,
+    KC_AGAIN = 77 /* exit status of a child that cannot go on, all counted: the next one goes on from *now */
+};
+typedef struct kc_sum {
+    int64_t passed, failed;
+    double max_abs, l2;
+    int64_t non_finite;
+} kc_sum;
+typedef struct kc_progress { /* shared between parent and child */
+    int suite, index, entry; /* the case that runs now; entry: which kernel, in whichever precision */
+    int done;
+    char skipped[200]; /* why nothing was run; empty: something was */
+    char text[160];
+    kc_sum sums[KC_MAX_ENTRIES];
+} kc_progress;
+typedef struct kc_runner {
+    void (*run)(const kc_options *o, kc_progress *now); /* from where *now is to the end */
+    const char *(*op)(int entry);
+    const char *(*variant)(int entry);
+    int (*entries)(void);
+} kc_runner;
+uint64_t kc_case_seed(uint64_t seed, int suite, int index);
+void kc_note(const kc_options *o, const kc_runner *r, kc_progress *now, const kc_result *result);
+int kc_run(const kc_options *o, const kc_runner *r); /* exit status */
+
+/* check.c, bench.c, cuda_check.c, cuda_bench.c, cuda.c: exit status */
 int kc_check(const kc_options *options);
 int kc_bench(const kc_options *options);
+int kc_cuda_check(const kc_options *options);
+int kc_cuda_bench(const kc_options *options);
+int kc_cuda_support(const kc_options *options);
 
 /* peak_*.c: measured multiply-add rate of one core, in GFLOP/s; sink keeps the compiler from dropping the work */
 typedef struct kc_peak {

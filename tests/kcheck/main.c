@@ -1,4 +1,5 @@
-/* main.c - kcheck: tests, times and lists every CPU kernel of this build. The only list of ops with cases is here. */
+/* main.c - kcheck: tests, times and lists every kernel of this build, the CPU's or, with --cuda, the GPU's. The only
+ * list of ops with cases is here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,14 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_pad,
     &kc_suite_load,
     &kc_suite_store,
+    &kc_suite_blend,
+    &kc_suite_load_yuv,
+    &kc_suite_store_yuv,
+    &kc_suite_cuda_conv2d,
+    &kc_suite_cuda_group_norm_stats,
+    &kc_suite_cuda_group_norm_finish,
+    &kc_suite_cuda_attention,
+    &kc_suite_cuda_pointwise,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 
@@ -35,8 +44,11 @@ enum { N_CPUS = (int)(sizeof cpus / sizeof cpus[0]) };
 
 static const char usage[] =
     "usage: kcheck [--test[=PATTERN] | --bench[=PATTERN] | --support] [--cpu NAME] [--seed N] [--csv FILE] [-v]\n"
-    "  PATTERN  part of \"op variant\", such as \"conv2d cpu/avx512\" or \"cpu/avx2\"\n"
-    "  NAME     use no more than: baseline, avx2, avx512, avx512bf16, amx\n";
+    "       kcheck --cuda [--test[=PATTERN] | --bench[=PATTERN] | --support] [--sm N] [--quick] [--seed N] [-v]\n"
+    "  PATTERN  part of \"op variant\", such as \"conv2d cpu/avx512\", \"cpu/avx2\" or \"cuda/mma bf16\"\n"
+    "  NAME     use no more than: baseline, avx2, avx512, avx512bf16, amx\n"
+    "  --sm N   take the kernels that a device of compute capability N (75, 80, ...) would\n"
+    "  --quick  a few small cases of each op, for runs under compute-sanitizer\n";
 
 int kc_selected(const kc_options *o, const dvk_kernel *k) {
     char name[96];
@@ -59,7 +71,7 @@ static int support(const kc_options *o) {
     for (int s = 0; s < kc_suite_count; s++) {
         for (int k = 0; k < dvk_kernel_count; k++) {
             const dvk_kernel *kernel = dvk_kernels[k];
-            if (strcmp(kernel->op, kc_suites[s]->op) == 0 &&
+            if (!kc_suites[s]->only_cuda && strcmp(kernel->op, kc_suites[s]->op) == 0 &&
                 (o->pattern == NULL || strstr(kernel->variant, o->pattern) != NULL)) {
                 printf("| %s | %s | %s | %s | %s |\n", kernel->op, kernel->variant, needs(kernel->cpu),
                        kc_dtype_name(kernel->compute), (kernel->cpu & ~o->cpu) == 0 ? "yes" : "no");
@@ -80,33 +92,48 @@ static int parse_cpu(const char *name, uint32_t *cpu) {
     return 0;
 }
 
-int main(int argc, char **argv) {
-    kc_options o = {.cpu = dvk_cpu_detect(), .seed = 1};
-    int (*mode)(const kc_options *) = kc_check;
+enum { TEST, BENCH, SUPPORT };
+
+static int parse(int argc, char **argv, kc_options *o, int *mode, int *cuda) {
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         const char *equals = strchr(a, '=');
         const size_t length = equals != NULL ? (size_t)(equals - a) : strlen(a);
         const char *next = i + 1 < argc ? argv[i + 1] : NULL;
         if ((length == 6 && memcmp(a, "--test", 6) == 0) || (length == 7 && memcmp(a, "--bench", 7) == 0)) {
-            mode = length == 6 ? kc_check : kc_bench;
-            o.pattern = equals != NULL ? equals + 1 : NULL;
+            *mode = length == 6 ? TEST : BENCH;
+            o->pattern = equals != NULL ? equals + 1 : NULL;
         } else if (strcmp(a, "--support") == 0) {
-            mode = support;
+            *mode = SUPPORT;
+        } else if (strcmp(a, "--cuda") == 0) {
+            *cuda = 1;
+        } else if (strcmp(a, "--quick") == 0) {
+            o->quick = 1;
         } else if (strcmp(a, "-v") == 0) {
-            o.verbose = 1;
+            o->verbose = 1;
         } else if (strcmp(a, "--cpu") == 0 && next != NULL) {
-            if (!parse_cpu(argv[++i], &o.cpu)) {
-                return 2;
+            if (!parse_cpu(argv[++i], &o->cpu)) {
+                return 0;
             }
+        } else if (strcmp(a, "--sm") == 0 && next != NULL) {
+            o->sm = (int)strtol(argv[++i], NULL, 10);
         } else if (strcmp(a, "--seed") == 0 && next != NULL) {
-            o.seed = strtoull(argv[++i], NULL, 10);
+            o->seed = strtoull(argv[++i], NULL, 10);
         } else if (strcmp(a, "--csv") == 0 && next != NULL) {
-            o.csv = argv[++i];
+            o->csv = argv[++i];
         } else {
             fputs(usage, stderr);
-            return 2;
+            return 0;
         }
     }
-    return mode(&o);
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    static int (*const modes[2][3])(const kc_options *) = {{kc_check, kc_bench, support},
+                                                           {kc_cuda_check, kc_cuda_bench, kc_cuda_support}};
+    kc_options o = {.cpu = dvk_cpu_detect(), .seed = 1};
+    int mode = TEST;
+    int cuda = 0;
+    return parse(argc, argv, &o, &mode, &cuda) ? modes[cuda][mode](&o) : 2;
 }

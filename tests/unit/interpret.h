@@ -266,6 +266,9 @@ static inline int in_params(interpreter *it) {
         if (r != DAVY_OK) {
             return 0;
         }
+        for (size_t k = 0; k < count; k++) {
+            it->params[i][k] = ldexpf(it->params[i][k], p->exponent);
+        }
     }
     return 1;
 }

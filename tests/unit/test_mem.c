@@ -91,6 +91,10 @@ static void test_budget(void) {
     dv_heap_free(heap, DV_MEM_WEIGHTS, NULL, 600);
     CHECK(dv_heap_alloc(heap, DV_MEM_WORKSPACE, 500, "c", &b) == DAVY_OK);
     dv_heap_free(heap, DV_MEM_WORKSPACE, b, 500);
+    CHECK(dv_heap_claim(heap, DV_MEM_WORKSPACE, 501, "d") == DAVY_E_BUDGET);
+    CHECK(dv_heap_claim(heap, DV_MEM_WORKSPACE, 200, "d") == DAVY_OK && dv_heap_used(heap, DV_MEM_WORKSPACE) == 200);
+    CHECK(dv_heap_alloc(heap, DV_MEM_WORKSPACE, 301, "c", &b) == DAVY_E_BUDGET);
+    dv_heap_unclaim(heap, DV_MEM_WORKSPACE, 200);
     dv_heap_set_budget(heap, 0);
     CHECK(dv_heap_alloc(heap, DV_MEM_WORKSPACE, (uint64_t)1 << 63, "d", &b) == DAVY_E_NOMEM_HOST);
     CHECK(dv_heap_used(heap, DV_MEM_WEIGHTS) == 0 && dv_heap_used(heap, DV_MEM_WORKSPACE) == 0);

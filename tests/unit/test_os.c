@@ -274,6 +274,28 @@ static void test_once(void) {
     CHECK(once_runs == 1);
 }
 
+static void test_library(void) {
+#if defined(_WIN32)
+    const char *name = "kernel32.dll";
+    const char *symbol = "GetTickCount64";
+#else
+    const char *name = "libc.so.6";
+    const char *symbol = "strtod";
+#endif
+    char why[200] = "";
+    void *library = dv_library_open(name, why, sizeof why);
+    if (CHECKF(library != NULL, "%s", why)) {
+        CHECK(dv_library_symbol(library, symbol) != NULL && dv_library_symbol(library, "no_such_thing") == NULL);
+        dv_library_close(library);
+    }
+    CHECK(dv_library_open("no-such-library.so", why, sizeof why) == NULL && strstr(why, "no-such-library") != NULL);
+    CHECK(dv_library_open("no-such-library.so", NULL, 0) == NULL);
+    dv_library_close(NULL);
+    const uint64_t before = dv_now_ns();
+    dv_sleep_ns(2000000);
+    CHECK(dv_now_ns() - before >= 1900000);
+}
+
 static void test_fp_mode(void) {
 #if defined(__x86_64__) || defined(_M_X64)
     volatile float tiny = 1e-38f;
@@ -302,6 +324,7 @@ int main(void) {
     test_machine();
     test_locks();
     test_once();
+    test_library();
     test_fp_mode();
     remove_folder(scratch);
     dv_free(scratch);

@@ -97,7 +97,7 @@ static davy_result run_plan(const machine *m, const dv_tensors *weights, dv_plan
     dv_instance *instance = NULL;
     dv_watch watch;
     dv_watch_begin(&watch, &nobody, "test", 1.0);
-    davy_result r = dv_store_create(&m->services, weights, &store);
+    davy_result r = dv_store_create(&m->services, NULL, weights, &store);
     const dv_program_desc desc = {.services = &m->services, .store = store, .stage = DV_STAGE_UPSCALE, .plan = plan};
     r = r < 0 ? r : dv_program_create(&desc, &program);
     r = r < 0 ? r : dv_program_load(program, &watch);
@@ -298,7 +298,7 @@ static dv_plan *plan_of(const dv_tensors *t, int64_t h, int64_t w, dvk_dtype com
 static int64_t count_op(const dv_plan *p, const char *op) {
     int64_t n = 0;
     for (int64_t i = 0; i < p->n_steps; i++) {
-        n += strcmp(p->steps[i].kernel->op, op) == 0;
+        n += strcmp(dv_kernel_op(p->steps[i].kernel), op) == 0;
     }
     return n;
 }

@@ -68,6 +68,20 @@ int main(void) {
     json = json_of(p);
     CHECK(dv_json_size(json) == 0);
     dv_json_release(json);
+
+    const dv_peak peak = {.tensor = 800e3, .simt = 60e3, .bytes = 4000.0}; /* per ns */
+    dv_profile_set_peak(p, &peak);
+    dv_profile_add(p, "a", "conv2d cuda/simt", 3000, 1, 1);
+    dv_profile_add(p, "b", "conv2d cuda/mma-tf32", 2000, 1, 1);
+    dv_profile_add(p, "c", "conv2d cuda/wgmma", 1000, 1, 1);
+    json = json_of(p);
+    const dv_json *at = dv_json_first(json);
+    static const int64_t want[3] = {60000, 400000, 800000};
+    for (int i = 0; i < 3 && CHECK(at != NULL); i++, at = dv_json_next(at)) {
+        CHECK(number(at, "peak_gflops") == want[i] && number(at, "peak_gbs") == 4000);
+        CHECK(real(at, "ms") > 0.0009);
+    }
+    dv_json_release(json);
     dv_profile_release(p);
     return check_done();
 }

@@ -84,6 +84,24 @@ static void test_strides(void) {
     CHECK(dv_pixels_check(&t, DV_PICTURE, DV_WRITES, "x", &p) == DAVY_OK);
 }
 
+/* Whether a device's memory is one of the context's is found out later; what can be told from the tensor is told here. */
+static void test_device_memory(void) {
+    const int64_t shape[] = {5, 7, 3};
+    davy_tensor t = tensor(DAVY_LAYOUT_HWC, 3, shape);
+    dv_pixels p;
+    CHECK(dv_pixels_check(&t, DV_PICTURE, DV_READS, "x", &p) == DAVY_OK && !p.on_device);
+    t.memory = DAVY_MEMORY_HOST_PINNED;
+    CHECK(dv_pixels_check(&t, DV_PICTURE, DV_WRITES, "x", &p) == DAVY_OK && !p.on_device);
+    t.memory = DAVY_MEMORY_CUDA;
+    t.device = 3;
+    CHECK(dv_pixels_check(&t, DV_PICTURE, DV_WRITES, "x", &p) == DAVY_OK && p.on_device && p.device == 3);
+    CHECK(p.first == t.data && p.last == t.data + 5 * 7 * 3 * 4);
+    t.memory = DAVY_MEMORY_CUDA_ARRAY;
+    CHECK(dv_pixels_check(&t, DV_PICTURE, DV_READS, "x", &p) == DAVY_E_UNSUPPORTED);
+    t.memory = DAVY_MEMORY_BUFFER; /* and no buffer */
+    CHECK(dv_pixels_check(&t, DV_PICTURE, DV_READS, "x", &p) == DAVY_E_INVALID);
+}
+
 static void test_meaning(void) {
     const int64_t shape[] = {2, 2, 4};
     dv_pixels p;
@@ -139,6 +157,7 @@ static void test_describe(void) {
 int main(void) {
     test_layouts();
     test_strides();
+    test_device_memory();
     test_meaning();
     test_elements();
     test_describe();

@@ -1,0 +1,229 @@
+/* gpu_memory.c - device memory under a budget. The total is claimed before the driver is asked, so that two threads never
+ * pass the budget together. */
+#include "core/cuda/gpu_priv.h"
+#include "core/error.h"
+
+enum { ALIGN_BYTES = 256 };
+
+davy_result gpu_memory_open(dv_gpu *g, uint64_t budget_bytes) {
+    davy_result r = gpu_enter(g, "opening the device");
+    if (r < 0) {
+        return r;
+    }
+    const dv_driver *cu = g->cu;
+    size_t free_bytes = 0;
+    size_t total = 0;
+    int pools = 0;
+    cu_result c = cu->memory_info(&free_bytes, &total);
+    c = c != CU_OK ? c : cu->stream_create(&g->memory_stream, CU_STREAM_NON_BLOCKING);
+    cu->device_attribute(&pools, CU_DEVICE_MEMORY_POOLS, g->device);
+    if (c == CU_OK && !g->from_host && pools != 0 && cu->pool_create != NULL && cu->pool_destroy != NULL &&
+        cu->pool_trim != NULL && cu->pool_set != NULL && cu->pool_get != NULL && cu->pool_alloc != NULL &&
+        cu->pool_free != NULL) {
+        const cu_pool_props props = {.alloc_type = 1, .location_type = 1, .location_id = g->device};
+        uint64_t keep = UINT64_MAX; /* until dv_gpu_trim */
+        if (cu->pool_create(&g->pool, &props) == CU_OK) {
+            cu->pool_set(g->pool, CU_POOL_RELEASE_THRESHOLD, &keep);
+        } else {
+            g->pool = NULL;
+        }
+    }
+    gpu_leave(g);
+    r = dv_gpu_check(g, c, "opening the device");
+    g->automatic_budget = free_bytes / 10 * 9;
+    atomic_store(&g->budget, budget_bytes != 0 ? budget_bytes : g->automatic_budget);
+    return r;
+}
+
+void gpu_memory_close(dv_gpu *g) {
+    if (g->memory_stream != NULL) {
+        g->cu->stream_sync(g->memory_stream);
+        g->cu->stream_destroy(g->memory_stream);
+    }
+    if (g->pool != NULL) {
+        g->cu->pool_destroy(g->pool);
+    }
+}
+
+static bool claim(dv_gpu *g, uint64_t bytes, uint64_t *in_use) {
+    const uint64_t budget = atomic_load(&g->budget);
+    uint64_t total = atomic_load(&g->total);
+    uint64_t sum = 0;
+    do {
+        if (!dv_add_u64(total, bytes, &sum) || sum > budget) {
+            *in_use = total;
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(&g->total, &total, sum));
+    return true;
+}
+
+static void note_peak(dv_gpu *g) {
+    const uint64_t now = atomic_load(&g->total);
+    uint64_t peak = atomic_load(&g->peak);
+    while (now > peak && !atomic_compare_exchange_weak(&g->peak, &peak, now)) {
+    }
+}
+
+/* All of them make the memory usable everywhere before they return: the stream has nothing else to do. */
+static cu_result ask_driver(dv_gpu *g, uint64_t bytes, cu_address *out) {
+    if (g->pool == NULL) {
+        return g->cu->memory_alloc(out, (size_t)bytes);
+    }
+    cu_result c = g->cu->pool_alloc(out, (size_t)bytes, g->pool, g->memory_stream);
+    if (c == CU_OUT_OF_MEMORY && g->cu->pool_trim(g->pool, 0) == CU_OK) { /* in blocks of other sizes */
+        c = g->cu->pool_alloc(out, (size_t)bytes, g->pool, g->memory_stream);
+    }
+    return c != CU_OK ? c : g->cu->stream_sync(g->memory_stream);
+}
+
+static void give_back(dv_gpu *g, cu_address p, uint64_t bytes) {
+    if (g->from_host) {
+        g->host.device_free(g->host.user, g->index, p, bytes, g->memory_stream);
+    } else if (g->pool != NULL) {
+        gpu_note(g, g->cu->pool_free(p, g->memory_stream));
+    } else {
+        gpu_note(g, g->cu->memory_free(p));
+    }
+}
+
+static cu_result ask_host(dv_gpu *g, uint64_t bytes, cu_address *out) {
+    *out = g->host.device_alloc(g->host.user, g->index, bytes, g->memory_stream);
+    if (*out == 0) {
+        return CU_OUT_OF_MEMORY;
+    }
+    const cu_result c = g->cu->stream_sync(g->memory_stream);
+    if (c != CU_OK) {
+        give_back(g, *out, bytes);
+    }
+    return c;
+}
+
+static davy_result take_block(dv_gpu *g, uint64_t bytes, const char *what, cu_address *out) {
+    const uint64_t ask = bytes > 0 ? bytes : 1;
+    davy_result r = gpu_enter(g, what);
+    if (r < 0) {
+        return r;
+    }
+    const int mode = gpu_capture_aside(g);
+    const cu_result c = g->from_host ? ask_host(g, ask, out) : ask_driver(g, ask, out);
+    gpu_capture_back(g, mode);
+    gpu_leave(g);
+    if (c == CU_OUT_OF_MEMORY) {
+        return dv_fail_in(DAVY_E_NOMEM_DEVICE, DAVY_DOMAIN_CUDA, c, "%s: cuda:%d cannot give %llu bytes%s", what,
+                          (int)g->index, (unsigned long long)bytes, g->from_host ? " (the host's device_alloc)" : "");
+    }
+    r = dv_gpu_check(g, c, what);
+    if (r == DAVY_OK && *out % ALIGN_BYTES != 0) {
+        give_back(g, *out, ask);
+        r = dv_fail(DAVY_E_INVALID, "%s: the host's device_alloc returned memory that is not aligned to %d bytes", what,
+                    (int)ALIGN_BYTES);
+    }
+    return r;
+}
+
+davy_result dv_gpu_alloc(dv_gpu *g, dv_mem_kind kind, uint64_t bytes, const char *what, void **out) {
+    uint64_t in_use = 0;
+    cu_address p = 0;
+    if (!claim(g, bytes, &in_use)) {
+        return dv_fail(DAVY_E_BUDGET, "%s: needs %llu bytes of cuda:%d, %llu of the budget of %llu are in use", what,
+                       (unsigned long long)bytes, (int)g->index, (unsigned long long)in_use,
+                       (unsigned long long)atomic_load(&g->budget));
+    }
+    const davy_result r = take_block(g, bytes, what, &p);
+    if (r < 0) {
+        atomic_fetch_sub(&g->total, bytes);
+        return r;
+    }
+    atomic_fetch_add(&g->used[kind], bytes);
+    note_peak(g);
+    *out = (void *)(uintptr_t)p;
+    return DAVY_OK;
+}
+
+void dv_gpu_free(dv_gpu *g, dv_mem_kind kind, void *p, uint64_t bytes) {
+    if (p == NULL) {
+        return;
+    }
+    atomic_fetch_sub(&g->used[kind], bytes);
+    atomic_fetch_sub(&g->total, bytes);
+    if (g->process != dv_process_id()) {
+        return;
+    }
+    if (gpu_enter_cu(g) == CU_OK) {
+        const int mode = gpu_capture_aside(g);
+        give_back(g, gpu_address(p), bytes > 0 ? bytes : 1);
+        gpu_capture_back(g, mode);
+        gpu_leave(g);
+    } else if (g->from_host) { /* the device is lost, but the host keeps books of its own */
+        give_back(g, gpu_address(p), bytes > 0 ? bytes : 1);
+    }
+}
+
+uint64_t dv_gpu_used(dv_gpu *g, dv_mem_kind kind) {
+    return atomic_load(&g->used[kind]);
+}
+
+uint64_t dv_gpu_peak(dv_gpu *g) {
+    return atomic_load(&g->peak);
+}
+
+uint64_t dv_gpu_budget(dv_gpu *g) {
+    return atomic_load(&g->budget);
+}
+
+void dv_gpu_set_budget(dv_gpu *g, uint64_t bytes) {
+    atomic_store(&g->budget, bytes != 0 ? bytes : g->automatic_budget);
+}
+
+uint64_t dv_gpu_cached(dv_gpu *g) {
+    uint64_t reserved = 0;
+    uint64_t used = 0;
+    if (g->pool == NULL || g->process != dv_process_id() || gpu_enter_cu(g) != CU_OK) {
+        return 0;
+    }
+    const bool known = g->cu->pool_get(g->pool, CU_POOL_RESERVED, &reserved) == CU_OK &&
+                       g->cu->pool_get(g->pool, CU_POOL_USED, &used) == CU_OK;
+    gpu_leave(g);
+    return known && reserved > used ? reserved - used : 0;
+}
+
+void dv_gpu_trim(dv_gpu *g) {
+    if (g->process != dv_process_id() || gpu_enter_cu(g) != CU_OK) {
+        return;
+    }
+    const int mode = gpu_capture_aside(g);
+    if (g->pool != NULL && gpu_note(g, g->cu->stream_sync(g->memory_stream)) == CU_OK) { /* frees are done */
+        gpu_note(g, g->cu->pool_trim(g->pool, 0));
+    }
+    dv_mutex_lock(g->lock);
+    for (gpu_queue *q = g->queues; q != NULL; q = q->next) {
+        if (!q->taken) {
+            gpu_stages_free(g, q, true);
+        }
+    }
+    dv_mutex_unlock(g->lock);
+    gpu_capture_back(g, mode);
+    gpu_leave(g);
+}
+
+bool dv_gpu_owns(dv_gpu *g, const void *p, uint64_t bytes) {
+    if (p == NULL || g->process != dv_process_id() || gpu_enter_cu(g) != CU_OK) {
+        return false;
+    }
+    bool owns = true;
+    const cu_address ends[] = {gpu_address(p), gpu_address(p) + (bytes > 0 ? bytes - 1 : 0)};
+    for (size_t i = 0; i < DV_ARRAY_LEN(ends) && owns; i++) {
+        unsigned type = 0;
+        unsigned managed = 0;
+        int device = -1;
+        owns = g->cu->pointer_attribute(&type, CU_POINTER_MEMORY_TYPE, ends[i]) == CU_OK;
+        if (owns && type == CU_MEMORY_DEVICE) {
+            g->cu->pointer_attribute(&managed, CU_POINTER_MANAGED, ends[i]);
+            g->cu->pointer_attribute(&device, CU_POINTER_DEVICE, ends[i]);
+            owns = managed != 0 || device == g->device;
+        }
+    }
+    gpu_leave(g);
+    return owns;
+}

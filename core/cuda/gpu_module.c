@@ -1,0 +1,123 @@
+/* gpu_module.c - embedded device code, loaded when the first kernel of it is launched, and the functions found in it. */
+#include <string.h>
+
+#include "core/cuda/gpu_priv.h"
+
+static const dvk_cuda_module *test_modules;
+static int32_t n_test_modules;
+
+void dv_gpu_use_modules(const dvk_cuda_module *modules, int32_t count) {
+    test_modules = modules;
+    n_test_modules = count;
+}
+
+int32_t gpu_module_count(void) {
+    return test_modules != NULL ? n_test_modules : dvk_cuda_module_count;
+}
+
+static const dvk_cuda_module *module_at(int32_t i) {
+    return test_modules != NULL ? &test_modules[i] : &dvk_cuda_modules[i];
+}
+
+static cu_result complain(dv_gpu *g, cu_result r, const char *module, const char *name) {
+    char text[64];
+    dv_logf(&g->log, DAVY_LOG_ERROR, "cuda:%d: device code %s%s%s: %s", (int)g->index, module,
+            name[0] != '\0' ? ", " : "", name, dv_driver_error_name(g->cu, r, text, sizeof text));
+    return r;
+}
+
+static cu_result load_module(dv_gpu *g, const char *name, cu_module *out) {
+    const int32_t n = gpu_module_count();
+    int32_t i = 0;
+    while (i < n && strcmp(module_at(i)->name, name) != 0) {
+        i++;
+    }
+    if (i == n) {
+        return CU_NOT_FOUND;
+    }
+    if (g->modules[i] == NULL) {
+        const int mode = gpu_capture_aside(g);
+        const cu_result r = g->cu->module_load(&g->modules[i], module_at(i)->image);
+        gpu_capture_back(g, mode);
+        if (r != CU_OK) {
+            g->modules[i] = NULL;
+            return r;
+        }
+        dv_logf(&g->log, DAVY_LOG_DEBUG, "cuda:%d: device code %s loaded", (int)g->index, name);
+    }
+    *out = g->modules[i];
+    return CU_OK;
+}
+
+static cu_result add_function(dv_gpu *g, const char *module, const char *name, gpu_function **out) {
+    cu_module loaded = NULL;
+    cu_function handle = NULL;
+    cu_result r = load_module(g, module, &loaded);
+    if (r != CU_OK) {
+        return complain(g, r, module, "");
+    }
+    r = g->cu->module_function(&handle, loaded, name);
+    if (r != CU_OK) {
+        return complain(g, r, module, name);
+    }
+    gpu_function **grown = dv_grow(g->functions, g->n_functions + 1, &g->functions_room, sizeof *grown);
+    g->functions = grown != NULL ? grown : g->functions;
+    gpu_function *f = grown != NULL ? dv_calloc(1, sizeof *f) : NULL;
+    if (f == NULL || (f->module = dv_strdup(module)) == NULL || (f->name = dv_strdup(name)) == NULL) {
+        if (f != NULL) {
+            dv_free(f->module);
+        }
+        dv_free(f);
+        return CU_OUT_OF_MEMORY;
+    }
+    f->handle = handle;
+    atomic_init(&f->dynamic_shared, 48 << 10);
+    g->functions[g->n_functions++] = f;
+    *out = f;
+    return CU_OK;
+}
+
+cu_result gpu_find_function(dv_gpu *g, const char *module, const char *name, gpu_function **out) {
+    cu_result r = CU_OK;
+    int64_t i = 0;
+    dv_mutex_lock(g->lock);
+    while (i < g->n_functions &&
+           (strcmp(g->functions[i]->name, name) != 0 || strcmp(g->functions[i]->module, module) != 0)) {
+        i++;
+    }
+    if (i < g->n_functions) {
+        *out = g->functions[i];
+    } else {
+        r = add_function(g, module, name, out);
+    }
+    dv_mutex_unlock(g->lock);
+    return r;
+}
+
+/* All that the device has beside the function's static share, so that this happens once. */
+cu_result gpu_allow_shared(dv_gpu *g, gpu_function *f, uint32_t bytes) {
+    int fixed = 0;
+    cu_result r = g->cu->function_get(&fixed, CU_FUNCTION_SHARED_BYTES, f->handle);
+    const int32_t most = g->caps.shared_bytes - fixed;
+    if (r != CU_OK || (int64_t)bytes > most) {
+        return r != CU_OK ? r : CU_INVALID_VALUE;
+    }
+    r = g->cu->function_set(f->handle, CU_FUNCTION_MAX_DYNAMIC_SHARED, most);
+    if (r == CU_OK) {
+        atomic_store(&f->dynamic_shared, (uint32_t)most);
+    }
+    return r;
+}
+
+void gpu_modules_close(dv_gpu *g, bool alive) {
+    for (int32_t i = 0; alive && g->modules != NULL && i < gpu_module_count(); i++) {
+        if (g->modules[i] != NULL) {
+            g->cu->module_unload(g->modules[i]);
+        }
+    }
+    for (int64_t i = 0; i < g->n_functions; i++) {
+        dv_free(g->functions[i]->module);
+        dv_free(g->functions[i]->name);
+        dv_free(g->functions[i]);
+    }
+}

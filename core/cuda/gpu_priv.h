@@ -1,0 +1,103 @@
+/* gpu_priv.h - what the files of gpu.h share. */
+#ifndef DV_GPU_PRIV_H
+#define DV_GPU_PRIV_H
+
+#include <stdatomic.h>
+
+#include "core/cuda/driver.h"
+#include "core/cuda/gpu.h"
+#include "core/os.h"
+
+typedef struct gpu_function { /* never moves, lives as long as the gpu */
+    char *module, *name;
+    cu_function handle;
+    _Atomic bool wide_cluster;       /* more than 8 blocks are allowed */
+    _Atomic uint32_t dynamic_shared; /* what it may have */
+} gpu_function;
+
+enum { STAGE_BYTES = 4 << 20, STAGES = 2, QUEUE_FUNCTIONS = 256 /* a power of two */ };
+
+typedef struct gpu_stage {
+    char *host; /* pinned */
+    cu_event done;
+    bool busy; /* a copy from or to it may be running until done */
+} gpu_stage;
+
+typedef struct gpu_queue {
+    dv_gpu_queue pub; /* first */
+    cu_stream own;    /* NULL: serves foreign streams */
+    bool taken, capturing;
+    gpu_stage stage[STAGES];
+    struct gpu_queue *next;
+    struct { /* functions lately launched on this queue, by the addresses of their names */
+        const char *module, *name;
+        gpu_function *function;
+    } recent[QUEUE_FUNCTIONS];
+} gpu_queue;
+
+typedef struct gpu_nvidia gpu_nvidia;
+
+struct dv_gpu {
+    const dv_driver *cu;
+    int32_t index;
+    uint64_t process;
+    cu_device device;
+    cu_context context;
+    bool primary; /* the context is the device's own, retained */
+    dvk_cuda_caps caps;
+    davy_host host;
+    bool from_host;
+    dv_log log;
+    dv_heap *heap;
+    _Atomic int lost; /* the CUresult that ended it, 0: alive */
+
+    cu_stream memory_stream; /* allocations are made and freed in its order */
+    cu_pool pool;            /* NULL: cuMemAlloc */
+    uint64_t automatic_budget;
+    _Atomic uint64_t budget, total, peak, used[DV_MEM_KINDS];
+
+    dv_mutex *lock;    /* guards what follows */
+    gpu_queue *queues; /* all, taken or not */
+    cu_module *modules;
+    gpu_function **functions;
+    int64_t n_functions, functions_room;
+
+    gpu_nvidia *nvidia; /* NULL: NVIDIA's libraries are not to be used */
+};
+
+/* Makes the context current; `what` for the message. After DAVY_OK a gpu_leave must follow. */
+davy_result gpu_enter(dv_gpu *g, const char *what);
+void gpu_leave(dv_gpu *g);
+/* The same for kernels, which want a CUresult. */
+cu_result gpu_enter_cu(dv_gpu *g);
+/* Notes a sticky error; returns its argument. */
+cu_result gpu_note(dv_gpu *g, cu_result r);
+/* For calls that a capture of this thread would forbid though they have nothing to do with it. */
+int gpu_capture_aside(dv_gpu *g);
+void gpu_capture_back(dv_gpu *g, int mode);
+
+/* gpu_memory.c */
+davy_result gpu_memory_open(dv_gpu *g, uint64_t budget_bytes);
+void gpu_memory_close(dv_gpu *g);
+/* gpu_module.c: call inside the context. */
+cu_result gpu_find_function(dv_gpu *g, const char *module, const char *name, gpu_function **out);
+cu_result gpu_allow_shared(dv_gpu *g, gpu_function *f, uint32_t bytes);
+void gpu_modules_close(dv_gpu *g, bool alive);
+/* gpu_queue.c, gpu_copy.c */
+void gpu_queues_close(dv_gpu *g, bool alive);
+void gpu_stages_free(dv_gpu *g, gpu_queue *q, bool alive); /* the queue is idle; call inside the context */
+/* gpu_nvidia.c: after the queues */
+davy_result gpu_nvidia_open(dv_gpu *g, const char *library_dir);
+void gpu_nvidia_close(dv_gpu *g, bool alive);
+/* gpu_list.c */
+davy_result gpu_usable(const dv_driver *cu, int32_t index, char *reason, size_t bytes);
+
+/* For tests: another table of device code than the library's. */
+void dv_gpu_use_modules(const dvk_cuda_module *modules, int32_t count);
+int32_t gpu_module_count(void);
+
+static inline cu_address gpu_address(const void *p) {
+    return (cu_address)(uintptr_t)p;
+}
+
+#endif

@@ -1,0 +1,137 @@
+/* nvidia.h - cuBLASLt and cuDNN as far as davy uses them, declared here like the driver (driver.h) and loaded when a plan
+ * first asks. Both are optional: where one is missing, its convolutions are no candidates and nothing else changes.
+ *
+ * They compute plain convolutions of one shape, y = relu(conv(x, w) + bias), bias and relu only where they offer it; what
+ * else a convolution of davy has is done around that (conv_nvidia.c). */
+#ifndef DV_NVIDIA_H
+#define DV_NVIDIA_H
+
+#include <stdatomic.h>
+
+#include "core/cuda/driver.h"
+#include "core/cuda/gpu.h"
+
+typedef int nv_status; /* 0: success */
+
+/* (member, exported name, result, arguments) */
+#define NV_CUBLASLT_FUNCTIONS(F)                                                                                       \
+    F(get_version, "cublasLtGetVersion", size_t, (void))                                                               \
+    F(create, "cublasLtCreate", nv_status, (void **handle))                                                            \
+    F(destroy, "cublasLtDestroy", nv_status, (void *handle))                                                           \
+    F(desc_create, "cublasLtMatmulDescCreate", nv_status, (void **desc, int compute, int scale))                       \
+    F(desc_destroy, "cublasLtMatmulDescDestroy", nv_status, (void *desc))                                              \
+    F(desc_set, "cublasLtMatmulDescSetAttribute", nv_status, (void *desc, int which, const void *value, size_t bytes)) \
+    F(layout_create, "cublasLtMatrixLayoutCreate", nv_status,                                                          \
+      (void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld))                                          \
+    F(layout_destroy, "cublasLtMatrixLayoutDestroy", nv_status, (void *layout))                                        \
+    F(wish_create, "cublasLtMatmulPreferenceCreate", nv_status, (void **wish))                                         \
+    F(wish_destroy, "cublasLtMatmulPreferenceDestroy", nv_status, (void *wish))                                        \
+    F(wish_set, "cublasLtMatmulPreferenceSetAttribute", nv_status,                                                     \
+      (void *wish, int which, const void *value, size_t bytes))                                                        \
+    F(find, "cublasLtMatmulAlgoGetHeuristic", nv_status,                                                               \
+      (void *handle, void *desc, void *a, void *b, void *c, void *d, void *wish, int wanted, nv_lt_found *found,       \
+       int *n_found))                                                                                                  \
+    F(matmul, "cublasLtMatmul", nv_status,                                                                             \
+      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,      \
+       const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const nv_lt_algorithm *algorithm,     \
+       void *workspace, size_t workspace_bytes, cu_stream stream))
+
+#define NV_CUDNN_FUNCTIONS(F)                                                                                          \
+    F(get_version, "cudnnGetVersion", size_t, (void))                                                                  \
+    F(create, "cudnnCreate", nv_status, (void **handle))                                                               \
+    F(destroy, "cudnnDestroy", nv_status, (void *handle))                                                              \
+    F(set_stream, "cudnnSetStream", nv_status, (void *handle, cu_stream stream))                                       \
+    F(desc_create, "cudnnBackendCreateDescriptor", nv_status, (int kind, void **desc))                                 \
+    F(desc_destroy, "cudnnBackendDestroyDescriptor", nv_status, (void *desc))                                          \
+    F(desc_finish, "cudnnBackendFinalize", nv_status, (void *desc))                                                    \
+    F(desc_set, "cudnnBackendSetAttribute", nv_status,                                                                 \
+      (void *desc, int which, int type, int64_t count, const void *values))                                            \
+    F(desc_get, "cudnnBackendGetAttribute", nv_status,                                                                 \
+      (void *desc, int which, int type, int64_t room, int64_t *count, void *values))                                   \
+    F(execute, "cudnnBackendExecute", nv_status, (void *handle, void *plan, void *pack))
+
+typedef struct nv_lt_algorithm {
+    uint64_t opaque[8];
+} nv_lt_algorithm;
+
+typedef struct nv_lt_found {
+    nv_lt_algorithm algorithm;
+    size_t workspace_bytes;
+    nv_status state;
+    float waves;
+    int reserved[4];
+} nv_lt_found;
+
+_Static_assert(sizeof(nv_lt_found) == 88 + sizeof(size_t), "the library's struct");
+
+#define NV_MEMBER(member, symbol, result, args) result(DV_CUDA_CALL *member) args;
+typedef struct nv_cublaslt {
+    NV_CUBLASLT_FUNCTIONS(NV_MEMBER)
+    void *handle;
+} nv_cublaslt;
+
+typedef struct nv_cudnn {
+    NV_CUDNN_FUNCTIONS(NV_MEMBER)
+    void *handle;
+} nv_cudnn;
+#undef NV_MEMBER
+
+enum { NV_CUBLASLT, NV_CUDNN, NV_LIBRARIES };
+enum { NV_WORKSPACE = 32 << 20 }; /* that a library's kernel may use */
+
+/* One plain convolution, of either library. */
+typedef struct nv_shape {
+    dvk_dtype dtype; /* of x, w and y: F16 or BF16 */
+    int64_t n, h, w, c_in, x_pixel;
+    int64_t out_h, out_w, c_out, y_pixel; /* pixel: elements from one to the next; rows and pictures follow evenly */
+    int64_t kh, kw, stride, pad_top, pad_left, pad_bottom, pad_right;
+    bool bias, relu;
+} nv_shape;
+
+typedef struct nv_pointers {
+    const void *x, *w, *bias; /* bias: f32 for cuDNN, of the shape's dtype for cuBLASLt */
+    void *y, *workspace;
+} nv_pointers;
+
+enum { NV_PARTS = 96 };
+typedef struct nv_plan {
+    void *parts[NV_PARTS]; /* descriptors, in the order in which they were made */
+    int n_parts;
+    void *run; /* cuDNN: the part that is executed */
+    nv_lt_algorithm algorithm;
+    bool bias;
+} nv_plan;
+
+/* False: the library has nothing for this. Inside the context, not while anything else uses the handle. */
+bool nv_cublaslt_plan(const nv_cublaslt *lt, const nv_shape *shape, nv_plan *out);
+bool nv_cudnn_plan(const nv_cudnn *dnn, const nv_shape *shape, nv_plan *out);
+nv_status nv_cublaslt_run(const nv_cublaslt *lt, const nv_plan *plan, const nv_pointers *p, cu_stream stream);
+nv_status nv_cudnn_run(const nv_cudnn *dnn, const nv_plan *plan, const nv_pointers *p, cu_stream stream);
+void nv_cublaslt_free(const nv_cublaslt *lt, nv_plan *plan);
+void nv_cudnn_free(const nv_cudnn *dnn, nv_plan *plan);
+
+/* ---- of a gpu: gpu_nvidia.c ---- */
+
+/* What is known of one convolution's arguments; never moves, lives as long as the gpu. */
+typedef struct nv_conv {
+    int64_t key[64];
+    nv_plan plan;
+    bool offered, fused; /* fused: bias and relu are in the plan */
+    /* By whoever measures, several at once perhaps. chunks: of statistics, as the kernel has them that this stands in for */
+    _Atomic bool measured, faster;
+    _Atomic int64_t chunks;
+    struct nv_conv *next;
+} nv_conv;
+
+/* The entry of these arguments, made and planned where there is none and `make` is set; NULL: none, or no library. */
+nv_conv *nv_conv_find(dv_gpu *g, int library, const dvk_conv2d_args *a, bool make);
+/* Enqueues its plan; a CUresult. */
+int nv_conv_run(dv_gpu_queue *q, int library, const nv_conv *c, const nv_pointers *p);
+/* Of the cuDNN that this process has loaded: 91900; 0: none so far. */
+int32_t nv_cudnn_version(void);
+
+/* conv_nvidia.c: what the library is asked for; fused: as much as it may offer. */
+void nv_conv_shape(const dvk_conv2d_args *a, int library, bool fused, nv_shape *out);
+bool nv_conv_fuses(const dvk_conv2d_args *a, int library);
+
+#endif

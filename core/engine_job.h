@@ -1,0 +1,62 @@
+/* engine_job.h - one picture (or several of one size) on its way through a route; what engine_run.c hands to the back
+ * ends, engine_cpu.c and engine_cuda.c. */
+#ifndef DV_ENGINE_JOB_H
+#define DV_ENGINE_JOB_H
+
+#include "core/engine_priv.h"
+#include "kernels/dtype.h"
+
+typedef struct dv_job {
+    dv_engine *e;
+    const dv_work *work;
+    dv_route *route;
+    dv_watch watch;
+    double tile_cost;
+} dv_job;
+
+/* Weights, memory, all tiles. *acquired: whether it got as far as computing; before that an error keeps nothing. */
+davy_result dv_job_run_cpu(dv_job *j, bool *acquired);
+davy_result dv_job_run_cuda(dv_job *j, bool *acquired);
+
+/* Idle arenas of this size, left by concurrent runs, that are kept; one always is. */
+#define DV_KEEP_OWN_BYTES (1ull << 30)
+
+static inline uint64_t dv_job_keep(const dv_job *j) {
+    const uint64_t own = j->route->layout.workspace;
+    return own > DV_KEEP_OWN_BYTES ? own : DV_KEEP_OWN_BYTES;
+}
+
+static inline dvk_image dv_image_part(const dvk_image *image, int64_t picture, int64_t y, int64_t x, int64_t h,
+                                      int64_t w) {
+    dvk_image part = *image;
+    part.data = (char *)image->data + picture * image->sn + y * image->sh + x * image->sw;
+    part.n = 1;
+    part.h = h;
+    part.w = w;
+    return part;
+}
+
+static inline dvk_view dv_view_part(const dvk_view *v, int64_t y, int64_t x, int64_t h, int64_t w, int64_t c) {
+    dvk_view part = *v;
+    part.data = (char *)v->data + (y * v->sh + x * v->sw) * (int64_t)dvk_dtype_size(v->dtype);
+    part.h = h;
+    part.w = w;
+    part.c = c;
+    return part;
+}
+
+static inline dvk_convert_args dv_load_args(const dv_work *w, const dvk_image *image, const dvk_view *view) {
+    return (dvk_convert_args){.image = *image, .view = *view, .mul = w->in_mul, .add = w->in_add};
+}
+
+static inline dvk_convert_args dv_store_args(const dv_work *w, const dvk_image *image, const dvk_view *view) {
+    return (dvk_convert_args){.image = *image,
+                              .view = *view,
+                              .mul = w->out_mul,
+                              .add = w->out_add,
+                              .lo = w->out_lo,
+                              .hi = w->out_hi,
+                              .clamp = w->out_clamp};
+}
+
+#endif

@@ -1,0 +1,80 @@
+/* run_cpu.c - instances on the CPU: every step is a parallel loop over its kernel's units, under watch. */
+#include <stdio.h>
+
+#include "core/error.h"
+#include "core/profile.h"
+#include "core/run_priv.h"
+#include "kernels/dtype.h"
+
+davy_result dv_cpu_instance_create(dv_instance *i) {
+    const dv_services *services = i->program->services;
+    const dv_plan *plan = i->program->plan;
+    const uint64_t bytes = dv_plan_workspace(plan, dv_pool_threads(services->pool));
+    const davy_result r = dv_heap_alloc(services->heap, DV_MEM_WORKSPACE, bytes, "workspace", &i->block);
+    if (r == DAVY_OK) {
+        i->bytes = bytes;
+        i->scratch = (char *)i->block + dv_align_up(plan->arena_bytes, 64);
+    }
+    return r;
+}
+
+void dv_cpu_instance_release(dv_instance *i) {
+    dv_heap_free(i->program->services->heap, DV_MEM_WORKSPACE, i->block, i->bytes);
+}
+
+typedef struct step_loop {
+    const dvk_kernel *kernel;
+    const void *args;
+    char *scratch;
+    uint64_t scratch_bytes;
+} step_loop;
+
+static void run_units(void *user, int64_t first, int64_t last, int32_t worker) {
+    const step_loop *s = user;
+    s->kernel->run(s->args, first, last, s->scratch + s->scratch_bytes * (uint64_t)worker);
+}
+
+static davy_result run_step(const dv_services *services, const dv_step *step, step_loop *s, dv_watch *watch) {
+    const dv_loop loop = {.units = step->units, .run = run_units, .user = s};
+    if (services->profile == NULL || !dv_profile_on(services->profile)) {
+        return dv_watch_loop(watch, services->pool, &loop, step->cost);
+    }
+    char kernel[96];
+    snprintf(kernel, sizeof kernel, "%s %s", s->kernel->op, s->kernel->variant);
+    const uint64_t t0 = dv_now_ns();
+    const davy_result r = dv_watch_loop(watch, services->pool, &loop, step->cost);
+    dv_profile_add(services->profile, step->label, kernel, dv_now_ns() - t0, step->flops, step->bytes);
+    return r;
+}
+
+davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
+    const dv_plan *plan = i->program->plan;
+    davy_result r = DAVY_OK;
+    for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
+        step_loop s = {.kernel = plan->steps[k].kernel.cpu,
+                       .args = &i->args[k],
+                       .scratch = i->scratch,
+                       .scratch_bytes = plan->scratch_bytes};
+        r = run_step(i->program->services, &plan->steps[k], &s, watch);
+    }
+    return r;
+}
+
+double dv_convert_cost(const dvk_convert_args *args) {
+    return 2.0 * (double)(args->view.h * args->view.w * args->view.c);
+}
+
+davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch) {
+    const dv_services *services = i->program->services;
+    const uint64_t scratch = i->program->plan->scratch_bytes;
+    const dvk_kernel *kernel = dvk_choose(op, args, services->cpu, DVK_F32);
+    if (kernel == NULL || (kernel->scratch_bytes != NULL && kernel->scratch_bytes(args) > scratch)) {
+        return dv_fail(DAVY_E_INTERNAL, "no kernel for op %s within %llu bytes of scratch", op,
+                       (unsigned long long)scratch);
+    }
+    const uint64_t bytes = (uint64_t)(args->view.h * args->view.w * args->view.c) *
+                           (dvk_dtype_size(args->view.dtype) + dvk_dtype_size(args->image.dtype));
+    const dv_step step = {.label = op, .units = kernel->units(args), .bytes = bytes, .cost = dv_convert_cost(args)};
+    step_loop s = {.kernel = kernel, .args = args, .scratch = i->scratch, .scratch_bytes = scratch};
+    return run_step(services, &step, &s, watch);
+}

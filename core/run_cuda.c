@@ -1,0 +1,349 @@
+/* run_cuda.c - see run_cuda.h. */
+#include "core/run_cuda.h"
+
+#include <stdio.h>
+
+#include "core/error.h"
+#include "core/profile.h"
+#include "core/run_priv.h"
+
+enum { SIDE_QUEUES = 3 };
+
+typedef struct timed { /* one op of a profiled run */
+    const char *label;
+    dv_kernel kernel;
+    uint64_t flops, bytes;
+    dv_gpu_event *from, *to;
+} timed;
+
+typedef struct memory {
+    void *data;
+    uint64_t bytes;
+} memory;
+
+struct dv_cuda {
+    dv_gpu_queue *own, *queue, *foreign; /* queue: own or foreign, between begin and end */
+    dv_gpu_queue *side[SIDE_QUEUES];
+    dv_gpu_event *done; /* behind the last work that uses the instance */
+    dv_gpu_event *events[DV_SLOTS];
+    memory slots[DV_SLOTS];
+    dv_gpu_graph *graph;
+    uint64_t took_ns;  /* from the beginning of the last run that was waited for to its end; 0: not known */
+    bool ran, refused; /* refused: capturing; then steps are launched one by one */
+    timed *times;      /* events stay for the next run */
+    int64_t n_times, cap_times, with_events;
+};
+
+/* ---- creation ---- */
+
+davy_result dv_cuda_instance_create(dv_instance *i) {
+    dv_gpu *gpu = i->program->gpu;
+    const dv_plan *plan = i->program->plan;
+    const uint64_t bytes = dv_plan_workspace(plan, 1);
+    i->cuda = dv_calloc(1, sizeof *i->cuda);
+    if (i->cuda == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
+    }
+    davy_result r = dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, bytes, "workspace", &i->block);
+    if (r == DAVY_OK) {
+        i->bytes = bytes;
+        i->scratch = (char *)i->block + dv_align_up(plan->arena_bytes, 64);
+        r = dv_gpu_queue_take(gpu, NULL, &i->cuda->own);
+    }
+    return r == DAVY_OK ? dv_gpu_event_create(gpu, false, &i->cuda->done) : r;
+}
+
+static void wait_for_all(dv_instance *i) {
+    dv_cuda *c = i->cuda;
+    if (c->own != NULL && c->done != NULL) {
+        dv_gpu_event_wait(c->own, c->done); /* it may have been on a queue of the host */
+        dv_gpu_queue_wait(c->own, NULL, NULL);
+    }
+    for (int k = 0; k < SIDE_QUEUES; k++) {
+        if (c->side[k] != NULL) {
+            dv_gpu_queue_wait(c->side[k], NULL, NULL);
+        }
+    }
+}
+
+static void release_times(dv_cuda *c) {
+    for (int64_t k = 0; k < c->with_events; k++) {
+        dv_gpu_event_release(c->times[k].from);
+        dv_gpu_event_release(c->times[k].to);
+    }
+    dv_free(c->times);
+}
+
+void dv_cuda_instance_release(dv_instance *i) {
+    dv_cuda *c = i->cuda;
+    dv_gpu *gpu = i->program->gpu;
+    if (c == NULL) {
+        return;
+    }
+    wait_for_all(i);
+    uint64_t slots = 0;
+    for (int k = 0; k < DV_SLOTS; k++) {
+        slots += c->slots[k].bytes;
+        if (c->slots[k].data != NULL) {
+            dv_gpu_free(gpu, DV_MEM_WORKSPACE, c->slots[k].data, c->slots[k].bytes);
+        }
+        if (c->events[k] != NULL) {
+            dv_gpu_event_release(c->events[k]);
+        }
+    }
+    if (i->block != NULL) {
+        dv_gpu_free(gpu, DV_MEM_WORKSPACE, i->block, i->bytes - slots);
+    }
+    if (c->graph != NULL) {
+        dv_gpu_graph_release(c->graph);
+    }
+    release_times(c);
+    if (c->done != NULL) {
+        dv_gpu_event_release(c->done);
+    }
+    for (int k = 0; k < SIDE_QUEUES; k++) {
+        if (c->side[k] != NULL) {
+            dv_gpu_queue_give(c->side[k]);
+        }
+    }
+    if (c->own != NULL) {
+        dv_gpu_queue_give(c->own);
+    }
+    dv_free(c);
+}
+
+/* ---- what it lends ---- */
+
+dv_gpu *dv_instance_gpu(const dv_instance *i) {
+    return i->program->gpu;
+}
+
+dv_gpu_queue *dv_instance_queue(const dv_instance *i) {
+    return i->cuda->queue;
+}
+
+davy_result dv_instance_memory(dv_instance *i, int32_t slot, uint64_t bytes, void **out) {
+    memory *m = &i->cuda->slots[slot];
+    davy_result r = DAVY_OK;
+    if (m->bytes < bytes) {
+        if (m->data != NULL) {
+            wait_for_all(i);
+            r = i->cuda->queue != NULL ? dv_gpu_queue_wait(i->cuda->queue, NULL, NULL) : DAVY_OK;
+            dv_gpu_free(i->program->gpu, DV_MEM_WORKSPACE, m->data, m->bytes);
+            i->bytes -= m->bytes;
+            *m = (memory){0};
+        }
+        r = r == DAVY_OK ? dv_gpu_alloc(i->program->gpu, DV_MEM_WORKSPACE, bytes, "workspace", &m->data) : r;
+        if (r != DAVY_OK) {
+            return r;
+        }
+        m->bytes = bytes;
+        i->bytes += bytes;
+    }
+    *out = m->data;
+    return r;
+}
+
+davy_result dv_instance_event(dv_instance *i, int32_t slot, dv_gpu_event **out) {
+    dv_gpu_event **e = &i->cuda->events[slot];
+    const davy_result r = *e == NULL ? dv_gpu_event_create(i->program->gpu, false, e) : DAVY_OK;
+    *out = *e;
+    return r;
+}
+
+davy_result dv_instance_side_queue(dv_instance *i, int32_t index, dv_gpu_queue **out) {
+    dv_gpu_queue **q = &i->cuda->side[index];
+    const davy_result r = *q == NULL ? dv_gpu_queue_take(i->program->gpu, NULL, q) : DAVY_OK;
+    *out = *q;
+    return r;
+}
+
+/* ---- waiting ---- */
+
+enum { POLL_NS = 10000000, PAUSE_NS = 1000000, LEAST_NS = 20000, LATE_NS = 400000 };
+
+/* How long to sleep before the next look; 0: not at all. */
+static uint64_t pause_for(const dv_cuda *c, uint64_t passed) {
+    const uint64_t early = c->took_ns / 8 * 7;
+    if (passed < early) { /* a sleep lasts some 70 us longer than asked for */
+        const uint64_t left = early - passed;
+        return left < 4 * LEAST_NS ? 0 : left < PAUSE_NS ? left : PAUSE_NS;
+    }
+    if (passed < c->took_ns / 4 * 5 + LATE_NS) {
+        return 0;
+    }
+    return (uint64_t)dv_max(LEAST_NS, dv_min((int64_t)(passed / 16), PAUSE_NS));
+}
+
+davy_result dv_instance_await(dv_instance *i, dv_gpu_event *event, uint64_t since_ns, davy_result (*poll)(void *user),
+                              void *user) {
+    uint64_t polled = dv_now_ns();
+    for (;;) {
+        bool ready = false;
+        davy_result r = dv_gpu_event_ready(event, &ready);
+        const uint64_t now = dv_now_ns();
+        if (r != DAVY_OK || ready) {
+            i->cuda->took_ns = now - since_ns;
+            return r;
+        }
+        if (now - polled >= POLL_NS) {
+            r = poll(user);
+            if (r != DAVY_OK) {
+                return r;
+            }
+            polled = now;
+        }
+        const uint64_t pause = pause_for(i->cuda, now - since_ns);
+        if (pause > 0) {
+            dv_sleep_ns(pause);
+        }
+    }
+}
+
+/* ---- begin and end ---- */
+
+davy_result dv_instance_begin(dv_instance *i, void *stream) {
+    dv_cuda *c = i->cuda;
+    davy_result r = stream != NULL ? dv_gpu_queue_take(i->program->gpu, stream, &c->foreign) : DAVY_OK;
+    if (r != DAVY_OK) {
+        return r;
+    }
+    c->queue = c->foreign != NULL ? c->foreign : c->own;
+    r = dv_gpu_event_wait(c->queue, c->done);
+    if (r != DAVY_OK) {
+        dv_instance_end(i);
+    }
+    return r;
+}
+
+void dv_instance_end(dv_instance *i) {
+    dv_cuda *c = i->cuda;
+    if (dv_gpu_event_record(c->done, c->queue) != DAVY_OK) { /* a lost device: nothing is at work any more */
+        dv_gpu_queue_wait(c->queue, NULL, NULL);
+    }
+    if (c->foreign != NULL) {
+        dv_gpu_queue_give(c->foreign);
+    }
+    c->foreign = c->queue = NULL;
+}
+
+/* ---- times ---- */
+
+bool dv_instance_timed(const dv_instance *i) {
+    return i->program->services->profile != NULL && dv_profile_on(i->program->services->profile);
+}
+
+/* The next entry, with events. */
+static davy_result next_time(dv_instance *i, timed **out) {
+    dv_cuda *c = i->cuda;
+    timed *times = dv_grow(c->times, c->n_times + 1, &c->cap_times, sizeof *times);
+    if (times == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "profile: out of memory");
+    }
+    c->times = times;
+    timed *t = &times[c->n_times];
+    if (c->n_times == c->with_events) {
+        *t = (timed){0};
+        davy_result r = dv_gpu_event_create(i->program->gpu, true, &t->from);
+        if (r == DAVY_OK) {
+            r = dv_gpu_event_create(i->program->gpu, true, &t->to);
+            if (r != DAVY_OK) {
+                dv_gpu_event_release(t->from);
+            }
+        }
+        if (r != DAVY_OK) {
+            return r;
+        }
+        c->with_events++;
+    }
+    c->n_times++;
+    *out = t;
+    return DAVY_OK;
+}
+
+davy_result dv_instance_collect(dv_instance *i) {
+    dv_cuda *c = i->cuda;
+    davy_result r = c->n_times > 0 ? dv_gpu_queue_wait(c->queue, NULL, NULL) : DAVY_OK;
+    for (int64_t k = 0; r == DAVY_OK && k < c->n_times; k++) {
+        const timed *t = &c->times[k];
+        char kernel[96];
+        float ms = 0.0f;
+        r = dv_gpu_event_ms(t->from, t->to, &ms);
+        snprintf(kernel, sizeof kernel, "%s %s", dv_kernel_op(t->kernel), dv_kernel_variant(t->kernel));
+        dv_profile_add(i->program->services->profile, t->label, kernel, (uint64_t)((double)ms * 1e6), t->flops,
+                       t->bytes);
+    }
+    c->n_times = 0;
+    return r;
+}
+
+/* ---- steps ---- */
+
+static davy_result enqueue(dv_instance *i, dv_gpu_queue *q, const dv_step *step, const void *args) {
+    const dvk_cuda_kernel *k = step->kernel.cuda;
+    timed *t = NULL;
+    davy_result r = DAVY_OK;
+    const bool time = dv_instance_timed(i) && q == i->cuda->queue;
+    if (time) {
+        r = next_time(i, &t);
+        if (r != DAVY_OK) {
+            return r;
+        }
+        t->label = step->label;
+        t->kernel = step->kernel;
+        t->flops = step->flops;
+        t->bytes = step->bytes;
+        r = dv_gpu_event_record(t->from, q);
+    }
+    if (r == DAVY_OK) {
+        r = dv_gpu_check(i->program->gpu, k->enqueue(args, i->scratch, &q->base), step->label);
+    }
+    return r == DAVY_OK && time ? dv_gpu_event_record(t->to, q) : r;
+}
+
+static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q) {
+    const dv_plan *plan = i->program->plan;
+    davy_result r = DAVY_OK;
+    for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
+        r = enqueue(i, q, &plan->steps[k], &i->args[k]);
+    }
+    return r;
+}
+
+/* Not fatal: a driver that refuses to capture still runs the steps. */
+static void capture(dv_instance *i) {
+    dv_cuda *c = i->cuda;
+    c->refused = true;
+    if (dv_gpu_capture_begin(c->own) != DAVY_OK) {
+        return;
+    }
+    const davy_result enqueued = enqueue_steps(i, c->own);
+    const davy_result ended = dv_gpu_capture_end(c->own, &c->graph);
+    c->refused = enqueued != DAVY_OK || ended != DAVY_OK || c->graph == NULL;
+    if (c->refused && c->graph != NULL) {
+        dv_gpu_graph_release(c->graph);
+        c->graph = NULL;
+    }
+}
+
+davy_result dv_instance_enqueue(dv_instance *i) {
+    dv_cuda *c = i->cuda;
+    const bool timed_run = dv_instance_timed(i);
+    if (c->ran && c->graph == NULL && !c->refused && !timed_run) {
+        capture(i);
+    }
+    c->ran = true;
+    return c->graph != NULL && !timed_run ? dv_gpu_graph_launch(c->graph, c->queue) : enqueue_steps(i, c->queue);
+}
+
+davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, const char *label,
+                                   uint64_t bytes) {
+    const dvk_cuda_caps *caps = dv_gpu_caps(i->program->gpu);
+    const dv_step step = {
+        .kernel.cuda = dvk_cuda_choose(op, args, caps, DVK_COMPUTES_F32), .label = label, .bytes = bytes};
+    const dvk_cuda_kernel *k = step.kernel.cuda;
+    if (k == NULL || (k->scratch_bytes != NULL && k->scratch_bytes(args, caps) > 0)) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "no CUDA kernel for op %s of this picture", op);
+    }
+    return enqueue(i, q, &step, args);
+}

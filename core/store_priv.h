@@ -1,0 +1,58 @@
+/* store_priv.h - what store.c and store_pack.c share. */
+#ifndef DV_STORE_PRIV_H
+#define DV_STORE_PRIV_H
+
+#include <stdatomic.h>
+
+#include "core/os.h"
+#include "core/store.h"
+
+#define DV_RELEASE_BYTES 65536ull /* smaller tensors are not worth a system call */
+
+typedef struct dv_packed {
+    uint64_t hash;
+    dv_stage stage;
+    char *label;
+    dv_weight what; /* param is not used to compare: graphs number them on their own */
+    void *data;     /* memory of its own; on a GPU a part of a slab */
+    bool ready;     /* under the lock */
+} dv_packed;
+
+typedef struct dv_slab { /* device memory of what one plan lacked */
+    void *data;
+    uint64_t bytes;
+} dv_slab;
+
+struct dv_store {
+    const dv_services *services;
+    dv_gpu *gpu;     /* NULL: the CPU */
+    dv_store *model; /* of another GPU, referenced: what it has packed is copied from there; NULL: none */
+    const dv_tensors *tensors;
+    _Atomic int32_t refs;
+    dv_mutex *lock;
+    dv_cond *free; /* nobody packs */
+    bool packing;
+    dv_packed **entries; /* pointers, so that they stay put while the array grows */
+    int64_t n_entries, cap_entries;
+    dv_slab *slabs;
+    int64_t n_slabs, cap_slabs;
+    uint64_t bytes;
+};
+
+/* Weights of a plan that have no entry yet, and their new entries, whose contents are not there yet. */
+typedef struct dv_missing {
+    dv_packed **entries;
+    const dv_weight **weights;
+    int64_t count;
+    bool derived;
+} dv_missing;
+
+static inline uint64_t dv_weight_room(const dv_store *s, const dv_weight *w) {
+    return s->gpu != NULL ? dv_align_up(w->bytes, DV_WEIGHT_ALIGN) : w->bytes;
+}
+
+void dv_packed_mark_ready(dv_store *s, dv_packed **entries, int64_t count);
+/* Reads and packs all of m, and marks it ready. By the one thread that packs. */
+davy_result dv_store_pack(dv_store *s, const dv_graph *graph, const dv_missing *m, dv_watch *watch);
+
+#endif

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""davy beside PyTorch (eager and torch.compile) on one NVIDIA GPU, in one process and one run.
+
+    python3 tests/bench/gpu_peers.py [--library build/libdavy.so.1] [--case PART]... [--only eager,compiled,davy]
+                                     [--kl-mode max-autotune] [--seconds S] [--batch N] [--profile] [--save F.jsonl]
+
+Needs torch with CUDA and a compiler for torch.compile. Every runtime gets the same 16-bit weight file, the same
+channels-last 16-bit input on the device and the same stream; davy gets torch's tensors where they lie. Contenders take
+turns; times are medians of CUDA-event timings after a warm-up. Errors are relative (||a-b||/||b||) to torch in fp32 with
+the same weights and input. floor: the network's direct FLOPs at 755 TFLOP/s, or its weights, input and output at
+4.25 TB/s, whichever is longer."""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+FLOPS, BYTES = 755e12, 4.25e12
+CONTENDERS = ("eager", "compiled", "davy")
+BOUNDS = {"float16": 5e-3, "bfloat16": 2e-2}
+
+
+def cases():
+    """name -> network, task, input shape, dtype, mode of torch.compile"""
+    import torch
+    import gpu_nets as nets
+
+    half, brain, graphs = torch.float16, torch.bfloat16, "reduce-overhead"
+    return {
+        "kl_decode_1024": (nets.KlDecoder, "decode", (4, 128, 128), brain, "kl"),
+        "kl_encode_1024": (nets.KlEncoder, "encode", (3, 1024, 1024), brain, "kl"),
+        "taesd_decode_1080p": (nets.taesd_decoder, "decode", (4, 135, 240), half, graphs),
+        "compact_x4_general_720p": (lambda: nets.Compact(32), "upscale", (3, 720, 1280), half, graphs),
+        "compact_x4_anime_720p": (lambda: nets.Compact(16), "upscale", (3, 720, 1280), half, graphs),
+        "span48_x2_1080p": (nets.Span, "upscale", (3, 1080, 1920), half, graphs),
+        "rrdb_x4_512": (nets.RrdbNet, "upscale", (3, 512, 512), half, graphs),
+    }
+
+
+def weights_of(folder, name, make, dtype):
+    """The file, written once, and the network with exactly its numbers in fp32."""
+    import gpu_nets as nets
+
+    path = folder / f"{name}-{str(dtype)[6:]}.safetensors"
+    model = make()
+    if not path.exists():
+        nets.write(path, nets.randomise(model).state_dict(), dtype)
+    model.load_state_dict({key: t.float() for key, t in nets.read(path).items()})
+    return path, model.eval().cuda()
+
+
+def reference(model, x):
+    """Result in fp32 without TF32, FLOPs, bytes of the weights in 16 bits."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = False
+    with FlopCounterMode(display=False) as counter:
+        y = torch.cat([model(one.float()[None]) for one in x]).cpu()
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = True
+    return y, counter.get_total_flops(), 2 * sum(p.numel() for p in model.parameters())
+
+
+def relative(y, expected):
+    difference = (y.float().cpu() - expected).double().norm() / expected.double().norm()
+    return float(difference)
+
+
+class TorchContender:
+    def __init__(self, model, x, expected, mode):
+        import torch
+
+        torch.cuda.empty_cache()
+        held = model_bytes(model) + x.numel() * x.element_size()
+        before = torch.cuda.memory_allocated()
+        self.fn = torch.compile(model, mode=mode, dynamic=False) if mode else model
+        self.row = {"mode": mode} if mode else {}
+        start = time.perf_counter()
+        self.fn(x)  # compiles; cuDNN tries its algorithms
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(2):  # records the graph, then replays it
+            y = self.fn(x)
+        torch.cuda.synchronize()
+        self.row["first_s"] = time.perf_counter() - start
+        self.row["peak_bytes"] = held + torch.cuda.max_memory_allocated() - before
+        self.row["error"] = relative(y, expected)
+        self.x = x
+
+    def __call__(self):
+        self.fn(self.x)
+
+
+def model_bytes(model):
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+class DavyContender:
+    def __init__(self, args, path, task, dtype, x, expected):
+        import torch
+        from gpu_davy import Davy
+
+        stream = torch.cuda.current_stream()
+        start = time.perf_counter()
+        davy = self.davy = Davy(args.library, args.device)  # a context of its own: its peak is then this case's
+        self.model = davy.model(path, dtype)
+        # zeroed first: what davy does not write must not look like an answer
+        y = torch.zeros(expected.shape, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last)
+        self.once = davy.call(self.model, task, x, y, stream)
+        self.blocking = davy.call(self.model, task, x, y)
+        self.once()
+        stream.synchronize()
+        self.row = {"first_s": time.perf_counter() - start, "error": relative(y, expected)}
+        plan = davy.plan(self.model, task, x)
+        self.row["tiles"], self.row["gflop"] = plan.tiles_x * plan.tiles_y, plan.flops / 1e9
+
+    def __call__(self):
+        self.once()
+
+    def finish(self, x, expected, dtype, profile):
+        samples = []
+        for _ in range(12):
+            start = time.perf_counter()
+            self.blocking()
+            samples.append((time.perf_counter() - start) * 1e3)
+        self.row["blocking_ms"] = statistics.median(samples[2:])
+        tensors = x.numel() * x.element_size() + expected.numel() * dtype.itemsize
+        self.row["peak_bytes"] = self.davy.memory().device_peak_bytes + tensors
+        if profile:
+            self.row["profile"] = self.davy.profile(self.once)
+        self.davy.release(self.model)
+        self.davy.close()
+
+
+def timed(once):
+    import torch
+
+    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    a.record()
+    once()
+    b.record()
+    b.synchronize()
+    return a.elapsed_time(b)
+
+
+def take_turns(contenders, seconds, rounds=3):
+    """name -> times in ms, of at least 4 runs each round, all in all about `seconds` a contender"""
+    times = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, once in contenders.items():
+            for _ in range(3):
+                timed(once)
+            spent, count = 0.0, 0
+            while count < 4 or (spent < seconds * 1e3 / rounds and count < 100):
+                times[name].append(timed(once))
+                spent += times[name][-1]
+                count += 1
+    return times
+
+
+def attempt(row, name, make):
+    """A contender, or None with the reason in the row."""
+    try:
+        return make()
+    except Exception as error:  # one runtime's failure must not end the comparison
+        row[name] = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
+        print(f"{row['case']}: {name}: {row[name]['failed']}", file=sys.stderr)
+        return None
+
+
+def measure(args, name, case):
+    import torch
+
+    path, model = weights_of(args.weights, name, case[0], case[3])
+    with torch.inference_mode():
+        row = compare(args, name, case, path, model)
+    torch._dynamo.reset()
+    return row
+
+
+def compare(args, name, case, path, model):
+    import torch
+
+    _, task, shape, dtype, mode = case
+    g = torch.Generator().manual_seed(1)
+    x = (torch.randn if task == "decode" else torch.rand)((args.batch, *shape), generator=g)
+    x = (x * 2 - 1 if task == "encode" else x).to("cuda", dtype).contiguous(memory_format=torch.channels_last)
+    expected, flops, weight_bytes = reference(model, x)
+    traffic = weight_bytes + 2 * (x.numel() + expected.numel())
+    row = {"case": name, "dtype": str(dtype)[6:], "batch": args.batch, "gflop": flops / 1e9,
+           "floor_ms": max(flops / FLOPS, traffic / BYTES) * 1e3}
+    model = model.to(dtype).to(memory_format=torch.channels_last)
+    mode = args.kl_mode if mode == "kl" else mode
+    contenders = {}
+    if "eager" in args.only:
+        contenders["eager"] = attempt(row, "eager", lambda: TorchContender(model, x, expected, None))
+    if "compiled" in args.only:
+        contenders["compiled"] = attempt(row, "compiled", lambda: TorchContender(model, x, expected, mode))
+    if "davy" in args.only:
+        contenders["davy"] = attempt(row, "davy", lambda: DavyContender(args, path, task, dtype, x, expected))
+    contenders = {key: c for key, c in contenders.items() if c}
+    for key, times in take_turns(contenders, args.seconds).items():
+        row[key] = {"ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "runs": len(times)}
+        row[key].update(contenders[key].row)
+    if "davy" in contenders:
+        contenders["davy"].finish(x, expected, dtype, args.profile)
+        row["davy"].update(contenders["davy"].row)
+    return row
+
+
+# ---- printing ----
+
+
+def number(row, contender, key, form="{:.2f}", scale=1.0):
+    value = row.get(contender, {}).get(key)
+    return "-" if value is None else form.format(value * scale)
+
+
+def print_table(rows):
+    print("| case | eager ms | compiled ms | davy ms | best peer / davy | floor ms | davy's share of it | davy's error | "
+          "eager's | compiled's | peak MiB eager, compiled, davy | compile s | davy first s |")
+    print("|---|" + "---|" * 12)
+    for row in rows:
+        peers = [row[c]["ms"] for c in CONTENDERS[:2] if "ms" in row.get(c, {})]
+        davy = row.get("davy", {}).get("ms")
+        peaks = ", ".join(number(row, c, "peak_bytes", "{:.0f}", 2.0**-20) for c in CONTENDERS)
+        cells = [row["case"] + ("" if row["batch"] == 1 else f" x{row['batch']}")]
+        cells += [number(row, c, "ms") for c in CONTENDERS]
+        cells += [f"{min(peers) / davy:.2f}x" if peers and davy else "-", f"{row['floor_ms']:.2f}"]
+        cells += [f"{100 * row['floor_ms'] / davy:.0f} %" if davy else "-"]
+        cells += [number(row, c, "error", "{:.1e}") for c in ("davy", "eager", "compiled")]
+        cells += [peaks, number(row, "compiled", "first_s", "{:.1f}"), number(row, "davy", "first_s")]
+        print("| " + " | ".join(cells) + " |")
+
+
+def print_profile(row):
+    steps = sorted(row.get("davy", {}).get("profile", []), key=lambda s: -s["ms"])
+    total = sum(s["ms"] for s in steps)
+    kernels = {}
+    for s in steps:
+        k = kernels.setdefault(s["kernel"], {"ms": 0.0, "flops": 0.0, "bytes": 0.0, "calls": 0.0})
+        for key in k:
+            k[key] += s[key]
+    print(f"\n{row['case']}: {total:.3f} ms in the steps")
+    ordered = sorted(kernels.items(), key=lambda item: -item[1]["ms"])
+    for name, s in ordered + [(f"{s['step']} ({s['kernel']})", s) for s in steps[:12]]:
+        if s["ms"] > 0:
+            print(f"  {name[:72]:72} {s['calls']:5.0f} {s['ms']:9.3f} ms {100 * s['ms'] / total:5.1f} % "
+                  f"{s['flops'] / s['ms'] / 1e9:8.1f} TFLOP/s {s['bytes'] / s['ms'] / 1e6:8.0f} GB/s")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default=str(ROOT / "build" / "libdavy.so.1"))
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--case", action="append", default=[], help="part of a name; several: any of them")
+    parser.add_argument("--only", default=",".join(CONTENDERS), type=lambda s: s.split(","))
+    parser.add_argument("--kl-mode", default="max-autotune", help="torch.compile's mode for the KL VAE: minutes a case")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of timed runs, a case and contender")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="kept for the next time")
+    parser.add_argument("--save")
+    args = parser.parse_args()
+    if set(args.only) - set(CONTENDERS):
+        parser.error(f"--only takes {', '.join(CONTENDERS)}")
+    return args
+
+
+def main():
+    args = arguments()
+    # compile seconds are those of a first time
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
+    sys.path.insert(0, str(HERE))
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit("gpu_peers.py: torch finds no CUDA device")
+    args.weights.mkdir(parents=True, exist_ok=True)
+    machine = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
+               "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    print(json.dumps(machine), flush=True)
+    save = open(args.save, "a") if args.save else None
+    rows = []
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for name, case in cases().items():
+            if not args.case or any(part in name for part in args.case):
+                rows.append(measure(args, name, case))
+                if save:
+                    save.write(json.dumps({**rows[-1], **machine}) + "\n")
+                    save.flush()
+    print_table(rows)
+    for row in rows if args.profile else []:
+        print_profile(row)
+    wrong = [row["case"] for row in rows if "davy" in args.only and not row["davy"].get("error", 1) <= BOUNDS[row["dtype"]]]
+    return f"gpu_peers.py: davy failed or exceeds its error bound: {', '.join(wrong)}" if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,376 @@
+/* mock_driver.c - contexts, memory and device code of the mock. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cuda/mock_priv.h"
+
+enum { MAX_BLOCKS = 65536, MAX_DEPTH = 64 };
+
+typedef struct block {
+    cu_address at;
+    size_t bytes;
+    int type, device;
+} block;
+
+struct CUctx_st {
+    int device;
+};
+
+mock_state mock_it;
+static pthread_mutex_t lock;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct CUctx_st primary[MOCK_DEVICES] = {{0}, {1}, {2}, {3}};
+static struct CUctx_st hosts_own[MOCK_DEVICES] = {{0}, {1}, {2}, {3}};
+static _Thread_local cu_context stack[MAX_DEPTH];
+static _Thread_local int depth;
+static block blocks[MAX_BLOCKS];
+static int n_blocks;
+static struct CUfunc_st *functions;
+static int pool; /* its address is the handle */
+
+static void defaults(void) {
+    static const mock_device devices[2] = {{"Mock GPU A",
+                                            {0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0, 1, 2, 3, 4, 5, 6, 7, 8},
+                                            "0000:01:00.0",
+                                            9,
+                                            0,
+                                            0},
+                                           {"Mock GPU B",
+                                            {0x12, 0x34, 0xff, 0x78, 0x9a, 0xbc, 0xde, 0xf0, 1, 2, 3, 4, 5, 6, 7, 9},
+                                            "0001:C1:00.0",
+                                            8,
+                                            6,
+                                            0}};
+    memset(&mock_it, 0, sizeof mock_it);
+    mock_it.version = 13000;
+    mock_it.n_devices = 2;
+    memcpy(mock_it.device, devices, sizeof devices);
+    mock_it.device_bytes = (uint64_t)4 << 30;
+}
+
+static void prepare(void) {
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+    defaults();
+}
+
+MOCK_EXPORT mock_state *mock(void) {
+    pthread_once(&once, prepare);
+    return &mock_it;
+}
+
+MOCK_EXPORT void mock_reset(void) {
+    mock();
+    mock_lock();
+    defaults();
+    mock_unlock();
+}
+
+/* A context as a host would make it, beside the primary one. */
+MOCK_EXPORT void *mock_host_context(int device) {
+    return &hosts_own[device];
+}
+
+MOCK_EXPORT int mock_depth(void) {
+    return depth;
+}
+
+void mock_lock(void) {
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&lock);
+}
+
+void mock_unlock(void) {
+    pthread_mutex_unlock(&lock);
+}
+
+cu_result mock_enter(void) {
+    mock_lock();
+    if (mock_it.sticky != 0) {
+        return mock_leave(mock_it.sticky);
+    }
+    if (depth == 0) {
+        mock_it.bad_context++;
+        return mock_leave(201);
+    }
+    return CU_OK;
+}
+
+cu_result mock_leave(cu_result r) {
+    mock_unlock();
+    return r;
+}
+
+/* ---- contexts ---- */
+
+MOCK_EXPORT cu_result cuDevicePrimaryCtxGetState(cu_device device, unsigned *flags, int *active) {
+    (void)device;
+    *flags = 0;
+    *active = mock_it.retained > 0;
+    return CU_OK;
+}
+
+MOCK_EXPORT cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device) {
+    mock_lock();
+    if (mock_it.sticky != 0) {
+        return mock_leave(mock_it.sticky);
+    }
+    mock_it.retained++;
+    *context = &primary[device];
+    return mock_leave(CU_OK);
+}
+
+MOCK_EXPORT cu_result cuDevicePrimaryCtxRelease_v2(cu_device device) {
+    (void)device;
+    mock_lock();
+    mock_it.retained--;
+    return mock_leave(CU_OK);
+}
+
+MOCK_EXPORT cu_result cuCtxPushCurrent_v2(cu_context context) {
+    if (context == NULL || depth == MAX_DEPTH) {
+        return 201;
+    }
+    mock_lock();
+    mock_it.pushes++;
+    stack[depth++] = context;
+    return mock_leave(CU_OK);
+}
+
+MOCK_EXPORT cu_result cuCtxPopCurrent_v2(cu_context *context) {
+    mock_lock();
+    if (depth == 0) {
+        mock_it.bad_context++;
+        return mock_leave(201);
+    }
+    mock_it.pops++;
+    *context = stack[--depth];
+    return mock_leave(CU_OK);
+}
+
+MOCK_EXPORT cu_result cuCtxGetDevice(cu_device *device) {
+    cu_result r = mock_enter();
+    if (r == CU_OK) {
+        *device = stack[depth - 1]->device;
+        mock_unlock();
+    }
+    return r;
+}
+
+/* ---- memory ---- */
+
+MOCK_EXPORT cu_result cuMemGetInfo_v2(size_t *free_now, size_t *total) {
+    const cu_result r = mock_enter();
+    if (r == CU_OK) {
+        *total = (size_t)mock_it.device_bytes;
+        *free_now = (size_t)(mock_it.device_bytes - mock_it.reserved_bytes);
+        mock_unlock();
+    }
+    return r;
+}
+
+static cu_result add_block(cu_address *out, size_t bytes, int type, size_t align) {
+    void *p = NULL;
+    if (n_blocks == MAX_BLOCKS || bytes == 0 || posix_memalign(&p, align, bytes) != 0) {
+        return bytes == 0 ? CU_INVALID_VALUE : CU_OUT_OF_MEMORY;
+    }
+    blocks[n_blocks++] = (block){(cu_address)(uintptr_t)p, bytes, type, stack[depth - 1]->device};
+    *out = (cu_address)(uintptr_t)p;
+    return CU_OK;
+}
+
+static cu_result remove_block(cu_address p, int type, size_t *bytes) {
+    for (int i = 0; i < n_blocks; i++) {
+        if (blocks[i].at == p && blocks[i].type == type) {
+            *bytes = blocks[i].bytes;
+            blocks[i] = blocks[--n_blocks];
+            free((void *)(uintptr_t)p);
+            return CU_OK;
+        }
+    }
+    return CU_INVALID_VALUE;
+}
+
+static cu_result device_alloc(cu_address *out, size_t bytes) {
+    cu_result r = mock_enter();
+    if (r != CU_OK) {
+        return r;
+    }
+    if (mock_it.fail_alloc_at > 0 && --mock_it.fail_alloc_at == 0) {
+        return mock_leave(CU_OUT_OF_MEMORY);
+    }
+    r = mock_it.used_bytes + bytes > mock_it.device_bytes ? CU_OUT_OF_MEMORY
+                                                          : add_block(out, bytes, CU_MEMORY_DEVICE, 512);
+    if (r == CU_OK) {
+        mock_it.allocs++;
+        mock_it.live++;
+        mock_it.used_bytes += bytes;
+        if (mock_it.reserved_bytes < mock_it.used_bytes) {
+            mock_it.reserved_bytes = mock_it.used_bytes;
+        }
+    }
+    return mock_leave(r);
+}
+
+static cu_result device_free(cu_address p, bool keep) {
+    size_t bytes = 0;
+    cu_result r = mock_enter();
+    if (r != CU_OK) {
+        return r;
+    }
+    r = remove_block(p, CU_MEMORY_DEVICE, &bytes);
+    if (r == CU_OK) {
+        mock_it.live--;
+        mock_it.used_bytes -= bytes;
+        mock_it.reserved_bytes = keep ? mock_it.reserved_bytes : mock_it.used_bytes;
+    }
+    return mock_leave(r);
+}
+
+MOCK_EXPORT cu_result cuMemAlloc_v2(cu_address *out, size_t bytes) {
+    return device_alloc(out, bytes);
+}
+
+MOCK_EXPORT cu_result cuMemFree_v2(cu_address p) {
+    return device_free(p, false);
+}
+
+MOCK_EXPORT cu_result cuMemPoolCreate(cu_pool *out, const cu_pool_props *props) {
+    *out = (cu_pool)(void *)&pool;
+    return props->alloc_type == 1 && props->location_type == 1 ? CU_OK : CU_INVALID_VALUE;
+}
+
+MOCK_EXPORT cu_result cuMemPoolDestroy(cu_pool p) {
+    (void)p;
+    mock_it.reserved_bytes = mock_it.used_bytes;
+    return CU_OK;
+}
+
+MOCK_EXPORT cu_result cuMemPoolTrimTo(cu_pool p, size_t keep) {
+    (void)p;
+    (void)keep;
+    mock_it.reserved_bytes = mock_it.used_bytes;
+    return CU_OK;
+}
+
+MOCK_EXPORT cu_result cuMemPoolSetAttribute(cu_pool p, int attribute, void *value) {
+    (void)p;
+    (void)value;
+    return attribute == CU_POOL_RELEASE_THRESHOLD ? CU_OK : CU_INVALID_VALUE;
+}
+
+MOCK_EXPORT cu_result cuMemPoolGetAttribute(cu_pool p, int attribute, void *value) {
+    (void)p;
+    *(uint64_t *)value = attribute == CU_POOL_RESERVED ? mock_it.reserved_bytes : mock_it.used_bytes;
+    return CU_OK;
+}
+
+MOCK_EXPORT cu_result cuMemAllocFromPoolAsync(cu_address *out, size_t bytes, cu_pool p, cu_stream stream) {
+    return p == NULL || stream == NULL ? CU_INVALID_VALUE : device_alloc(out, bytes);
+}
+
+MOCK_EXPORT cu_result cuMemFreeAsync(cu_address p, cu_stream stream) {
+    return stream == NULL ? CU_INVALID_VALUE : device_free(p, true);
+}
+
+MOCK_EXPORT cu_result cuMemHostAlloc(void **p, size_t bytes, unsigned flags) {
+    cu_address at = 0;
+    cu_result r = mock_enter();
+    (void)flags;
+    if (r != CU_OK) {
+        return r;
+    }
+    r = add_block(&at, bytes, CU_MEMORY_HOST, 4096);
+    mock_it.pinned += r == CU_OK;
+    *p = (void *)(uintptr_t)at;
+    return mock_leave(r);
+}
+
+MOCK_EXPORT cu_result cuMemFreeHost(void *p) {
+    size_t bytes = 0;
+    cu_result r = mock_enter();
+    if (r != CU_OK) {
+        return r;
+    }
+    r = remove_block((cu_address)(uintptr_t)p, CU_MEMORY_HOST, &bytes);
+    mock_it.pinned -= r == CU_OK;
+    return mock_leave(r);
+}
+
+MOCK_EXPORT cu_result cuPointerGetAttribute(void *value, int attribute, cu_address p) {
+    cu_result r = mock_enter();
+    if (r != CU_OK) {
+        return r;
+    }
+    r = CU_INVALID_VALUE;
+    for (int i = 0; i < n_blocks && r != CU_OK; i++) {
+        if (p >= blocks[i].at && p - blocks[i].at < blocks[i].bytes) {
+            *(int *)value = attribute == CU_POINTER_MEMORY_TYPE ? blocks[i].type
+                            : attribute == CU_POINTER_DEVICE    ? blocks[i].device
+                                                                : 0;
+            r = CU_OK;
+        }
+    }
+    return mock_leave(r);
+}
+
+/* ---- device code ---- */
+
+MOCK_EXPORT cu_result cuModuleLoadData(cu_module *module, const void *image) {
+    cu_result r = mock_enter();
+    if (r != CU_OK) {
+        return r;
+    }
+    if (mock_it.fail_module != 0) {
+        return mock_leave(mock_it.fail_module);
+    }
+    *module = calloc(1, sizeof **module);
+    snprintf((*module)->name, sizeof(*module)->name, "%s", (const char *)image);
+    mock_it.loads++;
+    mock_it.modules++;
+    return mock_leave(CU_OK);
+}
+
+MOCK_EXPORT cu_result cuModuleUnload(cu_module module) {
+    const cu_result r = mock_enter();
+    if (r == CU_OK) {
+        struct CUfunc_st **at = &functions;
+        while (*at != NULL) {
+            struct CUfunc_st *f = *at;
+            if (f->module == module) {
+                *at = f->next;
+                free(f);
+            } else {
+                at = &f->next;
+            }
+        }
+        free(module);
+        mock_it.modules--;
+        mock_unlock();
+    }
+    return r;
+}
+
+MOCK_EXPORT cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name) {
+    const cu_result r = mock_enter();
+    if (r != CU_OK) {
+        return r;
+    }
+    mock_it.function_lookups++;
+    if (strncmp(name, "no_", 3) == 0) {
+        return mock_leave(CU_NOT_FOUND);
+    }
+    struct CUfunc_st *f = calloc(1, sizeof *f);
+    f->module = module;
+    f->next = functions;
+    functions = f;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    *function = f;
+    return mock_leave(CU_OK);
+}

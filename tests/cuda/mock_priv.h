@@ -1,0 +1,66 @@
+/* mock_priv.h - between the files of the mock. */
+#ifndef MOCK_PRIV_H
+#define MOCK_PRIV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/cuda/driver.h"
+#include "tests/cuda/mock_driver.h"
+
+#define MOCK_EXPORT __attribute__((visibility("default")))
+
+struct CUmod_st {
+    char name[32];
+};
+
+struct CUfunc_st {
+    struct CUmod_st *module;
+    char name[64];
+    int dynamic_shared;
+    struct CUfunc_st *next;
+};
+
+typedef struct step {
+    enum { COPY, COPY_2D, CLEAR, LAUNCH, WAIT } kind;
+    cu_address dst, src;
+    size_t bytes;
+    unsigned char value;
+    cu_copy_2d copy;
+    mock_launch launch;
+    cu_stream stream; /* WAIT */
+    int64_t until;
+} step;
+
+typedef struct steps {
+    step *at;
+    int64_t n, room;
+} steps;
+
+struct CUstream_st {
+    steps pending;
+    int64_t done; /* of pending */
+    int64_t mode; /* capturing: its mode + 1 */
+    bool broken;  /* the capture will fail */
+    cu_stream next;
+};
+
+struct CUevent_st {
+    cu_stream stream;
+    int64_t until;
+    double device_ms;
+    bool timing;
+    cu_event next;
+};
+
+extern mock_state mock_it;
+void mock_lock(void);
+void mock_unlock(void);
+/* The sticky error, a missing context, or 0; takes the lock where 0. */
+cu_result mock_enter(void);
+cu_result mock_leave(cu_result r);
+/* NULL, 1 and 2 are one stream. */
+cu_stream mock_stream_of(cu_stream s);
+void mock_run_until(cu_stream s, int64_t until);
+
+#endif

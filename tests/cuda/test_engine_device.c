@@ -1,0 +1,345 @@
+/* test_engine_device.c - engines on a real GPU against the same engines on the CPU, in f32: every layout that a caller's
+ * picture may have, on the host and on the device, whole, in exact and in faded tiles, run and run again (the steps are
+ * then a captured graph). Passes without doing anything where there is no GPU. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/cuda/gpu.h"
+#include "core/engine_priv.h"
+#include "core/profile.h"
+#include "tests/unit/engine_fixture.h"
+
+static dv_gpu *gpus[DV_LANES];
+static int32_t n_gpus;
+
+/* ---- the same weights twice ---- */
+
+typedef struct pair {
+    dv_services services[2]; /* of the CPU, of the GPUs */
+    dv_engine *engine[2];
+    float *data[2];
+} pair;
+
+static bool open_half(pair *p, int k, dv_tensors *t, davy_dtype compute) {
+    dv_services *s = &p->services[k];
+    s->cpu = dvk_cpu_detect();
+    s->heap = dv_heap_create(NULL, 0);
+    s->profile = dv_profile_create();
+    if (k == 1) {
+        s->gpus = gpus;
+        s->n_gpus = n_gpus;
+    }
+    const dv_engine_desc desc = {.services = s, .tensors = t, .file_name = "pair", .compute = compute};
+    return CHECK(fake_fill(t, &p->data[k])) && CHECK(dv_pool_create(4, &s->pool) == DAVY_OK) &&
+           CHECKF(dv_engine_create(&desc, &p->engine[k]) == DAVY_OK, "engine: %s", last_message());
+}
+
+static bool open_pair(pair *p, dv_tensors *a, dv_tensors *b, davy_dtype compute) {
+    *p = (pair){0};
+    return open_half(p, 0, a, DAVY_DTYPE_F32) && open_half(p, 1, b, compute);
+}
+
+static void close_pair(pair *p) {
+    for (int k = 0; k < 2; k++) {
+        dv_engine_release(p->engine[k]);
+        dv_pool_release(p->services[k].pool);
+        dv_profile_release(p->services[k].profile);
+        CHECK(dv_heap_used(p->services[k].heap, DV_MEM_WEIGHTS) == 0);
+        CHECK(dv_heap_used(p->services[k].heap, DV_MEM_WORKSPACE) == 0);
+        dv_heap_release(p->services[k].heap);
+        free(p->data[k]);
+    }
+    for (int32_t i = 0; i < n_gpus; i++) {
+        CHECK(dv_gpu_used(gpus[i], DV_MEM_WEIGHTS) == 0 && dv_gpu_used(gpus[i], DV_MEM_WORKSPACE) == 0);
+    }
+}
+
+/* ---- layouts ---- */
+
+typedef enum layout { PLANES, PIXELS, BGRA, UPSIDE_DOWN, FAR_ROWS, FAR_PLANES, MIRRORED, LAYOUTS } layout;
+
+static const char *const names[] = {"planes", "pixels", "bgra", "upside down", "far rows", "far planes", "mirrored"};
+
+static int64_t size_of(dvk_dtype t) {
+    return t == DVK_F32 ? 4 : t == DVK_U8 ? 1 : 2;
+}
+
+/* Bytes of the block, and the image in it. */
+static int64_t lay_out(layout l, dvk_dtype t, int64_t c, int64_t h, int64_t w, char *block, dvk_image *out) {
+    const int64_t s = size_of(t);
+    dvk_image i = {.data = block, .dtype = t, .channels = (int32_t)c, .n = 1, .h = h, .w = w, .identity_map = 1};
+    int64_t pixel = l == BGRA ? 4 : c;
+    i.sc = s;
+    i.sw = pixel * s;
+    i.sh = w * i.sw + (l == FAR_ROWS ? 40 * s : 0);
+    int64_t bytes = h * i.sh;
+    if (l == PLANES || l == FAR_PLANES) {
+        i.sw = s;
+        i.sh = w * s + (l == FAR_PLANES ? 8 * s : 0);
+        i.sc = h * i.sh + (l == FAR_PLANES ? 24 * s : 0);
+        bytes = c * i.sc;
+    }
+    if (l == BGRA && c <= 3) {
+        i.identity_map = 0;
+        for (int32_t k = 0; k < 4; k++) {
+            i.map[k] = k < 3 ? 2 - k : 3;
+        }
+    }
+    if (l == UPSIDE_DOWN && block != NULL) {
+        i.data = block + (h - 1) * i.sh;
+        i.sh = -i.sh;
+    }
+    if (l == MIRRORED && block != NULL) {
+        i.data = block + (w - 1) * i.sw;
+        i.sw = -i.sw;
+    }
+    i.sn = bytes;
+    *out = i;
+    return bytes;
+}
+
+static char *element(const dvk_image *i, int64_t c, int64_t y, int64_t x) {
+    return (char *)i->data + y * i->sh + x * i->sw + (i->identity_map ? c : i->map[c]) * i->sc;
+}
+
+static void set(const dvk_image *i, const float *values) {
+    for (int64_t k = 0; k < i->channels * i->h * i->w; k++) {
+        char *at = element(i, k / (i->h * i->w), k / i->w % i->h, k % i->w);
+        const float v = values[k];
+        if (i->dtype == DVK_U8) {
+            *(unsigned char *)at = (unsigned char)(v < 0.0f ? 0.0f : v > 1.0f ? 255.0f : v * 255.0f + 0.5f);
+        } else {
+            memcpy(at, &v, sizeof v);
+        }
+    }
+}
+
+static void get(const dvk_image *i, float *values) {
+    for (int64_t k = 0; k < i->channels * i->h * i->w; k++) {
+        const char *at = element(i, k / (i->h * i->w), k / i->w % i->h, k % i->w);
+        if (i->dtype == DVK_U8) {
+            values[k] = (float)*(const unsigned char *)at / 255.0f;
+        } else {
+            memcpy(&values[k], at, sizeof *values);
+        }
+    }
+}
+
+/* ---- runs ---- */
+
+typedef struct trial {
+    dv_stage stage;
+    int64_t c_in, h, w, c_out, out_h, out_w;
+    layout in, out;
+    dvk_dtype dtype;
+    bool in_device, out_device, ordered;
+    dv_tiling tiling;
+} trial;
+
+static dv_work work_of(const trial *t, const dvk_image *in, const dvk_image *out) {
+    const bool u8 = t->dtype == DVK_U8;
+    return (dv_work){.stage = t->stage,
+                     .in = *in,
+                     .out = *out,
+                     .in_mul = u8 ? 1.0f / 255.0f : 1.0f,
+                     .out_mul = u8 ? 255.0f : 1.0f,
+                     .out_hi = 255.0f,
+                     .out_clamp = u8,
+                     .tiling = t->tiling};
+}
+
+static void rebase(dvk_image *i, const char *from, void *to) {
+    i->data = (char *)to + ((const char *)i->data - from);
+}
+
+/* On the GPU, through device memory where the trial says so. Repeated: what comes last counts. */
+static bool run_gpu(const pair *p, const trial *t, dv_work work, char *in, int64_t in_bytes, char *out,
+                    int64_t out_bytes) {
+    dv_gpu *g = gpus[0];
+    void *device[2] = {NULL, NULL};
+    dv_gpu_queue *q = NULL;
+    bool ok = CHECK(dv_gpu_queue_take(g, NULL, &q) == DAVY_OK);
+    if (t->in_device) {
+        ok = ok && CHECK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, (uint64_t)in_bytes, "in", &device[0]) == DAVY_OK) &&
+             CHECK(dv_gpu_upload(q, device[0], in, (uint64_t)in_bytes) == DAVY_OK);
+        rebase(&work.in, in, device[0]);
+    }
+    if (t->out_device) {
+        ok = ok && CHECK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, (uint64_t)out_bytes, "out", &device[1]) == DAVY_OK) &&
+             CHECK(dv_gpu_upload(q, device[1], out, (uint64_t)out_bytes) == DAVY_OK);
+        rebase(&work.out, out, device[1]);
+    }
+    ok = ok && CHECK(dv_gpu_queue_wait(q, NULL, NULL) == DAVY_OK);
+    work.in_device = t->in_device;
+    work.out_device = t->out_device;
+    work.stream = t->ordered ? q->stream : NULL;
+    work.stream_ordered = t->ordered;
+    for (int k = 0; ok && k < 3; k++) {
+        const davy_result r = dv_engine_run(p->engine[1], &work);
+        ok = CHECKF(r == DAVY_OK, "run %d: %s", k, last_message());
+    }
+    if (ok && t->out_device) {
+        ok = CHECK(dv_gpu_download(q, out, device[1], (uint64_t)out_bytes) == DAVY_OK);
+    }
+    dv_gpu_queue_wait(q, NULL, NULL);
+    dv_gpu_queue_give(q);
+    dv_gpu_free(g, DV_MEM_WORKSPACE, device[0], (uint64_t)in_bytes);
+    dv_gpu_free(g, DV_MEM_WORKSPACE, device[1], (uint64_t)out_bytes);
+    return ok;
+}
+
+static double difference(const float *a, const float *b, int64_t n) {
+    double d = 0.0;
+    double norm = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(d / norm);
+}
+
+static void check_trial(const pair *p, const trial *t, double bound) {
+    dvk_image in;
+    dvk_image out;
+    const int64_t in_bytes = lay_out(t->in, t->dtype, t->c_in, t->h, t->w, NULL, &in);
+    const int64_t out_bytes = lay_out(t->out, t->dtype, t->c_out, t->out_h, t->out_w, NULL, &out);
+    const int64_t n = t->c_out * t->out_h * t->out_w;
+    char *memory[3] = {malloc((size_t)in_bytes), malloc((size_t)out_bytes), malloc((size_t)out_bytes)};
+    float *values[2] = {malloc((size_t)n * sizeof(float)), malloc((size_t)n * sizeof(float))};
+    float *picture = made_up(t->c_in, t->h, t->w);
+    memset(memory[0], 0, (size_t)in_bytes);
+    for (int64_t i = 0; i < out_bytes; i++) { /* what lies between the rows and pixels must stay */
+        memory[1][i] = memory[2][i] = (char)(i * 7);
+    }
+    lay_out(t->in, t->dtype, t->c_in, t->h, t->w, memory[0], &in);
+    set(&in, picture);
+    char what[160];
+    snprintf(what, sizeof what, "stage %d, %s%s to %s%s, dtype %d, tiles of %d%s", (int)t->stage, names[t->in],
+             t->in_device ? " on the device" : "", names[t->out], t->out_device ? " on the device" : "", (int)t->dtype,
+             (int)t->tiling.width, t->ordered ? ", ordered" : "");
+    lay_out(t->out, t->dtype, t->c_out, t->out_h, t->out_w, memory[1], &out);
+    const dv_work cpu = work_of(t, &in, &out);
+    CHECKF(dv_engine_run(p->engine[0], &cpu) == DAVY_OK, "%s on the CPU: %s", what, last_message());
+    get(&out, values[0]);
+    lay_out(t->out, t->dtype, t->c_out, t->out_h, t->out_w, memory[2], &out);
+    if (CHECKF(run_gpu(p, t, work_of(t, &in, &out), memory[0], in_bytes, memory[2], out_bytes), "%s", what)) {
+        get(&out, values[1]);
+        const double d = difference(values[1], values[0], n);
+        CHECKF(d <= (t->dtype == DVK_U8 ? 4e-3 : bound), "%s: differs by %g", what, d);
+        set(&out, values[0]); /* then everything else is as it was */
+        lay_out(t->out, t->dtype, t->c_out, t->out_h, t->out_w, memory[1], &out);
+        set(&out, values[0]);
+        CHECKF(memcmp(memory[1], memory[2], (size_t)out_bytes) == 0, "%s: wrote beside its picture", what);
+    }
+    for (int i = 0; i < 3; i++) {
+        free(memory[i]);
+    }
+    free(values[0]);
+    free(values[1]);
+    free(picture);
+}
+
+static void test_layouts(davy_dtype compute, double bound) {
+    pair p;
+    if (open_pair(&p, fake_compact(24, 3, 2), fake_compact(24, 3, 2), compute)) {
+        trial t = {.stage = DV_STAGE_UPSCALE, .c_in = 3, .h = 70, .w = 91, .c_out = 3, .out_h = 140, .out_w = 182};
+        for (int k = 0; k < LAYOUTS * 2 * 2 * 5; k++) {
+            t.in = (layout)(k % LAYOUTS);
+            t.out = (layout)((k * 3 + k / LAYOUTS) % LAYOUTS);
+            t.dtype = k / LAYOUTS % 2 == 0 ? DVK_F32 : DVK_U8;
+            t.tiling = (dv_tiling){.width = k / (LAYOUTS * 2) % 2 == 0 ? 0 : 40, .height = 32};
+            t.tiling.height = t.tiling.width == 0 ? 0 : 32;
+            const int where = k / (LAYOUTS * 4);
+            t.in_device = where == 1 || where >= 3;
+            t.out_device = where >= 2;
+            t.ordered = where == 4;
+            check_trial(&p, &t, bound);
+        }
+    }
+    close_pair(&p);
+}
+
+static void test_fades(davy_dtype compute, double bound) {
+    const fake_kl_spec kl = {.names = 0, .z = 4, .quant = 1, .levels = 2, .enc = {32, 64}, .dec = {32, 64}};
+    pair p;
+    if (open_pair(&p, fake_kl(kl), fake_kl(kl), compute)) {
+        trial t = {.dtype = DVK_F32,
+                   .stage = DV_STAGE_DECODE,
+                   .c_in = 4,
+                   .h = 70,
+                   .w = 83,
+                   .c_out = 3,
+                   .out_h = 140,
+                   .out_w = 166};
+        for (int k = 0; k < 16; k++) {
+            t.tiling = (dv_tiling){.width = k % 4 < 2 ? 0 : 48, .height = k % 4 < 2 ? 0 : 40, .overlap = 12};
+            t.in_device = k % 2 == 1;
+            t.out_device = k / 4 % 2 == 1;
+            t.ordered = k >= 8 && t.in_device && t.out_device;
+            t.out = k >= 8 ? PIXELS : PLANES;
+            check_trial(&p, &t, bound);
+        }
+        const trial encode = {.dtype = DVK_F32,
+                              .stage = DV_STAGE_ENCODE,
+                              .c_in = 3,
+                              .h = 64,
+                              .w = 80,
+                              .c_out = 8,
+                              .out_h = 32,
+                              .out_w = 40};
+        check_trial(&p, &encode, bound);
+    }
+    close_pair(&p);
+}
+
+/* Several pictures in one call. */
+static void test_several(void) {
+    pair p;
+    if (open_pair(&p, fake_compact(16, 2, 2), fake_compact(16, 2, 2), DAVY_DTYPE_F32)) {
+        float *in = made_up(3 * 5, 40, 36);
+        float *a = calloc(15 * 80 * 72, sizeof *a);
+        float *b = calloc(15 * 80 * 72, sizeof *b);
+        dv_work w = {.stage = DV_STAGE_UPSCALE, .in = planes(in, 3, 40, 36), .in_mul = 1.0f, .out_mul = 1.0f};
+        w.in.n = 5;
+        w.in.sn = 3 * 40 * 36 * 4;
+        for (int k = 0; k < 2; k++) {
+            w.out = planes(k == 0 ? a : b, 3, 80, 72);
+            w.out.n = 5;
+            w.out.sn = 3 * 80 * 72 * 4;
+            const davy_result r = dv_engine_run(p.engine[k], &w);
+            CHECKF(r == DAVY_OK, "five pictures: %s", last_message());
+        }
+        const double d = difference(b, a, 15 * 80 * 72);
+        CHECKF(d < 1e-5, "five pictures differ by %g", d);
+        free(in);
+        free(a);
+        free(b);
+    }
+    close_pair(&p);
+}
+
+int main(void) {
+    static dv_log log;
+    dv_heap *heap = dv_heap_create(NULL, 0);
+    const int32_t have = dv_gpu_count(NULL, NULL, 0);
+    const char *limit = getenv("DAVY_TEST_GPUS");
+    const int32_t wanted = limit != NULL ? atoi(limit) : 1;
+    for (int32_t i = 0; i < have && n_gpus < wanted; i++) {
+        const dv_gpu_desc desc = {.index = i, .log = &log, .heap = heap};
+        n_gpus += dv_gpu_open(&desc, &gpus[n_gpus]) == DAVY_OK;
+    }
+    if (n_gpus == 0) {
+        printf("no GPU: nothing to test\n");
+    } else {
+        test_layouts(DAVY_DTYPE_F32, 1e-5);
+        test_fades(DAVY_DTYPE_F32, 2e-5);
+        test_fades(DAVY_DTYPE_F16, 5e-3);
+        test_fades(DAVY_DTYPE_BF16, 4e-2); /* the CPU's own bf16 differs by 2.3e-2 with these made-up weights */
+        test_several();
+    }
+    for (int32_t i = 0; i < n_gpus; i++) {
+        dv_gpu_release(gpus[i]);
+    }
+    dv_heap_release(heap);
+    return check_done();
+}

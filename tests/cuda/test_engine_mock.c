@@ -1,0 +1,259 @@
+/* test_engine_mock.c - engines on the mock driver, which moves memory but computes nothing: that every way a run can end
+ * leaves nothing behind, that steps are captured, that memory that is short makes tiles smaller. */
+#include <stdlib.h>
+
+#include "core/os.h"
+#include "core/profile.h"
+#include "tests/cuda/mock_use.h"
+#include "tests/unit/engine_fixture.h"
+
+/* Every module of the build, by name; the mock finds any function in any module. */
+static const unsigned char nothing[] = "nothing";
+static char module_names[] = DV_MODULES;
+static dvk_cuda_module modules[64];
+
+static int32_t list_modules(void) {
+    int32_t n = 0;
+    for (char *name = strtok(module_names, ","); name != NULL && n < 64; name = strtok(NULL, ",")) {
+        modules[n++] = (dvk_cuda_module){name, nothing, nothing + sizeof nothing};
+    }
+    return n;
+}
+
+typedef struct bench {
+    dv_services services;
+    dv_gpu *gpus[2];
+    dv_engine *engine;
+    float *data;
+    dv_log log;
+} bench;
+
+static bool bench_open(bench *b, dv_tensors *t, int32_t n_gpus, uint64_t budget) {
+    *b = (bench){0};
+    for (int32_t i = 0; i < n_gpus; i++) {
+        const dv_gpu_desc desc = {.index = i, .budget_bytes = budget, .heap = heap, .log = &b->log};
+        if (!CHECKF(dv_gpu_open(&desc, &b->gpus[i]) == DAVY_OK, "%s", last_error())) {
+            return false;
+        }
+    }
+    b->services = (dv_services){.heap = heap, .log = &b->log, .gpus = b->gpus, .n_gpus = n_gpus};
+    b->services.profile = dv_profile_create();
+    const dv_engine_desc desc = {.services = &b->services, .tensors = t, .file_name = "mock"};
+    return CHECK(fake_fill(t, &b->data)) && CHECK(dv_pool_create(2, &b->services.pool) == DAVY_OK) &&
+           CHECKF(dv_engine_create(&desc, &b->engine) == DAVY_OK, "%s", last_error());
+}
+
+static void bench_close(bench *b, const char *where) {
+    dv_engine_release(b->engine);
+    dv_pool_release(b->services.pool);
+    dv_profile_release(b->services.profile);
+    dv_gpu_release(b->gpus[1]);
+    close_gpu(b->gpus[0], where);
+    free(b->data);
+}
+
+typedef struct ask_for {
+    int64_t h, w;
+    bool in_device, out_device, ordered;
+    dv_tiling tiling;
+    dv_control control;
+} ask_for;
+
+static davy_result run(bench *b, const ask_for *q) {
+    const uint64_t bytes[2] = {(uint64_t)(3 * q->h * q->w * 4), (uint64_t)(12 * q->h * q->w * 4)};
+    void *memory[2] = {malloc(bytes[0]), calloc(bytes[1], 1)};
+    void *device[2] = {NULL, NULL};
+    davy_result r = DAVY_OK;
+    for (int i = 0; i < 2; i++) {
+        if (r == DAVY_OK && (i == 0 ? q->in_device : q->out_device)) {
+            r = dv_gpu_alloc(b->gpus[0], DV_MEM_WORKSPACE, bytes[i], "picture", &device[i]);
+        }
+    }
+    memset(memory[0], 0, bytes[0]);
+    const dv_work w = {.stage = DV_STAGE_UPSCALE,
+                       .in = planes(q->in_device ? device[0] : memory[0], 3, q->h, q->w),
+                       .out = planes(q->out_device ? device[1] : memory[1], 3, q->h * 2, q->w * 2),
+                       .in_mul = 1.0f,
+                       .out_mul = 1.0f,
+                       .in_device = q->in_device,
+                       .out_device = q->out_device,
+                       .stream_ordered = q->ordered,
+                       .tiling = q->tiling,
+                       .control = q->control};
+    r = r == DAVY_OK ? dv_engine_run(b->engine, &w) : r;
+    davy_error_info error = {.struct_size = sizeof error};
+    dv_error_get(&error);
+    for (int i = 0; i < 2; i++) {
+        dv_gpu_free(b->gpus[0], DV_MEM_WORKSPACE, device[i], bytes[i]);
+        free(memory[i]);
+    }
+    dv_error_set(&error);
+    return r;
+}
+
+static dv_tensors *small(void) {
+    return fake_compact(16, 2, 2);
+}
+
+static void test_ways(void) {
+    for (int32_t n_gpus = 1; n_gpus <= 2; n_gpus++) {
+        for (int lazy = 0; lazy < 2; lazy++) {
+            bench b;
+            if (bench_open(&b, small(), n_gpus, 0)) {
+                m->lazy = lazy;
+                for (int k = 0; k < 8; k++) {
+                    ask_for q = {.h = 50, .w = 60, .in_device = k % 2 == 1, .out_device = k / 2 % 2 == 1};
+                    q.tiling = (dv_tiling){.width = k / 4 == 0 ? 0 : 32, .height = k / 4 == 0 ? 0 : 24};
+                    for (int again = 0; again < 3; again++) {
+                        CHECKF(run(&b, &q) == DAVY_OK, "way %d: %s", k, last_error());
+                    }
+                    q.ordered = q.in_device && q.out_device;
+                    CHECKF(run(&b, &q) == DAVY_OK, "way %d, ordered: %s", k, last_error());
+                }
+                CHECK(m->graphs > 0);
+            }
+            bench_close(&b, "ways");
+        }
+    }
+}
+
+static void test_profile(void) {
+    bench b;
+    if (bench_open(&b, small(), 1, 0)) {
+        const ask_for q = {.h = 50, .w = 60, .tiling = {.width = 32, .height = 24}};
+        dv_profile_start(b.services.profile);
+        CHECKF(run(&b, &q) == DAVY_OK, "%s", last_error());
+        dv_profile_stop(b.services.profile);
+        char *json = dv_profile_json(b.services.profile);
+        CHECK(json != NULL && strstr(json, "conv2d cuda/") != NULL && strstr(json, "load cuda") != NULL);
+        dv_free(json);
+    }
+    bench_close(&b, "profile");
+}
+
+static void test_failures(void) {
+    for (int64_t at = 1; at < 12; at++) {
+        bench b;
+        if (bench_open(&b, small(), 1, 0)) {
+            const ask_for q = {.h = 50, .w = 60, .tiling = {.width = 32, .height = 24}};
+            m->fail_alloc_at = at;
+            const davy_result r = run(&b, &q);
+            CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_DEVICE, "allocation %d: %s", (int)at, last_error());
+            m->fail_alloc_at = 0;
+            CHECKF(run(&b, &q) == DAVY_OK, "after it: %s", last_error());
+        }
+        bench_close(&b, "allocation");
+    }
+    for (int64_t at = 1; at < 20; at += 3) { /* an error of a kernel is the end of the device */
+        bench b;
+        if (bench_open(&b, small(), 1, 0)) {
+            const ask_for q = {.h = 50, .w = 60, .tiling = {.width = 32, .height = 24}};
+            m->fail_launch_with = 700;
+            m->fail_launch_at = at;
+            CHECKF(run(&b, &q) == DAVY_E_DEVICE_LOST, "launch %d: %s", (int)at, last_error());
+            CHECK(run(&b, &q) == DAVY_E_DEVICE_LOST);
+        }
+        dv_engine_release(b.engine);
+        dv_pool_release(b.services.pool);
+        dv_profile_release(b.services.profile);
+        dv_gpu_release(b.gpus[0]);
+        free(b.data);
+        mock_call("mock_reset");
+    }
+    bench b;
+    if (bench_open(&b, small(), 1, 0)) {
+        const ask_for q = {.h = 50, .w = 60};
+        CHECK(run(&b, &q) == DAVY_OK);
+        m->fail_capture = 900;
+        CHECKF(run(&b, &q) == DAVY_OK && m->graphs == 0, "without a graph: %s", last_error());
+        CHECK(run(&b, &q) == DAVY_OK);
+    }
+    bench_close(&b, "capture");
+}
+
+static int32_t after_some(void *user) {
+    int *left = user;
+    return (*left)-- <= 0;
+}
+
+static void test_cancel(void) {
+    for (int looks = 0; looks < 30; looks += 2) {
+        bench b;
+        if (bench_open(&b, small(), 2, 0)) {
+            int left = looks;
+            ask_for q = {.h = 50, .w = 60, .tiling = {.width = 24, .height = 24}};
+            q.out_device = looks % 4 == 0;
+            q.control = (dv_control){.cancelled = after_some, .cancelled_user = &left};
+            m->lazy = 1;
+            const davy_result r = run(&b, &q);
+            CHECKF(r == DAVY_OK || r == DAVY_E_CANCELLED, "%s", last_error());
+            CHECKF(looks > 2 || r == DAVY_E_CANCELLED, "not cancelled");
+            q.control = (dv_control){0};
+            CHECKF(run(&b, &q) == DAVY_OK, "after it: %s", last_error());
+        }
+        bench_close(&b, "cancel");
+    }
+}
+
+typedef struct share { /* of a thread; what went wrong is counted there, checks are not for threads */
+    bench *b;
+    int32_t index, failed;
+} share;
+
+static void run_many(void *user) {
+    share *s = user;
+    for (int k = 0; k < 6; k++) {
+        const int64_t side = 40 + 4 * ((k + s->index) % 3);
+        const ask_for q = {.h = side, .w = side, .tiling = {.width = 24, .height = 32}, .out_device = k % 2 == 1};
+        s->failed += run(s->b, &q) != DAVY_OK;
+    }
+}
+
+static void test_threads(void) {
+    bench b;
+    if (bench_open(&b, small(), 2, 0)) {
+        share shares[4];
+        dv_thread *threads[4] = {NULL};
+        for (int32_t i = 0; i < 4; i++) {
+            shares[i] = (share){&b, i, 0};
+            CHECK(dv_thread_start(run_many, &shares[i], "test", &threads[i]) == DAVY_OK);
+        }
+        for (int32_t i = 0; i < 4; i++) {
+            dv_thread_join(threads[i]);
+            CHECKF(shares[i].failed == 0, "thread %d: %d runs", (int)i, (int)shares[i].failed);
+        }
+    }
+    bench_close(&b, "threads");
+}
+
+static void test_budget(void) {
+    bench b;
+    if (bench_open(&b, fake_compact(64, 4, 2), 1, 12 << 20)) {
+        davy_plan_info info = {.struct_size = sizeof info};
+        CHECKF(dv_engine_plan(b.engine, DV_STAGE_UPSCALE, 400, 400, NULL, &info) == DAVY_OK, "%s", last_error());
+        CHECKF(info.tiles_x * info.tiles_y > 1 && info.workspace_bytes <= 12u << 20, "%d tiles, %llu bytes",
+               (int)(info.tiles_x * info.tiles_y), (unsigned long long)info.workspace_bytes);
+        const ask_for q = {.h = 400, .w = 400};
+        CHECKF(run(&b, &q) == DAVY_OK, "%s", last_error());
+        CHECK(dv_gpu_peak(b.gpus[0]) <= 12u << 20);
+        dv_gpu_set_budget(b.gpus[0], 100 << 10);
+        const ask_for other = {.h = 410, .w = 400};
+        CHECK(run(&b, &other) == DAVY_E_BUDGET);
+    }
+    bench_close(&b, "budget");
+}
+
+int main(void) {
+    heap = dv_heap_create(NULL, 0);
+    mock_use(MOCK_FOLDER "/libmock_cuda.so");
+    dv_gpu_use_modules(modules, list_modules());
+    mock_call("mock_reset");
+    test_ways();
+    test_profile();
+    test_threads();
+    test_failures();
+    test_cancel();
+    test_budget();
+    dv_heap_release(heap);
+    return check_done();
+}
