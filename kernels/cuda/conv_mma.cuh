@@ -187,7 +187,7 @@ template <class T, class K> struct conv_engine {
         uint32_t a_at[K::MT];
 #pragma unroll
         for (int i = 0; i < K::MT; i++) {
-            const int q = a_pixel + i * a_step + tap;
+            const int q = min(a_pixel + i * a_step + tap, p.patch_pixels - 1); /* no pixel: any one that is there */
             a_at[i] = patch + ((uint32_t)q << (p.cpp_log2 + 4));
             a_at[i] += (((lane >> 4) ^ (q >> (3 - p.cpp_log2))) & (cpp - 1)) << 4;
         }
