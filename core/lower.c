@@ -150,7 +150,8 @@ static uint32_t field_of(const dv_lowering *l, const void *member) {
 }
 
 static void bind_norm(dv_lowering *l, dvk_prologue *pro, int32_t norm) {
-    const uint64_t at = l->place->blocks[l->place->norms[norm].coefficients].offset;
+    const int32_t buffer = l->place->norms[norm].coefficients; /* -1: a trial before they have a place */
+    const uint64_t at = buffer >= 0 ? l->place->blocks[buffer].offset : 0;
     const uint64_t stride = (uint64_t)dv_norm_stride(l->plan->graph, norm) * sizeof(float);
     bind(l, DV_BIND_ARENA, field_of(l, &pro->scale), at);
     bind(l, DV_BIND_ARENA, field_of(l, &pro->shift), at + stride);

@@ -12,7 +12,10 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     steps steps;
+    cu_graph_exec next;
 };
+
+static cu_graph_exec live_execs; /* those of a lost device are never destroyed, as on a real one */
 
 static struct CUstream_st legacy; /* for NULL, 1 and 2 */
 static cu_stream all_streams;     /* for ever: events may still name them */
@@ -117,8 +120,7 @@ MOCK_EXPORT cu_result cuMemsetD8Async(cu_address dst, unsigned char value, size_
 }
 
 MOCK_EXPORT cu_result cuFuncGetAttribute(int *value, int attribute, cu_function f) {
-    (void)f;
-    *value = 1024;
+    *value = strcmp(f->name, "big") == 0 ? 1024 : 0; /* davy's have none beside all the dynamic there is */
     return attribute == CU_FUNCTION_SHARED_BYTES ? CU_OK : CU_INVALID_VALUE;
 }
 
@@ -288,6 +290,8 @@ MOCK_EXPORT cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph 
     }
     (void)flags;
     *exec = calloc(1, sizeof **exec);
+    (*exec)->next = live_execs;
+    live_execs = *exec;
     for (int64_t i = 0; i < graph->steps.n; i++) {
         push(&(*exec)->steps, &graph->steps.at[i]);
     }
@@ -301,7 +305,7 @@ MOCK_EXPORT cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream) {
         mock_lock();
         r = add(stream, &exec->steps.at[i]);
     }
-    return r == CU_OK ? mock_leave(CU_OK) : r;
+    return mock_leave(r); /* add has let go of its own lock only */
 }
 
 MOCK_EXPORT cu_result cuGraphDestroy(cu_graph graph) {
@@ -312,6 +316,13 @@ MOCK_EXPORT cu_result cuGraphDestroy(cu_graph graph) {
 }
 
 MOCK_EXPORT cu_result cuGraphExecDestroy(cu_graph_exec exec) {
+    mock_lock();
+    cu_graph_exec *at = &live_execs;
+    while (*at != exec) {
+        at = &(*at)->next;
+    }
+    *at = exec->next;
+    mock_leave(CU_OK);
     free(exec->steps.at);
     free(exec);
     mock_it.graphs--;
