@@ -234,6 +234,13 @@ void kc_snapshot(kc_problem *p) {
             memset(b->is_output + (o->data - b->start) + at, 1, dvk_dtype_size(o->dtype));
         }
     }
+    const dvk_view *v = &p->spoiled;
+    for (int64_t j = 0; v->data != NULL && j < v->n * v->h * v->w; j++) {
+        const int64_t at = j / (v->h * v->w) * v->sn + j / v->w % v->h * v->sh + j % v->w * v->sw;
+        unsigned char *data = (unsigned char *)v->data + at * (int64_t)dvk_dtype_size(v->dtype);
+        kc_buffer *b = buffer_of(p, data);
+        memset(b->is_output + (data - b->start), 1, (size_t)v->c * dvk_dtype_size(v->dtype));
+    }
 }
 
 void kc_restore(kc_problem *p) {

@@ -1,6 +1,7 @@
 /* cases_conv.c - problems for conv2d. Three groups: every epilogue and prologue with every dtype on one small shape; a
  * list of geometries (kernel, stride, upsampling, padding, sizes from 1x1 up); every pair of the channel counts real
  * nets have. */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "tests/kcheck/cases.h"
@@ -135,7 +136,11 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     a->pad_top = a->pad_left = s->asymmetric ? 0 : s->k / 2;
     kc_view(p, &a->x, s->xt, in, s->slab);
     kc_fill_view(p, &a->x, s->fill);
-    kc_view(p, &a->y, s->yt, (kc_shape){out.n, out.h * r, out.w * r, out.c / (r * r)}, s->slab);
+    const int64_t y_c = out.c / (r * r);
+    const bool pads = r > 1 && p->aligned && s->yt != DVK_F32; /* op.h: shuffled, whole pixels may be written */
+    kc_view(p, &a->y, s->yt, (kc_shape){out.n, out.h * r, out.w * r, pads ? (y_c + 7) / 8 * 8 : y_c}, s->slab);
+    p->spoiled = pads ? a->y : (dvk_view){0};
+    a->y.c = y_c;
     build_prologue(p, &a->pro, &a->x, s->prologue);
     if (r > 1) {
         build_shuffle(p, &a->epi, &out, s);

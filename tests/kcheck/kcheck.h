@@ -84,6 +84,7 @@ typedef struct kc_problem {
     int n_buffers;
     kc_output outputs[KC_MAX_OUTPUTS];
     int n_outputs;
+    dvk_view spoiled; /* may be overwritten, is not compared; data NULL: nothing. In the memory of an output */
     kc_class error_class;
     int only_nan_positions; /* the reference's NaNs must be there; others may be more (a Winograd tile shares inputs) */
     int no_compare;
