@@ -48,13 +48,12 @@ static uint32_t computes_bit(dvk_dtype compute) {
     return compute == DVK_F16    ? DVK_COMPUTES_F16
            : compute == DVK_BF16 ? DVK_COMPUTES_BF16
            : compute == DVK_TF32 ? DVK_COMPUTES_TF32
-           : compute == DVK_FP8  ? DVK_COMPUTES_FP8
                                  : DVK_COMPUTES_F32;
 }
 
-/* FP8 and TF32 are wishes: what has no kernel for them computes in the precision that the values are stored in. */
+/* TF32 is a wish: what has no kernel for it computes in F32. */
 static dvk_dtype plainer(dvk_dtype compute) {
-    return compute == DVK_FP8 ? DVK_BF16 : compute == DVK_TF32 ? DVK_F32 : compute;
+    return compute == DVK_TF32 ? DVK_F32 : compute;
 }
 
 static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const char *op, dv_args *args) {
@@ -128,5 +127,5 @@ uint64_t dv_convert_scratch(const dv_plan_options *options, const char *op, cons
 }
 
 const char *dv_dtype_name(dvk_dtype t) {
-    return t == DVK_BF16 ? "bf16" : t == DVK_F16 ? "f16" : t == DVK_FP8 ? "fp8" : t == DVK_TF32 ? "tf32" : "f32";
+    return t == DVK_BF16 ? "bf16" : t == DVK_F16 ? "f16" : t == DVK_TF32 ? "tf32" : "f32";
 }

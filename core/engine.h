@@ -31,7 +31,7 @@ typedef struct dv_engine_desc {
     dv_json *config;             /* may be NULL; taken over on success only */
     const char *file_name;
     const char *arch; /* NULL: detect */
-    /* CPU: F32 or BF16; AUTO = F32. GPU: F32, F16, BF16 or FP8; AUTO = F16 for upscalers, BF16 for VAEs where the device
+    /* CPU: F32 or BF16; AUTO = F32. GPU: F32, F16 or BF16; AUTO = F16 for upscalers, BF16 for VAEs where the device
      * has it. Others E_UNSUPPORTED. */
     davy_dtype compute;
     bool tf32; /* GPU: what would be F32 multiplies in TF32 */

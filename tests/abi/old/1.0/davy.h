@@ -202,7 +202,8 @@ enum {                                 /* davy_context_desc.flags */
 /* Environment, read once at context_create: DAVY_DEVICE (where device is NULL or "auto"), DAVY_MODELS (folder of shipped
  * models), DAVY_THREADS (where n_threads is 0), DAVY_CPU (the highest instruction set to use: baseline, avx2, avx512,
  * avx512bf16, amx; for tests), DAVY_NVIDIA_LIBRARIES (0 or 1, where the option nvidia_libraries is not given). A value
- * that means nothing is E_OPTION.
+ * that means nothing is E_OPTION. DAVY_CUDA_DRIVER (another file than the system's CUDA driver; for tests) is read once
+ * in a process, when the driver is first looked for, whatever the flags say.
  *
  * device: "auto" is the first GPU that can be used, else the CPU, and the log says why. Of a GPU: "cuda" (the first that
  * can be used), "cuda:N", "cuda:uuid=GPU-…" (a beginning will do), "cuda:pci=0000:01:00.0"; where it cannot be used
@@ -308,7 +309,7 @@ typedef struct davy_model_desc {
     uint32_t source_stride;    /* bytes from one source to the next; 0: sources[0].struct_size */
     const char *arch;          /* NULL: detect. Else a name from davy_model_info.arch */
     davy_dtype compute;        /* AUTO: F32 on the CPU; on a GPU F16 for upscalers, BF16 for VAEs (F16 where the GPU has
-                                  no BF16). The CPU has F32 and BF16, GPUs F32, F16, BF16 and, from compute 8.9 on, FP8 */
+                                  no BF16). The CPU has F32 and BF16, GPUs F32, F16 and BF16; others: E_UNSUPPORTED */
     uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */
     void *progress_user;
