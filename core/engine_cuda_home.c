@@ -14,6 +14,10 @@ davy_result dv_cuda_open_home(dv_cuda_run *r) {
     if (r->n_lanes == 1 || !(r->gathers || r->j->work->in_device)) {
         return DAVY_OK;
     }
+    for (int32_t l = 1; l < r->n_lanes; l++) {
+        dv_gpu_reach(first->main->gpu, r->lanes[l].main->gpu);
+        dv_gpu_reach(r->lanes[l].main->gpu, first->main->gpu);
+    }
     davy_result result = dv_instance_side_queue(first->instance, 2, &r->home);
     if (result == DAVY_OK) { /* after what the host has enqueued, and the last run of the instance */
         result = dv_cuda_mark(first, DV_SLOT_HOME, first->main);

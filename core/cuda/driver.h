@@ -53,7 +53,7 @@ enum { CU_EVENT_BLOCKING = 1, CU_EVENT_NO_TIMING = 2 };
 enum { CU_HOST_PORTABLE = 1 };
 enum { CU_CAPTURE_THREAD_LOCAL = 1, CU_CAPTURE_RELAXED = 2 };
 enum { CU_FUNCTION_SHARED_BYTES = 1, CU_FUNCTION_MAX_DYNAMIC_SHARED = 8, CU_FUNCTION_WIDE_CLUSTER = 14 };
-enum { CU_POOL_RELEASE_THRESHOLD = 4, CU_POOL_RESERVED = 5, CU_POOL_USED = 7 };
+enum { CU_POOL_RELEASE_THRESHOLD = 4, CU_POOL_RESERVED = 5, CU_POOL_USED = 7, CU_ACCESS_READ_WRITE = 3 };
 enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 enum { CU_POINTER_MEMORY_TYPE = 2, CU_POINTER_MANAGED = 8, CU_POINTER_DEVICE = 9 };
 enum { CU_LAUNCH_CLUSTER = 4, CU_LAUNCH_SERIALIZATION = 6 };
@@ -71,6 +71,11 @@ typedef struct cu_pool_props {
     unsigned short usage;
     unsigned char reserved[54];
 } cu_pool_props;
+
+typedef struct cu_access {
+    int location_type, location_id;
+    int flags;
+} cu_access;
 
 typedef struct cu_copy_2d {
     size_t src_x, src_y;
@@ -143,6 +148,8 @@ _Static_assert(sizeof(cu_pool_props) == 88 && sizeof(cu_copy_2d) == 128 && sizeo
     MAY(pool_get, "cuMemPoolGetAttribute", (cu_pool pool, int attribute, void *value))                                 \
     MAY(pool_alloc, "cuMemAllocFromPoolAsync", (cu_address * address, size_t bytes, cu_pool pool, cu_stream stream))   \
     MAY(pool_free, "cuMemFreeAsync", (cu_address address, cu_stream stream))                                           \
+    MAY(pool_access, "cuMemPoolSetAccess", (cu_pool pool, const cu_access *list, size_t count))                        \
+    MAY(peer_can, "cuDeviceCanAccessPeer", (int *can, cu_device device, cu_device peer))                               \
     NEED(copy_any, "cuMemcpyAsync", (cu_address dst, cu_address src, size_t bytes, cu_stream stream))                  \
     NEED(copy_2d, "cuMemcpy2DAsync_v2", (const cu_copy_2d *copy, cu_stream stream))                                    \
     NEED(copy_peer, "cuMemcpyPeerAsync",                                                                               \
@@ -191,9 +198,10 @@ typedef struct dv_driver {
 
 enum { DV_DRIVER_VERSION_MIN = 13000 };
 
-/* The driver, loaded and initialised on the first call and kept for the life of the process. NULL: none, `why` (may be
- * NULL) says so in a sentence. library_dir is looked in first; the environment's DAVY_CUDA_DRIVER names another file. */
-const dv_driver *dv_driver_get(const char *library_dir, char *why, size_t bytes);
+/* The driver, loaded and initialised on the first call and kept for the life of the process. DAVY_E_DEVICE: there is none
+ * that works; DAVY_E_NOMEM_HOST: that is not known, ask again. `why` then says so in a sentence; no error record is set.
+ * library_dir is looked in first; the environment's DAVY_CUDA_DRIVER names another file. */
+davy_result dv_driver_get(const char *library_dir, const dv_driver **out, char *why, size_t bytes);
 /* "CUDA_ERROR_OUT_OF_MEMORY"; a driver without a name for it: "CUDA error 2". buf: at least 64 bytes. */
 const char *dv_driver_error_name(const dv_driver *cu, cu_result code, char *buf, size_t bytes);
 

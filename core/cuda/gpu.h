@@ -23,7 +23,8 @@ int32_t dv_gpu_count(const char *library_dir, char *why_none, size_t bytes);
 /* All of a device's line in the list; reason empty: usable. index counts from 0, as in "cuda:0". */
 davy_result dv_gpu_describe(const char *library_dir, int32_t index, davy_device_info *out);
 /* "cuda", "cuda:1", "cuda:uuid=GPU-…" (with or without GPU- and dashes; a unique beginning will do), "cuda:pci=0000:01:00.0".
- * DAVY_E_DEVICE with the reason where there is no such device or it cannot be used. */
+ * DAVY_E_DEVICE with the reason where there is no such device or it cannot be used; DAVY_E_NOMEM_HOST where the driver could
+ * not be looked for: the next call tries again. */
 davy_result dv_gpu_find(const char *library_dir, const char *selector, int32_t *index);
 
 /* ---- opening ---- */
@@ -87,6 +88,8 @@ davy_result dv_gpu_upload_2d(dv_gpu_queue *q, void *device, uint64_t dst_pitch, 
                              uint64_t row_bytes, uint64_t rows);
 davy_result dv_gpu_download_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const void *device, uint64_t src_pitch,
                                uint64_t row_bytes, uint64_t rows);
+/* Copies of g from memory of `from` become direct where the hardware and driver allow; otherwise they stay slow. */
+void dv_gpu_reach(dv_gpu *g, dv_gpu *from);
 /* From another gpu's memory or this one's; enqueued only. */
 davy_result dv_gpu_copy(dv_gpu_queue *q, void *dst, const dv_gpu *src_gpu, const void *src, uint64_t bytes);
 

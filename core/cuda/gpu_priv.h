@@ -50,6 +50,7 @@ struct dv_gpu {
     dv_log log;
     dv_heap *heap;
     _Atomic int lost; /* the CUresult that ended it, 0: alive */
+    _Atomic uint64_t reached; /* a bit for every device dv_gpu_reach has been asked about */
 
     cu_stream memory_stream; /* allocations are made and freed in its order */
     cu_pool pool;            /* NULL: cuMemAlloc */

@@ -271,6 +271,17 @@ MOCK_EXPORT cu_result cuMemPoolGetAttribute(cu_pool p, int attribute, void *valu
     return CU_OK;
 }
 
+MOCK_EXPORT cu_result cuMemPoolSetAccess(cu_pool p, const cu_access *list, size_t count) {
+    const int good = p != NULL && count == 1 && list->location_type == 1 && list->flags == CU_ACCESS_READ_WRITE;
+    mock_it.peer_pools += good;
+    return good ? CU_OK : CU_INVALID_VALUE;
+}
+
+MOCK_EXPORT cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer) {
+    *can = device != peer && !mock_it.no_peers;
+    return CU_OK;
+}
+
 MOCK_EXPORT cu_result cuMemAllocFromPoolAsync(cu_address *out, size_t bytes, cu_pool p, cu_stream stream) {
     return p == NULL || stream == NULL ? CU_INVALID_VALUE : device_alloc(out, bytes);
 }

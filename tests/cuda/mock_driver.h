@@ -32,6 +32,7 @@ typedef struct mock_state {
     int fail_capture;       /* the result of the next end of a capture */
     int fail_module;        /* the result of loading a module */
     int lazy;               /* work waits until somebody waits for it */
+    int no_peers;           /* no device reaches another */
     int64_t not_ready;      /* so many questions for a stream or event are answered "not ready" first */
     /* of NVIDIA's libraries (mock_nvidia.c) */
     int nvidia_version; /* major; 0: the right one */
@@ -43,6 +44,7 @@ typedef struct mock_state {
     int64_t retained, contexts;        /* retained: of primary contexts, less those given back */
     int64_t allocs, live, streams, events, modules, graphs,
         pinned; /* live: blocks of device memory; the others: objects */
+    int64_t peer_pools; /* made accessible to another device */
     int64_t loads, function_lookups, launches, copies, copies_2d, clears, syncs, max_pending;
     uint64_t used_bytes, reserved_bytes;
     int sticky;

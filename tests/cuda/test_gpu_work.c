@@ -205,6 +205,22 @@ static void test_graphs(void) {
     close_gpu(g, "graphs");
 }
 
+/* Straight copies are asked for once in each direction. */
+static void test_peers(int none) {
+    dv_gpu *g[2] = {open_gpu(0), NULL};
+    const dv_gpu_desc desc = {.index = 1};
+    OK(dv_gpu_open(&desc, &g[1]));
+    m->no_peers = none;
+    for (int again = 0; again < 2; again++) {
+        dv_gpu_reach(g[0], g[1]);
+        dv_gpu_reach(g[1], g[0]);
+        dv_gpu_reach(g[0], g[0]);
+        CHECK(m->peer_pools == (none ? 0 : 2));
+    }
+    dv_gpu_release(g[1]);
+    close_gpu(g[0], "peers");
+}
+
 int main(void) {
     mock_use(MOCK_FOLDER "/libmock_cuda.so");
     dv_gpu_use_modules(mock_modules, 2);
@@ -214,6 +230,8 @@ int main(void) {
     test_stage_budget();
     test_events();
     test_graphs();
+    test_peers(0);
+    test_peers(1);
     dv_heap_release(heap);
     return check_done();
 }
