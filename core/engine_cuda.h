@@ -74,7 +74,7 @@ davy_result dv_cuda_open_home(dv_cuda_run *r);
 davy_result dv_cuda_close_home(dv_cuda_run *r); /* main queues go on when home is done */
 /* The caller's picture in the first GPU's memory becomes the input of another lane. */
 davy_result dv_cuda_load_away(dv_cuda_run *r, dv_lane *lane, const dvk_image *image);
-/* Before the steps of a lane: what they overwrite has been taken. */
+/* Before anything of a lane's next tile: what it overwrites has been taken. */
 davy_result dv_cuda_await_taken(dv_cuda_run *r, dv_lane *lane);
 davy_result dv_cuda_gather(dv_cuda_run *r, dv_lane *lane, dv_tile_place at);
 

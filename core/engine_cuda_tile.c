@@ -138,11 +138,12 @@ static davy_result put(dv_cuda_run *r, dv_lane *lane, dv_tile_place at) {
 /* ---- a tile ---- */
 
 davy_result dv_cuda_begin_tile(dv_cuda_run *r, dv_lane *lane, dv_tile_place at) {
-    davy_result result = load(r, lane, at);
-    lane->begun_ns[turn_of(lane->begun)] = dv_now_ns();
-    if (result == DAVY_OK && r->gathers) {
-        result = dv_cuda_await_taken(r, lane);
+    /* the input may lie where the output of the tile before lies */
+    davy_result result = r->gathers ? dv_cuda_await_taken(r, lane) : DAVY_OK;
+    if (result == DAVY_OK) {
+        result = load(r, lane, at);
     }
+    lane->begun_ns[turn_of(lane->begun)] = dv_now_ns();
     if (result == DAVY_OK) {
         result = dv_instance_enqueue(lane->instance);
     }
