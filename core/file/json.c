@@ -157,3 +157,15 @@ bool dv_json_double(const dv_json *v, double *out) {
     *out = v->valuedouble;
     return true;
 }
+
+bool dv_json_bool(const dv_json *v, bool *out) {
+    if (!cJSON_IsBool(v)) {
+        return false;
+    }
+    *out = cJSON_IsTrue(v) != 0;
+    return true;
+}
+
+bool dv_json_is_null(const dv_json *v) {
+    return cJSON_IsNull(v) != 0;
+}

@@ -23,5 +23,7 @@ const char *dv_json_key(const dv_json *v);        /* of a child of an object */
 const char *dv_json_string(const dv_json *v);     /* NULL: not a string */
 bool dv_json_int(const dv_json *v, int64_t *out); /* false: not an integer within ±2^53 */
 bool dv_json_double(const dv_json *v, double *out);
+bool dv_json_bool(const dv_json *v, bool *out);
+bool dv_json_is_null(const dv_json *v);
 
 #endif

@@ -34,8 +34,18 @@ static char lower(char c) {
 }
 
 bool dv_utf8_valid(const char *s, uint64_t bytes) {
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t tops = UINT64_C(0x8080808080808080);
     const uint8_t *p = (const uint8_t *)s;
     for (uint64_t i = 0; i < bytes;) {
+        uint64_t word = tops;
+        if (bytes - i >= sizeof word) {
+            memcpy(&word, p + i, sizeof word);
+        }
+        if (((word | (word - ones)) & tops) == 0) { /* eight of ASCII, none of them NUL */
+            i += sizeof word;
+            continue;
+        }
         const uint64_t n = sequence(p + i, bytes - i);
         if (n == 0) {
             return false;

@@ -13,6 +13,7 @@
 #include "core/file/tensors.h"
 #include "core/file/zip.h"
 #include "core/mem.h"
+#include "core/text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -39,6 +40,7 @@ static void check_error(davy_result r) {
             "an error is one that files may cause");
 }
 
+#if !defined(DAVY_FUZZ_TOKENIZER)
 /* The first tensors are read; enough to touch what the header claims. */
 static void read_some(const dv_tensors *t) {
     enum { MOST = 1 << 16 };
@@ -52,6 +54,7 @@ static void read_some(const dv_tensors *t) {
     }
     free(values);
 }
+#endif
 #endif
 
 #if defined(DAVY_FUZZ_SAFETENSORS) || defined(DAVY_FUZZ_GGUF) || defined(DAVY_FUZZ_ZIP) ||                             \
@@ -177,8 +180,41 @@ static void run(bytes b) {
     }
 }
 
+#elif defined(DAVY_FUZZ_TOKENIZER)
+
+/* tokenizer.json or GGUF, told apart as dv_tokenizer_open does it; then a text there and back. */
+static void run(bytes b) {
+    static const char text[] =
+        "The cat's 12 <s>h\xc3\xa9llo  w\xcc\x81\n\n\xf0\x9f\x98\x80 aaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const bool gguf = b.size >= 4 && memcmp(b.data, "GGUF", 4) == 0;
+    dv_tokenizer *t = NULL;
+    dv_source *source = NULL;
+    davy_result r = dv_source_open_memory("fuzz", b.data, b.size, &source);
+    r = r < 0  ? r
+        : gguf ? dv_tokenizer_from_gguf(source, &t)
+               : dv_tokenizer_from_json((const char *)b.data, b.size, "fuzz", &t);
+    if (r < 0) {
+        check_error(r);
+    }
+    for (uint32_t flags = 0; r == DAVY_OK && flags < 4; flags++) {
+        dv_ids ids = {0};
+        char *back = NULL;
+        uint64_t n = 0;
+        require(dv_encode(t, text, sizeof text - 1, flags, &ids) == DAVY_OK, "a text is encoded");
+        for (int64_t i = 0; i < ids.n; i++) {
+            require(dv_tokenizer_bytes(t, ids.p[i], &n) != NULL, "every id is a token");
+        }
+        require(dv_decode(t, ids.p, ids.n, flags > 1, &back, &n) == DAVY_OK && strlen(back) <= n, "ids are decoded");
+        dv_free(back);
+        dv_ids_clear(&ids);
+    }
+    dv_tokenizer_release(t);
+    dv_source_release(source);
+}
+
 #else
-#error "choose a format: DAVY_FUZZ_SAFETENSORS, _GGUF, _ZIP, _PICKLE, _JSON, _PTH_STREAM or _TAR"
+#error "choose a format: DAVY_FUZZ_SAFETENSORS, _GGUF, _ZIP, _PICKLE, _JSON, _PTH_STREAM, _TAR or _TOKENIZER"
 #endif
 
 /* A copy of the exact size, so that one byte too far is seen. */

@@ -35,6 +35,9 @@ static void test_access(void) {
     CHECK(dv_json_int(v, &i) && i == 1000 && dv_json_next(v) == NULL);
     CHECK(dv_json_get(root, "c") == NULL && dv_json_get(a, "a") == NULL && dv_json_get(NULL, "a") == NULL);
     CHECK(dv_json_int(dv_json_get(root, "A"), &i) && i == 9007199254740991);
+    bool yes = false;
+    CHECK(dv_json_bool(dv_json_get(dv_json_get(root, "b"), "c"), &yes) && yes && !dv_json_bool(a, &yes));
+    CHECK(!dv_json_is_null(a) && !dv_json_is_null(NULL));
     CHECK(strcmp(dv_json_key(dv_json_first(root)), "a") == 0);
     CHECK(dv_json_string(a) == NULL && dv_json_first(dv_json_get(root, "A")) == NULL);
     dv_json_release(root);

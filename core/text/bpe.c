@@ -1,0 +1,177 @@
+/* bpe.c - merging the bytes of one piece: always the pair of lowest rank, the leftmost of equals. Words are short, so a
+ * scan for the lowest rank is quickest; a piece of many bytes (no spaces, or none known) keeps its pairs in a heap. */
+#include <string.h>
+
+#include "core/error.h"
+#include "core/mem.h"
+#include "core/text/tokenizer_priv.h"
+
+enum { SHORT = 48 };
+
+#define NONE UINT32_MAX
+
+typedef struct pair {
+    uint32_t rank, id;
+} pair;
+
+static inline pair look(const dv_tokenizer *t, uint32_t left, uint32_t right) {
+    const dv_merge *m = dv_merge_find(t, left, right);
+    return m != NULL ? (pair){m->rank, m->id} : (pair){NONE, 0};
+}
+
+/* One symbol a byte; bytes that have none are dropped or become the unknown token. */
+static int64_t begin(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, uint32_t *symbols) {
+    int64_t count = 0;
+    bool was_unknown = false;
+    for (uint64_t i = 0; i < n; i++) {
+        const int32_t id = t->byte_id[piece[i]];
+        if (id >= 0) {
+            symbols[count++] = (uint32_t)id;
+        } else if (t->unk >= 0 && !(was_unknown && t->fuse_unk)) {
+            symbols[count++] = (uint32_t)t->unk;
+        }
+        was_unknown = id < 0;
+    }
+    return count;
+}
+
+static int64_t merge_short(const dv_tokenizer *t, uint32_t *symbols, int64_t n) {
+    pair pairs[SHORT];
+    for (int64_t i = 0; i + 1 < n; i++) {
+        pairs[i] = look(t, symbols[i], symbols[i + 1]);
+    }
+    while (n > 1) {
+        int64_t best = 0;
+        for (int64_t i = 1; i + 1 < n; i++) {
+            best = pairs[i].rank < pairs[best].rank ? i : best;
+        }
+        if (pairs[best].rank == NONE) {
+            break;
+        }
+        symbols[best] = pairs[best].id;
+        n--;
+        memmove(symbols + best + 1, symbols + best + 2, (size_t)(n - best - 1) * sizeof *symbols);
+        if (best + 1 < n) {
+            memmove(pairs + best + 1, pairs + best + 2, (size_t)(n - best - 2) * sizeof *pairs);
+            pairs[best] = look(t, symbols[best], symbols[best + 1]);
+        }
+        if (best > 0) {
+            pairs[best - 1] = look(t, symbols[best - 1], symbols[best]);
+        }
+    }
+    return n;
+}
+
+/* ---- long pieces: a list of symbols, a heap of rank << 32 | place ---- */
+
+static bool push(dv_bpe_scratch *s, uint32_t rank, uint32_t place) {
+    uint64_t *heap = dv_grow(s->heap, s->n_heap + 1, &s->heap_room, sizeof *heap);
+    if (heap == NULL) {
+        return false;
+    }
+    s->heap = heap;
+    const uint64_t key = ((uint64_t)rank << 32) | place;
+    int64_t i = s->n_heap++;
+    for (; i > 0 && heap[(i - 1) / 2] > key; i = (i - 1) / 2) {
+        heap[i] = heap[(i - 1) / 2];
+    }
+    heap[i] = key;
+    return true;
+}
+
+static uint64_t pop(dv_bpe_scratch *s) {
+    const uint64_t top = s->heap[0];
+    const uint64_t last = s->heap[--s->n_heap];
+    int64_t i = 0;
+    for (int64_t child = 1; child < s->n_heap; child = 2 * i + 1) {
+        child += child + 1 < s->n_heap && s->heap[child + 1] < s->heap[child];
+        if (s->heap[child] >= last) {
+            break;
+        }
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    s->heap[i] = last;
+    return top;
+}
+
+static bool push_pair(const dv_tokenizer *t, dv_bpe_scratch *s, uint32_t left, uint32_t right) {
+    const pair p = look(t, s->symbols[left], s->symbols[right]);
+    return p.rank == NONE || push(s, p.rank, left);
+}
+
+/* A merged-away symbol is NONE; a heap entry is stale when the pair at its place has another rank now. */
+static bool merge_long(const dv_tokenizer *t, dv_bpe_scratch *s, uint32_t n) {
+    bool ok = true;
+    s->n_heap = 0;
+    for (uint32_t i = 0; ok && i < n; i++) {
+        s->next[i] = i + 1;
+        s->previous[i] = i - 1;
+        ok = i + 1 >= n || push_pair(t, s, i, i + 1);
+    }
+    while (ok && s->n_heap > 0) {
+        const uint64_t top = pop(s);
+        const uint32_t i = (uint32_t)top;
+        const uint32_t j = s->symbols[i] != NONE ? s->next[i] : n;
+        if (j >= n) {
+            continue;
+        }
+        const pair p = look(t, s->symbols[i], s->symbols[j]);
+        if (p.rank != (uint32_t)(top >> 32)) {
+            continue;
+        }
+        s->symbols[i] = p.id;
+        s->symbols[j] = NONE;
+        s->next[i] = s->next[j];
+        if (s->next[i] < n) {
+            s->previous[s->next[i]] = i;
+            ok = push_pair(t, s, i, s->next[i]);
+        }
+        ok = ok && (i == 0 || push_pair(t, s, s->previous[i], i));
+    }
+    return ok;
+}
+
+static bool reserve(dv_bpe_scratch *s, uint64_t n) {
+    if ((int64_t)n <= s->room) {
+        return true;
+    }
+    dv_bpe_scratch_clear(s);
+    s->symbols = dv_calloc(n, sizeof *s->symbols);
+    s->next = dv_calloc(n, sizeof *s->next);
+    s->previous = dv_calloc(n, sizeof *s->previous);
+    s->room = (int64_t)n;
+    return s->symbols != NULL && s->next != NULL && s->previous != NULL;
+}
+
+davy_result dv_bpe(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, dv_bpe_scratch *scratch, dv_ids *ids) {
+    uint32_t few[SHORT];
+    uint32_t *symbols = few;
+    const int32_t whole = t->ignore_merges ? dv_vocabulary_find(t, piece, n, false) : -1;
+    if (whole >= 0) {
+        return dv_ids_add(ids, whole);
+    }
+    if (n > SHORT && !reserve(scratch, n)) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a piece of text of %llu bytes", (unsigned long long)n);
+    }
+    symbols = n > SHORT ? scratch->symbols : few;
+    int64_t count = begin(t, piece, n, symbols);
+    if (count <= SHORT) {
+        count = merge_short(t, symbols, count);
+    } else if (!merge_long(t, scratch, (uint32_t)count)) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a piece of text of %llu bytes", (unsigned long long)n);
+    }
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < count; i++) {
+        r = symbols[i] != NONE ? dv_ids_add(ids, (int32_t)symbols[i]) : DAVY_OK;
+    }
+    return r;
+}
+
+void dv_bpe_scratch_clear(dv_bpe_scratch *s) {
+    dv_free(s->symbols);
+    dv_free(s->next);
+    dv_free(s->previous);
+    dv_free(s->heap);
+    *s = (dv_bpe_scratch){0};
+}

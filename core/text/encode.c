@@ -1,0 +1,193 @@
+/* encode.c - text to ids: added tokens, normaliser, added tokens again, pieces, merges; and what a tokenizer can be
+ * asked. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/mem.h"
+#include "core/text/tokenizer_priv.h"
+#include "core/text/unicode.h"
+
+davy_result dv_ids_add(dv_ids *ids, int32_t id) {
+    int32_t *grown = dv_grow(ids->p, ids->n + 1, &ids->room, sizeof *grown);
+    if (grown == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for %" PRId64 " tokens", ids->n);
+    }
+    ids->p = grown;
+    ids->p[ids->n++] = id;
+    return DAVY_OK;
+}
+
+void dv_ids_clear(dv_ids *ids) {
+    dv_free(ids->p);
+    *ids = (dv_ids){0};
+}
+
+int32_t dv_tokenizer_size(const dv_tokenizer *t) {
+    return (int32_t)t->n_tokens;
+}
+
+int32_t dv_tokenizer_find(const dv_tokenizer *t, const char *content) {
+    return dv_tokenizer_find_name(t, (dv_name){content, strlen(content)});
+}
+
+bool dv_tokenizer_is_special(const dv_tokenizer *t, int32_t id) {
+    return id >= 0 && id < t->n_tokens && (t->tokens[id].flags & DV_TOKEN_SPECIAL) != 0;
+}
+
+const char *dv_tokenizer_bytes(const dv_tokenizer *t, int32_t id, uint64_t *bytes) {
+    if (id < 0 || id >= t->n_tokens || (t->tokens[id].flags & DV_TOKEN_PRESENT) == 0) {
+        return NULL;
+    }
+    const dv_token *token = &t->tokens[id];
+    const dv_added *a = token->added != 0 ? &t->added[token->added - 1] : NULL;
+    *bytes = a != NULL ? a->bytes : token->bytes;
+    return (const char *)t->bytes + (a != NULL ? a->at : token->at);
+}
+
+int32_t dv_tokenizer_bos(const dv_tokenizer *t) {
+    return t->bos;
+}
+
+int32_t dv_tokenizer_eos(const dv_tokenizer *t) {
+    return t->eos;
+}
+
+/* ---- encoding ---- */
+
+typedef struct encoding {
+    const dv_tokenizer *t;
+    const char *text; /* of the level at hand */
+    const dv_guard *guard;
+    dv_ids *ids;
+    dv_bpe_scratch scratch;
+} encoding;
+
+static davy_result encode_segment(encoding *e, const uint8_t *p, uint64_t bytes, int32_t stage) {
+    if (stage == e->t->n_stages) {
+        return dv_bpe(e->t, p, bytes, &e->scratch, e->ids);
+    }
+    davy_result r = DAVY_OK;
+    for (uint64_t at = 0; r == DAVY_OK && at < bytes;) {
+        const uint64_t end = dv_split_next(e->t->stages[stage], p, at, bytes);
+        r = encode_segment(e, p + at, end - at, stage + 1);
+        at = end;
+    }
+    return r;
+}
+
+static davy_result normal_part(void *user, const dv_added *added, uint64_t at, uint64_t bytes) {
+    encoding *e = user;
+    return added != NULL ? dv_ids_add(e->ids, added->id) : encode_segment(e, (const uint8_t *)e->text + at, bytes, 0);
+}
+
+/* Form C moves places, so in a part that a span touches no special token is looked for after it. */
+static davy_result raw_part(void *user, const dv_added *added, uint64_t at, uint64_t bytes) {
+    encoding *e = user;
+    if (added != NULL) {
+        return dv_ids_add(e->ids, added->id);
+    }
+    const char *text = e->text;
+    char *changed = NULL;
+    uint64_t n = bytes;
+    davy_result r = e->t->nfc ? dv_nfc(text + at, bytes, &changed, &n) : DAVY_OK;
+    dv_guard guard = {.everywhere = e->guard->everywhere};
+    for (int64_t i = 0; i < e->guard->n; i++) {
+        guard.everywhere = guard.everywhere || (e->guard->spans[i].from < at + bytes && e->guard->spans[i].to > at);
+    }
+    if (r == DAVY_OK) {
+        e->text = changed != NULL ? changed : text + at;
+        r = dv_added_split(e->t, &e->t->normal, e->text, changed != NULL ? n : bytes, &guard, normal_part, e);
+        e->text = text;
+    }
+    dv_free(changed);
+    return r;
+}
+
+static davy_result check_text(const char *text, uint64_t bytes) {
+    if (bytes > DV_MAX_TEXT_BYTES) {
+        return dv_fail(DAVY_E_INVALID, "a text of %" PRIu64 " bytes; %d are possible", bytes, DV_MAX_TEXT_BYTES);
+    }
+    uint32_t n = 0;
+    uint32_t bad = 0;
+    bool cut = false;
+    for (uint64_t i = 0; i < bytes; i += n) {
+        n = dv_utf8_check((const uint8_t *)text + i, bytes - i, &bad, &cut);
+        if (n == 0) {
+            return dv_fail(DAVY_E_INVALID, "the text is not UTF-8 at byte %" PRIu64, i);
+        }
+    }
+    return DAVY_OK;
+}
+
+static davy_result add_all(dv_ids *ids, const dv_ids *more) {
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < more->n; i++) {
+        r = dv_ids_add(ids, more->p[i]);
+    }
+    return r;
+}
+
+static davy_result encode(const dv_tokenizer *t, const char *text, uint64_t bytes, const dv_guard *guard, bool post,
+                          dv_ids *ids) {
+    encoding e = {.t = t, .text = text, .guard = guard, .ids = ids};
+    const int64_t n = ids->n;
+    davy_result r = check_text(text, bytes);
+    r = r == DAVY_OK && post ? add_all(ids, &t->before) : r;
+    r = r < 0 ? r : dv_added_split(t, &t->raw, text, bytes, guard, raw_part, &e);
+    r = r == DAVY_OK && post ? add_all(ids, &t->after) : r;
+    dv_bpe_scratch_clear(&e.scratch);
+    ids->n = r < 0 ? n : ids->n;
+    return r;
+}
+
+davy_result dv_encode(const dv_tokenizer *t, const char *text, uint64_t bytes, uint32_t flags, dv_ids *ids) {
+    const dv_guard guard = {.everywhere = (flags & DV_ENCODE_PLAIN) != 0};
+    return encode(t, text, bytes, &guard, (flags & DV_ENCODE_POST) != 0, ids);
+}
+
+davy_result dv_encode_around(const dv_tokenizer *t, const char *text, uint64_t bytes, const dv_text_span *spans,
+                             int64_t n_spans, dv_ids *ids) {
+    const dv_guard guard = {.spans = spans, .n = n_spans};
+    return encode(t, text, bytes, &guard, false, ids);
+}
+
+/* ---- decoding ---- */
+
+davy_result dv_decode(const dv_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, char **out,
+                      uint64_t *out_bytes) {
+    uint8_t *all = NULL;
+    uint8_t *text = NULL;
+    int64_t room = 0;
+    int64_t total = 0;
+    uint64_t at = 0;
+    bool ok = true;
+    for (int64_t i = 0; ok && i < n; i++) {
+        uint64_t bytes = 0;
+        const char *p =
+            skip_special && dv_tokenizer_is_special(t, ids[i]) ? NULL : dv_tokenizer_bytes(t, ids[i], &bytes);
+        uint8_t *grown = dv_grow(all, total + (int64_t)bytes, &room, 1);
+        ok = grown != NULL;
+        all = ok ? grown : all;
+        if (ok && p != NULL) {
+            memcpy(all + total, p, (size_t)bytes);
+            total += (int64_t)bytes;
+        }
+    }
+    text = ok ? dv_calloc((uint64_t)total * 3 + 1, 1) : NULL; /* a bad byte becomes three */
+    for (int64_t i = 0; text != NULL && i < total;) {
+        uint32_t bad = 0;
+        bool cut = false;
+        const uint32_t good = dv_utf8_check(all + i, (uint64_t)(total - i), &bad, &cut);
+        memcpy(text + at, good > 0 ? (const void *)(all + i) : "\xef\xbf\xbd", good > 0 ? good : 3);
+        at += good > 0 ? good : 3;
+        i += good > 0 ? good : bad;
+    }
+    dv_free(all);
+    if (text == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the text of %" PRId64 " tokens", n);
+    }
+    *out = (char *)text;
+    *out_bytes = at;
+    return DAVY_OK;
+}

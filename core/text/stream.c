@@ -1,0 +1,224 @@
+/* stream.c - see stream.h. Three steps: bytes of tokens that are no whole character yet, characters that may belong to a
+ * stop text, and what has been given out. */
+#include <string.h>
+
+#include "core/error.h"
+#include "core/mem.h"
+#include "core/text/stream.h"
+#include "core/text/unicode.h"
+
+enum { MAX_STOPS = 64, MAX_STOP_BYTES = 1024 };
+
+struct dv_stream {
+    const dv_tokenizer *t;
+    int32_t *stop_ids;
+    int64_t n_stop_ids;
+    char **stop_texts;
+    int64_t n_stop_texts;
+    bool keep_special, trim_start;
+    bool begun; /* something other than white space has come */
+    bool stopped;
+    uint8_t cut[4]; /* the start of a character */
+    uint32_t n_cut;
+    char *held; /* whole characters; the first `given` were given out by the last call */
+    int64_t n_held, held_room, given;
+    uint8_t *bytes; /* of one call: cut, then the token's */
+    int64_t bytes_room;
+};
+
+static davy_result no_memory(void) {
+    return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for generated text");
+}
+
+static davy_result copy_options(dv_stream *s, const dv_stream_options *o) {
+    if (o->n_stop_texts > MAX_STOPS || o->n_stop_ids > MAX_STOPS) {
+        return dv_fail(DAVY_E_INVALID, "more than %d stop texts or stop tokens", MAX_STOPS);
+    }
+    s->stop_ids = dv_calloc((uint64_t)o->n_stop_ids, sizeof *s->stop_ids);
+    s->stop_texts = dv_calloc((uint64_t)o->n_stop_texts, sizeof *s->stop_texts);
+    if (s->stop_ids == NULL || s->stop_texts == NULL) {
+        return no_memory();
+    }
+    for (int64_t i = 0; i < o->n_stop_ids; i++) {
+        s->stop_ids[s->n_stop_ids++] = o->stop_ids[i];
+    }
+    for (int64_t i = 0; i < o->n_stop_texts; i++) {
+        const size_t n = strlen(o->stop_texts[i]);
+        if (n == 0 || n > MAX_STOP_BYTES) {
+            return dv_fail(DAVY_E_INVALID, "a stop text of %llu bytes; 1 to %d are possible", (unsigned long long)n,
+                           MAX_STOP_BYTES);
+        }
+        s->stop_texts[i] = dv_strdup(o->stop_texts[i]);
+        if (s->stop_texts[i] == NULL) {
+            return no_memory();
+        }
+        s->n_stop_texts++;
+    }
+    return DAVY_OK;
+}
+
+davy_result dv_stream_create(const dv_tokenizer *t, const dv_stream_options *options, dv_stream **out) {
+    const dv_stream_options plain = {.keep_special = true};
+    const dv_stream_options *o = options != NULL ? options : &plain;
+    dv_stream *s = dv_calloc(1, sizeof *s);
+    if (s == NULL) {
+        return no_memory();
+    }
+    s->t = t;
+    s->keep_special = o->keep_special;
+    s->trim_start = o->trim_start;
+    const davy_result r = copy_options(s, o);
+    dv_stream_reset(s);
+    if (r < 0) {
+        dv_stream_release(s);
+        return r;
+    }
+    *out = s;
+    return DAVY_OK;
+}
+
+void dv_stream_release(dv_stream *s) {
+    if (s == NULL) {
+        return;
+    }
+    for (int64_t i = 0; i < s->n_stop_texts; i++) {
+        dv_free(s->stop_texts[i]);
+    }
+    dv_free(s->stop_ids);
+    dv_free(s->stop_texts);
+    dv_free(s->held);
+    dv_free(s->bytes);
+    dv_free(s);
+}
+
+void dv_stream_reset(dv_stream *s) {
+    s->begun = !s->trim_start;
+    s->stopped = false;
+    s->n_cut = 0;
+    s->n_held = 0;
+    s->given = 0;
+}
+
+/* Whole characters of s->bytes to s->held; the start of one at the end is cut off, or replaced when no more comes. */
+static davy_result take_bytes(dv_stream *s, int64_t n, bool last) {
+    char *held = dv_grow(s->held, s->n_held + 3 * n + 1, &s->held_room, 1);
+    if (held == NULL) {
+        return no_memory();
+    }
+    s->held = held;
+    s->n_cut = 0;
+    for (int64_t i = 0; i < n;) {
+        uint32_t bad = 0;
+        bool cut = false;
+        const uint8_t *p = s->bytes + i;
+        const uint32_t good = dv_utf8_check(p, (uint64_t)(n - i), &bad, &cut);
+        if (cut && !last) {
+            memcpy(s->cut, p, bad);
+            s->n_cut = bad;
+            break;
+        }
+        i += good > 0 ? good : bad;
+        uint32_t length = 0;
+        if (!s->begun && good > 0 && (dv_uc_class(dv_utf8_next(p, &length)) & DV_UC_SPACE) != 0) {
+            continue;
+        }
+        s->begun = true;
+        memcpy(held + s->n_held, good > 0 ? (const void *)p : "\xef\xbf\xbd", good > 0 ? good : 3);
+        s->n_held += good > 0 ? good : 3;
+    }
+    return DAVY_OK;
+}
+
+/* How much of s->held is certain: up to the stop text that is complete first (*found), or to what may begin one. */
+static int64_t certain(const dv_stream *s, bool *found) {
+    int64_t stop = 0;
+    int64_t stop_end = INT64_MAX;
+    int64_t begins = s->n_held;
+    for (int64_t at = 0; s->n_stop_texts > 0 && at < s->n_held; at++) {
+        const int64_t left = s->n_held - at;
+        for (int64_t k = 0; k < s->n_stop_texts; k++) {
+            const int64_t n = (int64_t)strlen(s->stop_texts[k]);
+            if (memcmp(s->held + at, s->stop_texts[k], (size_t)dv_min(n, left)) != 0) {
+                continue;
+            }
+            if (n <= left && at + n < stop_end) {
+                stop = at;
+                stop_end = at + n;
+            }
+            begins = dv_min(begins, at);
+        }
+    }
+    *found = stop_end != INT64_MAX;
+    return *found ? stop : begins;
+}
+
+static void drop_given(dv_stream *s) {
+    memmove(s->held, s->held + s->given, (size_t)(s->n_held - s->given));
+    s->n_held -= s->given;
+    s->given = 0;
+}
+
+static davy_result run(dv_stream *s, const char *token, uint64_t bytes, bool last, bool *stop) {
+    if (s->given > 0) {
+        drop_given(s);
+    }
+    uint8_t *grown = dv_grow(s->bytes, (int64_t)bytes + 4, &s->bytes_room, 1);
+    if (grown == NULL) {
+        return no_memory();
+    }
+    s->bytes = grown;
+    memcpy(grown, s->cut, s->n_cut);
+    if (bytes > 0) {
+        memcpy(grown + s->n_cut, token, (size_t)bytes);
+    }
+    const davy_result r = take_bytes(s, (int64_t)bytes + s->n_cut, last);
+    const int64_t n = r == DAVY_OK ? certain(s, stop) : 0;
+    s->given = last && !*stop ? s->n_held : n;
+    return r;
+}
+
+static bool is_stop_id(const dv_stream *s, int32_t id) {
+    for (int64_t i = 0; i < s->n_stop_ids; i++) {
+        if (s->stop_ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+davy_result dv_stream_push(dv_stream *s, int32_t id, const char **text, uint64_t *bytes, bool *stop) {
+    uint64_t n = 0;
+    const bool ends = is_stop_id(s, id);
+    const bool hidden = ends || (!s->keep_special && dv_tokenizer_is_special(s->t, id));
+    const char *token = hidden ? NULL : dv_tokenizer_bytes(s->t, id, &n);
+    *text = "";
+    *bytes = 0;
+    *stop = true;
+    if (s->stopped) {
+        return DAVY_OK;
+    }
+    const davy_result r = run(s, token, token != NULL ? n : 0, ends, stop);
+    if (r == DAVY_OK) {
+        *stop = *stop || ends;
+        s->stopped = *stop;
+        *text = s->held;
+        *bytes = (uint64_t)s->given;
+    }
+    return r;
+}
+
+davy_result dv_stream_end(dv_stream *s, const char **text, uint64_t *bytes) {
+    bool stop = false;
+    *text = "";
+    *bytes = 0;
+    if (s->stopped) {
+        return DAVY_OK;
+    }
+    const davy_result r = run(s, NULL, 0, true, &stop);
+    if (r == DAVY_OK) {
+        s->stopped = true;
+        *text = s->held;
+        *bytes = (uint64_t)s->given;
+    }
+    return r;
+}

@@ -1,0 +1,205 @@
+/* tokenizer_gguf.c - a tokenizer from GGUF metadata. The file names the pre-tokeniser by a word; what belongs to the word
+ * is what tokenizer.json of the same models says. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/file/gguf_read.h"
+#include "core/file/text.h"
+#include "core/mem.h"
+#include "core/os.h"
+#include "core/text/tokenizer_priv.h"
+
+static const struct {
+    const char *pre;
+    bool nfc, ignore_merges;
+    int32_t n_stages;
+    dv_split stages[2];
+} kinds[] = {
+    {"gpt-2", false, false, 1, {DV_SPLIT_GPT2}},   {"smollm", false, false, 2, {DV_SPLIT_DIGITS, DV_SPLIT_GPT2}},
+    {"qwen2", true, false, 1, {DV_SPLIT_QWEN2}},   {"llama-bpe", false, true, 1, {DV_SPLIT_LLAMA3}},
+    {"llama3", false, true, 1, {DV_SPLIT_LLAMA3}}, {"llama-v3", false, true, 1, {DV_SPLIT_LLAMA3}},
+};
+
+enum { MODEL, PRE, TOKENS, TYPES, MERGES, BOS, EOS, ADD_BOS, KEYS };
+
+static const char *const keys[KEYS] = {"tokenizer.ggml.model",        "tokenizer.ggml.pre",
+                                       "tokenizer.ggml.tokens",       "tokenizer.ggml.token_type",
+                                       "tokenizer.ggml.merges",       "tokenizer.ggml.bos_token_id",
+                                       "tokenizer.ggml.eos_token_id", "tokenizer.ggml.add_bos_token"};
+
+enum { TYPE_CONTROL = 3, TYPE_USER = 4 };
+
+typedef struct reading {
+    dv_tokenizer *t;
+    dv_source *source;
+    dv_gguf_value values[KEYS];
+    int64_t *types;
+    int32_t pass; /* 0: the vocabulary, 1: the added tokens */
+} reading;
+
+static davy_result each_pre(void *user, int64_t index, const char *text, uint64_t bytes) {
+    (void)index;
+    reading *g = user;
+    for (size_t i = 0; i < DV_ARRAY_LEN(kinds); i++) {
+        if (strlen(kinds[i].pre) == bytes && memcmp(kinds[i].pre, text, (size_t)bytes) == 0) {
+            g->t->nfc = kinds[i].nfc;
+            g->t->ignore_merges = kinds[i].ignore_merges;
+            g->t->n_stages = kinds[i].n_stages;
+            memcpy(g->t->stages, kinds[i].stages, sizeof kinds[i].stages);
+            return DAVY_OK;
+        }
+    }
+    char shown[48];
+    return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s \"%s\" is not supported", g->t->where, keys[PRE],
+                   dv_printable(shown, sizeof shown, text, bytes));
+}
+
+static davy_result each_model(void *user, int64_t index, const char *text, uint64_t bytes) {
+    (void)index;
+    const reading *g = user;
+    char shown[48];
+    return bytes == 4 && memcmp(text, "gpt2", 4) == 0
+               ? DAVY_OK
+               : dv_fail(DAVY_E_UNSUPPORTED, "%s: %s \"%s\" is not supported, only \"gpt2\"", g->t->where, keys[MODEL],
+                         dv_printable(shown, sizeof shown, text, bytes));
+}
+
+/* Control and user tokens are text of their own and no part of the merging. */
+static davy_result each_token(void *user, int64_t index, const char *text, uint64_t bytes) {
+    reading *g = user;
+    const int64_t type = g->types != NULL ? g->types[index] : 1;
+    const bool added = type == TYPE_CONTROL || type == TYPE_USER;
+    const dv_name name = {text, bytes};
+    if (g->pass == 0) {
+        return dv_tokenizer_add(g->t, keys[TOKENS], name, index);
+    }
+    const dv_added flags = {.id = (int32_t)index, .special = type == TYPE_CONTROL};
+    return added && bytes > 0 ? dv_tokenizer_add_added(g->t, index, name, &flags) : DAVY_OK;
+}
+
+static davy_result each_merge(void *user, int64_t index, const char *text, uint64_t bytes) {
+    reading *g = user;
+    return dv_tokenizer_merge_line(g->t, index, (dv_name){text, bytes});
+}
+
+/* The strings of one key. */
+static davy_result strings(reading *g, int key, dv_gguf_string_fn each) {
+    return dv_gguf_strings(g->source, keys[key], &g->values[key], each, g);
+}
+
+static davy_result integer(const reading *g, int key, int64_t otherwise, int64_t *out) {
+    const dv_gguf_value *v = &g->values[key];
+    *out = otherwise;
+    if (v->type == DV_GGUF_COUNT) {
+        return DAVY_OK;
+    }
+    return v->type == DV_GGUF_ARRAY ? dv_fail(DAVY_E_FORMAT, "%s: %s is a list", g->t->where, keys[key])
+                                    : dv_gguf_integers(g->source, keys[key], v, out);
+}
+
+static davy_result read_ids(reading *g) {
+    int64_t bos = 0;
+    int64_t eos = 0;
+    int64_t add = 0;
+    davy_result r = integer(g, BOS, -1, &bos);
+    r = r < 0 ? r : integer(g, EOS, -1, &eos);
+    r = r < 0 ? r : integer(g, ADD_BOS, 0, &add);
+    if (r < 0) {
+        return r;
+    }
+    if (bos < -1 || bos >= g->t->n_tokens || eos < -1 || eos >= g->t->n_tokens) {
+        return dv_fail(DAVY_E_FORMAT, "%s: %s or %s is no token", g->t->where, keys[BOS], keys[EOS]);
+    }
+    g->t->bos = (int32_t)bos;
+    g->t->eos = (int32_t)eos;
+    return add != 0 && bos >= 0 ? dv_ids_add(&g->t->before, g->t->bos) : DAVY_OK;
+}
+
+static davy_result read_types(reading *g) {
+    const dv_gguf_value *v = &g->values[TYPES];
+    if (v->type == DV_GGUF_COUNT) {
+        return DAVY_OK;
+    }
+    if (v->count != g->values[TOKENS].count) {
+        return dv_fail(DAVY_E_FORMAT, "%s: %s has %" PRIu64 " entries for %" PRIu64 " tokens", g->t->where, keys[TYPES],
+                       v->count, g->values[TOKENS].count);
+    }
+    g->types = dv_calloc(v->count, sizeof *g->types);
+    return g->types == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", g->t->where)
+                            : dv_gguf_integers(g->source, keys[TYPES], v, g->types);
+}
+
+static davy_result read_all(reading *g) {
+    davy_result r = dv_gguf_find(g->source, keys, KEYS, g->values);
+    for (int k = MODEL; r == DAVY_OK && k <= MERGES; k++) {
+        if (g->values[k].type == DV_GGUF_COUNT && k != TYPES) {
+            r = dv_fail(DAVY_E_FORMAT, "%s: %s is missing", g->t->where, keys[k]);
+        }
+    }
+    if (r == DAVY_OK && (g->values[MODEL].type != DV_GGUF_STRING || g->values[PRE].type != DV_GGUF_STRING)) {
+        r = dv_fail(DAVY_E_FORMAT, "%s: %s or %s is no text", g->t->where, keys[MODEL], keys[PRE]);
+    }
+    r = r < 0 ? r : strings(g, MODEL, each_model);
+    r = r < 0 ? r : strings(g, PRE, each_pre);
+    if (r < 0) {
+        return r;
+    }
+    const uint64_t tokens = g->values[TOKENS].count;
+    const uint64_t merges = g->values[MERGES].count;
+    r = dv_tokenizer_reserve(g->t, tokens > DV_MAX_TOKENS ? -1 : (int64_t)tokens,
+                             merges > 4 * DV_MAX_TOKENS ? -1 : (int64_t)merges);
+    r = r < 0 ? r : read_types(g);
+    r = r < 0 ? r : strings(g, TOKENS, each_token);
+    g->pass = 1;
+    r = r < 0 ? r : strings(g, TOKENS, each_token);
+    r = r < 0 ? r : strings(g, MERGES, each_merge);
+    r = r < 0 ? r : dv_tokenizer_done(g->t, NULL);
+    return r < 0 ? r : read_ids(g);
+}
+
+davy_result dv_tokenizer_from_gguf(dv_source *source, dv_tokenizer **out) {
+    reading g = {.t = dv_tokenizer_new(dv_source_name(source)), .source = source};
+    const davy_result r = g.t == NULL ? DAVY_E_NOMEM_HOST : read_all(&g);
+    dv_free(g.types);
+    if (r < 0) {
+        dv_tokenizer_release(g.t);
+        return r;
+    }
+    *out = g.t;
+    return DAVY_OK;
+}
+
+/* ---- either kind, by path ---- */
+
+static davy_result open_source(dv_source *source, dv_tokenizer **out) {
+    const void *view = NULL;
+    void *owned = NULL;
+    const uint64_t bytes = dv_source_bytes(source);
+    davy_result r = dv_source_view(source, 0, bytes < 4 ? bytes : 4, &view, &owned);
+    const bool gguf = r == DAVY_OK && bytes >= 4 && memcmp(view, "GGUF", 4) == 0;
+    dv_free(owned);
+    owned = NULL;
+    if (r < 0 || gguf) {
+        return r < 0 ? r : dv_tokenizer_from_gguf(source, out);
+    }
+    r = dv_source_view(source, 0, bytes, &view, &owned);
+    r = r < 0 ? r : dv_tokenizer_from_json(view, bytes, dv_source_name(source), out);
+    dv_free(owned);
+    return r;
+}
+
+davy_result dv_tokenizer_open(const char *path, dv_tokenizer **out) {
+    dv_source *source = NULL;
+    const bool folder = dv_path_stat(path) == DV_PATH_FOLDER;
+    char *inside = folder ? dv_path_join(path, "tokenizer.json") : dv_strdup(path);
+    if (inside == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", path);
+    }
+    davy_result r = dv_source_open_path(inside, true, &source);
+    r = r < 0 ? r : open_source(source, out);
+    dv_source_release(source);
+    dv_free(inside);
+    return r;
+}

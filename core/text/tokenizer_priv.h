@@ -1,0 +1,129 @@
+/* tokenizer_priv.h - the inside of a tokenizer, for the files of core/text. */
+#ifndef DV_TEXT_TOKENIZER_PRIV_H
+#define DV_TEXT_TOKENIZER_PRIV_H
+
+#include "core/text/tokenizer.h"
+
+enum {
+    DV_TOKEN_PRESENT = 1,
+    DV_TOKEN_LITERAL = 2, /* its name holds characters outside the byte alphabet and is its text */
+    DV_TOKEN_SPECIAL = 4,
+};
+
+typedef struct dv_token { /* of the vocabulary; an added token's content is in `added` */
+    uint32_t at, bytes;   /* in dv_tokenizer.bytes: the bytes it stands for */
+    uint32_t flags;
+    uint32_t added; /* index + 1 */
+} dv_token;
+
+typedef struct dv_added {
+    int32_t id;
+    bool special, normalized, lstrip, rstrip, single_word;
+    uint32_t at, bytes;                 /* content */
+    uint32_t pattern_at, pattern_bytes; /* what is looked for: the content, in form C where text is brought into it */
+} dv_added;
+
+typedef struct dv_added_set { /* the patterns to look for at once, sorted by bytes */
+    uint32_t *order;          /* indices of dv_added */
+    uint32_t n;
+    uint32_t first[257]; /* of the patterns that begin with byte b: [first[b], first[b + 1]) */
+} dv_added_set;
+
+typedef struct dv_merge {
+    uint32_t left, right; /* left DV_NO_MERGE: a free slot */
+    uint32_t rank, id;
+} dv_merge;
+
+enum { DV_NO_MERGE = 0x7fffffff, DV_MAX_STAGES = 8 };
+
+typedef enum dv_split {
+    DV_SPLIT_GPT2,
+    DV_SPLIT_QWEN2,
+    DV_SPLIT_LLAMA3,
+    DV_SPLIT_NANOCHAT,
+    DV_SPLIT_DIGITS,    /* every number character alone */
+    DV_SPLIT_DIGIT_RUNS /* runs of them */
+} dv_split;
+
+typedef struct dv_slot {
+    uint64_t key;
+    uint32_t id; /* id + 1; 0: free */
+} dv_slot;
+
+struct dv_tokenizer {
+    char *where;
+    uint8_t *bytes; /* texts of all tokens, one after another */
+    int64_t n_bytes, bytes_room;
+    dv_token *tokens; /* by id */
+    int64_t n_tokens, tokens_room;
+    dv_slot *slots; /* the vocabulary by text */
+    uint32_t slot_mask;
+    int64_t n_vocabulary;
+    dv_merge *merges; /* by pair */
+    uint32_t merge_mask;
+    int64_t n_merges;
+    int32_t last_merged; /* while loading */
+    dv_added *added;
+    int64_t n_added, added_room;
+    dv_added_set raw, normal; /* looked for before and after the normaliser */
+    int32_t byte_id[256];     /* -1: not in the vocabulary */
+    int32_t unk;              /* for such bytes; -1: they are dropped */
+    bool fuse_unk, ignore_merges, nfc, byte_level;
+    dv_split stages[DV_MAX_STAGES];
+    int32_t n_stages;
+    dv_ids before, after; /* the post-processor's */
+    int32_t bos, eos;
+};
+
+/* ---- making one (tokenizer.c): vocabulary, then merges, then added tokens, then done ---- */
+
+typedef struct dv_name { /* a token as files write it */
+    const char *p;
+    uint64_t bytes;
+} dv_name;
+
+dv_tokenizer *dv_tokenizer_new(const char *where);
+/* `field` goes into messages. */
+davy_result dv_tokenizer_reserve(dv_tokenizer *t, int64_t vocabulary, int64_t merges);
+davy_result dv_tokenizer_add(dv_tokenizer *t, const char *field, dv_name name, int64_t id);
+davy_result dv_tokenizer_merge(dv_tokenizer *t, int64_t index, dv_name left, dv_name right);
+/* "left right", as files of the older form write it. */
+davy_result dv_tokenizer_merge_line(dv_tokenizer *t, int64_t index, dv_name line);
+davy_result dv_tokenizer_add_added(dv_tokenizer *t, int64_t index, dv_name content, const dv_added *flags);
+davy_result dv_tokenizer_done(dv_tokenizer *t, const char *unk_token);
+int32_t dv_tokenizer_find_name(const dv_tokenizer *t, dv_name name);
+
+/* ---- parts ---- */
+
+int32_t dv_vocabulary_find(const dv_tokenizer *t, const void *bytes, uint64_t n, bool literal); /* -1: none */
+const dv_merge *dv_merge_find(const dv_tokenizer *t, uint32_t left, uint32_t right);            /* NULL: none */
+
+davy_result dv_added_set_make(const dv_tokenizer *t, bool normalized, dv_added_set *set);
+const dv_added *dv_added_find(const dv_tokenizer *t, dv_name content); /* NULL: none */
+
+typedef struct dv_guard { /* where special tokens are not looked for */
+    const dv_text_span *spans;
+    int64_t n;
+    bool everywhere;
+} dv_guard;
+
+/* One part of a text: an added token, or (NULL) what lies between. `at` is its place in the text. */
+typedef davy_result (*dv_part_fn)(void *user, const dv_added *added, uint64_t at, uint64_t bytes);
+davy_result dv_added_split(const dv_tokenizer *t, const dv_added_set *set, const char *text, uint64_t bytes,
+                           const dv_guard *guard, dv_part_fn part, void *user);
+
+/* The end of the piece that starts at `at` in a segment of `end` bytes. */
+uint64_t dv_split_next(dv_split kind, const uint8_t *p, uint64_t at, uint64_t end);
+/* A published regular expression; false: not known. */
+bool dv_split_known(const char *pattern, dv_split *out);
+
+typedef struct dv_bpe_scratch { /* zeros at first; dv_bpe_scratch_clear */
+    uint32_t *symbols, *next, *previous;
+    uint64_t *heap;
+    int64_t room, n_heap, heap_room;
+} dv_bpe_scratch;
+
+davy_result dv_bpe(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, dv_bpe_scratch *scratch, dv_ids *ids);
+void dv_bpe_scratch_clear(dv_bpe_scratch *scratch);
+
+#endif

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Compares core/text with the `tokenizers` library, token for token, on random strings of many scripts.
+
+usage: compare_tokenizers.py BUILD [COUNT [SEED]]
+
+COUNT strings (default 4000) for each kind of tokenizer: small ones of every pre-tokeniser, trained here, and those of
+DAVY_SHARED where it is there. Without the library: one line "skipped". Ends `N passed, N failed`.
+"""
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unicodedata
+
+BUILD = sys.argv[1] if len(sys.argv) > 1 else "build"
+COUNT = int(sys.argv[2]) if len(sys.argv) > 2 else 4000
+SEED = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+SHARED = os.environ.get("DAVY_SHARED", "")
+SOURCE = os.environ.get("DAVY_SOURCE", ".")
+
+PATTERNS = {
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "nanochat": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    "gpt2-split": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+}
+RANGES = [(0x20, 0x7E), (0x41, 0x5A), (0x61, 0x7A), (0xA1, 0xFF), (0x100, 0x24F), (0x370, 0x3FF), (0x400, 0x4FF),
+          (0x590, 0x5FF), (0x600, 0x6FF), (0x900, 0x97F), (0x980, 0x9FF), (0xB80, 0xBFF), (0xE00, 0xE7F), (0xF00, 0xFDA),
+          (0x1100, 0x11FF), (0x1E00, 0x1EFF), (0x1F00, 0x1FFF), (0x2000, 0x206F), (0x20A0, 0x20BF), (0x2100, 0x218F),
+          (0x2460, 0x24FF), (0x3040, 0x30FF), (0x3130, 0x318F), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF),
+          (0xFB00, 0xFDFF), (0xFF00, 0xFFEF), (0x10400, 0x1044F), (0x1D400, 0x1D7FF), (0x1F300, 0x1F6FF), (0x20000, 0x2A6DF)]
+MARKS = [c for c in range(0x300, 0x370)] + [0x93C, 0x94D, 0x5B0, 0x64B, 0xE38, 0x3099, 0x309A, 0x20D0, 0x1D165, 0x200D, 0xFE0F]
+DIGITS = "0123456789٠١٢٣४५६²³½¼ⅧⅣ①㊿𝟗０９༣"
+SPACES = " \t\n\r\v\f\u0085\u00a0\u1680\u2000\u2003\u200a\u2028\u2029\u202f\u205f\u3000   \n\n\r\n"
+PIECES = ["'s", "'S", "'t", "'T", "'re", "'rE", "'ve", "'VE", "'m", "'M", "'ll", "'LL", "'lL", "'d", "'D", "'ſ", "'ﬆ", "'x", "' s",
+          "don't", "I'll", "DON'T", "we've", "\r\n", "\n\n", "  ", " \n ", "\t\t", "\u200b", "\x00", "\x01\x1b", "<", ">", "<|", "|>",
+          "<|im_start|>", "<|im_end|>", "<image>", "<mask>", "<|im_", "start|>", "<image", "word", "words", "aword", " word ", "<a><b>",
+          "<a>", "<b>", "tok", "token", "é", "e\u0301", "\u1100\u1161\u11a8", "\uac00\u11a8", "😀", "👩‍👩‍👧‍👦", "🇫🇷🇩🇪", "👍🏽", "❤️",
+          "http://example.org/a?b=c&d=%20", "def f(x):\n    return x**2", "1,234.56", "2024-07-19", "日本語", "한국어", "مرحبا", "नमस्ते",
+          "The quick brown fox", "aaaaaaaa", "==" * 9, "-" * 30, "a" * 70, "\u0301" * 9, "ab" * 40, "中" * 25]
+ADDED = [dict(content="<|im_start|>", special=True), dict(content="<|im_end|>", special=True), dict(content="<image>", special=True),
+         dict(content="<mask>", special=True, lstrip=True), dict(content="<b>", special=True, rstrip=True, lstrip=True),
+         dict(content="<a>", special=False, normalized=False, rstrip=True), dict(content="<a><b>", special=True),
+         dict(content="word", special=False, single_word=True, normalized=True), dict(content="tok", special=False, normalized=False),
+         dict(content="token", special=False, normalized=False), dict(content="caf\u0065\u0301", special=False, normalized=True),
+         dict(content="\n\n\n", special=False, normalized=False)]
+
+try:
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+except ImportError:
+    print("skipped: the Python package tokenizers is not installed")
+    print("0 passed, 0 failed, 1 skipped")
+    sys.exit(0)
+
+passed = failed = 0
+
+
+def check(holds, what):
+    global passed, failed
+    passed, failed = passed + bool(holds), failed + (not holds)
+    if not holds:
+        print("FAIL", what)
+
+
+def check_same(what, asked, got, want):
+    """One check for all: equal lists."""
+    wrong = [f"{a!r}: {g}, wanted {w}" for a, g, w in zip(asked, got, want) if g != w]
+    check(len(got) == len(want) and not wrong, f"{what}: {len(got)} replies to {len(want)}, {len(wrong)} wrong" + "".join("\n  " + w for w in wrong[:10]))
+
+
+def pool():
+    """Assigned characters whose marks both know (the library's form C is of Unicode 9)."""
+    nfc = normalizers.NFC()
+    chars, left_out = [], 0
+    for a, b in RANGES:
+        row = []
+        for c in map(chr, range(a, b + 1)):
+            if unicodedata.category(c) in ("Cn", "Cs", "Co"):
+                continue
+            if any(nfc.normalize_str(t + c) != unicodedata.normalize("NFC", t + c) for t in ("a", "a\u0327", "a\u0345")):
+                left_out += 1
+                continue
+            row.append(c)
+        chars.append(row)
+    return chars, left_out
+
+
+def random_string(rng, chars):
+    out = []
+    for _ in range(rng.choice((0, 1, 1, 2, 3, 4, 6, 8, 12, 20))):
+        kind = rng.random()
+        if kind < 0.30:
+            row = rng.choice(chars)
+            out += rng.choices(row, k=rng.choice((1, 1, 2, 3, 5, 9)))
+        elif kind < 0.42:
+            out.append("".join(rng.choices(SPACES, k=rng.choice((1, 1, 2, 3, 5)))))
+        elif kind < 0.52:
+            out.append("".join(rng.choices(DIGITS, k=rng.choice((1, 2, 3, 4, 7)))))
+        elif kind < 0.80:
+            out.append(rng.choice(PIECES))
+        elif kind < 0.90:
+            out.append(rng.choice(chars[1] + chars[2]) + "".join(map(chr, rng.choices(MARKS, k=rng.choice((1, 1, 2, 4))))))
+        elif kind < 0.95:
+            out.append(chr(rng.choice((*range(32), 0x7F, 0x80, 0x9F, 0xAD, 0xFEFF, 0xFFFD, 0xFFFF, 0x10FFFF, 0xE000))))
+        else:
+            out.append(" " + "".join(rng.choices(chars[2], k=rng.choice((3, 5, 8)))))
+    return "".join(out)
+
+
+def train(kind, folder, corpus):
+    """Writes folder/tokenizer.json with the pre-tokeniser of that kind."""
+    t = Tokenizer(models.BPE(ignore_merges=kind == "llama3"))
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind in ("gpt2", "smollm"))
+    first = [pre_tokenizers.Digits(individual_digits=True)] if kind == "smollm" else \
+        [] if kind == "gpt2" else [pre_tokenizers.Split(Regex(PATTERNS[kind]), "isolated")]
+    t.pre_tokenizer = pre_tokenizers.Sequence(first + [level]) if first else level
+    t.normalizer = normalizers.NFC() if kind == "qwen2" else None
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=3000, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|endoftext|>"]))
+    path = os.path.join(folder, "tokenizer.json")
+    data = json.loads(t.to_str())
+    model = data["model"]
+    if kind == "llama3":  # tokens that no merges lead to
+        for word in sorted({w for line in corpus for w in line.split() if w.isascii() and w.isalpha() and len(w) > 6})[:300]:
+            model["vocab"].setdefault("Ġ" + word, len(model["vocab"]))
+    if kind in ("gpt2-split", "nanochat"):  # bytes missing from the vocabulary: dropped, or unknown
+        merged = {p for m in model["merges"] for p in m}
+        for c in [c for c in model["vocab"] if len(c) == 1 and c not in merged]:
+            model["vocab"][f"unused {ord(c)}"] = model["vocab"].pop(c)
+        model["unk_token"] = "<|endoftext|>" if kind == "nanochat" else None
+        model["fuse_unk"] = kind == "nanochat"
+    t = Tokenizer.from_str(json.dumps(data))
+    t.add_tokens([AddedToken(**{"normalized": False, **a}) for a in ADDED])
+    if kind == "llama3":
+        t.post_processor = processors.TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", t.token_to_id("<|im_start|>"))])
+    data = json.loads(t.to_str())
+    if kind == "gpt2":  # merges as texts, as older files write them
+        data["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in data["model"]["merges"]]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(data, f, ensure_ascii=kind == "gpt2")
+    return folder
+
+
+def ask(tokenizer, frames):
+    """One reply for each (op, payload)."""
+    data = b"".join(op + struct.pack("<I", len(p)) + p for op, p in frames)
+    run = subprocess.run([os.path.join(BUILD, "text_tool"), "serve", tokenizer], input=data, capture_output=True, check=False)
+    if run.returncode != 0:
+        check(False, f"{tokenizer}: text_tool: {run.stderr.decode(errors='replace')}")
+        return []
+    out, at, replies = run.stdout, 0, []
+    while at < len(out):
+        n = struct.unpack_from("<i", out, at)[0]
+        at += 4
+        replies.append(out[at:at + max(n, 0)] if n >= 0 else n)
+        at += max(n, 0)
+    return replies
+
+
+def ints(reply):
+    return list(struct.unpack(f"<{len(reply) // 4}i", reply)) if isinstance(reply, bytes) else reply
+
+
+def compare(name, folder, strings, rng, also=None):
+    """Encoding three ways, decoding three ways; `also` (a GGUF file) must give the same ids."""
+    path = folder if folder.endswith(".json") else os.path.join(folder, "tokenizer.json")
+    t = Tokenizer.from_file(path)
+    raw = [s.encode() for s in strings]
+    for op, special, plain in ((b"e", False, False), (b"p", False, True), (b"s", True, False)):
+        t.encode_special_tokens = plain
+        want = [e.ids for e in t.encode_batch(strings, add_special_tokens=special)]
+        check_same(f"{name} {op}", strings, [ints(r) for r in ask(path, [(op, s) for s in raw])], want)
+        if also and op == b"e":
+            check_same(f"{name} GGUF", strings, [ints(r) for r in ask(also, [(op, s) for s in raw])], want)
+    t.encode_special_tokens = False
+    ids = [i for i in range(t.get_vocab_size() + 5) if (t.id_to_token(i) or "").isascii() or i not in t.get_added_tokens_decoder()]
+    lists = [rng.choices(ids, k=rng.choice((0, 1, 2, 5, 9, 30))) for _ in range(len(strings) // 4)]
+    frames = [struct.pack(f"<{len(x)}i", *x) for x in lists]
+    for op, skip in ((b"d", False), (b"k", True), (b"t", False)):
+        want = [w.encode() for w in t.decode_batch(lists, skip_special_tokens=skip)]
+        check_same(f"{name} {op}", lists, ask(path, [(op, f) for f in frames]), want)
+
+
+def main():
+    rng = random.Random(SEED)
+    chars, left_out = pool()
+    print(f"{sum(map(len, chars))} characters, {left_out} left out whose marks are newer than the library's form C")
+    corpus = [line for name in ("README.md", "docs/architecture.md", "CHANGES.md") if os.path.exists(os.path.join(SOURCE, name))
+              for line in open(os.path.join(SOURCE, name), encoding="utf-8")] + [random_string(rng, chars) for _ in range(3000)]
+    with tempfile.TemporaryDirectory() as temporary:
+        for kind in ("gpt2", "gpt2-split", "smollm", "qwen2", "llama3", "nanochat"):
+            folder = os.path.join(temporary, kind)
+            os.mkdir(folder)
+            strings = [random_string(rng, chars) for _ in range(COUNT)]
+            compare(kind, train(kind, folder, corpus), strings, rng)
+            print(f"{kind}: {len(strings)} strings, {sum(map(len, strings))} characters")
+        models_folder = os.path.join(SHARED, "models")
+        for name in ("smollm2", "davy-tiny-vlm"):
+            folder = os.path.join(models_folder, name)
+            if not os.path.exists(os.path.join(folder, "tokenizer.json")):
+                print(f"skipped: no {name} in DAVY_SHARED")
+                continue
+            also = next((os.path.join(folder, f) for f in sorted(os.listdir(folder)) if f.endswith(".gguf")), None)
+            strings = [random_string(rng, chars) for _ in range(COUNT)]
+            compare(name, folder, strings, rng, also)
+            print(f"{name}: {len(strings)} strings, {sum(map(len, strings))} characters")
+    print(f"{passed} passed, {failed} failed")
+    return failed != 0
+
+
+sys.exit(main())

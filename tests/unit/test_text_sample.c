@@ -1,0 +1,174 @@
+/* test_text_sample.c - the order of penalty, temperature, top-k and top-p; ties; the distribution of draws. */
+#include <math.h>
+
+#include "core/text/sample.h"
+#include "tests/unit/file_check.h"
+
+enum { DRAWS = 40000 };
+
+static const dv_sample_options plain = {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 7};
+
+static dv_sampler *make(int64_t n, const dv_sample_options *o) {
+    dv_sampler *s = NULL;
+    CHECK_OK(dv_sampler_create(n, o, &s));
+    if (s == NULL) {
+        abort();
+    }
+    return s;
+}
+
+/* Draws follow the expected probabilities (of up to 8 ids) within five standard deviations. */
+static void check_draws(const dv_sample_options *o, const float *logits, int64_t n, const int32_t *saw, int64_t n_saw,
+                        const double *wanted) {
+    dv_sampler *s = make(n, o);
+    int counts[8] = {0};
+    CHECK_OK(dv_sampler_saw(s, saw, n_saw));
+    for (uint64_t i = 0; i < DRAWS; i++) {
+        int32_t id = -1;
+        if (dv_sampler_draw(s, logits, i, &id) != DAVY_OK || id < 0 || id >= n) {
+            CHECKF(false, "draw %d", (int)i);
+            break;
+        }
+        counts[id]++;
+    }
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += wanted[i];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const double p = wanted[i] / sum;
+        const double margin = 5 * sqrt(p * (1 - p) * DRAWS);
+        CHECKF(fabs(counts[i] - p * DRAWS) <= margin, "id %d: %d of %d draws, wanted %g", (int)i, counts[i], DRAWS,
+               p * DRAWS);
+    }
+    dv_sampler_release(s);
+}
+
+static void test_greedy(void) {
+    const float logits[] = {1, 3, 3, -2};
+    const int32_t saw[] = {1, 1, 2};
+    const int32_t never[] = {1};
+    dv_sample_options o = plain;
+    int32_t id = -1;
+    o.temperature = 0;
+    dv_sampler *s = make(4, &o);
+    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 1);
+    dv_sampler_release(s);
+    o.repetition_penalty = 4;
+    s = make(4, &o);
+    CHECK_OK(dv_sampler_saw(s, saw, 1));
+    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 2); /* 3/4 once, though */
+    CHECK_OK(dv_sampler_saw(s, saw, 3));
+    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 0);
+    dv_sampler_forget(s);
+    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 1);
+    const float low[] = {-1, -1.5f, -9, -9};
+    const int32_t zero = 0;
+    CHECK_OK(dv_sampler_saw(s, &zero, 1));
+    CHECK(dv_sampler_draw(s, low, 0, &id) == DAVY_OK && id == 1); /* below 0 it multiplies: -4 */
+    dv_sampler_release(s);
+    o = plain;
+    o.temperature = 0;
+    o.never = never;
+    o.n_never = 1;
+    s = make(4, &o);
+    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 2);
+    dv_sampler_release(s);
+}
+
+static void test_sampling(void) {
+    const float logits[] = {0, 1, 2, 3, -1000};
+    const double all[] = {1, exp(1), exp(2), exp(3), 0};
+    check_draws(&plain, logits, 5, NULL, 0, all);
+    dv_sample_options o = plain;
+    o.temperature = 0.5;
+    const double cold[] = {1, exp(2), exp(4), exp(6), 0};
+    check_draws(&o, logits, 5, NULL, 0, cold);
+    o = plain;
+    o.top_k = 2;
+    const double two[] = {0, 0, exp(2), exp(3), 0};
+    check_draws(&o, logits, 5, NULL, 0, two);
+    o.top_k = 100;
+    check_draws(&o, logits, 5, NULL, 0, all);
+    o = plain;
+    o.top_p = 0.65; /* 0.644 for id 3 alone, so id 2 joins */
+    check_draws(&o, logits, 5, NULL, 0, two);
+    o.top_p = 0.64;
+    const double one[] = {0, 0, 0, 1, 0};
+    check_draws(&o, logits, 5, NULL, 0, one);
+    o.top_k = 3;
+    o.top_p = 0.7; /* of what top-k left: 0.665 for id 3 */
+    check_draws(&o, logits, 5, NULL, 0, two);
+    o.top_p = 1e-9;
+    check_draws(&o, logits, 5, NULL, 0, one);
+    o = plain;
+    o.repetition_penalty = 2;
+    const int32_t saw[] = {3, 4};
+    const double tired[] = {1, exp(1), exp(2), exp(1.5), 0};
+    check_draws(&o, logits, 5, saw, 2, tired);
+    o = plain;
+    o.top_k = 1 + 1;
+    const float ties[] = {2, 5, 2, 2}; /* those not below the second largest */
+    const double tied[] = {exp(2), exp(5), exp(2), exp(2)};
+    check_draws(&o, ties, 4, NULL, 0, tied);
+}
+
+static void test_determinism(void) {
+    const float logits[] = {0, 0, 0, 0, 0, 0, 0, 0};
+    dv_sample_options o = plain;
+    dv_sampler *a = make(8, &o);
+    o.seed = 8;
+    dv_sampler *b = make(8, &o);
+    int32_t x[64];
+    int same = 0;
+    for (uint64_t i = 64; i-- > 0;) {
+        CHECK_OK(dv_sampler_draw(a, logits, i, &x[i]));
+    }
+    for (uint64_t i = 0; i < 64; i++) {
+        int32_t again = -1;
+        int32_t other = -1;
+        CHECK_OK(dv_sampler_draw(a, logits, i, &again));
+        CHECK_OK(dv_sampler_draw(b, logits, i, &other));
+        CHECK(again == x[i]);
+        same += other == x[i];
+    }
+    CHECKF(same < 30, "%d of 64 draws are the same with another seed", same);
+    dv_sampler_release(a);
+    dv_sampler_release(b);
+}
+
+static void test_refused(void) {
+    dv_sampler *s = NULL;
+    static const struct {
+        double temperature, top_p, penalty;
+        int64_t top_k;
+    } bad[] = {{-1, 1, 1, 0},  {NAN, 1, 1, 0}, {1, 0, 1, 0}, {1, 1.5, 1, 0},
+               {1, NAN, 1, 0}, {1, 1, 0, 0},   {1, 1, 1, -1}};
+    for (size_t i = 0; i < DV_ARRAY_LEN(bad); i++) {
+        const dv_sample_options o = {.temperature = bad[i].temperature,
+                                     .top_p = bad[i].top_p,
+                                     .repetition_penalty = bad[i].penalty,
+                                     .top_k = bad[i].top_k};
+        CHECK_FAILS(dv_sampler_create(4, &o, &s), DAVY_E_INVALID, "temperature");
+    }
+    const float broken[] = {1, NAN, 2, 3};
+    const float none[] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    const float huge[] = {1, INFINITY, 2, 3};
+    const int32_t outside[] = {4};
+    int32_t id = 0;
+    CHECK(s == NULL);
+    s = make(4, &plain);
+    CHECK_FAILS(dv_sampler_draw(s, broken, 0, &id), DAVY_E_INTERNAL, "NaN");
+    CHECK_FAILS(dv_sampler_draw(s, none, 0, &id), DAVY_E_INTERNAL, "no largest");
+    CHECK_FAILS(dv_sampler_draw(s, huge, 0, &id), DAVY_E_INTERNAL, "no largest");
+    CHECK_FAILS(dv_sampler_saw(s, outside, 1), DAVY_E_INVALID, "id 4 is outside");
+    dv_sampler_release(s);
+}
+
+int main(void) {
+    test_greedy();
+    test_sampling();
+    test_determinism();
+    test_refused();
+    return check_done();
+}
