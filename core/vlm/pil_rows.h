@@ -1,0 +1,48 @@
+/* pil_rows.h - the two inner loops of pil_resize.c: in plain C, and with AVX2. Results are equal in every bit. */
+#ifndef DV_VLM_PIL_ROWS_H
+#define DV_VLM_PIL_ROWS_H
+
+#include "core/common.h"
+
+enum { DV_PIL_BITS = 22 }; /* of the fixed-point weights */
+
+/* Weights of one axis. Output i is the sum over taps t < count[i] of source[first[i] + t] * weight[i * taps + t]. */
+typedef struct dv_pil_axis {
+    int64_t in, out;
+    int64_t taps; /* room for each output's weights: a multiple of 4, zeros behind the last */
+    int32_t *first;
+    int32_t *count;
+    int32_t *weight;
+    /* The same numbers split for 16-bit multiplications, weight = high * 2^15 + low, 0 <= low < 2^15: per output and
+     * four taps, four lows, then four highs. NULL where nobody wants them. */
+    int16_t *split;
+} dv_pil_axis;
+
+/* RGB pixels [x0, x1) of `rows` rows. src is row 0, of width axis->in; dst is pixel x0 of row 0. */
+typedef struct dv_pil_across {
+    const dv_pil_axis *axis;
+    const uint8_t *src;
+    uint8_t *dst;
+    int64_t src_stride, dst_stride;
+    int64_t x0, x1, rows;
+} dv_pil_across;
+
+/* Row y of the output, `bytes` bytes of it. src is row axis->first[y]. */
+typedef struct dv_pil_down {
+    const dv_pil_axis *axis;
+    const uint8_t *src;
+    uint8_t *dst;
+    int64_t src_stride;
+    int64_t y, bytes;
+} dv_pil_down;
+
+typedef struct dv_pil_rows {
+    void (*across)(const dv_pil_across *a);
+    void (*down)(const dv_pil_down *d);
+    bool split; /* reads axis->split */
+} dv_pil_rows;
+
+extern const dv_pil_rows dv_pil_rows_plain;
+const dv_pil_rows *dv_pil_rows_avx2(void); /* NULL: not in this build */
+
+#endif
