@@ -29,8 +29,8 @@ davy_result dv_env_cpu(bool environment, uint32_t *out) {
     } sets[] = {{"baseline", 0},
                 {"avx2", DVK_CPU_AVX2},
                 {"avx512", DVK_CPU_AVX2 | DVK_CPU_AVX512},
-                {"avx512bf16", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_AVX512BF16},
-                {"amx", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_AVX512BF16 | DVK_CPU_AMX}};
+                {"avx512bf16", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_VNNI | DVK_CPU_AVX512BF16},
+                {"amx", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_VNNI | DVK_CPU_AVX512BF16 | DVK_CPU_AMX}};
     char *text = environment ? dv_env("DAVY_CPU") : NULL;
     davy_result r = DAVY_OK;
     *out = dvk_cpu_detect();

@@ -22,6 +22,7 @@ bool dv_cond_wait(dv_cond *c, dv_mutex *m, uint64_t timeout_ns);
 
 davy_result dv_thread_start(void (*fn)(void *arg), void *arg, const char *name, dv_thread **out);
 void dv_thread_join(dv_thread *t); /* frees t */
+void dv_thread_yield(void);        /* lets another runnable thread have this processor */
 /* Runs fn once per process, also when two threads arrive together. */
 void dv_once(void (*fn)(void));
 

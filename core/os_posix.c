@@ -159,6 +159,10 @@ void dv_thread_join(dv_thread *t) {
     }
 }
 
+void dv_thread_yield(void) {
+    sched_yield();
+}
+
 void dv_once(void (*fn)(void)) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static void (*ran[MAX_ONCE])(void);

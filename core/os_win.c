@@ -146,6 +146,10 @@ void dv_thread_join(dv_thread *t) {
     }
 }
 
+void dv_thread_yield(void) {
+    SwitchToThread();
+}
+
 void dv_once(void (*fn)(void)) {
     static SRWLOCK lock = SRWLOCK_INIT;
     static void (*ran[MAX_ONCE])(void);

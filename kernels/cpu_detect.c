@@ -62,10 +62,11 @@ static uint32_t detect(void) {
     if ((b & avx512_f_dq_bw_vl) != avx512_f_dq_bw_vl || (xcr0 & XCR0_ZMM) != XCR0_ZMM) {
         return DVK_CPU_AVX2;
     }
+    const uint32_t with_512 = DVK_CPU_AVX2 | DVK_CPU_AVX512 | (c & (1u << 11) ? DVK_CPU_VNNI : 0);
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & (1u << 5))) {
-        return DVK_CPU_AVX2 | DVK_CPU_AVX512;
+        return with_512;
     }
-    const uint32_t with_bf16 = DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_AVX512BF16;
+    const uint32_t with_bf16 = with_512 | DVK_CPU_AVX512BF16;
     const unsigned amx_bf16_tile = (1u << 22) | (1u << 24);
     if ((leaf7_d & amx_bf16_tile) != amx_bf16_tile || (xcr0 & XCR0_TILES) != XCR0_TILES || !allow_tiles()) {
         return with_bf16;

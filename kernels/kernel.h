@@ -15,7 +15,8 @@ enum {                         /* instruction sets; a set includes the ones befo
        DVK_CPU_AVX2 = 1,       /* AVX2, FMA, F16C */
        DVK_CPU_AVX512 = 2,     /* F, BW, DQ, VL */
        DVK_CPU_AVX512BF16 = 4, /* + AVX512_BF16 */
-       DVK_CPU_AMX = 8         /* + AMX_TILE, AMX_BF16, allowed by the kernel */
+       DVK_CPU_AMX = 8,        /* + AMX_TILE, AMX_BF16, allowed by the kernel */
+       DVK_CPU_VNNI = 16       /* AVX512 and AVX512_VNNI: beside the chain above */
 };
 
 /* What this processor and system offer. The first call asks the system to allow AMX. */

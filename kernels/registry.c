@@ -19,6 +19,14 @@
     X(dvk_blend_ref)                                                                                                   \
     X(dvk_load_yuv_ref)                                                                                                \
     X(dvk_store_yuv_ref)                                                                                               \
+    X(dvk_linear_ref)                                                                                                  \
+    X(dvk_embed_ref)                                                                                                   \
+    X(dvk_row_norm_ref)                                                                                                \
+    X(dvk_row_convert_ref)                                                                                             \
+    X(dvk_rope_table_ref)                                                                                              \
+    X(dvk_rope_ref)                                                                                                    \
+    X(dvk_attention_kv_ref)                                                                                            \
+    X(dvk_embed_base)                                                                                                  \
     X(dvk_conv2d_base)
 
 #if defined(DVK_X86)
@@ -46,6 +54,19 @@
     X(dvk_load_avx512)                                                                                                 \
     X(dvk_store_avx512)                                                                                                \
     X(dvk_conv2d_avx512bf16)                                                                                           \
+    X(dvk_row_norm_avx2)                                                                                               \
+    X(dvk_row_norm_avx512)                                                                                             \
+    X(dvk_row_convert_avx2)                                                                                            \
+    X(dvk_row_convert_avx512)                                                                                          \
+    X(dvk_rope_avx2)                                                                                                   \
+    X(dvk_rope_avx512)                                                                                                 \
+    X(dvk_attention_kv_avx2)                                                                                           \
+    X(dvk_attention_kv_avx512)                                                                                         \
+    X(dvk_linear_avx2)                                                                                                 \
+    X(dvk_linear_avx2_q8)                                                                                              \
+    X(dvk_linear_avx512)                                                                                               \
+    X(dvk_linear_avx512vnni)                                                                                           \
+    X(dvk_linear_avx512bf16)                                                                                           \
     X(dvk_conv2d_amx)                                                                                                  \
     X(dvk_attention_amx)
 #else

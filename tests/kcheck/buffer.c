@@ -159,7 +159,8 @@ void kc_fill_view(kc_problem *p, const dvk_view *v, kc_fill fill) {
     for (int64_t i = 0; i < v->n * v->h * v->w; i++) {
         const int64_t at = i / (v->h * v->w) * v->sn + i / v->w % v->h * v->sh + i % v->w * v->sw;
         for (int64_t c = 0; c < v->c; c++) {
-            dvk_store(v->data, v->dtype, at + c, sample(&p->rng, fill, v->dtype));
+            const float times = fill == KC_STEEP ? ldexpf(1.0f, (int)(c / 64) * 2) : 1.0f;
+            dvk_store(v->data, v->dtype, at + c, times * sample(&p->rng, fill, v->dtype));
         }
     }
     if (fill == KC_NAN) {

@@ -31,7 +31,7 @@ static const struct {
     {KC_SUMS, DVK_F16, "", {.l2 = 8e-4, .abs = 5e-3, .rel = 1e-3}},
     /* As many bits as f16, and a unit that may cut instead of rounding. */
     {KC_SUMS, DVK_TF32, "", {.l2 = 1.6e-3, .abs = 1e-2, .rel = 2e-3}},
-    /* E4M3 has three bits: 2^-4 each. */
+    /* E4M3 has three bits: up to 2^-4 for each factor, 2.6e-2 on average, 3.8e-2 for a sum of products of two. */
     {KC_SUMS, DVK_FP8, "", {.l2 = 6e-2, .abs = 4e-1, .rel = 8e-2}},
     {KC_SOFTMAX, DVK_F32, "", {.l2 = 2e-6, .abs = 2e-5, .rel = 4e-6}},
     /* Twice the roundings of a sum: queries, keys, exponentials and values. */
@@ -39,6 +39,9 @@ static const struct {
     {KC_SOFTMAX, DVK_F16, "", {.l2 = 1.6e-3, .abs = 1e-2, .rel = 2e-3}},
     {KC_SOFTMAX, DVK_TF32, "", {.l2 = 3.2e-3, .abs = 2e-2, .rel = 4e-3}},
     {KC_SMALL_SUMS, DVK_F32, "", {.l2 = 3e-6, .abs = 3e-6, .rel = 1e-5}},
+    /* Each scale is off by up to 2^-12, at random; squares and products of two sums double that. */
+    {KC_SCALED_SUMS, DVK_F32, "", {.l2 = 8e-4, .abs = 6e-3, .rel = 2e-3}},
+    {KC_SCALED_SUMS, DVK_BF16, "", {.l2 = 6e-3, .abs = 4e-2, .rel = 8e-3}},
 };
 
 typedef struct kc_limits {

@@ -8,6 +8,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
+#include "kernels/lm.h"
 
 typedef enum kc_fill { /* what the inputs hold */
                        KC_UNIFORM,
@@ -17,15 +18,17 @@ typedef enum kc_fill { /* what the inputs hold */
                        KC_NAN, /* one NaN in the first view, the rest uniform */
                        KC_INF, /* a few infinities: nothing may crash, values are compared where the op moves data only
                                 */
-                       KC_FILLS
+                       KC_FILLS,
+                       KC_STEEP = KC_FILLS /* of convolutions: every 64 channels four times as large as those before */
 } kc_fill;
 
 typedef enum kc_class {           /* what a result may differ by; the bounds are in compare.c */
                         KC_EXACT, /* moves data, or one rounding */
                         KC_POINTWISE,
-                        KC_SUMS,      /* long sums */
-                        KC_SOFTMAX,   /* two long sums with an exponential between them */
-                        KC_SMALL_SUMS /* sums of squares and the like, merged by other formulas */
+                        KC_SUMS,       /* long sums */
+                        KC_SOFTMAX,    /* two long sums with an exponential between them */
+                        KC_SMALL_SUMS, /* sums of squares and the like, merged by other formulas */
+                        KC_SCALED_SUMS /* long sums of weights whose scales were rounded to f16 */
 } kc_class;
 
 /* Memory of a problem. Its accessible bytes end at a page that must not be touched, or begin behind one; data lies at
@@ -67,6 +70,12 @@ typedef union kc_args {
     dvk_convert_args convert;
     dvk_blend_args blend;
     dvk_yuv_args yuv;
+    dvk_linear_args linear;
+    dvk_embed_args embed;
+    dvk_row_norm_args row_norm;
+    dvk_row_convert_args row_convert;
+    dvk_rope_args rope;
+    dvk_attention_kv_args attention_kv;
 } kc_args;
 
 typedef struct kc_rng {
@@ -79,7 +88,7 @@ typedef struct kc_problem {
     char text[160];
     kc_args args;
     const void **w_slot;   /* where the packed weights go, NULL: the op has none */
-    const float *w_source; /* OIHW */
+    const float *w_source; /* OIHW; of the ops of lm.h: rows as a file has them */
     kc_buffer buffers[KC_MAX_BUFFERS];
     int n_buffers;
     kc_output outputs[KC_MAX_OUTPUTS];
@@ -119,6 +128,12 @@ extern const kc_suite kc_suite_store;
 extern const kc_suite kc_suite_blend;
 extern const kc_suite kc_suite_load_yuv;
 extern const kc_suite kc_suite_store_yuv;
+extern const kc_suite kc_suite_linear;
+extern const kc_suite kc_suite_embed;
+extern const kc_suite kc_suite_row_norm;
+extern const kc_suite kc_suite_row_convert;
+extern const kc_suite kc_suite_rope;
+extern const kc_suite kc_suite_attention_kv;
 extern const kc_suite kc_suite_cuda_conv2d;
 extern const kc_suite kc_suite_cuda_group_norm_stats;
 extern const kc_suite kc_suite_cuda_group_norm_finish;

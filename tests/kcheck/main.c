@@ -21,6 +21,12 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_blend,
     &kc_suite_load_yuv,
     &kc_suite_store_yuv,
+    &kc_suite_linear,
+    &kc_suite_embed,
+    &kc_suite_row_norm,
+    &kc_suite_row_convert,
+    &kc_suite_rope,
+    &kc_suite_attention_kv,
     &kc_suite_cuda_conv2d,
     &kc_suite_cuda_group_norm_stats,
     &kc_suite_cuda_group_norm_finish,
@@ -36,8 +42,9 @@ static const struct {
     {"baseline", 0},
     {"avx2", DVK_CPU_AVX2},
     {"avx512", DVK_CPU_AVX2 | DVK_CPU_AVX512},
-    {"avx512bf16", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_AVX512BF16},
-    {"amx", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_AVX512BF16 | DVK_CPU_AMX},
+    {"avx512vnni", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_VNNI},
+    {"avx512bf16", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_VNNI | DVK_CPU_AVX512BF16},
+    {"amx", DVK_CPU_AVX2 | DVK_CPU_AVX512 | DVK_CPU_VNNI | DVK_CPU_AVX512BF16 | DVK_CPU_AMX},
 };
 
 enum { N_CPUS = (int)(sizeof cpus / sizeof cpus[0]) };
@@ -46,7 +53,7 @@ static const char usage[] =
     "usage: kcheck [--test[=PATTERN] | --bench[=PATTERN] | --support] [--cpu NAME] [--seed N] [--csv FILE] [-v]\n"
     "       kcheck --cuda [--test[=PATTERN] | --bench[=PATTERN] | --support] [--sm N] [--quick] [--seed N] [-v]\n"
     "  PATTERN  part of \"op variant\", such as \"conv2d cpu/avx512\", \"cpu/avx2\" or \"cuda/mma bf16\"\n"
-    "  NAME     use no more than: baseline, avx2, avx512, avx512bf16, amx\n"
+    "  NAME     use no more than: baseline, avx2, avx512, avx512vnni, avx512bf16, amx\n"
     "  --sm N   take the kernels that a device of compute capability N (75, 80, ...) would\n"
     "  --quick  a few small cases of each op, for runs under compute-sanitizer\n";
 

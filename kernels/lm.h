@@ -1,0 +1,123 @@
+/* lm.h - the ops of transformers: argument structs and semantics, as op.h has them for pictures. Activations are rows,
+ * one per token; every sum and every parameter vector is f32. Kernels never allocate and never fail. */
+#ifndef DVK_LM_H
+#define DVK_LM_H
+
+#include <stdint.h>
+
+#include "kernels/op.h"
+#include "kernels/quant.h"
+
+typedef enum dvk_form { /* what a row holds */
+                        DVK_ROWS_F32 = DVK_F32,
+                        DVK_ROWS_F16 = DVK_F16,
+                        DVK_ROWS_BF16 = DVK_BF16,
+                        DVK_ROWS_Q8 = 64 /* dvk_q8 blocks, the last padded with zeros */
+} dvk_form;
+
+/* Rows of heads. Strides in elements (of dvk_q8: in blocks). */
+typedef struct dvk_rows {
+    void *data;
+    dvk_form form;
+    int32_t reserved;
+    int64_t row, head;
+} dvk_rows;
+
+typedef enum dvk_gate {
+    DVK_GATE_NONE = 0,
+    DVK_GATE_SILU,
+    DVK_GATE_GELU,       /* x / 2 (1 + erf(x / sqrt 2)); within 2e-7 |x| */
+    DVK_GATE_GELU_TANH,  /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) */
+    DVK_GATE_GELU_QUICK, /* x sigmoid(1.702 x) */
+    DVK_GATE_RELU2       /* max(x, 0)^2 */
+} dvk_gate;
+
+/* "linear": t = W x + bias, y = act(t) + res; with glu, W has 2 n rows and y = act(t[0 .. n)) * t[n .. 2n) + res.
+ * x is f32 (products in f32), bf16 (W rounded to bf16) or q8 (integer types only: whole-number products of 32 values,
+ * scaled in f32). Scales and minima of Q4_K, Q5_K and Q6_K sub-blocks are rounded to f16 (2^-12) when packed.
+ * q/k/v in one call: their rows one behind the other, each a multiple of DVK_PANEL. */
+enum { DVK_PANEL = 32 }; /* rows of W that lie together when packed */
+typedef struct dvk_linear_args {
+    dvk_rows x;        /* [m][k] */
+    dvk_rows y;        /* [m][n]: f32, f16, bf16 */
+    dvk_rows res;      /* [m][n], data NULL: none; may be y */
+    const void *w;     /* packed by the same kernel's pack(), whose source is rows of `type`, cast */
+    const float *bias; /* [n], glu: [2n]; or NULL */
+    int64_t m, n, k;
+    dvk_wtype type;
+    dvk_gate act;
+    int32_t glu;
+    int32_t reserved;
+} dvk_linear_args;
+
+/* Every fast kernel packs alike. A panel by itself, its DVK_PANEL rows from anywhere (NULL: zeros); with glu the first
+ * half are rows of the gate and the second the same rows of the other factor. dst: 64-byte aligned. */
+int64_t dvk_panel_bytes(dvk_wtype type, int64_t k);
+int64_t dvk_panel_count(int64_t n, int32_t glu);
+void dvk_panel_pack(dvk_wtype type, int64_t k, const void *const rows[DVK_PANEL], void *dst);
+/* Panel number `panel` of plain rows that lie one behind the other; with glu: n of the gate, then n of the other. */
+void dvk_panel_pack_from(dvk_wtype type, int64_t k, int64_t n, int32_t glu, const void *source, int64_t panel,
+                         void *dst);
+void dvk_panel_row(dvk_wtype type, int64_t k, const void *panel, int32_t row, float *to); /* back, for "embed" */
+
+/* "embed": y[i] = row ids[i] of a packed W without glu (the reference: of plain rows). 0 <= ids[i] < n. */
+typedef struct dvk_embed_args {
+    dvk_rows y; /* [m][k] */
+    const int32_t *ids;
+    const void *w;
+    int64_t m, n, k;
+    dvk_wtype type;
+    int32_t reserved;
+} dvk_embed_args;
+
+/* "row_norm": per head of each row, y = (x - mean) / sqrt(var + eps) * w + b where `center`, else x / sqrt(mean(x^2) +
+ * eps) * w. y may be q8 (heads 1) or, of the same form, x itself. */
+typedef struct dvk_row_norm_args {
+    dvk_rows x, y;
+    const float *w, *b; /* [dim] or NULL */
+    int64_t m, heads, dim;
+    float eps;
+    int32_t center;
+} dvk_row_norm_args;
+
+/* "row_convert": y = x in another form; y may be q8 (heads 1). */
+typedef struct dvk_row_convert_args {
+    dvk_rows x, y;
+    int64_t m, heads, dim;
+} dvk_row_convert_args;
+
+/* "rope_table": cs[i][j] = {cos a, sin a}, a = pos[i][axis[j]] * freq[j] in f32. */
+typedef struct dvk_rope_table_args {
+    const int32_t *pos;  /* [m][axes] */
+    const float *freq;   /* [pairs] */
+    const uint8_t *axis; /* [pairs] or NULL: 0 */
+    float *cs;           /* [m][pairs][2] */
+    int64_t m, pairs, axes;
+} dvk_rope_table_args;
+
+/* "rope": turns pair j of the first 2 * pairs values of each head: (x_j, x_{j + pairs}), or (x_2j, x_2j+1) where
+ * interleaved, to (a cos - b sin, b cos + a sin); `inverse`: the other way round. The rest is copied. y may be x, or
+ * the place of new keys in a cache; pairs 0 only converts. dim is at most DVK_HEAD_MAX. */
+enum { DVK_HEAD_MAX = 512 };
+typedef struct dvk_rope_args {
+    dvk_rows x, y; /* f32, f16, bf16 */
+    const float *cs;
+    int64_t m, heads, dim, pairs;
+    int32_t interleaved, inverse;
+} dvk_rope_args;
+
+/* "attention_kv": y = softmax(scale q k^T) v per head; query head h uses kv head h / (heads / kv_heads). k and v are
+ * rows of positions. Query i is at position past + i of `keys` and sees
+ *     with bounds (past 0): [bounds[s], bounds[s + 1]) that it lies in, bounds rising from 0 to keys;
+ *     causal: [max(0, p - window + 1), p], p its position, window 0: no limit; else all.
+ * dim is at most DVK_HEAD_MAX. */
+typedef struct dvk_attention_kv_args {
+    dvk_rows q, k, v, y; /* f32, f16, bf16 */
+    const int32_t *bounds;
+    int64_t n_bounds;
+    int64_t m, past, keys, heads, kv_heads, dim, window;
+    float scale;
+    int32_t causal;
+} dvk_attention_kv_args;
+
+#endif

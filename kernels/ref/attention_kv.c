@@ -1,0 +1,73 @@
+/* attention_kv.c - "attention_kv", plainly: for each query and head the scores, their softmax, the weighted values. */
+#include "kernels/ref/attention_kv.h"
+
+#include <math.h>
+
+#include "kernels/dtype.h"
+#include "kernels/kernel.h"
+
+void dvk_visible(const dvk_attention_kv_args *a, int64_t query, int64_t *first, int64_t *last) {
+    const int64_t position = a->past + query;
+    *first = 0;
+    *last = a->keys;
+    if (a->bounds != NULL) {
+        for (int64_t s = 0; s + 1 < a->n_bounds; s++) {
+            if (position >= a->bounds[s] && position < a->bounds[s + 1]) {
+                *first = a->bounds[s];
+                *last = a->bounds[s + 1];
+            }
+        }
+    } else if (a->causal) {
+        *last = position + 1;
+        *first = a->window > 0 && *last > a->window ? *last - a->window : 0;
+    }
+}
+
+static double at(const dvk_rows *x, int64_t row, int64_t head, int64_t i) {
+    return (double)dvk_load(x->data, (dvk_dtype)x->form, row * x->row + head * x->head + i);
+}
+
+static double score(const dvk_attention_kv_args *a, int64_t query, int64_t head, int64_t key) {
+    double sum = 0.0;
+    for (int64_t c = 0; c < a->dim; c++) {
+        sum += at(&a->q, query, head, c) * at(&a->k, key, head / (a->heads / a->kv_heads), c);
+    }
+    return sum * (double)a->scale;
+}
+
+static int64_t units(const void *args) {
+    const dvk_attention_kv_args *a = args;
+    return a->m * a->heads;
+}
+
+static void run(const void *args, int64_t first_unit, int64_t last_unit, void *scratch) {
+    const dvk_attention_kv_args *a = args;
+    (void)scratch;
+    for (int64_t unit = first_unit; unit < last_unit; unit++) {
+        const int64_t query = unit / a->heads;
+        const int64_t head = unit % a->heads;
+        int64_t first = 0;
+        int64_t last = 0;
+        dvk_visible(a, query, &first, &last);
+        double top = -INFINITY;
+        double total = 0.0;
+        double sums[DVK_HEAD_MAX] = {0.0};
+        for (int64_t key = first; key < last; key++) {
+            top = fmax(top, score(a, query, head, key));
+        }
+        for (int64_t key = first; key < last; key++) {
+            const double weight = exp(score(a, query, head, key) - top);
+            total += weight;
+            for (int64_t c = 0; c < a->dim; c++) {
+                sums[c] += weight * at(&a->v, key, head / (a->heads / a->kv_heads), c);
+            }
+        }
+        for (int64_t c = 0; c < a->dim; c++) {
+            dvk_store(a->y.data, (dvk_dtype)a->y.form, query * a->y.row + head * a->y.head + c,
+                      (float)(sums[c] / total));
+        }
+    }
+}
+
+const dvk_kernel dvk_attention_kv_ref = {
+    .op = "attention_kv", .variant = "ref", .compute = DVK_F32, .units = units, .run = run};

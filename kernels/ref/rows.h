@@ -1,0 +1,9 @@
+/* rows.h - one block of activations quantised, exactly as every kernel does it: scale 127 / max|x|, ties to even. */
+#ifndef DVK_REF_ROWS_H
+#define DVK_REF_ROWS_H
+
+#include "kernels/quant.h"
+
+void dvk_q8_block(const float *x, int64_t n, dvk_q8 *to);
+
+#endif
