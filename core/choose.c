@@ -48,25 +48,40 @@ static uint32_t computes_bit(dvk_dtype compute) {
     return compute == DVK_F16    ? DVK_COMPUTES_F16
            : compute == DVK_BF16 ? DVK_COMPUTES_BF16
            : compute == DVK_TF32 ? DVK_COMPUTES_TF32
+           : compute == DVK_FP8  ? DVK_COMPUTES_FP8
                                  : DVK_COMPUTES_F32;
 }
 
-/* TF32 is a wish: what has no kernel for it computes in F32. */
+/* TF32 and FP8 are wishes: what has no kernel for them, or a faster one, computes in the type that is stored. */
 static dvk_dtype plainer(dvk_dtype compute) {
-    return compute == DVK_TF32 ? DVK_F32 : compute;
+    return compute == DVK_TF32 ? DVK_F32 : compute == DVK_FP8 ? DVK_F16 : compute;
+}
+
+static const dvk_cuda_kernel *choose_as(const dv_plan_options *options, const char *op, dv_args *args,
+                                        dvk_dtype compute) {
+    if (is_conv(op)) {
+        args->conv.compute = compute;
+    }
+    return dvk_cuda_choose(op, args, options->caps, computes_bit(compute));
+}
+
+static double cuda_cost(const dv_plan_options *options, const dvk_cuda_kernel *k, const dv_args *args) {
+    return k->cost != NULL ? k->cost(args, options->caps) : 1e30;
 }
 
 static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const char *op, dv_args *args) {
     const dvk_dtype wish = compute_of(options, op, args);
-    const dvk_cuda_kernel *k = NULL;
-    for (int i = 0; i < 2 && k == NULL; i++) {
-        const dvk_dtype compute = i == 0 ? wish : plainer(wish);
-        if (is_conv(op)) {
-            args->conv.compute = compute;
-        }
-        k = i == 0 || compute != wish ? dvk_cuda_choose(op, args, options->caps, computes_bit(compute)) : NULL;
+    const dvk_cuda_kernel *k = choose_as(options, op, args, wish);
+    if (plainer(wish) == wish || (k != NULL && wish != DVK_FP8)) {
+        return k;
     }
-    return k;
+    dv_args plain = *args;
+    const dvk_cuda_kernel *p = choose_as(options, op, &plain, plainer(wish));
+    if (k != NULL && (p == NULL || cuda_cost(options, k, args) < cuda_cost(options, p, &plain))) {
+        return k;
+    }
+    *args = plain;
+    return p;
 }
 
 dv_kernel dv_choose_kernel(const dv_plan_options *options, const char *op, dv_args *args) {
@@ -127,5 +142,5 @@ uint64_t dv_convert_scratch(const dv_plan_options *options, const char *op, cons
 }
 
 const char *dv_dtype_name(dvk_dtype t) {
-    return t == DVK_BF16 ? "bf16" : t == DVK_F16 ? "f16" : t == DVK_TF32 ? "tf32" : "f32";
+    return t == DVK_BF16 ? "bf16" : t == DVK_F16 ? "f16" : t == DVK_TF32 ? "tf32" : t == DVK_FP8 ? "fp8" : "f32";
 }

@@ -60,7 +60,7 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
     dv_graph *g = NULL;
     davy_result r = build(e, q, h, w, &g);
     if (r == DAVY_OK) {
-        r = e->compute == DVK_F16 ? dv_rescale(g) : DAVY_OK;
+        r = e->compute == DVK_F16 || e->compute == DVK_FP8 ? dv_rescale(g) : DAVY_OK;
         r = r == DAVY_OK ? dv_fuse(g) : r;
         if (r != DAVY_OK) {
             dv_graph_release(g);
@@ -95,6 +95,20 @@ static int32_t least_sm(const dv_engine *e) {
     return sm;
 }
 
+/* FP8: products of convolutions, what is stored is F16. */
+static davy_result set_fp8(dv_engine *e) {
+    const int32_t sm = least_sm(e);
+    for (int32_t i = 0; i < dvk_cuda_kernel_count; i++) {
+        const dvk_cuda_kernel *k = dvk_cuda_kernels[i];
+        if (k->computes == DVK_COMPUTES_FP8 && k->sm_min <= sm && (k->sm_max == 0 || sm <= k->sm_max)) {
+            e->compute = DVK_FP8;
+            return DAVY_OK;
+        }
+    }
+    return dv_fail(DAVY_E_UNSUPPORTED, "precision fp8: compute capability %d.%d has no FP8 products; from 8.9 on",
+                   sm / 10, sm % 10);
+}
+
 static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) {
     const bool bf16 = least_sm(e) >= 80;
     switch (compute) {
@@ -110,12 +124,12 @@ static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) 
     case DAVY_DTYPE_BF16:
         e->compute = DVK_BF16;
         return bf16 ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "precision bf16: this GPU computes in fp32 or fp16");
+    case DAVY_DTYPE_FP8:
+        return set_fp8(e);
     default:
         return dv_fail(DAVY_E_UNSUPPORTED,
-                       "precision %s: a GPU computes in fp32, fp16 or bf16; there are no kernels for it",
-                       compute == DAVY_DTYPE_FP8    ? "fp8"
-                       : compute == DAVY_DTYPE_INT8 ? "int8"
-                                                    : "int4");
+                       "precision %s: a GPU computes in fp32, fp16, bf16 or fp8; there are no kernels for it",
+                       compute == DAVY_DTYPE_INT8 ? "int8" : "int4");
     }
 }
 
@@ -124,7 +138,11 @@ static davy_result set_compute(dv_engine *e, davy_dtype compute, bool tf32) {
         return set_gpu_compute(e, compute, tf32);
     }
     if (compute != DAVY_DTYPE_AUTO && compute != DAVY_DTYPE_F32 && compute != DAVY_DTYPE_BF16) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "precision %d: a CPU computes in fp32 or bf16", (int)compute);
+        return dv_fail(DAVY_E_UNSUPPORTED, "precision %s: a CPU computes in fp32 or bf16",
+                       compute == DAVY_DTYPE_F16    ? "fp16"
+                       : compute == DAVY_DTYPE_FP8  ? "fp8"
+                       : compute == DAVY_DTYPE_INT8 ? "int8"
+                                                    : "int4");
     }
     e->compute = compute == DAVY_DTYPE_BF16 ? DVK_BF16 : DVK_F32;
     return DAVY_OK;

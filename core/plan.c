@@ -39,9 +39,9 @@ static dv_storage storage_of(const dv_plan_options *options) {
     if (options->caps == NULL) {
         return (dv_storage){.dtype = c == DVK_BF16 ? DVK_BF16 : DVK_F32, .channels = 1, .align = DV_ARENA_ALIGN};
     }
-    return (dv_storage){.dtype = c == DVK_F16    ? DVK_F16
-                                 : c == DVK_BF16 ? DVK_BF16
-                                                 : DVK_F32,
+    return (dv_storage){.dtype = c == DVK_F16 || c == DVK_FP8 ? DVK_F16
+                                 : c == DVK_BF16              ? DVK_BF16
+                                                              : DVK_F32,
                         .channels = 8,
                         .align = 256};
 }

@@ -70,7 +70,7 @@ typedef struct dv_plan {
 typedef struct dv_plan_options {
     const dvk_cuda_caps *caps; /* of the GPU to plan for; NULL: the CPU */
     uint32_t cpu;              /* DVK_CPU_* allowed */
-    dvk_dtype compute;         /* DVK_F32 or DVK_BF16; on a GPU also DVK_F16, DVK_TF32 */
+    dvk_dtype compute;         /* DVK_F32 or DVK_BF16; on a GPU also DVK_F16, DVK_TF32, DVK_FP8 */
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
 } dv_plan_options;
 

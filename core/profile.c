@@ -155,6 +155,7 @@ static char *quoted(const char *s) {
 static double peak_flops(const dv_peak *peak, const char *kernel) {
     return strstr(kernel, "simt") != NULL   ? peak->simt
            : strstr(kernel, "tf32") != NULL ? peak->tensor / 2
+           : strstr(kernel, "fp8") != NULL  ? peak->tensor * 2
                                             : peak->tensor;
 }
 

@@ -65,6 +65,35 @@ static inline uint16_t dvk_f32_to_f16(float f) {
     return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13));
 }
 
+/* E4M3: sign, four bits of exponent, three of mantissa; no infinity, 0x7f is NaN, the largest number 448. */
+static inline float dvk_e4m3_to_f32(uint8_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x80u) << 24, rest = h & 0x7fu;
+    if (rest == 0x7fu) {
+        return dvk_from_bits(sign | 0x7fc00000u);
+    }
+    if (rest < 8u) { /* zero, denormal: 2^-9 each */
+        return dvk_from_bits(sign | dvk_bits((float)rest * 0.001953125f));
+    }
+    return dvk_from_bits(sign | ((rest << 20) + 0x3c000000u));
+}
+
+/* What is too large becomes the largest number, infinity too. */
+static inline uint8_t dvk_f32_to_e4m3(float f) {
+    const uint32_t u = dvk_bits(f);
+    const uint8_t sign = (uint8_t)((u >> 24) & 0x80u);
+    const uint32_t a = u & 0x7fffffffu;
+    if (a > 0x7f800000u) {
+        return (uint8_t)(sign | 0x7fu);
+    }
+    if (a >= 0x43e00000u) { /* 448 */
+        return (uint8_t)(sign | 0x7eu);
+    }
+    if (a < 0x3c800000u) { /* denormal result: 2^-9 is the last bit of 2^14 */
+        return (uint8_t)(sign | (dvk_bits(dvk_from_bits(a) + 16384.0f) - 0x46800000u));
+    }
+    return (uint8_t)(sign | ((a - 0x3c000000u + 0x7ffffu + ((a >> 20) & 1u)) >> 20));
+}
+
 /* Element i of an array of f32, bf16 or f16. */
 static inline float dvk_load(const void *p, dvk_dtype t, int64_t i) {
     return t == DVK_F32    ? ((const float *)p)[i]

@@ -3,6 +3,7 @@
 
 #include "core/cuda/gpu_priv.h"
 #include "core/error.h"
+#include "kernels/dtype.h"
 
 /* ---- what kernels call ---- */
 
@@ -120,11 +121,14 @@ static int queue_tensor_map(dvk_queue *base, const dvk_tensor_map_desc *d, dvk_t
             stride[i - 1] = (uint64_t)d->stride_bytes[i - 1];
         }
     }
+    /* how much of a line and its neighbour comes into the cache at once: of a slice's pixels only what belongs to it */
+    const bool slice = d->rank > 1 && d->size[0] * (int64_t)dvk_dtype_size(d->dtype) < d->stride_bytes[0];
+    const int promotion = slice ? 2 /* 128 bytes */ : 3 /* 256 */;
     const int swizzle = d->swizzle_bytes == 128 ? 3 : d->swizzle_bytes == 64 ? 2 : d->swizzle_bytes == 32 ? 1 : 0;
     cu_result r = gpu_enter_cu(g);
     if (r == CU_OK) {
         r = g->cu->tensor_map(out->opaque, map_type(d->dtype), (uint32_t)d->rank, (void *)(uintptr_t)d->data, size,
-                              stride, box, step, 0, swizzle, 3 /* 256 bytes into L2 */, 0 /* zeros outside */);
+                              stride, box, step, 0, swizzle, promotion, 0 /* zeros outside */);
         gpu_leave(g);
     }
     return r;

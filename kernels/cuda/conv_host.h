@@ -144,6 +144,11 @@ static inline int32_t conv_pieces_log2(const conv_shape *s, int64_t bytes) {
     return want < most ? want : most;
 }
 
+static inline void conv_set_pieces(dvk_conv_params *p, int32_t log2, int32_t channels) {
+    p->cpp_log2 = log2;
+    p->chunks = (int32_t)conv_ceil(p->c_in, (int64_t)channels << log2);
+}
+
 static inline void conv_fill_epilogue(const dvk_conv2d_args *a, const conv_shape *s, dvk_dtype dtype, dvk_conv_epi *e) {
     const dvk_epilogue *from = &a->epi;
     e->y = conv_view_of(&a->y);
@@ -198,8 +203,7 @@ static inline void conv_fill(const dvk_conv2d_args *a, const conv_shape *s, int3
     p->phases = s->phases;
     conv_place_blocks(p, s, pixels);
     p->n_tiles = conv_divisor(conv_ceil(s->c_out, n_tile));
-    p->cpp_log2 = conv_pieces_log2(s, conv_round(s->c_in, channels) * 16 / channels);
-    p->chunks = (int32_t)conv_ceil(s->c_in, (int64_t)channels << p->cpp_log2);
+    conv_set_pieces(p, conv_pieces_log2(s, conv_round(s->c_in, channels) * 16 / channels), channels);
     conv_fill_epilogue(a, s, dtype, &p->epi);
 }
 
@@ -221,6 +225,16 @@ static inline int conv_offsets_fit(const dvk_conv2d_args *a, const dvk_conv_para
         most = conv_most(most, a->epi.res[i].sh);
     }
     return p->in_h == 1 || (patch_rows * a->x.sh * 4 <= INT32_MAX && rows * most <= INT32_MAX);
+}
+
+/* The arguments with statistics wanted, whose block the number of chunks follows from; 0: they cannot be. */
+static inline int conv_with_stats(const void *args, dvk_conv2d_args *with) {
+    static float wanted;
+    *with = *(const dvk_conv2d_args *)args;
+    if (!with->epi.stats) {
+        with->epi.stats = &wanted; /* any pointer: looked at, never followed */
+    }
+    return with->epi.stats_groups > 0 && with->epi.shuffle <= 1;
 }
 
 /* Depths of the rings. A patch has to be complete when its turn comes, `stages` - 1 steps after its last part. */

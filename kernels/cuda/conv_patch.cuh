@@ -239,7 +239,7 @@ template <bool DIRECT, class M, class E> struct conv_copies {
     bool more;    /* weights, too */
 
     __device__ __forceinline__ void patches() const {
-        if (DIRECT) {
+        if constexpr (DIRECT) {
             mover.copy(patch, from, to);
         }
     }

@@ -19,6 +19,47 @@ static int split_of(const dvk_conv2d_args *a) {
     return channels_of(a) <= 64;
 }
 
+/* Channels of a tap in k where all taps make one chunk, else 0. */
+static int few_of(const dvk_conv2d_args *a) {
+    const int window = a->kh == 3 && a->kw == 3 && a->stride == 1 && a->upsample == 1;
+    return !window || a->x.c > 4 ? 0 : a->x.c == 4 ? 4 : 3;
+}
+
+/* A stride of two: taps of even distance from one another meet pixels of the same parity. */
+static int parity_of(int first, int pad) {
+    return (first + pad) & 1;
+}
+
+static void set_parts(const dvk_conv2d_args *a, dvk_conv_wgmma *p) {
+    p->parts = p->patch_pixels = p->x_bytes = 0;
+    for (int i = 0; i < 4; i++) {
+        const int ky = i >> 1, kx = i & 1;
+        if (ky < a->kh && kx < a->kw) {
+            const int high = (a->kh - ky + 1) / 2, wide = (a->kw - kx + 1) / 2, pitch = DVK_WGMMA_TILE_W + wide - 1;
+            const int pixels = pitch * (DVK_WGMMA_TILE_H + high - 1);
+            p->part[p->parts++] = (dvk_wgmma_part){.taps = high * wide,
+                                                   .kw = wide,
+                                                   .pitch = pitch,
+                                                   .bytes = pixels * 128,
+                                                   .y = (ky - a->pad_top - parity_of(ky, a->pad_top)) / 2,
+                                                   .x = (kx - a->pad_left - parity_of(kx, a->pad_left)) / 2};
+            p->patch_pixels += pixels;
+            p->x_bytes = p->x_bytes > pixels * 128 ? p->x_bytes : pixels * 128;
+        }
+    }
+    p->x_bytes = (p->x_bytes + 1023) / 1024 * 1024;
+}
+
+/* All taps of few input channels: a product of one chunk. */
+static void set_few(const dvk_conv2d_args *a, dvk_conv_wgmma *p) {
+    p->from = view_of(&a->x);
+    p->last_k16 = (int32_t)blocks_of(9 * p->few, 16);
+    p->taps = p->kw = 1;
+    p->pitch = DVK_WGMMA_TILE_W;
+    p->patch_pixels = DVK_WGMMA_TILE_W * DVK_WGMMA_TILE_H;
+    p->x_bytes = DVK_WGMMA_FEW_SLOT;
+}
+
 /* What the kernel needs to know but for pointers and maps. */
 static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     dvk_conv_wgmma p;
@@ -53,30 +94,39 @@ static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     p.x_bytes = (p.patch_pixels * 128 + 1023) / 1024 * 1024;
     p.w_rings = 1; /* one of each warpgroup's own was slower: its loads are too small */
     p.w_bytes = (2 - p.split) * DVK_WGMMA_TAP;
+    p.parts = 1;
+    p.few = few_of(a);
+    if (p.few) {
+        set_few(a, &p);
+    } else if (a->stride == 2) {
+        set_parts(a, &p);
+    }
     return p;
 }
 
 /* Divides shared memory among the rings; bytes in all, 0: too little. Weights stay where all of them fit, and then the
- * two warpgroups take turns; otherwise the first is only so far ahead that the ring still looks some taps beyond it. */
+ * two warpgroups take turns; otherwise the first is only so far ahead that the ring still looks some taps beyond it. They
+ * take turns, too, where the rings hold so much that the first could signal a second time before the other has looked. */
 static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     const int32_t per_job = p->chunks * p->taps;
-    p->resident = p->split && p->blocks * p->phases == 1 && per_job <= 9 && (p->taps > 1 || p->chunks <= 2);
-    p->x_slots = p->taps == 1 ? 4 : p->split && !p->resident ? 3 : 2;
+    p->resident = (p->split || p->few) && p->blocks * p->phases == 1 && per_job <= 9 && (p->taps > 1 || p->chunks <= 2);
+    p->x_slots = p->few || p->parts > 1 ? 3 : p->taps == 1 ? 4 : p->split && !p->resident ? 3 : 2;
     p->entry_bytes = (n_res > 1 ? 2 : 1) * DVK_WGMMA_PIECE;
-    p->entries = p->resident && n_res < 2 ? 8 : p->split || n_res > 0 ? 4 : 3;
+    p->entries = p->resident && n_res < 2 ? 4 : n_res == 1 && !p->split && p->taps > 1 ? (p->chunks > 2 ? 4 : 3) : 2;
     int32_t rest = available - DVK_WGMMA_BARRIERS - p->x_slots * p->x_bytes - 2 * p->entries * p->entry_bytes;
-    while (p->entries > 2 && rest < 3 * p->w_bytes) {
+    while (p->entries > 2 && rest < (p->resident ? per_job : 3) * p->w_bytes) {
         p->entries--;
         rest += 2 * p->entry_bytes;
     }
     p->w_slots = p->resident ? per_job : least(rest / p->w_bytes, 8);
     rest -= p->w_slots * p->w_bytes;
-    p->alternate = p->resident;
     p->lead = per_job;
     if (!p->resident) {
         p->lead = least(least(per_job, 3), least(p->taps * (p->x_slots - 1), p->w_slots > 4 ? p->w_slots - 3 : 1));
     }
-    return rest >= 0 && p->w_slots >= (p->resident ? 1 : 2) ? available - rest : 0;
+    p->alternate = p->resident || per_job + p->lead <= least(p->w_slots, p->taps * p->x_slots);
+    const int32_t least_slots = p->resident ? 1 : p->few ? p->x_slots : 2;
+    return rest >= 0 && p->w_slots >= least_slots ? available - rest : 0;
 }
 
 /* A group lies within the sixteen channels of a warp. */
@@ -87,9 +137,19 @@ static int has_statistics(const dvk_conv2d_args *a) {
            (a->epi.stats_groups == 0 || per == 1 || per == 2 || per == 4 || per == 8 || per == 16);
 }
 
+/* Whole chunks of channels, as they are, with a pixel of every parity that is read; 64 output channels at most are left
+ * to others: two tiles at a time want twice the patches. */
+static int can_halve(const dvk_conv2d_args *a) {
+    return can_map(a) && a->stride == 2 && a->x.c % DVK_WGMMA_CHUNK == 0 && !split_of(a) && a->upsample == 1 &&
+           a->pro.scale == NULL && a->pro.act == DVK_ACT_NONE && a->epi.shuffle <= 1 && a->x.h > 1 && a->x.w > 1;
+}
+
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
-    if (!can_read(a) || a->kh < 1 || a->kh > 3 || a->kw < 1 || a->kw > 3) {
+    if (!(few_of(a)        ? is_half(a->compute) && can_index(a)
+          : a->stride == 2 ? can_halve(a)
+                           : can_read(a)) ||
+        a->kh < 1 || a->kh > 3 || a->kw < 1 || a->kw > 3) {
         return 0;
     }
     if (a->upsample == 2 && (a->kh != 3 || a->kw != 3 || a->pad_top != 1 || a->pad_left != 1 || a->y.h != 2 * a->x.h ||
@@ -128,8 +188,21 @@ static int64_t pack_units(const void *args) {
     return (int64_t)p.phases * p.blocks * p.chunks;
 }
 
+/* Of a stride of two: tap `tap` in the order of the parts. */
+static int tap_of_parts(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, int tap) {
+    int part = 0;
+    while (tap >= p->part[part].taps) {
+        tap -= p->part[part++].taps;
+    }
+    const int ky = a->kw > 1 ? part >> 1 : part, kx = a->kw > 1 ? part & 1 : 0;
+    return (ky + tap / p->part[part].kw * 2) * a->kw + kx + tap % p->part[part].kw * 2;
+}
+
 /* Tap `tap` of one kernel of kh x kw; of a phase: the sum of the given taps that meet the same pixel. */
-static float tap_of(const dvk_conv2d_args *a, const float *k, int phase, int tap) {
+static float tap_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const float *k, int phase, int tap) {
+    if (a->stride == 2) {
+        return k[tap_of_parts(a, p, tap)];
+    }
     if (a->upsample != 2) {
         return k[tap];
     }
@@ -144,10 +217,23 @@ static float tap_of(const dvk_conv2d_args *a, const float *k, int phase, int tap
     return sum;
 }
 
+/* Column k of a row of weights, of output channel o. */
+static float weight_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const float *w, int64_t o, int64_t chunk,
+                       int phase, int tap, int k) {
+    int64_t i = chunk * DVK_WGMMA_CHUNK + k;
+    if (p->few) {
+        tap = k / p->few;
+        i = k % p->few;
+    }
+    const int given = a->kh * a->kw;
+    return o < channels_of(a) && i < a->x.c && tap < given ? tap_of(a, p, w + (o * a->x.c + i) * given, phase, tap)
+                                                           : 0.0f;
+}
+
 static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a);
-    const int rows = p.split ? 64 : 128, given = a->kh * a->kw;
+    const int rows = p.split ? 64 : 128;
     for (int64_t u = first; u < last; u++) {
         const int chunk = (int)(u % p.chunks), phase = (int)(u / p.chunks / p.blocks);
         const int64_t block = u / p.chunks % p.blocks;
@@ -156,9 +242,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
             for (int r = 0; r < rows; r++) {
                 const int64_t o = block * rows + r;
                 for (int k = 0; k < DVK_WGMMA_CHUNK; k++) {
-                    const int64_t i = (int64_t)chunk * DVK_WGMMA_CHUNK + k;
-                    const int real = o < channels_of(a) && i < a->x.c;
-                    const float v = real ? tap_of(a, w + (o * a->x.c + i) * given, phase, tap) : 0.0f;
+                    const float v = weight_of(a, &p, w, o, chunk, phase, tap, k);
                     dvk_store(to, a->compute, r * 64 + ((k / 8) ^ (r & 7)) * 8 + k % 8, v);
                 }
             }
@@ -183,10 +267,14 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const double k = (double)p.taps * ((p.chunks - 1) * 64.0 + p.last_k16 * 16.0);
     const double products = 2.0 * 128.0 * 256.0 * k / (1.14e3 * caps->tensor_tflops / caps->processors);
     const double weights = p.resident ? 0.0 : (double)p.taps * p.w_bytes;
-    const double read = p.chunks * ((1.0 + p.split) * p.patch_pixels * 128.0 + weights) / 40.0;
-    const double prologue = p.pro ? p.chunks * (1.0 + p.split) * p.patch_pixels * 12.0 : 0.0;
+    const double patch = p.few ? 0.0 : (1.0 + p.split) * p.patch_pixels * 128.0;
+    const double read = p.chunks * (patch + weights) / 40.0;
+    const double prologue = p.few   ? (1.0 + p.split) * p.patch_pixels * 4.0
+                            : p.pro ? p.chunks * (1.0 + p.split) * p.patch_pixels * 12.0
+                                    : 0.0;
     double job = most(most(products * (p.pro ? 1.08 : 1.0), read), prologue) + 1500.0 + 1500.0 * a->epi.n_res;
-    job += p.epilogue == DVK_WGMMA_ANY ? 1000.0 + 300.0 * (double)(p.split ? channels_of(a) : 64)
+    const double each = a->epi.shuffle > 1 ? 1700.0 : 850.0;
+    job += p.epilogue == DVK_WGMMA_ANY ? 1000.0 + each * (double)(p.split ? channels_of(a) : 64)
                                        : (p.epilogue == DVK_WGMMA_STATISTICS ? 1000.0 : 0.0);
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
@@ -197,8 +285,32 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
 
 /* ---- launch ---- */
 
+/* Of a stride of two: the pixels of one parity as a picture. */
+static int map_parts(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) {
+    const int64_t size = (int64_t)dvk_dtype_size(a->x.dtype);
+    int r = 0;
+    for (int i = 0, part = 0; i < 4 && r == 0; i++) {
+        if ((i >> 1) >= a->kh || (i & 1) >= a->kw) {
+            continue;
+        }
+        const int py = parity_of(i >> 1, a->pad_top), px = parity_of(i & 1, a->pad_left);
+        const dvk_wgmma_part *of = &p->part[part];
+        dvk_view v = a->x;
+        v.data = (char *)v.data + (py * v.sh + px * v.sw) * size;
+        v.h = (v.h - py + 1) / 2;
+        v.w = (v.w - px + 1) / 2;
+        v.sh *= 2;
+        v.sw *= 2;
+        r = map_of(q, &v, 1, 0, of->pitch, of->bytes / 128 / of->pitch, part > 0 ? &p->x_odd[part - 1] : &p->x);
+        part++;
+    }
+    return r;
+}
+
 static int make_maps(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) {
-    int r = map_of(q, &a->x, 1, 0, p->pitch, p->patch_pixels / p->pitch, &p->x);
+    int r = p->few           ? 0
+            : a->stride == 2 ? map_parts(a, p, q)
+                             : map_of(q, &a->x, 1, 0, p->pitch, p->patch_pixels / p->pitch, &p->x);
     if (p->epilogue == DVK_WGMMA_ANY) {
         return r;
     }
@@ -215,8 +327,10 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_conv2d_args *a = args;
     dvk_conv_wgmma p = shape_of(a);
     const int32_t shared = lay_out(&p, a->epi.n_res, q->caps->shared_bytes);
-    static const char *const names[2][2] = {{"conv_wgmma_bf16", "conv_wgmma_bf16_any"},
-                                            {"conv_wgmma_f16", "conv_wgmma_f16_any"}};
+    static const char *const names[2][4] = {
+        {"conv_wgmma_bf16", "conv_wgmma_bf16_any", "conv_wgmma_bf16_half", "conv_wgmma_bf16_few"},
+        {"conv_wgmma_f16", "conv_wgmma_f16_any", "conv_wgmma_f16_half", "conv_wgmma_f16_few"}};
+    const int kind = p.few ? 3 : a->stride == 2 ? 2 : p.last_k16 != 4;
     (void)scratch;
     p.epi = epi_of(a);
     p.w = a->w;
@@ -228,7 +342,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     }
     void *list[] = {&p};
     const dvk_launch l = {.module = "conv_wgmma_sm90",
-                          .function = names[a->compute == DVK_F16][p.last_k16 != 4],
+                          .function = names[a->compute == DVK_F16][kind],
                           .grid = {(uint32_t)least(p.jobs, q->caps->processors), 1, 1},
                           .block = {DVK_WGMMA_THREADS, 1, 1},
                           .shared_bytes = (uint32_t)shared,

@@ -13,17 +13,23 @@
 enum {
     DVK_WGMMA_TILE_W = 8,
     DVK_WGMMA_TILE_H = 32,
-    DVK_WGMMA_CHUNK = 64,    /* input channels at a time: 128 bytes a pixel */
-    DVK_WGMMA_THREADS = 384, /* two warpgroups multiply, the third brings and prepares */
-    DVK_WGMMA_HELPERS = 96,  /* threads that apply a prologue */
-    DVK_WGMMA_PIECE_H = 4,   /* a piece: 8 x 4 output pixels of 64 channels */
-    DVK_WGMMA_PIECE = 4096,  /* bytes */
-    DVK_WGMMA_PIECES = 8,    /* of a tile */
+    DVK_WGMMA_CHUNK = 64,      /* input channels at a time: 128 bytes a pixel */
+    DVK_WGMMA_THREADS = 384,   /* two warpgroups multiply, the third brings and prepares */
+    DVK_WGMMA_HELPERS = 96,    /* threads that apply a prologue */
+    DVK_WGMMA_GATHERERS = 128, /* threads that write the operand of few input channels */
+    DVK_WGMMA_PIECE_H = 8,     /* a piece: 8 x 8 output pixels of 64 channels */
+    DVK_WGMMA_PIECE = 8192,    /* bytes */
+    DVK_WGMMA_PIECES = 4,      /* of a tile */
     DVK_WGMMA_MAX_ENTRIES = 8,
-    DVK_WGMMA_MAX_X = 8,      /* slots */
-    DVK_WGMMA_MAX_W = 16,     /* of a ring */
-    DVK_WGMMA_TAP = 8192,     /* bytes of 64 x 64 weights */
-    DVK_WGMMA_BARRIERS = 1024 /* bytes for them */
+    DVK_WGMMA_MAX_X = 8,       /* slots */
+    DVK_WGMMA_MAX_W = 16,      /* of a ring */
+    DVK_WGMMA_TAP = 8192,      /* bytes of 64 x 64 weights */
+    DVK_WGMMA_BARRIERS = 1024, /* bytes for them */
+    DVK_WGMMA_FEW_PITCH = DVK_WGMMA_TILE_W + 2,
+    DVK_WGMMA_FEW_PIXELS = DVK_WGMMA_FEW_PITCH * (DVK_WGMMA_TILE_H + 2),
+    DVK_WGMMA_FEW_OPERAND =
+        DVK_WGMMA_TILE_W * DVK_WGMMA_TILE_H * 128, /* bytes of a slot, behind which the pixels lie */
+    DVK_WGMMA_FEW_SLOT = DVK_WGMMA_FEW_OPERAND + 3072
 };
 
 typedef enum dvk_wgmma_epilogue { /* how a tile leaves; all but ANY through tensor maps */
@@ -40,8 +46,15 @@ typedef struct dvk_wgmma_map { /* CUtensorMap */
     DVK_WGMMA_MAP_ALIGN unsigned char opaque[128];
 } dvk_wgmma_map;
 
+/* A stride of two reads each of the four parities of rows and columns as a picture of its own. */
+typedef struct dvk_wgmma_part {
+    int32_t taps, kw, pitch, bytes; /* of its patch */
+    int32_t y, x;                   /* of the patch's first pixel, from the tile's */
+} dvk_wgmma_part;
+
 typedef struct dvk_conv_wgmma {
     dvk_wgmma_map x, y[4], res[2]; /* y: one per phase */
+    dvk_wgmma_map x_odd[3];        /* x of the parts behind the first */
     dvk_conv_epi epi;
     const unsigned char *w;
     const float *scale, *shift;
@@ -58,6 +71,10 @@ typedef struct dvk_conv_wgmma {
     int32_t lead, alternate;                     /* taps that the first warpgroup is ahead; both wait for each other */
     int32_t w_rings, w_slots, w_bytes, resident; /* resident: a slot for every tap, loaded once */
     int32_t entries, entry_bytes;                /* ring of output pieces of a warpgroup */
+    int32_t parts;                               /* of a chunk: patches that are brought one by one */
+    dvk_wgmma_part part[4];
+    int32_t few;        /* channels of a tap in k, of few input channels (conv_wgmma_few.cuh); else 0 */
+    dvk_conv_view from; /* x, where a thread reads it */
 } dvk_conv_wgmma;
 
 /* ---- convolutions of 3 x 3 with at most 64 output channels: conv_wgmma_rows ---- */
@@ -72,6 +89,14 @@ enum {
     DVK_ROWS_TABLE = 512       /* bytes: bias and slope of every channel */
 };
 
+/* Of a shuffle by r to c channels of f32 (conv_wgmma_shuffle.cuh): floats that are written at once, and pieces of them from
+ * one enlarged row to the next, some of which no row has. */
+#define DVK_ROWS_PIECE(r, c) ((r) * (c) % 4 == 0 ? 4 : (r) * (c) % 2 == 0 ? 2 : 1)
+#define DVK_ROWS_PIECE_PITCH(r, c, outputs)                                                                            \
+    ((r) * (c) / DVK_ROWS_PIECE(r, c) < 4 && 4 * (r)*DVK_ROWS_PIECE(r, c) <= (outputs)                                 \
+         ? 4                                                                                                           \
+         : (r) * (c) / DVK_ROWS_PIECE(r, c))
+
 typedef struct dvk_conv_rows {
     dvk_wgmma_map x;
     dvk_conv_epi epi;
@@ -84,6 +109,9 @@ typedef struct dvk_conv_rows {
     int32_t pad_top, pad_left;
     int32_t strips, segments, rows, jobs; /* a job: `rows` rows of a strip */
     int32_t slots, w_bytes;
+    int32_t shuffled;
+    int32_t upward;    /* strips are gone through from their last row to their first (conv_wgmma_edges) */
+    uint8_t order[64]; /* the channel of each column of the products; 255: none */
 } dvk_conv_rows;
 
 #endif

@@ -48,10 +48,10 @@ static inline int32_t stat_channels(const dvk_conv2d_args *a, int64_t groups) {
 
 static inline dvk_wgmma_epilogue epilogue_of(const dvk_conv2d_args *a) {
     const dvk_epilogue *e = &a->epi;
-    int plain = mappable(&a->y) && a->y.c % 8 == 0 && a->y.dtype == a->x.dtype && e->shuffle <= 1 &&
+    int plain = mappable(&a->y) && a->y.c % 8 == 0 && a->y.dtype == a->compute && e->shuffle <= 1 &&
                 (e->n_res == 0 || a->upsample == 1);
     for (int32_t i = 0; i < e->n_res; i++) {
-        plain = plain && mappable(&e->res[i]) && e->res[i].dtype == a->x.dtype;
+        plain = plain && mappable(&e->res[i]) && e->res[i].dtype == a->compute;
     }
     if (!plain) {
         return DVK_WGMMA_ANY;
@@ -123,13 +123,21 @@ static inline dvk_conv_epi epi_of(const dvk_conv2d_args *a) {
     return r;
 }
 
+static inline int can_index(const dvk_conv2d_args *a) {
+    const int64_t limit = INT32_MAX / 8;
+    return a->pad_top >= 0 && a->pad_left >= 0 && a->x.n == a->y.n && a->x.h * a->x.w < limit &&
+           a->y.h * a->y.w < limit && a->y.n * a->y.h * a->y.w < limit * 64 && a->pro.act != DVK_ACT_LRELU &&
+           a->pro.act != DVK_ACT_PRELU;
+}
+
+static inline int can_map(const dvk_conv2d_args *a) {
+    return is_half(a->x.dtype) && a->x.dtype == a->compute && mappable(&a->x) && can_index(a) &&
+           (a->pro.scale == NULL || a->x.c % 8 == 0);
+}
+
 /* What both ask of a convolution's input, whatever its taps. */
 static inline int can_read(const dvk_conv2d_args *a) {
-    const int64_t limit = INT32_MAX / 8;
-    return is_half(a->x.dtype) && a->x.dtype == a->compute && mappable(&a->x) && a->stride == 1 && a->pad_top >= 0 &&
-           a->pad_left >= 0 && a->x.n == a->y.n && a->x.h * a->x.w < limit && a->y.h * a->y.w < limit &&
-           a->y.n * a->y.h * a->y.w < limit * 64 && (a->pro.scale == NULL || a->x.c % 8 == 0) &&
-           a->pro.act != DVK_ACT_LRELU && a->pro.act != DVK_ACT_PRELU;
+    return can_map(a) && a->stride == 1;
 }
 
 #endif

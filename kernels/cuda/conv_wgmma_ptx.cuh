@@ -1,15 +1,12 @@
-/* conv_wgmma_ptx.cuh - the instructions of sm_90a that the convolutions use: warpgroup products, bulk copies, barriers in
- * shared memory, matrices of 8 x 8 between registers and shared memory. */
+/* conv_wgmma_ptx.cuh - the instructions of sm_90a that the convolutions alone use: their warpgroup products, matrices of
+ * 8 x 8 between registers and shared memory. */
 #ifndef DVK_CUDA_CONV_WGMMA_PTX_CUH
 #define DVK_CUDA_CONV_WGMMA_PTX_CUH
 
 #include "kernels/cuda/conv_wgmma_numbers.cuh"
+#include "kernels/cuda/hopper_ptx.cuh"
 
 /* ---- products: d[64][N] += a[64][16] * b[N][16]^T, both in shared memory ---- */
-
-#define WGMMA_D4(i)  "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define WGMMA_D8(i)  WGMMA_D4(i), WGMMA_D4((i) + 4)
-#define WGMMA_D32(i) WGMMA_D8(i), WGMMA_D8((i) + 8), WGMMA_D8((i) + 16), WGMMA_D8((i) + 24)
 
 #define WGMMA_24(TYPE)                                                                                                 \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %14, 0;\n"                                                          \
@@ -19,6 +16,14 @@
                  : WGMMA_D8(0), WGMMA_D4(8)                                                                            \
                  : "l"(a), "l"(b), "r"(accumulate))
 
+#define WGMMA_32(TYPE)                                                                                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"                                                          \
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPE "." TYPE " {"                                      \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                                \
+                 "}, %16, %17, p, 1, 1, 0, 0;\n}"                                                                      \
+                 : WGMMA_D8(0), WGMMA_D8(8)                                                                            \
+                 : "l"(a), "l"(b), "r"(accumulate))
+
 #define WGMMA_48(TYPE)                                                                                                 \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %26, 0;\n"                                                          \
                  "wgmma.mma_async.sync.aligned.m64n48k16.f32." TYPE "." TYPE " {"                                      \
@@ -26,6 +31,15 @@
                  "%21, %22, %23"                                                                                       \
                  "}, %24, %25, p, 1, 1, 0, 0;\n}"                                                                      \
                  : WGMMA_D8(0), WGMMA_D8(8), WGMMA_D8(16)                                                              \
+                 : "l"(a), "l"(b), "r"(accumulate))
+
+#define WGMMA_64(TYPE)                                                                                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                          \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"                                      \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "          \
+                 "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"                                          \
+                 "}, %32, %33, p, 1, 1, 0, 0;\n}"                                                                      \
+                 : WGMMA_D32(0)                                                                                        \
                  : "l"(a), "l"(b), "r"(accumulate))
 
 #define WGMMA_96(TYPE)                                                                                                 \
@@ -85,132 +99,14 @@ template <class T, int N> CONV_DEVICE void wgmma(float (&d)[N / 2], uint64_t a, 
         WGMMA_##n("bf16");                                                                                             \
     }
     WGMMA_CASE(24)
+    WGMMA_CASE(32)
     WGMMA_CASE(48)
+    WGMMA_CASE(64)
     WGMMA_CASE(96)
     WGMMA_CASE(144)
     WGMMA_CASE(192)
     WGMMA_CASE(256)
 #undef WGMMA_CASE
-}
-
-CONV_DEVICE void wgmma_fence() {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-CONV_DEVICE void wgmma_commit() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template <int N> CONV_DEVICE void wgmma_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-/* Without it the compiler may move reads of sums above the wait, and then it serialises all products. */
-template <int N> CONV_DEVICE void wgmma_pin(float (&d)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        asm volatile("" : "+f"(d[i])::"memory");
-    }
-}
-
-/* Rows of 128 bytes, exchanged by the 128-byte swizzle; groups of eight rows `group` bytes apart. */
-CONV_DEVICE uint64_t wgmma_operand(uint32_t at, uint32_t group) {
-    return (uint64_t)(at >> 4) | 1ull << 16 | (uint64_t)(group >> 4) << 32 | 1ull << 62;
-}
-
-template <int N> CONV_DEVICE void set_registers_up() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
-
-template <int N> CONV_DEVICE void set_registers_down() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-}
-
-/* ---- barriers ---- */
-
-CONV_DEVICE void barrier_init(uint32_t at, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals));
-}
-
-CONV_DEVICE void barrier_arrive(uint32_t at) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
-}
-
-CONV_DEVICE void barrier_expect(uint32_t at, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
-}
-
-CONV_DEVICE bool barrier_passed(uint32_t at, uint32_t parity) {
-    uint32_t ok;
-    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                 : "=r"(ok)
-                 : "r"(at), "r"(parity)
-                 : "memory");
-    return ok;
-}
-
-CONV_DEVICE void barrier_wait(uint32_t at, uint32_t parity) {
-    uint32_t ok;
-    do {
-        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(ok)
-                     : "r"(at), "r"(parity)
-                     : "memory");
-    } while (!ok);
-}
-
-CONV_DEVICE void named_barrier(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/* Ordinary writes to shared memory become visible to copies and products. */
-CONV_DEVICE void fence_async() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-/* ---- bulk copies ---- */
-
-CONV_DEVICE void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-CONV_DEVICE void copy_in(uint32_t to, const void *map, int c, int x, int y, int n, uint32_t barrier) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
-                 "l"(map), "r"(c), "r"(x), "r"(y), "r"(n), "r"(barrier)
-                 : "memory");
-}
-
-CONV_DEVICE void copy_out(const void *map, int c, int x, int y, int n, uint32_t from) {
-    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(map),
-                 "r"(c), "r"(x), "r"(y), "r"(n), "r"(from)
-                 : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-/* Until at most N copies out still read shared memory. */
-template <int N> CONV_DEVICE void copy_out_read() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
-}
-
-CONV_DEVICE void copy_out_done() {
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
-CONV_DEVICE void map_prefetch(const void *map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-/* ---- launches one behind the other ---- */
-
-CONV_DEVICE void wait_for_launch_before() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-CONV_DEVICE void let_next_launch_begin() {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 /* ---- four matrices of 8 x 8 between fragments and the rows of shared memory ---- */

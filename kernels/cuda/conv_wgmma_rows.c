@@ -1,5 +1,5 @@
 /* conv_wgmma_rows.c - "conv2d" of 3 x 3 with at most 64 output channels on Hopper's tensor cores; see
- * conv_wgmma_rows_sm90.cu. */
+ * conv_wgmma_rows_sm90.cu, conv_wgmma_edges_sm90.cu for short strips and conv_wgmma_shuffle.cuh for shuffled results. */
 #include <stdio.h>
 
 #include "kernels/cuda/conv_wgmma_host.h"
@@ -21,14 +21,60 @@ static int32_t groups_of(int32_t outputs) {
     return outputs == 64 ? 2 : 3;
 }
 
-/* The height of a job: the fewest rows in all that the busiest warpgroup has, two more per job for its edges. */
-static void divide(dvk_conv_rows *p, int64_t warpgroups) {
+/* ---- shuffled: three channels, by 2, 3 or 4, in f32 without gaps ---- */
+
+enum { COLORS = 3, NO_CHANNEL = 255 };
+
+static int can_shuffle(const dvk_conv2d_args *a) {
+    const int64_t r = a->epi.shuffle;
+    const dvk_view *y = &a->y;
+    if (r < 2 || r > 4 || y->c != COLORS || y->sw != COLORS || y->dtype != DVK_F32) {
+        return 0;
+    }
+    const int64_t piece = DVK_ROWS_PIECE(r, COLORS);
+    return (uintptr_t)y->data % (uintptr_t)(4 * piece) == 0 && y->sh % piece == 0 &&
+           (y->n == 1 || y->sn % piece == 0) && y->h % r == 0 && y->w % r == 0 && a->epi.act == DVK_ACT_NONE &&
+           !a->epi.gate && a->epi.n_res <= 1;
+}
+
+/* Which channel is made in each column of the products: a thread has two of every eight columns, and they are to be
+ * pieces of the enlarged rows, every fourth piece of a pixel's. */
+static void set_order(const dvk_conv2d_args *a, uint8_t (*order)[64]) {
+    const int32_t r = (int32_t)a->epi.shuffle, piece = DVK_ROWS_PIECE(r, COLORS);
+    const int32_t outputs = outputs_of(a), pitch = DVK_ROWS_PIECE_PITCH(r, COLORS, outputs);
+    memset(*order, NO_CHANNEL, sizeof *order);
+    for (int32_t column = 0; column < outputs; column++) {
+        const int32_t mine = column / 8 * 2 + column % 2, number = mine / piece * 4 + column / 2 % 4;
+        const int32_t i = number / pitch, at = number % pitch * piece + mine % piece;
+        if (i < r && at < r * COLORS) {
+            (*order)[column] = (uint8_t)(at % COLORS * r * r + i * r + at / COLORS);
+        }
+    }
+}
+
+/* ---- shape ---- */
+
+/* What conv_wgmma_edges_sm90.cu does: of a job's two rows more, it leaves out what nothing has use for. */
+static int cuts_edges(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
+    return outputs_of(a) == 32 && p->epilogue == (int32_t)DVK_WGMMA_SLOPE && a->epi.n_res == 0 && !p->pro &&
+           !p->shuffled;
+}
+
+/* Convolutions of a dense block read what the one before has read, and a slice more: it is the end of that which is still in
+ * the cache. So every second one goes through its strips the other way. */
+static int goes_up(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
+    return cuts_edges(a, p) && a->x.c / 32 % 2 == 1;
+}
+
+/* The height of a job: the fewest rows in all that the busiest warpgroup has, with those of its edges. */
+static void divide(const dvk_conv2d_args *a, dvk_conv_rows *p, int64_t warpgroups) {
+    const int64_t edges = cuts_edges(a, p) ? 1 : 2;
     const int64_t strips = (int64_t)p->n * p->strips;
     int64_t best = INT64_MAX;
     for (int32_t segments = 1; segments <= p->out_h && segments <= 512; segments++) {
         const int64_t rows = blocks_of(p->out_h, segments);
         const int64_t jobs = strips * blocks_of(p->out_h, rows);
-        const int64_t most = blocks_of(jobs, warpgroups) * (rows + 2);
+        const int64_t most = blocks_of(jobs, warpgroups) * (rows + edges);
         if (most < best) {
             best = most;
             p->rows = (int32_t)rows;
@@ -39,8 +85,8 @@ static void divide(dvk_conv_rows *p, int64_t warpgroups) {
 }
 
 /* Sixteens of input channels behind the last multiple of 64: as many, or more, as there is a kernel for. */
-static int32_t last_of(int32_t outputs, int32_t k16) {
-    if (outputs == 32 && k16 <= 2) {
+static int32_t last_of(int32_t outputs, int32_t k16, int32_t shuffled) {
+    if (k16 <= 2 && (outputs == 32 || (outputs == 16 && shuffled))) {
         return 2;
     }
     if (outputs == 64 && k16 <= 1) {
@@ -57,24 +103,30 @@ static dvk_conv_rows shape_of(const dvk_conv2d_args *a) {
     p.epilogue = outputs_of(a) == 8 ? (int32_t)DVK_WGMMA_ANY : (int32_t)epilogue_of(a);
     p.c_in = (int32_t)a->x.c;
     p.chunks = (int32_t)blocks_of(a->x.c, DVK_WGMMA_CHUNK);
-    p.last_k16 = last_of(outputs_of(a), (int32_t)blocks_of(a->x.c - (int64_t)(p.chunks - 1) * DVK_WGMMA_CHUNK, 16));
+    p.shuffled = a->epi.shuffle > 1;
+    const int64_t k16 = blocks_of(a->x.c - (int64_t)(p.chunks - 1) * DVK_WGMMA_CHUNK, 16);
+    p.last_k16 = last_of(outputs_of(a), (int32_t)k16, p.shuffled);
     p.n = (int32_t)a->y.n;
     p.in_h = (int32_t)a->x.h;
     p.in_w = (int32_t)a->x.w;
-    p.out_h = (int32_t)a->y.h;
-    p.out_w = (int32_t)a->y.w;
+    const int64_t r = p.shuffled ? a->epi.shuffle : 1;
+    p.out_h = (int32_t)(a->y.h / r);
+    p.out_w = (int32_t)(a->y.w / r);
     p.pad_top = a->pad_top;
     p.pad_left = a->pad_left;
     p.strips = (int32_t)blocks_of(p.out_w, DVK_ROWS_WIDTH);
     p.w_bytes = p.chunks * 9 * outputs_of(a) * 128;
+    if (p.shuffled) {
+        set_order(a, &p.order);
+    }
     return p;
 }
 
 /* Bytes of shared memory, 0: too little. */
 static int32_t lay_out(dvk_conv_rows *p, const dvk_conv2d_args *a, int32_t available) {
     const int32_t outputs = outputs_of(a), groups = groups_of(outputs);
-    const int32_t fixed =
-        (p->w_bytes + 1023) / 1024 * 1024 + groups * outputs * DVK_ROWS_STAGING + DVK_ROWS_TABLE + DVK_ROWS_BARRIERS;
+    const int32_t staging = p->shuffled ? 0 : groups * outputs * DVK_ROWS_STAGING;
+    const int32_t fixed = (p->w_bytes + 1023) / 1024 * 1024 + staging + DVK_ROWS_TABLE + DVK_ROWS_BARRIERS;
     const int32_t rest = available - fixed;
     p->slots = rest > 0 ? least(rest / (groups * DVK_ROWS_SLOT), DVK_ROWS_MAX_SLOTS) : 0;
     return p->slots >= 2 ? fixed + groups * p->slots * DVK_ROWS_SLOT : 0;
@@ -83,8 +135,7 @@ static int32_t lay_out(dvk_conv_rows *p, const dvk_conv2d_args *a, int32_t avail
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     if (!can_read(a) || a->kh != 3 || a->kw != 3 || a->upsample != 1 || a->epi.stats != NULL || outputs_of(a) == 0 ||
-        a->y.c < 1 ||
-        a->epi.shuffle > 1) { /* shuffled, rows would be written in crumbs: cuda/mma writes whole pixels */
+        a->y.c < 1 || (a->epi.shuffle > 1 && !can_shuffle(a))) {
         return 0;
     }
     dvk_conv_rows p = shape_of(a);
@@ -105,13 +156,14 @@ static int64_t pack_units(const void *args) {
 
 static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
     const dvk_conv2d_args *a = args;
+    const dvk_conv_rows p = shape_of(a);
     const int32_t outputs = outputs_of(a), rows = 3 * outputs;
     for (int64_t chunk = first; chunk < last; chunk++) {
         for (int kx = 0; kx < 3; kx++) {
             unsigned char *to = (unsigned char *)dst + (chunk * 3 + kx) * rows * 128;
             for (int r = 0; r < rows; r++) {
                 const int ky = 2 - r / outputs;
-                const int64_t o = r % outputs;
+                const int64_t o = p.shuffled ? p.order[r % outputs] : r % outputs;
                 for (int k = 0; k < DVK_WGMMA_CHUNK; k++) {
                     const int64_t i = chunk * DVK_WGMMA_CHUNK + k;
                     const float v = o < channels_of(a) && i < a->x.c ? w[(o * a->x.c + i) * 9 + ky * 3 + kx] : 0.0f;
@@ -128,13 +180,14 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const int32_t outputs = outputs_of(a), groups = groups_of(outputs);
     dvk_conv_rows p = shape_of(a);
-    divide(&p, (int64_t)caps->processors * groups);
+    divide(a, &p, (int64_t)caps->processors * groups);
     const double k = 3.0 * ((p.chunks - 1) * 64.0 + p.last_k16 * 16.0);
     const double width = outputs < 16 ? 48.0 : 3.0 * outputs; /* narrow products wait for shared memory */
     double row = 2.0 * DVK_ROWS_WIDTH * width * k / (1e3 * caps->tensor_tflops / caps->processors) + 150.0;
     row += (p.pro ? 250.0 * p.chunks : 0.0) + 200.0 * a->epi.n_res;
-    row += p.epilogue == DVK_WGMMA_ANY ? 20.0 * outputs : 0.0;
-    const double rows = (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) * (p.rows + 2) * groups;
+    row += p.epilogue == DVK_WGMMA_ANY && !p.shuffled ? 20.0 * outputs : 0.0;
+    const double rows =
+        (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) * (p.rows + (cuts_edges(a, &p) ? 1 : 2)) * groups;
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);
@@ -145,9 +198,17 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
 
 /* ---- launch ---- */
 
-static const char *function_of(const dvk_conv2d_args *a, const dvk_conv_rows *p, char (*name)[32]) {
-    snprintf(*name, sizeof *name, "conv_rows_%s_%d_%d", a->compute == DVK_F16 ? "f16" : "bf16", (int)outputs_of(a),
-             (int)p->last_k16);
+static const char *function_of(const dvk_conv2d_args *a, const dvk_conv_rows *p, char (*name)[48]) {
+    char shuffle[8] = "";
+    if (p->shuffled) {
+        snprintf(shuffle, sizeof shuffle, "_x%d", (int)a->epi.shuffle & 7);
+    }
+    if (cuts_edges(a, p)) {
+        snprintf(*name, sizeof *name, "conv_edges_%s_%d", a->compute == DVK_F16 ? "f16" : "bf16", (int)p->last_k16);
+        return *name;
+    }
+    snprintf(*name, sizeof *name, "conv_rows_%s_%d_%d%s", a->compute == DVK_F16 ? "f16" : "bf16", (int)outputs_of(a),
+             (int)p->last_k16, shuffle);
     return *name;
 }
 
@@ -157,7 +218,8 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     dvk_conv_rows p = shape_of(a);
     const int32_t shared = lay_out(&p, a, q->caps->shared_bytes);
     (void)scratch;
-    divide(&p, (int64_t)q->caps->processors * groups);
+    divide(a, &p, (int64_t)q->caps->processors * groups);
+    p.upward = goes_up(a, &p);
     p.epi = epi_of(a);
     p.w = a->w;
     p.scale = a->pro.scale;
@@ -166,10 +228,10 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     if (r != 0) {
         return r;
     }
-    char name[32];
+    char name[48];
     void *list[] = {&p};
     const int64_t blocks = blocks_of(p.jobs, groups);
-    const dvk_launch l = {.module = "conv_wgmma_rows_sm90",
+    const dvk_launch l = {.module = cuts_edges(a, &p) ? "conv_wgmma_edges_sm90" : "conv_wgmma_rows_sm90",
                           .function = function_of(a, &p, &name),
                           .grid = {(uint32_t)(blocks < q->caps->processors ? blocks : q->caps->processors), 1, 1},
                           .block = {(uint32_t)(groups * 128 + 128), 1, 1},

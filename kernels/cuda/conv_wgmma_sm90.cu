@@ -7,12 +7,14 @@
  * Blocks are persistent. The third warpgroup brings patches and weights through rings of slots and applies the prologue.
  * Of the other two the second stays behind the first, by all taps where they share no weights that have to be brought and
  * by `lead` of them otherwise, so that one stores its results while the other multiplies. */
+#include "kernels/cuda/conv_wgmma_few.cuh"
 #include "kernels/cuda/conv_wgmma_pipe.cuh"
 #include "kernels/cuda/conv_wgmma_tile.cuh"
 
 namespace {
 
 enum { CONSUMER_REGISTERS = 208, HELPER_REGISTERS = 88 };
+enum { WHOLE, HALF, FEW }; /* kinds of kernel: stride one, stride two, few input channels */
 
 struct layout { /* of shared memory, addresses */
     uint32_t x, w, out, barriers;
@@ -91,9 +93,9 @@ struct weight_bringer { /* of one ring */
 };
 
 /* One thread brings all there is to bring, whichever ring has room. Weights do not depend on the launch before. */
-CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout &at) {
+template <int KIND> CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout &at) {
     ring x;
-    int x_job = blockIdx.x, x_chunk = 0, x_group = 0;
+    int x_job = blockIdx.x, x_chunk = 0, x_group = 0, x_part = 0;
     weight_bringer w[2];
     w[0].job = blockIdx.x;
     w[1].job = p.w_rings > 1 ? blockIdx.x : p.jobs;
@@ -107,10 +109,21 @@ CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout &at) {
         w[1].advance(p, at, 1);
         if (x_job < p.jobs && barrier_passed(at.x_empty(x.slot), x.parity ^ 1)) {
             const conv_tile t = tile_of(p, x_job, x_group);
-            barrier_expect(at.x_full(x.slot), p.patch_pixels * 128);
-            copy_in(at.x + x.slot * p.x_bytes, &p.x, x_chunk * DVK_WGMMA_CHUNK, t.x0 - p.pad_left, t.y0 - p.pad_top,
-                    t.n, at.x_full(x.slot));
+            const uint32_t to = at.x + x.slot * p.x_bytes, full = at.x_full(x.slot);
             x.advance(p.x_slots);
+            if (KIND == HALF) {
+                const dvk_wgmma_part &part = p.part[x_part];
+                barrier_expect(full, part.bytes);
+                copy_in(to, x_part > 0 ? &p.x_odd[x_part - 1] : &p.x, x_chunk * DVK_WGMMA_CHUNK, t.x0 + part.x,
+                        t.y0 + part.y, t.n, full);
+                if (++x_part < p.parts) {
+                    continue;
+                }
+                x_part = 0;
+            } else {
+                barrier_expect(full, p.patch_pixels * 128);
+                copy_in(to, &p.x, x_chunk * DVK_WGMMA_CHUNK, t.x0 - p.pad_left, t.y0 - p.pad_top, t.n, full);
+            }
             if (++x_group > p.split) {
                 x_group = 0;
                 if (++x_chunk == p.chunks) {
@@ -150,6 +163,37 @@ template <class T> CONV_DEVICE void prepare(const dvk_conv_wgmma &p, const layou
     }
 }
 
+/* Of few input channels: no patch is brought, the operand is written from the picture. Whoever has room for an operand
+ * has room for its weights: there are no fewer slots of them. */
+template <class T> CONV_DEVICE void gather(const dvk_conv_wgmma &p, const layout &at, int thread) {
+    ring x;
+    weight_bringer w;
+    few_pixels<T> pixels(p, thread);
+    w.job = blockIdx.x;
+    for (int i = 0; i < p.w_slots && thread == 0; i++) {
+        w.advance(p, at, 0);
+    }
+    wait_for_launch_before();
+    const int items = ((p.jobs - 1 - (int)blockIdx.x) / (int)gridDim.x + 1) << p.split;
+    pixels.load(p, tile_of(p, blockIdx.x, 0), thread);
+    for (int i = 0; i < items; i++) {
+        const uint32_t slot = at.x + x.slot * p.x_bytes;
+        barrier_wait(at.x_empty(x.slot), x.parity ^ 1);
+        if (thread == 0) {
+            w.advance(p, at, 0);
+        }
+        pixels.store(p, slot + DVK_WGMMA_FEW_OPERAND, thread);
+        named_barrier(3, DVK_WGMMA_GATHERERS);
+        if (i + 1 < items) {
+            pixels.load(p, tile_of(p, blockIdx.x + ((i + 1) >> p.split) * gridDim.x, (i + 1) & p.split), thread);
+        }
+        few_operand(p, slot, thread);
+        fence_async();
+        barrier_arrive(at.x_ready(x.slot));
+        x.advance(p.x_slots);
+    }
+}
+
 /* ---- the other two ---- */
 
 /* Where a warpgroup is in its work; `x_used`, `w_used`: slots that the products under way still read, -1: none. */
@@ -171,17 +215,19 @@ struct consumer {
     }
 };
 
-/* All taps of one chunk of input channels, 16 * K16 of them. */
-template <class T, int K16>
-CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consumer &c, int group, int view,
+/* All taps of one chunk of input channels, 16 * K16 of them, or of one of its parts. */
+template <class T, int K16, int KIND>
+CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consumer &c, int group, int view, int part,
                                 const output_ring &out, const conv_tile &t, float (&sum)[128]) {
-    const uint64_t patch = wgmma_operand(at.x + c.x.slot * p.x_bytes, p.pitch * 128);
+    const int taps = KIND == HALF ? p.part[part].taps : p.taps, kw = KIND == HALF ? p.part[part].kw : p.kw;
+    const int pitch = KIND == HALF ? p.part[part].pitch : p.pitch;
+    const uint64_t patch = wgmma_operand(at.x + c.x.slot * p.x_bytes, pitch * 128);
     const int which = p.w_rings > 1 ? group : 0;
     const uint32_t half = p.split || p.w_rings > 1 ? 0 : group * DVK_WGMMA_TAP;
     int column = 0;
-    barrier_wait(p.pro ? at.x_ready(c.x.slot) : at.x_full(c.x.slot), c.x.parity);
+    barrier_wait(KIND == FEW || (KIND == WHOLE && p.pro) ? at.x_ready(c.x.slot) : at.x_full(c.x.slot), c.x.parity);
 #pragma unroll 1
-    for (int tap = 0; tap < p.taps; tap++) {
+    for (int tap = 0; tap < taps; tap++) {
         if (c.jobs == 0 || !p.resident) {
             barrier_wait(at.w_full(which, c.w.slot), c.w.parity);
         }
@@ -204,16 +250,16 @@ CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consu
         c.w_used = p.resident ? -1 : c.w.slot;
         c.w.advance(p.w_slots);
         view++;
-        if (++column == p.kw) {
+        if (++column == kw) {
             column = 0;
-            view += p.pitch - p.kw;
+            view += pitch - kw;
         }
     }
     c.x_used = c.x.slot;
     c.x.advance(p.x_slots, 1 + p.split);
 }
 
-template <class T, int LAST> CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const layout &at, int group) {
+template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const layout &at, int group) {
     const int thread = threadIdx.x & 127;
     consumer c;
     output_ring out = {at.out + group * p.entries * p.entry_bytes, at.residual(group, 0), group};
@@ -236,17 +282,28 @@ template <class T, int LAST> CONV_DEVICE void multiply(const dvk_conv_wgmma &p, 
         } else if (p.alternate && c.jobs > 0) {
             barrier_wait(at.turn(0), (c.jobs - 1) & 1);
         }
-        for (int chunk = 1; chunk < p.chunks; chunk++) {
-            multiply_chunk<T, 4>(p, at, c, group, view, out, t, sum);
+        if (KIND == HALF) {
+            for (int chunk = 0; chunk < p.chunks; chunk++) {
+                for (int part = 0; part < p.parts; part++) {
+                    multiply_chunk<T, 4, KIND>(p, at, c, group, 0, part, out, t, sum);
+                }
+            }
         }
-        if (LAST == 4) {
-            multiply_chunk<T, 4>(p, at, c, group, view, out, t, sum);
-        } else if (p.last_k16 == 3) {
-            multiply_chunk<T, 3>(p, at, c, group, view, out, t, sum);
-        } else if (p.last_k16 == 2) {
-            multiply_chunk<T, 2>(p, at, c, group, view, out, t, sum);
-        } else {
-            multiply_chunk<T, 1>(p, at, c, group, view, out, t, sum);
+        for (int chunk = 1; chunk < p.chunks && KIND == WHOLE; chunk++) {
+            multiply_chunk<T, 4, KIND>(p, at, c, group, view, 0, out, t, sum);
+        }
+        if (KIND == FEW && p.few == 4) {
+            multiply_chunk<T, 3, KIND>(p, at, c, group, view, 0, out, t, sum);
+        } else if (KIND == FEW) {
+            multiply_chunk<T, 2, KIND>(p, at, c, group, view, 0, out, t, sum);
+        } else if (KIND == WHOLE && LAST == 4) {
+            multiply_chunk<T, 4, KIND>(p, at, c, group, view, 0, out, t, sum);
+        } else if (KIND == WHOLE && p.last_k16 == 3) {
+            multiply_chunk<T, 3, KIND>(p, at, c, group, view, 0, out, t, sum);
+        } else if (KIND == WHOLE && p.last_k16 == 2) {
+            multiply_chunk<T, 2, KIND>(p, at, c, group, view, 0, out, t, sum);
+        } else if (KIND == WHOLE) {
+            multiply_chunk<T, 1, KIND>(p, at, c, group, view, 0, out, t, sum);
         }
         wgmma_wait<0>();
         wgmma_pin(sum);
@@ -259,14 +316,14 @@ template <class T, int LAST> CONV_DEVICE void multiply(const dvk_conv_wgmma &p, 
     }
 }
 
-template <class T, int LAST> CONV_DEVICE void convolve(const dvk_conv_wgmma &p) {
+template <class T, int LAST, int KIND> CONV_DEVICE void convolve(const dvk_conv_wgmma &p) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const layout at(p, (uint32_t)__cvta_generic_to_shared(shared));
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < p.x_slots; i++) {
             barrier_init(at.x_full(i), 1);
-            barrier_init(at.x_ready(i), DVK_WGMMA_HELPERS);
+            barrier_init(at.x_ready(i), KIND == FEW ? DVK_WGMMA_GATHERERS : DVK_WGMMA_HELPERS);
             barrier_init(at.x_empty(i), p.split ? 4 : 8);
         }
         for (int i = 0; i < p.w_slots; i++) {
@@ -288,27 +345,33 @@ template <class T, int LAST> CONV_DEVICE void convolve(const dvk_conv_wgmma &p) 
     if (group == 2) {
         set_registers_down<HELPER_REGISTERS>();
         const int thread = threadIdx.x - 256;
-        if (thread == 0) {
-            bring(p, at);
-        } else if (thread >= 32 && p.pro) {
+        if (KIND == FEW) {
+            gather<T>(p, at, thread);
+        } else if (thread == 0) {
+            bring<KIND>(p, at);
+        } else if (thread >= 32 && KIND == WHOLE && p.pro) {
             prepare<T>(p, at, thread - 32);
         }
     } else {
         set_registers_up<CONSUMER_REGISTERS>();
-        multiply<T, LAST>(p, at, group);
+        multiply<T, LAST, KIND>(p, at, group);
     }
 }
 
 } // namespace
 
-#define WGMMA_KERNEL(name, T, LAST)                                                                                    \
+#define WGMMA_KERNEL(name, T, LAST, KIND)                                                                              \
     extern "C" __global__ void __launch_bounds__(DVK_WGMMA_THREADS, 1)                                                 \
         name(const __grid_constant__ dvk_conv_wgmma p) {                                                               \
-        convolve<T, LAST>(p);                                                                                          \
+        convolve<T, LAST, KIND>(p);                                                                                    \
     }
 
-/* The second of each: input channels are no multiple of 64. */
-WGMMA_KERNEL(conv_wgmma_bf16, wgmma_bfloat, 4)
-WGMMA_KERNEL(conv_wgmma_bf16_any, wgmma_bfloat, 3)
-WGMMA_KERNEL(conv_wgmma_f16, wgmma_half, 4)
-WGMMA_KERNEL(conv_wgmma_f16_any, wgmma_half, 3)
+/* any: input channels are no multiple of 64. half: a stride of two. few: at most four input channels. */
+WGMMA_KERNEL(conv_wgmma_bf16, wgmma_bfloat, 4, WHOLE)
+WGMMA_KERNEL(conv_wgmma_bf16_any, wgmma_bfloat, 3, WHOLE)
+WGMMA_KERNEL(conv_wgmma_bf16_half, wgmma_bfloat, 4, HALF)
+WGMMA_KERNEL(conv_wgmma_bf16_few, wgmma_bfloat, 3, FEW)
+WGMMA_KERNEL(conv_wgmma_f16, wgmma_half, 4, WHOLE)
+WGMMA_KERNEL(conv_wgmma_f16_any, wgmma_half, 3, WHOLE)
+WGMMA_KERNEL(conv_wgmma_f16_half, wgmma_half, 4, HALF)
+WGMMA_KERNEL(conv_wgmma_f16_few, wgmma_half, 3, FEW)

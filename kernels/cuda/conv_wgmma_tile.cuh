@@ -1,5 +1,5 @@
 /* conv_wgmma_tile.cuh - how the sums of a tile leave registers. A thread has channels lane / 4 and lane / 4 + 8 of its
- * warp's sixteen, and of each row of the tile the pixels 2 * (lane % 4) and the next. Pieces of 8 x 4
+ * warp's sixteen, and of each row of the tile the pixels 2 * (lane % 4) and the next. Pieces of 8 x 8
  * pixels are turned into pixels of 128 bytes in shared memory on their way out, by bulk copies; residuals come in the same
  * way, into the same places. */
 #ifndef DVK_CUDA_CONV_WGMMA_TILE_CUH
@@ -25,6 +25,42 @@ struct conv_channels {
     }
 };
 
+/* Count, mean and sum of squared differences of what a thread stores, as sums of differences from a value that all
+ * threads of a group share, the first that is stored of it. */
+struct conv_sums {
+    float pivot[2], s[2][2], q[2][2];
+    int rows;        /* of the tile that lie in the picture */
+    bool columns[2]; /* whether this thread's do */
+
+    __device__ __forceinline__ conv_sums(int high, int wide, int x) : rows(high) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            columns[i] = x + i < wide;
+            s[i][0] = s[i][1] = q[i][0] = q[i][1] = 0;
+        }
+    }
+
+    __device__ __forceinline__ void begin(float v, int i, int lane, int per) {
+        pivot[i] = __shfl_sync(0xffffffffu, v, per < 8 ? lane / (4 * per) * (4 * per) : 0);
+        if (per == 16 && i > 0) {
+            pivot[1] = pivot[0];
+        }
+    }
+
+    template <bool WHOLE> __device__ __forceinline__ void add(const float2 &v, int i, int row) {
+        const float d[2] = {v.x - pivot[i], v.y - pivot[i]};
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            if (WHOLE || (row < rows && columns[k])) {
+                s[i][k] += d[k];
+                q[i][k] = fmaf(d[k], d[k], q[i][k]);
+            }
+        }
+    }
+};
+
+enum { COUNT_NONE, COUNT_WHOLE, COUNT_EDGE }; /* statistics: none, of a tile inside of the picture, of any */
+
 struct output_ring {
     uint32_t at, barriers;
     int group;
@@ -49,12 +85,17 @@ struct output_ring {
         for (int i = 0; i < p.entries && i < DVK_WGMMA_PIECES; i++) {
             bring_residuals(p, t, i, slot + i < p.entries ? slot + i : slot + i - p.entries);
         }
+        for (int i = p.entries; i < DVK_WGMMA_PIECES; i++) { /* as far as the cache */
+            for (int k = 0; k < p.epi.n_res; k++) {
+                copy_ahead(&p.res[k], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n);
+            }
+        }
     }
 
-    /* A piece with its residuals, rows 4 * piece on of the tile. */
-    template <class T, int KIND, int RES, bool KEEP>
+    /* Piece `i` with its residuals, rows DVK_WGMMA_PIECE_H * i on of the tile. */
+    template <class T, int KIND, int RES, int COUNT>
     __device__ __forceinline__ void piece(const dvk_conv_epi &e, const conv_channels &c, uint32_t to, const float *sum,
-                                          float *kept) const {
+                                          int i, conv_sums &sums) const {
 #pragma unroll
         for (int j = 0; j < DVK_WGMMA_PIECE_H; j += 2, to += 2048) {
             uint32_t m[4], r[2][4] = {};
@@ -70,18 +111,22 @@ struct output_ring {
                 const float2 r0 = T::unpack(r[0][q]), r1 = T::unpack(r[1][q]);
                 m[q] = T::pack(finish<KIND, RES>(e, s[0], c.bias[q & 1], c.slope[q & 1], r0.x, r1.x),
                                finish<KIND, RES>(e, s[1], c.bias[q & 1], c.slope[q & 1], r0.y, r1.y));
-                if (KEEP) {
-                    const float2 stored = T::unpack(m[q]);
-                    kept[j * 4 + q * 2] = stored.x, kept[j * 4 + q * 2 + 1] = stored.y;
-                }
             }
             matrices_store_transposed(to, m);
+#pragma unroll
+            for (int q = 0; q < 4 && COUNT != COUNT_NONE; q++) {
+                const float2 stored = T::unpack(m[q]);
+                if (i == 0 && j == 0 && q < 2) {
+                    sums.begin(stored.x, q, threadIdx.x & 31, e.group_channels);
+                }
+                sums.add<COUNT == COUNT_WHOLE>(stored, q & 1, i * DVK_WGMMA_PIECE_H + j + q / 2);
+            }
         }
     }
 
-    template <class T, int KIND, int RES, bool KEEP>
+    template <class T, int KIND, int RES, int COUNT>
     __device__ __forceinline__ void write(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
-                                          const float (&sum)[128], float (&kept)[KEEP ? 128 : 1]) {
+                                          const float (&sum)[128], conv_sums &sums) {
         const int lane = thread & 31, warp = thread >> 5;
         const conv_channels channels(p.epi, t.c0 + warp * 16 + lane / 4);
         /* this lane's row of a store of four matrices: pixel lane % 8 of row j + lane / 16, channels 8 * (lane / 8 & 1) */
@@ -97,7 +142,7 @@ struct output_ring {
                 }
                 named_barrier(1 + group, 128);
             }
-            piece<T, KIND, RES, KEEP>(p.epi, channels, entry + mine, sum + i * 16, kept + (KEEP ? i * 16 : 0));
+            piece<T, KIND, RES, COUNT>(p.epi, channels, entry + mine, sum + i * (128 / DVK_WGMMA_PIECES), i, sums);
             fence_async();
             named_barrier(1 + group, 128);
             if (thread == 0) {
@@ -115,39 +160,13 @@ struct output_ring {
     }
 
     /* {count, mean, M2} of every group of the tile; a group is 1 to 16 channels, all within a warp. */
-    template <bool WHOLE>
-    __device__ __forceinline__ void statistics(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
-                                               const float (&sum)[128]) const {
+    static __device__ __forceinline__ void statistics(const dvk_conv_wgmma &p, const conv_tile &t, int thread, int wide,
+                                                      int high, const conv_sums &sums) {
         const int lane = thread & 31, warp = thread >> 5, per = p.epi.group_channels;
-        const int wide = min(p.out_w - t.x0, DVK_WGMMA_TILE_W), high = min(p.out_h - t.y0, DVK_WGMMA_TILE_H);
-        const int x = 2 * (lane & 3);
-        float s[2], q[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float part[4] = {0, 0, 0, 0};
-#pragma unroll
-            for (int j = 0; j < 64; j++) {
-                if (WHOLE || (j / 2 < high && x + (j & 1) < wide)) {
-                    part[j & 3] += sum[j / 2 * 4 + i * 2 + (j & 1)];
-                }
-            }
-            s[i] = (part[0] + part[1]) + (part[2] + part[3]);
-        }
         const float count = (float)(wide * high * per), inverse = __fdividef(1.0f, count);
+        float s[2] = {sums.s[0][0] + sums.s[0][1], sums.s[1][0] + sums.s[1][1]};
+        float q[2] = {sums.q[0][0] + sums.q[0][1], sums.q[1][0] + sums.q[1][1]};
         group_sum(s, per);
-        const float mean[2] = {s[0] * inverse, s[1] * inverse};
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float part[4] = {0, 0, 0, 0};
-#pragma unroll
-            for (int j = 0; j < 64; j++) {
-                if (WHOLE || (j / 2 < high && x + (j & 1) < wide)) {
-                    const float a = sum[j / 2 * 4 + i * 2 + (j & 1)] - mean[i];
-                    part[j & 3] = fmaf(a, a, part[j & 3]);
-                }
-            }
-            q[i] = (part[0] + part[1]) + (part[2] + part[3]);
-        }
         group_sum(q, per);
         const int c = t.c0 + warp * 16 + lane / 4;
         const int64_t row = (int64_t)t.chunk * p.phases + t.phase;
@@ -155,7 +174,8 @@ struct output_ring {
         for (int i = 0; i < 2; i++) {
             if ((lane & 3) == 0 && (c + i * 8) % per == 0 && c + i * 8 < p.epi.c_out && t.n < p.n) {
                 float *out = p.epi.stats + (row * p.epi.groups + (c + i * 8) / per) * 3;
-                out[0] = count, out[1] = mean[i], out[2] = q[i];
+                const float delta = s[i] * inverse;
+                out[0] = count, out[1] = sums.pivot[i] + delta, out[2] = fmaxf(fmaf(-delta, s[i], q[i]), 0.0f);
             }
         }
     }
@@ -204,38 +224,38 @@ struct output_ring {
     template <class T, int KIND>
     __device__ __forceinline__ void write_as(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                              const float (&sum)[128]) {
-        float none[1];
+        conv_sums none(0, 0, 0);
         if (p.epi.n_res == 0) {
-            write<T, KIND, 0, false>(p, t, thread, sum, none);
+            write<T, KIND, 0, COUNT_NONE>(p, t, thread, sum, none);
         } else if (p.epi.n_res == 1) {
-            write<T, KIND, 1, false>(p, t, thread, sum, none);
+            write<T, KIND, 1, COUNT_NONE>(p, t, thread, sum, none);
         } else {
-            write<T, KIND, 2, false>(p, t, thread, sum, none);
+            write<T, KIND, 2, COUNT_NONE>(p, t, thread, sum, none);
         }
     }
 
-    /* `kept` is not `sum`: what is stored there as bits would turn the sums of the products into bits, too, and then the
-     * compiler copies them from product to product. */
     template <class T>
     __device__ __forceinline__ void write_and_count(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                                     const float (&sum)[128]) {
-        float kept[128];
-        if (p.epi.n_res > 0) {
-            write<T, DVK_WGMMA_LINEAR, 1, true>(p, t, thread, sum, kept);
+        const int wide = min(p.out_w - t.x0, DVK_WGMMA_TILE_W), high = min(p.out_h - t.y0, DVK_WGMMA_TILE_H);
+        const bool whole = wide == DVK_WGMMA_TILE_W && high == DVK_WGMMA_TILE_H;
+        conv_sums sums(high, wide, 2 * (thread & 3));
+        if (p.epi.n_res > 0 && whole) {
+            write<T, DVK_WGMMA_LINEAR, 1, COUNT_WHOLE>(p, t, thread, sum, sums);
+        } else if (p.epi.n_res > 0) {
+            write<T, DVK_WGMMA_LINEAR, 1, COUNT_EDGE>(p, t, thread, sum, sums);
+        } else if (whole) {
+            write<T, DVK_WGMMA_LINEAR, 0, COUNT_WHOLE>(p, t, thread, sum, sums);
         } else {
-            write<T, DVK_WGMMA_LINEAR, 0, true>(p, t, thread, sum, kept);
+            write<T, DVK_WGMMA_LINEAR, 0, COUNT_EDGE>(p, t, thread, sum, sums);
         }
-        if (t.x0 + DVK_WGMMA_TILE_W <= p.out_w && t.y0 + DVK_WGMMA_TILE_H <= p.out_h) {
-            statistics<true>(p, t, thread, kept);
-        } else {
-            statistics<false>(p, t, thread, kept);
-        }
+        statistics(p, t, thread, wide, high, sums);
     }
 
     template <class T>
     __device__ __forceinline__ void store(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                           const float (&sum)[128]) {
-        float none[1];
+        conv_sums none(0, 0, 0);
         switch (p.epilogue) {
         case DVK_WGMMA_LINEAR:
             write_as<T, DVK_WGMMA_LINEAR>(p, t, thread, sum);
@@ -253,7 +273,7 @@ struct output_ring {
             write_as<T, DVK_WGMMA_SILU>(p, t, thread, sum);
             break;
         case DVK_WGMMA_GATE:
-            write<T, DVK_WGMMA_GATE, 1, false>(p, t, thread, sum, none);
+            write<T, DVK_WGMMA_GATE, 1, COUNT_NONE>(p, t, thread, sum, none);
             break;
         default:
             any(p, t, thread, sum);

@@ -7,6 +7,8 @@
 #define DVK_CUDA_LIST(X)                                                                                               \
     X(dvk_conv2d_cuda_wgmma)                                                                                           \
     X(dvk_conv2d_cuda_wgmma_rows)                                                                                      \
+    X(dvk_conv2d_cuda_fp8)                                                                                             \
+    X(dvk_conv2d_cuda_fp8_mma)                                                                                         \
     X(dvk_conv2d_cuda_mma)                                                                                             \
     X(dvk_conv2d_cuda_mma_tf32)                                                                                        \
     X(dvk_conv2d_cuda_simt)                                                                                            \

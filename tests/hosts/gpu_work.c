@@ -1,60 +1,8 @@
 /* gpu_work.c - work on a GPU as hosts ask for it: tensors in its memory, streams, jobs, a device that is lost. On a mock of
- * the driver: what is asked of the device is looked at, the numbers are gpu_real.c's matter. */
+ * the driver: what is asked of the device is looked at, the numbers are gpu_real.c's matter. Streams: gpu_stream.c. */
 #include <pthread.h>
 
-#include "tests/hosts/gpu_mock.h"
-
-#define LEGACY ((void *)1) /* CUDA's default stream */
-
-enum { SIDE = 32 };
-
-static davy_context *ctx;
-static davy_model *model, *vae;
-
-static davy_tensor host_picture(int64_t channels, int64_t side) {
-    static float memory[4 * 4 * SIDE * SIDE * 4];
-    return (davy_tensor){.struct_size = sizeof(davy_tensor),
-                         .memory = DAVY_MEMORY_HOST,
-                         .dtype = DAVY_DTYPE_F32,
-                         .layout = DAVY_LAYOUT_HWC,
-                         .ndim = 3,
-                         .data = (uint64_t)(uintptr_t)memory,
-                         .shape = {side, side, channels}};
-}
-
-/* The same in a buffer of the device. */
-static davy_tensor device_picture(int64_t channels, int64_t side, davy_buffer **buffer) {
-    davy_tensor t = host_picture(channels, side);
-    const uint64_t bytes = (uint64_t)(side * side * channels) * sizeof(float);
-    davy_tensor whole = {.struct_size = sizeof whole};
-    IS(api->buffer_alloc(ctx, DAVY_MEMORY_CUDA, bytes, buffer), DAVY_OK);
-    IS(api->buffer_tensor(*buffer, &whole), DAVY_OK);
-    CHECK(whole.memory == DAVY_MEMORY_CUDA && whole.device == 0 && whole.data != 0 && whole.buffer == *buffer);
-    t.memory = DAVY_MEMORY_CUDA;
-    t.data = whole.data; /* as memory of the host's own */
-    return t;
-}
-
-static void begin(const char *device) {
-    static synth_file half[2]; /* the models keep pointing into them */
-    if (half[0].data == NULL) {
-        half[0] = synth_taesd(0, 5);
-        half[1] = synth_taesd(1, 6);
-    }
-    mock_again();
-    IS(open_on(device, 0, &ctx), DAVY_OK);
-    IS(host_open_small(api, ctx, &model), DAVY_OK);
-    IS(host_open_files(api, ctx, half, 2, &vae), DAVY_OK);
-}
-
-static void end(const char *after) {
-    api->model_release(model);
-    api->model_release(vae);
-    api->context_release(ctx);
-    model = vae = NULL;
-    ctx = NULL;
-    mock_is_empty(after);
-}
+#include "tests/hosts/gpu_models.h"
 
 /* ---- tensors ---- */
 
@@ -158,110 +106,6 @@ static void alpha(void) {
     end("alpha");
 }
 
-/* ---- streams ---- */
-
-static void stream_refused(const davy_tensor *in, davy_tensor out, davy_run run, davy_job **job, davy_result want,
-                           const char *words) {
-    run.struct_size = sizeof run;
-    IS(api->upscale(model, in, &out, &run, job), want);
-    SAYS(words);
-}
-
-static void streams_refused(void) {
-    const davy_run ordered = {.flags = DAVY_RUN_STREAM_ORDERED, .stream = LEGACY};
-    davy_buffer *a = NULL, *b = NULL, *c = NULL;
-    davy_job *job = NULL;
-    begin("cuda:0");
-    const davy_tensor in = device_picture(3, SIDE, &a), out = device_picture(3, 2 * SIDE, &b);
-    const davy_tensor host_in = host_picture(3, SIDE), rgba = device_picture(4, SIDE, &c);
-    const davy_tensor wish = {.struct_size = sizeof wish, .memory = DAVY_MEMORY_CUDA};
-    stream_refused(&in, out, (davy_run){.flags = DAVY_RUN_STREAM_ORDERED}, NULL, DAVY_E_INVALID, "needs a stream");
-    stream_refused(&in, out, ordered, &job, DAVY_E_INVALID, "job");
-    stream_refused(&host_in, out, ordered, NULL, DAVY_E_UNSUPPORTED, "the input is not");
-    stream_refused(&in, host_picture(3, 2 * SIDE), ordered, NULL, DAVY_E_UNSUPPORTED, "the output is not");
-    davy_tensor made = wish; /* alpha needs nobody's eyes */
-    davy_run with_alpha = ordered;
-    with_alpha.struct_size = sizeof with_alpha;
-    IS(api->upscale(model, &rgba, &made, &with_alpha, NULL), DAVY_OK);
-    api->buffer_release(made.buffer);
-    davy_tensor latent = wish;
-    with_alpha.flags |= DAVY_RUN_SAMPLE; /* a TAESD has none, and says so first */
-    IS(api->vae_encode(vae, &in, &latent, &with_alpha, NULL), DAVY_E_UNSUPPORTED);
-    davy_run load = ordered;
-    load.struct_size = sizeof load;
-    IS(api->model_load(model, &load, NULL), DAVY_E_INVALID);
-    CHECK(job == NULL);
-    api->buffer_release(a);
-    api->buffer_release(b);
-    api->buffer_release(c);
-    end("refused streams");
-}
-
-/* Work that is late: nobody waits for it, and memory stays until it is done. */
-static void ordered(void) {
-    davy_run run = {.struct_size = sizeof run, .flags = DAVY_RUN_STREAM_ORDERED, .stream = LEGACY};
-    davy_buffer *a = NULL, *b = NULL;
-    begin("cuda:0");
-    davy_tensor in = device_picture(3, SIDE, &a);
-    in.buffer = a; /* named, so that its memory waits for the work */
-    davy_tensor out = device_picture(3, 2 * SIDE, &b);
-    for (int i = 0; i < 3; i++) { /* weights and what else a first run waits for */
-        IS(api->upscale(model, &in, &out, &run, NULL), DAVY_OK);
-    }
-    davy_tensor made = {.struct_size = sizeof made, .memory = DAVY_MEMORY_CUDA};
-    IS(api->upscale(model, &in, &made, &run, NULL), DAVY_OK);
-    api->buffer_release(made.buffer);
-    mock->lazy = 1;
-    const int64_t syncs = mock->syncs, launches = mock->launches;
-    IS(api->upscale(model, &in, &out, &run, NULL), DAVY_OK);
-    CHECKF(mock->syncs == syncs, "stream-ordered work waited %lld times", (long long)(mock->syncs - syncs));
-    CHECKF(mock->launches == launches, "%lld launches are done already", (long long)(mock->launches - launches));
-    made = (davy_tensor){.struct_size = sizeof made, .memory = DAVY_MEMORY_CUDA};
-    IS(api->upscale(model, &in, &made, &run, NULL), DAVY_OK);
-    const int64_t live = mock->live;
-    mock->not_ready = 100;
-    api->buffer_release(made.buffer);
-    api->buffer_release(a);
-    CHECKF(mock->live == live, "memory of late work has gone: %lld blocks, %lld before", (long long)mock->live,
-           (long long)live);
-    mock->not_ready = 0;
-    run.flags = 0; /* and now with waiting */
-    davy_buffer *c = NULL;
-    const davy_tensor other = device_picture(3, SIDE, &c);
-    IS(api->upscale(model, &other, &out, &run, NULL), DAVY_OK);
-    CHECK(mock->launches > launches);
-    CHECKF(mock->live < live, "memory of work that is done stays: %lld blocks", (long long)mock->live);
-    mock->lazy = 0;
-    api->buffer_release(b);
-    api->buffer_release(c);
-    end("late work");
-}
-
-static void jobs(void) {
-    const davy_run run = {.struct_size = sizeof run, .stream = LEGACY};
-    davy_buffer *a = NULL;
-    davy_job *job = NULL;
-    begin("cuda:0");
-    const davy_tensor in = device_picture(3, SIDE, &a);
-    davy_tensor out = {.struct_size = sizeof out, .memory = DAVY_MEMORY_CUDA};
-    mock->not_ready = 20; /* the host's work on the stream takes its time */
-    IS(api->upscale(model, &in, &out, &run, &job), DAVY_OK);
-    IS(api->job_wait(job, UINT64_MAX), DAVY_OK);
-    api->job_release(job);
-    api->buffer_release(out.buffer);
-    mock->not_ready = 1000000; /* for ever: cancelled meanwhile */
-    out = (davy_tensor){.struct_size = sizeof out, .memory = DAVY_MEMORY_CUDA};
-    IS(api->upscale(model, &in, &out, &run, &job), DAVY_OK);
-    IS(api->job_wait(job, 5000000), DAVY_PENDING);
-    IS(api->job_cancel(job), DAVY_OK);
-    IS(api->job_wait(job, UINT64_MAX), DAVY_E_CANCELLED);
-    api->job_release(job);
-    mock->not_ready = 0;
-    api->buffer_release(out.buffer);
-    api->buffer_release(a);
-    end("jobs");
-}
-
 /* ---- many threads ---- */
 
 typedef struct worker {
@@ -355,10 +199,15 @@ static void precisions(void) {
     IS(open_as(DAVY_DTYPE_F32, "1", &info), DAVY_OK);
     IS(open_as(DAVY_DTYPE_BF16, "1", &info), DAVY_E_OPTION);
     IS(open_as(DAVY_DTYPE_F32, "yes", &info), DAVY_E_OPTION);
-    IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_E_UNSUPPORTED);
+    IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_OK);
+    CHECK(info.compute == DAVY_DTYPE_FP8);
     IS(open_as(DAVY_DTYPE_INT4, NULL, &info), DAVY_E_UNSUPPORTED);
     end("precisions");
+    begin("cuda:1"); /* 8.6 */
+    IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_E_UNSUPPORTED);
+    end("fp8 on an older GPU");
     IS(open_on("cpu", 0, &ctx), DAVY_OK);
+    IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_E_UNSUPPORTED);
     IS(open_as(DAVY_DTYPE_F32, "1", &info), DAVY_E_UNSUPPORTED);
     IS(open_as(DAVY_DTYPE_F16, NULL, &info), DAVY_E_UNSUPPORTED);
     api->context_release(ctx);
@@ -395,9 +244,6 @@ int main(void) {
     tensors();
     chains();
     alpha();
-    streams_refused();
-    ordered();
-    jobs();
     threads();
     precisions();
     lost(); /* last: objects of a lost device stay */

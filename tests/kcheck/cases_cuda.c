@@ -35,8 +35,19 @@ static const kc_conv_spec convs[] = {
     {.cin = 96, .cout = 32, .h = 19, .w = 34, .k = 3, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 160, .cout = 32, .h = 18, .w = 35, .k = 3, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 192, .cout = 64, .h = 17, .w = 36, .k = 3, .epilogue = EPI_TWO_RES, .slab = 1},
+    /* strips of more than one row */
+    {.cin = 64, .cout = 32, .h = 14, .w = 1930, .k = 3, .epilogue = EPI_LRELU},
+    {.cin = 32, .cout = 32, .h = 31, .w = 1930, .k = 3, .epilogue = EPI_PRELU},
     {.cin = 48, .cout = 48, .h = 29, .w = 31, .k = 3, .epilogue = EPI_GATE},
     {.cin = 128, .cout = 48, .h = 21, .w = 18, .k = 1, .epilogue = EPI_SILU, .prologue = PRO_NORM},
+    /* FP8: ranges that grow, halves of chunks, tiles beyond the picture */
+    {.cin = 192, .cout = 64, .h = 35, .w = 21, .k = 3, .epilogue = EPI_LRELU, .fill = KC_STEEP},
+    {.cin = 512, .cout = 512, .h = 9, .w = 17, .k = 3, .epilogue = EPI_RES, .fill = KC_STEEP},
+    {.cin = 96, .cout = 128, .h = 33, .w = 9, .k = 3, .epilogue = EPI_RELU, .prologue = PRO_RELU, .n = 2},
+    {.cin = 160, .cout = 192, .h = 40, .w = 19, .k = 3, .epilogue = EPI_TWO_RES, .prologue = PRO_NORM_SILU},
+    {.cin = 32, .cout = 64, .h = 70, .w = 75, .k = 3, .epilogue = EPI_BIAS, .fill = KC_DENORMAL},
+    {.cin = 128, .cout = 64, .h = 64, .w = 80, .k = 1, .epilogue = EPI_PRELU, .fill = KC_LARGE},
+    {.cin = 512, .cout = 256, .h = 64, .w = 81, .k = 3, .epilogue = EPI_RES, .stats_groups = 32, .n = 2},
     /* statistics of the result */
     {.cin = 128, .cout = 128, .h = 20, .w = 33, .k = 3, .epilogue = EPI_RES, .stats_groups = 32},
     {.cin = 128, .cout = 128, .h = 16, .w = 64, .k = 3, .epilogue = EPI_BIAS, .stats_groups = 32, .n = 2},
@@ -46,12 +57,33 @@ static const kc_conv_spec convs[] = {
     {.cin = 256, .cout = 256, .h = 8, .w = 9, .k = 3, .upsample = 2, .epilogue = EPI_BIAS, .stats_groups = 32},
     {.cin = 128, .cout = 128, .h = 18, .w = 34, .k = 3, .stride = 2, .asymmetric = 1, .stats_groups = 32},
     {.cin = 64, .cout = 96, .h = 14, .w = 15, .k = 3, .epilogue = EPI_PRELU, .stats_groups = 32},
+    {.cin = 256, .cout = 256, .h = 17, .w = 35, .k = 3, .stride = 2, .asymmetric = 1, .stats_groups = 32, .slab = 1},
+    {.cin = 512, .cout = 512, .h = 13, .w = 12, .k = 3, .stride = 2, .asymmetric = 1, .stats_groups = 32, .n = 2},
+    {.cin = 128, .cout = 192, .h = 66, .w = 21, .k = 3, .stride = 2, .epilogue = EPI_RES, .stats_groups = 32},
+    {.cin = 3, .cout = 128, .h = 35, .w = 41, .k = 3, .epilogue = EPI_BIAS, .stats_groups = 32},
+    {.cin = 4, .cout = 512, .h = 9, .w = 19, .k = 3, .epilogue = EPI_BIAS, .stats_groups = 32, .n = 2},
+    /* a stride of two, few input channels */
+    {.cin = 64, .cout = 128, .h = 67, .w = 18, .k = 3, .stride = 2, .epilogue = EPI_RELU},
+    {.cin = 128, .cout = 136, .h = 2, .w = 3, .k = 3, .stride = 2, .epilogue = EPI_TWO_RES, .n = 3},
+    {.cin = 128, .cout = 96, .h = 19, .w = 20, .k = 1, .stride = 2, .epilogue = EPI_PRELU},
+    {.cin = 128, .cout = 128, .h = 15, .w = 33, .k = 3, .stride = 2, .epilogue = EPI_BIAS, .prologue = PRO_NORM_SILU},
+    {.cin = 3, .cout = 64, .h = 70, .w = 37, .k = 3, .epilogue = EPI_PRELU},
+    {.cin = 3, .cout = 48, .h = 33, .w = 17, .k = 3, .epilogue = EPI_BIAS, .slab = 1, .n = 2},
+    {.cin = 1, .cout = 72, .h = 5, .w = 50, .k = 3, .epilogue = EPI_RES},
+    {.cin = 4, .cout = 64, .h = 12, .w = 21, .k = 3, .epilogue = EPI_RELU, .prologue = PRO_CLAMP3},
+    {.cin = 2, .cout = 64, .h = 34, .w = 9, .k = 3, .epilogue = EPI_SILU, .prologue = PRO_NORM, .n = 2},
     /* shuffled results */
     {.cin = 64, .cout = 48, .h = 21, .w = 34, .k = 3, .shuffle = 4, .epilogue = EPI_RES},
     {.cin = 64, .cout = 12, .h = 22, .w = 33, .k = 3, .shuffle = 2, .epilogue = EPI_BIAS},
     {.cin = 64, .cout = 27, .h = 13, .w = 17, .k = 3, .shuffle = 3, .epilogue = EPI_PLAIN},
     {.cin = 64, .cout = 256, .h = 15, .w = 16, .k = 3, .shuffle = 2, .epilogue = EPI_LRELU},
     {.cin = 48, .cout = 48, .h = 11, .w = 40, .k = 3, .shuffle = 4, .epilogue = EPI_BIAS, .n = 2},
+    {.cin = 64, .cout = 48, .h = 37, .w = 129, .k = 3, .shuffle = 4, .epilogue = EPI_RES, .n = 2},
+    {.cin = 48, .cout = 12, .h = 40, .w = 141, .k = 3, .shuffle = 2, .epilogue = EPI_BIAS},
+    {.cin = 32, .cout = 12, .h = 19, .w = 66, .k = 3, .shuffle = 2, .epilogue = EPI_RES, .n = 2},
+    {.cin = 52, .cout = 48, .h = 9, .w = 65, .k = 3, .shuffle = 4, .epilogue = EPI_BIAS},
+    {.cin = 24, .cout = 27, .h = 14, .w = 132, .k = 3, .shuffle = 3, .epilogue = EPI_RES},
+    {.cin = 128, .cout = 48, .h = 7, .w = 20, .k = 3, .shuffle = 4, .epilogue = EPI_RES},
 };
 
 enum { N_CONVS = (int)(sizeof convs / sizeof convs[0]) };
@@ -80,13 +112,20 @@ static const kc_conv_spec conv_benches[] = {
     {.cin = 256, .cout = 128, .h = 1024, .w = 1024, .k = 1, .epilogue = EPI_BIAS},
     {.cin = 128, .cout = 3, .h = 1024, .w = 1024, .k = 3, .epilogue = EPI_BIAS, .prologue = PRO_NORM_SILU},
     /* encoding */
-    {.cin = 3, .cout = 128, .h = 1024, .w = 1024, .k = 3, .epilogue = EPI_BIAS},
-    {.cin = 128, .cout = 128, .h = 1024, .w = 1024, .k = 3, .stride = 2, .asymmetric = 1, .epilogue = EPI_BIAS},
+    {.cin = 3, .cout = 128, .h = 1024, .w = 1024, .k = 3, .epilogue = EPI_BIAS, .stats_groups = 32},
+    {.cin = 128, .cout = 128, .h = 1024, .w = 1024, .k = 3, .stride = 2, .asymmetric = 1, .stats_groups = 32},
+    {.cin = 256, .cout = 256, .h = 512, .w = 512, .k = 3, .stride = 2, .asymmetric = 1, .stats_groups = 32},
+    {.cin = 512, .cout = 512, .h = 256, .w = 256, .k = 3, .stride = 2, .asymmetric = 1, .stats_groups = 32},
     /* upscalers, 720p */
     {.cin = 64, .cout = 64, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_PRELU},
     {.cin = 64, .cout = 48, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_RES, .shuffle = 4},
+    {.cin = 64, .cout = 48, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_RES, .shuffle = 4, .yt = DVK_F32},
+    {.cin = 48, .cout = 12, .h = 1080, .w = 1920, .k = 3, .epilogue = EPI_BIAS, .shuffle = 2, .yt = DVK_F32},
+    {.cin = 32, .cout = 12, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_RES, .shuffle = 2, .yt = DVK_F32},
+    {.cin = 64, .cout = 27, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_RES, .shuffle = 3, .yt = DVK_F32},
     {.cin = 48, .cout = 48, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_GATE},
     {.cin = 3, .cout = 64, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_PRELU},
+    {.cin = 64, .cout = 64, .h = 360, .w = 640, .k = 3, .upsample = 2, .epilogue = EPI_LRELU},
     {.cin = 64, .cout = 32, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_LRELU},
     {.cin = 160, .cout = 32, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_LRELU},
     {.cin = 192, .cout = 64, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_RES},
@@ -97,12 +136,14 @@ static const kc_conv_spec conv_benches[] = {
 enum { N_CONV_BENCHES = (int)(sizeof conv_benches / sizeof conv_benches[0]) };
 
 static int conv_bench_count(void) {
-    return 2 * N_CONV_BENCHES;
+    return 3 * N_CONV_BENCHES;
 }
 
 static void conv_bench_build(kc_problem *p, int i) {
-    kc_conv_spec s = conv_benches[i / 2];
-    s.xt = s.yt = i % 2 ? DVK_F32 : DVK_BF16;
+    static const dvk_dtype types[] = {DVK_BF16, DVK_F16, DVK_F32};
+    kc_conv_spec s = conv_benches[i / 3];
+    s.xt = types[i % 3];
+    s.yt = s.yt == DVK_NONE ? s.xt : s.yt;
     s.n = 1;
     kc_build_conv(p, &s);
 }

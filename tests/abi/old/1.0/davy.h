@@ -309,7 +309,9 @@ typedef struct davy_model_desc {
     uint32_t source_stride;    /* bytes from one source to the next; 0: sources[0].struct_size */
     const char *arch;          /* NULL: detect. Else a name from davy_model_info.arch */
     davy_dtype compute;        /* AUTO: F32 on the CPU; on a GPU F16 for upscalers, BF16 for VAEs (F16 where the GPU has
-                                  no BF16). The CPU has F32 and BF16, GPUs F32, F16 and BF16; others: E_UNSUPPORTED */
+                                  no BF16). The CPU has F32 and BF16, GPUs F32, F16 and BF16, from 8.9 on FP8: what
+                                  is F16 otherwise, with products of E4M3 in the convolutions that gain from it. Others:
+                                  E_UNSUPPORTED */
     uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */
     void *progress_user;
@@ -442,8 +444,8 @@ enum {                             /* davy_run.flags */
  *   set                     the work comes after what is on the stream; outputs are complete on return.
  *   set, STREAM_ORDERED     the same, but the call returns once the work is enqueued: what is enqueued later sees the
  *                           outputs. Input and output must be CUDA memory and are read and written in the stream's order;
- *                           not with a job (E_INVALID), nor with SAMPLE (E_UNSUPPORTED). A first run still waits for the weights.
- *                           Errors of the device show in later calls.
+ *                           not with a job (E_INVALID). A first run still waits for the weights. Errors of the device
+ *                           show in later calls.
  *   set, with a job         the job starts after what is on the stream at the call, on a stream of its own.
  * A buffer named in a tensor of stream-ordered work may be released at once. */
 typedef struct davy_run {
@@ -543,7 +545,8 @@ typedef struct davy_api {
      *               grey stands for three equal colours
      *   vae_decode  latent  -> picture
      *   upscale     picture -> picture with the same channels: grey gives grey; alpha goes through the network too unless
-     *               RUN_DROP_ALPHA, but alpha that is constant stays exactly that */
+     *               RUN_DROP_ALPHA, but alpha that is constant stays exactly that. Alpha is straight: where it is 0 the
+     *               network sees the colour of what is visible within 8 pixels, so that hidden colours make no edges */
     davy_result(DAVY_CALL *vae_encode)(davy_model *model, const davy_tensor *pixels, davy_tensor *latent,
                                        const davy_run *run, davy_job **job);
     davy_result(DAVY_CALL *vae_decode)(davy_model *model, const davy_tensor *latent, davy_tensor *pixels,
