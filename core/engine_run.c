@@ -105,14 +105,22 @@ static davy_result run_route(dv_job *j) {
     return r;
 }
 
+/* No tiles fit what a full device may still have; the budget is not why. */
+static davy_result device_is_full(const dv_work *w, const davy_error_info *refused) {
+    return dv_fail_in(DAVY_E_NOMEM_DEVICE, refused->domain, refused->native,
+                      "%s of %lld x %lld: %s; smaller tiles do not fit either", dv_stage_name(w->stage),
+                      (long long)w->in.w, (long long)w->in.h, refused->message);
+}
+
 davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
     dv_request request = request_of(work);
+    davy_error_info refused = {.struct_size = sizeof refused};
     davy_result r = check_work(e, work);
     for (int attempt = 0; r == DAVY_OK && attempt < ATTEMPTS;) {
         dv_job j = {.e = e, .work = work};
         r = dv_route_get(e, &request, &j.route);
         if (r != DAVY_OK) {
-            return r;
+            return r == DAVY_E_BUDGET && request.limit != 0 ? device_is_full(work, &refused) : r;
         }
         r = check_route(work, j.route);
         if (r == DAVY_OK) {
@@ -123,7 +131,10 @@ davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
             return r;
         }
         if (!wait_for_others(e)) { /* somebody beyond this engine has taken it: choose smaller tiles */
-            request.limit = r == DAVY_E_NOMEM_DEVICE ? route_bytes(j.route) / 2 : request.limit;
+            if (r == DAVY_E_NOMEM_DEVICE) {
+                request.limit = route_bytes(j.route) / 2;
+                dv_error_get(&refused);
+            }
             dv_route_forget(e, j.route);
             attempt++;
         }

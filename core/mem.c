@@ -17,6 +17,7 @@
 enum { BLOCK_ALIGN = 64 };
 
 static _Atomic int64_t fail_after = -1; /* negative: injection is off */
+static _Atomic uint64_t failures;
 
 struct dv_heap {
     _Atomic uint64_t total;
@@ -39,20 +40,31 @@ void dv_alloc_fail_after(int64_t n) {
     atomic_store(&fail_after, n < 0 ? -1 : n);
 }
 
+uint64_t dv_alloc_failures(void) {
+    return atomic_load(&failures);
+}
+
+static void *counted(void *p) {
+    if (p == NULL) {
+        atomic_fetch_add(&failures, 1);
+    }
+    return p;
+}
+
 void *dv_calloc(uint64_t count, uint64_t size) {
     uint64_t bytes = 0;
     if (!dv_mul_u64(count, size, &bytes) || bytes > SIZE_MAX / 2 || injected_failure()) {
-        return NULL;
+        return counted(NULL);
     }
-    return calloc(bytes > 0 ? (size_t)bytes : 1, 1);
+    return counted(calloc(bytes > 0 ? (size_t)bytes : 1, 1));
 }
 
 void *dv_realloc(void *p, uint64_t count, uint64_t size) {
     uint64_t bytes = 0;
     if (!dv_mul_u64(count, size, &bytes) || bytes > SIZE_MAX / 2 || injected_failure()) {
-        return NULL;
+        return counted(NULL);
     }
-    return realloc(p, bytes > 0 ? (size_t)bytes : 1);
+    return counted(realloc(p, bytes > 0 ? (size_t)bytes : 1));
 }
 
 void dv_free(void *p) {

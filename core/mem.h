@@ -17,6 +17,9 @@ char *dv_sprintf(const char *fmt, ...) DV_PRINTF(1, 2); /* freed with dv_free */
 /* Grows an array of `size`-byte elements to hold at least `need`; returns the new base or NULL (old one still valid). */
 void *dv_grow(void *base, int64_t need, int64_t *capacity, uint64_t size);
 
+/* How many allocations of this kind have failed, of the whole process: for who must not take a failure for an answer. */
+uint64_t dv_alloc_failures(void);
+
 /* For tests: after n more successful allocations every allocation fails; negative turns it off. */
 void dv_alloc_fail_after(int64_t n);
 

@@ -14,8 +14,8 @@ davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in
                             davy_plan_info *out);
 davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **job);
 
-/* ---- between oneshot.c, which checks, oneshot_run.c, which works, and the two that know CUDA memory: oneshot_device.c and
- * oneshot_pixels.c ---- */
+/* ---- between oneshot.c, which checks, oneshot_run.c, oneshot_posterior.c and oneshot_bleed.c, which work, and the
+ * two that know CUDA memory: oneshot_device.c and oneshot_pixels.c ---- */
 
 typedef struct dv_call {
     davy_model *model; /* one reference */
@@ -42,11 +42,17 @@ int64_t dv_call_pictures(const dv_call *call);
 int64_t dv_call_passes(const dv_call *call);     /* runs of the network for one picture */
 uint64_t dv_call_workspace(const dv_call *call); /* beyond the engine's own */
 davy_result dv_call_run(dv_call *call);
+dv_work dv_call_work(dv_call *call, int64_t picture, const dv_control *control); /* of a pass with the network alone */
+/* The pass of the colours of a picture that has straight alpha, and the memory that it takes. */
+davy_result dv_call_colours(dv_call *call, int64_t picture, dv_work *work);
+uint64_t dv_call_bleed_bytes(const dv_call *call);
+/* vae_encode with MOMENTS or SAMPLE, of one picture. */
+davy_result dv_call_posterior(dv_call *call, int64_t picture, const dv_control *control);
 
 davy_result dv_call_check_stream(const dv_call *call, bool job);
 /* Whether the context can work on the memory of a tensor. */
 davy_result dv_call_check_reach(const dv_call *call, const dv_pixels *p, const char *name);
-/* What stream-ordered work cannot do, as it must not wait: draw numbers, or touch host memory. */
+/* What stream-ordered work cannot do, as it must not wait: touch host memory. */
 davy_result dv_call_check_ordered(const dv_call *call);
 /* Where the library is to allocate an output: *gpu NULL is host memory. */
 davy_result dv_call_check_wish(const dv_call *call, const davy_tensor *out, dv_gpu **gpu);
@@ -56,15 +62,19 @@ davy_result dv_call_await_stream(dv_call *call);
 /* Stream-ordered work has been enqueued: the buffers it uses stay until it is done, whoever releases them. */
 davy_result dv_call_keep_buffers(const dv_call *call);
 
-/* An image in CUDA memory. Each waits for what it does. constant: whether all numbers are the same. put: packed f32
- * [h][w][channels] from the host, converted. */
+/* Gives back a queue that something was enqueued on: one of our own is waited for, as others go on from there. */
+davy_result dv_call_finish(const dv_call *call, dv_gpu_queue *q, davy_result r);
+/* An image in CUDA memory. Each waits for what it does. constant: whether all numbers are the same. */
 davy_result dv_call_constant(const dv_call *call, const dvk_image *image, bool *constant, float *value);
-davy_result dv_call_put(const dv_call *call, const dvk_image *image, const float *pixels);
 davy_result dv_call_fill(const dv_call *call, const dvk_image *image, float value);
 /* The pass of alpha, stream-ordered: through the network, then the number itself where it is the same everywhere. */
 davy_result dv_call_alpha_ordered(const dv_call *call, const dv_work *work);
-/* Packed f32 moments in device memory become picture `picture` of the output, the log-variances within [lo, hi]. Waits
- * unless stream-ordered. */
+/* Packed f32 moments in device memory: their means become a sample, scaled as latents are (enqueued); they are copied to
+ * the host (waits). */
+davy_result dv_call_draw(const dv_call *call, int64_t picture, davy_buffer *moments, float lo, float hi);
+davy_result dv_call_fetch_moments(const dv_call *call, davy_buffer *moments, float *host);
+/* They become picture `picture` of the output, the log-variances, where they are asked for, within [lo, hi]. Waits unless
+ * stream-ordered. */
 davy_result dv_call_store_moments(const dv_call *call, int64_t picture, davy_buffer *moments, float lo, float hi);
 
 #endif

@@ -61,10 +61,6 @@ davy_result dv_call_check_ordered(const dv_call *c) {
         return dv_fail(DAVY_E_UNSUPPORTED, "run: STREAM_ORDERED needs input and output in CUDA memory, the %s is not",
                        c->in.on_device ? "output" : "input");
     }
-    if ((c->run.flags & DAVY_RUN_SAMPLE) != 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED,
-                       "run: SAMPLE does not go with STREAM_ORDERED; leave it out, or take MOMENTS");
-    }
     return DAVY_OK;
 }
 

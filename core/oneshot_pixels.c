@@ -7,6 +7,7 @@
 #include "core/oneshot.h"
 #include "kernels/cuda/alpha.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/posterior.h"
 
 enum { CHUNK_BYTES = 32 << 20 };
 
@@ -98,24 +99,6 @@ davy_result dv_call_constant(const dv_call *c, const dvk_image *image, bool *con
     return r;
 }
 
-davy_result dv_call_put(const dv_call *c, const dvk_image *image, const float *pixels) {
-    transfer t;
-    davy_result r = transfer_begin(c, image, &t);
-    if (r < 0) {
-        return r;
-    }
-    for (int64_t y = 0; r == DAVY_OK && y < image->h; y += t.rows) {
-        const int64_t n = dv_min(t.rows, image->h - y);
-        const dvk_convert_args args = rows_of(t.block, image, y, n);
-        const float *from = pixels + y * args.view.sh;
-        r = dv_gpu_upload(t.q, t.block, from, (uint64_t)(n * args.view.sh) * sizeof(float));
-        r = r < 0 ? r : convert(t.q, "store", &args);
-        r = r < 0 ? r : dv_gpu_queue_wait(t.q, NULL, NULL); /* the block is filled again, or freed */
-    }
-    transfer_end(&t);
-    return r;
-}
-
 davy_result dv_call_fill(const dv_call *c, const dvk_image *image, float value) {
     const uint64_t n = (uint64_t)image->w * (uint64_t)image->channels;
     transfer t;
@@ -196,6 +179,13 @@ davy_result dv_call_alpha_ordered(const dv_call *c, const dv_work *work) {
     return r < 0 ? r : kept;
 }
 
+davy_result dv_call_finish(const dv_call *c, dv_gpu_queue *q, davy_result r) {
+    const bool wait = (c->run.flags & DAVY_RUN_STREAM_ORDERED) == 0;
+    const davy_result waited = wait ? dv_gpu_queue_wait(q, NULL, NULL) : DAVY_OK;
+    dv_gpu_queue_give(q);
+    return r < 0 ? r : waited;
+}
+
 /* ---- the encoder's moments ---- */
 
 /* Channels [first, first + n) of the packed moments into the same ones of the result. */
@@ -217,25 +207,47 @@ static dvk_convert_args channels_of(const dv_call *c, int64_t picture, void *mom
     return args;
 }
 
+davy_result dv_call_draw(const dv_call *c, int64_t picture, davy_buffer *moments, float lo, float hi) {
+    const dvk_posterior_params p = {.moments = dv_buffer_data(moments),
+                                    .pixels = c->out.h * c->out.w,
+                                    .seed = c->run.seed,
+                                    .stream = (uint64_t)picture,
+                                    .z = c->out_channels / 2,
+                                    .lo = lo,
+                                    .hi = hi,
+                                    .mul = c->map_out.mul,
+                                    .add = c->map_out.add};
+    dv_gpu_queue *q = NULL;
+    const davy_result r = dv_gpu_queue_take(dv_buffer_gpu(moments), c->run.stream, &q);
+    return r < 0 ? r : dv_call_finish(c, q, dv_gpu_check(q->gpu, dvk_cuda_posterior_draw(&p, &q->base), "sample"));
+}
+
+davy_result dv_call_fetch_moments(const dv_call *c, davy_buffer *moments, float *host) {
+    dv_gpu_queue *q = NULL;
+    davy_result r = dv_gpu_queue_take(dv_buffer_gpu(moments), c->run.stream, &q);
+    if (r == DAVY_OK) {
+        r = dv_gpu_download(q, host, dv_buffer_data(moments), dv_buffer_bytes(moments));
+        dv_gpu_queue_give(q);
+    }
+    return r;
+}
+
 davy_result dv_call_store_moments(const dv_call *c, int64_t picture, davy_buffer *moments, float lo, float hi) {
-    const bool ordered = (c->run.flags & DAVY_RUN_STREAM_ORDERED) != 0;
+    const bool both = (c->run.flags & DAVY_RUN_MOMENTS) != 0;
     const int32_t z = c->out_channels / 2;
-    transfer t = {.gpu = dv_buffer_gpu(moments)};
-    davy_result r = dv_gpu_queue_take(t.gpu, c->run.stream, &t.q);
+    dv_gpu_queue *q = NULL;
+    davy_result r = dv_gpu_queue_take(dv_buffer_gpu(moments), c->run.stream, &q);
     if (r < 0) {
         return r;
     }
     dvk_convert_args args = channels_of(c, picture, dv_buffer_data(moments), 0, z);
-    r = convert(t.q, "store", &args);
-    args = channels_of(c, picture, dv_buffer_data(moments), z, z);
-    args.lo = lo;
-    args.hi = hi;
-    args.clamp = 1;
-    r = r < 0 ? r : convert(t.q, "store", &args);
-    if (!ordered) {
-        const davy_result waited = dv_gpu_queue_wait(t.q, NULL, NULL);
-        r = r < 0 ? r : waited;
+    r = convert(q, "store", &args);
+    if (both && r == DAVY_OK) {
+        args = channels_of(c, picture, dv_buffer_data(moments), z, z);
+        args.lo = lo;
+        args.hi = hi;
+        args.clamp = 1;
+        r = convert(q, "store", &args);
     }
-    dv_gpu_queue_give(t.q);
-    return r;
+    return dv_call_finish(c, q, r);
 }

@@ -1,7 +1,9 @@
-/* driver.c - finds and loads the driver. What was loaded stays loaded: the driver has threads of its own. A failure is
- * remembered together with the folder that was searched, so that asking again is cheap and another folder is tried. */
+/* driver.c - finds and loads the driver. What was loaded stays loaded: the driver has threads of its own. Of a driver that
+ * was found but does not work that is remembered, together with the folder that was searched; one that was not found, or
+ * not for lack of memory, is looked for again. */
 #include "core/cuda/driver.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,15 +21,24 @@ typedef struct symbol {
 #define SYMBOL_MAY(member, name, args)   {name, offsetof(dv_driver, member), MAY},
 static const symbol symbols[] = {DV_CUDA_FUNCTIONS(SYMBOL_FIRST, SYMBOL_NEED, SYMBOL_MAY)};
 
-static dv_mutex *lock;
+static _Atomic(dv_mutex *) the_lock;
 static dv_driver driver; /* written under the lock, read only once `loaded` */
 static bool loaded;
 static bool failed;
 static char *failed_dir;
 static char failure[256];
 
-static void make_lock(void) {
-    lock = dv_mutex_create();
+/* NULL: out of memory, this time. */
+static dv_mutex *get_lock(void) {
+    dv_mutex *lock = atomic_load(&the_lock);
+    if (lock == NULL) {
+        dv_mutex *made = dv_mutex_create();
+        if (made == NULL || atomic_compare_exchange_strong(&the_lock, &lock, made)) {
+            return made;
+        }
+        dv_mutex_release(made); /* another thread's is there now */
+    }
+    return lock;
 }
 
 #if defined(_WIN32)
@@ -36,24 +47,20 @@ static const char *const driver_names[] = {"nvcuda.dll"};
 static const char *const driver_names[] = {"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"};
 #endif
 
-static void *open_driver(const char *library_dir, char *why, size_t bytes) {
-    char *given = dv_env("DAVY_CUDA_DRIVER");
-    void *library = NULL;
-    if (given != NULL && given[0] != '\0') {
-        char system[160] = "";
-        library = dv_library_open(given, system, sizeof system);
-        if (library == NULL) {
-            snprintf(why, bytes, "DAVY_CUDA_DRIVER: %s", system);
-        }
-        dv_free(given);
-        return library;
+static void *open_given(const char *path, char *why, size_t bytes) {
+    char system[160] = "";
+    void *library = dv_library_open(path, system, sizeof system);
+    if (library == NULL) {
+        snprintf(why, bytes, "DAVY_CUDA_DRIVER: %s", system);
     }
-    dv_free(given);
-    char *beside = library_dir != NULL ? dv_path_join(library_dir, driver_names[0]) : NULL;
+    return library;
+}
+
+static void *open_found(const char *beside, char *why, size_t bytes) {
+    void *library = NULL;
     if (beside != NULL && dv_path_stat(beside) == DV_PATH_FILE) {
         library = dv_library_open(beside, NULL, 0);
     }
-    dv_free(beside);
     for (size_t i = 0; i < DV_ARRAY_LEN(driver_names) && library == NULL; i++) {
         library = dv_library_open(driver_names[i], NULL, 0);
     }
@@ -61,6 +68,23 @@ static void *open_driver(const char *library_dir, char *why, size_t bytes) {
         snprintf(why, bytes, "no NVIDIA driver: %s was not found", driver_names[0]);
     }
     return library;
+}
+
+/* DAVY_E_NOMEM_HOST: which one is meant is not known. */
+static davy_result open_driver(const char *library_dir, void **library, char *why, size_t bytes) {
+    const uint64_t failures = dv_alloc_failures();
+    char *given = dv_env("DAVY_CUDA_DRIVER");
+    char *beside = library_dir != NULL ? dv_path_join(library_dir, driver_names[0]) : NULL;
+    davy_result r = dv_alloc_failures() == failures ? DAVY_OK : DAVY_E_NOMEM_HOST;
+    if (r == DAVY_OK) {
+        *library = given != NULL && given[0] != '\0' ? open_given(given, why, bytes) : open_found(beside, why, bytes);
+        r = *library != NULL ? DAVY_OK : DAVY_E_DEVICE;
+    } else {
+        snprintf(why, bytes, "out of memory");
+    }
+    dv_free(beside);
+    dv_free(given);
+    return r;
 }
 
 /* The name of the first one that is missing, or NULL. */
@@ -79,19 +103,8 @@ static const char *resolve(void *library, bool first) {
     return NULL;
 }
 
-/* False: there is nothing to list either. */
-static bool start(const char *library_dir, char *why, size_t bytes) {
+static davy_result init_driver(char *why, size_t bytes) {
     char name[64];
-    void *library = open_driver(library_dir, why, bytes);
-    if (library == NULL) {
-        return false;
-    }
-    memset(&driver, 0, sizeof driver);
-    const char *missing = resolve(library, true);
-    if (missing != NULL) {
-        snprintf(why, bytes, "the NVIDIA driver has no %s: it is too old or not complete", missing);
-        return false;
-    }
     int version = 0;
     cu_result r = driver.driver_version(&version);
     if (r == CU_OK) {
@@ -100,9 +113,33 @@ static bool start(const char *library_dir, char *why, size_t bytes) {
     if (r != CU_OK) {
         snprintf(why, bytes, "the NVIDIA driver did not start: %s",
                  dv_driver_error_name(&driver, r, name, sizeof name));
-        return false;
+        return r == CU_OUT_OF_MEMORY ? DAVY_E_NOMEM_HOST : DAVY_E_DEVICE;
     }
     driver.version = version;
+    return DAVY_OK;
+}
+
+/* Unless all is well there is nothing to list either. *lasting: it will not be better next time. */
+static davy_result start(const char *library_dir, bool *lasting, char *why, size_t bytes) {
+    void *library = NULL;
+    *lasting = false;
+    davy_result r = open_driver(library_dir, &library, why, bytes);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    memset(&driver, 0, sizeof driver);
+    const char *missing = resolve(library, true);
+    if (missing != NULL) {
+        snprintf(why, bytes, "the NVIDIA driver has no %s: it is too old or not complete", missing);
+        *lasting = true;
+        return DAVY_E_DEVICE;
+    }
+    r = init_driver(why, bytes);
+    *lasting = r == DAVY_E_DEVICE;
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const int32_t version = driver.version;
     if (version < DV_DRIVER_VERSION_MIN) {
         snprintf(driver.reason, sizeof driver.reason,
                  "the NVIDIA driver is too old: it knows CUDA %d.%d, davy needs %d.%d or newer (driver 580)",
@@ -110,34 +147,43 @@ static bool start(const char *library_dir, char *why, size_t bytes) {
     } else if ((missing = resolve(library, false)) != NULL) {
         snprintf(driver.reason, sizeof driver.reason, "the NVIDIA driver has no %s: it is not complete", missing);
     }
-    return true;
+    return DAVY_OK;
 }
 
 static bool same_dir(const char *a, const char *b) {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-const dv_driver *dv_driver_get(const char *library_dir, char *why, size_t bytes) {
-    dv_once(make_lock);
+static void remember_failure(const char *library_dir) {
+    dv_free(failed_dir);
+    failed_dir = library_dir != NULL ? dv_strdup(library_dir) : NULL;
+    failed = library_dir == NULL || failed_dir != NULL;
+}
+
+davy_result dv_driver_get(const char *library_dir, const dv_driver **out, char *why, size_t bytes) {
+    dv_mutex *lock = get_lock();
     if (lock == NULL) {
-        if (why != NULL) {
-            snprintf(why, bytes, "out of memory");
-        }
-        return NULL;
+        snprintf(why, bytes, "out of memory");
+        return DAVY_E_NOMEM_HOST;
     }
+    davy_result r = DAVY_OK;
+    bool lasting = false;
     dv_mutex_lock(lock);
-    if (!loaded && !(failed && same_dir(failed_dir, library_dir))) {
-        loaded = start(library_dir, failure, sizeof failure);
-        failed = !loaded;
-        dv_free(failed_dir);
-        failed_dir = failed && library_dir != NULL ? dv_strdup(library_dir) : NULL;
+    if (!loaded && failed && same_dir(failed_dir, library_dir)) {
+        r = DAVY_E_DEVICE;
+    } else if (!loaded) {
+        r = start(library_dir, &lasting, failure, sizeof failure);
+        loaded = r == DAVY_OK;
     }
-    if (!loaded && why != NULL) {
+    if (lasting) {
+        remember_failure(library_dir);
+    }
+    if (r != DAVY_OK) {
         snprintf(why, bytes, "%s", failure);
     }
-    const bool ok = loaded;
     dv_mutex_unlock(lock);
-    return ok ? &driver : NULL;
+    *out = r == DAVY_OK ? &driver : NULL;
+    return r;
 }
 
 const char *dv_driver_error_name(const dv_driver *cu, cu_result code, char *buf, size_t bytes) {

@@ -172,9 +172,11 @@ static davy_result fill(dv_gpu *g, const dv_gpu_desc *desc) {
 
 davy_result dv_gpu_open(const dv_gpu_desc *desc, dv_gpu **out) {
     char why[256] = "";
-    const dv_driver *cu = dv_driver_get(desc->library_dir, why, sizeof why);
-    if (cu == NULL || gpu_usable(cu, desc->index, why, sizeof why) != DAVY_OK) {
-        return dv_fail(DAVY_E_DEVICE, "cuda:%d: %s", (int)desc->index, why);
+    const dv_driver *cu = NULL;
+    davy_result r = dv_driver_get(desc->library_dir, &cu, why, sizeof why);
+    r = r < 0 ? r : gpu_usable(cu, desc->index, why, sizeof why);
+    if (r < 0) {
+        return dv_fail(r, "cuda:%d: %s", (int)desc->index, why);
     }
     dv_gpu *g = dv_calloc(1, sizeof *g);
     if (g == NULL) {
@@ -191,7 +193,7 @@ davy_result dv_gpu_open(const dv_gpu_desc *desc, dv_gpu **out) {
         g->host = *desc->host;
         g->from_host = g->host.device_alloc != NULL && g->host.device_free != NULL;
     }
-    davy_result r = fill(g, desc);
+    r = fill(g, desc);
     r = r == DAVY_OK && desc->nvidia ? gpu_nvidia_open(g, desc->library_dir) : r;
     if (r < 0) {
         dv_gpu_release(g);

@@ -11,8 +11,12 @@ enum { SM_MIN = 75, UUID_DIGITS = 32 };
 
 int32_t dv_gpu_count(const char *library_dir, char *why_none, size_t bytes) {
     int n = 0;
-    const dv_driver *cu = dv_driver_get(library_dir, why_none, bytes);
-    if (cu == NULL) {
+    const dv_driver *cu = NULL;
+    char why[256] = "";
+    if (dv_driver_get(library_dir, &cu, why, sizeof why) != DAVY_OK) {
+        if (why_none != NULL) {
+            snprintf(why_none, bytes, "%s", why);
+        }
         return 0;
     }
     const cu_result c = cu->device_count(&n);
@@ -88,9 +92,10 @@ davy_result dv_gpu_describe(const char *library_dir, int32_t index, davy_device_
     cu_device d = 0;
     cu_uuid uuid = {{0}};
     size_t total = 0;
-    const dv_driver *cu = dv_driver_get(library_dir, why, sizeof why);
-    if (cu == NULL) {
-        return dv_fail(DAVY_E_DEVICE, "cuda:%d: %s", (int)index, why);
+    const dv_driver *cu = NULL;
+    const davy_result r = dv_driver_get(library_dir, &cu, why, sizeof why);
+    if (r < 0) {
+        return dv_fail(r, "cuda:%d: %s", (int)index, why);
     }
     if (index < 0 || index >= dv_gpu_count(library_dir, NULL, 0) || cu->device_get(&d, index) != CU_OK) {
         return dv_fail(DAVY_E_NOT_FOUND, "cuda:%d: the NVIDIA driver has no such device", (int)index);
@@ -248,11 +253,12 @@ davy_result dv_gpu_find(const char *library_dir, const char *selector, int32_t *
     if (!any && strncmp(selector, "cuda:", 5) != 0) {
         return malformed(selector);
     }
-    const int32_t n = dv_gpu_count(library_dir, why, sizeof why);
+    const dv_driver *cu = NULL;
+    davy_result r = dv_driver_get(library_dir, &cu, why, sizeof why);
+    const int32_t n = r == DAVY_OK ? dv_gpu_count(library_dir, why, sizeof why) : 0;
     if (n == 0) {
-        return dv_fail(DAVY_E_DEVICE, "%s: %s", selector, why);
+        return dv_fail(r < 0 ? r : DAVY_E_DEVICE, "%s: %s", selector, why);
     }
-    const dv_driver *cu = dv_driver_get(library_dir, NULL, 0);
     const char *text = any ? "" : selector + 5;
     const size_t digits = strspn(text, "0123456789");
     if (any) {
@@ -260,7 +266,7 @@ davy_result dv_gpu_find(const char *library_dir, const char *selector, int32_t *
     } else if (digits > 0 && digits < 9 && text[digits] == '\0') {
         *index = (int32_t)strtol(text, NULL, 10);
     } else {
-        const davy_result r = find_match(cu, n, selector, index);
+        r = find_match(cu, n, selector, index);
         if (r < 0) {
             return r;
         }

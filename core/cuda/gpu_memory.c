@@ -99,19 +99,34 @@ static cu_result ask_host(dv_gpu *g, uint64_t bytes, cu_address *out) {
     return c;
 }
 
+static davy_result refuse(const dv_gpu *g, uint64_t bytes, const char *what, uint64_t free_bytes, uint64_t total) {
+    if (g->from_host) {
+        return dv_fail_in(DAVY_E_NOMEM_DEVICE, DAVY_DOMAIN_CUDA, CU_OUT_OF_MEMORY,
+                          "%s: the host's device_alloc cannot give %llu bytes of cuda:%d", what,
+                          (unsigned long long)bytes, (int)g->index);
+    }
+    return dv_fail_in(DAVY_E_NOMEM_DEVICE, DAVY_DOMAIN_CUDA, CU_OUT_OF_MEMORY,
+                      "%s: cuda:%d cannot give %llu bytes, %llu of its %llu are free", what, (int)g->index,
+                      (unsigned long long)bytes, (unsigned long long)free_bytes, (unsigned long long)total);
+}
+
 static davy_result take_block(dv_gpu *g, uint64_t bytes, const char *what, cu_address *out) {
     const uint64_t ask = bytes > 0 ? bytes : 1;
+    size_t free_bytes = 0;
+    size_t total = 0;
     davy_result r = gpu_enter(g, what);
     if (r < 0) {
         return r;
     }
     const int mode = gpu_capture_aside(g);
     const cu_result c = g->from_host ? ask_host(g, ask, out) : ask_driver(g, ask, out);
+    if (c == CU_OUT_OF_MEMORY) {
+        g->cu->memory_info(&free_bytes, &total);
+    }
     gpu_capture_back(g, mode);
     gpu_leave(g);
     if (c == CU_OUT_OF_MEMORY) {
-        return dv_fail_in(DAVY_E_NOMEM_DEVICE, DAVY_DOMAIN_CUDA, c, "%s: cuda:%d cannot give %llu bytes%s", what,
-                          (int)g->index, (unsigned long long)bytes, g->from_host ? " (the host's device_alloc)" : "");
+        return refuse(g, bytes, what, free_bytes, total);
     }
     r = dv_gpu_check(g, c, what);
     if (r == DAVY_OK && *out % ALIGN_BYTES != 0) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/file/sha256.h"
 #include "core/file/tensors.h"
 #include "core/file/text.h"
 #include "core/mem.h"
@@ -222,6 +223,18 @@ int64_t dv_tensor_elements(const dv_tensor_ref *r) {
         n *= r->shape[i];
     }
     return n;
+}
+
+bool dv_tensors_are_file(const dv_tensors *t, uint64_t bytes, const char *sha256) {
+    char hex[65];
+    dv_source *source = t->count > 0 ? t->refs[0].source : NULL;
+    for (int64_t i = 0; i < t->count; i++) {
+        if (t->refs[i].source != source) {
+            return false;
+        }
+    }
+    return source != NULL && dv_source_bytes(source) == bytes && dv_sha256_source(source, hex) == DAVY_OK &&
+           strcmp(hex, sha256) == 0;
 }
 
 /* The names of `from` below `prefix`, none of them in `into`. names[i] NULL after an error. */

@@ -87,6 +87,9 @@ const dv_tensor_ref *dv_tensors_find(const dv_tensors *t, const char *name); /* 
  * such a tensor is needed, that is the reason to give (DAVY_E_UNSAFE). */
 const char *dv_tensors_meta(const dv_tensors *t, const char *key);
 int64_t dv_tensor_elements(const dv_tensor_ref *r);
+/* Whether all of them come from one file of so many bytes with this SHA-256 (64 lower-case digits). The file is read, for
+ * about a second, only where the size is right. */
+bool dv_tensors_are_file(const dv_tensors *t, uint64_t bytes, const char *sha256);
 
 /* Unwrapping: keeps the first there is of model_state_dict, state_dict, params_ema, params-ema and params (nested keys
  * arrive joined with '.'), strips "module." and then "netG." where every name begins so, and, where a full checkpoint

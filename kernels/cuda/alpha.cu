@@ -1,5 +1,6 @@
 // alpha.cu - the range of a plane, block by block; and a plane that becomes one number where the range is one.
 #include "kernels/cuda/alpha.h"
+#include "kernels/cuda/elem.cuh"
 
 namespace {
 
@@ -29,6 +30,7 @@ __device__ range of_block(range r, range *shared) {
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(THREADS) alpha_range(const __grid_constant__ dvk_alpha_params p) {
+    wait_for_launch_ahead();
     __shared__ range shared[THREADS];
     const float infinity = __int_as_float(0x7f800000);
     range r = {infinity, -infinity};
@@ -44,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) alpha_range(const __grid_c
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) alpha_settle(const __grid_constant__ dvk_alpha_params p) {
+    wait_for_launch_ahead();
     __shared__ range shared[THREADS];
     const float infinity = __int_as_float(0x7f800000);
     range r = {infinity, -infinity};

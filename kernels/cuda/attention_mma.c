@@ -17,7 +17,7 @@ typedef struct kind { /* what attention_mma.cu and attention_mma_wide.cu were bu
 } kind;
 
 static const kind kinds[] = {{32, 64, 1, 0.31}, {48, 64, 0, 0.31},  {64, 48, 1, 0.44},  {80, 64, 0, 0.40},
-                             {96, 64, 0, 0.41}, {128, 48, 0, 0.48}, {256, 64, 0, 0.26}, {512, 64, 0, 0.20}};
+                             {96, 64, 0, 0.41}, {128, 48, 0, 0.48}, {256, 64, 0, 0.26}, {512, 128, 0, 0.23}};
 
 typedef struct shape {
     kind k;
@@ -33,11 +33,11 @@ static int64_t head_dim(const dvk_attention_args *a) {
 
 static int32_t shared_bytes(const shape *s, int async) {
     const int32_t pitch = s->k.dim + 8;
-    const int32_t parts = async ? 2 : 1;
+    const int32_t parts = async ? s->k.dim == 512 && s->tiles == 2 ? 4 : 3 : 1;
     if (!s->wide) {
         return (s->rows + (s->k.ahead || async ? 2 : 1) * 2 * s->k.keys) * pitch * 2;
     }
-    const int32_t k_part = s->k.keys * (128 + 8);
+    const int32_t k_part = s->k.keys * (8192 / s->k.keys + 8);
     const int32_t v_part = 8192 / s->k.dim * pitch;
     const int32_t part = k_part > v_part ? k_part : v_part;
     return (s->rows * (pitch + s->k.keys + 8) + parts * part) * 2 + 4 * s->rows * 4;
@@ -61,7 +61,8 @@ static shape shape_of(const dvk_attention_args *a, const dvk_cuda_caps *caps) {
 }
 
 static int even(const dvk_view *v) {
-    return (uintptr_t)v->data % 16 == 0 && v->sn % 8 == 0 && v->sw % 8 == 0 && (v->h == 1 || v->sh == v->w * v->sw);
+    return (uintptr_t)v->data % 16 == 0 && v->sn % 8 == 0 && v->sw % 8 == 0 && v->sw <= INT32_MAX &&
+           (v->h == 1 || v->sh == v->w * v->sw);
 }
 
 static int views_fit(const dvk_attention_args *a) {
@@ -99,7 +100,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
 }
 
 static dvk_attention_mma_view view_of(const dvk_view *v) {
-    return (dvk_attention_mma_view){.data = v->data, .sn = v->sn, .sw = v->sw};
+    return (dvk_attention_mma_view){.data = v->data, .sn = v->sn, .sw = (int32_t)v->sw};
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {

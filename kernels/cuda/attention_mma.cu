@@ -86,9 +86,10 @@ template <typename T, int D, int MT, int BN, bool KEEP_Q, bool AHEAD> struct nar
             for (int i = 0; i < 2 * MT; i++) {
                 float(&d)[4] = s[i / 2][n + i % 2];
                 if (depth == 0) {
-                    d[0] = d[1] = d[2] = d[3] = 0.0f;
+                    mma<false>(T(), d, a[i / 2], b[i % 2 * 2], b[i % 2 * 2 + 1]);
+                } else {
+                    mma<true>(T(), d, a[i / 2], b[i % 2 * 2], b[i % 2 * 2 + 1]);
                 }
-                mma(T(), d, a[i / 2], b[i % 2 * 2], b[i % 2 * 2 + 1]);
             }
         }
     }
@@ -173,8 +174,8 @@ template <typename T, int D, int MT, int BN, bool KEEP_Q, bool AHEAD> struct nar
                 ldmatrix4_trans(b, v + (k * 16 * PITCH + n * 8) * 2);
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
-                    mma(T(), o[m][n], a[m], b[0], b[1]);
-                    mma(T(), o[m][n + 1], a[m], b[2], b[3]);
+                    mma<true>(T(), o[m][n], a[m], b[0], b[1]);
+                    mma<true>(T(), o[m][n + 1], a[m], b[2], b[3]);
                 }
             }
         }
@@ -189,7 +190,8 @@ template <typename T, int D, int MT, int BN, bool KEEP_Q, bool AHEAD> struct nar
             if (token >= p.queries) {
                 continue;
             }
-            T *y = (T *)p.y.data + blockIdx.z * p.y.sn + token * p.y.sw + (int64_t)blockIdx.y * p.dim + (lane & 3) * 2;
+            T *y = (T *)p.y.data + blockIdx.z * p.y.sn + (int64_t)token * p.y.sw + (int64_t)blockIdx.y * p.dim +
+                   (lane & 3) * 2;
 #pragma unroll
             for (int n = 0; n < D / 8; n++) {
                 if (n * 8 < p.dim) {
@@ -249,10 +251,31 @@ template <typename T, int D, int MT, int BN, bool KEEP_Q, bool AHEAD> struct nar
         store();
     }
 
+    // Step j's sums, the scores of the step after it meanwhile
+    __device__ __forceinline__ void advance(scores &s, scores &next, int j, int steps) {
+        wait_copies<0>();
+        __syncthreads();
+        if (j + 1 < steps) {
+            load_keys(j + 2);
+            load_values(j + 1);
+            commit_copies();
+        }
+        if ((j + 1) * BN > p.keys) {
+            mask(s, p.keys - j * BN);
+        }
+        find_frames(s);
+#pragma unroll
+        for (int d = 0; d < DEPTHS; d++) {
+            score(next, j + 1, d);
+            exponentials(s, d * BLOCKS / DEPTHS, (d + 1) * BLOCKS / DEPTHS);
+        }
+        add_values(s, j);
+    }
+
     // Keys are loaded a step earlier. The last step finds scores that nobody looks at.
     __device__ __forceinline__ void run_ahead() {
         const int steps = (p.keys + BN - 1) / BN;
-        scores s, next;
+        scores even, odd;
         clear();
         load_tile<BM, D, PITCH, THREADS>(q_tile, queries, p.q.sw, blockIdx.x * BM, p.queries, 0, p.dim);
         load_keys(0);
@@ -265,30 +288,14 @@ template <typename T, int D, int MT, int BN, bool KEEP_Q, bool AHEAD> struct nar
         keep_queries();
 #pragma unroll
         for (int d = 0; d < DEPTHS; d++) {
-            score(s, 0, d);
+            score(even, 0, d);
         }
-        for (int j = 0; j < steps; j++) {
-            wait_copies<0>();
-            __syncthreads();
-            if (j + 1 < steps) {
-                load_keys(j + 2);
-                load_values(j + 1);
-                commit_copies();
+        for (int j = 0; j < steps; j += 2) {
+            advance(even, odd, j, steps);
+            if (j + 1 == steps) {
+                break;
             }
-            if ((j + 1) * BN > p.keys) {
-                mask(s, p.keys - j * BN);
-            }
-            find_frames(s);
-#pragma unroll
-            for (int d = 0; d < DEPTHS; d++) {
-                score(next, j + 1, d);
-                exponentials(s, d * BLOCKS / DEPTHS, (d + 1) * BLOCKS / DEPTHS);
-            }
-            add_values(s, j);
-#pragma unroll
-            for (int i = 0; i < MT * BLOCKS * 4; i++) {
-                s[i / 4 / BLOCKS][i / 4 % BLOCKS][i % 4] = next[i / 4 / BLOCKS][i / 4 % BLOCKS][i % 4];
-            }
+            advance(odd, even, j + 1, steps);
         }
         store();
     }

@@ -25,27 +25,31 @@ __device__ __forceinline__ void ldmatrix4_trans(uint32_t (&r)[4], uint32_t addre
                  : "r"(address));
 }
 
-// d[16 x 8] += a[16 x 16] b[16 x 8]
+// d[16 x 8] = a[16 x 16] b[16 x 8] + (ADD ? d : 0)
+template <bool ADD>
 __device__ __forceinline__ void mma(__half, float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    const float c[4] = {ADD ? d[0] : 0.0f, ADD ? d[1] : 0.0f, ADD ? d[2] : 0.0f, ADD ? d[3] : 0.0f};
 #if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 #else
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
 
+template <bool ADD>
 __device__ __forceinline__ void mma(__nv_bfloat16, float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    const float c[4] = {ADD ? d[0] : 0.0f, ADD ? d[1] : 0.0f, ADD ? d[2] : 0.0f, ADD ? d[3] : 0.0f};
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 #else
     __trap(); // the host never picks bf16 there
 #endif
@@ -79,7 +83,7 @@ template <int PENDING> __device__ __forceinline__ void wait_copies() {
 // Tokens first .. first + ROWS - 1, channels c0 .. c0 + COLS - 1 of a head that begins at `head`, to rows of PITCH
 // elements; zeros past `count` tokens and past `dim` channels. A thread's pieces of 8 lie below each other.
 template <int ROWS, int COLS, int PITCH, int THREADS, typename T>
-__device__ __forceinline__ void load_tile(T *to, const T *head, int64_t pitch, int first, int count, int c0, int dim) {
+__device__ __forceinline__ void load_tile(T *to, const T *head, int pitch, int first, int count, int c0, int dim) {
     constexpr int POWER = COLS >= 512   ? 512
                           : COLS >= 256 ? 256
                           : COLS >= 128 ? 128
@@ -89,12 +93,12 @@ __device__ __forceinline__ void load_tile(T *to, const T *head, int64_t pitch, i
     constexpr int PIECES = POWER / 8, DOWN = THREADS / PIECES;
     const int row = threadIdx.x / PIECES, c = threadIdx.x % PIECES * 8;
     const int rows = c0 + c < dim ? count - first - row : 0;
-    const T *from = head + (first + row) * pitch + c0 + c;
+    const T *from = head + (int64_t)(first + row) * pitch + c0 + c;
     const uint32_t at = shared_address(to + row * PITCH + c);
 #pragma unroll
     for (int i = 0; i < ROWS; i += DOWN) {
         if (i + DOWN <= ROWS || row + i < ROWS) {
-            copy16(at + i * PITCH * 2, i < rows ? from + i * pitch : head, i < rows);
+            copy16(at + i * PITCH * 2, i < rows ? from + (int64_t)i * pitch : head, i < rows);
         }
     }
     if constexpr (POWER < COLS) {

@@ -6,7 +6,9 @@
 
 typedef struct dvk_attention_mma_view { /* a token is a pixel in reading order */
     void *data;
-    int64_t sn, sw; /* elements; rows follow each other evenly */
+    int64_t sn; /* elements */
+    int32_t sw; /* rows follow each other evenly */
+    int32_t reserved;
 } dvk_attention_mma_view;
 
 typedef struct dvk_attention_mma_params {

@@ -1,5 +1,5 @@
 // attention_mma_wide.cu - attention for heads of 129 to 512 channels on mma.sync. Four warps share the same MT * 16
-// queries: each finds the scores of a quarter of the 64 keys and sums a quarter of the channels; the scores pass
+// queries: each finds the scores of a quarter of the keys of a step and sums a quarter of the channels; the scores pass
 // through shared memory. Keys and values stream in parts of 16 KiB.
 #include "kernels/cuda/attention_mma.cuh"
 
@@ -7,18 +7,18 @@ using namespace attention;
 
 namespace {
 
-template <typename T, int D, int MT> struct wide {
+template <typename T, int D, int MT, int BN, int PARTS_HELD> struct wide {
     enum {
         GROUPS = 2, // of four warps
         THREADS = GROUPS * 128,
         ROWS = MT * 16, // of a group
         BM = GROUPS * ROWS,
-        BN = 64,
-        K_COLS = 128,
+        NT = BN / 32, // pieces of eight keys of a warp
+        K_COLS = 8192 / BN,
         V_ROWS = 8192 / D,
         K_PARTS = D / K_COLS,
         PARTS = K_PARTS + BN / V_ROWS, // of one step
-        STAGES = ASYNC_COPIES ? 2 : 1,
+        STAGES = ASYNC_COPIES ? PARTS_HELD : 1,
         PITCH = D + 8,
         K_PITCH = K_COLS + 8,
         P_PITCH = BN + 8,
@@ -29,7 +29,7 @@ template <typename T, int D, int MT> struct wide {
     T *q_tile, *p_tile, *parts;
     float *tops; // [4][BM]
     int lane, share, row0;
-    float o[MT][D / 32][4], s[MT][2][4];
+    float o[MT][D / 32][4], s[MT][NT][4];
     float frame[MT][2], sum[MT][2];
 
     __device__ __forceinline__ wide(const dvk_attention_mma_params &params, T *shared) : p(params) {
@@ -56,16 +56,18 @@ template <typename T, int D, int MT> struct wide {
         }
     }
 
-    // Part i is there; the one after it is on its way.
+    // Part i is there; those after it are on their way.
     __device__ __forceinline__ const T *next_part(int i, int count) {
         if (STAGES == 1) {
             __syncthreads();
             load_part(i);
         }
-        wait_copies<0>();
+        wait_copies<(STAGES > 2 ? STAGES - 2 : 0)>();
         __syncthreads();
-        if (STAGES == 2 && i + 1 < count) {
-            load_part(i + 1);
+        if (STAGES > 1) {
+            if (i + STAGES - 1 < count) {
+                load_part(i + STAGES - 1);
+            }
             commit_copies();
         }
         return parts + i % STAGES * PART;
@@ -74,25 +76,30 @@ template <typename T, int D, int MT> struct wide {
     __device__ __forceinline__ void scores(const T *tile, int c0) {
         const uint32_t qa = shared_address(q_tile + (row0 + (lane & 15)) * PITCH + c0 + (lane >> 4) * 8);
         const uint32_t ka =
-            shared_address(tile + (share * 16 + (lane & 7) + (lane >> 4) * 8) * K_PITCH + (lane >> 3 & 1) * 8);
+            shared_address(tile + (share * (BN / 4) + (lane & 7) + (lane >> 4) * 8) * K_PITCH + (lane >> 3 & 1) * 8);
 #pragma unroll
         for (int d = 0; d < K_COLS; d += 16) {
-            uint32_t b[4];
-            ldmatrix4(b, ka + d * 2);
+            uint32_t b[NT / 2][4];
+#pragma unroll
+            for (int n = 0; n < NT / 2; n++) {
+                ldmatrix4(b[n], ka + (n * 16 * K_PITCH + d) * 2);
+            }
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 uint32_t a[4];
                 ldmatrix4(a, qa + (m * 16 * PITCH + d) * 2);
-                mma(T(), s[m][0], a, b[0], b[1]);
-                mma(T(), s[m][1], a, b[2], b[3]);
+#pragma unroll
+                for (int n = 0; n < NT; n++) {
+                    mma<true>(T(), s[m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+                }
             }
         }
     }
 
     __device__ __forceinline__ void mask(int keys_left) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            if (share * 16 + i / 4 * 8 + (lane & 3) * 2 + (i & 1) >= keys_left) {
+        for (int i = 0; i < 4 * NT; i++) {
+            if (share * (BN / 4) + i / 4 * 8 + (lane & 3) * 2 + (i & 1) >= keys_left) {
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
                     s[m][i / 4][i % 4] = -INFINITY;
@@ -106,7 +113,11 @@ template <typename T, int D, int MT> struct wide {
 #pragma unroll
         for (int i = 0; i < 2 * MT; i++) {
             const int m = i / 2, h = i % 2 * 2;
-            const float t = fmaxf(fmaxf(s[m][0][h], s[m][0][h + 1]), fmaxf(s[m][1][h], s[m][1][h + 1]));
+            float t = fmaxf(s[m][0][h], s[m][0][h + 1]);
+#pragma unroll
+            for (int n = 1; n < NT; n++) {
+                t = fmaxf(t, fmaxf(s[m][n][h], s[m][n][h + 1]));
+            }
             const float most = quad_max(t) * p.scale_log2;
             if ((lane & 3) == 0) {
                 tops[share * BM + row0 + m * 16 + h * 4 + lane / 4] = most;
@@ -132,11 +143,11 @@ template <typename T, int D, int MT> struct wide {
             const float minus = -from(rise);
             float part = 0.0f;
 #pragma unroll
-            for (int n = 0; n < 2; n++) {
+            for (int n = 0; n < NT; n++) {
                 const float e0 = exp2_fast(fmaf(s[m][n][h], p.scale_log2, minus));
                 const float e1 = exp2_fast(fmaf(s[m][n][h + 1], p.scale_log2, minus));
                 part += e0 + e1;
-                *(uint32_t *)(p_tile + row * P_PITCH + share * 16 + n * 8 + (lane & 3) * 2) = pack2(T(), e0, e1);
+                *(uint32_t *)(p_tile + row * P_PITCH + share * (BN / 4) + n * 8 + (lane & 3) * 2) = pack2(T(), e0, e1);
             }
             sum[m][i % 2] += part;
         }
@@ -158,8 +169,8 @@ template <typename T, int D, int MT> struct wide {
                 ldmatrix4_trans(b, va + (k16 * PITCH + n * 16) * 2);
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
-                    mma(T(), o[m][2 * n], a[m], b[0], b[1]);
-                    mma(T(), o[m][2 * n + 1], a[m], b[2], b[3]);
+                    mma<true>(T(), o[m][2 * n], a[m], b[0], b[1]);
+                    mma<true>(T(), o[m][2 * n + 1], a[m], b[2], b[3]);
                 }
             }
         }
@@ -182,15 +193,16 @@ template <typename T, int D, int MT> struct wide {
         const int count = (p.keys + BN - 1) / BN * PARTS;
         clear();
         load_tile<BM, D, PITCH, THREADS>(q_tile, q, p.q.sw, blockIdx.x * BM, p.queries, 0, p.dim);
-        if (STAGES == 2) {
-            load_part(0);
+#pragma unroll
+        for (int i = 0; i < STAGES - 1; i++) {
+            load_part(i);
+            commit_copies();
         }
-        commit_copies();
         for (int i = 0; i < count;) {
 #pragma unroll
             for (int m = 0; m < MT; m++) {
 #pragma unroll
-                for (int e = 0; e < 8; e++) {
+                for (int e = 0; e < 4 * NT; e++) {
                     s[m][e / 4][e % 4] = 0.0f;
                 }
             }
@@ -228,7 +240,7 @@ template <typename T, int D, int MT> struct wide {
             if (token >= p.queries) {
                 continue;
             }
-            T *y = (T *)p.y.data + blockIdx.z * p.y.sn + token * p.y.sw + (int64_t)blockIdx.y * p.dim;
+            T *y = (T *)p.y.data + blockIdx.z * p.y.sn + (int64_t)token * p.y.sw + (int64_t)blockIdx.y * p.dim;
 #pragma unroll
             for (int n = 0; n < D / 32; n++) {
                 const int c = share * (D / 4) + n * 8;
@@ -244,17 +256,18 @@ template <typename T, int D, int MT> struct wide {
 
 extern __shared__ __align__(16) unsigned char dynamic_shared[];
 
-#define ATTENTION(NAME, T, D, MT)                                                                                      \
+#define ATTENTION(NAME, T, D, MT, BN, PARTS_HELD)                                                                      \
     extern "C" __global__ void __launch_bounds__(256) NAME(const __grid_constant__ dvk_attention_mma_params p) {       \
         wait_for_launch_ahead();                                                                                       \
-        wide<T, D, MT> a(p, (T *)dynamic_shared);                                                                      \
+        wide<T, D, MT, BN, PARTS_HELD> a(p, (T *)dynamic_shared);                                                      \
         a.run();                                                                                                       \
     }
-#define ATTENTION2(D, MT)                                                                                              \
-    ATTENTION(attention_mma_f16_##D##_##MT, __half, D, MT)                                                             \
-    ATTENTION(attention_mma_bf16_##D##_##MT, __nv_bfloat16, D, MT)
+#define ATTENTION2(D, MT, BN, PARTS_HELD)                                                                              \
+    ATTENTION(attention_mma_f16_##D##_##MT, __half, D, MT, BN, PARTS_HELD)                                             \
+    ATTENTION(attention_mma_bf16_##D##_##MT, __nv_bfloat16, D, MT, BN, PARTS_HELD)
 
-ATTENTION2(256, 1)
-ATTENTION2(256, 2)
-ATTENTION2(512, 1)
-ATTENTION2(512, 2)
+// attention_mma.c knows BN and PARTS_HELD too
+ATTENTION2(256, 1, 64, 3)
+ATTENTION2(256, 2, 64, 3)
+ATTENTION2(512, 1, 128, 3)
+ATTENTION2(512, 2, 128, 4)

@@ -31,7 +31,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const split s = split_of(a);
     const double depth = (double)(a->q.c / a->heads) + (double)s.slab;
     const double block = 2.0 * DVK_ATTENTION_SIMT_ROWS * (double)(a->k.h * a->k.w) * depth /
-                         (0.26e3 * caps->simt_tflops / caps->processors);
+                         (0.55e3 * caps->simt_tflops / caps->processors);
     return 4000.0 + block * ceil((double)(s.blocks * s.slabs * a->heads * a->q.n) / caps->processors);
 }
 
@@ -39,6 +39,10 @@ static dvk_elem_view view_of(const dvk_view *v, int64_t dim) {
     dvk_elem_view e = dvk_elem_of(v);
     e.vector = e.vector && v->dtype == DVK_F32 && dim % 4 == 0;
     return e;
+}
+
+static int32_t row_of(const dvk_view *v) {
+    return dvk_elem_even(v) ? 0 : (int32_t)v->w;
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {
@@ -50,7 +54,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                                    .k = view_of(&a->k, dim_qk),
                                    .v = view_of(&a->v, dim_v),
                                    .y = view_of(&a->y, dim_v),
-                                   .w = {(int32_t)a->q.w, (int32_t)a->k.w, (int32_t)a->v.w, (int32_t)a->y.w},
+                                   .w = {row_of(&a->q), row_of(&a->k), row_of(&a->v), row_of(&a->y)},
                                    .queries = (int32_t)(a->q.h * a->q.w),
                                    .keys = (int32_t)(a->k.h * a->k.w),
                                    .dim_qk = (int32_t)dim_qk,
@@ -62,6 +66,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                           .function = s.slab == 128 ? "attention_simt_128" : "attention_simt_512",
                           .grid = {(uint32_t)s.blocks, (uint32_t)(a->heads * s.slabs), (uint32_t)a->q.n},
                           .block = {DVK_ATTENTION_SIMT_THREADS, 1, 1},
+                          .shared_bytes = DVK_ATTENTION_SIMT_SHARED,
                           .flags = q->caps->sm >= 90 ? DVK_LAUNCH_OVERLAP : 0,
                           .params = params};
     return q->launch(q, &l);

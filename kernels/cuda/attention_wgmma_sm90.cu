@@ -2,6 +2,7 @@
 // 128 queries: each finds the scores of half of the keys and sums half of the channels, so that the sums fit in
 // registers; the exponentials cross over.
 #include "kernels/cuda/attention_wgmma.cuh"
+#include "kernels/cuda/attention_wgmma_combine.cuh"
 
 using namespace attention;
 
@@ -31,7 +32,7 @@ template <typename T> struct consumer {
 
     __device__ __forceinline__ void release(int stage) {
         if (lane == 0) {
-            barrier_arrive(at.empty(stage));
+            barrier_arrive_at(at.empty(stage));
         }
         __syncwarp();
     }
@@ -143,7 +144,7 @@ template <typename T> struct consumer {
         __syncwarp();
         if (lane == 0) {
             barrier_expect(at.arrived(warp), DVK_ATTENTION_WGMMA_INBOX_BYTES);
-            barrier_arrive(place_in(at.taken(warp), cluster_rank() ^ 1));
+            barrier_arrive_at(place_in(at.taken(warp), cluster_rank() ^ 1));
         }
         __syncwarp();
     }
@@ -183,7 +184,7 @@ template <typename T> struct consumer {
         if (MORE) {
             scores();
         } else if (lane == 0) {
-            barrier_arrive(at.queries_empty());
+            barrier_arrive_at(at.queries_empty());
         }
         receive(other);
         join(other);
@@ -191,7 +192,7 @@ template <typename T> struct consumer {
         values(mine + 8);
         if (MORE) {
             wgmma_wait<2>();
-            pin(s);
+            wgmma_pin(s);
             release(stage_before(3));
             find_frames();
         }
@@ -211,7 +212,7 @@ template <typename T> struct consumer {
         wgmma_wait<1>();
         release(stage_before(2));
         wgmma_wait<0>();
-        pin(o);
+        wgmma_pin(o);
         release(stage_before(1));
     }
 
@@ -225,7 +226,7 @@ template <typename T> struct consumer {
         barrier_wait(at.queries_full(), parity >> 1);
         scores();
         wgmma_wait<0>();
-        pin(s);
+        wgmma_pin(s);
         release(stage_before(1));
         find_frames();
         exponentials(0);
@@ -333,7 +334,8 @@ __device__ __forceinline__ void prepare(const layout &at) {
     }
     __syncthreads();
     cluster_sync();
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+    wait_for_launch_before();
+    let_next_launch_begin();
 }
 
 template <typename T>
@@ -344,59 +346,18 @@ __device__ __forceinline__ void attend(const void *q, const void *k, const void 
     const int pair = (int)blockIdx.x / 2, side = (int)cluster_rank();
     prepare(at);
     if (warp < 4) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        set_registers_down<24>();
         if (threadIdx.x == 0) {
             producer c = {q, k, v, at, side, {}};
             c.run(p, begin_of(p, pair), begin_of(p, pair + 1));
         }
         __syncwarp();
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        set_registers_up<240>();
         consumer<T> c(p, at);
         c.run();
     }
     cluster_sync(); // the peer may still send to this block's memory
-}
-
-// A unit in parts: their sums, brought to the highest frame, over their totals. A warp per row.
-template <typename T> __device__ __forceinline__ void combine(const dvk_attention_wgmma_params &p) {
-    const int lane = (int)threadIdx.x % 32;
-    const int row = (int)(blockIdx.x % (ROWS / 4) * 4 + threadIdx.x / 32);
-    const int unit = (int)blockIdx.x / (ROWS / 4);
-    const int begin = unit * p.steps, end = begin + p.steps;
-    const segment g(p, begin, end);
-    const int first =
-        (int)(((begin + 1) * (int64_t)p.pairs - 1) / p.total_steps); // the pair that does the step at `begin`
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
-    if (begin_of(p, first + 1) >= end || g.row0(p) + row >= p.queries) {
-        return;
-    }
-    float top = -INFINITY;
-    for (int i = first; begin_of(p, i) < end; i++) {
-        const int64_t at = (int64_t)(2 * i + (begin_of(p, i) < begin)) * ROWS + row;
-        top = fmaxf(top, p.totals[at * 2]);
-    }
-    float x[16] = {}, total = 0.0f;
-    for (int i = first; begin_of(p, i) < end; i++) {
-        const int64_t at = (int64_t)(2 * i + (begin_of(p, i) < begin)) * ROWS + row;
-        const float shrink = exp2_fast(p.totals[at * 2] - from(top));
-        total += p.totals[at * 2 + 1] * shrink;
-#pragma unroll
-        for (int c = 0; c < 16; c += 4) {
-            const float4 v = *(const float4 *)(p.sums + at * DIM + c * 32 + lane * 4);
-            x[c] += v.x * shrink;
-            x[c + 1] += v.y * shrink;
-            x[c + 2] += v.z * shrink;
-            x[c + 3] += v.w * shrink;
-        }
-    }
-    const float share = 1.0f / total;
-    T *y = (T *)p.y + g.picture(p) * p.y_sn + (g.row0(p) + row) * p.y_sw + g.head(p) * DIM + lane * 4;
-#pragma unroll
-    for (int c = 0; c < 16; c += 4) {
-        *(uint2 *)(y + c * 32) =
-            make_uint2(pack2(T(), x[c] * share, x[c + 1] * share), pack2(T(), x[c + 2] * share, x[c + 3] * share));
-    }
 }
 
 } // namespace

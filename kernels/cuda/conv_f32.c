@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/conv_host.h"
 
-enum { CONV_PER_PIECE = 4 };
+enum { CONV_PER_PIECE = 4, CONV_TURING_SHARED = 64 * 1024 };
 
 typedef struct conv_choice {
     dvk_conv_params p;
@@ -18,6 +18,21 @@ typedef struct conv_choice {
 
 static int64_t conv_row(const conv_shape *s) {
     return conv_round(s->c_out, 8);
+}
+
+/* log2 of the pieces of a pixel in shared memory at a time: as many as leave Turing, which has the least, two patches and
+ * two steps of weights of the widest block. Packed weights depend on it and serve every device. */
+static int32_t conv_pieces(const conv_shape *s) {
+    const int64_t st = s->kh == 1 && s->kw == 1 ? 1 : s->stride;
+    const int64_t across = conv_round(15 * st + s->kw, st) * (7 * st + s->kh);
+    const int64_t down = conv_round(7 * st + s->kw, st) * (15 * st + s->kh);
+    const int64_t patch = conv_most(across, down);
+    const int64_t head = conv_round(patch * 4, 128) + 64 * 8;
+    int32_t log2 = s->c_in <= 8 ? 1 : s->c_in <= 16 ? 2 : 3;
+    while (log2 > 1 && ((2 * patch + 2 * 64) << log2) * 16 + 2 * 128 + head > CONV_TURING_SHARED) {
+        log2--;
+    }
+    return log2;
 }
 
 static uint32_t conv_shared_bytes(const dvk_conv_params *p, int32_t n) {
@@ -54,6 +69,7 @@ static void conv_choose(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, con
             continue;
         }
         conv_fill(a, &s, CONV_F32_PIXELS, c.n, DVK_F32, CONV_PER_PIECE, &c.p);
+        conv_set_pieces(&c.p, conv_pieces(&s), CONV_PER_PIECE);
         c.p.w_rows = (int32_t)conv_row(&s);
         c.p.w_phase = (((int64_t)c.p.chunks * c.p.taps * c.p.w_rows) << c.p.cpp_log2) * 16;
         c.blocks = s.n * c.p.phases * c.p.tiles.by * c.p.n_tiles.by;
@@ -103,14 +119,10 @@ static int conv_enqueue(const void *args, void *scratch, dvk_queue *q) {
 }
 
 static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
-    dvk_conv2d_args a = *(const dvk_conv2d_args *)args;
-    static float wanted;
+    dvk_conv2d_args a;
     conv_choice c;
-    if (a.epi.stats_groups <= 0 || a.epi.shuffle > 1) {
+    if (!conv_with_stats(args, &a)) {
         return 0;
-    }
-    if (!a.epi.stats) {
-        a.epi.stats = &wanted; /* any pointer: looked at, never followed */
     }
     conv_choose(&a, caps, &c);
     return c.blocks > 0 ? (int64_t)c.p.phases * c.p.tiles.by : 0;
@@ -118,7 +130,7 @@ static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
 
 static void conv_packing(const dvk_conv2d_args *a, conv_shape *s, int64_t *wide, int64_t *chunks) {
     *s = conv_shape_of(a);
-    *wide = CONV_PER_PIECE << conv_pieces_log2(s, conv_round(s->c_in, CONV_PER_PIECE) * 16 / CONV_PER_PIECE);
+    *wide = CONV_PER_PIECE << conv_pieces(s);
     *chunks = conv_ceil(s->c_in, *wide);
 }
 

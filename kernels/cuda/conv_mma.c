@@ -227,16 +227,11 @@ static int conv_enqueue(const void *args, void *scratch, dvk_queue *q) {
     return q->launch(q, &l);
 }
 
-/* The choice with statistics, whose block the number of chunks follows from. */
 static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
-    dvk_conv2d_args a = *(const dvk_conv2d_args *)args;
-    static float wanted;
+    dvk_conv2d_args a;
     conv_choice c;
-    if (a.epi.stats_groups <= 0 || a.epi.shuffle > 1) {
+    if (!conv_with_stats(args, &a)) {
         return 0;
-    }
-    if (!a.epi.stats) {
-        a.epi.stats = &wanted; /* any pointer: looked at, never followed */
     }
     conv_choose(&a, caps, &c);
     return c.blocks > 0 ? (int64_t)c.p.phases * c.p.tiles.by : 0;

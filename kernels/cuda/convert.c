@@ -5,9 +5,6 @@
 
 #include "kernels/cuda/elem_host.h"
 
-extern const dvk_cuda_kernel dvk_load_cuda;
-extern const dvk_cuda_kernel dvk_store_cuda;
-
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_convert_args *a = args;
     const double image = (double)dvk_elem_count(&a->view) * (double)dvk_dtype_size(a->image.dtype);
@@ -35,17 +32,24 @@ static int permutes(const dvk_image *im, int32_t channels) {
     return im->channels == channels && seen == (1 << channels) - 1;
 }
 
-static int mode_of(const dvk_image *im) {
+static int mode_of(const dvk_image *im, int store) {
     const int64_t size = (int64_t)dvk_dtype_size(im->dtype);
     if (im->sw == size && begin_at(im, 4 * size, 1)) {
         return DVK_CONVERT_PLANAR;
     }
     for (int32_t packed = 3; packed <= 4; packed++) {
-        if (im->sc == size && im->sw == packed * size && begin_at(im, 4 * size, 0) && permutes(im, packed)) {
+        if (im->sc == size && im->sw == packed * size && begin_at(im, 4 * size, 0) &&
+            (store ? permutes(im, packed) : im->channels <= 4)) {
             return packed;
         }
     }
     return DVK_CONVERT_ANY;
+}
+
+/* f32, three channels, no gaps within a row; rows begin at 16 bytes, and so does every fourth pixel. */
+static int has_threes(const dvk_view *v) {
+    return v->dtype == DVK_F32 && v->c == 3 && v->sw == 3 && (uintptr_t)v->data % 16 == 0 &&
+           (v->h == 1 || v->sh % 4 == 0) && (v->n == 1 || v->sn % 4 == 0);
 }
 
 static int run(const dvk_convert_args *a, int store, dvk_queue *q) {
@@ -59,7 +63,8 @@ static int run(const dvk_convert_args *a, int store, dvk_queue *q) {
                             .sw = im->sw,
                             .sc = im->sc,
                             .view = dvk_elem_of(&a->view),
-                            .mode = store ? mode_of(im) : DVK_CONVERT_ANY,
+                            .mode = mode_of(im, store),
+                            .threes = has_threes(&a->view),
                             .aligned = begin_at(im, size, 1) && im->sw % size == 0,
                             .map = {im->map[0], im->map[1], im->map[2], im->map[3]},
                             .identity = im->identity_map,
@@ -80,8 +85,9 @@ static int run(const dvk_convert_args *a, int store, dvk_queue *q) {
         p.hi = a->clamp && a->hi < top ? a->hi : top;
     }
     char name[16];
-    const int64_t pixels = p.mode == DVK_CONVERT_ANY ? 1 : 4; /* of a thread */
-    snprintf(name, sizeof name, "%s_%s", !store ? "load" : pixels == 4 ? "store4" : "store", types[im->dtype]);
+    /* of a thread; vectors of a view are better written by neighbours */
+    const int64_t pixels = p.mode == DVK_CONVERT_ANY || (!store && !p.threes) ? 1 : 4;
+    snprintf(name, sizeof name, "%s%s_%s", store ? "store" : "load", pixels == 4 ? "4" : "", types[im->dtype]);
     return dvk_elem_launch_rows(q, "convert", name, (p.w + pixels - 1) / pixels * p.blocks, p.rows, &p);
 }
 
@@ -95,18 +101,5 @@ static int store_enqueue(const void *args, void *scratch, dvk_queue *q) {
     return run(args, 1, q);
 }
 
-const dvk_cuda_kernel dvk_load_cuda = {.op = "load",
-                                       .variant = "cuda",
-                                       .sm_min = 75,
-                                       .computes = DVK_COMPUTES_ANY,
-                                       .supports = supports,
-                                       .cost = cost,
-                                       .enqueue = load_enqueue};
-
-const dvk_cuda_kernel dvk_store_cuda = {.op = "store",
-                                        .variant = "cuda",
-                                        .sm_min = 75,
-                                        .computes = DVK_COMPUTES_ANY,
-                                        .supports = supports,
-                                        .cost = cost,
-                                        .enqueue = store_enqueue};
+DVK_ELEM_KERNEL(dvk_load_cuda, "load", supports, cost, load_enqueue);
+DVK_ELEM_KERNEL(dvk_store_cuda, "store", supports, cost, store_enqueue);

@@ -61,6 +61,19 @@ template <int T> __device__ __forceinline__ void write4(unsigned char *at, const
     }
 }
 
+template <int T> __device__ __forceinline__ void read4(const unsigned char *at, uint32_t *e) {
+    if (T == DVK_F32) {
+        const uint4 q = *(const uint4 *)at;
+        e[0] = q.x, e[1] = q.y, e[2] = q.z, e[3] = q.w;
+    } else if (T == DVK_U8) {
+        const uint32_t q = *(const uint32_t *)at;
+        e[0] = q & 255, e[1] = q >> 8 & 255, e[2] = q >> 16 & 255, e[3] = q >> 24;
+    } else {
+        const uint2 q = *(const uint2 *)at;
+        e[0] = q.x & 0xffffu, e[1] = q.x >> 16, e[2] = q.y & 0xffffu, e[3] = q.y >> 16;
+    }
+}
+
 // Up to four channels of a pixel of the view; `at` is a multiple of four where the view is made of vectors.
 __device__ __forceinline__ void view_get(const dvk_elem_view &v, int64_t at, int count, float (&to)[4]) {
     if (v.dtype == DVK_F32 && v.vector && count == 4) {
@@ -152,6 +165,46 @@ __device__ __forceinline__ void write_words(const dvk_convert_params &p, const b
     }
 }
 
+// The other way: a channel of the view may be any of the image's.
+template <int T, int IC>
+__device__ __forceinline__ void read_packed(const dvk_convert_params &p, const block &b, uint32_t (&bits)[4][4]) {
+    uint32_t e[4 * IC];
+#pragma unroll
+    for (int i = 0; i < IC; i++) {
+        read4<T>(b.image + 4 * i * size_of(T), e + 4 * i);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        const int from = channel_of(p, c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            bits[i][c] = e[i * IC];
+#pragma unroll
+            for (int k = 1; k < IC; k++) {
+                bits[i][c] = from == k ? e[i * IC + k] : bits[i][c];
+            }
+        }
+    }
+}
+
+template <int T>
+__device__ __forceinline__ void read_words(const dvk_convert_params &p, const block &b, uint32_t (&bits)[4][4]) {
+    if (p.mode == DVK_CONVERT_PACKED_RGB) {
+        read_packed<T, 3>(p, b, bits);
+    } else if (p.mode == DVK_CONVERT_PACKED_RGBA) {
+        read_packed<T, 4>(p, b, bits);
+    } else {
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            if (c < b.channels) {
+                uint32_t e[4];
+                read4<T>(b.image + channel_of(p, b.c + c) * p.sc, e);
+                bits[0][c] = e[0], bits[1][c] = e[1], bits[2][c] = e[2], bits[3][c] = e[3];
+            }
+        }
+    }
+}
+
 template <int PIXELS>
 __device__ __forceinline__ block block_at(const dvk_convert_params &p, uint32_t row, uint32_t item) {
     const int64_t n = row / (uint32_t)p.h;
@@ -163,18 +216,54 @@ __device__ __forceinline__ block block_at(const dvk_convert_params &p, uint32_t 
             min(PIXELS, p.w - x), min(4, p.c - c)};
 }
 
-template <int T> __device__ __forceinline__ void load(const dvk_convert_params &p) {
-    wait_for_launch_ahead();
-    ROWS_AND_ITEMS(row, p.rows, item, p.w * p.blocks) {
-        const block b = block_at<1>(p, row, item);
-        float v[4];
+template <int T> __device__ __forceinline__ float loaded(const dvk_convert_params &p, uint32_t bits) {
+    return __fadd_rn(__fmul_rn(value_of<T>(bits), p.mul), p.add);
+}
+
+// Four pixels of a view of which `threes` is true.
+template <int T>
+__device__ __forceinline__ void put_threes(const dvk_convert_params &p, const block &b, const uint32_t (&bits)[4][4]) {
+    float4 *to = (float4 *)((float *)p.view.data + b.view);
+    float v[12];
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            const unsigned char *at = b.image + channel_of(p, b.c + c) * p.sc;
-            v[c] = c < b.channels ? value_of<T>(read1<T>(at, p.aligned)) : 0.0f;
-            v[c] = __fadd_rn(__fmul_rn(v[c], p.mul), p.add);
+    for (int i = 0; i < 12; i++) {
+        v[i] = loaded<T>(p, bits[i / 3][i % 3]);
+    }
+    to[0] = make_float4(v[0], v[1], v[2], v[3]);
+    to[1] = make_float4(v[4], v[5], v[6], v[7]);
+    to[2] = make_float4(v[8], v[9], v[10], v[11]);
+}
+
+template <int T, int PIXELS> __device__ __forceinline__ void load(const dvk_convert_params &p) {
+    wait_for_launch_ahead();
+    ROWS_AND_ITEMS(row, p.rows, item, (p.w + PIXELS - 1) / PIXELS * p.blocks) {
+        const block b = block_at<PIXELS>(p, row, item);
+        uint32_t bits[4][4] = {};
+        if (PIXELS == 4 && b.pixels == 4) {
+            read_words<T>(p, b, bits);
+        } else {
+#pragma unroll
+            for (int i = 0; i < PIXELS; i++) {
+#pragma unroll
+                for (int c = 0; c < 4; c++) {
+                    if (i < b.pixels && c < b.channels) {
+                        bits[i][c] = read1<T>(b.image + i * p.sw + channel_of(p, b.c + c) * p.sc, p.aligned);
+                    }
+                }
+            }
         }
-        view_put(p.view, b.view, b.channels, v);
+        if (PIXELS == 4 && b.pixels == 4 && p.threes) {
+            put_threes<T>(p, b, bits);
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < PIXELS; i++) {
+            if (i < b.pixels) {
+                const float v[4] = {loaded<T>(p, bits[i][0]), loaded<T>(p, bits[i][1]), loaded<T>(p, bits[i][2]),
+                                    loaded<T>(p, bits[i][3])};
+                view_put(p.view, b.view + i * p.view.sw, b.channels, v);
+            }
+        }
     }
 }
 
@@ -214,7 +303,10 @@ template <int T, int PIXELS> __device__ __forceinline__ void store(const dvk_con
 
 #define CONVERT(name, type)                                                                                            \
     extern "C" __global__ void __launch_bounds__(256) load_##name(const __grid_constant__ dvk_convert_params p) {      \
-        load<type>(p);                                                                                                 \
+        load<type, 1>(p);                                                                                              \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) load4_##name(const __grid_constant__ dvk_convert_params p) {     \
+        load<type, 4>(p);                                                                                              \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) store_##name(const __grid_constant__ dvk_convert_params p) {     \
         store<type, 1>(p);                                                                                             \

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/elem.h"
 
-enum {                             /* how an image is written */
+enum {                             /* how an image is read or written */
        DVK_CONVERT_ANY = 0,        /* element by element */
        DVK_CONVERT_PLANAR = 1,     /* four pixels of a channel are one aligned word */
        DVK_CONVERT_PACKED_RGB = 3, /* four pixels of three or four channels are so many aligned words */
@@ -16,6 +16,7 @@ typedef struct dvk_convert_params {
     int64_t sn, sh, sw, sc; /* bytes */
     dvk_elem_view view;
     int32_t mode;
+    int32_t threes;  /* load: the view is f32 of three channels and no gaps, four pixels are three aligned vectors */
     int32_t aligned; /* the image's elements lie at multiples of their size */
     int32_t map[4];
     int32_t identity;

@@ -34,6 +34,15 @@ static inline int dvk_elem_dense(const dvk_view *v) {
     return dvk_elem_even(v) && (v->w * v->h == 1 || v->sw == v->c) && (v->n == 1 || v->sn == v->h * v->w * v->c);
 }
 
+/* Whether rows, and numbers of a row, can be counted in 32 bits. */
+static inline int dvk_elem_rows_fit(const dvk_view *v) {
+    return v->n * v->h < INT32_MAX / 2 && v->w * v->c < INT32_MAX / 2;
+}
+
+static inline int32_t dvk_elem_chunks(int64_t c) {
+    return (int32_t)((c + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES);
+}
+
 static inline int64_t dvk_elem_count(const dvk_view *v) {
     return v->n * v->h * v->w * v->c;
 }
@@ -74,5 +83,16 @@ static inline int dvk_elem_launch_rows(dvk_queue *q, const char *module, const c
     const int64_t fit = (int64_t)q->caps->processors * 32 / x + 1;
     return dvk_elem_launch(q, module, function, x, rows < fit ? rows : fit, params);
 }
+
+/* The entry of a plain op: for every device, in every precision. */
+#define DVK_ELEM_KERNEL(NAME, OP, SUPPORTS, COST, ENQUEUE)                                                             \
+    extern const dvk_cuda_kernel NAME;                                                                                 \
+    const dvk_cuda_kernel NAME = {.op = OP,                                                                            \
+                                  .variant = "cuda",                                                                   \
+                                  .sm_min = 75,                                                                        \
+                                  .computes = DVK_COMPUTES_ANY,                                                        \
+                                  .supports = SUPPORTS,                                                                \
+                                  .cost = COST,                                                                        \
+                                  .enqueue = ENQUEUE}
 
 #endif

@@ -3,9 +3,6 @@
 
 #include "kernels/cuda/elem_host.h"
 
-extern const dvk_cuda_kernel dvk_group_norm_stats_cuda;
-extern const dvk_cuda_kernel dvk_group_norm_finish_cuda;
-
 static int64_t pieces(int64_t total, int64_t size) {
     return (total + size - 1) / size;
 }
@@ -102,18 +99,5 @@ static int finish_enqueue(const void *args, void *scratch, dvk_queue *q) {
     return q->launch(q, &l);
 }
 
-const dvk_cuda_kernel dvk_group_norm_stats_cuda = {.op = "group_norm_stats",
-                                                   .variant = "cuda",
-                                                   .sm_min = 75,
-                                                   .computes = DVK_COMPUTES_ANY,
-                                                   .supports = stats_supports,
-                                                   .cost = stats_cost,
-                                                   .enqueue = stats_enqueue};
-
-const dvk_cuda_kernel dvk_group_norm_finish_cuda = {.op = "group_norm_finish",
-                                                    .variant = "cuda",
-                                                    .sm_min = 75,
-                                                    .computes = DVK_COMPUTES_ANY,
-                                                    .supports = finish_supports,
-                                                    .cost = finish_cost,
-                                                    .enqueue = finish_enqueue};
+DVK_ELEM_KERNEL(dvk_group_norm_stats_cuda, "group_norm_stats", stats_supports, stats_cost, stats_enqueue);
+DVK_ELEM_KERNEL(dvk_group_norm_finish_cuda, "group_norm_finish", finish_supports, finish_cost, finish_enqueue);

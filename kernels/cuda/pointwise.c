@@ -6,8 +6,6 @@
 
 #include "kernels/cuda/elem_host.h"
 
-extern const dvk_cuda_kernel dvk_pointwise_cuda;
-
 static double bytes_of(const dvk_pointwise_args *a) {
     double bytes = dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
@@ -98,10 +96,4 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     return dvk_elem_launch(q, "pointwise", function_of(a, &name), blocks > least ? blocks : least, pictures, &p);
 }
 
-const dvk_cuda_kernel dvk_pointwise_cuda = {.op = "pointwise",
-                                            .variant = "cuda",
-                                            .sm_min = 75,
-                                            .computes = DVK_COMPUTES_ANY,
-                                            .supports = supports,
-                                            .cost = cost,
-                                            .enqueue = enqueue};
+DVK_ELEM_KERNEL(dvk_pointwise_cuda, "pointwise", supports, cost, enqueue);

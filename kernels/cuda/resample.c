@@ -5,23 +5,15 @@
 
 #include "kernels/cuda/elem_host.h"
 
-extern const dvk_cuda_kernel dvk_upsample_cuda;
-extern const dvk_cuda_kernel dvk_pixel_shuffle_cuda;
-extern const dvk_cuda_kernel dvk_pixel_unshuffle_cuda;
-
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_resample_args *a = args;
     return dvk_elem_cost(dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y) + dvk_elem_bytes(&a->res), caps);
 }
 
-static int rows_fit(const dvk_view *v) {
-    return v->n * v->h < INT32_MAX / 2 && v->w * v->c < INT32_MAX / 2;
-}
-
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_resample_args *a = args;
     (void)caps;
-    return rows_fit(&a->x) && rows_fit(&a->y);
+    return dvk_elem_rows_fit(&a->x) && dvk_elem_rows_fit(&a->y);
 }
 
 static dvk_resample_params params_of(const dvk_resample_args *a, const dvk_view *small, int64_t channels) {
@@ -31,7 +23,7 @@ static dvk_resample_params params_of(const dvk_resample_args *a, const dvk_view 
                              .h = (int32_t)small->h,
                              .w = (int32_t)small->w,
                              .c = (int32_t)channels,
-                             .chunks = (int32_t)((channels + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES),
+                             .chunks = dvk_elem_chunks(channels),
                              .r = (int32_t)a->r};
     if (a->res.data != NULL) {
         p.res = dvk_elem_of(&a->res);
@@ -82,30 +74,10 @@ static int unshuffle_enqueue(const void *args, void *scratch, dvk_queue *q) {
     if (turns(a, a->x.c)) {
         return turn("pixel_unshuffle", a->y.dtype, &p, q);
     }
-    p.chunks = (int32_t)((a->y.c + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES);
+    p.chunks = dvk_elem_chunks(a->y.c);
     return dvk_elem_launch_rows(q, "resample", "pixel_unshuffle_any", (int64_t)p.w * p.chunks, p.rows, &p);
 }
 
-const dvk_cuda_kernel dvk_upsample_cuda = {.op = "upsample",
-                                           .variant = "cuda",
-                                           .sm_min = 75,
-                                           .computes = DVK_COMPUTES_ANY,
-                                           .supports = supports,
-                                           .cost = cost,
-                                           .enqueue = upsample_enqueue};
-
-const dvk_cuda_kernel dvk_pixel_shuffle_cuda = {.op = "pixel_shuffle",
-                                                .variant = "cuda",
-                                                .sm_min = 75,
-                                                .computes = DVK_COMPUTES_ANY,
-                                                .supports = supports,
-                                                .cost = cost,
-                                                .enqueue = shuffle_enqueue};
-
-const dvk_cuda_kernel dvk_pixel_unshuffle_cuda = {.op = "pixel_unshuffle",
-                                                  .variant = "cuda",
-                                                  .sm_min = 75,
-                                                  .computes = DVK_COMPUTES_ANY,
-                                                  .supports = supports,
-                                                  .cost = cost,
-                                                  .enqueue = unshuffle_enqueue};
+DVK_ELEM_KERNEL(dvk_upsample_cuda, "upsample", supports, cost, upsample_enqueue);
+DVK_ELEM_KERNEL(dvk_pixel_shuffle_cuda, "pixel_shuffle", supports, cost, shuffle_enqueue);
+DVK_ELEM_KERNEL(dvk_pixel_unshuffle_cuda, "pixel_unshuffle", supports, cost, unshuffle_enqueue);

@@ -3,9 +3,6 @@
 
 #include "kernels/cuda/elem_host.h"
 
-extern const dvk_cuda_kernel dvk_load_yuv_cuda;
-extern const dvk_cuda_kernel dvk_store_yuv_cuda;
-
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_yuv_args *a = args;
     const double planes = (double)(a->view.h * a->view.w) * (a->bits == 8 ? 1.5 : 3.0);
@@ -49,18 +46,5 @@ static int store_enqueue(const void *args, void *scratch, dvk_queue *q) {
     return run(args, "store_yuv_8", "store_yuv_16", q);
 }
 
-const dvk_cuda_kernel dvk_load_yuv_cuda = {.op = "load_yuv",
-                                           .variant = "cuda",
-                                           .sm_min = 75,
-                                           .computes = DVK_COMPUTES_ANY,
-                                           .supports = supports,
-                                           .cost = cost,
-                                           .enqueue = load_enqueue};
-
-const dvk_cuda_kernel dvk_store_yuv_cuda = {.op = "store_yuv",
-                                            .variant = "cuda",
-                                            .sm_min = 75,
-                                            .computes = DVK_COMPUTES_ANY,
-                                            .supports = supports,
-                                            .cost = cost,
-                                            .enqueue = store_enqueue};
+DVK_ELEM_KERNEL(dvk_load_yuv_cuda, "load_yuv", supports, cost, load_enqueue);
+DVK_ELEM_KERNEL(dvk_store_yuv_cuda, "store_yuv", supports, cost, store_enqueue);

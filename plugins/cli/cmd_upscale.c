@@ -107,7 +107,7 @@ static int run_network(upscaler *u, work *w) {
     const davy_run run = cli_session_run(u->args);
     w->out.channels = w->in.channels;
     w->out.bits = cli_format_of_name(w->out_path) == CLI_FORMAT_PNG ? w->in.bits : 8;
-    if (cli_picture_bleed(&w->in) != 0 || cli_picture_alloc(&w->out) != 0) {
+    if (cli_picture_alloc(&w->out) != 0) {
         return cli_fail(w->out_path, "out of memory for %ux%u pixels", w->out.width, w->out.height);
     }
     davy_tensor out = cli_tensor_of_picture(&w->out);

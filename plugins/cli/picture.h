@@ -65,9 +65,6 @@ int cli_picture_opaque(const cli_picture *p);
 /* An RGB copy of any picture, colour information moved over, alpha dropped; 0 or -1: out of memory. */
 int cli_picture_to_rgb(const cli_picture *p, cli_picture *out);
 int cli_picture_drop_alpha(cli_picture *p);
-/* Gives wholly transparent pixels near visible ones the colour of those, so that a filter that looks at neighbours does
- * not draw whatever lies under the transparency into the edge. 0 or -1: out of memory. */
-int cli_picture_bleed(cli_picture *p);
 /* Turns the picture as an orientation tag of EXIF (1..8) asks. 0, or -1: out of memory. */
 int cli_picture_orient(cli_picture *p, int orientation);
 /* The orientation in an EXIF block (TIFF header first); 1 when there is none. */

@@ -243,6 +243,26 @@ static void test_budget(void) {
     bench_close(&b, "budget");
 }
 
+/* What others hold of the device is in no budget. */
+static void test_full_device(void) {
+    bench b;
+    if (bench_open(&b, fake_compact(64, 4, 2), 1, (uint64_t)1 << 30)) {
+        const ask_for q = {.h = 400, .w = 400};
+        m->device_bytes = m->used_bytes + (12 << 20);
+        CHECKF(run(&b, &q) == DAVY_OK, "in smaller tiles: %s", last_error());
+        for (uint64_t left = 0; left <= 256 << 10; left += 64 << 10) {
+            OK(dv_engine_unload(b.engine));
+            m->device_bytes = m->used_bytes + left;
+            CHECKF(run(&b, &q) == DAVY_E_NOMEM_DEVICE, "%llu bytes: %s", (unsigned long long)left, last_error());
+            SAYS("cuda:0 cannot give");
+            CHECK(last_native() == 2);
+        }
+        m->device_bytes = (uint64_t)4 << 30;
+        CHECKF(run(&b, &q) == DAVY_OK, "afterwards: %s", last_error());
+    }
+    bench_close(&b, "full device");
+}
+
 int main(void) {
     heap = dv_heap_create(NULL, 0);
     mock_use(MOCK_FOLDER "/libmock_cuda.so");
@@ -254,6 +274,7 @@ int main(void) {
     test_failures();
     test_cancel();
     test_budget();
+    test_full_device();
     dv_heap_release(heap);
     return check_done();
 }

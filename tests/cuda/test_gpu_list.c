@@ -104,6 +104,32 @@ static void no_device_code(void) {
     expect_reason("has no device code");
 }
 
+/* Memory that is short while the driver is looked for is no answer: the next call looks again. */
+static void short_of_memory(void) {
+    mock_use(MOCK_FOLDER "/libmock_cuda.so");
+    davy_device_info info;
+    int32_t index = -1;
+    int failures = 0;
+    for (davy_result r = DAVY_E_NOMEM_HOST; r != DAVY_OK && failures < 100; failures += r != DAVY_OK) {
+        dv_alloc_fail_after(failures);
+        r = dv_gpu_find("/nowhere", "cuda:1", &index);
+        dv_alloc_fail_after(-1);
+        CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_HOST, "allocation %d: %s", failures, last_error());
+    }
+    CHECKF(failures > 0 && failures < 100 && index == 1, "%d failures", failures);
+    OK(dv_gpu_describe(NULL, 0, &info));
+}
+
+static void init_short_of_memory(void) {
+    mock_use(MOCK_FOLDER "/libmock_cuda.so");
+    int32_t index = -1;
+    m->init_result = 2;
+    CHECK(dv_gpu_find(NULL, "cuda:0", &index) == DAVY_E_NOMEM_HOST);
+    SAYS("did not start");
+    m->init_result = 0;
+    OK(dv_gpu_find(NULL, "cuda:0", &index));
+}
+
 /* Another folder is tried after a failure; a driver beside the program wins over the system's. */
 static void library_dir(void) {
     char why[256] = "";
@@ -214,6 +240,8 @@ int main(void) {
     in_child("incomplete", incomplete);
     in_child("no device code", no_device_code);
     in_child("library_dir", library_dir);
+    in_child("short of memory", short_of_memory);
+    in_child("cuInit is short of memory", init_short_of_memory);
     healthy();
     return check_done();
 }

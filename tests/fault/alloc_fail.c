@@ -184,8 +184,6 @@ int main(int argc, char **argv) {
     api = davy_get_api(DAVY_ABI_1_0);
     host_state_init(&state);
     state.level = DAVY_LOG_DEBUG;
-    int32_t n_devices = 0; /* a driver is looked for once in a process; that is not what is tried here */
-    IS(api->device_count(NULL, &n_devices), DAVY_OK);
     const size_t n_shortages = on_cpu ? sizeof shortages / sizeof shortages[0] : 2;
     for (size_t i = 0; i < n_shortages; i++) {
         of_context(&shortages[i]);

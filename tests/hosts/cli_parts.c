@@ -204,38 +204,6 @@ static void test_resample_alpha(void) {
     cli_picture_free(&out);
 }
 
-/* A visible dot in black transparency: what grows is its colour, what is visible stays. */
-static void test_bleed(void) {
-    for (uint32_t bits = 8; bits <= 16; bits += 8) {
-        cli_picture p = make(40, 30, 4, bits);
-        const size_t dot = ((size_t)15 * 40 + 20) * 4;
-        memset(p.pixels, 0, cli_picture_stride(&p) * p.height);
-        for (size_t c = 0; c < 4; c++) {
-            if (bits == 16) {
-                ((uint16_t *)p.pixels)[dot + c] = (uint16_t)(1000 * (c + 1));
-            } else {
-                ((uint8_t *)p.pixels)[dot + c] = (uint8_t)(50 * (c + 1));
-            }
-        }
-        CHECK(cli_picture_bleed(&p) == 0);
-        int wrong = 0;
-        for (uint32_t y = 0; y < 30; y++) {
-            for (uint32_t x = 0; x < 40; x++) {
-                const size_t at = ((size_t)y * 40 + x) * 4;
-                const int dx = abs((int)x - 20);
-                const int dy = abs((int)y - 15);
-                const int near = dx <= 8 && dy <= 8;
-                const uint32_t want = near ? bits == 16 ? 2000 : 100 : 0;
-                const uint32_t got = bits == 16 ? ((uint16_t *)p.pixels)[at + 1] : ((uint8_t *)p.pixels)[at + 1];
-                const uint32_t alpha = bits == 16 ? ((uint16_t *)p.pixels)[at + 3] : ((uint8_t *)p.pixels)[at + 3];
-                wrong += got != want || (alpha != 0) != (at == dot);
-            }
-        }
-        CHECKF(wrong == 0, "%d pixels of %u bit are wrong", wrong, bits);
-        cli_picture_free(&p);
-    }
-}
-
 static void write_file(const char *path, const char *header, uint64_t length, size_t data_bytes) {
     FILE *f = fopen(path, "wb");
     if (f == NULL) {
@@ -298,7 +266,6 @@ int main(void) {
     test_exif();
     test_resample();
     test_resample_alpha();
-    test_bleed();
     test_safetensors();
     return check_done();
 }

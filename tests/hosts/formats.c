@@ -236,6 +236,29 @@ static void alpha_and_grey(void) {
     }
 }
 
+/* What lies under full transparency shows nowhere near what is visible, and changes nothing of alpha. */
+static void hidden_colours(void) {
+    picture a = picture_new(1, HEIGHT, WIDTH, 4);
+    picture_fill(&a, 37);
+    for (int64_t i = 0; i < picture_count(&a); i += 4) {
+        const int64_t x = i / 4 % WIDTH;
+        a.v[i + 3] =
+            x >= 4 && x < 16 ? 0.0f : 0.1f + 0.9f * a.v[i + 3]; /* no pixel is further than 8 from a visible one */
+    }
+    picture b = picture_new(1, HEIGHT, WIDTH, 4);
+    for (int64_t i = 0; i < picture_count(&b); i++) {
+        b.v[i] = i % 4 < 3 && a.v[i / 4 * 4 + 3] == 0.0f ? 1.0f - a.v[i] : a.v[i];
+    }
+    view_format rgba = plain;
+    rgba.channels = DAVY_CHANNELS_RGBA;
+    picture x = through(&a, &rgba, &rgba, NULL), y = through(&b, &rgba, &rgba, NULL);
+    compare(&x, &y, 0, "hidden colours", "other hidden colours");
+    picture_free(&a);
+    picture_free(&b);
+    picture_free(&x);
+    picture_free(&y);
+}
+
 /* RAW is not clamped; every other range is. */
 static void clamping(void) {
     picture p = picture_new(1, HEIGHT, WIDTH, 3);
@@ -277,6 +300,7 @@ int main(void) {
     crossed(&exact, &exact_up, &bytes, &bytes_up);
     batch();
     alpha_and_grey();
+    hidden_colours();
     clamping();
     picture_free(&exact);
     picture_free(&bytes);

@@ -43,20 +43,34 @@ static tensor *add(list *l, const char *module, const char *leaf) {
     return t;
 }
 
+static void add_vector(list *l, const char *module, const char *leaf, int n, float centre, float spread) {
+    tensor *t = add(l, module, leaf);
+    t->ndim = 1;
+    t->shape[0] = n;
+    t->centre = centre;
+    t->spread = spread;
+}
+
 /* Weights of a size that keeps the signal's: larger networks stay finite, small ones do not fade. */
-static void add_conv(list *l, const char *module, int out, int in, int with_bias) {
+static void add_window(list *l, const char *module, int out, int in, int side, int with_bias) {
     tensor *w = add(l, module, "weight");
     w->ndim = 4;
     w->shape[0] = out;
     w->shape[1] = in;
-    w->shape[2] = w->shape[3] = 3;
-    w->spread = sqrtf(4.0f / (9.0f * (float)in));
+    w->shape[2] = w->shape[3] = side;
+    w->spread = sqrtf(4.0f / ((float)(side * side) * (float)in));
     if (with_bias) {
-        tensor *b = add(l, module, "bias");
-        b->ndim = 1;
-        b->shape[0] = out;
-        b->spread = 0.05f;
+        add_vector(l, module, "bias", out, 0.0f, 0.05f);
     }
+}
+
+static void add_conv(list *l, const char *module, int out, int in, int with_bias) {
+    add_window(l, module, out, in, 3, with_bias);
+}
+
+static void add_norm(list *l, const char *module, int n) {
+    add_vector(l, module, "weight", n, 1.0f, 0.2f);
+    add_vector(l, module, "bias", n, 0.0f, 0.1f);
 }
 
 static void add_block(list *l, int index) {
@@ -168,6 +182,43 @@ synth_file synth_taesd(int decoder, uint32_t seed) {
             l->items[i].spread *= 0.5f;
         }
     }
+    const synth_file f = write_file(l, seed);
+    free(l);
+    return f;
+}
+
+static void add_resnet(list *l, const char *module, int n) {
+    static const char *const parts[] = {"norm1", "conv1", "norm2", "conv2"};
+    char name[NAME_BYTES / 2];
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s.%s", module, parts[i]);
+        if (i % 2 == 0) {
+            add_norm(l, name, n);
+        } else {
+            add_conv(l, name, n, n, 1);
+        }
+    }
+}
+
+synth_file synth_kl_encoder(uint32_t seed) {
+    enum { WIDTH = 32, MOMENTS = 8 };
+    list *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return (synth_file){NULL, 0};
+    }
+    add_conv(l, "encoder.conv_in", WIDTH, 3, 1);
+    add_resnet(l, "encoder.down.0.block.0", WIDTH);
+    add_conv(l, "encoder.down.0.downsample.conv", WIDTH, WIDTH, 1);
+    add_resnet(l, "encoder.down.1.block.0", WIDTH);
+    add_resnet(l, "encoder.mid.block_1", WIDTH);
+    add_norm(l, "encoder.mid.attn_1.norm", WIDTH);
+    add_window(l, "encoder.mid.attn_1.q", WIDTH, WIDTH, 1, 1);
+    add_window(l, "encoder.mid.attn_1.k", WIDTH, WIDTH, 1, 1);
+    add_window(l, "encoder.mid.attn_1.v", WIDTH, WIDTH, 1, 1);
+    add_window(l, "encoder.mid.attn_1.proj_out", WIDTH, WIDTH, 1, 1);
+    add_resnet(l, "encoder.mid.block_2", WIDTH);
+    add_norm(l, "encoder.norm_out", WIDTH);
+    add_conv(l, "encoder.conv_out", MOMENTS, WIDTH, 1);
     const synth_file f = write_file(l, seed);
     free(l);
     return f;

@@ -15,6 +15,9 @@ synth_file synth_compact(int feats, int layers, int scale, uint32_t seed);
 /* One half of a TAESD: the encoder's or the decoder's file, 4 latent channels. */
 synth_file synth_taesd(int decoder, uint32_t seed);
 
+/* The encoder of an AutoencoderKL (ldm names): two levels of 32 channels, 4 latent ones with a posterior. */
+synth_file synth_kl_encoder(uint32_t seed);
+
 /* Uniform in [0, 1), 24 bits; *state is any number and moves on. */
 float synth_uniform(uint32_t *state);
 

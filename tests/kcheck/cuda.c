@@ -49,6 +49,15 @@ const kc_entry *kc_cuda_entry(int i) {
     return i < kc_cuda_entries() ? &entries[i] : NULL;
 }
 
+/* As a device of that capability would choose; 0: as this one. */
+static void be_like(dvk_cuda_caps *caps, int32_t sm) {
+    const int32_t most = sm == 75 ? 64 << 10 : sm == 86 || sm == 89 || sm == 120 ? 99 << 10 : sm < 90 ? 163 << 10 : 0;
+    if (sm > 0) {
+        caps->sm = sm;
+        caps->shared_bytes = most > 0 && most < caps->shared_bytes ? most : caps->shared_bytes;
+    }
+}
+
 int kc_device_open(kc_device *d, const kc_options *o, char *why, size_t bytes) {
     *d = (kc_device){0};
     why[0] = '\0';
@@ -73,7 +82,7 @@ int kc_device_open(kc_device *d, const kc_options *o, char *why, size_t bytes) {
         return 0;
     }
     d->caps = *dv_gpu_caps(d->gpu);
-    d->caps.sm = o->sm > 0 ? o->sm : d->caps.sm;
+    be_like(&d->caps, o->sm);
     d->queue->base.caps = &d->caps;
     return 1;
 }
