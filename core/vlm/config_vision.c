@@ -1,0 +1,196 @@
+/* config_vision.c - the vision tower's part of config.json, and the projector's fields beside it. */
+#include <math.h>
+#include <string.h>
+
+#include "core/vlm/config_read.h"
+
+enum { MAX_WIDTH = 1 << 16, MAX_HEADS = 256, MAX_SIDE = 1 << 14 };
+
+static int64_t layers_of(const dv_cfg *v, const char *key, int64_t fallback) {
+    return dv_cfg_int(v, key, fallback, 1, DV_VLM_MAX_LAYERS);
+}
+
+static void refuse_channels(const dv_cfg *v) {
+    static const char *const keys[] = {"num_channels", "in_channels", "in_chans"};
+    for (size_t i = 0; i < DV_ARRAY_LEN(keys); i++) {
+        dv_cfg_int(v, keys[i], 3, 3, 3);
+    }
+}
+
+typedef struct vit_defaults {
+    int64_t hidden, ffn, layers, heads, image, patch;
+    double eps;
+    dv_vlm_act act;
+} vit_defaults;
+
+/* CLIP, SigLIP and Idefics3's tower, whose fields have the same names. */
+static void read_vit(const dv_cfg *v, const vit_defaults *d, dv_vlm_vision *out) {
+    out->hidden = dv_cfg_int(v, "hidden_size", d->hidden, 1, MAX_WIDTH);
+    out->ffn = dv_cfg_int(v, "intermediate_size", d->ffn, 1, 8 * MAX_WIDTH);
+    out->layers = layers_of(v, "num_hidden_layers", d->layers);
+    out->heads = dv_cfg_int(v, "num_attention_heads", d->heads, 1, MAX_HEADS);
+    out->image_size = dv_cfg_int(v, "image_size", d->image, 1, MAX_SIDE);
+    out->patch = dv_cfg_int(v, "patch_size", d->patch, 1, 256);
+    out->norm = DV_VLM_LAYER_NORM;
+    out->norm_eps = dv_cfg_real(v, "layer_norm_eps", d->eps, 1e-12, 1e-1);
+    out->act = dv_cfg_act(v, "hidden_act", d->act);
+    out->temporal = 1;
+    out->merge = 1;
+    out->run_layers = out->layers;
+}
+
+/* Published SmolVLM2 files leave out what the 768-wide tower does not share with the classes' defaults. */
+static void read_idefics3(const dv_cfg *root, dv_vlm_config *c) {
+    const dv_cfg v = dv_cfg_object(root, "vision_config");
+    const int64_t hidden = dv_cfg_int(&v, "hidden_size", 1152, 1, MAX_WIDTH);
+    const vit_defaults base = {768, 3072, 12, 12, 512, 16, 1e-6, DV_VLM_GELU_TANH};
+    const vit_defaults so400m = {1152, 4304, 27, 16, 384, 14, 1e-6, DV_VLM_GELU_TANH};
+    c->vision.tower = DV_VLM_TOWER_SIGLIP;
+    read_vit(&v, hidden == 768 ? &base : &so400m, &c->vision);
+    refuse_channels(&v);
+    c->vision.shuffle = dv_cfg_int(root, "scale_factor", 2, 1, 64);
+}
+
+static void read_feature_layer(const dv_cfg *root, dv_vlm_vision *out) {
+    int64_t layer = -2;
+    const int32_t n = dv_cfg_ints(root, "vision_feature_layer", &layer, 1, -DV_VLM_MAX_LAYERS, DV_VLM_MAX_LAYERS);
+    if (n == 0) {
+        dv_cfg_fail(root, DAVY_E_UNSUPPORTED, "vision_feature_layer", "expected one layer");
+    }
+    out->run_layers = layer >= 0 ? layer : out->layers + 1 + layer;
+    if (out->run_layers < 0 || out->run_layers > out->layers) {
+        dv_cfg_fail(root, DAVY_E_FORMAT, "vision_feature_layer", "the tower has no such layer");
+    }
+    const char *strategy = dv_cfg_string(root, "vision_feature_select_strategy", "default");
+    out->drop_class = strcmp(strategy, "default") == 0;
+    if (!out->drop_class && strcmp(strategy, "full") != 0) {
+        dv_cfg_fail(root, DAVY_E_FORMAT, "vision_feature_select_strategy", "expected default or full");
+    }
+}
+
+static void read_llava(const dv_cfg *root, dv_vlm_config *c) {
+    const dv_cfg v = dv_cfg_object(root, "vision_config");
+    const vit_defaults clip_large = {1024, 4096, 24, 16, 336, 14, 1e-5, DV_VLM_GELU_QUICK};
+    const vit_defaults clip = {768, 3072, 12, 12, 224, 32, 1e-5, DV_VLM_GELU_QUICK};
+    const vit_defaults siglip = {768, 3072, 12, 12, 224, 16, 1e-6, DV_VLM_GELU_TANH};
+    const char *type = dv_cfg_string(&v, "model_type", "clip_vision_model");
+    if (strcmp(type, "siglip_vision_model") == 0) {
+        c->vision.tower = DV_VLM_TOWER_SIGLIP;
+        read_vit(&v, &siglip, &c->vision);
+    } else if (strcmp(type, "clip_vision_model") == 0) {
+        c->vision.tower = DV_VLM_TOWER_CLIP;
+        read_vit(&v, v.node != NULL ? &clip : &clip_large, &c->vision);
+    } else {
+        dv_cfg_fail(&v, DAVY_E_UNSUPPORTED, "model_type", "the vision tower is neither CLIP nor SigLIP");
+    }
+    refuse_channels(&v);
+    read_feature_layer(root, &c->vision);
+    c->vision.projector_act = dv_cfg_act(root, "projector_hidden_act", DV_VLM_GELU);
+    if (!dv_cfg_bool(root, "multimodal_projector_bias", true)) {
+        dv_cfg_fail(root, DAVY_E_UNSUPPORTED, "multimodal_projector_bias",
+                    "a projector without biases is not supported");
+    }
+}
+
+static void read_windows(const dv_cfg *v, dv_vlm_vision *out) {
+    out->window = dv_cfg_int(v, "window_size", 112, 1, MAX_SIDE);
+    out->tokens_per_second = dv_cfg_real(v, "tokens_per_second", 4, 1e-3, 1e4);
+    int64_t full[DV_VLM_MAX_LAYERS] = {7, 15, 23, 31};
+    const int32_t n = dv_cfg_ints(v, "fullatt_block_indexes", full, DV_VLM_MAX_LAYERS, 0, DV_VLM_MAX_LAYERS - 1);
+    for (int32_t i = 0; i < (n < 0 ? 4 : n); i++) {
+        out->full[full[i]] = true;
+    }
+}
+
+static void read_deepstack(const dv_cfg *v, dv_vlm_vision *out) {
+    int64_t at[DV_VLM_MAX_DEEPSTACK] = {8, 16, 24};
+    const int32_t n = dv_cfg_ints(v, "deepstack_visual_indexes", at, DV_VLM_MAX_DEEPSTACK, 0, DV_VLM_MAX_LAYERS - 1);
+    out->n_deepstack = n < 0 ? 3 : n;
+    for (int32_t i = 0; i < out->n_deepstack; i++) {
+        out->deepstack[i] = (int32_t)at[i];
+        if (at[i] >= out->layers || (i > 0 && at[i] <= at[i - 1])) {
+            dv_cfg_fail(v, DAVY_E_FORMAT, "deepstack_visual_indexes", "expected rising numbers of blocks");
+        }
+    }
+    const int64_t positions = dv_cfg_int(v, "num_position_embeddings", 2304, 1, MAX_SIDE * MAX_SIDE);
+    out->position_side = (int64_t)(sqrt((double)positions) + 0.5);
+    if (out->position_side * out->position_side != positions) {
+        dv_cfg_fail(v, DAVY_E_FORMAT, "num_position_embeddings", "is no square number");
+    }
+}
+
+/* Qwen2-VL calls its tower's width embed_dim and the projector's hidden_size. */
+static void read_qwen(const dv_cfg *root, dv_vlm_config *c) {
+    const dv_cfg v = dv_cfg_object(root, "vision_config");
+    dv_vlm_vision *out = &c->vision;
+    const bool qwen2 = c->family == DV_VLM_QWEN2;
+    const bool qwen3 = c->family == DV_VLM_QWEN3;
+    out->tower = qwen2 ? DV_VLM_TOWER_QWEN2 : qwen3 ? DV_VLM_TOWER_QWEN3 : DV_VLM_TOWER_QWEN2_5;
+    out->layers = layers_of(&v, "depth", qwen3 ? 27 : 32);
+    out->hidden = dv_cfg_int(&v, qwen2 ? "embed_dim" : "hidden_size", qwen3 ? 1152 : 1280, 1, MAX_WIDTH);
+    out->heads = dv_cfg_int(&v, "num_heads", 16, 1, MAX_HEADS);
+    out->out_hidden = dv_cfg_int(&v, qwen2 ? "hidden_size" : "out_hidden_size", c->text.hidden, 1, MAX_WIDTH);
+    if (qwen2) {
+        const double ratio = dv_cfg_real(&v, "mlp_ratio", 4, 0.01, 64);
+        out->ffn = (int64_t)((double)out->hidden * ratio);
+    } else {
+        out->ffn = dv_cfg_int(&v, "intermediate_size", qwen3 ? 4304 : 3420, 1, 8 * MAX_WIDTH);
+    }
+    out->patch = dv_cfg_int(&v, "patch_size", dv_cfg_int(&v, "spatial_patch_size", qwen3 ? 16 : 14, 1, 256), 1, 256);
+    out->merge = dv_cfg_int(&v, "spatial_merge_size", 2, 1, 16);
+    out->temporal = dv_cfg_int(&v, "temporal_patch_size", 2, 1, 16);
+    const dv_vlm_act act = qwen2 ? DV_VLM_GELU_QUICK : qwen3 ? DV_VLM_GELU_TANH : DV_VLM_SILU;
+    out->act = dv_cfg_act(&v, "hidden_act", act);
+    out->norm = out->tower == DV_VLM_TOWER_QWEN2_5 ? DV_VLM_RMS_NORM : DV_VLM_LAYER_NORM;
+    out->gated = out->tower == DV_VLM_TOWER_QWEN2_5;
+    out->norm_eps = 1e-6;
+    out->projector_act = DV_VLM_GELU;
+    out->run_layers = out->layers;
+    refuse_channels(&v);
+    if (out->tower == DV_VLM_TOWER_QWEN2_5) {
+        read_windows(&v, out);
+    } else if (qwen3) {
+        read_deepstack(&v, out);
+    }
+}
+
+/* nanovision names its tower and says no more about it: OpenAI's ViT-L/14. */
+static void read_ghostvis(const dv_cfg *root, dv_vlm_config *c) {
+    const vit_defaults clip_large = {1024, 4096, 24, 16, 336, 14, 1e-5, DV_VLM_GELU_QUICK};
+    const dv_cfg none = {.file = root->file, .r = root->r};
+    dv_vlm_vision *out = &c->vision;
+    out->tower = DV_VLM_TOWER_CLIP;
+    read_vit(&none, &clip_large, out);
+    out->image_size = dv_cfg_int(root, "vision_image_size", 336, 14, MAX_SIDE);
+    out->drop_class = true;
+    out->queries = dv_cfg_int(root, "vision_num_tokens", 64, 1, 4096);
+    out->resampler_layers = dv_cfg_int(root, "vision_resampler_depth", 2, 1, 64);
+    out->resampler_heads = dv_cfg_int(root, "vision_resampler_heads", 8, 1, MAX_HEADS);
+    out->resampler_hidden = dv_cfg_int(root, "vision_proj_hidden", 2048, 1, MAX_WIDTH);
+    out->projector_act = DV_VLM_GELU;
+    if (strcmp(dv_cfg_string(root, "vision_resampler_mode", "perceiver"), "perceiver") != 0) {
+        dv_cfg_fail(root, DAVY_E_UNSUPPORTED, "vision_resampler_mode", "only perceiver is known");
+    }
+}
+
+void dv_vlm_read_vision(const dv_cfg *root, dv_vlm_config *c) {
+    switch (c->family) {
+    case DV_VLM_IDEFICS3:
+        read_idefics3(root, c);
+        break;
+    case DV_VLM_LLAVA:
+        read_llava(root, c);
+        break;
+    case DV_VLM_GHOSTVIS:
+        read_ghostvis(root, c);
+        break;
+    case DV_VLM_NANOCHAT:
+        break;
+    default:
+        read_qwen(root, c);
+        break;
+    }
+    if (c->vision.out_hidden == 0) {
+        c->vision.out_hidden = c->text.hidden;
+    }
+}
