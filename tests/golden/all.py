@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs every golden case of the architectures in this tree: in fp32 and bf16 on a CPU, in fp16 too on a GPU.
+"""Runs every golden case of the architectures in this tree: in fp32 and bf16 on a CPU, in fp16 too on a GPU. fp8 has to be
+asked for and has no bound: its errors are reported.
 
     python3 tests/golden/all.py BUILD_DIR [--device D] [--precision P]... [--jobs N]
 
 Small cases lie beside this file; the larger ones and the real models are read from DAVY_SHARED (default: ../shared beside the
 project) and are skipped without it, as is everything when the device cannot be used. Ends with a table of the largest
-relative error of each case and with `N passed, N failed, N skipped`."""
+relative error of each case and its least PSNR against the reference, and with `N passed, N failed, N skipped`."""
 import concurrent.futures
 import os
 import pathlib
@@ -20,6 +21,7 @@ ROOT = HERE.parent.parent
 SHARED = pathlib.Path(os.environ.get("DAVY_SHARED", ROOT.parent / "shared"))
 OURS = ["compact_x2", "compact_anime", "span_x2", "taesd", "taef1", "esrgan_x2_unshuffle"]
 LARGER = ["compact_x4v3", "span_x4_52", "esrgan_x4", "vae_sd15_ldm", "vae_sdxl", "vae_sd3", "vae_flux_ldm"]
+CAPTIONS = ["vlm_smolvlm_reduced", "vlm_smolvlm_256m", "vlm_qwen2_vl", "vlm_qwen2_5_vl", "vlm_qwen3_vl", "vlm_llava_siglip"]
 MODELS = [  # reference, weights
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.pth"),
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.safetensors"),
@@ -58,9 +60,13 @@ def golden(build, report, case, weights, options):
         report.failed += int(count[2]) if count else 1
         if count and done.returncode != 0 and int(count[2]) == 0:
             report.failed += 1
-        errors = [(not float(e) <= float(bound), float(e))
-                  for e, bound in re.findall(r"relative (\S+) \(bound (\S+)\)", done.stdout)]
-        report.errors[precision] = "{:.1e}{}".format(max(errors)[1], " FAILED" if max(errors)[0] else "") if errors else "-"
+        found = re.findall(r"relative (\S+) \(bound (\S+)\)(?:, PSNR (\S+) dB)?", done.stdout)
+        errors = [(not float(e) <= float(bound), float(e)) for e, bound, _ in found]
+        report.errors[precision] = "-"
+        if errors:
+            least = min((float(psnr) for _, _, psnr in found if psnr), default=None)
+            report.errors[precision] = "{:.1e}{}{}".format(max(errors)[1], " FAILED" if max(errors)[0] else "",
+                                                         "" if least is None else f" {least:4.1f} dB")
     return report
 
 
@@ -97,6 +103,51 @@ def live(build, options):
     return golden(build, Report("davy-live"), HERE / "cases" / "davy-live", str(ROOT / "packaging" / "models"), options)
 
 
+def trained(build, options):
+    """The small trained captioning model: answers to pictures it never saw."""
+    case, weights = SHARED / "golden" / "davy-tiny-vlm", SHARED / "models" / "davy-tiny-vlm"
+    report = Report("davy-tiny-vlm")
+    if not case.is_dir() or not weights.is_dir():
+        return report.skip(f"no {case}")
+    return golden(build, report, case, str(weights), options)
+
+
+def as_gguf(build, case, weights, options):
+    """The same numbers from a pair of GGUF files. weights None: those of the case's manifest."""
+    report = Report(case.name + " gguf")
+    if not case.is_dir() or (weights is not None and not weights.is_dir()):
+        return report.skip(f"no {case}")
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="golden-", dir=build))
+    try:
+        source = weights or folder / "folder"
+        steps = [] if weights else [[str(HERE / "weights.py"), str(case), str(source)]]
+        for step in steps + [[str(HERE / "gguf_pair.py"), str(source), str(folder / "gguf")]]:
+            made = subprocess.run([sys.executable, *step], capture_output=True, text=True)
+            if made.returncode != 0:
+                if "numpy" in made.stderr:
+                    return report.skip("NumPy is not installed")
+                report.lines.append(made.stderr)
+                report.failed += 1
+                return report
+        if weights is None:
+            shutil.move(source / "inputs.safetensors", folder / "gguf")
+        return golden(build, report, case, str(folder / "gguf"), options)
+    finally:
+        shutil.rmtree(folder)
+
+
+def captions(build, pool, options):
+    """Captioning models run on a CPU only, and in 8 and 4 bits too."""
+    if options["device"] != "cpu":
+        return []
+    more = dict(options, precision=options["precision"] + ["int8", "int4"])
+    work = [pool.submit(synthetic, build, SHARED / "golden" / name, more) for name in CAPTIONS]
+    work += [pool.submit(as_gguf, build, SHARED / "golden" / name, None, options)
+             for name in CAPTIONS if name != "vlm_smolvlm_256m"]
+    tiny = SHARED / "golden" / "davy-tiny-vlm", SHARED / "models" / "davy-tiny-vlm"
+    return work + [pool.submit(trained, build, more), pool.submit(as_gguf, build, *tiny, options)]
+
+
 def why_not(build, options):
     """A sentence when the device asked for is none of this machine's. A GPU that is there but cannot be used is a failure."""
     if options["device"] == "cpu" or any(pathlib.Path("/dev").glob("nvidia[0-9]*")) or pathlib.Path("/dev/dxg").exists():
@@ -109,7 +160,7 @@ def why_not(build, options):
 
 def print_table(reports, precisions):
     width = max(len(r.title) for r in reports)
-    print(f"\n{'largest relative error':{width}} " + " ".join(f"{p:>16}" for p in precisions))
+    print(f"\n{'largest error, least PSNR':{width}} " + " ".join(f"{p:>16}" for p in precisions))
     for r in reports:
         print(f"{r.title:{width}} " + " ".join(f"{r.errors.get(p, 'skipped'):>16}" for p in precisions))
 
@@ -135,6 +186,7 @@ def main(argv):
         work += [pool.submit(live, build, options)]
         work += [pool.submit(synthetic, build, SHARED / "golden" / name, options) for name in LARGER]
         work += [pool.submit(real, build, reference, weights, options) for reference, weights in MODELS]
+        work += captions(build, pool, options)
         for one in work:
             reports.append(one.result())
             print("\n".join(reports[-1].lines), flush=True)

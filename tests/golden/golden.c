@@ -3,8 +3,9 @@
  * CASE and WEIGHTS are one of
  *   a folder with case.json          the folder that weights.py wrote for it
  *   a file NAME.ref.safetensors      the model file, or ENCODER,DECODER
- *   a folder with cases.json         the folder of the models it names (davy-live)
- * For every expected tensor: largest absolute error and ||a - b|| / ||b||, which must keep the bound of the precision.
+ *   a folder with cases.json         the folder of the models it names (davy-live), or of the model (davy-tiny-vlm)
+ * For every expected tensor: largest absolute error, ||a - b|| / ||b||, which must keep the bound of the precision (fp8 has
+ * none), and the PSNR against the range of what was expected.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,11 @@
 #include "core/mem.h"
 #include "core/model.h"
 #include "core/os.h"
+#include "golden_check.h"
 #include "golden_io.h"
+#include "golden_vlm.h"
+#undef CHECK
+#undef CHECKF
 #include "tests/check.h"
 
 typedef struct options {
@@ -33,6 +38,15 @@ typedef struct session {
     davy_model *model;
 } session;
 
+int golden_check(int ok, const char *file, int line, const char *what, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, what);
+    vsnprintf(text, sizeof text, what, ap);
+    va_end(ap);
+    return check_that(ok, file, line, "%s", text);
+}
+
 static void print_error(const char *what) {
     davy_error_info info = {.struct_size = sizeof info};
     dv_error_get(&info);
@@ -42,7 +56,10 @@ static void print_error(const char *what) {
 /* ---- comparing ---- */
 
 static double bound_of(davy_dtype precision) {
-    return precision == DAVY_DTYPE_BF16 ? 2e-2 : precision == DAVY_DTYPE_F16 ? 5e-3 : 1e-4;
+    return precision == DAVY_DTYPE_FP8    ? INFINITY
+           : precision == DAVY_DTYPE_BF16 ? 2e-2
+           : precision == DAVY_DTYPE_F16  ? 5e-3
+                                          : 1e-4;
 }
 
 static void compare(const session *s, const char *what, const array *got, const array *expected) {
@@ -54,16 +71,21 @@ static void compare(const session *s, const char *what, const array *got, const 
     double largest = 0.0;
     double difference = 0.0;
     double norm = 0.0;
+    double low = INFINITY;
+    double high = -INFINITY;
     for (int64_t i = 0; i < array_count(got); i++) {
         const double d = (double)got->data[i] - (double)expected->data[i];
         largest = !(fabs(d) <= largest) ? fabs(d) : largest; /* a NaN stays */
         difference += d * d;
         norm += (double)expected->data[i] * (double)expected->data[i];
+        low = fmin(low, (double)expected->data[i]);
+        high = fmax(high, (double)expected->data[i]);
     }
     const double relative = sqrt(difference / norm);
     const double bound = bound_of(s->options->precision);
-    printf("%s: largest error %.3g, relative %.3g (bound %.0e)\n", what, largest, relative, bound);
-    CHECKF(relative <= bound, "%s: relative error %.3g exceeds %.0e", what, relative, bound);
+    const double psnr = 10.0 * log10((high - low) * (high - low) * (double)array_count(got) / difference);
+    printf("%s: largest error %.3g, relative %.3g (bound %.0e), PSNR %.1f dB\n", what, largest, relative, bound, psnr);
+    CHECKF(relative <= bound && relative < 1e30, "%s: relative error %.3g exceeds %.0e", what, relative, bound);
 }
 
 /* ---- running ---- */
@@ -213,9 +235,24 @@ static void vae_case(session *s, const dv_json *json, const array *picture, path
     array_free(&logvar);
 }
 
+static vlm_run captioning(const session *s) {
+    const dv_services *services = dv_context_services(s->context);
+    return (vlm_run){.folder = s->options->name,
+                     .weights = s->options->weights,
+                     .precision = s->options->precision,
+                     .heap = services->heap,
+                     .pool = services->pool,
+                     .cpu = services->cpu};
+}
+
 static void json_case(session *s, const dv_json *json) {
     paths p = {0};
     const char *task = text_of(json, "task");
+    if (task != NULL && strcmp(task, "vlm") == 0) {
+        const vlm_run run = captioning(s);
+        vlm_numbers(&run, json);
+        return;
+    }
     const char *weights = s->options->weights;
     const char *model = text_of(json, "model");
     const char *first = join(&p, weights, model != NULL ? model : text_of(json, "encoder"));
@@ -317,6 +354,11 @@ static bool with_json(session *s, const char *name, void (*fn)(session *s, const
 }
 
 static void live_cases(session *s, const dv_json *json) {
+    if (dv_json_get(json, "cases") != NULL) {
+        const vlm_run run = captioning(s);
+        vlm_chats(&run, json);
+        return;
+    }
     for (const dv_json *one = dv_json_first(json); one != NULL; one = dv_json_next(one)) {
         live_case(s, one);
     }
@@ -341,6 +383,9 @@ static bool parse(int argc, char **argv, options *o) {
             o->precision = strcmp(value, "fp32") == 0   ? DAVY_DTYPE_F32
                            : strcmp(value, "bf16") == 0 ? DAVY_DTYPE_BF16
                            : strcmp(value, "fp16") == 0 ? DAVY_DTYPE_F16
+                           : strcmp(value, "fp8") == 0  ? DAVY_DTYPE_FP8
+                           : strcmp(value, "int8") == 0 ? DAVY_DTYPE_INT8
+                           : strcmp(value, "int4") == 0 ? DAVY_DTYPE_INT4
                                                         : -1;
         } else {
             return false;
@@ -353,7 +398,8 @@ static bool parse(int argc, char **argv, options *o) {
 int main(int argc, char **argv) {
     options o;
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: golden CASE WEIGHTS [--device D] [--precision fp32|bf16|fp16] [--threads N]\n");
+        fprintf(stderr,
+                "usage: golden CASE WEIGHTS [--device D] [--precision fp32|bf16|fp16|fp8|int8|int4] [--threads N]\n");
         return 2;
     }
     session s = {.options = &o};

@@ -1,0 +1,159 @@
+/* decoder.c - memory and passes of the language model. */
+#include "core/vlm/decoder.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/vlm/decoder_priv.h"
+#include "core/vlm/positions.h"
+
+enum { CHUNK = 256 };
+
+static int64_t form_bytes_max(int64_t k) {
+    const uint64_t q8 = dv_form_bytes(DVK_ROWS_Q8, k);
+    const uint64_t f32 = dv_form_bytes(DVK_ROWS_F32, k);
+    return (int64_t)(q8 > f32 ? q8 : f32);
+}
+
+/* One block for everything. */
+static davy_result plan_memory(dv_decoder *d, dv_heap *heap) {
+    const dv_vlm_text *t = &d->config->text;
+    const int64_t rows = d->chunk;
+    const int64_t q = t->heads * t->head_dim;
+    const int64_t kv = t->kv_heads * t->head_dim;
+    const uint64_t cache =
+        (uint64_t)t->layers * 2 * (uint64_t)(kv * d->context) * (d->cache_form == DVK_ROWS_F32 ? 4 : 2);
+    const dv_want wants[] = {
+        {&d->x, (uint64_t)(rows * t->hidden) * 4},
+        {&d->normed, (uint64_t)(rows * form_bytes_max(t->hidden))},
+        {&d->qkv, (uint64_t)(rows * (q + 2 * kv)) * 4},
+        {&d->mixed, (uint64_t)(rows * q) * 4},
+        {&d->mixed_in, (uint64_t)(rows * form_bytes_max(q))},
+        {&d->hidden, (uint64_t)(rows * t->ffn) * 4},
+        {&d->hidden_in, (uint64_t)(rows * form_bytes_max(t->ffn))},
+        {&d->cs, (uint64_t)(rows * t->head_dim) * 4},
+        {&d->positions, (uint64_t)(rows * d->axes) * 4},
+        {&d->deep_rows, (uint64_t)rows * 4},
+        {&d->logits, (uint64_t)t->vocab * 4},
+        {&d->cache, cache},
+    };
+    return dv_space_take(&d->space, heap, "the cache and the activations of a dialogue", wants, DV_ARRAY_LEN(wants));
+}
+
+davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
+    const dv_vlm_text *t = &desc->config->text;
+    if (desc->context < 1 || desc->context > t->max_positions) {
+        return dv_fail(DAVY_E_INVALID, "a context of %lld tokens: this model has from 1 to %lld",
+                       (long long)desc->context, (long long)t->max_positions);
+    }
+    dv_decoder *d = dv_calloc(1, sizeof *d);
+    if (d == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    d->config = desc->config;
+    d->weights = desc->weights;
+    d->context = desc->context;
+    d->axes = dv_vlm_position_axes(desc->config);
+    d->chunk = dv_min(desc->chunk > 0 ? desc->chunk : CHUNK, desc->context);
+    d->cache_form = desc->compute == DVK_F32 ? DVK_ROWS_F32 : DVK_ROWS_F16;
+    dv_program_desc program = {
+        .pool = desc->pool, .weights = desc->weights, .cpu = desc->cpu, .compute = desc->compute};
+    davy_result r = plan_memory(d, desc->heap);
+    program.rows = 1;
+    r = r < 0 ? r : dv_decoder_build(d, &d->step, &program);
+    program.rows = d->chunk;
+    r = r < 0 ? r : dv_decoder_build(d, &d->many, &program);
+    if (r < 0) {
+        dv_decoder_release(d);
+        return r;
+    }
+    *out = d;
+    return DAVY_OK;
+}
+
+void dv_decoder_release(dv_decoder *d) {
+    if (d != NULL) {
+        dv_program_clear(&d->step.body);
+        dv_program_clear(&d->many.body);
+        dv_program_clear(&d->many.head);
+        dv_space_release(&d->space);
+        dv_free(d);
+    }
+}
+
+uint64_t dv_decoder_bytes(const dv_decoder *d) {
+    return d->space.bytes;
+}
+
+/* ---- passes ---- */
+
+static void load_rows(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
+    const int64_t width = d->config->text.hidden;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t row = in->vector != NULL ? in->vector[at + i] : -1;
+        float *to = d->x + i * width;
+        d->deep_rows[i] = in->deep != NULL ? row : -1;
+        if (row >= 0) {
+            memcpy(to, in->vectors + row * width, (size_t)width * sizeof *to);
+        } else {
+            dv_vlm_matrix_row(d->weights, &d->weights->embed, in->ids[at + i], to);
+        }
+    }
+    memcpy(d->positions, in->positions + at * d->axes, (size_t)(n * d->axes) * sizeof *d->positions);
+    for (int32_t k = 0; k < d->config->vision.n_deepstack && in->deep != NULL; k++) {
+        d->deep[k] = in->deep[k];
+    }
+}
+
+static davy_result pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
+    dv_decoder_pass *p = n == 1 ? &d->step : &d->many;
+    load_rows(d, in, at, n);
+    dv_decoder_point(p, d);
+    dv_program_place(&p->body, n, in->past + at);
+    return dv_program_run(&p->body, in->cancel, in->user);
+}
+
+static davy_result read_logits(dv_decoder *d, int64_t n, const float **logits) {
+    davy_result r = DAVY_OK;
+    if (n > 1) {
+        dv_program_place(&d->many.head, n, 0);
+        r = dv_program_run(&d->many.head, NULL, NULL);
+    }
+    const double cap = d->config->text.softcap;
+    for (int64_t i = 0; cap > 0 && i < d->config->text.vocab; i++) {
+        d->logits[i] = (float)(cap * tanh((double)d->logits[i] / cap));
+    }
+    *logits = d->logits;
+    return r;
+}
+
+static davy_result check_input(const dv_decoder *d, const dv_decoder_input *in) {
+    if (in->past < 0 || in->n < 1 || in->n > d->context - in->past) {
+        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens behind %lld are more than the context of %lld tokens",
+                       (long long)in->n, (long long)in->past, (long long)d->context);
+    }
+    for (int64_t i = 0; i < in->n; i++) {
+        const bool word = in->vector == NULL || in->vector[i] < 0;
+        if (word && (in->ids[i] < 0 || in->ids[i] >= d->config->text.vocab)) {
+            return dv_fail(DAVY_E_TOKENIZER, "token %d is not one of the language model's %lld", (int)in->ids[i],
+                           (long long)d->config->text.vocab);
+        }
+    }
+    return DAVY_OK;
+}
+
+davy_result dv_decoder_feed(dv_decoder *d, const dv_decoder_input *in, const float **logits, int64_t *fed) {
+    *fed = 0;
+    davy_result r = check_input(d, in);
+    int64_t last = 0;
+    while (r == DAVY_OK && *fed < in->n) {
+        if (in->cancel != NULL && in->cancel(in->user) != 0) {
+            return dv_fail(DAVY_E_CANCELLED, "cancelled");
+        }
+        last = dv_min(in->n - *fed, d->chunk);
+        r = pass(d, in, *fed, last);
+        *fed += r == DAVY_OK ? last : 0;
+    }
+    return r < 0 || logits == NULL ? r : read_logits(d, last, logits);
+}

@@ -1,0 +1,115 @@
+/* dialogue.h - a conversation about pictures: what has been said lies in the decoder's cache, and a further question costs
+ * its own tokens only. One thread at a time. */
+#ifndef DV_VLM_DIALOGUE_H
+#define DV_VLM_DIALOGUE_H
+
+#include "core/text/sample.h"
+#include "core/vlm/decoder.h"
+#include "core/vlm/model.h"
+
+typedef struct dv_dialogue dv_dialogue;
+
+enum { DV_DIALOGUE_CONTEXT = 8192, DV_DIALOGUE_LEAST = 1024 };
+
+typedef struct dv_dialogue_options {
+    int64_t context; /* tokens that fit; 0: what the model has, at most DV_DIALOGUE_CONTEXT, and less where memory runs
+                        out, down to DV_DIALOGUE_LEAST: dv_dialogue_context says how many */
+    int64_t chunk;   /* see dv_decoder_desc */
+    int32_t (*cancel)(void *user); /* asked before every token; other than 0: DAVY_E_CANCELLED. NULL: never */
+    void *user;
+} dv_dialogue_options;
+
+/* The model must outlive it. options may be NULL. */
+davy_result dv_dialogue_open(const dv_vlm_model *model, const dv_dialogue_options *options, dv_dialogue **out);
+void dv_dialogue_release(dv_dialogue *d);
+
+/* ---- tokens ---- */
+
+typedef struct dv_dialogue_picture {
+    const dv_vlm_features *features;
+    double seconds; /* of a video: from one time step to the next */
+} dv_dialogue_picture;
+
+/* Appends tokens. Their placeholders must be as many as the pictures have vectors, in order (DAVY_E_INVALID). More than
+ * the context holds is DAVY_E_CONTEXT_FULL and changes nothing; so does a cancelled call. */
+davy_result dv_dialogue_feed(dv_dialogue *d, const int32_t *ids, int64_t n, const dv_dialogue_picture *pictures,
+                             int32_t n_pictures);
+
+typedef enum dv_dialogue_end {
+    DV_END_STOP = 1, /* a token that ends an answer */
+    DV_END_LENGTH,   /* max_tokens */
+    DV_END_CALLER    /* the callback */
+} dv_dialogue_end;
+
+typedef struct dv_generate {
+    dv_sample_options sample;
+    int64_t max_tokens;
+    bool ignore_stops;
+    int32_t (*token)(void *user, int32_t id); /* each token but the one that stops; other than 0 ends. May be NULL */
+    void *user;
+} dv_generate;
+
+/* After feed, or to go on where the last call ended. A full cache is DAVY_E_CONTEXT_FULL; what was generated stays. */
+davy_result dv_dialogue_generate(dv_dialogue *d, const dv_generate *g, int64_t *tokens, dv_dialogue_end *end);
+
+typedef struct dv_dialogue_mark {
+    int64_t tokens, next;
+} dv_dialogue_mark;
+
+dv_dialogue_mark dv_dialogue_now(const dv_dialogue *d);
+/* Back to what was: DAVY_E_INVALID where the mark lies ahead. */
+davy_result dv_dialogue_rewind(dv_dialogue *d, dv_dialogue_mark mark);
+
+int64_t dv_dialogue_tokens(const dv_dialogue *d); /* in the cache */
+int64_t dv_dialogue_context(const dv_dialogue *d);
+const float *dv_dialogue_logits(const dv_dialogue *d); /* after the last token; NULL: there are none */
+
+/* ---- words ---- */
+
+/* A picture's or a video's vectors, and what the prompt says of it. Where memory runs out it is tried again smaller. */
+typedef struct dv_seen {
+    dv_vlm_features features;
+    dv_chat_picture chat;
+    dv_picture_plan plan;
+    bool smaller;    /* memory ran out: fewer tiles or pixels than the options say */
+    double *seconds; /* of a video: of each time step; */
+    double step;     /* from one to the next */
+} dv_seen;
+
+davy_result dv_dialogue_look(const dv_vlm_model *m, const dv_rgb8 *picture, const dv_picture_options *options,
+                             const dv_dialogue_options *cancel, dv_seen *out);
+
+typedef struct dv_video {
+    const dv_rgb8 *frames; /* [n] of one size: those that dv_video_frames chose */
+    const int64_t *index;  /* [n] their numbers in the video */
+    int64_t n, total;      /* frames of the whole video */
+    double fps;            /* of the video */
+} dv_video;
+
+davy_result dv_dialogue_watch(const dv_vlm_model *m, const dv_video *video, const dv_picture_options *options,
+                              const dv_dialogue_options *cancel, dv_seen *out);
+void dv_seen_free(dv_seen *s);
+
+/* A question about pictures that were not shown before, after whatever has been said. Needs a tokenizer. system: of the
+ * first question; NULL: the model's own. */
+davy_result dv_dialogue_ask(dv_dialogue *d, const char *system, const dv_seen *const *pictures, int32_t n,
+                            const char *question);
+
+typedef struct dv_answer_options {
+    dv_generate generate; /* token and user are not used */
+    const char *const *stop_texts;
+    int64_t n_stop_texts;
+    int32_t (*text)(void *user, const char *text, uint64_t bytes); /* pieces as they are certain; may be NULL */
+    void *user;
+} dv_answer_options;
+
+typedef struct dv_answer {
+    char *text; /* NUL-terminated; dv_free */
+    uint64_t bytes;
+    int64_t tokens;
+    dv_dialogue_end end;
+} dv_answer;
+
+davy_result dv_dialogue_answer(dv_dialogue *d, const dv_answer_options *o, dv_answer *out);
+
+#endif

@@ -1,0 +1,109 @@
+/* dialogue_look.c - pictures and videos as a dialogue takes them: vectors, and what the prompt says of them. */
+#include <string.h>
+
+#include "core/error.h"
+#include "core/vlm/dialogue.h"
+
+/* Patches, then the tower. */
+static davy_result see(const dv_vlm_model *m, const dv_rgb8 *pictures, const dv_dialogue_options *cancel, dv_seen *s) {
+    const dv_picture_work work = {.pool = m->pool, .cpu = m->cpu};
+    const dv_vision_desc vision = {.config = &m->config,
+                                   .weights = m->weights,
+                                   .heap = m->heap,
+                                   .pool = m->pool,
+                                   .cpu = m->cpu,
+                                   .compute = m->compute,
+                                   .cancel = cancel != NULL ? cancel->cancel : NULL,
+                                   .user = cancel != NULL ? cancel->user : NULL};
+    float *patches = NULL;
+    dv_space space;
+    const dv_want want = {&patches, (uint64_t)(s->plan.patches * s->plan.patch_values) * sizeof *patches};
+    davy_result r = dv_space_take(&space, m->heap, "a picture's patches", &want, 1);
+    r = r < 0 ? r : dv_picture_prepare(&m->config, &s->plan, &work, pictures, patches);
+    r = r < 0 ? r : dv_vision_run(&vision, &s->plan, patches, &s->features);
+    dv_space_release(&space);
+    return r;
+}
+
+static dv_picture_options options_of(const dv_picture_options *given) {
+    dv_picture_options o = given != NULL ? *given : (dv_picture_options){0};
+    o.fold_still = false; /* the tower has its weights for every frame of a patch */
+    return o;
+}
+
+static bool ran_out(davy_result r) {
+    return r == DAVY_E_NOMEM_HOST || r == DAVY_E_BUDGET;
+}
+
+davy_result dv_dialogue_look(const dv_vlm_model *m, const dv_rgb8 *picture, const dv_picture_options *options,
+                             const dv_dialogue_options *cancel, dv_seen *out) {
+    dv_seen s = {0};
+    dv_picture_options o = options_of(options);
+    davy_result r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
+    r = r < 0 ? r : see(m, picture, cancel, &s);
+    while (ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
+        s.smaller = true;
+        r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
+        r = r < 0 ? r : see(m, picture, cancel, &s);
+    }
+    if (r < 0) {
+        return r;
+    }
+    s.chat = (dv_chat_picture){.tokens = s.plan.tokens};
+    if (m->config.picture.rule == DV_VLM_PICTURE_TILES) {
+        s.chat =
+            (dv_chat_picture){.tokens = m->config.vision.tokens_per_tile, .rows = s.plan.rows, .cols = s.plan.cols};
+    }
+    *out = s;
+    return DAVY_OK;
+}
+
+/* Idefics3 has every frame as a picture of its own; Qwen has time steps of several frames. */
+static davy_result time_steps(const dv_vlm_model *m, const dv_video *v, dv_seen *s) {
+    const bool tiles = m->config.picture.rule == DV_VLM_PICTURE_TILES;
+    const int64_t steps = tiles ? v->n : s->plan.grid_t;
+    s->seconds = dv_calloc((uint64_t)steps, sizeof *s->seconds);
+    if (s->seconds == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    for (int64_t i = 0; i < steps; i++) {
+        s->seconds[i] = dv_video_seconds(&m->config, v->index, v->n, v->fps, i);
+    }
+    s->step = (double)m->config.vision.temporal * (double)v->total / (v->fps * (double)v->n);
+    s->chat = (dv_chat_picture){.tokens = s->plan.tokens / steps,
+                                .steps = (int32_t)steps,
+                                .seconds = s->seconds,
+                                .duration = (double)v->total / v->fps};
+    return DAVY_OK;
+}
+
+davy_result dv_dialogue_watch(const dv_vlm_model *m, const dv_video *video, const dv_picture_options *options,
+                              const dv_dialogue_options *cancel, dv_seen *out) {
+    dv_seen s = {0};
+    dv_picture_options o = options_of(options);
+    if (video->n < 1 || video->total < video->n || !(video->fps > 0)) {
+        return dv_fail(DAVY_E_INVALID, "captioning: %lld frames of a video of %lld", (long long)video->n,
+                       (long long)video->total);
+    }
+    const dv_rgb8 *first = video->frames;
+    davy_result r = dv_picture_plan_video(&m->config, &o, first->width, first->height, video->n, &s.plan);
+    r = r < 0 ? r : see(m, first, cancel, &s);
+    while (ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
+        s.smaller = true;
+        r = dv_picture_plan_video(&m->config, &o, first->width, first->height, video->n, &s.plan);
+        r = r < 0 ? r : see(m, first, cancel, &s);
+    }
+    r = r < 0 ? r : time_steps(m, video, &s);
+    if (r < 0) {
+        dv_seen_free(&s);
+        return r;
+    }
+    *out = s;
+    return DAVY_OK;
+}
+
+void dv_seen_free(dv_seen *s) {
+    dv_vision_free(&s->features);
+    dv_free(s->seconds);
+    *s = (dv_seen){0};
+}

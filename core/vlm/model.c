@@ -1,0 +1,161 @@
+/* model.c - opens a folder or a pair of GGUF files. */
+#include "core/vlm/model.h"
+
+#include <string.h>
+
+#include "core/error.h"
+#include "core/file/text.h"
+#include "core/os.h"
+
+typedef struct search {
+    const char *folder, *text;
+    char *found;
+    int32_t count;
+} search;
+
+static davy_result see_file(void *user, const char *name) {
+    search *s = user;
+    if (!dv_ends_with(name, ".gguf") || strstr(name, "mmproj") == NULL || strcmp(name, s->text) == 0) {
+        return DAVY_OK;
+    }
+    s->count++;
+    dv_free(s->found);
+    s->found = dv_path_join(s->folder, name);
+    return s->found != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+}
+
+/* The mmproj beside a text model; *out NULL: none. */
+static davy_result find_mmproj(const char *path, char **out) {
+    char *folder = dv_path_folder(path);
+    search s = {.folder = folder, .text = dv_path_name(path)};
+    davy_result r =
+        folder != NULL ? dv_path_list(folder, see_file, &s) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    if (r == DAVY_OK && s.count > 1) {
+        r = dv_fail(DAVY_E_INVALID, "%s: %d mmproj files lie beside it: name one", path, (int)s.count);
+    }
+    if (r < 0) {
+        dv_free(s.found);
+        s.found = NULL;
+    }
+    dv_free(folder);
+    *out = s.found;
+    return r;
+}
+
+typedef struct files {
+    dv_tensors *text, *vision; /* vision NULL: the same, or none */
+    bool gguf;
+} files;
+
+static davy_result open_files(const dv_vlm_open *o, files *f, dv_vlm_config *c) {
+    const dv_open_options options = {.no_pickle = true};
+    f->gguf = dv_path_stat(o->path) != DV_PATH_FOLDER && dv_ends_with(o->path, ".gguf");
+    if (!f->gguf) {
+        const davy_result r = dv_vlm_config_open(o->path, c);
+        return r < 0 ? r : dv_tensors_open_path(o->path, true, &options, &f->text);
+    }
+    char *found = NULL;
+    davy_result r = dv_tensors_open_path(o->path, true, &options, &f->text);
+    r = r < 0 || o->mmproj != NULL ? r : find_mmproj(o->path, &found);
+    const char *mmproj = o->mmproj != NULL ? o->mmproj : found;
+    r = r < 0 || mmproj == NULL ? r : dv_tensors_open_path(mmproj, true, &options, &f->vision);
+    r = r < 0 ? r : dv_vlm_config_gguf(f->text, f->vision, c);
+    dv_free(found);
+    return r;
+}
+
+static dv_chat_kind kind_of(const dv_vlm_model *m) {
+    switch (m->config.family) {
+    case DV_VLM_IDEFICS3:
+        return DV_CHAT_SMOLVLM;
+    case DV_VLM_QWEN2:
+    case DV_VLM_QWEN2_5:
+        return DV_CHAT_QWEN2_VL;
+    case DV_VLM_QWEN3:
+        return DV_CHAT_QWEN3_VL;
+    case DV_VLM_LLAVA:
+        return dv_tokenizer_find(m->tokenizer, "<|start_header_id|>") >= 0 ? DV_CHAT_JOYCAPTION : DV_CHAT_VICUNA;
+    default:
+        return DV_CHAT_NANOCHAT;
+    }
+}
+
+static davy_result open_tokenizer(const dv_vlm_open *o, dv_vlm_model *m) {
+    const dv_vlm_tokens *t = &m->config.tokens;
+    m->image_id = t->image >= 0 && t->image < DV_MAX_TOKENS ? (int32_t)t->image : -1;
+    m->video_id = t->video >= 0 && t->video < DV_MAX_TOKENS ? (int32_t)t->video : -1;
+    davy_result r = DAVY_OK;
+    if (!o->no_tokenizer) {
+        r = dv_tokenizer_open(o->path, &m->tokenizer);
+        if (r < 0) {
+            return r;
+        }
+        m->chat = dv_chat_format_of(kind_of(m));
+        m->image_id = dv_tokenizer_find(m->tokenizer, m->chat->picture_token);
+        m->video_id = m->chat->video_token != NULL ? dv_tokenizer_find(m->tokenizer, m->chat->video_token) : -1;
+        r = dv_chat_stop_ids(m->chat, m->tokenizer, &m->stops);
+    }
+    for (int32_t i = 0; r == DAVY_OK && i < t->n_eos; i++) {
+        bool known = t->eos[i] < 0 || t->eos[i] >= DV_MAX_TOKENS;
+        for (int64_t k = 0; k < m->stops.n; k++) {
+            known = known || m->stops.p[k] == t->eos[i];
+        }
+        r = known ? DAVY_OK : dv_ids_add(&m->stops, (int32_t)t->eos[i]);
+    }
+    return r;
+}
+
+static davy_result open_parts(const dv_vlm_open *open, dv_vlm_model *m) {
+    files f = {0};
+    davy_result r = open_files(open, &f, &m->config);
+    r = r < 0 ? r : open_tokenizer(open, m);
+    if (r == DAVY_OK) {
+        const dv_vlm_weights_source source = {.text = f.text,
+                                              .vision = f.gguf ? f.vision : f.text,
+                                              .config = &m->config,
+                                              .heap = open->heap,
+                                              .pool = open->pool,
+                                              .cpu = open->cpu,
+                                              .format = open->format};
+        r = dv_vlm_weights_load(&source, &m->weights);
+    }
+    dv_tensors_release(f.vision);
+    dv_tensors_release(f.text);
+    return r;
+}
+
+davy_result dv_vlm_model_open(const dv_vlm_open *open, dv_vlm_model **out) {
+    dv_vlm_model *m = dv_calloc(1, sizeof *m);
+    if (m == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    m->heap = open->heap;
+    m->pool = open->pool;
+    m->cpu = open->cpu;
+    m->compute = open->compute;
+    dv_vlm_open o = *open;
+    char *folder = NULL; /* of a file that is one of a folder's: weights, their index, config.json */
+    davy_result r = DAVY_OK;
+    if (dv_path_stat(o.path) == DV_PATH_FILE && !dv_ends_with(o.path, ".gguf")) {
+        folder = dv_path_folder(o.path);
+        o.path = folder;
+        r = folder != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    r = r < 0 ? r : open_parts(&o, m);
+    dv_free(folder);
+    if (r < 0) {
+        dv_vlm_model_release(m);
+        return r;
+    }
+    *out = m;
+    return DAVY_OK;
+}
+
+void dv_vlm_model_release(dv_vlm_model *m) {
+    if (m != NULL) {
+        dv_vlm_weights_release(m->weights);
+        dv_tokenizer_release(m->tokenizer);
+        dv_ids_clear(&m->stops);
+        dv_free(m);
+    }
+}

@@ -1,0 +1,35 @@
+/* model.h - a vision-language model as dialogues share it: configuration, tokenizer, prompts, weights. */
+#ifndef DV_VLM_MODEL_H
+#define DV_VLM_MODEL_H
+
+#include "core/text/chat.h"
+#include "core/vlm/vision.h"
+
+typedef struct dv_vlm_model {
+    dv_vlm_config config;
+    dv_vlm_weights *weights;
+    dv_tokenizer *tokenizer;    /* NULL: ids alone */
+    const dv_chat_format *chat; /* NULL without a tokenizer */
+    dv_ids stops;               /* what ends an answer */
+    int32_t image_id, video_id; /* placeholders; -1: none */
+    dv_heap *heap;
+    dv_pool *pool;
+    uint32_t cpu;
+    dvk_dtype compute;
+} dv_vlm_model;
+
+typedef struct dv_vlm_open {
+    const char *path;   /* a folder, a file in it, or a GGUF text model */
+    const char *mmproj; /* of a GGUF file; NULL: the one file beside it with "mmproj" in its name, where there is one */
+    dv_vlm_format format;
+    dvk_dtype compute; /* DVK_F32: all products in f32; DVK_BF16: the fastest */
+    bool no_tokenizer;
+    dv_heap *heap; /* these two must outlive the model */
+    dv_pool *pool;
+    uint32_t cpu;
+} dv_vlm_open;
+
+davy_result dv_vlm_model_open(const dv_vlm_open *open, dv_vlm_model **out);
+void dv_vlm_model_release(dv_vlm_model *m);
+
+#endif

@@ -1,0 +1,170 @@
+/* vision.c - what the vision towers share: memory, patches, blocks. */
+#include "core/vlm/vision.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/error.h"
+
+static uint64_t widest(int64_t k) {
+    const uint64_t q8 = dv_form_bytes(DVK_ROWS_Q8, k);
+    const uint64_t f32 = dv_form_bytes(DVK_ROWS_F32, k);
+    return q8 > f32 ? q8 : f32;
+}
+
+davy_result dv_tower_start(dv_tower *t, int64_t rows, int64_t inputs, int64_t grouped_width, int64_t groups) {
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    const uint64_t m = (uint64_t)rows;
+    const uint64_t values = (uint64_t)t->plan->patch_values;
+    const uint64_t tokens = (uint64_t)dv_max(groups, 1);
+    const int64_t second = dv_max(grouped_width, v->out_hidden);
+    const dv_want wants[] = {
+        {&t->in, m * values * 4},
+        {&t->in_narrow, m * widest(t->plan->patch_values)},
+        {&t->x, m * (uint64_t)v->hidden * 4},
+        {&t->normed, m * widest(v->hidden)},
+        {&t->qkv, m * (uint64_t)v->hidden * 12},
+        {&t->mixed, m * (uint64_t)v->hidden * 4},
+        {&t->mixed_in, m * widest(v->hidden)},
+        {&t->hidden, m * (uint64_t)v->ffn * 4},
+        {&t->hidden_in, m * widest(v->ffn)},
+        {&t->cs, m * (uint64_t)v->head_dim * 4},
+        {&t->positions, m * 8},
+        {&t->grouped, tokens * (uint64_t)grouped_width * 4},
+        {&t->grouped_in, tokens * widest(grouped_width)},
+        {&t->projected, tokens * (uint64_t)second * 4},
+        {&t->projected_in, tokens * widest(second)},
+        {&t->out, tokens * (uint64_t)v->out_hidden * 4},
+    };
+    t->rows = rows;
+    t->inputs = inputs;
+    const dv_vision_desc *d = t->desc;
+    const dv_program_desc program = {
+        .pool = d->pool, .weights = d->weights, .cpu = d->cpu, .compute = d->compute, .rows = rows};
+    dv_program_start(&t->program, &program);
+    return dv_space_take(&t->space, d->heap, "the vision tower", wants, DV_ARRAY_LEN(wants));
+}
+
+void dv_tower_clear(dv_tower *t) {
+    dv_program_clear(&t->program);
+    dv_space_release(&t->space);
+}
+
+void dv_tower_patches(dv_tower *t, float *x, float *positions) {
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    const dv_vlm_weights *w = t->desc->weights;
+    dv_program *p = &t->program;
+    const int64_t rows = p->rows;
+    p->rows = t->inputs;
+    const dvk_rows in = dv_program_input(p, dv_rows(t->in, DVK_ROWS_F32, t->plan->patch_values),
+                                         dv_program_form(p, &w->patch), t->in_narrow, t->plan->patch_values);
+    dv_program_linear(p, &(dv_prog_linear){.w = &w->patch,
+                                           .x = in,
+                                           .y = dv_rows(x, DVK_ROWS_F32, v->hidden),
+                                           .res = dv_rows(positions, DVK_ROWS_F32, v->hidden)});
+    p->rows = rows;
+}
+
+void dv_tower_norm(dv_tower *t, const dv_vlm_affine *w, dvk_rows y) {
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    dv_program_norm(&t->program, &(dv_prog_norm){.w = w,
+                                                 .x = dv_rows(t->x, DVK_ROWS_F32, v->hidden),
+                                                 .y = y,
+                                                 .heads = 1,
+                                                 .dim = v->hidden,
+                                                 .eps = v->norm_eps,
+                                                 .center = v->norm == DV_VLM_LAYER_NORM});
+}
+
+static void add_attention(dv_tower *t, bool whole, dvk_rows mixed) {
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    dv_program *p = &t->program;
+    dvk_rows rows[3];
+    for (int i = 0; i < 3; i++) {
+        rows[i] =
+            (dvk_rows){.data = t->qkv + i * v->hidden, .form = DVK_ROWS_F32, .row = 3 * v->hidden, .head = v->head_dim};
+        if (i < 2 && t->rotary) {
+            const dvk_rope_args rope = {.x = rows[i],
+                                        .y = rows[i],
+                                        .cs = t->cs,
+                                        .heads = v->heads,
+                                        .dim = v->head_dim,
+                                        .pairs = v->head_dim / 2};
+            dv_program_rope(p, &rope, DV_AT_ROWS);
+        }
+    }
+    const dvk_attention_kv_args attention = {.q = rows[0],
+                                             .k = rows[1],
+                                             .v = rows[2],
+                                             .y = mixed,
+                                             .bounds = whole ? t->frame_bounds : t->bounds,
+                                             .n_bounds = whole ? t->n_frame_bounds : t->n_bounds,
+                                             .heads = v->heads,
+                                             .kv_heads = v->heads,
+                                             .dim = v->head_dim,
+                                             .scale = (float)(1.0 / sqrt((double)v->head_dim))};
+    dv_program_attention(p, &attention, DV_AT_ROWS);
+}
+
+void dv_tower_block(dv_tower *t, const dv_vlm_block *b, bool whole) {
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    dv_program *p = &t->program;
+    const dvk_rows x = dv_rows(t->x, DVK_ROWS_F32, v->hidden);
+    float *to = t->qkv;
+    for (int32_t i = 0; i < b->n_qkv; to += b->qkv[i].n, i++) {
+        const dvk_rows normed = dv_rows(t->normed, dv_program_form(p, &b->qkv[i]), v->hidden);
+        dv_tower_norm(t, &b->norm1, normed);
+        dv_program_linear(p, &(dv_prog_linear){.w = &b->qkv[i],
+                                               .x = normed,
+                                               .y = {.data = to, .form = DVK_ROWS_F32, .row = 3 * v->hidden}});
+    }
+    dvk_form form = dv_program_form(p, &b->out);
+    dvk_rows mixed = dv_program_written(form, t->mixed, v->hidden);
+    mixed.head = v->head_dim;
+    add_attention(t, whole, mixed);
+    dvk_rows in = dv_program_input(p, mixed, form, t->mixed_in, v->hidden);
+    dv_program_linear(p, &(dv_prog_linear){.w = &b->out, .x = in, .y = x, .res = x});
+    const dvk_rows normed = dv_rows(t->normed, dv_program_form(p, &b->up), v->hidden);
+    dv_tower_norm(t, &b->norm2, normed);
+    form = dv_program_form(p, &b->down);
+    const dvk_rows hidden = dv_program_written(form, t->hidden, v->ffn);
+    dv_program_linear(p, &(dv_prog_linear){.w = &b->up, .x = normed, .y = hidden, .act = dv_gate_of(v->act)});
+    in = dv_program_input(p, hidden, form, t->hidden_in, v->ffn);
+    dv_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = x});
+}
+
+davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *plan, const float *patches,
+                          dv_vlm_features *out) {
+    const dv_vlm_vision *v = &desc->config->vision;
+    const int64_t values = 3 * v->temporal * v->patch * v->patch;
+    dv_tower tower = {.desc = desc, .plan = plan};
+    dv_vlm_features f = {.tokens = plan->tokens};
+    dv_want wants[1 + DV_VLM_MAX_DEEPSTACK];
+    if (v->tower == DV_VLM_TOWER_NONE || desc->weights->patch.data == NULL) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "this model has no vision tower: it takes no pictures");
+    }
+    if (plan->patch_values != values) {
+        return dv_fail(DAVY_E_INTERNAL, "captioning: patches of %lld values where the tower has %lld",
+                       (long long)plan->patch_values, (long long)values);
+    }
+    for (int32_t i = 0; i <= v->n_deepstack; i++) {
+        wants[i] = (dv_want){i == 0 ? &f.vectors : &f.deep[i - 1], (uint64_t)(plan->tokens * v->out_hidden) * 4};
+    }
+    davy_result r = dv_space_take(&f.space, desc->heap, "a picture's vectors", wants, (size_t)v->n_deepstack + 1);
+    if (r == DAVY_OK) {
+        const bool vit = v->tower == DV_VLM_TOWER_SIGLIP || v->tower == DV_VLM_TOWER_CLIP;
+        r = vit ? dv_vision_vit(&tower, patches, &f) : dv_vision_qwen(&tower, patches, &f);
+        dv_tower_clear(&tower);
+    }
+    if (r < 0) {
+        dv_vision_free(&f);
+        return r;
+    }
+    *out = f;
+    return DAVY_OK;
+}
+
+void dv_vision_free(dv_vlm_features *f) {
+    dv_space_release(&f->space);
+    *f = (dv_vlm_features){0};
+}

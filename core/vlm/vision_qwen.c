@@ -1,0 +1,176 @@
+/* vision_qwen.c - the towers of Qwen2-VL, Qwen2.5-VL (windows) and Qwen3-VL (a resampled table of positions, deepstack):
+ * all patches of a picture or of a video's frames together, rotary positions, mergers of 2 x 2 patches. */
+#include <string.h>
+
+#include "core/error.h"
+#include "core/vlm/vision.h"
+
+typedef struct qwen {
+    dv_tower *t;
+    dv_vlm_grid grid;
+    dv_vlm_windows windows; /* order NULL: none */
+    int32_t *frame_bounds;
+    int32_t *patch_order; /* the windows' order of patches */
+    float *freq;
+    uint8_t *axis;
+    int32_t *taps;
+    float *tap_weights;
+} qwen;
+
+static davy_result make_tables(qwen *q) {
+    const dv_tower *t = q->t;
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    const int64_t n = t->plan->patches;
+    const int64_t unit = v->merge * v->merge;
+    q->frame_bounds = dv_calloc((uint64_t)q->grid.t + 1, sizeof *q->frame_bounds);
+    q->freq = dv_calloc((uint64_t)v->head_dim, sizeof *q->freq);
+    q->axis = dv_calloc((uint64_t)v->head_dim, sizeof *q->axis);
+    q->patch_order = dv_calloc((uint64_t)n, sizeof *q->patch_order);
+    q->taps = dv_calloc((uint64_t)n, 4 * sizeof *q->taps);
+    q->tap_weights = dv_calloc((uint64_t)n, 4 * sizeof *q->tap_weights);
+    if (q->frame_bounds == NULL || q->freq == NULL || q->axis == NULL || q->patch_order == NULL || q->taps == NULL ||
+        q->tap_weights == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for a picture");
+    }
+    dv_vlm_frame_bounds(&q->grid, q->frame_bounds);
+    dv_vlm_patch_rope_tables(v->head_dim, q->freq, q->axis);
+    if (v->position_side > 0) {
+        dv_vlm_table_taps(v->position_side, &q->grid, q->taps, q->tap_weights);
+    }
+    davy_result r = DAVY_OK;
+    if (v->window > 0) {
+        r = dv_vlm_windows_make(v, &q->grid, &q->windows);
+        for (int64_t i = 0; r == DAVY_OK && i < n; i++) {
+            q->patch_order[i] = (int32_t)(q->windows.order[i / unit] * unit + i % unit);
+        }
+    }
+    return r;
+}
+
+static void free_tables(qwen *q) {
+    dv_vlm_windows_free(&q->windows);
+    dv_free(q->frame_bounds);
+    dv_free(q->patch_order);
+    dv_free(q->freq);
+    dv_free(q->axis);
+    dv_free(q->taps);
+    dv_free(q->tap_weights);
+}
+
+/* Patches and their coordinates, in the order of the windows. */
+static void load(qwen *q, const float *patches) {
+    dv_tower *t = q->t;
+    const int64_t values = t->plan->patch_values;
+    int32_t *positions = t->positions;
+    dv_vlm_patch_positions(&q->grid, positions);
+    if (q->windows.order == NULL) {
+        memcpy(t->in, patches, (size_t)(t->rows * values) * sizeof *t->in);
+        return;
+    }
+    int32_t *unordered = (int32_t *)(void *)t->qkv; /* free until the first block */
+    memcpy(unordered, positions, (size_t)t->rows * 2 * sizeof *positions);
+    for (int64_t i = 0; i < t->rows; i++) {
+        memcpy(t->in + i * values, patches + q->patch_order[i] * values, (size_t)values * sizeof *t->in);
+        memcpy(positions + 2 * i, unordered + 2 * q->patch_order[i], 2 * sizeof *positions);
+    }
+}
+
+/* norm_first: each patch is normalised by itself, then merge x merge of them are one row; else the other way round. */
+static void add_merger(qwen *q, const dv_vlm_merger *m, bool norm_first, float *to) {
+    dv_tower *t = q->t;
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    dv_program *p = &t->program;
+    const int64_t unit = v->merge * v->merge;
+    const int64_t wide = unit * v->hidden;
+    const int64_t rows = p->rows;
+    dvk_form form = dv_program_form(p, &m->first);
+    const bool direct = form != DVK_ROWS_Q8 || !norm_first;
+    const int64_t width = norm_first ? v->hidden : wide;
+    const dvk_rows normed = dv_rows(direct ? t->normed : (void *)t->grouped, direct ? form : DVK_ROWS_F32, width);
+    p->rows = norm_first ? rows : rows / unit;
+    dv_program_norm(p, &(dv_prog_norm){.w = &m->norm,
+                                       .x = dv_rows(t->x, DVK_ROWS_F32, width),
+                                       .y = normed,
+                                       .heads = 1,
+                                       .dim = width,
+                                       .eps = v->norm_eps,
+                                       .center = v->norm == DV_VLM_LAYER_NORM});
+    p->rows = rows / unit;
+    dvk_rows in = dv_program_input(p, dv_rows(normed.data, normed.form, wide), form, t->grouped_in, wide);
+    form = dv_program_form(p, &m->second);
+    const dvk_rows between = dv_program_written(form, t->projected, wide);
+    dv_program_linear(p, &(dv_prog_linear){.w = &m->first, .x = in, .y = between, .act = dv_gate_of(v->projector_act)});
+    in = dv_program_input(p, between, form, t->projected_in, wide);
+    dv_program_linear(p, &(dv_prog_linear){.w = &m->second, .x = in, .y = dv_rows(to, DVK_ROWS_F32, v->out_hidden)});
+    p->rows = rows;
+}
+
+static void add_all(qwen *q, dv_vlm_features *out) {
+    dv_tower *t = q->t;
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    const dv_vlm_weights *w = t->desc->weights;
+    dv_program *p = &t->program;
+    dv_tower_patches(t, t->x, NULL);
+    if (w->positions != NULL) {
+        dv_program_add_rows(
+            p,
+            &(dv_add_rows_args){
+                .x = w->positions, .y = t->x, .row = q->taps, .weight = q->tap_weights, .dim = v->hidden, .taps = 4});
+    }
+    dv_program_rope_table(
+        p,
+        &(dvk_rope_table_args){
+            .pos = t->positions, .freq = q->freq, .axis = q->axis, .cs = t->cs, .pairs = v->head_dim / 2, .axes = 2});
+    int32_t deep = 0;
+    for (int64_t i = 0; i < v->run_layers; i++) {
+        dv_program_cut(p);
+        dv_tower_block(t, &w->blocks[i], v->full[i] || q->windows.order == NULL);
+        if (deep < v->n_deepstack && v->deepstack[deep] == i) {
+            add_merger(q, &w->deepstack[deep], false, out->deep[deep]);
+            deep++;
+        }
+    }
+    add_merger(q, &w->merger, true, t->out);
+}
+
+static void unorder(const qwen *q, const dv_vlm_vision *v, dv_vlm_features *out) {
+    const size_t bytes = (size_t)v->out_hidden * sizeof *out->vectors;
+    for (int64_t i = 0; i < out->tokens; i++) {
+        const int64_t to = q->windows.order != NULL ? q->windows.order[i] : i;
+        memcpy(out->vectors + to * v->out_hidden, q->t->out + i * v->out_hidden, bytes);
+    }
+}
+
+davy_result dv_vision_qwen(dv_tower *t, const float *patches, dv_vlm_features *out) {
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    const dv_picture_plan *plan = t->plan;
+    const int64_t unit = v->merge * v->merge;
+    qwen q = {.t = t, .grid = {.t = plan->grid_t, .h = plan->grid_h, .w = plan->grid_w, .merge = v->merge}};
+    if (plan->patches != plan->grid_t * plan->grid_h * plan->grid_w || plan->grid_h % v->merge != 0 ||
+        plan->grid_w % v->merge != 0 || plan->tokens * unit != plan->patches) {
+        return dv_fail(DAVY_E_INTERNAL, "captioning: a grid of patches that is not the vision tower's");
+    }
+    out->t = plan->grid_t;
+    out->h = plan->grid_h / v->merge;
+    out->w = plan->grid_w / v->merge;
+    davy_result r = make_tables(&q);
+    r = r < 0 ? r : dv_tower_start(t, plan->patches, plan->patches, v->hidden * unit, plan->tokens);
+    if (r == DAVY_OK) {
+        t->rotary = true;
+        t->frame_bounds = q.frame_bounds;
+        t->n_frame_bounds = plan->grid_t + 1;
+        t->bounds = q.windows.bounds;
+        t->n_bounds = q.windows.n_bounds;
+        add_all(&q, out);
+        r = dv_program_finish(&t->program);
+        if (r == DAVY_OK) {
+            load(&q, patches);
+            r = dv_program_run(&t->program, t->desc->cancel, t->desc->user);
+        }
+        if (r == DAVY_OK) {
+            unorder(&q, v, out);
+        }
+    }
+    free_tables(&q);
+    return r;
+}

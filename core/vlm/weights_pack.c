@@ -1,0 +1,270 @@
+/* weights_pack.c - tensors of a file into the matrices of the model: looked up, checked, put together, packed. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/file/text.h"
+#include "core/vlm/weights_rows.h"
+
+static const char *file_of(const dv_tensors *t) {
+    return t->count > 0 ? dv_source_name(t->refs[0].source) : "the model";
+}
+
+bool dv_loader_has(const dv_loader *l, const char *name) {
+    return dv_tensors_find(l->tensors, name) != NULL;
+}
+
+static const dv_tensor_ref *find(dv_loader *l, const char *name) {
+    const dv_tensor_ref *ref = l->r == DAVY_OK ? dv_tensors_find(l->tensors, name) : NULL;
+    if (ref == NULL && l->r == DAVY_OK) {
+        l->r = dv_fail(DAVY_E_TENSOR, "%s: tensor \"%s\" is missing", file_of(l->tensors), name);
+    }
+    return ref;
+}
+
+dvk_wtype dv_loader_type(dv_loader *l, const char *name) {
+    const dv_tensor_ref *ref = dv_tensors_find(l->tensors, name);
+    dvk_wtype type = DVK_W_F32;
+    if (ref != NULL) {
+        dv_stored_wtype(ref, &type);
+    }
+    return type;
+}
+
+void *dv_loader_memory(dv_loader *l, uint64_t bytes) {
+    dv_vlm_weights *w = l->w;
+    void **owned = l->r == DAVY_OK ? dv_grow(w->owned, w->n_owned + 1, &w->owned_room, sizeof *w->owned) : NULL;
+    w->owned = owned != NULL ? owned : w->owned;
+    uint64_t *sizes = owned != NULL ? dv_grow(w->owned_bytes, w->n_owned + 1, &w->bytes_room, sizeof *sizes) : NULL;
+    w->owned_bytes = sizes != NULL ? sizes : w->owned_bytes;
+    void *p = NULL;
+    if (sizes == NULL) {
+        l->r = l->r < 0 ? l->r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for the weights");
+        return NULL;
+    }
+    l->r = dv_heap_alloc(w->heap, DV_MEM_WEIGHTS, bytes, "weights of a captioning model", &p);
+    if (l->r == DAVY_OK) {
+        w->owned[w->n_owned] = p;
+        w->owned_bytes[w->n_owned++] = bytes;
+    }
+    return p;
+}
+
+/* A matrix may be stored with more axes than two, as convolutions are. */
+static bool shape_is(const dv_tensor_ref *ref, int64_t n, int64_t k) {
+    return ref->ndim >= 1 && dv_tensor_elements(ref) == n * k &&
+           (ref->ndim == 1 ? n == 1 || k == 1 : ref->shape[0] == n);
+}
+
+static void check_shape(dv_loader *l, const dv_tensor_ref *ref, int64_t n, int64_t k) {
+    char shape[64];
+    if (ref != NULL && !shape_is(ref, n, k)) {
+        l->r = dv_fail(
+            DAVY_E_SHAPE, "%s: tensor \"%s\" is of shape %s, where the configuration says [%" PRId64 ",%" PRId64 "]",
+            dv_source_name(ref->source), ref->name, dv_shape_text(shape, sizeof shape, ref->shape, ref->ndim), n, k);
+    }
+}
+
+/* ---- numbers in f32 ---- */
+
+float *dv_loader_table(dv_loader *l, const char *name, int64_t rows, int64_t columns) {
+    const dv_tensor_ref *ref = find(l, name);
+    check_shape(l, ref, rows, columns);
+    float *out = dv_loader_memory(l, (uint64_t)(rows * columns) * sizeof *out);
+    if (l->r == DAVY_OK && ref->dtype != DV_STORED_OTHER) {
+        l->r = dv_tensor_read_f32(ref, out);
+    } else if (l->r == DAVY_OK) {
+        dv_stored_rows from;
+        l->r = dv_stored_rows_open(ref, rows, columns, &from);
+        for (int64_t i = 0; l->r == DAVY_OK && i < rows; i++) {
+            dvk_dequant(from.type, from.data + i * from.row_bytes, out + i * columns, columns);
+        }
+        dv_stored_rows_close(&from);
+    }
+    return l->r == DAVY_OK ? out : NULL;
+}
+
+float *dv_loader_numbers(dv_loader *l, const char *name, int64_t n) {
+    const dv_tensor_ref *ref = find(l, name);
+    if (ref != NULL && dv_tensor_elements(ref) != n) {
+        check_shape(l, ref, n, 1);
+    }
+    float *out = dv_loader_memory(l, (uint64_t)n * sizeof *out);
+    l->r = l->r < 0 ? l->r : dv_tensor_read_f32(ref, out);
+    return l->r == DAVY_OK ? out : NULL;
+}
+
+/* ---- rows of a matrix ---- */
+
+typedef struct packing {
+    const dv_matrix_want *want;
+    dv_stored_rows parts[3];
+    dv_vlm_matrix *to;
+    bool plain;
+    int64_t row_bytes;
+    unsigned char *scratch; /* [threads][32 rows + k floats] */
+    int64_t scratch_bytes;
+} packing;
+
+/* Row 2j of GGUF's architecture llama is row j of the head, row 2j + 1 is row j + half. */
+static int64_t stored_place(const dv_part *part, int64_t row) {
+    const int64_t head = part->paired_head;
+    if (head == 0) {
+        return row;
+    }
+    const int64_t j = row % head;
+    return row - j + (j < head / 2 ? 2 * j : 2 * (j - head / 2) + 1);
+}
+
+/* Row `row` of all parts behind one another; NULL: past the end. slot: which of the 32 scratch rows. */
+static const void *row_of(const packing *p, int64_t row, int32_t slot, unsigned char *scratch) {
+    for (int32_t i = 0; i < p->want->n_parts; i++) {
+        const dv_part *part = &p->want->parts[i];
+        if (row < part->rows) {
+            float *wide = (float *)(void *)(scratch + DVK_PANEL * p->row_bytes);
+            return dv_stored_row(&p->parts[i], stored_place(part, row), p->to->type, scratch + slot * p->row_bytes,
+                                 wide);
+        }
+        row -= part->rows;
+    }
+    return NULL;
+}
+
+static void pack_units(void *user, int64_t first, int64_t last, int32_t worker) {
+    const packing *p = user;
+    const dv_vlm_matrix *m = p->to;
+    unsigned char *scratch = p->scratch + worker * p->scratch_bytes;
+    const int64_t width = m->glu ? DVK_PANEL / 2 : DVK_PANEL;
+    for (int64_t unit = first; unit < last; unit++) {
+        const void *rows[DVK_PANEL] = {NULL};
+        if (p->plain) {
+            const int64_t at = unit * DVK_PANEL;
+            for (int64_t i = at; i < dv_min(at + DVK_PANEL, m->n * (m->glu ? 2 : 1)); i++) {
+                memcpy((unsigned char *)m->data + i * p->row_bytes, row_of(p, i, 0, scratch), (size_t)p->row_bytes);
+            }
+            continue;
+        }
+        for (int32_t i = 0; i < width && unit * width + i < m->n; i++) {
+            rows[i] = row_of(p, unit * width + i, i, scratch);
+            if (m->glu) {
+                rows[width + i] = row_of(p, m->n + unit * width + i, (int32_t)width + i, scratch);
+            }
+        }
+        dvk_panel_pack(m->type, m->k, rows, (unsigned char *)m->data + unit * dvk_panel_bytes(m->type, m->k));
+    }
+}
+
+static void pack_all(dv_loader *l, packing *p) {
+    dv_vlm_matrix *m = p->to;
+    dv_pool *pool = l->source->pool;
+    p->plain = l->w->plain;
+    p->row_bytes = (int64_t)dv_align_up((uint64_t)dvk_row_bytes(m->type, m->k), p->plain ? 1 : 16);
+    const int64_t rows = m->n * (m->glu ? 2 : 1);
+    const int64_t units = p->plain ? dv_div_up(rows, DVK_PANEL) : dvk_panel_count(m->n, m->glu);
+    m->data = dv_loader_memory(l, (uint64_t)(p->plain ? rows * p->row_bytes : units * dvk_panel_bytes(m->type, m->k)));
+    p->scratch_bytes = (int64_t)dv_align_up((uint64_t)(DVK_PANEL * p->row_bytes + m->k * 4), 64);
+    const int64_t threads = pool != NULL ? dv_pool_threads(pool) : 1;
+    p->scratch = l->r == DAVY_OK ? dv_calloc((uint64_t)threads, (uint64_t)p->scratch_bytes) : NULL;
+    if (l->r == DAVY_OK && p->scratch == NULL) {
+        l->r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for packing weights");
+    } else if (l->r == DAVY_OK && pool != NULL) {
+        const dv_loop loop = {.units = units, .run = pack_units, .user = p};
+        dv_pool_run(pool, &loop);
+    } else if (l->r == DAVY_OK) {
+        pack_units(p, 0, units, 0);
+    }
+    dv_free(p->scratch);
+}
+
+/* ---- one matrix ---- */
+
+static bool is_quantised(dvk_wtype t) {
+    return dvk_block_elements(t) > 1;
+}
+
+/* What the rows become. Parts of different types become f16, or f32 where one is wider. */
+static dvk_wtype target_type(const dv_loader *l, const packing *p) {
+    dvk_wtype type = p->parts[0].type;
+    bool all_quantised = is_quantised(type);
+    for (int32_t i = 1; i < p->want->n_parts; i++) {
+        const dvk_wtype other = p->parts[i].type;
+        all_quantised = all_quantised && is_quantised(other);
+        if (other != type) {
+            const bool narrow =
+                (is_quantised(type) || type == DVK_W_F16) && (is_quantised(other) || other == DVK_W_F16);
+            type = narrow ? DVK_W_F16 : DVK_W_F32;
+        }
+    }
+    if (l->format == DV_VLM_NARROW) {
+        return type == DVK_W_F32 ? DVK_W_BF16 : type;
+    }
+    switch (p->want->quantise ? l->format : DV_VLM_AS_STORED) {
+    case DV_VLM_F32:
+        return DVK_W_F32;
+    case DV_VLM_BF16:
+        return DVK_W_BF16;
+    case DV_VLM_INT8:
+        return all_quantised ? type : DVK_W_Q8_0;
+    case DV_VLM_INT4:
+        return all_quantised ? type : p->want->is_head ? DVK_W_Q8_0 : DVK_W_Q4_0;
+    default:
+        return type;
+    }
+}
+
+static void read_bias(dv_loader *l, const dv_matrix_want *want, int64_t rows, dv_vlm_matrix *out) {
+    out->bias = dv_loader_memory(l, (uint64_t)rows * sizeof(float));
+    float *to = out->bias;
+    for (int32_t i = 0; l->r == DAVY_OK && i < want->n_parts; to += want->parts[i].rows, i++) {
+        const dv_part *part = &want->parts[i];
+        char name[sizeof part->name + 8];
+        snprintf(name, sizeof name, "%s.bias", part->name);
+        const dv_tensor_ref *ref = find(l, name);
+        check_shape(l, ref, part->rows, 1);
+        float *stored = l->r == DAVY_OK ? dv_calloc((uint64_t)part->rows, sizeof *stored) : NULL;
+        if (l->r == DAVY_OK) {
+            l->r = stored != NULL ? dv_tensor_read_f32(ref, stored)
+                                  : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for the weights");
+        }
+        for (int64_t row = 0; l->r == DAVY_OK && row < part->rows; row++) {
+            to[row] = stored[stored_place(part, row)];
+        }
+        dv_free(stored);
+    }
+}
+
+void dv_loader_matrix(dv_loader *l, const dv_matrix_want *want, dv_vlm_matrix *out) {
+    packing p = {.want = want, .to = out};
+    int64_t rows = 0;
+    for (int32_t i = 0; i < want->n_parts; i++) {
+        const dv_part *part = &want->parts[i];
+        char name[sizeof part->name + 8];
+        snprintf(name, sizeof name, "%s.weight", part->name);
+        const dv_tensor_ref *ref = find(l, name);
+        check_shape(l, ref, part->rows, want->k);
+        l->r = l->r < 0 ? l->r : dv_stored_rows_open(ref, part->rows, want->k, &p.parts[i]);
+        rows += part->rows;
+    }
+    if (l->r == DAVY_OK) {
+        *out = (dv_vlm_matrix){
+            .n = want->glu ? rows / 2 : rows, .k = want->k, .type = target_type(l, &p), .glu = want->glu ? 1 : 0};
+        pack_all(l, &p);
+    }
+    for (int32_t i = 0; i < want->n_parts; i++) {
+        dv_stored_rows_close(&p.parts[i]);
+    }
+    if (want->bias) {
+        read_bias(l, want, rows, out);
+    }
+}
+
+void dv_vlm_matrix_row(const dv_vlm_weights *w, const dv_vlm_matrix *m, int64_t row, float *to) {
+    const unsigned char *data = m->data;
+    if (w->plain) {
+        dvk_dequant(m->type, data + row * dvk_row_bytes(m->type, m->k), to, m->k);
+    } else {
+        dvk_panel_row(m->type, m->k, data + row / DVK_PANEL * dvk_panel_bytes(m->type, m->k),
+                      (int32_t)(row % DVK_PANEL), to);
+    }
+}
