@@ -2,7 +2,7 @@
  *
  * Many queries: a unit is one key head and a run of tokens; the lanes of its panels are all query heads of that head,
  * token by token, so that a block of keys serves all of them. What a lane may not see becomes -inf between product and
- * softmax. Few queries: a unit is one query head of one token, the lanes are channels. */
+ * softmax. Few queries: a unit is some query heads of one token and key head, the lanes are channels. */
 #include "kernels/cpu/linear_vec.h"
 #include "kernels/lm.h"
 #include "kernels/ref/attention_kv.h"
@@ -31,10 +31,25 @@ static akv_size akv_sizes(const dvk_attention_kv_args *a) {
     return s;
 }
 
+/* Heads of one key head that a unit works on at once: each key and value is read once for them. */
+enum { AKV_WIDE = CONV_VW == 16 ? 4 : 2 };
+
+static int64_t akv_width(const dvk_attention_kv_args *a) {
+    const int64_t group = a->heads / a->kv_heads;
+    if (group % AKV_WIDE == 0 && a->kv_heads * a->m * group >= 4 * AKV_WIDE) { /* else too few units for the threads */
+        return AKV_WIDE;
+    }
+    return group > 1 ? 2 : 1;
+}
+
+static int64_t akv_runs(const dvk_attention_kv_args *a) {
+    return conv_ceil_div(a->heads / a->kv_heads, akv_width(a));
+}
+
 static int64_t akv_units(const void *args) {
     const dvk_attention_kv_args *a = args;
     const akv_size s = akv_sizes(a);
-    return s.few ? a->m * a->heads : a->kv_heads * s.blocks;
+    return s.few ? a->m * a->kv_heads * akv_runs(a) : a->kv_heads * s.blocks;
 }
 
 static int64_t akv_layout(const dvk_attention_kv_args *a, float *base, att_memory *m) {
@@ -88,61 +103,65 @@ static void akv_write(const dvk_rows *y, int64_t at, int64_t count, const float 
 typedef struct akv_query {
     float q[DVK_HEAD_MAX + CONV_VW];
     float sums[DVK_HEAD_MAX + CONV_VW];
+    float scores[AKV_PART];
     float top, total;
 } akv_query;
 
-/* One type and whole vectors (full) or not: constants, so that a load is one instruction. Four keys at a time, whose
- * sums do not wait for each other. */
-CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, const akv_query *f, int64_t at, int64_t count, float *to,
+/* One type, whole vectors (full) or not, one number of heads: constants, so that a load is one instruction and sums stay
+ * in registers. Four keys at a time, whose sums do not wait for each other. */
+CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count,
                                dvk_dtype t, int full) {
     for (int64_t i = 0; i < count; i += 4, at += 4 * a->k.row) {
         const int64_t keys = conv_min(4, count - i);
-        conv_vec sums[4] = {cv_set1(0.0f), cv_set1(0.0f), cv_set1(0.0f), cv_set1(0.0f)};
+        conv_vec sums[AKV_WIDE][4];
+        for (int h = 0; h < heads; h++) {
+            for (int j = 0; j < 4; j++) {
+                sums[h][j] = cv_set1(0.0f);
+            }
+        }
         for (int64_t c = 0; c < a->dim; c += CONV_VW) {
-            const conv_vec q = cv_load(f->q + c);
             const int64_t n = full ? CONV_VW : conv_min(CONV_VW, a->dim - c);
-            if (keys == 4) {
-                for (int j = 0; j < 4; j++) {
-                    sums[j] = cv_fma(cv_get(a->k.data, t, at + j * a->k.row + c, n), q, sums[j]);
-                }
-            } else {
-                for (int64_t j = 0; j < keys; j++) {
-                    sums[j] = cv_fma(cv_get(a->k.data, t, at + j * a->k.row + c, n), q, sums[j]);
+            for (int64_t j = 0; j < 4; j++) { /* behind the last key: the last again */
+                const conv_vec k = cv_get(a->k.data, t, at + conv_min(j, keys - 1) * a->k.row + c, n);
+                for (int h = 0; h < heads; h++) {
+                    sums[h][j] = cv_fma(k, cv_load(f[h].q + c), sums[h][j]);
                 }
             }
         }
-        for (int64_t j = 0; j < keys; j++) {
-            to[i + j] = lv_sum(sums[j]);
+        for (int h = 0; h < heads; h++) {
+            for (int64_t j = 0; j < keys; j++) {
+                f[h].scores[i + j] = lv_sum(sums[h][j]);
+            }
         }
     }
 }
 
-static void akv_scores(const dvk_attention_kv_args *a, const akv_query *f, int64_t at, int64_t count, float *to) {
+CONV_INLINE void akv_scores(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count) {
     if (a->dim % CONV_VW != 0) {
-        akv_scores_of(a, f, at, count, to, (dvk_dtype)a->k.form, 0);
+        akv_scores_of(a, f, heads, at, count, (dvk_dtype)a->k.form, 0);
     } else if (a->k.form == DVK_ROWS_F16) {
-        akv_scores_of(a, f, at, count, to, DVK_F16, 1);
+        akv_scores_of(a, f, heads, at, count, DVK_F16, 1);
     } else if (a->k.form == DVK_ROWS_BF16) {
-        akv_scores_of(a, f, at, count, to, DVK_BF16, 1);
+        akv_scores_of(a, f, heads, at, count, DVK_BF16, 1);
     } else {
-        akv_scores_of(a, f, at, count, to, DVK_F32, 1);
+        akv_scores_of(a, f, heads, at, count, DVK_F32, 1);
     }
 }
 
 /* scores become weights; the sums so far are scaled to the new maximum. */
-static void akv_weigh(const dvk_attention_kv_args *a, akv_query *f, float *scores, int64_t count) {
+static void akv_weigh(const dvk_attention_kv_args *a, akv_query *f, int64_t count) {
     conv_vec most = cv_set1(f->top);
     for (int64_t i = count; i % CONV_VW != 0; i++) {
-        scores[i] = -INFINITY;
+        f->scores[i] = -INFINITY;
     }
     for (int64_t i = 0; i < count; i += CONV_VW) {
-        most = cv_max(most, cv_load(scores + i));
+        most = cv_max(most, cv_load(f->scores + i));
     }
     const float top = lv_max(most);
     conv_vec sum = cv_set1(0.0f);
     for (int64_t i = 0; i < count; i += CONV_VW) {
-        const conv_vec e = conv_exp(cv_sub(cv_load(scores + i), cv_set1(top)));
-        cv_store(scores + i, e);
+        const conv_vec e = conv_exp(cv_sub(cv_load(f->scores + i), cv_set1(top)));
+        cv_store(f->scores + i, e);
         sum = cv_add(sum, e);
     }
     const float change = expf(f->top - top);
@@ -153,70 +172,105 @@ static void akv_weigh(const dvk_attention_kv_args *a, akv_query *f, float *score
     }
 }
 
-CONV_INLINE void akv_values_of(const dvk_attention_kv_args *a, akv_query *f, int64_t at, int64_t count,
-                               const float *weights, dvk_dtype t) {
-    int64_t c = 0;
-    for (; c + 4 * CONV_VW <= a->dim; c += 4 * CONV_VW) {
-        conv_vec sums[4];
-        for (int j = 0; j < 4; j++) {
-            sums[j] = cv_load(f->sums + c + j * CONV_VW);
+/* `vectors` of channels from c on, n channels in the last. */
+CONV_INLINE void akv_values_at(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count,
+                               dvk_dtype t, int64_t c, int vectors, int64_t n) {
+    conv_vec sums[AKV_WIDE][4];
+    for (int h = 0; h < heads; h++) {
+        for (int j = 0; j < vectors; j++) {
+            sums[h][j] = cv_load(f[h].sums + c + j * CONV_VW);
         }
-        for (int64_t i = 0; i < count; i++) {
-            const conv_vec w = cv_set1(weights[i]);
-            for (int j = 0; j < 4; j++) {
-                sums[j] = cv_fma(w, cv_get(a->v.data, t, at + i * a->v.row + c + j * CONV_VW, CONV_VW), sums[j]);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        for (int j = 0; j < vectors; j++) {
+            const conv_vec v = cv_get(a->v.data, t, at + i * a->v.row + c + j * CONV_VW, n);
+            for (int h = 0; h < heads; h++) {
+                sums[h][j] = cv_fma(cv_set1(f[h].scores[i]), v, sums[h][j]);
             }
         }
-        for (int j = 0; j < 4; j++) {
-            cv_store(f->sums + c + j * CONV_VW, sums[j]);
+    }
+    for (int h = 0; h < heads; h++) {
+        for (int j = 0; j < vectors; j++) {
+            cv_store(f[h].sums + c + j * CONV_VW, sums[h][j]);
         }
+    }
+}
+
+CONV_INLINE void akv_values_of(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count,
+                               dvk_dtype t) {
+    int64_t c = 0;
+    for (; c + 4 * CONV_VW <= a->dim; c += 4 * CONV_VW) {
+        akv_values_at(a, f, heads, at, count, t, c, 4, CONV_VW);
     }
     for (; c < a->dim; c += CONV_VW) {
-        const int64_t n = conv_min(CONV_VW, a->dim - c);
-        conv_vec sum = cv_load(f->sums + c);
-        for (int64_t i = 0; i < count; i++) {
-            sum = cv_fma(cv_set1(weights[i]), cv_get(a->v.data, t, at + i * a->v.row + c, n), sum);
-        }
-        cv_store(f->sums + c, sum);
+        akv_values_at(a, f, heads, at, count, t, c, 1, conv_min(CONV_VW, a->dim - c));
     }
 }
 
-static void akv_values(const dvk_attention_kv_args *a, akv_query *f, int64_t at, int64_t count, const float *weights) {
+CONV_INLINE void akv_values(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count) {
     if (a->v.form == DVK_ROWS_F16) {
-        akv_values_of(a, f, at, count, weights, DVK_F16);
+        akv_values_of(a, f, heads, at, count, DVK_F16);
     } else if (a->v.form == DVK_ROWS_BF16) {
-        akv_values_of(a, f, at, count, weights, DVK_BF16);
+        akv_values_of(a, f, heads, at, count, DVK_BF16);
     } else {
-        akv_values_of(a, f, at, count, weights, DVK_F32);
+        akv_values_of(a, f, heads, at, count, DVK_F32);
     }
 }
 
-static void akv_alone(const dvk_attention_kv_args *a, int64_t token, int64_t head) {
-    akv_query f;
-    float scores[AKV_PART];
+static void akv_begin(const dvk_attention_kv_args *a, akv_query *f, int64_t token, int64_t head) {
+    f->top = -3.0e38f;
+    f->total = 0.0f;
+    memset(f->q + a->dim, 0, CONV_VW * sizeof(float)); /* behind the last channel */
+    memset(f->sums, 0, (size_t)(a->dim + CONV_VW) * sizeof(float));
+    akv_read(&a->q, token * a->q.row + head * a->q.head, a->dim, f->q);
+    for (int64_t c = 0; c < a->dim; c++) {
+        f->q[c] *= a->scale;
+    }
+}
+
+/* Heads [head, head + heads) of one key head. */
+CONV_INLINE void akv_together(const dvk_attention_kv_args *a, int64_t token, int64_t head, int heads) {
+    akv_query f[AKV_WIDE];
     int64_t first = 0;
     int64_t last = 0;
     const int64_t kv = head / (a->heads / a->kv_heads);
     dvk_visible(a, token, &first, &last);
-    f.top = -3.0e38f;
-    f.total = 0.0f;
-    memset(f.q + a->dim, 0, CONV_VW * sizeof(float)); /* behind the last channel */
-    memset(f.sums, 0, (size_t)(a->dim + CONV_VW) * sizeof(float));
-    akv_read(&a->q, token * a->q.row + head * a->q.head, a->dim, f.q);
-    for (int64_t c = 0; c < a->dim; c++) {
-        f.q[c] *= a->scale;
+    for (int h = 0; h < heads; h++) {
+        akv_begin(a, &f[h], token, head + h);
     }
     for (int64_t key = first; key < last; key += AKV_PART) {
         const int64_t count = conv_min(AKV_PART, last - key);
-        akv_scores(a, &f, key * a->k.row + kv * a->k.head, count, scores);
-        akv_weigh(a, &f, scores, count);
-        akv_values(a, &f, key * a->v.row + kv * a->v.head, count, scores);
+        akv_scores(a, f, heads, key * a->k.row + kv * a->k.head, count);
+        for (int h = 0; h < heads; h++) {
+            akv_weigh(a, &f[h], count);
+        }
+        akv_values(a, f, heads, key * a->v.row + kv * a->v.head, count);
     }
-    const float inverse = 1.0f / f.total;
-    for (int64_t c = 0; c < a->dim; c++) {
-        f.sums[c] *= inverse;
+    for (int h = 0; h < heads; h++) {
+        const float inverse = 1.0f / f[h].total;
+        for (int64_t c = 0; c < a->dim; c++) {
+            f[h].sums[c] *= inverse;
+        }
+        akv_write(&a->y, token * a->y.row + (head + h) * a->y.head, a->dim, f[h].sums);
     }
-    akv_write(&a->y, token * a->y.row + head * a->y.head, a->dim, f.sums);
+}
+
+/* One run of heads of one token. */
+static void akv_alone(const dvk_attention_kv_args *a, int64_t unit) {
+    const int64_t group = a->heads / a->kv_heads;
+    const int64_t width = akv_width(a);
+    const int64_t runs = akv_runs(a);
+    const int64_t run = unit % runs;
+    const int64_t head = unit / runs % a->kv_heads * group + run * width;
+    const int64_t token = unit / runs / a->kv_heads;
+    const int64_t heads = conv_min(width, group - run * width);
+    if (heads == AKV_WIDE) {
+        akv_together(a, token, head, AKV_WIDE);
+    } else if (heads == 2) {
+        akv_together(a, token, head, 2);
+    } else {
+        akv_together(a, token, head, 1);
+    }
 }
 
 /* --- many queries --- */
@@ -340,7 +394,7 @@ static void akv_run(const void *args, int64_t first, int64_t last, void *scratch
     const akv_size s = akv_sizes(a);
     for (int64_t unit = first; unit < last; unit++) {
         if (s.few) {
-            akv_alone(a, unit / a->heads, unit % a->heads);
+            akv_alone(a, unit);
             continue;
         }
         akv_unit u = {.kv = unit % a->kv_heads, .token0 = unit / a->kv_heads * s.tokens, .group = s.group};
