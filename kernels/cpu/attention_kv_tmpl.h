@@ -128,10 +128,8 @@ CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, akv_query *f, int
                 }
             }
         }
-        for (int h = 0; h < heads; h++) {
-            for (int64_t j = 0; j < keys; j++) {
-                f[h].scores[i + j] = lv_sum(sums[h][j]);
-            }
+        for (int h = 0; h < heads; h++) { /* behind the last key there is room */
+            lv_sum4(sums[h], f[h].scores + i);
         }
     }
 }
