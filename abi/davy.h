@@ -1,7 +1,7 @@
 /* davy.h - the C ABI of libdavy, version 1.0.
  *
- * davy encodes and decodes with VAEs and upscales pictures, from the weight files people already have, on the CPU
- * or an NVIDIA GPU. Load the library at run time (dlopen, LoadLibrary, ctypes; davy_loader.h does it in one call),
+ * davy encodes and decodes with VAEs, upscales pictures and captions them, from the weight files people already have,
+ * on the CPU or an NVIDIA GPU (captioning: on the CPU). Load the library at run time (dlopen, LoadLibrary, ctypes; davy_loader.h does it in one call),
  * ask davy_get_api() for the function table, and call through the table:
  *
  *     const davy_api *api = davy_get_api(DAVY_ABI_1_0);
@@ -65,7 +65,7 @@ enum {
     DAVY_PENDING = 1,    /* a job has not finished yet */
     DAVY_NEED_INPUT = 2, /* reserved for sequences */
     DAVY_FULL = 3,       /* reserved for sequences */
-    DAVY_END = 4,        /* reserved for sequences and dialogues */
+    DAVY_END = 4,        /* dialogue_read: the answer has been read; also reserved for sequences */
     DAVY_E_INVALID = -1, /* bad argument or enum value */
     DAVY_E_STRUCT = -2,  /* bad struct_size, or a non-zero tail this library does not know */
     DAVY_E_STATE = -3,   /* object not in the right state */
@@ -117,11 +117,12 @@ typedef struct davy_error_info {
 
 /* ---- handles ---------------------------------------------------------------------------------------------------- */
 
-typedef struct davy_context davy_context; /* devices, threads, budgets. [any] after creation */
-typedef struct davy_model davy_model;     /* weights of one file; immutable, shareable, runs concurrently. [any] */
-typedef struct davy_job davy_job;         /* one asynchronous call. [any] */
-typedef struct davy_buffer davy_buffer;   /* memory owned by the library. [any] */
-typedef struct davy_text davy_text;       /* a string owned by the library. [any] */
+typedef struct davy_context davy_context;   /* devices, threads, budgets. [any] after creation */
+typedef struct davy_model davy_model;       /* weights of one file; immutable, shareable, runs concurrently. [any] */
+typedef struct davy_job davy_job;           /* one asynchronous call. [any] */
+typedef struct davy_buffer davy_buffer;     /* memory owned by the library. [any] */
+typedef struct davy_text davy_text;         /* a string owned by the library. [any] */
+typedef struct davy_dialogue davy_dialogue; /* one conversation about pictures. One call at a time, else E_BUSY */
 
 /* ---- host callbacks --------------------------------------------------------------------------------------------- */
 
@@ -301,6 +302,11 @@ enum {                          /* davy_model_desc.flags */
        DAVY_MODEL_NO_PICKLE = 2 /* refuse .pth/.ckpt files */
 };
 
+/* Captioning models: one source, the path of a folder as Hugging Face has them (or of a file in it), or of a GGUF text
+ * model, whose mmproj lies beside it or is a second source. They compute on the CPU. In a context whose device was named
+ * and is a GPU model_open answers E_UNSUPPORTED; where "auto" took a GPU they use that machine's CPU, and the log says so.
+ * compute: AUTO, weights as they are stored and the fastest products; F32, exact; BF16, INT8, INT4: weights are brought
+ * to that type where they are stored in a wider one. */
 typedef struct davy_model_desc {
     uint32_t struct_size;
     davy_task task;             /* 0: whatever the weights are */
@@ -311,7 +317,7 @@ typedef struct davy_model_desc {
     davy_dtype compute;        /* AUTO: F32 on the CPU; on a GPU F16 for upscalers, BF16 for VAEs (F16 where the GPU has
                                   no BF16). The CPU has F32 and BF16, GPUs F32, F16 and BF16, from 8.9 on FP8: what
                                   is F16 otherwise, with products of E4M3 in the convolutions that gain from it. Others:
-                                  E_UNSUPPORTED */
+                                  E_UNSUPPORTED. Of a captioning model: see below */
     uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */
     void *progress_user;
@@ -325,15 +331,16 @@ enum { /* davy_model_info.features */
        DAVY_MODEL_ENCODES = 1,
        DAVY_MODEL_DECODES = 2,
        DAVY_MODEL_UPSCALES = 4,
-       DAVY_MODEL_MOMENTS = 8,     /* vae_encode can return mean and log-variance */
-       DAVY_MODEL_TILES_EXACT = 16 /* tiling does not change the result beyond rounding */
+       DAVY_MODEL_MOMENTS = 8,      /* vae_encode can return mean and log-variance */
+       DAVY_MODEL_TILES_EXACT = 16, /* tiling does not change the result beyond rounding */
+       DAVY_MODEL_CAPTIONS = 32     /* caption and dialogues */
 };
 
 typedef struct davy_model_info {
     uint32_t struct_size;
     davy_task task;
-    char arch[64];    /* "rrdb", "compact", "span", "vae_kl", "vae_tae" */
-    char variant[64]; /* human-readable: "64 features, 23 blocks, x4" */
+    char arch[64];    /* "rrdb", "compact", "span", "vae_kl", "vae_tae", "vlm" */
+    char variant[64]; /* human-readable: "64 features, 23 blocks, x4"; of a captioning model its family first */
     davy_dtype compute;
     uint32_t features;     /* DAVY_MODEL_* feature bits */
     uint64_t parameters;   /* those the architecture uses */
@@ -349,8 +356,8 @@ typedef struct davy_model_info {
     int32_t size_min;
     int32_t window_frames;
     int32_t latency_frames;
-    int32_t context_tokens;
-    float latent_scale; /* model latent = (raw - shift) * scale; 0: unknown for this file */
+    int32_t context_tokens; /* of a captioning model: what a dialogue can hold at most */
+    float latent_scale;     /* model latent = (raw - shift) * scale; 0: unknown for this file */
     float latent_shift;
 } davy_model_info;
 
@@ -500,6 +507,75 @@ typedef struct davy_job_info {
     uint64_t elapsed_ns;
 } davy_job_info;
 
+/* ---- captions and dialogues ------------------------------------------------------------------------------------- */
+
+/* A NaN, or a number outside what is said here, is E_INVALID. Strings are copied. */
+typedef struct davy_caption_params {
+    uint32_t struct_size;
+    uint32_t reserved0;
+    const char *prompt;      /* the question where no text was added; NULL: "Describe the image." */
+    const char *system;      /* NULL: what the model's chat template says; "": none. Counts for the first turn */
+    const char *const *stop; /* the answer ends before the first of these texts */
+    uint32_t n_stop;         /* up to 64 */
+    int32_t max_tokens;      /* of the answer; 0: 256 */
+    float temperature;       /* 0: the likeliest token always, top_k, top_p and seed mean nothing; up to 100 */
+    float top_p;             /* 0 to 1; 0: 1 */
+    int32_t top_k;           /* 0: all */
+    float repeat_penalty;    /* 0: 1, none; up to 100 */
+    uint64_t seed;
+    int64_t max_pixels;     /* of a picture as the model sees it; 0: the model's own, of Qwen models 1003520 at most */
+    int32_t max_tiles;      /* of a picture that the model cuts up, the whole one included; 1: no cutting; 0: its own */
+    int32_t context_tokens; /* dialogue_open: room for so many tokens. 0: what the model has, 8192 at most, and less
+                                where memory is short */
+} davy_caption_params;
+
+typedef int32_t davy_role;
+enum { DAVY_ROLE_USER = 1, DAVY_ROLE_SYSTEM = 2 };
+
+typedef int32_t davy_token_kind;
+enum {
+    DAVY_TOKEN_TEXT = 1,       /* a piece of the answer, whole characters */
+    DAVY_TOKEN_IMAGE_DONE = 2, /* picture `index` of this turn has been looked at */
+    DAVY_TOKEN_END_OF_TURN = 3
+};
+
+typedef int32_t davy_turn_end; /* how an answer ended */
+enum {
+    DAVY_TURN_STOP = 1,
+    DAVY_TURN_LENGTH = 2
+}; /* by itself or a stop text; by max_tokens or the end of the context */
+
+typedef struct davy_token_event {
+    uint32_t struct_size;
+    davy_token_kind kind;
+    const char *text;    /* TEXT: NUL-terminated, until the next dialogue_read or dialogue_generate of this dialogue */
+    uint64_t text_bytes; /* without the NUL */
+    int32_t index;       /* TEXT: 0, 1, 2 ...; IMAGE_DONE: which picture */
+    davy_turn_end end;   /* END_OF_TURN */
+} davy_token_event;
+
+enum {                            /* davy_dialogue_info.flags */
+       DAVY_DIALOGUE_SMALLER = 1, /* last turn: memory was short, a picture was looked at with fewer tiles or pixels */
+       DAVY_DIALOGUE_SHORTER = 2  /* memory was short: the context is smaller than the model's */
+};
+
+typedef struct davy_dialogue_info {
+    uint32_t struct_size;
+    int32_t turns;       /* complete ones */
+    int32_t tokens_used; /* of the context */
+    int32_t tokens_max;  /* 0 before the first turn: memory is taken then */
+    /* of the last turn: */
+    int32_t prompt_tokens; /* pictures included */
+    int32_t image_tokens;
+    int32_t generated_tokens;
+    davy_turn_end end;
+    uint64_t kv_bytes; /* of the cache and its workspace */
+    uint32_t flags;
+    uint32_t reserved0;
+    double seconds_to_first_token; /* from the beginning of the work, weights included where they had to be loaded */
+    double tokens_per_second;      /* from the first token to the last */
+} davy_dialogue_info;
+
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
 typedef struct davy_api {
@@ -570,6 +646,43 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *buffer_alloc)(davy_context *ctx, davy_memory memory, uint64_t bytes, davy_buffer **out);
     davy_result(DAVY_CALL *buffer_tensor)(davy_buffer *buffer, davy_tensor *out);
     void(DAVY_CALL *buffer_release)(davy_buffer *buffer);
+
+    /* caption. [any] Asks params->prompt about each of n pictures, one after the other, each in a conversation of its own;
+     * answers go to out[n], texts that the caller releases. All or none: one picture that fails ends the call, and out is
+     * untouched. images[i] is one picture in host memory, read when its turn comes: with a job it, and out, must stay
+     * valid until the job has finished. params may be NULL. Of run only timeout_ns, priority and progress count: stages
+     * "load", "look", "read", "answer"; tiles, flags or a stream are E_INVALID. */
+    davy_result(DAVY_CALL *caption)(davy_model *model, uint32_t n, const davy_tensor *const *images,
+                                    const davy_caption_params *params, const davy_run *run, davy_job **job,
+                                    davy_text **out);
+
+    /* dialogue. One call at a time, of any thread; a call while another one, or the job of dialogue_generate, goes on is
+     * E_BUSY, but dialogue_read and the job's own functions are for just that time. A turn is what was added since the last
+     * one, and the answer to it. What was said stays in the cache: a further question costs its own tokens only, and
+     * pictures are looked at once.
+     *   open       takes no memory yet; params (may be NULL) hold for all turns
+     *   add_image  copies one picture in host memory, for the next turn; pictures come before the turn's words
+     *   add_text   words for the next turn, on a line of their own after earlier ones; SYSTEM before the first turn only
+     *   generate   the turn. params NULL: those of open. Loads the weights where need be. With nothing added it is E_STATE.
+     *              What does not fit the context is E_CONTEXT_FULL. After an error of the work, cancelled included (which
+     *              takes no longer than a token), the dialogue is as after its last complete turn, and nothing is added
+     *              any more; after one of the arguments (E_INVALID, E_STRUCT, E_STATE, E_BUSY) all is as before
+     *   read       the next event of the turn, waiting up to timeout_ns: PENDING, none yet; END, all have been read and
+     *              the dialogue is free again, also after a failed turn, whose error the job has. The next generate
+     *              forgets the events of the turn before
+     *   text       the last complete turn's answer; E_STATE: there is none
+     *   rewind     drops turns behind the first keep_turns, and what was added; nothing is computed again
+     *   release    an unfinished job goes on and keeps what it needs */
+    davy_result(DAVY_CALL *dialogue_open)(davy_model *model, const davy_caption_params *params, davy_dialogue **out);
+    davy_result(DAVY_CALL *dialogue_add_image)(davy_dialogue *dialogue, const davy_tensor *image);
+    davy_result(DAVY_CALL *dialogue_add_text)(davy_dialogue *dialogue, davy_role role, const char *utf8);
+    davy_result(DAVY_CALL *dialogue_generate)(davy_dialogue *dialogue, const davy_caption_params *params,
+                                              const davy_run *run, davy_job **job);
+    davy_result(DAVY_CALL *dialogue_read)(davy_dialogue *dialogue, davy_token_event *out, uint64_t timeout_ns);
+    davy_result(DAVY_CALL *dialogue_text)(davy_dialogue *dialogue, davy_text **out);
+    davy_result(DAVY_CALL *dialogue_rewind)(davy_dialogue *dialogue, int32_t keep_turns);
+    davy_result(DAVY_CALL *dialogue_info)(davy_dialogue *dialogue, davy_dialogue_info *out);
+    void(DAVY_CALL *dialogue_release)(davy_dialogue *dialogue);
     /* ---- end of 1.0: append below, never above ---- */
 } davy_api;
 

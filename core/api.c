@@ -3,24 +3,19 @@
  * here. */
 #include <string.h>
 
+#include "core/api_priv.h"
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/error.h"
 #include "core/extension.h"
 #include "core/job.h"
-#include "core/model.h"
 #include "core/oneshot.h"
-#include "core/sized.h"
 #include "core/text.h"
 
 #define TEXT_OF(x)      #x
 #define DOTTED(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 
-/* Full-size copies: every struct of 1.0 has its 1.0 size as the least. */
-#define TAKE(type, in, out)  dv_sized_in((in), sizeof(type), sizeof(type), #type, (out))
-#define CHECK_OUT(type, out) dv_sized_check((out), sizeof(type), #type)
-
-static davy_result is_null(const char *what) {
+davy_result dv_api_is_null(const char *what) {
     return dv_fail(DAVY_E_INVALID, "%s is NULL", what);
 }
 
@@ -28,8 +23,7 @@ static bool is_misuse(davy_result r) {
     return r == DAVY_E_INVALID || r == DAVY_E_STRUCT || r == DAVY_E_STATE || r == DAVY_E_OPTION || r == DAVY_E_FORKED;
 }
 
-/* Every entry that has a context ends here. */
-static davy_result done(const davy_context *ctx, const char *function, davy_result r) {
+davy_result dv_api_done(const davy_context *ctx, const char *function, davy_result r) {
     if (r >= 0 || ctx == NULL) {
         return r;
     }
@@ -81,7 +75,7 @@ static davy_result take_device_desc(const davy_context_desc *desc, davy_context_
 
 static davy_result DAVY_CALL api_device_count(const davy_context_desc *desc, int32_t *out) {
     davy_context_desc d;
-    const davy_result r = out == NULL ? is_null("out") : take_device_desc(desc, &d);
+    const davy_result r = out == NULL ? dv_api_is_null("out") : take_device_desc(desc, &d);
     if (r == DAVY_OK) {
         *out = dv_device_count(d.library_dir);
     }
@@ -104,7 +98,7 @@ static davy_result DAVY_CALL api_device_info(const davy_context_desc *desc, int3
 
 static davy_result DAVY_CALL api_context_create(const davy_context_desc *desc, davy_context **out) {
     davy_context_desc d;
-    const davy_result r = out == NULL ? is_null("out") : TAKE(davy_context_desc, desc, &d);
+    const davy_result r = out == NULL ? dv_api_is_null("out") : TAKE(davy_context_desc, desc, &d);
     return r < 0 ? r : dv_context_create(&d, out);
 }
 
@@ -120,7 +114,7 @@ static davy_result DAVY_CALL api_context_memory(davy_context *ctx, davy_memory_i
         dv_context_memory(ctx, &info);
         dv_sized_out(out, &info, sizeof info);
     }
-    return done(ctx, "context_memory", r);
+    return dv_api_done(ctx, "context_memory", r);
 }
 
 static davy_result DAVY_CALL api_context_budget(davy_context *ctx, uint64_t device_bytes, uint64_t host_bytes) {
@@ -128,7 +122,7 @@ static davy_result DAVY_CALL api_context_budget(davy_context *ctx, uint64_t devi
     if (r == DAVY_OK) {
         dv_context_set_budget(ctx, device_bytes, host_bytes);
     }
-    return done(ctx, "context_budget", r);
+    return dv_api_done(ctx, "context_budget", r);
 }
 
 static davy_result DAVY_CALL api_context_trim(davy_context *ctx, uint64_t keep_device_bytes, uint64_t keep_host_bytes) {
@@ -137,20 +131,20 @@ static davy_result DAVY_CALL api_context_trim(davy_context *ctx, uint64_t keep_d
     if (r == DAVY_OK) {
         dv_context_trim(ctx, &keep, NULL);
     }
-    return done(ctx, "context_trim", r);
+    return dv_api_done(ctx, "context_trim", r);
 }
 
 /* ---- model ---- */
 
-static davy_result check_model(const davy_model *m) {
-    return m == NULL ? is_null("model") : dv_context_check(dv_model_context(m));
+davy_result dv_api_check_model(const davy_model *m) {
+    return m == NULL ? dv_api_is_null("model") : dv_context_check(dv_model_context(m));
 }
 
 static const davy_context *context_of(const davy_model *m) {
     return m != NULL ? dv_model_context(m) : NULL;
 }
 
-static davy_result take_run(const davy_run *run, davy_run *out) {
+davy_result dv_api_take_run(const davy_run *run, davy_run *out) {
     if (run == NULL) {
         *out = (davy_run){.struct_size = sizeof *out};
         return DAVY_OK;
@@ -161,9 +155,9 @@ static davy_result take_run(const davy_run *run, davy_run *out) {
 static davy_result DAVY_CALL api_model_open(davy_context *ctx, const davy_model_desc *desc, davy_model **out) {
     davy_model_desc d;
     davy_result r = dv_context_check(ctx);
-    r = r < 0 ? r : out == NULL ? is_null("out") : TAKE(davy_model_desc, desc, &d);
+    r = r < 0 ? r : out == NULL ? dv_api_is_null("out") : TAKE(davy_model_desc, desc, &d);
     r = r < 0 ? r : dv_model_open(ctx, &d, out);
-    return done(ctx, "model_open", r);
+    return dv_api_done(ctx, "model_open", r);
 }
 
 static void DAVY_CALL api_model_release(davy_model *model) {
@@ -171,29 +165,29 @@ static void DAVY_CALL api_model_release(davy_model *model) {
 }
 
 static davy_result DAVY_CALL api_model_info(davy_model *model, davy_model_info *out) {
-    davy_result r = check_model(model);
+    davy_result r = dv_api_check_model(model);
     r = r < 0 ? r : CHECK_OUT(davy_model_info, out);
     if (r == DAVY_OK) {
         dv_sized_out(out, dv_model_facts(model), sizeof *out);
     }
-    return done(context_of(model), "model_info", r);
+    return dv_api_done(context_of(model), "model_info", r);
 }
 
 static davy_result DAVY_CALL api_model_load(davy_model *model, const davy_run *run, davy_job **job) {
     davy_run full;
-    davy_result r = check_model(model);
-    r = r < 0 ? r : take_run(run, &full);
+    davy_result r = dv_api_check_model(model);
+    r = r < 0 ? r : dv_api_take_run(run, &full);
     r = r < 0 ? r : dv_oneshot_load(model, &full, job);
-    return done(context_of(model), "model_load", r);
+    return dv_api_done(context_of(model), "model_load", r);
 }
 
 static davy_result DAVY_CALL api_model_unload(davy_model *model, uint32_t flags) {
-    davy_result r = check_model(model);
+    davy_result r = dv_api_check_model(model);
     if (r == DAVY_OK && flags != 0) {
         r = dv_fail(DAVY_E_INVALID, "model_unload: flags is 0x%x, expected 0", (unsigned)flags);
     }
     r = r < 0 ? r : dv_model_unload(model);
-    return done(context_of(model), "model_unload", r);
+    return dv_api_done(context_of(model), "model_unload", r);
 }
 
 /* ---- plan and one-shot work ---- */
@@ -203,16 +197,16 @@ static davy_result DAVY_CALL api_plan_query(davy_model *model, const davy_query 
     davy_tensor in;
     davy_run run;
     davy_plan_info info;
-    davy_result r = check_model(model);
+    davy_result r = dv_api_check_model(model);
     r = r < 0 ? r : CHECK_OUT(davy_plan_info, out);
     r = r < 0 ? r : TAKE(davy_query, query, &q);
     r = r < 0 ? r : TAKE(davy_tensor, q.input, &in);
-    r = r < 0 ? r : take_run(q.run, &run);
+    r = r < 0 ? r : dv_api_take_run(q.run, &run);
     r = r < 0 ? r : dv_oneshot_plan(model, q.op, &in, &run, &info);
     if (r == DAVY_OK) {
         dv_sized_out(out, &info, sizeof info);
     }
-    return done(context_of(model), "plan_query", r);
+    return dv_api_done(context_of(model), "plan_query", r);
 }
 
 typedef struct oneshot_args {
@@ -229,15 +223,15 @@ static davy_result oneshot(const oneshot_args *a) {
     davy_tensor in;
     davy_tensor out;
     davy_run run;
-    davy_result r = check_model(a->model);
+    davy_result r = dv_api_check_model(a->model);
     r = r < 0 ? r : TAKE(davy_tensor, a->in, &in);
     r = r < 0 ? r : TAKE(davy_tensor, a->out, &out);
-    r = r < 0 ? r : take_run(a->run, &run);
+    r = r < 0 ? r : dv_api_take_run(a->run, &run);
     r = r < 0 ? r : dv_oneshot(a->model, a->op, &in, &out, &run, a->job);
     if (r == DAVY_OK) {
         dv_sized_out(a->out, &out, sizeof out);
     }
-    return done(context_of(a->model), a->name, r);
+    return dv_api_done(context_of(a->model), a->name, r);
 }
 
 static davy_result DAVY_CALL api_vae_encode(davy_model *model, const davy_tensor *pixels, davy_tensor *latent,
@@ -262,7 +256,7 @@ static davy_result DAVY_CALL api_upscale(davy_model *model, const davy_tensor *i
 
 static davy_result DAVY_CALL api_text_get(davy_text *text, const char **utf8, uint64_t *bytes) {
     if (text == NULL || utf8 == NULL) {
-        return is_null(text == NULL ? "text" : "utf8");
+        return dv_api_is_null(text == NULL ? "text" : "utf8");
     }
     *utf8 = dv_text_utf8(text);
     if (bytes != NULL) {
@@ -278,7 +272,7 @@ static void DAVY_CALL api_text_release(davy_text *text) {
 /* ---- jobs ---- */
 
 static davy_result check_job(const davy_job *job) {
-    return job == NULL ? is_null("job") : dv_context_check(dv_job_context(job));
+    return job == NULL ? dv_api_is_null("job") : dv_context_check(dv_job_context(job));
 }
 
 static davy_result DAVY_CALL api_job_wait(davy_job *job, uint64_t timeout_ns) {
@@ -325,12 +319,12 @@ static void DAVY_CALL api_job_release(davy_job *job) {
 static davy_result DAVY_CALL api_buffer_alloc(davy_context *ctx, davy_memory memory, uint64_t bytes,
                                               davy_buffer **out) {
     davy_result r = dv_context_check(ctx);
-    r = r < 0 ? r : out == NULL ? is_null("out") : dv_buffer_alloc(ctx, memory, bytes, out);
-    return done(ctx, "buffer_alloc", r);
+    r = r < 0 ? r : out == NULL ? dv_api_is_null("out") : dv_buffer_alloc(ctx, memory, bytes, out);
+    return dv_api_done(ctx, "buffer_alloc", r);
 }
 
 static davy_result DAVY_CALL api_buffer_tensor(davy_buffer *buffer, davy_tensor *out) {
-    davy_result r = buffer == NULL ? is_null("buffer") : dv_context_check(dv_buffer_context(buffer));
+    davy_result r = buffer == NULL ? dv_api_is_null("buffer") : dv_context_check(dv_buffer_context(buffer));
     r = r < 0 ? r : CHECK_OUT(davy_tensor, out);
     if (r == DAVY_OK) {
         dv_sized_out(out, dv_buffer_tensor(buffer), sizeof *out);
@@ -377,6 +371,16 @@ static const davy_api table = {
     .buffer_alloc = api_buffer_alloc,
     .buffer_tensor = api_buffer_tensor,
     .buffer_release = api_buffer_release,
+    .caption = dv_api_caption,
+    .dialogue_open = dv_api_dialogue_open,
+    .dialogue_add_image = dv_api_dialogue_add_image,
+    .dialogue_add_text = dv_api_dialogue_add_text,
+    .dialogue_generate = dv_api_dialogue_generate,
+    .dialogue_read = dv_api_dialogue_read,
+    .dialogue_text = dv_api_dialogue_text,
+    .dialogue_rewind = dv_api_dialogue_rewind,
+    .dialogue_info = dv_api_dialogue_info,
+    .dialogue_release = dv_api_dialogue_release,
 };
 
 const davy_api *DAVY_CALL davy_get_api(uint32_t abi_version) {

@@ -111,7 +111,9 @@ bool dv_context_trim(davy_context *ctx, const dv_keep *keep, const davy_model *e
     davy_model *m = NULL;
     dv_buffers_reap(ctx, false);
     for (int64_t i = 0; over(ctx, keep) && (m = take_model(ctx, i)) != NULL; i++) {
-        dv_engine_trim(dv_model_engine(m), 0);
+        if (dv_model_engine(m) != NULL) {
+            dv_engine_trim(dv_model_engine(m), 0);
+        }
         dv_model_release(m);
     }
     for (int64_t i = 0; over(ctx, keep) && (m = take_model(ctx, i)) != NULL; i++) {

@@ -86,7 +86,7 @@ static void write_tensors(dv_jw *w, const dv_tensors *t) {
 }
 
 static void write_features(dv_jw *w, uint32_t features) {
-    static const char *const names[] = {"encodes", "decodes", "upscales", "moments", "tiles_exact"};
+    static const char *const names[] = {"encodes", "decodes", "upscales", "moments", "tiles_exact", "captions"};
     dv_jw_open(w, "features", '[');
     for (size_t i = 0; i < DV_ARRAY_LEN(names); i++) {
         if ((features >> i & 1u) != 0) {
@@ -98,7 +98,10 @@ static void write_features(dv_jw *w, uint32_t features) {
 
 static void write_model(dv_jw *w, const davy_model_info *info) {
     dv_jw_bool(w, "recognised", true);
-    dv_jw_string(w, "task", info->task == DAVY_TASK_VAE ? "vae" : "upscale");
+    dv_jw_string(w, "task",
+                 info->task == DAVY_TASK_VAE       ? "vae"
+                 : info->task == DAVY_TASK_CAPTION ? "caption"
+                                                   : "upscale");
     dv_jw_string(w, "arch", info->arch);
     dv_jw_string(w, "variant", info->variant);
     write_features(w, info->features);
@@ -112,6 +115,9 @@ static void write_model(dv_jw *w, const davy_model_info *info) {
         dv_jw_bool(w, "latent_scale_known", info->latent_scale != 0.0f);
         dv_jw_number(w, "latent_scale", (double)info->latent_scale);
         dv_jw_number(w, "latent_shift", (double)info->latent_shift);
+    } else if (info->task == DAVY_TASK_CAPTION) {
+        dv_jw_int(w, "context_tokens", info->context_tokens);
+        return;
     } else {
         dv_jw_number(w, "scale", (double)info->scale_num / (double)dv_max(info->scale_den, 1));
     }
@@ -172,6 +178,18 @@ static davy_result describe_opened(davy_context *ctx, const davy_model_desc *des
     return dv_text_create(json, out);
 }
 
+static davy_result describe_captioner(const dv_captioner *c, davy_text **out) {
+    dv_jw w = {0};
+    davy_model_info info;
+    dv_captioner_info(c, &info);
+    dv_jw_open(&w, NULL, '{');
+    dv_jw_string(&w, "file", dv_captioner_file(c));
+    dv_jw_string(&w, "family", dv_vlm_family_name(dv_captioner_config(c)->family));
+    write_model(&w, &info);
+    dv_jw_close(&w, '}');
+    return dv_text_create(dv_jw_finish(&w), out);
+}
+
 static davy_result DAVY_CALL describe(davy_context *ctx, const davy_model_desc *desc, davy_text **json) {
     davy_model_desc d;
     dv_opened opened = {0};
@@ -179,6 +197,13 @@ static davy_result DAVY_CALL describe(davy_context *ctx, const davy_model_desc *
     r = r < 0 ? r : dv_sized_in(desc, sizeof d, sizeof d, "model_desc", &d);
     if (r == DAVY_OK && json == NULL) {
         r = dv_fail(DAVY_E_INVALID, "json is NULL");
+    }
+    dv_captioner *captioner = NULL;
+    r = r < 0 ? r : dv_captioner_open(ctx, &d, &captioner);
+    if (captioner != NULL) {
+        r = describe_captioner(captioner, json);
+        dv_captioner_release(captioner);
+        return r;
     }
     r = r < 0 ? r : dv_sources_open(ctx, &d, &opened);
     r = r < 0 ? r : describe_opened(ctx, &d, &opened, json);

@@ -15,7 +15,8 @@ struct davy_model {
     _Atomic int64_t refs;
     _Atomic int32_t running; /* calls that need the weights right now */
     davy_context *context;
-    dv_engine *engine;
+    dv_engine *engine; /* one of these two */
+    dv_captioner *captioner;
     davy_model_info info;
     char *name;
     davy_model *link;
@@ -28,9 +29,6 @@ static davy_result check_desc(const davy_model_desc *d) {
     const uint32_t flags = DAVY_MODEL_NO_MMAP | DAVY_MODEL_NO_PICKLE;
     if (d->task < 0 || d->task > DAVY_TASK_CAPTION) {
         return dv_fail(DAVY_E_INVALID, "model: task is %d, expected 0 or DAVY_TASK_*", (int)d->task);
-    }
-    if (d->task == DAVY_TASK_CAPTION) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "model: this version of davy has no models that caption");
     }
     if (d->compute < 0 || d->compute > DAVY_DTYPE_FP8 || d->compute == DAVY_DTYPE_U8 || d->compute == DAVY_DTYPE_U16) {
         return dv_fail(DAVY_E_INVALID, "model: compute is %d, which is no dtype to compute in", (int)d->compute);
@@ -119,15 +117,51 @@ static void destroy(davy_model *m) {
     /* In a forked child the engine's lock is held for ever if a run was going on; then its memory stays where it is. */
     if (!dv_context_is_child(ctx) || atomic_load(&m->running) == 0) {
         dv_engine_release(m->engine);
+        dv_captioner_release(m->captioner);
     }
     dv_free(m->name);
     dv_free(m);
     dv_context_release(ctx);
 }
 
+/* Takes the captioner over. */
+static davy_result open_captioner(davy_context *ctx, const davy_model_desc *desc, dv_captioner *captioner,
+                                  davy_model **out) {
+    davy_model *m = NULL;
+    davy_result r = dv_captioner_check_device(ctx, captioner);
+    if (r < 0) {
+        dv_captioner_release(captioner);
+        return r;
+    }
+    if (desc->n_options > 0) {
+        r = dv_fail(DAVY_E_OPTION, "%s: option %s means nothing to a captioning model", dv_captioner_file(captioner),
+                    desc->options[0].key);
+    } else if ((m = dv_calloc(1, sizeof *m)) == NULL || (m->name = dv_strdup(dv_captioner_file(captioner))) == NULL) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a model");
+    }
+    if (r < 0) {
+        dv_captioner_release(captioner);
+        dv_free(m);
+        return r;
+    }
+    atomic_init(&m->refs, 1);
+    m->context = dv_context_ref(ctx);
+    m->captioner = captioner;
+    dv_captioner_info(captioner, &m->info);
+    dv_logf(dv_context_services(ctx)->log, DAVY_LOG_INFO, "%s: %s, %s", m->name, m->info.arch, m->info.variant);
+    dv_context_add_model(ctx, m);
+    *out = m;
+    return DAVY_OK;
+}
+
 davy_result dv_model_open(davy_context *ctx, const davy_model_desc *desc, davy_model **out) {
     dv_opened opened = {0};
+    dv_captioner *captioner = NULL;
     davy_result r = check_desc(desc);
+    r = r < 0 ? r : dv_captioner_open(ctx, desc, &captioner);
+    if (captioner != NULL) {
+        return open_captioner(ctx, desc, captioner, out);
+    }
     r = r < 0 ? r : dv_sources_open(ctx, desc, &opened);
     if (r < 0) {
         return r;
@@ -180,6 +214,10 @@ dv_engine *dv_model_engine(const davy_model *m) {
     return m->engine;
 }
 
+dv_captioner *dv_model_captioner(const davy_model *m) {
+    return m->captioner;
+}
+
 const davy_model_info *dv_model_facts(const davy_model *m) {
     return &m->info;
 }
@@ -228,7 +266,18 @@ static davy_result try_hard(davy_model *m, const task *t) {
     return r;
 }
 
+davy_result dv_model_pin(davy_model *m, dv_weights_pin **out) {
+    davy_result r = dv_captioner_pin(m->captioner, out);
+    return is_full(r) && make_room(m) ? dv_captioner_pin(m->captioner, out) : r;
+}
+
 davy_result dv_model_load(davy_model *m, const dv_control *control) {
+    if (m->captioner != NULL) {
+        dv_weights_pin *pin = NULL;
+        const davy_result r = dv_model_pin(m, &pin);
+        dv_captioner_unpin(pin);
+        return r;
+    }
     const task t = {.engine = m->engine, .control = control};
     return try_hard(m, &t);
 }
@@ -239,11 +288,17 @@ davy_result dv_model_run(davy_model *m, const dv_work *work) {
 }
 
 davy_result dv_model_unload(davy_model *m) {
+    if (m->captioner != NULL) {
+        dv_captioner_unload(m->captioner);
+        return DAVY_OK;
+    }
     return dv_engine_unload(m->engine);
 }
 
 void dv_model_unload_if_idle(davy_model *m) {
-    if (atomic_load(&m->running) == 0) {
+    if (m->captioner != NULL) {
+        dv_captioner_unload_if_idle(m->captioner);
+    } else if (atomic_load(&m->running) == 0) {
         dv_engine_unload(m->engine);
     }
 }

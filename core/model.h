@@ -3,6 +3,7 @@
 #ifndef DV_MODEL_H
 #define DV_MODEL_H
 
+#include "core/captioner.h"
 #include "core/engine.h"
 
 /* What sources gave, before anything is made of it: for model_open and for inspect. */
@@ -23,7 +24,8 @@ davy_model *dv_model_try_ref(davy_model *m); /* NULL: its last reference is gone
 void dv_model_release(davy_model *m);
 
 davy_context *dv_model_context(const davy_model *m);
-dv_engine *dv_model_engine(const davy_model *m);
+dv_engine *dv_model_engine(const davy_model *m);            /* NULL: a captioning model */
+dv_captioner *dv_model_captioner(const davy_model *m);      /* NULL: another one */
 const davy_model_info *dv_model_facts(const davy_model *m); /* latent factors of the options included */
 const char *dv_model_name(const davy_model *m);             /* for messages */
 davy_model **dv_model_link(davy_model *m);                  /* of the context's list */
@@ -32,6 +34,8 @@ davy_model **dv_model_link(davy_model *m);                  /* of the context's 
 davy_result dv_model_load(davy_model *m, const dv_control *control);
 /* Runs one picture, with the same second try. */
 davy_result dv_model_run(davy_model *m, const dv_work *work);
+/* A captioning model's weights, in the same way. */
+davy_result dv_model_pin(davy_model *m, dv_weights_pin **out);
 davy_result dv_model_unload(davy_model *m);
 void dv_model_unload_if_idle(davy_model *m);
 

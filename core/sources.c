@@ -45,7 +45,8 @@ static davy_result check_source(const davy_source *s, uint32_t i) {
     }
     if (s->role == DAVY_SOURCE_TOKENIZER || s->role == DAVY_SOURCE_PREPROCESSOR) {
         return dv_fail(DAVY_E_UNSUPPORTED,
-                       "source %u: this version of davy has no models with a tokenizer or preprocessor", (unsigned)i);
+                       "source %u: a tokenizer or preprocessor is taken from beside a captioning model's weights",
+                       (unsigned)i);
     }
     if (given > 1 || (given == 0 && s->name == NULL)) {
         return dv_fail(DAVY_E_INVALID, "source %u: exactly one of path, data and read is expected, or a name alone",

@@ -59,12 +59,17 @@ int64_t dv_dialogue_context(const dv_dialogue *d) {
     return d->context;
 }
 
+uint64_t dv_dialogue_bytes(const dv_dialogue *d) {
+    return dv_decoder_bytes(d->decoder);
+}
+
 const float *dv_dialogue_logits(const dv_dialogue *d) {
     return d->logits;
 }
 
 dv_dialogue_mark dv_dialogue_now(const dv_dialogue *d) {
-    return (dv_dialogue_mark){.tokens = d->tokens, .next = d->next};
+    return (dv_dialogue_mark){
+        .tokens = d->tokens, .next = d->next, .last = d->pending + 1, .last_stops = d->pending_stop};
 }
 
 davy_result dv_dialogue_rewind(dv_dialogue *d, dv_dialogue_mark mark) {
@@ -77,8 +82,8 @@ davy_result dv_dialogue_rewind(dv_dialogue *d, dv_dialogue_mark mark) {
     }
     d->tokens = mark.tokens;
     d->next = mark.next;
-    d->pending = -1;
-    d->pending_stop = false;
+    d->pending = mark.last - 1;
+    d->pending_stop = mark.last > 0 && mark.last_stops;
     return DAVY_OK;
 }
 
@@ -313,6 +318,9 @@ davy_result dv_dialogue_generate(dv_dialogue *d, const dv_generate *g, int64_t *
         }
         (*tokens)++;
         d->pending_stop = is_stop(d, d->pending);
+        if (g->drawn != NULL) {
+            g->drawn(g->drawn_user, *tokens);
+        }
         if (d->pending_stop && !g->ignore_stops) {
             *end = DV_END_STOP;
             break;

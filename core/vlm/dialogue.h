@@ -47,6 +47,8 @@ typedef struct dv_generate {
     bool ignore_stops;
     int32_t (*token)(void *user, int32_t id); /* each token but the one that stops; other than 0 ends. May be NULL */
     void *user;
+    void (*drawn)(void *user, int64_t tokens); /* after each token, the one that stops too; may be NULL */
+    void *drawn_user;
 } dv_generate;
 
 /* After feed, or to go on where the last call ended. A full cache is DAVY_E_CONTEXT_FULL; what was generated stays. */
@@ -54,6 +56,8 @@ davy_result dv_dialogue_generate(dv_dialogue *d, const dv_generate *g, int64_t *
 
 typedef struct dv_dialogue_mark {
     int64_t tokens, next;
+    int32_t last; /* one more than the token that was drawn and is not in the cache yet; 0: none */
+    bool last_stops;
 } dv_dialogue_mark;
 
 dv_dialogue_mark dv_dialogue_now(const dv_dialogue *d);
@@ -62,6 +66,7 @@ davy_result dv_dialogue_rewind(dv_dialogue *d, dv_dialogue_mark mark);
 
 int64_t dv_dialogue_tokens(const dv_dialogue *d); /* in the cache */
 int64_t dv_dialogue_context(const dv_dialogue *d);
+uint64_t dv_dialogue_bytes(const dv_dialogue *d);
 const float *dv_dialogue_logits(const dv_dialogue *d); /* after the last token; NULL: there are none */
 
 /* ---- words ---- */

@@ -52,13 +52,13 @@ static davy_result open_files(const dv_vlm_open *o, files *f, dv_vlm_config *c) 
     f->gguf = dv_path_stat(o->path) != DV_PATH_FOLDER && dv_ends_with(o->path, ".gguf");
     if (!f->gguf) {
         const davy_result r = dv_vlm_config_open(o->path, c);
-        return r < 0 ? r : dv_tensors_open_path(o->path, true, &options, &f->text);
+        return r < 0 ? r : dv_tensors_open_path(o->path, !o->no_map, &options, &f->text);
     }
     char *found = NULL;
-    davy_result r = dv_tensors_open_path(o->path, true, &options, &f->text);
+    davy_result r = dv_tensors_open_path(o->path, !o->no_map, &options, &f->text);
     r = r < 0 || o->mmproj != NULL ? r : find_mmproj(o->path, &found);
     const char *mmproj = o->mmproj != NULL ? o->mmproj : found;
-    r = r < 0 || mmproj == NULL ? r : dv_tensors_open_path(mmproj, true, &options, &f->vision);
+    r = r < 0 || mmproj == NULL ? r : dv_tensors_open_path(mmproj, !o->no_map, &options, &f->vision);
     r = r < 0 ? r : dv_vlm_config_gguf(f->text, f->vision, c);
     dv_free(found);
     return r;
@@ -124,6 +124,41 @@ static davy_result open_parts(const dv_vlm_open *open, dv_vlm_model *m) {
     return r;
 }
 
+/* Of a file that is one of a folder's (weights, their index, config.json) the folder, which is then *folder. */
+static davy_result enter_folder(dv_vlm_open *o, char **folder) {
+    if (dv_path_stat(o->path) != DV_PATH_FILE || dv_ends_with(o->path, ".gguf")) {
+        return DAVY_OK;
+    }
+    o->path = *folder = dv_path_folder(o->path);
+    return *folder != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+}
+
+static void count(const dv_tensors *t, dv_vlm_facts *facts) {
+    for (int64_t i = 0; t != NULL && i < t->count; i++) {
+        uint64_t n = 1;
+        for (int32_t k = 0; k < t->refs[i].ndim; k++) {
+            n *= (uint64_t)t->refs[i].shape[k];
+        }
+        facts->parameters += n;
+        facts->bytes += t->refs[i].bytes;
+    }
+}
+
+davy_result dv_vlm_model_describe(const dv_vlm_open *open, dv_vlm_config *config, dv_vlm_facts *facts) {
+    dv_vlm_open o = *open;
+    char *folder = NULL;
+    files f = {0};
+    davy_result r = enter_folder(&o, &folder);
+    r = r < 0 ? r : open_files(&o, &f, config);
+    *facts = (dv_vlm_facts){0};
+    count(f.text, facts);
+    count(f.vision, facts);
+    dv_tensors_release(f.vision);
+    dv_tensors_release(f.text);
+    dv_free(folder);
+    return r;
+}
+
 davy_result dv_vlm_model_open(const dv_vlm_open *open, dv_vlm_model **out) {
     dv_vlm_model *m = dv_calloc(1, sizeof *m);
     if (m == NULL) {
@@ -134,13 +169,8 @@ davy_result dv_vlm_model_open(const dv_vlm_open *open, dv_vlm_model **out) {
     m->cpu = open->cpu;
     m->compute = open->compute;
     dv_vlm_open o = *open;
-    char *folder = NULL; /* of a file that is one of a folder's: weights, their index, config.json */
-    davy_result r = DAVY_OK;
-    if (dv_path_stat(o.path) == DV_PATH_FILE && !dv_ends_with(o.path, ".gguf")) {
-        folder = dv_path_folder(o.path);
-        o.path = folder;
-        r = folder != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
-    }
+    char *folder = NULL;
+    davy_result r = enter_folder(&o, &folder);
     r = r < 0 ? r : open_parts(&o, m);
     dv_free(folder);
     if (r < 0) {

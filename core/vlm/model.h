@@ -24,11 +24,18 @@ typedef struct dv_vlm_open {
     dv_vlm_format format;
     dvk_dtype compute; /* DVK_F32: all products in f32; DVK_BF16: the fastest */
     bool no_tokenizer;
+    bool no_map;   /* files are read, not mapped */
     dv_heap *heap; /* these two must outlive the model */
     dv_pool *pool;
     uint32_t cpu;
 } dv_vlm_open;
 
+typedef struct dv_vlm_facts {
+    uint64_t parameters, bytes; /* of all tensors, as stored */
+} dv_vlm_facts;
+
+/* What headers and JSON say, without loading anything: heap and pool are not used. */
+davy_result dv_vlm_model_describe(const dv_vlm_open *open, dv_vlm_config *config, dv_vlm_facts *facts);
 davy_result dv_vlm_model_open(const dv_vlm_open *open, dv_vlm_model **out);
 void dv_vlm_model_release(dv_vlm_model *m);
 

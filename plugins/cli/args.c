@@ -13,7 +13,23 @@ enum {
     ALL = CLI_DEVICES | CLI_INSPECT | CLI_CAPTION | WORKS
 };
 
-typedef enum { FLAG, TEXT, MODEL, SCALE, COUNT, PERCENT, BYTES, SEED, TILE, PRECISION, PEAK } kind;
+typedef enum {
+    FLAG,
+    TEXT,
+    MODEL,
+    SCALE,
+    COUNT,
+    PERCENT,
+    BYTES,
+    SEED,
+    TILE,
+    PRECISION,
+    PEAK,
+    ASK,
+    PIXELS,
+    HEAT,
+    SHARE
+} kind;
 
 typedef struct option_def {
     const char *name;
@@ -25,15 +41,15 @@ typedef struct option_def {
 static const option_def options[] = {
     {"-o", TEXT, RUNS, offsetof(cli_args, output)},
     {"--output", TEXT, RUNS, offsetof(cli_args, output)},
-    {"--model", MODEL, RUNS, 0},
+    {"--model", MODEL, RUNS | CLI_CAPTION, 0},
     {"--scale", SCALE, CLI_UPSCALE, offsetof(cli_args, scale)},
-    {"--device", TEXT, CLI_INSPECT | WORKS, offsetof(cli_args, device)},
-    {"--precision", PRECISION, RUNS, offsetof(cli_args, precision)},
+    {"--device", TEXT, CLI_INSPECT | CLI_CAPTION | WORKS, offsetof(cli_args, device)},
+    {"--precision", PRECISION, RUNS | CLI_CAPTION, offsetof(cli_args, precision)},
     {"--tile", TILE, WORKS, offsetof(cli_args, tile)},
     {"--overlap", COUNT, WORKS, offsetof(cli_args, overlap)},
-    {"--memory", BYTES, WORKS, offsetof(cli_args, memory)},
-    {"--threads", COUNT, WORKS, offsetof(cli_args, threads)},
-    {"--seed", SEED, WORKS, offsetof(cli_args, seed)},
+    {"--memory", BYTES, CLI_CAPTION | WORKS, offsetof(cli_args, memory)},
+    {"--threads", COUNT, CLI_CAPTION | WORKS, offsetof(cli_args, threads)},
+    {"--seed", SEED, CLI_CAPTION | WORKS, offsetof(cli_args, seed)},
     {"--raw", TEXT, RUNS, offsetof(cli_args, raw)},
     {"--sample", FLAG, CLI_ENCODE, offsetof(cli_args, sample)},
     {"--scaled", FLAG, CLI_ENCODE | CLI_DECODE, offsetof(cli_args, scaled)},
@@ -44,6 +60,16 @@ static const option_def options[] = {
     {"--compare", TEXT, CLI_BENCH, offsetof(cli_args, compare)},
     {"--profile", FLAG, CLI_BENCH, offsetof(cli_args, profile)},
     {"--peak", PEAK, CLI_BENCH, offsetof(cli_args, peak)},
+    {"--prompt", TEXT, CLI_CAPTION, offsetof(cli_args, prompt)},
+    {"--system", TEXT, CLI_CAPTION, offsetof(cli_args, system)},
+    {"--ask", ASK, CLI_CAPTION, 0},
+    {"--out", TEXT, CLI_CAPTION, offsetof(cli_args, out)},
+    {"--max-tokens", COUNT, CLI_CAPTION, offsetof(cli_args, max_tokens)},
+    {"--max-tiles", COUNT, CLI_CAPTION, offsetof(cli_args, max_tiles)},
+    {"--max-pixels", PIXELS, CLI_CAPTION, offsetof(cli_args, max_pixels)},
+    {"--temperature", HEAT, CLI_CAPTION, offsetof(cli_args, temperature)},
+    {"--top-k", COUNT, CLI_CAPTION, offsetof(cli_args, top_k)},
+    {"--top-p", SHARE, CLI_CAPTION, offsetof(cli_args, top_p)},
     {"--json", FLAG, ALL, offsetof(cli_args, json)},
     {"--quiet", FLAG, ALL, offsetof(cli_args, quiet)},
     {"--help", FLAG, ALL, offsetof(cli_args, help)},
@@ -62,7 +88,7 @@ static const struct {
     {"upscale", CLI_UPSCALE, 1, 1, "one picture or folder"},
     {"encode", CLI_ENCODE, 1, 1, "one picture"},
     {"decode", CLI_DECODE, 1, 1, "one latent file"},
-    {"caption", CLI_CAPTION, 0, -1, "pictures"},
+    {"caption", CLI_CAPTION, 1, -1, "pictures or folders"},
     {"bench", CLI_BENCH, 0, -1, "names of cases"},
 };
 
@@ -181,6 +207,14 @@ static int set_model(cli_args *a, const char *value) {
     return 0;
 }
 
+static int set_ask(cli_args *a, const char *value) {
+    if (a->n_asks == CLI_ASKS_MAX || value[0] == 0) {
+        return cli_usage("--ask", value[0] == 0 ? "needs a question" : "given more than %d times", CLI_ASKS_MAX);
+    }
+    a->asks[a->n_asks++] = value;
+    return 0;
+}
+
 static int set(const option_def *d, const char *value, cli_args *a) {
     char *member = (char *)a + d->offset;
     switch (d->kind) {
@@ -208,6 +242,20 @@ static int set(const option_def *d, const char *value, cli_args *a) {
         return bytes_of(value, (uint64_t *)(void *)member) == 0
                    ? 0
                    : cli_usage(d->name, "needs a size such as 800M or 2G, not \"%s\"", value);
+    case ASK:
+        return set_ask(a, value);
+    case PIXELS:
+        return whole(value, (uint64_t)1 << 40, (uint64_t *)(void *)member) == 0 && *(uint64_t *)(void *)member > 0
+                   ? 0
+                   : cli_usage(d->name, "needs a number of pixels, not \"%s\"", value);
+    case HEAT:
+        return strcmp(value, "0") == 0 || positive(value, 100.0, (double *)(void *)member) == 0
+                   ? 0
+                   : cli_usage(d->name, "needs a number from 0 to 100, not \"%s\"", value);
+    case SHARE:
+        return positive(value, 1.0, (double *)(void *)member) == 0
+                   ? 0
+                   : cli_usage(d->name, "needs a number above 0 and up to 1, not \"%s\"", value);
     case SEED:
         return whole(value, UINT64_MAX, (uint64_t *)(void *)member) == 0
                    ? 0
@@ -232,7 +280,7 @@ static int option(int argc, char **argv, int *i, cli_args *a) {
         if (strlen(d->name) != n || strncmp(d->name, text, n) != 0) {
             continue;
         }
-        if ((d->commands & a->command) == 0 && a->command != CLI_CAPTION) {
+        if ((d->commands & a->command) == 0) {
             return cli_usage(d->name, "is no option of %s", cli_command_name(a->command));
         }
         if (d->kind == FLAG) {
@@ -243,10 +291,7 @@ static int option(int argc, char **argv, int *i, cli_args *a) {
         }
         return set(d, equals != NULL ? equals + 1 : argv[++*i], a);
     }
-    /* caption has options of its own that this build does not know; the command itself says what is missing. */
-    return a->command == CLI_CAPTION
-               ? 0
-               : cli_usage(text, "unknown option; see davy %s --help", cli_command_name(a->command));
+    return cli_usage(text, "unknown option; see davy %s --help", cli_command_name(a->command));
 }
 
 static int find_command(const char *name) {
@@ -291,6 +336,9 @@ int cli_args_parse(int argc, char **argv, cli_args *out) {
     }
     if ((a.command & (CLI_ENCODE | CLI_DECODE)) != 0 && a.n_models == 0) {
         return cli_usage(a.inputs[0], "no VAE named; add --model FILE");
+    }
+    if (a.command == CLI_CAPTION && a.n_models == 0) {
+        return cli_usage(a.inputs[0], "no model named; add --model FOLDER");
     }
     return 0;
 }

@@ -17,7 +17,7 @@ typedef enum {
     CLI_BENCH = 64
 } cli_command;
 
-enum { CLI_MODELS_MAX = 8 };
+enum { CLI_MODELS_MAX = 8, CLI_ASKS_MAX = 32 };
 enum { CLI_TF32 = 0x100 }; /* a precision without a davy_dtype: fp32 with the model option tf32 */
 
 typedef struct cli_args {
@@ -39,7 +39,18 @@ typedef struct cli_args {
     cli_encoding encoding;
     const char *save;
     const char *compare;
-    double peak; /* GFLOP/s */
+    double peak;        /* GFLOP/s */
+    const char *prompt; /* caption; NULL: the library's */
+    const char *system;
+    const char *asks[CLI_ASKS_MAX]; /* further questions */
+    int n_asks;
+    const char *out;    /* JSON lines */
+    int32_t max_tokens; /* 0, here and below: the library's */
+    int32_t max_tiles;
+    int32_t top_k;
+    uint64_t max_pixels;
+    double temperature;
+    double top_p;
     int32_t json;
     int32_t quiet;
     int32_t sample;

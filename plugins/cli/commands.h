@@ -9,6 +9,7 @@ int cli_inspect(const cli_args *a);
 int cli_upscale(const cli_args *a);
 int cli_encode(const cli_args *a);
 int cli_decode(const cli_args *a);
+int cli_caption(const cli_args *a);
 int cli_bench(const cli_args *a);
 
 #endif

@@ -25,7 +25,7 @@ static const char general[] = "usage: davy COMMAND ...\n"
                               "  upscale IN -o OUT [--model M] [--scale S]       picture or folder\n"
                               "  encode IN -o LATENT.safetensors --model VAE     picture to latent\n"
                               "  decode LATENT.safetensors -o OUT --model VAE    latent to picture\n"
-                              "  caption IN... --model DIR                       not in this build\n"
+                              "  caption IN... --model DIR                       pictures in words\n"
                               "  bench [CASE...]                                 speed and memory\n"
                               "davy COMMAND --help tells more; davy --version the version.\n"
                               "Exit status: 0 done, 1 failed, 2 wrong usage, 128 + signal when interrupted.\n";
@@ -75,8 +75,29 @@ static const char decode[] =
     "  --scaled          the latent has the family's scale and shift applied\n"
     "  --raw FILE        also the network's unclamped output, float32 NCHW, tensor \"output\"\n" FORMATS COMMON;
 
-static const char caption[] = "usage: davy caption IN... --model DIR\n"
-                              "This build cannot caption pictures yet.\n";
+static const char caption[] =
+    "usage: davy caption IN... --model DIR [options]\n"
+    "Says what is on pictures, or on those of folders (PNG, JPEG, WebP). On a terminal the answer appears as it is "
+    "made.\n"
+    "  --model DIR       a captioning model's folder as Hugging Face has it, or a GGUF text model; its mmproj lies "
+    "beside\n"
+    "                    it, or is a second --model\n"
+    "  --prompt TEXT     the question (Describe the image.)\n"
+    "  --ask TEXT        a further question about the same picture; may be repeated\n"
+    "  --system TEXT     what the model is told before (as its chat template says)\n"
+    "  --max-tokens N    length of an answer (256)\n"
+    "  --max-tiles N     of a picture that the model cuts up, the whole one included; 1: no cutting (the model's own)\n"
+    "  --max-pixels N    of a picture as the model sees it (the model's own; Qwen models 1003520)\n"
+    "  --temperature T   0: always the likeliest word (0)\n"
+    "  --top-k N, --top-p P, --seed N\n"
+    "                    among how many words, up to which probability, and with which numbers is drawn\n"
+    "  --out FILE.jsonl  answers as JSON lines into a file, as with --json; those of pictures that failed are missing\n"
+    "  --device D        auto, cpu (captioning models compute on the CPU)\n"
+    "  --precision P     auto, fp32, bf16, int8, int4 (auto: weights as they are stored)\n"
+    "  --memory BYTES    ceiling for weights and workspace; K, M, G are powers of 1024\n"
+    "  --threads N       CPU threads (one per core)\n"
+    "  --json            one line of JSON a picture on stdout\n"
+    "  --quiet           no progress bar, no notes\n";
 
 static const char bench[] =
     "usage: davy bench [CASE...] [options]\n"

@@ -34,7 +34,7 @@ static int dispatch(const cli_args *a) {
     case CLI_BENCH:
         return cli_bench(a);
     default:
-        return cli_fail("caption", "this build cannot caption pictures yet");
+        return cli_caption(a);
     }
 }
 

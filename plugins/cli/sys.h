@@ -36,6 +36,7 @@ unsigned long cli_process_id(void);
 
 /* Columns of the terminal on stderr; 0: stderr is no terminal. */
 int cli_terminal_columns(void);
+int cli_stdout_is_terminal(void);
 double cli_seconds(void);
 /* The most memory this process has held, in bytes. */
 uint64_t cli_peak_memory(void);

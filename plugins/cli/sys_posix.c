@@ -164,6 +164,10 @@ int cli_terminal_columns(void) {
     return size.ws_col;
 }
 
+int cli_stdout_is_terminal(void) {
+    return isatty(STDOUT_FILENO);
+}
+
 double cli_seconds(void) {
     struct timespec t = {0};
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -210,6 +210,49 @@ AT(davy_job_info, total, 16);
 AT(davy_job_info, stage, 24);
 AT(davy_job_info, elapsed_ns, 56);
 
+/* davy_caption_params */
+SIZE(davy_caption_params, context_tokens, 80);
+AT(davy_caption_params, struct_size, 0);
+AT(davy_caption_params, reserved0, 4);
+AT(davy_caption_params, prompt, 8);
+AT(davy_caption_params, system, 16);
+AT(davy_caption_params, stop, 24);
+AT(davy_caption_params, n_stop, 32);
+AT(davy_caption_params, max_tokens, 36);
+AT(davy_caption_params, temperature, 40);
+AT(davy_caption_params, top_p, 44);
+AT(davy_caption_params, top_k, 48);
+AT(davy_caption_params, repeat_penalty, 52);
+AT(davy_caption_params, seed, 56);
+AT(davy_caption_params, max_pixels, 64);
+AT(davy_caption_params, max_tiles, 72);
+AT(davy_caption_params, context_tokens, 76);
+
+/* davy_token_event */
+SIZE(davy_token_event, end, 32);
+AT(davy_token_event, struct_size, 0);
+AT(davy_token_event, kind, 4);
+AT(davy_token_event, text, 8);
+AT(davy_token_event, text_bytes, 16);
+AT(davy_token_event, index, 24);
+AT(davy_token_event, end, 28);
+
+/* davy_dialogue_info */
+SIZE(davy_dialogue_info, tokens_per_second, 64);
+AT(davy_dialogue_info, struct_size, 0);
+AT(davy_dialogue_info, turns, 4);
+AT(davy_dialogue_info, tokens_used, 8);
+AT(davy_dialogue_info, tokens_max, 12);
+AT(davy_dialogue_info, prompt_tokens, 16);
+AT(davy_dialogue_info, image_tokens, 20);
+AT(davy_dialogue_info, generated_tokens, 24);
+AT(davy_dialogue_info, end, 28);
+AT(davy_dialogue_info, kv_bytes, 32);
+AT(davy_dialogue_info, flags, 40);
+AT(davy_dialogue_info, reserved0, 44);
+AT(davy_dialogue_info, seconds_to_first_token, 48);
+AT(davy_dialogue_info, tokens_per_second, 56);
+
 /* davy_api: the table. Slots count pointers after struct_size and abi_version. */
 SIZE(davy_api, buffer_release, 248);
 AT(davy_api, struct_size, 0);
@@ -244,6 +287,16 @@ SLOT(26, job_release);
 SLOT(27, buffer_alloc);
 SLOT(28, buffer_tensor);
 SLOT(29, buffer_release);
+SLOT(30, caption);
+SLOT(31, dialogue_open);
+SLOT(32, dialogue_add_image);
+SLOT(33, dialogue_add_text);
+SLOT(34, dialogue_generate);
+SLOT(35, dialogue_read);
+SLOT(36, dialogue_text);
+SLOT(37, dialogue_rewind);
+SLOT(38, dialogue_info);
+SLOT(39, dialogue_release);
 
 /* davy_inspect_1 */
 SIZE(davy_inspect_1, describe, 16);
@@ -292,6 +345,19 @@ TYPE(davy_api, job_release, void(DAVY_CALL *)(davy_job *));
 TYPE(davy_api, buffer_alloc, davy_result(DAVY_CALL *)(davy_context *, davy_memory, uint64_t, davy_buffer **));
 TYPE(davy_api, buffer_tensor, davy_result(DAVY_CALL *)(davy_buffer *, davy_tensor *));
 TYPE(davy_api, buffer_release, void(DAVY_CALL *)(davy_buffer *));
+TYPE(davy_api, caption,
+     davy_result(DAVY_CALL *)(davy_model *, uint32_t, const davy_tensor *const *, const davy_caption_params *,
+                              const davy_run *, davy_job **, davy_text **));
+TYPE(davy_api, dialogue_open, davy_result(DAVY_CALL *)(davy_model *, const davy_caption_params *, davy_dialogue **));
+TYPE(davy_api, dialogue_add_image, davy_result(DAVY_CALL *)(davy_dialogue *, const davy_tensor *));
+TYPE(davy_api, dialogue_add_text, davy_result(DAVY_CALL *)(davy_dialogue *, davy_role, const char *));
+TYPE(davy_api, dialogue_generate,
+     davy_result(DAVY_CALL *)(davy_dialogue *, const davy_caption_params *, const davy_run *, davy_job **));
+TYPE(davy_api, dialogue_read, davy_result(DAVY_CALL *)(davy_dialogue *, davy_token_event *, uint64_t));
+TYPE(davy_api, dialogue_text, davy_result(DAVY_CALL *)(davy_dialogue *, davy_text **));
+TYPE(davy_api, dialogue_rewind, davy_result(DAVY_CALL *)(davy_dialogue *, int32_t));
+TYPE(davy_api, dialogue_info, davy_result(DAVY_CALL *)(davy_dialogue *, davy_dialogue_info *));
+TYPE(davy_api, dialogue_release, void(DAVY_CALL *)(davy_dialogue *));
 TYPE(davy_inspect_1, describe, davy_result(DAVY_CALL *)(davy_context *, const davy_model_desc *, davy_text **));
 TYPE(davy_profile_1, start, davy_result(DAVY_CALL *)(davy_context *));
 TYPE(davy_profile_1, stop, davy_result(DAVY_CALL *)(davy_context *, davy_text **));
@@ -406,6 +472,7 @@ VALUE(DAVY_MODEL_DECODES, 2);
 VALUE(DAVY_MODEL_UPSCALES, 4);
 VALUE(DAVY_MODEL_MOMENTS, 8);
 VALUE(DAVY_MODEL_TILES_EXACT, 16);
+VALUE(DAVY_MODEL_CAPTIONS, 32);
 VALUE(DAVY_MEMORY_HOST, 1);
 VALUE(DAVY_MEMORY_HOST_PINNED, 2);
 VALUE(DAVY_MEMORY_CUDA, 3);
@@ -439,3 +506,12 @@ VALUE(DAVY_RUN_DROP_ALPHA, 32);
 VALUE(DAVY_OP_VAE_ENCODE, 1);
 VALUE(DAVY_OP_VAE_DECODE, 2);
 VALUE(DAVY_OP_UPSCALE, 3);
+VALUE(DAVY_ROLE_USER, 1);
+VALUE(DAVY_ROLE_SYSTEM, 2);
+VALUE(DAVY_TOKEN_TEXT, 1);
+VALUE(DAVY_TOKEN_IMAGE_DONE, 2);
+VALUE(DAVY_TOKEN_END_OF_TURN, 3);
+VALUE(DAVY_TURN_STOP, 1);
+VALUE(DAVY_TURN_LENGTH, 2);
+VALUE(DAVY_DIALOGUE_SMALLER, 1);
+VALUE(DAVY_DIALOGUE_SHORTER, 2);

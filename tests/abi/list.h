@@ -68,6 +68,21 @@
     S(davy_job_info) \
     F(davy_job_info, struct_size) F(davy_job_info, state) F(davy_job_info, done) F(davy_job_info, total) \
     F(davy_job_info, stage) F(davy_job_info, elapsed_ns) \
+    S(davy_caption_params) \
+    F(davy_caption_params, struct_size) F(davy_caption_params, reserved0) F(davy_caption_params, prompt) \
+    F(davy_caption_params, system) F(davy_caption_params, stop) F(davy_caption_params, n_stop) \
+    F(davy_caption_params, max_tokens) F(davy_caption_params, temperature) F(davy_caption_params, top_p) \
+    F(davy_caption_params, top_k) F(davy_caption_params, repeat_penalty) F(davy_caption_params, seed) \
+    F(davy_caption_params, max_pixels) F(davy_caption_params, max_tiles) F(davy_caption_params, context_tokens) \
+    S(davy_token_event) \
+    F(davy_token_event, struct_size) F(davy_token_event, kind) F(davy_token_event, text) \
+    F(davy_token_event, text_bytes) F(davy_token_event, index) F(davy_token_event, end) \
+    S(davy_dialogue_info) \
+    F(davy_dialogue_info, struct_size) F(davy_dialogue_info, turns) F(davy_dialogue_info, tokens_used) \
+    F(davy_dialogue_info, tokens_max) F(davy_dialogue_info, prompt_tokens) F(davy_dialogue_info, image_tokens) \
+    F(davy_dialogue_info, generated_tokens) F(davy_dialogue_info, end) F(davy_dialogue_info, kv_bytes) \
+    F(davy_dialogue_info, flags) F(davy_dialogue_info, reserved0) F(davy_dialogue_info, seconds_to_first_token) \
+    F(davy_dialogue_info, tokens_per_second) \
     S(davy_api) \
     F(davy_api, struct_size) F(davy_api, abi_version) F(davy_api, version) F(davy_api, result_name) \
     F(davy_api, last_error) F(davy_api, get_extension) F(davy_api, device_count) F(davy_api, device_info) \
@@ -77,6 +92,10 @@
     F(davy_api, vae_decode) F(davy_api, upscale) F(davy_api, text_get) F(davy_api, text_release) \
     F(davy_api, job_wait) F(davy_api, job_info) F(davy_api, job_cancel) F(davy_api, job_error) \
     F(davy_api, job_release) F(davy_api, buffer_alloc) F(davy_api, buffer_tensor) F(davy_api, buffer_release) \
+    F(davy_api, caption) F(davy_api, dialogue_open) F(davy_api, dialogue_add_image) \
+    F(davy_api, dialogue_add_text) F(davy_api, dialogue_generate) F(davy_api, dialogue_read) \
+    F(davy_api, dialogue_text) F(davy_api, dialogue_rewind) F(davy_api, dialogue_info) \
+    F(davy_api, dialogue_release) \
     S(davy_inspect_1) \
     F(davy_inspect_1, struct_size) F(davy_inspect_1, reserved0) F(davy_inspect_1, describe) \
     S(davy_profile_1) \
@@ -98,13 +117,16 @@
     C(DAVY_DTYPE_FP8) C(DAVY_SOURCE_AUTO) C(DAVY_SOURCE_WEIGHTS) C(DAVY_SOURCE_CONFIG) C(DAVY_SOURCE_TOKENIZER) \
     C(DAVY_SOURCE_PREPROCESSOR) C(DAVY_SOURCE_DIRECTORY) C(DAVY_MODEL_NO_MMAP) C(DAVY_MODEL_NO_PICKLE) \
     C(DAVY_MODEL_ENCODES) C(DAVY_MODEL_DECODES) C(DAVY_MODEL_UPSCALES) C(DAVY_MODEL_MOMENTS) \
-    C(DAVY_MODEL_TILES_EXACT) C(DAVY_MEMORY_HOST) C(DAVY_MEMORY_HOST_PINNED) C(DAVY_MEMORY_CUDA) \
+    C(DAVY_MODEL_TILES_EXACT) C(DAVY_MODEL_CAPTIONS) C(DAVY_MEMORY_HOST) C(DAVY_MEMORY_HOST_PINNED) C(DAVY_MEMORY_CUDA) \
     C(DAVY_MEMORY_CUDA_ARRAY) C(DAVY_MEMORY_BUFFER) C(DAVY_LAYOUT_HWC) C(DAVY_LAYOUT_CHW) C(DAVY_LAYOUT_HW) \
     C(DAVY_LAYOUT_NHWC) C(DAVY_LAYOUT_NCHW) C(DAVY_LAYOUT_NTHWC) C(DAVY_LAYOUT_NCTHW) C(DAVY_CHANNELS_RGB) \
     C(DAVY_CHANNELS_BGR) C(DAVY_CHANNELS_RGBA) C(DAVY_CHANNELS_BGRA) C(DAVY_CHANNELS_GRAY) C(DAVY_CHANNELS_GRAYA) \
     C(DAVY_CHANNELS_LATENT) C(DAVY_RANGE_AUTO) C(DAVY_RANGE_FULL) C(DAVY_RANGE_UNIT) C(DAVY_RANGE_SIGNED_UNIT) \
     C(DAVY_RANGE_RAW) C(DAVY_RUN_SCALED_LATENT) C(DAVY_RUN_MOMENTS) C(DAVY_RUN_SAMPLE) C(DAVY_RUN_STREAM_ORDERED) \
-    C(DAVY_RUN_FAST) C(DAVY_RUN_DROP_ALPHA) C(DAVY_OP_VAE_ENCODE) C(DAVY_OP_VAE_DECODE) C(DAVY_OP_UPSCALE)
+    C(DAVY_RUN_FAST) C(DAVY_RUN_DROP_ALPHA) C(DAVY_OP_VAE_ENCODE) C(DAVY_OP_VAE_DECODE) C(DAVY_OP_UPSCALE) \
+    C(DAVY_ROLE_USER) C(DAVY_ROLE_SYSTEM) C(DAVY_TOKEN_TEXT) C(DAVY_TOKEN_IMAGE_DONE) \
+    C(DAVY_TOKEN_END_OF_TURN) C(DAVY_TURN_STOP) C(DAVY_TURN_LENGTH) C(DAVY_DIALOGUE_SMALLER) \
+    C(DAVY_DIALOGUE_SHORTER)
 /* clang-format on */
 
 #endif

@@ -20,6 +20,8 @@ import zlib
 
 import numpy as np
 
+import tiny_vlm
+
 BUILD = pathlib.Path(os.environ["DAVY_BUILD"])
 SOURCE = pathlib.Path(os.environ.get("DAVY_SOURCE", pathlib.Path(__file__).parents[2]))
 SHARED = pathlib.Path(os.environ.get("DAVY_SHARED", SOURCE.parent / "shared"))
@@ -330,9 +332,10 @@ def test_usage():
     check(run("--version").stdout.startswith("davy 1."), "--version")
     for bad in ([], ["fly"], ["upscale"], ["upscale", "a"], ["upscale", "a", "-o"], ["upscale", "a", "-o", "b", "--scale", "0"],
                 ["upscale", "a", "-o", "b", "--precision", "fp7"], ["devices", "x"], ["upscale", "a", "-o", "b", "--sample"],
-                ["bench", "upscale-compact-64"], ["bench", "fly-compact-64-fp32"], ["encode", "a", "-o", "b"]):
+                ["bench", "upscale-compact-64"], ["bench", "fly-compact-64-fp32"], ["encode", "a", "-o", "b"],
+                ["caption", "--model", "m"], ["caption", "a"], ["caption", "a", "--model", "m", "--top-p", "2"],
+                ["caption", "a", "--model", "m", "--max-tokens", "0"], ["caption", "a", "--model", "m", "--scale", "2"]):
         run(*bad, code=2)
-    run("caption", SMALL / "tiny_3x2.png", "--model", "x", "--max-tokens", "9", code=1)
 
 
 def test_errors():
@@ -663,6 +666,71 @@ def test_mock_gpu():
     cases = ["decode-vae_tae-1080p-fp16", "upscale-compact-720p-fp16", "upscale-span-1080p-fp16", "upscale-rrdb-512-fp16"]
     text = run("bench", *cases[:1 if QUICK else None], env=env).stdout
     check(all(f"{c} " in text for c in cases[:1 if QUICK else None]) and " on cuda:0" in text, f"cases of a GPU: {text}")
+
+
+def test_caption():
+    """A made-up model: what it says is nonsense, but the same nonsense each time."""
+    model = tiny_vlm.write(WORK / "tiny-vlm")
+    cat, tiny, out = SMALL / "png_interlaced.png", SMALL / "tiny_3x2.png", WORK / "captions.jsonl"
+    say = ("caption", cat, "--model", model, "--max-tokens", "9")
+    text = run(*say).stdout
+    check(run(*say).stdout == text and len(text) > 1, f"the same caption: {text!r}")
+    j = json.loads(run(*say, "--ask", "And?", "--ask", "Then?", "--json").stdout)
+    check(j["file"] == str(cat) and j["text"] + "\n" == text and j["generated_tokens"] <= 9, f"--json: {j}")
+    check(j["prompt_tokens"] > j["image_tokens"] > 0 and j["seconds_to_first_token"] > 0 and j["tokens_per_second"] >= 0, "numbers")
+    check([t["question"] for t in j["turns"]] == ["And?", "Then?"] and j["turns"][0]["image_tokens"] == 0, "turns")
+    whole = json.loads(run(*say, "--max-tiles", "1", "--json").stdout)
+    check(whole["image_tokens"] < j["image_tokens"], "--max-tiles 1: no tiles")
+    drawn = [run(*say, "--temperature", "1.5", "--seed", n).stdout for n in (1, 1, 2)]
+    check(drawn[0] == drawn[1] != drawn[2], "--seed")
+    album = WORK / "caption-album"
+    album.mkdir()
+    for name in ("png_interlaced.png", "photo_lossy.webp"):
+        shutil.copy(SMALL / name, album / name)
+    (album / "notes.txt").write_text("not a picture")
+    p = run("caption", album, tiny, "--model", model, "--max-tokens", "5", "--out", out)
+    lines = [json.loads(l) for l in out.read_text().splitlines()]
+    check(len(lines) == 3 and p.stdout == "" and "notes.txt" in p.stderr, "a folder and a file, --out")
+    check(run("caption", tiny, album, "--model", model, "--max-tokens", "5", "--quiet").stdout.count(": ") >= 3, "names of many")
+    (album / "broken.png").write_bytes((SMALL / "png_palette.png").read_bytes()[:900])
+    p = subprocess.run([DAVY, "caption", album, "--model", model, "--out", out, "--quiet"], capture_output=True, text=True)
+    check(p.returncode == 1 and "1 of 3" in p.stderr and len(out.read_text().splitlines()) == 2, f"a broken one: {p.stderr!r}")
+    check(not leftovers(WORK), "nothing half-written")
+    run("caption", WORK / "none.png", "--model", model, code=1)
+    run("caption", cat, "--model", WORK / "none", code=1)
+    run("caption", cat, "--model", album, code=1)
+    run(*say, "--precision", "fp16", code=1)
+    p = run(*say, "--memory", "20K", code=1)
+    check("budget" in p.stderr, f"--memory: {p.stderr!r}")
+    p = run("caption", cat, "--model", model, "--prompt", "word " * 700, code=1)
+    check("512" in p.stderr, f"a full context names its limit: {p.stderr!r}")
+    for precision in ("fp32", "bf16", "int8", "int4"):
+        check(json.loads(run(*say, "--precision", precision, "--json").stdout)["precision"] == precision, precision)
+    info = json.loads(run("inspect", model, "--json").stdout)
+    check(info["task"] == "caption" and info["family"] == "SmolVLM", f"inspect: {info}")
+
+
+def test_caption_gpu():
+    """Captioning models compute on the CPU: a GPU that was named is refused, one that was found is told and left alone."""
+    env = {**os.environ, "DAVY_CUDA_DRIVER": os.environ["DAVY_MOCK_CUDA"], "DAVY_DEVICE": "auto"}
+    say = ("caption", SMALL / "png_interlaced.png", "--model", tiny_vlm.write(WORK / "tiny-vlm"), "--max-tokens", "9")
+    p = run(*say, "--device", "cuda", env=env, code=1)
+    check("CPU" in p.stderr, f"--device cuda: {p.stderr!r}")
+    p = run(*say, env=env)
+    check(p.stdout == run(*say).stdout and "CPU" in p.stderr, f"auto: {p.stderr!r}")
+
+
+def test_caption_trained():
+    """The small trained model's held-out scenes, with further questions."""
+    folder, model = SHARED / "golden/davy-tiny-vlm", SHARED / "models/davy-tiny-vlm"
+    if not (folder / "cases.json").exists() or not model.exists():
+        return skip("davy-tiny-vlm")
+    for case in json.loads((folder / "cases.json").read_text())["cases"]:
+        words = [p["text"] for m in case["messages"] if m["role"] == "user" for p in m["content"] if p["type"] == "text"]
+        more = [x for q in words[1:] for x in ("--ask", q)] + ([] if case["do_image_splitting"] else ["--max-tiles", "1"])
+        j = json.loads(run("caption", folder / case["image"], "--model", model, "--json", "--prompt", words[0], *more).stdout)
+        text = j["turns"][-1]["text"] if "turns" in j else j["text"]
+        check(text == case["text"], f"{case['id']}: {text!r}, expected {case['text']!r}")
 
 
 def main():

@@ -16,12 +16,12 @@ import ctypes
 import enum
 import os
 import sys
-from ctypes import POINTER, c_char, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
 ABI_1_0 = 0x00010000
 ABI_VERSION = ABI_1_0
 
-Handle = c_void_p  # davy_context *, davy_model *, davy_job *, davy_buffer *, davy_text *
+Handle = c_void_p  # davy_context *, davy_model *, davy_job *, davy_buffer *, davy_text *, davy_dialogue *
 ref = ctypes.byref
 
 
@@ -141,6 +141,7 @@ class ModelFeature(enum.IntFlag):
     UPSCALES = 4
     MOMENTS = 8
     TILES_EXACT = 16
+    CAPTIONS = 32
 
 
 class Memory(enum.IntEnum):
@@ -194,6 +195,27 @@ class Op(enum.IntEnum):
     UPSCALE = 3
 
 
+class Role(enum.IntEnum):
+    USER = 1
+    SYSTEM = 2
+
+
+class TokenKind(enum.IntEnum):
+    TEXT = 1
+    IMAGE_DONE = 2
+    END_OF_TURN = 3
+
+
+class TurnEnd(enum.IntEnum):
+    STOP = 1
+    LENGTH = 2
+
+
+class DialogueFlag(enum.IntFlag):
+    SMALLER = 1
+    SHORTER = 2
+
+
 # What stands before a member's name in the header.
 CONSTANT_PREFIX = {
     Result: "DAVY_",
@@ -213,6 +235,10 @@ CONSTANT_PREFIX = {
     Range: "DAVY_RANGE_",
     RunFlag: "DAVY_RUN_",
     Op: "DAVY_OP_",
+    Role: "DAVY_ROLE_",
+    TokenKind: "DAVY_TOKEN_",
+    TurnEnd: "DAVY_TURN_",
+    DialogueFlag: "DAVY_DIALOGUE_",
 }
 
 # ---- callbacks: user comes first and arrives as an int or None ------------------------------------------------------
@@ -461,6 +487,55 @@ class JobInfo(Sized):
     ]
 
 
+class CaptionParams(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved0", c_uint32),
+        ("prompt", c_char_p),
+        ("system", c_char_p),
+        ("stop", POINTER(c_char_p)),
+        ("n_stop", c_uint32),
+        ("max_tokens", c_int32),
+        ("temperature", c_float),
+        ("top_p", c_float),
+        ("top_k", c_int32),
+        ("repeat_penalty", c_float),
+        ("seed", c_uint64),
+        ("max_pixels", c_int64),
+        ("max_tiles", c_int32),
+        ("context_tokens", c_int32),
+    ]
+
+
+class TokenEvent(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("kind", c_int32),
+        ("text", c_char_p),
+        ("text_bytes", c_uint64),
+        ("index", c_int32),
+        ("end", c_int32),
+    ]
+
+
+class DialogueInfo(Sized):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("turns", c_int32),
+        ("tokens_used", c_int32),
+        ("tokens_max", c_int32),
+        ("prompt_tokens", c_int32),
+        ("image_tokens", c_int32),
+        ("generated_tokens", c_int32),
+        ("end", c_int32),
+        ("kv_bytes", c_uint64),
+        ("flags", c_uint32),
+        ("reserved0", c_uint32),
+        ("seconds_to_first_token", c_double),
+        ("tokens_per_second", c_double),
+    ]
+
+
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 
@@ -468,7 +543,7 @@ def _f(result, *parameters):
     return ctypes.CFUNCTYPE(result, *parameters)
 
 
-_context = _model = _job = _buffer = _text = c_void_p
+_context = _model = _job = _buffer = _text = _dialogue = c_void_p
 _out = POINTER(c_void_p)
 _work = _f(c_int32, _model, POINTER(Tensor), POINTER(Tensor), POINTER(Run), _out)
 
@@ -509,6 +584,19 @@ class Api(ctypes.Structure):
         ("buffer_alloc", _f(c_int32, _context, c_int32, c_uint64, _out)),
         ("buffer_tensor", _f(c_int32, _buffer, POINTER(Tensor))),
         ("buffer_release", _f(None, _buffer)),
+        (
+            "caption",
+            _f(c_int32, _model, c_uint32, POINTER(POINTER(Tensor)), POINTER(CaptionParams), POINTER(Run), _out, _out),
+        ),
+        ("dialogue_open", _f(c_int32, _model, POINTER(CaptionParams), _out)),
+        ("dialogue_add_image", _f(c_int32, _dialogue, POINTER(Tensor))),
+        ("dialogue_add_text", _f(c_int32, _dialogue, c_int32, c_char_p)),
+        ("dialogue_generate", _f(c_int32, _dialogue, POINTER(CaptionParams), POINTER(Run), _out)),
+        ("dialogue_read", _f(c_int32, _dialogue, POINTER(TokenEvent), c_uint64)),
+        ("dialogue_text", _f(c_int32, _dialogue, _out)),
+        ("dialogue_rewind", _f(c_int32, _dialogue, c_int32)),
+        ("dialogue_info", _f(c_int32, _dialogue, POINTER(DialogueInfo))),
+        ("dialogue_release", _f(None, _dialogue)),
     ]
 
 
@@ -549,6 +637,9 @@ STRUCTS = {
     "davy_query": Query,
     "davy_plan_info": PlanInfo,
     "davy_job_info": JobInfo,
+    "davy_caption_params": CaptionParams,
+    "davy_token_event": TokenEvent,
+    "davy_dialogue_info": DialogueInfo,
     "davy_api": Api,
     "davy_inspect_1": Inspect1,
     "davy_profile_1": Profile1,

@@ -1,0 +1,123 @@
+/* caption.c - the same question about many pictures: a turn for each, in one conversation that begins anew. */
+#include <string.h>
+
+#include "core/buffer.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "core/job.h"
+#include "core/talk_priv.h"
+#include "core/text.h"
+
+enum { PARTS = 1000, MAX_PICTURES = 1 << 20 };
+
+typedef struct caption {
+    davy_dialogue *dialogue;
+    uint32_t n;
+    dv_pixels *pixels;
+    davy_buffer **buffers; /* one reference each; NULL: the caller's memory */
+    davy_text **texts, **out;
+    davy_run run;
+    uint64_t deadline_ns;
+} caption;
+
+static void release(void *arg) {
+    caption *c = arg;
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (c->buffers != NULL) {
+            dv_buffer_release(c->buffers[i]);
+        }
+        if (c->texts != NULL) {
+            dv_text_release(c->texts[i]);
+        }
+    }
+    dv_free(c->pixels);
+    dv_free(c->buffers);
+    dv_free(c->texts);
+    dv_talk_release(c->dialogue);
+    dv_free(c);
+}
+
+static davy_result one(caption *c, uint32_t i, davy_job *job) {
+    davy_dialogue *d = c->dialogue;
+    dv_turn t = {.asking = &d->asking,
+                 .run = c->run,
+                 .deadline_ns = c->deadline_ns,
+                 .job = job,
+                 .base = (uint64_t)i * PARTS,
+                 .total = (uint64_t)c->n * PARTS};
+    davy_result r = dv_talk_add_pixels(d, &c->pixels[i]);
+    r = r < 0 ? r : dv_talk_turn(d, &t);
+    dv_talk_clear_events(d);
+    r = r < 0 ? r : dv_talk_answer(d, &c->texts[i]);
+    return r < 0 ? r : dv_talk_rewind(d, 0);
+}
+
+static davy_result run(void *arg, davy_job *job) {
+    caption *c = arg;
+    davy_result r = DAVY_OK;
+    for (uint32_t i = 0; r == DAVY_OK && i < c->n; i++) {
+        r = one(c, i, job);
+        if (r < 0 && c->n > 1) {
+            r = dv_fail_prefix("picture %u of %u", (unsigned)i + 1u, (unsigned)c->n);
+        }
+    }
+    if (r == DAVY_OK) {
+        memcpy(c->out, c->texts, c->n * sizeof(davy_text *));
+        memset(c->texts, 0, c->n * sizeof(davy_text *));
+    }
+    return r;
+}
+
+static davy_result take_images(caption *c, const davy_tensor *images) {
+    davy_result r = DAVY_OK;
+    c->pixels = dv_calloc(c->n, sizeof *c->pixels);
+    c->buffers = dv_calloc(c->n, sizeof(davy_buffer *));
+    c->texts = dv_calloc(c->n, sizeof(davy_text *));
+    if (c->pixels == NULL || c->buffers == NULL || c->texts == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    for (uint32_t i = 0; r == DAVY_OK && i < c->n; i++) {
+        r = dv_talk_check_image(&images[i], &c->pixels[i]);
+        if (r < 0 && c->n > 1) {
+            r = dv_fail_prefix("picture %u of %u", (unsigned)i + 1u, (unsigned)c->n);
+        }
+        if (r == DAVY_OK && images[i].buffer != NULL) {
+            c->buffers[i] = dv_buffer_ref(images[i].buffer);
+        }
+    }
+    return r;
+}
+
+davy_result dv_caption(davy_model *model, uint32_t n, const davy_tensor *images, const davy_caption_params *params,
+                       const davy_run *how, davy_job **job, davy_text **out) {
+    if (n < 1 || n > MAX_PICTURES) {
+        return dv_fail(DAVY_E_INVALID, "caption: n is %u, expected 1 to %d", (unsigned)n, (int)MAX_PICTURES);
+    }
+    davy_result r = dv_talk_check_run(how);
+    caption *c = r == DAVY_OK ? dv_calloc(1, sizeof *c) : NULL;
+    if (c == NULL) {
+        return r < 0 ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    c->n = n;
+    c->out = out;
+    c->run = *how;
+    c->deadline_ns = dv_talk_deadline(how);
+    r = dv_talk_open(model, params, &c->dialogue);
+    r = r < 0 ? r : take_images(c, images);
+    if (r < 0 || job == NULL) {
+        r = r < 0 ? r : run(c, NULL);
+        release(c);
+        return r;
+    }
+    const dv_job_desc desc = {.context = dv_model_context(model),
+                              .priority = how->priority,
+                              .deadline_ns = c->deadline_ns,
+                              .run = run,
+                              .release = release,
+                              .arg = c};
+    r = dv_job_submit(&desc, job);
+    if (r < 0) {
+        release(c);
+    }
+    return r;
+}

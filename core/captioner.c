@@ -1,0 +1,321 @@
+/* captioner.c - see captioner.h. */
+#include "core/captioner.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "core/file/text.h"
+#include "core/os.h"
+#include "core/sized.h"
+
+struct dv_weights_pin {
+    _Atomic int64_t refs; /* the captioner's own, and one a pin */
+    dv_vlm_model *model;
+};
+
+struct dv_captioner {
+    const dv_services *services; /* the context's: the model pins it */
+    char *path, *mmproj;         /* mmproj NULL: none was named */
+    const char *file;            /* inside path */
+    davy_dtype compute;
+    bool no_map;
+    dv_vlm_config config;
+    dv_vlm_facts facts;
+    dv_mutex *lock;         /* held while the weights are loaded: the next one waits for them */
+    dv_weights_pin *loaded; /* NULL: they are not */
+};
+
+/* ---- telling ---- */
+
+static bool is_gguf(const char *path) {
+    return dv_path_stat(path) == DV_PATH_FILE && dv_ends_with(path, ".gguf");
+}
+
+/* What a GGUF file is for. */
+typedef enum gguf_part { GGUF_OTHER = 0, GGUF_TEXT, GGUF_VISION } gguf_part;
+
+static davy_result part_of(const char *path, bool map, gguf_part *out) {
+    const dv_open_options options = {.no_pickle = true};
+    dv_tensors *t = NULL;
+    *out = GGUF_OTHER;
+    const davy_result r = dv_tensors_open_path(path, map, &options, &t);
+    if (r < 0) {
+        return r;
+    }
+    const char *arch = dv_tensors_meta(t, "general.architecture");
+    *out = arch != NULL && strcmp(arch, "clip") == 0            ? GGUF_VISION
+           : dv_tensors_meta(t, "tokenizer.ggml.model") != NULL ? GGUF_TEXT
+                                                                : GGUF_OTHER;
+    dv_tensors_release(t);
+    return DAVY_OK;
+}
+
+typedef struct named { /* what the sources name */
+    const char *path[2];
+    uint32_t n;
+    bool map;
+} named;
+
+/* false: these sources are for other models. */
+static bool take_paths(const davy_model_desc *d, named *out) {
+    uint32_t stride = d->source_stride;
+    out->n = d->n_sources;
+    out->map = (d->flags & DAVY_MODEL_NO_MMAP) == 0;
+    if (d->sources == NULL || d->n_sources < 1 || d->n_sources > 2) {
+        return false;
+    }
+    if (stride == 0) {
+        memcpy(&stride, d->sources, sizeof stride);
+    }
+    for (uint32_t i = 0; i < d->n_sources && stride >= sizeof(davy_source); i++) {
+        davy_source s;
+        const void *at = (const char *)d->sources + (size_t)i * stride;
+        const bool ok = dv_sized_in(at, sizeof s, sizeof s, "source", &s) == DAVY_OK;
+        if (!ok || s.path == NULL || s.data != NULL || s.read != NULL || s.role == DAVY_SOURCE_CONFIG) {
+            return false;
+        }
+        out->path[i] = s.path;
+    }
+    return out->path[0] != NULL;
+}
+
+/* A pair in any order, or a text model alone. */
+static davy_result tell_gguf(const named *n, const char **text, const char **vision) {
+    for (uint32_t i = 0; i < n->n; i++) {
+        gguf_part part = GGUF_OTHER;
+        const davy_result r = is_gguf(n->path[i]) ? part_of(n->path[i], n->map, &part) : DAVY_OK;
+        if (r < 0) {
+            return r;
+        }
+        *text = part == GGUF_TEXT ? n->path[i] : *text;
+        *vision = part == GGUF_VISION ? n->path[i] : *vision;
+    }
+    if (*text == NULL && *vision != NULL) {
+        return dv_fail(DAVY_E_ARCH, "%s: an mmproj, the half that sees; name the text model's GGUF file",
+                       dv_path_name(*vision));
+    }
+    return DAVY_OK;
+}
+
+/* The folder of a captioning model's config.json; *out NULL: there is none. */
+static davy_result tell_folder(const char *path, char **out) {
+    char *config = dv_tensors_config_path(path);
+    char *folder = config != NULL ? dv_path_folder(config) : NULL;
+    dv_vlm_config c;
+    *out = NULL;
+    const bool found = config != NULL;
+    dv_free(config);
+    if (folder == NULL) {
+        return found ? dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory") : DAVY_OK;
+    }
+    const davy_result r = dv_vlm_config_open(folder, &c);
+    if (r == DAVY_OK) {
+        *out = folder;
+        return DAVY_OK;
+    }
+    dv_free(folder);
+    return r;
+}
+
+/* ---- opening ---- */
+
+static dv_vlm_open opening(const dv_captioner *c) {
+    const davy_dtype d = c->compute;
+    return (dv_vlm_open){.path = c->path,
+                         .mmproj = c->mmproj,
+                         .format = d == DAVY_DTYPE_INT8   ? DV_VLM_INT8
+                                   : d == DAVY_DTYPE_INT4 ? DV_VLM_INT4
+                                   : d == DAVY_DTYPE_BF16 ? DV_VLM_NARROW
+                                                          : DV_VLM_AS_STORED,
+                         .compute = d == DAVY_DTYPE_F32 ? DVK_F32 : DVK_BF16,
+                         .no_map = c->no_map,
+                         .heap = c->services->heap,
+                         .pool = c->services->pool,
+                         .cpu = c->services->cpu};
+}
+
+static davy_result check(const davy_model_desc *d, const char *file) {
+    if (d->arch != NULL && strcmp(d->arch, "vlm") != 0) {
+        return dv_fail(DAVY_E_ARCH, "%s: %s was asked for, but this is a captioning model (vlm)", file, d->arch);
+    }
+    if (d->compute == DAVY_DTYPE_F16 || d->compute == DAVY_DTYPE_FP8) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: a CPU captions in F32, BF16, INT8 or INT4, not in %s", file,
+                       d->compute == DAVY_DTYPE_F16 ? "F16" : "FP8");
+    }
+    return DAVY_OK;
+}
+
+davy_result dv_captioner_check_device(const davy_context *ctx, const dv_captioner *c) {
+    const char *file = c->file;
+    if (dv_context_on_gpu(ctx) && dv_context_device_named(ctx)) {
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "%s: captioning models compute on the CPU only so far; choose the device cpu", file);
+    }
+    if (dv_context_on_gpu(ctx)) {
+        dv_logf(dv_context_services(ctx)->log, DAVY_LOG_WARN, "%s: captioning models compute on the CPU only so far",
+                file);
+    }
+    return DAVY_OK;
+}
+
+static davy_result make(davy_context *ctx, const davy_model_desc *desc, const char *path, const char *mmproj,
+                        dv_captioner **out) {
+    dv_captioner *c = dv_calloc(1, sizeof *c);
+    if (c == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    c->services = dv_context_services(ctx);
+    c->compute = desc->compute;
+    c->no_map = (desc->flags & DAVY_MODEL_NO_MMAP) != 0;
+    c->lock = dv_mutex_create();
+    c->path = dv_strdup(path);
+    c->mmproj = mmproj != NULL ? dv_strdup(mmproj) : NULL;
+    davy_result r = DAVY_OK;
+    if (c->lock == NULL || c->path == NULL || (mmproj != NULL && c->mmproj == NULL)) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    } else {
+        for (size_t n = strlen(c->path); n > 1 && c->path[n - 1] == '/'; n--) {
+            c->path[n - 1] = '\0'; /* a folder's name, not what follows it */
+        }
+        c->file = dv_path_name(c->path);
+        r = check(desc, c->file);
+    }
+    const dv_vlm_open o = opening(c);
+    r = r < 0 ? r : dv_vlm_model_describe(&o, &c->config, &c->facts);
+    if (r < 0) {
+        dv_captioner_release(c);
+        return r;
+    }
+    *out = c;
+    return DAVY_OK;
+}
+
+davy_result dv_captioner_open(davy_context *ctx, const davy_model_desc *desc, dv_captioner **out) {
+    const bool asked = desc->task == DAVY_TASK_CAPTION;
+    named n = {.n = 0};
+    const char *text = NULL;
+    const char *vision = NULL;
+    char *folder = NULL;
+    *out = NULL;
+    if (desc->task != 0 && !asked) {
+        return DAVY_OK;
+    }
+    if (!take_paths(desc, &n)) {
+        return asked
+                   ? dv_fail(DAVY_E_UNSUPPORTED, "model: a captioning model is opened by the path of its folder or of "
+                                                 "its GGUF file, and that of an mmproj")
+                   : DAVY_OK;
+    }
+    if (dv_path_stat(n.path[0]) == DV_PATH_NONE) {
+        return asked ? dv_fail(DAVY_E_NOT_FOUND, "%s: there is no such file or folder", n.path[0]) : DAVY_OK;
+    }
+    davy_result r = tell_gguf(&n, &text, &vision);
+    if (r == DAVY_OK && text == NULL && n.n == 1) {
+        r = tell_folder(n.path[0], &folder);
+        r = r == DAVY_E_ARCH && !asked ? DAVY_OK : r;
+    }
+    if (r == DAVY_OK && (text != NULL || folder != NULL)) {
+        r = make(ctx, desc, text != NULL ? text : folder, vision, out);
+    } else if (r == DAVY_OK && asked) {
+        r = dv_fail(DAVY_E_ARCH,
+                    "%s: no captioning model; expected a folder with config.json, weights and tokenizer.json, "
+                    "or a GGUF text model with its mmproj",
+                    dv_path_name(n.path[0]));
+    }
+    dv_free(folder);
+    return r;
+}
+
+void dv_captioner_release(dv_captioner *c) {
+    if (c != NULL) {
+        dv_captioner_unpin(c->loaded);
+        dv_mutex_release(c->lock);
+        dv_free(c->path);
+        dv_free(c->mmproj);
+        dv_free(c);
+    }
+}
+
+const char *dv_captioner_file(const dv_captioner *c) {
+    return c->file;
+}
+
+const dv_vlm_config *dv_captioner_config(const dv_captioner *c) {
+    return &c->config;
+}
+
+void dv_captioner_info(const dv_captioner *c, davy_model_info *out) {
+    const dv_vlm_config *v = &c->config;
+    *out = (davy_model_info){.struct_size = sizeof *out,
+                             .task = DAVY_TASK_CAPTION,
+                             .compute = c->compute == DAVY_DTYPE_AUTO ? DAVY_DTYPE_BF16 : c->compute,
+                             .features = v->vision.tower != DV_VLM_TOWER_NONE ? DAVY_MODEL_CAPTIONS : 0,
+                             .parameters = c->facts.parameters,
+                             .weight_bytes = c->facts.bytes,
+                             .in_channels = 3,
+                             .temporal_factor = 1,
+                             .scale_num = 1,
+                             .scale_den = 1,
+                             .size_multiple = 1,
+                             .context_tokens = (int32_t)dv_min(v->text.max_positions, INT32_MAX)};
+    snprintf(out->arch, sizeof out->arch, "vlm");
+    snprintf(out->variant, sizeof out->variant, "%s, %d layers of %d, vision %d of %d", dv_vlm_family_name(v->family),
+             (int)v->text.layers, (int)v->text.hidden, (int)v->vision.layers, (int)v->vision.hidden);
+}
+
+/* ---- weights ---- */
+
+davy_result dv_captioner_pin(dv_captioner *c, dv_weights_pin **out) {
+    davy_result r = DAVY_OK;
+    dv_mutex_lock(c->lock);
+    if (c->loaded == NULL) {
+        const dv_vlm_open o = opening(c);
+        dv_weights_pin *pin = dv_calloc(1, sizeof *pin);
+        r = pin != NULL ? dv_vlm_model_open(&o, &pin->model) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+        if (r == DAVY_OK) {
+            atomic_init(&pin->refs, 1);
+            c->loaded = pin;
+        } else {
+            dv_free(pin);
+        }
+    }
+    if (r == DAVY_OK) {
+        atomic_fetch_add(&c->loaded->refs, 1);
+        *out = c->loaded;
+    }
+    dv_mutex_unlock(c->lock);
+    return r;
+}
+
+void dv_captioner_unpin(dv_weights_pin *pin) {
+    if (pin != NULL && atomic_fetch_sub(&pin->refs, 1) == 1) {
+        dv_vlm_model_release(pin->model);
+        dv_free(pin);
+    }
+}
+
+const dv_vlm_model *dv_pinned_model(const dv_weights_pin *pin) {
+    return pin->model;
+}
+
+static void unload(dv_captioner *c, bool idle_only) {
+    dv_mutex_lock(c->lock);
+    dv_weights_pin *old = c->loaded;
+    if (old != NULL && idle_only && atomic_load(&old->refs) > 1) {
+        old = NULL;
+    }
+    c->loaded = old != NULL ? NULL : c->loaded;
+    dv_mutex_unlock(c->lock);
+    dv_captioner_unpin(old);
+}
+
+void dv_captioner_unload(dv_captioner *c) {
+    unload(c, false);
+}
+
+void dv_captioner_unload_if_idle(dv_captioner *c) {
+    unload(c, true);
+}

@@ -1,0 +1,89 @@
+/* talk_priv.h - between talk.c, which guards a dialogue and its queue of events, talk_turn.c, which works, talk_params.c,
+ * which checks and copies what a question may say, and caption.c. */
+#ifndef DV_TALK_PRIV_H
+#define DV_TALK_PRIV_H
+
+#include <stdatomic.h>
+
+#include "core/os.h"
+#include "core/talk.h"
+#include "core/tensor.h"
+#include "core/vlm/dialogue.h"
+
+typedef struct dv_asking { /* checked, with strings of its own, zeros replaced by the defaults */
+    davy_caption_params p;
+    char *prompt, *system; /* NULL: not given */
+    char **stop;
+} dv_asking;
+
+/* params NULL: defaults. On an error *out holds nothing. */
+davy_result dv_asking_copy(const davy_caption_params *params, dv_asking *out);
+void dv_asking_clear(dv_asking *a);
+/* What of a run means nothing to captions. */
+davy_result dv_talk_check_run(const davy_run *run);
+davy_result dv_talk_check_model(const davy_model *m);
+davy_result dv_talk_check_image(const davy_tensor *image, dv_pixels *out);
+
+typedef struct dv_event {
+    davy_token_kind kind;
+    char *text; /* NULL: none */
+    uint64_t bytes;
+    int32_t index;
+    davy_turn_end end;
+} dv_event;
+
+typedef struct dv_said {   /* a complete turn */
+    dv_dialogue_mark mark; /* after it */
+    char *text;
+} dv_said;
+
+typedef enum dv_turn_stage { DV_TURN_LOAD = 0, DV_TURN_LOOK, DV_TURN_READ, DV_TURN_ANSWER } dv_turn_stage;
+
+typedef struct dv_turn {
+    davy_dialogue *dialogue; /* a reference where there is a job */
+    dv_asking own;
+    const dv_asking *asking; /* own, or the dialogue's */
+    davy_run run;
+    uint64_t deadline_ns;
+    davy_job *job;
+    dv_turn_stage stage;
+    int64_t part, parts;  /* of the stage: pictures, tokens */
+    uint64_t base, total; /* in turns: of a caption of many pictures */
+    uint64_t start_ns, first_ns, last_ns, progress_ns;
+    int32_t pieces;
+    bool timed_out, smaller, lost; /* lost: no memory for a piece of the answer */
+} dv_turn;
+
+struct davy_dialogue {
+    _Atomic int64_t refs;
+    davy_model *model;
+    dv_asking asking;
+    dv_mutex *lock;
+    dv_cond *changed;
+    bool busy, reading; /* under the lock, down to: */
+    dv_turn *queued;    /* its job has not begun */
+    dv_event *events;
+    int64_t n_events, events_room, next_event;
+    char *read_text; /* of the last event read: the reader's; here of whoever is in the dialogue: */
+    dv_weights_pin *pin;
+    dv_dialogue *talk;
+    dv_rgb8 *pictures;
+    int64_t n_pictures, pictures_room;
+    char *words, *system;
+    dv_said *turns;
+    int64_t n_turns, turns_room;
+    davy_dialogue_info info;
+    dv_turn *now; /* NULL: none is worked on */
+};
+
+dv_heap *dv_talk_heap(const davy_dialogue *d);
+davy_result dv_talk_add_pixels(davy_dialogue *d, const dv_pixels *pixels);
+void dv_talk_drop(davy_dialogue *d); /* what was added */
+void dv_talk_forget_turns(davy_dialogue *d, int64_t keep);
+davy_result dv_talk_push(davy_dialogue *d, const dv_event *event); /* takes its text over */
+void dv_talk_clear_events(davy_dialogue *d);
+/* The whole turn, of what was added; whatever comes of it, nothing is added afterwards. */
+davy_result dv_talk_turn(davy_dialogue *d, dv_turn *t);
+uint64_t dv_talk_deadline(const davy_run *run);
+
+#endif

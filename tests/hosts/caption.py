@@ -1,0 +1,279 @@
+"""caption.py FOLDER - captions and dialogues over the ABI: a made-up model that the test writes into FOLDER, and the shipped
+tiny one where DAVY_SHARED has it. Ends `N passed, N failed`."""
+
+import ctypes
+import json
+import math
+import os
+import pathlib
+import sys
+
+import tiny_vlm
+from client import check, raises
+import client
+from davy import abi
+from davy.abi import Result, ref
+
+ENDLESS = 2**64 - 1
+
+
+def picture(width, height, seed, channels=3):
+    memory = bytearray((x * 7 + y * 13 * seed + c * 50) & 255 for y in range(height) for x in range(width) for c in range(channels))
+    t = abi.Tensor(memory=abi.Memory.HOST, dtype=abi.Dtype.U8, layout=abi.Layout.HWC, ndim=3)
+    t.data = abi.buffer_address(memory)
+    t.shape[0], t.shape[1], t.shape[2] = height, width, channels
+    t.keep = memory
+    return t
+
+
+class Host:
+    def __init__(self, lib, folder, device=b"cpu", **members):
+        self.lib, self.api = lib, lib.api
+        self.ctx, self.model = abi.Handle(), abi.Handle()
+        lib.check(self.api.context_create(ref(abi.ContextDesc(device=device, n_threads=2)), ref(self.ctx)))
+        source = abi.Source(path=abi.text(str(folder)))
+        desc = abi.ModelDesc(sources=ctypes.pointer(source), n_sources=1, **members)
+        lib.check(self.api.model_open(self.ctx, ref(desc), ref(self.model)))
+
+    def dialogue(self, **params):
+        d = abi.Handle()
+        self.lib.check(self.api.dialogue_open(self.model, ref(abi.CaptionParams(**params)), ref(d)))
+        return d
+
+    def ask(self, d, image=None, words=None, params=None, job=None, run=None):
+        if image is not None:
+            self.lib.check(self.api.dialogue_add_image(d, ref(image)))
+        if words is not None:
+            self.lib.check(self.api.dialogue_add_text(d, abi.Role.USER, words))
+        self.lib.check(self.api.dialogue_generate(d, ref(params) if params else None, ref(run) if run else None, job))
+
+    def text(self, d):
+        t = abi.Handle()
+        self.lib.check(self.api.dialogue_text(d, ref(t)))
+        return self.lib.take_text(t)
+
+    def info(self, d):
+        i = abi.DialogueInfo()
+        self.lib.check(self.api.dialogue_info(d, ref(i)))
+        return i
+
+    def events(self, d):
+        found, event = [], abi.TokenEvent()
+        while (r := self.lib.check(self.api.dialogue_read(d, ref(event), ENDLESS))) == Result.OK:
+            found.append((event.kind, event.text, event.index, event.end))
+        check(r == Result.END, f"read ended with {r}")
+        return found
+
+    def caption(self, images, params=None, job=None):
+        out = (ctypes.c_void_p * len(images))()
+        tensors = (ctypes.POINTER(abi.Tensor) * len(images))(*[ctypes.pointer(i) for i in images])
+        p = ref(params) if params else None
+        self.lib.check(self.api.caption(self.model, len(images), tensors, p, None, job, out))
+        if job is not None:
+            return out, tensors
+        return [self.lib.take_text(ctypes.c_void_p(o)) for o in out]
+
+    def memory(self):
+        m = abi.MemoryInfo()
+        self.lib.check(self.api.context_memory(self.ctx, ref(m)))
+        return m
+
+    def close(self):
+        self.api.model_release(self.model)
+        self.api.context_release(self.ctx)
+
+
+def test_model(lib, folder):
+    h = Host(lib, folder)
+    info = abi.ModelInfo()
+    lib.check(h.api.model_info(h.model, ref(info)))
+    check(info.task == abi.Task.CAPTION and info.arch == b"vlm" and b"SmolVLM" in info.variant, "model_info")
+    check(info.features == abi.ModelFeature.CAPTIONS and info.context_tokens == 512, "features")
+    check(info.parameters > 10000 and info.weight_bytes == 4 * info.parameters, "sizes")
+    check(h.memory().host_weights_bytes == 0, "open loads nothing")
+    lib.check(h.api.model_load(h.model, None, None))
+    check(h.memory().host_weights_bytes > 100000, "load loads")
+    lib.check(h.api.model_unload(h.model, 0))
+    check(h.memory().host_weights_bytes == 0, "unload gives back")
+    x = picture(20, 20, 1)
+    out = abi.Tensor()
+    raises(Result.E_UNSUPPORTED, lambda: lib.check(h.api.upscale(h.model, ref(x), ref(out), None, None)), "upscale")
+    inspect = lib.extension("davy.inspect/1", abi.Inspect1)
+    source = abi.Source(path=abi.text(str(folder / "model.safetensors")))
+    desc = abi.ModelDesc(sources=ctypes.pointer(source), n_sources=1)
+    t = abi.Handle()
+    lib.check(inspect.describe(h.ctx, ref(desc), ref(t)))
+    j = json.loads(lib.take_text(t))
+    check(j["recognised"] and j["task"] == "caption" and j["family"] == "SmolVLM", f"inspect: {j}")
+    h.close()
+    raises(Result.E_UNSUPPORTED, lambda: Host(lib, folder, compute=abi.Dtype.F16), "F16", "F32")
+    raises(Result.E_NOT_FOUND, lambda: Host(lib, folder / "no", task=abi.Task.CAPTION), "missing")
+    empty = folder / "empty"
+    empty.mkdir(exist_ok=True)
+    raises(Result.E_ARCH, lambda: Host(lib, empty, task=abi.Task.CAPTION), "empty", "config.json")
+    models = pathlib.Path(os.environ["DAVY_MODELS"])
+    other = Host(lib, models / "davy-live-x2.safetensors")
+    raises(Result.E_UNSUPPORTED, other.dialogue, "an upscaler's dialogue", "does not caption")
+    other.close()
+
+
+def test_turns(lib, folder):
+    h = Host(lib, folder, compute=abi.Dtype.F32)
+    d = h.dialogue(max_tokens=12)
+    raises(Result.E_STATE, lambda: h.ask(d), "nothing added")
+    raises(Result.E_STATE, lambda: h.text(d), "no turn yet")
+    check(lib.api.dialogue_read(d, ref(abi.TokenEvent()), 0) == Result.END, "nothing to read")
+    h.ask(d, picture(40, 24, 1), b"What?")
+    first = h.text(d)
+    events = h.events(d)
+    check(events[0][0] == abi.TokenKind.IMAGE_DONE and events[-1][0] == abi.TokenKind.END_OF_TURN, "order of events")
+    check(b"".join(e[1] for e in events[1:-1]).decode() == first and len(first) > 0, f"pieces make the answer {first!r}")
+    i = h.info(d)
+    check(i.turns == 1 and i.generated_tokens <= 12 and i.image_tokens > 0 and i.prompt_tokens > i.image_tokens, "info")
+    check(i.end == events[-1][3] and i.tokens_max == 512 and i.kv_bytes > 0 and i.tokens_used > i.prompt_tokens, "info")
+    used = i.tokens_used
+    h.ask(d, words=b"And then?")
+    second = h.text(d)
+    i = h.info(d)
+    check(i.turns == 2 and i.image_tokens == 0 and i.prompt_tokens < used, "a further question costs its own tokens")
+    lib.check(h.api.dialogue_rewind(d, 1))
+    check(h.text(d) == first and h.info(d).tokens_used == used, "rewound")
+    h.ask(d, words=b"And then?")
+    check(h.text(d) == second, "again the same")
+    lib.check(h.api.dialogue_rewind(d, 0))
+    h.ask(d, picture(40, 24, 1), b"What?")
+    check(h.text(d) == first, "from the start the same")
+    raises(Result.E_INVALID, lambda: lib.check(h.api.dialogue_rewind(d, 2)), "rewind ahead", "has 1")
+    raises(Result.E_STATE, lambda: lib.check(h.api.dialogue_add_text(d, abi.Role.SYSTEM, b"x")), "system late")
+    sampled = abi.CaptionParams(temperature=0.9, seed=5, max_tokens=12)
+    texts = []
+    for _ in range(2):
+        lib.check(h.api.dialogue_rewind(d, 0))
+        h.ask(d, picture(40, 24, 1), b"What?", sampled)
+        texts.append(h.text(d))
+    check(texts[0] == texts[1] != first, "a seed repeats itself")
+    answers = h.caption([picture(40, 24, 1), picture(30, 50, 2)], abi.CaptionParams(prompt=b"What?", max_tokens=12))
+    check(answers[0] == first and answers[1] != first, f"caption {answers}")
+    h.api.dialogue_release(d)
+    check(h.memory().host_workspace_bytes == 0, "all given back")
+    h.close()
+
+
+def test_misuse(lib, folder):
+    h = Host(lib, folder)
+    api = h.api
+    d = h.dialogue()
+    for name, value in ("temperature", math.nan), ("top_p", 1.5), ("repeat_penalty", -1), ("max_tokens", -1), ("max_tiles", -2):
+        raises(Result.E_INVALID, lambda: h.dialogue(**{name: value}), name, name)
+    raises(Result.E_INVALID, lambda: h.dialogue(context_tokens=513), "context", "512")
+    raises(Result.E_INVALID, lambda: h.dialogue(prompt=b"\xff"), "prompt", "UTF-8")
+    bad = abi.CaptionParams()
+    bad.struct_size = 12
+    raises(Result.E_STRUCT, lambda: lib.check(api.dialogue_open(h.model, ref(bad), ref(abi.Handle()))), "size")
+    raises(Result.E_INVALID, lambda: lib.check(api.dialogue_open(None, None, ref(abi.Handle()))), "no model")
+    raises(Result.E_INVALID, lambda: lib.check(api.dialogue_add_image(d, None)), "no image")
+    raises(Result.E_INVALID, lambda: lib.check(api.dialogue_add_text(d, 7, b"x")), "role", "role")
+    raises(Result.E_INVALID, lambda: lib.check(api.dialogue_add_text(d, 1, None)), "no text")
+    raises(Result.E_INVALID, lambda: lib.check(api.dialogue_info(None, None)), "no dialogue")
+    raises(Result.E_INVALID, lambda: h.ask(d, words=b"x", run=abi.Run(tile_width=64)), "tiles")
+    lib.check(api.dialogue_rewind(d, 0))
+    raises(Result.E_INVALID, lambda: lib.check(api.caption(h.model, 0, None, None, None, None, None)), "caption")
+    many = abi.Tensor(memory=1, dtype=abi.Dtype.U8, layout=abi.Layout.NHWC, ndim=4)
+    memory = bytearray(2 * 8 * 8 * 3)
+    many.data = abi.buffer_address(memory)
+    many.shape[0], many.shape[1], many.shape[2], many.shape[3] = 2, 8, 8, 3
+    raises(Result.E_SHAPE, lambda: lib.check(api.dialogue_add_image(d, ref(many))), "two pictures", "one picture")
+    small = h.dialogue(context_tokens=40, max_tokens=500)
+    raises(Result.E_CONTEXT_FULL, lambda: h.ask(small, words=b"a" * 60), "too long", "40 tokens")
+    check(h.info(small).turns == 0 and h.info(small).tokens_used == 0, "nothing of it stays")
+    h.ask(small, words=b"a")
+    i = h.info(small)
+    check(i.end == abi.TurnEnd.STOP or i.tokens_used >= 39, "the answer ends with the context")
+    raises(Result.E_TIMEOUT, lambda: h.ask(d, words=b"x", run=abi.Run(timeout_ns=1)), "time")
+    api.dialogue_release(small)
+    api.dialogue_release(d)
+    api.dialogue_release(None)
+    h.close()
+
+
+def test_jobs(lib, folder):
+    h = Host(lib, folder)
+    api = h.api
+    d = h.dialogue(max_tokens=400)
+    h.ask(d, words=b"one", params=abi.CaptionParams(max_tokens=5))
+    used = h.info(d).tokens_used
+    seen = []
+
+    def on_progress(user, stage, done, total):
+        seen.append((stage, done, total))
+        return 0
+
+    callback = abi.ProgressFn(on_progress)
+    job, other = abi.Handle(), abi.Handle()
+    h.ask(d, picture(40, 24, 3), b"two", job=ref(job), run=abi.Run(progress=callback))
+    event = abi.TokenEvent()
+    check(lib.check(api.dialogue_read(d, ref(event), ENDLESS)) == Result.OK, "an event")
+    if api.job_wait(job, 0) == Result.PENDING:
+        raises(Result.E_BUSY, lambda: h.info(d), "busy")
+        raises(Result.E_BUSY, lambda: lib.check(api.dialogue_rewind(d, 0)), "busy")
+    api.job_cancel(job)
+    r = api.job_wait(job, ENDLESS)
+    h.events(d)
+    check(r in (Result.E_CANCELLED, Result.OK), f"cancelled: {r}")
+    i = h.info(d)
+    check(r == Result.OK or (i.turns == 1 and i.tokens_used == used), "as after the last complete turn")
+    check(len(seen) > 0 and all(0 <= done <= total for _, done, total in seen), "progress")
+    api.job_release(job)
+    # a job that is cancelled before its turn comes
+    e = h.dialogue(max_tokens=300)
+    h.ask(e, words=b"long", job=ref(job))
+    h.ask(d, words=b"three", job=ref(other))
+    api.job_cancel(other)
+    api.job_wait(other, ENDLESS)
+    check(h.info(d).turns == i.turns, "the dialogue is free again")
+    raises(Result.E_STATE, lambda: h.ask(d), "what was added is gone")
+    # everything released while the first one works
+    api.job_release(other)
+    api.dialogue_release(d)
+    api.dialogue_release(e)
+    out = abi.Handle()
+    images = [picture(20, 20, 1), picture(30, 20, 2)]
+    texts, keep = h.caption(images, abi.CaptionParams(max_tokens=4), ref(out))
+    h.close()
+    check(api.job_wait(out, ENDLESS) == Result.OK, "caption as a job")
+    for t in texts:
+        lib.take_text(ctypes.c_void_p(t))
+    api.job_release(out)
+    api.job_release(job)
+    del keep
+
+
+def test_trained(lib):
+    shared = pathlib.Path(os.environ.get("DAVY_SHARED", ""))
+    model = shared / "models" / "davy-tiny-vlm"
+    if not os.environ.get("DAVY_SHARED") or not model.exists():
+        print("skipped: the trained model (DAVY_SHARED)")
+        return
+    h = Host(lib, model)
+    d = h.dialogue()
+    h.ask(d, words=b"Hello")
+    check(len(h.text(d)) >= 0, "the trained model speaks")
+    api = h.api
+    api.dialogue_release(d)
+    h.close()
+
+
+def main():
+    folder = tiny_vlm.write(pathlib.Path(sys.argv[1]) / "tiny")
+    lib = abi.load()
+    test_model(lib, folder)
+    test_turns(lib, folder)
+    test_misuse(lib, folder)
+    test_jobs(lib, folder)
+    test_trained(lib)
+    print(f"{client.passed} passed, {client.failed} failed")
+    return client.failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+#!/bin/sh
+# install.sh BUILD - what `cmake --install` puts somewhere runs from there. Ends `N passed, N failed`.
+set -u
+build=$1
+to=$(mktemp -d "$build/install-XXXXXX") || exit 1
+trap 'rm -rf "$to"' EXIT
+passed=0
+failed=0
+
+check() { # WHAT COMMAND...: the command succeeds
+    what=$1
+    shift
+    if "$@" >"$to/log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAIL %s\n' "$what"
+        cat "$to/log"
+    fi
+}
+
+unset DAVY_LIBRARY LD_LIBRARY_PATH
+check "installs" cmake --install "$build" --prefix "$to/a"
+check "moves" mv "$to/a" "$to/b"
+check "finds its library" "$to/b/bin/davy" devices
+check "finds its models" "$to/b/bin/davy" inspect "$to/b/share/davy/models/davy-live-x2.safetensors"
+check "brings the licences" test -s "$to/b/share/doc/davy/LICENSE" -a -s "$to/b/share/doc/davy/unicode-license.txt"
+printf '%s passed, %s failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]

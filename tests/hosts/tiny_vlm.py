@@ -1,0 +1,104 @@
+"""A made-up SmolVLM of a few thousand numbers, as a folder: tiny_vlm.write(folder). It answers nonsense, always the same."""
+
+import array
+import json
+import pathlib
+import random
+import struct
+
+HIDDEN, FFN, VISION = 64, 96, 32
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<global-img>", "<fake_token_around_image>", "<image>",
+           "<end_of_utterance>"] + [f"<row_{r}_col_{c}>" for r in range(1, 5) for c in range(1, 5)]
+
+
+def byte_letters():
+    """The letter that stands for each byte in a byte-level vocabulary."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters, spare = {}, 256
+    for byte in range(256):
+        letters[byte] = chr(byte if byte in plain else spare)
+        spare += byte not in plain
+    return letters
+
+
+def tokenizer():
+    vocab = {token: i for i, token in enumerate(SPECIAL)}
+    for letter in byte_letters().values():
+        vocab[letter] = len(vocab)
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return vocab, {
+        "version": "1.0",
+        "added_tokens": [{"id": vocab[token], "content": token, **flags} for token in SPECIAL],
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": None,
+        "decoder": {**level, "add_prefix_space": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False, "vocab": vocab, "merges": []},
+    }
+
+
+def shapes(vocab):
+    yield "model.text_model.embed_tokens.weight", (vocab, HIDDEN)
+    yield "model.text_model.norm.weight", (HIDDEN,)
+    yield "lm_head.weight", (vocab, HIDDEN)
+    for i in range(2):
+        block = f"model.text_model.layers.{i}."
+        yield block + "input_layernorm.weight", (HIDDEN,)
+        yield block + "post_attention_layernorm.weight", (HIDDEN,)
+        for name, n in ("q", HIDDEN), ("k", 32), ("v", 32), ("o", HIDDEN):
+            yield f"{block}self_attn.{name}_proj.weight", (n, HIDDEN)
+        for name, n, k in ("gate", FFN, HIDDEN), ("up", FFN, HIDDEN), ("down", HIDDEN, FFN):
+            yield f"{block}mlp.{name}_proj.weight", (n, k)
+    tower = "model.vision_model."
+    yield tower + "embeddings.patch_embedding.weight", (VISION, 3, 8, 8)
+    yield tower + "embeddings.patch_embedding.bias", (VISION,)
+    yield tower + "embeddings.position_embedding.weight", (16, VISION)
+    block = tower + "encoder.layers.0."
+    for norm in tower + "post_layernorm", block + "layer_norm1", block + "layer_norm2":
+        yield norm + ".weight", (VISION,)
+        yield norm + ".bias", (VISION,)
+    for name, n, k in [(f"self_attn.{x}", VISION, VISION) for x in ("q_proj", "k_proj", "v_proj", "out_proj")] + [
+        ("mlp.fc1", 48, VISION), ("mlp.fc2", VISION, 48)
+    ]:
+        yield f"{block}{name}.weight", (n, k)
+        yield f"{block}{name}.bias", (n,)
+    yield "model.connector.modality_projection.proj.weight", (HIDDEN, 4 * VISION)
+
+
+def write(folder, max_positions=512):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab, tokens = tokenizer()
+    r = random.Random(5)
+    header, blob = {}, bytearray()
+    for name, shape in shapes(len(vocab)):
+        count = inputs = 1
+        for i, side in enumerate(shape):
+            count *= side
+            inputs *= side if i > 0 else 1
+        norm = len(shape) == 1 and name.endswith("weight")
+        spread = 1.0 if "embed_tokens" in name else (3.0 / inputs) ** 0.5 if len(shape) > 1 else 0.1
+        data = array.array("f", ((1.0 if norm else 0.0) + r.uniform(-spread, spread) for _ in range(count)))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(blob), len(blob) + 4 * count]}
+        blob += data.tobytes()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + blob)
+    (folder / "tokenizer.json").write_text(json.dumps(tokens))
+    config = {
+        "model_type": "idefics3", "image_token_id": vocab["<image>"], "scale_factor": 2, "tie_word_embeddings": False,
+        "text_config": {
+            "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": 2,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": len(vocab),
+            "max_position_embeddings": max_positions, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        },
+        "vision_config": {
+            "hidden_size": VISION, "image_size": 32, "intermediate_size": 48, "num_attention_heads": 2,
+            "num_hidden_layers": 1, "patch_size": 8,
+        },
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    picture = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}, "do_image_splitting": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(picture))
+    return folder
