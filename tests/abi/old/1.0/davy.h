@@ -317,7 +317,7 @@ typedef struct davy_model_desc {
     davy_dtype compute;        /* AUTO: F32 on the CPU; on a GPU F16 for upscalers, BF16 for VAEs (F16 where the GPU has
                                   no BF16). The CPU has F32 and BF16, GPUs F32, F16 and BF16, from 8.9 on FP8: what
                                   is F16 otherwise, with products of E4M3 in the convolutions that gain from it. Others:
-                                  E_UNSUPPORTED. Of a captioning model: see below */
+                                  E_UNSUPPORTED. Of a captioning model: see above */
     uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */
     void *progress_user;
