@@ -46,24 +46,6 @@ struct layout { /* of shared memory, addresses */
     }
 };
 
-/* What job `j` is: for a warpgroup, its tile and first channel. */
-CONV_DEVICE conv_tile tile_of(const dvk_conv_wgmma &p, int j, int group) {
-    conv_tile t;
-    const int per_tile = p.blocks * p.phases;
-    int at = j / per_tile;
-    const int which = j - at * per_tile;
-    t.phase = which / p.blocks;
-    const int block = which - t.phase * p.blocks;
-    t.c0 = p.split ? block * 64 : block * 128 + group * 64;
-    at = p.split ? 2 * at + group : at;
-    const int row = at / p.tiles_x;
-    t.x0 = (at - row * p.tiles_x) * DVK_WGMMA_TILE_W;
-    t.n = row / p.tiles_y;
-    t.y0 = (row - t.n * p.tiles_y) * DVK_WGMMA_TILE_H;
-    t.chunk = at; /* of the statistics: [n][tile][phase] */
-    return t;
-}
-
 /* ---- the third warpgroup ---- */
 
 struct weight_bringer {
