@@ -133,8 +133,8 @@ static void init_short_of_memory(void) {
 /* Another folder is tried after a failure; a driver beside the program wins over the system's. */
 static void library_dir(void) {
     char why[256] = "";
-    char folder[] = "/tmp/davy-test-XXXXXX";
-    char path[256];
+    char folder[] = MOCK_FOLDER "/driver-XXXXXX";
+    char path[sizeof folder + 32];
     unsetenv("DAVY_CUDA_DRIVER");
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
