@@ -79,8 +79,11 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
         return r;
     }
     const dv_gpu *gpu = dv_engine_gpu(e, lane);
-    const dv_plan_options options = {
-        .caps = gpu != NULL ? dv_gpu_caps(gpu) : NULL, .cpu = e->services.cpu, .compute = e->compute, .lean = lean};
+    const dv_plan_options options = {.caps = gpu != NULL ? dv_gpu_caps(gpu) : NULL,
+                                     .cpu = e->services.cpu,
+                                     .compute = e->compute,
+                                     .lean = lean,
+                                     .direct = dv_tile_is_whole(request, h, w)};
     return dv_plan_create(g, &options, out);
 }
 

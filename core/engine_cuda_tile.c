@@ -106,7 +106,7 @@ davy_result dv_cuda_store(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const 
     davy_result result = w->out_device ? DAVY_OK : prepare_fetch(r, lane, q, at.tile, &image);
     if (result == DAVY_OK) {
         const dvk_convert_args args = dv_store_args(w, &image, view);
-        result = dv_instance_enqueue_op(lane->instance, q, "store", &args, "store", convert_bytes(&args));
+        result = dv_instance_enqueue_store(lane->instance, q, &args, convert_bytes(&args));
     }
     if (result == DAVY_OK && !w->out_device) {
         result = r->several ? dv_cuda_mark(lane, DV_SLOT_OUT + turn_of(lane->stored), q) : DAVY_OK;

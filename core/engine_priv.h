@@ -81,6 +81,11 @@ static inline bool dv_is_short(davy_result r) {
     return r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE;
 }
 
+/* The picture is one tile, and no more than the picture. */
+static inline bool dv_tile_is_whole(const dv_request *q, int64_t tile_h, int64_t tile_w) {
+    return q->h == tile_h && q->w == tile_w;
+}
+
 /* The network of a request's stage for h x w, with grey a luma behind it; planned for a lane. */
 davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
                                 bool lean, dv_plan **out);

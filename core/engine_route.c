@@ -53,7 +53,9 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
         const dv_route *route = e->routes[i];
         if (route != NULL && route->programs[lane] != NULL && route->request.stage == request->stage &&
             route->request.grey == request->grey && route->layout.tile_h == layout->tile_h &&
-            route->layout.tile_w == layout->tile_w && route->layout.lean == layout->lean) {
+            route->layout.tile_w == layout->tile_w && route->layout.lean == layout->lean &&
+            dv_tile_is_whole(&route->request, layout->tile_h, layout->tile_w) ==
+                dv_tile_is_whole(request, layout->tile_h, layout->tile_w)) {
             program = dv_program_ref(route->programs[lane]);
         }
     }

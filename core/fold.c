@@ -1,5 +1,5 @@
-/* fold.c - steps that a CUDA convolution can take over: the pixel shuffle behind it, and the statistics of the group norm
- * behind it. Both save a pass over the largest pictures of a network. Whether it can depends on the kernel that is
+/* fold.c - steps that a CUDA convolution can take over: the pixel shuffle behind it, the statistics of the group norm
+ * behind it, and the "store" behind the last one. Each saves a pass over the largest pictures of a network. Whether it can depends on the kernel that is
  * chosen, so the arguments are made as they will be, but for the offsets in the arena, and the kernel is asked. */
 #include <stddef.h>
 
@@ -161,6 +161,37 @@ davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_opti
             norm->conv = (int32_t)conv;
             norm->chunks = chunks;
         }
+    }
+    return DAVY_OK;
+}
+
+/* ---- store ---- */
+
+/* The last node of all, a convolution that makes the output, whole and in a buffer of its own; -1: there is none. */
+static int64_t conv_last(const dv_graph *g, const dv_placement *place) {
+    const int32_t buffer = place->places[g->output].buffer;
+    const int64_t conv = place->producer[g->output];
+    bool alone = conv >= 0 && g->nodes[conv].op == DV_OP_CONV2D && g->output != g->input;
+    for (int64_t v = 0; alone && v < g->n_values; v++) {
+        alone = v == g->output || place->places[v].buffer != buffer;
+    }
+    for (int64_t k = conv + 1; alone && k < g->n_nodes; k++) {
+        alone = g->nodes[k].dead;
+    }
+    return alone ? conv : -1;
+}
+
+davy_result dv_fold_store(dv_plan *plan, dv_placement *place, const dv_plan_options *options) {
+    dv_lowering l = {.plan = plan, .place = place, .options = options};
+    const int64_t conv = conv_last(plan->graph, place);
+    const davy_result r = conv >= 0 ? dv_lower_try_conv(&l, conv) : DAVY_OK;
+    if (r != DAVY_OK || conv < 0) {
+        return r;
+    }
+    const dvk_cuda_kernel *k = dv_choose_kernel(options, "conv2d", &l.step.args).cuda;
+    plan->direct = k != NULL && k->stores != NULL && k->stores(&l.step.args, options->caps);
+    if (plan->direct) {
+        place->blocks[place->places[plan->graph->output].buffer].bytes = 0;
     }
     return DAVY_OK;
 }

@@ -28,6 +28,8 @@ dvk_view dv_view_planned(const dv_placement *place, dv_value v);
 davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* Decides how each group norm gets its statistics: `conv` and `chunks` of place->norms. */
 davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
+/* Sets plan->direct, and the output's buffer takes no room, where the last convolution's kernel can store it. */
+davy_result dv_fold_store(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
 
 /* ---- choose.c ---- */
 

@@ -27,11 +27,12 @@ typedef struct bench {
 
 /* ---- candidates ---- */
 
-static bool find(dv_gpu *gpu, dv_step *s, candidate *out) {
+static bool find(dv_gpu *gpu, const dv_plan *p, dv_step *s, candidate *out) {
     const dvk_cuda_caps *caps = dv_gpu_caps(gpu);
     const dvk_conv2d_args *a = &s->args.conv;
     int library = 0;
-    if (strcmp(dv_kernel_op(s->kernel), "conv2d") != 0) {
+    const bool stores = p->direct && s == &p->steps[p->n_steps - 1]; /* which no library does */
+    if (stores || strcmp(dv_kernel_op(s->kernel), "conv2d") != 0) {
         return false;
     }
     *out = (candidate){.step = s, .kernel = dv_conv_nvidia(a, caps, &library)};
@@ -186,7 +187,7 @@ void dv_plan_measure(dv_plan *p, dv_gpu *gpu, const dv_log *log) {
     int64_t n = 0;
     bool open = false;
     for (int64_t i = 0; list != NULL && i < p->n_steps; i++) {
-        if (find(gpu, &p->steps[i], &list[n])) {
+        if (find(gpu, p, &p->steps[i], &list[n])) {
             open = open || !atomic_load(&list[n].conv->measured);
             n++;
         }

@@ -64,6 +64,9 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     if (r == DAVY_OK) {
         r = dv_place_norms(place);
     }
+    if (r == DAVY_OK && options->direct && options->caps != NULL) {
+        r = dv_fold_store(p, place, options);
+    }
     return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, &p->arena_bytes) : r;
 }
 
@@ -158,7 +161,8 @@ static void append_step(text *t, const dv_plan *p, const dv_step *s) {
         append_view(t, p, s, " ", &a->x);
         append_epilogue(t, p, s, &a->epi);
         append_view(t, p, s, " -> ", &a->y);
-        append(t, "%s%s", a->epi.stats != NULL ? " with statistics" : "", a->epi.shuffle > 1 ? " shuffled" : "");
+        append(t, "%s%s%s", a->epi.stats != NULL ? " with statistics" : "", a->epi.shuffle > 1 ? " shuffled" : "",
+               p->direct && s == &p->steps[p->n_steps - 1] ? " stored" : "");
     } else if (strcmp(op, "pointwise") == 0) {
         append_view(t, p, s, " ", &s->args.pointwise.x);
         append_epilogue(t, p, s, &s->args.pointwise.epi);

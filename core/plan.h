@@ -65,6 +65,7 @@ typedef struct dv_plan {
     uint64_t weight_bytes;
     uint64_t flops;
     double cost;
+    bool direct; /* the last step stores pictures itself; `output` has no place in the arena */
 } dv_plan;
 
 typedef struct dv_plan_options {
@@ -72,6 +73,7 @@ typedef struct dv_plan_options {
     uint32_t cpu;              /* DVK_CPU_* allowed */
     dvk_dtype compute;         /* DVK_F32 or DVK_BF16; on a GPU also DVK_F16, DVK_TF32, DVK_FP8 */
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
+    bool direct;               /* CUDA: nobody wants the output but "store": the last step may do that too */
 } dv_plan_options;
 
 /* Takes the graph over in every case. It must have passed dv_graph_check and dv_fuse. */

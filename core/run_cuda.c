@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/profile.h"
 #include "core/run_priv.h"
+#include "kernels/dtype.h"
 
 enum { SIDE_QUEUES = 3 };
 
@@ -303,8 +304,9 @@ static davy_result enqueue(dv_instance *i, dv_gpu_queue *q, const dv_step *step,
 
 static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q) {
     const dv_plan *plan = i->program->plan;
+    const int64_t n = plan->n_steps - (plan->direct ? 1 : 0);
     davy_result r = DAVY_OK;
-    for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
+    for (int64_t k = 0; r == DAVY_OK && k < n; k++) {
         r = enqueue(i, q, &plan->steps[k], &i->args[k]);
     }
     return r;
@@ -346,4 +348,30 @@ davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *
         return dv_fail(DAVY_E_UNSUPPORTED, "no CUDA kernel for op %s of this picture", op);
     }
     return enqueue(i, q, &step, args);
+}
+
+/* The result to memory of its own, and from there into a picture that the kernel does not store itself. */
+static davy_result enqueue_apart(dv_instance *i, dv_gpu_queue *q, dv_args *last, const dvk_convert_args *args,
+                                 uint64_t bytes) {
+    const dv_plan *plan = i->program->plan;
+    const dvk_view *y = &plan->output;
+    dvk_convert_args store = *args;
+    davy_result r =
+        dv_instance_memory(i, DV_SLOT_RESULT, (uint64_t)(y->n * y->sn) * dvk_dtype_size(y->dtype), &store.view.data);
+    last->conv.epi.store = NULL;
+    last->conv.y.data = store.view.data;
+    r = r == DAVY_OK ? enqueue(i, q, &plan->steps[plan->n_steps - 1], last) : r;
+    return r == DAVY_OK ? dv_instance_enqueue_op(i, q, "store", &store, "store", bytes) : r;
+}
+
+davy_result dv_instance_enqueue_store(dv_instance *i, dv_gpu_queue *q, const dvk_convert_args *args, uint64_t bytes) {
+    const dv_plan *plan = i->program->plan;
+    if (!plan->direct) {
+        return dv_instance_enqueue_op(i, q, "store", args, "store", bytes);
+    }
+    const dv_step *step = &plan->steps[plan->n_steps - 1];
+    dv_args last = i->args[plan->n_steps - 1];
+    last.conv.epi.store = args;
+    return step->kernel.cuda->stores(&last, dv_gpu_caps(i->program->gpu)) ? enqueue(i, q, step, &last)
+                                                                          : enqueue_apart(i, q, &last, args, bytes);
 }

@@ -16,8 +16,10 @@ davy_result dv_instance_begin(dv_instance *i, void *stream);
 void dv_instance_end(dv_instance *i);
 dv_gpu_queue *dv_instance_queue(const dv_instance *i); /* between begin and end */
 
-/* All steps. */
+/* All steps; of a direct plan all but the last. */
 davy_result dv_instance_enqueue(dv_instance *i);
+/* That one, into the picture; of any other plan a "store" of its output. On q, of the instance's GPU. */
+davy_result dv_instance_enqueue_store(dv_instance *i, dv_gpu_queue *q, const dvk_convert_args *args, uint64_t bytes);
 /* One op of the picture: "load", "store", "blend"; on q, of the instance's GPU. */
 davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, const char *label,
                                    uint64_t bytes);
@@ -33,8 +35,9 @@ enum {                   /* of memory and of events; pairs, for one tile is move
        DV_SLOT_BAND = 8, /* rows in which fades are added up */
        DV_SLOT_FADE = 9, /* weights of fades */
        DV_SLOT_HOME = 10,
-       DV_SLOT_SENT = 16,  /* of 16 GPUs: an input made here; is ready */
-       DV_SLOT_TAKEN = 32, /* of 16 GPUs: an output of theirs; has been used */
+       DV_SLOT_RESULT = 11, /* of a direct plan, on its way into a picture that has to be stored by a step of its own */
+       DV_SLOT_SENT = 16,   /* of 16 GPUs: an input made here; is ready */
+       DV_SLOT_TAKEN = 32,  /* of 16 GPUs: an output of theirs; has been used */
        DV_SLOTS = 48
 };
 

@@ -63,6 +63,9 @@ typedef struct dvk_epilogue {
      * n_res is 1, is then a picture of the unshuffled size whose nearest neighbour is added after it, as pixel_shuffle
      * does). y is then no slice: what lies between its pixels may be overwritten. 0 and 1: none. */
     int64_t shuffle;
+    /* CUDA only, kernels with stores(): the result goes to this picture as "store" does, whose view is y but for its data,
+     * and none to y. NULL: to y. */
+    const struct dvk_convert_args *store;
 } dvk_epilogue;
 
 /* What happens to the input of an op as it is read: x' = act(x * scale[n][c] + shift[n][c]). This is a group norm, once

@@ -46,7 +46,6 @@ static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     p.pitch = DVK_WGMMA_TILE_W + kw - 1;
     p.patch_pixels = p.pitch * (DVK_WGMMA_TILE_H + kh - 1);
     p.x_bytes = (p.patch_pixels * 128 + 1023) / 1024 * 1024;
-    p.w_rings = 1;
     p.w_bytes = (2 - p.split) * DVK_FP8_TAP;
     return p;
 }
@@ -74,15 +73,6 @@ static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     return rest >= 0 && p->w_slots >= (p->resident ? 1 : 2) ? available - rest : 0;
 }
 
-/* A group lies within the sixteen channels of a warp. */
-static int has_statistics(const dvk_conv2d_args *a) {
-    const dvk_conv2d_args stored = as_stored(a);
-    const dvk_wgmma_epilogue e = epilogue_of(&stored);
-    const int32_t per = stat_channels(a, a->epi.stats_groups);
-    return (e == DVK_WGMMA_LINEAR || e == DVK_WGMMA_STATISTICS) && a->epi.n_res <= 1 &&
-           (a->epi.stats_groups == 0 || per == 1 || per == 2 || per == 4 || per == 8 || per == 16);
-}
-
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_conv2d_args stored = as_stored(a);
@@ -90,7 +80,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
         return 0;
     }
     dvk_conv_wgmma p = shape_of(a);
-    if (a->epi.stats != NULL && (p.epilogue != DVK_WGMMA_STATISTICS || !has_statistics(a))) {
+    if (a->epi.stats != NULL && (p.epilogue != DVK_WGMMA_STATISTICS || !has_statistics(a, &p))) {
         return 0;
     }
     return lay_out(&p, a->epi.n_res, caps->shared_bytes) > 0;
@@ -100,7 +90,7 @@ static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a);
     (void)caps;
-    return has_statistics(a) ? (int64_t)p.tiles_x * p.tiles_y * p.phases : 0;
+    return stats_chunks_of(a, &p);
 }
 
 /* ---- weights: [phase][block][chunk][tap][64 or 128 rows][64], rows swizzled; then [phase][block][row] of units ---- */

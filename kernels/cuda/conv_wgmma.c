@@ -60,6 +60,15 @@ static void set_few(const dvk_conv2d_args *a, dvk_conv_wgmma *p) {
     p->x_bytes = DVK_WGMMA_FEW_SLOT;
 }
 
+/* Whether the first residual is what is read: the first 64 channels of it, pixel by pixel. */
+static int own_residual(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
+    const dvk_view *r = &a->epi.res[0], *x = &a->x;
+    return a->epi.n_res > 0 && p->epilogue == (int32_t)DVK_WGMMA_LINEAR && p->split && p->chunks > 1 &&
+           p->last_k16 == 4 && p->phases == 1 && !p->pro && !p->few && a->stride == 1 && a->pad_top < a->kh &&
+           a->pad_left < a->kw && r->data == x->data && r->sn == x->sn && r->sh == x->sh && r->sw == x->sw &&
+           r->h == x->h && r->w == x->w;
+}
+
 /* What the kernel needs to know but for pointers and maps. */
 static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     dvk_conv_wgmma p;
@@ -92,7 +101,6 @@ static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     p.pitch = DVK_WGMMA_TILE_W + kw - 1;
     p.patch_pixels = p.pitch * (DVK_WGMMA_TILE_H + kh - 1);
     p.x_bytes = (p.patch_pixels * 128 + 1023) / 1024 * 1024;
-    p.w_rings = 1; /* one of each warpgroup's own was slower: its loads are too small */
     p.w_bytes = (2 - p.split) * DVK_WGMMA_TAP;
     p.parts = 1;
     p.few = few_of(a);
@@ -101,6 +109,7 @@ static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     } else if (a->stride == 2) {
         set_parts(a, &p);
     }
+    p.own = own_residual(a, &p);
     return p;
 }
 
@@ -108,9 +117,12 @@ static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
  * two warpgroups take turns; otherwise the first is only so far ahead that the ring still looks some taps beyond it. They
  * take turns, too, where the rings hold so much that the first could signal a second time before the other has looked. */
 static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
+    n_res -= p->own;
     const int32_t per_job = p->chunks * p->taps;
     p->resident = (p->split || p->few) && p->blocks * p->phases == 1 && per_job <= 9 && (p->taps > 1 || p->chunks <= 2);
-    p->x_slots = p->few || p->parts > 1 ? 3 : p->taps == 1 ? 4 : p->split && !p->resident ? 3 : 2;
+    /* a warpgroup's patch is free when the next one's products have begun */
+    const int32_t alone = p->split && (!p->resident || p->chunks > 1);
+    p->x_slots = p->few || p->parts > 1 ? 3 : p->taps == 1 ? 4 : alone ? 3 : 2;
     p->entry_bytes = (n_res > 1 ? 2 : 1) * DVK_WGMMA_PIECE;
     p->entries = p->resident && n_res < 2 ? 4 : n_res == 1 && !p->split && p->taps > 1 ? (p->chunks > 2 ? 4 : 3) : 2;
     int32_t rest = available - DVK_WGMMA_BARRIERS - p->x_slots * p->x_bytes - 2 * p->entries * p->entry_bytes;
@@ -127,14 +139,6 @@ static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     p->alternate = p->resident || per_job + p->lead <= least(p->w_slots, p->taps * p->x_slots);
     const int32_t least_slots = p->resident ? 1 : p->few ? p->x_slots : 2;
     return rest >= 0 && p->w_slots >= least_slots ? available - rest : 0;
-}
-
-/* A group lies within the sixteen channels of a warp. */
-static int has_statistics(const dvk_conv2d_args *a) {
-    const dvk_wgmma_epilogue e = epilogue_of(a);
-    const int32_t per = stat_channels(a, a->epi.stats_groups);
-    return (e == DVK_WGMMA_LINEAR || e == DVK_WGMMA_STATISTICS) && a->epi.n_res <= 1 &&
-           (a->epi.stats_groups == 0 || per == 1 || per == 2 || per == 4 || per == 8 || per == 16);
 }
 
 /* Whole chunks of channels, as they are, with a pixel of every parity that is read; 64 output channels at most are left
@@ -163,7 +167,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
         return 0;
     }
     dvk_conv_wgmma p = shape_of(a);
-    if (a->epi.stats != NULL && (p.epilogue != DVK_WGMMA_STATISTICS || !has_statistics(a))) {
+    if (a->epi.stats != NULL && (p.epilogue != DVK_WGMMA_STATISTICS || !has_statistics(a, &p))) {
         return 0;
     }
     return lay_out(&p, a->epi.n_res, caps->shared_bytes) > 0;
@@ -173,7 +177,7 @@ static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a);
     (void)caps;
-    return has_statistics(a) ? (int64_t)p.tiles_x * p.tiles_y * p.phases : 0;
+    return stats_chunks_of(a, &p);
 }
 
 /* ---- weights: [phase][block][chunk][tap][64 or 128 rows][64], rows swizzled ---- */
@@ -317,7 +321,7 @@ static int make_maps(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) 
     for (int i = 0; i < p->phases && r == 0; i++) {
         r = map_of(q, &a->y, p->phases == 4 ? 2 : 1, i, DVK_WGMMA_TILE_W, DVK_WGMMA_PIECE_H, &p->y[i]);
     }
-    for (int32_t i = 0; i < a->epi.n_res && r == 0; i++) {
+    for (int32_t i = p->own; i < a->epi.n_res && r == 0; i++) {
         r = map_of(q, &a->epi.res[i], 1, 0, DVK_WGMMA_TILE_W, DVK_WGMMA_PIECE_H, &p->res[i]);
     }
     return r;

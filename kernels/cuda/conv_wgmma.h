@@ -3,6 +3,7 @@
 #define DVK_CUDA_CONV_WGMMA_H
 
 #include "kernels/cuda/conv_common.h"
+#include "kernels/cuda/convert.h"
 
 #ifdef __cplusplus
 #define DVK_WGMMA_MAP_ALIGN alignas(64)
@@ -21,8 +22,8 @@ enum {
     DVK_WGMMA_PIECE = 8192,    /* bytes */
     DVK_WGMMA_PIECES = 4,      /* of a tile */
     DVK_WGMMA_MAX_ENTRIES = 8,
-    DVK_WGMMA_MAX_X = 8,       /* slots */
-    DVK_WGMMA_MAX_W = 16,      /* of a ring */
+    DVK_WGMMA_MAX_X = 8, /* slots */
+    DVK_WGMMA_MAX_W = 16,
     DVK_WGMMA_TAP = 8192,      /* bytes of 64 x 64 weights */
     DVK_WGMMA_BARRIERS = 1024, /* bytes for them */
     DVK_WGMMA_FEW_PITCH = DVK_WGMMA_TILE_W + 2,
@@ -68,10 +69,11 @@ typedef struct dvk_conv_wgmma {
     int32_t split;                          /* the two warpgroups take two tiles; else two halves of 128 channels */
     int32_t pitch, patch_pixels;            /* of the patch of pixels that a tile reads */
     int32_t x_slots, x_bytes;
-    int32_t lead, alternate;                     /* taps that the first warpgroup is ahead; both wait for each other */
-    int32_t w_rings, w_slots, w_bytes, resident; /* resident: a slot for every tap, loaded once */
-    int32_t entries, entry_bytes;                /* ring of output pieces of a warpgroup */
-    int32_t parts;                               /* of a chunk: patches that are brought one by one */
+    int32_t lead, alternate;            /* taps that the first warpgroup is ahead; both wait for each other */
+    int32_t w_slots, w_bytes, resident; /* resident: a slot for every tap, loaded once */
+    int32_t entries, entry_bytes;       /* ring of output pieces of a warpgroup */
+    int32_t parts;                      /* of a chunk: patches that are brought one by one */
+    int32_t own; /* the first residual is the middle of chunk 0's patch, which is brought last and stays for it */
     dvk_wgmma_part part[4];
     int32_t few;        /* channels of a tap in k, of few input channels (conv_wgmma_few.cuh); else 0 */
     dvk_conv_view from; /* x, where a thread reads it */
@@ -82,9 +84,8 @@ typedef struct dvk_conv_wgmma {
 enum {
     DVK_ROWS_WIDTH = 64,       /* output pixels of a warpgroup, side by side */
     DVK_ROWS_SLOT_PIXELS = 66, /* input pixels of a slot */
-    DVK_ROWS_SLOT = 9216,      /* bytes, a multiple of 1024 */
+    DVK_ROWS_SLOT = 8448,      /* bytes */
     DVK_ROWS_MAX_SLOTS = 16,   /* of a warpgroup */
-    DVK_ROWS_STAGING = 256,    /* bytes of a warpgroup per output channel: a row in f32 */
     DVK_ROWS_BARRIERS = 1024,  /* bytes for them */
     DVK_ROWS_TABLE = 512       /* bytes: bias and slope of every channel */
 };
@@ -98,7 +99,7 @@ enum {
          : (r) * (c) / DVK_ROWS_PIECE(r, c))
 
 typedef struct dvk_conv_rows {
-    dvk_wgmma_map x;
+    dvk_wgmma_map x, y;
     dvk_conv_epi epi;
     const unsigned char *w;
     const float *scale, *shift;
@@ -107,9 +108,11 @@ typedef struct dvk_conv_rows {
     int32_t c_in, chunks, last_k16;
     int32_t n, in_h, in_w, out_h, out_w;
     int32_t pad_top, pad_left;
-    int32_t strips, segments, rows, jobs; /* a job: `rows` rows of a strip */
-    int32_t slots, w_bytes;
+    int32_t strips, segments, jobs;  /* a job: a segment of a strip, all of them as high but for a row */
+    int32_t slots, w_bytes, staging; /* bytes of a warpgroup for a row on its way out */
     int32_t shuffled;
+    int32_t stores; /* the result goes to `picture`, not to epi.y */
+    dvk_convert_params picture;
     int32_t upward;    /* strips are gone through from their last row to their first (conv_wgmma_edges) */
     uint8_t order[64]; /* the channel of each column of the products; 255: none */
 } dvk_conv_rows;

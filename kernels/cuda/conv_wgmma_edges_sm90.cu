@@ -19,13 +19,13 @@ CONV_DEVICE float copy_of(float v) {
 template <class T, int LAST> struct strip_worker {
     const dvk_conv_rows &p;
     consumer<T, OUTPUTS> in;
-    const row_writer<T, OUTPUTS> out;
+    const row_writer<T, OUTPUTS, true> out;
     finished<OUTPUTS> done;
     float sum[OUTPUTS * 3 / 2];
 
     __device__ __forceinline__ void store() const {
         if (done.y >= 0) {
-            out.template write<DVK_WGMMA_SLOPE, 0>(done.n, done.y, done.x, done.sum);
+            out.template write<DVK_WGMMA_SLOPE, 0>(done.n, done.y, done.x, done.sum, {});
         }
     }
 
@@ -91,8 +91,7 @@ template <class T, int LAST> struct strip_worker {
 template <class T, int LAST> struct multiplier {
     static __device__ __forceinline__ void run(const dvk_conv_rows &p, const layout &at, int group) {
         const int warp = threadIdx.x / 32 & 3;
-        const uint32_t staging = at.out + (group * 4 + warp) * OUTPUTS * (DVK_ROWS_STAGING / 4);
-        strip_worker<T, LAST> w = {p, {p, at, group, {}, -1}, {p, staging, at.table, warp * 16}};
+        strip_worker<T, LAST> w = {p, {p, at, group, {}, -1}, {p, at.staging(p, group, warp), warp * 16, at.table}};
         w.done.y = -1;
         wait_for_launch_before();
         barrier_wait(at.weights(), 0);
@@ -100,6 +99,9 @@ template <class T, int LAST> struct multiplier {
             w.go_down(strip_of(p, job));
         }
         w.store();
+        if ((threadIdx.x & 31) == 0) {
+            copy_out_done();
+        }
     }
 };
 
@@ -108,7 +110,7 @@ template <class T, int LAST> struct multiplier {
 #define EDGES_KERNEL(name, T, LAST)                                                                                    \
     extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)                                                \
         name(const __grid_constant__ dvk_conv_rows p) {                                                                \
-        convolve<multiplier<T, LAST>, OUTPUTS, GROUPS>(p);                                                             \
+        convolve<multiplier<T, LAST>, GROUPS>(p);                                                                      \
     }
 
 EDGES_KERNEL(conv_edges_bf16_2, wgmma_bfloat, 2)

@@ -73,20 +73,33 @@ static inline dvk_wgmma_epilogue epilogue_of(const dvk_conv2d_args *a) {
     }
 }
 
+/* Whether statistics can be made: a group lies within the sixteen channels of a warp. */
+static inline int has_statistics(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
+    const int32_t per = stat_channels(a, a->epi.stats_groups);
+    return (p->epilogue == (int32_t)DVK_WGMMA_LINEAR || p->epilogue == (int32_t)DVK_WGMMA_STATISTICS) &&
+           a->epi.n_res <= 1 && (a->epi.stats_groups == 0 || per == 1 || per == 2 || per == 4 || per == 8 || per == 16);
+}
+
+/* Of statistics: one per tile. */
+static inline int64_t stats_chunks_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
+    return has_statistics(a, p) ? (int64_t)p->tiles_x * p->tiles_y * p->phases : 0;
+}
+
 static inline double view_bytes(const dvk_view *v) {
     return (double)v->n * (double)v->h * (double)v->w * (double)v->c * (double)dvk_dtype_size(v->dtype);
 }
 
-/* Boxes of w x h pixels of 64 channels, of every `step`th pixel from one of a phase on. */
-static inline int map_of(dvk_queue *q, const dvk_view *v, int32_t step, int32_t phase, int32_t w, int32_t h,
-                         dvk_wgmma_map *out) {
-    const int64_t size = (int64_t)dvk_dtype_size(v->dtype);
+/* Boxes of channels, columns and rows of every `step`th pixel from one of a phase on, exchanged by the swizzle of as many
+ * bytes as a pixel of them has, if there is one. */
+static inline int map_of_box(dvk_queue *q, const dvk_view *v, int32_t step, int32_t phase, const int32_t *box,
+                             dvk_wgmma_map *out) {
+    const int64_t size = (int64_t)dvk_dtype_size(v->dtype), row = box[0] * size;
     dvk_tensor_map_desc d = {.dtype = v->dtype,
                              .rank = 4,
                              .size = {v->c, blocks_of(v->w, step), blocks_of(v->h, step), v->n},
                              .stride_bytes = {v->sw * step * size, v->sh * step * size, v->sn * size},
-                             .box = {DVK_WGMMA_CHUNK, w, h, 1},
-                             .swizzle_bytes = 128};
+                             .box = {box[0], box[1], box[2], 1},
+                             .swizzle_bytes = (row & (row - 1)) == 0 ? (int32_t)row : 0};
     d.data = (const char *)v->data + ((phase >> 1) * v->sh + (phase & 1) * v->sw) * size;
     for (int i = 1; i < 4; i++) { /* the stride of a single one means nothing, but has to be a valid one */
         if (d.size[i] == 1) {
@@ -97,6 +110,12 @@ static inline int map_of(dvk_queue *q, const dvk_view *v, int32_t step, int32_t 
     const int r = q->tensor_map(q, &d, &map);
     memcpy(out->opaque, map.opaque, sizeof map.opaque);
     return r;
+}
+
+/* Of 64 channels and w x h pixels. */
+static inline int map_of(dvk_queue *q, const dvk_view *v, int32_t step, int32_t phase, int32_t w, int32_t h,
+                         dvk_wgmma_map *out) {
+    return map_of_box(q, v, step, phase, (const int32_t[]){DVK_WGMMA_CHUNK, w, h}, out);
 }
 
 static inline dvk_conv_epi epi_of(const dvk_conv2d_args *a) {

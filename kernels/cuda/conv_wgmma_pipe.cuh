@@ -47,7 +47,8 @@ CONV_DEVICE void prepare_as(const patch &p, const float (&scale)[8], const float
         for (int b = 0; b < AT_ONCE; b++) {
             const int pixel = first + b * STEP;
             real[b] = pixel < p.pixels;
-            at[b] = (p.at + pixel * 128) | ((((uint32_t)thread ^ (uint32_t)pixel) & 7) * 16);
+            at[b] = p.at + pixel * 128;
+            at[b] |= (((uint32_t)thread ^ at[b] >> 7) & 7) * 16;
             if (!INSIDE) {
                 const int row = pixel / p.pitch, column = pixel - row * p.pitch;
                 real[b] = real[b] && (unsigned)(p.x0 + column) < (unsigned)p.in_w &&

@@ -3,22 +3,50 @@
 #define DVK_CUDA_CONV_WGMMA_ROW_CUH
 
 #include "kernels/cuda/conv_wgmma_epilogue.cuh"
+#include "kernels/cuda/convert.cuh"
+
+/* Bias and slope of a thread's two channels of eight; KEPT: in registers. */
+template <int OCTETS, bool KEPT> struct row_vectors {
+    uint32_t at;
+    float2 bias[KEPT ? OCTETS : 1], slope[KEPT ? OCTETS : 1];
+
+    static __device__ __forceinline__ float2 load(uint32_t from) {
+        float2 v;
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from));
+        return v;
+    }
+
+    __device__ __forceinline__ row_vectors(uint32_t table) : at(table + (threadIdx.x & 3) * 8) {
+#pragma unroll
+        for (int i = 0; i < OCTETS && KEPT; i++) {
+            bias[i] = load(at + i * 32);
+            slope[i] = load(at + i * 32 + 256);
+        }
+    }
+    __device__ __forceinline__ float2 bias_of(int octet) const {
+        return KEPT ? bias[octet] : load(at + octet * 32);
+    }
+    __device__ __forceinline__ float2 slope_of(int octet) const {
+        return KEPT ? slope[octet] : load(at + octet * 32 + 256);
+    }
+};
 
 /* A thread has of pixels lane / 4 and lane / 4 + 8 of its warp's sixteen the channels 2 * (lane % 4) and the next of every
- * eight. The warp turns them into whole pixels in shared memory of its own, where octet o of pixel x lies at o with some
- * bits exchanged, so that eight pixels meet no bank twice. */
-template <class T, int OUTPUTS> struct row_writer {
+ * eight. The warp turns them into whole pixels in shared memory of its own, from where they are copied out. */
+template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
     enum { OCTETS = OUTPUTS / 8, MOVES = OUTPUTS > 8 ? OUTPUTS / 16 : 1 };
     const dvk_conv_rows &p;
-    uint32_t at, table; /* this warp's */
-    int first;          /* of its pixels */
+    uint32_t at; /* this warp's */
+    int first;   /* of its pixels */
+    row_vectors<OCTETS, KEPT> vectors;
 
+    /* Octet `octet` of a pixel, exchanged as the copy's swizzle of as many bytes as a pixel has; six octets are not. */
     static __device__ __forceinline__ uint32_t place(int pixel, int octet) {
-        const int bits = OCTETS == 8 ? pixel & 7 : OCTETS == 4 ? pixel >> 1 & 3 : pixel >> 2 & 1;
+        const int bits = OCTETS == 8 ? pixel & 7 : OCTETS == 4 ? pixel >> 1 & 3 : OCTETS == 2 ? pixel >> 2 & 1 : 0;
         return (pixel * OCTETS + (octet ^ bits)) * 16;
     }
 
-    /* The 16 bytes that this lane moves in move `i`. */
+    /* The 16 bytes of a residual that this lane moves in move `i`. */
     struct move {
         uint32_t at;
         int pixel, c;
@@ -33,23 +61,44 @@ template <class T, int OUTPUTS> struct row_writer {
         }
     };
 
+    /* The first residual of a row, as this lane moves it. */
+    struct residual {
+        uint4 u[MOVES];
+    };
+
+    __device__ __forceinline__ void bring(int n, int y, int x, const dvk_conv_view &v, residual &r) const {
+#pragma unroll
+        for (int i = 0; i < MOVES; i++) {
+            const move m(*this, x, i);
+            r.u[i] = load_octet(v, n * v.sn + y * v.sh + m.pixel * v.sw + m.c, m.real);
+        }
+    }
+
+    /* Long before the row is stored. */
+    __device__ __forceinline__ void bring_first(int n, int y, int x, residual &r) const {
+        if (OUTPUTS > 8 && p.epi.n_res > 0 && p.epilogue != DVK_WGMMA_ANY) {
+            bring(n, y, x, p.epi.res[0], r);
+        }
+    }
+
     template <int KIND, int RES>
-    __device__ __forceinline__ void write(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
+    __device__ __forceinline__ void write(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
+                                          const residual &brought) const {
         const int lane = threadIdx.x & 31;
         uint32_t a[2][MOVES][4] = {};
+        if (lane == 0) {
+            copy_out_read<0>();
+        }
 #pragma unroll
         for (int k = 0; k < RES; k++) {
-            const dvk_conv_view &v = p.epi.res[k];
-            uint4 u[MOVES];
-#pragma unroll
-            for (int i = 0; i < MOVES; i++) {
-                const move m(*this, x, i);
-                u[i] = load_octet(v, n * v.sn + y * v.sh + m.pixel * v.sw + m.c, m.real);
+            residual r = brought;
+            if (k > 0) {
+                bring(n, y, x, p.epi.res[k], r);
             }
             __syncwarp();
 #pragma unroll
             for (int i = 0; i < MOVES; i++) {
-                shared_store(move(*this, x, i).at, u[i]);
+                shared_store(move(*this, x, i).at, r.u[i]);
             }
             __syncwarp();
 #pragma unroll
@@ -62,55 +111,65 @@ template <class T, int OUTPUTS> struct row_writer {
         for (int i = 0; i < MOVES; i++) {
             uint32_t m[4];
 #pragma unroll
-            for (int q = 0; q < 4; q++) { /* matrix: pixels 8 * (q & 1), channels 8 * (2 * i + q / 2) */
-                const float2 r0 = T::unpack(a[0][i][q]), r1 = T::unpack(a[1][i][q]);
-                float2 bias, slope = make_float2(0, 0);
-                const uint32_t c = table + ((2 * i + q / 2) * 8 + (lane & 3) * 2) * 4;
-                asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(bias.x), "=f"(bias.y) : "r"(c));
-                if (KIND == DVK_WGMMA_SLOPE || KIND == DVK_WGMMA_SLOPE_LAST) {
-                    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(slope.x), "=f"(slope.y) : "r"(c + 256));
+            for (int o = 2 * i; o < 2 * i + 2; o++) {
+                const bool slopes = KIND == DVK_WGMMA_SLOPE || KIND == DVK_WGMMA_SLOPE_LAST;
+                const float2 bias = vectors.bias_of(o), slope = slopes ? vectors.slope_of(o) : make_float2(0, 0);
+#pragma unroll
+                for (int half = 0; half < 2; half++) { /* a matrix: eight pixels of an octet */
+                    const int q = o % 2 * 2 + half;
+                    const float2 r0 = T::unpack(a[0][i][q]), r1 = T::unpack(a[1][i][q]);
+                    const float *s = sum + o * 4 + half * 2;
+                    m[q] = T::pack(finish<KIND, RES>(p.epi, s[0], bias.x, slope.x, r0.x, r1.x),
+                                   finish<KIND, RES>(p.epi, s[1], bias.y, slope.y, r0.y, r1.y));
                 }
-                const float *s = sum + (2 * i + q / 2) * 4 + (q & 1) * 2;
-                m[q] = T::pack(finish<KIND, RES>(p.epi, s[0], bias.x, slope.x, r0.x, r1.x),
-                               finish<KIND, RES>(p.epi, s[1], bias.y, slope.y, r0.y, r1.y));
             }
             matrices_store(at + place(lane & 15, 2 * i + (lane >> 4)), m);
         }
+        fence_async();
         __syncwarp();
-#pragma unroll
-        for (int i = 0; i < MOVES; i++) {
-            const move m(*this, x, i);
-            const uint4 u = shared_load(m.at);
-            if (m.real) {
-                const dvk_conv_view &v = p.epi.y;
-                *(uint4 *)((uint16_t *)v.data + (n * v.sn + y * v.sh + m.pixel * v.sw + m.c)) = u;
-            }
+        if (lane == 0) {
+            copy_out(&p.y, 0, x + first, y, n, at);
         }
     }
 
     template <int KIND>
-    __device__ __forceinline__ void write_as(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
+    __device__ __forceinline__ void write_as(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
+                                             const residual &r) const {
         if (p.epi.n_res == 0) {
-            write<KIND, 0>(n, y, x, sum);
+            write<KIND, 0>(n, y, x, sum, r);
         } else if (p.epi.n_res == 1) {
-            write<KIND, 1>(n, y, x, sum);
+            write<KIND, 1>(n, y, x, sum, r);
         } else {
-            write<KIND, 2>(n, y, x, sum);
+            write<KIND, 2>(n, y, x, sum, r);
+        }
+    }
+
+    /* Where a channel of an output pixel goes: the picture, or y. */
+    __device__ __forceinline__ void put(int n, int y, int x, int c, float value) const {
+        if (x >= p.out_w || c >= p.epi.c_out) {
+            return;
+        }
+        if (OUTPUTS > 8 || !p.stores) {
+            const dvk_conv_view &v = p.epi.y;
+            store_element(v, n * v.sn + y * v.sh + x * v.sw + c, value);
+        } else if (c < p.picture.c) {
+            const dvk_convert_params &image = p.picture;
+            const int64_t at = n * image.sn + y * image.sh + x * image.sw + channel_of(image, c) * image.sc;
+#define STORE_ONE(T) store_one<T>(image, at, value)
+            BY_IMAGE_TYPE(image, STORE_ONE)
+#undef STORE_ONE
         }
     }
 
     /* Nothing but a bias, into any type: straight from registers. */
     __device__ __forceinline__ void plain(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
         const int lane = threadIdx.x & 31;
-        const dvk_conv_view &v = p.epi.y;
 #pragma unroll
-        for (int i = 0; i < OUTPUTS / 2; i++) {
-            const int pixel = x + first + lane / 4 + 8 * (i / 2 & 1), c = i / 4 * 8 + (lane & 3) * 2 + (i & 1);
-            float bias;
-            asm volatile("ld.shared.f32 %0, [%1];" : "=f"(bias) : "r"(table + c * 4));
-            if (pixel < p.out_w && c < p.epi.c_out) {
-                store_element(v, n * v.sn + y * v.sh + pixel * v.sw + c, p.epi.alpha * (sum[i] + bias));
-            }
+        for (int i = 0; i < OUTPUTS / 2; i += 2) {
+            const int pixel = x + first + lane / 4 + 8 * (i / 2 & 1), c = i / 4 * 8 + (lane & 3) * 2;
+            const float2 bias = vectors.bias_of(i / 4);
+            put(n, y, pixel, c, p.epi.alpha * (sum[i] + bias.x));
+            put(n, y, pixel, c + 1, p.epi.alpha * (sum[i + 1] + bias.y));
         }
     }
 
@@ -136,23 +195,24 @@ template <class T, int OUTPUTS> struct row_writer {
         }
     }
 
-    __device__ __forceinline__ void store(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
+    __device__ __forceinline__ void store(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
+                                          const residual &r) const {
         if constexpr (OUTPUTS > 8) {
             switch (p.epilogue) {
             case DVK_WGMMA_LINEAR:
-                write_as<DVK_WGMMA_LINEAR>(n, y, x, sum);
+                write_as<DVK_WGMMA_LINEAR>(n, y, x, sum, r);
                 return;
             case DVK_WGMMA_SLOPE:
-                write_as<DVK_WGMMA_SLOPE>(n, y, x, sum);
+                write_as<DVK_WGMMA_SLOPE>(n, y, x, sum, r);
                 return;
             case DVK_WGMMA_SLOPE_LAST:
-                write_as<DVK_WGMMA_SLOPE_LAST>(n, y, x, sum);
+                write_as<DVK_WGMMA_SLOPE_LAST>(n, y, x, sum, r);
                 return;
             case DVK_WGMMA_SILU:
-                write_as<DVK_WGMMA_SILU>(n, y, x, sum);
+                write_as<DVK_WGMMA_SILU>(n, y, x, sum, r);
                 return;
             case DVK_WGMMA_GATE:
-                write<DVK_WGMMA_GATE, 1>(n, y, x, sum);
+                write<DVK_WGMMA_GATE, 1>(n, y, x, sum, r);
                 return;
             default:
                 break;

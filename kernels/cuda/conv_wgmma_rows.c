@@ -52,6 +52,21 @@ static void set_order(const dvk_conv2d_args *a, uint8_t (*order)[64]) {
     }
 }
 
+/* ---- a caller's picture ---- */
+
+/* Shuffled, only pictures of three channels and no gaps: pieces of rows are written. */
+static int stores(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    const dvk_epilogue *e = &a->epi;
+    (void)caps;
+    if (e->shuffle > 1) {
+        const dvk_convert_params p = e->store != NULL ? dvk_convert_of(e->store, 1) : (dvk_convert_params){0};
+        return e->store == NULL ||
+               (p.mode == DVK_CONVERT_PACKED_RGB && (p.identity || (p.map[0] == 0 && p.map[1] == 1 && p.map[2] == 2)));
+    }
+    return outputs_of(a) == 8 && a->y.c <= 4 && e->act == DVK_ACT_NONE && e->n_res == 0 && !e->gate;
+}
+
 /* ---- shape ---- */
 
 /* What conv_wgmma_edges_sm90.cu does: of a job's two rows more, it leaves out what nothing has use for. */
@@ -66,21 +81,23 @@ static int goes_up(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
     return cuts_edges(a, p) && a->x.c / 32 % 2 == 1;
 }
 
-/* The height of a job: the fewest rows in all that the busiest warpgroup has, with those of its edges. */
+/* Rows of the highest job, with those of its edges. */
+static int64_t rows_of(const dvk_conv2d_args *a, const dvk_conv_rows *p, int32_t segments) {
+    return blocks_of(p->out_h, segments) + (cuts_edges(a, p) ? 1 : 2);
+}
+
+/* Into how many jobs a strip is cut: the fewest rows of the busiest warpgroup and of all together. */
 static void divide(const dvk_conv2d_args *a, dvk_conv_rows *p, int64_t warpgroups) {
-    const int64_t edges = cuts_edges(a, p) ? 1 : 2;
     const int64_t strips = (int64_t)p->n * p->strips;
-    int64_t best = INT64_MAX;
+    double best = 1e30;
     for (int32_t segments = 1; segments <= p->out_h && segments <= 512; segments++) {
-        const int64_t rows = blocks_of(p->out_h, segments);
-        const int64_t jobs = strips * blocks_of(p->out_h, rows);
-        const int64_t most = blocks_of(jobs, warpgroups) * (rows + edges);
-        if (most < best) {
-            best = most;
-            p->rows = (int32_t)rows;
+        const double rounds = (double)blocks_of(strips * segments, warpgroups);
+        const double rows = rounds * ((double)rows_of(a, p, segments) + (double)p->out_h / segments);
+        if (rows < best) {
+            best = rows;
+            p->segments = segments;
         }
     }
-    p->segments = (int32_t)blocks_of(p->out_h, p->rows);
     p->jobs = (int32_t)(strips * p->segments);
 }
 
@@ -122,11 +139,17 @@ static dvk_conv_rows shape_of(const dvk_conv2d_args *a) {
     return p;
 }
 
+/* Bytes of a warpgroup: a row of what is stored, or of f32 where it leaves element by element. */
+static int32_t staging_of(const dvk_conv2d_args *a, const dvk_conv_rows *p) {
+    return p->shuffled ? 0 : DVK_ROWS_WIDTH * outputs_of(a) * (p->epilogue == (int32_t)DVK_WGMMA_ANY ? 4 : 2);
+}
+
 /* Bytes of shared memory, 0: too little. */
 static int32_t lay_out(dvk_conv_rows *p, const dvk_conv2d_args *a, int32_t available) {
-    const int32_t outputs = outputs_of(a), groups = groups_of(outputs);
-    const int32_t staging = p->shuffled ? 0 : groups * outputs * DVK_ROWS_STAGING;
-    const int32_t fixed = (p->w_bytes + 1023) / 1024 * 1024 + staging + DVK_ROWS_TABLE + DVK_ROWS_BARRIERS;
+    const int32_t groups = groups_of(outputs_of(a));
+    p->staging = staging_of(a, p);
+    const int32_t around = 2048; /* slots, and what is behind them, begin at multiples of 1024 */
+    const int32_t fixed = p->w_bytes + around + groups * p->staging + DVK_ROWS_TABLE + DVK_ROWS_BARRIERS;
     const int32_t rest = available - fixed;
     p->slots = rest > 0 ? least(rest / (groups * DVK_ROWS_SLOT), DVK_ROWS_MAX_SLOTS) : 0;
     return p->slots >= 2 ? fixed + groups * p->slots * DVK_ROWS_SLOT : 0;
@@ -187,7 +210,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     row += (p.pro ? 250.0 * p.chunks : 0.0) + 200.0 * a->epi.n_res;
     row += p.epilogue == DVK_WGMMA_ANY && !p.shuffled ? 20.0 * outputs : 0.0;
     const double rows =
-        (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) * (p.rows + (cuts_edges(a, &p) ? 1 : 2)) * groups;
+        (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) * (double)(rows_of(a, &p, p.segments) * groups);
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);
@@ -221,10 +244,17 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     divide(a, &p, (int64_t)q->caps->processors * groups);
     p.upward = goes_up(a, &p);
     p.epi = epi_of(a);
+    p.stores = a->epi.store != NULL;
+    if (p.stores) {
+        p.picture = dvk_convert_of(a->epi.store, 1);
+    }
     p.w = a->w;
     p.scale = a->pro.scale;
     p.shift = a->pro.shift;
-    const int r = map_of(q, &a->x, 1, 0, DVK_ROWS_SLOT_PIXELS, 1, &p.x);
+    int r = map_of(q, &a->x, 1, 0, DVK_ROWS_SLOT_PIXELS, 1, &p.x);
+    if (r == 0 && p.epilogue != (int32_t)DVK_WGMMA_ANY) {
+        r = map_of_box(q, &a->y, 1, 0, (const int32_t[]){outputs_of(a), DVK_ROWS_WIDTH / 4, 1}, &p.y);
+    }
     if (r != 0) {
         return r;
     }
@@ -249,6 +279,7 @@ const dvk_cuda_kernel dvk_conv2d_cuda_wgmma_rows = {.op = "conv2d",
                                                     .supports = supports,
                                                     .cost = cost,
                                                     .enqueue = enqueue,
+                                                    .stores = stores,
                                                     .packed_bytes = packed_bytes,
                                                     .pack_units = pack_units,
                                                     .pack = pack};

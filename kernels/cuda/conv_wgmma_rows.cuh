@@ -9,11 +9,11 @@ namespace {
 
 struct layout { /* of shared memory, addresses */
     uint32_t w, slots, out, table, barriers;
-    __device__ __forceinline__ layout(const dvk_conv_rows &p, int groups, int outputs, uint32_t base) {
+    __device__ __forceinline__ layout(const dvk_conv_rows &p, int groups, uint32_t base) {
         w = base;
         slots = (w + p.w_bytes + 1023) & ~1023u;
-        out = slots + groups * p.slots * DVK_ROWS_SLOT;
-        table = out + (p.shuffled ? 0 : groups * outputs * DVK_ROWS_STAGING);
+        out = (slots + groups * p.slots * DVK_ROWS_SLOT + 1023) & ~1023u;
+        table = out + groups * p.staging;
         barriers = table + DVK_ROWS_TABLE;
     }
     __device__ __forceinline__ uint32_t slot(const dvk_conv_rows &p, int group, int i) const {
@@ -24,6 +24,10 @@ struct layout { /* of shared memory, addresses */
     }
     __device__ __forceinline__ uint32_t empty(int group, int i) const {
         return full(group, 16 + i);
+    }
+    /* Where a warp's pixels are turned around. */
+    __device__ __forceinline__ uint32_t staging(const dvk_conv_rows &p, int group, int warp) const {
+        return out + (group * 4 + warp) * (p.staging / 4);
     }
     __device__ __forceinline__ uint32_t weights() const {
         return full(3, 0);
@@ -41,11 +45,11 @@ struct strip { /* a job */
 
 CONV_DEVICE strip strip_of(const dvk_conv_rows &p, int job) {
     strip s;
-    const int at = job / p.strips;
-    s.x0 = (job - at * p.strips) * DVK_ROWS_WIDTH;
-    s.n = at / p.segments;
-    s.y0 = (at - s.n * p.segments) * p.rows;
-    s.rows = min(p.rows, p.out_h - s.y0);
+    const int at = job / p.segments, segment = job - at * p.segments;
+    s.n = at / p.strips;
+    s.x0 = (at - s.n * p.strips) * DVK_ROWS_WIDTH;
+    s.y0 = segment * p.out_h / p.segments;
+    s.rows = (segment + 1) * p.out_h / p.segments - s.y0;
     s.upward = p.upward;
     return s;
 }
@@ -176,9 +180,9 @@ template <class T, int OUTPUTS> struct consumer {
 };
 
 /* A block: WORK::run is what its first GROUPS warpgroups do. */
-template <class WORK, int OUTPUTS, int GROUPS> CONV_DEVICE void convolve(const dvk_conv_rows &p) {
+template <class WORK, int GROUPS> CONV_DEVICE void convolve(const dvk_conv_rows &p) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const layout at(p, GROUPS, OUTPUTS, (uint32_t)__cvta_generic_to_shared(shared));
+    const layout at(p, GROUPS, (uint32_t)__cvta_generic_to_shared(shared));
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     float *table = (float *)(shared + (at.table - (uint32_t)__cvta_generic_to_shared(shared)));
     if (threadIdx.x < 64) {

@@ -18,14 +18,14 @@ CONV_DEVICE auto way_out(const dvk_conv_rows &p, const layout &at, int group) {
     if constexpr (SHUFFLE != 0) {
         return row_shuffler<OUTPUTS, SHUFFLE / 16, SHUFFLE % 16>{p, at.table, warp * 16};
     } else {
-        return row_writer<T, OUTPUTS>{p, at.out + (group * 4 + warp) * OUTPUTS * (DVK_ROWS_STAGING / 4), at.table,
-                                      warp * 16};
+        return row_writer<T, OUTPUTS>{p, at.staging(p, group, warp), warp * 16, at.table};
     }
 }
 
 template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multiplier {
     static __device__ __forceinline__ void run(const dvk_conv_rows &p, const layout &at, int group) {
         const auto out = way_out<T, OUTPUTS, SHUFFLE>(p, at, group);
+        typename decltype(way_out<T, OUTPUTS, SHUFFLE>(p, at, group))::residual residual = {};
         consumer<T, OUTPUTS> in = {p, at, group, {}, -1};
         const int full = LAST == 4 ? p.chunks : p.chunks - 1;
         finished<OUTPUTS> done;
@@ -42,18 +42,22 @@ template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multip
             wgmma_pin(sum);
 #pragma unroll 1
             for (int row = 0; row < s.rows + 2; row++) {
+                if (done.y >= 0) {
+                    out.bring_first(done.n, done.y, done.x, residual);
+                }
 #pragma unroll 1
                 for (int chunk = 0; chunk < full; chunk++) {
                     in.template start<4>(s, row, chunk, sum);
                     if (LAST == 4 && chunk + 1 == full && done.y >= 0) {
-                        out.store(done.n, done.y, done.x, done.sum); /* while the row behind it is multiplied */
+                        out.store(done.n, done.y, done.x, done.sum,
+                                  residual); /* while the row behind it is multiplied */
                     }
                     in.wait();
                 }
                 if (LAST != 4) {
                     in.template start<LAST>(s, row, full, sum);
                     if (done.y >= 0) {
-                        out.store(done.n, done.y, done.x, done.sum);
+                        out.store(done.n, done.y, done.x, done.sum, residual);
                     }
                     in.wait();
                 }
@@ -74,7 +78,11 @@ template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multip
             }
         }
         if (done.y >= 0) {
-            out.store(done.n, done.y, done.x, done.sum);
+            out.bring_first(done.n, done.y, done.x, residual);
+            out.store(done.n, done.y, done.x, done.sum, residual);
+        }
+        if (SHUFFLE == 0 && (threadIdx.x & 31) == 0) {
+            copy_out_done();
         }
     }
 };
@@ -84,7 +92,7 @@ template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multip
 #define ROWS_KERNEL(name, T, OUTPUTS, GROUPS, LAST, SHUFFLE)                                                           \
     extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)                                                \
         name(const __grid_constant__ dvk_conv_rows p) {                                                                \
-        convolve<multiplier<T, OUTPUTS, GROUPS, LAST, SHUFFLE>, OUTPUTS, GROUPS>(p);                                   \
+        convolve<multiplier<T, OUTPUTS, GROUPS, LAST, SHUFFLE>, GROUPS>(p);                                            \
     }
 
 /* By output channels, warpgroups, and the input channels of the last chunk in units of 16. */

@@ -1,11 +1,12 @@
-/* conv_wgmma_shuffle.cuh - how a row of 64 output pixels leaves registers where each becomes R x R of C channels in f32, which
- * lie without gaps. The order of the output channels is chosen (conv_wgmma_rows.c) so that what a thread has of a pixel are
+/* conv_wgmma_shuffle.cuh - how a row of 64 output pixels leaves registers where each becomes R x R of C channels, which lie
+ * without gaps: in f32, or as a caller's picture. The order of the output channels is chosen (conv_wgmma_rows.c) so that what a thread has of a pixel are
  * whole pieces of up to 16 bytes of the enlarged rows, and pieces that are neighbours belong to lanes that are: whole
  * lines are written, and nothing has to be turned in shared memory. */
 #ifndef DVK_CUDA_CONV_WGMMA_SHUFFLE_CUH
 #define DVK_CUDA_CONV_WGMMA_SHUFFLE_CUH
 
 #include "kernels/cuda/conv_wgmma_epilogue.cuh"
+#include "kernels/cuda/convert.cuh"
 
 template <int OUTPUTS, int R, int C> struct row_shuffler {
     enum {
@@ -30,6 +31,15 @@ template <int OUTPUTS, int R, int C> struct row_shuffler {
         }
     }
 
+    __device__ __forceinline__ void store_picture(int n, int y, int64_t element, const float (&v)[PIECE]) const {
+        const dvk_convert_params &image = p.picture;
+        dvk_convert_params row = image;
+        row.image += n * image.sn + y * image.sh;
+#define STORE_PIECE(T) store_piece<T, PIECE>(row, element, v)
+        BY_IMAGE_TYPE(image, STORE_PIECE)
+#undef STORE_PIECE
+    }
+
     /* Of the pixel of the smaller picture whose nearest neighbours these are: the channels in a thread's order. */
     __device__ __forceinline__ void skip(int n, int y, int x, float (&v)[C]) const {
         const dvk_conv_view &r = p.epi.res[0];
@@ -42,7 +52,13 @@ template <int OUTPUTS, int R, int C> struct row_shuffler {
         }
     }
 
-    __device__ __forceinline__ void store(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
+    struct residual {}; /* is read as it is needed */
+
+    __device__ __forceinline__ void bring_first(int, int, int, residual &) const {
+    }
+
+    __device__ __forceinline__ void store(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
+                                          const residual &) const {
         const int lane = threadIdx.x & 31;
         const dvk_conv_view &v = p.epi.y;
         float *rows = (float *)v.data + (n * v.sn + (int64_t)y * R * v.sh);
@@ -75,7 +91,11 @@ template <int OUTPUTS, int R, int C> struct row_shuffler {
                     out[e] = fmaf(p.epi.alpha, sum[s / 2 * 4 + h * 2 + s % 2] + bias[e], add[h][(t * TURN + e) % C]);
                 }
                 if (pixel < p.out_w && i < R && piece < PIECES) {
-                    write(rows + (i * v.sh + pixel * ROW + piece * PIECE), out);
+                    if (p.stores) {
+                        store_picture(n, y * R + i, pixel * ROW + piece * PIECE, out);
+                    } else {
+                        write(rows + (i * v.sh + pixel * ROW + piece * PIECE), out);
+                    }
                 }
             }
         }

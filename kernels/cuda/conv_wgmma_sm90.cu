@@ -21,7 +21,7 @@ struct layout { /* of shared memory, addresses */
     __device__ __forceinline__ layout(const dvk_conv_wgmma &p, uint32_t base) {
         x = base;
         w = x + p.x_slots * p.x_bytes;
-        out = w + p.w_rings * p.w_slots * p.w_bytes;
+        out = w + p.w_slots * p.w_bytes;
         barriers = out + 2 * p.entries * p.entry_bytes;
     }
     __device__ __forceinline__ uint32_t x_full(int i) const {
@@ -36,36 +36,33 @@ struct layout { /* of shared memory, addresses */
     __device__ __forceinline__ uint32_t residual(int group, int i) const {
         return barriers + 8 * (24 + group * 8 + i);
     }
-    __device__ __forceinline__ uint32_t w_slot(const dvk_conv_wgmma &p, int ring, int i) const {
-        return w + (ring * p.w_slots + i) * p.w_bytes;
+    __device__ __forceinline__ uint32_t w_full(int i) const {
+        return barriers + 8 * (40 + i);
     }
-    __device__ __forceinline__ uint32_t w_full(int ring, int i) const {
-        return barriers + 8 * (40 + ring * 16 + i);
-    }
-    __device__ __forceinline__ uint32_t w_empty(int ring, int i) const {
-        return barriers + 8 * (72 + ring * 16 + i);
+    __device__ __forceinline__ uint32_t w_empty(int i) const {
+        return barriers + 8 * (56 + i);
     }
     __device__ __forceinline__ uint32_t turn(int group) const {
-        return barriers + 8 * (104 + group);
+        return barriers + 8 * (72 + group);
     }
 };
 
 /* ---- the third warpgroup ---- */
 
-struct weight_bringer { /* of one ring */
+struct weight_bringer {
     ring w;
     int job, tap = 0;
 
     /* Fills a slot if one is free. */
-    __device__ __forceinline__ void advance(const dvk_conv_wgmma &p, const layout &at, int which) {
+    __device__ __forceinline__ void advance(const dvk_conv_wgmma &p, const layout &at) {
         const int per_job = p.chunks * p.taps;
-        if (job >= p.jobs || !barrier_passed(at.w_empty(which, w.slot), w.parity ^ 1)) {
+        if (job >= p.jobs || !barrier_passed(at.w_empty(w.slot), w.parity ^ 1)) {
             return;
         }
-        const int64_t from = (int64_t)(job % (p.blocks * p.phases)) * per_job + tap;
-        const uint32_t full = at.w_full(which, w.slot);
-        barrier_expect(full, p.w_bytes);
-        copy_bulk(at.w_slot(p, which, w.slot), p.w + (from * p.w_rings + which) * p.w_bytes, p.w_bytes, full);
+        const int at_tap = tap + p.own * p.taps, turned = at_tap < per_job ? at_tap : at_tap - per_job;
+        const int64_t from = (int64_t)(job % (p.blocks * p.phases)) * per_job + turned;
+        barrier_expect(at.w_full(w.slot), p.w_bytes);
+        copy_bulk(at.w + w.slot * p.w_bytes, p.w + from * p.w_bytes, p.w_bytes, at.w_full(w.slot));
         w.advance(p.w_slots);
         if (++tap == per_job) {
             tap = 0;
@@ -78,17 +75,14 @@ struct weight_bringer { /* of one ring */
 template <int KIND> CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout &at) {
     ring x;
     int x_job = blockIdx.x, x_chunk = 0, x_group = 0, x_part = 0;
-    weight_bringer w[2];
-    w[0].job = blockIdx.x;
-    w[1].job = p.w_rings > 1 ? blockIdx.x : p.jobs;
+    weight_bringer w;
+    w.job = blockIdx.x;
     for (int i = 0; i < p.w_slots; i++) {
-        w[0].advance(p, at, 0);
-        w[1].advance(p, at, 1);
+        w.advance(p, at);
     }
     wait_for_launch_before();
-    while (x_job < p.jobs || w[0].job < p.jobs || w[1].job < p.jobs) {
-        w[0].advance(p, at, 0);
-        w[1].advance(p, at, 1);
+    while (x_job < p.jobs || w.job < p.jobs) {
+        w.advance(p, at);
         if (x_job < p.jobs && barrier_passed(at.x_empty(x.slot), x.parity ^ 1)) {
             const conv_tile t = tile_of(p, x_job, x_group);
             const uint32_t to = at.x + x.slot * p.x_bytes, full = at.x_full(x.slot);
@@ -104,7 +98,8 @@ template <int KIND> CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout
                 x_part = 0;
             } else {
                 barrier_expect(full, p.patch_pixels * 128);
-                copy_in(to, &p.x, x_chunk * DVK_WGMMA_CHUNK, t.x0 - p.pad_left, t.y0 - p.pad_top, t.n, full);
+                const int chunk = x_chunk + p.own < p.chunks ? x_chunk + p.own : 0;
+                copy_in(to, &p.x, chunk * DVK_WGMMA_CHUNK, t.x0 - p.pad_left, t.y0 - p.pad_top, t.n, full);
             }
             if (++x_group > p.split) {
                 x_group = 0;
@@ -153,7 +148,7 @@ template <class T> CONV_DEVICE void gather(const dvk_conv_wgmma &p, const layout
     few_pixels<T> pixels(p, thread);
     w.job = blockIdx.x;
     for (int i = 0; i < p.w_slots && thread == 0; i++) {
-        w.advance(p, at, 0);
+        w.advance(p, at);
     }
     wait_for_launch_before();
     const int items = ((p.jobs - 1 - (int)blockIdx.x) / (int)gridDim.x + 1) << p.split;
@@ -162,7 +157,7 @@ template <class T> CONV_DEVICE void gather(const dvk_conv_wgmma &p, const layout
         const uint32_t slot = at.x + x.slot * p.x_bytes;
         barrier_wait(at.x_empty(x.slot), x.parity ^ 1);
         if (thread == 0) {
-            w.advance(p, at, 0);
+            w.advance(p, at);
         }
         pixels.store(p, slot + DVK_WGMMA_FEW_OPERAND, thread);
         named_barrier(3, DVK_WGMMA_GATHERERS);
@@ -184,10 +179,10 @@ struct consumer {
     int x_used = -1, w_used = -1;
     int jobs = 0, tap = 0; /* done; of this job */
 
-    __device__ __forceinline__ void free_used(const layout &at, int which) {
+    __device__ __forceinline__ void free_used(const layout &at) {
         if ((threadIdx.x & 31) == 0) {
             if (w_used >= 0) {
-                barrier_arrive(at.w_empty(which, w_used));
+                barrier_arrive(at.w_empty(w_used));
             }
             if (x_used >= 0) {
                 barrier_arrive(at.x_empty(x_used));
@@ -204,17 +199,16 @@ CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consu
     const int taps = KIND == HALF ? p.part[part].taps : p.taps, kw = KIND == HALF ? p.part[part].kw : p.kw;
     const int pitch = KIND == HALF ? p.part[part].pitch : p.pitch;
     const uint64_t patch = wgmma_operand(at.x + c.x.slot * p.x_bytes, pitch * 128);
-    const int which = p.w_rings > 1 ? group : 0;
-    const uint32_t half = p.split || p.w_rings > 1 ? 0 : group * DVK_WGMMA_TAP;
+    const uint32_t w = at.w + (p.split ? 0 : group * DVK_WGMMA_TAP);
     int column = 0;
     barrier_wait(KIND == FEW || (KIND == WHOLE && p.pro) ? at.x_ready(c.x.slot) : at.x_full(c.x.slot), c.x.parity);
 #pragma unroll 1
     for (int tap = 0; tap < taps; tap++) {
         if (c.jobs == 0 || !p.resident) {
-            barrier_wait(at.w_full(which, c.w.slot), c.w.parity);
+            barrier_wait(at.w_full(c.w.slot), c.w.parity);
         }
         const uint64_t b = patch + view * 8;
-        const uint64_t a = wgmma_operand(at.w_slot(p, which, c.w.slot) + half, 1024);
+        const uint64_t a = wgmma_operand(w + c.w.slot * p.w_bytes, 1024);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < K16; k++) {
@@ -225,7 +219,7 @@ CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consu
             out.prefetch(p, t, threadIdx.x & 127);
         }
         wgmma_wait<1>();
-        c.free_used(at, which);
+        c.free_used(at);
         if (++c.tap == p.lead && (threadIdx.x & 127) == 0 && (group == 0 || p.alternate)) {
             barrier_arrive(at.turn(1 - group));
         }
@@ -289,9 +283,19 @@ template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_
         }
         wgmma_wait<0>();
         wgmma_pin(sum);
-        c.free_used(at, p.w_rings > 1 ? group : 0);
+        const int patch = c.x_used;
+        if (p.own) {
+            out.patch = at.x + patch * p.x_bytes;
+            c.x_used = -1;
+        }
+        c.free_used(at);
         c.jobs++;
         out.store<T>(p, t, thread, sum);
+        if (p.own) {
+            c.x_used = patch;
+            __syncwarp();
+            c.free_used(at);
+        }
     }
     if (thread == 0) {
         copy_out_done();
@@ -309,10 +313,8 @@ template <class T, int LAST, int KIND> CONV_DEVICE void convolve(const dvk_conv_
             barrier_init(at.x_empty(i), p.split ? 4 : 8);
         }
         for (int i = 0; i < p.w_slots; i++) {
-            for (int which = 0; which < p.w_rings; which++) {
-                barrier_init(at.w_full(which, i), 1);
-                barrier_init(at.w_empty(which, i), p.w_rings > 1 ? 4 : 8);
-            }
+            barrier_init(at.w_full(i), 1);
+            barrier_init(at.w_empty(i), 8);
         }
         barrier_init(at.turn(0), 1);
         for (int i = 0; i < 2 * DVK_WGMMA_MAX_ENTRIES; i++) {

@@ -84,19 +84,20 @@ struct output_ring {
     int group;
     int slot = 0;
     uint32_t parity = 0;
+    uint32_t patch = 0; /* that has the first residual */
 
     __device__ __forceinline__ void bring_residuals(const dvk_conv_wgmma &p, const conv_tile &t, int piece,
                                                     int entry) const {
-        barrier_expect(barriers + 8 * entry, p.epi.n_res * DVK_WGMMA_PIECE);
-        for (int i = 0; i < p.epi.n_res; i++) {
-            copy_in(at + entry * p.entry_bytes + i * DVK_WGMMA_PIECE, &p.res[i], t.c0, t.x0,
+        barrier_expect(barriers + 8 * entry, (p.epi.n_res - p.own) * DVK_WGMMA_PIECE);
+        for (int i = p.own; i < p.epi.n_res; i++) {
+            copy_in(at + entry * p.entry_bytes + (i - p.own) * DVK_WGMMA_PIECE, &p.res[i], t.c0, t.x0,
                     t.y0 + piece * DVK_WGMMA_PIECE_H, t.n, barriers + 8 * entry);
         }
     }
 
     /* While the products of the tile are under way: residuals of as many pieces as there is room for. */
     __device__ __forceinline__ void prefetch(const dvk_conv_wgmma &p, const conv_tile &t, int thread) const {
-        if (p.epi.n_res == 0 || p.epilogue == DVK_WGMMA_ANY || thread != 0) {
+        if (p.epi.n_res == p.own || p.epilogue == DVK_WGMMA_ANY || thread != 0) {
             return;
         }
         copy_out_read<0>();
@@ -104,24 +105,32 @@ struct output_ring {
             bring_residuals(p, t, i, slot + i < p.entries ? slot + i : slot + i - p.entries);
         }
         for (int i = p.entries; i < DVK_WGMMA_PIECES; i++) { /* as far as the cache */
-            for (int k = 0; k < p.epi.n_res; k++) {
+            for (int k = p.own; k < p.epi.n_res; k++) {
                 copy_ahead(&p.res[k], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n);
             }
         }
     }
 
+    /* Where this lane's row of four matrices of the patch begins, from row `row` of the tile on. */
+    __device__ __forceinline__ uint32_t of_patch(const dvk_conv_wgmma &p, int row) const {
+        const int lane = threadIdx.x & 31, octet = (threadIdx.x >> 5 & 3) * 2 + (lane >> 3 & 1);
+        const int pixel = (row + (lane >> 4) + p.pad_top) * p.pitch + (lane & 7) + p.pad_left;
+        return patch + pixel * 128 + ((octet ^ (pixel & 7)) * 16);
+    }
+
     /* Piece `i` with its residuals, rows DVK_WGMMA_PIECE_H * i on of the tile. */
-    template <class T, int KIND, int RES, int COUNT>
-    __device__ __forceinline__ void piece(const dvk_conv_epi &e, const conv_channels &c, uint32_t to, const float *sum,
-                                          int i, conv_sums &sums) const {
+    template <class T, int KIND, int RES, int COUNT, int OWN>
+    __device__ __forceinline__ void piece(const dvk_conv_wgmma &p, const conv_channels &c, uint32_t to,
+                                          const float *sum, int i, conv_sums &sums) const {
+        const dvk_conv_epi &e = p.epi;
 #pragma unroll
         for (int j = 0; j < DVK_WGMMA_PIECE_H; j += 2, to += 2048) {
             uint32_t m[4], r[2][4] = {};
             if (RES > 0) {
-                matrices_load_transposed(to, r[0]);
+                matrices_load_transposed(OWN ? of_patch(p, i * DVK_WGMMA_PIECE_H + j) : to, r[0]);
             }
             if (RES > 1) {
-                matrices_load_transposed(to + DVK_WGMMA_PIECE, r[1]);
+                matrices_load_transposed(OWN ? to : to + DVK_WGMMA_PIECE, r[1]);
             }
 #pragma unroll
             for (int q = 0; q < 4; q++) { /* matrix: channels 8 * (q & 1), row j + q / 2 */
@@ -142,7 +151,8 @@ struct output_ring {
         }
     }
 
-    template <class T, int KIND, int RES, int COUNT>
+    /* RES residuals, of which OWN comes from the patch. */
+    template <class T, int KIND, int RES, int COUNT, int OWN = 0>
     __device__ __forceinline__ void write(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                           const float (&sum)[128], conv_sums &sums) {
         const int lane = thread & 31, warp = thread >> 5;
@@ -152,7 +162,7 @@ struct output_ring {
 #pragma unroll
         for (int i = 0; i < DVK_WGMMA_PIECES; i++) {
             const uint32_t entry = at + slot * p.entry_bytes;
-            if (RES > 0) {
+            if (RES > OWN) {
                 barrier_wait(barriers + 8 * slot, parity);
             } else if (i == 0 || i >= p.entries) {
                 if (thread == 0) {
@@ -160,12 +170,12 @@ struct output_ring {
                 }
                 named_barrier(1 + group, 128);
             }
-            piece<T, KIND, RES, COUNT>(p.epi, channels, entry + mine, sum + i * (128 / DVK_WGMMA_PIECES), i, sums);
+            piece<T, KIND, RES, COUNT, OWN>(p, channels, entry + mine, sum + i * (128 / DVK_WGMMA_PIECES), i, sums);
             fence_async();
             named_barrier(1 + group, 128);
             if (thread == 0) {
                 copy_out(&p.y[t.phase], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n, entry);
-                if (RES > 0 && i + p.entries - 1 < DVK_WGMMA_PIECES && i > 0) {
+                if (RES > OWN && i + p.entries - 1 < DVK_WGMMA_PIECES && i > 0) {
                     copy_out_read<1>(); /* the piece before has left its place to a later one */
                     bring_residuals(p, t, i + p.entries - 1, slot > 0 ? slot - 1 : p.entries - 1);
                 }
@@ -276,7 +286,13 @@ struct output_ring {
         conv_sums none(0, 0, 0);
         switch (p.epilogue) {
         case DVK_WGMMA_LINEAR:
-            write_as<T, DVK_WGMMA_LINEAR>(p, t, thread, sum);
+            if (p.own && p.epi.n_res == 1) {
+                write<T, DVK_WGMMA_LINEAR, 1, COUNT_NONE, 1>(p, t, thread, sum, none);
+            } else if (p.own) {
+                write<T, DVK_WGMMA_LINEAR, 2, COUNT_NONE, 1>(p, t, thread, sum, none);
+            } else {
+                write_as<T, DVK_WGMMA_LINEAR>(p, t, thread, sum);
+            }
             break;
         case DVK_WGMMA_STATISTICS:
             write_and_count<T>(p, t, thread, sum);

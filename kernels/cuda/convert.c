@@ -52,12 +52,11 @@ static int has_threes(const dvk_view *v) {
            (v->h == 1 || v->sh % 4 == 0) && (v->n == 1 || v->sn % 4 == 0);
 }
 
-static int run(const dvk_convert_args *a, int store, dvk_queue *q) {
-    static const char *const types[] = {
-        [DVK_F32] = "f32", [DVK_F16] = "f16", [DVK_BF16] = "bf16", [DVK_U8] = "u8", [DVK_U16] = "u16"};
+dvk_convert_params dvk_convert_of(const dvk_convert_args *a, int store) {
     const dvk_image *im = &a->image;
     const int64_t size = (int64_t)dvk_dtype_size(im->dtype);
     dvk_convert_params p = {.image = im->data,
+                            .dtype = im->dtype,
                             .sn = im->sn,
                             .sh = im->sh,
                             .sw = im->sw,
@@ -84,10 +83,17 @@ static int run(const dvk_convert_args *a, int store, dvk_queue *q) {
         p.lo = a->clamp && a->lo > 0.0f ? a->lo : 0.0f;
         p.hi = a->clamp && a->hi < top ? a->hi : top;
     }
+    return p;
+}
+
+static int run(const dvk_convert_args *a, int store, dvk_queue *q) {
+    static const char *const types[] = {
+        [DVK_F32] = "f32", [DVK_F16] = "f16", [DVK_BF16] = "bf16", [DVK_U8] = "u8", [DVK_U16] = "u16"};
+    dvk_convert_params p = dvk_convert_of(a, store);
     char name[16];
     /* of a thread; vectors of a view are better written by neighbours */
     const int64_t pixels = p.mode == DVK_CONVERT_ANY || (!store && !p.threes) ? 1 : 4;
-    snprintf(name, sizeof name, "%s%s_%s", store ? "store" : "load", pixels == 4 ? "4" : "", types[im->dtype]);
+    snprintf(name, sizeof name, "%s%s_%s", store ? "store" : "load", pixels == 4 ? "4" : "", types[a->image.dtype]);
     return dvk_elem_launch_rows(q, "convert", name, (p.w + pixels - 1) / pixels * p.blocks, p.rows, &p);
 }
 

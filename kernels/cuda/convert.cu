@@ -1,29 +1,9 @@
 // convert.cu - "load" and "store": between a caller's picture of any layout and a view. A thread converts up to four
 // channels of one pixel, or of four where it can write whole words of the image: what is written side by side must be
 // written by neighbours. mul and add are two roundings, as in the reference: integers come out the same.
-#include "kernels/cuda/convert.h"
-#include "kernels/cuda/elem.cuh"
+#include "kernels/cuda/convert.cuh"
 
 namespace {
-
-__host__ __device__ constexpr int size_of(int type) {
-    return type == DVK_F32 ? 4 : type == DVK_U8 ? 1 : 2;
-}
-
-template <int T> __device__ __forceinline__ float value_of(uint32_t bits) {
-    return T == DVK_U8 || T == DVK_U16 ? (float)bits : T == DVK_F32 ? __uint_as_float(bits) : f32_of(bits, T);
-}
-
-template <int T> __device__ __forceinline__ uint32_t stored(const dvk_convert_params &p, float v) {
-    v = __fadd_rn(__fmul_rn(v, p.mul), p.add);
-    if (T == DVK_U8 || T == DVK_U16) { // NaN becomes lo
-        return __float2uint_rn(v > p.lo ? (v < p.hi ? v : p.hi) : p.lo);
-    }
-    if (p.clamp) {
-        v = v < p.lo ? p.lo : v > p.hi ? p.hi : v;
-    }
-    return T == DVK_F32 ? __float_as_uint(v) : bits_of(v, T);
-}
 
 template <int T> __device__ __forceinline__ uint32_t read1(const unsigned char *at, bool aligned) {
     if (T == DVK_U8) {
@@ -34,31 +14,6 @@ template <int T> __device__ __forceinline__ uint32_t read1(const unsigned char *
     }
     uint32_t bits = at[0] | (uint32_t)at[1] << 8;
     return T == DVK_F32 ? bits | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24 : bits;
-}
-
-template <int T> __device__ __forceinline__ void write1(unsigned char *at, uint32_t bits, bool aligned) {
-    if (T == DVK_U8) {
-        *at = (unsigned char)bits;
-    } else if (!aligned) {
-        for (int i = 0; i < size_of(T); i++) {
-            at[i] = (unsigned char)(bits >> 8 * i);
-        }
-    } else if (T == DVK_F32) {
-        *(uint32_t *)at = bits;
-    } else {
-        *(uint16_t *)at = (uint16_t)bits;
-    }
-}
-
-// Four elements that lie side by side.
-template <int T> __device__ __forceinline__ void write4(unsigned char *at, const uint32_t *e) {
-    if (T == DVK_F32) {
-        *(uint4 *)at = make_uint4(e[0], e[1], e[2], e[3]);
-    } else if (T == DVK_U8) {
-        *(uint32_t *)at = e[0] | e[1] << 8 | e[2] << 16 | e[3] << 24;
-    } else {
-        *(uint2 *)at = make_uint2(e[0] | e[1] << 16, e[2] | e[3] << 16);
-    }
 }
 
 template <int T> __device__ __forceinline__ void read4(const unsigned char *at, uint32_t *e) {
@@ -120,10 +75,6 @@ struct block {            // the work of a thread
     int64_t view;
     int c, pixels, channels;
 };
-
-__device__ __forceinline__ int channel_of(const dvk_convert_params &p, int c) {
-    return p.identity ? c : c == 0 ? p.map[0] : c == 1 ? p.map[1] : c == 2 ? p.map[2] : p.map[3];
-}
 
 // bits[pixel][channel], into an image whose pixels are IC channels and nothing else; the map permutes them.
 template <int T, int IC>

@@ -3,6 +3,7 @@
 #define DVK_CUDA_CONVERT_H
 
 #include "kernels/cuda/elem.h"
+#include "kernels/op.h"
 
 enum {                             /* how an image is read or written */
        DVK_CONVERT_ANY = 0,        /* element by element */
@@ -13,6 +14,7 @@ enum {                             /* how an image is read or written */
 
 typedef struct dvk_convert_params {
     unsigned char *image;
+    int32_t dtype;          /* of the image */
     int64_t sn, sh, sw, sc; /* bytes */
     dvk_elem_view view;
     int32_t mode;
@@ -25,5 +27,7 @@ typedef struct dvk_convert_params {
     int32_t clamp;
     float mul, add, lo, hi;
 } dvk_convert_params;
+
+dvk_convert_params dvk_convert_of(const dvk_convert_args *a, int store); /* convert.c */
 
 #endif

@@ -78,6 +78,9 @@ typedef struct dvk_cuda_kernel {
     int (*enqueue)(const void *args, void *scratch, dvk_queue *q);
     /* conv2d: whether it can write args->epi.stats (op.h), and how many chunks a picture has then; NULL or 0: no. */
     int64_t (*stats_chunks)(const void *args, const dvk_cuda_caps *caps);
+    /* conv2d: whether it can store its result into the picture args->epi.store, or, where that is NULL, into some; NULL or
+     * 0: no. */
+    int (*stores)(const void *args, const dvk_cuda_caps *caps);
     /* Ops with weights, as in kernel.h: on the host, from f32 OIHW, to the bytes that are then uploaded. They serve every
      * picture size: they depend on channels, window, padding, stride, upsample, shuffle, dtypes and compute alone. */
     size_t (*packed_bytes)(const void *args);

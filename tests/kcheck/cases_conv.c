@@ -147,6 +147,10 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     } else {
         build_epilogue(p, &a->epi, &a->y, s->epilogue);
     }
+    if (s->own) {
+        a->epi.res[0] = a->x;
+        a->epi.res[0].c = a->y.c;
+    }
     p->stats_groups = s->stats_groups;
     const float spread = 1.7f / (float)(s->k * (s->cin > 16 ? (s->cin > 128 ? 16 : 8) : 3));
     p->w_source = kc_floats(p, s->cout * s->cin * s->k * s->k, -spread, spread);
@@ -164,7 +168,7 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lld->%lld k%d s%d u%d%s %s->%s epi %d pro %d slab %d fill %d%s",
              (long long)in.n, (long long)in.h, (long long)in.w, (long long)s->cin, (long long)s->cout, (int)s->k,
              (int)stride, (int)up, s->asymmetric ? " asym" : "", kc_dtype_name(s->xt), kc_dtype_name(s->yt),
-             s->epilogue, s->prologue, s->slab, (int)s->fill, more);
+             s->epilogue, s->prologue, s->slab, (int)s->fill, s->own ? " own" : more);
 }
 
 static int count(void) {

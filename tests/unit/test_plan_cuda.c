@@ -183,6 +183,41 @@ static void test_shuffle(void) {
     dv_tensors_release(n.tensors);
 }
 
+/* A last convolution that stores the picture itself needs no room for its result; and only a plan that may is direct. */
+static void check_direct(const network *n, dvk_dtype compute, bool expected) {
+    dv_plan *plans[2] = {NULL, NULL};
+    for (int k = 0; k < 2; k++) {
+        dv_graph *g = fake_build(n->tensors, NULL, n->stage, n->h, n->w);
+        const dv_plan_options options = {.caps = &hopper, .compute = compute, .direct = k == 1};
+        CHECK(g != NULL && dv_fuse(g) == DAVY_OK && dv_plan_create(g, &options, &plans[k]) == DAVY_OK);
+    }
+    if (plans[0] != NULL && plans[1] != NULL) {
+        CHECKF(!plans[0]->direct && plans[1]->direct == expected, "%s: direct is %d", n->name, plans[1]->direct);
+        CHECKF(plans[1]->arena_bytes <= plans[0]->arena_bytes, "%s: arena %llu, was %llu", n->name,
+               (unsigned long long)plans[1]->arena_bytes, (unsigned long long)plans[0]->arena_bytes);
+        CHECK(plans[0]->n_steps == plans[1]->n_steps && plans[0]->weight_bytes == plans[1]->weight_bytes);
+    }
+    dv_plan_release(plans[0]);
+    dv_plan_release(plans[1]);
+    dv_tensors_release(n->tensors);
+}
+
+static void test_direct(void) {
+    const fake_rrdb_spec rrdb = {.dialect = 1, .nf = 64, .gc = 32, .blocks = 1, .doublings = 2, .in = 3};
+    const network compact = {"compact", fake_compact(64, 3, 4), DV_STAGE_UPSCALE, 360, 640};
+    const network span = {"span", fake_span(48, 2, 1, 0), DV_STAGE_UPSCALE, 360, 640};
+    const network dense = {"rrdb", fake_rrdb(rrdb), DV_STAGE_UPSCALE, 64, 48};
+    const network decoder = {"sdxl decoder", fake_usual_kl(0, 4, 1, 128), DV_STAGE_DECODE, 128, 128};
+    const network encoder = {"sdxl encoder", fake_usual_kl(0, 4, 1, 128), DV_STAGE_ENCODE, 128, 128};
+    const network precise = {"compact", fake_compact(64, 3, 4), DV_STAGE_UPSCALE, 90, 64};
+    check_direct(&compact, DVK_F16, true);
+    check_direct(&span, DVK_F16, true);
+    check_direct(&dense, DVK_F16, true);
+    check_direct(&decoder, DVK_BF16, true);
+    check_direct(&encoder, DVK_BF16, false); /* moments are mixed once more */
+    check_direct(&precise, DVK_F32, false);
+}
+
 static void test_large(void) {
     network n = {"sdxl decoder", fake_usual_kl(0, 4, 1, 128), DV_STAGE_DECODE, 128, 128};
     dv_plan *p = plan_of(&n, &hopper, DVK_BF16);
@@ -245,6 +280,7 @@ static void test_fp8(void) {
 int main(void) {
     test_networks();
     test_shuffle();
+    test_direct();
     test_large();
     test_fp8();
     return check_done();
