@@ -1,7 +1,7 @@
 /* davy.h - the C ABI of libdavy, version 1.0.
  *
  * davy encodes and decodes with VAEs, upscales pictures and captions them, from the weight files people already have,
- * on the CPU or an NVIDIA GPU (captioning: on the CPU). Load the library at run time (dlopen, LoadLibrary, ctypes; davy_loader.h does it in one call),
+ * on the CPU or an NVIDIA GPU. Load the library at run time (dlopen, LoadLibrary, ctypes; davy_loader.h does it in one call),
  * ask davy_get_api() for the function table, and call through the table:
  *
  *     const davy_api *api = davy_get_api(DAVY_ABI_1_0);
@@ -303,10 +303,11 @@ enum {                          /* davy_model_desc.flags */
 };
 
 /* Captioning models: one source, the path of a folder as Hugging Face has them (or of a file in it), or of a GGUF text
- * model, whose mmproj lies beside it or is a second source. They compute on the CPU. In a context whose device was named
- * and is a GPU model_open answers E_UNSUPPORTED; where "auto" took a GPU they use that machine's CPU, and the log says so.
- * compute: AUTO, weights as they are stored and the fastest products; F32, exact; BF16, INT8, INT4: weights are brought
- * to that type where they are stored in a wider one. */
+ * model, whose mmproj lies beside it or is a second source. They compute on the context's GPU, the first of
+ * several, or on the CPU.
+ * compute: AUTO, on a GPU BF16 (F16 where it has no BF16), on the CPU weights as they are stored and the fastest products;
+ * F32, exact; BF16, INT8, INT4, on a GPU F16: weights are brought to that type where they are stored in a wider one, on a
+ * GPU what is stored in another 16-bit type too. */
 typedef struct davy_model_desc {
     uint32_t struct_size;
     davy_task task;             /* 0: whatever the weights are */
@@ -527,7 +528,20 @@ typedef struct davy_caption_params {
     int32_t max_tiles;      /* of a picture that the model cuts up, the whole one included; 1: no cutting; 0: its own */
     int32_t context_tokens; /* dialogue_open: room for so many tokens. 0: what the model has, 8192 at most, and less
                                 where memory is short */
+    float min_p; /* what is less than so many times as likely as the likeliest is not drawn; 0 to 1; 0: none */
+    int32_t no_repeat_ngram; /* so many tokens in a row do not come twice, the question's included; 0: they may */
+    uint32_t flags;          /* DAVY_CAPTION_* */
+    uint32_t reserved1;
+    double video_fps; /* dialogue_open: pictures a second of the videos that are added; 0: as many as the model wants */
 } davy_caption_params;
+
+enum { /* davy_caption_params.flags */
+       DAVY_CAPTION_PUBLISHED =
+           1,                    /* what is 0 of temperature, top_p, top_k, min_p, repeat_penalty and no_repeat_ngram is
+                                      what the model's authors say in generation_config.json */
+       DAVY_CAPTION_THOUGHTS = 2 /* a block <think>...</think> that an answer begins with is a part of it; else it is
+                                    left out, and a thinking model's answer begins behind it */
+};
 
 typedef int32_t davy_role;
 enum { DAVY_ROLE_USER = 1, DAVY_ROLE_SYSTEM = 2 };
@@ -647,11 +661,12 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *buffer_tensor)(davy_buffer *buffer, davy_tensor *out);
     void(DAVY_CALL *buffer_release)(davy_buffer *buffer);
 
-    /* caption. [any] Asks params->prompt about each of n pictures, one after the other, each in a conversation of its own;
-     * answers go to out[n], texts that the caller releases. All or none: one picture that fails ends the call, and out is
-     * untouched. images[i] is one picture in host memory, read when its turn comes: with a job it, and out, must stay
-     * valid until the job has finished. params may be NULL. Of run only timeout_ns, priority and progress count: stages
-     * "load", "look", "read", "answer"; tiles, flags or a stream are E_INVALID. */
+    /* caption. [any] Asks params->prompt about each of n pictures, each in a conversation of its own; the CPU works on
+     * several of them at once as far as memory goes, and says of each what it says of it alone. Answers go to out[n], texts
+     * that the caller releases. All or none: one picture that fails ends the call, and out is untouched. images[i] is one
+     * picture in host memory, read when its turn comes: with a job it, and out, must stay valid until the job has finished.
+     * params may be NULL. Of run only timeout_ns, priority and progress count: stages "load", "look", "read", "answer";
+     * tiles, flags or a stream are E_INVALID. */
     davy_result(DAVY_CALL *caption)(davy_model *model, uint32_t n, const davy_tensor *const *images,
                                     const davy_caption_params *params, const davy_run *run, davy_job **job,
                                     davy_text **out);
@@ -661,7 +676,9 @@ typedef struct davy_api {
      * one, and the answer to it. What was said stays in the cache: a further question costs its own tokens only, and
      * pictures are looked at once.
      *   open       takes no memory yet; params (may be NULL) hold for all turns
-     *   add_image  copies one picture in host memory, for the next turn; pictures come before the turn's words
+     *   add_image  copies one picture in host memory, for the next turn; pictures come before the turn's words. A tensor
+     *              with T above 1 is a video of so many pictures, for models that take videos (E_UNSUPPORTED): those of
+     *              them are kept that the model looks at
      *   add_text   words for the next turn, on a line of their own after earlier ones; SYSTEM before the first turn only
      *   generate   the turn. params NULL: those of open. Loads the weights where need be. With nothing added it is E_STATE.
      *              What does not fit the context is E_CONTEXT_FULL. After an error of the work, cancelled included (which

@@ -1,4 +1,5 @@
-/* caption.c - the same question about many pictures: a turn for each, in one conversation that begins anew. */
+/* caption.c - the same question about many pictures: together where that can be, else a turn for each, in one conversation
+ * that begins anew. */
 #include <string.h>
 
 #include "core/buffer.h"
@@ -8,7 +9,7 @@
 #include "core/talk_priv.h"
 #include "core/text.h"
 
-enum { PARTS = 1000, MAX_PICTURES = 1 << 20 };
+enum { MAX_PICTURES = 1 << 20 };
 
 typedef struct caption {
     davy_dialogue *dialogue;
@@ -43,20 +44,36 @@ static davy_result one(caption *c, uint32_t i, davy_job *job) {
                  .run = c->run,
                  .deadline_ns = c->deadline_ns,
                  .job = job,
-                 .base = (uint64_t)i * PARTS,
-                 .total = (uint64_t)c->n * PARTS};
+                 .base = (uint64_t)i * DV_TURN_PARTS,
+                 .total = (uint64_t)c->n * DV_TURN_PARTS};
     davy_result r = dv_talk_add_pixels(d, &c->pixels[i]);
     r = r < 0 ? r : dv_talk_turn(d, &t);
     dv_talk_clear_events(d);
+    if (r == DAVY_OK && t.smaller) {
+        dv_logf(dv_context_services(dv_talk_context(d))->log, DAVY_LOG_WARN,
+                "picture %u of %u: memory was short; it was looked at with fewer tiles or pixels", (unsigned)i + 1u,
+                (unsigned)c->n);
+    }
     r = r < 0 ? r : dv_talk_answer(d, &c->texts[i]);
     return r < 0 ? r : dv_talk_rewind(d, 0);
 }
 
+static davy_result together(caption *c, davy_job *job) {
+    dv_captions all = {.dialogue = c->dialogue, .n = c->n, .pixels = c->pixels, .texts = c->texts};
+    all.turn = (dv_turn){.asking = &c->dialogue->asking,
+                         .run = c->run,
+                         .deadline_ns = c->deadline_ns,
+                         .job = job,
+                         .total = (uint64_t)c->n * DV_TURN_PARTS,
+                         .shared = true};
+    return dv_caption_together(&all);
+}
+
 static davy_result run(void *arg, davy_job *job) {
     caption *c = arg;
-    davy_result r = DAVY_OK;
+    davy_result r = c->n > 1 ? together(c, job) : DAVY_OK;
     for (uint32_t i = 0; r == DAVY_OK && i < c->n; i++) {
-        r = one(c, i, job);
+        r = c->texts[i] != NULL ? DAVY_OK : one(c, i, job);
         if (r < 0 && c->n > 1) {
             r = dv_fail_prefix("picture %u of %u", (unsigned)i + 1u, (unsigned)c->n);
         }

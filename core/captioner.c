@@ -102,16 +102,19 @@ static davy_result tell_gguf(const named *n, const char **text, const char **vis
 
 /* The folder of a captioning model's config.json; *out NULL: there is none. */
 static davy_result tell_folder(const char *path, char **out) {
-    char *config = dv_tensors_config_path(path);
-    char *folder = config != NULL ? dv_path_folder(config) : NULL;
+    char *config = NULL;
     dv_vlm_config c;
     *out = NULL;
-    const bool found = config != NULL;
+    davy_result r = dv_tensors_config_path(path, &config);
+    if (r < 0 || config == NULL) {
+        return r;
+    }
+    char *folder = dv_path_folder(config);
     dv_free(config);
     if (folder == NULL) {
-        return found ? dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory") : DAVY_OK;
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
-    const davy_result r = dv_vlm_config_open(folder, &c);
+    r = dv_vlm_config_open(folder, &c);
     if (r == DAVY_OK) {
         *out = folder;
         return DAVY_OK;
@@ -122,41 +125,47 @@ static davy_result tell_folder(const char *path, char **out) {
 
 /* ---- opening ---- */
 
+/* The GPU that captions: the first of the context's. NULL: the CPU. */
+static dv_gpu *gpu_of(const dv_services *s) {
+    return s->n_gpus > 0 ? s->gpus[0] : NULL;
+}
+
+/* "auto": on a GPU the wider of the 16-bit types that its tensor cores know. */
+static davy_dtype compute_of(const dv_captioner *c) {
+    const dv_gpu *gpu = gpu_of(c->services);
+    if (c->compute != DAVY_DTYPE_AUTO || gpu == NULL) {
+        return c->compute;
+    }
+    return dv_gpu_caps(gpu)->sm >= 80 ? DAVY_DTYPE_BF16 : DAVY_DTYPE_F16;
+}
+
 static dv_vlm_open opening(const dv_captioner *c) {
-    const davy_dtype d = c->compute;
+    const davy_dtype d = compute_of(c);
     return (dv_vlm_open){.path = c->path,
                          .mmproj = c->mmproj,
                          .format = d == DAVY_DTYPE_INT8   ? DV_VLM_INT8
                                    : d == DAVY_DTYPE_INT4 ? DV_VLM_INT4
                                    : d == DAVY_DTYPE_BF16 ? DV_VLM_NARROW
+                                   : d == DAVY_DTYPE_F16  ? DV_VLM_F16
                                                           : DV_VLM_AS_STORED,
-                         .compute = d == DAVY_DTYPE_F32 ? DVK_F32 : DVK_BF16,
+                         .compute = d == DAVY_DTYPE_F32   ? DVK_F32
+                                    : d == DAVY_DTYPE_F16 ? DVK_F16
+                                                          : DVK_BF16,
                          .no_map = c->no_map,
                          .heap = c->services->heap,
                          .pool = c->services->pool,
+                         .gpu = gpu_of(c->services),
                          .cpu = c->services->cpu};
 }
 
-static davy_result check(const davy_model_desc *d, const char *file) {
+static davy_result check(const davy_model_desc *d, const dv_services *services, const char *file) {
+    const bool gpu = gpu_of(services) != NULL;
     if (d->arch != NULL && strcmp(d->arch, "vlm") != 0) {
         return dv_fail(DAVY_E_ARCH, "%s: %s was asked for, but this is a captioning model (vlm)", file, d->arch);
     }
-    if (d->compute == DAVY_DTYPE_F16 || d->compute == DAVY_DTYPE_FP8) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: a CPU captions in F32, BF16, INT8 or INT4, not in %s", file,
-                       d->compute == DAVY_DTYPE_F16 ? "F16" : "FP8");
-    }
-    return DAVY_OK;
-}
-
-davy_result dv_captioner_check_device(const davy_context *ctx, const dv_captioner *c) {
-    const char *file = c->file;
-    if (dv_context_on_gpu(ctx) && dv_context_device_named(ctx)) {
-        return dv_fail(DAVY_E_UNSUPPORTED,
-                       "%s: captioning models compute on the CPU only so far; choose the device cpu", file);
-    }
-    if (dv_context_on_gpu(ctx)) {
-        dv_logf(dv_context_services(ctx)->log, DAVY_LOG_WARN, "%s: captioning models compute on the CPU only so far",
-                file);
+    if (d->compute == DAVY_DTYPE_FP8 || (d->compute == DAVY_DTYPE_F16 && !gpu)) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: a %s captions in F32, BF16, %sINT8 or INT4, not in %s", file,
+                       gpu ? "GPU" : "CPU", gpu ? "F16, " : "", d->compute == DAVY_DTYPE_F16 ? "F16" : "FP8");
     }
     return DAVY_OK;
 }
@@ -181,7 +190,7 @@ static davy_result make(davy_context *ctx, const davy_model_desc *desc, const ch
             c->path[n - 1] = '\0'; /* a folder's name, not what follows it */
         }
         c->file = dv_path_name(c->path);
-        r = check(desc, c->file);
+        r = check(desc, c->services, c->file);
     }
     const dv_vlm_open o = opening(c);
     r = r < 0 ? r : dv_vlm_model_describe(&o, &c->config, &c->facts);
@@ -251,7 +260,7 @@ void dv_captioner_info(const dv_captioner *c, davy_model_info *out) {
     const dv_vlm_config *v = &c->config;
     *out = (davy_model_info){.struct_size = sizeof *out,
                              .task = DAVY_TASK_CAPTION,
-                             .compute = c->compute == DAVY_DTYPE_AUTO ? DAVY_DTYPE_BF16 : c->compute,
+                             .compute = compute_of(c) == DAVY_DTYPE_AUTO ? DAVY_DTYPE_BF16 : compute_of(c),
                              .features = v->vision.tower != DV_VLM_TOWER_NONE ? DAVY_MODEL_CAPTIONS : 0,
                              .parameters = c->facts.parameters,
                              .weight_bytes = c->facts.bytes,
@@ -268,11 +277,12 @@ void dv_captioner_info(const dv_captioner *c, davy_model_info *out) {
 
 /* ---- weights ---- */
 
-davy_result dv_captioner_pin(dv_captioner *c, dv_weights_pin **out) {
+davy_result dv_captioner_pin(dv_captioner *c, const dv_loading *loading, dv_weights_pin **out) {
     davy_result r = DAVY_OK;
     dv_mutex_lock(c->lock);
     if (c->loaded == NULL) {
-        const dv_vlm_open o = opening(c);
+        dv_vlm_open o = opening(c);
+        o.loading = loading != NULL ? *loading : o.loading;
         dv_weights_pin *pin = dv_calloc(1, sizeof *pin);
         r = pin != NULL ? dv_vlm_model_open(&o, &pin->model) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
         if (r == DAVY_OK) {

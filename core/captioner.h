@@ -13,17 +13,14 @@ typedef struct dv_captioner dv_captioner;
 davy_result dv_captioner_open(davy_context *ctx, const davy_model_desc *desc, dv_captioner **out);
 void dv_captioner_release(dv_captioner *c);
 
-/* Whether the context's device will do; of a GPU that "auto" chose the log tells that the CPU computes. */
-davy_result dv_captioner_check_device(const davy_context *ctx, const dv_captioner *c);
-
 const char *dv_captioner_file(const dv_captioner *c); /* for messages */
 const dv_vlm_config *dv_captioner_config(const dv_captioner *c);
 void dv_captioner_info(const dv_captioner *c, davy_model_info *out);
 
 /* The weights, which stay as long as they are pinned, also after an unload: then they are loaded anew for the next. */
 typedef struct dv_weights_pin dv_weights_pin;
-davy_result dv_captioner_pin(dv_captioner *c, dv_weights_pin **out);
-void dv_captioner_unpin(dv_weights_pin *pin); /* NULL: nothing */
+davy_result dv_captioner_pin(dv_captioner *c, const dv_loading *loading, dv_weights_pin **out); /* NULL: nobody asks */
+void dv_captioner_unpin(dv_weights_pin *pin);                                                   /* NULL: nothing */
 const dv_vlm_model *dv_pinned_model(const dv_weights_pin *pin);
 void dv_captioner_unload(dv_captioner *c);
 void dv_captioner_unload_if_idle(dv_captioner *c);

@@ -131,7 +131,6 @@ static davy_result open_devices(davy_context *ctx, const davy_context_desc *d, b
     davy_result r = dv_env_device(environment, d->device, &selector);
     r = r < 0 ? r : dv_env_nvidia(environment, dv_options_get(options, "nvidia_libraries"), &desc.nvidia);
     desc.selector = selector;
-    ctx->device_named = selector != NULL && strcmp(selector, "auto") != 0;
     r = r < 0 ? r : dv_devices_open(&desc, ctx->gpus, &ctx->services.n_gpus);
     dv_free(selector);
     ctx->services.gpus = ctx->gpus;
@@ -246,10 +245,6 @@ const dv_services *dv_context_services(const davy_context *ctx) {
 
 bool dv_context_on_gpu(const davy_context *ctx) {
     return ctx->services.n_gpus > 0;
-}
-
-bool dv_context_device_named(const davy_context *ctx) {
-    return ctx->device_named;
 }
 
 dv_gpu *dv_context_gpu(const davy_context *ctx, int32_t device) {

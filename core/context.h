@@ -34,7 +34,6 @@ davy_result dv_context_find_model(const davy_context *ctx, const char *name, cha
 const dv_services *dv_context_services(const davy_context *ctx);
 dv_jobs *dv_context_jobs(const davy_context *ctx);
 bool dv_context_on_gpu(const davy_context *ctx);
-bool dv_context_device_named(const davy_context *ctx); /* false: "auto" */
 dv_gpu *dv_context_gpu(const davy_context *ctx,
                        int32_t device); /* by its index, as in cuda:N; NULL: not of this context */
 

@@ -15,7 +15,6 @@ struct davy_context {
     dv_log log;
     davy_host host; /* zeros where there is none */
     dv_services services;
-    bool device_named; /* the device is the host's choice, not ours */
     dv_gpu *gpus[DV_GPUS_MAX];
     dv_jobs *jobs;
     char *model_folders[DV_MODEL_FOLDERS]; /* in order of search; NULL: none */

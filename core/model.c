@@ -10,6 +10,7 @@
 #include "core/file/json.h"
 #include "core/mem.h"
 #include "core/options.h"
+#include "core/watch.h"
 
 struct davy_model {
     _Atomic int64_t refs;
@@ -128,11 +129,7 @@ static void destroy(davy_model *m) {
 static davy_result open_captioner(davy_context *ctx, const davy_model_desc *desc, dv_captioner *captioner,
                                   davy_model **out) {
     davy_model *m = NULL;
-    davy_result r = dv_captioner_check_device(ctx, captioner);
-    if (r < 0) {
-        dv_captioner_release(captioner);
-        return r;
-    }
+    davy_result r = DAVY_OK;
     if (desc->n_options > 0) {
         r = dv_fail(DAVY_E_OPTION, "%s: option %s means nothing to a captioning model", dv_captioner_file(captioner),
                     desc->options[0].key);
@@ -236,8 +233,7 @@ static bool is_full(davy_result r) {
     return r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE;
 }
 
-/* Everything the context can spare, for a call that does not fit. */
-static bool make_room(const davy_model *m) {
+bool dv_model_make_room(const davy_model *m) {
     static const dv_keep nothing;
     davy_error_info saved;
     dv_error_get(&saved);
@@ -259,24 +255,38 @@ static davy_result attempt(const task *t) {
 static davy_result try_hard(davy_model *m, const task *t) {
     atomic_fetch_add(&m->running, 1);
     davy_result r = attempt(t);
-    if (is_full(r) && make_room(m)) {
+    if (is_full(r) && dv_model_make_room(m)) {
         r = attempt(t);
     }
     atomic_fetch_sub(&m->running, 1);
     return r;
 }
 
-davy_result dv_model_pin(davy_model *m, dv_weights_pin **out) {
-    davy_result r = dv_captioner_pin(m->captioner, out);
-    return is_full(r) && make_room(m) ? dv_captioner_pin(m->captioner, out) : r;
+davy_result dv_model_pin(davy_model *m, const dv_loading *loading, dv_weights_pin **out) {
+    davy_result r = dv_captioner_pin(m->captioner, loading, out);
+    return is_full(r) && dv_model_make_room(m) ? dv_captioner_pin(m->captioner, loading, out) : r;
+}
+
+static davy_result loaded(void *user, uint64_t done, uint64_t total) {
+    dv_watch *w = user;
+    w->total = total > 0 ? (double)total : 1.0;
+    w->done = (double)done;
+    return dv_watch_poll(w);
+}
+
+static davy_result load_captioner(davy_model *m, const dv_control *control) {
+    dv_weights_pin *pin = NULL;
+    dv_watch watch;
+    const dv_loading loading = {.progress = loaded, .user = &watch};
+    dv_watch_begin(&watch, control, "load", 1);
+    const davy_result r = dv_model_pin(m, &loading, &pin);
+    dv_captioner_unpin(pin);
+    return r < 0 ? r : dv_watch_end(&watch);
 }
 
 davy_result dv_model_load(davy_model *m, const dv_control *control) {
     if (m->captioner != NULL) {
-        dv_weights_pin *pin = NULL;
-        const davy_result r = dv_model_pin(m, &pin);
-        dv_captioner_unpin(pin);
-        return r;
+        return load_captioner(m, control);
     }
     const task t = {.engine = m->engine, .control = control};
     return try_hard(m, &t);

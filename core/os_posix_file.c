@@ -25,6 +25,7 @@ struct dv_file {
 
 static davy_result fail_os(davy_result code, const char *what, const char *path) {
     const int native = errno;
+    code = native == ENOMEM ? DAVY_E_NOMEM_HOST : code;
     char buf[128];
     return dv_fail_in(code, DAVY_DOMAIN_OS, native, "%s: %s: %s", path, what, strerror_r(native, buf, sizeof buf));
 }

@@ -222,12 +222,16 @@ static davy_result add_source(opening *o, uint32_t i, uint32_t stride) {
 
 /* A config.json beside the weights, where none was given. */
 static davy_result find_config(opening *o) {
-    char *path = o->result.config == NULL && o->first_path != NULL ? dv_tensors_config_path(o->first_path) : NULL;
+    char *path = NULL;
     dv_source *source = NULL;
-    if (path == NULL) {
-        return DAVY_OK;
+    davy_result r = DAVY_OK;
+    if (o->result.config == NULL && o->first_path != NULL) {
+        r = dv_tensors_config_path(o->first_path, &path);
     }
-    davy_result r = dv_source_open_path(path, false, &source);
+    if (r < 0 || path == NULL) {
+        return r;
+    }
+    r = dv_source_open_path(path, false, &source);
     r = r < 0 ? r : read_config(o, source);
     dv_source_release(source);
     dv_free(path);

@@ -12,7 +12,7 @@
 
 #define LOOK_NS 20000000ull /* a job that was cancelled in the queue wakes nobody up */
 
-enum { MAX_PICTURES = 1024, MAX_WORDS = 1 << 20 };
+enum { MAX_WORDS = 1 << 20 };
 
 davy_context *dv_talk_context(const davy_dialogue *d) {
     return dv_model_context(d->model);
@@ -37,7 +37,7 @@ davy_result dv_talk_open(davy_model *model, const davy_caption_params *params, d
     d->model = dv_model_ref(model);
     d->lock = dv_mutex_create();
     d->changed = dv_cond_create();
-    r = d->lock != NULL && d->changed != NULL ? dv_asking_copy(params, &d->asking)
+    r = d->lock != NULL && d->changed != NULL ? dv_asking_copy(params, model, &d->asking)
                                               : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     const int64_t most = dv_model_facts(model)->context_tokens;
     if (r == DAVY_OK && d->asking.p.context_tokens > most) {
@@ -63,6 +63,7 @@ static void destroy(davy_dialogue *d) {
         dv_free(d->events);
         dv_free(d->turns);
         dv_free(d->pictures);
+        dv_free(d->clips);
         dv_free(d->read_text);
         dv_free(d->system);
         dv_asking_clear(&d->asking);
@@ -120,44 +121,11 @@ static davy_result leave(davy_dialogue *d, davy_result r) {
 
 /* ---- what is added ---- */
 
-void dv_talk_drop(davy_dialogue *d) {
-    while (d->n_pictures > 0) {
-        dv_rgb8 *p = &d->pictures[--d->n_pictures];
-        dv_heap_unclaim(dv_talk_heap(d), DV_MEM_WORKSPACE, (uint64_t)(p->height * p->stride));
-        dv_picture_free(p);
-    }
-    dv_free(d->words);
-    d->words = NULL;
-}
-
-davy_result dv_talk_add_pixels(davy_dialogue *d, const dv_pixels *pixels) {
-    const uint64_t bytes = (uint64_t)(pixels->h * pixels->w * 3);
-    if (d->n_pictures >= MAX_PICTURES) {
-        return dv_fail(DAVY_E_INVALID, "image: a turn has at most %d pictures", (int)MAX_PICTURES);
-    }
-    dv_rgb8 *grown = dv_grow(d->pictures, d->n_pictures + 1, &d->pictures_room, sizeof *grown);
-    if (grown == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
-    }
-    d->pictures = grown;
-    davy_result r = dv_heap_claim(dv_talk_heap(d), DV_MEM_WORKSPACE, bytes, "a picture to caption");
-    if (r < 0) {
-        return r;
-    }
-    r = dv_picture_load(pixels, 0, &grown[d->n_pictures]);
-    if (r < 0) {
-        dv_heap_unclaim(dv_talk_heap(d), DV_MEM_WORKSPACE, bytes);
-        return r;
-    }
-    d->n_pictures++;
-    return DAVY_OK;
-}
-
 davy_result dv_talk_image(davy_dialogue *d, const davy_tensor *image) {
     dv_pixels pixels;
-    davy_result r = dv_talk_check_image(image, &pixels);
+    davy_result r = dv_talk_check_images(image, &pixels);
     r = r < 0 ? r : enter(d);
-    return r < 0 ? r : leave(d, dv_talk_add_pixels(d, &pixels));
+    return r < 0 ? r : leave(d, pixels.t > 1 ? dv_talk_add_video(d, &pixels) : dv_talk_add_pixels(d, &pixels));
 }
 
 static davy_result append(char **to, const char *utf8) {
@@ -336,7 +304,7 @@ davy_result dv_talk_generate(davy_dialogue *d, const davy_caption_params *params
     }
     dv_turn *t = dv_calloc(1, sizeof *t);
     r = t == NULL        ? dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory")
-        : params != NULL ? dv_asking_copy(params, &t->own)
+        : params != NULL ? dv_asking_copy(params, d->model, &t->own)
                          : DAVY_OK;
     if (r < 0) {
         dv_free(t);

@@ -21,10 +21,21 @@ static davy_result check_count(const char *name, int64_t v) {
 }
 
 static davy_result check(const davy_caption_params *p) {
-    davy_result r = p->reserved0 == 0 ? DAVY_OK : dv_fail(DAVY_E_INVALID, "caption_params: reserved0 must be 0");
+    const uint32_t known = DAVY_CAPTION_PUBLISHED | DAVY_CAPTION_THOUGHTS;
+    davy_result r = p->reserved0 == 0 && p->reserved1 == 0
+                        ? DAVY_OK
+                        : dv_fail(DAVY_E_INVALID, "caption_params: reserved0 and reserved1 must be 0");
+    if (r == DAVY_OK && (p->flags & ~known) != 0) {
+        r = dv_fail(DAVY_E_INVALID, "caption_params: flags are %#x, expected DAVY_CAPTION_*", (unsigned)p->flags);
+    }
     r = r < 0 ? r : check_number("temperature", p->temperature, 100.0f);
     r = r < 0 ? r : check_number("top_p", p->top_p, 1.0f);
     r = r < 0 ? r : check_number("repeat_penalty", p->repeat_penalty, 100.0f);
+    r = r < 0 ? r : check_number("min_p", p->min_p, 1.0f);
+    r = r < 0 ? r : check_count("no_repeat_ngram", p->no_repeat_ngram);
+    if (r == DAVY_OK && !(p->video_fps >= 0 && p->video_fps <= 1e4)) {
+        r = dv_fail(DAVY_E_INVALID, "caption_params: video_fps is %g, expected 0 to 10000", p->video_fps);
+    }
     r = r < 0 ? r : check_count("max_tokens", p->max_tokens);
     r = r < 0 ? r : check_count("top_k", p->top_k);
     r = r < 0 ? r : check_count("max_pixels", p->max_pixels);
@@ -66,7 +77,19 @@ static davy_result copy_stops(const davy_caption_params *p, dv_asking *a) {
     return r;
 }
 
-davy_result dv_asking_copy(const davy_caption_params *params, dv_asking *out) {
+/* What the model's authors say, where the caller says nothing. */
+static void publish(const dv_vlm_generation *g, davy_caption_params *p) {
+    if (p->temperature == 0.0f && g->sample) {
+        p->temperature = (float)fmin(g->temperature, 100.0);
+        p->top_p = p->top_p > 0.0f ? p->top_p : (float)g->top_p;
+        p->top_k = p->top_k > 0 ? p->top_k : (int32_t)dv_min(g->top_k, INT32_MAX);
+        p->min_p = p->min_p > 0.0f ? p->min_p : (float)g->min_p;
+    }
+    p->repeat_penalty = p->repeat_penalty > 0.0f ? p->repeat_penalty : (float)fmin(g->repetition_penalty, 100.0);
+    p->no_repeat_ngram = p->no_repeat_ngram > 0 ? p->no_repeat_ngram : (int32_t)dv_min(g->no_repeat_ngram, INT32_MAX);
+}
+
+davy_result dv_asking_copy(const davy_caption_params *params, const davy_model *m, dv_asking *out) {
     const davy_caption_params none = {.struct_size = sizeof none};
     const davy_caption_params *p = params != NULL ? params : &none;
     dv_asking a = {.p = *p};
@@ -75,9 +98,12 @@ davy_result dv_asking_copy(const davy_caption_params *params, dv_asking *out) {
         *out = (dv_asking){.prompt = NULL};
         return r;
     }
+    if ((p->flags & DAVY_CAPTION_PUBLISHED) != 0) {
+        publish(&dv_captioner_config(dv_model_captioner(m))->generation, &a.p);
+    }
     a.p.max_tokens = p->max_tokens > 0 ? p->max_tokens : DEFAULT_TOKENS;
-    a.p.top_p = p->top_p > 0.0f ? p->top_p : 1.0f;
-    a.p.repeat_penalty = p->repeat_penalty > 0.0f ? p->repeat_penalty : 1.0f;
+    a.p.top_p = a.p.top_p > 0.0f ? a.p.top_p : 1.0f;
+    a.p.repeat_penalty = a.p.repeat_penalty > 0.0f ? a.p.repeat_penalty : 1.0f;
     r = copy_stops(p, &a);
     r = r < 0 ? r : copy_text("caption_params: prompt", p->prompt, &a.prompt);
     r = r < 0 ? r : copy_text("caption_params: system", p->system, &a.system);
@@ -114,7 +140,7 @@ davy_result dv_talk_check_model(const davy_model *m) {
                                                    info->arch, info->variant);
 }
 
-davy_result dv_talk_check_image(const davy_tensor *image, dv_pixels *out) {
+davy_result dv_talk_check_images(const davy_tensor *image, dv_pixels *out) {
     const davy_result r = dv_pixels_check(image, DV_PICTURE, DV_READS, "image", out);
     if (r < 0) {
         return r;
@@ -122,9 +148,15 @@ davy_result dv_talk_check_image(const davy_tensor *image, dv_pixels *out) {
     if (out->on_device) {
         return dv_fail(DAVY_E_UNSUPPORTED, "image: pictures to caption must be in host memory");
     }
-    return out->n * out->t == 1
-               ? DAVY_OK
-               : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)(out->n * out->t));
+    return out->n == 1 ? DAVY_OK
+                       : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->n);
+}
+
+davy_result dv_talk_check_image(const davy_tensor *image, dv_pixels *out) {
+    const davy_result r = dv_talk_check_images(image, out);
+    return r < 0 || out->t == 1
+               ? r
+               : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->t);
 }
 
 uint64_t dv_talk_deadline(const davy_run *run) {

@@ -1,5 +1,5 @@
 /* talk_priv.h - between talk.c, which guards a dialogue and its queue of events, talk_turn.c, which works, talk_params.c,
- * which checks and copies what a question may say, and caption.c. */
+ * which checks and copies what a question may say, and caption.c and caption_batch.c. */
 #ifndef DV_TALK_PRIV_H
 #define DV_TALK_PRIV_H
 
@@ -17,12 +17,13 @@ typedef struct dv_asking { /* checked, with strings of its own, zeros replaced b
 } dv_asking;
 
 /* params NULL: defaults. On an error *out holds nothing. */
-davy_result dv_asking_copy(const davy_caption_params *params, dv_asking *out);
+davy_result dv_asking_copy(const davy_caption_params *params, const davy_model *m, dv_asking *out);
 void dv_asking_clear(dv_asking *a);
 /* What of a run means nothing to captions. */
 davy_result dv_talk_check_run(const davy_run *run);
 davy_result dv_talk_check_model(const davy_model *m);
-davy_result dv_talk_check_image(const davy_tensor *image, dv_pixels *out);
+davy_result dv_talk_check_image(const davy_tensor *image, dv_pixels *out);  /* one picture, */
+davy_result dv_talk_check_images(const davy_tensor *image, dv_pixels *out); /* or a video */
 
 typedef struct dv_event {
     davy_token_kind kind;
@@ -31,6 +32,12 @@ typedef struct dv_event {
     int32_t index;
     davy_turn_end end;
 } dv_event;
+
+typedef struct dv_clip { /* pictures that are frames of one video */
+    int64_t first, n, total;
+    double fps;
+    int64_t *index; /* [n] */
+} dv_clip;
 
 typedef struct dv_said {   /* a complete turn */
     dv_dialogue_mark mark; /* after it */
@@ -52,6 +59,7 @@ typedef struct dv_turn {
     uint64_t start_ns, first_ns, last_ns, progress_ns;
     int32_t pieces;
     bool timed_out, smaller, lost; /* lost: no memory for a piece of the answer */
+    bool shared;                   /* by several pictures: base is all that is done */
 } dv_turn;
 
 struct davy_dialogue {
@@ -69,6 +77,8 @@ struct davy_dialogue {
     dv_dialogue *talk;
     dv_rgb8 *pictures;
     int64_t n_pictures, pictures_room;
+    dv_clip *clips; /* rising */
+    int64_t n_clips, clips_room;
     char *words, *system;
     dv_said *turns;
     int64_t n_turns, turns_room;
@@ -77,13 +87,44 @@ struct davy_dialogue {
 };
 
 dv_heap *dv_talk_heap(const davy_dialogue *d);
-davy_result dv_talk_add_pixels(davy_dialogue *d, const dv_pixels *pixels);
-void dv_talk_drop(davy_dialogue *d); /* what was added */
+davy_result dv_talk_add_pixels(davy_dialogue *d, const dv_pixels *pixels); /* a still */
+davy_result dv_talk_add_video(davy_dialogue *d, const dv_pixels *pixels);  /* its pictures along t */
+void dv_talk_drop(davy_dialogue *d);                                       /* what was added */
 void dv_talk_forget_turns(davy_dialogue *d, int64_t keep);
 davy_result dv_talk_push(davy_dialogue *d, const dv_event *event); /* takes its text over */
 void dv_talk_clear_events(davy_dialogue *d);
 /* The whole turn, of what was added; whatever comes of it, nothing is added afterwards. */
 davy_result dv_talk_turn(davy_dialogue *d, dv_turn *t);
 uint64_t dv_talk_deadline(const davy_run *run);
+
+/* ---- parts of a turn ---- */
+
+enum { DV_TURN_PARTS = 1000, DV_TURN_LOAD_PARTS = 150, DV_TURN_LOOK_PARTS = 300 }; /* of its progress */
+
+/* DAVY_E_CANCELLED where it is not wanted any more. */
+davy_result dv_turn_begin(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int64_t parts);
+/* Tells how far it is; other than 0: it is not wanted any more. user: the dialogue, whose `now` is the turn. It is asked
+ * before every token and between the layers of a prompt. */
+int32_t dv_turn_should_stop(void *user);
+bool dv_turn_make_room(void *user);                     /* of the context's, for a dialogue's memory */
+davy_result dv_turn_load(davy_dialogue *d, dv_turn *t); /* the weights */
+dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_asking *a);
+const char *dv_turn_question(const davy_dialogue *d, const dv_asking *a);
+/* For an answer behind so many tokens. */
+davy_result dv_turn_answer_options(const dv_asking *a, int64_t context, int64_t tokens, dv_answer_options *out);
+davy_result dv_turn_why(const dv_turn *t, davy_result r); /* a cancelled one may have been out of time */
+
+/* ---- many pictures (caption_batch.c) ---- */
+
+typedef struct dv_captions {
+    davy_dialogue *dialogue; /* of the first turn; nobody else is in it */
+    uint32_t n;
+    const dv_pixels *pixels;
+    davy_text **texts; /* one for each picture that is done */
+    dv_turn turn;
+} dv_captions;
+
+/* As many as it can do together; texts tells which are left: all, where the model or the memory is not for it. */
+davy_result dv_caption_together(dv_captions *c);
 
 #endif

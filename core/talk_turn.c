@@ -8,23 +8,25 @@
 
 #define PROGRESS_NS 50000000ull
 
-enum { PARTS = 1000, LOOK_PARTS = 300 };
-
 /* ---- progress and cancellation ---- */
 
 static uint64_t done_of(const dv_turn *t) {
     const uint64_t part = (uint64_t)dv_min(t->part, t->parts);
     const uint64_t parts = (uint64_t)dv_max(t->parts, 1);
-    switch (t->stage) {
-    case DV_TURN_LOOK:
-        return t->base + LOOK_PARTS * part / parts;
-    case DV_TURN_READ:
-        return t->base + LOOK_PARTS;
-    case DV_TURN_ANSWER:
-        return t->base + LOOK_PARTS + (PARTS - LOOK_PARTS) * part / parts;
-    default:
+    if (t->shared) {
         return t->base;
     }
+    switch (t->stage) {
+    case DV_TURN_LOAD:
+        return t->base + DV_TURN_LOAD_PARTS * part / parts;
+    case DV_TURN_LOOK:
+        return t->base + DV_TURN_LOAD_PARTS + (DV_TURN_LOOK_PARTS - DV_TURN_LOAD_PARTS) * part / parts;
+    case DV_TURN_READ:
+        return t->base + DV_TURN_LOOK_PARTS;
+    case DV_TURN_ANSWER:
+        return t->base + DV_TURN_LOOK_PARTS + (DV_TURN_PARTS - DV_TURN_LOOK_PARTS) * part / parts;
+    }
+    return t->base;
 }
 
 static bool tell(dv_turn *t, bool always) {
@@ -40,8 +42,7 @@ static bool tell(dv_turn *t, bool always) {
     return t->run.progress != NULL && t->run.progress(t->run.progress_user, names[t->stage], done_of(t), t->total) != 0;
 }
 
-/* The dialogue asks it before every token and between the layers of a prompt. */
-static int32_t should_stop(void *user) {
+int32_t dv_turn_should_stop(void *user) {
     const davy_dialogue *d = user;
     dv_turn *t = d->now;
     if (t == NULL) {
@@ -54,25 +55,41 @@ static int32_t should_stop(void *user) {
     return (t->job != NULL && dv_job_cancelled(t->job)) || tell(t, false);
 }
 
-static davy_result begin_stage(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int64_t parts) {
+davy_result dv_turn_begin(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int64_t parts) {
     t->stage = stage;
     t->part = 0;
     t->parts = parts;
-    return should_stop(d) != 0 ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
+    return dv_turn_should_stop(d) != 0 ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
 }
 
 /* ---- the parts of a turn ---- */
 
+static davy_result loaded(void *user, uint64_t done, uint64_t total) {
+    davy_dialogue *d = user;
+    d->now->part = (int64_t)(done >> 10);
+    d->now->parts = (int64_t)(total >> 10);
+    return dv_turn_should_stop(d) != 0 ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
+}
+
+davy_result dv_turn_load(davy_dialogue *d, dv_turn *t) {
+    const davy_result r = dv_turn_begin(d, t, DV_TURN_LOAD, 1);
+    const dv_loading loading = {.progress = loaded, .user = d};
+    return r < 0 || d->pin != NULL ? r : dv_model_pin(d->model, &loading, &d->pin);
+}
+
+bool dv_turn_make_room(void *user) {
+    const davy_dialogue *d = user;
+    return dv_model_make_room(d->model);
+}
+
 static davy_result get_ready(davy_dialogue *d, dv_turn *t) {
-    davy_result r = begin_stage(d, t, DV_TURN_LOAD, 1);
-    if (r == DAVY_OK && d->pin == NULL) {
-        r = dv_model_pin(d->model, &d->pin);
-    }
+    davy_result r = dv_turn_load(d, t);
     if (r < 0 || d->talk != NULL) {
         return r;
     }
     const dv_vlm_model *m = dv_pinned_model(d->pin);
-    const dv_dialogue_options o = {.context = d->asking.p.context_tokens, .cancel = should_stop, .user = d};
+    const dv_dialogue_options o = {
+        .context = d->asking.p.context_tokens, .cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
     r = dv_dialogue_open(m, &o, &d->talk);
     if (r == DAVY_OK) {
         const int64_t full = dv_min(m->config.text.max_positions, DV_DIALOGUE_CONTEXT);
@@ -83,7 +100,7 @@ static davy_result get_ready(davy_dialogue *d, dv_turn *t) {
     return r;
 }
 
-static dv_picture_options options_of(const davy_dialogue *d, const dv_asking *a) {
+dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_asking *a) {
     const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
     const bool smart = c->picture.rule == DV_VLM_PICTURE_SMART;
     return (dv_picture_options){.max_pixels = a->p.max_pixels > 0 ? a->p.max_pixels
@@ -92,38 +109,60 @@ static dv_picture_options options_of(const davy_dialogue *d, const dv_asking *a)
                                 .max_tiles = a->p.max_tiles};
 }
 
-static davy_result look(davy_dialogue *d, dv_turn *t, dv_seen *seen) {
-    const dv_picture_options o = options_of(d, t->asking);
-    const dv_dialogue_options cancel = {.cancel = should_stop, .user = d};
+/* A video: what limits a still is not for it, but what the caller asks for is. */
+static davy_result watch(davy_dialogue *d, const dv_asking *a, const dv_clip *clip, dv_seen *seen) {
+    const dv_picture_options o = {.max_pixels = a->p.max_pixels, .max_tiles = a->p.max_tiles};
+    const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
+    const dv_video video = {.frames = &d->pictures[clip->first],
+                            .index = clip->index,
+                            .n = clip->n,
+                            .total = clip->total,
+                            .fps = clip->fps};
+    return dv_dialogue_watch(dv_pinned_model(d->pin), &video, &o, &cancel, seen);
+}
+
+/* *n: pictures and videos. */
+static davy_result look(davy_dialogue *d, dv_turn *t, dv_seen *seen, int32_t *n) {
+    const dv_picture_options o = dv_turn_picture_options(d, t->asking);
+    const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
     davy_result r = DAVY_OK;
-    for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures; i++) {
-        r = begin_stage(d, t, DV_TURN_LOOK, d->n_pictures);
+    int64_t clips = 0;
+    *n = 0;
+    for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures;) {
+        const dv_clip *clip = clips < d->n_clips && d->clips[clips].first == i ? &d->clips[clips++] : NULL;
+        dv_seen *s = &seen[*n];
+        r = dv_turn_begin(d, t, DV_TURN_LOOK, d->n_pictures);
         t->part = i;
-        r = r < 0 ? r : dv_dialogue_look(dv_pinned_model(d->pin), &d->pictures[i], &o, &cancel, &seen[i]);
         if (r == DAVY_OK) {
-            const dv_event done = {.kind = DAVY_TOKEN_IMAGE_DONE, .index = (int32_t)i};
-            t->smaller = t->smaller || seen[i].smaller;
+            r = clip != NULL ? watch(d, t->asking, clip, s)
+                             : dv_dialogue_look(dv_pinned_model(d->pin), &d->pictures[i], &o, &cancel, s);
+        }
+        if (r == DAVY_OK) {
+            const dv_event done = {.kind = DAVY_TOKEN_IMAGE_DONE, .index = (*n)++};
+            t->smaller = t->smaller || s->smaller;
             r = dv_talk_push(d, &done);
         }
+        i += clip != NULL ? clip->n : 1;
     }
     return r;
 }
 
-static const char *question_of(const davy_dialogue *d, const dv_asking *a) {
+const char *dv_turn_question(const davy_dialogue *d, const dv_asking *a) {
     return d->words != NULL ? d->words : a->prompt != NULL ? a->prompt : "Describe the image.";
 }
 
 static davy_result read_turn(davy_dialogue *d, dv_turn *t, dv_seen *seen, int64_t *image_tokens) {
     const dv_seen **shown = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *shown);
-    davy_result r = shown != NULL ? look(d, t, seen) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    int32_t n = 0;
+    davy_result r = shown != NULL ? look(d, t, seen, &n) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     *image_tokens = 0;
-    for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures; i++) {
+    for (int32_t i = 0; r == DAVY_OK && i < n; i++) {
         shown[i] = &seen[i];
         *image_tokens += seen[i].features.tokens;
     }
-    r = r < 0 ? r : begin_stage(d, t, DV_TURN_READ, 1);
+    r = r < 0 ? r : dv_turn_begin(d, t, DV_TURN_READ, 1);
     const char *system = d->system != NULL ? d->system : t->asking->system;
-    r = r < 0 ? r : dv_dialogue_ask(d->talk, system, shown, (int32_t)d->n_pictures, question_of(d, t->asking));
+    r = r < 0 ? r : dv_dialogue_ask(d->talk, system, shown, n, dv_turn_question(d, t->asking));
     dv_free(shown);
     return r;
 }
@@ -146,26 +185,37 @@ static void between_tokens(void *user, int64_t tokens) {
     t->first_ns = t->first_ns == 0 ? t->last_ns : t->first_ns;
 }
 
-static davy_result answer(davy_dialogue *d, dv_turn *t, dv_answer *out) {
-    const davy_caption_params *p = &t->asking->p;
-    const int64_t room = dv_dialogue_context(d->talk) - dv_dialogue_tokens(d->talk);
-    if (room < 1) {
+davy_result dv_turn_answer_options(const dv_asking *a, int64_t context, int64_t tokens, dv_answer_options *out) {
+    const davy_caption_params *p = &a->p;
+    if (tokens >= context) {
         return dv_fail(DAVY_E_CONTEXT_FULL, "the question fills the context of %lld tokens: there is no room to answer",
-                       (long long)dv_dialogue_context(d->talk));
+                       (long long)context);
     }
-    const dv_answer_options o = {.generate = {.sample = {.temperature = (double)p->temperature,
-                                                         .top_k = p->top_k,
-                                                         .top_p = (double)p->top_p,
-                                                         .repetition_penalty = (double)p->repeat_penalty,
-                                                         .seed = p->seed},
-                                              .max_tokens = dv_min(p->max_tokens, room),
-                                              .drawn = between_tokens,
-                                              .drawn_user = d},
-                                 .stop_texts = (const char *const *)t->asking->stop,
-                                 .n_stop_texts = p->n_stop,
-                                 .text = say,
-                                 .user = d};
-    davy_result r = begin_stage(d, t, DV_TURN_ANSWER, o.generate.max_tokens);
+    *out = (dv_answer_options){.generate = {.sample = {.temperature = (double)p->temperature,
+                                                       .top_k = p->top_k,
+                                                       .top_p = (double)p->top_p,
+                                                       .min_p = (double)p->min_p,
+                                                       .repetition_penalty = (double)p->repeat_penalty,
+                                                       .no_repeat_ngram = p->no_repeat_ngram,
+                                                       .seed = p->seed},
+                                            .max_tokens = dv_min(p->max_tokens, context - tokens)},
+                               .stop_texts = (const char *const *)a->stop,
+                               .n_stop_texts = p->n_stop,
+                               .thoughts = (p->flags & DAVY_CAPTION_THOUGHTS) != 0};
+    return DAVY_OK;
+}
+
+static davy_result answer(davy_dialogue *d, dv_turn *t, dv_answer *out) {
+    dv_answer_options o;
+    davy_result r = dv_turn_answer_options(t->asking, dv_dialogue_context(d->talk), dv_dialogue_tokens(d->talk), &o);
+    if (r < 0) {
+        return r;
+    }
+    o.generate.drawn = between_tokens;
+    o.generate.drawn_user = d;
+    o.text = say;
+    o.user = d;
+    r = dv_turn_begin(d, t, DV_TURN_ANSWER, o.generate.max_tokens);
     r = r < 0 ? r : dv_dialogue_answer(d->talk, &o, out);
     return r < 0 || !t->lost ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
 }
@@ -223,15 +273,19 @@ static davy_result work(davy_dialogue *d, dv_turn *t) {
     return r;
 }
 
+davy_result dv_turn_why(const dv_turn *t, davy_result r) {
+    return r == DAVY_E_CANCELLED && t->timed_out
+               ? dv_fail(DAVY_E_TIMEOUT, "the answer was not there in the time it was given")
+               : r;
+}
+
 davy_result dv_talk_turn(davy_dialogue *d, dv_turn *t) {
     t->start_ns = dv_now_ns();
-    t->total = t->total > 0 ? t->total : PARTS;
+    t->total = t->total > 0 ? t->total : DV_TURN_PARTS;
     d->now = t;
     davy_result r = work(d, t);
     d->now = NULL;
-    if (r == DAVY_E_CANCELLED && t->timed_out) {
-        r = dv_fail(DAVY_E_TIMEOUT, "the answer was not there in the time it was given");
-    }
+    r = dv_turn_why(t, r);
     if (r < 0 && d->talk != NULL) {
         davy_error_info saved;
         dv_error_get(&saved);

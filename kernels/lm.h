@@ -37,6 +37,9 @@ typedef enum dvk_gate {
  * scaled in f32). Scales and minima of Q4_K, Q5_K and Q6_K sub-blocks are rounded to f16 (2^-12) when packed.
  * q/k/v in one call: their rows one behind the other, each a multiple of DVK_PANEL. */
 enum { DVK_PANEL = 32 }; /* rows of W that lie together when packed */
+/* On the CPU a row of f32 or q8 gives the same bits whether it comes alone or with others, up to so many in all: tokens of
+ * several sequences, or of one that are only supposed, go through one pass. */
+enum { DVK_FEW = 16 };
 typedef struct dvk_linear_args {
     dvk_rows x;        /* [m][k] */
     dvk_rows y;        /* [m][n]: f32, f16, bf16 */
@@ -95,29 +98,91 @@ typedef struct dvk_rope_table_args {
     int64_t m, pairs, axes;
 } dvk_rope_table_args;
 
+/* Where rows belong: position p of sequence s is row table[s * each + p / page] * page + p % page of a cache. On a GPU all
+ * three lie in its memory, so that a recorded pass serves every position. */
+typedef struct dvk_paging {
+    const int32_t *table;    /* [sequences][each] numbers of pages; NULL: position p of the one sequence is row p */
+    const int32_t *sequence; /* [m]; NULL: all are of sequence 0 */
+    const int32_t *position; /* [m], rising within a sequence, whose rows lie one behind the other; NULL: see the op */
+    int64_t each;            /* pages of a sequence at most */
+    int64_t page;            /* positions of a page, a multiple of DVK_PAGE */
+} dvk_paging;
+enum { DVK_PAGE = 64 };
+
 /* "rope": turns pair j of the first 2 * pairs values of each head: (x_j, x_{j + pairs}), or (x_2j, x_2j+1) where
  * interleaved, to (a cos - b sin, b cos + a sin); `inverse`: the other way round. The rest is copied. y may be x, or
- * the place of new keys in a cache; pairs 0 only converts. dim is at most DVK_HEAD_MAX. */
+ * the place of new keys in a cache; pairs 0 only converts. dim is at most DVK_HEAD_MAX. With `to`, row i of y is the one
+ * of its sequence and position (position NULL: row i). */
 enum { DVK_HEAD_MAX = 512 };
 typedef struct dvk_rope_args {
     dvk_rows x, y; /* f32, f16, bf16 */
     const float *cs;
+    dvk_paging to;
     int64_t m, heads, dim, pairs;
     int32_t interleaved, inverse;
 } dvk_rope_args;
+
+/* "rope_qkv": a token's q, k and v in one step: as "rope" from q to q_to, from k to k_to and, only copied, from v to v_to.
+ * k_to and v_to are paged by `to`, q_to is not. */
+typedef struct dvk_rope_qkv_args {
+    dvk_rows q, k, v, q_to, k_to, v_to; /* f32, f16, bf16 */
+    const float *cs;
+    dvk_paging to;
+    int64_t m, heads, kv_heads, dim, pairs;
+    int32_t interleaved, inverse;
+} dvk_rope_qkv_args;
+
+/* "gather_rows": y[i] = x[order[i]], rows of dim values one behind the other. */
+typedef struct dvk_gather_rows_args {
+    const float *x;
+    float *y;
+    const int32_t *order;
+    int64_t m, dim;
+} dvk_gather_rows_args;
+
+/* "add_rows": y[i] += sum over k of weight[i * taps + k] * x[row[i * taps + k]]; weight NULL: 1; a row below 0: nothing. */
+typedef struct dvk_add_rows_args {
+    const float *x;
+    float *y;
+    const int32_t *row;
+    const float *weight;
+    int64_t m, dim, taps;
+} dvk_add_rows_args;
 
 /* "attention_kv": y = softmax(scale q k^T) v per head; query head h uses kv head h / (heads / kv_heads). k and v are
  * rows of positions. Query i is at position past + i of `keys` and sees
  *     with bounds (past 0): [bounds[s], bounds[s + 1]) that it lies in, bounds rising from 0 to keys;
  *     causal: [max(0, p - window + 1), p], p its position, window 0: no limit; else all.
- * dim is at most DVK_HEAD_MAX. */
+ * With in.position, query i is at that position of its sequence and sees keys of that alone: causal, past 0, no bounds,
+ * and `keys` is the most positions that a sequence may have. dim is at most DVK_HEAD_MAX. */
 typedef struct dvk_attention_kv_args {
     dvk_rows q, k, v, y; /* f32, f16, bf16 */
+    dvk_paging in;
     const int32_t *bounds;
     int64_t n_bounds;
     int64_t m, past, keys, heads, kv_heads, dim, window;
     float scale;
     int32_t causal;
 } dvk_attention_kv_args;
+
+/* "patches": y[i] = the numbers of patch order[i] (NULL: i), whose `values` bytes are a third each of red, green and blue:
+ * byte v of colour c is table[c * 256 + v]. */
+typedef struct dvk_patches_args {
+    const uint8_t *x; /* [..][values] */
+    const float *table;
+    const int32_t *order;
+    dvk_rows y; /* [m][values]: f32, f16, bf16 */
+    int64_t m, values;
+} dvk_patches_args;
+
+/* "argmax": id[i] = the index of the largest of x[i], of equals the lowest, those of `never` left out (a negative one
+ * is none); -1 where there is a NaN or nothing finite. Afterwards each of `advance` is one more. */
+typedef struct dvk_argmax_args {
+    dvk_rows x; /* [m][n] f32 */
+    int32_t *id;
+    const int32_t *never; /* [n_never] */
+    int32_t *advance;     /* [n_advance] */
+    int64_t m, n, n_never, n_advance;
+} dvk_argmax_args;
 
 #endif

@@ -25,6 +25,11 @@
     X(dvk_row_convert_ref)                                                                                             \
     X(dvk_rope_table_ref)                                                                                              \
     X(dvk_rope_ref)                                                                                                    \
+    X(dvk_rope_qkv_ref)                                                                                                \
+    X(dvk_gather_rows_ref)                                                                                             \
+    X(dvk_add_rows_ref)                                                                                                \
+    X(dvk_argmax_ref)                                                                                                  \
+    X(dvk_patches_ref)                                                                                                 \
     X(dvk_attention_kv_ref)                                                                                            \
     X(dvk_embed_base)                                                                                                  \
     X(dvk_conv2d_base)

@@ -105,6 +105,14 @@ davy_result dv_gpu_event_ms(dv_gpu_event *from, dv_gpu_event *to, float *ms);
  * answer ends the wait at once with that answer, the work goes on. */
 davy_result dv_gpu_queue_wait(dv_gpu_queue *q, davy_result (*poll)(void *user), void *user);
 
+/* A few bytes from the device without waiting for them: sent behind what is enqueued on q, read when they are needed, which
+ * waits for the last that was sent. */
+typedef struct dv_gpu_mail dv_gpu_mail;
+davy_result dv_gpu_mail_create(dv_gpu *g, uint32_t bytes, dv_gpu_mail **out);
+void dv_gpu_mail_release(dv_gpu_mail *m); /* nothing sent is on its way any more */
+davy_result dv_gpu_mail_send(dv_gpu_mail *m, dv_gpu_queue *q, const void *device);
+davy_result dv_gpu_mail_read(dv_gpu_mail *m, void *out);
+
 /* Graphs: everything enqueued on q between begin and end is recorded, not run. A foreign queue is not captured: take one of
  * our own for it; the graph may be launched on any queue. */
 typedef struct dv_gpu_graph dv_gpu_graph;

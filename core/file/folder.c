@@ -326,13 +326,18 @@ davy_result dv_tensors_open_path(const char *path, bool map, const dv_open_optio
     return is_index(dv_path_name(path)) ? dv_tensors_open_index(path, options, map, out) : open_file(path, &how, out);
 }
 
-char *dv_tensors_config_path(const char *path) {
+davy_result dv_tensors_config_path(const char *path, char **out) {
     char *folder = dv_path_stat(path) == DV_PATH_FOLDER ? dv_strdup(path) : dv_path_folder(path);
     char *config = folder != NULL ? dv_path_join(folder, "config.json") : NULL;
     dv_free(folder);
-    if (config != NULL && dv_path_stat(config) == DV_PATH_FILE) {
-        return config;
+    *out = NULL;
+    if (config == NULL) {
+        return nomem(path);
     }
-    dv_free(config);
-    return NULL;
+    if (dv_path_stat(config) == DV_PATH_FILE) {
+        *out = config;
+    } else {
+        dv_free(config);
+    }
+    return DAVY_OK;
 }

@@ -75,8 +75,8 @@ davy_result dv_tensors_open_path(const char *path, bool map, const dv_open_optio
 /* All shards a safetensors index names, from the index's own folder, each opened once; every name must be in its shard.
  */
 davy_result dv_tensors_open_index(const char *json_path, const dv_open_options *options, bool map, dv_tensors **out);
-/* Path of the config.json in the folder, or beside the file; NULL: there is none. dv_free. */
-char *dv_tensors_config_path(const char *path);
+/* Path of the config.json in the folder, or beside the file; *out NULL: there is none. dv_free. */
+davy_result dv_tensors_config_path(const char *path, char **out);
 
 /* Moves all of `from` into `into` (shards, encoder + decoder files), each name with `prefix` in front; a name that
  * exists already is DAVY_E_FORMAT. `from` is emptied. Sorts. */

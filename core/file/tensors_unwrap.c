@@ -9,7 +9,7 @@
 /* In order of preference: a file with params and params_ema is used for its params_ema only. "model" and "net" are not
  * here: "model." opens every name of an old ESRGAN file; pth.c, which sees real dicts, takes them. */
 static const char *const wrappers[] = {"model_state_dict.", "state_dict.", "params_ema.", "params-ema.", "params."};
-static const char *const everywhere[] = {"module.", "netG."};
+static const char *const everywhere[] = {"module.", "netG.", "_orig_mod."};
 static const char *const vae_prefixes[] = {"first_stage_model.", "vae."};
 
 static const struct {

@@ -1,10 +1,11 @@
-/* bpe.c - merging the bytes of one piece: always the pair of lowest rank, the leftmost of equals. Words are short, so a
+/* bpe.c - merging the bytes, or characters, of one piece: always the pair of lowest rank, the leftmost of equals. Words are short, so a
  * scan for the lowest rank is quickest; a piece of many bytes (no spaces, or none known) keeps its pairs in a heap. */
 #include <string.h>
 
 #include "core/error.h"
 #include "core/mem.h"
 #include "core/text/tokenizer_priv.h"
+#include "core/text/unicode.h"
 
 enum { SHORT = 48 };
 
@@ -31,6 +32,32 @@ static int64_t begin(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, ui
             symbols[count++] = (uint32_t)t->unk;
         }
         was_unknown = id < 0;
+    }
+    return count;
+}
+
+/* One symbol a character, or those of its bytes where it has none. */
+static int64_t begin_characters(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, uint32_t *symbols) {
+    int64_t count = 0;
+    bool was_unknown = false;
+    uint32_t length = 0;
+    for (uint64_t i = 0; i < n; i += length) {
+        dv_utf8_next(piece + i, &length);
+        const int32_t id = dv_vocabulary_find(t, piece + i, length, true);
+        bool bytes = id < 0 && t->byte_fallback;
+        for (uint32_t k = 0; bytes && k < length; k++) {
+            bytes = t->byte_id[piece[i + k]] >= 0;
+        }
+        if (id >= 0) {
+            symbols[count++] = (uint32_t)id;
+        } else if (bytes) {
+            for (uint32_t k = 0; k < length; k++) {
+                symbols[count++] = (uint32_t)t->byte_id[piece[i + k]];
+            }
+        } else if (t->unk >= 0 && !(was_unknown && t->fuse_unk)) {
+            symbols[count++] = (uint32_t)t->unk;
+        }
+        was_unknown = id < 0 && !bytes;
     }
     return count;
 }
@@ -64,7 +91,7 @@ static int64_t merge_short(const dv_tokenizer *t, uint32_t *symbols, int64_t n) 
 
 /* ---- long pieces: a list of symbols, a heap of rank << 32 | place ---- */
 
-static bool push(dv_bpe_scratch *s, uint32_t rank, uint32_t place) {
+bool dv_bpe_push(dv_bpe_scratch *s, uint32_t rank, uint32_t place) {
     uint64_t *heap = dv_grow(s->heap, s->n_heap + 1, &s->heap_room, sizeof *heap);
     if (heap == NULL) {
         return false;
@@ -79,7 +106,7 @@ static bool push(dv_bpe_scratch *s, uint32_t rank, uint32_t place) {
     return true;
 }
 
-static uint64_t pop(dv_bpe_scratch *s) {
+uint64_t dv_bpe_pop(dv_bpe_scratch *s) {
     const uint64_t top = s->heap[0];
     const uint64_t last = s->heap[--s->n_heap];
     int64_t i = 0;
@@ -97,7 +124,7 @@ static uint64_t pop(dv_bpe_scratch *s) {
 
 static bool push_pair(const dv_tokenizer *t, dv_bpe_scratch *s, uint32_t left, uint32_t right) {
     const pair p = look(t, s->symbols[left], s->symbols[right]);
-    return p.rank == NONE || push(s, p.rank, left);
+    return p.rank == NONE || dv_bpe_push(s, p.rank, left);
 }
 
 /* A merged-away symbol is NONE; a heap entry is stale when the pair at its place has another rank now. */
@@ -110,7 +137,7 @@ static bool merge_long(const dv_tokenizer *t, dv_bpe_scratch *s, uint32_t n) {
         ok = i + 1 >= n || push_pair(t, s, i, i + 1);
     }
     while (ok && s->n_heap > 0) {
-        const uint64_t top = pop(s);
+        const uint64_t top = dv_bpe_pop(s);
         const uint32_t i = (uint32_t)top;
         const uint32_t j = s->symbols[i] != NONE ? s->next[i] : n;
         if (j >= n) {
@@ -132,7 +159,7 @@ static bool merge_long(const dv_tokenizer *t, dv_bpe_scratch *s, uint32_t n) {
     return ok;
 }
 
-static bool reserve(dv_bpe_scratch *s, uint64_t n) {
+bool dv_bpe_reserve(dv_bpe_scratch *s, uint64_t n) {
     if ((int64_t)n <= s->room) {
         return true;
     }
@@ -147,15 +174,15 @@ static bool reserve(dv_bpe_scratch *s, uint64_t n) {
 davy_result dv_bpe(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, dv_bpe_scratch *scratch, dv_ids *ids) {
     uint32_t few[SHORT];
     uint32_t *symbols = few;
-    const int32_t whole = t->ignore_merges ? dv_vocabulary_find(t, piece, n, false) : -1;
+    const int32_t whole = t->ignore_merges ? dv_vocabulary_find(t, piece, n, t->spaces) : -1;
     if (whole >= 0) {
         return dv_ids_add(ids, whole);
     }
-    if (n > SHORT && !reserve(scratch, n)) {
+    if (n > SHORT && !dv_bpe_reserve(scratch, n)) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a piece of text of %llu bytes", (unsigned long long)n);
     }
     symbols = n > SHORT ? scratch->symbols : few;
-    int64_t count = begin(t, piece, n, symbols);
+    int64_t count = t->spaces ? begin_characters(t, piece, n, symbols) : begin(t, piece, n, symbols);
     if (count <= SHORT) {
         count = merge_short(t, symbols, count);
     } else if (!merge_long(t, scratch, (uint32_t)count)) {
@@ -173,5 +200,6 @@ void dv_bpe_scratch_clear(dv_bpe_scratch *s) {
     dv_free(s->next);
     dv_free(s->previous);
     dv_free(s->heap);
+    dv_free(s->at);
     *s = (dv_bpe_scratch){0};
 }

@@ -238,14 +238,36 @@ static davy_result check_count(const dv_chat_format *f, const dv_tokenizer *t, c
                          wanted, token, f->name);
 }
 
+/* As many placeholders as the text has pictures', before the ids from `at` on. */
+static davy_result put_in_front(int32_t id, int64_t count, int64_t at, dv_ids *ids) {
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < count; i++) {
+        r = dv_ids_add(ids, id);
+    }
+    if (r == DAVY_OK) {
+        memmove(ids->p + at + count, ids->p + at, (size_t)(ids->n - at - count) * sizeof *ids->p);
+    }
+    for (int64_t i = 0; r == DAVY_OK && i < count; i++) {
+        ids->p[at + i] = id;
+    }
+    return r;
+}
+
 davy_result dv_chat_encode(const dv_chat_format *f, const dv_tokenizer *t, const dv_chat_text *text, dv_ids *ids) {
     const int64_t n = ids->n;
     const bool shared = f->video_token != NULL && strcmp(f->video_token, f->picture_token) == 0;
-    davy_result r =
-        dv_encode_around(t, text->p != NULL ? text->p : "", (uint64_t)text->n, text->words, text->n_words, ids);
+    const char *p = text->p != NULL ? text->p : "";
+    const size_t start = strlen(f->start);
+    const bool begins = start > 0 && strncmp(p, f->start, start) == 0;
+    const dv_text_around around = {
+        .spans = text->words, .n = text->n_words, .begins = begins ? start : (uint64_t)text->n};
+    davy_result r = dv_encode_around(t, p, (uint64_t)text->n, &around, ids);
     r = r < 0 ? r : check_count(f, t, f->picture_token, text->pictures, ids->p + n, ids->n - n);
     if (r == DAVY_OK && text->videos > 0 && !shared) {
         r = check_count(f, t, f->video_token, text->videos, ids->p + n, ids->n - n);
+    }
+    if (r == DAVY_OK && f->in_front && text->pictures > 0) {
+        r = put_in_front(dv_tokenizer_find(t, f->picture_token), text->pictures, n, ids);
     }
     ids->n = r < 0 ? n : ids->n;
     return r;

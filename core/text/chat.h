@@ -10,6 +10,7 @@ typedef enum dv_chat_kind {
     DV_CHAT_SMOLVLM = 1, /* SmolVLM, SmolVLM2, Idefics3 */
     DV_CHAT_QWEN2_VL,    /* and Qwen2.5-VL */
     DV_CHAT_QWEN3_VL,
+    DV_CHAT_QWEN3_VL_THINKING,
     DV_CHAT_VICUNA, /* LLaVA 1.5 */
     DV_CHAT_JOYCAPTION,
     DV_CHAT_NANOCHAT
@@ -30,6 +31,8 @@ typedef struct dv_chat_format {
     bool system_in_question;                   /* it has no turn of its own: part of the first question */
     bool tiles;                                /* Idefics3's way of writing pictures */
     bool timed;                                /* every time step of a video is a span with its seconds */
+    bool thinks;                               /* the prompt ends inside a block of thoughts: <think> */
+    bool in_front; /* pictures' vectors come before everything else; their placeholders are words besides */
 } dv_chat_format;
 
 const dv_chat_format *dv_chat_format_of(dv_chat_kind kind); /* NULL: no such kind */
@@ -63,7 +66,8 @@ davy_result dv_chat_answer(const dv_chat_format *f, const char *answer, dv_chat_
 /* After a generated answer; end_fed: its last token is in the cache too. */
 davy_result dv_chat_next(const dv_chat_format *f, bool end_fed, dv_chat_text *text);
 
-/* The ids, appended. A tokenizer without the placeholders is DAVY_E_TOKENIZER. */
+/* The ids, appended; with in_front, first those that stand for vectors. A tokenizer without the placeholders is
+ * DAVY_E_TOKENIZER. */
 davy_result dv_chat_encode(const dv_chat_format *f, const dv_tokenizer *t, const dv_chat_text *text, dv_ids *ids);
 /* The tokens that end an answer, as far as the tokenizer has them; none is DAVY_E_TOKENIZER. */
 davy_result dv_chat_stop_ids(const dv_chat_format *f, const dv_tokenizer *t, dv_ids *ids);

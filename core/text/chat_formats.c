@@ -61,6 +61,27 @@ static const dv_chat_format qwen3_vl = {
     .timed = true,
 };
 
+static const dv_chat_format qwen3_vl_thinking = {
+    .name = "Qwen3-VL Thinking",
+    .start = "",
+    .system_open = "<|im_start|>system\n",
+    .system_close = "<|im_end|>\n",
+    .user_open = "<|im_start|>user\n",
+    .user_open_picture = "<|im_start|>user\n",
+    .user_close = "<|im_end|>\n",
+    .answer_open = "<|im_start|>assistant\n<think>\n",
+    .answer_gap = "",
+    .answer_end = "<|im_end|>",
+    .after_answer = "\n",
+    .picture_open = "<|vision_start|>",
+    .picture_close = "<|vision_end|>",
+    .picture_token = "<|image_pad|>",
+    .video_token = "<|video_pad|>",
+    .stops = {"<|im_end|>", "<|endoftext|>"},
+    .timed = true,
+    .thinks = true,
+};
+
 static const dv_chat_format vicuna = {
     .name = "LLaVA 1.5",
     .start = "<s>",
@@ -117,6 +138,7 @@ static const dv_chat_format nanochat = {
     .picture_token = "<|image|>",
     .stops = {"<|assistant_end|>", "<|bos|>"},
     .system_in_question = true,
+    .in_front = true,
 };
 
 const dv_chat_format *dv_chat_format_of(dv_chat_kind kind) {
@@ -127,6 +149,8 @@ const dv_chat_format *dv_chat_format_of(dv_chat_kind kind) {
         return &qwen2_vl;
     case DV_CHAT_QWEN3_VL:
         return &qwen3_vl;
+    case DV_CHAT_QWEN3_VL_THINKING:
+        return &qwen3_vl_thinking;
     case DV_CHAT_VICUNA:
         return &vicuna;
     case DV_CHAT_JOYCAPTION:

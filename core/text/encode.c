@@ -41,6 +41,10 @@ const char *dv_tokenizer_bytes(const dv_tokenizer *t, int32_t id, uint64_t *byte
     }
     const dv_token *token = &t->tokens[id];
     const dv_added *a = token->added != 0 ? &t->added[token->added - 1] : NULL;
+    if (t->spaces) {
+        *bytes = token->said_bytes;
+        return (const char *)t->bytes + token->said;
+    }
     *bytes = a != NULL ? a->bytes : token->bytes;
     return (const char *)t->bytes + (a != NULL ? a->at : token->at);
 }
@@ -59,13 +63,16 @@ typedef struct encoding {
     const dv_tokenizer *t;
     const char *text; /* of the level at hand */
     const dv_guard *guard;
+    uint64_t begins; /* see dv_text_around */
+    bool at_start;   /* the part at hand lies there */
     dv_ids *ids;
     dv_bpe_scratch scratch;
 } encoding;
 
 static davy_result encode_segment(encoding *e, const uint8_t *p, uint64_t bytes, int32_t stage) {
     if (stage == e->t->n_stages) {
-        return dv_bpe(e->t, p, bytes, &e->scratch, e->ids);
+        return e->t->scores != NULL ? dv_pieces_merge(e->t, p, bytes, &e->scratch, e->ids)
+                                    : dv_bpe(e->t, p, bytes, &e->scratch, e->ids);
     }
     davy_result r = DAVY_OK;
     for (uint64_t at = 0; r == DAVY_OK && at < bytes;) {
@@ -76,12 +83,33 @@ static davy_result encode_segment(encoding *e, const uint8_t *p, uint64_t bytes,
     return r;
 }
 
-static davy_result normal_part(void *user, const dv_added *added, uint64_t at, uint64_t bytes) {
-    encoding *e = user;
-    return added != NULL ? dv_ids_add(e->ids, added->id) : encode_segment(e, (const uint8_t *)e->text + at, bytes, 0);
+/* Metaspace: spaces become U+2581, and where it splits, pieces begin there. */
+static davy_result encode_spaces(encoding *e, const char *text, uint64_t bytes, bool begins) {
+    char *changed = NULL;
+    uint64_t n = 0;
+    davy_result r = dv_spaces_put(text, bytes, dv_spaces_prefix(e->t, text, bytes, begins), &changed, &n);
+    uint64_t from = 0;
+    for (uint64_t at = 1; r == DAVY_OK && from < n; at++) {
+        const bool cut = e->t->spaces_split && n - at >= 3 && memcmp(changed + at, "\xe2\x96\x81", 3) == 0;
+        if (at == n || cut) {
+            r = encode_segment(e, (const uint8_t *)changed + from, at - from, 0);
+            from = at;
+        }
+    }
+    dv_free(changed);
+    return r;
 }
 
-/* Form C moves places, so in a part that a span touches no special token is looked for after it. */
+static davy_result normal_part(void *user, const dv_added *added, uint64_t at, uint64_t bytes) {
+    encoding *e = user;
+    if (added != NULL) {
+        return dv_ids_add(e->ids, added->id);
+    }
+    return e->t->spaces_late ? encode_spaces(e, e->text + at, bytes, e->at_start && at == 0)
+                             : encode_segment(e, (const uint8_t *)e->text + at, bytes, 0);
+}
+
+/* Normalising moves places, so in a part that a span touches no special token is looked for after it. */
 static davy_result raw_part(void *user, const dv_added *added, uint64_t at, uint64_t bytes) {
     encoding *e = user;
     if (added != NULL) {
@@ -90,7 +118,13 @@ static davy_result raw_part(void *user, const dv_added *added, uint64_t at, uint
     const char *text = e->text;
     char *changed = NULL;
     uint64_t n = bytes;
-    davy_result r = e->t->nfc ? dv_nfc(text + at, bytes, &changed, &n) : DAVY_OK;
+    e->at_start = at == e->begins;
+    davy_result r = DAVY_OK;
+    if (e->t->nfc) {
+        r = dv_nfc(text + at, bytes, &changed, &n);
+    } else if (e->t->spaces && !e->t->spaces_late) {
+        r = dv_spaces_put(text + at, bytes, dv_spaces_prefix(e->t, text + at, bytes, e->at_start), &changed, &n);
+    }
     dv_guard guard = {.everywhere = e->guard->everywhere};
     for (int64_t i = 0; i < e->guard->n; i++) {
         guard.everywhere = guard.everywhere || (e->guard->spans[i].from < at + bytes && e->guard->spans[i].to > at);
@@ -128,28 +162,33 @@ static davy_result add_all(dv_ids *ids, const dv_ids *more) {
     return r;
 }
 
-static davy_result encode(const dv_tokenizer *t, const char *text, uint64_t bytes, const dv_guard *guard, bool post,
-                          dv_ids *ids) {
-    encoding e = {.t = t, .text = text, .guard = guard, .ids = ids};
+typedef struct how {
+    dv_guard guard;
+    uint64_t begins;
+    bool post;
+} how;
+
+static davy_result encode(const dv_tokenizer *t, const char *text, uint64_t bytes, const how *h, dv_ids *ids) {
+    encoding e = {.t = t, .text = text, .guard = &h->guard, .begins = h->begins, .ids = ids};
     const int64_t n = ids->n;
     davy_result r = check_text(text, bytes);
-    r = r == DAVY_OK && post ? add_all(ids, &t->before) : r;
-    r = r < 0 ? r : dv_added_split(t, &t->raw, text, bytes, guard, raw_part, &e);
-    r = r == DAVY_OK && post ? add_all(ids, &t->after) : r;
+    r = r == DAVY_OK && h->post ? add_all(ids, &t->before) : r;
+    r = r < 0 ? r : dv_added_split(t, &t->raw, text, bytes, &h->guard, raw_part, &e);
+    r = r == DAVY_OK && h->post ? add_all(ids, &t->after) : r;
     dv_bpe_scratch_clear(&e.scratch);
     ids->n = r < 0 ? n : ids->n;
     return r;
 }
 
 davy_result dv_encode(const dv_tokenizer *t, const char *text, uint64_t bytes, uint32_t flags, dv_ids *ids) {
-    const dv_guard guard = {.everywhere = (flags & DV_ENCODE_PLAIN) != 0};
-    return encode(t, text, bytes, &guard, (flags & DV_ENCODE_POST) != 0, ids);
+    const how h = {.guard.everywhere = (flags & DV_ENCODE_PLAIN) != 0, .post = (flags & DV_ENCODE_POST) != 0};
+    return encode(t, text, bytes, &h, ids);
 }
 
-davy_result dv_encode_around(const dv_tokenizer *t, const char *text, uint64_t bytes, const dv_text_span *spans,
-                             int64_t n_spans, dv_ids *ids) {
-    const dv_guard guard = {.spans = spans, .n = n_spans};
-    return encode(t, text, bytes, &guard, false, ids);
+davy_result dv_encode_around(const dv_tokenizer *t, const char *text, uint64_t bytes, const dv_text_around *around,
+                             dv_ids *ids) {
+    const how h = {.guard = {.spans = around->spans, .n = around->n}, .begins = around->begins};
+    return encode(t, text, bytes, &h, ids);
 }
 
 /* ---- decoding ---- */
@@ -175,7 +214,8 @@ davy_result dv_decode(const dv_tokenizer *t, const int32_t *ids, int64_t n, bool
         }
     }
     text = ok ? dv_calloc((uint64_t)total * 3 + 1, 1) : NULL; /* a bad byte becomes three */
-    for (int64_t i = 0; text != NULL && i < total;) {
+    for (int64_t i = text != NULL && t->spaces_strip && total > 0 && all[0] == ' ' ? 1 : 0;
+         text != NULL && i < total;) {
         uint32_t bad = 0;
         bool cut = false;
         const uint32_t good = dv_utf8_check(all + i, (uint64_t)(total - i), &bad, &cut);

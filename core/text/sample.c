@@ -16,6 +16,8 @@ struct dv_sampler {
     uint8_t *seen;
     int32_t *seen_ids;
     int64_t n_seen;
+    int32_t *history; /* with no_repeat_ngram: everything seen, in order */
+    int64_t n_history, history_room;
     float *scores;
     int32_t *heap; /* ids */
     double *sums;  /* of probabilities up to each candidate */
@@ -24,13 +26,13 @@ struct dv_sampler {
 
 static davy_result check_options(int64_t vocabulary, const dv_sample_options *o) {
     const bool ok = o->temperature >= 0 && o->temperature <= 100 && o->top_k >= 0 && o->top_p > 0 && o->top_p <= 1 &&
-                    o->repetition_penalty >= 0.01 && o->repetition_penalty <= 100 && vocabulary > 0 &&
-                    vocabulary <= INT32_MAX;
+                    o->repetition_penalty >= 0.01 && o->repetition_penalty <= 100 && o->min_p >= 0 && o->min_p <= 1 &&
+                    o->no_repeat_ngram >= 0 && vocabulary > 0 && vocabulary <= INT32_MAX;
     if (!ok) {
         return dv_fail(DAVY_E_INVALID,
                        "temperature %g (0..100), top_k %" PRId64 " (0..), top_p %g (above 0, to 1), repetition_penalty "
-                       "%g (0.01..100)",
-                       o->temperature, o->top_k, o->top_p, o->repetition_penalty);
+                       "%g (0.01..100), min_p %g (0..1), no_repeat_ngram %" PRId64 " (0..)",
+                       o->temperature, o->top_k, o->top_p, o->repetition_penalty, o->min_p, o->no_repeat_ngram);
     }
     for (int64_t i = 0; i < o->n_never; i++) {
         if (o->never[i] < 0 || o->never[i] >= vocabulary) {
@@ -78,10 +80,15 @@ void dv_sampler_release(dv_sampler *s) {
     dv_free(s->never);
     dv_free(s->seen);
     dv_free(s->seen_ids);
+    dv_free(s->history);
     dv_free(s->scores);
     dv_free(s->heap);
     dv_free(s->sums);
     dv_free(s);
+}
+
+const dv_sample_options *dv_sampler_options(const dv_sampler *s) {
+    return &s->o;
 }
 
 davy_result dv_sampler_saw(dv_sampler *s, const int32_t *ids, int64_t n) {
@@ -94,6 +101,15 @@ davy_result dv_sampler_saw(dv_sampler *s, const int32_t *ids, int64_t n) {
             s->seen_ids[s->n_seen++] = ids[i];
         }
     }
+    if (s->o.no_repeat_ngram > 0 && n > 0) {
+        int32_t *grown = dv_grow(s->history, s->n_history + n, &s->history_room, sizeof *grown);
+        if (grown == NULL) {
+            return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for %" PRId64 " tokens", s->n_history + n);
+        }
+        s->history = grown;
+        memcpy(grown + s->n_history, ids, (size_t)n * sizeof *grown);
+        s->n_history += n;
+    }
     return DAVY_OK;
 }
 
@@ -102,9 +118,21 @@ void dv_sampler_forget(dv_sampler *s) {
         s->seen[s->seen_ids[i]] = 0;
     }
     s->n_seen = 0;
+    s->n_history = 0;
 }
 
 /* ---- scores ---- */
+
+/* What followed the last ids where they were before. */
+static void forbid_repeated(dv_sampler *s) {
+    const int64_t n = s->o.no_repeat_ngram;
+    const int32_t *last = s->history + s->n_history - (n - 1);
+    for (int64_t i = 0; n > 0 && i + n <= s->n_history; i++) {
+        if (memcmp(s->history + i, last, (size_t)(n - 1) * sizeof *last) == 0) {
+            s->scores[s->history[i + n - 1]] = -INFINITY;
+        }
+    }
+}
 
 static davy_result set_scores(dv_sampler *s, const float *logits, int32_t *best) {
     const float penalty = (float)s->o.repetition_penalty;
@@ -115,6 +143,9 @@ static davy_result set_scores(dv_sampler *s, const float *logits, int32_t *best)
     }
     for (int64_t i = 0; i < s->o.n_never; i++) {
         s->scores[s->never[i]] = -INFINITY;
+    }
+    if (s->n_history > 0) {
+        forbid_repeated(s);
     }
     int64_t at = 0;
     bool broken = false;
@@ -205,6 +236,14 @@ static int64_t cut_top_p(const dv_sampler *s, int64_t n) {
     return s->o.top_p < 1 ? kept : n;
 }
 
+/* Of n sorted ones, which end at heap[all - n]. */
+static int64_t cut_min_p(const dv_sampler *s, int64_t all, int64_t n, int32_t best) {
+    while (n > 1 && weight(s, s->heap[all - n], best) < s->o.min_p) {
+        n--;
+    }
+    return n;
+}
+
 static double uniform(uint64_t seed, uint64_t index) { /* in (0, 1) */
     uint32_t word[4];
     dvk_philox(seed, UINT64_C(0x73616d706c65), index, word); /* a stream of its own: noise has others */
@@ -214,7 +253,8 @@ static double uniform(uint64_t seed, uint64_t index) { /* in (0, 1) */
 static int32_t draw_all(dv_sampler *s, int32_t best, double u) {
     double sum = 0;
     for (int64_t i = 0; i < s->vocabulary; i++) {
-        sum += s->scores[i] > -INFINITY ? weight(s, (int32_t)i, best) : 0;
+        const double w = s->scores[i] > -INFINITY ? weight(s, (int32_t)i, best) : 0;
+        sum += w >= s->o.min_p ? w : 0;
         s->sums[i] = sum;
     }
     for (int64_t i = 0; i < s->vocabulary; i++) {
@@ -244,6 +284,7 @@ davy_result dv_sampler_draw(dv_sampler *s, const float *logits, uint64_t index, 
     const int64_t all = s->n_heap;
     int64_t n = take_sorted(s, best);
     n = s->o.top_k > 0 ? cut_top_p(s, n) : n;
+    n = cut_min_p(s, all, n, best);
     for (int64_t i = 0; i < n; i++) {
         if (s->sums[i] > u * s->sums[n - 1]) {
             *id = s->heap[all - 1 - i];

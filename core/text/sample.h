@@ -1,5 +1,5 @@
-/* sample.h - from logits to the next id, in the order transformers has: repetition penalty, temperature, top-k, top-p,
- * draw. What is drawn is a function of (seed, index) and the logits, and of nothing drawn before. */
+/* sample.h - from logits to the next id, in the order transformers has: repetition penalty, no repeated n-grams,
+ * temperature, top-k, top-p, min-p, draw. What is drawn is a function of (seed, index) and the logits, and of nothing drawn before. */
 #ifndef DV_TEXT_SAMPLE_H
 #define DV_TEXT_SAMPLE_H
 
@@ -9,7 +9,9 @@ typedef struct dv_sample_options {
     double temperature;        /* 0: greedy, the largest logit (of equals the lowest id) */
     int64_t top_k;             /* those not below the k-th largest; 0: all */
     double top_p;              /* the smallest set of at least this probability; 1: all */
+    double min_p;              /* those at least so many times as likely as the likeliest; 0: all */
     double repetition_penalty; /* of ids seen: logits above 0 are divided by it, others multiplied; 1: none */
+    int64_t no_repeat_ngram;   /* so many ids in a row do not come twice; 0: they may */
     uint64_t seed;
     const int32_t *never; /* ids that are not drawn: placeholders (copied) */
     int64_t n_never;
@@ -21,7 +23,9 @@ typedef struct dv_sampler dv_sampler;
 davy_result dv_sampler_create(int64_t vocabulary, const dv_sample_options *options, dv_sampler **out);
 void dv_sampler_release(dv_sampler *s);
 
-/* For the penalty: ids of the prompt, placeholders too, and of every answer. After a rewind: forget, then what is left. */
+const dv_sample_options *dv_sampler_options(const dv_sampler *s); /* `never`: its copy */
+
+/* For the penalty and the n-grams: ids of the prompt, placeholders too, and of every answer. After a rewind: forget, then what is left. */
 davy_result dv_sampler_saw(dv_sampler *s, const int32_t *ids, int64_t n);
 void dv_sampler_forget(dv_sampler *s);
 

@@ -5,9 +5,14 @@
 #include "core/error.h"
 #include "core/mem.h"
 #include "core/text/stream.h"
+#include "core/text/tokenizer_priv.h"
 #include "core/text/unicode.h"
 
 enum { MAX_STOPS = 64, MAX_STOP_BYTES = 1024 };
+
+static const char think_open[] = "<think>";
+static const char think_close[] = "</think>";
+enum { THINK_OPEN = 7, THINK_CLOSE = 8 };
 
 struct dv_stream {
     const dv_tokenizer *t;
@@ -17,6 +22,9 @@ struct dv_stream {
     int64_t n_stop_texts;
     bool keep_special, trim_start;
     bool begun; /* something other than white space has come */
+    bool strip; /* one space is taken off what comes first */
+    bool hide_thoughts, thinking;
+    enum { THOUGHTS_NONE, THOUGHTS_PERHAPS, THOUGHTS_INSIDE } thoughts;
     bool stopped;
     uint8_t cut[4]; /* the start of a character */
     uint32_t n_cut;
@@ -67,6 +75,8 @@ davy_result dv_stream_create(const dv_tokenizer *t, const dv_stream_options *opt
     s->t = t;
     s->keep_special = o->keep_special;
     s->trim_start = o->trim_start;
+    s->hide_thoughts = o->hide_thoughts;
+    s->thinking = o->thinking;
     const davy_result r = copy_options(s, o);
     dv_stream_reset(s);
     if (r < 0) {
@@ -93,6 +103,8 @@ void dv_stream_release(dv_stream *s) {
 
 void dv_stream_reset(dv_stream *s) {
     s->begun = !s->trim_start;
+    s->strip = s->t->spaces_strip;
+    s->thoughts = !s->hide_thoughts ? THOUGHTS_NONE : s->thinking ? THOUGHTS_INSIDE : THOUGHTS_PERHAPS;
     s->stopped = false;
     s->n_cut = 0;
     s->n_held = 0;
@@ -123,10 +135,53 @@ static davy_result take_bytes(dv_stream *s, int64_t n, bool last) {
             continue;
         }
         s->begun = true;
+        if (s->strip && *p == ' ') {
+            s->strip = false;
+            continue;
+        }
+        s->strip = false;
         memcpy(held + s->n_held, good > 0 ? (const void *)p : "\xef\xbf\xbd", good > 0 ? good : 3);
         s->n_held += good > 0 ? good : 3;
     }
     return DAVY_OK;
+}
+
+static void drop_front(dv_stream *s, int64_t n) {
+    memmove(s->held, s->held + n, (size_t)(s->n_held - n));
+    s->n_held -= n;
+}
+
+/* Behind the block: what is left begins anew. */
+static void end_thoughts(dv_stream *s, int64_t at) {
+    uint32_t length = 0;
+    int64_t from = at + THINK_CLOSE;
+    while (from < s->n_held &&
+           (dv_uc_class(dv_utf8_next((const uint8_t *)s->held + from, &length)) & DV_UC_SPACE) != 0) {
+        from += length;
+    }
+    drop_front(s, from);
+    s->begun = s->n_held > 0;
+    s->thoughts = THOUGHTS_NONE;
+}
+
+/* Takes thoughts off the front of s->held; true: what is left there is the answer's. */
+static bool pass_thoughts(dv_stream *s, bool last) {
+    if (s->thoughts == THOUGHTS_PERHAPS) {
+        const int64_t n = dv_min(s->n_held, THINK_OPEN);
+        const bool alike = n == 0 || memcmp(s->held, think_open, (size_t)n) == 0;
+        s->thoughts = !alike || (last && n < THINK_OPEN) ? THOUGHTS_NONE
+                      : n == THINK_OPEN                  ? THOUGHTS_INSIDE
+                                                         : THOUGHTS_PERHAPS;
+    }
+    for (int64_t i = 0; s->thoughts == THOUGHTS_INSIDE && i + THINK_CLOSE <= s->n_held; i++) {
+        if (memcmp(s->held + i, think_close, THINK_CLOSE) == 0) {
+            end_thoughts(s, i);
+        }
+    }
+    if (s->thoughts == THOUGHTS_INSIDE) {
+        drop_front(s, last ? s->n_held : dv_max(0, s->n_held - (THINK_CLOSE - 1)));
+    }
+    return s->thoughts == THOUGHTS_NONE;
 }
 
 /* How much of s->held is certain: up to the stop text that is complete first (*found), or to what may begin one. */
@@ -153,8 +208,7 @@ static int64_t certain(const dv_stream *s, bool *found) {
 }
 
 static void drop_given(dv_stream *s) {
-    memmove(s->held, s->held + s->given, (size_t)(s->n_held - s->given));
-    s->n_held -= s->given;
+    drop_front(s, s->given);
     s->given = 0;
 }
 
@@ -172,7 +226,10 @@ static davy_result run(dv_stream *s, const char *token, uint64_t bytes, bool las
         memcpy(grown + s->n_cut, token, (size_t)bytes);
     }
     const davy_result r = take_bytes(s, (int64_t)bytes + s->n_cut, last);
-    const int64_t n = r == DAVY_OK ? certain(s, stop) : 0;
+    if (r == DAVY_OK) {
+        *stop = false;
+    }
+    const int64_t n = r == DAVY_OK && pass_thoughts(s, last) ? certain(s, stop) : 0;
     s->given = last && !*stop ? s->n_held : n;
     return r;
 }

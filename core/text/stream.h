@@ -12,8 +12,10 @@ typedef struct dv_stream_options { /* copied */
     int64_t n_stop_ids;
     const char *const *stop_texts; /* the text ends before the first of them; "" is refused */
     int64_t n_stop_texts;
-    bool keep_special; /* special tokens give their text, not nothing */
-    bool trim_start;   /* without the white space a template leaves to the answer */
+    bool keep_special;  /* special tokens give their text, not nothing */
+    bool trim_start;    /* without the white space a template leaves to the answer */
+    bool hide_thoughts; /* without a first block <think>...</think> and the white space behind it; */
+    bool thinking;      /* which began in the prompt */
 } dv_stream_options;
 
 /* The tokenizer must outlive the stream. options NULL: keep_special, nothing stops. */

@@ -55,14 +55,14 @@ static int32_t alphabet_byte(uint32_t c) {
 }
 
 /* A name as bytes into out (room for name.bytes); false: it is literal and out holds it as it is. */
-static bool to_bytes(dv_name name, uint8_t *out, uint64_t *bytes) {
+static bool to_bytes(const dv_tokenizer *t, dv_name name, uint8_t *out, uint64_t *bytes) {
     const uint8_t *p = (const uint8_t *)name.p;
     uint32_t n = 1;
     uint64_t done = 0;
     for (uint64_t i = 0; i < name.bytes; i += n) {
         n = 1;
         const int32_t b = p[i] - 33u <= 126u - 33u ? p[i] : alphabet_byte(dv_utf8_next(p + i, &n));
-        if (b < 0) {
+        if (b < 0 || t->spaces) {
             memcpy(out, p, (size_t)name.bytes);
             *bytes = name.bytes;
             return false;
@@ -98,6 +98,7 @@ void dv_tokenizer_release(dv_tokenizer *t) {
     dv_free(t->tokens);
     dv_free(t->slots);
     dv_free(t->merges);
+    dv_free(t->scores);
     dv_free(t->added);
     dv_free(t->raw.order);
     dv_free(t->normal.order);
@@ -158,7 +159,7 @@ int32_t dv_vocabulary_find(const dv_tokenizer *t, const void *bytes, uint64_t n,
     return s != NULL ? (int32_t)s->id - 1 : -1;
 }
 
-static davy_result append(dv_tokenizer *t, uint64_t n, uint8_t **at) {
+davy_result dv_tokenizer_room(dv_tokenizer *t, uint64_t n, uint8_t **at) {
     uint8_t *grown = dv_grow(t->bytes, t->n_bytes + (int64_t)n, &t->bytes_room, 1);
     if (grown == NULL || t->n_bytes + (int64_t)n > UINT32_MAX) {
         t->bytes = grown != NULL ? grown : t->bytes;
@@ -196,7 +197,7 @@ static davy_result refuse_name(const dv_tokenizer *t, const char *field, dv_name
 davy_result dv_tokenizer_add(dv_tokenizer *t, const char *field, dv_name name, int64_t id) {
     uint8_t *at = NULL;
     davy_result r = take_id(t, field, id);
-    r = r < 0 ? r : append(t, name.bytes, &at);
+    r = r < 0 ? r : dv_tokenizer_room(t, name.bytes, &at);
     if (r < 0) {
         return r;
     }
@@ -204,7 +205,7 @@ davy_result dv_tokenizer_add(dv_tokenizer *t, const char *field, dv_name name, i
         return refuse_name(t, field, name, id, "has an id that is taken");
     }
     uint64_t n = 0;
-    const bool literal = !to_bytes(name, at, &n);
+    const bool literal = !to_bytes(t, name, at, &n);
     const uint64_t key = key_of(at, n, literal);
     dv_slot *slot = slot_of(t, at, n, literal, key);
     if (slot == NULL || slot->id != 0) {
@@ -222,10 +223,10 @@ davy_result dv_tokenizer_add(dv_tokenizer *t, const char *field, dv_name name, i
 /* A name's id, by way of the free end of t->bytes. */
 static davy_result look_up(dv_tokenizer *t, dv_name name, int32_t *id) {
     uint8_t *at = NULL;
-    const davy_result r = append(t, name.bytes, &at);
+    const davy_result r = dv_tokenizer_room(t, name.bytes, &at);
     if (r == DAVY_OK) {
         uint64_t n = 0;
-        const bool literal = !to_bytes(name, at, &n);
+        const bool literal = !to_bytes(t, name, at, &n);
         *id = dv_vocabulary_find(t, at, n, literal);
     }
     return r;
@@ -242,7 +243,7 @@ int32_t dv_tokenizer_find_name(const dv_tokenizer *t, dv_name name) {
         return a != NULL ? a->id : -1;
     }
     uint64_t n = 0;
-    const bool literal = !to_bytes(name, out, &n);
+    const bool literal = !to_bytes(t, name, out, &n);
     const int32_t id = dv_vocabulary_find(t, out, n, literal);
     if (out != few) {
         dv_free(out);
@@ -281,14 +282,14 @@ davy_result dv_tokenizer_merge(dv_tokenizer *t, int64_t index, dv_name left, dv_
         return refuse_merge(t, index, left, right, "do not make a pair");
     }
     uint8_t *at = NULL;
-    const davy_result r = append(t, left.bytes + right.bytes, &at);
+    const davy_result r = dv_tokenizer_room(t, left.bytes + right.bytes, &at);
     if (r < 0) {
         return r;
     }
     uint64_t n = 0;
     uint64_t m = 0;
-    const bool literal_left = !to_bytes(left, at, &n);
-    const bool literal_right = !to_bytes(right, at + n, &m);
+    const bool literal_left = !to_bytes(t, left, at, &n);
+    const bool literal_right = !to_bytes(t, right, at + n, &m);
     const int32_t a = dv_vocabulary_find(t, at, n, literal_left);
     const int32_t b = dv_vocabulary_find(t, at + n, m, literal_right);
     if (literal_left != literal_right) { /* the two together are literal */
@@ -337,10 +338,16 @@ static davy_result set_pattern(dv_tokenizer *t, dv_added *a) {
     uint64_t n = 0;
     a->pattern_at = a->at;
     a->pattern_bytes = a->bytes;
-    davy_result r = a->normalized && t->nfc ? dv_nfc((const char *)t->bytes + a->at, a->bytes, &changed, &n) : DAVY_OK;
+    const char *content = (const char *)t->bytes + a->at;
+    davy_result r = DAVY_OK;
+    if (a->normalized && t->nfc) {
+        r = dv_nfc(content, a->bytes, &changed, &n);
+    } else if (a->normalized && t->spaces && !t->spaces_late && t->scores == NULL) {
+        r = dv_spaces_put(content, a->bytes, dv_spaces_prefix(t, content, a->bytes, true), &changed, &n);
+    }
     if (r == DAVY_OK && changed != NULL) {
         uint8_t *at = NULL;
-        r = append(t, n, &at);
+        r = dv_tokenizer_room(t, n, &at);
         if (r == DAVY_OK) {
             memcpy(at, changed, (size_t)n);
             a->pattern_at = (uint32_t)t->n_bytes;
@@ -363,7 +370,7 @@ davy_result dv_tokenizer_add_added(dv_tokenizer *t, int64_t index, dv_name conte
     uint8_t *at = NULL;
     davy_result r = look_up(t, content, &known);
     r = r < 0 ? r : take_id(t, field, flags->id);
-    r = r < 0 ? r : append(t, content.bytes, &at);
+    r = r < 0 ? r : dv_tokenizer_room(t, content.bytes, &at);
     dv_added *grown = r < 0 ? NULL : dv_grow(t->added, t->n_added + 1, &t->added_room, sizeof *grown);
     if (grown == NULL) {
         return r < 0 ? r : no_memory(t);
@@ -400,6 +407,7 @@ davy_result dv_tokenizer_done(dv_tokenizer *t, const char *unk_token) {
         const uint8_t byte = (uint8_t)b;
         t->byte_id[b] = dv_vocabulary_find(t, &byte, 1, false);
     }
-    const davy_result r = dv_added_set_make(t, false, &t->raw);
+    davy_result r = t->spaces ? dv_spaces_finish(t) : DAVY_OK;
+    r = r < 0 ? r : dv_added_set_make(t, false, &t->raw);
     return r < 0 ? r : dv_added_set_make(t, true, &t->normal);
 }

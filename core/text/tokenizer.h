@@ -1,5 +1,6 @@
-/* tokenizer.h - byte-level BPE: text to token ids and back, token for token as the `tokenizers` library does it for the
- * same tokenizer.json. A tokenizer does not change once it is loaded and may be used by any number of threads. */
+/* tokenizer.h - byte-level BPE, and SentencePiece's: text to token ids and back, token for token as the `tokenizers`
+ * library does it for the same tokenizer.json and `sentencepiece` for the same tokenizer.model. A tokenizer does not change
+ * once it is loaded and may be used by any number of threads. */
 #ifndef DV_TEXT_TOKENIZER_H
 #define DV_TEXT_TOKENIZER_H
 
@@ -12,14 +13,17 @@ enum {
 
 typedef struct dv_tokenizer dv_tokenizer;
 
-/* Of tokenizer.json: model BPE (no dropout, no prefixes or suffixes; byte_fallback only where it can do nothing);
- * normaliser none or NFC; pre-tokenisers of the forms and regular expressions listed in split.c; decoder ByteLevel.
+/* Of tokenizer.json: model BPE (no dropout, no prefixes or suffixes). Byte-level: normaliser none or NFC; pre-tokenisers of
+ * the forms and regular expressions listed in split.c; decoder ByteLevel. SentencePiece's form (Llama 2): normaliser
+ * Prepend and Replace, or pre-tokeniser Metaspace; byte_fallback; decoders that undo them.
  * Anything else is DAVY_E_UNSUPPORTED, a file that contradicts itself DAVY_E_FORMAT; the message names file and field.
  */
 davy_result dv_tokenizer_from_json(const char *text, uint64_t bytes, const char *where, dv_tokenizer **out);
-/* Of a GGUF file's metadata: tokenizer.ggml.model "gpt2" with a known tokenizer.ggml.pre. */
+/* Of SentencePiece's own file: model BPE, without rules of normalisation. */
+davy_result dv_tokenizer_from_model(const void *data, uint64_t bytes, const char *where, dv_tokenizer **out);
+/* Of a GGUF file's metadata: tokenizer.ggml.model "gpt2" with a known tokenizer.ggml.pre, or "llama". */
 davy_result dv_tokenizer_from_gguf(dv_source *source, dv_tokenizer **out);
-/* A tokenizer.json, a folder that holds one, or a .gguf file. */
+/* A tokenizer.json, a tokenizer.model, a folder that holds one of them (the first wins), or a .gguf file. */
 davy_result dv_tokenizer_open(const char *path, dv_tokenizer **out);
 void dv_tokenizer_release(dv_tokenizer *t);
 
@@ -49,11 +53,17 @@ typedef struct dv_text_span { /* bytes [from, to) of a text */
     uint64_t from, to;
 } dv_text_span;
 
+typedef struct dv_text_around {
+    const dv_text_span *spans; /* a user's words in a prompt */
+    int64_t n;
+    uint64_t begins; /* behind what the whole begins; as many as there are bytes: it began before */
+} dv_text_around;
+
 /* Appends the ids of a text, which must be UTF-8 (NUL is a character like any other). On an error ids is as before. */
 davy_result dv_encode(const dv_tokenizer *t, const char *text, uint64_t bytes, uint32_t flags, dv_ids *ids);
-/* The same; special tokens that touch one of the spans (sorted, apart) are not recognised: a user's words in a prompt. */
-davy_result dv_encode_around(const dv_tokenizer *t, const char *text, uint64_t bytes, const dv_text_span *spans,
-                             int64_t n_spans, dv_ids *ids);
+/* The same; special tokens that touch one of the spans (sorted, apart) are not recognised. */
+davy_result dv_encode_around(const dv_tokenizer *t, const char *text, uint64_t bytes, const dv_text_around *around,
+                             dv_ids *ids);
 
 /* The text of ids, NUL-terminated (dv_free); ids without a token give nothing, bytes that are not UTF-8 U+FFFD. */
 davy_result dv_decode(const dv_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, char **out,

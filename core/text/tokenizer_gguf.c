@@ -1,5 +1,5 @@
-/* tokenizer_gguf.c - a tokenizer from GGUF metadata. The file names the pre-tokeniser by a word; what belongs to the word
- * is what tokenizer.json of the same models says. */
+/* tokenizer_gguf.c - a tokenizer from GGUF metadata: byte-level BPE, of which the file names the pre-tokeniser by a word
+ * (what belongs to it is what tokenizer.json of the same models says), or SentencePiece's pieces. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,12 +22,13 @@ static const struct {
     {"llama3", false, true, 1, {DV_SPLIT_LLAMA3}}, {"llama-v3", false, true, 1, {DV_SPLIT_LLAMA3}},
 };
 
-enum { MODEL, PRE, TOKENS, TYPES, MERGES, BOS, EOS, ADD_BOS, KEYS };
+enum { MODEL, PRE, TOKENS, TYPES, MERGES, BOS, EOS, ADD_BOS, SCORES, ADD_SPACE, KEYS };
 
 static const char *const keys[KEYS] = {"tokenizer.ggml.model",        "tokenizer.ggml.pre",
                                        "tokenizer.ggml.tokens",       "tokenizer.ggml.token_type",
                                        "tokenizer.ggml.merges",       "tokenizer.ggml.bos_token_id",
-                                       "tokenizer.ggml.eos_token_id", "tokenizer.ggml.add_bos_token"};
+                                       "tokenizer.ggml.eos_token_id", "tokenizer.ggml.add_bos_token",
+                                       "tokenizer.ggml.scores",       "tokenizer.ggml.add_space_prefix"};
 
 enum { TYPE_CONTROL = 3, TYPE_USER = 4 };
 
@@ -36,6 +37,8 @@ typedef struct reading {
     dv_source *source;
     dv_gguf_value values[KEYS];
     int64_t *types;
+    float *scores;
+    bool pieces;  /* model "llama" */
     int32_t pass; /* 0: the vocabulary, 1: the added tokens */
 } reading;
 
@@ -58,12 +61,13 @@ static davy_result each_pre(void *user, int64_t index, const char *text, uint64_
 
 static davy_result each_model(void *user, int64_t index, const char *text, uint64_t bytes) {
     (void)index;
-    const reading *g = user;
+    reading *g = user;
     char shown[48];
-    return bytes == 4 && memcmp(text, "gpt2", 4) == 0
+    g->pieces = bytes == 5 && memcmp(text, "llama", 5) == 0;
+    return g->pieces || (bytes == 4 && memcmp(text, "gpt2", 4) == 0)
                ? DAVY_OK
-               : dv_fail(DAVY_E_UNSUPPORTED, "%s: %s \"%s\" is not supported, only \"gpt2\"", g->t->where, keys[MODEL],
-                         dv_printable(shown, sizeof shown, text, bytes));
+               : dv_fail(DAVY_E_UNSUPPORTED, "%s: %s \"%s\" is not supported, only \"gpt2\" and \"llama\"", g->t->where,
+                         keys[MODEL], dv_printable(shown, sizeof shown, text, bytes));
 }
 
 /* Control and user tokens are text of their own and no part of the merging. */
@@ -105,7 +109,7 @@ static davy_result read_ids(reading *g) {
     int64_t add = 0;
     davy_result r = integer(g, BOS, -1, &bos);
     r = r < 0 ? r : integer(g, EOS, -1, &eos);
-    r = r < 0 ? r : integer(g, ADD_BOS, 0, &add);
+    r = r < 0 ? r : integer(g, ADD_BOS, g->pieces ? 1 : 0, &add);
     if (r < 0) {
         return r;
     }
@@ -131,17 +135,77 @@ static davy_result read_types(reading *g) {
                             : dv_gguf_integers(g->source, keys[TYPES], v, g->types);
 }
 
-static davy_result read_all(reading *g) {
-    davy_result r = dv_gguf_find(g->source, keys, KEYS, g->values);
-    for (int k = MODEL; r == DAVY_OK && k <= MERGES; k++) {
-        if (g->values[k].type == DV_GGUF_COUNT && k != TYPES) {
-            r = dv_fail(DAVY_E_FORMAT, "%s: %s is missing", g->t->where, keys[k]);
+static davy_result check_keys(const reading *g, const int *needed, int n) {
+    for (int i = 0; i < n; i++) {
+        if (g->values[needed[i]].type == DV_GGUF_COUNT) {
+            return dv_fail(DAVY_E_FORMAT, "%s: %s is missing", g->t->where, keys[needed[i]]);
         }
     }
-    if (r == DAVY_OK && (g->values[MODEL].type != DV_GGUF_STRING || g->values[PRE].type != DV_GGUF_STRING)) {
-        r = dv_fail(DAVY_E_FORMAT, "%s: %s or %s is no text", g->t->where, keys[MODEL], keys[PRE]);
+    return DAVY_OK;
+}
+
+static davy_result read_scores(reading *g) {
+    const dv_gguf_value *v = &g->values[SCORES];
+    const void *view = NULL;
+    void *owned = NULL;
+    if (v->type != DV_GGUF_ARRAY || v->element != DV_GGUF_F32 || v->count != g->values[TOKENS].count) {
+        return dv_fail(DAVY_E_FORMAT, "%s: %s is not a number for each token", g->t->where, keys[SCORES]);
+    }
+    davy_result r = dv_source_view(g->source, v->at, v->count * sizeof *g->scores, &view, &owned);
+    g->scores = r == DAVY_OK ? dv_calloc(v->count, sizeof *g->scores) : NULL;
+    if (r == DAVY_OK && g->scores == NULL) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", g->t->where);
+    } else if (r == DAVY_OK) {
+        memcpy(g->scores, view, (size_t)v->count * sizeof *g->scores);
+    }
+    dv_free(owned);
+    return r;
+}
+
+static davy_result each_piece(void *user, int64_t index, const char *text, uint64_t bytes) {
+    reading *g = user;
+    const dv_piece piece = {.name = {text, bytes}, .score = g->scores[index], .type = g->types[index]};
+    return dv_pieces_add(g->t, index, &piece);
+}
+
+/* Model "llama": SentencePiece's pieces with their scores. */
+static davy_result read_pieces(reading *g) {
+    static const int needed[] = {TOKENS, TYPES, SCORES};
+    int64_t prefix = 1;
+    davy_result r = check_keys(g, needed, DV_ARRAY_LEN(needed));
+    r = r < 0 ? r : integer(g, ADD_SPACE, 1, &prefix);
+    const uint64_t tokens = g->values[TOKENS].count;
+    r = r < 0 ? r : dv_pieces_begin(g->t, tokens > DV_MAX_TOKENS ? -1 : (int64_t)tokens, prefix != 0);
+    r = r < 0 ? r : read_types(g);
+    r = r < 0 ? r : read_scores(g);
+    r = r < 0 ? r : strings(g, TOKENS, each_piece);
+    if (r < 0) {
+        return r;
+    }
+    bool fallback = false;
+    for (uint64_t i = 0; i < tokens; i++) {
+        fallback = fallback || g->types[i] == DV_PIECE_BYTE;
+    }
+    r = dv_pieces_done(g->t, fallback);
+    return r < 0 ? r : read_ids(g);
+}
+
+static davy_result read_all(reading *g) {
+    static const int needed[] = {PRE, TOKENS, MERGES};
+    static const int model[] = {MODEL};
+    davy_result r = dv_gguf_find(g->source, keys, KEYS, g->values);
+    r = r < 0 ? r : check_keys(g, model, 1);
+    if (r == DAVY_OK && g->values[MODEL].type != DV_GGUF_STRING) {
+        r = dv_fail(DAVY_E_FORMAT, "%s: %s is no text", g->t->where, keys[MODEL]);
     }
     r = r < 0 ? r : strings(g, MODEL, each_model);
+    if (r < 0 || g->pieces) {
+        return r < 0 ? r : read_pieces(g);
+    }
+    r = check_keys(g, needed, DV_ARRAY_LEN(needed));
+    if (r == DAVY_OK && g->values[PRE].type != DV_GGUF_STRING) {
+        r = dv_fail(DAVY_E_FORMAT, "%s: %s is no text", g->t->where, keys[PRE]);
+    }
     r = r < 0 ? r : strings(g, PRE, each_pre);
     if (r < 0) {
         return r;
@@ -163,6 +227,7 @@ davy_result dv_tokenizer_from_gguf(dv_source *source, dv_tokenizer **out) {
     reading g = {.t = dv_tokenizer_new(dv_source_name(source)), .source = source};
     const davy_result r = g.t == NULL ? DAVY_E_NOMEM_HOST : read_all(&g);
     dv_free(g.types);
+    dv_free(g.scores);
     if (r < 0) {
         dv_tokenizer_release(g.t);
         return r;
@@ -173,7 +238,10 @@ davy_result dv_tokenizer_from_gguf(dv_source *source, dv_tokenizer **out) {
 
 /* ---- either kind, by path ---- */
 
-static davy_result open_source(dv_source *source, dv_tokenizer **out) {
+static davy_result open_source(dv_source *source, const char *folder, dv_tokenizer **out) {
+    if (dv_ends_with(dv_source_name(source), ".model")) {
+        return dv_tokenizer_open_model(source, folder, out);
+    }
     const void *view = NULL;
     void *owned = NULL;
     const uint64_t bytes = dv_source_bytes(source);
@@ -194,12 +262,17 @@ davy_result dv_tokenizer_open(const char *path, dv_tokenizer **out) {
     dv_source *source = NULL;
     const bool folder = dv_path_stat(path) == DV_PATH_FOLDER;
     char *inside = folder ? dv_path_join(path, "tokenizer.json") : dv_strdup(path);
-    if (inside == NULL) {
+    char *other = folder ? dv_path_join(path, "tokenizer.model") : NULL;
+    if (inside == NULL || (folder && other == NULL)) {
+        dv_free(inside);
+        dv_free(other);
         return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", path);
     }
-    davy_result r = dv_source_open_path(inside, true, &source);
-    r = r < 0 ? r : open_source(source, out);
+    const bool model = folder && dv_path_stat(inside) != DV_PATH_FILE && dv_path_stat(other) == DV_PATH_FILE;
+    davy_result r = dv_source_open_path(model ? other : inside, true, &source);
+    r = r < 0 ? r : open_source(source, folder ? path : NULL, out);
     dv_source_release(source);
     dv_free(inside);
+    dv_free(other);
     return r;
 }

@@ -10,6 +10,8 @@
 #include "core/mem.h"
 #include "core/text/json_big.h"
 
+#define SPACE "\xe2\x96\x81" /* SentencePiece's */
+
 enum { MAX_FIXED = 64 }; /* tokens a post-processor adds on a side */
 
 static davy_result wrong(const dv_tokenizer *t, const char *field, const char *why) {
@@ -107,7 +109,7 @@ static davy_result read_model(dv_tokenizer *t, const dv_json *model, const dv_js
     return r < 0 ? r : dv_json_big_merges(big, t);
 }
 
-/* byte_fallback names bytes <0x0A>; with all 256 bytes in the vocabulary it can do nothing. */
+/* byte_fallback names bytes <0x0A>; on bytes themselves, with all 256 in the vocabulary, it can do nothing. */
 static davy_result finish_model(dv_tokenizer *t, const dv_json *model) {
     const dv_json *unk = present(model, "unk_token");
     bool fallback = false;
@@ -115,6 +117,8 @@ static davy_result finish_model(dv_tokenizer *t, const dv_json *model) {
         return wrong(t, "model.unk_token", "is no text");
     }
     davy_result r = get_bool(t, model, "model", "byte_fallback", false, &fallback);
+    t->byte_fallback = fallback && t->spaces;
+    fallback = fallback && !t->spaces;
     r = r < 0 ? r : dv_tokenizer_done(t, unk != NULL ? dv_json_string(unk) : NULL);
     for (int b = 0; r == DAVY_OK && fallback && b < 256; b++) {
         r = t->byte_id[b] >= 0 ? r : unknown(t, "model", "byte_fallback with bytes missing from the vocabulary");
@@ -123,6 +127,27 @@ static davy_result finish_model(dv_tokenizer *t, const dv_json *model) {
 }
 
 /* ---- around it ---- */
+
+static bool is_text(const dv_json *v, const char *key, const char *text) {
+    const char *s = dv_json_string(dv_json_get(v, key));
+    return s != NULL && strcmp(s, text) == 0;
+}
+
+/* Llama 2's: U+2581 in front, then in the place of every space. */
+static davy_result read_spaces(dv_tokenizer *t, const dv_json *v, const char *field, const char *type) {
+    if (t->nfc || t->spaces) {
+        return unknown(t, field, "another part with these");
+    }
+    if (strcmp(type, "Prepend") == 0) {
+        const bool again = t->prefix != DV_PREFIX_NEVER;
+        t->prefix = DV_PREFIX_ALWAYS;
+        return is_text(v, "prepend", SPACE) && !again ? DAVY_OK : unknown(t, field, "Prepend of something else");
+    }
+    t->spaces = true;
+    return is_text(dv_json_get(v, "pattern"), "String", " ") && is_text(v, "content", SPACE)
+               ? DAVY_OK
+               : unknown(t, field, "Replace of something else");
+}
 
 static davy_result read_normalizer(dv_tokenizer *t, const dv_json *v, const char *field) {
     const char *type = NULL;
@@ -133,8 +158,11 @@ static davy_result read_normalizer(dv_tokenizer *t, const dv_json *v, const char
     if (strcmp(type, "Sequence") == 0) {
         return sequence(t, v, field, "normalizers", read_normalizer);
     }
+    if (strcmp(type, "Prepend") == 0 || strcmp(type, "Replace") == 0) {
+        return read_spaces(t, v, field, type);
+    }
     t->nfc = true;
-    return strcmp(type, "NFC") == 0 ? DAVY_OK : unknown(t, field, type);
+    return strcmp(type, "NFC") == 0 && !t->spaces ? DAVY_OK : unknown(t, field, type);
 }
 
 static davy_result add_stage(dv_tokenizer *t, const char *field, dv_split stage) {
@@ -161,7 +189,26 @@ static davy_result read_split(dv_tokenizer *t, const dv_json *v, const char *fie
                                                         : unknown(t, field, "a Split that is not isolated");
 }
 
-/* ByteLevel must be there, and last: after it the text is another. */
+static davy_result read_metaspace(dv_tokenizer *t, const dv_json *v, const char *field) {
+    const char *scheme = dv_json_string(dv_json_get(v, "prepend_scheme"));
+    bool prefix = true;
+    davy_result r = get_bool(t, v, field, "add_prefix_space", true, &prefix); /* of older files */
+    r = r < 0 ? r : get_bool(t, v, field, "split", true, &t->spaces_split);
+    if (r == DAVY_OK && (t->spaces || t->nfc || t->prefix != DV_PREFIX_NEVER || t->n_stages > 0)) {
+        return unknown(t, field, "Metaspace beside other parts");
+    }
+    scheme = scheme != NULL ? scheme : prefix ? "always" : "never";
+    t->spaces = t->spaces_late = true;
+    t->prefix = strcmp(scheme, "always") == 0  ? DV_PREFIX_MISSING
+                : strcmp(scheme, "first") == 0 ? DV_PREFIX_FIRST
+                                               : DV_PREFIX_NEVER;
+    if (r == DAVY_OK && t->prefix == DV_PREFIX_NEVER && strcmp(scheme, "never") != 0) {
+        return unknown(t, field, scheme);
+    }
+    return r < 0 || is_text(v, "replacement", SPACE) ? r : unknown(t, field, "another replacement");
+}
+
+/* ByteLevel, or Metaspace, must be there, and last: after it the text is another. */
 static davy_result read_pre_tokenizer(dv_tokenizer *t, const dv_json *v, const char *field) {
     const char *type = NULL;
     bool flag = false;
@@ -172,8 +219,11 @@ static davy_result read_pre_tokenizer(dv_tokenizer *t, const dv_json *v, const c
     if (strcmp(type, "Sequence") == 0) {
         return sequence(t, v, field, "pretokenizers", read_pre_tokenizer);
     }
-    if (t->byte_level) {
-        return unknown(t, field, "a part after ByteLevel");
+    if (t->byte_level || t->spaces_late) {
+        return unknown(t, field, "a part after ByteLevel or Metaspace");
+    }
+    if (strcmp(type, "Metaspace") == 0) {
+        return read_metaspace(t, v, field);
     }
     if (strcmp(type, "Split") == 0) {
         return read_split(t, v, field);
@@ -200,9 +250,26 @@ static davy_result read_decoder(dv_tokenizer *t, const dv_json *v, const char *f
     if (r < 0) {
         return r;
     }
-    return strcmp(type, "Sequence") == 0    ? sequence(t, v, field, "decoders", read_decoder)
-           : strcmp(type, "ByteLevel") == 0 ? DAVY_OK
-                                            : unknown(t, field, type);
+    if (strcmp(type, "Sequence") == 0) {
+        return sequence(t, v, field, "decoders", read_decoder);
+    }
+    if (!t->spaces) {
+        return strcmp(type, "ByteLevel") == 0 ? DAVY_OK : unknown(t, field, type);
+    }
+    if (strcmp(type, "Replace") == 0) {
+        return is_text(dv_json_get(v, "pattern"), "String", SPACE) && is_text(v, "content", " ")
+                   ? DAVY_OK
+                   : unknown(t, field, "Replace of something else");
+    }
+    if (strcmp(type, "Strip") == 0) {
+        int64_t start = 0;
+        int64_t stop = 0;
+        dv_json_int(dv_json_get(v, "start"), &start);
+        dv_json_int(dv_json_get(v, "stop"), &stop);
+        t->spaces_strip = true;
+        return is_text(v, "content", " ") && start == 1 && stop == 0 ? DAVY_OK : unknown(t, field, "Strip of more");
+    }
+    return strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0 ? DAVY_OK : unknown(t, field, type);
 }
 
 /* ---- post-processor ---- */
@@ -279,12 +346,14 @@ static davy_result read_root(dv_tokenizer *t, const dv_json_big *big) {
     const dv_json *pre = present(root, "pre_tokenizer");
     const dv_json *post = present(root, "post_processor");
     const dv_json *decoder = present(root, "decoder");
-    if (model == NULL || pre == NULL) {
+    davy_result r = normalizer != NULL ? read_normalizer(t, normalizer, "normalizer") : DAVY_OK;
+    if (r == DAVY_OK && (model == NULL || (pre == NULL && !t->spaces))) {
         return wrong(t, model == NULL ? "model" : "pre_tokenizer", "is missing");
     }
-    davy_result r = normalizer != NULL ? read_normalizer(t, normalizer, "normalizer") : DAVY_OK;
-    r = r < 0 ? r : read_pre_tokenizer(t, pre, "pre_tokenizer");
-    r = r == DAVY_OK && !t->byte_level ? unknown(t, "pre_tokenizer", "one without ByteLevel") : r;
+    r = r == DAVY_OK && pre != NULL ? read_pre_tokenizer(t, pre, "pre_tokenizer") : r;
+    if (r == DAVY_OK && (t->byte_level ? t->spaces || t->prefix != DV_PREFIX_NEVER : !t->spaces)) {
+        r = unknown(t, "pre_tokenizer", t->spaces ? "ByteLevel after spaces were replaced" : "one without ByteLevel");
+    }
     r = r == DAVY_OK && decoder != NULL ? read_decoder(t, decoder, "decoder") : r;
     r = r < 0 ? r : read_model(t, model, big);
     r = r == DAVY_OK && present(root, "added_tokens") != NULL ? sequence(t, root, "", "added_tokens", read_added) : r;

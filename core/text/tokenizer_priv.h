@@ -8,13 +8,22 @@ enum {
     DV_TOKEN_PRESENT = 1,
     DV_TOKEN_LITERAL = 2, /* its name holds characters outside the byte alphabet and is its text */
     DV_TOKEN_SPECIAL = 4,
+    DV_TOKEN_RESERVED = 8, /* SentencePiece: no merge leads to it */
 };
 
 typedef struct dv_token { /* of the vocabulary; an added token's content is in `added` */
     uint32_t at, bytes;   /* in dv_tokenizer.bytes: the bytes it stands for */
     uint32_t flags;
-    uint32_t added; /* index + 1 */
+    uint32_t added;            /* index + 1 */
+    uint32_t said, said_bytes; /* of SentencePiece's: the bytes it stands for, which are not its name */
 } dv_token;
+
+typedef enum dv_prefix { /* where SentencePiece's form puts a space in front */
+                         DV_PREFIX_NEVER,
+                         DV_PREFIX_ALWAYS,  /* of every part between added tokens, */
+                         DV_PREFIX_MISSING, /* but not where there is one, */
+                         DV_PREFIX_FIRST    /* and only where a text begins */
+} dv_prefix;
 
 typedef struct dv_added {
     int32_t id;
@@ -69,6 +78,13 @@ struct dv_tokenizer {
     int32_t byte_id[256];     /* -1: not in the vocabulary */
     int32_t unk;              /* for such bytes; -1: they are dropped */
     bool fuse_unk, ignore_merges, nfc, byte_level;
+    bool spaces;        /* SentencePiece's form: spaces are U+2581, names their own text, symbols characters */
+    bool spaces_late;   /* put there after added tokens have been looked for: Metaspace */
+    bool spaces_split;  /* and pieces begin at them */
+    bool spaces_strip;  /* decoding takes one off the front */
+    bool byte_fallback; /* what has no token is written in those of its bytes */
+    dv_prefix prefix;
+    float *scores; /* by id: merged as SentencePiece does it, the best score first; NULL: by the list of merges */
     dv_split stages[DV_MAX_STAGES];
     int32_t n_stages;
     dv_ids before, after; /* the post-processor's */
@@ -92,6 +108,29 @@ davy_result dv_tokenizer_merge_line(dv_tokenizer *t, int64_t index, dv_name line
 davy_result dv_tokenizer_add_added(dv_tokenizer *t, int64_t index, dv_name content, const dv_added *flags);
 davy_result dv_tokenizer_done(dv_tokenizer *t, const char *unk_token);
 int32_t dv_tokenizer_find_name(const dv_tokenizer *t, dv_name name);
+davy_result dv_tokenizer_room(dv_tokenizer *t, uint64_t n, uint8_t **at); /* behind t->bytes; t->n_bytes stays */
+davy_result dv_spaces_finish(dv_tokenizer *t);                            /* pieces.c */
+
+/* SentencePiece's pieces, in GGUF files too: begin, one after the other by id, done. */
+typedef enum dv_piece_type {
+    DV_PIECE_NORMAL = 1,
+    DV_PIECE_UNKNOWN,
+    DV_PIECE_CONTROL,
+    DV_PIECE_USER,
+    DV_PIECE_UNUSED,
+    DV_PIECE_BYTE
+} dv_piece_type;
+typedef struct dv_piece {
+    dv_name name;
+    float score;
+    int64_t type;
+} dv_piece;
+davy_result dv_pieces_begin(dv_tokenizer *t, int64_t n, bool prefix);
+davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_piece *piece);
+davy_result dv_pieces_done(dv_tokenizer *t, bool byte_fallback);
+/* The tokens of a folder's tokenizer_config.json and added_tokens.json; before done. */
+davy_result dv_pieces_add_folder(dv_tokenizer *t, const char *folder);
+davy_result dv_tokenizer_open_model(dv_source *source, const char *folder, dv_tokenizer **out); /* folder NULL: none */
 
 /* ---- parts ---- */
 
@@ -120,10 +159,22 @@ bool dv_split_known(const char *pattern, dv_split *out);
 typedef struct dv_bpe_scratch { /* zeros at first; dv_bpe_scratch_clear */
     uint32_t *symbols, *next, *previous;
     uint64_t *heap;
-    int64_t room, n_heap, heap_room;
+    uint32_t *at; /* dv_pieces_merge */
+    int64_t room, n_heap, heap_room, at_room;
 } dv_bpe_scratch;
 
 davy_result dv_bpe(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, dv_bpe_scratch *scratch, dv_ids *ids);
 void dv_bpe_scratch_clear(dv_bpe_scratch *scratch);
+bool dv_bpe_reserve(dv_bpe_scratch *s, uint64_t n); /* symbols */
+/* A heap of rank << 32 | place, the least first. */
+bool dv_bpe_push(dv_bpe_scratch *s, uint32_t rank, uint32_t place);
+uint64_t dv_bpe_pop(dv_bpe_scratch *s);
+
+/* The same for a tokenizer with scores (pieces.c). */
+davy_result dv_pieces_merge(const dv_tokenizer *t, const uint8_t *text, uint64_t n, dv_bpe_scratch *scratch,
+                            dv_ids *ids);
+/* A text with U+2581 for spaces, and one in front where asked; a new block (dv_free). */
+davy_result dv_spaces_put(const char *text, uint64_t bytes, bool in_front, char **out, uint64_t *out_bytes);
+bool dv_spaces_prefix(const dv_tokenizer *t, const char *text, uint64_t bytes, bool begins);
 
 #endif

@@ -107,8 +107,10 @@ typedef struct dv_vlm_vision {
     bool drop_class;    /* the class token does not go on */
     int64_t shuffle;    /* Idefics3: s x s patches become one token */
     int64_t queries;    /* GhostVis: vectors that leave the resampler; 0: no resampler */
-    int64_t resampler_layers, resampler_heads, resampler_hidden;
-    int64_t tokens_per_tile; /* 0 where it depends on the picture */
+    int64_t resampler_layers, resampler_heads;
+    int64_t projector_hidden; /* GhostVis */
+    bool clip_colours;        /* GhostVis: pictures are normalised as for CLIP, else as for SigLIP */
+    int64_t tokens_per_tile;  /* 0 where it depends on the picture */
 } dv_vlm_vision;
 
 typedef enum dv_vlm_picture_rule {
@@ -147,6 +149,8 @@ typedef struct dv_vlm_generation {
     bool sample;
     double temperature, top_p, repetition_penalty; /* 1 each: none */
     int64_t top_k;                                 /* 0: none */
+    double min_p;                                  /* 0: none */
+    int64_t no_repeat_ngram;                       /* 0: none */
 } dv_vlm_generation;
 
 typedef struct dv_vlm_config {

@@ -64,6 +64,10 @@ static davy_result finish_vision(const char *file, dv_vlm_config *c) {
         return bad(file, "the vision tower's width is no multiple of its heads", v->hidden, v->heads);
     }
     v->head_dim = v->hidden / v->heads;
+    if (v->queries > 0 && v->hidden % v->resampler_heads != 0) {
+        return bad(file, "vision_resampler_heads does not divide the vision tower's width", v->resampler_heads,
+                   v->hidden);
+    }
     if (v->out_hidden != c->text.hidden) {
         return bad(file, "the projector's width is not the language model's", v->out_hidden, c->text.hidden);
     }

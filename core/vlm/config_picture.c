@@ -64,7 +64,7 @@ void dv_vlm_picture_defaults(dv_vlm_config *c) {
     case DV_VLM_GHOSTVIS:
         crop_defaults(p, side);
         p->crop_round = true;
-        statistics(p, false);
+        statistics(p, c->vision.clip_colours);
         break;
     case DV_VLM_NANOCHAT:
         break;

@@ -1,4 +1,5 @@
 /* config_text.c - the language model's part of config.json: text_config, or the top level where a file is flat. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -163,15 +164,18 @@ static void read_native(const dv_cfg *m, dv_vlm_config *c) {
     t->max_positions = dv_cfg_int(m, "sequence_len", 2048, 1, MAX_CONTEXT);
     t->qkv_bias = dv_cfg_bool(m, "attention_bias", false);
     t->rope.theta = dv_cfg_real(m, "rope_theta", 10000, 1, 1e12);
-    const char *mlp = dv_cfg_string(m, "mlp_type", "relu2");
+    const char *mlp = dv_cfg_string(m, "mlp_type", c->family == DV_VLM_GHOSTVIS ? "swiglu" : "relu2");
     t->gated = strcmp(mlp, "swiglu") == 0;
     if (!t->gated && strcmp(mlp, "relu2") != 0) {
         dv_cfg_fail(m, DAVY_E_UNSUPPORTED, "mlp_type", "only swiglu and relu2 are known");
     }
-    t->norm_eps = 0; /* the activations' own machine epsilon */
+    t->norm_eps = FLT_EPSILON; /* what torch takes where nothing is said */
     const char *window = dv_cfg_string(m, "window_pattern", "L");
     if (strspn(window, "Ll") != strlen(window)) {
         dv_cfg_fail(m, DAVY_E_UNSUPPORTED, "window_pattern", "nanochat's windows of 2026 are not supported");
+    }
+    if (dv_cfg_int(m, "moe_num_experts", 0, 0, 1 << 20) > 0) {
+        dv_cfg_fail(m, DAVY_E_UNSUPPORTED, "moe_num_experts", "a mixture of experts is not supported");
     }
 }
 

@@ -54,4 +54,6 @@ void dv_vlm_read_generation(const dv_cfg *g, dv_vlm_config *c) {
     out->top_p = dv_cfg_real(g, "top_p", 1, 0, 1);
     out->top_k = dv_cfg_int(g, "top_k", 50, 0, MAX_ID);
     out->repetition_penalty = dv_cfg_real(g, "repetition_penalty", 1, 1e-3, 1e3);
+    out->min_p = dv_cfg_real(g, "min_p", 0, 0, 1);
+    out->no_repeat_ngram = dv_cfg_int(g, "no_repeat_ngram_size", 0, 0, MAX_ID);
 }

@@ -154,19 +154,20 @@ static void read_qwen(const dv_cfg *root, dv_vlm_config *c) {
     }
 }
 
-/* nanovision names its tower and says no more about it: OpenAI's ViT-L/14. */
+/* nanovision names its tower and says no more about it: OpenAI's ViT-L/14, whose last layer's output goes on as it is,
+ * class token and all. A vision_config as other models have it may say otherwise. */
 static void read_ghostvis(const dv_cfg *root, dv_vlm_config *c) {
     const vit_defaults clip_large = {1024, 4096, 24, 16, 336, 14, 1e-5, DV_VLM_GELU_QUICK};
-    const dv_cfg none = {.file = root->file, .r = root->r};
+    const dv_cfg v = dv_cfg_object(root, "vision_config");
     dv_vlm_vision *out = &c->vision;
     out->tower = DV_VLM_TOWER_CLIP;
-    read_vit(&none, &clip_large, out);
-    out->image_size = dv_cfg_int(root, "vision_image_size", 336, 14, MAX_SIDE);
-    out->drop_class = true;
+    read_vit(&v, &clip_large, out);
+    out->image_size = dv_cfg_int(root, "vision_image_size", out->image_size, 14, MAX_SIDE);
     out->queries = dv_cfg_int(root, "vision_num_tokens", 64, 1, 4096);
     out->resampler_layers = dv_cfg_int(root, "vision_resampler_depth", 2, 1, 64);
     out->resampler_heads = dv_cfg_int(root, "vision_resampler_heads", 8, 1, MAX_HEADS);
-    out->resampler_hidden = dv_cfg_int(root, "vision_proj_hidden", 2048, 1, MAX_WIDTH);
+    out->projector_hidden = dv_cfg_int(root, "vision_proj_hidden", 2048, 1, MAX_WIDTH);
+    out->clip_colours = strcmp(dv_cfg_string(root, "vision_encoder_name", ""), "clip_vit_l14") == 0;
     out->projector_act = DV_VLM_GELU;
     if (strcmp(dv_cfg_string(root, "vision_resampler_mode", "perceiver"), "perceiver") != 0) {
         dv_cfg_fail(root, DAVY_E_UNSUPPORTED, "vision_resampler_mode", "only perceiver is known");

@@ -8,7 +8,7 @@
 #include "core/vlm/decoder_priv.h"
 #include "core/vlm/positions.h"
 
-enum { CHUNK = 256 };
+enum { CHUNK = 256, CUDA_CHUNK = 1024 };
 
 static int64_t form_bytes_max(int64_t k) {
     const uint64_t q8 = dv_form_bytes(DVK_ROWS_Q8, k);
@@ -17,9 +17,11 @@ static int64_t form_bytes_max(int64_t k) {
 }
 
 /* One block for everything. */
-static davy_result plan_memory(dv_decoder *d, dv_heap *heap) {
+static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
     const dv_vlm_text *t = &d->config->text;
-    const int64_t rows = d->chunk;
+    const bool gpu = desc->gpu != NULL;
+    const int64_t rows = dv_max(d->chunk, d->few_rows);
+    const int64_t few = gpu ? DV_PROGRAM_FEW : rows; /* that are quantised */
     const int64_t q = t->heads * t->head_dim;
     const int64_t kv = t->kv_heads * t->head_dim;
     const uint64_t cache =
@@ -29,16 +31,53 @@ static davy_result plan_memory(dv_decoder *d, dv_heap *heap) {
         {&d->normed, (uint64_t)(rows * form_bytes_max(t->hidden))},
         {&d->qkv, (uint64_t)(rows * (q + 2 * kv)) * 4},
         {&d->mixed, (uint64_t)(rows * q) * 4},
-        {&d->mixed_in, (uint64_t)(rows * form_bytes_max(q))},
+        {&d->mixed_in, (uint64_t)(few * form_bytes_max(q))},
         {&d->hidden, (uint64_t)(rows * t->ffn) * 4},
-        {&d->hidden_in, (uint64_t)(rows * form_bytes_max(t->ffn))},
+        {&d->hidden_in, (uint64_t)(few * form_bytes_max(t->ffn))},
         {&d->cs, (uint64_t)(rows * t->head_dim) * 4},
         {&d->positions, (uint64_t)(rows * d->axes) * 4},
         {&d->deep_rows, (uint64_t)rows * 4},
-        {&d->logits, (uint64_t)t->vocab * 4},
+        {&d->logits, (uint64_t)(dv_max(1, d->few_rows) * t->vocab) * 4},
+        {&d->sequence, (uint64_t)d->few_rows * 4},
+        {&d->place, d->few_rows > 0 ? (uint64_t)rows * 4 : 0},
+        {&d->table, (uint64_t)(d->sequences * d->each) * 4},
+        {&d->one_table, (uint64_t)d->each * 4},
         {&d->cache, cache},
+        {&d->queries, gpu ? (uint64_t)(rows * q) * 4 : 0},
+        {&d->ids, gpu ? (uint64_t)rows * 4 : 0},
+        {&d->token, gpu ? (uint64_t)DV_TOKEN_NUMBERS * 4 : 0},
     };
-    return dv_space_take(&d->space, heap, "the cache and the activations of a dialogue", wants, DV_ARRAY_LEN(wants));
+    return dv_space_take_on(&d->space, desc->gpu, desc->heap, "the cache and the activations of a dialogue", wants,
+                            DV_ARRAY_LEN(wants));
+}
+
+static davy_result build_passes(dv_decoder *d, const dv_decoder_desc *desc) {
+    dv_program_desc program = {
+        .pool = desc->pool, .queue = d->queue, .weights = desc->weights, .cpu = desc->cpu, .compute = desc->compute};
+    d->few.ids = d->many.ids = d->ids;
+    d->step.positions = d->few.positions = d->many.positions = d->positions;
+    if (d->queue != NULL) {
+        d->step.ids = d->token + DV_TOKEN_ID;
+        d->step.rows.position = d->token + DV_TOKEN_PLACE;
+        d->step.positions = d->token + DV_TOKEN_POSITIONS;
+    }
+    if (d->sequences > 0) {
+        d->step.rows = d->many.rows = (dvk_paging){d->one_table, NULL, d->place, d->each, DVK_PAGE};
+    }
+    if (d->few_rows > 0) {
+        d->few.rows = (dvk_paging){d->sequences > 0 ? d->table : NULL, d->sequence, d->place, d->each, DVK_PAGE};
+    }
+    program.rows = 1;
+    davy_result r = dv_decoder_build(d, &d->step, &program);
+    if (r == DAVY_OK && (d->queue != NULL || d->few_rows > 0)) {
+        program.rows = d->queue != NULL ? DV_PROGRAM_FEW : d->few_rows;
+        program.alike = d->queue == NULL;
+        r = dv_decoder_build(d, &d->few, &program);
+        program.alike = false;
+    }
+    program.rows = d->chunk;
+    const bool many = d->queue == NULL || d->chunk > DV_PROGRAM_FEW;
+    return r == DAVY_OK && many ? dv_decoder_build(d, &d->many, &program) : r;
 }
 
 davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
@@ -51,19 +90,20 @@ davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
     if (d == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
+    const int64_t chunk = desc->gpu != NULL ? CUDA_CHUNK : CHUNK;
     d->config = desc->config;
     d->weights = desc->weights;
-    d->context = desc->context;
+    d->few_rows = dv_min(desc->few, DVK_FEW);
+    d->sequences = desc->sequences;
+    d->each = d->sequences > 0 ? dv_div_up(desc->context, DVK_PAGE) : 0;
+    d->context = d->sequences > 0 ? desc->pages * DVK_PAGE : desc->context;
     d->axes = dv_vlm_position_axes(desc->config);
-    d->chunk = dv_min(desc->chunk > 0 ? desc->chunk : CHUNK, desc->context);
+    d->chunk = dv_min(desc->chunk > 0 ? desc->chunk : chunk, desc->context);
+    d->chunk = desc->gpu != NULL ? dv_max(d->chunk, DV_PROGRAM_FEW) : d->chunk;
     d->cache_form = desc->compute == DVK_F32 ? DVK_ROWS_F32 : DVK_ROWS_F16;
-    dv_program_desc program = {
-        .pool = desc->pool, .weights = desc->weights, .cpu = desc->cpu, .compute = desc->compute};
-    davy_result r = plan_memory(d, desc->heap);
-    program.rows = 1;
-    r = r < 0 ? r : dv_decoder_build(d, &d->step, &program);
-    program.rows = d->chunk;
-    r = r < 0 ? r : dv_decoder_build(d, &d->many, &program);
+    davy_result r = plan_memory(d, desc);
+    r = r < 0 || desc->gpu == NULL ? r : dv_decoder_cuda_open(d, desc);
+    r = r < 0 ? r : build_passes(d, desc);
     if (r < 0) {
         dv_decoder_release(d);
         return r;
@@ -72,11 +112,18 @@ davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
     return DAVY_OK;
 }
 
+static void clear_pass(dv_decoder_pass *pass) {
+    dv_program_clear(&pass->words);
+    dv_program_clear(&pass->body);
+    dv_program_clear(&pass->head);
+}
+
 void dv_decoder_release(dv_decoder *d) {
     if (d != NULL) {
-        dv_program_clear(&d->step.body);
-        dv_program_clear(&d->many.body);
-        dv_program_clear(&d->many.head);
+        clear_pass(&d->step);
+        clear_pass(&d->few);
+        clear_pass(&d->many);
+        dv_decoder_cuda_release(d);
         dv_space_release(&d->space);
         dv_free(d);
     }
@@ -108,39 +155,59 @@ static void load_rows(dv_decoder *d, const dv_decoder_input *in, int64_t at, int
 
 static davy_result pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
     dv_decoder_pass *p = n == 1 ? &d->step : &d->many;
+    if (d->queue != NULL) {
+        return dv_decoder_cuda_pass(d, in, at, n);
+    }
     load_rows(d, in, at, n);
     dv_decoder_point(p, d);
-    dv_program_place(&p->body, n, in->past + at);
-    return dv_program_run(&p->body, in->cancel, in->user);
+    if (d->sequences > 0) {
+        dv_decoder_turn_to(d, in->sequence, in->past + at, n);
+    }
+    const davy_result r = dv_program_place(&p->body, n, in->past + at);
+    return r < 0 ? r : dv_program_run(&p->body, in->cancel, in->user);
 }
 
-static davy_result read_logits(dv_decoder *d, int64_t n, const float **logits) {
-    davy_result r = DAVY_OK;
-    if (n > 1) {
-        dv_program_place(&d->many.head, n, 0);
-        r = dv_program_run(&d->many.head, NULL, NULL);
-    }
+void dv_decoder_cap(const dv_decoder *d, float *logits) {
     const double cap = d->config->text.softcap;
     for (int64_t i = 0; cap > 0 && i < d->config->text.vocab; i++) {
-        d->logits[i] = (float)(cap * tanh((double)d->logits[i] / cap));
+        logits[i] = (float)(cap * tanh((double)logits[i] / cap));
     }
-    *logits = d->logits;
-    return r;
 }
 
-static davy_result check_input(const dv_decoder *d, const dv_decoder_input *in) {
-    if (in->past < 0 || in->n < 1 || in->n > d->context - in->past) {
-        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens behind %lld are more than the context of %lld tokens",
-                       (long long)in->n, (long long)in->past, (long long)d->context);
-    }
-    for (int64_t i = 0; i < in->n; i++) {
-        const bool word = in->vector == NULL || in->vector[i] < 0;
-        if (word && (in->ids[i] < 0 || in->ids[i] >= d->config->text.vocab)) {
-            return dv_fail(DAVY_E_TOKENIZER, "token %d is not one of the language model's %lld", (int)in->ids[i],
+davy_result dv_decoder_check_ids(const dv_decoder *d, const int32_t *ids, const int32_t *vector, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const bool word = vector == NULL || vector[i] < 0;
+        if (word && (ids[i] < 0 || ids[i] >= d->config->text.vocab)) {
+            return dv_fail(DAVY_E_TOKENIZER, "token %d is not one of the language model's %lld", (int)ids[i],
                            (long long)d->config->text.vocab);
         }
     }
     return DAVY_OK;
+}
+
+static davy_result read_logits(dv_decoder *d, int64_t n, const float **logits) {
+    davy_result r = DAVY_OK;
+    float *read = d->logits;
+    if (d->queue != NULL) {
+        r = dv_decoder_cuda_logits(d, n, &read);
+    } else if (n > 1) {
+        r = dv_program_place(&d->many.head, n, 0);
+        r = r < 0 ? r : dv_program_run(&d->many.head, NULL, NULL);
+    }
+    if (r == DAVY_OK) {
+        dv_decoder_cap(d, read);
+    }
+    *logits = read;
+    return r;
+}
+
+static davy_result check_input(const dv_decoder *d, const dv_decoder_input *in) {
+    const int64_t context = d->sequences > 0 ? d->each * DVK_PAGE : d->context;
+    if (in->past < 0 || in->n < 1 || in->n > context - in->past) {
+        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens behind %lld are more than the context of %lld tokens",
+                       (long long)in->n, (long long)in->past, (long long)context);
+    }
+    return dv_decoder_check_ids(d, in->ids, in->vector, in->n);
 }
 
 davy_result dv_decoder_feed(dv_decoder *d, const dv_decoder_input *in, const float **logits, int64_t *fed) {
@@ -149,11 +216,16 @@ davy_result dv_decoder_feed(dv_decoder *d, const dv_decoder_input *in, const flo
     int64_t last = 0;
     while (r == DAVY_OK && *fed < in->n) {
         if (in->cancel != NULL && in->cancel(in->user) != 0) {
-            return dv_fail(DAVY_E_CANCELLED, "cancelled");
+            r = dv_fail(DAVY_E_CANCELLED, "cancelled");
+            break;
         }
         last = dv_min(in->n - *fed, d->chunk);
         r = pass(d, in, *fed, last);
         *fed += r == DAVY_OK ? last : 0;
     }
-    return r < 0 || logits == NULL ? r : read_logits(d, last, logits);
+    r = r < 0 || logits == NULL ? r : read_logits(d, last, logits);
+    if (d->queue != NULL && (r < 0 || logits == NULL)) {
+        dv_decoder_cuda_settle(d);
+    }
+    return r;
 }

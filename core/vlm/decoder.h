@@ -12,10 +12,15 @@ typedef struct dv_decoder_desc {
     const dv_vlm_weights *weights;
     dv_heap *heap;
     dv_pool *pool;
+    dv_gpu *gpu; /* NULL: the CPU */
     uint32_t cpu;
-    dvk_dtype compute; /* DVK_F32: everything in f32; DVK_BF16: whatever is fast, keys and values in f16 */
+    dvk_dtype compute; /* DVK_F32: everything in f32; else whatever is fast, keys and values in f16 */
     int64_t context;   /* positions of the cache */
-    int64_t chunk;     /* tokens of a pass over a prompt; 0: 256 */
+    int64_t chunk;     /* tokens of a pass over a prompt; 0: 256, on a GPU 1024 */
+    /* For decoder_batch.h, on the CPU alone: */
+    int64_t few;       /* tokens of dv_decoder_few at most; 0: it is not called */
+    int64_t sequences; /* that share the cache, in pages of DVK_PAGE; 0: one, without pages */
+    int64_t pages;     /* of all of them together; context is then what one may have at most */
 } dv_decoder_desc;
 
 davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out);
@@ -27,10 +32,11 @@ uint64_t dv_decoder_bytes(const dv_decoder *d); /* of the cache and the activati
 typedef struct dv_decoder_input {
     const int32_t *ids;       /* [n] */
     const int32_t *vector;    /* [n] index of a token's row in vectors, -1: it is a word; NULL: all are words */
-    const float *vectors;     /* [..][hidden] */
+    const float *vectors;     /* [..][hidden]; on a GPU in its memory, as deep */
     const float *const *deep; /* [n_deepstack] of [..][hidden], rows as in vectors; NULL: none */
     const int32_t *positions; /* [n][axes] */
     int64_t n, past;
+    int64_t sequence; /* where several share the cache; its pages are there (decoder_batch.h) */
     int32_t (*cancel)(
         void *
             user); /* asked between two passes and between a long one's layers; NULL: never. Other than 0: DAVY_E_CANCELLED */
@@ -40,5 +46,18 @@ typedef struct dv_decoder_input {
 /* past + n is at most the context. *logits (may be NULL: not wanted) are those after the last token, [vocab]; they stay
  * until the next call. *fed: how many tokens the cache holds more, also where it was cancelled. */
 davy_result dv_decoder_feed(dv_decoder *d, const dv_decoder_input *in, const float **logits, int64_t *fed);
+
+/* On a GPU (of a model without softcap): the token goes into the cache, and *next is the id of the largest logit behind it,
+ * of equals the lowest. Logits stay on the device. The token after it is begun before anybody asks for it: it costs
+ * nothing where it is the one that comes next. */
+typedef struct dv_decoder_token {
+    int32_t id, position; /* position: on all axes */
+    int64_t past;
+    const int32_t *never; /* ids that are not taken, at most DV_DECODER_NEVER */
+    int64_t n_never;
+} dv_decoder_token;
+enum { DV_DECODER_NEVER = 3 };
+bool dv_decoder_draws(const dv_decoder *d);
+davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *token, int32_t *next);
 
 #endif

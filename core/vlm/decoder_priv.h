@@ -1,31 +1,65 @@
-/* decoder_priv.h - the inside of a decoder, for its two files. */
+/* decoder_priv.h - the inside of a decoder, for its files. */
 #ifndef DV_VLM_DECODER_PRIV_H
 #define DV_VLM_DECODER_PRIV_H
 
 #include "core/vlm/decoder.h"
 
 typedef struct dv_decoder_pass {
-    dv_program body; /* every layer; of one token: to the logits */
-    dv_program head; /* the last row of several to logits */
+    const int32_t *ids, *positions; /* where they are read; ids: on a GPU alone */
+    dvk_paging rows;                /* of the cache; position NULL: behind those that are there */
+    dv_program words;               /* on a GPU: x of the words */
+    dv_program body;                /* every layer; of one token: to the logits */
+    dv_program head;                /* the last row of several to logits, where the body does not go there */
     dv_prog_item *deep[DV_VLM_MAX_DEEPSTACK];
 } dv_decoder_pass;
+
+/* On a GPU a token's step reads and writes a few numbers there; each run moves them on by one. */
+enum {
+    DV_TOKEN_ID = 0,
+    DV_TOKEN_PLACE = 1,     /* its row of the cache, */
+    DV_TOKEN_POSITIONS = 2, /* then one number for each axis */
+    DV_TOKEN_NEVER = 5,
+    DV_TOKEN_NEVERS = 3,
+    DV_TOKEN_NUMBERS = DV_TOKEN_NEVER + DV_TOKEN_NEVERS
+};
+
+typedef struct dv_decoder_cuda dv_decoder_cuda; /* decoder_cuda.c */
 
 struct dv_decoder {
     const dv_vlm_config *config;
     const dv_vlm_weights *weights;
-    int64_t context, chunk;
+    dv_gpu_queue *queue;               /* NULL: the CPU */
+    int64_t context, chunk;            /* context: of all sequences together */
+    int64_t sequences, each, few_rows; /* each: pages of a sequence at most; sequences 0: one, without pages */
     int32_t axes;
     dvk_form cache_form;
     dv_space space;
     float *x, *qkv, *mixed, *hidden, *cs, *logits; /* rows of the chunk */
     void *normed, *mixed_in, *hidden_in;           /* in the form that the next matrix wants */
-    int32_t *positions, *deep_rows;
-    void *cache; /* [layer][keys, values][kv head][context][head_dim] */
+    void *queries;                                 /* on a GPU: turned, in the form of the cache */
+    int32_t *ids, *positions, *deep_rows, *token;  /* ids, token: on a GPU */
+    int32_t *sequence, *place;                     /* of rows, where they are named */
+    int32_t *table, *one_table;                    /* [sequences][each]; that of the sequence whose prompt is read */
+    void *cache;                                   /* [layer][keys, values][kv head][context][head_dim] */
     const float *deep[DV_VLM_MAX_DEEPSTACK];
-    dv_decoder_pass step, many; /* one token; a chunk */
+    dv_decoder_pass step, few, many; /* one token; a few (on the CPU: logits of each); a chunk */
+    dv_decoder_cuda *cuda;
 };
 
 davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_program_desc *desc);
 void dv_decoder_point(dv_decoder_pass *pass, const dv_decoder *d); /* to the features of this picture */
+
+/* Whether these are words of this model. */
+davy_result dv_decoder_check_ids(const dv_decoder *d, const int32_t *ids, const int32_t *vector, int64_t n);
+void dv_decoder_cap(const dv_decoder *d, float *logits);
+/* Rows from `place` on of a sequence: where the next pass finds them in its pages. */
+void dv_decoder_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n);
+
+davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *desc);
+void dv_decoder_cuda_release(dv_decoder *d);
+davy_result dv_decoder_cuda_pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n);
+davy_result dv_decoder_cuda_logits(dv_decoder *d, int64_t n, float **logits);
+/* After a failure: what is enqueued still reads and writes. */
+void dv_decoder_cuda_settle(dv_decoder *d);
 
 #endif

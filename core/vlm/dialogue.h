@@ -16,6 +16,8 @@ typedef struct dv_dialogue_options {
                         out, down to DV_DIALOGUE_LEAST: dv_dialogue_context says how many */
     int64_t chunk;   /* see dv_decoder_desc */
     int32_t (*cancel)(void *user); /* asked before every token; other than 0: DAVY_E_CANCELLED. NULL: never */
+    bool (*room)(void *user);      /* asked once where memory runs out, before anything becomes smaller, for what others
+                                      can spare: whether there was any. NULL: nothing */
     void *user;
 } dv_dialogue_options;
 
@@ -41,10 +43,19 @@ typedef enum dv_dialogue_end {
     DV_END_CALLER    /* the callback */
 } dv_dialogue_end;
 
+/* Whether tokens that followed the last ones when they were said before are tried several at a time, where the largest
+ * logit decides: what is generated is the same, bit for bit. */
+typedef enum dv_lookup {
+    DV_LOOKUP_AUTO = 0, /* as long as it is quicker, by the times it has measured */
+    DV_LOOKUP_OFF,
+    DV_LOOKUP_ALWAYS
+} dv_lookup;
+
 typedef struct dv_generate {
     dv_sample_options sample;
     int64_t max_tokens;
     bool ignore_stops;
+    dv_lookup lookup;
     int32_t (*token)(void *user, int32_t id); /* each token but the one that stops; other than 0 ends. May be NULL */
     void *user;
     void (*drawn)(void *user, int64_t tokens); /* after each token, the one that stops too; may be NULL */
@@ -104,6 +115,7 @@ typedef struct dv_answer_options {
     dv_generate generate; /* token and user are not used */
     const char *const *stop_texts;
     int64_t n_stop_texts;
+    bool thoughts;                                                 /* a thinking model's are part of the answer */
     int32_t (*text)(void *user, const char *text, uint64_t bytes); /* pieces as they are certain; may be NULL */
     void *user;
 } dv_answer_options;

@@ -4,23 +4,33 @@
 #include "core/error.h"
 #include "core/vlm/dialogue.h"
 
-/* Patches, then the tower. */
+/* Patches, then the tower. A GPU makes numbers of bytes itself: a quarter of the way there. */
 static davy_result see(const dv_vlm_model *m, const dv_rgb8 *pictures, const dv_dialogue_options *cancel, dv_seen *s) {
     const dv_picture_work work = {.pool = m->pool, .cpu = m->cpu};
     const dv_vision_desc vision = {.config = &m->config,
                                    .weights = m->weights,
                                    .heap = m->heap,
                                    .pool = m->pool,
+                                   .gpu = m->gpu,
                                    .cpu = m->cpu,
                                    .compute = m->compute,
                                    .cancel = cancel != NULL ? cancel->cancel : NULL,
                                    .user = cancel != NULL ? cancel->user : NULL};
-    float *patches = NULL;
+    const bool in_bytes = dv_vision_takes_bytes(m->weights);
+    void *memory = NULL;
+    float table[3][256];
     dv_space space;
-    const dv_want want = {&patches, (uint64_t)(s->plan.patches * s->plan.patch_values) * sizeof *patches};
+    const dv_want want = {&memory, (uint64_t)(s->plan.patches * s->plan.patch_values) * (in_bytes ? 1 : sizeof(float))};
     davy_result r = dv_space_take(&space, m->heap, "a picture's patches", &want, 1);
-    r = r < 0 ? r : dv_picture_prepare(&m->config, &s->plan, &work, pictures, patches);
-    r = r < 0 ? r : dv_vision_run(&vision, &s->plan, patches, &s->features);
+    dv_patches patches = {
+        .numbers = in_bytes ? NULL : memory, .bytes = in_bytes ? memory : NULL, .table = (const float(*)[256])table};
+    if (r == DAVY_OK && in_bytes) {
+        dv_picture_table(&m->config, table);
+        r = dv_picture_bytes(&m->config, &s->plan, &work, pictures, memory);
+    } else if (r == DAVY_OK) {
+        r = dv_picture_prepare(&m->config, &s->plan, &work, pictures, memory);
+    }
+    r = r < 0 ? r : dv_vision_run(&vision, &s->plan, &patches, &s->features);
     dv_space_release(&space);
     return r;
 }
@@ -32,7 +42,11 @@ static dv_picture_options options_of(const dv_picture_options *given) {
 }
 
 static bool ran_out(davy_result r) {
-    return r == DAVY_E_NOMEM_HOST || r == DAVY_E_BUDGET;
+    return r == DAVY_E_NOMEM_HOST || r == DAVY_E_NOMEM_DEVICE || r == DAVY_E_BUDGET;
+}
+
+static bool make_room(const dv_dialogue_options *o) {
+    return o != NULL && o->room != NULL && o->room(o->user);
 }
 
 davy_result dv_dialogue_look(const dv_vlm_model *m, const dv_rgb8 *picture, const dv_picture_options *options,
@@ -41,6 +55,9 @@ davy_result dv_dialogue_look(const dv_vlm_model *m, const dv_rgb8 *picture, cons
     dv_picture_options o = options_of(options);
     davy_result r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
     r = r < 0 ? r : see(m, picture, cancel, &s);
+    if (ran_out(r) && make_room(cancel)) {
+        r = see(m, picture, cancel, &s);
+    }
     while (ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
         s.smaller = true;
         r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
@@ -88,6 +105,9 @@ davy_result dv_dialogue_watch(const dv_vlm_model *m, const dv_video *video, cons
     const dv_rgb8 *first = video->frames;
     davy_result r = dv_picture_plan_video(&m->config, &o, first->width, first->height, video->n, &s.plan);
     r = r < 0 ? r : see(m, first, cancel, &s);
+    if (ran_out(r) && make_room(cancel)) {
+        r = see(m, first, cancel, &s);
+    }
     while (ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
         s.smaller = true;
         r = dv_picture_plan_video(&m->config, &o, first->width, first->height, video->n, &s.plan);

@@ -1,8 +1,52 @@
-/* dialogue_priv.h - the inside of a dialogue, for its two files. */
+/* dialogue_priv.h - the inside of a dialogue, for its files and for batch.c. */
 #ifndef DV_VLM_DIALOGUE_PRIV_H
 #define DV_VLM_DIALOGUE_PRIV_H
 
+#include "core/text/stream.h"
 #include "core/vlm/dialogue.h"
+
+/* ---- a prompt (dialogue_feed.c) ---- */
+
+typedef struct dv_feeding {
+    int32_t *ids, *vector, *positions; /* [n] each, positions [n][axes] */
+    dv_vlm_span *spans;
+    int64_t n, n_spans;
+    int64_t *first; /* of each picture's placeholders */
+    const dv_dialogue_picture *pictures;
+    int32_t n_pictures, axes;
+} dv_feeding;
+
+typedef struct dv_feed_words {
+    const int32_t *ids;
+    int64_t n;
+    int32_t before; /* a token in front of them; -1: none */
+} dv_feed_words;
+
+/* pictures must stay as long as the feeding. *next: position of the first token, then of the one behind the last. */
+davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, const dv_dialogue_picture *pictures,
+                            int32_t n_pictures, int64_t *next, dv_feeding *out);
+void dv_feeding_clear(dv_feeding *f);
+/* What the decoder can be fed at once from token `at` on: one picture's vectors at a time. */
+dv_decoder_input dv_feeding_part(const dv_feeding *f, int64_t at);
+bool dv_is_placeholder(const dv_vlm_model *m, int32_t id);
+
+/* ---- tokens ---- */
+
+/* For a sequence that has said `ids` so far. */
+davy_result dv_dialogue_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *ids, int64_t n,
+                                dv_sampler **out);
+bool dv_is_stop(const dv_vlm_model *m, int32_t id);
+
+/* Tokens that were looked up and fed behind the last one (dialogue_lookup.c): where the next ones drawn are these, they are
+ * in the cache already. */
+enum { DV_LOOKUP_ROWS = 8 }; /* the token before them included */
+typedef struct dv_supposed {
+    int32_t ids[DV_LOOKUP_ROWS];
+    int64_t n, right;             /* right: those that have been drawn since */
+    const float *logits;          /* [n + 1][vocab]: after the token before them, then after each */
+    int64_t passes;               /* of several, so far */
+    double one_ns, more_ns, gain; /* what a token takes, and one more in its pass; the right ones of a pass */
+} dv_supposed;
 
 struct dv_dialogue {
     const dv_vlm_model *model;
@@ -14,6 +58,36 @@ struct dv_dialogue {
     int32_t pending; /* drawn, not in the cache yet; -1: none */
     bool pending_stop;
     const float *logits;
+    dv_supposed supposed;
 };
+
+/* The pending token goes into the cache; `most` tokens may follow it. */
+davy_result dv_dialogue_feed_pending(dv_dialogue *d, const dv_generate *g, int64_t most);
+
+/* ---- words (dialogue_words.c) ---- */
+
+typedef struct dv_prompt {
+    const char *system; /* of the first question; NULL: the model's own */
+    const dv_seen *const *pictures;
+    int32_t n;
+    const char *question;
+    bool further, stopped; /* it follows an answer, which ended by itself */
+} dv_prompt;
+
+davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out);
+
+typedef struct dv_answering { /* tokens becoming the text of an answer */
+    const dv_answer_options *options;
+    dv_stream *stream;
+    dv_answer *out;
+    int64_t room;
+    davy_result r;
+    bool stopped; /* by a stop text */
+} dv_answering;
+
+/* options and out must stay; whatever start answers, end follows. */
+davy_result dv_answering_start(const dv_vlm_model *m, const dv_answer_options *o, dv_answer *out, dv_answering *a);
+int32_t dv_answering_token(void *user, int32_t id); /* user: the answering; other than 0: nothing more is wanted */
+davy_result dv_answering_end(dv_answering *a, davy_result r); /* r: of generating; on an error out is empty */
 
 #endif

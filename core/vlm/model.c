@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/file/text.h"
 #include "core/os.h"
+#include "core/vlm/template.h"
 
 typedef struct search {
     const char *folder, *text;
@@ -64,7 +65,7 @@ static davy_result open_files(const dv_vlm_open *o, files *f, dv_vlm_config *c) 
     return r;
 }
 
-static dv_chat_kind kind_of(const dv_vlm_model *m) {
+static dv_chat_kind kind_of(const dv_vlm_model *m, bool thinks) {
     switch (m->config.family) {
     case DV_VLM_IDEFICS3:
         return DV_CHAT_SMOLVLM;
@@ -72,7 +73,7 @@ static dv_chat_kind kind_of(const dv_vlm_model *m) {
     case DV_VLM_QWEN2_5:
         return DV_CHAT_QWEN2_VL;
     case DV_VLM_QWEN3:
-        return DV_CHAT_QWEN3_VL;
+        return thinks ? DV_CHAT_QWEN3_VL_THINKING : DV_CHAT_QWEN3_VL;
     case DV_VLM_LLAVA:
         return dv_tokenizer_find(m->tokenizer, "<|start_header_id|>") >= 0 ? DV_CHAT_JOYCAPTION : DV_CHAT_VICUNA;
     default:
@@ -80,17 +81,19 @@ static dv_chat_kind kind_of(const dv_vlm_model *m) {
     }
 }
 
-static davy_result open_tokenizer(const dv_vlm_open *o, dv_vlm_model *m) {
+static davy_result open_tokenizer(const dv_vlm_open *o, const files *f, dv_vlm_model *m) {
     const dv_vlm_tokens *t = &m->config.tokens;
     m->image_id = t->image >= 0 && t->image < DV_MAX_TOKENS ? (int32_t)t->image : -1;
     m->video_id = t->video >= 0 && t->video < DV_MAX_TOKENS ? (int32_t)t->video : -1;
     davy_result r = DAVY_OK;
     if (!o->no_tokenizer) {
+        bool thinks = false;
         r = dv_tokenizer_open(o->path, &m->tokenizer);
+        r = r < 0 ? r : dv_template_thinks(o->path, f->gguf ? f->text : NULL, &thinks);
         if (r < 0) {
             return r;
         }
-        m->chat = dv_chat_format_of(kind_of(m));
+        m->chat = dv_chat_format_of(kind_of(m, thinks));
         m->image_id = dv_tokenizer_find(m->tokenizer, m->chat->picture_token);
         m->video_id = m->chat->video_token != NULL ? dv_tokenizer_find(m->tokenizer, m->chat->video_token) : -1;
         r = dv_chat_stop_ids(m->chat, m->tokenizer, &m->stops);
@@ -108,15 +111,17 @@ static davy_result open_tokenizer(const dv_vlm_open *o, dv_vlm_model *m) {
 static davy_result open_parts(const dv_vlm_open *open, dv_vlm_model *m) {
     files f = {0};
     davy_result r = open_files(open, &f, &m->config);
-    r = r < 0 ? r : open_tokenizer(open, m);
+    r = r < 0 ? r : open_tokenizer(open, &f, m);
     if (r == DAVY_OK) {
         const dv_vlm_weights_source source = {.text = f.text,
                                               .vision = f.gguf ? f.vision : f.text,
                                               .config = &m->config,
                                               .heap = open->heap,
                                               .pool = open->pool,
+                                              .gpu = open->gpu,
                                               .cpu = open->cpu,
-                                              .format = open->format};
+                                              .format = open->format,
+                                              .loading = open->loading};
         r = dv_vlm_weights_load(&source, &m->weights);
     }
     dv_tensors_release(f.vision);
@@ -166,6 +171,7 @@ davy_result dv_vlm_model_open(const dv_vlm_open *open, dv_vlm_model **out) {
     }
     m->heap = open->heap;
     m->pool = open->pool;
+    m->gpu = open->gpu;
     m->cpu = open->cpu;
     m->compute = open->compute;
     dv_vlm_open o = *open;

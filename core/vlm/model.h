@@ -14,6 +14,7 @@ typedef struct dv_vlm_model {
     int32_t image_id, video_id; /* placeholders; -1: none */
     dv_heap *heap;
     dv_pool *pool;
+    dv_gpu *gpu; /* NULL: the CPU computes */
     uint32_t cpu;
     dvk_dtype compute;
 } dv_vlm_model;
@@ -22,12 +23,14 @@ typedef struct dv_vlm_open {
     const char *path;   /* a folder, a file in it, or a GGUF text model */
     const char *mmproj; /* of a GGUF file; NULL: the one file beside it with "mmproj" in its name, where there is one */
     dv_vlm_format format;
-    dvk_dtype compute; /* DVK_F32: all products in f32; DVK_BF16: the fastest */
+    dvk_dtype compute; /* DVK_F32: all products in f32; DVK_BF16: the fastest; on a GPU also DVK_F16 */
     bool no_tokenizer;
     bool no_map;   /* files are read, not mapped */
-    dv_heap *heap; /* these two must outlive the model */
+    dv_heap *heap; /* these three must outlive the model */
     dv_pool *pool;
+    dv_gpu *gpu; /* that computes; NULL: the CPU */
     uint32_t cpu;
+    dv_loading loading;
 } dv_vlm_open;
 
 typedef struct dv_vlm_facts {

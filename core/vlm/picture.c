@@ -115,14 +115,15 @@ typedef struct preparing {
     const dv_picture_work *work;
     float table[3][256];
     float *out;
+    uint8_t *bytes; /* instead of out */
 } preparing;
 
 /* The references multiply in double, round, then subtract and divide in single precision. */
-static void make_table(preparing *p) {
-    const dv_vlm_picture *rule = &p->c->picture;
+void dv_picture_table(const dv_vlm_config *config, float table[3][256]) {
+    const dv_vlm_picture *rule = &config->picture;
     for (int c = 0; c < 3; c++) {
         for (int v = 0; v < 256; v++) {
-            p->table[c][v] = ((float)((double)v * rule->rescale) - (float)rule->mean[c]) / (float)rule->std[c];
+            table[c][v] = ((float)((double)v * rule->rescale) - (float)rule->mean[c]) / (float)rule->std[c];
         }
     }
 }
@@ -147,9 +148,12 @@ static void emit(preparing *p, const dv_rgb8 *frames) {
                              .grid_h = plan->grid_h,
                              .grid_w = plan->grid_w,
                              .table = (const float(*)[256])p->table,
-                             .out = p->out};
+                             .out = p->out,
+                             .bytes = p->bytes};
+    const int64_t n = plan->grid_h * plan->grid_w * plan->patch_values;
     dv_patchify_run(&cut, p->work->pool);
-    p->out += plan->grid_h * plan->grid_w * plan->patch_values;
+    p->out = p->out != NULL ? p->out + n : NULL;
+    p->bytes = p->bytes != NULL ? p->bytes + n : NULL;
 }
 
 static davy_result prepare_tiles(preparing *p, const dv_rgb8 *picture) {
@@ -240,9 +244,9 @@ static davy_result prepare_fixed(preparing *p, const dv_rgb8 *picture) {
     return r;
 }
 
-davy_result dv_picture_prepare(const dv_vlm_config *c, const dv_picture_plan *plan_of, const dv_picture_work *work,
-                               const dv_rgb8 *pictures, float *patches) {
-    preparing p = {.c = c, .plan = plan_of, .work = work, .out = patches};
+static davy_result prepare(preparing *p, const dv_rgb8 *pictures) {
+    const dv_vlm_config *c = p->c;
+    const dv_picture_plan *plan_of = p->plan;
     const int64_t n = dv_max(plan_of->frames, 1);
     for (int64_t i = 0; i < n; i++) {
         if (pictures[i].width != plan_of->width || pictures[i].height != plan_of->height) {
@@ -251,13 +255,25 @@ davy_result dv_picture_prepare(const dv_vlm_config *c, const dv_picture_plan *pl
                            (long long)plan_of->width, (long long)plan_of->height);
         }
     }
-    make_table(&p);
     if (c->picture.rule == DV_VLM_PICTURE_SMART) {
-        return prepare_smart(&p, pictures);
+        return prepare_smart(p, pictures);
     }
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < n; i++) {
-        r = c->picture.rule == DV_VLM_PICTURE_TILES ? prepare_tiles(&p, &pictures[i]) : prepare_fixed(&p, &pictures[i]);
+        r = c->picture.rule == DV_VLM_PICTURE_TILES ? prepare_tiles(p, &pictures[i]) : prepare_fixed(p, &pictures[i]);
     }
     return r;
+}
+
+davy_result dv_picture_prepare(const dv_vlm_config *c, const dv_picture_plan *plan_of, const dv_picture_work *work,
+                               const dv_rgb8 *pictures, float *patches) {
+    preparing p = {.c = c, .plan = plan_of, .work = work, .out = patches};
+    dv_picture_table(c, p.table);
+    return prepare(&p, pictures);
+}
+
+davy_result dv_picture_bytes(const dv_vlm_config *c, const dv_picture_plan *plan_of, const dv_picture_work *work,
+                             const dv_rgb8 *pictures, uint8_t *patches) {
+    preparing p = {.c = c, .plan = plan_of, .work = work, .bytes = patches};
+    return prepare(&p, pictures);
 }

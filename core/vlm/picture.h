@@ -53,6 +53,11 @@ typedef struct dv_picture_work {
 davy_result dv_picture_prepare(const dv_vlm_config *c, const dv_picture_plan *plan, const dv_picture_work *work,
                                const dv_rgb8 *pictures, float *patches);
 
+/* The same without the numbers that the bytes stand for, which are table[colour][byte]. */
+davy_result dv_picture_bytes(const dv_vlm_config *c, const dv_picture_plan *plan, const dv_picture_work *work,
+                             const dv_rgb8 *pictures, uint8_t *patches);
+void dv_picture_table(const dv_vlm_config *c, float table[3][256]);
+
 /* Which frames of a video of `total` frames at `fps` the model looks at: rising indices, room for
  * c->picture.video_max_frames; *n of them. */
 davy_result dv_video_frames(const dv_vlm_config *c, int64_t total, double fps, int64_t *index, int64_t *n);
@@ -76,6 +81,7 @@ typedef struct dv_patchify {
     int64_t n_frames, patch, merge, grid_h, grid_w;
     const float (*table)[256];
     float *out;
+    uint8_t *bytes; /* instead of out: as they are in the picture */
 } dv_patchify;
 void dv_patchify_run(const dv_patchify *p, dv_pool *pool);
 

@@ -5,27 +5,15 @@
 
 #include "core/error.h"
 #include "core/mem.h"
-#include "core/vlm/program_rows.h"
+#include "core/vlm/program_priv.h"
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, DEVICE_ALIGN = 256 };
 
-struct dv_prog_item {
-    dv_step step;
-    dv_prog_at at;
-    int64_t divide;
-    void *base; /* of what moves */
-    enum { ITEM_LINEAR, ITEM_NORM, ITEM_CONVERT, ITEM_TABLE, ITEM_ROPE, ITEM_ATTENTION, ITEM_GATHER, ITEM_ADD } kind;
-    union {
-        dvk_linear_args linear;
-        dvk_row_norm_args norm;
-        dvk_row_convert_args convert;
-        dvk_rope_table_args table;
-        dvk_rope_args rope;
-        dvk_attention_kv_args attention;
-        dv_gather_args gather;
-        dv_add_rows_args add;
-    } a;
-};
+davy_result dv_program_no_memory(void) {
+    return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+}
+
+/* ---- forms ---- */
 
 dvk_gate dv_gate_of(dv_vlm_act act) {
     switch (act) {
@@ -59,39 +47,42 @@ dvk_rows dv_rows(void *data, dvk_form form, int64_t k) {
     return (dvk_rows){.data = data, .form = form, .row = dv_form_pitch(form, k)};
 }
 
+dvk_rows dv_rows_at(dvk_rows rows, int64_t column) {
+    rows.data = (unsigned char *)rows.data + (uint64_t)column * element_bytes(rows.form);
+    return rows;
+}
+
+static dvk_form cuda_form(const dv_program *p, const dv_vlm_matrix *m) {
+    if (p->rows <= DV_PROGRAM_FEW) {
+        return dvk_block_elements(m->type) > 1 ? DVK_ROWS_Q8 : DVK_ROWS_F32;
+    }
+    return m->type == DVK_W_F32 ? DVK_ROWS_F32 : m->type == DVK_W_F16 ? DVK_ROWS_F16 : DVK_ROWS_BF16;
+}
+
 dvk_form dv_program_form(const dv_program *p, const dv_vlm_matrix *m) {
-    if (!p->reduced || p->plain) {
+    if (p->compute == DVK_F32 || (p->plain && p->queue == NULL)) {
         return DVK_ROWS_F32;
+    }
+    if (p->queue != NULL) {
+        return cuda_form(p, m);
     }
     if (dvk_block_elements(m->type) > 1) {
         return DVK_ROWS_Q8;
     }
-    return p->rows > 1 && (p->cpu & DVK_CPU_AVX512BF16) != 0 ? DVK_ROWS_BF16 : DVK_ROWS_F32;
+    return p->rows > 1 && !p->alike && (p->cpu & DVK_CPU_AVX512BF16) != 0 ? DVK_ROWS_BF16 : DVK_ROWS_F32;
 }
 
-davy_result dv_space_take(dv_space *s, dv_heap *heap, const char *what, const dv_want *wants, size_t n) {
-    *s = (dv_space){.heap = heap};
-    for (size_t i = 0; i < n; i++) {
-        s->bytes += dv_align_up(wants[i].bytes, ALIGN);
-    }
-    const davy_result r = dv_heap_alloc(heap, DV_MEM_WORKSPACE, s->bytes, what, &s->memory);
-    unsigned char *at = s->memory;
-    for (size_t i = 0; r == DAVY_OK && i < n; i++) {
-        memcpy(wants[i].to, &at, sizeof at);
-        at += dv_align_up(wants[i].bytes, ALIGN);
-    }
-    return r;
+dvk_form dv_program_attended(const dv_program *p) {
+    return p->queue == NULL ? DVK_ROWS_F32 : (dvk_form)p->compute;
 }
 
-void dv_space_release(dv_space *s) {
-    if (s->memory != NULL) {
-        dv_heap_free(s->heap, DV_MEM_WORKSPACE, s->memory, s->bytes);
-    }
-    *s = (dv_space){0};
-}
-
+/* Tensor cores want rows of 16-bit values to begin at multiples of 16 bytes. */
 dvk_rows dv_program_written(dvk_form wanted, float *wide, int64_t k) {
-    return dv_rows(wide, wanted == DVK_ROWS_BF16 ? DVK_ROWS_BF16 : DVK_ROWS_F32, k);
+    dvk_rows rows = dv_rows(wide, wanted == DVK_ROWS_Q8 ? DVK_ROWS_F32 : wanted, k);
+    if (rows.form != DVK_ROWS_F32 && k >= 8) {
+        rows.row = dv_div_up(k, 8) * 8;
+    }
+    return rows;
 }
 
 dvk_rows dv_program_input(dv_program *p, dvk_rows from, dvk_form wanted, void *to, int64_t k) {
@@ -103,23 +94,62 @@ dvk_rows dv_program_input(dv_program *p, dvk_rows from, dvk_form wanted, void *t
     return y;
 }
 
+/* ---- memory ---- */
+
+davy_result dv_space_take_on(dv_space *s, dv_gpu *gpu, dv_heap *heap, const char *what, const dv_want *wants,
+                             size_t n) {
+    const uint64_t align = gpu != NULL ? DEVICE_ALIGN : ALIGN;
+    *s = (dv_space){.heap = heap, .gpu = gpu};
+    for (size_t i = 0; i < n; i++) {
+        s->bytes += dv_align_up(wants[i].bytes, align);
+    }
+    const davy_result r = gpu != NULL ? dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, s->bytes, what, &s->memory)
+                                      : dv_heap_alloc(heap, DV_MEM_WORKSPACE, s->bytes, what, &s->memory);
+    unsigned char *at = s->memory;
+    for (size_t i = 0; r == DAVY_OK && i < n; i++) {
+        memcpy(wants[i].to, &at, sizeof at);
+        at += dv_align_up(wants[i].bytes, align);
+    }
+    return r;
+}
+
+davy_result dv_space_take(dv_space *s, dv_heap *heap, const char *what, const dv_want *wants, size_t n) {
+    return dv_space_take_on(s, NULL, heap, what, wants, n);
+}
+
+void dv_space_release(dv_space *s) {
+    if (s->memory != NULL && s->gpu != NULL) {
+        dv_gpu_free(s->gpu, DV_MEM_WORKSPACE, s->memory, s->bytes);
+    } else if (s->memory != NULL) {
+        dv_heap_free(s->heap, DV_MEM_WORKSPACE, s->memory, s->bytes);
+    }
+    *s = (dv_space){0};
+}
+
+/* ---- the list ---- */
+
 void dv_program_start(dv_program *p, const dv_program_desc *desc) {
     *p = (dv_program){.pool = desc->pool,
+                      .queue = desc->queue,
                       .cpu = desc->cpu,
                       .plain = desc->weights->plain,
-                      .reduced = desc->compute == DVK_BF16,
+                      .compute = desc->compute,
                       .rows = desc->rows,
+                      .alike = desc->alike,
                       .r = DAVY_OK};
+    if (p->queue != NULL) {
+        p->r = dv_prog_cuda_start(p);
+    }
 }
 
 void dv_program_clear(dv_program *p) {
-    for (int64_t i = 0; p->steps != NULL && i <= p->n_cuts; i++) {
-        dv_steps_release(p->steps[i]);
+    if (p->cuda != NULL) {
+        dv_prog_cuda_clear(p);
     }
+    dv_prog_cpu_clear(p);
     for (int64_t i = 0; i < p->n; i++) {
         dv_free(p->items[i]);
     }
-    dv_free(p->steps);
     dv_free(p->cuts);
     dv_free(p->items);
     *p = (dv_program){0};
@@ -131,45 +161,33 @@ void dv_program_cut(dv_program *p) {
         p->cuts = cuts;
         cuts[p->n_cuts++] = p->n;
     } else if (p->r == DAVY_OK) {
-        p->r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+        p->r = dv_program_no_memory();
     }
 }
 
 davy_result dv_program_finish(dv_program *p) {
-    if (p->r < 0) {
-        return p->r;
-    }
-    dv_step *list = dv_calloc((uint64_t)dv_max(1, p->n), sizeof *list);
-    p->steps = list != NULL ? dv_calloc((uint64_t)p->n_cuts + 1, sizeof(dv_steps *)) : NULL;
-    davy_result r = p->steps != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
-    int64_t from = 0;
-    for (int64_t i = 0; r == DAVY_OK && i <= p->n_cuts; i++) {
-        const int64_t to = i < p->n_cuts ? p->cuts[i] : p->n;
-        for (int64_t k = from; k < to; k++) {
-            list[k - from] = p->items[k]->step;
-        }
-        r = dv_steps_create(p->pool, list, to - from, &p->steps[i]);
-        from = to;
-    }
-    dv_free(list);
-    return r;
+    return p->r < 0 ? p->r : p->queue != NULL ? dv_prog_cuda_finish(p) : dv_prog_cpu_finish(p);
 }
 
 davy_result dv_program_run(dv_program *p, int32_t (*cancel)(void *user), void *user) {
-    davy_result r = DAVY_OK;
-    for (int64_t i = 0; r == DAVY_OK && i <= p->n_cuts; i++) {
-        const bool stop = i > 0 && cancel != NULL && cancel(user) != 0;
-        r = stop ? dv_fail(DAVY_E_CANCELLED, "cancelled") : dv_steps_run(p->steps[i]);
-    }
-    return r;
+    return p->queue != NULL ? dv_prog_cuda_run(p, cancel, user) : dv_prog_cpu_run(p, cancel, user);
 }
 
-static dv_prog_item *add(dv_program *p, int kind) {
+const char *dv_item_op(const dv_prog_item *item) {
+    static const char *const names[] = {
+        [ITEM_LINEAR] = "linear",      [ITEM_NORM] = "row_norm", [ITEM_CONVERT] = "row_convert",
+        [ITEM_TABLE] = "rope_table",   [ITEM_ROPE] = "rope",     [ITEM_ROPE_QKV] = "rope_qkv",
+        [ITEM_GATHER] = "gather_rows", [ITEM_ADD] = "add_rows",  [ITEM_ATTENTION] = "attention_kv",
+        [ITEM_EMBED] = "embed",        [ITEM_ARGMAX] = "argmax", [ITEM_PATCHES] = "patches"};
+    return names[item->kind];
+}
+
+static dv_prog_item *add(dv_program *p, dv_item_kind kind) {
     dv_prog_item **items = p->r == DAVY_OK ? dv_grow(p->items, p->n + 1, &p->room, sizeof(dv_prog_item *)) : NULL;
     p->items = items != NULL ? items : p->items;
     dv_prog_item *item = items != NULL ? dv_calloc(1, sizeof *item) : NULL;
     if (item == NULL) {
-        p->r = p->r < 0 ? p->r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+        p->r = p->r < 0 ? p->r : dv_program_no_memory();
         return NULL;
     }
     item->kind = kind;
@@ -178,12 +196,15 @@ static dv_prog_item *add(dv_program *p, int kind) {
     return item;
 }
 
-/* After the arguments are in place. */
-static void choose(dv_program *p, dv_prog_item *item, const char *op) {
-    const dvk_dtype compute = p->reduced ? DVK_BF16 : DVK_F32;
-    item->step = (dv_step){.kernel = dvk_choose(op, &item->a, p->cpu, compute),
-                           .args = &item->a,
-                           .alone = p->rows == 1 && item->kind != ITEM_LINEAR && item->kind != ITEM_ATTENTION};
+/* On a GPU kernels are chosen for all of the program at once, by the rows that it is placed for. */
+static void choose(dv_program *p, dv_prog_item *item) {
+    if (p->queue == NULL) {
+        dv_prog_cpu_choose(p, item);
+    }
+}
+
+static int64_t rows_at(const dv_program *p, dv_prog_at at, int64_t divide) {
+    return at == DV_AT_LAST || at == DV_AT_ONE ? 1 : p->rows / divide;
 }
 
 void dv_program_linear(dv_program *p, const dv_prog_linear *l) {
@@ -191,22 +212,19 @@ void dv_program_linear(dv_program *p, const dv_prog_linear *l) {
     if (item != NULL) {
         item->at = l->at;
         item->divide = dv_max(1, l->divide);
-        item->base = l->x.data;
+        item->base[0] = l->x.data;
         item->a.linear = (dvk_linear_args){.x = l->x,
                                            .y = l->y,
                                            .res = l->res,
                                            .w = l->w->data,
                                            .bias = l->w->bias,
-                                           .m = l->at == DV_AT_LAST || l->at == DV_AT_ONE ? 1 : p->rows / item->divide,
+                                           .m = rows_at(p, l->at, item->divide),
                                            .n = l->w->n,
                                            .k = l->w->k,
                                            .type = l->w->type,
                                            .act = l->act,
                                            .glu = l->w->glu};
-        choose(p, item, "linear");
-        if (p->plain) {
-            item->step.kernel = dvk_find("linear", "ref");
-        }
+        choose(p, item);
     }
 }
 
@@ -215,17 +233,17 @@ void dv_program_norm(dv_program *p, const dv_prog_norm *n) {
     if (item != NULL) {
         item->at = n->at;
         item->divide = dv_max(1, n->divide);
-        item->base = n->at == DV_AT_LAST ? n->x.data : n->y.data;
+        item->base[0] = n->at == DV_AT_LAST ? n->x.data : n->y.data;
         item->a.norm = (dvk_row_norm_args){.x = n->x,
                                            .y = n->y,
                                            .w = n->w->w,
                                            .b = n->w->b,
-                                           .m = n->at == DV_AT_LAST ? 1 : p->rows / item->divide,
+                                           .m = rows_at(p, n->at, item->divide),
                                            .heads = n->heads,
                                            .dim = n->dim,
                                            .eps = (float)n->eps,
                                            .center = n->center};
-        choose(p, item, "row_norm");
+        choose(p, item);
     }
 }
 
@@ -233,7 +251,7 @@ void dv_program_convert(dv_program *p, dvk_rows x, dvk_rows y, int64_t dim) {
     dv_prog_item *item = x.data != y.data ? add(p, ITEM_CONVERT) : NULL;
     if (item != NULL) {
         item->a.convert = (dvk_row_convert_args){.x = x, .y = y, .m = p->rows, .heads = 1, .dim = dim};
-        choose(p, item, "row_convert");
+        choose(p, item);
     }
 }
 
@@ -242,7 +260,7 @@ void dv_program_rope_table(dv_program *p, const dvk_rope_table_args *a) {
     if (item != NULL) {
         item->a.table = *a;
         item->a.table.m = p->rows;
-        choose(p, item, "rope_table");
+        choose(p, item);
     }
 }
 
@@ -250,10 +268,22 @@ void dv_program_rope(dv_program *p, const dvk_rope_args *a, dv_prog_at at) {
     dv_prog_item *item = add(p, ITEM_ROPE);
     if (item != NULL) {
         item->at = at;
-        item->base = a->y.data;
+        item->base[0] = a->y.data;
         item->a.rope = *a;
         item->a.rope.m = p->rows;
-        choose(p, item, "rope");
+        choose(p, item);
+    }
+}
+
+void dv_program_rope_qkv(dv_program *p, const dvk_rope_qkv_args *a, dv_prog_at at) {
+    dv_prog_item *item = add(p, ITEM_ROPE_QKV);
+    if (item != NULL) {
+        item->at = at;
+        item->base[0] = a->k_to.data;
+        item->base[1] = a->v_to.data;
+        item->a.qkv = *a;
+        item->a.qkv.m = p->rows;
+        choose(p, item);
     }
 }
 
@@ -263,8 +293,33 @@ void dv_program_attention(dv_program *p, const dvk_attention_kv_args *a, dv_prog
         item->at = at;
         item->a.attention = *a;
         item->a.attention.m = p->rows;
-        item->a.attention.keys = p->rows;
-        choose(p, item, "attention_kv");
+        item->a.attention.keys = a->keys > 0 ? a->keys : p->rows;
+        choose(p, item);
+    }
+}
+
+void dv_program_embed(dv_program *p, const dv_vlm_matrix *w, const int32_t *ids, dvk_rows y) {
+    dv_prog_item *item = add(p, ITEM_EMBED);
+    if (item != NULL) {
+        item->a.embed =
+            (dvk_embed_args){.y = y, .ids = ids, .w = w->data, .m = p->rows, .n = w->n, .k = w->k, .type = w->type};
+        choose(p, item);
+    }
+}
+
+void dv_program_argmax(dv_program *p, const dvk_argmax_args *a) {
+    dv_prog_item *item = add(p, ITEM_ARGMAX);
+    if (item != NULL) {
+        item->a.argmax = *a;
+        choose(p, item);
+    }
+}
+
+void dv_program_patches(dv_program *p, const dvk_patches_args *a) {
+    dv_prog_item *item = add(p, ITEM_PATCHES);
+    if (item != NULL) {
+        item->a.patches = *a;
+        choose(p, item);
     }
 }
 
@@ -272,7 +327,7 @@ void dv_program_gather(dv_program *p, const dv_gather_args *a) {
     dv_prog_item *item = add(p, ITEM_GATHER);
     if (item != NULL) {
         item->a.gather = *a;
-        item->step = (dv_step){.kernel = &dv_gather_rows, .args = &item->a};
+        choose(p, item);
     }
 }
 
@@ -281,60 +336,11 @@ dv_prog_item *dv_program_add_rows(dv_program *p, const dv_add_rows_args *a) {
     if (item != NULL) {
         item->a.add = *a;
         item->a.add.m = p->rows;
-        item->step = (dv_step){.kernel = &dv_add_rows, .args = &item->a};
+        choose(p, item);
     }
     return item;
 }
 
 void dv_program_point(dv_prog_item *add_rows, const float *x) {
     add_rows->a.add.x = x;
-}
-
-static void *moved(void *base, const dvk_rows *rows, int64_t by) {
-    return (unsigned char *)base + (uint64_t)(by * rows->row) * element_bytes(rows->form);
-}
-
-void dv_program_place(dv_program *p, int64_t rows, int64_t past) {
-    for (int64_t i = 0; i < p->n; i++) {
-        dv_prog_item *item = p->items[i];
-        const int64_t m = item->at == DV_AT_LAST || item->at == DV_AT_ONE ? 1 : rows / item->divide;
-        switch (item->kind) {
-        case ITEM_LINEAR:
-            item->a.linear.m = m;
-            if (item->at == DV_AT_LAST) {
-                item->a.linear.x.data = moved(item->base, &item->a.linear.x, rows - 1);
-            }
-            break;
-        case ITEM_NORM:
-            item->a.norm.m = m;
-            if (item->at == DV_AT_LAST) {
-                item->a.norm.x.data = moved(item->base, &item->a.norm.x, rows - 1);
-            } else if (item->at == DV_AT_PAST) {
-                item->a.norm.y.data = moved(item->base, &item->a.norm.y, past);
-            }
-            break;
-        case ITEM_CONVERT:
-            item->a.convert.m = m;
-            break;
-        case ITEM_TABLE:
-            item->a.table.m = m;
-            break;
-        case ITEM_ROPE:
-            item->a.rope.m = m;
-            if (item->at == DV_AT_PAST) {
-                item->a.rope.y.data = moved(item->base, &item->a.rope.y, past);
-            }
-            break;
-        case ITEM_ATTENTION:
-            item->a.attention.m = m;
-            item->a.attention.past = item->at == DV_AT_PAST ? past : 0;
-            item->a.attention.keys = item->a.attention.past + m;
-            break;
-        case ITEM_GATHER:
-            break;
-        case ITEM_ADD:
-            item->a.add.m = m;
-            break;
-        }
-    }
 }

@@ -29,7 +29,6 @@ davy_result dv_tower_start(dv_tower *t, int64_t rows, int64_t inputs, int64_t gr
         {&t->hidden, m * (uint64_t)v->ffn * 4},
         {&t->hidden_in, m * widest(v->ffn)},
         {&t->cs, m * (uint64_t)v->head_dim * 4},
-        {&t->positions, m * 8},
         {&t->grouped, tokens * (uint64_t)grouped_width * 4},
         {&t->grouped_in, tokens * widest(grouped_width)},
         {&t->projected, tokens * (uint64_t)second * 4},
@@ -39,15 +38,22 @@ davy_result dv_tower_start(dv_tower *t, int64_t rows, int64_t inputs, int64_t gr
     t->rows = rows;
     t->inputs = inputs;
     const dv_vision_desc *d = t->desc;
+    davy_result r = d->gpu != NULL ? dv_gpu_queue_take(d->gpu, NULL, &t->queue) : DAVY_OK;
     const dv_program_desc program = {
-        .pool = d->pool, .weights = d->weights, .cpu = d->cpu, .compute = d->compute, .rows = rows};
-    dv_program_start(&t->program, &program);
-    return dv_space_take(&t->space, d->heap, "the vision tower", wants, DV_ARRAY_LEN(wants));
+        .pool = d->pool, .queue = t->queue, .weights = d->weights, .cpu = d->cpu, .compute = d->compute, .rows = rows};
+    if (r == DAVY_OK) {
+        dv_program_start(&t->program, &program);
+        r = dv_space_take_on(&t->space, d->gpu, d->heap, "the vision tower", wants, DV_ARRAY_LEN(wants));
+    }
+    return r;
 }
 
 void dv_tower_clear(dv_tower *t) {
     dv_program_clear(&t->program);
+    dv_space_release(&t->resampler.space);
     dv_space_release(&t->space);
+    dv_gpu_queue_give(t->queue);
+    t->queue = NULL;
 }
 
 void dv_tower_patches(dv_tower *t, float *x, float *positions) {
@@ -56,13 +62,35 @@ void dv_tower_patches(dv_tower *t, float *x, float *positions) {
     dv_program *p = &t->program;
     const int64_t rows = p->rows;
     p->rows = t->inputs;
-    const dvk_rows in = dv_program_input(p, dv_rows(t->in, DVK_ROWS_F32, t->plan->patch_values),
-                                         dv_program_form(p, &w->patch), t->in_narrow, t->plan->patch_values);
+    const dvk_form form = dv_program_form(p, &w->patch);
+    dvk_rows in = dv_rows(t->in_narrow, form, t->plan->patch_values);
+    if (t->patches->bytes != NULL) {
+        const void *table = NULL;
+        dv_program_table(p, t->patches->table, 3 * sizeof *t->patches->table, &table);
+        dv_program_patches(p, &(dvk_patches_args){.x = (const uint8_t *)t->in,
+                                                  .table = table,
+                                                  .order = t->order,
+                                                  .y = in,
+                                                  .m = t->inputs,
+                                                  .values = t->plan->patch_values});
+    } else {
+        in = dv_program_input(p, dv_rows(t->in, DVK_ROWS_F32, t->plan->patch_values), form, t->in_narrow,
+                              t->plan->patch_values);
+    }
     dv_program_linear(p, &(dv_prog_linear){.w = &w->patch,
                                            .x = in,
                                            .y = dv_rows(x, DVK_ROWS_F32, v->hidden),
                                            .res = dv_rows(positions, DVK_ROWS_F32, v->hidden)});
     p->rows = rows;
+}
+
+davy_result dv_tower_put(dv_tower *t, int64_t first, int64_t n) {
+    const dv_patches *from = t->patches;
+    const int64_t values = t->plan->patch_values;
+    if (from->bytes != NULL) {
+        return dv_program_put(&t->program, t->in, from->bytes + first * values, (uint64_t)(n * values));
+    }
+    return dv_program_put(&t->program, t->in, from->numbers + first * values, (uint64_t)(n * values) * sizeof *t->in);
 }
 
 void dv_tower_norm(dv_tower *t, const dv_vlm_affine *w, dvk_rows y) {
@@ -76,13 +104,19 @@ void dv_tower_norm(dv_tower *t, const dv_vlm_affine *w, dvk_rows y) {
                                                  .center = v->norm == DV_VLM_LAYER_NORM});
 }
 
+static dvk_rows qkv_rows(const dv_tower *t) {
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    dvk_rows rows = dv_rows(t->qkv, dv_program_attended(&t->program), 3 * v->hidden);
+    rows.head = v->head_dim;
+    return rows;
+}
+
 static void add_attention(dv_tower *t, bool whole, dvk_rows mixed) {
     const dv_vlm_vision *v = &t->desc->config->vision;
     dv_program *p = &t->program;
     dvk_rows rows[3];
     for (int i = 0; i < 3; i++) {
-        rows[i] =
-            (dvk_rows){.data = t->qkv + i * v->hidden, .form = DVK_ROWS_F32, .row = 3 * v->hidden, .head = v->head_dim};
+        rows[i] = dv_rows_at(qkv_rows(t), i * v->hidden);
         if (i < 2 && t->rotary) {
             const dvk_rope_args rope = {.x = rows[i],
                                         .y = rows[i],
@@ -110,13 +144,11 @@ void dv_tower_block(dv_tower *t, const dv_vlm_block *b, bool whole) {
     const dv_vlm_vision *v = &t->desc->config->vision;
     dv_program *p = &t->program;
     const dvk_rows x = dv_rows(t->x, DVK_ROWS_F32, v->hidden);
-    float *to = t->qkv;
-    for (int32_t i = 0; i < b->n_qkv; to += b->qkv[i].n, i++) {
+    int64_t column = 0;
+    for (int32_t i = 0; i < b->n_qkv; column += b->qkv[i].n, i++) {
         const dvk_rows normed = dv_rows(t->normed, dv_program_form(p, &b->qkv[i]), v->hidden);
         dv_tower_norm(t, &b->norm1, normed);
-        dv_program_linear(p, &(dv_prog_linear){.w = &b->qkv[i],
-                                               .x = normed,
-                                               .y = {.data = to, .form = DVK_ROWS_F32, .row = 3 * v->hidden}});
+        dv_program_linear(p, &(dv_prog_linear){.w = &b->qkv[i], .x = normed, .y = dv_rows_at(qkv_rows(t), column)});
     }
     dvk_form form = dv_program_form(p, &b->out);
     dvk_rows mixed = dv_program_written(form, t->mixed, v->hidden);
@@ -133,11 +165,15 @@ void dv_tower_block(dv_tower *t, const dv_vlm_block *b, bool whole) {
     dv_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = x});
 }
 
-davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *plan, const float *patches,
+bool dv_vision_takes_bytes(const dv_vlm_weights *weights) {
+    return weights->gpu != NULL && dvk_block_elements(weights->patch.type) == 1;
+}
+
+davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *plan, const dv_patches *patches,
                           dv_vlm_features *out) {
     const dv_vlm_vision *v = &desc->config->vision;
     const int64_t values = 3 * v->temporal * v->patch * v->patch;
-    dv_tower tower = {.desc = desc, .plan = plan};
+    dv_tower tower = {.desc = desc, .plan = plan, .patches = patches};
     dv_vlm_features f = {.tokens = plan->tokens};
     dv_want wants[1 + DV_VLM_MAX_DEEPSTACK];
     if (v->tower == DV_VLM_TOWER_NONE || desc->weights->patch.data == NULL) {
@@ -150,10 +186,12 @@ davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *pla
     for (int32_t i = 0; i <= v->n_deepstack; i++) {
         wants[i] = (dv_want){i == 0 ? &f.vectors : &f.deep[i - 1], (uint64_t)(plan->tokens * v->out_hidden) * 4};
     }
-    davy_result r = dv_space_take(&f.space, desc->heap, "a picture's vectors", wants, (size_t)v->n_deepstack + 1);
+    davy_result r =
+        dv_space_take_on(&f.space, desc->gpu, desc->heap, "a picture's vectors", wants, (size_t)v->n_deepstack + 1);
     if (r == DAVY_OK) {
         const bool vit = v->tower == DV_VLM_TOWER_SIGLIP || v->tower == DV_VLM_TOWER_CLIP;
-        r = vit ? dv_vision_vit(&tower, patches, &f) : dv_vision_qwen(&tower, patches, &f);
+        r = vit ? dv_vision_vit(&tower, &f) : dv_vision_qwen(&tower, &f);
+        r = r < 0 ? r : dv_program_wait(&tower.program, desc->cancel, desc->user);
         dv_tower_clear(&tower);
     }
     if (r < 0) {
@@ -167,4 +205,16 @@ davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *pla
 void dv_vision_free(dv_vlm_features *f) {
     dv_space_release(&f->space);
     *f = (dv_vlm_features){0};
+}
+
+davy_result dv_vision_read(const dv_vlm_features *f, const float *from, int64_t n, float *to) {
+    dv_gpu_queue *q = NULL;
+    if (f->space.gpu == NULL) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+        return DAVY_OK;
+    }
+    davy_result r = dv_gpu_queue_take(f->space.gpu, NULL, &q);
+    r = r < 0 ? r : dv_gpu_download(q, to, from, (uint64_t)n * sizeof *to);
+    dv_gpu_queue_give(q);
+    return r;
 }

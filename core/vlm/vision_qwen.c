@@ -10,69 +10,71 @@ typedef struct qwen {
     dv_vlm_grid grid;
     dv_vlm_windows windows; /* order NULL: none */
     int32_t *frame_bounds;
-    int32_t *patch_order; /* the windows' order of patches */
+    int32_t *patch_order, *token_place; /* of windows: the order of the patches, and where each token is */
+    int32_t *positions;
     float *freq;
     uint8_t *axis;
     int32_t *taps;
     float *tap_weights;
 } qwen;
 
+/* Patches, their coordinates and the tokens that come of them, in the order of the windows. */
+static davy_result order_windows(qwen *q) {
+    const dv_vlm_vision *v = &q->t->desc->config->vision;
+    const int64_t n = q->t->plan->patches;
+    const int64_t unit = v->merge * v->merge;
+    const davy_result r = dv_vlm_windows_make(v, &q->grid, &q->windows);
+    int32_t *unordered = r == DAVY_OK ? dv_calloc((uint64_t)n, 2 * sizeof *unordered) : NULL;
+    if (unordered == NULL) {
+        return r < 0 ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for a picture");
+    }
+    memcpy(unordered, q->positions, (size_t)n * 2 * sizeof *unordered);
+    for (int64_t i = 0; i < n; i++) {
+        q->patch_order[i] = (int32_t)(q->windows.order[i / unit] * unit + i % unit);
+        memcpy(q->positions + 2 * i, unordered + 2 * q->patch_order[i], 2 * sizeof *unordered);
+    }
+    for (int64_t i = 0; i < n / unit; i++) {
+        q->token_place[q->windows.order[i]] = (int32_t)i;
+    }
+    dv_free(unordered);
+    return DAVY_OK;
+}
+
 static davy_result make_tables(qwen *q) {
     const dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
     const int64_t n = t->plan->patches;
-    const int64_t unit = v->merge * v->merge;
     q->frame_bounds = dv_calloc((uint64_t)q->grid.t + 1, sizeof *q->frame_bounds);
     q->freq = dv_calloc((uint64_t)v->head_dim, sizeof *q->freq);
     q->axis = dv_calloc((uint64_t)v->head_dim, sizeof *q->axis);
     q->patch_order = dv_calloc((uint64_t)n, sizeof *q->patch_order);
+    q->token_place = dv_calloc((uint64_t)n, sizeof *q->token_place);
+    q->positions = dv_calloc((uint64_t)n, 2 * sizeof *q->positions);
     q->taps = dv_calloc((uint64_t)n, 4 * sizeof *q->taps);
     q->tap_weights = dv_calloc((uint64_t)n, 4 * sizeof *q->tap_weights);
-    if (q->frame_bounds == NULL || q->freq == NULL || q->axis == NULL || q->patch_order == NULL || q->taps == NULL ||
-        q->tap_weights == NULL) {
+    if (q->frame_bounds == NULL || q->freq == NULL || q->axis == NULL || q->patch_order == NULL ||
+        q->token_place == NULL || q->positions == NULL || q->taps == NULL || q->tap_weights == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for a picture");
     }
     dv_vlm_frame_bounds(&q->grid, q->frame_bounds);
+    dv_vlm_patch_positions(&q->grid, q->positions);
     dv_vlm_patch_rope_tables(v->head_dim, q->freq, q->axis);
     if (v->position_side > 0) {
         dv_vlm_table_taps(v->position_side, &q->grid, q->taps, q->tap_weights);
     }
-    davy_result r = DAVY_OK;
-    if (v->window > 0) {
-        r = dv_vlm_windows_make(v, &q->grid, &q->windows);
-        for (int64_t i = 0; r == DAVY_OK && i < n; i++) {
-            q->patch_order[i] = (int32_t)(q->windows.order[i / unit] * unit + i % unit);
-        }
-    }
-    return r;
+    return v->window > 0 ? order_windows(q) : DAVY_OK;
 }
 
 static void free_tables(qwen *q) {
     dv_vlm_windows_free(&q->windows);
     dv_free(q->frame_bounds);
     dv_free(q->patch_order);
+    dv_free(q->token_place);
+    dv_free(q->positions);
     dv_free(q->freq);
     dv_free(q->axis);
     dv_free(q->taps);
     dv_free(q->tap_weights);
-}
-
-/* Patches and their coordinates, in the order of the windows. */
-static void load(qwen *q, const float *patches) {
-    dv_tower *t = q->t;
-    const int64_t values = t->plan->patch_values;
-    int32_t *positions = t->positions;
-    dv_vlm_patch_positions(&q->grid, positions);
-    if (q->windows.order == NULL) {
-        memcpy(t->in, patches, (size_t)(t->rows * values) * sizeof *t->in);
-        return;
-    }
-    int32_t *unordered = (int32_t *)(void *)t->qkv; /* free until the first block */
-    memcpy(unordered, positions, (size_t)t->rows * 2 * sizeof *positions);
-    for (int64_t i = 0; i < t->rows; i++) {
-        memcpy(t->in + i * values, patches + q->patch_order[i] * values, (size_t)values * sizeof *t->in);
-        memcpy(positions + 2 * i, unordered + 2 * q->patch_order[i], 2 * sizeof *positions);
-    }
 }
 
 /* norm_first: each patch is normalised by itself, then merge x merge of them are one row; else the other way round. */
@@ -83,6 +85,7 @@ static void add_merger(qwen *q, const dv_vlm_merger *m, bool norm_first, float *
     const int64_t unit = v->merge * v->merge;
     const int64_t wide = unit * v->hidden;
     const int64_t rows = p->rows;
+    p->rows = rows / unit;
     dvk_form form = dv_program_form(p, &m->first);
     const bool direct = form != DVK_ROWS_Q8 || !norm_first;
     const int64_t width = norm_first ? v->hidden : wide;
@@ -105,43 +108,77 @@ static void add_merger(qwen *q, const dv_vlm_merger *m, bool norm_first, float *
     p->rows = rows;
 }
 
+/* `count` numbers of four bytes where the program reads them. */
+static const void *table(const qwen *q, const void *numbers, int64_t count) {
+    const void *out = NULL;
+    dv_program_table(&q->t->program, numbers, (uint64_t)count * 4, &out);
+    return out;
+}
+
+/* Rows of x with positions in them. */
+static void add_patches(qwen *q) {
+    dv_tower *t = q->t;
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    const dv_vlm_weights *w = t->desc->weights;
+    dv_program *p = &t->program;
+    const int64_t n = t->rows;
+    if (q->windows.order != NULL && t->patches->bytes != NULL) {
+        t->order = table(q, q->patch_order, n);
+    } else if (q->windows.order != NULL) {
+        dv_program_gather(p, &(dv_gather_args){.x = table(q, t->patches->numbers, n * t->plan->patch_values),
+                                               .y = t->in,
+                                               .order = table(q, q->patch_order, n),
+                                               .m = n,
+                                               .dim = t->plan->patch_values});
+    }
+    dv_tower_patches(t, t->x, NULL);
+    if (w->positions != NULL) {
+        dv_program_add_rows(p, &(dv_add_rows_args){.x = w->positions,
+                                                   .y = t->x,
+                                                   .row = table(q, q->taps, 4 * n),
+                                                   .weight = table(q, q->tap_weights, 4 * n),
+                                                   .dim = v->hidden,
+                                                   .taps = 4});
+    }
+    const void *axis = NULL;
+    dv_program_table(p, q->axis, (uint64_t)v->head_dim, &axis);
+    dv_program_rope_table(p, &(dvk_rope_table_args){.pos = table(q, q->positions, 2 * n),
+                                                    .freq = table(q, q->freq, v->head_dim),
+                                                    .axis = axis,
+                                                    .cs = t->cs,
+                                                    .pairs = v->head_dim / 2,
+                                                    .axes = 2});
+}
+
 static void add_all(qwen *q, dv_vlm_features *out) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_vlm_weights *w = t->desc->weights;
     dv_program *p = &t->program;
-    dv_tower_patches(t, t->x, NULL);
-    if (w->positions != NULL) {
-        dv_program_add_rows(
-            p,
-            &(dv_add_rows_args){
-                .x = w->positions, .y = t->x, .row = q->taps, .weight = q->tap_weights, .dim = v->hidden, .taps = 4});
-    }
-    dv_program_rope_table(
-        p,
-        &(dvk_rope_table_args){
-            .pos = t->positions, .freq = q->freq, .axis = q->axis, .cs = t->cs, .pairs = v->head_dim / 2, .axes = 2});
+    const bool windows = q->windows.order != NULL;
+    add_patches(q);
+    t->frame_bounds = table(q, q->frame_bounds, t->n_frame_bounds);
+    t->bounds = windows ? table(q, q->windows.bounds, t->n_bounds) : NULL;
     int32_t deep = 0;
     for (int64_t i = 0; i < v->run_layers; i++) {
         dv_program_cut(p);
-        dv_tower_block(t, &w->blocks[i], v->full[i] || q->windows.order == NULL);
+        dv_tower_block(t, &w->blocks[i], v->full[i] || !windows);
         if (deep < v->n_deepstack && v->deepstack[deep] == i) {
             add_merger(q, &w->deepstack[deep], false, out->deep[deep]);
             deep++;
         }
     }
-    add_merger(q, &w->merger, true, t->out);
-}
-
-static void unorder(const qwen *q, const dv_vlm_vision *v, dv_vlm_features *out) {
-    const size_t bytes = (size_t)v->out_hidden * sizeof *out->vectors;
-    for (int64_t i = 0; i < out->tokens; i++) {
-        const int64_t to = q->windows.order != NULL ? q->windows.order[i] : i;
-        memcpy(out->vectors + to * v->out_hidden, q->t->out + i * v->out_hidden, bytes);
+    add_merger(q, &w->merger, true, windows ? t->out : out->vectors);
+    if (windows) {
+        dv_program_gather(p, &(dv_gather_args){.x = t->out,
+                                               .y = out->vectors,
+                                               .order = table(q, q->token_place, out->tokens),
+                                               .m = out->tokens,
+                                               .dim = v->out_hidden});
     }
 }
 
-davy_result dv_vision_qwen(dv_tower *t, const float *patches, dv_vlm_features *out) {
+davy_result dv_vision_qwen(dv_tower *t, dv_vlm_features *out) {
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_picture_plan *plan = t->plan;
     const int64_t unit = v->merge * v->merge;
@@ -157,19 +194,14 @@ davy_result dv_vision_qwen(dv_tower *t, const float *patches, dv_vlm_features *o
     r = r < 0 ? r : dv_tower_start(t, plan->patches, plan->patches, v->hidden * unit, plan->tokens);
     if (r == DAVY_OK) {
         t->rotary = true;
-        t->frame_bounds = q.frame_bounds;
         t->n_frame_bounds = plan->grid_t + 1;
-        t->bounds = q.windows.bounds;
         t->n_bounds = q.windows.n_bounds;
         add_all(&q, out);
         r = dv_program_finish(&t->program);
-        if (r == DAVY_OK) {
-            load(&q, patches);
-            r = dv_program_run(&t->program, t->desc->cancel, t->desc->user);
+        if (r == DAVY_OK && (q.windows.order == NULL || t->patches->bytes != NULL)) {
+            r = dv_tower_put(t, 0, t->rows);
         }
-        if (r == DAVY_OK) {
-            unorder(&q, v, out);
-        }
+        r = r < 0 ? r : dv_program_run(&t->program, t->desc->cancel, t->desc->user);
     }
     free_tables(&q);
     return r;

@@ -1,44 +1,62 @@
 /* vision_vit.c - SigLIP and CLIP: tiles of one size, one after the other; behind them Idefics3's connector (pixel shuffle,
- * then a linear layer) or LLaVA's projector (two linear layers). */
+ * then a linear layer), LLaVA's projector (two linear layers) or GhostVis's resampler. */
 #include <string.h>
 
 #include "core/error.h"
 #include "core/vlm/vision.h"
 
+enum { TILES = 32 }; /* that a GPU works on at once */
+
+typedef struct vit {
+    dv_tower *t;
+    int64_t tiles; /* at once */
+    int32_t *order, *place, *bounds;
+} vit;
+
 /* s x s neighbours become one row, theirs one behind the other. */
-static void shuffle_order(const dv_vlm_vision *v, int32_t *order) {
+static void shuffle_order(const dv_vlm_vision *v, int64_t tiles, int32_t *order) {
     const int64_t s = v->shuffle;
     const int64_t side = v->grid / s;
-    for (int64_t i = 0; i < v->grid * v->grid; i++) {
-        const int64_t cell = i / (s * s);
+    const int64_t n = v->grid * v->grid;
+    for (int64_t i = 0; i < tiles * n; i++) {
+        const int64_t cell = i % n / (s * s);
         const int64_t y = cell / side * s + i % (s * s) / s;
         const int64_t x = cell % side * s + i % s;
-        order[i] = (int32_t)(y * v->grid + x);
+        order[i] = (int32_t)(i / n * n + y * v->grid + x);
     }
 }
 
-static void add_connector(dv_tower *t, int32_t *order) {
+static const int32_t *table(const vit *q, const int32_t *numbers, int64_t n) {
+    const void *out = NULL;
+    dv_program_table(&q->t->program, numbers, (uint64_t)n * sizeof *numbers, &out);
+    return out;
+}
+
+static void add_connector(const vit *q) {
+    dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_vlm_matrix *w = &t->desc->weights->merger.first;
     dv_program *p = &t->program;
     const dvk_rows x = dv_rows(t->x, DVK_ROWS_F32, v->hidden);
     const int64_t wide = v->hidden * v->shuffle * v->shuffle;
     dv_tower_norm(t, &t->desc->weights->post_norm, x);
-    shuffle_order(v, order);
+    shuffle_order(v, q->tiles, q->order);
     dv_program_gather(
-        p, &(dv_gather_args){.x = t->x, .y = t->grouped, .order = order, .m = v->grid * v->grid, .dim = v->hidden});
-    p->rows = v->tokens_per_tile;
+        p, &(dv_gather_args){
+               .x = t->x, .y = t->grouped, .order = table(q, q->order, t->inputs), .m = t->inputs, .dim = v->hidden});
+    p->rows = q->tiles * v->tokens_per_tile;
     const dvk_rows in =
         dv_program_input(p, dv_rows(t->grouped, DVK_ROWS_F32, wide), dv_program_form(p, w), t->grouped_in, wide);
     dv_program_linear(p, &(dv_prog_linear){.w = w, .x = in, .y = dv_rows(t->out, DVK_ROWS_F32, v->out_hidden)});
 }
 
-static void add_projector(dv_tower *t) {
+static void add_projector(const vit *q) {
+    dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_vlm_merger *m = &t->desc->weights->merger;
     dv_program *p = &t->program;
-    const int64_t skip = t->rows - v->tokens_per_tile; /* the class token */
-    p->rows = v->tokens_per_tile;
+    const int64_t skip = t->rows - q->tiles * v->tokens_per_tile; /* the class token */
+    p->rows = q->tiles * v->tokens_per_tile;
     dvk_rows in = dv_program_input(p, dv_rows(t->x + skip * v->hidden, DVK_ROWS_F32, v->hidden),
                                    dv_program_form(p, &m->first), t->grouped_in, v->hidden);
     const dvk_form form = dv_program_form(p, &m->second);
@@ -49,56 +67,109 @@ static void add_projector(dv_tower *t) {
                       &(dv_prog_linear){.w = &m->second, .x = in, .y = dv_rows(t->out, DVK_ROWS_F32, v->out_hidden)});
 }
 
-static davy_result run_tiles(dv_tower *t, const float *patches, dv_vlm_features *out) {
+/* Positions are added; several tiles at once see none of one another. */
+static void add_patches(const vit *q) {
+    dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
-    const int64_t values = t->inputs * t->plan->patch_values;
+    const dv_vlm_weights *w = t->desc->weights;
+    const int64_t each = v->grid * v->grid;
+    if (q->tiles == 1) {
+        dv_tower_patches(t, t->x + (t->rows - t->inputs) * v->hidden, w->positions);
+        return;
+    }
+    for (int64_t i = 0; i < t->inputs; i++) {
+        q->place[i] = (int32_t)(i % each);
+    }
+    for (int64_t i = 0; i <= q->tiles; i++) {
+        q->bounds[i] = (int32_t)(i * each);
+    }
+    t->frame_bounds = table(q, q->bounds, q->tiles + 1);
+    t->n_frame_bounds = q->tiles + 1;
+    dv_tower_patches(t, t->x, NULL);
+    if (w->positions != NULL) {
+        dv_program_add_rows(
+            &t->program,
+            &(dv_add_rows_args){
+                .x = w->positions, .y = t->x, .row = table(q, q->place, t->inputs), .dim = v->hidden, .taps = 1});
+    }
+}
+
+static davy_result build(const vit *q) {
+    dv_tower *t = q->t;
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    const dv_vlm_weights *w = t->desc->weights;
+    add_patches(q);
+    if (w->pre_norm.w != NULL) {
+        dv_tower_norm(t, &w->pre_norm, dv_rows(t->x, DVK_ROWS_F32, v->hidden));
+    }
+    for (int64_t i = 0; i < v->run_layers; i++) {
+        dv_program_cut(&t->program);
+        dv_tower_block(t, &w->blocks[i], true);
+    }
+    if (v->queries > 0) {
+        dv_tower_resampler(t);
+    } else if (v->shuffle > 0) {
+        add_connector(q);
+    } else {
+        add_projector(q);
+    }
+    return dv_program_finish(&t->program);
+}
+
+/* Where fewer tiles are left than fit, the rest of the rows are those of the run before. */
+static davy_result run_tiles(const vit *q, dv_vlm_features *out) {
+    dv_tower *t = q->t;
+    const dv_vlm_vision *v = &t->desc->config->vision;
+    const int64_t each = t->inputs / q->tiles;
     const int64_t numbers = v->tokens_per_tile * v->out_hidden;
+    dv_program *p = &t->program;
     davy_result r = DAVY_OK;
-    for (int64_t i = 0; r == DAVY_OK && i < t->plan->tiles; i++) {
+    for (int64_t i = 0; r == DAVY_OK && i < t->plan->tiles; i += q->tiles) {
+        const int64_t n = dv_min(q->tiles, t->plan->tiles - i);
         if (t->desc->cancel != NULL && t->desc->cancel(t->desc->user) != 0) {
             return dv_fail(DAVY_E_CANCELLED, "cancelled");
         }
-        memcpy(t->in, patches + i * values, (size_t)values * sizeof *t->in);
-        if (t->desc->weights->class_row != NULL) {
-            memcpy(t->x, t->desc->weights->class_row, (size_t)v->hidden * sizeof *t->x);
+        r = dv_tower_put(t, i * each, n * each);
+        if (r == DAVY_OK && t->desc->weights->class_row != NULL) {
+            r = dv_program_move(p, t->x, t->desc->weights->class_row, (uint64_t)v->hidden * sizeof *t->x);
         }
-        r = dv_program_run(&t->program, t->desc->cancel, t->desc->user);
-        memcpy(out->vectors + i * numbers, t->out, (size_t)numbers * sizeof *t->out);
+        r = r < 0 ? r : dv_program_run(p, t->desc->cancel, t->desc->user);
+        r = r < 0 ? r
+                  : dv_program_move(p, out->vectors + i * numbers, t->out, (uint64_t)(n * numbers) * sizeof *t->out);
     }
     return r;
 }
 
-davy_result dv_vision_vit(dv_tower *t, const float *patches, dv_vlm_features *out) {
+/* On a GPU tiles go together, in groups of one size. */
+static int64_t tiles_at_once(const dv_tower *t) {
     const dv_vlm_vision *v = &t->desc->config->vision;
-    const dv_vlm_weights *w = t->desc->weights;
+    if (t->desc->gpu == NULL || t->desc->weights->class_row != NULL || v->queries > 0) {
+        return 1;
+    }
+    return dv_div_up(t->plan->tiles, dv_div_up(t->plan->tiles, TILES));
+}
+
+davy_result dv_vision_vit(dv_tower *t, dv_vlm_features *out) {
+    const dv_vlm_vision *v = &t->desc->config->vision;
     const int64_t inputs = v->grid * v->grid;
-    const int64_t class_rows = w->class_row != NULL ? 1 : 0;
+    const int64_t class_rows = t->desc->weights->class_row != NULL ? 1 : 0;
     const int64_t wide = v->shuffle > 0 ? v->hidden * v->shuffle * v->shuffle : v->hidden;
     if (t->plan->patches != t->plan->tiles * inputs || t->plan->tokens != t->plan->tiles * v->tokens_per_tile) {
         return dv_fail(DAVY_E_INTERNAL, "captioning: tiles that are not the vision tower's");
     }
-    davy_result r = dv_tower_start(t, inputs + class_rows, inputs, wide, v->tokens_per_tile);
-    int32_t *order = dv_calloc((uint64_t)inputs, sizeof *order);
-    if (r == DAVY_OK && order == NULL) {
-        r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
-    }
-    if (r == DAVY_OK) {
-        dv_tower_patches(t, t->x + class_rows * v->hidden, w->positions);
-        if (w->pre_norm.w != NULL) {
-            dv_tower_norm(t, &w->pre_norm, dv_rows(t->x, DVK_ROWS_F32, v->hidden));
-        }
-        for (int64_t i = 0; i < v->run_layers; i++) {
-            dv_program_cut(&t->program);
-            dv_tower_block(t, &w->blocks[i], true);
-        }
-        if (v->shuffle > 0) {
-            add_connector(t, order);
-        } else {
-            add_projector(t);
-        }
-        r = dv_program_finish(&t->program);
-        r = r < 0 ? r : run_tiles(t, patches, out);
-    }
-    dv_free(order);
+    vit q = {.t = t, .tiles = tiles_at_once(t)};
+    const int64_t n = q.tiles * inputs;
+    q.order = dv_calloc((uint64_t)n, sizeof *q.order);
+    q.place = dv_calloc((uint64_t)n, sizeof *q.place);
+    q.bounds = dv_calloc((uint64_t)q.tiles + 1, sizeof *q.bounds);
+    davy_result r = q.order != NULL && q.place != NULL && q.bounds != NULL
+                        ? dv_tower_start(t, q.tiles * (inputs + class_rows), n, wide, q.tiles * v->tokens_per_tile)
+                        : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    r = r == DAVY_OK && v->queries > 0 ? dv_tower_resampler_start(t) : r;
+    r = r < 0 ? r : build(&q);
+    r = r < 0 ? r : run_tiles(&q, out);
+    dv_free(q.order);
+    dv_free(q.place);
+    dv_free(q.bounds);
     return r;
 }

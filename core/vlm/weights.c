@@ -142,7 +142,30 @@ void dv_loader_block(dv_loader *l, const char *prefix, const dv_block_names *nam
 
 /* ---- the language model ---- */
 
+static bool is_nanochat(const dv_loader *l) { /* native names, not those of transformers' class */
+    return !l->gguf && (l->config->family == DV_VLM_NANOCHAT || l->config->family == DV_VLM_GHOSTVIS) &&
+           !dv_loader_has(l, "model.embed_tokens.weight");
+}
+
+/* Tensors of nanochats later than the one that is known here, which are all but the same without them. */
+static void refuse_later_nanochats(dv_loader *l) {
+    static const char *const later[] = {"resid_lambdas", "x0_lambdas",     "value_embeds.", "ve_gate",
+                                        "smear_",        "backout_lambda", ".experts.",     ".bigram"};
+    for (int64_t i = 0; l->r == DAVY_OK && i < l->tensors->count; i++) {
+        for (size_t k = 0; k < DV_ARRAY_LEN(later); k++) {
+            if (strstr(l->tensors->refs[i].name, later[k]) != NULL) {
+                l->r = dv_fail(DAVY_E_UNSUPPORTED, "%s: tensor \"%s\" is of a later kind of nanochat",
+                               dv_source_name(l->tensors->refs[i].source), l->tensors->refs[i].name);
+                return;
+            }
+        }
+    }
+}
+
 static const char *text_prefix(const dv_loader *l) {
+    if (is_nanochat(l)) {
+        return "transformer.";
+    }
     static const char *const prefixes[] = {"model.text_model.",
                                            "model.language_model.",
                                            "language_model.model.",
@@ -166,7 +189,7 @@ static void load_head(dv_loader *l, const char *prefix) {
         head = dv_loader_has(l, heads[i]) ? heads[i] : head;
     }
     const bool tied = t->tied_head || !dv_loader_has(l, head);
-    copy_name(&part, prefix, l->gguf ? "token_embd" : "embed_tokens");
+    copy_name(&part, prefix, l->gguf ? "token_embd" : is_nanochat(l) ? "wte" : "embed_tokens");
     want.quantise = tied || l->format == DV_VLM_F32; /* rows that are only looked up cost no time */
     dv_loader_matrix(l, &want, &w->embed);
     w->head = w->embed;
@@ -192,7 +215,40 @@ static void load_frequencies(dv_loader *l) {
     }
 }
 
-static void load_text(dv_loader *l) {
+/* Three forms: transformers' class, nanochat, and nanovision with its fused SwiGLU. */
+static const dv_block_names *nanochat_names(const dv_loader *l, const char *prefix) {
+    static const dv_block_names hf = {.q = "self_attn.q_proj",
+                                      .k = "self_attn.k_proj",
+                                      .v = "self_attn.v_proj",
+                                      .out = "self_attn.o_proj",
+                                      .up = "mlp.fc1",
+                                      .down = "mlp.fc2"};
+    static const dv_block_names native = {.q = "attn.c_q",
+                                          .k = "attn.c_k",
+                                          .v = "attn.c_v",
+                                          .out = "attn.c_proj",
+                                          .up = "mlp.c_fc",
+                                          .down = "mlp.c_proj"};
+    static const dv_block_names gated = {.q = "attn.c_q",
+                                         .k = "attn.c_k",
+                                         .v = "attn.c_v",
+                                         .out = "attn.c_proj",
+                                         .gate = "mlp.c_gate",
+                                         .up = "mlp.c_up",
+                                         .down = "mlp.c_proj"};
+    static const dv_block_names fused = {.q = "attn.c_q",
+                                         .k = "attn.c_k",
+                                         .v = "attn.c_v",
+                                         .out = "attn.c_proj",
+                                         .gate = "mlp.swiglu.gate",
+                                         .up = "mlp.swiglu.up",
+                                         .down = "mlp.c_proj"};
+    char probe[256];
+    snprintf(probe, sizeof probe, "%sh.0.mlp.swiglu.gate.weight", prefix);
+    return !is_nanochat(l) ? &hf : !l->config->text.gated ? &native : dv_loader_has(l, probe) ? &fused : &gated;
+}
+
+static const dv_block_names *text_names(const dv_loader *l, const char *prefix) {
     static const dv_block_names hf = {.norm1 = "input_layernorm",
                                       .norm2 = "post_attention_layernorm",
                                       .q = "self_attn.q_proj",
@@ -215,6 +271,11 @@ static void load_text(dv_loader *l) {
                                         .down = "ffn_down",
                                         .q_norm = "attn_q_norm",
                                         .k_norm = "attn_k_norm"};
+    const bool nanochat = l->config->family == DV_VLM_NANOCHAT || l->config->family == DV_VLM_GHOSTVIS;
+    return l->gguf ? &gguf : nanochat ? nanochat_names(l, prefix) : &hf;
+}
+
+static void load_text(dv_loader *l) {
     const dv_vlm_text *t = &l->config->text;
     const dv_block_shape shape = {.hidden = t->hidden,
                                   .q_rows = t->heads * t->head_dim,
@@ -236,20 +297,27 @@ static void load_text(dv_loader *l) {
     if (t->norm != DV_VLM_RMS_PLAIN) {
         dv_loader_affine(l, name, t->hidden, false, &l->w->norm);
     }
+    const dv_block_names *names = text_names(l, prefix);
+    const char *block = l->gguf ? "%sblk.%d." : is_nanochat(l) ? "%sh.%d." : "%slayers.%d.";
     l->w->layers = dv_loader_memory(l, (uint64_t)t->layers * sizeof *l->w->layers);
     for (int64_t i = 0; l->r == DAVY_OK && i < t->layers; i++) {
         l->w->layers[i] = (dv_vlm_block){0};
-        snprintf(name, sizeof name, l->gguf ? "%sblk.%d." : "%slayers.%d.", prefix, (int)i);
-        dv_loader_block(l, name, l->gguf ? &gguf : &hf, &shape, &l->w->layers[i]);
+        snprintf(name, sizeof name, block, prefix, (int)i);
+        dv_loader_block(l, name, names, &shape, &l->w->layers[i]);
     }
     load_frequencies(l);
 }
 
+static uint64_t bytes_of(const dv_tensors *t) {
+    uint64_t bytes = 0;
+    for (int64_t i = 0; t != NULL && i < t->count; i++) {
+        bytes += t->refs[i].bytes;
+    }
+    return bytes;
+}
+
 davy_result dv_vlm_weights_load(const dv_vlm_weights_source *source, dv_vlm_weights **out) {
     const dv_vlm_config *c = source->config;
-    if (c->family == DV_VLM_NANOCHAT || c->family == DV_VLM_GHOSTVIS) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s models are not supported yet", dv_vlm_family_name(c->family));
-    }
     if (c->text.head_dim > DVK_HEAD_MAX || c->vision.head_dim > DVK_HEAD_MAX) {
         return dv_fail(DAVY_E_UNSUPPORTED, "attention heads above %d values are not supported", (int)DVK_HEAD_MAX);
     }
@@ -258,14 +326,23 @@ davy_result dv_vlm_weights_load(const dv_vlm_weights_source *source, dv_vlm_weig
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     w->heap = source->heap;
+    w->gpu = source->gpu;
     w->plain = (source->cpu & DVK_CPU_AVX2) == 0;
     dv_loader l = {.source = source, .config = c, .tensors = source->text, .w = w, .format = source->format};
     l.gguf = source->text->format == DV_FORMAT_GGUF;
+    l.total = bytes_of(source->text) + (source->vision != source->text ? bytes_of(source->vision) : 0);
+    l.r = source->gpu != NULL ? dv_loader_cuda_begin(&l) : DAVY_OK;
+    if (c->family == DV_VLM_NANOCHAT || c->family == DV_VLM_GHOSTVIS) {
+        refuse_later_nanochats(&l);
+    }
     load_text(&l);
     if (source->vision != NULL && c->vision.tower != DV_VLM_TOWER_NONE) {
         l.tensors = source->vision;
         l.gguf = source->vision->format == DV_FORMAT_GGUF;
         dv_loader_vision(&l);
+    }
+    if (source->gpu != NULL) {
+        dv_loader_cuda_end(&l);
     }
     if (l.r < 0) {
         dv_vlm_weights_release(w);
@@ -278,10 +355,14 @@ davy_result dv_vlm_weights_load(const dv_vlm_weights_source *source, dv_vlm_weig
 void dv_vlm_weights_release(dv_vlm_weights *w) {
     if (w != NULL) {
         for (int64_t i = 0; i < w->n_owned; i++) {
-            dv_heap_free(w->heap, DV_MEM_WEIGHTS, w->owned[i], w->owned_bytes[i]);
+            const dv_owned *o = &w->owned[i];
+            if (o->on_gpu) {
+                dv_gpu_free(w->gpu, DV_MEM_WEIGHTS, o->data, o->bytes);
+            } else {
+                dv_heap_free(w->heap, DV_MEM_WEIGHTS, o->data, o->bytes);
+            }
         }
         dv_free(w->owned);
-        dv_free(w->owned_bytes);
         dv_free(w);
     }
 }

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/file/text.h"
 #include "core/vlm/weights_rows.h"
+#include "kernels/cuda/linear_layout.h"
 
 static const char *file_of(const dv_tensors *t) {
     return t->count > 0 ? dv_source_name(t->refs[0].source) : "the model";
@@ -34,19 +35,16 @@ dvk_wtype dv_loader_type(dv_loader *l, const char *name) {
 
 void *dv_loader_memory(dv_loader *l, uint64_t bytes) {
     dv_vlm_weights *w = l->w;
-    void **owned = l->r == DAVY_OK ? dv_grow(w->owned, w->n_owned + 1, &w->owned_room, sizeof *w->owned) : NULL;
-    w->owned = owned != NULL ? owned : w->owned;
-    uint64_t *sizes = owned != NULL ? dv_grow(w->owned_bytes, w->n_owned + 1, &w->bytes_room, sizeof *sizes) : NULL;
-    w->owned_bytes = sizes != NULL ? sizes : w->owned_bytes;
+    dv_owned *owned = l->r == DAVY_OK ? dv_grow(w->owned, w->n_owned + 1, &w->owned_room, sizeof *owned) : NULL;
     void *p = NULL;
-    if (sizes == NULL) {
+    if (owned == NULL) {
         l->r = l->r < 0 ? l->r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for the weights");
         return NULL;
     }
+    w->owned = owned;
     l->r = dv_heap_alloc(w->heap, DV_MEM_WEIGHTS, bytes, "weights of a captioning model", &p);
     if (l->r == DAVY_OK) {
-        w->owned[w->n_owned] = p;
-        w->owned_bytes[w->n_owned++] = bytes;
+        owned[w->n_owned++] = (dv_owned){.data = p, .bytes = bytes};
     }
     return p;
 }
@@ -102,6 +100,10 @@ typedef struct packing {
     dv_stored_rows parts[3];
     dv_vlm_matrix *to;
     bool plain;
+    dvk_linear_layout layout; /* on a GPU: of all rows; `piece`: of those from `first` on, in l->stage */
+    dvk_linear_layout piece;
+    int64_t first;
+    unsigned char *stage;
     int64_t row_bytes;
     unsigned char *scratch; /* [threads][32 rows + k floats] */
     int64_t scratch_bytes;
@@ -155,26 +157,106 @@ static void pack_units(void *user, int64_t first, int64_t last, int32_t worker) 
     }
 }
 
-static void pack_all(dv_loader *l, packing *p) {
-    dv_vlm_matrix *m = p->to;
+static void run_units(dv_loader *l, packing *p, int64_t units,
+                      void (*run)(void *user, int64_t first, int64_t last, int32_t worker)) {
     dv_pool *pool = l->source->pool;
+    if (pool != NULL) {
+        const dv_loop loop = {.units = units, .run = run, .user = p};
+        dv_pool_run(pool, &loop);
+    } else {
+        run(p, 0, units, 0);
+    }
+}
+
+static bool need_scratch(dv_loader *l, packing *p) {
+    const int64_t threads = l->source->pool != NULL ? dv_pool_threads(l->source->pool) : 1;
+    p->scratch_bytes = (int64_t)dv_align_up((uint64_t)(DVK_PANEL * p->row_bytes + p->to->k * 4), 64);
+    p->scratch = l->r == DAVY_OK ? dv_calloc((uint64_t)threads, (uint64_t)p->scratch_bytes) : NULL;
+    if (l->r == DAVY_OK && p->scratch == NULL) {
+        l->r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for packing weights");
+    }
+    return l->r == DAVY_OK;
+}
+
+static void pack_panels(dv_loader *l, packing *p) {
+    dv_vlm_matrix *m = p->to;
     p->plain = l->w->plain;
     p->row_bytes = (int64_t)dv_align_up((uint64_t)dvk_row_bytes(m->type, m->k), p->plain ? 1 : 16);
     const int64_t rows = m->n * (m->glu ? 2 : 1);
     const int64_t units = p->plain ? dv_div_up(rows, DVK_PANEL) : dvk_panel_count(m->n, m->glu);
     m->data = dv_loader_memory(l, (uint64_t)(p->plain ? rows * p->row_bytes : units * dvk_panel_bytes(m->type, m->k)));
-    p->scratch_bytes = (int64_t)dv_align_up((uint64_t)(DVK_PANEL * p->row_bytes + m->k * 4), 64);
-    const int64_t threads = pool != NULL ? dv_pool_threads(pool) : 1;
-    p->scratch = l->r == DAVY_OK ? dv_calloc((uint64_t)threads, (uint64_t)p->scratch_bytes) : NULL;
-    if (l->r == DAVY_OK && p->scratch == NULL) {
-        l->r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for packing weights");
-    } else if (l->r == DAVY_OK && pool != NULL) {
-        const dv_loop loop = {.units = units, .run = pack_units, .user = p};
-        dv_pool_run(pool, &loop);
-    } else if (l->r == DAVY_OK) {
-        pack_units(p, 0, units, 0);
+    if (need_scratch(l, p)) {
+        run_units(l, p, units, pack_units);
     }
     dv_free(p->scratch);
+}
+
+/* ---- for a GPU ---- */
+
+static void put_units(void *user, int64_t first, int64_t last, int32_t worker) {
+    const packing *p = user;
+    const dv_vlm_matrix *m = p->to;
+    unsigned char *scratch = p->scratch + worker * p->scratch_bytes;
+    for (int64_t i = first; i < last; i++) {
+        dvk_linear_layout_put(&p->piece, m->type, m->k, row_of(p, p->first + i, 0, scratch), i, p->stage);
+    }
+}
+
+/* Rows from `first` on, as many as there is room for, through the stage; returns how many. */
+static int64_t put_piece(dv_loader *l, packing *p, int64_t rows) {
+    const dv_vlm_matrix *m = p->to;
+    const lin_kind kind = p->layout.kind;
+    const int64_t scales = dvk_lin_blocks(m->k) * p->layout.halves * 2;
+    const int64_t n =
+        dv_min(dv_max(1, (DV_STAGE_BYTES - DVK_LAYOUT_ALIGN) / (p->layout.row + scales)), rows - p->first);
+    unsigned char *to = m->data;
+    p->piece = dvk_linear_layout_of(kind, n, m->k);
+    run_units(l, p, n, put_units);
+    dv_loader_upload(l, to + p->first * p->layout.row, p->stage, (uint64_t)(n * p->layout.row));
+    if (scales > 0) {
+        dv_loader_upload(l, to + p->layout.scales + p->first * scales, p->stage + p->piece.scales,
+                         (uint64_t)(n * scales));
+    }
+    return n;
+}
+
+/* Rows of a file that need no packing. */
+static bool is_ready(const packing *p, int32_t part) {
+    return p->parts[part].type == p->to->type && p->want->parts[part].paired_head == 0 && p->layout.halves == 0 &&
+           p->parts[part].row_bytes == p->layout.row;
+}
+
+static void pack_on_gpu(dv_loader *l, packing *p) {
+    dv_vlm_matrix *m = p->to;
+    const int64_t rows = m->n * (m->glu ? 2 : 1);
+    bool ready = true;
+    p->layout = dvk_linear_layout_of(lin_kind_of(m->type), rows, m->k);
+    p->row_bytes = (int64_t)dv_align_up((uint64_t)dvk_row_bytes(m->type, m->k), 16);
+    p->stage = l->stage;
+    m->data = dv_loader_device(l, (uint64_t)p->layout.bytes);
+    for (int32_t i = 0; i < p->want->n_parts; i++) {
+        ready = ready && is_ready(p, i);
+    }
+    unsigned char *to = m->data;
+    for (int32_t i = 0; l->r == DAVY_OK && ready && i < p->want->n_parts; i++) {
+        const uint64_t bytes = (uint64_t)(p->want->parts[i].rows * p->layout.row);
+        dv_loader_upload(l, to, p->parts[i].data, bytes);
+        to += bytes;
+    }
+    if (!ready && need_scratch(l, p)) {
+        while (l->r == DAVY_OK && p->first < rows) {
+            p->first += put_piece(l, p, rows);
+        }
+    }
+    dv_free(p->scratch);
+}
+
+static void pack_all(dv_loader *l, packing *p) {
+    if (l->queue != NULL) {
+        pack_on_gpu(l, p);
+    } else {
+        pack_panels(l, p);
+    }
 }
 
 /* ---- one matrix ---- */
@@ -195,6 +277,10 @@ static dvk_wtype target_type(const dv_loader *l, const packing *p) {
                 (is_quantised(type) || type == DVK_W_F16) && (is_quantised(other) || other == DVK_W_F16);
             type = narrow ? DVK_W_F16 : DVK_W_F32;
         }
+    }
+    const bool few_bits = p->want->quantise && (l->format == DV_VLM_INT8 || l->format == DV_VLM_INT4);
+    if (l->queue != NULL && l->format != DV_VLM_AS_STORED && l->format != DV_VLM_F32 && !few_bits) {
+        return is_quantised(type) ? type : l->format == DV_VLM_F16 ? DVK_W_F16 : DVK_W_BF16;
     }
     if (l->format == DV_VLM_NARROW) {
         return type == DVK_W_F32 ? DVK_W_BF16 : type;
@@ -244,6 +330,7 @@ void dv_loader_matrix(dv_loader *l, const dv_matrix_want *want, dv_vlm_matrix *o
         const dv_tensor_ref *ref = find(l, name);
         check_shape(l, ref, part->rows, want->k);
         l->r = l->r < 0 ? l->r : dv_stored_rows_open(ref, part->rows, want->k, &p.parts[i]);
+        l->done += ref != NULL ? ref->bytes : 0;
         rows += part->rows;
     }
     if (l->r == DAVY_OK) {
@@ -257,6 +344,23 @@ void dv_loader_matrix(dv_loader *l, const dv_matrix_want *want, dv_vlm_matrix *o
     if (want->bias) {
         read_bias(l, want, rows, out);
     }
+    const dv_loading *loading = &l->source->loading;
+    if (l->r == DAVY_OK && loading->progress != NULL) {
+        l->r = loading->progress(loading->user, l->done < l->total ? l->done : l->total, l->total);
+    }
+}
+
+void dv_loader_rows(dv_loader *l, const float *rows, dv_vlm_matrix *m) {
+    const dv_part part = {.rows = m->n};
+    const dv_matrix_want want = {.parts = &part, .n_parts = 1, .k = m->k};
+    packing p = {.want = &want, .to = m};
+    p.parts[0] = (dv_stored_rows){.data = (const unsigned char *)rows,
+                                  .type = DVK_W_F32,
+                                  .n = m->n,
+                                  .k = m->k,
+                                  .row_bytes = dvk_row_bytes(DVK_W_F32, m->k)};
+    m->type = target_type(l, &p);
+    pack_all(l, &p);
 }
 
 void dv_vlm_matrix_row(const dv_vlm_weights *w, const dv_vlm_matrix *m, int64_t row, float *to) {

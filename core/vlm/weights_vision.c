@@ -69,6 +69,8 @@ static const char *root_of(const dv_loader *l) {
                                       "vision_model.",
                                       "vision_tower.",
                                       "model.vision_tower.",
+                                      "vision_encoder.encoder.vision_model.",
+                                      "vision_encoder.encoder.",
                                       NULL};
     static const char *const qwen[] = {"visual.", "model.visual.", NULL};
     if (l->gguf) {
@@ -85,12 +87,9 @@ static void load_split_patch(dv_loader *l, const char *first, const char *second
     const dv_vlm_vision *v = &l->config->vision;
     const int64_t area = v->patch * v->patch;
     dv_vlm_matrix *m = &l->w->patch;
-    *m = (dv_vlm_matrix){.n = v->hidden, .k = 6 * area, .type = DVK_W_F32};
+    *m = (dv_vlm_matrix){.n = v->hidden, .k = 6 * area};
     const float *frames[2] = {dv_loader_table(l, first, v->hidden, 3 * area),
                               dv_loader_table(l, second, v->hidden, 3 * area)};
-    const int64_t panels = l->w->plain ? 0 : dvk_panel_count(m->n, 0);
-    const int64_t bytes = l->w->plain ? m->n * m->k * 4 : panels * dvk_panel_bytes(m->type, m->k);
-    m->data = dv_loader_memory(l, (uint64_t)bytes);
     float *rows = l->r == DAVY_OK ? dv_calloc((uint64_t)m->n, (uint64_t)m->k * sizeof *rows) : NULL;
     if (l->r == DAVY_OK && rows == NULL) {
         l->r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for the weights");
@@ -99,12 +98,8 @@ static void load_split_patch(dv_loader *l, const char *first, const char *second
         memcpy(rows + 2 * i * area, frames[0] + i * area, (size_t)area * sizeof *rows);
         memcpy(rows + (2 * i + 1) * area, frames[1] + i * area, (size_t)area * sizeof *rows);
     }
-    if (l->r == DAVY_OK && l->w->plain) {
-        memcpy(m->data, rows, (size_t)bytes);
-    }
-    for (int64_t p = 0; l->r == DAVY_OK && p < panels; p++) {
-        dvk_panel_pack_from(m->type, m->k, m->n, 0, rows, p,
-                            (unsigned char *)m->data + p * dvk_panel_bytes(m->type, m->k));
+    if (l->r == DAVY_OK) {
+        dv_loader_rows(l, rows, m);
     }
     dv_free(rows);
 }
@@ -261,7 +256,9 @@ void dv_loader_vision(dv_loader *l) {
         snprintf(name, sizeof name, "%s%s", root, names->post_norm);
         dv_loader_affine(l, name, v->hidden, true, &w->post_norm);
     }
-    if (is_vit(v)) {
+    if (v->queries > 0) {
+        dv_loader_resampler(l);
+    } else if (is_vit(v)) {
         load_projector(l);
     } else {
         load_qwen_merger(l, root);

@@ -2,9 +2,10 @@
  *
  * Many queries: a unit is one key head and a run of tokens; the lanes of its panels are all query heads of that head,
  * token by token, so that a block of keys serves all of them. What a lane may not see becomes -inf between product and
- * softmax. Few queries: a unit is some query heads of one token and key head, the lanes are channels. */
+ * softmax. Few queries: a unit is some query heads of one token and key head, the lanes are channels. Rows that name
+ * their sequence are worked on each by itself, with the bits of a call of its own. */
 #include "kernels/cpu/linear_vec.h"
-#include "kernels/lm.h"
+#include "kernels/paging.h"
 #include "kernels/ref/attention_kv.h"
 
 enum {
@@ -23,9 +24,10 @@ typedef struct akv_lane {
 } akv_lane;
 
 static akv_size akv_sizes(const dvk_attention_kv_args *a) {
+    const int64_t together = a->in.sequence != NULL ? 1 : a->m;
     akv_size s = {.group = a->heads / a->kv_heads};
-    s.few = a->m * s.group <= AKV_FEW;
-    s.tokens = conv_min(a->m, conv_max(1, AKV_ROWS / s.group));
+    s.few = together * s.group <= AKV_FEW;
+    s.tokens = conv_min(together, conv_max(1, AKV_ROWS / s.group));
     s.blocks = conv_ceil_div(a->m, s.tokens);
     s.panels = conv_ceil_div(s.tokens * s.group, ATT_Q);
     return s;
@@ -97,20 +99,29 @@ static void akv_write(const dvk_rows *y, int64_t at, int64_t count, const float 
     }
 }
 
+/* The row of a key of this token's sequence; *count becomes how many keys from it on lie one behind the other. */
+CONV_INLINE int64_t akv_row(const dvk_attention_kv_args *a, int64_t token, int64_t key, int64_t *count) {
+    if (a->in.table == NULL) {
+        return key;
+    }
+    *count = conv_min(*count, a->in.page - key % a->in.page);
+    return dvk_paged_row(&a->in, token, key);
+}
+
 /* --- few queries --- */
 
 /* One query, scaled, and what it has found so far. */
 typedef struct akv_query {
     float q[DVK_HEAD_MAX + CONV_VW];
     float sums[DVK_HEAD_MAX + CONV_VW];
-    float scores[AKV_PART];
+    float scores[AKV_PART + 4]; /* the last four keys may be fewer */
     float top, total;
 } akv_query;
 
 /* One type, whole vectors (full) or not, one number of heads: constants, so that a load is one instruction and sums stay
  * in registers. Four keys at a time, whose sums do not wait for each other. */
-CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count,
-                               dvk_dtype t, int full) {
+CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t from,
+                               int64_t count, dvk_dtype t, int full) {
     for (int64_t i = 0; i < count; i += 4, at += 4 * a->k.row) {
         const int64_t keys = conv_min(4, count - i);
         conv_vec sums[AKV_WIDE][4];
@@ -128,21 +139,23 @@ CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, akv_query *f, int
                 }
             }
         }
-        for (int h = 0; h < heads; h++) { /* behind the last key there is room */
-            lv_sum4(sums[h], f[h].scores + i);
+        for (int h = 0; h < heads; h++) {
+            lv_sum4(sums[h], f[h].scores + from + i);
         }
     }
 }
 
-CONV_INLINE void akv_scores(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count) {
+/* Of `count` keys from element `at` on; the scores go behind the first `from`. */
+CONV_INLINE void akv_scores(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t from,
+                            int64_t count) {
     if (a->dim % CONV_VW != 0) {
-        akv_scores_of(a, f, heads, at, count, (dvk_dtype)a->k.form, 0);
+        akv_scores_of(a, f, heads, at, from, count, (dvk_dtype)a->k.form, 0);
     } else if (a->k.form == DVK_ROWS_F16) {
-        akv_scores_of(a, f, heads, at, count, DVK_F16, 1);
+        akv_scores_of(a, f, heads, at, from, count, DVK_F16, 1);
     } else if (a->k.form == DVK_ROWS_BF16) {
-        akv_scores_of(a, f, heads, at, count, DVK_BF16, 1);
+        akv_scores_of(a, f, heads, at, from, count, DVK_BF16, 1);
     } else {
-        akv_scores_of(a, f, heads, at, count, DVK_F32, 1);
+        akv_scores_of(a, f, heads, at, from, count, DVK_F32, 1);
     }
 }
 
@@ -171,8 +184,8 @@ static void akv_weigh(const dvk_attention_kv_args *a, akv_query *f, int64_t coun
 }
 
 /* `vectors` of channels from c on, n channels in the last. */
-CONV_INLINE void akv_values_at(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count,
-                               dvk_dtype t, int64_t c, int vectors, int64_t n) {
+CONV_INLINE void akv_values_at(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t from,
+                               int64_t count, dvk_dtype t, int64_t c, int vectors, int64_t n) {
     conv_vec sums[AKV_WIDE][4];
     for (int h = 0; h < heads; h++) {
         for (int j = 0; j < vectors; j++) {
@@ -183,7 +196,7 @@ CONV_INLINE void akv_values_at(const dvk_attention_kv_args *a, akv_query *f, int
         for (int j = 0; j < vectors; j++) {
             const conv_vec v = cv_get(a->v.data, t, at + i * a->v.row + c + j * CONV_VW, n);
             for (int h = 0; h < heads; h++) {
-                sums[h][j] = cv_fma(cv_set1(f[h].scores[i]), v, sums[h][j]);
+                sums[h][j] = cv_fma(cv_set1(f[h].scores[from + i]), v, sums[h][j]);
             }
         }
     }
@@ -194,24 +207,25 @@ CONV_INLINE void akv_values_at(const dvk_attention_kv_args *a, akv_query *f, int
     }
 }
 
-CONV_INLINE void akv_values_of(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count,
-                               dvk_dtype t) {
+CONV_INLINE void akv_values_of(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t from,
+                               int64_t count, dvk_dtype t) {
     int64_t c = 0;
     for (; c + 4 * CONV_VW <= a->dim; c += 4 * CONV_VW) {
-        akv_values_at(a, f, heads, at, count, t, c, 4, CONV_VW);
+        akv_values_at(a, f, heads, at, from, count, t, c, 4, CONV_VW);
     }
     for (; c < a->dim; c += CONV_VW) {
-        akv_values_at(a, f, heads, at, count, t, c, 1, conv_min(CONV_VW, a->dim - c));
+        akv_values_at(a, f, heads, at, from, count, t, c, 1, conv_min(CONV_VW, a->dim - c));
     }
 }
 
-CONV_INLINE void akv_values(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t count) {
+CONV_INLINE void akv_values(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t from,
+                            int64_t count) {
     if (a->v.form == DVK_ROWS_F16) {
-        akv_values_of(a, f, heads, at, count, DVK_F16);
+        akv_values_of(a, f, heads, at, from, count, DVK_F16);
     } else if (a->v.form == DVK_ROWS_BF16) {
-        akv_values_of(a, f, heads, at, count, DVK_BF16);
+        akv_values_of(a, f, heads, at, from, count, DVK_BF16);
     } else {
-        akv_values_of(a, f, heads, at, count, DVK_F32);
+        akv_values_of(a, f, heads, at, from, count, DVK_F32);
     }
 }
 
@@ -238,11 +252,20 @@ CONV_INLINE void akv_together(const dvk_attention_kv_args *a, int64_t token, int
     }
     for (int64_t key = first; key < last; key += AKV_PART) {
         const int64_t count = conv_min(AKV_PART, last - key);
-        akv_scores(a, f, heads, key * a->k.row + kv * a->k.head, count);
+        int64_t run = 0;
+        for (int64_t i = 0; i < count; i += run) {
+            run = count - i;
+            const int64_t row = akv_row(a, token, key + i, &run);
+            akv_scores(a, f, heads, row * a->k.row + kv * a->k.head, i, run);
+        }
         for (int h = 0; h < heads; h++) {
             akv_weigh(a, &f[h], count);
         }
-        akv_values(a, f, heads, key * a->v.row + kv * a->v.head, count);
+        for (int64_t i = 0; i < count; i += run) {
+            run = count - i;
+            const int64_t row = akv_row(a, token, key + i, &run);
+            akv_values(a, f, heads, row * a->v.row + kv * a->v.head, i, run);
+        }
     }
     for (int h = 0; h < heads; h++) {
         const float inverse = 1.0f / f[h].total;
@@ -331,24 +354,29 @@ static int akv_sees(const akv_unit *u, int64_t panel, int64_t key, int64_t keys)
     return 0;
 }
 
-static const float *akv_keys(const dvk_rows *x, int64_t key, int64_t head, int64_t keys, int64_t dim, float *to,
-                             int64_t *pitch) {
-    const int64_t at = key * x->row + head * x->head;
-    if (x->form == DVK_ROWS_F32) {
+static const float *akv_keys(const dvk_attention_kv_args *a, const akv_unit *u, const dvk_rows *x, int64_t key,
+                             int64_t keys, float *to, int64_t *pitch) {
+    int64_t run = keys;
+    int64_t row = akv_row(a, u->token0, key, &run);
+    if (x->form == DVK_ROWS_F32 && run == keys) {
         *pitch = x->row;
-        return (const float *)x->data + at;
+        return (const float *)x->data + row * x->row + u->kv * x->head;
     }
-    *pitch = dim;
-    for (int64_t i = 0; i < keys; i++) {
-        akv_read(x, at + i * x->row, dim, to + i * dim);
+    *pitch = a->dim;
+    for (int64_t i = 0; i < keys; i += run) {
+        run = keys - i;
+        row = akv_row(a, u->token0, key + i, &run);
+        for (int64_t j = 0; j < run; j++) {
+            akv_read(x, (row + j) * x->row + u->kv * x->head, a->dim, to + (i + j) * a->dim);
+        }
     }
     return to;
 }
 
 static void akv_block(const dvk_attention_kv_args *a, akv_unit *u, int64_t key, int64_t keys, int64_t panels) {
     att_block b = {.keys = keys};
-    b.k = akv_keys(&a->k, key, u->kv, keys, a->dim, u->m.k, &b.k_pitch);
-    b.v = akv_keys(&a->v, key, u->kv, keys, a->dim, u->m.v, &b.v_pitch);
+    b.k = akv_keys(a, u, &a->k, key, keys, u->m.k, &b.k_pitch);
+    b.v = akv_keys(a, u, &a->v, key, keys, u->m.v, &b.v_pitch);
     for (int64_t p = 0; p < panels; p++) {
         if (!akv_sees(u, p, key, keys)) {
             continue;

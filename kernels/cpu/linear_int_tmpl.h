@@ -74,7 +74,7 @@ CONV_INLINE void lin_dot_rows(lin_kind kind, const lin_ints *n, int64_t rows, fl
     const unsigned char *b = n->w;
     for (int64_t block = 0; block < n->blocks; block++, b += step) {
         const dvk_q8 *x = n->x + block;
-        if (rows == 1) {
+        if (rows <= 2) {
             lv_prefetch(b, step);
         }
         const unsigned char *u = b + (has_min || halves == 2 ? 2 : 1) * LIN_HALF_ROW + n->lane * 4;
@@ -113,6 +113,8 @@ CONV_INLINE void lin_dot_rows(lin_kind kind, const lin_ints *n, int64_t rows, fl
 CONV_INLINE void lin_dot_kind(lin_kind kind, const lin_ints *n, int64_t rows, float (*to)[DVK_PANEL]) {
     if (rows == LIN_INT_ROWS) {
         lin_dot_rows(kind, n, LIN_INT_ROWS, to);
+    } else if (rows == 2) {
+        lin_dot_rows(kind, n, 2, to);
     } else {
         lin_dot_rows(kind, n, 1, to);
     }
@@ -147,7 +149,8 @@ static void lin_run_q8(const void *args, int64_t first, int64_t last, void *scra
         lin_ints n = {.w = u.w, .pitch = a->x.row, .blocks = conv_ceil_div(a->k, DVK_Q8_ELEMENTS)};
         n.zero = LV_SIGNED && kind == LIN_BYTES ? 0 : lin_zero(a->type);
         for (int64_t i = 0; i < u.rows;) {
-            const int64_t take = u.rows - i >= LIN_INT_ROWS ? LIN_INT_ROWS : 1;
+            const int64_t left = u.rows - i;
+            const int64_t take = left >= LIN_INT_ROWS ? LIN_INT_ROWS : left >= 2 ? 2 : 1;
             float sums[LIN_INT_ROWS][DVK_PANEL];
             n.x = (const dvk_q8 *)a->x.data + (u.row + i) * a->x.row;
             for (n.lane = 0; n.lane < DVK_PANEL; n.lane += 2 * CONV_VW) {

@@ -5,44 +5,6 @@
 
 #include "kernels/dtype.h"
 
-enum { BLOCK = 32, FLIP = 128 };
-
-lin_kind lin_kind_of(dvk_wtype t) {
-    switch (t) {
-    case DVK_W_F32:
-        return LIN_F32;
-    case DVK_W_F16:
-        return LIN_F16;
-    case DVK_W_BF16:
-        return LIN_BF16;
-    case DVK_W_Q4_0:
-        return LIN_NIBBLES;
-    case DVK_W_Q4_1:
-    case DVK_W_Q4_K:
-        return LIN_NIBBLES_MIN;
-    case DVK_W_Q5_1:
-    case DVK_W_Q5_K:
-        return LIN_BYTES_MIN;
-    case DVK_W_Q6_K:
-        return LIN_HALVES;
-    default: /* Q8_0, Q5_0 */
-        return LIN_BYTES;
-    }
-}
-
-int32_t lin_zero(dvk_wtype t) {
-    switch (lin_kind_of(t)) {
-    case LIN_BYTES:
-        return FLIP;
-    case LIN_NIBBLES:
-        return 8;
-    case LIN_HALVES:
-        return 32;
-    default:
-        return 0;
-    }
-}
-
 int64_t lin_block_bytes(lin_kind kind) {
     switch (kind) {
     case LIN_NIBBLES:
@@ -57,7 +19,7 @@ int64_t lin_block_bytes(lin_kind kind) {
 }
 
 static int64_t block_count(int64_t k) {
-    return (k + BLOCK - 1) / BLOCK;
+    return (k + LIN_BLOCK - 1) / LIN_BLOCK;
 }
 
 int64_t dvk_panel_bytes(dvk_wtype type, int64_t k) {
@@ -78,93 +40,7 @@ int64_t dvk_panel_count(int64_t n, int32_t glu) {
     return (n + rows - 1) / rows;
 }
 
-/* 32 numbers of one row and what they mean. */
-typedef struct numbers {
-    float d[2], min; /* of k 0 to 15 and of 16 to 31 */
-    uint8_t u[BLOCK];
-} numbers;
-
-static float half_at(const unsigned char *p) {
-    return dvk_f16_to_f32((uint16_t)(p[0] | p[1] << 8));
-}
-
-/* Blocks of 32: nibbles from `at`, a fifth bit from `fifth` (0: none). */
-static void from_nibbles(const unsigned char *b, int at, int fifth, numbers *to) {
-    for (int i = 0; i < BLOCK; i++) {
-        const int low = i < 16 ? b[at + i] & 15 : b[at + i - 16] >> 4;
-        const int high = fifth > 0 ? (b[fifth + i / 8] >> (i % 8) & 1) << 4 : 0;
-        to->u[i] = (uint8_t)(low | high);
-    }
-}
-
-static void from_k_quant(dvk_wtype t, const unsigned char *b, int j, numbers *to) {
-    const unsigned char *sc = b + 4;
-    const int scale = j < 4 ? sc[j] & 63 : (sc[j + 4] & 15) | (sc[j - 4] >> 6) << 4;
-    const int min = j < 4 ? sc[j + 4] & 63 : sc[j + 4] >> 4 | (sc[j] >> 6) << 4;
-    const unsigned char *qs = b + (t == DVK_W_Q5_K ? 48 : 16) + j / 2 * 32;
-    to->d[0] = to->d[1] = half_at(b) * (float)scale;
-    to->min = -half_at(b + 2) * (float)min;
-    for (int l = 0; l < BLOCK; l++) {
-        const int low = j % 2 == 0 ? qs[l] & 15 : qs[l] >> 4;
-        to->u[l] = (uint8_t)(t == DVK_W_Q5_K ? low | (b[16 + l] >> j & 1) << 4 : low);
-    }
-}
-
-static void from_q6(const unsigned char *b, int j, numbers *to) {
-    const int half = j / 4;
-    const int part = j % 4;
-    for (int i = 0; i < 2; i++) {
-        const int s = b[192 + 2 * j + i];
-        to->d[i] = half_at(b + 208) * (float)(s < 128 ? s : s - 256);
-    }
-    for (int l = 0; l < BLOCK; l++) {
-        const int low = b[64 * half + l + part % 2 * 32];
-        const int high = b[128 + 32 * half + l] >> (2 * part) & 3;
-        to->u[l] = (uint8_t)((part < 2 ? low & 15 : low >> 4) | high << 4);
-    }
-}
-
-/* Block j (of 32 k) of a row. */
-static void read_block(dvk_wtype t, const unsigned char *row, int64_t j, numbers *to) {
-    *to = (numbers){.min = 0.0f};
-    if (dvk_block_elements(t) == 256) {
-        const unsigned char *b = row + j / 8 * dvk_block_bytes(t);
-        if (t == DVK_W_Q6_K) {
-            from_q6(b, (int)(j % 8), to);
-        } else {
-            from_k_quant(t, b, (int)(j % 8), to);
-        }
-        return;
-    }
-    const unsigned char *b = row + j * dvk_block_bytes(t);
-    to->d[0] = to->d[1] = half_at(b);
-    switch (t) {
-    case DVK_W_Q4_0:
-        from_nibbles(b, 2, 0, to);
-        break;
-    case DVK_W_Q4_1:
-        to->min = half_at(b + 2);
-        from_nibbles(b, 4, 0, to);
-        break;
-    case DVK_W_Q5_1:
-        to->min = half_at(b + 2);
-        from_nibbles(b, 8, 4, to);
-        break;
-    case DVK_W_Q5_0:
-        from_nibbles(b, 6, 2, to);
-        for (int i = 0; i < BLOCK; i++) {
-            to->u[i] = (uint8_t)(to->u[i] - 16 + FLIP);
-        }
-        break;
-    default: /* Q8_0 */
-        for (int i = 0; i < BLOCK; i++) {
-            to->u[i] = b[2 + i] ^ FLIP;
-        }
-        break;
-    }
-}
-
-static void pack_block(lin_kind kind, const numbers *n, int r, unsigned char *to) {
+static void pack_block(lin_kind kind, const lin_numbers *n, int r, unsigned char *to) {
     const int nibbles = kind == LIN_NIBBLES || kind == LIN_NIBBLES_MIN;
     const uint16_t head[2] = {dvk_f32_to_f16(n->d[0]),
                               kind == LIN_HALVES ? dvk_f32_to_f16(n->d[1]) : dvk_f32_to_f16(n->min)};
@@ -172,7 +48,7 @@ static void pack_block(lin_kind kind, const numbers *n, int r, unsigned char *to
     for (int i = 0; i < heads; i++, to += LIN_HALF_ROW) {
         memcpy(to + 2 * r, &head[i], 2);
     }
-    for (int i = 0; i < (nibbles ? BLOCK / 2 : BLOCK); i++) {
+    for (int i = 0; i < (nibbles ? LIN_BLOCK / 2 : LIN_BLOCK); i++) {
         unsigned char *at = to + i / 4 * (4 * DVK_PANEL) + r * 4 + i % 4;
         *at = (unsigned char)(nibbles ? n->u[i] | n->u[i + 16] << 4 : n->u[i]);
     }
@@ -203,8 +79,8 @@ void dvk_panel_pack(dvk_wtype type, int64_t k, const void *const rows[DVK_PANEL]
         }
         unsigned char *to = dst;
         for (int64_t j = 0; j < block_count(k); j++, to += lin_block_bytes(kind)) {
-            numbers n;
-            read_block(type, rows[r], j, &n);
+            lin_numbers n;
+            lin_read_block(type, rows[r], j, &n);
             pack_block(kind, &n, r, to);
         }
     }
@@ -261,8 +137,8 @@ static void unpack_row(dvk_wtype t, int64_t k, const unsigned char *panel, int r
             to[i * step] = dvk_bf16_to_f32(h);
         }
     }
-    for (int64_t i = 0; i < k && kind > LIN_BF16; i += BLOCK, panel += lin_block_bytes(kind)) {
-        unpack_block(t, panel, r, to + i * step, step, k - i < BLOCK ? k - i : BLOCK);
+    for (int64_t i = 0; i < k && kind > LIN_BF16; i += LIN_BLOCK, panel += lin_block_bytes(kind)) {
+        unpack_block(t, panel, r, to + i * step, step, k - i < LIN_BLOCK ? k - i : LIN_BLOCK);
     }
 }
 

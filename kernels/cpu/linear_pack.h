@@ -4,27 +4,15 @@
  *     BF16  [k / 2][32][2]                an odd k gets a zero
  *     else  per block of 32 k: scales f16 [32], for LIN_HALVES a second [32] for the upper 16 k, for LIN_MIN minima f16
  *           [32], then the numbers: bytes [8][32][4], or nibbles [4][32][4], the low ones being k 0 to 15.
- * value = scale * (number - zero) + minimum. */
+ * Kinds and what numbers mean: quant_numbers.h. */
 #ifndef DVK_LINEAR_PACK_H
 #define DVK_LINEAR_PACK_H
 
 #include "kernels/lm.h"
-
-typedef enum lin_kind {
-    LIN_F32,
-    LIN_F16,
-    LIN_BF16,
-    LIN_BYTES,
-    LIN_BYTES_MIN,
-    LIN_HALVES,
-    LIN_NIBBLES,
-    LIN_NIBBLES_MIN
-} lin_kind;
+#include "kernels/quant_numbers.h"
 
 enum { LIN_HALF_ROW = 2 * DVK_PANEL }; /* bytes of a row of f16: a panel's scales */
 
-lin_kind lin_kind_of(dvk_wtype t);
-int32_t lin_zero(dvk_wtype t);          /* what is subtracted from a number; 128 for bytes whose sign is offset */
 int64_t lin_block_bytes(lin_kind kind); /* of 32 rows and 32 k */
 
 #endif

@@ -1,76 +1,120 @@
 /* linear_tmpl.h - "linear" with activations in f32, compiled once for each instruction set. Weights become a panel of
- * f32, [k][32], which is then multiplied with CONV_MR tokens at a time; a single token is multiplied with 16-bit
- * weights as they are converted. */
+ * f32, [k][32], which is then multiplied with CONV_MR tokens at a time; few tokens are multiplied with 16-bit weights as
+ * they are converted. */
 #include "kernels/cpu/linear_wide_tmpl.h"
 
-/* One token: four sets of sums, so that a multiply-add need not wait for the one before. */
-enum { LIN_SETS = 4 };
+/* Few tokens: each has four sets of sums, so that a multiply-add need not wait for the one before, and so that a token's
+ * result is the same however many others come with it. */
+enum {
+    LIN_SETS = 4,
+    LIN_SIDE = CONV_VW == 16 ? 3 : 1 /* tokens that meet a weight while it is in a register: 24 sums of 32, 16 of 16 */
+};
 
-CONV_INLINE void lin_add_sets(conv_vec sums[LIN_SETS][LIN_VECS], float *to) {
-    for (int v = 0; v < LIN_VECS; v++) {
-        cv_store(to + v * CONV_VW, cv_add(cv_add(sums[0][v], sums[1][v]), cv_add(sums[2][v], sums[3][v])));
+typedef struct lin_side { /* x: `pitch` floats from one token to the next */
+    const float *x;
+    const unsigned char *w;
+    int64_t pitch, k;
+    int first;                 /* nobody has read these weights yet */
+    int64_t next_from, next_n; /* else bytes of every LIN_SETS k of the next panel that are fetched meanwhile */
+} lin_side;
+
+/* `bytes` of weights that are about to be read. */
+CONV_INLINE void lin_fetch(const lin_side *l, const unsigned char *w, int64_t panel, int64_t bytes) {
+    if (l->first) {
+        lv_prefetch(w, bytes);
+        return;
+    }
+    for (int64_t i = 0; i < l->next_n; i += 64) {
+        _mm_prefetch((const char *)w + panel + l->next_from + i, _MM_HINT_T1);
+    }
+}
+
+CONV_INLINE void lin_clear_sets(conv_vec sums[LIN_SIDE][LIN_SETS][LIN_VECS], int tokens) {
+    for (int i = 0; i < tokens; i++) {
+        for (int s = 0; s < LIN_SETS; s++) {
+            for (int v = 0; v < LIN_VECS; v++) {
+                sums[i][s][v] = cv_set1(0.0f);
+            }
+        }
+    }
+}
+
+CONV_INLINE void lin_add_sets(conv_vec sums[LIN_SIDE][LIN_SETS][LIN_VECS], int tokens, float (*to)[DVK_PANEL]) {
+    for (int i = 0; i < tokens; i++) {
+        for (int v = 0; v < LIN_VECS; v++) {
+            cv_store(to[i] + v * CONV_VW,
+                     cv_add(cv_add(sums[i][0][v], sums[i][1][v]), cv_add(sums[i][2][v], sums[i][3][v])));
+        }
     }
 }
 
 /* k rows of a panel of f32 or f16. */
-CONV_INLINE void lin_single_rows(dvk_dtype t, const float *x, const unsigned char *w, int64_t k, float *to) {
-    conv_vec sums[LIN_SETS][LIN_VECS];
-    for (int s = 0; s < LIN_SETS; s++) {
-        for (int v = 0; v < LIN_VECS; v++) {
-            sums[s][v] = cv_set1(0.0f);
-        }
-    }
-    int64_t i = 0;
+CONV_INLINE void lin_side_rows(dvk_dtype t, const lin_side *l, int tokens, float (*to)[DVK_PANEL]) {
+    conv_vec sums[LIN_SIDE][LIN_SETS][LIN_VECS];
     const int64_t size = t == DVK_F32 ? 4 : 2;
-    for (; i + LIN_SETS <= k; i += LIN_SETS) {
-        lv_prefetch(w + i * DVK_PANEL * size, LIN_SETS * DVK_PANEL * size);
+    int64_t d = 0;
+    lin_clear_sets(sums, tokens);
+    for (; d + LIN_SETS <= l->k; d += LIN_SETS) {
+        lin_fetch(l, l->w + d * DVK_PANEL * size, l->k * DVK_PANEL * size, LIN_SETS * DVK_PANEL * size);
         for (int s = 0; s < LIN_SETS; s++) {
-            const conv_vec one = cv_set1(x[i + s]);
             for (int v = 0; v < LIN_VECS; v++) {
-                const conv_vec b = cv_get(w, t, (i + s) * DVK_PANEL + v * CONV_VW, CONV_VW);
-                sums[s][v] = cv_fma(one, b, sums[s][v]);
+                const conv_vec b = cv_get(l->w, t, (d + s) * DVK_PANEL + v * CONV_VW, CONV_VW);
+                for (int i = 0; i < tokens; i++) {
+                    sums[i][s][v] = cv_fma(cv_set1(l->x[i * l->pitch + d + s]), b, sums[i][s][v]);
+                }
             }
         }
     }
-    for (; i < k; i++) {
-        const conv_vec one = cv_set1(x[i]);
+    for (; d < l->k; d++) {
         for (int v = 0; v < LIN_VECS; v++) {
-            sums[0][v] = cv_fma(one, cv_get(w, t, i * DVK_PANEL + v * CONV_VW, CONV_VW), sums[0][v]);
+            const conv_vec b = cv_get(l->w, t, d * DVK_PANEL + v * CONV_VW, CONV_VW);
+            for (int i = 0; i < tokens; i++) {
+                sums[i][0][v] = cv_fma(cv_set1(l->x[i * l->pitch + d]), b, sums[i][0][v]);
+            }
         }
     }
-    lin_add_sets(sums, to);
+    lin_add_sets(sums, tokens, to);
 }
 
-/* Two k of a panel of bf16. */
-CONV_INLINE void lin_single_pair(const float x[2], const unsigned char *w, conv_vec first[LIN_VECS],
-                                 conv_vec second[LIN_VECS]) {
-    const conv_vec even = cv_set1(x[0]);
-    const conv_vec odd = cv_set1(x[1]);
+/* Two k of a panel of bf16, into the sets `set` and `set` + 1. */
+CONV_INLINE void lin_side_pair(const float *x, int64_t pitch, const unsigned char *w, int tokens, int set, int64_t left,
+                               conv_vec sums[LIN_SIDE][LIN_SETS][LIN_VECS]) {
     for (int v = 0; v < LIN_VECS; v++) {
         const lin_ivec pair = lv_load(w + v * CONV_VW * 4);
-        first[v] = cv_fma(even, lin_even(pair), first[v]);
-        second[v] = cv_fma(odd, lin_odd(pair), second[v]);
+        const conv_vec even = lin_even(pair);
+        const conv_vec odd = lin_odd(pair);
+        for (int i = 0; i < tokens; i++) {
+            const float second = left > 1 ? x[i * pitch + 1] : 0.0f;
+            sums[i][set][v] = cv_fma(cv_set1(x[i * pitch]), even, sums[i][set][v]);
+            sums[i][set + 1][v] = cv_fma(cv_set1(second), odd, sums[i][set + 1][v]);
+        }
     }
 }
 
-static void lin_single_bf16(const float *x, const unsigned char *w, int64_t k, float *to) {
-    conv_vec sums[LIN_SETS][LIN_VECS];
-    for (int s = 0; s < LIN_SETS; s++) {
-        for (int v = 0; v < LIN_VECS; v++) {
-            sums[s][v] = cv_set1(0.0f);
-        }
+CONV_INLINE void lin_side_bf16(const lin_side *l, int tokens, float (*to)[DVK_PANEL]) {
+    conv_vec sums[LIN_SIDE][LIN_SETS][LIN_VECS];
+    const unsigned char *w = l->w;
+    int64_t d = 0;
+    lin_clear_sets(sums, tokens);
+    for (; d + LIN_SETS <= l->k; d += LIN_SETS, w += LIN_SETS * DVK_PANEL * 2) {
+        lin_fetch(l, w, l->k * DVK_PANEL * 2, LIN_SETS * DVK_PANEL * 2);
+        lin_side_pair(l->x + d, l->pitch, w, tokens, 0, 2, sums);
+        lin_side_pair(l->x + d + 2, l->pitch, w + 4 * DVK_PANEL, tokens, 2, 2, sums);
     }
-    int64_t i = 0;
-    for (; i + LIN_SETS <= k; i += LIN_SETS, w += LIN_SETS * DVK_PANEL * 2) {
-        lv_prefetch(w, LIN_SETS * DVK_PANEL * 2);
-        lin_single_pair(x + i, w, sums[0], sums[1]);
-        lin_single_pair(x + i + 2, w + 4 * DVK_PANEL, sums[2], sums[3]);
+    for (; d < l->k; d += 2, w += 4 * DVK_PANEL) {
+        lin_side_pair(l->x + d, l->pitch, w, tokens, 0, l->k - d, sums);
     }
-    for (; i < k; i += 2, w += 4 * DVK_PANEL) {
-        const float last[2] = {x[i], i + 1 < k ? x[i + 1] : 0.0f};
-        lin_single_pair(last, w, sums[0], sums[1]);
+    lin_add_sets(sums, tokens, to);
+}
+
+CONV_INLINE void lin_side_kind(lin_kind kind, const lin_side *l, int tokens, float (*to)[DVK_PANEL]) {
+    if (kind == LIN_F32) {
+        lin_side_rows(DVK_F32, l, tokens, to);
+    } else if (kind == LIN_F16) {
+        lin_side_rows(DVK_F16, l, tokens, to);
+    } else {
+        lin_side_bf16(l, tokens, to);
     }
-    lin_add_sets(sums, to);
 }
 
 /* --- products --- */
@@ -115,14 +159,34 @@ static int64_t lin_multiply(const float *x, int64_t pitch, const float *b, int64
     return take;
 }
 
-static void lin_single(const dvk_linear_args *a, const unsigned char *w, const float *x, float *to) {
+/* A panel of 16-bit weights or of f32 times at most DVK_FEW tokens, some at a time: the first of them read it from memory,
+ * and while the others read it again, each fetch a share of the next panel. */
+static void lin_few(const dvk_linear_args *a, const lin_unit *u) {
     const lin_kind kind = lin_kind_of(a->type);
-    if (kind == LIN_F32) {
-        lin_single_rows(DVK_F32, x, w, a->k, to);
-    } else if (kind == LIN_F16) {
-        lin_single_rows(DVK_F16, x, w, a->k, to);
-    } else {
-        lin_single_bf16(x, w, a->k, to);
+    const int64_t groups = conv_ceil_div(u->rows, LIN_SIDE);
+    const int64_t lines = LIN_SETS * DVK_PANEL * (kind == LIN_F32 ? 4 : 2) / 64;
+    const int64_t share = conv_ceil_div(lines, conv_max(1, groups - 1));
+    int64_t i = 0;
+    for (int64_t g = 0; g < groups; g++) {
+        float sums[LIN_SIDE][DVK_PANEL];
+        const int64_t n = conv_ceil_div(u->rows - i, groups - g);
+        const int64_t from = conv_min(lines, (g - 1) * share);
+        const lin_side l = {.x = (const float *)a->x.data + (u->row + i) * a->x.row,
+                            .w = u->w,
+                            .pitch = a->x.row,
+                            .k = a->k,
+                            .first = g == 0,
+                            .next_from = from * 64,
+                            .next_n = conv_min(share, lines - from) * 64};
+        if (n == LIN_SIDE) {
+            lin_side_kind(kind, &l, LIN_SIDE, sums);
+        } else if (n == 2) {
+            lin_side_kind(kind, &l, LIN_SIDE > 1 ? 2 : 1, sums);
+        } else {
+            lin_side_kind(kind, &l, 1, sums);
+        }
+        lin_finish(a, u->panel, u->row + i, n, (const float(*)[DVK_PANEL])sums);
+        i += n;
     }
 }
 
@@ -131,13 +195,12 @@ static void lin_run_f32(const void *args, int64_t first, int64_t last, void *scr
     const lin_kind kind = lin_kind_of(a->type);
     for (int64_t unit = first; unit < last; unit++) {
         const lin_unit u = lin_unit_of(a, unit);
-        const float *x = (const float *)a->x.data + u.row * a->x.row;
-        float sums[CONV_MR][DVK_PANEL];
-        if (u.rows == 1 && kind <= LIN_BF16) {
-            lin_single(a, u.w, x, sums[0]);
-            lin_finish(a, u.panel, u.row, 1, (const float(*)[DVK_PANEL])sums);
+        if (u.rows <= DVK_FEW && kind <= LIN_BF16) {
+            lin_few(a, &u);
             continue;
         }
+        const float *x = (const float *)a->x.data + u.row * a->x.row;
+        float sums[CONV_MR][DVK_PANEL];
         const float *panel = (const float *)(const void *)u.w;
         if (kind != LIN_F32) {
             lin_wide(a->type, u.w, a->k, scratch);
@@ -161,7 +224,7 @@ static int lin_supports_f32(const void *args) {
     return a->x.form == DVK_ROWS_F32;
 }
 
-/* ns: one token reads the weights, many multiply */
+/* ns: few tokens read the weights, many multiply */
 static double lin_cost_f32(const void *args) {
     const dvk_linear_args *a = args;
     const double weights = (double)(a->n * (a->glu ? 2 : 1)) * (double)a->k;

@@ -2,7 +2,7 @@
  * head is read as f32, worked on, and stored in its form. */
 #include "kernels/cpu/conv_common.h"
 #include "kernels/cpu/linear_vec.h"
-#include "kernels/lm.h"
+#include "kernels/paging.h"
 
 CONV_INLINE conv_vec row_get(const dvk_rows *x, int64_t at, int64_t n) {
     return cv_get(x->data, (dvk_dtype)x->form, at, n);
@@ -167,9 +167,10 @@ static void rope_run(const void *args, int64_t first, int64_t last, void *scratc
     float y[DVK_HEAD_MAX + CONV_VW];
     (void)scratch;
     for (int64_t i = first; i < last; i++) {
+        const int64_t row = dvk_rope_row(a, i);
         for (int64_t h = 0; h < a->heads; h++) {
             const int64_t from = i * a->x.row + h * a->x.head;
-            const int64_t to = i * a->y.row + h * a->y.head;
+            const int64_t to = row * a->y.row + h * a->y.head;
             for (int64_t j = 0; j < a->dim; j += CONV_VW) {
                 cv_store(x + j, row_get(&a->x, from + j, conv_min(CONV_VW, a->dim - j)));
             }

@@ -17,6 +17,8 @@ if(DAVY_CUDA_FATBINS OR (DAVY_NVCC AND dv_cuda_targets))
     file(GLOB dv_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
     file(GLOB dv_cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cuh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h)
     list(SORT dv_cuda_sources)
+    set(dv_cuda_shared ${PROJECT_SOURCE_DIR}/kernels/op.h ${PROJECT_SOURCE_DIR}/kernels/lm.h
+        ${PROJECT_SOURCE_DIR}/kernels/quant.h ${PROJECT_SOURCE_DIR}/kernels/quant_numbers.h)
 else()
     message(STATUS "no nvcc: the library is built without CUDA kernels")
 endif()
@@ -50,7 +52,7 @@ foreach(source ${dv_cuda_sources})
     else()
         add_custom_command(OUTPUT ${fatbin}
             COMMAND ${DAVY_NVCC} -fatbin ${gencode} -O3 -std=c++17 --compress-mode=size -I${PROJECT_SOURCE_DIR} -o ${fatbin} ${source}
-            DEPENDS ${source} ${dv_cuda_headers} ${PROJECT_SOURCE_DIR}/kernels/op.h
+            DEPENDS ${source} ${dv_cuda_headers} ${dv_cuda_shared}
             COMMENT "CUDA ${name}" VERBATIM)
     endif()
     list(APPEND dv_cuda_fatbins ${fatbin})

@@ -26,7 +26,27 @@
     X(dvk_store_cuda)                                                                                                  \
     X(dvk_blend_cuda)                                                                                                  \
     X(dvk_load_yuv_cuda)                                                                                               \
-    X(dvk_store_yuv_cuda)
+    X(dvk_store_yuv_cuda)                                                                                              \
+    X(dvk_embed_cuda)                                                                                                  \
+    X(dvk_linear_cuda_stream)                                                                                          \
+    X(dvk_linear_cuda_few)                                                                                             \
+    X(dvk_linear_cuda_wgmma)                                                                                           \
+    X(dvk_linear_cuda_mma)                                                                                             \
+    X(dvk_linear_cuda_simt)                                                                                            \
+    X(dvk_row_norm_cuda)                                                                                               \
+    X(dvk_row_convert_cuda)                                                                                            \
+    X(dvk_rope_table_cuda)                                                                                             \
+    X(dvk_rope_cuda)                                                                                                   \
+    X(dvk_rope_qkv_cuda)                                                                                               \
+    X(dvk_gather_rows_cuda)                                                                                            \
+    X(dvk_argmax_cuda)                                                                                                 \
+    X(dvk_patches_cuda)                                                                                                \
+    X(dvk_add_rows_cuda)                                                                                               \
+    X(dvk_attention_kv_cuda_wgmma)                                                                                     \
+    X(dvk_attention_kv_cuda_mma)                                                                                       \
+    X(dvk_attention_kv_cuda_token)                                                                                     \
+    X(dvk_attention_kv_cuda_few)                                                                                       \
+    X(dvk_attention_kv_cuda_simt)
 
 #define DVK_DECLARE(name) extern const dvk_cuda_kernel name;
 #define DVK_ENTRY(name)   &name,

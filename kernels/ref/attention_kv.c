@@ -5,9 +5,10 @@
 
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
+#include "kernels/paging.h"
 
 void dvk_visible(const dvk_attention_kv_args *a, int64_t query, int64_t *first, int64_t *last) {
-    const int64_t position = a->past + query;
+    const int64_t position = a->in.position != NULL ? a->in.position[query] : a->past + query;
     *first = 0;
     *last = a->keys;
     if (a->bounds != NULL) {
@@ -17,7 +18,7 @@ void dvk_visible(const dvk_attention_kv_args *a, int64_t query, int64_t *first, 
                 *last = a->bounds[s + 1];
             }
         }
-    } else if (a->causal) {
+    } else if (a->causal || a->in.position != NULL) {
         *last = position + 1;
         *first = a->window > 0 && *last > a->window ? *last - a->window : 0;
     }
@@ -28,9 +29,10 @@ static double at(const dvk_rows *x, int64_t row, int64_t head, int64_t i) {
 }
 
 static double score(const dvk_attention_kv_args *a, int64_t query, int64_t head, int64_t key) {
+    const int64_t row = dvk_paged_row(&a->in, query, key);
     double sum = 0.0;
     for (int64_t c = 0; c < a->dim; c++) {
-        sum += at(&a->q, query, head, c) * at(&a->k, key, head / (a->heads / a->kv_heads), c);
+        sum += at(&a->q, query, head, c) * at(&a->k, row, head / (a->heads / a->kv_heads), c);
     }
     return sum * (double)a->scale;
 }
@@ -57,9 +59,10 @@ static void run(const void *args, int64_t first_unit, int64_t last_unit, void *s
         }
         for (int64_t key = first; key < last; key++) {
             const double weight = exp(score(a, query, head, key) - top);
+            const int64_t row = dvk_paged_row(&a->in, query, key);
             total += weight;
             for (int64_t c = 0; c < a->dim; c++) {
-                sums[c] += weight * at(&a->v, key, head / (a->heads / a->kv_heads), c);
+                sums[c] += weight * at(&a->v, row, head / (a->heads / a->kv_heads), c);
             }
         }
         for (int64_t c = 0; c < a->dim; c++) {

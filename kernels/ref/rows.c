@@ -1,9 +1,9 @@
-/* rows.c - "row_norm", "row_convert", "rope_table" and "rope", plainly. */
+/* rows.c - "row_norm", "row_convert", "rope_table", "rope" and "rope_qkv", plainly. */
 #include <math.h>
 
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
-#include "kernels/lm.h"
+#include "kernels/paging.h"
 #include "kernels/ref/rows.h"
 
 static float at(const dvk_rows *x, int64_t row, int64_t head, int64_t i) {
@@ -128,6 +128,7 @@ static void rope_run(const void *args, int64_t first, int64_t last, void *scratc
     const dvk_rope_args *a = args;
     (void)scratch;
     for (int64_t i = first; i < last; i++) {
+        const int64_t row = dvk_rope_row(a, i);
         for (int64_t h = 0; h < a->heads; h++) {
             for (int64_t j = 0; j < a->pairs; j++) {
                 const int64_t ia = a->interleaved ? 2 * j : j;
@@ -136,14 +137,42 @@ static void rope_run(const void *args, int64_t first, int64_t last, void *scratc
                 const float s = a->cs[(i * a->pairs + j) * 2 + 1] * (a->inverse ? -1.0f : 1.0f);
                 const float u = at(&a->x, i, h, ia);
                 const float v = at(&a->x, i, h, ib);
-                put(&a->y, i, h, ia, (float)((double)u * (double)c - (double)v * (double)s));
-                put(&a->y, i, h, ib, (float)((double)v * (double)c + (double)u * (double)s));
+                put(&a->y, row, h, ia, (float)((double)u * (double)c - (double)v * (double)s));
+                put(&a->y, row, h, ib, (float)((double)v * (double)c + (double)u * (double)s));
             }
             for (int64_t j = 2 * a->pairs; j < a->dim; j++) {
-                put(&a->y, i, h, j, at(&a->x, i, h, j));
+                put(&a->y, row, h, j, at(&a->x, i, h, j));
             }
         }
     }
+}
+
+static int64_t rope_qkv_units(const void *args) {
+    const dvk_rope_qkv_args *a = args;
+    return a->m;
+}
+
+static void rope_qkv_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    const dvk_rope_qkv_args *a = args;
+    dvk_rope_args part = {.x = a->q,
+                          .y = a->q_to,
+                          .cs = a->cs,
+                          .m = a->m,
+                          .heads = a->heads,
+                          .dim = a->dim,
+                          .pairs = a->pairs,
+                          .interleaved = a->interleaved,
+                          .inverse = a->inverse};
+    rope_run(&part, first, last, scratch);
+    part.x = a->k;
+    part.y = a->k_to;
+    part.heads = a->kv_heads;
+    part.to = a->to;
+    rope_run(&part, first, last, scratch);
+    part.x = a->v;
+    part.y = a->v_to;
+    part.pairs = 0;
+    rope_run(&part, first, last, scratch);
 }
 
 const dvk_kernel dvk_row_norm_ref = {
@@ -157,3 +186,6 @@ const dvk_kernel dvk_rope_table_ref = {
 
 const dvk_kernel dvk_rope_ref = {
     .op = "rope", .variant = "ref", .compute = DVK_F32, .units = rope_units, .run = rope_run};
+
+const dvk_kernel dvk_rope_qkv_ref = {
+    .op = "rope_qkv", .variant = "ref", .compute = DVK_F32, .units = rope_qkv_units, .run = rope_qkv_run};

@@ -45,12 +45,18 @@ typedef struct cli_args {
     const char *asks[CLI_ASKS_MAX]; /* further questions */
     int n_asks;
     const char *out;    /* JSON lines */
+    int32_t sidecar;    /* a text file beside each picture */
+    int32_t again;      /* what the files hold already counts for nothing */
     int32_t max_tokens; /* 0, here and below: the library's */
     int32_t max_tiles;
     int32_t top_k;
     uint64_t max_pixels;
     double temperature;
     double top_p;
+    double min_p;
+    int32_t no_repeat; /* tokens in a row */
+    int32_t published; /* sampling as the model's authors say */
+    int32_t thoughts;
     int32_t json;
     int32_t quiet;
     int32_t sample;

@@ -6,8 +6,9 @@
 
 #include <cJSON.h>
 
+#include "plugins/cli/caption_group.h"
+#include "plugins/cli/captions.h"
 #include "plugins/cli/commands.h"
-#include "plugins/cli/outfile.h"
 #include "plugins/cli/say.h"
 #include "plugins/cli/session.h"
 #include "plugins/cli/sys.h"
@@ -18,10 +19,13 @@ typedef struct captioner {
     const cli_args *args;
     cli_session session;
     davy_dialogue *dialogue;
-    cli_outfile out;
+    cli_captions files;
     int streams; /* answers go to a terminal as they come */
     int many;    /* pictures: their names are told */
-    size_t tried, failed, written;
+    int silent;  /* answers go elsewhere than to the terminal or in another form */
+    int groups;  /* several pictures in one call */
+    cli_group group;
+    size_t tried, failed, skipped;
 } captioner;
 
 /* ---- one answer ---- */
@@ -89,7 +93,7 @@ static int answer(captioner *c, const char *path, cJSON *j) {
         if ((info.flags & DAVY_DIALOGUE_SMALLER) != 0) {
             cli_note(path, "memory was short; the picture was looked at with fewer tiles or pixels");
         }
-        if (!c->streams && !c->args->json && c->args->out == NULL) {
+        if (!c->streams && !c->silent) {
             printf("%s\n", utf8);
         }
         cJSON_AddStringToObject(j, "text", utf8);
@@ -109,7 +113,7 @@ static int ask_more(captioner *c, const char *path, cJSON *j) {
         cJSON *turn = cJSON_CreateObject();
         cJSON_AddItemToArray(turns, turn);
         cJSON_AddStringToObject(turn, "question", c->args->asks[i]);
-        if (!c->args->json && c->args->out == NULL) {
+        if (!c->silent) {
             printf("> %s\n", c->args->asks[i]);
         }
         const davy_result added = c->session.api->dialogue_add_text(c->dialogue, DAVY_ROLE_USER, c->args->asks[i]);
@@ -119,20 +123,35 @@ static int ask_more(captioner *c, const char *path, cJSON *j) {
 }
 
 static int write_line(captioner *c, const cJSON *j) {
-    char *line = cJSON_PrintUnformatted(j);
-    if (line == NULL) {
+    char *line = c->args->json ? cJSON_PrintUnformatted(j) : NULL;
+    if (c->args->json && line == NULL) {
         return cli_fail("caption", "out of memory");
     }
-    if (c->args->json) {
+    if (line != NULL) {
         printf("%s\n", line);
         fflush(stdout);
     }
-    if (c->out.f != NULL) {
-        fprintf(c->out.f, "%s\n", line);
-        c->written++;
-    }
     cJSON_free(line);
-    return CLI_OK;
+    return cli_captions_add(&c->files, j);
+}
+
+static cJSON *begin_line(const captioner *c, const char *path) {
+    cJSON *j = cJSON_CreateObject();
+    cJSON_AddStringToObject(j, "file", path);
+    if (c->args->prompt != NULL) {
+        cJSON_AddStringToObject(j, "prompt", c->args->prompt);
+    }
+    if (c->many && !c->silent) {
+        printf("%s: ", path);
+        fflush(stdout);
+    }
+    return j;
+}
+
+static int end_line(captioner *c, cJSON *j) {
+    cJSON_AddStringToObject(j, "model", c->session.model_name);
+    cJSON_AddStringToObject(j, "precision", cli_precision_name(c->session.info.compute));
+    return write_line(c, j);
 }
 
 static int look_and_ask(captioner *c, const char *path, const cli_picture *picture) {
@@ -143,34 +162,95 @@ static int look_and_ask(captioner *c, const char *path, const cli_picture *pictu
     if (r < 0) {
         return cli_session_fail(&c->session, path, r);
     }
-    cJSON *j = cJSON_CreateObject();
-    cJSON_AddStringToObject(j, "file", path);
-    if (c->many && !c->args->json && c->args->out == NULL) {
-        printf("%s: ", path);
-        fflush(stdout);
-    }
+    cJSON *j = begin_line(c, path);
     int result = answer(c, path, j);
     result = result != CLI_OK ? result : ask_more(c, path, j);
-    if (result == CLI_OK) {
-        cJSON_AddStringToObject(j, "model", c->session.model_name);
-        cJSON_AddStringToObject(j, "precision", cli_precision_name(c->session.info.compute));
-        result = write_line(c, j);
-    }
+    result = result != CLI_OK ? result : end_line(c, j);
     cJSON_Delete(j);
     return result;
 }
 
+/* ---- several at once ---- */
+
+static davy_caption_params params_of(const cli_args *a) {
+    return (davy_caption_params){.struct_size = sizeof(davy_caption_params),
+                                 .prompt = a->prompt,
+                                 .system = a->system,
+                                 .max_tokens = a->max_tokens,
+                                 .temperature = (float)a->temperature,
+                                 .top_p = (float)a->top_p,
+                                 .min_p = (float)a->min_p,
+                                 .no_repeat_ngram = a->no_repeat,
+                                 .flags = (a->published ? (uint32_t)DAVY_CAPTION_PUBLISHED : 0) |
+                                          (a->thoughts ? (uint32_t)DAVY_CAPTION_THOUGHTS : 0),
+                                 .top_k = a->top_k,
+                                 .seed = a->seed,
+                                 .max_pixels = (int64_t)a->max_pixels,
+                                 .max_tiles = a->max_tiles};
+}
+
+static int write_answer(captioner *c, const char *path, davy_text *text) {
+    const char *utf8 = NULL;
+    const davy_result r = c->session.api->text_get(text, &utf8, NULL);
+    if (r < 0) {
+        return cli_session_fail(&c->session, path, r);
+    }
+    cJSON *j = begin_line(c, path);
+    cJSON_AddStringToObject(j, "text", utf8);
+    if (!c->silent) {
+        printf("%s\n", utf8);
+    }
+    const int result = end_line(c, j);
+    cJSON_Delete(j);
+    return result;
+}
+
+/* Where the call fails each is tried by itself, so that one that cannot be done costs only its own answer. */
+static int caption_group(captioner *c) {
+    cli_group *g = &c->group;
+    davy_text *texts[CLI_GROUP_MAX] = {NULL};
+    const davy_caption_params p = params_of(c->args);
+    int r = CLI_OK;
+    char label[32];
+    snprintf(label, sizeof label, "%zu pictures", g->n);
+    cli_progress_begin(label);
+    const int together = g->n > 1 && cli_group_caption(g, &c->session, &p, texts) >= 0;
+    cli_progress_end();
+    for (size_t i = 0; i < g->n && (together || !cli_interrupted()); i++) {
+        const int one =
+            together ? write_answer(c, g->paths[i], texts[i]) : look_and_ask(c, g->paths[i], &g->pictures[i]);
+        c->session.api->text_release(texts[i]);
+        c->failed += one != CLI_OK;
+        r = one != CLI_OK ? one : r;
+    }
+    cli_group_clear(g);
+    return r;
+}
+
+/* ---- one file ---- */
+
 static int caption_one(captioner *c, const char *path) {
     cli_picture picture = {0};
     const char *slash = strrchr(path, '/');
+    const int done = cli_captions_done(&c->files, path);
+    c->tried++;
+    if (done != 0) {
+        c->skipped += done > 0;
+        c->failed += done < 0;
+        return done > 0 ? CLI_OK : CLI_FAILED;
+    }
     int r = cli_picture_load(path, &picture);
+    if (r == CLI_OK && c->groups) {
+        r = cli_group_add(&c->group, path, &picture);
+        c->failed += r != CLI_OK;
+        return r == CLI_OK && cli_group_full(&c->group) ? caption_group(c) : r;
+    }
     if (r == CLI_OK) {
         cli_progress_begin(slash != NULL ? slash + 1 : path);
         r = look_and_ask(c, path, &picture);
         cli_progress_end();
     }
     cli_picture_free(&picture);
-    c->tried++;
     c->failed += r != CLI_OK;
     return r;
 }
@@ -204,7 +284,7 @@ static int caption_folder(captioner *c, const char *folder) {
             found++;
             const int one = caption_one(c, path);
             r = one != CLI_OK ? one : r;
-        } else {
+        } else if (!c->args->sidecar || strstr(names[i], ".txt") == NULL) {
             cli_note(path, "not a picture by its name; skipped");
         }
         free(path);
@@ -228,6 +308,10 @@ static int caption_all(captioner *c) {
         }
         r = one != CLI_OK ? one : r;
     }
+    if (c->group.n > 0 && !cli_interrupted()) {
+        const int last = caption_group(c);
+        r = last != CLI_OK ? last : r;
+    }
     if (cli_interrupted()) {
         return r > CLI_USAGE ? r : cli_stopped("caption");
     }
@@ -235,17 +319,7 @@ static int caption_all(captioner *c) {
 }
 
 static int open_dialogue(captioner *c) {
-    const cli_args *a = c->args;
-    const davy_caption_params p = {.struct_size = sizeof p,
-                                   .prompt = a->prompt,
-                                   .system = a->system,
-                                   .max_tokens = a->max_tokens,
-                                   .temperature = (float)a->temperature,
-                                   .top_p = (float)a->top_p,
-                                   .top_k = a->top_k,
-                                   .seed = a->seed,
-                                   .max_pixels = (int64_t)a->max_pixels,
-                                   .max_tiles = a->max_tiles};
+    const davy_caption_params p = params_of(c->args);
     const davy_result r = c->session.api->dialogue_open(c->session.model, &p, &c->dialogue);
     return r < 0 ? cli_session_fail(&c->session, "caption", r) : CLI_OK;
 }
@@ -253,7 +327,9 @@ static int open_dialogue(captioner *c) {
 int cli_caption(const cli_args *a) {
     captioner c = {.args = a};
     c.many = a->n_inputs > 1 || cli_path_kind_of(a->inputs[0]) == CLI_PATH_FOLDER;
-    c.streams = !a->json && a->out == NULL && cli_stdout_is_terminal();
+    c.silent = a->json || a->out != NULL || a->sidecar;
+    c.streams = !c.silent && cli_stdout_is_terminal();
+    c.groups = c.many && !c.streams && a->n_asks == 0;
     int r = cli_session_load(&c.session);
     if (r == CLI_OK) {
         r = cli_session_context(&c.session, a);
@@ -264,18 +340,18 @@ int cli_caption(const cli_args *a) {
     if (r == CLI_OK) {
         r = open_dialogue(&c);
     }
-    if (r == CLI_OK && a->out != NULL) {
-        r = cli_outfile_open(&c.out, a->out);
+    if (r == CLI_OK) {
+        r = cli_captions_open(&c.files, a, c.session.model_name);
     }
     if (r == CLI_OK) {
         r = caption_all(&c);
     }
-    if (c.out.f != NULL && c.written > 0) { /* what is done is done, also where others failed */
-        const int saved = cli_outfile_commit(&c.out, a->out);
-        r = r != CLI_OK ? r : saved;
-    } else if (c.out.f != NULL) {
-        cli_outfile_abandon(&c.out);
+    if (c.skipped > 0) {
+        cli_note(a->out != NULL ? a->out : "caption", "%zu of %zu pictures had their answers already", c.skipped,
+                 c.tried);
     }
+    cli_group_clear(&c.group);
+    cli_captions_clear(&c.files);
     if (c.session.api != NULL) {
         c.session.api->dialogue_release(c.dialogue);
     }

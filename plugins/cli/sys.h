@@ -29,6 +29,9 @@ char *cli_real_path(const char *path);
 FILE *cli_open_read(const char *path);
 /* A new file for writing; fails when it exists. */
 FILE *cli_open_new(const char *path);
+/* For writing behind the first `bytes` of a file, which is made where there is none and cut off there else. NULL:
+ * errno. */
+FILE *cli_open_after(const char *path, long long bytes);
 /* Moves a file over another one in one step. 0, or errno. */
 int cli_rename(const char *from, const char *to);
 void cli_unlink(const char *path);

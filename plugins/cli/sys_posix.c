@@ -141,6 +141,17 @@ FILE *cli_open_new(const char *path) {
     return fd < 0 ? NULL : fdopen(fd, "wb");
 }
 
+FILE *cli_open_after(const char *path, long long bytes) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 || lseek(fd, (off_t)bytes, SEEK_SET) < 0)) {
+        int why = errno;
+        close(fd);
+        fd = -1;
+        errno = why;
+    }
+    return fd < 0 ? NULL : fdopen(fd, "wb");
+}
+
 int cli_rename(const char *from, const char *to) {
     return rename(from, to) == 0 ? 0 : errno;
 }

@@ -211,7 +211,7 @@ AT(davy_job_info, stage, 24);
 AT(davy_job_info, elapsed_ns, 56);
 
 /* davy_caption_params */
-SIZE(davy_caption_params, context_tokens, 80);
+SIZE(davy_caption_params, video_fps, 104);
 AT(davy_caption_params, struct_size, 0);
 AT(davy_caption_params, reserved0, 4);
 AT(davy_caption_params, prompt, 8);
@@ -227,6 +227,11 @@ AT(davy_caption_params, seed, 56);
 AT(davy_caption_params, max_pixels, 64);
 AT(davy_caption_params, max_tiles, 72);
 AT(davy_caption_params, context_tokens, 76);
+AT(davy_caption_params, min_p, 80);
+AT(davy_caption_params, no_repeat_ngram, 84);
+AT(davy_caption_params, flags, 88);
+AT(davy_caption_params, reserved1, 92);
+AT(davy_caption_params, video_fps, 96);
 
 /* davy_token_event */
 SIZE(davy_token_event, end, 32);

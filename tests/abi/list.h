@@ -74,6 +74,8 @@
     F(davy_caption_params, max_tokens) F(davy_caption_params, temperature) F(davy_caption_params, top_p) \
     F(davy_caption_params, top_k) F(davy_caption_params, repeat_penalty) F(davy_caption_params, seed) \
     F(davy_caption_params, max_pixels) F(davy_caption_params, max_tiles) F(davy_caption_params, context_tokens) \
+    F(davy_caption_params, min_p) F(davy_caption_params, no_repeat_ngram) F(davy_caption_params, flags) \
+    F(davy_caption_params, reserved1) F(davy_caption_params, video_fps) \
     S(davy_token_event) \
     F(davy_token_event, struct_size) F(davy_token_event, kind) F(davy_token_event, text) \
     F(davy_token_event, text_bytes) F(davy_token_event, index) F(davy_token_event, end) \
@@ -126,7 +128,7 @@
     C(DAVY_RUN_FAST) C(DAVY_RUN_DROP_ALPHA) C(DAVY_OP_VAE_ENCODE) C(DAVY_OP_VAE_DECODE) C(DAVY_OP_UPSCALE) \
     C(DAVY_ROLE_USER) C(DAVY_ROLE_SYSTEM) C(DAVY_TOKEN_TEXT) C(DAVY_TOKEN_IMAGE_DONE) \
     C(DAVY_TOKEN_END_OF_TURN) C(DAVY_TURN_STOP) C(DAVY_TURN_LENGTH) C(DAVY_DIALOGUE_SMALLER) \
-    C(DAVY_DIALOGUE_SHORTER)
+    C(DAVY_DIALOGUE_SHORTER) C(DAVY_CAPTION_PUBLISHED) C(DAVY_CAPTION_THOUGHTS)
 /* clang-format on */
 
 #endif

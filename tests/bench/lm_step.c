@@ -1,5 +1,6 @@
 /* lm_step.c - the speed of a language model's kernels: the token step and the prefill of SmolLM2-135M's shape with
- * random weights, through the same steps that an engine takes. Not a test: it is built with them so that it cannot rot.
+ * random weights, through the same steps that an engine takes; and of the step of several sequences at once. Not a test:
+ * it is built with them so that it cannot rot.
  * usage: lm_step [f16|bf16|q8_0|q4_0|q4_1|q4_k|q6_k] [threads] [tokens] [prefill] [context] */
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include "kernels/lm.h"
 
 enum { BLOCKS = 30, WIDTH = 576, HEADS = 9, KV = 3, HEAD = 64, FFN = 1536, WORDS = 49152, CONTEXT = 2048 };
+enum { SHARE = CONTEXT / DVK_FEW }; /* of the cache, for each of several sequences */
 enum { QKV = (HEADS + 2 * KV) * HEAD, MAX_STEPS = BLOCKS * 14 + 8 };
 
 typedef struct block { /* packed */
@@ -34,6 +36,7 @@ typedef struct pass {
     const model *model;
     dv_steps *steps;
     int64_t m, past;
+    dvk_paging rows; /* position NULL: one sequence's, behind `past` */
     float *x, *cs, *logits;
     dvk_rows wide, normed, qkv, mixed, mixed_in, hidden, hidden_in;
     union {
@@ -150,8 +153,11 @@ static void add_attention(pass *p, int64_t layer) {
     for (int i = 0; i < 2; i++) {
         part.data = (float *)p->qkv.data + (HEADS + i * KV) * HEAD;
         rope.x = part;
-        rope.y = (dvk_rows){
-            .data = k + i * plane + p->past * HEAD, .form = DVK_ROWS_F16, .row = HEAD, .head = (int64_t)CONTEXT * HEAD};
+        rope.y = (dvk_rows){.data = k + i * plane + (p->rows.position != NULL ? 0 : p->past * HEAD),
+                            .form = DVK_ROWS_F16,
+                            .row = HEAD,
+                            .head = (int64_t)CONTEXT * HEAD};
+        rope.to = p->rows;
         rope.heads = KV;
         rope.pairs = i == 0 ? HEAD / 2 : 0;
         add(p, "rope", &rope, sizeof rope, DVK_F32, p->m == 1);
@@ -160,7 +166,8 @@ static void add_attention(pass *p, int64_t layer) {
     dvk_rows values = keys;
     values.data = k + plane;
     dvk_attention_kv_args a = {.q = p->qkv, .k = keys, .v = values, .y = p->mixed, .m = p->m, .past = p->past};
-    a.keys = p->past + p->m;
+    a.in = p->rows;
+    a.keys = p->rows.position != NULL ? SHARE : p->past + p->m;
     a.heads = HEADS;
     a.kv_heads = KV;
     a.dim = HEAD;
@@ -195,28 +202,44 @@ static dvk_rows rows(dvk_form form, int64_t m, int64_t k) {
         .data = memset(need(dv_aligned_alloc(bytes, 64)), 0, bytes), .form = form, .row = row, .head = HEAD};
 }
 
-/* The head's input is the last token's, in the head's own form. */
+/* The head's input is the last token's, or that of every sequence, in the head's own form. */
 static void add_head(pass *p, dvk_form form) {
     dvk_rows last = p->wide;
-    last.data = (float *)p->wide.data + (p->m - 1) * p->wide.row;
-    p->m = 1;
+    if (p->rows.position == NULL) {
+        last.data = (float *)p->wide.data + (p->m - 1) * p->wide.row;
+        p->m = 1;
+    }
     p->wide = last;
-    p->normed = rows(form, 1, WIDTH);
+    p->normed = rows(form, p->m, WIDTH);
     add_norm(p);
     const dvk_rows out = {.data = p->logits, .form = DVK_ROWS_F32, .row = WORDS};
     add_linear(p, &(dvk_linear_args){.w = p->model->head, .type = p->model->head_type, .n = WORDS, .k = WIDTH},
                p->normed, out);
 }
 
-static pass *make_pass(const model *m, dv_pool *pool, int64_t tokens, int64_t past) {
+/* Each row is of a sequence of its own, whose pages lie one behind the other, and has so much behind it. */
+static dvk_paging several(int64_t past) {
+    static int32_t table[DVK_FEW * SHARE / DVK_PAGE], sequence[DVK_FEW], position[DVK_FEW];
+    for (int32_t i = 0; i < DVK_FEW * SHARE / DVK_PAGE; i++) {
+        table[i] = i;
+    }
+    for (int32_t i = 0; i < DVK_FEW; i++) {
+        sequence[i] = i;
+        position[i] = (int32_t)(past < SHARE ? past : SHARE - 1);
+    }
+    return (dvk_paging){table, sequence, position, SHARE / DVK_PAGE, DVK_PAGE};
+}
+
+static pass *make_pass(const model *m, dv_pool *pool, int64_t tokens, int64_t past, bool of_several) {
     pass *p = need(calloc(1, sizeof *p));
     p->model = m;
     p->m = tokens;
     p->past = past;
+    p->rows = of_several ? several(past) : (dvk_paging){.position = NULL};
     p->cpu = dvk_cpu_detect();
     p->threads = dv_pool_threads(pool);
     const int integer = dvk_block_elements(m->type) > 1;
-    const int pairs = !integer && tokens > 1 && (p->cpu & DVK_CPU_AVX512BF16) != 0;
+    const int pairs = !integer && tokens > 1 && !of_several && (p->cpu & DVK_CPU_AVX512BF16) != 0;
     const dvk_form in = integer ? DVK_ROWS_Q8 : pairs ? DVK_ROWS_BF16 : DVK_ROWS_F32;
     const dvk_form out = pairs ? DVK_ROWS_BF16 : DVK_ROWS_F32;
     p->wide = rows(DVK_ROWS_F32, tokens, WIDTH);
@@ -228,7 +251,7 @@ static pass *make_pass(const model *m, dv_pool *pool, int64_t tokens, int64_t pa
     p->hidden_in = integer ? rows(in, tokens, FFN) : p->hidden;
     p->x = p->wide.data;
     p->cs = rows(DVK_ROWS_F32, tokens, HEAD).data;
-    p->logits = rows(DVK_ROWS_F32, 1, WORDS).data;
+    p->logits = rows(DVK_ROWS_F32, of_several ? tokens : 1, WORDS).data;
     for (int64_t i = 0; i < tokens * HEAD / 2; i++) {
         const float angle = (float)(past + i / (HEAD / 2)) * powf(1e5f, -(float)(i % (HEAD / 2)) * 2.0f / HEAD);
         p->cs[2 * i] = cosf(angle);
@@ -330,8 +353,8 @@ int main(int argc, char **argv) {
     if (dv_pool_create(threads, &pool) != DAVY_OK) {
         return 2;
     }
-    pass *step = make_pass(&m, pool, 1, context);
-    pass *many = make_pass(&m, pool, prefill, 0);
+    pass *step = make_pass(&m, pool, 1, context, false);
+    pass *many = make_pass(&m, pool, prefill, 0, false);
     double *times = need(calloc((size_t)tokens + 1, sizeof *times));
     seconds_of(step, 1);
     for (int i = 0; i < tokens; i++) {
@@ -345,6 +368,17 @@ int main(int argc, char **argv) {
     }
     report("prefill", times, 5, prefill);
     putchar('\n');
+    for (int n = 1; n <= DVK_FEW; n *= 2) {
+        pass *few = make_pass(&m, pool, n, context, true);
+        char what[32];
+        snprintf(what, sizeof what, "%d sequences", n);
+        seconds_of(few, n);
+        for (int i = 0; i < tokens; i++) {
+            times[i] = seconds_of(few, n);
+        }
+        report(what, times, tokens, n);
+        putchar('\n');
+    }
     if (threads == 1) {
         by_op(step);
         by_op(many);

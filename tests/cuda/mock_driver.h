@@ -1,5 +1,6 @@
 /* mock_driver.h - a CUDA driver without a device, for tests: device memory is host memory, copies and clears happen,
- * kernels are only counted. A test loads the library itself (DAVY_CUDA_DRIVER points to it too), asks mock() for this
+ * kernels are only counted, but a function called "host_call": its parameters are a function of the host's and that one's
+ * argument, which is called as if it were the kernel. A test loads the library itself (DAVY_CUDA_DRIVER points to it too), asks mock() for this
  * struct, and sets and reads what it likes. */
 #ifndef MOCK_DRIVER_H
 #define MOCK_DRIVER_H
@@ -43,7 +44,7 @@ typedef struct mock_state {
     int64_t pushes, pops, bad_context; /* bad_context: calls without a current context */
     int64_t retained, contexts;        /* retained: of primary contexts, less those given back */
     int64_t allocs, live, streams, events, modules, graphs,
-        pinned; /* live: blocks of device memory; the others: objects */
+        pinned;         /* live: blocks of device memory; the others: objects */
     int64_t peer_pools; /* made accessible to another device */
     int64_t loads, function_lookups, launches, copies, copies_2d, clears, syncs, max_pending;
     uint64_t used_bytes, reserved_bytes;

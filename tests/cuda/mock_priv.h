@@ -28,6 +28,8 @@ typedef struct step {
     unsigned char value;
     cu_copy_2d copy;
     mock_launch launch;
+    void (*call)(void *argument); /* LAUNCH of "host_call": what it does */
+    void *argument;
     cu_stream stream; /* WAIT */
     int64_t until;
 } step;

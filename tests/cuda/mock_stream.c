@@ -50,6 +50,9 @@ static void run(const step *s) {
         break;
     case LAUNCH:
         mock_it.launch[mock_it.launches++ % MOCK_LAUNCHES] = s->launch;
+        if (s->call != NULL) {
+            s->call(s->argument);
+        }
         if (mock_it.fail_launch_at > 0 && --mock_it.fail_launch_at == 0) {
             mock_it.sticky = mock_it.fail_launch_with;
         }
@@ -134,7 +137,6 @@ MOCK_EXPORT cu_result cuFuncSetAttribute(cu_function f, int attribute, int value
 MOCK_EXPORT cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function f, void **params, void **extra) {
     const cu_result r = mock_enter();
     step s = {.kind = LAUNCH};
-    (void)params;
     (void)extra;
     if (r != CU_OK) {
         return r;
@@ -148,6 +150,10 @@ MOCK_EXPORT cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_functi
     memcpy(s.launch.module, f->module->name, sizeof s.launch.module);
     memcpy(s.launch.function, f->name, sizeof s.launch.function);
     s.launch.shared_bytes = config->shared_bytes;
+    if (strcmp(f->name, "host_call") == 0) {
+        memcpy(&s.call, params[0], sizeof s.call);
+        memcpy(&s.argument, params[1], sizeof s.argument);
+    }
     for (unsigned i = 0; i < config->n_attributes; i++) {
         const cu_launch_attribute *a = &config->attributes[i];
         s.launch.cluster = a->id == CU_LAUNCH_CLUSTER ? a->value.cluster[0] : s.launch.cluster;

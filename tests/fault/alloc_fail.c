@@ -2,6 +2,7 @@
  * of the process (cJSON's too). Every time the call must answer E_NOMEM_HOST with a sentence, nothing may be left
  * behind, and the same context must then do the same work. With "cuda:0" for an argument on a mock of the driver, which
  * computes nothing and allocates as well, so that pictures and malloc are left out. */
+#include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static bool malloc_fails(void) {
     long long n = atomic_load(&malloc_left);
     while (n > 0 && !atomic_compare_exchange_weak(&malloc_left, &n, n - 1)) {
     }
+    errno = n == 0 ? ENOMEM : errno;
     return n == 0;
 }
 

@@ -40,7 +40,7 @@ static void check_error(davy_result r) {
             "an error is one that files may cause");
 }
 
-#if !defined(DAVY_FUZZ_TOKENIZER)
+#if !defined(DAVY_FUZZ_TOKENIZER) && !defined(DAVY_FUZZ_PIECES)
 /* The first tensors are read; enough to touch what the header claims. */
 static void read_some(const dv_tensors *t) {
     enum { MOST = 1 << 16 };
@@ -180,9 +180,9 @@ static void run(bytes b) {
     }
 }
 
-#elif defined(DAVY_FUZZ_TOKENIZER)
+#elif defined(DAVY_FUZZ_TOKENIZER) || defined(DAVY_FUZZ_PIECES)
 
-/* tokenizer.json or GGUF, told apart as dv_tokenizer_open does it; then a text there and back. */
+/* tokenizer.json or GGUF, told apart as dv_tokenizer_open does it, or tokenizer.model; then a text there and back. */
 static void run(bytes b) {
     static const char text[] =
         "The cat's 12 <s>h\xc3\xa9llo  w\xcc\x81\n\n\xf0\x9f\x98\x80 aaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -191,9 +191,14 @@ static void run(bytes b) {
     dv_tokenizer *t = NULL;
     dv_source *source = NULL;
     davy_result r = dv_source_open_memory("fuzz", b.data, b.size, &source);
+#if defined(DAVY_FUZZ_PIECES)
+    r = r < 0 || gguf ? r : dv_tokenizer_from_model(b.data, b.size, "fuzz", &t);
+    r = r == DAVY_OK && gguf ? dv_tokenizer_from_gguf(source, &t) : r;
+#else
     r = r < 0  ? r
         : gguf ? dv_tokenizer_from_gguf(source, &t)
                : dv_tokenizer_from_json((const char *)b.data, b.size, "fuzz", &t);
+#endif
     if (r < 0) {
         check_error(r);
     }
@@ -214,7 +219,7 @@ static void run(bytes b) {
 }
 
 #else
-#error "choose a format: DAVY_FUZZ_SAFETENSORS, _GGUF, _ZIP, _PICKLE, _JSON, _PTH_STREAM, _TAR or _TOKENIZER"
+#error "choose a format: DAVY_FUZZ_SAFETENSORS, _GGUF, _ZIP, _PICKLE, _JSON, _PTH_STREAM, _TAR, _TOKENIZER or _PIECES"
 #endif
 
 /* A copy of the exact size, so that one byte too far is seen. */

@@ -5,14 +5,14 @@ set -u
 seconds=${1:-30}
 here=$(cd "$(dirname "$0")" && pwd)
 build=${2:-$here/../../build/fuzz}
-targets="safetensors gguf zip pickle json pth_stream tar tokenizer"
+targets="safetensors gguf zip pickle json pth_stream tar tokenizer pieces"
 
 mkdir -p "$build/found" || exit 1
 build=$(cd "$build" && pwd)
 if ! { cmake -S "$here" -B "$build" -DDAVY_FUZZ=ON -DCMAKE_C_COMPILER=clang && cmake --build "$build" -j 2; } \
     >"$build/build.log" 2>&1; then
     tail -n 30 "$build/build.log"
-    echo "0 passed, 8 failed"
+    echo "0 passed, 9 failed"
     exit 1
 fi
 
@@ -31,7 +31,7 @@ lane() {
         fuzz "$name"
     done
 }
-lane safetensors zip json tar &
+lane safetensors zip json tar pieces &
 lane pickle gguf pth_stream tokenizer &
 wait
 

@@ -22,6 +22,7 @@ SHARED = pathlib.Path(os.environ.get("DAVY_SHARED", ROOT.parent / "shared"))
 OURS = ["compact_x2", "compact_anime", "span_x2", "taesd", "taef1", "esrgan_x2_unshuffle"]
 LARGER = ["compact_x4v3", "span_x4_52", "esrgan_x4", "vae_sd15_ldm", "vae_sdxl", "vae_sd3", "vae_flux_ldm"]
 CAPTIONS = ["vlm_smolvlm_reduced", "vlm_smolvlm_256m", "vlm_qwen2_vl", "vlm_qwen2_5_vl", "vlm_qwen3_vl", "vlm_llava_siglip"]
+OWN_CAPTIONS = ["vlm_nanochat", "vlm_ghostvis", "vlm_qwen2_vl_video", "vlm_qwen2_5_vl_video", "vlm_qwen3_vl_video"]  # make_captions.py
 MODELS = [  # reference, weights
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.pth"),
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.safetensors"),
@@ -137,11 +138,10 @@ def as_gguf(build, case, weights, options):
 
 
 def captions(build, pool, options):
-    """Captioning models run on a CPU only, and in 8 and 4 bits too."""
-    if options["device"] != "cpu":
-        return []
+    """Captioning models run in 8 and 4 bits too."""
     more = dict(options, precision=options["precision"] + ["int8", "int4"])
     work = [pool.submit(synthetic, build, SHARED / "golden" / name, more) for name in CAPTIONS]
+    work += [pool.submit(synthetic, build, HERE / "cases" / name, more) for name in OWN_CAPTIONS]
     work += [pool.submit(as_gguf, build, SHARED / "golden" / name, None, options)
              for name in CAPTIONS if name != "vlm_smolvlm_256m"]
     tiny = SHARED / "golden" / "davy-tiny-vlm", SHARED / "models" / "davy-tiny-vlm"

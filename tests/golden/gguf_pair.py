@@ -60,7 +60,7 @@ def entry(key, v):
         return string(key) + struct.pack("<II", 4, v)
     if isinstance(v, float):
         return string(key) + struct.pack("<If", 6, v)
-    if v and isinstance(v[0], str):
+    if not v or isinstance(v[0], str):
         return string(key) + struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(string, v))
     if v and isinstance(v[0], bool):
         return string(key) + struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
@@ -100,6 +100,8 @@ class Pair:
     def __init__(self, folder, quantised):
         self.config = json.loads((folder / "config.json").read_text())
         self.kind = self.config["model_type"]
+        picture = folder / "preprocessor_config.json"
+        self.picture = json.loads(picture.read_text()) if picture.exists() else {}
         self.text = self.config.get("text_config", self.config)
         self.vision = self.config["vision_config"]
         self.quantised = quantised
@@ -195,8 +197,12 @@ class Pair:
                 "clip.vision.image_size": v.get("image_size", 560)}
         if kind == "idefics3":
             meta["clip.vision.projector.scale_factor"] = self.config["scale_factor"]
-            if v["image_size"] == 256:
-                meta["clip.vision.preproc_image_size"] = 512
+            longest = self.picture.get("size", {}).get("longest_edge")
+            if longest:
+                meta["clip.vision.preproc_image_size"] = longest
+        for key in ("min_pixels", "max_pixels"):
+            if key in self.picture:
+                meta["clip.vision.image_" + key] = self.picture[key]
         if "fullatt_block_indexes" in v:
             meta["clip.vision.wa_layer_indexes"] = v["fullatt_block_indexes"]
             meta["clip.vision.window_size"] = v.get("window_size", 112)
@@ -206,17 +212,17 @@ class Pair:
         return meta
 
 
-def tokenizer_meta(path):
+def tokenizer_meta(path, qwen):
     file = json.loads(path.read_text())
     names = {i: (text, 1) for text, i in file["model"]["vocab"].items()}
     names.update({t["id"]: (t["content"], 3 if t["special"] else 4) for t in file["added_tokens"]})
     merges = [m if isinstance(m, str) else " ".join(m) for m in file["model"]["merges"]]
     ids = {text: i for i, (text, _) in names.items()}
-    return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.merges": merges,
+    return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2" if qwen else "smollm", "tokenizer.ggml.merges": merges,
             "tokenizer.ggml.tokens": [names[i][0] for i in range(len(names))],
             "tokenizer.ggml.token_type": [names[i][1] for i in range(len(names))],
             "tokenizer.ggml.bos_token_id": ids["<|im_start|>"],
-            "tokenizer.ggml.eos_token_id": ids["<end_of_utterance>"]}
+            "tokenizer.ggml.eos_token_id": ids["<|im_end|>" if qwen else "<end_of_utterance>"]}
 
 
 def main(folder, out, *kind):
@@ -225,7 +231,7 @@ def main(folder, out, *kind):
     pair = Pair(folder, kind == ("q8_0",))
     meta = pair.text_meta()
     if (folder / "tokenizer.json").exists():
-        meta.update(tokenizer_meta(folder / "tokenizer.json"))
+        meta.update(tokenizer_meta(folder / "tokenizer.json", pair.kind.startswith("qwen")))
     write(out / "text.gguf", meta, pair.texts)
     write(out / "mmproj.gguf", pair.vision_meta(), pair.visions)
 

@@ -242,6 +242,7 @@ static vlm_run captioning(const session *s) {
                      .precision = s->options->precision,
                      .heap = services->heap,
                      .pool = services->pool,
+                     .gpu = services->n_gpus > 0 ? services->gpus[0] : NULL,
                      .cpu = services->cpu};
 }
 

@@ -20,6 +20,7 @@ void vlm_error(const char *what) {
 double vlm_bound(davy_dtype precision, double fp32) {
     return precision == DAVY_DTYPE_F32    ? fp32
            : precision == DAVY_DTYPE_BF16 ? 2e-2
+           : precision == DAVY_DTYPE_F16  ? 5e-3
            : precision == DAVY_DTYPE_INT8 ? 5e-2
                                           : 0.0; /* int4 is reported */
 }
@@ -98,13 +99,18 @@ dv_vlm_model *vlm_open(const vlm_run *run, bool tokenizer) {
     char *gguf = dv_path_join(run->weights, "text.gguf"); /* of gguf_pair.py */
     const bool is_gguf = gguf != NULL && dv_path_stat(gguf) == DV_PATH_FILE;
     const dv_vlm_open open = {.path = is_gguf ? gguf : run->weights,
-                              .format = run->precision == DAVY_DTYPE_INT8   ? DV_VLM_INT8
-                                        : run->precision == DAVY_DTYPE_INT4 ? DV_VLM_INT4
-                                                                            : DV_VLM_AS_STORED,
-                              .compute = run->precision == DAVY_DTYPE_F32 ? DVK_F32 : DVK_BF16,
+                              .format = run->precision == DAVY_DTYPE_INT8                       ? DV_VLM_INT8
+                                        : run->precision == DAVY_DTYPE_INT4                     ? DV_VLM_INT4
+                                        : run->precision == DAVY_DTYPE_F16                      ? DV_VLM_F16
+                                        : run->precision == DAVY_DTYPE_BF16 && run->gpu != NULL ? DV_VLM_NARROW
+                                                                                                : DV_VLM_AS_STORED,
+                              .compute = run->precision == DAVY_DTYPE_F32   ? DVK_F32
+                                         : run->precision == DAVY_DTYPE_F16 ? DVK_F16
+                                                                            : DVK_BF16,
                               .no_tokenizer = !tokenizer,
                               .heap = run->heap,
                               .pool = run->pool,
+                              .gpu = run->gpu,
                               .cpu = run->cpu};
     dv_vlm_model *m = NULL;
     if (dv_vlm_model_open(&open, &m) != DAVY_OK) {
@@ -112,6 +118,18 @@ dv_vlm_model *vlm_open(const vlm_run *run, bool tokenizer) {
     }
     dv_free(gguf);
     return m;
+}
+
+double vlm_compare_vectors(const char *what, const dv_vlm_features *f, const vlm_numbers_of *expected, double bound) {
+    float *got = malloc((size_t)expected->n * sizeof *got);
+    double largest = 0.0;
+    if (got == NULL || dv_vision_read(f, f->vectors, expected->n, got) != DAVY_OK) {
+        vlm_error(what);
+    } else {
+        largest = vlm_compare(what, got, expected->p, expected->n, bound);
+    }
+    free(got);
+    return largest;
 }
 
 /* ---- the case's pixels as the tower's patches ---- */
@@ -124,7 +142,8 @@ static float *patches_of(const dv_vlm_config *c, const dv_json *json, const vlm_
     float *out = calloc((size_t)pixels->n, sizeof *out);
     if (out == NULL || v->grid == 0) {
         int64_t n = 0;
-        int32_t *thw = vlm_ids(json, "image_grid_thw", &n);
+        int32_t *thw =
+            vlm_ids(json, dv_json_get(json, "video_grid_thw") != NULL ? "video_grid_thw" : "image_grid_thw", &n);
         plan->tiles = 1;
         plan->grid_t = n == 3 ? thw[0] : 0;
         plan->grid_h = n == 3 ? thw[1] : 0;
@@ -213,19 +232,22 @@ static int32_t most_frequent(const int32_t *ids, int64_t n) {
     return id;
 }
 
+/* f NULL: a text without pictures. */
 static void compare_all(const vlm_run *run, dv_vlm_model *m, const dv_json *json, const dv_vlm_features *f) {
     vlm_numbers_of vectors = {0};
     vlm_numbers_of logits = {0};
     dv_dialogue *d = NULL;
-    const dv_dialogue_picture picture = {.features = f};
+    dv_dialogue_picture picture = {.features = f};
     int64_t n = 0;
+    dv_json_double(dv_json_get(json, "second_per_grid"), &picture.seconds);
     int32_t *ids = vlm_ids(json, "input_ids", &n);
-    m->image_id = m->image_id >= 0 ? m->image_id : most_frequent(ids, n);
-    if (vlm_read(run->folder, "expected.safetensors", "image_features", &vectors) &&
+    m->image_id = m->image_id >= 0 || f == NULL ? m->image_id : most_frequent(ids, n);
+    if (f != NULL && vlm_read(run->folder, "expected.safetensors", "image_features", &vectors) &&
         CHECK(vectors.n == f->tokens * m->config.text.hidden)) {
-        vlm_compare("image_features", f->vectors, vectors.p, vectors.n, vlm_bound(run->precision, 1e-4));
+        vlm_compare_vectors("image_features", f, &vectors, vlm_bound(run->precision, 1e-4));
     }
-    if (dv_dialogue_open(m, NULL, &d) != DAVY_OK || dv_dialogue_feed(d, ids, n, &picture, 1) != DAVY_OK) {
+    if (dv_dialogue_open(m, NULL, &d) != DAVY_OK ||
+        dv_dialogue_feed(d, ids, n, &picture, f != NULL ? 1 : 0) != DAVY_OK) {
         vlm_error("dialogue");
     } else if (vlm_read(run->folder, "expected.safetensors", "first_logits", &logits) &&
                CHECK(logits.n == m->config.text.vocab)) {
@@ -233,6 +255,9 @@ static void compare_all(const vlm_run *run, dv_vlm_model *m, const dv_json *json
         check_greedy(run, d, vlm_compare("first_logits", dv_dialogue_logits(d), logits.p, logits.n, bound));
     }
     dv_dialogue_release(d);
+    if (run->gpu == NULL && n > 8) {
+        vlm_together(m, &(vlm_prompt){ids, n, &picture, f != NULL ? 1 : 0});
+    }
     free(vectors.p);
     free(logits.p);
     free(ids);
@@ -241,17 +266,20 @@ static void compare_all(const vlm_run *run, dv_vlm_model *m, const dv_json *json
 void vlm_numbers(const vlm_run *run, const dv_json *json) {
     vlm_numbers_of pixels = {0};
     dv_vlm_model *m = vlm_open(run, false);
-    if (m != NULL && vlm_read(run->weights, "inputs.safetensors", "pixel_values", &pixels)) {
+    if (m != NULL && dv_json_get(json, "inputs") == NULL) {
+        compare_all(run, m, json, NULL);
+    } else if (m != NULL && vlm_read(run->weights, "inputs.safetensors", "pixel_values", &pixels)) {
         dv_picture_plan plan = {0};
         float *patches = patches_of(&m->config, json, &pixels, &plan);
         const dv_vision_desc desc = {.config = &m->config,
                                      .weights = m->weights,
                                      .heap = run->heap,
                                      .pool = run->pool,
+                                     .gpu = run->gpu,
                                      .cpu = run->cpu,
                                      .compute = m->compute};
         dv_vlm_features f = {0};
-        if (dv_vision_run(&desc, &plan, patches, &f) != DAVY_OK) {
+        if (dv_vision_run(&desc, &plan, &(dv_patches){.numbers = patches}, &f) != DAVY_OK) {
             vlm_error("vision tower");
         } else {
             compare_all(run, m, json, &f);

@@ -3,7 +3,7 @@
 #define DV_TESTS_GOLDEN_VLM_H
 
 #include "core/file/json.h"
-#include "core/vlm/model.h"
+#include "core/vlm/dialogue.h"
 
 typedef struct vlm_run {
     const char *folder;  /* of the case */
@@ -11,6 +11,7 @@ typedef struct vlm_run {
     davy_dtype precision;
     dv_heap *heap;
     dv_pool *pool;
+    dv_gpu *gpu; /* NULL: the CPU */
     uint32_t cpu;
 } vlm_run;
 
@@ -35,5 +36,16 @@ void vlm_error(const char *what);
 /* Returns the largest error. bound 0: only printed. */
 double vlm_compare(const char *what, const float *got, const float *expected, int64_t n, double bound);
 double vlm_bound(davy_dtype precision, double fp32);
+
+typedef struct vlm_prompt {
+    const int32_t *ids;
+    int64_t n;
+    const dv_dialogue_picture *picture;
+    int32_t n_pictures; /* 0, 1 */
+} vlm_prompt;
+/* On the CPU: several such questions at once, and tokens looked up. */
+void vlm_together(const dv_vlm_model *m, const vlm_prompt *p);
+
+double vlm_compare_vectors(const char *what, const dv_vlm_features *f, const vlm_numbers_of *expected, double bound);
 
 #endif

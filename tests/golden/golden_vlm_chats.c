@@ -108,7 +108,7 @@ static void check_vectors(const vlm_run *run, const char *id, const dv_seen *see
         vlm_read(run->folder, "stages.safetensors", name, &expected)) {
         const double bound = vlm_bound(run->precision, 1e-3);
         if (CHECK(expected.n == seen->features.tokens * expected.shape[expected.ndim - 1])) {
-            vlm_compare(name, seen->features.vectors, expected.p, expected.n, bound);
+            vlm_compare_vectors(name, &seen->features, &expected, bound);
         }
     }
     free(expected.p);

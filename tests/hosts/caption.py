@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import subprocess
 import sys
 
 import tiny_vlm
@@ -27,12 +28,13 @@ def picture(width, height, seed, channels=3):
 
 
 class Host:
-    def __init__(self, lib, folder, device=b"cpu", **members):
+    def __init__(self, lib, folder, device=b"cpu", also=(), **members):
         self.lib, self.api = lib, lib.api
         self.ctx, self.model = abi.Handle(), abi.Handle()
         lib.check(self.api.context_create(ref(abi.ContextDesc(device=device, n_threads=2)), ref(self.ctx)))
-        source = abi.Source(path=abi.text(str(folder)))
-        desc = abi.ModelDesc(sources=ctypes.pointer(source), n_sources=1, **members)
+        files = (folder, *also)
+        sources = (abi.Source * len(files))(*[abi.Source(path=abi.text(str(f))) for f in files])
+        desc = abi.ModelDesc(sources=sources, n_sources=len(files), **members)
         lib.check(self.api.model_open(self.ctx, ref(desc), ref(self.model)))
 
     def dialogue(self, **params):
@@ -117,8 +119,9 @@ def test_model(lib, folder):
     other.close()
 
 
-def test_turns(lib, folder):
-    h = Host(lib, folder, compute=abi.Dtype.F32)
+def test_turns(lib, folder, device=b"cpu"):
+    """Returns the first answer."""
+    h = Host(lib, folder, device, compute=abi.Dtype.F32)
     d = h.dialogue(max_tokens=12)
     raises(Result.E_STATE, lambda: h.ask(d), "nothing added")
     raises(Result.E_STATE, lambda: h.text(d), "no turn yet")
@@ -155,8 +158,10 @@ def test_turns(lib, folder):
     answers = h.caption([picture(40, 24, 1), picture(30, 50, 2)], abi.CaptionParams(prompt=b"What?", max_tokens=12))
     check(answers[0] == first and answers[1] != first, f"caption {answers}")
     h.api.dialogue_release(d)
-    check(h.memory().host_workspace_bytes == 0, "all given back")
+    m = h.memory()
+    check((m.host_workspace_bytes if device == b"cpu" else m.device_workspace_bytes) == 0, "all given back")
     h.close()
+    return first
 
 
 def test_misuse(lib, folder):
@@ -196,8 +201,8 @@ def test_misuse(lib, folder):
     h.close()
 
 
-def test_jobs(lib, folder):
-    h = Host(lib, folder)
+def test_jobs(lib, folder, device=b"cpu"):
+    h = Host(lib, folder, device)
     api = h.api
     d = h.dialogue(max_tokens=400)
     h.ask(d, words=b"one", params=abi.CaptionParams(max_tokens=5))
@@ -248,6 +253,130 @@ def test_jobs(lib, folder):
     del keep
 
 
+def test_gpu(lib, folder, expected):
+    """The same conversations on a GPU; in f32 it says what a CPU says."""
+    try:
+        h = Host(lib, folder, b"cuda")
+    except abi.DavyError as error:
+        check(error.code == Result.E_DEVICE, f"no GPU: {error.name}")
+        print(f"skipped: captions on a GPU ({error})")
+        return
+    lib.check(h.api.model_load(h.model, None, None))
+    m = h.memory()
+    check(m.device_weights_bytes > 100000 and m.host_weights_bytes < 20000, "weights are the GPU's")
+    lib.check(h.api.model_unload(h.model, 0))
+    check(h.memory().device_weights_bytes == 0, "unload gives back")
+    h.close()
+    check(test_turns(lib, folder, b"cuda") == expected, "the CPU's answer")
+    test_jobs(lib, folder, b"cuda")
+    for compute in abi.Dtype.BF16, abi.Dtype.F16, abi.Dtype.INT8, abi.Dtype.INT4:
+        h = Host(lib, folder, b"cuda", compute=compute)
+        answers = h.caption([picture(40, 24, 1)], abi.CaptionParams(prompt=b"What?", max_tokens=8))
+        check(len(answers) == 1, f"{compute.name} speaks")
+        h.close()
+    raises(Result.E_UNSUPPORTED, lambda: Host(lib, folder, b"cuda", compute=abi.Dtype.FP8), "FP8", "F16")
+
+
+def test_loading(lib, folder):
+    """The weights are loaded with progress, and cancelling ends that too."""
+    seen = []
+
+    def stop_at(done_least):
+        def on_progress(user, stage, done, total):
+            seen.append((stage, done, total))
+            return int(done >= done_least)
+        return abi.ProgressFn(on_progress)
+
+    h = Host(lib, folder)
+    never, soon = stop_at(10**9), stop_at(0)
+    lib.check(h.api.model_load(h.model, ref(abi.Run(progress=never)), None))
+    check(seen[-1] == (b"load", 1000, 1000) and all(a[1] <= b[1] for a, b in zip(seen, seen[1:])), f"model_load tells: {seen}")
+    lib.check(h.api.model_unload(h.model, 0))
+    d = h.dialogue(max_tokens=2)
+    raises(Result.E_CANCELLED, lambda: h.ask(d, words=b"x", run=abi.Run(progress=soon)), "cancelled")
+    check(h.memory().host_weights_bytes == 0, "a cancelled loading leaves nothing")
+    seen.clear()
+    h.ask(d, words=b"x", run=abi.Run(progress=never))
+    check(seen[0][0] == b"load" and all(a[1] <= b[1] <= 1000 for a, b in zip(seen, seen[1:])), f"progress rises: {seen}")
+    h.api.dialogue_release(d)
+    h.close()
+
+
+def test_gguf(lib, folder):
+    """A pair of GGUF files: found beside each other, or both named."""
+    pair = folder.parent / "pair"
+    script = pathlib.Path(__file__).parents[1] / "golden" / "gguf_pair.py"
+    made = subprocess.run([sys.executable, script, folder, pair], capture_output=True, text=True)
+    if "numpy" in made.stderr:
+        print("skipped: NumPy is not installed")
+        return
+    check(made.returncode == 0, made.stderr)
+    x, texts = picture(40, 24, 1), []
+    for sources in (folder,), (pair / "text.gguf",), (pair / "text.gguf", pair / "mmproj.gguf"):
+        h = Host(lib, sources[0], also=sources[1:], compute=abi.Dtype.F32)
+        texts += h.caption([x], abi.CaptionParams(prompt=b"What?", max_tokens=12))
+        h.close()
+    check(texts[0] == texts[1] == texts[2] != "", f"folder, file, two files: {texts}")
+
+
+def video(frames, width, height):
+    """Pictures along T; the tensor NTHWC."""
+    t = abi.Tensor(memory=abi.Memory.HOST, dtype=abi.Dtype.U8, layout=abi.Layout.NTHWC, ndim=5)
+    t.keep = bytearray(b"".join(bytes(f.keep) for f in frames))
+    t.data = abi.buffer_address(t.keep)
+    t.shape[0], t.shape[1], t.shape[2], t.shape[3], t.shape[4] = 1, len(frames), height, width, 3
+    return t
+
+
+def test_video(lib, folder, other):
+    h = Host(lib, folder, compute=abi.Dtype.F32)
+    frames = [picture(48, 32, seed) for seed in range(1, 9)]
+    d = h.dialogue(max_tokens=10, context_tokens=512)
+
+    def told(tensors, **params):
+        lib.check(h.api.dialogue_rewind(d, 0))
+        for t in tensors:
+            lib.check(h.api.dialogue_add_image(d, ref(t)))
+        h.ask(d, words=b"What?", params=abi.CaptionParams(max_tokens=10, **params))
+        return h.text(d), h.info(d).image_tokens, h.info(d).prompt_tokens
+
+    still, tokens, prompt = told([frames[0]])
+    twice = told([video([frames[0]] * 2, 48, 32)])
+    check(twice == (still, tokens, prompt), f"two equal frames are a still: {twice} and {still!r}, {tokens}, {prompt}")
+    text, more, _ = told([video(frames, 48, 32)])
+    check(more == 4 * tokens and text != still, f"eight frames are four steps of two: {more} tokens for {tokens}")
+    both = told([frames[1], video(frames[:4], 48, 32), frames[2]])
+    check(both[1] == 4 * tokens, f"two stills and a video of two steps: {both[1]}")
+    kinds = [e[0] for e in h.events(d)]
+    check(kinds.count(abi.TokenKind.IMAGE_DONE) == 3, "an event for each of them")
+    fast = h.dialogue(video_fps=8.0)
+    lib.check(h.api.dialogue_add_image(fast, ref(video(frames * 3, 48, 32))))
+    h.ask(fast, words=b"x", params=abi.CaptionParams(max_tokens=2))
+    check(h.info(fast).image_tokens == 3 * tokens, f"of 24 frames at 8 a second 6 are looked at: {h.info(fast).image_tokens}")
+    small = told([video(frames, 48, 32)], max_pixels=8 * 256)
+    check(small[1] < more, "max_pixels is for all frames together")
+    raises(Result.E_SHAPE, lambda: h.caption([video(frames, 48, 32)]), "caption of a video", "one picture")
+    for name, value in ("min_p", 1.5), ("no_repeat_ngram", -1), ("video_fps", -1.0), ("flags", 64), ("reserved1", 1):
+        raises(Result.E_INVALID, lambda: h.dialogue(**{name: value}), name, name)
+    published = abi.CaptionFlag.PUBLISHED
+    drawn = [told([frames[0]], flags=published, seed=seed)[0] for seed in (1, 1, 2)]
+    check(drawn[0] == drawn[1] != drawn[2], f"as published: sampled, {drawn}")
+    check(told([frames[0]], flags=published, top_k=1)[0] == told([frames[0]], repeat_penalty=1.3)[0], "the caller's own go first")
+    once = told([frames[0]], no_repeat_ngram=1)[0]
+    letters = once.replace("\ufffd", "")
+    check(len(set(letters)) == len(letters), f"no letter twice: {once!r}")
+    h.api.dialogue_release(fast)
+    h.api.dialogue_release(d)
+    check(h.memory().host_workspace_bytes == 0, "all given back")
+    h.close()
+    h = Host(lib, other)
+    d = h.dialogue(max_tokens=5)
+    h.ask(d, image=video(frames[:3], 48, 32), words=b"x")
+    check(h.info(d).image_tokens > 0, "SmolVLM takes videos, too")
+    h.api.dialogue_release(d)
+    h.close()
+
+
 def test_trained(lib):
     shared = pathlib.Path(os.environ.get("DAVY_SHARED", ""))
     model = shared / "models" / "davy-tiny-vlm"
@@ -267,9 +396,13 @@ def main():
     folder = tiny_vlm.write(pathlib.Path(sys.argv[1]) / "tiny")
     lib = abi.load()
     test_model(lib, folder)
-    test_turns(lib, folder)
+    answer = test_turns(lib, folder)
     test_misuse(lib, folder)
     test_jobs(lib, folder)
+    test_gpu(lib, folder, answer)
+    test_loading(lib, folder)
+    test_gguf(lib, folder)
+    test_video(lib, tiny_vlm.write_qwen(pathlib.Path(sys.argv[1]) / "tiny-qwen"), folder)
     test_trained(lib)
     print(f"{client.passed} passed, {client.failed} failed")
     return client.failed != 0

@@ -683,6 +683,8 @@ def test_caption():
     check(whole["image_tokens"] < j["image_tokens"], "--max-tiles 1: no tiles")
     drawn = [run(*say, "--temperature", "1.5", "--seed", n).stdout for n in (1, 1, 2)]
     check(drawn[0] == drawn[1] != drawn[2], "--seed")
+    check(run(*say, "--temperature", "1.5", "--min-p", "1").stdout == text, "--min-p 1: the likeliest")
+    check(run(*say, "--no-repeat", "1").stdout != text and run(*say, "--published", "--thoughts").stdout == text, "--no-repeat, --published")
     album = WORK / "caption-album"
     album.mkdir()
     for name in ("png_interlaced.png", "photo_lossy.webp"):
@@ -691,9 +693,11 @@ def test_caption():
     p = run("caption", album, tiny, "--model", model, "--max-tokens", "5", "--out", out)
     lines = [json.loads(l) for l in out.read_text().splitlines()]
     check(len(lines) == 3 and p.stdout == "" and "notes.txt" in p.stderr, "a folder and a file, --out")
+    alone = [json.loads(run("caption", l["file"], "--model", model, "--max-tokens", "5", "--json").stdout) for l in lines]
+    check([l["text"] for l in lines] == [j["text"] for j in alone], "several at once say what each says alone")
     check(run("caption", tiny, album, "--model", model, "--max-tokens", "5", "--quiet").stdout.count(": ") >= 3, "names of many")
     (album / "broken.png").write_bytes((SMALL / "png_palette.png").read_bytes()[:900])
-    p = subprocess.run([DAVY, "caption", album, "--model", model, "--out", out, "--quiet"], capture_output=True, text=True)
+    p = subprocess.run([DAVY, "caption", album, "--model", model, "--out", out, "--again", "--quiet"], capture_output=True, text=True)
     check(p.returncode == 1 and "1 of 3" in p.stderr and len(out.read_text().splitlines()) == 2, f"a broken one: {p.stderr!r}")
     check(not leftovers(WORK), "nothing half-written")
     run("caption", WORK / "none.png", "--model", model, code=1)
@@ -710,14 +714,73 @@ def test_caption():
     check(info["task"] == "caption" and info["family"] == "SmolVLM", f"inspect: {info}")
 
 
+def test_caption_resume():
+    """A run goes on where the last one stopped: after a kill, with other questions, with files that are something else."""
+    model, album, out = tiny_vlm.write(WORK / "tiny-vlm"), WORK / "resume-album", WORK / "resume.jsonl"
+    album.mkdir()
+    for i, name in enumerate(("png_interlaced.png", "tiny_3x2.png", "photo_lossy.webp")):
+        shutil.copy(SMALL / name, album / f"{i}{pathlib.Path(name).suffix}")
+    say = ("caption", album, "--model", model, "--max-tokens", "5", "--out", out)
+    run(*say)
+    first = out.read_text()
+    p = run(*say)
+    check(out.read_text() == first and "3 of 3" in p.stderr, f"nothing is done twice: {p.stderr!r}")
+    lines = first.splitlines(keepends=True)
+    out.write_text(lines[0] + lines[1][:25])
+    run(*say)
+    again = [json.loads(l) for l in out.read_text().splitlines()]
+    check(out.read_text().startswith(lines[0]) and [l["text"] for l in again] == [json.loads(l)["text"] for l in lines], "after a cut line")
+    run(*say, "--prompt", "What?")
+    run(*say, "--ask", "And?")
+    run(*say, "--prompt", "What?")
+    check(len(out.read_text().splitlines()) == 9, "other questions are other answers")
+    run(*say, "--again")
+    check(len(out.read_text().splitlines()) == 3, "--again")
+    for content in ("not JSON\n", "{}\n", "12", '["file"]\n'):
+        (WORK / "other.jsonl").write_text(content)
+        p = run("caption", album, "--model", model, "--out", WORK / "other.jsonl", code=1)
+        check((WORK / "other.jsonl").read_text() == content and "left as it is" in p.stderr, f"a file of others: {p.stderr!r}")
+    run("caption", album, "--model", model, "--max-tokens", "5", "--out", out, "--sidecar")
+    texts = [(album / f"{i}.txt").read_text() for i in range(3)]
+    check(texts == [json.loads(l)["text"] + "\n" for l in out.read_text().splitlines()], "--sidecar, from the lines that were there")
+    (album / "1.txt").unlink()
+    (album / "2.txt").write_text("kept")
+    p = run("caption", album, "--model", model, "--max-tokens", "5", "--sidecar")
+    check((album / "1.txt").read_text() == texts[1] and (album / "2.txt").read_text() == "kept" and p.stdout == "", "--sidecar alone")
+    shutil.copy(SMALL / "tiny_3x2.png", album / "0.webp.png")
+    shutil.copy(SMALL / "png_interlaced.png", album / "2.png")
+    say = [DAVY, "caption", album, "--model", model, "--max-tokens", "5", "--sidecar", "--again"]
+    p = subprocess.run(say, capture_output=True, text=True)
+    check(p.returncode == 1 and "another picture" in p.stderr and (album / "0.webp.txt").exists(), f"two pictures, one text: {p.stderr!r}")
+    check(not leftovers(WORK) and not leftovers(album), "nothing half-written")
+
+
+def test_caption_gguf():
+    """The same numbers from a folder and from a pair of GGUF files: the same words."""
+    album = [SMALL / "png_interlaced.png", SMALL / "photo_lossy.webp"]
+    for name, write in ("smol", tiny_vlm.write), ("qwen", tiny_vlm.write_qwen):
+        folder, pair = write(WORK / f"gguf-{name}"), WORK / f"gguf-{name}-pair"
+        made = subprocess.run([sys.executable, SOURCE / "tests/golden/gguf_pair.py", folder, pair], capture_output=True, text=True)
+        check(made.returncode == 0, f"gguf_pair: {made.stderr}")
+        say = ("--max-tokens", "12", "--precision", "fp32", "--prompt", "What?", "--ask", "And?", "--json", "--quiet")
+        answers = []
+        for model in ((folder,), (pair / "text.gguf",), (pair / "text.gguf", "--model", pair / "mmproj.gguf")):
+            lines = [json.loads(l) for l in run("caption", *album, "--model", *model, *say).stdout.splitlines()]
+            answers.append([(j["text"], j["turns"][0]["text"], j["prompt_tokens"], j["image_tokens"]) for j in lines])
+        check(answers[0] == answers[1] == answers[2] and len(answers[0]) == 2, f"{name}: {answers}")
+    (pair / "mmproj.gguf").unlink()
+    p = run("caption", album[0], "--model", pair / "text.gguf", code=1)
+    check("takes no pictures" in p.stderr, f"without its mmproj: {p.stderr!r}")
+
+
 def test_caption_gpu():
-    """Captioning models compute on the CPU: a GPU that was named is refused, one that was found is told and left alone."""
-    env = {**os.environ, "DAVY_CUDA_DRIVER": os.environ["DAVY_MOCK_CUDA"], "DAVY_DEVICE": "auto"}
+    """Without a driver a GPU that was named is refused, and "auto" takes the CPU."""
+    env = {**os.environ, "DAVY_CUDA_DRIVER": str(WORK / "no-driver"), "DAVY_DEVICE": "auto"}
     say = ("caption", SMALL / "png_interlaced.png", "--model", tiny_vlm.write(WORK / "tiny-vlm"), "--max-tokens", "9")
     p = run(*say, "--device", "cuda", env=env, code=1)
-    check("CPU" in p.stderr, f"--device cuda: {p.stderr!r}")
-    p = run(*say, env=env)
-    check(p.stdout == run(*say).stdout and "CPU" in p.stderr, f"auto: {p.stderr!r}")
+    check("driver" in p.stderr, f"--device cuda: {p.stderr!r}")
+    p, q = run(*say, env=env), run(*say, "--device", "cpu")
+    check(p.stdout == q.stdout and len(p.stdout) > 1, f"auto: {p.stdout!r}")
 
 
 def test_caption_trained():

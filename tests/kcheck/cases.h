@@ -10,6 +10,7 @@ typedef struct kc_conv_spec {
     int64_t stats_groups;
     dvk_dtype xt, yt;
     int epilogue; /* below */
+    int own;      /* the first residual is the first channels of x */
     int prologue;
     int slab;
     kc_fill fill;

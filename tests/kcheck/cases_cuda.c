@@ -35,8 +35,16 @@ static const kc_conv_spec convs[] = {
     {.cin = 96, .cout = 32, .h = 19, .w = 34, .k = 3, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 160, .cout = 32, .h = 18, .w = 35, .k = 3, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 192, .cout = 64, .h = 17, .w = 36, .k = 3, .epilogue = EPI_TWO_RES, .slab = 1},
+    /* a residual that is what was read */
+    {.cin = 192, .cout = 64, .h = 70, .w = 85, .k = 3, .epilogue = EPI_RES, .own = 1, .slab = 1},
+    {.cin = 192, .cout = 64, .h = 130, .w = 270, .k = 3, .epilogue = EPI_TWO_RES, .own = 1},
+    {.cin = 128, .cout = 64, .h = 35, .w = 20, .k = 3, .epilogue = EPI_TWO_RES, .own = 1, .n = 2},
+    {.cin = 128, .cout = 40, .h = 90, .w = 77, .k = 1, .epilogue = EPI_RES, .own = 1, .n = 2},
+    {.cin = 192, .cout = 64, .h = 9, .w = 17, .k = 3, .epilogue = EPI_ACT_LAST, .own = 1},
+    {.cin = 128, .cout = 64, .h = 140, .w = 275, .k = 2, .epilogue = EPI_RES},
     /* strips of more than one row */
     {.cin = 64, .cout = 32, .h = 14, .w = 1930, .k = 3, .epilogue = EPI_LRELU},
+    {.cin = 96, .cout = 32, .h = 29, .w = 1930, .k = 3, .epilogue = EPI_LRELU},
     {.cin = 32, .cout = 32, .h = 31, .w = 1930, .k = 3, .epilogue = EPI_PRELU},
     {.cin = 48, .cout = 48, .h = 29, .w = 31, .k = 3, .epilogue = EPI_GATE},
     {.cin = 128, .cout = 48, .h = 21, .w = 18, .k = 1, .epilogue = EPI_SILU, .prologue = PRO_NORM},

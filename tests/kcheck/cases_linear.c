@@ -8,7 +8,7 @@
 
 const dvk_wtype kc_wtypes[11] = {DVK_W_F32,  DVK_W_F16,  DVK_W_BF16, DVK_W_Q8_0, DVK_W_Q4_0, DVK_W_Q4_1,
                                  DVK_W_Q5_0, DVK_W_Q5_1, DVK_W_Q4_K, DVK_W_Q5_K, DVK_W_Q6_K};
-enum { N_TYPES = (int)(sizeof kc_wtypes / sizeof kc_wtypes[0]) };
+enum { N_TYPES = (int)(sizeof kc_wtypes / sizeof kc_wtypes[0]), ALIKE = 64 };
 
 const char *kc_wtype_name(dvk_wtype t) {
     static const char *const names[N_TYPES] = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
@@ -74,6 +74,10 @@ const void *kc_weights(kc_problem *p, dvk_wtype t, int64_t n, int64_t k) {
     kc_alloc(p, (size_t)(n * bytes), &data)->host_only = 1;
     for (int64_t r = 0; r < n; r++) {
         unsigned char *row = data + r * bytes;
+        if (p->unfilled && r >= ALIKE) { /* to be timed only */
+            memcpy(row, row - ALIKE * bytes, (size_t)bytes);
+            continue;
+        }
         for (int64_t i = 0; i < k; i++) {
             x[i] = kc_uniform(&p->rng) * 0.25f;
         }
@@ -98,20 +102,18 @@ const void *kc_weights(kc_problem *p, dvk_wtype t, int64_t n, int64_t k) {
 
 /* --- linear --- */
 
-typedef struct linear_spec {
-    int64_t m, n, k;
-    dvk_wtype type;
-    dvk_form form;
-    dvk_gate act;
-    int glu, bias, res; /* res 1: apart, 2: y itself */
-    dvk_dtype y;
-} linear_spec;
-
-static void build_linear(kc_problem *p, const linear_spec *s, int slab, kc_fill fill) {
+void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill fill) {
     dvk_linear_args *a = &p->args.linear;
     const int64_t rows = s->n * (s->glu ? 2 : 1);
     *a = (dvk_linear_args){
         .m = s->m, .n = s->n, .k = s->k, .type = s->type, .act = s->act, .glu = (int32_t)(s->glu != 0)};
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %s x %s -> %s act %d glu %d bias %d res %d slab %d",
+             (long long)s->m, (long long)s->n, (long long)s->k, kc_wtype_name(s->type),
+             s->form == DVK_ROWS_Q8 ? "q8" : kc_dtype_name((dvk_dtype)s->form), kc_dtype_name(s->y), (int)s->act,
+             s->glu, s->bias, s->res, slab);
+    if (p->only != NULL && strstr(p->text, p->only) == NULL) {
+        return;
+    }
     if (s->form == DVK_ROWS_Q8) {
         kc_rows_q8(p, &a->x, s->m, s->k);
     } else {
@@ -130,10 +132,6 @@ static void build_linear(kc_problem *p, const linear_spec *s, int slab, kc_fill 
     p->error_class = dvk_block_elements(s->type) == 256 ? KC_SCALED_SUMS : KC_SUMS;
     p->flops = 2.0 * (double)(s->m * rows) * (double)s->k;
     p->bytes = (double)(rows * dvk_row_bytes(s->type, s->k));
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %s x %s -> %s act %d glu %d bias %d res %d slab %d",
-             (long long)s->m, (long long)s->n, (long long)s->k, kc_wtype_name(s->type),
-             s->form == DVK_ROWS_Q8 ? "q8" : kc_dtype_name((dvk_dtype)s->form), kc_dtype_name(s->y), (int)s->act,
-             s->glu, s->bias, s->res, slab);
 }
 
 static const int64_t sizes[][3] = {
@@ -150,7 +148,7 @@ static void linear_build(kc_problem *p, int i) {
     static const dvk_form forms[N_FORMS] = {DVK_ROWS_F32, DVK_ROWS_BF16, DVK_ROWS_Q8};
     static const dvk_dtype outs[] = {DVK_F32, DVK_BF16, DVK_F32, DVK_F16};
     const int64_t *size = sizes[i % N_SIZES];
-    linear_spec s = {.m = size[0], .n = size[1], .k = size[2], .type = kc_wtypes[i / N_SIZES % N_TYPES]};
+    kc_linear_spec s = {.m = size[0], .n = size[1], .k = size[2], .type = kc_wtypes[i / N_SIZES % N_TYPES]};
     s.form = forms[i / N_SIZES / N_TYPES];
     if (s.form == DVK_ROWS_Q8 && dvk_block_elements(s.type) == 1) {
         s.form = DVK_ROWS_F32;
@@ -161,7 +159,7 @@ static void linear_build(kc_problem *p, int i) {
     s.bias = variety % 5 < 2;
     s.res = variety / 2 % 3;
     s.y = outs[variety / 7 % 4];
-    build_linear(p, &s, variety / 3 % 2, variety % 11 == 0 ? KC_NAN : variety % 2 ? KC_NORMAL : KC_UNIFORM);
+    kc_build_linear(p, &s, variety / 3 % 2, variety % 11 == 0 ? KC_NAN : variety % 2 ? KC_NORMAL : KC_UNIFORM);
 }
 
 static const struct {
@@ -184,12 +182,12 @@ static int linear_bench_count(void) {
 }
 
 static void linear_bench_build(kc_problem *p, int i) {
-    linear_spec s = {.m = nets[i / N_PAIRS].m, .n = nets[i / N_PAIRS].n, .k = nets[i / N_PAIRS].k, .y = DVK_F32};
+    kc_linear_spec s = {.m = nets[i / N_PAIRS].m, .n = nets[i / N_PAIRS].n, .k = nets[i / N_PAIRS].k, .y = DVK_F32};
     s.glu = nets[i / N_PAIRS].glu;
     s.act = s.glu ? DVK_GATE_SILU : DVK_GATE_NONE;
     s.type = pairs[i % N_PAIRS].type;
     s.form = pairs[i % N_PAIRS].form;
-    build_linear(p, &s, 0, KC_UNIFORM);
+    kc_build_linear(p, &s, 0, KC_UNIFORM);
 }
 
 /* --- embed --- */

@@ -1,4 +1,4 @@
-/* cases_rows.c - problems for row_norm, row_convert, rope and attention_kv. */
+/* cases_rows.c - problems for row_norm, row_convert, rope, rope_table and attention_kv. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,9 @@
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
-static const kc_rows_shape shapes[] = {{1, 1, 1},  {1, 1, 576}, {3, 1, 33},   {2, 3, 64},  {5, 2, 80},
-                                       {4, 9, 64}, {7, 1, 96},  {2, 16, 128}, {33, 1, 17}, {3, 4, 20}};
+static const kc_rows_shape shapes[] = {{1, 1, 1},     {1, 1, 576},  {3, 1, 33},   {2, 3, 64},  {5, 2, 80},
+                                       {4, 9, 64},    {7, 1, 96},   {2, 16, 128}, {33, 1, 17}, {3, 4, 20},
+                                       {300, 1, 700}, {2, 1, 2304}, {3, 1, 9000}};
 enum { N_SHAPES = (int)(sizeof shapes / sizeof shapes[0]) };
 
 /* Blocks of q8 as an output: compared byte by byte. */
@@ -87,6 +88,16 @@ static void convert_build(kc_problem *p, int i) {
              kc_dtype_name((dvk_dtype)a->x.form), (int)a->y.form);
 }
 
+const float *kc_turns(kc_problem *p, int64_t m, int64_t pairs) {
+    float *cs = kc_floats(p, m * pairs * 2 + 1, -1.0f, 1.0f);
+    for (int64_t j = 0; j < m * pairs; j++) {
+        const float angle = 100.0f * cs[2 * j];
+        cs[2 * j] = cosf(angle);
+        cs[2 * j + 1] = sinf(angle);
+    }
+    return cs;
+}
+
 static int rope_count(void) {
     return N_SHAPES * 8;
 }
@@ -108,13 +119,7 @@ static void rope_build(kc_problem *p, int i) {
     if (variety % 4 != 2) {
         y = kc_rows(p, &a->y, dtypes[i % 3], *s, variety / 2 % 2, KC_UNIFORM);
     }
-    float *cs = kc_floats(p, s->m * a->pairs * 2 + 1, -1.0f, 1.0f);
-    for (int64_t j = 0; j < s->m * a->pairs; j++) {
-        const float angle = 100.0f * cs[2 * j];
-        cs[2 * j] = cosf(angle);
-        cs[2 * j + 1] = sinf(angle);
-    }
-    a->cs = cs;
+    a->cs = kc_turns(p, s->m, a->pairs);
     kc_output_view(p, &y);
     p->error_class = KC_POINTWISE;
     p->bytes = (double)(s->m * s->heads * s->dim) * 8.0;
@@ -123,23 +128,53 @@ static void rope_build(kc_problem *p, int i) {
              kc_dtype_name((dvk_dtype)a->y.form), a->interleaved, a->inverse);
 }
 
+static int table_count(void) {
+    return 8;
+}
+
+static void table_build(kc_problem *p, int i) {
+    dvk_rope_table_args *a = &p->args.rope_table;
+    *a = (dvk_rope_table_args){.m = 1 + 13 * i, .pairs = i % 3 == 0 ? 32 : 20 + i, .axes = i % 2 ? 3 : 1};
+    float *freq = kc_floats(p, a->pairs, 0.0f, 1.0f);
+    for (int64_t j = 0; j < a->pairs; j++) {
+        freq[j] = expf(-14.0f * (float)j / (float)a->pairs);
+    }
+    a->freq = freq;
+    unsigned char *data = NULL;
+    kc_alloc(p, (size_t)(a->m * a->axes) * sizeof(int32_t), &data);
+    for (int64_t j = 0; j < a->m * a->axes; j++) {
+        const int32_t at = (int32_t)kc_below(&p->rng, 30000);
+        memcpy(data + 4 * j, &at, sizeof at);
+    }
+    a->pos = (const int32_t *)(void *)data;
+    if (a->axes > 1) {
+        kc_alloc(p, (size_t)a->pairs, &data);
+        for (int64_t j = 0; j < a->pairs; j++) {
+            data[j] = (unsigned char)(j * a->axes / a->pairs);
+        }
+        a->axis = data;
+    }
+    a->cs = kc_floats(p, a->m * a->pairs * 2, -1.0f, 1.0f);
+    kc_output_floats(p, a->cs, a->m * a->pairs * 2, 1);
+    p->error_class = KC_POINTWISE;
+    p->bytes = (double)(a->m * a->pairs) * 8.0;
+    snprintf(p->text, sizeof p->text, "%lld positions of %lld axes, %lld pairs", (long long)a->m, (long long)a->axes,
+             (long long)a->pairs);
+}
+
 /* --- attention_kv --- */
 
-typedef struct kv_spec {
-    int64_t m, past, heads, kv_heads, dim, window;
-    int causal, segments;
-} kv_spec;
-
-static const kv_spec kvs[] = {
-    {1, 0, 1, 1, 1, 0, 1, 0},     {1, 6, 9, 3, 64, 0, 1, 0},    {1, 130, 8, 2, 128, 0, 1, 0},
-    {5, 0, 4, 4, 32, 0, 1, 0},    {37, 0, 9, 3, 64, 0, 1, 0},   {40, 70, 6, 2, 80, 0, 1, 0},
-    {70, 0, 2, 1, 96, 0, 0, 0},   {90, 0, 3, 3, 72, 0, 0, 4},   {33, 100, 4, 2, 64, 50, 1, 0},
-    {1, 300, 4, 2, 64, 33, 1, 0}, {3, 65, 12, 2, 128, 0, 1, 0}, {150, 3, 3, 1, 40, 0, 1, 0},
-    {17, 0, 2, 2, 256, 0, 1, 0},  {200, 0, 2, 2, 17, 0, 0, 7},
+static const kc_kv_spec kvs[] = {
+    {1, 0, 1, 1, 1, 0, 1, 0},     {1, 6, 9, 3, 64, 0, 1, 0},      {1, 130, 8, 2, 128, 0, 1, 0},
+    {5, 0, 4, 4, 32, 0, 1, 0},    {37, 0, 9, 3, 64, 0, 1, 0},     {40, 70, 6, 2, 80, 0, 1, 0},
+    {70, 0, 2, 1, 96, 0, 0, 0},   {90, 0, 3, 3, 72, 0, 0, 4},     {33, 100, 4, 2, 64, 50, 1, 0},
+    {1, 300, 4, 2, 64, 33, 1, 0}, {3, 65, 12, 2, 128, 0, 1, 0},   {150, 3, 3, 1, 40, 0, 1, 0},
+    {17, 0, 2, 2, 256, 0, 1, 0},  {200, 0, 2, 2, 17, 0, 0, 7},    {200, 30, 2, 1, 128, 0, 1, 0},
+    {270, 0, 1, 1, 80, 0, 0, 5},  {180, 150, 2, 1, 64, 70, 1, 0},
 };
 enum { N_KVS = (int)(sizeof kvs / sizeof kvs[0]) };
 
-static void build_kv(kc_problem *p, const kv_spec *s, dvk_dtype t, dvk_dtype cache, int slab) {
+void kc_build_kv(kc_problem *p, const kc_kv_spec *s, dvk_dtype t, dvk_dtype cache, int slab) {
     dvk_attention_kv_args *a = &p->args.attention_kv;
     *a = (dvk_attention_kv_args){.m = s->m, .past = s->past, .keys = s->past + s->m, .heads = s->heads};
     a->kv_heads = s->kv_heads;
@@ -182,7 +217,7 @@ static int kv_count(void) {
 
 static void kv_build(kc_problem *p, int i) {
     const int variety = i / N_KVS;
-    build_kv(p, &kvs[i % N_KVS], dtypes[variety / 3 * (1 + i % 2)], dtypes[variety % 3], i % 2);
+    kc_build_kv(p, &kvs[i % N_KVS], dtypes[variety / 3 * (1 + i % 2)], dtypes[variety % 3], i % 2);
 }
 
 static int kv_bench_count(void) {
@@ -190,14 +225,15 @@ static int kv_bench_count(void) {
 }
 
 static void kv_bench_build(kc_problem *p, int i) {
-    static const kv_spec of[] = {{1, 63, 9, 3, 64, 0, 1, 0},
-                                 {1, 1023, 9, 3, 64, 0, 1, 0},
-                                 {512, 0, 9, 3, 64, 0, 1, 0},
-                                 {1024, 0, 12, 12, 64, 0, 0, 0}};
-    build_kv(p, &of[i], DVK_F32, i == 3 ? DVK_F32 : DVK_F16, 0);
+    static const kc_kv_spec of[] = {{1, 63, 9, 3, 64, 0, 1, 0},
+                                    {1, 1023, 9, 3, 64, 0, 1, 0},
+                                    {512, 0, 9, 3, 64, 0, 1, 0},
+                                    {1024, 0, 12, 12, 64, 0, 0, 0}};
+    kc_build_kv(p, &of[i], DVK_F32, i == 3 ? DVK_F32 : DVK_F16, 0);
 }
 
 const kc_suite kc_suite_row_norm = {"row_norm", norm_count, norm_build, norm_bench_count, norm_bench_build, 0};
 const kc_suite kc_suite_row_convert = {"row_convert", convert_count, convert_build, convert_count, convert_build, 0};
 const kc_suite kc_suite_rope = {"rope", rope_count, rope_build, rope_count, rope_build, 0};
+const kc_suite kc_suite_rope_table = {"rope_table", table_count, table_build, table_count, table_build, 0};
 const kc_suite kc_suite_attention_kv = {"attention_kv", kv_count, kv_build, kv_bench_count, kv_bench_build, 0};

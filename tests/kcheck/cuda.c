@@ -106,16 +106,31 @@ int kc_cuda_selected(const kc_options *o, const kc_device *d, const kc_entry *e,
            (o->pattern == NULL || strstr(name, o->pattern) != NULL);
 }
 
+/* The precision of some kernels is that of their 16-bit inputs. */
+static int computes_in(const kc_entry *e, int input) {
+    return e->computes == DVK_COMPUTES_ANY || e->compute == DVK_F32 || input == (int)e->compute ||
+           (input != DVK_F16 && input != DVK_BF16);
+}
+
+static int precision_fits(const kc_entry *e, const kc_problem *p) {
+    const char *op = e->kernel->op;
+    if (strcmp(op, "attention") == 0 && e->kernel->computes != DVK_COMPUTES_ANY) {
+        const dvk_dtype t = p->args.attention.q.dtype;
+        return t == DVK_F32 || t == e->compute;
+    }
+    return strcmp(op, "linear") == 0 ? computes_in(e, (int)p->args.linear.x.form)
+           : strcmp(op, "attention_kv") == 0
+               ? computes_in(e, (int)p->args.attention_kv.q.form) && computes_in(e, (int)p->args.attention_kv.k.form)
+               : 1;
+}
+
 int kc_cuda_fits(const kc_device *d, const kc_entry *e, kc_problem *p) {
     static float some;
     const dvk_cuda_kernel *k = e->kernel;
-    if (strcmp(k->op, "attention") == 0 && k->computes != DVK_COMPUTES_ANY) { /* its precision is that of its inputs */
-        const dvk_dtype t = p->args.attention.q.dtype;
-        if (t != DVK_F32 && t != e->compute) {
-            return 0;
-        }
+    if (!precision_fits(e, p)) {
+        return 0;
     }
-    if (p->w_slot != NULL) {
+    if (strcmp(k->op, "conv2d") == 0) {
         dvk_conv2d_args *a = &p->args.conv;
         a->compute = e->compute;
         a->epi.stats = p->stats_groups > 0 ? &some : NULL;
@@ -222,10 +237,13 @@ kc_args kc_args_at(const kc_problem *p, const kc_layout *l, unsigned char *base)
         unsigned char *to = moved(p, l, base, words[i]);
         words[i] = to != NULL ? (uintptr_t)to : words[i];
     }
-    memcpy(&args, words, sizeof words);
     if (p->w_slot != NULL) {
-        args.conv.w = base + l->packed;
-        args.conv.epi.stats = p->stats_groups > 0 ? (float *)(void *)(base + l->stats) : NULL;
+        const size_t slot = (size_t)((const unsigned char *)p->w_slot - (const unsigned char *)&p->args);
+        words[slot / sizeof words[0]] = (uintptr_t)(base + l->packed);
+    }
+    memcpy(&args, words, sizeof words);
+    if (p->stats_groups > 0) {
+        args.conv.epi.stats = (float *)(void *)(base + l->stats);
     }
     return args;
 }

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "tests/kcheck/kcheck_cuda.h"
 
-enum { MAX_COPIES = 16, PATTERN = 1 << 20 };
+enum { MAX_COPIES = 128, PATTERN = 1 << 20 };
 
 static kc_device device;
 
@@ -20,10 +20,10 @@ static const char *last_error(void) {
 }
 
 /* Random numbers of a type, for memory that nobody has filled. */
-static void pattern_of(unsigned char *to, dvk_dtype t) {
+static void pattern_of(unsigned char *to, dvk_dtype t, uint64_t bytes) {
     kc_rng rng = {.state = (uint64_t)t};
     const size_t size = t == DVK_NONE ? 1 : dvk_dtype_size(t);
-    for (size_t i = 0; i < PATTERN / size; i++) {
+    for (size_t i = 0; i < bytes / size; i++) {
         if (t == DVK_F32 || t == DVK_F16 || t == DVK_BF16) {
             dvk_store(to, t, (int64_t)i, kc_uniform(&rng));
         } else {
@@ -35,7 +35,7 @@ static void pattern_of(unsigned char *to, dvk_dtype t) {
 static davy_result fill(unsigned char *to, uint64_t bytes, dvk_dtype t) {
     static unsigned char pattern[PATTERN];
     const uint64_t first = bytes < PATTERN ? bytes : PATTERN;
-    pattern_of(pattern, t);
+    pattern_of(pattern, t, first);
     davy_result r = dv_gpu_upload(device.queue, to, pattern, first);
     for (uint64_t have = first; r == DAVY_OK && have < bytes; have *= 2) {
         r = dv_gpu_copy(device.queue, to + have, device.gpu, to, have < bytes - have ? have : bytes - have);
@@ -104,21 +104,24 @@ static double time_runs(const kc_entry *e, const kc_problem *p, const kc_layout 
     return r == DAVY_OK ? (double)ms * 1e-3 / runs : -1.0;
 }
 
-static double peak_of(const kc_entry *e, const kc_problem *p) {
-    if (p->flops <= 0.0) {
-        return device.caps.memory_gbs;
-    }
+/* In FLOP or bytes per ns; sums: which of the two bounds it. */
+static double peak_of(const kc_entry *e, const kc_problem *p, int *sums) {
     const double tensor = e->compute == DVK_FP8    ? 2.0
                           : e->compute == DVK_TF32 ? 0.5
                           : e->compute == DVK_F32  ? 0.0
                                                    : 1.0;
-    return 1e3 * (tensor > 0.0 ? tensor * device.caps.tensor_tflops : device.caps.simt_tflops);
+    const double rate = 1e3 * (tensor > 0.0 ? tensor * device.caps.tensor_tflops : device.caps.simt_tflops);
+    *sums = p->flops > 0.0 && p->bytes / device.caps.memory_gbs <= p->flops / rate;
+    return *sums ? rate : device.caps.memory_gbs;
 }
 
 static void bench_one(const kc_entry *e, kc_problem *p) {
     kc_layout l;
     kc_layout_make(&device, e, p, &l);
-    const double least = p->flops > 0.0 ? p->flops / peak_of(e, p) : p->bytes / device.caps.memory_gbs; /* ns */
+    int sums = 0;
+    const double peak = peak_of(e, p, &sums);
+    const double work = sums ? p->flops : p->bytes;
+    const double least = work / peak; /* ns */
     const uint64_t cache = 2 * (uint64_t)device.caps.l2_bytes;
     const int copies =
         l.bytes >= cache ? 1 : (int)(cache / l.bytes + 1 < MAX_COPIES ? cache / l.bytes + 1 : MAX_COPIES);
@@ -138,10 +141,9 @@ static void bench_one(const kc_entry *e, kc_problem *p) {
         printf("%-17s %-22s failed: %s  %s\n", e->kernel->op, e->variant, last_error(), p->text);
         return;
     }
-    const int sums = p->flops > 0.0;
-    const double rate = (sums ? p->flops : p->bytes) / seconds * 1e-9; /* GFLOP/s, GB/s */
+    const double rate = work / seconds * 1e-9; /* GFLOP/s, GB/s */
     printf("%-17s %-22s %9.1f us %8.2f %-7s %5.1f %%  cost() %9.1f us  %s\n", e->kernel->op, e->variant, seconds * 1e6,
-           rate * 1e-3, sums ? "TFLOP/s" : "TB/s", 100.0 * rate / peak_of(e, p),
+           rate * 1e-3, sums ? "TFLOP/s" : "TB/s", 100.0 * rate / peak,
            e->kernel->cost != NULL ? e->kernel->cost(&p->args, &device.caps) * 1e-3 : 0.0, p->text);
     fflush(stdout);
 }
@@ -162,10 +164,11 @@ int kc_cuda_bench(const kc_options *o) {
             any |= kc_cuda_selected(o, &device, kc_cuda_entry(i), kc_suites[s]->op);
         }
         for (int i = 0; any && i < kc_suites[s]->bench_count(); i++) {
-            kc_problem p = {.rng = {.state = o->seed}, .aligned = 1, .unfilled = 1};
+            kc_problem p = {.rng = {.state = o->seed}, .aligned = 1, .unfilled = 1, .only = o->text};
             kc_suites[s]->bench_build(&p, i);
             const int64_t groups = p.stats_groups;
-            for (int k = 0; k < kc_cuda_entries(); k++) {
+            const int wanted = o->text == NULL || strstr(p.text, o->text) != NULL;
+            for (int k = 0; wanted && k < kc_cuda_entries(); k++) {
                 const kc_entry *e = kc_cuda_entry(k);
                 p.stats_groups = groups;
                 int fits = kc_cuda_selected(o, &device, e, kc_suites[s]->op) && kc_cuda_fits(&device, e, &p);

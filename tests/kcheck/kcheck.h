@@ -75,7 +75,13 @@ typedef union kc_args {
     dvk_row_norm_args row_norm;
     dvk_row_convert_args row_convert;
     dvk_rope_args rope;
+    dvk_rope_qkv_args rope_qkv;
+    dvk_rope_table_args rope_table;
     dvk_attention_kv_args attention_kv;
+    dvk_gather_rows_args gather_rows;
+    dvk_add_rows_args add_rows;
+    dvk_argmax_args argmax;
+    dvk_patches_args patches;
 } kc_args;
 
 typedef struct kc_rng {
@@ -86,6 +92,7 @@ enum { KC_MAX_BUFFERS = 16, KC_MAX_OUTPUTS = 3 };
 
 typedef struct kc_problem {
     char text[160];
+    const char *only; /* large problems without this in their text need not be built; NULL: all */
     kc_args args;
     const void **w_slot;   /* where the packed weights go, NULL: the op has none */
     const float *w_source; /* OIHW; of the ops of lm.h: rows as a file has them */
@@ -132,13 +139,23 @@ extern const kc_suite kc_suite_linear;
 extern const kc_suite kc_suite_embed;
 extern const kc_suite kc_suite_row_norm;
 extern const kc_suite kc_suite_row_convert;
+extern const kc_suite kc_suite_gather_rows;
+extern const kc_suite kc_suite_add_rows;
+extern const kc_suite kc_suite_argmax;
+extern const kc_suite kc_suite_patches;
 extern const kc_suite kc_suite_rope;
+extern const kc_suite kc_suite_rope_table;
 extern const kc_suite kc_suite_attention_kv;
+extern const kc_suite kc_suite_paged_rope;
+extern const kc_suite kc_suite_rope_qkv;
+extern const kc_suite kc_suite_paged_attention_kv;
 extern const kc_suite kc_suite_cuda_conv2d;
 extern const kc_suite kc_suite_cuda_group_norm_stats;
 extern const kc_suite kc_suite_cuda_group_norm_finish;
 extern const kc_suite kc_suite_cuda_attention;
 extern const kc_suite kc_suite_cuda_pointwise;
+extern const kc_suite kc_suite_cuda_linear;
+extern const kc_suite kc_suite_cuda_attention_kv;
 
 typedef struct kc_result {
     int failed;
@@ -189,6 +206,7 @@ void kc_reference(kc_problem *p, const char *op);
 /* main.c */
 typedef struct kc_options {
     const char *pattern; /* part of "op variant" */
+    const char *text;    /* part of a problem's description; NULL: any. For --cuda --bench */
     const char *csv;
     uint32_t cpu;
     int sm;    /* CUDA: as a device of this compute capability would choose; 0: as the device is */

@@ -25,13 +25,23 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_embed,
     &kc_suite_row_norm,
     &kc_suite_row_convert,
+    &kc_suite_gather_rows,
+    &kc_suite_add_rows,
+    &kc_suite_argmax,
+    &kc_suite_patches,
     &kc_suite_rope,
+    &kc_suite_rope_table,
+    &kc_suite_rope_qkv,
     &kc_suite_attention_kv,
+    &kc_suite_paged_rope,
+    &kc_suite_paged_attention_kv,
     &kc_suite_cuda_conv2d,
     &kc_suite_cuda_group_norm_stats,
     &kc_suite_cuda_group_norm_finish,
     &kc_suite_cuda_attention,
     &kc_suite_cuda_pointwise,
+    &kc_suite_cuda_linear,
+    &kc_suite_cuda_attention_kv,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 
@@ -51,9 +61,11 @@ enum { N_CPUS = (int)(sizeof cpus / sizeof cpus[0]) };
 
 static const char usage[] =
     "usage: kcheck [--test[=PATTERN] | --bench[=PATTERN] | --support] [--cpu NAME] [--seed N] [--csv FILE] [-v]\n"
-    "       kcheck --cuda [--test[=PATTERN] | --bench[=PATTERN] | --support] [--sm N] [--quick] [--seed N] [-v]\n"
+    "       kcheck --cuda [--test[=PATTERN] | --bench[=PATTERN] | --support] [--sm N] [--quick] [--seed N]\n"
+    "              [--case TEXT] [-v]\n"
     "  PATTERN  part of \"op variant\", such as \"conv2d cpu/avx512\", \"cpu/avx2\" or \"cuda/mma bf16\"\n"
     "  NAME     use no more than: baseline, avx2, avx512, avx512vnni, avx512bf16, amx\n"
+    "  --case   times only problems whose description has TEXT in it\n"
     "  --sm N   take the kernels that a device of compute capability N (75, 80, ...) would\n"
     "  --quick  a few small cases of each op, for runs under compute-sanitizer\n";
 
@@ -124,6 +136,8 @@ static int parse(int argc, char **argv, kc_options *o, int *mode, int *cuda) {
             }
         } else if (strcmp(a, "--sm") == 0 && next != NULL) {
             o->sm = (int)strtol(argv[++i], NULL, 10);
+        } else if (strcmp(a, "--case") == 0 && next != NULL) {
+            o->text = argv[++i];
         } else if (strcmp(a, "--seed") == 0 && next != NULL) {
             o->seed = strtoull(argv[++i], NULL, 10);
         } else if (strcmp(a, "--csv") == 0 && next != NULL) {

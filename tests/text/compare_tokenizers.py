@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares core/text with the `tokenizers` library, token for token, on random strings of many scripts.
+"""Compares core/text with the `tokenizers` library, token for token, on random strings of many scripts; SentencePiece's own
+files with the library `sentencepiece`.
 
 usage: compare_tokenizers.py BUILD [COUNT [SEED]]
 
@@ -145,6 +146,94 @@ def train(kind, folder, corpus):
     return folder
 
 
+def train_spaces(kind, folder, corpus):
+    """Llama 2's form: "prepend", "first", "always", "split". Most characters are left to their bytes."""
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    t.train_from_iterator([s.replace("\0", "") for s in corpus], trainers.BpeTrainer(vocab_size=2500, limit_alphabet=400, show_progress=False, special_tokens=["<unk>", "<s>", "</s>"]))
+    data = json.loads(t.to_str())
+    model = data["model"]
+    ids = {"<unk>": 0, "<s>": 1, "</s>": 2, **{f"<0x{b:02X}>": b + 3 for b in range(256)}}
+    for name, _ in sorted(model["vocab"].items(), key=lambda x: x[1]):
+        ids.setdefault(name, len(ids))
+    model.update(vocab=ids, unk_token="<unk>", fuse_unk=True, byte_fallback=kind != "always")
+    ends = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    data["added_tokens"] = []
+    t = Tokenizer.from_str(json.dumps(data))
+    t.decoder = decoders.Sequence([decoders.Replace("\u2581", " ")] + ends)
+    if kind == "prepend":
+        t.pre_tokenizer = None
+        t.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    else:
+        t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first" if kind == "first" else "always", split=kind == "split")
+    t.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in ("<unk>", "<s>", "</s>")])
+    t.add_tokens([AddedToken(**{"normalized": False, **a}) for a in ADDED])
+    t.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    t.save(os.path.join(folder, "tokenizer.json"))
+    return folder
+
+
+def gguf(path, values):
+    """A file of metadata alone: strings, whole numbers, booleans, lists of strings, floats or whole numbers."""
+    def text(s):
+        raw = s if isinstance(s, bytes) else s.encode()
+        return struct.pack("<Q", len(raw)) + raw
+
+    def value(v):
+        if isinstance(v, str):
+            return 8, text(v)
+        if isinstance(v, bool):
+            return 7, struct.pack("<?", v)
+        if isinstance(v, int):
+            return 4, struct.pack("<I", v)
+        kind = {str: 8, float: 6, int: 5}[type(v[0])]
+        items = [text(x) if kind == 8 else struct.pack("<f" if kind == 6 else "<i", x) for x in v]
+        return 9, struct.pack("<IQ", kind, len(v)) + b"".join(items)
+
+    out = b"GGUF" + struct.pack("<IQQ", 3, 0, len(values))
+    for key, v in values.items():
+        kind, data = value(v)
+        out += text(key) + struct.pack("<I", kind) + data
+    open(path, "wb").write(out)
+    return path
+
+
+def compare_pieces(folder, corpus, strings, rng):
+    try:
+        import sentencepiece
+    except ImportError:
+        print("skipped: the Python package sentencepiece is not installed")
+        return
+    lines = os.path.join(folder, "corpus.txt")
+    open(lines, "w", encoding="utf-8").write("\n".join("".join(c for c in s if " " <= c < "\u0180") for s in corpus))
+    for name, more in (("bytes", dict(byte_fallback=True)), ("unknown", dict(add_dummy_prefix=False)),
+                       ("user", dict(byte_fallback=True, user_defined_symbols=["<mask>", "token", "\u2581\u2581\u2581", "ab"]))):
+        stem = os.path.join(folder, name)
+        sentencepiece.SentencePieceTrainer.train(
+            input=lines, model_prefix=stem, model_type="bpe", vocab_size=2000, character_coverage=0.98, minloglevel=2,
+            normalization_rule_name="identity", remove_extra_whitespaces=False, **more)
+        sp = sentencepiece.SentencePieceProcessor(model_file=stem + ".model")
+        n = sp.get_piece_size()
+        kinds = [2 if sp.is_unknown(i) else 3 if sp.is_control(i) else 6 if sp.is_byte(i) else 1 for i in range(n)]
+        kinds = [4 if sp.id_to_piece(i) in more.get("user_defined_symbols", []) else k for i, k in enumerate(kinds)]
+        also = gguf(stem + ".gguf", {"general.architecture": "llama", "tokenizer.ggml.model": "llama",
+                                     "tokenizer.ggml.tokens": [sp.id_to_piece(i) for i in range(n)],
+                                     "tokenizer.ggml.scores": [sp.get_score(i) for i in range(n)],
+                                     "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.bos_token_id": 1,
+                                     "tokenizer.ggml.eos_token_id": 2,
+                                     "tokenizer.ggml.add_space_prefix": more.get("add_dummy_prefix", True)})
+        strings = [s.replace("\0", "") for s in strings]
+        want = [sp.encode(s) for s in strings]
+        for path in (stem + ".model", also):
+            got = [ints(r) for r in ask(path, [(b"p", s.encode()) for s in strings])]
+            check_same(f"sentencepiece {name} {path[-5:]}", strings, got, want)
+        frames = [struct.pack(f"<{len(x)}i", *x) for x in want]
+        texts = [sp.decode(x).replace(" \u2047 ", "<unk>").encode() for x in want]
+        for op in (b"d", b"t"):
+            check_same(f"sentencepiece {name} {op}", want, ask(stem + ".model", [(op, f) for f in frames]), texts)
+        print(f"sentencepiece {name}: {len(strings)} strings")
+
+
 def ask(tokenizer, frames):
     """One reply for each (op, payload)."""
     data = b"".join(op + struct.pack("<I", len(p)) + p for op, p in frames)
@@ -165,8 +254,9 @@ def ints(reply):
     return list(struct.unpack(f"<{len(reply) // 4}i", reply)) if isinstance(reply, bytes) else reply
 
 
-def compare(name, folder, strings, rng, also=None):
-    """Encoding three ways, decoding three ways; `also` (a GGUF file) must give the same ids."""
+def compare(name, folder, strings, rng, also=None, whole=False):
+    """Encoding three ways, decoding three ways; `also` (a GGUF file) must give the same ids. whole: lists of ids are those of
+    texts, as the library makes as many U+FFFD of bytes that are no character as there are bytes."""
     path = folder if folder.endswith(".json") else os.path.join(folder, "tokenizer.json")
     t = Tokenizer.from_file(path)
     raw = [s.encode() for s in strings]
@@ -179,6 +269,7 @@ def compare(name, folder, strings, rng, also=None):
     t.encode_special_tokens = False
     ids = [i for i in range(t.get_vocab_size() + 5) if (t.id_to_token(i) or "").isascii() or i not in t.get_added_tokens_decoder()]
     lists = [rng.choices(ids, k=rng.choice((0, 1, 2, 5, 9, 30))) for _ in range(len(strings) // 4)]
+    lists = [e.ids for e in t.encode_batch(strings)] if whole else lists
     frames = [struct.pack(f"<{len(x)}i", *x) for x in lists]
     for op, skip in ((b"d", False), (b"k", True), (b"t", False)):
         want = [w.encode() for w in t.decode_batch(lists, skip_special_tokens=skip)]
@@ -198,6 +289,13 @@ def main():
             strings = [random_string(rng, chars) for _ in range(COUNT)]
             compare(kind, train(kind, folder, corpus), strings, rng)
             print(f"{kind}: {len(strings)} strings, {sum(map(len, strings))} characters")
+        for kind in ("prepend", "first", "always", "split"):
+            folder = os.path.join(temporary, kind)
+            os.mkdir(folder)
+            strings = [random_string(rng, chars) for _ in range(COUNT)]
+            compare("spaces " + kind, train_spaces(kind, folder, corpus), strings, rng, whole=True)
+            print(f"spaces {kind}: {len(strings)} strings, {sum(map(len, strings))} characters")
+        compare_pieces(temporary, corpus, [random_string(rng, chars) for _ in range(COUNT)], rng)
         models_folder = os.path.join(SHARED, "models")
         for name in ("smollm2", "davy-tiny-vlm"):
             folder = os.path.join(models_folder, name)

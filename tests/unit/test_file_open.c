@@ -55,12 +55,14 @@ static void test_index(void) {
         check_known(t, "a.bias", DV_STORED_F16, "2");
         check_known(t, "b.weight", DV_STORED_BF16, "3");
         dv_tensors_release(t);
-        char *config = dv_tensors_config_path(path);
+        char *config = NULL;
+        CHECK_OK(dv_tensors_config_path(path, &config));
         CHECK(config != NULL && dv_ends_with(config, "config.json"));
         dv_free(config);
         t = NULL;
     }
-    char *none = dv_tensors_config_path(fixture("plain.pth"));
+    char *none = NULL;
+    CHECK_OK(dv_tensors_config_path(fixture("plain.pth"), &none));
     CHECK(none == NULL);
     dv_free(none);
 }

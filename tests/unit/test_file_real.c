@@ -130,7 +130,8 @@ static void test_folders(void) {
     }
     dv_tensors *t = NULL;
     CHECK_FAILS(dv_tensors_open_path(shared("tae"), true, NULL, &t), DAVY_E_INVALID, "taef2_decoder.safetensors");
-    char *config = dv_tensors_config_path(shared("davy-tiny-vlm"));
+    char *config = NULL;
+    CHECK_OK(dv_tensors_config_path(shared("davy-tiny-vlm"), &config));
     CHECK(config != NULL);
     dv_free(config);
     CHECK_FAILS(dv_tensors_open_path(shared("smollm2/tokenizer.json"), true, NULL, &t), DAVY_E_FORMAT, "a JSON text");

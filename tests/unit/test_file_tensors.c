@@ -65,6 +65,7 @@ static void test_unwrap(dv_source *s) {
     check_unwrap(s, "params.module.a params.module.b", "a b", "params.module", NULL);
     check_unwrap(s, "module.netG.a", "a", "module.netG", NULL);
     check_unwrap(s, "netG.module.a", "a", "netG.module", NULL);
+    check_unwrap(s, "_orig_mod.a _orig_mod.b", "a b", "_orig_mod", NULL);
     check_unwrap(s, "module.a b", "b module.a", NULL, NULL); /* not every one */
     check_unwrap(s, "model.0.weight model.1.sub.0.weight", "model.0.weight model.1.sub.0.weight", NULL, NULL);
     check_unwrap(s, "paramsx.a", "paramsx.a", NULL, NULL);

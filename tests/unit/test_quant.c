@@ -1,8 +1,9 @@
 /* test_quant.c - quantised blocks: known values of each type, real tensors bit for bit (where DAVY_SHARED has them),
- * packed panels against plain rows, and how much davy's own quantisation loses. */
+ * packed panels and a device's layout against plain rows, and how much davy's own quantisation loses. */
 #include <math.h>
 
 #include "core/os.h"
+#include "kernels/cuda/linear_layout.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"
@@ -119,6 +120,53 @@ static void test_panels(void) {
     }
 }
 
+/* Value i of a row where a device has it, by the words of linear_layout.h. */
+static float layout_value(const dvk_linear_layout *l, dvk_wtype t, int64_t k, const unsigned char *base, int64_t row,
+                          int64_t i) {
+    const unsigned char *at = base + row * l->row;
+    if (l->kind <= LIN_BF16) {
+        return dvk_load(at, t == DVK_W_F32 ? DVK_F32 : t == DVK_W_F16 ? DVK_F16 : DVK_BF16, i);
+    }
+    const int64_t block = i / 32;
+    const int j = (int)(i % 32);
+    const int packed = dvk_lin_nibbles(l->kind) ? at[block * 16 + j % 16] : at[block * 32 + j];
+    const int number = !dvk_lin_nibbles(l->kind) ? packed : j < 16 ? packed & 15 : packed >> 4;
+    const unsigned char *scales = base + l->scales + (row * ((k + 31) / 32) + block) * l->halves * 2;
+    const float first = dvk_load(scales, DVK_F16, 0);
+    const float second = l->halves == 2 ? dvk_load(scales, DVK_F16, 1) : 0.0f;
+    const float scale = l->kind == LIN_HALVES && j >= 16 ? second : first;
+    return scale * (float)(number - lin_zero(t)) + (l->kind == LIN_HALVES ? 0.0f : second);
+}
+
+/* A device's rows are those of panels. */
+static void test_layout(void) {
+    enum { K = 291, ROWS = 3 };
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        const int64_t bytes = dvk_row_bytes(types[t], K);
+        const dvk_linear_layout l = dvk_linear_layout_of(lin_kind_of(types[t]), ROWS, K);
+        unsigned char *rows = calloc(ROWS, (size_t)bytes);
+        unsigned char *panel = calloc(1, (size_t)dvk_panel_bytes(types[t], K));
+        unsigned char *device = malloc((size_t)l.bytes);
+        for (int64_t i = 0; i < ROWS * bytes; i++) {
+            rows[i] = (unsigned char)((i * 2654435761u >> 13) & 0x3b);
+        }
+        dvk_panel_pack_from(types[t], K, ROWS, 0, rows, 0, panel);
+        int bad = 0;
+        for (int32_t r = 0; r < ROWS; r++) {
+            float want[K];
+            dvk_linear_layout_put(&l, types[t], K, rows + r * bytes, r, device);
+            dvk_panel_row(types[t], K, panel, r, want);
+            for (int i = 0; i < K; i++) {
+                bad += !(layout_value(&l, types[t], K, device, r, i) == want[i]);
+            }
+        }
+        CHECKF(bad == 0, "type %d: %d values of a device's layout differ", (int)types[t], bad);
+        free(device);
+        free(panel);
+        free(rows);
+    }
+}
+
 static void test_own(void) {
     enum { N = 1000 }; /* no multiple of 32 */
     float x[N];
@@ -230,6 +278,7 @@ int main(void) {
     test_vectors();
     test_minima();
     test_panels();
+    test_layout();
     test_own();
     test_norm("ref");
     test_norm("cpu/avx2");

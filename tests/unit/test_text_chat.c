@@ -69,6 +69,8 @@ static void test_families(void) {
                "<|im_end|>\n" IM("user", "Q2") "<|im_start|>assistant\n");
     check_chat(DV_CHAT_QWEN3_VL, "S", NULL, 0, IM("system", "S") IM("user", "Q1") "<|im_start|>assistant\n",
                "<|im_end|>\n" IM("user", "Q2") "<|im_start|>assistant\n");
+    check_chat(DV_CHAT_QWEN3_VL_THINKING, NULL, NULL, 0, IM("user", "Q1") "<|im_start|>assistant\n<think>\n",
+               "<|im_end|>\n" IM("user", "Q2") "<|im_start|>assistant\n<think>\n");
     check_chat(DV_CHAT_VICUNA, NULL, &whole, 1, "<s>USER: <image><image>\nQ1 ASSISTANT:", "</s>USER: Q2 ASSISTANT:");
     check_chat(
         DV_CHAT_JOYCAPTION, NULL, &whole, 1,
@@ -152,6 +154,30 @@ static void test_encode(void) {
     dv_chat_text_clear(&text);
     dv_ids_clear(&ids);
     dv_ids_clear(&stops);
+    dv_tokenizer_release(t);
+}
+
+/* GhostVis: vectors before everything, placeholders in the question besides. */
+static void test_in_front(void) {
+    static const text_fixture f = {.added = SPECIAL(256, "<|image|>") ", " SPECIAL(257, "<|bos|>")};
+    const dv_chat_format *ghost = dv_chat_format_of(DV_CHAT_NANOCHAT);
+    static const dv_chat_picture three = {.tokens = 3};
+    static const int32_t wanted[] = {256, 256, 256, 257};
+    dv_tokenizer *t = fixture_tokenizer(&f);
+    dv_chat_text text = {0};
+    dv_ids ids = {0};
+    CHECK_OK(dv_ids_add(&ids, 7));
+    CHECK_OK(dv_chat_begin(ghost, NULL, &text));
+    CHECK_OK(dv_chat_question(ghost, &three, 1, "Q", &text));
+    CHECK_OK(dv_chat_encode(ghost, t, &text, &ids));
+    CHECK(ids.n > 8 && ids.p[0] == 7 && memcmp(ids.p + 1, wanted, sizeof wanted) == 0);
+    int images = 0;
+    for (int64_t i = 5; i < ids.n; i++) {
+        images += ids.p[i] == 256;
+    }
+    CHECK(images == 3);
+    dv_chat_text_clear(&text);
+    dv_ids_clear(&ids);
     dv_tokenizer_release(t);
 }
 
@@ -284,6 +310,7 @@ int main(void) {
     test_families();
     test_video();
     test_encode();
+    test_in_front();
     test_no_memory();
     test_goldens();
     return check_done();

@@ -113,6 +113,54 @@ static void test_sampling(void) {
     check_draws(&o, ties, 4, NULL, 0, tied);
 }
 
+static void test_min_p(void) {
+    const float logits[] = {0, 1, 2, 3, -1000};
+    dv_sample_options o = plain;
+    o.min_p = 0.3; /* exp(-1) = 0.37 of the likeliest stays, exp(-2) = 0.14 does not */
+    const double two[] = {0, 0, exp(2), exp(3), 0};
+    check_draws(&o, logits, 5, NULL, 0, two);
+    o.top_k = 4;
+    check_draws(&o, logits, 5, NULL, 0, two);
+    o.top_p = 0.64; /* that leaves one, which stays whatever min_p is */
+    o.min_p = 1;
+    const double one[] = {0, 0, 0, 1, 0};
+    check_draws(&o, logits, 5, NULL, 0, one);
+}
+
+/* The likeliest id each time, seen at once. */
+static void check_chain(int64_t ngram, const int32_t *before, int64_t n_before, const int32_t *wanted, int64_t n) {
+    const float logits[] = {5, 4, 3, 2};
+    dv_sample_options o = plain;
+    o.temperature = 0;
+    o.no_repeat_ngram = ngram;
+    dv_sampler *s = make(4, &o);
+    CHECK_OK(dv_sampler_saw(s, before, n_before));
+    for (int64_t i = 0; i < n; i++) {
+        int32_t id = -1;
+        CHECK_OK(dv_sampler_draw(s, logits, (uint64_t)i, &id));
+        CHECKF(id == wanted[i], "%d-grams: id %d at %d, wanted %d", (int)ngram, (int)id, (int)i, (int)wanted[i]);
+        CHECK_OK(dv_sampler_saw(s, &id, 1));
+    }
+    int32_t id = -1;
+    dv_sampler_forget(s);
+    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 0);
+    dv_sampler_release(s);
+}
+
+/* As transformers' NoRepeatNGramLogitsProcessor has it. */
+static void test_ngrams(void) {
+    static const int32_t prompt[] = {0, 1, 0};
+    static const int32_t one[] = {0, 1, 2, 3};
+    static const int32_t two[] = {0, 0, 1, 0, 2, 0, 3, 0};
+    static const int32_t three[] = {0, 0, 0, 1, 0, 0, 2};
+    static const int32_t after[] = {0, 2, 0, 3, 0}; /* 0 1 and 1 0 are taken, then 0 0 */
+    check_chain(0, NULL, 0, (const int32_t[]){0, 0, 0}, 3);
+    check_chain(1, NULL, 0, one, 4);
+    check_chain(2, NULL, 0, two, 8);
+    check_chain(3, NULL, 0, three, 7);
+    check_chain(2, prompt, 3, after, 5);
+}
+
 static void test_determinism(void) {
     const float logits[] = {0, 0, 0, 0, 0, 0, 0, 0};
     dv_sample_options o = plain;
@@ -168,6 +216,8 @@ static void test_refused(void) {
 int main(void) {
     test_greedy();
     test_sampling();
+    test_min_p();
+    test_ngrams();
     test_determinism();
     test_refused();
     return check_done();

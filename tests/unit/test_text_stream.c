@@ -85,6 +85,21 @@ static void test_stops(const dv_tokenizer *t) {
 }
 
 /* Any ids: the pieces are UTF-8 each, and together what decoding at once gives. */
+static void test_thoughts(const dv_tokenizer *t) {
+    static const char *const stop[] = {"stop"};
+    const dv_stream_options o = {.trim_start = true, .hide_thoughts = true, .stop_texts = stop, .n_stop_texts = 1};
+    check_stream(t, &o, IDS("<think>x stop</think>\n\nX y"), "|||||||||||||||||||||||ab| |y|");
+    check_stream(t, &o, IDS(" <thing"), "||||||<thing|");
+    check_stream(t, &o, IDS("<th"), "|||<th");
+    check_stream(t, &o, IDS("<think>X"), "||||||||");
+    check_stream(t, &o, IDS("X<think>"), "ab|<|t|h|i|n|k|>|");
+    check_stream(t, &o, IDS("<think></think>a<think>"), "|||||||||||||||a|<|t|h|i|n|k|>|");
+    const dv_stream_options inside = {.trim_start = true, .hide_thoughts = true, .thinking = true};
+    check_stream(t, &inside, IDS("X</think>\nY"), "||||||||||cd|");
+    const dv_stream_options shown = {.trim_start = true, .thinking = true};
+    check_stream(t, &shown, IDS("a</think>"), "a|<|/|t|h|i|n|k|>|");
+}
+
 static void test_any(const dv_tokenizer *t) {
     uint32_t seed = 12345;
     for (int round = 0; round < 300; round++) {
@@ -149,6 +164,7 @@ int main(void) {
     dv_tokenizer *t = fixture_tokenizer(&letters);
     test_characters(t);
     test_stops(t);
+    test_thoughts(t);
     test_any(t);
     test_no_memory(t);
     dv_tokenizer_release(t);

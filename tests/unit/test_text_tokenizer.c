@@ -95,7 +95,7 @@ static void test_added(void) {
     CHECK(memcmp(dv_tokenizer_bytes(t, 262, &n), "e\xcc\x81", 3) == 0 && n == 3);
     const dv_text_span span = {3, 6};
     dv_ids ids = {0};
-    CHECK_OK(dv_encode_around(t, "<s><s><s>", 9, &span, 1, &ids));
+    CHECK_OK(dv_encode_around(t, "<s><s><s>", 9, &(dv_text_around){.spans = &span, .n = 1}, &ids));
     check_ids(&ids, "around", "60 115 62 60 115 62 256"); /* the longest match touches the span */
     dv_ids_clear(&ids);
     dv_tokenizer_release(t);
@@ -201,7 +201,9 @@ static void test_refused(void) {
         {{.normalizer = "{\"type\": \"Sequence\"}"}, DAVY_E_FORMAT, "normalizer.normalizers is no list"},
         {{.normalizer = "3"}, DAVY_E_FORMAT, "normalizer has no type"},
         {{.pre = "null"}, DAVY_E_FORMAT, "pre_tokenizer is missing"},
-        {{.pre = "{\"type\": \"Metaspace\"}"}, DAVY_E_UNSUPPORTED, "pre_tokenizer: Metaspace is not supported"},
+        {{.pre = "{\"type\": \"Metaspace\"}"},
+         DAVY_E_UNSUPPORTED,
+         "pre_tokenizer: another replacement is not supported"},
         {{.pre = "{\"type\": \"ByteLevel\"}"}, DAVY_E_UNSUPPORTED, "add_prefix_space is not supported"},
         {{.pre = "{\"type\": \"Digits\"}"}, DAVY_E_UNSUPPORTED, "one without ByteLevel"},
         {{.pre = SPLIT("\\\\w+")}, DAVY_E_UNSUPPORTED, "pretokenizers[0]: \\w+ is not supported"},

@@ -182,7 +182,8 @@ static void compare(fixture *f, const float *patches) {
     dv_vlm_features features = {0};
     now = f;
     plainly(patches, expected);
-    if (CHECK_OK(dv_vision_run(&desc, &plan, patches, &features)) && CHECK(features.tokens == PATCHES)) {
+    if (CHECK_OK(dv_vision_run(&desc, &plan, &(dv_patches){.numbers = patches}, &features)) &&
+        CHECK(features.tokens == PATCHES)) {
         double difference = 0.0;
         double norm = 0.0;
         for (int i = 0; i < PATCHES * OUT; i++) {

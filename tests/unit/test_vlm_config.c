@@ -113,7 +113,8 @@ static void test_nanochat(void) {
     check_text(&c.text, 1280, 5120, 20, 10, 10, 128);
     CHECK(c.family == DV_VLM_NANOCHAT && c.vision.tower == DV_VLM_TOWER_NONE && c.text.act == DV_VLM_RELU2);
     CHECK(c.text.norm == DV_VLM_RMS_PLAIN && c.text.qk_norm == DV_VLM_QK_AFTER_ROPE && c.text.rope.inverse);
-    CHECK(c.text.softcap == 15 && c.text.embed_norm && !c.text.gated);
+    CHECK(c.text.softcap == 15 && c.text.embed_norm && !c.text.gated && c.text.norm_eps < 1.2e-7 &&
+          c.text.norm_eps > 1.1e-7);
     c = good("{\"model_type\":\"nanochat\",\"hidden_size\":1280,\"intermediate_size\":5120,\"num_hidden_layers\":20,"
              "\"num_attention_heads\":10,\"vocab_size\":65536}",
              NULL);
@@ -122,6 +123,7 @@ static void test_nanochat(void) {
     CHECK(c.family == DV_VLM_GHOSTVIS && c.text.gated && c.text.qkv_bias && c.text.kv_heads == 5);
     CHECK(c.vision.queries == 64 && c.vision.tokens_per_tile == 64 && c.vision.grid == 24 && c.tokens.image == 65530);
     CHECK(c.picture.rule == DV_VLM_PICTURE_CROP && c.picture.crop_round && c.picture.mean[0] == 0.5);
+    CHECK(!c.vision.drop_class && c.vision.projector_hidden == 2048 && c.vision.resampler_layers == 2);
 }
 
 /* `config` with the first `from` replaced by `to`. */
@@ -144,6 +146,10 @@ static void test_refused(void) {
     check_refused(SMOLVLM_256M, "\"num_hidden_layers\":30", "\"num_hidden_layers\":\"many\"", DAVY_E_FORMAT,
                   "whole number");
     check_refused(NANOCHAT_D20, "\"n_layer\":20", "\"n_layer\":null", DAVY_E_FORMAT, "n_layer: is missing");
+    check_refused(NANOCHAT_D20, "\"n_layer\":20", "\"n_layer\":20,\"moe_num_experts\":4", DAVY_E_UNSUPPORTED,
+                  "experts");
+    check_refused(GHOSTVIS_D20, "\"n_layer\":20", "\"n_layer\":20,\"vision_resampler_heads\":7", DAVY_E_FORMAT,
+                  "vision_resampler_heads");
     check_refused(SMOLVLM_256M, "\"num_key_value_heads\":3", "\"num_key_value_heads\":4", DAVY_E_FORMAT, "no multiple");
     check_refused(SMOLVLM_256M, "\"scale_factor\":4", "\"scale_factor\":3", DAVY_E_FORMAT,
                   "scale_factor does not divide");
@@ -189,10 +195,11 @@ static void test_files(void) {
                             .video = {.name = "video_preprocessor_config.json"},
                             .generation = json_text("generation_config.json",
                                                     "{\"eos_token_id\":[49279,2],\"do_sample\":true,\"top_p\":0.9,"
-                                                    "\"bos_token_id\":1}")};
+                                                    "\"bos_token_id\":1,\"min_p\":0.05,\"no_repeat_ngram_size\":3}")};
     CHECK_OK(dv_vlm_config_parse(&f, &c));
     CHECK(!c.picture.split && c.picture.video_fps == 3 && c.tokens.n_eos == 2 && c.tokens.eos[1] == 2);
     CHECK(c.generation.sample && c.generation.top_p == 0.9 && c.generation.top_k == 50 && c.tokens.bos == 1);
+    CHECK(c.generation.min_p == 0.05 && c.generation.no_repeat_ngram == 3);
     const char *shared = getenv("DAVY_SHARED");
     char folder[1024];
     snprintf(folder, sizeof folder, "%s/models/davy-tiny-vlm", shared != NULL ? shared : "../shared");

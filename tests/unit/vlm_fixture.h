@@ -171,6 +171,7 @@ static inline davy_result fixture_load(fixture *f, dv_vlm_format format) {
                                           .config = &f->model.config,
                                           .heap = f->heap,
                                           .pool = f->pool,
+                                          .gpu = f->model.gpu,
                                           .cpu = f->model.cpu,
                                           .format = format};
     return dv_vlm_weights_load(&source, &f->model.weights);

@@ -216,6 +216,11 @@ class DialogueFlag(enum.IntFlag):
     SHORTER = 2
 
 
+class CaptionFlag(enum.IntFlag):
+    PUBLISHED = 1
+    THOUGHTS = 2
+
+
 # What stands before a member's name in the header.
 CONSTANT_PREFIX = {
     Result: "DAVY_",
@@ -239,6 +244,7 @@ CONSTANT_PREFIX = {
     TokenKind: "DAVY_TOKEN_",
     TurnEnd: "DAVY_TURN_",
     DialogueFlag: "DAVY_DIALOGUE_",
+    CaptionFlag: "DAVY_CAPTION_",
 }
 
 # ---- callbacks: user comes first and arrives as an int or None ------------------------------------------------------
@@ -504,6 +510,11 @@ class CaptionParams(Sized):
         ("max_pixels", c_int64),
         ("max_tiles", c_int32),
         ("context_tokens", c_int32),
+        ("min_p", c_float),
+        ("no_repeat_ngram", c_int32),
+        ("flags", c_uint32),
+        ("reserved1", c_uint32),
+        ("video_fps", c_double),
     ]
 
 

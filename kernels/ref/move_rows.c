@@ -1,17 +1,16 @@
-/* program_rows.c - rows in another order, rows of a table added to rows. */
-#include "core/vlm/program_rows.h"
-
+/* move_rows.c - "gather_rows" and "add_rows", plainly. */
 #include <string.h>
 
-#include "core/vlm/program.h"
+#include "kernels/kernel.h"
+#include "kernels/lm.h"
 
 static int64_t gather_units(const void *args) {
-    const dv_gather_args *a = args;
+    const dvk_gather_rows_args *a = args;
     return a->m;
 }
 
 static void gather_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dv_gather_args *a = args;
+    const dvk_gather_rows_args *a = args;
     (void)scratch;
     for (int64_t i = first; i < last; i++) {
         memcpy(a->y + i * a->dim, a->x + a->order[i] * a->dim, (size_t)a->dim * sizeof *a->y);
@@ -19,12 +18,12 @@ static void gather_run(const void *args, int64_t first, int64_t last, void *scra
 }
 
 static int64_t add_units(const void *args) {
-    const dv_add_rows_args *a = args;
+    const dvk_add_rows_args *a = args;
     return a->m;
 }
 
 static void add_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dv_add_rows_args *a = args;
+    const dvk_add_rows_args *a = args;
     (void)scratch;
     for (int64_t i = first; i < last; i++) {
         float *y = a->y + i * a->dim;
@@ -41,8 +40,8 @@ static void add_run(const void *args, int64_t first, int64_t last, void *scratch
     }
 }
 
-const dvk_kernel dv_gather_rows = {
-    .op = "gather_rows", .variant = "core", .compute = DVK_F32, .units = gather_units, .run = gather_run};
+const dvk_kernel dvk_gather_rows_ref = {
+    .op = "gather_rows", .variant = "ref", .compute = DVK_F32, .units = gather_units, .run = gather_run};
 
-const dvk_kernel dv_add_rows = {
-    .op = "add_rows", .variant = "core", .compute = DVK_F32, .units = add_units, .run = add_run};
+const dvk_kernel dvk_add_rows_ref = {
+    .op = "add_rows", .variant = "ref", .compute = DVK_F32, .units = add_units, .run = add_run};

@@ -1,0 +1,86 @@
+/* gpu_mail.c - small answers of a device. */
+#include <string.h>
+
+#include "core/cuda/gpu_priv.h"
+#include "core/error.h"
+
+struct dv_gpu_mail {
+    dv_gpu *gpu;
+    void *host; /* pinned */
+    cu_event done;
+    uint32_t bytes;
+};
+
+davy_result dv_gpu_mail_create(dv_gpu *g, uint32_t bytes, dv_gpu_mail **out) {
+    dv_gpu_mail *m = dv_calloc(1, sizeof *m);
+    if (m == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for an answer of the device");
+    }
+    m->gpu = g;
+    m->bytes = bytes;
+    davy_result r = gpu_enter(g, "an answer of the device");
+    if (r == DAVY_OK) {
+        cu_result c = g->cu->host_alloc(&m->host, bytes, CU_HOST_PORTABLE);
+        const bool no_memory = c == CU_OUT_OF_MEMORY;
+        c = c != CU_OK ? c : g->cu->event_create(&m->done, CU_EVENT_BLOCKING | CU_EVENT_NO_TIMING);
+        gpu_leave(g);
+        r = no_memory ? dv_fail_in(DAVY_E_NOMEM_HOST, DAVY_DOMAIN_CUDA, c, "%u bytes could not be pinned", bytes)
+                      : dv_gpu_check(g, c, "an answer of the device");
+    }
+    if (r < 0) {
+        dv_gpu_mail_release(m);
+        return r;
+    }
+    *out = m;
+    return DAVY_OK;
+}
+
+void dv_gpu_mail_release(dv_gpu_mail *m) {
+    if (m == NULL) {
+        return;
+    }
+    dv_gpu *g = m->gpu;
+    if (g->process == dv_process_id() && gpu_enter_cu(g) == CU_OK) {
+        if (m->done != NULL) {
+            g->cu->event_destroy(m->done);
+        }
+        if (m->host != NULL) {
+            g->cu->host_free(m->host);
+        }
+        gpu_leave(g);
+    }
+    dv_free(m);
+}
+
+davy_result dv_gpu_mail_send(dv_gpu_mail *m, dv_gpu_queue *q, const void *device) {
+    dv_gpu *g = m->gpu;
+    davy_result r = gpu_enter(g, "an answer of the device");
+    if (r == DAVY_OK) {
+        cu_result c = g->cu->copy_any(gpu_address(m->host), gpu_address(device), m->bytes, q->stream);
+        c = c != CU_OK ? c : g->cu->event_record(m->done, q->stream);
+        gpu_leave(g);
+        r = dv_gpu_check(g, c, "an answer of the device");
+    }
+    return r;
+}
+
+davy_result dv_gpu_mail_read(dv_gpu_mail *m, void *out) {
+    dv_gpu *g = m->gpu;
+    const uint64_t until = dv_now_ns() + 300000;
+    davy_result r = gpu_enter(g, "an answer of the device");
+    if (r == DAVY_OK) {
+        cu_result c = g->cu->event_query(m->done);
+        while (c == CU_NOT_READY && dv_now_ns() < until) {
+            c = g->cu->event_query(m->done);
+        }
+        if (c == CU_NOT_READY) { /* sleeps until the device says so */
+            c = g->cu->event_sync(m->done);
+        }
+        gpu_leave(g);
+        r = dv_gpu_check(g, c, "an answer of the device");
+    }
+    if (r == DAVY_OK) {
+        memcpy(out, m->host, m->bytes);
+    }
+    return r;
+}

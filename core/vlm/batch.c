@@ -1,0 +1,276 @@
+/* batch.c - who is in the cache, who reads, who says the next token. Sequences are kept in the order in which they were
+ * asked: where pages run short the last one gives its own back and is redone later, so that the first always goes on. Its
+ * tokens stay known: they are fed again, none is drawn twice. */
+#include <string.h>
+
+#include "core/error.h"
+#include "core/vlm/batch_priv.h"
+
+static int64_t pages_for(int64_t tokens) {
+    return dv_div_up(tokens, DVK_PAGE);
+}
+
+/* ---- opening ---- */
+
+static dv_batch_options complete(const dv_vlm_model *m, const dv_batch_options *given) {
+    dv_batch_options o = given != NULL ? *given : (dv_batch_options){0};
+    o.sequences = o.sequences > 0 ? dv_min(o.sequences, DVK_FEW) : DVK_FEW;
+    o.context = o.context > 0 ? o.context : dv_min(m->config.text.max_positions, DV_DIALOGUE_CONTEXT);
+    o.tokens = o.tokens > 0 ? o.tokens : o.sequences * o.context;
+    o.tokens = pages_for(dv_max(o.tokens, o.context)) * DVK_PAGE;
+    return o;
+}
+
+davy_result dv_batch_open(const dv_vlm_model *model, const dv_batch_options *options, dv_batch **out) {
+    if (model->gpu != NULL) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "a GPU captions one picture at a time so far");
+    }
+    dv_batch *b = dv_calloc(1, sizeof *b);
+    if (b == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    b->model = model;
+    b->options = complete(model, options);
+    const dv_decoder_desc desc = {.config = &model->config,
+                                  .weights = model->weights,
+                                  .heap = model->heap,
+                                  .pool = model->pool,
+                                  .cpu = model->cpu,
+                                  .compute = model->compute,
+                                  .context = b->options.context,
+                                  .chunk = b->options.chunk,
+                                  .few = b->options.sequences,
+                                  .sequences = b->options.sequences,
+                                  .pages = b->options.tokens / DVK_PAGE};
+    davy_result r = dv_decoder_open(&desc, &b->decoder);
+    r = r < 0 ? r : dv_pages_create(desc.pages, &b->pages);
+    b->slots = r == DAVY_OK ? dv_calloc((uint64_t)b->options.sequences, sizeof *b->slots) : NULL;
+    if (r == DAVY_OK && b->slots == NULL) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    if (r < 0) {
+        dv_batch_release(b);
+        return r;
+    }
+    *out = b;
+    return DAVY_OK;
+}
+
+static void release_sequence(dv_sequence *s) {
+    if (s != NULL) {
+        dv_sampler_release(s->sampler);
+        dv_feeding_clear(&s->prompt);
+        dv_free(s->pictures);
+        dv_free(s->said);
+        dv_free(s);
+    }
+}
+
+void dv_batch_release(dv_batch *b) {
+    if (b != NULL) {
+        for (int64_t i = 0; i < b->n; i++) {
+            release_sequence(b->list[i]);
+        }
+        dv_decoder_release(b->decoder);
+        dv_pages_clear(&b->pages);
+        dv_free(b->list);
+        dv_free(b->slots);
+        dv_free(b);
+    }
+}
+
+/* ---- asking ---- */
+
+static davy_result make_sequence(const dv_batch *b, const dv_batch_question *q, dv_sequence *s) {
+    const dv_feed_words words = {.ids = q->ids, .n = q->n, .before = -1};
+    const int64_t most = dv_max(0, dv_min(q->generate.max_tokens, b->options.context - q->n + 1));
+    s->slot = -1;
+    s->generate = q->generate;
+    s->tag = q->tag;
+    s->pictures = dv_calloc((uint64_t)dv_max(1, q->n_pictures), sizeof *s->pictures);
+    s->said = dv_calloc((uint64_t)dv_max(1, most), sizeof *s->said);
+    if (s->pictures == NULL || s->said == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    if (q->n_pictures > 0) {
+        memcpy(s->pictures, q->pictures, (size_t)q->n_pictures * sizeof *s->pictures);
+    }
+    const davy_result r = dv_feeding_make(b->model, &words, s->pictures, q->n_pictures, &s->after, &s->prompt);
+    return r < 0 ? r : dv_dialogue_sampler(b->model, &q->generate, q->ids, q->n, &s->sampler);
+}
+
+davy_result dv_batch_ask(dv_batch *b, const dv_batch_question *q) {
+    if (q->n < 1) {
+        return dv_fail(DAVY_E_INVALID, "nothing to read");
+    }
+    if (q->n > b->options.context) {
+        return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens are more than the context of %lld tokens", (long long)q->n,
+                       (long long)b->options.context);
+    }
+    dv_sequence **list = dv_grow(b->list, b->n + 1, &b->room, sizeof *list);
+    b->list = list != NULL ? list : b->list;
+    dv_sequence *s = list != NULL ? dv_calloc(1, sizeof *s) : NULL;
+    davy_result r = s != NULL ? make_sequence(b, q, s) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    if (r < 0) {
+        release_sequence(s);
+        return r;
+    }
+    s->ended = q->generate.max_tokens < 1;
+    s->end = DV_END_LENGTH;
+    b->last_need = pages_for(q->n + 1);
+    b->list[b->n++] = s;
+    return DAVY_OK;
+}
+
+/* ---- pages and slots ---- */
+
+void dv_batch_leave_cache(dv_batch *b, dv_sequence *s) {
+    if (s->slot >= 0) {
+        dv_pages_give_back(&b->pages, dv_decoder_table(b->decoder, s->slot), &s->pages);
+        b->slots[s->slot] = false;
+    }
+    s->slot = -1;
+    s->cached = 0;
+    s->rows = 0;
+}
+
+static dv_sequence *youngest(const dv_batch *b) {
+    for (int64_t i = b->n - 1; i >= 0; i--) {
+        if (b->list[i]->slot >= 0) {
+            return b->list[i];
+        }
+    }
+    return NULL;
+}
+
+bool dv_batch_make_room(dv_batch *b, dv_sequence *s, int64_t tokens) {
+    while (!dv_pages_take(&b->pages, pages_for(tokens), dv_decoder_table(b->decoder, s->slot), &s->pages)) {
+        dv_sequence *last = youngest(b);
+        dv_batch_leave_cache(b, last);
+        b->short_of_room = true;
+        b->counts.put_back++;
+        if (last == s) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int64_t free_slot(const dv_batch *b) {
+    for (int64_t i = 0; i < b->options.sequences; i++) {
+        if (!b->slots[i]) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static bool may_begin(const dv_batch *b, int64_t pages) {
+    const bool alone = youngest(b) == NULL;
+    return free_slot(b) >= 0 && (alone || (!b->short_of_room && pages <= b->pages.n_free));
+}
+
+/* The one whose prompt is being read, or the first that waits and can begin; NULL: neither. */
+static dv_sequence *reader(dv_batch *b) {
+    dv_sequence *waits = NULL;
+    for (int64_t i = 0; i < b->n; i++) {
+        dv_sequence *s = b->list[i];
+        if (s->slot >= 0 && s->cached < s->prompt.n) {
+            return s;
+        }
+        waits = waits == NULL && s->slot < 0 && !s->ended ? s : waits;
+    }
+    if (waits == NULL || !may_begin(b, pages_for(waits->prompt.n + waits->n_said + 1))) {
+        return NULL;
+    }
+    waits->slot = free_slot(b);
+    b->slots[waits->slot] = true;
+    return waits;
+}
+
+/* ---- work ---- */
+
+/* A chunk of a prompt, cut as a dialogue would. */
+static davy_result read_on(dv_batch *b, dv_sequence *s) {
+    dv_decoder_input in = dv_feeding_part(&s->prompt, s->cached);
+    in.n = dv_min(in.n, dv_decoder_chunk(b->decoder));
+    in.past = s->cached;
+    in.sequence = s->slot;
+    in.cancel = b->options.cancel;
+    in.user = b->options.user;
+    if (!dv_batch_make_room(b, s, s->cached + in.n)) {
+        return DAVY_OK;
+    }
+    const float *logits = NULL;
+    const bool last = s->cached + in.n == s->prompt.n && s->n_said == 0;
+    int64_t fed = 0;
+    const davy_result r = dv_decoder_feed(b->decoder, &in, last ? &logits : NULL, &fed);
+    s->cached += fed;
+    b->counts.chunks++;
+    return r < 0 || !last ? r : dv_batch_draw(b, s, logits);
+}
+
+davy_result dv_batch_work(dv_batch *b) {
+    if (b->failed < 0) {
+        return dv_fail(DAVY_E_STATE, "the batch has failed");
+    }
+    const bool stop = b->options.cancel != NULL && b->options.cancel(b->options.user) != 0;
+    dv_sequence *s = stop ? NULL : reader(b);
+    davy_result r = stop ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
+    r = r < 0 || s == NULL ? r : read_on(b, s);
+    r = r < 0 ? r : dv_batch_say(b);
+    b->failed = r;
+    return r;
+}
+
+bool dv_batch_ended(dv_batch *b, dv_batch_end *out) {
+    for (int64_t i = 0; i < b->n; i++) {
+        dv_sequence *s = b->list[i];
+        if (s->ended) {
+            *out = (dv_batch_end){.tag = s->tag, .tokens = s->n_said, .end = s->end};
+            release_sequence(s);
+            memmove(b->list + i, b->list + i + 1, (size_t)(b->n - i - 1) * sizeof(dv_sequence *));
+            b->n--;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- what it is like ---- */
+
+int64_t dv_batch_context(const dv_batch *b) {
+    return b->options.context;
+}
+
+int64_t dv_batch_sequences(const dv_batch *b) {
+    return b->options.sequences;
+}
+
+int64_t dv_batch_unended(const dv_batch *b) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < b->n; i++) {
+        n += b->list[i]->ended ? 0 : 1;
+    }
+    return n;
+}
+
+bool dv_batch_has_room(const dv_batch *b) {
+    for (int64_t i = 0; i < b->n; i++) {
+        if (b->list[i]->slot < 0 && !b->list[i]->ended) {
+            return false;
+        }
+    }
+    return may_begin(b, b->last_need);
+}
+
+uint64_t dv_batch_bytes(const dv_batch *b) {
+    return dv_decoder_bytes(b->decoder);
+}
+
+dv_batch_counts dv_batch_count(const dv_batch *b) {
+    dv_batch_counts c = b->counts;
+    c.pages_used = b->pages.n - b->pages.n_free;
+    c.pages_most = b->pages.most;
+    return c;
+}

@@ -1,0 +1,25 @@
+/* decoder_batch.h - a few tokens in one pass over the weights: one of each of several sequences, whose caches share a store
+ * of pages, or some of one sequence that are only supposed. Each token's logits have the bits that dv_decoder_feed gives
+ * for it alone. Of a decoder on the CPU that was opened for it. */
+#ifndef DV_VLM_DECODER_BATCH_H
+#define DV_VLM_DECODER_BATCH_H
+
+#include "core/vlm/decoder.h"
+
+typedef struct dv_decoder_rows {
+    const int32_t *ids;       /* [n] words */
+    const int32_t *sequence;  /* [n]; NULL: the only one */
+    const int32_t *place;     /* [n] in its sequence; those of one sequence lie one behind the other, rising */
+    const int32_t *positions; /* [n][axes] */
+    int64_t n;
+} dv_decoder_rows;
+
+int64_t dv_decoder_few_rows(const dv_decoder *d); /* n at most; 0: there is no such pass */
+int64_t dv_decoder_chunk(const dv_decoder *d);    /* tokens of a prompt in a pass */
+/* *logits: [n][vocab], until the next call. What the cache held at these places is gone. */
+davy_result dv_decoder_few(dv_decoder *d, const dv_decoder_rows *in, const float **logits);
+
+/* The pages of a sequence, [pages of the longest]: the caller fills it in before tokens go there. */
+int32_t *dv_decoder_table(dv_decoder *d, int64_t sequence);
+
+#endif

@@ -1,0 +1,66 @@
+/* program_priv.h - between program.c, which puts a program together, and what runs it: program_cpu.c, program_cuda.c. */
+#ifndef DV_VLM_PROGRAM_PRIV_H
+#define DV_VLM_PROGRAM_PRIV_H
+
+#include "core/vlm/program.h"
+
+typedef enum dv_item_kind {
+    ITEM_LINEAR,
+    ITEM_NORM,
+    ITEM_CONVERT,
+    ITEM_TABLE,
+    ITEM_ROPE,
+    ITEM_ROPE_QKV,
+    ITEM_ATTENTION,
+    ITEM_GATHER,
+    ITEM_ADD,
+    ITEM_EMBED,
+    ITEM_ARGMAX,
+    ITEM_PATCHES
+} dv_item_kind;
+
+struct dv_prog_item {
+    dv_step step;                /* on the CPU; args: those below */
+    const dvk_cuda_kernel *cuda; /* on a GPU */
+    dv_prog_at at;
+    dv_item_kind kind;
+    int64_t divide;
+    void *base[2]; /* of what moves */
+    union {
+        dvk_linear_args linear;
+        dvk_row_norm_args norm;
+        dvk_row_convert_args convert;
+        dvk_rope_table_args table;
+        dvk_rope_args rope;
+        dvk_rope_qkv_args qkv;
+        dvk_attention_kv_args attention;
+        dvk_gather_rows_args gather;
+        dvk_add_rows_args add;
+        dvk_embed_args embed;
+        dvk_argmax_args argmax;
+        dvk_patches_args patches;
+    } a;
+};
+
+const char *dv_item_op(const dv_prog_item *item);
+davy_result dv_program_no_memory(void);
+
+/* After the arguments are in place. */
+void dv_prog_cpu_choose(dv_program *p, dv_prog_item *item);
+davy_result dv_prog_cpu_finish(dv_program *p);
+davy_result dv_prog_cpu_run(dv_program *p, int32_t (*cancel)(void *user), void *user);
+void dv_prog_cpu_clear(dv_program *p);
+
+davy_result dv_prog_cuda_start(dv_program *p);
+/* Kernels for the arguments as they are now, and memory for them to work in. */
+davy_result dv_prog_cuda_choose(dv_program *p);
+davy_result dv_prog_cuda_finish(dv_program *p);
+davy_result dv_prog_cuda_run(dv_program *p, int32_t (*cancel)(void *user), void *user);
+void dv_prog_cuda_clear(dv_program *p);
+
+/* For tests: other kernels than the library's; NULL: those again. */
+typedef const dvk_cuda_kernel *dv_cuda_chooser(const char *op, const void *args, const dvk_cuda_caps *caps,
+                                               uint32_t computes);
+void dv_program_use_chooser(dv_cuda_chooser *choose);
+
+#endif

@@ -1,0 +1,199 @@
+// linear_stream_sm90.cu - see linear_stream.c. Every warp is a stream of its own: the copy engine brings pieces of its rows
+// into a ring in shared memory, as far ahead as that has room, from before the launch waits for the one ahead of it.
+#include "kernels/cuda/hopper_ptx.cuh"
+#include "kernels/cuda/linear_few.cuh"
+#include "kernels/cuda/linear_stream.h"
+
+struct stream_unit {
+    int group, slab; // group: from the block's first on
+};
+
+template <int KIND, int M, int R> struct stream {
+    const dvk_linear_stream_params &p;
+    unsigned char *shared;
+    uint32_t ring, bars; // of this warp
+    int lane, warp;
+    int first, units; // group and units of this block
+
+    __device__ stream(const dvk_linear_stream_params &of, unsigned char *memory, uint64_t *barriers)
+        : p(of), shared(memory) {
+        lane = threadIdx.x & 31;
+        warp = threadIdx.x >> 5;
+        first = (int)((int64_t)blockIdx.x * p.groups / gridDim.x);
+        units = ((int)((int64_t)(blockIdx.x + 1) * p.groups / gridDim.x) - first) * p.slabs;
+        ring = (uint32_t)__cvta_generic_to_shared(memory + p.ring_at) + warp * p.stages * p.stage_bytes;
+        bars = (uint32_t)__cvta_generic_to_shared(barriers + warp * STREAM_STAGES);
+    }
+
+    __device__ int outputs() const {
+        return p.few.glu ? R / 2 : R;
+    }
+
+    __device__ int chunks_of(int slab) const {
+        return min(p.slab, p.few.chunks - slab * p.slab);
+    }
+
+    __device__ void next(stream_unit &u) const {
+        u.group += p.whole;
+        u.slab += p.rest;
+        if (u.slab >= p.slabs) {
+            u.slab -= p.slabs;
+            u.group++;
+        }
+    }
+
+    // Rows that lie one behind the other come together where a unit is whole rows.
+    __device__ void fetch_unit(const stream_unit &u, int stage) const {
+        const int row = (first + u.group) * outputs();
+        const uint32_t last = min(outputs(), p.few.n - row);
+        const uint32_t together = p.slabs == 1 ? last : 1;
+        const uint32_t bytes = chunks_of(u.slab) * 16;
+        const uint32_t scale_bytes = is_float<KIND>() ? 0 : chunks_of(u.slab) * p.scale_bytes / p.slab;
+        const uint32_t bar = bars + 8 * stage;
+        const unsigned char *w = p.few.w + row * p.few.w_row + u.slab * p.slab * 16;
+        const unsigned char *s = p.few.scales + row * p.few.scale_row + u.slab * p.scale_bytes;
+        uint32_t to = ring + stage * p.stage_bytes;
+        uint32_t scale_to = to + R * p.slab * 16;
+        barrier_expect(bar, last * (p.few.glu ? 2 : 1) * (bytes + scale_bytes));
+        for (int half = 0; half <= p.few.glu; half++) {
+            for (uint32_t r = 0; r < last; r += together) {
+                copy_bulk(to + r * p.slab * 16, w + r * p.few.w_row, together * bytes, bar);
+                if (!is_float<KIND>()) {
+                    copy_bulk(scale_to + r * p.scale_bytes, s + r * p.few.scale_row, together * scale_bytes, bar);
+                }
+            }
+            to += R / 2 * p.slab * 16;
+            scale_to += R / 2 * p.scale_bytes;
+            w += p.few.n * p.few.w_row;
+            s += p.few.n * p.few.scale_row;
+        }
+    }
+
+    __device__ few_chunk chunk_at(const unsigned char *from, int r, int chunk) const {
+        few_chunk c;
+        c.w = *(const uint4 *)(from + (r * p.slab + chunk) * 16);
+        c.scale = 0;
+        if (!is_float<KIND>()) {
+            const int block = chunk * chunk_elements<KIND>() / LIN_BLOCK;
+            const unsigned char *s = from + R * p.slab * 16 + r * p.scale_bytes;
+            c.scale = dvk_lin_halves((lin_kind)KIND) == 2 ? ((const uint32_t *)s)[block]
+                                                          : (uint32_t)((const uint16_t *)s)[block];
+        }
+        return c;
+    }
+
+    __device__ void multiply(int slab, int stage, float *sums) const {
+        const int count = chunks_of(slab);
+        const unsigned char *from = shared + p.ring_at + (warp * p.stages + stage) * p.stage_bytes;
+        const uint4 *x = (const uint4 *)shared;
+        const int row = x_row<KIND>(p.few.phase);
+        float sum[R * M] = {};
+#pragma unroll 4
+        for (int chunk = lane; chunk < count; chunk += 32) {
+            few_chunk c[R];
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+                c[r] = chunk_at(from, r, chunk);
+            }
+            if constexpr (is_float<KIND>()) {
+                add_float<KIND, M, R>(c, x, row, p.few.phase, slab * p.slab + chunk, sum);
+            } else {
+                add_blocks<KIND, M, R>(c, x, row, p.few.zero, slab * p.slab + chunk, sum);
+            }
+        }
+        const float mine = sum_lanes<R * M>(sum);
+        constexpr int LANES = 32 / (R * M);
+        if (lane % LANES == 0) {
+            sums[lane / LANES] = mine;
+        }
+    }
+
+    __device__ void finish(int from, int groups, const float *sums) const {
+        for (int i = threadIdx.x; i < groups * outputs() * M; i += blockDim.x) {
+            const int t = i % M;
+            const int r = i / M % outputs();
+            const int g = i / M / outputs();
+            const int o = (first + from + g) * outputs() + r;
+            if (o < p.few.n && t < p.few.m) {
+                float a = 0.0f;
+                float b = 0.0f;
+                for (int s = 0; s < p.slabs; s++) {
+                    const float *of = sums + (g * p.slabs + s) * (R * M);
+                    a += of[r * M + t];
+                    b += p.few.glu ? of[(r + R / 2) * M + t] : 0.0f;
+                }
+                put_result(p.few, t, o, a, b, extras_of(p.few, t, o));
+            }
+        }
+    }
+
+    __device__ void run() const {
+        stream_unit ahead = {warp / p.slabs, warp % p.slabs};
+        stream_unit at = ahead;
+        if (lane == 0) {
+            for (int s = 0; s < p.stages; s++) {
+                barrier_init(bars + 8 * s, 1);
+            }
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        for (int s = 0; s < p.stages; s++, next(ahead)) {
+            if (lane == 0 && warp + s * STREAM_WARPS < units) {
+                fetch_unit(ahead, s);
+            }
+        }
+        __syncwarp();
+        let_next_launch_begin();
+        wait_for_launch_before();
+        if constexpr (is_float<KIND>()) {
+            stage_float<KIND, M>(p.few, (uint4 *)shared, x_row<KIND>(p.few.phase), 0, p.few.chunks);
+        } else {
+            stage_blocks<KIND, M>(p.few, (uint4 *)shared, 0, p.few.chunks);
+        }
+        __syncthreads();
+        int stage = 0;
+        uint32_t parity = 0;
+        const int per_round = p.round * p.slabs;
+        float *sums = (float *)(shared + p.sums_at);
+        for (int base = 0, odd = 0; base < units; base += per_round, odd ^= 1) {
+            const int end = min(base + per_round, units);
+            float *own = sums + odd * (p.sums_bytes / 4);
+            for (int unit = base + warp; unit < end; unit += STREAM_WARPS, next(at), next(ahead)) {
+                barrier_wait(bars + 8 * stage, parity);
+                multiply(at.slab, stage, own + (unit - base) * (R * M));
+                __syncwarp();
+                if (lane == 0 && unit + p.stages * STREAM_WARPS < units) {
+                    fetch_unit(ahead, stage);
+                }
+                stage = stage + 1 == p.stages ? 0 : stage + 1;
+                parity ^= stage == 0;
+            }
+            __syncthreads();
+            finish(base / p.slabs, (end - base) / p.slabs, own);
+        }
+    }
+};
+
+template <int KIND, int M, int R> __device__ __forceinline__ void stream_rows(const dvk_linear_stream_params &p) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    __shared__ uint64_t barriers[STREAM_WARPS * STREAM_STAGES];
+    const stream<KIND, M, R> work(p, memory, barriers);
+    work.run();
+}
+
+#define STREAM(NAME, KIND, M, R)                                                                                       \
+    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32)                                                    \
+        linear_stream_##NAME##_##M(const __grid_constant__ dvk_linear_stream_params p) {                               \
+        stream_rows<KIND, M, R>(p);                                                                                    \
+    }
+#define STREAM_KIND(NAME, KIND, R)                                                                                     \
+    STREAM(NAME, KIND, 1, R)                                                                                           \
+    STREAM(NAME, KIND, 2, R)
+
+STREAM_KIND(f32, LIN_F32, 2)
+STREAM_KIND(f16, LIN_F16, 2)
+STREAM_KIND(bf16, LIN_BF16, 2)
+STREAM_KIND(bytes, LIN_BYTES, 2)
+STREAM_KIND(bytes_min, LIN_BYTES_MIN, 2)
+STREAM_KIND(halves, LIN_HALVES, 2)
+STREAM_KIND(nibbles, LIN_NIBBLES, 4)
+STREAM_KIND(nibbles_min, LIN_NIBBLES_MIN, 4)

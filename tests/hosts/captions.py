@@ -1,0 +1,174 @@
+"""captions.py FOLDER - caption(n) over the ABI: what it says of many pictures at once is what dialogues say of each. On a
+made-up model that the test writes into FOLDER, and on the shipped tiny one where DAVY_SHARED has it. Ends
+`N passed, N failed`."""
+
+import ctypes
+import os
+import pathlib
+import struct
+import sys
+import zlib
+
+import tiny_vlm
+from caption import ENDLESS, Host, picture
+from client import check, raises
+import client
+from davy import abi
+from davy.abi import Result, ref
+
+
+def one_by_one(h, images, params):
+    d, texts = h.dialogue(**params), []
+    for image in images:
+        h.lib.check(h.api.dialogue_rewind(d, 0))
+        h.ask(d, image)
+        texts.append(h.text(d))
+    h.api.dialogue_release(d)
+    return texts
+
+
+def scenes(n):
+    return [picture(20 + 13 * i % 61, 18 + 7 * i % 43, i + 1) for i in range(n)]
+
+
+def test_equal(lib, folder):
+    images = scenes(37)
+    for compute in abi.Dtype.F32, abi.Dtype.AUTO, abi.Dtype.INT8, abi.Dtype.INT4:
+        h = Host(lib, folder, compute=compute)
+        for params in (
+            {"prompt": b"What?", "max_tokens": 40},
+            {"max_tokens": 17, "temperature": 0.8, "top_k": 50, "seed": 7, "repeat_penalty": 1.2},
+            {"prompt": b"Say it.", "max_tokens": 60, "stop": (ctypes.c_char_p * 1)(b"a"), "n_stop": 1, "max_tiles": 1},
+        ):
+            alone = one_by_one(h, images, params)
+            check(h.caption(images, abi.CaptionParams(**params)) == alone, f"{compute.name}, {params}")
+            check(h.caption(images[:2], abi.CaptionParams(**params)) == alone[:2], "two")
+        check(h.memory().host_workspace_bytes == 0, "all given back")
+        h.close()
+
+
+def test_budget(lib, folder):
+    """Ever less memory: fewer at once, then one after the other, then an error; never more than the budget. What it says
+    of each is what a dialogue says that has as much, or one with enough."""
+    images = scenes(12)
+    h = Host(lib, folder)
+    params = {"max_tokens": 30}
+    plain = h.caption(images, abi.CaptionParams(**params))
+    full = h.memory().host_peak_bytes
+    base = h.memory().host_weights_bytes
+    step, failures = (full - base) // 24, 0
+    for budget in range(full + step, base, -step):
+        h.lib.check(h.api.context_budget(h.ctx, 0, budget))
+        try:
+            texts = h.caption(images, abi.CaptionParams(**params))
+            least = one_by_one(h, images, params)
+            check(all(t in two for t, *two in zip(texts, plain, least)), f"budget {budget}")
+        except abi.DavyError as error:
+            failures += 1
+            check(error.code in (Result.E_BUDGET, Result.E_CONTEXT_FULL), f"budget {budget}: {error}")
+        m = h.memory()
+        used = m.host_weights_bytes + m.host_workspace_bytes
+        check(used <= budget and m.host_workspace_bytes == 0, f"budget {budget}, used {used}")
+    check(0 < failures < 20, f"{failures} budgets were too small")
+    h.close()
+
+
+def test_end(lib, folder):
+    """Cancelled, out of time, one that does not fit: all or none, and soon."""
+    images = scenes(20)
+    h = Host(lib, folder)
+    seen = []
+    out = (ctypes.c_void_p * len(images))()
+    tensors = (ctypes.POINTER(abi.Tensor) * len(images))(*[ctypes.pointer(i) for i in images])
+    p = abi.CaptionParams(max_tokens=60)
+
+    def run(how, n=len(images), given=p):
+        return lib.check(h.api.caption(h.model, n, tensors, ref(given), ref(how), None, out))
+
+    run(abi.Run(progress=abi.ProgressFn(lambda user, stage, done, total: seen.append((stage, done, total)) or 0)))
+    parts = [done for _, done, _ in seen]
+    check(parts == sorted(parts) and parts[-1] == seen[-1][2] == 20000, f"progress {parts}")
+    check({stage for stage, _, _ in seen} <= {b"load", b"look", b"read", b"answer"}, "stages")
+    for i in range(len(images)):
+        lib.take_text(ctypes.c_void_p(out[i]))
+        out[i] = None
+    job = abi.Handle()
+    lib.check(h.api.caption(h.model, len(images), tensors, ref(abi.CaptionParams(max_tokens=400)), None, ref(job), out))
+    h.api.job_cancel(job)
+    r = h.api.job_wait(job, ENDLESS)
+    check(r == Result.E_CANCELLED and not any(out), f"a cancelled job: {r}")
+    h.api.job_release(job)
+    raises(Result.E_TIMEOUT, lambda: run(abi.Run(timeout_ns=2_000_000), given=abi.CaptionParams(max_tokens=400)), "time")
+    long = abi.CaptionParams(prompt=b"a" * 600, max_tokens=4)
+    raises(Result.E_CONTEXT_FULL, lambda: run(abi.Run(), given=long), "a question that is too long", "picture 1 of 20")
+    check(not any(out), "out is untouched")
+    check(h.memory().host_workspace_bytes == 0, "all given back")
+    h.close()
+
+
+def read_png(path):
+    """8-bit RGB, not interlaced."""
+    data, at, idat = path.read_bytes(), 8, b""
+    while at < len(data):
+        n, kind = struct.unpack(">I4s", data[at : at + 8])
+        if kind == b"IHDR":
+            width, height = struct.unpack(">II", data[at + 8 : at + 16])
+        idat += data[at + 8 : at + 8 + n] if kind == b"IDAT" else b""
+        at += n + 12
+    raw, rows, above = zlib.decompress(idat), [], bytearray(3 * width)
+    for y in range(height):
+        kind, row = raw[y * (3 * width + 1)], bytearray(raw[y * (3 * width + 1) + 1 : (y + 1) * (3 * width + 1)])
+        for x in range(3 * width):
+            a, b, c = (row[x - 3], above[x], above[x - 3]) if x >= 3 else (0, above[x], 0)
+            nearest = min((a, b, c), key=lambda v: abs(a + b - c - v))
+            row[x] = (row[x] + (0, a, b, (a + b) // 2, nearest)[kind]) & 255
+        rows.append(row)
+        above = row
+    return width, height, rows
+
+
+def tensor(width, height, rows):
+    memory = bytearray(b"".join(bytes(r) for r in rows))
+    t = abi.Tensor(memory=abi.Memory.HOST, dtype=abi.Dtype.U8, layout=abi.Layout.HWC, ndim=3)
+    t.data = abi.buffer_address(memory)
+    t.shape[0], t.shape[1], t.shape[2] = height, width, 3
+    t.keep = memory
+    return t
+
+
+def test_trained(lib):
+    shared = os.environ.get("DAVY_SHARED", "")
+    model = pathlib.Path(shared) / "models" / "davy-tiny-vlm"
+    cases = sorted((pathlib.Path(shared) / "golden" / "davy-tiny-vlm").glob("case*.png"))
+    if not shared or not model.exists() or not cases:
+        print("skipped: the trained model (DAVY_SHARED)")
+        return
+    images = []
+    for path in cases:
+        width, height, rows = read_png(path)
+        mirrored = [bytearray(b"".join(bytes(r[3 * x : 3 * x + 3]) for x in reversed(range(width)))) for r in rows]
+        images += [tensor(width, height, rows), tensor(width, height, mirrored), tensor(width, height, rows[::-1])]
+    questions = {"max_tokens": 64}, {"prompt": b"What is at the top left?", "max_tiles": 1}
+    for compute in abi.Dtype.F32, abi.Dtype.AUTO, abi.Dtype.INT8:
+        h = Host(lib, model, compute=compute)
+        for params in questions if compute == abi.Dtype.AUTO else questions[1:]:
+            alone = one_by_one(h, images, params)
+            together = h.caption(images, abi.CaptionParams(**params))
+            check(together == alone, f"{len(images)} scenes, {compute.name}, {params}")
+            check(len(set(alone)) > 1, f"they say {set(alone)}")
+        h.close()
+
+
+def main():
+    folder = tiny_vlm.write(pathlib.Path(sys.argv[1]) / "tiny-many")
+    lib = abi.load()
+    test_equal(lib, folder)
+    test_budget(lib, folder)
+    test_end(lib, folder)
+    test_trained(lib)
+    print(f"{client.passed} passed, {client.failed} failed")
+    return client.failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+/* cases_lm_cuda.c - problems that only a GPU is asked: linear with 16-bit rows of W's own type and in sizes that fill
+ * tiles, and the times of SmolVLM-256M's and Qwen2.5-VL-3B's sizes. */
+#include <stddef.h>
+
+#include "tests/kcheck/cases_lm.h"
+
+static const int64_t sizes[][3] = {
+    {1, 256, 2048},  {2, 96, 2056},   {4, 130, 11008}, {8, 64, 11000},   {8, 1030, 576},
+    {16, 72, 1024},  {6, 200, 4096},  {12, 40, 777},   {3, 2048, 192},   {65, 1000, 64},
+    {128, 256, 256}, {200, 136, 520}, {300, 192, 576}, {513, 129, 328},  {64, 704, 1280},
+    {33, 96, 3420},  {1, 5003, 96},   {7, 576, 1536},  {1024, 80, 1152}, {17, 512, 288},
+};
+
+static const struct {
+    dvk_wtype type;
+    dvk_form form;
+} kinds[] = {
+    {DVK_W_BF16, DVK_ROWS_F32},  {DVK_W_BF16, DVK_ROWS_BF16}, {DVK_W_F16, DVK_ROWS_F16},   {DVK_W_F16, DVK_ROWS_F32},
+    {DVK_W_F32, DVK_ROWS_F32},   {DVK_W_Q8_0, DVK_ROWS_Q8},   {DVK_W_Q4_0, DVK_ROWS_Q8},   {DVK_W_Q4_K, DVK_ROWS_Q8},
+    {DVK_W_Q6_K, DVK_ROWS_Q8},   {DVK_W_Q5_1, DVK_ROWS_Q8},   {DVK_W_Q4_0, DVK_ROWS_BF16}, {DVK_W_Q4_K, DVK_ROWS_BF16},
+    {DVK_W_Q8_0, DVK_ROWS_BF16}, {DVK_W_Q6_K, DVK_ROWS_BF16},
+};
+
+enum {
+    N_SIZES = (int)(sizeof sizes / sizeof sizes[0]),
+    N_KINDS = (int)(sizeof kinds / sizeof kinds[0]),
+    N_FULL = 2, /* more tiles than a device has processors, twice: of kinds 1 and 2 */
+    N_GATES = DVK_GATE_RELU2 + 1
+};
+
+static int linear_count(void) {
+    return N_SIZES * N_KINDS + N_FULL;
+}
+
+static void linear_build(kc_problem *p, int i) {
+    static const dvk_dtype outs[] = {DVK_F32, DVK_BF16, DVK_F32, DVK_F16};
+    static const int64_t full[] = {1900, 2300, 72};
+    const int more = i - N_SIZES * N_KINDS;
+    const int64_t *size = more < 0 ? sizes[i % N_SIZES] : full;
+    const int kind = more < 0 ? i / N_SIZES : 1 + more;
+    const int variety = i * 7 + kind;
+    kc_linear_spec s = {.m = size[0], .n = size[1], .k = size[2], .type = kinds[kind].type, .form = kinds[kind].form};
+    s.glu = variety % 3 == 1;
+    s.act = s.glu ? DVK_GATE_SILU : variety % 2 ? (dvk_gate)(variety / 2 % N_GATES) : DVK_GATE_NONE;
+    s.bias = variety % 5 < 2;
+    s.res = variety / 3 % 3;
+    s.y = outs[variety / 5 % 4];
+    kc_build_linear(p, &s, variety / 3 % 2, i % 19 == 18 ? KC_NAN : KC_NORMAL);
+}
+
+/* ---- times ---- */
+
+typedef struct matrix {
+    int64_t n, k;
+    int glu, head; /* head: of few rows only */
+} matrix;
+
+static const matrix matrices[] = {
+    /* SmolVLM-256M */
+    {960, 576, 0, 0},
+    {576, 576, 0, 0},
+    {1536, 576, 1, 0},
+    {576, 1536, 0, 0},
+    {49280, 576, 0, 1},
+    /* Qwen2.5-VL-3B */
+    {2560, 2048, 0, 0},
+    {2048, 2048, 0, 0},
+    {11008, 2048, 1, 0},
+    {2048, 11008, 0, 0},
+    {151936, 2048, 0, 1},
+};
+
+static const int64_t tower[][3] = {
+    /* Qwen2.5-VL's vision tower, 1288 x 728: n, k, glu */
+    {3840, 1280, 0},
+    {1280, 1280, 0},
+    {3420, 1280, 1},
+    {1280, 3420, 0},
+};
+
+enum {
+    N_MATRICES = (int)(sizeof matrices / sizeof matrices[0]),
+    N_TOWER = (int)(sizeof tower / sizeof tower[0]),
+    N_FEW = 3,
+    N_FEW_KINDS = 4,
+    N_MANY = 2,
+    N_MANY_KINDS = 3
+};
+
+static kc_linear_spec spec_of(const matrix *w, int64_t m) {
+    return (kc_linear_spec){.m = m,
+                            .n = w->n,
+                            .k = w->k,
+                            .glu = w->glu,
+                            .act = w->glu ? DVK_GATE_SILU : DVK_GATE_NONE,
+                            .res = w->n == 576 || w->n == 2048 ? 2 : 0,
+                            .y = DVK_F32};
+}
+
+static int linear_bench_count(void) {
+    return N_MATRICES * (N_FEW * N_FEW_KINDS + N_MANY * N_MANY_KINDS) + N_TOWER;
+}
+
+static void linear_bench_build(kc_problem *p, int i) {
+    static const int64_t few[N_FEW] = {1, 4, 8};
+    static const int64_t many[N_MANY] = {512, 2048};
+    static const struct {
+        dvk_wtype type;
+        dvk_form form;
+    } of_few[N_FEW_KINDS] = {{DVK_W_BF16, DVK_ROWS_F32},
+                             {DVK_W_Q8_0, DVK_ROWS_Q8},
+                             {DVK_W_Q4_0, DVK_ROWS_Q8},
+                             {DVK_W_Q4_K, DVK_ROWS_Q8}},
+      of_many[N_MANY_KINDS] = {{DVK_W_BF16, DVK_ROWS_BF16}, {DVK_W_F16, DVK_ROWS_F16}, {DVK_W_Q4_0, DVK_ROWS_BF16}};
+    kc_linear_spec s;
+    if (i < N_MATRICES * N_FEW * N_FEW_KINDS) {
+        s = spec_of(&matrices[i / N_FEW_KINDS / N_FEW], few[i / N_FEW_KINDS % N_FEW]);
+        s.type = of_few[i % N_FEW_KINDS].type;
+        s.form = of_few[i % N_FEW_KINDS].form;
+    } else if ((i -= N_MATRICES * N_FEW * N_FEW_KINDS) < N_MATRICES * N_MANY * N_MANY_KINDS) {
+        const matrix *w = &matrices[i / N_MANY_KINDS / N_MANY];
+        s = spec_of(w, w->head ? 16 * many[i / N_MANY_KINDS % N_MANY] / 512 : many[i / N_MANY_KINDS % N_MANY]);
+        s.type = of_many[i % N_MANY_KINDS].type;
+        s.form = of_many[i % N_MANY_KINDS].form;
+        s.y = w->glu ? (dvk_dtype)s.form : DVK_F32; /* as the next matrix takes it */
+    } else {
+        const int64_t *of = tower[i - N_MATRICES * N_MANY * N_MANY_KINDS];
+        s = spec_of(&(matrix){.n = of[0], .k = of[1], .glu = (int)of[2]}, 4784);
+        s.bias = 1;
+        s.type = DVK_W_BF16;
+        s.form = DVK_ROWS_BF16;
+        s.y = s.glu ? DVK_BF16 : DVK_F32;
+    }
+    kc_build_linear(p, &s, 0, KC_UNIFORM);
+}
+
+static int none(void) {
+    return 0;
+}
+
+static const kc_kv_spec kvs[] = {
+    {1, 1023, 16, 2, 128, 0, 1, 0},   {1, 8191, 16, 2, 128, 0, 1, 0}, {1, 8191, 9, 3, 64, 0, 1, 0},
+    {8, 2047, 16, 2, 128, 0, 1, 0},   {2048, 0, 16, 2, 128, 0, 1, 0}, {2048, 0, 9, 3, 64, 0, 1, 0},
+    {512, 1536, 16, 2, 128, 0, 1, 0}, {4784, 0, 16, 16, 80, 0, 0, 0}, {4784, 0, 16, 16, 80, 0, 0, 75},
+    {1024, 0, 12, 12, 64, 0, 0, 0},
+};
+enum { N_KVS = (int)(sizeof kvs / sizeof kvs[0]) };
+
+static int kv_bench_count(void) {
+    return N_KVS;
+}
+
+static void kv_bench_build(kc_problem *p, int i) {
+    const kc_kv_spec *s = &kvs[i];
+    const int few = s->m <= 8;
+    kc_build_kv(p, s, few ? DVK_F32 : DVK_F16, DVK_F16, 0);
+    p->bytes = (double)((s->past + s->m) * s->kv_heads * s->dim) * 4.0;
+    for (int32_t j = 0; j + 1 < p->args.attention_kv.n_bounds; j++) { /* as many products as the windows have */
+        const int32_t *b = p->args.attention_kv.bounds;
+        const double keys = (double)(b[j + 1] - b[j]);
+        p->flops = (j == 0 ? 0.0 : p->flops) + 4.0 * (double)(s->heads * s->dim) * keys * keys;
+    }
+}
+
+const kc_suite kc_suite_cuda_linear = {"linear", linear_count, linear_build, linear_bench_count, linear_bench_build, 1};
+const kc_suite kc_suite_cuda_attention_kv = {"attention_kv", none, NULL, kv_bench_count, kv_bench_build, 1};

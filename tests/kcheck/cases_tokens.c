@@ -1,0 +1,96 @@
+/* cases_tokens.c - problems for argmax and patches. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/kcheck/cases_lm.h"
+
+/* ---- argmax ---- */
+
+static const int64_t vocabularies[] = {1, 5, 64, 1000, 16384, 49280, 151936};
+enum { N_VOCABULARIES = (int)(sizeof vocabularies / sizeof vocabularies[0]), KINDS = 5 };
+
+static int argmax_count(void) {
+    return N_VOCABULARIES * KINDS;
+}
+
+/* Kinds: random; many equals; a NaN; nothing finite; the largest left out. */
+static void argmax_build(kc_problem *p, int i) {
+    const int64_t n = vocabularies[i % N_VOCABULARIES];
+    const int kind = i / N_VOCABULARIES;
+    const int64_t m = 1 + i % 3;
+    dvk_argmax_args *a = &p->args.argmax;
+    *a = (dvk_argmax_args){.m = m, .n = n};
+    float *x = kc_floats(p, m * n, -1.0f, 1.0f);
+    unsigned char *never = NULL;
+    unsigned char *id = NULL;
+    for (int64_t k = 0; k < m * n; k++) {
+        x[k] = kind == 1 ? (float)(k % 7) : kind == 3 ? -INFINITY : x[k];
+    }
+    if (kind == 2) {
+        x[kc_below(&p->rng, m * n)] = NAN;
+    }
+    kc_alloc(p, 3 * sizeof(int32_t), &never);
+    const int32_t out[3] = {kind == 4 ? (int32_t)(n - 1) : -1, -1, kind == 4 ? 0 : -1};
+    memcpy(never, out, sizeof out);
+    if (kind == 4) {
+        x[n - 1] = 2.0f;
+    }
+    kc_buffer *buffer = kc_alloc(p, (size_t)m * sizeof(int32_t), &id);
+    a->x = (dvk_rows){.data = x, .form = DVK_ROWS_F32, .row = n};
+    a->id = (int32_t *)(void *)id;
+    a->never = (const int32_t *)(void *)never;
+    a->n_never = 3;
+    p->outputs[p->n_outputs++] = (kc_output){.buffer = buffer,
+                                             .data = id,
+                                             .dtype = DVK_U8,
+                                             .size = {1, 1, 1, m * (int64_t)sizeof(int32_t)},
+                                             .stride = {1, 1, 1, 1}};
+    p->error_class = KC_EXACT;
+    p->bytes = (double)(m * n) * 4.0;
+    snprintf(p->text, sizeof p->text, "%lldx%lld kind %d", (long long)m, (long long)n, kind);
+}
+
+/* ---- patches ---- */
+
+static const int64_t sizes[][2] = {/* patches, values of each */
+                                   {1, 3}, {5, 768}, {17, 33}, {64, 588}, {300, 1176}, {1024, 768}};
+enum { N_SIZES = (int)(sizeof sizes / sizeof sizes[0]) };
+
+static int patches_count(void) {
+    return N_SIZES * 6;
+}
+
+static void patches_build(kc_problem *p, int i) {
+    static const dvk_dtype types[] = {DVK_F32, DVK_F16, DVK_BF16};
+    const int64_t *s = sizes[i % N_SIZES];
+    const dvk_dtype type = types[i / N_SIZES % 3];
+    const int ordered = i / N_SIZES / 3;
+    unsigned char *x = NULL;
+    unsigned char *order = NULL;
+    dvk_patches_args *a = &p->args.patches;
+    *a = (dvk_patches_args){.m = s[0], .values = s[1]};
+    kc_alloc(p, (size_t)(s[0] * s[1]), &x);
+    for (int64_t k = 0; k < s[0] * s[1]; k++) {
+        x[k] = (unsigned char)kc_below(&p->rng, 256);
+    }
+    if (ordered) {
+        kc_alloc(p, (size_t)s[0] * sizeof(int32_t), &order);
+        for (int64_t k = 0; k < s[0]; k++) {
+            const int32_t row = (int32_t)(s[0] - 1 - k);
+            memcpy(order + k * (int64_t)sizeof row, &row, sizeof row);
+        }
+    }
+    a->x = x;
+    a->order = (const int32_t *)(void *)order;
+    a->table = kc_floats(p, 3 * 256, -2.0f, 2.0f);
+    const dvk_view v = kc_rows(p, &a->y, type, (kc_rows_shape){s[0], 1, s[1]}, i % 2, KC_UNIFORM);
+    kc_output_view(p, &v);
+    p->error_class = KC_EXACT;
+    p->bytes = (double)(s[0] * s[1]) * (1.0 + (type == DVK_F32 ? 4.0 : 2.0));
+    snprintf(p->text, sizeof p->text, "%lldx%lld type %d ordered %d", (long long)s[0], (long long)s[1], (int)type,
+             ordered);
+}
+
+const kc_suite kc_suite_argmax = {"argmax", argmax_count, argmax_build, argmax_count, argmax_build, 0};
+const kc_suite kc_suite_patches = {"patches", patches_count, patches_build, patches_count, patches_build, 0};
