@@ -1,25 +1,13 @@
-// attention_kv_wgmma_ptx.cuh - the wgmma shapes of attention over a cache. sm_90a only.
+// attention_kv_wgmma_ptx.cuh - the products of attention over a cache whose first factor is in registers. sm_90a only.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/hopper_ptx.cuh"
+#include "kernels/cuda/hopper_wgmma.cuh"
 
 namespace hopper {
 #define ATTENTION_KV_PRODUCTS(T, TYPE)                                                                                 \
-    /* d[64 x 128] (+)= a[64 x 16] b[128 x 16]^T, both in shared memory */                                             \
-    __device__ __forceinline__ void kv_scores(T, float(&d)[64], uint64_t a, uint64_t b, int accumulate) {              \
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                      \
-                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {"                                 \
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "                \
-                     "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "                \
-                     "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "                \
-                     "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"                            \
-                     "}, %64, %65, p, 1, 1, 0, 0;\n}\n"                                                                \
-                     : WGMMA_D32(0), WGMMA_D32(32)                                                                     \
-                     : "l"(a), "l"(b), "r"(accumulate));                                                               \
-    }                                                                                                                  \
     /* d[64 x 64] += a[64 x 16] b[16 x 64], a in registers */                                                          \
     __device__ __forceinline__ void kv_values(T, float(&d)[32], const uint32_t *a, uint64_t b) {                       \
         asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"                                  \

@@ -1,5 +1,7 @@
 // attention_kv_wgmma_sm90.cu - attention of many queries over a cache on Hopper's wgmma: one warp copies keys and values,
 // two groups of four have 64 queries each. A step's exponentials are found while the products of the step before it run.
+#include <type_traits>
+
 #include "kernels/cuda/attention_kv_wgmma.cuh"
 
 using namespace attention;
@@ -83,7 +85,8 @@ template <typename T, int D> struct consumer {
 #pragma unroll
         for (int d = 0; d < STEPS; d++) {
             const int inner = d % 4 * 32;
-            kv_scores(T(), s, q + ((d / 4 * (TILE / 2) + inner) >> 4), k + ((d / 4 * TILE + inner) >> 4), d > 0);
+            wgmma_product<std::is_same<T, __nv_bfloat16>::value, 128>(s, q + ((d / 4 * (TILE / 2) + inner) >> 4),
+                                                                      k + ((d / 4 * TILE + inner) >> 4), d > 0);
         }
         wgmma_commit();
     }

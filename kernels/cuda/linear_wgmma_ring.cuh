@@ -129,7 +129,7 @@ HOPPER_DEVICE void multiply_step(const L &at, int slot, int row, float (&sum)[BN
     const uint64_t a = wgmma_operand(at.x(slot) + row * 128, 1024), b = wgmma_operand(at.w(slot), 1024);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        linear_wgmma<BF16, BN>(sum, a + 2 * k, b + 2 * k, accumulate + k);
+        wgmma_product<BF16, BN>(sum, a + 2 * k, b + 2 * k, accumulate + k);
     }
 }
 

@@ -90,7 +90,7 @@ HOPPER_DEVICE void multiply_few(const L &at, const share &t, int group, float (&
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < BM / 32; k++) {
-            linear_wgmma<BF16, BN>(sum, a + 2 * k, b + 2 * k, step - t.first + k);
+            wgmma_product<BF16, BN>(sum, a + 2 * k, b + 2 * k, step - t.first + k);
         }
         wgmma_commit();
         wgmma_wait<1>();
