@@ -21,63 +21,32 @@ static const dv_chat_format smolvlm = {
     .tiles = true,
 };
 
+/* What the templates of all Qwen-VL models share. */
+#define QWEN_VL                                                                                                        \
+    .start = "", .system_open = "<|im_start|>system\n", .system_close = "<|im_end|>\n",                                \
+    .user_open = "<|im_start|>user\n", .user_open_picture = "<|im_start|>user\n", .user_close = "<|im_end|>\n",        \
+    .answer_gap = "", .answer_end = "<|im_end|>", .after_answer = "\n", .picture_open = "<|vision_start|>",            \
+    .picture_close = "<|vision_end|>", .picture_token = "<|image_pad|>", .video_token = "<|video_pad|>",               \
+    .stops = {"<|im_end|>", "<|endoftext|>"}
+
 static const dv_chat_format qwen2_vl = {
     .name = "Qwen2-VL",
-    .start = "",
-    .system_open = "<|im_start|>system\n",
-    .system_close = "<|im_end|>\n",
+    QWEN_VL,
     .default_system = "You are a helpful assistant.",
-    .user_open = "<|im_start|>user\n",
-    .user_open_picture = "<|im_start|>user\n",
-    .user_close = "<|im_end|>\n",
     .answer_open = "<|im_start|>assistant\n",
-    .answer_gap = "",
-    .answer_end = "<|im_end|>",
-    .after_answer = "\n",
-    .picture_open = "<|vision_start|>",
-    .picture_close = "<|vision_end|>",
-    .picture_token = "<|image_pad|>",
-    .video_token = "<|video_pad|>",
-    .stops = {"<|im_end|>", "<|endoftext|>"},
 };
 
 static const dv_chat_format qwen3_vl = {
     .name = "Qwen3-VL",
-    .start = "",
-    .system_open = "<|im_start|>system\n",
-    .system_close = "<|im_end|>\n",
-    .user_open = "<|im_start|>user\n",
-    .user_open_picture = "<|im_start|>user\n",
-    .user_close = "<|im_end|>\n",
+    QWEN_VL,
     .answer_open = "<|im_start|>assistant\n",
-    .answer_gap = "",
-    .answer_end = "<|im_end|>",
-    .after_answer = "\n",
-    .picture_open = "<|vision_start|>",
-    .picture_close = "<|vision_end|>",
-    .picture_token = "<|image_pad|>",
-    .video_token = "<|video_pad|>",
-    .stops = {"<|im_end|>", "<|endoftext|>"},
     .timed = true,
 };
 
 static const dv_chat_format qwen3_vl_thinking = {
     .name = "Qwen3-VL Thinking",
-    .start = "",
-    .system_open = "<|im_start|>system\n",
-    .system_close = "<|im_end|>\n",
-    .user_open = "<|im_start|>user\n",
-    .user_open_picture = "<|im_start|>user\n",
-    .user_close = "<|im_end|>\n",
+    QWEN_VL,
     .answer_open = "<|im_start|>assistant\n<think>\n",
-    .answer_gap = "",
-    .answer_end = "<|im_end|>",
-    .after_answer = "\n",
-    .picture_open = "<|vision_start|>",
-    .picture_close = "<|vision_end|>",
-    .picture_token = "<|image_pad|>",
-    .video_token = "<|video_pad|>",
-    .stops = {"<|im_end|>", "<|endoftext|>"},
     .timed = true,
     .thinks = true,
 };

@@ -15,6 +15,7 @@ import json
 import pathlib
 import statistics
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -253,7 +254,7 @@ def main():
     p.add_argument("--only", default="")
     p.add_argument("--tokens", type=int, default=128)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--models", default="/tmp/davy-lm-models")
+    p.add_argument("--models", default=str(pathlib.Path(tempfile.gettempdir()) / "davy-lm-models"))
     p.add_argument("--device", default="cuda")
     p.add_argument("--save")
     args = p.parse_args()
