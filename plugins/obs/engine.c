@@ -1,0 +1,291 @@
+/* engine.c - the list of engines, and the life of one: its thread opens the model, then takes pictures off a stack that
+ * anybody may push to without a lock, newest first, so that a late one costs nothing. */
+#include "engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_work.h"
+#include "plugin.h"
+#include "threads.h"
+
+struct engine {
+    engine_key key;
+    int32_t holders;   /* under `lock` */
+    engine *next;      /* of the list */
+    atomic_int owners; /* the list's holders together, and the thread: the last one frees */
+    bool retried;
+    atomic_bool stop;
+    atomic_int state; /* engine_state; text, num, den are written before it leaves LOADING */
+    char text[512];
+    int32_t num, den;
+    plugin_semaphore wake;
+    _Atomic(work *) pushed;
+    davy_context *context;
+    davy_model *model;
+};
+
+static plugin_lock lock = PLUGIN_LOCK_INIT; /* the list, and holders: for a few instructions, never while working */
+static engine *engines;
+static atomic_int threads;
+
+/* ---- clients ---- */
+
+client *client_create(void) {
+    client *c = calloc(1, sizeof *c);
+    if (c != NULL) {
+        atomic_init(&c->refs, 1);
+        atomic_init(&c->budget_us, 50000);
+    }
+    return c;
+}
+
+void client_release(client *c) {
+    if (c != NULL && atomic_fetch_sub(&c->refs, 1) == 1) {
+        free(c->seen);
+        free(c->done);
+        free(c);
+    }
+}
+
+/* ---- the model ---- */
+
+static void fail(engine *e, const davy_api *api, const char *what) {
+    davy_error_info error = {.struct_size = sizeof error};
+    if (api == NULL || api->last_error(&error) != DAVY_OK) {
+        error.message[0] = '\0';
+    }
+    snprintf(e->text, sizeof e->text, "%s%s%s", what, error.message[0] != '\0' ? ": " : "", error.message);
+    plugin_log(LOG_WARNING, "%s", e->text);
+    atomic_store(&e->state, ENGINE_FAILED);
+}
+
+static int32_t DAVY_CALL stopped(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)stage;
+    (void)done;
+    (void)total;
+    return atomic_load(&((engine *)user)->stop) ? 1 : 0;
+}
+
+static davy_dtype precision_of(const char *name) {
+    return strcmp(name, "fp32") == 0   ? DAVY_DTYPE_F32
+           : strcmp(name, "fp16") == 0 ? DAVY_DTYPE_F16
+           : strcmp(name, "bf16") == 0 ? DAVY_DTYPE_BF16
+                                       : DAVY_DTYPE_AUTO;
+}
+
+static bool open_context(engine *e, const davy_api *api) {
+    char *models = obs_module_file("models");
+    const davy_option options[] = {{"models_dir", models}};
+    const uint32_t cores = plugin_cores();
+    const davy_context_desc desc = {.struct_size = sizeof desc,
+                                    .abi_version = DAVY_ABI_VERSION,
+                                    .device = e->key.device,
+                                    .n_threads = (int32_t)(cores > 2 ? cores - 1 : 1), /* one stays OBS's */
+                                    .options = options,
+                                    .n_options = models != NULL ? 1 : 0};
+    const davy_result r = api->context_create(&desc, &e->context);
+    bfree(models);
+    if (r != DAVY_OK) {
+        fail(e, api, obs_module_text("Davy.Error.Device"));
+    }
+    return r == DAVY_OK;
+}
+
+static bool open_model(engine *e, const davy_api *api) {
+    davy_source source = {.struct_size = sizeof source};
+    if (strchr(e->key.model, '/') != NULL || strchr(e->key.model, '\\') != NULL) {
+        source.path = e->key.model;
+    } else {
+        source.name = e->key.model;
+    }
+    const davy_model_desc desc = {.struct_size = sizeof desc,
+                                  .task = DAVY_TASK_UPSCALE,
+                                  .sources = &source,
+                                  .n_sources = 1,
+                                  .compute = precision_of(e->key.precision)};
+    const davy_run run = {.struct_size = sizeof run, .progress = stopped, .progress_user = e};
+    davy_model_info info = {.struct_size = sizeof info};
+    if (api->model_open(e->context, &desc, &e->model) != DAVY_OK || api->model_info(e->model, &info) != DAVY_OK ||
+        api->model_load(e->model, &run, NULL) != DAVY_OK) {
+        if (!atomic_load(&e->stop)) {
+            fail(e, api, obs_module_text("Davy.Error.Model"));
+        }
+        return false;
+    }
+    e->num = info.scale_num;
+    e->den = info.scale_den;
+    snprintf(e->text, sizeof e->text, "%s (%s), %s", info.arch, info.variant, e->key.device);
+    return true;
+}
+
+static void take_works(engine *e, const davy_api *api) {
+    const engine_model m = {.api = api, .model = e->model, .stop = &e->stop, .engine = e, .num = e->num, .den = e->den};
+    work *w = atomic_exchange(&e->pushed, NULL);
+    while (w != NULL) {
+        work *next = atomic_load(&w->next);
+        client *owner = w->owner;
+        const bool ready = atomic_load(&e->state) == ENGINE_READY;
+        const work_state state = ready ? engine_work(&m, w) : WORK_PASSED;
+        const bool failed = state == WORK_FAILED && !atomic_load(&owner->gone) && !atomic_load(&e->stop);
+        if (failed) {
+            fail(e, api, obs_module_text("Davy.Error.Run"));
+        }
+        atomic_store(&w->state, state); /* from here w may be gone */
+        client_release(owner);
+        w = next;
+    }
+}
+
+static void close_model(engine *e, const davy_api *api) {
+    if (api != NULL) {
+        api->model_release(e->model);
+        api->context_release(e->context);
+        e->model = NULL;
+        e->context = NULL;
+    }
+}
+
+/* A device that was lost may be there again: once, after two seconds, with everything anew. */
+static void try_again(engine *e, const davy_api *api) {
+    enum { WAIT_MS = 2000, NAP_MS = 20 };
+    e->retried = true;
+    for (int ms = 0; ms < WAIT_MS && !atomic_load(&e->stop); ms += NAP_MS) {
+        plugin_sleep_ms(NAP_MS);
+    }
+    close_model(e, api);
+    if (!atomic_load(&e->stop) && open_context(e, api) && open_model(e, api)) {
+        plugin_log(LOG_INFO, "again: %s", e->text);
+        atomic_store(&e->state, ENGINE_READY);
+    }
+}
+
+static void disown(engine *e) {
+    if (atomic_fetch_sub(&e->owners, 1) == 1) {
+        plugin_semaphore_close(&e->wake);
+        free(e);
+    }
+}
+
+static void engine_thread(void *arg) {
+    engine *e = arg;
+    const char *why = NULL;
+    const davy_api *api = plugin_davy(&why);
+    if (api == NULL) {
+        snprintf(e->text, sizeof e->text, "%s %s", obs_module_text("Davy.Error.Library"), why);
+        atomic_store(&e->state, ENGINE_FAILED);
+    } else if (open_context(e, api) && open_model(e, api)) {
+        plugin_log(LOG_INFO, "%s", e->text);
+        atomic_store(&e->state, ENGINE_READY);
+    }
+    while (!atomic_load(&e->stop)) {
+        plugin_semaphore_wait(&e->wake);
+        take_works(e, api);
+        if (e->model != NULL && atomic_load(&e->state) == ENGINE_FAILED && !e->retried) {
+            try_again(e, api);
+        }
+    }
+    take_works(e, api); /* what came with the last breath goes back */
+    close_model(e, api);
+    disown(e);
+    atomic_fetch_sub(&threads, 1);
+}
+
+/* ---- the list ---- */
+
+static engine *create(const engine_key *key) {
+    engine *e = calloc(1, sizeof *e);
+    if (e == NULL || !plugin_semaphore_open(&e->wake)) {
+        free(e);
+        return NULL;
+    }
+    e->key = *key;
+    e->num = e->den = 1;
+    atomic_init(&e->owners, 2);
+    atomic_fetch_add(&threads, 1);
+    if (!plugin_thread_start(engine_thread, e, "davy")) {
+        atomic_fetch_sub(&threads, 1);
+        plugin_semaphore_close(&e->wake);
+        free(e);
+        return NULL;
+    }
+    return e;
+}
+
+engine *engine_acquire(const engine_key *key) {
+    plugin_lock_take(&lock);
+    engine *e = engines;
+    while (e != NULL && memcmp(&e->key, key, sizeof *key) != 0) {
+        e = e->next;
+    }
+    if (e == NULL) {
+        e = create(key);
+        if (e != NULL) {
+            e->next = engines;
+            engines = e;
+        }
+    }
+    if (e != NULL) {
+        e->holders++;
+    }
+    plugin_lock_give(&lock);
+    return e;
+}
+
+void engine_hold(engine *e) {
+    plugin_lock_take(&lock);
+    e->holders++;
+    plugin_lock_give(&lock);
+}
+
+void engine_release(engine *e) {
+    if (e == NULL) {
+        return;
+    }
+    plugin_lock_take(&lock);
+    const bool last = --e->holders == 0;
+    if (last) {
+        engine **at = &engines;
+        while (*at != e) {
+            at = &(*at)->next;
+        }
+        *at = e->next;
+    }
+    plugin_lock_give(&lock);
+    if (last) {
+        atomic_store(&e->stop, true);
+        plugin_semaphore_post(&e->wake);
+        disown(e);
+    }
+}
+
+engine_state engine_look(engine *e) {
+    return (engine_state)atomic_load(&e->state);
+}
+
+void engine_scale(const engine *e, int32_t *num, int32_t *den) {
+    *num = e->num;
+    *den = e->den;
+}
+
+const char *engine_text(const engine *e) {
+    return e->text;
+}
+
+void engine_submit(engine *e, work *w) {
+    atomic_fetch_add(&w->owner->refs, 1);
+    atomic_store(&w->owner->newest, w->number);
+    atomic_store(&w->state, WORK_QUEUED);
+    work *head = atomic_load(&e->pushed);
+    do {
+        atomic_store(&w->next, head);
+    } while (!atomic_compare_exchange_weak(&e->pushed, &head, w));
+    plugin_semaphore_post(&e->wake);
+}
+
+void engine_stop_all(void) {
+    while (atomic_load(&threads) > 0) {
+        plugin_sleep_ms(1);
+    }
+}

@@ -1,0 +1,85 @@
+/* engine.h - one model on one device with the thread that runs it, shared by the filters that use the same.
+ *
+ * Nothing here blocks but engine_stop_all: loading, running and failing happen on the engine's thread. */
+#ifndef DAVY_OBS_ENGINE_H
+#define DAVY_OBS_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct engine engine;
+
+typedef struct engine_key {
+    char model[1024];  /* a file; or the name of a shipped model, without '/' */
+    char device[64];   /* as davy_context_desc.device */
+    char precision[8]; /* "auto", "fp32", "fp16", "bf16" */
+} engine_key;
+
+typedef enum engine_state { ENGINE_LOADING = 0, ENGINE_READY, ENGINE_FAILED } engine_state;
+
+/* What one filter has in common with the pictures it has handed out: it outlives the filter while one is under way. */
+typedef struct client {
+    atomic_int refs;
+    atomic_uint_fast64_t newest; /* number of the last picture handed out */
+    atomic_bool gone;            /* cancel what runs */
+    atomic_bool forget;          /* the filter no longer has the last result */
+    atomic_int last_us;          /* of the last picture computed */
+    atomic_int budget_us;        /* a picture may take so long */
+    /* the engine's thread alone: */
+    uint8_t *seen, *done; /* the pixels that came last; those whose result the filter has */
+    size_t seen_bytes, done_bytes;
+    uint64_t probed_ns;   /* when a picture that was over the budget was last computed */
+    float average_us;     /* 0: nothing has run */
+    const engine *ran_on; /* the engine that made the result */
+} client;
+
+client *client_create(void);
+void client_release(client *c);
+
+typedef enum work_state { /* of a slot of a filter */
+                          WORK_FREE = 0,
+                          WORK_STAGED, /* graphics thread: being copied from the GPU */
+                          WORK_QUEUED, /* the engine's from here */
+                          WORK_DONE,   /* the graphics thread's again: a new picture */
+                          WORK_SAME,   /* the picture is that of the last result */
+                          WORK_PASSED, /* over the budget: show the picture as it is */
+                          WORK_STALE,  /* a newer one came first */
+                          WORK_FAILED,
+                          WORK_SHOWN
+} work_state;
+
+typedef enum work_format { WORK_SRGB8 = 0, WORK_LINEAR_F16 } work_format;
+
+/* A picture in, premultiplied RGBA as OBS draws it, and room for the picture it becomes. SRGB8: sRGB numbers of linear light
+ * times alpha, bytes. LINEAR_F16: linear Rec.709 light, 1 is SDR white, halves; may be below 0 and above 1. */
+typedef struct work {
+    _Atomic(struct work *) next;
+    atomic_int state; /* work_state */
+    client *owner;
+    uint64_t number;
+    work_format format;
+    uint32_t width, height, out_width, out_height;
+    const uint8_t *in; /* mapped; rows in_stride bytes apart */
+    uint8_t *out;
+    uint32_t in_stride, out_stride;
+    float sdr_white; /* nits, of LINEAR_F16 */
+} work;
+
+/* Never fails but for memory (NULL); the same key gives the same engine while somebody holds it. */
+engine *engine_acquire(const engine_key *key);
+void engine_hold(engine *e); /* e is held already */
+void engine_release(engine *e);
+engine_state engine_look(engine *e);
+/* READY: output size = input size * num / den. */
+void engine_scale(const engine *e, int32_t *num, int32_t *den);
+/* One sentence: FAILED: why; READY: what runs where. Valid while the engine is held. */
+const char *engine_text(const engine *e);
+/* Hands a picture over: w is the engine's until its state is beyond WORK_QUEUED. Lock-free. */
+void engine_submit(engine *e, work *w);
+
+/* All threads have ended after it. For the module's end. */
+void engine_stop_all(void);
+
+#endif

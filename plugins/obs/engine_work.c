@@ -1,0 +1,188 @@
+/* engine_work.c - one picture: is it worth computing, and if so, computing it. */
+#include "engine_work.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "threads.h"
+
+#define PROBE_NS 2000000000u /* how often a filter that is over its budget tries again */
+
+static size_t pixel_bytes(const work *w) {
+    return w->format == WORK_SRGB8 ? 4 : 8;
+}
+
+static size_t row_bytes(const work *w) {
+    return (size_t)w->width * pixel_bytes(w);
+}
+
+/* A picture as bytes without gaps, behind its sizes, so that another size is another picture. */
+typedef struct shape_key {
+    uint32_t width, height, out_width, out_height;
+    uint32_t format;
+} shape_key;
+
+static size_t key_bytes(const work *w) {
+    return sizeof(shape_key) + row_bytes(w) * w->height;
+}
+
+static shape_key shape_of(const work *w) {
+    return (shape_key){w->width, w->height, w->out_width, w->out_height, (uint32_t)w->format};
+}
+
+static bool equals(const work *w, const uint8_t *kept, size_t bytes) {
+    const shape_key shape = shape_of(w);
+    bool same = kept != NULL && bytes == key_bytes(w) && memcmp(kept, &shape, sizeof shape) == 0;
+    for (uint32_t y = 0; same && y < w->height; y++) {
+        same = memcmp(kept + sizeof shape + y * row_bytes(w), w->in + (size_t)y * w->in_stride, row_bytes(w)) == 0;
+    }
+    return same;
+}
+
+static void keep(const work *w, uint8_t **kept, size_t *bytes) {
+    const shape_key shape = shape_of(w);
+    if (*bytes != key_bytes(w) || *kept == NULL) {
+        free(*kept);
+        *kept = malloc(key_bytes(w));
+        *bytes = *kept != NULL ? key_bytes(w) : 0;
+    }
+    if (*kept != NULL) {
+        memcpy(*kept, &shape, sizeof shape);
+        for (uint32_t y = 0; y < w->height; y++) {
+            memcpy(*kept + sizeof shape + y * row_bytes(w), w->in + (size_t)y * w->in_stride, row_bytes(w));
+        }
+    }
+}
+
+/* ---- running ---- */
+
+static int32_t DAVY_CALL unwanted(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)stage;
+    (void)done;
+    (void)total;
+    return atomic_load((const atomic_bool *)user) ? 1 : 0;
+}
+
+static davy_tensor picture(void *data, davy_dtype dtype, uint32_t width, uint32_t height, uint32_t stride) {
+    davy_tensor t = {.struct_size = sizeof t,
+                     .memory = DAVY_MEMORY_HOST,
+                     .dtype = dtype,
+                     .layout = DAVY_LAYOUT_HWC,
+                     .channels = DAVY_CHANNELS_RGBA,
+                     .ndim = 3,
+                     .data = (uint64_t)(uintptr_t)data,
+                     .shape = {height, width, 4}};
+    const int64_t element = dtype == DAVY_DTYPE_U8 ? 1 : 4;
+    t.stride_bytes[0] = stride;
+    t.stride_bytes[1] = 4 * element;
+    t.stride_bytes[2] = element;
+    return t;
+}
+
+static bool run(const engine_model *m, const work *w, davy_tensor *in, davy_tensor *out) {
+    const davy_run how = {.struct_size = sizeof how, .progress = unwanted, .progress_user = &w->owner->gone};
+    return m->api->upscale(m->model, in, out, &how, NULL) == DAVY_OK;
+}
+
+static bool opaque(const work *w) {
+    uint8_t all = 255;
+    for (uint32_t y = 0; y < w->height && all == 255; y++) {
+        const uint8_t *row = w->in + (size_t)y * w->in_stride;
+        for (uint32_t x = 0; x < w->width; x++) {
+            all &= row[4 * x + 3];
+        }
+    }
+    return all == 255;
+}
+
+/* Straight from and to the mapped memory where nothing is transparent. */
+static bool run_srgb8(const engine_model *m, const work *w) {
+    const bool plain = opaque(w);
+    uint8_t *straight = plain ? NULL : malloc(row_bytes(w) * w->height);
+    if (!plain && straight == NULL) {
+        return false;
+    }
+    for (uint32_t y = 0; !plain && y < w->height; y++) {
+        light_to_straight8(w->in + (size_t)y * w->in_stride, straight + y * row_bytes(w), w->width);
+    }
+    davy_tensor in = picture(plain ? (void *)(uintptr_t)w->in : straight, DAVY_DTYPE_U8, w->width, w->height,
+                             plain ? w->in_stride : (uint32_t)row_bytes(w));
+    davy_tensor out = picture(w->out, DAVY_DTYPE_U8, w->out_width, w->out_height, w->out_stride);
+    const bool ok = run(m, w, &in, &out);
+    for (uint32_t y = 0; ok && !plain && y < w->out_height; y++) {
+        light_from_straight8(w->out + (size_t)y * w->out_stride, w->out_width);
+    }
+    free(straight);
+    return ok;
+}
+
+static bool run_linear16(const engine_model *m, const work *w) {
+    const size_t in_pixels = (size_t)w->width * w->height;
+    const size_t out_pixels = (size_t)w->out_width * w->out_height;
+    float *from = malloc((in_pixels + out_pixels) * 4 * sizeof *from);
+    if (from == NULL) {
+        return false;
+    }
+    float *to = from + 4 * in_pixels;
+    for (uint32_t y = 0; y < w->height; y++) {
+        light_to_pq((const uint16_t *)(const void *)(w->in + (size_t)y * w->in_stride), from + (size_t)y * w->width * 4,
+                    w->width, w->sdr_white);
+    }
+    davy_tensor in = picture(from, DAVY_DTYPE_F32, w->width, w->height, w->width * 16);
+    davy_tensor out = picture(to, DAVY_DTYPE_F32, w->out_width, w->out_height, w->out_width * 16);
+    const bool ok = run(m, w, &in, &out);
+    for (uint32_t y = 0; ok && y < w->out_height; y++) {
+        light_from_pq(to + (size_t)y * w->out_width * 4, (uint16_t *)(void *)(w->out + (size_t)y * w->out_stride),
+                      w->out_width, w->sdr_white);
+    }
+    free(from);
+    return ok;
+}
+
+/* Over the budget only pictures that stand still are computed, and one now and then to see whether that is still so. */
+static bool worth(client *c, bool still, uint64_t now, bool *probe) {
+    const bool over = c->average_us > (float)atomic_load(&c->budget_us);
+    *probe = over && !still;
+    return !*probe || now - c->probed_ns >= PROBE_NS;
+}
+
+work_state engine_work(const engine_model *m, work *w) {
+    client *c = w->owner;
+    if (w->number != atomic_load(&c->newest) || atomic_load(&c->gone)) {
+        return WORK_STALE;
+    }
+    if (atomic_exchange(&c->forget, false)) {
+        c->done_bytes = 0;
+    }
+    if (c->ran_on == m->engine && equals(w, c->done, c->done_bytes)) {
+        return WORK_SAME;
+    }
+    const bool still = equals(w, c->seen, c->seen_bytes);
+    const uint64_t start = plugin_now_ns();
+    bool probe = false;
+    if (!still) {
+        keep(w, &c->seen, &c->seen_bytes);
+    }
+    if (c->ran_on != m->engine) { /* another model: its speed is not known */
+        c->average_us = 0.0f;
+    }
+    if (!worth(c, still, start, &probe)) {
+        return WORK_PASSED;
+    }
+    const bool ok = w->format == WORK_SRGB8 ? run_srgb8(m, w) : run_linear16(m, w);
+    if (!ok) {
+        return atomic_load(&c->gone) ? WORK_STALE : WORK_FAILED;
+    }
+    const uint64_t end = plugin_now_ns();
+    const float us = (float)(end - start) / 1000.0f;
+    const bool first = c->ran_on != m->engine; /* also plans: not how long a picture takes */
+    c->ran_on = m->engine;
+    c->probed_ns = end;
+    c->average_us = first ? 0.0f : c->average_us > 0.0f ? 0.7f * c->average_us + 0.3f * us : us;
+    atomic_store(&c->last_us, (int)us);
+    if (probe && c->average_us > (float)atomic_load(&c->budget_us)) {
+        return WORK_PASSED; /* late as ever */
+    }
+    keep(w, &c->done, &c->done_bytes);
+    return WORK_DONE;
+}

@@ -1,0 +1,26 @@
+/* engine_work.h - what an engine's thread does with one picture. */
+#ifndef DAVY_OBS_ENGINE_WORK_H
+#define DAVY_OBS_ENGINE_WORK_H
+
+#include "abi/davy.h"
+#include "engine.h"
+
+typedef struct engine_model {
+    const davy_api *api;
+    davy_model *model;
+    const atomic_bool *stop;
+    const engine *engine;
+    int32_t num, den;
+} engine_model;
+
+/* DONE, SAME, PASSED, STALE or FAILED. */
+work_state engine_work(const engine_model *m, work *w);
+
+/* Rows of pixels between OBS's numbers and the network's (light.c). straight: RGBA, sRGB numbers that alpha has not
+ * multiplied; bytes of SRGB8, floats (PQ of Rec.2020 light) of LINEAR_F16. */
+void light_to_straight8(const uint8_t *from, uint8_t *to, uint32_t pixels);
+void light_from_straight8(uint8_t *pixels_in_place, uint32_t pixels);
+void light_to_pq(const uint16_t *from, float *to, uint32_t pixels, float sdr_white);
+void light_from_pq(const float *from, uint16_t *to, uint32_t pixels, float sdr_white);
+
+#endif

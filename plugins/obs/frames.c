@@ -1,0 +1,224 @@
+/* frames.c - see frames.h. The recipe for drawing is that of libobs's own filters: alpha ends premultiplied, numbers of an
+ * SDR picture are sRGB's. */
+#include "frames.h"
+
+#include <graphics/vec4.h>
+
+#include "threads.h"
+
+static work_state state_of(frame_slot *s) {
+    return (work_state)atomic_load(&s->work.state);
+}
+
+static void set_state(frame_slot *s, work_state state) {
+    atomic_store(&s->work.state, state);
+}
+
+void frames_open(frames *f) {
+    memset(f, 0, sizeof *f);
+    f->shown = -1;
+    f->passing = true;
+}
+
+static void slot_free(frame_slot *s) {
+    gs_stagesurface_destroy(s->stage);
+    gs_texture_destroy(s->result);
+    s->stage = NULL;
+    s->result = NULL;
+}
+
+static void slot_unmap(frame_slot *s) {
+    if (s->mapped) {
+        gs_stagesurface_unmap(s->stage);
+        gs_texture_unmap(s->result);
+        s->mapped = false;
+    }
+}
+
+void frames_wait(frames *f) {
+    for (int i = 0; i < FRAMES_SLOTS; i++) {
+        while (state_of(&f->slots[i]) == WORK_QUEUED) {
+            plugin_sleep_ms(1);
+        }
+    }
+}
+
+void frames_close(frames *f) {
+    for (int i = 0; i < FRAMES_SLOTS; i++) {
+        slot_unmap(&f->slots[i]);
+        slot_free(&f->slots[i]);
+        engine_release(f->slots[i].engine);
+        f->slots[i].engine = NULL;
+    }
+    gs_texrender_destroy(f->drawn);
+    f->drawn = NULL;
+}
+
+/* ---- drawing ---- */
+
+static void draw_target(obs_source_t *filter) {
+    obs_source_t *target = obs_filter_get_target(filter);
+    obs_source_t *parent = obs_filter_get_parent(filter);
+    const uint32_t flags = obs_source_get_output_flags(target);
+    if (target == parent && (flags & (OBS_SOURCE_CUSTOM_DRAW | OBS_SOURCE_ASYNC)) == 0) {
+        obs_source_default_render(target);
+    } else {
+        obs_source_video_render(target);
+    }
+}
+
+bool frames_draw(frames *f, obs_source_t *filter, uint32_t width, uint32_t height, enum gs_color_space space) {
+    const enum gs_color_format color = gs_get_format_from_space(space);
+    if (f->drawn == NULL || f->drawn_color != color) {
+        gs_texrender_destroy(f->drawn);
+        f->drawn = gs_texrender_create(color, GS_ZS_NONE);
+        f->drawn_color = color;
+    }
+    f->width = width;
+    f->height = height;
+    gs_texrender_reset(f->drawn);
+    gs_blend_state_push();
+    gs_blend_function_separate(GS_BLEND_SRCALPHA, GS_BLEND_INVSRCALPHA, GS_BLEND_ONE, GS_BLEND_INVSRCALPHA);
+    const bool begun = gs_texrender_begin_with_color_space(f->drawn, width, height, space);
+    if (begun) {
+        struct vec4 nothing;
+        vec4_zero(&nothing);
+        gs_clear(GS_CLEAR_COLOR, &nothing, 0.0f, 0);
+        gs_ortho(0.0f, (float)width, 0.0f, (float)height, -100.0f, 100.0f);
+        draw_target(filter);
+        gs_texrender_end(f->drawn);
+    }
+    gs_blend_state_pop();
+    return begun;
+}
+
+/* ---- slots ---- */
+
+static void show(frames *f, int i) {
+    if (f->shown >= 0) {
+        set_state(&f->slots[f->shown], WORK_FREE);
+    }
+    set_state(&f->slots[i], WORK_SHOWN);
+    f->shown = i;
+    f->passing = false;
+    f->done++;
+}
+
+/* One slot's work is back. Slots come back in any order; an older result never replaces a newer one. */
+static void settle(frames *f, int i) {
+    frame_slot *s = &f->slots[i];
+    const work_state state = state_of(s);
+    slot_unmap(s);
+    engine_release(s->engine);
+    s->engine = NULL;
+    if (state == WORK_DONE && (f->shown < 0 || f->slots[f->shown].work.number < s->work.number)) {
+        show(f, i);
+        return;
+    }
+    if (state == WORK_STALE) {
+        f->dropped++;
+    } else if (state == WORK_PASSED || state == WORK_FAILED) {
+        f->passing = true;
+    } else if (state == WORK_SAME) {
+        f->passing = f->shown < 0;
+    }
+    set_state(s, WORK_FREE);
+}
+
+void frames_take_back(frames *f) {
+    for (int i = 0; i < FRAMES_SLOTS; i++) {
+        const work_state state = state_of(&f->slots[i]);
+        if (state > WORK_QUEUED && state < WORK_SHOWN) {
+            settle(f, i);
+        }
+    }
+}
+
+void frames_reset(frames *f, client *c) {
+    if (f->shown >= 0) {
+        set_state(&f->slots[f->shown], WORK_FREE);
+        f->shown = -1;
+    }
+    f->passing = true;
+    atomic_store(&c->forget, true);
+}
+
+/* ---- handing over ---- */
+
+static bool slot_fit(frame_slot *s, const frames *f, const frames_goal *goal) {
+    const bool fits = s->stage != NULL && s->result != NULL && s->width == f->width && s->height == f->height &&
+                      s->out_width == goal->width && s->out_height == goal->height && s->color == f->drawn_color;
+    if (!fits) {
+        slot_free(s);
+        s->stage = gs_stagesurface_create(f->width, f->height, f->drawn_color);
+        s->result = gs_texture_create(goal->width, goal->height, f->drawn_color, 1, NULL, GS_DYNAMIC);
+        s->width = f->width;
+        s->height = f->height;
+        s->out_width = goal->width;
+        s->out_height = goal->height;
+        s->color = f->drawn_color;
+    }
+    return s->stage != NULL && s->result != NULL;
+}
+
+static bool slot_map(frame_slot *s) {
+    uint8_t *in = NULL;
+    if (!gs_stagesurface_map(s->stage, &in, &s->work.in_stride)) {
+        return false;
+    }
+    if (!gs_texture_map(s->result, &s->work.out, &s->work.out_stride)) {
+        gs_stagesurface_unmap(s->stage);
+        return false;
+    }
+    s->work.in = in;
+    s->mapped = true;
+    return true;
+}
+
+/* What was staged in an earlier frame goes to the engine. */
+static void hand_over(frames *f, engine *e, client *c, const frames_goal *goal) {
+    for (int i = 0; i < FRAMES_SLOTS; i++) {
+        frame_slot *s = &f->slots[i];
+        if (state_of(s) != WORK_STAGED || s->work.number == f->number) {
+            continue;
+        }
+        if (s->out_width != goal->width || s->out_height != goal->height || !slot_map(s)) {
+            set_state(s, WORK_FREE);
+            continue;
+        }
+        s->engine = e;
+        engine_hold(e);
+        s->work.owner = c;
+        s->work.format = s->color == GS_RGBA16F ? WORK_LINEAR_F16 : WORK_SRGB8;
+        s->work.width = s->width;
+        s->work.height = s->height;
+        s->work.out_width = s->out_width;
+        s->work.out_height = s->out_height;
+        s->work.sdr_white = goal->sdr_white;
+        engine_submit(e, &s->work);
+    }
+}
+
+void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
+    frames_take_back(f);
+    f->number++;
+    hand_over(f, e, c, goal);
+    for (int i = 0; i < FRAMES_SLOTS; i++) {
+        frame_slot *s = &f->slots[i];
+        if (state_of(s) == WORK_FREE && slot_fit(s, f, goal)) {
+            gs_stage_texture(s->stage, gs_texrender_get_texture(f->drawn));
+            s->work.number = f->number;
+            set_state(s, WORK_STAGED);
+            return;
+        }
+    }
+    f->dropped++;
+}
+
+gs_texture_t *frames_texture(const frames *f, bool *upscaled) {
+    *upscaled = !f->passing && f->shown >= 0;
+    if (*upscaled) {
+        return f->slots[f->shown].result;
+    }
+    return f->drawn != NULL ? gs_texrender_get_texture(f->drawn) : NULL;
+}

@@ -1,0 +1,58 @@
+/* frames.h - pictures between a filter's source, an engine and the screen. Graphics thread only, inside OBS's graphics
+ * context.
+ *
+ * A frame goes through one of four slots: drawn into a texture, copied from the GPU (staged), mapped a frame later so that
+ * nobody waits for the copy, handed to the engine as mapped memory together with the mapped memory of a texture for the
+ * result, unmapped when it is back, shown. Nothing is copied by the processor here. */
+#ifndef DAVY_OBS_FRAMES_H
+#define DAVY_OBS_FRAMES_H
+
+#include <obs-module.h>
+
+#include "engine.h"
+
+enum { FRAMES_SLOTS = 4 };
+
+typedef struct frame_slot {
+    work work;
+    engine *engine; /* held while the work is its */
+    gs_stagesurf_t *stage;
+    gs_texture_t *result;
+    uint32_t width, height, out_width, out_height;
+    enum gs_color_format color;
+    bool mapped;
+} frame_slot;
+
+typedef struct frames {
+    frame_slot slots[FRAMES_SLOTS];
+    gs_texrender_t *drawn; /* this frame's picture, premultiplied */
+    enum gs_color_format drawn_color;
+    uint32_t width, height;
+    uint64_t number;
+    int shown;    /* slot; -1: none */
+    bool passing; /* show the picture as it is */
+    uint64_t done, dropped;
+} frames;
+
+typedef struct frames_goal { /* what the engine makes of a picture */
+    uint32_t width, height;
+    float sdr_white;
+} frames_goal;
+
+void frames_open(frames *f);
+/* Waits for what the engine has; any thread, for destroy, after client.gone. */
+void frames_wait(frames *f);
+void frames_close(frames *f); /* after frames_wait */
+
+/* Draws what is below the filter into `drawn`. false: nothing to see. */
+bool frames_draw(frames *f, obs_source_t *filter, uint32_t width, uint32_t height, enum gs_color_space space);
+/* Takes back what the engine is done with; hands the next picture over. engine: READY, held by the caller. */
+void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal);
+/* Only takes back: where no engine is ready. */
+void frames_take_back(frames *f);
+/* Forgets the result: the next ones look different. */
+void frames_reset(frames *f, client *c);
+/* The result, else the picture as it is; NULL: neither. */
+gs_texture_t *frames_texture(const frames *f, bool *upscaled);
+
+#endif

@@ -1,0 +1,59 @@
+/* module.c - what libobs looks for in a module. The filters are there whatever is missing: they say what. */
+#include "plugin.h"
+
+#include <string.h>
+
+#include "abi/davy_loader.h"
+
+#include "engine.h"
+
+OBS_DECLARE_MODULE()
+OBS_MODULE_USE_DEFAULT_LOCALE("davy-obs", "en-US")
+
+static davy_library library;
+
+MODULE_EXPORT const char *obs_module_name(void) {
+    return "davy";
+}
+
+MODULE_EXPORT const char *obs_module_description(void) {
+    return obs_module_text("Davy.Description");
+}
+
+const davy_api *plugin_davy(const char **why) {
+    if (why != NULL) {
+        *why = library.api != NULL ? "" : library.error;
+    }
+    return library.api;
+}
+
+/* The data folder is where a user-wide install keeps the library. */
+static void load_from_data(void) {
+    char *path = obs_module_file("lib/" DAVY_LOADER_NAME);
+    if (path != NULL) {
+        davy_library other;
+        if (davy_load(&other, path, DAVY_ABI_1_0) == DAVY_OK) {
+            library = other;
+        }
+        bfree(path);
+    }
+}
+
+bool obs_module_load(void) {
+    if (davy_load(&library, NULL, DAVY_ABI_1_0) != DAVY_OK) {
+        load_from_data();
+    }
+    if (library.api != NULL) {
+        plugin_log(LOG_INFO, "plugin %s, libdavy %s, libobs %s", DAVY_OBS_VERSION, library.api->version(),
+                   obs_get_version_string());
+    } else {
+        plugin_log(LOG_WARNING, "plugin %s without libdavy: %s", DAVY_OBS_VERSION, library.error);
+    }
+    obs_register_source(&davy_upscale_filter);
+    return true;
+}
+
+void obs_module_unload(void) {
+    engine_stop_all();
+    davy_unload(&library);
+}

@@ -1,0 +1,158 @@
+/* threads.c - see threads.h. */
+#include "threads.h"
+
+#include <stdlib.h>
+
+typedef struct start {
+    void (*run)(void *);
+    void *arg;
+    char name[16];
+} start;
+
+static start *start_of(void (*run)(void *), void *arg, const char *name) {
+    start *s = calloc(1, sizeof *s);
+    if (s != NULL) {
+        s->run = run;
+        s->arg = arg;
+        for (size_t i = 0; i + 1 < sizeof s->name && name[i] != '\0'; i++) {
+            s->name[i] = name[i];
+        }
+    }
+    return s;
+}
+
+#if defined(_WIN32)
+
+void plugin_lock_take(plugin_lock *lock) {
+    AcquireSRWLockExclusive(lock);
+}
+
+void plugin_lock_give(plugin_lock *lock) {
+    ReleaseSRWLockExclusive(lock);
+}
+
+bool plugin_semaphore_open(plugin_semaphore *s) {
+    *s = CreateSemaphoreW(NULL, 0, 0x7fffffff, NULL);
+    return *s != NULL;
+}
+
+void plugin_semaphore_close(plugin_semaphore *s) {
+    CloseHandle(*s);
+}
+
+void plugin_semaphore_post(plugin_semaphore *s) {
+    ReleaseSemaphore(*s, 1, NULL);
+}
+
+void plugin_semaphore_wait(plugin_semaphore *s) {
+    WaitForSingleObject(*s, INFINITE);
+}
+
+static DWORD WINAPI enter(void *arg) {
+    start s = *(start *)arg;
+    free(arg);
+    s.run(s.arg);
+    return 0;
+}
+
+bool plugin_thread_start(void (*run)(void *), void *arg, const char *name) {
+    start *s = start_of(run, arg, name);
+    HANDLE thread = s != NULL ? CreateThread(NULL, 0, enter, s, 0, NULL) : NULL;
+    if (thread == NULL) {
+        free(s);
+        return false;
+    }
+    CloseHandle(thread);
+    return true;
+}
+
+uint64_t plugin_now_ns(void) {
+    LARGE_INTEGER now;
+    LARGE_INTEGER second;
+    QueryPerformanceCounter(&now);
+    QueryPerformanceFrequency(&second);
+    const uint64_t whole = (uint64_t)(now.QuadPart / second.QuadPart);
+    const uint64_t rest = (uint64_t)(now.QuadPart % second.QuadPart);
+    return whole * 1000000000u + rest * 1000000000u / (uint64_t)second.QuadPart;
+}
+
+void plugin_sleep_ms(uint32_t ms) {
+    Sleep(ms);
+}
+
+uint32_t plugin_cores(void) {
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return info.dwNumberOfProcessors;
+}
+
+#else
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+void plugin_lock_take(plugin_lock *lock) {
+    pthread_mutex_lock(lock);
+}
+
+void plugin_lock_give(plugin_lock *lock) {
+    pthread_mutex_unlock(lock);
+}
+
+bool plugin_semaphore_open(plugin_semaphore *s) {
+    return sem_init(s, 0, 0) == 0;
+}
+
+void plugin_semaphore_close(plugin_semaphore *s) {
+    sem_destroy(s);
+}
+
+void plugin_semaphore_post(plugin_semaphore *s) {
+    sem_post(s);
+}
+
+void plugin_semaphore_wait(plugin_semaphore *s) {
+    while (sem_wait(s) != 0 && errno == EINTR) {
+    }
+}
+
+static void *enter(void *arg) {
+    start s = *(start *)arg;
+    free(arg);
+#if defined(__linux__)
+    extern int pthread_setname_np(pthread_t, const char *);
+    pthread_setname_np(pthread_self(), s.name);
+#endif
+    s.run(s.arg);
+    return NULL;
+}
+
+bool plugin_thread_start(void (*run)(void *), void *arg, const char *name) {
+    start *s = start_of(run, arg, name);
+    pthread_t thread;
+    if (s == NULL || pthread_create(&thread, NULL, enter, s) != 0) {
+        free(s);
+        return false;
+    }
+    pthread_detach(thread);
+    return true;
+}
+
+uint64_t plugin_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void plugin_sleep_ms(uint32_t ms) {
+    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&t, NULL);
+}
+
+uint32_t plugin_cores(void) {
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint32_t)n : 1;
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* threads.h - threads, a lock, a counter to wait on and a clock, without libobs's, which on Windows ask for a library of
+ * OBS's own. */
+#ifndef DAVY_OBS_THREADS_H
+#define DAVY_OBS_THREADS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#include <windows.h>
+typedef SRWLOCK plugin_lock;
+typedef HANDLE plugin_semaphore;
+#define PLUGIN_LOCK_INIT SRWLOCK_INIT
+#else
+#include <pthread.h>
+#include <semaphore.h>
+typedef pthread_mutex_t plugin_lock;
+typedef sem_t plugin_semaphore;
+#define PLUGIN_LOCK_INIT PTHREAD_MUTEX_INITIALIZER
+#endif
+
+void plugin_lock_take(plugin_lock *lock);
+void plugin_lock_give(plugin_lock *lock);
+
+bool plugin_semaphore_open(plugin_semaphore *s);
+void plugin_semaphore_close(plugin_semaphore *s);
+void plugin_semaphore_post(plugin_semaphore *s);
+void plugin_semaphore_wait(plugin_semaphore *s);
+
+/* A thread that nobody joins. */
+bool plugin_thread_start(void (*run)(void *), void *arg, const char *name);
+uint64_t plugin_now_ns(void);
+void plugin_sleep_ms(uint32_t ms);
+uint32_t plugin_cores(void);
+
+#endif

@@ -1,0 +1,174 @@
+/* obs_world.c - see obs_world.h. */
+#include "obs_world.h"
+
+#include <X11/Xlib.h>
+#include <obs-nix-platform.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <util/platform.h>
+
+#include "plugins/cli/picture.h"
+
+#define OBS_PLUGINS "/usr/lib/x86_64-linux-gnu/obs-plugins"
+#define OBS_DATA    "/usr/share/obs/obs-plugins"
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t turned;
+    uint64_t frames;
+    world_frame last;
+    Display *display;
+} world = {.lock = PTHREAD_MUTEX_INITIALIZER, .turned = PTHREAD_COND_INITIALIZER};
+
+static void rendered(void *unused, struct video_data *data) {
+    (void)unused;
+    pthread_mutex_lock(&world.lock);
+    for (uint32_t y = 0; y < world.last.height; y++) {
+        memcpy(world.last.pixels + (size_t)y * world.last.width * 4, data->data[0] + (size_t)y * data->linesize[0],
+               (size_t)world.last.width * 4);
+    }
+    world.frames++;
+    pthread_cond_broadcast(&world.turned);
+    pthread_mutex_unlock(&world.lock);
+}
+
+static bool open_module(const char *so, const char *data) {
+    obs_module_t *module = NULL;
+    return obs_open_module(&module, so, data) == MODULE_SUCCESS && obs_init_module(module);
+}
+
+bool world_module(const char *name) {
+    char so[512];
+    char data[512];
+    snprintf(so, sizeof so, OBS_PLUGINS "/%s.so", name);
+    snprintf(data, sizeof data, OBS_DATA "/%s", name);
+    return open_module(so, data);
+}
+
+static bool reset_video(uint32_t width, uint32_t height, uint32_t fps) {
+    struct obs_video_info video = {.graphics_module = "libobs-opengl",
+                                   .fps_num = fps,
+                                   .fps_den = 1,
+                                   .base_width = width,
+                                   .base_height = height,
+                                   .output_width = width,
+                                   .output_height = height,
+                                   .output_format = VIDEO_FORMAT_BGRA,
+                                   .gpu_conversion = true,
+                                   .colorspace = VIDEO_CS_SRGB,
+                                   .range = VIDEO_RANGE_FULL,
+                                   .scale_type = OBS_SCALE_BICUBIC};
+    const struct obs_audio_info audio = {.samples_per_sec = 48000, .speakers = SPEAKERS_STEREO};
+    return obs_reset_video(&video) == OBS_VIDEO_SUCCESS && obs_reset_audio(&audio);
+}
+
+bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data) {
+    world.display = XOpenDisplay(NULL);
+    if (world.display == NULL) {
+        return false;
+    }
+    obs_set_nix_platform(OBS_NIX_PLATFORM_X11_EGL);
+    obs_set_nix_platform_display(world.display);
+    world.last = (world_frame){width, height, calloc((size_t)width * height, 4)};
+    if (!obs_startup("en-US", getenv("XDG_CONFIG_HOME"), NULL) || !reset_video(width, height, fps)) {
+        return false;
+    }
+    obs_add_raw_video_callback(NULL, rendered, NULL);
+    return open_module(module, data);
+}
+
+long world_close(void) {
+    obs_remove_raw_video_callback(rendered, NULL);
+    obs_set_output_source(0, NULL);
+    obs_shutdown();
+    XCloseDisplay(world.display);
+    free(world.last.pixels);
+    world.last.pixels = NULL;
+    return bnum_allocs();
+}
+
+void world_show(obs_source_t *source) {
+    obs_set_output_source(0, source);
+}
+
+uint64_t world_frames(void) {
+    pthread_mutex_lock(&world.lock);
+    const uint64_t frames = world.frames;
+    pthread_mutex_unlock(&world.lock);
+    return frames;
+}
+
+void world_wait_frames(uint64_t more) {
+    pthread_mutex_lock(&world.lock);
+    const uint64_t until = world.frames + more;
+    while (world.frames < until) {
+        pthread_cond_wait(&world.turned, &world.lock);
+    }
+    pthread_mutex_unlock(&world.lock);
+}
+
+world_frame world_grab(int after) {
+    world_wait_frames((uint64_t)after);
+    pthread_mutex_lock(&world.lock);
+    world_frame f = world.last;
+    const size_t bytes = (size_t)f.width * f.height * 4;
+    f.pixels = malloc(bytes);
+    if (f.pixels != NULL) {
+        memcpy(f.pixels, world.last.pixels, bytes);
+    }
+    pthread_mutex_unlock(&world.lock);
+    return f;
+}
+
+void world_frame_free(world_frame *f) {
+    free(f->pixels);
+    f->pixels = NULL;
+}
+
+bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha, uint8_t *rgba) {
+    for (uint32_t y = 0; y < height; y++) {
+        for (uint32_t x = 0; x < width; x++) {
+            uint8_t *p = rgba + 4 * ((size_t)y * width + x);
+            const bool check = ((x / 6) + (y / 5)) % 2 == 0;
+            p[0] = (uint8_t)(check ? 40 + x * 150 / width : 230 - y * 100 / height);
+            p[1] = (uint8_t)(x * 255 / width);
+            p[2] = (uint8_t)((x * x + y * y) / 9 % 200 + 20);
+            p[3] = (uint8_t)(alpha ? (x * 5 + y * 3) % 256 : 255);
+        }
+    }
+    cli_picture p = {.width = width, .height = height, .channels = 4, .bits = 8, .pixels = rgba};
+    const cli_encoding e = {0};
+    return cli_picture_save(path, &p, &e) == 0;
+}
+
+int world_difference(const world_frame *a, const world_frame *b, int within, double *share) {
+    int worst = 0;
+    size_t beyond = 0;
+    const size_t pixels = (size_t)a->width * a->height;
+    for (size_t i = 0; i < 4 * pixels; i++) {
+        const int d = abs((int)a->pixels[i] - (int)b->pixels[i]);
+        worst = d > worst ? d : worst;
+        beyond += d > within;
+    }
+    if (share != NULL) {
+        *share = (double)beyond / (double)(4 * pixels);
+    }
+    return worst;
+}
+
+bool world_save(const char *path, const world_frame *f) {
+    const size_t pixels = (size_t)f->width * f->height;
+    uint8_t *rgb = malloc(3 * pixels);
+    for (size_t i = 0; rgb != NULL && i < pixels; i++) {
+        for (int c = 0; c < 3; c++) {
+            rgb[3 * i + (size_t)c] = f->pixels[4 * i + 2 - (size_t)c];
+        }
+    }
+    cli_picture p = {.width = f->width, .height = f->height, .channels = 3, .bits = 8, .pixels = rgb};
+    const cli_encoding e = {0};
+    const bool ok = rgb != NULL && cli_picture_save(path, &p, &e) == 0;
+    free(rgb);
+    return ok;
+}

@@ -1,0 +1,37 @@
+/* obs_world.h - a small OBS: real libobs with software OpenGL on a virtual display, one scene on a canvas, whose frames come
+ * back as bytes. */
+#ifndef DAVY_TESTS_OBS_WORLD_H
+#define DAVY_TESTS_OBS_WORLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <obs.h>
+
+typedef struct world_frame {
+    uint32_t width, height;
+    uint8_t *pixels; /* BGRA, rows packed */
+} world_frame;
+
+/* false: no display, no libobs graphics: the tests are skipped. */
+bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data);
+/* Number of allocations of libobs's that are left. */
+long world_close(void);
+
+/* Loads a module of OBS's own ("image-source"). */
+bool world_module(const char *name);
+/* What the output shows: the scene's source with everything in it. */
+void world_show(obs_source_t *source);
+/* The frame that is rendered `after` frames from now; world_frame_free. */
+world_frame world_grab(int after);
+void world_frame_free(world_frame *f);
+uint64_t world_frames(void); /* rendered so far */
+void world_wait_frames(uint64_t more);
+
+/* A PNG of a pattern with edges, gradients and, where asked for, every alpha. */
+bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha, uint8_t *rgba);
+/* The largest difference, and the share of bytes that differ by more than `within`. */
+int world_difference(const world_frame *a, const world_frame *b, int within, double *share);
+bool world_save(const char *path, const world_frame *f);
+
+#endif
