@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <util/platform.h>
+
 #include "engine_work.h"
 #include "plugin.h"
 #include "threads.h"
@@ -24,6 +26,7 @@ struct engine {
     _Atomic(work *) pushed;
     davy_context *context;
     davy_model *model;
+    davy_model_info info;
 };
 
 static plugin_lock lock = PLUGIN_LOCK_INIT; /* the list, and holders: for a few instructions, never while working */
@@ -79,6 +82,9 @@ static bool open_context(engine *e, const davy_api *api) {
     char *models = obs_module_file("models");
     const davy_option options[] = {{"models_dir", models}};
     const uint32_t cores = plugin_cores();
+    if (e->key.task == DAVY_TASK_CAPTION) {
+        plugin_thread_yield_to_others(); /* the context's threads inherit it */
+    }
     const davy_context_desc desc = {.struct_size = sizeof desc,
                                     .abi_version = DAVY_ABI_VERSION,
                                     .device = e->key.device,
@@ -93,17 +99,40 @@ static bool open_context(engine *e, const davy_api *api) {
     return r == DAVY_OK;
 }
 
-static bool open_model(engine *e, const davy_api *api) {
-    davy_source source = {.struct_size = sizeof source};
-    if (strchr(e->key.model, '/') != NULL || strchr(e->key.model, '\\') != NULL) {
-        source.path = e->key.model;
-    } else {
-        source.name = e->key.model;
+/* TAESD's encoder and decoder are files of their own: where one has been chosen, the other lies beside it. */
+static bool other_half(const char *path, char *out, size_t bytes) {
+    static const char *const names[2] = {"encoder", "decoder"};
+    const size_t length = strlen(path);
+    for (int i = 0; i < 2 && length < bytes; i++) {
+        for (size_t at = length; at-- > 0;) {
+            if (strncmp(path + at, names[i], 7) == 0) {
+                memcpy(out, path, length + 1);
+                memcpy(out + at, names[1 - i], 7);
+                return os_file_exists(out);
+            }
+        }
     }
+    return false;
+}
+
+static bool open_model(engine *e, const davy_api *api) {
+    if (e->key.model[0] == '\0') {
+        fail(e, NULL, obs_module_text("Davy.Error.Choose"));
+        return false;
+    }
+    char other[sizeof e->key.model];
+    davy_source sources[2] = {{.struct_size = sizeof(davy_source)}, {.struct_size = sizeof(davy_source)}};
+    if (e->key.task == DAVY_TASK_CAPTION || strchr(e->key.model, '/') != NULL || strchr(e->key.model, '\\') != NULL) {
+        sources[0].path = e->key.model;
+    } else {
+        sources[0].name = e->key.model;
+    }
+    const bool halves = e->key.task == DAVY_TASK_VAE && other_half(e->key.model, other, sizeof other);
+    sources[1].path = other;
     const davy_model_desc desc = {.struct_size = sizeof desc,
-                                  .task = DAVY_TASK_UPSCALE,
-                                  .sources = &source,
-                                  .n_sources = 1,
+                                  .task = e->key.task,
+                                  .sources = sources,
+                                  .n_sources = halves ? 2 : 1,
                                   .compute = precision_of(e->key.precision)};
     const davy_run run = {.struct_size = sizeof run, .progress = stopped, .progress_user = e};
     davy_model_info info = {.struct_size = sizeof info};
@@ -114,14 +143,22 @@ static bool open_model(engine *e, const davy_api *api) {
         }
         return false;
     }
-    e->num = info.scale_num;
-    e->den = info.scale_den;
+    const uint32_t both = DAVY_MODEL_ENCODES | DAVY_MODEL_DECODES;
+    if (e->key.task == DAVY_TASK_VAE && (info.features & both) != both) {
+        fail(e, NULL, obs_module_text("Davy.Error.Half"));
+        return false;
+    }
+    if (e->key.task == DAVY_TASK_UPSCALE) {
+        e->num = info.scale_num;
+        e->den = info.scale_den;
+    }
+    e->info = info;
     snprintf(e->text, sizeof e->text, "%s (%s), %s", info.arch, info.variant, e->key.device);
     return true;
 }
 
 static void take_works(engine *e, const davy_api *api) {
-    const engine_model m = {.api = api, .model = e->model, .stop = &e->stop, .engine = e, .num = e->num, .den = e->den};
+    const engine_model m = {.api = api, .model = e->model, .engine = e, .info = &e->info, .task = e->key.task};
     work *w = atomic_exchange(&e->pushed, NULL);
     while (w != NULL) {
         work *next = atomic_load(&w->next);

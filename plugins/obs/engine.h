@@ -9,10 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "abi/davy.h"
+
 typedef struct engine engine;
 
 typedef struct engine_key {
-    char model[1024];  /* a file; or the name of a shipped model, without '/' */
+    davy_task task;    /* UPSCALE, VAE or CAPTION */
+    char model[1024];  /* a file or folder; or the name of a shipped model, without '/' */
     char device[64];   /* as davy_context_desc.device */
     char precision[8]; /* "auto", "fp32", "fp16", "bf16" */
 } engine_key;
@@ -50,6 +53,14 @@ typedef enum work_state { /* of a slot of a filter */
                           WORK_SHOWN
 } work_state;
 
+/* What a VAE filter does to the latent between encoder and decoder, in this order. `noise` and the steps of `bits` are in
+ * units of the numbers that a diffusion model sees, whose spread is about 1. */
+typedef struct latent_change {
+    float strength; /* factor; 1: none */
+    float noise;    /* standard deviation of what is added, another one each frame; 0: none */
+    int32_t bits;   /* rounded to 2^bits values from -4 to 4; 0: not */
+} latent_change;
+
 typedef enum work_format { WORK_SRGB8 = 0, WORK_LINEAR_F16 } work_format;
 
 /* A picture in, premultiplied RGBA as OBS draws it, and room for the picture it becomes. SRGB8: sRGB numbers of linear light
@@ -65,6 +76,8 @@ typedef struct work {
     uint8_t *out;
     uint32_t in_stride, out_stride;
     float sdr_white; /* nits, of LINEAR_F16 */
+    latent_change latent;
+    struct caption_question *question; /* of a captioning engine, which gives it back (caption_answered) */
 } work;
 
 /* Never fails but for memory (NULL); the same key gives the same engine while somebody holds it. */
@@ -72,7 +85,7 @@ engine *engine_acquire(const engine_key *key);
 void engine_hold(engine *e); /* e is held already */
 void engine_release(engine *e);
 engine_state engine_look(engine *e);
-/* READY: output size = input size * num / den. */
+/* READY: output size = input size * num / den; of a VAE, the same. */
 void engine_scale(const engine *e, int32_t *num, int32_t *den);
 /* One sentence: FAILED: why; READY: what runs where. Valid while the engine is held. */
 const char *engine_text(const engine *e);

@@ -20,6 +20,8 @@ static size_t row_bytes(const work *w) {
 typedef struct shape_key {
     uint32_t width, height, out_width, out_height;
     uint32_t format;
+    latent_change latent;
+    uint32_t noise; /* another one each frame */
 } shape_key;
 
 static size_t key_bytes(const work *w) {
@@ -27,7 +29,13 @@ static size_t key_bytes(const work *w) {
 }
 
 static shape_key shape_of(const work *w) {
-    return (shape_key){w->width, w->height, w->out_width, w->out_height, (uint32_t)w->format};
+    return (shape_key){.width = w->width,
+                       .height = w->height,
+                       .out_width = w->out_width,
+                       .out_height = w->out_height,
+                       .format = (uint32_t)w->format,
+                       .latent = w->latent,
+                       .noise = w->latent.noise > 0.0f ? (uint32_t)w->number : 0};
 }
 
 static bool equals(const work *w, const uint8_t *kept, size_t bytes) {
@@ -56,7 +64,7 @@ static void keep(const work *w, uint8_t **kept, size_t *bytes) {
 
 /* ---- running ---- */
 
-static int32_t DAVY_CALL unwanted(void *user, const char *stage, uint64_t done, uint64_t total) {
+int32_t DAVY_CALL engine_unwanted(void *user, const char *stage, uint64_t done, uint64_t total) {
     (void)stage;
     (void)done;
     (void)total;
@@ -80,7 +88,7 @@ static davy_tensor picture(void *data, davy_dtype dtype, uint32_t width, uint32_
 }
 
 static bool run(const engine_model *m, const work *w, davy_tensor *in, davy_tensor *out) {
-    const davy_run how = {.struct_size = sizeof how, .progress = unwanted, .progress_user = &w->owner->gone};
+    const davy_run how = {.struct_size = sizeof how, .progress = engine_unwanted, .progress_user = &w->owner->gone};
     return m->api->upscale(m->model, in, out, &how, NULL) == DAVY_OK;
 }
 
@@ -151,6 +159,9 @@ work_state engine_work(const engine_model *m, work *w) {
     if (w->number != atomic_load(&c->newest) || atomic_load(&c->gone)) {
         return WORK_STALE;
     }
+    if (m->task == DAVY_TASK_CAPTION) {
+        return engine_caption(m, w) ? WORK_DONE : atomic_load(&c->gone) ? WORK_STALE : WORK_FAILED;
+    }
     if (atomic_exchange(&c->forget, false)) {
         c->done_bytes = 0;
     }
@@ -169,7 +180,9 @@ work_state engine_work(const engine_model *m, work *w) {
     if (!worth(c, still, start, &probe)) {
         return WORK_PASSED;
     }
-    const bool ok = w->format == WORK_SRGB8 ? run_srgb8(m, w) : run_linear16(m, w);
+    const bool ok = m->task == DAVY_TASK_VAE  ? engine_vae(m, w)
+                    : w->format == WORK_SRGB8 ? run_srgb8(m, w)
+                                              : run_linear16(m, w);
     if (!ok) {
         return atomic_load(&c->gone) ? WORK_STALE : WORK_FAILED;
     }

@@ -8,13 +8,20 @@
 typedef struct engine_model {
     const davy_api *api;
     davy_model *model;
-    const atomic_bool *stop;
     const engine *engine;
-    int32_t num, den;
+    const davy_model_info *info;
+    davy_task task;
 } engine_model;
 
 /* DONE, SAME, PASSED, STALE or FAILED. */
 work_state engine_work(const engine_model *m, work *w);
+
+/* One step of engine_work: SRGB8 through encoder and decoder (engine_vae.c). false: last_error has why. */
+bool engine_vae(const engine_model *m, const work *w);
+/* The same of a captioning engine: answers w->question about a picture of bytes and tells everybody (engine_caption.c). */
+bool engine_caption(const engine_model *m, work *w);
+/* Cancels when what `user` (an atomic_bool) points to is set. */
+int32_t DAVY_CALL engine_unwanted(void *user, const char *stage, uint64_t done, uint64_t total);
 
 /* Rows of pixels between OBS's numbers and the network's (light.c). straight: RGBA, sRGB numbers that alpha has not
  * multiplied; bytes of SRGB8, floats (PQ of Rec.2020 light) of LINEAR_F16. */

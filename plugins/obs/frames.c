@@ -56,9 +56,12 @@ void frames_close(frames *f) {
 
 /* ---- drawing ---- */
 
-static void draw_target(obs_source_t *filter) {
+void frames_draw_below(obs_source_t *filter) {
     obs_source_t *target = obs_filter_get_target(filter);
     obs_source_t *parent = obs_filter_get_parent(filter);
+    if (target == NULL || parent == NULL) { /* being removed */
+        return;
+    }
     const uint32_t flags = obs_source_get_output_flags(target);
     if (target == parent && (flags & (OBS_SOURCE_CUSTOM_DRAW | OBS_SOURCE_ASYNC)) == 0) {
         obs_source_default_render(target);
@@ -85,7 +88,7 @@ bool frames_draw(frames *f, obs_source_t *filter, uint32_t width, uint32_t heigh
         vec4_zero(&nothing);
         gs_clear(GS_CLEAR_COLOR, &nothing, 0.0f, 0);
         gs_ortho(0.0f, (float)width, 0.0f, (float)height, -100.0f, 100.0f);
-        draw_target(filter);
+        frames_draw_below(filter);
         gs_texrender_end(f->drawn);
     }
     gs_blend_state_pop();
@@ -195,6 +198,7 @@ static void hand_over(frames *f, engine *e, client *c, const frames_goal *goal) 
         s->work.out_width = s->out_width;
         s->work.out_height = s->out_height;
         s->work.sdr_white = goal->sdr_white;
+        s->work.latent = goal->latent;
         engine_submit(e, &s->work);
     }
 }

@@ -37,6 +37,7 @@ typedef struct frames {
 typedef struct frames_goal { /* what the engine makes of a picture */
     uint32_t width, height;
     float sdr_white;
+    latent_change latent;
 } frames_goal;
 
 void frames_open(frames *f);
@@ -44,7 +45,9 @@ void frames_open(frames *f);
 void frames_wait(frames *f);
 void frames_close(frames *f); /* after frames_wait */
 
-/* Draws what is below the filter into `drawn`. false: nothing to see. */
+/* What is below the filter, onto the current target, as libobs's own filters draw it. */
+void frames_draw_below(obs_source_t *filter);
+/* The same into `drawn`. false: nothing to see. */
 bool frames_draw(frames *f, obs_source_t *filter, uint32_t width, uint32_t height, enum gs_color_space space);
 /* Takes back what the engine is done with; hands the next picture over. engine: READY, held by the caller. */
 void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal);

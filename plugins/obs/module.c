@@ -5,7 +5,7 @@
 
 #include "abi/davy_loader.h"
 
-#include "engine.h"
+#include "caption.h"
 
 OBS_DECLARE_MODULE()
 OBS_MODULE_USE_DEFAULT_LOCALE("davy-obs", "en-US")
@@ -50,10 +50,17 @@ bool obs_module_load(void) {
         plugin_log(LOG_WARNING, "plugin %s without libdavy: %s", DAVY_OBS_VERSION, library.error);
     }
     obs_register_source(&davy_upscale_filter);
+    obs_register_source(&davy_vae_filter);
+    obs_register_source(&davy_caption_filter);
     return true;
 }
 
+void obs_module_post_load(void) {
+    vendor_open();
+}
+
 void obs_module_unload(void) {
+    vendor_close();
     engine_stop_all();
     davy_unload(&library);
 }

@@ -22,6 +22,6 @@
 /* The library's table, or NULL: then *why is one sentence on what is missing and what to do. Loaded once. */
 const davy_api *plugin_davy(const char **why);
 
-extern struct obs_source_info davy_upscale_filter;
+extern struct obs_source_info davy_upscale_filter, davy_vae_filter, davy_caption_filter;
 
 #endif

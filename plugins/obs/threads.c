@@ -66,6 +66,10 @@ bool plugin_thread_start(void (*run)(void *), void *arg, const char *name) {
     return true;
 }
 
+void plugin_thread_yield_to_others(void) {
+    SetThreadPriority(GetCurrentThread(), THREAD_PRIORITY_BELOW_NORMAL);
+}
+
 uint64_t plugin_now_ns(void) {
     LARGE_INTEGER now;
     LARGE_INTEGER second;
@@ -89,6 +93,10 @@ uint32_t plugin_cores(void) {
 #else
 
 #include <errno.h>
+#include <sys/resource.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 
@@ -137,6 +145,12 @@ bool plugin_thread_start(void (*run)(void *), void *arg, const char *name) {
     }
     pthread_detach(thread);
     return true;
+}
+
+void plugin_thread_yield_to_others(void) {
+#if defined(__linux__) /* there it is the thread's own */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
+#endif
 }
 
 uint64_t plugin_now_ns(void) {

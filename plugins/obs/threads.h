@@ -32,6 +32,8 @@ void plugin_semaphore_wait(plugin_semaphore *s);
 
 /* A thread that nobody joins. */
 bool plugin_thread_start(void (*run)(void *), void *arg, const char *name);
+/* The calling thread, and on Linux those that it starts, run when others have nothing to do. */
+void plugin_thread_yield_to_others(void);
 uint64_t plugin_now_ns(void);
 void plugin_sleep_ms(uint32_t ms);
 uint32_t plugin_cores(void);

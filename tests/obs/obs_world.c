@@ -4,6 +4,7 @@
 #include <X11/Xlib.h>
 #include <obs-nix-platform.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,38 @@ world_frame world_grab(int after) {
 void world_frame_free(world_frame *f) {
     free(f->pixels);
     f->pixels = NULL;
+}
+
+obs_source_t *world_image(const char *name, const char *file) {
+    obs_data_t *settings = obs_data_create();
+    obs_data_set_string(settings, "file", file);
+    obs_source_t *source = obs_source_create("image_source", name, settings, NULL);
+    obs_data_release(settings);
+    return source;
+}
+
+obs_source_t *world_filter(obs_source_t *on, const char *id, const char *settings, ...) {
+    char json[4096];
+    va_list args;
+    va_start(args, settings);
+    vsnprintf(json, sizeof json, settings, args);
+    va_end(args);
+    obs_data_t *data = obs_data_create_from_json(json);
+    obs_source_t *filter = obs_source_create_private(id, "davy", data);
+    obs_source_filter_add(on, filter);
+    obs_data_release(data);
+    return filter;
+}
+
+void world_unfilter(obs_source_t *from, obs_source_t *filter) {
+    obs_source_filter_remove(from, filter);
+    obs_source_release(filter);
+}
+
+void world_status(obs_source_t *filter, char *out, size_t bytes) {
+    obs_properties_t *props = obs_source_properties(filter);
+    snprintf(out, bytes, "%s", obs_property_description(obs_properties_get(props, "status")));
+    obs_properties_destroy(props);
 }
 
 bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha, uint8_t *rgba) {

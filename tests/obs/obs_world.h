@@ -28,6 +28,15 @@ void world_frame_free(world_frame *f);
 uint64_t world_frames(void); /* rendered so far */
 void world_wait_frames(uint64_t more);
 
+/* An image_source; the caller releases it. */
+obs_source_t *world_image(const char *name, const char *file);
+/* A filter on a source, settings as JSON (of which %s and %d are filled in); world_unfilter. */
+obs_source_t *world_filter(obs_source_t *on, const char *id, const char *settings, ...)
+    __attribute__((format(printf, 3, 4)));
+void world_unfilter(obs_source_t *from, obs_source_t *filter);
+/* The status line that the filter's dialog would show. */
+void world_status(obs_source_t *filter, char *out, size_t bytes);
+
 /* A PNG of a pattern with edges, gradients and, where asked for, every alpha. */
 bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha, uint8_t *rgba);
 /* The largest difference, and the share of bytes that differ by more than `within`. */

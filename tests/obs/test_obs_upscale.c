@@ -24,14 +24,6 @@ static const char *in_work(const char *name) {
 
 /* ---- sources ---- */
 
-static obs_source_t *picture_source(const char *name, const char *file) {
-    obs_data_t *settings = obs_data_create();
-    obs_data_set_string(settings, "file", file);
-    obs_source_t *source = obs_source_create("image_source", name, settings, NULL);
-    obs_data_release(settings);
-    return source;
-}
-
 static obs_source_t *colour_source(const char *name, uint32_t abgr) {
     obs_data_t *settings = obs_data_create();
     obs_data_set_int(settings, "color", abgr);
@@ -42,38 +34,7 @@ static obs_source_t *colour_source(const char *name, uint32_t abgr) {
     return source;
 }
 
-typedef struct option {
-    const char *key, *text;
-    long long number;
-} option;
-
-static obs_source_t *add_filter(obs_source_t *to, const char *name, const option *options, int count) {
-    obs_data_t *settings = obs_data_create();
-    obs_data_set_int(settings, "budget_ms", 10000);
-    for (int i = 0; i < count; i++) {
-        if (options[i].text != NULL) {
-            obs_data_set_string(settings, options[i].key, options[i].text);
-        } else {
-            obs_data_set_int(settings, options[i].key, options[i].number);
-        }
-    }
-    obs_source_t *filter = obs_source_create_private("davy_upscale_filter", name, settings);
-    obs_source_filter_add(to, filter);
-    obs_data_release(settings);
-    return filter;
-}
-
-static void drop_filter(obs_source_t *from, obs_source_t *filter) {
-    obs_source_filter_remove(from, filter);
-    obs_source_release(filter);
-}
-
-/* The status line that the dialog would show. */
-static void status_of(obs_source_t *filter, char *out, size_t bytes) {
-    obs_properties_t *props = obs_source_properties(filter);
-    snprintf(out, bytes, "%s", obs_property_description(obs_properties_get(props, "status")));
-    obs_properties_destroy(props);
-}
+#define UPSCALE "davy_upscale_filter"
 
 static bool wait_for_width(obs_source_t *source, uint32_t width, int seconds) {
     for (int i = 0; i < seconds * 50 && obs_source_get_width(source) != width; i++) {
@@ -147,12 +108,12 @@ static void test_equals_davy(void) {
     static uint8_t want[PIC_W * PIC_H * 4 * 9];
     CHECK(world_picture(in_work("opaque.png"), PIC_W, PIC_H, false, rgba));
     CHECK(upscaled_by_davy(rgba, want, 2));
-    obs_source_t *picture = picture_source("picture", in_work("opaque.png"));
+    obs_source_t *picture = world_image("picture", in_work("opaque.png"));
     world_frame nothing = world_grab(2);
     world_show(picture);
     wait_for_change(&nothing, 10); /* the first frames compile shaders */
     world_frame plain = world_grab(12);
-    obs_source_t *filter = add_filter(picture, "davy", NULL, 0);
+    obs_source_t *filter = world_filter(picture, UPSCALE, "{\"budget_ms\":10000}");
     CHECK(wait_for_width(picture, 2 * PIC_W, 20));
     CHECK(obs_source_get_height(picture) == 2 * PIC_H);
     world_frame resized = world_grab(4);
@@ -164,9 +125,9 @@ static void test_equals_davy(void) {
     world_save(in_work("upscaled.png"), &shown);
     char status[700];
     world_wait_frames(60);
-    status_of(filter, status, sizeof status);
+    world_status(filter, status, sizeof status);
     CHECKF(strstr(status, "160 x 120") != NULL, "the status says: %s", status);
-    drop_filter(picture, filter);
+    world_unfilter(picture, filter);
     world_frame after = world_grab(12);
     CHECK(world_difference(&plain, &after, 0, NULL) == 0);
     world_frame_free(&nothing);
@@ -180,17 +141,16 @@ static void test_equals_davy(void) {
 
 /* A model that is not there: the picture as it is, exactly, and a sentence that names the file. */
 static void passes(const char *what, obs_source_t *source) {
-    static const option broken[] = {{"model", "/nowhere/none.safetensors", 0}};
     world_show(source);
     world_frame plain = world_grab(12);
-    obs_source_t *filter = add_filter(source, "davy", broken, 1);
+    obs_source_t *filter = world_filter(source, UPSCALE, "{\"model\":\"/nowhere/none.safetensors\"}");
     world_wait_frames(90);
     world_frame filtered = world_grab(12);
     CHECKF(world_difference(&plain, &filtered, 0, NULL) == 0, "%s is not passed through exactly", what);
     char status[700];
-    status_of(filter, status, sizeof status);
+    world_status(filter, status, sizeof status);
     CHECKF(strstr(status, "none.safetensors") != NULL, "%s: the status says: %s", what, status);
-    drop_filter(source, filter);
+    world_unfilter(source, filter);
     world_frame_free(&plain);
     world_frame_free(&filtered);
     world_show(NULL);
@@ -213,22 +173,20 @@ static bool write_identity(const char *path) {
 }
 
 static void comes_through(const char *what, obs_source_t *source, int within) {
-    char file[1024];
-    snprintf(file, sizeof file, "%s", in_work("identity.safetensors"));
-    const option identity[] = {{"model", file, 0}, {"scale", NULL, 1}};
     char status[700] = "";
     world_show(source);
     world_frame plain = world_grab(12);
-    obs_source_t *filter = add_filter(source, "davy", identity, 2);
+    obs_source_t *filter = world_filter(source, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
+                                        in_work("identity.safetensors"));
     for (int i = 0; i < 20 && strstr(status, "frames done") == NULL; i++) {
         world_wait_frames(60);
-        status_of(filter, status, sizeof status);
+        world_status(filter, status, sizeof status);
     }
     CHECKF(strstr(status, "frames done") != NULL, "%s: the status says: %s", what, status);
     world_frame through = world_grab(12);
     const int worst = world_difference(&plain, &through, 0, NULL);
     CHECKF(worst <= within, "%s differs by %d after an identity", what, worst);
-    drop_filter(source, filter);
+    world_unfilter(source, filter);
     world_frame_free(&plain);
     world_frame_free(&through);
     world_show(NULL);
@@ -239,7 +197,7 @@ static void test_kinds(void) {
     CHECK(world_picture(in_work("alpha.png"), PIC_W, PIC_H, true, rgba));
     obs_source_t *colour = colour_source("colour", 0xff3060c0u);
     obs_source_t *glass = colour_source("glass", 0x803060c0u);
-    obs_source_t *alpha = picture_source("alpha", in_work("alpha.png"));
+    obs_source_t *alpha = world_image("alpha", in_work("alpha.png"));
     obs_scene_t *scene = obs_scene_create("scene");
     obs_scene_add(scene, alpha);
     obs_source_t *all[] = {colour, glass, alpha, obs_scene_get_source(scene)};
@@ -329,15 +287,15 @@ static long resident_kb(void) {
 static void test_flat(uint64_t frames) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
     CHECK(world_picture(in_work("flat.png"), PIC_W, PIC_H, true, rgba));
-    obs_source_t *picture = picture_source("flat", in_work("flat.png"));
-    obs_source_t *filter = add_filter(picture, "davy", NULL, 0);
+    obs_source_t *picture = world_image("flat", in_work("flat.png"));
+    obs_source_t *filter = world_filter(picture, UPSCALE, "{\"budget_ms\":10000}");
     world_show(picture);
     world_wait_frames(frames / 4);
     const long before = resident_kb();
     world_wait_frames(frames - frames / 4);
     const long after = resident_kb();
     CHECKF(after - before < 8192, "%d frames took %ld KiB more", (int)frames, after - before);
-    drop_filter(picture, filter);
+    world_unfilter(picture, filter);
     world_show(NULL);
     obs_source_release(picture);
 }

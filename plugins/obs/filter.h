@@ -1,11 +1,14 @@
-/* upscale.h - the upscaling filter: what its drawing (upscale.c) and its dialog (upscale_ui.c) share. */
-#ifndef DAVY_OBS_UPSCALE_H
-#define DAVY_OBS_UPSCALE_H
+/* filter.h - a filter that replaces pictures by what a network makes of them: what its drawing (filter.c) and its dialog
+ * (filter_ui.c) share. Two kinds: upscaling, and a VAE's encoder and decoder one behind the other. */
+#ifndef DAVY_OBS_FILTER_H
+#define DAVY_OBS_FILTER_H
 
 #include "engine.h"
 #include "frames.h"
 #include "plugin.h"
 #include "threads.h"
+
+typedef enum filter_kind { FILTER_UPSCALE = 0, FILTER_VAE } filter_kind;
 
 /* Setting "scale": a factor from 1 on; below: */
 enum {
@@ -14,19 +17,21 @@ enum {
     SCALE_1080P = -1080 /* to so many rows; likewise -1440 and -2160 */
 };
 
-typedef struct upscale_settings {
-    char model[1024]; /* "": davy-live */
+typedef struct filter_settings {
+    char model[1024]; /* "": davy-live; of a VAE: none has been chosen */
     char device[64], precision[8];
     int scale;
     int budget_ms;
     bool keep_loaded, tone_map;
-} upscale_settings;
+    latent_change latent;
+} filter_settings;
 
-typedef struct upscale {
+typedef struct filter {
     obs_source_t *context;
+    filter_kind kind;
     client *client;
     /* graphics thread */
-    upscale_settings settings;
+    filter_settings settings;
     frames frames;
     engine *engine; /* that of `key` */
     engine *next;   /* takes its place once it is ready; that of next_key */
@@ -42,13 +47,15 @@ typedef struct upscale {
     plugin_lock lock;                  /* of status, for the dialog: held to copy it only */
     char status[640];
     int status_kind; /* enum obs_text_info_type */
-} upscale;
+} filter;
 
-void upscale_defaults(obs_data_t *settings);
-obs_properties_t *upscale_properties(void *data);
-obs_missing_files_t *upscale_missing_files(void *data);
-void upscale_read(obs_data_t *settings, upscale_settings *out);
+void filter_upscale_defaults(obs_data_t *settings);
+void filter_vae_defaults(obs_data_t *settings);
+obs_properties_t *filter_upscale_properties(void *data);
+obs_properties_t *filter_vae_properties(void *data);
+obs_missing_files_t *filter_missing_files(void *data);
+void filter_read(obs_data_t *settings, filter_settings *out);
 /* Once in a while: says in the dialog how things are, where that has changed. */
-void upscale_say(upscale *u, float seconds);
+void filter_say(filter *f, float seconds);
 
 #endif

@@ -1,0 +1,68 @@
+/* caption.h - the captioning filter: shows what is below it as it is, and now and then asks a vision-language model about it.
+ *
+ * Answers go, from the engine's thread, to a text source, a file, the log, the filter's signal "davy_caption" and
+ * obs-websocket. */
+#ifndef DAVY_OBS_CAPTION_H
+#define DAVY_OBS_CAPTION_H
+
+#include "engine.h"
+#include "plugin.h"
+#include "threads.h"
+
+enum { CAPTION_TEXT = 4096 };
+
+/* What a filter, its questions and whoever asks from outside have in common; counted. */
+typedef struct caption_board {
+    atomic_int holders;
+    obs_weak_source_t *filter; /* for the signal and the names */
+    plugin_lock lock;          /* of what follows; held to copy only */
+    char text[CAPTION_TEXT];
+    uint64_t answered_ns; /* 0: nothing yet */
+    uint64_t asked;       /* questions so far */
+    int latency_ms;
+    uint8_t seen[16 * 16]; /* brightness of the picture of the last answer */
+    bool has_seen;
+    atomic_bool now; /* somebody wants a caption at once */
+} caption_board;
+
+typedef struct caption_question {
+    caption_board *board;
+    char prompt[1024], follow_up[1024], prefix[128];
+    char source[256];             /* what the filter is on */
+    char target[256], file[1024]; /* "": none */
+    int max_tokens;
+    bool log, only_changes;
+} caption_question;
+
+caption_board *caption_board_open(obs_source_t *filter);
+void caption_board_close(caption_board *b);
+caption_board *caption_board_hold(caption_board *b);
+
+/* On the engine's thread: the answer to q goes where q says. */
+void caption_publish(const caption_question *q, const char *text, int latency_ms);
+void caption_question_free(caption_question *q);
+
+/* The filters there are, for requests from outside (vendor.c). */
+void caption_enlist(caption_board *b);
+void caption_delist(caption_board *b);
+/* Calls each until one returns false. */
+void caption_each(bool (*each)(caption_board *b, void *user), void *user);
+
+/* vendor.c: obs-websocket's "davy" vendor, where obs-websocket is. */
+void vendor_open(void);
+void vendor_close(void);
+void vendor_caption(const char *source, const char *filter, const char *text, int latency_ms);
+
+/* caption_ui.c */
+typedef struct caption_settings {
+    char model[1024], device[64], precision[8];
+    caption_question question; /* board NULL */
+    int interval_ms, clear_after_ms;
+    bool every, on_change, keep_loaded;
+} caption_settings;
+
+void caption_defaults(obs_data_t *settings);
+void caption_read(obs_data_t *settings, caption_settings *out);
+obs_properties_t *caption_properties_of(const char *status, int severity, caption_board *b);
+
+#endif

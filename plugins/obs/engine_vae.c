@@ -1,0 +1,110 @@
+/* engine_vae.c - a picture through a VAE's encoder and decoder, its latent changed in between. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_work.h"
+
+static uint32_t padded(uint32_t size, int32_t multiple) {
+    const uint32_t m = multiple > 1 ? (uint32_t)multiple : 1;
+    return (size + m - 1) / m * m;
+}
+
+static davy_tensor rgba8(void *data, uint32_t width, uint32_t height) {
+    return (davy_tensor){.struct_size = sizeof(davy_tensor),
+                         .memory = DAVY_MEMORY_HOST,
+                         .dtype = DAVY_DTYPE_U8,
+                         .layout = DAVY_LAYOUT_HWC,
+                         .channels = DAVY_CHANNELS_RGBA,
+                         .ndim = 3,
+                         .data = (uint64_t)(uintptr_t)data,
+                         .shape = {height, width, 4}};
+}
+
+/* Straight pixels of the size that the encoder takes, edges repeated. */
+static uint8_t *enlarged(const work *w, uint32_t width, uint32_t height) {
+    uint8_t *to = malloc((size_t)width * height * 4);
+    for (uint32_t y = 0; to != NULL && y < height; y++) {
+        const uint32_t from = y < w->height ? y : w->height - 1;
+        uint8_t *row = to + (size_t)y * width * 4;
+        light_to_straight8(w->in + (size_t)from * w->in_stride, row, w->width);
+        for (uint32_t x = w->width; x < width; x++) {
+            memcpy(row + 4 * (size_t)x, row + 4 * ((size_t)w->width - 1), 4);
+        }
+    }
+    return to;
+}
+
+/* Two normal numbers from one of 64 bits (Box and Muller); the same frame has the same noise. */
+static void normal2(uint64_t *state, float out[2]) {
+    *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    const float u = ((float)(uint32_t)(z >> 40) + 1.0f) / 16777217.0f;
+    const float v = (float)(uint32_t)(z & 0xffffffu) / 16777216.0f;
+    const float r = sqrtf(-2.0f * logf(u));
+    out[0] = r * cosf(6.2831853f * v);
+    out[1] = r * sinf(6.2831853f * v);
+}
+
+static void change(const engine_model *m, const work *w, float *z, int64_t count) {
+    const latent_change *c = &w->latent;
+    const float unit = m->info->latent_scale > 0.0f ? 1.0f / m->info->latent_scale : 1.0f;
+    const float shift = m->info->latent_shift;
+    const float step = c->bits > 0 ? 8.0f * unit / (float)((1 << c->bits) - 1) : 0.0f;
+    uint64_t seed = w->number;
+    for (int64_t i = 0; i < count; i++) {
+        float noise[2];
+        float v = (z[i] - shift) * c->strength;
+        if (c->noise > 0.0f) {
+            normal2(&seed, noise);
+            v += noise[0] * c->noise * unit;
+        }
+        if (step > 0.0f) {
+            v = fminf(fmaxf(v, -4.0f * unit), 4.0f * unit);
+            v = roundf((v + 4.0f * unit) / step) * step - 4.0f * unit;
+        }
+        z[i] = v + shift;
+    }
+}
+
+/* What was decoded, cut to size, with the alpha that the picture had. */
+static void put_back(const work *w, const uint8_t *rgb, uint32_t width) {
+    for (uint32_t y = 0; y < w->height; y++) {
+        const uint8_t *in = w->in + (size_t)y * w->in_stride;
+        uint8_t *out = w->out + (size_t)y * w->out_stride;
+        for (uint32_t x = 0; x < w->width; x++) {
+            memcpy(out + 4 * x, rgb + 3 * ((size_t)y * width + x), 3);
+            out[4 * x + 3] = in[4 * x + 3];
+        }
+        light_from_straight8(out, w->width);
+    }
+}
+
+bool engine_vae(const engine_model *m, const work *w) {
+    const uint32_t width = padded(w->width, m->info->size_multiple);
+    const uint32_t height = padded(w->height, m->info->size_multiple);
+    const davy_run how = {.struct_size = sizeof how, .progress = engine_unwanted, .progress_user = &w->owner->gone};
+    davy_tensor latent = {.struct_size = sizeof latent, .dtype = DAVY_DTYPE_F32};
+    uint8_t *pixels = enlarged(w, width, height);
+    bool ok = pixels != NULL;
+    if (ok) {
+        davy_tensor in = rgba8(pixels, width, height);
+        ok = m->api->vae_encode(m->model, &in, &latent, &how, NULL) == DAVY_OK;
+    }
+    if (ok) {
+        davy_tensor out = rgba8(pixels, width, height);
+        out.channels = DAVY_CHANNELS_RGB;
+        out.shape[2] = 3;
+        change(m, w, (float *)(uintptr_t)latent.data, latent.shape[0] * latent.shape[1] * latent.shape[2]);
+        ok = m->api->vae_decode(m->model, &latent, &out, &how, NULL) == DAVY_OK;
+    }
+    if (ok) {
+        put_back(w, pixels, width);
+    }
+    m->api->buffer_release(latent.buffer);
+    free(pixels);
+    return ok;
+}

@@ -1,0 +1,209 @@
+/* test_obs_caption.c - the captioning and the VAE filter in real libobs, with real weights; skipped where these are not.
+ * usage: test_obs_caption MODULE DATA WORK_FOLDER SHARED */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <util/platform.h>
+
+#include "abi/davy_loader.h"
+#include "obs_world.h"
+#include "plugins/cli/picture.h"
+#include "tests/check.h"
+
+enum { CANVAS = 512 };
+
+static char work[512];
+static char shared[512];
+
+/* ---- captions ---- */
+
+static struct {
+    int signals;
+    char text[4096];
+} heard;
+
+static void on_caption(void *unused, calldata_t *data) {
+    const char *text = NULL;
+    (void)unused;
+    if (calldata_get_string(data, "text", &text)) {
+        snprintf(heard.text, sizeof heard.text, "%s", text);
+        heard.signals++;
+    }
+}
+
+/* What the library says of the same picture. */
+static bool captioned_by_davy(const char *model_folder, const char *picture_file, const char *prompt, char *out,
+                              size_t bytes) {
+    davy_library lib;
+    davy_context *ctx = NULL;
+    davy_model *model = NULL;
+    davy_text *text = NULL;
+    cli_picture p = {0};
+    const davy_context_desc cd = {.struct_size = sizeof cd, .abi_version = DAVY_ABI_VERSION, .device = "cpu"};
+    const davy_source source = {.struct_size = sizeof source, .path = model_folder};
+    const davy_model_desc md = {.struct_size = sizeof md, .sources = &source, .n_sources = 1};
+    const davy_caption_params params = {.struct_size = sizeof params, .prompt = prompt, .max_tokens = 48};
+    if (davy_load(&lib, NULL, DAVY_ABI_1_0) != DAVY_OK || cli_picture_load(picture_file, &p) != 0) {
+        return false;
+    }
+    davy_tensor t = {.struct_size = sizeof t, .dtype = DAVY_DTYPE_U8, .layout = DAVY_LAYOUT_HWC, .ndim = 3};
+    t.data = (uint64_t)(uintptr_t)p.pixels;
+    t.shape[0] = p.height;
+    t.shape[1] = p.width;
+    t.shape[2] = p.channels;
+    const davy_tensor *const pictures[] = {&t};
+    const char *utf8 = "";
+    uint64_t n = 0;
+    const bool ok = lib.api->context_create(&cd, &ctx) == DAVY_OK && lib.api->model_open(ctx, &md, &model) == DAVY_OK &&
+                    lib.api->caption(model, 1, pictures, &params, NULL, NULL, &text) == DAVY_OK &&
+                    lib.api->text_get(text, &utf8, &n) == DAVY_OK;
+    while (*utf8 == ' ') {
+        utf8++;
+    }
+    snprintf(out, bytes, "%s", utf8);
+    lib.api->text_release(text);
+    lib.api->model_release(model);
+    lib.api->context_release(ctx);
+    free(p.pixels);
+    return ok;
+}
+
+static void text_of(obs_source_t *source, char *out, size_t bytes) {
+    obs_data_t *settings = obs_source_get_settings(source);
+    snprintf(out, bytes, "%s", obs_data_get_string(settings, "text"));
+    obs_data_release(settings);
+}
+
+static void caption_of(obs_source_t *filter, char *out, size_t bytes) {
+    calldata_t call;
+    calldata_init(&call);
+    proc_handler_call(obs_source_get_proc_handler(filter), "davy_get_caption", &call);
+    snprintf(out, bytes, "%s", calldata_string(&call, "text"));
+    calldata_free(&call);
+}
+
+static void test_caption(void) {
+    static const char prompt[] = "Describe the image.";
+    char folder[1024];
+    char picture[1024];
+    char file[1024];
+    char want[4096] = "?";
+    char shown[4096] = "";
+    char told[4096] = "";
+    snprintf(folder, sizeof folder, "%s/models/davy-tiny-vlm", shared);
+    snprintf(picture, sizeof picture, "%s/golden/davy-tiny-vlm/case00.png", shared);
+    snprintf(file, sizeof file, "%s/caption.txt", work);
+    if (!os_file_exists(folder)) {
+        check_skip("the captions: no models/davy-tiny-vlm");
+        return;
+    }
+    CHECK(captioned_by_davy(folder, picture, prompt, want, sizeof want));
+    obs_source_t *image = world_image("scene", picture);
+    obs_source_t *target = obs_source_create("text_ft2_source_v2", "answer", NULL, NULL);
+    world_show(image);
+    world_frame plain = world_grab(40);
+    obs_source_t *filter =
+        world_filter(image, "davy_caption_filter",
+                     "{\"model_path\":\"%s\",\"prompt\":\"%s\",\"interval_ms\":1000,\"target_source\":"
+                     "\"answer\",\"file\":\"%s\",\"prefix\":\"It is: \"}",
+                     folder, prompt, file);
+    signal_handler_connect(obs_source_get_signal_handler(filter), "davy_caption", on_caption, NULL);
+    for (int i = 0; i < 600 && heard.signals < 2; i++) {
+        os_sleep_ms(50);
+    }
+    CHECK(heard.signals >= 2);
+    text_of(target, shown, sizeof shown);
+    CHECKF(strncmp(shown, "It is: ", 7) == 0 && strcmp(shown + 7, want) == 0, "the text source says '%s', davy '%s'",
+           shown, want);
+    CHECK(strcmp(heard.text, shown) == 0);
+    caption_of(filter, told, sizeof told);
+    CHECK(strcmp(told, shown) == 0);
+    char *written = os_quick_read_utf8_file(file);
+    CHECK(written != NULL && strncmp(written, shown, strlen(shown)) == 0);
+    bfree(written);
+    world_frame with = world_grab(12);
+    CHECK(world_difference(&plain, &with, 0, NULL) == 0);
+    world_unfilter(image, filter);
+    world_frame_free(&plain);
+    world_frame_free(&with);
+    world_show(NULL);
+    obs_source_release(target);
+    obs_source_release(image);
+}
+
+/* A folder that is none: said, and nothing else happens. */
+static void test_no_model(void) {
+    obs_source_t *image = world_image("none", "/nowhere.png");
+    obs_source_t *filter = world_filter(image, "davy_caption_filter", "{\"model_path\":\"/nowhere/at-all\"}");
+    char status[700] = "";
+    world_show(image);
+    for (int i = 0; i < 10 && strstr(status, "at-all") == NULL; i++) {
+        world_wait_frames(30);
+        world_status(filter, status, sizeof status);
+    }
+    CHECKF(strstr(status, "/nowhere/at-all") != NULL, "the status says: %s", status);
+    world_unfilter(image, filter);
+    world_show(NULL);
+    obs_source_release(image);
+}
+
+/* ---- a VAE ---- */
+
+static void test_vae(void) {
+    char weights[1024];
+    char picture[1024];
+    char status[700] = "";
+    static uint8_t rgba[203 * 101 * 4];
+    snprintf(weights, sizeof weights, "%s/models/tae/taef2_encoder.safetensors", shared);
+    snprintf(picture, sizeof picture, "%s/odd.png", work);
+    if (!os_file_exists(weights)) {
+        check_skip("the VAE: no models/tae/taef2_encoder.safetensors");
+        return;
+    }
+    CHECK(world_picture(picture, 203, 101, true, rgba)); /* sides that are no multiples of anything */
+    obs_source_t *image = world_image("picture", picture);
+    world_show(image);
+    world_frame plain = world_grab(40);
+    obs_source_t *filter = world_filter(image, "davy_vae_filter", "{\"model\":\"%s\",\"budget_ms\":10000}", weights);
+    for (int i = 0; i < 40 && strstr(status, "frames done") == NULL; i++) {
+        world_wait_frames(30);
+        world_status(filter, status, sizeof status);
+    }
+    CHECKF(strstr(status, "frames done") != NULL, "the status says: %s", status);
+    world_frame through = world_grab(12);
+    double share = 0.0;
+    world_difference(&plain, &through, 64, &share);
+    CHECKF(share < 0.05, "%.1f %% of the numbers are off by more than 64", 100.0 * share);
+    CHECK(world_difference(&plain, &through, 0, NULL) > 0);
+    CHECK(obs_source_get_width(image) == 203 && obs_source_get_height(image) == 101);
+    char out[1024];
+    snprintf(out, sizeof out, "%s/vae.png", work);
+    world_save(out, &through);
+    world_unfilter(image, filter);
+    world_frame_free(&plain);
+    world_frame_free(&through);
+    world_show(NULL);
+    obs_source_release(image);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 5) {
+        fprintf(stderr, "usage: test_obs_caption MODULE DATA WORK_FOLDER SHARED\n");
+        return 2;
+    }
+    snprintf(work, sizeof work, "%s", argv[3]);
+    snprintf(shared, sizeof shared, "%s", argv[4]);
+    os_mkdirs(work);
+    if (!world_open(CANVAS, CANVAS, 60, argv[1], argv[2]) || !world_module("image-source") ||
+        !world_module("text-freetype2")) {
+        printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
+        return 0;
+    }
+    test_no_model();
+    test_caption();
+    test_vae();
+    const long left = world_close();
+    CHECKF(left == 0, "libobs counts %ld allocations that are left", left);
+    return check_done();
+}
