@@ -3,7 +3,8 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 PICTURE ?= packaging/examples/cat.png
 
-.PHONY: build run test sanitize bench fuzz windows archive format clean
+.PHONY: build run test sanitize bench fuzz windows archive format clean \
+	install-obs uninstall-obs
 
 build:
 	@sh packaging/setup.sh build
@@ -39,6 +40,13 @@ windows:
 archive:
 	@sh packaging/setup.sh test
 	@sh packaging/archive.sh
+
+# For this user; OBS=system: for all (as root).
+OBS ?= user
+install-obs: build
+	@sh packaging/install-obs.sh install $(BUILD) $(OBS)
+uninstall-obs:
+	@sh packaging/install-obs.sh uninstall $(BUILD) $(OBS)
 
 format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -2,10 +2,11 @@
 # Installs what is missing to build ("build") or to build and test ("test") davy on Debian. Does nothing when all is there.
 set -eu
 what=${1:-build}
-packages="gcc g++ cmake ninja-build pkg-config libcjson-dev libspng-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev libobs-dev"
+packages="gcc g++ cmake ninja-build pkg-config libcjson-dev libspng-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev libobs-dev
+    libavformat-dev libavcodec-dev libavutil-dev libswscale-dev"
 if [ "$what" = test ]; then
     packages="$packages clang libclang-rt-14-dev python3 python3-numpy gcc-mingw-w64-x86-64 wine64 dpkg-dev binutils
-        abigail-tools valgrind ca-certificates obs-studio xvfb xauth libgl1-mesa-dri libx11-dev"
+        abigail-tools valgrind ca-certificates obs-studio python3-websocket xvfb xauth libgl1-mesa-dri libx11-dev ffmpeg"
 fi
 missing=
 for p in $packages; do
