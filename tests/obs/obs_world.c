@@ -136,6 +136,16 @@ obs_source_t *world_image(const char *name, const char *file) {
     return source;
 }
 
+obs_source_t *world_colour(const char *name, uint32_t abgr, uint32_t width, uint32_t height) {
+    obs_data_t *settings = obs_data_create();
+    obs_data_set_int(settings, "color", abgr);
+    obs_data_set_int(settings, "width", width);
+    obs_data_set_int(settings, "height", height);
+    obs_source_t *source = obs_source_create("color_source_v3", name, settings, NULL);
+    obs_data_release(settings);
+    return source;
+}
+
 obs_source_t *world_filter(obs_source_t *on, const char *id, const char *settings, ...) {
     char json[4096];
     va_list args;

@@ -30,6 +30,8 @@ void world_wait_frames(uint64_t more);
 
 /* An image_source; the caller releases it. */
 obs_source_t *world_image(const char *name, const char *file);
+/* A color_source. */
+obs_source_t *world_colour(const char *name, uint32_t abgr, uint32_t width, uint32_t height);
 /* A filter on a source, settings as JSON (of which %s and %d are filled in); world_unfilter. */
 obs_source_t *world_filter(obs_source_t *on, const char *id, const char *settings, ...)
     __attribute__((format(printf, 3, 4)));

@@ -22,18 +22,6 @@ static const char *in_work(const char *name) {
     return path;
 }
 
-/* ---- sources ---- */
-
-static obs_source_t *colour_source(const char *name, uint32_t abgr) {
-    obs_data_t *settings = obs_data_create();
-    obs_data_set_int(settings, "color", abgr);
-    obs_data_set_int(settings, "width", PIC_W);
-    obs_data_set_int(settings, "height", PIC_H);
-    obs_source_t *source = obs_source_create("color_source_v3", name, settings, NULL);
-    obs_data_release(settings);
-    return source;
-}
-
 #define UPSCALE "davy_upscale_filter"
 
 static bool wait_for_width(obs_source_t *source, uint32_t width, int seconds) {
@@ -139,81 +127,6 @@ static void test_equals_davy(void) {
     obs_source_release(picture);
 }
 
-/* A model that is not there: the picture as it is, exactly, and a sentence that names the file. */
-static void passes(const char *what, obs_source_t *source) {
-    world_show(source);
-    world_frame plain = world_grab(12);
-    obs_source_t *filter = world_filter(source, UPSCALE, "{\"model\":\"/nowhere/none.safetensors\"}");
-    world_wait_frames(90);
-    world_frame filtered = world_grab(12);
-    CHECKF(world_difference(&plain, &filtered, 0, NULL) == 0, "%s is not passed through exactly", what);
-    char status[700];
-    world_status(filter, status, sizeof status);
-    CHECKF(strstr(status, "none.safetensors") != NULL, "%s: the status says: %s", what, status);
-    world_unfilter(source, filter);
-    world_frame_free(&plain);
-    world_frame_free(&filtered);
-    world_show(NULL);
-}
-
-/* A network whose result is its input, of zeros: what comes out has gone all the way, and must be what went in. */
-static bool write_identity(const char *path) {
-    static const char header[] =
-        "{\"body.0.weight\":{\"dtype\":\"F32\",\"shape\":[8,3,3,3],\"data_offsets\":[0,864]},"
-        "\"body.0.bias\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[864,896]},"
-        "\"body.1.weight\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[896,928]},"
-        "\"body.2.weight\":{\"dtype\":\"F32\",\"shape\":[3,8,3,3],\"data_offsets\":[928,1792]},"
-        "\"body.2.bias\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[1792,1804]}}";
-    static const char zeros[1804];
-    const uint64_t bytes = sizeof header - 1;
-    FILE *f = fopen(path, "wb");
-    const bool ok = f != NULL && fwrite(&bytes, sizeof bytes, 1, f) == 1 && fwrite(header, bytes, 1, f) == 1 &&
-                    fwrite(zeros, sizeof zeros, 1, f) == 1;
-    return f != NULL && fclose(f) == 0 && ok;
-}
-
-static void comes_through(const char *what, obs_source_t *source, int within) {
-    char status[700] = "";
-    world_show(source);
-    world_frame plain = world_grab(12);
-    obs_source_t *filter = world_filter(source, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
-                                        in_work("identity.safetensors"));
-    for (int i = 0; i < 20 && strstr(status, "frames done") == NULL; i++) {
-        world_wait_frames(60);
-        world_status(filter, status, sizeof status);
-    }
-    CHECKF(strstr(status, "frames done") != NULL, "%s: the status says: %s", what, status);
-    world_frame through = world_grab(12);
-    const int worst = world_difference(&plain, &through, 0, NULL);
-    CHECKF(worst <= within, "%s differs by %d after an identity", what, worst);
-    world_unfilter(source, filter);
-    world_frame_free(&plain);
-    world_frame_free(&through);
-    world_show(NULL);
-}
-
-static void test_kinds(void) {
-    static uint8_t rgba[PIC_W * PIC_H * 4];
-    CHECK(world_picture(in_work("alpha.png"), PIC_W, PIC_H, true, rgba));
-    obs_source_t *colour = colour_source("colour", 0xff3060c0u);
-    obs_source_t *glass = colour_source("glass", 0x803060c0u);
-    obs_source_t *alpha = world_image("alpha", in_work("alpha.png"));
-    obs_scene_t *scene = obs_scene_create("scene");
-    obs_scene_add(scene, alpha);
-    obs_source_t *all[] = {colour, glass, alpha, obs_scene_get_source(scene)};
-    static const int within[] = {0, 1, 2, 2}; /* numbers of 8 bits, divided by alpha and multiplied again */
-    CHECK(write_identity(in_work("identity.safetensors")));
-    static const char *const names[] = {"a colour", "a transparent colour", "a picture with alpha", "a scene"};
-    for (int i = 0; i < 4; i++) {
-        passes(names[i], all[i]);
-        comes_through(names[i], all[i], within[i]);
-    }
-    obs_scene_release(scene);
-    obs_source_release(colour);
-    obs_source_release(glass);
-    obs_source_release(alpha);
-}
-
 /* ---- what users do ---- */
 
 typedef struct storm {
@@ -250,7 +163,7 @@ static void *storming(void *arg) {
 
 static void test_storm(int seconds) {
     enum { THREADS = 3 };
-    obs_source_t *colour = colour_source("storm", 0xff804020u);
+    obs_source_t *colour = world_colour("storm", 0xff804020u, PIC_W, PIC_H);
     pthread_t threads[THREADS];
     storm storms[THREADS];
     world_show(colour);
@@ -312,7 +225,6 @@ int main(int argc, char **argv) {
         return 0;
     }
     test_equals_davy();
-    test_kinds();
     test_storm(5);
     test_flat(argc > 4 ? (uint64_t)atoi(argv[4]) : 600);
     const long left = world_close();
