@@ -78,6 +78,26 @@ static davy_dtype precision_of(const char *name) {
                                        : DAVY_DTYPE_AUTO;
 }
 
+/* The device that "auto" stands for, by name. */
+static void name_device(const engine_key *key, const davy_api *api, char *out, size_t bytes) {
+    int32_t count = 0;
+    snprintf(out, bytes, "%s", key->device);
+    if (api->device_count(NULL, &count) != DAVY_OK) {
+        return;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        davy_device_info info = {.struct_size = sizeof info};
+        const bool found = api->device_info(NULL, i, &info) == DAVY_OK && info.reason[0] == '\0';
+        const bool automatic = strcmp(key->device, "auto") == 0;
+        if (found && (automatic || strcmp(key->device, info.selector) == 0)) {
+            snprintf(out, bytes, "%s", info.name);
+            if (info.kind == DAVY_DEVICE_CUDA || !automatic) {
+                return;
+            }
+        }
+    }
+}
+
 static bool open_context(engine *e, const davy_api *api) {
     char *models = obs_module_file("models");
     const davy_option options[] = {{"models_dir", models}};
@@ -153,7 +173,9 @@ static bool open_model(engine *e, const davy_api *api) {
         e->den = info.scale_den;
     }
     e->info = info;
-    snprintf(e->text, sizeof e->text, "%s (%s), %s", info.arch, info.variant, e->key.device);
+    char device[160];
+    name_device(&e->key, api, device, sizeof device);
+    snprintf(e->text, sizeof e->text, "%s (%s), %s", info.arch, info.variant, device);
     return true;
 }
 
