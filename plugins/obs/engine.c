@@ -21,7 +21,7 @@ struct engine {
     atomic_bool stop;
     atomic_int state; /* engine_state; text, num, den are written before it leaves LOADING */
     char text[512];
-    int32_t num, den;
+    int32_t num, den, device;
     plugin_semaphore wake;
     _Atomic(work *) pushed;
     davy_context *context;
@@ -78,12 +78,12 @@ static davy_dtype precision_of(const char *name) {
                                        : DAVY_DTYPE_AUTO;
 }
 
-/* The device that "auto" stands for, by name. */
-static void name_device(const engine_key *key, const davy_api *api, char *out, size_t bytes) {
+/* The device that "auto" stands for, by name; N of cuda:N or -1. */
+static int32_t name_device(const engine_key *key, const davy_api *api, char *out, size_t bytes) {
     int32_t count = 0;
     snprintf(out, bytes, "%s", key->device);
     if (api->device_count(NULL, &count) != DAVY_OK) {
-        return;
+        return -1;
     }
     for (int32_t i = 0; i < count; i++) {
         davy_device_info info = {.struct_size = sizeof info};
@@ -91,11 +91,15 @@ static void name_device(const engine_key *key, const davy_api *api, char *out, s
         const bool automatic = strcmp(key->device, "auto") == 0;
         if (found && (automatic || strcmp(key->device, info.selector) == 0)) {
             snprintf(out, bytes, "%s", info.name);
-            if (info.kind == DAVY_DEVICE_CUDA || !automatic) {
-                return;
+            if (info.kind == DAVY_DEVICE_CUDA) {
+                return info.index;
+            }
+            if (!automatic) {
+                return -1;
             }
         }
     }
+    return -1;
 }
 
 static bool open_context(engine *e, const davy_api *api) {
@@ -174,7 +178,7 @@ static bool open_model(engine *e, const davy_api *api) {
     }
     e->info = info;
     char device[160];
-    name_device(&e->key, api, device, sizeof device);
+    e->device = name_device(&e->key, api, device, sizeof device);
     snprintf(e->text, sizeof e->text, "%s (%s), %s", info.arch, info.variant, device);
     return true;
 }
@@ -326,6 +330,10 @@ engine_state engine_look(engine *e) {
 void engine_scale(const engine *e, int32_t *num, int32_t *den) {
     *num = e->num;
     *den = e->den;
+}
+
+int32_t engine_device(const engine *e) {
+    return e->device;
 }
 
 const char *engine_text(const engine *e) {

@@ -61,10 +61,11 @@ typedef struct latent_change {
     int32_t bits;   /* rounded to 2^bits values from -4 to 4; 0: not */
 } latent_change;
 
-typedef enum work_format { WORK_SRGB8 = 0, WORK_LINEAR_F16 } work_format;
+typedef enum work_format { WORK_SRGB8 = 0, WORK_LINEAR_F16, WORK_STRAIGHT8 } work_format;
 
 /* A picture in, premultiplied RGBA as OBS draws it, and room for the picture it becomes. SRGB8: sRGB numbers of linear light
- * times alpha, bytes. LINEAR_F16: linear Rec.709 light, 1 is SDR white, halves; may be below 0 and above 1. */
+ * times alpha, bytes. LINEAR_F16: linear Rec.709 light, 1 is SDR white, halves; may be below 0 and above 1. STRAIGHT8: sRGB
+ * numbers that alpha has not multiplied, in the memory of the engine's device, in order on a stream of it. */
 typedef struct work {
     _Atomic(struct work *) next;
     atomic_int state; /* work_state */
@@ -77,6 +78,7 @@ typedef struct work {
     uint32_t in_stride, out_stride;
     float sdr_white; /* nits, of LINEAR_F16 */
     latent_change latent;
+    void *stream;                      /* CUDA's, of STRAIGHT8 */
     struct caption_question *question; /* of a captioning engine, which gives it back (caption_answered) */
 } work;
 
@@ -87,6 +89,8 @@ void engine_release(engine *e);
 engine_state engine_look(engine *e);
 /* READY: output size = input size * num / den; of a VAE, the same. */
 void engine_scale(const engine *e, int32_t *num, int32_t *den);
+/* READY: N of cuda:N; -1: the CPU. */
+int32_t engine_device(const engine *e);
 /* One sentence: FAILED: why; READY: what runs where. Valid while the engine is held. */
 const char *engine_text(const engine *e);
 /* Hands a picture over: w is the engine's until its state is beyond WORK_QUEUED. Lock-free. */

@@ -38,9 +38,11 @@ static shape_key shape_of(const work *w) {
                        .noise = w->latent.noise > 0.0f ? (uint32_t)w->number : 0};
 }
 
+/* A picture on another device is not looked at: it counts as a new one. */
 static bool equals(const work *w, const uint8_t *kept, size_t bytes) {
     const shape_key shape = shape_of(w);
-    bool same = kept != NULL && bytes == key_bytes(w) && memcmp(kept, &shape, sizeof shape) == 0;
+    bool same =
+        w->format != WORK_STRAIGHT8 && kept != NULL && bytes == key_bytes(w) && memcmp(kept, &shape, sizeof shape) == 0;
     for (uint32_t y = 0; same && y < w->height; y++) {
         same = memcmp(kept + sizeof shape + y * row_bytes(w), w->in + (size_t)y * w->in_stride, row_bytes(w)) == 0;
     }
@@ -49,6 +51,10 @@ static bool equals(const work *w, const uint8_t *kept, size_t bytes) {
 
 static void keep(const work *w, uint8_t **kept, size_t *bytes) {
     const shape_key shape = shape_of(w);
+    if (w->format == WORK_STRAIGHT8) {
+        *bytes = 0;
+        return;
+    }
     if (*bytes != key_bytes(w) || *kept == NULL) {
         free(*kept);
         *kept = malloc(key_bytes(w));
@@ -124,6 +130,20 @@ static bool run_srgb8(const engine_model *m, const work *w) {
     return ok;
 }
 
+/* What is there already is complete when the stream gets there; the result is complete on return. */
+static bool run_device(const engine_model *m, const work *w) {
+    const bool cuda = w->stream != NULL && engine_device(m->engine) >= 0;
+    const davy_run how = {.struct_size = sizeof how,
+                          .stream = cuda ? w->stream : NULL,
+                          .progress = engine_unwanted,
+                          .progress_user = &w->owner->gone};
+    davy_tensor in = picture((void *)(uintptr_t)w->in, DAVY_DTYPE_U8, w->width, w->height, w->in_stride);
+    davy_tensor out = picture(w->out, DAVY_DTYPE_U8, w->out_width, w->out_height, w->out_stride);
+    in.memory = out.memory = cuda ? DAVY_MEMORY_CUDA : DAVY_MEMORY_HOST;
+    in.device = out.device = cuda ? engine_device(m->engine) : 0;
+    return m->api->upscale(m->model, &in, &out, &how, NULL) == DAVY_OK;
+}
+
 static bool run_linear16(const engine_model *m, const work *w) {
     const size_t in_pixels = (size_t)w->width * w->height;
     const size_t out_pixels = (size_t)w->out_width * w->out_height;
@@ -180,9 +200,10 @@ work_state engine_work(const engine_model *m, work *w) {
     if (!worth(c, still, start, &probe)) {
         return WORK_PASSED;
     }
-    const bool ok = m->task == DAVY_TASK_VAE  ? engine_vae(m, w)
-                    : w->format == WORK_SRGB8 ? run_srgb8(m, w)
-                                              : run_linear16(m, w);
+    const bool ok = w->format == WORK_STRAIGHT8 ? run_device(m, w)
+                    : m->task == DAVY_TASK_VAE  ? engine_vae(m, w)
+                    : w->format == WORK_SRGB8   ? run_srgb8(m, w)
+                                                : run_linear16(m, w);
     if (!ok) {
         return atomic_load(&c->gone) ? WORK_STALE : WORK_FAILED;
     }

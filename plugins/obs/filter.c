@@ -46,6 +46,7 @@ static bool goal_of(const filter *f, frames_goal *goal) {
     goal->height = (uint32_t)((uint64_t)f->height * (uint32_t)num / (uint32_t)den);
     goal->sdr_white = obs_get_video_sdr_white_level();
     goal->latent = f->settings.latent;
+    goal->on_gpu = f->kind == FILTER_UPSCALE;
     return goal->width > 0 && goal->height > 0 && goal->width <= TEXTURE_MOST && goal->height <= TEXTURE_MOST;
 }
 

@@ -47,11 +47,13 @@ void frames_close(frames *f) {
     for (int i = 0; i < FRAMES_SLOTS; i++) {
         slot_unmap(&f->slots[i]);
         slot_free(&f->slots[i]);
+        gpu_slot_close(&f->gpu, &f->slots[i].gpu);
         engine_release(f->slots[i].engine);
         f->slots[i].engine = NULL;
     }
     gs_texrender_destroy(f->drawn);
     f->drawn = NULL;
+    gpu_path_close(&f->gpu);
 }
 
 /* ---- drawing ---- */
@@ -114,7 +116,8 @@ static void settle(frames *f, int i) {
     slot_unmap(s);
     engine_release(s->engine);
     s->engine = NULL;
-    if (state == WORK_DONE && (f->shown < 0 || f->slots[f->shown].work.number < s->work.number)) {
+    const bool newer = f->shown < 0 || f->slots[f->shown].work.number < s->work.number;
+    if (state == WORK_DONE && newer && (!s->on_gpu || gpu_path_show(&f->gpu, &s->gpu))) {
         show(f, i);
         return;
     }
@@ -179,6 +182,15 @@ static bool slot_map(frame_slot *s) {
 }
 
 /* What was staged in an earlier frame goes to the engine. */
+static void submit(frame_slot *s, engine *e, client *c, const frames_goal *goal) {
+    s->engine = e;
+    engine_hold(e);
+    s->work.owner = c;
+    s->work.sdr_white = goal->sdr_white;
+    s->work.latent = goal->latent;
+    engine_submit(e, &s->work);
+}
+
 static void hand_over(frames *f, engine *e, client *c, const frames_goal *goal) {
     for (int i = 0; i < FRAMES_SLOTS; i++) {
         frame_slot *s = &f->slots[i];
@@ -189,27 +201,51 @@ static void hand_over(frames *f, engine *e, client *c, const frames_goal *goal) 
             set_state(s, WORK_FREE);
             continue;
         }
-        s->engine = e;
-        engine_hold(e);
-        s->work.owner = c;
+        s->on_gpu = false;
         s->work.format = s->color == GS_RGBA16F ? WORK_LINEAR_F16 : WORK_SRGB8;
         s->work.width = s->width;
         s->work.height = s->height;
         s->work.out_width = s->out_width;
         s->work.out_height = s->out_height;
-        s->work.sdr_white = goal->sdr_white;
-        s->work.latent = goal->latent;
-        engine_submit(e, &s->work);
+        submit(s, e, c, goal);
     }
+}
+
+/* The picture stays on the GPU and goes to the engine at once: copies and work are in order on one stream. */
+static bool take_on_gpu(frames *f, frame_slot *s, engine *e, client *c, const frames_goal *goal) {
+    if (!gpu_path_take(&f->gpu, &s->gpu, gs_texrender_get_texture(f->drawn), goal->width, goal->height)) {
+        return false;
+    }
+    s->on_gpu = true;
+    s->work.number = f->number;
+    s->work.format = WORK_STRAIGHT8;
+    s->work.width = f->width;
+    s->work.height = f->height;
+    s->work.out_width = goal->width;
+    s->work.out_height = goal->height;
+    s->work.in = (const uint8_t *)(uintptr_t)s->gpu.in;
+    s->work.in_stride = f->width * 4;
+    s->work.out = (uint8_t *)(uintptr_t)s->gpu.out;
+    s->work.out_stride = goal->width * 4;
+    s->work.stream = interop_stream(f->gpu.cuda);
+    submit(s, e, c, goal);
+    return true;
 }
 
 void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
     frames_take_back(f);
     f->number++;
     hand_over(f, e, c, goal);
+    const bool gpu = goal->on_gpu && f->drawn_color == GS_RGBA && gpu_path_serves(&f->gpu, engine_device(e));
     for (int i = 0; i < FRAMES_SLOTS; i++) {
         frame_slot *s = &f->slots[i];
-        if (state_of(s) == WORK_FREE && slot_fit(s, f, goal)) {
+        if (state_of(s) != WORK_FREE) {
+            continue;
+        }
+        if (gpu && take_on_gpu(f, s, e, c, goal)) {
+            return;
+        }
+        if (slot_fit(s, f, goal)) {
             gs_stage_texture(s->stage, gs_texrender_get_texture(f->drawn));
             s->work.number = f->number;
             set_state(s, WORK_STAGED);
@@ -222,7 +258,8 @@ void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
 gs_texture_t *frames_texture(const frames *f, bool *upscaled) {
     *upscaled = !f->passing && f->shown >= 0;
     if (*upscaled) {
-        return f->slots[f->shown].result;
+        const frame_slot *s = &f->slots[f->shown];
+        return s->on_gpu ? gs_texrender_get_texture(f->gpu.shown) : s->result;
     }
     return f->drawn != NULL ? gs_texrender_get_texture(f->drawn) : NULL;
 }

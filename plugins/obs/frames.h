@@ -10,6 +10,7 @@
 #include <obs-module.h>
 
 #include "engine.h"
+#include "frames_gpu.h"
 
 enum { FRAMES_SLOTS = 4 };
 
@@ -21,6 +22,8 @@ typedef struct frame_slot {
     uint32_t width, height, out_width, out_height;
     enum gs_color_format color;
     bool mapped;
+    bool on_gpu; /* the work's memory is that of `gpu` */
+    gpu_slot gpu;
 } frame_slot;
 
 typedef struct frames {
@@ -32,12 +35,14 @@ typedef struct frames {
     int shown;    /* slot; -1: none */
     bool passing; /* show the picture as it is */
     uint64_t done, dropped;
+    gpu_path gpu;
 } frames;
 
 typedef struct frames_goal { /* what the engine makes of a picture */
     uint32_t width, height;
     float sdr_white;
     latent_change latent;
+    bool on_gpu; /* the engine takes pictures where they are, if it can */
 } frames_goal;
 
 void frames_open(frames *f);

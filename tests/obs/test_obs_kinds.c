@@ -184,18 +184,18 @@ static void test_kinds(void) {
     play(media);
     each_kind("a colour", colour, 0);
     each_kind("a transparent colour", glass, 1); /* numbers of 8 bits, divided by alpha and multiplied again */
-    each_kind("a picture with alpha", alpha, 2);
+    each_kind("a picture with alpha", alpha, 3);
     each_kind("a window", window, 0);
     each_kind("a player", media, 0);
     obs_scene_t *scene = obs_scene_create("scene");
     obs_scene_add(scene, alpha);
-    each_kind("a scene", obs_scene_get_source(scene), 2);
+    each_kind("a scene", obs_scene_get_source(scene), 3);
     obs_sceneitem_t *group = obs_scene_add_group(scene, "group");
     obs_sceneitem_t *item = obs_scene_add(scene, colour);
     obs_sceneitem_group_add_item(group, item);
     world_show(obs_scene_get_source(scene)); /* a group has a size once it has been seen */
     world_wait_frames(12);
-    each_kind("a group", obs_sceneitem_get_source(group), 2);
+    each_kind("a group", obs_sceneitem_get_source(group), 3);
     obs_scene_release(scene);
     obs_source_release(media);
     obs_source_release(window);
