@@ -202,7 +202,12 @@ static void test_flat(uint64_t frames) {
     CHECK(world_picture(in_work("flat.png"), PIC_W, PIC_H, true, rgba));
     obs_source_t *picture = world_image("flat", in_work("flat.png"));
     obs_source_t *filter = world_filter(picture, UPSCALE, "{\"budget_ms\":10000}");
+    char status[700] = "";
     world_show(picture);
+    for (int i = 0; i < 60 && strstr(status, "frames done") == NULL; i++) { /* the model is there */
+        world_wait_frames(30);
+        world_status(filter, status, sizeof status);
+    }
     world_wait_frames(frames / 4);
     const long before = resident_kb();
     world_wait_frames(frames - frames / 4);
