@@ -35,6 +35,8 @@ typedef enum dvk_gate {
 /* "linear": t = W x + bias, y = act(t) + res; with glu, W has 2 n rows and y = act(t[0 .. n)) * t[n .. 2n) + res.
  * x is f32 (products in f32), bf16 (W rounded to bf16) or q8 (integer types only: whole-number products of 32 values,
  * scaled in f32). Scales and minima of Q4_K, Q5_K and Q6_K sub-blocks are rounded to f16 (2^-12) when packed.
+ * With `norm` (CUDA, few rows of f32) x is x / sqrt(mean(x^2) + norm_eps) * norm first, with `rounded` (the same, integer
+ * types) it becomes q8 then, as "row_norm" and "row_convert" make them.
  * q/k/v in one call: their rows one behind the other, each a multiple of DVK_PANEL. */
 enum { DVK_PANEL = 32 }; /* rows of W that lie together when packed */
 /* On the CPU a row of f32 or q8 gives the same bits whether it comes alone or with others, up to so many in all: tokens of
@@ -50,6 +52,9 @@ typedef struct dvk_linear_args {
     dvk_wtype type;
     dvk_gate act;
     int32_t glu;
+    int32_t rounded;
+    const float *norm; /* [k] or NULL */
+    float norm_eps;
     int32_t reserved;
 } dvk_linear_args;
 
@@ -165,6 +170,18 @@ typedef struct dvk_attention_kv_args {
     int32_t causal;
 } dvk_attention_kv_args;
 
+/* "attention_new" (CUDA): "rope_qkv" and "attention_kv" in one. q is a.q turned; new keys, turned, and values go to their
+ * places in a.k and a.v, which a.in names, and are seen from there. a.in.position is there, and no two rows are of one
+ * sequence. What a.in holds and the rows of the cache before are there when the launch ahead begins: it may be overtaken. */
+typedef struct dvk_attention_new_args {
+    dvk_attention_kv_args a;
+    dvk_rows k, v; /* [m][kv_heads][dim]: f32 */
+    const float *cs;
+    int64_t pairs;
+    int32_t inverse;
+    int32_t reserved;
+} dvk_attention_new_args;
+
 /* "patches": y[i] = the numbers of patch order[i] (NULL: i), whose `values` bytes are a third each of red, green and blue:
  * byte v of colour c is table[c * 256 + v]. */
 typedef struct dvk_patches_args {
@@ -184,5 +201,20 @@ typedef struct dvk_argmax_args {
     int32_t *advance;     /* [n_advance] */
     int64_t m, n, n_never, n_advance;
 } dvk_argmax_args;
+
+/* "candidates" (CUDA): of x, cut into pieces of DVK_CANDIDATE_PIECE values, all that are not below `bound`, ids rising. The
+ * bound is the `least`-th largest of the pieces' largest values, or their smallest: no fewer values than that are above it. */
+enum { DVK_CANDIDATE_PIECE = 64, DVK_CANDIDATE_PIECES = 4096, DVK_CANDIDATES = 1020 };
+typedef struct dvk_candidates {
+    int32_t n; /* more than there is room for: the rest is missing; -1: there is a NaN, and nothing else is said */
+    float bound;
+    int32_t id[DVK_CANDIDATES];
+    float value[DVK_CANDIDATES];
+} dvk_candidates;
+typedef struct dvk_candidates_args {
+    const float *x; /* [n], 8-byte aligned */
+    dvk_candidates *to;
+    int64_t n, least; /* n: at most DVK_CANDIDATE_PIECES pieces */
+} dvk_candidates_args;
 
 #endif

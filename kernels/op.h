@@ -32,10 +32,14 @@ typedef struct dvk_view {
 typedef enum dvk_act {
     DVK_ACT_NONE = 0,
     DVK_ACT_RELU,
-    DVK_ACT_LRELU, /* x >= 0 ? x : slope * x */
-    DVK_ACT_PRELU, /* slope per channel */
-    DVK_ACT_SILU,  /* x * sigmoid(x) */
-    DVK_ACT_CLAMP3 /* 3 * tanh(x / 3), the first op of a TAESD decoder */
+    DVK_ACT_LRELU,  /* x >= 0 ? x : slope * x */
+    DVK_ACT_PRELU,  /* slope per channel */
+    DVK_ACT_SILU,   /* x * sigmoid(x) */
+    DVK_ACT_CLAMP3, /* 3 * tanh(x / 3), the first op of a TAESD decoder */
+    DVK_ACT_GELU,   /* x / 2 (1 + erf(x / sqrt 2)) */
+    DVK_ACT_SIGMOID,
+    DVK_ACT_TANH,
+    DVK_ACT_MISH /* x * tanh(ln(1 + e^x)) */
 } dvk_act;
 
 /* What follows a convolution before its result is stored, per element of channel c:
@@ -43,6 +47,7 @@ typedef enum dvk_act {
  *     t = alpha * t + sum_i beta[i] * res[i]
  *     if (act_last) t = act(t)
  * gate (SPAN, needs n_res == 1, no act): y = (t + res[0]) * (sigmoid(t) - 0.5) with t = v + bias[c].
+ * gate 2 (CUDA's convolutions, those that say so in supports()): y = act(t) * sum_i beta[i] * res[i].
  * A residual view has the output's n, h, w, c; it may be the very memory of the output. */
 typedef struct dvk_epilogue {
     const float *bias;   /* [c_out] or NULL */
@@ -132,6 +137,74 @@ typedef struct dvk_attention_args {
     int32_t reserved;
 } dvk_attention_args;
 
+/* "window_attention": attention inside windows, as Swin has it. q, k, v and y are pictures of one size, heads side by side
+ * in the channels (dim = c / heads; padded with zeros where a network's own is no multiple of 8: `scale` is of the true one).
+ * The picture is extended by zeros, bottom and right, to ph x pw, both multiples of the window, and rolled: place (a, b) of
+ * the frame is pixel ((a + shift_y) % ph, (b + shift_x) % pw). Query i of a window sees all its keys:
+ *     y = softmax(scale q k^T + bias[head][yi - yj + kh - 1][xi - xj + kw - 1] + mask) v
+ * with (yi, xi) in [0, wh) x [0, ww) and (yj, xj) in [0, kh) x [0, kw). Where kh > wh the window of keys reaches
+ * (kh - wh) / 2 pixels beyond that of queries at each side (no shift then). Zeros of the extension and beyond are keys like
+ * others. mask: -100 between pixels of different regions, if there is a shift: along an axis of length L, 0 before L - w,
+ * 1 before L - shift, else 2. `grid`: a window is what is ph / wh and pw / ww apart: its (i, j) is pixel
+ * (i * ph / wh + its row, j * pw / ww + its column); no shift. */
+typedef struct dvk_window_attention_args {
+    dvk_view q, k, v, y;
+    const float *bias; /* [heads][wh + kh - 1][ww + kw - 1] or NULL */
+    int64_t heads, ph, pw;
+    int32_t wh, ww, kh, kw, shift_y, shift_x, grid;
+    float scale;
+} dvk_window_attention_args;
+
+/* "channel_attention": attention between the channels of a head over a group of pixels,
+ * y[d][t] = sum over e of softmax over e(temperature[head] * q'[d] . k'[e]) v[e][t], q' = q / max(|q|, eps) over the group's
+ * pixels t, k' alike. Groups: the whole picture (wh 0); windows of wh x ww that divide it; `grid`: pixels wh and ww apart,
+ * wh * ww groups. The first `dim` channels of a head count; y is 0 in those behind them, which pad it (as above). */
+typedef struct dvk_channel_attention_args {
+    dvk_view q, k, v, y;
+    const float *temperature; /* [heads] */
+    int64_t heads, dim;
+    int32_t wh, ww, grid;
+    float eps;
+} dvk_channel_attention_args;
+
+/* "depthwise": y[n,oy,ox,c] = epi( sum_{ky,kx} w[ky * kw + kx][c] * pro(x)[n, oy + ky - pad_top, ox + kx - pad_left, c] ). */
+typedef struct dvk_depthwise_args {
+    dvk_view x, y;
+    const float *w; /* [kh * kw][c] */
+    dvk_prologue pro;
+    dvk_epilogue epi;
+    int32_t kh, kw, pad_top, pad_left;
+    /* CUDA: x, w and the bias have twice the channels of y, y = act(t[c]) * t[y.c + c] with t = the sum + bias; without
+     * residuals. */
+    int32_t paired;
+    int32_t reserved;
+} dvk_depthwise_args;
+
+/* "multiply": y = epi(x * act(g)); g has x's size or 1 x 1 pixels, x's channels or one. y may be the very memory of x, of g
+ * (of x's shape) or of a residual. */
+typedef struct dvk_multiply_args {
+    dvk_view x, g, y;
+    dvk_epilogue epi;
+    dvk_act act; /* without slopes */
+    int32_t reserved;
+} dvk_multiply_args;
+
+/* "mean": y[n,0,0,c] = the mean of x over the pixels, summed in f32 or better in an order that depends on sizes alone.
+ * "max_pool": largest of k x k every `stride` pixels, no padding.
+ * "resize": bilinear to y's size, half-pixel centres, edges repeated, nothing smoothed. */
+typedef struct dvk_pool_args {
+    dvk_view x, y;
+    int32_t k, stride; /* max_pool */
+} dvk_pool_args;
+
+/* "dysample": y[oy,ox,c] = x[Y,X,c] read bilinearly, edges repeated, for oy = h * r + i, ox = w * r + j and group g of c:
+ *     X = clamp(w + (2j - r + 1) / (2r) + D[h,w,((0 * groups + g) * r + i) * r + j], 0, W - 1), Y with axis 1, i and h.
+ * Where y has 1 / groups of x's channels, y[c] is the sum over g of what that gives for x[g * y.c + c]. */
+typedef struct dvk_dysample_args {
+    dvk_view x, offset, y; /* offset: D, 2 * groups * r * r channels */
+    int64_t groups, r;
+} dvk_dysample_args;
+
 /* "upsample": nearest by r: y[oy,ox] = x[oy/r, ox/r].  "pixel_shuffle": y[h*r+i, w*r+j, c] = x[h, w, c*r*r + i*r + j], then
  * + res[oy/r, ox/r, c] where res.data is set (Compact's nearest skip).  "pixel_unshuffle": the inverse, no res. */
 typedef struct dvk_resample_args {
@@ -139,12 +212,13 @@ typedef struct dvk_resample_args {
     int64_t r;
 } dvk_resample_args;
 
-/* "pad": y = x with its bottom and right edge extended to y's size; reflect: x[L+i] = x[L-2-i] while that exists, then the
- * edge sample (so that any size >= 1 can be padded); otherwise zeros. */
-typedef enum dvk_pad_mode { DVK_PAD_ZERO = 0, DVK_PAD_REFLECT = 1 } dvk_pad_mode;
+/* "pad": y has x from (top, left) on, extended to y's size; reflect: x[-i] = x[i], x[L-1+i] = x[L-1-i] while that exists,
+ * then the opposite edge's sample (so that any size >= 1 can be padded); edge: the nearest sample; otherwise zeros. */
+typedef enum dvk_pad_mode { DVK_PAD_ZERO = 0, DVK_PAD_REFLECT = 1, DVK_PAD_EDGE = 2 } dvk_pad_mode;
 typedef struct dvk_pad_args {
     dvk_view x, y;
     dvk_pad_mode mode;
+    int32_t top, left;
     int32_t reserved;
 } dvk_pad_args;
 

@@ -10,10 +10,19 @@
     X(dvk_group_norm_stats_ref)                                                                                        \
     X(dvk_group_norm_finish_ref)                                                                                       \
     X(dvk_attention_ref)                                                                                               \
+    X(dvk_window_attention_ref)                                                                                        \
+    X(dvk_channel_attention_ref)                                                                                       \
+    X(dvk_norm_depthwise_ref)                                                                                          \
     X(dvk_upsample_ref)                                                                                                \
     X(dvk_pixel_shuffle_ref)                                                                                           \
     X(dvk_pixel_unshuffle_ref)                                                                                         \
     X(dvk_pad_ref)                                                                                                     \
+    X(dvk_depthwise_ref)                                                                                               \
+    X(dvk_multiply_ref)                                                                                                \
+    X(dvk_mean_ref)                                                                                                    \
+    X(dvk_max_pool_ref)                                                                                                \
+    X(dvk_resize_ref)                                                                                                  \
+    X(dvk_dysample_ref)                                                                                                \
     X(dvk_load_ref)                                                                                                    \
     X(dvk_store_ref)                                                                                                   \
     X(dvk_blend_ref)                                                                                                   \
@@ -29,8 +38,11 @@
     X(dvk_gather_rows_ref)                                                                                             \
     X(dvk_add_rows_ref)                                                                                                \
     X(dvk_argmax_ref)                                                                                                  \
+    X(dvk_candidates_ref)                                                                                              \
     X(dvk_patches_ref)                                                                                                 \
     X(dvk_attention_kv_ref)                                                                                            \
+    X(dvk_attention_new_ref)                                                                                           \
+    X(dvk_dysample_base)                                                                                               \
     X(dvk_embed_base)                                                                                                  \
     X(dvk_conv2d_base)
 
@@ -41,10 +53,16 @@
     X(dvk_pointwise_avx2)                                                                                              \
     X(dvk_group_norm_stats_avx2)                                                                                       \
     X(dvk_attention_avx2)                                                                                              \
+    X(dvk_window_attention_avx2)                                                                                       \
+    X(dvk_channel_attention_avx2)                                                                                      \
     X(dvk_upsample_avx2)                                                                                               \
     X(dvk_pixel_shuffle_avx2)                                                                                          \
     X(dvk_pixel_unshuffle_avx2)                                                                                        \
     X(dvk_pad_avx2)                                                                                                    \
+    X(dvk_depthwise_avx2)                                                                                              \
+    X(dvk_multiply_avx2)                                                                                               \
+    X(dvk_mean_avx2)                                                                                                   \
+    X(dvk_resize_avx2)                                                                                                 \
     X(dvk_load_avx2)                                                                                                   \
     X(dvk_store_avx2)                                                                                                  \
     X(dvk_conv2d_avx512)                                                                                               \
@@ -52,10 +70,16 @@
     X(dvk_pointwise_avx512)                                                                                            \
     X(dvk_group_norm_stats_avx512)                                                                                     \
     X(dvk_attention_avx512)                                                                                            \
+    X(dvk_window_attention_avx512)                                                                                     \
+    X(dvk_channel_attention_avx512)                                                                                    \
     X(dvk_upsample_avx512)                                                                                             \
     X(dvk_pixel_shuffle_avx512)                                                                                        \
     X(dvk_pixel_unshuffle_avx512)                                                                                      \
     X(dvk_pad_avx512)                                                                                                  \
+    X(dvk_depthwise_avx512)                                                                                            \
+    X(dvk_multiply_avx512)                                                                                             \
+    X(dvk_mean_avx512)                                                                                                 \
+    X(dvk_resize_avx512)                                                                                               \
     X(dvk_load_avx512)                                                                                                 \
     X(dvk_store_avx512)                                                                                                \
     X(dvk_conv2d_avx512bf16)                                                                                           \

@@ -111,6 +111,18 @@ static inline void conv_epilogue(const dvk_conv2d_args *a, const conv_span *s) {
     case DVK_ACT_CLAMP3:
         conv_epi_act(a, s, DVK_ACT_CLAMP3);
         break;
+    case DVK_ACT_GELU:
+        conv_epi_act(a, s, DVK_ACT_GELU);
+        break;
+    case DVK_ACT_SIGMOID:
+        conv_epi_act(a, s, DVK_ACT_SIGMOID);
+        break;
+    case DVK_ACT_TANH:
+        conv_epi_act(a, s, DVK_ACT_TANH);
+        break;
+    case DVK_ACT_MISH:
+        conv_epi_act(a, s, DVK_ACT_MISH);
+        break;
     default:
         conv_epi_act(a, s, DVK_ACT_NONE);
     }

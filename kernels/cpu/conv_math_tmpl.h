@@ -56,6 +56,35 @@ CONV_INLINE conv_vec conv_clamp3(conv_vec x) {
     return cv_div(cv_mul(cv_set1(3.0f), m), cv_add(m, cv_set1(2.0f)));
 }
 
+/* tanh x = m / (m + 2) with m = e^(2x) - 1, computed without cancellation near zero */
+CONV_INLINE conv_vec conv_tanh(conv_vec x) {
+    conv_vec r = cv_add(x, x);
+    const conv_vec scale = cv_exp2i(conv_exp_reduce(&r));
+    const conv_vec m = cv_fma(scale, conv_expm1_small(r), cv_sub(scale, cv_set1(1.0f)));
+    return cv_div(m, cv_add(m, cv_set1(2.0f)));
+}
+
+/* erf by Abramowitz and Stegun 7.1.26, within 1.5e-7 */
+CONV_INLINE conv_vec conv_gelu(conv_vec x) {
+    const conv_vec z = cv_mul(x, cv_set1(0.70710678f));
+    const conv_vec size = cv_max(z, cv_sub(cv_set1(0.0f), z));
+    const conv_vec t = cv_div(cv_set1(1.0f), cv_fma(cv_set1(0.3275911f), size, cv_set1(1.0f)));
+    conv_vec p = cv_fma(cv_set1(1.061405429f), t, cv_set1(-1.453152027f));
+    p = cv_fma(p, t, cv_set1(1.421413741f));
+    p = cv_fma(p, t, cv_set1(-0.284496736f));
+    p = cv_fma(p, t, cv_set1(0.254829592f));
+    const conv_vec tail = cv_mul(cv_mul(p, t), conv_exp(cv_sub(cv_set1(0.0f), cv_mul(z, z)))); /* 1 - erf|z| */
+    const conv_vec half = cv_mul(cv_set1(0.5f), x);
+    return cv_select_ge0(z, cv_fnma(half, tail, x), cv_mul(half, tail));
+}
+
+/* tanh(ln(1 + n)) = (n^2 + 2n) / (n^2 + 2n + 2) with n = e^x, which is 1 long before n^2 overflows */
+CONV_INLINE conv_vec conv_mish(conv_vec x) {
+    const conv_vec n = conv_exp(cv_min(cv_set1(30.0f), x));
+    const conv_vec m = cv_fma(n, n, cv_add(n, n));
+    return cv_mul(x, cv_div(m, cv_add(m, cv_set1(2.0f))));
+}
+
 CONV_INLINE conv_vec conv_act(dvk_act act, conv_vec x, conv_vec slope) {
     switch (act) {
     case DVK_ACT_RELU:
@@ -67,6 +96,14 @@ CONV_INLINE conv_vec conv_act(dvk_act act, conv_vec x, conv_vec slope) {
         return conv_silu(x);
     case DVK_ACT_CLAMP3:
         return conv_clamp3(x);
+    case DVK_ACT_GELU:
+        return conv_gelu(x);
+    case DVK_ACT_SIGMOID:
+        return conv_sigmoid(x);
+    case DVK_ACT_TANH:
+        return conv_tanh(x);
+    case DVK_ACT_MISH:
+        return conv_mish(x);
     default:
         return x;
     }

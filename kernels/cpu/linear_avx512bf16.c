@@ -114,7 +114,7 @@ static size_t lin_scratch_bf16(const void *args) {
 
 static int lin_supports_bf16(const void *args) {
     const dvk_linear_args *a = args;
-    return a->x.form == DVK_ROWS_BF16;
+    return a->x.form == DVK_ROWS_BF16 && a->norm == NULL;
 }
 
 static double lin_cost_bf16(const void *args) {

@@ -164,7 +164,7 @@ static void lin_run_q8(const void *args, int64_t first, int64_t last, void *scra
 
 static int lin_supports_q8(const void *args) {
     const dvk_linear_args *a = args;
-    return a->x.form == DVK_ROWS_Q8 && lin_kind_of(a->type) > LIN_BF16;
+    return a->x.form == DVK_ROWS_Q8 && lin_kind_of(a->type) > LIN_BF16 && a->norm == NULL;
 }
 
 static double lin_cost_q8(const void *args) {

@@ -28,26 +28,12 @@ static lin_unit lin_unit_of(const dvk_linear_args *a, int64_t unit) {
     return u;
 }
 
-/* erf by Abramowitz and Stegun 7.1.26, within 1.5e-7 */
-CONV_INLINE conv_vec lin_gelu(conv_vec x) {
-    const conv_vec z = cv_mul(x, cv_set1(0.70710678f));
-    const conv_vec size = cv_max(z, cv_sub(cv_set1(0.0f), z));
-    const conv_vec t = cv_div(cv_set1(1.0f), cv_fma(cv_set1(0.3275911f), size, cv_set1(1.0f)));
-    conv_vec p = cv_fma(cv_set1(1.061405429f), t, cv_set1(-1.453152027f));
-    p = cv_fma(p, t, cv_set1(1.421413741f));
-    p = cv_fma(p, t, cv_set1(-0.284496736f));
-    p = cv_fma(p, t, cv_set1(0.254829592f));
-    const conv_vec tail = cv_mul(cv_mul(p, t), conv_exp(cv_sub(cv_set1(0.0f), cv_mul(z, z)))); /* 1 - erf|z| */
-    const conv_vec half = cv_mul(cv_set1(0.5f), x);
-    return cv_select_ge0(z, cv_fnma(half, tail, x), cv_mul(half, tail));
-}
-
 CONV_INLINE conv_vec lin_act(dvk_gate act, conv_vec x) {
     switch (act) {
     case DVK_GATE_SILU:
         return conv_silu(x);
     case DVK_GATE_GELU:
-        return lin_gelu(x);
+        return conv_gelu(x);
     case DVK_GATE_GELU_TANH: { /* x / 2 (1 + tanh u) = x sigmoid(2 u) */
         const conv_vec cubic = cv_fma(cv_mul(cv_set1(0.044715f), cv_mul(x, x)), x, x);
         return cv_mul(x, conv_sigmoid(cv_mul(cv_set1(1.5957691f), cubic)));

@@ -221,7 +221,7 @@ static size_t lin_scratch_f32(const void *args) {
 
 static int lin_supports_f32(const void *args) {
     const dvk_linear_args *a = args;
-    return a->x.form == DVK_ROWS_F32;
+    return a->x.form == DVK_ROWS_F32 && a->norm == NULL && !a->rounded;
 }
 
 /* ns: few tokens read the weights, many multiply */

@@ -267,27 +267,36 @@ static int pad_same_type(const void *args) {
     return a->x.dtype == a->y.dtype;
 }
 
-/* The sample at position i of an axis of `size` samples extended by reflection, then by its edge. */
-static int64_t pad_reflected(int64_t i, int64_t size) {
-    return i < size ? i : conv_max(0, 2 * size - 2 - i);
+/* The sample at position i of an axis of `size` samples extended at both ends: by reflection, then by what is left; or by
+ * the nearest one. */
+static int64_t pad_extended(int64_t i, int64_t size, dvk_pad_mode mode) {
+    if (mode == DVK_PAD_EDGE) {
+        return conv_min(conv_max(i, 0), size - 1);
+    }
+    return i < 0 ? conv_min(-i, size - 1) : i < size ? i : conv_max(0, 2 * size - 2 - i);
 }
 
 static void pad_row(const dvk_pad_args *a, int64_t n, int64_t y) {
     const int64_t size = (int64_t)dvk_dtype_size(a->x.dtype);
     const size_t pixel = (size_t)(a->y.c * size);
+    const int64_t row = y - a->top;
     unsigned char *to = rs_at(&a->y, n, y, 0);
-    const int empty = a->mode == DVK_PAD_ZERO && y >= a->x.h;
-    const unsigned char *from = rs_at(&a->x, n, pad_reflected(y, a->x.h), 0);
-    int64_t x = 0;
-    if (!empty && a->x.sw == a->x.c && a->y.sw == a->y.c) {
-        memcpy(to, from, (size_t)a->x.w * pixel);
-        x = a->x.w;
+    const int zero = a->mode == DVK_PAD_ZERO;
+    const int empty = zero && (row < 0 || row >= a->x.h);
+    const unsigned char *from = rs_at(&a->x, n, pad_extended(row, a->x.h, a->mode), 0);
+    const int whole = !empty && a->x.sw == a->x.c && a->y.sw == a->y.c;
+    if (whole) {
+        memcpy(to + (size_t)a->left * pixel, from, (size_t)a->x.w * pixel);
     }
-    for (; x < a->y.w; x++) {
-        if (empty || (a->mode == DVK_PAD_ZERO && x >= a->x.w)) {
+    for (int64_t x = 0; x < a->y.w; x++) {
+        const int64_t column = x - a->left;
+        const int outside = column < 0 || column >= a->x.w;
+        if (empty || (zero && outside)) {
             memset(to + x * a->y.sw * size, 0, pixel);
+        } else if (!whole || outside) {
+            memcpy(to + x * a->y.sw * size, from + pad_extended(column, a->x.w, a->mode) * a->x.sw * size, pixel);
         } else {
-            memcpy(to + x * a->y.sw * size, from + pad_reflected(x, a->x.w) * a->x.sw * size, pixel);
+            x += a->x.w - 1; /* what was copied at once */
         }
     }
 }

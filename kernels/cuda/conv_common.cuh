@@ -6,12 +6,23 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/conv_common.h"
 
 #define CONV_DEVICE static __device__ __forceinline__
 
-enum { CONV_F32 = 1, CONV_F16 = 2, CONV_BF16 = 3 };                     /* dvk_dtype */
-enum { CONV_RELU = 1, CONV_LRELU, CONV_PRELU, CONV_SILU, CONV_CLAMP3 }; /* dvk_act */
+enum { CONV_F32 = 1, CONV_F16 = 2, CONV_BF16 = 3 }; /* dvk_dtype */
+enum { /* dvk_act */
+       CONV_RELU = 1,
+       CONV_LRELU,
+       CONV_PRELU,
+       CONV_SILU,
+       CONV_CLAMP3,
+       CONV_GELU,
+       CONV_SIGMOID,
+       CONV_TANH,
+       CONV_MISH
+};
 
 CONV_DEVICE uint32_t conv_divide(uint32_t n, const dvk_conv_div &d) {
     const uint32_t q = d.inverse ? __umulhi(n, d.inverse) : n;
@@ -173,10 +184,34 @@ CONV_DEVICE float conv_silu_short(float x) {
     return fmaf(x * 0.5f, t, x * 0.5f);
 }
 
+/* From GELU on. */
+template <int N> CONV_DEVICE void conv_curve(float (&v)[N], int act) {
+    if (act == CONV_GELU) {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            v[i] = act_gelu(v[i]);
+        }
+    } else if (act == CONV_MISH) {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            v[i] = act_mish(v[i]);
+        }
+    } else { /* tanh(x) = 2 sigmoid(2x) - 1 */
+        const bool tanh = act == CONV_TANH;
+        const float k = tanh ? 2.0f : 1.0f, below = tanh ? -1.0f : 0.0f;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            v[i] = fmaf(k, act_sigmoid(v[i] * k), below);
+        }
+    }
+}
+
 /* One branch for N values. slopes: of the three that are linear on both sides of 0. 3 tanh(x / 3) = 6 sigmoid(2x / 3) - 3,
- * whose error near 0 is that of rounding 3: as good as what is added to it. */
-template <int N> CONV_DEVICE void conv_act(float (&v)[N], int act, const float *slopes) {
-    if (act >= CONV_SILU) {
+ * whose error near 0 is that of rounding 3: as good as what is added to it. CURVES: those from GELU on, too. */
+template <int N, bool CURVES = true> CONV_DEVICE void conv_act(float (&v)[N], int act, const float *slopes) {
+    if (CURVES && act >= CONV_GELU) {
+        conv_curve(v, act);
+    } else if (act >= CONV_SILU) {
         const bool silu = act == CONV_SILU;
         const float k = silu ? 1.0f : 2.0f / 3.0f;
 #pragma unroll
@@ -192,10 +227,10 @@ template <int N> CONV_DEVICE void conv_act(float (&v)[N], int act, const float *
     }
 }
 
-/* The same for a prologue, which knows no slopes. */
+/* The same for a prologue, which knows no slopes, and op.h allows it no curve but SILU and CLAMP3. */
 template <int N> CONV_DEVICE void conv_pro_act(float (&v)[N], int act) {
     const float zeros[N] = {};
-    conv_act(v, act, zeros);
+    conv_act<N, false>(v, act, zeros);
 }
 
 struct conv_block { /* what a block of threads works on */

@@ -17,7 +17,7 @@ static inline int conv_fp8_converts(const dvk_prologue *pro) {
 static inline int conv_fp8_serves(const dvk_conv2d_args *a) {
     return a->compute == DVK_FP8 && a->x.dtype == DVK_F16 && a->y.dtype == DVK_F16 && a->x.c % 32 == 0 &&
            a->y.c % 32 == 0 && a->x.c >= 32 && a->y.c >= 32 && a->epi.shuffle <= 1 && a->kh == a->kw &&
-           (a->kh == 1 || a->kh == 3) && conv_fp8_converts(&a->pro);
+           (a->kh == 1 || a->kh == 3) && a->epi.gate <= 1 && conv_fp8_converts(&a->pro);
 }
 
 /* The power of two that an output channel's weights are divided by: the largest comes to between 128 and 256. */

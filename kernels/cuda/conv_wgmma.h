@@ -40,7 +40,9 @@ typedef enum dvk_wgmma_epilogue { /* how a tile leaves; all but ANY through tens
                                   DVK_WGMMA_SLOPE_LAST, /* after the residuals */
                                   DVK_WGMMA_SILU,
                                   DVK_WGMMA_GATE,
-                                  DVK_WGMMA_ANY /* all that op.h allows, element by element */
+                                  DVK_WGMMA_CURVE, /* GELU, SIGMOID, TANH, MISH, without residuals */
+                                  DVK_WGMMA_TIMES, /* gate 2 of SIGMOID or TANH */
+                                  DVK_WGMMA_ANY    /* all that op.h allows, element by element */
 } dvk_wgmma_epilogue;
 
 typedef struct dvk_wgmma_map { /* CUtensorMap */

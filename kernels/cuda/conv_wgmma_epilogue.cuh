@@ -26,6 +26,14 @@ CONV_DEVICE float act_exact(const dvk_conv_epi &e, float v, int c) {
         return __fdividef(v, 1.0f + __expf(-v));
     case CONV_CLAMP3:
         return 3.0f * tanhf(v * (1.0f / 3.0f));
+    case CONV_GELU:
+        return act_gelu(v);
+    case CONV_SIGMOID:
+        return act_sigmoid(v);
+    case CONV_TANH:
+        return act_tanh(v);
+    case CONV_MISH:
+        return act_mish(v);
     default:
         return v;
     }
@@ -35,7 +43,13 @@ CONV_DEVICE float act_exact(const dvk_conv_epi &e, float v, int c) {
 CONV_DEVICE void finish_element(const dvk_conv_epi &e, float v, const conv_spot &s, int c) {
     int y = s.y * e.step + (s.phase >> 1), x = s.x * e.step + (s.phase & 1);
     v += e.bias ? __ldg(e.bias + c) : 0.0f;
-    if (e.gate) {
+    if (e.gate == CONV_GATE_TIMES) {
+        float times = 0.0f;
+        for (int i = 0; i < e.n_res; i++) {
+            times += e.beta[i] * load_element(e.res[i], offset_of(e.res[i], s.n, y, x) + c);
+        }
+        v = act_exact(e, v, c) * times;
+    } else if (e.gate) {
         v = (v + load_element(e.res[0], offset_of(e.res[0], s.n, y, x) + c)) * (sigmoid_of(v) - 0.5f);
     } else {
         v = e.alpha * (e.act_last ? v : act_exact(e, v, c));
@@ -76,6 +90,34 @@ CONV_DEVICE float finish(const dvk_conv_epi &e, float v, float bias, float slope
         v = fmaf(e.beta[1], r1, v);
     }
     return KIND != DVK_WGMMA_SLOPE_LAST || v >= 0 ? v : slope * v;
+}
+
+/* Eight sums with their bias, whose residuals lie in r, through one of the two kinds that are cheaper together. */
+template <class T, int KIND, int RES>
+CONV_DEVICE void finish_octet(const dvk_conv_epi &e, float (&v)[8], const uint32_t (&r)[2][4]) {
+    if (KIND == DVK_WGMMA_CURVE) {
+        conv_curve_fast(v, e.act);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[i] *= e.alpha;
+        }
+        return;
+    }
+    const conv_bend bend(e.act);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 r0 = T::unpack(r[0][i]), r1 = T::unpack(r[1][i]);
+        float2 times = make_float2(e.beta[0] * r0.x, e.beta[0] * r0.y);
+        if (RES > 1) {
+            times.x = fmaf(e.beta[1], r1.x, times.x), times.y = fmaf(e.beta[1], r1.y, times.y);
+        }
+        v[2 * i] = bend(v[2 * i]) * times.x, v[2 * i + 1] = bend(v[2 * i + 1]) * times.y;
+    }
+}
+
+/* Whether finish_octet does it. */
+CONV_DEVICE constexpr bool by_octets(int kind) {
+    return kind == DVK_WGMMA_CURVE || kind == DVK_WGMMA_TIMES;
 }
 
 /* Of one output channel, as finish takes it. */

@@ -22,6 +22,12 @@ static inline int mappable(const dvk_view *v) {
            (v->h == 1 || v->sh % 8 == 0) && (v->n == 1 || v->sn % 8 == 0);
 }
 
+/* Whether a copy of whole pieces of 16 bytes may end with v's last channel: they are full, or nothing else lies behind it
+ * in a pixel. */
+static inline int ends_alone(const dvk_view *v) {
+    return v->c % 8 == 0 || v->sw == blocks_of(v->c, 8) * 8;
+}
+
 static inline int vectored(const dvk_view *v) {
     const int64_t per = v->dtype == DVK_F32 ? 4 : 8;
     return (uintptr_t)v->data % 16 == 0 && (v->w == 1 || v->sw % per == 0) && (v->h == 1 || v->sh % per == 0) &&
@@ -48,13 +54,16 @@ static inline int32_t stat_channels(const dvk_conv2d_args *a, int64_t groups) {
 
 static inline dvk_wgmma_epilogue epilogue_of(const dvk_conv2d_args *a) {
     const dvk_epilogue *e = &a->epi;
-    int plain = mappable(&a->y) && a->y.c % 8 == 0 && a->y.dtype == a->compute && e->shuffle <= 1 &&
+    int plain = mappable(&a->y) && ends_alone(&a->y) && a->y.dtype == a->compute && e->shuffle <= 1 &&
                 (e->n_res == 0 || a->upsample == 1);
     for (int32_t i = 0; i < e->n_res; i++) {
         plain = plain && mappable(&e->res[i]) && e->res[i].dtype == a->compute;
     }
     if (!plain) {
         return DVK_WGMMA_ANY;
+    }
+    if (e->gate == 2) {
+        return e->act == DVK_ACT_SIGMOID || e->act == DVK_ACT_TANH ? DVK_WGMMA_TIMES : DVK_WGMMA_ANY;
     }
     if (e->gate) {
         return e->n_res == 1 ? DVK_WGMMA_GATE : DVK_WGMMA_ANY;
@@ -68,6 +77,11 @@ static inline dvk_wgmma_epilogue epilogue_of(const dvk_conv2d_args *a) {
         return e->act_last ? DVK_WGMMA_SLOPE_LAST : DVK_WGMMA_SLOPE;
     case DVK_ACT_SILU:
         return e->act_last ? DVK_WGMMA_ANY : DVK_WGMMA_SILU;
+    case DVK_ACT_GELU:
+    case DVK_ACT_SIGMOID:
+    case DVK_ACT_TANH:
+    case DVK_ACT_MISH:
+        return e->n_res > 0 ? DVK_WGMMA_ANY : DVK_WGMMA_CURVE;
     default:
         return DVK_WGMMA_ANY;
     }

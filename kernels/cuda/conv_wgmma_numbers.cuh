@@ -5,12 +5,24 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/conv_wgmma.h"
 
 #define CONV_DEVICE static __device__ __forceinline__
 
-enum { CONV_F32 = 1, CONV_F16 = 2, CONV_BF16 = 3 };                     /* dvk_dtype */
-enum { CONV_RELU = 1, CONV_LRELU, CONV_PRELU, CONV_SILU, CONV_CLAMP3 }; /* dvk_act */
+enum { CONV_F32 = 1, CONV_F16 = 2, CONV_BF16 = 3 }; /* dvk_dtype */
+enum { /* dvk_act */
+       CONV_RELU = 1,
+       CONV_LRELU,
+       CONV_PRELU,
+       CONV_SILU,
+       CONV_CLAMP3,
+       CONV_GELU,
+       CONV_SIGMOID,
+       CONV_TANH,
+       CONV_MISH
+};
+enum { CONV_GATE_TIMES = 2 }; /* of dvk_epilogue */
 
 struct wgmma_half {
     enum { DTYPE = CONV_F16 };
@@ -69,6 +81,39 @@ template <int ACT> CONV_DEVICE float conv_act_fast(float x) {
         return 3.0f * tanhf(x * (1.0f / 3.0f));
     }
     return x;
+}
+
+/* SIGMOID or TANH, both 1 +- a tanh of some share of x: no branch. */
+struct conv_bend {
+    float in, out, add;
+    __device__ __forceinline__ conv_bend(int act)
+        : in(act == CONV_TANH ? 1.0f : 0.5f), out(in), add(act == CONV_TANH ? 0.0f : 0.5f) {}
+    __device__ __forceinline__ float operator()(float x) const {
+        float t;
+        asm("tanh.approx.f32 %0, %1;" : "=f"(t) : "f"(in * x));
+        return fmaf(out, t, add);
+    }
+};
+
+/* From GELU on, one branch for eight values. */
+CONV_DEVICE void conv_curve_fast(float (&v)[8], int act) {
+    if (act == CONV_MISH) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[i] = act_mish(v[i]);
+        }
+    } else if (act == CONV_GELU) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[i] = act_gelu_short(v[i]);
+        }
+    } else {
+        const conv_bend bend(act);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[i] = bend(v[i]);
+        }
+    }
 }
 
 #endif

@@ -110,8 +110,23 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
 #pragma unroll
         for (int i = 0; i < MOVES; i++) {
             uint32_t m[4];
+            if (by_octets(KIND)) {
+                const float2 bias[2] = {vectors.bias_of(2 * i), vectors.bias_of(2 * i + 1)};
+                const uint32_t r[2][4] = {{a[0][i][0], a[0][i][1], a[0][i][2], a[0][i][3]},
+                                          {a[1][i][0], a[1][i][1], a[1][i][2], a[1][i][3]}};
+                float v[8];
 #pragma unroll
-            for (int o = 2 * i; o < 2 * i + 2; o++) {
+                for (int q = 0; q < 8; q++) {
+                    v[q] = sum[i * 8 + q] + (q & 1 ? bias[q / 4].y : bias[q / 4].x);
+                }
+                finish_octet<T, KIND, RES>(p.epi, v, r);
+#pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    m[q] = T::pack(v[2 * q], v[2 * q + 1]);
+                }
+            }
+#pragma unroll
+            for (int o = 2 * i; o < 2 * i + 2 && !by_octets(KIND); o++) {
                 const bool slopes = KIND == DVK_WGMMA_SLOPE || KIND == DVK_WGMMA_SLOPE_LAST;
                 const float2 bias = vectors.bias_of(o), slope = slopes ? vectors.slope_of(o) : make_float2(0, 0);
 #pragma unroll
@@ -214,6 +229,19 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
             case DVK_WGMMA_GATE:
                 write<DVK_WGMMA_GATE, 1>(n, y, x, sum, r);
                 return;
+            case DVK_WGMMA_CURVE:
+                write<DVK_WGMMA_CURVE, 0>(n, y, x, sum, r);
+                return;
+            case DVK_WGMMA_TIMES: /* narrower kernels have not the registers */
+                if constexpr (OUTPUTS == 64) {
+                    if (p.epi.n_res == 1) {
+                        write<DVK_WGMMA_TIMES, 1>(n, y, x, sum, r);
+                    } else {
+                        write<DVK_WGMMA_TIMES, 2>(n, y, x, sum, r);
+                    }
+                    return;
+                }
+                break;
             default:
                 break;
             }

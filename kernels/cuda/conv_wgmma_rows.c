@@ -118,6 +118,9 @@ static dvk_conv_rows shape_of(const dvk_conv2d_args *a) {
     p.pro = a->pro.scale != NULL || a->pro.act != DVK_ACT_NONE;
     p.pro_act = (int32_t)a->pro.act;
     p.epilogue = outputs_of(a) == 8 ? (int32_t)DVK_WGMMA_ANY : (int32_t)epilogue_of(a);
+    if (p.epilogue == (int32_t)DVK_WGMMA_TIMES && outputs_of(a) != 64) {
+        p.epilogue = (int32_t)DVK_WGMMA_ANY;
+    }
     p.c_in = (int32_t)a->x.c;
     p.chunks = (int32_t)blocks_of(a->x.c, DVK_WGMMA_CHUNK);
     p.shuffled = a->epi.shuffle > 1;

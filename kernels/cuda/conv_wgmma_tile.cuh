@@ -132,8 +132,20 @@ struct output_ring {
             if (RES > 1) {
                 matrices_load_transposed(OWN ? to : to + DVK_WGMMA_PIECE, r[1]);
             }
+            if (by_octets(KIND)) {
+                float v[8];
 #pragma unroll
-            for (int q = 0; q < 4; q++) { /* matrix: channels 8 * (q & 1), row j + q / 2 */
+                for (int q = 0; q < 8; q++) {
+                    v[q] = sum[j * 4 + q] + c.bias[q / 2 & 1];
+                }
+                finish_octet<T, KIND, RES>(e, v, r);
+#pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    m[q] = T::pack(v[2 * q], v[2 * q + 1]);
+                }
+            }
+#pragma unroll
+            for (int q = 0; q < 4 && !by_octets(KIND); q++) { /* matrix: channels 8 * (q & 1), row j + q / 2 */
                 const float *s = sum + j * 4 + q * 2;
                 const float2 r0 = T::unpack(r[0][q]), r1 = T::unpack(r[1][q]);
                 m[q] = T::pack(finish<KIND, RES>(e, s[0], c.bias[q & 1], c.slope[q & 1], r0.x, r1.x),
@@ -308,6 +320,16 @@ struct output_ring {
             break;
         case DVK_WGMMA_GATE:
             write<T, DVK_WGMMA_GATE, 1, COUNT_NONE>(p, t, thread, sum, none);
+            break;
+        case DVK_WGMMA_CURVE:
+            write<T, DVK_WGMMA_CURVE, 0, COUNT_NONE>(p, t, thread, sum, none);
+            break;
+        case DVK_WGMMA_TIMES:
+            if (p.epi.n_res == 1) {
+                write<T, DVK_WGMMA_TIMES, 1, COUNT_NONE>(p, t, thread, sum, none);
+            } else {
+                write<T, DVK_WGMMA_TIMES, 2, COUNT_NONE>(p, t, thread, sum, none);
+            }
             break;
         default:
             any(p, t, thread, sum);

@@ -6,7 +6,8 @@
  * with any C compiler, and reaches the driver only through a dvk_queue.
  *
  * Contract with the planner, for every view of 16-bit type: data is 16-byte aligned and sw, sh, sn are multiples of 8
- * elements, unless it is a slice of a concat that begins or ends at a channel no multiple of 8. While a plan is made,
+ * elements, unless it is a slice of a concat that begins or ends at a channel no multiple of 8. Where sw is c rounded up to
+ * a multiple of 8, what lies behind the last channel is nobody's and may be overwritten. While a plan is made,
  * `data` of a view is its offset in the arena plus a large aligned constant, so that its alignment can be looked at;
  * other pointers are only NULL or not.
  * Unless said otherwise an op on CUDA means exactly what kernels/op.h says. Answers may depend on the kernel chosen, never

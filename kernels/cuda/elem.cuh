@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/elem.h"
 #include "kernels/op.h"
 
@@ -154,7 +155,8 @@ __device__ __forceinline__ raw8 converted(const raw8 &r, int from, int to) {
     return pack<0>(v, to);
 }
 
-__device__ __forceinline__ float activated(int act, float x, float slope) {
+// What pointwise code has for every element; the curved ones have code of their own.
+__device__ __forceinline__ float activated_short(int act, float x, float slope) {
     switch (act) {
     case DVK_ACT_RELU:
         return x < 0.0f ? 0.0f : x;
@@ -167,6 +169,40 @@ __device__ __forceinline__ float activated(int act, float x, float slope) {
         return 3.0f * tanhf(x * (1.0f / 3.0f));
     default:
         return x;
+    }
+}
+
+// Also the curved ones, to a few units in the last place.
+__device__ __forceinline__ float activated(int act, float x, float slope) {
+    switch (act) {
+    case DVK_ACT_GELU:
+        return 0.5f * x * erfcf(x * -0.70710678f);
+    case DVK_ACT_SIGMOID:
+        return 1.0f / (1.0f + expf(-x));
+    case DVK_ACT_TANH:
+        return tanhf(x);
+    case DVK_ACT_MISH: {
+        const float e = expf(fminf(x, 20.0f)), n = e * (e + 2.0f);
+        return x * (n / (n + 2.0f));
+    }
+    default:
+        return activated_short(act, x, slope);
+    }
+}
+
+// The same for what is rounded to 16 bits next.
+__device__ __forceinline__ float activated_fast(int act, float x, float slope) {
+    switch (act) {
+    case DVK_ACT_GELU:
+        return act_gelu_short(x);
+    case DVK_ACT_SIGMOID:
+        return act_sigmoid(x);
+    case DVK_ACT_TANH:
+        return act_tanh(x);
+    case DVK_ACT_MISH:
+        return act_mish(x);
+    default:
+        return activated_short(act, x, slope);
     }
 }
 

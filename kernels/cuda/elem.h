@@ -11,4 +11,11 @@ typedef struct dvk_elem_view {
     int32_t vector;     /* every eight channels from a multiple of eight on begin at 16 bytes */
 } dvk_elem_view;
 
+typedef struct dvk_elem_ends { /* prologue and epilogue of op.h */
+    dvk_elem_view res[2];
+    const float *scale, *shift, *bias, *slopes;
+    int32_t n_res, pro_act, act, act_last, gate;
+    float beta[2], alpha, slope;
+} dvk_elem_ends;
+
 #endif

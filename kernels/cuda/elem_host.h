@@ -24,6 +24,26 @@ static inline dvk_elem_view dvk_elem_of(const dvk_view *v) {
                                      (v->w == 1 || dvk_elem_multiple(v->sw * size))};
 }
 
+/* `pro` NULL: none. */
+static inline dvk_elem_ends dvk_elem_ends_of(const dvk_prologue *pro, const dvk_epilogue *e) {
+    dvk_elem_ends r = {.scale = pro != NULL ? pro->scale : NULL,
+                       .shift = pro != NULL ? pro->shift : NULL,
+                       .bias = e->bias,
+                       .slopes = e->act == DVK_ACT_PRELU ? e->slopes : NULL,
+                       .n_res = e->n_res,
+                       .pro_act = pro != NULL ? (int32_t)pro->act : 0,
+                       .act = (int32_t)e->act,
+                       .act_last = e->act_last,
+                       .gate = e->gate,
+                       .beta = {e->beta[0], e->beta[1]},
+                       .alpha = e->alpha,
+                       .slope = e->slope};
+    for (int32_t i = 0; i < e->n_res; i++) {
+        r.res[i] = dvk_elem_of(&e->res[i]);
+    }
+    return r;
+}
+
 /* Whether the pixels of a picture lie evenly spaced, also from row to row. */
 static inline int dvk_elem_even(const dvk_view *v) {
     return v->h == 1 || v->sh == v->w * v->sw;

@@ -97,6 +97,11 @@ HOPPER_DEVICE void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint
                  : "memory");
 }
 
+/* Into the L2 cache. bytes: a multiple of 16 */
+HOPPER_DEVICE void copy_bulk_ahead(const void *from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 HOPPER_DEVICE void copy_in(uint32_t to, const void *map, int c, int x, int y, int n, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),

@@ -10,7 +10,9 @@ enum {
     MOST = 16,              /* rows: two launches read W twice, the second time partly from the cache */
     SHARED = 48 << 10,      /* for x, so that several blocks fit */
     SHARED_WIDE = 96 << 10, /* for four rows and more, whose registers allow for two blocks at most */
-    STATIC = 3 << 10        /* shared memory of the kernels themselves */
+    STATIC = 3 << 10,       /* shared memory of the kernels themselves */
+    EARLY = 4 << 20,        /* bytes of W from which on the launch behind begins ahead of the wait, */
+    EARLY_WHOLE = 2 << 20   /* of whole numbers */
 };
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
@@ -22,7 +24,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_linear_args *a = args;
     const double rows = (double)(a->m < FEW_TOKENS ? a->m : FEW_TOKENS);
-    const double bytes = few_bytes(a) * (0.9 + 0.1 * rows); /* products take their time, too */
+    const double bytes = few_bytes(a) * (0.93 + 0.07 * rows); /* products take their time, too */
     return (a->m > FEW_TOKENS ? 2.0 : 1.0) * (1600.0 + 100.0 * rows + bytes / (0.86 * caps->memory_gbs));
 }
 
@@ -37,9 +39,11 @@ static int32_t split_of(const dvk_linear_few_params *p, int32_t rows, int64_t fi
     return split;
 }
 
-static int32_t phase_of(const dvk_linear_few_params *p, int32_t bytes, int32_t tokens, const dvk_cuda_caps *caps) {
+/* bytes: of a chunk's x; beside: of what else lies there. */
+static int32_t phase_of(const dvk_linear_few_params *p, int32_t bytes, int32_t beside, int32_t tokens,
+                        const dvk_cuda_caps *caps) {
     const int32_t wanted = tokens > 2 ? SHARED_WIDE : SHARED;
-    const int32_t most = caps->shared_bytes - STATIC < wanted ? caps->shared_bytes - STATIC : wanted;
+    const int32_t most = (caps->shared_bytes - STATIC < wanted ? caps->shared_bytes - STATIC : wanted) - beside;
     const int32_t step = 32 * p->split;
     const int32_t fit = most / bytes / step * step;
     return fit > 0 && fit < p->chunks ? fit : (p->chunks + 1) / 2 * 2;
@@ -51,9 +55,11 @@ static int launch(const dvk_linear_args *a, int64_t first, dvk_queue *q) {
     const int32_t tokens = few_tokens(p.m);
     const int32_t bytes = few_chunk_shared(kind, tokens);
     const int32_t rows = tokens > 2 || dvk_lin_nibbles(kind) ? 4 : 2; /* of a warp at a time, as in linear_few.cu */
-    const int64_t fit = (int64_t)q->caps->processors * FEW_RESIDENT(rows * tokens);
+    const int64_t fit = (int64_t)q->caps->processors * FEW_RESIDENT(rows * tokens, kind > LIN_BF16);
     p.split = split_of(&p, rows, fit);
-    p.phase = phase_of(&p, bytes, tokens, q->caps);
+    p.phase = phase_of(&p, bytes, few_norm_shared(a), tokens, q->caps);
+    p.norm_at = p.phase * bytes;
+    p.early = few_bytes(a) > (kind > LIN_BF16 ? EARLY_WHOLE : EARLY);
     const int64_t outputs = FEW_WARPS / p.split * (a->glu ? rows / 2 : rows);
     const int64_t tiles = (a->n + outputs - 1) / outputs;
     const int64_t turns = (tiles + fit - 1) / fit;
@@ -64,7 +70,7 @@ static int launch(const dvk_linear_args *a, int64_t first, dvk_queue *q) {
                           .function = name,
                           .grid = {(uint32_t)((tiles + turns - 1) / turns), 1, 1},
                           .block = {FEW_WARPS * 32, 1, 1},
-                          .shared_bytes = few_shared(p.phase * bytes, STATIC),
+                          .shared_bytes = few_shared(p.norm_at + few_norm_shared(a), STATIC),
                           .flags = q->caps->sm >= 90 ? DVK_LAUNCH_OVERLAP : 0,
                           .params = list};
     return q->launch(q, &l);

@@ -8,7 +8,8 @@ template <int KIND, int M, int R> struct few {
 
     const dvk_linear_few_params &p;
     int lane, part, group, step; // step: chunks from one of this lane's to the next
-    int outputs;                 // of a group of warps
+    int outputs, outputs_log;    // of a group of warps: a power of two
+    int group_count;
     few_chunk w[U][R];
     float sum[R * M];
     few_extras extras;
@@ -18,11 +19,13 @@ template <int KIND, int M, int R> struct few {
         part = (threadIdx.x >> 5) & (p.split - 1);
         group = (threadIdx.x >> 5) / p.split;
         step = 32 * p.split;
-        outputs = p.glu ? R / 2 : R;
+        outputs_log = (R == 4 ? 2 : 1) - (p.glu ? 1 : 0);
+        outputs = 1 << outputs_log;
+        group_count = FEW_WARPS / p.split;
     }
 
     __device__ int groups() const {
-        return FEW_WARPS / p.split;
+        return group_count;
     }
 
     // Row r of this warp's in a tile; the last one again where there are no more.
@@ -34,7 +37,7 @@ template <int KIND, int M, int R> struct few {
     __device__ void load(int tile, int at, int end) {
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            const int chunk = at + lane + u * step;
+            const int chunk = at + u * step;
 #pragma unroll
             for (int r = 0; r < R; r++) {
                 if (chunk < end) {
@@ -48,7 +51,7 @@ template <int KIND, int M, int R> struct few {
         const int row = x_row<KIND>(p.phase);
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            const int chunk = at + lane + u * step;
+            const int chunk = at + u * step;
             if (chunk < end) {
                 if constexpr (is_float<KIND>()) {
                     add_float<KIND, M, R>(w[u], x, row, p.phase, chunk - first, sum);
@@ -59,18 +62,19 @@ template <int KIND, int M, int R> struct few {
         }
     }
 
-    __device__ void look_ahead_rest(int tile) const {
-        for (int at = start() + lane + U * step; at < p.chunks; at += step) {
+    // What of the first tile is not under way yet.
+    __device__ void look_ahead_rest(int at) const {
+        for (at += U * step; at < p.chunks; at += step) {
             if (lane % 8 == 0) {
 #pragma unroll
                 for (int r = 0; r < R; r++) {
-                    look_ahead(p.w + row_of(tile, r) * p.w_row + (int64_t)at * 16);
+                    look_ahead(p.w + row_of(blockIdx.x, r) * p.w_row + (int64_t)at * 16);
                 }
             }
         }
     }
 
-    __device__ void finish(int tile, float *sums) {
+    __device__ void finish(int tile, float *sums, const float *squares) {
         const float mine = sum_lanes<R * M>(sum);
         constexpr int LANES = 32 / (R * M);
         if (lane % LANES == 0) {
@@ -79,8 +83,8 @@ template <int KIND, int M, int R> struct few {
         __syncthreads();
         if (const int i = threadIdx.x; i < groups() * outputs * M) {
             const int t = i % M;
-            const int at = i / M % outputs;
-            const int of = i / M / outputs;
+            const int at = i / M & (outputs - 1);
+            const int of = i / M >> outputs_log;
             const int o = (tile * groups() + of) * outputs + at;
             if (o < p.n && t < p.m) {
                 float a = 0.0f;
@@ -90,58 +94,103 @@ template <int KIND, int M, int R> struct few {
                     a += from[at * M + t];
                     b += p.glu ? from[(at + R / 2) * M + t] : 0.0f;
                 }
-                put_result(p, t, o, a, b, extras);
+                const float scale = p.norm != nullptr ? scale_of(p, squares, t) : 1.0f;
+                put_result(p, t, o, a * scale, b * scale, extras);
             }
         }
     }
 
-    // A thread has one result of a tile at most.
-    __device__ void prepare(int tile) {
-        extras = {};
-        if (p.bias != nullptr || p.res.data != nullptr) {
-            const int of = threadIdx.x / M / outputs;
-            const int o = (tile * groups() + of) * outputs + threadIdx.x / M % outputs;
-            extras = extras_of(p, threadIdx.x % M, of < groups() ? o : p.n);
-        }
+    // A thread has one result of a tile at most; p.n: none.
+    __device__ int output_of(int tile) const {
+        const int of = threadIdx.x / M >> outputs_log;
+        const int o = (tile * groups() + of) * outputs + (threadIdx.x / M & (outputs - 1));
+        return of < groups() ? o : p.n;
     }
 
-    __device__ void clear() {
-#pragma unroll
-        for (int i = 0; i < R * M; i++) {
-            sum[i] = 0.0f;
-        }
-    }
-
-    __device__ void stage(uint4 *x, int first, int count) const {
-        if constexpr (is_float<KIND>()) {
-            stage_float<KIND, M>(p, x, x_row<KIND>(p.phase), first, count);
+    __device__ void stage(uint4 *x, int first, int count, float (&squares)[M]) const {
+        if (p.norm != nullptr || p.rounded) {
+            stage_changed<KIND, M>(p, x, (const float4 *)((unsigned char *)x + p.norm_at), first, count, squares);
+        } else if constexpr (is_float<KIND>()) {
+            stage_float<KIND, M>(p, x, first, count);
         } else {
             stage_blocks<KIND, M>(p, x, first, count);
         }
+        __syncthreads();
     }
 
-    __device__ int start() const {
-        return 32 * part;
+    // Chunks [first, end) of a tile; the first of them are under way, and so are the next ones when it ends.
+    __device__ void go_through(const uint4 *x, int tile, int first, int end, int own) {
+        for (int at = first + own; at < end; at += U * step) {
+            multiply(x, at, first, end);
+            if (at + U * step < end) {
+                load(tile, at + U * step, end);
+            }
+        }
+        if (end < p.chunks) {
+            load(tile, end + own, min(end + p.phase, p.chunks));
+        }
     }
 
-    __device__ int batch() const {
-        return U * step;
-    }
-
-    __device__ int outputs_of_tile() const {
-        return groups() * outputs;
+    // Tiles of rows, one after the other; x in phases where it does not fit.
+    __device__ void run(uint4 *x, float (*sums)[FEW_WARPS * 32], float *kept) {
+        const int tiles = (p.n + groups() * outputs - 1) / (groups() * outputs);
+        const int own = 32 * part + lane;
+        if (p.early) {
+            let_launch_behind_begin();
+        }
+        load(blockIdx.x, own, p.chunks);
+        look_ahead_rest(own);
+        extras = {};
+        add_bias(p, output_of(blockIdx.x), extras);
+        if (p.norm != nullptr) {
+            bring_norm(p, (uint4 *)((unsigned char *)x + p.norm_at));
+            wait_until_brought();
+            __syncthreads();
+        }
+        wait_for_launch_ahead();
+        int odd = 0;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, odd ^= 1) {
+            float squares[M] = {};
+#pragma unroll
+            for (int i = 0; i < R * M; i++) {
+                sum[i] = 0.0f;
+            }
+            if (tile != (int)blockIdx.x) {
+                extras = {};
+                add_bias(p, output_of(tile), extras);
+            }
+            add_res(p, threadIdx.x % M, output_of(tile), extras);
+            for (int first = 0; first < p.chunks; first += p.phase) {
+                const int end = min(first + p.phase, p.chunks);
+                if (p.phase < p.chunks || tile == (int)blockIdx.x) {
+                    if (first > 0 || tile != (int)blockIdx.x) {
+                        __syncthreads(); // x of the phase before has been read
+                    }
+                    stage(x, first, end - first, squares);
+                }
+                go_through(x, tile, first, end, own);
+            }
+            if (tile + gridDim.x < tiles) {
+                load(tile + gridDim.x, own, min(p.phase, p.chunks));
+            }
+            if (p.norm != nullptr && tile == (int)blockIdx.x) {
+                keep_squares<M>(squares, kept);
+            }
+            finish(tile, sums[odd], kept);
+        }
     }
 };
 
 template <int KIND, int M, int R> __device__ __forceinline__ void few_rows(const dvk_linear_few_params &p) {
     extern __shared__ uint4 x[];
     __shared__ float sums[2][FEW_WARPS * 32];
+    __shared__ float kept[M * FEW_WARPS];
     few<KIND, M, R> work(p);
-    walk(work, p, x, sums[0], FEW_WARPS * 32);
+    work.run(x, sums, kept);
 }
 
 #define FEW(NAME, KIND, M, R)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS * 32, FEW_RESIDENT(R * M))                                  \
+    extern "C" __global__ void __launch_bounds__(FEW_WARPS * 32, FEW_RESIDENT(R * M, KIND > LIN_BF16))                 \
         linear_few_##NAME##_##M(const __grid_constant__ dvk_linear_few_params p) {                                     \
         few_rows<KIND, M, R>(p);                                                                                       \
     }

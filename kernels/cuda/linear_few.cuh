@@ -1,9 +1,7 @@
 // linear_few.cuh - the parts of linear_few.cu: 16 bytes of weights at a time, against x in shared memory.
 #pragma once
 
-#include "kernels/cuda/elem.cuh"
-#include "kernels/cuda/linear_few.h"
-#include "kernels/cuda/linear_layout.h"
+#include "kernels/cuda/linear_few_x.cuh"
 
 struct few_chunk {
     uint4 w;
@@ -20,14 +18,6 @@ __device__ __forceinline__ uint4 stream16(const unsigned char *p) {
 
 __device__ __forceinline__ void look_ahead(const unsigned char *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-}
-
-template <int KIND> constexpr __host__ __device__ int chunk_elements() {
-    return KIND == LIN_F32 ? 4 : KIND <= LIN_BF16 ? 8 : KIND == LIN_NIBBLES || KIND == LIN_NIBBLES_MIN ? 32 : 16;
-}
-
-template <int KIND> constexpr __host__ __device__ bool is_float() {
-    return KIND <= LIN_BF16;
 }
 
 template <int KIND>
@@ -52,93 +42,6 @@ __device__ __forceinline__ int dot4(uint32_t u, uint32_t s, int sum) {
 
 __device__ __forceinline__ float half_of(uint32_t bits) {
     return __half2float(__ushort_as_half((unsigned short)bits));
-}
-
-// ---- x in shared memory ----
-
-// Rows of 16-byte pieces, so that the lanes of a warp read one behind the other: of f32 W [chunk], of 16-bit W two planes,
-// the first and the last four values of each chunk; of integers the blocks as they are.
-template <int KIND> __device__ __forceinline__ int x_row(int phase) {
-    return KIND == LIN_F32    ? phase
-           : is_float<KIND>() ? 2 * phase
-                              : phase * chunk_elements<KIND>() / LIN_BLOCK * (int)(sizeof(dvk_q8) / 16);
-}
-
-// 16 bytes, or zeros, on their way into shared memory: all of a thread's at a time, where the device can.
-__device__ __forceinline__ void bring(uint4 *to, const void *from, bool some) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from), "r"(some ? 16 : 0)
-                 : "memory");
-#else
-    *to = some ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
-#endif
-}
-
-__device__ __forceinline__ void wait_until_brought() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
-// Any other rows than aligned f32.
-template <int KIND, int M>
-__device__ __noinline__ void stage_any(const dvk_linear_few_params &p, uint4 *to, int row, int first, int count) {
-    constexpr int PER = 8 / chunk_elements<KIND>();
-    const int units = (count + PER - 1) / PER; // of eight values
-    for (int i = threadIdx.x; i < units * M; i += blockDim.x) {
-        const int t = i / units;
-        const int unit = i - t * units;
-        const int at = first / PER * 8 + unit * 8;
-        raw8 v = {};
-        if (t < p.m && at < p.k) {
-            v = converted(fetch<0>(p.x, t * p.x.sh + at, min(p.k - at, 8)), p.x.dtype, DVK_F32);
-        }
-        if (KIND != LIN_F32) {
-            to[t * row + unit] = v.a;
-            to[t * row + p.phase + unit] = v.b;
-        } else {
-            to[t * row + 2 * unit] = v.a;
-            if (2 * unit + 1 < p.phase) {
-                to[t * row + 2 * unit + 1] = v.b;
-            }
-        }
-    }
-}
-
-template <int KIND, int M>
-__device__ __forceinline__ void stage_float(const dvk_linear_few_params &p, uint4 *to, int row, int first, int count) {
-    if (p.x.dtype != DVK_F32 || !p.x.vector || p.k % 4 != 0) {
-        stage_any<KIND, M>(p, to, row, first, count);
-        return;
-    }
-    constexpr int PER = chunk_elements<KIND>() / 4;
-    const int pieces = count * PER;
-    const float *x = (const float *)p.x.data;
-    for (int i = threadIdx.x; i < pieces * M; i += blockDim.x) {
-        const int t = M > 1 ? i / pieces : 0;
-        const int piece = i - t * pieces;
-        const int at = first * chunk_elements<KIND>() + 4 * piece;
-        const bool some = t < p.m && at < p.k;
-        bring(to + t * row + (PER == 2 ? piece % 2 * p.phase + piece / 2 : piece), some ? x + t * p.x.sh + at : x,
-              some);
-    }
-    wait_until_brought();
-}
-
-template <int KIND, int M>
-__device__ __forceinline__ void stage_blocks(const dvk_linear_few_params &p, uint4 *to, int first, int count) {
-    constexpr int PIECES = (int)(sizeof(dvk_q8) / 16);
-    const int from = first * chunk_elements<KIND>() / LIN_BLOCK;
-    const int used = (count * chunk_elements<KIND>() + LIN_BLOCK - 1) / LIN_BLOCK * PIECES;
-    const int row = x_row<KIND>(p.phase);
-    for (int i = threadIdx.x; i < used * M; i += blockDim.x) {
-        const int t = M > 1 ? i / used : 0;
-        const int piece = i - t * used;
-        const dvk_q8 *x = (const dvk_q8 *)p.x.data + (t < p.m ? t : 0) * p.x.sh + from;
-        bring(to + t * row + piece, (const uint4 *)x + piece, t < p.m);
-    }
-    wait_until_brought();
 }
 
 // ---- products ----
@@ -252,63 +155,36 @@ __device__ __forceinline__ float gated(int act, float x) {
     }
 }
 
-// What is added to a sum: fetched while W streams by.
+// What is added to a sum: fetched while W streams by, biases before the launch waits.
 struct few_extras {
-    float bias, other, res; // other: the bias of a GLU's other factor
+    float bias, res;
 };
+
+__device__ __forceinline__ void add_bias(const dvk_linear_few_params &p, int o, few_extras &e) {
+    if (p.bias != nullptr && o < p.n) {
+        e.bias = p.bias[o];
+    }
+}
+
+__device__ __forceinline__ void add_res(const dvk_linear_few_params &p, int token, int o, few_extras &e) {
+    if (p.res.data != nullptr && o < p.n && token < p.m) {
+        e.res = load1(p.res.data, p.res.dtype, token * p.res.sh + o);
+    }
+}
 
 __device__ __forceinline__ few_extras extras_of(const dvk_linear_few_params &p, int token, int o) {
     few_extras e = {};
-    if (o < p.n && token < p.m) {
-        e.bias = p.bias != nullptr ? p.bias[o] : 0.0f;
-        e.other = p.bias != nullptr && p.glu ? p.bias[p.n + o] : 0.0f;
-        e.res = p.res.data != nullptr ? load1(p.res.data, p.res.dtype, token * p.res.sh + o) : 0.0f;
-    }
+    add_bias(p, o, e);
+    add_res(p, token, o, e);
     return e;
 }
 
 // other: of a GLU, else not looked at
 __device__ __forceinline__ void put_result(const dvk_linear_few_params &p, int token, int o, float sum, float other,
                                            const few_extras &e) {
-    const float t = gated(p.act, sum + e.bias) * (p.glu ? other + e.other : 1.0f);
-    store1(p.y.data, p.y.dtype, token * p.y.sh + o, t + e.res);
-}
-
-// ---- the way through W ----
-
-// Tiles of rows, one after the other; x in phases where it does not fit. WORK says what a tile is and has a batch of
-// weights under way all the time. Chunks are counted alike in all lanes of a warp.
-template <class WORK>
-__device__ __forceinline__ void walk(WORK &work, const dvk_linear_few_params &p, uint4 *x, float *sums, int sums_size) {
-    const int tiles = (p.n + work.outputs_of_tile() - 1) / work.outputs_of_tile();
-    const int own = work.start();
-    work.load(blockIdx.x, own, p.chunks);
-    work.look_ahead_rest(blockIdx.x);
-    wait_for_launch_ahead();
-    int parity = 0;
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, parity ^= 1) {
-        work.clear();
-        work.prepare(tile);
-        for (int first = 0; first < p.chunks; first += p.phase) {
-            const int end = min(first + p.phase, p.chunks);
-            if (p.phase < p.chunks || tile == (int)blockIdx.x) {
-                __syncthreads();
-                work.stage(x, first, end - first);
-                __syncthreads();
-            }
-            for (int at = first + own; at < end; at += work.batch()) {
-                work.multiply(x, at, first, end);
-                if (at + work.batch() < end) {
-                    work.load(tile, at + work.batch(), end);
-                }
-            }
-            if (end < p.chunks) {
-                work.load(tile, end + own, min(end + p.phase, p.chunks));
-            }
-        }
-        if (tile + gridDim.x < tiles) {
-            work.load(tile + gridDim.x, own, min(p.phase, p.chunks));
-        }
-        work.finish(tile, sums + parity * sums_size);
+    float t = gated(p.act, sum + e.bias);
+    if (p.glu) {
+        t *= p.bias != nullptr ? other + p.bias[p.n + o] : other;
     }
+    store1(p.y.data, p.y.dtype, token * p.y.sh + o, t + e.res);
 }

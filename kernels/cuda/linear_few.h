@@ -3,10 +3,12 @@
 #define DVK_CUDA_LINEAR_FEW_H
 
 #include "kernels/cuda/elem.h"
+#include "kernels/lm.h"
 
 enum {
-    FEW_WARPS = 8, /* of a block */
-    FEW_TOKENS = 8 /* at most */
+    FEW_WARPS = 8,  /* of a block */
+    FEW_TOKENS = 8, /* at most */
+    FEW_NORM = 4096 /* values of a row that is normalised on the way at most */
 };
 
 typedef struct dvk_linear_few_params {
@@ -21,9 +23,14 @@ typedef struct dvk_linear_few_params {
     int32_t zero;  /* of integer weights */
     int32_t split; /* warps that share a row: 1, 2, 4 or 8 */
     int32_t phase; /* chunks whose x lie in shared memory together, a multiple of 32 * split */
+    const float *norm;
+    float norm_eps;
+    int32_t norm_at; /* where its factors lie in shared memory, behind x */
+    int32_t rounded; /* x of f32 for integer weights */
+    int32_t early;   /* the launch behind may begin before this one waits; if not, after */
 } dvk_linear_few_params;
 
-/* Blocks of a multiprocessor that registers allow where a thread has so many sums. */
-#define FEW_RESIDENT(sums) ((sums) <= 2 ? 4 : (sums) <= 4 ? 3 : 2)
+/* Blocks of a multiprocessor that registers allow where a thread has so many sums; `whole`: of whole numbers. */
+#define FEW_RESIDENT(sums, whole) ((sums) <= 2 ? 3 : (sums) <= 4 ? 3 - (whole) : 2)
 
 #endif

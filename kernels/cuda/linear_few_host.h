@@ -23,11 +23,27 @@ static inline int few_any_float(const dvk_rows *x) {
     return x->form == DVK_ROWS_F32 || x->form == DVK_ROWS_F16 || x->form == DVK_ROWS_BF16;
 }
 
+/* Rows of f32 that are changed as they are read: four values at a time, a norm's factors beside them. */
+static inline int few_changes(const dvk_linear_args *a) {
+    return a->x.form == DVK_ROWS_F32 && (uintptr_t)a->x.data % 16 == 0 && (a->m == 1 || a->x.row % 4 == 0) &&
+           a->k % 4 == 0 && (a->norm == NULL || ((uintptr_t)a->norm % 16 == 0 && a->k <= FEW_NORM));
+}
+
 /* Float weights times rows of f32, f16 or bf16, products in f32; integer weights times q8. */
 static inline int few_forms(const dvk_linear_args *a) {
     const int fit = few_rows_of(a) < INT32_MAX / 2 && a->k < INT32_MAX / 2 && few_any_float(&a->y);
-    return fit && (lin_kind_of(a->type) <= LIN_BF16 ? few_any_float(&a->x)
-                                                    : a->x.form == DVK_ROWS_Q8 && (uintptr_t)a->x.data % 16 == 0);
+    const int whole = lin_kind_of(a->type) > LIN_BF16;
+    if (!fit || (a->norm != NULL && whole && !a->rounded) || (a->rounded && !whole)) {
+        return 0;
+    }
+    return a->norm != NULL || a->rounded ? few_changes(a)
+           : whole                       ? a->x.form == DVK_ROWS_Q8 && (uintptr_t)a->x.data % 16 == 0
+                                         : few_any_float(&a->x);
+}
+
+/* Bytes of shared memory that a norm's factors take. */
+static inline int32_t few_norm_shared(const dvk_linear_args *a) {
+    return a->norm != NULL ? (int32_t)a->k * 4 : 0;
 }
 
 static inline dvk_elem_view few_view(const dvk_rows *x, int64_t m, int64_t first) {
@@ -77,7 +93,10 @@ static inline dvk_linear_few_params few_params(const dvk_linear_args *a, int64_t
                                    .k = (int32_t)a->k,
                                    .glu = a->glu,
                                    .act = (int32_t)a->act,
-                                   .zero = lin_zero(a->type)};
+                                   .zero = lin_zero(a->type),
+                                   .norm = a->norm,
+                                   .norm_eps = a->norm_eps,
+                                   .rounded = a->rounded};
 }
 
 #endif

@@ -65,9 +65,9 @@ static inline int dvk_many_pairs_with(const dvk_linear_args *a) {
            (a->x.form == DVK_ROWS_BF16 && a->type != DVK_W_F16 && a->type != DVK_W_F32);
 }
 
-/* Rows and columns are counted in 32 bits. */
+/* Rows and columns are counted in 32 bits; x is taken as it is. */
 static inline int dvk_many_fits(const dvk_linear_args *a) {
-    return a->m < 1 << 24 && dvk_many_rows(a) < 1 << 24 && a->k < 1 << 24;
+    return a->norm == NULL && !a->rounded && a->m < 1 << 24 && dvk_many_rows(a) < 1 << 24 && a->k < 1 << 24;
 }
 
 /* Bytes that move between memory and the processors, at least. */

@@ -1,5 +1,5 @@
-/* linear_stream.c - "linear" of one row or two on sm_90a: one block for each multiprocessor; W streams through rings in
- * shared memory while x lies there as a whole. Faster than linear_few.c with float weights from some 30 MB of W on. */
+/* linear_stream.c - "linear" of one row or two on sm_90a with float weights: one block for each multiprocessor; W streams
+ * through rings in shared memory while x lies there as a whole. Faster than linear_few.c from some 30 MB of W on. */
 #include "kernels/cuda/linear_stream.h"
 
 #include <stdio.h>
@@ -7,55 +7,50 @@
 #include "kernels/cuda/linear_few_host.h"
 
 enum {
-    MOST = 2,            /* rows */
-    SLAB = 4096,         /* bytes of a row in a unit at most */
-    SLAB_NIBBLES = 2048, /* twice as many rows */
-    SUMS = 8 << 10,      /* bytes of sums that are kept */
-    RING = 72 << 10,     /* bytes aimed at */
-    HALF = 112 << 10,    /* of the shared memory of a multiprocessor */
+    MOST = 2,         /* rows */
+    SLAB = 4096,      /* bytes of a row in a unit at most */
+    ROWS = 2,         /* of a unit, as in linear_stream_sm90.cu */
+    SUMS = 8 << 10,   /* bytes of sums that are kept */
+    RING = 72 << 10,  /* bytes aimed at, but for LEAST_STAGES: */
+    HALF = 112 << 10, /* of the shared memory of a multiprocessor: the launch behind may begin to fetch its W */
     LEAST_STAGES = 2,
-    STATIC = 1 << 10 /* shared memory of the kernel itself */
+    SHORT = 1024,     /* values of a row */
+    AHEAD = 96 << 10, /* bytes of W behind the rings' that a block brings into the cache */
+    STATIC = 1 << 10  /* shared memory of the kernel itself */
 };
-
-static int32_t rows_of_unit(lin_kind kind) {
-    return dvk_lin_nibbles(kind) ? 4 : 2;
-}
 
 /* Where what lies in shared memory; 0: it does not fit. */
 static int lay_out(const dvk_linear_args *a, const dvk_cuda_caps *caps, dvk_linear_stream_params *p) {
     const lin_kind kind = lin_kind_of(a->type);
-    const int32_t rows = rows_of_unit(kind);
     const int32_t tokens = few_tokens(p->few.m);
-    const int32_t outputs = p->few.glu ? rows / 2 : rows;
-    const int32_t most = (dvk_lin_nibbles(kind) ? SLAB_NIBBLES : SLAB) / 16;
+    const int32_t outputs = p->few.glu ? ROWS / 2 : ROWS;
+    const int32_t most = SLAB / 16;
     p->few.phase = (p->few.chunks + 1) / 2 * 2;
     p->groups = (p->few.n + outputs - 1) / outputs;
     p->slabs = (p->few.chunks + most - 1) / most;
     p->whole = STREAM_WARPS / p->slabs;
     p->rest = STREAM_WARPS % p->slabs;
     p->slab = p->slabs == 1 ? p->few.chunks : most;
-    p->scale_bytes = (int32_t)(p->few.scale_row * p->slab / p->few.chunks);
-    if (p->few.scale_row % 16 != 0 || (p->slabs > 1 && p->few.scale_row > 0 && p->scale_bytes % 16 != 0)) {
-        return 0;
-    }
-    p->stage_bytes = rows * (p->slab * 16 + p->scale_bytes);
-    const int32_t group_sums = p->slabs * rows * tokens * 4;
+    p->stage_bytes = ROWS * p->slab * 16;
+    const int32_t group_sums = p->slabs * ROWS * tokens * 4;
     p->round = SUMS / group_sums / STREAM_WARPS * STREAM_WARPS;
     p->round = p->round > 0 ? p->round : STREAM_WARPS;
     p->sums_bytes = p->round * group_sums;
-    p->ring_at = (p->few.phase * few_chunk_shared(kind, tokens) + 127) / 128 * 128;
+    p->few.norm_at = p->few.phase * few_chunk_shared(kind, tokens);
+    p->ring_at = (p->few.norm_at + few_norm_shared(a) + 127) / 128 * 128;
     const int32_t one = STREAM_WARPS * p->stage_bytes;
     const int32_t half = HALF < caps->shared_bytes ? HALF : caps->shared_bytes;
     const int32_t left = half - p->ring_at - 2 * p->sums_bytes - STATIC;
     const int32_t fit = (left < RING ? left : RING) / one;
     p->stages = fit > STREAM_STAGES ? STREAM_STAGES : fit > LEAST_STAGES ? fit : LEAST_STAGES;
     p->sums_at = p->ring_at + p->stages * one;
+    p->ahead = (int32_t)(AHEAD / (a->glu ? 2 : 1) / (outputs * p->few.w_row));
     return p->sums_at + 2 * p->sums_bytes + STATIC <= caps->shared_bytes;
 }
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_linear_args *a = args;
-    if (a->m > MOST || !few_forms(a)) {
+    if (a->m > MOST || lin_kind_of(a->type) > LIN_BF16 || !few_forms(a)) {
         return 0;
     }
     dvk_linear_stream_params p = {.few = few_params(a, 0, MOST)};
@@ -64,7 +59,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_linear_args *a = args;
-    const double share = lin_kind_of(a->type) <= LIN_BF16 ? 1.0 : 0.8;
+    const double share = a->k < SHORT ? 0.7 : 1.0; /* a unit takes its time, too */
     return 2800.0 + few_bytes(a) / (share * caps->memory_gbs);
 }
 

@@ -20,9 +20,9 @@ typedef struct dvk_linear_stream_params {
     int32_t round; /* groups whose sums are kept until they are finished together; round * slabs: a multiple of 8 */
     int32_t stages;
     int32_t stage_bytes;
-    int32_t scale_bytes;      /* of a row's scales in a unit */
     int32_t ring_at, sums_at; /* in shared memory, behind x */
     int32_t sums_bytes;
+    int32_t ahead; /* groups behind those in the rings whose W is brought into the cache before the launch waits */
 } dvk_linear_stream_params;
 
 #endif

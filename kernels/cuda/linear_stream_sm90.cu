@@ -48,38 +48,31 @@ template <int KIND, int M, int R> struct stream {
         const uint32_t last = min(outputs(), p.few.n - row);
         const uint32_t together = p.slabs == 1 ? last : 1;
         const uint32_t bytes = chunks_of(u.slab) * 16;
-        const uint32_t scale_bytes = is_float<KIND>() ? 0 : chunks_of(u.slab) * p.scale_bytes / p.slab;
         const uint32_t bar = bars + 8 * stage;
         const unsigned char *w = p.few.w + row * p.few.w_row + u.slab * p.slab * 16;
-        const unsigned char *s = p.few.scales + row * p.few.scale_row + u.slab * p.scale_bytes;
         uint32_t to = ring + stage * p.stage_bytes;
-        uint32_t scale_to = to + R * p.slab * 16;
-        barrier_expect(bar, last * (p.few.glu ? 2 : 1) * (bytes + scale_bytes));
+        barrier_expect(bar, last * (p.few.glu ? 2 : 1) * bytes);
         for (int half = 0; half <= p.few.glu; half++) {
             for (uint32_t r = 0; r < last; r += together) {
                 copy_bulk(to + r * p.slab * 16, w + r * p.few.w_row, together * bytes, bar);
-                if (!is_float<KIND>()) {
-                    copy_bulk(scale_to + r * p.scale_bytes, s + r * p.few.scale_row, together * scale_bytes, bar);
-                }
             }
             to += R / 2 * p.slab * 16;
-            scale_to += R / 2 * p.scale_bytes;
             w += p.few.n * p.few.w_row;
-            s += p.few.n * p.few.scale_row;
         }
     }
 
-    __device__ few_chunk chunk_at(const unsigned char *from, int r, int chunk) const {
-        few_chunk c;
-        c.w = *(const uint4 *)(from + (r * p.slab + chunk) * 16);
-        c.scale = 0;
-        if (!is_float<KIND>()) {
-            const int block = chunk * chunk_elements<KIND>() / LIN_BLOCK;
-            const unsigned char *s = from + R * p.slab * 16 + r * p.scale_bytes;
-            c.scale = dvk_lin_halves((lin_kind)KIND) == 2 ? ((const uint32_t *)s)[block]
-                                                          : (uint32_t)((const uint16_t *)s)[block];
+    // What the rings have no room for at first. The rows of a block lie one behind the other.
+    __device__ void look_ahead() const {
+        const int groups = units / p.slabs;
+        const int from = min((STREAM_WARPS * p.stages + p.slabs - 1) / p.slabs, groups);
+        const int row = (first + from) * outputs();
+        const int64_t bytes =
+            (int64_t)(min((first + min(from + p.ahead, groups)) * outputs(), p.few.n) - row) * p.few.w_row;
+        const int64_t share = (bytes / STREAM_WARPS + 127) / 128 * 128;
+        const int64_t mine = min(share, bytes - warp * share);
+        for (int half = 0; half <= p.few.glu && lane == 0 && mine > 0; half++) {
+            copy_bulk_ahead(p.few.w + (int64_t)(row + half * p.few.n) * p.few.w_row + warp * share, (uint32_t)mine);
         }
-        return c;
     }
 
     __device__ void multiply(int slab, int stage, float *sums) const {
@@ -93,13 +86,9 @@ template <int KIND, int M, int R> struct stream {
             few_chunk c[R];
 #pragma unroll
             for (int r = 0; r < R; r++) {
-                c[r] = chunk_at(from, r, chunk);
+                c[r].w = *(const uint4 *)(from + (r * p.slab + chunk) * 16);
             }
-            if constexpr (is_float<KIND>()) {
-                add_float<KIND, M, R>(c, x, row, p.few.phase, slab * p.slab + chunk, sum);
-            } else {
-                add_blocks<KIND, M, R>(c, x, row, p.few.zero, slab * p.slab + chunk, sum);
-            }
+            add_float<KIND, M, R>(c, x, row, p.few.phase, slab * p.slab + chunk, sum);
         }
         const float mine = sum_lanes<R * M>(sum);
         constexpr int LANES = 32 / (R * M);
@@ -108,7 +97,7 @@ template <int KIND, int M, int R> struct stream {
         }
     }
 
-    __device__ void finish(int from, int groups, const float *sums) const {
+    __device__ void finish(int from, int groups, const float *sums, const float *squares) const {
         for (int i = threadIdx.x; i < groups * outputs() * M; i += blockDim.x) {
             const int t = i % M;
             const int r = i / M % outputs();
@@ -122,12 +111,26 @@ template <int KIND, int M, int R> struct stream {
                     a += of[r * M + t];
                     b += p.few.glu ? of[(r + R / 2) * M + t] : 0.0f;
                 }
-                put_result(p.few, t, o, a, b, extras_of(p.few, t, o));
+                const float scale = p.few.norm != nullptr ? scale_of(p.few, squares, t) : 1.0f;
+                put_result(p.few, t, o, a * scale, b * scale, extras_of(p.few, t, o));
             }
         }
     }
 
-    __device__ void run() const {
+    __device__ void stage_rows(float *kept) const {
+        uint4 *x = (uint4 *)shared;
+        if (p.few.norm == nullptr) {
+            stage_float<KIND, M>(p.few, x, 0, p.few.chunks);
+        } else {
+            float squares[M] = {};
+            wait_until_brought();
+            stage_changed<KIND, M>(p.few, x, (const float4 *)(shared + p.few.norm_at), 0, p.few.chunks, squares);
+            keep_squares<M>(squares, kept);
+        }
+        __syncthreads();
+    }
+
+    __device__ void run(float *kept) const {
         stream_unit ahead = {warp / p.slabs, warp % p.slabs};
         stream_unit at = ahead;
         if (lane == 0) {
@@ -143,13 +146,10 @@ template <int KIND, int M, int R> struct stream {
         }
         __syncwarp();
         let_next_launch_begin();
+        look_ahead();
+        bring_norm(p.few, (uint4 *)(shared + p.few.norm_at));
         wait_for_launch_before();
-        if constexpr (is_float<KIND>()) {
-            stage_float<KIND, M>(p.few, (uint4 *)shared, x_row<KIND>(p.few.phase), 0, p.few.chunks);
-        } else {
-            stage_blocks<KIND, M>(p.few, (uint4 *)shared, 0, p.few.chunks);
-        }
-        __syncthreads();
+        stage_rows(kept);
         int stage = 0;
         uint32_t parity = 0;
         const int per_round = p.round * p.slabs;
@@ -168,7 +168,7 @@ template <int KIND, int M, int R> struct stream {
                 parity ^= stage == 0;
             }
             __syncthreads();
-            finish(base / p.slabs, (end - base) / p.slabs, own);
+            finish(base / p.slabs, (end - base) / p.slabs, own, kept);
         }
     }
 };
@@ -176,8 +176,9 @@ template <int KIND, int M, int R> struct stream {
 template <int KIND, int M, int R> __device__ __forceinline__ void stream_rows(const dvk_linear_stream_params &p) {
     extern __shared__ __align__(128) unsigned char memory[];
     __shared__ uint64_t barriers[STREAM_WARPS * STREAM_STAGES];
+    __shared__ float kept[M * FEW_WARPS];
     const stream<KIND, M, R> work(p, memory, barriers);
-    work.run();
+    work.run(kept);
 }
 
 #define STREAM(NAME, KIND, M, R)                                                                                       \
@@ -185,15 +186,9 @@ template <int KIND, int M, int R> __device__ __forceinline__ void stream_rows(co
         linear_stream_##NAME##_##M(const __grid_constant__ dvk_linear_stream_params p) {                               \
         stream_rows<KIND, M, R>(p);                                                                                    \
     }
-#define STREAM_KIND(NAME, KIND, R)                                                                                     \
-    STREAM(NAME, KIND, 1, R)                                                                                           \
-    STREAM(NAME, KIND, 2, R)
-
-STREAM_KIND(f32, LIN_F32, 2)
-STREAM_KIND(f16, LIN_F16, 2)
-STREAM_KIND(bf16, LIN_BF16, 2)
-STREAM_KIND(bytes, LIN_BYTES, 2)
-STREAM_KIND(bytes_min, LIN_BYTES_MIN, 2)
-STREAM_KIND(halves, LIN_HALVES, 2)
-STREAM_KIND(nibbles, LIN_NIBBLES, 4)
-STREAM_KIND(nibbles_min, LIN_NIBBLES_MIN, 4)
+STREAM(f32, LIN_F32, 1, 2)
+STREAM(f32, LIN_F32, 2, 2)
+STREAM(f16, LIN_F16, 1, 2)
+STREAM(f16, LIN_F16, 2, 2)
+STREAM(bf16, LIN_BF16, 1, 2)
+STREAM(bf16, LIN_BF16, 2, 2)

@@ -24,9 +24,11 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                         .w = (int32_t)a->y.w,
                         .xh = (int32_t)a->x.h,
                         .xw = (int32_t)a->x.w,
+                        .top = a->top,
+                        .left = a->left,
                         .c = (int32_t)a->y.c,
                         .chunks = dvk_elem_chunks(a->y.c),
-                        .reflect = a->mode == DVK_PAD_REFLECT};
+                        .mode = a->mode};
     return dvk_elem_launch_rows(q, "pad", "pad", (int64_t)p.w * p.chunks, p.rows, &p);
 }
 

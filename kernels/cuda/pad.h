@@ -8,8 +8,9 @@ typedef struct dvk_pad_params {
     dvk_elem_view x, y;
     int32_t rows, h, w; /* of y; rows: of all pictures */
     int32_t xh, xw;
+    int32_t top, left;
     int32_t c, chunks;
-    int32_t reflect;
+    int32_t mode;
 } dvk_pad_params;
 
 #endif

@@ -21,12 +21,13 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_pointwise_args *a = args;
     (void)caps;
-    return a->y.h * a->y.w < INT32_MAX && a->y.n < 65536 && a->epi.stats == NULL && a->epi.shuffle <= 1;
+    return a->y.h * a->y.w < INT32_MAX && a->y.n < 65536 && a->epi.stats == NULL && a->epi.shuffle <= 1 &&
+           a->epi.gate <= 1;
 }
 
 /* Nothing differs from channel to channel and all views lie in one piece: as pixels of eight channels each. */
 static int flatten(const dvk_pointwise_args *a, dvk_pointwise_params *p) {
-    int flat = dvk_elem_dense(&a->x) && dvk_elem_dense(&a->y) && !p->scale && !p->bias && !p->slopes;
+    int flat = dvk_elem_dense(&a->x) && dvk_elem_dense(&a->y) && !p->ends.scale && !p->ends.bias && !p->ends.slopes;
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         flat = flat && dvk_elem_dense(&a->epi.res[i]);
     }
@@ -38,8 +39,8 @@ static int flatten(const dvk_pointwise_args *a, dvk_pointwise_params *p) {
     p->tail = (int32_t)(count % DVK_ELEM_LANES);
     p->c = DVK_ELEM_LANES;
     p->w = 0;
-    dvk_elem_view *views[] = {&p->x, &p->y, &p->res[0], &p->res[1]};
-    for (int i = 0; i < 2 + p->n_res; i++) {
+    dvk_elem_view *views[] = {&p->x, &p->y, &p->ends.res[0], &p->ends.res[1]};
+    for (int i = 0; i < 2 + p->ends.n_res; i++) {
         views[i]->sw = DVK_ELEM_LANES;
         views[i]->vector = (uintptr_t)views[i]->data % 16 == 0;
     }
@@ -49,7 +50,8 @@ static int flatten(const dvk_pointwise_args *a, dvk_pointwise_params *p) {
 static const char *function_of(const dvk_pointwise_args *a, char (*name)[32]) {
     static const char *const types[] = {[DVK_F32] = "f32", [DVK_F16] = "f16", [DVK_BF16] = "bf16"};
     const dvk_epilogue *e = &a->epi;
-    if (a->x.dtype != a->y.dtype || e->n_res > 1 || (e->n_res == 1 && e->res[0].dtype != a->y.dtype)) {
+    const int curved = e->act >= DVK_ACT_GELU || a->pro.act >= DVK_ACT_GELU; /* which no other has the registers for */
+    if (curved || a->x.dtype != a->y.dtype || e->n_res > 1 || (e->n_res == 1 && e->res[0].dtype != a->y.dtype)) {
         return "pointwise_any";
     }
     snprintf(*name, sizeof *name, "pointwise_%s%s%s", types[a->y.dtype], a->pro.scale ? "_norm" : "",
@@ -63,23 +65,11 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     (void)scratch;
     dvk_pointwise_params p = {.x = dvk_elem_of(&a->x),
                               .y = dvk_elem_of(&a->y),
-                              .scale = a->pro.scale,
-                              .shift = a->pro.shift,
-                              .bias = e->bias,
-                              .slopes = e->act == DVK_ACT_PRELU ? e->slopes : NULL,
+                              .ends = dvk_elem_ends_of(&a->pro, e),
                               .pixels = a->y.h * a->y.w,
-                              .c = (int32_t)a->y.c,
-                              .n_res = e->n_res,
-                              .pro_act = (int32_t)a->pro.act,
-                              .act = (int32_t)e->act,
-                              .act_last = e->act_last,
-                              .gate = e->gate,
-                              .beta = {e->beta[0], e->beta[1]},
-                              .alpha = e->alpha,
-                              .slope = e->slope};
+                              .c = (int32_t)a->y.c};
     int even = dvk_elem_even(&a->x) && dvk_elem_even(&a->y);
     for (int32_t i = 0; i < e->n_res; i++) {
-        p.res[i] = dvk_elem_of(&e->res[i]);
         even = even && dvk_elem_even(&e->res[i]);
     }
     p.w = even ? 0 : (int32_t)a->y.w;
@@ -89,7 +79,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     /* at least one pixel's worth of threads */
     const uint32_t least = (uint32_t)((p.chunks + DVK_ELEM_BLOCK - 1) / DVK_ELEM_BLOCK);
     uint32_t blocks = dvk_elem_blocks(p.pixels * p.chunks, pictures, q->caps);
-    if (p.scale != NULL || p.bias != NULL || p.slopes != NULL) { /* read once a thread: as many as run at a time */
+    if (p.ends.scale || p.ends.bias || p.ends.slopes) { /* read once a thread: as many as run at a time */
         const uint32_t few = (uint32_t)(q->caps->processors * 6 / pictures + 1);
         blocks = blocks < few ? blocks : few;
     }

@@ -5,15 +5,13 @@
 #include "kernels/cuda/elem.h"
 
 typedef struct dvk_pointwise_params {
-    dvk_elem_view x, y, res[2];
-    const float *scale, *shift, *bias, *slopes;
+    dvk_elem_view x, y;
+    dvk_elem_ends ends;
     int64_t pixels; /* of a picture */
     int32_t w;      /* 0: pixels are evenly spaced from row to row, too */
     int32_t c;
     int32_t chunks; /* of eight channels */
     int32_t tail;   /* channels of the very last pixel, where they are fewer than c; else 0 */
-    int32_t n_res, pro_act, act, act_last, gate;
-    float beta[2], alpha, slope;
 } dvk_pointwise_params;
 
 #endif

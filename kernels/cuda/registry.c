@@ -6,7 +6,9 @@
 
 #define DVK_CUDA_LIST(X)                                                                                               \
     X(dvk_conv2d_cuda_wgmma)                                                                                           \
+    X(dvk_conv2d_cuda_wgmma_large)                                                                                     \
     X(dvk_conv2d_cuda_wgmma_rows)                                                                                      \
+    X(dvk_conv2d_cuda_linear)                                                                                          \
     X(dvk_conv2d_cuda_fp8)                                                                                             \
     X(dvk_conv2d_cuda_fp8_mma)                                                                                         \
     X(dvk_conv2d_cuda_mma)                                                                                             \
@@ -15,12 +17,24 @@
     X(dvk_attention_cuda_wgmma)                                                                                        \
     X(dvk_attention_cuda_mma)                                                                                          \
     X(dvk_attention_cuda_simt)                                                                                         \
+    X(dvk_window_attention_cuda_mma)                                                                                   \
+    X(dvk_window_attention_cuda_simt)                                                                                  \
+    X(dvk_channel_attention_cuda_mma)                                                                                  \
+    X(dvk_channel_attention_cuda_simt)                                                                                 \
     X(dvk_pointwise_cuda)                                                                                              \
     X(dvk_group_norm_stats_cuda)                                                                                       \
     X(dvk_group_norm_finish_cuda)                                                                                      \
     X(dvk_upsample_cuda)                                                                                               \
     X(dvk_pixel_shuffle_cuda)                                                                                          \
     X(dvk_pixel_unshuffle_cuda)                                                                                        \
+    X(dvk_norm_depthwise_cuda_f16)                                                                                     \
+    X(dvk_norm_depthwise_cuda_bf16)                                                                                    \
+    X(dvk_depthwise_cuda)                                                                                              \
+    X(dvk_multiply_cuda)                                                                                               \
+    X(dvk_mean_cuda)                                                                                                   \
+    X(dvk_max_pool_cuda)                                                                                               \
+    X(dvk_resize_cuda)                                                                                                 \
+    X(dvk_dysample_cuda)                                                                                               \
     X(dvk_pad_cuda)                                                                                                    \
     X(dvk_load_cuda)                                                                                                   \
     X(dvk_store_cuda)                                                                                                  \
@@ -34,14 +48,17 @@
     X(dvk_linear_cuda_mma)                                                                                             \
     X(dvk_linear_cuda_simt)                                                                                            \
     X(dvk_row_norm_cuda)                                                                                               \
+    X(dvk_row_norm_cuda_pixels)                                                                                        \
     X(dvk_row_convert_cuda)                                                                                            \
     X(dvk_rope_table_cuda)                                                                                             \
     X(dvk_rope_cuda)                                                                                                   \
     X(dvk_rope_qkv_cuda)                                                                                               \
     X(dvk_gather_rows_cuda)                                                                                            \
     X(dvk_argmax_cuda)                                                                                                 \
+    X(dvk_candidates_cuda)                                                                                             \
     X(dvk_patches_cuda)                                                                                                \
     X(dvk_add_rows_cuda)                                                                                               \
+    X(dvk_attention_new_cuda)                                                                                          \
     X(dvk_attention_kv_cuda_wgmma)                                                                                     \
     X(dvk_attention_kv_cuda_mma)                                                                                       \
     X(dvk_attention_kv_cuda_token)                                                                                     \

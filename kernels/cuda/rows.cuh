@@ -4,6 +4,14 @@
 #include "kernels/cuda/elem.cuh"
 #include "kernels/cuda/rows.h"
 
+// For launches that have something to do ahead of the wait: what follows may do its own at the same time. The wait comes
+// after, for everybody.
+__device__ __forceinline__ void let_launch_behind_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // Zeros past `count` values.
 __device__ __forceinline__ void load4(const dvk_rows_view &x, int64_t at, int count, float (&v)[4]) {
     if (x.vector && count >= 4 && (at & 3) == 0) {

@@ -19,6 +19,14 @@ static double activate(double x, dvk_act act, double slope) {
         return x / (1 + exp(-x));
     case DVK_ACT_CLAMP3:
         return 3 * tanh(x / 3);
+    case DVK_ACT_GELU:
+        return x / 2 * erfc(-x * 0.70710678118654752440);
+    case DVK_ACT_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case DVK_ACT_TANH:
+        return tanh(x);
+    case DVK_ACT_MISH:
+        return x * tanh(log1p(exp(-fabs(x))) + fmax(x, 0));
     default:
         return x;
     }
@@ -76,6 +84,13 @@ static double residual_at(const dvk_view *r, int64_t n, int64_t oy, int64_t ox, 
 
 static double epilogue(const dvk_epilogue *e, double v, int64_t n, int64_t oy, int64_t ox, int64_t o) {
     double t = v + (e->bias ? (double)e->bias[o] : 0);
+    if (e->gate == 2) {
+        double times = 0.0;
+        for (int32_t i = 0; i < e->n_res; i++) {
+            times += (double)e->beta[i] * residual_at(&e->res[i], n, oy, ox, o);
+        }
+        return activate(t, e->act, 0.0) * times;
+    }
     if (e->gate) {
         return (t + residual_at(&e->res[0], n, oy, ox, o)) * (1 / (1 + exp(-t)) - 0.5);
     }

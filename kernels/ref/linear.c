@@ -6,8 +6,12 @@
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"
+#include "kernels/ref/rows.h"
 
-enum { PIECE = 256 }; /* weights that are dequantised together: a multiple of every block */
+enum {
+    PIECE = 256,  /* weights that are dequantised together: a multiple of every block */
+    TOGETHER = 64 /* outputs for which x is prepared once */
+};
 
 static double value(const dvk_rows *x, int64_t row, int64_t i) {
     if (x->form == DVK_ROWS_Q8) {
@@ -17,18 +21,56 @@ static double value(const dvk_rows *x, int64_t row, int64_t i) {
     return (double)dvk_load(x->data, (dvk_dtype)x->form, row * x->row + i);
 }
 
-static double dot(const dvk_linear_args *a, int64_t token, int64_t out) {
-    const unsigned char *row = (const unsigned char *)a->w + out * dvk_row_bytes(a->type, a->k);
-    double sum = a->bias != NULL ? (double)a->bias[out] : 0.0;
-    float w[PIECE];
-    for (int64_t i = 0; i < a->k; i += PIECE, row += dvk_row_bytes(a->type, PIECE)) {
-        const int64_t n = a->k - i < PIECE ? a->k - i : PIECE;
-        dvk_dequant(a->type, row, w, n);
-        for (int64_t j = 0; j < n; j++) {
-            sum += (double)w[j] * value(&a->x, token, i + j);
+/* What a token's x is multiplied by before its norm's own factors. */
+static double scale_of(const dvk_linear_args *a, int64_t token) {
+    double squares = 0.0;
+    for (int64_t i = 0; i < a->k && a->norm != NULL; i++) {
+        squares += value(&a->x, token, i) * value(&a->x, token, i);
+    }
+    return a->norm != NULL ? 1.0 / sqrt(squares / (double)a->k + (double)a->norm_eps) : 1.0;
+}
+
+/* n values of x from a multiple of PIECE on, as the products take them. */
+static void take(const dvk_linear_args *a, int64_t token, double scale, int64_t first, int64_t n, double *x) {
+    for (int64_t j = 0; j < n; j++) {
+        x[j] = value(&a->x, token, first + j);
+        x[j] *= a->norm != NULL ? scale * (double)a->norm[first + j] : 1.0;
+    }
+    for (int64_t j = 0; j < n && a->rounded; j += DVK_Q8_ELEMENTS) {
+        const int64_t count = n - j < DVK_Q8_ELEMENTS ? n - j : DVK_Q8_ELEMENTS;
+        float v[DVK_Q8_ELEMENTS];
+        dvk_q8 block;
+        for (int64_t l = 0; l < count; l++) {
+            v[l] = (float)x[j + l];
+        }
+        dvk_q8_block(v, count, &block);
+        for (int64_t l = 0; l < count; l++) {
+            x[j + l] = (double)block.d * block.q[l];
         }
     }
-    return sum;
+}
+
+/* Rows [first, first + n) of W times a token. */
+static void dots(const dvk_linear_args *a, int64_t token, double scale, int64_t first, int64_t n, double *sums) {
+    const int64_t row_bytes = dvk_row_bytes(a->type, a->k);
+    for (int64_t o = 0; o < n; o++) {
+        sums[o] = a->bias != NULL ? (double)a->bias[first + o] : 0.0;
+    }
+    for (int64_t i = 0; i < a->k; i += PIECE) {
+        const int64_t count = a->k - i < PIECE ? a->k - i : PIECE;
+        double x[PIECE];
+        take(a, token, scale, i, count, x);
+        for (int64_t o = 0; o < n; o++) {
+            float w[PIECE];
+            dvk_dequant(a->type,
+                        (const unsigned char *)a->w + (first + o) * row_bytes +
+                            i / PIECE * dvk_row_bytes(a->type, PIECE),
+                        w, count);
+            for (int64_t j = 0; j < count; j++) {
+                sums[o] += (double)w[j] * x[j];
+            }
+        }
+    }
 }
 
 static double activate(dvk_gate act, double x) {
@@ -53,19 +95,29 @@ static int64_t linear_units(const void *args) {
     return a->n;
 }
 
+static void some_outputs(const dvk_linear_args *a, int64_t token, double scale, int64_t first, int64_t n) {
+    double t[TOGETHER];
+    double others[TOGETHER];
+    dots(a, token, scale, first, n, t);
+    if (a->glu) {
+        dots(a, token, scale, a->n + first, n, others);
+    }
+    for (int64_t o = 0; o < n; o++) {
+        double y = activate(a->act, t[o]) * (a->glu ? others[o] : 1.0);
+        if (a->res.data != NULL) {
+            y += value(&a->res, token, first + o);
+        }
+        dvk_store(a->y.data, (dvk_dtype)a->y.form, token * a->y.row + first + o, (float)y);
+    }
+}
+
 static void linear_run(const void *args, int64_t first, int64_t last, void *scratch) {
     const dvk_linear_args *a = args;
     (void)scratch;
-    for (int64_t o = first; o < last; o++) {
-        for (int64_t i = 0; i < a->m; i++) {
-            double t = activate(a->act, dot(a, i, o));
-            if (a->glu) {
-                t *= dot(a, i, a->n + o);
-            }
-            if (a->res.data != NULL) {
-                t += value(&a->res, i, o);
-            }
-            dvk_store(a->y.data, (dvk_dtype)a->y.form, i * a->y.row + o, (float)t);
+    for (int64_t i = 0; i < a->m; i++) {
+        const double scale = scale_of(a, i);
+        for (int64_t o = first; o < last; o += TOGETHER) {
+            some_outputs(a, i, scale, o, last - o < TOGETHER ? last - o : TOGETHER);
         }
     }
 }

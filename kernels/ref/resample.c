@@ -66,8 +66,14 @@ static void unshuffle_run(const void *args, int64_t first, int64_t last, void *s
     }
 }
 
-/* The sample that stands at position i of an axis of `size` samples extended by reflection. */
-static int64_t reflected(int64_t i, int64_t size) {
+/* The sample that stands at position i of an axis of `size` samples extended at both ends. */
+static int64_t extended(int64_t i, int64_t size, dvk_pad_mode mode) {
+    if (mode == DVK_PAD_EDGE) {
+        return i < 0 ? 0 : i < size ? i : size - 1;
+    }
+    if (i < 0) {
+        return -i < size ? -i : size - 1;
+    }
     const int64_t mirror = i < size ? i : 2 * size - 2 - i;
     return mirror > 0 ? mirror : 0;
 }
@@ -82,14 +88,14 @@ static void pad_run(const void *args, int64_t first, int64_t last, void *scratch
     (void)scratch;
     for (int64_t unit = first; unit < last; unit++) {
         const int64_t n = unit / a->y.h;
-        const int64_t y = unit % a->y.h;
-        for (int64_t x = 0; x < a->y.w; x++) {
-            const int outside = y >= a->x.h || x >= a->x.w;
+        const int64_t y = unit % a->y.h - a->top;
+        for (int64_t x = -(int64_t)a->left; x < a->y.w - a->left; x++) {
+            const int outside = y < 0 || x < 0 || y >= a->x.h || x >= a->x.w;
             for (int64_t c = 0; c < a->y.c; c++) {
                 const float value = outside && a->mode == DVK_PAD_ZERO
                                         ? 0.0f
-                                        : get(&a->x, n, reflected(y, a->x.h), reflected(x, a->x.w), c);
-                put(&a->y, n, y, x, c, value);
+                                        : get(&a->x, n, extended(y, a->x.h, a->mode), extended(x, a->x.w, a->mode), c);
+                put(&a->y, n, y + a->top, x + a->left, c, value);
             }
         }
     }

@@ -27,6 +27,14 @@ static inline float dvk_activate(dvk_act act, float x, float slope) {
         return (float)((double)x * dvk_sigmoid(x));
     case DVK_ACT_CLAMP3:
         return (float)(3.0 * tanh((double)x / 3.0));
+    case DVK_ACT_GELU:
+        return (float)(0.5 * (double)x * erfc(-(double)x * 0.70710678118654752440));
+    case DVK_ACT_SIGMOID:
+        return (float)dvk_sigmoid(x);
+    case DVK_ACT_TANH:
+        return (float)tanh((double)x);
+    case DVK_ACT_MISH: /* ln(1 + e^x) without overflow */
+        return (float)((double)x * tanh(log1p(exp(-fabs((double)x))) + fmax((double)x, 0.0)));
     case DVK_ACT_NONE:
         break;
     }
@@ -47,6 +55,10 @@ static inline float dvk_epilogue_at(const dvk_epilogue *epi, float v, int64_t n,
     float res[2] = {0.0f, 0.0f};
     for (int32_t i = 0; i < epi->n_res; i++) {
         res[i] = dvk_load(epi->res[i].data, epi->res[i].dtype, dvk_at(&epi->res[i], n, y, x) + c);
+    }
+    if (epi->gate == 2) {
+        return dvk_activate(epi->act, t, 0.0f) *
+               (epi->beta[0] * res[0] + (epi->n_res > 1 ? epi->beta[1] * res[1] : 0.0f));
     }
     if (epi->gate) {
         return (float)(((double)t + (double)res[0]) * (0.5 * tanh(0.5 * (double)t)));

@@ -128,7 +128,8 @@ void kc_view(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int sl
     const int64_t more_picture = slab ? kc_below(&p->rng, 5) : 0;
     *v = (dvk_view){.dtype = dtype, .n = shape.n, .h = shape.h, .w = shape.w, .c = shape.c};
     const int64_t step = p->aligned && dtype != DVK_F32 ? 8 : 1; /* as the planner lays out 16-bit views for CUDA */
-    v->sw = (shape.c + more_pixel + step - 1) / step * step;
+    v->sw = (shape.c + more_pixel + (slab ? 2 : 1) * (step - 1)) / step *
+            step; /* of a slab: a neighbour's octet at least */
     v->sh = shape.w * v->sw + more_row * step;
     v->sn = shape.h * v->sh + more_picture * step;
     const int64_t elements = (v->n - 1) * v->sn + (v->h - 1) * v->sh + (v->w - 1) * v->sw + v->c;

@@ -6,7 +6,7 @@
 
 typedef struct kc_conv_spec {
     int64_t n, cin, cout, h, w; /* h, w of the stored input; cout before a shuffle; n 0: one or two pictures */
-    int32_t k, stride, upsample, asymmetric, shuffle;
+    int32_t k, stride, upsample, asymmetric, shuffle, valid;
     int64_t stats_groups;
     dvk_dtype xt, yt;
     int epilogue; /* below */
@@ -31,7 +31,13 @@ enum { /* kinds of epilogue */
        EPI_ACT_LAST,
        EPI_PRELU_LAST,
        EPI_GATE,
-       EPI_KINDS
+       EPI_GELU,
+       EPI_SIGMOID,
+       EPI_TANH,
+       EPI_MISH,
+       EPI_KINDS,
+       EPI_TIMES = EPI_KINDS, /* gate 2, of CUDA's alone */
+       EPI_TIMES_TWO
 };
 
 enum { PRO_NONE, PRO_NORM, PRO_NORM_SILU, PRO_SILU, PRO_RELU, PRO_CLAMP3, PRO_KINDS };
@@ -56,6 +62,8 @@ typedef struct kc_attention_spec {
     int64_t kh, kw, heads, v_dim;
 } kc_attention_spec;
 
+/* Where large sums end in an activation that bounds them, what errors are measured in; else 0. */
+double kc_bounded_unit(const dvk_epilogue *e, kc_fill fill);
 void kc_build_conv(kc_problem *p, const kc_conv_spec *s);
 void kc_build_pointwise(kc_problem *p, const kc_pointwise_spec *of, dvk_dtype t);
 void kc_build_stats(kc_problem *p, const kc_norm_spec *of, dvk_dtype t, kc_fill fill, int slab);

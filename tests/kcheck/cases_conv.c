@@ -39,6 +39,15 @@ static const kc_conv_spec geometries[] = {
     {.cin = 24, .cout = 40, .h = 2, .w = 65, .k = 3, .stride = 2},
     {.cin = 64, .cout = 48, .h = 33, .w = 4, .k = 3},
     {.cin = 96, .cout = 96, .h = 3, .w = 50, .k = 3},
+    {.cin = 16, .cout = 16, .h = 21, .w = 37, .k = 17},
+    {.cin = 16, .cout = 16, .h = 5, .w = 3, .k = 13},
+    {.cin = 32, .cout = 64, .h = 14, .w = 33, .k = 3, .valid = 1},
+    {.cin = 64, .cout = 128, .h = 19, .w = 18, .k = 3, .valid = 1},
+    {.cin = 3, .cout = 32, .h = 9, .w = 35, .k = 3, .valid = 1},
+    {.cin = 64, .cout = 3, .h = 9, .w = 12, .k = 3, .valid = 1},
+    {.cin = 64, .cout = 64, .h = 12, .w = 18, .k = 2, .stride = 2, .valid = 1},
+    {.cin = 64, .cout = 12, .h = 7, .w = 9, .k = 2, .valid = 1},
+    {.cin = 16, .cout = 16, .h = 15, .w = 22, .k = 3, .stride = 2, .valid = 1},
 };
 
 static const int64_t channels[] = {1, 3, 4, 12, 16, 32, 48, 64, 96, 128, 192, 512};
@@ -65,10 +74,19 @@ static void add_own_memory(kc_problem *p, dvk_epilogue *e, const dvk_view *y, fl
 
 static void build_epilogue(kc_problem *p, dvk_epilogue *e, const dvk_view *y, int kind) {
     static const dvk_act acts[EPI_KINDS] = {
-        [EPI_RELU] = DVK_ACT_RELU,     [EPI_LRELU] = DVK_ACT_LRELU,      [EPI_PRELU] = DVK_ACT_PRELU,
-        [EPI_SILU] = DVK_ACT_SILU,     [EPI_CLAMP3] = DVK_ACT_CLAMP3,    [EPI_TWO_RES_IN_PLACE] = DVK_ACT_PRELU,
-        [EPI_ACT_LAST] = DVK_ACT_SILU, [EPI_PRELU_LAST] = DVK_ACT_PRELU,
+        [EPI_RELU] = DVK_ACT_RELU,       [EPI_LRELU] = DVK_ACT_LRELU,      [EPI_PRELU] = DVK_ACT_PRELU,
+        [EPI_SILU] = DVK_ACT_SILU,       [EPI_CLAMP3] = DVK_ACT_CLAMP3,    [EPI_TWO_RES_IN_PLACE] = DVK_ACT_PRELU,
+        [EPI_ACT_LAST] = DVK_ACT_SILU,   [EPI_PRELU_LAST] = DVK_ACT_PRELU, [EPI_GELU] = DVK_ACT_GELU,
+        [EPI_SIGMOID] = DVK_ACT_SIGMOID, [EPI_TANH] = DVK_ACT_TANH,        [EPI_MISH] = DVK_ACT_MISH,
     };
+    if (kind >= EPI_KINDS) {
+        *e = (dvk_epilogue){.alpha = 1.0f, .act = kind == EPI_TIMES ? DVK_ACT_SIGMOID : DVK_ACT_TANH, .gate = 2};
+        e->bias = kc_floats(p, y->c, -1.0f, 1.0f);
+        for (int i = 0; i < 1 + (kind == EPI_TIMES_TWO); i++) {
+            add_residual(p, e, y, y->dtype, i == 0 ? 1.0f : 0.5f);
+        }
+        return;
+    }
     *e = (dvk_epilogue){.alpha = 1.0f, .slope = 0.2f, .act = acts[kind]};
     if (kind != EPI_PLAIN) {
         e->bias = kc_floats(p, y->c, -1.0f, 1.0f);
@@ -128,16 +146,17 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
                              : s->h * s->w < 100 && s->cin * s->cout < 5000 ? 1 + kc_below(&p->rng, 2)
                                                                             : 1;
     /* symmetric: k / 2 on every side; as in the KL VAE: nothing before, one more behind */
-    const int64_t padding = s->asymmetric ? 1 : 2 * (s->k / 2);
+    const int64_t padding = s->asymmetric ? 1 : s->valid ? 0 : 2 * (s->k / 2);
     const kc_shape in = {pictures, s->h, s->w, s->cin};
     const kc_shape out = {pictures, (s->h * up + padding - s->k) / stride + 1,
                           (s->w * up + padding - s->k) / stride + 1, s->cout};
     *a = (dvk_conv2d_args){.kh = s->k, .kw = s->k, .stride = stride, .upsample = up};
-    a->pad_top = a->pad_left = s->asymmetric ? 0 : s->k / 2;
+    a->pad_top = a->pad_left = s->asymmetric || s->valid ? 0 : s->k / 2;
     kc_view(p, &a->x, s->xt, in, s->slab);
     kc_fill_view(p, &a->x, s->fill);
     const int64_t y_c = out.c / (r * r);
-    const bool pads = r > 1 && p->aligned && s->yt != DVK_F32; /* op.h: shuffled, whole pixels may be written */
+    /* op.h: shuffled, whole pixels may be written; cuda.h: so may what lies behind the last channel */
+    const bool pads = (r > 1 || !s->slab) && p->aligned && s->yt != DVK_F32;
     kc_view(p, &a->y, s->yt, (kc_shape){out.n, out.h * r, out.w * r, pads ? (y_c + 7) / 8 * 8 : y_c}, s->slab);
     p->spoiled = pads ? a->y : (dvk_view){0};
     a->y.c = y_c;
@@ -167,8 +186,12 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     }
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lld->%lld k%d s%d u%d%s %s->%s epi %d pro %d slab %d fill %d%s",
              (long long)in.n, (long long)in.h, (long long)in.w, (long long)s->cin, (long long)s->cout, (int)s->k,
-             (int)stride, (int)up, s->asymmetric ? " asym" : "", kc_dtype_name(s->xt), kc_dtype_name(s->yt),
-             s->epilogue, s->prologue, s->slab, (int)s->fill, s->own ? " own" : more);
+             (int)stride, (int)up,
+             s->asymmetric ? " asym"
+             : s->valid    ? " valid"
+                           : "",
+             kc_dtype_name(s->xt), kc_dtype_name(s->yt), s->epilogue, s->prologue, s->slab, (int)s->fill,
+             s->own ? " own" : more);
 }
 
 static int count(void) {

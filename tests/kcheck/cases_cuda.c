@@ -48,6 +48,19 @@ static const kc_conv_spec convs[] = {
     {.cin = 32, .cout = 32, .h = 31, .w = 1930, .k = 3, .epilogue = EPI_PRELU},
     {.cin = 48, .cout = 48, .h = 29, .w = 31, .k = 3, .epilogue = EPI_GATE},
     {.cin = 128, .cout = 48, .h = 21, .w = 18, .k = 1, .epilogue = EPI_SILU, .prologue = PRO_NORM},
+    /* curved activations, factors behind an activation, large windows */
+    {.cin = 64, .cout = 128, .h = 37, .w = 21, .k = 3, .epilogue = EPI_MISH, .slab = 1},
+    {.cin = 64, .cout = 64, .h = 35, .w = 70, .k = 3, .epilogue = EPI_TIMES, .slab = 1, .n = 2},
+    {.cin = 48, .cout = 48, .h = 35, .w = 70, .k = 3, .epilogue = EPI_TIMES_TWO},
+    {.cin = 64, .cout = 128, .h = 35, .w = 20, .k = 3, .epilogue = EPI_TIMES_TWO, .n = 2},
+    {.cin = 48, .cout = 48, .h = 40, .w = 33, .k = 1, .epilogue = EPI_TIMES_TWO},
+    {.cin = 64, .cout = 64, .h = 40, .w = 33, .k = 1, .epilogue = EPI_GELU},
+    {.cin = 64, .cout = 32, .h = 21, .w = 70, .k = 3, .epilogue = EPI_SIGMOID},
+    {.cin = 64, .cout = 64, .h = 21, .w = 66, .k = 3, .epilogue = EPI_TANH},
+    {.cin = 16, .cout = 16, .h = 70, .w = 150, .k = 17, .epilogue = EPI_BIAS, .slab = 1, .n = 2},
+    {.cin = 16, .cout = 16, .h = 33, .w = 64, .k = 17, .epilogue = EPI_RES},
+    {.cin = 16, .cout = 16, .h = 70, .w = 270, .k = 13, .epilogue = EPI_LRELU, .slab = 1},
+    {.cin = 12, .cout = 12, .h = 9, .w = 65, .k = 13, .epilogue = EPI_BIAS},
     /* FP8: ranges that grow, halves of chunks, tiles beyond the picture */
     {.cin = 192, .cout = 64, .h = 35, .w = 21, .k = 3, .epilogue = EPI_LRELU, .fill = KC_STEEP},
     {.cin = 512, .cout = 512, .h = 9, .w = 17, .k = 3, .epilogue = EPI_RES, .fill = KC_STEEP},
@@ -137,6 +150,15 @@ static const kc_conv_spec conv_benches[] = {
     {.cin = 64, .cout = 32, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_LRELU},
     {.cin = 160, .cout = 32, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_LRELU},
     {.cin = 192, .cout = 64, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_RES},
+    /* RealPLKSR, OmniSR, SPAN-F3 */
+    {.cin = 64, .cout = 128, .h = 512, .w = 512, .k = 3, .epilogue = EPI_MISH},
+    {.cin = 128, .cout = 64, .h = 512, .w = 512, .k = 3, .epilogue = EPI_BIAS},
+    {.cin = 16, .cout = 16, .h = 512, .w = 512, .k = 17, .epilogue = EPI_BIAS},
+    {.cin = 64, .cout = 64, .h = 512, .w = 512, .k = 3, .epilogue = EPI_TIMES},
+    {.cin = 64, .cout = 64, .h = 512, .w = 512, .k = 1, .epilogue = EPI_BIAS, .stats_groups = 4},
+    {.cin = 64, .cout = 128, .h = 512, .w = 512, .k = 1, .epilogue = EPI_PLAIN},
+    {.cin = 64, .cout = 64, .h = 512, .w = 512, .k = 1, .epilogue = EPI_GELU},
+    {.cin = 48, .cout = 48, .h = 720, .w = 1280, .k = 1, .epilogue = EPI_TIMES_TWO},
     /* TAESD */
     {.cin = 64, .cout = 64, .h = 512, .w = 512, .k = 3, .epilogue = EPI_RELU},
 };

@@ -107,10 +107,10 @@ void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill f
     const int64_t rows = s->n * (s->glu ? 2 : 1);
     *a = (dvk_linear_args){
         .m = s->m, .n = s->n, .k = s->k, .type = s->type, .act = s->act, .glu = (int32_t)(s->glu != 0)};
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %s x %s -> %s act %d glu %d bias %d res %d slab %d",
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %s x %s -> %s act %d glu %d bias %d res %d slab %d%s%s",
              (long long)s->m, (long long)s->n, (long long)s->k, kc_wtype_name(s->type),
              s->form == DVK_ROWS_Q8 ? "q8" : kc_dtype_name((dvk_dtype)s->form), kc_dtype_name(s->y), (int)s->act,
-             s->glu, s->bias, s->res, slab);
+             s->glu, s->bias, s->res, slab, s->norm ? " norm" : "", s->rounded ? " rounded" : "");
     if (p->only != NULL && strstr(p->text, p->only) == NULL) {
         return;
     }
@@ -121,6 +121,9 @@ void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill f
     }
     const dvk_view y = kc_rows(p, &a->y, s->y, (kc_rows_shape){s->m, 1, s->n}, slab, KC_UNIFORM);
     a->bias = s->bias ? kc_floats(p, rows, -1.0f, 1.0f) : NULL;
+    a->norm = s->norm ? kc_floats(p, s->k, 0.5f, 1.5f) : NULL;
+    a->norm_eps = 1e-5f;
+    a->rounded = s->rounded;
     if (s->res == 1) {
         kc_rows(p, &a->res, s->y, (kc_rows_shape){s->m, 1, s->n}, slab, KC_UNIFORM);
     } else if (s->res == 2) {
@@ -129,7 +132,8 @@ void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill f
     p->w_source = kc_weights(p, s->type, rows, s->k);
     p->w_slot = &a->w;
     kc_output_view(p, &y);
-    p->error_class = dvk_block_elements(s->type) == 256 ? KC_SCALED_SUMS : KC_SUMS;
+    const int ties = s->norm && s->rounded; /* another order of factors decides some of them the other way */
+    p->error_class = dvk_block_elements(s->type) == 256 || ties ? KC_SCALED_SUMS : KC_SUMS;
     p->flops = 2.0 * (double)(s->m * rows) * (double)s->k;
     p->bytes = (double)(rows * dvk_row_bytes(s->type, s->k));
 }

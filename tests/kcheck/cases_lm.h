@@ -21,6 +21,7 @@ typedef struct kc_linear_spec {
     dvk_form form;
     dvk_gate act;
     int glu, bias, res; /* res 1: apart, 2: y itself */
+    int norm, rounded;
     dvk_dtype y;
 } kc_linear_spec;
 void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill fill);

@@ -48,6 +48,43 @@ static void linear_build(kc_problem *p, int i) {
     kc_build_linear(p, &s, variety / 3 % 2, i % 19 == 18 ? KC_NAN : KC_NORMAL);
 }
 
+/* Rows that are normalised, or rounded to whole numbers, on their way. */
+static const struct {
+    dvk_wtype type;
+    int norm, rounded;
+} changes[] = {
+    {DVK_W_BF16, 1, 0}, {DVK_W_F16, 1, 0},  {DVK_W_F32, 1, 0},  {DVK_W_Q8_0, 0, 1}, {DVK_W_Q8_0, 1, 1},
+    {DVK_W_Q4_0, 1, 1}, {DVK_W_Q4_0, 0, 1}, {DVK_W_Q4_K, 1, 1}, {DVK_W_Q6_K, 1, 1}, {DVK_W_Q5_1, 0, 1},
+};
+static const int64_t changed_sizes[][3] = {
+    {1, 33, 32},    {1, 960, 576},  {1, 2560, 2048}, {2, 96, 2056},  {4, 130, 3584}, {8, 64, 2048},
+    {8, 1030, 576}, {16, 72, 1024}, {3, 2048, 192},  {1, 5003, 96},  {7, 576, 1536}, {1, 300, 4096},
+    {5, 31, 260},   {1, 64, 11008}, {6, 40, 11000},  {2, 4100, 768},
+};
+enum {
+    N_CHANGES = (int)(sizeof changes / sizeof changes[0]),
+    N_CHANGED = (int)(sizeof changed_sizes / sizeof changed_sizes[0])
+};
+
+static int changed_count(void) {
+    return N_CHANGED * N_CHANGES;
+}
+
+static void changed_build(kc_problem *p, int i) {
+    const int64_t *size = changed_sizes[i % N_CHANGED];
+    const int kind = i / N_CHANGED;
+    const int variety = i * 7 + kind;
+    kc_linear_spec s = {.m = size[0], .n = size[1], .k = size[2], .type = changes[kind].type, .form = DVK_ROWS_F32};
+    s.norm = changes[kind].norm;
+    s.rounded = changes[kind].rounded;
+    s.glu = variety % 3 == 1;
+    s.act = s.glu ? DVK_GATE_SILU : DVK_GATE_NONE;
+    s.bias = variety % 5 < 2;
+    s.res = variety / 3 % 3;
+    s.y = variety % 4 == 3 ? DVK_BF16 : DVK_F32;
+    kc_build_linear(p, &s, variety / 3 % 2, i % 19 == 18 && !s.rounded ? KC_NAN : KC_NORMAL);
+}
+
 /* ---- times ---- */
 
 typedef struct matrix {
@@ -134,6 +171,21 @@ static void linear_bench_build(kc_problem *p, int i) {
     kc_build_linear(p, &s, 0, KC_UNIFORM);
 }
 
+/* A token's matrices: the first, third and last of a model take what has been normalised. */
+static int changed_bench_count(void) {
+    return 3 * N_MATRICES;
+}
+
+static void changed_bench_build(kc_problem *p, int i) {
+    static const dvk_wtype types[3] = {DVK_W_BF16, DVK_W_Q8_0, DVK_W_Q4_0};
+    kc_linear_spec s = spec_of(&matrices[i % N_MATRICES], 1);
+    s.type = types[i / N_MATRICES];
+    s.form = DVK_ROWS_F32;
+    s.norm = i % N_MATRICES % 5 % 2 == 0;
+    s.rounded = s.type != DVK_W_BF16;
+    kc_build_linear(p, &s, 0, KC_UNIFORM);
+}
+
 static int none(void) {
     return 0;
 }
@@ -163,4 +215,6 @@ static void kv_bench_build(kc_problem *p, int i) {
 }
 
 const kc_suite kc_suite_cuda_linear = {"linear", linear_count, linear_build, linear_bench_count, linear_bench_build, 1};
+const kc_suite kc_suite_cuda_linear_changed = {
+    "linear", changed_count, changed_build, changed_bench_count, changed_bench_build, 1};
 const kc_suite kc_suite_cuda_attention_kv = {"attention_kv", none, NULL, kv_bench_count, kv_bench_build, 1};

@@ -12,7 +12,12 @@ static const kc_shape shapes[] = {
     {1, 2, 3, 192}, {1, 3, 2, 512}, {1, 37, 100, 12}, {1, 1, 1000, 7},
 };
 
-enum { N_SHAPES = (int)(sizeof shapes / sizeof shapes[0]), N_ACTS = DVK_ACT_CLAMP3 + 1 };
+double kc_bounded_unit(const dvk_epilogue *e, kc_fill fill) {
+    const int bounded = e->act == DVK_ACT_CLAMP3 || e->act == DVK_ACT_SIGMOID || e->act == DVK_ACT_TANH;
+    return fill != KC_LARGE || !bounded ? 0.0 : e->act_last ? 1e4 : 1.0;
+}
+
+enum { N_SHAPES = (int)(sizeof shapes / sizeof shapes[0]), N_ACTS = DVK_ACT_MISH + 1 };
 
 /* --- pointwise: every activation before, after and in front, with 0 to 2 residuals, in place, gated --- */
 
@@ -67,6 +72,7 @@ static void pointwise_make(kc_problem *p, const kc_shape *shape, int variety, kc
     }
     pointwise_ends(p, a, ends, fill);
     kc_output_view(p, &a->y);
+    p->outputs[0].unit = kc_bounded_unit(&a->epi, fill);
     p->error_class = KC_POINTWISE;
     p->no_compare = fill == KC_INF;
     const double elements = (double)(shape->n * shape->h * shape->w * shape->c);

@@ -113,30 +113,34 @@ static void unshuffle_bench(kc_problem *p, int i) {
 
 /* --- pad --- */
 
-static void pad_make(kc_problem *p, const kc_shape *s, int64_t down, int64_t right, int variety) {
+static void pad_make(kc_problem *p, const kc_shape *s, const int64_t more[4], int variety) {
+    const int64_t up = more[2], left = more[3];
+    const int64_t down = more[0] + up, right = more[1] + left;
     dvk_pad_args *a = &p->args.pad;
     const dvk_dtype xt = dtypes[variety % 3];
     const dvk_dtype yt = dtypes[(variety % 3 + (variety % 5 == 4)) % 3];
-    *a = (dvk_pad_args){.mode = variety / 2 % 2 ? DVK_PAD_REFLECT : DVK_PAD_ZERO};
+    *a = (dvk_pad_args){.mode = (dvk_pad_mode)(variety / 2 % 3)};
+    a->top = (int32_t)up;
+    a->left = (int32_t)left;
     kc_view(p, &a->x, xt, *s, variety / 4 % 2);
     kc_fill_view(p, &a->x, (kc_fill)(variety % 7 % KC_FILLS));
     kc_view(p, &a->y, yt, (kc_shape){s->n, s->h + down, s->w + right, s->c}, variety / 8 % 2);
     kc_output_view(p, &a->y);
     p->error_class = KC_EXACT;
     p->bytes = (double)(s->n * s->h * s->w * s->c) * (double)(dvk_dtype_size(xt) + dvk_dtype_size(yt));
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld +%lld +%lld %s->%s mode %d variety %d", (long long)s->n,
-             (long long)s->h, (long long)s->w, (long long)s->c, (long long)down, (long long)right, kc_dtype_name(xt),
-             kc_dtype_name(yt), (int)a->mode, variety);
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld +%lld +%lld at %lld,%lld %s->%s mode %d variety %d",
+             (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c, (long long)down, (long long)right,
+             (long long)up, (long long)left, kc_dtype_name(xt), kc_dtype_name(yt), (int)a->mode, variety);
 }
 
 static int pad_count(void) {
-    return N_SHAPES * 16;
+    return N_SHAPES * 32;
 }
 
 static void pad_build(kc_problem *p, int i) {
-    static const int64_t amounts[4][2] = {{1, 0}, {0, 3}, {2, 1}, {9, 70}};
-    const int j = i / N_SHAPES;
-    pad_make(p, &shapes[i % N_SHAPES], amounts[j % 4][0], amounts[j % 4][1], i);
+    static const int64_t amounts[8][4] = {{1, 0},       {0, 3},       {2, 1},           {9, 70},
+                                          {1, 0, 2, 3}, {0, 0, 1, 0}, {18, 19, 18, 18}, {0, 3, 0, 7}};
+    pad_make(p, &shapes[i % N_SHAPES], amounts[i / N_SHAPES % 8], i);
 }
 
 static int pad_bench_count(void) {
@@ -145,7 +149,8 @@ static int pad_bench_count(void) {
 
 static void pad_bench(kc_problem *p, int i) {
     static const kc_shape picture = {1, 1079, 1919, 3};
-    pad_make(p, &picture, 1, 1, 2 + i); /* reflected; bf16 and f32 */
+    static const int64_t more[4] = {1, 1};
+    pad_make(p, &picture, more, 2 + i); /* reflected; bf16 and f32 */
 }
 
 /* --- load and store --- */

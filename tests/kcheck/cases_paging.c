@@ -207,6 +207,74 @@ static void kv_build(kc_problem *p, int i) {
     describe(p, s, "");
 }
 
+/* One row of a sequence. */
+static const paged_spec alone[] = {
+    {.sequences = 1, .tokens = {1}, .past = {0}, .page = 64},
+    {.sequences = 1, .tokens = {1}, .past = {32}, .plain = 1},
+    {.sequences = 1, .tokens = {1}, .past = {150}, .plain = 1},
+    {.sequences = 1, .tokens = {1}, .past = {1023}, .plain = 1},
+    {.sequences = 1, .tokens = {1}, .past = {1100}, .page = 64},
+    {.sequences = 3, .tokens = {1, 1, 1}, .past = {5, 191, 64}, .page = 64},
+    {.sequences = 8, .tokens = {1, 1, 1, 1, 1, 1, 1, 1}, .past = {0, 1, 31, 32, 500, 63, 64, 65}, .page = 64},
+    {.sequences = 2, .tokens = {1, 1}, .past = {1300, 127}, .page = 128},
+};
+static const struct {
+    int64_t heads, kv_heads, dim;
+} groups[] = {{9, 3, 64}, {16, 2, 128}, {4, 4, 64}, {24, 2, 128}, {8, 8, 128}, {10, 1, 64}};
+enum { N_ALONE = (int)(sizeof alone / sizeof alone[0]), N_GROUPS = (int)(sizeof groups / sizeof groups[0]) };
+
+static int new_count(void) {
+    return N_ALONE * N_GROUPS * 2;
+}
+
+static void new_make(kc_problem *p, const paged_spec *s, int variety, int i) {
+    dvk_attention_new_args *n = &p->args.attention_new;
+    const int64_t m = tokens_of(s);
+    *n = (dvk_attention_new_args){.a = {.m = m, .keys = positions_of(s), .causal = 1}, .inverse = i % 7 == 3};
+    dvk_attention_kv_args *a = &n->a;
+    a->heads = groups[variety].heads;
+    a->kv_heads = groups[variety].kv_heads;
+    a->dim = groups[variety].dim;
+    a->window = i % 5 == 4 ? 33 : 0;
+    a->scale = 1.0f / sqrtf((float)a->dim);
+    a->in = paging_of(p, s);
+    n->pairs = a->dim / 2;
+    n->cs = kc_turns(p, m, n->pairs);
+    kc_rows(p, &a->q, DVK_F32, (kc_rows_shape){m, a->heads + 2 * a->kv_heads, a->dim}, 0, KC_NORMAL);
+    n->k = n->v = a->q;
+    n->k.data = (float *)a->q.data + a->heads * a->q.head;
+    n->v.data = (float *)n->k.data + a->kv_heads * a->q.head;
+    const kc_rows_shape shape = {m, a->kv_heads, a->dim};
+    const dvk_dtype stored = i % 2 == 0 ? DVK_F16 : DVK_BF16;
+    const dvk_view k = cache(p, &a->k, stored, cache_rows(s), shape, 2 * (i / 2 % 2));
+    const dvk_view v = cache(p, &a->v, stored, cache_rows(s), shape, 2 * (i / 2 % 2));
+    const dvk_view y = kc_rows(p, &a->y, DVK_F32, (kc_rows_shape){m, a->heads, a->dim}, i % 2, KC_UNIFORM);
+    kc_output_view(p, &y);
+    kc_output_view(p, &k);
+    kc_output_view(p, &v);
+    p->error_class = KC_SOFTMAX;
+    p->flops = 4.0 * (double)(a->heads * a->dim * m) * (double)a->keys;
+    snprintf(p->text, sizeof p->text, "heads %lld/%lld dim %lld cache %s window %lld ", (long long)a->heads,
+             (long long)a->kv_heads, (long long)a->dim, kc_dtype_name(stored), (long long)a->window);
+    describe(p, s, "");
+}
+
+static void new_build(kc_problem *p, int i) {
+    new_make(p, &alone[i % N_ALONE], i / N_ALONE % N_GROUPS, i + i / N_ALONE / N_GROUPS);
+}
+
+/* SmolVLM-256M's and Qwen2.5-VL-3B's step behind a few and behind many tokens. */
+static int new_bench_count(void) {
+    return 6;
+}
+
+static void new_bench_build(kc_problem *p, int i) {
+    static const int64_t past[3] = {40, 300, 1200};
+    const paged_spec s = {.sequences = 1, .tokens = {1}, .past = {past[i / 2]}, .plain = 1};
+    new_make(p, &s, i % 2, 0);
+    p->args.attention_new.a.window = 0;
+}
+
 static int no_benches(void) {
     return 0;
 }
@@ -214,3 +282,4 @@ static int no_benches(void) {
 const kc_suite kc_suite_paged_rope = {"rope", rope_count, rope_build, no_benches, NULL, 0};
 const kc_suite kc_suite_rope_qkv = {"rope_qkv", rope_count, rope_qkv_build, rope_count, rope_qkv_build, 0};
 const kc_suite kc_suite_paged_attention_kv = {"attention_kv", kv_count, kv_build, no_benches, NULL, 0};
+const kc_suite kc_suite_attention_new = {"attention_new", new_count, new_build, new_bench_count, new_bench_build, 1};

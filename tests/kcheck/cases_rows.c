@@ -7,9 +7,10 @@
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
-static const kc_rows_shape shapes[] = {{1, 1, 1},     {1, 1, 576},  {3, 1, 33},   {2, 3, 64},  {5, 2, 80},
-                                       {4, 9, 64},    {7, 1, 96},   {2, 16, 128}, {33, 1, 17}, {3, 4, 20},
-                                       {300, 1, 700}, {2, 1, 2304}, {3, 1, 9000}};
+static const kc_rows_shape shapes[] = {{1, 1, 1},     {1, 1, 576},  {3, 1, 33},   {2, 3, 64},     {5, 2, 80},
+                                       {4, 9, 64},    {7, 1, 96},   {2, 16, 128}, {33, 1, 17},    {3, 4, 20},
+                                       {300, 1, 700}, {2, 1, 2304}, {3, 1, 9000}, {1100, 1, 180}, {77, 1, 308},
+                                       {70, 1, 37},   {65, 1, 8}};
 enum { N_SHAPES = (int)(sizeof shapes / sizeof shapes[0]) };
 
 /* Blocks of q8 as an output: compared byte by byte. */

@@ -51,6 +51,37 @@ static void argmax_build(kc_problem *p, int i) {
     snprintf(p->text, sizeof p->text, "%lldx%lld kind %d", (long long)m, (long long)n, kind);
 }
 
+/* ---- candidates ---- */
+
+static int candidates_count(void) {
+    return N_VOCABULARIES * 4;
+}
+
+/* Kinds: random; many equals, more than there is room for; a NaN; steep, with infinities below. */
+static void candidates_build(kc_problem *p, int i) {
+    const int64_t n = vocabularies[i % N_VOCABULARIES];
+    const int kind = i / N_VOCABULARIES;
+    unsigned char *to = NULL;
+    float *x = kc_floats(p, n + n % 2, -1.0f, 1.0f);
+    for (int64_t k = 0; k < n; k++) {
+        x[k] = kind == 1 ? (float)(k % 7) : kind == 3 ? (k % 5 == 0 ? -INFINITY : x[k] * x[k] * x[k] * 50.0f) : x[k];
+    }
+    if (kind == 2) {
+        x[kc_below(&p->rng, n)] = NAN;
+    }
+    kc_buffer *buffer = kc_alloc(p, sizeof(dvk_candidates), &to);
+    p->args.candidates =
+        (dvk_candidates_args){.x = x, .to = (dvk_candidates *)(void *)to, .n = n, .least = i % 2 ? 128 : 1 + i % 40};
+    p->outputs[p->n_outputs++] = (kc_output){.buffer = buffer,
+                                             .data = to,
+                                             .dtype = DVK_U8,
+                                             .size = {1, 1, 1, (int64_t)sizeof(dvk_candidates)},
+                                             .stride = {1, 1, 1, 1}};
+    p->error_class = KC_EXACT;
+    p->bytes = (double)n * 4.0;
+    snprintf(p->text, sizeof p->text, "%lld kind %d", (long long)n, kind);
+}
+
 /* ---- patches ---- */
 
 static const int64_t sizes[][2] = {/* patches, values of each */
@@ -92,5 +123,7 @@ static void patches_build(kc_problem *p, int i) {
              ordered);
 }
 
+const kc_suite kc_suite_candidates = {"candidates",     candidates_count, candidates_build,
+                                      candidates_count, candidates_build, 1};
 const kc_suite kc_suite_argmax = {"argmax", argmax_count, argmax_build, argmax_count, argmax_build, 0};
 const kc_suite kc_suite_patches = {"patches", patches_count, patches_build, patches_count, patches_build, 0};

@@ -118,10 +118,17 @@ static int precision_fits(const kc_entry *e, const kc_problem *p) {
         const dvk_dtype t = p->args.attention.q.dtype;
         return t == DVK_F32 || t == e->compute;
     }
+    if (strcmp(op, "window_attention") == 0 && e->kernel->computes != DVK_COMPUTES_ANY) {
+        return p->args.window.q.dtype == DVK_F32 || p->args.window.q.dtype == e->compute;
+    }
+    if (strcmp(op, "channel_attention") == 0 && e->kernel->computes != DVK_COMPUTES_ANY) {
+        return p->args.channel.q.dtype == DVK_F32 || p->args.channel.q.dtype == e->compute;
+    }
     return strcmp(op, "linear") == 0 ? computes_in(e, (int)p->args.linear.x.form)
            : strcmp(op, "attention_kv") == 0
                ? computes_in(e, (int)p->args.attention_kv.q.form) && computes_in(e, (int)p->args.attention_kv.k.form)
-               : 1;
+           : strcmp(op, "attention_new") == 0 ? computes_in(e, (int)p->args.attention_new.a.k.form)
+                                              : 1;
 }
 
 int kc_cuda_fits(const kc_device *d, const kc_entry *e, kc_problem *p) {

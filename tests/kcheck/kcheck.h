@@ -9,6 +9,7 @@
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"
+#include "kernels/norm_depthwise.h"
 
 typedef enum kc_fill { /* what the inputs hold */
                        KC_UNIFORM,
@@ -65,8 +66,15 @@ typedef union kc_args {
     dvk_group_norm_stats_args stats;
     dvk_group_norm_finish_args finish;
     dvk_attention_args attention;
+    dvk_window_attention_args window;
+    dvk_channel_attention_args channel;
     dvk_resample_args resample;
     dvk_pad_args pad;
+    dvk_depthwise_args depthwise;
+    dvk_norm_depthwise_args norm_depthwise;
+    dvk_multiply_args multiply;
+    dvk_pool_args pool;
+    dvk_dysample_args dysample;
     dvk_convert_args convert;
     dvk_blend_args blend;
     dvk_yuv_args yuv;
@@ -78,9 +86,11 @@ typedef union kc_args {
     dvk_rope_qkv_args rope_qkv;
     dvk_rope_table_args rope_table;
     dvk_attention_kv_args attention_kv;
+    dvk_attention_new_args attention_new;
     dvk_gather_rows_args gather_rows;
     dvk_add_rows_args add_rows;
     dvk_argmax_args argmax;
+    dvk_candidates_args candidates;
     dvk_patches_args patches;
 } kc_args;
 
@@ -126,10 +136,20 @@ extern const kc_suite kc_suite_pointwise;
 extern const kc_suite kc_suite_group_norm_stats;
 extern const kc_suite kc_suite_group_norm_finish;
 extern const kc_suite kc_suite_attention;
+extern const kc_suite kc_suite_window_attention;
+extern const kc_suite kc_suite_channel_attention;
 extern const kc_suite kc_suite_upsample;
 extern const kc_suite kc_suite_pixel_shuffle;
 extern const kc_suite kc_suite_pixel_unshuffle;
 extern const kc_suite kc_suite_pad;
+extern const kc_suite kc_suite_depthwise;
+extern const kc_suite kc_suite_cuda_depthwise;
+extern const kc_suite kc_suite_norm_depthwise;
+extern const kc_suite kc_suite_multiply;
+extern const kc_suite kc_suite_mean;
+extern const kc_suite kc_suite_max_pool;
+extern const kc_suite kc_suite_resize;
+extern const kc_suite kc_suite_dysample;
 extern const kc_suite kc_suite_load;
 extern const kc_suite kc_suite_store;
 extern const kc_suite kc_suite_blend;
@@ -142,6 +162,7 @@ extern const kc_suite kc_suite_row_convert;
 extern const kc_suite kc_suite_gather_rows;
 extern const kc_suite kc_suite_add_rows;
 extern const kc_suite kc_suite_argmax;
+extern const kc_suite kc_suite_candidates;
 extern const kc_suite kc_suite_patches;
 extern const kc_suite kc_suite_rope;
 extern const kc_suite kc_suite_rope_table;
@@ -149,12 +170,14 @@ extern const kc_suite kc_suite_attention_kv;
 extern const kc_suite kc_suite_paged_rope;
 extern const kc_suite kc_suite_rope_qkv;
 extern const kc_suite kc_suite_paged_attention_kv;
+extern const kc_suite kc_suite_attention_new;
 extern const kc_suite kc_suite_cuda_conv2d;
 extern const kc_suite kc_suite_cuda_group_norm_stats;
 extern const kc_suite kc_suite_cuda_group_norm_finish;
 extern const kc_suite kc_suite_cuda_attention;
 extern const kc_suite kc_suite_cuda_pointwise;
 extern const kc_suite kc_suite_cuda_linear;
+extern const kc_suite kc_suite_cuda_linear_changed;
 extern const kc_suite kc_suite_cuda_attention_kv;
 
 typedef struct kc_result {
