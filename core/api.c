@@ -381,6 +381,14 @@ static const davy_api table = {
     .dialogue_rewind = dv_api_dialogue_rewind,
     .dialogue_info = dv_api_dialogue_info,
     .dialogue_release = dv_api_dialogue_release,
+    .sequence_open = dv_api_sequence_open,
+    .sequence_push = dv_api_sequence_push,
+    .sequence_pull = dv_api_sequence_pull,
+    .sequence_finish = dv_api_sequence_finish,
+    .sequence_reset = dv_api_sequence_reset,
+    .sequence_info = dv_api_sequence_info,
+    .sequence_release = dv_api_sequence_release,
+    .caption_info = dv_api_caption_info,
 };
 
 const davy_api *DAVY_CALL davy_get_api(uint32_t abi_version) {

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/mem.h"
 #include "core/talk.h"
+#include "core/text.h"
 
 static davy_result check_dialogue(const davy_dialogue *d) {
     return d == NULL ? dv_api_is_null("dialogue") : dv_context_check(dv_talk_context(d));
@@ -119,4 +120,16 @@ davy_result DAVY_CALL dv_api_dialogue_info(davy_dialogue *dialogue, davy_dialogu
 
 void DAVY_CALL dv_api_dialogue_release(davy_dialogue *dialogue) {
     dv_talk_release(dialogue);
+}
+
+davy_result DAVY_CALL dv_api_caption_info(davy_text *text, davy_dialogue_info *out) {
+    davy_result r = text != NULL ? DAVY_OK : dv_api_is_null("text");
+    r = r < 0 ? r : CHECK_OUT(davy_dialogue_info, out);
+    if (r == DAVY_OK && dv_text_info(text) == NULL) {
+        r = dv_fail(DAVY_E_UNSUPPORTED, "text: not of a caption");
+    }
+    if (r == DAVY_OK) {
+        dv_sized_out(out, dv_text_info(text), sizeof *out);
+    }
+    return dv_api_done(NULL, "caption_info", r);
 }

@@ -29,5 +29,15 @@ davy_result DAVY_CALL dv_api_dialogue_text(davy_dialogue *dialogue, davy_text **
 davy_result DAVY_CALL dv_api_dialogue_rewind(davy_dialogue *dialogue, int32_t keep_turns);
 davy_result DAVY_CALL dv_api_dialogue_info(davy_dialogue *dialogue, davy_dialogue_info *out);
 void DAVY_CALL dv_api_dialogue_release(davy_dialogue *dialogue);
+davy_result DAVY_CALL dv_api_caption_info(davy_text *text, davy_dialogue_info *out);
+
+/* api_sequence.c */
+davy_result DAVY_CALL dv_api_sequence_open(davy_model *model, const davy_sequence_desc *desc, davy_sequence **out);
+davy_result DAVY_CALL dv_api_sequence_push(davy_sequence *sequence, const davy_tensor *in, uint64_t timeout_ns);
+davy_result DAVY_CALL dv_api_sequence_pull(davy_sequence *sequence, davy_tensor *out, uint64_t timeout_ns);
+davy_result DAVY_CALL dv_api_sequence_finish(davy_sequence *sequence);
+davy_result DAVY_CALL dv_api_sequence_reset(davy_sequence *sequence);
+davy_result DAVY_CALL dv_api_sequence_info(davy_sequence *sequence, davy_sequence_info *out);
+void DAVY_CALL dv_api_sequence_release(davy_sequence *sequence);
 
 #endif

@@ -11,6 +11,7 @@ typedef struct dv_probe {
     const dv_tensors *tensors; /* unwrapped */
     const dv_json *config;     /* config.json beside the weights; NULL: none */
     const char *file_name;     /* last component, "" if unknown */
+    int64_t split[2];          /* what the caller says of DAT's windows: height and width; 0: nothing */
 } dv_probe;
 
 typedef enum dv_stage { DV_STAGE_UPSCALE = 1, DV_STAGE_ENCODE = 2, DV_STAGE_DECODE = 3 } dv_stage;
@@ -30,6 +31,8 @@ typedef struct dv_arch {
     /* Emits the network of a stage for one picture of h x w (pixels; latent pixels for decode), ends with dv_output.
      * The input channels are the stage's own. E_UNSUPPORTED where the file has no such stage. */
     davy_result (*build)(const void *cfg, dv_stage stage, int64_t h, int64_t w, dv_graph *g);
+    /* Whether values leave the range of F16, so that "auto" is not that. NULL: they do not. */
+    bool (*wide)(const void *cfg);
     davy_range range; /* what pictures are to the network: DAVY_RANGE_UNIT or DAVY_RANGE_SIGNED_UNIT */
 } dv_arch;
 

@@ -55,11 +55,18 @@ static davy_result one(caption *c, uint32_t i, davy_job *job) {
                 (unsigned)c->n);
     }
     r = r < 0 ? r : dv_talk_answer(d, &c->texts[i]);
+    if (r == DAVY_OK) {
+        davy_dialogue_info info;
+        dv_talk_info(d, &info);
+        dv_text_tell(c->texts[i], &info);
+    }
     return r < 0 ? r : dv_talk_rewind(d, 0);
 }
 
 static davy_result together(caption *c, davy_job *job) {
     dv_captions all = {.dialogue = c->dialogue, .n = c->n, .pixels = c->pixels, .texts = c->texts};
+    atomic_init(&all.next, 0);
+    atomic_init(&all.stop, false);
     all.turn = (dv_turn){.asking = &c->dialogue->asking,
                          .run = c->run,
                          .deadline_ns = c->deadline_ns,
@@ -78,7 +85,7 @@ static davy_result run(void *arg, davy_job *job) {
             r = dv_fail_prefix("picture %u of %u", (unsigned)i + 1u, (unsigned)c->n);
         }
     }
-    if (r == DAVY_OK) {
+    if (r == DAVY_OK || (c->dialogue->asking.p.flags & DAVY_CAPTION_PARTIAL) != 0) {
         memcpy(c->out, c->texts, c->n * sizeof(davy_text *));
         memset(c->texts, 0, c->n * sizeof(davy_text *));
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/context.h"
+#include "core/device.h"
 #include "core/error.h"
 #include "core/file/text.h"
 #include "core/os.h"
@@ -16,6 +17,11 @@ struct dv_weights_pin {
     dv_vlm_model *model;
 };
 
+typedef struct place {      /* that has the weights: a GPU, or the CPU */
+    dv_mutex *lock;         /* held while the weights are loaded: the next one waits for them */
+    dv_weights_pin *loaded; /* NULL: they are not */
+} place;
+
 struct dv_captioner {
     const dv_services *services; /* the context's: the model pins it */
     char *path, *mmproj;         /* mmproj NULL: none was named */
@@ -24,8 +30,8 @@ struct dv_captioner {
     bool no_map;
     dv_vlm_config config;
     dv_vlm_facts facts;
-    dv_mutex *lock;         /* held while the weights are loaded: the next one waits for them */
-    dv_weights_pin *loaded; /* NULL: they are not */
+    place places[DV_GPUS_MAX];
+    int32_t n_places;
 };
 
 /* ---- telling ---- */
@@ -125,21 +131,21 @@ static davy_result tell_folder(const char *path, char **out) {
 
 /* ---- opening ---- */
 
-/* The GPU that captions: the first of the context's. NULL: the CPU. */
-static dv_gpu *gpu_of(const dv_services *s) {
-    return s->n_gpus > 0 ? s->gpus[0] : NULL;
+/* NULL: the CPU. */
+static dv_gpu *gpu_of(const dv_services *s, int32_t gpu) {
+    return s->n_gpus > 0 ? s->gpus[gpu] : NULL;
 }
 
 /* "auto": on a GPU the wider of the 16-bit types that its tensor cores know. */
 static davy_dtype compute_of(const dv_captioner *c) {
-    const dv_gpu *gpu = gpu_of(c->services);
+    const dv_gpu *gpu = gpu_of(c->services, 0);
     if (c->compute != DAVY_DTYPE_AUTO || gpu == NULL) {
         return c->compute;
     }
     return dv_gpu_caps(gpu)->sm >= 80 ? DAVY_DTYPE_BF16 : DAVY_DTYPE_F16;
 }
 
-static dv_vlm_open opening(const dv_captioner *c) {
+static dv_vlm_open opening(const dv_captioner *c, int32_t gpu) {
     const davy_dtype d = compute_of(c);
     return (dv_vlm_open){.path = c->path,
                          .mmproj = c->mmproj,
@@ -154,12 +160,12 @@ static dv_vlm_open opening(const dv_captioner *c) {
                          .no_map = c->no_map,
                          .heap = c->services->heap,
                          .pool = c->services->pool,
-                         .gpu = gpu_of(c->services),
+                         .gpu = gpu_of(c->services, gpu),
                          .cpu = c->services->cpu};
 }
 
 static davy_result check(const davy_model_desc *d, const dv_services *services, const char *file) {
-    const bool gpu = gpu_of(services) != NULL;
+    const bool gpu = services->n_gpus > 0;
     if (d->arch != NULL && strcmp(d->arch, "vlm") != 0) {
         return dv_fail(DAVY_E_ARCH, "%s: %s was asked for, but this is a captioning model (vlm)", file, d->arch);
     }
@@ -179,11 +185,16 @@ static davy_result make(davy_context *ctx, const davy_model_desc *desc, const ch
     c->services = dv_context_services(ctx);
     c->compute = desc->compute;
     c->no_map = (desc->flags & DAVY_MODEL_NO_MMAP) != 0;
-    c->lock = dv_mutex_create();
+    c->n_places = (int32_t)dv_max(1, c->services->n_gpus);
+    bool locks = true;
+    for (int32_t i = 0; i < c->n_places; i++) {
+        c->places[i].lock = dv_mutex_create();
+        locks = locks && c->places[i].lock != NULL;
+    }
     c->path = dv_strdup(path);
     c->mmproj = mmproj != NULL ? dv_strdup(mmproj) : NULL;
     davy_result r = DAVY_OK;
-    if (c->lock == NULL || c->path == NULL || (mmproj != NULL && c->mmproj == NULL)) {
+    if (!locks || c->path == NULL || (mmproj != NULL && c->mmproj == NULL)) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     } else {
         for (size_t n = strlen(c->path); n > 1 && c->path[n - 1] == '/'; n--) {
@@ -192,7 +203,7 @@ static davy_result make(davy_context *ctx, const davy_model_desc *desc, const ch
         c->file = dv_path_name(c->path);
         r = check(desc, c->services, c->file);
     }
-    const dv_vlm_open o = opening(c);
+    const dv_vlm_open o = opening(c, 0);
     r = r < 0 ? r : dv_vlm_model_describe(&o, &c->config, &c->facts);
     if (r < 0) {
         dv_captioner_release(c);
@@ -240,8 +251,10 @@ davy_result dv_captioner_open(davy_context *ctx, const davy_model_desc *desc, dv
 
 void dv_captioner_release(dv_captioner *c) {
     if (c != NULL) {
-        dv_captioner_unpin(c->loaded);
-        dv_mutex_release(c->lock);
+        for (int32_t i = 0; i < c->n_places; i++) {
+            dv_captioner_unpin(c->places[i].loaded);
+            dv_mutex_release(c->places[i].lock);
+        }
         dv_free(c->path);
         dv_free(c->mmproj);
         dv_free(c);
@@ -277,26 +290,31 @@ void dv_captioner_info(const dv_captioner *c, davy_model_info *out) {
 
 /* ---- weights ---- */
 
-davy_result dv_captioner_pin(dv_captioner *c, const dv_loading *loading, dv_weights_pin **out) {
+int32_t dv_captioner_gpus(const dv_captioner *c) {
+    return c->services->n_gpus > 0 ? c->n_places : 0;
+}
+
+davy_result dv_captioner_pin(dv_captioner *c, int32_t gpu, const dv_loading *loading, dv_weights_pin **out) {
+    place *at = &c->places[gpu];
     davy_result r = DAVY_OK;
-    dv_mutex_lock(c->lock);
-    if (c->loaded == NULL) {
-        dv_vlm_open o = opening(c);
+    dv_mutex_lock(at->lock);
+    if (at->loaded == NULL) {
+        dv_vlm_open o = opening(c, gpu);
         o.loading = loading != NULL ? *loading : o.loading;
         dv_weights_pin *pin = dv_calloc(1, sizeof *pin);
         r = pin != NULL ? dv_vlm_model_open(&o, &pin->model) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
         if (r == DAVY_OK) {
             atomic_init(&pin->refs, 1);
-            c->loaded = pin;
+            at->loaded = pin;
         } else {
             dv_free(pin);
         }
     }
     if (r == DAVY_OK) {
-        atomic_fetch_add(&c->loaded->refs, 1);
-        *out = c->loaded;
+        atomic_fetch_add(&at->loaded->refs, 1);
+        *out = at->loaded;
     }
-    dv_mutex_unlock(c->lock);
+    dv_mutex_unlock(at->lock);
     return r;
 }
 
@@ -312,14 +330,17 @@ const dv_vlm_model *dv_pinned_model(const dv_weights_pin *pin) {
 }
 
 static void unload(dv_captioner *c, bool idle_only) {
-    dv_mutex_lock(c->lock);
-    dv_weights_pin *old = c->loaded;
-    if (old != NULL && idle_only && atomic_load(&old->refs) > 1) {
-        old = NULL;
+    for (int32_t i = 0; i < c->n_places; i++) {
+        place *at = &c->places[i];
+        dv_mutex_lock(at->lock);
+        dv_weights_pin *old = at->loaded;
+        if (old != NULL && idle_only && atomic_load(&old->refs) > 1) {
+            old = NULL;
+        }
+        at->loaded = old != NULL ? NULL : at->loaded;
+        dv_mutex_unlock(at->lock);
+        dv_captioner_unpin(old);
     }
-    c->loaded = old != NULL ? NULL : c->loaded;
-    dv_mutex_unlock(c->lock);
-    dv_captioner_unpin(old);
 }
 
 void dv_captioner_unload(dv_captioner *c) {

@@ -17,10 +17,13 @@ const char *dv_captioner_file(const dv_captioner *c); /* for messages */
 const dv_vlm_config *dv_captioner_config(const dv_captioner *c);
 void dv_captioner_info(const dv_captioner *c, davy_model_info *out);
 
-/* The weights, which stay as long as they are pinned, also after an unload: then they are loaded anew for the next. */
+/* The weights, which stay as long as they are pinned, also after an unload: then they are loaded anew for the next. gpu: in
+ * the context's order, 0 where the CPU computes. */
 typedef struct dv_weights_pin dv_weights_pin;
-davy_result dv_captioner_pin(dv_captioner *c, const dv_loading *loading, dv_weights_pin **out); /* NULL: nobody asks */
-void dv_captioner_unpin(dv_weights_pin *pin);                                                   /* NULL: nothing */
+int32_t dv_captioner_gpus(const dv_captioner *c);                                     /* 0: the CPU computes */
+davy_result dv_captioner_pin(dv_captioner *c, int32_t gpu, const dv_loading *loading, /* NULL: nobody asks */
+                             dv_weights_pin **out);
+void dv_captioner_unpin(dv_weights_pin *pin); /* NULL: nothing */
 const dv_vlm_model *dv_pinned_model(const dv_weights_pin *pin);
 void dv_captioner_unload(dv_captioner *c);
 void dv_captioner_unload_if_idle(dv_captioner *c);

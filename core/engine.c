@@ -115,8 +115,12 @@ static davy_result set_fp8(dv_engine *e) {
 static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) {
     const bool bf16 = least_sm(e) >= 80;
     switch (compute) {
-    case DAVY_DTYPE_AUTO: /* upscalers keep to small numbers; VAEs are known to overflow F16 */
-        e->compute = e->arch->task == DAVY_TASK_UPSCALE || !bf16 ? DVK_F16 : DVK_BF16;
+    case DAVY_DTYPE_AUTO: /* most upscalers keep to small numbers; VAEs overflow F16, and are rescaled where there is no other */
+        if (e->arch->wide != NULL && e->arch->wide(e->cfg)) {
+            e->compute = bf16 ? DVK_BF16 : DVK_F32;
+        } else {
+            e->compute = e->arch->task == DAVY_TASK_UPSCALE || !bf16 ? DVK_F16 : DVK_BF16;
+        }
         return DAVY_OK;
     case DAVY_DTYPE_F32:
         e->compute = tf32 && bf16 ? DVK_TF32 : DVK_F32;
@@ -163,7 +167,7 @@ static void add_parameters(dv_engine *e, const dv_graph *g) {
             for (int32_t d = 0; d < p->ndim; d++) {
                 elements *= (uint64_t)p->shape[d];
             }
-            e->weight_bytes += elements * sizeof(float);
+            e->weight_bytes += (p->stored > 0 ? (uint64_t)p->stored : elements) * sizeof(float);
         }
     }
 }
@@ -205,7 +209,10 @@ static davy_result probe_stages(dv_engine *e) {
 }
 
 static davy_result detect(dv_engine *e, const dv_engine_desc *desc) {
-    const dv_probe probe = {.tensors = desc->tensors, .config = desc->config, .file_name = e->file_name};
+    const dv_probe probe = {.tensors = desc->tensors,
+                            .config = desc->config,
+                            .file_name = e->file_name,
+                            .split = {desc->split[0], desc->split[1]}};
     davy_result r = dv_arch_detect(&probe, desc->arch, &e->arch);
     if (r == DAVY_OK) {
         r = e->arch->config(&probe, e->cfg);

@@ -34,7 +34,8 @@ typedef struct dv_engine_desc {
     /* CPU: F32 or BF16; AUTO = F32. GPU: F32, F16 or BF16; AUTO = F16 for upscalers, BF16 for VAEs where the device
      * has it. Others E_UNSUPPORTED. */
     davy_dtype compute;
-    bool tf32; /* GPU: what would be F32 multiplies in TF32 */
+    bool tf32;        /* GPU: what would be F32 multiplies in TF32 */
+    int64_t split[2]; /* as in dv_probe */
 } dv_engine_desc;
 
 /* Detects, configures and checks every weight's shape by building the graph of each stage at a small size. */

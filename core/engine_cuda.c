@@ -43,6 +43,9 @@ static davy_result acquire(dv_cuda_run *r) {
         r->band = band;
         result = result == DAVY_OK ? dv_cuda_prepare_fades(r) : result;
     }
+    if (result == DAVY_OK) {
+        result = dv_cuda_reserve(r);
+    }
     return result == DAVY_OK ? dv_cuda_open_home(r) : result;
 }
 

@@ -65,6 +65,9 @@ davy_result dv_cuda_wait(dv_lane *lane, int32_t slot, dv_gpu_queue *q);
 /* The part of a tile's output, whatever it lies in, that the picture gets. */
 dvk_view dv_cuda_used(const dv_cuda_run *r, const dvk_view *output, dv_tile_place at, int64_t channels);
 
+/* engine_cuda_reserve.c: what tiles need in device memory, all of it before the first. */
+davy_result dv_cuda_reserve(dv_cuda_run *r);
+
 /* engine_cuda_fade.c: weights of the fades, into the first lane's device memory; a tile's output into the band. */
 davy_result dv_cuda_prepare_fades(dv_cuda_run *r);
 davy_result dv_cuda_fade(dv_cuda_run *r, const dvk_view *output, dv_tile_place at);

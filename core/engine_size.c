@@ -16,7 +16,7 @@
 #define GPU_FADED_WORKSPACE (8ull << 30)
 #define WORTH_SHARING_NS    3e6 /* a picture of less stays on one GPU */
 
-enum { MAX_EXACT_HALO = 64, TRIES = 16, MAX_COLUMNS = 4096 };
+enum { MAX_EXACT_HALO = 64, MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096 };
 
 typedef struct search {
     dv_engine *e;
@@ -46,8 +46,14 @@ static int64_t exact_overlap(const search *s) {
     return 2 * round_up(s->reach.halo, s->reach.align);
 }
 
-static int64_t usual_overlap(dv_stage stage) {
-    return stage == DV_STAGE_ENCODE ? 128 : stage == DV_STAGE_DECODE ? 16 : 32;
+/* What keeps a photograph within 2/255 of itself computed whole, of a deep network that sees a finite neighbourhood: what
+ * lies further away than half of it counts for little. */
+static int64_t usual_overlap(const search *s) {
+    const int64_t finite = dv_min(MOST_USUAL_OVERLAP, 2 * round_up(s->reach.halo, s->reach.align));
+    return s->request->stage == DV_STAGE_ENCODE   ? 128
+           : s->request->stage == DV_STAGE_DECODE ? 16
+           : s->reach.global                      ? 32
+                                                  : dv_max(32, finite);
 }
 
 /* Shared samples of neighbours for a tile of this size. Faded tiles share what was asked or a usual number of samples,
@@ -60,7 +66,7 @@ static void set_overlap(const search *s, dv_layout *l) {
         return;
     }
     l->exact = false;
-    l->overlap = asked > 0 ? asked : dv_min(usual_overlap(s->request->stage), dv_min(l->tile_h, l->tile_w) / 4);
+    l->overlap = asked > 0 ? asked : dv_min(usual_overlap(s), dv_min(l->tile_h, l->tile_w) / 4);
 }
 
 void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layout *layout, dv_axis_desc *y,
@@ -70,6 +76,7 @@ void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layo
                         .tile = layout->tile_h,
                         .overlap = layout->overlap,
                         .align = reach->align,
+                        .margin = reach->global ? 0 : layout->overlap / 4,
                         .num = reach->num,
                         .den = reach->den,
                         .exact = layout->exact};
@@ -137,7 +144,7 @@ static bool fits(search *s, const dv_layout *l) {
 
 /* Sides from which a faded tile has its whole overlap. */
 static int64_t comfortable_side(const search *s) {
-    return can_be_exact(s) ? smallest_side(s) : 4 * usual_overlap(s->request->stage);
+    return can_be_exact(s) ? smallest_side(s) : 4 * usual_overlap(s);
 }
 
 /* Size of each of `count` tiles along an axis. */

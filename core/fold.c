@@ -122,7 +122,8 @@ static bool conv_taken(const dv_placement *place, const dv_graph *g, int64_t con
 static int64_t conv_normalised(const dv_graph *g, const dv_placement *place, const dv_node *norm) {
     const dv_value v = norm->in[0];
     const int64_t k = place->producer[v];
-    if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || g->nodes[k].fused.shuffle > 1 || conv_taken(place, g, k)) {
+    if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || g->nodes[k].fused.shuffle > 1 || g->nodes[k].fused.mixed ||
+        conv_taken(place, g, k)) {
         return -1;
     }
     const bool whole =

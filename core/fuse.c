@@ -1,7 +1,7 @@
 /* fuse.c - rewrites a graph so that each kernel does as much as it can while it has the data: what is read once and
  * written once costs one pass over memory instead of three. Every rewrite is exact; none looks at sizes or devices.
  *
- * Nodes that become kernels with prologue and epilogue ("hosts": convolutions and pointwise ops) are first brought into
+ * Nodes that become kernels with prologue and epilogue ("hosts": convolutions, products and pointwise ops) are first brought into
  * the one form graph.h describes; then a host swallows the op behind it (epilogue), and an op that is nothing but a
  * prologue moves into the convolutions behind it. A value is swallowed only when nobody else reads it. When the other
  * operand of an addition is computed after the host, the host moves down to the addition's place; nobody can have
@@ -12,6 +12,8 @@
 static bool is_host(const dv_node *node) {
     switch (node->op) {
     case DV_OP_CONV2D:
+    case DV_OP_DEPTHWISE:
+    case DV_OP_MULTIPLY:
     case DV_OP_ACT:
     case DV_OP_ADD:
     case DV_OP_GATE:

@@ -32,6 +32,7 @@ typedef struct dv_param_info {
     char *key;
     float *constant;  /* values given by the architecture */
     int32_t exponent; /* the values are multiplied by 2^exponent when they are read */
+    int64_t stored;   /* how many values of the file a derived one is made of; 0: as many as its shape says */
 } dv_param_info;
 
 /* ---- ops ---- */
@@ -49,8 +50,18 @@ typedef enum dv_op {
     DV_OP_PIXEL_SHUFFLE,   /* by r; in[1], if there: nearest-enlarged and added */
     DV_OP_PIXEL_UNSHUFFLE, /* by r */
     DV_OP_CONCAT,          /* channels */
-    DV_OP_PAD,             /* bottom and right, to the out shape */
-    DV_OP_CROP             /* top left part, to the out shape */
+    DV_OP_PAD,        /* pad_top rows above, pad_left columns at the left, the rest to the out shape below and right */
+    DV_OP_CROP,       /* from row pad_top and column pad_left on, to the out shape */
+    DV_OP_SLICE,      /* channels from `first` on, to the out shape */
+    DV_OP_DEPTHWISE,  /* a convolution of each channel with itself; weight [kh * kw, c] */
+    DV_OP_MULTIPLY,   /* in[0] * act(in[1]); in[1] may be of one pixel or of one channel */
+    DV_OP_MEAN,       /* of the pixels: one pixel */
+    DV_OP_MAX_POOL,   /* of kh x kh every `stride` pixels, no padding */
+    DV_OP_RESIZE,     /* bilinear, to the out shape */
+    DV_OP_DYSAMPLE,   /* in = picture, offsets; by r, in `groups` of channels */
+    DV_OP_LAYER_NORM, /* over the channels of each pixel */
+    DV_OP_WINDOW_ATTENTION, /* in = q, k, v; bias: weight */
+    DV_OP_CHANNEL_ATTENTION /* in = q, k, v; temperature: weight */
 } dv_op;
 
 typedef struct dv_act {
@@ -58,6 +69,15 @@ typedef struct dv_act {
     float slope;
     dv_param slopes; /* DVK_ACT_PRELU */
 } dv_act;
+
+/* Which pixels attend to each other; as in kernels/op.h. */
+typedef struct dv_window {
+    int32_t h, w;             /* channel attention: 0 is the whole picture */
+    int32_t keys_h, keys_w;   /* 0: as the queries */
+    int32_t shift_y, shift_x; /* of the frame, or 0 */
+    int32_t grid;
+    int64_t padded_h, padded_w; /* the frame; 0: the least multiple of the window */
+} dv_window;
 
 typedef struct dv_node {
     dv_op op;
@@ -68,21 +88,26 @@ typedef struct dv_node {
     /* attributes; which ones an op uses is said at its builder */
     dv_param weight, bias; /* conv; group norm: gamma, beta; affine: scale, shift */
     int32_t kh, kw, stride, pad_top, pad_left;
-    int64_t r, groups, heads;
+    int64_t r, groups, heads, first;
     float eps, scale, alpha, beta;
     dvk_pad_mode pad_mode;
     dv_act act;
-    /* Set by fuse.c; what each live conv2d, and each live pointwise node (act, add, gate, affine, group norm), computes
-     * is then exactly y = epilogue(op(prologue(in[0]))) of kernels/op.h, with op = the convolution, or nothing:
+    dv_window window;
+    /* Set by fuse.c; what each live conv2d, depthwise and multiply, and each live pointwise node (act, add, gate, affine,
+     * group norm), computes is then exactly y = epilogue(op(prologue(in[0]))) of kernels/op.h, with op = the convolution,
+     * the product with in[1], or nothing:
      *   prologue  norm >= 0: the coefficients of node `norm` (norm_of == in[0]);
      *             else pro_scale, pro_shift where set; then pro_act
-     *   epilogue  bias (conv), act, act_last, gate, alpha, res[i] * beta[i]
-     * in[0] is the only tensor input then; other operands have moved to res. Before dv_fuse nothing of this is set
-     * (alpha 1, the rest none). A live group norm node makes its coefficients at its place in the order; it applies
+     *   epilogue  bias (convolutions), act, act_last, gate, alpha, res[i] * beta[i]
+     * Other operands, but for that of multiply, have moved to res. Before dv_fuse nothing of this is set (alpha 1, the
+     * rest none). A live group norm node makes its coefficients at its place in the order; it applies
      * them itself (as pointwise, out) only while values[out].uses > 0. */
     struct {
-        int32_t upsample;   /* nearest x2 before the conv; 0 and 1: none */
-        int64_t shuffle;    /* fold.c: out is the pixel shuffle by this of the result; 0: none */
+        int32_t upsample; /* nearest x2 before the conv; 0 and 1: none */
+        int64_t shuffle;  /* fold.c: out is the pixel shuffle by this of the result; 0: none */
+        bool mixed; /* fold_depthwise.c: in[0] is what nodes `parts` (dead) begin with, which this one makes too */
+        int32_t parts[3];   /* layer norm, 1x1 convolution, depthwise convolution */
+        bool paired;        /* fold_gate.c: out is the product of the depthwise result's two halves, one activated */
         dv_value norm_of;   /* == in[0] where norm >= 0, else DV_NO_VALUE */
         int32_t norm;       /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
         dv_param pro_scale; /* constants [c] (affine); DV_NO_PARAM: none */
@@ -136,6 +161,10 @@ void dv_output(dv_graph *g, dv_value v);
 /* Fails the graph on behalf of an architecture, with the current error record. */
 dv_value dv_graph_fail(dv_graph *g, davy_result r);
 
+/* The tensor of that name and suffix, for derivations, once it is there and of that shape; NULL: the graph has failed. */
+const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char *suffix, int32_t ndim,
+                                      const int64_t *shape);
+
 dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* exact; 1x1 may be 2-D */
 dv_param dv_param_optional(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* absent: DV_NO_PARAM */
 dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
@@ -145,6 +174,7 @@ dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const i
 typedef struct dv_conv_opts {
     int32_t stride;        /* 0: 1 */
     bool pad_bottom_right; /* KL down: one zero row and column at the bottom and right only, none at top and left */
+    bool valid;            /* no padding: the result is k - 1 smaller */
     bool no_bias;
     bool derived; /* weight and bias below are used instead of <name>.weight and <name>.bias */
     dv_param weight, bias;
@@ -163,8 +193,33 @@ dv_value dv_upsample(dv_graph *g, dv_value x, int64_t r);
 dv_value dv_pixel_shuffle(dv_graph *g, dv_value x, int64_t r, dv_value nearest_skip); /* skip may be DV_NO_VALUE */
 dv_value dv_pixel_unshuffle(dv_graph *g, dv_value x, int64_t r);
 dv_value dv_concat(dv_graph *g, const dv_value *xs, int32_t count);
-dv_value dv_pad_to(dv_graph *g, dv_value x, int64_t h, int64_t w, dvk_pad_mode mode);
-dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w);
+dv_value dv_pad_to(dv_graph *g, dv_value x, int64_t h, int64_t w, dvk_pad_mode mode); /* below and right */
+dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w);                   /* the top left part */
+
+/* h x w pixels in all, x's own from (top, left) on. */
+dv_value dv_pad(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w, dvk_pad_mode mode);
+dv_value dv_crop(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w);
+dv_value dv_slice(dv_graph *g, dv_value x, int64_t first, int64_t count); /* channels */
+/* k x k, weights <name>.weight [c, 1, k, k] and <name>.bias [c]; opts as for dv_conv but for the stride, a derived weight
+ * is [k * k, c]. */
+dv_value dv_depthwise(dv_graph *g, dv_value x, const char *name, int32_t k, const dv_conv_opts *opts);
+/* x * act(gate); gate has x's pixels or one, x's channels or one. */
+dv_value dv_multiply(dv_graph *g, dv_value x, dv_value gate, dvk_act act);
+dv_value dv_mean(dv_graph *g, dv_value x); /* of all pixels: [n, 1, 1, c] */
+dv_value dv_max_pool(dv_graph *g, dv_value x, int32_t k, int32_t stride);
+dv_value dv_resize(dv_graph *g, dv_value x, int64_t h, int64_t w); /* bilinear, half-pixel centres */
+/* sum: the samples of the groups are added, and the result has 1 / groups of x's channels. */
+dv_value dv_dysample(dv_graph *g, dv_value x, dv_value offset, int64_t groups, int64_t r, bool sum);
+
+/* graph_window.c */
+dv_value dv_layer_norm(dv_graph *g, dv_value x, const char *name, float eps); /* <name>.weight and .bias */
+/* q, k and v of one shape; bias [heads, h + keys_h - 1, w + keys_w - 1] or DV_NO_PARAM */
+dv_value dv_window_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, float scale, const dv_window *window,
+                             dv_param bias);
+/* temperature [heads]; of each head's channels the first `dim` count, the rest are padding. The window's sides divide the
+ * picture; shift, keys and padded are unused */
+dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, int64_t dim, const dv_window *window,
+                              float eps, dv_param temperature);
 
 /* ---- passes and questions ---- */
 

@@ -11,8 +11,7 @@
 
 enum { MAX_LABEL = 256 };
 
-/* Every op's first question: did something fail before, and is the operand there? */
-static bool ready(dv_graph *g, const char *label, dv_value x) {
+bool dv_graph_ready(dv_graph *g, const char *label, dv_value x) {
     if (!dv_graph_ok(g)) {
         return false;
     }
@@ -23,7 +22,7 @@ static bool ready(dv_graph *g, const char *label, dv_value x) {
     return true;
 }
 
-static dv_value refuse_pair(dv_graph *g, const char *label, dv_shape a, dv_shape b) {
+dv_value dv_graph_refuse_pair(dv_graph *g, const char *label, dv_shape a, dv_shape b) {
     const int64_t da[4] = {a.n, a.h, a.w, a.c};
     const int64_t db[4] = {b.n, b.h, b.w, b.c};
     char ta[96];
@@ -48,7 +47,7 @@ dv_value dv_input(dv_graph *g, dv_shape shape) {
 }
 
 void dv_output(dv_graph *g, dv_value v) {
-    if (!ready(g, "output", v)) {
+    if (!dv_graph_ready(g, "output", v)) {
         return;
     }
     if (g->output != DV_NO_VALUE) {
@@ -62,9 +61,10 @@ void dv_output(dv_graph *g, dv_value v) {
 /* The part of a convolution that is arithmetic: where padding is and how large the result gets. */
 static bool conv_geometry(dv_graph *g, const char *label, const dv_conv_opts *opts, dv_node *node, dv_shape *shape) {
     const int64_t k = node->kh;
-    const int64_t pad = opts->pad_bottom_right ? 1 : 2 * ((k - 1) / 2);
+    const int64_t around = opts->valid || opts->pad_bottom_right ? 0 : (k - 1) / 2;
+    const int64_t pad = opts->pad_bottom_right ? 1 : 2 * around;
     node->stride = opts->stride > 0 ? opts->stride : 1;
-    node->pad_top = opts->pad_bottom_right ? 0 : (int32_t)((k - 1) / 2);
+    node->pad_top = (int32_t)around;
     node->pad_left = node->pad_top;
     if (shape->h + pad < k || shape->w + pad < k) {
         dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "%s: a picture of %d x %d is too small for a %d x %d convolution", label,
@@ -98,7 +98,7 @@ static void conv_params(dv_graph *g, const char *name, const dv_conv_opts *opts,
 
 dv_value dv_conv(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, const dv_conv_opts *opts) {
     static const dv_conv_opts usual;
-    if (!ready(g, name, x)) {
+    if (!dv_graph_ready(g, name, x)) {
         return DV_NO_VALUE;
     }
     opts = opts != NULL ? opts : &usual;
@@ -137,7 +137,7 @@ static dv_value append_act(dv_graph *g, dv_value x, const char *label, dv_act ac
 }
 
 dv_value dv_activation(dv_graph *g, dv_value x, dvk_act kind, float slope) {
-    if (!ready(g, dv_act_name(kind), x)) {
+    if (!dv_graph_ready(g, dv_act_name(kind), x)) {
         return DV_NO_VALUE;
     }
     if (kind == DVK_ACT_NONE || kind == DVK_ACT_PRELU) {
@@ -175,7 +175,7 @@ static dv_param repeated_slope(dv_graph *g, const dv_tensor_ref *ref, int64_t ch
 }
 
 dv_value dv_prelu(dv_graph *g, dv_value x, const char *name) {
-    if (!ready(g, name, x)) {
+    if (!dv_graph_ready(g, name, x)) {
         return DV_NO_VALUE;
     }
     const int64_t channels = dv_shape_of(g, x).c;
@@ -194,7 +194,7 @@ dv_value dv_prelu(dv_graph *g, dv_value x, const char *name) {
 }
 
 dv_value dv_group_norm(dv_graph *g, dv_value x, const char *name, int64_t groups, float eps) {
-    if (!ready(g, name, x)) {
+    if (!dv_graph_ready(g, name, x)) {
         return DV_NO_VALUE;
     }
     const dv_shape shape = dv_shape_of(g, x);
@@ -217,12 +217,12 @@ dv_value dv_group_norm(dv_graph *g, dv_value x, const char *name, int64_t groups
 }
 
 dv_value dv_add(dv_graph *g, float alpha, dv_value a, float beta, dv_value b) {
-    if (!ready(g, "add", a) || !ready(g, "add", b)) {
+    if (!dv_graph_ready(g, "add", a) || !dv_graph_ready(g, "add", b)) {
         return DV_NO_VALUE;
     }
     const dv_shape shape = dv_shape_of(g, a);
     if (!dv_shape_equal(shape, dv_shape_of(g, b))) {
-        return refuse_pair(g, "add", shape, dv_shape_of(g, b));
+        return dv_graph_refuse_pair(g, "add", shape, dv_shape_of(g, b));
     }
     const dv_value in[2] = {a, b};
     dv_node *node = dv_graph_append(g, DV_OP_ADD, "add", in, 2, shape);
@@ -234,19 +234,19 @@ dv_value dv_add(dv_graph *g, float alpha, dv_value a, float beta, dv_value b) {
 }
 
 dv_value dv_span_gate(dv_graph *g, dv_value t, dv_value x) {
-    if (!ready(g, "gate", t) || !ready(g, "gate", x)) {
+    if (!dv_graph_ready(g, "gate", t) || !dv_graph_ready(g, "gate", x)) {
         return DV_NO_VALUE;
     }
     const dv_shape shape = dv_shape_of(g, t);
     const dv_value in[2] = {t, x};
     if (!dv_shape_equal(shape, dv_shape_of(g, x))) {
-        return refuse_pair(g, "gate", shape, dv_shape_of(g, x));
+        return dv_graph_refuse_pair(g, "gate", shape, dv_shape_of(g, x));
     }
     return out_of(dv_graph_append(g, DV_OP_GATE, "gate", in, 2, shape));
 }
 
 dv_value dv_affine(dv_graph *g, dv_value x, const float *scale, const float *shift) {
-    if (!ready(g, "affine", x)) {
+    if (!dv_graph_ready(g, "affine", x)) {
         return DV_NO_VALUE;
     }
     const dv_shape shape = dv_shape_of(g, x);
@@ -264,14 +264,15 @@ dv_value dv_affine(dv_graph *g, dv_value x, const float *scale, const float *shi
 }
 
 dv_value dv_attention(dv_graph *g, dv_value q, dv_value k, dv_value v, int64_t heads, float scale) {
-    if (!ready(g, "attention", q) || !ready(g, "attention", k) || !ready(g, "attention", v)) {
+    if (!dv_graph_ready(g, "attention", q) || !dv_graph_ready(g, "attention", k) ||
+        !dv_graph_ready(g, "attention", v)) {
         return DV_NO_VALUE;
     }
     const dv_shape shape = dv_shape_of(g, q);
     const dv_value in[3] = {q, k, v};
     for (int i = 1; i < 3; i++) {
         if (!dv_shape_equal(shape, dv_shape_of(g, in[i]))) {
-            return refuse_pair(g, "attention", shape, dv_shape_of(g, in[i]));
+            return dv_graph_refuse_pair(g, "attention", shape, dv_shape_of(g, in[i]));
         }
     }
     if (heads < 1 || shape.c % heads != 0) {

@@ -35,14 +35,39 @@ static void put(dv_dump *d, const char *fmt, ...) {
 }
 
 const char *dv_op_name(dv_op op) {
-    static const char *const names[] = {"?",      "input",  "conv2d",    "act",      "group_norm",    "add",
-                                        "gate",   "affine", "attention", "upsample", "pixel_shuffle", "pixel_unshuffle",
-                                        "concat", "pad",    "crop"};
+    static const char *const names[] = {
+        "?",
+        [DV_OP_INPUT] = "input",
+        [DV_OP_CONV2D] = "conv2d",
+        [DV_OP_ACT] = "act",
+        [DV_OP_GROUP_NORM] = "group_norm",
+        [DV_OP_ADD] = "add",
+        [DV_OP_GATE] = "gate",
+        [DV_OP_AFFINE] = "affine",
+        [DV_OP_ATTENTION] = "attention",
+        [DV_OP_UPSAMPLE] = "upsample",
+        [DV_OP_PIXEL_SHUFFLE] = "pixel_shuffle",
+        [DV_OP_PIXEL_UNSHUFFLE] = "pixel_unshuffle",
+        [DV_OP_CONCAT] = "concat",
+        [DV_OP_PAD] = "pad",
+        [DV_OP_CROP] = "crop",
+        [DV_OP_SLICE] = "slice",
+        [DV_OP_DEPTHWISE] = "depthwise",
+        [DV_OP_MULTIPLY] = "multiply",
+        [DV_OP_MEAN] = "mean",
+        [DV_OP_MAX_POOL] = "max_pool",
+        [DV_OP_RESIZE] = "resize",
+        [DV_OP_DYSAMPLE] = "dysample",
+        [DV_OP_LAYER_NORM] = "layer_norm",
+        [DV_OP_WINDOW_ATTENTION] = "window_attention",
+        [DV_OP_CHANNEL_ATTENTION] = "channel_attention",
+    };
     return (size_t)op < DV_ARRAY_LEN(names) ? names[op] : names[0];
 }
 
 const char *dv_act_name(dvk_act act) {
-    static const char *const names[] = {"none", "relu", "lrelu", "prelu", "silu", "clamp3"};
+    static const char *const names[] = {"none",   "relu", "lrelu",   "prelu", "silu",
+                                        "clamp3", "gelu", "sigmoid", "tanh",  "mish"};
     return (size_t)act < DV_ARRAY_LEN(names) ? names[act] : "?";
 }
 
@@ -112,6 +137,44 @@ static void put_epilogue(dv_dump *d, const dv_graph *g, const dv_node *node) {
     }
 }
 
+static void put_window(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    const dv_window *w = &node->window;
+    const dv_shape s = dv_shape_of(g, node->out);
+    const bool shifts = w->shift_y > 0 || w->shift_x > 0;
+    put(d, " %" PRId64 " heads", node->heads);
+    if (node->op == DV_OP_WINDOW_ATTENTION) {
+        put(d, " scale %g", (double)node->scale);
+    }
+    if (w->h > 0) {
+        put(d, " %s %dx%d", w->grid ? "grid" : "window", (int)w->h, (int)w->w);
+    }
+    if (w->keys_h > w->h || w->keys_w > w->w) {
+        put(d, " keys %dx%d", (int)w->keys_h, (int)w->keys_w);
+    }
+    if (w->padded_h > s.h || w->padded_w > s.w) {
+        put(d, " of %" PRId64 "x%" PRId64, w->padded_h, w->padded_w);
+    }
+    if (shifts) {
+        put(d, " shift %d,%d", (int)w->shift_y, (int)w->shift_x);
+    }
+}
+
+static void put_origin(dv_dump *d, const dv_node *node) {
+    if (node->pad_top > 0 || node->pad_left > 0) {
+        put(d, " at %d,%d", (int)node->pad_top, (int)node->pad_left);
+    }
+}
+
+/* Padding of a convolution other than the usual. */
+static void put_padding(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    if (node->pad_top > 0 || node->kh == 1) {
+        return;
+    }
+    const int64_t up = node->fused.upsample > 1 ? node->fused.upsample : 1;
+    const int64_t inside = (dv_shape_of(g, node->in[0]).h * up - node->kh) / node->stride + 1;
+    put(d, "%s", dv_shape_of(g, node->out).h > inside ? " pad bottom right" : " valid");
+}
+
 /* The attributes of an op, as the architecture gave them; for ops that fusing empties, only while they hold. */
 static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
     switch (node->op) {
@@ -119,9 +182,28 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
         put(d, " %s %dx%d %" PRId64 "->%" PRId64, node->label, (int)node->kh, (int)node->kw,
             dv_shape_of(g, node->in[0]).c, dv_shape_of(g, node->out).c);
         if (node->stride != 1) {
-            put(d, " stride %d%s", (int)node->stride, node->pad_top == 0 && node->kh > 1 ? " pad bottom right" : "");
+            put(d, " stride %d", (int)node->stride);
         }
+        put_padding(d, g, node);
         put(d, "%s", node->bias == DV_NO_PARAM ? " no bias" : "");
+        break;
+    case DV_OP_DEPTHWISE:
+        put(d, " %s %dx%d%s", node->label, (int)node->kh, (int)node->kw, node->bias == DV_NO_PARAM ? " no bias" : "");
+        put_padding(d, g, node);
+        break;
+    case DV_OP_MULTIPLY:
+        if (node->act.kind != DVK_ACT_NONE) {
+            put(d, " by %s", dv_act_name(node->act.kind));
+        }
+        break;
+    case DV_OP_MAX_POOL:
+        put(d, " %dx%d stride %d", (int)node->kh, (int)node->kw, (int)node->stride);
+        break;
+    case DV_OP_DYSAMPLE:
+        put(d, " by %" PRId64 " %" PRId64 " groups", node->r, node->groups);
+        break;
+    case DV_OP_SLICE:
+        put(d, " from %" PRId64, node->first);
         break;
     case DV_OP_ACT:
         if (!g->fused) {
@@ -140,19 +222,31 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
     case DV_OP_ATTENTION:
         put(d, " %" PRId64 " heads scale %g", node->heads, (double)node->scale);
         break;
+    case DV_OP_LAYER_NORM:
+        put(d, " %s eps %g", node->label, (double)node->eps);
+        break;
+    case DV_OP_WINDOW_ATTENTION:
+    case DV_OP_CHANNEL_ATTENTION:
+        put_window(d, g, node);
+        break;
     case DV_OP_UPSAMPLE:
     case DV_OP_PIXEL_SHUFFLE:
     case DV_OP_PIXEL_UNSHUFFLE:
         put(d, " by %" PRId64, node->r);
         break;
     case DV_OP_PAD:
-        put(d, " %s", node->pad_mode == DVK_PAD_REFLECT ? "reflect" : "zero");
+        put(d, " %s", node->pad_mode == DVK_PAD_REFLECT ? "reflect" : node->pad_mode == DVK_PAD_EDGE ? "edge" : "zero");
+        put_origin(d, node);
+        break;
+    case DV_OP_CROP:
+        put_origin(d, node);
         break;
     case DV_OP_INPUT:
     case DV_OP_GATE:
     case DV_OP_AFFINE:
     case DV_OP_CONCAT:
-    case DV_OP_CROP:
+    case DV_OP_MEAN:
+    case DV_OP_RESIZE:
         break;
     }
 }

@@ -88,20 +88,34 @@ dv_value dv_concat(dv_graph *g, const dv_value *xs, int32_t count) {
     return node != NULL ? node->out : DV_NO_VALUE;
 }
 
-dv_value dv_pad_to(dv_graph *g, dv_value x, int64_t h, int64_t w, dvk_pad_mode mode) {
+/* Whether `small` samples lie among `large` from `first` on, numbers that an int32_t holds. */
+static bool within(int64_t first, int64_t small, int64_t large) {
+    return first >= 0 && first <= INT32_MAX && small >= 1 && first <= large - small;
+}
+
+static dv_node *append_at(dv_graph *g, dv_op op, dv_value x, int64_t top, int64_t left, dv_shape shape) {
+    dv_node *node = dv_graph_append(g, op, dv_op_name(op), &x, 1, shape);
+    if (node != NULL) {
+        node->pad_top = (int32_t)top;
+        node->pad_left = (int32_t)left;
+    }
+    return node;
+}
+
+dv_value dv_pad(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w, dvk_pad_mode mode) {
     if (!ready(g, "pad", x, 1)) {
         return DV_NO_VALUE;
     }
     const dv_shape in = dv_shape_of(g, x);
     const dv_shape shape = {in.n, h, w, in.c};
-    if (h < in.h || w < in.w) {
+    if (!within(top, in.h, h) || !within(left, in.w, w)) {
         return dv_graph_fail(
             g, dv_fail(DAVY_E_SHAPE, "pad: %d x %d is smaller than %d x %d", (int)w, (int)h, (int)in.w, (int)in.h));
     }
     if (dv_shape_equal(in, shape)) {
         return x;
     }
-    dv_node *node = dv_graph_append(g, DV_OP_PAD, "pad", &x, 1, shape);
+    dv_node *node = append_at(g, DV_OP_PAD, x, top, left, shape);
     if (node == NULL) {
         return DV_NO_VALUE;
     }
@@ -109,19 +123,48 @@ dv_value dv_pad_to(dv_graph *g, dv_value x, int64_t h, int64_t w, dvk_pad_mode m
     return node->out;
 }
 
-dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w) {
+dv_value dv_pad_to(dv_graph *g, dv_value x, int64_t h, int64_t w, dvk_pad_mode mode) {
+    return dv_pad(g, x, 0, 0, h, w, mode);
+}
+
+dv_value dv_crop(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w) {
     if (!ready(g, "crop", x, 1)) {
         return DV_NO_VALUE;
     }
     const dv_shape in = dv_shape_of(g, x);
     const dv_shape shape = {in.n, h, w, in.c};
-    if (h > in.h || w > in.w) {
+    if (!within(top, h, in.h) || !within(left, w, in.w)) {
         return dv_graph_fail(
             g, dv_fail(DAVY_E_SHAPE, "crop: %d x %d is larger than %d x %d", (int)w, (int)h, (int)in.w, (int)in.h));
     }
     if (dv_shape_equal(in, shape)) {
         return x;
     }
-    const dv_node *node = dv_graph_append(g, DV_OP_CROP, "crop", &x, 1, shape);
+    const dv_node *node = append_at(g, DV_OP_CROP, x, top, left, shape);
     return node != NULL ? node->out : DV_NO_VALUE;
+}
+
+dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w) {
+    return dv_crop(g, x, 0, 0, h, w);
+}
+
+dv_value dv_slice(dv_graph *g, dv_value x, int64_t first, int64_t count) {
+    if (!ready(g, "slice", x, 1)) {
+        return DV_NO_VALUE;
+    }
+    dv_shape shape = dv_shape_of(g, x);
+    if (!within(first, count, shape.c)) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "slice: %d channels from %d on are not among %d", (int)count,
+                                        (int)first, (int)shape.c));
+    }
+    if (count == shape.c) {
+        return x;
+    }
+    shape.c = count;
+    dv_node *node = dv_graph_append(g, DV_OP_SLICE, "slice", &x, 1, shape);
+    if (node == NULL) {
+        return DV_NO_VALUE;
+    }
+    node->first = first;
+    return node->out;
 }

@@ -144,13 +144,19 @@ static bool arguments_fine(dv_graph *g, const char *label, int32_t ndim, const i
     return fine;
 }
 
-dv_param dv_param_suffixed(dv_graph *g, const char *names, const char *suffix, int32_t ndim, const int64_t *shape) {
+static const dv_tensor_ref *fail_tensor(dv_graph *g, davy_result r) {
+    dv_graph_fail(g, r);
+    return NULL;
+}
+
+const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char *suffix, int32_t ndim,
+                                      const int64_t *shape) {
     if (!arguments_fine(g, names, ndim, shape)) {
-        return DV_NO_PARAM;
+        return NULL;
     }
     const dv_tensor_ref *ref = dv_weight_find(g->weights, names, suffix);
     if (ref == NULL) {
-        return fail_param(g, missing(g->weights, names, suffix));
+        return fail_tensor(g, missing(g->weights, names, suffix));
     }
     char name[MAX_NAME];
     dv_printable(name, sizeof name, ref->name, strlen(ref->name));
@@ -159,11 +165,19 @@ dv_param dv_param_suffixed(dv_graph *g, const char *names, const char *suffix, i
         char expected[MAX_SHAPE_TEXT];
         dv_shape_text(found, sizeof found, ref->shape, ref->ndim);
         dv_shape_text(expected, sizeof expected, shape, ndim);
-        return fail_param(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has shape %s, expected %s", name, found, expected));
+        return fail_tensor(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has shape %s, expected %s", name, found, expected));
     }
     if (ref->dtype == DV_STORED_OTHER) {
-        return fail_param(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' is stored as %s, which cannot be read here", name,
-                                     ref->dtype_name));
+        return fail_tensor(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' is stored as %s, which cannot be read here",
+                                      name, ref->dtype_name));
+    }
+    return ref;
+}
+
+dv_param dv_param_suffixed(dv_graph *g, const char *names, const char *suffix, int32_t ndim, const int64_t *shape) {
+    const dv_tensor_ref *ref = dv_weight_wanted(g, names, suffix, ndim, shape);
+    if (ref == NULL) {
+        return DV_NO_PARAM;
     }
     const dv_param p = known_ref(g, ref);
     const dv_param_info info = {.ref = ref};

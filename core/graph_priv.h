@@ -11,6 +11,11 @@ dv_node *dv_graph_append(dv_graph *g, dv_op op, const char *label, const dv_valu
 /* dv_fail's code, made sticky. */
 bool dv_graph_ok(const dv_graph *g);
 
+/* Every op's first question: did something fail before, and is the operand there? */
+bool dv_graph_ready(dv_graph *g, const char *label, dv_value x);
+/* Fails the graph: these two shapes do not fit into one op. */
+dv_value dv_graph_refuse_pair(dv_graph *g, const char *label, dv_shape a, dv_shape b);
+
 bool dv_shape_equal(dv_shape a, dv_shape b);
 const char *dv_op_name(dv_op op);
 const char *dv_act_name(dvk_act act);

@@ -20,11 +20,11 @@ static void no_memory(dv_lowering *l) {
     l->result = dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
-static const dv_node *node_of(const dv_lowering *l) {
+const dv_node *dv_lower_now(const dv_lowering *l) {
     return &l->plan->graph->nodes[l->node];
 }
 
-static dv_shape shape_of(const dv_lowering *l, dv_value v) {
+dv_shape dv_lower_shape(const dv_lowering *l, dv_value v) {
     return dv_shape_of(l->plan->graph, v);
 }
 
@@ -34,7 +34,7 @@ static void set_pointer(dv_args *args, uint32_t field, const void *p) {
     memcpy((char *)args + field, &p, sizeof p);
 }
 
-static void bind(dv_lowering *l, dv_bind_kind kind, uint32_t field, uint64_t at) {
+void dv_lower_bind(dv_lowering *l, dv_bind_kind kind, uint32_t field, uint64_t at) {
     dv_plan *p = l->plan;
     dv_bind *binds = dv_grow(p->binds, p->n_binds + 1, &p->cap_binds, sizeof *binds);
     if (binds == NULL) {
@@ -51,7 +51,8 @@ dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at) {
     const dv_place where = place->places[v];
     const dv_buffer *b = &place->buffers[where.buffer];
     const dv_shape s = place->graph->values[v].shape;
-    *at = place->blocks[where.buffer].offset + (uint64_t)where.channel * dvk_dtype_size(b->dtype);
+    const int64_t first = ((int64_t)where.y * b->shape.w + where.x) * b->pixel + where.channel;
+    *at = place->blocks[where.buffer].offset + (uint64_t)first * dvk_dtype_size(b->dtype);
     return (dvk_view){.dtype = b->dtype,
                       .n = s.n,
                       .h = s.h,
@@ -69,12 +70,11 @@ dvk_view dv_view_planned(const dv_placement *place, dv_value v) {
     return view;
 }
 
-/* Writes the view of v to `out`, a member of the step's args, and binds its data. */
-static void bind_view(dv_lowering *l, dvk_view *out, dv_value v) {
+void dv_lower_view(dv_lowering *l, dvk_view *out, dv_value v) {
     uint64_t at = 0;
     *out = dv_view_of(l->place, v, &at);
     const uint32_t field = (uint32_t)((const char *)&out->data - (const char *)&l->step.args);
-    bind(l, DV_BIND_ARENA, field, at);
+    dv_lower_bind(l, DV_BIND_ARENA, field, at);
 }
 
 static dv_weight *add_weight(dv_lowering *l, const dv_weight *w) {
@@ -90,30 +90,29 @@ static dv_weight *add_weight(dv_lowering *l, const dv_weight *w) {
     return &weights[p->n_weights++];
 }
 
-static void bind_vector(dv_lowering *l, uint32_t field, dv_param param, int64_t count) {
+void dv_lower_vector(dv_lowering *l, uint32_t field, dv_param param, int64_t count) {
     if (param == DV_NO_PARAM) {
         return;
     }
     const dv_weight w = {.param = param, .bytes = (uint64_t)count * sizeof(float), .count = count};
     if (add_weight(l, &w) != NULL) {
-        bind(l, DV_BIND_WEIGHT, field, (uint64_t)l->plan->n_weights - 1);
+        dv_lower_bind(l, DV_BIND_WEIGHT, field, (uint64_t)l->plan->n_weights - 1);
     }
 }
 
 /* ---- steps ---- */
 
-static void begin(dv_lowering *l) {
+void dv_lower_begin(dv_lowering *l) {
     memset(&l->step, 0, sizeof l->step);
-    l->step.label = node_of(l)->label;
+    l->step.label = dv_lower_now(l)->label;
     l->step.first_bind = l->plan->n_binds;
 }
 
-static uint64_t view_bytes(const dvk_view *v) {
+uint64_t dv_view_bytes(const dvk_view *v) {
     return (uint64_t)(v->n * v->h * v->w * v->c) * dvk_dtype_size(v->dtype);
 }
 
-/* Chooses the kernel, if that has not been done, and appends the step. */
-static void commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk_view *out, uint64_t flops) {
+void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk_view *out, uint64_t flops) {
     if (l->result != DAVY_OK) {
         return;
     }
@@ -129,7 +128,7 @@ static void commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk
     }
     s->n_binds = p->n_binds - s->first_bind;
     s->flops = flops;
-    s->bytes += view_bytes(in) + view_bytes(out);
+    s->bytes += dv_view_bytes(in) + dv_view_bytes(out);
     dv_step_measure(s, l->options, &scratch);
     dv_step *steps = dv_grow(p->steps, p->n_steps + 1, &p->cap_steps, sizeof *steps);
     if (steps == NULL) {
@@ -145,7 +144,7 @@ static void commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk
 
 /* ---- prologue and epilogue ---- */
 
-static uint32_t field_of(const dv_lowering *l, const void *member) {
+uint32_t dv_lower_field(const dv_lowering *l, const void *member) {
     return (uint32_t)((const char *)member - (const char *)&l->step.args);
 }
 
@@ -153,27 +152,27 @@ static void bind_norm(dv_lowering *l, dvk_prologue *pro, int32_t norm) {
     const int32_t buffer = l->place->norms[norm].coefficients; /* -1: a trial before they have a place */
     const uint64_t at = buffer >= 0 ? l->place->blocks[buffer].offset : 0;
     const uint64_t stride = (uint64_t)dv_norm_stride(l->plan->graph, norm) * sizeof(float);
-    bind(l, DV_BIND_ARENA, field_of(l, &pro->scale), at);
-    bind(l, DV_BIND_ARENA, field_of(l, &pro->shift), at + stride);
+    dv_lower_bind(l, DV_BIND_ARENA, dv_lower_field(l, &pro->scale), at);
+    dv_lower_bind(l, DV_BIND_ARENA, dv_lower_field(l, &pro->shift), at + stride);
 }
 
 /* What fuse.c put around a node: the same for convolutions and element-wise ones. */
-static void apply_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
-    const dv_node *node = node_of(l);
+void dv_lower_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
+    const dv_node *node = dv_lower_now(l);
     const int32_t norm = dv_norm_used(l->plan->graph, l->node);
     if (norm >= 0) {
         bind_norm(l, pro, norm);
     } else {
-        const int64_t channels = shape_of(l, node->in[0]).c;
-        bind_vector(l, field_of(l, &pro->scale), node->fused.pro_scale, channels);
-        bind_vector(l, field_of(l, &pro->shift), node->fused.pro_shift, channels);
+        const int64_t channels = dv_lower_shape(l, node->in[0]).c;
+        dv_lower_vector(l, dv_lower_field(l, &pro->scale), node->fused.pro_scale, channels);
+        dv_lower_vector(l, dv_lower_field(l, &pro->shift), node->fused.pro_shift, channels);
     }
     pro->act = node->fused.pro_act.kind;
     epi->act = node->fused.act.kind;
     epi->slope = node->fused.act.slope;
     if (epi->act == DVK_ACT_PRELU) {
-        const int64_t channels = shape_of(l, node->out).c * dv_max(epi->shuffle * epi->shuffle, 1);
-        bind_vector(l, field_of(l, &epi->slopes), node->fused.act.slopes, channels);
+        const int64_t channels = dv_lower_shape(l, node->out).c * dv_max(epi->shuffle * epi->shuffle, 1);
+        dv_lower_vector(l, dv_lower_field(l, &epi->slopes), node->fused.act.slopes, channels);
     }
     epi->act_last = node->fused.act_last;
     epi->gate = node->fused.gate;
@@ -181,8 +180,8 @@ static void apply_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
     epi->n_res = node->fused.n_res;
     for (int32_t i = 0; i < epi->n_res; i++) {
         epi->beta[i] = node->fused.beta[i];
-        bind_view(l, &epi->res[i], node->fused.res[i]);
-        l->step.bytes += view_bytes(&epi->res[i]);
+        dv_lower_view(l, &epi->res[i], node->fused.res[i]);
+        l->step.bytes += dv_view_bytes(&epi->res[i]);
     }
 }
 
@@ -194,8 +193,8 @@ static int64_t conv_channels(const dvk_conv2d_args *a) {
 
 /* All arguments but the weights and the statistics. */
 static void fill_conv(dv_lowering *l) {
-    const dv_node *node = node_of(l);
-    begin(l);
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
     dvk_conv2d_args *a = &l->step.args.conv;
     a->kh = node->kh;
     a->kw = node->kw;
@@ -204,10 +203,10 @@ static void fill_conv(dv_lowering *l) {
     a->pad_left = node->pad_left;
     a->upsample = node->fused.upsample > 1 ? node->fused.upsample : 1;
     a->epi.shuffle = node->fused.shuffle;
-    bind_view(l, &a->x, node->in[0]);
-    bind_view(l, &a->y, node->out);
-    bind_vector(l, field_of(l, &a->epi.bias), node->bias, conv_channels(a));
-    apply_fused(l, &a->pro, &a->epi);
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_vector(l, dv_lower_field(l, &a->epi.bias), node->bias, conv_channels(a));
+    dv_lower_fused(l, &a->pro, &a->epi);
 }
 
 davy_result dv_lower_try_conv(dv_lowering *l, int64_t k) {
@@ -228,7 +227,7 @@ static void bind_stats(dv_lowering *l) {
         const dv_norm_place *norm = &l->place->norms[k];
         if (norm->conv == l->node) {
             l->step.args.conv.epi.stats_groups = l->plan->graph->nodes[k].groups;
-            bind(l, DV_BIND_ARENA, FIELD(conv.epi.stats), l->place->blocks[norm->partial].offset);
+            dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.epi.stats), l->place->blocks[norm->partial].offset);
         }
     }
 }
@@ -236,13 +235,14 @@ static void bind_stats(dv_lowering *l) {
 static void lower_conv(dv_lowering *l) {
     fill_conv(l);
     dvk_conv2d_args *a = &l->step.args.conv;
-    bind(l, DV_BIND_WEIGHT, FIELD(conv.w), (uint64_t)l->plan->n_weights);
+    dv_lower_bind(l, DV_BIND_WEIGHT, FIELD(conv.w), (uint64_t)l->plan->n_weights);
     if (l->result != DAVY_OK) {
         return;
     }
     const dv_kernel k = dv_choose_kernel(l->options, "conv2d", &l->step.args);
     if (!dv_kernel_none(k)) {
-        dv_weight w = {.param = node_of(l)->weight, .kernel = k, .conv = *a, .bytes = dv_kernel_packed_bytes(k, a)};
+        dv_weight w = {
+            .param = dv_lower_now(l)->weight, .kernel = k, .conv = *a, .bytes = dv_kernel_packed_bytes(k, a)};
         w.conv.w = NULL;
         add_weight(l, &w);
         l->step.bytes += w.bytes;
@@ -251,119 +251,69 @@ static void lower_conv(dv_lowering *l) {
     }
     const uint64_t macs =
         (uint64_t)(a->y.n * a->y.h * a->y.w) * (uint64_t)(a->y.c * a->x.c) * (uint64_t)(a->kh * a->kw);
-    commit(l, "conv2d", &a->x, &a->y, 2 * macs);
+    dv_lower_commit(l, "conv2d", &a->x, &a->y, 2 * macs);
 }
 
 static void lower_stats(dv_lowering *l, const dv_norm_place *where) {
-    const dv_node *node = node_of(l);
-    begin(l);
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
     dvk_group_norm_stats_args *stats = &l->step.args.stats;
     stats->groups = node->groups;
     stats->chunks = where->chunks;
-    bind_view(l, &stats->x, node->in[0]);
-    bind(l, DV_BIND_ARENA, FIELD(stats.partial), l->place->blocks[where->partial].offset);
+    dv_lower_view(l, &stats->x, node->in[0]);
+    dv_lower_bind(l, DV_BIND_ARENA, FIELD(stats.partial), l->place->blocks[where->partial].offset);
     const dvk_view nothing = {0};
-    commit(l, "group_norm_stats", &stats->x, &nothing, 0);
+    dv_lower_commit(l, "group_norm_stats", &stats->x, &nothing, 0);
 }
 
 /* Statistics and coefficients; who applies them says dv_norm_used. */
 static void lower_norm(dv_lowering *l) {
-    const dv_node *node = node_of(l);
+    const dv_node *node = dv_lower_now(l);
     const dv_norm_place *where = &l->place->norms[l->node];
     const uint64_t partial = l->place->blocks[where->partial].offset;
     const uint64_t scale = l->place->blocks[where->coefficients].offset;
     if (where->conv < 0) {
         lower_stats(l, where);
     }
-    begin(l);
+    dv_lower_begin(l);
     dvk_group_norm_finish_args *finish = &l->step.args.finish;
-    const dv_shape x = shape_of(l, node->in[0]);
+    const dv_shape x = dv_lower_shape(l, node->in[0]);
     *finish = (dvk_group_norm_finish_args){
         .n = x.n, .h = x.h, .w = x.w, .c = x.c, .groups = node->groups, .eps = node->eps, .chunks = where->chunks};
-    bind(l, DV_BIND_ARENA, FIELD(finish.partial), partial);
-    bind(l, DV_BIND_ARENA, FIELD(finish.scale), scale);
-    bind(l, DV_BIND_ARENA, FIELD(finish.shift),
-         scale + (uint64_t)dv_norm_stride(l->plan->graph, (int32_t)l->node) * sizeof(float));
-    bind_vector(l, FIELD(finish.gamma), node->weight, x.c);
-    bind_vector(l, FIELD(finish.beta), node->bias, x.c);
+    dv_lower_bind(l, DV_BIND_ARENA, FIELD(finish.partial), partial);
+    dv_lower_bind(l, DV_BIND_ARENA, FIELD(finish.scale), scale);
+    dv_lower_bind(l, DV_BIND_ARENA, FIELD(finish.shift),
+                  scale + (uint64_t)dv_norm_stride(l->plan->graph, (int32_t)l->node) * sizeof(float));
+    dv_lower_vector(l, FIELD(finish.gamma), node->weight, x.c);
+    dv_lower_vector(l, FIELD(finish.beta), node->bias, x.c);
     const dvk_view nothing = {0};
-    commit(l, "group_norm_finish", &nothing, &nothing, 0);
+    dv_lower_commit(l, "group_norm_finish", &nothing, &nothing, 0);
 }
 
 static void lower_pointwise(dv_lowering *l) {
-    const dv_node *node = node_of(l);
-    begin(l);
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
     dvk_pointwise_args *a = &l->step.args.pointwise;
-    bind_view(l, &a->x, node->in[0]);
-    bind_view(l, &a->y, node->out);
-    apply_fused(l, &a->pro, &a->epi);
-    commit(l, "pointwise", &a->x, &a->y, 0);
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_fused(l, &a->pro, &a->epi);
+    dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
 }
 
 static void lower_attention(dv_lowering *l) {
-    const dv_node *node = node_of(l);
-    begin(l);
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
     dvk_attention_args *a = &l->step.args.attention;
     a->heads = node->heads;
     a->scale = node->scale;
-    bind_view(l, &a->q, node->in[0]);
-    bind_view(l, &a->k, node->in[1]);
-    bind_view(l, &a->v, node->in[2]);
-    bind_view(l, &a->y, node->out);
+    dv_lower_view(l, &a->q, node->in[0]);
+    dv_lower_view(l, &a->k, node->in[1]);
+    dv_lower_view(l, &a->v, node->in[2]);
+    dv_lower_view(l, &a->y, node->out);
     const uint64_t tokens = (uint64_t)(a->q.h * a->q.w);
     const uint64_t keys = (uint64_t)(a->k.h * a->k.w);
-    l->step.bytes += view_bytes(&a->k) + view_bytes(&a->v);
-    commit(l, "attention", &a->q, &a->y, 4 * (uint64_t)a->q.n * tokens * keys * (uint64_t)a->q.c);
-}
-
-static void lower_resample(dv_lowering *l, const char *op) {
-    const dv_node *node = node_of(l);
-    begin(l);
-    dvk_resample_args *a = &l->step.args.resample;
-    a->r = node->r;
-    bind_view(l, &a->x, node->in[0]);
-    bind_view(l, &a->y, node->out);
-    if (node->n_in > 1 && node->in[1] != DV_NO_VALUE) {
-        bind_view(l, &a->res, node->in[1]);
-        l->step.bytes += view_bytes(&a->res);
-    }
-    commit(l, op, &a->x, &a->y, 0);
-}
-
-static void lower_pad(dv_lowering *l) {
-    const dv_node *node = node_of(l);
-    begin(l);
-    dvk_pad_args *a = &l->step.args.pad;
-    a->mode = node->pad_mode;
-    bind_view(l, &a->x, node->in[0]);
-    bind_view(l, &a->y, node->out);
-    commit(l, "pad", &a->x, &a->y, 0);
-}
-
-/* Copies the inputs that were not written into their slice of the result. */
-static void lower_concat(dv_lowering *l) {
-    const dv_node *node = node_of(l);
-    const dv_place out = l->place->places[node->out];
-    int64_t channel = 0;
-    for (int32_t i = 0; i < node->n_in; i++) {
-        const dv_place in = l->place->places[node->in[i]];
-        const int64_t channels = shape_of(l, node->in[i]).c;
-        if (in.buffer != out.buffer || in.channel != out.channel + channel) {
-            begin(l);
-            dvk_pointwise_args *a = &l->step.args.pointwise;
-            a->epi.alpha = 1.0f;
-            bind_view(l, &a->x, node->in[i]);
-            bind_view(l, &a->y, node->out);
-            a->y.c = channels;
-            if (l->result == DAVY_OK) {
-                const uint64_t ahead = (uint64_t)channel * dvk_dtype_size(a->y.dtype);
-                l->plan->binds[l->plan->n_binds - 1].at += ahead;
-                a->y.data = (char *)a->y.data + (l->options->caps != NULL ? ahead : 0);
-            }
-            commit(l, "pointwise", &a->x, &a->y, 0);
-        }
-        channel += channels;
-    }
+    l->step.bytes += dv_view_bytes(&a->k) + dv_view_bytes(&a->v);
+    dv_lower_commit(l, "attention", &a->q, &a->y, 4 * (uint64_t)a->q.n * tokens * keys * (uint64_t)a->q.c);
 }
 
 davy_result dv_lower_node(dv_lowering *l, int64_t k) {
@@ -371,10 +321,11 @@ davy_result dv_lower_node(dv_lowering *l, int64_t k) {
     l->node = k;
     switch (node->op) {
     case DV_OP_INPUT: /* written by the load */
-    case DV_OP_CROP:  /* a view */
+    case DV_OP_CROP:  /* views */
+    case DV_OP_SLICE:
         break;
     case DV_OP_CONV2D:
-        lower_conv(l);
+        dv_lower_now(l)->fused.mixed ? dv_lower_norm_depthwise(l) : lower_conv(l);
         break;
     case DV_OP_GROUP_NORM:
         lower_norm(l);
@@ -392,19 +343,46 @@ davy_result dv_lower_node(dv_lowering *l, int64_t k) {
         lower_attention(l);
         break;
     case DV_OP_UPSAMPLE:
-        lower_resample(l, "upsample");
+        dv_lower_resample(l, "upsample");
         break;
     case DV_OP_PIXEL_SHUFFLE:
-        lower_resample(l, "pixel_shuffle");
+        dv_lower_resample(l, "pixel_shuffle");
         break;
     case DV_OP_PIXEL_UNSHUFFLE:
-        lower_resample(l, "pixel_unshuffle");
+        dv_lower_resample(l, "pixel_unshuffle");
         break;
     case DV_OP_CONCAT:
-        lower_concat(l);
+        dv_lower_concat(l);
         break;
     case DV_OP_PAD:
-        lower_pad(l);
+        dv_lower_pad(l);
+        break;
+    case DV_OP_DEPTHWISE:
+        dv_lower_now(l)->fused.mixed ? dv_lower_norm_depthwise(l) : dv_lower_depthwise(l);
+        break;
+    case DV_OP_MULTIPLY:
+        dv_lower_multiply(l);
+        break;
+    case DV_OP_MEAN:
+        dv_lower_pool(l, "mean");
+        break;
+    case DV_OP_MAX_POOL:
+        dv_lower_pool(l, "max_pool");
+        break;
+    case DV_OP_RESIZE:
+        dv_lower_pool(l, "resize");
+        break;
+    case DV_OP_DYSAMPLE:
+        dv_lower_dysample(l);
+        break;
+    case DV_OP_LAYER_NORM:
+        dv_lower_layer_norm(l);
+        break;
+    case DV_OP_WINDOW_ATTENTION:
+        dv_lower_window_attention(l);
+        break;
+    case DV_OP_CHANNEL_ATTENTION:
+        dv_lower_channel_attention(l);
         break;
     }
     return l->result;

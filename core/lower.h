@@ -22,10 +22,52 @@ dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at);
 /* The same with the stand-in for an address that CUDA kernels are chosen by. */
 dvk_view dv_view_planned(const dv_placement *place, dv_value v);
 
+/* ---- what lowering a node is made of (lower.c), for the files lower_*.c ---- */
+
+const dv_node *dv_lower_now(const dv_lowering *l);
+dv_shape dv_lower_shape(const dv_lowering *l, dv_value v);
+/* Offset of a member of l->step.args. */
+uint32_t dv_lower_field(const dv_lowering *l, const void *member);
+uint64_t dv_view_bytes(const dvk_view *v);
+/* A new step in l->step. */
+void dv_lower_begin(dv_lowering *l);
+/* Notes what the pointer at `field` stands for. */
+void dv_lower_bind(dv_lowering *l, dv_bind_kind kind, uint32_t field, uint64_t at);
+/* Writes the view of v to `out`, a member of the step's args, and binds its data. */
+void dv_lower_view(dv_lowering *l, dvk_view *out, dv_value v);
+/* Binds the pointer at `field` to a vector of weights; DV_NO_PARAM: leaves it NULL. */
+void dv_lower_vector(dv_lowering *l, uint32_t field, dv_param param, int64_t count);
+/* Prologue and epilogue of the node, as fuse.c left them. */
+void dv_lower_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi);
+/* Chooses the kernel, if that has not been done, and appends the step. */
+void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk_view *out, uint64_t flops);
+
+/* lower_move.c */
+void dv_lower_resample(dv_lowering *l, const char *op);
+void dv_lower_pad(dv_lowering *l);
+void dv_lower_concat(dv_lowering *l);
+
+/* lower_gate.c */
+void dv_lower_depthwise(dv_lowering *l);
+void dv_lower_multiply(dv_lowering *l);
+/* fold_depthwise.c */
+void dv_lower_norm_depthwise(dv_lowering *l);
+void dv_lower_pool(dv_lowering *l, const char *op);
+void dv_lower_dysample(dv_lowering *l);
+
+/* lower_window.c */
+void dv_lower_layer_norm(dv_lowering *l);
+void dv_lower_window_attention(dv_lowering *l);
+void dv_lower_channel_attention(dv_lowering *l);
+
 /* ---- fold.c: what CUDA kernels take over from the steps around them ---- */
 
 /* Rewrites the plan's graph where a convolution's kernel shuffles pixels itself; *changed: place the values anew. */
 davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+/* The same for products that a kernel makes along with one of their factors (fold_gate.c). */
+davy_result dv_fold_products(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+/* The same for what leads to a depthwise convolution, and for what follows its paired halves (fold_depthwise.c). */
+void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* Decides how each group norm gets its statistics: `conv` and `chunks` of place->norms. */
 davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
 /* Sets plan->direct, and the output's buffer takes no room, where the last convolution's kernel can store it. */

@@ -26,7 +26,7 @@ struct davy_model {
 /* ---- opening ---- */
 
 static davy_result check_desc(const davy_model_desc *d) {
-    static const char *const known[] = {"scaling_factor", "shift_factor", "tf32", NULL};
+    static const char *const known[] = {"scaling_factor", "shift_factor", "tf32", "split", NULL};
     const uint32_t flags = DAVY_MODEL_NO_MMAP | DAVY_MODEL_NO_PICKLE;
     if (d->task < 0 || d->task > DAVY_TASK_CAPTION) {
         return dv_fail(DAVY_E_INVALID, "model: task is %d, expected 0 or DAVY_TASK_*", (int)d->task);
@@ -81,9 +81,29 @@ static davy_result take_tf32(const davy_model *m, const davy_model_desc *d, bool
     return dv_context_on_gpu(m->context) ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "model: a CPU has no tf32");
 }
 
+/* "8x32": DAT's files may not say how large its windows are. */
+static davy_result take_split(const davy_model_desc *d, int64_t out[2]) {
+    const dv_options options = {d->options, d->n_options};
+    const char *text = dv_options_get(options, "split");
+    const char *x = text != NULL ? strchr(text, 'x') : NULL;
+    char height[8] = "";
+    if (text == NULL) {
+        return DAVY_OK;
+    }
+    if (x != NULL && x - text < (ptrdiff_t)sizeof height) {
+        memcpy(height, text, (size_t)(x - text));
+    }
+    if (x == NULL || !dv_parse_int(height, 1, 64, &out[0]) || !dv_parse_int(x + 1, 1, 64, &out[1])) {
+        return dv_fail(DAVY_E_OPTION, "option split: \"%s\" is no height and width of a window, such as 8x32", text);
+    }
+    return DAVY_OK;
+}
+
 static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_opened *opened) {
     bool tf32 = false;
+    int64_t split[2] = {0, 0};
     davy_result r = take_tf32(m, desc, &tf32);
+    r = r < 0 ? r : take_split(desc, split);
     if (r < 0) {
         return r;
     }
@@ -93,7 +113,8 @@ static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_op
                                .file_name = opened->file_name,
                                .arch = desc->arch,
                                .compute = desc->compute,
-                               .tf32 = tf32};
+                               .tf32 = tf32,
+                               .split = {split[0], split[1]}};
     r = dv_engine_create(&ed, &m->engine);
     if (r < 0) {
         return r;
@@ -101,6 +122,9 @@ static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_op
     opened->tensors = NULL; /* the engine's now */
     opened->config = NULL;
     dv_engine_info(m->engine, &m->info);
+    if (split[0] > 0 && strcmp(m->info.arch, "dat") != 0) {
+        return dv_fail(DAVY_E_OPTION, "%s: split means nothing to %s", opened->file_name, m->info.arch);
+    }
     m->info.struct_size = sizeof m->info;
     m->info.temporal_factor = (int32_t)dv_max(m->info.temporal_factor, 1);
     m->info.scale_num = (int32_t)dv_max(m->info.scale_num, 1);
@@ -262,9 +286,9 @@ static davy_result try_hard(davy_model *m, const task *t) {
     return r;
 }
 
-davy_result dv_model_pin(davy_model *m, const dv_loading *loading, dv_weights_pin **out) {
-    davy_result r = dv_captioner_pin(m->captioner, loading, out);
-    return is_full(r) && dv_model_make_room(m) ? dv_captioner_pin(m->captioner, loading, out) : r;
+davy_result dv_model_pin(davy_model *m, int32_t gpu, const dv_loading *loading, dv_weights_pin **out) {
+    davy_result r = dv_captioner_pin(m->captioner, gpu, loading, out);
+    return is_full(r) && dv_model_make_room(m) ? dv_captioner_pin(m->captioner, gpu, loading, out) : r;
 }
 
 static davy_result loaded(void *user, uint64_t done, uint64_t total) {
@@ -279,7 +303,7 @@ static davy_result load_captioner(davy_model *m, const dv_control *control) {
     dv_watch watch;
     const dv_loading loading = {.progress = loaded, .user = &watch};
     dv_watch_begin(&watch, control, "load", 1);
-    const davy_result r = dv_model_pin(m, &loading, &pin);
+    const davy_result r = dv_model_pin(m, 0, &loading, &pin);
     dv_captioner_unpin(pin);
     return r < 0 ? r : dv_watch_end(&watch);
 }

@@ -35,7 +35,7 @@ davy_result dv_model_load(davy_model *m, const dv_control *control);
 /* Runs one picture, with the same second try. */
 davy_result dv_model_run(davy_model *m, const dv_work *work);
 /* A captioning model's weights, in the same way. */
-davy_result dv_model_pin(davy_model *m, const dv_loading *loading, dv_weights_pin **out);
+davy_result dv_model_pin(davy_model *m, int32_t gpu, const dv_loading *loading, dv_weights_pin **out);
 /* Frees everything the context can spare but this model's weights, for a call that does not fit; whether that was any. */
 bool dv_model_make_room(const davy_model *m);
 davy_result dv_model_unload(davy_model *m);

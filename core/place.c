@@ -51,7 +51,8 @@ static void mark_output_f32(dv_placement *p, dv_value v) {
     if ((node->op == DV_OP_CONV2D && node->kh > 1) || node->op == DV_OP_ATTENTION || node->op == DV_OP_INPUT) {
         return;
     }
-    for (int32_t i = 0; i < node->n_in; i++) {
+    const int32_t n_in = node->op == DV_OP_DYSAMPLE ? 1 : node->n_in; /* not the offsets */
+    for (int32_t i = 0; i < n_in; i++) {
         if (node->in[i] != DV_NO_VALUE) {
             mark_output_f32(p, node->in[i]);
         }
@@ -82,7 +83,8 @@ static uint64_t bytes_of(const dv_buffer *b) {
     return bytes;
 }
 
-static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
+/* room: channels that a pixel has room for, no fewer than the shape's. */
+static int32_t add_roomy(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first, int64_t last) {
     dv_buffer *buffers = dv_grow(p->buffers, p->n_buffers + 1, &p->cap_buffers, sizeof *buffers);
     if (buffers == NULL) {
         return -1;
@@ -95,7 +97,7 @@ static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int6
     p->blocks = blocks;
     const int64_t step = dtype == DVK_F32 ? 1 : p->storage.channels;
     dv_buffer *b = &p->buffers[p->n_buffers];
-    *b = (dv_buffer){.dtype = dtype, .shape = shape, .pixel = dv_div_up(shape.c, step) * step};
+    *b = (dv_buffer){.dtype = dtype, .shape = shape, .pixel = dv_div_up(room, step) * step};
     uint64_t bytes = bytes_of(b);
     if (p->storage.align > DV_ARENA_ALIGN && bytes <= INT64_MAX) { /* sizes that keep every offset aligned */
         bytes = dv_align_up(bytes, p->storage.align);
@@ -104,9 +106,17 @@ static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int6
     return (int32_t)p->n_buffers++;
 }
 
+static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
+    return add_roomy(p, dtype, shape, shape.c, first, last);
+}
+
+static bool is_view(dv_op op) {
+    return op == DV_OP_CROP || op == DV_OP_SLICE;
+}
+
 /* Whether v may be written straight into a slice: nothing else decides where it lies, and its type is the slice's. */
 static bool can_move(const dv_placement *p, dv_value v, dvk_dtype dtype) {
-    return p->places[v].buffer < 0 && p->dtypes[v] == dtype && producer_of(p, v)->op != DV_OP_CROP;
+    return p->places[v].buffer < 0 && p->dtypes[v] == dtype && !is_view(producer_of(p, v)->op);
 }
 
 /* The inputs already lie one behind the other in one buffer: the concat is a view of them. */
@@ -123,13 +133,28 @@ static bool lies_together(const dv_placement *p, const dv_node *node) {
     return true;
 }
 
+/* A CUDA kernel may write whole octets of channels where its result seems to have the pixel for itself (cuda.h), so the
+ * pixel of a slice that leaves less than an octet to the others is made larger. */
+static int64_t room_of(const dv_placement *p, const dv_node *node) {
+    const dv_value_info *values = p->graph->values;
+    const int64_t total = values[node->out].shape.c;
+    int64_t room = total;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        if (total - values[node->in[i]].shape.c < p->storage.channels) {
+            room = total + p->storage.channels;
+        }
+    }
+    return p->storage.channels > 1 ? room : total;
+}
+
 static bool place_concat(dv_placement *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     if (p->places[node->out].buffer < 0) {
         int32_t buffer = p->places[node->in[0]].buffer;
         int64_t channel = p->places[node->in[0]].channel;
         if (!lies_together(p, node)) {
-            buffer = add_buffer(p, p->dtypes[node->out], p->graph->values[node->out].shape, k, k);
+            const dv_shape shape = p->graph->values[node->out].shape;
+            buffer = add_roomy(p, p->dtypes[node->out], shape, room_of(p, node), k, k);
             channel = 0;
         }
         if (buffer < 0) {
@@ -161,11 +186,15 @@ static bool ends_here(const dv_placement *p, dv_value v, const dv_node *node, in
 /* Buffer whose memory the result of an element-wise step may overwrite; -1: none. A convolution reads neighbours of its
  * input, so only its residuals count. */
 static int32_t in_place_buffer(const dv_placement *p, const dv_node *node, int64_t k) {
-    const bool conv = node->op == DV_OP_CONV2D;
+    const bool conv = node->op == DV_OP_CONV2D || node->op == DV_OP_DEPTHWISE;
+    const bool product = node->op == DV_OP_MULTIPLY;
     const bool pointwise = node->op == DV_OP_ACT || node->op == DV_OP_ADD || node->op == DV_OP_GATE ||
-                           node->op == DV_OP_AFFINE || node->op == DV_OP_GROUP_NORM;
+                           node->op == DV_OP_AFFINE || node->op == DV_OP_GROUP_NORM || product;
     if (!conv && !pointwise) {
         return -1;
+    }
+    if (product && ends_here(p, node->in[1], node, k)) {
+        return p->places[node->in[1]].buffer;
     }
     for (int32_t i = 0; i < node->fused.n_res; i++) {
         const dv_value r = node->fused.res[i];
@@ -180,15 +209,22 @@ static bool applies_itself(const dv_graph *g, const dv_node *norm) {
     return norm->out != DV_NO_VALUE && g->values[norm->out].uses > 0;
 }
 
+static void place_view(dv_placement *p, const dv_node *node) {
+    const dv_place in = p->places[node->in[0]];
+    const bool crop = node->op == DV_OP_CROP;
+    p->dtypes[node->out] = p->dtypes[node->in[0]];
+    put(p, node->out, in.buffer, in.channel + (crop ? 0 : node->first));
+    p->places[node->out].y = in.y + (crop ? node->pad_top : 0);
+    p->places[node->out].x = in.x + (crop ? node->pad_left : 0);
+}
+
 static bool place_node(dv_placement *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     if (node->op == DV_OP_GROUP_NORM && !applies_itself(p->graph, node)) {
         return true;
     }
-    if (node->op == DV_OP_CROP) {
-        const dv_place in = p->places[node->in[0]];
-        p->dtypes[node->out] = p->dtypes[node->in[0]];
-        put(p, node->out, in.buffer, in.channel);
+    if (is_view(node->op)) {
+        place_view(p, node);
         return true;
     }
     if (p->places[node->out].buffer < 0) {
@@ -288,7 +324,8 @@ davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_pla
     }
     for (int64_t v = 0; v < g->n_values; v++) {
         p.places[v].buffer = -1;
-        p.dtypes[v] = storage->dtype;
+        const dv_shape s = g->values[v].shape;
+        p.dtypes[v] = s.h * s.w == 1 ? DVK_F32 : storage->dtype; /* a mean and what is made of it: few numbers */
         p.last_use[v] = -1;
         p.producer[v] = -1;
     }

@@ -9,6 +9,7 @@
 typedef struct dv_place {
     int32_t buffer; /* -1: none yet */
     int32_t channel;
+    int32_t y, x; /* of its first pixel */
 } dv_place;
 
 typedef struct dv_buffer {

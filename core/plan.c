@@ -2,6 +2,7 @@
 #include "core/plan.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +54,15 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     bool changed = false;
     if (r == DAVY_OK && options->caps != NULL) {
         r = dv_fold_shuffles(p, place, options, &changed);
+        r = r == DAVY_OK ? dv_fold_products(p, place, options, &changed) : r;
+    }
+    if (r == DAVY_OK && changed) {
+        dv_placement_free(place);
+        r = dv_place_values(p->graph, &storage, place);
+        changed = false;
+    }
+    if (r == DAVY_OK && options->caps != NULL) {
+        dv_fold_depthwise(p, place, options, &changed);
     }
     if (r == DAVY_OK && changed) {
         dv_placement_free(place);
@@ -152,6 +162,43 @@ static void append_epilogue(text *t, const dv_plan *p, const dv_step *s, const d
     }
 }
 
+/* Views of the ops that have nothing else to show. */
+static const struct operands {
+    const char *op;
+    size_t in[3], out;
+    int32_t n_in;
+} all_operands[] = {
+#define AT(member) offsetof(dv_args, member)
+    {"attention", {AT(attention.q), AT(attention.k), AT(attention.v)}, AT(attention.y), 3},
+    {"window_attention", {AT(window.q), AT(window.k), AT(window.v)}, AT(window.y), 3},
+    {"channel_attention", {AT(channel.q), AT(channel.k), AT(channel.v)}, AT(channel.y), 3},
+    {"upsample", {AT(resample.x)}, AT(resample.y), 1},
+    {"pixel_shuffle", {AT(resample.x), AT(resample.res)}, AT(resample.y), 2},
+    {"pixel_unshuffle", {AT(resample.x)}, AT(resample.y), 1},
+    {"pad", {AT(pad.x)}, AT(pad.y), 1},
+    {"depthwise", {AT(depthwise.x)}, AT(depthwise.y), 1},
+    {"multiply", {AT(multiply.x), AT(multiply.g)}, AT(multiply.y), 2},
+    {"mean", {AT(pool.x)}, AT(pool.y), 1},
+    {"max_pool", {AT(pool.x)}, AT(pool.y), 1},
+    {"resize", {AT(pool.x)}, AT(pool.y), 1},
+    {"dysample", {AT(dysample.x), AT(dysample.offset)}, AT(dysample.y), 2},
+#undef AT
+};
+
+static void append_operands(text *t, const dv_plan *p, const dv_step *s, const char *op) {
+    for (size_t i = 0; i < DV_ARRAY_LEN(all_operands); i++) {
+        const struct operands *o = &all_operands[i];
+        for (int32_t k = 0; strcmp(op, o->op) == 0 && k <= o->n_in; k++) {
+            const size_t at = k < o->n_in ? o->in[k] : o->out;
+            append_view(t, p, s,
+                        k == o->n_in ? " -> "
+                        : k > 0      ? ", "
+                                     : " ",
+                        (const dvk_view *)(const void *)((const char *)&s->args + at));
+        }
+    }
+}
+
 static void append_step(text *t, const dv_plan *p, const dv_step *s) {
     const char *op = dv_kernel_op(s->kernel);
     append(t, "%s %s %s", op, dv_kernel_variant(s->kernel), s->label);
@@ -169,18 +216,10 @@ static void append_step(text *t, const dv_plan *p, const dv_step *s) {
         append_view(t, p, s, " -> ", &s->args.pointwise.y);
     } else if (strcmp(op, "group_norm_stats") == 0) {
         append_view(t, p, s, " ", &s->args.stats.x);
-    } else if (strcmp(op, "attention") == 0) {
-        append_view(t, p, s, " ", &s->args.attention.q);
-        append_view(t, p, s, ", ", &s->args.attention.k);
-        append_view(t, p, s, ", ", &s->args.attention.v);
-        append_view(t, p, s, " -> ", &s->args.attention.y);
-    } else if (strcmp(op, "pad") == 0) {
-        append_view(t, p, s, " ", &s->args.pad.x);
-        append_view(t, p, s, " -> ", &s->args.pad.y);
-    } else if (strcmp(op, "group_norm_finish") != 0) {
-        append_view(t, p, s, " ", &s->args.resample.x);
-        append_view(t, p, s, " + ", &s->args.resample.res);
-        append_view(t, p, s, " -> ", &s->args.resample.y);
+    } else if (strcmp(op, "row_norm") == 0) {
+        append(t, " [%lld,%lld]", (long long)s->args.row_norm.m, (long long)s->args.row_norm.dim);
+    } else {
+        append_operands(t, p, s, op);
     }
     append(t, "\n");
 }

@@ -9,6 +9,8 @@
 
 #include "core/graph.h"
 #include "core/kernel.h"
+#include "kernels/lm.h"
+#include "kernels/norm_depthwise.h"
 
 typedef union dv_args {
     dvk_conv2d_args conv;
@@ -18,6 +20,14 @@ typedef union dv_args {
     dvk_attention_args attention;
     dvk_resample_args resample;
     dvk_pad_args pad;
+    dvk_depthwise_args depthwise;
+    dvk_norm_depthwise_args norm_depthwise;
+    dvk_multiply_args multiply;
+    dvk_pool_args pool;
+    dvk_dysample_args dysample;
+    dvk_row_norm_args row_norm;
+    dvk_window_attention_args window;
+    dvk_channel_attention_args channel;
 } dv_args;
 
 typedef enum dv_bind_kind { DV_BIND_ARENA = 1, DV_BIND_WEIGHT } dv_bind_kind;

@@ -2,7 +2,7 @@
  *
  * The reach runs backwards. For every value it holds how many pixels beyond its own place an output pixel needs, where
  * a pixel's own place on another grid is what covers the same area: the pixel it was enlarged from, or the block that
- * was folded or strided into it. Only convolutions add to it; changes of grid scale it, rounded outwards. */
+ * was folded or strided into it. Convolutions and windows add to it; changes of grid scale it, rounded outwards. */
 #include "core/error.h"
 #include "core/graph_priv.h"
 #include "core/mem.h"
@@ -20,6 +20,10 @@ static int64_t gcd(int64_t a, int64_t b) {
     return a;
 }
 
+static int64_t common(int64_t a, int64_t b) { /* least multiple of both */
+    return a / gcd(a, b) * b;
+}
+
 static dv_grid scaled(dv_grid grid, int64_t num, int64_t den) {
     dv_grid out = {grid.num * num, grid.den * den};
     const int64_t d = gcd(out.num, out.den);
@@ -33,8 +37,14 @@ static dv_grid grid_after(const dv_node *node, dv_grid in) {
     switch (node->op) {
     case DV_OP_CONV2D:
         return scaled(in, node->fused.upsample > 1 ? node->fused.upsample : 1, node->stride);
+    case DV_OP_MAX_POOL:
+        return scaled(in, 1, node->stride);
+    case DV_OP_MEAN: /* no grid to speak of: what they make is a gate */
+    case DV_OP_RESIZE:
+        return (dv_grid){1, 1};
     case DV_OP_UPSAMPLE:
     case DV_OP_PIXEL_SHUFFLE:
+    case DV_OP_DYSAMPLE:
         return scaled(in, node->r, 1);
     case DV_OP_PIXEL_UNSHUFFLE:
         return scaled(in, 1, node->r);
@@ -43,60 +53,109 @@ static dv_grid grid_after(const dv_node *node, dv_grid in) {
     }
 }
 
-/* Reach on the grid of in[0] from the reach on the grid of the result. */
-static int64_t reach_before(const dv_node *node, int64_t reach) {
+/* Input pixels after which windows of this side begin anew. */
+static int64_t window_step(int64_t side, dv_grid grid) {
+    return side > 0 ? side * grid.den / gcd(side * grid.den, grid.num) : 1;
+}
+
+/* From one end of a window to the other end of its keys. */
+static int64_t window_reach(const dv_window *w) {
+    return dv_max((w->h + w->keys_h) / 2, (w->w + w->keys_w) / 2) - 1;
+}
+
+static bool sees_all(const dv_node *node) {
+    return node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ATTENTION || node->op == DV_OP_MEAN ||
+           node->op == DV_OP_RESIZE || node->op == DV_OP_DYSAMPLE || node->window.grid ||
+           (node->op == DV_OP_CHANNEL_ATTENTION && node->window.h == 0);
+}
+
+/* How far beyond its own place an output pixel needs a value: towards the top left and towards the bottom right. Where
+ * convolutions do not pad, places drift, and one of the two may be below zero. */
+typedef struct dv_extent {
+    int64_t before, after;
+    bool needed;
+} dv_extent;
+
+static int64_t up_div(int64_t a, int64_t b) { /* rounded up, of any sign */
+    return a >= 0 ? dv_div_up(a, b) : -(-a / b);
+}
+
+/* Of a window of k pixels every `stride`, the first of them `pad` before its place; in pixels `up` times smaller. */
+static dv_extent through_window(dv_extent e, int64_t k, int64_t stride, int64_t pad, int64_t up) {
+    e.before = up_div(e.before * stride + pad, up);
+    e.after = up_div(e.after * stride + (k - 1 - pad) - (stride - 1), up);
+    return e;
+}
+
+static dv_extent moved(dv_extent e, int64_t by) {
+    e.before += by;
+    e.after -= by;
+    return e;
+}
+
+/* On the grid of in[0] from that of the result; rows and columns alike. */
+static dv_extent extent_before(const dv_node *node, dv_extent e) {
     switch (node->op) {
-    case DV_OP_CONV2D: {
-        const int64_t up = node->fused.upsample > 1 ? node->fused.upsample : 1;
-        const int64_t pad = dv_max(node->pad_top, node->pad_left);
-        const int64_t before = reach * node->stride + pad;
-        const int64_t after = reach * node->stride + (node->kh - 1 - node->pad_top) - (node->stride - 1);
-        return dv_div_up(dv_max(dv_max(before, after), 0), up);
-    }
+    case DV_OP_CONV2D:
+    case DV_OP_DEPTHWISE:
+        return through_window(e, node->kh, node->stride, node->pad_top,
+                              node->fused.upsample > 1 ? node->fused.upsample : 1);
+    case DV_OP_MAX_POOL:
+        return through_window(e, node->kh, node->stride, 0, 1);
     case DV_OP_UPSAMPLE:
     case DV_OP_PIXEL_SHUFFLE:
-        return dv_div_up(reach, node->r);
+    case DV_OP_DYSAMPLE:
+        return through_window(e, 1, 1, 0, node->r);
     case DV_OP_PIXEL_UNSHUFFLE:
-        return reach * node->r;
+        return through_window(e, node->r, node->r, 0, 1);
+    case DV_OP_PAD:
+        return moved(e, node->pad_top);
+    case DV_OP_CROP:
+        return moved(e, -node->pad_top);
+    case DV_OP_WINDOW_ATTENTION:
+    case DV_OP_CHANNEL_ATTENTION:
+        e.before += window_reach(&node->window);
+        e.after += window_reach(&node->window);
+        return e;
     default:
-        return reach;
+        return e;
     }
 }
 
-static void widen(int64_t *reach, dv_value v, int64_t r) {
-    reach[v] = dv_max(reach[v], r);
+static void widen(dv_extent *extents, dv_value v, dv_extent e) {
+    dv_extent *have = &extents[v];
+    have->before = have->needed ? dv_max(have->before, e.before) : e.before;
+    have->after = have->needed ? dv_max(have->after, e.after) : e.after;
+    have->needed = true;
 }
 
-static void walk_back(const dv_graph *g, int64_t *reach) {
+static void walk_back(const dv_graph *g, dv_extent *extents) {
     for (int64_t i = g->n_nodes - 1; i >= 0; i--) {
         const dv_node *node = &g->nodes[i];
-        if (node->dead || reach[node->out] < 0) {
+        if (node->dead || !extents[node->out].needed) {
             continue;
         }
-        const int64_t out = reach[node->out];
+        const dv_extent out = extents[node->out];
         for (int32_t k = 0; k < node->n_in; k++) {
             /* The picture a pixel shuffle adds lies on the grid of its first operand. */
-            widen(reach, node->in[k], reach_before(node, out));
+            widen(extents, node->in[k], extent_before(node, out));
         }
         for (int32_t k = 0; k < node->fused.n_res; k++) {
-            widen(reach, node->fused.res[k], out);
+            widen(extents, node->fused.res[k], out);
         }
     }
 }
 
 davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
-    int64_t *reach = dv_calloc((uint64_t)g->n_values, sizeof *reach);
+    dv_extent *extents = dv_calloc((uint64_t)g->n_values, sizeof *extents);
     dv_grid *grids = dv_calloc((uint64_t)g->n_values, sizeof *grids);
-    if (reach == NULL || grids == NULL || g->input == DV_NO_VALUE || g->output == DV_NO_VALUE) {
-        dv_free(reach);
+    if (extents == NULL || grids == NULL || g->input == DV_NO_VALUE || g->output == DV_NO_VALUE) {
+        dv_free(extents);
         dv_free(grids);
         return g->output == DV_NO_VALUE ? dv_fail(DAVY_E_INTERNAL, "the graph has no output")
                                         : dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the reach of a graph");
     }
     dv_reach result = {false, 0, 1, 1, 1};
-    for (int64_t v = 0; v < g->n_values; v++) {
-        reach[v] = -1; /* not needed for the output */
-    }
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const dv_node *node = &g->nodes[i];
         if (node->dead) {
@@ -104,17 +163,18 @@ davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
         }
         const dv_grid one = {1, 1};
         grids[node->out] = node->op == DV_OP_INPUT ? one : grid_after(node, grids[node->in[0]]);
-        const int64_t den = grids[node->out].den;
-        result.align = result.align / gcd(result.align, den) * den;
-        result.global = result.global || node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ATTENTION;
+        result.align = common(result.align, grids[node->out].den);
+        result.align = common(result.align, window_step(node->window.h, grids[node->out]));
+        result.align = common(result.align, window_step(node->window.w, grids[node->out]));
+        result.global = result.global || sees_all(node);
     }
-    reach[g->output] = 0;
-    walk_back(g, reach);
-    result.halo = dv_max(reach[g->input], 0);
+    extents[g->output].needed = true;
+    walk_back(g, extents);
+    result.halo = dv_max(dv_max(extents[g->input].before, extents[g->input].after), 0);
     result.num = grids[g->output].num;
     result.den = grids[g->output].den;
     *out = result;
-    dv_free(reach);
+    dv_free(extents);
     dv_free(grids);
     return DAVY_OK;
 }
@@ -141,8 +201,16 @@ uint64_t dv_graph_flops(const dv_graph *g) {
         uint64_t flops = 0;
         if (node->op == DV_OP_CONV2D) {
             flops = times(times(2u * elements(out), (uint64_t)in.c), (uint64_t)node->kh * (uint64_t)node->kw);
+        } else if (node->op == DV_OP_DEPTHWISE) {
+            flops = times(2u * elements(out), (uint64_t)node->kh * (uint64_t)node->kw);
         } else if (node->op == DV_OP_ATTENTION) { /* q k^T and A v */
             flops = times(times(4, elements(out)), (uint64_t)out.h * (uint64_t)out.w);
+        } else if (node->op == DV_OP_WINDOW_ATTENTION) {
+            const dv_window *w = &node->window;
+            const uint64_t keys = (uint64_t)w->keys_h * (uint64_t)w->keys_w;
+            flops = times(4 * (uint64_t)out.n * (uint64_t)out.c, times((uint64_t)(w->padded_h * w->padded_w), keys));
+        } else if (node->op == DV_OP_CHANNEL_ATTENTION) {
+            flops = times(times(4, elements(out)), (uint64_t)(out.c / node->heads));
         }
         if (!dv_add_u64(total, flops, &total)) {
             return UINT64_MAX;
@@ -159,6 +227,7 @@ uint64_t dv_graph_parameters(const dv_graph *g) {
         for (int32_t k = 0; k < p->ndim; k++) {
             count = times(count, (uint64_t)p->shape[k]);
         }
+        count = p->stored > 0 ? (uint64_t)p->stored : count;
         if (!dv_add_u64(total, count, &total)) {
             return UINT64_MAX;
         }

@@ -21,12 +21,16 @@ static davy_result check_count(const char *name, int64_t v) {
 }
 
 static davy_result check(const davy_caption_params *p) {
-    const uint32_t known = DAVY_CAPTION_PUBLISHED | DAVY_CAPTION_THOUGHTS;
+    const uint32_t lookup = DAVY_CAPTION_LOOKUP | DAVY_CAPTION_NO_LOOKUP;
+    const uint32_t known = DAVY_CAPTION_PUBLISHED | DAVY_CAPTION_THOUGHTS | DAVY_CAPTION_PARTIAL | lookup;
     davy_result r = p->reserved0 == 0 && p->reserved1 == 0
                         ? DAVY_OK
                         : dv_fail(DAVY_E_INVALID, "caption_params: reserved0 and reserved1 must be 0");
     if (r == DAVY_OK && (p->flags & ~known) != 0) {
         r = dv_fail(DAVY_E_INVALID, "caption_params: flags are %#x, expected DAVY_CAPTION_*", (unsigned)p->flags);
+    }
+    if (r == DAVY_OK && (p->flags & lookup) == lookup) {
+        r = dv_fail(DAVY_E_INVALID, "caption_params: flags are both LOOKUP and NO_LOOKUP");
     }
     r = r < 0 ? r : check_number("temperature", p->temperature, 100.0f);
     r = r < 0 ? r : check_number("top_p", p->top_p, 1.0f);

@@ -60,6 +60,8 @@ typedef struct dv_turn {
     int32_t pieces;
     bool timed_out, smaller, lost; /* lost: no memory for a piece of the answer */
     bool shared;                   /* by several pictures: base is all that is done */
+    bool quiet;                    /* another turn tells how far it is */
+    const _Atomic bool *stop;      /* set: it is not wanted any more. NULL: never */
 } dv_turn;
 
 struct davy_dialogue {
@@ -73,6 +75,7 @@ struct davy_dialogue {
     dv_event *events;
     int64_t n_events, events_room, next_event;
     char *read_text; /* of the last event read: the reader's; here of whoever is in the dialogue: */
+    int32_t gpu;     /* that it is on, of those of the context */
     dv_weights_pin *pin;
     dv_dialogue *talk;
     dv_rgb8 *pictures;
@@ -114,17 +117,51 @@ const char *dv_turn_question(const davy_dialogue *d, const dv_asking *a);
 davy_result dv_turn_answer_options(const dv_asking *a, int64_t context, int64_t tokens, dv_answer_options *out);
 davy_result dv_turn_why(const dv_turn *t, davy_result r); /* a cancelled one may have been out of time */
 
-/* ---- many pictures (caption_batch.c) ---- */
+/* ---- many pictures ---- */
 
 typedef struct dv_captions {
-    davy_dialogue *dialogue; /* of the first turn; nobody else is in it */
+    davy_dialogue *dialogue; /* nobody else is in it */
     uint32_t n;
     const dv_pixels *pixels;
     davy_text **texts; /* one for each picture that is done */
     dv_turn turn;
+    _Atomic uint32_t next; /* that nobody has taken yet */
+    _Atomic bool stop;     /* somebody has failed */
 } dv_captions;
 
-/* As many as it can do together; texts tells which are left: all, where the model or the memory is not for it. */
+/* As many as can be done together (caption_gpus.c); texts tells which are left: all, where the model or the memory is not
+ * for it. */
 davy_result dv_caption_together(dv_captions *c);
+
+/* What one GPU, or the CPU, does of them (caption_batch.c). */
+typedef struct dv_captioning {
+    dv_captions *all;
+    davy_dialogue *dialogue;
+    dv_turn turn;
+    int64_t most;                 /* pictures at once */
+    _Atomic uint64_t parts;       /* of progress, done */
+    struct dv_captioning *others; /* whose parts this one tells together with its own; NULL: it tells nothing */
+    int32_t n_others;
+    davy_result r; /* once it has ended */
+    davy_error_info error;
+    dv_thread *thread;
+} dv_captioning;
+
+/* Takes pictures as long as there are any. The dialogue's weights have been loaded. */
+davy_result dv_caption_share(dv_captioning *c);
+/* A dialogue that asks the same, on another GPU or in another thread. */
+davy_result dv_talk_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out);
+
+/* One picture, as a turn of d, d->now. */
+davy_result dv_caption_look(davy_dialogue *d, const dv_pixels *pixels, dv_seen *out);
+
+/* Pictures that are looked at in a thread of its own (caption_ahead.c). */
+typedef struct dv_ahead dv_ahead;
+davy_result dv_ahead_start(dv_captioning *c, dv_ahead **out); /* whatever it answers, end follows */
+void dv_ahead_end(dv_ahead *a);                               /* NULL: nothing */
+void dv_ahead_ask(dv_ahead *a, uint32_t index);               /* nothing where one was asked for and not taken */
+bool dv_ahead_ready(dv_ahead *a);
+/* Waits for the one that was asked for; *start_ns: when it was begun. */
+davy_result dv_ahead_take(dv_ahead *a, dv_seen *out, uint64_t *start_ns);
 
 #endif

@@ -48,11 +48,14 @@ int32_t dv_turn_should_stop(void *user) {
     if (t == NULL) {
         return 0;
     }
+    if (t->stop != NULL && atomic_load(t->stop)) {
+        return 1;
+    }
     if (t->deadline_ns != 0 && dv_now_ns() >= t->deadline_ns) {
         t->timed_out = true;
         return 1;
     }
-    return (t->job != NULL && dv_job_cancelled(t->job)) || tell(t, false);
+    return (t->job != NULL && dv_job_cancelled(t->job)) || (!t->quiet && tell(t, false));
 }
 
 davy_result dv_turn_begin(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int64_t parts) {
@@ -74,7 +77,7 @@ static davy_result loaded(void *user, uint64_t done, uint64_t total) {
 davy_result dv_turn_load(davy_dialogue *d, dv_turn *t) {
     const davy_result r = dv_turn_begin(d, t, DV_TURN_LOAD, 1);
     const dv_loading loading = {.progress = loaded, .user = d};
-    return r < 0 || d->pin != NULL ? r : dv_model_pin(d->model, &loading, &d->pin);
+    return r < 0 || d->pin != NULL ? r : dv_model_pin(d->model, d->gpu, &loading, &d->pin);
 }
 
 bool dv_turn_make_room(void *user) {
@@ -198,7 +201,10 @@ davy_result dv_turn_answer_options(const dv_asking *a, int64_t context, int64_t 
                                                        .repetition_penalty = (double)p->repeat_penalty,
                                                        .no_repeat_ngram = p->no_repeat_ngram,
                                                        .seed = p->seed},
-                                            .max_tokens = dv_min(p->max_tokens, context - tokens)},
+                                            .max_tokens = dv_min(p->max_tokens, context - tokens),
+                                            .lookup = (p->flags & DAVY_CAPTION_LOOKUP) != 0      ? DV_LOOKUP_ALWAYS
+                                                      : (p->flags & DAVY_CAPTION_NO_LOOKUP) != 0 ? DV_LOOKUP_OFF
+                                                                                                 : DV_LOOKUP_AUTO},
                                .stop_texts = (const char *const *)a->stop,
                                .n_stop_texts = p->n_stop,
                                .thoughts = (p->flags & DAVY_CAPTION_THOUGHTS) != 0};

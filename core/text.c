@@ -6,6 +6,7 @@
 
 struct davy_text {
     char *utf8;
+    davy_dialogue_info info; /* struct_size 0: none */
 };
 
 davy_result dv_text_create(char *utf8, davy_text **out) {
@@ -28,4 +29,13 @@ void dv_text_release(davy_text *text) {
 
 const char *dv_text_utf8(const davy_text *text) {
     return text->utf8;
+}
+
+const davy_dialogue_info *dv_text_info(const davy_text *text) {
+    return text->info.struct_size > 0 ? &text->info : NULL;
+}
+
+void dv_text_tell(davy_text *text, const davy_dialogue_info *info) {
+    text->info = *info;
+    text->info.struct_size = sizeof *info;
 }

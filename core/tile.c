@@ -38,6 +38,11 @@ static void place_fade(const dv_axis_desc *d, dv_axis *a, int64_t k, int64_t fro
         first += (end - first - d->overlap) / 2; /* where both have seen most */
         end = first + d->overlap;
     }
+    if (!d->exact && end > first) {
+        const int64_t margin = dv_min(d->margin, (end - first - 1) / 2);
+        first += margin;
+        end -= margin;
+    }
     first = round_up(first, d->den);
     a->fade_first[k] = first * d->num / d->den;
     a->fade_end[k] = dv_max(round_down(end, d->den), first) * d->num / d->den;

@@ -2,10 +2,11 @@
  *
  * All tiles of an axis have the same size, so that one plan serves them; the last is shifted back to end with the
  * picture. Between two tiles lies a fade, a range of output samples that both give: over it the weight goes from the
- * one to the other as sin^2, and the two weights add up to 1. Fades never overlap. An exact cut is a fade of no width,
- * at least `halo` samples away from the edge of both tiles: there a network that sees no further than that has computed
- * what it computes for the whole picture (to the last bit where its kernels do not depend on the position; Winograd's
- * do, in the rounding). */
+ * one to the other as sin^2, and the two weights add up to 1. Next to a tile's edge a network has seen least: where it sees
+ * a finite neighbourhood, a fade leaves a margin to the edges; where its numbers differ from tile to tile as a whole, the
+ * widest fade is the best. Fades never overlap. An exact cut is a fade of no width, at least `halo` samples away from the
+ * edge of both tiles: there a network that sees no further than that has computed what it computes for the whole picture
+ * (to the last bit where its kernels do not depend on the position; Winograd's do, in the rounding). */
 #ifndef DV_TILE_H
 #define DV_TILE_H
 
@@ -16,6 +17,7 @@ typedef struct dv_axis_desc {
     int64_t tile;     /* >= size: one tile */
     int64_t overlap;  /* least number of input samples two neighbours share */
     int64_t align;    /* tile origins are multiples of it; tile must be congruent to size modulo align */
+    int64_t margin;   /* input samples of the overlap, at either end, that a fade keeps out of */
     int64_t num, den; /* output = input * num / den */
     bool exact;       /* cut in the middle of the overlap, no fade */
 } dv_axis_desc;

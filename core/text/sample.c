@@ -265,6 +265,18 @@ static int32_t draw_all(dv_sampler *s, int32_t best, double u) {
     return best;
 }
 
+/* Of n sorted ones, which end at heap[all - n]. */
+static int32_t draw_sorted(const dv_sampler *s, int64_t all, int64_t n, int32_t best, double u) {
+    n = s->o.top_k > 0 ? cut_top_p(s, n) : n;
+    n = cut_min_p(s, all, n, best);
+    for (int64_t i = 0; i < n; i++) {
+        if (s->sums[i] > u * s->sums[n - 1]) {
+            return s->heap[all - 1 - i];
+        }
+    }
+    return best;
+}
+
 davy_result dv_sampler_draw(dv_sampler *s, const float *logits, uint64_t index, int32_t *id) {
     int32_t best = 0;
     const davy_result r = set_scores(s, logits, &best);
@@ -282,14 +294,58 @@ davy_result dv_sampler_draw(dv_sampler *s, const float *logits, uint64_t index, 
     }
     heap_make(s);
     const int64_t all = s->n_heap;
-    int64_t n = take_sorted(s, best);
-    n = s->o.top_k > 0 ? cut_top_p(s, n) : n;
-    n = cut_min_p(s, all, n, best);
-    for (int64_t i = 0; i < n; i++) {
-        if (s->sums[i] > u * s->sums[n - 1]) {
-            *id = s->heap[all - 1 - i];
-            break;
+    *id = draw_sorted(s, all, take_sorted(s, best), best, u);
+    return DAVY_OK;
+}
+
+/* ---- a few of the logits ---- */
+
+bool dv_sample_takes_few(const dv_sample_options *o) {
+    return (o->temperature == 0 || (o->top_k > 0 && o->top_k <= DV_SAMPLE_FEW)) && o->repetition_penalty >= 1;
+}
+
+/* As set_scores and heap_make; the others' scores are below the bound. */
+static void take_few(dv_sampler *s, const dv_sample_few *few) {
+    const float penalty = (float)s->o.repetition_penalty;
+    for (int64_t i = 0; i < few->n; i++) {
+        const int32_t id = few->ids[i];
+        const float z = few->logits[i];
+        s->scores[id] = penalty == 1.0f || s->seen[id] == 0 ? z : z > 0 ? z / penalty : z * penalty;
+    }
+    for (int64_t i = 0; i < s->o.n_never; i++) {
+        s->scores[s->never[i]] = -INFINITY;
+    }
+    if (s->n_history > 0) {
+        forbid_repeated(s);
+    }
+    s->n_heap = 0;
+    for (int64_t i = 0; i < few->n; i++) {
+        if (s->scores[few->ids[i]] > -INFINITY) {
+            s->heap[s->n_heap++] = few->ids[i];
         }
     }
+    for (int64_t i = s->n_heap / 2; i-- > 0;) {
+        sift(s, i);
+    }
+}
+
+davy_result dv_sampler_draw_few(dv_sampler *s, const dv_sample_few *few, uint64_t index, int32_t *id) {
+    *id = -1;
+    take_few(s, few);
+    const int64_t all = s->n_heap;
+    if (all == 0) {
+        return DAVY_OK;
+    }
+    const int32_t best = s->heap[0];
+    if (!isfinite(s->scores[best])) {
+        return dv_fail(DAVY_E_INTERNAL, "the model's logits hold no largest number");
+    }
+    const bool one = s->o.temperature == 0 || s->o.top_k == 1;
+    const int64_t n = one ? 1 : take_sorted(s, best);
+    const int32_t last = one ? best : s->heap[all - n];
+    if (s->scores[last] < few->bound || (!one && n < s->o.top_k)) {
+        return DAVY_OK;
+    }
+    *id = one ? best : draw_sorted(s, all, n, best, uniform(s->o.seed, index));
     return DAVY_OK;
 }

@@ -33,4 +33,17 @@ void dv_sampler_forget(dv_sampler *s);
  * DAVY_E_INTERNAL. */
 davy_result dv_sampler_draw(dv_sampler *s, const float *logits, uint64_t index, int32_t *id);
 
+/* Some of the logits: all that are not below `bound`. */
+typedef struct dv_sample_few {
+    const int32_t *ids;
+    const float *logits;
+    int64_t n;
+    float bound;
+} dv_sample_few;
+/* Whether these options can do with a few: top-k up to DV_SAMPLE_FEW or greedy, and no penalty that raises a logit. */
+enum { DV_SAMPLE_FEW = 64 };
+bool dv_sample_takes_few(const dv_sample_options *o);
+/* As dv_sampler_draw of all the logits would; *id -1: these are too few to say. */
+davy_result dv_sampler_draw_few(dv_sampler *s, const dv_sample_few *few, uint64_t index, int32_t *id);
+
 #endif

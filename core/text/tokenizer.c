@@ -1,5 +1,5 @@
-/* tokenizer.c - the vocabulary, the merges and the added tokens, put together from what a file says and checked. Tokens
- * are kept as the bytes they stand for; a name with characters outside GPT-2's alphabet of 256 is its own text. */
+/* tokenizer.c - the vocabulary and the added tokens, put together from what a file says and checked (merges: merges.c).
+ * Tokens are kept as the bytes they stand for; a name with characters outside GPT-2's alphabet of 256 is its own text. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +10,7 @@
 #include "core/text/tokenizer_priv.h"
 #include "core/text/unicode.h"
 
-enum {
-    MAX_PROBES = 1000, /* a table at most two thirds full needs far fewer unless the file wants it to be slow */
-    MAX_ADDED_BYTES = 1024,
-    SHOWN = 48
-};
-
-#define GOLDEN UINT64_C(0x9e3779b97f4a7c15)
+enum { MAX_ADDED_BYTES = 1024, SHOWN = 48 };
 
 static davy_result no_memory(const dv_tokenizer *t) {
     return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", t->where);
@@ -30,15 +24,15 @@ static uint64_t key_of(const uint8_t *p, uint64_t n, bool literal) {
         memcpy(&word, p, (size_t)n);
         return word | (n << 56);
     }
-    uint64_t h = (n + literal) * GOLDEN;
+    uint64_t h = (n + literal) * DV_GOLDEN;
     for (; n >= 8; p += 8, n -= 8) {
         memcpy(&word, p, 8);
-        h = (h ^ word) * GOLDEN;
+        h = (h ^ word) * DV_GOLDEN;
         h ^= h >> 32;
     }
     word = 0;
     memcpy(&word, p, (size_t)n);
-    h = (h ^ word) * GOLDEN;
+    h = (h ^ word) * DV_GOLDEN;
     return (h ^ (h >> 29)) | (UINT64_C(0xff) << 56);
 }
 
@@ -54,8 +48,7 @@ static int32_t alphabet_byte(uint32_t c) {
     return k < 33 ? (int32_t)k : k < 67 ? (int32_t)(k - 33 + 127) : k == 67 ? 173 : -1;
 }
 
-/* A name as bytes into out (room for name.bytes); false: it is literal and out holds it as it is. */
-static bool to_bytes(const dv_tokenizer *t, dv_name name, uint8_t *out, uint64_t *bytes) {
+bool dv_name_bytes(const dv_tokenizer *t, dv_name name, uint8_t *out, uint64_t *bytes) {
     const uint8_t *p = (const uint8_t *)name.p;
     uint32_t n = 1;
     uint64_t done = 0;
@@ -136,7 +129,7 @@ davy_result dv_tokenizer_reserve(dv_tokenizer *t, int64_t vocabulary, int64_t me
     return DAVY_OK;
 }
 
-static bool same(const dv_tokenizer *t, const dv_token *token, const uint8_t *p, uint64_t n, bool literal) {
+bool dv_token_is(const dv_tokenizer *t, const dv_token *token, const uint8_t *p, uint64_t n, bool literal) {
     return token->bytes == n && ((token->flags & DV_TOKEN_LITERAL) != 0) == literal &&
            memcmp(t->bytes + token->at, p, (size_t)n) == 0;
 }
@@ -144,10 +137,10 @@ static bool same(const dv_tokenizer *t, const dv_token *token, const uint8_t *p,
 /* The slot of a text, or the free slot it would take; NULL: too many tokens fall on one place. */
 static dv_slot *slot_of(const dv_tokenizer *t, const uint8_t *p, uint64_t n, bool literal, uint64_t key) {
     const bool exact = key >> 56 != 0xff;
-    uint32_t i = (uint32_t)(((key ^ (key >> 31)) * GOLDEN) >> 32) & t->slot_mask;
-    for (int probe = 0; probe < MAX_PROBES; probe++, i = (i + 1) & t->slot_mask) {
+    uint32_t i = (uint32_t)(((key ^ (key >> 31)) * DV_GOLDEN) >> 32) & t->slot_mask;
+    for (int probe = 0; probe < DV_MAX_PROBES; probe++, i = (i + 1) & t->slot_mask) {
         dv_slot *s = &t->slots[i];
-        if (s->id == 0 || (s->key == key && (exact || same(t, &t->tokens[s->id - 1], p, n, literal)))) {
+        if (s->id == 0 || (s->key == key && (exact || dv_token_is(t, &t->tokens[s->id - 1], p, n, literal)))) {
             return s;
         }
     }
@@ -205,7 +198,7 @@ davy_result dv_tokenizer_add(dv_tokenizer *t, const char *field, dv_name name, i
         return refuse_name(t, field, name, id, "has an id that is taken");
     }
     uint64_t n = 0;
-    const bool literal = !to_bytes(t, name, at, &n);
+    const bool literal = !dv_name_bytes(t, name, at, &n);
     const uint64_t key = key_of(at, n, literal);
     dv_slot *slot = slot_of(t, at, n, literal, key);
     if (slot == NULL || slot->id != 0) {
@@ -226,7 +219,7 @@ static davy_result look_up(dv_tokenizer *t, dv_name name, int32_t *id) {
     const davy_result r = dv_tokenizer_room(t, name.bytes, &at);
     if (r == DAVY_OK) {
         uint64_t n = 0;
-        const bool literal = !to_bytes(t, name, at, &n);
+        const bool literal = !dv_name_bytes(t, name, at, &n);
         *id = dv_vocabulary_find(t, at, n, literal);
     }
     return r;
@@ -243,92 +236,12 @@ int32_t dv_tokenizer_find_name(const dv_tokenizer *t, dv_name name) {
         return a != NULL ? a->id : -1;
     }
     uint64_t n = 0;
-    const bool literal = !to_bytes(t, name, out, &n);
+    const bool literal = !dv_name_bytes(t, name, out, &n);
     const int32_t id = dv_vocabulary_find(t, out, n, literal);
     if (out != few) {
         dv_free(out);
     }
     return id;
-}
-
-/* ---- merges ---- */
-
-static dv_merge *merge_slot(const dv_tokenizer *t, uint32_t left, uint32_t right) {
-    const uint64_t h = (left * UINT64_C(0x9e3779b1) + right) * GOLDEN;
-    uint32_t i = (uint32_t)(h >> 40) & t->merge_mask;
-    for (int probe = 0; probe < MAX_PROBES; probe++, i = (i + 1) & t->merge_mask) {
-        dv_merge *m = &t->merges[i];
-        if (m->left == DV_NO_MERGE || (m->left == left && m->right == right)) {
-            return m;
-        }
-    }
-    return NULL;
-}
-
-const dv_merge *dv_merge_find(const dv_tokenizer *t, uint32_t left, uint32_t right) {
-    const dv_merge *m = merge_slot(t, left, right);
-    return m != NULL && m->left != DV_NO_MERGE ? m : NULL;
-}
-
-static davy_result refuse_merge(const dv_tokenizer *t, int64_t index, dv_name left, dv_name right, const char *why) {
-    char a[SHOWN];
-    char b[SHOWN];
-    return dv_fail(DAVY_E_FORMAT, "%s: merges[%" PRId64 "]: \"%s\" and \"%s\" %s", t->where, index,
-                   dv_printable(a, sizeof a, left.p, left.bytes), dv_printable(b, sizeof b, right.p, right.bytes), why);
-}
-
-davy_result dv_tokenizer_merge(dv_tokenizer *t, int64_t index, dv_name left, dv_name right) {
-    if (left.bytes == 0 || right.bytes == 0) {
-        return refuse_merge(t, index, left, right, "do not make a pair");
-    }
-    uint8_t *at = NULL;
-    const davy_result r = dv_tokenizer_room(t, left.bytes + right.bytes, &at);
-    if (r < 0) {
-        return r;
-    }
-    uint64_t n = 0;
-    uint64_t m = 0;
-    const bool literal_left = !to_bytes(t, left, at, &n);
-    const bool literal_right = !to_bytes(t, right, at + n, &m);
-    const int32_t a = dv_vocabulary_find(t, at, n, literal_left);
-    const int32_t b = dv_vocabulary_find(t, at + n, m, literal_right);
-    if (literal_left != literal_right) { /* the two together are literal */
-        memcpy(at, left.p, (size_t)left.bytes);
-        memcpy(at + left.bytes, right.p, (size_t)right.bytes);
-        n = left.bytes;
-        m = right.bytes;
-    }
-    /* Trained vocabularies list results in the order of their merges: one guess saves most look-ups in cold memory. */
-    const bool literal = literal_left || literal_right;
-    const int64_t next = t->last_merged + 1;
-    const bool guessed = next < t->n_tokens && (t->tokens[next].flags & DV_TOKEN_PRESENT) != 0 &&
-                         same(t, &t->tokens[next], at, n + m, literal);
-    const int32_t both = guessed ? (int32_t)next : dv_vocabulary_find(t, at, n + m, literal);
-    if (a < 0 || b < 0 || both < 0) {
-        return refuse_merge(t, index, left, right,
-                            both < 0 ? "together are no token of the vocabulary" : "are not both in the vocabulary");
-    }
-    dv_merge *slot = merge_slot(t, (uint32_t)a, (uint32_t)b);
-    if (slot == NULL) {
-        return refuse_merge(t, index, left, right, "collide with too many others");
-    } /* of a pair that is there twice the later place counts, as in the library */
-    t->last_merged = both;
-    *slot = (dv_merge){(uint32_t)a, (uint32_t)b, (uint32_t)index, (uint32_t)both};
-    t->n_merges++;
-    return DAVY_OK;
-}
-
-davy_result dv_tokenizer_merge_line(dv_tokenizer *t, int64_t index, dv_name line) {
-    const char *space = memchr(line.p, ' ', (size_t)line.bytes);
-    const uint64_t n = space != NULL ? (uint64_t)(space - line.p) : line.bytes;
-    const dv_name left = {line.p, n};
-    const dv_name right = {line.p + n + 1, space != NULL ? line.bytes - n - 1 : 0};
-    if (space == NULL || memchr(right.p, ' ', (size_t)right.bytes) != NULL) {
-        char shown[SHOWN];
-        return dv_fail(DAVY_E_FORMAT, "%s: merges[%" PRId64 "]: \"%s\" is not two names with one space between",
-                       t->where, index, dv_printable(shown, sizeof shown, line.p, line.bytes));
-    }
-    return dv_tokenizer_merge(t, index, left, right);
 }
 
 /* ---- added tokens, the end ---- */

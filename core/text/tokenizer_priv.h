@@ -91,7 +91,7 @@ struct dv_tokenizer {
     int32_t bos, eos;
 };
 
-/* ---- making one (tokenizer.c): vocabulary, then merges, then added tokens, then done ---- */
+/* ---- making one (tokenizer.c, merges.c): vocabulary, then merges, then added tokens, then done ---- */
 
 typedef struct dv_name { /* a token as files write it */
     const char *p;
@@ -132,7 +132,16 @@ davy_result dv_pieces_done(dv_tokenizer *t, bool byte_fallback);
 davy_result dv_pieces_add_folder(dv_tokenizer *t, const char *folder);
 davy_result dv_tokenizer_open_model(dv_source *source, const char *folder, dv_tokenizer **out); /* folder NULL: none */
 
+/* A name as bytes into out (room for name.bytes); false: it is literal and out holds it as it is. */
+bool dv_name_bytes(const dv_tokenizer *t, dv_name name, uint8_t *out, uint64_t *bytes);
+bool dv_token_is(const dv_tokenizer *t, const dv_token *token, const uint8_t *p, uint64_t n, bool literal);
+
 /* ---- parts ---- */
+
+/* Of the tables: a multiplier for hashes, and how far is looked. One that is at most two thirds full needs far less unless
+ * the file wants it to be slow. */
+#define DV_GOLDEN UINT64_C(0x9e3779b97f4a7c15)
+enum { DV_MAX_PROBES = 1000 };
 
 int32_t dv_vocabulary_find(const dv_tokenizer *t, const void *bytes, uint64_t n, bool literal); /* -1: none */
 const dv_merge *dv_merge_find(const dv_tokenizer *t, uint32_t left, uint32_t right);            /* NULL: none */

@@ -12,9 +12,25 @@ static int64_t pages_for(int64_t tokens) {
 
 /* ---- opening ---- */
 
+int64_t dv_batch_most(const dv_vlm_model *model) {
+    return model->gpu != NULL ? DV_BATCH_MOST : DVK_FEW;
+}
+
+/* Rows of a pass: on a GPU a few sizes, so that batches of about as many sequences say the same. Large matrices are quicker
+ * on tensor cores, which begin behind DV_PROGRAM_FEW, but not of whole numbers, which must become 16 bits for that. */
+static int64_t rows_for(const dv_vlm_model *model, int64_t sequences) {
+    const int64_t large = 1024;
+    const bool whole = dvk_block_elements(model->weights->layers[0].up.type) > 1;
+    int64_t rows = whole || model->config.text.hidden <= large ? DV_PROGRAM_FEW : 2 * DV_PROGRAM_FEW;
+    while (rows < sequences) {
+        rows *= 2;
+    }
+    return model->gpu != NULL ? rows : sequences;
+}
+
 static dv_batch_options complete(const dv_vlm_model *m, const dv_batch_options *given) {
     dv_batch_options o = given != NULL ? *given : (dv_batch_options){0};
-    o.sequences = o.sequences > 0 ? dv_min(o.sequences, DVK_FEW) : DVK_FEW;
+    o.sequences = o.sequences > 0 ? dv_min(o.sequences, dv_batch_most(m)) : dv_batch_most(m);
     o.context = o.context > 0 ? o.context : dv_min(m->config.text.max_positions, DV_DIALOGUE_CONTEXT);
     o.tokens = o.tokens > 0 ? o.tokens : o.sequences * o.context;
     o.tokens = pages_for(dv_max(o.tokens, o.context)) * DVK_PAGE;
@@ -22,9 +38,6 @@ static dv_batch_options complete(const dv_vlm_model *m, const dv_batch_options *
 }
 
 davy_result dv_batch_open(const dv_vlm_model *model, const dv_batch_options *options, dv_batch **out) {
-    if (model->gpu != NULL) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a GPU captions one picture at a time so far");
-    }
     dv_batch *b = dv_calloc(1, sizeof *b);
     if (b == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
@@ -35,11 +48,12 @@ davy_result dv_batch_open(const dv_vlm_model *model, const dv_batch_options *opt
                                   .weights = model->weights,
                                   .heap = model->heap,
                                   .pool = model->pool,
+                                  .gpu = model->gpu,
                                   .cpu = model->cpu,
                                   .compute = model->compute,
                                   .context = b->options.context,
                                   .chunk = b->options.chunk,
-                                  .few = b->options.sequences,
+                                  .few = rows_for(model, b->options.sequences),
                                   .sequences = b->options.sequences,
                                   .pages = b->options.tokens / DVK_PAGE};
     davy_result r = dv_decoder_open(&desc, &b->decoder);
@@ -210,16 +224,24 @@ static davy_result read_on(dv_batch *b, dv_sequence *s) {
     return r < 0 || !last ? r : dv_batch_draw(b, s, logits);
 }
 
-davy_result dv_batch_work(dv_batch *b) {
+davy_result dv_batch_read(dv_batch *b, bool *more) {
+    *more = false;
     if (b->failed < 0) {
         return dv_fail(DAVY_E_STATE, "the batch has failed");
     }
     const bool stop = b->options.cancel != NULL && b->options.cancel(b->options.user) != 0;
     dv_sequence *s = stop ? NULL : reader(b);
-    davy_result r = stop ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
-    r = r < 0 || s == NULL ? r : read_on(b, s);
-    r = r < 0 ? r : dv_batch_say(b);
-    b->failed = r;
+    *more = s != NULL;
+    b->failed = stop ? dv_fail(DAVY_E_CANCELLED, "cancelled") : s != NULL ? read_on(b, s) : DAVY_OK;
+    return b->failed;
+}
+
+davy_result dv_batch_work(dv_batch *b) {
+    bool more;
+    davy_result r = dv_batch_read(b, &more);
+    if (r == DAVY_OK) {
+        r = b->failed = dv_batch_say(b);
+    }
     return r;
 }
 

@@ -1,7 +1,8 @@
-/* batch.h - many questions about pictures at once, on the CPU: each a sequence of its own, whose keys and values lie in pages
- * of a common store. A token of all of them costs one pass over the weights; prompts are read between the tokens, one at a
- * time. Sequences come and go at any token. What each of them says is what a dialogue would say, bit for bit, whoever else
- * is there. One thread at a time. */
+/* batch.h - many questions about pictures at once: each a sequence of its own, whose keys and values lie in pages of a common
+ * store. A token of all of them costs one pass over the weights; prompts are read between the tokens, one at a time.
+ * Sequences come and go at any token. What each of them says depends on nobody else: on the CPU it is what a dialogue would
+ * say, bit for bit; on a GPU a pass of many rows rounds otherwise than one of a single token, always as it does with as many
+ * rows as the batch was opened for. One thread at a time. */
 #ifndef DV_VLM_BATCH_H
 #define DV_VLM_BATCH_H
 
@@ -10,7 +11,7 @@
 typedef struct dv_batch dv_batch;
 
 typedef struct dv_batch_options {
-    int64_t sequences; /* at once; 0: DVK_FEW, which is the most */
+    int64_t sequences; /* at once; 0: as many as there can be, DV_BATCH_MOST at most */
     int64_t context;   /* tokens of a sequence at most; 0: as a dialogue's */
     int64_t tokens;    /* of all together, in whole pages, at least the context; 0: sequences times the context */
     int64_t chunk;     /* see dv_decoder_desc */
@@ -19,7 +20,11 @@ typedef struct dv_batch_options {
     void *user;
 } dv_batch_options;
 
-/* The model must outlive it. DAVY_E_UNSUPPORTED: this model computes on a GPU. */
+/* How many sequences a model can have at once. */
+enum { DV_BATCH_MOST = 32 };
+int64_t dv_batch_most(const dv_vlm_model *model);
+
+/* The model must outlive it. */
 davy_result dv_batch_open(const dv_vlm_model *model, const dv_batch_options *options, dv_batch **out);
 void dv_batch_release(dv_batch *b); /* NULL: nothing */
 
@@ -42,6 +47,9 @@ typedef struct dv_batch_end {
 davy_result dv_batch_ask(dv_batch *b, const dv_batch_question *q);
 /* A piece of a prompt, and a token of every sequence whose prompt has been read. After an error nothing more is done. */
 davy_result dv_batch_work(dv_batch *b);
+/* A piece of a prompt alone; *more: there is another, or was one. On a GPU, whose passes have their size whoever is there,
+ * prompts are better read first. */
+davy_result dv_batch_read(dv_batch *b, bool *more);
 /* Takes one that has ended; false: none has. */
 bool dv_batch_ended(dv_batch *b, dv_batch_end *out);
 

@@ -1,6 +1,25 @@
 /* batch_rows.c - a token of everybody: the rows of one pass, and what is drawn from their logits. */
+#include <string.h>
+
 #include "core/error.h"
 #include "core/vlm/batch_priv.h"
+
+/* A pass leaves out the same ids for all: those of the first sequence that draws there. */
+static const dv_sample_options *draws(const dv_batch *b) {
+    for (int64_t i = 0; i < b->n; i++) {
+        const dv_sample_options *o = dv_sampler_options(b->list[i]->sampler);
+        if (dv_draws_there(b->decoder, o)) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
+static bool draws_there(const dv_batch *b, const dv_sequence *s, const dv_sample_options *all) {
+    const dv_sample_options *o = dv_sampler_options(s->sampler);
+    return dv_draws_there(b->decoder, o) && o->n_never == all->n_never &&
+           (o->n_never == 0 || memcmp(o->never, all->never, (size_t)o->n_never * sizeof *o->never) == 0);
+}
 
 static void end(dv_batch *b, dv_sequence *s, dv_dialogue_end how) {
     s->end = how;
@@ -9,15 +28,9 @@ static void end(dv_batch *b, dv_sequence *s, dv_dialogue_end how) {
     dv_batch_leave_cache(b, s);
 }
 
-/* As dv_dialogue_generate goes on from the logits after all that is in the cache. */
-davy_result dv_batch_draw(dv_batch *b, dv_sequence *s, const float *logits) {
+/* As dv_dialogue_generate goes on. */
+static void say(dv_batch *b, dv_sequence *s, int32_t id) {
     const dv_generate *g = &s->generate;
-    int32_t id = -1;
-    davy_result r = dv_sampler_draw(s->sampler, logits, (uint64_t)s->cached, &id);
-    r = r < 0 ? r : dv_sampler_saw(s->sampler, &id, 1);
-    if (r < 0) {
-        return r;
-    }
     s->said[s->n_said++] = id;
     if (g->drawn != NULL) {
         g->drawn(g->drawn_user, s->n_said);
@@ -29,7 +42,31 @@ davy_result dv_batch_draw(dv_batch *b, dv_sequence *s, const float *logits) {
     } else if (s->n_said == g->max_tokens) {
         end(b, s, DV_END_LENGTH);
     }
-    return DAVY_OK;
+}
+
+davy_result dv_batch_draw(dv_batch *b, dv_sequence *s, const float *logits) {
+    int32_t id = -1;
+    davy_result r = dv_sampler_draw(s->sampler, logits, (uint64_t)s->cached, &id);
+    r = r < 0 ? r : dv_sampler_saw(s->sampler, &id, 1);
+    if (r == DAVY_OK) {
+        say(b, s, id);
+    }
+    return r;
+}
+
+/* On a GPU: what nobody draws there is drawn here, of logits that come down. */
+static davy_result draw_row(dv_batch *b, dv_sequence *s, int64_t row, const dv_sample_options *all,
+                            const int32_t *ids) {
+    const float *logits = NULL;
+    if (!draws_there(b, s, all)) {
+        const davy_result r = dv_decoder_few_logits(b->decoder, row, &logits);
+        return r < 0 ? r : dv_batch_draw(b, s, logits);
+    }
+    const davy_result r = dv_decoder_drawn(ids[row]);
+    if (r == DAVY_OK) {
+        say(b, s, ids[row]);
+    }
+    return r;
 }
 
 static int64_t known(const dv_sequence *s) {
@@ -85,15 +122,24 @@ static void fill_rows(const dv_batch *b, int32_t *ids, int32_t *slots, int32_t *
 }
 
 davy_result dv_batch_say(dv_batch *b) {
-    int32_t ids[DVK_FEW], slots[DVK_FEW], place[DVK_FEW], positions[3 * DVK_FEW];
+    int32_t ids[DV_BATCH_MOST], slots[DV_BATCH_MOST], place[DV_BATCH_MOST], positions[3 * DV_BATCH_MOST];
     dv_decoder_rows in = {.ids = ids, .sequence = slots, .place = place, .positions = positions};
+    const dv_sample_options *all = draws(b);
     const float *logits = NULL;
+    const int32_t *drawn = NULL;
     davy_result r = plan_rows(b, &in.n);
     if (r < 0 || in.n == 0) {
         return r;
     }
     fill_rows(b, ids, slots, place, positions);
+    if (all != NULL) {
+        in.never = all->never;
+        in.n_never = all->n_never;
+    }
     r = dv_decoder_few(b->decoder, &in, &logits);
+    if (r == DAVY_OK && logits == NULL) {
+        r = dv_decoder_few_ids(b->decoder, &drawn);
+    }
     b->counts.passes++;
     b->counts.rows += in.n;
     for (int64_t i = 0, row = 0; r == DAVY_OK && i < b->n; i++) {
@@ -103,7 +149,8 @@ davy_result dv_batch_say(dv_batch *b) {
         row += rows;
         s->cached += rows;
         if (rows > 0 && known(s) == 0) {
-            r = dv_batch_draw(b, s, logits + (row - 1) * b->model->config.text.vocab);
+            r = drawn != NULL ? draw_row(b, s, row - 1, all, drawn)
+                              : dv_batch_draw(b, s, logits + (row - 1) * b->model->config.text.vocab);
         }
     }
     return r;

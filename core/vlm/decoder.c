@@ -22,10 +22,11 @@ static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
     const bool gpu = desc->gpu != NULL;
     const int64_t rows = dv_max(d->chunk, d->few_rows);
     const int64_t few = gpu ? DV_PROGRAM_FEW : rows; /* that are quantised */
+    const int64_t tables = d->sequences + (gpu ? 1 : 0);
     const int64_t q = t->heads * t->head_dim;
     const int64_t kv = t->kv_heads * t->head_dim;
     const uint64_t cache =
-        (uint64_t)t->layers * 2 * (uint64_t)(kv * d->context) * (d->cache_form == DVK_ROWS_F32 ? 4 : 2);
+        (uint64_t)t->layers * 2 * (uint64_t)(kv * d->cache_rows) * (d->cache_form == DVK_ROWS_F32 ? 4 : 2);
     const dv_want wants[] = {
         {&d->x, (uint64_t)(rows * t->hidden) * 4},
         {&d->normed, (uint64_t)(rows * form_bytes_max(t->hidden))},
@@ -40,15 +41,35 @@ static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
         {&d->logits, (uint64_t)(dv_max(1, d->few_rows) * t->vocab) * 4},
         {&d->sequence, (uint64_t)d->few_rows * 4},
         {&d->place, d->few_rows > 0 ? (uint64_t)rows * 4 : 0},
-        {&d->table, (uint64_t)(d->sequences * d->each) * 4},
+        {&d->table, (uint64_t)(tables * d->each) * 4},
         {&d->one_table, (uint64_t)d->each * 4},
         {&d->cache, cache},
         {&d->queries, gpu ? (uint64_t)(rows * q) * 4 : 0},
         {&d->ids, gpu ? (uint64_t)rows * 4 : 0},
         {&d->token, gpu ? (uint64_t)DV_TOKEN_NUMBERS * 4 : 0},
+        {&d->candidates, gpu ? sizeof *d->candidates : 0},
+        {&d->named, gpu ? (uint64_t)dv_decoder_rows_numbers(d) * 4 : 0},
     };
     return dv_space_take_on(&d->space, desc->gpu, desc->heap, "the cache and the activations of a dialogue", wants,
                             DV_ARRAY_LEN(wants));
+}
+
+/* On a GPU: prompts of several sequences go through `many` alone. */
+static davy_result build_cuda(dv_decoder *d, dv_program_desc *program) {
+    davy_result r = DAVY_OK;
+    if (d->sequences == 0) {
+        program->rows = 1;
+        r = dv_decoder_build(d, &d->step, program);
+        program->rows = DV_PROGRAM_FEW;
+        r = r < 0 ? r : dv_decoder_build(d, &d->few, program);
+    }
+    if (r == DAVY_OK && d->few_rows > 0) {
+        dv_decoder_rows_place(d);
+        program->rows = d->few_rows;
+        r = dv_decoder_build(d, &d->rows, program);
+    }
+    program->rows = d->chunk;
+    return r == DAVY_OK && (d->chunk > DV_PROGRAM_FEW || d->sequences > 0) ? dv_decoder_build(d, &d->many, program) : r;
 }
 
 static davy_result build_passes(dv_decoder *d, const dv_decoder_desc *desc) {
@@ -64,20 +85,22 @@ static davy_result build_passes(dv_decoder *d, const dv_decoder_desc *desc) {
     if (d->sequences > 0) {
         d->step.rows = d->many.rows = (dvk_paging){d->one_table, NULL, d->place, d->each, DVK_PAGE};
     }
+    if (d->queue != NULL) {
+        return build_cuda(d, &program);
+    }
     if (d->few_rows > 0) {
         d->few.rows = (dvk_paging){d->sequences > 0 ? d->table : NULL, d->sequence, d->place, d->each, DVK_PAGE};
     }
     program.rows = 1;
     davy_result r = dv_decoder_build(d, &d->step, &program);
-    if (r == DAVY_OK && (d->queue != NULL || d->few_rows > 0)) {
-        program.rows = d->queue != NULL ? DV_PROGRAM_FEW : d->few_rows;
-        program.alike = d->queue == NULL;
+    if (r == DAVY_OK && d->few_rows > 0) {
+        program.rows = d->few_rows;
+        program.alike = d->few.each = true;
         r = dv_decoder_build(d, &d->few, &program);
         program.alike = false;
     }
     program.rows = d->chunk;
-    const bool many = d->queue == NULL || d->chunk > DV_PROGRAM_FEW;
-    return r == DAVY_OK && many ? dv_decoder_build(d, &d->many, &program) : r;
+    return r < 0 ? r : dv_decoder_build(d, &d->many, &program);
 }
 
 davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
@@ -93,16 +116,21 @@ davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
     const int64_t chunk = desc->gpu != NULL ? CUDA_CHUNK : CHUNK;
     d->config = desc->config;
     d->weights = desc->weights;
-    d->few_rows = dv_min(desc->few, DVK_FEW);
+    d->few_rows = dv_min(desc->few, desc->gpu != NULL ? DVK_PAGE : DVK_FEW);
     d->sequences = desc->sequences;
     d->each = d->sequences > 0 ? dv_div_up(desc->context, DVK_PAGE) : 0;
     d->context = d->sequences > 0 ? desc->pages * DVK_PAGE : desc->context;
+    d->cache_rows = d->context;
+    if (desc->gpu != NULL) { /* of the rows that nobody needs */
+        d->cache_rows += d->sequences > 0 ? DVK_PAGE : d->few_rows;
+    }
     d->axes = dv_vlm_position_axes(desc->config);
     d->chunk = dv_min(desc->chunk > 0 ? desc->chunk : chunk, desc->context);
     d->chunk = desc->gpu != NULL ? dv_max(d->chunk, DV_PROGRAM_FEW) : d->chunk;
     d->cache_form = desc->compute == DVK_F32 ? DVK_ROWS_F32 : DVK_ROWS_F16;
     davy_result r = plan_memory(d, desc);
     r = r < 0 || desc->gpu == NULL ? r : dv_decoder_cuda_open(d, desc);
+    r = r < 0 || desc->gpu == NULL || d->few_rows == 0 ? r : dv_decoder_rows_open(d, desc);
     r = r < 0 ? r : build_passes(d, desc);
     if (r < 0) {
         dv_decoder_release(d);
@@ -116,6 +144,7 @@ static void clear_pass(dv_decoder_pass *pass) {
     dv_program_clear(&pass->words);
     dv_program_clear(&pass->body);
     dv_program_clear(&pass->head);
+    dv_program_clear(&pass->best);
 }
 
 void dv_decoder_release(dv_decoder *d) {
@@ -123,6 +152,8 @@ void dv_decoder_release(dv_decoder *d) {
         clear_pass(&d->step);
         clear_pass(&d->few);
         clear_pass(&d->many);
+        clear_pass(&d->rows);
+        dv_decoder_rows_release(d);
         dv_decoder_cuda_release(d);
         dv_space_release(&d->space);
         dv_free(d);
@@ -160,10 +191,8 @@ static davy_result pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, i
     }
     load_rows(d, in, at, n);
     dv_decoder_point(p, d);
-    if (d->sequences > 0) {
-        dv_decoder_turn_to(d, in->sequence, in->past + at, n);
-    }
-    const davy_result r = dv_program_place(&p->body, n, in->past + at);
+    davy_result r = d->sequences > 0 ? dv_decoder_turn_to(d, in->sequence, in->past + at, n) : DAVY_OK;
+    r = r < 0 ? r : dv_program_place(&p->body, n, in->past + at);
     return r < 0 ? r : dv_program_run(&p->body, in->cancel, in->user);
 }
 

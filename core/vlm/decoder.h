@@ -17,8 +17,8 @@ typedef struct dv_decoder_desc {
     dvk_dtype compute; /* DVK_F32: everything in f32; else whatever is fast, keys and values in f16 */
     int64_t context;   /* positions of the cache */
     int64_t chunk;     /* tokens of a pass over a prompt; 0: 256, on a GPU 1024 */
-    /* For decoder_batch.h, on the CPU alone: */
-    int64_t few;       /* tokens of dv_decoder_few at most; 0: it is not called */
+    /* For decoder_batch.h: */
+    int64_t few;       /* tokens of dv_decoder_few at most: up to DVK_FEW, on a GPU DVK_PAGE. 0: it is not called */
     int64_t sequences; /* that share the cache, in pages of DVK_PAGE; 0: one, without pages */
     int64_t pages;     /* of all of them together; context is then what one may have at most */
 } dv_decoder_desc;
@@ -59,5 +59,12 @@ typedef struct dv_decoder_token {
 enum { DV_DECODER_NEVER = 3 };
 bool dv_decoder_draws(const dv_decoder *d);
 davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *token, int32_t *next);
+
+/* On a GPU that has a kernel for it: the token goes into the cache, and *best are the largest logits behind it, at least
+ * DV_DECODER_CANDIDATES unless the vocabulary is smaller. Where they do not do, dv_decoder_rest has all of them. */
+enum { DV_DECODER_CANDIDATES = 64 };
+bool dv_decoder_gives_best(const dv_decoder *d);
+davy_result dv_decoder_best(dv_decoder *d, const dv_decoder_token *token, const dvk_candidates **best);
+davy_result dv_decoder_rest(dv_decoder *d, const float **logits);
 
 #endif

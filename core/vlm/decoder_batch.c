@@ -14,22 +14,23 @@ int64_t dv_decoder_chunk(const dv_decoder *d) {
     return d->chunk;
 }
 
-int32_t *dv_decoder_table(dv_decoder *d, int64_t sequence) {
-    return d->table + sequence * d->each;
-}
-
-void dv_decoder_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n) {
+davy_result dv_decoder_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n) {
+    if (d->queue != NULL) {
+        return dv_decoder_rows_turn_to(d, sequence, place, n);
+    }
     memcpy(d->one_table, dv_decoder_table(d, sequence), (size_t)d->each * sizeof *d->one_table);
     for (int64_t i = 0; i < n; i++) {
         d->place[i] = (int32_t)(place + i);
     }
+    return DAVY_OK;
 }
 
 davy_result dv_decoder_few(dv_decoder *d, const dv_decoder_rows *in, const float **logits) {
     const dv_vlm_text *t = &d->config->text;
     davy_result r = dv_decoder_check_ids(d, in->ids, NULL, in->n);
-    if (r < 0) {
-        return r;
+    *logits = NULL;
+    if (r < 0 || d->queue != NULL) {
+        return r < 0 ? r : dv_decoder_rows_run(d, in);
     }
     for (int64_t i = 0; i < in->n; i++) {
         dv_vlm_matrix_row(d->weights, &d->weights->embed, in->ids[i], d->x + i * t->hidden);

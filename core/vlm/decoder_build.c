@@ -5,12 +5,12 @@
 
 static dvk_rows cache_rows(const dv_decoder *d, int64_t layer, int32_t values) {
     const dv_vlm_text *t = &d->config->text;
-    const int64_t plane = t->kv_heads * d->context * t->head_dim;
+    const int64_t plane = t->kv_heads * d->cache_rows * t->head_dim;
     const int64_t size = d->cache_form == DVK_ROWS_F32 ? 4 : 2;
     return (dvk_rows){.data = (unsigned char *)d->cache + (2 * layer + values) * plane * size,
                       .form = d->cache_form,
                       .row = t->head_dim,
-                      .head = d->context * t->head_dim};
+                      .head = d->cache_rows * t->head_dim};
 }
 
 static void add_norm(const dv_decoder *d, dv_program *p, const dv_vlm_affine *w, dvk_rows y, dv_prog_at at) {
@@ -24,6 +24,19 @@ static void add_norm(const dv_decoder *d, dv_program *p, const dv_vlm_affine *w,
                                        .at = at});
 }
 
+/* A product of the stream's rows that normalises them itself; false: there is none. */
+static bool add_normalising(const dv_decoder *d, dv_program *p, const dv_vlm_affine *norm, const dv_prog_linear *l) {
+    if (!dv_program_normalises(p, l->w, norm)) {
+        return false;
+    }
+    dv_prog_linear linear = *l;
+    linear.x = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden);
+    linear.norm = norm;
+    linear.eps = d->config->text.norm_eps;
+    dv_program_linear(p, &linear);
+    return true;
+}
+
 /* q, k and v behind one another in each row. */
 static void add_qkv(const dv_decoder *d, dv_program *p, const dv_vlm_block *b) {
     const dv_vlm_text *t = &d->config->text;
@@ -31,14 +44,17 @@ static void add_qkv(const dv_decoder *d, dv_program *p, const dv_vlm_block *b) {
     dvk_rows x = {0};
     float *to = d->qkv;
     for (int32_t i = 0; i < b->n_qkv; i++) {
+        const dvk_rows y = {.data = to, .form = DVK_ROWS_F32, .row = width};
         const dvk_form form = dv_program_form(p, &b->qkv[i]);
-        if (i == 0 || form != x.form) {
+        to += b->qkv[i].n;
+        if (add_normalising(d, p, &b->norm1, &(dv_prog_linear){.w = &b->qkv[i], .y = y})) {
+            continue;
+        }
+        if (x.data == NULL || form != x.form) {
             x = dv_rows(d->normed, form, t->hidden);
             add_norm(d, p, &b->norm1, x, DV_AT_ROWS);
         }
-        dv_program_linear(
-            p, &(dv_prog_linear){.w = &b->qkv[i], .x = x, .y = {.data = to, .form = DVK_ROWS_F32, .row = width}});
-        to += b->qkv[i].n;
+        dv_program_linear(p, &(dv_prog_linear){.w = &b->qkv[i], .x = x, .y = y});
     }
 }
 
@@ -114,6 +130,36 @@ static dvk_rows add_rope_qkv(const dv_decoder *d, dv_decoder_pass *pass, const d
     return q;
 }
 
+/* As many as a sequence may have. */
+static int64_t keys_of(const dv_decoder *d, const dv_decoder_pass *pass) {
+    const bool gpu = pass->body.queue != NULL;
+    return pass->rows.position == NULL ? 0
+           : gpu && d->sequences > 0   ? d->each * DVK_PAGE
+           : gpu && pass->each         ? d->cache_rows
+                                       : d->context;
+}
+
+/* A prompt in pages that a GPU reads knows how far it has come. */
+static dv_prog_at attends_at(const dv_decoder_pass *pass) {
+    const bool prompt = pass->body.queue != NULL && pass->body.rows > 1 && !pass->each;
+    return prompt ? DV_AT_PAST : cached_at(pass);
+}
+
+/* All of it in one kernel, for a single token. */
+static bool add_attention_new(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows rows[3],
+                              const dvk_attention_kv_args *attention) {
+    const dv_vlm_text *t = &d->config->text;
+    if (pass->body.rows > 1 || pass->rows.position == NULL || t->qk_norm == DV_VLM_QK_AFTER_ROPE) {
+        return false;
+    }
+    return dv_program_attention_new(&pass->body, &(dvk_attention_new_args){.a = *attention,
+                                                                           .k = rows[1],
+                                                                           .v = rows[2],
+                                                                           .cs = d->cs,
+                                                                           .pairs = t->head_dim / 2,
+                                                                           .inverse = t->rope.inverse ? 1 : 0});
+}
+
 static void add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_vlm_block *b, int64_t layer,
                           dvk_rows mixed) {
     const dv_vlm_text *t = &d->config->text;
@@ -123,28 +169,30 @@ static void add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_v
     const dvk_rows qkv = {.data = d->qkv, .form = DVK_ROWS_F32, .row = q + 2 * kv, .head = t->head_dim};
     const dvk_rows rows[3] = {qkv, dv_rows_at(qkv, q), dv_rows_at(qkv, q + kv)};
     const dvk_rows cache[2] = {cache_rows(d, layer, 0), cache_rows(d, layer, 1)};
-    dvk_rows queries = rows[0];
     if (t->qk_norm == DV_VLM_QK_BEFORE_ROPE) {
         add_head_norm(d, p, b->q_norm, rows[0], t->heads);
         add_head_norm(d, p, b->k_norm, rows[1], t->kv_heads);
     }
+    dvk_attention_kv_args attention = {.q = rows[0],
+                                       .k = cache[0],
+                                       .v = cache[1],
+                                       .y = mixed,
+                                       .in = pass->rows,
+                                       .keys = keys_of(d, pass),
+                                       .heads = t->heads,
+                                       .kv_heads = t->kv_heads,
+                                       .dim = t->head_dim,
+                                       .scale = (float)(1.0 / sqrt((double)t->head_dim)),
+                                       .causal = 1};
+    if (add_attention_new(d, pass, rows, &attention)) {
+        return;
+    }
     if (p->queue != NULL && t->qk_norm != DV_VLM_QK_AFTER_ROPE) {
-        queries = add_rope_qkv(d, pass, rows, cache);
+        attention.q = add_rope_qkv(d, pass, rows, cache);
     } else {
         add_ropes(d, pass, rows, cache);
     }
-    const dvk_attention_kv_args attention = {.q = queries,
-                                             .k = cache[0],
-                                             .v = cache[1],
-                                             .y = mixed,
-                                             .in = pass->rows,
-                                             .keys = pass->rows.position != NULL ? d->context : 0,
-                                             .heads = t->heads,
-                                             .kv_heads = t->kv_heads,
-                                             .dim = t->head_dim,
-                                             .scale = (float)(1.0 / sqrt((double)t->head_dim)),
-                                             .causal = 1};
-    dv_program_attention(p, &attention, cached_at(pass));
+    dv_program_attention(p, &attention, attends_at(pass));
 }
 
 static void add_block(const dv_decoder *d, dv_decoder_pass *pass, int64_t layer) {
@@ -160,31 +208,37 @@ static void add_block(const dv_decoder *d, dv_decoder_pass *pass, int64_t layer)
     add_attention(d, pass, b, layer, mixed);
     dvk_rows in = dv_program_input(p, mixed, form, d->mixed_in, q);
     dv_program_linear(p, &(dv_prog_linear){.w = &b->out, .x = in, .y = x, .res = x});
-    const dvk_rows normed = dv_rows(d->normed, dv_program_form(p, &b->up), t->hidden);
-    add_norm(d, p, &b->norm2, normed, DV_AT_ROWS);
     form = dv_program_form(p, &b->down);
     const dvk_rows hidden = dv_program_written(form, d->hidden, t->ffn);
-    dv_program_linear(p, &(dv_prog_linear){.w = &b->up, .x = normed, .y = hidden, .act = dv_gate_of(t->act)});
+    dv_prog_linear up = {.w = &b->up, .y = hidden, .act = dv_gate_of(t->act)};
+    if (!add_normalising(d, p, &b->norm2, &up)) {
+        up.x = dv_rows(d->normed, dv_program_form(p, &b->up), t->hidden);
+        add_norm(d, p, &b->norm2, up.x, DV_AT_ROWS);
+        dv_program_linear(p, &up);
+    }
     in = dv_program_input(p, hidden, form, d->hidden_in, t->ffn);
     dv_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = x});
 }
 
 /* Of the last row alone, or of every one. */
-static void add_head(const dv_decoder *d, dv_program *p) {
+static void add_head(const dv_decoder *d, dv_program *p, bool each) {
     const dv_vlm_text *t = &d->config->text;
     const dv_vlm_weights *w = d->weights;
-    const dvk_rows normed = dv_rows(d->normed, dv_program_form(p, &w->head), t->hidden);
-    add_norm(d, p, &w->norm, normed, p->alike ? DV_AT_ROWS : DV_AT_LAST);
-    dv_program_linear(p, &(dv_prog_linear){.w = &w->head,
-                                           .x = normed,
-                                           .at = p->alike ? DV_AT_ROWS : DV_AT_ONE,
-                                           .y = dv_rows(d->logits, DVK_ROWS_F32, t->vocab)});
+    dv_prog_linear head = {
+        .w = &w->head, .y = dv_rows(d->logits, DVK_ROWS_F32, t->vocab), .at = each ? DV_AT_ROWS : DV_AT_LAST};
+    if (add_normalising(d, p, &w->norm, &head)) {
+        return;
+    }
+    head.x = dv_rows(d->normed, dv_program_form(p, &w->head), t->hidden);
+    add_norm(d, p, &w->norm, head.x, head.at);
+    head.at = each ? DV_AT_ROWS : DV_AT_ONE;
+    dv_program_linear(p, &head);
 }
 
 /* On a GPU the passes look their words up themselves; where vectors of pictures follow, before the layers. */
 static davy_result add_words(dv_decoder *d, dv_decoder_pass *pass, const dv_program_desc *desc) {
     const dvk_rows x = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden);
-    if (desc->queue == NULL || desc->rows == 1) {
+    if (desc->queue == NULL || desc->rows == 1 || pass->each) {
         if (desc->queue != NULL) {
             dv_program_embed(&pass->body, &d->weights->embed, pass->ids, x);
         }
@@ -208,15 +262,44 @@ static void add_layers(dv_decoder *d, dv_decoder_pass *pass) {
         add_norm(d, p, &(dv_vlm_affine){.w = NULL}, dv_rows(d->x, DVK_ROWS_F32, t->hidden), DV_AT_ROWS);
     }
     for (int64_t i = 0; i < t->layers; i++) {
-        if (p->rows > 1 && !p->alike && i > 0) {
+        const bool pictures = p->rows > 1 && !pass->each; /* can be among the rows */
+        if (pictures && i > 0) {
             dv_program_cut(p);
         }
         add_block(d, pass, i);
-        if (i < d->config->vision.n_deepstack && (p->rows > 1 || p->queue == NULL)) {
+        if (i < d->config->vision.n_deepstack && (pictures || p->queue == NULL)) {
             pass->deep[i] = dv_program_add_rows(
                 p, &(dv_add_rows_args){.x = d->x, .y = d->x, .row = d->deep_rows, .dim = t->hidden, .taps = 1});
         }
     }
+}
+
+/* The largest logit's id; of a single token, whose place and position then move on. */
+static void add_draw(const dv_decoder *d, dv_decoder_pass *pass) {
+    const int64_t vocab = d->config->text.vocab;
+    dvk_argmax_args a = {.x = dv_rows(d->logits, DVK_ROWS_F32, vocab),
+                         .id = pass->drawn,
+                         .never = pass->never,
+                         .m = pass->body.rows,
+                         .n = vocab,
+                         .n_never = DV_DECODER_NEVER};
+    if (!pass->each) {
+        a.id = d->token + DV_TOKEN_ID;
+        a.never = d->token + DV_TOKEN_NEVER;
+        a.advance = d->token + DV_TOKEN_PLACE;
+        a.n_advance = 1 + d->axes;
+    }
+    dv_program_argmax(&pass->body, &a);
+}
+
+/* Of one row's logits those that somebody draws from: about twice as many as may be asked for. */
+static davy_result build_best(dv_decoder *d, dv_decoder_pass *pass, const dv_program_desc *desc) {
+    dv_program_start(&pass->best, desc);
+    dv_program_candidates(&pass->best, &(dvk_candidates_args){.x = d->logits,
+                                                              .to = d->candidates,
+                                                              .n = d->config->text.vocab,
+                                                              .least = 2 * DV_DECODER_CANDIDATES});
+    return dv_program_finish(&pass->best);
 }
 
 davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_program_desc *desc) {
@@ -227,19 +310,14 @@ davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_program_de
         return r;
     }
     add_layers(d, pass);
-    if (desc->rows == 1 || desc->alike) {
-        add_head(d, p); /* in the same run: waking the threads once more would cost as much as some of the steps */
+    if (desc->rows == 1 || pass->each) {
+        /* In the same run: waking the threads once more would cost as much as some of the steps. */
+        add_head(d, p, pass->each);
         if (desc->queue != NULL) {
-            dv_program_argmax(p, &(dvk_argmax_args){.x = dv_rows(d->logits, DVK_ROWS_F32, d->config->text.vocab),
-                                                    .id = d->token + DV_TOKEN_ID,
-                                                    .never = d->token + DV_TOKEN_NEVER,
-                                                    .advance = d->token + DV_TOKEN_PLACE,
-                                                    .m = 1,
-                                                    .n = d->config->text.vocab,
-                                                    .n_never = DV_TOKEN_NEVERS,
-                                                    .n_advance = 1 + d->axes});
+            add_draw(d, pass);
         }
-        return dv_program_finish(p);
+        r = dv_program_finish(p);
+        return r < 0 || desc->queue == NULL || pass->each ? r : build_best(d, pass, desc);
     }
     r = dv_program_finish(p);
     if (r < 0) {
@@ -249,7 +327,7 @@ davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_program_de
     desc->rows = 1;
     dv_program_start(&pass->head, desc);
     desc->rows = rows;
-    add_head(d, &pass->head);
+    add_head(d, &pass->head, false);
     return dv_program_finish(&pass->head);
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/mem.h"
+#include "core/vlm/decoder_batch.h"
 #include "core/vlm/decoder_priv.h"
 
 enum { SLOTS = 2 /* steps of a greedy answer under way */, LEAST_LIMIT = 512 };
@@ -14,6 +15,8 @@ struct dv_decoder_cuda {
     dv_decoder_pass *last;
     int64_t limit; /* tokens that the step can see: kernels that share far more among them are slower */
     dv_gpu_mail *mail[SLOTS];
+    dv_gpu_mail *best_mail;
+    dvk_candidates best;
     /* The step that was begun before it was asked for: in mail[ahead_slot] is what comes behind `ahead`. Its id is not
      * known here until the slot before has been read. */
     dv_decoder_token ahead;
@@ -38,7 +41,7 @@ davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *desc) {
     for (int i = 0; r == DAVY_OK && i < SLOTS; i++) {
         r = dv_gpu_mail_create(desc->gpu, sizeof(int32_t), &c->mail[i]);
     }
-    return r;
+    return r < 0 ? r : dv_gpu_mail_create(desc->gpu, sizeof c->best, &c->best_mail);
 }
 
 void dv_decoder_cuda_release(dv_decoder *d) {
@@ -53,6 +56,7 @@ void dv_decoder_cuda_release(dv_decoder *d) {
     for (int i = 0; i < SLOTS; i++) {
         dv_gpu_mail_release(c->mail[i]);
     }
+    dv_gpu_mail_release(c->best_mail);
     dv_space_release(&c->host);
     dv_free(c);
 }
@@ -63,6 +67,10 @@ void dv_decoder_cuda_settle(dv_decoder *d) {
     d->cuda->is_ahead = false;
     dv_gpu_queue_wait(d->queue, NULL, NULL);
     dv_error_set(&saved);
+}
+
+void dv_decoder_cuda_forget(dv_decoder *d) {
+    d->cuda->is_ahead = false;
 }
 
 /* ---- several tokens ---- */
@@ -108,8 +116,9 @@ static davy_result load_rows(dv_decoder *d, const dv_decoder_input *in, int64_t 
 }
 
 static davy_result run_several(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
-    dv_decoder_pass *p = n <= DV_PROGRAM_FEW ? &d->few : &d->many;
+    dv_decoder_pass *p = n <= DV_PROGRAM_FEW && d->sequences == 0 ? &d->few : &d->many;
     davy_result r = load_rows(d, in, at, n);
+    r = r < 0 || d->sequences == 0 ? r : dv_decoder_turn_to(d, in->sequence, in->past + at, n);
     r = r < 0 ? r : dv_program_place(&p->words, n, 0);
     r = r < 0 ? r : dv_program_run(&p->words, NULL, NULL);
     r = r < 0 ? r : place_vectors(d, in, at, n);
@@ -157,7 +166,7 @@ davy_result dv_decoder_cuda_pass(dv_decoder *d, const dv_decoder_input *in, int6
     const bool word = in->vector == NULL || in->vector[at] < 0;
     c->is_ahead = false;
     c->last = &d->step;
-    if (n > 1 || !word) {
+    if (n > 1 || !word || d->sequences > 0) {
         return run_several(d, in, at, n);
     }
     davy_result r = place_token(d, word ? in->ids[at] : 0, in->past + at, in->positions + at * d->axes);
@@ -180,6 +189,10 @@ davy_result dv_decoder_cuda_logits(dv_decoder *d, int64_t n, float **logits) {
 
 bool dv_decoder_draws(const dv_decoder *d) {
     return d->queue != NULL && !(d->config->text.softcap > 0);
+}
+
+davy_result dv_decoder_drawn(int32_t id) {
+    return id >= 0 ? DAVY_OK : dv_fail(DAVY_E_INTERNAL, "the model's logits hold NaN, or no largest number");
 }
 
 static davy_result begin_step(dv_decoder *d, int64_t past, int slot) {
@@ -220,12 +233,48 @@ davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *t, int32_t *n
         dv_decoder_cuda_settle(d);
         return r;
     }
-    if (*next < 0) {
-        return dv_fail(DAVY_E_INTERNAL, "the model's logits hold NaN, or no largest number");
+    r = dv_decoder_drawn(*next);
+    if (r < 0) {
+        return r;
     }
     c->ahead = (dv_decoder_token){.id = *next, .position = t->position + 1, .past = t->past + 1};
     c->ahead_slot = slot ^ 1;
     c->is_ahead = goes_on;
     c->last = &d->step;
     return DAVY_OK;
+}
+
+/* ---- answers that are drawn from the largest logits ---- */
+
+bool dv_decoder_gives_best(const dv_decoder *d) {
+    return dv_decoder_draws(d) && d->step.best.n > 0;
+}
+
+davy_result dv_decoder_best(dv_decoder *d, const dv_decoder_token *t, const dvk_candidates **best) {
+    dv_decoder_cuda *c = d->cuda;
+    const int32_t positions[3] = {t->position, t->position, t->position};
+    if (t->past < 0 || t->past >= d->context) {
+        return dv_fail(DAVY_E_CONTEXT_FULL, "1 token behind %lld is more than the context of %lld tokens",
+                       (long long)t->past, (long long)d->context);
+    }
+    c->is_ahead = false;
+    c->last = &d->step;
+    davy_result r = place_token(d, t->id, t->past, positions);
+    r = r < 0 ? r : run_step(d, t->past);
+    r = r < 0 ? r : dv_program_repeat(&d->step.best);
+    r = r < 0 ? r : dv_gpu_mail_send(c->best_mail, d->queue, d->candidates);
+    r = r < 0 ? r : dv_gpu_mail_read(c->best_mail, &c->best);
+    if (r < 0) {
+        dv_decoder_cuda_settle(d);
+        return r;
+    }
+    *best = &c->best;
+    return c->best.n >= 0 ? DAVY_OK : dv_decoder_drawn(-1);
+}
+
+davy_result dv_decoder_rest(dv_decoder *d, const float **logits) {
+    float *all = NULL;
+    const davy_result r = dv_decoder_cuda_logits(d, 1, &all);
+    *logits = all;
+    return r;
 }

@@ -10,7 +10,11 @@ typedef struct dv_decoder_pass {
     dv_program words;               /* on a GPU: x of the words */
     dv_program body;                /* every layer; of one token: to the logits */
     dv_program head;                /* the last row of several to logits, where the body does not go there */
+    dv_program best; /* of one token on a GPU: from logits to candidates; empty where there is no such kernel */
     dv_prog_item *deep[DV_VLM_MAX_DEEPSTACK];
+    bool each;            /* logits of every row; on a GPU all are words, and an id is drawn of each */
+    int32_t *drawn;       /* where to, */
+    const int32_t *never; /* other than [DV_DECODER_NEVER] of these */
 } dv_decoder_pass;
 
 /* On a GPU a token's step reads and writes a few numbers there; each run moves them on by one. */
@@ -23,13 +27,15 @@ enum {
     DV_TOKEN_NUMBERS = DV_TOKEN_NEVER + DV_TOKEN_NEVERS
 };
 
-typedef struct dv_decoder_cuda dv_decoder_cuda; /* decoder_cuda.c */
+typedef struct dv_decoder_cuda dv_decoder_cuda;           /* decoder_cuda.c */
+typedef struct dv_decoder_rows_cuda dv_decoder_rows_cuda; /* decoder_batch_cuda.c */
 
 struct dv_decoder {
     const dv_vlm_config *config;
     const dv_vlm_weights *weights;
     dv_gpu_queue *queue;               /* NULL: the CPU */
     int64_t context, chunk;            /* context: of all sequences together */
+    int64_t cache_rows;                /* of a plane of the cache: the context, and what is written but never read */
     int64_t sequences, each, few_rows; /* each: pages of a sequence at most; sequences 0: one, without pages */
     int32_t axes;
     dvk_form cache_form;
@@ -38,12 +44,16 @@ struct dv_decoder {
     void *normed, *mixed_in, *hidden_in;           /* in the form that the next matrix wants */
     void *queries;                                 /* on a GPU: turned, in the form of the cache */
     int32_t *ids, *positions, *deep_rows, *token;  /* ids, token: on a GPU */
+    dvk_candidates *candidates;                    /* on a GPU */
     int32_t *sequence, *place;                     /* of rows, where they are named */
     int32_t *table, *one_table;                    /* [sequences][each]; that of the sequence whose prompt is read */
-    void *cache;                                   /* [layer][keys, values][kv head][context][head_dim] */
+    void *cache;                                   /* [layer][keys, values][kv head][cache_rows][head_dim] */
     const float *deep[DV_VLM_MAX_DEEPSTACK];
     dv_decoder_pass step, few, many; /* one token; a few (on the CPU: logits of each); a chunk */
+    dv_decoder_pass rows;            /* on a GPU: few_rows tokens, each with its place, logits of each */
+    int32_t *named;                  /* what that reads and writes, see decoder_batch_cuda.c */
     dv_decoder_cuda *cuda;
+    dv_decoder_rows_cuda *rows_cuda;
 };
 
 davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_program_desc *desc);
@@ -53,7 +63,7 @@ void dv_decoder_point(dv_decoder_pass *pass, const dv_decoder *d); /* to the fea
 davy_result dv_decoder_check_ids(const dv_decoder *d, const int32_t *ids, const int32_t *vector, int64_t n);
 void dv_decoder_cap(const dv_decoder *d, float *logits);
 /* Rows from `place` on of a sequence: where the next pass finds them in its pages. */
-void dv_decoder_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n);
+davy_result dv_decoder_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n);
 
 davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *desc);
 void dv_decoder_cuda_release(dv_decoder *d);
@@ -61,5 +71,15 @@ davy_result dv_decoder_cuda_pass(dv_decoder *d, const dv_decoder_input *in, int6
 davy_result dv_decoder_cuda_logits(dv_decoder *d, int64_t n, float **logits);
 /* After a failure: what is enqueued still reads and writes. */
 void dv_decoder_cuda_settle(dv_decoder *d);
+/* The token that was begun ahead is not wanted any more. */
+void dv_decoder_cuda_forget(dv_decoder *d);
+
+davy_result dv_decoder_rows_open(dv_decoder *d, const dv_decoder_desc *desc);
+void dv_decoder_rows_release(dv_decoder *d);
+int64_t dv_decoder_rows_numbers(const dv_decoder *d); /* of `named` */
+void dv_decoder_rows_place(dv_decoder *d);            /* after plan_memory: where the pass reads them */
+davy_result dv_decoder_rows_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n);
+struct dv_decoder_rows;
+davy_result dv_decoder_rows_run(dv_decoder *d, const struct dv_decoder_rows *in);
 
 #endif

@@ -31,7 +31,7 @@ davy_result dv_dialogue_open(const dv_vlm_model *model, const dv_dialogue_option
                             .compute = model->compute,
                             .context = d->context,
                             .chunk = o->chunk,
-                            .few = model->gpu == NULL ? DV_LOOKUP_ROWS : 0};
+                            .few = DV_LOOKUP_ROWS};
     davy_result r = dv_decoder_open(&desc, &d->decoder);
     if (ran_out(r) && o->room != NULL && o->room(o->user)) {
         r = dv_decoder_open(&desc, &d->decoder);
@@ -173,43 +173,29 @@ bool dv_is_stop(const dv_vlm_model *m, int32_t id) {
     return false;
 }
 
-/* The largest logit's id is drawn on a GPU, where the logits are, if nothing else is asked for. */
-static bool draws_there(const dv_dialogue *d, const dv_sampler *sampler) {
-    const dv_sample_options *o = dv_sampler_options(sampler);
-    return d->pending >= 0 && dv_decoder_draws(d->decoder) && o->temperature == 0 && o->repetition_penalty == 1 &&
-           o->no_repeat_ngram == 0 && o->n_never <= DV_DECODER_NEVER;
-}
-
-static davy_result draw_there(dv_dialogue *d, const dv_sampler *sampler) {
-    const dv_sample_options *o = dv_sampler_options(sampler);
-    const dv_decoder_token token = {
-        .id = d->pending, .position = (int32_t)d->next, .past = d->tokens, .never = o->never, .n_never = o->n_never};
-    int32_t id = -1;
-    const davy_result r = dv_decoder_next(d->decoder, &token, &id);
-    d->logits = NULL;
-    if (r == DAVY_OK) {
-        d->history[d->tokens++] = d->pending;
-        d->next++;
-        d->pending = id;
-    }
-    return r;
+bool dv_draws_there(const dv_decoder *d, const dv_sample_options *o) {
+    return dv_decoder_draws(d) && o->temperature == 0 && o->repetition_penalty == 1 && o->no_repeat_ngram == 0 &&
+           o->n_never <= DV_DECODER_NEVER;
 }
 
 /* One more token becomes d->pending; `most` more are wanted. */
 static davy_result draw(dv_dialogue *d, const dv_generate *g, int64_t most, dv_sampler *sampler) {
+    const dv_sample_options *o = dv_sampler_options(sampler);
     davy_result r = DAVY_OK;
-    if (draws_there(d, sampler)) {
-        return draw_there(d, sampler);
-    }
-    if (d->pending >= 0) {
-        r = dv_dialogue_feed_pending(d, g, most);
-    }
-    if (r == DAVY_OK && d->logits == NULL) {
-        r = dv_fail(DAVY_E_STATE,
-                    "there is nothing to answer: no question was read since the dialogue began or went back");
+    if (d->pending >= 0 && dv_draws_there(d->decoder, o)) {
+        return dv_dialogue_draw_behind(d, g, o, most, &d->pending);
     }
     int32_t id = -1;
-    r = r < 0 ? r : dv_sampler_draw(sampler, d->logits, (uint64_t)d->tokens, &id);
+    if (d->pending >= 0 && dv_draws_of_best(d->decoder, o)) {
+        r = dv_dialogue_draw_best(d, sampler, &id);
+    } else {
+        r = d->pending >= 0 ? dv_dialogue_feed_pending(d, g, most) : DAVY_OK;
+        if (r == DAVY_OK && d->logits == NULL) {
+            r = dv_fail(DAVY_E_STATE,
+                        "there is nothing to answer: no question was read since the dialogue began or went back");
+        }
+        r = r < 0 ? r : dv_sampler_draw(sampler, d->logits, (uint64_t)d->tokens, &id);
+    }
     r = r < 0 ? r : dv_sampler_saw(sampler, &id, 1);
     if (r == DAVY_OK) {
         d->pending = id;

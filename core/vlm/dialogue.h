@@ -44,9 +44,9 @@ typedef enum dv_dialogue_end {
 } dv_dialogue_end;
 
 /* Whether tokens that followed the last ones when they were said before are tried several at a time, where the largest
- * logit decides: what is generated is the same, bit for bit. */
+ * logit decides. On the CPU what is generated is the same, bit for bit; on a GPU several rows round as a batch does. */
 typedef enum dv_lookup {
-    DV_LOOKUP_AUTO = 0, /* as long as it is quicker, by the times it has measured */
+    DV_LOOKUP_AUTO = 0, /* on the CPU, as long as it is quicker, by the times it has measured */
     DV_LOOKUP_OFF,
     DV_LOOKUP_ALWAYS
 } dv_lookup;

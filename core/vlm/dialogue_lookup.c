@@ -95,8 +95,8 @@ static davy_result feed_one(dv_dialogue *d) {
     return r;
 }
 
-/* The pending token, and n that are supposed behind it. */
-static davy_result feed_supposed(dv_dialogue *d, int64_t n) {
+/* The pending token, and n that are supposed behind it; o: of what a GPU draws. */
+static davy_result feed_supposed(dv_dialogue *d, const dv_sample_options *o, int64_t n) {
     dv_supposed *s = &d->supposed;
     const int32_t axes = dv_vlm_position_axes(&d->model->config);
     int32_t ids[DV_LOOKUP_ROWS], place[DV_LOOKUP_ROWS], positions[3 * DV_LOOKUP_ROWS];
@@ -107,15 +107,26 @@ static davy_result feed_supposed(dv_dialogue *d, int64_t n) {
             positions[i * axes + a] = (int32_t)(d->next + i);
         }
     }
-    const dv_decoder_rows in = {.ids = ids, .place = place, .positions = positions, .n = n + 1};
+    dv_decoder_rows in = {.ids = ids, .place = place, .positions = positions, .n = n + 1};
+    if (o != NULL) {
+        in.never = o->never;
+        in.n_never = o->n_never;
+    }
+    const int32_t *drawn = NULL;
     const uint64_t start = dv_now_ns();
-    const davy_result r = dv_decoder_few(d->decoder, &in, &s->logits);
+    davy_result r = dv_decoder_few(d->decoder, &in, &s->logits);
+    if (r == DAVY_OK && o != NULL) {
+        r = dv_decoder_few_ids(d->decoder, &drawn);
+    }
     d->logits = NULL;
     if (r == DAVY_OK) {
         const double more = ((double)(dv_now_ns() - start) - s->one_ns) / (double)n;
         s->more_ns = s->passes++ > 0 ? s->more_ns + 0.25 * (more - s->more_ns) : more;
         s->n = n;
         s->right = 0;
+        if (drawn != NULL) {
+            memcpy(s->drawn, drawn, (size_t)(n + 1) * sizeof *drawn);
+        }
         keep_pending(d, s->logits);
     }
     return r;
@@ -127,8 +138,16 @@ static void count_right(dv_supposed *s) {
     s->n = 0;
 }
 
+/* Tokens to try, where as many rows may follow. */
+static int64_t suppose(dv_dialogue *d, int64_t most) {
+    const int64_t rows = dv_min(dv_decoder_few_rows(d->decoder), DV_LOOKUP_ROWS);
+    const int64_t room = dv_min(d->context - d->tokens - 1, most - 1);
+    return rows > 1 && room > 0 ? look_up(d, dv_min(rows - 1, room), d->supposed.ids) : 0;
+}
+
 davy_result dv_dialogue_feed_pending(dv_dialogue *d, const dv_generate *g, int64_t most) {
     dv_supposed *s = &d->supposed;
+    s->n = s->logits != NULL ? s->n : 0; /* a GPU has drawn already; here that does not count */
     if (s->n > 0 && d->pending == s->ids[s->right]) {
         s->right++;
         keep_pending(d, s->logits + s->right * d->model->config.text.vocab);
@@ -140,14 +159,51 @@ davy_result dv_dialogue_feed_pending(dv_dialogue *d, const dv_generate *g, int64
     if (s->n > 0) {
         count_right(s);
     }
-    const int64_t rows = dv_min(dv_decoder_few_rows(d->decoder), DV_LOOKUP_ROWS);
-    const int64_t room = dv_min(d->context - d->tokens - 1, most - 1);
-    if (rows > 1 && room > 0 && g->lookup != DV_LOOKUP_OFF && greedy(g)) {
-        int64_t n = look_up(d, dv_min(rows - 1, room), s->ids);
+    if (d->model->gpu == NULL && g->lookup != DV_LOOKUP_OFF && greedy(g)) {
+        int64_t n = suppose(d, most);
         n = n > 0 && g->lookup == DV_LOOKUP_AUTO ? worth_trying(s, n) : n;
         if (n > 0) {
-            return feed_supposed(d, n);
+            return feed_supposed(d, NULL, n);
         }
     }
     return feed_one(d);
+}
+
+/* ---- on a GPU ---- */
+
+static davy_result draw_one(dv_dialogue *d, const dv_sample_options *o, int32_t *id) {
+    const dv_decoder_token token = {
+        .id = d->pending, .position = (int32_t)d->next, .past = d->tokens, .never = o->never, .n_never = o->n_never};
+    const davy_result r = dv_decoder_next(d->decoder, &token, id);
+    if (r == DAVY_OK) {
+        keep_pending(d, NULL);
+    }
+    d->logits = NULL;
+    return r;
+}
+
+davy_result dv_dialogue_draw_behind(dv_dialogue *d, const dv_generate *g, const dv_sample_options *o, int64_t most,
+                                    int32_t *id) {
+    dv_supposed *s = &d->supposed;
+    int32_t drawn = -1;
+    davy_result r = DAVY_OK;
+    if (s->n > 0 && d->pending == s->ids[s->right]) {
+        drawn = s->drawn[++s->right];
+        keep_pending(d, NULL);
+        if (s->right == s->n) {
+            count_right(s);
+        }
+    } else {
+        if (s->n > 0) {
+            count_right(s);
+        }
+        const int64_t n = g->lookup == DV_LOOKUP_ALWAYS ? suppose(d, most) : 0;
+        r = n > 0 ? feed_supposed(d, o, n) : draw_one(d, o, &drawn);
+        drawn = n > 0 ? s->drawn[0] : drawn;
+    }
+    r = r < 0 ? r : dv_decoder_drawn(drawn);
+    if (r == DAVY_OK) {
+        *id = drawn;
+    }
+    return r;
 }

@@ -42,10 +42,11 @@ bool dv_is_stop(const dv_vlm_model *m, int32_t id);
 enum { DV_LOOKUP_ROWS = 8 }; /* the token before them included */
 typedef struct dv_supposed {
     int32_t ids[DV_LOOKUP_ROWS];
-    int64_t n, right;             /* right: those that have been drawn since */
-    const float *logits;          /* [n + 1][vocab]: after the token before them, then after each */
-    int64_t passes;               /* of several, so far */
-    double one_ns, more_ns, gain; /* what a token takes, and one more in its pass; the right ones of a pass */
+    int64_t n, right;              /* right: those that have been drawn since */
+    const float *logits;           /* [n + 1][vocab]: after the token before them, then after each; on a GPU NULL, */
+    int32_t drawn[DV_LOOKUP_ROWS]; /* but what is drawn there [n + 1] */
+    int64_t passes;                /* of several, so far */
+    double one_ns, more_ns, gain;  /* what a token takes, and one more in its pass; the right ones of a pass */
 } dv_supposed;
 
 struct dv_dialogue {
@@ -63,6 +64,16 @@ struct dv_dialogue {
 
 /* The pending token goes into the cache; `most` tokens may follow it. */
 davy_result dv_dialogue_feed_pending(dv_dialogue *d, const dv_generate *g, int64_t most);
+/* On a GPU; *id follows it. */
+davy_result dv_dialogue_draw_behind(dv_dialogue *d, const dv_generate *g, const dv_sample_options *o, int64_t most,
+                                    int32_t *id);
+/* The largest logit's id is drawn on a GPU, where the logits are, if nothing else is asked for. */
+bool dv_draws_there(const dv_decoder *d, const dv_sample_options *o);
+
+/* What else is drawn with these options: of the largest logits, if they are all that comes down from a GPU. The pending token
+ * goes into the cache; *id follows it. */
+bool dv_draws_of_best(const dv_decoder *d, const dv_sample_options *o);
+davy_result dv_dialogue_draw_best(dv_dialogue *d, dv_sampler *sampler, int32_t *id);
 
 /* ---- words (dialogue_words.c) ---- */
 

@@ -52,9 +52,15 @@ dvk_rows dv_rows_at(dvk_rows rows, int64_t column) {
     return rows;
 }
 
+/* Few rows of f32 become q8 in the product itself. */
+static bool rounds(const dv_program *p, const dv_vlm_matrix *m) {
+    return p->queue != NULL && p->rows <= DV_PROGRAM_FEW && p->compute != DVK_F32 && dvk_block_elements(m->type) > 1 &&
+           m->k % 4 == 0;
+}
+
 static dvk_form cuda_form(const dv_program *p, const dv_vlm_matrix *m) {
     if (p->rows <= DV_PROGRAM_FEW) {
-        return dvk_block_elements(m->type) > 1 ? DVK_ROWS_Q8 : DVK_ROWS_F32;
+        return dvk_block_elements(m->type) > 1 && !rounds(p, m) ? DVK_ROWS_Q8 : DVK_ROWS_F32;
     }
     return m->type == DVK_W_F32 ? DVK_ROWS_F32 : m->type == DVK_W_F16 ? DVK_ROWS_F16 : DVK_ROWS_BF16;
 }
@@ -174,11 +180,20 @@ davy_result dv_program_run(dv_program *p, int32_t (*cancel)(void *user), void *u
 }
 
 const char *dv_item_op(const dv_prog_item *item) {
-    static const char *const names[] = {
-        [ITEM_LINEAR] = "linear",      [ITEM_NORM] = "row_norm", [ITEM_CONVERT] = "row_convert",
-        [ITEM_TABLE] = "rope_table",   [ITEM_ROPE] = "rope",     [ITEM_ROPE_QKV] = "rope_qkv",
-        [ITEM_GATHER] = "gather_rows", [ITEM_ADD] = "add_rows",  [ITEM_ATTENTION] = "attention_kv",
-        [ITEM_EMBED] = "embed",        [ITEM_ARGMAX] = "argmax", [ITEM_PATCHES] = "patches"};
+    static const char *const names[] = {[ITEM_LINEAR] = "linear",
+                                        [ITEM_NORM] = "row_norm",
+                                        [ITEM_CONVERT] = "row_convert",
+                                        [ITEM_TABLE] = "rope_table",
+                                        [ITEM_ROPE] = "rope",
+                                        [ITEM_ROPE_QKV] = "rope_qkv",
+                                        [ITEM_GATHER] = "gather_rows",
+                                        [ITEM_ADD] = "add_rows",
+                                        [ITEM_ATTENTION] = "attention_kv",
+                                        [ITEM_ATTENTION_NEW] = "attention_new",
+                                        [ITEM_CANDIDATES] = "candidates",
+                                        [ITEM_EMBED] = "embed",
+                                        [ITEM_ARGMAX] = "argmax",
+                                        [ITEM_PATCHES] = "patches"};
     return names[item->kind];
 }
 
@@ -223,9 +238,19 @@ void dv_program_linear(dv_program *p, const dv_prog_linear *l) {
                                            .k = l->w->k,
                                            .type = l->w->type,
                                            .act = l->act,
-                                           .glu = l->w->glu};
+                                           .glu = l->w->glu,
+                                           .rounded = l->x.form == DVK_ROWS_F32 && rounds(p, l->w),
+                                           .norm = l->norm != NULL ? l->norm->w : NULL,
+                                           .norm_eps = (float)l->eps};
         choose(p, item);
     }
+}
+
+bool dv_program_normalises(const dv_program *p, const dv_vlm_matrix *m, const dv_vlm_affine *norm) {
+    const int64_t most = 4096;
+    return p->queue != NULL && p->rows <= DV_PROGRAM_FEW && dv_program_form(p, m) == DVK_ROWS_F32 && m->k % 4 == 0 &&
+           m->k <= most && norm->w != NULL && norm->b == NULL &&
+           (p->compute != DVK_F32 || dvk_block_elements(m->type) == 1);
 }
 
 void dv_program_norm(dv_program *p, const dv_prog_norm *n) {
@@ -296,6 +321,30 @@ void dv_program_attention(dv_program *p, const dvk_attention_kv_args *a, dv_prog
         item->a.attention.keys = a->keys > 0 ? a->keys : p->rows;
         choose(p, item);
     }
+}
+
+bool dv_program_attention_new(dv_program *p, const dvk_attention_new_args *a) {
+    dvk_attention_new_args placed = *a;
+    placed.a.m = p->rows;
+    if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "attention_new", &placed)) {
+        return false;
+    }
+    dv_prog_item *item = add(p, ITEM_ATTENTION_NEW);
+    if (item != NULL) {
+        item->a.fresh = placed;
+    }
+    return true;
+}
+
+bool dv_program_candidates(dv_program *p, const dvk_candidates_args *a) {
+    if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "candidates", a)) {
+        return false;
+    }
+    dv_prog_item *item = add(p, ITEM_CANDIDATES);
+    if (item != NULL) {
+        item->a.candidates = *a;
+    }
+    return true;
 }
 
 void dv_program_embed(dv_program *p, const dv_vlm_matrix *w, const int32_t *ids, dvk_rows y) {

@@ -88,9 +88,13 @@ typedef struct dv_prog_linear {
     dvk_rows x, y, res; /* res.data NULL: none */
     dvk_gate act;
     dv_prog_at at;
-    int64_t divide; /* m = rows / divide: several rows of x are one here; 0: 1 */
+    int64_t divide;            /* m = rows / divide: several rows of x are one here; 0: 1 */
+    const dv_vlm_affine *norm; /* of x by its root mean square, where dv_program_normalises; NULL: none */
+    double eps;
 } dv_prog_linear;
 void dv_program_linear(dv_program *p, const dv_prog_linear *linear);
+/* Whether the product with m can normalise its rows (of f32) itself. */
+bool dv_program_normalises(const dv_program *p, const dv_vlm_matrix *m, const dv_vlm_affine *norm);
 
 typedef struct dv_prog_norm {
     const dv_vlm_affine *w;
@@ -109,9 +113,12 @@ void dv_program_rope(dv_program *p, const dvk_rope_args *a, dv_prog_at at);
 /* On a GPU alone. DV_AT_PAST: k_to and v_to begin at row `past`. */
 void dv_program_rope_qkv(dv_program *p, const dvk_rope_qkv_args *a, dv_prog_at at);
 void dv_program_attention(dv_program *p, const dvk_attention_kv_args *a, dv_prog_at at);
+/* A token of a sequence, with the rotation and the store ahead; false, and nothing is added: there is no such kernel. */
+bool dv_program_attention_new(dv_program *p, const dvk_attention_new_args *a);
 void dv_program_embed(dv_program *p, const dv_vlm_matrix *w, const int32_t *ids, dvk_rows y);
 void dv_program_argmax(dv_program *p, const dvk_argmax_args *a); /* on a GPU alone, as the next */
 void dv_program_patches(dv_program *p, const dvk_patches_args *a);
+bool dv_program_candidates(dv_program *p, const dvk_candidates_args *a); /* as dv_program_attention_new */
 
 typedef dvk_gather_rows_args dv_gather_args;
 void dv_program_gather(dv_program *p, const dv_gather_args *a);

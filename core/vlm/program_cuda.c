@@ -66,13 +66,19 @@ static uint32_t bit_of(dvk_dtype compute) {
 }
 
 /* Where nothing computes in 16 bits (other than the values are), f32 will do. */
-static davy_result choose_item(const dv_program *p, dv_prog_item *item) {
+static const dvk_cuda_kernel *chosen(const dv_program *p, const char *op, const void *args) {
     const dvk_cuda_caps *caps = dv_gpu_caps(p->cuda->gpu);
+    const dvk_cuda_kernel *k = chooser(op, args, caps, bit_of(p->compute));
+    return k != NULL ? k : chooser(op, args, caps, DVK_COMPUTES_F32);
+}
+
+bool dv_prog_cuda_has(const dv_program *p, const char *op, const void *args) {
+    return chosen(p, op, args) != NULL;
+}
+
+static davy_result choose_item(const dv_program *p, dv_prog_item *item) {
     const char *op = dv_item_op(item);
-    item->cuda = chooser(op, &item->a, caps, bit_of(p->compute));
-    if (item->cuda == NULL) {
-        item->cuda = chooser(op, &item->a, caps, DVK_COMPUTES_F32);
-    }
+    item->cuda = chosen(p, op, &item->a);
     return item->cuda != NULL ? DAVY_OK
                               : dv_fail(DAVY_E_UNSUPPORTED, "captioning: cuda:%d has no kernel for this model's \"%s\"",
                                         (int)dv_gpu_index(p->cuda->gpu), op);
@@ -199,9 +205,11 @@ davy_result dv_program_limit(dv_program *p, int64_t keys) {
         return r;
     }
     for (int64_t i = 0; i < p->n; i++) {
-        dvk_attention_kv_args *a = &p->items[i]->a.attention;
-        if (p->items[i]->kind == ITEM_ATTENTION && a->in.position != NULL) {
-            a->keys = keys;
+        dv_prog_item *item = p->items[i];
+        if (item->kind == ITEM_ATTENTION && item->a.attention.in.position != NULL) {
+            item->a.attention.keys = keys;
+        } else if (item->kind == ITEM_ATTENTION_NEW) {
+            item->a.fresh.a.keys = keys;
         }
     }
     dv_gpu_graph_release(c->graph);

@@ -55,7 +55,12 @@ static void place_item(dv_prog_item *item, int64_t rows, int64_t past) {
         if (item->a.attention.in.position == NULL) {
             item->a.attention.past = item->at == DV_AT_PAST ? past : 0;
             item->a.attention.keys = item->a.attention.past + m;
+        } else if (item->at == DV_AT_PAST) {
+            item->a.attention.keys = past + m;
         }
+        break;
+    case ITEM_ATTENTION_NEW:
+        item->a.fresh.a.m = m;
         break;
     case ITEM_ADD:
         item->a.add.m = m;
@@ -65,6 +70,7 @@ static void place_item(dv_prog_item *item, int64_t rows, int64_t past) {
         break;
     case ITEM_GATHER:
     case ITEM_ARGMAX:
+    case ITEM_CANDIDATES:
     case ITEM_PATCHES:
         break;
     }

@@ -12,10 +12,12 @@ typedef enum dv_item_kind {
     ITEM_ROPE,
     ITEM_ROPE_QKV,
     ITEM_ATTENTION,
+    ITEM_ATTENTION_NEW,
     ITEM_GATHER,
     ITEM_ADD,
     ITEM_EMBED,
     ITEM_ARGMAX,
+    ITEM_CANDIDATES,
     ITEM_PATCHES
 } dv_item_kind;
 
@@ -34,10 +36,12 @@ struct dv_prog_item {
         dvk_rope_args rope;
         dvk_rope_qkv_args qkv;
         dvk_attention_kv_args attention;
+        dvk_attention_new_args fresh;
         dvk_gather_rows_args gather;
         dvk_add_rows_args add;
         dvk_embed_args embed;
         dvk_argmax_args argmax;
+        dvk_candidates_args candidates;
         dvk_patches_args patches;
     } a;
 };
@@ -52,6 +56,7 @@ davy_result dv_prog_cpu_run(dv_program *p, int32_t (*cancel)(void *user), void *
 void dv_prog_cpu_clear(dv_program *p);
 
 davy_result dv_prog_cuda_start(dv_program *p);
+bool dv_prog_cuda_has(const dv_program *p, const char *op, const void *args);
 /* Kernels for the arguments as they are now, and memory for them to work in. */
 davy_result dv_prog_cuda_choose(dv_program *p);
 davy_result dv_prog_cuda_finish(dv_program *p);

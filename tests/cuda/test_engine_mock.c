@@ -171,6 +171,32 @@ static void test_failures(void) {
     bench_close(&b, "capture");
 }
 
+/* A device that has too little for the tiles says so before the first: nothing that has been computed is lost. */
+static void test_no_tile_lost(void) {
+    for (int k = 0; k < 16; k++) {
+        ask_for q = {.h = 150, .w = 160, .in_device = k % 2 == 1, .out_device = k / 2 % 2 == 1};
+        q.tiling = (dv_tiling){.width = 48, .height = 40, .overlap = k / 4 % 2 == 0 ? 0 : 4}; /* cut, or faded */
+        bench b;
+        int64_t refused = 0;
+        int64_t late = 0;
+        davy_result r = DAVY_E_NOMEM_DEVICE;
+        for (uint64_t left = 4 << 10; r == DAVY_E_NOMEM_DEVICE && left < 64 << 20; left += left / 8) {
+            if (!bench_open(&b, small(), 1 + k / 8, 0) || !CHECK(dv_engine_load(b.engine, &q.control) == DAVY_OK)) {
+                return;
+            }
+            const int64_t before = m->launches;
+            m->device_bytes = m->used_bytes + left;
+            r = run(&b, &q);
+            refused += r != DAVY_OK;
+            late += r != DAVY_OK && m->launches > before;
+            m->device_bytes = (uint64_t)4 << 30;
+            bench_close(&b, "too little");
+        }
+        CHECKF(r == DAVY_OK && refused > 0 && late == 0, "way %d: %s; %d times too little, %d of them told too late", k,
+               last_error(), (int)refused, (int)late);
+    }
+}
+
 static int32_t after_some(void *user) {
     int *left = user;
     return (*left)-- <= 0;
@@ -272,6 +298,7 @@ int main(void) {
     test_profile();
     test_threads();
     test_failures();
+    test_no_tile_lost();
     test_cancel();
     test_budget();
     test_full_device();

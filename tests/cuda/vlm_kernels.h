@@ -20,10 +20,12 @@ typedef struct vlm_call { /* kept for the whole test: a graph may come back to i
         dvk_rope_args rope;
         dvk_rope_qkv_args qkv;
         dvk_attention_kv_args attention;
+        dvk_attention_new_args fresh;
         dvk_gather_rows_args gather;
         dvk_add_rows_args add;
         dvk_embed_args embed;
         dvk_argmax_args argmax;
+        dvk_candidates_args candidates;
         dvk_patches_args patches;
     } a;
     struct vlm_call *next;
@@ -110,10 +112,12 @@ static inline int vlm_enqueue(const char *op, const void *args, size_t bytes, dv
     X(rope, rope)                                                                                                      \
     X(rope_qkv, qkv)                                                                                                   \
     X(attention_kv, attention)                                                                                         \
+    X(attention_new, fresh)                                                                                            \
     X(gather_rows, gather)                                                                                             \
     X(add_rows, add)                                                                                                   \
     X(embed, embed)                                                                                                    \
     X(argmax, argmax)                                                                                                  \
+    X(candidates, candidates)                                                                                          \
     X(patches, patches)
 
 /* Some memory to work in, which they do not touch. */

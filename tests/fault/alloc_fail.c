@@ -145,7 +145,11 @@ static void in_context(life *l, const shortage *s) {
     const long long before = heap_bytes();
     const int failures = sweep(l, s);
     const long long more = heap_bytes() - before;
-    printf("  %s%s: %d failures, heap %+lld bytes\n", s->name, l->as_job ? ", as a job" : "", failures, more);
+    printf("  %s%s: %d failures, heap %+lld bytes\n", s->name,
+           l->as_job     ? ", as a job"
+           : l->as_frame ? ", as a frame"
+                         : "",
+           failures, more);
     if (on_cpu && host_heap_is_exact()) { /* a mock keeps books in the same heap */
         CHECKF(more < failures, "%s: %d failures leave %lld bytes", s->name, failures, more);
     }
@@ -202,9 +206,10 @@ int main(int argc, char **argv) {
     life_begin(&l, api, ctx);
     IS(life_live(&l), DAVY_OK);
     CHECK(!on_cpu || life_right(&l, 0));
-    for (size_t i = 0; i < 2 * n_shortages; i++) {
-        l.as_job = i % 2 == 1;
-        in_context(&l, &shortages[i / 2]);
+    for (size_t i = 0; i < (size_t)life_ways * n_shortages; i++) {
+        l.as_job = i % (size_t)life_ways == 1;
+        l.as_frame = i % (size_t)life_ways == 2;
+        in_context(&l, &shortages[i / (size_t)life_ways]);
     }
     life_end(&l);
     api->context_release(ctx);

@@ -24,6 +24,8 @@ void life_begin(life *l, const davy_api *api, davy_context *ctx) {
     }
 }
 
+const int life_ways = 3;
+
 void life_end(life *l) {
     free(l->file.data);
     picture_free(&l->in);
@@ -43,6 +45,18 @@ static davy_result run_job(life *l, davy_model *m, const davy_tensor *src, davy_
         }
         l->api->job_release(job);
     }
+    return r;
+}
+
+static davy_result run_frame(life *l, davy_model *m, const davy_tensor *src, davy_tensor *dst) {
+    const davy_api *api = l->api;
+    const davy_sequence_desc desc = {
+        .struct_size = sizeof desc, .op = DAVY_OP_UPSCALE, .input = src, .run = l->run, .max_in_flight = 2};
+    davy_sequence *s = NULL;
+    davy_result r = api->sequence_open(m, &desc, &s);
+    r = r == DAVY_OK ? api->sequence_push(s, src, UINT64_MAX) : r;
+    r = r == DAVY_OK ? api->sequence_pull(s, dst, UINT64_MAX) : r;
+    api->sequence_release(s);
     return r;
 }
 
@@ -67,7 +81,9 @@ davy_result life_live(life *l) {
         r = api->model_load(m, NULL, NULL);
     }
     if (r == DAVY_OK) {
-        r = l->as_job ? run_job(l, m, &src, &dst) : api->upscale(m, &src, &dst, l->run, NULL);
+        r = l->as_job     ? run_job(l, m, &src, &dst)
+            : l->as_frame ? run_frame(l, m, &src, &dst)
+                          : api->upscale(m, &src, &dst, l->run, NULL);
     }
     api->model_release(m);
     return r;

@@ -14,7 +14,11 @@ typedef struct life {
     picture in, out, want; /* want: what an undisturbed run gives */
     const davy_run *run;   /* may be NULL */
     bool as_job;           /* the run is a job that is waited for */
+    bool as_frame;         /* or the frame of a sequence */
 } life;
+
+/* 2: plainly and as a job; 3: as a frame too. */
+extern const int life_ways;
 
 /* Makes the weights, the pictures and, when ctx is set, the reference result. */
 void life_begin(life *l, const davy_api *api, davy_context *ctx);

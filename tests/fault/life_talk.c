@@ -1,12 +1,12 @@
 /* life_talk.c - the life of a conversation: a captioning model opened, a picture, a question, an answer, a video, a rewind,
- * captions of two pictures, all released. In the place of life.c; the model is the folder DAVY_TALK_MODEL. As life.c, free
+ * captions of several pictures, all released. In the place of life.c; the model is the folder DAVY_TALK_MODEL. As life.c, free
  * of checks and output. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/fault/life.h"
 
-enum { WIDTH = 24, HEIGHT = 16, FRAMES = 4, ROOM = 4096 };
+enum { WIDTH = 24, HEIGHT = 16, FRAMES = 4, PICTURES = 4, ROOM = 4096 };
 
 static char said[ROOM], wanted[ROOM];
 
@@ -21,6 +21,8 @@ void life_begin(life *l, const davy_api *api, davy_context *ctx) {
         memcpy(wanted, said, sizeof said);
     }
 }
+
+const int life_ways = 2;
 
 void life_end(life *l) {
     picture_free(&l->in);
@@ -122,17 +124,25 @@ static davy_result talk(const life *l, davy_model *m) {
     return r;
 }
 
-static davy_result two(const life *l, davy_model *m) {
+/* Several at once; what was finished before a failure is handed out. */
+static davy_result several(const life *l, davy_model *m) {
     const davy_api *api = l->api;
-    const davy_caption_params p = {.struct_size = sizeof p, .max_tokens = 2, .context_tokens = 128};
+    const davy_caption_params p = {
+        .struct_size = sizeof p, .max_tokens = 2, .context_tokens = 128, .flags = DAVY_CAPTION_PARTIAL};
     davy_tensor t = shown(l, 1);
-    const davy_tensor *images[2] = {&t, &t};
-    davy_text *texts[2] = {NULL, NULL};
+    const davy_tensor *images[PICTURES];
+    davy_text *texts[PICTURES] = {NULL};
     davy_job *job = NULL;
-    davy_result r = api->caption(m, 2, images, &p, NULL, l->as_job ? &job : NULL, texts);
+    for (int i = 0; i < PICTURES; i++) {
+        images[i] = &t;
+    }
+    davy_result r = api->caption(m, PICTURES, images, &p, NULL, l->as_job ? &job : NULL, texts);
     r = wait_for(api, job, r);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < PICTURES; i++) {
+        davy_dialogue_info info = {.struct_size = sizeof info};
         r = r == DAVY_OK ? keep(api, texts[i]) : r;
+        r = r == DAVY_OK ? api->caption_info(texts[i], &info) : r;
+        r = r == DAVY_OK && info.generated_tokens == 0 ? DAVY_E_INTERNAL : r;
         api->text_release(texts[i]);
     }
     return r;
@@ -151,7 +161,7 @@ davy_result life_live(life *l) {
         r = talk(l, m);
     }
     if (r == DAVY_OK) {
-        r = two(l, m);
+        r = several(l, m);
     }
     l->api->model_release(m);
     return r;

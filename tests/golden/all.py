@@ -19,8 +19,9 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SHARED = pathlib.Path(os.environ.get("DAVY_SHARED", ROOT.parent / "shared"))
-OURS = ["compact_x2", "compact_anime", "span_x2", "taesd", "taef1", "esrgan_x2_unshuffle"]
-LARGER = ["compact_x4v3", "span_x4_52", "esrgan_x4", "vae_sd15_ldm", "vae_sdxl", "vae_sd3", "vae_flux_ldm"]
+OURS = ["compact_x2", "compact_anime", "span_x2", "taesd", "taef1", "esrgan_x2_unshuffle", "swinir_x1", "drct_x2", "hat_x2", "dat_x2",
+        "plksr_sparse_x2", "plksr_rect_x3", "realplksr_dysample_x2", "realplksr_dysample_x3", "cugan_fast", "spanf3_x2"]
+LARGER = ["swinir_light_x2", "swinir_real_x4", "drct_x4", "hat_x4", "dat_x4", "realplksr_x4", "omnisr_x4", "compact_x4v3", "span_x4_52", "esrgan_x4", "vae_sd15_ldm", "vae_sdxl", "vae_sd3", "vae_flux_ldm"]
 CAPTIONS = ["vlm_smolvlm_reduced", "vlm_smolvlm_256m", "vlm_qwen2_vl", "vlm_qwen2_5_vl", "vlm_qwen3_vl", "vlm_llava_siglip"]
 OWN_CAPTIONS = ["vlm_nanochat", "vlm_ghostvis", "vlm_qwen2_vl_video", "vlm_qwen2_5_vl_video", "vlm_qwen3_vl_video"]  # make_captions.py
 MODELS = [  # reference, weights
@@ -31,6 +32,11 @@ MODELS = [  # reference, weights
     ("span/spanx2_ch48", "span/spanx2_ch48.safetensors"),
     ("span/spanx4_ch48", "span/spanx4_ch48.safetensors"),
     ("span/2xHFA2kSPAN", "span/2xHFA2kSPAN.safetensors"),
+    *(("realcugan/realcugan-se-up%dx-conservative" % k, "realcugan/realcugan-se-up%dx-conservative.safetensors" % k) for k in (2, 3, 4)),
+    ("waifu2x/waifu2x-upcunet-art-scale2x", "waifu2x/waifu2x-upcunet-art-scale2x.safetensors"),
+    ("waifu2x/waifu2x-cunet-art-noise1", "waifu2x/waifu2x-cunet-art-noise1.safetensors"),
+    ("waifu2x/waifu2x-upconv7-art-scale2x", "waifu2x/waifu2x-upconv7-art-scale2x.safetensors"),
+    ("waifu2x/waifu2x-upconv7-photo-scale2x", "waifu2x/waifu2x-upconv7-photo-scale2x.legacy.pth"),
     ("tae/taef2", "tae/taef2_encoder.pth,tae/taef2_decoder.pth"),
     ("tae/taef2", "tae/taef2_encoder.safetensors,tae/taef2_decoder.safetensors"),
     ("tae/taesana_encoder", "tae/taesana_encoder.pth"),

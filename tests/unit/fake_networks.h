@@ -259,7 +259,7 @@ static inline dv_tensors *fake_usual_kl(int names, int64_t z, int quant, int64_t
 
 /* Detects and builds; NULL with the reason in the error record. */
 static inline dv_graph *fake_build(const dv_tensors *t, const char *arch_name, dv_stage stage, int64_t h, int64_t w) {
-    const dv_probe probe = {t, NULL, ""};
+    const dv_probe probe = {.tensors = t, .file_name = ""};
     const dv_arch *arch = NULL;
     dv_graph *g = NULL;
     union {

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "core/graph.h"
+#include "tests/unit/interpret_gate.h"
+#include "tests/unit/interpret_window.h"
 
 typedef struct interpreter {
     const dv_graph *g;
@@ -32,6 +34,14 @@ static inline float in_act(const interpreter *it, const dv_act *act, float x, in
         return x / (1.0f + expf(-x));
     case DVK_ACT_CLAMP3:
         return 3.0f * tanhf(x / 3.0f);
+    case DVK_ACT_GELU:
+        return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    case DVK_ACT_SIGMOID:
+        return 1.0f / (1.0f + expf(-x));
+    case DVK_ACT_TANH:
+        return tanhf(x);
+    case DVK_ACT_MISH:
+        return x * tanhf(log1pf(expf(x)));
     case DVK_ACT_NONE:
         break;
     }
@@ -48,7 +58,7 @@ static inline float in_prologue(const interpreter *it, const dv_node *node, floa
 }
 
 static inline float in_epilogue(const interpreter *it, const dv_node *node, float x, size_t i, int64_t c) {
-    if (node->bias != DV_NO_PARAM && node->op == DV_OP_CONV2D) {
+    if (node->bias != DV_NO_PARAM && (node->op == DV_OP_CONV2D || node->op == DV_OP_DEPTHWISE)) {
         x += it->params[node->bias][c];
     }
     if (node->fused.gate) {
@@ -189,14 +199,40 @@ static inline float in_moved(const interpreter *it, const dv_node *node, dv_shap
         }
         return 0.0f;
     case DV_OP_PAD: {
-        int64_t iy = oy;
-        int64_t ix = ox;
+        int64_t iy = oy - node->pad_top;
+        int64_t ix = ox - node->pad_left;
         if (node->pad_mode == DVK_PAD_REFLECT) {
-            iy = iy < x.h ? iy : 2 * (x.h - 1) - iy >= 0 ? 2 * (x.h - 1) - iy : x.h - 1;
-            ix = ix < x.w ? ix : 2 * (x.w - 1) - ix >= 0 ? 2 * (x.w - 1) - ix : x.w - 1;
+            iy = iy < 0 ? (-iy < x.h ? -iy : x.h - 1) : iy;
+            ix = ix < 0 ? (-ix < x.w ? -ix : x.w - 1) : ix;
+            iy = iy < x.h ? iy : 2 * (x.h - 1) - iy >= 0 ? 2 * (x.h - 1) - iy : 0;
+            ix = ix < x.w ? ix : 2 * (x.w - 1) - ix >= 0 ? 2 * (x.w - 1) - ix : 0;
         }
-        return iy < x.h && ix < x.w ? src[(iy * x.w + ix) * x.c + c] : 0.0f;
+        if (node->pad_mode == DVK_PAD_EDGE) {
+            iy = iy < 0 ? 0 : iy < x.h ? iy : x.h - 1;
+            ix = ix < 0 ? 0 : ix < x.w ? ix : x.w - 1;
+        }
+        return iy >= 0 && ix >= 0 && iy < x.h && ix < x.w ? src[(iy * x.w + ix) * x.c + c] : 0.0f;
     }
+    case DV_OP_CROP:
+        return src[((oy + node->pad_top) * x.w + ox + node->pad_left) * x.c + c];
+    case DV_OP_SLICE:
+        return src[(oy * x.w + ox) * x.c + node->first + c];
+    case DV_OP_DEPTHWISE:
+        return ig_depthwise(node, src, x, it->params[node->weight], oy, ox, c);
+    case DV_OP_MULTIPLY: {
+        const dv_shape g = dv_shape_of(it->g, node->in[1]);
+        const int64_t at = (g.h > 1 ? oy : 0) * g.w + (g.w > 1 ? ox : 0);
+        const float gate = it->values[node->in[1]][at * g.c + (g.c > 1 ? c : 0)];
+        return src[(oy * x.w + ox) * x.c + c] * in_act(it, &node->act, gate, c);
+    }
+    case DV_OP_MEAN:
+        return ig_mean(src, x, c);
+    case DV_OP_MAX_POOL:
+        return ig_max(node, src, x, oy, ox, c);
+    case DV_OP_RESIZE:
+        return ig_resize(src, x, y, oy, ox, c);
+    case DV_OP_DYSAMPLE:
+        return ig_dysample(node, src, x, it->values[node->in[1]], oy, ox, c, y.c);
     default:
         return src[(oy * x.w + ox) * x.c + c];
     }
@@ -219,6 +255,28 @@ static inline float in_unfused(const interpreter *it, const dv_node *node, int64
     }
 }
 
+/* Layer norm and attention in windows or between channels; 0: the node is something else. */
+static inline int in_transformer(const interpreter *it, const dv_node *node, dv_shape y, float *out) {
+    const float *weight = node->weight != DV_NO_PARAM ? it->params[node->weight] : NULL;
+    const float *qkv[3] = {0};
+    for (int32_t i = 0; i < 3 && i < node->n_in; i++) {
+        qkv[i] = node->in[i] != DV_NO_VALUE ? it->values[node->in[i]] : NULL;
+    }
+    switch (node->op) {
+    case DV_OP_LAYER_NORM:
+        iw_layer_norm(node, qkv[0], weight, it->params[node->bias], y, out);
+        return 1;
+    case DV_OP_WINDOW_ATTENTION:
+        iw_window_attention(node, qkv, weight, y, out);
+        return 1;
+    case DV_OP_CHANNEL_ATTENTION:
+        iw_channel_attention(node, qkv, weight, y, out);
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 static inline void in_node(interpreter *it, int64_t index) {
     const dv_node *node = &it->g->nodes[index];
     const dv_shape y = dv_shape_of(it->g, node->out);
@@ -226,6 +284,9 @@ static inline void in_node(interpreter *it, int64_t index) {
     it->values[node->out] = out;
     if (node->op == DV_OP_GROUP_NORM) {
         in_norm(it, index, y);
+    }
+    if (in_transformer(it, node, y, out)) {
+        return;
     }
     if (node->op == DV_OP_CONV2D) {
         in_conv(it, node, dv_shape_of(it->g, node->in[0]), y, out);
@@ -238,6 +299,9 @@ static inline void in_node(interpreter *it, int64_t index) {
             const int64_t c = (int64_t)i % y.c;
             if (!pointwise) {
                 out[i] = in_moved(it, node, y, (int64_t)i / y.c / y.w, (int64_t)i / y.c % y.w, c);
+                if (node->op == DV_OP_DEPTHWISE || node->op == DV_OP_MULTIPLY) {
+                    out[i] = in_epilogue(it, node, out[i], i, c); /* nothing but the bias, unless fused */
+                }
             } else if (it->g->fused) {
                 out[i] = in_epilogue(it, node, in_prologue(it, node, it->values[node->in[0]][i], c), i, c);
             } else {

@@ -6,7 +6,9 @@
 
 #include "core/error.h"
 #include "tests/check.h"
+#include "tests/unit/fake_convnets.h"
 #include "tests/unit/fake_networks.h"
+#include "tests/unit/fake_transformers.h"
 #include "tests/unit/interpret.h"
 
 static const char *message(void) {
@@ -71,6 +73,7 @@ static dv_tensors *random_weights(void) {
     }
     fake_conv(t, "wide", 4 * CHANNELS, CHANNELS, 3, 1);
     fake_conv(t, "join", CHANNELS, 2 * CHANNELS, 1, 1);
+    fake_conv(t, "deep", CHANNELS, 1, 3, 1);
     fake_vector(t, "slopes.weight", CHANNELS);
     fake_done(t);
     return t;
@@ -84,9 +87,10 @@ static dv_value random_conv(dv_graph *g, dv_value x) {
 }
 
 static dv_value random_act(dv_graph *g, dv_value x) {
-    static const dvk_act kinds[] = {DVK_ACT_RELU, DVK_ACT_LRELU, DVK_ACT_SILU, DVK_ACT_CLAMP3};
-    const uint32_t i = pick(5);
-    return i == 4 ? dv_prelu(g, x, "slopes") : dv_activation(g, x, kinds[i], 0.2f);
+    static const dvk_act kinds[] = {DVK_ACT_RELU, DVK_ACT_LRELU,   DVK_ACT_SILU, DVK_ACT_CLAMP3,
+                                    DVK_ACT_GELU, DVK_ACT_SIGMOID, DVK_ACT_TANH, DVK_ACT_MISH};
+    const uint32_t i = pick(9);
+    return i == 8 ? dv_prelu(g, x, "slopes") : dv_activation(g, x, kinds[i], 0.2f);
 }
 
 /* One of the last values, or any; two picks of the same shape are what additions need. */
@@ -98,11 +102,13 @@ static dv_value operand(const dv_value *values, int32_t count) {
 static dv_value random_pair(dv_graph *g, dv_value a, dv_value b) {
     const float factors[3] = {1.0f, 0.2f, -0.5f};
     const dv_value both[2] = {a, b};
-    switch (pick(5)) {
+    switch (pick(7)) {
     case 0:
         return dv_span_gate(g, a, b);
     case 1:
         return dv_conv(g, dv_concat(g, both, 2), "join", CHANNELS, 1, NULL);
+    case 2:
+        return dv_multiply(g, a, b, pick(2) == 0 ? DVK_ACT_SIGMOID : DVK_ACT_NONE);
     default:
         return dv_add(g, factors[pick(3)], a, factors[pick(3)], b);
     }
@@ -112,7 +118,9 @@ static dv_value random_op(dv_graph *g, dv_value x, dv_value other) {
     const float scale[CHANNELS] = {1.0f, 2.0f, 0.5f, -1.0f, 1.5f, 1.0f, 0.25f, 1.0f};
     const float shift[CHANNELS] = {0.5f, 0.0f, -0.5f, 0.25f, 0.0f, 1.0f, 0.0f, -1.0f};
     const dv_shape s = dv_shape_of(g, x);
-    switch (pick(12)) {
+    const dv_value qkv[3] = {x, x, other};
+    const dv_window window = {.h = 4, .w = 2 + 2 * (int32_t)pick(2), .shift_y = (int32_t)pick(3), .shift_x = 1};
+    switch (pick(18)) {
     case 0:
     case 1:
     case 2:
@@ -133,6 +141,24 @@ static dv_value random_op(dv_graph *g, dv_value x, dv_value other) {
             return pick(2) == 0 ? dv_add(g, 1.0f, up, 1.0f, shuffled) : dv_add(g, 1.0f, shuffled, 1.0f, up);
         }
         return random_act(g, x);
+    case 9:
+        return dv_layer_norm(g, x, fake_name("norm%u", (unsigned)pick(4)), 1e-5f);
+    case 10:
+        if (s.h == dv_shape_of(g, other).h && s.w == dv_shape_of(g, other).w) {
+            return dv_window_attention(g, qkv, 2, 0.5f, &window, DV_NO_PARAM);
+        }
+        return random_conv(g, x);
+    case 11:
+        return dv_depthwise(g, x, "deep", 3, NULL);
+    case 12:
+        return dv_multiply(g, x, dv_mean(g, other), DVK_ACT_TANH);
+    case 13: { /* its channels in another order: views, joined */
+        const dv_value parts[2] = {dv_slice(g, x, 3, CHANNELS - 3), dv_slice(g, x, 0, 3)};
+        return dv_concat(g, parts, 2);
+    }
+    case 14:
+        return s.h > 3 ? dv_pad(g, dv_crop(g, x, 1, 0, s.h - 2, s.w), 1, 0, s.h, s.w, DVK_PAD_REFLECT)
+                       : random_conv(g, x);
     default:
         return s.h == dv_shape_of(g, other).h && s.w == dv_shape_of(g, other).w ? random_pair(g, x, other)
                                                                                 : random_conv(g, x);
@@ -295,6 +321,19 @@ static void test_networks(void) {
     test_network("tae_encode", fake_tae(4, 0, 0), DV_STAGE_ENCODE, 16, 8);
     test_network("tae_decode", fake_tae(4, 0, 0), DV_STAGE_DECODE, 2, 1);
     test_network("tae_pooled_decode", fake_tae(32, 0, 1), DV_STAGE_DECODE, 2, 2);
+    test_network("swinir_x2", fake_swinir(12, 2, 4, 0), DV_STAGE_UPSCALE, 17, 19);
+    test_network("swinir_direct_x2", fake_swinir(16, 2, 8, 1), DV_STAGE_UPSCALE, 5, 18);
+    test_network("drct_x2", fake_drct(12, 4, 8), DV_STAGE_UPSCALE, 16, 18);
+    test_network("hat_x2", fake_hat(12, 2, 8, 12), DV_STAGE_UPSCALE, 17, 16);
+    const fake_plksr_spec real = {.real = 1, .nf = 8, .blocks = 1, .scale = 2, .k = 5, .gates = 1, .samples = 1};
+    const fake_plksr_spec parts = {.nf = 8, .blocks = 1, .scale = 3, .k = 9, .large = 2, .mixer = {1, 3}, .gates = 1};
+    test_network("plksr_dysample_x2", fake_plksr(real), DV_STAGE_UPSCALE, 7, 9);
+    test_network("plksr_x3", fake_plksr(parts), DV_STAGE_UPSCALE, 7, 9);
+    test_network("spanf3_x2", fake_spanf3(8, 1, 2, 4, 1), DV_STAGE_UPSCALE, 7, 9);
+    test_network("cugan_x3", fake_cugan((fake_cugan_spec){3, 3, 5, 3, 0, 1}), DV_STAGE_UPSCALE, 5, 6);
+    test_network("upconv7", fake_upconv7(), DV_STAGE_UPSCALE, 5, 4);
+    test_network("omnisr_x2", fake_omnisr(32, 1, 4, 2), DV_STAGE_UPSCALE, 17, 9);
+    test_network("dat_x2", fake_dat(16, 2), DV_STAGE_UPSCALE, 17, 20);
 }
 
 /* ---- what must not be fused ---- */

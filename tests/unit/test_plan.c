@@ -7,7 +7,9 @@
 #include "core/liveness.h"
 #include "core/run.h"
 #include "tests/check.h"
+#include "tests/unit/fake_convnets.h"
 #include "tests/unit/fake_networks.h"
+#include "tests/unit/fake_transformers.h"
 #include "tests/unit/interpret.h"
 
 static uint32_t random_state = 1;
@@ -247,11 +249,94 @@ static dv_graph *build_odd(const dv_tensors *t) {
     return g;
 }
 
+static dv_tensors *weights_swinir(void) {
+    return fake_swinir(12, 2, 8, 0);
+}
+
+static dv_tensors *weights_drct(void) {
+    return fake_drct(20, 6, 4);
+}
+
+static dv_tensors *weights_hat(void) {
+    return fake_hat(24, 2, 8, 12);
+}
+
+static dv_tensors *weights_dat(void) {
+    return fake_dat(40, 4);
+}
+
+static dv_graph *build_transformer(const dv_tensors *t) {
+    return fake_build(t, NULL, DV_STAGE_UPSCALE, 18, 21);
+}
+
+/* Views of views: a slice of a slice, a crop within it, read by convolutions, products and concats; products in place of
+ * either operand; a gate of one pixel and one of one channel. */
+static dv_tensors *weights_views(void) {
+    dv_tensors *t = fake_new();
+    fake_conv(t, "a", 12, 6, 3, 1);
+    fake_conv(t, "b", 5, 5, 3, 1);
+    fake_conv(t, "c", 5, 5, 1, 1);
+    fake_conv(t, "d", 5, 1, 5, 1);
+    fake_conv(t, "e", 6, 15, 1, 1);
+    fake_conv(t, "f", 1, 6, 3, 1);
+    fake_done(t);
+    return t;
+}
+
+static dv_graph *build_views(const dv_tensors *t) {
+    static const dv_conv_opts valid = {.valid = true};
+    dv_graph *g = NULL;
+    if (dv_graph_create(t, &g) != DAVY_OK) {
+        return NULL;
+    }
+    const dv_value x = dv_input(g, (dv_shape){1, 11, 13, 6});
+    const dv_value a = dv_activation(g, dv_conv(g, x, "a", 12, 3, NULL), DVK_ACT_MISH, 0.0f);
+    const dv_value slice = dv_slice(g, dv_slice(g, a, 2, 8), 1, 5);
+    const dv_value crop = dv_crop(g, slice, 1, 2, 8, 9);
+    const dv_value small = dv_conv(g, crop, "b", 5, 3, &valid);
+    const dv_value around = dv_pad(g, small, 1, 1, 8, 9, DVK_PAD_EDGE);
+    const dv_value product = dv_multiply(g, around, dv_conv(g, crop, "c", 5, 1, NULL), DVK_ACT_SIGMOID);
+    const dv_value deep =
+        dv_add(g, 0.5f, dv_activation(g, dv_depthwise(g, crop, "d", 5, NULL), DVK_ACT_GELU, 0.0f), 1.0f, product);
+    const dv_value parts[3] = {product, crop, deep};
+    dv_value y = dv_conv(g, dv_concat(g, parts, 3), "e", 6, 1, NULL);
+    y = dv_multiply(g, y, dv_mean(g, y), DVK_ACT_TANH);
+    y = dv_multiply(g, y, dv_conv(g, y, "f", 1, 3, NULL), DVK_ACT_SIGMOID);
+    const dv_value low = dv_resize(g, dv_max_pool(g, y, 3, 2), 8, 9);
+    dv_output(g, dv_crop(g, dv_add(g, 1.0f, y, -1.0f, low), 1, 1, 6, 7));
+    return g;
+}
+
+static dv_tensors *weights_plksr(void) {
+    return fake_plksr(
+        (fake_plksr_spec){.real = 1, .nf = 20, .blocks = 2, .scale = 2, .k = 7, .gates = 1, .samples = 1});
+}
+
+static dv_tensors *weights_spanf3(void) {
+    return fake_spanf3(12, 2, 2, 4, 1);
+}
+
+static dv_tensors *weights_cugan(void) {
+    return fake_cugan((fake_cugan_spec){3, 3, 5, 3, 0, 1});
+}
+
+static dv_tensors *weights_omnisr(void) {
+    return fake_omnisr(32, 1, 4, 2);
+}
+
+static dv_graph *build_convnet(const dv_tensors *t) {
+    return fake_build(t, NULL, DV_STAGE_UPSCALE, 18, 21);
+}
+
 static const network networks[] = {
     {"compact", weights_compact, build_compact},  {"span", weights_span, build_span},
     {"rrdb", weights_rrdb, build_rrdb},           {"tae", weights_tae, build_tae},
     {"kl encoder", weights_kl, build_kl_encoder}, {"kl decoder", weights_kl, build_kl_decoder},
-    {"odd concats", weights_odd, build_odd},
+    {"odd concats", weights_odd, build_odd},      {"swinir", weights_swinir, build_transformer},
+    {"drct", weights_drct, build_transformer},    {"hat", weights_hat, build_transformer},
+    {"dat", weights_dat, build_transformer},      {"views", weights_views, build_views},
+    {"plksr", weights_plksr, build_convnet},      {"spanf3", weights_spanf3, build_convnet},
+    {"cugan", weights_cugan, build_convnet},      {"omnisr", weights_omnisr, build_convnet},
 };
 
 static void test_network(const network *net) {
@@ -316,6 +401,31 @@ static void test_dense_blocks(void) {
     dv_tensors_release(t);
 }
 
+/* A dense group writes what it adds behind what it has: the picture without its mean is all that is copied. */
+static void test_dense_transformer(void) {
+    dv_tensors *t = fake_drct(24, 8, 8);
+    dv_plan *p = plan_of(t, 32, 32, DVK_F32);
+    if (p != NULL) {
+        CHECKF(count_op(p, "pointwise") == 1, "%d copies", (int)count_op(p, "pointwise"));
+        CHECKF(count_op(p, "window_attention") == 5 && count_op(p, "row_norm") == 11, "%d layer norms",
+               (int)count_op(p, "row_norm"));
+    }
+    dv_plan_release(p);
+    dv_tensors_release(t);
+}
+
+/* PLKSR's large kernel writes behind what it reads: nothing is copied. */
+static void test_large_kernels(void) {
+    dv_tensors *t = fake_plksr((fake_plksr_spec){.real = 1, .nf = 32, .blocks = 3, .scale = 2, .k = 5, .gates = 1});
+    dv_plan *p = plan_of(t, 24, 24, DVK_F32);
+    if (p != NULL) { /* each block's sum with its input, which the group norm is part of */
+        CHECKF(count_op(p, "pointwise") == 3 && count_op(p, "multiply") == 3, "%d copies",
+               (int)count_op(p, "pointwise") - 3);
+    }
+    dv_plan_release(p);
+    dv_tensors_release(t);
+}
+
 static void test_chain(void) {
     dv_tensors *t = fake_compact(16, 8, 1);
     dv_plan *p = plan_of(t, 32, 32, DVK_F32);
@@ -340,6 +450,8 @@ int main(void) {
         test_network(&networks[i]);
     }
     test_dense_blocks();
+    test_large_kernels();
+    test_dense_transformer();
     test_chain();
     return check_done();
 }

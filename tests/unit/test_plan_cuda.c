@@ -7,7 +7,7 @@
 #include "core/plan.h"
 #include "kernels/dtype.h"
 #include "tests/check.h"
-#include "tests/unit/fake_networks.h"
+#include "tests/unit/fake_convnets.h"
 
 static const dvk_cuda_caps turing = {.sm = 75,
                                      .processors = 40,
@@ -183,6 +183,55 @@ static void test_shuffle(void) {
     dv_tensors_release(n.tensors);
 }
 
+/* Products that a factor's kernel takes over: 16-bit convolutions on Hopper, none where the kernels cannot. */
+static void check_products(const network *n, int64_t expected) {
+    dv_plan *folded = plan_of(n, &hopper, DVK_F16);
+    dv_plan *apart = plan_of(n, &hopper, DVK_F32);
+    int64_t gates = 0;
+    for (int64_t i = 0; folded != NULL && i < folded->n_steps; i++) {
+        const dv_step *s = &folded->steps[i];
+        const dvk_epilogue *e = &s->args.conv.epi;
+        if (strcmp(dv_kernel_op(s->kernel), "conv2d") == 0 && e->gate == 2) {
+            gates++;
+            CHECKF(e->n_res >= 1 && e->res[0].c == s->args.conv.y.c && e->act != DVK_ACT_NONE, "%s: factors", n->name);
+        }
+    }
+    if (folded != NULL && apart != NULL) {
+        CHECKF(gates == expected, "%s: %d products in convolutions", n->name, (int)gates);
+        CHECKF(count_op(apart, "multiply") - count_op(folded, "multiply") == expected, "%s: steps of products",
+               n->name);
+        check_steps(n->name, folded, &hopper);
+    }
+    dv_plan_release(folded);
+    dv_plan_release(apart);
+    dv_tensors_release(n->tensors);
+}
+
+static void test_products(void) {
+    const fake_plksr_spec plksr = {.real = 1, .blocks = 2, .gates = 1, .nf = 64, .scale = 4, .k = 17};
+    const network gated = {"realplksr", fake_plksr(plksr), DV_STAGE_UPSCALE, 256, 256};
+    const network summed = {"spanf3", fake_spanf3(64, 3, 2, 4, 0), DV_STAGE_UPSCALE, 360, 640};
+    check_products(&gated, 2);
+    check_products(&summed, 3);
+}
+
+/* Norm, 1x1, depthwise and what follows in one step, where 16-bit kernels do it. */
+static void test_depthwise(void) {
+    network n = {"omnisr", fake_omnisr(64, 2, 8, 4), DV_STAGE_UPSCALE, 128, 128};
+    dv_plan *together = plan_of(&n, &hopper, DVK_BF16);
+    dv_plan *apart = plan_of(&n, &hopper, DVK_F32);
+    if (together != NULL && apart != NULL) {
+        const int64_t steps = count_op(together, "norm_depthwise");
+        CHECKF(steps == 12, "%d steps", (int)steps); /* four feed-forward layers and two attentions of each group */
+        CHECK(count_op(apart, "norm_depthwise") == 0 && count_op(apart, "depthwise") == 14);
+        CHECK(count_op(together, "depthwise") == 2); /* those of the first convolutions */
+        CHECK(together->flops == apart->flops);
+    }
+    dv_plan_release(together);
+    dv_plan_release(apart);
+    dv_tensors_release(n.tensors);
+}
+
 /* A last convolution that stores the picture itself needs no room for its result; and only a plan that may is direct. */
 static void check_direct(const network *n, dvk_dtype compute, bool expected) {
     dv_plan *plans[2] = {NULL, NULL};
@@ -280,6 +329,8 @@ static void test_fp8(void) {
 int main(void) {
     test_networks();
     test_shuffle();
+    test_products();
+    test_depthwise();
     test_direct();
     test_large();
     test_fp8();

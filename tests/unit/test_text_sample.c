@@ -213,8 +213,72 @@ static void test_refused(void) {
     dv_sampler_release(s);
 }
 
+/* The logits not below a bound, ids rising, of which a sampler says the same as of all, or that they are too few. */
+static int64_t check_few(dv_sampler *s, const float *logits, int64_t n, float bound, uint64_t index) {
+    int32_t ids[4096];
+    float largest[4096];
+    dv_sample_few few = {.ids = ids, .logits = largest, .bound = bound};
+    int32_t all_say = -1;
+    int32_t few_say = -1;
+    for (int64_t i = 0; i < n; i++) {
+        if (logits[i] >= bound) {
+            ids[few.n] = (int32_t)i;
+            largest[few.n++] = logits[i];
+        }
+    }
+    CHECK_OK(dv_sampler_draw_few(s, &few, index, &few_say));
+    CHECK_OK(dv_sampler_draw(s, logits, index, &all_say));
+    CHECKF(few_say < 0 || few_say == all_say, "draw %d of those above %g: %d, of all: %d", (int)index, (double)bound,
+           (int)few_say, (int)all_say);
+    return few_say >= 0;
+}
+
+static void test_few(void) {
+    enum { N = 4096 };
+    static float logits[N];
+    static int32_t saw[N / 4];
+    static const dv_sample_options kinds[] = {
+        {.temperature = 1, .top_k = 40, .top_p = 1, .repetition_penalty = 1, .seed = 3},
+        {.temperature = 0.7, .top_k = 64, .top_p = 0.9, .repetition_penalty = 1.3, .seed = 4},
+        {.temperature = 1.5,
+         .top_k = 20,
+         .top_p = 1,
+         .min_p = 0.05,
+         .repetition_penalty = 2,
+         .no_repeat_ngram = 1,
+         .seed = 5},
+        {.temperature = 0, .top_p = 1, .repetition_penalty = 1.5},
+        {.temperature = 1, .top_k = 1, .top_p = 1, .repetition_penalty = 1}};
+    int64_t enough = 0;
+    int64_t draws = 0;
+    for (size_t k = 0; k < DV_ARRAY_LEN(kinds); k++) {
+        dv_sampler *s = make(N, &kinds[k]);
+        CHECK(dv_sample_takes_few(&kinds[k]));
+        uint32_t x = 12345;
+        for (int i = 0; i < N; i++) {
+            x = x * 1664525u + 1013904223u;
+            logits[i] = k == 0 ? (float)(x >> 28) : (float)(x >> 8) / 1e6f - 8.0f; /* many equals, or none */
+        }
+        for (int i = 0; i < N / 4; i++) {
+            saw[i] = i * 4;
+        }
+        CHECK_OK(dv_sampler_saw(s, saw, k == 2 ? 16 : N / 4));
+        for (uint64_t i = 0; i < 200; i++) {
+            enough += check_few(s, logits, N, k == 0 ? 14.0f : i % 2 ? 8.0f : 5.0f, i);
+            enough += check_few(s, logits, N, 8.7f, i);
+            draws += 2;
+        }
+        dv_sampler_release(s);
+    }
+    CHECKF(enough > draws / 4 && enough < draws, "%d of %d", (int)enough, (int)draws);
+    const dv_sample_options all = {.temperature = 1, .top_p = 0.9, .repetition_penalty = 1};
+    const dv_sample_options raised = {.temperature = 1, .top_k = 5, .top_p = 1, .repetition_penalty = 0.9};
+    CHECK(!dv_sample_takes_few(&all) && !dv_sample_takes_few(&raised));
+}
+
 int main(void) {
     test_greedy();
+    test_few();
     test_sampling();
     test_min_p();
     test_ngrams();

@@ -66,6 +66,9 @@ static void test_many_axes(void) {
                     const dv_axis_desc d = {
                         .size = sizes[s], .tile = tile, .overlap = overlaps[o], .align = align, .num = 2, .den = 1};
                     check_axis(&d);
+                    dv_axis_desc margin = d;
+                    margin.margin = overlaps[o] / 4;
+                    check_axis(&margin);
                     if (overlaps[o] % (2 * align) == 0) {
                         dv_axis_desc exact = d;
                         exact.exact = true;
@@ -95,6 +98,13 @@ static void test_last_tile(void) {
     CHECK(a.count == 3 && a.origin[1] == 32 && a.origin[2] == 36);
     CHECK(a.fade_first[1] == 32 * 4 && a.fade_end[1] == 64 * 4);
     CHECK(a.fade_first[2] == 64 * 4 && a.fade_end[2] == 96 * 4);
+    dv_axis kept = {0};
+    dv_axis_desc margin = d;
+    margin.margin = 8;
+    if (CHECK(dv_axis_create(&margin, &kept) == DAVY_OK)) {
+        CHECK(kept.fade_first[1] == 40 * 4 && kept.fade_end[1] == 56 * 4 && kept.fade_first[2] == 68 * 4);
+        dv_axis_free(&kept);
+    }
     const double middle = (double)dv_axis_weight(&a, 1, 48 * 4) + (double)dv_axis_weight(&a, 1, 48 * 4 - 1);
     CHECK(fabs(middle - 1.0) < 1e-6);
     dv_axis_free(&a);

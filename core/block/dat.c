@@ -1,0 +1,287 @@
+/* dat.c - see dat.h. */
+#include "core/block/dat.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/block/derived.h"
+#include "core/error.h"
+#include "core/mem.h"
+
+#define NORM_EPS 1e-5
+
+/* ---- batch norm ---- */
+
+typedef struct folded {    /* what is known of a convolution and its norm while it is derived */
+    int64_t out, in, taps; /* stored shape: [out, in, taps] */
+    int64_t dim, padded;   /* of the heads on the side that is padded */
+    char conv[256], norm[256];
+} folded;
+
+/* "out:in:taps:dim:padded:conv;norm" */
+static folded parse_folded(const char *key) {
+    int64_t n[5];
+    const char *names = dv_key_numbers(key, n, 5);
+    const char *semicolon = strchr(names, ';');
+    folded f = {n[0], n[1], n[2], n[3], n[4], {0}, {0}};
+    snprintf(f.conv, sizeof f.conv, "%.*s", (int)(semicolon - names), names);
+    snprintf(f.norm, sizeof f.norm, "%s", semicolon + 1);
+    return f;
+}
+
+static davy_result read_part(const dv_tensors *t, const char *name, const char *part, int32_t ndim,
+                             const int64_t *shape, float **out) {
+    char full[DV_NAMES_BYTES];
+    return dv_read_tensor(t, dv_names_join(full, name, part), ndim, shape, out);
+}
+
+/* y = x * scale + shift. Files may lack what the norm has measured: then it is as it was before training. */
+static davy_result norm_factors(const dv_tensors *t, const folded *f, float **scale, float **shift) {
+    char part[DV_NAMES_BYTES];
+    float *mean = NULL;
+    float *var = NULL;
+    davy_result r = read_part(t, f->norm, ".weight", 1, &f->out, scale);
+    r = r == DAVY_OK ? read_part(t, f->norm, ".bias", 1, &f->out, shift) : r;
+    if (r == DAVY_OK && dv_has(t, dv_names_join(part, f->norm, ".running_mean"))) {
+        r = dv_read_tensor(t, part, 1, &f->out, &mean);
+    }
+    if (r == DAVY_OK && dv_has(t, dv_names_join(part, f->norm, ".running_var"))) {
+        r = dv_read_tensor(t, part, 1, &f->out, &var);
+    }
+    for (int64_t i = 0; r == DAVY_OK && i < f->out; i++) {
+        const double s = (double)(*scale)[i] / sqrt((var != NULL ? (double)var[i] : 1.0) + NORM_EPS);
+        (*shift)[i] = (float)((double)(*shift)[i] - (mean != NULL ? (double)mean[i] * s : 0.0));
+        (*scale)[i] = (float)s;
+    }
+    dv_free(mean);
+    dv_free(var);
+    return r;
+}
+
+static int64_t padded_at(const folded *f, int64_t channel) {
+    return channel / f->dim * f->padded + channel % f->dim;
+}
+
+/* 1x1: [out][in, padded]; depthwise (in 1): [taps][out, padded] */
+static davy_result derive_weight(const dv_tensors *t, const char *key, float *dst) {
+    const folded f = parse_folded(key);
+    const bool depthwise = f.taps > 1;
+    const int64_t side = depthwise ? 3 : 1;
+    const int64_t shape[4] = {f.out, f.in, side, side};
+    const int64_t wide = (depthwise ? f.out : f.in) / f.dim * f.padded;
+    float *w = NULL;
+    float *scale = NULL;
+    float *shift = NULL;
+    davy_result r = read_part(t, f.conv, ".weight", 4, shape, &w);
+    r = r == DAVY_OK ? norm_factors(t, &f, &scale, &shift) : r;
+    if (r == DAVY_OK) {
+        memset(dst, 0, (size_t)(wide * (depthwise ? f.taps : f.out)) * sizeof *dst);
+    }
+    for (int64_t i = 0; r == DAVY_OK && i < f.out * f.in * f.taps; i++) {
+        const int64_t o = i / (f.in * f.taps);
+        const int64_t to = depthwise ? i % f.taps * wide + padded_at(&f, o) : o * wide + padded_at(&f, i % f.in);
+        dst[to] = w[i] * scale[o];
+    }
+    dv_free(w);
+    dv_free(scale);
+    dv_free(shift);
+    return r;
+}
+
+static davy_result derive_bias(const dv_tensors *t, const char *key, float *dst) {
+    const folded f = parse_folded(key);
+    const bool depthwise = f.taps > 1;
+    float *b = NULL;
+    float *scale = NULL;
+    float *shift = NULL;
+    davy_result r = read_part(t, f.conv, ".bias", 1, &f.out, &b);
+    r = r == DAVY_OK ? norm_factors(t, &f, &scale, &shift) : r;
+    if (r == DAVY_OK) {
+        memset(dst, 0, (size_t)(depthwise ? f.out / f.dim * f.padded : f.out) * sizeof *dst);
+    }
+    for (int64_t o = 0; r == DAVY_OK && o < f.out; o++) {
+        dst[depthwise ? padded_at(&f, o) : o] = b[o] * scale[o] + shift[o];
+    }
+    dv_free(b);
+    dv_free(scale);
+    dv_free(shift);
+    return r;
+}
+
+/* Whether all that is going to be read is there and of the right shape; else the graph has failed. */
+static bool parts_fit(dv_graph *g, const char *conv, const char *norm, const int64_t *shape) {
+    static const char *const measured[] = {".running_mean", ".running_var"};
+    char name[DV_NAMES_BYTES];
+    bool fit = dv_weight_wanted(g, conv, ".weight", 4, shape) != NULL &&
+               dv_weight_wanted(g, conv, ".bias", 1, shape) != NULL &&
+               dv_weight_wanted(g, norm, ".weight", 1, shape) != NULL &&
+               dv_weight_wanted(g, norm, ".bias", 1, shape) != NULL;
+    for (int i = 0; fit && i < 2; i++) {
+        fit = !dv_has(g->weights, dv_names_join(name, norm, measured[i])) ||
+              dv_weight_wanted(g, name, "", 1, shape) != NULL;
+    }
+    return fit;
+}
+
+static bool folded_params(dv_graph *g, const char *conv, const char *norm, const folded *f, const int64_t *weight,
+                          int32_t ndim, int64_t bias, dv_conv_opts *opts) {
+    char key[2 * DV_NAMES_BYTES];
+    char label[DV_NAMES_BYTES];
+    const int64_t side = f->taps > 1 ? 3 : 1;
+    const int64_t shape[4] = {f->out, f->in, side, side};
+    if (!parts_fit(g, conv, norm, shape)) {
+        return false;
+    }
+    snprintf(key, sizeof key, "%lld:%lld:%lld:%lld:%lld:%s;%s", (long long)f->out, (long long)f->in, (long long)f->taps,
+             (long long)f->dim, (long long)f->padded, conv, norm);
+    *opts = (dv_conv_opts){.derived = true};
+    opts->weight = dv_param_derived(g, dv_names_join(label, conv, ".weight"), key, ndim, weight, derive_weight);
+    opts->bias = dv_param_derived(g, dv_names_join(label, conv, ".bias"), key, 1, &bias, derive_bias);
+    if (opts->weight == DV_NO_PARAM || opts->bias == DV_NO_PARAM) {
+        return false;
+    }
+    g->params[opts->weight].stored = f->out * f->in * f->taps;
+    g->params[opts->bias].stored = 3 * f->out;
+    return true;
+}
+
+dv_value dv_conv_norm(dv_graph *g, dv_value x, const char *conv, const char *norm, dv_heads in, int64_t c_out) {
+    const folded f = {c_out, in.count * in.dim, 1, in.dim, in.padded, {0}, {0}};
+    const int64_t weight[4] = {c_out, dv_heads_width(in), 1, 1};
+    dv_conv_opts opts;
+    return folded_params(g, conv, norm, &f, weight, 4, c_out, &opts) ? dv_conv(g, x, conv, c_out, 1, &opts)
+                                                                     : DV_NO_VALUE;
+}
+
+dv_value dv_depthwise_norm(dv_graph *g, dv_value x, const char *conv, const char *norm, dv_heads heads) {
+    const folded f = {heads.count * heads.dim, 1, 9, heads.dim, heads.padded, {0}, {0}};
+    const int64_t weight[2] = {9, dv_heads_width(heads)};
+    dv_conv_opts opts;
+    return folded_params(g, conv, norm, &f, weight, 2, weight[1], &opts) ? dv_depthwise(g, x, conv, 3, &opts)
+                                                                         : DV_NO_VALUE;
+}
+
+/* ---- position bias ---- */
+
+enum { MAX_HIDDEN = 64 };
+
+typedef struct bias_net {
+    int64_t hidden, heads;
+    float *proj, *proj_bias;
+    float *gain[3], *offset[3], *w[3], *b[3]; /* layer norm, then ReLU, then linear */
+} bias_net;
+
+static void release(bias_net *n) {
+    dv_free(n->proj);
+    dv_free(n->proj_bias);
+    for (int i = 0; i < 3; i++) {
+        dv_free(n->gain[i]);
+        dv_free(n->offset[i]);
+        dv_free(n->w[i]);
+        dv_free(n->b[i]);
+    }
+}
+
+static davy_result read_net(const dv_tensors *t, const char *name, bias_net *n) {
+    const int64_t proj[2] = {n->hidden, 2};
+    davy_result r = read_part(t, name, ".pos_proj.weight", 2, proj, &n->proj);
+    r = r == DAVY_OK ? read_part(t, name, ".pos_proj.bias", 1, &n->hidden, &n->proj_bias) : r;
+    for (int i = 0; r == DAVY_OK && i < 3; i++) {
+        char layer[DV_NAMES_BYTES];
+        const int64_t w[2] = {i < 2 ? n->hidden : n->heads, n->hidden};
+        snprintf(layer, sizeof layer, "%s.pos%d", name, i + 1);
+        r = read_part(t, layer, ".0.weight", 1, &n->hidden, &n->gain[i]);
+        r = r == DAVY_OK ? read_part(t, layer, ".0.bias", 1, &n->hidden, &n->offset[i]) : r;
+        r = r == DAVY_OK ? read_part(t, layer, ".2.weight", 2, w, &n->w[i]) : r;
+        r = r == DAVY_OK ? read_part(t, layer, ".2.bias", 1, w, &n->b[i]) : r;
+    }
+    return r;
+}
+
+static void linear(const float *w, const float *b, const double *x, int64_t in, int64_t out, double *y) {
+    for (int64_t o = 0; o < out; o++) {
+        y[o] = (double)b[o];
+        for (int64_t i = 0; i < in; i++) {
+            y[o] += (double)w[o * in + i] * x[i];
+        }
+    }
+}
+
+static void norm_relu(const float *gain, const float *offset, int64_t n, double *x) {
+    double mean = 0.0;
+    double var = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        mean += x[i] / (double)n;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        var += (x[i] - mean) * (x[i] - mean) / (double)n;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = fmax((x[i] - mean) / sqrt(var + NORM_EPS) * (double)gain[i] + (double)offset[i], 0.0);
+    }
+}
+
+/* "hidden:heads:h:w:name" */
+static davy_result derive_dynamic(const dv_tensors *t, const char *key, float *dst) {
+    int64_t of[4];
+    const char *name = dv_key_numbers(key, of, 4);
+    bias_net n = {.hidden = of[0], .heads = of[1]};
+    const int64_t rows = 2 * of[2] - 1;
+    const int64_t columns = 2 * of[3] - 1;
+    const davy_result r = read_net(t, name, &n);
+    for (int64_t i = 0; r == DAVY_OK && i < rows * columns; i++) {
+        const double at[2] = {(double)(i / columns - of[2] + 1), (double)(i % columns - of[3] + 1)};
+        double x[MAX_HIDDEN];
+        double y[MAX_HIDDEN];
+        linear(n.proj, n.proj_bias, at, 2, n.hidden, x);
+        for (int k = 0; k < 3; k++) {
+            const int64_t out = k < 2 ? n.hidden : n.heads;
+            norm_relu(n.gain[k], n.offset[k], n.hidden, x);
+            linear(n.w[k], n.b[k], x, n.hidden, out, y);
+            memcpy(x, y, (size_t)out * sizeof *x);
+        }
+        for (int64_t head = 0; head < n.heads; head++) {
+            dst[head * rows * columns + i] = (float)x[head];
+        }
+    }
+    release(&n);
+    return r;
+}
+
+static bool net_fits(dv_graph *g, const char *name, int64_t hidden, int64_t heads) {
+    const int64_t proj[2] = {hidden, 2};
+    bool fits = dv_weight_wanted(g, name, ".pos_proj.weight", 2, proj) != NULL &&
+                dv_weight_wanted(g, name, ".pos_proj.bias", 1, &hidden) != NULL;
+    for (int i = 0; fits && i < 3; i++) {
+        char layer[DV_NAMES_BYTES];
+        const int64_t w[2] = {i < 2 ? hidden : heads, hidden};
+        snprintf(layer, sizeof layer, "%s.pos%d", name, i + 1);
+        fits = dv_weight_wanted(g, layer, ".0.weight", 1, &hidden) != NULL &&
+               dv_weight_wanted(g, layer, ".0.bias", 1, &hidden) != NULL &&
+               dv_weight_wanted(g, layer, ".2.weight", 2, w) != NULL &&
+               dv_weight_wanted(g, layer, ".2.bias", 1, w) != NULL;
+    }
+    return fits;
+}
+
+dv_param dv_dynamic_bias(dv_graph *g, const char *name, int64_t heads, int64_t h, int64_t w) {
+    char key[2 * DV_NAMES_BYTES];
+    const int64_t hidden = dv_dim(g->weights, dv_names_join(key, name, ".pos_proj.weight"), 0);
+    const int64_t shape[3] = {heads, 2 * h - 1, 2 * w - 1};
+    if (hidden > MAX_HIDDEN || heads > MAX_HIDDEN) {
+        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' has %d rows, expected at most %d", key, (int)hidden,
+                                 MAX_HIDDEN));
+        return DV_NO_PARAM;
+    }
+    if (!net_fits(g, name, hidden, heads)) {
+        return DV_NO_PARAM;
+    }
+    snprintf(key, sizeof key, "%lld:%lld:%lld:%lld:%s", (long long)hidden, (long long)heads, (long long)h, (long long)w,
+             name);
+    const dv_param p = dv_param_derived(g, name, key, 3, shape, derive_dynamic);
+    if (p != DV_NO_PARAM) { /* three layers, each with a norm of two vectors */
+        g->params[p].stored = hidden * 3 + 3 * 2 * hidden + 2 * hidden * (hidden + 1) + heads * (hidden + 1);
+    }
+    return p;
+}

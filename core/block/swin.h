@@ -1,0 +1,52 @@
+/* swin.h - the pieces that networks of windowed transformers share: SwinIR, DRCT, HAT, DAT and their kin.
+ *
+ * The dimensions of heads are padded to multiples of 8 with zeros, in the rows of what projects to q, k and v and in the
+ * columns of what projects back, so that every head is a slice that kernels like. That changes no result. */
+#ifndef DV_BLOCK_SWIN_H
+#define DV_BLOCK_SWIN_H
+
+#include "core/graph.h"
+
+#define DV_SWIN_EPS 1e-5f /* of layer norms */
+enum { DV_MAX_WINDOW = 64 };
+
+typedef struct dv_heads {
+    int64_t count, dim, padded; /* of a head */
+} dv_heads;
+
+/* How `channels` divide into heads; fails the graph where they do not. */
+dv_heads dv_heads_of(dv_graph *g, const char *name, int64_t channels, int64_t heads);
+static inline int64_t dv_heads_width(dv_heads h) {
+    return h.count * h.padded;
+}
+float dv_heads_scale(dv_heads h); /* dim^-1/2 */
+
+/* A linear layer of the file, whose outputs (or inputs) come in heads; the bias may be missing. */
+dv_value dv_linear(dv_graph *g, dv_value x, const char *name, int64_t c_out);
+dv_value dv_linear_to_heads(dv_graph *g, dv_value x, const char *name, dv_heads heads, int64_t times);
+dv_value dv_linear_from_heads(dv_graph *g, dv_value x, const char *name, dv_heads heads, int64_t c_out);
+/* A derived parameter: tensor `name` of `shape` whose innermost values come in runs of heads.dim, each padded. Its shape
+ * as a parameter is `padded`. */
+dv_param dv_param_padded(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape, int64_t run,
+                         int64_t padded_run, int32_t padded_ndim, const int64_t *padded);
+
+/* q, k and v out of one picture of 3 * width channels. */
+void dv_split_qkv(dv_graph *g, dv_value qkv, int64_t width, dv_value out[3]);
+
+/* Side of the window that a table of relative positions is for, its rows (2 w - 1)^2; 0: no such number. */
+int64_t dv_window_of_table(const dv_tensors *t, const char *name);
+/* <name>, [(window + keys - 1)^2, heads], in the order of kernels/op.h. Where keys > window, its index is HAT's: it wraps. */
+dv_param dv_position_table(dv_graph *g, const char *name, int64_t heads, int64_t window, int64_t keys);
+
+typedef struct dv_swin_spec {
+    int64_t heads, window, shift;
+} dv_swin_spec;
+
+/* proj(window attention(qkv x)) with <name>.qkv, .proj, .relative_position_bias_table: W-MSA, SW-MSA. */
+dv_value dv_swin_attention(dv_graph *g, dv_value x, const char *name, const dv_swin_spec *spec);
+/* fc2(gelu(fc1 x)), the hidden size that of <name>.fc1.weight. */
+dv_value dv_mlp(dv_graph *g, dv_value x, const char *name);
+/* x += attention(norm1 x), x += mlp(norm2 x) */
+dv_value dv_swin_block(dv_graph *g, dv_value x, const char *name, const dv_swin_spec *spec);
+
+#endif

@@ -1,0 +1,183 @@
+/* interpret_window.h - the ops of transformers for interpret.h, in plain loops over the whole picture: which pixels see
+ * each other is asked of every pair of them. */
+#ifndef DV_TESTS_INTERPRET_WINDOW_H
+#define DV_TESTS_INTERPRET_WINDOW_H
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/graph.h"
+
+static inline void iw_layer_norm(const dv_node *node, const float *x, const float *gamma, const float *beta, dv_shape s,
+                                 float *out) {
+    for (int64_t p = 0; p < s.h * s.w; p++) {
+        double mean = 0.0;
+        double var = 0.0;
+        for (int64_t c = 0; c < s.c; c++) {
+            mean += (double)x[p * s.c + c] / (double)s.c;
+        }
+        for (int64_t c = 0; c < s.c; c++) {
+            const double d = (double)x[p * s.c + c] - mean;
+            var += d * d / (double)s.c;
+        }
+        for (int64_t c = 0; c < s.c; c++) {
+            const double d = (double)x[p * s.c + c] - mean;
+            out[p * s.c + c] = (float)(d / sqrt(var + (double)node->eps) * (double)gamma[c] + (double)beta[c]);
+        }
+    }
+}
+
+typedef struct iw_axis {
+    int64_t padded, window, keys, shift, grid;
+} iw_axis;
+
+/* Row or column of the frame where this pixel (or a place of the extension) lies. */
+static inline int64_t iw_rolled(const iw_axis *a, int64_t at) {
+    return (at - a->shift + a->padded) % a->padded;
+}
+
+/* Which place of the window around pixel i is frame coordinate j, from 0 on; -1: none. */
+static inline int64_t iw_place(const iw_axis *a, int64_t i, int64_t j) {
+    if (a->grid) {
+        const int64_t step = a->padded / a->window;
+        return i % step == j % step ? j / step : -1;
+    }
+    const int64_t first = i / a->window * a->window - (a->keys - a->window) / 2;
+    return j >= first && j < first + a->keys ? j - first : -1;
+}
+
+static inline int iw_region(const iw_axis *a, int64_t i) {
+    return a->shift == 0 ? 0 : i >= a->padded - a->shift ? 2 : i >= a->padded - a->window ? 1 : 0;
+}
+
+typedef struct iw_window {
+    const dv_node *node;
+    const float *q, *k, *v, *bias;
+    dv_shape s;
+    iw_axis y, x;
+    double *scores;  /* [keys] */
+    int64_t *pixels; /* [keys]; -1: zeros */
+} iw_window;
+
+/* Adds key place (ky, kx) of the window of frame position (fy, fx); its pixel may not exist. */
+static inline void iw_score(const iw_window *w, int64_t head, int64_t pixel, const int64_t at[4], int64_t n) {
+    const int64_t dim = w->s.c / w->node->heads;
+    const int64_t qy = w->y.grid ? at[0] / (w->y.padded / w->y.window) : at[0] % w->y.window;
+    const int64_t qx = w->x.grid ? at[1] / (w->x.padded / w->x.window) : at[1] % w->x.window;
+    const int64_t width = w->x.window + w->x.keys - 1;
+    double dot = 0.0;
+    for (int64_t c = 0; c < dim && w->pixels[n] >= 0; c++) {
+        dot += (double)w->q[pixel * w->s.c + head * dim + c] * (double)w->k[w->pixels[n] * w->s.c + head * dim + c];
+    }
+    dot *= (double)w->node->scale;
+    if (w->bias != NULL) {
+        const int64_t row = head * (w->y.window + w->y.keys - 1) + qy - at[2] + w->y.keys - 1;
+        dot += (double)w->bias[row * width + qx - at[3] + w->x.keys - 1];
+    }
+    w->scores[n] = dot;
+}
+
+static inline void iw_attend(const iw_window *w, int64_t head, int64_t pixel, float *out) {
+    const int64_t fy = iw_rolled(&w->y, pixel / w->s.w);
+    const int64_t fx = iw_rolled(&w->x, pixel % w->s.w);
+    const int64_t dim = w->s.c / w->node->heads;
+    const int64_t beyond_y = (w->y.keys - w->y.window) / 2;
+    const int64_t beyond_x = (w->x.keys - w->x.window) / 2;
+    int64_t n = 0;
+    double sum = 0.0;
+    for (int64_t jy = -beyond_y; jy < w->y.padded + beyond_y; jy++) {
+        for (int64_t jx = -beyond_x; jx < w->x.padded + beyond_x; jx++) {
+            const int64_t at[4] = {fy, fx, iw_place(&w->y, fy, jy), iw_place(&w->x, fx, jx)};
+            if (at[2] < 0 || at[3] < 0) {
+                continue;
+            }
+            const int inside = jy >= 0 && jx >= 0 && jy < w->y.padded && jx < w->x.padded;
+            const int64_t py = (jy + w->y.shift) % w->y.padded;
+            const int64_t px = (jx + w->x.shift) % w->x.padded;
+            w->pixels[n] = inside && py < w->s.h && px < w->s.w ? py * w->s.w + px : -1;
+            iw_score(w, head, pixel, at, n);
+            if (iw_region(&w->y, fy) != iw_region(&w->y, jy) || iw_region(&w->x, fx) != iw_region(&w->x, jx)) {
+                w->scores[n] -= 100.0;
+            }
+            n++;
+        }
+    }
+    for (int64_t j = 0; j < n; j++) {
+        sum += exp(w->scores[j]);
+    }
+    for (int64_t c = 0; c < dim; c++) {
+        double total = 0.0;
+        for (int64_t j = 0; j < n; j++) {
+            total +=
+                w->pixels[j] < 0 ? 0.0 : exp(w->scores[j]) / sum * (double)w->v[w->pixels[j] * w->s.c + head * dim + c];
+        }
+        out[pixel * w->s.c + head * dim + c] = (float)total;
+    }
+}
+
+static inline void iw_window_attention(const dv_node *node, const float *const qkv[3], const float *bias, dv_shape s,
+                                       float *out) {
+    const dv_window *w = &node->window;
+    const size_t keys = (size_t)w->keys_h * (size_t)w->keys_w;
+    const iw_window of = {.node = node,
+                          .q = qkv[0],
+                          .k = qkv[1],
+                          .v = qkv[2],
+                          .bias = bias,
+                          .s = s,
+                          .y = {w->padded_h, w->h, w->keys_h, w->shift_y, w->grid},
+                          .x = {w->padded_w, w->w, w->keys_w, w->shift_x, w->grid},
+                          .scores = malloc(keys * sizeof(double)),
+                          .pixels = malloc(keys * sizeof(int64_t))};
+    for (int64_t head = 0; head < node->heads; head++) {
+        for (int64_t p = 0; p < s.h * s.w; p++) {
+            iw_attend(&of, head, p, out);
+        }
+    }
+    free(of.scores);
+    free(of.pixels);
+}
+
+static inline int iw_same_group(const dv_window *w, dv_shape s, int64_t a, int64_t b) {
+    if (w->h == 0) {
+        return 1;
+    }
+    const int64_t ay = a / s.w, ax = a % s.w, by = b / s.w, bx = b % s.w;
+    return w->grid ? ay % w->h == by % w->h && ax % w->w == bx % w->w
+                   : ay / w->h == by / w->h && ax / w->w == bx / w->w;
+}
+
+static inline double iw_dot(const dv_window *w, const float *a, const float *b, dv_shape s, int64_t p,
+                            const int64_t c[2]) {
+    double dot = 0.0;
+    for (int64_t t = 0; t < s.h * s.w; t++) {
+        dot += iw_same_group(w, s, p, t) ? (double)a[t * s.c + c[0]] * (double)b[t * s.c + c[1]] : 0.0;
+    }
+    return dot;
+}
+
+static inline void iw_channel_attention(const dv_node *node, const float *const qkv[3], const float *temperature,
+                                        dv_shape s, float *out) {
+    const int64_t pitch = s.c / node->heads;
+    const double eps = (double)node->eps;
+    for (int64_t i = 0; i < s.h * s.w * s.c; i++) {
+        const int64_t p = i / s.c;
+        const int64_t head = i % s.c / pitch;
+        const int64_t d = i % s.c;
+        double sum = 0.0;
+        double total = 0.0;
+        for (int64_t e = head * pitch; e < head * pitch + node->groups && d % pitch < node->groups; e++) {
+            const int64_t qk[2] = {d, e};
+            const int64_t qq[2] = {d, d};
+            const int64_t kk[2] = {e, e};
+            const double q = fmax(sqrt(iw_dot(&node->window, qkv[0], qkv[0], s, p, qq)), eps);
+            const double k = fmax(sqrt(iw_dot(&node->window, qkv[1], qkv[1], s, p, kk)), eps);
+            const double a = exp(iw_dot(&node->window, qkv[0], qkv[1], s, p, qk) / q / k * (double)temperature[head]);
+            sum += a;
+            total += a * (double)qkv[2][p * s.c + e];
+        }
+        out[i] = sum > 0.0 ? (float)(total / sum) : 0.0f;
+    }
+}
+
+#endif
