@@ -63,9 +63,9 @@ typedef int32_t davy_result;
 enum {
     DAVY_OK = 0,
     DAVY_PENDING = 1,    /* a job has not finished yet */
-    DAVY_NEED_INPUT = 2, /* reserved for sequences */
-    DAVY_FULL = 3,       /* reserved for sequences */
-    DAVY_END = 4,        /* dialogue_read: the answer has been read; also reserved for sequences */
+    DAVY_NEED_INPUT = 2, /* sequence_pull: nothing is on its way, push first */
+    DAVY_FULL = 3,       /* sequence_push: results wait to be pulled; the frame was not taken */
+    DAVY_END = 4,        /* dialogue_read: the answer has been read; sequence_pull: so has the last frame */
     DAVY_E_INVALID = -1, /* bad argument or enum value */
     DAVY_E_STRUCT = -2,  /* bad struct_size, or a non-zero tail this library does not know */
     DAVY_E_STATE = -3,   /* object not in the right state */
@@ -123,6 +123,8 @@ typedef struct davy_job davy_job;           /* one asynchronous call. [any] */
 typedef struct davy_buffer davy_buffer;     /* memory owned by the library. [any] */
 typedef struct davy_text davy_text;         /* a string owned by the library. [any] */
 typedef struct davy_dialogue davy_dialogue; /* one conversation about pictures. One call at a time, else E_BUSY */
+typedef struct davy_sequence
+    davy_sequence; /* frames one after the other. One push and one pull at a time, else E_BUSY */
 
 /* ---- host callbacks --------------------------------------------------------------------------------------------- */
 
@@ -316,14 +318,17 @@ typedef struct davy_model_desc {
     uint32_t source_stride;    /* bytes from one source to the next; 0: sources[0].struct_size */
     const char *arch;          /* NULL: detect. Else a name from davy_model_info.arch */
     davy_dtype compute;        /* AUTO: F32 on the CPU; on a GPU F16 for upscalers, BF16 for VAEs (F16 where the GPU has
-                                  no BF16). The CPU has F32 and BF16, GPUs F32, F16 and BF16, from 8.9 on FP8: what
+                                  no BF16) and for upscalers that leave the range of F16 (else F32): transformers, for
+                                  one. The CPU has F32 and BF16, GPUs F32, F16 and BF16, from 8.9 on FP8: what
                                   is F16 otherwise, with products of E4M3 in the convolutions that gain from it. Others:
                                   E_UNSUPPORTED. Of a captioning model: see above */
     uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */
     void *progress_user;
     const davy_option *options; /* "scaling_factor", "shift_factor": of a VAE's latent, where the file is ambiguous;
-                                   "tf32": "1" lets compute F32 multiply in TF32 on a GPU */
+                                   "tf32": "1" lets compute F32 multiply in TF32 on a GPU;
+                                   "split": "8x16", height and width of a DAT network's windows, where the file does
+                                   not say (8x32 is then assumed) */
     uint32_t n_options;
     uint32_t reserved0;
 } davy_model_desc;
@@ -340,7 +345,7 @@ enum { /* davy_model_info.features */
 typedef struct davy_model_info {
     uint32_t struct_size;
     davy_task task;
-    char arch[64];    /* "rrdb", "compact", "span", "vae_kl", "vae_tae", "vlm" */
+    char arch[64];    /* "rrdb", "swinir", "vae_kl", "vlm" and so on: docs/arch */
     char variant[64]; /* human-readable: "64 features, 23 blocks, x4"; of a captioning model its family first */
     davy_dtype compute;
     uint32_t features;     /* DAVY_MODEL_* feature bits */
@@ -537,10 +542,17 @@ typedef struct davy_caption_params {
 
 enum { /* davy_caption_params.flags */
        DAVY_CAPTION_PUBLISHED =
-           1,                    /* what is 0 of temperature, top_p, top_k, min_p, repeat_penalty and no_repeat_ngram is
+           1, /* what is 0 of temperature, top_p, top_k, min_p, repeat_penalty and no_repeat_ngram is
                                       what the model's authors say in generation_config.json */
-       DAVY_CAPTION_THOUGHTS = 2 /* a block <think>...</think> that an answer begins with is a part of it; else it is
-                                    left out, and a thinking model's answer begins behind it */
+       DAVY_CAPTION_THOUGHTS = 2, /* a block <think>...</think> that an answer begins with is a part of it; else it is
+                                     left out, and a thinking model's answer begins behind it */
+       /* Where the likeliest token is taken, those that followed the last ones earlier are tried several at a time. Without
+        * these two the CPU does where it is quicker, which changes no answer. */
+       DAVY_CAPTION_LOOKUP = 4, /* always: on a GPU, too, where several tokens at once are rounded otherwise than one */
+       DAVY_CAPTION_NO_LOOKUP = 8, /* never */
+       DAVY_CAPTION_PARTIAL =
+           16 /* caption: after an error of the work, cancelled included, out has what was finished, and
+                                      NULL for the others */
 };
 
 typedef int32_t davy_role;
@@ -589,6 +601,38 @@ typedef struct davy_dialogue_info {
     double seconds_to_first_token; /* from the beginning of the work, weights included where they had to be loaded */
     double tokens_per_second;      /* from the first token to the last */
 } davy_dialogue_info;
+
+/* ---- sequences -------------------------------------------------------------------------------------------------- */
+
+/* A video, or pictures of one kind: frame after frame is pushed, and pulled in the same order. Every frame comes out as
+ * the one-shot call gives it, bit for bit; but while one is computed the next ones are copied in and finished ones out, on
+ * a GPU on streams of their own. What is on its way is bounded, and so is the memory: a host that reads, works and writes
+ * in three threads goes as fast as the slowest of them. */
+typedef struct davy_sequence_desc {
+    uint32_t struct_size;
+    davy_op op;               /* UPSCALE; a VAE's are E_UNSUPPORTED so far */
+    const davy_tensor *input; /* what every frame is like: dtype, layout, channels, range, shape; data is not looked at.
+                                  One picture, in host memory */
+    const davy_tensor
+        *output;           /* what every result is to be like: dtype, layout, channels, range, each as of an output that
+                                  the library allocates. NULL: the input's dtype, layout, channels and range */
+    const davy_run *run;   /* for every frame: flags and tiles. NULL: defaults. A stream, STREAM_ORDERED,
+                                  timeout_ns, priority or a progress callback are E_INVALID */
+    int32_t max_in_flight; /* frames pushed and not yet pulled; 0: 4. At most 64 */
+    uint32_t flags;        /* 0 */
+} davy_sequence_desc;
+
+typedef struct davy_sequence_info {
+    uint32_t struct_size;
+    int32_t max_in_flight;
+    uint64_t frames_in; /* since open or reset */
+    uint64_t frames_out;
+    int32_t in_flight;      /* frames_in - frames_out */
+    int32_t ready;          /* of these, how many can be pulled without waiting */
+    int32_t latency_frames; /* how many frames behind the input a model's output begins; 0 of upscalers */
+    int32_t finished;       /* sequence_finish was called */
+    uint64_t memory_bytes;  /* of frames, both sides; at most max_in_flight of each */
+} davy_sequence_info;
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
@@ -661,9 +705,10 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *buffer_tensor)(davy_buffer *buffer, davy_tensor *out);
     void(DAVY_CALL *buffer_release)(davy_buffer *buffer);
 
-    /* caption. [any] Asks params->prompt about each of n pictures, each in a conversation of its own; the CPU works on
-     * several of them at once as far as memory goes, and says of each what it says of it alone. Answers go to out[n], texts
-     * that the caller releases. All or none: one picture that fails ends the call, and out is untouched. images[i] is one
+    /* caption. [any] Asks params->prompt about each of n pictures, each in a conversation of its own; several of them are
+     * worked on at once as far as memory goes, on all GPUs of the context. The CPU says of each what it says of it alone; a
+     * GPU rounds many rows otherwise than one, whatever the others are. Answers go to out[n], texts that the caller
+     * releases. All or none: one picture that fails ends the call, and out is untouched, but see PARTIAL. images[i] is one
      * picture in host memory, read when its turn comes: with a job it, and out, must stay valid until the job has finished.
      * params may be NULL. Of run only timeout_ns, priority and progress count: stages "load", "look", "read", "answer";
      * tiles, flags or a stream are E_INVALID. */
@@ -700,6 +745,33 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *dialogue_rewind)(davy_dialogue *dialogue, int32_t keep_turns);
     davy_result(DAVY_CALL *dialogue_info)(davy_dialogue *dialogue, davy_dialogue_info *out);
     void(DAVY_CALL *dialogue_release)(davy_dialogue *dialogue);
+
+    /* sequence. [any] One push (or finish) and one pull at a time, of any threads, also at once; info and reset any time.
+     *   open     checks what the frames are to be; takes no memory, loads nothing: the first frame does
+     *   push     copies a frame, like desc->input but with strides of its own, and returns; work begins by itself. FULL:
+     *            no room within timeout_ns (0: at once; UINT64_MAX: for ever), nothing was taken. After finish: E_STATE
+     *   pull     the next result in the order of the pushes, with its frame's pts, waiting up to timeout_ns for it:
+     *            PENDING, not yet; NEED_INPUT, at once, nothing is on its way; END, at once, finished and all pulled. With
+     *            data 0 and no buffer the result's own buffer is handed over, which the caller releases (and the sequence
+     *            takes a new one); else it is copied to the memory given, whose dtype, layout, channels, range and shape
+     *            are those asked for at open, the strides any
+     *   finish   no more frames: what is on its way is computed, and pull ends in END. Waits for nothing
+     *   reset    as after open, whatever state it was in: cancels what is on its way (which takes no longer than a tile),
+     *            wakes calls that wait, which answer E_CANCELLED, and keeps frames' memory
+     *   release  cancels, waits until nothing is computed any more
+     * A frame that fails (E_BUDGET, E_DEVICE_LOST ...) fails the sequence: results before it can still be pulled, then
+     * every pull, and every push from then on, gives its error, until reset. */
+    davy_result(DAVY_CALL *sequence_open)(davy_model *model, const davy_sequence_desc *desc, davy_sequence **out);
+    davy_result(DAVY_CALL *sequence_push)(davy_sequence *sequence, const davy_tensor *in, uint64_t timeout_ns);
+    davy_result(DAVY_CALL *sequence_pull)(davy_sequence *sequence, davy_tensor *out, uint64_t timeout_ns);
+    davy_result(DAVY_CALL *sequence_finish)(davy_sequence *sequence);
+    davy_result(DAVY_CALL *sequence_reset)(davy_sequence *sequence);
+    davy_result(DAVY_CALL *sequence_info)(davy_sequence *sequence, davy_sequence_info *out);
+    void(DAVY_CALL *sequence_release)(davy_sequence *sequence);
+
+    /* Of a text that caption made: what dialogue_info says after such a turn (times: of work shared with the others;
+     * kv_bytes: of all that were worked on together). Other texts are E_UNSUPPORTED. */
+    davy_result(DAVY_CALL *caption_info)(davy_text *text, davy_dialogue_info *out);
     /* ---- end of 1.0: append below, never above ---- */
 } davy_api;
 

@@ -51,6 +51,9 @@ static const option_def options[] = {
     {"--threads", COUNT, CLI_CAPTION | WORKS, offsetof(cli_args, threads)},
     {"--seed", SEED, CLI_CAPTION | WORKS, offsetof(cli_args, seed)},
     {"--raw", TEXT, RUNS, offsetof(cli_args, raw)},
+    {"--split", TEXT, CLI_UPSCALE, offsetof(cli_args, split)},
+    {"--codec", TEXT, CLI_UPSCALE, offsetof(cli_args, codec)},
+    {"--crf", PERCENT, CLI_UPSCALE, offsetof(cli_args, crf)},
     {"--sample", FLAG, CLI_ENCODE, offsetof(cli_args, sample)},
     {"--scaled", FLAG, CLI_ENCODE | CLI_DECODE, offsetof(cli_args, scaled)},
     {"--crop", FLAG, CLI_ENCODE, offsetof(cli_args, crop)},
@@ -76,6 +79,10 @@ static const option_def options[] = {
     {"--no-repeat", COUNT, CLI_CAPTION, offsetof(cli_args, no_repeat)},
     {"--published", FLAG, CLI_CAPTION, offsetof(cli_args, published)},
     {"--thoughts", FLAG, CLI_CAPTION, offsetof(cli_args, thoughts)},
+    {"--lookup", FLAG, CLI_CAPTION, offsetof(cli_args, lookup)},
+    {"--no-lookup", FLAG, CLI_CAPTION, offsetof(cli_args, no_lookup)},
+    {"--video", FLAG, CLI_CAPTION, offsetof(cli_args, video)},
+    {"--video-fps", HEAT, CLI_CAPTION, offsetof(cli_args, video_fps)},
     {"--json", FLAG, ALL, offsetof(cli_args, json)},
     {"--quiet", FLAG, ALL, offsetof(cli_args, quiet)},
     {"--help", FLAG, ALL, offsetof(cli_args, help)},
@@ -91,10 +98,10 @@ static const struct {
 } commands[] = {
     {"devices", CLI_DEVICES, 0, 0, "no file"},
     {"inspect", CLI_INSPECT, 1, 1, "one model file or folder"},
-    {"upscale", CLI_UPSCALE, 1, 1, "one picture or folder"},
+    {"upscale", CLI_UPSCALE, 1, 1, "one picture, video or folder"},
     {"encode", CLI_ENCODE, 1, 1, "one picture"},
     {"decode", CLI_DECODE, 1, 1, "one latent file"},
-    {"caption", CLI_CAPTION, 1, -1, "pictures or folders"},
+    {"caption", CLI_CAPTION, 1, -1, "pictures, videos or folders"},
     {"bench", CLI_BENCH, 0, -1, "names of cases"},
 };
 

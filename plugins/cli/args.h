@@ -36,6 +36,9 @@ typedef struct cli_args {
     int32_t threads;
     uint64_t seed;
     const char *raw;
+    const char *split; /* model option of this name */
+    const char *codec; /* of a video; NULL: what suits the file */
+    int32_t crf;       /* its quality; 0: the usual */
     cli_encoding encoding;
     const char *save;
     const char *compare;
@@ -57,6 +60,9 @@ typedef struct cli_args {
     int32_t no_repeat; /* tokens in a row */
     int32_t published; /* sampling as the model's authors say */
     int32_t thoughts;
+    int32_t lookup, no_lookup; /* tokens said before are tried several at a time: always, never */
+    int32_t video;             /* a folder's pictures are frames of one */
+    double video_fps;
     int32_t json;
     int32_t quiet;
     int32_t sample;

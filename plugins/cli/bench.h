@@ -17,6 +17,13 @@ typedef enum {
     BENCH_COMPACT16,
     BENCH_RRDB,
     BENCH_SPAN,
+    BENCH_SPANF3,
+    BENCH_REALPLKSR,
+    BENCH_OMNISR,
+    BENCH_SWINIR,
+    BENCH_DRCT,
+    BENCH_HAT,
+    BENCH_DAT,
     BENCH_TAE,
     BENCH_KL
 } bench_arch;

@@ -1,93 +1,12 @@
 /* bench_weights.c - weights for networks too large to ship: what matters for speed is their shapes, not their values.
  * The magnitudes keep activations in a sane range, because infinities and denormal numbers would change the speed. */
-#include <math.h>
-#include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugins/cli/bench.h"
+#include "plugins/cli/bench_builder.h"
 #include "plugins/cli/say.h"
-
-enum { ONES = 0x7fff }; /* as an exponent: fill with 1 */
-
-typedef struct tensor_def {
-    char name[96];
-    int ndim;
-    int64_t shape[4];
-    int exponent; /* values are +-[1, 2) * 2^exponent */
-} tensor_def;
-
-typedef struct builder {
-    tensor_def *list;
-    size_t n;
-    size_t room;
-    int failed;
-} builder;
-
-static tensor_def *add(builder *b) {
-    if (b->n == b->room) {
-        const size_t room = b->room > 0 ? 2 * b->room : 64;
-        tensor_def *more = realloc(b->list, room * sizeof *more);
-        if (more == NULL) {
-            b->failed = 1;
-            return NULL;
-        }
-        b->list = more;
-        b->room = room;
-    }
-    memset(&b->list[b->n], 0, sizeof b->list[b->n]);
-    return &b->list[b->n++];
-}
-
-static void vector(builder *b, const char *name, const char *suffix, int64_t n, int exponent) {
-    tensor_def *t = add(b);
-    if (t != NULL) {
-        snprintf(t->name, sizeof t->name, "%s.%s", name, suffix);
-        t->ndim = 1;
-        t->shape[0] = n;
-        t->exponent = exponent;
-    }
-}
-
-/* side 0: a plain matrix */
-static void matrix(builder *b, const char *name, int64_t out, int64_t in, int64_t side) {
-    tensor_def *t = add(b);
-    if (t != NULL) {
-        snprintf(t->name, sizeof t->name, "%s.weight", name);
-        const tensor_def shape = {.ndim = side > 0 ? 4 : 2, .shape = {out, in, side, side}};
-        const double fan_in = (double)(in * (side > 0 ? side * side : 1));
-        t->ndim = shape.ndim;
-        memcpy(t->shape, shape.shape, sizeof t->shape);
-        /* the spread that keeps a signal's size through a rectified layer */
-        t->exponent = (int)floor(log2(sqrt(2.0 / fan_in) / 1.5));
-    }
-}
-
-static void conv(builder *b, const char *name, int64_t out, int64_t in, int64_t side) {
-    matrix(b, name, out, in, side);
-    vector(b, name, "bias", out, -7);
-}
-
-static void norm(builder *b, const char *name, int64_t n) {
-    vector(b, name, "weight", n, ONES);
-    vector(b, name, "bias", n, -7);
-}
-
-/* The last written name; one buffer is enough as every name is copied at once. */
-typedef struct label {
-    char text[80];
-} label;
-
-static label named(const char *format, ...) CLI_PRINTF(1, 2);
-
-static label named(const char *format, ...) {
-    label l;
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(l.text, sizeof l.text, format, ap);
-    va_end(ap);
-    return l;
-}
 
 static void compact(builder *b, int layers) {
     conv(b, "body.0", 64, 3, 3);
@@ -126,6 +45,82 @@ static void span(builder *b) {
     conv(b, "conv_2.eval_conv", wide, wide, 3);
     conv(b, "conv_cat", wide, 4 * wide, 1);
     conv(b, "upsampler.0", 12, wide, 3);
+}
+
+/* Balanced: eight blocks of 64 features, at half the size of the picture */
+static void spanf3(builder *b) {
+    const int64_t wide = 64;
+    conv(b, "conv_1.1.eval_conv", wide, 12, 3);
+    for (int i = 1; i <= 8; i++) {
+        for (int k = 1; k <= 3; k++) {
+            conv(b, named("block_%d.c%d_r.eval_conv", i, k).text, wide, wide, 3);
+        }
+        conv(b, named("block_%d.att_conv", i).text, wide, wide, 1);
+    }
+    conv(b, "conv_cat", wide, 4 * wide, 1);
+    conv(b, "to_pixel.eval_conv", 48, wide, 3);
+}
+
+static void realplksr(builder *b) {
+    conv(b, "feats.0", 64, 3, 3);
+    for (int i = 1; i <= 28; i++) {
+        conv(b, named("feats.%d.channel_mixer.0", i).text, 128, 64, 3);
+        conv(b, named("feats.%d.channel_mixer.2", i).text, 64, 128, 3);
+        conv(b, named("feats.%d.lk.conv", i).text, 16, 16, 17);
+        conv(b, named("feats.%d.attn.f.0", i).text, 64, 64, 3);
+        conv(b, named("feats.%d.refine", i).text, 64, 64, 1);
+        norm(b, named("feats.%d.norm", i).text, 64);
+    }
+    conv(b, "feats.30", 48, 64, 3);
+}
+
+static void omnisr_layer(builder *b, int group, int index) {
+    const label l = named("residual_layer.%d.residual_layer.0.layer.%d", group, index);
+    const bool attends = index == 2 || index == 8, of_channels = index == 5 || index == 11;
+    norm(b, named("%s.norm", l.text).text, 64);
+    if (attends) {
+        matrix(b, named("%s.fn.to_qkv", l.text).text, 192, 64, 0);
+        matrix(b, named("%s.fn.to_out.0", l.text).text, 64, 64, 0);
+        matrix(b, named("%s.fn.rel_pos_bias", l.text).text, 225, 4, 0);
+        return;
+    }
+    const int64_t wide = of_channels ? 192 : 128;
+    matrix(b, named("%s.fn.%s", l.text, of_channels ? "qkv" : "project_in").text, wide, 64, 1);
+    depthwise(b, named("%s.fn.%s", l.text, of_channels ? "qkv_dwconv" : "dwconv").text, wide);
+    matrix(b, named("%s.fn.project_out", l.text).text, 64, 64, 1);
+    if (of_channels) {
+        tensor_def *t = add(b);
+        if (t != NULL) {
+            *t = (tensor_def){.ndim = 3, .shape = {4, 1, 1}, .exponent = ONES};
+            snprintf(t->name, sizeof t->name, "%s.fn.temperature", l.text);
+        }
+    }
+}
+
+static void omnisr(builder *b) {
+    conv(b, "input", 64, 3, 3);
+    for (int i = 0; i < 5; i++) {
+        const label l = named("residual_layer.%d.residual_layer.0.layer.0.fn", i);
+        conv(b, named("%s.0", l.text).text, 64, 64, 1);
+        depthwise(b, named("%s.2", l.text).text, 64);
+        vector(b, named("%s.2", l.text).text, "bias", 64, -7);
+        matrix(b, named("%s.4.gate.1", l.text).text, 16, 64, 0);
+        matrix(b, named("%s.4.gate.3", l.text).text, 64, 16, 0);
+        conv(b, named("%s.5", l.text).text, 64, 64, 1);
+        static const int layers[] = {2, 4, 5, 6, 8, 10, 11, 12};
+        for (size_t k = 0; k < sizeof layers / sizeof layers[0]; k++) {
+            omnisr_layer(b, i, layers[k]);
+        }
+        conv(b, named("residual_layer.%d.residual_layer.1", i).text, 64, 64, 1);
+        const label esa = named("residual_layer.%d.esa", i);
+        conv(b, named("%s.conv1", esa.text).text, 16, 64, 1);
+        conv(b, named("%s.conv2", esa.text).text, 16, 16, 3);
+        conv(b, named("%s.conv3", esa.text).text, 16, 16, 3);
+        conv(b, named("%s.conv_f", esa.text).text, 16, 16, 1);
+        conv(b, named("%s.conv4", esa.text).text, 64, 16, 1);
+    }
+    conv(b, "output", 64, 64, 3);
+    conv(b, "up.0", 48, 64, 3);
 }
 
 static void taesd_block(builder *b, int index) {
@@ -255,6 +250,27 @@ void *bench_weights(bench_arch arch, int encoder, uint64_t *bytes) {
         break;
     case BENCH_SPAN:
         span(&b);
+        break;
+    case BENCH_SPANF3:
+        spanf3(&b);
+        break;
+    case BENCH_REALPLKSR:
+        realplksr(&b);
+        break;
+    case BENCH_OMNISR:
+        omnisr(&b);
+        break;
+    case BENCH_SWINIR:
+        bench_swinir(&b);
+        break;
+    case BENCH_DRCT:
+        bench_drct(&b);
+        break;
+    case BENCH_HAT:
+        bench_hat(&b);
+        break;
+    case BENCH_DAT:
+        bench_dat(&b);
         break;
     case BENCH_RRDB:
         rrdb(&b);

@@ -211,7 +211,7 @@ static int is_wanted(const char *path) {
     if (cli_path_kind_of(path) == CLI_PATH_FOLDER) {
         why = "a folder in the folder; skipped";
     } else if (named == CLI_FORMAT_VIDEO) {
-        why = "a video; skipped, this build works on pictures only so far";
+        why = "a video; skipped, videos are upscaled one by one";
     } else if (named == CLI_FORMAT_UNKNOWN) {
         why = "not a picture by its name; skipped";
     }
@@ -261,18 +261,29 @@ static int upscale_folder(upscaler *u, const char *in, const char *out) {
     return tried > 0 ? CLI_OK : cli_fail(in, "holds no pictures");
 }
 
+/* By what is in it, else by its name: not every kind of video begins with a mark of its own. */
+static int is_video(const char *path) {
+    const cli_format found = cli_format_of_file(path);
+    return found == CLI_FORMAT_VIDEO || (found == CLI_FORMAT_UNKNOWN && cli_format_of_name(path) == CLI_FORMAT_VIDEO);
+}
+
 int cli_upscale(const cli_args *a) {
     upscaler u = {.args = a};
     const char *in = a->inputs[0];
     const cli_path_kind kind = cli_path_kind_of(in);
-    if (kind == CLI_PATH_MISSING) {
+    const int piped = strcmp(in, "-") == 0 || kind == CLI_PATH_OTHER;
+    const int video = piped || (kind == CLI_PATH_FILE && is_video(in));
+    if (kind == CLI_PATH_MISSING && !piped) {
         return cli_fail(in, "cannot be read: %s", strerror(ENOENT));
     }
     if (kind == CLI_PATH_FOLDER && a->raw != NULL) {
         return cli_usage("--raw", "works on one picture, not on a folder");
     }
-    if (cli_format_of_file(in) == CLI_FORMAT_VIDEO) {
-        return cli_fail(in, "is a video; this build works on pictures only so far");
+    if (video && a->raw != NULL) {
+        return cli_usage("--raw", "works on one picture, not on a video");
+    }
+    if (!video && (a->codec != NULL || a->crf > 0)) {
+        return cli_usage(a->codec != NULL ? "--codec" : "--crf", "is for videos, and %s is none", in);
     }
     int r = cli_session_load(&u.session);
     if (r == CLI_OK) {
@@ -283,7 +294,9 @@ int cli_upscale(const cli_args *a) {
         r = cli_session_model(&u.session, a, two ? "davy-live-x2" : "davy-live-x4", DAVY_TASK_UPSCALE);
     }
     if (r == CLI_OK) {
-        r = kind == CLI_PATH_FOLDER ? upscale_folder(&u, in, a->output) : upscale_one(&u, in, a->output);
+        r = video                     ? cli_upscale_video(&u.session, a)
+            : kind == CLI_PATH_FOLDER ? upscale_folder(&u, in, a->output)
+                                      : upscale_one(&u, in, a->output);
     }
     cli_session_close(&u.session);
     return r;

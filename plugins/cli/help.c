@@ -7,7 +7,7 @@
     "                    be used, else the CPU; the variable DAVY_DEVICE says otherwise)\n"                            \
     "  --precision P     auto, fp32, tf32, bf16, fp16, fp8 (auto: fp32 on a CPU; on a GPU fp16 to "                    \
     "upscale, bf16\n"                                                                                                  \
-    "                    for a VAE; fp8: fp16 with products of E4M3, visibly less exact)\n"                            \
+    "                    for a VAE or a transformer; fp8: fp16 with products of E4M3, visibly less exact)\n"           \
     "  --tile T          auto, none, or a side in pixels of the input (auto: what fits the memory)\n"                  \
     "  --overlap N       pixels that tiles share (as the network needs)\n"                                             \
     "  --memory BYTES    ceiling for weights and workspace, on a GPU in its memory; K, M, G are powers of 1024\n"      \
@@ -22,7 +22,7 @@
 static const char general[] = "usage: davy COMMAND ...\n"
                               "  devices                                         what davy can run on\n"
                               "  inspect MODEL                                   what a weight file is\n"
-                              "  upscale IN -o OUT [--model M] [--scale S]       picture or folder\n"
+                              "  upscale IN -o OUT [--model M] [--scale S]       picture, video, folder\n"
                               "  encode IN -o LATENT.safetensors --model VAE     picture to latent\n"
                               "  decode LATENT.safetensors -o OUT --model VAE    latent to picture\n"
                               "  caption IN... --model DIR                       pictures in words\n"
@@ -42,11 +42,23 @@ static const char inspect[] =
 
 static const char upscale[] =
     "usage: davy upscale IN -o OUT [options]\n"
-    "Enlarges a picture, or all pictures of a folder into a folder of the same names. PNG, JPEG and WebP; the ending "
-    "of\n"
-    "OUT chooses the format. 16-bit PNG stays 16 bit, grey stays grey, alpha is enlarged too, ICC profiles are kept,\n"
+    "Enlarges a picture, all pictures of a folder into a folder of the same names, or a video. PNG, JPEG and WebP; the "
+    "ending\n"
+    "of OUT chooses the format. 16-bit PNG stays 16 bit, grey stays grey, alpha is enlarged too, ICC profiles are "
+    "kept,\n"
     "EXIF orientation is applied. JPEG and WebP hold 8 bits: 16-bit pictures are rounded, with a note. JPEG holds no\n"
-    "alpha: a picture with transparent parts is refused. Video comes later.\n"
+    "alpha: a picture with transparent parts is refused.\n"
+    "Videos are read and written by FFmpeg's libraries, on the hardware where they can. Times of frames, colour "
+    "matrix, "
+    "primaries,\n"
+    "transfer and range, pixel shape and orientation stay; sound, subtitles, chapters and covers are copied. 10 bits "
+    "stay 10.\n"
+    "OUT: a video file; a folder (or NAME/) gets numbered PNGs; - or NAME.y4m is y4m. IN - is y4m, or another video, "
+    "from "
+    "a\n"
+    "pipe. When a run into a file is interrupted, what is done stays in OUT.davy-parts, and the same command goes on "
+    "from\n"
+    "there; the file is the same as if nothing had happened.\n"
     "  --model M         weight file, folder, or the name of a shipped model (davy-live-x4; davy-live-x2 when S <= "
     "2);\n"
     "                    may be repeated for a model in several files\n"
@@ -54,7 +66,14 @@ static const char upscale[] =
     "reached\n"
     "                    from its result with a Lanczos filter, upwards too\n"
     "  --raw FILE        also the network's unclamped output, float32 NCHW, tensor \"output\" (colour only; a second "
-    "run)\n" FORMATS COMMON;
+    "run)\n"
+    "  --split HxW       windows of a DAT network whose file does not tell them (8x32; DAT-S has 8x16)\n"
+    "  --codec C         of a video: h264, hevc, av1, vp9, ffv1 (without loss), or the name of an encoder of FFmpeg "
+    "(h264;\n"
+    "                    hevc for 10 bits or over 4096 pixels; vp9 into .webm). Where a GPU computes, its encoder is "
+    "tried\n"
+    "                    first; --codec libx264 keeps the work off it\n"
+    "  --crf N           its quality, less is better (16)\n" FORMATS COMMON;
 
 static const char encode[] =
     "usage: davy encode IN -o LATENT.safetensors --model VAE [options]\n"
@@ -77,8 +96,9 @@ static const char decode[] =
 
 static const char caption[] =
     "usage: davy caption IN... --model DIR [options]\n"
-    "Says what is on pictures, or on those of folders (PNG, JPEG, WebP). On a terminal the answer appears as it is "
-    "made.\n"
+    "Says what is on pictures, or on those of folders (PNG, JPEG, WebP), and what happens in videos, where the model "
+    "takes\n"
+    "them. On a terminal the answer appears as it is made.\n"
     "  --model DIR       a captioning model's folder as Hugging Face has it, or a GGUF text model; its mmproj lies "
     "beside\n"
     "                    it, or is a second --model\n"
@@ -95,6 +115,13 @@ static const char caption[] =
     "  --no-repeat N     N tokens in a row do not come twice\n"
     "  --published       where none of these is given, as the model's generation_config.json says\n"
     "  --thoughts        what a thinking model writes before its answer is shown too\n"
+    "  --lookup, --no-lookup\n"
+    "                    words that followed the last ones earlier are tried several at a time: always, never (where "
+    "it "
+    "is\n"
+    "                    quicker and changes nothing)\n"
+    "  --video           each folder holds the frames of a video, in the order of their names\n"
+    "  --video-fps N     frames a second: of a folder's, and so many are taken of a video file (2)\n"
     "  --out FILE.jsonl  answers as JSON lines into a file, as with --json, each when it is there. Run again, pictures "
     "that\n"
     "                    the file has from the same model and questions are skipped; those that failed are missing\n"
@@ -116,7 +143,9 @@ static const char bench[] =
     "Without\n"
     "CASE a standard list. task: upscale, encode, decode. arch: live2, live4 (shipped weights), compact, compact16, "
     "rrdb,\n"
-    "span, vae_tae (or taesd), vae_kl (or sdxl): random weights. size: the picture's side, WIDTHxHEIGHT, or 720p and "
+    "span, spanf3, realplksr, omnisr, swinir, drct, hat, dat, vae_tae (or taesd), vae_kl (or sdxl): random weights. "
+    "size: the picture's side, "
+    "WIDTHxHEIGHT, or 720p and "
     "the\n"
     "like. precision: fp32, tf32, bf16, fp16, fp8. On a GPU pictures lie in its memory; the time with pictures in "
     "host\n"

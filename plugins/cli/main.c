@@ -50,6 +50,15 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0) {
         return version();
     }
+    if (strcmp(argv[1], "help") == 0) { /* "help upscale" is "upscale --help" */
+        static char ask[] = "--help";
+        if (argc != 3) {
+            fputs(cli_help(0), stdout);
+            return CLI_OK;
+        }
+        argv[1] = argv[2];
+        argv[2] = ask;
+    }
     int r = cli_args_parse(argc, argv, &a);
     if (r != CLI_OK) {
         return r;

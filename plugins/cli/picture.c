@@ -11,7 +11,7 @@
 
 typedef struct format_def {
     cli_format format;
-    const char *endings[5];
+    const char *endings[10];
     uint32_t side_max; /* the largest side the format can store */
     int (*read)(FILE *f, const char *path, cli_picture *out);
     int (*write)(FILE *f, const char *path, const cli_picture *p, const cli_encoding *e);
@@ -21,7 +21,7 @@ static const format_def formats[] = {
     {CLI_FORMAT_PNG, {"png"}, 0x7fffffffu, cli_png_read, cli_png_write},
     {CLI_FORMAT_JPEG, {"jpg", "jpeg", "jpe", "jfif"}, 65500u, cli_jpeg_read, cli_jpeg_write},
     {CLI_FORMAT_WEBP, {"webp"}, 16383u, cli_webp_read, cli_webp_write},
-    {CLI_FORMAT_VIDEO, {"mp4", "mkv", "webm", "mov", "y4m"}, 0, NULL, NULL},
+    {CLI_FORMAT_VIDEO, {"mp4", "mkv", "webm", "mov", "y4m", "m4v", "avi", "ts", "m2ts", "mpg"}, 0, NULL, NULL},
 };
 
 static const format_def *find_format(cli_format format) {
@@ -47,7 +47,7 @@ cli_format cli_format_of_name(const char *path) {
         return CLI_FORMAT_UNKNOWN;
     }
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        for (size_t j = 0; j < 5 && formats[i].endings[j] != NULL; j++) {
+        for (size_t j = 0; j < 10 && formats[i].endings[j] != NULL; j++) {
             if (same_word(dot + 1, formats[i].endings[j])) {
                 return formats[i].format;
             }
@@ -70,7 +70,8 @@ static cli_format sniff(const uint8_t *b, size_t n) {
     }
     if ((n >= 8 && memcmp(b + 4, "ftyp", 4) == 0) || (n >= 4 && memcmp(b, ebml, 4) == 0) ||
         (n >= 9 && memcmp(b, "YUV4MPEG2", 9) == 0) ||
-        (n >= 11 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "AVI", 3) == 0)) {
+        (n >= 11 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "AVI", 3) == 0) ||
+        (n >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 1 && b[3] == 0xba)) { /* the last: an MPEG program stream */
         return CLI_FORMAT_VIDEO;
     }
     return CLI_FORMAT_UNKNOWN;
@@ -107,7 +108,7 @@ int cli_picture_load(const char *path, cli_picture *out) {
     if (def == NULL) {
         r = cli_fail(path, "not a picture this program reads (PNG, JPEG, WebP)");
     } else if (def->read == NULL) {
-        r = cli_fail(path, "is a video; this build works on pictures only so far");
+        r = cli_fail(path, "is a video; a picture is needed");
     } else {
         r = def->read(f, path, out);
     }
@@ -124,7 +125,7 @@ int cli_picture_fits(const char *path, uint64_t width, uint64_t height) {
         return cli_fail(path, "the name must end in .png, .jpg or .webp to choose the format");
     }
     if (def->write == NULL) {
-        return cli_fail(path, "is a video; this build works on pictures only so far");
+        return cli_fail(path, "is the name of a video; a picture goes into .png, .jpg or .webp");
     }
     if (width > def->side_max || height > def->side_max) {
         return cli_fail(path, "%llux%llu is more than this format can hold (%u a side); write .png instead",

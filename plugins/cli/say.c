@@ -114,6 +114,28 @@ void cli_progress_update(const char *stage, uint64_t done, uint64_t total) {
     say.drawn = 1;
 }
 
+void cli_progress_frames(int64_t done, int64_t total, double fps) {
+    const double now = cli_seconds();
+    if (say.columns < 40 || now - say.last < 0.2) {
+        return;
+    }
+    say.last = now;
+    char of[48] = "";
+    char left[48] = "";
+    if (total > done) {
+        snprintf(of, sizeof of, "/%lld", (long long)total);
+    }
+    if (total > done && fps > 0.0) {
+        const long long s = (long long)((double)(total - done) / fps + 0.5);
+        snprintf(left, sizeof left, ", %lld:%02lld:%02lld left", s / 3600, s / 60 % 60, s % 60);
+    }
+    char line[160];
+    snprintf(line, sizeof line, "%.30s  frame %lld%s, %.2f fps%s", say.label, (long long)done, of, fps, left);
+    fprintf(stderr, "\r%-*.*s", say.columns - 1, say.columns - 1, line);
+    fflush(stderr);
+    say.drawn = 1;
+}
+
 void cli_progress_end(void) {
     wipe();
     say.columns = 0;

@@ -27,6 +27,8 @@ void cli_note(const char *what, const char *why, ...) CLI_PRINTF(2, 3);
 /* The bar: begin names what is worked on; update draws; end wipes it. Without a terminal they do nothing. */
 void cli_progress_begin(const char *label);
 void cli_progress_update(const char *stage, uint64_t done, uint64_t total);
+/* The same for frames of a video; total 0: not known. */
+void cli_progress_frames(int64_t done, int64_t total, double fps);
 void cli_progress_end(void);
 
 #endif

@@ -127,6 +127,13 @@ void cli_model_desc(const cli_args *a, const char *shipped, davy_source *sources
     const davy_model_desc d = {.struct_size = sizeof d, .sources = sources, .n_sources = 1};
     *out = d;
     cli_model_precision(a->precision, out);
+    static davy_option both[2];
+    if (a->split != NULL) {
+        both[0] = (davy_option){"split", a->split};
+        both[1] = out->n_options > 0 ? out->options[0] : both[1];
+        out->options = both;
+        out->n_options++;
+    }
     for (int i = 0; i < CLI_MODELS_MAX; i++) {
         const davy_source empty = {.struct_size = sizeof empty};
         sources[i] = empty;

@@ -35,12 +35,22 @@ FILE *cli_open_after(const char *path, long long bytes);
 /* Moves a file over another one in one step. 0, or errno. */
 int cli_rename(const char *from, const char *to);
 void cli_unlink(const char *path);
+/* Only an empty one goes. */
+void cli_remove_folder(const char *path);
+/* Bytes of a file and when it was changed last; both 0 where there is none. */
+void cli_file_stamp(const char *path, uint64_t *bytes, uint64_t *changed_ns);
 unsigned long cli_process_id(void);
+/* The folder the program lies in; NULL: unknown. free() */
+char *cli_program_folder(void);
 
 /* Columns of the terminal on stderr; 0: stderr is no terminal. */
 int cli_terminal_columns(void);
 int cli_stdout_is_terminal(void);
 double cli_seconds(void);
+void cli_sleep(double seconds);
+/* From here on memory that malloc gives is zero, where the system's can do that. An encoder that decides by what it finds in
+ * memory it has not written (libx264 does) then writes the same file every time. */
+void cli_clear_memory(void);
 /* The most memory this process has held, in bytes. */
 uint64_t cli_peak_memory(void);
 /* One line about the computer: processor, cores, system. */

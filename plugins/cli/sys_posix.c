@@ -3,6 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +163,31 @@ void cli_unlink(const char *path) {
     unlink(path);
 }
 
+char *cli_program_folder(void) {
+    char path[4096];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n < 0) {
+        return NULL;
+    }
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    if (slash != NULL) {
+        *slash = 0;
+    }
+    return strdup(path);
+}
+
+void cli_remove_folder(const char *path) {
+    rmdir(path);
+}
+
+void cli_file_stamp(const char *path, uint64_t *bytes, uint64_t *changed_ns) {
+    struct stat st;
+    const int there = stat(path, &st) == 0;
+    *bytes = there ? (uint64_t)st.st_size : 0;
+    *changed_ns = there ? (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec : 0;
+}
+
 unsigned long cli_process_id(void) {
     return (unsigned long)getpid();
 }
@@ -183,6 +211,17 @@ double cli_seconds(void) {
     struct timespec t = {0};
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void cli_clear_memory(void) {
+#ifdef M_PERTURB
+    mallopt(M_PERTURB, 0xff); /* fills with the complement */
+#endif
+}
+
+void cli_sleep(double seconds) {
+    const struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&t, NULL);
 }
 
 uint64_t cli_peak_memory(void) {

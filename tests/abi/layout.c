@@ -258,6 +258,28 @@ AT(davy_dialogue_info, reserved0, 44);
 AT(davy_dialogue_info, seconds_to_first_token, 48);
 AT(davy_dialogue_info, tokens_per_second, 56);
 
+/* davy_sequence_desc */
+SIZE(davy_sequence_desc, flags, 40);
+AT(davy_sequence_desc, struct_size, 0);
+AT(davy_sequence_desc, op, 4);
+AT(davy_sequence_desc, input, 8);
+AT(davy_sequence_desc, output, 16);
+AT(davy_sequence_desc, run, 24);
+AT(davy_sequence_desc, max_in_flight, 32);
+AT(davy_sequence_desc, flags, 36);
+
+/* davy_sequence_info */
+SIZE(davy_sequence_info, memory_bytes, 48);
+AT(davy_sequence_info, struct_size, 0);
+AT(davy_sequence_info, max_in_flight, 4);
+AT(davy_sequence_info, frames_in, 8);
+AT(davy_sequence_info, frames_out, 16);
+AT(davy_sequence_info, in_flight, 24);
+AT(davy_sequence_info, ready, 28);
+AT(davy_sequence_info, latency_frames, 32);
+AT(davy_sequence_info, finished, 36);
+AT(davy_sequence_info, memory_bytes, 40);
+
 /* davy_api: the table. Slots count pointers after struct_size and abi_version. */
 SIZE(davy_api, buffer_release, 248);
 AT(davy_api, struct_size, 0);
@@ -302,6 +324,14 @@ SLOT(36, dialogue_text);
 SLOT(37, dialogue_rewind);
 SLOT(38, dialogue_info);
 SLOT(39, dialogue_release);
+SLOT(40, sequence_open);
+SLOT(41, sequence_push);
+SLOT(42, sequence_pull);
+SLOT(43, sequence_finish);
+SLOT(44, sequence_reset);
+SLOT(45, sequence_info);
+SLOT(46, sequence_release);
+SLOT(47, caption_info);
 
 /* davy_inspect_1 */
 SIZE(davy_inspect_1, describe, 16);
@@ -363,6 +393,14 @@ TYPE(davy_api, dialogue_text, davy_result(DAVY_CALL *)(davy_dialogue *, davy_tex
 TYPE(davy_api, dialogue_rewind, davy_result(DAVY_CALL *)(davy_dialogue *, int32_t));
 TYPE(davy_api, dialogue_info, davy_result(DAVY_CALL *)(davy_dialogue *, davy_dialogue_info *));
 TYPE(davy_api, dialogue_release, void(DAVY_CALL *)(davy_dialogue *));
+TYPE(davy_api, sequence_open, davy_result(DAVY_CALL *)(davy_model *, const davy_sequence_desc *, davy_sequence **));
+TYPE(davy_api, sequence_push, davy_result(DAVY_CALL *)(davy_sequence *, const davy_tensor *, uint64_t));
+TYPE(davy_api, sequence_pull, davy_result(DAVY_CALL *)(davy_sequence *, davy_tensor *, uint64_t));
+TYPE(davy_api, sequence_finish, davy_result(DAVY_CALL *)(davy_sequence *));
+TYPE(davy_api, sequence_reset, davy_result(DAVY_CALL *)(davy_sequence *));
+TYPE(davy_api, sequence_info, davy_result(DAVY_CALL *)(davy_sequence *, davy_sequence_info *));
+TYPE(davy_api, sequence_release, void(DAVY_CALL *)(davy_sequence *));
+TYPE(davy_api, caption_info, davy_result(DAVY_CALL *)(davy_text *, davy_dialogue_info *));
 TYPE(davy_inspect_1, describe, davy_result(DAVY_CALL *)(davy_context *, const davy_model_desc *, davy_text **));
 TYPE(davy_profile_1, start, davy_result(DAVY_CALL *)(davy_context *));
 TYPE(davy_profile_1, stop, davy_result(DAVY_CALL *)(davy_context *, davy_text **));

@@ -85,6 +85,14 @@
     F(davy_dialogue_info, generated_tokens) F(davy_dialogue_info, end) F(davy_dialogue_info, kv_bytes) \
     F(davy_dialogue_info, flags) F(davy_dialogue_info, reserved0) F(davy_dialogue_info, seconds_to_first_token) \
     F(davy_dialogue_info, tokens_per_second) \
+    S(davy_sequence_desc) \
+    F(davy_sequence_desc, struct_size) F(davy_sequence_desc, op) F(davy_sequence_desc, input) \
+    F(davy_sequence_desc, output) F(davy_sequence_desc, run) F(davy_sequence_desc, max_in_flight) \
+    F(davy_sequence_desc, flags) \
+    S(davy_sequence_info) \
+    F(davy_sequence_info, struct_size) F(davy_sequence_info, max_in_flight) F(davy_sequence_info, frames_in) \
+    F(davy_sequence_info, frames_out) F(davy_sequence_info, in_flight) F(davy_sequence_info, ready) \
+    F(davy_sequence_info, latency_frames) F(davy_sequence_info, finished) F(davy_sequence_info, memory_bytes) \
     S(davy_api) \
     F(davy_api, struct_size) F(davy_api, abi_version) F(davy_api, version) F(davy_api, result_name) \
     F(davy_api, last_error) F(davy_api, get_extension) F(davy_api, device_count) F(davy_api, device_info) \
@@ -97,7 +105,9 @@
     F(davy_api, caption) F(davy_api, dialogue_open) F(davy_api, dialogue_add_image) \
     F(davy_api, dialogue_add_text) F(davy_api, dialogue_generate) F(davy_api, dialogue_read) \
     F(davy_api, dialogue_text) F(davy_api, dialogue_rewind) F(davy_api, dialogue_info) \
-    F(davy_api, dialogue_release) \
+    F(davy_api, dialogue_release) F(davy_api, sequence_open) F(davy_api, sequence_push) \
+    F(davy_api, sequence_pull) F(davy_api, sequence_finish) F(davy_api, sequence_reset) F(davy_api, sequence_info) \
+    F(davy_api, sequence_release) F(davy_api, caption_info) \
     S(davy_inspect_1) \
     F(davy_inspect_1, struct_size) F(davy_inspect_1, reserved0) F(davy_inspect_1, describe) \
     S(davy_profile_1) \
@@ -128,7 +138,8 @@
     C(DAVY_RUN_FAST) C(DAVY_RUN_DROP_ALPHA) C(DAVY_OP_VAE_ENCODE) C(DAVY_OP_VAE_DECODE) C(DAVY_OP_UPSCALE) \
     C(DAVY_ROLE_USER) C(DAVY_ROLE_SYSTEM) C(DAVY_TOKEN_TEXT) C(DAVY_TOKEN_IMAGE_DONE) \
     C(DAVY_TOKEN_END_OF_TURN) C(DAVY_TURN_STOP) C(DAVY_TURN_LENGTH) C(DAVY_DIALOGUE_SMALLER) \
-    C(DAVY_DIALOGUE_SHORTER) C(DAVY_CAPTION_PUBLISHED) C(DAVY_CAPTION_THOUGHTS)
+    C(DAVY_DIALOGUE_SHORTER) C(DAVY_CAPTION_PUBLISHED) C(DAVY_CAPTION_THOUGHTS) \
+    C(DAVY_CAPTION_LOOKUP) C(DAVY_CAPTION_NO_LOOKUP) C(DAVY_CAPTION_PARTIAL)
 /* clang-format on */
 
 #endif

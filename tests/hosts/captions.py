@@ -10,7 +10,7 @@ import sys
 import zlib
 
 import tiny_vlm
-from caption import ENDLESS, Host, picture
+from caption_host import ENDLESS, Host, picture
 from client import check, raises
 import client
 from davy import abi
@@ -106,6 +106,62 @@ def test_end(lib, folder):
     h.close()
 
 
+def test_info(lib, folder):
+    """The numbers of each answer are those of a dialogue that says the same."""
+    images = scenes(9)
+    h = Host(lib, folder)
+    params = {"prompt": b"What?", "max_tokens": 12}
+    d, infos = h.dialogue(**params), []
+    for image in images:
+        h.lib.check(h.api.dialogue_rewind(d, 0))
+        h.ask(d, image)
+        infos.append(h.info(d))
+    names = ("turns", "tokens_used", "prompt_tokens", "image_tokens", "generated_tokens", "end", "flags")
+    for n in 1, 2, len(images):
+        out = (ctypes.c_void_p * n)()
+        tensors = (ctypes.POINTER(abi.Tensor) * n)(*[ctypes.pointer(i) for i in images[:n]])
+        lib.check(h.api.caption(h.model, n, tensors, ref(abi.CaptionParams(**params)), None, None, out))
+        for i in range(n):
+            found = abi.DialogueInfo()
+            lib.check(h.api.caption_info(out[i], ref(found)))
+            numbers = [[getattr(x, m) for m in names] for x in (found, infos[i])]
+            check(numbers[0] == numbers[1], f"picture {i} of {n}: {numbers}")
+            check(found.seconds_to_first_token > 0 and found.tokens_per_second > 0 and found.kv_bytes > 0, "times, memory")
+            lib.take_text(ctypes.c_void_p(out[i]))
+    text = abi.Handle()
+    lib.check(h.api.dialogue_text(d, ref(text)))
+    raises(Result.E_UNSUPPORTED, lambda: lib.check(h.api.caption_info(text, ref(abi.DialogueInfo()))), "another text")
+    raises(Result.E_INVALID, lambda: lib.check(h.api.caption_info(None, ref(abi.DialogueInfo()))), "no text")
+    lib.take_text(text)
+    h.api.dialogue_release(d)
+    h.close()
+
+
+def test_partial(lib, folder):
+    """What was finished when the work was cancelled, where that is asked for."""
+    images = scenes(24)
+    h = Host(lib, folder)
+    params = {"max_tokens": 30}
+    plain = h.caption(images, abi.CaptionParams(**params))
+    tensors = (ctypes.POINTER(abi.Tensor) * len(images))(*[ctypes.pointer(i) for i in images])
+    for flags in 0, abi.CaptionFlag.PARTIAL:
+        out = (ctypes.c_void_p * len(images))()
+        how = abi.Run(progress=abi.ProgressFn(lambda user, stage, done, total: done > total // 2))
+        given = abi.CaptionParams(flags=flags, **params)
+        call = lambda: lib.check(h.api.caption(h.model, len(images), tensors, ref(given), ref(how), None, out))
+        raises(Result.E_CANCELLED, call, "cancelled")
+        done = [o is not None for o in out]
+        check(any(done) if flags else not any(done), f"flags {flags}: {sum(done)} texts")
+        texts = [lib.take_text(ctypes.c_void_p(o)) if o else p for o, p in zip(out, plain)]
+        check(texts == plain, "what is there is right")
+    both = abi.CaptionParams(flags=abi.CaptionFlag.LOOKUP | abi.CaptionFlag.NO_LOOKUP)
+    raises(Result.E_INVALID, lambda: h.caption(images, both), "looked up and not")
+    looked_up = h.caption(images[:1], abi.CaptionParams(flags=abi.CaptionFlag.LOOKUP, **params))
+    check(looked_up == plain[:1], "looked up")
+    check(h.memory().host_workspace_bytes == 0, "all given back")
+    h.close()
+
+
 def read_png(path):
     """8-bit RGB, not interlaced."""
     data, at, idat = path.read_bytes(), 8, b""
@@ -165,6 +221,8 @@ def main():
     test_equal(lib, folder)
     test_budget(lib, folder)
     test_end(lib, folder)
+    test_info(lib, folder)
+    test_partial(lib, folder)
     test_trained(lib)
     print(f"{client.passed} passed, {client.failed} failed")
     return client.failed != 0

@@ -13,6 +13,8 @@ if(TARGET davy_cli)
         set(cli_small --small)
     endif()
     add_test(NAME hosts.cli COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli.py ${cli_small})
-    set_tests_properties(hosts.cli_parts hosts.cli PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
+    add_test(NAME hosts.cli_caption COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_caption.py)
+    add_test(NAME hosts.video COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video.py)
+    set_tests_properties(hosts.cli_parts hosts.cli hosts.cli_caption hosts.video PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
         "${DAVY_TEST_ENV};DAVY_DEVICE=cpu;DAVY_MOCK_CUDA=$<TARGET_FILE:mock_cuda>;DAVY_MODELS=${PROJECT_SOURCE_DIR}/packaging/models")
 endif()

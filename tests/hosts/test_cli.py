@@ -14,56 +14,19 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import zlib
 
 import numpy as np
 
-import tiny_vlm
+import cli_run
+from cli_run import BUILD, DAVY, QUICK, SHARED, SMALL, SOURCE, WORK, check, leftovers, run, skip
 
-BUILD = pathlib.Path(os.environ["DAVY_BUILD"])
-SOURCE = pathlib.Path(os.environ.get("DAVY_SOURCE", pathlib.Path(__file__).parents[2]))
-SHARED = pathlib.Path(os.environ.get("DAVY_SHARED", SOURCE.parent / "shared"))
-SMALL = SOURCE / "tests/data/images"
-QUICK = "--small" in sys.argv
 LARGE = SHARED / "images" if not QUICK else pathlib.Path("none")
-DAVY, COPY, DUMP = BUILD / "davy", BUILD / "tests/cli_copy", BUILD / "tests/cli_dump"
-os.environ.setdefault("DAVY_MODELS", str(SOURCE / "packaging/models"))
-WORK = pathlib.Path(tempfile.mkdtemp(prefix="davy-cli-"))
-
-passed = failed = skipped = 0
-
-
-def check(ok, what):
-    global passed, failed
-    if ok:
-        passed += 1
-    else:
-        failed += 1
-        print("FAIL", what, flush=True)
-    return bool(ok)
-
-
-def skip(why):
-    global skipped
-    skipped += 1
-    print("skipped:", why)
+COPY, DUMP = BUILD / "tests/cli_copy", BUILD / "tests/cli_dump"
 
 
 # ---- helpers -------------------------------------------------------------------------------------------------------
-
-def run(*args, code=0, tool=DAVY, **more):
-    """Runs davy; checks the exit code, and for failures that there is one line "davy: what: why"."""
-    p = subprocess.run([str(tool), *map(str, args)], capture_output=True, text=True, timeout=600, **more)
-    shown = " ".join(map(str, args))
-    check(p.returncode == code, f"{shown}: exit {p.returncode}, expected {code}: {p.stderr.strip()}")
-    if code:
-        lines = [l for l in p.stderr.splitlines() if ": note: " not in l]
-        check(len(lines) == 1 and lines[0].startswith("davy: ") and lines[0].count(": ") >= 2,
-              f"{shown}: stderr is not one line: {p.stderr!r}")
-    return p
-
 
 def copy(src, dst, *more, code=0):
     return run(src, dst, *more, code=code, tool=COPY)
@@ -168,9 +131,6 @@ def shrunk(a, f):
     h, w, c = a.shape
     return a.reshape(h // f, f, w // f, f, c).astype(np.float64).mean((1, 3))
 
-
-def leftovers(folder):
-    return [p.name for p in pathlib.Path(folder).iterdir() if ".tmp-" in p.name]
 
 
 # ---- codecs, without a network -------------------------------------------------------------------------------------
@@ -357,7 +317,7 @@ def test_errors():
     run("decode", cat, "-o", out, "--model", "davy-live-x2", code=1)
     (WORK / "clip.y4m").write_bytes(b"YUV4MPEG2 W16 H16 F30:1\n")
     p = run("upscale", WORK / "clip.y4m", "-o", WORK / "clip-out.y4m", code=1)
-    check("video" in p.stderr, "a video is refused by name")
+    check("video" in p.stderr, "a video without frames is refused")
     check(not out.exists() and not leftovers(WORK), "an error left a file")
 
 
@@ -668,149 +628,5 @@ def test_mock_gpu():
     check(all(f"{c} " in text for c in cases[:1 if QUICK else None]) and " on cuda:0" in text, f"cases of a GPU: {text}")
 
 
-def test_caption():
-    """A made-up model: what it says is nonsense, but the same nonsense each time."""
-    model = tiny_vlm.write(WORK / "tiny-vlm")
-    cat, tiny, out = SMALL / "png_interlaced.png", SMALL / "tiny_3x2.png", WORK / "captions.jsonl"
-    say = ("caption", cat, "--model", model, "--max-tokens", "9")
-    text = run(*say).stdout
-    check(run(*say).stdout == text and len(text) > 1, f"the same caption: {text!r}")
-    j = json.loads(run(*say, "--ask", "And?", "--ask", "Then?", "--json").stdout)
-    check(j["file"] == str(cat) and j["text"] + "\n" == text and j["generated_tokens"] <= 9, f"--json: {j}")
-    check(j["prompt_tokens"] > j["image_tokens"] > 0 and j["seconds_to_first_token"] > 0 and j["tokens_per_second"] >= 0, "numbers")
-    check([t["question"] for t in j["turns"]] == ["And?", "Then?"] and j["turns"][0]["image_tokens"] == 0, "turns")
-    whole = json.loads(run(*say, "--max-tiles", "1", "--json").stdout)
-    check(whole["image_tokens"] < j["image_tokens"], "--max-tiles 1: no tiles")
-    drawn = [run(*say, "--temperature", "1.5", "--seed", n).stdout for n in (1, 1, 2)]
-    check(drawn[0] == drawn[1] != drawn[2], "--seed")
-    check(run(*say, "--temperature", "1.5", "--min-p", "1").stdout == text, "--min-p 1: the likeliest")
-    check(run(*say, "--no-repeat", "1").stdout != text and run(*say, "--published", "--thoughts").stdout == text, "--no-repeat, --published")
-    album = WORK / "caption-album"
-    album.mkdir()
-    for name in ("png_interlaced.png", "photo_lossy.webp"):
-        shutil.copy(SMALL / name, album / name)
-    (album / "notes.txt").write_text("not a picture")
-    p = run("caption", album, tiny, "--model", model, "--max-tokens", "5", "--out", out)
-    lines = [json.loads(l) for l in out.read_text().splitlines()]
-    check(len(lines) == 3 and p.stdout == "" and "notes.txt" in p.stderr, "a folder and a file, --out")
-    alone = [json.loads(run("caption", l["file"], "--model", model, "--max-tokens", "5", "--json").stdout) for l in lines]
-    check([l["text"] for l in lines] == [j["text"] for j in alone], "several at once say what each says alone")
-    check(run("caption", tiny, album, "--model", model, "--max-tokens", "5", "--quiet").stdout.count(": ") >= 3, "names of many")
-    (album / "broken.png").write_bytes((SMALL / "png_palette.png").read_bytes()[:900])
-    p = subprocess.run([DAVY, "caption", album, "--model", model, "--out", out, "--again", "--quiet"], capture_output=True, text=True)
-    check(p.returncode == 1 and "1 of 3" in p.stderr and len(out.read_text().splitlines()) == 2, f"a broken one: {p.stderr!r}")
-    check(not leftovers(WORK), "nothing half-written")
-    run("caption", WORK / "none.png", "--model", model, code=1)
-    run("caption", cat, "--model", WORK / "none", code=1)
-    run("caption", cat, "--model", album, code=1)
-    run(*say, "--precision", "fp16", code=1)
-    p = run(*say, "--memory", "20K", code=1)
-    check("budget" in p.stderr, f"--memory: {p.stderr!r}")
-    p = run("caption", cat, "--model", model, "--prompt", "word " * 700, code=1)
-    check("512" in p.stderr, f"a full context names its limit: {p.stderr!r}")
-    for precision in ("fp32", "bf16", "int8", "int4"):
-        check(json.loads(run(*say, "--precision", precision, "--json").stdout)["precision"] == precision, precision)
-    info = json.loads(run("inspect", model, "--json").stdout)
-    check(info["task"] == "caption" and info["family"] == "SmolVLM", f"inspect: {info}")
-
-
-def test_caption_resume():
-    """A run goes on where the last one stopped: after a kill, with other questions, with files that are something else."""
-    model, album, out = tiny_vlm.write(WORK / "tiny-vlm"), WORK / "resume-album", WORK / "resume.jsonl"
-    album.mkdir()
-    for i, name in enumerate(("png_interlaced.png", "tiny_3x2.png", "photo_lossy.webp")):
-        shutil.copy(SMALL / name, album / f"{i}{pathlib.Path(name).suffix}")
-    say = ("caption", album, "--model", model, "--max-tokens", "5", "--out", out)
-    run(*say)
-    first = out.read_text()
-    p = run(*say)
-    check(out.read_text() == first and "3 of 3" in p.stderr, f"nothing is done twice: {p.stderr!r}")
-    lines = first.splitlines(keepends=True)
-    out.write_text(lines[0] + lines[1][:25])
-    run(*say)
-    again = [json.loads(l) for l in out.read_text().splitlines()]
-    check(out.read_text().startswith(lines[0]) and [l["text"] for l in again] == [json.loads(l)["text"] for l in lines], "after a cut line")
-    run(*say, "--prompt", "What?")
-    run(*say, "--ask", "And?")
-    run(*say, "--prompt", "What?")
-    check(len(out.read_text().splitlines()) == 9, "other questions are other answers")
-    run(*say, "--again")
-    check(len(out.read_text().splitlines()) == 3, "--again")
-    for content in ("not JSON\n", "{}\n", "12", '["file"]\n'):
-        (WORK / "other.jsonl").write_text(content)
-        p = run("caption", album, "--model", model, "--out", WORK / "other.jsonl", code=1)
-        check((WORK / "other.jsonl").read_text() == content and "left as it is" in p.stderr, f"a file of others: {p.stderr!r}")
-    run("caption", album, "--model", model, "--max-tokens", "5", "--out", out, "--sidecar")
-    texts = [(album / f"{i}.txt").read_text() for i in range(3)]
-    check(texts == [json.loads(l)["text"] + "\n" for l in out.read_text().splitlines()], "--sidecar, from the lines that were there")
-    (album / "1.txt").unlink()
-    (album / "2.txt").write_text("kept")
-    p = run("caption", album, "--model", model, "--max-tokens", "5", "--sidecar")
-    check((album / "1.txt").read_text() == texts[1] and (album / "2.txt").read_text() == "kept" and p.stdout == "", "--sidecar alone")
-    shutil.copy(SMALL / "tiny_3x2.png", album / "0.webp.png")
-    shutil.copy(SMALL / "png_interlaced.png", album / "2.png")
-    say = [DAVY, "caption", album, "--model", model, "--max-tokens", "5", "--sidecar", "--again"]
-    p = subprocess.run(say, capture_output=True, text=True)
-    check(p.returncode == 1 and "another picture" in p.stderr and (album / "0.webp.txt").exists(), f"two pictures, one text: {p.stderr!r}")
-    check(not leftovers(WORK) and not leftovers(album), "nothing half-written")
-
-
-def test_caption_gguf():
-    """The same numbers from a folder and from a pair of GGUF files: the same words."""
-    album = [SMALL / "png_interlaced.png", SMALL / "photo_lossy.webp"]
-    for name, write in ("smol", tiny_vlm.write), ("qwen", tiny_vlm.write_qwen):
-        folder, pair = write(WORK / f"gguf-{name}"), WORK / f"gguf-{name}-pair"
-        made = subprocess.run([sys.executable, SOURCE / "tests/golden/gguf_pair.py", folder, pair], capture_output=True, text=True)
-        check(made.returncode == 0, f"gguf_pair: {made.stderr}")
-        say = ("--max-tokens", "12", "--precision", "fp32", "--prompt", "What?", "--ask", "And?", "--json", "--quiet")
-        answers = []
-        for model in ((folder,), (pair / "text.gguf",), (pair / "text.gguf", "--model", pair / "mmproj.gguf")):
-            lines = [json.loads(l) for l in run("caption", *album, "--model", *model, *say).stdout.splitlines()]
-            answers.append([(j["text"], j["turns"][0]["text"], j["prompt_tokens"], j["image_tokens"]) for j in lines])
-        check(answers[0] == answers[1] == answers[2] and len(answers[0]) == 2, f"{name}: {answers}")
-    (pair / "mmproj.gguf").unlink()
-    p = run("caption", album[0], "--model", pair / "text.gguf", code=1)
-    check("takes no pictures" in p.stderr, f"without its mmproj: {p.stderr!r}")
-
-
-def test_caption_gpu():
-    """Without a driver a GPU that was named is refused, and "auto" takes the CPU."""
-    env = {**os.environ, "DAVY_CUDA_DRIVER": str(WORK / "no-driver"), "DAVY_DEVICE": "auto"}
-    say = ("caption", SMALL / "png_interlaced.png", "--model", tiny_vlm.write(WORK / "tiny-vlm"), "--max-tokens", "9")
-    p = run(*say, "--device", "cuda", env=env, code=1)
-    check("driver" in p.stderr, f"--device cuda: {p.stderr!r}")
-    p, q = run(*say, env=env), run(*say, "--device", "cpu")
-    check(p.stdout == q.stdout and len(p.stdout) > 1, f"auto: {p.stdout!r}")
-
-
-def test_caption_trained():
-    """The small trained model's held-out scenes, with further questions."""
-    folder, model = SHARED / "golden/davy-tiny-vlm", SHARED / "models/davy-tiny-vlm"
-    if not (folder / "cases.json").exists() or not model.exists():
-        return skip("davy-tiny-vlm")
-    for case in json.loads((folder / "cases.json").read_text())["cases"]:
-        words = [p["text"] for m in case["messages"] if m["role"] == "user" for p in m["content"] if p["type"] == "text"]
-        more = [x for q in words[1:] for x in ("--ask", q)] + ([] if case["do_image_splitting"] else ["--max-tiles", "1"])
-        j = json.loads(run("caption", folder / case["image"], "--model", model, "--json", "--prompt", words[0], *more).stdout)
-        text = j["turns"][-1]["text"] if "turns" in j else j["text"]
-        check(text == case["text"], f"{case['id']}: {text!r}, expected {case['text']!r}")
-
-
-def main():
-    only = [a for a in sys.argv[1:] if a != "--small"]
-    for name, test in list(globals().items()):
-        if name.startswith("test_") and (not only or name in only):
-            start = time.time()
-            before = failed
-            try:
-                test()
-            except Exception as e:  # one broken test must not hide the others
-                check(False, f"{name}: {type(e).__name__}: {e}")
-            print(f"{name}: {'ok' if failed == before else 'FAILED'}, {time.time() - start:.1f} s", flush=True)
-    shutil.rmtree(WORK, ignore_errors=True)
-    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
-    return failed > 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli_run.main(globals()))

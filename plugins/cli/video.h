@@ -1,0 +1,37 @@
+/* video.h - videos, through FFmpeg's libraries. They are in a module (video_module.h); where it, or they, are not, opening a
+ * video fails with a sentence. */
+#ifndef DAVY_CLI_VIDEO_H
+#define DAVY_CLI_VIDEO_H
+
+#include <stdint.h>
+
+#include "plugins/cli/picture.h"
+
+/* ---- reading frames ---- */
+
+typedef struct cli_video cli_video;
+
+typedef struct cli_video_facts {
+    uint32_t width, height; /* of the first frame; as stored, not turned, pixels as they are */
+    uint32_t bits;          /* of a sample that cli_video_read gives: 8, or 16 where the file has more than 8 */
+    double fps;             /* on average; 0: unknown */
+    double seconds;         /* 0: unknown */
+    int64_t frames;         /* as the file says, or about; 0: unknown */
+} cli_video_facts;
+
+/* Whether this program can read videos at all. */
+int cli_video_known(void);
+
+/* path: a file, or "-" for standard input. hardware: FFmpeg's hardware decoders may be used where there are any. Prints its
+ * failure. */
+int cli_video_open(const char *path, int hardware, cli_video **out);
+const cli_video_facts *cli_video_about(const cli_video *v);
+/* The next frame as RGB of facts.bits, the size facts say, in memory of p's own that is kept from frame to frame;
+ * *seconds (may be NULL): when it is shown, from the beginning. 1: a frame; 0: the end; -1: failure, told. */
+int cli_video_read(cli_video *v, cli_picture *p, double *seconds);
+/* Goes to the last frame that can be read at once at or before `seconds`: the next cli_video_read gives it or one shortly
+ * behind. 0, or -1: not possible here, all is as before. */
+int cli_video_seek(cli_video *v, double seconds);
+void cli_video_close(cli_video *v);
+
+#endif

@@ -1,0 +1,399 @@
+/* video_join.c - the parts of a video, and the input's sound, subtitles, covers, chapters and tags, become one file. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/cli/say.h"
+#include "plugins/cli/sys.h"
+#include "plugins/cli/video_part.h"
+
+enum { IO_BYTES = 1 << 16 };
+
+typedef struct join {
+    const cli_video *v;
+    const video_format *f;
+    const char *folder, *path;
+    int64_t parts;
+    /* times of all packets in the order of decoding, and the same sorted: what they are shown in */
+    int64_t *pts, *shown;
+    int64_t n, room, delay; /* delay: how many packets decoding is ahead of showing, at most */
+    video_part_info last;
+    video_part_reader part;
+    int64_t part_number, at;
+    AVFormatContext *in, *out;
+    AVStream *video;
+    int *to; /* stream of the output for each of the input's; -1: left out */
+    cli_outfile file;
+    AVPacket *packet[2]; /* of the parts, of the input */
+} join;
+
+static int fail(const join *j, int code) {
+    char why[128];
+    return cli_fail(j->path, "cannot be written: %s",
+                    code == AVERROR(EIO) && errno != 0 ? strerror(errno) : video_error(code, why));
+}
+
+/* ---- times ---- */
+
+static int by_time(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a;
+    const int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int add_time(join *j, int64_t pts) {
+    if (j->n == j->room) {
+        const int64_t room = j->room > 0 ? 2 * j->room : 4096;
+        int64_t *more = realloc(j->pts, (size_t)room * sizeof *more);
+        if (more == NULL) {
+            return -1;
+        }
+        j->pts = more;
+        j->room = room;
+    }
+    j->pts[j->n++] = pts;
+    return 0;
+}
+
+static int open_part(join *j, int64_t number) {
+    video_part_close(&j->part);
+    char *path = video_part_path(j->folder, number);
+    const int r = path != NULL ? video_part_open(path, &j->part) : -1;
+    free(path);
+    return r == 0 ? CLI_OK : cli_fail(j->folder, "part %lld cannot be read", (long long)number);
+}
+
+/* Encoders number decoding times each in their own way, and begin anew with every part: they are made from the times of
+ * showing, which is what they are for. */
+static int read_times(join *j) {
+    for (int64_t k = 0; k < j->parts; k++) {
+        int64_t pts = 0;
+        int more = open_part(j, k) == CLI_OK ? 1 : -2;
+        while (more == 1) {
+            more = video_part_next(&j->part, &pts, NULL);
+            if (more == 1 && add_time(j, pts) != 0) {
+                return cli_fail(j->path, "out of memory");
+            }
+        }
+        if (more != 0) {
+            return more == -2 ? CLI_FAILED : cli_fail(j->folder, "part %lld is damaged", (long long)k);
+        }
+        j->last = j->part.info;
+    }
+    j->shown = j->n > 0 ? malloc((size_t)j->n * sizeof *j->shown) : NULL;
+    if (j->shown == NULL) {
+        return cli_fail(j->path, j->n > 0 ? "out of memory" : "the video has no frames");
+    }
+    memcpy(j->shown, j->pts, (size_t)j->n * sizeof *j->shown);
+    qsort(j->shown, (size_t)j->n, sizeof *j->shown, by_time);
+    for (int64_t i = 0; i < j->n; i++) {
+        const int64_t *place = bsearch(&j->pts[i], j->shown, (size_t)j->n, sizeof *j->shown, by_time);
+        const int64_t ahead = i - (place - j->shown);
+        j->delay = ahead > j->delay ? ahead : j->delay;
+    }
+    return CLI_OK;
+}
+
+static int64_t decoded_at(const join *j, int64_t i) {
+    const int64_t step = j->n > 1 ? j->shown[1] - j->shown[0] : 1;
+    return i >= j->delay ? j->shown[i - j->delay] : j->shown[0] - (j->delay - i) * step;
+}
+
+static int64_t shown_for(const join *j, int64_t pts) {
+    const int64_t *place = bsearch(&pts, j->shown, (size_t)j->n, sizeof *j->shown, by_time);
+    const int64_t k = place - j->shown;
+    return k + 1 < j->n ? j->shown[k + 1] - pts : j->last.last_duration;
+}
+
+/* ---- streams ---- */
+
+/* How the picture is turned, how bright its display was: kept as it is. */
+static void copy_side_data(const AVStream *from, AVStream *to) {
+    static const enum AVPacketSideDataType kept[] = {AV_PKT_DATA_DISPLAYMATRIX, AV_PKT_DATA_MASTERING_DISPLAY_METADATA,
+                                                     AV_PKT_DATA_CONTENT_LIGHT_LEVEL, AV_PKT_DATA_STEREO3D,
+                                                     AV_PKT_DATA_SPHERICAL};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+#if LIBAVCODEC_VERSION_MAJOR >= 61
+        const AVPacketSideData *d =
+            av_packet_side_data_get(from->codecpar->coded_side_data, from->codecpar->nb_coded_side_data, kept[i]);
+        AVPacketSideData *copy = d != NULL
+                                     ? av_packet_side_data_new(&to->codecpar->coded_side_data,
+                                                               &to->codecpar->nb_coded_side_data, kept[i], d->size, 0)
+                                     : NULL;
+        if (copy != NULL) {
+            memcpy(copy->data, d->data, d->size);
+        }
+#else
+        size_t bytes = 0;
+        const uint8_t *d = av_stream_get_side_data(from, kept[i], &bytes);
+        uint8_t *copy = d != NULL ? av_stream_new_side_data(to, kept[i], bytes) : NULL;
+        if (copy != NULL) {
+            memcpy(copy, d, bytes);
+        }
+#endif
+    }
+}
+
+static void drop_tag(AVDictionary **d, const char *key) {
+    av_dict_set(d, key, NULL, 0);
+}
+
+static int add_video(join *j) {
+    AVCodecContext *c = NULL;
+    const AVStream *from = j->v->stream;
+    j->video = avformat_new_stream(j->out, NULL);
+    const int r = j->video != NULL ? video_encoder_open(j->f, &c) : AVERROR(ENOMEM);
+    if (r < 0 || avcodec_parameters_from_context(j->video->codecpar, c) < 0) {
+        avcodec_free_context(&c);
+        return fail(j, r < 0 ? r : AVERROR(ENOMEM));
+    }
+    avcodec_free_context(&c);
+    const int apple = strcmp(j->out->oformat->name, "mp4") == 0 || strcmp(j->out->oformat->name, "mov") == 0;
+    if (j->video->codecpar->codec_id == AV_CODEC_ID_HEVC && apple) {
+        j->video->codecpar->codec_tag = MKTAG('h', 'v', 'c', '1');
+    }
+    j->video->time_base = j->f->time_base;
+    j->video->avg_frame_rate = j->f->rate;
+    j->video->sample_aspect_ratio = j->f->sample_aspect;
+    j->video->disposition = from->disposition;
+    av_dict_copy(&j->video->metadata, from->metadata, 0);
+    drop_tag(&j->video->metadata, "encoder");
+    copy_side_data(from, j->video);
+    return CLI_OK;
+}
+
+static int wanted(const join *j, const AVStream *s) {
+    const enum AVMediaType type = s->codecpar->codec_type;
+    const int cover = type == AVMEDIA_TYPE_VIDEO && (s->disposition & AV_DISPOSITION_ATTACHED_PIC) != 0;
+    const int mkv = strcmp(j->out->oformat->name, "matroska") == 0;
+    if (type != AVMEDIA_TYPE_AUDIO && type != AVMEDIA_TYPE_SUBTITLE && !cover &&
+        !(type == AVMEDIA_TYPE_ATTACHMENT && mkv)) {
+        return 0;
+    }
+    if (type == AVMEDIA_TYPE_ATTACHMENT ||
+        avformat_query_codec(j->out->oformat, s->codecpar->codec_id, FF_COMPLIANCE_NORMAL) == 1) {
+        return 1;
+    }
+    cli_note(j->path, "stream %d (%s) does not go into this kind of file and is left out; .mkv holds nearly everything",
+             s->index, avcodec_get_name(s->codecpar->codec_id));
+    return 0;
+}
+
+static int add_others(join *j) {
+    for (unsigned i = 0; j->in != NULL && i < j->in->nb_streams; i++) {
+        const AVStream *s = j->in->streams[i];
+        j->to[i] = -1;
+        if ((int)i == j->v->stream->index || !wanted(j, s)) {
+            continue;
+        }
+        AVStream *copy = avformat_new_stream(j->out, NULL);
+        if (copy == NULL || avcodec_parameters_copy(copy->codecpar, s->codecpar) < 0) {
+            return cli_fail(j->path, "out of memory");
+        }
+        copy->codecpar->codec_tag = 0;
+        copy->time_base = s->time_base;
+        copy->disposition = s->disposition;
+        av_dict_copy(&copy->metadata, s->metadata, 0);
+        copy_side_data(s, copy);
+        j->to[i] = copy->index;
+    }
+    return CLI_OK;
+}
+
+static int add_chapters(join *j) {
+    const AVFormatContext *in = j->v->format;
+    for (unsigned i = 0; i < in->nb_chapters; i++) {
+        AVChapter *c = av_mallocz(sizeof *c);
+        if (c == NULL) {
+            return cli_fail(j->path, "out of memory");
+        }
+        *c = *in->chapters[i];
+        c->metadata = NULL;
+        av_dict_copy(&c->metadata, in->chapters[i]->metadata, 0);
+        if (av_dynarray_add_nofree(&j->out->chapters, (int *)&j->out->nb_chapters, c) < 0) {
+            av_dict_free(&c->metadata);
+            av_free(c);
+            return cli_fail(j->path, "out of memory");
+        }
+    }
+    av_dict_copy(&j->out->metadata, in->metadata, 0);
+    drop_tag(&j->out->metadata, "encoder");
+    return CLI_OK;
+}
+
+/* ---- the file ---- */
+
+static int write_bytes(void *user, uint8_t *data, int bytes) {
+    join *j = user;
+    return fwrite(data, 1, (size_t)bytes, j->file.f) == (size_t)bytes ? bytes : AVERROR(EIO);
+}
+
+static int64_t seek_bytes(void *user, int64_t offset, int whence) {
+    join *j = user;
+    if (whence == AVSEEK_SIZE || fseeko(j->file.f, (off_t)offset, whence & ~AVSEEK_FORCE) != 0) {
+        return AVERROR(ENOSYS);
+    }
+    return (int64_t)ftello(j->file.f);
+}
+
+static int open_output(join *j) {
+    uint8_t *room = av_malloc(IO_BYTES);
+    const int r =
+        room != NULL ? avformat_alloc_output_context2(&j->out, j->f->container, NULL, j->path) : AVERROR(ENOMEM);
+    if (r >= 0) {
+        j->out->pb = avio_alloc_context(room, IO_BYTES, 1, j, NULL, write_bytes, seek_bytes);
+    }
+    if (r < 0 || j->out->pb == NULL) {
+        av_free(room);
+        return fail(j, r < 0 ? r : AVERROR(ENOMEM));
+    }
+    return CLI_OK;
+}
+
+static int open_input(join *j) {
+    char why[128];
+    if (strcmp(j->v->path, "-") == 0) {
+        return CLI_OK;
+    }
+    int r = avformat_open_input(&j->in, j->v->path, NULL, NULL);
+    r = r < 0 ? r : avformat_find_stream_info(j->in, NULL);
+    j->to = r >= 0 ? calloc(j->in->nb_streams + 1, sizeof *j->to) : NULL;
+    return r < 0           ? cli_fail(j->v->path, "cannot be read again: %s", video_error(r, why))
+           : j->to != NULL ? CLI_OK
+                           : cli_fail(j->path, "out of memory");
+}
+
+/* ---- packets ---- */
+
+/* 1: packet[0] is the next of the video; 0: there are no more; -1: told. */
+static int next_video(join *j) {
+    int64_t pts = 0;
+    AVPacket *p = j->packet[0];
+    int more = video_part_next(&j->part, &pts, p);
+    while (more == 0 && ++j->part_number < j->parts) {
+        if (open_part(j, j->part_number) != CLI_OK) {
+            return -1;
+        }
+        more = video_part_next(&j->part, &pts, p);
+    }
+    if (more < 0) {
+        cli_fail(j->folder, "part %lld is damaged", (long long)j->part_number);
+        return -1;
+    }
+    if (more == 1) {
+        p->dts = decoded_at(j, j->at++);
+        p->duration = shown_for(j, pts);
+        p->stream_index = j->video->index;
+    }
+    return more;
+}
+
+/* The same of packet[1] and the other streams. */
+static int next_other(join *j) {
+    AVPacket *p = j->packet[1];
+    while (j->in != NULL && av_read_frame(j->in, p) >= 0) {
+        if (j->to[p->stream_index] >= 0) {
+            return 1;
+        }
+        av_packet_unref(p);
+    }
+    return 0;
+}
+
+static AVRational base_of(const join *j, int other) {
+    return other ? j->in->streams[j->packet[1]->stream_index]->time_base : j->f->time_base;
+}
+
+static int64_t time_of(const AVPacket *p) {
+    return p->dts != AV_NOPTS_VALUE ? p->dts : p->pts != AV_NOPTS_VALUE ? p->pts : 0;
+}
+
+/* From the time base it was read in, and the file begins at 0. */
+static int put(join *j, int other) {
+    AVPacket *p = j->packet[other];
+    const AVRational base = base_of(j, other);
+    const int64_t begin = j->v->format->start_time;
+    const int64_t start = begin != AV_NOPTS_VALUE ? av_rescale_q(begin, AV_TIME_BASE_Q, base) : 0;
+    if (other) {
+        p->stream_index = j->to[p->stream_index];
+    }
+    p->pts -= p->pts != AV_NOPTS_VALUE ? start : 0;
+    p->dts -= p->dts != AV_NOPTS_VALUE ? start : 0;
+    p->pos = -1;
+    av_packet_rescale_ts(p, base, j->out->streams[p->stream_index]->time_base);
+    const int r = av_interleaved_write_frame(j->out, p); /* takes the data over */
+    return r < 0 ? fail(j, r) : CLI_OK;
+}
+
+static int write_packets(join *j) {
+    int have[2] = {0, 0};
+    int r = open_part(j, 0);
+    have[0] = r == CLI_OK ? next_video(j) : -1;
+    have[1] = next_other(j);
+    while (r == CLI_OK && have[0] >= 0 && (have[0] || have[1])) {
+        const int other = !have[0] || (have[1] && av_compare_ts(time_of(j->packet[1]), base_of(j, 1),
+                                                                time_of(j->packet[0]), base_of(j, 0)) < 0);
+        if (cli_interrupted()) {
+            return cli_stopped(j->path);
+        }
+        r = put(j, other);
+        have[other] = r != CLI_OK ? 0 : other ? next_other(j) : next_video(j);
+        cli_progress_update("writing", (uint64_t)j->at, (uint64_t)j->n);
+    }
+    return have[0] < 0 ? CLI_FAILED : r;
+}
+
+static int write_file(join *j) {
+    int r = open_input(j);
+    r = r == CLI_OK ? open_output(j) : r;
+    r = r == CLI_OK ? add_video(j) : r;
+    r = r == CLI_OK ? add_others(j) : r;
+    r = r == CLI_OK ? add_chapters(j) : r;
+    if (r != CLI_OK) {
+        return r;
+    }
+    int e = avformat_write_header(j->out, NULL);
+    if (e < 0) {
+        return fail(j, e);
+    }
+    r = write_packets(j);
+    e = r == CLI_OK ? av_write_trailer(j->out) : 0;
+    if (r == CLI_OK && e >= 0) {
+        avio_flush(j->out->pb);
+        e = j->out->pb->error;
+    }
+    return e < 0 ? fail(j, e) : r;
+}
+
+static void clear(join *j) {
+    if (j->out != NULL && j->out->pb != NULL) {
+        av_freep(&j->out->pb->buffer);
+        avio_context_free(&j->out->pb);
+    }
+    avformat_free_context(j->out);
+    avformat_close_input(&j->in);
+    video_part_close(&j->part);
+    av_packet_free(&j->packet[0]);
+    av_packet_free(&j->packet[1]);
+    free(j->to);
+    free(j->pts);
+    free(j->shown);
+}
+
+int video_join(const cli_video *v, const video_format *f, const char *folder, int64_t parts, const char *path) {
+    join j = {.v = v, .f = f, .folder = folder, .path = path, .parts = parts};
+    j.packet[0] = av_packet_alloc();
+    j.packet[1] = av_packet_alloc();
+    int r = j.packet[0] != NULL && j.packet[1] != NULL ? read_times(&j) : cli_fail(path, "out of memory");
+    r = r == CLI_OK ? cli_outfile_open(&j.file, path) : r;
+    if (r == CLI_OK) {
+        r = write_file(&j);
+        if (r == CLI_OK) {
+            r = cli_outfile_commit(&j.file, path);
+        } else {
+            cli_outfile_abandon(&j.file);
+        }
+    }
+    clear(&j);
+    return r;
+}

@@ -1,0 +1,220 @@
+"""davy caption from the outside: pictures, folders, videos, groups, what is kept and gone on with. See cli_run.py.
+
+Arguments: names of tests to run instead of all. Ends with "N passed, N failed, N skipped".
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import cli_run
+import tiny_vlm
+from cli_run import DAVY, SHARED, SMALL, SOURCE, WORK, check, leftovers, run, skip
+
+
+def test_caption():
+    """A made-up model: what it says is nonsense, but the same nonsense each time."""
+    model = tiny_vlm.write(WORK / "tiny-vlm")
+    cat, tiny, out = SMALL / "png_interlaced.png", SMALL / "tiny_3x2.png", WORK / "captions.jsonl"
+    say = ("caption", cat, "--model", model, "--max-tokens", "9")
+    text = run(*say).stdout
+    check(run(*say).stdout == text and len(text) > 1, f"the same caption: {text!r}")
+    j = json.loads(run(*say, "--ask", "And?", "--ask", "Then?", "--json").stdout)
+    check(j["file"] == str(cat) and j["text"] + "\n" == text and j["generated_tokens"] <= 9, f"--json: {j}")
+    check(j["prompt_tokens"] > j["image_tokens"] > 0 and j["seconds_to_first_token"] > 0 and j["tokens_per_second"] >= 0, "numbers")
+    check([t["question"] for t in j["turns"]] == ["And?", "Then?"] and j["turns"][0]["image_tokens"] == 0, "turns")
+    whole = json.loads(run(*say, "--max-tiles", "1", "--json").stdout)
+    check(whole["image_tokens"] < j["image_tokens"], "--max-tiles 1: no tiles")
+    drawn = [run(*say, "--temperature", "1.5", "--seed", n).stdout for n in (1, 1, 2)]
+    check(drawn[0] == drawn[1] != drawn[2], "--seed")
+    check(run(*say, "--temperature", "1.5", "--min-p", "1").stdout == text, "--min-p 1: the likeliest")
+    check(run(*say, "--no-repeat", "1").stdout != text and run(*say, "--published", "--thoughts").stdout == text, "--no-repeat, --published")
+    album = WORK / "caption-album"
+    album.mkdir()
+    for name in ("png_interlaced.png", "photo_lossy.webp"):
+        shutil.copy(SMALL / name, album / name)
+    (album / "notes.txt").write_text("not a picture")
+    p = run("caption", album, tiny, "--model", model, "--max-tokens", "5", "--out", out)
+    lines = [json.loads(l) for l in out.read_text().splitlines()]
+    check(len(lines) == 3 and p.stdout == "" and "notes.txt" in p.stderr, "a folder and a file, --out")
+    alone = [json.loads(run("caption", l["file"], "--model", model, "--max-tokens", "5", "--json").stdout) for l in lines]
+    same = [[(j["text"], j["prompt_tokens"], j["image_tokens"], j["generated_tokens"], j["end"]) for j in js] for js in (lines, alone)]
+    check(same[0] == same[1], f"several at once say what each says alone: {same}")
+    check(all(l["seconds_to_first_token"] > 0 and l["tokens_per_second"] > 0 for l in lines), "times of several")
+    check(run("caption", tiny, album, "--model", model, "--max-tokens", "5", "--quiet").stdout.count(": ") >= 3, "names of many")
+    (album / "broken.png").write_bytes((SMALL / "png_palette.png").read_bytes()[:900])
+    p = subprocess.run([DAVY, "caption", album, "--model", model, "--out", out, "--again", "--quiet"], capture_output=True, text=True)
+    check(p.returncode == 1 and "1 of 3" in p.stderr and len(out.read_text().splitlines()) == 2, f"a broken one: {p.stderr!r}")
+    check(not leftovers(WORK), "nothing half-written")
+    run("caption", WORK / "none.png", "--model", model, code=1)
+    run("caption", cat, "--model", WORK / "none", code=1)
+    run("caption", cat, "--model", album, code=1)
+    run(*say, "--precision", "fp16", code=1)
+    p = run(*say, "--memory", "20K", code=1)
+    check("budget" in p.stderr, f"--memory: {p.stderr!r}")
+    p = run("caption", cat, "--model", model, "--prompt", "word " * 700, code=1)
+    check("512" in p.stderr, f"a full context names its limit: {p.stderr!r}")
+    for precision in ("fp32", "bf16", "int8", "int4"):
+        check(json.loads(run(*say, "--precision", precision, "--json").stdout)["precision"] == precision, precision)
+    info = json.loads(run("inspect", model, "--json").stdout)
+    check(info["task"] == "caption" and info["family"] == "SmolVLM", f"inspect: {info}")
+
+
+def test_caption_resume():
+    """A run goes on where the last one stopped: after a kill, with other questions, with files that are something else."""
+    model, album, out = tiny_vlm.write(WORK / "tiny-vlm"), WORK / "resume-album", WORK / "resume.jsonl"
+    album.mkdir()
+    for i, name in enumerate(("png_interlaced.png", "tiny_3x2.png", "photo_lossy.webp")):
+        shutil.copy(SMALL / name, album / f"{i}{pathlib.Path(name).suffix}")
+    say = ("caption", album, "--model", model, "--max-tokens", "5", "--out", out)
+    run(*say)
+    first = out.read_text()
+    p = run(*say)
+    check(out.read_text() == first and "3 of 3" in p.stderr, f"nothing is done twice: {p.stderr!r}")
+    lines = first.splitlines(keepends=True)
+    out.write_text(lines[0] + lines[1][:25])
+    run(*say)
+    again = [json.loads(l) for l in out.read_text().splitlines()]
+    check(out.read_text().startswith(lines[0]) and [l["text"] for l in again] == [json.loads(l)["text"] for l in lines], "after a cut line")
+    run(*say, "--prompt", "What?")
+    run(*say, "--ask", "And?")
+    run(*say, "--prompt", "What?")
+    check(len(out.read_text().splitlines()) == 9, "other questions are other answers")
+    run(*say, "--again")
+    check(len(out.read_text().splitlines()) == 3, "--again")
+    for content in ("not JSON\n", "{}\n", "12", '["file"]\n'):
+        (WORK / "other.jsonl").write_text(content)
+        p = run("caption", album, "--model", model, "--out", WORK / "other.jsonl", code=1)
+        check((WORK / "other.jsonl").read_text() == content and "left as it is" in p.stderr, f"a file of others: {p.stderr!r}")
+    run("caption", album, "--model", model, "--max-tokens", "5", "--out", out, "--sidecar")
+    texts = [(album / f"{i}.txt").read_text() for i in range(3)]
+    check(texts == [json.loads(l)["text"] + "\n" for l in out.read_text().splitlines()], "--sidecar, from the lines that were there")
+    (album / "1.txt").unlink()
+    (album / "2.txt").write_text("kept")
+    p = run("caption", album, "--model", model, "--max-tokens", "5", "--sidecar")
+    check((album / "1.txt").read_text() == texts[1] and (album / "2.txt").read_text() == "kept" and p.stdout == "", "--sidecar alone")
+    shutil.copy(SMALL / "tiny_3x2.png", album / "0.webp.png")
+    shutil.copy(SMALL / "png_interlaced.png", album / "2.png")
+    say = [DAVY, "caption", album, "--model", model, "--max-tokens", "5", "--sidecar", "--again"]
+    p = subprocess.run(say, capture_output=True, text=True)
+    check(p.returncode == 1 and "another picture" in p.stderr and (album / "0.webp.txt").exists(), f"two pictures, one text: {p.stderr!r}")
+    check(not leftovers(WORK) and not leftovers(album), "nothing half-written")
+
+
+def test_caption_stopped():
+    """What several pictures in one call had said when the run was stopped is kept, and gone on from."""
+    model, album, out = tiny_vlm.write(WORK / "tiny-vlm"), WORK / "stopped-album", WORK / "stopped.jsonl"
+    album.mkdir()
+    cat = shutil.copy(SMALL / "png_interlaced.png", WORK / "stopped.png")
+    for i in range(160):
+        os.link(cat, album / f"{i:03}.png")
+    say = [DAVY, "caption", album, "--model", model, "--max-tokens", "250", "--out", out, "--threads", "1"]
+    p = subprocess.Popen([*map(str, say)], stderr=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    error = p.communicate()[1]
+    lines = out.read_text().splitlines() if out.exists() else []
+    if p.returncode == 0 or not lines:
+        skip(f"stopped too late or too early: {len(lines)} lines, {p.returncode}")
+    else:
+        check(len(lines) < 160 and len({json.loads(l)["file"] for l in lines}) == len(lines), f"{len(lines)} lines, {error!r}")
+    run(*say[1:], "--quiet")
+    done = [json.loads(l) for l in out.read_text().splitlines()]
+    check([l for l in out.read_text().splitlines()][: len(lines)] == lines and len({j["file"] for j in done}) == len(done) == 160, "the rest")
+
+
+def test_caption_lookup():
+    """Tokens that are looked up change nothing on the CPU."""
+    say = ("caption", SMALL / "png_interlaced.png", "--model", tiny_vlm.write(WORK / "tiny-vlm"), "--max-tokens", "90")
+    texts = [run(*say, *more).stdout for more in ((), ("--lookup",), ("--no-lookup",))]
+    check(texts[0] == texts[1] == texts[2], f"--lookup: {texts}")
+    run(*say, "--lookup", "--no-lookup", code=1)
+
+
+def test_caption_video():
+    """A folder of frames as one video: other tokens than its pictures, for models that take videos."""
+    model, frames = tiny_vlm.write_qwen(WORK / "tiny-qwen"), WORK / "frames"
+    frames.mkdir()
+    for i in range(12):
+        shutil.copy(SMALL / "png_palette.png", frames / f"{i:02}.png")
+    say = ("caption", frames, "--model", model, "--max-tokens", "5", "--json")
+    lines = [json.loads(l) for l in run(*say, "--video").stdout.splitlines()]
+    still = [json.loads(l) for l in run(*say).stdout.splitlines()]
+    check(len(lines) == 1 and lines[0]["file"] == str(frames) and len(still) == 12, f"one line for a video: {lines}")
+    check(lines[0]["image_tokens"] > still[0]["image_tokens"], "a video's tokens")
+    slow = json.loads(run(*say, "--video", "--video-fps", "4").stdout)
+    check(slow["image_tokens"] < lines[0]["image_tokens"], "--video-fps 4: the model looks at every other frame")
+    shutil.copy(SMALL / "tiny_3x2.png", frames / "99.png")
+    p = run(*say, "--video", code=1)
+    check("99.png" in p.stderr, f"frames of two sizes: {p.stderr!r}")
+    for i in range(12):
+        (frames / f"{i:02}.png").unlink()
+    run(*say, "--video", code=1)
+    if not shutil.which("ffmpeg"):
+        return skip("ffmpeg")
+    clip = WORK / "clip.mp4"
+    subprocess.run(["ffmpeg", "-loglevel", "error", "-y", "-f", "lavfi", "-i", "testsrc=size=64x48:rate=10:duration=3", clip], check=True)
+    p = subprocess.run([DAVY, "caption", clip, "--model", model, "--max-tokens", "5", "--json"], capture_output=True, text=True)
+    if "without" in p.stderr:
+        return skip(p.stderr)
+    check(p.returncode == 0 and json.loads(p.stdout)["image_tokens"] > 0, f"a video file: {p.stderr!r}")
+
+
+def test_caption_gguf():
+    """The same numbers from a folder and from a pair of GGUF files: the same words."""
+    album = [SMALL / "png_interlaced.png", SMALL / "photo_lossy.webp"]
+    for name, write in ("smol", tiny_vlm.write), ("qwen", tiny_vlm.write_qwen):
+        folder, pair = write(WORK / f"gguf-{name}"), WORK / f"gguf-{name}-pair"
+        made = subprocess.run([sys.executable, SOURCE / "tests/golden/gguf_pair.py", folder, pair], capture_output=True, text=True)
+        check(made.returncode == 0, f"gguf_pair: {made.stderr}")
+        say = ("--max-tokens", "12", "--precision", "fp32", "--prompt", "What?", "--ask", "And?", "--json", "--quiet")
+        answers = []
+        for model in ((folder,), (pair / "text.gguf",), (pair / "text.gguf", "--model", pair / "mmproj.gguf")):
+            lines = [json.loads(l) for l in run("caption", *album, "--model", *model, *say).stdout.splitlines()]
+            answers.append([(j["text"], j["turns"][0]["text"], j["prompt_tokens"], j["image_tokens"]) for j in lines])
+        check(answers[0] == answers[1] == answers[2] and len(answers[0]) == 2, f"{name}: {answers}")
+    (pair / "mmproj.gguf").unlink()
+    p = run("caption", album[0], "--model", pair / "text.gguf", code=1)
+    check("takes no pictures" in p.stderr, f"without its mmproj: {p.stderr!r}")
+
+
+def test_caption_gpu():
+    """Without a driver a GPU that was named is refused, and "auto" takes the CPU."""
+    env = {**os.environ, "DAVY_CUDA_DRIVER": str(WORK / "no-driver"), "DAVY_DEVICE": "auto"}
+    say = ("caption", SMALL / "png_interlaced.png", "--model", tiny_vlm.write(WORK / "tiny-vlm"), "--max-tokens", "9")
+    p = run(*say, "--device", "cuda", env=env, code=1)
+    check("driver" in p.stderr, f"--device cuda: {p.stderr!r}")
+    p, q = run(*say, env=env), run(*say, "--device", "cpu")
+    check(p.stdout == q.stdout and len(p.stdout) > 1, f"auto: {p.stdout!r}")
+    if "DAVY_MOCK_CUDA" not in os.environ:
+        return skip("the driver that computes nothing")
+    album = WORK / "gpu-album"
+    album.mkdir()
+    for i in range(9):
+        shutil.copy(SMALL / "tiny_3x2.png", album / f"{i}.png")
+    env["DAVY_CUDA_DRIVER"] = os.environ["DAVY_MOCK_CUDA"]
+    for device in "cuda", "cuda:0,cuda:1":  # what is said means nothing; that all is said does
+        say = ("caption", album, "--model", WORK / "tiny-vlm", "--max-tokens", "9", "--json", "--device", device)
+        lines = [json.loads(l) for l in run(*say, env=env).stdout.splitlines()]
+        check(len(lines) == 9 and all(l["generated_tokens"] == 9 for l in lines), f"{device}: {lines}")
+
+
+def test_caption_trained():
+    """The small trained model's held-out scenes, with further questions."""
+    folder, model = SHARED / "golden/davy-tiny-vlm", SHARED / "models/davy-tiny-vlm"
+    if not (folder / "cases.json").exists() or not model.exists():
+        return skip("davy-tiny-vlm")
+    for case in json.loads((folder / "cases.json").read_text())["cases"]:
+        words = [p["text"] for m in case["messages"] if m["role"] == "user" for p in m["content"] if p["type"] == "text"]
+        more = [x for q in words[1:] for x in ("--ask", q)] + ([] if case["do_image_splitting"] else ["--max-tiles", "1"])
+        j = json.loads(run("caption", folder / case["image"], "--model", model, "--json", "--prompt", words[0], *more).stdout)
+        text = j["turns"][-1]["text"] if "turns" in j else j["text"]
+        check(text == case["text"], f"{case['id']}: {text!r}, expected {case['text']!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(cli_run.main(globals()))
