@@ -231,6 +231,15 @@ static void sources(void) {
     d.compute = DAVY_DTYPE_INT4;
     FAILS(api->model_open(ctx, &d, &m), DAVY_E_UNSUPPORTED);
     d.compute = 0;
+    static const char *const splits[] = {"8x16", /* of a network that is no DAT */ "8", "8x", "x8", "0x8", "900x8", ""};
+    for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
+        const davy_option split = {"split", splits[i]};
+        d.options = &split;
+        d.n_options = 1;
+        FAILS(api->model_open(ctx, &d, &m), DAVY_E_OPTION);
+    }
+    d.options = NULL;
+    d.n_options = 0;
     d.source_stride = 8;
     FAILS(api->model_open(ctx, &d, &m), DAVY_E_STRUCT);
     CHECK(m == NULL);

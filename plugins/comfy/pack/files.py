@@ -1,0 +1,120 @@
+"""Which files the loaders offer, in ComfyUI's own folders, and where they lie."""
+
+import os
+
+from . import errors, host
+
+WEIGHTS = (".safetensors", ".sft", ".pth", ".pt", ".ckpt", ".bin", ".pkl")
+SHIPPED = {"davy-live x4 (built in)": "davy-live-x4", "davy-live x2 (built in)": "davy-live-x2"}
+CHECKPOINT = "checkpoint: "
+# The distilled VAEs that stock nodes put together of two files: their latents are the full VAE's, (network's / scale) + shift.
+TINY = {"taesd": (0.18215, 0.0), "taesdxl": (0.13025, 0.0), "taesd3": (1.5305, 0.0609), "taef1": (0.3611, 0.1159)}
+CAPTIONERS = ("LLM", "davy")  # folders below models/, beside those that extra_model_paths.yaml names
+
+
+def folders():
+    found = host.module("folder_paths")
+    if found is None:
+        raise errors.Error("ComfyUI's folders are not known outside of it")
+    return found
+
+
+def listed(kind):
+    """The names that ComfyUI lists for a kind of model; none where it does not know the kind."""
+    try:
+        return list(folders().get_filename_list(kind))
+    except (KeyError, errors.Error):
+        return []
+
+
+def full_path(kind, name):
+    path = folders().get_full_path(kind, name)
+    if path is None:
+        raise errors.Error(f"{name}: there is no such file in ComfyUI's folders of {kind}: refresh the list (R)")
+    return os.path.abspath(path)
+
+
+# ---- upscalers --------------------------------------------------------------------------------------------------------
+
+
+def upscalers():
+    return [*SHIPPED, *listed("upscale_models")]
+
+
+def upscaler(name):
+    """Sources for model.open."""
+    return [SHIPPED[name]] if name in SHIPPED else [full_path("upscale_models", name)]
+
+
+# ---- VAEs --------------------------------------------------------------------------------------------------------------
+
+
+def tiny_pairs():
+    """{name: [encoder file, decoder file]} of the folder vae_approx; either may be missing."""
+    pairs = {}
+    for file in sorted(listed("vae_approx")):
+        stem, kind = os.path.splitext(os.path.basename(file))
+        for i, part in enumerate(("_encoder", "_decoder")):
+            if stem.endswith(part) and kind in WEIGHTS:
+                pair = pairs.setdefault(stem[: -len(part)], [None, None])
+                pair[i] = pair[i] or file
+    return pairs
+
+
+def vaes():
+    return [*listed("vae"), *tiny_pairs(), *(CHECKPOINT + name for name in listed("checkpoints"))]
+
+
+def vae(name):
+    """(sources, scale, shift): what the network's latents are of ComfyUI's."""
+    if name.startswith(CHECKPOINT):
+        return [full_path("checkpoints", name[len(CHECKPOINT) :])], 1.0, 0.0
+    if name not in listed("vae"):
+        pair = tiny_pairs().get(name)
+        if pair:
+            return [full_path("vae_approx", file) for file in pair if file], *TINY.get(name, (1.0, 0.0))
+    return [full_path("vae", name)], 1.0, 0.0
+
+
+# ---- captioning models ---------------------------------------------------------------------------------------------------
+
+
+def caption_roots():
+    """The folders with captioning models: models/LLM and models/davy, and those that the user has named."""
+    known, roots = folders(), []
+    for kind in CAPTIONERS:
+        own = os.path.join(known.models_dir, kind)
+        try:
+            roots += known.get_folder_paths(kind)
+        except KeyError:
+            pass
+        roots.append(own)
+    return list(dict.fromkeys(os.path.abspath(r) for r in roots if os.path.isdir(r)))
+
+
+def _is_model(files):
+    return "config.json" in files and any(f.endswith((".safetensors", ".safetensors.index.json")) for f in files)
+
+
+def caption_models():
+    """{name: path}: folders with config.json and weights, and GGUF files that are not the picture half of another."""
+    found = {}
+    for root in caption_roots():
+        for folder, inner, files in os.walk(root, followlinks=True):
+            inner[:] = sorted(d for d in inner if not d.startswith(".")) if not _is_model(files) else []
+            name = os.path.relpath(folder, root).replace(os.sep, "/")
+            if _is_model(files) and name != ".":
+                found.setdefault(name, folder)
+            for file in sorted(files):
+                if file.endswith(".gguf") and "mmproj" not in file.lower():
+                    path = os.path.join(folder, file)
+                    found.setdefault(os.path.relpath(path, root).replace(os.sep, "/"), path)
+    return found
+
+
+def caption_model(name):
+    path = caption_models().get(name)
+    if path is None:
+        places = " or ".join(os.path.join("models", kind) for kind in CAPTIONERS)
+        raise errors.Error(f"{name}: there is no such model in {places}: refresh the list (R) or put its folder there")
+    return [os.path.abspath(path)]

@@ -1,0 +1,160 @@
+"""Load VAE, VAE Encode, VAE Decode. Latents are ComfyUI's own, so that stock nodes and these can be mixed."""
+
+from . import engine, errors, files, host, model, tensors
+from .schema import Input, Node, Output
+from ..davy import abi
+
+ALIASES = ("vae", "tiled vae", "low vram vae", "autoencoder", "latent")
+PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
+
+
+class Vae:
+    """What DAVY_VAE carries. scale and shift: latent = network's / scale + shift, which stock nodes do for tiny VAEs."""
+
+    def __init__(self, opened, scale, shift):
+        self.model, self.scale, self.shift = opened, scale, shift
+
+    @property
+    def factor(self):
+        return self.model.info.spatial_factor
+
+    def needs(self, feature, verb):
+        if not self.model.info.features & feature:
+            raise errors.Error(f"{self.model.label} cannot {verb}: it is the other half of a VAE, choose one with both")
+
+
+class LoadVae(Node):
+    id = "DavyVAELoader"
+    name = "Load VAE (davy)"
+    category = "davy/loaders"
+    description = "Opens a VAE from ComfyUI's folders vae and vae_approx, or the one inside a checkpoint."
+    aliases = ("load vae", *ALIASES)
+    outputs = [Output("vae", "DAVY_VAE", "The VAE, for VAE Encode (davy) and VAE Decode (davy).")]
+
+    @staticmethod
+    def inputs():
+        return [
+            Input("vae_name", "COMBO", "The VAE: the same names as in the stock Load VAE, and checkpoints with a VAE inside.",
+                  choices=lambda: files.vaes() or ["(put a VAE into models/vae)"]),
+            Input("precision", "COMBO", "How it computes. auto: bf16 on a GPU, fp32 on the CPU.", choices=lambda: PRECISIONS,
+                  default="auto", advanced=True),
+            Input("device", "COMBO", "default: where ComfyUI computes. cpu: leaves the GPU alone.",
+                  choices=lambda: engine.CHOICES, default="default", advanced=True),
+        ]
+
+    @staticmethod
+    def run(vae_name, precision="auto", device="default"):
+        sources, scale, shift = files.vae(vae_name)
+        opened = model.open(abi.Task.VAE, sources, precision, device)
+        return (Vae(opened, scale, shift),)
+
+    @staticmethod
+    def fingerprint(vae_name, **others):
+        return repr((model.stamps(files.vae(vae_name)[0]), sorted(others.items())))
+
+
+def tile_inputs(unit):
+    return [
+        Input("tile_size", "INT", f"0: as large as memory allows, which is best. Else the side of a tile in pixels{unit}.",
+              default=0, min=0, max=8192, step=64, advanced=True),
+        Input("overlap", "INT", "0: what the network needs. Else how far tiles reach into each other, in pixels.", default=0,
+              min=0, max=1024, step=8, advanced=True),
+    ]
+
+
+def as_run(tile_size, overlap, unit=1, **members):
+    """A davy_run whose tiles are given in pixels of the picture, `unit` of them to one sample of the input."""
+    side = max(1, tile_size // unit) if tile_size else 0
+    reach = -(-overlap // unit) if overlap else 0
+    return abi.Run(tile_width=side, tile_height=side, tile_overlap=reach, **members)
+
+
+class Decode(Node):
+    id = "DavyVAEDecode"
+    name = "VAE Decode (davy)"
+    category = "latent"
+    description = "Turns latents into pictures. Tiles by itself where memory is short; the result has no seams."
+    aliases = ("vae decode", "decode", "vae decode tiled", *ALIASES)
+    outputs = [Output("image", "IMAGE", "The pictures.")]
+
+    @staticmethod
+    def inputs():
+        return [
+            Input("samples", "LATENT", "Latents from a sampler or from any VAE Encode."),
+            Input("vae", "DAVY_VAE", "From Load VAE (davy)."),
+            *tile_inputs(" of the picture"),
+        ]
+
+    @staticmethod
+    def run(samples, vae, tile_size=0, overlap=0):
+        given = samples["samples"]
+        if len(given.shape) not in (4, 5):
+            raise errors.Error(f"these latents have {len(given.shape)} axes: use the VAE that they are made for")
+        vae.needs(abi.ModelFeature.DECODES, "decode")
+        opened = vae.model
+        latent = tensors.readable(given, opened.engine)
+        if (vae.scale, vae.shift) != (1.0, 0.0):
+            latent = (latent - vae.shift) * vae.scale
+        moving = len(latent.shape) == 5
+        layouts = (abi.Layout.NCTHW, abi.Layout.NTHWC) if moving else (abi.Layout.NCHW, abi.Layout.NHWC)
+        shape = opened.shape(abi.Op.VAE_DECODE, tensors.shape_only(latent.shape, layouts[0]))
+        shape = [shape[0], *shape[2:], shape[1]]
+        pictures = latent.new_empty(shape, dtype=host.picture_dtype(latent))
+        opened.batch(abi.Op.VAE_DECODE, latent, pictures, layouts, as_run(tile_size, overlap, vae.factor))
+        if moving:
+            pictures = pictures.reshape(-1, *shape[2:])
+        return (pictures if pictures.device == given.device else pictures.to(given.device),)
+
+
+def cropped(pixels, factor):
+    """The middle of the pictures, in sides that are multiples of factor, as stock nodes crop. No copy."""
+    for axis in (1, 2):
+        side = pixels.shape[axis]
+        whole = side // factor * factor
+        if whole == 0:
+            size, least = f"{pixels.shape[2]}x{pixels.shape[1]}", f"{factor}x{factor}"
+            raise errors.Error(f"a picture of {size} is too small for this VAE: make it at least {least}")
+        if whole != side:
+            pixels = pixels.narrow(axis, side % factor // 2, whole)
+    return pixels
+
+
+class Encode(Node):
+    id = "DavyVAEEncode"
+    name = "VAE Encode (davy)"
+    category = "latent"
+    description = "Turns pictures into latents: the middle of the distribution, as stock nodes do, or drawn from it."
+    aliases = ("vae encode", "encode", "vae encode tiled", "image to latent", *ALIASES)
+    outputs = [Output("latent", "LATENT", "Latents for samplers and for any VAE Decode.")]
+
+    @staticmethod
+    def inputs():
+        return [
+            Input("pixels", "IMAGE", "Pictures; their sides are cropped to what the VAE can take. Alpha is left out."),
+            Input("vae", "DAVY_VAE", "From Load VAE (davy)."),
+            Input("sample", "BOOLEAN", "Draw the latents from the VAE's distribution instead of taking its middle.",
+                  default=False, advanced=True),
+            Input("seed", "INT", "With sample: the same seed draws the same latents.", default=0, min=0, max=(1 << 64) - 1,
+                  control_after_generate=False, advanced=True),
+            *tile_inputs(""),
+        ]
+
+    @staticmethod
+    def run(pixels, vae, sample=False, seed=0, tile_size=0, overlap=0):
+        vae.needs(abi.ModelFeature.ENCODES, "encode")
+        opened = vae.model
+        if sample and not opened.info.features & abi.ModelFeature.MOMENTS:
+            raise errors.Error(f"{opened.label} has no distribution to draw latents from: turn sample off")
+        pictures = cropped(tensors.readable(pixels, opened.engine), vae.factor)
+        layouts = (abi.Layout.NHWC, abi.Layout.NCHW)
+        n, h, w = pictures.shape[:3]
+        shape = [n, opened.info.latent_channels, h // vae.factor, w // vae.factor]
+        latent = pictures.new_empty(shape, dtype=host.picture_dtype(pictures))
+        run = as_run(tile_size, overlap, flags=abi.RunFlag.SAMPLE if sample else 0, seed=seed)
+        opened.batch(abi.Op.VAE_ENCODE, pictures, latent, layouts, run)
+        if (vae.scale, vae.shift) != (1.0, 0.0):
+            latent = latent.div_(vae.scale).add_(vae.shift)
+        return ({"samples": latent if latent.device == pixels.device else latent.to(pixels.device)},)
+
+
+NODES = [LoadVae, Encode, Decode]

@@ -1,0 +1,195 @@
+"""Conversations about a picture. What was said so far stays in the model's cache as long as the model is in memory; when it
+is gone, or the conversation went on another way in the meantime, the same questions are asked again."""
+
+import ctypes
+import dataclasses
+import weakref
+
+from . import errors, host, residency, tensors
+from .model import POLL_NS
+from ..davy import abi
+from ..davy.abi import ref
+
+LIVE = 2  # dialogues that a model keeps: each holds the memory of a whole context
+WORKSPACE = 1 << 30  # what ComfyUI is asked for beside the weights: the library takes less where less is there
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How answers are made; the same in all turns of a conversation but for the question's own."""
+
+    system: str = ""
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    repeat_penalty: float = 1.0
+    seed: int = 0
+    max_tiles: int = 0
+
+    def params(self, prompt=None):
+        return abi.CaptionParams(
+            prompt=abi.text(prompt),
+            system=abi.text(self.system) if self.system else None,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            repeat_penalty=self.repeat_penalty,
+            seed=self.seed,
+            max_tiles=self.max_tiles,
+        )
+
+
+def prepare(captioner):
+    captioner.engine.budget()
+    residency.acquire(captioner.resident, captioner.engine, WORKSPACE)
+
+
+def picture_view(picture):
+    """A davy_tensor of one picture [H, W, C] in host memory."""
+    return tensors.view(picture, abi.Layout.HWC)
+
+
+class Live:
+    """A dialogue of the library: what it is about, and the turns that it has had."""
+
+    def __init__(self, captioner, settings):
+        self.key = self.key_of(settings)
+        self.root, self.said = lambda: None, []  # root: a weak reference
+        self.handle, api = abi.Handle(), captioner.lib.api
+        captioner.lib.check(api.dialogue_open(captioner.handle, ref(settings.params()), ref(self.handle)))
+        self.close = weakref.finalize(self, api.dialogue_release, self.handle)
+        self.close.atexit = False
+
+    @staticmethod
+    def key_of(settings):
+        """Dialogues can change to another picture when these are the same."""
+        return settings.system, settings.max_tiles
+
+
+class Pool:
+    """The live dialogues of a model, the one used last at the end. Making one costs far more than giving it a new picture."""
+
+    def __init__(self):
+        self.lives = []
+
+    def drop(self, live):
+        self.lives = [other for other in self.lives if other is not live]
+        live.close()
+
+    def clear(self):
+        for live in self.lives:
+            live.close()
+        self.lives = []
+
+    def about(self, root):
+        return next((live for live in self.lives if live.root() is root), None)
+
+    def start(self, captioner, root, settings):
+        """A dialogue about the root's picture, with no turn yet: its own, the oldest one, or a new one."""
+        lib, live = captioner.lib, self.about(root)
+        if live is None and len(self.lives) >= LIVE:
+            live = self.lives[0]
+        if live is not None and live.key != Live.key_of(settings):
+            self.drop(live)
+            live = None
+        if live is None:
+            live = Live(captioner, settings)
+        else:
+            self.lives.remove(live)
+            lib.check(lib.api.dialogue_rewind(live.handle, 0))
+        live.root, live.said = weakref.ref(root), []
+        self.lives.append(live)
+        lib.check(lib.api.dialogue_add_image(live.handle, ref(picture_view(root.picture))))
+        return live
+
+
+class Root:
+    """A picture that is talked about."""
+
+    def __init__(self, captioner, picture):
+        self.captioner, self.picture = captioner, picture
+        if captioner.pool is None:
+            captioner.pool = Pool()
+
+    @property
+    def live(self):
+        return self.captioner.pool.about(self)
+
+    def at(self, turns, settings):
+        """A dialogue that has had the first of these turns and no others: as many as one has had already."""
+        pool, lib, live = self.captioner.pool, self.captioner.lib, self.live
+        same = 0
+        while live and same < min(len(live.said), len(turns)) and live.said[same] == turns[same]:
+            same += 1
+        if same == 0:
+            return pool.start(self.captioner, self, turns[0][1] if turns else settings)
+        if same < len(live.said):
+            lib.check(lib.api.dialogue_rewind(live.handle, same))
+            del live.said[same:]
+        pool.lives.sort(key=lambda other: other is live)
+        return live
+
+    def turn(self, live, question, settings, bar):
+        """Asks, and returns the answer. After an error or an interrupt the dialogue is gone."""
+        lib, job = self.captioner.lib, abi.Handle()
+        try:
+            lib.check(lib.api.dialogue_add_text(live.handle, abi.Role.USER, abi.text(question)))
+            lib.check(lib.api.dialogue_generate(live.handle, ref(settings.params()), None, ref(job)))
+            try:
+                listen(lib, live, settings, bar)
+                lib.check_job(job, lib.api.job_wait(job, (1 << 64) - 1))
+            finally:
+                lib.api.job_release(job)
+            text = abi.Handle()
+            lib.check(lib.api.dialogue_text(live.handle, ref(text)))
+            live.said.append((question, settings))
+            return lib.take_text(text).strip()
+        except BaseException:
+            self.captioner.pool.drop(live)
+            raise
+
+
+def listen(lib, live, settings, bar):
+    """Until the turn has ended: the text so far on the node, a token at a time on the bar."""
+    event, pieces = abi.TokenEvent(), []
+    while True:
+        result = lib.check(lib.api.dialogue_read(live.handle, ref(event), POLL_NS))
+        host.check_interrupt()
+        if result == abi.Result.END:
+            return
+        if result == abi.Result.OK and event.kind == abi.TokenKind.TEXT:
+            pieces.append(event.text.decode("utf-8", "replace"))
+            host.show_text("".join(pieces))
+            bar.at(min(len(pieces), settings.max_tokens - 1))
+
+
+class Conversation:
+    """What DAVY_CONVERSATION carries: a picture and the turns so far. Asking gives a new one; the old one stays as it is."""
+
+    def __init__(self, root, turns=()):
+        self.root, self.turns = root, turns  # turns: (question, settings)
+
+    def ask(self, question, settings):
+        """(answer, the conversation with this turn)."""
+        root = self.root
+        if not question.strip():
+            raise errors.Error("there is no question: write one")
+        prepare(root.captioner)
+        live = root.at(self.turns, settings)
+        for earlier in self.turns[len(live.said) :]:
+            root.turn(live, *earlier, host.Progress(earlier[1].max_tokens))
+        bar = host.Progress(settings.max_tokens)
+        answer = root.turn(live, question, settings, bar)
+        bar.at(settings.max_tokens)
+        return answer, Conversation(root, (*self.turns, (question, settings)))
+
+
+def captions(captioner, pictures, prompt, settings, on_progress=None):
+    """The answers about several pictures ([H, W, C] davy_tensors), which the library may look at together."""
+    lib, n = captioner.lib, len(pictures)
+    views = (ctypes.POINTER(abi.Tensor) * n)(*(ctypes.pointer(p) for p in pictures))
+    answers, job = (ctypes.c_void_p * n)(), abi.Handle()
+    prepare(captioner)
+    lib.check(lib.api.caption(captioner.handle, n, views, ref(settings.params(prompt)), None, ref(job), answers))
+    captioner.finish(job, on_progress)
+    return [lib.take_text(answer).strip() for answer in answers]

