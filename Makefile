@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 PICTURE ?= packaging/examples/cat.png
 
 .PHONY: build run test sanitize bench fuzz windows archive format clean \
-	install-obs uninstall-obs
+	install-obs uninstall-obs install-comfy uninstall-comfy
 
 build:
 	@sh packaging/setup.sh build
@@ -47,6 +47,12 @@ install-obs: build
 	@sh packaging/install-obs.sh install $(BUILD) $(OBS)
 uninstall-obs:
 	@sh packaging/install-obs.sh uninstall $(BUILD) $(OBS)
+
+# DIR: a ComfyUI
+install-comfy: build
+	@sh packaging/install-comfy.sh install $(BUILD) "$(DIR)"
+uninstall-comfy:
+	@sh packaging/install-comfy.sh uninstall $(BUILD) "$(DIR)"
 
 format:
 	git ls-files '*.c' '*.h' | xargs clang-format -i

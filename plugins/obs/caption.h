@@ -7,7 +7,7 @@
 
 #include "engine.h"
 #include "plugin.h"
-#include "threads.h"
+#include "sync.h"
 
 enum { CAPTION_TEXT = 4096 };
 

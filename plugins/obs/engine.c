@@ -10,7 +10,7 @@
 
 #include "engine_work.h"
 #include "plugin.h"
-#include "threads.h"
+#include "sync.h"
 
 struct engine {
     engine_key key;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "threads.h"
+#include "sync.h"
 
 #define PROBE_NS 2000000000u /* how often a filter that is over its budget tries again */
 

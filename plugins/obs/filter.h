@@ -6,7 +6,7 @@
 #include "engine.h"
 #include "frames.h"
 #include "plugin.h"
-#include "threads.h"
+#include "sync.h"
 
 typedef enum filter_kind { FILTER_UPSCALE = 0, FILTER_VAE } filter_kind;
 

@@ -4,7 +4,7 @@
 
 #include <graphics/vec4.h>
 
-#include "threads.h"
+#include "sync.h"
 
 static work_state state_of(frame_slot *s) {
     return (work_state)atomic_load(&s->work.state);

@@ -208,11 +208,16 @@ static void test_flat(uint64_t frames) {
         world_wait_frames(30);
         world_status(filter, status, sizeof status);
     }
-    world_wait_frames(frames / 4);
-    const long before = resident_kb();
-    world_wait_frames(frames - frames / 4);
-    const long after = resident_kb();
-    CHECKF(after - before < 8192, "%d frames took %ld KiB more", (int)frames, after - before);
+    /* What leaks grows in every window; caches and late arenas in one. */
+    enum { WINDOWS = 4 };
+    long least = 1 << 30;
+    for (int i = 0; i < WINDOWS; i++) {
+        const long before = resident_kb();
+        world_wait_frames(frames / WINDOWS);
+        const long more = resident_kb() - before;
+        least = more < least ? more : least;
+    }
+    CHECKF(least < 2048, "every %d frames take %ld KiB more", (int)frames / WINDOWS, least);
     world_unfilter(picture, filter);
     world_show(NULL);
     obs_source_release(picture);

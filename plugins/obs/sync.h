@@ -1,7 +1,7 @@
-/* threads.h - threads, a lock, a counter to wait on and a clock, without libobs's, which on Windows ask for a library of
+/* sync.h - threads, a lock, a counter to wait on and a clock, without libobs's, which on Windows ask for a library of
  * OBS's own. */
-#ifndef DAVY_OBS_THREADS_H
-#define DAVY_OBS_THREADS_H
+#ifndef DAVY_OBS_SYNC_H
+#define DAVY_OBS_SYNC_H
 
 #include <stdbool.h>
 #include <stdint.h>

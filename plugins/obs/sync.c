@@ -1,5 +1,5 @@
-/* threads.c - see threads.h. */
-#include "threads.h"
+/* sync.c - see sync.h. */
+#include "sync.h"
 
 #include <stdlib.h>
 
