@@ -167,6 +167,9 @@ static void multiply_make(kc_problem *p, const multiply_spec *s) {
     }
     kc_output_view(p, &a->y);
     p->outputs[0].unit = kc_bounded_unit(&a->epi, s->fill);
+    if (a->epi.bias != NULL && s->fill == KC_NORMAL) {
+        p->outputs[0].unit = 1.0; /* product and bias are of that size before they cancel */
+    }
     p->error_class = KC_POINTWISE;
     p->no_compare = s->fill == KC_INF;
     p->bytes = bytes_of(&a->x) + bytes_of(&a->g) + bytes_of(&a->y);
