@@ -36,7 +36,9 @@ char *video_part_path(const char *folder, int64_t number) {
 /* ---- writing ---- */
 
 static void put(video_part *p, const void *data, size_t bytes) {
-    fwrite(data, 1, bytes, p->file.f); /* errors are seen when the file is committed */
+    if (bytes > 0) {                       /* data may be NULL else */
+        fwrite(data, 1, bytes, p->file.f); /* errors are seen when the file is committed */
+    }
 }
 
 static void put_number(video_part *p, int64_t v) {
