@@ -41,6 +41,8 @@ static davy_result build(const dv_engine *e, const dv_request *q, int64_t h, int
     if (r != DAVY_OK) {
         return r;
     }
+    g->pictures = q->pictures > 1 ? q->pictures : 1;
+    g->continues = q->continues;
     r = e->arch->build(e->cfg, q->stage, h, w, g);
     if (r == DAVY_OK && q->grey) {
         append_luma(g);

@@ -15,6 +15,8 @@ enum { DV_STAGES = 4, DV_ROUTES = 8, DV_LANES = 16 };
 typedef struct dv_request {
     dv_stage stage;
     bool grey;
+    int64_t pictures; /* computed at once: of a batch, or frames of a clip; 0 and 1: one */
+    bool continues;   /* a clip's frames that come after others */
     int64_t h, w;
     dv_tiling tiling;
     uint64_t limit; /* memory there really is, once a device has refused some within the budget; 0: unknown */

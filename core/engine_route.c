@@ -26,7 +26,8 @@ dv_store *dv_engine_store(dv_engine *e, int32_t lane) {
 }
 
 static bool same_request(const dv_request *a, const dv_request *b) {
-    return a->stage == b->stage && a->grey == b->grey && a->h == b->h && a->w == b->w &&
+    return a->stage == b->stage && a->grey == b->grey && a->pictures == b->pictures && a->continues == b->continues &&
+           a->h == b->h && a->w == b->w &&
            a->tiling.width == b->tiling.width && a->tiling.height == b->tiling.height &&
            a->tiling.overlap == b->tiling.overlap && a->limit == b->limit;
 }
@@ -52,7 +53,8 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
     for (int i = 0; i < DV_ROUTES && program == NULL && store == e->stores[lane]; i++) {
         const dv_route *route = e->routes[i];
         if (route != NULL && route->programs[lane] != NULL && route->request.stage == request->stage &&
-            route->request.grey == request->grey && route->layout.tile_h == layout->tile_h &&
+            route->request.grey == request->grey && route->request.pictures == request->pictures &&
+            route->request.continues == request->continues && route->layout.tile_h == layout->tile_h &&
             route->layout.tile_w == layout->tile_w && route->layout.lean == layout->lean &&
             dv_tile_is_whole(&route->request, layout->tile_h, layout->tile_w) ==
                 dv_tile_is_whole(request, layout->tile_h, layout->tile_w)) {

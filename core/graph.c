@@ -17,6 +17,7 @@ davy_result dv_graph_create(const dv_tensors *weights, dv_graph **out) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a graph");
     }
     g->weights = weights;
+    g->pictures = 1;
     g->input = DV_NO_VALUE;
     g->output = DV_NO_VALUE;
     *out = g;

@@ -136,6 +136,8 @@ typedef struct dv_graph {
     dv_param_info *params;
     int64_t n_params, cap_params;
     dv_value input, output;
+    int64_t pictures;   /* of the input: a batch, or a clip's frames in their order. Set before building; 1 until then */
+    bool continues;     /* a clip's: frames came before these, and what the network keeps of them is its state */
     bool fused;         /* dv_fuse has run */
     davy_result result; /* sticky */
     davy_error_info error;
@@ -156,7 +158,7 @@ const dv_tensor_ref *dv_weight_find(const dv_tensors *weights, const char *names
 /* ---- builders ----
  * Names are printf-free; alternatives are separated by '|': "a.to_q|a.q" takes the first that exists. */
 
-dv_value dv_input(dv_graph *g, dv_shape shape);
+dv_value dv_input(dv_graph *g, dv_shape shape); /* of one picture; the value has all of the graph's `pictures` */
 void dv_output(dv_graph *g, dv_value v);
 /* Fails the graph on behalf of an architecture, with the current error record. */
 dv_value dv_graph_fail(dv_graph *g, davy_result r);

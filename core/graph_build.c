@@ -39,6 +39,7 @@ dv_value dv_input(dv_graph *g, dv_shape shape) {
     if (dv_graph_ok(g) && g->input != DV_NO_VALUE) {
         return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "a graph has one input"));
     }
+    shape.n *= g->pictures;
     const dv_node *node = dv_graph_append(g, DV_OP_INPUT, "input", NULL, 0, shape);
     if (node != NULL) {
         g->input = node->out;
