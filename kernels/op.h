@@ -146,13 +146,15 @@ typedef struct dvk_attention_args {
  * (kh - wh) / 2 pixels beyond that of queries at each side (no shift then). Zeros of the extension and beyond are keys like
  * others. mask: -100 between pixels of different regions, if there is a shift: along an axis of length L, 0 before L - w,
  * 1 before L - shift, else 2. `grid`: a window is what is ph / wh and pw / ww apart: its (i, j) is pixel
- * (i * ph / wh + its row, j * pw / ww + its column); no shift. */
+ * (i * ph / wh + its row, j * pw / ww + its column); no shift. cut_y, cut_x: along that axis the queries' last region begins
+ * at L - cut, and only that of the keys at L - shift; 0: both there. */
 typedef struct dvk_window_attention_args {
     dvk_view q, k, v, y;
     const float *bias; /* [heads][wh + kh - 1][ww + kw - 1] or NULL */
     int64_t heads, ph, pw;
     int32_t wh, ww, kh, kw, shift_y, shift_x, grid;
     float scale;
+    int32_t cut_y, cut_x;
 } dvk_window_attention_args;
 
 /* "channel_attention": attention between the channels of a head over a group of pixels,
@@ -167,7 +169,8 @@ typedef struct dvk_channel_attention_args {
     float eps;
 } dvk_channel_attention_args;
 
-/* "depthwise": y[n,oy,ox,c] = epi( sum_{ky,kx} w[ky * kw + kx][c] * pro(x)[n, oy + ky - pad_top, ox + kx - pad_left, c] ). */
+/* "depthwise": y[n,oy,ox,c] = epi( sum_{ky,kx} w[ky * kw + kx][c] * pro(x)[n, oy * s + ky - pad_top, ox * s + kx - pad_left, c] )
+ * with s = stride, 1 where that is 0. */
 typedef struct dvk_depthwise_args {
     dvk_view x, y;
     const float *w; /* [kh * kw][c] */
@@ -177,7 +180,7 @@ typedef struct dvk_depthwise_args {
     /* CUDA: x, w and the bias have twice the channels of y, y = act(t[c]) * t[y.c + c] with t = the sum + bias; without
      * residuals. */
     int32_t paired;
-    int32_t reserved;
+    int32_t stride;
 } dvk_depthwise_args;
 
 /* "multiply": y = epi(x * act(g)); g has x's size or 1 x 1 pixels, x's channels or one. y may be the very memory of x, of g
@@ -211,6 +214,16 @@ typedef struct dvk_resample_args {
     dvk_view x, y, res;
     int64_t r;
 } dvk_resample_args;
+
+/* "fold": y[oy,ox] holds the r x r pixels of x from (oy * r - top, ox * r - left) on, one behind the other with all their
+ * channels, rows and columns of x going around: number i of these is channel i / dim * (y.c / heads) + i % dim, with
+ * dim = r * r * x.c / heads. Channels that only pad a head are 0.  "unfold": the inverse, of one head without padding:
+ * pixel (oy * r - top + i, ox * r - left + j) of y is channels (i * r + j) * y.c and on of x[oy,ox]. */
+typedef struct dvk_fold_args {
+    dvk_view x, y;
+    int64_t r, heads;
+    int32_t top, left; /* below r */
+} dvk_fold_args;
 
 /* "pad": y has x from (top, left) on, extended to y's size; reflect: x[-i] = x[i], x[L-1+i] = x[L-1-i] while that exists,
  * then the opposite edge's sample (so that any size >= 1 can be padded); edge: the nearest sample; otherwise zeros. */

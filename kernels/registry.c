@@ -16,6 +16,14 @@
     X(dvk_upsample_ref)                                                                                                \
     X(dvk_pixel_shuffle_ref)                                                                                           \
     X(dvk_pixel_unshuffle_ref)                                                                                         \
+    X(dvk_similarity_ref)                                                                                              \
+    X(dvk_mix_ref)                                                                                                     \
+    X(dvk_order_ref)                                                                                                   \
+    X(dvk_gather_ref)                                                                                                  \
+    X(dvk_scatter_ref)                                                                                                 \
+    X(dvk_refine_ref)                                                                                                  \
+    X(dvk_fold_ref)                                                                                                    \
+    X(dvk_unfold_ref)                                                                                                  \
     X(dvk_pad_ref)                                                                                                     \
     X(dvk_depthwise_ref)                                                                                               \
     X(dvk_multiply_ref)                                                                                                \
@@ -43,6 +51,14 @@
     X(dvk_attention_kv_ref)                                                                                            \
     X(dvk_attention_new_ref)                                                                                           \
     X(dvk_dysample_base)                                                                                               \
+    X(dvk_similarity_base)                                                                                             \
+    X(dvk_mix_base)                                                                                                    \
+    X(dvk_order_base)                                                                                                  \
+    X(dvk_gather_base)                                                                                                 \
+    X(dvk_scatter_base)                                                                                                \
+    X(dvk_refine_base)                                                                                                 \
+    X(dvk_fold_base)                                                                                                   \
+    X(dvk_unfold_base)                                                                                                 \
     X(dvk_embed_base)                                                                                                  \
     X(dvk_conv2d_base)
 
@@ -62,6 +78,9 @@
     X(dvk_depthwise_avx2)                                                                                              \
     X(dvk_multiply_avx2)                                                                                               \
     X(dvk_mean_avx2)                                                                                                   \
+    X(dvk_similarity_avx2)                                                                                             \
+    X(dvk_mix_avx2)                                                                                                    \
+    X(dvk_refine_avx2)                                                                                                 \
     X(dvk_resize_avx2)                                                                                                 \
     X(dvk_load_avx2)                                                                                                   \
     X(dvk_store_avx2)                                                                                                  \
@@ -79,6 +98,9 @@
     X(dvk_depthwise_avx512)                                                                                            \
     X(dvk_multiply_avx512)                                                                                             \
     X(dvk_mean_avx512)                                                                                                 \
+    X(dvk_similarity_avx512)                                                                                           \
+    X(dvk_mix_avx512)                                                                                                  \
+    X(dvk_refine_avx512)                                                                                               \
     X(dvk_resize_avx512)                                                                                               \
     X(dvk_load_avx512)                                                                                                 \
     X(dvk_store_avx512)                                                                                                \

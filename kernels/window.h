@@ -8,15 +8,18 @@
 typedef struct dvk_window_axis {
     int64_t size, padded, windows;
     int64_t side, keys, shift, grid;
+    int64_t cut; /* of the queries; `shift` is that of the keys */
 } dvk_window_axis;
 
 static inline dvk_window_axis dvk_window_rows(const dvk_window_attention_args *a) {
-    const dvk_window_axis axis = {a->q.h, a->ph, a->ph / a->wh, a->wh, a->kh, a->shift_y, a->grid};
+    const dvk_window_axis axis = {a->q.h, a->ph,      a->ph / a->wh, a->wh,
+                                  a->kh,  a->shift_y, a->grid,       a->cut_y > 0 ? a->cut_y : a->shift_y};
     return axis;
 }
 
 static inline dvk_window_axis dvk_window_columns(const dvk_window_attention_args *a) {
-    const dvk_window_axis axis = {a->q.w, a->pw, a->pw / a->ww, a->ww, a->kw, a->shift_x, a->grid};
+    const dvk_window_axis axis = {a->q.w, a->pw,      a->pw / a->ww, a->ww,
+                                  a->kw,  a->shift_x, a->grid,       a->cut_x > 0 ? a->cut_x : a->shift_x};
     return axis;
 }
 
@@ -30,10 +33,10 @@ static inline int64_t dvk_window_pixel(const dvk_window_axis *x, int64_t window,
     return at < x->size ? at : -1;
 }
 
-/* 0, 1 or 2: pixels of different regions are masked from each other. */
-static inline int dvk_window_region(const dvk_window_axis *x, int64_t window, int64_t i) {
+/* 0, 1 or 2: queries and keys of different regions are masked from each other. cut: x->cut or x->shift */
+static inline int dvk_window_region(const dvk_window_axis *x, int64_t cut, int64_t window, int64_t i) {
     const int64_t in_frame = window * x->side + i;
-    return x->shift == 0 || in_frame < x->padded - x->side ? 0 : in_frame < x->padded - x->shift ? 1 : 2;
+    return x->shift == 0 || in_frame < x->padded - x->side ? 0 : in_frame < x->padded - cut ? 1 : 2;
 }
 
 #define DVK_WINDOW_MASK (-100.0f)

@@ -135,8 +135,12 @@ static int64_t win_element(const win_place *w, const dvk_view *v, int64_t i, int
     return y >= 0 && x >= 0 ? w->n * v->sn + y * v->sh + x * v->sw : -1;
 }
 
-static int32_t win_region(const win_place *w, int64_t y, int64_t x) {
-    return 3 * dvk_window_region(&w->y, w->wy, y) + dvk_window_region(&w->x, w->wx, x);
+static int32_t win_key_region(const win_place *w, int64_t y, int64_t x) {
+    return 3 * dvk_window_region(&w->y, w->y.shift, w->wy, y) + dvk_window_region(&w->x, w->x.shift, w->wx, x);
+}
+
+static int32_t win_query_region(const win_place *w, int64_t y, int64_t x) {
+    return 3 * dvk_window_region(&w->y, w->y.cut, w->wy, y) + dvk_window_region(&w->x, w->x.cut, w->wx, x);
 }
 
 /* Where queries and keys of a window lie, for all heads. */
@@ -144,12 +148,12 @@ static void win_enter(win_place *w, int64_t wy, int64_t wx, const win_memory *m)
     const dvk_window_attention_args *a = w->a;
     w->wy = wy;
     w->wx = wx;
-    w->mixed = win_region(w, 0, 0) != win_region(w, a->wh - 1, a->ww - 1);
+    w->mixed = win_key_region(w, 0, 0) != win_key_region(w, a->wh - 1, a->ww - 1);
     for (int64_t i = 0, n = 0; i < a->wh; i++) {
         for (int64_t j = 0; j < a->ww; j++, n++) {
             m->q_at[n] = win_element(w, &a->q, i, j);
             m->y_at[n] = win_element(w, &a->y, i, j);
-            m->lanes[n / CONV_VW].region[n % CONV_VW] = w->mixed ? win_region(w, i, j) : 0;
+            m->lanes[n / CONV_VW].region[n % CONV_VW] = w->mixed ? win_query_region(w, i, j) : 0;
         }
     }
     for (int64_t i = 0, n = 0; i < a->kh; i++) {
@@ -252,7 +256,7 @@ static void win_add_mask(const win_place *w, const win_lanes *l, float *scores) 
     }
     for (int64_t i = 0; i < a->kh; i++) { /* as many as queries, where there are regions */
         for (int64_t j = 0; j < a->kw; j++, scores += ATT_Q) {
-            cv_store(scores, cv_add(cv_load(scores), cv_load(mask[win_region(w, i, j)])));
+            cv_store(scores, cv_add(cv_load(scores), cv_load(mask[win_key_region(w, i, j)])));
         }
     }
 }

@@ -64,18 +64,30 @@ CONV_INLINE conv_vec conv_tanh(conv_vec x) {
     return cv_div(m, cv_add(m, cv_set1(2.0f)));
 }
 
-/* erf by Abramowitz and Stegun 7.1.26, within 1.5e-7 */
+/* max(x, 0) - s Q(s) with s = |x| and Q(s) = e^(-s^2 / 2) M(s), M(s) = e^(s^2 / 2) erfc(s / sqrt 2) / 2 as a polynomial in
+ * u = (4 - s) / (4 + s): that with the smallest largest relative error for s in [0, 13.2] (Remez; its coefficients rounded
+ * one after the other, the rest fitted again), 2.4e-8. 13.2 is where results are no normal numbers any more.
+ * Where a fused multiply-add is one, relative errors stay below 3e-7, also in the tail; where it is two operations, the
+ * rounding of s^2 / 2 adds up to 6e-8 s^2 / 2. */
 CONV_INLINE conv_vec conv_gelu(conv_vec x) {
-    const conv_vec z = cv_mul(x, cv_set1(0.70710678f));
-    const conv_vec size = cv_max(z, cv_sub(cv_set1(0.0f), z));
-    const conv_vec t = cv_div(cv_set1(1.0f), cv_fma(cv_set1(0.3275911f), size, cv_set1(1.0f)));
-    conv_vec p = cv_fma(cv_set1(1.061405429f), t, cv_set1(-1.453152027f));
-    p = cv_fma(p, t, cv_set1(1.421413741f));
-    p = cv_fma(p, t, cv_set1(-0.284496736f));
-    p = cv_fma(p, t, cv_set1(0.254829592f));
-    const conv_vec tail = cv_mul(cv_mul(p, t), conv_exp(cv_sub(cv_set1(0.0f), cv_mul(z, z)))); /* 1 - erf|z| */
-    const conv_vec half = cv_mul(cv_set1(0.5f), x);
-    return cv_select_ge0(z, cv_fnma(half, tail, x), cv_mul(half, tail));
+    const conv_vec s = cv_min(cv_set1(13.2f), cv_max(x, cv_sub(cv_set1(0.0f), x)));
+    const conv_vec u = cv_div(cv_sub(cv_set1(4.0f), s), cv_add(cv_set1(4.0f), s));
+    conv_vec p = cv_set1(6.20432256e-5f);
+    p = cv_fma(p, u, cv_set1(-0.000162525728f));
+    p = cv_fma(p, u, cv_set1(-0.00065734802f));
+    p = cv_fma(p, u, cv_set1(0.000498970388f));
+    p = cv_fma(p, u, cv_set1(0.00849834271f));
+    p = cv_fma(p, u, cv_set1(0.030866323f));
+    p = cv_fma(p, u, cv_set1(0.0717066601f));
+    p = cv_fma(p, u, cv_set1(0.124379136f));
+    p = cv_fma(p, u, cv_set1(0.170397744f));
+    p = cv_fma(p, u, cv_set1(0.094410643f));
+    const conv_vec half = cv_mul(cv_set1(0.5f), s);
+    const conv_vec n = cv_round(cv_mul(cv_mul(half, s), cv_set1(-1.442695f)));
+    const conv_vec r = cv_fnma(half, s, cv_mul(n, cv_set1(-0.69314575f))); /* -s^2 / 2 - n ln 2, as in conv_exp */
+    const conv_vec m = conv_expm1_small(cv_fnma(n, cv_set1(1.4286068e-6f), r));
+    p = cv_mul(s, p);
+    return cv_fnma(cv_exp2i(n), cv_fma(p, m, p), cv_max(cv_set1(0.0f), x));
 }
 
 /* tanh(ln(1 + n)) = (n^2 + 2n) / (n^2 + 2n + 2) with n = e^x, which is 1 long before n^2 overflows */

@@ -79,7 +79,8 @@ static int dw_supports(const void *args) {
 /* One vector of one pixel: the taps that lie inside the picture. */
 CONV_INLINE conv_vec dw_pixel(const dvk_depthwise_args *a, const int64_t at[3], int64_t c, int64_t lanes,
                               dvk_dtype type) {
-    const int64_t top = at[1] - a->pad_top, left = at[2] - a->pad_left;
+    const int64_t stride = conv_max(1, a->stride);
+    const int64_t top = at[1] * stride - a->pad_top, left = at[2] * stride - a->pad_left;
     conv_vec sum = cv_set1(0.0f);
     for (int64_t ky = conv_max(0, -top); ky < conv_min(a->kh, a->x.h - top); ky++) {
         const int64_t row = at[0] * a->x.sn + (top + ky) * a->x.sh + c;
@@ -115,7 +116,7 @@ CONV_INLINE void dw_strip_of(const dvk_depthwise_args *a, int64_t n, int64_t y, 
                              dvk_dtype type) {
     const int64_t pitch = gt_pitch(&a->y);
     const int64_t top = y - a->pad_top;
-    const int three = a->kh == 3 && a->kw == 3 && top >= 0 && top + 3 <= a->x.h;
+    const int three = a->kh == 3 && a->kw == 3 && a->stride <= 1 && top >= 0 && top + 3 <= a->x.h;
     /* pixels [first, last) of the strip need no zeros at their sides */
     const int64_t first = three ? conv_min(pixels, conv_max(0, a->pad_left - x)) : pixels;
     const int64_t last = three ? conv_max(first, conv_min(pixels, a->x.w - 2 + a->pad_left - x)) : pixels;

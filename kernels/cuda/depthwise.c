@@ -1,5 +1,5 @@
 /* depthwise.c - "depthwise" on CUDA. 3 x 3 and 5 x 5 between views of one type have kernels of their own; any other window,
- * mix of types or prologue goes through one that looks at them as it goes. */
+ * mix of types or prologue goes through one that looks at them as it goes, any stride, and what needs more shared memory than there is, through a plain one. */
 #include "kernels/cuda/depthwise.h"
 
 #include <stdio.h>
@@ -38,9 +38,9 @@ static int can_pair(const dvk_depthwise_args *a) {
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_depthwise_args *a = args;
-    return shared_bytes(a) <= caps->shared_bytes && dvk_elem_rows_fit(&a->y) && dvk_elem_rows_fit(&a->x) &&
-           a->y.n < 65536 && tiles(a->y.c, block_channels(a)) < 65536 && a->epi.stats == NULL && a->epi.shuffle <= 1 &&
-           a->epi.gate <= 1 && (!a->paired || can_pair(a)) &&
+    return a->stride <= 1 && shared_bytes(a) <= caps->shared_bytes && dvk_elem_rows_fit(&a->y) &&
+           dvk_elem_rows_fit(&a->x) && a->y.n < 65536 && tiles(a->y.c, block_channels(a)) < 65536 &&
+           a->epi.stats == NULL && a->epi.shuffle <= 1 && a->epi.gate <= 1 && (!a->paired || can_pair(a)) &&
            tiles(a->y.w, DVK_DEPTHWISE_W) * tiles(a->y.h, DVK_DEPTHWISE_H) < INT32_MAX;
 }
 
@@ -93,3 +93,48 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
 }
 
 DVK_ELEM_KERNEL(dvk_depthwise_cuda, "depthwise", supports, cost, enqueue);
+
+/* ---- plain ---- */
+
+static int plain_supports(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_depthwise_args *a = args;
+    (void)caps;
+    return !a->paired && dvk_elem_rows_fit(&a->x) && dvk_elem_rows_fit(&a->y) && a->pro.scale == NULL &&
+           a->pro.act == DVK_ACT_NONE && a->epi.stats == NULL && a->epi.shuffle <= 1 && a->epi.gate <= 1;
+}
+
+/* Every tap is read anew, from the cache. */
+static double plain_cost(const void *args, const dvk_cuda_caps *caps) {
+    return 3.0 * cost(args, caps);
+}
+
+static int plain_enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_depthwise_args *a = args;
+    (void)scratch;
+    dvk_depthwise_plain_params p = {.x = dvk_elem_of(&a->x),
+                                    .y = dvk_elem_of(&a->y),
+                                    .ends = dvk_elem_ends_of(&a->pro, &a->epi),
+                                    .w = a->w,
+                                    .kh = a->kh,
+                                    .kw = a->kw,
+                                    .pad_top = a->pad_top,
+                                    .pad_left = a->pad_left,
+                                    .stride = a->stride > 1 ? a->stride : 1,
+                                    .in_h = (int32_t)a->x.h,
+                                    .in_w = (int32_t)a->x.w,
+                                    .rows = (int32_t)(a->y.n * a->y.h),
+                                    .out_h = (int32_t)a->y.h,
+                                    .out_w = (int32_t)a->y.w,
+                                    .c = (int32_t)a->y.c,
+                                    .chunks = dvk_elem_chunks(a->y.c)};
+    return dvk_elem_launch_rows(q, "depthwise", "depthwise_plain", (int64_t)p.out_w * p.chunks, p.rows, &p);
+}
+
+extern const dvk_cuda_kernel dvk_depthwise_cuda_plain;
+const dvk_cuda_kernel dvk_depthwise_cuda_plain = {.op = "depthwise",
+                                                  .variant = "cuda/plain",
+                                                  .sm_min = 75,
+                                                  .computes = DVK_COMPUTES_ANY,
+                                                  .supports = plain_supports,
+                                                  .cost = plain_cost,
+                                                  .enqueue = plain_enqueue};

@@ -258,3 +258,41 @@ DEPTHWISE(depthwise3_bf16, DVK_BF16, 3, false)
 DEPTHWISE(depthwise5_f16, DVK_F16, 5, false)
 DEPTHWISE(depthwise5_bf16, DVK_BF16, 5, false)
 DEPTHWISE(depthwise_any, 0, 0, true)
+
+// A thread makes eight channels of a pixel, and reads every tap of its own.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    depthwise_plain(const __grid_constant__ dvk_depthwise_plain_params p) {
+    wait_for_launch_ahead();
+    ROWS_AND_ITEMS(row, p.rows, item, p.out_w * p.chunks) {
+        const int64_t n = row / (uint32_t)p.out_h;
+        const int y = row - (uint32_t)n * p.out_h, x = item / (uint32_t)p.chunks;
+        const int c = (int)(item - (uint32_t)x * p.chunks) * 8, count = min(8, p.c - c);
+        float sum[8] = {};
+        for (int tap = 0; tap < p.kh * p.kw; tap++) {
+            const int iy = y * p.stride + tap / p.kw - p.pad_top, ix = x * p.stride + tap % p.kw - p.pad_left;
+            if (iy < 0 || ix < 0 || iy >= p.in_h || ix >= p.in_w) {
+                continue;
+            }
+            float v[8], w[8];
+            unpack<0>(fetch<0>(p.x, n * p.x.sn + iy * p.x.sh + ix * p.x.sw + c, count), p.x.dtype, v);
+            channel_values(p.w, (int64_t)tap * p.c + c, count, w, 0.0f);
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                sum[k] = fmaf(v[k], w[k], sum[k]);
+            }
+        }
+        channels of;
+        channel_values(p.ends.bias, c, count, of.bias, 0.0f);
+        channel_values(p.ends.slopes, c, count, of.slopes, p.ends.slope);
+        float res[2][8] = {};
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const dvk_elem_view &r = p.ends.res[k];
+            if (k < p.ends.n_res) {
+                unpack<0>(fetch<0>(r, n * r.sn + y * r.sh + x * r.sw + c, count), r.dtype, res[k]);
+            }
+        }
+        epilogue8<2, CURVES_EXACT>(p.ends, of, sum, res);
+        put<0>(p.y, n * p.y.sn + y * p.y.sh + x * p.y.sw + c, count, pack<0>(sum, p.y.dtype));
+    }
+}

@@ -21,4 +21,14 @@ typedef struct dvk_depthwise_params {
     int32_t patch_w, patch_pixels;
 } dvk_depthwise_params;
 
+typedef struct dvk_depthwise_plain_params {
+    dvk_elem_view x, y;
+    dvk_elem_ends ends;
+    const float *w;
+    int32_t kh, kw, pad_top, pad_left, stride;
+    int32_t in_h, in_w;
+    int32_t rows, out_h, out_w; /* rows: of all pictures */
+    int32_t c, chunks;          /* chunks: eights of channels */
+} dvk_depthwise_plain_params;
+
 #endif

@@ -2,6 +2,7 @@
  * time. Every device; linear_stream.c is faster where it can be. */
 #include "kernels/cuda/linear_few.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "kernels/cuda/linear_few_host.h"
@@ -11,7 +12,7 @@ enum {
     SHARED = 48 << 10,      /* for x, so that several blocks fit */
     SHARED_WIDE = 96 << 10, /* for four rows and more, whose registers allow for two blocks at most */
     STATIC = 3 << 10,       /* shared memory of the kernels themselves */
-    EARLY = 4 << 20,        /* bytes of W from which on the launch behind begins ahead of the wait, */
+    EARLY = 4 << 20,        /* bytes of W from which on it is large, and the launch behind begins ahead of the wait; */
     EARLY_WHOLE = 2 << 20   /* of whole numbers */
 };
 
@@ -55,16 +56,18 @@ static int launch(const dvk_linear_args *a, int64_t first, dvk_queue *q) {
     const int32_t tokens = few_tokens(p.m);
     const int32_t bytes = few_chunk_shared(kind, tokens);
     const int32_t rows = tokens > 2 || dvk_lin_nibbles(kind) ? 4 : 2; /* of a warp at a time, as in linear_few.cu */
-    const int64_t fit = (int64_t)q->caps->processors * FEW_RESIDENT(rows * tokens, kind > LIN_BF16);
+    const bool whole = kind > LIN_BF16;
+    p.early = few_bytes(a) > (whole ? EARLY_WHOLE : EARLY);
+    const bool large = p.early && !whole && tokens == 1;
+    const int64_t fit = (int64_t)q->caps->processors * FEW_RESIDENT(rows * tokens, whole, large);
     p.split = split_of(&p, rows, fit);
     p.phase = phase_of(&p, bytes, few_norm_shared(a), tokens, q->caps);
     p.norm_at = p.phase * bytes;
-    p.early = few_bytes(a) > (kind > LIN_BF16 ? EARLY_WHOLE : EARLY);
     const int64_t outputs = FEW_WARPS / p.split * (a->glu ? rows / 2 : rows);
     const int64_t tiles = (a->n + outputs - 1) / outputs;
     const int64_t turns = (tiles + fit - 1) / fit;
     char name[40];
-    snprintf(name, sizeof name, "linear_few_%s_%d", few_name(kind), (int)tokens);
+    snprintf(name, sizeof name, large ? "linear_few_%s_large" : "linear_few_%s_%d", few_name(kind), (int)tokens);
     void *list[] = {&p};
     const dvk_launch l = {.module = "linear_few",
                           .function = name,

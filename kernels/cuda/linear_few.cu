@@ -1,9 +1,10 @@
 // linear_few.cu - see linear_few.c. A warp multiplies R rows of W at a time, each lane 16 bytes of every 512; several warps
 // may share their rows. The first weights of a block, which no launch ahead has written, are on their way before the
-// launch waits for those.
+// launch waits for those. LARGE: the weights take longer than the wait, and what counts is how many are under way: more
+// blocks with fewer registers, which fetch nothing else ahead.
 #include "kernels/cuda/linear_few.cuh"
 
-template <int KIND, int M, int R> struct few {
+template <int KIND, int M, int R, bool LARGE> struct few {
     enum { U = R == 2 ? 4 : 2 }; // chunks of a row under way at a time
 
     const dvk_linear_few_params &p;
@@ -131,6 +132,36 @@ template <int KIND, int M, int R> struct few {
         }
     }
 
+    // Before the launch ahead has ended.
+    __device__ void fetch_ahead(uint4 *x) {
+        load(blockIdx.x, 32 * part + lane, p.chunks);
+        look_ahead_rest(32 * part + lane);
+        bring_norm(p, (uint4 *)((unsigned char *)x + p.norm_at));
+        if (!LARGE) {
+            extras = {};
+            add_bias(p, output_of(blockIdx.x), extras);
+        }
+        if (!LARGE && p.norm != nullptr) {
+            wait_until_brought();
+            __syncthreads();
+        }
+    }
+
+    __device__ void fetch_extras(int tile) {
+        if (LARGE) {
+            extras = {};
+            if (p.bias != nullptr || p.res.data != nullptr) {
+                extras = extras_of(p, threadIdx.x % M, output_of(tile));
+            }
+            return;
+        }
+        if (tile != (int)blockIdx.x) {
+            extras = {};
+            add_bias(p, output_of(tile), extras);
+        }
+        add_res(p, threadIdx.x % M, output_of(tile), extras);
+    }
+
     // Tiles of rows, one after the other; x in phases where it does not fit.
     __device__ void run(uint4 *x, float (*sums)[FEW_WARPS * 32], float *kept) {
         const int tiles = (p.n + groups() * outputs - 1) / (groups() * outputs);
@@ -138,15 +169,7 @@ template <int KIND, int M, int R> struct few {
         if (p.early) {
             let_launch_behind_begin();
         }
-        load(blockIdx.x, own, p.chunks);
-        look_ahead_rest(own);
-        extras = {};
-        add_bias(p, output_of(blockIdx.x), extras);
-        if (p.norm != nullptr) {
-            bring_norm(p, (uint4 *)((unsigned char *)x + p.norm_at));
-            wait_until_brought();
-            __syncthreads();
-        }
+        fetch_ahead(x);
         wait_for_launch_ahead();
         int odd = 0;
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, odd ^= 1) {
@@ -155,15 +178,14 @@ template <int KIND, int M, int R> struct few {
             for (int i = 0; i < R * M; i++) {
                 sum[i] = 0.0f;
             }
-            if (tile != (int)blockIdx.x) {
-                extras = {};
-                add_bias(p, output_of(tile), extras);
-            }
-            add_res(p, threadIdx.x % M, output_of(tile), extras);
+            fetch_extras(tile);
             for (int first = 0; first < p.chunks; first += p.phase) {
                 const int end = min(first + p.phase, p.chunks);
                 if (p.phase < p.chunks || tile == (int)blockIdx.x) {
-                    if (first > 0 || tile != (int)blockIdx.x) {
+                    if (LARGE) {
+                        wait_until_brought(); // the norm's factors
+                    }
+                    if (LARGE || first > 0 || tile != (int)blockIdx.x) {
                         __syncthreads(); // x of the phase before has been read
                     }
                     stage(x, first, end - first, squares);
@@ -181,24 +203,24 @@ template <int KIND, int M, int R> struct few {
     }
 };
 
-template <int KIND, int M, int R> __device__ __forceinline__ void few_rows(const dvk_linear_few_params &p) {
+template <int KIND, int M, int R, bool LARGE> __device__ __forceinline__ void few_rows(const dvk_linear_few_params &p) {
     extern __shared__ uint4 x[];
     __shared__ float sums[2][FEW_WARPS * 32];
     __shared__ float kept[M * FEW_WARPS];
-    few<KIND, M, R> work(p);
+    few<KIND, M, R, LARGE> work(p);
     work.run(x, sums, kept);
 }
 
-#define FEW(NAME, KIND, M, R)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS * 32, FEW_RESIDENT(R * M, KIND > LIN_BF16))                 \
-        linear_few_##NAME##_##M(const __grid_constant__ dvk_linear_few_params p) {                                     \
-        few_rows<KIND, M, R>(p);                                                                                       \
+#define FEW(NAME, KIND, M, R, LARGE)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(FEW_WARPS * 32, FEW_RESIDENT(R * M, KIND > LIN_BF16, LARGE))          \
+        linear_few_##NAME(const __grid_constant__ dvk_linear_few_params p) {                                           \
+        few_rows<KIND, M, R, LARGE>(p);                                                                                \
     }
 #define FEW_KIND(NAME, KIND, R)                                                                                        \
-    FEW(NAME, KIND, 1, R)                                                                                              \
-    FEW(NAME, KIND, 2, R)                                                                                              \
-    FEW(NAME, KIND, 4, 4)                                                                                              \
-    FEW(NAME, KIND, 8, 4)
+    FEW(NAME##_1, KIND, 1, R, false)                                                                                   \
+    FEW(NAME##_2, KIND, 2, R, false)                                                                                   \
+    FEW(NAME##_4, KIND, 4, 4, false)                                                                                   \
+    FEW(NAME##_8, KIND, 8, 4, false)
 
 FEW_KIND(f32, LIN_F32, 2)
 FEW_KIND(f16, LIN_F16, 2)
@@ -208,3 +230,6 @@ FEW_KIND(bytes_min, LIN_BYTES_MIN, 2)
 FEW_KIND(halves, LIN_HALVES, 2)
 FEW_KIND(nibbles, LIN_NIBBLES, 4)
 FEW_KIND(nibbles_min, LIN_NIBBLES_MIN, 4)
+FEW(f32_large, LIN_F32, 1, 2, true)
+FEW(f16_large, LIN_F16, 1, 2, true)
+FEW(bf16_large, LIN_BF16, 1, 2, true)

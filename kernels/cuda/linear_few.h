@@ -30,7 +30,8 @@ typedef struct dvk_linear_few_params {
     int32_t early;   /* the launch behind may begin before this one waits; if not, after */
 } dvk_linear_few_params;
 
-/* Blocks of a multiprocessor that registers allow where a thread has so many sums; `whole`: of whole numbers. */
-#define FEW_RESIDENT(sums, whole) ((sums) <= 2 ? 3 : (sums) <= 4 ? 3 - (whole) : 2)
+/* Blocks of a multiprocessor that registers allow where a thread has so many sums; `whole`: of whole numbers; `large`: as
+ * linear_few.cu has it. */
+#define FEW_RESIDENT(sums, whole, large) ((large) ? 4 : (sums) <= 2 ? 3 : (sums) <= 4 ? 3 - (whole) : 2)
 
 #endif

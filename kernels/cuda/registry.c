@@ -27,9 +27,18 @@
     X(dvk_upsample_cuda)                                                                                               \
     X(dvk_pixel_shuffle_cuda)                                                                                          \
     X(dvk_pixel_unshuffle_cuda)                                                                                        \
+    X(dvk_similarity_cuda)                                                                                             \
+    X(dvk_mix_cuda)                                                                                                    \
+    X(dvk_order_cuda)                                                                                                  \
+    X(dvk_gather_cuda)                                                                                                 \
+    X(dvk_scatter_cuda)                                                                                                \
+    X(dvk_refine_cuda)                                                                                                 \
+    X(dvk_fold_cuda)                                                                                                   \
+    X(dvk_unfold_cuda)                                                                                                 \
     X(dvk_norm_depthwise_cuda_f16)                                                                                     \
     X(dvk_norm_depthwise_cuda_bf16)                                                                                    \
     X(dvk_depthwise_cuda)                                                                                              \
+    X(dvk_depthwise_cuda_plain)                                                                                        \
     X(dvk_multiply_cuda)                                                                                               \
     X(dvk_mean_cuda)                                                                                                   \
     X(dvk_max_pool_cuda)                                                                                               \

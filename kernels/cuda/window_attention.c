@@ -129,6 +129,8 @@ static dvk_window_geometry geometry_of(const dvk_window_attention_args *a) {
                                  .shift_y = a->shift_y,
                                  .shift_x = a->shift_x,
                                  .grid = a->grid,
+                                 .cut_y = a->cut_y > 0 ? a->cut_y : a->shift_y,
+                                 .cut_x = a->cut_x > 0 ? a->cut_x : a->shift_x,
                                  .windows = (int32_t)windows_of(a)};
 }
 

@@ -34,9 +34,12 @@ struct window {
     }
 };
 
-// On which sides of such a cut a token lies
-__device__ __forceinline__ int side_of(const dvk_window_geometry &g, int ty, int tx) {
+// On which sides of such a cut a key lies, and a query
+__device__ __forceinline__ int key_side(const dvk_window_geometry &g, int ty, int tx) {
     return (ty >= g.wh - g.shift_y) | (tx >= g.ww - g.shift_x) << 1;
+}
+__device__ __forceinline__ int query_side(const dvk_window_geometry &g, int ty, int tx) {
+    return (ty >= g.wh - g.cut_y) | (tx >= g.ww - g.cut_x) << 1;
 }
 
 } // namespace

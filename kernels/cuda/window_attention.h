@@ -18,7 +18,8 @@ typedef struct dvk_window_geometry {
     int32_t wh, ww, kh, kw; /* windows of queries and of keys */
     int32_t down, across;   /* windows of a picture */
     int32_t shift_y, shift_x, grid;
-    int32_t windows; /* of all pictures */
+    int32_t cut_y, cut_x; /* of the queries; `shift` is that of the keys */
+    int32_t windows;      /* of all pictures */
 } dvk_window_geometry;
 
 typedef struct dvk_window_view { /* strides in elements */

@@ -55,7 +55,7 @@ template <int SHARERS> struct simt {
             const int row = head * (g.wh + g.kh - 1) + qy - ky + g.kh - 1;
             s += p.bias[(int64_t)row * (g.ww + g.kw - 1) + qx - kx + g.kw - 1];
         }
-        return ((side_of(g, qy, qx) ^ side_of(g, ky, kx)) & w.cut(g)) != 0 ? s - 100.0f : s;
+        return ((query_side(g, qy, qx) ^ key_side(g, ky, kx)) & w.cut(g)) != 0 ? s - 100.0f : s;
     }
 
     __device__ __forceinline__ void add(const float (*k)[DIM], const float (*v)[DIM], int first) {

@@ -67,14 +67,14 @@ template <int WARPS, bool EVEN> struct window_tables {
             const int at = min(first_query + i / 2 * 16 + i % 2 * 8 + lane / 4, last), ty = at / g.ww,
                       tx = at - ty * g.ww;
             bias_at[i / 2][i % 2] = (ty + g.kh - 1) * pitch_bias + tx + g.kw - 1 - (EVEN ? (lane & 3) * 2 : 0);
-            side[i / 2][i % 2] = side_of(g, ty, tx);
+            side[i / 2][i % 2] = query_side(g, ty, tx);
         }
     }
 
     __device__ __forceinline__ void find_keys() {
         for (int i = threadIdx.x; i < p.steps * KEYS; i += THREADS) {
             const int ty = i / g.kw, tx = i - ty * g.kw;
-            t.key_side[i] = (uint8_t)side_of(g, ty, tx);
+            t.key_side[i] = (uint8_t)key_side(g, ty, tx);
             if (!EVEN) {
                 t.key_of_bias[i] = i < keys ? ty * pitch_bias + tx : 0;
             }

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "kernels/kernel.h"
-#include "kernels/ref/scalar.h"
+#include "kernels/ref/each.h"
 
 typedef struct place {
     double y, x;
@@ -31,38 +31,21 @@ static double sample(const dvk_view *v, int64_t n, place at, int64_t c) {
     const int64_t y = (int64_t)at.y, x = (int64_t)at.x;
     const int64_t below = y < v->h - 1 ? y + 1 : y, right = x < v->w - 1 ? x + 1 : x;
     const double ty = at.y - (double)y, tx = at.x - (double)x;
-    const double top = (1.0 - tx) * (double)dvk_load(v->data, v->dtype, dvk_at(v, n, y, x) + c) +
-                       tx * (double)dvk_load(v->data, v->dtype, dvk_at(v, n, y, right) + c);
-    const double low = (1.0 - tx) * (double)dvk_load(v->data, v->dtype, dvk_at(v, n, below, x) + c) +
-                       tx * (double)dvk_load(v->data, v->dtype, dvk_at(v, n, below, right) + c);
+    const double top = (1.0 - tx) * (double)dvk_get(v, n, y, x, c) + tx * (double)dvk_get(v, n, y, right, c);
+    const double low = (1.0 - tx) * (double)dvk_get(v, n, below, x, c) + tx * (double)dvk_get(v, n, below, right, c);
     return (1.0 - ty) * top + ty * low;
 }
 
-static int64_t units(const void *args) {
-    const dvk_dysample_args *a = args;
-    return a->y.n * a->y.h;
-}
-
-static void run(const void *args, int64_t first, int64_t last, void *scratch) {
+static float dysample_at(const void *args, int64_t n, int64_t y, int64_t x, int64_t c) {
     const dvk_dysample_args *a = args;
     const int64_t width = a->x.c / a->groups; /* channels of a group */
     const int64_t terms = a->x.c / a->y.c;    /* 1, or one of each group */
-    (void)scratch;
-    for (int64_t unit = first; unit < last; unit++) {
-        const int64_t n = unit / a->y.h;
-        const int64_t y = unit % a->y.h;
-        for (int64_t x = 0; x < a->y.w; x++) {
-            for (int64_t c = 0; c < a->y.c; c++) {
-                double sum = 0.0;
-                for (int64_t k = 0; k < terms; k++) {
-                    const int64_t channel = c + k * a->y.c;
-                    sum += sample(&a->x, n, place_of(a, n, y, x, channel / width), channel);
-                }
-                dvk_store(a->y.data, a->y.dtype, dvk_at(&a->y, n, y, x) + c, (float)sum);
-            }
-        }
+    double sum = 0.0;
+    for (int64_t k = 0; k < terms; k++) {
+        const int64_t channel = c + k * a->y.c;
+        sum += sample(&a->x, n, place_of(a, n, y, x, channel / width), channel);
     }
+    return (float)sum;
 }
 
-const dvk_kernel dvk_dysample_ref = {
-    .op = "dysample", .variant = "ref", .compute = DVK_F32, .units = units, .run = run};
+DVK_REF_EACH(dysample, dvk_dysample_args);

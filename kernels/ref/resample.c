@@ -1,69 +1,43 @@
-/* resample.c - references of the ops that move pixels: "upsample", "pixel_shuffle", "pixel_unshuffle" and "pad". One
- * unit is one output row. Values pass through float, which holds every f16 and bf16 exactly. */
+/* resample.c - references of the ops that move pixels: "upsample", "pixel_shuffle", "pixel_unshuffle", "fold",
+ * "unfold" and "pad". One unit is one output row. Values pass through float, which holds every f16 and bf16 exactly. */
 #include "kernels/kernel.h"
-#include "kernels/ref/scalar.h"
+#include "kernels/ref/each.h"
 
-static float get(const dvk_view *v, int64_t n, int64_t y, int64_t x, int64_t c) {
-    return dvk_load(v->data, v->dtype, dvk_at(v, n, y, x) + c);
-}
-
-static void put(const dvk_view *v, int64_t n, int64_t y, int64_t x, int64_t c, float value) {
-    dvk_store(v->data, v->dtype, dvk_at(v, n, y, x) + c, value);
-}
-
-static int64_t units(const void *args) {
+static float upsample_at(const void *args, int64_t n, int64_t y, int64_t x, int64_t c) {
     const dvk_resample_args *a = args;
-    return a->y.n * a->y.h;
+    return dvk_get(&a->x, n, y / a->r, x / a->r, c);
 }
 
-static void upsample_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_resample_args *a = args;
-    (void)scratch;
-    for (int64_t unit = first; unit < last; unit++) {
-        const int64_t n = unit / a->y.h;
-        const int64_t y = unit % a->y.h;
-        for (int64_t x = 0; x < a->y.w; x++) {
-            for (int64_t c = 0; c < a->y.c; c++) {
-                put(&a->y, n, y, x, c, get(&a->x, n, y / a->r, x / a->r, c));
-            }
-        }
-    }
-}
-
-static void shuffle_run(const void *args, int64_t first, int64_t last, void *scratch) {
+static float pixel_shuffle_at(const void *args, int64_t n, int64_t y, int64_t x, int64_t c) {
     const dvk_resample_args *a = args;
     const int64_t r = a->r;
-    (void)scratch;
-    for (int64_t unit = first; unit < last; unit++) {
-        const int64_t n = unit / a->y.h;
-        const int64_t y = unit % a->y.h;
-        for (int64_t x = 0; x < a->y.w; x++) {
-            for (int64_t c = 0; c < a->y.c; c++) {
-                float value = get(&a->x, n, y / r, x / r, c * r * r + y % r * r + x % r);
-                if (a->res.data != NULL) {
-                    value += get(&a->res, n, y / r, x / r, c);
-                }
-                put(&a->y, n, y, x, c, value);
-            }
-        }
-    }
+    const float value = dvk_get(&a->x, n, y / r, x / r, c * r * r + y % r * r + x % r);
+    return a->res.data != NULL ? value + dvk_get(&a->res, n, y / r, x / r, c) : value;
 }
 
-static void unshuffle_run(const void *args, int64_t first, int64_t last, void *scratch) {
+static float pixel_unshuffle_at(const void *args, int64_t n, int64_t y, int64_t x, int64_t c) {
     const dvk_resample_args *a = args;
     const int64_t r = a->r;
-    (void)scratch;
-    for (int64_t unit = first; unit < last; unit++) {
-        const int64_t n = unit / a->y.h;
-        const int64_t y = unit % a->y.h;
-        for (int64_t x = 0; x < a->y.w; x++) {
-            for (int64_t c = 0; c < a->y.c; c++) {
-                const int64_t i = c / r % r;
-                const int64_t j = c % r;
-                put(&a->y, n, y, x, c, get(&a->x, n, y * r + i, x * r + j, c / (r * r)));
-            }
-        }
-    }
+    return dvk_get(&a->x, n, y * r + c / r % r, x * r + c % r, c / (r * r));
+}
+
+static float fold_at(const void *args, int64_t n, int64_t y, int64_t x, int64_t c) {
+    const dvk_fold_args *a = args;
+    const int64_t padded = a->y.c / a->heads;
+    const int64_t dim = a->r * a->r * a->x.c / a->heads;
+    const int64_t i = c / padded * dim + c % padded;
+    const int64_t pixel = i / a->x.c;
+    const int64_t iy = (y * a->r - a->top + pixel / a->r + a->x.h) % a->x.h;
+    const int64_t ix = (x * a->r - a->left + pixel % a->r + a->x.w) % a->x.w;
+    return c % padded < dim ? dvk_get(&a->x, n, iy, ix, i % a->x.c) : 0.0f;
+}
+
+static float unfold_at(const void *args, int64_t n, int64_t y, int64_t x, int64_t c) {
+    const dvk_fold_args *a = args;
+    const int64_t r = a->r;
+    const int64_t iy = (y + a->top) % a->y.h;
+    const int64_t ix = (x + a->left) % a->y.w;
+    return dvk_get(&a->x, n, iy / r, ix / r, (iy % r * r + ix % r) * a->y.c + c);
 }
 
 /* The sample that stands at position i of an axis of `size` samples extended at both ends. */
@@ -78,36 +52,19 @@ static int64_t extended(int64_t i, int64_t size, dvk_pad_mode mode) {
     return mirror > 0 ? mirror : 0;
 }
 
-static int64_t pad_units(const void *args) {
+static float pad_at(const void *args, int64_t n, int64_t y, int64_t x, int64_t c) {
     const dvk_pad_args *a = args;
-    return a->y.n * a->y.h;
+    const int64_t iy = y - a->top;
+    const int64_t ix = x - a->left;
+    const int outside = iy < 0 || ix < 0 || iy >= a->x.h || ix >= a->x.w;
+    return outside && a->mode == DVK_PAD_ZERO
+               ? 0.0f
+               : dvk_get(&a->x, n, extended(iy, a->x.h, a->mode), extended(ix, a->x.w, a->mode), c);
 }
 
-static void pad_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_pad_args *a = args;
-    (void)scratch;
-    for (int64_t unit = first; unit < last; unit++) {
-        const int64_t n = unit / a->y.h;
-        const int64_t y = unit % a->y.h - a->top;
-        for (int64_t x = -(int64_t)a->left; x < a->y.w - a->left; x++) {
-            const int outside = y < 0 || x < 0 || y >= a->x.h || x >= a->x.w;
-            for (int64_t c = 0; c < a->y.c; c++) {
-                const float value = outside && a->mode == DVK_PAD_ZERO
-                                        ? 0.0f
-                                        : get(&a->x, n, extended(y, a->x.h, a->mode), extended(x, a->x.w, a->mode), c);
-                put(&a->y, n, y + a->top, x + a->left, c, value);
-            }
-        }
-    }
-}
-
-const dvk_kernel dvk_upsample_ref = {
-    .op = "upsample", .variant = "ref", .compute = DVK_F32, .units = units, .run = upsample_run};
-
-const dvk_kernel dvk_pixel_shuffle_ref = {
-    .op = "pixel_shuffle", .variant = "ref", .compute = DVK_F32, .units = units, .run = shuffle_run};
-
-const dvk_kernel dvk_pixel_unshuffle_ref = {
-    .op = "pixel_unshuffle", .variant = "ref", .compute = DVK_F32, .units = units, .run = unshuffle_run};
-
-const dvk_kernel dvk_pad_ref = {.op = "pad", .variant = "ref", .compute = DVK_F32, .units = pad_units, .run = pad_run};
+DVK_REF_EACH(upsample, dvk_resample_args);
+DVK_REF_EACH(pixel_shuffle, dvk_resample_args);
+DVK_REF_EACH(pixel_unshuffle, dvk_resample_args);
+DVK_REF_EACH(fold, dvk_fold_args);
+DVK_REF_EACH(unfold, dvk_fold_args);
+DVK_REF_EACH(pad, dvk_pad_args);

@@ -17,12 +17,16 @@ typedef struct problem {
     int64_t n, head, wy, wx, dim;
 } problem;
 
-static place place_of(const problem *p, int64_t y, int64_t x) {
+static int region_of(const problem *p, const int64_t cut[2], int64_t y, int64_t x) {
+    return 3 * dvk_window_region(&p->rows, cut[0], p->wy, y) + dvk_window_region(&p->columns, cut[1], p->wx, x);
+}
+
+static place place_of(const problem *p, const int64_t cut[2], int64_t y, int64_t x) {
     const place at = {.y = y,
                       .x = x,
                       .py = dvk_window_pixel(&p->rows, p->wy, y),
                       .px = dvk_window_pixel(&p->columns, p->wx, x),
-                      .region = 3 * dvk_window_region(&p->rows, p->wy, y) + dvk_window_region(&p->columns, p->wx, x)};
+                      .region = region_of(p, cut, y, x)};
     return at;
 }
 
@@ -35,7 +39,8 @@ static double value(const problem *p, const dvk_view *v, const place *at, int64_
 
 static place key_place(const problem *p, int64_t key) {
     const dvk_window_attention_args *a = p->a;
-    return place_of(p, key / a->kw - (a->kh - a->wh) / 2, key % a->kw - (a->kw - a->ww) / 2);
+    const int64_t cut[2] = {p->rows.shift, p->columns.shift};
+    return place_of(p, cut, key / a->kw - (a->kh - a->wh) / 2, key % a->kw - (a->kw - a->ww) / 2);
 }
 
 static double score(const problem *p, const place *query, int64_t key) {
@@ -102,8 +107,9 @@ static void run(const void *args, int64_t first, int64_t last, void *scratch) {
         p.wy = unit / p.columns.windows % p.rows.windows;
         p.head = unit / (p.columns.windows * p.rows.windows) % a->heads;
         p.n = unit / (p.columns.windows * p.rows.windows) / a->heads;
+        const int64_t cut[2] = {p.rows.cut, p.columns.cut};
         for (int64_t i = 0; i < (int64_t)a->wh * a->ww; i++) {
-            const place query = place_of(&p, i / a->ww, i % a->ww);
+            const place query = place_of(&p, cut, i / a->ww, i % a->ww);
             if (query.py >= 0 && query.px >= 0) {
                 attend(&p, &query, scratch);
             }

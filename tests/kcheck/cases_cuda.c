@@ -120,6 +120,34 @@ static void conv_build(kc_problem *p, int i) {
     kc_build_conv(p, &s);
 }
 
+/* --quick takes few of the many above: what asks for kernels that it would miss. */
+static const kc_conv_spec small_convs[] = {
+    /* 1x1: one slice of output channels and two, residuals; slices of one row, of pixels that end between 16 bytes */
+    {.cin = 64, .cout = 64, .h = 9, .w = 31, .k = 1, .epilogue = EPI_BIAS},
+    {.cin = 180, .cout = 360, .h = 7, .w = 40, .k = 1, .epilogue = EPI_GELU},
+    {.cin = 104, .cout = 60, .h = 1, .w = 143, .k = 1, .epilogue = EPI_RES},
+    {.cin = 60, .cout = 180, .h = 1, .w = 136, .k = 1, .epilogue = EPI_LRELU, .slab = 1},
+    {.cin = 320, .cout = 308, .h = 1, .w = 145, .k = 1, .epilogue = EPI_RES, .slab = 1},
+    {.cin = 64, .cout = 128, .h = 10, .w = 14, .k = 1, .epilogue = EPI_SILU, .n = 2},
+    /* large windows */
+    {.cin = 16, .cout = 16, .h = 9, .w = 33, .k = 17, .epilogue = EPI_BIAS},
+    {.cin = 12, .cout = 12, .h = 5, .w = 70, .k = 13, .epilogue = EPI_LRELU, .slab = 1},
+    {.cin = 8, .cout = 16, .h = 20, .w = 9, .k = 5, .epilogue = EPI_RES},
+    {.cin = 16, .cout = 16, .h = 35, .w = 20, .k = 7, .epilogue = EPI_BIAS, .n = 2},
+};
+
+enum { N_SMALL_CONVS = (int)(sizeof small_convs / sizeof small_convs[0]) };
+
+static int small_conv_count(void) {
+    return N_SMALL_CONVS * 2;
+}
+
+static void small_conv_build(kc_problem *p, int i) {
+    kc_conv_spec s = small_convs[i % N_SMALL_CONVS];
+    s.xt = s.yt = pairs[i / N_SMALL_CONVS][0];
+    kc_build_conv(p, &s);
+}
+
 static const kc_conv_spec conv_benches[] = {
     /* KL VAE, decoding 1024 x 1024 */
     {.cin = 512, .cout = 512, .h = 128, .w = 128, .k = 3, .epilogue = EPI_RES, .stats_groups = 32},
@@ -291,6 +319,7 @@ static void pointwise_bench_build(kc_problem *p, int i) {
 }
 
 const kc_suite kc_suite_cuda_conv2d = {"conv2d", conv_count, conv_build, conv_bench_count, conv_bench_build, 1};
+const kc_suite kc_suite_cuda_small_conv2d = {"conv2d", small_conv_count, small_conv_build, none, NULL, 1};
 const kc_suite kc_suite_cuda_group_norm_stats = {"group_norm_stats", stats_count,       stats_build,
                                                  stats_bench_count,  stats_bench_build, 1};
 const kc_suite kc_suite_cuda_group_norm_finish = {"group_norm_finish", finish_count,       finish_build,

@@ -59,8 +59,8 @@ static kc_fill fill_for(int i, dvk_dtype yt) {
 /* --- depthwise --- */
 
 typedef struct depthwise_spec {
-    kc_shape shape; /* of x */
-    int32_t k, valid;
+    kc_shape shape;           /* of x */
+    int32_t k, valid, stride; /* stride 0: 1 */
     dvk_dtype xt, yt;
     int variety, norm, slab;
     kc_fill fill;
@@ -69,8 +69,10 @@ typedef struct depthwise_spec {
 static void depthwise_make(kc_problem *p, const depthwise_spec *s) {
     dvk_depthwise_args *a = &p->args.depthwise;
     const int32_t pad = s->valid ? 0 : (s->k - 1) / 2;
-    const kc_shape out = {s->shape.n, s->shape.h + 2 * pad - s->k + 1, s->shape.w + 2 * pad - s->k + 1, s->shape.c};
-    *a = (dvk_depthwise_args){.kh = s->k, .kw = s->k, .pad_top = pad, .pad_left = pad};
+    const int64_t step = s->stride > 0 ? s->stride : 1;
+    const kc_shape out = {s->shape.n, (s->shape.h + 2 * pad - s->k) / step + 1,
+                          (s->shape.w + 2 * pad - s->k) / step + 1, s->shape.c};
+    *a = (dvk_depthwise_args){.kh = s->k, .kw = s->k, .pad_top = pad, .pad_left = pad, .stride = s->stride};
     kc_view(p, &a->x, s->xt, s->shape, s->slab);
     kc_fill_view(p, &a->x, s->fill);
     kc_view(p, &a->y, s->yt, out, s->slab);
@@ -82,23 +84,28 @@ static void depthwise_make(kc_problem *p, const depthwise_spec *s) {
         a->pro.act = s->norm > 1 ? DVK_ACT_SILU : DVK_ACT_NONE;
     }
     epilogue(p, &a->epi, &a->y, s->variety);
+    kc_fill fill = s->fill;
+    if (kc_bounded_unit(&a->epi, fill) > 0.0) { /* where such sums cancel, rounding alone is as large as what is left */
+        fill = KC_NORMAL;
+        kc_fill_view(p, &a->x, fill);
+    }
     kc_output_view(p, &a->y);
-    p->outputs[0].unit = kc_bounded_unit(&a->epi, s->fill);
     p->error_class = KC_SUMS;
-    p->no_compare = s->fill == KC_INF;
+    p->no_compare = fill == KC_INF;
     p->bytes = bytes_of(&a->x) + bytes_of(&a->y);
     p->flops = 2.0 * (double)(out.n * out.h * out.w * out.c) * (double)(s->k * s->k);
     char end[64];
     epilogue_text(end, sizeof end, &a->epi);
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld k%d%s %s->%s %s norm %d slab %d fill %d",
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld k%d%s by %d %s->%s %s norm %d slab %d fill %d",
              (long long)s->shape.n, (long long)s->shape.h, (long long)s->shape.w, (long long)s->shape.c, (int)s->k,
-             s->valid ? " valid" : "", kc_dtype_name(s->xt), kc_dtype_name(s->yt), end, s->norm, s->slab, (int)s->fill);
+             s->valid ? " valid" : "", (int)step, kc_dtype_name(s->xt), kc_dtype_name(s->yt), end, s->norm, s->slab,
+             (int)fill);
 }
 
-enum { ROUNDS = 36 };
+enum { ROUNDS = 36, STRIDED = 12 };
 
 static int depthwise_count(void) {
-    return N_SHAPES * ROUNDS;
+    return N_SHAPES * (ROUNDS + STRIDED);
 }
 
 static void depthwise_build(kc_problem *p, int i) {
@@ -109,6 +116,13 @@ static void depthwise_build(kc_problem *p, int i) {
     s.yt = dtypes[j % 4 == 1 ? (j + 1) % 3 : j % 3];
     s.valid = j % 5 == 2 && s.shape.h >= s.k && s.shape.w >= s.k;
     s.norm = j % 7 == 3 ? 1 + i % 2 : 0;
+    if (j >= ROUNDS) { /* what RGT makes small pictures with, and strides that leave a rest */
+        s.k = j % 2 ? 4 : 3;
+        s.stride = j % 2 ? 4 : 2 + j / 2 % 2;
+        s.valid = s.shape.h >= s.k && s.shape.w >= s.k;
+        s.k = s.valid || s.k == 3 ? s.k : 1;
+        s.norm = 0;
+    }
     s.fill = fill_for(i, s.yt);
     depthwise_make(p, &s);
 }
@@ -167,9 +181,6 @@ static void multiply_make(kc_problem *p, const multiply_spec *s) {
     }
     kc_output_view(p, &a->y);
     p->outputs[0].unit = kc_bounded_unit(&a->epi, s->fill);
-    if (a->epi.bias != NULL && s->fill == KC_NORMAL) {
-        p->outputs[0].unit = 1.0; /* product and bias are of that size before they cancel */
-    }
     p->error_class = KC_POINTWISE;
     p->no_compare = s->fill == KC_INF;
     p->bytes = bytes_of(&a->x) + bytes_of(&a->g) + bytes_of(&a->y);

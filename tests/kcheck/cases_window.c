@@ -11,6 +11,7 @@ typedef struct window_spec {
     int64_t n, h, w, heads, dim;
     int32_t wh, ww, kh, kw; /* kh 0: as wh */
     int32_t shift_y, shift_x, grid;
+    int32_t cut_y, cut_x;
     int64_t ph, pw; /* 0: the least multiple of the window */
     float head_dim; /* the true one; 0: dim */
 } window_spec;
@@ -57,6 +58,39 @@ static const window_spec windows[] = {
     {.n = 1, .h = 9, .w = 11, .heads = 1, .dim = 8, .wh = 3, .ww = 5, .kh = 5, .kw = 7},
     {.n = 1, .h = 1, .w = 1, .heads = 2, .dim = 8, .wh = 8, .ww = 8, .shift_y = 4, .shift_x = 4},
     {.n = 1, .h = 5, .w = 7, .heads = 1, .dim = 3, .wh = 1, .ww = 1},
+    {.n = 1,
+     .h = 22,
+     .w = 33,
+     .heads = 6,
+     .dim = 32,
+     .wh = 11,
+     .ww = 11,
+     .shift_y = 6,
+     .shift_x = 6,
+     .cut_y = 5,
+     .head_dim = 30},
+    {.n = 2,
+     .h = 16,
+     .w = 24,
+     .heads = 2,
+     .dim = 24,
+     .wh = 8,
+     .ww = 8,
+     .shift_y = 4,
+     .shift_x = 4,
+     .cut_y = 3,
+     .cut_x = 5},
+    {.n = 1,
+     .h = 11,
+     .w = 22,
+     .heads = 3,
+     .dim = 16,
+     .wh = 11,
+     .ww = 11,
+     .shift_y = 6,
+     .shift_x = 6,
+     .cut_y = 5,
+     .cut_x = 5},
     {.n = 1, .h = 24, .w = 24, .heads = 1, .dim = 40, .wh = 24, .ww = 24},
 };
 
@@ -101,6 +135,8 @@ static void build_window(kc_problem *p, const window_spec *of, const dvk_dtype t
                                      .shift_y = of->shift_y,
                                      .shift_x = of->shift_x,
                                      .grid = of->grid,
+                                     .cut_y = of->cut_y,
+                                     .cut_x = of->cut_x,
                                      .scale = (float)(1.0 / sqrt(dim))};
     dvk_view qkv[3];
     queries_keys_values(p, qkv, types, s, together, fill);
@@ -172,7 +208,7 @@ static const channel_spec channels[] = {
     {{1, 16, 24, 32}, 6, 30, 0, 0, 0}, {{2, 13, 7, 16}, 3, 10, 0, 0, 0},  {{1, 61, 45, 32}, 2, 32, 0, 0, 0},
     {{1, 16, 24, 16}, 4, 16, 8, 8, 0}, {{1, 24, 16, 16}, 4, 16, 8, 8, 1}, {{1, 1, 1, 8}, 1, 5, 0, 0, 0},
     {{2, 8, 12, 24}, 2, 23, 4, 6, 0},  {{1, 8, 12, 40}, 1, 40, 4, 6, 1},  {{1, 100, 97, 8}, 2, 6, 0, 0, 0},
-    {{1, 9, 11, 72}, 2, 70, 0, 0, 0},
+    {{1, 9, 11, 72}, 2, 70, 0, 0, 0},  {{3, 50, 45, 32}, 2, 30, 0, 0, 0}, {{3, 16, 24, 16}, 2, 16, 8, 8, 1},
 };
 
 enum { N_CHANNELS = (int)(sizeof channels / sizeof channels[0]) };

@@ -9,6 +9,7 @@
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"
+#include "kernels/dictionary.h"
 #include "kernels/norm_depthwise.h"
 
 typedef enum kc_fill { /* what the inputs hold */
@@ -69,6 +70,12 @@ typedef union kc_args {
     dvk_window_attention_args window;
     dvk_channel_attention_args channel;
     dvk_resample_args resample;
+    dvk_fold_args fold;
+    dvk_similarity_args similarity;
+    dvk_mix_args mix;
+    dvk_order_args order;
+    dvk_gather_args gather;
+    dvk_refine_args refine;
     dvk_pad_args pad;
     dvk_depthwise_args depthwise;
     dvk_norm_depthwise_args norm_depthwise;
@@ -141,6 +148,14 @@ extern const kc_suite kc_suite_channel_attention;
 extern const kc_suite kc_suite_upsample;
 extern const kc_suite kc_suite_pixel_shuffle;
 extern const kc_suite kc_suite_pixel_unshuffle;
+extern const kc_suite kc_suite_similarity;
+extern const kc_suite kc_suite_mix;
+extern const kc_suite kc_suite_order;
+extern const kc_suite kc_suite_gather;
+extern const kc_suite kc_suite_scatter;
+extern const kc_suite kc_suite_refine;
+extern const kc_suite kc_suite_fold;
+extern const kc_suite kc_suite_unfold;
 extern const kc_suite kc_suite_pad;
 extern const kc_suite kc_suite_depthwise;
 extern const kc_suite kc_suite_cuda_depthwise;
@@ -172,6 +187,7 @@ extern const kc_suite kc_suite_rope_qkv;
 extern const kc_suite kc_suite_paged_attention_kv;
 extern const kc_suite kc_suite_attention_new;
 extern const kc_suite kc_suite_cuda_conv2d;
+extern const kc_suite kc_suite_cuda_small_conv2d;
 extern const kc_suite kc_suite_cuda_group_norm_stats;
 extern const kc_suite kc_suite_cuda_group_norm_finish;
 extern const kc_suite kc_suite_cuda_attention;

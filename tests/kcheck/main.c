@@ -6,6 +6,7 @@
 
 #include "tests/kcheck/kcheck.h"
 
+/* A suite's number seeds its problems: new ones go to the end, so that the others' stay what they are. */
 const kc_suite *const kc_suites[] = {
     &kc_suite_conv2d,
     &kc_suite_pointwise,
@@ -55,6 +56,15 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_cuda_linear,
     &kc_suite_cuda_linear_changed,
     &kc_suite_cuda_attention_kv,
+    &kc_suite_similarity,
+    &kc_suite_mix,
+    &kc_suite_order,
+    &kc_suite_gather,
+    &kc_suite_scatter,
+    &kc_suite_refine,
+    &kc_suite_fold,
+    &kc_suite_unfold,
+    &kc_suite_cuda_small_conv2d,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 

@@ -1,0 +1,155 @@
+/* cases_dictionary.c - problems for the ops of kernels/dictionary.h: the shapes of ATD and ATD-light, and odd ones. What is
+ * sorted, gathered and scattered must be exact. */
+#include <stdio.h>
+
+#include "kernels/dtype.h"
+#include "tests/kcheck/kcheck.h"
+
+static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
+
+typedef struct dictionary_spec {
+    int64_t h, w, tokens, dim, c; /* dim: of queries */
+    int64_t rows, width;          /* of what is in order */
+} dictionary_spec;
+
+static const dictionary_spec specs[] = {
+    {32, 32, 128, 20, 210, 64, 16}, {24, 40, 64, 8, 48, 64, 16}, {21, 37, 20, 6, 40, 80, 16},
+    {1, 1, 2, 1, 1, 1, 1},          {3, 5, 7, 3, 9, 2, 8},       {33, 32, 130, 33, 65, 66, 16},
+    {16, 80, 31, 64, 24, 80, 16},   {40, 27, 1, 5, 17, 70, 16},
+};
+
+enum { N_SPECS = (int)(sizeof specs / sizeof specs[0]) };
+
+static double bytes_of(const dvk_view *v) {
+    return (double)(v->h * v->w * v->c) * (double)dvk_dtype_size(v->dtype);
+}
+
+static void filled(kc_problem *p, dvk_view *v, dvk_dtype t, kc_shape s, int slab) {
+    kc_view(p, v, t, s, slab);
+    kc_fill_view(p, v, KC_NORMAL);
+}
+
+/* Shares of tokens: between 0 and 1, adding up to about 1. */
+static void shares(kc_problem *p, dvk_view *v, const dictionary_spec *s, int slab) {
+    kc_view(p, v, DVK_F32, (kc_shape){1, s->h, s->w, s->tokens}, slab);
+    for (int64_t i = 0; i < s->h * s->w && !p->unfilled; i++) {
+        for (int64_t c = 0; c < s->tokens; c++) {
+            const float x = (kc_uniform(&p->rng) + 1.0f) / (float)s->tokens;
+            dvk_store(v->data, DVK_F32, i / s->w * v->sh + i % s->w * v->sw + c, x);
+        }
+    }
+}
+
+/* A permutation of the picture's pixels, then the last ones backwards. */
+static void places(kc_problem *p, dvk_view *v, const dictionary_spec *s) {
+    const int64_t count = s->h * s->w;
+    kc_view(p, v, DVK_F32, (kc_shape){1, s->rows, s->width, 1}, 0);
+    for (int64_t i = 0; i < s->rows * s->width && !p->unfilled; i++) {
+        const int64_t t = i < count ? i : 2 * count - 1 - i;
+        dvk_store(v->data, DVK_F32, i / s->width * v->sh + i % s->width * v->sw, (float)((t * 31 + 7) % count));
+    }
+}
+
+static void describe(kc_problem *p, const dictionary_spec *s, dvk_dtype t, const char *more) {
+    snprintf(p->text, sizeof p->text, "%lldx%lld tokens %lld dim %lld c %lld %s%s", (long long)s->h, (long long)s->w,
+             (long long)s->tokens, (long long)s->dim, (long long)s->c, kc_dtype_name(t), more);
+}
+
+static void similarity(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int variety) {
+    dvk_similarity_args *a = &p->args.similarity;
+    filled(p, &a->q, DVK_F32, (kc_shape){1, s->h, s->w, s->dim}, variety % 2);
+    filled(p, &a->k, DVK_F32, (kc_shape){1, 1, s->tokens, s->dim}, variety / 2 % 2);
+    kc_view(p, &a->y, DVK_F32, (kc_shape){1, s->h, s->w, s->tokens}, variety % 2);
+    a->factor = kc_floats(p, s->tokens, 1.0f, 6.0f);
+    kc_output_view(p, &a->y);
+    p->error_class = KC_SOFTMAX;
+    p->bytes = bytes_of(&a->q) + bytes_of(&a->y);
+    p->flops = 2.0 * (double)(s->h * s->w) * (double)(s->tokens * s->dim);
+    describe(p, s, t, "");
+}
+
+static void mix(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int variety) {
+    dvk_mix_args *a = &p->args.mix;
+    shares(p, &a->s, s, variety % 2);
+    filled(p, &a->v, DVK_F32, (kc_shape){1, 1, s->tokens, s->c}, 0);
+    kc_view(p, &a->y, t, (kc_shape){1, s->h, s->w, s->c}, variety / 2 % 2);
+    kc_output_view(p, &a->y);
+    p->error_class = KC_SUMS;
+    p->bytes = bytes_of(&a->s) + bytes_of(&a->y);
+    p->flops = 2.0 * (double)(s->h * s->w) * (double)(s->tokens * s->c);
+    describe(p, s, t, "");
+}
+
+static void order(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int variety) {
+    dvk_order_args *a = &p->args.order;
+    shares(p, &a->s, s, variety % 2);
+    kc_view(p, &a->y, DVK_F32, (kc_shape){1, s->rows, s->width, 1}, variety / 2 % 2);
+    kc_output_view(p, &a->y);
+    p->error_class = KC_EXACT;
+    p->bytes = bytes_of(&a->s);
+    describe(p, s, t, "");
+}
+
+static void moved(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int variety, int scatters) {
+    dvk_gather_args *a = &p->args.gather;
+    const kc_shape picture = {1, s->h, s->w, s->c};
+    const kc_shape sorted = {1, s->rows, s->width, s->c};
+    filled(p, &a->x, t, scatters ? sorted : picture, variety % 2);
+    places(p, &a->order, s);
+    a->scale = variety % 3 == 0 ? kc_floats(p, s->c, 0.5f, 2.0f) : NULL;
+    kc_view(p, &a->y, variety % 5 == 4 ? DVK_F32 : t, scatters ? picture : sorted, variety / 2 % 2);
+    kc_output_view(p, &a->y);
+    p->error_class = KC_EXACT;
+    p->bytes = bytes_of(&a->x) + bytes_of(&a->y);
+    describe(p, s, t, a->scale != NULL ? " scaled" : "");
+}
+
+static void gather(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int variety) {
+    moved(p, s, t, variety, 0);
+}
+
+static void scatter(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int variety) {
+    moved(p, s, t, variety, 1);
+}
+
+static void refine(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int variety) {
+    dvk_refine_args *a = &p->args.refine;
+    const kc_shape tokens = {1, 1, s->tokens, s->c};
+    filled(p, &a->t, DVK_F32, tokens, variety % 2);
+    shares(p, &a->s, s, 0);
+    filled(p, &a->x, t, (kc_shape){1, s->h, s->w, s->c}, variety / 2 % 2);
+    kc_view(p, &a->y, DVK_F32, tokens, 0);
+    a->gamma = kc_floats(p, s->tokens, -1.0f, 1.5f);
+    a->sigma = kc_floats(p, s->tokens, -2.0f, 2.0f);
+    a->eps = 1e-5f;
+    kc_output_view(p, &a->y);
+    p->error_class = KC_SOFTMAX;
+    p->bytes = bytes_of(&a->s) + bytes_of(&a->x);
+    p->flops = 2.0 * (double)(s->h * s->w) * (double)(s->tokens * s->c);
+    describe(p, s, t, "");
+}
+
+static int count(void) {
+    return N_SPECS * 3 * 2;
+}
+
+static int bench_count(void) {
+    return 2;
+}
+
+#define SUITE(NAME)                                                                                                    \
+    static void NAME##_build(kc_problem *p, int i) {                                                                   \
+        NAME(p, &specs[i % N_SPECS], dtypes[i / N_SPECS % 3], i);                                                      \
+    }                                                                                                                  \
+    static void NAME##_bench(kc_problem *p, int i) {                                                                   \
+        static const dictionary_spec of = {256, 256, 128, 20, 210, 4096, 16};                                          \
+        NAME(p, &of, dtypes[i % 3], 1);                                                                                \
+    }                                                                                                                  \
+    const kc_suite kc_suite_##NAME = {#NAME, count, NAME##_build, bench_count, NAME##_bench, 0}
+
+SUITE(similarity);
+SUITE(mix);
+SUITE(order);
+SUITE(gather);
+SUITE(scatter);
+SUITE(refine);
