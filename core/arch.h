@@ -18,6 +18,13 @@ typedef enum dv_stage { DV_STAGE_UPSCALE = 1, DV_STAGE_ENCODE = 2, DV_STAGE_DECO
 
 enum { DV_ARCH_CONFIG_BYTES = 512 };
 
+/* Of an autoencoder of clips: the least a clip may have, frames or latents, what becomes of it, and what every `step` more
+ * add. */
+typedef struct dv_clip_rule {
+    int64_t first, step;
+    int64_t first_out, step_out;
+} dv_clip_rule;
+
 typedef struct dv_arch {
     const char *name; /* reported in model_info: "rrdb" */
     davy_task task;
@@ -31,6 +38,8 @@ typedef struct dv_arch {
     /* Emits the network of a stage for one picture of h x w (pixels; latent pixels for decode), ends with dv_output.
      * The input channels are the stage's own. E_UNSUPPORTED where the file has no such stage. */
     davy_result (*build)(const void *cfg, dv_stage stage, int64_t h, int64_t w, dv_graph *g);
+    /* How a stage takes clips; *out left as it is (zeros): it has none. NULL: pictures by themselves. */
+    void (*clip)(const void *cfg, dv_stage stage, dv_clip_rule *out);
     /* Whether values leave the range of F16, so that "auto" is not that. NULL: they do not. */
     bool (*wide)(const void *cfg);
     davy_range range; /* what pictures are to the network: DAVY_RANGE_UNIT or DAVY_RANGE_SIGNED_UNIT */

@@ -6,6 +6,7 @@
 
 #include "core/cuda/gpu.h"
 #include "core/error.h"
+#include "core/stream.h"
 
 const char *dv_stage_name(dv_stage stage) {
     return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
@@ -43,6 +44,7 @@ static davy_result build(const dv_engine *e, const dv_request *q, int64_t h, int
     }
     g->pictures = q->pictures > 1 ? q->pictures : 1;
     g->continues = q->continues;
+    g->keeps = q->keeps;
     r = e->arch->build(e->cfg, q->stage, h, w, g);
     if (r == DAVY_OK && q->grey) {
         append_luma(g);
@@ -85,7 +87,7 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .cpu = e->services.cpu,
                                      .compute = e->compute,
                                      .lean = lean,
-                                     .direct = dv_tile_is_whole(request, h, w)};
+                                     .direct = dv_tile_is_whole(request, h, w) && !request->apart};
     return dv_plan_create(g, &options, out);
 }
 
@@ -157,26 +159,40 @@ static davy_result set_compute(dv_engine *e, davy_dtype compute, bool tf32) {
     return DAVY_OK;
 }
 
-/* Parameters of a graph: how many, and how many bytes they are in the file. A derived one counts as f32. */
+/* Keys of derivations end in the name of what is stored. NULL: this parameter is not made of all of one tensor. */
+static const dv_tensor_ref *made_of(const dv_graph *g, const dv_param_info *p) {
+    const char *last = p->key != NULL ? strrchr(p->key, ':') : NULL;
+    const char *name = last != NULL ? last + 1 : p->key;
+    const dv_tensor_ref *ref = name != NULL ? dv_tensors_find(g->weights, name) : NULL;
+    return ref != NULL && dv_tensor_elements(ref) == p->stored ? ref : NULL;
+}
+
+/* Parameters of a graph: how many, and how many bytes they are in the file, where that is known, else as f32. */
 static void add_parameters(dv_engine *e, const dv_graph *g) {
     e->parameters += dv_graph_parameters(g);
     for (int64_t i = 0; i < g->n_params; i++) {
         const dv_param_info *p = &g->params[i];
-        if (p->ref != NULL) {
-            e->weight_bytes += p->ref->bytes;
+        const dv_tensor_ref *ref = p->ref != NULL ? p->ref : made_of(g, p);
+        if (ref != NULL) {
+            e->weight_bytes += ref->bytes;
         } else if (p->derive != NULL) {
             uint64_t elements = 1;
             for (int32_t d = 0; d < p->ndim; d++) {
                 elements *= (uint64_t)p->shape[d];
             }
-            e->weight_bytes += (p->stored > 0 ? (uint64_t)p->stored : elements) * sizeof(float);
+            e->weight_bytes += (p->stored != 0 ? (uint64_t)dv_max(p->stored, 0) : elements) * sizeof(float);
         }
     }
 }
 
-/* Builds a stage at a small size: that checks every weight it needs. A stage the file does not have is no error. */
+/* Builds a stage at a small size, of a clip where it has such: that checks every weight it needs. A stage the file does not
+ * have is no error. */
 static davy_result probe_stage(dv_engine *e, dv_stage stage) {
-    const dv_request q = {.stage = stage};
+    dv_clip_rule rule = {0};
+    if (e->arch->clip != NULL) {
+        e->arch->clip(e->cfg, stage, &rule);
+    }
+    const dv_request q = {.stage = stage, .pictures = rule.first + rule.step};
     const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
     dv_graph *g = NULL;
     davy_result r = build(e, &q, side, side, &g);
@@ -294,6 +310,20 @@ static bool tiles_exactly(const dv_engine *e) {
     return exact;
 }
 
+/* How time goes together with latents: what the rules of both stages say. */
+static void take_time(const dv_engine *e, davy_model_info *info) {
+    dv_clip_rule rule;
+    if (dv_engine_clip(e, DV_STAGE_DECODE, &rule)) {
+        info->temporal_factor = (int32_t)(rule.step_out / dv_max(rule.step, 1));
+    }
+    if (dv_engine_clip(e, DV_STAGE_ENCODE, &rule)) {
+        info->temporal_factor = (int32_t)(rule.step / dv_max(rule.step_out, 1));
+        info->window_frames = (int32_t)dv_max(rule.first, rule.step);
+        info->latency_frames = info->window_frames - 1;
+    }
+    info->temporal_factor = (int32_t)dv_max(info->temporal_factor, 1);
+}
+
 void dv_engine_info(const dv_engine *e, davy_model_info *out) {
     e->arch->info(e->cfg, out);
     out->task = e->arch->task;
@@ -303,12 +333,18 @@ void dv_engine_info(const dv_engine *e, davy_model_info *out) {
     out->parameters = e->parameters;
     out->weight_bytes = e->weight_bytes;
     out->features |= tiles_exactly(e) ? DAVY_MODEL_TILES_EXACT : 0u;
+    take_time(e, out);
 }
 
 davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, const dv_tiling *tiling,
                            davy_plan_info *out) {
+    return dv_engine_plan_batch(e, stage, 1, h, w, tiling, out);
+}
+
+davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w, const dv_tiling *tiling,
+                                 davy_plan_info *out) {
     const dv_tiling none = {0};
-    const dv_request q = {.stage = stage, .h = h, .w = w, .tiling = tiling != NULL ? *tiling : none};
+    const dv_request q = {.stage = stage, .batch = n, .h = h, .w = w, .tiling = tiling != NULL ? *tiling : none};
     if (stage < DV_STAGE_UPSCALE || stage > DV_STAGE_DECODE || !e->has_stage[stage]) {
         return dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s", e->file_name, dv_stage_name(stage));
     }

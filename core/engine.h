@@ -1,5 +1,5 @@
 /* engine.h - a detected network ready to run: weights packed once, plans kept per size, tiles. The compute half of a model;
- * model.c owns one. Knows nothing of davy_tensor, batches or alpha: it turns one picture into one picture.
+ * model.c owns one. Knows nothing of davy_tensor or alpha: it turns pictures of one size into pictures.
  * Thread-safe: any number of threads may run one engine. */
 #ifndef DV_ENGINE_H
 #define DV_ENGINE_H
@@ -87,6 +87,9 @@ typedef struct dv_work {
  * shape[0..2] = out height, width, channels. */
 davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, const dv_tiling *tiling,
                            davy_plan_info *out);
+/* Of n pictures in one call: the arena may hold several. The rest is of one. */
+davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w, const dv_tiling *tiling,
+                                 davy_plan_info *out);
 davy_result dv_engine_run(dv_engine *e, const dv_work *work);
 
 /* Text dumps for tests and tools; dv_free. */

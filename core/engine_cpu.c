@@ -11,6 +11,7 @@ typedef struct run {
     dv_instance *instance;
     dvk_view output; /* of a tile */
     float *band;     /* rows of the picture's output from band_row on, [width][channels] */
+    float *clear;    /* the first of those that are being cleared */
     float *weights_x;
     int64_t picture, band_row, width;
 } run;
@@ -99,19 +100,30 @@ static davy_result store_band(run *r, int64_t ty) {
                            .sn = row * (end - r->band_row),
                            .sh = row,
                            .sw = channels};
-    const davy_result result = view.h > 0 ? store_rectangle(r, &view, r->band_row, 0) : DAVY_OK;
-    memmove(r->band, r->band + (done - r->band_row) * row, (size_t)((end - done) * row) * sizeof(float));
+    davy_result result = view.h > 0 ? store_rectangle(r, &view, r->band_row, 0) : DAVY_OK;
+    for (int64_t k = 0; result == DAVY_OK && k < end - done && done > r->band_row; k++) {
+        memcpy(r->band + k * row, r->band + (done - r->band_row + k) * row, (size_t)row * sizeof(float));
+        result = dv_watch_poll(&r->j->watch);
+    }
     r->band_row = done;
     return result;
 }
 
-/* Rows that only this row of tiles has reached start at zero. */
-static void clear_band(run *r, int64_t ty) {
-    const dv_axis *y = &r->j->route->y;
+static void clear_rows(void *user, int64_t first, int64_t last, int32_t worker) {
+    const run *r = user;
     const int64_t row = r->width * r->output.c;
+    (void)worker;
+    memset(r->clear + first * row, 0, (size_t)((last - first) * row) * sizeof(float));
+}
+
+/* Rows that only this row of tiles has reached start at zero. Memory that is touched for the first time is slow: hence a
+ * loop, which can be cancelled, and not one memset. */
+static davy_result clear_band(run *r, int64_t ty) {
+    const dv_axis *y = &r->j->route->y;
     const int64_t from = y->fade_end[ty] - r->band_row;
-    const int64_t to = dv_axis_end(y, ty) - r->band_row;
-    memset(r->band + from * row, 0, (size_t)((to - from) * row) * sizeof(float));
+    r->clear = r->band + from * r->width * r->output.c;
+    const dv_loop loop = {.units = dv_axis_end(y, ty) - y->fade_end[ty], .run = clear_rows, .user = r};
+    return dv_watch_loop(&r->j->watch, r->j->e->services.pool, &loop, 0.0);
 }
 
 /* ---- the run ---- */
@@ -133,7 +145,7 @@ static davy_result run_picture(run *r) {
     r->band_row = 0;
     for (int64_t ty = 0; result == DAVY_OK && ty < route->y.count; ty++) {
         if (r->band != NULL) {
-            clear_band(r, ty);
+            result = clear_band(r, ty);
         }
         for (int64_t tx = 0; result == DAVY_OK && tx < route->x.count; tx++) {
             result = run_tile(r, ty, tx);

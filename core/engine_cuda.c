@@ -1,6 +1,6 @@
 /* engine_cuda.c - pictures on GPUs: memory and queues, and the order of the tiles. All is enqueued from the calling thread;
- * while a tile is computed, the next one's picture goes up and the result of the one before comes down. Tiles go to the
- * GPUs in turn. */
+ * while a group of tiles is computed, the next one's pictures go up and the results of the one before come down. Groups go
+ * to the GPUs in turn. */
 #include "core/engine_cuda.h"
 
 #include "core/error.h"
@@ -83,30 +83,35 @@ static void let_go(dv_cuda_run *r) {
             dv_program_give(lane->program, lane->instance);
             dv_program_trim(lane->program, dv_job_keep(r->j));
         }
+        dv_free(lane->fetches);
     }
     dv_free(r->fade_at);
 }
 
-static dv_tile_place place_of(const dv_cuda_run *r, int64_t tile) {
+dv_tile_place dv_cuda_place(const dv_cuda_run *r, int64_t tile) {
     const int64_t columns = r->j->route->x.count;
     const int64_t of_picture = r->j->route->y.count * columns;
-    return (dv_tile_place){.tile = tile,
-                           .picture = tile / of_picture,
-                           .ty = tile % of_picture / columns,
-                           .tx = tile % of_picture % columns};
+    return (dv_tile_place){
+        .picture = tile / of_picture, .ty = tile % of_picture / columns, .tx = tile % of_picture % columns};
+}
+
+static dv_group group_of(const dv_cuda_run *r, int64_t index) {
+    const int64_t fresh = index * r->together;
+    const int64_t end = dv_min(fresh + r->together, r->tiles);
+    return (dv_group){.index = index, .first = end - r->together, .fresh = fresh, .end = end};
 }
 
 static davy_result poll(void *user) {
     return dv_watch_poll(user);
 }
 
-/* Tiles of all lanes in their order, then what is left at home. */
+/* Groups of all lanes in their order, then what is left at home. */
 static davy_result end_all(dv_cuda_run *r) {
     davy_result result = DAVY_OK;
     for (int d = 0; d < DV_DEPTH; d++) {
         for (int32_t l = 0; result == DAVY_OK && l < r->n_lanes; l++) {
-            dv_lane *lane = &r->lanes[(r->tiles + l) % r->n_lanes];
-            result = lane->begun - lane->ended == DV_DEPTH - d ? dv_cuda_end_tile(r, lane) : DAVY_OK;
+            dv_lane *lane = &r->lanes[(r->groups + l) % r->n_lanes];
+            result = lane->begun - lane->ended == DV_DEPTH - d ? dv_cuda_end_group(r, lane) : DAVY_OK;
         }
     }
     while (result == DAVY_OK && r->lanes[0].fetched < r->lanes[0].stored) {
@@ -118,16 +123,17 @@ static davy_result end_all(dv_cuda_run *r) {
     return result;
 }
 
-static davy_result run_tiles(dv_cuda_run *r) {
+static davy_result run_groups(dv_cuda_run *r) {
     davy_result result = DAVY_OK;
-    for (int64_t k = 0; result == DAVY_OK && k < r->tiles; k++) {
+    for (int64_t k = 0; result == DAVY_OK && k < r->groups; k++) {
         dv_lane *lane = &r->lanes[k % r->n_lanes];
+        const dv_group group = group_of(r, k);
         result = dv_watch_poll(&r->j->watch);
         if (result == DAVY_OK) {
-            result = dv_cuda_begin_tile(r, lane, place_of(r, k));
+            result = dv_cuda_begin_group(r, lane, &group);
         }
         if (result == DAVY_OK && r->waits && lane->begun - lane->ended == DV_DEPTH) {
-            result = dv_cuda_end_tile(r, lane);
+            result = dv_cuda_end_group(r, lane);
         }
     }
     return result == DAVY_OK && r->waits ? end_all(r) : result;
@@ -139,15 +145,18 @@ davy_result dv_job_run_cuda(dv_job *j, bool *acquired) {
     dv_cuda_run r = {.j = j,
                      .n_lanes = route->n_lanes,
                      .tiles = route->y.count * route->x.count * w->in.n,
+                     .together = route->layout.together,
+                     .groups = route->layout.groups,
+                     .whole = route->y.count * route->x.count == 1,
                      .fades = dv_axis_fades(&route->y) || dv_axis_fades(&route->x),
                      .waits = !(w->stream_ordered && w->in_device && w->out_device),
                      .width = dv_axis_end(&route->x, route->x.count - 1)};
-    r.several = r.tiles > 1;
+    r.several = r.groups > 1;
     r.gathers = r.n_lanes > 1 && (r.fades || w->out_device);
     davy_result result = acquire(&r);
     *acquired = result == DAVY_OK;
     if (result == DAVY_OK) {
-        result = run_tiles(&r);
+        result = run_groups(&r);
     }
     if (result == DAVY_OK) {
         result = dv_cuda_close_home(&r);

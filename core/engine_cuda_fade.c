@@ -83,14 +83,15 @@ static davy_result blend(dv_cuda_run *r, const dvk_view *output, dv_tile_place a
 
 /* Stores the rows that are finished after row ty of tiles and moves the rest to the top of the band, in pieces that do
  * not overlap. */
-static davy_result store_band(dv_cuda_run *r, dv_tile_place at) {
+static davy_result store_band(dv_cuda_run *r, const dv_group *g, dv_tile_place at) {
     const dv_axis *y = &r->j->route->y;
     const int64_t done = y->fade_first[at.ty + 1];
     const int64_t left = y->fade_end[at.ty + 1] - done;
     const int64_t up = done - r->band_row;
     const int64_t row = r->width * channels_of(r);
     const dvk_view view = band_view(r, r->band_row, 0, up, r->width, r->j->work->out.channels);
-    davy_result result = up > 0 ? dv_cuda_store(r, &r->lanes[0], r->home, &view, at, r->band_row, 0) : DAVY_OK;
+    davy_result result =
+        up > 0 ? dv_cuda_store(r, &r->lanes[0], r->home, &view, g, at.picture, r->band_row, 0) : DAVY_OK;
     for (int64_t k = 0; result == DAVY_OK && k < left && up > 0; k += up) {
         result = dv_gpu_copy(r->home, r->band + k * row, r->home->gpu, r->band + (k + up) * row,
                              (uint64_t)(dv_min(up, left - k) * row) * sizeof(float));
@@ -99,10 +100,10 @@ static davy_result store_band(dv_cuda_run *r, dv_tile_place at) {
     return result;
 }
 
-davy_result dv_cuda_fade(dv_cuda_run *r, const dvk_view *output, dv_tile_place at) {
+davy_result dv_cuda_fade(dv_cuda_run *r, const dvk_view *output, const dv_group *g, dv_tile_place at) {
     davy_result result = at.tx == 0 ? clear_band(r, at.ty) : DAVY_OK;
     if (result == DAVY_OK) {
         result = blend(r, output, at);
     }
-    return result == DAVY_OK && at.tx + 1 == r->j->route->x.count ? store_band(r, at) : result;
+    return result == DAVY_OK && at.tx + 1 == r->j->route->x.count ? store_band(r, g, at) : result;
 }

@@ -4,10 +4,6 @@
 #include "core/engine_cuda.h"
 #include "core/error.h"
 
-static uint64_t view_bytes(const dvk_view *v) {
-    return (uint64_t)v->sn * dvk_dtype_size(v->dtype);
-}
-
 davy_result dv_cuda_open_home(dv_cuda_run *r) {
     dv_lane *first = &r->lanes[0];
     r->home = first->main;
@@ -37,18 +33,17 @@ davy_result dv_cuda_close_home(dv_cuda_run *r) {
     return result;
 }
 
-davy_result dv_cuda_load_away(dv_cuda_run *r, dv_lane *lane, const dvk_image *image) {
+davy_result dv_cuda_load_away(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     dv_lane *first = &r->lanes[0];
     const dvk_view input = dv_instance_input(lane->instance);
     dvk_view here = input;
     davy_result result =
-        dv_instance_memory(first->instance, DV_SLOT_SENT + lane->index, view_bytes(&input), &here.data);
+        dv_instance_memory(first->instance, DV_SLOT_SENT + lane->index, dv_view_span(&input), &here.data);
     if (result == DAVY_OK) { /* the copy before has read it */
         result = dv_cuda_wait(lane, DV_SLOT_READ, r->home);
     }
     if (result == DAVY_OK) {
-        const dvk_convert_args args = dv_load_args(r->j->work, image, &here);
-        result = dv_instance_enqueue_op(first->instance, r->home, "load", &args, "load", 0);
+        result = dv_cuda_load(r, first->instance, r->home, g, &here);
     }
     if (result == DAVY_OK) {
         result = dv_cuda_mark(first, DV_SLOT_SENT + lane->index, r->home);
@@ -57,7 +52,7 @@ davy_result dv_cuda_load_away(dv_cuda_run *r, dv_lane *lane, const dvk_image *im
         result = dv_cuda_wait(first, DV_SLOT_SENT + lane->index, lane->main);
     }
     if (result == DAVY_OK) {
-        result = dv_gpu_copy(lane->main, input.data, r->home->gpu, here.data, view_bytes(&input));
+        result = dv_gpu_copy(lane->main, input.data, r->home->gpu, here.data, dv_view_span(&input));
     }
     return result == DAVY_OK ? dv_cuda_mark(lane, DV_SLOT_READ, lane->main) : result;
 }
@@ -66,26 +61,19 @@ davy_result dv_cuda_await_taken(dv_cuda_run *r, dv_lane *lane) {
     return dv_cuda_wait(&r->lanes[0], DV_SLOT_TAKEN + lane->index, lane->main);
 }
 
-davy_result dv_cuda_gather(dv_cuda_run *r, dv_lane *lane, dv_tile_place at) {
+davy_result dv_cuda_gather(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     dv_lane *first = &r->lanes[0];
     dvk_view output = dv_instance_output(lane->instance);
     davy_result result = dv_cuda_wait(lane, DV_SLOT_TILE + (int32_t)(lane->begun % DV_DEPTH), r->home);
     if (result == DAVY_OK && lane != first) {
         const void *there = output.data;
-        result = dv_instance_memory(first->instance, DV_SLOT_TAKEN + lane->index, view_bytes(&output), &output.data);
+        result = dv_instance_memory(first->instance, DV_SLOT_TAKEN + lane->index, dv_view_span(&output), &output.data);
         if (result == DAVY_OK) {
-            result = dv_gpu_copy(r->home, output.data, lane->main->gpu, there, view_bytes(&output));
+            result = dv_gpu_copy(r->home, output.data, lane->main->gpu, there, dv_view_span(&output));
         }
     }
-    if (result != DAVY_OK) {
-        return result;
-    }
-    if (r->fades) {
-        result = dv_cuda_fade(r, &output, at);
-    } else {
-        const dvk_view part = dv_cuda_used(r, &output, at, r->j->work->out.channels);
-        result = dv_cuda_store(r, first, r->home, &part, at, dv_axis_first(&r->j->route->y, at.ty),
-                               dv_axis_first(&r->j->route->x, at.tx));
+    if (result == DAVY_OK) {
+        result = dv_cuda_put(r, first, r->home, g, &output);
     }
     return result == DAVY_OK ? dv_cuda_mark(first, DV_SLOT_TAKEN + lane->index, r->home) : result;
 }

@@ -4,34 +4,34 @@
 
 #include "core/error.h"
 
-static uint64_t bytes_of(const dvk_view *v) {
-    return (uint64_t)(v->n * v->h * v->w * v->c) * dvk_dtype_size(v->dtype);
-}
-
 static davy_result take(dv_lane *lane, int32_t slot, uint64_t bytes) {
     void *ignored = NULL;
     return dv_instance_memory(lane->instance, slot, bytes, &ignored);
 }
 
-/* For each of the tiles that are under way at once. */
-static davy_result take_turns(const dv_cuda_run *r, dv_lane *lane, int32_t slot, const dvk_image *image) {
-    dv_staging staging;
+/* For each of the groups that are under way at once. */
+static davy_result take_turns(const dv_cuda_run *r, dv_lane *lane, int32_t slot, uint64_t bytes) {
     davy_result result = DAVY_OK;
-    dv_staging_describe(image, &staging);
     for (int32_t turn = 0; result == DAVY_OK && turn < (r->several ? DV_DEPTH : 1); turn++) {
-        result = take(lane, slot + turn, staging.bytes);
+        result = take(lane, slot + turn, bytes);
     }
     return result;
+}
+
+static uint64_t piece_of(const dvk_image *part) {
+    dv_staging staging;
+    dv_staging_describe(part, &staging);
+    return dv_cuda_piece(&staging);
 }
 
 static davy_result take_inputs(dv_cuda_run *r, dv_lane *lane) {
     const dv_work *w = r->j->work;
     const dvk_view input = dv_instance_input(lane->instance);
     if (w->in_device) {
-        return lane->index > 0 ? take(&r->lanes[0], DV_SLOT_SENT + lane->index, bytes_of(&input)) : DAVY_OK;
+        return lane->index > 0 ? take(&r->lanes[0], DV_SLOT_SENT + lane->index, dv_view_span(&input)) : DAVY_OK;
     }
     const dvk_image part = dv_image_part(&w->in, 0, 0, 0, input.h, input.w);
-    return take_turns(r, lane, DV_SLOT_IN, &part);
+    return take_turns(r, lane, DV_SLOT_IN, piece_of(&part) * (uint64_t)r->together);
 }
 
 /* The largest rectangle that is stored at once: a tile's part of the picture, or rows of it that no tile adds to any more. */
@@ -54,17 +54,27 @@ static davy_result take_outputs(dv_cuda_run *r, dv_lane *lane) {
     davy_result result = DAVY_OK;
     if (r->gathers && lane->index > 0) {
         const dvk_view output = dv_instance_output(lane->instance);
-        result = take(&r->lanes[0], DV_SLOT_TAKEN + lane->index, bytes_of(&output));
+        result = take(&r->lanes[0], DV_SLOT_TAKEN + lane->index, dv_view_span(&output));
     }
     if (result == DAVY_OK && !r->j->work->out_device && (lane->index == 0 || !r->gathers)) {
-        const dvk_image part = largest_part(r);
-        result = take_turns(r, lane, DV_SLOT_OUT, &part);
+        result = take_turns(r, lane, DV_SLOT_OUT, r->part_bytes * (uint64_t)r->parts);
+        lane->fetches = dv_calloc((uint64_t)(DV_DEPTH * r->parts), sizeof *lane->fetches);
+        result =
+            result == DAVY_OK && lane->fetches == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "tiles: out of memory") : result;
     }
     return result;
 }
 
+/* A group stores its pictures at once, or tile by tile, or the rows that become finished with some of its tiles. */
+static void count_parts(dv_cuda_run *r) {
+    const dvk_image part = largest_part(r);
+    r->parts = r->whole ? 1 : r->fades ? dv_div_up(r->together, r->j->route->x.count) : r->together;
+    r->part_bytes = piece_of(&part) * (uint64_t)(r->whole ? r->together : 1);
+}
+
 davy_result dv_cuda_reserve(dv_cuda_run *r) {
     davy_result result = DAVY_OK;
+    count_parts(r);
     for (int32_t l = 0; result == DAVY_OK && l < r->n_lanes; l++) {
         result = take_inputs(r, &r->lanes[l]);
         result = result == DAVY_OK ? take_outputs(r, &r->lanes[l]) : result;

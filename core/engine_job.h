@@ -11,7 +11,7 @@ typedef struct dv_job {
     const dv_work *work;
     dv_route *route;
     dv_watch watch;
-    double tile_cost;
+    double group_cost; /* of the tiles that are computed together; on the CPU that is one */
 } dv_job;
 
 /* Weights, memory, all tiles. *acquired: whether it got as far as computing; before that an error keeps nothing. */
@@ -34,6 +34,19 @@ static inline dvk_image dv_image_part(const dvk_image *image, int64_t picture, i
     part.h = h;
     part.w = w;
     return part;
+}
+
+/* Pictures `first` and the `n - 1` behind it of a view. */
+static inline dvk_view dv_view_pictures(const dvk_view *v, int64_t first, int64_t n) {
+    dvk_view some = *v;
+    some.data = (char *)v->data + first * v->sn * (int64_t)dvk_dtype_size(v->dtype);
+    some.n = n;
+    return some;
+}
+
+/* From its first element to where the picture behind its last would begin. */
+static inline uint64_t dv_view_span(const dvk_view *v) {
+    return (uint64_t)(v->n * v->sn) * dvk_dtype_size(v->dtype);
 }
 
 static inline dvk_view dv_view_part(const dvk_view *v, int64_t y, int64_t x, int64_t h, int64_t w, int64_t c) {

@@ -3,6 +3,7 @@
 
 #include "core/engine_priv.h"
 #include "core/error.h"
+#include "core/stream.h"
 
 void dv_stores_release(dv_store *stores[DV_LANES]) {
     for (int32_t l = 0; l < DV_LANES; l++) {
@@ -28,7 +29,11 @@ davy_result dv_stores_create(dv_engine *e, dv_store *out[DV_LANES]) {
 
 /* The plan that a picture of moderate size gets; lean where the usual weights would leave little of the budget. */
 static davy_result make_load_plan(dv_engine *e, int32_t lane, dv_store *store, dv_stage stage, dv_plan **out) {
-    const dv_request q = {.stage = stage};
+    dv_clip_rule rule;
+    dv_request q = {.stage = stage};
+    if (dv_engine_clip(e, stage, &rule)) { /* those of a clip's slices, not of a picture by itself */
+        q = (dv_request){.stage = stage, .pictures = rule.step, .continues = true, .keeps = true, .apart = true};
+    }
     const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS * 8 : DV_PROBE_PIXELS * 8;
     const davy_result r = dv_engine_make_plan(e, lane, &q, side, side, false, out);
     if (r != DAVY_OK || e->services.n_gpus > 0 || dv_store_missing(store, stage, *out) <= dv_engine_available(e) / 2) {

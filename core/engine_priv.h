@@ -11,15 +11,21 @@
 
 enum { DV_STAGES = 4, DV_ROUTES = 8, DV_LANES = 16 };
 
+#define DV_WORTH_SHARING_NS 3e6 /* what takes less stays on one GPU */
+
 /* What a caller asks for; answers are kept under it. */
 typedef struct dv_request {
     dv_stage stage;
     bool grey;
     int64_t pictures; /* computed at once: of a batch, or frames of a clip; 0 and 1: one */
     bool continues;   /* a clip's frames that come after others */
+    bool keeps;       /* and others may come after these */
+    bool apart;       /* the result is taken from its place: no step stores pictures itself */
+    int64_t batch;    /* pictures of a call, of which the layout may put several together; 0 and 1: one */
     int64_t h, w;
     dv_tiling tiling;
     uint64_t limit; /* memory there really is, once a device has refused some within the budget; 0: unknown */
+    int64_t most;   /* tiles together, once a device has refused memory for more; 0: any number */
 } dv_request;
 
 /* How a picture will be computed: which tiles, which kernels. */
@@ -28,13 +34,18 @@ typedef struct dv_layout {
     int64_t overlap; /* input samples */
     bool exact;
     bool lean;
-    bool comfortable; /* not the last resort: faded tiles have their whole overlap */
-    int64_t tiles;
+    bool comfortable;   /* not the last resort: faded tiles have their whole overlap */
+    int64_t tiles;      /* of a picture */
+    int64_t together;   /* tiles, whatever their picture, that one run of the steps computes */
+    int64_t groups;     /* such runs, for all pictures */
+    int32_t lanes;      /* which they are dealt to */
+    bool apart;         /* as in dv_request */
     uint64_t workspace; /* of an instance */
     uint64_t band;      /* f32 rows in which fades are added up */
     uint64_t weights;   /* not packed yet */
-    uint64_t flops;     /* all tiles */
-    double cost;
+    uint64_t flops;     /* all tiles of a picture */
+    double cost;        /* also */
+    double moving;      /* ns that a group's pictures take to come and go, from and to the host */
 } dv_layout;
 
 /* An answered request: layout, axes and the programs that compute a tile, one for each GPU. Reference-counted. */
@@ -103,6 +114,13 @@ void dv_stores_release(dv_store *stores[DV_LANES]);
  * names need and budget. */
 davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                              dv_layout *out);
+/* engine_group.c: what a layout costs, whose tile size, overlap and `together` are set. */
+davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *request, dv_layout *l);
+uint64_t dv_layout_need(const dv_engine *e, const dv_layout *l);
+/* Of a layout that fits with one tile at a time: how many are computed together, and on how many GPUs. */
+davy_result dv_layout_group(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available, dv_layout *l);
+/* The request that a run of the steps is planned for. */
+dv_request dv_layout_request(const dv_request *request, const dv_layout *l);
 bool dv_layout_better(const dv_layout *a, const dv_layout *b);
 bool dv_stage_tiles_exactly(const dv_reach *reach);
 void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layout *layout, dv_axis_desc *y,

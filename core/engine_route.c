@@ -27,9 +27,9 @@ dv_store *dv_engine_store(dv_engine *e, int32_t lane) {
 
 static bool same_request(const dv_request *a, const dv_request *b) {
     return a->stage == b->stage && a->grey == b->grey && a->pictures == b->pictures && a->continues == b->continues &&
-           a->h == b->h && a->w == b->w &&
+           a->apart == b->apart && a->batch == b->batch && a->h == b->h && a->w == b->w &&
            a->tiling.width == b->tiling.width && a->tiling.height == b->tiling.height &&
-           a->tiling.overlap == b->tiling.overlap && a->limit == b->limit;
+           a->tiling.overlap == b->tiling.overlap && a->limit == b->limit && a->most == b->most;
 }
 
 /* Under the lock; referenced. */
@@ -56,6 +56,7 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
             route->request.grey == request->grey && route->request.pictures == request->pictures &&
             route->request.continues == request->continues && route->layout.tile_h == layout->tile_h &&
             route->layout.tile_w == layout->tile_w && route->layout.lean == layout->lean &&
+            route->layout.together == layout->together && route->layout.apart == layout->apart &&
             dv_tile_is_whole(&route->request, layout->tile_h, layout->tile_w) ==
                 dv_tile_is_whole(request, layout->tile_h, layout->tile_w)) {
             program = dv_program_ref(route->programs[lane]);
@@ -73,7 +74,8 @@ static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, con
         return DAVY_OK;
     }
     dv_plan *plan = NULL;
-    const davy_result r = dv_engine_make_plan(e, lane, request, layout->tile_h, layout->tile_w, layout->lean, &plan);
+    const dv_request q = dv_layout_request(request, layout);
+    const davy_result r = dv_engine_make_plan(e, lane, &q, layout->tile_h, layout->tile_w, layout->lean, &plan);
     if (r != DAVY_OK) {
         return r;
     }
@@ -192,7 +194,7 @@ static davy_result fill_route(dv_engine *e, dv_route *route) {
         return r;
     }
     uint64_t added = 0;
-    route->n_lanes = (int32_t)dv_min(e->n_lanes, route->layout.tiles);
+    route->n_lanes = route->layout.lanes;
     for (int32_t l = 0; r == DAVY_OK && l < route->n_lanes; l++) {
         route->stores[l] = dv_engine_store(e, l);
         r = make_program(e, l, route->stores[l], request, &route->layout, &route->programs[l]);
@@ -237,9 +239,11 @@ static dv_route *remember(dv_engine *e, dv_route *route) {
     return old;
 }
 
-davy_result dv_route_get(dv_engine *e, const dv_request *request, dv_route **out) {
+davy_result dv_route_get(dv_engine *e, const dv_request *asked, dv_route **out) {
+    dv_request request = *asked; /* the CPU's pictures come one by one */
+    request.batch = e->services.n_gpus > 0 ? dv_max(asked->batch, 1) : 1;
     dv_mutex_lock(e->lock);
-    dv_route *route = find_route(e, request);
+    dv_route *route = find_route(e, &request);
     dv_mutex_unlock(e->lock);
     if (route != NULL) {
         *out = route;
@@ -250,7 +254,7 @@ davy_result dv_route_get(dv_engine *e, const dv_request *request, dv_route **out
         return dv_fail(DAVY_E_NOMEM_HOST, "engine: out of memory");
     }
     atomic_init(&route->refs, 1);
-    route->request = *request;
+    route->request = request;
     const davy_result r = fill_route(e, route);
     if (r != DAVY_OK) {
         dv_route_release(route);

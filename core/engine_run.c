@@ -33,8 +33,12 @@ static bool wait_for_others(dv_engine *e) {
 }
 
 static dv_request request_of(const dv_work *work) {
-    return (dv_request){
-        .stage = work->stage, .grey = work->grey, .h = work->in.h, .w = work->in.w, .tiling = work->tiling};
+    return (dv_request){.stage = work->stage,
+                        .grey = work->grey,
+                        .batch = work->in.n,
+                        .h = work->in.h,
+                        .w = work->in.w,
+                        .tiling = work->tiling};
 }
 
 static davy_result check_work(const dv_engine *e, const dv_work *w) {
@@ -65,7 +69,7 @@ static davy_result check_route(const dv_work *w, const dv_route *route) {
     return DAVY_OK;
 }
 
-/* Of all tiles and of what is to be packed for them; sets the part of one tile. */
+/* Of all tiles and of what is to be packed for them; sets the part of a group of them. */
 static double total_cost(dv_job *j) {
     const dv_layout *l = &j->route->layout;
     const dvk_image *out = &j->work->out;
@@ -77,7 +81,7 @@ static double total_cost(dv_job *j) {
     for (int32_t lane = 0; lane < j->route->n_lanes; lane++) {
         missing += dv_store_missing(j->route->stores[lane], j->work->stage, dv_program_plan(j->route->programs[lane]));
     }
-    j->tile_cost = picture / (double)l->tiles;
+    j->group_cost = picture * (double)j->work->in.n / (double)l->groups;
     return picture * (double)j->work->in.n + dv_store_cost(missing);
 }
 
@@ -112,6 +116,19 @@ static davy_result device_is_full(const dv_work *w, const davy_error_info *refus
                       (long long)w->in.w, (long long)w->in.h, refused->message);
 }
 
+/* What to ask for next, when a device has refused memory: fewer tiles at once, then smaller ones. 1: an attempt. */
+static int take_less(dv_request *request, davy_result r, const dv_route *route) {
+    const int64_t together = route->layout.together;
+    if (r == DAVY_E_NOMEM_DEVICE && together > 1) {
+        request->most = together / 2;
+        return 0;
+    }
+    if (r == DAVY_E_NOMEM_DEVICE) {
+        request->limit = route_bytes(route) / 2;
+    }
+    return 1;
+}
+
 davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
     dv_request request = request_of(work);
     davy_error_info refused = {.struct_size = sizeof refused};
@@ -130,13 +147,12 @@ davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
             dv_route_release(j.route);
             return r;
         }
-        if (!wait_for_others(e)) { /* somebody beyond this engine has taken it: choose smaller tiles */
+        if (!wait_for_others(e)) { /* somebody beyond this engine has taken it */
             if (r == DAVY_E_NOMEM_DEVICE) {
-                request.limit = route_bytes(j.route) / 2;
                 dv_error_get(&refused);
             }
+            attempt += take_less(&request, r, j.route);
             dv_route_forget(e, j.route);
-            attempt++;
         }
         dv_route_release(j.route);
         r = attempt < ATTEMPTS ? DAVY_OK : r;

@@ -14,7 +14,6 @@
 #define FADED_WORKSPACE     (2ull << 30) /* where they change little: a deep network with a finite reach */
 #define GPU_EXACT_WORKSPACE (4ull << 30) /* a GPU wants large pictures, and has no cache worth tiling for */
 #define GPU_FADED_WORKSPACE (8ull << 30)
-#define WORTH_SHARING_NS    3e6 /* a picture of less stays on one GPU */
 
 enum { MAX_EXACT_HALO = 64, MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096 };
 
@@ -91,51 +90,18 @@ static int64_t smallest_side(const search *s) {
     return can_be_exact(s) ? dv_max(usual, exact_overlap(s) + 32) : usual;
 }
 
-/* Device memory through which a picture of the caller's passes: two tiles of it where there are several, in f32. */
-static uint64_t staging_of(const dv_plan *plan, const dv_layout *l) {
-    const dvk_view *in = &plan->input;
-    const dvk_view *out = &plan->output;
-    const int64_t samples = in->h * in->w * dv_max(in->c, 4) + out->h * out->w * dv_max(out->c, 4);
-    return (uint64_t)samples * sizeof(float) * (l->tiles > 1 ? 2 : 1) + 2 * l->band;
-}
-
-/* Fills in what a layout of this tile size costs. */
+/* Fills in what a layout of this tile size costs, one tile at a time. */
 static davy_result measure(search *s, dv_layout *l) {
-    dv_plan *plan = NULL;
-    const davy_result r = dv_engine_make_plan(s->e, 0, s->request, l->tile_h, l->tile_w, s->lean, &plan);
-    if (r != DAVY_OK) {
-        return r;
-    }
-    dv_axis_desc y;
-    dv_axis_desc x;
     set_overlap(s, l);
-    dv_layout_axes(s->e, s->request, l, &y, &x);
     l->lean = s->lean;
-    l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
-    const bool gpu = s->e->services.n_gpus > 0;
-    l->workspace = dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(s->e->services.pool));
-    l->weights = s->store != NULL ? dv_store_missing(s->store, s->request->stage, plan) : plan->weight_bytes;
+    l->together = 1;
+    const davy_result r = dv_layout_measure(s->e, s->store, s->request, l);
     l->comfortable = s->side > smallest_side(s) || l->exact || l->tiles == 1;
-    l->flops = plan->flops * (uint64_t)l->tiles;
-    l->cost = plan->cost * (double)l->tiles;
-    l->band = l->tiles > 1 && !l->exact ? (uint64_t)(s->request->w * plan->output.h * plan->output.c) * sizeof(float) *
-                                              (uint64_t)s->reach.num / (uint64_t)s->reach.den
-                                        : 0;
-    l->workspace += gpu ? staging_of(plan, l) : 0;
-    dv_plan_release(plan);
-    return DAVY_OK;
-}
-
-/* The f32 copies made while packing are gone before the workspace is taken; for a GPU they are in the host's memory. */
-static uint64_t need_of(const search *s, const dv_layout *l) {
-    const uint64_t batch = s->e->services.n_gpus > 0 ? 0 : DV_STORE_BATCH_BYTES;
-    const uint64_t copies = l->weights < batch ? l->weights : batch;
-    const uint64_t run = l->workspace + l->band;
-    return l->weights + (run > copies ? run : copies);
+    return r;
 }
 
 static bool fits(search *s, const dv_layout *l) {
-    const uint64_t need = need_of(s, l);
+    const uint64_t need = dv_layout_need(s->e, l);
     s->least = s->least == 0 || need < s->least ? need : s->least;
     return need <= s->available;
 }
@@ -253,7 +219,7 @@ static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
     }
     const uint64_t limit = limit_of(s);
     const bool whole_fits = fits(s, &whole) && whole.workspace <= limit;
-    s->shared = s->e->n_lanes > 1 && !s->reach.global && whole.cost >= WORTH_SHARING_NS;
+    s->shared = s->e->n_lanes > 1 && !s->reach.global && whole.cost >= DV_WORTH_SHARING_NS;
     *found = whole_fits && !s->shared;
     *out = whole;
     if (!*found) {
@@ -317,8 +283,8 @@ static davy_result choose_kernels(search *s, bool automatic, dv_layout *out, boo
     return DAVY_OK;
 }
 
-davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
-                             dv_layout *out) {
+static davy_result choose_tiles(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                                dv_layout *out) {
     search s = {.e = e, .store = store, .request = request, .reach = e->reach[request->stage], .available = available};
     const bool automatic = request->tiling.width == 0 && request->tiling.height == 0;
     bool found = false;
@@ -333,6 +299,26 @@ davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *re
                     dv_stage_name(request->stage), (long long)request->w, (long long)request->h,
                     (unsigned long long)s.least, automatic ? ", in the smallest tiles" : "",
                     (unsigned long long)available, (unsigned long long)dv_engine_budget(e));
+    }
+    return r;
+}
+
+/* The tiles of a picture do not depend on how many there are, unless what a batch may take beside them leaves no room: then
+ * smaller ones are looked for. */
+davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                             dv_layout *out) {
+    dv_request one = *request;
+    one.batch = 1;
+    davy_result r = choose_tiles(e, store, &one, available, out);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const uint64_t alone = dv_layout_need(e, out);
+    r = dv_layout_group(e, store, request, available, out);
+    const uint64_t need = dv_layout_need(e, out);
+    if (r == DAVY_OK && need > available && need - alone < available) {
+        r = choose_tiles(e, store, &one, available - (need - alone), out);
+        r = r == DAVY_OK ? dv_layout_group(e, store, request, available, out) : r;
     }
     return r;
 }

@@ -112,6 +112,7 @@ static void write_model(dv_jw *w, const davy_model_info *info) {
     if (info->task == DAVY_TASK_VAE) {
         dv_jw_int(w, "latent_channels", info->latent_channels);
         dv_jw_int(w, "spatial_factor", info->spatial_factor);
+        dv_jw_int(w, "temporal_factor", info->temporal_factor);
         dv_jw_bool(w, "latent_scale_known", info->latent_scale != 0.0f);
         dv_jw_number(w, "latent_scale", (double)info->latent_scale);
         dv_jw_number(w, "latent_shift", (double)info->latent_shift);

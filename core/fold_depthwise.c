@@ -35,7 +35,7 @@ static int64_t alone_behind(const dv_graph *g, const dv_placement *place, dv_val
 static bool find_parts(const dv_graph *g, const dv_placement *place, int64_t at, int32_t *parts) {
     const dv_node *depthwise = &g->nodes[at];
     if (depthwise->dead || depthwise->op != DV_OP_DEPTHWISE || depthwise->kh != 3 || depthwise->kw != 3 ||
-        depthwise->pad_top != 1 || depthwise->pad_left != 1 || !begins_plain(depthwise) ||
+        depthwise->stride != 1 || depthwise->pad_top != 1 || depthwise->pad_left != 1 || !begins_plain(depthwise) ||
         (!depthwise->fused.paired && !ends_plain(depthwise))) {
         return false;
     }

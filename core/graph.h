@@ -32,7 +32,7 @@ typedef struct dv_param_info {
     char *key;
     float *constant;  /* values given by the architecture */
     int32_t exponent; /* the values are multiplied by 2^exponent when they are read */
-    int64_t stored;   /* how many values of the file a derived one is made of; 0: as many as its shape says */
+    int64_t stored;   /* how many values of the file a derived one is made of; 0: as its shape says, -1: none */
 } dv_param_info;
 
 /* ---- ops ---- */
@@ -45,7 +45,7 @@ typedef enum dv_op {
     DV_OP_ADD,             /* alpha * in[0] + beta * in[1] */
     DV_OP_GATE,            /* SPAN: (in[0] + in[1]) * (sigmoid(in[0]) - 0.5) */
     DV_OP_AFFINE,          /* x * scale[c] + shift[c] with constants of the architecture */
-    DV_OP_ATTENTION,       /* in = q, k, v */
+    DV_OP_ATTENTION,       /* in = q, k, v; q may be of another size */
     DV_OP_UPSAMPLE,        /* nearest by r */
     DV_OP_PIXEL_SHUFFLE,   /* by r; in[1], if there: nearest-enlarged and added */
     DV_OP_PIXEL_UNSHUFFLE, /* by r */
@@ -53,15 +53,29 @@ typedef enum dv_op {
     DV_OP_PAD,        /* pad_top rows above, pad_left columns at the left, the rest to the out shape below and right */
     DV_OP_CROP,       /* from row pad_top and column pad_left on, to the out shape */
     DV_OP_SLICE,      /* channels from `first` on, to the out shape */
-    DV_OP_DEPTHWISE,  /* a convolution of each channel with itself; weight [kh * kw, c] */
+    DV_OP_DEPTHWISE,  /* a convolution of each channel with itself; weight [kh * kw, c], stride */
     DV_OP_MULTIPLY,   /* in[0] * act(in[1]); in[1] may be of one pixel or of one channel */
     DV_OP_MEAN,       /* of the pixels: one pixel */
     DV_OP_MAX_POOL,   /* of kh x kh every `stride` pixels, no padding */
     DV_OP_RESIZE,     /* bilinear, to the out shape */
     DV_OP_DYSAMPLE,   /* in = picture, offsets; by r, in `groups` of channels */
     DV_OP_LAYER_NORM, /* over the channels of each pixel */
-    DV_OP_WINDOW_ATTENTION, /* in = q, k, v; bias: weight */
-    DV_OP_CHANNEL_ATTENTION /* in = q, k, v; temperature: weight */
+    DV_OP_RMS_NORM,   /* of the channels of each pixel; no bias */
+    DV_OP_WINDOW_ATTENTION,  /* in = q, k, v; bias: weight */
+    DV_OP_CHANNEL_ATTENTION, /* in = q, k, v; temperature: weight */
+    DV_OP_FOLD,              /* r x r pixels from (-pad_top, -pad_left) on become one, in `heads` */
+    DV_OP_UNFOLD,            /* the inverse, of one head */
+    DV_OP_FRAMES,            /* of a clip: frames side by side in the channels, as `time` says */
+    DV_OP_TO_FRAMES,         /* r frames one behind the other from r parts of the channels */
+    DV_OP_TAKE_FRAMES,       /* from frame `first` on, to the out shape */
+    DV_OP_JOIN_FRAMES,       /* the frames of in[0], of in[1], ... */
+    DV_OP_TOKENS,            /* a parameter as a picture of one row */
+    DV_OP_SIMILARITY,        /* in = pixels, tokens; factors: weight. This and what follows: kernels/dictionary.h */
+    DV_OP_MIX,               /* in = shares of each token, tokens */
+    DV_OP_ORDER,             /* pixels by their greatest channel */
+    DV_OP_GATHER,            /* in = picture, order; scale: weight */
+    DV_OP_SCATTER,           /* in = picture in order, order */
+    DV_OP_REFINE             /* in = tokens, shares of each, picture; gamma: weight, sigma: bias */
 } dv_op;
 
 typedef struct dv_act {
@@ -75,9 +89,19 @@ typedef struct dv_window {
     int32_t h, w;             /* channel attention: 0 is the whole picture */
     int32_t keys_h, keys_w;   /* 0: as the queries */
     int32_t shift_y, shift_x; /* of the frame, or 0 */
+    int32_t cut_y, cut_x;     /* of the queries' regions; 0: the shift */
     int32_t grid;
     int64_t padded_h, padded_w; /* the frame; 0: the least multiple of the window */
 } dv_window;
+
+typedef enum dv_before { DV_BEFORE_FIRST, DV_BEFORE_ZERO } dv_before; /* a clip's first frame: that again, or zeros */
+
+/* Frame t of the result is the frames t * step to t * step + frames - 1, oldest first, of what begins `lead` frames before
+ * the operand's first. Those are the last `keep` of the clip's slice before; `before` says what they are in its first. */
+typedef struct dv_time {
+    int32_t frames, step, lead, keep;
+    dv_before before;
+} dv_time;
 
 typedef struct dv_node {
     dv_op op;
@@ -93,6 +117,7 @@ typedef struct dv_node {
     dvk_pad_mode pad_mode;
     dv_act act;
     dv_window window;
+    dv_time time;
     /* Set by fuse.c; what each live conv2d, depthwise and multiply, and each live pointwise node (act, add, gate, affine,
      * group norm), computes is then exactly y = epilogue(op(prologue(in[0]))) of kernels/op.h, with op = the convolution,
      * the product with in[1], or nothing:
@@ -136,9 +161,10 @@ typedef struct dv_graph {
     dv_param_info *params;
     int64_t n_params, cap_params;
     dv_value input, output;
-    int64_t pictures;   /* of the input: a batch, or a clip's frames in their order. Set before building; 1 until then */
-    bool continues;     /* a clip's: frames came before these, and what the network keeps of them is its state */
-    bool fused;         /* dv_fuse has run */
+    int64_t pictures; /* of the input: a batch, or a clip's frames in their order. Set before building; 1 until then */
+    bool continues;   /* a clip's: frames came before these, and what the network keeps of them is its state */
+    bool keeps;       /* a clip's: frames may follow, and what they need is kept */
+    bool fused;       /* dv_fuse has run */
     davy_result result; /* sticky */
     davy_error_info error;
 } dv_graph;
@@ -190,6 +216,7 @@ dv_value dv_group_norm(dv_graph *g, dv_value x, const char *name, int64_t groups
 dv_value dv_add(dv_graph *g, float alpha, dv_value a, float beta, dv_value b);
 dv_value dv_span_gate(dv_graph *g, dv_value t, dv_value x);
 dv_value dv_affine(dv_graph *g, dv_value x, const float *scale, const float *shift); /* [c] each, copied */
+dv_value dv_scale_channels(dv_graph *g, dv_value x, const char *name);               /* by tensor <name>, [c] */
 dv_value dv_attention(dv_graph *g, dv_value q, dv_value k, dv_value v, int64_t heads, float scale);
 dv_value dv_upsample(dv_graph *g, dv_value x, int64_t r);
 dv_value dv_pixel_shuffle(dv_graph *g, dv_value x, int64_t r, dv_value nearest_skip); /* skip may be DV_NO_VALUE */
@@ -202,8 +229,11 @@ dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w);             
 dv_value dv_pad(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w, dvk_pad_mode mode);
 dv_value dv_crop(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w);
 dv_value dv_slice(dv_graph *g, dv_value x, int64_t first, int64_t count); /* channels */
-/* k x k, weights <name>.weight [c, 1, k, k] and <name>.bias [c]; opts as for dv_conv but for the stride, a derived weight
- * is [k * k, c]. */
+/* r x r pixels become one, the first of them from (-before, -before) on: as kernels/op.h has it, with the channels of each of
+ * `heads` heads padded to so many. dv_unfold puts r * r * c channels of one head back. */
+dv_value dv_fold(dv_graph *g, dv_value x, int64_t r, int64_t before, int64_t heads, int64_t padded);
+dv_value dv_unfold(dv_graph *g, dv_value x, int64_t r, int64_t before);
+/* k x k, weights <name>.weight [c, 1, k, k] and <name>.bias [c]; opts as for dv_conv, a derived weight is [k * k, c]. */
 dv_value dv_depthwise(dv_graph *g, dv_value x, const char *name, int32_t k, const dv_conv_opts *opts);
 /* x * act(gate); gate has x's pixels or one, x's channels or one. */
 dv_value dv_multiply(dv_graph *g, dv_value x, dv_value gate, dvk_act act);
@@ -215,6 +245,8 @@ dv_value dv_dysample(dv_graph *g, dv_value x, dv_value offset, int64_t groups, i
 
 /* graph_window.c */
 dv_value dv_layer_norm(dv_graph *g, dv_value x, const char *name, float eps); /* <name>.weight and .bias */
+/* x / sqrt(mean of the channels' squares + eps) * tensor `name`: [c], or [c, 1, ...] */
+dv_value dv_rms_norm(dv_graph *g, dv_value x, const char *name, float eps);
 /* q, k and v of one shape; bias [heads, h + keys_h - 1, w + keys_w - 1] or DV_NO_PARAM */
 dv_value dv_window_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, float scale, const dv_window *window,
                              dv_param bias);
@@ -222,6 +254,46 @@ dv_value dv_window_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, 
  * picture; shift, keys and padded are unused */
 dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, int64_t dim, const dv_window *window,
                               float eps, dv_param temperature);
+
+/* graph_time.c: values whose n is the frames of a clip, in order. Of a picture by itself - one, not continued, nothing kept -
+ * a clip of one frame. */
+
+typedef struct dv_conv3d_opts {
+    int32_t frames;        /* the kernel's; 0: 3 */
+    int32_t step;          /* stride in time; 0: 1 */
+    int32_t k;             /* kernel in space; 0: 3 */
+    int32_t stride;        /* in space; 0: 1 */
+    bool pad_bottom_right; /* as dv_conv_opts */
+    bool no_bias;
+    dv_before before;
+    bool
+        derived; /* weight [c_out, frames * c_in, k, k], oldest frame first, and bias are used instead of the stored ones */
+    dv_param weight, bias;
+} dv_conv3d_opts;
+
+/* Causal: frames - 1 frames ahead of a clip's first, frames - step kept when it continues. Weights <name>.weight
+ * [c_out, c_in, frames, k, k] (one frame: also [c_out, c_in, k, k]) and <name>.bias. opts may be NULL. */
+dv_value dv_conv3d(dv_graph *g, dv_value x, const char *name, int64_t c_out, const dv_conv3d_opts *opts);
+/* [n, h, w, frames * c]: with every frame the frames - 1 before it, oldest first. */
+dv_value dv_recall(dv_graph *g, dv_value x, int32_t frames, dv_before before);
+dv_value dv_delay(dv_graph *g, dv_value x, int32_t frames, dv_before before); /* y[t] = x[t - frames] */
+dv_value dv_frames_to_channels(dv_graph *g, dv_value x, int64_t s);           /* [n / s, h, w, s * c], oldest first */
+dv_value dv_channels_to_frames(dv_graph *g, dv_value x, int64_t s);           /* [n * s, h, w, c / s] */
+dv_value dv_take_frames(dv_graph *g, dv_value x, int64_t first, int64_t count);
+dv_value dv_join_frames(dv_graph *g, const dv_value *xs, int32_t count);
+
+/* graph_dictionary.c. Tokens are pixels of a picture of one row; a picture's shares of m tokens are m channels. */
+dv_value dv_tokens(dv_graph *g, dv_param tokens, int64_t count, int64_t channels); /* [count, channels] */
+dv_value dv_similarity(dv_graph *g, dv_value q, dv_value k, dv_param factor);      /* factor [m]; gives the shares */
+dv_value dv_mix(dv_graph *g, dv_value s, dv_value v);
+dv_value dv_order(dv_graph *g, dv_value s, int64_t rows, int64_t width);     /* of at least as many pixels as s has */
+dv_value dv_gather(dv_graph *g, dv_value x, dv_value order, dv_param scale); /* scale [c] or DV_NO_PARAM */
+dv_value dv_scatter(dv_graph *g, dv_value x, dv_value order, int64_t h, int64_t w);
+typedef struct dv_refinement {
+    dv_param gamma, sigma; /* [m] */
+    float eps;
+} dv_refinement;
+dv_value dv_refine(dv_graph *g, dv_value tokens, dv_value s, dv_value x, const dv_refinement *how);
 
 /* ---- passes and questions ---- */
 

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/file/text.h"
+#include "core/mem.h"
 
 enum { MAX_LABEL = 256 };
 
@@ -264,17 +265,41 @@ dv_value dv_affine(dv_graph *g, dv_value x, const float *scale, const float *shi
     return out_of(node);
 }
 
+dv_value dv_scale_channels(dv_graph *g, dv_value x, const char *name) {
+    if (!dv_graph_ready(g, name, x)) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape shape = dv_shape_of(g, x);
+    char label[64];
+    snprintf(label, sizeof label, "affine%d.shift", (int)g->n_nodes);
+    float *zeros = dv_calloc((uint64_t)shape.c, sizeof *zeros);
+    if (zeros == NULL) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for '%s'", name));
+    }
+    const dv_param scale = dv_param_stored(g, name, 1, &shape.c);
+    const dv_param shift = dv_param_constant(g, label, 1, &shape.c, zeros);
+    dv_free(zeros);
+    dv_node *node = dv_graph_append(g, DV_OP_AFFINE, "affine", &x, 1, shape);
+    if (node != NULL) {
+        node->weight = scale;
+        node->bias = shift;
+    }
+    return out_of(node);
+}
+
 dv_value dv_attention(dv_graph *g, dv_value q, dv_value k, dv_value v, int64_t heads, float scale) {
     if (!dv_graph_ready(g, "attention", q) || !dv_graph_ready(g, "attention", k) ||
         !dv_graph_ready(g, "attention", v)) {
         return DV_NO_VALUE;
     }
     const dv_shape shape = dv_shape_of(g, q);
+    const dv_shape keys = dv_shape_of(g, k);
     const dv_value in[3] = {q, k, v};
-    for (int i = 1; i < 3; i++) {
-        if (!dv_shape_equal(shape, dv_shape_of(g, in[i]))) {
-            return dv_graph_refuse_pair(g, "attention", shape, dv_shape_of(g, in[i]));
-        }
+    if (keys.n != shape.n || keys.c != shape.c) {
+        return dv_graph_refuse_pair(g, "attention", shape, keys);
+    }
+    if (!dv_shape_equal(keys, dv_shape_of(g, v))) {
+        return dv_graph_refuse_pair(g, "attention", keys, dv_shape_of(g, v));
     }
     if (heads < 1 || shape.c % heads != 0) {
         return dv_graph_fail(

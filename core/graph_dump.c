@@ -59,8 +59,22 @@ const char *dv_op_name(dv_op op) {
         [DV_OP_RESIZE] = "resize",
         [DV_OP_DYSAMPLE] = "dysample",
         [DV_OP_LAYER_NORM] = "layer_norm",
+        [DV_OP_RMS_NORM] = "rms_norm",
         [DV_OP_WINDOW_ATTENTION] = "window_attention",
         [DV_OP_CHANNEL_ATTENTION] = "channel_attention",
+        [DV_OP_FOLD] = "fold",
+        [DV_OP_UNFOLD] = "unfold",
+        [DV_OP_FRAMES] = "frames",
+        [DV_OP_TO_FRAMES] = "to_frames",
+        [DV_OP_TAKE_FRAMES] = "take_frames",
+        [DV_OP_JOIN_FRAMES] = "join_frames",
+        [DV_OP_TOKENS] = "tokens",
+        [DV_OP_SIMILARITY] = "similarity",
+        [DV_OP_MIX] = "mix",
+        [DV_OP_ORDER] = "order",
+        [DV_OP_GATHER] = "gather",
+        [DV_OP_SCATTER] = "scatter",
+        [DV_OP_REFINE] = "refine",
     };
     return (size_t)op < DV_ARRAY_LEN(names) ? names[op] : names[0];
 }
@@ -157,6 +171,20 @@ static void put_window(dv_dump *d, const dv_graph *g, const dv_node *node) {
     if (shifts) {
         put(d, " shift %d,%d", (int)w->shift_y, (int)w->shift_x);
     }
+    if (w->cut_y > 0 || w->cut_x > 0) {
+        put(d, " cut %d,%d", (int)w->cut_y, (int)w->cut_x);
+    }
+}
+
+static void put_time(dv_dump *d, const dv_node *node) {
+    const dv_time *t = &node->time;
+    put(d, " %d", (int)t->frames);
+    if (t->step > 1) {
+        put(d, " every %d", (int)t->step);
+    }
+    if (t->lead > 0) {
+        put(d, " %d %s", (int)t->lead, t->before == DV_BEFORE_ZERO ? "before or zero" : "before or first");
+    }
 }
 
 static void put_origin(dv_dump *d, const dv_node *node) {
@@ -203,7 +231,14 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
         put(d, " by %" PRId64 " %" PRId64 " groups", node->r, node->groups);
         break;
     case DV_OP_SLICE:
+    case DV_OP_TAKE_FRAMES:
         put(d, " from %" PRId64, node->first);
+        break;
+    case DV_OP_FRAMES:
+        put_time(d, node);
+        break;
+    case DV_OP_TO_FRAMES:
+        put(d, " by %" PRId64, node->r);
         break;
     case DV_OP_ACT:
         if (!g->fused) {
@@ -223,6 +258,7 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
         put(d, " %" PRId64 " heads scale %g", node->heads, (double)node->scale);
         break;
     case DV_OP_LAYER_NORM:
+    case DV_OP_RMS_NORM:
         put(d, " %s eps %g", node->label, (double)node->eps);
         break;
     case DV_OP_WINDOW_ATTENTION:
@@ -233,6 +269,13 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
     case DV_OP_PIXEL_SHUFFLE:
     case DV_OP_PIXEL_UNSHUFFLE:
         put(d, " by %" PRId64, node->r);
+        break;
+    case DV_OP_TOKENS:
+        put(d, " %s", node->label);
+        break;
+    case DV_OP_FOLD:
+    case DV_OP_UNFOLD:
+        put(d, " by %" PRId64 " before %d, %" PRId64 " heads", node->r, (int)node->pad_top, node->heads);
         break;
     case DV_OP_PAD:
         put(d, " %s", node->pad_mode == DVK_PAD_REFLECT ? "reflect" : node->pad_mode == DVK_PAD_EDGE ? "edge" : "zero");
@@ -245,6 +288,13 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
     case DV_OP_GATE:
     case DV_OP_AFFINE:
     case DV_OP_CONCAT:
+    case DV_OP_SIMILARITY:
+    case DV_OP_MIX:
+    case DV_OP_ORDER:
+    case DV_OP_GATHER:
+    case DV_OP_SCATTER:
+    case DV_OP_REFINE:
+    case DV_OP_JOIN_FRAMES:
     case DV_OP_MEAN:
     case DV_OP_RESIZE:
         break;

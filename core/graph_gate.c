@@ -67,15 +67,16 @@ dv_value dv_depthwise(dv_graph *g, dv_value x, const char *name, int32_t k, cons
     const dv_param bias = opts->derived   ? opts->bias
                           : opts->no_bias ? DV_NO_PARAM
                                           : dv_param_suffixed(g, name, ".bias", 1, &shape.c);
-    shape.h += 2 * pad - k + 1;
-    shape.w += 2 * pad - k + 1;
+    const int32_t stride = opts->stride > 0 ? opts->stride : 1;
+    shape.h = (shape.h + 2 * pad - k) / stride + 1;
+    shape.w = (shape.w + 2 * pad - k) / stride + 1;
     dv_node *node = dv_graph_append(g, DV_OP_DEPTHWISE, label, &x, 1, shape);
     if (node != NULL) {
         node->weight = weight;
         node->bias = bias;
         node->kh = k;
         node->kw = k;
-        node->stride = 1;
+        node->stride = stride;
         node->pad_top = pad;
         node->pad_left = pad;
     }

@@ -66,6 +66,43 @@ dv_value dv_pixel_unshuffle(dv_graph *g, dv_value x, int64_t r) {
     return with_factor(dv_graph_append(g, DV_OP_PIXEL_UNSHUFFLE, "pixel_unshuffle", &x, 1, shape), r);
 }
 
+static dv_value with_fold(dv_node *node, int64_t r, int64_t before, int64_t heads) {
+    if (node != NULL) {
+        node->pad_top = node->pad_left = (int32_t)before;
+        node->heads = heads;
+    }
+    return with_factor(node, r);
+}
+
+dv_value dv_fold(dv_graph *g, dv_value x, int64_t r, int64_t before, int64_t heads, int64_t padded) {
+    if (!ready(g, "fold", x, r)) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape in = dv_shape_of(g, x);
+    const int64_t all = in.c * r * r;
+    if (in.h % r != 0 || in.w % r != 0 || before < 0 || before >= r || heads < 1 || all % heads != 0 ||
+        padded < all / heads || padded > INT32_MAX / heads) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE,
+                                        "fold: %d x %d pixels of %d channels do not fold by %d into %d heads",
+                                        (int)in.w, (int)in.h, (int)in.c, (int)r, (int)heads));
+    }
+    const dv_shape shape = {in.n, in.h / r, in.w / r, heads * padded};
+    return with_fold(dv_graph_append(g, DV_OP_FOLD, "fold", &x, 1, shape), r, before, heads);
+}
+
+dv_value dv_unfold(dv_graph *g, dv_value x, int64_t r, int64_t before) {
+    if (!ready(g, "unfold", x, r)) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape in = dv_shape_of(g, x);
+    if (in.c % (r * r) != 0 || before < 0 || before >= r) {
+        return dv_graph_fail(
+            g, dv_fail(DAVY_E_SHAPE, "unfold: %d channels do not divide by %d x %d", (int)in.c, (int)r, (int)r));
+    }
+    const dv_shape shape = {in.n, in.h * r, in.w * r, in.c / (r * r)};
+    return with_fold(dv_graph_append(g, DV_OP_UNFOLD, "unfold", &x, 1, shape), r, before, 1);
+}
+
 dv_value dv_concat(dv_graph *g, const dv_value *xs, int32_t count) {
     if (dv_graph_ok(g) && (count < 1 || count > DV_MAX_INPUTS)) {
         return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "concat: %d operands, at most %d", (int)count, DV_MAX_INPUTS));

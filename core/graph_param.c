@@ -129,11 +129,11 @@ static dv_param append(dv_graph *g, const char *label, int32_t ndim, const int64
     return (dv_param)g->n_params++;
 }
 
-static bool arguments_fine(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape) {
+static bool arguments_fine(dv_graph *g, const char *label, int32_t most, int32_t ndim, const int64_t *shape) {
     if (!dv_graph_ok(g)) {
         return false;
     }
-    bool fine = ndim >= 1 && ndim <= 4;
+    bool fine = ndim >= 1 && ndim <= most;
     for (int32_t i = 0; fine && i < ndim; i++) {
         fine = shape[i] >= 1;
     }
@@ -151,7 +151,7 @@ static const dv_tensor_ref *fail_tensor(dv_graph *g, davy_result r) {
 
 const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char *suffix, int32_t ndim,
                                       const int64_t *shape) {
-    if (!arguments_fine(g, names, ndim, shape)) {
+    if (!arguments_fine(g, names, 5, ndim, shape)) {
         return NULL;
     }
     const dv_tensor_ref *ref = dv_weight_find(g->weights, names, suffix);
@@ -204,7 +204,7 @@ static dv_param shared(dv_graph *g, dv_param p, int32_t ndim, const int64_t *sha
 
 dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
                           dv_derive_fn derive) {
-    if (!arguments_fine(g, label, ndim, shape)) {
+    if (!arguments_fine(g, label, 4, ndim, shape)) {
         return DV_NO_PARAM;
     }
     const dv_param p = known_label(g, label);
@@ -219,7 +219,7 @@ dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32
 }
 
 dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, const float *values) {
-    if (!arguments_fine(g, label, ndim, shape)) {
+    if (!arguments_fine(g, label, 4, ndim, shape)) {
         return DV_NO_PARAM;
     }
     uint64_t count = 1;

@@ -22,6 +22,45 @@ dv_value dv_layer_norm(dv_graph *g, dv_value x, const char *name, float eps) {
     return node->out;
 }
 
+/* A vector may be stored with axes of one element behind it. */
+static davy_result derive_vector(const dv_tensors *weights, const char *key, float *dst) {
+    const dv_tensor_ref *ref = dv_tensors_find(weights, key);
+    return ref != NULL ? dv_tensor_read_f32(ref, dst) : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", key);
+}
+
+static dv_param vector_param(dv_graph *g, const char *name, int64_t count) {
+    const dv_tensor_ref *ref = dv_weight_find(g->weights, name, "");
+    bool vector = ref != NULL && ref->ndim > 1 && ref->shape[0] == count && ref->dtype != DV_STORED_OTHER;
+    for (int32_t i = 1; vector && i < ref->ndim; i++) {
+        vector = ref->shape[i] == 1;
+    }
+    if (!vector) {
+        return dv_param_stored(g, name, 1, &count); /* which refuses what does not fit */
+    }
+    const dv_param p = dv_param_derived(g, ref->name, ref->name, 1, &count, derive_vector);
+    if (p != DV_NO_PARAM) {
+        g->params[p].stored = count;
+    }
+    return p;
+}
+
+dv_value dv_rms_norm(dv_graph *g, dv_value x, const char *name, float eps) {
+    if (!dv_graph_ready(g, name, x)) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape shape = dv_shape_of(g, x);
+    const dv_param gamma = vector_param(g, name, shape.c);
+    char label[256];
+    dv_param_base_name(g, gamma, label, sizeof label);
+    dv_node *node = dv_graph_append(g, DV_OP_RMS_NORM, label, &x, 1, shape);
+    if (node == NULL) {
+        return DV_NO_VALUE;
+    }
+    node->weight = gamma;
+    node->eps = eps;
+    return node->out;
+}
+
 /* Heads that divide the channels of three pictures of one shape; their parameters have `count` values. */
 static bool operands_fit(dv_graph *g, const char *label, const dv_value qkv[3], int64_t heads, dv_param p,
                          int64_t count) {
@@ -59,9 +98,9 @@ static dv_window completed(const dv_window *window, dv_shape s) {
     return w;
 }
 
-static bool axis_possible(int64_t size, int64_t padded, int32_t w, int32_t keys, int32_t shift) {
-    return padded >= size && padded % w == 0 && keys >= w && (keys - w) % 2 == 0 && shift >= 0 && shift < w &&
-           (shift == 0 || keys == w);
+static bool axis_possible(int64_t size, int64_t padded, int32_t w, int32_t keys, int32_t shift, int32_t cut) {
+    return cut >= 0 && cut < w && (cut == 0 || shift > 0) && padded >= size && padded % w == 0 && keys >= w &&
+           (keys - w) % 2 == 0 && shift >= 0 && shift < w && (shift == 0 || keys == w);
 }
 
 dv_value dv_window_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, float scale, const dv_window *window,
@@ -76,8 +115,8 @@ dv_value dv_window_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, 
     const dv_window w = completed(window, s);
     const bool whole = w.padded_h == s.h && w.padded_w == s.w && w.shift_y == 0 && w.shift_x == 0 && w.keys_h == w.h &&
                        w.keys_w == w.w;
-    if (!axis_possible(s.h, w.padded_h, w.h, w.keys_h, w.shift_y) ||
-        !axis_possible(s.w, w.padded_w, w.w, w.keys_w, w.shift_x) || (w.grid && !whole)) {
+    if (!axis_possible(s.h, w.padded_h, w.h, w.keys_h, w.shift_y, w.cut_y) ||
+        !axis_possible(s.w, w.padded_w, w.w, w.keys_w, w.shift_x, w.cut_x) || (w.grid && !whole)) {
         return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "window_attention: windows of %d x %d do not fit %d x %d pixels",
                                         (int)w.w, (int)w.h, (int)s.w, (int)s.h));
     }

@@ -43,7 +43,7 @@ void dv_lower_bind(dv_lowering *l, dv_bind_kind kind, uint32_t field, uint64_t a
     }
     p->binds = binds;
     binds[p->n_binds++] = (dv_bind){.kind = kind, .field = field, .at = at};
-    const bool cuda = kind == DV_BIND_ARENA && l->options->caps != NULL;
+    const bool cuda = kind != DV_BIND_WEIGHT && l->options->caps != NULL;
     set_pointer(&l->step.args, field, cuda ? (const void *)(uintptr_t)(PLANNED_ARENA + at) : placeholder);
 }
 
@@ -51,14 +51,14 @@ dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at) {
     const dv_place where = place->places[v];
     const dv_buffer *b = &place->buffers[where.buffer];
     const dv_shape s = place->graph->values[v].shape;
-    const int64_t first = ((int64_t)where.y * b->shape.w + where.x) * b->pixel + where.channel;
+    const int64_t first = where.frame * b->frame + ((int64_t)where.y * b->shape.w + where.x) * b->pixel + where.channel;
     *at = place->blocks[where.buffer].offset + (uint64_t)first * dvk_dtype_size(b->dtype);
     return (dvk_view){.dtype = b->dtype,
                       .n = s.n,
                       .h = s.h,
                       .w = s.w,
                       .c = s.c,
-                      .sn = b->shape.h * b->shape.w * b->pixel,
+                      .sn = where.stride * b->frame,
                       .sh = b->shape.w * b->pixel,
                       .sw = b->pixel};
 }
@@ -163,9 +163,9 @@ void dv_lower_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
     if (norm >= 0) {
         bind_norm(l, pro, norm);
     } else {
-        const int64_t channels = dv_lower_shape(l, node->in[0]).c;
-        dv_lower_vector(l, dv_lower_field(l, &pro->scale), node->fused.pro_scale, channels);
-        dv_lower_vector(l, dv_lower_field(l, &pro->shift), node->fused.pro_shift, channels);
+        const dv_shape x = dv_lower_shape(l, node->in[0]); /* the same for every picture */
+        dv_lower_vector(l, dv_lower_field(l, &pro->scale), node->fused.pro_scale, x.n * x.c);
+        dv_lower_vector(l, dv_lower_field(l, &pro->shift), node->fused.pro_shift, x.n * x.c);
     }
     pro->act = node->fused.pro_act.kind;
     epi->act = node->fused.act.kind;
@@ -300,22 +300,6 @@ static void lower_pointwise(dv_lowering *l) {
     dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
 }
 
-static void lower_attention(dv_lowering *l) {
-    const dv_node *node = dv_lower_now(l);
-    dv_lower_begin(l);
-    dvk_attention_args *a = &l->step.args.attention;
-    a->heads = node->heads;
-    a->scale = node->scale;
-    dv_lower_view(l, &a->q, node->in[0]);
-    dv_lower_view(l, &a->k, node->in[1]);
-    dv_lower_view(l, &a->v, node->in[2]);
-    dv_lower_view(l, &a->y, node->out);
-    const uint64_t tokens = (uint64_t)(a->q.h * a->q.w);
-    const uint64_t keys = (uint64_t)(a->k.h * a->k.w);
-    l->step.bytes += dv_view_bytes(&a->k) + dv_view_bytes(&a->v);
-    dv_lower_commit(l, "attention", &a->q, &a->y, 4 * (uint64_t)a->q.n * tokens * keys * (uint64_t)a->q.c);
-}
-
 davy_result dv_lower_node(dv_lowering *l, int64_t k) {
     const dv_node *node = &l->plan->graph->nodes[k];
     l->node = k;
@@ -323,9 +307,21 @@ davy_result dv_lower_node(dv_lowering *l, int64_t k) {
     case DV_OP_INPUT: /* written by the load */
     case DV_OP_CROP:  /* views */
     case DV_OP_SLICE:
+    case DV_OP_TAKE_FRAMES:
         break;
     case DV_OP_CONV2D:
-        dv_lower_now(l)->fused.mixed ? dv_lower_norm_depthwise(l) : lower_conv(l);
+        if (l->plan->graph->values[node->out].uses > 0) { /* else it is read in other slices of a clip */
+            node->fused.mixed ? dv_lower_norm_depthwise(l) : lower_conv(l);
+        }
+        break;
+    case DV_OP_FRAMES:
+        dv_lower_frames(l);
+        break;
+    case DV_OP_TO_FRAMES:
+        dv_lower_to_frames(l);
+        break;
+    case DV_OP_JOIN_FRAMES:
+        dv_lower_join_frames(l);
         break;
     case DV_OP_GROUP_NORM:
         lower_norm(l);
@@ -340,7 +336,7 @@ davy_result dv_lower_node(dv_lowering *l, int64_t k) {
         lower_pointwise(l);
         break;
     case DV_OP_ATTENTION:
-        lower_attention(l);
+        dv_lower_attention(l);
         break;
     case DV_OP_UPSAMPLE:
         dv_lower_resample(l, "upsample");
@@ -350,6 +346,21 @@ davy_result dv_lower_node(dv_lowering *l, int64_t k) {
         break;
     case DV_OP_PIXEL_UNSHUFFLE:
         dv_lower_resample(l, "pixel_unshuffle");
+        break;
+    case DV_OP_TOKENS:
+    case DV_OP_SIMILARITY:
+    case DV_OP_MIX:
+    case DV_OP_ORDER:
+    case DV_OP_GATHER:
+    case DV_OP_SCATTER:
+    case DV_OP_REFINE:
+        dv_lower_dictionary(l);
+        break;
+    case DV_OP_FOLD:
+        dv_lower_fold(l, "fold");
+        break;
+    case DV_OP_UNFOLD:
+        dv_lower_fold(l, "unfold");
         break;
     case DV_OP_CONCAT:
         dv_lower_concat(l);
@@ -376,6 +387,7 @@ davy_result dv_lower_node(dv_lowering *l, int64_t k) {
         dv_lower_dysample(l);
         break;
     case DV_OP_LAYER_NORM:
+    case DV_OP_RMS_NORM:
         dv_lower_layer_norm(l);
         break;
     case DV_OP_WINDOW_ATTENTION:

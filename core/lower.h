@@ -44,8 +44,14 @@ void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const d
 
 /* lower_move.c */
 void dv_lower_resample(dv_lowering *l, const char *op);
+void dv_lower_fold(dv_lowering *l, const char *op);
 void dv_lower_pad(dv_lowering *l);
 void dv_lower_concat(dv_lowering *l);
+
+/* lower_time.c */
+void dv_lower_frames(dv_lowering *l);
+void dv_lower_to_frames(dv_lowering *l);
+void dv_lower_join_frames(dv_lowering *l);
 
 /* lower_gate.c */
 void dv_lower_depthwise(dv_lowering *l);
@@ -55,8 +61,12 @@ void dv_lower_norm_depthwise(dv_lowering *l);
 void dv_lower_pool(dv_lowering *l, const char *op);
 void dv_lower_dysample(dv_lowering *l);
 
+/* lower_dictionary.c */
+void dv_lower_dictionary(dv_lowering *l);
+
 /* lower_window.c */
 void dv_lower_layer_norm(dv_lowering *l);
+void dv_lower_attention(dv_lowering *l);
 void dv_lower_window_attention(dv_lowering *l);
 void dv_lower_channel_attention(dv_lowering *l);
 

@@ -12,6 +12,7 @@ void dv_lower_depthwise(dv_lowering *l) {
     a->kh = node->kh;
     a->kw = node->kw;
     a->paired = node->fused.paired;
+    a->stride = node->stride;
     a->pad_top = node->pad_top;
     a->pad_left = node->pad_left;
     dv_lower_view(l, &a->x, node->in[0]);

@@ -17,6 +17,16 @@ void dv_lower_resample(dv_lowering *l, const char *op) {
     dv_lower_commit(l, op, &a->x, &a->y, 0);
 }
 
+void dv_lower_fold(dv_lowering *l, const char *op) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_fold_args *a = &l->step.args.fold;
+    *a = (dvk_fold_args){.r = node->r, .heads = node->heads, .top = node->pad_top, .left = node->pad_left};
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_commit(l, op, &a->x, &a->y, 0);
+}
+
 void dv_lower_pad(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     dv_lower_begin(l);

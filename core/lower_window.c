@@ -22,7 +22,8 @@ void dv_lower_layer_norm(dv_lowering *l) {
     const dv_shape s = dv_lower_shape(l, node->out);
     dv_lower_begin(l);
     dvk_row_norm_args *a = &l->step.args.row_norm;
-    *a = (dvk_row_norm_args){.m = s.n * s.h * s.w, .heads = 1, .dim = s.c, .eps = node->eps, .center = 1};
+    *a = (dvk_row_norm_args){.m = s.n * s.h * s.w, .heads = 1, .dim = s.c, .eps = node->eps};
+    a->center = node->op == DV_OP_LAYER_NORM;
     bind_rows(l, &a->x, FIELD(row_norm.x.data), node->in[0]);
     bind_rows(l, &a->y, FIELD(row_norm.y.data), node->out);
     dv_lower_vector(l, FIELD(row_norm.w), node->weight, s.c);
@@ -31,6 +32,22 @@ void dv_lower_layer_norm(dv_lowering *l) {
     const dvk_view in = dv_view_of(l->place, node->in[0], &at);
     const dvk_view out = dv_view_of(l->place, node->out, &at);
     dv_lower_commit(l, "row_norm", &in, &out, 0);
+}
+
+void dv_lower_attention(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_attention_args *a = &l->step.args.attention;
+    a->heads = node->heads;
+    a->scale = node->scale;
+    dv_lower_view(l, &a->q, node->in[0]);
+    dv_lower_view(l, &a->k, node->in[1]);
+    dv_lower_view(l, &a->v, node->in[2]);
+    dv_lower_view(l, &a->y, node->out);
+    const uint64_t tokens = (uint64_t)(a->q.h * a->q.w);
+    const uint64_t keys = (uint64_t)(a->k.h * a->k.w);
+    l->step.bytes += dv_view_bytes(&a->k) + dv_view_bytes(&a->v);
+    dv_lower_commit(l, "attention", &a->q, &a->y, 4 * (uint64_t)a->q.n * tokens * keys * (uint64_t)a->q.c);
 }
 
 void dv_lower_window_attention(dv_lowering *l) {
@@ -49,7 +66,9 @@ void dv_lower_window_attention(dv_lowering *l) {
                                      .shift_y = w->shift_y,
                                      .shift_x = w->shift_x,
                                      .grid = w->grid,
-                                     .scale = node->scale};
+                                     .scale = node->scale,
+                                     .cut_y = w->cut_y,
+                                     .cut_x = w->cut_x};
     dv_lower_view(l, &a->q, node->in[0]);
     dv_lower_view(l, &a->k, node->in[1]);
     dv_lower_view(l, &a->v, node->in[2]);

@@ -26,7 +26,7 @@ struct davy_model {
 /* ---- opening ---- */
 
 static davy_result check_desc(const davy_model_desc *d) {
-    static const char *const known[] = {"scaling_factor", "shift_factor", "tf32", "split", NULL};
+    static const char *const known[] = {"scaling_factor", "shift_factor", "tf32", "split", "blend", NULL};
     const uint32_t flags = DAVY_MODEL_NO_MMAP | DAVY_MODEL_NO_PICKLE;
     if (d->task < 0 || d->task > DAVY_TASK_CAPTION) {
         return dv_fail(DAVY_E_INVALID, "model: task is %d, expected 0 or DAVY_TASK_*", (int)d->task);
@@ -126,7 +126,6 @@ static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_op
         return dv_fail(DAVY_E_OPTION, "%s: split means nothing to %s", opened->file_name, m->info.arch);
     }
     m->info.struct_size = sizeof m->info;
-    m->info.temporal_factor = (int32_t)dv_max(m->info.temporal_factor, 1);
     m->info.scale_num = (int32_t)dv_max(m->info.scale_num, 1);
     m->info.scale_den = (int32_t)dv_max(m->info.scale_den, 1);
     if (desc->task != 0 && desc->task != m->info.task) {
@@ -268,12 +267,15 @@ bool dv_model_make_room(const davy_model *m) {
 
 typedef struct task {
     dv_engine *engine;
-    const dv_work *work; /* NULL: only load the weights */
+    dv_clip_stream *stream; /* NULL: a picture */
+    const dv_work *work;    /* NULL: only load the weights */
     const dv_control *control;
 } task;
 
 static davy_result attempt(const task *t) {
-    return t->work != NULL ? dv_engine_run(t->engine, t->work) : dv_engine_load(t->engine, t->control);
+    return t->stream != NULL ? dv_clip_stream_run(t->stream, t->work)
+           : t->work != NULL ? dv_engine_run(t->engine, t->work)
+                             : dv_engine_load(t->engine, t->control);
 }
 
 static davy_result try_hard(davy_model *m, const task *t) {
@@ -319,6 +321,31 @@ davy_result dv_model_load(davy_model *m, const dv_control *control) {
 davy_result dv_model_run(davy_model *m, const dv_work *work) {
     const task t = {.engine = m->engine, .work = work};
     return try_hard(m, &t);
+}
+
+davy_result dv_model_stream_open(davy_model *m, dv_stage stage, int64_t h, int64_t w, int64_t frames, int64_t slice,
+                                 dv_clip_stream **out) {
+    atomic_fetch_add(&m->running, 1);
+    davy_result r = dv_clip_stream_open(m->engine, stage, h, w, frames, slice, out);
+    if (is_full(r) && dv_model_make_room(m)) {
+        r = dv_clip_stream_open(m->engine, stage, h, w, frames, slice, out);
+    }
+    if (r < 0) {
+        atomic_fetch_sub(&m->running, 1);
+    }
+    return r;
+}
+
+davy_result dv_model_stream_run(davy_model *m, dv_clip_stream *stream, const dv_work *work) {
+    const task t = {.engine = m->engine, .stream = stream, .work = work};
+    return try_hard(m, &t);
+}
+
+void dv_model_stream_close(davy_model *m, dv_clip_stream *stream) {
+    if (stream != NULL) {
+        dv_clip_stream_release(stream);
+        atomic_fetch_sub(&m->running, 1);
+    }
 }
 
 davy_result dv_model_unload(davy_model *m) {

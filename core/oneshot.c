@@ -46,6 +46,11 @@ static davy_result check_run(const dv_call *c, bool job) {
     return dv_options_check((dv_options){c->options, run->n_options}, known, "run");
 }
 
+/* Whether it goes through a stream: a clip, of a network that knows what was before a frame. */
+static bool is_moving(const dv_call *c, dv_clip_rule *rule) {
+    return c->in.t > 1 && dv_engine_clip(dv_model_engine(c->model), c->stage, rule);
+}
+
 /* -1 along one axis only: tiles as long as the picture. */
 static dv_tiling tiling_of(const davy_run *run, const dv_pixels *in) {
     dv_tiling t = {.width = run->tile_width, .height = run->tile_height, .overlap = run->tile_overlap};
@@ -163,8 +168,10 @@ static davy_result match_input(dv_call *c, const davy_tensor *in, dv_access acce
     const int64_t f = info->spatial_factor > 0 ? info->spatial_factor : 1;
     const int64_t num = decodes ? f : c->op == DAVY_OP_UPSCALE ? info->scale_num : 1;
     const int64_t den = decodes ? 1 : c->op == DAVY_OP_UPSCALE ? info->scale_den : f;
-    *result =
-        (dv_pixels){.n = c->in.n, .t = c->in.t, .h = c->in.h * num / den, .w = c->in.w * num / den, .c = channels};
+    c->moving = is_moving(c, &c->rule);
+    r = r < 0 || !c->moving ? r : dv_call_check_clip(c);
+    const int64_t t = c->moving ? dv_clip_results(&c->rule, c->in.t) : c->in.t;
+    *result = (dv_pixels){.n = c->in.n, .t = t, .h = c->in.h * num / den, .w = c->in.w * num / den, .c = channels};
     return r;
 }
 
@@ -236,7 +243,7 @@ static void match_ranges(dv_call *c) {
 
 /* ---- calls ---- */
 
-static void clear_call(dv_call *c) {
+void dv_call_clear(dv_call *c) {
     dv_gpu_event_release(c->after);
     dv_buffer_release(c->in_buffer);
     dv_buffer_release(c->out_buffer);
@@ -244,7 +251,7 @@ static void clear_call(dv_call *c) {
 }
 
 static void release_call(void *arg) {
-    clear_call(arg);
+    dv_call_clear(arg);
     dv_free(arg);
 }
 
@@ -270,13 +277,13 @@ static davy_result run_job(void *arg, davy_job *job) {
 static davy_result launch(dv_call *c, davy_job **job) {
     if (job == NULL) {
         const davy_result r = dv_call_run(c);
-        clear_call(c);
+        dv_call_clear(c);
         return r;
     }
     dv_call *copy = dv_calloc(1, sizeof *copy);
     davy_result r = copy != NULL ? dv_call_mark_stream(c) : dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a job");
     if (r < 0) {
-        clear_call(c);
+        dv_call_clear(c);
         dv_free(copy);
         return r;
     }
@@ -305,7 +312,7 @@ davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, dav
     r = r < 0 ? r : match_output(&c, &size, &filled);
     r = r < 0 ? r : dv_call_check_ordered(&c);
     if (r < 0) {
-        clear_call(&c);
+        dv_call_clear(&c);
         return r;
     }
     match_ranges(&c);
@@ -323,11 +330,39 @@ davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, dav
     return DAVY_OK;
 }
 
+davy_result dv_oneshot_size(davy_model *model, davy_op op, const davy_tensor *in, const davy_run *run, dv_pixels *out) {
+    dv_call c = begin_call(model, op, run);
+    davy_result r = check_run(&c, false);
+    r = r < 0 ? r : check_op(&c);
+    r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, out);
+    dv_call_clear(&c);
+    return r;
+}
+
+davy_result dv_call_describe(davy_model *model, davy_op op, const davy_tensor *in, const davy_tensor *out,
+                             const davy_run *run, dv_call *call) {
+    const dv_content content = op == DAVY_OP_VAE_ENCODE ? DV_LATENT : DV_PICTURE;
+    dv_call c = begin_call(model, op, run);
+    dv_pixels size = {0};
+    davy_result r = check_run(&c, false);
+    r = r < 0 ? r : check_op(&c);
+    r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, &size);
+    r = r < 0 ? r : dv_pixels_check(out, content, DV_SHAPE_ONLY, "output", &c.out);
+    if (r < 0) {
+        dv_call_clear(&c);
+        return r;
+    }
+    c.colours_out = dv_colours_of(c.out.channels);
+    match_ranges(&c);
+    *call = c;
+    return DAVY_OK;
+}
+
 davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **job) {
     dv_call c = begin_call(model, 0, run);
     const davy_result r = check_run(&c, job != NULL);
     if (r < 0) {
-        clear_call(&c);
+        dv_call_clear(&c);
         return r;
     }
     return launch(&c, job);
@@ -344,14 +379,19 @@ davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in
     davy_result r = check_run(&c, false);
     r = r < 0 ? r : check_op(&c);
     r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, &size);
-    r = r < 0 ? r : dv_engine_plan(dv_model_engine(model), c.stage, c.in.h, c.in.w, &c.tiling, &plan);
+    if (r == DAVY_OK) {
+        const int64_t pictures = dv_call_together(&c) ? dv_call_pictures(&c) : 1;
+        r = c.moving
+                ? dv_call_plan_clip(&c, &plan)
+                : dv_engine_plan_batch(dv_model_engine(model), c.stage, pictures, c.in.h, c.in.w, &c.tiling, &plan);
+    }
     if (r == DAVY_OK) {
         davy_layout layout = c.in.layout;
         dv_pixels_shape(&size, &layout, &plan.ndim, plan.shape);
         plan.workspace_bytes += dv_call_workspace(&c);
-        plan.flops *= (uint64_t)(dv_call_pictures(&c) * dv_call_passes(&c));
+        plan.flops *= c.moving ? (uint64_t)c.in.n : (uint64_t)(dv_call_pictures(&c) * dv_call_passes(&c));
         *out = plan;
     }
-    clear_call(&c);
+    dv_call_clear(&c);
     return r;
 }

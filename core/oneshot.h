@@ -5,6 +5,7 @@
 
 #include "core/cuda/gpu.h"
 #include "core/model.h"
+#include "core/stream.h"
 #include "core/tensor.h"
 
 /* run: never NULL. out is written to on success only. job NULL: blocks. */
@@ -12,10 +13,12 @@ davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, dav
                        davy_job **job);
 davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in, const davy_run *run,
                             davy_plan_info *out);
+/* Sizes of the result alone. */
+davy_result dv_oneshot_size(davy_model *model, davy_op op, const davy_tensor *in, const davy_run *run, dv_pixels *out);
 davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **job);
 
-/* ---- between oneshot.c, which checks, oneshot_run.c, oneshot_posterior.c and oneshot_bleed.c, which work, and the
- * two that know CUDA memory: oneshot_device.c and oneshot_pixels.c ---- */
+/* ---- between oneshot.c, which checks, oneshot_run.c, oneshot_clip.c, oneshot_posterior.c and oneshot_bleed.c, which
+ * work, and the two that know CUDA memory: oneshot_device.c and oneshot_pixels.c ---- */
 
 typedef struct dv_call {
     davy_model *model; /* one reference */
@@ -30,6 +33,8 @@ typedef struct dv_call {
     bool alpha;     /* alpha goes through the network in a pass of its own */
     bool grey;      /* the result is the luma of three outputs */
     bool posterior; /* moments or a sample: through memory of our own */
+    bool moving;    /* frames of a clip that depend on each other: slice by slice through a stream */
+    dv_clip_rule rule;
     davy_run run;
     const davy_option *options; /* the caller's, for the checks */
     dv_gpu_event *after;        /* of a job: what it begins after; NULL: nothing */
@@ -38,16 +43,50 @@ typedef struct dv_call {
     uint64_t progress_ns; /* of the last call to the host */
 } dv_call;
 
+/* What is computed at once: a picture, or a stretch of a clip: a slice. */
+typedef struct dv_stretch {
+    int64_t in, n_in;        /* pictures of the input: so many from that one on */
+    int64_t out, n_out;      /* of the output */
+    int64_t drawn;           /* number of the first result, for what is drawn */
+    dv_clip_stream *stream;  /* NULL: a picture */
+    const dvk_image *frames; /* of a slice; NULL: they are where the input says */
+} dv_stretch;
+
+static inline dv_stretch dv_stretch_picture(int64_t picture) {
+    return (dv_stretch){.in = picture, .n_in = 1, .out = picture, .n_out = 1, .drawn = picture};
+}
+
 int64_t dv_call_pictures(const dv_call *call);
+bool dv_call_together(const dv_call *call);      /* in one run of the engine */
 int64_t dv_call_passes(const dv_call *call);     /* runs of the network for one picture */
 uint64_t dv_call_workspace(const dv_call *call); /* beyond the engine's own */
 davy_result dv_call_run(dv_call *call);
-dv_work dv_call_work(dv_call *call, int64_t picture, const dv_control *control); /* of a pass with the network alone */
+/* Parts [index, index + share) of `count` of equal work. */
+dv_control dv_call_control(dv_call *call, int64_t index, int64_t share, int64_t count);
+dv_work dv_call_work(dv_call *call, const dv_stretch *stretch,
+                     const dv_control *control); /* of a pass with the network alone */
+davy_result dv_call_compute(dv_call *call, const dv_stretch *stretch, const dv_work *work);
 /* The pass of the colours of a picture that has straight alpha, and the memory that it takes. */
 davy_result dv_call_colours(dv_call *call, int64_t picture, dv_work *work);
 uint64_t dv_call_bleed_bytes(const dv_call *call);
-/* vae_encode with MOMENTS or SAMPLE, of one picture. */
-davy_result dv_call_posterior(dv_call *call, int64_t picture, const dv_control *control);
+/* vae_encode with MOMENTS or SAMPLE. */
+davy_result dv_call_posterior(dv_call *call, const dv_stretch *stretch, const dv_control *control);
+
+/* ---- clips: oneshot_clip.c ---- */
+
+/* Frames (or latents) that make whole slices, `frames` at least: what is missing repeats the last one. */
+int64_t dv_clip_whole(const dv_clip_rule *rule, int64_t frames);
+int64_t dv_clip_results(const dv_clip_rule *rule, int64_t frames);
+/* The first frame of a slice, the first or a later one, that this result of it is made of. */
+int64_t dv_clip_source(const dv_clip_rule *rule, bool begun, int64_t result);
+davy_result dv_call_check_clip(const dv_call *call);
+davy_result dv_call_plan_clip(const dv_call *call, davy_plan_info *out);
+davy_result dv_call_clips(dv_call *call);
+davy_result dv_call_slice(dv_call *call, const dv_stretch *stretch, const dv_control *control);
+/* For a sequence: a call of one clip, whose pixels get their memory later. in, out: a frame and a result. */
+davy_result dv_call_describe(davy_model *model, davy_op op, const davy_tensor *in, const davy_tensor *out,
+                             const davy_run *run, dv_call *call);
+void dv_call_clear(dv_call *call);
 
 davy_result dv_call_check_stream(const dv_call *call, bool job);
 /* Whether the context can work on the memory of a tensor. */
@@ -69,12 +108,14 @@ davy_result dv_call_constant(const dv_call *call, const dvk_image *image, bool *
 davy_result dv_call_fill(const dv_call *call, const dvk_image *image, float value);
 /* The pass of alpha, stream-ordered: through the network, then the number itself where it is the same everywhere. */
 davy_result dv_call_alpha_ordered(const dv_call *call, const dv_work *work);
-/* Packed f32 moments in device memory: their means become a sample, scaled as latents are (enqueued); they are copied to
- * the host (waits). */
-davy_result dv_call_draw(const dv_call *call, int64_t picture, davy_buffer *moments, float lo, float hi);
+/* A picture in CUDA memory as packed f32, numbers as they are stored; waits. */
+davy_result dv_call_gather(const dv_call *call, int64_t picture, float *to);
+/* Packed f32 moments of one latent in device memory: their means become a sample, number `drawn`, scaled as latents are
+ * (enqueued); a buffer of them is copied to the host (waits). */
+davy_result dv_call_draw(const dv_call *call, int64_t drawn, float *moments, float lo, float hi);
 davy_result dv_call_fetch_moments(const dv_call *call, davy_buffer *moments, float *host);
 /* They become picture `picture` of the output, the log-variances, where they are asked for, within [lo, hi]. Waits unless
  * stream-ordered. */
-davy_result dv_call_store_moments(const dv_call *call, int64_t picture, davy_buffer *moments, float lo, float hi);
+davy_result dv_call_store_moments(const dv_call *call, int64_t picture, float *moments, float lo, float hi);
 
 #endif

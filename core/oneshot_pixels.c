@@ -11,6 +11,10 @@
 
 enum { CHUNK_BYTES = 32 << 20 };
 
+static dv_gpu *gpu_of(const dv_call *c) {
+    return dv_context_services(dv_model_context(c->model))->gpus[0];
+}
+
 /* Rows [y, y + rows) of an image and the block, as the ops "load" and "store" take them. */
 static dvk_convert_args rows_of(void *block, const dvk_image *image, int64_t y, int64_t rows) {
     const int64_t c = image->channels;
@@ -64,7 +68,7 @@ static void transfer_end(transfer *t) {
 
 static davy_result transfer_begin(const dv_call *c, const dvk_image *image, transfer *t) {
     const uint64_t row = (uint64_t)image->w * (uint64_t)image->channels * sizeof(float);
-    *t = (transfer){.gpu = dv_context_services(dv_model_context(c->model))->gpus[0]};
+    *t = (transfer){.gpu = gpu_of(c)};
     t->rows = dv_min(image->h, dv_max(1, (int64_t)(CHUNK_BYTES / row)));
     t->bytes = row * (uint64_t)t->rows;
     davy_result r = dv_gpu_alloc(t->gpu, DV_MEM_WORKSPACE, t->bytes, "pixels", &t->block);
@@ -186,16 +190,25 @@ davy_result dv_call_finish(const dv_call *c, dv_gpu_queue *q, davy_result r) {
     return r < 0 ? r : waited;
 }
 
+davy_result dv_call_gather(const dv_call *c, int64_t picture, float *to) {
+    const int32_t *map = c->op == DAVY_OP_VAE_DECODE ? NULL : c->colours_in.map;
+    const dvk_image image = dv_pixels_image(&c->in, picture, c->in_channels, map);
+    const dvk_convert_args args = rows_of(to, &image, 0, image.h);
+    dv_gpu_queue *q = NULL;
+    const davy_result r = dv_gpu_queue_take(gpu_of(c), c->run.stream, &q);
+    return r < 0 ? r : dv_call_finish(c, q, convert(q, "load", &args));
+}
+
 /* ---- the encoder's moments ---- */
 
 /* Channels [first, first + n) of the packed moments into the same ones of the result. */
-static dvk_convert_args channels_of(const dv_call *c, int64_t picture, void *moments, int32_t first, int32_t n) {
+static dvk_convert_args channels_of(const dv_call *c, int64_t picture, float *moments, int32_t first, int32_t n) {
     const int64_t h = c->out.h;
     const int64_t w = c->out.w;
     const int64_t all = c->out_channels;
     dvk_convert_args args = {.image = dv_pixels_image(&c->out, picture, n, NULL), .mul = 1.0f};
     args.image.data = (char *)args.image.data + first * args.image.sc;
-    args.view = (dvk_view){.data = (float *)moments + first,
+    args.view = (dvk_view){.data = moments + first,
                            .dtype = DVK_F32,
                            .n = 1,
                            .h = h,
@@ -207,18 +220,18 @@ static dvk_convert_args channels_of(const dv_call *c, int64_t picture, void *mom
     return args;
 }
 
-davy_result dv_call_draw(const dv_call *c, int64_t picture, davy_buffer *moments, float lo, float hi) {
-    const dvk_posterior_params p = {.moments = dv_buffer_data(moments),
+davy_result dv_call_draw(const dv_call *c, int64_t drawn, float *moments, float lo, float hi) {
+    const dvk_posterior_params p = {.moments = moments,
                                     .pixels = c->out.h * c->out.w,
                                     .seed = c->run.seed,
-                                    .stream = (uint64_t)picture,
+                                    .stream = (uint64_t)drawn,
                                     .z = c->out_channels / 2,
                                     .lo = lo,
                                     .hi = hi,
                                     .mul = c->map_out.mul,
                                     .add = c->map_out.add};
     dv_gpu_queue *q = NULL;
-    const davy_result r = dv_gpu_queue_take(dv_buffer_gpu(moments), c->run.stream, &q);
+    const davy_result r = dv_gpu_queue_take(gpu_of(c), c->run.stream, &q);
     return r < 0 ? r : dv_call_finish(c, q, dv_gpu_check(q->gpu, dvk_cuda_posterior_draw(&p, &q->base), "sample"));
 }
 
@@ -232,18 +245,18 @@ davy_result dv_call_fetch_moments(const dv_call *c, davy_buffer *moments, float 
     return r;
 }
 
-davy_result dv_call_store_moments(const dv_call *c, int64_t picture, davy_buffer *moments, float lo, float hi) {
+davy_result dv_call_store_moments(const dv_call *c, int64_t picture, float *moments, float lo, float hi) {
     const bool both = (c->run.flags & DAVY_RUN_MOMENTS) != 0;
     const int32_t z = c->out_channels / 2;
     dv_gpu_queue *q = NULL;
-    davy_result r = dv_gpu_queue_take(dv_buffer_gpu(moments), c->run.stream, &q);
+    davy_result r = dv_gpu_queue_take(gpu_of(c), c->run.stream, &q);
     if (r < 0) {
         return r;
     }
-    dvk_convert_args args = channels_of(c, picture, dv_buffer_data(moments), 0, z);
+    dvk_convert_args args = channels_of(c, picture, moments, 0, z);
     r = convert(q, "store", &args);
     if (both && r == DAVY_OK) {
-        args = channels_of(c, picture, dv_buffer_data(moments), z, z);
+        args = channels_of(c, picture, moments, z, z);
         args.lo = lo;
         args.hi = hi;
         args.clamp = 1;

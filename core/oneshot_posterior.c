@@ -23,13 +23,13 @@ static float clamp_logvar(float v) {
 }
 
 /* Numbers are drawn by their place in the picture, channel by channel, so that the layout in memory changes nothing. */
-static void draw(const dv_call *c, int64_t picture, float *moments) {
+static void draw(const dv_call *c, int64_t drawn, float *moments) {
     const int64_t z = c->out_channels / 2;
     const int64_t pixels = c->out.h * c->out.w;
     for (int64_t i = 0; i < pixels; i++) {
         float *at = moments + i * 2 * z;
         for (int64_t k = 0; k < z; k++) {
-            const float normal = dvk_normal(c->run.seed, (uint64_t)picture, (uint64_t)(k * pixels + i));
+            const float normal = dvk_normal(c->run.seed, (uint64_t)drawn, (uint64_t)(k * pixels + i));
             at[k] = dvk_draw(at[k], clamp_logvar(at[z + k]), normal) * c->map_out.mul + c->map_out.add;
         }
     }
@@ -54,13 +54,14 @@ static void write_posterior(const dv_call *c, int64_t picture, const float *mome
 }
 
 /* A run of the encoder that gives its packed moments. */
-static dv_work moments_work(dv_call *c, int64_t picture, const dv_control *control, void *moments, bool on_device) {
-    dv_work work = dv_call_work(c, picture, control);
+static dv_work moments_work(dv_call *c, const dv_stretch *stretch, const dv_control *control, void *moments,
+                            bool on_device) {
+    dv_work work = dv_call_work(c, stretch, control);
     const int64_t pixel = (int64_t)sizeof(float) * c->out_channels;
     work.out = (dvk_image){.data = moments,
                            .dtype = DVK_F32,
                            .channels = c->out_channels,
-                           .n = 1,
+                           .n = stretch->n_out,
                            .h = c->out.h,
                            .w = c->out.w,
                            .sn = pixel * c->out.w * c->out.h,
@@ -74,22 +75,34 @@ static dv_work moments_work(dv_call *c, int64_t picture, const dv_control *contr
     return work;
 }
 
-/* host: where they go from there, NULL: into the output, which lies on the device too. */
-static davy_result run_on_device(dv_call *c, int64_t picture, const dv_control *control, float *host) {
+/* Samples where they are asked for; then, where the output lies on the device too, it has them. */
+static davy_result finish_on_device(const dv_call *c, const dv_stretch *stretch, float *moments, bool store) {
+    const uint64_t one = moments_bytes(c) / sizeof(float);
     const bool sample = (c->run.flags & DAVY_RUN_SAMPLE) != 0;
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < stretch->n_out; i++) {
+        float *at = moments + (uint64_t)i * one;
+        r = sample ? dv_call_draw(c, stretch->drawn + i, at, (float)LOGVAR_MIN, (float)LOGVAR_MAX) : DAVY_OK;
+        if (r == DAVY_OK && store) {
+            r = dv_call_store_moments(c, stretch->out + i, at, (float)LOGVAR_MIN, (float)LOGVAR_MAX);
+        }
+    }
+    return r;
+}
+
+/* host: where they go from there, NULL: into the output, which lies on the device too. */
+static davy_result run_on_device(dv_call *c, const dv_stretch *stretch, const dv_control *control, float *host) {
     davy_context *ctx = dv_model_context(c->model);
     davy_buffer *moments = NULL;
-    davy_result r = dv_buffer_create(ctx, dv_context_services(ctx)->gpus[0], moments_bytes(c), &moments);
+    const uint64_t bytes = moments_bytes(c) * (uint64_t)stretch->n_out;
+    davy_result r = dv_buffer_create(ctx, dv_context_services(ctx)->gpus[0], bytes, &moments);
     if (r < 0) {
         return r;
     }
-    const dv_work work = moments_work(c, picture, control, dv_buffer_data(moments), true);
-    r = dv_model_run(c->model, &work);
-    r = r < 0 || !sample ? r : dv_call_draw(c, picture, moments, (float)LOGVAR_MIN, (float)LOGVAR_MAX);
-    if (r == DAVY_OK) {
-        r = host != NULL ? dv_call_fetch_moments(c, moments, host)
-                         : dv_call_store_moments(c, picture, moments, (float)LOGVAR_MIN, (float)LOGVAR_MAX);
-    }
+    const dv_work work = moments_work(c, stretch, control, dv_buffer_data(moments), true);
+    r = dv_call_compute(c, stretch, &work);
+    r = r < 0 ? r : finish_on_device(c, stretch, dv_buffer_data(moments), host == NULL);
+    r = r < 0 || host == NULL ? r : dv_call_fetch_moments(c, moments, host);
     if (work.stream_ordered) {
         const davy_result kept = dv_buffer_busy(moments, c->run.stream);
         r = r < 0 ? r : kept;
@@ -98,31 +111,34 @@ static davy_result run_on_device(dv_call *c, int64_t picture, const dv_control *
     return r;
 }
 
-static davy_result run_on_host(dv_call *c, int64_t picture, const dv_control *control, float *moments) {
-    const dv_work work = moments_work(c, picture, control, moments, false);
-    const davy_result r = dv_model_run(c->model, &work);
-    if (r == DAVY_OK && (c->run.flags & DAVY_RUN_SAMPLE) != 0) {
-        draw(c, picture, moments);
+static davy_result run_on_host(dv_call *c, const dv_stretch *stretch, const dv_control *control, float *moments) {
+    const uint64_t one = moments_bytes(c) / sizeof(float);
+    const dv_work work = moments_work(c, stretch, control, moments, false);
+    const davy_result r = dv_call_compute(c, stretch, &work);
+    const bool sample = (c->run.flags & DAVY_RUN_SAMPLE) != 0;
+    for (int64_t i = 0; r == DAVY_OK && sample && i < stretch->n_out; i++) {
+        draw(c, stretch->drawn + i, moments + (uint64_t)i * one);
     }
     return r;
 }
 
-davy_result dv_call_posterior(dv_call *c, int64_t picture, const dv_control *control) {
+davy_result dv_call_posterior(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
     davy_context *ctx = dv_model_context(c->model);
     dv_heap *heap = dv_context_services(ctx)->heap;
-    const uint64_t bytes = moments_bytes(c);
+    const uint64_t one = moments_bytes(c);
+    const uint64_t bytes = one * (uint64_t)stretch->n_out;
     void *moments = NULL;
     if (c->out.on_device) {
-        return run_on_device(c, picture, control, NULL);
+        return run_on_device(c, stretch, control, NULL);
     }
     davy_result r = dv_heap_alloc(heap, DV_MEM_WORKSPACE, bytes, "moments", &moments);
     if (r < 0) {
         return r;
     }
     const bool drawn_there = dv_context_on_gpu(ctx) && (c->run.flags & DAVY_RUN_SAMPLE) != 0;
-    r = drawn_there ? run_on_device(c, picture, control, moments) : run_on_host(c, picture, control, moments);
-    if (r == DAVY_OK) {
-        write_posterior(c, picture, moments);
+    r = drawn_there ? run_on_device(c, stretch, control, moments) : run_on_host(c, stretch, control, moments);
+    for (int64_t i = 0; r == DAVY_OK && i < stretch->n_out; i++) {
+        write_posterior(c, stretch->out + i, (float *)moments + (uint64_t)i * (one / sizeof(float)));
     }
     dv_heap_free(heap, DV_MEM_WORKSPACE, moments, bytes);
     return r;

@@ -39,8 +39,7 @@ static int32_t is_cancelled(void *user) {
     return dv_job_cancelled(c->job) ? 1 : 0;
 }
 
-/* For pass `index` of `count`. */
-static dv_control control_of(dv_call *c, int64_t index, int64_t count) {
+dv_control dv_call_control(dv_call *c, int64_t index, int64_t share, int64_t count) {
     dv_control control = {.deadline_ns = c->deadline_ns};
     if (c->run.progress != NULL || c->job != NULL) {
         control.progress = on_progress;
@@ -52,20 +51,37 @@ static dv_control control_of(dv_call *c, int64_t index, int64_t count) {
     }
     if (count > 1) {
         control.base = (uint64_t)index * PASS_PARTS;
-        control.share = PASS_PARTS;
+        control.share = (uint64_t)share * PASS_PARTS;
         control.total = (uint64_t)count * PASS_PARTS;
     }
     return control;
 }
 
+/* For pass `index` of `count`. */
+static dv_control control_of(dv_call *c, int64_t index, int64_t count) {
+    return dv_call_control(c, index, 1, count);
+}
+
 /* ---- one pass ---- */
 
-dv_work dv_call_work(dv_call *c, int64_t picture, const dv_control *control) {
-    const bool latent_in = c->op == DAVY_OP_VAE_DECODE;
-    const bool latent_out = c->op == DAVY_OP_VAE_ENCODE;
+/* So many pictures of a clip, from one on. */
+static dvk_image image_of(const dv_pixels *p, int64_t first, int64_t n, int32_t channels, const int32_t *map) {
+    dvk_image image = dv_pixels_image(p, first, channels, map);
+    if (n > 1) {
+        image.n = n;
+        image.sn = p->st;
+    }
+    return image;
+}
+
+dv_work dv_call_work(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
+    const int32_t *map_in = c->op == DAVY_OP_VAE_DECODE ? NULL : c->colours_in.map;
+    const int32_t *map_out = c->op == DAVY_OP_VAE_ENCODE ? NULL : c->colours_out.map;
+    const bool given = stretch->frames != NULL;
     return (dv_work){.stage = c->stage,
-                     .in = dv_pixels_image(&c->in, picture, c->in_channels, latent_in ? NULL : c->colours_in.map),
-                     .out = dv_pixels_image(&c->out, picture, c->out_channels, latent_out ? NULL : c->colours_out.map),
+                     .in = given ? *stretch->frames
+                                 : image_of(&c->in, stretch->in, stretch->n_in, c->in_channels, map_in),
+                     .out = image_of(&c->out, stretch->out, stretch->n_out, c->out_channels, map_out),
                      .in_mul = c->map_in.mul,
                      .in_add = c->map_in.add,
                      .out_mul = c->map_out.mul,
@@ -80,6 +96,11 @@ dv_work dv_call_work(dv_call *c, int64_t picture, const dv_control *control) {
                      .stream_ordered = (c->run.flags & DAVY_RUN_STREAM_ORDERED) != 0,
                      .tiling = c->tiling,
                      .control = *control};
+}
+
+davy_result dv_call_compute(dv_call *c, const dv_stretch *stretch, const dv_work *work) {
+    return stretch->stream != NULL ? dv_model_stream_run(c->model, stretch->stream, work)
+                                   : dv_model_run(c->model, work);
 }
 
 /* Alpha that is the same everywhere, most often opaque, stays what it is: no network would keep it exactly. */
@@ -131,7 +152,8 @@ static dv_work alpha_work(dv_call *c, int64_t picture, const dv_control *control
     const int32_t a = c->colours_in.alpha;
     const int32_t from[4] = {a, a, a, a};
     const int32_t to[4] = {c->colours_out.alpha, 0, 0, 0};
-    dv_work work = dv_call_work(c, picture, control);
+    const dv_stretch stretch = dv_stretch_picture(picture);
+    dv_work work = dv_call_work(c, &stretch, control);
     work.in = dv_pixels_image(&c->in, picture, c->in_channels, from);
     work.out = dv_pixels_image(&c->out, picture, 1, to);
     work.grey = c->in_channels == 3;
@@ -160,22 +182,24 @@ static davy_result run_alpha(dv_call *c, int64_t picture, const dv_control *cont
 /* ---- the call ---- */
 
 static davy_result run_picture(dv_call *c, int64_t picture, const dv_control *control) {
+    const dv_stretch stretch = dv_stretch_picture(picture);
     if (c->posterior) {
-        return dv_call_posterior(c, picture, control);
+        return dv_call_posterior(c, &stretch, control);
     }
-    dv_work work = dv_call_work(c, picture, control);
+    dv_work work = dv_call_work(c, &stretch, control);
     return c->alpha ? dv_call_colours(c, picture, &work) : dv_model_run(c->model, &work);
 }
 
 /* Pictures that need nothing but the network, evenly spaced, go to the engine together: it overlaps them, and several GPUs
  * share them. */
-static bool go_together(const dv_call *c) {
+bool dv_call_together(const dv_call *c) {
     return dv_call_passes(c) == 1 && !c->posterior && (c->in.n == 1 || c->in.t == 1);
 }
 
 static davy_result run_together(dv_call *c) {
     const dv_control control = control_of(c, 0, 1);
-    dv_work work = dv_call_work(c, 0, &control);
+    const dv_stretch first = dv_stretch_picture(0);
+    dv_work work = dv_call_work(c, &first, &control);
     work.in.n = work.out.n = dv_call_pictures(c);
     work.in.sn = c->in.t == 1 ? c->in.sn : c->in.st;
     work.out.sn = c->in.t == 1 ? c->out.sn : c->out.st;
@@ -206,7 +230,7 @@ davy_result dv_call_run(dv_call *c) {
         const dv_control control = control_of(c, 0, 1);
         return dv_model_load(c->model, &control);
     }
-    r = go_together(c) ? run_together(c) : run_one_by_one(c);
+    r = c->moving ? dv_call_clips(c) : dv_call_together(c) ? run_together(c) : run_one_by_one(c);
     if ((c->run.flags & DAVY_RUN_STREAM_ORDERED) != 0) { /* also after an error: some of it may be on its way */
         davy_error_info saved;
         dv_error_get(&saved);

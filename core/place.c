@@ -2,7 +2,7 @@
  * the widest and can hold all the others as its first channels; their producers then write into slices and nothing is
  * copied. Forwards over the rest: a result takes the place of an operand of an element-wise step that ends there, or a
  * new buffer. */
-#include "core/place.h"
+#include "core/place_priv.h"
 
 #include <string.h>
 
@@ -62,14 +62,37 @@ static void mark_output_f32(dv_placement *p, dv_value v) {
     }
 }
 
-static bool same_place(dv_place a, int32_t buffer, int64_t channel) {
-    return a.buffer == buffer && a.channel == channel;
+/* What decides who belongs to which token, and the few tokens themselves, is f32. */
+static void mark_dictionary_f32(dv_placement *p) {
+    for (int64_t k = 0; k < p->graph->n_nodes; k++) {
+        const dv_node *node = &p->graph->nodes[k];
+        const dv_op op = node->op;
+        if (node->dead) {
+            continue;
+        }
+        if (op == DV_OP_TOKENS || op == DV_OP_SIMILARITY || op == DV_OP_ORDER || op == DV_OP_REFINE) {
+            p->dtypes[node->out] = DVK_F32;
+        }
+        if (op == DV_OP_SIMILARITY) {
+            p->dtypes[node->in[0]] = DVK_F32;
+        }
+        if (op == DV_OP_SIMILARITY || op == DV_OP_MIX) {
+            p->dtypes[node->in[1]] = DVK_F32;
+        }
+    }
 }
 
-static void put(dv_placement *p, dv_value v, int32_t buffer, int64_t channel) {
-    p->places[v].buffer = buffer;
-    p->places[v].channel = (int32_t)channel;
-    p->blocks[buffer].last = dv_max(p->blocks[buffer].last, p->last_use[v]);
+static bool follows(dv_place a, dv_place first, int64_t channel) {
+    return a.buffer == first.buffer && a.channel == channel && a.frame == first.frame && a.stride == first.stride;
+}
+
+void dv_place_put(dv_placement *p, dv_value v, dv_place where) {
+    p->places[v] = where;
+    p->blocks[where.buffer].last = dv_max(p->blocks[where.buffer].last, p->last_use[v]);
+}
+
+static void put(dv_placement *p, dv_value v, int32_t buffer) {
+    dv_place_put(p, v, (dv_place){.buffer = buffer, .stride = 1});
 }
 
 static uint64_t bytes_of(const dv_buffer *b) {
@@ -83,8 +106,7 @@ static uint64_t bytes_of(const dv_buffer *b) {
     return bytes;
 }
 
-/* room: channels that a pixel has room for, no fewer than the shape's. */
-static int32_t add_roomy(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first, int64_t last) {
+int32_t dv_place_add(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first, int64_t last) {
     dv_buffer *buffers = dv_grow(p->buffers, p->n_buffers + 1, &p->cap_buffers, sizeof *buffers);
     if (buffers == NULL) {
         return -1;
@@ -98,6 +120,7 @@ static int32_t add_roomy(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64
     const int64_t step = dtype == DVK_F32 ? 1 : p->storage.channels;
     dv_buffer *b = &p->buffers[p->n_buffers];
     *b = (dv_buffer){.dtype = dtype, .shape = shape, .pixel = dv_div_up(room, step) * step};
+    b->frame = shape.h * shape.w * b->pixel;
     uint64_t bytes = bytes_of(b);
     if (p->storage.align > DV_ARENA_ALIGN && bytes <= INT64_MAX) { /* sizes that keep every offset aligned */
         bytes = dv_align_up(bytes, p->storage.align);
@@ -107,16 +130,16 @@ static int32_t add_roomy(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64
 }
 
 static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
-    return add_roomy(p, dtype, shape, shape.c, first, last);
+    return dv_place_add(p, dtype, shape, shape.c, first, last);
 }
 
 static bool is_view(dv_op op) {
-    return op == DV_OP_CROP || op == DV_OP_SLICE;
+    return op == DV_OP_CROP || op == DV_OP_SLICE || op == DV_OP_TAKE_FRAMES;
 }
 
-/* Whether v may be written straight into a slice: nothing else decides where it lies, and its type is the slice's. */
-static bool can_move(const dv_placement *p, dv_value v, dvk_dtype dtype) {
-    return p->places[v].buffer < 0 && p->dtypes[v] == dtype && !is_view(producer_of(p, v)->op);
+bool dv_place_can_move(const dv_placement *p, dv_value v, dvk_dtype dtype) {
+    const dv_op op = producer_of(p, v)->op;
+    return p->places[v].buffer < 0 && p->dtypes[v] == dtype && !is_view(op) && op != DV_OP_FRAMES;
 }
 
 /* The inputs already lie one behind the other in one buffer: the concat is a view of them. */
@@ -124,7 +147,7 @@ static bool lies_together(const dv_placement *p, const dv_node *node) {
     const dv_place first = p->places[node->in[0]];
     int64_t channel = first.channel;
     for (int32_t i = 0; i < node->n_in; i++) {
-        if (first.buffer < 0 || !same_place(p->places[node->in[i]], first.buffer, channel) ||
+        if (first.buffer < 0 || !follows(p->places[node->in[i]], first, channel) ||
             p->dtypes[node->in[i]] != p->dtypes[node->out]) {
             return false;
         }
@@ -150,24 +173,23 @@ static int64_t room_of(const dv_placement *p, const dv_node *node) {
 static bool place_concat(dv_placement *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     if (p->places[node->out].buffer < 0) {
-        int32_t buffer = p->places[node->in[0]].buffer;
-        int64_t channel = p->places[node->in[0]].channel;
+        dv_place where = p->places[node->in[0]];
         if (!lies_together(p, node)) {
             const dv_shape shape = p->graph->values[node->out].shape;
-            buffer = add_roomy(p, p->dtypes[node->out], shape, room_of(p, node), k, k);
-            channel = 0;
+            where = (dv_place){.stride = 1};
+            where.buffer = dv_place_add(p, p->dtypes[node->out], shape, room_of(p, node), k, k);
         }
-        if (buffer < 0) {
+        if (where.buffer < 0) {
             return false;
         }
-        put(p, node->out, buffer, channel);
+        dv_place_put(p, node->out, where);
     }
-    int64_t channel = p->places[node->out].channel;
+    dv_place where = p->places[node->out];
     for (int32_t i = 0; i < node->n_in; i++) {
-        if (can_move(p, node->in[i], p->dtypes[node->out])) {
-            put(p, node->in[i], p->places[node->out].buffer, channel);
+        if (dv_place_can_move(p, node->in[i], p->dtypes[node->out])) {
+            dv_place_put(p, node->in[i], where);
         }
-        channel += p->graph->values[node->in[i]].shape.c;
+        where.channel += (int32_t)p->graph->values[node->in[i]].shape.c;
     }
     return true;
 }
@@ -210,12 +232,17 @@ static bool applies_itself(const dv_graph *g, const dv_node *norm) {
 }
 
 static void place_view(dv_placement *p, const dv_node *node) {
-    const dv_place in = p->places[node->in[0]];
-    const bool crop = node->op == DV_OP_CROP;
+    dv_place where = p->places[node->in[0]];
+    if (node->op == DV_OP_CROP) {
+        where.y += node->pad_top;
+        where.x += node->pad_left;
+    } else if (node->op == DV_OP_SLICE) {
+        where.channel += (int32_t)node->first;
+    } else {
+        where.frame += node->first * where.stride;
+    }
     p->dtypes[node->out] = p->dtypes[node->in[0]];
-    put(p, node->out, in.buffer, in.channel + (crop ? 0 : node->first));
-    p->places[node->out].y = in.y + (crop ? node->pad_top : 0);
-    p->places[node->out].x = in.x + (crop ? node->pad_left : 0);
+    dv_place_put(p, node->out, where);
 }
 
 static bool place_node(dv_placement *p, int64_t k) {
@@ -235,7 +262,7 @@ static bool place_node(dv_placement *p, int64_t k) {
         if (buffer < 0) {
             return false;
         }
-        put(p, node->out, buffer, 0);
+        put(p, node->out, buffer);
     }
     dv_block *block = &p->blocks[p->places[node->out].buffer];
     block->first = dv_min(block->first, k);
@@ -246,7 +273,8 @@ static bool place_node(dv_placement *p, int64_t k) {
 static bool place_all(dv_placement *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = g->n_nodes - 1; k >= 0; k--) {
-        if (!g->nodes[k].dead && g->nodes[k].op == DV_OP_CONCAT && !place_concat(p, k)) {
+        const dv_node *node = &g->nodes[k];
+        if (!node->dead && !(node->op == DV_OP_CONCAT ? place_concat(p, k) : dv_place_clip(p, k))) {
             return false;
         }
     }
@@ -334,6 +362,7 @@ davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_pla
     }
     p.dtypes[g->input] = DVK_F32;
     find_uses(&p);
+    mark_dictionary_f32(&p);
     mark_output_f32(&p, g->output);
     if (!place_all(&p)) {
         goto no_memory;

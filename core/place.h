@@ -9,13 +9,16 @@
 typedef struct dv_place {
     int32_t buffer; /* -1: none yet */
     int32_t channel;
-    int32_t y, x; /* of its first pixel */
+    int32_t y, x;   /* of its first pixel */
+    int64_t frame;  /* its first picture, among the buffer's frames */
+    int64_t stride; /* of these, from one picture to the next */
 } dv_place;
 
 typedef struct dv_buffer {
     dvk_dtype dtype; /* DVK_F32 for small vectors too */
     dv_shape shape;
     int64_t pixel; /* elements from one pixel to the next, >= shape.c */
+    int64_t frame; /* from one picture to the next; of a clip less than a pixel, where its frames lie side by side */
 } dv_buffer;
 
 typedef struct dv_norm_place { /* buffers of a live group norm's partial statistics and of its scale and shift */

@@ -134,25 +134,30 @@ static void append(text *t, const char *fmt, ...) {
     t->length += length;
 }
 
-/* Where a pointer of the step was bound to; UINT64_MAX: it is not in the arena. */
-static uint64_t bound_at(const dv_plan *p, const dv_step *s, const void *member) {
+/* Where a pointer of the step was bound to, if that is a picture; NULL: not. */
+static const dv_bind *bound_at(const dv_plan *p, const dv_step *s, const void *member) {
     const uint32_t field = (uint32_t)((const char *)member - (const char *)&s->args);
     for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
-        if (p->binds[i].field == field && p->binds[i].kind == DV_BIND_ARENA) {
-            return p->binds[i].at;
+        if (p->binds[i].field == field && p->binds[i].kind != DV_BIND_WEIGHT) {
+            return &p->binds[i];
         }
     }
-    return UINT64_MAX;
+    return NULL;
 }
 
 static void append_view(text *t, const dv_plan *p, const dv_step *s, const char *before, const dvk_view *v) {
-    const uint64_t at = bound_at(p, s, &v->data);
-    if (at != UINT64_MAX) {
-        append(t, "%s[%lld,%lld,%lld", before, (long long)v->h, (long long)v->w, (long long)v->c);
+    const dv_bind *at = bound_at(p, s, &v->data);
+    if (at != NULL) {
+        append(t, "%s[", before);
+        if (v->n > 1) {
+            append(t, "%lld x ", (long long)v->n);
+        }
+        append(t, "%lld,%lld,%lld", (long long)v->h, (long long)v->w, (long long)v->c);
         if (v->sw != v->c) {
             append(t, "/%lld", (long long)v->sw);
         }
-        append(t, "] %s @%llu", dv_dtype_name(v->dtype), (unsigned long long)at);
+        append(t, "] %s %s%llu", dv_dtype_name(v->dtype), at->kind == DV_BIND_STATE ? "state " : "@",
+               (unsigned long long)at->at);
     }
 }
 
@@ -175,6 +180,14 @@ static const struct operands {
     {"upsample", {AT(resample.x)}, AT(resample.y), 1},
     {"pixel_shuffle", {AT(resample.x), AT(resample.res)}, AT(resample.y), 2},
     {"pixel_unshuffle", {AT(resample.x)}, AT(resample.y), 1},
+    {"fold", {AT(fold.x)}, AT(fold.y), 1},
+    {"similarity", {AT(similarity.q), AT(similarity.k)}, AT(similarity.y), 2},
+    {"mix", {AT(mix.s), AT(mix.v)}, AT(mix.y), 2},
+    {"order", {AT(order.s)}, AT(order.y), 1},
+    {"gather", {AT(gather.x), AT(gather.order)}, AT(gather.y), 2},
+    {"scatter", {AT(gather.x), AT(gather.order)}, AT(gather.y), 2},
+    {"refine", {AT(refine.t), AT(refine.s), AT(refine.x)}, AT(refine.y), 3},
+    {"unfold", {AT(fold.x)}, AT(fold.y), 1},
     {"pad", {AT(pad.x)}, AT(pad.y), 1},
     {"depthwise", {AT(depthwise.x)}, AT(depthwise.y), 1},
     {"multiply", {AT(multiply.x), AT(multiply.g)}, AT(multiply.y), 2},
@@ -228,6 +241,9 @@ char *dv_plan_dump(const dv_plan *p) {
     text t = {0};
     for (int64_t i = 0; i < p->n_steps; i++) {
         append_step(&t, p, &p->steps[i]);
+    }
+    if (p->state_bytes > 0) {
+        append(&t, "state %llu, ", (unsigned long long)p->state_bytes);
     }
     append(&t, "arena %llu, scratch %llu a thread, weights %llu, %llu flops\n", (unsigned long long)p->arena_bytes,
            (unsigned long long)p->scratch_bytes, (unsigned long long)p->weight_bytes, (unsigned long long)p->flops);

@@ -9,6 +9,7 @@
 
 #include "core/graph.h"
 #include "core/kernel.h"
+#include "kernels/dictionary.h"
 #include "kernels/lm.h"
 #include "kernels/norm_depthwise.h"
 
@@ -19,6 +20,12 @@ typedef union dv_args {
     dvk_group_norm_finish_args finish;
     dvk_attention_args attention;
     dvk_resample_args resample;
+    dvk_fold_args fold;
+    dvk_similarity_args similarity;
+    dvk_mix_args mix;
+    dvk_order_args order;
+    dvk_gather_args gather;
+    dvk_refine_args refine;
     dvk_pad_args pad;
     dvk_depthwise_args depthwise;
     dvk_norm_depthwise_args norm_depthwise;
@@ -30,12 +37,12 @@ typedef union dv_args {
     dvk_channel_attention_args channel;
 } dv_args;
 
-typedef enum dv_bind_kind { DV_BIND_ARENA = 1, DV_BIND_WEIGHT } dv_bind_kind;
+typedef enum dv_bind_kind { DV_BIND_ARENA = 1, DV_BIND_WEIGHT, DV_BIND_STATE } dv_bind_kind;
 
 typedef struct dv_bind { /* a pointer inside a step's args */
     dv_bind_kind kind;
     uint32_t field; /* offset of the pointer in dv_args */
-    uint64_t at;    /* byte offset in the arena; index into the plan's weights */
+    uint64_t at;    /* byte offset in the arena or the state; index into the plan's weights */
 } dv_bind;
 
 typedef struct dv_step {
@@ -56,7 +63,7 @@ typedef struct dv_weight {
     dv_kernel kernel;     /* none: vector */
     dvk_conv2d_args conv; /* what pack() is told; pointers point to nothing */
     uint64_t bytes;
-    int64_t count; /* of a vector: elements; a stored single one is repeated */
+    int64_t count; /* of a vector: elements; what is stored is repeated */
 } dv_weight;
 
 typedef struct dv_plan {
@@ -70,6 +77,7 @@ typedef struct dv_plan {
     dvk_view input, output; /* data NULL */
     uint64_t input_at, output_at;
     uint64_t arena_bytes;
+    uint64_t state_bytes;   /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
     uint64_t scratch_bytes; /* per thread, a multiple of 64; of a GPU, of 256 */
     uint64_t scratch_added; /* of these: by dv_plan_measure */
     uint64_t weight_bytes;

@@ -35,6 +35,8 @@ static dv_grid scaled(dv_grid grid, int64_t num, int64_t den) {
 /* Grid of a node's result from the grid of its first operand. */
 static dv_grid grid_after(const dv_node *node, dv_grid in) {
     switch (node->op) {
+    case DV_OP_DEPTHWISE:
+        return scaled(in, 1, node->stride);
     case DV_OP_CONV2D:
         return scaled(in, node->fused.upsample > 1 ? node->fused.upsample : 1, node->stride);
     case DV_OP_MAX_POOL:
@@ -45,8 +47,10 @@ static dv_grid grid_after(const dv_node *node, dv_grid in) {
     case DV_OP_UPSAMPLE:
     case DV_OP_PIXEL_SHUFFLE:
     case DV_OP_DYSAMPLE:
+    case DV_OP_UNFOLD:
         return scaled(in, node->r, 1);
     case DV_OP_PIXEL_UNSHUFFLE:
+    case DV_OP_FOLD:
         return scaled(in, 1, node->r);
     default:
         return in;
@@ -65,7 +69,8 @@ static int64_t window_reach(const dv_window *w) {
 
 static bool sees_all(const dv_node *node) {
     return node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ATTENTION || node->op == DV_OP_MEAN ||
-           node->op == DV_OP_RESIZE || node->op == DV_OP_DYSAMPLE || node->window.grid ||
+           node->op == DV_OP_RESIZE || node->op == DV_OP_DYSAMPLE || node->op == DV_OP_ORDER ||
+           node->op == DV_OP_REFINE || node->window.grid ||
            (node->op == DV_OP_CHANNEL_ATTENTION && node->window.h == 0);
 }
 
@@ -106,8 +111,12 @@ static dv_extent extent_before(const dv_node *node, dv_extent e) {
     case DV_OP_PIXEL_SHUFFLE:
     case DV_OP_DYSAMPLE:
         return through_window(e, 1, 1, 0, node->r);
+    case DV_OP_UNFOLD:
+        return through_window(moved(e, -node->pad_top), 1, 1, 0, node->r);
     case DV_OP_PIXEL_UNSHUFFLE:
         return through_window(e, node->r, node->r, 0, 1);
+    case DV_OP_FOLD:
+        return through_window(e, node->r, node->r, node->pad_top, 1);
     case DV_OP_PAD:
         return moved(e, node->pad_top);
     case DV_OP_CROP:
@@ -162,7 +171,7 @@ davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
             continue;
         }
         const dv_grid one = {1, 1};
-        grids[node->out] = node->op == DV_OP_INPUT ? one : grid_after(node, grids[node->in[0]]);
+        grids[node->out] = node->n_in == 0 ? one : grid_after(node, grids[node->in[0]]);
         result.align = common(result.align, grids[node->out].den);
         result.align = common(result.align, window_step(node->window.h, grids[node->out]));
         result.align = common(result.align, window_step(node->window.w, grids[node->out]));
@@ -197,18 +206,24 @@ uint64_t dv_graph_flops(const dv_graph *g) {
             continue;
         }
         const dv_shape out = dv_shape_of(g, node->out);
-        const dv_shape in = dv_shape_of(g, node->in[0]);
+        const dv_shape in = dv_shape_of(g, node->n_in > 0 ? node->in[0] : DV_NO_VALUE);
         uint64_t flops = 0;
         if (node->op == DV_OP_CONV2D) {
             flops = times(times(2u * elements(out), (uint64_t)in.c), (uint64_t)node->kh * (uint64_t)node->kw);
         } else if (node->op == DV_OP_DEPTHWISE) {
             flops = times(2u * elements(out), (uint64_t)node->kh * (uint64_t)node->kw);
         } else if (node->op == DV_OP_ATTENTION) { /* q k^T and A v */
-            flops = times(times(4, elements(out)), (uint64_t)out.h * (uint64_t)out.w);
+            const dv_shape keys = dv_shape_of(g, node->in[1]);
+            flops = times(times(4, elements(out)), (uint64_t)keys.h * (uint64_t)keys.w);
         } else if (node->op == DV_OP_WINDOW_ATTENTION) {
             const dv_window *w = &node->window;
             const uint64_t keys = (uint64_t)w->keys_h * (uint64_t)w->keys_w;
             flops = times(4 * (uint64_t)out.n * (uint64_t)out.c, times((uint64_t)(w->padded_h * w->padded_w), keys));
+        } else if (node->op == DV_OP_SIMILARITY || node->op == DV_OP_MIX) {
+            flops = times(2u * elements(out), (uint64_t)in.c);
+        } else if (node->op == DV_OP_REFINE) {
+            const dv_shape picture = dv_shape_of(g, node->in[1]);
+            flops = times(2u * elements(out), (uint64_t)(picture.h * picture.w));
         } else if (node->op == DV_OP_CHANNEL_ATTENTION) {
             flops = times(times(4, elements(out)), (uint64_t)(out.c / node->heads));
         }
@@ -227,7 +242,7 @@ uint64_t dv_graph_parameters(const dv_graph *g) {
         for (int32_t k = 0; k < p->ndim; k++) {
             count = times(count, (uint64_t)p->shape[k]);
         }
-        count = p->stored > 0 ? (uint64_t)p->stored : count;
+        count = p->stored != 0 ? (uint64_t)dv_max(p->stored, 0) : count;
         if (!dv_add_u64(total, count, &total)) {
             return UINT64_MAX;
         }

@@ -33,8 +33,9 @@ static void join(value *values, dv_value a, dv_value b) {
     values[find(values, a)].group = find(values, b);
 }
 
+/* Frames too: all slices of a clip are to have the same scales, also the first, whose frames part. */
 static bool keeps_scale(dv_op op) {
-    return op == DV_OP_ADD || op == DV_OP_UPSAMPLE;
+    return op == DV_OP_ADD || op == DV_OP_UPSAMPLE || op == DV_OP_TAKE_FRAMES || op == DV_OP_JOIN_FRAMES;
 }
 
 static void make_groups(const dv_graph *g, value *values) {

@@ -97,19 +97,24 @@ static void fill_pointers(dv_instance *i) {
         i->args[s] = step->args;
         for (int64_t b = step->first_bind; b < step->first_bind + step->n_binds; b++) {
             const dv_bind *bind = &plan->binds[b];
-            const void *p =
-                bind->kind == DV_BIND_ARENA ? (const char *)i->block + bind->at : i->program->weights[bind->at];
+            const void *p = bind->kind == DV_BIND_ARENA   ? (const char *)i->block + bind->at
+                            : bind->kind == DV_BIND_STATE ? (const char *)i->state + bind->at
+                                                          : i->program->weights[bind->at];
             memcpy((char *)&i->args[s] + bind->field, &p, sizeof p);
         }
     }
 }
 
-static davy_result create_instance(dv_program *p, dv_instance **out) {
+/* block: NULL, or the caller's */
+static davy_result create_instance(dv_program *p, void *block, void *state, dv_instance **out) {
     dv_instance *i = dv_calloc(1, sizeof *i);
     if (i == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
     }
     i->program = p;
+    i->block = block;
+    i->state = state;
+    i->lent = block != NULL;
     i->args = dv_calloc((uint64_t)p->plan->n_steps + 1, sizeof *i->args);
     davy_result r = DAVY_OK;
     if (i->args == NULL) {
@@ -135,10 +140,18 @@ davy_result dv_program_take(dv_program *p, dv_instance **out) {
     }
     dv_mutex_unlock(p->lock);
     if (i == NULL) {
-        return create_instance(p, out);
+        return create_instance(p, NULL, NULL, out);
     }
     *out = i;
     return DAVY_OK;
+}
+
+davy_result dv_program_lend(dv_program *p, void *block, void *state, dv_instance **out) {
+    return create_instance(p, block, state, out);
+}
+
+void dv_instance_drop(dv_instance *i) {
+    release_instance(i);
 }
 
 void dv_program_give(dv_program *p, dv_instance *i) {

@@ -30,6 +30,10 @@ davy_result dv_program_load(dv_program *p, dv_watch *watch);
 /* An instance nobody else uses; the program must be loaded. */
 davy_result dv_program_take(dv_program *p, dv_instance **out);
 void dv_program_give(dv_program *p, dv_instance *instance);
+/* An instance of the caller's own, on memory of the caller's: dv_plan_workspace bytes, and the state of a clip's plan. The
+ * program, which must be loaded, and the memory outlive it. */
+davy_result dv_program_lend(dv_program *p, void *block, void *state, dv_instance **out);
+void dv_instance_drop(dv_instance *instance);
 /* Frees idle instances until at most keep_bytes of them remain; returns what remains. */
 uint64_t dv_program_trim(dv_program *p, uint64_t keep_bytes);
 

@@ -10,17 +10,54 @@ davy_result dv_cpu_instance_create(dv_instance *i) {
     const dv_services *services = i->program->services;
     const dv_plan *plan = i->program->plan;
     const uint64_t bytes = dv_plan_workspace(plan, dv_pool_threads(services->pool));
-    const davy_result r = dv_heap_alloc(services->heap, DV_MEM_WORKSPACE, bytes, "workspace", &i->block);
+    const davy_result r =
+        i->lent ? DAVY_OK : dv_heap_alloc(services->heap, DV_MEM_WORKSPACE, bytes, "workspace", &i->block);
     if (r == DAVY_OK) {
-        i->bytes = bytes;
+        i->bytes = i->lent ? 0 : bytes;
         i->scratch = (char *)i->block + dv_align_up(plan->arena_bytes, 64);
+        i->fresh = !i->lent;
     }
     return r;
 }
 
 void dv_cpu_instance_release(dv_instance *i) {
-    dv_heap_free(i->program->services->heap, DV_MEM_WORKSPACE, i->block, i->bytes);
+    if (!i->lent) {
+        dv_heap_free(i->program->services->heap, DV_MEM_WORKSPACE, i->block, i->bytes);
+    }
 }
+
+/* ---- fresh memory ---- */
+
+enum { PAGE = 4096, PIECE = 1 << 21, TOGETHER = 16 };
+
+typedef struct fresh_pieces {
+    char *memory;
+    int64_t bytes;
+} fresh_pieces;
+
+static void touch_pieces(void *user, int64_t first, int64_t last, int32_t worker) {
+    const fresh_pieces *f = user;
+    (void)worker;
+    for (int64_t at = first * PIECE; at < dv_min(last * PIECE, f->bytes); at += PAGE) {
+        f->memory[at] = 0;
+    }
+}
+
+/* The first write to a page can take a thousand times as long as any other, and a unit of a kernel may write to thousands
+ * of pages: where that is done here, a few pieces at a time, the run can still be cancelled at once. */
+static davy_result touch(dv_instance *i, dv_watch *watch) {
+    const int64_t bytes = (int64_t)i->program->plan->arena_bytes;
+    davy_result r = DAVY_OK;
+    for (int64_t at = 0; r == DAVY_OK && at < bytes; at += TOGETHER * PIECE) {
+        fresh_pieces f = {.memory = (char *)i->block + at, .bytes = dv_min(bytes - at, TOGETHER * PIECE)};
+        const dv_loop loop = {.units = (f.bytes + PIECE - 1) / PIECE, .run = touch_pieces, .user = &f};
+        r = dv_watch_loop(watch, i->program->services->pool, &loop, 0.0);
+    }
+    i->fresh = r != DAVY_OK;
+    return r;
+}
+
+/* ---- steps ---- */
 
 typedef struct step_loop {
     const dvk_kernel *kernel;
@@ -49,7 +86,7 @@ static davy_result run_step(const dv_services *services, const dv_step *step, st
 
 davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
     const dv_plan *plan = i->program->plan;
-    davy_result r = DAVY_OK;
+    davy_result r = i->fresh ? touch(i, watch) : DAVY_OK;
     for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
         step_loop s = {.kernel = plan->steps[k].kernel.cpu,
                        .args = &i->args[k],
@@ -74,6 +111,10 @@ davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_arg
     }
     const uint64_t bytes = (uint64_t)(args->view.h * args->view.w * args->view.c) *
                            (dvk_dtype_size(args->view.dtype) + dvk_dtype_size(args->image.dtype));
+    const davy_result r = i->fresh ? touch(i, watch) : DAVY_OK;
+    if (r != DAVY_OK) {
+        return r;
+    }
     const dv_step step = {.label = op, .units = kernel->units(args), .bytes = bytes, .cost = dv_convert_cost(args)};
     step_loop s = {.kernel = kernel, .args = args, .scratch = i->scratch, .scratch_bytes = scratch};
     return run_step(services, &step, &s, watch);

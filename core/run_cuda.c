@@ -45,9 +45,9 @@ davy_result dv_cuda_instance_create(dv_instance *i) {
     if (i->cuda == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
     }
-    davy_result r = dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, bytes, "workspace", &i->block);
+    davy_result r = i->lent ? DAVY_OK : dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, bytes, "workspace", &i->block);
     if (r == DAVY_OK) {
-        i->bytes = bytes;
+        i->bytes = i->lent ? 0 : bytes;
         i->scratch = (char *)i->block + dv_align_up(plan->arena_bytes, 64);
         r = dv_gpu_queue_take(gpu, NULL, &i->cuda->own);
     }
@@ -65,6 +65,10 @@ static void wait_for_all(dv_instance *i) {
             dv_gpu_queue_wait(c->side[k], NULL, NULL);
         }
     }
+}
+
+void dv_instance_settle(dv_instance *i) {
+    wait_for_all(i);
 }
 
 static void release_times(dv_cuda *c) {
@@ -92,7 +96,7 @@ void dv_cuda_instance_release(dv_instance *i) {
             dv_gpu_event_release(c->events[k]);
         }
     }
-    if (i->block != NULL) {
+    if (i->block != NULL && !i->lent) {
         dv_gpu_free(gpu, DV_MEM_WORKSPACE, i->block, i->bytes - slots);
     }
     if (c->graph != NULL) {

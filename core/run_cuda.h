@@ -16,6 +16,9 @@ davy_result dv_instance_begin(dv_instance *i, void *stream);
 void dv_instance_end(dv_instance *i);
 dv_gpu_queue *dv_instance_queue(const dv_instance *i); /* between begin and end */
 
+/* Waits until nothing on the device uses the instance any more. */
+void dv_instance_settle(dv_instance *i);
+
 /* All steps; of a direct plan all but the last. */
 davy_result dv_instance_enqueue(dv_instance *i);
 /* That one, into the picture; of any other plan a "store" of its output. On q, of the instance's GPU. */

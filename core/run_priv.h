@@ -12,6 +12,9 @@ typedef struct dv_cuda dv_cuda; /* run_cuda.c: queues, events, captured steps of
 struct dv_instance {
     dv_program *program; /* not referenced: the run that took the instance holds the program */
     void *block;         /* arena, then scratch; of the host or of the GPU */
+    void *state;         /* of a clip, the caller's */
+    bool lent;           /* so is the block */
+    bool fresh;          /* on the CPU: nobody has written into the arena yet */
     uint64_t bytes;      /* all that the instance holds */
     char *scratch;
     dv_args *args; /* of steps */

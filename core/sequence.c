@@ -1,4 +1,4 @@
-/* sequence.c - davy_sequence: a ring of frames and the threads that work on it.
+/* sequence.c - davy_sequence: a ring of frames and the threads that work on it; clips: sequence_clip.c.
  *
  * The lock guards the ring's numbers and every frame's state; pictures are copied and computed without it, by the one who
  * has set the state. A thread computes a frame by the one-shot call,
@@ -12,6 +12,7 @@
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "core/sequence_clip.h"
 
 enum { USUAL_IN_FLIGHT = 4, MOST_IN_FLIGHT = 64 };
 
@@ -35,31 +36,30 @@ static davy_channels without_alpha(davy_channels channels) {
                                             : DAVY_CHANNELS_RGB;
 }
 
-/* What results are like: as asked for, or like the input. */
-static davy_result describe_output(davy_sequence *s, const dv_sequence_desc *desc, const davy_plan_info *plan) {
-    davy_tensor shape = {.struct_size = sizeof shape, .dtype = s->like_in.dtype, .ndim = plan->ndim};
-    davy_tensor want = {.struct_size = sizeof want, .dtype = s->like_in.dtype, .range = s->like_in.range};
-    dv_pixels size;
-    memcpy(shape.shape, plan->shape, sizeof shape.shape);
-    shape.layout = s->like_in.layout;
-    davy_result r = dv_pixels_check(&shape, DV_PICTURE, DV_SHAPE_ONLY, "output", &size);
-    if (r < 0) {
-        return r;
-    }
+/* What results are like: as asked for, or like the input; a latent's numbers are floats. */
+static davy_result describe_output(davy_sequence *s, const dv_sequence_desc *desc, const dv_pixels *size) {
+    const bool integers = s->like_in.range == DAVY_RANGE_FULL;
+    davy_tensor want = {.struct_size = sizeof want};
     if (desc->output != NULL) {
         want = *desc->output;
+    } else if (s->op == DAVY_OP_UPSCALE) {
+        want.dtype = s->like_in.dtype;
+        want.range = s->like_in.range;
+        want.channels = size->c == s->like_in.c ? s->like_in.channels : without_alpha(s->like_in.channels);
     } else {
-        want.channels = size.c == s->like_in.c ? s->like_in.channels : without_alpha(s->like_in.channels);
+        want.dtype = integers ? DAVY_DTYPE_F32 : s->like_in.dtype;
     }
-    r = dv_pixels_describe(&want, &size, s->like_in.layout, DV_PICTURE, &s->out, &s->out_bytes);
-    return r < 0 ? r : dv_pixels_check(&s->out, DV_PICTURE, DV_SHAPE_ONLY, "output", &s->like_out);
+    const davy_result r = dv_pixels_describe(&want, size, s->like_in.layout, s->content_out, &s->out, &s->out_bytes);
+    return r < 0 ? r : dv_pixels_check(&s->out, s->content_out, DV_SHAPE_ONLY, "output", &s->like_out);
 }
 
 static davy_result describe(davy_sequence *s, const dv_sequence_desc *desc) {
+    dv_pixels size;
     davy_plan_info plan;
     davy_result r = check_run(desc->run);
-    r = r < 0 ? r : dv_oneshot_plan(s->model, desc->op, desc->input, desc->run, &plan);
-    r = r < 0 ? r : dv_pixels_check(desc->input, DV_PICTURE, DV_SHAPE_ONLY, "input", &s->like_in);
+    r = r < 0 || s->op != DAVY_OP_UPSCALE ? r : dv_oneshot_plan(s->model, s->op, desc->input, desc->run, &plan);
+    r = r < 0 ? r : dv_oneshot_size(s->model, s->op, desc->input, desc->run, &size);
+    r = r < 0 ? r : dv_pixels_check(desc->input, s->content_in, DV_SHAPE_ONLY, "input", &s->like_in);
     if (r < 0) {
         return r;
     }
@@ -70,17 +70,24 @@ static davy_result describe(davy_sequence *s, const dv_sequence_desc *desc) {
     davy_tensor want = *desc->input;
     want.channels = s->like_in.channels;
     want.range = s->like_in.range;
-    r = dv_pixels_describe(&want, &s->like_in, s->like_in.layout, DV_PICTURE, &s->in, &s->in_bytes);
-    return r < 0 ? r : describe_output(s, desc, &plan);
+    r = dv_pixels_describe(&want, &s->like_in, s->like_in.layout, s->content_in, &s->in, &s->in_bytes);
+    return r < 0 ? r : describe_output(s, desc, &size);
+}
+
+/* Frames one by one, or a clip's. */
+static davy_result set_up(davy_sequence *s) {
+    dv_clip_rule rule;
+    const dv_stage stage = s->op == DAVY_OP_VAE_ENCODE ? DV_STAGE_ENCODE : DV_STAGE_DECODE;
+    if (s->op != DAVY_OP_UPSCALE && dv_engine_clip(dv_model_engine(s->model), stage, &rule)) {
+        return dv_sequence_clip_open(s, &rule);
+    }
+    s->frames = dv_calloc((uint64_t)s->size, sizeof *s->frames);
+    return s->frames != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "sequence: out of memory");
 }
 
 davy_result dv_sequence_open(davy_model *model, const dv_sequence_desc *desc, davy_sequence **out) {
-    if (desc->op != DAVY_OP_UPSCALE) {
-        const bool vae = desc->op == DAVY_OP_VAE_ENCODE || desc->op == DAVY_OP_VAE_DECODE;
-        return dv_fail(vae ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID,
-                       vae ? "sequence: there are none for VAEs yet; vae_encode and vae_decode take pictures one by one"
-                           : "sequence: op is %d, expected DAVY_OP_*",
-                       (int)desc->op);
+    if (desc->op < DAVY_OP_VAE_ENCODE || desc->op > DAVY_OP_UPSCALE) {
+        return dv_fail(DAVY_E_INVALID, "sequence: op is %d, expected DAVY_OP_*", (int)desc->op);
     }
     if (desc->max_in_flight < 0 || desc->max_in_flight > MOST_IN_FLIGHT) {
         return dv_fail(DAVY_E_INVALID, "sequence: max_in_flight is %d, expected up to %d, 0 for %d",
@@ -92,15 +99,16 @@ davy_result dv_sequence_open(davy_model *model, const dv_sequence_desc *desc, da
     }
     s->model = dv_model_ref(model);
     s->op = desc->op;
+    s->content_in = s->op == DAVY_OP_VAE_DECODE ? DV_LATENT : DV_PICTURE;
+    s->content_out = s->op == DAVY_OP_VAE_ENCODE ? DV_LATENT : DV_PICTURE;
     s->run = *desc->run;
     s->size = desc->max_in_flight > 0 ? desc->max_in_flight : USUAL_IN_FLIGHT;
     s->n_workers = dv_context_on_gpu(dv_model_context(model)) ? (int32_t)dv_min(s->size, DV_SEQUENCE_WORKERS) : 1;
-    s->frames = dv_calloc((uint64_t)s->size, sizeof *s->frames);
     s->lock = dv_mutex_create();
     s->changed = dv_cond_create();
-    davy_result r = s->frames != NULL && s->lock != NULL && s->changed != NULL
-                        ? describe(s, desc)
-                        : dv_fail(DAVY_E_NOMEM_HOST, "sequence: out of memory");
+    davy_result r = s->lock != NULL && s->changed != NULL ? describe(s, desc)
+                                                          : dv_fail(DAVY_E_NOMEM_HOST, "sequence: out of memory");
+    r = r < 0 ? r : set_up(s);
     s->run.options = NULL; /* the caller's; the checks have seen them */
     s->run.n_options = 0;
     if (r < 0) {
@@ -178,7 +186,8 @@ static void work(void *arg) {
 
 davy_result dv_sequence_start(davy_sequence *s) {
     while (s->started < s->n_workers) {
-        const davy_result r = dv_thread_start(work, s, "davy-frames", &s->workers[s->started]);
+        void (*const fn)(void *) = s->clip != NULL ? dv_sequence_clip_work : work;
+        const davy_result r = dv_thread_start(fn, s, "davy-frames", &s->workers[s->started]);
         if (r < 0) {
             return s->started > 0 ? DAVY_OK : r; /* fewer do, too */
         }
@@ -204,14 +213,29 @@ davy_result dv_sequence_reset(davy_sequence *s) {
     while (s->running > 0 || s->pushing || s->pulling) {
         dv_cond_wait(s->changed, s->lock, UINT64_MAX);
     }
-    for (int32_t i = 0; i < s->size; i++) {
+    for (int32_t i = 0; s->frames != NULL && i < s->size; i++) {
         s->frames[i].state = DV_FRAME_FREE;
+    }
+    if (s->clip != NULL) {
+        dv_sequence_clip_reset(s);
     }
     s->pushed = s->begun = s->pulled = 0;
     s->finished = s->failed = false;
     atomic_store_explicit(&s->cancel, 0, memory_order_relaxed);
     dv_mutex_unlock(s->lock);
     return DAVY_OK;
+}
+
+static int32_t count_ready(const davy_sequence *s) {
+    int32_t ready = 0;
+    for (uint64_t k = s->pulled; k < s->pushed; k++) {
+        const dv_frame *at = dv_sequence_frame(s, k);
+        if (at->state != DV_FRAME_DONE || at->result < 0) {
+            break;
+        }
+        ready++;
+    }
+    return ready;
 }
 
 void dv_sequence_info(davy_sequence *s, davy_sequence_info *out) {
@@ -223,12 +247,10 @@ void dv_sequence_info(davy_sequence *s, davy_sequence_info *out) {
                                 .in_flight = (int32_t)(s->pushed - s->pulled),
                                 .finished = s->finished,
                                 .memory_bytes = s->memory_bytes};
-    for (uint64_t k = s->pulled; k < s->pushed; k++) {
-        const dv_frame *at = dv_sequence_frame(s, k);
-        if (at->state != DV_FRAME_DONE || at->result < 0) {
-            break;
-        }
-        out->ready++;
+    if (s->clip != NULL) {
+        dv_sequence_clip_info(s, out);
+    } else {
+        out->ready = count_ready(s);
     }
     dv_mutex_unlock(s->lock);
 }
@@ -259,6 +281,7 @@ void dv_sequence_release(davy_sequence *s) {
             dv_buffer_release(s->frames[i].out.buffer);
         }
         dv_free(s->frames);
+        dv_sequence_clip_close(s);
         dv_cond_release(s->changed);
         dv_mutex_release(s->lock);
         dv_free(s);

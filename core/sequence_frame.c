@@ -4,7 +4,7 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
-#include "core/sequence_priv.h"
+#include "core/sequence_clip.h"
 #include "kernels/dtype.h"
 
 /* ---- pictures ---- */
@@ -81,8 +81,12 @@ static davy_result failed(const davy_sequence *s) {
     return s->error.code;
 }
 
-/* Under the lock: a slot for the next frame. */
-static davy_result take_slot(davy_sequence *s, uint64_t deadline_ns, dv_frame **out) {
+static bool has_room(const davy_sequence *s) {
+    return s->clip != NULL ? dv_sequence_clip_has_room(s) : s->pushed - s->pulled < (uint64_t)s->size;
+}
+
+/* Under the lock: waits for a place for the next frame. */
+static davy_result await_room(davy_sequence *s, uint64_t deadline_ns) {
     for (;;) {
         if (dv_sequence_cancelled(s)) {
             return cancelled();
@@ -93,8 +97,7 @@ static davy_result take_slot(davy_sequence *s, uint64_t deadline_ns, dv_frame **
         if (s->finished) {
             return dv_fail(DAVY_E_STATE, "the sequence is finished; sequence_reset begins a new one");
         }
-        if (s->pushed - s->pulled < (uint64_t)s->size) {
-            *out = dv_sequence_frame(s, s->pushed);
+        if (has_room(s)) {
             return DAVY_OK;
         }
         if (!wait_until(s, deadline_ns)) {
@@ -103,29 +106,42 @@ static davy_result take_slot(davy_sequence *s, uint64_t deadline_ns, dv_frame **
     }
 }
 
-static davy_result fill(davy_sequence *s, dv_frame *at, const dv_pixels *from, int64_t pts) {
-    dv_pixels to = s->like_in;
-    davy_result r = DAVY_OK;
+/* Memory of a frame's own. */
+static davy_result get_slot(davy_sequence *s, dv_frame *at, int64_t pts, dv_pixels *to) {
     if (at->in_buffer == NULL) {
-        r = dv_buffer_create(dv_model_context(s->model), NULL, s->in_bytes, &at->in_buffer);
+        const davy_result r = dv_buffer_create(dv_model_context(s->model), NULL, s->in_bytes, &at->in_buffer);
         if (r < 0) {
             return r;
         }
         at->in = s->in;
         at->in.data = (uint64_t)(uintptr_t)dv_buffer_data(at->in_buffer);
+        dv_mutex_lock(s->lock);
+        s->memory_bytes += s->in_bytes;
+        dv_mutex_unlock(s->lock);
     }
     at->in.pts = pts;
-    r = dv_pixels_check(&at->in, DV_PICTURE, DV_WRITES, "frame", &to);
+    return dv_pixels_check(&at->in, s->content_in, DV_WRITES, "frame", to);
+}
+
+/* Without the lock: the next frame is `from`. */
+static davy_result fill(davy_sequence *s, dv_frame *at, const dv_pixels *from, int64_t pts) {
+    dv_pixels to;
+    const davy_result r = s->clip != NULL ? dv_sequence_clip_slot(s, pts, &to) : get_slot(s, at, pts, &to);
     if (r == DAVY_OK) {
         copy_pixels(&to, from);
     }
     return r;
 }
 
+static void set_state(dv_frame *at, dv_frame_state state) {
+    if (at != NULL) {
+        at->state = state;
+    }
+}
+
 davy_result dv_sequence_push(davy_sequence *s, const davy_tensor *in, uint64_t timeout_ns) {
     dv_pixels from;
-    dv_frame *at = NULL;
-    davy_result r = dv_pixels_check(in, DV_PICTURE, DV_READS, "frame", &from);
+    davy_result r = dv_pixels_check(in, s->content_in, DV_READS, "frame", &from);
     r = r < 0 ? r : check_like(&from, &s->like_in, "frame");
     if (r < 0) {
         return r;
@@ -136,17 +152,16 @@ davy_result dv_sequence_push(davy_sequence *s, const davy_tensor *in, uint64_t t
         r = dv_fail(DAVY_E_BUSY, "the sequence is in another sequence_push");
     } else {
         s->pushing = true;
-        r = take_slot(s, deadline_ns, &at);
+        r = await_room(s, deadline_ns);
         r = r == DAVY_OK ? dv_sequence_start(s) : r;
         if (r == DAVY_OK) {
-            const bool fresh = at->in_buffer == NULL;
-            at->state = DV_FRAME_FILLING;
+            dv_frame *at = s->clip == NULL ? dv_sequence_frame(s, s->pushed) : NULL;
+            set_state(at, DV_FRAME_FILLING);
             dv_mutex_unlock(s->lock);
             r = fill(s, at, &from, in->pts);
             dv_mutex_lock(s->lock);
-            at->state = r == DAVY_OK ? DV_FRAME_QUEUED : DV_FRAME_FREE;
+            set_state(at, r == DAVY_OK ? DV_FRAME_QUEUED : DV_FRAME_FREE);
             s->pushed += r == DAVY_OK;
-            s->memory_bytes += fresh && at->in_buffer != NULL ? s->in_bytes : 0;
         }
         s->pushing = false;
         dv_cond_broadcast(s->changed);
@@ -157,38 +172,49 @@ davy_result dv_sequence_push(davy_sequence *s, const davy_tensor *in, uint64_t t
 
 /* ---- pull ---- */
 
-/* Under the lock: the oldest frame, when it is done. */
-static davy_result take_result(davy_sequence *s, uint64_t deadline_ns, dv_frame **out) {
+/* Under the lock: what a pull answers now of frames by themselves; DAVY_PENDING: it waits. */
+static davy_result look(const davy_sequence *s) {
+    const dv_frame *at = dv_sequence_frame(s, s->pulled);
+    if (s->pulled == s->pushed) {
+        return s->finished ? DAVY_END : DAVY_NEED_INPUT;
+    }
+    if (at->state == DV_FRAME_DONE && at->result == DAVY_OK) {
+        return DAVY_OK;
+    }
+    return s->failed && at->state != DV_FRAME_RUNNING ? failed(s) /* it, or one that is not begun any more */
+                                                      : DAVY_PENDING;
+}
+
+/* The same of a clip. */
+static davy_result look_at_clip(const davy_sequence *s) {
+    if (dv_sequence_clip_has_result(s)) {
+        return DAVY_OK;
+    }
+    return s->failed ? failed(s) : dv_sequence_clip_waits(s);
+}
+
+/* Under the lock: the oldest result, when it is done. */
+static davy_result await_result(davy_sequence *s, uint64_t deadline_ns) {
     for (;;) {
-        dv_frame *at = dv_sequence_frame(s, s->pulled);
         if (dv_sequence_cancelled(s)) {
             return cancelled();
         }
-        if (s->pulled == s->pushed) {
-            return s->finished ? DAVY_END : DAVY_NEED_INPUT;
-        }
-        if (at->state == DV_FRAME_DONE && at->result == DAVY_OK) {
-            *out = at;
-            return DAVY_OK;
-        }
-        if (s->failed && at->state != DV_FRAME_RUNNING) { /* it, or one that is not begun any more */
-            return failed(s);
-        }
-        if (!wait_until(s, deadline_ns)) {
-            return DAVY_PENDING;
+        const davy_result r = s->clip != NULL ? look_at_clip(s) : look(s);
+        if (r != DAVY_PENDING || !wait_until(s, deadline_ns)) {
+            return r;
         }
     }
 }
 
 /* The result's own buffer, or a copy of it. */
-static davy_result give(dv_frame *at, davy_tensor *out, const dv_pixels *to) {
+static davy_result give(const davy_sequence *s, dv_frame *at, davy_tensor *out, const dv_pixels *to) {
     dv_pixels from;
     if (to == NULL) {
         *out = at->out;
         at->out = (davy_tensor){.struct_size = sizeof at->out};
         return DAVY_OK;
     }
-    const davy_result r = dv_pixels_check(&at->out, DV_PICTURE, DV_READS, "result", &from);
+    const davy_result r = dv_pixels_check(&at->out, s->content_out, DV_READS, "result", &from);
     if (r == DAVY_OK) {
         copy_pixels(to, &from);
         out->pts = at->out.pts;
@@ -196,12 +222,52 @@ static davy_result give(dv_frame *at, davy_tensor *out, const dv_pixels *to) {
     return r;
 }
 
+/* A clip's results lie together: what is handed over is a copy. */
+static davy_result give_of_clip(const davy_sequence *s, davy_tensor *out, const dv_pixels *to) {
+    dv_pixels from;
+    dv_pixels own;
+    int64_t pts = 0;
+    davy_buffer *buffer = NULL;
+    davy_tensor t = s->out;
+    dv_sequence_clip_result(s, &pts, &from);
+    if (to == NULL) {
+        davy_result r = dv_buffer_create(dv_model_context(s->model), NULL, s->out_bytes, &buffer);
+        if (r < 0) {
+            return r;
+        }
+        dv_buffer_describe(buffer, &t);
+        t = *dv_buffer_tensor(buffer);
+        r = dv_pixels_check(&t, s->content_out, DV_WRITES, "output", &own);
+        if (r < 0) {
+            dv_buffer_release(buffer);
+            return r;
+        }
+        *out = t;
+    }
+    copy_pixels(to != NULL ? to : &own, &from);
+    out->pts = pts;
+    return DAVY_OK;
+}
+
+/* Under the lock, which is not held while pixels are copied: the result that is there goes out. */
+static davy_result give_result(davy_sequence *s, davy_tensor *out, const dv_pixels *to) {
+    dv_frame *at = s->clip == NULL ? dv_sequence_frame(s, s->pulled) : NULL;
+    dv_mutex_unlock(s->lock);
+    const davy_result r = at != NULL ? give(s, at, out, to) : give_of_clip(s, out, to);
+    dv_mutex_lock(s->lock);
+    if (at != NULL) {
+        at->state = DV_FRAME_FREE;
+        s->memory_bytes -= to == NULL ? s->out_bytes : 0;
+    }
+    s->pulled += at != NULL || r == DAVY_OK;
+    return r;
+}
+
 davy_result dv_sequence_pull(davy_sequence *s, davy_tensor *out, uint64_t timeout_ns) {
     const bool hands_over = out->data == 0 && out->buffer == NULL;
     const uint64_t deadline_ns = deadline_of(timeout_ns);
     dv_pixels to;
-    dv_frame *at = NULL;
-    davy_result r = hands_over ? DAVY_OK : dv_pixels_check(out, DV_PICTURE, DV_WRITES, "output", &to);
+    davy_result r = hands_over ? DAVY_OK : dv_pixels_check(out, s->content_out, DV_WRITES, "output", &to);
     r = r < 0 || hands_over ? r : check_like(&to, &s->like_out, "output");
     if (r < 0) {
         return r;
@@ -211,15 +277,8 @@ davy_result dv_sequence_pull(davy_sequence *s, davy_tensor *out, uint64_t timeou
         r = dv_fail(DAVY_E_BUSY, "the sequence is in another sequence_pull");
     } else {
         s->pulling = true;
-        r = take_result(s, deadline_ns, &at);
-        if (r == DAVY_OK) {
-            dv_mutex_unlock(s->lock);
-            r = give(at, out, hands_over ? NULL : &to);
-            dv_mutex_lock(s->lock);
-            at->state = DV_FRAME_FREE;
-            s->memory_bytes -= hands_over ? s->out_bytes : 0;
-            s->pulled++;
-        }
+        r = await_result(s, deadline_ns);
+        r = r == DAVY_OK ? give_result(s, out, hands_over ? NULL : &to) : r;
         s->pulling = false;
         dv_cond_broadcast(s->changed);
     }

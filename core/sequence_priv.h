@@ -1,4 +1,4 @@
-/* sequence_priv.h - what sequence.c and sequence_frame.c share. */
+/* sequence_priv.h - what the files sequence*.c share. */
 #ifndef DV_SEQUENCE_PRIV_H
 #define DV_SEQUENCE_PRIV_H
 
@@ -26,9 +26,12 @@ typedef struct dv_frame {
     davy_tensor in, out;    /* out.buffer NULL: the next frame brings one */
 } dv_frame;
 
+typedef struct dv_sequence_clip dv_sequence_clip; /* sequence_clip.h */
+
 struct davy_sequence {
     davy_model *model;
     davy_op op;
+    dv_content content_in, content_out;
     davy_run run;      /* of every frame */
     dv_pixels like_in; /* what frames and results are like, without memory */
     dv_pixels like_out;
@@ -39,6 +42,7 @@ struct davy_sequence {
     dv_cond *changed;
     int32_t size; /* of the ring */
     dv_frame *frames;
+    dv_sequence_clip *clip;         /* NULL: frames by themselves */
     uint64_t pushed, begun, pulled; /* frames; begun: taken by a thread */
     bool pushing, pulling, finished, failed, quit;
     int32_t running;

@@ -9,6 +9,7 @@
 #include "core/file/json.h"
 #include "core/mem.h"
 #include "core/model.h"
+#include "core/options.h"
 #include "core/os.h"
 #include "core/sized.h"
 
@@ -23,6 +24,8 @@ typedef struct opening {
     int64_t weights;    /* weight sources so far */
     char *first_path;   /* where a config.json may lie */
     const char *prefix; /* of the first weights, given when the second turned out to be its other half */
+    bool blends;        /* the second weights are another version of the first */
+    double blend;       /* the first one's share */
 } opening;
 
 static davy_result nomem(const char *what) {
@@ -135,7 +138,10 @@ static davy_result add_weights(opening *o, dv_tensors *t, const char *name) {
         res->file_name = dv_strdup(dv_path_name(name));
         return res->file_name != NULL ? DAVY_OK : nomem(name);
     }
-    if (o->weights == 2 && o->prefix != NULL && prefix != NULL && strcmp(o->prefix, prefix) != 0) {
+    if (o->blends) {
+        r = o->weights == 2 ? dv_tensors_blend(res->tensors, t, o->blend)
+                            : dv_fail(DAVY_E_OPTION, "model: blend goes with two files of weights, not more");
+    } else if (o->weights == 2 && o->prefix != NULL && prefix != NULL && strcmp(o->prefix, prefix) != 0) {
         dv_tensors *both = dv_calloc(1, sizeof *both);
         if (both == NULL) {
             dv_tensors_release(t);
@@ -220,6 +226,15 @@ static davy_result add_source(opening *o, uint32_t i, uint32_t stride) {
     return r;
 }
 
+static davy_result read_blend(opening *o) {
+    const dv_options options = {o->desc->options, o->desc->n_options};
+    const davy_result r = dv_options_get_number(options, "blend", &o->blend, &o->blends);
+    if (r == DAVY_OK && o->blends && !(o->blend >= 0.0 && o->blend <= 1.0)) {
+        return dv_fail(DAVY_E_OPTION, "model: blend is %g, expected 0 to 1", o->blend);
+    }
+    return r;
+}
+
 /* A config.json beside the weights, where none was given. */
 static davy_result find_config(opening *o) {
     char *path = NULL;
@@ -259,6 +274,9 @@ static davy_result add_all(opening *o) {
     if (r == DAVY_OK && o->weights == 0) {
         r = dv_fail(DAVY_E_INVALID, "model: the sources hold a config, but no weights");
     }
+    if (r == DAVY_OK && o->blends && o->weights < 2) {
+        r = dv_fail(DAVY_E_OPTION, "model: blend goes with two files of weights, not one");
+    }
     return r < 0 ? r : find_config(o);
 }
 
@@ -271,7 +289,8 @@ davy_result dv_sources_open(davy_context *ctx, const davy_model_desc *desc, dv_o
                  .desc = desc,
                  .options = {.no_pickle = (desc->flags & DAVY_MODEL_NO_PICKLE) != 0},
                  .map = (desc->flags & DAVY_MODEL_NO_MMAP) == 0};
-    const davy_result r = add_all(&o);
+    davy_result r = read_blend(&o);
+    r = r < 0 ? r : add_all(&o);
     dv_free(o.first_path);
     if (r < 0) {
         dv_opened_clear(&o.result);

@@ -59,13 +59,13 @@ static davy_result read_one(const batch *b, int64_t i) {
     }
     float *dst = b->packed[i];
     const int64_t have = elements_of(p);
-    if (have != b->weights[i]->count && have != 1) {
+    if (have < 1 || b->weights[i]->count % have != 0) {
         return dv_fail(DAVY_E_SHAPE, "%s: %lld values, expected %lld", p->label, (long long)have,
                        (long long)b->weights[i]->count);
     }
     const davy_result r = read_values(b, p, dst);
     for (int64_t c = have; r == DAVY_OK && c < b->weights[i]->count; c++) {
-        dst[c] = dst[0];
+        dst[c] = dst[c - have];
     }
     return r;
 }

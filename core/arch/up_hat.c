@@ -4,19 +4,16 @@
 
 #include <stdio.h>
 
+#include "core/block/body.h"
 #include "core/block/swin.h"
-#include "core/block/tail.h"
 #include "core/block/weights.h"
 #include "core/error.h"
 
 #define GROUP "layers.0.residual_group."
 
-enum { MAX_LAYERS = 32, MAX_DEPTH = 64 };
-
 typedef struct cfg {
-    int64_t features, in, window, keys, layers;
-    uint8_t depth[MAX_LAYERS], heads[MAX_LAYERS];
-    dv_tail tail;
+    int64_t window, keys;
+    dv_body body;
 } cfg;
 
 static int32_t match(const dv_probe *probe) {
@@ -27,65 +24,32 @@ static int32_t match(const dv_probe *probe) {
                : 0;
 }
 
-static davy_result groups_of(const dv_tensors *t, cfg *c) {
-    char name[128];
-    c->layers = dv_sequence_length(t, "layers");
-    if (c->layers < 1 || c->layers > MAX_LAYERS) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a HAT network of %d groups", (int)c->layers);
-    }
-    for (int64_t i = 0; i < c->layers; i++) {
-        snprintf(name, sizeof name, "layers.%d.residual_group.blocks", (int)i);
-        const int64_t depth = dv_sequence_length(t, name);
-        snprintf(name, sizeof name, "layers.%d.residual_group.overlap_attn.relative_position_bias_table", (int)i);
-        const int64_t heads = dv_dim(t, name, 1);
-        if (depth < 1 || depth > MAX_DEPTH || heads < 1 || heads > 255) {
-            return dv_fail(DAVY_E_UNSUPPORTED, "group %d of a HAT network has %d blocks of %d heads", (int)i,
-                           (int)depth, (int)heads);
-        }
-        c->depth[i] = (uint8_t)depth;
-        c->heads[i] = (uint8_t)heads;
-    }
-    return DAVY_OK;
-}
-
 static davy_result config(const dv_probe *probe, void *out) {
-    const dv_tensors *t = probe->tensors;
     static const char table[] = GROUP "blocks.0.attn.relative_position_bias_table";
     static const char overlap[] = GROUP "overlap_attn.relative_position_bias_table";
+    static const dv_group_names names = {".residual_group.blocks",
+                                         ".residual_group.overlap_attn.relative_position_bias_table", 1, 1};
+    const dv_tensors *t = probe->tensors;
     cfg *c = out;
-    c->features = dv_dim(t, "conv_first.weight", 0);
-    c->in = dv_dim(t, "conv_first.weight", 1);
-    c->window = dv_window_of_table(t, table);
+    davy_result r = dv_body_find(t, "HAT", &c->body);
+    r = r == DAVY_OK ? dv_window_wanted(t, table, &c->window) : r;
+    if (r != DAVY_OK) {
+        return r;
+    }
+    c->body.multiple = c->window;
     c->keys = dv_square_root(dv_dim(t, overlap, 0)) + 1 - c->window;
-    if (c->in < 1 || c->in > 4) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a HAT network with %d input channels", (int)c->in);
-    }
-    if (c->window < 2) {
-        return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d rows, which is no window's", table, (int)dv_dim(t, table, 0));
-    }
     if (c->keys <= c->window || c->keys > DV_MAX_WINDOW || (c->keys - c->window) % 2 != 0) {
         return dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d rows, which no overlap of windows of %d has", overlap,
                        (int)dv_dim(t, overlap, 0), (int)c->window);
     }
-    if (dv_has(t, "absolute_pos_embed")) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a HAT network with absolute positions, which fit one size only");
-    }
-    const davy_result r = dv_tail_find(t, c->in, &c->tail);
-    return r == DAVY_OK ? groups_of(t, c) : r;
+    return dv_body_groups(t, "HAT", &names, &c->body);
 }
 
 static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
-    snprintf(out->variant, sizeof out->variant, "%d features, %d groups, window %d, x%d", (int)c->features,
-             (int)c->layers, (int)c->window, (int)c->tail.scale);
-    out->features = DAVY_MODEL_UPSCALES;
-    out->in_channels = (int32_t)c->in;
-    out->out_channels = (int32_t)c->tail.out;
-    out->spatial_factor = 1;
-    out->scale_num = (int32_t)c->tail.scale;
-    out->scale_den = 1;
-    out->size_multiple = 1;
-    out->size_min = 1;
+    snprintf(out->variant, sizeof out->variant, "%d features, %d groups, window %d, x%d", (int)c->body.features,
+             (int)c->body.groups, (int)c->window, (int)c->body.scale);
+    dv_body_info(&c->body, out);
 }
 
 /* Two convolutions and a gate for each channel, from its mean over the picture: returns x + 0.01 of that. The factor is in
@@ -120,7 +84,7 @@ static dv_value hybrid_block(dv_graph *g, dv_value x, const char *name, const dv
 /* Keys outside the picture are zeros behind the projection: they have no bias, and take part. */
 static dv_value overlapping_block(const cfg *c, dv_graph *g, dv_value x, const char *name, int64_t count) {
     char part[DV_NAMES_BYTES];
-    const dv_heads heads = dv_heads_of(g, name, c->features, count);
+    const dv_heads heads = dv_heads_of(g, name, c->body.features, count);
     const dv_window window = {
         .h = (int32_t)c->window, .w = (int32_t)c->window, .keys_h = (int32_t)c->keys, .keys_w = (int32_t)c->keys};
     dv_value qkv[3];
@@ -129,52 +93,30 @@ static dv_value overlapping_block(const cfg *c, dv_graph *g, dv_value x, const c
     const dv_param table = dv_position_table(g, dv_names_join(part, name, ".relative_position_bias_table"), heads.count,
                                              c->window, c->keys);
     const dv_value y = dv_window_attention(g, qkv, heads.count, dv_heads_scale(heads), &window, table);
-    x = dv_add(g, 1.0f, dv_linear_from_heads(g, y, dv_names_join(part, name, ".proj"), heads, c->features), 1.0f, x);
+    x = dv_add(g, 1.0f, dv_linear_from_heads(g, y, dv_names_join(part, name, ".proj"), heads, c->body.features), 1.0f,
+               x);
     return add_mlp(g, x, name);
 }
 
 /* x + conv(blocks(x)) */
-static dv_value group(const cfg *c, dv_graph *g, dv_value x, int64_t index) {
+static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t index) {
+    const cfg *c = config_;
     char name[96];
     dv_value t = x;
-    for (int64_t j = 0; j < c->depth[index]; j++) {
-        const dv_swin_spec spec = {c->heads[index], c->window, j % 2 == 0 ? 0 : c->window / 2};
+    for (int64_t j = 0; j < c->body.depth[index]; j++) {
+        const dv_swin_spec spec = {c->body.heads[index], c->window, j % 2 == 0 ? 0 : c->window / 2};
         snprintf(name, sizeof name, "layers.%d.residual_group.blocks.%d", (int)index, (int)j);
         t = hybrid_block(g, t, name, &spec);
     }
     snprintf(name, sizeof name, "layers.%d.residual_group.overlap_attn", (int)index);
-    t = overlapping_block(c, g, t, name, c->heads[index]);
+    t = overlapping_block(c, g, t, name, c->body.heads[index]);
     snprintf(name, sizeof name, "layers.%d.conv", (int)index);
     return dv_add(g, 1.0f, dv_residual_conv(g, t, name), 1.0f, x);
 }
 
-/* The sums that run past the blocks leave the range of F16. */
-static bool wide(const void *config_) {
-    (void)config_;
-    return true;
-}
-
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
     const cfg *c = config_;
-    if (stage != DV_STAGE_UPSCALE) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights upscale pictures; they neither encode nor decode");
-    }
-    const dv_shape shape = {1, h, w, c->in};
-    const bool rgb = c->in == 3 && c->tail.out == 3;
-    const dv_value picture = dv_take_mean(g, dv_pad_picture(g, dv_input(g, shape), c->window), 1.0f, rgb);
-    const dv_value f = dv_conv(g, picture, "conv_first", c->features, 3, NULL);
-    dv_value x = f;
-    if (dv_has(g->weights, "patch_embed.norm.weight")) {
-        x = dv_layer_norm(g, x, "patch_embed.norm", DV_SWIN_EPS);
-    }
-    for (int64_t i = 0; i < c->layers; i++) {
-        x = group(c, g, x, i);
-    }
-    x = dv_layer_norm(g, x, "norm", DV_SWIN_EPS);
-    x = dv_add(g, 1.0f, dv_residual_conv(g, x, "conv_after_body"), 1.0f, f);
-    x = dv_give_mean(g, dv_tail_build(g, x, &c->tail), 1.0f, rgb);
-    dv_output(g, dv_crop_to(g, x, h * c->tail.scale, w * c->tail.scale));
-    return dv_graph_check(g);
+    return dv_body_build(&c->body, stage, h, w, g, group, c);
 }
 
 const dv_arch dv_arch_up_hat = {
@@ -184,6 +126,6 @@ const dv_arch dv_arch_up_hat = {
     .config = config,
     .info = info,
     .build = build,
-    .wide = wide,
+    .wide = dv_body_wide,
     .range = DAVY_RANGE_UNIT,
 };

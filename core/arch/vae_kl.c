@@ -204,13 +204,12 @@ static davy_result find_levels(const dv_tensors *t, bool encoder, half *s) {
         return dv_fail(DAVY_E_UNSUPPORTED, "the %s has %d levels; 1 to %d are supported", side, (int)s->levels,
                        MAX_LEVELS);
     }
-    while (s->resnets < 16 &&
-           dv_has(t, dv_names_join(full, resnet_names(names, s, encoder, 0, s->resnets), ".conv1.weight"))) {
-        s->resnets++;
-    }
+    snprintf(names, sizeof names, "decoder.up_blocks.%d.resnets", (int)s->levels - 1);
+    s->resnets = dv_max(dv_sequence_length(t, encoder ? "encoder.down.0.block" : "decoder.up.0.block"),
+                        dv_sequence_length(t, encoder ? "encoder.down_blocks.0.resnets" : names));
     for (int64_t i = 0; i < s->levels; i++) {
         s->width[i] = dv_dim(t, dv_names_join(full, resnet_names(names, s, encoder, i, 0), ".conv1.weight"), 0);
-        if (s->width[i] < 1) {
+        if (s->width[i] < 1 || s->resnets < 1) {
             return dv_fail(DAVY_E_TENSOR, "the %s has no first block at level %d", side, (int)i);
         }
     }

@@ -13,10 +13,10 @@
 
 /* ---- batch norm ---- */
 
-typedef struct folded {    /* what is known of a convolution and its norm while it is derived */
-    int64_t out, in, taps; /* stored shape: [out, in, taps] */
-    int64_t dim, padded;   /* of the heads on the side that is padded */
-    char conv[256], norm[256];
+typedef struct folded {        /* what is known of a convolution and its norm while it is derived */
+    int64_t out, in, taps;     /* stored shape: [out, in, taps] */
+    int64_t dim, padded;       /* of the heads on the side that is padded */
+    char conv[256], norm[256]; /* norm empty: none */
 } folded;
 
 /* "out:in:taps:dim:padded:conv;norm" */
@@ -41,6 +41,10 @@ static davy_result norm_factors(const dv_tensors *t, const folded *f, float **sc
     char part[DV_NAMES_BYTES];
     float *mean = NULL;
     float *var = NULL;
+    if (f->norm[0] == '\0') {
+        *scale = *shift = NULL;
+        return DAVY_OK;
+    }
     davy_result r = read_part(t, f->norm, ".weight", 1, &f->out, scale);
     r = r == DAVY_OK ? read_part(t, f->norm, ".bias", 1, &f->out, shift) : r;
     if (r == DAVY_OK && dv_has(t, dv_names_join(part, f->norm, ".running_mean"))) {
@@ -81,7 +85,7 @@ static davy_result derive_weight(const dv_tensors *t, const char *key, float *ds
     for (int64_t i = 0; r == DAVY_OK && i < f.out * f.in * f.taps; i++) {
         const int64_t o = i / (f.in * f.taps);
         const int64_t to = depthwise ? i % f.taps * wide + padded_at(&f, o) : o * wide + padded_at(&f, i % f.in);
-        dst[to] = w[i] * scale[o];
+        dst[to] = scale != NULL ? w[i] * scale[o] : w[i];
     }
     dv_free(w);
     dv_free(scale);
@@ -101,7 +105,7 @@ static davy_result derive_bias(const dv_tensors *t, const char *key, float *dst)
         memset(dst, 0, (size_t)(depthwise ? f.out / f.dim * f.padded : f.out) * sizeof *dst);
     }
     for (int64_t o = 0; r == DAVY_OK && o < f.out; o++) {
-        dst[depthwise ? padded_at(&f, o) : o] = b[o] * scale[o] + shift[o];
+        dst[depthwise ? padded_at(&f, o) : o] = scale != NULL ? b[o] * scale[o] + shift[o] : b[o];
     }
     dv_free(b);
     dv_free(scale);
@@ -113,10 +117,13 @@ static davy_result derive_bias(const dv_tensors *t, const char *key, float *dst)
 static bool parts_fit(dv_graph *g, const char *conv, const char *norm, const int64_t *shape) {
     static const char *const measured[] = {".running_mean", ".running_var"};
     char name[DV_NAMES_BYTES];
-    bool fit = dv_weight_wanted(g, conv, ".weight", 4, shape) != NULL &&
-               dv_weight_wanted(g, conv, ".bias", 1, shape) != NULL &&
-               dv_weight_wanted(g, norm, ".weight", 1, shape) != NULL &&
-               dv_weight_wanted(g, norm, ".bias", 1, shape) != NULL;
+    bool fit =
+        dv_weight_wanted(g, conv, ".weight", 4, shape) != NULL && dv_weight_wanted(g, conv, ".bias", 1, shape) != NULL;
+    if (norm[0] == '\0') {
+        return fit;
+    }
+    fit = fit && dv_weight_wanted(g, norm, ".weight", 1, shape) != NULL &&
+          dv_weight_wanted(g, norm, ".bias", 1, shape) != NULL;
     for (int i = 0; fit && i < 2; i++) {
         fit = !dv_has(g->weights, dv_names_join(name, norm, measured[i])) ||
               dv_weight_wanted(g, name, "", 1, shape) != NULL;
@@ -142,7 +149,7 @@ static bool folded_params(dv_graph *g, const char *conv, const char *norm, const
         return false;
     }
     g->params[opts->weight].stored = f->out * f->in * f->taps;
-    g->params[opts->bias].stored = 3 * f->out;
+    g->params[opts->bias].stored = norm[0] != '\0' ? 3 * f->out : f->out;
     return true;
 }
 
@@ -160,6 +167,10 @@ dv_value dv_depthwise_norm(dv_graph *g, dv_value x, const char *conv, const char
     dv_conv_opts opts;
     return folded_params(g, conv, norm, &f, weight, 2, weight[1], &opts) ? dv_depthwise(g, x, conv, 3, &opts)
                                                                          : DV_NO_VALUE;
+}
+
+dv_value dv_depthwise_heads(dv_graph *g, dv_value x, const char *conv, dv_heads heads) {
+    return dv_depthwise_norm(g, x, conv, "", heads);
 }
 
 /* ---- position bias ---- */

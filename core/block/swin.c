@@ -118,6 +118,13 @@ int64_t dv_window_of_table(const dv_tensors *t, const char *name) {
     return side % 2 == 1 && side < 2 * DV_MAX_WINDOW ? (side + 1) / 2 : 0;
 }
 
+davy_result dv_window_wanted(const dv_tensors *t, const char *name, int64_t *out) {
+    *out = dv_window_of_table(t, name);
+    return *out >= 2
+               ? DAVY_OK
+               : dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d rows, which is no window's", name, (int)dv_dim(t, name, 0));
+}
+
 /* window:keys:heads:name. Value [head][u][v] is for u = yi - yj + keys - 1, v alike. */
 static davy_result derive_table(const dv_tensors *t, const char *key, float *dst) {
     int64_t of[3];
@@ -173,6 +180,21 @@ dv_value dv_mlp(dv_graph *g, dv_value x, const char *name) {
     char part[DV_NAMES_BYTES];
     const int64_t hidden = dv_dim(g->weights, dv_names_join(part, name, ".fc1.weight"), 0);
     const dv_value t = dv_activation(g, dv_linear(g, x, dv_names_join(part, name, ".fc1"), hidden), DVK_ACT_GELU, 0.0f);
+    return dv_linear(g, t, dv_names_join(part, name, ".fc2"), dv_shape_of(g, x).c);
+}
+
+dv_value dv_mixing_mlp(dv_graph *g, dv_value x, const char *name) {
+    static const char conv[] = ".dwconv.depthwise_conv.0";
+    char part[DV_NAMES_BYTES];
+    char weight[DV_NAMES_BYTES];
+    const int64_t hidden = dv_dim(g->weights, dv_names_join(part, name, ".fc1.weight"), 0);
+    const int64_t side = dv_dim(g->weights, dv_names_join(weight, dv_names_join(part, name, conv), ".weight"), 2);
+    if (side % 2 != 1 || side > DV_MAX_WINDOW) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has a side of %d", weight, (int)side));
+    }
+    const dv_value u = dv_activation(g, dv_linear(g, x, dv_names_join(part, name, ".fc1"), hidden), DVK_ACT_GELU, 0.0f);
+    dv_value t = dv_depthwise(g, u, dv_names_join(part, name, conv), (int32_t)side, NULL);
+    t = dv_add(g, 1.0f, dv_activation(g, t, DVK_ACT_GELU, 0.0f), 1.0f, u);
     return dv_linear(g, t, dv_names_join(part, name, ".fc2"), dv_shape_of(g, x).c);
 }
 

@@ -35,6 +35,8 @@ void dv_split_qkv(dv_graph *g, dv_value qkv, int64_t width, dv_value out[3]);
 
 /* Side of the window that a table of relative positions is for, its rows (2 w - 1)^2; 0: no such number. */
 int64_t dv_window_of_table(const dv_tensors *t, const char *name);
+/* The same of at least 2, or a refusal that names the table. */
+davy_result dv_window_wanted(const dv_tensors *t, const char *name, int64_t *out);
 /* <name>, [(window + keys - 1)^2, heads], in the order of kernels/op.h. Where keys > window, its index is HAT's: it wraps. */
 dv_param dv_position_table(dv_graph *g, const char *name, int64_t heads, int64_t window, int64_t keys);
 
@@ -46,6 +48,8 @@ typedef struct dv_swin_spec {
 dv_value dv_swin_attention(dv_graph *g, dv_value x, const char *name, const dv_swin_spec *spec);
 /* fc2(gelu(fc1 x)), the hidden size that of <name>.fc1.weight. */
 dv_value dv_mlp(dv_graph *g, dv_value x, const char *name);
+/* fc2(u + gelu(depthwise(u))), u = gelu(fc1 x), with <name>.dwconv.depthwise_conv.0, whose kernel has its own side */
+dv_value dv_mixing_mlp(dv_graph *g, dv_value x, const char *name);
 /* x += attention(norm1 x), x += mlp(norm2 x) */
 dv_value dv_swin_block(dv_graph *g, dv_value x, const char *name, const dv_swin_spec *spec);
 

@@ -6,7 +6,7 @@
 #include "core/block/weights.h"
 #include "core/error.h"
 
-enum { MIN_SIDE = 16 };
+enum { MIN_SIDE = 16, MIN_MIRRORED = 8 };
 
 /* Stages upsample.0, .2, ...: each makes r x r pixels of one. */
 static davy_result find_stages(const dv_tensors *t, dv_tail *tail) {
@@ -137,4 +137,32 @@ dv_value dv_pad_picture(dv_graph *g, dv_value x, int64_t multiple) {
     const int64_t w = dv_max(s.w, MIN_SIDE);
     x = dv_pad_to(g, x, h, w, DVK_PAD_REFLECT);
     return dv_pad_to(g, x, dv_div_up(h, multiple) * multiple, dv_div_up(w, multiple) * multiple, DVK_PAD_REFLECT);
+}
+
+/* `by` more rows below, or columns at the right: the last one once more, then those that a reflection gives. */
+static dv_value mirror(dv_graph *g, dv_value x, int64_t by, bool rows) {
+    const dv_shape s = dv_shape_of(g, x);
+    const int64_t down = rows ? 1 : 0;
+    const int64_t right = rows ? 0 : 1;
+    const int64_t h = s.h + down * by;
+    const int64_t w = s.w + right * by;
+    const dv_value once = dv_pad_to(g, x, s.h + down, s.w + right, DVK_PAD_EDGE);
+    if (by == 1) {
+        return once;
+    }
+    const dv_value reflected = dv_pad_to(g, x, h - down, w - right, DVK_PAD_REFLECT);
+    const dv_value rest =
+        rows ? dv_crop(g, reflected, s.h, 0, by - 1, s.w) : dv_crop(g, reflected, 0, s.w, s.h, by - 1);
+    const dv_value behind = dv_pad(g, rest, rows ? s.h + 1 : 0, rows ? 0 : s.w + 1, h, w, DVK_PAD_ZERO);
+    return dv_add(g, 1.0f, dv_pad_to(g, once, h, w, DVK_PAD_ZERO), 1.0f, behind);
+}
+
+dv_value dv_mirror_picture(dv_graph *g, dv_value x, int64_t multiple) {
+    const dv_shape s = dv_shape_of(g, x);
+    x = dv_pad_to(g, x, dv_max(s.h, MIN_MIRRORED), dv_max(s.w, MIN_MIRRORED), DVK_PAD_REFLECT);
+    const dv_shape least = dv_shape_of(g, x);
+    const int64_t down = dv_div_up(least.h, multiple) * multiple - least.h;
+    const int64_t right = dv_div_up(least.w, multiple) * multiple - least.w;
+    x = down > 0 ? mirror(g, x, down, true) : x;
+    return right > 0 ? mirror(g, x, right, false) : x;
 }

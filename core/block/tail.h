@@ -34,5 +34,7 @@ dv_value dv_residual_conv(dv_graph *g, dv_value x, const char *name);
 
 /* Pads to at least 16 a side, as the reference has it, then to multiples; by reflection, below and right. */
 dv_value dv_pad_picture(dv_graph *g, dv_value x, int64_t multiple);
+/* The same by mirror images that begin with the last sample; of at least 8 a side. */
+dv_value dv_mirror_picture(dv_graph *g, dv_value x, int64_t multiple);
 
 #endif

@@ -61,6 +61,11 @@ uint64_t dv_gpu_budget(dv_gpu *g);
 void dv_gpu_set_budget(dv_gpu *g, uint64_t bytes); /* 0: automatic again */
 void dv_gpu_trim(dv_gpu *g);                       /* what the pool holds goes back to the driver */
 
+/* Host memory that kernels use where it lies, counted in the heap: DAVY_E_BUDGET, DAVY_E_NOMEM_HOST. unpin: no work enqueued
+ * uses it any more. */
+davy_result dv_gpu_pin(dv_gpu *g, uint64_t bytes, const char *what, void **out);
+void dv_gpu_unpin(dv_gpu *g, void *p, uint64_t bytes);
+
 /* ---- queues ---- */
 
 /* A stream to enqueue on. One thread at a time uses one queue. */

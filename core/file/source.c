@@ -13,7 +13,8 @@ struct dv_source {
     atomic_int refs;
     char *name;
     uint64_t bytes;
-    const uint8_t *base; /* mapped or the caller's; NULL: ranges are read */
+    const uint8_t *base; /* mapped, the caller's or `own`; NULL: ranges are read */
+    void *own;
     dv_file *file;
     davy_read_fn read;
     void *user;
@@ -85,6 +86,14 @@ davy_result dv_source_open_memory(const char *name, const void *data, uint64_t b
     return DAVY_OK;
 }
 
+davy_result dv_source_take_memory(const char *name, void *data, uint64_t bytes, dv_source **out) {
+    const davy_result r = dv_source_open_memory(name, data, bytes, out);
+    if (r == DAVY_OK) {
+        (*out)->own = data;
+    }
+    return r;
+}
+
 davy_result dv_source_open_reader(const char *name, davy_read_fn read, void *user, uint64_t bytes, dv_source **out) {
     dv_source *s = NULL;
     const davy_result r = source_create(name, bytes, &s);
@@ -107,6 +116,7 @@ void dv_source_release(dv_source *s) {
         return;
     }
     dv_file_close(s->file);
+    dv_free(s->own);
     dv_free(s->name);
     dv_free(s);
 }

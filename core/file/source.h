@@ -9,6 +9,8 @@ typedef struct dv_source dv_source;
 
 davy_result dv_source_open_path(const char *path, bool map, dv_source **out);
 davy_result dv_source_open_memory(const char *name, const void *data, uint64_t bytes, dv_source **out); /* not copied */
+/* The same, and the memory is the source's: dv_free at its end. */
+davy_result dv_source_take_memory(const char *name, void *data, uint64_t bytes, dv_source **out);
 davy_result dv_source_open_reader(const char *name, davy_read_fn read, void *user, uint64_t bytes, dv_source **out);
 dv_source *dv_source_ref(dv_source *s);
 void dv_source_release(dv_source *s);

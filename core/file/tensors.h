@@ -82,6 +82,10 @@ davy_result dv_tensors_config_path(const char *path, char **out);
  * exists already is DAVY_E_FORMAT. `from` is emptied. Sorts. */
 davy_result dv_tensors_merge(dv_tensors *into, dv_tensors *from, const char *prefix);
 
+/* Each tensor of t becomes share times itself plus 1 - share times that of `with`, as f32 in memory of its own. The two have
+ * the same tensors, else DAVY_E_FORMAT. */
+davy_result dv_tensors_blend(dv_tensors *t, const dv_tensors *with, double share);
+
 const dv_tensor_ref *dv_tensors_find(const dv_tensors *t, const char *name); /* NULL: none */
 /* NULL: none. Entries of a pickle that only unknown code could rebuild are meta "unsafe.NAME" = "module.global": when
  * such a tensor is needed, that is the reason to give (DAVY_E_UNSAFE). */

@@ -39,6 +39,9 @@ typedef struct cli_args {
     const char *split; /* model option of this name */
     const char *codec; /* of a video; NULL: what suits the file */
     int32_t crf;       /* its quality; 0: the usual */
+    double fps;        /* decode: of a video; 0: as the latents say */
+    int32_t frames;    /* decode: so many of a video; 0: as the latents say */
+    const char *audio; /* decode: the video whose sound goes with it */
     cli_encoding encoding;
     const char *save;
     const char *compare;

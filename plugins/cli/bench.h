@@ -24,6 +24,9 @@ typedef enum {
     BENCH_DRCT,
     BENCH_HAT,
     BENCH_DAT,
+    BENCH_SRFORMER,
+    BENCH_RGT,
+    BENCH_ATD,
     BENCH_TAE,
     BENCH_KL
 } bench_arch;
@@ -34,10 +37,11 @@ typedef struct bench_case {
     bench_arch arch;
     uint32_t width; /* of the picture: input of upscale and encode, output of decode */
     uint32_t height;
+    uint32_t pictures;    /* upscaled in one call */
     davy_dtype precision; /* or CLI_TF32 */
 } bench_case;
 
-/* "upscale-compact-640x360-bf16", "decode-vae_tae-1080p-fp16"; 0, or -1: no such case. */
+/* "upscale-compact-640x360-bf16", "upscale-drct-64x64x16-bf16", "decode-vae_tae-1080p-fp16"; 0, or -1: no such case. */
 int bench_case_parse(const char *name, bench_case *out);
 
 /* A .safetensors file in memory with random float16 weights under the architecture's own names; NULL: out of memory.

@@ -109,8 +109,11 @@ static inline void plain(builder *b, const char *name, int ndim, const int64_t *
 
 /* bench_transformers.c: networks of the released sizes, x4 */
 void bench_swinir(builder *b);
+void bench_srformer(builder *b);
 void bench_drct(builder *b);
 void bench_hat(builder *b);
 void bench_dat(builder *b); /* DAT-2 */
+void bench_rgt(builder *b);
+void bench_atd(builder *b);
 
 #endif

@@ -28,6 +28,9 @@ static const struct {
     {"drct", BENCH_DRCT, CLI_UPSCALE, NULL},
     {"hat", BENCH_HAT, CLI_UPSCALE, NULL},
     {"dat", BENCH_DAT, CLI_UPSCALE, NULL},
+    {"srformer", BENCH_SRFORMER, CLI_UPSCALE, NULL},
+    {"rgt", BENCH_RGT, CLI_UPSCALE, NULL},
+    {"atd", BENCH_ATD, CLI_UPSCALE, NULL},
     {"vae_tae", BENCH_TAE, CLI_ENCODE | CLI_DECODE, NULL},
     {"taesd", BENCH_TAE, CLI_ENCODE | CLI_DECODE, NULL},
     {"vae_kl", BENCH_KL, CLI_ENCODE | CLI_DECODE, NULL},
@@ -38,22 +41,26 @@ const char *bench_shipped(bench_arch arch) {
     return arch == BENCH_LIVE2 ? archs[0].shipped : arch == BENCH_LIVE4 ? archs[1].shipped : NULL;
 }
 
-/* "512", "640x360", or the height of a 16:9 picture: "1080p". */
-static int size_of(const char *text, uint32_t *width, uint32_t *height) {
+/* "512", "640x360", "64x64x16" (so many pictures), or the height of a 16:9 picture: "1080p". */
+static int size_of(const char *text, bench_case *c) {
     char *end = NULL;
     unsigned long w = strtoul(text, &end, 10);
     unsigned long h = w;
+    unsigned long n = 1;
     if (*end == 'x') {
         h = strtoul(end + 1, &end, 10);
+        n = *end == 'x' ? strtoul(end + 1, &end, 10) : 1;
     } else if (end[0] == 'p' && w % 9 == 0) {
         w = h / 9 * 16;
         end++;
     }
-    if (text[0] < '1' || text[0] > '9' || *end != 0 || w > 65536 || h == 0 || h > 65536) {
+    if (text[0] < '1' || text[0] > '9' || *end != 0 || w > 65536 || h == 0 || n == 0 || n > 65536 / h ||
+        (n > 1 && c->task != CLI_UPSCALE)) {
         return -1;
     }
-    *width = (uint32_t)w;
-    *height = (uint32_t)h;
+    c->width = (uint32_t)w;
+    c->height = (uint32_t)h;
+    c->pictures = (uint32_t)n;
     return 0;
 }
 
@@ -79,7 +86,7 @@ int bench_case_parse(const char *name, bench_case *out) {
         }
     }
     c.precision = cli_precision_of(words[3]);
-    if (!found || c.precision <= DAVY_DTYPE_AUTO || size_of(words[2], &c.width, &c.height) != 0) {
+    if (!found || c.precision <= DAVY_DTYPE_AUTO || size_of(words[2], &c) != 0) {
         return -1;
     }
     snprintf(c.name, sizeof c.name, "%s", name);

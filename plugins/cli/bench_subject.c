@@ -50,6 +50,19 @@ static void fill_latent(cli_array *a) {
     }
 }
 
+/* Several pictures are one below the other in memory. */
+static davy_tensor picture_tensor(const bench_subject *s, const cli_picture *p) {
+    davy_tensor t = cli_tensor_of_picture(p);
+    if (s->c->pictures > 1) {
+        const int64_t n = s->c->pictures;
+        const int64_t shape[4] = {n, t.shape[0] / n, t.shape[1], t.shape[2]};
+        t.layout = DAVY_LAYOUT_NHWC;
+        t.ndim = 4;
+        memcpy(t.shape, shape, sizeof shape);
+    }
+    return t;
+}
+
 static davy_tensor latent_tensor(const bench_subject *s) {
     return cli_tensor_of_array(&s->latent, DAVY_LAYOUT_HWC, DAVY_CHANNELS_LATENT);
 }
@@ -59,7 +72,7 @@ static int prepare(bench_subject *s) {
     const davy_model_info *m = &s->session.info;
     const davy_op ops[] = {DAVY_OP_UPSCALE, DAVY_OP_VAE_ENCODE, DAVY_OP_VAE_DECODE};
     const int op = s->c->task == CLI_UPSCALE ? 0 : s->c->task == CLI_ENCODE ? 1 : 2;
-    cli_picture p = {.width = s->c->width, .height = s->c->height, .channels = 3, .bits = 8};
+    cli_picture p = {.width = s->c->width, .height = s->c->height * s->c->pictures, .channels = 3, .bits = 8};
     s->picture = p;
     s->result = p;
     if (op == 0) {
@@ -79,7 +92,7 @@ static int prepare(bench_subject *s) {
         return cli_fail(s->c->name, "out of memory");
     }
     fill_picture(&s->picture);
-    const davy_tensor in = op == 2 ? latent_tensor(s) : cli_tensor_of_picture(&s->picture);
+    const davy_tensor in = op == 2 ? latent_tensor(s) : picture_tensor(s, &s->picture);
     const davy_query query = {.struct_size = sizeof query, .op = ops[op], .input = &in, .run = &s->run};
     s->plan.struct_size = sizeof s->plan;
     const davy_result r = s->session.api->plan_query(s->session.model, &query, &s->plan);
@@ -87,11 +100,11 @@ static int prepare(bench_subject *s) {
 }
 
 static davy_tensor input_of(const bench_subject *s) {
-    return s->c->task == CLI_DECODE ? latent_tensor(s) : cli_tensor_of_picture(&s->picture);
+    return s->c->task == CLI_DECODE ? latent_tensor(s) : picture_tensor(s, &s->picture);
 }
 
 static davy_tensor output_of(const bench_subject *s) {
-    return s->c->task == CLI_ENCODE ? latent_tensor(s) : cli_tensor_of_picture(&s->result);
+    return s->c->task == CLI_ENCODE ? latent_tensor(s) : picture_tensor(s, &s->result);
 }
 
 static davy_result run_on(const bench_subject *s, const davy_tensor *in, davy_tensor *out, const davy_run *run) {

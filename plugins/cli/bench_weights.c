@@ -272,6 +272,15 @@ void *bench_weights(bench_arch arch, int encoder, uint64_t *bytes) {
     case BENCH_DAT:
         bench_dat(&b);
         break;
+    case BENCH_SRFORMER:
+        bench_srformer(&b);
+        break;
+    case BENCH_RGT:
+        bench_rgt(&b);
+        break;
+    case BENCH_ATD:
+        bench_atd(&b);
+        break;
     case BENCH_RRDB:
         rrdb(&b);
         break;

@@ -19,9 +19,10 @@ static const char *const on_cpu[] = {
 };
 
 static const char *const on_gpu[] = {
-    "decode-vae_kl-1024-bf16",   "encode-vae_kl-1024-bf16",     "decode-vae_tae-1080p-fp16",
-    "upscale-compact-720p-fp16", "upscale-compact16-720p-fp16", "upscale-span-1080p-fp16",
-    "upscale-rrdb-512-fp16",     "upscale-live2-1080p-fp16",    "upscale-live4-720p-fp16",
+    "decode-vae_kl-1024-bf16",    "encode-vae_kl-1024-bf16",      "decode-vae_tae-1080p-fp16",
+    "upscale-compact-720p-fp16",  "upscale-compact16-720p-fp16",  "upscale-span-1080p-fp16",
+    "upscale-rrdb-512-fp16",      "upscale-live2-1080p-fp16",     "upscale-live4-720p-fp16",
+    "upscale-drct-64x64x16-bf16", "upscale-swinir-64x64x16-bf16",
 };
 
 /* A slow-down beyond this fails a comparison. */

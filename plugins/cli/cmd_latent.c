@@ -5,6 +5,7 @@
 
 #include <cJSON.h>
 
+#include "plugins/cli/clip.h"
 #include "plugins/cli/commands.h"
 #include "plugins/cli/outfile.h"
 #include "plugins/cli/say.h"
@@ -122,7 +123,27 @@ static int write_moments(cli_session *s, const cli_args *a, const cli_picture *r
     return r;
 }
 
+static int encode_clip(const cli_args *a) {
+    cli_session s;
+    cli_clip_report done;
+    const double start = cli_seconds();
+    int r = begin(&s, a, DAVY_MODEL_ENCODES, "encoder");
+    r = r == CLI_OK ? cli_encode_clip(&s, a, &done) : r;
+    cli_progress_end();
+    if (r == CLI_OK) {
+        char sizes[96];
+        snprintf(sizes, sizeof sizes, "%lld frames of %ux%u -> %lld latents", (long long)done.frames, done.width,
+                 done.height, (long long)done.latents);
+        report(&s, a, sizes, cli_seconds() - start);
+    }
+    cli_session_close(&s);
+    return r;
+}
+
 int cli_encode(const cli_args *a) {
+    if (cli_is_clip(a->inputs[0])) {
+        return encode_clip(a);
+    }
     cli_session s;
     cli_picture in = {0};
     cli_picture rgb = {0};
@@ -151,6 +172,11 @@ int cli_encode(const cli_args *a) {
     if (r == CLI_OK && a->raw != NULL) {
         r = write_moments(&s, a, &rgb);
     }
+    if (r == CLI_OK && s.info.temporal_factor > 1) { /* a clip of one frame, as its programs have it */
+        const int64_t shape[5] = {1, latent.shape[1], 1, latent.shape[2], latent.shape[3]};
+        memcpy(latent.shape, shape, sizeof shape);
+        latent.ndim = 5;
+    }
     if (r == CLI_OK) {
         r = cli_safetensors_write(a->output, &latent, 1);
     }
@@ -158,7 +184,7 @@ int cli_encode(const cli_args *a) {
     if (r == CLI_OK) {
         char sizes[96];
         snprintf(sizes, sizeof sizes, "%ux%u -> [1, %d, %d, %d]", rgb.width, rgb.height, (int)latent.shape[1],
-                 (int)latent.shape[2], (int)latent.shape[3]);
+                 (int)latent.shape[latent.ndim - 2], (int)latent.shape[latent.ndim - 1]);
         report(&s, a, sizes, cli_seconds() - start);
     }
     cli_array_free(&latent);
@@ -170,9 +196,6 @@ int cli_encode(const cli_args *a) {
 
 /* A latent the commands can work on: one picture's, [1, z, h, w] or [z, h, w]. */
 static int check_latent(const cli_args *a, const cli_array *latent) {
-    if (latent->ndim == 5) {
-        return cli_fail(a->inputs[0], "is the latent of a video; this build works on pictures only so far");
-    }
     if (latent->ndim != 3 && latent->ndim != 4) {
         return cli_fail(a->inputs[0], "has %d axes; a latent has four: 1, z, height, width", latent->ndim);
     }
@@ -233,6 +256,24 @@ static int decode_into(cli_session *s, const cli_args *a, const davy_tensor *lat
     return r < 0 ? cli_session_fail(s, a->inputs[0], r) : CLI_OK;
 }
 
+static int is_picture_name(const char *path) {
+    const cli_format f = cli_format_of_name(path);
+    return f == CLI_FORMAT_PNG || f == CLI_FORMAT_JPEG || f == CLI_FORMAT_WEBP;
+}
+
+static int decode_clip(cli_session *s, const cli_args *a, const cli_array *latent, double start) {
+    cli_clip_report done;
+    const int r = cli_decode_clip(s, a, latent, &done);
+    cli_progress_end();
+    if (r == CLI_OK && strcmp(a->output, "-") != 0) {
+        char sizes[96];
+        snprintf(sizes, sizeof sizes, "%lld latents -> %lld frames of %ux%u", (long long)done.latents,
+                 (long long)done.frames, done.width, done.height);
+        report(s, a, sizes, cli_seconds() - start);
+    }
+    return r;
+}
+
 int cli_decode(const cli_args *a) {
     cli_session s;
     cli_picture p = {0};
@@ -240,10 +281,25 @@ int cli_decode(const cli_args *a) {
     const double start = cli_seconds();
     int r = begin(&s, a, DAVY_MODEL_DECODES, "decoder");
     if (r == CLI_OK) {
-        r = cli_picture_fits(a->output, 1, 1);
+        r = cli_safetensors_read(a->inputs[0], "latent", &latent);
+    }
+    if (r == CLI_OK && latent.ndim == 5 && latent.shape[2] == 1 && is_picture_name(a->output)) { /* of one frame */
+        const int64_t shape[4] = {latent.shape[0], latent.shape[1], latent.shape[3], latent.shape[4]};
+        memcpy(latent.shape, shape, sizeof shape);
+        latent.ndim = 4;
+    }
+    if (r == CLI_OK && latent.ndim == 5) {
+        r = decode_clip(&s, a, &latent, start);
+        cli_array_free(&latent);
+        cli_session_close(&s);
+        return r;
+    }
+    if (r == CLI_OK && (a->codec != NULL || a->crf > 0 || a->fps > 0.0 || a->frames > 0 || a->audio != NULL)) {
+        r = cli_fail(a->inputs[0], "is the latent of a picture; --codec, --crf, --fps, --frames and --audio are for "
+                                   "those of videos");
     }
     if (r == CLI_OK) {
-        r = cli_safetensors_read(a->inputs[0], "latent", &latent);
+        r = cli_picture_fits(a->output, 1, 1);
     }
     if (r == CLI_OK) {
         r = check_latent(a, &latent);

@@ -161,9 +161,13 @@ int cli_safetensors_read(const char *path, const char *name, cli_array *out) {
 }
 
 /* The header of float32 arrays stored one after another; padded so that the data is aligned to 8 bytes. */
-static char *make_header(const cli_array *arrays, size_t count) {
+static char *make_header(const cli_array *arrays, size_t count, const cli_text *about, size_t n_about) {
     cJSON *header = cJSON_CreateObject();
+    cJSON *entries = n_about > 0 ? cJSON_AddObjectToObject(header, "__metadata__") : NULL;
     double at = 0.0;
+    for (size_t i = 0; i < n_about; i++) {
+        cJSON_AddStringToObject(entries, about[i].key, about[i].value);
+    }
     for (size_t i = 0; i < count; i++) {
         cJSON *t = cJSON_AddObjectToObject(header, arrays[i].name);
         cJSON_AddStringToObject(t, "dtype", "F32");
@@ -191,7 +195,30 @@ static char *make_header(const cli_array *arrays, size_t count) {
 }
 
 int cli_safetensors_write(const char *path, const cli_array *arrays, size_t count) {
-    char *header = make_header(arrays, count);
+    return cli_safetensors_write_about(path, arrays, count, NULL, 0);
+}
+
+int cli_safetensors_about(const char *path, const char *key, char *value, size_t room) {
+    uint64_t at = 0;
+    uint64_t bytes = 0;
+    FILE *f = cli_open_read(path);
+    cJSON *header = f != NULL ? read_header(f, &at, &bytes) : NULL;
+    const cJSON *entry =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(header, "__metadata__"), key);
+    const int found = cJSON_IsString(entry) && strlen(entry->valuestring) < room;
+    if (found) {
+        snprintf(value, room, "%s", entry->valuestring);
+    }
+    cJSON_Delete(header);
+    if (f != NULL) {
+        fclose(f);
+    }
+    return found ? 0 : -1;
+}
+
+int cli_safetensors_write_about(const char *path, const cli_array *arrays, size_t count, const cli_text *about,
+                                size_t n_about) {
+    char *header = make_header(arrays, count, about, n_about);
     if (header == NULL) {
         return cli_fail(path, "out of memory");
     }

@@ -22,6 +22,16 @@ typedef struct cli_array {
 int cli_safetensors_read(const char *path, const char *name, cli_array *out);
 int cli_safetensors_write(const char *path, const cli_array *arrays, size_t count);
 
+typedef struct cli_text {
+    const char *key, *value;
+} cli_text;
+
+/* The same with entries of the file's own, "__metadata__". */
+int cli_safetensors_write_about(const char *path, const cli_array *arrays, size_t count, const cli_text *about,
+                                size_t n_about);
+/* Such an entry of a file; 0, or -1: there is none. Tells nothing. */
+int cli_safetensors_about(const char *path, const char *key, char *value, size_t room);
+
 /* Allocates F32 data for shape and ndim; 0 or -1: out of memory. */
 int cli_array_alloc_f32(cli_array *a);
 void cli_array_free(cli_array *a);

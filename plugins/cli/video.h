@@ -34,4 +34,22 @@ int cli_video_read(cli_video *v, cli_picture *p, double *seconds);
 int cli_video_seek(cli_video *v, double seconds);
 void cli_video_close(cli_video *v);
 
+/* ---- writing pictures ---- */
+
+typedef struct cli_video_writer cli_video_writer;
+
+typedef struct cli_video_wish {
+    uint32_t width, height;
+    double fps;        /* 0: as the sound's pictures, else 25 */
+    const char *codec; /* as video_codec_wish */
+    int quality, on_gpu;
+    const char *sound; /* a video whose sound, subtitles, chapters and tags are copied; NULL: none */
+} cli_video_wish;
+
+/* path: a video file, NAME.y4m, or "-" for y4m to standard output. put: 8-bit RGB of the size wished. close with CLI_OK makes
+ * the file, with another status it leaves nothing; returns the status. Print their failures. */
+int cli_video_writer_open(const char *path, const cli_video_wish *wish, cli_video_writer **out);
+int cli_video_writer_put(cli_video_writer *w, const cli_picture *rgb);
+int cli_video_writer_close(cli_video_writer *w, int status);
+
 #endif

@@ -122,9 +122,7 @@ static int choose_encoder(const char *path, const char *codec, uint32_t bits, co
 
 int video_format_choose(const cli_video *v, const char *path, int w, int h, const video_codec_wish *wish,
                         video_format *out) {
-    const int bits = v->facts.bits > 8 ? 10 : 8;
     *out = (video_format){.w = w & ~1, .h = h & ~1, .quality = wish->quality > 0 ? wish->quality : 16};
-    out->container = av_guess_format(NULL, path, NULL);
     out->time_base = v->stream->time_base;
     out->rate = v->stream->avg_frame_rate.num > 0 ? v->stream->avg_frame_rate : v->stream->r_frame_rate;
     if (out->rate.num <= 0 || out->rate.den <= 0) {
@@ -133,11 +131,16 @@ int video_format_choose(const cli_video *v, const char *path, int w, int h, cons
     out->sample_aspect = v->ahead != NULL && v->ahead->sample_aspect_ratio.num > 0 ? v->ahead->sample_aspect_ratio
                                                                                    : v->stream->sample_aspect_ratio;
     out->colour = v->colour;
+    return video_format_settle(path, v->facts.bits > 8 ? 10 : 8, wish, out);
+}
+
+int video_format_settle(const char *path, int bits, const video_codec_wish *wish, video_format *out) {
+    out->container = av_guess_format(NULL, path, NULL);
     if (out->container == NULL || out->container->video_codec == AV_CODEC_ID_NONE) {
         return cli_fail(path, "no kind of video file has this name; .mp4, .mkv, .mov and .webm are some");
     }
-    if (w < 2 || h < 2) {
-        return cli_fail(path, "%dx%d pixels are too few for a video", w, h);
+    if (out->w < 2 || out->h < 2) {
+        return cli_fail(path, "%dx%d pixels are too few for a video", out->w, out->h);
     }
     const int webm = strcmp(out->container->name, "webm") == 0;
     const char *usual = webm ? "vp9" : bits > 8 || out->w > 4096 || out->h > 4096 ? "hevc" : "h264";

@@ -10,7 +10,7 @@
 enum { IO_BYTES = 1 << 16 };
 
 typedef struct join {
-    const cli_video *v;
+    const cli_video *v; /* NULL: nothing but the parts */
     const video_format *f;
     const char *folder, *path;
     int64_t parts;
@@ -140,7 +140,7 @@ static void drop_tag(AVDictionary **d, const char *key) {
 
 static int add_video(join *j) {
     AVCodecContext *c = NULL;
-    const AVStream *from = j->v->stream;
+    const AVStream *from = j->v != NULL ? j->v->stream : NULL;
     j->video = avformat_new_stream(j->out, NULL);
     const int r = j->video != NULL ? video_encoder_open(j->f, &c) : AVERROR(ENOMEM);
     if (r < 0 || avcodec_parameters_from_context(j->video->codecpar, c) < 0) {
@@ -155,10 +155,12 @@ static int add_video(join *j) {
     j->video->time_base = j->f->time_base;
     j->video->avg_frame_rate = j->f->rate;
     j->video->sample_aspect_ratio = j->f->sample_aspect;
-    j->video->disposition = from->disposition;
-    av_dict_copy(&j->video->metadata, from->metadata, 0);
-    drop_tag(&j->video->metadata, "encoder");
-    copy_side_data(from, j->video);
+    if (from != NULL) {
+        j->video->disposition = from->disposition;
+        av_dict_copy(&j->video->metadata, from->metadata, 0);
+        drop_tag(&j->video->metadata, "encoder");
+        copy_side_data(from, j->video);
+    }
     return CLI_OK;
 }
 
@@ -201,8 +203,8 @@ static int add_others(join *j) {
 }
 
 static int add_chapters(join *j) {
-    const AVFormatContext *in = j->v->format;
-    for (unsigned i = 0; i < in->nb_chapters; i++) {
+    const AVFormatContext *in = j->v != NULL ? j->v->format : NULL;
+    for (unsigned i = 0; in != NULL && i < in->nb_chapters; i++) {
         AVChapter *c = av_mallocz(sizeof *c);
         if (c == NULL) {
             return cli_fail(j->path, "out of memory");
@@ -216,7 +218,7 @@ static int add_chapters(join *j) {
             return cli_fail(j->path, "out of memory");
         }
     }
-    av_dict_copy(&j->out->metadata, in->metadata, 0);
+    av_dict_copy(&j->out->metadata, in != NULL ? in->metadata : NULL, 0);
     drop_tag(&j->out->metadata, "encoder");
     return CLI_OK;
 }
@@ -252,7 +254,7 @@ static int open_output(join *j) {
 
 static int open_input(join *j) {
     char why[128];
-    if (strcmp(j->v->path, "-") == 0) {
+    if (j->v == NULL || strcmp(j->v->path, "-") == 0) {
         return CLI_OK;
     }
     int r = avformat_open_input(&j->in, j->v->path, NULL, NULL);
@@ -312,7 +314,7 @@ static int64_t time_of(const AVPacket *p) {
 static int put(join *j, int other) {
     AVPacket *p = j->packet[other];
     const AVRational base = base_of(j, other);
-    const int64_t begin = j->v->format->start_time;
+    const int64_t begin = j->v != NULL ? j->v->format->start_time : AV_NOPTS_VALUE;
     const int64_t start = begin != AV_NOPTS_VALUE ? av_rescale_q(begin, AV_TIME_BASE_Q, base) : 0;
     if (other) {
         p->stream_index = j->to[p->stream_index];

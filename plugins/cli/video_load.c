@@ -81,3 +81,15 @@ void cli_video_close(cli_video *v) {
 int cli_upscale_video(cli_session *s, const cli_args *a) {
     return cli_video_known() ? module->upscale(s, a) : unknown(a->inputs[0]);
 }
+
+int cli_video_writer_open(const char *path, const cli_video_wish *wish, cli_video_writer **out) {
+    return cli_video_known() ? module->writer_open(path, wish, out) : unknown(path);
+}
+
+int cli_video_writer_put(cli_video_writer *w, const cli_picture *rgb) {
+    return module->writer_put(w, rgb);
+}
+
+int cli_video_writer_close(cli_video_writer *w, int status) {
+    return module->writer_close(w, status);
+}

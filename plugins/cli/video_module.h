@@ -17,6 +17,9 @@ typedef struct cli_video_module {
     int (*seek)(cli_video *v, double seconds);
     void (*close)(cli_video *v);
     int (*upscale)(cli_session *s, const cli_args *a);
+    int (*writer_open)(const char *path, const cli_video_wish *wish, cli_video_writer **out);
+    int (*writer_put)(cli_video_writer *w, const cli_picture *rgb);
+    int (*writer_close)(cli_video_writer *w, int status);
 } cli_video_module;
 
 /* The module's only export. */

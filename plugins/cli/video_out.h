@@ -30,6 +30,10 @@ typedef struct video_codec_wish {
 int video_format_choose(const cli_video *v, const char *path, int w, int h, const video_codec_wish *wish,
                         video_format *out);
 
+/* The same for a format whose size, rate, quality and colour are settled: container, encoder and pixels for samples of so
+ * many bits. */
+int video_format_settle(const char *path, int bits, const video_codec_wish *wish, video_format *f);
+
 /* ---- parts ---- */
 
 typedef struct video_part { /* being written */
@@ -56,7 +60,8 @@ int video_part_look(const char *path, video_part_info *out);
 
 /* ---- the whole ---- */
 
-/* Writes `path` from `parts` parts; other streams come from the input again, unless it is a pipe. Prints its failure. */
+/* Writes `path` from `parts` parts; other streams come from the input again, unless it is a pipe, or NULL. Prints its
+ * failure. */
 int video_join(const cli_video *v, const video_format *f, const char *folder, int64_t parts, const char *path);
 
 #endif

@@ -32,15 +32,20 @@ UNNEEDED = ("av", "torchsde", "trampoline", "kornia", "pydantic", "pydantic_sett
 QUESTION = "Describe the image."
 
 
+class Empty(type):
+    """An empty class, in which every name is one too."""
+
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Empty(name, (), {})
+
+
 class Nothing(types.ModuleType):
     """A module in which every name is an empty class."""
 
     __path__ = ()
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
+    __getattr__ = Empty.__getattr__
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -4,56 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cuda/gpu.h"
-#include "core/engine_priv.h"
-#include "core/profile.h"
 #include "kernels/dtype.h"
-#include "tests/unit/engine_fixture.h"
-
-static dv_gpu *gpus[DV_LANES];
-static int32_t n_gpus;
-
-/* ---- the same weights twice ---- */
-
-typedef struct pair {
-    dv_services services[2]; /* of the CPU, of the GPUs */
-    dv_engine *engine[2];
-    float *data[2];
-} pair;
-
-static bool open_half(pair *p, int k, dv_tensors *t, davy_dtype compute) {
-    dv_services *s = &p->services[k];
-    s->cpu = dvk_cpu_detect();
-    s->heap = dv_heap_create(NULL, 0);
-    s->profile = dv_profile_create();
-    if (k == 1) {
-        s->gpus = gpus;
-        s->n_gpus = n_gpus;
-    }
-    const dv_engine_desc desc = {.services = s, .tensors = t, .file_name = "pair", .compute = compute};
-    return CHECK(fake_fill(t, &p->data[k])) && CHECK(dv_pool_create(4, &s->pool) == DAVY_OK) &&
-           CHECKF(dv_engine_create(&desc, &p->engine[k]) == DAVY_OK, "engine: %s", last_message());
-}
-
-static bool open_pair(pair *p, dv_tensors *a, dv_tensors *b, davy_dtype compute) {
-    *p = (pair){0};
-    return open_half(p, 0, a, DAVY_DTYPE_F32) && open_half(p, 1, b, compute);
-}
-
-static void close_pair(pair *p) {
-    for (int k = 0; k < 2; k++) {
-        dv_engine_release(p->engine[k]);
-        dv_pool_release(p->services[k].pool);
-        dv_profile_release(p->services[k].profile);
-        CHECK(dv_heap_used(p->services[k].heap, DV_MEM_WEIGHTS) == 0);
-        CHECK(dv_heap_used(p->services[k].heap, DV_MEM_WORKSPACE) == 0);
-        dv_heap_release(p->services[k].heap);
-        free(p->data[k]);
-    }
-    for (int32_t i = 0; i < n_gpus; i++) {
-        CHECK(dv_gpu_used(gpus[i], DV_MEM_WEIGHTS) == 0 && dv_gpu_used(gpus[i], DV_MEM_WORKSPACE) == 0);
-    }
-}
+#include "tests/cuda/device_pair.h"
 
 /* ---- layouts ---- */
 
@@ -189,16 +141,6 @@ static bool run_gpu(const pair *p, const trial *t, dv_work work, char *in, int64
     return ok;
 }
 
-static double difference(const float *a, const float *b, int64_t n) {
-    double d = 0.0;
-    double norm = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(d / norm);
-}
-
 static void check_trial(const pair *p, const trial *t, double bound) {
     dvk_image in;
     dvk_image out;
@@ -296,55 +238,15 @@ static void test_fades(davy_dtype compute, double bound) {
     close_pair(&p);
 }
 
-/* Several pictures in one call. */
-static void test_several(void) {
-    pair p;
-    if (open_pair(&p, fake_compact(16, 2, 2), fake_compact(16, 2, 2), DAVY_DTYPE_F32)) {
-        float *in = made_up(3 * 5, 40, 36);
-        float *a = calloc(15 * 80 * 72, sizeof *a);
-        float *b = calloc(15 * 80 * 72, sizeof *b);
-        dv_work w = {.stage = DV_STAGE_UPSCALE, .in = planes(in, 3, 40, 36), .in_mul = 1.0f, .out_mul = 1.0f};
-        w.in.n = 5;
-        w.in.sn = 3 * 40 * 36 * 4;
-        for (int k = 0; k < 2; k++) {
-            w.out = planes(k == 0 ? a : b, 3, 80, 72);
-            w.out.n = 5;
-            w.out.sn = 3 * 80 * 72 * 4;
-            const davy_result r = dv_engine_run(p.engine[k], &w);
-            CHECKF(r == DAVY_OK, "five pictures: %s", last_message());
-        }
-        const double d = difference(b, a, 15 * 80 * 72);
-        CHECKF(d < 1e-5, "five pictures differ by %g", d);
-        free(in);
-        free(a);
-        free(b);
-    }
-    close_pair(&p);
-}
-
 int main(void) {
-    static dv_log log;
-    dv_heap *heap = dv_heap_create(NULL, 0);
-    const int32_t have = dv_gpu_count(NULL, NULL, 0);
-    const char *limit = getenv("DAVY_TEST_GPUS");
-    const int32_t wanted = limit != NULL ? atoi(limit) : 1;
-    for (int32_t i = 0; i < have && n_gpus < wanted; i++) {
-        const dv_gpu_desc desc = {.index = i, .log = &log, .heap = heap};
-        n_gpus += dv_gpu_open(&desc, &gpus[n_gpus]) == DAVY_OK;
-    }
-    if (n_gpus == 0) {
-        printf("no GPU: nothing to test\n");
-    } else {
+    open_gpus();
+    if (n_gpus > 0) {
         test_layouts(DAVY_DTYPE_F32, 24, 1e-5);
         test_layouts(DAVY_DTYPE_F16, 64, 5e-3);
         test_fades(DAVY_DTYPE_F32, 2e-5);
         test_fades(DAVY_DTYPE_F16, 5e-3);
         test_fades(DAVY_DTYPE_BF16, 4e-2); /* the CPU's own bf16 differs by 2.3e-2 with these made-up weights */
-        test_several();
     }
-    for (int32_t i = 0; i < n_gpus; i++) {
-        dv_gpu_release(gpus[i]);
-    }
-    dv_heap_release(heap);
+    close_gpus();
     return check_done();
 }

@@ -147,7 +147,7 @@ static void test_failures(void) {
     for (int64_t at = 1; at < 20; at += 3) { /* an error of a kernel is the end of the device */
         bench b;
         if (bench_open(&b, small(), 1, 0)) {
-            const ask_for q = {.h = 50, .w = 60, .tiling = {.width = 32, .height = 24}};
+            const ask_for q = {.h = 90, .w = 120, .tiling = {.width = 32, .height = 24}};
             m->fail_launch_with = 700;
             m->fail_launch_at = at;
             CHECKF(run(&b, &q) == DAVY_E_DEVICE_LOST, "launch %d: %s", (int)at, last_error());

@@ -1,10 +1,11 @@
 /* stop.c - work is stopped, or held inside a budget, at every step it has: cancelled at the first poll, the second, and
- * so on; cancelled after every few microseconds; given each budget from nothing to plenty. Whatever happens, the memory
- * comes back and the next undisturbed run gives the same picture. */
+ * so on; before much of fresh memory is written to; after every few microseconds; given each budget from nothing to
+ * plenty. Whatever happens, the memory comes back and the next undisturbed run gives the same picture. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/engine.h"
+#include "core/os.h"
 #include "core/profile.h"
 #include "tests/fault/life.h"
 
@@ -23,12 +24,19 @@ static int32_t count_polls(void *user) {
     return s->polls++ >= s->stop_at;
 }
 
-static dv_services inner_services(void) {
-    dv_services s = {.heap = dv_heap_create(NULL, 0), .profile = dv_profile_create(), .cpu = dvk_cpu_detect()};
+static dv_services inner_services(const davy_host *host, int32_t threads) {
+    dv_services s = {.heap = dv_heap_create(host, 0), .profile = dv_profile_create(), .cpu = dvk_cpu_detect()};
     static const dv_log silent;
     s.log = &silent;
-    CHECK(s.heap != NULL && s.profile != NULL && dv_pool_create(2, &s.pool) == DAVY_OK);
+    CHECK(s.heap != NULL && s.profile != NULL && dv_pool_create(threads, &s.pool) == DAVY_OK);
     return s;
+}
+
+static void inner_release(const dv_services *s) {
+    CHECK(dv_heap_used(s->heap, DV_MEM_WEIGHTS) == 0 && dv_heap_used(s->heap, DV_MEM_WORKSPACE) == 0);
+    dv_pool_release(s->pool);
+    dv_profile_release(s->profile);
+    dv_heap_release(s->heap);
 }
 
 static dv_engine *inner_engine(const dv_services *services, const synth_file *file) {
@@ -62,7 +70,7 @@ static dvk_image packed(picture *p) {
 }
 
 static void cancel_at_every_poll(void) {
-    const dv_services services = inner_services();
+    const dv_services services = inner_services(NULL, 2);
     synth_file file = synth_compact(8, 1, 2, 5);
     dv_engine *engine = inner_engine(&services, &file);
     if (engine == NULL) {
@@ -95,13 +103,74 @@ static void cancel_at_every_poll(void) {
     CHECKF(stops >= 10, "a run of several tiles polls only %d times", stops);
     CHECKF(r == DAVY_OK && picture_max_error(&out, &want) == 0, "a run that is not stopped: %d", (int)r);
     dv_engine_release(engine);
-    CHECK(dv_heap_used(services.heap, DV_MEM_WEIGHTS) == 0 && dv_heap_used(services.heap, DV_MEM_WORKSPACE) == 0);
-    dv_pool_release(services.pool);
-    dv_profile_release(services.profile);
-    dv_heap_release(services.heap);
+    inner_release(&services);
     picture_free(&in);
     picture_free(&out);
     picture_free(&want);
+    free(file.data);
+}
+
+/* ---- fresh memory ---- */
+
+enum { MARK = 0xA5, PAGE = 4096, LARGE = 8 << 20, LITTLE = 2 << 20 };
+
+typedef struct fresh {
+    unsigned char *blocks[8]; /* large ones, in the order in which a run takes them */
+    size_t bytes[8];
+    int n, watched; /* the run is to end as soon as this one has been written to */
+    size_t written; /* bytes of its pages that had been by then */
+} fresh;
+
+static void *DAVY_CALL marked_alloc(void *user, size_t bytes, size_t align) {
+    fresh *f = user;
+    unsigned char *p = dv_aligned_alloc(bytes, align);
+    if (p != NULL && bytes >= LARGE && CHECK(f->n < 8)) {
+        memset(p, MARK, bytes);
+        f->blocks[f->n] = p;
+        f->bytes[f->n++] = bytes;
+    }
+    return p;
+}
+
+static void DAVY_CALL marked_free(void *user, void *p, size_t bytes) {
+    (void)user;
+    (void)bytes;
+    dv_aligned_free(p);
+}
+
+static int32_t written_to(void *user) {
+    fresh *f = user;
+    f->written = 0;
+    for (size_t at = 0; f->n > f->watched && at < f->bytes[f->watched]; at += PAGE) {
+        f->written += f->blocks[f->watched][at] != MARK ? PAGE : 0;
+    }
+    return f->written > 0;
+}
+
+/* The first write to memory may take a thousand times as long as any other, so a run may not write to much of it between
+ * two looks: with one thread, no more than the first piece of a loop before it looks again. */
+static void cancel_in_fresh_memory(void) {
+    fresh f = {.n = 0};
+    const davy_host host = {.struct_size = sizeof host, .user = &f, .alloc = marked_alloc, .free = marked_free};
+    dv_services services = inner_services(&host, 1);
+    synth_file file = synth_compact(8, 1, 2, 5);
+    dv_engine *engine = inner_engine(&services, &file);
+    picture in = picture_new(1, 500, 1000, 3), out = picture_new(1, 1000, 2000, 3);
+    picture_fill(&in, 8);
+    dv_work work = {.stage = DV_STAGE_UPSCALE, .in = packed(&in), .out = packed(&out), .in_mul = 1, .out_mul = 1};
+    work.tiling = (dv_tiling){.width = 400, .height = 400, .overlap = 1}; /* too little: tiles fade in a band of rows */
+    work.control = (dv_control){.cancelled = written_to, .cancelled_user = &f};
+    for (f.watched = 0; engine != NULL && f.watched < 2; f.watched++) {
+        dv_engine_unload(engine);
+        f.n = 0;
+        CHECKF(dv_engine_run(engine, &work) == DAVY_E_CANCELLED, "block %d of %d was not written to", f.watched, f.n);
+        CHECKF(f.written > 0 && f.written <= LITTLE, "%zu of %zu bytes of block %d before a look", f.written,
+               f.bytes[f.watched], f.watched);
+    }
+    dv_engine_release(engine);
+    inner_release(&services);
+    picture_free(&in);
+    picture_free(&out);
     free(file.data);
 }
 
@@ -180,6 +249,7 @@ static void budget_at_every_threshold(life *l, host_state *state) {
 int main(void) {
     api = davy_get_api(DAVY_ABI_1_0);
     cancel_at_every_poll();
+    cancel_in_fresh_memory();
     host_state state;
     host_state_init(&state);
     state.level = DAVY_LOG_WARN;

@@ -19,10 +19,13 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SHARED = pathlib.Path(os.environ.get("DAVY_SHARED", ROOT.parent / "shared"))
-OURS = ["compact_x2", "compact_anime", "span_x2", "taesd", "taef1", "esrgan_x2_unshuffle", "swinir_x1", "drct_x2", "hat_x2", "dat_x2",
+OURS = ["compact_x2", "compact_anime", "span_x2", "taesd", "taef1", "esrgan_x2_unshuffle", "swinir_x1", "srformer_x2", "srformer_light_x3", "drct_x2", "hat_x2", "dat_x2", "rgt_x2", "atd_x2", "atd_light_x2",
         "plksr_sparse_x2", "plksr_rect_x3", "realplksr_dysample_x2", "realplksr_dysample_x3", "cugan_fast", "spanf3_x2"]
-LARGER = ["swinir_light_x2", "swinir_real_x4", "drct_x4", "hat_x4", "dat_x4", "realplksr_x4", "omnisr_x4", "compact_x4v3", "span_x4_52", "esrgan_x4", "vae_sd15_ldm", "vae_sdxl", "vae_sd3", "vae_flux_ldm"]
+CLIPS = ["wan2_1", "wan2_1_diffusers", "qwen_image", "wan2_2", "wan2_2_diffusers", "taehv", "taew2_2_super", "taeltx_2", "lighttaehy1_5"]  # make_clips.py
+LARGER = ["swinir_light_x2", "swinir_real_x4", "drct_x4", "hat_x4", "dat_x4", "realplksr_x4", "omnisr_x4", "compact_x4v3", "span_x4_52", "esrgan_x4", "vae_sd15_ldm", "vae_sdxl", "vae_sd3", "vae_flux_ldm",
+          "seedvr2_vae_5f", "seedvr2_vae_13f"]
 CAPTIONS = ["vlm_smolvlm_reduced", "vlm_smolvlm_256m", "vlm_qwen2_vl", "vlm_qwen2_5_vl", "vlm_qwen3_vl", "vlm_llava_siglip"]
+# srformer_*, rgt_*, atd_*: make_upscalers.py
 OWN_CAPTIONS = ["vlm_nanochat", "vlm_ghostvis", "vlm_qwen2_vl_video", "vlm_qwen2_5_vl_video", "vlm_qwen3_vl_video"]  # make_captions.py
 MODELS = [  # reference, weights
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.pth"),
@@ -184,11 +187,11 @@ def main(argv):
     options["precision"] = options["precision"] or (["fp32", "bf16"] if options["device"] == "cpu" else ["fp32", "fp16", "bf16"])
     reason = why_not(build, options)
     if reason:
-        print(f"all cases skipped: {reason}\n0 passed, 0 failed, {len(OURS) + 1 + len(LARGER) + len(MODELS)} skipped")
+        print(f"all cases skipped: {reason}\n0 passed, 0 failed, {len(OURS) + len(CLIPS) + 1 + len(LARGER) + len(MODELS)} skipped")
         return 0
     reports = []
     with concurrent.futures.ThreadPoolExecutor(int(options["jobs"])) as pool:
-        work = [pool.submit(synthetic, build, HERE / "cases" / name, options) for name in OURS]
+        work = [pool.submit(synthetic, build, HERE / "cases" / name, options) for name in OURS + CLIPS]
         work += [pool.submit(live, build, options)]
         work += [pool.submit(synthetic, build, SHARED / "golden" / name, options) for name in LARGER]
         work += [pool.submit(real, build, reference, weights, options) for reference, weights in MODELS]

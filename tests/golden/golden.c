@@ -7,7 +7,6 @@
  * For every expected tensor: largest absolute error, ||a - b|| / ||b||, which must keep the bound of the precision (fp8 has
  * none), and the PSNR against the range of what was expected.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,8 @@
 #include "core/model.h"
 #include "core/os.h"
 #include "golden_check.h"
-#include "golden_io.h"
+#include "golden_clip.h"
+#include "golden_compare.h"
 #include "golden_vlm.h"
 #undef CHECK
 #undef CHECKF
@@ -51,41 +51,6 @@ static void print_error(const char *what) {
     davy_error_info info = {.struct_size = sizeof info};
     dv_error_get(&info);
     CHECKF(0, "%s: %s: %s", what, dv_result_name(info.code), info.message);
-}
-
-/* ---- comparing ---- */
-
-static double bound_of(davy_dtype precision) {
-    return precision == DAVY_DTYPE_FP8    ? INFINITY
-           : precision == DAVY_DTYPE_BF16 ? 2e-2
-           : precision == DAVY_DTYPE_F16  ? 5e-3
-                                          : 1e-4;
-}
-
-static void compare(const session *s, const char *what, const array *got, const array *expected) {
-    if (!CHECKF(got->c == expected->c && got->h == expected->h && got->w == expected->w,
-                "%s: [%lld,%lld,%lld], expected [%lld,%lld,%lld]", what, (long long)got->c, (long long)got->h,
-                (long long)got->w, (long long)expected->c, (long long)expected->h, (long long)expected->w)) {
-        return;
-    }
-    double largest = 0.0;
-    double difference = 0.0;
-    double norm = 0.0;
-    double low = INFINITY;
-    double high = -INFINITY;
-    for (int64_t i = 0; i < array_count(got); i++) {
-        const double d = (double)got->data[i] - (double)expected->data[i];
-        largest = !(fabs(d) <= largest) ? fabs(d) : largest; /* a NaN stays */
-        difference += d * d;
-        norm += (double)expected->data[i] * (double)expected->data[i];
-        low = fmin(low, (double)expected->data[i]);
-        high = fmax(high, (double)expected->data[i]);
-    }
-    const double relative = sqrt(difference / norm);
-    const double bound = bound_of(s->options->precision);
-    const double psnr = 10.0 * log10((high - low) * (high - low) * (double)array_count(got) / difference);
-    printf("%s: largest error %.3g, relative %.3g (bound %.0e), PSNR %.1f dB\n", what, largest, relative, bound, psnr);
-    CHECKF(relative <= bound && relative < 1e30, "%s: relative error %.3g exceeds %.0e", what, relative, bound);
 }
 
 /* ---- running ---- */
@@ -136,7 +101,7 @@ static bool compute(const session *s, dv_stage stage, const array *in, array *ou
         print_error("plan");
         return false;
     }
-    array a = {.c = info.shape[2], .h = info.shape[0], .w = info.shape[1]};
+    array a = {.c = info.shape[2], .t = 1, .h = info.shape[0], .w = info.shape[1]};
     a.data = malloc((size_t)array_count(&a) * sizeof *a.data);
     if (a.data == NULL) {
         return false;
@@ -161,27 +126,16 @@ static void compute_and_compare(const session *s, dv_stage stage, const array *i
                                 const array *expected) {
     array got = {0};
     if (compute(s, stage, in, &got)) {
-        compare(s, what, &got, expected);
+        compare_arrays(s->options->precision, what, &got, expected);
     }
     array_free(&got);
-}
-
-/* Channels [first, first + count) of an array, as a view of its memory. */
-static array channels(const array *a, int64_t first, int64_t count) {
-    return (array){.data = a->data + first * a->h * a->w, .c = count, .h = a->h, .w = a->w};
 }
 
 /* A VAE with a posterior: the encoder gives mean and log-variance in one. */
 static void encode_moments(const session *s, const array *in, const array *mean, const array *logvar) {
     array got = {0};
     if (compute(s, DV_STAGE_ENCODE, in, &got) && CHECK(got.c == 2 * mean->c)) {
-        const array got_mean = channels(&got, 0, mean->c);
-        const array got_logvar = channels(&got, mean->c, mean->c);
-        for (int64_t i = 0; i < array_count(&got_logvar); i++) {
-            got_logvar.data[i] = fminf(fmaxf(got_logvar.data[i], -30.0f), 20.0f);
-        }
-        compare(s, "mean", &got_mean, mean);
-        compare(s, "logvar", &got_logvar, logvar);
+        compare_moments(s->options->precision, "", &got, mean, logvar);
     }
     array_free(&got);
 }
@@ -264,7 +218,10 @@ static void json_case(session *s, const dv_json *json) {
     const char *input = join(&p, s->options->name, text_of(json, "input"));
     if (CHECK(task != NULL) && CHECK(input != NULL) && CHECK(read_png(input, &picture)) &&
         open_model(s, first, second, config)) {
-        if (strcmp(task, "upscale") == 0) {
+        if (strcmp(task, "video-vae") == 0) {
+            const clip_run run = {s->model, s->options->name, s->options->weights, s->options->precision};
+            clip_case(&run, json, &picture);
+        } else if (strcmp(task, "upscale") == 0) {
             if (CHECK(read_tensor(join(&p, s->options->name, "expected.safetensors"), "output", &expected))) {
                 compute_and_compare(s, DV_STAGE_UPSCALE, &picture, "output", &expected);
             }

@@ -11,7 +11,7 @@
 #include "core/file/tensors.h"
 
 int64_t array_count(const array *a) {
-    return a->c * a->h * a->w;
+    return a->c * a->t * a->h * a->w;
 }
 
 void array_free(array *a) {
@@ -23,7 +23,11 @@ static bool take(const dv_tensor_ref *ref, array *out) {
     if (ref->ndim < 3) {
         return false;
     }
-    array a = {.c = ref->shape[ref->ndim - 3], .h = ref->shape[ref->ndim - 2], .w = ref->shape[ref->ndim - 1]};
+    array a = {.c = ref->shape[ref->ndim - 3], .t = 1, .h = ref->shape[ref->ndim - 2], .w = ref->shape[ref->ndim - 1]};
+    if (ref->ndim == 5) {
+        a.c = ref->shape[1];
+        a.t = ref->shape[2];
+    }
     a.data = malloc((size_t)dv_tensor_elements(ref) * sizeof *a.data);
     if (a.data == NULL || dv_tensor_read_f32(ref, a.data) != DAVY_OK) {
         free(a.data);
@@ -59,7 +63,7 @@ bool read_png(const char *path, array *out) {
         return false;
     }
     image.format = PNG_FORMAT_RGB;
-    array a = {.c = 3, .h = image.height, .w = image.width};
+    array a = {.c = 3, .t = 1, .h = image.height, .w = image.width};
     unsigned char *pixels = malloc(PNG_IMAGE_SIZE(image));
     a.data = malloc((size_t)array_count(&a) * sizeof *a.data);
     const bool ok = pixels != NULL && a.data != NULL && png_image_finish_read(&image, NULL, pixels, 0, NULL);

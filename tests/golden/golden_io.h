@@ -4,15 +4,15 @@
 
 #include "core/common.h"
 
-typedef struct array { /* planes: [c][h][w] */
+typedef struct array { /* planes: [c][t][h][w], t frames, 1 of a picture */
     float *data;
-    int64_t c, h, w;
+    int64_t c, t, h, w;
 } array;
 
 int64_t array_count(const array *a);
 void array_free(array *a);
 
-/* A tensor of the file, its last three axes taken as c, h, w. false: not there, or unreadable (printed). */
+/* A tensor of the file, its last three axes taken as c, h, w, of five the last four as c, t, h, w. false: not there, or unreadable (printed). */
 bool read_tensor(const char *path, const char *name, array *out);
 /* RGB / 255. */
 bool read_png(const char *path, array *out);

@@ -15,6 +15,7 @@ SOURCE = pathlib.Path(os.environ.get("DAVY_SOURCE", pathlib.Path(__file__).paren
 SHARED = pathlib.Path(os.environ.get("DAVY_SHARED", SOURCE.parent / "shared"))
 SMALL = SOURCE / "tests/data/images"
 QUICK = "--small" in sys.argv
+LARGE = SHARED / "images" if not QUICK else pathlib.Path("none")
 DAVY = BUILD / "davy"
 os.environ.setdefault("DAVY_MODELS", str(SOURCE / "packaging/models"))
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="davy-cli-"))

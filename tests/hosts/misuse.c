@@ -238,6 +238,13 @@ static void sources(void) {
         d.n_options = 1;
         FAILS(api->model_open(ctx, &d, &m), DAVY_E_OPTION);
     }
+    static const char *const blends[] = {"0.5", /* of one file */ "2", "-1", "half", ""};
+    for (size_t i = 0; i < sizeof blends / sizeof blends[0]; i++) {
+        const davy_option blend = {"blend", blends[i]};
+        d.options = &blend;
+        d.n_options = 1;
+        FAILS(api->model_open(ctx, &d, &m), DAVY_E_OPTION);
+    }
     d.options = NULL;
     d.n_options = 0;
     d.source_stride = 8;

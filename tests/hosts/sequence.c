@@ -168,14 +168,20 @@ static void at_once(int32_t most) {
 
 /* ---- waiting and cancelling ---- */
 
+typedef struct pusher {
+    davy_sequence *sequence;
+    _Atomic int done;
+} pusher;
+
 static void *push_until_reset(void *arg) {
-    davy_sequence *s = arg;
+    pusher *p = arg;
     davy_result r = DAVY_OK;
     for (uint32_t i = 0; r == DAVY_OK; i++) {
         view in = frame_of(&u8_rgb, i);
-        r = api->sequence_push(s, &in.tensor, FOREVER);
+        r = api->sequence_push(p->sequence, &in.tensor, FOREVER);
         view_free(&in);
     }
+    p->done = 1;
     CHECKF(r == DAVY_E_CANCELLED, "a push that waits while the sequence is reset: %s", host_error(api));
     return NULL;
 }
@@ -184,12 +190,15 @@ static void resets(void) {
     view first = frame_of(&u8_rgb, 0);
     davy_sequence *s = open_like(&first.tensor, NULL, 3);
     davy_tensor none = {.struct_size = sizeof none};
-    pthread_t pusher;
+    pusher p = {.sequence = s};
+    pthread_t thread;
     IS(api->sequence_pull(s, &none, FOREVER), DAVY_NEED_INPUT);
-    pthread_create(&pusher, NULL, push_until_reset, s);
-    host_sleep_ms(60);
-    IS(api->sequence_reset(s), DAVY_OK);
-    pthread_join(pusher, NULL);
+    pthread_create(&thread, NULL, push_until_reset, &p);
+    while (!p.done) { /* a reset that comes between two pushes stops none */
+        host_sleep_ms(60);
+        IS(api->sequence_reset(s), DAVY_OK);
+    }
+    pthread_join(thread, NULL);
     IS(api->sequence_reset(s), DAVY_OK);
     CHECK(info_of(s).frames_in == 0 && info_of(s).in_flight == 0);
     IS(api->sequence_push(s, &first.tensor, 0), DAVY_OK);

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TENSORS = 128, NAME_BYTES = 64, ENTRY_BYTES = 192 };
+enum { MAX_TENSORS = 192, NAME_BYTES = 112, ENTRY_BYTES = 256 };
 
 typedef struct tensor {
     char name[NAME_BYTES];
     int ndim;
-    int shape[4];
+    int shape[5];
     float centre, spread; /* values lie in centre ± spread */
 } tensor;
 
@@ -219,6 +219,126 @@ synth_file synth_kl_encoder(uint32_t seed) {
     add_resnet(l, "encoder.mid.block_2", WIDTH);
     add_norm(l, "encoder.norm_out", WIDTH);
     add_conv(l, "encoder.conv_out", MOMENTS, WIDTH, 1);
+    const synth_file f = write_file(l, seed);
+    free(l);
+    return f;
+}
+
+/* ---- video ---- */
+
+/* A 1x1 convolution between frames and channels: no bias. */
+static void add_times(list *l, const char *module, int out, int in) {
+    char name[NAME_BYTES / 2 + 8];
+    snprintf(name, sizeof name, "%s.conv", module);
+    add_window(l, name, out, in, 1, 0);
+}
+
+/* Three blocks that see a frame and the one before it, from layer `index` on. */
+static void add_memory(list *l, const char *half, int index, int n) {
+    char name[NAME_BYTES / 2];
+    for (int i = 0; i < 9; i++) {
+        snprintf(name, sizeof name, "%s.%d.conv.%d", half, index + i / 3, i % 3 * 2);
+        add_conv(l, name, n, i % 3 == 0 ? 2 * n : n, 1);
+        l->items[l->count - 2].spread *= i % 3 == 2 ? 0.3f : 1.0f;
+    }
+}
+
+synth_file synth_taehv(uint32_t seed) {
+    enum { WIDTH = 8, LATENTS = 4 };
+    list *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return (synth_file){NULL, 0};
+    }
+    char name[NAME_BYTES / 2];
+    add_conv(l, "encoder.0", WIDTH, 3, 1);
+    add_conv(l, "encoder.17", LATENTS, WIDTH, 1);
+    add_conv(l, "decoder.1", WIDTH, LATENTS, 1);
+    add_conv(l, "decoder.20", WIDTH, WIDTH, 0);
+    add_conv(l, "decoder.22", 3, WIDTH, 1);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "encoder.%d", 2 + 5 * i);
+        add_times(l, name, WIDTH, i < 2 ? 2 * WIDTH : WIDTH);
+        snprintf(name, sizeof name, "encoder.%d", 3 + 5 * i);
+        add_conv(l, name, WIDTH, WIDTH, 0);
+        add_memory(l, "encoder", 4 + 5 * i, WIDTH);
+        add_memory(l, "decoder", 3 + 6 * i, WIDTH);
+        snprintf(name, sizeof name, "decoder.%d", 7 + 6 * i);
+        add_times(l, name, i > 0 ? 2 * WIDTH : WIDTH, WIDTH);
+        if (i < 2) {
+            snprintf(name, sizeof name, "decoder.%d", 8 + 6 * i);
+            add_conv(l, name, WIDTH, WIDTH, 0);
+        }
+    }
+    const synth_file f = write_file(l, seed);
+    free(l);
+    return f;
+}
+
+/* kt x side x side */
+static void add_conv3d(list *l, const char *module, int out, int in, int kt, int side) {
+    add_window(l, module, out, in, side, 1);
+    tensor *w = &l->items[l->count - 2];
+    w->ndim = 5;
+    w->shape[2] = kt;
+    w->shape[3] = w->shape[4] = side;
+    w->spread /= sqrtf((float)kt);
+}
+
+static void add_resnet3d(list *l, const char *module, int n) {
+    char name[NAME_BYTES / 2 + 8];
+    for (int i = 1; i <= 2; i++) {
+        snprintf(name, sizeof name, "%s.norm%d", module, i);
+        add_norm(l, name, n);
+        snprintf(name, sizeof name, "%s.conv%d", module, i);
+        add_conv3d(l, name, n, n, 3, 3);
+    }
+}
+
+static void add_middle3d(list *l, const char *half, int n) {
+    static const char *const parts[] = {"to_q", "to_k", "to_v", "to_out.0"};
+    char name[NAME_BYTES / 2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s.mid_block.resnets.%d", half, i);
+        add_resnet3d(l, name, n);
+    }
+    snprintf(name, sizeof name, "%s.mid_block.attentions.0.group_norm", half);
+    add_norm(l, name, n);
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s.mid_block.attentions.0.%s", half, parts[i]);
+        add_window(l, name, n, n, 1, 1);
+        l->items[l->count - 2].ndim = 2;
+    }
+    snprintf(name, sizeof name, "%s.conv_norm_out", half);
+    add_norm(l, name, n);
+}
+
+synth_file synth_seedvr2(uint32_t seed) {
+    enum { WIDTH = 32, LATENTS = 4, LEVELS = 3 };
+    list *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return (synth_file){NULL, 0};
+    }
+    char name[NAME_BYTES / 2];
+    add_conv3d(l, "encoder.conv_in", WIDTH, 3, 3, 3);
+    add_conv3d(l, "encoder.conv_out", 2 * LATENTS, WIDTH, 3, 3);
+    add_conv3d(l, "decoder.conv_in", WIDTH, LATENTS, 3, 3);
+    add_conv3d(l, "decoder.conv_out", 3, WIDTH, 3, 3);
+    add_middle3d(l, "encoder", WIDTH);
+    add_middle3d(l, "decoder", WIDTH);
+    for (int i = 0; i < LEVELS; i++) {
+        snprintf(name, sizeof name, "encoder.down_blocks.%d.resnets.0", i);
+        add_resnet3d(l, name, WIDTH);
+        snprintf(name, sizeof name, "decoder.up_blocks.%d.resnets.0", i);
+        add_resnet3d(l, name, WIDTH);
+        if (i + 1 < LEVELS) {
+            snprintf(name, sizeof name, "encoder.down_blocks.%d.downsamplers.0.conv", i);
+            add_conv3d(l, name, WIDTH, WIDTH, 3, 3);
+            snprintf(name, sizeof name, "decoder.up_blocks.%d.upsamplers.0.upscale_conv", i);
+            add_conv3d(l, name, 8 * WIDTH, WIDTH, 1, 1);
+            snprintf(name, sizeof name, "decoder.up_blocks.%d.upsamplers.0.conv", i);
+            add_conv3d(l, name, WIDTH, WIDTH, 3, 3);
+        }
+    }
     const synth_file f = write_file(l, seed);
     free(l);
     return f;

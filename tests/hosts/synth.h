@@ -18,6 +18,12 @@ synth_file synth_taesd(int decoder, uint32_t seed);
 /* The encoder of an AutoencoderKL (ldm names): two levels of 32 channels, 4 latent ones with a posterior. */
 synth_file synth_kl_encoder(uint32_t seed);
 
+/* A TAEHV of 8 channels: 4 frames a latent of 4 channels, 8 pixels. */
+synth_file synth_taehv(uint32_t seed);
+
+/* A SeedVR2 VideoAutoencoderKL of three levels of 32 channels: 1 frame, then 4 a latent of 4 channels, 4 pixels. */
+synth_file synth_seedvr2(uint32_t seed);
+
 /* Uniform in [0, 1), 24 bits; *state is any number and moves on. */
 float synth_uniform(uint32_t *state);
 

@@ -83,7 +83,10 @@ static inline int fake_fill(dv_tensors *t, float **data) {
         for (const char *p = ref->name; *p != '\0'; p++) {
             state = (state ^ (uint32_t)(unsigned char)*p) * 16777619u;
         }
-        const int64_t inputs = ref->ndim == 4 ? ref->shape[1] * ref->shape[2] * ref->shape[3] : 1;
+        int64_t inputs = 1;
+        for (int32_t d = 1; d < ref->ndim && ref->ndim >= 4; d++) {
+            inputs *= ref->shape[d];
+        }
         float range = 1.0f;
         while (range * range * (float)inputs > 1.0f) {
             range *= 0.5f;

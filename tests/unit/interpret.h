@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/graph.h"
+#include "tests/unit/interpret_dictionary.h"
 #include "tests/unit/interpret_gate.h"
 #include "tests/unit/interpret_window.h"
 
@@ -143,10 +144,11 @@ static inline void in_attention(const interpreter *it, const dv_node *node, dv_s
     const float *q = it->values[node->in[0]];
     const float *k = it->values[node->in[1]];
     const float *v = it->values[node->in[2]];
-    const int64_t tokens = s.h * s.w;
+    const dv_shape keys = dv_shape_of(it->g, node->in[1]);
+    const int64_t tokens = keys.h * keys.w;
     const int64_t d = s.c / node->heads;
     double *a = malloc((size_t)tokens * sizeof *a);
-    for (int64_t i = 0; i < tokens * node->heads; i++) {
+    for (int64_t i = 0; i < s.h * s.w * node->heads; i++) {
         const int64_t c0 = i % node->heads * d;
         const int64_t row = i / node->heads;
         double top = -1e300;
@@ -189,6 +191,19 @@ static inline float in_moved(const interpreter *it, const dv_node *node, dv_shap
     }
     case DV_OP_PIXEL_UNSHUFFLE:
         return src[((oy * r + c % (r * r) / r) * x.w + ox * r + c % r) * x.c + c / (r * r)];
+    case DV_OP_FOLD: {
+        const int64_t pitch = y.c / node->heads;
+        const int64_t dim = r * r * x.c / node->heads;
+        const int64_t i = c / pitch * dim + c % pitch;
+        const int64_t iy = (oy * r + i / x.c / r - node->pad_top + x.h) % x.h;
+        const int64_t ix = (ox * r + i / x.c % r - node->pad_left + x.w) % x.w;
+        return c % pitch < dim ? src[(iy * x.w + ix) * x.c + i % x.c] : 0.0f;
+    }
+    case DV_OP_UNFOLD: {
+        const int64_t iy = (oy + node->pad_top) % y.h;
+        const int64_t ix = (ox + node->pad_left) % y.w;
+        return src[(iy / r * x.w + ix / r) * x.c + (iy % r * r + ix % r) * y.c + c];
+    }
     case DV_OP_CONCAT:
         for (int32_t k = 0; k < node->n_in; k++) {
             const int64_t channels = dv_shape_of(it->g, node->in[k]).c;
@@ -284,6 +299,16 @@ static inline void in_node(interpreter *it, int64_t index) {
     it->values[node->out] = out;
     if (node->op == DV_OP_GROUP_NORM) {
         in_norm(it, index, y);
+    }
+    id_operands dictionary = {.node = node,
+                              .weight = node->weight != DV_NO_PARAM ? it->params[node->weight] : NULL,
+                              .bias = node->bias != DV_NO_PARAM ? it->params[node->bias] : NULL};
+    for (int32_t i = 0; i < 3 && i < node->n_in; i++) {
+        dictionary.in[i] = node->in[i] != DV_NO_VALUE ? it->values[node->in[i]] : NULL;
+        dictionary.shapes[i] = dv_shape_of(it->g, node->in[i]);
+    }
+    if (id_node(&dictionary, y, out)) {
+        return;
     }
     if (in_transformer(it, node, y, out)) {
         return;

@@ -11,8 +11,8 @@ static inline float ig_depthwise(const dv_node *node, const float *x, dv_shape i
     float sum = 0.0f;
     for (int64_t ky = 0; ky < node->kh; ky++) {
         for (int64_t kx = 0; kx < node->kw; kx++) {
-            const int64_t y = oy + ky - node->pad_top;
-            const int64_t i = ox + kx - node->pad_left;
+            const int64_t y = oy * node->stride + ky - node->pad_top;
+            const int64_t i = ox * node->stride + kx - node->pad_left;
             if (y >= 0 && i >= 0 && y < in.h && i < in.w) {
                 sum += w[(ky * node->kw + kx) * in.c + c] * x[(y * in.w + i) * in.c + c];
             }

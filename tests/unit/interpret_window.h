@@ -28,7 +28,7 @@ static inline void iw_layer_norm(const dv_node *node, const float *x, const floa
 }
 
 typedef struct iw_axis {
-    int64_t padded, window, keys, shift, grid;
+    int64_t padded, window, keys, shift, grid, cut;
 } iw_axis;
 
 /* Row or column of the frame where this pixel (or a place of the extension) lies. */
@@ -46,8 +46,8 @@ static inline int64_t iw_place(const iw_axis *a, int64_t i, int64_t j) {
     return j >= first && j < first + a->keys ? j - first : -1;
 }
 
-static inline int iw_region(const iw_axis *a, int64_t i) {
-    return a->shift == 0 ? 0 : i >= a->padded - a->shift ? 2 : i >= a->padded - a->window ? 1 : 0;
+static inline int iw_region(const iw_axis *a, int64_t cut, int64_t i) {
+    return a->shift == 0 ? 0 : i >= a->padded - cut ? 2 : i >= a->padded - a->window ? 1 : 0;
 }
 
 typedef struct iw_window {
@@ -96,7 +96,8 @@ static inline void iw_attend(const iw_window *w, int64_t head, int64_t pixel, fl
             const int64_t px = (jx + w->x.shift) % w->x.padded;
             w->pixels[n] = inside && py < w->s.h && px < w->s.w ? py * w->s.w + px : -1;
             iw_score(w, head, pixel, at, n);
-            if (iw_region(&w->y, fy) != iw_region(&w->y, jy) || iw_region(&w->x, fx) != iw_region(&w->x, jx)) {
+            if (iw_region(&w->y, w->y.cut, fy) != iw_region(&w->y, w->y.shift, jy) ||
+                iw_region(&w->x, w->x.cut, fx) != iw_region(&w->x, w->x.shift, jx)) {
                 w->scores[n] -= 100.0;
             }
             n++;
@@ -119,16 +120,17 @@ static inline void iw_window_attention(const dv_node *node, const float *const q
                                        float *out) {
     const dv_window *w = &node->window;
     const size_t keys = (size_t)w->keys_h * (size_t)w->keys_w;
-    const iw_window of = {.node = node,
-                          .q = qkv[0],
-                          .k = qkv[1],
-                          .v = qkv[2],
-                          .bias = bias,
-                          .s = s,
-                          .y = {w->padded_h, w->h, w->keys_h, w->shift_y, w->grid},
-                          .x = {w->padded_w, w->w, w->keys_w, w->shift_x, w->grid},
-                          .scores = malloc(keys * sizeof(double)),
-                          .pixels = malloc(keys * sizeof(int64_t))};
+    const iw_window of = {
+        .node = node,
+        .q = qkv[0],
+        .k = qkv[1],
+        .v = qkv[2],
+        .bias = bias,
+        .s = s,
+        .y = {w->padded_h, w->h, w->keys_h, w->shift_y, w->grid, w->cut_y > 0 ? w->cut_y : w->shift_y},
+        .x = {w->padded_w, w->w, w->keys_w, w->shift_x, w->grid, w->cut_x > 0 ? w->cut_x : w->shift_x},
+        .scores = malloc(keys * sizeof(double)),
+        .pixels = malloc(keys * sizeof(int64_t))};
     for (int64_t head = 0; head < node->heads; head++) {
         for (int64_t p = 0; p < s.h * s.w; p++) {
             iw_attend(&of, head, p, out);

@@ -1,4 +1,4 @@
-/* test_arch_transformers.c - SwinIR, DRCT, HAT and DAT: their facts, what tells them from their kin, what tiles they may be
+/* test_arch_transformers.c - SwinIR, SRFormer, DRCT, HAT, DAT, RGT and ATD: their facts, what tells them from their kin, what tiles they may be
  * cut into, and files in which one tensor is not what the others ask for. */
 #include <string.h>
 
@@ -21,6 +21,10 @@ static dv_tensors *swinir_direct(void) {
     return fake_swinir(16, 2, 8, 1);
 }
 
+static dv_tensors *srformer(void) {
+    return fake_srformer(12, 2, 6);
+}
+
 static dv_tensors *drct(void) {
     return fake_drct(12, 4, 8);
 }
@@ -33,6 +37,15 @@ static dv_tensors *dat(void) {
     return fake_dat(16, 2);
 }
 
+static dv_tensors *atd(void) {
+    static const int64_t of[3] = {8, 5, 3};
+    return fake_atd(12, 2, of);
+}
+
+static dv_tensors *rgt(void) {
+    return fake_rgt(16, 2);
+}
+
 static const struct {
     const char *arch, *variant;
     dv_tensors *(*weights)(void);
@@ -41,9 +54,12 @@ static const struct {
 } networks[] = {
     {"swinir", "12 features, 1 layers, window 8, pixel shuffle, x2", swinir, false, 8},
     {"swinir", "16 features, 1 layers, window 8, direct, x2", swinir_direct, false, 8},
+    {"srformer", "12 features, 1 layers, window 6, pixel shuffle, x2", srformer, false, 6},
     {"drct", "12 features, 1 groups, window 8, x2", drct, false, 8},
     {"hat", "12 features, 1 groups, window 8, x2", hat, true, 8},
     {"dat", "16 features, 1 groups, split 8x32 assumed, x2", dat, true, 32},
+    {"rgt", "16 features, 1 groups of 3, split 8x32 assumed, x2", rgt, true, 32},
+    {"atd", "12 features, 1 groups, window 8, 5 tokens, x2", atd, true, 16},
 };
 
 enum { N_NETWORKS = (int)(sizeof networks / sizeof networks[0]) };
@@ -93,8 +109,21 @@ static void test_facts(void) {
 
 /* What a network may lack. */
 static bool is_optional(const char *name) {
-    static const char *const parts[] = {".qkv.bias", ".proj.bias", ".fc1.bias", ".fc2.bias", "patch_embed.norm.weight",
-                                        ".4.bias",   ".3.bias"};
+    static const char *const parts[] = {".qkv.bias",
+                                        ".proj.bias",
+                                        ".fc1.bias",
+                                        ".fc2.bias",
+                                        ".q.bias",
+                                        ".kv.bias",
+                                        ".k.bias",
+                                        ".v.bias",
+                                        ".wqkv.bias",
+                                        ".wq.bias",
+                                        ".wk.bias",
+                                        ".wv.bias",
+                                        "patch_embed.norm.weight",
+                                        ".4.bias",
+                                        ".3.bias"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (strstr(name, parts[i]) != NULL) {
             return true;
@@ -174,25 +203,32 @@ static dv_tensors *with(dv_tensors *t, const char *name) {
 
 static void test_kin(void) {
     expect_named(with(swinir(), "patch_embed.proj.weight"), "Swin2SR");
-    expect_named(with(swinir(), "layers.0.residual_group.blocks.0.attn.aligned_relative_position_index"), "SRFormer");
-    expect_named(with(dat(), "layers.0.blocks.0.gamma"), "RGT");
     dv_tensors *t = with(swinir(), "absolute_pos_embed");
     CHECKF(describe(t, 0, 0).result == DAVY_E_UNSUPPORTED && strstr(message(), "absolute positions") != NULL, "%s",
            message());
     dv_tensors_release(t);
 }
 
-/* What a file keeps of its training decides whether DRCT shifts its windows. */
-static void expect_shift(dv_tensors *t, bool shifts) {
+/* What a file keeps of its training decides whether DRCT and SRFormer shift their windows. */
+static void expect_shift_by(dv_tensors *t, const char *shift, bool shifts) {
     dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, 32, 32);
     char *dump = g != NULL ? dv_graph_dump(g) : NULL;
-    CHECK(dump != NULL && (strstr(dump, "shift 4,4") != NULL) == shifts);
+    CHECK(dump != NULL && (strstr(dump, shift) != NULL) == shifts);
     dv_free(dump);
     dv_graph_release(g);
     dv_tensors_release(t);
 }
 
+static void expect_shift(dv_tensors *t, bool shifts) {
+    expect_shift_by(t, "shift 4,4", shifts);
+}
+
 static void test_shift(void) {
+    static const char index[] = "layers.0.residual_group.blocks.0.attn.aligned_relative_position_index";
+    static const char mask[] = "layers.0.residual_group.blocks.1.attn_mask";
+    expect_shift_by(srformer(), "shift 2,2", true);
+    expect_shift_by(with(srformer(), index), "shift 2,2", false);
+    expect_shift_by(with(with(srformer(), index), mask), "shift 2,2", true);
     expect_shift(drct(), true);
     expect_shift(with(drct(), "layers.0.swin2.attn_mask"), true);
     expect_shift(with(drct(), "layers.0.swin2.attn.relative_position_index"), false);

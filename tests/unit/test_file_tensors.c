@@ -105,6 +105,33 @@ static void test_merge(dv_source *s) {
     dv_tensors_release(b);
 }
 
+static void test_blend(dv_source *s) {
+    static const float numbers[4] = {8.0f, -4.0f, 0.5f, 2.0f};
+    dv_source *other = NULL;
+    float before[4];
+    float now[4] = {0};
+    CHECK_OK(dv_source_open_memory("other", numbers, sizeof numbers, &other));
+    dv_tensors *a = list_of(s, "x y");
+    dv_tensors *b = list_of(other, "x y");
+    CHECK_OK(dv_tensor_read_f32(dv_tensors_find(a, "y"), before));
+    CHECK_OK(dv_tensors_blend(a, b, 0.25));
+    CHECK(dv_tensor_elements(dv_tensors_find(a, "y")) == dv_tensor_elements(dv_tensors_find(b, "y")));
+    CHECK_OK(dv_tensor_read_f32(dv_tensors_find(a, "y"), now));
+    CHECK(now[0] == 0.25f * before[0] + 0.75f * 8.0f);
+    CHECK_OK(dv_tensors_blend(a, b, 0.0));
+    CHECK_OK(dv_tensor_read_f32(dv_tensors_find(a, "x"), now));
+    CHECK(now[0] == 8.0f);
+    dv_tensors_release(b);
+    b = list_of(other, "x z");
+    CHECK_FAILS(dv_tensors_blend(a, b, 0.5), DAVY_E_FORMAT, "y is another tensor in the second file, or not there");
+    dv_tensors_release(b);
+    b = list_of(other, "x");
+    CHECK_FAILS(dv_tensors_blend(a, b, 0.5), DAVY_E_FORMAT, "one file has 2 tensors, the other 1");
+    dv_tensors_release(b);
+    dv_tensors_release(a);
+    dv_source_release(other);
+}
+
 static void check_refused(dv_tensor_ref r, const char *why) {
     dv_tensors *t = new_list();
     CHECK_FAILS(dv_tensors_add(t, &r), DAVY_E_FORMAT, why);
@@ -285,6 +312,7 @@ int main(void) {
     CHECK_OK(dv_source_open_memory("list", data, sizeof data, &s));
     test_unwrap(s);
     test_merge(s);
+    test_blend(s);
     test_add(s);
     dv_source_release(s);
     test_numbers();

@@ -334,6 +334,10 @@ static void test_networks(void) {
     test_network("upconv7", fake_upconv7(), DV_STAGE_UPSCALE, 5, 4);
     test_network("omnisr_x2", fake_omnisr(32, 1, 4, 2), DV_STAGE_UPSCALE, 17, 9);
     test_network("dat_x2", fake_dat(16, 2), DV_STAGE_UPSCALE, 17, 20);
+    test_network("srformer_x2", fake_srformer(12, 2, 6), DV_STAGE_UPSCALE, 17, 19);
+    static const int64_t tokens[3] = {8, 5, 3};
+    test_network("atd_x2", fake_atd(12, 2, tokens), DV_STAGE_UPSCALE, 17, 20);
+    test_network("rgt_x2", fake_rgt(16, 2), DV_STAGE_UPSCALE, 33, 20);
 }
 
 /* ---- what must not be fused ---- */

@@ -241,7 +241,7 @@ static void test_locks(void) {
     while (dv_cond_wait(h.cond, h.lock, 20000000)) { /* may wake early, then waits again */
     }
     const uint64_t waited = dv_now_ns() - t0;
-    CHECKF(waited >= 19000000 && waited < 2000000000, "waited %llu ns", (unsigned long long)waited);
+    CHECKF(waited >= 19000000, "waited %llu ns", (unsigned long long)waited);
     dv_mutex_unlock(h.lock);
     dv_thread_join(t);
     dv_cond_release(h.cond);

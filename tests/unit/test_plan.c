@@ -265,6 +265,19 @@ static dv_tensors *weights_dat(void) {
     return fake_dat(40, 4);
 }
 
+static dv_tensors *weights_srformer(void) {
+    return fake_srformer(20, 2, 6);
+}
+
+static dv_tensors *weights_atd(void) {
+    static const int64_t of[3] = {8, 5, 3};
+    return fake_atd(20, 2, of);
+}
+
+static dv_tensors *weights_rgt(void) {
+    return fake_rgt(40, 4);
+}
+
 static dv_graph *build_transformer(const dv_tensors *t) {
     return fake_build(t, NULL, DV_STAGE_UPSCALE, 18, 21);
 }
@@ -334,9 +347,11 @@ static const network networks[] = {
     {"kl encoder", weights_kl, build_kl_encoder}, {"kl decoder", weights_kl, build_kl_decoder},
     {"odd concats", weights_odd, build_odd},      {"swinir", weights_swinir, build_transformer},
     {"drct", weights_drct, build_transformer},    {"hat", weights_hat, build_transformer},
-    {"dat", weights_dat, build_transformer},      {"views", weights_views, build_views},
-    {"plksr", weights_plksr, build_convnet},      {"spanf3", weights_spanf3, build_convnet},
-    {"cugan", weights_cugan, build_convnet},      {"omnisr", weights_omnisr, build_convnet},
+    {"dat", weights_dat, build_transformer},      {"srformer", weights_srformer, build_transformer},
+    {"rgt", weights_rgt, build_transformer},      {"atd", weights_atd, build_transformer},
+    {"views", weights_views, build_views},        {"plksr", weights_plksr, build_convnet},
+    {"spanf3", weights_spanf3, build_convnet},    {"cugan", weights_cugan, build_convnet},
+    {"omnisr", weights_omnisr, build_convnet},
 };
 
 static void test_network(const network *net) {

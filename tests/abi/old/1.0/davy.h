@@ -328,7 +328,9 @@ typedef struct davy_model_desc {
     const davy_option *options; /* "scaling_factor", "shift_factor": of a VAE's latent, where the file is ambiguous;
                                    "tf32": "1" lets compute F32 multiply in TF32 on a GPU;
                                    "split": "8x16", height and width of a DAT network's windows, where the file does
-                                   not say (8x32 is then assumed) */
+                                   not say (8x32 is then assumed);
+                                   "blend": "0.5", of two files of one network: each weight is so much of the first
+                                   file's and the rest of the second's (Real-ESRGAN's denoising strength) */
     uint32_t n_options;
     uint32_t reserved0;
 } davy_model_desc;
@@ -355,13 +357,14 @@ typedef struct davy_model_info {
     int32_t out_channels;
     int32_t latent_channels; /* 0: not a VAE */
     int32_t spatial_factor;  /* picture pixels per latent pixel, each axis */
-    int32_t temporal_factor; /* 1: pictures only */
+    int32_t temporal_factor; /* frames per latent of a clip, but for its first one; 1: pictures only */
     int32_t scale_num;       /* output size = input size * scale_num / scale_den */
     int32_t scale_den;
     int32_t size_multiple; /* picture sides must be multiples of this (VAE encode); 1: any size */
     int32_t size_min;
-    int32_t window_frames;
-    int32_t latency_frames;
+    int32_t window_frames; /* of a VAE of clips: frames that its encoder takes at a time; else 0 */
+    int32_t
+        latency_frames; /* of vae_encode in a sequence: frames that may have to follow one until its latent is made */
     int32_t context_tokens; /* of a captioning model: what a dialogue can hold at most */
     float latent_scale;     /* model latent = (raw - shift) * scale; 0: unknown for this file */
     float latent_shift;
@@ -470,8 +473,8 @@ typedef struct davy_run {
     int32_t tile_width;  /* input samples (pixels, or latent pixels for vae_decode); 0: automatic, -1: never tile */
     int32_t tile_height;
     int32_t tile_overlap; /* input samples; 0: automatic (the network's reach where that is exact) */
-    int32_t tile_frames;
-    int32_t priority; /* jobs: higher first */
+    int32_t tile_frames;  /* of a clip computed at once, rounded to what the network allows; 0: automatic, -1: all */
+    int32_t priority;     /* jobs: higher first */
     int32_t reserved0;
     davy_progress_fn progress;
     void *progress_user;
@@ -607,18 +610,25 @@ typedef struct davy_dialogue_info {
 /* A video, or pictures of one kind: frame after frame is pushed, and pulled in the same order. Every frame comes out as
  * the one-shot call gives it, bit for bit; but while one is computed the next ones are copied in and finished ones out, on
  * a GPU on streams of their own. What is on its way is bounded, and so is the memory: a host that reads, works and writes
- * in three threads goes as fast as the slowest of them. */
+ * in three threads goes as fast as the slowest of them.
+ *
+ * With a VAE of clips all that is pushed is one clip: fewer latents come out than frames go in, and more frames than
+ * latents, with the numbers of one call for all of it (where that has T above 1), in the memory of some frames and of what
+ * the network keeps of those before. A result has the pts of the first frame, or the latent, that it is made of. finish
+ * makes a last latent of what is left, its last frame repeated. */
 typedef struct davy_sequence_desc {
     uint32_t struct_size;
-    davy_op op;               /* UPSCALE; a VAE's are E_UNSUPPORTED so far */
+    davy_op op;
     const davy_tensor *input; /* what every frame is like: dtype, layout, channels, range, shape; data is not looked at.
                                   One picture, in host memory */
     const davy_tensor
         *output;           /* what every result is to be like: dtype, layout, channels, range, each as of an output that
-                                  the library allocates. NULL: the input's dtype, layout, channels and range */
+                                  the library allocates. NULL: the input's dtype, layout, channels and range; of a
+                                  VAE a float of the input's, F32 for integers, and its layout */
     const davy_run *run;   /* for every frame: flags and tiles. NULL: defaults. A stream, STREAM_ORDERED,
                                   timeout_ns, priority or a progress callback are E_INVALID */
-    int32_t max_in_flight; /* frames pushed and not yet pulled; 0: 4. At most 64 */
+    int32_t max_in_flight; /* frames pushed and not yet pulled; of a clip, not yet computed, raised to what the network
+                              takes at a time. 0: 4. At most 64 */
     uint32_t flags;        /* 0 */
 } davy_sequence_desc;
 
@@ -627,11 +637,12 @@ typedef struct davy_sequence_info {
     int32_t max_in_flight;
     uint64_t frames_in; /* since open or reset */
     uint64_t frames_out;
-    int32_t in_flight;      /* frames_in - frames_out */
-    int32_t ready;          /* of these, how many can be pulled without waiting */
-    int32_t latency_frames; /* how many frames behind the input a model's output begins; 0 of upscalers */
-    int32_t finished;       /* sequence_finish was called */
-    uint64_t memory_bytes;  /* of frames, both sides; at most max_in_flight of each */
+    int32_t in_flight; /* frames_in - frames_out; of a clip frames not computed, and results not pulled */
+    int32_t ready;     /* of these, how many can be pulled without waiting */
+    int32_t
+        latency_frames;    /* how many frames may have to follow one until its result is made: 0 but of clips encoded */
+    int32_t finished;      /* sequence_finish was called */
+    uint64_t memory_bytes; /* of frames, both sides; at most max_in_flight of each, of a clip some more */
 } davy_sequence_info;
 
 /* ---- the table -------------------------------------------------------------------------------------------------- */
@@ -678,6 +689,12 @@ typedef struct davy_api {
      *   vae_encode  picture -> latent [.., H/f, W/f, z]; sides must be multiples of the spatial factor; alpha is ignored,
      *               grey stands for three equal colours
      *   vae_decode  latent  -> picture
+     *   A VAE of clips (temporal_factor above 1) sees the frames of a T axis above 1 one after the other, each clip of N by
+     *   itself, in slices that what memory there is allows: their lengths change nothing, STREAM_ORDERED and tile_width
+     *   and tile_height are E_UNSUPPORTED. vae_encode makes 1 + ceil((T - first) / temporal_factor) latents, first being
+     *   1, of the TAEHV family temporal_factor; where that is no whole number of frames the last one is repeated.
+     *   vae_decode makes 1 + temporal_factor * (T - 1) frames: what was repeated is for the caller to drop. A T of 1 and
+     *   pictures without T are pictures, computed as such.
      *   upscale     picture -> picture with the same channels: grey gives grey; alpha goes through the network too unless
      *               RUN_DROP_ALPHA, but alpha that is constant stays exactly that. Alpha is straight: where it is 0 the
      *               network sees the colour of what is visible within 8 pixels, so that hidden colours make no edges */
@@ -751,7 +768,8 @@ typedef struct davy_api {
      *   push     copies a frame, like desc->input but with strides of its own, and returns; work begins by itself. FULL:
      *            no room within timeout_ns (0: at once; UINT64_MAX: for ever), nothing was taken. After finish: E_STATE
      *   pull     the next result in the order of the pushes, with its frame's pts, waiting up to timeout_ns for it:
-     *            PENDING, not yet; NEED_INPUT, at once, nothing is on its way; END, at once, finished and all pulled. With
+     *            PENDING, not yet; NEED_INPUT, at once, nothing is on its way, or less than the network takes at a time;
+     *            END, at once, finished and all pulled. With
      *            data 0 and no buffer the result's own buffer is handed over, which the caller releases (and the sequence
      *            takes a new one); else it is copied to the memory given, whose dtype, layout, channels, range and shape
      *            are those asked for at open, the strides any

@@ -1,0 +1,223 @@
+/* up_atd.c - ATD, the Adaptive Token Dictionary: beside attention in windows, each pixel hears the tokens of a dictionary, and
+ * the pixels that are like the same token, wherever they are, each other. docs/arch/up_atd.md. */
+#include "core/arch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/block/body.h"
+#include "core/block/derived.h"
+#include "core/block/swin.h"
+#include "core/block/weights.h"
+#include "core/error.h"
+#include "core/mem.h"
+
+#define GROUP "layers.0.residual_group."
+#define TABLE "attn_win.relative_position_bias_table"
+
+enum { CATEGORY = 256, CATEGORY_LIGHT = 128, LIGHT_FEATURES = 48, ROW = 16 };
+
+typedef struct cfg {
+    int64_t window, tokens, category;
+    dv_body body;
+} cfg;
+
+static int32_t match(const dv_probe *probe) {
+    const dv_tensors *t = probe->tensors;
+    return dv_has(t, GROUP "td") && dv_has(t, GROUP "layers.0.attn_atd.wq.weight") &&
+                   dv_has(t, GROUP "layers.0.wqkv.weight")
+               ? 10
+               : 0;
+}
+
+static davy_result config(const dv_probe *probe, void *out) {
+    static const dv_group_names names = {".residual_group.layers", ".residual_group.layers.0." TABLE, 1, 1};
+    const dv_tensors *t = probe->tensors;
+    cfg *c = out;
+    davy_result r = dv_body_find(t, "ATD", &c->body);
+    r = r == DAVY_OK ? dv_window_wanted(t, GROUP "layers.0." TABLE, &c->window) : r;
+    c->tokens = dv_dim(t, GROUP "td", 0);
+    if (r == DAVY_OK && (c->tokens < 2 || c->tokens > 1024 || c->window % 4 != 0)) {
+        r = dv_fail(DAVY_E_UNSUPPORTED, "an ATD network of %d tokens and windows of %d", (int)c->tokens,
+                    (int)c->window);
+    }
+    /* No file says how many pixels hear each other. */
+    const bool light = c->body.tail.kind == DV_TAIL_DIRECT && c->body.features == LIGHT_FEATURES;
+    c->category = light ? CATEGORY_LIGHT : CATEGORY;
+    c->body.multiple = c->window;
+    c->body.mirrored = true;
+    c->body.plain = dv_has(t, "no_norm");
+    return r == DAVY_OK ? dv_body_groups(t, "ATD", &names, &c->body) : r;
+}
+
+static void info(const void *config_, davy_model_info *out) {
+    const cfg *c = config_;
+    snprintf(out->variant, sizeof out->variant, "%d features, %d groups, window %d, %d tokens, x%d",
+             (int)c->body.features, (int)c->body.groups, (int)c->window, (int)c->tokens, (int)c->body.scale);
+    dv_body_info(&c->body, out);
+}
+
+/* ---- parameters ---- */
+
+/* "count:name": 1 + scale * ln(count), each scale kept between 0 and 1 */
+static davy_result derive_factors(const dv_tensors *t, const char *key, float *dst) {
+    int64_t count = 0;
+    const char *name = dv_key_numbers(key, &count, 1);
+    float *scale = NULL;
+    const davy_result r = dv_read_tensor(t, name, 1, &count, &scale);
+    for (int64_t i = 0; r == DAVY_OK && i < count; i++) {
+        dst[i] = 1.0f + fminf(fmaxf(scale[i], 0.0f), 1.0f) * (float)log((double)count);
+    }
+    dv_free(scale);
+    return r;
+}
+
+/* "width:name": queries are multiplied by e^scale, at most 100; keys and values are not */
+static davy_result derive_logit_scale(const dv_tensors *t, const char *key, float *dst) {
+    static const int64_t shape[2] = {1, 1};
+    int64_t width = 0;
+    const char *name = dv_key_numbers(key, &width, 1);
+    float *scale = NULL;
+    const davy_result r = dv_read_tensor(t, name, 2, shape, &scale);
+    for (int64_t i = 0; r == DAVY_OK && i < 3 * width; i++) {
+        dst[i] = i < width ? fminf(expf(scale[0]), 100.0f) : 1.0f;
+    }
+    dv_free(scale);
+    return r;
+}
+
+static dv_param derived(dv_graph *g, const char *name, int32_t ndim, const int64_t *stored, int64_t number,
+                        int64_t count, dv_derive_fn derive) {
+    const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", ndim, stored);
+    char key[DV_NAMES_BYTES];
+    if (ref == NULL) {
+        return DV_NO_PARAM;
+    }
+    snprintf(key, sizeof key, "%lld:%s", (long long)number, ref->name);
+    const dv_param p = dv_param_derived(g, ref->name, key, 1, &count, derive);
+    if (p != DV_NO_PARAM) {
+        g->params[p].stored = dv_tensor_elements(ref);
+    }
+    return p;
+}
+
+/* ---- the three attentions ---- */
+
+typedef struct layer {
+    const cfg *c;
+    const char *name;
+    dv_heads heads;
+    int64_t shift;
+} layer;
+
+static dv_value in_windows(const layer *l, dv_graph *g, const dv_value qkv[3]) {
+    const dv_window window = {.h = (int32_t)l->c->window,
+                              .w = (int32_t)l->c->window,
+                              .shift_y = (int32_t)l->shift,
+                              .shift_x = (int32_t)l->shift};
+    char part[DV_NAMES_BYTES];
+    const dv_param table =
+        dv_position_table(g, dv_names_join(part, l->name, "." TABLE), l->heads.count, l->c->window, l->c->window);
+    const dv_value y = dv_window_attention(g, qkv, l->heads.count, dv_heads_scale(l->heads), &window, table);
+    return dv_linear_from_heads(g, y, dv_names_join(part, l->name, ".attn_win.proj"), l->heads, l->c->body.features);
+}
+
+/* The share of each token in each pixel. */
+static dv_value shares_of(const layer *l, dv_graph *g, dv_value x, dv_value tokens) {
+    char part[DV_NAMES_BYTES];
+    const int64_t narrow = dv_dim(g->weights, dv_names_join(part, l->name, ".attn_atd.wq.weight"), 0);
+    const dv_value q = dv_linear(g, x, dv_names_join(part, l->name, ".attn_atd.wq"), narrow);
+    const dv_value k = dv_linear(g, tokens, dv_names_join(part, l->name, ".attn_atd.wk"), narrow);
+    const dv_param factors = derived(g, dv_names_join(part, l->name, ".attn_atd.scale"), 1, &l->c->tokens, l->c->tokens,
+                                     l->c->tokens, derive_factors);
+    return dv_similarity(g, q, k, factors);
+}
+
+static dv_value of_tokens(const layer *l, dv_graph *g, dv_value shares, dv_value tokens) {
+    char part[DV_NAMES_BYTES];
+    return dv_mix(g, shares, dv_linear(g, tokens, dv_names_join(part, l->name, ".attn_atd.wv"), l->c->body.features));
+}
+
+/* Pixels sorted by the token they are most like, one behind the other in rows of 16: `category` of them are a window. */
+static dv_value in_categories(const layer *l, dv_graph *g, dv_value qkv, dv_value shares) {
+    static const int64_t one[2] = {1, 1};
+    const dv_shape s = dv_shape_of(g, shares);
+    const int64_t size = dv_max(dv_min(l->c->category, s.h * s.w), ROW);
+    const int64_t count = dv_div_up(s.h * s.w, size);
+    const int64_t width = dv_heads_width(l->heads);
+    const dv_window window = {.h = (int32_t)(size / ROW), .w = ROW};
+    char part[DV_NAMES_BYTES];
+    dv_value of[3];
+    const dv_param scale =
+        derived(g, dv_names_join(part, l->name, ".attn_aca.logit_scale"), 2, one, width, 3 * width, derive_logit_scale);
+    const dv_value order = dv_order(g, shares, count * size / ROW, ROW);
+    dv_split_qkv(g, dv_gather(g, qkv, order, scale), width, of);
+    dv_value y = dv_window_attention(g, of, l->heads.count, 1.0f, &window, DV_NO_PARAM);
+    y = dv_linear_from_heads(g, y, dv_names_join(part, l->name, ".attn_aca.proj"), l->heads, l->c->body.features);
+    return dv_scatter(g, y, order, s.h, s.w);
+}
+
+/* ---- layers ---- */
+
+/* The dictionary as the picture has changed it. norm3's bias moves all exponents of a token alike: it changes nothing. */
+static dv_value refined(const layer *l, dv_graph *g, dv_value tokens, dv_value shares, dv_value x) {
+    const int64_t column[2] = {l->c->tokens, 1};
+    char part[DV_NAMES_BYTES];
+    dv_refinement how = {.eps = DV_SWIN_EPS};
+    how.gamma = dv_param_stored(g, dv_names_join(part, l->name, ".norm3.weight"), 1, column);
+    how.sigma = dv_param_stored(g, dv_names_join(part, l->name, ".sigma"), 2, column);
+    return dv_refine(g, tokens, shares, x, &how);
+}
+
+static dv_value transform(const layer *l, dv_graph *g, dv_value x, dv_value *tokens, bool last) {
+    char part[DV_NAMES_BYTES];
+    dv_value of[3];
+    dv_value n = dv_layer_norm(g, x, dv_names_join(part, l->name, ".norm1"), DV_SWIN_EPS);
+    const dv_value qkv = dv_linear_to_heads(g, n, dv_names_join(part, l->name, ".wqkv"), l->heads, 3);
+    const dv_value shares = shares_of(l, g, n, *tokens);
+    dv_split_qkv(g, qkv, dv_heads_width(l->heads), of);
+    x = dv_add(g, 1.0f, in_windows(l, g, of), 1.0f, x);
+    x = dv_add(g, 1.0f, of_tokens(l, g, shares, *tokens), 1.0f, x);
+    x = dv_add(g, 1.0f, in_categories(l, g, qkv, shares), 1.0f, x);
+    n = dv_layer_norm(g, x, dv_names_join(part, l->name, ".norm2"), DV_SWIN_EPS);
+    x = dv_add(g, 1.0f, dv_mixing_mlp(g, n, dv_names_join(part, l->name, ".convffn")), 1.0f, x);
+    *tokens = last ? *tokens : refined(l, g, *tokens, shares, x);
+    return x;
+}
+
+/* x + conv(layers(x)); each group begins with a dictionary of its own. */
+static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t index) {
+    const cfg *c = config_;
+    const int64_t shape[2] = {c->tokens, c->body.features};
+    char name[96];
+    snprintf(name, sizeof name, "layers.%d.residual_group.td", (int)index);
+    dv_value tokens = dv_tokens(g, dv_param_stored(g, name, 2, shape), shape[0], shape[1]);
+    dv_value t = x;
+    for (int64_t j = 0; j < c->body.depth[index]; j++) {
+        snprintf(name, sizeof name, "layers.%d.residual_group.layers.%d", (int)index, (int)j);
+        const layer l = {.c = c,
+                         .name = name,
+                         .heads = dv_heads_of(g, name, c->body.features, c->body.heads[index]),
+                         .shift = j % 2 == 0 ? 0 : c->window / 2};
+        t = transform(&l, g, t, &tokens, j == c->body.depth[index] - 1);
+    }
+    snprintf(name, sizeof name, "layers.%d.conv", (int)index);
+    return dv_add(g, 1.0f, dv_residual_conv(g, t, name), 1.0f, x);
+}
+
+static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
+    const cfg *c = config_;
+    return dv_body_build(&c->body, stage, h, w, g, group, c);
+}
+
+const dv_arch dv_arch_up_atd = {
+    .name = "atd",
+    .task = DAVY_TASK_UPSCALE,
+    .match = match,
+    .config = config,
+    .info = info,
+    .build = build,
+    .wide = dv_body_wide,
+    .range = DAVY_RANGE_UNIT,
+};

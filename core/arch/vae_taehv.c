@@ -1,0 +1,326 @@
+/* vae_taehv.c - the TAEHV family of tiny video autoencoders: taehv, taew2_1, taew2_2, taehv1_5, taeltx_2 and their "super"
+ * decoders, lighttae. Chains of convolutions and blocks that also see the frame before, written down as one letter a
+ * layer because the files name layers by their place in the chain. Pictures are [0,1]; latents are the diffusion model's
+ * own. docs/arch/vae_taehv.md. */
+#include "core/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/block/pick.h"
+#include "core/block/weights.h"
+#include "core/error.h"
+#include "core/file/text.h"
+
+/* l: 3 tanh(x/3)   c: conv   n: conv without bias   d: that with stride 2   o: 1x1 conv without bias   r: ReLU
+ * m, s: blocks of memory, small and super   p: frames to one   g: one to frames   u: nearest x2   x: pixel shuffle by 2 */
+static const char encoder_chain[] = "crpdmmmpdmmmpdmmmc";
+static const char decoder_chain[] = "lcrmmmugnmmmugnmmmugnrc";
+static const char super_chain[] = "ossscrxgssscrxgssscrxgc";
+
+enum { NAME_BYTES = 64, MOST_TIMES = 4 };
+
+typedef struct cfg {
+    bool encodes, decodes, super, leaky;
+    int64_t z, patch;
+    int64_t shrink, grow; /* frames of one latent, of either half */
+} cfg;
+
+static const char *chain_of(const cfg *c, bool encoder) {
+    return encoder ? encoder_chain : c->super ? super_chain : decoder_chain;
+}
+
+static const char *layer_name(char out[NAME_BYTES], bool encoder, int place, const char *rest) {
+    snprintf(out, NAME_BYTES, "%s.%d%s", encoder ? "encoder" : "decoder", place, rest);
+    return out;
+}
+
+static int64_t layer_dim(const dv_tensors *t, bool encoder, int place, const char *rest, int32_t axis) {
+    char name[NAME_BYTES];
+    return dv_dim(t, layer_name(name, encoder, place, rest), axis);
+}
+
+/* ---- detection and configuration ---- */
+
+static bool has_encoder(const dv_tensors *t) {
+    return dv_has(t, "encoder.0.weight") && dv_has(t, "encoder.4.conv.0.weight") && dv_has(t, "encoder.17.bias");
+}
+
+static int32_t match(const dv_probe *probe) {
+    const dv_tensors *t = probe->tensors;
+    const bool decoder = dv_has(t, "decoder.22.bias") && dv_dim(t, "decoder.1.weight|decoder.0.weight", 3) > 0;
+    return decoder || (has_encoder(t) && dv_has(t, "encoder.7.conv.weight")) ? 20 : 0;
+}
+
+/* How many frames become one, or one becomes, over a chain. */
+static davy_result find_times(const dv_tensors *t, const cfg *c, bool encoder, int64_t *out) {
+    const char *chain = chain_of(c, encoder);
+    *out = 1;
+    for (int place = 0; chain[place] != '\0'; place++) {
+        if (chain[place] == 'p' || chain[place] == 'g') {
+            const int64_t many = layer_dim(t, encoder, place, ".conv.weight", encoder ? 1 : 0);
+            const int64_t one = layer_dim(t, encoder, place, ".conv.weight", encoder ? 0 : 1);
+            if (one < 1 || many % one != 0 || many / one > MOST_TIMES) {
+                char name[NAME_BYTES];
+                return dv_fail(DAVY_E_SHAPE, "tensor '%s' is missing, or makes no whole number of frames of one",
+                               layer_name(name, encoder, place, ".conv.weight"));
+            }
+            *out *= many / one;
+        }
+    }
+    return DAVY_OK;
+}
+
+static bool contains(const char *text, const char *part) { /* ASCII case of text ignored */
+    for (; *text != '\0'; text++) {
+        if (dv_starts_with(text, part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The one family with another activation says so in its name only. */
+static davy_result find_activation(const dv_probe *probe, cfg *c) {
+    const dv_json *given = probe->config != NULL ? dv_json_get(probe->config, "act_fn") : NULL;
+    const char *act = given != NULL ? dv_json_string(given) : NULL;
+    if (act != NULL && strcmp(act, "relu") != 0 && strcmp(act, "leaky_relu") != 0) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "config.json: act_fn is '%s', relu and leaky_relu are supported", act);
+    }
+    c->leaky = act != NULL ? strcmp(act, "leaky_relu") == 0
+                           : c->z == 32 && c->patch == 2 &&
+                                 contains(probe->file_name != NULL ? probe->file_name : "", "lighttae");
+    return DAVY_OK;
+}
+
+static davy_result check(const dv_tensors *t, const cfg *c) {
+    const int64_t taken = layer_dim(t, true, 0, ".weight", 1);
+    if (c->z < 1 || c->patch < 1) {
+        return dv_fail(DAVY_E_SHAPE,
+                       "the first or last convolution has no channels of latents or of patches of pixels");
+    }
+    if (c->encodes && c->decodes &&
+        (layer_dim(t, true, 17, ".weight", 0) != c->z || taken != 3 * c->patch * c->patch || c->shrink != c->grow)) {
+        return dv_fail(DAVY_E_SHAPE,
+                       "the encoder makes %d channels of %d frames of %d channels, the decoder takes %d for %d of %d",
+                       (int)layer_dim(t, true, 17, ".weight", 0), (int)c->shrink, (int)taken, (int)c->z, (int)c->grow,
+                       (int)(3 * c->patch * c->patch));
+    }
+    if (c->z == 24 && c->patch == 2) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "a tiny autoencoder for MiniMax H3 (taeh3), whose clips are cut into pieces "
+                                           "of 17 frames, is not supported");
+    }
+    return DAVY_OK;
+}
+
+static davy_result config(const dv_probe *probe, void *out) {
+    const dv_tensors *t = probe->tensors;
+    cfg *c = out;
+    c->encodes = has_encoder(t);
+    c->decodes = dv_has(t, "decoder.22.bias");
+    c->super = dv_has(t, "decoder.0.weight");
+    c->z = !c->decodes ? layer_dim(t, true, 17, ".weight", 0) : layer_dim(t, false, c->super ? 0 : 1, ".weight", 1);
+    const int64_t channels = c->decodes ? dv_dim(t, "decoder.22.bias", 0) : layer_dim(t, true, 0, ".weight", 1);
+    c->patch = channels % 3 == 0 ? dv_square_root(channels / 3) : 0;
+    davy_result r = c->encodes ? find_times(t, c, true, &c->shrink) : DAVY_OK;
+    r = r == DAVY_OK && c->decodes ? find_times(t, c, false, &c->grow) : r;
+    r = r == DAVY_OK ? check(t, c) : r;
+    return r == DAVY_OK ? find_activation(probe, c) : r;
+}
+
+static int64_t factor_of(const cfg *c) {
+    return 8 * c->patch;
+}
+
+static void info(const void *config_, davy_model_info *out) {
+    const cfg *c = config_;
+    const char *part = c->encodes && c->decodes ? "" : c->encodes ? ", encoder only" : ", decoder only";
+    snprintf(out->variant, sizeof out->variant, "%dx, %d latent channels%s%s%s", (int)factor_of(c), (int)c->z,
+             c->super ? ", super decoder" : "", c->leaky ? ", leaky" : "", part);
+    out->features = (c->encodes ? DAVY_MODEL_ENCODES : 0u) | (c->decodes ? DAVY_MODEL_DECODES : 0u);
+    out->in_channels = 3;
+    out->out_channels = 3;
+    out->latent_channels = (int32_t)c->z;
+    out->spatial_factor = (int32_t)factor_of(c);
+    out->scale_num = 1;
+    out->scale_den = 1;
+    out->size_multiple = out->spatial_factor;
+    out->size_min = out->spatial_factor;
+    out->latent_scale = 1.0f; /* its latents are the diffusion model's already */
+    out->latent_shift = 0.0f;
+}
+
+/* The first frames that come of the first latent, all but one, are none of the clip's. */
+static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
+    const cfg *c = config_;
+    *out = stage == DV_STAGE_ENCODE
+               ? (dv_clip_rule){.first = c->shrink, .step = c->shrink, .first_out = 1, .step_out = 1}
+               : (dv_clip_rule){.first = 1, .step = 1, .first_out = 1, .step_out = c->grow};
+}
+
+/* ---- the network ---- */
+
+static dv_value relu(const cfg *c, dv_graph *g, dv_value x) {
+    return c->leaky ? dv_activation(g, x, DVK_ACT_LRELU, 0.2f) : dv_activation(g, x, DVK_ACT_RELU, 0.0f);
+}
+
+/* The file has the channels of a frame ahead of those of the frame before it. */
+static dv_pick newest_last(int64_t channels) {
+    return (dv_pick){channels, {2, channels}, {-channels, 1}};
+}
+
+/* relu(x + conv(relu(conv(relu(conv(x and the x before)))))) */
+static dv_value memory(const cfg *c, dv_graph *g, bool encoder, int place, dv_value x) {
+    static const dv_conv_opts no_bias = {.no_bias = true};
+    char name[NAME_BYTES];
+    const int64_t width = dv_shape_of(g, x).c;
+    const int64_t c_out = layer_dim(g->weights, encoder, place, ".conv.4.weight", 0);
+    const dv_pick out = {0, {c_out}, {1}};
+    const dv_pick in = newest_last(width);
+    dv_conv_opts first = {.derived = true};
+    first.weight = dv_param_picked(g, layer_name(name, encoder, place, ".conv.0.weight"), &out, &in, 1, 3);
+    first.bias = dv_param_stored(g, layer_name(name, encoder, place, ".conv.0.bias"), 1, &c_out);
+    dv_value y = dv_recall(g, x, 2, DV_BEFORE_ZERO);
+    y = relu(c, g, dv_conv(g, y, layer_name(name, encoder, place, ".conv.0"), c_out, 3, &first));
+    y = relu(c, g, dv_conv(g, y, layer_name(name, encoder, place, ".conv.2"), c_out, 3, NULL));
+    if (dv_has(g->weights, layer_name(name, encoder, place, ".skip.weight"))) {
+        x = dv_conv(g, x, layer_name(name, encoder, place, ".skip"), c_out, 1, &no_bias);
+    }
+    y = dv_conv(g, y, layer_name(name, encoder, place, ".conv.4"), c_out, 3, NULL);
+    return relu(c, g, dv_add(g, 1.0f, y, 1.0f, x));
+}
+
+/* x + narrow(relu(wide(7x7 of each channel of x and the x before))) */
+static dv_value super_memory(const cfg *c, dv_graph *g, int place, dv_value x) {
+    static const dv_conv_opts no_bias = {.no_bias = true};
+    char name[NAME_BYTES];
+    const int64_t width = dv_shape_of(g, x).c;
+    const int64_t wide = layer_dim(g->weights, false, place, ".conv.1.weight", 0);
+    const dv_pick out = {0, {wide}, {1}};
+    const dv_pick in = newest_last(width);
+    dv_conv_opts each = {.derived = true, .weight = DV_NO_PARAM, .bias = DV_NO_PARAM};
+    dv_conv_opts all = {.derived = true};
+    each.weight = dv_param_picked_depthwise(g, layer_name(name, false, place, ".conv.0.weight"), 7, &in);
+    all.weight = dv_param_picked(g, layer_name(name, false, place, ".conv.1.weight"), &out, &in, 1, 1);
+    all.bias = dv_param_stored(g, layer_name(name, false, place, ".conv.1.bias"), 1, &wide);
+    dv_value y = dv_recall(g, x, 2, DV_BEFORE_ZERO);
+    y = dv_depthwise(g, y, layer_name(name, false, place, ".conv.0"), 7, &each);
+    y = relu(c, g, dv_conv(g, y, layer_name(name, false, place, ".conv.1"), wide, 1, &all));
+    y = dv_conv(g, y, layer_name(name, false, place, ".conv.3"), width, 1, &no_bias);
+    return dv_add(g, 1.0f, y, 1.0f, x);
+}
+
+static dv_value between_times(dv_graph *g, bool encoder, int place, dv_value x) {
+    static const dv_conv_opts no_bias = {.no_bias = true};
+    char name[NAME_BYTES];
+    const int64_t c_out = layer_dim(g->weights, encoder, place, ".conv.weight", 0);
+    const int64_t c_in = layer_dim(g->weights, encoder, place, ".conv.weight", 1);
+    layer_name(name, encoder, place, ".conv");
+    if (encoder) {
+        return dv_conv(g, dv_frames_to_channels(g, x, c_in / dv_max(c_out, 1)), name, c_out, 1, &no_bias);
+    }
+    return dv_channels_to_frames(g, dv_conv(g, x, name, c_out, 1, &no_bias), c_out / dv_max(c_in, 1));
+}
+
+static dv_value layer(const cfg *c, dv_graph *g, bool encoder, int place, dv_value x) {
+    const char kind = chain_of(c, encoder)[place];
+    char name[NAME_BYTES];
+    const dv_conv_opts opts = {.stride = kind == 'd' ? 2 : 1, .no_bias = kind == 'n' || kind == 'd' || kind == 'o'};
+    switch (kind) {
+    case 'l':
+        return dv_activation(g, x, DVK_ACT_CLAMP3, 0.0f);
+    case 'r':
+        return relu(c, g, x);
+    case 'u':
+        return dv_upsample(g, x, 2);
+    case 'x':
+        return dv_pixel_shuffle(g, x, 2, DV_NO_VALUE);
+    case 'p':
+    case 'g':
+        return between_times(g, encoder, place, x);
+    case 'm':
+        return memory(c, g, encoder, place, x);
+    case 's':
+        return super_memory(c, g, place, x);
+    default: {
+        const int64_t c_out = layer_dim(g->weights, encoder, place, ".weight", 0);
+        return dv_conv(g, x, layer_name(name, encoder, place, ""), c_out, kind == 'o' ? 1 : 3, &opts);
+    }
+    }
+}
+
+/* The last frame stands for those that a clip is short of. */
+static dv_value completed(dv_graph *g, dv_value x, int64_t times) {
+    const int64_t frames = dv_shape_of(g, x).n;
+    dv_value last = DV_NO_VALUE;
+    for (int64_t missing = (times - frames % times) % times; missing > 0; missing--) {
+        last = last == DV_NO_VALUE ? dv_take_frames(g, x, frames - 1, 1) : last;
+        const dv_value both[2] = {x, last};
+        x = dv_join_frames(g, both, 2);
+    }
+    return x;
+}
+
+static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+    dv_value x = completed(g, dv_input(g, (dv_shape){1, h, w, 3}), c->shrink);
+    x = c->patch > 1 ? dv_pixel_unshuffle(g, x, c->patch) : x;
+    for (int place = 0; encoder_chain[place] != '\0'; place++) {
+        x = layer(c, g, true, place, x);
+    }
+    dv_output(g, x);
+}
+
+static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+    const char *chain = chain_of(c, false);
+    const int last_growth = (int)(strrchr(chain, 'g') - chain);
+    dv_value x = dv_input(g, (dv_shape){1, h, w, c->z});
+    for (int place = 0; chain[place] != '\0'; place++) {
+        const bool first_grows =
+            chain[place] == 'u' && chain[place + 1] == 'g'; /* the same, for a quarter of the work */
+        x = layer(c, g, false, first_grows ? place + 1 : place, x);
+        if (place + first_grows == last_growth && !g->continues) { /* no frame is remembered behind this place */
+            x = dv_take_frames(g, x, c->grow - 1, dv_shape_of(g, x).n - (c->grow - 1));
+        }
+        if (first_grows) {
+            x = layer(c, g, false, place++, x);
+        }
+    }
+    dv_output(g, c->patch > 1 ? dv_pixel_shuffle(g, x, c->patch, DV_NO_VALUE) : x);
+}
+
+static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
+    const cfg *c = config_;
+    const bool encoder = stage == DV_STAGE_ENCODE;
+    if (stage == DV_STAGE_UPSCALE) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
+    }
+    if (encoder ? !c->encodes : !c->decodes) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s", encoder ? "decoder" : "encoder");
+    }
+    if (encoder && (h % factor_of(c) != 0 || w % factor_of(c) != 0)) {
+        return dv_fail(DAVY_E_SHAPE, "a picture of %d x %d pixels cannot be encoded: sides must be multiples of %d",
+                       (int)w, (int)h, (int)factor_of(c));
+    }
+    if (encoder && g->keeps && g->pictures % c->shrink != 0) {
+        return dv_fail(DAVY_E_SHAPE,
+                       "%d frames are no whole number of latents, of %d frames each, and more are to follow",
+                       (int)g->pictures, (int)c->shrink);
+    }
+    if (encoder) {
+        build_encoder(c, g, h, w);
+    } else {
+        build_decoder(c, g, h, w);
+    }
+    return dv_graph_check(g);
+}
+
+const dv_arch dv_arch_vae_taehv = {
+    .name = "vae_taehv",
+    .task = DAVY_TASK_VAE,
+    .match = match,
+    .config = config,
+    .info = info,
+    .build = build,
+    .clip = clip,
+    .range = DAVY_RANGE_UNIT,
+};

@@ -1,0 +1,380 @@
+/* vae_wan.c - the video autoencoders of Wan 2.1 (Qwen-Image's is the same) and Wan 2.2, under the original and the
+ * diffusers names. Norms see one pixel, attention one frame, convolutions two frames back; a clip's first frame passes
+ * what halves or doubles time as it is. docs/arch/vae_wan.md. */
+#include "core/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/block/pick.h"
+#include "core/block/shortcut.h"
+#include "core/block/wan.h"
+#include "core/block/weights.h"
+#include "core/error.h"
+#include "core/file/text.h"
+
+enum { MAX_LEVELS = 8, MAX_RESNETS = 16, NAME_BYTES = 192 };
+typedef struct half {
+    bool there, nested; /* nested: levels have a number of their own, and Wan 2.2's shortcuts */
+    int64_t levels, resnets;
+    int64_t width[MAX_LEVELS]; /* in the order they are run in */
+    int64_t times[MAX_LEVELS]; /* by how much time shrinks or grows after the level; the last level's is 1 */
+    int64_t picture, latent;   /* channels at its two ends; of the encoder's end: moments, 2z */
+} half;
+
+typedef struct cfg {
+    half encoder, decoder;
+    int64_t z, patch, times; /* times: frames a latent */
+    const char *family;
+} cfg;
+
+/* ---- names ---- */
+
+/* Block j of a level, or what comes behind the last of them. Flat names count through all levels. */
+static const char *place_names(char out[NAME_BYTES], const half *s, bool encoder, int64_t level, int64_t j) {
+    const int l = (int)level, k = (int)j, flat = (int)(level * (s->resnets + 1) + j);
+    const bool resnet = j < s->resnets;
+    if (!s->nested && encoder) {
+        snprintf(out, NAME_BYTES, "encoder.downsamples.%d|encoder.down_blocks.%d", flat, flat);
+    } else if (!s->nested && resnet) {
+        snprintf(out, NAME_BYTES, "decoder.upsamples.%d|decoder.up_blocks.%d.resnets.%d", flat, l, k);
+    } else if (!s->nested) {
+        snprintf(out, NAME_BYTES, "decoder.upsamples.%d|decoder.up_blocks.%d.upsamplers.0", flat, l);
+    } else if (encoder && resnet) {
+        snprintf(out, NAME_BYTES, "encoder.downsamples.%d.downsamples.%d|encoder.down_blocks.%d.resnets.%d", l, k, l,
+                 k);
+    } else if (encoder) {
+        snprintf(out, NAME_BYTES, "encoder.downsamples.%d.downsamples.%d|encoder.down_blocks.%d.downsampler", l, k, l);
+    } else if (resnet) {
+        snprintf(out, NAME_BYTES, "decoder.upsamples.%d.upsamples.%d|decoder.up_blocks.%d.resnets.%d", l, k, l, k);
+    } else {
+        snprintf(out, NAME_BYTES, "decoder.upsamples.%d.upsamples.%d|decoder.up_blocks.%d.upsampler", l, k, l);
+    }
+    return out;
+}
+
+static int64_t place_dim(const dv_tensors *t, const half *s, bool encoder, int64_t level, int64_t j, const char *rest,
+                         int32_t axis) {
+    char names[NAME_BYTES];
+    char full[DV_NAMES_BYTES];
+    return dv_dim(t, dv_names_join(full, place_names(names, s, encoder, level, j), rest), axis);
+}
+
+static const char first_conv[] = ".residual.2.weight|.conv1.weight";
+
+static const char *end_name(bool encoder, bool last) {
+    return encoder ? last ? "encoder.head.2|encoder.conv_out" : "encoder.conv1|encoder.conv_in"
+           : last  ? "decoder.head.2|decoder.conv_out"
+                   : "decoder.conv1|decoder.conv_in";
+}
+
+/* ---- detection and configuration ---- */
+
+static bool is_nested(const dv_tensors *t) {
+    return dv_has(t, "decoder.upsamples.0.upsamples.0.residual.2.weight|"
+                     "encoder.downsamples.0.downsamples.0.residual.2.weight|"
+                     "encoder.down_blocks.0.resnets.0.norm1.gamma|decoder.up_blocks.0.upsampler.resample.1.weight");
+}
+
+static int32_t match(const dv_probe *probe) {
+    const dv_tensors *t = probe->tensors;
+    const bool gammas = dv_has(t, "decoder.middle.0.residual.0.gamma|decoder.mid_block.resnets.0.norm1.gamma|"
+                                  "encoder.middle.0.residual.0.gamma|encoder.mid_block.resnets.0.norm1.gamma");
+    /* Qwen-Image 2.1: the nested names without an axis of time */
+    const bool relative = is_nested(t) &&
+                          (dv_dim(t, "decoder.head.2.weight|decoder.conv_out.weight", 2) == 1 ||
+                           dv_dim(t, "decoder.head.2.weight|decoder.conv_out.weight", 4) == 0) &&
+                          dv_has(t, "decoder.head.2.weight|decoder.conv_out.weight");
+    return gammas && !relative ? 20 : 0;
+}
+
+static void count_levels(const dv_tensors *t, bool encoder, half *s) {
+    s->resnets = MAX_RESNETS; /* until they are counted: names of blocks do not depend on it at level 0 */
+    int64_t resnets = 0;
+    while (resnets < MAX_RESNETS && place_dim(t, s, encoder, 0, resnets, first_conv, 0) > 0) {
+        resnets++;
+    }
+    const char *counted = encoder ? "encoder.down_blocks.0.resnets" : "decoder.up_blocks.0.resnets";
+    s->resnets = resnets = dv_max(resnets, dv_sequence_length(t, counted)); /* also those that lack a convolution */
+    const int64_t original = dv_sequence_length(t, encoder ? "encoder.downsamples" : "decoder.upsamples");
+    const int64_t other = dv_sequence_length(t, encoder ? "encoder.down_blocks" : "decoder.up_blocks");
+    const int64_t flat = (dv_max(original, encoder ? other : 0) + 1) / (resnets + 1);
+    s->levels = s->nested ? dv_max(original, other) : dv_max(flat, encoder ? 0 : other);
+}
+
+static davy_result find_levels(const dv_tensors *t, bool encoder, half *s) {
+    const char *side = encoder ? "encoder" : "decoder";
+    s->nested = is_nested(t);
+    count_levels(t, encoder, s);
+    if (s->levels < 1 || s->levels > MAX_LEVELS || s->resnets < 1) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "the %s has %d levels of %d blocks; 1 to %d of some are supported", side,
+                       (int)s->levels, (int)s->resnets, MAX_LEVELS);
+    }
+    for (int64_t i = 0; i < s->levels; i++) {
+        const bool last = i + 1 == s->levels;
+        s->width[i] = place_dim(t, s, encoder, i, 0, first_conv, 0);
+        s->times[i] = !last && place_dim(t, s, encoder, i, s->resnets, ".time_conv.weight", 0) > 0 ? 2 : 1;
+        if (s->width[i] < 1 || (!last && place_dim(t, s, encoder, i, s->resnets, ".resample.1.weight", 0) < 1)) {
+            return dv_fail(DAVY_E_TENSOR, "the %s has no first block at level %d, or nothing behind its %d blocks",
+                           side, (int)i, (int)s->resnets);
+        }
+    }
+    return DAVY_OK;
+}
+
+static int64_t frames_of(const half *s) {
+    int64_t frames = 1;
+    for (int64_t i = 0; i < s->levels; i++) {
+        frames *= s->times[i];
+    }
+    return frames;
+}
+
+static int64_t end_dim(const dv_tensors *t, bool encoder, bool last, int32_t axis) {
+    char full[DV_NAMES_BYTES];
+    return dv_dim(t, dv_names_join(full, end_name(encoder, last), ".weight"), axis);
+}
+
+static davy_result read_half(const dv_tensors *t, bool encoder, half *s) {
+    s->there = end_dim(t, encoder, false, 0) > 0 && end_dim(t, encoder, true, 0) > 0;
+    if (!s->there) {
+        return DAVY_OK;
+    }
+    s->picture = encoder ? end_dim(t, true, false, 1) : end_dim(t, false, true, 0);
+    s->latent = encoder ? end_dim(t, true, true, 0) : end_dim(t, false, false, 1);
+    return find_levels(t, encoder, s);
+}
+
+static davy_result check_halves(const cfg *c) {
+    const half *e = &c->encoder;
+    const half *d = &c->decoder;
+    if (!e->there && !d->there) {
+        return dv_fail(DAVY_E_TENSOR, "the first or last convolution is missing, of the encoder and of the decoder");
+    }
+    if (e->there && (e->latent % 2 != 0 || e->latent < 2)) {
+        return dv_fail(DAVY_E_SHAPE, "the encoder makes %d channels, which are no means and variances", (int)e->latent);
+    }
+    if (e->there && d->there &&
+        (e->latent != 2 * d->latent || e->levels != d->levels || frames_of(e) != frames_of(d))) {
+        return dv_fail(
+            DAVY_E_SHAPE,
+            "the encoder makes %d latent channels of %d frames on %d levels, the decoder takes %d for %d on %d",
+            (int)(e->latent / 2), (int)frames_of(e), (int)e->levels, (int)d->latent, (int)frames_of(d), (int)d->levels);
+    }
+    for (int i = 0; i < 2; i++) {
+        const half *s = i == 0 ? e : d;
+        if (s->there && s->picture != (s->nested ? 12 : 3)) {
+            return dv_fail(
+                DAVY_E_UNSUPPORTED, "a Wan %s autoencoder whose %s has %d channels at the picture's end, not %d",
+                s->nested ? "2.2" : "2.1", i == 0 ? "encoder" : "decoder", (int)s->picture, s->nested ? 12 : 3);
+        }
+    }
+    return DAVY_OK;
+}
+
+static bool contains(const char *text, const char *part) { /* ASCII case of text ignored */
+    for (; text != NULL && *text != '\0'; text++) {
+        if (dv_starts_with(text, part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *family_of(const dv_probe *probe, const cfg *c) {
+    const dv_json *name = probe->config != NULL ? dv_json_get(probe->config, "_class_name") : NULL;
+    const char *class_name = name != NULL ? dv_json_string(name) : NULL;
+    if (c->patch == 2) {
+        return "Wan 2.2";
+    }
+    return contains(class_name, "qwen") || contains(probe->file_name, "qwen") ? "Qwen-Image"
+           : contains(class_name, "wan") || contains(probe->file_name, "wan") ? "Wan 2.1"
+                                                                              : "Wan 2.1 or Qwen-Image";
+}
+
+static davy_result config(const dv_probe *probe, void *out) {
+    cfg *c = out;
+    davy_result r = read_half(probe->tensors, true, &c->encoder);
+    r = r == DAVY_OK ? read_half(probe->tensors, false, &c->decoder) : r;
+    r = r == DAVY_OK ? check_halves(c) : r;
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const half *s = c->decoder.there ? &c->decoder : &c->encoder;
+    c->z = c->decoder.there ? s->latent : s->latent / 2;
+    c->patch = s->picture == 12 ? 2 : 1;
+    c->times = frames_of(s);
+    c->family = family_of(probe, c);
+    return DAVY_OK;
+}
+
+static int64_t factor_of(const cfg *c) {
+    return c->patch << ((c->decoder.there ? c->decoder.levels : c->encoder.levels) - 1);
+}
+
+static void info(const void *config_, davy_model_info *out) {
+    const cfg *c = config_;
+    const char *part = c->encoder.there && c->decoder.there ? ""
+                       : c->encoder.there                   ? ", encoder only"
+                                                            : ", decoder only";
+    snprintf(out->variant, sizeof out->variant, "%s, %d latent channels%s", c->family, (int)c->z, part);
+    out->features = (c->encoder.there ? DAVY_MODEL_ENCODES | DAVY_MODEL_MOMENTS : 0u) |
+                    (c->decoder.there ? DAVY_MODEL_DECODES : 0u);
+    out->in_channels = 3;
+    out->out_channels = 3;
+    out->latent_channels = (int32_t)c->z;
+    out->spatial_factor = (int32_t)factor_of(c);
+    out->scale_num = 1;
+    out->scale_den = 1;
+    out->size_multiple = out->spatial_factor;
+    out->size_min = out->spatial_factor;
+    out->latent_scale = 0.0f; /* every channel has its own */
+    out->latent_shift = 0.0f;
+}
+
+static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
+    const int64_t times = ((const cfg *)config_)->times;
+    const bool encoder = stage == DV_STAGE_ENCODE;
+    *out = (dv_clip_rule){.first = 1, .step = encoder ? times : 1, .first_out = 1, .step_out = encoder ? 1 : times};
+}
+
+/* ---- the network ---- */
+
+static dv_value mid(dv_graph *g, dv_value x, bool encoder) {
+    const int64_t width = dv_shape_of(g, x).c;
+    x = dv_wan_resnet(
+        g, x, encoder ? "encoder.middle.0|encoder.mid_block.resnets.0" : "decoder.middle.0|decoder.mid_block.resnets.0",
+        width);
+    x = dv_wan_attention(g, x,
+                         encoder ? "encoder.middle.1|encoder.mid_block.attentions.0"
+                                 : "decoder.middle.1|decoder.mid_block.attentions.0");
+    return dv_wan_resnet(
+        g, x, encoder ? "encoder.middle.2|encoder.mid_block.resnets.1" : "decoder.middle.2|decoder.mid_block.resnets.1",
+        width);
+}
+
+static dv_value down(dv_graph *g, const half *s, int64_t level, dv_value x) {
+    static const dv_conv_opts halve = {.stride = 2, .pad_bottom_right = true};
+    char names[NAME_BYTES];
+    char part[DV_NAMES_BYTES];
+    place_names(names, s, true, level, s->resnets);
+    x = dv_conv(g, x, dv_names_join(part, names, ".resample.1"), s->width[level], 3, &halve);
+    return s->times[level] == 2 ? dv_wan_half_time(g, x, dv_names_join(part, names, ".time_conv")) : x;
+}
+
+static dv_value up(dv_graph *g, const half *s, int64_t level, dv_value x) {
+    char names[NAME_BYTES];
+    char part[DV_NAMES_BYTES];
+    const int64_t c_out = place_dim(g->weights, s, false, level, s->resnets, ".resample.1.weight", 0);
+    place_names(names, s, false, level, s->resnets);
+    x = s->times[level] == 2 ? dv_wan_double_time(g, x, dv_names_join(part, names, ".time_conv")) : x;
+    return dv_conv(g, dv_upsample(g, x, 2), dv_names_join(part, names, ".resample.1"), c_out, 3, NULL);
+}
+
+static dv_value run_level(dv_graph *g, const half *s, bool encoder, int64_t level, dv_value x) {
+    const dv_value before = x;
+    const bool last = level + 1 == s->levels;
+    char names[NAME_BYTES];
+    for (int64_t i = 0; i < s->resnets; i++) {
+        x = dv_wan_resnet(g, x, place_names(names, s, encoder, level, i), s->width[level]);
+    }
+    if (!last) {
+        x = encoder ? down(g, s, level, x) : up(g, s, level, x);
+    }
+    if (!s->nested || (!encoder && last)) {
+        return x;
+    }
+    const int64_t c_out = dv_shape_of(g, x).c, space = last ? 1 : 2;
+    const dv_value past = encoder ? dv_mean_shortcut(g, before, c_out, s->times[level], space)
+                                  : dv_copy_shortcut(g, before, c_out, s->times[level], space);
+    return dv_add(g, 1.0f, x, 1.0f, past);
+}
+
+/* Of the pixels of a patch the file counts columns, this library rows. */
+static dv_pick patch_pick(int64_t patch) {
+    return (dv_pick){0, {3, patch, patch}, {patch * patch, 1, patch}};
+}
+
+static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+    const half *s = &c->encoder;
+    char part[DV_NAMES_BYTES];
+    const int64_t width = end_dim(g->weights, true, false, 0);
+    dv_value x = dv_input(g, (dv_shape){1, h, w, 3});
+    if (c->patch > 1) {
+        const dv_pick out = {0, {width}, {1}};
+        const dv_pick in = patch_pick(c->patch);
+        dv_conv3d_opts opts = {.before = DV_BEFORE_ZERO, .derived = true};
+        opts.weight = dv_param_picked(g, dv_names_join(part, end_name(true, false), ".weight"), &out, &in, 3, 3);
+        opts.bias = dv_param_stored(g, dv_names_join(part, end_name(true, false), ".bias"), 1, &width);
+        x = dv_conv3d(g, dv_pixel_unshuffle(g, x, c->patch), end_name(true, false), width, &opts);
+    } else {
+        x = dv_conv3d(g, x, end_name(true, false), width, &dv_wan_usual);
+    }
+    for (int64_t i = 0; i < s->levels; i++) {
+        x = run_level(g, s, true, i, x);
+    }
+    x = dv_wan_norm_silu(g, mid(g, x, true), "encoder.head.0.gamma|encoder.norm_out.gamma");
+    x = dv_conv3d(g, x, end_name(true, true), s->latent, &dv_wan_usual);
+    dv_output(g, dv_conv3d(g, x, "conv1|quant_conv", s->latent, &dv_wan_point));
+}
+
+static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+    const half *s = &c->decoder;
+    char part[DV_NAMES_BYTES];
+    dv_value x = dv_input(g, (dv_shape){1, h, w, c->z});
+    x = dv_conv3d(g, x, "conv2|post_quant_conv", s->latent, &dv_wan_point);
+    x = dv_conv3d(g, x, end_name(false, false), end_dim(g->weights, false, false, 0), &dv_wan_usual);
+    x = mid(g, x, false);
+    for (int64_t i = 0; i < s->levels; i++) {
+        x = run_level(g, s, false, i, x);
+    }
+    x = dv_wan_norm_silu(g, x, "decoder.head.0.gamma|decoder.norm_out.gamma");
+    if (c->patch > 1) {
+        const dv_pick out = patch_pick(c->patch);
+        const dv_pick in = {0, {dv_shape_of(g, x).c}, {1}};
+        dv_conv3d_opts opts = {.before = DV_BEFORE_ZERO, .derived = true};
+        opts.weight = dv_param_picked(g, dv_names_join(part, end_name(false, true), ".weight"), &out, &in, 3, 3);
+        opts.bias = dv_param_picked_vector(g, dv_names_join(part, end_name(false, true), ".bias"), &out);
+        x = dv_conv3d(g, x, end_name(false, true), s->picture, &opts);
+        dv_output(g, dv_pixel_shuffle(g, x, c->patch, DV_NO_VALUE));
+        return;
+    }
+    dv_output(g, dv_conv3d(g, x, end_name(false, true), s->picture, &dv_wan_usual));
+}
+
+static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
+    const cfg *c = config_;
+    const bool encoder = stage == DV_STAGE_ENCODE;
+    const half *s = encoder ? &c->encoder : &c->decoder;
+    if (stage == DV_STAGE_UPSCALE) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
+    }
+    if (!s->there) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s", encoder ? "decoder" : "encoder");
+    }
+    if (encoder && (h % factor_of(c) != 0 || w % factor_of(c) != 0)) {
+        return dv_fail(DAVY_E_SHAPE, "a picture of %d x %d pixels cannot be encoded: sides must be multiples of %d",
+                       (int)w, (int)h, (int)factor_of(c));
+    }
+    if (encoder && (g->pictures - (g->continues ? 0 : 1)) % c->times != 0) {
+        return dv_fail(DAVY_E_SHAPE, "%d frames cannot be encoded: a clip has 1 frame, then %d for every other latent",
+                       (int)g->pictures, (int)c->times);
+    }
+    if (encoder) {
+        build_encoder(c, g, h, w);
+    } else {
+        build_decoder(c, g, h, w);
+    }
+    return dv_graph_check(g);
+}
+
+const dv_arch dv_arch_vae_wan = {
+    .name = "vae_wan",
+    .task = DAVY_TASK_VAE,
+    .match = match,
+    .config = config,
+    .info = info,
+    .build = build,
+    .clip = clip,
+    .range = DAVY_RANGE_SIGNED_UNIT,
+};

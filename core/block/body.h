@@ -1,0 +1,46 @@
+/* body.h - transformer upscalers as a whole: a first convolution, groups of blocks one after the other, a norm and a
+ * convolution whose sum with the first one's features goes to the tail. What a group is, each network says itself. */
+#ifndef DV_BLOCK_BODY_H
+#define DV_BLOCK_BODY_H
+
+#include "core/arch.h"
+#include "core/block/tail.h"
+
+enum { DV_MAX_GROUPS = 32 };
+
+typedef struct dv_body {
+    int64_t in, features, groups;
+    int64_t unshuffle; /* pixels a side that become one in front of the first convolution */
+    int64_t scale;     /* of the whole network: the tail's, less what unshuffling takes */
+    int64_t multiple;  /* of pixels a side that pictures are extended to */
+    float range;       /* pictures run from 0 to this */
+    bool plain;        /* no mean is taken off */
+    bool mirrored;     /* extended by mirror images that begin with the last pixel, not the one before it */
+    uint8_t depth[DV_MAX_GROUPS], heads[DV_MAX_GROUPS]; /* blocks of a group, heads of a block */
+    dv_tail tail;
+} dv_body;
+
+/* All but depth and heads; multiple and range are 1. `family` is the network's name in messages: "HAT". */
+davy_result dv_body_find(const dv_tensors *t, const char *family, dv_body *out);
+
+/* Where a group's numbers stand, behind "layers.<i>". */
+typedef struct dv_group_names {
+    const char *blocks; /* is followed by the blocks' numbers */
+    const char *heads;  /* a tensor whose axis `axis` has one value for each `share` heads of a block */
+    int32_t axis, share;
+} dv_group_names;
+
+/* Depth and heads of every group. */
+davy_result dv_body_groups(const dv_tensors *t, const char *family, const dv_group_names *names, dv_body *body);
+
+/* dv_arch.info but for the variant. */
+void dv_body_info(const dv_body *body, davy_model_info *out);
+/* dv_arch.wide: the sums that run past the blocks leave the range of F16. */
+bool dv_body_wide(const void *cfg);
+
+/* dv_arch.build. group(cfg, g, x, i): group i of x. */
+typedef dv_value (*dv_group_fn)(const void *cfg, dv_graph *g, dv_value x, int64_t index);
+davy_result dv_body_build(const dv_body *body, dv_stage stage, int64_t h, int64_t w, dv_graph *g, dv_group_fn group,
+                          const void *cfg);
+
+#endif

@@ -1,0 +1,214 @@
+/* lower_time.c - the steps of a clip's frames: copies of what lies before a slice, of what the next slice needs of this
+ * one, and of frames that could not be written where a window reads them. All else are views. */
+#include "core/error.h"
+#include "core/lower.h"
+#include "kernels/dtype.h"
+
+typedef struct operand { /* of a copy: a part of a value, or of the state */
+    dv_value of;         /* DV_NO_VALUE: of the state */
+    uint64_t at;         /* in the state */
+    dvk_view view;       /* of the whole */
+    int64_t first;       /* its first element */
+} operand;
+
+static operand value_of(const dv_lowering *l, dv_value v) {
+    operand o = {.of = v};
+    uint64_t at = 0;
+    o.view = dv_view_of(l->place, v, &at);
+    return o;
+}
+
+/* The picture at t of o, and `count` behind it. */
+static operand frames_of(operand o, int64_t t, int64_t count) {
+    o.first += t * o.view.sn;
+    o.view.n = count;
+    return o;
+}
+
+static operand channels_of(operand o, int64_t c, int64_t count) {
+    o.first += c;
+    o.view.c = count;
+    return o;
+}
+
+static void bind_operand(dv_lowering *l, dvk_view *out, const operand *o) {
+    const uint64_t ahead = (uint64_t)o->first * dvk_dtype_size(o->view.dtype);
+    uint64_t at = o->at;
+    if (o->of != DV_NO_VALUE) {
+        dv_view_of(l->place, o->of, &at);
+    }
+    *out = o->view;
+    dv_lower_bind(l, o->of != DV_NO_VALUE ? DV_BIND_ARENA : DV_BIND_STATE, dv_lower_field(l, &out->data), at + ahead);
+}
+
+/* to = alpha * from */
+static void copy(dv_lowering *l, const operand *from, const operand *to, float alpha) {
+    dv_lower_begin(l);
+    dvk_pointwise_args *a = &l->step.args.pointwise;
+    a->epi.alpha = alpha;
+    bind_operand(l, &a->x, from);
+    bind_operand(l, &a->y, to);
+    dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
+}
+
+/* ---- the state ---- */
+
+/* Room for the frames that the node keeps, one behind the other or side by side, as its operand lies where it reads it. */
+static operand take_state(dv_lowering *l, bool side_by_side) {
+    const dv_node *node = dv_lower_now(l);
+    const dv_shape s = dv_lower_shape(l, node->in[0]);
+    const int64_t keep = node->time.keep;
+    const int64_t pixel = (side_by_side ? keep : 1) * s.c;
+    operand o = {.of = DV_NO_VALUE, .at = l->plan->state_bytes};
+    o.view = (dvk_view){.dtype = l->place->dtypes[node->out], .n = keep, .h = s.h, .w = s.w, .c = s.c};
+    o.view.sw =
+        o.view.dtype == DVK_F32 ? pixel : dv_div_up(pixel, l->place->storage.channels) * l->place->storage.channels;
+    o.view.sh = s.w * o.view.sw;
+    o.view.sn = side_by_side ? s.c : s.h * o.view.sh;
+    const uint64_t bytes = (uint64_t)(s.h * o.view.sh * (side_by_side ? 1 : keep)) * dvk_dtype_size(o.view.dtype);
+    l->plan->state_bytes += dv_align_up(bytes, l->place->storage.align);
+    return o;
+}
+
+/* Frames that lie side by side are so many channels of one picture. */
+static operand as_channels(operand o, int64_t count) {
+    o.view.c *= count;
+    o.view.n = 1;
+    return o;
+}
+
+/* ---- windows ---- */
+
+typedef struct window {
+    const dv_time *time;
+    bool continues, keeps;
+    operand x, y;
+    operand state; /* where anything is kept */
+} window;
+
+/* Frame s of the slice, s < 0: one that lies before it. *alpha 0: zeros, which are made of any frame. */
+static operand source_of(const window *w, int64_t s, float *alpha) {
+    *alpha = s >= 0 || w->continues || w->time->before == DV_BEFORE_FIRST ? 1.0f : 0.0f;
+    if (s < 0 && w->continues) {
+        return frames_of(w->state, w->time->keep + s, 1);
+    }
+    return frames_of(w->x, dv_max(s, 0), 1);
+}
+
+/* The operand lies, or is put, behind `lead` frames that are filled in; the last `keep` of all are kept. */
+static void lower_side_by_side(dv_lowering *l, const window *w, bool lies) {
+    const dv_time *t = w->time;
+    operand slots = channels_of(w->y, 0, w->x.view.c); /* every frame in its place, the leading ones too */
+    slots.view.sn = w->x.view.c;
+    if (!lies) {
+        const operand to = frames_of(slots, t->lead, w->x.view.n);
+        copy(l, &w->x, &to, 1.0f);
+    }
+    if (w->continues && t->lead > 0) {
+        const operand from = as_channels(w->state, t->lead);
+        const operand to = as_channels(frames_of(slots, 0, 1), t->lead);
+        copy(l, &from, &to, 1.0f);
+    }
+    for (int32_t i = 0; i < t->lead && !w->continues; i++) {
+        const operand from = frames_of(slots, t->lead, 1);
+        const operand to = frames_of(slots, i, 1);
+        copy(l, &from, &to, t->before == DV_BEFORE_FIRST ? 1.0f : 0.0f);
+    }
+    if (w->keeps && t->keep > 0) {
+        const operand from = as_channels(frames_of(slots, t->lead + w->x.view.n - t->keep, 1), t->keep);
+        const operand to = as_channels(w->state, t->keep);
+        copy(l, &from, &to, 1.0f);
+    }
+}
+
+/* Frames whose channels are no whole pieces are gathered, one tap of all windows after another. */
+static void lower_gathered(dv_lowering *l, const window *w) {
+    const dv_time *t = w->time;
+    const int64_t c = w->x.view.c;
+    const int64_t n = w->y.view.n;
+    for (int64_t tap = 0; tap < t->frames; tap++) {
+        const operand y = channels_of(w->y, tap * c, c);
+        const int64_t before = dv_min(dv_max(dv_div_up(t->lead - tap, t->step), 0), n);
+        for (int64_t i = 0; i < before; i++) {
+            float alpha = 1.0f;
+            const operand from = source_of(w, i * t->step + tap - t->lead, &alpha);
+            const operand to = frames_of(y, i, 1);
+            copy(l, &from, &to, alpha);
+        }
+        if (before < n) {
+            operand from = frames_of(w->x, before * t->step + tap - t->lead, n - before);
+            const operand to = frames_of(y, before, n - before);
+            from.view.sn *= t->step;
+            copy(l, &from, &to, 1.0f);
+        }
+    }
+    for (int64_t i = 0; i < t->keep && w->keeps; i++) { /* upwards: the state may be moved within itself */
+        float alpha = 1.0f;
+        const operand from = source_of(w, w->x.view.n - t->keep + i, &alpha);
+        const operand to = frames_of(w->state, i, 1);
+        copy(l, &from, &to, alpha);
+    }
+}
+
+void dv_lower_frames(dv_lowering *l) {
+    const dv_graph *g = l->plan->graph;
+    const dv_node *node = dv_lower_now(l);
+    const dv_place x = l->place->places[node->in[0]];
+    const dv_place y = l->place->places[node->out];
+    const dv_buffer *b = &l->place->buffers[y.buffer];
+    const bool side_by_side = b->frame < b->pixel;
+    window w = {.time = &node->time,
+                .continues = g->continues,
+                .keeps = g->keeps,
+                .x = value_of(l, node->in[0]),
+                .y = value_of(l, node->out)};
+    if (node->time.keep > 0 && (g->continues || g->keeps)) {
+        w.state = take_state(l, side_by_side);
+    }
+    if (side_by_side) {
+        lower_side_by_side(l, &w, x.buffer == y.buffer && x.frame == node->time.lead);
+    } else {
+        lower_gathered(l, &w);
+    }
+}
+
+/* ---- moves ---- */
+
+static bool lies_at(const dv_lowering *l, dv_value v, dv_place where) {
+    const dv_place p = l->place->places[v];
+    return p.buffer == where.buffer && p.channel == where.channel && p.y == where.y && p.x == where.x &&
+           p.frame == where.frame && p.stride == where.stride;
+}
+
+void dv_lower_to_frames(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_place where = l->place->places[node->out];
+    where.stride *= node->r;
+    if (lies_at(l, node->in[0], where)) {
+        return;
+    }
+    const operand x = value_of(l, node->in[0]);
+    const operand y = value_of(l, node->out);
+    for (int64_t i = 0; i < node->r; i++) {
+        const operand from = channels_of(x, i * y.view.c, y.view.c);
+        operand to = frames_of(y, i, x.view.n);
+        to.view.sn *= node->r;
+        copy(l, &from, &to, 1.0f);
+    }
+}
+
+void dv_lower_join_frames(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    const operand y = value_of(l, node->out);
+    dv_place where = l->place->places[node->out];
+    int64_t at = 0;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        const operand from = value_of(l, node->in[i]);
+        if (!lies_at(l, node->in[i], where)) {
+            const operand to = frames_of(y, at, from.view.n);
+            copy(l, &from, &to, 1.0f);
+        }
+        at += from.view.n;
+        where.frame += from.view.n * where.stride;
+    }
+}

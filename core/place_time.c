@@ -1,0 +1,120 @@
+/* place_time.c - where a clip's frames lie: side by side in each pixel, [h][w][frame][c], where a window in time reads them,
+ * so that several of them are channels of one; else one behind the other, as pictures do. */
+#include "core/place_priv.h"
+
+#include "core/error.h"
+
+enum { LEAST_CHANNELS = 8 }; /* a frame's in a pixel are a multiple: what CUDA's kernels ask of a view */
+
+static bool reads_rows(dv_op op) {
+    return op == DV_OP_LAYER_NORM || op == DV_OP_RMS_NORM;
+}
+
+/* Nobody who makes or reads v wants its pixels one behind the other. */
+static bool may_be_strided(const dv_placement *p, dv_value v) {
+    const dv_graph *g = p->graph;
+    bool may = !reads_rows(g->nodes[p->producer[v]].op);
+    for (int64_t k = 0; may && k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        may = node->dead || !reads_rows(node->op) || node->in[0] != v;
+    }
+    return may;
+}
+
+/* Of `count` such frames, two or more. */
+static int32_t add_side_by_side(dv_placement *p, dvk_dtype dtype, dv_shape frame, int64_t count, int64_t k) {
+    const dv_shape shape = {1, frame.h, frame.w, count * frame.c};
+    const int32_t b = dv_place_add(p, dtype, shape, shape.c, k, k);
+    if (b >= 0) {
+        p->buffers[b].frame = frame.c;
+    }
+    return b;
+}
+
+/* So that, as in a concat (place.c), a kernel does not take one frame's channels for all of a pixel. */
+static int64_t room_of(const dv_placement *p, int64_t part, int64_t all) {
+    const int64_t octet = p->storage.channels;
+    return octet > 1 && dv_div_up(part, octet) == dv_div_up(all, octet) ? all + octet : all;
+}
+
+static bool place_frames(dv_placement *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    const dv_value x = node->in[0];
+    const dv_shape in = p->graph->values[x].shape;
+    const dv_shape out = p->graph->values[node->out].shape;
+    const bool side_by_side = in.c % LEAST_CHANNELS == 0;
+    dv_place where = {.stride = side_by_side ? node->time.step : 1};
+    where.buffer = side_by_side ? add_side_by_side(p, p->dtypes[node->out], in, node->time.lead + in.n, k)
+                                : dv_place_add(p, p->dtypes[node->out], out, room_of(p, in.c, out.c), k, k);
+    if (where.buffer < 0) {
+        return false;
+    }
+    dv_place_put(p, node->out, where);
+    if (side_by_side && dv_place_can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
+        where.frame = node->time.lead;
+        where.stride = 1;
+        dv_place_put(p, x, where);
+    }
+    return true;
+}
+
+/* The parts of the operand's channels are frames where it lies among frames of so many channels. */
+static bool place_to_frames(dv_placement *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    const dv_value x = node->in[0];
+    const dv_shape out = p->graph->values[node->out].shape;
+    if (p->places[node->out].buffer < 0) {
+        if (out.c % LEAST_CHANNELS != 0 || !may_be_strided(p, node->out)) {
+            return true;
+        }
+        dv_place where = {.stride = 1};
+        where.buffer = add_side_by_side(p, p->dtypes[node->out], out, out.n, k);
+        if (where.buffer < 0) {
+            return false;
+        }
+        dv_place_put(p, node->out, where);
+    }
+    dv_place where = p->places[node->out];
+    if (p->buffers[where.buffer].frame == out.c && where.channel == 0 && where.stride == 1 &&
+        dv_place_can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
+        where.stride = node->r;
+        dv_place_put(p, x, where);
+    }
+    return true;
+}
+
+static bool place_join(dv_placement *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    const dv_shape shape = p->graph->values[node->out].shape;
+    if (p->places[node->out].buffer < 0) {
+        dv_place where = {.stride = 1};
+        where.buffer = dv_place_add(p, p->dtypes[node->out], shape, shape.c, k, k);
+        if (where.buffer < 0) {
+            return false;
+        }
+        dv_place_put(p, node->out, where);
+    }
+    dv_place where = p->places[node->out];
+    const bool strided = p->buffers[where.buffer].frame < p->buffers[where.buffer].pixel;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        const dv_value x = node->in[i];
+        if (dv_place_can_move(p, x, p->dtypes[node->out]) && (!strided || may_be_strided(p, x))) {
+            dv_place_put(p, x, where);
+        }
+        where.frame += p->graph->values[x].shape.n * where.stride;
+    }
+    return true;
+}
+
+bool dv_place_clip(dv_placement *p, int64_t k) {
+    switch (p->graph->nodes[k].op) {
+    case DV_OP_FRAMES:
+        return place_frames(p, k);
+    case DV_OP_TO_FRAMES:
+        return place_to_frames(p, k);
+    case DV_OP_JOIN_FRAMES:
+        return place_join(p, k);
+    default:
+        return true;
+    }
+}

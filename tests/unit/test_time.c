@@ -1,0 +1,391 @@
+/* test_time.c - networks of clips: what is planned computes what plain loops over all frames do, and a clip in slices of any
+ * lengths gives the very bits of the whole. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/run.h"
+#include "tests/check.h"
+#include "tests/unit/clip_reference.h"
+#include "tests/unit/fake_clips.h"
+
+enum { HEIGHT = 9, WIDTH = 10 };
+
+static int64_t channels; /* of the network being looked at: 12 lie in no whole pieces, and their frames are gathered */
+
+/* ---- two networks ---- */
+
+typedef struct network {
+    const char *name;
+    int64_t channels, in_c;
+    int64_t first, step; /* frames of a clip's first slice and what others have a multiple of */
+    int64_t first_out, step_out;
+    dv_tensors *(*weights)(void);
+    void (*build)(dv_graph *g, dv_value x);
+    clip (*reference)(const dv_tensors *weights, clip x);
+} network;
+
+/* As SeedVR2 has it: the first frame before the clip, normalised frames, half as many frames and back. */
+static dv_tensors *weights_causal(void) {
+    dv_tensors *t = fake_new();
+    fake_conv3d(t, "a", channels, 3, 3, 3);
+    fake_norm(t, "n", channels);
+    fake_conv3d(t, "b", channels, channels, 3, 3);
+    fake_conv3d(t, "d", 24, channels, 3, 3);
+    fake_conv3d(t, "u", 2 * 4 * channels, 24, 1, 1);
+    fake_conv3d(t, "v", channels, channels, 3, 3);
+    fake_conv3d(t, "o", 3, channels, 3, 1);
+    fake_done(t);
+    return t;
+}
+
+static void build_causal(dv_graph *g, dv_value x) {
+    const dv_conv3d_opts down = {.step = 2, .stride = 2, .pad_bottom_right = true};
+    const dv_conv3d_opts one = {.frames = 1, .k = 1};
+    const dv_conv3d_opts mix = {.k = 1, .before = DV_BEFORE_ZERO};
+    const dv_value a = dv_conv3d(g, x, "a", channels, NULL);
+    dv_value b = dv_activation(g, dv_group_norm(g, a, "n", 4, 1e-6f), DVK_ACT_SILU, 0.0f);
+    b = dv_add(g, 1.0f, dv_conv3d(g, b, "b", channels, NULL), 1.0f, a);
+    const dv_value d = dv_conv3d(g, b, "d", 24, &down);
+    dv_value u = dv_pixel_shuffle(g, dv_conv3d(g, d, "u", 2 * 4 * channels, &one), 2, DV_NO_VALUE);
+    u = dv_channels_to_frames(g, u, 2);
+    if (!g->continues) {
+        const int64_t n = dv_shape_of(g, u).n;
+        const dv_value parts[2] = {dv_take_frames(g, u, 0, 1), n > 2 ? dv_take_frames(g, u, 2, n - 2) : DV_NO_VALUE};
+        u = dv_join_frames(g, parts, n > 2 ? 2 : 1);
+    }
+    const dv_value v = dv_activation(g, dv_conv3d(g, u, "v", channels, NULL), DVK_ACT_SILU, 0.0f);
+    dv_output(g, dv_conv3d(g, v, "o", 3, &mix));
+}
+
+static clip reference_causal(const dv_tensors *t, clip x) {
+    const clip_conv a = {"a.weight", "a.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv b = {"b.weight", "b.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv d = {"d.weight", "d.bias", 24, 3, 3, 2, 2, 1, 0};
+    const clip_conv u = {"u.weight", "u.bias", 2 * 4 * channels, 1, 1, 1, 1, 0, 0};
+    const clip_conv v = {"v.weight", "v.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv o = {"o.weight", "o.bias", 3, 3, 1, 1, 1, 0, 1};
+    const clip skip = clip_convolve(t, x, &a);
+    clip y = clip_copy(&skip);
+    clip_norm(t, &y, "n.weight", "n.bias", 4);
+    clip_silu(&y);
+    y = clip_convolve(t, y, &b);
+    clip_add(&y, &skip);
+    free(skip.data);
+    y = clip_spread(clip_convolve(t, clip_convolve(t, y, &d), &u), 2, 1);
+    y = clip_convolve(t, clip_drop(y, 1), &v);
+    clip_silu(&y);
+    return clip_convolve(t, y, &o);
+}
+
+/* As TAEHV has it: memories of one frame, zeros at first, frames folded into channels and back. */
+static dv_tensors *weights_memory(void) {
+    dv_tensors *t = fake_new();
+    fake_conv3d(t, "a", 12, 5, 1, 3);
+    fake_conv3d(t, "m", 12, 24, 1, 3);
+    fake_conv3d(t, "p", channels, 24, 1, 1);
+    fake_conv3d(t, "q", channels, 2 * channels, 1, 3);
+    fake_conv3d(t, "g", 2 * channels, channels, 1, 1);
+    fake_conv3d(t, "r", 7, 3 * channels, 1, 3);
+    fake_done(t);
+    return t;
+}
+
+static void build_memory(dv_graph *g, dv_value x) {
+    const dv_conv3d_opts one = {.frames = 1, .k = 1};
+    const dv_conv3d_opts flat = {.frames = 1};
+    const dv_value a = dv_conv3d(g, x, "a", 12, &flat);
+    const dv_value am[2] = {a, dv_delay(g, a, 1, DV_BEFORE_ZERO)};
+    dv_value m = dv_add(g, 1.0f, dv_conv3d(g, dv_concat(g, am, 2), "m", 12, &flat), 1.0f, a);
+    m = dv_activation(g, m, DVK_ACT_RELU, 0.0f);
+    const dv_value p = dv_conv3d(g, dv_frames_to_channels(g, m, 2), "p", channels, &one);
+    const dv_value q = dv_conv3d(g, dv_recall(g, p, 2, DV_BEFORE_ZERO), "q", channels, &flat);
+    const dv_value f = dv_channels_to_frames(g, dv_conv3d(g, q, "g", 2 * channels, &one), 2);
+    dv_output(g, dv_conv3d(g, dv_recall(g, f, 3, DV_BEFORE_FIRST), "r", 7, &flat));
+}
+
+static clip clip_first_before(const clip *x, int64_t by) {
+    clip y = clip_delay(x, by);
+    for (int64_t t = 0; t < by; t++) {
+        memcpy(clip_at(&y, t, 0, 0), x->data, (size_t)(x->h * x->w * x->c) * sizeof(float));
+    }
+    return y;
+}
+
+static clip reference_memory(const dv_tensors *t, clip x) {
+    const clip_conv a = {"a.weight", "a.bias", 12, 1, 3, 1, 1, 0, 0};
+    const clip_conv m = {"m.weight", "m.bias", 12, 1, 3, 1, 1, 0, 0};
+    const clip_conv p = {"p.weight", "p.bias", channels, 1, 1, 1, 1, 0, 0};
+    const clip_conv q = {"q.weight", "q.bias", channels, 1, 3, 1, 1, 0, 0};
+    const clip_conv g = {"g.weight", "g.bias", 2 * channels, 1, 1, 1, 1, 0, 0};
+    const clip_conv r = {"r.weight", "r.bias", 7, 1, 3, 1, 1, 0, 0};
+    const clip skip = clip_convolve(t, x, &a);
+    clip y = clip_convolve(t, clip_beside(clip_copy(&skip), clip_delay(&skip, 1)), &m);
+    clip_add(&y, &skip);
+    free(skip.data);
+    for (int64_t i = 0; i < clip_count(&y); i++) {
+        y.data[i] = y.data[i] > 0.0f ? y.data[i] : 0.0f;
+    }
+    y = clip_convolve(t, clip_gather(y, 2), &p);
+    y = clip_convolve(t, clip_beside(clip_delay(&y, 1), y), &q);
+    y = clip_spread(clip_convolve(t, y, &g), 2, 0);
+    const clip two = clip_first_before(&y, 2);
+    return clip_convolve(t, clip_beside(clip_beside(two, clip_first_before(&y, 1)), y), &r);
+}
+
+static const network networks[] = {
+    {"causal", 16, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal},
+    {"memory", 16, 5, 2, 2, 2, 2, weights_memory, build_memory, reference_memory},
+    {"causal, gathered", 12, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal},
+    {"memory, gathered", 12, 5, 2, 2, 2, 2, weights_memory, build_memory, reference_memory},
+};
+
+/* ---- plans ---- */
+
+typedef struct machine {
+    dv_services services;
+    dv_store *store;
+    const network *net;
+    const dv_tensors *weights;
+} machine;
+
+typedef struct slice { /* made ready to run */
+    dv_program *program;
+    dv_instance *instance;
+    void *block;
+    uint64_t block_bytes, state_bytes;
+} slice;
+
+static dv_graph *make_graph(const machine *m, int64_t frames, bool continues, bool keeps) {
+    dv_graph *g = NULL;
+    if (!CHECK(dv_graph_create(m->weights, &g) == DAVY_OK)) {
+        return NULL;
+    }
+    g->pictures = frames;
+    g->continues = continues;
+    g->keeps = keeps;
+    m->net->build(g, dv_input(g, (dv_shape){1, HEIGHT, WIDTH, m->net->in_c}));
+    if (!CHECK(dv_graph_check(g) == DAVY_OK) || !CHECK(dv_fuse(g) == DAVY_OK)) {
+        dv_graph_release(g);
+        return NULL;
+    }
+    return g;
+}
+
+static void slice_close(const machine *m, slice *s) {
+    dv_instance_drop(s->instance);
+    dv_program_release(s->program);
+    dv_heap_free(m->services.heap, DV_MEM_WORKSPACE, s->block, s->block_bytes);
+    *s = (slice){0};
+}
+
+/* The state lies behind the arena of `keeper`, a slice that is open; NULL: behind its own. */
+static int slice_open(const machine *m, int64_t frames, bool continues, bool keeps, const slice *keeper, slice *s) {
+    static const dv_control nobody;
+    const dv_plan_options options = {.cpu = m->services.cpu, .compute = DVK_F32};
+    dv_plan *plan = NULL;
+    dv_watch watch;
+    *s = (slice){0};
+    dv_graph *g = make_graph(m, frames, continues, keeps);
+    if (g == NULL || !CHECK(dv_plan_create(g, &options, &plan) == DAVY_OK)) {
+        return 0;
+    }
+    const uint64_t work = dv_align_up(dv_plan_workspace(plan, dv_pool_threads(m->services.pool)), 256);
+    s->state_bytes = plan->state_bytes;
+    s->block_bytes = work + plan->state_bytes;
+    const dv_program_desc desc = {.services = &m->services, .store = m->store, .stage = DV_STAGE_DECODE, .plan = plan};
+    dv_watch_begin(&watch, &nobody, "test", 1.0);
+    davy_result r = dv_program_create(&desc, &s->program);
+    r = r < 0 ? r : dv_program_load(s->program, &watch);
+    r = r < 0 ? r : dv_heap_alloc(m->services.heap, DV_MEM_WORKSPACE, s->block_bytes, "test", &s->block);
+    if (r == DAVY_OK) {
+        memset(s->block, 0xff, s->block_bytes); /* NaN: nothing of it is to be read before it is written */
+        const uint64_t state = s->block_bytes - s->state_bytes;
+        void *at = keeper != NULL ? (char *)keeper->block + keeper->block_bytes - keeper->state_bytes
+                                  : (char *)s->block + state;
+        r = dv_program_lend(s->program, s->block, at, &s->instance);
+    }
+    return CHECK(r == DAVY_OK) && CHECK(keeper == NULL || keeper->state_bytes == s->state_bytes);
+}
+
+static void move_pixels(const dvk_view *v, float *packed, bool to_view) {
+    for (int64_t i = 0; i < v->n * v->h * v->w; i++) {
+        float *at = (float *)v->data + i / (v->h * v->w) * v->sn + i / v->w % v->h * v->sh + i % v->w * v->sw;
+        memcpy(to_view ? at : packed + i * v->c, to_view ? packed + i * v->c : at, (size_t)v->c * sizeof *at);
+    }
+}
+
+/* Returns the frames that came out. */
+static int64_t slice_run(const slice *s, float *in, float *out) {
+    static const dv_control nobody;
+    dv_watch watch;
+    dv_watch_begin(&watch, &nobody, "test", 1.0);
+    const dvk_view input = dv_instance_input(s->instance);
+    const dvk_view output = dv_instance_output(s->instance);
+    move_pixels(&input, in, true);
+    CHECK(dv_instance_run(s->instance, &watch) == DAVY_OK);
+    move_pixels(&output, out, false);
+    return output.n;
+}
+
+static clip made_up_clip(int64_t t, int64_t c) {
+    clip x = clip_new(t, HEIGHT, WIDTH, c);
+    for (int64_t i = 0; i < clip_count(&x); i++) {
+        x.data[i] = (float)sin((double)i * 0.37 + (double)(i % 7));
+    }
+    return x;
+}
+
+/* Twice in the same slices: nothing may be left of the first clip. */
+static void check_slices(const machine *m, const clip *x, const clip *whole, int64_t first, int64_t next) {
+    slice head, rest;
+    const int64_t in = HEIGHT * WIDTH * x->c, out = whole->h * whole->w * whole->c;
+    float *y = calloc((size_t)clip_count(whole), sizeof *y);
+    if (slice_open(m, first, false, true, NULL, &head)) {
+        if (slice_open(m, next, true, true, &head, &rest)) {
+            for (int round = 0; round < 2; round++) {
+                int64_t at = first;
+                int64_t made = slice_run(&head, x->data, y);
+                for (; at + next <= x->t; at += next) {
+                    made += slice_run(&rest, x->data + at * in, y + made * out);
+                }
+                const int64_t all = m->net->first_out + (at - m->net->first) / m->net->step * m->net->step_out;
+                CHECKF(made == all && memcmp(y, whole->data, (size_t)(made * out) * sizeof *y) == 0,
+                       "%s in slices of %d and %d: %d frames of %d, distance %g", m->net->name, (int)first, (int)next,
+                       (int)made, (int)all, clip_distance(y, whole));
+            }
+        }
+        slice_close(m, &rest);
+    }
+    slice_close(m, &head);
+    free(y);
+}
+
+static void check_network(const machine *m) {
+    const int64_t frames = m->net->first + 4 * m->net->step;
+    clip x = made_up_clip(frames, m->net->in_c);
+    clip expected = m->net->reference(m->weights, clip_copy(&x));
+    slice all;
+    if (slice_open(m, frames, false, false, NULL, &all)) {
+        clip y = clip_copy(&expected);
+        CHECK(slice_run(&all, x.data, y.data) == expected.t && all.state_bytes == 0);
+        CHECKF(clip_distance(y.data, &expected) < 2e-6, "%s: distance %g", m->net->name,
+               clip_distance(y.data, &expected));
+        for (int64_t first = m->net->first; first < frames; first += m->net->step) {
+            for (int64_t next = m->net->step; next <= 2 * m->net->step; next += m->net->step) {
+                check_slices(m, &x, &y, first, next);
+            }
+        }
+        free(y.data);
+    }
+    slice_close(m, &all);
+    free(expected.data);
+    free(x.data);
+}
+
+/* A picture by itself is a clip of one frame. */
+static void check_picture(const machine *m) {
+    slice alone;
+    if (m->net->first == 1 && slice_open(m, 1, false, false, NULL, &alone)) {
+        clip x = made_up_clip(1, m->net->in_c);
+        clip expected = m->net->reference(m->weights, clip_copy(&x));
+        clip y = clip_copy(&expected);
+        CHECK(slice_run(&alone, x.data, y.data) == 1);
+        CHECKF(clip_distance(y.data, &expected) < 2e-6, "%s, a picture: distance %g", m->net->name,
+               clip_distance(y.data, &expected));
+        char *dump = dv_plan_dump(dv_program_plan(alone.program));
+        CHECKF(dump != NULL && strstr(dump, " frames ") == NULL, "a picture's plan has no windows in time:\n%s", dump);
+        dv_free(dump);
+        slice_close(m, &alone);
+        free(expected.data);
+        free(x.data);
+        free(y.data);
+    }
+}
+
+static void test_networks(uint32_t cpu) {
+    machine m = {.services = {.heap = dv_heap_create(NULL, 0), .cpu = cpu}};
+    CHECK(m.services.heap != NULL && dv_pool_create(2, &m.services.pool) == DAVY_OK);
+    for (size_t i = 0; i < DV_ARRAY_LEN(networks); i++) {
+        float *data = NULL;
+        channels = networks[i].channels;
+        dv_tensors *t = networks[i].weights();
+        CHECK(fake_fill(t, &data));
+        m.net = &networks[i];
+        m.weights = t;
+        if (CHECK(dv_store_create(&m.services, NULL, t, &m.store) == DAVY_OK)) {
+            check_network(&m);
+            check_picture(&m);
+        }
+        dv_store_release(m.store);
+        dv_tensors_release(t);
+        free(data);
+    }
+    CHECK(dv_heap_used(m.services.heap, DV_MEM_WORKSPACE) == 0);
+    dv_pool_release(m.services.pool);
+    dv_heap_release(m.services.heap);
+}
+
+/* ---- what is refused ---- */
+
+static void check_refused(const dv_tensors *t, int64_t frames, dv_value (*build)(dv_graph *g, dv_value x),
+                          const char *word) {
+    dv_graph *g = NULL;
+    davy_error_info info = {.struct_size = sizeof info};
+    CHECK(dv_graph_create(t, &g) == DAVY_OK);
+    g->pictures = frames;
+    dv_output(g, build(g, dv_input(g, (dv_shape){1, HEIGHT, WIDTH, 16})));
+    CHECK(dv_graph_check(g) != DAVY_OK);
+    dv_error_get(&info);
+    CHECKF(strstr(info.message, word) != NULL, "'%s' does not say '%s'", info.message, word);
+    dv_graph_release(g);
+}
+
+static dv_value uneven(dv_graph *g, dv_value x) {
+    const dv_conv3d_opts o = {.step = 2};
+    return dv_conv3d(g, x, "d", 24, &o);
+}
+
+static dv_value odd_pool(dv_graph *g, dv_value x) {
+    return dv_frames_to_channels(g, x, 2);
+}
+
+static dv_value too_many(dv_graph *g, dv_value x) {
+    return dv_take_frames(g, x, 1, 4);
+}
+
+static dv_value nothing(dv_graph *g, dv_value x) {
+    return dv_take_frames(g, x, 1, 0);
+}
+
+static dv_value missing(dv_graph *g, dv_value x) {
+    return dv_conv3d(g, x, "nowhere", 24, NULL);
+}
+
+static dv_value misshapen(dv_graph *g, dv_value x) {
+    return dv_conv3d(g, x, "a", channels, NULL);
+}
+
+static dv_value split(dv_graph *g, dv_value x) {
+    return dv_channels_to_frames(g, x, 3);
+}
+
+static void test_refusals(void) {
+    channels = 16;
+    dv_tensors *t = weights_causal();
+    check_refused(t, 4, uneven, "4 frames");
+    check_refused(t, 3, odd_pool, "3 frames");
+    check_refused(t, 4, too_many, "4 frames from 1");
+    check_refused(t, 4, nothing, "0 frames from 1");
+    check_refused(t, 4, missing, "'nowhere.weight' is missing");
+    check_refused(t, 4, misshapen, "[16,3,3,3,3]");
+    check_refused(t, 4, split, "3 frames");
+    dv_tensors_release(t);
+}
+
+int main(void) {
+    test_networks(0);
+    test_networks(dvk_cpu_detect());
+    test_refusals();
+    return check_done();
+}
