@@ -9,6 +9,9 @@ SHIPPED = {"davy-live x4 (built in)": "davy-live-x4", "davy-live x2 (built in)":
 CHECKPOINT = "checkpoint: "
 # The distilled VAEs that stock nodes put together of two files: their latents are the full VAE's, (network's / scale) + shift.
 TINY = {"taesd": (0.18215, 0.0), "taesdxl": (0.13025, 0.0), "taesd3": (1.5305, 0.0609), "taef1": (0.3611, 0.1159)}
+# Tiny VAEs of videos, one file each, among the halves of those of pictures; and the folder of the SeedVR2 nodes.
+TINY_VIDEO = ("taehv", "taew", "lighttae", "taeltx", "taecvx", "taeos")
+SEEDVR2 = "seedvr2"
 CAPTIONERS = ("LLM", "davy")  # folders below models/, beside those that extra_model_paths.yaml names
 
 
@@ -61,8 +64,14 @@ def tiny_pairs():
     return pairs
 
 
+def video_vaes():
+    """{name: kind of folder} of VAEs of videos that lie beside the folder vae."""
+    found = {f: "vae_approx" for f in listed("vae_approx") if os.path.basename(f).lower().startswith(TINY_VIDEO)}
+    return found | {f: SEEDVR2 for f in listed(SEEDVR2) if "vae" in os.path.basename(f).lower()}
+
+
 def vaes():
-    return [*listed("vae"), *tiny_pairs(), *(CHECKPOINT + name for name in listed("checkpoints"))]
+    return [*listed("vae"), *tiny_pairs(), *video_vaes(), *(CHECKPOINT + name for name in listed("checkpoints"))]
 
 
 def vae(name):
@@ -73,6 +82,8 @@ def vae(name):
         pair = tiny_pairs().get(name)
         if pair:
             return [full_path("vae_approx", file) for file in pair if file], *TINY.get(name, (1.0, 0.0))
+        if name in video_vaes():
+            return [full_path(video_vaes()[name], name)], 1.0, 0.0
     return [full_path("vae", name)], 1.0, 0.0
 
 

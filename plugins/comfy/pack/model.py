@@ -99,6 +99,11 @@ class Model:
     def kept_bytes(self):
         return self.engine.in_use()[1]
 
+    def spare_bytes(self):
+        """The part of it that the next run can have: what dialogues hold is theirs."""
+        talking = any(m.pool and m.pool.lives for m in list(_opened.values()) if m.engine is self.engine)
+        return 0 if talking else self.kept_bytes()
+
     def give_back(self, wanted):
         """What the engine keeps for later, then the weights, until so many bytes came free. Returns how many did."""
         freed = self.engine.trim(self.engine.in_use()[0])

@@ -72,7 +72,7 @@ class Upscale(Node):
     def run(upscaler, image, tile_size=0, overlap=0):
         pictures = tensors.readable(image, upscaler.engine)
         n, h, w, c = pictures.shape
-        result = pictures.new_empty([n, scaled(upscaler, h), scaled(upscaler, w), c])
+        result = tensors.fresh(pictures, [n, scaled(upscaler, h), scaled(upscaler, w), c])
         after = (lambda i: host.preview(result[i])) if n > 1 else None
         upscaled(upscaler, pictures, result, as_run(tile_size, overlap), after)
         return (result if result.device == image.device else result.to(image.device),)
@@ -126,13 +126,13 @@ class UpscaleToSize(Node):
         if fit == "crop to fill":
             pictures = filling(pictures, width, height)
             h, w = pictures.shape[1:3]
-        result = pictures.new_empty([n, height, width, c])
+        result = tensors.fresh(pictures, [n, height, width, c])
         if width <= w and height <= h:  # nothing to enlarge
             for i in range(n):
                 host.check_interrupt()
                 result[i : i + 1].copy_(host.resized(pictures[i : i + 1], width, height))
             return (result if result.device == image.device else result.to(image.device),)
-        large = pictures.new_empty([1, scaled(upscaler, h), scaled(upscaler, w), c], dtype=host.picture_dtype(pictures))
+        large = tensors.fresh(pictures, [1, scaled(upscaler, h), scaled(upscaler, w), c], host.picture_dtype(pictures))
         run = as_run(tile_size, overlap)
 
         def put(i):

@@ -46,6 +46,8 @@ class LoadVae(Node):
     def run(vae_name, precision="auto", device="default"):
         sources, scale, shift = files.vae(vae_name)
         opened = model.open(abi.Task.VAE, sources, precision, device)
+        if opened.info.arch == b"vae_seedvr2":  # its LATENTs are scaled everywhere
+            scale, shift = 1.0 / opened.info.latent_scale, 0.0
         return (Vae(opened, scale, shift),)
 
     @staticmethod
@@ -72,7 +74,7 @@ def as_run(tile_size, overlap, unit=1, **members):
 class Decode(Node):
     id = "DavyVAEDecode"
     name = "VAE Decode (davy)"
-    category = "latent"
+    category, beside = "latent", "VAEDecode"
     description = "Turns latents into pictures. Tiles by itself where memory is short; the result has no seams."
     aliases = ("vae decode", "decode", "vae decode tiled", *ALIASES)
     outputs = [Output("image", "IMAGE", "The pictures.")]
@@ -99,7 +101,7 @@ class Decode(Node):
         layouts = (abi.Layout.NCTHW, abi.Layout.NTHWC) if moving else (abi.Layout.NCHW, abi.Layout.NHWC)
         shape = opened.shape(abi.Op.VAE_DECODE, tensors.shape_only(latent.shape, layouts[0]))
         shape = [shape[0], *shape[2:], shape[1]]
-        pictures = latent.new_empty(shape, dtype=host.picture_dtype(latent))
+        pictures = tensors.fresh(latent, shape, host.picture_dtype(latent))
         opened.batch(abi.Op.VAE_DECODE, latent, pictures, layouts, as_run(tile_size, overlap, vae.factor))
         if moving:
             pictures = pictures.reshape(-1, *shape[2:])
@@ -122,7 +124,7 @@ def cropped(pixels, factor):
 class Encode(Node):
     id = "DavyVAEEncode"
     name = "VAE Encode (davy)"
-    category = "latent"
+    category, beside = "latent", "VAEEncode"
     description = "Turns pictures into latents: the middle of the distribution, as stock nodes do, or drawn from it."
     aliases = ("vae encode", "encode", "vae encode tiled", "image to latent", *ALIASES)
     outputs = [Output("latent", "LATENT", "Latents for samplers and for any VAE Decode.")]
@@ -149,7 +151,7 @@ class Encode(Node):
         layouts = (abi.Layout.NHWC, abi.Layout.NCHW)
         n, h, w = pictures.shape[:3]
         shape = [n, opened.info.latent_channels, h // vae.factor, w // vae.factor]
-        latent = pictures.new_empty(shape, dtype=host.picture_dtype(pictures))
+        latent = tensors.fresh(pictures, shape, host.picture_dtype(pictures))
         run = as_run(tile_size, overlap, flags=abi.RunFlag.SAMPLE if sample else 0, seed=seed)
         opened.batch(abi.Op.VAE_ENCODE, pictures, latent, layouts, run)
         if (vae.scale, vae.shift) != (1.0, 0.0):

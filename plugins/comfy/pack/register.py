@@ -1,8 +1,15 @@
 """What ComfyUI is told when it loads the pack."""
 
-from . import nodes_caption, nodes_folder, nodes_info, nodes_upscale, nodes_vae, schema
+from . import nodes_caption, nodes_folder, nodes_info, nodes_upscale, nodes_vae, nodes_video, schema
 
-NODES = [*nodes_upscale.NODES, *nodes_vae.NODES, *nodes_caption.NODES, *nodes_folder.NODES, *nodes_info.NODES]
+NODES = [
+    *nodes_upscale.NODES,
+    *nodes_vae.NODES,
+    *nodes_video.NODES,
+    *nodes_caption.NODES,
+    *nodes_folder.NODES,
+    *nodes_info.NODES,
+]
 
 
 def exports():

@@ -1,10 +1,15 @@
 """Models in ComfyUI's model management: room is asked for before a run, and weights go when others need it.
 
-ComfyUI deals in "patchers"; Resident has what its manager calls, from 0.3.64 up to the dynamic mode of 0.16. It holds only
-weak references to it: the model owns it. A manager that wants more than this still gets to make room.
+ComfyUI deals in "patchers"; Resident has what its manager calls, from 0.3.64 on. It holds only weak references to it: the
+model owns it. A manager that wants more than this still gets to make room.
+
+Dynamic VRAM (0.16 and newer) leaves the stock nodes' weights on the GPU until somebody needs the place. Only its own
+allocator can take that place by itself; the library's cannot, so Resident is not one of the dynamic ones: before each run it
+asks for all that the run will take, and the dynamic ones let go of so much.
 """
 
 import logging
+import uuid
 import weakref
 
 from . import errors, host
@@ -23,6 +28,7 @@ class Resident:
     def __init__(self, model):
         engine = model.engine
         self._owner = weakref.ref(model)  # it owns us
+        self.clone_base_uuid = uuid.uuid4()  # by which managers of several GPUs tell clones
         self.model = DavyModel()
         self.load_device = engine.device if engine.is_gpu else self._cpu()
         self.offload_device = self._cpu()
@@ -71,6 +77,9 @@ class Resident:
     def model_patches_models(self):
         return []
 
+    def get_nested_additional_models(self):
+        return []
+
     def model_patches_to(self, device_or_dtype):
         pass
 
@@ -97,8 +106,9 @@ class Resident:
 
 
 def acquire(resident, engine, wanted):
-    """Weights in place and, on a GPU, room for so many bytes of work, as far as ComfyUI can make it."""
-    mm = host.management()
+    """Weights in place and, on a GPU, room for so many bytes of work, as far as ComfyUI can make it. What the engine keeps
+    of earlier work is room already."""
+    mm, wanted = host.management(), max(0, wanted - resident.owner.spare_bytes())
     if mm is None or not hasattr(mm, "load_models_gpu"):
         resident.owner.load()
         return
@@ -111,6 +121,6 @@ def acquire(resident, engine, wanted):
         if engine.is_gpu:
             mm.free_memory(wanted + resident.owner.info.weight_bytes, engine.device)
     if engine.is_gpu:
-        host.give_up_cached(engine.device, wanted)
+        host.give_up_cached(engine.device, wanted + host.reserved_memory())
         engine.budget(host.free_memory(engine.device) - host.reserved_memory())
     resident.owner.load()

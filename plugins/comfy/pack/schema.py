@@ -12,6 +12,7 @@ from . import errors, host
 
 class Node:
     id = name = category = description = ""
+    beside = None  # a stock node whose category this one shares, whatever it is called in this ComfyUI
     aliases = ()  # what else people call it, for the search
     outputs = ()  # Output(...)
     ends = False  # runs even when nobody takes its outputs
@@ -63,6 +64,11 @@ def fingerprint(node, inputs):
         return ""
 
 
+def category(node):
+    stock = getattr(host.module("nodes"), "NODE_CLASS_MAPPINGS", {}).get(node.beside)
+    return getattr(stock, "CATEGORY", node.category)
+
+
 def known(make, arguments):
     """make(**arguments) without those that this version of ComfyUI does not have yet."""
     if dataclasses.is_dataclass(make):
@@ -100,7 +106,7 @@ def v3(node, io):
             dict(
                 node_id=node.id,
                 display_name=node.name,
-                category=node.category,
+                category=category(node),
                 description=node.description,
                 search_aliases=list(node.aliases),
                 inputs=[v3_input(io, i) for i in node.inputs()],
@@ -152,7 +158,7 @@ def v1(node):
         "OUTPUT_IS_LIST": tuple(o.listed for o in node.outputs),
         "INPUT_IS_LIST": node.takes_lists,
         "OUTPUT_NODE": node.ends,
-        "CATEGORY": node.category,
+        "CATEGORY": category(node),
         "DESCRIPTION": node.description,
         "SEARCH_ALIASES": list(node.aliases),
         "FUNCTION": "execute",

@@ -1,5 +1,8 @@
 """The host's tensors as davy_tensor, in place. Works on anything with torch's shape, stride, dtype, device and data_ptr."""
 
+import ctypes
+import sys
+
 from ..davy import abi
 
 DTYPES = {
@@ -21,6 +24,21 @@ def readable(tensor, engine):
     if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
         tensor = tensor.contiguous()  # one number spread over many elements
     return tensor
+
+
+HUGE_PAGE, ADVISE_HUGE = 1 << 21, 14
+
+
+def fresh(like, shape, dtype=None):
+    """Memory for a result, where `like` lies. Much of the host's in huge pages where Linux gives them on request: it takes
+    longer to write into small ones for the first time than to compute what is written."""
+    made = like.new_empty(shape, dtype=dtype or like.dtype)
+    first = -(-made.data_ptr() // HUGE_PAGE) * HUGE_PAGE
+    room = made.data_ptr() + made.numel() * made.element_size() - first
+    if made.device.type == "cpu" and sys.platform == "linux" and room >= 16 * HUGE_PAGE:
+        advise = ctypes.CDLL(None).madvise  # whether it helps is the system's business
+        advise(ctypes.c_void_p(first), ctypes.c_size_t(room // HUGE_PAGE * HUGE_PAGE), ADVISE_HUGE)
+    return made
 
 
 def view(tensor, layout, **members):

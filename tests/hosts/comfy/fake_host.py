@@ -132,26 +132,49 @@ class Tensor:
         self.array[...] = other.array
 
 
-class Interrupted(Exception):
-    pass
+class Interrupted(BaseException):
+    """No Exception, as in ComfyUI since 0.33: nobody may catch it by mistake."""
 
 
 class OutOfMemory(Exception):
     pass
 
 
+class Entry:
+    """A model in the manager's list, which refers to patchers weakly."""
+
+    def __init__(self, patcher):
+        self.patcher, self.model, self.device = weakref.ref(patcher), weakref.ref(patcher.model), patcher.load_device
+
+    def unload(self, wanted):
+        """Whether the patcher is to leave the list."""
+        patcher = self.patcher()
+        if wanted < patcher.loaded_size() and patcher.partially_unload(patcher.offload_device, wanted) >= wanted:
+            return False
+        patcher.detach(True)
+        return True
+
+
 class Manager(types.ModuleType):
-    """comfy.model_management: loads what it is asked for, and frees when a test says so. Like the real one it refers to
-    patchers weakly, and learns of the end of one from its model."""
+    """comfy.model_management: what it asks of patchers, in the order in which ComfyUI 0.33 does."""
 
     InterruptProcessingException, OOM_EXCEPTION = Interrupted, OutOfMemory
 
     def __init__(self):
         super().__init__("comfy.model_management")
-        self.looks, self.stop_at, self.loaded, self.asked = 0, None, [], []
+        self.looks, self.stop_at, self.current_loaded_models, self.asked = 0, None, [], []
 
     def get_torch_device(self):
         return Device()
+
+    def get_free_memory(self, device):
+        return 1 << 40
+
+    def extra_reserved_memory(self):
+        return 400 << 20
+
+    def soft_empty_cache(self):
+        pass
 
     def throw_exception_if_processing_interrupted(self):
         self.looks += 1
@@ -161,24 +184,42 @@ class Manager(types.ModuleType):
 
     def load_models_gpu(self, models, memory_required=0):
         self.asked.append(memory_required)
+        self.loaded_models()
         for patcher in models:
-            if patcher in self.patchers():
+            known = [e for e in self.current_loaded_models if patcher.is_clone(e.patcher())]
+            for entry in known:
+                self.current_loaded_models.remove(entry)
                 patcher.detach(unpatch_all=False)
-            else:
-                self.loaded.insert(0, weakref.ref(patcher))
-                weakref.finalize(patcher.model, self.patchers)
             assert patcher.model_size() >= patcher.loaded_size() >= 0 and patcher.parent is None
-            assert patcher.model_patches_models() == [] and not patcher.is_dynamic() and hash(patcher)
+            assert patcher.model_patches_models() == [] and hash(patcher)
+            missing = patcher.model_size()
+            if patcher.current_loaded_device() == patcher.load_device:
+                missing -= patcher.loaded_size()
+            if patcher.load_device.type != "cpu":
+                spare = max(memory_required + self.extra_reserved_memory(), int(0.8 * 2**30) + self.extra_reserved_memory())
+                self.free_memory(missing * 1.1 + spare, patcher.load_device, for_dynamic=patcher.is_dynamic())
             patcher.model_patches_to(patcher.model_dtype())
             patcher.partially_load(patcher.load_device, 1e32, force_patch_weights=False)
+            self.current_loaded_models.insert(0, Entry(patcher))
 
-    def patchers(self):
-        self.loaded = [r for r in self.loaded if r() is not None]
-        return [r() for r in self.loaded]
+    def free_memory(self, memory_required, device, keep_loaded=(), for_dynamic=False):
+        self.loaded_models()
+        there = [e for e in self.current_loaded_models if e.device == device]
+        for entry in sorted(there, key=lambda e: e.patcher().loaded_size() - e.patcher().model_size()):
+            wanted = memory_required - self.get_free_memory(device)
+            if for_dynamic and entry.patcher().is_dynamic():
+                memory_required -= entry.patcher().loaded_size()
+            elif wanted > 0 and entry.unload(wanted):
+                self.current_loaded_models.remove(entry)
+
+    def loaded_models(self):
+        self.current_loaded_models[:] = [e for e in self.current_loaded_models if e.patcher() is not None]
+        return [e.patcher() for e in self.current_loaded_models]
 
     def unload_all_models(self):
-        while self.patchers():
-            self.loaded.pop()().detach(True)
+        for device in {e.device for e in self.current_loaded_models}:
+            self.free_memory(1e30, device)
+        assert not self.loaded_models()
 
 
 class Bar:
@@ -187,12 +228,13 @@ class Bar:
     last = None
 
     def __init__(self, total):
-        self.total, self.seen = total, []
+        self.total, self.seen, self.previews = total, [], 0
         Bar.last = self
 
     def update_absolute(self, value, total=None, preview=None):
         assert 0 <= value <= self.total
         self.seen.append(value)
+        self.previews += preview is not None and preview[0] == "JPEG" and max(preview[1].size) <= preview[2]
 
 
 class Folders(types.ModuleType):

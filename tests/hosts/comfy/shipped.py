@@ -12,7 +12,7 @@ def test_schemas():
     pack = fake_host.load()
     check(not hasattr(pack, "comfy_entrypoint"), "V1 and V3 at once")
     ids = set(pack.NODE_CLASS_MAPPINGS)
-    check(len(ids) == 11 and all(i.startswith("Davy") for i in ids), f"{ids}")
+    check(len(ids) == 13 and all(i.startswith("Davy") for i in ids), f"{ids}")
     check(set(pack.NODE_DISPLAY_NAME_MAPPINGS) == ids, "names")
     check((fake_host.PACK / pack.WEB_DIRECTORY).is_dir(), "no help pages")
     for id, made in pack.NODE_CLASS_MAPPINGS.items():
@@ -68,4 +68,5 @@ def test_package():
     version = ".".join(header.split(f"DAVY_VERSION_{part} ")[1].split()[0] for part in ("MAJOR", "MINOR", "PATCH"))
     check(project["project"]["version"] == version, f"version {project['project']['version']}, the library's is {version}")
     check(project["tool"]["comfy"]["includes"] == ["bin"] and project["tool"]["comfy"]["PublisherId"], "registry")
+    check(project["project"]["urls"]["Repository"].startswith("https://"), "the registry wants a repository")
     check(project["project"]["license"] == {"file": "LICENSE"} and (fake_host.PACK / "LICENSE").is_file(), "licence")

@@ -155,6 +155,18 @@ def captions(nodes, torch):
         check(right, f"{case['id']}, {len(said) // 2} turns: {text}")
 
 
+def memory(base, torch):
+    """Who gives way to whom in this ComfyUI's model management, on a GPU of numbers (card.py)."""
+    import card
+    import checks
+    import comfy.model_management as mm
+
+    real, before = mm.get_free_memory, list(mm.current_loaded_models)
+    card.run(mm, str(base / "custom_nodes/davy").replace(".", "_x_"), torch.device("cuda", 0))
+    mm.get_free_memory, mm.current_loaded_models[:] = real, before
+    check(not checks.failed, f"model management: {checks.passed} checks")
+
+
 def main(work):
     base = pathlib.Path(work).resolve()
     models(base)
@@ -162,6 +174,7 @@ def main(work):
     import torch
 
     with torch.no_grad():
+        memory(base, torch)
         upscalers(nodes, torch)
         captions(nodes, torch)
         vaes(nodes, torch)
