@@ -1,8 +1,10 @@
 #!/bin/sh
 # Puts the OBS plugin where OBS looks for it, or takes it away again.
-# usage: install-obs.sh install|uninstall BUILD_DIR user|system      DESTDIR is honoured.
+# usage: install-obs.sh install|uninstall BUILD_DIR user|system|windows      DESTDIR is honoured; windows: puts the folder
+# together that belongs into %ProgramData%\obs-studio\plugins, as BUILD_DIR/davy-obs.
 set -eu
 what=$1 build=$2 where=$3
+plugin=davy-obs.so library=libdavy.so.1
 root=$(cd "$(dirname "$0")/.." && pwd)
 case $where in
 user)
@@ -13,22 +15,26 @@ system)
     module=${DESTDIR:-}/usr/lib/$triplet/obs-plugins
     base=${DESTDIR:-}/usr/share/obs/obs-plugins/davy-obs
     data=$base lib=$base/lib ;;
-*) echo "install-obs: user or system, not '$where'" >&2; exit 2 ;;
+windows)
+    base=${DESTDIR:-}$build/davy-obs
+    module=$base/bin/64bit data=$base/data lib=$module
+    plugin=davy-obs.dll library=davy-1.dll ;;
+*) echo "install-obs: user, system or windows, not '$where'" >&2; exit 2 ;;
 esac
 case $what in
 install)
-    [ -f "$build/davy-obs.so" ] || { echo "install-obs: $build/davy-obs.so is not there: install libobs-dev and build again" >&2; exit 1; }
+    [ -f "$build/$plugin" ] || { echo "install-obs: $build/$plugin is not there: install libobs-dev and build again" >&2; exit 1; }
     mkdir -p "$module" "$data/locale" "$data/models" "$lib"
-    install -m 755 "$build/davy-obs.so" "$module/davy-obs.so"
-    install -m 755 "$build/libdavy.so.1" "$lib/libdavy.so.1"
+    install -m 755 "$build/$plugin" "$module/$plugin"
+    install -m 755 "$build/$library" "$lib/$library"
     install -m 644 "$root"/plugins/obs/data/locale/*.ini "$data/locale/"
-    install -m 644 "$root/plugins/obs/data/manifest.json" "$data/"
+    install -m 644 "$root/plugins/obs/data/manifest.json" "$root"/plugins/obs/data/*.effect "$data/"
     install -m 644 "$root"/packaging/models/*.safetensors "$data/models/"
     install -m 644 "$root/plugins/obs/COPYING" "$data/"
     echo "the davy filters are in $base; restart OBS" ;;
 uninstall)
     rm -rf "$base"
-    rm -f "$module/davy-obs.so"
+    rm -f "$module/$plugin"
     echo "the davy filters are gone" ;;
 *) echo "install-obs: install or uninstall, not '$what'" >&2; exit 2 ;;
 esac

@@ -3,6 +3,7 @@
 #include "caption.h"
 
 #include <graphics/vec4.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "frames.h"
@@ -58,6 +59,18 @@ static void get_caption(void *data, calldata_t *call) {
     calldata_set_int(call, "timestamp_ms", (long long)(ns / 1000000));
 }
 
+static void get_status(void *data, calldata_t *call) {
+    static const char *const levels[] = {"ok", "warning", "error"}; /* enum obs_text_info_type */
+    caption_filter *f = data;
+    char text[sizeof f->status];
+    plugin_lock_take(&f->lock);
+    memcpy(text, f->status, sizeof text);
+    const int kind = f->status_kind;
+    plugin_lock_give(&f->lock);
+    calldata_set_string(call, "text", text);
+    calldata_set_string(call, "level", levels[kind]);
+}
+
 static void *create(obs_data_t *settings, obs_source_t *context) {
     caption_filter *f = bzalloc(sizeof *f);
     const plugin_lock fresh = PLUGIN_LOCK_INIT;
@@ -74,6 +87,8 @@ static void *create(obs_data_t *settings, obs_source_t *context) {
                        "void davy_caption(ptr source, string text, int latency_ms)");
     proc_handler_add(obs_source_get_proc_handler(context),
                      "void davy_get_caption(out string text, out int timestamp_ms)", get_caption, f->board);
+    proc_handler_add(obs_source_get_proc_handler(context), "void davy_get_status(out string text, out string level)",
+                     get_status, f);
     caption_enlist(f->board);
     update(f, settings);
     f->since_asked = 1e9f; /* the first one is due at once */
@@ -268,12 +283,15 @@ static void ask(caption_filter *f) {
 }
 
 static bool due(caption_filter *f) {
+    if (f->engine == NULL || engine_look(f->engine) != ENGINE_READY) {
+        return false; /* who asked meanwhile is answered later */
+    }
     const bool asked = atomic_exchange(&f->board->now, false);
     const float every = (float)f->settings.interval_ms / 1000.0f;
     const float look = f->settings.on_change ? 0.5f : every;
     const bool by_time = (f->settings.every || f->settings.on_change) && f->since_asked >= look;
     f->forced = asked;
-    return (asked || by_time) && f->engine != NULL && engine_look(f->engine) == ENGINE_READY;
+    return asked || by_time;
 }
 
 static void render(void *data, gs_effect_t *unused) {

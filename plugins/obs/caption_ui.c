@@ -59,8 +59,15 @@ static bool now_clicked(obs_properties_t *props, obs_property_t *button, void *b
     return false;
 }
 
+static void let_go(void *board) {
+    caption_board_close(board);
+}
+
 obs_properties_t *caption_properties_of(const char *status, int severity, caption_board *board) {
     obs_properties_t *props = obs_properties_create();
+    if (board != NULL) { /* a dialog may outlive the filter */
+        obs_properties_set_param(props, caption_board_hold(board), let_go);
+    }
     ui_status(props, status, severity);
     obs_property_t *p =
         obs_properties_add_path(props, "model_path", ui_say("Davy.Caption.Model"), OBS_PATH_DIRECTORY, NULL, NULL);

@@ -14,6 +14,7 @@
 
 struct engine {
     engine_key key;
+    uint64_t number;   /* no other engine ever has it */
     int32_t holders;   /* under `lock` */
     engine *next;      /* of the list */
     atomic_int owners; /* the list's holders together, and the thread: the last one frees */
@@ -31,7 +32,7 @@ struct engine {
 
 static plugin_lock lock = PLUGIN_LOCK_INIT; /* the list, and holders: for a few instructions, never while working */
 static engine *engines;
-static atomic_int threads;
+static uint64_t engines_so_far;
 
 /* ---- clients ---- */
 
@@ -40,12 +41,14 @@ client *client_create(void) {
     if (c != NULL) {
         atomic_init(&c->refs, 1);
         atomic_init(&c->budget_us, 50000);
+        latent_shelf_open(&c->latent);
     }
     return c;
 }
 
 void client_release(client *c) {
     if (c != NULL && atomic_fetch_sub(&c->refs, 1) == 1) {
+        latent_shelf_close(&c->latent);
         free(c->seen);
         free(c->done);
         free(c);
@@ -123,6 +126,17 @@ static bool open_context(engine *e, const davy_api *api) {
     return r == DAVY_OK;
 }
 
+/* Real-ESRGAN's general model has a sister that denoises less, NAME-wdn-x4v3 beside NAME-x4v3: what lies between the two is
+ * made of both. */
+static bool sister(const engine_key *key, char *out, size_t bytes) {
+    const char *at = strstr(key->model, ENGINE_HAS_SISTER);
+    if (key->task != DAVY_TASK_UPSCALE || key->denoise < 0.0f || at == NULL) {
+        return false;
+    }
+    const int n = snprintf(out, bytes, "%.*sgeneral-wdn%s", (int)(at - key->model), key->model, at + strlen("general"));
+    return n > 0 && (size_t)n < bytes && os_file_exists(out);
+}
+
 /* TAESD's encoder and decoder are files of their own: where one has been chosen, the other lies beside it. */
 static bool other_half(const char *path, char *out, size_t bytes) {
     static const char *const names[2] = {"encoder", "decoder"};
@@ -152,11 +166,18 @@ static bool open_model(engine *e, const davy_api *api) {
         sources[0].name = e->key.model;
     }
     const bool halves = e->key.task == DAVY_TASK_VAE && other_half(e->key.model, other, sizeof other);
+    const bool sisters = sister(&e->key, other, sizeof other);
+    char share[32];
+    snprintf(share, sizeof share, "%d.%02d", (int)(e->key.denoise * 100.0f + 0.5f) / 100, /* in no locale */
+             (int)(e->key.denoise * 100.0f + 0.5f) % 100);
+    const davy_option blend = {"blend", share};
     sources[1].path = other;
     const davy_model_desc desc = {.struct_size = sizeof desc,
                                   .task = e->key.task,
                                   .sources = sources,
-                                  .n_sources = halves ? 2 : 1,
+                                  .n_sources = halves || sisters ? 2 : 1,
+                                  .options = &blend,
+                                  .n_options = sisters ? 1 : 0,
                                   .compute = precision_of(e->key.precision)};
     const davy_run run = {.struct_size = sizeof run, .progress = stopped, .progress_user = e};
     davy_model_info info = {.struct_size = sizeof info};
@@ -179,12 +200,18 @@ static bool open_model(engine *e, const davy_api *api) {
     e->info = info;
     char device[160];
     e->device = name_device(&e->key, api, device, sizeof device);
-    snprintf(e->text, sizeof e->text, "%s (%s), %s", info.arch, info.variant, device);
+    char mixture[64] = "";
+    if (sisters) {
+        snprintf(mixture, sizeof mixture, ", %s %d %%", obs_module_text("Davy.Status.Denoise"),
+                 (int)(e->key.denoise * 100.0f + 0.5f));
+    }
+    snprintf(e->text, sizeof e->text, "%s (%s%s), %s", info.arch, info.variant, mixture, device);
     return true;
 }
 
 static void take_works(engine *e, const davy_api *api) {
-    const engine_model m = {.api = api, .model = e->model, .engine = e, .info = &e->info, .task = e->key.task};
+    const engine_model m = {
+        .api = api, .model = e->model, .engine = e->number, .device = e->device, .info = &e->info, .task = e->key.task};
     work *w = atomic_exchange(&e->pushed, NULL);
     while (w != NULL) {
         work *next = atomic_load(&w->next);
@@ -216,6 +243,7 @@ static void try_again(engine *e, const davy_api *api) {
     e->retried = true;
     for (int ms = 0; ms < WAIT_MS && !atomic_load(&e->stop); ms += NAP_MS) {
         plugin_sleep_ms(NAP_MS);
+        take_works(e, api); /* nobody who goes waits for this */
     }
     close_model(e, api);
     if (!atomic_load(&e->stop) && open_context(e, api) && open_model(e, api)) {
@@ -252,7 +280,6 @@ static void engine_thread(void *arg) {
     take_works(e, api); /* what came with the last breath goes back */
     close_model(e, api);
     disown(e);
-    atomic_fetch_sub(&threads, 1);
 }
 
 /* ---- the list ---- */
@@ -264,11 +291,10 @@ static engine *create(const engine_key *key) {
         return NULL;
     }
     e->key = *key;
+    e->number = ++engines_so_far;
     e->num = e->den = 1;
     atomic_init(&e->owners, 2);
-    atomic_fetch_add(&threads, 1);
     if (!plugin_thread_start(engine_thread, e, "davy")) {
-        atomic_fetch_sub(&threads, 1);
         plugin_semaphore_close(&e->wake);
         free(e);
         return NULL;
@@ -352,7 +378,5 @@ void engine_submit(engine *e, work *w) {
 }
 
 void engine_stop_all(void) {
-    while (atomic_load(&threads) > 0) {
-        plugin_sleep_ms(1);
-    }
+    plugin_threads_end();
 }

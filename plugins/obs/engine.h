@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "abi/davy.h"
+#include "latent.h"
 
 typedef struct engine engine;
 
@@ -18,7 +19,10 @@ typedef struct engine_key {
     char model[1024];  /* a file or folder; or the name of a shipped model, without '/' */
     char device[64];   /* as davy_context_desc.device */
     char precision[8]; /* "auto", "fp32", "fp16", "bf16" */
+    float denoise;     /* 0 to 1: share of a model that has a milder sister beside it; below: of no importance */
 } engine_key;
+
+#define ENGINE_HAS_SISTER "general-x4v3" /* in the name of a file: denoise may be set */
 
 typedef enum engine_state { ENGINE_LOADING = 0, ENGINE_READY, ENGINE_FAILED } engine_state;
 
@@ -33,9 +37,10 @@ typedef struct client {
     /* the engine's thread alone: */
     uint8_t *seen, *done; /* the pixels that came last; those whose result the filter has */
     size_t seen_bytes, done_bytes;
-    uint64_t probed_ns;   /* when a picture that was over the budget was last computed */
-    float average_us;     /* 0: nothing has run */
-    const engine *ran_on; /* the engine that made the result */
+    uint64_t probed_ns; /* when a picture that was over the budget was last computed */
+    float average_us;   /* 0: nothing has run */
+    uint64_t ran_on;    /* number of the engine that made the result */
+    latent_shelf latent;
 } client;
 
 client *client_create(void);
@@ -64,8 +69,8 @@ typedef struct latent_change {
 typedef enum work_format { WORK_SRGB8 = 0, WORK_LINEAR_F16, WORK_STRAIGHT8 } work_format;
 
 /* A picture in, premultiplied RGBA as OBS draws it, and room for the picture it becomes. SRGB8: sRGB numbers of linear light
- * times alpha, bytes. LINEAR_F16: linear Rec.709 light, 1 is SDR white, halves; may be below 0 and above 1. STRAIGHT8: sRGB
- * numbers that alpha has not multiplied, in the memory of the engine's device, in order on a stream of it. */
+ * times alpha, bytes. LINEAR_F16: linear Rec.709 light, 1 is SDR white, halves; of HDR below 0 and above 1 too. STRAIGHT8:
+ * sRGB numbers that alpha has not multiplied, in the memory of the engine's device, in order on a stream of it. */
 typedef struct work {
     _Atomic(struct work *) next;
     atomic_int state; /* work_state */
@@ -76,7 +81,7 @@ typedef struct work {
     const uint8_t *in; /* mapped; rows in_stride bytes apart */
     uint8_t *out;
     uint32_t in_stride, out_stride;
-    float sdr_white; /* nits, of LINEAR_F16 */
+    float sdr_white; /* of LINEAR_F16: nits; 0: no HDR, only finer than 8 bits */
     latent_change latent;
     void *stream;                      /* CUDA's, of STRAIGHT8 */
     struct caption_question *question; /* of a captioning engine, which gives it back (caption_answered) */

@@ -83,28 +83,47 @@ static void put_back(const work *w, const uint8_t *rgb, uint32_t width) {
     }
 }
 
+/* What was decoded is lent to whoever asks for it; the memory changes hands. */
+static void hand_on(const engine_model *m, const work *w, const davy_tensor *z) {
+    latent *l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        m->api->buffer_release(z->buffer);
+        return;
+    }
+    atomic_init(&l->holders, 1);
+    l->tensor = *z;
+    l->api = m->api;
+    l->scale = m->info->latent_scale;
+    l->shift = m->info->latent_shift;
+    l->frame = w->number;
+    l->ns = plugin_now_ns();
+    latent_put(&w->owner->latent, l);
+}
+
 bool engine_vae(const engine_model *m, const work *w) {
     const uint32_t width = padded(w->width, m->info->size_multiple);
     const uint32_t height = padded(w->height, m->info->size_multiple);
     const davy_run how = {.struct_size = sizeof how, .progress = engine_unwanted, .progress_user = &w->owner->gone};
-    davy_tensor latent = {.struct_size = sizeof latent, .dtype = DAVY_DTYPE_F32};
+    davy_tensor z = {.struct_size = sizeof z, .dtype = DAVY_DTYPE_F32};
     uint8_t *pixels = enlarged(w, width, height);
     bool ok = pixels != NULL;
     if (ok) {
         davy_tensor in = rgba8(pixels, width, height);
-        ok = m->api->vae_encode(m->model, &in, &latent, &how, NULL) == DAVY_OK;
+        ok = m->api->vae_encode(m->model, &in, &z, &how, NULL) == DAVY_OK;
     }
     if (ok) {
         davy_tensor out = rgba8(pixels, width, height);
         out.channels = DAVY_CHANNELS_RGB;
         out.shape[2] = 3;
-        change(m, w, (float *)(uintptr_t)latent.data, latent.shape[0] * latent.shape[1] * latent.shape[2]);
-        ok = m->api->vae_decode(m->model, &latent, &out, &how, NULL) == DAVY_OK;
+        change(m, w, (float *)(uintptr_t)z.data, z.shape[0] * z.shape[1] * z.shape[2]);
+        ok = m->api->vae_decode(m->model, &z, &out, &how, NULL) == DAVY_OK;
     }
     if (ok) {
         put_back(w, pixels, width);
+        hand_on(m, w, &z);
+    } else {
+        m->api->buffer_release(z.buffer);
     }
-    m->api->buffer_release(latent.buffer);
     free(pixels);
     return ok;
 }

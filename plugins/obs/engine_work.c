@@ -132,7 +132,7 @@ static bool run_srgb8(const engine_model *m, const work *w) {
 
 /* What is there already is complete when the stream gets there; the result is complete on return. */
 static bool run_device(const engine_model *m, const work *w) {
-    const bool cuda = w->stream != NULL && engine_device(m->engine) >= 0;
+    const bool cuda = w->stream != NULL && m->device >= 0;
     const davy_run how = {.struct_size = sizeof how,
                           .stream = cuda ? w->stream : NULL,
                           .progress = engine_unwanted,
@@ -140,7 +140,7 @@ static bool run_device(const engine_model *m, const work *w) {
     davy_tensor in = picture((void *)(uintptr_t)w->in, DAVY_DTYPE_U8, w->width, w->height, w->in_stride);
     davy_tensor out = picture(w->out, DAVY_DTYPE_U8, w->out_width, w->out_height, w->out_stride);
     in.memory = out.memory = cuda ? DAVY_MEMORY_CUDA : DAVY_MEMORY_HOST;
-    in.device = out.device = cuda ? engine_device(m->engine) : 0;
+    in.device = out.device = cuda ? m->device : 0;
     return m->api->upscale(m->model, &in, &out, &how, NULL) == DAVY_OK;
 }
 
@@ -153,15 +153,15 @@ static bool run_linear16(const engine_model *m, const work *w) {
     }
     float *to = from + 4 * in_pixels;
     for (uint32_t y = 0; y < w->height; y++) {
-        light_to_pq((const uint16_t *)(const void *)(w->in + (size_t)y * w->in_stride), from + (size_t)y * w->width * 4,
-                    w->width, w->sdr_white);
+        light_to_signal((const uint16_t *)(const void *)(w->in + (size_t)y * w->in_stride),
+                        from + (size_t)y * w->width * 4, w->width, w->sdr_white);
     }
     davy_tensor in = picture(from, DAVY_DTYPE_F32, w->width, w->height, w->width * 16);
     davy_tensor out = picture(to, DAVY_DTYPE_F32, w->out_width, w->out_height, w->out_width * 16);
     const bool ok = run(m, w, &in, &out);
     for (uint32_t y = 0; ok && y < w->out_height; y++) {
-        light_from_pq(to + (size_t)y * w->out_width * 4, (uint16_t *)(void *)(w->out + (size_t)y * w->out_stride),
-                      w->out_width, w->sdr_white);
+        light_from_signal(to + (size_t)y * w->out_width * 4, (uint16_t *)(void *)(w->out + (size_t)y * w->out_stride),
+                          w->out_width, w->sdr_white);
     }
     free(from);
     return ok;

@@ -8,7 +8,8 @@
 typedef struct engine_model {
     const davy_api *api;
     davy_model *model;
-    const engine *engine;
+    uint64_t engine; /* its number */
+    int32_t device;  /* N of cuda:N; -1: the CPU */
     const davy_model_info *info;
     davy_task task;
 } engine_model;
@@ -23,11 +24,11 @@ bool engine_caption(const engine_model *m, work *w);
 /* Cancels when what `user` (an atomic_bool) points to is set. */
 int32_t DAVY_CALL engine_unwanted(void *user, const char *stage, uint64_t done, uint64_t total);
 
-/* Rows of pixels between OBS's numbers and the network's (light.c). straight: RGBA, sRGB numbers that alpha has not
- * multiplied; bytes of SRGB8, floats (PQ of Rec.2020 light) of LINEAR_F16. */
+/* Rows of pixels between OBS's numbers and the network's (light.c): RGBA that alpha has not multiplied. straight8: sRGB
+ * numbers. signal: floats, of HDR PQ of Rec.2020 light, else (sdr_white 0) sRGB numbers. */
 void light_to_straight8(const uint8_t *from, uint8_t *to, uint32_t pixels);
 void light_from_straight8(uint8_t *pixels_in_place, uint32_t pixels);
-void light_to_pq(const uint16_t *from, float *to, uint32_t pixels, float sdr_white);
-void light_from_pq(const float *from, uint16_t *to, uint32_t pixels, float sdr_white);
+void light_to_signal(const uint16_t *from, float *to, uint32_t pixels, float sdr_white);
+void light_from_signal(const float *from, uint16_t *to, uint32_t pixels, float sdr_white);
 
 #endif

@@ -2,7 +2,10 @@
 #include "filter.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#include <util/profiler.h>
 
 #define IDLE_SECONDS 60.0f
 #define TEXTURE_MOST 16384u
@@ -44,8 +47,9 @@ static bool goal_of(const filter *f, frames_goal *goal) {
     engine_scale(f->engine, &num, &den);
     goal->width = (uint32_t)((uint64_t)f->width * (uint32_t)num / (uint32_t)den);
     goal->height = (uint32_t)((uint64_t)f->height * (uint32_t)num / (uint32_t)den);
-    goal->sdr_white = obs_get_video_sdr_white_level();
+    goal->sdr_white = f->frames.space == GS_CS_SRGB_16F ? 0.0f : obs_get_video_sdr_white_level();
     goal->latent = f->settings.latent;
+    goal->strength = f->settings.strength;
     goal->on_gpu = f->kind == FILTER_UPSCALE;
     return goal->width > 0 && goal->height > 0 && goal->width <= TEXTURE_MOST && goal->height <= TEXTURE_MOST;
 }
@@ -74,6 +78,7 @@ static void key_wanted(const filter *f, engine_key *key) {
         const double factor = factor_wanted(f);
         snprintf(key->model, sizeof key->model, "%s", factor > 2.0 ? "davy-live-x4" : "davy-live-x2");
     }
+    key->denoise = strstr(key->model, ENGINE_HAS_SISTER) != NULL ? s->denoise : -1.0f;
     snprintf(key->device, sizeof key->device, "%s", s->device);
     snprintf(key->precision, sizeof key->precision, "%s", s->precision);
 }
@@ -139,6 +144,7 @@ static void *create(filter_kind kind, obs_data_t *settings, obs_source_t *contex
     }
     frames_open(&f->frames);
     update(f, settings);
+    filter_offer(f);
     return f;
 }
 
@@ -152,6 +158,7 @@ static void *vae_create(obs_data_t *settings, obs_source_t *context) {
 
 static void destroy(void *data) {
     filter *f = data;
+    filter_withdraw(f);
     atomic_store(&f->client->gone, true);
     frames_wait(&f->frames);
     obs_enter_graphics();
@@ -164,13 +171,13 @@ static void destroy(void *data) {
 
 /* ---- a frame ---- */
 
-static void tick(void *data, float seconds) {
-    filter *f = data;
+static void turn(filter *f, float seconds) {
     obs_source_t *target = obs_filter_get_target(f->context);
     f->width = target != NULL ? obs_source_get_base_width(target) : 0;
     f->height = target != NULL ? obs_source_get_base_height(target) : 0;
     f->since_drawn = f->drawn ? 0.0f : f->since_drawn + seconds;
     f->drawn = false;
+    filter_offer_hotkey(f);
     if (f->width == 0 || f->height == 0) {
         atomic_store(&f->out_width, 0);
         atomic_store(&f->out_height, 0);
@@ -184,6 +191,13 @@ static void tick(void *data, float seconds) {
     }
     set_size(f);
     filter_say(f, seconds);
+}
+
+static void tick(void *data, float seconds) {
+    static const char *const measured = "davy_filter_tick";
+    profile_start(measured);
+    turn(data, seconds);
+    profile_end(measured);
 }
 
 static enum gs_color_space space_of(const filter *f, size_t count, const enum gs_color_space *preferred) {
@@ -217,38 +231,16 @@ static const char *technique(enum gs_color_space from, float *multiplier) {
     return !sdr && to != GS_CS_709_EXTENDED ? "DrawTonemap" : "Draw";
 }
 
-static gs_effect_t *effect_for(uint32_t from_width, uint32_t from_height, uint32_t width, uint32_t height) {
-    if (from_width == width && from_height == height) {
-        return obs_get_base_effect(OBS_EFFECT_DEFAULT);
-    }
-    const bool smaller = width < from_width || height < from_height;
-    return obs_get_base_effect(smaller ? OBS_EFFECT_AREA : OBS_EFFECT_BICUBIC);
-}
-
-static void set_dimension(gs_effect_t *effect, float width, float height) {
-    struct vec2 v = {.x = width, .y = height};
-    gs_eparam_t *p = gs_effect_get_param_by_name(effect, "base_dimension");
-    if (p != NULL) {
-        gs_effect_set_vec2(p, &v);
-    }
-    v.x = 1.0f / width;
-    v.y = 1.0f / height;
-    p = gs_effect_get_param_by_name(effect, "base_dimension_i");
-    if (p != NULL) {
-        gs_effect_set_vec2(p, &v);
-    }
-}
-
-static void draw(const filter *f, gs_texture_t *texture) {
+static void draw(const filter *f, gs_texture_t *texture, enum gs_color_space space) {
     const uint32_t out_width = atomic_load(&f->out_width);
     const uint32_t out_height = atomic_load(&f->out_height);
     const uint32_t width = out_width > 0 ? out_width : f->width;
     const uint32_t height = out_height > 0 ? out_height : f->height;
     const uint32_t from_width = gs_texture_get_width(texture);
     const uint32_t from_height = gs_texture_get_height(texture);
-    gs_effect_t *effect = effect_for(from_width, from_height, width, height);
+    gs_effect_t *effect = frames_resizer(from_width, from_height, width, height);
     float multiplier = 1.0f;
-    const char *how = technique(f->space, &multiplier);
+    const char *how = technique(space, &multiplier);
     const bool before = gs_framebuffer_srgb_enabled();
     gs_enable_framebuffer_srgb(true);
     gs_blend_state_push();
@@ -258,7 +250,6 @@ static void draw(const filter *f, gs_texture_t *texture) {
     if (p != NULL) {
         gs_effect_set_float(p, multiplier);
     }
-    set_dimension(effect, (float)from_width, (float)from_height);
     while (gs_effect_loop(effect, how)) {
         gs_draw_sprite(texture, 0, width, height);
     }
@@ -271,31 +262,39 @@ static bool next_picture(filter *f) {
     frames_goal goal;
     f->drawn = true;
     f->idle = false;
-    f->space = space_of(f, 0, NULL);
-    if (!frames_draw(&f->frames, f->context, f->width, f->height, f->space)) {
+    if (!frames_draw(&f->frames, f->context, f->width, f->height, space_of(f, 0, NULL))) {
         return false;
     }
     if (ready(f) && goal_of(f, &goal)) {
+        static const char *const measured = "davy_filter_turn";
+        profile_start(measured);
         frames_turn(&f->frames, f->engine, f->client, &goal);
+        profile_end(measured);
     } else {
         frames_take_back(&f->frames);
     }
     return true;
 }
 
-static void render(void *data, gs_effect_t *unused) {
-    filter *f = data;
-    (void)unused;
+static void show(filter *f) {
     if (f->width == 0 || f->height == 0 || failed(f) || (!f->drawn && !next_picture(f))) {
         frames_take_back(&f->frames);
         obs_source_skip_video_filter(f->context);
         return;
     }
-    bool upscaled = false;
-    gs_texture_t *texture = frames_texture(&f->frames, &upscaled);
+    enum gs_color_space space = GS_CS_SRGB;
+    gs_texture_t *texture = frames_texture(&f->frames, f->settings.strength, &space);
     if (texture != NULL) {
-        draw(f, texture);
+        draw(f, texture, space);
     }
+}
+
+static void render(void *data, gs_effect_t *unused) {
+    static const char *const measured = "davy_filter_render"; /* in the profile that OBS logs at its end */
+    (void)unused;
+    profile_start(measured);
+    show(data);
+    profile_end(measured);
 }
 
 static uint32_t get_width(void *data) {

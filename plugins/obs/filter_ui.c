@@ -21,6 +21,8 @@ void filter_upscale_defaults(obs_data_t *settings) {
     defaults(settings);
     obs_data_set_default_string(settings, "model", "");
     obs_data_set_default_int(settings, "scale", 2);
+    obs_data_set_default_double(settings, "strength", 1.0);
+    obs_data_set_default_double(settings, "denoise", 0.5);
     obs_data_set_default_string(settings, "hdr_mode", "preserve");
 }
 
@@ -29,6 +31,7 @@ void filter_vae_defaults(obs_data_t *settings) {
     defaults(settings);
     obs_data_set_default_string(settings, "model", BROWSE);
     obs_data_set_default_int(settings, "scale", 1);
+    obs_data_set_default_double(settings, "strength", 1.0);
     obs_data_set_default_string(settings, "hdr_mode", "tonemap");
     obs_data_set_default_double(settings, "latent_strength", 1.0);
     obs_data_set_default_double(settings, "latent_noise", 0.0);
@@ -43,6 +46,8 @@ void filter_read(obs_data_t *settings, filter_settings *out) {
     snprintf(out->device, sizeof out->device, "%s", obs_data_get_string(settings, "device"));
     snprintf(out->precision, sizeof out->precision, "%s", obs_data_get_string(settings, "precision"));
     out->scale = (int)obs_data_get_int(settings, "scale");
+    out->strength = (float)obs_data_get_double(settings, "strength");
+    out->denoise = (float)obs_data_get_double(settings, "denoise");
     out->budget_ms = (int)obs_data_get_int(settings, "budget_ms");
     out->keep_loaded = obs_data_get_bool(settings, "keep_loaded");
     out->latent.strength = (float)obs_data_get_double(settings, "latent_strength");
@@ -77,8 +82,14 @@ static void add_users_models(obs_property_t *list) {
 
 static bool model_chosen(obs_properties_t *props, obs_property_t *list, obs_data_t *settings) {
     (void)list;
+    filter_settings now;
     const bool browse = strcmp(obs_data_get_string(settings, "model"), BROWSE) == 0;
+    filter_read(settings, &now);
     obs_property_set_visible(obs_properties_get(props, "model_path"), browse);
+    obs_property_t *denoise = obs_properties_get(props, "denoise");
+    if (denoise != NULL) {
+        obs_property_set_visible(denoise, strstr(now.model, ENGINE_HAS_SISTER) != NULL);
+    }
     return true;
 }
 
@@ -93,8 +104,17 @@ static void add_model(obs_properties_t *props, filter_kind kind) {
     obs_property_set_long_description(list,
                                       ui_say(kind == FILTER_UPSCALE ? "Davy.Upscale.Model.Tip" : "Davy.Vae.Model.Tip"));
     obs_property_set_modified_callback(list, model_chosen);
-    obs_properties_add_path(props, "model_path", ui_say("Davy.Upscale.ModelPath"), OBS_PATH_FILE,
-                            "Models (*.safetensors *.pth *.pt);;All (*.*)", NULL);
+    list = obs_properties_add_path(props, "model_path", ui_say("Davy.Upscale.ModelPath"), OBS_PATH_FILE,
+                                   "Models (*.safetensors *.pth *.pt);;All (*.*)", NULL);
+    obs_property_set_modified_callback(list, model_chosen);
+}
+
+static void add_strength(obs_properties_t *props) {
+    obs_property_t *p =
+        obs_properties_add_float_slider(props, "strength", ui_say("Davy.Upscale.Strength"), 0.0, 1.0, 0.01);
+    obs_property_set_long_description(p, ui_say("Davy.Upscale.Strength.Tip"));
+    p = obs_properties_add_float_slider(props, "denoise", ui_say("Davy.Upscale.Denoise"), 0.0, 1.0, 0.01);
+    obs_property_set_long_description(p, ui_say("Davy.Upscale.Denoise.Tip"));
 }
 
 static void add_scale(obs_properties_t *props) {
@@ -158,6 +178,7 @@ static obs_properties_t *properties(filter *f, filter_kind kind) {
     add_model(props, kind);
     if (kind == FILTER_UPSCALE) {
         add_scale(props);
+        add_strength(props);
     } else {
         add_latent(props);
     }
@@ -244,7 +265,12 @@ void filter_say(filter *f, float seconds) {
         memcpy(f->status, text, sizeof text);
         f->status_kind = kind;
     }
+    f->said_done = f->frames.done;
+    f->said_dropped = f->frames.dropped;
     plugin_lock_give(&f->lock);
+    if (news) {
+        filter_signal(f, plain);
+    }
     if (due) {
         f->since_status = 0.0f;
         obs_source_update_properties(f->context);

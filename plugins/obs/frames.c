@@ -18,21 +18,36 @@ void frames_open(frames *f) {
     memset(f, 0, sizeof *f);
     f->shown = -1;
     f->passing = true;
+    f->mix.strength = -1.0f;
+}
+
+static void slot_unmap(frame_slot *s) {
+    if (s->mapped) {
+        gs_stagesurface_unmap(s->stage);
+        s->mapped = false;
+    }
+}
+
+/* What has been written becomes the texture. A result that nothing was written to stays mapped: it would go to the GPU for
+ * nothing. */
+static void slot_upload(frame_slot *s) {
+    if (s->result_mapped) {
+        gs_texture_unmap(s->result);
+        s->result_mapped = false;
+    }
 }
 
 static void slot_free(frame_slot *s) {
+    slot_upload(s);
     gs_stagesurface_destroy(s->stage);
     gs_texture_destroy(s->result);
     s->stage = NULL;
     s->result = NULL;
 }
 
-static void slot_unmap(frame_slot *s) {
-    if (s->mapped) {
-        gs_stagesurface_unmap(s->stage);
-        gs_texture_unmap(s->result);
-        s->mapped = false;
-    }
+static void slot_forget_before(frame_slot *s) {
+    gs_texture_destroy(s->before);
+    s->before = NULL;
 }
 
 void frames_wait(frames *f) {
@@ -47,12 +62,14 @@ void frames_close(frames *f) {
     for (int i = 0; i < FRAMES_SLOTS; i++) {
         slot_unmap(&f->slots[i]);
         slot_free(&f->slots[i]);
+        slot_forget_before(&f->slots[i]);
         gpu_slot_close(&f->gpu, &f->slots[i].gpu);
         engine_release(f->slots[i].engine);
         f->slots[i].engine = NULL;
     }
     gs_texrender_destroy(f->drawn);
     f->drawn = NULL;
+    frames_mix_close(&f->mix);
     gpu_path_close(&f->gpu);
 }
 
@@ -81,6 +98,7 @@ bool frames_draw(frames *f, obs_source_t *filter, uint32_t width, uint32_t heigh
     }
     f->width = width;
     f->height = height;
+    f->space = space;
     gs_texrender_reset(f->drawn);
     gs_blend_state_push();
     gs_blend_function_separate(GS_BLEND_SRCALPHA, GS_BLEND_INVSRCALPHA, GS_BLEND_ONE, GS_BLEND_INVSRCALPHA);
@@ -106,6 +124,7 @@ static void show(frames *f, int i) {
     set_state(&f->slots[i], WORK_SHOWN);
     f->shown = i;
     f->passing = false;
+    f->mix.strength = -1.0f;
     f->done++;
 }
 
@@ -118,6 +137,7 @@ static void settle(frames *f, int i) {
     s->engine = NULL;
     const bool newer = f->shown < 0 || f->slots[f->shown].work.number < s->work.number;
     if (state == WORK_DONE && newer && (!s->on_gpu || gpu_path_show(&f->gpu, &s->gpu))) {
+        slot_upload(s);
         show(f, i);
         return;
     }
@@ -140,15 +160,6 @@ void frames_take_back(frames *f) {
     }
 }
 
-void frames_reset(frames *f, client *c) {
-    if (f->shown >= 0) {
-        set_state(&f->slots[f->shown], WORK_FREE);
-        f->shown = -1;
-    }
-    f->passing = true;
-    atomic_store(&c->forget, true);
-}
-
 /* ---- handing over ---- */
 
 static bool slot_fit(frame_slot *s, const frames *f, const frames_goal *goal) {
@@ -167,17 +178,38 @@ static bool slot_fit(frame_slot *s, const frames *f, const frames_goal *goal) {
     return s->stage != NULL && s->result != NULL;
 }
 
+/* The picture as it is now, for when its result is there. */
+static void keep_picture(frame_slot *s, const frames *f, const frames_goal *goal) {
+    gs_texture_t *now = gs_texrender_get_texture(f->drawn);
+    const bool fits = s->before != NULL && gs_texture_get_width(s->before) == f->width &&
+                      gs_texture_get_height(s->before) == f->height &&
+                      gs_texture_get_color_format(s->before) == f->drawn_color;
+    if (!fits || goal->strength >= 1.0f) {
+        slot_forget_before(s);
+    }
+    s->space = f->space;
+    if (goal->strength < 1.0f && s->before == NULL) {
+        s->before = gs_texture_create(f->width, f->height, f->drawn_color, 1, NULL, 0);
+    }
+    if (s->before != NULL) {
+        gs_copy_texture(s->before, now);
+    }
+}
+
 static bool slot_map(frame_slot *s) {
     uint8_t *in = NULL;
     if (!gs_stagesurface_map(s->stage, &in, &s->work.in_stride)) {
         return false;
     }
-    if (!gs_texture_map(s->result, &s->work.out, &s->work.out_stride)) {
+    if (!s->result_mapped && !gs_texture_map(s->result, &s->out, &s->out_stride)) {
         gs_stagesurface_unmap(s->stage);
         return false;
     }
     s->work.in = in;
+    s->work.out = s->out;
+    s->work.out_stride = s->out_stride;
     s->mapped = true;
+    s->result_mapped = true;
     return true;
 }
 
@@ -234,6 +266,10 @@ static bool take_on_gpu(frames *f, frame_slot *s, engine *e, client *c, const fr
 
 void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
     frames_take_back(f);
+    if (f->lacks_before) { /* made when all of it was shown: once more, of a picture that is kept */
+        atomic_store(&c->forget, true);
+        f->lacks_before = false;
+    }
     f->number++;
     hand_over(f, e, c, goal);
     const bool gpu = goal->on_gpu && f->drawn_color == GS_RGBA && gpu_path_serves(&f->gpu, engine_device(e));
@@ -243,9 +279,11 @@ void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
             continue;
         }
         if (gpu && take_on_gpu(f, s, e, c, goal)) {
+            keep_picture(s, f, goal);
             return;
         }
         if (slot_fit(s, f, goal)) {
+            keep_picture(s, f, goal);
             gs_stage_texture(s->stage, gs_texrender_get_texture(f->drawn));
             s->work.number = f->number;
             set_state(s, WORK_STAGED);
@@ -255,11 +293,18 @@ void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
     f->dropped++;
 }
 
-gs_texture_t *frames_texture(const frames *f, bool *upscaled) {
-    *upscaled = !f->passing && f->shown >= 0;
-    if (*upscaled) {
-        const frame_slot *s = &f->slots[f->shown];
-        return s->on_gpu ? gs_texrender_get_texture(f->gpu.shown) : s->result;
+gs_texture_t *frames_texture(frames *f, float strength, enum gs_color_space *space) {
+    *space = f->space;
+    if (f->passing || f->shown < 0) {
+        return f->drawn != NULL ? gs_texrender_get_texture(f->drawn) : NULL;
     }
-    return f->drawn != NULL ? gs_texrender_get_texture(f->drawn) : NULL;
+    const frame_slot *s = &f->slots[f->shown];
+    gs_texture_t *result = s->on_gpu ? gs_texrender_get_texture(f->gpu.shown) : s->result;
+    gs_texture_t *mixed = NULL;
+    if (strength < 1.0f && s->before != NULL) {
+        mixed = frames_mixed(&f->mix, result, s->before, s->space, strength);
+    }
+    f->lacks_before = strength < 1.0f && s->before == NULL;
+    *space = s->space;
+    return mixed != NULL ? mixed : result;
 }

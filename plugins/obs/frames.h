@@ -19,30 +19,46 @@ typedef struct frame_slot {
     engine *engine; /* held while the work is its */
     gs_stagesurf_t *stage;
     gs_texture_t *result;
+    gs_texture_t *before; /* the picture that the result is made of, where both will be mixed; else NULL */
     uint32_t width, height, out_width, out_height;
-    enum gs_color_format color;
-    bool mapped;
+    enum gs_color_format color; /* of stage and result */
+    enum gs_color_space space;  /* of the picture */
+    bool mapped, result_mapped; /* stage, result */
+    uint8_t *out;               /* of the mapped result */
+    uint32_t out_stride;
     bool on_gpu; /* the work's memory is that of `gpu` */
     gpu_slot gpu;
 } frame_slot;
+
+typedef struct frames_mix { /* of a result and the picture it is made of */
+    gs_effect_t *effect;
+    gs_texrender_t *resized, *mixed;
+    enum gs_color_format color; /* of both */
+    float strength;             /* of what `mixed` holds; below 0: nothing */
+    bool tried;
+} frames_mix;
 
 typedef struct frames {
     frame_slot slots[FRAMES_SLOTS];
     gs_texrender_t *drawn; /* this frame's picture, premultiplied */
     enum gs_color_format drawn_color;
+    enum gs_color_space space;
     uint32_t width, height;
     uint64_t number;
-    int shown;    /* slot; -1: none */
-    bool passing; /* show the picture as it is */
+    int shown;         /* slot; -1: none */
+    bool passing;      /* show the picture as it is */
+    bool lacks_before; /* the result should be mixed, and cannot be */
     uint64_t done, dropped;
     gpu_path gpu;
+    frames_mix mix;
 } frames;
 
 typedef struct frames_goal { /* what the engine makes of a picture */
     uint32_t width, height;
     float sdr_white;
     latent_change latent;
-    bool on_gpu; /* the engine takes pictures where they are, if it can */
+    float strength; /* of the result; the rest is the picture itself, resized */
+    bool on_gpu;    /* the engine takes pictures where they are, if it can */
 } frames_goal;
 
 void frames_open(frames *f);
@@ -58,9 +74,14 @@ bool frames_draw(frames *f, obs_source_t *filter, uint32_t width, uint32_t heigh
 void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal);
 /* Only takes back: where no engine is ready. */
 void frames_take_back(frames *f);
-/* Forgets the result: the next ones look different. */
-void frames_reset(frames *f, client *c);
 /* The result, else the picture as it is; NULL: neither. */
-gs_texture_t *frames_texture(const frames *f, bool *upscaled);
+gs_texture_t *frames_texture(frames *f, float strength, enum gs_color_space *space);
+
+/* The effect that resizes well, its sizes set (frames_mix.c). */
+gs_effect_t *frames_resizer(uint32_t from_width, uint32_t from_height, uint32_t width, uint32_t height);
+/* So much of `result`, the rest of `before`, resized; NULL: it cannot be done. */
+gs_texture_t *frames_mixed(frames_mix *m, gs_texture_t *result, gs_texture_t *before, enum gs_color_space space,
+                           float strength);
+void frames_mix_close(frames_mix *m);
 
 #endif

@@ -42,8 +42,8 @@ typedef struct copy_2d { /* CUDA_MEMCPY2D */
     X(release, "cuDevicePrimaryCtxRelease_v2", (int))                                                                  \
     X(push, "cuCtxPushCurrent_v2", (void *))                                                                           \
     X(pop, "cuCtxPopCurrent_v2", (void **))                                                                            \
-    X(alloc, "cuMemAlloc_v2", (uint64_t *, size_t))                                                                    \
-    X(free, "cuMemFree_v2", (uint64_t))                                                                                \
+    X(alloc, "cuMemAllocAsync", (uint64_t *, size_t, void *))                                                          \
+    X(free, "cuMemFreeAsync", (uint64_t, void *))                                                                      \
     X(stream_create, "cuStreamCreate", (void **, unsigned))                                                            \
     X(stream_destroy, "cuStreamDestroy_v2", (void *))                                                                  \
     X(stream_wait, "cuStreamSynchronize", (void *))                                                                    \
@@ -150,7 +150,7 @@ uint64_t interop_alloc(interop *i, size_t bytes) {
     uint64_t memory = 0;
     void *before = NULL;
     i->cu.push(i->context);
-    const bool ok = i->cu.alloc(&memory, bytes) == 0;
+    const bool ok = i->cu.alloc(&memory, bytes, i->stream) == 0;
     i->cu.pop(&before);
     return ok ? memory : 0;
 }
@@ -159,7 +159,7 @@ void interop_free(interop *i, uint64_t memory) {
     void *before = NULL;
     if (memory != 0) {
         i->cu.push(i->context);
-        i->cu.free(memory);
+        i->cu.free(memory, i->stream);
         i->cu.pop(&before);
     }
 }

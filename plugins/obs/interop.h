@@ -24,7 +24,7 @@ void interop_close(interop *i);           /* textures unregistered, memory freed
 int32_t interop_device(const interop *i); /* N of cuda:N */
 void *interop_stream(const interop *i);
 
-/* Device memory; 0: none left. */
+/* Device memory, in order on the stream: neither waits for what the GPU is at, as plain allocation does. 0: none left. */
 uint64_t interop_alloc(interop *i, size_t bytes);
 void interop_free(interop *i, uint64_t memory);
 

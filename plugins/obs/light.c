@@ -103,7 +103,7 @@ static void turn(const float m[3][3], const float v[3], float out[3]) {
     }
 }
 
-void light_to_pq(const uint16_t *from, float *to, uint32_t pixels, float sdr_white) {
+void light_to_signal(const uint16_t *from, float *to, uint32_t pixels, float sdr_white) {
     for (uint32_t i = 0; i < pixels; i++, from += 4, to += 4) {
         const float alpha = fminf(fmaxf(half_to_float(from[3]), 0.0f), 1.0f);
         float light[3];
@@ -113,22 +113,23 @@ void light_to_pq(const uint16_t *from, float *to, uint32_t pixels, float sdr_whi
         }
         turn(to_2020, light, wide);
         for (int c = 0; c < 3; c++) {
-            to[c] = encode_pq(wide[c] * sdr_white);
+            to[c] = sdr_white > 0.0f ? encode_pq(wide[c] * sdr_white) : encode_srgb(fminf(fmaxf(light[c], 0.0f), 1.0f));
         }
         to[3] = alpha;
     }
 }
 
-void light_from_pq(const float *from, uint16_t *to, uint32_t pixels, float sdr_white) {
+void light_from_signal(const float *from, uint16_t *to, uint32_t pixels, float sdr_white) {
     for (uint32_t i = 0; i < pixels; i++, from += 4, to += 4) {
         float wide[3];
         float light[3];
         for (int c = 0; c < 3; c++) {
-            wide[c] = decode_pq(from[c]) / sdr_white;
+            wide[c] =
+                sdr_white > 0.0f ? decode_pq(from[c]) / sdr_white : decode_srgb(fminf(fmaxf(from[c], 0.0f), 1.0f));
         }
         turn(to_709, wide, light);
         for (int c = 0; c < 3; c++) {
-            to[c] = float_to_half(light[c] * from[3]);
+            to[c] = float_to_half((sdr_white > 0.0f ? light[c] : wide[c]) * from[3]);
         }
         to[3] = float_to_half(from[3]);
     }

@@ -1,6 +1,7 @@
 /* sync.c - see sync.h. */
 #include "sync.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 typedef struct start {
@@ -21,7 +22,19 @@ static start *start_of(void (*run)(void *), void *arg, const char *name) {
     return s;
 }
 
+/* A module must not go while one of its threads is still on its way out of it: each thread that ends waits for the one that
+ * ended before, and plugin_threads_end for the last. */
+static plugin_lock ends = PLUGIN_LOCK_INIT;
+static atomic_int running;
+
 #if defined(_WIN32)
+
+static void join(HANDLE thread) {
+    if (thread != NULL) {
+        WaitForSingleObject(thread, INFINITE);
+        CloseHandle(thread);
+    }
+}
 
 void plugin_lock_take(plugin_lock *lock) {
     AcquireSRWLockExclusive(lock);
@@ -48,18 +61,39 @@ void plugin_semaphore_wait(plugin_semaphore *s) {
     WaitForSingleObject(*s, INFINITE);
 }
 
+static HANDLE ended; /* under ends */
+
 static DWORD WINAPI enter(void *arg) {
     start s = *(start *)arg;
+    HANDLE self = NULL;
     free(arg);
     s.run(s.arg);
+    DuplicateHandle(GetCurrentProcess(), GetCurrentThread(), GetCurrentProcess(), &self, 0, FALSE,
+                    DUPLICATE_SAME_ACCESS);
+    plugin_lock_take(&ends);
+    HANDLE before = ended;
+    ended = self;
+    plugin_lock_give(&ends);
+    join(before);
+    atomic_fetch_sub(&running, 1);
     return 0;
+}
+
+void plugin_threads_end(void) {
+    while (atomic_load(&running) > 0) {
+        plugin_sleep_ms(1);
+    }
+    join(ended);
+    ended = NULL;
 }
 
 bool plugin_thread_start(void (*run)(void *), void *arg, const char *name) {
     start *s = start_of(run, arg, name);
+    atomic_fetch_add(&running, 1);
     HANDLE thread = s != NULL ? CreateThread(NULL, 0, enter, s, 0, NULL) : NULL;
     if (thread == NULL) {
         free(s);
+        atomic_fetch_sub(&running, 1);
         return false;
     }
     CloseHandle(thread);
@@ -125,6 +159,9 @@ void plugin_semaphore_wait(plugin_semaphore *s) {
     }
 }
 
+static pthread_t ended; /* under ends */
+static bool any_ended;
+
 static void *enter(void *arg) {
     start s = *(start *)arg;
     free(arg);
@@ -133,17 +170,38 @@ static void *enter(void *arg) {
     pthread_setname_np(pthread_self(), s.name);
 #endif
     s.run(s.arg);
+    plugin_lock_take(&ends);
+    const pthread_t before = ended;
+    const bool any = any_ended;
+    ended = pthread_self();
+    any_ended = true;
+    plugin_lock_give(&ends);
+    if (any) {
+        pthread_join(before, NULL);
+    }
+    atomic_fetch_sub(&running, 1);
     return NULL;
+}
+
+void plugin_threads_end(void) {
+    while (atomic_load(&running) > 0) {
+        plugin_sleep_ms(1);
+    }
+    if (any_ended) {
+        pthread_join(ended, NULL);
+        any_ended = false;
+    }
 }
 
 bool plugin_thread_start(void (*run)(void *), void *arg, const char *name) {
     start *s = start_of(run, arg, name);
     pthread_t thread;
+    atomic_fetch_add(&running, 1);
     if (s == NULL || pthread_create(&thread, NULL, enter, s) != 0) {
         free(s);
+        atomic_fetch_sub(&running, 1);
         return false;
     }
-    pthread_detach(thread);
     return true;
 }
 

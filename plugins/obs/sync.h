@@ -30,8 +30,10 @@ void plugin_semaphore_close(plugin_semaphore *s);
 void plugin_semaphore_post(plugin_semaphore *s);
 void plugin_semaphore_wait(plugin_semaphore *s);
 
-/* A thread that nobody joins. */
+/* A thread that ends by itself. */
 bool plugin_thread_start(void (*run)(void *), void *arg, const char *name);
+/* Waits until all of them have left the module's code: before it goes. */
+void plugin_threads_end(void);
 /* The calling thread, and on Linux those that it starts, run when others have nothing to do. */
 void plugin_thread_yield_to_others(void);
 uint64_t plugin_now_ns(void);

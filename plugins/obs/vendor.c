@@ -1,9 +1,10 @@
-/* vendor.c - captions and state for programs that talk to OBS through obs-websocket: vendor "davy", requests GetCaption,
- * GetStatus and CaptionNow, event CaptionReady. obs-websocket is reached through libobs's procedure handlers alone. */
+/* vendor.c - captions, state and latents for programs that talk to OBS through obs-websocket: vendor "davy", requests
+ * GetCaption, CaptionNow, GetStatus and GetLatent, event CaptionReady. obs-websocket is reached through libobs's procedure handlers alone. */
 #include <stdio.h>
 #include <string.h>
 
 #include "caption.h"
+#include "vendor.h"
 
 typedef void (*request_fn)(obs_data_t *request, obs_data_t *response, void *user);
 
@@ -82,6 +83,12 @@ static void on_get_status(obs_data_t *request, obs_data_t *response, void *user)
     obs_data_set_string(response, "plugin", DAVY_OBS_VERSION);
     obs_data_set_string(response, "version", api != NULL ? api->version() : "");
     obs_data_set_string(response, "problem", why);
+    vendor_filters_status(response);
+}
+
+static void on_get_latent(obs_data_t *request, obs_data_t *response, void *user) {
+    (void)user;
+    vendor_filters_latent(obs_data_get_string(request, "source"), response);
 }
 
 /* ---- obs-websocket ---- */
@@ -98,6 +105,7 @@ static void offer(const char *type, request_callback *callback) {
 
 static request_callback get_caption = {on_get_caption, NULL};
 static request_callback get_status = {on_get_status, NULL};
+static request_callback get_latent = {on_get_latent, NULL};
 static request_callback caption_now = {on_caption_now, NULL};
 
 void vendor_open(void) {
@@ -117,6 +125,7 @@ void vendor_open(void) {
         offer("GetCaption", &get_caption);
         offer("GetStatus", &get_status);
         offer("CaptionNow", &caption_now);
+        offer("GetLatent", &get_latent);
     }
 }
 

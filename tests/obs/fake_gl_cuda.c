@@ -80,14 +80,14 @@ int cuCtxPopCurrent_v2(void **out) {
     return 0;
 }
 
-int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
+int cuMemAllocAsync(uint64_t *out, size_t bytes, void *stream) {
     *out = (uint64_t)(uintptr_t)malloc(bytes);
-    return *out == 0;
+    return *out == 0 || stream == NULL;
 }
 
-int cuMemFree_v2(uint64_t memory) {
+int cuMemFreeAsync(uint64_t memory, void *stream) {
     free((void *)(uintptr_t)memory);
-    return 0;
+    return stream == NULL;
 }
 
 int cuStreamCreate(void **out, unsigned flags) {

@@ -129,7 +129,10 @@ def upscaling(obs, source, work):
         filterSettings={"budget_ms": 10000})
     twice = (2 * size[0], 2 * size[1])
     check(until(30, lambda: size_in_scene(obs, "cat") == twice), "the picture is twice as large")
-    time.sleep(3)
+    check(until(60, lambda: any(f["done"] > 0 for f in obs.vendor("GetStatus")["filters"])), "a frame is done")
+    filters = obs.vendor("GetStatus")["filters"]
+    check(len(filters) == 1 and filters[0]["source"] == "cat" and filters[0]["kind"] == "davy_upscale_filter" and
+          filters[0]["level"] == "ok" and filters[0]["ms"] > 0, f"the filter's state: {filters}")
     screenshot(obs, "davy", work / "upscaled.png")
     obs("SetSourceFilterSettings", sourceName="cat", filterName="davy", filterSettings={"scale": 4})
     four = (4 * size[0], 4 * size[1])
@@ -139,6 +142,26 @@ def upscaling(obs, source, work):
     screenshot(obs, "cat", work / "off.png")
     check((work / "off.png").read_bytes() == (work / "plain.png").read_bytes(), "to the byte")
     obs("RemoveSourceFilter", sourceName="cat", filterName="davy")
+
+
+def latents(obs, shared):
+    """A VAE filter's latent, handed on to another program: this one."""
+    weights = shared / "models/tae/taef2_encoder.safetensors"
+    picture = shared / "golden/davy-tiny-vlm/case00.png"
+    if not weights.is_file() or not picture.is_file():
+        skip("latents: no models/tae")
+        return
+    size = [int.from_bytes(picture.read_bytes()[i:i + 4], "big") for i in (20, 16)]
+    obs("CreateInput", sceneName="davy", inputName="seen", inputKind="image_source", inputSettings={"file": str(picture)})
+    check(obs.vendor("GetLatent", source="seen").get("found") is False, "no latent without a filter")
+    obs("CreateSourceFilter", sourceName="seen", filterName="vae", filterKind="davy_vae_filter",
+        filterSettings={"model": str(weights), "budget_ms": 10000})
+    check(until(60, lambda: obs.vendor("GetLatent", source="seen").get("found")), "a latent")
+    latent = obs.vendor("GetLatent", source="seen")
+    shape = [axis["size"] for axis in latent.get("shape", [])]
+    check(len(shape) == 3 and [-(-s // 8) for s in size] == shape[:2] and latent.get("dtype") == "F32", f"its shape: {shape}")
+    check(len(base64.b64decode(latent.get("data", ""))) == 4 * shape[0] * shape[1] * shape[2], "all of it")
+    obs("RemoveInput", inputName="seen")
 
 
 def captions(obs, shared):
@@ -162,6 +185,15 @@ def captions(obs, shared):
     print("caption:", answer["text"])
 
 
+def strings(source):
+    """Every text that the plugin asks for is there, and none too many."""
+    asked = set()
+    for file in (source / "plugins/obs").glob("*.c"):
+        asked |= set(re.findall(r'"(Davy\.[A-Za-z0-9.]+)"', file.read_text()))
+    there = set(re.findall(r"^(Davy\.[A-Za-z0-9.]+)=\"[^\"]+\"$", (source / "plugins/obs/data/locale/en-US.ini").read_text(), re.M))
+    check(asked == there, f"texts that are missing: {asked - there}, that nobody asks for: {there - asked}")
+
+
 def main():
     source, build, work, shared = (pathlib.Path(a).resolve() for a in sys.argv[1:5])
     shutil.rmtree(work, ignore_errors=True)
@@ -169,6 +201,9 @@ def main():
     environment = settings(work)
     installer = ["sh", str(source / "packaging/install-obs.sh")]
     subprocess.run([*installer, "install", str(build), "user"], check=True, env=environment)
+    installed = {p.name for p in (work / "config/obs-studio/plugins/davy-obs/data").iterdir()}
+    data = {p.name for p in (source / "plugins/obs/data").iterdir()}
+    check(data <= installed, f"installed are {installed}, not {data - installed}")
     log = work / "obs.log"
     with open(log, "wb") as out:
         process = subprocess.Popen(["xvfb-run", "-a", "-s", "-screen 0 1280x800x24", "obs", "--multi", "--unfiltered_log"],
@@ -180,6 +215,7 @@ def main():
             status = obs.vendor("GetStatus")
             check(status.get("problem") == "" and status.get("version"), f"libdavy is there: {status}")
             upscaling(obs, source, work)
+            latents(obs, shared)
             captions(obs, shared)
             obs.socket.close()
     finally:
@@ -189,6 +225,8 @@ def main():
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
     text = log.read_text(errors="replace")
+    for scope in re.findall(r"davy_filter_\w+: .*", text):  # OBS's own measure of its graphics thread
+        print(scope)
     leaks = re.search(r"Number of memory leaks: (\d+)", text)
     check(leaks is not None and leaks.group(1) == "0", f"leaks: {leaks and leaks.group(0)}")
     subprocess.run([*installer, "uninstall", str(build), "user"], check=True, env=environment)
@@ -197,6 +235,7 @@ def main():
     done()
 
 
+strings(pathlib.Path(sys.argv[1]))
 if not shutil.which("obs") or not shutil.which("xvfb-run"):
     skip("no obs or xvfb-run")
     done()

@@ -20,15 +20,19 @@ static struct {
     pthread_cond_t turned;
     uint64_t frames;
     world_frame last;
+    bool hdr;
     Display *display;
 } world = {.lock = PTHREAD_MUTEX_INITIALIZER, .turned = PTHREAD_COND_INITIALIZER};
 
 static void rendered(void *unused, struct video_data *data) {
     (void)unused;
+    const size_t row = (size_t)world.last.width * (world.hdr ? 2 : 4);
+    uint8_t *to = world.last.pixels;
     pthread_mutex_lock(&world.lock);
-    for (uint32_t y = 0; y < world.last.height; y++) {
-        memcpy(world.last.pixels + (size_t)y * world.last.width * 4, data->data[0] + (size_t)y * data->linesize[0],
-               (size_t)world.last.width * 4);
+    for (int plane = 0; plane < (world.hdr ? 2 : 1); plane++) {
+        for (uint32_t y = 0; y < world.last.height >> plane; y++, to += row) {
+            memcpy(to, data->data[plane] + (size_t)y * data->linesize[plane], row);
+        }
     }
     world.frames++;
     pthread_cond_broadcast(&world.turned);
@@ -56,10 +60,10 @@ static bool reset_video(uint32_t width, uint32_t height, uint32_t fps) {
                                    .base_height = height,
                                    .output_width = width,
                                    .output_height = height,
-                                   .output_format = VIDEO_FORMAT_BGRA,
+                                   .output_format = world.hdr ? VIDEO_FORMAT_P010 : VIDEO_FORMAT_BGRA,
                                    .gpu_conversion = true,
-                                   .colorspace = VIDEO_CS_SRGB,
-                                   .range = VIDEO_RANGE_FULL,
+                                   .colorspace = world.hdr ? VIDEO_CS_2100_PQ : VIDEO_CS_SRGB,
+                                   .range = world.hdr ? VIDEO_RANGE_PARTIAL : VIDEO_RANGE_FULL,
                                    .scale_type = OBS_SCALE_BICUBIC};
     const struct obs_audio_info audio = {.samples_per_sec = 48000, .speakers = SPEAKERS_STEREO};
     return obs_reset_video(&video) == OBS_VIDEO_SUCCESS && obs_reset_audio(&audio);
@@ -78,6 +82,11 @@ bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *modul
     }
     obs_add_raw_video_callback(NULL, rendered, NULL);
     return open_module(module, data);
+}
+
+bool world_open_hdr(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data) {
+    world.hdr = true;
+    return world_open(width, height, fps, module, data);
 }
 
 long world_close(void) {
@@ -101,10 +110,17 @@ uint64_t world_frames(void) {
     return frames;
 }
 
+/* Where drawing is late, libobs hands the last frame out again: those do not count. */
+static uint64_t drawn(void) {
+    return (uint64_t)obs_get_total_frames() - obs_get_lagged_frames();
+}
+
 void world_wait_frames(uint64_t more) {
+    enum { ON_THE_WAY = 2 }; /* drawn, but not handed out yet */
     pthread_mutex_lock(&world.lock);
     const uint64_t until = world.frames + more;
-    while (world.frames < until) {
+    const uint64_t drawn_until = drawn() + more + ON_THE_WAY;
+    while (world.frames < until || drawn() < drawn_until) {
         pthread_cond_wait(&world.turned, &world.lock);
     }
     pthread_mutex_unlock(&world.lock);
@@ -146,6 +162,80 @@ obs_source_t *world_colour(const char *name, uint32_t abgr, uint32_t width, uint
     return source;
 }
 
+/* ---- a moving picture ---- */
+
+typedef struct moving {
+    uint32_t width, height, frame;
+} moving;
+
+static const char *moving_name(void *unused) {
+    (void)unused;
+    return "moving";
+}
+
+static void *moving_create(obs_data_t *settings, obs_source_t *source) {
+    moving *m = bzalloc(sizeof *m);
+    (void)source;
+    m->width = (uint32_t)obs_data_get_int(settings, "width");
+    m->height = (uint32_t)obs_data_get_int(settings, "height");
+    return m;
+}
+
+static void moving_tick(void *data, float seconds) {
+    (void)seconds;
+    ((moving *)data)->frame++;
+}
+
+static uint32_t moving_width(void *data) {
+    return ((const moving *)data)->width;
+}
+
+static uint32_t moving_height(void *data) {
+    return ((const moving *)data)->height;
+}
+
+static void moving_render(void *data, gs_effect_t *effect) {
+    const moving *m = data;
+    gs_effect_t *solid = obs_get_base_effect(OBS_EFFECT_SOLID);
+    struct vec4 colour;
+    (void)effect;
+    vec4_set(&colour, (float)(m->frame % 64) / 64.0f, 0.5f, (float)(m->frame % 7) / 7.0f, 1.0f);
+    gs_effect_set_vec4(gs_effect_get_param_by_name(solid, "color"), &colour);
+    while (gs_effect_loop(solid, "Solid")) {
+        gs_draw_sprite(NULL, 0, m->width, m->height / 2 + m->frame % 8);
+    }
+}
+
+static struct obs_source_info moving_info = {.id = "test_moving",
+                                             .type = OBS_SOURCE_TYPE_INPUT,
+                                             .output_flags = OBS_SOURCE_VIDEO | OBS_SOURCE_CUSTOM_DRAW,
+                                             .get_name = moving_name,
+                                             .create = moving_create,
+                                             .destroy = bfree,
+                                             .get_width = moving_width,
+                                             .get_height = moving_height,
+                                             .video_tick = moving_tick,
+                                             .video_render = moving_render};
+
+obs_source_t *world_moving(const char *name, uint32_t width, uint32_t height) {
+    obs_register_source(&moving_info);
+    obs_data_t *settings = obs_data_create();
+    obs_data_set_int(settings, "width", width);
+    obs_data_set_int(settings, "height", height);
+    obs_source_t *source = obs_source_create("test_moving", name, settings, NULL);
+    obs_data_release(settings);
+    return source;
+}
+
+long long world_number(obs_source_t *filter, const char *what) {
+    calldata_t call;
+    calldata_init(&call);
+    proc_handler_call(obs_source_get_proc_handler(filter), "davy_get_status", &call);
+    const long long n = calldata_int(&call, what);
+    calldata_free(&call);
+    return n;
+}
+
 obs_source_t *world_filter(obs_source_t *on, const char *id, const char *settings, ...) {
     char json[4096];
     va_list args;
@@ -184,6 +274,25 @@ bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha
     cli_picture p = {.width = width, .height = height, .channels = 4, .bits = 8, .pixels = rgba};
     const cli_encoding e = {0};
     return cli_picture_save(path, &p, &e) == 0;
+}
+
+bool world_network(const char *path, float brighter) {
+    enum { NUMBERS = 451, LAST = 3 };
+    static const char header[] =
+        "{\"body.0.weight\":{\"dtype\":\"F32\",\"shape\":[8,3,3,3],\"data_offsets\":[0,864]},"
+        "\"body.0.bias\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[864,896]},"
+        "\"body.1.weight\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[896,928]},"
+        "\"body.2.weight\":{\"dtype\":\"F32\",\"shape\":[3,8,3,3],\"data_offsets\":[928,1792]},"
+        "\"body.2.bias\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[1792,1804]}}";
+    float numbers[NUMBERS] = {0};
+    for (int i = 1; i <= LAST; i++) {
+        numbers[NUMBERS - i] = brighter;
+    }
+    const uint64_t bytes = sizeof header - 1;
+    FILE *f = fopen(path, "wb");
+    const bool ok = f != NULL && fwrite(&bytes, sizeof bytes, 1, f) == 1 && fwrite(header, bytes, 1, f) == 1 &&
+                    fwrite(numbers, sizeof numbers, 1, f) == 1;
+    return f != NULL && fclose(f) == 0 && ok;
 }
 
 int world_difference(const world_frame *a, const world_frame *b, int within, double *share) {

@@ -10,11 +10,13 @@
 
 typedef struct world_frame {
     uint32_t width, height;
-    uint8_t *pixels; /* BGRA, rows packed */
+    uint8_t *pixels; /* BGRA, rows packed; of an HDR world P010: brightness, then colours, 16 bits each */
 } world_frame;
 
 /* false: no display, no libobs graphics: the tests are skipped. */
 bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data);
+/* The same with an HDR canvas: Rec. 2100, PQ, P010. */
+bool world_open_hdr(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data);
 /* Number of allocations of libobs's that are left. */
 long world_close(void);
 
@@ -32,6 +34,8 @@ void world_wait_frames(uint64_t more);
 obs_source_t *world_image(const char *name, const char *file);
 /* A color_source. */
 obs_source_t *world_colour(const char *name, uint32_t abgr, uint32_t width, uint32_t height);
+/* A source that draws another picture each frame, by itself, as captures do. */
+obs_source_t *world_moving(const char *name, uint32_t width, uint32_t height);
 /* A filter on a source, settings as JSON (of which %s and %d are filled in); world_unfilter. */
 obs_source_t *world_filter(obs_source_t *on, const char *id, const char *settings, ...)
     __attribute__((format(printf, 3, 4)));
@@ -39,8 +43,13 @@ void world_unfilter(obs_source_t *from, obs_source_t *filter);
 /* The status line that the filter's dialog would show. */
 void world_status(obs_source_t *filter, char *out, size_t bytes);
 
+/* A number of the filter's procedure davy_get_status. */
+long long world_number(obs_source_t *filter, const char *what);
+
 /* A PNG of a pattern with edges, gradients and, where asked for, every alpha. */
 bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha, uint8_t *rgba);
+/* A network of three channels that adds `brighter` (1: all of it) to each number; of zero it changes nothing. */
+bool world_network(const char *path, float brighter);
 /* The largest difference, and the share of bytes that differ by more than `within`. */
 int world_difference(const world_frame *a, const world_frame *b, int within, double *share);
 bool world_save(const char *path, const world_frame *f);

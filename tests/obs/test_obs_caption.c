@@ -187,6 +187,87 @@ static void test_vae(void) {
     obs_source_release(image);
 }
 
+/* What a VAE filter lends, decoded by davy itself, is what the filter shows. */
+static void check_latent(obs_source_t *filter, const char *weights, const world_frame *shown, uint32_t width,
+                         uint32_t height) {
+    char decoder[1024];
+    davy_library lib;
+    davy_context *ctx = NULL;
+    davy_model *model = NULL;
+    calldata_t call;
+    snprintf(decoder, sizeof decoder, "%s", weights);
+    memcpy(strstr(decoder, "encoder"), "decoder", 7);
+    const davy_context_desc cd = {.struct_size = sizeof cd, .abi_version = DAVY_ABI_VERSION, .device = "cpu"};
+    const davy_source sources[] = {{.struct_size = sizeof(davy_source), .path = weights},
+                                   {.struct_size = sizeof(davy_source), .path = decoder}};
+    const davy_model_desc md = {.struct_size = sizeof md, .sources = sources, .n_sources = 2};
+    calldata_init(&call);
+    proc_handler_call(obs_source_get_proc_handler(filter), "davy_lend_latent", &call);
+    const davy_tensor *lent = calldata_ptr(&call, "tensor");
+    if (!CHECK(lent != NULL)) {
+        calldata_free(&call);
+        return;
+    }
+    CHECK(lent->dtype == DAVY_DTYPE_F32 && lent->ndim == 3 && lent->buffer != NULL && calldata_int(&call, "frame") > 0);
+    const davy_tensor z = *lent;
+    davy_model_info info = {.struct_size = sizeof info};
+    CHECK(davy_load(&lib, NULL, DAVY_ABI_1_0) == DAVY_OK && lib.api->context_create(&cd, &ctx) == DAVY_OK &&
+          lib.api->model_open(ctx, &md, &model) == DAVY_OK && lib.api->model_info(model, &info) == DAVY_OK);
+    const uint32_t step = (uint32_t)info.spatial_factor;
+    const uint32_t padded[2] = {(uint32_t)z.shape[1] * step, (uint32_t)z.shape[0] * step};
+    CHECK(padded[0] >= width && padded[0] < width + 2 * step && padded[1] >= height && padded[1] < height + 2 * step);
+    uint8_t *rgb = malloc((size_t)padded[0] * padded[1] * 3);
+    davy_tensor out = {.struct_size = sizeof out, .dtype = DAVY_DTYPE_U8, .layout = DAVY_LAYOUT_HWC, .ndim = 3};
+    out.data = (uint64_t)(uintptr_t)rgb;
+    out.shape[0] = padded[1];
+    out.shape[1] = padded[0];
+    out.shape[2] = 3;
+    CHECK(lib.api->vae_decode(model, &z, &out, NULL, NULL) == DAVY_OK);
+    size_t beyond = 0;
+    for (uint32_t i = 0; i < width * height * 3; i++) {
+        const uint32_t x = i / 3 % width;
+        const uint32_t y = i / 3 / width;
+        const int is = shown->pixels[4 * ((size_t)y * shown->width + x) + 2 - i % 3];
+        beyond += abs(is - (int)rgb[3 * ((size_t)y * padded[0] + x) + i % 3]) > 1;
+    }
+    CHECKF(beyond <= width * height * 3 / 1000, "%d numbers of the picture are not those of the lent latent",
+           (int)beyond);
+    proc_handler_call(obs_source_get_proc_handler(filter), "davy_return_latent", &call);
+    calldata_free(&call);
+    free(rgb);
+    lib.api->model_release(model);
+    lib.api->context_release(ctx);
+}
+
+static void test_latent(void) {
+    char weights[1024];
+    char picture[1024];
+    char status[700] = "";
+    static uint8_t rgba[203 * 101 * 4];
+    snprintf(weights, sizeof weights, "%s/models/tae/taef2_encoder.safetensors", shared);
+    snprintf(picture, sizeof picture, "%s/whole.png", work);
+    if (!os_file_exists(weights)) {
+        check_skip("the latent: no models/tae/taef2_encoder.safetensors");
+        return;
+    }
+    CHECK(world_picture(picture, 203, 101, false, rgba));
+    obs_source_t *image = world_image("latent", picture);
+    world_show(image);
+    obs_source_t *filter =
+        world_filter(image, "davy_vae_filter",
+                     "{\"model\":\"%s\",\"budget_ms\":10000,\"latent_bits\":4,\"latent_strength\":0.9}", weights);
+    for (int i = 0; i < 60 && strstr(status, "frames done") == NULL; i++) {
+        world_wait_frames(30);
+        world_status(filter, status, sizeof status);
+    }
+    world_frame shown = world_grab(12);
+    check_latent(filter, weights, &shown, 203, 101);
+    world_frame_free(&shown);
+    world_unfilter(image, filter);
+    world_show(NULL);
+    obs_source_release(image);
+}
+
 int main(int argc, char **argv) {
     if (argc < 5) {
         fprintf(stderr, "usage: test_obs_caption MODULE DATA WORK_FOLDER SHARED\n");
@@ -203,6 +284,7 @@ int main(int argc, char **argv) {
     test_no_model();
     test_caption();
     test_vae();
+    test_latent();
     const long left = world_close();
     CHECKF(left == 0, "libobs counts %ld allocations that are left", left);
     return check_done();

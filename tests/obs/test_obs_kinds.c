@@ -1,6 +1,7 @@
 /* test_obs_kinds.c - every kind of source below the upscaling filter, in real libobs: passed through exactly where nothing can
  * be computed, and unchanged by a network that changes nothing.
  * usage: test_obs_kinds MODULE DATA WORK_FOLDER [missing] */
+#include <X11/Xlib.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,37 +115,27 @@ static void play(obs_source_t *media) {
 
 /* ---- what must hold for each ---- */
 
-/* A model that is not there: the picture as it is, exactly, and a sentence that names the file. */
-static void passes(const char *what, obs_source_t *source) {
+/* Something is missing: the picture as it is, exactly, and a sentence that names it. */
+static void passes_with(const char *what, obs_source_t *source, const char *settings, const char *named) {
+    char status[700] = "";
     world_show(source);
     world_frame plain = world_grab(12);
-    obs_source_t *filter = world_filter(source, UPSCALE, "{\"model\":\"/nowhere/none.safetensors\"}");
-    world_wait_frames(90);
+    obs_source_t *filter = world_filter(source, UPSCALE, "%s", settings);
+    for (int i = 0; i < 40 && strstr(status, named) == NULL; i++) {
+        world_wait_frames(30);
+        world_status(filter, status, sizeof status);
+    }
+    CHECKF(strstr(status, named) != NULL, "%s: the status says: %s", what, status);
     world_frame filtered = world_grab(12);
     CHECKF(world_difference(&plain, &filtered, 0, NULL) == 0, "%s is not passed through exactly", what);
-    char status[700];
-    world_status(filter, status, sizeof status);
-    CHECKF(strstr(status, "none.safetensors") != NULL, "%s: the status says: %s", what, status);
     world_unfilter(source, filter);
     world_frame_free(&plain);
     world_frame_free(&filtered);
     world_show(NULL);
 }
 
-/* A network whose result is its input, of zeros: what comes out has gone all the way, and must be what went in. */
-static bool write_identity(const char *path) {
-    static const char header[] =
-        "{\"body.0.weight\":{\"dtype\":\"F32\",\"shape\":[8,3,3,3],\"data_offsets\":[0,864]},"
-        "\"body.0.bias\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[864,896]},"
-        "\"body.1.weight\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[896,928]},"
-        "\"body.2.weight\":{\"dtype\":\"F32\",\"shape\":[3,8,3,3],\"data_offsets\":[928,1792]},"
-        "\"body.2.bias\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[1792,1804]}}";
-    static const char zeros[1804];
-    const uint64_t bytes = sizeof header - 1;
-    FILE *f = fopen(path, "wb");
-    const bool ok = f != NULL && fwrite(&bytes, sizeof bytes, 1, f) == 1 && fwrite(header, bytes, 1, f) == 1 &&
-                    fwrite(zeros, sizeof zeros, 1, f) == 1;
-    return f != NULL && fclose(f) == 0 && ok;
+static void passes(const char *what, obs_source_t *source) {
+    passes_with(what, source, "{\"model\":\"/nowhere/none.safetensors\"}", "none.safetensors");
 }
 
 static void comes_through(const char *what, obs_source_t *source, int within) {
@@ -172,10 +163,58 @@ static void each_kind(const char *what, obs_source_t *source, int within) {
     comes_through(what, source, within);
 }
 
+/* A file that ends too early, and a GPU that is not there. */
+static void test_broken(void) {
+    char settings[1200];
+    char whole[2048];
+    obs_source_t *colour = world_colour("broken", 0xff3060c0u, PIC_W, PIC_H);
+    FILE *from = fopen(in_work("identity.safetensors"), "rb");
+    const size_t bytes = from != NULL ? fread(whole, 1, sizeof whole, from) : 0;
+    FILE *to = fopen(in_work("broken.safetensors"), "wb");
+    CHECK(bytes > 1000 && to != NULL && fwrite(whole, 1, 1000, to) == 1000);
+    if (from != NULL) {
+        fclose(from);
+    }
+    if (to != NULL) {
+        fclose(to);
+    }
+    snprintf(settings, sizeof settings, "{\"model\":\"%s\"}", in_work("broken.safetensors"));
+    passes_with("a broken file", colour, settings, "broken.safetensors");
+    passes_with("no GPU", colour, "{\"device\":\"cuda:15\"}", "The device cannot be used: ");
+    obs_source_release(colour);
+}
+
+/* The display itself, as OBS captures it. */
+static void test_capture(void) {
+    Display *display = XOpenDisplay(NULL);
+    if (display == NULL || !world_module("linux-capture")) {
+        check_skip("no linux-capture here");
+        return;
+    }
+    XSetWindowBackground(display, DefaultRootWindow(display), 0x3060c0);
+    XClearWindow(display, DefaultRootWindow(display));
+    XSync(display, False);
+    obs_data_t *settings = obs_data_create_from_json("{\"screen\":0,\"show_cursor\":false}");
+    obs_source_t *capture = obs_source_create("xshm_input", "capture", settings, NULL);
+    obs_data_release(settings);
+    world_show(capture);
+    for (int i = 0; i < 100 && obs_source_get_width(capture) == 0; i++) {
+        world_wait_frames(3);
+    }
+    CHECK(obs_source_get_width(capture) > 0);
+    world_wait_frames(12);
+    world_frame f = world_grab(6);
+    CHECK(f.pixels[0] == 0xc0 && f.pixels[1] == 0x60 && f.pixels[2] == 0x30);
+    world_frame_free(&f);
+    each_kind("a display", capture, 0);
+    obs_source_release(capture);
+    XCloseDisplay(display);
+}
+
 static void test_kinds(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
     CHECK(world_picture(in_work("alpha.png"), PIC_W, PIC_H, true, rgba));
-    CHECK(write_identity(in_work("identity.safetensors")));
+    CHECK(world_network(in_work("identity.safetensors"), 0.0f)); /* what comes out has gone all the way */
     obs_source_t *colour = world_colour("colour", 0xff3060c0u, PIC_W, PIC_H);
     obs_source_t *glass = world_colour("glass", 0x803060c0u, PIC_W, PIC_H);
     obs_source_t *alpha = world_image("alpha", in_work("alpha.png"));
@@ -293,6 +332,8 @@ int main(int argc, char **argv) {
         test_missing();
     } else {
         test_kinds();
+        test_broken();
+        test_capture();
         test_empty();
         test_two();
     }
