@@ -27,7 +27,7 @@ step() {
 }
 
 cd "$root" || exit 1
-step ctest ctest --test-dir "$build" -V --timeout 900
+step ctest ctest --test-dir "$build" -V -j "${JOBS:-$(nproc)}" --timeout 900
 step sanitize sh tests/sanitize.sh
 step fuzz sh tests/fuzz/run.sh "${FUZZ_SECONDS:-30}"
 step windows sh tests/hosts/windows.sh "$build"
