@@ -17,7 +17,7 @@ enum { SLOWNESS = 20, BIG = 900 };
 enum { SLOWNESS = 1, BIG = 2000 };
 #endif
 
-enum { WIDTH = 97, HEIGHT = 71, RUNNERS = 8, FAST_MS = 150, STOP_MS = 1000, TRIES = 4, MOST_TRIES = 12 };
+enum { WIDTH = 97, HEIGHT = 71, RUNNERS = 8, STOP_MS = 150, ASKED_MS = 50, TRIES = 4, MOST_TRIES = 20 };
 
 static const davy_api *api;
 static synth_file file;
@@ -221,21 +221,19 @@ static void big_end(big_work *b) {
     picture_free(&b->small);
 }
 
-/* What counts is davy's own latency, not that of a machine busy with other things: best of a few, of more where these were
- * all slow. What is too slow in the end even so is no stop: the work takes seconds. */
-static int once_more(int tries, uint64_t best_ns) {
-    return tries < TRIES || (tries < MOST_TRIES && best_ns >= (uint64_t)FAST_MS * 1000000u * (unsigned)SLOWNESS);
+static uint64_t slow_ms(unsigned ms) {
+    return (uint64_t)ms * 1000000u * (unsigned)SLOWNESS;
 }
 
-/* UINT64_MAX: each time the work was done before anybody could stop it. */
+/* What counts is davy's own latency, not that of a machine busy with other things: best of a few, of more where these were
+ * all slow. */
+static int once_more(int tries, uint64_t best_ns) {
+    return tries < TRIES || (tries < MOST_TRIES && best_ns >= slow_ms(STOP_MS));
+}
+
 static void within(uint64_t best_ns, const char *what) {
-    if (best_ns == UINT64_MAX) {
-        check_skip(what);
-        return;
-    }
     printf("  %s: stopped after %.1f ms\n", what, (double)best_ns * 1e-6);
-    CHECKF(best_ns < (uint64_t)STOP_MS * 1000000u * (unsigned)SLOWNESS, "%s took %.1f ms to stop", what,
-           (double)best_ns * 1e-6);
+    CHECKF(best_ns < slow_ms(STOP_MS), "%s took %.1f ms to stop", what, (double)best_ns * 1e-6);
 }
 
 static void cancel_job(big_work *b) {
@@ -264,8 +262,7 @@ static void cancel_job(big_work *b) {
         api->job_release(job);
     }
     within(best, "job_cancel");
-    CHECKF(best == UINT64_MAX || best_asked < 200u * 1000000u * (unsigned)SLOWNESS, "job_cancel waited %.1f ms",
-           (double)best_asked * 1e-6);
+    CHECKF(best_asked < slow_ms(ASKED_MS), "job_cancel waited %.1f ms", (double)best_asked * 1e-6);
     still_works(b, "job_cancel");
 }
 
@@ -308,7 +305,7 @@ static void progress_rate(big_work *b) {
     CHECK(r == DAVY_OK || r == DAVY_E_TIMEOUT);
     printf("  progress: %d calls in %.2f s\n", w.calls, seconds);
     CHECKF(w.calls <= (int)(seconds * 20) + 2, "%d progress calls in %.2f s", w.calls, seconds);
-    CHECKF(w.calls >= 1 || r == DAVY_E_TIMEOUT, "no progress in %.2f s", seconds);
+    CHECKF(w.calls >= 1, "no progress in %.2f s", seconds);
 }
 
 static void timeout(big_work *b) {
@@ -357,11 +354,9 @@ static void many_waiters(big_work *b) {
     }
     host_sleep_ms(20);
     IS(api->job_cancel(job), DAVY_OK);
-    const davy_result ended = api->job_wait(job, UINT64_MAX);
-    CHECK(ended == DAVY_E_CANCELLED || ended == DAVY_OK); /* OK: it was done by then */
     for (int i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);
-        CHECK(w[i].result == ended);
+        CHECK(w[i].result == DAVY_E_CANCELLED);
     }
     api->job_release(job);
 }
@@ -393,8 +388,7 @@ static void queue(big_work *b) {
         api->job_release(jobs[i]);
         picture_free(&outs[i]);
     }
-    const davy_result ended = api->job_wait(first, UINT64_MAX);
-    CHECK(ended == DAVY_E_CANCELLED || ended == DAVY_OK);
+    CHECK(api->job_wait(first, UINT64_MAX) == DAVY_E_CANCELLED);
     api->job_release(first);
     picture_free(&want);
 }

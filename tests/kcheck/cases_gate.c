@@ -85,11 +85,12 @@ static void depthwise_make(kc_problem *p, const depthwise_spec *s) {
     }
     epilogue(p, &a->epi, &a->y, s->variety);
     kc_fill fill = s->fill;
-    if (kc_bounded_unit(&a->epi, fill) > 0.0) { /* where such sums cancel, rounding alone is as large as what is left */
+    if (s->stride > 0 && kc_bounded_unit(&a->epi, fill) > 0.0) { /* some of these cancel to what rounding leaves */
         fill = KC_NORMAL;
         kc_fill_view(p, &a->x, fill);
     }
     kc_output_view(p, &a->y);
+    p->outputs[0].unit = kc_bounded_unit(&a->epi, fill);
     p->error_class = KC_SUMS;
     p->no_compare = fill == KC_INF;
     p->bytes = bytes_of(&a->x) + bytes_of(&a->y);

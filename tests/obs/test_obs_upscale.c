@@ -300,7 +300,7 @@ static void test_storm(int seconds) {
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
     }
-    CHECKF(world_frames() - before > (uint64_t)seconds / 2, "only %d frames in %d seconds of storm",
+    CHECKF(world_frames() - before > (uint64_t)seconds * 3, "only %d frames in %d seconds of storm",
            (int)(world_frames() - before), seconds);
     world_show(NULL);
     obs_source_release(colour);

@@ -208,7 +208,7 @@ def test_upscale(pack, manager):
         check(False, "it was not stopped")
     except fake_host.Interrupted:
         taken = time.monotonic() - begun
-        check(taken < 60 * float(os.environ.get("DAVY_SLOW", "1")), f"stopped after {taken:.2f} s")
+        check(taken < 2 * float(os.environ.get("DAVY_SLOW", "1")), f"stopped after {taken:.2f} s")
     check(np.array_equal(node(pack, "DavyUpscaleWithModel", upscaler=model, image=pictures)[0].array, got.array), "after a stop")
     sentence(lambda: node(pack, "DavyUpscaleModelLoader", model_name="broken.safetensors"), "broken.safetensors", "fetch it again")
     sentence(lambda: node(pack, "DavyUpscaleModelLoader", model_name="gone.safetensors"), "gone.safetensors", "refresh")
