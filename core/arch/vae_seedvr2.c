@@ -7,6 +7,7 @@
 
 #include "core/block/pick.h"
 #include "core/block/resnet.h"
+#include "core/block/video_vae.h"
 #include "core/block/weights.h"
 #include "core/error.h"
 
@@ -143,30 +144,25 @@ static const half *some_half(const cfg *c) {
     return c->decoder.there ? &c->decoder : &c->encoder;
 }
 
+static dv_video_vae common(const cfg *c) {
+    return (dv_video_vae){.encodes = c->encoder.there,
+                          .decodes = c->decoder.there,
+                          .z = c->z,
+                          .factor = (int64_t)1 << (some_half(c)->levels - 1),
+                          .times = c->times};
+}
+
 static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
-    const char *part = c->encoder.there && c->decoder.there ? ""
-                       : c->encoder.there                   ? ", encoder only"
-                                                            : ", decoder only";
-    snprintf(out->variant, sizeof out->variant, "SeedVR2, %d latent channels%s", (int)c->z, part);
-    out->features = (c->encoder.there ? DAVY_MODEL_ENCODES | DAVY_MODEL_MOMENTS : 0u) |
-                    (c->decoder.there ? DAVY_MODEL_DECODES : 0u);
-    out->in_channels = 3;
-    out->out_channels = 3;
-    out->latent_channels = (int32_t)c->z;
-    out->spatial_factor = (int32_t)1 << (some_half(c)->levels - 1);
-    out->scale_num = 1;
-    out->scale_den = 1;
-    out->size_multiple = out->spatial_factor;
-    out->size_min = out->spatial_factor;
+    const dv_video_vae v = common(c);
+    dv_video_vae_info(&v, "SeedVR2", out);
     out->latent_scale = LATENT_SCALE;
     out->latent_shift = 0.0f;
 }
 
 static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
-    const int64_t times = ((const cfg *)config_)->times;
-    const bool encoder = stage == DV_STAGE_ENCODE;
-    *out = (dv_clip_rule){.first = 1, .step = encoder ? times : 1, .first_out = 1, .step_out = encoder ? 1 : times};
+    const dv_video_vae v = common(config_);
+    dv_video_vae_clip(&v, stage, out);
 }
 
 /* ---- the network ---- */
@@ -274,25 +270,12 @@ static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
     const cfg *c = config_;
-    const bool encoder = stage == DV_STAGE_ENCODE;
-    const half *s = encoder ? &c->encoder : &c->decoder;
-    if (stage == DV_STAGE_UPSCALE) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
+    const dv_video_vae v = common(c);
+    const davy_result r = dv_video_vae_check(&v, g, stage, h, w);
+    if (r != DAVY_OK) {
+        return r;
     }
-    if (!s->there) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s", encoder ? "decoder" : "encoder");
-    }
-    const int64_t factor = (int64_t)1 << (s->levels - 1);
-    if (encoder && (h % factor != 0 || w % factor != 0)) {
-        return dv_fail(DAVY_E_SHAPE, "a picture of %d x %d pixels cannot be encoded: sides must be multiples of %d",
-                       (int)w, (int)h, (int)factor);
-    }
-    const int64_t before = g->continues ? 0 : 1;
-    if (encoder && (g->pictures - before) % c->times != 0) {
-        return dv_fail(DAVY_E_SHAPE, "%d frames cannot be encoded: a clip has 1 frame, then %d for every other latent",
-                       (int)g->pictures, (int)c->times);
-    }
-    if (encoder) {
+    if (stage == DV_STAGE_ENCODE) {
         build_encoder(c, g, h, w);
     } else {
         build_decoder(c, g, h, w);

@@ -8,6 +8,7 @@
 
 #include "core/block/pick.h"
 #include "core/block/shortcut.h"
+#include "core/block/video_vae.h"
 #include "core/block/wan.h"
 #include "core/block/weights.h"
 #include "core/error.h"
@@ -212,30 +213,22 @@ static int64_t factor_of(const cfg *c) {
     return c->patch << ((c->decoder.there ? c->decoder.levels : c->encoder.levels) - 1);
 }
 
+static dv_video_vae common(const cfg *c) {
+    return (dv_video_vae){
+        .encodes = c->encoder.there, .decodes = c->decoder.there, .z = c->z, .factor = factor_of(c), .times = c->times};
+}
+
 static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
-    const char *part = c->encoder.there && c->decoder.there ? ""
-                       : c->encoder.there                   ? ", encoder only"
-                                                            : ", decoder only";
-    snprintf(out->variant, sizeof out->variant, "%s, %d latent channels%s", c->family, (int)c->z, part);
-    out->features = (c->encoder.there ? DAVY_MODEL_ENCODES | DAVY_MODEL_MOMENTS : 0u) |
-                    (c->decoder.there ? DAVY_MODEL_DECODES : 0u);
-    out->in_channels = 3;
-    out->out_channels = 3;
-    out->latent_channels = (int32_t)c->z;
-    out->spatial_factor = (int32_t)factor_of(c);
-    out->scale_num = 1;
-    out->scale_den = 1;
-    out->size_multiple = out->spatial_factor;
-    out->size_min = out->spatial_factor;
+    const dv_video_vae v = common(c);
+    dv_video_vae_info(&v, c->family, out);
     out->latent_scale = 0.0f; /* every channel has its own */
     out->latent_shift = 0.0f;
 }
 
 static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
-    const int64_t times = ((const cfg *)config_)->times;
-    const bool encoder = stage == DV_STAGE_ENCODE;
-    *out = (dv_clip_rule){.first = 1, .step = encoder ? times : 1, .first_out = 1, .step_out = encoder ? 1 : times};
+    const dv_video_vae v = common(config_);
+    dv_video_vae_clip(&v, stage, out);
 }
 
 /* ---- the network ---- */
@@ -344,23 +337,12 @@ static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
     const cfg *c = config_;
-    const bool encoder = stage == DV_STAGE_ENCODE;
-    const half *s = encoder ? &c->encoder : &c->decoder;
-    if (stage == DV_STAGE_UPSCALE) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
+    const dv_video_vae v = common(c);
+    const davy_result r = dv_video_vae_check(&v, g, stage, h, w);
+    if (r != DAVY_OK) {
+        return r;
     }
-    if (!s->there) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s", encoder ? "decoder" : "encoder");
-    }
-    if (encoder && (h % factor_of(c) != 0 || w % factor_of(c) != 0)) {
-        return dv_fail(DAVY_E_SHAPE, "a picture of %d x %d pixels cannot be encoded: sides must be multiples of %d",
-                       (int)w, (int)h, (int)factor_of(c));
-    }
-    if (encoder && (g->pictures - (g->continues ? 0 : 1)) % c->times != 0) {
-        return dv_fail(DAVY_E_SHAPE, "%d frames cannot be encoded: a clip has 1 frame, then %d for every other latent",
-                       (int)g->pictures, (int)c->times);
-    }
-    if (encoder) {
+    if (stage == DV_STAGE_ENCODE) {
         build_encoder(c, g, h, w);
     } else {
         build_decoder(c, g, h, w);

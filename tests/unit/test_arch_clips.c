@@ -4,6 +4,7 @@
 #include "core/arch.h"
 #include "core/plan.h"
 
+#include "tests/unit/gpus.h"
 #include "tests/unit/manifest_names.h"
 
 typedef struct network {
@@ -234,20 +235,6 @@ static void test_slices(const network *n, const dv_tensors *t) {
 
 /* A kernel for every step, also of a GPU's. */
 static void test_plans(const network *n, const dv_tensors *t) {
-    static const dvk_cuda_caps turing = {.sm = 75,
-                                         .processors = 40,
-                                         .shared_bytes = 64 << 10,
-                                         .l2_bytes = 4 << 20,
-                                         .memory_gbs = 320,
-                                         .tensor_tflops = 65,
-                                         .simt_tflops = 8};
-    static const dvk_cuda_caps hopper = {.sm = 90,
-                                         .processors = 132,
-                                         .shared_bytes = 227 << 10,
-                                         .l2_bytes = 50 << 20,
-                                         .memory_gbs = 4000,
-                                         .tensor_tflops = 750,
-                                         .simt_tflops = 60};
     static const dv_plan_options targets[] = {{.compute = DVK_F32},
                                               {.compute = DVK_BF16},
                                               {.caps = &turing, .compute = DVK_F16},

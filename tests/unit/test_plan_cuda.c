@@ -9,28 +9,7 @@
 #include "tests/check.h"
 #include "tests/unit/fake_convnets.h"
 #include "tests/unit/fake_transformers.h"
-
-static const dvk_cuda_caps turing = {.sm = 75,
-                                     .processors = 40,
-                                     .shared_bytes = 64 << 10,
-                                     .l2_bytes = 4 << 20,
-                                     .memory_gbs = 320,
-                                     .tensor_tflops = 65,
-                                     .simt_tflops = 8};
-static const dvk_cuda_caps ampere = {.sm = 80,
-                                     .processors = 108,
-                                     .shared_bytes = 163 << 10,
-                                     .l2_bytes = 40 << 20,
-                                     .memory_gbs = 1500,
-                                     .tensor_tflops = 250,
-                                     .simt_tflops = 19};
-static const dvk_cuda_caps hopper = {.sm = 90,
-                                     .processors = 132,
-                                     .shared_bytes = 227 << 10,
-                                     .l2_bytes = 50 << 20,
-                                     .memory_gbs = 4000,
-                                     .tensor_tflops = 750,
-                                     .simt_tflops = 60};
+#include "tests/unit/gpus.h"
 
 static const char *message(void) {
     static davy_error_info info;
