@@ -2,7 +2,7 @@
 // positions that it sees. Warps skip the keys that none of their rows sees; queries of one sequence after another where
 // a block has several.
 #include "kernels/cuda/attention_kv.cuh"
-#include "kernels/cuda/attention_mma.cuh"
+#include "kernels/cuda/attention_mma_tiles.cuh"
 
 using namespace attention;
 
@@ -16,27 +16,18 @@ __device__ __forceinline__ int warp_min(int x) {
     return x;
 }
 
-template <typename T, int D, int MT, int BN, int WARPS, bool KEEP_Q> struct many {
-    enum {
-        THREADS = WARPS * 32,
-        BM = WARPS * MT * 16,
-        PITCH = D + 8, // rows of 16 bytes more: eight of them lie in different banks
-        STAGES = ASYNC_COPIES ? 2 : 1,
-        TILE = BN * PITCH,
-        DEPTHS = D / 16,
-        BLOCKS = BN / 8
-    };
-    typedef float scores[MT][BLOCKS][4];
+template <typename T, int D, int MT, int BN, int WARPS, bool KEEP_Q>
+struct many : mma_tiles<T, D, MT, BN, WARPS, ASYNC_COPIES ? 2 : 1, KEEP_Q> {
+    using tiles = mma_tiles<T, D, MT, BN, WARPS, ASYNC_COPIES ? 2 : 1, KEEP_Q>;
+    using tiles::lane, tiles::q_tile, tiles::k_tiles, tiles::v_tiles, tiles::o, tiles::sum;
+    using tiles::THREADS, tiles::BM, tiles::PITCH, tiles::STAGES, tiles::TILE, tiles::DEPTHS, tiles::BLOCKS;
+    using typename tiles::scores;
 
     const dvk_attention_kv_params &p;
-    const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * MT * 16;
+    const int warp_row = threadIdx.x / 32 * MT * 16;
     const int head, begin, rows; // queries begin .. begin + rows - 1
     const T *keys, *vals;
-    T *q_tile, *k_tiles, *v_tiles;
-    float o[MT][D / 8][4];
-    float frame[MT][2], sum[MT][2];
     int first[MT][2], last[MT][2]; // of a row
-    uint32_t q[KEEP_Q ? MT : 1][KEEP_Q ? DEPTHS : 1][4];
 
     // Later queries see more: their blocks begin first.
     __device__ __forceinline__ many(const dvk_attention_kv_params &params, T *shared)
@@ -44,18 +35,8 @@ template <typename T, int D, int MT, int BN, int WARPS, bool KEEP_Q> struct many
         const int64_t kv = head / (p.heads / p.kv_heads);
         keys = (const T *)p.k.data + kv * p.k.head;
         vals = (const T *)p.v.data + kv * p.v.head;
-        q_tile = shared;
-        k_tiles = q_tile + BM * PITCH;
-        v_tiles = k_tiles + STAGES * TILE;
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            frame[m][0] = frame[m][1] = -INFINITY;
-            sum[m][0] = sum[m][1] = 0.0f;
-#pragma unroll
-            for (int i = 0; i < D / 2; i++) {
-                o[m][i / 4][i % 4] = 0.0f;
-            }
-        }
+        this->place(shared);
+        this->clear();
     }
 
     __device__ __forceinline__ void load_queries() {
@@ -83,53 +64,6 @@ template <typename T, int D, int MT, int BN, int WARPS, bool KEEP_Q> struct many
         commit_copies();
     }
 
-    __device__ __forceinline__ void load_query(uint32_t (&a)[4], int m, int depth) {
-        const int row = warp_row + m * 16 + (lane & 15);
-        ldmatrix4(a, shared_address(q_tile + row * PITCH + (lane >> 4) * 8) + depth * 32);
-    }
-
-    __device__ __forceinline__ void keep_queries() {
-        if constexpr (KEEP_Q) {
-#pragma unroll
-            for (int i = 0; i < MT * DEPTHS; i++) {
-                load_query(q[i / DEPTHS][i % DEPTHS], i / DEPTHS, i % DEPTHS);
-            }
-        }
-    }
-
-    // s (+)= q k^T over 16 channels
-    __device__ __forceinline__ void score(scores &s, int stage, int depth) {
-        uint32_t a[MT][4];
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            if constexpr (KEEP_Q) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    a[m][i] = q[m][depth][i];
-                }
-            } else {
-                load_query(a[m], m, depth);
-            }
-        }
-        const T *k = k_tiles + stage * TILE;
-        const uint32_t at =
-            shared_address(k + ((lane & 7) + (lane >> 4) * 8) * PITCH + (lane >> 3 & 1) * 8) + depth * 32;
-#pragma unroll
-        for (int n = 0; n < BLOCKS; n += 2) {
-            uint32_t b[4];
-            ldmatrix4(b, at + n * 8 * PITCH * 2);
-#pragma unroll
-            for (int i = 0; i < 2 * MT; i++) {
-                float(&d)[4] = s[i / 2][n + i % 2];
-                if (depth == 0) {
-                    mma<false>(T(), d, a[i / 2], b[i % 2 * 2], b[i % 2 * 2 + 1]);
-                } else {
-                    mma<true>(T(), d, a[i / 2], b[i % 2 * 2], b[i % 2 * 2 + 1]);
-                }
-            }
-        }
-    }
-
     __device__ __forceinline__ void mask(scores &s, int key) {
 #pragma unroll
         for (int i = 0; i < MT * BLOCKS * 4; i++) {
@@ -137,78 +71,6 @@ template <typename T, int D, int MT, int BN, int WARPS, bool KEEP_Q> struct many
             const int at = key + n * 8 + (lane & 3) * 2 + (e & 1);
             if (at < first[m][e / 2] || at >= last[m][e / 2]) {
                 s[m][n][e] = -INFINITY;
-            }
-        }
-    }
-
-    // Where a frame is raised, what has been summed is brought to it.
-    __device__ __forceinline__ void find_frames(const scores &s) {
-        float shrink[MT][2];
-        bool rise = false;
-#pragma unroll
-        for (int i = 0; i < 2 * MT; i++) {
-            const int m = i / 2, h = i % 2;
-            float t = fmaxf(s[m][0][2 * h], s[m][0][2 * h + 1]);
-#pragma unroll
-            for (int n = 1; n < BLOCKS; n++) {
-                t = fmaxf(t, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            }
-            t = raised(frame[m][h], quad_max(t) * p.scale_log2);
-            shrink[m][h] = exp2_fast(frame[m][h] - from(t));
-            rise = rise || t != frame[m][h];
-            frame[m][h] = t;
-        }
-        if (!__any_sync(0xffffffffu, rise)) {
-            return;
-        }
-#pragma unroll
-        for (int i = 0; i < 2 * MT; i++) {
-            const int m = i / 2, h = i % 2;
-            sum[m][h] *= shrink[m][h];
-#pragma unroll
-            for (int n = 0; n < D / 8; n++) {
-                o[m][n][2 * h] *= shrink[m][h];
-                o[m][n][2 * h + 1] *= shrink[m][h];
-            }
-        }
-    }
-
-    __device__ __forceinline__ void exponentials(scores &s) {
-#pragma unroll
-        for (int i = 0; i < 2 * MT; i++) {
-            const int m = i / 2, h = i % 2;
-            const float minus = -from(frame[m][h]);
-#pragma unroll
-            for (int n = 0; n < BLOCKS; n++) {
-#pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    s[m][n][e] = exp2_fast(fmaf(s[m][n][e], p.scale_log2, minus));
-                    sum[m][h] += s[m][n][e];
-                }
-            }
-        }
-    }
-
-    // o += s v
-    __device__ __forceinline__ void add_values(const scores &s, int stage) {
-        const uint32_t v = shared_address(v_tiles + stage * TILE + (lane & 15) * PITCH + (lane >> 4) * 8);
-#pragma unroll
-        for (int k = 0; k < BN / 16; k++) {
-            uint32_t a[MT][4];
-#pragma unroll
-            for (int i = 0; i < MT * 4; i++) {
-                const float *pair = &s[i / 4][2 * k + i % 4 / 2][i % 2 * 2];
-                a[i / 4][i % 4] = pack2(T(), pair[0], pair[1]);
-            }
-#pragma unroll
-            for (int n = 0; n < D / 8; n += 2) {
-                uint32_t b[4];
-                ldmatrix4_trans(b, v + (k * 16 * PITCH + n * 8) * 2);
-#pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    mma<true>(T(), o[m][n], a[m], b[0], b[1]);
-                    mma<true>(T(), o[m][n + 1], a[m], b[2], b[3]);
-                }
             }
         }
     }
@@ -284,7 +146,7 @@ template <typename T, int D, int MT, int BN, int WARPS, bool KEEP_Q> struct many
             __syncthreads();
             const int key = start + j * BN;
             if (j == 0 && from_row == 0) {
-                keep_queries();
+                this->keep_queries();
             }
             if (STAGES == 2 && j + 1 < steps) {
                 load((j + 1) % STAGES, sequence, key + BN, end - key - BN);
@@ -293,14 +155,14 @@ template <typename T, int D, int MT, int BN, int WARPS, bool KEEP_Q> struct many
                 scores s;
 #pragma unroll
                 for (int d = 0; d < DEPTHS; d++) {
-                    score(s, j % STAGES, d);
+                    this->score(s, j % STAGES, d);
                 }
                 if (key < all_first || key + BN > all_last) {
                     mask(s, key);
                 }
-                find_frames(s);
-                exponentials(s);
-                add_values(s, j % STAGES);
+                this->find_frames(s, p.scale_log2);
+                this->exponentials(s, p.scale_log2, 0, BLOCKS);
+                this->add_values(s, j % STAGES);
             }
             if (STAGES == 1 && j + 1 < steps) {
                 __syncthreads();

@@ -29,25 +29,28 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     return (a->m > FEW_TOKENS ? 2.0 : 1.0) * (1600.0 + 100.0 * rows + bytes / (0.86 * caps->memory_gbs));
 }
 
-/* Warps that share a row: more of them where blocks are few and rows long. */
-static int32_t split_of(const dvk_linear_few_params *p, int32_t rows, int64_t fit) {
+/* Bytes for x, with `beside` of what else lies there. */
+static int32_t room_of(int32_t beside, int32_t tokens, const dvk_cuda_caps *caps) {
+    const int32_t wanted = tokens > 2 ? SHARED_WIDE : SHARED;
+    return (caps->shared_bytes - STATIC < wanted ? caps->shared_bytes - STATIC : wanted) - beside;
+}
+
+/* Warps that share a row: more of them where blocks are few and rows long. most: chunks that there is room for. */
+static int32_t split_of(const dvk_linear_few_params *p, int32_t rows, int64_t fit, int32_t most) {
     const int32_t outputs = p->glu ? rows / 2 : rows;
     const int32_t at_a_time = 32 * (rows == 2 ? 4 : 2); /* chunks, as in linear_few.cu */
     int32_t split = 1;
-    while (split < FEW_WARPS && p->chunks > at_a_time * split && p->n * 2 * split <= fit * FEW_WARPS * outputs) {
+    while (split < FEW_WARPS && p->chunks > at_a_time * split && p->n * 2 * split <= fit * FEW_WARPS * outputs &&
+           32 * 2 * split <= most) {
         split *= 2;
     }
     return split;
 }
 
-/* bytes: of a chunk's x; beside: of what else lies there. */
-static int32_t phase_of(const dvk_linear_few_params *p, int32_t bytes, int32_t beside, int32_t tokens,
-                        const dvk_cuda_caps *caps) {
-    const int32_t wanted = tokens > 2 ? SHARED_WIDE : SHARED;
-    const int32_t most = (caps->shared_bytes - STATIC < wanted ? caps->shared_bytes - STATIC : wanted) - beside;
+static int32_t phase_of(const dvk_linear_few_params *p, int32_t most) {
     const int32_t step = 32 * p->split;
-    const int32_t fit = most / bytes / step * step;
-    return fit > 0 && fit < p->chunks ? fit : (p->chunks + 1) / 2 * 2;
+    const int32_t fit = most / step * step;
+    return fit < p->chunks ? fit : (p->chunks + 1) / 2 * 2;
 }
 
 static int launch(const dvk_linear_args *a, int64_t first, dvk_queue *q) {
@@ -60,8 +63,9 @@ static int launch(const dvk_linear_args *a, int64_t first, dvk_queue *q) {
     p.early = few_bytes(a) > (whole ? EARLY_WHOLE : EARLY);
     const bool large = p.early && !whole && tokens == 1;
     const int64_t fit = (int64_t)q->caps->processors * FEW_RESIDENT(rows * tokens, whole, large);
-    p.split = split_of(&p, rows, fit);
-    p.phase = phase_of(&p, bytes, few_norm_shared(a), tokens, q->caps);
+    const int32_t most = room_of(few_norm_shared(a), tokens, q->caps) / bytes;
+    p.split = split_of(&p, rows, fit, most);
+    p.phase = phase_of(&p, most);
     p.norm_at = p.phase * bytes;
     const int64_t outputs = FEW_WARPS / p.split * (a->glu ? rows / 2 : rows);
     const int64_t tiles = (a->n + outputs - 1) / outputs;
