@@ -71,6 +71,29 @@ static void get_status(void *data, calldata_t *call) {
     calldata_set_string(call, "level", levels[kind]);
 }
 
+static void unmap(caption_filter *f) {
+    if (f->mapped) {
+        gs_stagesurface_unmap(f->stage);
+        f->mapped = false;
+    }
+}
+
+/* The device that draws is going: the engine lets go of mapped memory first. The answer under way is lost. */
+static void device_lost(void *data) {
+    caption_filter *f = data;
+    atomic_store(&f->client->gone, true);
+    while (state_of(f) == WORK_QUEUED) {
+        plugin_sleep_ms(1);
+    }
+    atomic_store(&f->client->gone, false);
+    unmap(f);
+    gs_stagesurface_destroy(f->stage);
+    f->stage = NULL;
+    caption_question_free(f->work.question);
+    f->work.question = NULL;
+    atomic_store(&f->work.state, WORK_FREE);
+}
+
 static void *create(obs_data_t *settings, obs_source_t *context) {
     caption_filter *f = bzalloc(sizeof *f);
     const plugin_lock fresh = PLUGIN_LOCK_INIT;
@@ -91,15 +114,9 @@ static void *create(obs_data_t *settings, obs_source_t *context) {
                      get_status, f);
     caption_enlist(f->board);
     update(f, settings);
+    plugin_tell_loss(device_lost, f);
     f->since_asked = 1e9f; /* the first one is due at once */
     return f;
-}
-
-static void unmap(caption_filter *f) {
-    if (f->mapped) {
-        gs_stagesurface_unmap(f->stage);
-        f->mapped = false;
-    }
 }
 
 static void destroy(void *data) {
@@ -112,6 +129,7 @@ static void destroy(void *data) {
         plugin_sleep_ms(1);
     }
     obs_enter_graphics();
+    plugin_forget_loss(f);
     unmap(f);
     gs_stagesurface_destroy(f->stage);
     gs_texrender_destroy(f->drawn);

@@ -31,7 +31,7 @@ typedef struct caption_question {
     char source[256];             /* what the filter is on */
     char target[256], file[1024]; /* "": none */
     int max_tokens;
-    bool log, only_changes;
+    bool log, stream, only_changes;
 } caption_question;
 
 caption_board *caption_board_open(obs_source_t *filter);
@@ -47,6 +47,11 @@ void caption_enlist(caption_board *b);
 void caption_delist(caption_board *b);
 /* Calls each until one returns false. */
 void caption_each(bool (*each)(caption_board *b, void *user), void *user);
+
+/* caption_frontend.c; nothing happens where there is no OBS application, or no stream. */
+void caption_to_stream(const char *text, double seconds);
+/* A text source in the scene that is shown becomes the filter's target. The user interface's thread. */
+bool caption_make_target(obs_source_t *filter);
 
 /* vendor.c: obs-websocket's "davy" vendor, where obs-websocket is. */
 void vendor_open(void);

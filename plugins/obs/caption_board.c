@@ -82,6 +82,13 @@ void caption_each(bool (*each)(caption_board *b, void *user), void *user) {
 
 /* ---- an answer ---- */
 
+static bool says(obs_source_t *source, const char *text) {
+    obs_data_t *settings = obs_source_get_settings(source);
+    const bool same = strcmp(obs_data_get_string(settings, "text"), text) == 0;
+    obs_data_release(settings);
+    return same;
+}
+
 /* Any thread may update a source: it draws itself anew at its next tick. */
 static void to_text_source(const char *name, const char *text) {
     obs_source_t *source = obs_get_source_by_name(name);
@@ -90,7 +97,7 @@ static void to_text_source(const char *name, const char *text) {
     }
     const char *id = obs_source_get_unversioned_id(source);
     const bool freetype = strncmp(id, "text_ft2_source", 15) == 0;
-    if (freetype || strncmp(id, "text_gdiplus", 12) == 0) {
+    if ((freetype || strncmp(id, "text_gdiplus", 12) == 0) && !says(source, text)) {
         obs_data_t *data = obs_data_create();
         obs_data_set_string(data, "text", text);
         obs_data_set_bool(data, freetype ? "from_file" : "read_from_file", false);
@@ -128,7 +135,7 @@ void caption_publish(const caption_question *q, const char *text, int latency_ms
     b->answered_ns = plugin_now_ns();
     b->latency_ms = latency_ms;
     plugin_lock_give(&b->lock);
-    if (news && q->target[0] != '\0') {
+    if (q->target[0] != '\0') { /* which may be another one than before */
         to_text_source(q->target, whole);
     }
     if (news && q->file[0] != '\0') {
@@ -136,6 +143,10 @@ void caption_publish(const caption_question *q, const char *text, int latency_ms
     }
     if (q->log) {
         plugin_log(LOG_INFO, "%s", whole);
+    }
+    if (news && q->stream) {
+        enum { SECONDS_SHOWN = 5 };
+        caption_to_stream(whole, SECONDS_SHOWN);
     }
     obs_source_t *filter = obs_weak_source_get_source(b->filter);
     if (filter != NULL) {

@@ -18,6 +18,7 @@ void caption_defaults(obs_data_t *settings) {
     obs_data_set_default_int(settings, "clear_after_ms", 0);
     obs_data_set_default_string(settings, "file", "");
     obs_data_set_default_bool(settings, "log_captions", false);
+    obs_data_set_default_bool(settings, "to_stream_cc", false);
     ui_device_defaults(settings);
 }
 
@@ -34,6 +35,7 @@ void caption_read(obs_data_t *settings, caption_settings *out) {
     snprintf(q->file, sizeof q->file, "%s", obs_data_get_string(settings, "file"));
     q->max_tokens = (int)obs_data_get_int(settings, "max_tokens");
     q->log = obs_data_get_bool(settings, "log_captions");
+    q->stream = obs_data_get_bool(settings, "to_stream_cc");
     out->every = obs_data_get_bool(settings, "every");
     out->on_change = obs_data_get_bool(settings, "on_change");
     q->only_changes = out->on_change;
@@ -59,6 +61,22 @@ static bool now_clicked(obs_properties_t *props, obs_property_t *button, void *b
     return false;
 }
 
+static bool make_clicked(obs_properties_t *props, obs_property_t *button, void *board) {
+    (void)button;
+    obs_source_t *filter = board != NULL ? obs_weak_source_get_source(((caption_board *)board)->filter) : NULL;
+    const bool made = filter != NULL && caption_make_target(filter);
+    if (made) { /* the list has it, too */
+        obs_property_t *list = obs_properties_get(props, "target_source");
+        obs_property_list_clear(list);
+        obs_property_list_add_string(list, "", "");
+        obs_enum_sources(add_text_source, list);
+    }
+    if (filter != NULL) {
+        obs_source_release(filter);
+    }
+    return made;
+}
+
 static void let_go(void *board) {
     caption_board_close(board);
 }
@@ -82,6 +100,7 @@ obs_properties_t *caption_properties_of(const char *status, int severity, captio
                                 OBS_COMBO_FORMAT_STRING);
     obs_property_list_add_string(p, "", "");
     obs_enum_sources(add_text_source, p);
+    obs_properties_add_button2(props, "make_target", ui_say("Davy.Caption.MakeTarget"), make_clicked, board);
     obs_properties_t *group = obs_properties_create();
     obs_properties_add_int(group, "max_tokens", ui_say("Davy.Caption.MaxTokens"), 1, 1024, 1);
     obs_properties_add_text(group, "prefix", ui_say("Davy.Caption.Prefix"), OBS_TEXT_DEFAULT);
@@ -89,6 +108,7 @@ obs_properties_t *caption_properties_of(const char *status, int severity, captio
     obs_property_int_set_suffix(p, " ms");
     obs_properties_add_path(group, "file", ui_say("Davy.Caption.File"), OBS_PATH_FILE_SAVE, "Text (*.txt)", NULL);
     obs_properties_add_bool(group, "log_captions", ui_say("Davy.Caption.Log"));
+    obs_properties_add_bool(group, "to_stream_cc", ui_say("Davy.Caption.Stream"));
     ui_precision(group);
     ui_keep_loaded(group);
     obs_properties_add_group(props, "advanced", ui_say("Davy.Advanced"), OBS_GROUP_NORMAL, group);

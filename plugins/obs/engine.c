@@ -358,6 +358,15 @@ void engine_scale(const engine *e, int32_t *num, int32_t *den) {
     *den = e->den;
 }
 
+int32_t engine_multiple(const engine *e) {
+    return e->key.task == DAVY_TASK_VAE ? e->info.size_multiple : 1;
+}
+
+uint32_t engine_padded(uint32_t size, int32_t multiple) {
+    const uint32_t m = multiple > 1 ? (uint32_t)multiple : 1;
+    return (size + m - 1) / m * m;
+}
+
 int32_t engine_device(const engine *e) {
     return e->device;
 }

@@ -70,7 +70,8 @@ typedef enum work_format { WORK_SRGB8 = 0, WORK_LINEAR_F16, WORK_STRAIGHT8 } wor
 
 /* A picture in, premultiplied RGBA as OBS draws it, and room for the picture it becomes. SRGB8: sRGB numbers of linear light
  * times alpha, bytes. LINEAR_F16: linear Rec.709 light, 1 is SDR white, halves; of HDR below 0 and above 1 too. STRAIGHT8:
- * sRGB numbers that alpha has not multiplied, in the memory of the engine's device, in order on a stream of it. */
+ * sRGB numbers that alpha has not multiplied, in the memory of the engine's device, in order on a stream of it; of a VAE rows and
+ * their number are padded (engine_multiple), and the result is written over what was there. */
 typedef struct work {
     _Atomic(struct work *) next;
     atomic_int state; /* work_state */
@@ -83,7 +84,9 @@ typedef struct work {
     uint32_t in_stride, out_stride;
     float sdr_white; /* of LINEAR_F16: nits; 0: no HDR, only finer than 8 bits */
     latent_change latent;
-    void *stream;                      /* CUDA's, of STRAIGHT8 */
+    void *stream;                           /* CUDA's, of STRAIGHT8 */
+    bool (*wait)(void *with, void *stream); /* until what is on the stream is done; false: it failed */
+    void *wait_with;
     struct caption_question *question; /* of a captioning engine, which gives it back (caption_answered) */
 } work;
 
@@ -94,6 +97,9 @@ void engine_release(engine *e);
 engine_state engine_look(engine *e);
 /* READY: output size = input size * num / den; of a VAE, the same. */
 void engine_scale(const engine *e, int32_t *num, int32_t *den);
+/* READY: sides of the pictures that it computes are multiples of this. */
+int32_t engine_multiple(const engine *e);
+uint32_t engine_padded(uint32_t size, int32_t multiple);
 /* READY: N of cuda:N; -1: the CPU. */
 int32_t engine_device(const engine *e);
 /* One sentence: FAILED: why; READY: what runs where. Valid while the engine is held. */

@@ -5,11 +5,6 @@
 
 #include "engine_work.h"
 
-static uint32_t padded(uint32_t size, int32_t multiple) {
-    const uint32_t m = multiple > 1 ? (uint32_t)multiple : 1;
-    return (size + m - 1) / m * m;
-}
-
 static davy_tensor rgba8(void *data, uint32_t width, uint32_t height) {
     return (davy_tensor){.struct_size = sizeof(davy_tensor),
                          .memory = DAVY_MEMORY_HOST,
@@ -71,16 +66,18 @@ static void change(const engine_model *m, const work *w, float *z, int64_t count
 }
 
 /* What was decoded, cut to size, with the alpha that the picture had. */
-static void put_back(const work *w, const uint8_t *rgb, uint32_t width) {
-    for (uint32_t y = 0; y < w->height; y++) {
+static bool put_back(const work *w, const uint8_t *rgb, uint32_t width) {
+    uint8_t *row = malloc((size_t)w->width * 4);
+    for (uint32_t y = 0; row != NULL && y < w->height; y++) {
         const uint8_t *in = w->in + (size_t)y * w->in_stride;
-        uint8_t *out = w->out + (size_t)y * w->out_stride;
         for (uint32_t x = 0; x < w->width; x++) {
-            memcpy(out + 4 * x, rgb + 3 * ((size_t)y * width + x), 3);
-            out[4 * x + 3] = in[4 * x + 3];
+            memcpy(row + 4 * x, rgb + 3 * ((size_t)y * width + x), 3);
+            row[4 * x + 3] = in[4 * x + 3];
         }
-        light_from_straight8(out, w->width);
+        light_from_straight8(row, w->out + (size_t)y * w->out_stride, w->width);
     }
+    free(row);
+    return row != NULL;
 }
 
 /* What was decoded is lent to whoever asks for it; the memory changes hands. */
@@ -100,29 +97,49 @@ static void hand_on(const engine_model *m, const work *w, const davy_tensor *z) 
     latent_put(&w->owner->latent, l);
 }
 
+static bool code(const engine_model *m, const work *w, davy_tensor *in, davy_tensor *out) {
+    const davy_run how = {.struct_size = sizeof how,
+                          .stream = in->memory == DAVY_MEMORY_CUDA ? w->stream : NULL,
+                          .progress = engine_unwanted,
+                          .progress_user = &w->owner->gone};
+    davy_tensor z = {.struct_size = sizeof z,
+                     .dtype = DAVY_DTYPE_F32}; /* in host memory: it is changed and lent there */
+    bool ok = m->api->vae_encode(m->model, in, &z, &how, NULL) == DAVY_OK;
+    if (ok) {
+        change(m, w, (float *)(uintptr_t)z.data, z.shape[0] * z.shape[1] * z.shape[2]);
+        ok = m->api->vae_decode(m->model, &z, out, &how, NULL) == DAVY_OK;
+    }
+    if (ok) {
+        hand_on(m, w, &z);
+    } else {
+        m->api->buffer_release(z.buffer);
+    }
+    return ok;
+}
+
+/* Colours are written where they were read; alpha between them stays. */
+static bool code_on_device(const engine_model *m, const work *w, uint32_t width, uint32_t height) {
+    davy_tensor in = engine_device_picture(m, w, w->in, width, height, w->in_stride);
+    davy_tensor out = in;
+    out.channels = DAVY_CHANNELS_RGB;
+    out.shape[2] = 3;
+    return code(m, w, &in, &out);
+}
+
 bool engine_vae(const engine_model *m, const work *w) {
-    const uint32_t width = padded(w->width, m->info->size_multiple);
-    const uint32_t height = padded(w->height, m->info->size_multiple);
-    const davy_run how = {.struct_size = sizeof how, .progress = engine_unwanted, .progress_user = &w->owner->gone};
-    davy_tensor z = {.struct_size = sizeof z, .dtype = DAVY_DTYPE_F32};
+    const uint32_t width = engine_padded(w->width, m->info->size_multiple);
+    const uint32_t height = engine_padded(w->height, m->info->size_multiple);
+    if (w->format == WORK_STRAIGHT8) {
+        return code_on_device(m, w, width, height);
+    }
     uint8_t *pixels = enlarged(w, width, height);
     bool ok = pixels != NULL;
     if (ok) {
         davy_tensor in = rgba8(pixels, width, height);
-        ok = m->api->vae_encode(m->model, &in, &z, &how, NULL) == DAVY_OK;
-    }
-    if (ok) {
         davy_tensor out = rgba8(pixels, width, height);
         out.channels = DAVY_CHANNELS_RGB;
         out.shape[2] = 3;
-        change(m, w, (float *)(uintptr_t)z.data, z.shape[0] * z.shape[1] * z.shape[2]);
-        ok = m->api->vae_decode(m->model, &z, &out, &how, NULL) == DAVY_OK;
-    }
-    if (ok) {
-        put_back(w, pixels, width);
-        hand_on(m, w, &z);
-    } else {
-        m->api->buffer_release(z.buffer);
+        ok = code(m, w, &in, &out) && put_back(w, pixels, width);
     }
     free(pixels);
     return ok;

@@ -109,39 +109,63 @@ static bool opaque(const work *w) {
     return all == 255;
 }
 
-/* Straight from and to the mapped memory where nothing is transparent. */
+/* Straight from and to the mapped memory; the library sees no alpha. */
+static bool run_opaque(const engine_model *m, const work *w) {
+    davy_tensor in = picture((void *)(uintptr_t)w->in, DAVY_DTYPE_U8, w->width, w->height, w->in_stride);
+    davy_tensor out = picture(w->out, DAVY_DTYPE_U8, w->out_width, w->out_height, w->out_stride);
+    in.channels = out.channels = DAVY_CHANNELS_RGB;
+    in.shape[2] = out.shape[2] = 3;
+    for (uint32_t y = 0; y < w->out_height; y++) {
+        memset(w->out + (size_t)y * w->out_stride, 255, (size_t)w->out_width * 4);
+    }
+    return run(m, w, &in, &out);
+}
+
 static bool run_srgb8(const engine_model *m, const work *w) {
-    const bool plain = opaque(w);
-    uint8_t *straight = plain ? NULL : malloc(row_bytes(w) * w->height);
-    if (!plain && straight == NULL) {
+    if (opaque(w)) {
+        return run_opaque(m, w);
+    }
+    const size_t in_row = row_bytes(w);
+    const size_t out_row = (size_t)w->out_width * 4;
+    uint8_t *from = malloc(in_row * w->height + out_row * w->out_height);
+    if (from == NULL) {
         return false;
     }
-    for (uint32_t y = 0; !plain && y < w->height; y++) {
-        light_to_straight8(w->in + (size_t)y * w->in_stride, straight + y * row_bytes(w), w->width);
+    uint8_t *to = from + in_row * w->height;
+    for (uint32_t y = 0; y < w->height; y++) {
+        light_to_straight8(w->in + (size_t)y * w->in_stride, from + y * in_row, w->width);
     }
-    davy_tensor in = picture(plain ? (void *)(uintptr_t)w->in : straight, DAVY_DTYPE_U8, w->width, w->height,
-                             plain ? w->in_stride : (uint32_t)row_bytes(w));
-    davy_tensor out = picture(w->out, DAVY_DTYPE_U8, w->out_width, w->out_height, w->out_stride);
+    davy_tensor in = picture(from, DAVY_DTYPE_U8, w->width, w->height, (uint32_t)in_row);
+    davy_tensor out = picture(to, DAVY_DTYPE_U8, w->out_width, w->out_height, (uint32_t)out_row);
     const bool ok = run(m, w, &in, &out);
-    for (uint32_t y = 0; ok && !plain && y < w->out_height; y++) {
-        light_from_straight8(w->out + (size_t)y * w->out_stride, w->out_width);
+    for (uint32_t y = 0; ok && y < w->out_height; y++) {
+        light_from_straight8(to + y * out_row, w->out + (size_t)y * w->out_stride, w->out_width);
     }
-    free(straight);
+    free(from);
     return ok;
 }
 
-/* What is there already is complete when the stream gets there; the result is complete on return. */
+davy_tensor engine_device_picture(const engine_model *m, const work *w, const uint8_t *data, uint32_t width,
+                                  uint32_t height, uint32_t stride) {
+    davy_tensor t = picture((void *)(uintptr_t)data, DAVY_DTYPE_U8, width, height, stride);
+    const bool cuda = w->stream != NULL && m->device >= 0;
+    t.memory = cuda ? DAVY_MEMORY_CUDA : DAVY_MEMORY_HOST;
+    t.device = cuda ? m->device : 0;
+    return t;
+}
+
+/* In order on the stream: nobody then looks at alpha on the host. The result is complete on return. */
 static bool run_device(const engine_model *m, const work *w) {
     const bool cuda = w->stream != NULL && m->device >= 0;
     const davy_run how = {.struct_size = sizeof how,
+                          .flags = cuda ? DAVY_RUN_STREAM_ORDERED : 0,
                           .stream = cuda ? w->stream : NULL,
                           .progress = engine_unwanted,
                           .progress_user = &w->owner->gone};
-    davy_tensor in = picture((void *)(uintptr_t)w->in, DAVY_DTYPE_U8, w->width, w->height, w->in_stride);
-    davy_tensor out = picture(w->out, DAVY_DTYPE_U8, w->out_width, w->out_height, w->out_stride);
-    in.memory = out.memory = cuda ? DAVY_MEMORY_CUDA : DAVY_MEMORY_HOST;
-    in.device = out.device = cuda ? m->device : 0;
-    return m->api->upscale(m->model, &in, &out, &how, NULL) == DAVY_OK;
+    davy_tensor in = engine_device_picture(m, w, w->in, w->width, w->height, w->in_stride);
+    davy_tensor out = engine_device_picture(m, w, w->out, w->out_width, w->out_height, w->out_stride);
+    const bool ok = m->api->upscale(m->model, &in, &out, &how, NULL) == DAVY_OK;
+    return cuda ? w->wait(w->wait_with, w->stream) && ok : ok; /* also where some of it is under way */
 }
 
 static bool run_linear16(const engine_model *m, const work *w) {
@@ -200,10 +224,10 @@ work_state engine_work(const engine_model *m, work *w) {
     if (!worth(c, still, start, &probe)) {
         return WORK_PASSED;
     }
-    const bool ok = w->format == WORK_STRAIGHT8 ? run_device(m, w)
-                    : m->task == DAVY_TASK_VAE  ? engine_vae(m, w)
-                    : w->format == WORK_SRGB8   ? run_srgb8(m, w)
-                                                : run_linear16(m, w);
+    const bool ok = m->task == DAVY_TASK_VAE      ? engine_vae(m, w)
+                    : w->format == WORK_STRAIGHT8 ? run_device(m, w)
+                    : w->format == WORK_SRGB8     ? run_srgb8(m, w)
+                                                  : run_linear16(m, w);
     if (!ok) {
         return atomic_load(&c->gone) ? WORK_STALE : WORK_FAILED;
     }

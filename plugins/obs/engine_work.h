@@ -17,17 +17,20 @@ typedef struct engine_model {
 /* DONE, SAME, PASSED, STALE or FAILED. */
 work_state engine_work(const engine_model *m, work *w);
 
-/* One step of engine_work: SRGB8 through encoder and decoder (engine_vae.c). false: last_error has why. */
+/* Pixels in the memory of the engine's device, in order on its stream. */
+davy_tensor engine_device_picture(const engine_model *m, const work *w, const uint8_t *data, uint32_t width,
+                                  uint32_t height, uint32_t stride);
+/* One step of engine_work: SRGB8 or STRAIGHT8 through encoder and decoder (engine_vae.c). false: last_error has why. */
 bool engine_vae(const engine_model *m, const work *w);
 /* The same of a captioning engine: answers w->question about a picture of bytes and tells everybody (engine_caption.c). */
 bool engine_caption(const engine_model *m, work *w);
 /* Cancels when what `user` (an atomic_bool) points to is set. */
 int32_t DAVY_CALL engine_unwanted(void *user, const char *stage, uint64_t done, uint64_t total);
 
-/* Rows of pixels between OBS's numbers and the network's (light.c): RGBA that alpha has not multiplied. straight8: sRGB
- * numbers. signal: floats, of HDR PQ of Rec.2020 light, else (sdr_white 0) sRGB numbers. */
+/* Rows of pixels between OBS's numbers and the network's (light.c): RGBA that alpha has not multiplied. What is written is not
+ * read: mapped memory of a GPU is slow at that. straight8: sRGB numbers. signal: floats, of HDR PQ of Rec.2020 light, else (sdr_white 0) sRGB numbers. */
 void light_to_straight8(const uint8_t *from, uint8_t *to, uint32_t pixels);
-void light_from_straight8(uint8_t *pixels_in_place, uint32_t pixels);
+void light_from_straight8(const uint8_t *from, uint8_t *to, uint32_t pixels);
 void light_to_signal(const uint16_t *from, float *to, uint32_t pixels, float sdr_white);
 void light_from_signal(const float *from, uint16_t *to, uint32_t pixels, float sdr_white);
 

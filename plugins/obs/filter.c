@@ -50,7 +50,7 @@ static bool goal_of(const filter *f, frames_goal *goal) {
     goal->sdr_white = f->frames.space == GS_CS_SRGB_16F ? 0.0f : obs_get_video_sdr_white_level();
     goal->latent = f->settings.latent;
     goal->strength = f->settings.strength;
-    goal->on_gpu = f->kind == FILTER_UPSCALE;
+    goal->in_place = f->kind == FILTER_VAE;
     return goal->width > 0 && goal->height > 0 && goal->width <= TEXTURE_MOST && goal->height <= TEXTURE_MOST;
 }
 
@@ -131,6 +131,16 @@ static void update(void *data, obs_data_t *settings) {
     atomic_store(&f->client->budget_us, f->settings.budget_ms * 1000);
 }
 
+/* The device that draws is going: the engine lets go of mapped memory first. */
+static void device_lost(void *data) {
+    filter *f = data;
+    atomic_store(&f->client->gone, true);
+    frames_wait(&f->frames);
+    atomic_store(&f->client->gone, false);
+    atomic_store(&f->client->forget, true);
+    frames_lose(&f->frames);
+}
+
 static void *create(filter_kind kind, obs_data_t *settings, obs_source_t *context) {
     filter *f = bzalloc(sizeof *f);
     const plugin_lock fresh = PLUGIN_LOCK_INIT;
@@ -143,6 +153,7 @@ static void *create(filter_kind kind, obs_data_t *settings, obs_source_t *contex
         return NULL;
     }
     frames_open(&f->frames);
+    plugin_tell_loss(device_lost, f);
     update(f, settings);
     filter_offer(f);
     return f;
@@ -162,6 +173,7 @@ static void destroy(void *data) {
     atomic_store(&f->client->gone, true);
     frames_wait(&f->frames);
     obs_enter_graphics();
+    plugin_forget_loss(f);
     frames_close(&f->frames);
     obs_leave_graphics();
     drop_engines(f);

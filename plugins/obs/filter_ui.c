@@ -240,6 +240,9 @@ static int describe(const filter *f, bool numbers, char *out, size_t bytes) {
                  ui_say("Davy.Status.Over"));
         return OBS_TEXT_INFO_WARNING;
     }
+    if (f->frames.gpu.why != NULL && used >= 0 && (size_t)used < bytes) {
+        used += snprintf(out + used, bytes - (size_t)used, " %s: %s.", ui_say("Davy.Status.Host"), f->frames.gpu.why);
+    }
     if (numbers && ms > 0.0f && used >= 0 && (size_t)used < bytes) {
         snprintf(out + used, bytes - (size_t)used, " %.1f ms, %llu %s, %llu %s", (double)ms,
                  (unsigned long long)f->frames.done, ui_say("Davy.Status.Done"), (unsigned long long)f->frames.dropped,

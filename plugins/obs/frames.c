@@ -73,6 +73,15 @@ void frames_close(frames *f) {
     gpu_path_close(&f->gpu);
 }
 
+void frames_lose(frames *f) {
+    const uint64_t counts[3] = {f->number, f->done, f->dropped};
+    frames_close(f);
+    frames_open(f);
+    f->number = counts[0];
+    f->done = counts[1];
+    f->dropped = counts[2];
+}
+
 /* ---- drawing ---- */
 
 void frames_draw_below(obs_source_t *filter) {
@@ -243,9 +252,19 @@ static void hand_over(frames *f, engine *e, client *c, const frames_goal *goal) 
     }
 }
 
-/* The picture stays on the GPU and goes to the engine at once: copies and work are in order on one stream. */
+static bool wait_for_line(void *cuda, void *line) {
+    return interop_wait(cuda, line);
+}
+
+/* The picture stays on the GPU and goes to the engine at once: its work follows the copy. */
 static bool take_on_gpu(frames *f, frame_slot *s, engine *e, client *c, const frames_goal *goal) {
-    if (!gpu_path_take(&f->gpu, &s->gpu, gs_texrender_get_texture(f->drawn), goal->width, goal->height)) {
+    const int32_t multiple = engine_multiple(e);
+    const gpu_shape shape = {.width = engine_padded(f->width, multiple),
+                             .height = engine_padded(f->height, multiple),
+                             .out_width = goal->width,
+                             .out_height = goal->height,
+                             .in_place = goal->in_place};
+    if (!gpu_path_take(&f->gpu, &s->gpu, gs_texrender_get_texture(f->drawn), &shape)) {
         return false;
     }
     s->on_gpu = true;
@@ -256,10 +275,12 @@ static bool take_on_gpu(frames *f, frame_slot *s, engine *e, client *c, const fr
     s->work.out_width = goal->width;
     s->work.out_height = goal->height;
     s->work.in = (const uint8_t *)(uintptr_t)s->gpu.in;
-    s->work.in_stride = f->width * 4;
+    s->work.in_stride = shape.width * 4;
     s->work.out = (uint8_t *)(uintptr_t)s->gpu.out;
     s->work.out_stride = goal->width * 4;
-    s->work.stream = interop_stream(f->gpu.cuda);
+    s->work.stream = s->gpu.line;
+    s->work.wait = wait_for_line;
+    s->work.wait_with = f->gpu.cuda;
     submit(s, e, c, goal);
     return true;
 }
@@ -272,7 +293,9 @@ void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
     }
     f->number++;
     hand_over(f, e, c, goal);
-    const bool gpu = goal->on_gpu && f->drawn_color == GS_RGBA && gpu_path_serves(&f->gpu, engine_device(e));
+    const bool may_stay = f->drawn_color == GS_RGBA;
+    const bool gpu = may_stay && gpu_path_serves(&f->gpu, engine_device(e));
+    f->gpu.why = may_stay ? f->gpu.why : NULL; /* there is no other way */
     for (int i = 0; i < FRAMES_SLOTS; i++) {
         frame_slot *s = &f->slots[i];
         if (state_of(s) != WORK_FREE) {

@@ -58,13 +58,15 @@ typedef struct frames_goal { /* what the engine makes of a picture */
     float sdr_white;
     latent_change latent;
     float strength; /* of the result; the rest is the picture itself, resized */
-    bool on_gpu;    /* the engine takes pictures where they are, if it can */
+    bool in_place;  /* on a GPU the result is written over the picture */
 } frames_goal;
 
 void frames_open(frames *f);
 /* Waits for what the engine has; any thread, for destroy, after client.gone. */
 void frames_wait(frames *f);
 void frames_close(frames *f); /* after frames_wait */
+/* The same, where the device that draws has gone and another will come: the next picture begins anew. */
+void frames_lose(frames *f);
 
 /* What is below the filter, onto the current target, as libobs's own filters draw it. */
 void frames_draw_below(obs_source_t *filter);

@@ -1,5 +1,5 @@
-/* frames_gpu.c - see frames_gpu.h. CUDA takes no sRGB textures: a pass with straight.effect turns numbers into those that the
- * network wants, in a plain one, and another turns the result back. */
+/* frames_gpu.c - see frames_gpu.h. CUDA takes no sRGB textures: a pass with straight.effect brings the numbers, as the network wants
+ * them, into a plain one, and another brings the result back. */
 #include "frames_gpu.h"
 
 #include <stdlib.h>
@@ -9,29 +9,57 @@
 
 #include "plugin.h"
 
-static uint32_t gl_name(gs_texture_t *t) {
-    const uint32_t *name = gs_texture_get_obj(t);
-    return name != NULL ? *name : 0;
+/* OpenGL's name of a texture, or Direct3D's object. */
+static uint64_t name_of(gs_texture_t *t) {
+    void *object = t != NULL ? gs_texture_get_obj(t) : NULL;
+    if (object == NULL) {
+        return 0;
+    }
+    return gs_get_device_type() == GS_DEVICE_OPENGL ? *(const uint32_t *)object : (uint64_t)(uintptr_t)object;
+}
+
+static const char *open_path(gpu_path *g) {
+    const char *why = "";
+    const int type = gs_get_device_type();
+    void *d3d11 = type == GS_DEVICE_DIRECT3D_11 ? gs_get_device_obj() : NULL;
+    if (type != GS_DEVICE_OPENGL && d3d11 == NULL) {
+        return "OBS draws with neither OpenGL nor Direct3D 11";
+    }
+    g->cuda = interop_open(d3d11, &why);
+    if (g->cuda == NULL) {
+        return why;
+    }
+    char *file = obs_module_file("straight.effect");
+    g->effect = file != NULL ? gs_effect_create_from_file(file, NULL) : NULL;
+    bfree(file);
+    if (g->effect == NULL) {
+        interop_close(g->cuda);
+        g->cuda = NULL;
+        return "straight.effect of the plugin's data is missing or broken";
+    }
+    return NULL;
+}
+
+/* Not any more: something failed that should not have. */
+static bool give_up(gpu_path *g, const char *why) {
+    g->broken = why;
+    plugin_log(LOG_WARNING, "pictures go through host memory: %s", why);
+    return false;
 }
 
 bool gpu_path_serves(gpu_path *g, int32_t device) {
-    if (!g->tried && device < 0 && getenv("DAVY_CUDA_DRIVER") == NULL) { /* a driver of the tests' has the CPU */
-        return false; /* the first look takes time where nobody has looked before */
+    g->why = NULL;
+    if (device < 0 && getenv("DAVY_CUDA_DRIVER") == NULL) { /* a driver of the tests' has the CPU */
+        return false;
     }
-    if (!g->tried) {
-        const char *why = "";
-        char *file = obs_module_file("straight.effect");
+    if (!g->tried) { /* takes time where nobody has looked before */
         g->tried = true;
-        g->cuda = gs_get_device_type() == GS_DEVICE_OPENGL ? interop_open(&why) : NULL;
-        g->effect = g->cuda != NULL && file != NULL ? gs_effect_create_from_file(file, NULL) : NULL;
-        bfree(file);
-        if (g->cuda != NULL && g->effect == NULL) {
-            interop_close(g->cuda);
-            g->cuda = NULL;
-        }
-        plugin_log(LOG_INFO, "pictures %s%s", g->cuda != NULL ? "stay on the GPU" : "go through host memory: ", why);
+        g->broken = open_path(g);
+        plugin_log(LOG_INFO, "pictures %s%s", g->broken == NULL ? "stay on the GPU" : "go through host memory: ",
+                   g->broken == NULL ? "" : g->broken);
     }
-    return g->cuda != NULL && interop_device(g->cuda) == device;
+    g->why = g->broken != NULL ? g->broken : interop_device(g->cuda) != device ? "OBS draws on another GPU" : NULL;
+    return g->why == NULL;
 }
 
 void gpu_path_close(gpu_path *g) {
@@ -45,10 +73,9 @@ void gpu_path_close(gpu_path *g) {
     memset(g, 0, sizeof *g);
 }
 
-/* One texture onto another of its size. */
-static bool pass(gpu_path *g, gs_texrender_t *to, gs_texture_t *from, const char *technique, bool srgb) {
-    const uint32_t width = gs_texture_get_width(from);
-    const uint32_t height = gs_texture_get_height(from);
+/* One texture onto another; beyond its edges it is repeated. */
+static bool pass(gpu_path *g, gs_texrender_t *to, uint32_t width, uint32_t height, gs_texture_t *from,
+                 const char *technique) {
     gs_texrender_reset(to);
     if (!gs_texrender_begin(to, width, height)) {
         return false;
@@ -56,16 +83,12 @@ static bool pass(gpu_path *g, gs_texrender_t *to, gs_texture_t *from, const char
     const bool before = gs_framebuffer_srgb_enabled();
     gs_eparam_t *image = gs_effect_get_param_by_name(g->effect, "image");
     gs_ortho(0.0f, (float)width, 0.0f, (float)height, -100.0f, 100.0f);
-    gs_enable_framebuffer_srgb(srgb);
+    gs_enable_framebuffer_srgb(false);
     gs_blend_state_push();
     gs_blend_function(GS_BLEND_ONE, GS_BLEND_ZERO);
-    if (srgb) { /* the result: plain numbers in, light out */
-        gs_effect_set_texture(image, from);
-    } else {
-        gs_effect_set_texture_srgb(image, from);
-    }
+    gs_effect_set_texture(image, from);
     while (gs_effect_loop(g->effect, technique)) {
-        gs_draw_sprite(from, 0, width, height);
+        gs_draw_sprite_subregion(from, 0, 0, 0, width, height);
     }
     gs_blend_state_pop();
     gs_enable_framebuffer_srgb(before);
@@ -73,66 +96,74 @@ static bool pass(gpu_path *g, gs_texrender_t *to, gs_texture_t *from, const char
     return true;
 }
 
-static bool fit(gpu_path *g, gpu_slot *s, uint32_t width, uint32_t height, uint32_t out_width, uint32_t out_height) {
-    if (s->result != NULL && s->width == width && s->height == height && s->out_width == out_width &&
-        s->out_height == out_height) {
+static const char *const no_memory = "the GPU has no memory left for pictures";
+static const char *const not_taken = "CUDA does not take OBS's textures";
+
+static bool fit(gpu_path *g, gpu_slot *s, const gpu_shape *shape) {
+    const gpu_shape *is = &s->shape;
+    if (s->result != NULL && is->width == shape->width && is->height == shape->height &&
+        is->out_width == shape->out_width && is->out_height == shape->out_height && is->in_place == shape->in_place) {
         return true;
     }
     gpu_slot_close(g, s);
-    s->in = interop_alloc(g->cuda, (size_t)width * height * 4);
-    s->out = interop_alloc(g->cuda, (size_t)out_width * out_height * 4);
-    s->result = gs_texture_create(out_width, out_height, GS_RGBA_UNORM, 1, NULL, 0);
-    s->width = width;
-    s->height = height;
-    s->out_width = out_width;
-    s->out_height = out_height;
-    if (s->in == 0 || s->out == 0 || s->result == NULL ||
-        !interop_register(g->cuda, gl_name(s->result), true, &s->result_registered)) {
+    s->shape = *shape;
+    s->line = interop_line_open(g->cuda);
+    s->in = interop_alloc(g->cuda, (size_t)shape->width * shape->height * 4);
+    s->out = shape->in_place ? s->in : interop_alloc(g->cuda, (size_t)shape->out_width * shape->out_height * 4);
+    s->result = gs_texture_create(shape->out_width, shape->out_height, GS_RGBA_UNORM, 1, NULL, 0);
+    const bool memory = s->line != NULL && s->in != 0 && s->out != 0 && s->result != NULL;
+    if (!memory || !interop_register(g->cuda, name_of(s->result), true, &s->result_registered)) {
         gpu_slot_close(g, s);
-        return false;
+        return give_up(g, memory ? not_taken : no_memory);
     }
     return true;
 }
 
-bool gpu_path_take(gpu_path *g, gpu_slot *s, gs_texture_t *drawn, uint32_t out_width, uint32_t out_height) {
-    const uint32_t width = gs_texture_get_width(drawn);
-    const uint32_t height = gs_texture_get_height(drawn);
+bool gpu_path_take(gpu_path *g, gpu_slot *s, gs_texture_t *drawn, const gpu_shape *shape) {
+    const uint32_t width = shape->width;
+    const uint32_t height = shape->height;
     if (g->straight == NULL) {
         g->straight = gs_texrender_create(GS_RGBA_UNORM, GS_ZS_NONE);
     }
-    if (!fit(g, s, width, height, out_width, out_height)) {
+    if (!fit(g, s, shape)) {
         return false;
     }
     gs_texture_t *before = gs_texrender_get_texture(g->straight);
     if (before != NULL && (gs_texture_get_width(before) != width || gs_texture_get_height(before) != height)) {
         interop_unregister(g->cuda, &g->straight_registered); /* the pass makes a texture of the new size */
     }
-    if (!pass(g, g->straight, drawn, "ToStraight", false)) {
-        return false;
+    if (!pass(g, g->straight, width, height, drawn, "ToStraight")) {
+        return give_up(g, no_memory);
     }
-    gs_texture_t *straight = gs_texrender_get_texture(g->straight);
-    if (g->straight_registered.resource == NULL || g->straight_registered.name != gl_name(straight)) {
+    const uint64_t straight = name_of(gs_texrender_get_texture(g->straight));
+    if (g->straight_registered.resource == NULL || g->straight_registered.name != straight) {
         interop_unregister(g->cuda, &g->straight_registered);
-        if (!interop_register(g->cuda, gl_name(straight), false, &g->straight_registered)) {
-            return false;
+        if (!interop_register(g->cuda, straight, false, &g->straight_registered)) {
+            return give_up(g, not_taken);
         }
     }
-    return interop_read(g->cuda, &g->straight_registered, s->in, width, height);
+    return (interop_read(g->cuda, &g->straight_registered, s->in, width, width, height) &&
+            interop_follow(g->cuda, s->line)) ||
+           give_up(g, not_taken);
 }
 
 bool gpu_path_show(gpu_path *g, gpu_slot *s) {
     if (g->shown == NULL) {
         g->shown = gs_texrender_create(GS_RGBA, GS_ZS_NONE);
     }
-    return interop_write(g->cuda, &s->result_registered, s->out, s->out_width, s->out_height) &&
-           pass(g, g->shown, s->result, "FromStraight", true);
+    const gpu_shape *is = &s->shape;
+    const uint32_t pitch = is->in_place ? is->width : is->out_width;
+    return (interop_write(g->cuda, &s->result_registered, s->out, pitch, is->out_width, is->out_height) &&
+            pass(g, g->shown, is->out_width, is->out_height, s->result, "FromStraight")) ||
+           give_up(g, not_taken);
 }
 
 void gpu_slot_close(gpu_path *g, gpu_slot *s) {
     if (g->cuda != NULL) {
         interop_unregister(g->cuda, &s->result_registered);
         interop_free(g->cuda, s->in);
-        interop_free(g->cuda, s->out);
+        interop_free(g->cuda, s->shape.in_place ? 0 : s->out);
+        interop_line_close(g->cuda, s->line);
     }
     gs_texture_destroy(s->result);
     memset(s, 0, sizeof *s);

@@ -9,15 +9,14 @@
 #define WIN32_LEAN_AND_MEAN
 #endif
 #include <windows.h>
-#define DRIVER "nvcuda.dll"
-#define CU     __stdcall
+#define CU __stdcall
 #else
 #include <dlfcn.h>
-#define DRIVER "libcuda.so.1"
 #define CU
 #endif
 
-enum { GL_TEXTURE_2D_ = 0x0DE1, ALL_GL_DEVICES = 1, READ_ONLY = 1, WRITE_DISCARD = 2, IN_DEVICE = 2, IN_ARRAY = 3 };
+enum { GL_TEXTURE_2D_ = 0x0DE1, ALL_GL_DEVICES = 1, IN_DEVICE = 2, IN_ARRAY = 3 };
+enum { NO_FLAGS = 0, READ_ONLY = 1, WRITE_DISCARD = 2 }; /* of registering with OpenGL, and of mapping */
 
 typedef struct copy_2d { /* CUDA_MEMCPY2D */
     size_t src_x, src_y;
@@ -37,7 +36,6 @@ typedef struct copy_2d { /* CUDA_MEMCPY2D */
 
 #define DRIVER_FUNCTIONS(X)                                                                                            \
     X(init, "cuInit", (unsigned))                                                                                      \
-    X(gl_devices, "cuGLGetDevices_v2", (unsigned *, int *, unsigned, int))                                             \
     X(retain, "cuDevicePrimaryCtxRetain", (void **, int))                                                              \
     X(release, "cuDevicePrimaryCtxRelease_v2", (int))                                                                  \
     X(push, "cuCtxPushCurrent_v2", (void *))                                                                           \
@@ -47,31 +45,50 @@ typedef struct copy_2d { /* CUDA_MEMCPY2D */
     X(stream_create, "cuStreamCreate", (void **, unsigned))                                                            \
     X(stream_destroy, "cuStreamDestroy_v2", (void *))                                                                  \
     X(stream_wait, "cuStreamSynchronize", (void *))                                                                    \
-    X(register_image, "cuGraphicsGLRegisterImage", (void **, unsigned, unsigned, unsigned))                            \
+    X(stream_follow, "cuStreamWaitEvent", (void *, void *, unsigned))                                                  \
+    X(event_create, "cuEventCreate", (void **, unsigned))                                                              \
+    X(event_destroy, "cuEventDestroy_v2", (void *))                                                                    \
+    X(event_record, "cuEventRecord", (void *, void *))                                                                 \
     X(unregister, "cuGraphicsUnregisterResource", (void *))                                                            \
     X(map, "cuGraphicsMapResources", (unsigned, void **, void *))                                                      \
     X(unmap, "cuGraphicsUnmapResources", (unsigned, void **, void *))                                                  \
     X(array, "cuGraphicsSubResourceGetMappedArray", (void **, void *, unsigned, unsigned))                             \
     X(copy, "cuMemcpy2DAsync_v2", (const copy_2d *, void *))
 
+/* Either these or those. */
+#define OPENGL_FUNCTIONS(X)                                                                                            \
+    X(gl_devices, "cuGLGetDevices_v2", (unsigned *, int *, unsigned, int))                                             \
+    X(gl_register, "cuGraphicsGLRegisterImage", (void **, unsigned, unsigned, unsigned))
+#define D3D11_FUNCTIONS(X)                                                                                             \
+    X(d3d11_device, "cuD3D11GetDevice", (int *, void *))                                                               \
+    X(d3d11_register, "cuGraphicsD3D11RegisterResource", (void **, void *, unsigned))                                  \
+    X(map_flags, "cuGraphicsResourceSetMapFlags_v2", (void *, unsigned))
+
 #define MEMBER(name, symbol, args) int(CU * name) args;
 
 typedef struct driver {
     DRIVER_FUNCTIONS(MEMBER)
+    OPENGL_FUNCTIONS(MEMBER)
+    D3D11_FUNCTIONS(MEMBER)
 } driver;
 
 struct interop {
     driver cu;
-    void *context, *stream;
+    bool d3d11;
+    void *context;
+    void *stream; /* of the copies */
+    void *copied; /* an event on it */
     int device;
 };
 
 static void *open_driver(void) {
 #if defined(_WIN32)
-    return (void *)LoadLibraryExW(L"nvcuda.dll", NULL, LOAD_LIBRARY_SEARCH_SYSTEM32);
+    const wchar_t *other = _wgetenv(L"DAVY_CUDA_DRIVER"); /* as libdavy has it, for tests */
+    return other != NULL ? (void *)LoadLibraryW(other)
+                         : (void *)LoadLibraryExW(L"nvcuda.dll", NULL, LOAD_LIBRARY_SEARCH_SYSTEM32);
 #else
-    const char *other = getenv("DAVY_CUDA_DRIVER");                       /* as libdavy has it, for tests */
-    return dlopen(other != NULL ? other : DRIVER, RTLD_NOW | RTLD_LOCAL); /* stays: libdavy has it too */
+    const char *other = getenv("DAVY_CUDA_DRIVER");
+    return dlopen(other != NULL ? other : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* stays: libdavy has it too */
 #endif
 }
 
@@ -85,44 +102,73 @@ static bool find(void *library, const char *name, void *to) {
     return symbol != NULL;
 }
 
-static bool load(driver *cu) {
+static bool load(driver *cu, bool d3d11) {
     void *library = open_driver();
     bool all = library != NULL;
 #define FIND(name, symbol, args) all = all && find(library, symbol, &cu->name);
     DRIVER_FUNCTIONS(FIND)
+    if (d3d11) {
+        D3D11_FUNCTIONS(FIND)
+    } else {
+        OPENGL_FUNCTIONS(FIND)
+    }
     return all;
 }
 
-interop *interop_open(const char **why) {
-    interop *i = calloc(1, sizeof *i);
+/* The GPU that draws, as CUDA counts. */
+static bool find_device(interop *i, void *d3d11) {
+#if defined(_WIN32)
+    if (d3d11 != NULL) {
+        void *adapter = interop_adapter(d3d11);
+        const bool found = adapter != NULL && i->cu.d3d11_device(&i->device, adapter) == 0;
+        interop_adapter_release(adapter);
+        return found;
+    }
+#else
+    (void)d3d11;
+#endif
     unsigned count = 0;
     int devices[8] = {0};
-    *why = "no NVIDIA driver";
-    if (i == NULL || !load(&i->cu) || i->cu.init(0) != 0) {
-        free(i);
-        return NULL;
-    }
-    *why = "OBS does not draw on an NVIDIA GPU";
-    if (i->cu.gl_devices(&count, devices, 8, ALL_GL_DEVICES) != 0 || count == 0) {
-        free(i);
-        return NULL;
-    }
-    *why = "no CUDA context";
+    const bool found = i->cu.gl_devices(&count, devices, 8, ALL_GL_DEVICES) == 0 && count > 0;
     i->device = devices[0];
-    if (i->cu.retain(&i->context, i->device) != 0) {
-        free(i);
-        return NULL;
-    }
+    return found;
+}
+
+static void *new_stream(const interop *i) {
+    void *stream = NULL;
+    return i->cu.stream_create(&stream, 1) == 0 ? stream : NULL; /* does not wait for the default stream */
+}
+
+static bool open_stream(interop *i) {
+    enum { NO_TIMES = 2 };
     void *before = NULL;
+    if (i->cu.retain(&i->context, i->device) != 0) {
+        return false;
+    }
     i->cu.push(i->context);
-    const bool ok = i->cu.stream_create(&i->stream, 1) == 0; /* does not wait for the default stream */
+    i->stream = new_stream(i);
+    const bool ok = i->stream != NULL && i->cu.event_create(&i->copied, NO_TIMES) == 0;
+    if (i->stream != NULL && !ok) {
+        i->cu.stream_destroy(i->stream);
+    }
     i->cu.pop(&before);
     if (!ok) {
         i->cu.release(i->device);
+    }
+    return ok;
+}
+
+interop *interop_open(void *d3d11, const char **why) {
+    interop *i = calloc(1, sizeof *i);
+    *why = i == NULL || !load(&i->cu, d3d11 != NULL) || i->cu.init(0) != 0 ? "no NVIDIA driver"
+           : !find_device(i, d3d11)                                        ? "OBS does not draw on an NVIDIA GPU"
+           : !open_stream(i)                                               ? "no CUDA context"
+                                                                           : "";
+    if ((*why)[0] != '\0') {
         free(i);
         return NULL;
     }
-    *why = "";
+    i->d3d11 = d3d11 != NULL;
     return i;
 }
 
@@ -131,6 +177,7 @@ void interop_close(interop *i) {
         void *before = NULL;
         i->cu.push(i->context);
         i->cu.stream_wait(i->stream);
+        i->cu.event_destroy(i->copied);
         i->cu.stream_destroy(i->stream);
         i->cu.pop(&before);
         i->cu.release(i->device);
@@ -142,8 +189,37 @@ int32_t interop_device(const interop *i) {
     return i->device;
 }
 
-void *interop_stream(const interop *i) {
-    return i->stream;
+void *interop_line_open(interop *i) {
+    void *before = NULL;
+    i->cu.push(i->context);
+    void *line = new_stream(i);
+    i->cu.pop(&before);
+    return line;
+}
+
+void interop_line_close(interop *i, void *line) {
+    void *before = NULL;
+    if (line != NULL) {
+        i->cu.push(i->context);
+        i->cu.stream_destroy(line);
+        i->cu.pop(&before);
+    }
+}
+
+bool interop_follow(interop *i, void *line) {
+    void *before = NULL;
+    i->cu.push(i->context);
+    const bool ok = i->cu.event_record(i->copied, i->stream) == 0 && i->cu.stream_follow(line, i->copied, 0) == 0;
+    i->cu.pop(&before);
+    return ok;
+}
+
+bool interop_wait(interop *i, void *line) {
+    void *before = NULL;
+    i->cu.push(i->context);
+    const bool ok = i->cu.stream_wait(line) == 0;
+    i->cu.pop(&before);
+    return ok;
 }
 
 uint64_t interop_alloc(interop *i, size_t bytes) {
@@ -164,14 +240,19 @@ void interop_free(interop *i, uint64_t memory) {
     }
 }
 
-bool interop_register(interop *i, uint32_t name, bool write, interop_texture *out) {
+bool interop_register(interop *i, uint64_t name, bool write, interop_texture *out) {
     void *before = NULL;
+    const unsigned use = write ? WRITE_DISCARD : READ_ONLY;
     i->cu.push(i->context);
-    const bool ok = i->cu.register_image(&out->resource, name, GL_TEXTURE_2D_, write ? WRITE_DISCARD : READ_ONLY) == 0;
+    const int r = i->d3d11 ? i->cu.d3d11_register(&out->resource, (void *)(uintptr_t)name, NO_FLAGS)
+                           : i->cu.gl_register(&out->resource, (unsigned)name, GL_TEXTURE_2D_, use);
+    if (r == 0 && i->d3d11) {
+        i->cu.map_flags(out->resource, use); /* only makes it faster */
+    }
     i->cu.pop(&before);
-    out->resource = ok ? out->resource : NULL;
+    out->resource = r == 0 ? out->resource : NULL;
     out->name = name;
-    return ok;
+    return r == 0;
 }
 
 void interop_unregister(interop *i, interop_texture *t) {
@@ -196,20 +277,20 @@ static bool move(interop *i, interop_texture *t, copy_2d *copy, void **array) {
     return ok;
 }
 
-bool interop_read(interop *i, interop_texture *t, uint64_t memory, uint32_t width, uint32_t height) {
+bool interop_read(interop *i, interop_texture *t, uint64_t memory, uint32_t pitch, uint32_t width, uint32_t height) {
     copy_2d copy = {.src_type = IN_ARRAY,
                     .dst_type = IN_DEVICE,
                     .dst_device = memory,
-                    .dst_pitch = (size_t)width * 4,
+                    .dst_pitch = (size_t)pitch * 4,
                     .width_bytes = (size_t)width * 4,
                     .height = height};
     return move(i, t, &copy, &copy.src_array);
 }
 
-bool interop_write(interop *i, interop_texture *t, uint64_t memory, uint32_t width, uint32_t height) {
+bool interop_write(interop *i, interop_texture *t, uint64_t memory, uint32_t pitch, uint32_t width, uint32_t height) {
     copy_2d copy = {.src_type = IN_DEVICE,
                     .src_device = memory,
-                    .src_pitch = (size_t)width * 4,
+                    .src_pitch = (size_t)pitch * 4,
                     .dst_type = IN_ARRAY,
                     .width_bytes = (size_t)width * 4,
                     .height = height};

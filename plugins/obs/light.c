@@ -36,12 +36,14 @@ void light_to_straight8(const uint8_t *from, uint8_t *to, uint32_t pixels) {
     }
 }
 
-void light_from_straight8(uint8_t *pixels_in_place, uint32_t pixels) {
+void light_from_straight8(const uint8_t *from, uint8_t *to, uint32_t pixels) {
     for (uint32_t i = 0; i < pixels; i++) {
-        const uint8_t a = pixels_in_place[4 * i + 3];
-        if (a < 255) {
-            scale_pixel(pixels_in_place + 4 * i, (float)a / 255.0f);
+        uint8_t pixel[4];
+        memcpy(pixel, from + 4 * i, 4);
+        if (pixel[3] < 255) {
+            scale_pixel(pixel, (float)pixel[3] / 255.0f);
         }
+        memcpy(to + 4 * i, pixel, 4);
     }
 }
 

@@ -27,6 +27,33 @@ const davy_api *plugin_davy(const char **why) {
     return library.api;
 }
 
+#if defined(_WIN32)
+static void come_back(void *device, void *data) {
+    (void)device;
+    (void)data; /* what is needed is made anew when it is needed */
+}
+
+void plugin_tell_loss(void (*lost)(void *data), void *data) {
+    const struct gs_device_loss calls = {.device_loss_release = lost, .device_loss_rebuild = come_back, .data = data};
+    obs_enter_graphics();
+    gs_register_loss_callbacks(&calls);
+    obs_leave_graphics();
+}
+
+void plugin_forget_loss(void *data) {
+    gs_unregister_loss_callbacks(data);
+}
+#else
+void plugin_tell_loss(void (*lost)(void *data), void *data) {
+    (void)lost;
+    (void)data;
+}
+
+void plugin_forget_loss(void *data) {
+    (void)data;
+}
+#endif
+
 /* The data folder is where a user-wide install keeps the library. */
 static void load_from_data(void) {
     char *path = obs_module_file("lib/" DAVY_LOADER_NAME);

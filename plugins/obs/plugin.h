@@ -22,6 +22,11 @@
 /* The library's table, or NULL: then *why is one sentence on what is missing and what to do. Loaded once. */
 const davy_api *plugin_davy(const char **why);
 
+/* `lost` is called, inside the graphics context, when the device that OBS draws with goes and another will come (Windows: the
+ * driver has been reset or updated). Any thread; plugin_forget_loss inside the context. */
+void plugin_tell_loss(void (*lost)(void *data), void *data);
+void plugin_forget_loss(void *data);
+
 extern struct obs_source_info davy_upscale_filter, davy_vae_filter, davy_caption_filter;
 
 #endif

@@ -56,9 +56,10 @@ cp "$root/packaging/models/davy-live-x2.safetensors" "$here"
 cp "$windows/davy-1.dll" "$windows"/tests/*.exe "$here" # the loader finds the library beside the program
 programs="davy-client host_formats host_misuse host_budget"
 if [ -f "$windows/davy-obs.dll" ]; then # where libobs's headers are
-    cp "$windows/davy-obs.dll" "$windows/tests/obs.dll" "$here"
+    cp "$windows/davy-obs.dll" "$windows/tests/obs.dll" "$windows/tests/fake_d3d11_cuda.dll" "$here"
     export DAVY_TEST_MODELS="Z:$root/packaging/models"
     programs="$programs obs_module"
+    command -v xvfb-run >/dev/null && programs="$programs obs_module+d3d11" # wine draws with OpenGL
     same "imports of davy-obs.dll" "kernel32.dll msvcrt.dll obs.dll" \
         "$(x86_64-w64-mingw32-objdump -p "$windows/davy-obs.dll" | sed -n 's/.*DLL Name: //p' | tr '[:upper:]' '[:lower:]' |
             sort | paste -sd ' ' -)"
@@ -70,7 +71,12 @@ same "the client on Linux" "0" "$(echo "$summary" | sed 's/.* passed, \([0-9]*\)
 # The first program in a fresh prefix waits for wine to fill it.
 run_wine 300 "$wine" cmd /c exit >/dev/null
 for program in $programs; do
-    run_wine 300 "$wine" "$here/$program.exe" "Z:$here" "Z:$here" >"$work/$program.log"
+    screen= with=
+    if [ "$program" != "${program%+*}" ]; then
+        WINEPREFIX="$work/prefix" "$(dirname "$wine")/wineserver64" -w # the next one sees the screen
+        screen="xvfb-run -a" with=${program#*+}
+    fi
+    run_wine 300 $screen "$wine" "$here/${program%+*}.exe" "Z:$here" "Z:$here" $with >"$work/$program.log"
     summary=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$work/$program.log" | tail -n 1)
     if [ "${summary#* passed, 0 failed}" = "$summary" ]; then
         cat "$work/$program.log" >&2

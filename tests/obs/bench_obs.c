@@ -1,5 +1,6 @@
-/* bench_obs.c - how many pictures a second the upscaling filter makes of a moving source in real libobs, and what it takes of
- * the thread that draws. usage: bench_obs MODULE DATA MODEL WIDTH HEIGHT SCALE SECONDS [PRECISION] */
+/* bench_obs.c - how many pictures a second a filter makes of a moving source in real libobs, and what it takes of the thread that
+ * draws. With "check" a still picture is shown before, and what the upscaling filter shows of it must be what davy makes of it.
+ * usage: bench_obs MODULE DATA MODEL WIDTH HEIGHT SCALE SECONDS [PRECISION [FPS [check]]]   MODEL vae:FILE: the VAE filter */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,49 +38,103 @@ static double processor_seconds(void) {
     return ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
-int main(int argc, char **argv) {
-    if (argc < 8) {
-        fprintf(stderr, "usage: bench_obs MODULE DATA MODEL WIDTH HEIGHT SCALE SECONDS [PRECISION]\n");
-        return 2;
+typedef struct bench {
+    const char *model, *precision;
+    bool vae;
+    uint32_t width, height, scale, seconds, fps;
+} bench;
+
+static obs_source_t *filtered(const bench *b, obs_source_t *source) {
+    return world_filter(source, b->vae ? "davy_vae_filter" : "davy_upscale_filter",
+                        "{\"model\":\"%s\",\"scale\":%u,\"budget_ms\":1000000,\"precision\":\"%s\"}", b->model,
+                        (unsigned)b->scale, b->precision);
+}
+
+static void measure(const bench *b) {
+    uint8_t *rgba = malloc((size_t)b->width * b->height * 4);
+    if (rgba == NULL) {
+        return;
     }
-    const uint32_t width = (uint32_t)atoi(argv[4]);
-    const uint32_t height = (uint32_t)atoi(argv[5]);
-    const uint32_t scale = (uint32_t)atoi(argv[6]);
-    const uint32_t seconds = (uint32_t)atoi(argv[7]);
-    profiler_start();
-    if (!world_open(width * scale, height * scale, 60, argv[1], argv[2])) {
-        printf("no display or no OBS here\n");
-        return 0;
-    }
-    obs_source_t *source = world_moving("moving", width, height);
-    obs_source_t *filter = world_filter(source, "davy_upscale_filter",
-                                        "{\"model\":\"%s\",\"scale\":%u,\"budget_ms\":1000000,\"precision\":\"%s\"}",
-                                        argv[3], (unsigned)scale, argc > 8 ? argv[8] : "auto");
+    world_pattern(b->width, b->height, false, rgba);
+    obs_source_t *source = world_pixels("moving", rgba, b->width, b->height, true);
+    free(rgba);
+    obs_source_t *filter = filtered(b, source);
     char status[700] = "";
     world_show(source);
-    for (int i = 0; i < 1200 && world_number(filter, "done") < 2; i++) {
-        os_sleep_ms(50);
-    }
+    world_wait_done(filter, 2, 60);
     const long long before = world_number(filter, "done");
+    const long long dropped = world_number(filter, "dropped");
     const double processor = processor_seconds();
-    const uint64_t frames = world_frames();
+    const uint64_t frames = world_drawn();
     const uint64_t start = os_gettime_ns();
-    os_sleep_ms(seconds * 1000);
-    for (int i = 0; i < 4800 && world_number(filter, "done") < before + 2; i++) { /* where one takes longer */
-        os_sleep_ms(50);
-    }
-    os_sleep_ms(1100); /* numbers are told once a second */
+    os_sleep_ms(b->seconds * 1000);
+    world_wait_done(filter, before + 2, 240); /* where one takes longer */
+    os_sleep_ms(1100);                        /* numbers are told once a second */
     const double used = processor_seconds() - processor;
     const double took = (double)(os_gettime_ns() - start) / 1e9;
     const long long done = world_number(filter, "done") - before;
     world_status(filter, status, sizeof status);
-    printf("%s\n%ux%u x%u: %.2f pictures a second of %.1f that OBS drew, %.1f ms for one, %.3f s of a processor\n",
-           status, (unsigned)width, (unsigned)height, (unsigned)scale, (double)done / took,
-           (double)(world_frames() - frames) / took, (double)world_number(filter, "last_us") / 1000.0,
-           done > 0 ? used / (double)done : 0.0);
+    printf("%s\n%ux%u x%u: %.2f pictures a second of %.1f that OBS drew, %lld dropped, %.1f ms for one, %.3f s of a "
+           "processor\n",
+           status, (unsigned)b->width, (unsigned)b->height, (unsigned)b->scale, (double)done / took,
+           (double)(world_drawn() - frames) / took, world_number(filter, "dropped") - dropped,
+           (double)world_number(filter, "last_us") / 1000.0, done > 0 ? used / (double)done : 0.0);
     world_unfilter(source, filter);
     world_show(NULL);
     obs_source_release(source);
+}
+
+/* true: what is shown of a still picture is what davy makes of it. */
+static bool check(const bench *b) {
+    const size_t pixels = (size_t)b->width * b->height;
+    uint8_t *rgba = malloc(pixels * 4);
+    uint8_t *want = malloc(pixels * 4 * b->scale * b->scale);
+    bool same = rgba != NULL && want != NULL;
+    if (same) {
+        double share = 1.0;
+        world_pattern(b->width, b->height, false, rgba);
+        same = world_davy("auto", b->model, b->precision, world_rgba(rgba, false, b->width, b->height),
+                          world_rgba(want, false, b->width * b->scale, b->height * b->scale));
+        obs_source_t *source = world_pixels("still", rgba, b->width, b->height, false);
+        obs_source_t *filter = filtered(b, source);
+        world_show(source);
+        world_wait_done(filter, 1, 120);
+        world_frame shown = world_grab(12);
+        const int worst = world_compare(&shown, want, b->width * b->scale, b->height * b->scale, &share);
+        printf("%ux%u x%u: %.4f %% of the numbers differ from davy's by more than 1, at most by %d%s\n",
+               (unsigned)b->width, (unsigned)b->height, (unsigned)b->scale, 100.0 * share, worst,
+               same ? "" : " (davy made nothing)");
+        same = same && share <= 0.001;
+        world_frame_free(&shown);
+        world_unfilter(source, filter);
+        world_show(NULL);
+        obs_source_release(source);
+    }
+    free(rgba);
+    free(want);
+    return same;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 8) {
+        fprintf(stderr, "usage: bench_obs MODULE DATA MODEL WIDTH HEIGHT SCALE SECONDS [PRECISION [FPS [check]]]\n");
+        return 2;
+    }
+    bench b = {.vae = strncmp(argv[3], "vae:", 4) == 0,
+               .width = (uint32_t)atoi(argv[4]),
+               .height = (uint32_t)atoi(argv[5]),
+               .scale = (uint32_t)atoi(argv[6]),
+               .seconds = (uint32_t)atoi(argv[7]),
+               .precision = argc > 8 ? argv[8] : "auto",
+               .fps = argc > 9 ? (uint32_t)atoi(argv[9]) : 60};
+    b.model = argv[3] + (b.vae ? 4 : 0);
+    profiler_start();
+    if (!world_open(b.width * b.scale, b.height * b.scale, b.fps, argv[1], argv[2])) {
+        printf("no display or no OBS here\n");
+        return 0;
+    }
+    const bool same = argc <= 10 || check(&b);
+    measure(&b);
     profiler_stop();
     profiler_snapshot_t *snap = profile_snapshot_create();
     profiler_print(snap);
@@ -87,5 +142,5 @@ int main(int argc, char **argv) {
     profiler_free();
     const long left = world_close();
     printf("libobs counts %ld allocations that are left\n", left);
-    return left != 0;
+    return left != 0 || !same;
 }

@@ -1,10 +1,7 @@
-/* fake_gl_cuda.c - a CUDA driver of which there is only what joins OpenGL's textures and memory, played by OpenGL and malloc.
- * Its one device is the CPU (-1), so that "device memory" is what davy's CPU back end works in. Loaded with DAVY_CUDA_DRIVER;
- * to libdavy it is a driver that lacks functions. */
+/* fake_gl_cuda.c - fake_cuda.h with textures of OpenGL. FAKE_DRAWS_ELSEWHERE: OpenGL is on another GPU. */
 #include <dlfcn.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "fake_cuda.h"
 
 enum {
     TEXTURE_2D = 0x0DE1,
@@ -14,23 +11,7 @@ enum {
     PACK_BINDING = 0x88ED,
     UNPACK_BINDING = 0x88EF
 };
-enum { RGBA = 0x1908, BYTES = 0x1401, IN_ARRAY = 3 };
-
-typedef struct copy_2d {
-    size_t src_x, src_y;
-    int32_t src_type;
-    const void *src_host;
-    uint64_t src_device;
-    void *src_array;
-    size_t src_pitch;
-    size_t dst_x, dst_y;
-    int32_t dst_type;
-    void *dst_host;
-    uint64_t dst_device;
-    void *dst_array;
-    size_t dst_pitch;
-    size_t width_bytes, height;
-} copy_2d;
+enum { NO_DEVICE = 100, RGBA = 0x1908, BYTES = 0x1401, PACK_ROW = 0x0D02, UNPACK_ROW = 0x0CF2 };
 
 static void *gl(const char *name) {
     void *(*find)(const char *) = NULL;
@@ -47,61 +28,12 @@ static void *gl(const char *name) {
         memcpy(&name, &symbol_, sizeof name);                                                                          \
     } while (0)
 
-int cuInit(unsigned flags) {
-    return (int)flags * 0;
-}
-
 int cuGLGetDevices_v2(unsigned *count, int *devices, unsigned room, int list) {
     (void)room;
     (void)list;
     *count = 1;
-    devices[0] = -1;
-    return 0;
-}
-
-static char context;
-
-int cuDevicePrimaryCtxRetain(void **out, int device) {
-    (void)device;
-    *out = &context;
-    return 0;
-}
-
-int cuDevicePrimaryCtxRelease_v2(int device) {
-    return device * 0;
-}
-
-int cuCtxPushCurrent_v2(void *pushed) {
-    return pushed == &context ? 0 : 1;
-}
-
-int cuCtxPopCurrent_v2(void **out) {
-    *out = &context;
-    return 0;
-}
-
-int cuMemAllocAsync(uint64_t *out, size_t bytes, void *stream) {
-    *out = (uint64_t)(uintptr_t)malloc(bytes);
-    return *out == 0 || stream == NULL;
-}
-
-int cuMemFreeAsync(uint64_t memory, void *stream) {
-    free((void *)(uintptr_t)memory);
-    return stream == NULL;
-}
-
-int cuStreamCreate(void **out, unsigned flags) {
-    (void)flags;
-    *out = &context;
-    return 0;
-}
-
-int cuStreamDestroy_v2(void *stream) {
-    return stream == NULL;
-}
-
-int cuStreamSynchronize(void *stream) {
-    return stream == NULL;
+    devices[0] = THE_CPU;
+    return getenv("FAKE_DRAWS_ELSEWHERE") != NULL ? NO_DEVICE : 0;
 }
 
 /* A resource is the texture's name. */
@@ -118,44 +50,42 @@ int cuGraphicsUnregisterResource(void *resource) {
     return 0;
 }
 
-int cuGraphicsMapResources(unsigned count, void **resources, void *stream) {
-    return count == 1 && resources[0] != NULL && stream != NULL ? 0 : 1;
-}
-
-int cuGraphicsUnmapResources(unsigned count, void **resources, void *stream) {
-    return cuGraphicsMapResources(count, resources, stream);
-}
-
-int cuGraphicsSubResourceGetMappedArray(void **array, void *resource, unsigned index, unsigned level) {
-    *array = resource;
-    return index + level > 0;
-}
-
-int cuMemcpy2DAsync_v2(const copy_2d *c, void *stream) {
-    GL(void, glGetIntegerv, (unsigned, int *));
+static void bind_all(unsigned texture, unsigned pack, unsigned unpack, int row) {
     GL(void, glBindTexture, (unsigned, unsigned));
     GL(void, glBindBuffer, (unsigned, unsigned));
+    GL(void, glPixelStorei, (unsigned, int));
+    glBindTexture(TEXTURE_2D, texture);
+    glBindBuffer(PACK, pack);
+    glBindBuffer(UNPACK, unpack);
+    glPixelStorei(PACK_ROW, row);
+    glPixelStorei(UNPACK_ROW, row);
+}
+
+/* What OBS has bound is bound again afterwards. */
+static void bind(const void *resource, uint32_t pitch, int before[3]) {
+    GL(void, glGetIntegerv, (unsigned, int *));
+    glGetIntegerv(BINDING_2D, &before[0]);
+    glGetIntegerv(PACK_BINDING, &before[1]);
+    glGetIntegerv(UNPACK_BINDING, &before[2]);
+    bind_all(*(const uint32_t *)resource, 0, 0, (int)pitch);
+}
+
+static int texture_read(void *resource, void *memory, uint32_t pitch, uint32_t width, uint32_t height) {
     GL(void, glGetTexImage, (unsigned, int, unsigned, unsigned, void *));
+    int before[3];
+    (void)width;
+    (void)height;
+    bind(resource, pitch, before);
+    glGetTexImage(TEXTURE_2D, 0, RGBA, BYTES, memory);
+    bind_all((unsigned)before[0], (unsigned)before[1], (unsigned)before[2], 0);
+    return 0;
+}
+
+static int texture_write(void *resource, const void *memory, uint32_t pitch, uint32_t width, uint32_t height) {
     GL(void, glTexSubImage2D, (unsigned, int, int, int, int, int, unsigned, unsigned, const void *));
-    const int read = c->src_type == IN_ARRAY;
-    int texture = 0;
-    int pack = 0;
-    int unpack = 0;
-    (void)stream;
-    glGetIntegerv(BINDING_2D, &texture);
-    glGetIntegerv(PACK_BINDING, &pack);
-    glGetIntegerv(UNPACK_BINDING, &unpack);
-    glBindBuffer(PACK, 0);
-    glBindBuffer(UNPACK, 0);
-    glBindTexture(TEXTURE_2D, *(uint32_t *)(read ? c->src_array : c->dst_array));
-    if (read) {
-        glGetTexImage(TEXTURE_2D, 0, RGBA, BYTES, (void *)(uintptr_t)c->dst_device);
-    } else {
-        glTexSubImage2D(TEXTURE_2D, 0, 0, 0, (int)(c->width_bytes / 4), (int)c->height, RGBA, BYTES,
-                        (void *)(uintptr_t)c->src_device);
-    }
-    glBindTexture(TEXTURE_2D, (unsigned)texture);
-    glBindBuffer(PACK, (unsigned)pack);
-    glBindBuffer(UNPACK, (unsigned)unpack);
+    int before[3];
+    bind(resource, pitch, before);
+    glTexSubImage2D(TEXTURE_2D, 0, 0, 0, (int)width, (int)height, RGBA, BYTES, memory);
+    bind_all((unsigned)before[0], (unsigned)before[1], (unsigned)before[2], 0);
     return 0;
 }

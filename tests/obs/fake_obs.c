@@ -1,25 +1,19 @@
-/* fake_obs.c - as much of obs.dll as it takes to load the Windows module and to draw a picture through a filter, in memory.
- * What is not played here answers 0. Built for Windows; windows.c uses it. */
+/* fake_obs.c - as much of obs.dll as it takes to load the Windows module and to draw a picture through a filter
+ * (fake_obs_graphics.c). What is not played answers 0. Built for Windows; windows.c uses it. */
+#include "fake_obs.h"
+
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define API __declspec(dllexport)
-
 enum { WIDTH = 80, HEIGHT = 60, LARGEST_INFO = 1024 };
-
-typedef struct picture { /* a texture, a target or a stage */
-    uint32_t width, height;
-    uint8_t *pixels;
-} picture;
 
 /* ---- what windows.c asks for ---- */
 
 static char infos[8][LARGEST_INFO];
 static int n_infos;
-static const picture *shown;
 
 API void *fake_info(const char *id) {
     for (int i = 0; i < n_infos; i++) {
@@ -30,12 +24,6 @@ API void *fake_info(const char *id) {
         }
     }
     return NULL;
-}
-
-API const uint8_t *fake_shown(uint32_t *width, uint32_t *height) {
-    *width = shown != NULL ? shown->width : 0;
-    *height = shown != NULL ? shown->height : 0;
-    return shown != NULL ? shown->pixels : NULL;
 }
 
 API void fake_pixel(uint32_t x, uint32_t y, uint8_t out[4]) {
@@ -83,7 +71,9 @@ API const char *obs_get_version_string(void) {
 API char *obs_find_module_file(void *module, const char *file) {
     const char *models = getenv("DAVY_TEST_MODELS");
     (void)module;
-    return models != NULL && strcmp(file, "models") == 0 ? bmemdup(models, strlen(models) + 1) : NULL;
+    return models != NULL && strcmp(file, "models") == 0 ? bmemdup(models, strlen(models) + 1)
+           : strstr(file, ".effect") != NULL             ? bmemdup(file, strlen(file) + 1)
+                                                         : NULL;
 }
 
 /* ---- settings: one set ---- */
@@ -143,8 +133,6 @@ API char obs_data_get_bool(void *data, const char *key) {
 
 /* ---- the source below the filter ---- */
 
-static picture *target; /* what is drawn into */
-
 API void *obs_filter_get_target(void *filter) {
     return filter;
 }
@@ -179,106 +167,6 @@ API float obs_get_video_sdr_white_level(void) {
     return 300.0f;
 }
 
-API int gs_get_device_type(void) {
-    return 2; /* Direct3D */
-}
-
-/* ---- graphics ---- */
-
-static picture *make(uint32_t width, uint32_t height) {
-    picture *p = calloc(1, sizeof *p);
-    p->width = width;
-    p->height = height;
-    p->pixels = calloc((size_t)width * height + 1, 4);
-    return p;
-}
-
-static void discard(picture *p) {
-    if (p != NULL) {
-        free(p->pixels);
-        free(p);
-    }
-}
-
-API void *gs_texrender_create(int format, int depth) {
-    (void)format;
-    (void)depth;
-    return make(0, 0);
-}
-
-API void gs_texrender_destroy(picture *p) {
-    discard(p);
-}
-
-API char gs_texrender_begin_with_color_space(picture *p, uint32_t width, uint32_t height, int space) {
-    (void)space;
-    free(p->pixels);
-    p->pixels = calloc((size_t)width * height + 1, 4);
-    p->width = width;
-    p->height = height;
-    target = p;
-    return 1;
-}
-
-API void gs_texrender_end(picture *p) {
-    (void)p;
-    target = NULL;
-}
-
-API void *gs_texrender_get_texture(picture *p) {
-    return p;
-}
-
-API void *gs_stagesurface_create(uint32_t width, uint32_t height, int format) {
-    (void)format;
-    return make(width, height);
-}
-
-API void gs_stagesurface_destroy(picture *p) {
-    discard(p);
-}
-
-API void gs_stage_texture(picture *to, const picture *from) {
-    memcpy(to->pixels, from->pixels, (size_t)to->width * to->height * 4);
-}
-
-API char gs_stagesurface_map(picture *p, uint8_t **pixels, uint32_t *stride) {
-    *pixels = p->pixels;
-    *stride = p->width * 4;
-    return 1;
-}
-
-API void *gs_texture_create(uint32_t width, uint32_t height, int format, uint32_t levels, const void *data,
-                            uint32_t flags) {
-    (void)format;
-    (void)levels;
-    (void)data;
-    (void)flags;
-    return make(width, height);
-}
-
-API void gs_texture_destroy(picture *p) {
-    shown = shown == p ? NULL : shown;
-    discard(p);
-}
-
-API char gs_texture_map(picture *p, uint8_t **pixels, uint32_t *stride) {
-    return gs_stagesurface_map(p, pixels, stride);
-}
-
-API uint32_t gs_texture_get_width(const picture *p) {
-    return p->width;
-}
-
-API uint32_t gs_texture_get_height(const picture *p) {
-    return p->height;
-}
-
-API void gs_effect_set_texture_srgb(void *parameter, const picture *p) {
-    (void)parameter;
-    shown = p;
-}
-
 /* ---- nothing ---- */
 
 #define NOTHING(name)                                                                                                  \
@@ -296,24 +184,17 @@ NOTHING(gs_blend_state_pop)
 NOTHING(gs_blend_state_push)
 NOTHING(gs_clear)
 NOTHING(gs_copy_texture)
-NOTHING(gs_draw_sprite)
-NOTHING(gs_effect_create_from_file)
 NOTHING(gs_effect_destroy)
 NOTHING(gs_effect_get_param_by_name)
-NOTHING(gs_effect_loop)
 NOTHING(gs_effect_set_float)
-NOTHING(gs_effect_set_texture)
 NOTHING(gs_effect_set_vec2)
 NOTHING(gs_enable_framebuffer_srgb)
 NOTHING(gs_framebuffer_srgb_enabled)
 NOTHING(gs_get_color_space)
 NOTHING(gs_ortho)
 NOTHING(gs_stagesurface_unmap)
-NOTHING(gs_texrender_begin)
 NOTHING(gs_texrender_reset)
 NOTHING(gs_texture_get_color_format)
-NOTHING(gs_texture_get_obj)
-NOTHING(gs_texture_unmap)
 NOTHING(obs_data_array_create)
 NOTHING(obs_data_array_push_back)
 NOTHING(obs_data_array_release)
@@ -328,6 +209,7 @@ NOTHING(obs_enter_graphics)
 NOTHING(obs_enum_scenes)
 NOTHING(obs_enum_sources)
 NOTHING(obs_get_base_effect)
+NOTHING(obs_get_latest_input_type_id)
 NOTHING(obs_get_proc_handler)
 NOTHING(obs_get_source_by_name)
 NOTHING(obs_get_video_info)
@@ -339,6 +221,8 @@ NOTHING(obs_missing_files_add_file)
 NOTHING(obs_missing_files_create)
 NOTHING(obs_module_get_config_path)
 NOTHING(obs_module_load_locale)
+NOTHING(obs_output_output_caption_text2)
+NOTHING(obs_output_release)
 NOTHING(obs_properties_add_bool)
 NOTHING(obs_properties_add_button2)
 NOTHING(obs_properties_add_float_slider)
@@ -353,11 +237,16 @@ NOTHING(obs_properties_set_param)
 NOTHING(obs_property_int_set_suffix)
 NOTHING(obs_property_list_add_int)
 NOTHING(obs_property_list_add_string)
+NOTHING(obs_property_list_clear)
 NOTHING(obs_property_list_item_disable)
 NOTHING(obs_property_set_long_description)
 NOTHING(obs_property_set_modified_callback)
 NOTHING(obs_property_set_visible)
 NOTHING(obs_property_text_set_info_type)
+NOTHING(obs_scene_add)
+NOTHING(obs_scene_from_source)
+NOTHING(obs_sceneitem_set_pos)
+NOTHING(obs_source_create)
 NOTHING(obs_source_enabled)
 NOTHING(obs_source_enum_filters)
 NOTHING(obs_source_get_color_space)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <util/platform.h>
 
+#include "abi/davy_loader.h"
 #include "plugins/cli/picture.h"
 
 #define OBS_PLUGINS "/usr/lib/x86_64-linux-gnu/obs-plugins"
@@ -42,6 +43,19 @@ static void rendered(void *unused, struct video_data *data) {
 static bool open_module(const char *so, const char *data) {
     obs_module_t *module = NULL;
     return obs_open_module(&module, so, data) == MODULE_SUCCESS && obs_init_module(module);
+}
+
+static char folder[512];
+
+void world_folder(const char *path) {
+    snprintf(folder, sizeof folder, "%s", path);
+    os_mkdirs(folder);
+}
+
+const char *world_file(const char *name) {
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
 }
 
 bool world_module(const char *name) {
@@ -80,7 +94,12 @@ bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *modul
     if (!obs_startup("en-US", getenv("XDG_CONFIG_HOME"), NULL) || !reset_video(width, height, fps)) {
         return false;
     }
-    obs_add_raw_video_callback(NULL, rendered, NULL);
+    const struct video_scale_info as_it_is = {.format = world.hdr ? VIDEO_FORMAT_P010 : VIDEO_FORMAT_BGRA,
+                                              .width = width,
+                                              .height = height,
+                                              .range = world.hdr ? VIDEO_RANGE_PARTIAL : VIDEO_RANGE_FULL,
+                                              .colorspace = world.hdr ? VIDEO_CS_2100_PQ : VIDEO_CS_SRGB};
+    obs_add_raw_video_callback(&as_it_is, rendered, NULL);
     return open_module(module, data);
 }
 
@@ -110,8 +129,7 @@ uint64_t world_frames(void) {
     return frames;
 }
 
-/* Where drawing is late, libobs hands the last frame out again: those do not count. */
-static uint64_t drawn(void) {
+uint64_t world_drawn(void) {
     return (uint64_t)obs_get_total_frames() - obs_get_lagged_frames();
 }
 
@@ -119,8 +137,8 @@ void world_wait_frames(uint64_t more) {
     enum { ON_THE_WAY = 2 }; /* drawn, but not handed out yet */
     pthread_mutex_lock(&world.lock);
     const uint64_t until = world.frames + more;
-    const uint64_t drawn_until = drawn() + more + ON_THE_WAY;
-    while (world.frames < until || drawn() < drawn_until) {
+    const uint64_t drawn_until = world_drawn() + more + ON_THE_WAY;
+    while (world.frames < until || world_drawn() < drawn_until) {
         pthread_cond_wait(&world.turned, &world.lock);
     }
     pthread_mutex_unlock(&world.lock);
@@ -162,71 +180,6 @@ obs_source_t *world_colour(const char *name, uint32_t abgr, uint32_t width, uint
     return source;
 }
 
-/* ---- a moving picture ---- */
-
-typedef struct moving {
-    uint32_t width, height, frame;
-} moving;
-
-static const char *moving_name(void *unused) {
-    (void)unused;
-    return "moving";
-}
-
-static void *moving_create(obs_data_t *settings, obs_source_t *source) {
-    moving *m = bzalloc(sizeof *m);
-    (void)source;
-    m->width = (uint32_t)obs_data_get_int(settings, "width");
-    m->height = (uint32_t)obs_data_get_int(settings, "height");
-    return m;
-}
-
-static void moving_tick(void *data, float seconds) {
-    (void)seconds;
-    ((moving *)data)->frame++;
-}
-
-static uint32_t moving_width(void *data) {
-    return ((const moving *)data)->width;
-}
-
-static uint32_t moving_height(void *data) {
-    return ((const moving *)data)->height;
-}
-
-static void moving_render(void *data, gs_effect_t *effect) {
-    const moving *m = data;
-    gs_effect_t *solid = obs_get_base_effect(OBS_EFFECT_SOLID);
-    struct vec4 colour;
-    (void)effect;
-    vec4_set(&colour, (float)(m->frame % 64) / 64.0f, 0.5f, (float)(m->frame % 7) / 7.0f, 1.0f);
-    gs_effect_set_vec4(gs_effect_get_param_by_name(solid, "color"), &colour);
-    while (gs_effect_loop(solid, "Solid")) {
-        gs_draw_sprite(NULL, 0, m->width, m->height / 2 + m->frame % 8);
-    }
-}
-
-static struct obs_source_info moving_info = {.id = "test_moving",
-                                             .type = OBS_SOURCE_TYPE_INPUT,
-                                             .output_flags = OBS_SOURCE_VIDEO | OBS_SOURCE_CUSTOM_DRAW,
-                                             .get_name = moving_name,
-                                             .create = moving_create,
-                                             .destroy = bfree,
-                                             .get_width = moving_width,
-                                             .get_height = moving_height,
-                                             .video_tick = moving_tick,
-                                             .video_render = moving_render};
-
-obs_source_t *world_moving(const char *name, uint32_t width, uint32_t height) {
-    obs_register_source(&moving_info);
-    obs_data_t *settings = obs_data_create();
-    obs_data_set_int(settings, "width", width);
-    obs_data_set_int(settings, "height", height);
-    obs_source_t *source = obs_source_create("test_moving", name, settings, NULL);
-    obs_data_release(settings);
-    return source;
-}
-
 long long world_number(obs_source_t *filter, const char *what) {
     calldata_t call;
     calldata_init(&call);
@@ -234,6 +187,12 @@ long long world_number(obs_source_t *filter, const char *what) {
     const long long n = calldata_int(&call, what);
     calldata_free(&call);
     return n;
+}
+
+void world_wait_done(obs_source_t *filter, long long results, int seconds) {
+    for (int i = 0; i < seconds * 20 && world_number(filter, "done") < results; i++) {
+        os_sleep_ms(50);
+    }
 }
 
 obs_source_t *world_filter(obs_source_t *on, const char *id, const char *settings, ...) {
@@ -260,7 +219,32 @@ void world_status(obs_source_t *filter, char *out, size_t bytes) {
     obs_properties_destroy(props);
 }
 
-bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha, uint8_t *rgba) {
+typedef struct wanted {
+    const char *name;
+    obs_hotkey_id id;
+} wanted;
+
+static bool look_for(void *data, obs_hotkey_id id, obs_hotkey_t *hotkey) {
+    wanted *w = data;
+    if (strcmp(obs_hotkey_get_name(hotkey), w->name) == 0) {
+        w->id = id;
+    }
+    return w->id == OBS_INVALID_HOTKEY_ID;
+}
+
+bool world_press(const char *hotkey) {
+    wanted w = {hotkey, OBS_INVALID_HOTKEY_ID};
+    obs_enum_hotkeys(look_for, &w);
+    if (w.id != OBS_INVALID_HOTKEY_ID) {
+        obs_hotkey_enable_callback_rerouting(true);
+        obs_hotkey_trigger_routed_callback(w.id, true);
+        obs_hotkey_trigger_routed_callback(w.id, false);
+        obs_hotkey_enable_callback_rerouting(false);
+    }
+    return w.id != OBS_INVALID_HOTKEY_ID;
+}
+
+void world_pattern(uint32_t width, uint32_t height, bool alpha, uint8_t *rgba) {
     for (uint32_t y = 0; y < height; y++) {
         for (uint32_t x = 0; x < width; x++) {
             uint8_t *p = rgba + 4 * ((size_t)y * width + x);
@@ -271,6 +255,10 @@ bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha
             p[3] = (uint8_t)(alpha ? (x * 5 + y * 3) % 256 : 255);
         }
     }
+}
+
+bool world_picture(const char *path, uint32_t width, uint32_t height, bool alpha, uint8_t *rgba) {
+    world_pattern(width, height, alpha, rgba);
     cli_picture p = {.width = width, .height = height, .channels = 4, .bits = 8, .pixels = rgba};
     const cli_encoding e = {0};
     return cli_picture_save(path, &p, &e) == 0;
@@ -293,6 +281,58 @@ bool world_network(const char *path, float brighter) {
     const bool ok = f != NULL && fwrite(&bytes, sizeof bytes, 1, f) == 1 && fwrite(header, bytes, 1, f) == 1 &&
                     fwrite(numbers, sizeof numbers, 1, f) == 1;
     return f != NULL && fclose(f) == 0 && ok;
+}
+
+davy_tensor world_rgba(void *pixels, bool floats, uint32_t width, uint32_t height) {
+    return (davy_tensor){.struct_size = sizeof(davy_tensor),
+                         .dtype = floats ? DAVY_DTYPE_F32 : DAVY_DTYPE_U8,
+                         .layout = DAVY_LAYOUT_HWC,
+                         .channels = DAVY_CHANNELS_RGBA,
+                         .ndim = 3,
+                         .data = (uint64_t)(uintptr_t)pixels,
+                         .shape = {height, width, 4}};
+}
+
+bool world_davy(const char *device, const char *model, const char *precision, davy_tensor in, davy_tensor out) {
+    davy_library lib;
+    davy_context *ctx = NULL;
+    davy_model *opened = NULL;
+    const bool file = strchr(model, '/') != NULL;
+    const davy_context_desc cd = {.struct_size = sizeof cd, .abi_version = DAVY_ABI_VERSION, .device = device};
+    const davy_source source = {.struct_size = sizeof source, .name = file ? NULL : model, .path = file ? model : NULL};
+    const davy_model_desc md = {.struct_size = sizeof md,
+                                .sources = &source,
+                                .n_sources = 1,
+                                .compute = strcmp(precision, "fp32") == 0   ? DAVY_DTYPE_F32
+                                           : strcmp(precision, "fp16") == 0 ? DAVY_DTYPE_F16
+                                           : strcmp(precision, "bf16") == 0 ? DAVY_DTYPE_BF16
+                                                                            : DAVY_DTYPE_AUTO};
+    const bool ok = davy_load(&lib, NULL, DAVY_ABI_1_0) == DAVY_OK && lib.api->context_create(&cd, &ctx) == DAVY_OK &&
+                    lib.api->model_open(ctx, &md, &opened) == DAVY_OK &&
+                    lib.api->upscale(opened, &in, &out, NULL, NULL) == DAVY_OK;
+    if (lib.api != NULL) {
+        lib.api->model_release(opened);
+        lib.api->context_release(ctx);
+    }
+    return ok;
+}
+
+int world_compare(const world_frame *f, const uint8_t *rgba, uint32_t width, uint32_t height, double *share) {
+    int worst = 0;
+    size_t beyond = 0;
+    for (uint32_t y = 0; y < height; y++) {
+        for (uint32_t x = 0; x < width; x++) {
+            const uint8_t *is = f->pixels + 4 * ((size_t)y * f->width + x);
+            const uint8_t *want = rgba + 4 * ((size_t)y * width + x);
+            for (int c = 0; c < 3; c++) {
+                const int d = abs((int)is[2 - c] - (int)want[c]);
+                worst = d > worst ? d : worst;
+                beyond += d > 1;
+            }
+        }
+    }
+    *share = (double)beyond / ((double)width * height * 3);
+    return worst;
 }
 
 int world_difference(const world_frame *a, const world_frame *b, int within, double *share) {

@@ -13,7 +13,6 @@
 
 enum { CANVAS = 512 };
 
-static char work[512];
 static char shared[512];
 
 /* ---- captions ---- */
@@ -93,7 +92,7 @@ static void test_caption(void) {
     char told[4096] = "";
     snprintf(folder, sizeof folder, "%s/models/davy-tiny-vlm", shared);
     snprintf(picture, sizeof picture, "%s/golden/davy-tiny-vlm/case00.png", shared);
-    snprintf(file, sizeof file, "%s/caption.txt", work);
+    snprintf(file, sizeof file, "%s", world_file("caption.txt"));
     if (!os_file_exists(folder)) {
         check_skip("the captions: no models/davy-tiny-vlm");
         return;
@@ -132,6 +131,93 @@ static void test_caption(void) {
     obs_source_release(image);
 }
 
+/* ---- what the plugin looks up in the OBS application ---- */
+
+static struct {
+    obs_source_t *scene;
+    int streams;
+} application;
+
+obs_source_t *obs_frontend_get_current_scene(void);
+obs_output_t *obs_frontend_get_streaming_output(void);
+
+obs_source_t *obs_frontend_get_current_scene(void) {
+    return obs_source_get_ref(application.scene);
+}
+
+obs_output_t *obs_frontend_get_streaming_output(void) {
+    application.streams++;
+    return NULL; /* nothing is streamed */
+}
+
+/* The button makes a text source in the scene, where the next caption is shown. */
+static void make_target(obs_source_t *filter) {
+    obs_properties_t *props = obs_source_properties(filter);
+    CHECK(obs_property_button_clicked(obs_properties_get(props, "make_target"), filter));
+    obs_properties_destroy(props);
+    CHECK(obs_scene_find_source(obs_scene_from_source(application.scene), "davy: answer") != NULL);
+}
+
+static void check_target(void) {
+    char shown[4096] = "";
+    obs_source_t *text = obs_get_source_by_name("davy: answer");
+    if (CHECK(text != NULL)) {
+        text_of(text, shown, sizeof shown);
+        CHECKF(strcmp(shown, heard.text) == 0, "the new text source says '%s'", shown);
+        obs_source_release(text);
+    }
+}
+
+static void wait_for_captions(int n) {
+    for (int i = 0; i < 1200 && heard.signals < n; i++) {
+        os_sleep_ms(50);
+    }
+    CHECKF(heard.signals >= n, "%d captions, expected %d", heard.signals, n);
+}
+
+/* Two questions about each picture: one caption when the picture changes, none while it does not, one on the hotkey. */
+static void test_asked(void) {
+    char file[1100];
+    snprintf(file, sizeof file, "%s/models/davy-tiny-vlm", shared);
+    if (!os_file_exists(file)) {
+        return; /* said before */
+    }
+    snprintf(file, sizeof file, "%s/golden/davy-tiny-vlm/case00.png", shared);
+    obs_source_t *image = world_image("asked", file);
+    obs_scene_t *scene = obs_scene_create("program");
+    obs_scene_add(scene, image);
+    application.scene = obs_scene_get_source(scene);
+    world_show(application.scene);
+    world_wait_frames(40);
+    memset(&heard, 0, sizeof heard);
+    obs_source_t *filter =
+        world_filter(image, "davy_caption_filter",
+                     "{\"model_path\":\"%s/models/davy-tiny-vlm\",\"follow_up\":\"What color is it?\",\"every\":false,"
+                     "\"on_change\":true,\"max_tokens\":16,\"to_stream_cc\":true}",
+                     shared);
+    signal_handler_connect(obs_source_get_signal_handler(filter), "davy_caption", on_caption, NULL);
+    wait_for_captions(1);
+    CHECKF(strchr(heard.text, '\n') != NULL, "two questions, one answer: %s", heard.text);
+    os_sleep_ms(1800); /* three looks */
+    CHECKF(heard.signals == 1, "%d captions of one picture", heard.signals);
+    CHECKF(application.streams == 1, "%d captions for the stream", application.streams);
+    make_target(filter);
+    CHECK(world_press("davy.caption.davy"));
+    wait_for_captions(2);
+    check_target();
+    obs_data_t *settings = obs_data_create();
+    snprintf(file, sizeof file, "%s/golden/davy-tiny-vlm/case01.png", shared);
+    obs_data_set_string(settings, "file", file);
+    obs_source_update(image, settings);
+    obs_data_release(settings);
+    wait_for_captions(3);
+    check_target();
+    world_unfilter(image, filter);
+    world_show(NULL);
+    obs_scene_release(scene);
+    obs_source_release(image);
+}
+
 /* A folder that is none: said, and nothing else happens. */
 static void test_no_model(void) {
     obs_source_t *image = world_image("none", "/nowhere.png");
@@ -156,7 +242,7 @@ static void test_vae(void) {
     char status[700] = "";
     static uint8_t rgba[203 * 101 * 4];
     snprintf(weights, sizeof weights, "%s/models/tae/taef2_encoder.safetensors", shared);
-    snprintf(picture, sizeof picture, "%s/odd.png", work);
+    snprintf(picture, sizeof picture, "%s", world_file("odd.png"));
     if (!os_file_exists(weights)) {
         check_skip("the VAE: no models/tae/taef2_encoder.safetensors");
         return;
@@ -178,7 +264,7 @@ static void test_vae(void) {
     CHECK(world_difference(&plain, &through, 0, NULL) > 0);
     CHECK(obs_source_get_width(image) == 203 && obs_source_get_height(image) == 101);
     char out[1024];
-    snprintf(out, sizeof out, "%s/vae.png", work);
+    snprintf(out, sizeof out, "%s", world_file("vae.png"));
     world_save(out, &through);
     world_unfilter(image, filter);
     world_frame_free(&plain);
@@ -245,7 +331,7 @@ static void test_latent(void) {
     char status[700] = "";
     static uint8_t rgba[203 * 101 * 4];
     snprintf(weights, sizeof weights, "%s/models/tae/taef2_encoder.safetensors", shared);
-    snprintf(picture, sizeof picture, "%s/whole.png", work);
+    snprintf(picture, sizeof picture, "%s", world_file("whole.png"));
     if (!os_file_exists(weights)) {
         check_skip("the latent: no models/tae/taef2_encoder.safetensors");
         return;
@@ -273,9 +359,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: test_obs_caption MODULE DATA WORK_FOLDER SHARED\n");
         return 2;
     }
-    snprintf(work, sizeof work, "%s", argv[3]);
     snprintf(shared, sizeof shared, "%s", argv[4]);
-    os_mkdirs(work);
+    world_folder(argv[3]);
     if (!world_open(CANVAS, CANVAS, 60, argv[1], argv[2]) || !world_module("image-source") ||
         !world_module("text-freetype2")) {
         printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
@@ -283,6 +368,7 @@ int main(int argc, char **argv) {
     }
     test_no_model();
     test_caption();
+    test_asked();
     test_vae();
     test_latent();
     const long left = world_close();

@@ -9,7 +9,6 @@
 
 #include <util/platform.h>
 
-#include "abi/davy_loader.h"
 #include "obs_world.h"
 #include "tests/check.h"
 
@@ -18,36 +17,7 @@ enum { CANVAS_W = 320, CANVAS_H = 180, PIC_W = 80, PIC_H = 48, PATCH = 16, LARGE
 #define WHITE_NITS 300.0f
 #define PEAK_NITS  1000.0f
 
-static char work[512];
-
-static const char *in_work(const char *name) {
-    static char path[1024];
-    snprintf(path, sizeof path, "%s/%s", work, name);
-    return path;
-}
-
 /* ---- the picture: a player's frame, P010, PQ, Rec. 2020, all of the range ---- */
-
-static const char *own_name(void *unused) {
-    (void)unused;
-    return "own";
-}
-
-static void *own_create(obs_data_t *settings, obs_source_t *source) {
-    (void)settings;
-    return source;
-}
-
-static void own_destroy(void *data) {
-    (void)data;
-}
-
-static struct obs_source_info media_like = {.id = "test_hdr_media",
-                                            .type = OBS_SOURCE_TYPE_INPUT,
-                                            .output_flags = OBS_SOURCE_ASYNC_VIDEO,
-                                            .get_name = own_name,
-                                            .create = own_create,
-                                            .destroy = own_destroy};
 
 /* SMPTE ST 2084 */
 static double pq(double nits) {
@@ -201,7 +171,7 @@ static void test_identity(obs_source_t *media) {
     check_patches("without a filter", &plain, 1);
     obs_source_t *filter =
         world_filter(media, "davy_upscale_filter", "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
-                     in_work("identity.safetensors"));
+                     world_file("identity.safetensors"));
     wait_for_results(filter);
     world_frame through = world_grab(6);
     light after = light_of(media, GS_CS_709_EXTENDED);
@@ -236,42 +206,14 @@ static void to_signal(const light *l, float *out) {
     }
 }
 
-static davy_tensor signal_of(float *pixels, uint32_t width, uint32_t height) {
-    return (davy_tensor){.struct_size = sizeof(davy_tensor),
-                         .dtype = DAVY_DTYPE_F32,
-                         .layout = DAVY_LAYOUT_HWC,
-                         .channels = DAVY_CHANNELS_RGBA,
-                         .ndim = 3,
-                         .data = (uint64_t)(uintptr_t)pixels,
-                         .shape = {height, width, 4}};
-}
-
-static bool upscaled_by_davy(float *in, uint32_t width, uint32_t height, float *out) {
-    davy_library lib;
-    davy_context *ctx = NULL;
-    davy_model *model = NULL;
-    const davy_context_desc cd = {.struct_size = sizeof cd, .abi_version = DAVY_ABI_VERSION, .device = "cpu"};
-    const davy_source source = {.struct_size = sizeof source, .name = "davy-live-x2"};
-    const davy_model_desc md = {.struct_size = sizeof md, .sources = &source, .n_sources = 1};
-    davy_tensor from = signal_of(in, width, height);
-    davy_tensor to = signal_of(out, 2 * width, 2 * height);
-    const bool ok = davy_load(&lib, NULL, DAVY_ABI_1_0) == DAVY_OK && lib.api->context_create(&cd, &ctx) == DAVY_OK &&
-                    lib.api->model_open(ctx, &md, &model) == DAVY_OK &&
-                    lib.api->upscale(model, &from, &to, NULL, NULL) == DAVY_OK;
-    if (lib.api != NULL) {
-        lib.api->model_release(model);
-        lib.api->context_release(ctx);
-    }
-    return ok;
-}
-
 static void test_equals_davy(obs_source_t *media) {
     light before = light_of(media, GS_CS_709_EXTENDED);
     float *in = calloc((size_t)PIC_W * PIC_H * 4, sizeof *in);
     float *want = calloc((size_t)PIC_W * PIC_H * 16, sizeof *want);
     float *is = calloc((size_t)PIC_W * PIC_H * 16, sizeof *is);
     to_signal(&before, in);
-    CHECK(upscaled_by_davy(in, PIC_W, PIC_H, want));
+    CHECK(world_davy("auto", "davy-live-x2", "auto", world_rgba(in, true, PIC_W, PIC_H),
+                     world_rgba(want, true, 2 * PIC_W, 2 * PIC_H)));
     obs_source_t *filter = world_filter(media, "davy_upscale_filter", "{\"budget_ms\":10000}");
     wait_for_results(filter);
     CHECK(obs_source_get_width(media) == 2 * PIC_W && obs_source_get_height(media) == 2 * PIC_H);
@@ -309,7 +251,7 @@ static void test_tone_map(obs_source_t *media) {
     light want = light_of(media, GS_CS_SRGB);
     obs_source_t *filter = world_filter(media, "davy_upscale_filter",
                                         "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000,\"hdr_mode\":\"tonemap\"}",
-                                        in_work("identity.safetensors"));
+                                        world_file("identity.safetensors"));
     wait_for_results(filter);
     light is = light_of(media, GS_CS_SRGB);
     double worst = 0.0;
@@ -329,7 +271,7 @@ static void test_sdr(void) {
     world_frame plain = world_grab(12);
     obs_source_t *filter =
         world_filter(colour, "davy_upscale_filter", "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
-                     in_work("identity.safetensors"));
+                     world_file("identity.safetensors"));
     wait_for_results(filter);
     world_frame through = world_grab(6);
     CHECKF(codes_between(&plain, &through) <= 1, "an SDR source differs by %d codes", codes_between(&plain, &through));
@@ -345,16 +287,14 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: test_obs_hdr MODULE DATA WORK_FOLDER\n");
         return 2;
     }
-    snprintf(work, sizeof work, "%s", argv[3]);
-    os_mkdirs(work);
+    world_folder(argv[3]);
     if (!world_open_hdr(CANVAS_W, CANVAS_H, 60, argv[1], argv[2]) || !world_module("image-source")) {
         printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
         return 0;
     }
     obs_set_video_levels(WHITE_NITS, PEAK_NITS);
-    obs_register_source(&media_like);
-    CHECK(world_network(in_work("identity.safetensors"), 0.0f));
-    obs_source_t *media = obs_source_create("test_hdr_media", "media", NULL, NULL);
+    CHECK(world_network(world_file("identity.safetensors"), 0.0f));
+    obs_source_t *media = world_player("media");
     world_show(media);
     play(media);
     world_wait_frames(60);

@@ -1,6 +1,6 @@
 /* test_obs_kinds.c - every kind of source below the upscaling filter, in real libobs: passed through exactly where nothing can
  * be computed, and unchanged by a network that changes nothing.
- * usage: test_obs_kinds MODULE DATA WORK_FOLDER [missing] */
+ * usage: test_obs_kinds MODULE DATA WORK_FOLDER [missing | elsewhere] */
 #include <X11/Xlib.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,83 +16,6 @@
 enum { CANVAS_W = 320, CANVAS_H = 180, PIC_W = 80, PIC_H = 60 };
 
 #define UPSCALE "davy_upscale_filter"
-
-static char work[512];
-
-static const char *in_work(const char *name) {
-    static char path[1024];
-    snprintf(path, sizeof path, "%s/%s", work, name);
-    return path;
-}
-
-/* ---- sources of our own, as capture and media plugins make them ---- */
-
-static const char *own_name(void *unused) {
-    (void)unused;
-    return "own";
-}
-
-static void *own_create(obs_data_t *settings, obs_source_t *source) {
-    (void)settings;
-    return source;
-}
-
-static void own_destroy(void *data) {
-    (void)data;
-}
-
-static uint32_t own_width(void *data) {
-    (void)data;
-    return PIC_W;
-}
-
-static uint32_t own_height(void *data) {
-    (void)data;
-    return PIC_H;
-}
-
-static uint32_t nothing(void *data) {
-    (void)data;
-    return 0;
-}
-
-/* Draws by itself, as a window capture does. */
-static void own_render(void *data, gs_effect_t *effect) {
-    (void)data;
-    (void)effect;
-    gs_effect_t *solid = obs_get_base_effect(OBS_EFFECT_SOLID);
-    struct vec4 colour;
-    vec4_set(&colour, 0.25f, 0.5f, 0.125f, 1.0f);
-    gs_effect_set_vec4(gs_effect_get_param_by_name(solid, "color"), &colour);
-    while (gs_effect_loop(solid, "Solid")) {
-        gs_draw_sprite(NULL, 0, PIC_W, PIC_H / 2);
-    }
-}
-
-static struct obs_source_info window_like = {.id = "test_window",
-                                             .type = OBS_SOURCE_TYPE_INPUT,
-                                             .output_flags = OBS_SOURCE_VIDEO | OBS_SOURCE_CUSTOM_DRAW,
-                                             .get_name = own_name,
-                                             .create = own_create,
-                                             .destroy = own_destroy,
-                                             .get_width = own_width,
-                                             .get_height = own_height,
-                                             .video_render = own_render};
-static struct obs_source_info media_like = {.id = "test_media",
-                                            .type = OBS_SOURCE_TYPE_INPUT,
-                                            .output_flags = OBS_SOURCE_ASYNC_VIDEO,
-                                            .get_name = own_name,
-                                            .create = own_create,
-                                            .destroy = own_destroy};
-static struct obs_source_info empty = {.id = "test_empty",
-                                       .type = OBS_SOURCE_TYPE_INPUT,
-                                       .output_flags = OBS_SOURCE_VIDEO,
-                                       .get_name = own_name,
-                                       .create = own_create,
-                                       .destroy = own_destroy,
-                                       .get_width = nothing,
-                                       .get_height = nothing,
-                                       .video_render = own_render};
 
 /* A frame of a player; the last one stays. */
 static void play(obs_source_t *media) {
@@ -143,7 +66,7 @@ static void comes_through(const char *what, obs_source_t *source, int within) {
     world_show(source);
     world_frame plain = world_grab(12);
     obs_source_t *filter = world_filter(source, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
-                                        in_work("identity.safetensors"));
+                                        world_file("identity.safetensors"));
     for (int i = 0; i < 20 && strstr(status, "frames done") == NULL; i++) {
         world_wait_frames(60);
         world_status(filter, status, sizeof status);
@@ -168,9 +91,9 @@ static void test_broken(void) {
     char settings[1200];
     char whole[2048];
     obs_source_t *colour = world_colour("broken", 0xff3060c0u, PIC_W, PIC_H);
-    FILE *from = fopen(in_work("identity.safetensors"), "rb");
+    FILE *from = fopen(world_file("identity.safetensors"), "rb");
     const size_t bytes = from != NULL ? fread(whole, 1, sizeof whole, from) : 0;
-    FILE *to = fopen(in_work("broken.safetensors"), "wb");
+    FILE *to = fopen(world_file("broken.safetensors"), "wb");
     CHECK(bytes > 1000 && to != NULL && fwrite(whole, 1, 1000, to) == 1000);
     if (from != NULL) {
         fclose(from);
@@ -178,7 +101,7 @@ static void test_broken(void) {
     if (to != NULL) {
         fclose(to);
     }
-    snprintf(settings, sizeof settings, "{\"model\":\"%s\"}", in_work("broken.safetensors"));
+    snprintf(settings, sizeof settings, "{\"model\":\"%s\"}", world_file("broken.safetensors"));
     passes_with("a broken file", colour, settings, "broken.safetensors");
     passes_with("no GPU", colour, "{\"device\":\"cuda:15\"}", "The device cannot be used: ");
     obs_source_release(colour);
@@ -213,13 +136,13 @@ static void test_capture(void) {
 
 static void test_kinds(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
-    CHECK(world_picture(in_work("alpha.png"), PIC_W, PIC_H, true, rgba));
-    CHECK(world_network(in_work("identity.safetensors"), 0.0f)); /* what comes out has gone all the way */
+    CHECK(world_picture(world_file("alpha.png"), PIC_W, PIC_H, true, rgba));
+    CHECK(world_network(world_file("identity.safetensors"), 0.0f)); /* what comes out has gone all the way */
     obs_source_t *colour = world_colour("colour", 0xff3060c0u, PIC_W, PIC_H);
     obs_source_t *glass = world_colour("glass", 0x803060c0u, PIC_W, PIC_H);
-    obs_source_t *alpha = world_image("alpha", in_work("alpha.png"));
-    obs_source_t *window = obs_source_create("test_window", "window", NULL, NULL);
-    obs_source_t *media = obs_source_create("test_media", "media", NULL, NULL);
+    obs_source_t *alpha = world_image("alpha", world_file("alpha.png"));
+    obs_source_t *window = world_window("window", PIC_W, PIC_H);
+    obs_source_t *media = world_player("media");
     play(media);
     each_kind("a colour", colour, 0);
     each_kind("a transparent colour", glass, 1); /* numbers of 8 bits, divided by alpha and multiplied again */
@@ -245,8 +168,8 @@ static void test_kinds(void) {
 
 /* Nothing to see: nothing is computed and nothing breaks, also when it comes and goes. */
 static void test_empty(void) {
-    obs_source_t *none = obs_source_create("test_empty", "none", NULL, NULL);
-    obs_source_t *media = obs_source_create("test_media", "not yet", NULL, NULL);
+    obs_source_t *none = world_window("none", 0, 0);
+    obs_source_t *media = world_player("not yet");
     obs_source_t *filters[2] = {world_filter(none, UPSCALE, "{}"),
                                 world_filter(media, UPSCALE, "{\"budget_ms\":10000}")};
     world_show(none);
@@ -314,21 +237,41 @@ static void test_missing(void) {
     obs_source_release(colour);
 }
 
+/* OBS draws on a GPU that CUDA does not have: the picture is computed all the same, and the status line says what way it takes. */
+static void test_elsewhere(void) {
+    static const char because[] = "Pictures go through host memory: OBS does not draw on an NVIDIA GPU.";
+    char status[700] = "";
+    CHECK(world_network(world_file("identity.safetensors"), 0.0f));
+    obs_source_t *colour = world_colour("colour", 0xff3060c0u, PIC_W, PIC_H);
+    world_show(colour);
+    world_frame plain = world_grab(12);
+    obs_source_t *filter = world_filter(colour, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
+                                        world_file("identity.safetensors"));
+    world_wait_done(filter, 1, 60);
+    world_frame through = world_grab(12);
+    world_status(filter, status, sizeof status);
+    CHECKF(strstr(status, because) != NULL, "the status says: %s", status);
+    CHECK(world_number(filter, "done") > 0 && world_difference(&plain, &through, 0, NULL) == 0);
+    world_unfilter(colour, filter);
+    world_frame_free(&plain);
+    world_frame_free(&through);
+    world_show(NULL);
+    obs_source_release(colour);
+}
+
 int main(int argc, char **argv) {
     if (argc < 4) {
-        fprintf(stderr, "usage: test_obs_kinds MODULE DATA WORK_FOLDER [missing]\n");
+        fprintf(stderr, "usage: test_obs_kinds MODULE DATA WORK_FOLDER [missing | elsewhere]\n");
         return 2;
     }
-    snprintf(work, sizeof work, "%s", argv[3]);
-    os_mkdirs(work);
+    world_folder(argv[3]);
     if (!world_open(CANVAS_W, CANVAS_H, 60, argv[1], argv[2]) || !world_module("image-source")) {
         printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
         return 0;
     }
-    obs_register_source(&window_like);
-    obs_register_source(&media_like);
-    obs_register_source(&empty);
-    if (argc > 4) {
+    if (argc > 4 && strcmp(argv[4], "elsewhere") == 0) {
+        test_elsewhere();
+    } else if (argc > 4) {
         test_missing();
     } else {
         test_kinds();

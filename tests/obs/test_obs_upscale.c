@@ -9,19 +9,10 @@
 
 #include <util/platform.h>
 
-#include "abi/davy_loader.h"
 #include "obs_world.h"
 #include "tests/check.h"
 
 enum { CANVAS_W = 320, CANVAS_H = 180, PIC_W = 80, PIC_H = 60 };
-
-static char work[512];
-
-static const char *in_work(const char *name) {
-    static char path[1024];
-    snprintf(path, sizeof path, "%s/%s", work, name);
-    return path;
-}
 
 #define UPSCALE "davy_upscale_filter"
 
@@ -45,59 +36,13 @@ static bool wait_for_change(const world_frame *from, int seconds) {
 
 /* ---- what davy itself says ---- */
 
-static bool upscaled_by_davy(const uint8_t *rgba, uint8_t *out, int32_t scale) {
-    davy_library lib;
-    davy_context *ctx = NULL;
-    davy_model *model = NULL;
-    const davy_context_desc cd = {.struct_size = sizeof cd, .abi_version = DAVY_ABI_VERSION, .device = "cpu"};
-    const davy_source source = {.struct_size = sizeof source, .name = scale == 2 ? "davy-live-x2" : "davy-live-x4"};
-    const davy_model_desc md = {.struct_size = sizeof md, .sources = &source, .n_sources = 1};
-    davy_tensor in = {.struct_size = sizeof in,
-                      .dtype = DAVY_DTYPE_U8,
-                      .layout = DAVY_LAYOUT_HWC,
-                      .channels = DAVY_CHANNELS_RGBA,
-                      .ndim = 3,
-                      .data = (uint64_t)(uintptr_t)rgba,
-                      .shape = {PIC_H, PIC_W, 4}};
-    davy_tensor to = in;
-    to.data = (uint64_t)(uintptr_t)out;
-    to.shape[0] = PIC_H * scale;
-    to.shape[1] = PIC_W * scale;
-    const bool ok = davy_load(&lib, NULL, DAVY_ABI_1_0) == DAVY_OK && lib.api->context_create(&cd, &ctx) == DAVY_OK &&
-                    lib.api->model_open(ctx, &md, &model) == DAVY_OK &&
-                    lib.api->upscale(model, &in, &to, NULL, NULL) == DAVY_OK;
-    if (lib.api != NULL) {
-        lib.api->model_release(model);
-        lib.api->context_release(ctx);
-    }
-    return ok;
-}
-
-/* The picture in the canvas's corner, in front of black. */
-static int compare_with(const world_frame *f, const uint8_t *rgba, uint32_t width, uint32_t height, double *share) {
-    int worst = 0;
-    size_t beyond = 0;
-    for (uint32_t y = 0; y < height; y++) {
-        for (uint32_t x = 0; x < width; x++) {
-            const uint8_t *is = f->pixels + 4 * ((size_t)y * f->width + x);
-            const uint8_t *want = rgba + 4 * ((size_t)y * width + x);
-            for (int c = 0; c < 3; c++) {
-                const int d = abs((int)is[2 - c] - (int)want[c]);
-                worst = d > worst ? d : worst;
-                beyond += d > 1;
-            }
-        }
-    }
-    *share = (double)beyond / ((double)width * height * 3);
-    return worst;
-}
-
 static void test_equals_davy(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
-    static uint8_t want[PIC_W * PIC_H * 4 * 9];
-    CHECK(world_picture(in_work("opaque.png"), PIC_W, PIC_H, false, rgba));
-    CHECK(upscaled_by_davy(rgba, want, 2));
-    obs_source_t *picture = world_image("picture", in_work("opaque.png"));
+    static uint8_t want[PIC_W * PIC_H * 4 * 4];
+    world_pattern(PIC_W, PIC_H, false, rgba);
+    CHECK(world_davy("auto", "davy-live-x2", "auto", world_rgba(rgba, false, PIC_W, PIC_H),
+                     world_rgba(want, false, 2 * PIC_W, 2 * PIC_H)));
+    obs_source_t *picture = world_pixels("picture", rgba, PIC_W, PIC_H, false);
     world_frame nothing = world_grab(2);
     world_show(picture);
     wait_for_change(&nothing, 60); /* the first frames compile shaders */
@@ -105,13 +50,12 @@ static void test_equals_davy(void) {
     obs_source_t *filter = world_filter(picture, UPSCALE, "{\"budget_ms\":10000}");
     CHECK(wait_for_width(picture, 2 * PIC_W, 120));
     CHECK(obs_source_get_height(picture) == 2 * PIC_H);
-    world_frame resized = world_grab(4);
-    wait_for_change(&resized, 120);
+    world_wait_done(filter, 1, 120);
     world_frame shown = world_grab(12);
     double share = 1.0;
-    const int worst = compare_with(&shown, want, 2 * PIC_W, 2 * PIC_H, &share);
+    const int worst = world_compare(&shown, want, 2 * PIC_W, 2 * PIC_H, &share);
     CHECKF(share <= 0.001, "%.3f %% of the numbers differ by more than 1, at most by %d", 100.0 * share, worst);
-    world_save(in_work("upscaled.png"), &shown);
+    world_save(world_file("upscaled.png"), &shown);
     char status[700];
     world_wait_frames(60);
     world_status(filter, status, sizeof status);
@@ -121,7 +65,6 @@ static void test_equals_davy(void) {
     CHECK(world_difference(&plain, &after, 0, NULL) == 0);
     world_frame_free(&nothing);
     world_frame_free(&plain);
-    world_frame_free(&resized);
     world_frame_free(&shown);
     world_frame_free(&after);
     world_show(NULL);
@@ -193,8 +136,8 @@ static void set_number(obs_source_t *filter, const char *key, double value) {
 /* All of the network, nothing of it, half of it; and on again with a picture that has been computed already. */
 static void test_strength(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
-    CHECK(world_picture(in_work("opaque.png"), PIC_W, PIC_H, false, rgba)); /* OBS's output divides by alpha */
-    obs_source_t *picture = world_image("strength", in_work("opaque.png"));
+    world_pattern(PIC_W, PIC_H, false, rgba); /* OBS's output divides by alpha */
+    obs_source_t *picture = world_pixels("strength", rgba, PIC_W, PIC_H, false);
     world_frame plain = resized_by_obs(picture);
     obs_source_t *filter = world_filter(picture, UPSCALE, "{\"budget_ms\":10000}");
     CHECK(wait_for_width(picture, 2 * PIC_W, 120));
@@ -224,8 +167,8 @@ static void test_strength(void) {
 /* Two networks, of which one adds 0.2 and its milder sister nothing: with a denoising of 0.5 the picture gains 0.1. */
 static void test_denoise(void) {
     char model[1024];
-    snprintf(model, sizeof model, "%s/tiny-general-x4v3.safetensors", work);
-    CHECK(world_network(model, 0.2f) && world_network(in_work("tiny-general-wdn-x4v3.safetensors"), 0.0f));
+    snprintf(model, sizeof model, "%s", world_file("tiny-general-x4v3.safetensors"));
+    CHECK(world_network(model, 0.2f) && world_network(world_file("tiny-general-wdn-x4v3.safetensors"), 0.0f));
     obs_source_t *colour = world_colour("noise", 0xff404040u, PIC_W, PIC_H);
     world_show(colour);
     obs_source_t *filter = world_filter(colour, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}", model);
@@ -324,9 +267,7 @@ static void test_flat(uint64_t frames) {
     obs_source_t *picture = world_moving("moving", PIC_W, PIC_H);
     obs_source_t *filter = world_filter(picture, UPSCALE, "{\"budget_ms\":10000}");
     world_show(picture);
-    for (int i = 0; i < 600 && world_number(filter, "done") == 0; i++) { /* the model is there */
-        world_wait_frames(6);
-    }
+    world_wait_done(filter, 1, 120);
     CHECK(world_number(filter, "done") > 0);
     /* What leaks grows in every window; caches and late arenas in one. */
     enum { WINDOWS = 4 };
@@ -350,8 +291,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: test_obs_upscale MODULE DATA WORK_FOLDER [FRAMES]\n");
         return 2;
     }
-    snprintf(work, sizeof work, "%s", argv[3]);
-    os_mkdirs(work);
+    world_folder(argv[3]);
     if (!world_open(CANVAS_W, CANVAS_H, 60, argv[1], argv[2]) || !world_module("image-source")) {
         printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
         return 0;

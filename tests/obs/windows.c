@@ -1,5 +1,7 @@
 /* windows.c - the Windows module with a played obs.dll (fake_obs.c): it loads, registers its filters, loads a model on a thread
- * of its own and shows what davy makes of a picture; and it goes again. usage: obs_module MODULE_FOLDER */
+ * of its own and shows what davy makes of a picture; and it goes again. The second time with "d3d11": the same with OBS's textures
+ * and a played CUDA driver's memory, also when the device that draws goes and another comes.
+ * usage: obs_module MODULE_FOLDER OUT_FOLDER [d3d11] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,34 +57,76 @@ static bool upscaled_by_davy(uint8_t *out) {
     return ok;
 }
 
-static void show(const struct obs_source_info *info, const uint8_t *(*shown)(uint32_t *, uint32_t *)) {
+static struct {
+    const uint8_t *(*shown)(uint32_t *, uint32_t *);
+    bool (*change_device)(void);
+    int (*copies)(void); /* of the played driver; NULL: pictures go through host memory */
+} fake;
+
+/* Until a picture of the right size is shown that is not empty, or a minute has gone. */
+static const uint8_t *drawn(const struct obs_source_info *info, void *filter) {
+    for (int i = 0; i < 12000; i++) {
+        uint32_t width = 0;
+        uint32_t height = 0;
+        info->video_tick(filter, 0.005f);
+        info->video_render(filter, NULL);
+        const uint8_t *pixels = fake.shown(&width, &height);
+        if (pixels != NULL && width == 2 * WIDTH && height == 2 * HEIGHT) {
+            return pixels;
+        }
+        Sleep(5);
+    }
+    return NULL;
+}
+
+static void equals(const uint8_t *pixels, const uint8_t *want, size_t bytes) {
+    size_t beyond = 0;
+    for (size_t i = 0; pixels != NULL && i < bytes; i++) {
+        beyond += abs((int)pixels[i] - (int)want[i]) > 1;
+    }
+    CHECKF(pixels != NULL && beyond * 1000 <= bytes, "%d numbers are not those that davy makes", (int)beyond);
+}
+
+static void show(const struct obs_source_info *info) {
     static uint8_t want[WIDTH * HEIGHT * 16];
-    uint32_t width = 0;
-    uint32_t height = 0;
-    const uint8_t *pixels = NULL;
     obs_data_t *none = NULL;
     CHECK(upscaled_by_davy(want));
     info->get_defaults(none);
     void *filter = info->create(none, (obs_source_t *)want);
     CHECK(filter != NULL);
-    for (int i = 0; i < 12000 && width != 2 * WIDTH; i++) {
-        info->video_tick(filter, 0.005f);
-        info->video_render(filter, NULL);
-        pixels = shown(&width, &height);
-        Sleep(5);
-    }
+    equals(drawn(info, filter), want, sizeof want);
     CHECK(info->get_width(filter) == 2 * WIDTH && info->get_height(filter) == 2 * HEIGHT);
-    if (CHECK(width == 2 * WIDTH && height == 2 * HEIGHT && pixels != NULL)) {
-        size_t beyond = 0;
-        for (size_t i = 0; i < sizeof want; i++) {
-            beyond += abs((int)pixels[i] - (int)want[i]) > 1;
-        }
-        CHECKF(beyond * 1000 <= sizeof want, "%d numbers are not those that davy makes", (int)beyond);
+    const int copies = fake.copies != NULL ? fake.copies() : 0;
+    CHECKF(fake.copies == NULL || copies >= 2, "%d copies between textures and memory", copies);
+    if (fake.copies != NULL) {
+        CHECK(fake.change_device()); /* nothing of the old one is left */
+        equals(drawn(info, filter), want, sizeof want);
+        CHECKF(fake.copies() >= copies + 2, "%d copies, then %d", copies, fake.copies());
     }
     info->destroy(filter);
 }
 
-int main(void) {
+/* false: there is no Direct3D here. */
+static bool on_d3d11(void) {
+    wchar_t driver[MAX_PATH + 32] = L"";
+    GetModuleFileNameW(NULL, driver, MAX_PATH);
+    wchar_t *name = wcsrchr(driver, L'\\');
+    wcscpy(name != NULL ? name + 1 : driver, L"fake_d3d11_cuda.dll");
+    HMODULE played = LoadLibraryW(driver);
+    if (!CHECK(played != NULL)) {
+        return false;
+    }
+    void *copies = symbol(played, "fake_copies");
+    memcpy(&fake.copies, &copies, sizeof fake.copies);
+    _putenv("FAKE_OBS_D3D11=1");
+    _wputenv_s(L"DAVY_CUDA_DRIVER", driver);
+    return true;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 3 && strcmp(argv[3], "d3d11") == 0 && !on_d3d11()) {
+        return check_done();
+    }
     HMODULE obs = LoadLibraryW(L"obs.dll");
     HMODULE module = LoadLibraryW(L"davy-obs.dll");
     if (!CHECK(obs != NULL && module != NULL)) {
@@ -92,23 +136,30 @@ int main(void) {
     void (*unload)(void) = NULL;
     uint32_t (*version)(void) = NULL;
     void *(*info)(const char *) = NULL;
-    const uint8_t *(*shown)(uint32_t *, uint32_t *) = NULL;
+    void *(*device)(void) = NULL;
     void *found[] = {symbol(module, "obs_module_load"), symbol(module, "obs_module_unload"),
                      symbol(module, "obs_module_ver"),  symbol(obs, "fake_info"),
-                     symbol(obs, "fake_shown"),         symbol(obs, "fake_pixel")};
+                     symbol(obs, "fake_shown"),         symbol(obs, "fake_pixel"),
+                     symbol(obs, "fake_change_device"), symbol(obs, "gs_get_device_obj")};
     memcpy(&load, &found[0], sizeof load);
     memcpy(&unload, &found[1], sizeof unload);
     memcpy(&version, &found[2], sizeof version);
     memcpy(&info, &found[3], sizeof info);
-    memcpy(&shown, &found[4], sizeof shown);
+    memcpy(&fake.shown, &found[4], sizeof fake.shown);
     memcpy(&fake_pixel, &found[5], sizeof fake_pixel);
+    memcpy(&fake.change_device, &found[6], sizeof fake.change_device);
+    memcpy(&device, &found[7], sizeof device);
+    if (fake.copies != NULL && device() == NULL) {
+        check_skip("no Direct3D 11 here");
+        return check_done();
+    }
     CHECK(symbol(module, "obs_module_set_pointer") != NULL && symbol(module, "obs_module_post_load") != NULL);
     CHECK(version() >> 24 == 29);
     CHECK(load());
     CHECK(info("davy_vae_filter") != NULL && info("davy_caption_filter") != NULL);
     const struct obs_source_info *upscale = info("davy_upscale_filter");
     if (CHECK(upscale != NULL)) {
-        show(upscale, shown);
+        show(upscale);
     }
     unload();
     FreeLibrary(module);
