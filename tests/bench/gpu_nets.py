@@ -233,6 +233,113 @@ class RrdbNet(nn.Module):
         return self.conv_last(F.leaky_relu(self.conv_hr(x), 0.2))
 
 
+class SpanF3Block(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.c1_r, self.c2_r, self.c3_r = Folded(c, c, 1.4), Folded(c, c, 1.4), Folded(c, c)
+        self.att_conv = conv(c, c, 1)
+
+    def forward(self, x):
+        first = F.relu(self.c1_r(x))
+        a = self.c3_r(F.relu(self.c2_r(first)))
+        return (x + a) * torch.tanh(self.att_conv(a)), first
+
+
+class SpanF3(nn.Module):
+    """Works at half the size of the picture, whose sides are even here."""
+
+    def __init__(self, c=64, blocks=8, scale=2):
+        super().__init__()
+        self.conv_1 = nn.ModuleDict({"1": Folded(12, c)})
+        for i in range(1, blocks + 1):
+            setattr(self, f"block_{i}", SpanF3Block(c))
+        self.conv_cat, self.to_pixel = conv(4 * c, c, 1), Folded(c, 3 * (2 * scale) ** 2)
+        self.blocks, self.shuffle = blocks, 2 * scale
+
+    def forward(self, x):
+        f = h = self.conv_1["1"](F.pixel_unshuffle(x, 2))
+        for i in range(1, self.blocks + 1):
+            h, first = getattr(self, f"block_{i}")(h)
+            after_first = h if i == 1 else after_first
+        return F.pixel_shuffle(self.to_pixel(self.conv_cat(torch.cat([f, h, after_first, first], 1))), self.shuffle)
+
+
+def leaky(x):
+    return F.leaky_relu(x, 0.1)
+
+
+def cut(x, n):
+    return x[:, :, n:-n, n:-n]
+
+
+def valid(i, o, k=3, stride=1):
+    c = nn.Conv2d(i, o, k, stride)
+    c.gain = 1.2
+    return c
+
+
+def transposed(i, o, k, stride, padding=0):
+    c = nn.ConvTranspose2d(i, o, k, stride, padding)
+    c.gain = 1.2
+    return c
+
+
+class Pair(nn.Module):
+    """Two convolutions and, where asked for, channels weighed by what their means say."""
+
+    def __init__(self, i, middle, o, weighed):
+        super().__init__()
+        self.conv = nn.Sequential(valid(i, middle), nn.LeakyReLU(0.1), valid(middle, o), nn.LeakyReLU(0.1))
+        if weighed:
+            self.seblock = nn.ModuleDict({"conv1": conv(o, o // 8, 1), "conv2": conv(o // 8, o, 1)})
+
+    def forward(self, x):
+        x = self.conv(x)
+        if not hasattr(self, "seblock"):
+            return x
+        mean = x.mean((2, 3), keepdim=True)
+        return x * torch.sigmoid(self.seblock["conv2"](F.relu(self.seblock["conv1"](mean))))
+
+
+class CuganFirst(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv1_down, self.conv2 = Pair(3, 32, 64, False), valid(64, 64, 2, 2), Pair(64, 128, 64, True)
+        self.conv2_up, self.conv3, self.conv_bottom = transposed(64, 64, 2, 2), valid(64, 64), transposed(64, 3, 4, 2, 3)
+
+    def forward(self, x):
+        a = self.conv1(x)
+        b = self.conv2(leaky(self.conv1_down(a)))
+        return self.conv_bottom(leaky(self.conv3(leaky(self.conv2_up(b)) + cut(a, 4))))
+
+
+class CuganSecond(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv1_down, self.conv2 = Pair(3, 32, 64, False), valid(64, 64, 2, 2), Pair(64, 64, 128, True)
+        self.conv2_down, self.conv3, self.conv3_up = valid(128, 128, 2, 2), Pair(128, 256, 128, True), transposed(128, 128, 2, 2)
+        self.conv4, self.conv4_up = Pair(128, 64, 64, True), transposed(64, 64, 2, 2)
+        self.conv5, self.conv_bottom = valid(64, 64), valid(64, 3)
+
+    def forward(self, x):
+        a = self.conv1(x)
+        b = self.conv2(leaky(self.conv1_down(a)))
+        c = self.conv4(leaky(self.conv3_up(self.conv3(leaky(self.conv2_down(b))))) + cut(b, 4))
+        return self.conv_bottom(leaky(self.conv5(leaky(self.conv4_up(c)) + cut(a, 16))))
+
+
+class Cugan(nn.Module):
+    """Real-CUGAN x2 for pictures of even sides."""
+
+    def __init__(self):
+        super().__init__()
+        self.unet1, self.unet2 = CuganFirst(), CuganSecond()
+
+    def forward(self, x):
+        z = self.unet1(F.pad(x, (18, 18, 18, 18), "reflect"))
+        return self.unet2(z) + cut(z, 20)
+
+
 # ---- weights ----
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
@@ -242,8 +349,11 @@ DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 def randomise(model, seed=0):
     g = torch.Generator().manual_seed(seed)
     for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            module.weight.normal_(0, module.gain / math.sqrt(module.weight[0].numel()), generator=g)
+        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
+            fan = module.weight[0].numel()
+            if isinstance(module, nn.ConvTranspose2d):  # [in, out, k, k]: so many products make one result
+                fan = module.weight[:, 0].numel() / module.stride[0] ** 2
+            module.weight.normal_(0, module.gain / math.sqrt(fan), generator=g)
             if module.bias is not None:
                 module.bias.normal_(0, 0.01, generator=g)
         elif isinstance(module, nn.GroupNorm):

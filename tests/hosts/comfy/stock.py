@@ -2,8 +2,9 @@
 
     DAVY_COMFYUI=/path/to/ComfyUI DAVY_LIBRARY=... python stock.py WORK_FOLDER
 
-Python must have what ComfyUI needs. Weights come from DAVY_SHARED (golden cases and small models). Bounds: VAE 1e-3 in
-fp32 and 2e-2 in bf16 of the stock node's result, pictures 1/255, texts equal. Ends `N passed, N failed`.
+Python must have what ComfyUI needs. Weights come from DAVY_SHARED (golden cases and small models), those of Wan are made
+here. Bounds: VAE 1e-3 in fp32 and 2e-2 in bf16 of the stock node's result, pictures 1/255, texts equal. Ends `N passed, N
+failed`.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ PACK = pathlib.Path(os.environ.get("DAVY_PACK", ROOT / "plugins" / "comfy"))
 COMFYUI = pathlib.Path(os.environ["DAVY_COMFYUI"])
 sys.dont_write_bytecode = True
 VAES = "vae_sdxl", "vae_flux_ldm", "vae_sd15_ldm", "taesd", "taef1"
+SEEDVR2 = "seedvr2_vae_5f"  # stock since ComfyUI 0.33
 UPSCALERS = "span_x2", "esrgan_x2_unshuffle", "realplksr_x4", "omnisr_x4"
 EVEN = "unshuffle", "omnisr"  # the stock loader pads odd sizes of these in a way of its own
 passed = failed = 0
@@ -40,7 +42,7 @@ def link(target, path):
 
 def models(base):
     """ComfyUI's folders with made-up VAEs and small real models."""
-    for case in *VAES, *UPSCALERS:
+    for case in *VAES, SEEDVR2, *UPSCALERS:
         out = base / "weights" / case
         if not (out / "inputs.safetensors").exists():
             out.mkdir(parents=True, exist_ok=True)
@@ -49,6 +51,7 @@ def models(base):
     made = base / "weights"
     link(made / "vae_sdxl/model.safetensors", base / "models/vae/sdxl_vae.safetensors")
     link(made / "vae_flux_ldm/model.safetensors", base / "models/vae/ae.safetensors")
+    link(made / SEEDVR2 / "model.safetensors", base / "models/vae/seedvr2.safetensors")
     link(made / "vae_sd15_ldm/model.safetensors", base / "models/checkpoints/sd15.safetensors")
     for name in "taesd", "taef1":
         for half in "encoder", "decoder":
@@ -121,6 +124,55 @@ def vaes(nodes, torch):
             check(same and distance(got, stock_latent) <= bound, f"{name} encode {precision}: {distance(got, stock_latent):.2g}")
 
 
+def wan(base, torch):
+    """Autoencoders of Wan as ComfyUI takes them: 2.1 of any width, 2.2 of the released one."""
+    import comfy.ldm.wan.vae
+    import comfy.ldm.wan.vae2_2
+    import comfy.utils
+
+    more = dict(dim_mult=[1, 2, 4, 4], num_res_blocks=2, attn_scales=[], temperal_downsample=[False, True, True])
+    for name, made, width, latents in ("wan2_1", comfy.ldm.wan.vae, 32, 16), ("wan2_2", comfy.ldm.wan.vae2_2, 160, 48):
+        file = base / f"models/vae/{name}.safetensors"
+        if file.exists():
+            continue
+        with torch.device("meta"):
+            shapes = made.WanVAE(dim=width, z_dim=latents, **more).state_dict()
+        random = torch.Generator().manual_seed(latents)
+        weights = {}
+        for key, t in shapes.items():
+            x = torch.rand(t.shape, generator=random) * 2 - 1
+            inputs = t[0].numel() if t.dim() > 1 else 1
+            weights[key] = (1 + 0.1 * x if key.endswith("gamma") else x * 0.1 if inputs == 1 else x * (3 / inputs) ** 0.5).half()
+        comfy.utils.save_torch_file(weights, str(file))
+
+
+def clips(nodes, torch):
+    """Videos: latents and frames of either's nodes from either's latents."""
+    torch.manual_seed(3)
+    names = ["wan2_1", "wan2_2"]
+    if (COMFYUI / "comfy/ldm/seedvr").exists():
+        names.append("seedvr2")
+    for name in names:
+        side = 32 if name == "wan2_2" else 24
+        video = torch.rand(1, 3, 9, side, side + 16).movedim(1, -1)[0]
+        (stock,) = node(nodes, "VAELoader", vae_name=f"{name}.safetensors")
+        for frames in 9, 1:
+            pixels = video[:frames]
+            latent = node(nodes, "VAEEncode", vae=stock, pixels=pixels)[0]["samples"].detach()
+            want = node(nodes, "VAEDecode", vae=stock, samples={"samples": latent})[0].detach()
+            for precision, bound in ("fp32", 1e-3), ("bf16", 2e-2):
+                what = f"{name}, {frames} frames, {precision}"
+                (vae,) = node(nodes, "DavyVAELoader", vae_name=f"{name}.safetensors", precision=precision)
+                ours = node(nodes, "DavyVideoVAEEncode", vae=vae, pixels=pixels)[0]
+                off = distance(ours["samples"], latent)
+                check(ours["samples"].shape == latent.shape and off <= bound, f"{what}: latents {off:.2g}")
+                (got,) = node(nodes, "DavyVideoVAEDecode", vae=vae, samples={"samples": latent})
+                off = distance(got, want)
+                check(got.shape == want.shape and off <= bound, f"{what}: frames of stock latents {off:.2g}")
+                off = distance(node(nodes, "VAEDecode", vae=stock, samples=ours)[0].detach(), want)
+                check(off <= bound, f"{what}: stock frames of our latents {off:.2g}")
+
+
 def upscalers(nodes, torch):
     torch.manual_seed(2)
     for name in sorted(os.listdir(os.path.join(sys.argv[3], "models/upscale_models"))):
@@ -178,6 +230,8 @@ def main(work):
         upscalers(nodes, torch)
         captions(nodes, torch)
         vaes(nodes, torch)
+        wan(base, torch)
+        clips(nodes, torch)
     print(f"{passed} passed, {failed} failed")
     return failed != 0
 
