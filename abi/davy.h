@@ -613,8 +613,8 @@ typedef struct davy_dialogue_info {
  * in three threads goes as fast as the slowest of them.
  *
  * With a VAE of clips all that is pushed is one clip: fewer latents come out than frames go in, and more frames than
- * latents, with the numbers of one call for all of it (where that has T above 1), in the memory of some frames and of what
- * the network keeps of those before. A result has the pts of the first frame, or the latent, that it is made of. finish
+ * latents, with the numbers of one call for all of it (where that has T above 1, and the same tiles), in the memory of some
+ * frames and of what the network keeps of those before. A result has the pts of the first frame, or the latent, that it is made of. finish
  * makes a last latent of what is left, its last frame repeated. */
 typedef struct davy_sequence_desc {
     uint32_t struct_size;
@@ -690,11 +690,12 @@ typedef struct davy_api {
      *               grey stands for three equal colours
      *   vae_decode  latent  -> picture
      *   A VAE of clips (temporal_factor above 1) sees the frames of a T axis above 1 one after the other, each clip of N by
-     *   itself, in slices that what memory there is allows: their lengths change nothing, STREAM_ORDERED and tile_width
-     *   and tile_height are E_UNSUPPORTED. vae_encode makes 1 + ceil((T - first) / temporal_factor) latents, first being
-     *   1, of the TAEHV family temporal_factor; where that is no whole number of frames the last one is repeated.
-     *   vae_decode makes 1 + temporal_factor * (T - 1) frames: what was repeated is for the caller to drop. A T of 1 and
-     *   pictures without T are pictures, computed as such.
+     *   itself, in slices that what memory there is allows: their lengths change nothing, STREAM_ORDERED is
+     *   E_UNSUPPORTED. Where not even the shortest slice of whole frames fits, or tile_width and tile_height ask for it,
+     *   frames are cut into tiles, each the same in all frames. vae_encode makes 1 + ceil((T - first) / temporal_factor)
+     *   latents, first being 1, of the TAEHV family temporal_factor; where that is no whole number of frames the last one
+     *   is repeated. vae_decode makes 1 + temporal_factor * (T - 1) frames: what was repeated is for the caller to drop.
+     *   A T of 1 and pictures without T are pictures, computed as such.
      *   upscale     picture -> picture with the same channels: grey gives grey; alpha goes through the network too unless
      *               RUN_DROP_ALPHA, but alpha that is constant stays exactly that. Alpha is straight: where it is 0 the
      *               network sees the colour of what is visible within 8 pixels, so that hidden colours make no edges */

@@ -49,12 +49,13 @@ static uint32_t computes_bit(dvk_dtype compute) {
            : compute == DVK_BF16 ? DVK_COMPUTES_BF16
            : compute == DVK_TF32 ? DVK_COMPUTES_TF32
            : compute == DVK_FP8  ? DVK_COMPUTES_FP8
+           : compute == DVK_INT8 ? DVK_COMPUTES_INT8
                                  : DVK_COMPUTES_F32;
 }
 
-/* TF32 and FP8 are wishes: what has no kernel for them, or a faster one, computes in the type that is stored. */
+/* TF32 and eight bits are wishes: what has no kernel for them, or a faster one, computes in the type that is stored. */
 static dvk_dtype plainer(dvk_dtype compute) {
-    return compute == DVK_TF32 ? DVK_F32 : compute == DVK_FP8 ? DVK_F16 : compute;
+    return compute == DVK_TF32 ? DVK_F32 : dv_is_eight(compute) ? DVK_F16 : compute;
 }
 
 static const dvk_cuda_kernel *choose_as(const dv_plan_options *options, const char *op, dv_args *args,
@@ -72,7 +73,7 @@ static double cuda_cost(const dv_plan_options *options, const dvk_cuda_kernel *k
 static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const char *op, dv_args *args) {
     const dvk_dtype wish = compute_of(options, op, args);
     const dvk_cuda_kernel *k = choose_as(options, op, args, wish);
-    if (plainer(wish) == wish || (k != NULL && wish != DVK_FP8)) {
+    if (plainer(wish) == wish || (k != NULL && (!dv_is_eight(wish) || options->eight_always))) {
         return k;
     }
     dv_args plain = *args;
@@ -142,5 +143,10 @@ uint64_t dv_convert_scratch(const dv_plan_options *options, const char *op, cons
 }
 
 const char *dv_dtype_name(dvk_dtype t) {
-    return t == DVK_BF16 ? "bf16" : t == DVK_F16 ? "f16" : t == DVK_TF32 ? "tf32" : t == DVK_FP8 ? "fp8" : "f32";
+    return t == DVK_BF16   ? "bf16"
+           : t == DVK_F16  ? "f16"
+           : t == DVK_TF32 ? "tf32"
+           : t == DVK_FP8  ? "fp8"
+           : t == DVK_INT8 ? "int8"
+                           : "f32";
 }

@@ -44,6 +44,7 @@ static davy_result build(const dv_engine *e, const dv_request *q, int64_t h, int
     }
     g->pictures = q->pictures > 1 ? q->pictures : 1;
     g->continues = q->continues;
+    g->second = q->second;
     g->keeps = q->keeps;
     r = e->arch->build(e->cfg, q->stage, h, w, g);
     if (r == DAVY_OK && q->grey) {
@@ -64,13 +65,29 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
     dv_graph *g = NULL;
     davy_result r = build(e, q, h, w, &g);
     if (r == DAVY_OK) {
-        r = e->compute == DVK_F16 || e->compute == DVK_FP8 ? dv_rescale(g) : DAVY_OK;
+        r = e->compute == DVK_F16 || dv_is_eight(e->compute) ? dv_rescale(g) : DAVY_OK;
+        if (r == DAVY_OK && q->slots > 0) {
+            bool changed = false;
+            r = dv_by_frame(g, q->slots, &changed);
+        }
         r = r == DAVY_OK ? dv_fuse(g) : r;
         if (r != DAVY_OK) {
             dv_graph_release(g);
             return r;
         }
         *out = g;
+    }
+    return r;
+}
+
+davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out) {
+    const dv_request q = {.stage = stage};
+    const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
+    dv_graph *g = NULL;
+    const davy_result r = build(e, &q, side, side, &g);
+    if (r == DAVY_OK) {
+        *out = dv_shape_of(g, g->input).c;
+        dv_graph_release(g);
     }
     return r;
 }
@@ -87,77 +104,16 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .cpu = e->services.cpu,
                                      .compute = e->compute,
                                      .lean = lean,
-                                     .direct = dv_tile_is_whole(request, h, w) && !request->apart};
+                                     .away = request->away,
+                                     .near = request->near,
+                                     .ahead = request->ahead,
+                                     .direct = dv_tile_is_whole(request, h, w) && !request->apart,
+                                     .eight = e->compute == DVK_INT8 && !e->eight_open ? &e->eight : NULL,
+                                     .eight_always = e->eight_always && !e->eight_open};
     return dv_plan_create(g, &options, out);
 }
 
 /* ---- creation ---- */
-
-/* Least capable of the GPUs: all compute alike. */
-static int32_t least_sm(const dv_engine *e) {
-    int32_t sm = INT32_MAX;
-    for (int32_t l = 0; l < e->n_lanes; l++) {
-        sm = (int32_t)dv_min(sm, dv_gpu_caps(dv_engine_gpu(e, l))->sm);
-    }
-    return sm;
-}
-
-/* FP8: products of convolutions, what is stored is F16. */
-static davy_result set_fp8(dv_engine *e) {
-    const int32_t sm = least_sm(e);
-    for (int32_t i = 0; i < dvk_cuda_kernel_count; i++) {
-        const dvk_cuda_kernel *k = dvk_cuda_kernels[i];
-        if (k->computes == DVK_COMPUTES_FP8 && k->sm_min <= sm && (k->sm_max == 0 || sm <= k->sm_max)) {
-            e->compute = DVK_FP8;
-            return DAVY_OK;
-        }
-    }
-    return dv_fail(DAVY_E_UNSUPPORTED, "precision fp8: compute capability %d.%d has no FP8 products; from 8.9 on",
-                   sm / 10, sm % 10);
-}
-
-static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) {
-    const bool bf16 = least_sm(e) >= 80;
-    switch (compute) {
-    case DAVY_DTYPE_AUTO: /* most upscalers keep to small numbers; VAEs overflow F16, and are rescaled where there is no other */
-        if (e->arch->wide != NULL && e->arch->wide(e->cfg)) {
-            e->compute = bf16 ? DVK_BF16 : DVK_F32;
-        } else {
-            e->compute = e->arch->task == DAVY_TASK_UPSCALE || !bf16 ? DVK_F16 : DVK_BF16;
-        }
-        return DAVY_OK;
-    case DAVY_DTYPE_F32:
-        e->compute = tf32 && bf16 ? DVK_TF32 : DVK_F32;
-        return DAVY_OK;
-    case DAVY_DTYPE_F16:
-        e->compute = DVK_F16;
-        return DAVY_OK;
-    case DAVY_DTYPE_BF16:
-        e->compute = DVK_BF16;
-        return bf16 ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "precision bf16: this GPU computes in fp32 or fp16");
-    case DAVY_DTYPE_FP8:
-        return set_fp8(e);
-    default:
-        return dv_fail(DAVY_E_UNSUPPORTED,
-                       "precision %s: a GPU computes in fp32, fp16, bf16 or fp8; there are no kernels for it",
-                       compute == DAVY_DTYPE_INT8 ? "int8" : "int4");
-    }
-}
-
-static davy_result set_compute(dv_engine *e, davy_dtype compute, bool tf32) {
-    if (e->services.n_gpus > 0) {
-        return set_gpu_compute(e, compute, tf32);
-    }
-    if (compute != DAVY_DTYPE_AUTO && compute != DAVY_DTYPE_F32 && compute != DAVY_DTYPE_BF16) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "precision %s: a CPU computes in fp32 or bf16",
-                       compute == DAVY_DTYPE_F16    ? "fp16"
-                       : compute == DAVY_DTYPE_FP8  ? "fp8"
-                       : compute == DAVY_DTYPE_INT8 ? "int8"
-                                                    : "int4");
-    }
-    e->compute = compute == DAVY_DTYPE_BF16 ? DVK_BF16 : DVK_F32;
-    return DAVY_OK;
-}
 
 /* Keys of derivations end in the name of what is stored. NULL: this parameter is not made of all of one tensor. */
 static const dv_tensor_ref *made_of(const dv_graph *g, const dv_param_info *p) {
@@ -261,10 +217,13 @@ davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out) {
         }
     }
     if (r == DAVY_OK) {
-        r = set_compute(e, desc->compute, desc->tf32);
+        r = dv_engine_set_compute(e, desc->compute, desc->tf32);
     }
     if (r == DAVY_OK) {
         r = dv_stores_create(e, e->stores);
+    }
+    if (r == DAVY_OK && e->compute == DVK_INT8) {
+        r = dv_engine_calibrate(e);
     }
     if (r != DAVY_OK) {
         e->tensors = NULL; /* still the caller's */
@@ -283,6 +242,7 @@ void dv_engine_release(dv_engine *e) {
     if (e->lock != NULL) {
         dv_routes_drop(e);
     }
+    dv_eight_clear(&e->eight);
     dv_stores_release(e->stores);
     dv_tensors_release(e->tensors);
     dv_json_release(e->config);

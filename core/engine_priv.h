@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "core/eight.h"
 #include "core/engine.h"
 #include "core/os.h"
 #include "core/run.h"
@@ -19,9 +20,14 @@ typedef struct dv_request {
     bool grey;
     int64_t pictures; /* computed at once: of a batch, or frames of a clip; 0 and 1: one */
     bool continues;   /* a clip's frames that come after others */
+    bool second;      /* and only the clip's first, of the least number, are before them */
     bool keeps;       /* and others may come after these */
-    bool apart;       /* the result is taken from its place: no step stores pictures itself */
-    int64_t batch;    /* pictures of a call, of which the layout may put several together; 0 and 1: one */
+    int64_t slots;    /* > 0: of a clip's rings, its large pictures are computed frame by frame (dv_by_frame) */
+    bool away;        /* and what they leave to the next slice is far away, but for `near` bytes */
+    uint64_t near;
+    double ahead;  /* as in dv_plan_options */
+    bool apart;    /* the result is taken from its place: no step stores pictures itself */
+    int64_t batch; /* pictures of a call, of which the layout may put several together; 0 and 1: one */
     int64_t h, w;
     dv_tiling tiling;
     uint64_t limit; /* memory there really is, once a device has refused some within the budget; 0: unknown */
@@ -69,6 +75,9 @@ struct dv_engine {
     const dv_arch *arch;
     _Alignas(16) unsigned char cfg[DV_ARCH_CONFIG_BYTES];
     dvk_dtype compute;
+    dv_eight eight;    /* compute is INT8: the convolutions that may */
+    bool eight_open;   /* while they are looked for: any may */
+    bool eight_always; /* while they are tried: they do, whether they gain or not */
     bool has_stage[DV_STAGES];
     dv_reach reach[DV_STAGES];
     uint64_t parameters, weight_bytes;
@@ -103,6 +112,15 @@ static inline bool dv_tile_is_whole(const dv_request *q, int64_t tile_h, int64_t
 davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
                                 bool lean, dv_plan **out);
 
+/* engine_precision.c: sets `compute`, of an engine with an architecture. */
+davy_result dv_engine_set_compute(dv_engine *e, davy_dtype compute, bool tf32);
+
+/* Channels of what a stage reads. */
+davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out);
+
+/* engine_eight.c: of an engine in INT8 that nobody else has yet: which convolutions have eight bits. F16 where none has. */
+davy_result dv_engine_calibrate(dv_engine *e);
+
 /* Sides that stages are tried at. */
 enum { DV_PROBE_PIXELS = 64, DV_PROBE_LATENTS = 8 };
 
@@ -114,6 +132,14 @@ void dv_stores_release(dv_store *stores[DV_LANES]);
  * names need and budget. */
 davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                              dv_layout *out);
+/* Something else than pictures that is cut alike: what a layout costs whose tile size, overlap and `lean` are set. */
+typedef struct dv_gauge {
+    davy_result (*measure)(const void *user, const dv_request *request, dv_layout *l);
+    const void *user;
+} dv_gauge;
+
+davy_result dv_layout_choose_by(dv_engine *e, const dv_gauge *gauge, const dv_request *request, uint64_t available,
+                                dv_layout *out);
 /* engine_group.c: what a layout costs, whose tile size, overlap and `together` are set. */
 davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *request, dv_layout *l);
 uint64_t dv_layout_need(const dv_engine *e, const dv_layout *l);

@@ -21,6 +21,7 @@ typedef struct search {
     dv_engine *e;
     dv_store *store; /* NULL: nothing is packed */
     const dv_request *request;
+    const dv_gauge *gauge; /* NULL: pictures */
     dv_reach reach;
     uint64_t available; /* for workspace, band and weights */
     bool lean;
@@ -95,7 +96,8 @@ static davy_result measure(search *s, dv_layout *l) {
     set_overlap(s, l);
     l->lean = s->lean;
     l->together = 1;
-    const davy_result r = dv_layout_measure(s->e, s->store, s->request, l);
+    const davy_result r = s->gauge != NULL ? s->gauge->measure(s->gauge->user, s->request, l)
+                                           : dv_layout_measure(s->e, s->store, s->request, l);
     l->comfortable = s->side > smallest_side(s) || l->exact || l->tiles == 1;
     return r;
 }
@@ -206,9 +208,9 @@ static davy_result choose_smallest(search *s, dv_layout *out, bool *found) {
 
 static uint64_t limit_of(const search *s) {
     const bool gpu = s->e->services.n_gpus > 0;
-    return can_be_exact(s)   ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
-           : s->reach.global ? UINT64_MAX
-                             : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
+    return s->reach.global || s->gauge != NULL ? UINT64_MAX
+           : can_be_exact(s)                   ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
+                                               : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
 }
 
 static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
@@ -219,7 +221,7 @@ static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
     }
     const uint64_t limit = limit_of(s);
     const bool whole_fits = fits(s, &whole) && whole.workspace <= limit;
-    s->shared = s->e->n_lanes > 1 && !s->reach.global && whole.cost >= DV_WORTH_SHARING_NS;
+    s->shared = s->e->n_lanes > 1 && !s->reach.global && s->gauge == NULL && whole.cost >= DV_WORTH_SHARING_NS;
     *found = whole_fits && !s->shared;
     *out = whole;
     if (!*found) {
@@ -283,24 +285,35 @@ static davy_result choose_kernels(search *s, bool automatic, dv_layout *out, boo
     return DAVY_OK;
 }
 
-static davy_result choose_tiles(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
-                                dv_layout *out) {
-    search s = {.e = e, .store = store, .request = request, .reach = e->reach[request->stage], .available = available};
+static davy_result choose_tiles(search *s, dv_layout *out) {
+    const dv_request *request = s->request;
     const bool automatic = request->tiling.width == 0 && request->tiling.height == 0;
     bool found = false;
-    s.side = comfortable_side(&s);
-    davy_result r = choose_kernels(&s, automatic, out, &found);
-    if (r == DAVY_OK && !found && automatic && s.side > smallest_side(&s)) {
-        s.side = smallest_side(&s);
-        r = choose_kernels(&s, automatic, out, &found);
+    s->side = comfortable_side(s);
+    davy_result r = choose_kernels(s, automatic, out, &found);
+    if (r == DAVY_OK && !found && automatic && s->side > smallest_side(s)) {
+        s->side = smallest_side(s);
+        r = choose_kernels(s, automatic, out, &found);
     }
     if (r == DAVY_OK && !found) {
         r = dv_fail(DAVY_E_BUDGET, "%s of %lld x %lld needs at least %llu bytes%s, %llu of the budget of %llu are free",
                     dv_stage_name(request->stage), (long long)request->w, (long long)request->h,
-                    (unsigned long long)s.least, automatic ? ", in the smallest tiles" : "",
-                    (unsigned long long)available, (unsigned long long)dv_engine_budget(e));
+                    (unsigned long long)s->least, automatic ? ", in the smallest tiles" : "",
+                    (unsigned long long)s->available, (unsigned long long)dv_engine_budget(s->e));
     }
     return r;
+}
+
+static search search_of(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available) {
+    return (search){
+        .e = e, .store = store, .request = request, .reach = e->reach[request->stage], .available = available};
+}
+
+davy_result dv_layout_choose_by(dv_engine *e, const dv_gauge *gauge, const dv_request *request, uint64_t available,
+                                dv_layout *out) {
+    search s = search_of(e, NULL, request, available);
+    s.gauge = gauge;
+    return choose_tiles(&s, out);
 }
 
 /* The tiles of a picture do not depend on how many there are, unless what a batch may take beside them leaves no room: then
@@ -309,7 +322,8 @@ davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *re
                              dv_layout *out) {
     dv_request one = *request;
     one.batch = 1;
-    davy_result r = choose_tiles(e, store, &one, available, out);
+    search s = search_of(e, store, &one, available);
+    davy_result r = choose_tiles(&s, out);
     if (r != DAVY_OK) {
         return r;
     }
@@ -317,7 +331,8 @@ davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *re
     r = dv_layout_group(e, store, request, available, out);
     const uint64_t need = dv_layout_need(e, out);
     if (r == DAVY_OK && need > available && need - alone < available) {
-        r = choose_tiles(e, store, &one, available - (need - alone), out);
+        s = search_of(e, store, &one, available - (need - alone));
+        r = choose_tiles(&s, out);
         r = r == DAVY_OK ? dv_layout_group(e, store, request, available, out) : r;
     }
     return r;

@@ -26,27 +26,43 @@ static void give_bytes(dv_clip_stream *s, void *p, uint64_t bytes) {
     }
 }
 
+/* Bytes of it that are the GPU's, or the processor's. */
+static uint64_t near_bytes(const dv_clip_stream *s) {
+    return s->info.state_bytes - s->info.away_bytes;
+}
+
 static davy_result take_state(dv_clip_stream *s) {
-    const uint64_t bytes = s->info.state_bytes;
-    if (bytes == 0) {
-        return DAVY_OK;
+    const uint64_t away = s->info.away_bytes;
+    davy_result r = near_bytes(s) > 0 ? take_bytes(s, near_bytes(s), "state of a clip", &s->state) : DAVY_OK;
+    if (r == DAVY_OK && away > 0) {
+        r = dv_gpu_pin(dv_engine_gpu(s->e, 0), away, "state of a clip", &s->away);
     }
-    return s->info.state_away ? dv_gpu_pin(dv_engine_gpu(s->e, 0), bytes, "state of a clip", &s->state)
-                              : take_bytes(s, bytes, "state of a clip", &s->state);
+    return r;
 }
 
 static void give_memory(dv_clip_stream *s) {
-    if (s->info.state_away) {
-        dv_gpu_unpin(dv_engine_gpu(s->e, 0), s->state, s->info.state_bytes);
-    } else {
-        give_bytes(s, s->state, s->info.state_bytes);
+    if (s->away != NULL) {
+        dv_gpu_unpin(dv_engine_gpu(s->e, 0), s->away, s->info.away_bytes);
     }
-    give_bytes(s, s->arena, s->info.arena_bytes);
-    s->arena = s->state = NULL;
+    give_bytes(s, s->state, near_bytes(s));
+    if (s->company.lends == NULL) {
+        give_bytes(s, s->arena, s->info.arena_bytes);
+    }
+    s->arena = s->state = s->away = NULL;
+}
+
+static davy_result take_arena(dv_clip_stream *s) {
+    const dv_clip_stream *lends = s->company.lends;
+    if (lends == NULL) {
+        return take_bytes(s, s->info.arena_bytes, "workspace of a clip", &s->arena);
+    }
+    s->arena = lends->arena;
+    return s->arena != NULL ? DAVY_OK
+                            : dv_fail(DAVY_E_INTERNAL, "%s: a stream without memory lends it", dv_stage_name(s->stage));
 }
 
 static davy_result try_memory(dv_clip_stream *s) {
-    davy_result r = take_bytes(s, s->info.arena_bytes, "workspace of a clip", &s->arena);
+    davy_result r = take_arena(s);
     r = r == DAVY_OK ? take_state(s) : r;
     if (r != DAVY_OK) {
         give_memory(s);
@@ -80,7 +96,7 @@ static dv_piece *find_piece(dv_clip_stream *s, int64_t frames, bool continues) {
     dv_piece *oldest = &s->pieces[0];
     for (int i = 0; i < DV_PIECES; i++) {
         dv_piece *p = &s->pieces[i];
-        if (p->instance != NULL && p->frames == frames && p->continues == continues) {
+        if (p->instance != NULL && p->frames == frames && p->continues == continues && p->second == s->second) {
             return p;
         }
         oldest = p->used_at < oldest->used_at ? p : oldest;
@@ -89,14 +105,32 @@ static dv_piece *find_piece(dv_clip_stream *s, int64_t frames, bool continues) {
     return oldest;
 }
 
+static bool suits(const dv_clip_stream *s, const dv_plan *plan) {
+    const int32_t threads = s->e->services.n_gpus > 0 ? 1 : dv_pool_threads(s->e->services.pool);
+    return dv_plan_workspace(plan, threads) <= s->info.arena_bytes &&
+           plan->state_bytes + plan->away_bytes == s->info.state_bytes;
+}
+
+/* Of a short slice more may be on its way at once than of the longest: not where that is waited for. */
+static davy_result make_plan(dv_clip_stream *s, int64_t frames, bool continues, dv_plan **out) {
+    davy_result r = dv_clip_stream_plan(s, frames, continues, out);
+    if (r == DAVY_OK && s->moved && !suits(s, *out)) {
+        const double ahead = s->ahead;
+        dv_plan_release(*out);
+        s->ahead = 0.0;
+        r = dv_clip_stream_plan(s, frames, continues, out);
+        s->ahead = ahead;
+    }
+    return r;
+}
+
 static davy_result make_program(dv_clip_stream *s, int64_t frames, bool continues, dv_program **out) {
     dv_plan *plan = NULL;
-    const davy_result r = dv_clip_stream_plan(s, frames, continues, &plan);
+    const davy_result r = make_plan(s, frames, continues, &plan);
     if (r != DAVY_OK) {
         return r;
     }
-    const int32_t threads = s->e->services.n_gpus > 0 ? 1 : dv_pool_threads(s->e->services.pool);
-    if (dv_plan_workspace(plan, threads) > s->info.arena_bytes || plan->state_bytes != s->info.state_bytes) {
+    if (!suits(s, plan)) {
         dv_plan_release(plan);
         return dv_fail(DAVY_E_INTERNAL, "%s: a slice of %lld frames takes more memory than one of %lld",
                        dv_stage_name(s->stage), (long long)frames, (long long)s->info.slice);
@@ -111,10 +145,15 @@ davy_result dv_clip_stream_piece(dv_clip_stream *s, int64_t frames, bool continu
     if (p->instance == NULL) {
         p->frames = frames;
         p->continues = continues;
+        p->second = s->second;
         r = make_program(s, frames, continues, &p->program);
         r = r == DAVY_OK ? dv_program_load(p->program, watch) : r;
         r = r == DAVY_OK ? take_memory(s) : r;
-        r = r == DAVY_OK ? dv_program_lend(p->program, s->arena, s->state, &p->instance) : r;
+        r = r == DAVY_OK ? dv_program_lend(p->program, s->arena, s->state != NULL ? s->state : s->away, &p->instance)
+                         : r;
+        if (r == DAVY_OK) {
+            dv_instance_set_away(p->instance, s->away);
+        }
     }
     if (r != DAVY_OK) {
         drop_piece(p);
@@ -162,6 +201,7 @@ static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *
         const dvk_image in = frames_of(&work->in, in_at, n);
         const dvk_image out = frames_of(&work->out, out_at, made);
         dv_piece *p = NULL;
+        s->second = s->info.clip.second && s->taken == s->info.clip.first;
         r = dv_watch_poll(watch);
         r = r == DAVY_OK ? dv_clip_stream_piece(s, n, continues, watch, &p) : r;
         if (r == DAVY_OK) {
@@ -270,7 +310,7 @@ void dv_clip_stream_release(dv_clip_stream *s) {
     }
     give_memory(s);
     for (int i = 0; i < 2; i++) {
-        give_bytes(s, s->staging[i].data, s->staging[i].bytes);
+        give_bytes(s, s->own_staging[i].data, s->own_staging[i].bytes);
     }
     dv_store_release(s->store);
     dv_free(s);

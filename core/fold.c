@@ -50,7 +50,7 @@ static davy_result can_shuffle(dv_lowering *l, int64_t k, const dv_node *shuffle
         return r;
     }
     dv_args apart = l->step.args;
-    const dvk_cuda_kernel *apart_kernel = dv_choose_kernel(l->options, "conv2d", &apart).cuda;
+    const dvk_cuda_kernel *apart_kernel = dv_lower_choose_conv(l, &apart).cuda;
     dvk_conv2d_args *a = &l->step.args.conv;
     a->y = dv_view_planned(l->place, shuffle->out);
     a->epi.shuffle = shuffle->r;
@@ -59,7 +59,7 @@ static davy_result can_shuffle(dv_lowering *l, int64_t k, const dv_node *shuffle
         a->epi.beta[0] = 1.0f;
         a->epi.n_res = 1;
     }
-    const dvk_cuda_kernel *kernel = dv_choose_kernel(l->options, "conv2d", &l->step.args).cuda;
+    const dvk_cuda_kernel *kernel = dv_lower_choose_conv(l, &l->step.args).cuda;
     *yes = kernel != NULL && (apart_kernel == NULL ||
                               cost_of(l, kernel, a) <= cost_of(l, apart_kernel, &apart) + shuffle_cost(l, shuffle));
     return DAVY_OK;
@@ -126,16 +126,16 @@ static int64_t conv_normalised(const dv_graph *g, const dv_placement *place, con
         conv_taken(place, g, k)) {
         return -1;
     }
-    const bool whole =
-        place->places[v].channel == 0 && place->buffers[place->places[v].buffer].shape.c == g->values[v].shape.c;
-    return whole ? k : -1;
+    const dv_buffer *b = &place->buffers[place->places[v].buffer];
+    const bool whole = place->places[v].channel == 0 && b->shape.c == g->values[v].shape.c;
+    return whole || b->ring ? k : -1;
 }
 
 /* Chunks of a picture that the convolution's kernel would write; 0: it does not. */
 static int64_t chunks_of(const dv_lowering *l, const dv_node *norm) {
     static float somewhere;
     dv_args args = l->step.args;
-    const dvk_cuda_kernel *k = dv_choose_kernel(l->options, "conv2d", &args).cuda;
+    const dvk_cuda_kernel *k = dv_lower_choose_conv(l, &args).cuda;
     args.conv.epi.stats = &somewhere;
     args.conv.epi.stats_groups = norm->groups;
     return k == NULL || k->stats_chunks == NULL || (k->supports != NULL && !k->supports(&args, l->options->caps))
@@ -189,7 +189,7 @@ davy_result dv_fold_store(dv_plan *plan, dv_placement *place, const dv_plan_opti
     if (r != DAVY_OK || conv < 0) {
         return r;
     }
-    const dvk_cuda_kernel *k = dv_choose_kernel(options, "conv2d", &l.step.args).cuda;
+    const dvk_cuda_kernel *k = dv_lower_choose_conv(&l, &l.step.args).cuda;
     plan->direct = k != NULL && k->stores != NULL && k->stores(&l.step.args, options->caps);
     if (plan->direct) {
         place->blocks[place->places[plan->graph->output].buffer].bytes = 0;

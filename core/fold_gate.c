@@ -61,7 +61,7 @@ static davy_result can_gate(dv_lowering *l, int64_t conv, const dv_node *product
     multiply.multiply.g = dv_view_planned(l->place, product->in[1]);
     multiply.multiply.y = dv_view_planned(l->place, product->out);
     const dvk_cuda_kernel *kernels[3];
-    kernels[0] = dv_choose_kernel(l->options, "conv2d", &apart).cuda;
+    kernels[0] = dv_lower_choose_conv(l, &apart).cuda;
     kernels[1] = dv_choose_kernel(l->options, "multiply", &multiply).cuda;
     dvk_conv2d_args *a = &l->step.args.conv;
     a->y = multiply.multiply.y;
@@ -72,7 +72,7 @@ static davy_result can_gate(dv_lowering *l, int64_t conv, const dv_node *product
         a->epi.res[i] = dv_view_planned(l->place, f->of[i]);
         a->epi.beta[i] = f->beta[i];
     }
-    kernels[2] = dv_choose_kernel(l->options, "conv2d", &l->step.args).cuda;
+    kernels[2] = dv_lower_choose_conv(l, &l->step.args).cuda;
     *yes = kernels[2] != NULL &&
            (kernels[0] == NULL || kernels[1] == NULL ||
             cost_of(l, kernels[2], a) <= cost_of(l, kernels[0], &apart) + cost_of(l, kernels[1], &multiply));

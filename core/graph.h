@@ -23,12 +23,19 @@ typedef struct dv_shape {
 /* Fills dst (row-major, shape known to the caller) from stored tensors; `key` is what the architecture gave. */
 typedef davy_result (*dv_derive_fn)(const dv_tensors *weights, const char *key, float *dst);
 
+/* The same for a share of the values: any number of threads at once, each with shares of its own. `cpu`: what kernels may
+ * use (DVK_CPU_*). */
+typedef davy_result (*dv_derive_share_fn)(const dv_tensors *weights, const char *key, int32_t share, uint32_t cpu,
+                                          float *dst);
+
 typedef struct dv_param_info {
     char *label; /* "decoder.conv_in.weight", or what a derived one is made of; unique in the graph */
     int32_t ndim;
     int64_t shape[4];         /* conv: O, I, kh, kw; vectors: C */
     const dv_tensor_ref *ref; /* stored tensor; NULL: derived or constant */
     dv_derive_fn derive;
+    dv_derive_share_fn derive_share; /* instead of derive: much work, in so many shares */
+    int32_t shares;
     char *key;
     float *constant;  /* values given by the architecture */
     int32_t exponent; /* the values are multiplied by 2^exponent when they are read */
@@ -69,13 +76,15 @@ typedef enum dv_op {
     DV_OP_TO_FRAMES,         /* r frames one behind the other from r parts of the channels */
     DV_OP_TAKE_FRAMES,       /* from frame `first` on, to the out shape */
     DV_OP_JOIN_FRAMES,       /* the frames of in[0], of in[1], ... */
-    DV_OP_TOKENS,            /* a parameter as a picture of one row */
-    DV_OP_SIMILARITY,        /* in = pixels, tokens; factors: weight. This and what follows: kernels/dictionary.h */
-    DV_OP_MIX,               /* in = shares of each token, tokens */
-    DV_OP_ORDER,             /* pixels by their greatest channel */
-    DV_OP_GATHER,            /* in = picture, order; scale: weight */
-    DV_OP_SCATTER,           /* in = picture in order, order */
-    DV_OP_REFINE             /* in = tokens, shares of each, picture; gamma: weight, sigma: bias */
+    DV_OP_PAST,       /* room for frame `first` in a ring of `r`: its past. in = window before; none: a slice's first */
+    DV_OP_WINDOW,     /* in = frame `first`, its past: both side by side in the channels, as `time` says */
+    DV_OP_TOKENS,     /* a parameter as a picture of one row */
+    DV_OP_SIMILARITY, /* in = pixels, tokens; factors: weight. This and what follows: kernels/dictionary.h */
+    DV_OP_MIX,        /* in = shares of each token, tokens */
+    DV_OP_ORDER,      /* pixels by their greatest channel */
+    DV_OP_GATHER,     /* in = picture, order; scale: weight */
+    DV_OP_SCATTER,    /* in = picture in order, order */
+    DV_OP_REFINE      /* in = tokens, shares of each, picture; gamma: weight, sigma: bias */
 } dv_op;
 
 typedef struct dv_act {
@@ -101,6 +110,7 @@ typedef enum dv_before { DV_BEFORE_FIRST, DV_BEFORE_ZERO } dv_before; /* a clip'
 typedef struct dv_time {
     int32_t frames, step, lead, keep;
     dv_before before;
+    int32_t ring; /* which one, of a past or a window: in the order of the windows in the graph that was rewritten */
 } dv_time;
 
 typedef struct dv_node {
@@ -112,6 +122,8 @@ typedef struct dv_node {
     /* attributes; which ones an op uses is said at its builder */
     dv_param weight, bias; /* conv; group norm: gamma, beta; affine: scale, shift */
     int32_t kh, kw, stride, pad_top, pad_left;
+    bool
+        phased; /* a convolution of 2x2 to twice the size, weights for each parity: dvk_conv2d_args. fused.upsample is 2 */
     int64_t r, groups, heads, first;
     float eps, scale, alpha, beta;
     dvk_pad_mode pad_mode;
@@ -163,6 +175,7 @@ typedef struct dv_graph {
     dv_value input, output;
     int64_t pictures; /* of the input: a batch, or a clip's frames in their order. Set before building; 1 until then */
     bool continues;   /* a clip's: frames came before these, and what the network keeps of them is its state */
+    bool second;      /* continues, and only the least that a clip begins with came before */
     bool keeps;       /* a clip's: frames may follow, and what they need is kept */
     bool fused;       /* dv_fuse has run */
     davy_result result; /* sticky */
@@ -197,6 +210,8 @@ dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int6
 dv_param dv_param_optional(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* absent: DV_NO_PARAM */
 dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
                           dv_derive_fn derive);
+dv_param dv_param_shared_out(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
+                             dv_derive_share_fn derive, int32_t shares);
 dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, const float *values);
 
 typedef struct dv_conv_opts {
@@ -210,6 +225,9 @@ typedef struct dv_conv_opts {
 
 /* k x k, zero padding (k-1)/2, weights <name>.weight [c_out, c_in, k, k] and <name>.bias [c_out]. opts may be NULL. */
 dv_value dv_conv(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, const dv_conv_opts *opts);
+/* Twice the size, 2x2 of x for a pixel: weight [4 * c_out, c, 2, 2], one part for each parity of row and column; a bias of
+ * fewer channels is repeated. */
+dv_value dv_conv_phased(dv_graph *g, dv_value x, const char *label, int64_t c_out, dv_param weight, dv_param bias);
 dv_value dv_activation(dv_graph *g, dv_value x, dvk_act kind, float slope);
 dv_value dv_prelu(dv_graph *g, dv_value x, const char *name); /* <name>.weight [c], or [1] for all channels */
 dv_value dv_group_norm(dv_graph *g, dv_value x, const char *name, int64_t groups, float eps);
@@ -304,6 +322,12 @@ davy_result dv_fuse(dv_graph *g);
 /* Before dv_fuse, for 16-bit values of little range: numbers that only group norms, convolutions and additions see are
  * kept divided by a power of two, weights, biases and eps with them. Exact but for the range. */
 davy_result dv_rescale(dv_graph *g);
+
+/* Before dv_fuse: where pictures are at least half as high and wide as the largest, a clip's frames are computed one after the
+ * other, residual block by residual block, and windows in time are rings: of `slots` frames, or as many as they see, where that
+ * takes most, and elsewhere of what fits the same room. The same numbers in less memory. *changed: not so where there
+ * is one frame or an op that cannot be taken apart. */
+davy_result dv_by_frame(dv_graph *g, int64_t slots, bool *changed);
 
 typedef struct dv_reach {
     bool global;      /* some op sees the whole picture (group norm, attention): tiles change the result */

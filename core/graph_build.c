@@ -130,6 +130,29 @@ dv_value dv_conv(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32
     return out_of(node);
 }
 
+dv_value dv_conv_phased(dv_graph *g, dv_value x, const char *label, int64_t c_out, dv_param weight, dv_param bias) {
+    if (!dv_graph_ready(g, label, x)) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape in = dv_shape_of(g, x);
+    const int64_t shape[4] = {4 * c_out, in.c, 2, 2};
+    if (!param_has_shape(g, weight, 4, shape) || bias == DV_NO_PARAM || c_out % g->params[bias].shape[0] != 0) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "%s: derived parameters have the wrong shape", label));
+    }
+    const dv_shape out = {in.n, 2 * in.h, 2 * in.w, c_out};
+    dv_node *node = dv_graph_append(g, DV_OP_CONV2D, label, &x, 1, out);
+    if (node != NULL) {
+        node->weight = weight;
+        node->bias = bias;
+        node->kh = node->kw = 2;
+        node->stride = 1;
+        node->pad_top = node->pad_left = 1;
+        node->phased = true;
+        node->fused.upsample = 2;
+    }
+    return out_of(node);
+}
+
 static dv_value append_act(dv_graph *g, dv_value x, const char *label, dv_act act) {
     dv_node *node = dv_graph_append(g, DV_OP_ACT, label, &x, 1, dv_shape_of(g, x));
     if (node != NULL) {

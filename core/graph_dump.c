@@ -68,6 +68,8 @@ const char *dv_op_name(dv_op op) {
         [DV_OP_TO_FRAMES] = "to_frames",
         [DV_OP_TAKE_FRAMES] = "take_frames",
         [DV_OP_JOIN_FRAMES] = "join_frames",
+        [DV_OP_PAST] = "past",
+        [DV_OP_WINDOW] = "window",
         [DV_OP_TOKENS] = "tokens",
         [DV_OP_SIMILARITY] = "similarity",
         [DV_OP_MIX] = "mix",
@@ -213,7 +215,7 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
             put(d, " stride %d", (int)node->stride);
         }
         put_padding(d, g, node);
-        put(d, "%s", node->bias == DV_NO_PARAM ? " no bias" : "");
+        put(d, "%s%s", node->phased ? " of each parity" : "", node->bias == DV_NO_PARAM ? " no bias" : "");
         break;
     case DV_OP_DEPTHWISE:
         put(d, " %s %dx%d%s", node->label, (int)node->kh, (int)node->kw, node->bias == DV_NO_PARAM ? " no bias" : "");
@@ -233,6 +235,10 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
     case DV_OP_SLICE:
     case DV_OP_TAKE_FRAMES:
         put(d, " from %" PRId64, node->first);
+        break;
+    case DV_OP_PAST:
+    case DV_OP_WINDOW:
+        put(d, " of %" PRId64 " in %" PRId64, node->first, node->r);
         break;
     case DV_OP_FRAMES:
         put_time(d, node);

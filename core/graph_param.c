@@ -218,6 +218,16 @@ dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32
     return append(g, label, ndim, shape, info);
 }
 
+dv_param dv_param_shared_out(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
+                             dv_derive_share_fn derive, int32_t shares) {
+    const dv_param p = dv_param_derived(g, label, key, ndim, shape, NULL);
+    if (p != DV_NO_PARAM) {
+        g->params[p].derive_share = derive;
+        g->params[p].shares = shares;
+    }
+    return p;
+}
+
 dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, const float *values) {
     if (!arguments_fine(g, label, 4, ndim, shape)) {
         return DV_NO_PARAM;
@@ -247,7 +257,11 @@ static dv_param append_scaled(dv_graph *g, const dv_param_info *from, const char
     for (int32_t i = 0; i < from->ndim; i++) {
         count *= (uint64_t)from->shape[i];
     }
-    dv_param_info info = {.ref = from->ref, .derive = from->derive, .exponent = exponent};
+    dv_param_info info = {.ref = from->ref,
+                          .derive = from->derive,
+                          .derive_share = from->derive_share,
+                          .shares = from->shares,
+                          .exponent = exponent};
     info.key = from->key != NULL ? dv_strdup(from->key) : NULL;
     info.constant = from->constant != NULL ? dv_calloc(count, sizeof *info.constant) : NULL;
     if ((info.key == NULL) != (from->key == NULL) || (info.constant == NULL) != (from->constant == NULL)) {

@@ -77,7 +77,7 @@ void dv_lower_view(dv_lowering *l, dvk_view *out, dv_value v) {
     dv_lower_bind(l, DV_BIND_ARENA, field, at);
 }
 
-static dv_weight *add_weight(dv_lowering *l, const dv_weight *w) {
+dv_weight *dv_lower_weight(dv_lowering *l, const dv_weight *w) {
     dv_plan *p = l->plan;
     dv_weight *weights = dv_grow(p->weights, p->n_weights + 1, &p->cap_weights, sizeof *weights);
     if (weights == NULL) {
@@ -95,7 +95,7 @@ void dv_lower_vector(dv_lowering *l, uint32_t field, dv_param param, int64_t cou
         return;
     }
     const dv_weight w = {.param = param, .bytes = (uint64_t)count * sizeof(float), .count = count};
-    if (add_weight(l, &w) != NULL) {
+    if (dv_lower_weight(l, &w) != NULL) {
         dv_lower_bind(l, DV_BIND_WEIGHT, field, (uint64_t)l->plan->n_weights - 1);
     }
 }
@@ -187,73 +187,6 @@ void dv_lower_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
 
 /* ---- nodes ---- */
 
-static int64_t conv_channels(const dvk_conv2d_args *a) {
-    return a->y.c * dv_max(a->epi.shuffle * a->epi.shuffle, 1);
-}
-
-/* All arguments but the weights and the statistics. */
-static void fill_conv(dv_lowering *l) {
-    const dv_node *node = dv_lower_now(l);
-    dv_lower_begin(l);
-    dvk_conv2d_args *a = &l->step.args.conv;
-    a->kh = node->kh;
-    a->kw = node->kw;
-    a->stride = node->stride > 0 ? node->stride : 1;
-    a->pad_top = node->pad_top;
-    a->pad_left = node->pad_left;
-    a->upsample = node->fused.upsample > 1 ? node->fused.upsample : 1;
-    a->epi.shuffle = node->fused.shuffle;
-    dv_lower_view(l, &a->x, node->in[0]);
-    dv_lower_view(l, &a->y, node->out);
-    dv_lower_vector(l, dv_lower_field(l, &a->epi.bias), node->bias, conv_channels(a));
-    dv_lower_fused(l, &a->pro, &a->epi);
-}
-
-davy_result dv_lower_try_conv(dv_lowering *l, int64_t k) {
-    dv_plan *p = l->plan;
-    const int64_t n_binds = p->n_binds;
-    const int64_t n_weights = p->n_weights;
-    const uint64_t weight_bytes = p->weight_bytes;
-    l->node = k;
-    fill_conv(l);
-    p->n_binds = n_binds;
-    p->n_weights = n_weights;
-    p->weight_bytes = weight_bytes;
-    return l->result;
-}
-
-static void bind_stats(dv_lowering *l) {
-    for (int64_t k = l->node + 1; k < l->plan->graph->n_nodes; k++) {
-        const dv_norm_place *norm = &l->place->norms[k];
-        if (norm->conv == l->node) {
-            l->step.args.conv.epi.stats_groups = l->plan->graph->nodes[k].groups;
-            dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.epi.stats), l->place->blocks[norm->partial].offset);
-        }
-    }
-}
-
-static void lower_conv(dv_lowering *l) {
-    fill_conv(l);
-    dvk_conv2d_args *a = &l->step.args.conv;
-    dv_lower_bind(l, DV_BIND_WEIGHT, FIELD(conv.w), (uint64_t)l->plan->n_weights);
-    if (l->result != DAVY_OK) {
-        return;
-    }
-    const dv_kernel k = dv_choose_kernel(l->options, "conv2d", &l->step.args);
-    if (!dv_kernel_none(k)) {
-        dv_weight w = {
-            .param = dv_lower_now(l)->weight, .kernel = k, .conv = *a, .bytes = dv_kernel_packed_bytes(k, a)};
-        w.conv.w = NULL;
-        add_weight(l, &w);
-        l->step.bytes += w.bytes;
-        l->step.kernel = k;
-        bind_stats(l);
-    }
-    const uint64_t macs =
-        (uint64_t)(a->y.n * a->y.h * a->y.w) * (uint64_t)(a->y.c * a->x.c) * (uint64_t)(a->kh * a->kw);
-    dv_lower_commit(l, "conv2d", &a->x, &a->y, 2 * macs);
-}
-
 static void lower_stats(dv_lowering *l, const dv_norm_place *where) {
     const dv_node *node = dv_lower_now(l);
     dv_lower_begin(l);
@@ -300,6 +233,16 @@ static void lower_pointwise(dv_lowering *l) {
     dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
 }
 
+/* A convolution that makes what led to it, too. */
+static void lower_mixed(dv_lowering *l) {
+    const int32_t middle = dv_lower_now(l)->fused.parts[2];
+    if (l->plan->graph->nodes[middle].op == DV_OP_DEPTHWISE) {
+        dv_lower_norm_depthwise(l);
+    } else {
+        dv_lower_swin(l);
+    }
+}
+
 davy_result dv_lower_node(dv_lowering *l, int64_t k) {
     const dv_node *node = &l->plan->graph->nodes[k];
     l->node = k;
@@ -311,7 +254,7 @@ davy_result dv_lower_node(dv_lowering *l, int64_t k) {
         break;
     case DV_OP_CONV2D:
         if (l->plan->graph->values[node->out].uses > 0) { /* else it is read in other slices of a clip */
-            node->fused.mixed ? dv_lower_norm_depthwise(l) : lower_conv(l);
+            node->fused.mixed ? lower_mixed(l) : dv_lower_conv(l);
         }
         break;
     case DV_OP_FRAMES:
@@ -322,6 +265,12 @@ davy_result dv_lower_node(dv_lowering *l, int64_t k) {
         break;
     case DV_OP_JOIN_FRAMES:
         dv_lower_join_frames(l);
+        break;
+    case DV_OP_PAST:
+        dv_lower_past(l);
+        break;
+    case DV_OP_WINDOW:
+        dv_lower_window(l);
         break;
     case DV_OP_GROUP_NORM:
         lower_norm(l);

@@ -17,6 +17,8 @@ typedef struct dv_lowering {
 davy_result dv_lower_node(dv_lowering *l, int64_t node);
 /* The arguments that a convolution would get, in l->step; nothing is added to the plan. */
 davy_result dv_lower_try_conv(dv_lowering *l, int64_t node);
+/* dv_choose_kernel for a convolution of that node. */
+dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args);
 /* View of a value without its address, and where in the arena it begins. */
 dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at);
 /* The same with the stand-in for an address that CUDA kernels are chosen by. */
@@ -39,8 +41,13 @@ void dv_lower_view(dv_lowering *l, dvk_view *out, dv_value v);
 void dv_lower_vector(dv_lowering *l, uint32_t field, dv_param param, int64_t count);
 /* Prologue and epilogue of the node, as fuse.c left them. */
 void dv_lower_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi);
+/* Adds a weight to the plan; NULL: out of memory. */
+dv_weight *dv_lower_weight(dv_lowering *l, const dv_weight *w);
 /* Chooses the kernel, if that has not been done, and appends the step. */
 void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk_view *out, uint64_t flops);
+
+/* lower_conv.c */
+void dv_lower_conv(dv_lowering *l);
 
 /* lower_move.c */
 void dv_lower_resample(dv_lowering *l, const char *op);
@@ -52,12 +59,16 @@ void dv_lower_concat(dv_lowering *l);
 void dv_lower_frames(dv_lowering *l);
 void dv_lower_to_frames(dv_lowering *l);
 void dv_lower_join_frames(dv_lowering *l);
+void dv_lower_past(dv_lowering *l);
+void dv_lower_window(dv_lowering *l);
 
 /* lower_gate.c */
 void dv_lower_depthwise(dv_lowering *l);
 void dv_lower_multiply(dv_lowering *l);
 /* fold_depthwise.c */
 void dv_lower_norm_depthwise(dv_lowering *l);
+/* fold_swin.c */
+void dv_lower_swin(dv_lowering *l);
 void dv_lower_pool(dv_lowering *l, const char *op);
 void dv_lower_dysample(dv_lowering *l);
 
@@ -78,6 +89,8 @@ davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_
 davy_result dv_fold_products(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for what leads to a depthwise convolution, and for what follows its paired halves (fold_depthwise.c). */
 void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+/* The same for the halves of transformer blocks (fold_swin.c). */
+void dv_fold_swin(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* Decides how each group norm gets its statistics: `conv` and `chunks` of place->norms. */
 davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
 /* Sets plan->direct, and the output's buffer takes no room, where the last convolution's kernel can store it. */

@@ -4,9 +4,10 @@
 #include "core/lower.h"
 #include "kernels/dtype.h"
 
-typedef struct operand { /* of a copy: a part of a value, or of the state */
-    dv_value of;         /* DV_NO_VALUE: of the state */
-    uint64_t at;         /* in the state */
+typedef struct operand { /* of a copy: a part of a value, of the state, or of something else in the arena */
+    dv_value of;         /* DV_NO_VALUE: of no value */
+    bool in_arena;       /* then; else in the state */
+    uint64_t at;         /* there */
     dvk_view view;       /* of the whole */
     int64_t first;       /* its first element */
 } operand;
@@ -38,7 +39,8 @@ static void bind_operand(dv_lowering *l, dvk_view *out, const operand *o) {
         dv_view_of(l->place, o->of, &at);
     }
     *out = o->view;
-    dv_lower_bind(l, o->of != DV_NO_VALUE ? DV_BIND_ARENA : DV_BIND_STATE, dv_lower_field(l, &out->data), at + ahead);
+    dv_lower_bind(l, o->of != DV_NO_VALUE || o->in_arena ? DV_BIND_ARENA : DV_BIND_STATE, dv_lower_field(l, &out->data),
+                  at + ahead);
 }
 
 /* to = alpha * from */
@@ -53,18 +55,21 @@ static void copy(dv_lowering *l, const operand *from, const operand *to, float a
 
 /* ---- the state ---- */
 
-/* Room for the frames that the node keeps, one behind the other or side by side, as its operand lies where it reads it. */
-static operand take_state(dv_lowering *l, bool side_by_side) {
-    const dv_node *node = dv_lower_now(l);
-    const dv_shape s = dv_lower_shape(l, node->in[0]);
-    const int64_t keep = node->time.keep;
+/* `keep` frames of such a shape from there on, one behind the other or side by side, as they lie where they are read. */
+static operand state_at(const dv_lowering *l, uint64_t at, dv_shape s, int64_t keep, bool side_by_side) {
     const int64_t pixel = (side_by_side ? keep : 1) * s.c;
-    operand o = {.of = DV_NO_VALUE, .at = l->plan->state_bytes};
-    o.view = (dvk_view){.dtype = l->place->dtypes[node->out], .n = keep, .h = s.h, .w = s.w, .c = s.c};
+    operand o = {.of = DV_NO_VALUE, .at = at};
+    o.view = (dvk_view){.dtype = l->place->dtypes[dv_lower_now(l)->out], .n = keep, .h = s.h, .w = s.w, .c = s.c};
     o.view.sw =
         o.view.dtype == DVK_F32 ? pixel : dv_div_up(pixel, l->place->storage.channels) * l->place->storage.channels;
     o.view.sh = s.w * o.view.sw;
     o.view.sn = side_by_side ? s.c : s.h * o.view.sh;
+    return o;
+}
+
+/* The same, with room for it. */
+static operand take_state(dv_lowering *l, dv_shape s, int64_t keep, bool side_by_side) {
+    const operand o = state_at(l, l->place->state_bytes + l->plan->state_bytes, s, keep, side_by_side);
     const uint64_t bytes = (uint64_t)(s.h * o.view.sh * (side_by_side ? 1 : keep)) * dvk_dtype_size(o.view.dtype);
     l->plan->state_bytes += dv_align_up(bytes, l->place->storage.align);
     return o;
@@ -163,12 +168,97 @@ void dv_lower_frames(dv_lowering *l) {
                 .x = value_of(l, node->in[0]),
                 .y = value_of(l, node->out)};
     if (node->time.keep > 0 && (g->continues || g->keeps)) {
-        w.state = take_state(l, side_by_side);
+        w.state = take_state(l, dv_lower_shape(l, node->in[0]), node->time.keep, side_by_side);
     }
     if (side_by_side) {
         lower_side_by_side(l, &w, x.buffer == y.buffer && x.frame == node->time.lead);
     } else {
         lower_gathered(l, &w);
+    }
+}
+
+/* ---- rings ---- */
+
+/* Frames of a ring, by where they lie in it. */
+static operand slots_of(const dv_lowering *l, dv_value v, int64_t first, int64_t count) {
+    const dv_node *node = dv_lower_now(l);
+    const int64_t c = dv_lower_shape(l, node->out).c / (node->op == DV_OP_PAST ? node->time.lead : node->time.frames);
+    operand o = value_of(l, v);
+    o.first += (first - dv_ring_base(node)) * c;
+    o.view.c = count * c;
+    return o;
+}
+
+/* One frame of what `v`, a past or a window, is about. */
+static dv_shape frame_of(const dv_lowering *l, dv_value v, int64_t frames) {
+    dv_shape s = dv_lower_shape(l, v);
+    s.c /= frames;
+    return s;
+}
+
+/* What its ring is given by the slice before, or leaves to the next: side by side. */
+static operand kept_of(const dv_lowering *l, int32_t way) {
+    const dv_node *node = dv_lower_now(l);
+    const dv_ring *ring = dv_ring_of(l->place, l->node);
+    const int64_t lead = node->time.lead;
+    const dv_shape frame = frame_of(l, node->out, node->op == DV_OP_PAST ? lead : node->time.frames);
+    operand o = as_channels(state_at(l, ring->kept, frame, lead, true), lead);
+    if (ring->away) {
+        o.in_arena = true;
+        o.at = l->place->blocks[way].offset;
+    }
+    return o;
+}
+
+/* The frames that are still wanted move to the front where the window before was the last in the ring, piece by piece: they
+ * may lie where others go. */
+static void rewind_ring(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    const int64_t by = node->r - node->time.frames + 1;
+    for (int64_t at = 0; at < node->time.lead; at += by) {
+        const int64_t count = dv_min(by, node->time.lead - at);
+        const operand from = slots_of(l, node->out, at + by, count);
+        const operand to = slots_of(l, node->out, at, count);
+        copy(l, &from, &to, 1.0f);
+    }
+}
+
+void dv_lower_past(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    if (node->n_in > 0 && dv_ring_base(node) == 0) {
+        rewind_ring(l);
+    }
+    if (node->n_in == 0 && l->plan->graph->continues) {
+        const operand from = kept_of(l, dv_ring_of(l->place, l->node)->landing);
+        const operand to = slots_of(l, node->out, 0, node->time.lead);
+        copy(l, &from, &to, 1.0f);
+    }
+}
+
+static bool lies_in_window(const dv_lowering *l, const dv_node *node) {
+    const dv_place x = l->place->places[node->in[0]];
+    const dv_place y = l->place->places[node->out];
+    return x.buffer == y.buffer && x.y == y.y && x.x == y.x &&
+           x.channel == y.channel + node->time.lead * dv_lower_shape(l, node->in[0]).c;
+}
+
+void dv_lower_window(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    const dv_time *t = &node->time;
+    const int64_t base = dv_ring_base(node);
+    const operand newest = slots_of(l, node->out, base + t->lead, 1);
+    if (!lies_in_window(l, node)) {
+        const operand from = value_of(l, node->in[0]);
+        copy(l, &from, &newest, 1.0f);
+    }
+    for (int64_t i = 0; i < t->lead && node->first == 0 && !l->plan->graph->continues; i++) {
+        const operand to = slots_of(l, node->out, base + i, 1);
+        copy(l, &newest, &to, t->before == DV_BEFORE_FIRST ? 1.0f : 0.0f);
+    }
+    if (t->keep > 0) {
+        const operand from = slots_of(l, node->out, base + 1, t->lead);
+        const operand to = kept_of(l, dv_ring_of(l->place, l->node)->leaving);
+        copy(l, &from, &to, 1.0f);
     }
 }
 

@@ -267,13 +267,14 @@ bool dv_model_make_room(const davy_model *m) {
 
 typedef struct task {
     dv_engine *engine;
-    dv_clip_stream *stream; /* NULL: a picture */
-    const dv_work *work;    /* NULL: only load the weights */
+    dv_clip_tiles *clip; /* NULL: a picture */
+    const dvk_image *tail;
+    const dv_work *work; /* NULL: only load the weights */
     const dv_control *control;
 } task;
 
 static davy_result attempt(const task *t) {
-    return t->stream != NULL ? dv_clip_stream_run(t->stream, t->work)
+    return t->clip != NULL   ? dv_clip_tiles_run(t->clip, t->work, t->tail)
            : t->work != NULL ? dv_engine_run(t->engine, t->work)
                              : dv_engine_load(t->engine, t->control);
 }
@@ -282,6 +283,9 @@ static davy_result try_hard(davy_model *m, const task *t) {
     atomic_fetch_add(&m->running, 1);
     davy_result r = attempt(t);
     if (is_full(r) && dv_model_make_room(m)) {
+        r = attempt(t);
+    }
+    while (is_full(r) && t->clip != NULL && dv_clip_tiles_shrink(t->clip)) {
         r = attempt(t);
     }
     atomic_fetch_sub(&m->running, 1);
@@ -323,12 +327,11 @@ davy_result dv_model_run(davy_model *m, const dv_work *work) {
     return try_hard(m, &t);
 }
 
-davy_result dv_model_stream_open(davy_model *m, dv_stage stage, int64_t h, int64_t w, int64_t frames, int64_t slice,
-                                 dv_clip_stream **out) {
+davy_result dv_model_clip_open(davy_model *m, const dv_clip_tiles_desc *desc, dv_clip_tiles **out) {
     atomic_fetch_add(&m->running, 1);
-    davy_result r = dv_clip_stream_open(m->engine, stage, h, w, frames, slice, out);
+    davy_result r = dv_clip_tiles_open(m->engine, desc, out);
     if (is_full(r) && dv_model_make_room(m)) {
-        r = dv_clip_stream_open(m->engine, stage, h, w, frames, slice, out);
+        r = dv_clip_tiles_open(m->engine, desc, out);
     }
     if (r < 0) {
         atomic_fetch_sub(&m->running, 1);
@@ -336,14 +339,14 @@ davy_result dv_model_stream_open(davy_model *m, dv_stage stage, int64_t h, int64
     return r;
 }
 
-davy_result dv_model_stream_run(davy_model *m, dv_clip_stream *stream, const dv_work *work) {
-    const task t = {.engine = m->engine, .stream = stream, .work = work};
+davy_result dv_model_clip_run(davy_model *m, dv_clip_tiles *clip, const dv_work *work, const dvk_image *tail) {
+    const task t = {.engine = m->engine, .clip = clip, .work = work, .tail = tail};
     return try_hard(m, &t);
 }
 
-void dv_model_stream_close(davy_model *m, dv_clip_stream *stream) {
-    if (stream != NULL) {
-        dv_clip_stream_release(stream);
+void dv_model_clip_close(davy_model *m, dv_clip_tiles *clip) {
+    if (clip != NULL) {
+        dv_clip_tiles_release(clip);
         atomic_fetch_sub(&m->running, 1);
     }
 }

@@ -5,7 +5,7 @@
 
 #include "core/captioner.h"
 #include "core/engine.h"
-#include "core/stream.h"
+#include "core/clip_tiles.h"
 
 /* What sources gave, before anything is made of it: for model_open and for inspect. */
 typedef struct dv_opened {
@@ -35,11 +35,11 @@ davy_model **dv_model_link(davy_model *m);                  /* of the context's 
 davy_result dv_model_load(davy_model *m, const dv_control *control);
 /* Runs one picture, with the same second try. */
 davy_result dv_model_run(davy_model *m, const dv_work *work);
-/* A stream of one of its stages, and a run of it, with the same second try. The weights stay until it is closed. */
-davy_result dv_model_stream_open(davy_model *m, dv_stage stage, int64_t h, int64_t w, int64_t frames, int64_t slice,
-                                 dv_clip_stream **out);
-davy_result dv_model_stream_run(davy_model *m, dv_clip_stream *stream, const dv_work *work);
-void dv_model_stream_close(davy_model *m, dv_clip_stream *stream); /* NULL: nothing */
+/* Clips through one of its stages, and a run of one, with the same second try, and then in smaller tiles. The weights stay
+ * until it is closed. */
+davy_result dv_model_clip_open(davy_model *m, const dv_clip_tiles_desc *desc, dv_clip_tiles **out);
+davy_result dv_model_clip_run(davy_model *m, dv_clip_tiles *clip, const dv_work *work, const dvk_image *tail);
+void dv_model_clip_close(davy_model *m, dv_clip_tiles *clip); /* NULL: nothing */
 /* A captioning model's weights, in the same way. */
 davy_result dv_model_pin(davy_model *m, int32_t gpu, const dv_loading *loading, dv_weights_pin **out);
 /* Frees everything the context can spare but this model's weights, for a call that does not fit; whether that was any. */

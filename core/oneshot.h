@@ -5,7 +5,6 @@
 
 #include "core/cuda/gpu.h"
 #include "core/model.h"
-#include "core/stream.h"
 #include "core/tensor.h"
 
 /* run: never NULL. out is written to on success only. job NULL: blocks. */
@@ -45,11 +44,11 @@ typedef struct dv_call {
 
 /* What is computed at once: a picture, or a stretch of a clip: a slice. */
 typedef struct dv_stretch {
-    int64_t in, n_in;        /* pictures of the input: so many from that one on */
-    int64_t out, n_out;      /* of the output */
-    int64_t drawn;           /* number of the first result, for what is drawn */
-    dv_clip_stream *stream;  /* NULL: a picture */
-    const dvk_image *frames; /* of a slice; NULL: they are where the input says */
+    int64_t in, n_in;      /* pictures of the input: so many from that one on */
+    int64_t out, n_out;    /* of the output */
+    int64_t drawn;         /* number of the first result, for what is drawn */
+    dv_clip_tiles *clip;   /* NULL: a picture */
+    const dvk_image *tail; /* frames behind the n_in, which may be none then, from elsewhere; NULL: none */
 } dv_stretch;
 
 static inline dv_stretch dv_stretch_picture(int64_t picture) {

@@ -1,5 +1,5 @@
-/* oneshot_clip.c - clips of networks that know what was before a frame: slice after slice through a stream, which carries
- * that. Where a clip is no whole number of slices its last frame is repeated. */
+/* oneshot_clip.c - clips of networks that know what was before a frame. Where a clip is no whole number of slices its last
+ * frame is repeated. */
 #include <inttypes.h>
 
 #include "core/buffer.h"
@@ -24,10 +24,6 @@ int64_t dv_clip_source(const dv_clip_rule *rule, bool begun, int64_t result) {
     return result < base ? 0 : later;
 }
 
-static int64_t results_of(const dv_clip_rule *rule, bool begun, int64_t frames) {
-    return begun ? frames / rule->step * rule->step_out : dv_clip_results(rule, frames);
-}
-
 /* ---- before the work ---- */
 
 davy_result dv_call_check_clip(const dv_call *c) {
@@ -36,24 +32,28 @@ davy_result dv_call_check_clip(const dv_call *c) {
         return dv_fail(DAVY_E_UNSUPPORTED, "run: STREAM_ORDERED is for pictures, this is a clip of %" PRId64 " frames",
                        c->in.t);
     }
-    if (run->tile_width > 0 || run->tile_height > 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED,
-                       "run: tile %d x %d: frames of a clip are computed whole; tile_frames makes its slices shorter",
-                       (int)run->tile_width, (int)run->tile_height);
-    }
     if (dv_clip_whole(&c->rule, c->in.t) > INT32_MAX / dv_max(c->rule.step_out, 1)) {
         return dv_fail(DAVY_E_SHAPE, "input: a clip of %" PRId64 " frames", c->in.t);
     }
     return DAVY_OK;
 }
 
-static int64_t wished_slice(const dv_call *c) {
-    return c->run.tile_frames < 0 ? dv_clip_whole(&c->rule, c->in.t) : c->run.tile_frames;
+/* Frames that go beyond whole slices take the last step with them. */
+static int64_t padded_frames(const dv_call *c) {
+    const dv_clip_rule *rule = &c->rule;
+    const int64_t whole = dv_clip_whole(rule, c->in.t);
+    return whole == c->in.t ? 0 : whole > rule->first ? rule->step : rule->first;
 }
 
-/* Frames that one run of the stream is given; 0: there are two, the second with what is repeated. */
-static int64_t at_once(const dv_call *c) {
-    return dv_clip_whole(&c->rule, c->in.t) == c->in.t ? c->in.t : 0;
+static dv_clip_tiles_desc clip_of(const dv_call *c) {
+    const int64_t whole = dv_clip_whole(&c->rule, c->in.t);
+    return (dv_clip_tiles_desc){.stage = c->stage,
+                                .h = c->in.h,
+                                .w = c->in.w,
+                                .frames = whole,
+                                .parts = padded_frames(c) > 0,
+                                .slice = c->run.tile_frames < 0 ? whole : c->run.tile_frames,
+                                .tiling = c->tiling};
 }
 
 static uint64_t frame_bytes(const dv_call *c) {
@@ -63,26 +63,24 @@ static uint64_t frame_bytes(const dv_call *c) {
 davy_result dv_call_plan_clip(const dv_call *c, davy_plan_info *out) {
     const dv_clip_rule *rule = &c->rule;
     const int64_t whole = dv_clip_whole(rule, c->in.t);
-    dv_clip_stream_info info;
-    dv_clip_stream *stream = NULL;
-    const davy_result r = dv_clip_stream_open(dv_model_engine(c->model), c->stage, c->in.h, c->in.w, at_once(c),
-                                              wished_slice(c), &stream);
+    const dv_clip_tiles_desc desc = clip_of(c);
+    dv_clip_tiles_info info;
+    dv_clip_tiles *clip = NULL;
+    const davy_result r = dv_clip_tiles_open(dv_model_engine(c->model), &desc, &clip);
     if (r < 0) {
         return r;
     }
-    dv_clip_stream_info_get(stream, &info);
-    dv_clip_stream_release(stream);
-    out->workspace_bytes = info.arena_bytes + info.state_bytes;
-    if (whole > c->in.t) {
-        out->workspace_bytes += frame_bytes(c) * (uint64_t)dv_max(rule->first, rule->step);
-    }
+    dv_clip_tiles_info_get(clip, &info);
+    dv_clip_tiles_release(clip);
+    out->workspace_bytes = info.memory_bytes + frame_bytes(c) * (uint64_t)padded_frames(c);
     const int64_t slice = dv_min(info.slice, whole);
     const int64_t begin = rule->first + dv_max(slice - rule->first, 0) / rule->step * rule->step;
     const int64_t later = dv_max(slice / rule->step, 1) * rule->step;
     out->flops = info.flops_first + (uint64_t)((whole - rule->first) / rule->step) * info.flops_step;
-    out->tiles_x = out->tiles_y = 1;
-    out->tile_width = (int32_t)c->in.w;
-    out->tile_height = (int32_t)c->in.h;
+    out->tiles_x = (int32_t)info.tiles_x;
+    out->tiles_y = (int32_t)info.tiles_y;
+    out->tile_width = (int32_t)info.tile_w;
+    out->tile_height = (int32_t)info.tile_h;
     out->tile_frames = (int32_t)slice;
     out->tiles_t = (int32_t)(1 + (whole - begin + later - 1) / later);
     return DAVY_OK;
@@ -115,12 +113,12 @@ static davy_result gather(const dv_call *c, int64_t picture, float *to) {
     return DAVY_OK;
 }
 
-/* The frames of a slice that goes beyond the clip, the last one repeated, in `block`. */
-static davy_result repeat_last(const dv_call *c, const dv_stretch *stretch, int64_t left, float *block) {
+/* Frames from `first` on, the clip's last one repeated, in `block`. */
+static davy_result repeat_last(const dv_call *c, int64_t first, int64_t last, int64_t frames, float *block) {
     const uint64_t frame = frame_bytes(c) / sizeof(float);
     davy_result r = DAVY_OK;
-    for (int64_t i = 0; r == DAVY_OK && i < stretch->n_in; i++) {
-        r = gather(c, stretch->in + dv_min(i, left - 1), block + (uint64_t)i * frame);
+    for (int64_t i = 0; r == DAVY_OK && i < frames; i++) {
+        r = gather(c, dv_min(first + i, last), block + (uint64_t)i * frame);
     }
     return r;
 }
@@ -140,56 +138,48 @@ static dvk_image image_of(const dv_call *c, int64_t frames, void *block) {
     return image;
 }
 
-/* The last slice of a clip that ends in the middle of it, `left` frames behind its beginning. */
-static davy_result run_padded(dv_call *c, const dv_stretch *stretch, int64_t left, const dv_control *control) {
+/* ---- the call ---- */
+
+/* With its last frames, repeated, in memory of their own. */
+static davy_result run_padded(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
     davy_context *ctx = dv_model_context(c->model);
+    const int64_t frames = padded_frames(c);
+    const int64_t last = stretch->in + c->in.t - 1;
     davy_buffer *block = NULL;
     davy_result r = dv_buffer_create(ctx, c->in.on_device ? dv_context_services(ctx)->gpus[0] : NULL,
-                                     frame_bytes(c) * (uint64_t)stretch->n_in, &block);
+                                     frame_bytes(c) * (uint64_t)frames, &block);
     if (r < 0) {
         return r;
     }
-    const dvk_image frames = image_of(c, stretch->n_in, dv_buffer_data(block));
+    const dvk_image tail = image_of(c, frames, dv_buffer_data(block));
     dv_stretch padded = *stretch;
-    padded.frames = &frames;
-    r = repeat_last(c, stretch, left, dv_buffer_data(block));
+    padded.n_in = dv_clip_whole(&c->rule, c->in.t) - frames;
+    padded.tail = &tail;
+    r = repeat_last(c, stretch->in + padded.n_in, last, frames, dv_buffer_data(block));
     r = r < 0 ? r : dv_call_slice(c, &padded, control);
     dv_buffer_release(block);
     return r;
 }
 
-/* ---- the call ---- */
-
-/* All of it, or all but the step that goes beyond it and then that. */
-static davy_result run_clip(dv_call *c, dv_clip_stream *stream, int64_t clip) {
-    const dv_clip_rule *rule = &c->rule;
-    const int64_t t = c->in.t;
-    const int64_t whole = dv_clip_whole(rule, t);
-    const int64_t last = whole == t ? 0 : whole > rule->first ? rule->step : rule->first;
-    int64_t made = clip * c->out.t;
-    davy_result r = DAVY_OK;
-    for (int64_t at = 0, n = 0; r == DAVY_OK && at < whole; at += n) {
-        n = at + last < whole ? whole - last - at : last;
-        const dv_stretch stretch = {.in = clip * t + at,
-                                    .n_in = n,
-                                    .out = made,
-                                    .n_out = results_of(rule, at > 0, n),
-                                    .drawn = made,
-                                    .stream = stream};
-        const dv_control control = dv_call_control(c, clip * whole + at, n, c->in.n * whole);
-        r = at + n > t ? run_padded(c, &stretch, t - at, &control) : dv_call_slice(c, &stretch, &control);
-        made += stretch.n_out;
-    }
-    return r;
+static davy_result run_clip(dv_call *c, dv_clip_tiles *clip, int64_t number) {
+    const dv_control control = dv_call_control(c, number, 1, c->in.n);
+    const dv_stretch stretch = {.in = number * c->in.t,
+                                .n_in = c->in.t,
+                                .out = number * c->out.t,
+                                .n_out = dv_clip_results(&c->rule, c->in.t),
+                                .drawn = number * c->out.t,
+                                .clip = clip};
+    return padded_frames(c) > 0 ? run_padded(c, &stretch, &control) : dv_call_slice(c, &stretch, &control);
 }
 
 davy_result dv_call_clips(dv_call *c) {
-    dv_clip_stream *stream = NULL;
-    davy_result r = dv_model_stream_open(c->model, c->stage, c->in.h, c->in.w, at_once(c), wished_slice(c), &stream);
-    for (int64_t clip = 0; r == DAVY_OK && clip < c->in.n; clip++) {
-        dv_clip_stream_reset(stream);
-        r = run_clip(c, stream, clip);
+    const dv_clip_tiles_desc desc = clip_of(c);
+    dv_clip_tiles *clip = NULL;
+    davy_result r = dv_model_clip_open(c->model, &desc, &clip);
+    for (int64_t number = 0; r == DAVY_OK && number < c->in.n; number++) {
+        dv_clip_tiles_reset(clip);
+        r = run_clip(c, clip, number);
     }
-    dv_model_stream_close(c->model, stream);
+    dv_model_clip_close(c->model, clip);
     return r;
 }

@@ -67,7 +67,7 @@ static dv_control control_of(dv_call *c, int64_t index, int64_t count) {
 /* So many pictures of a clip, from one on. */
 static dvk_image image_of(const dv_pixels *p, int64_t first, int64_t n, int32_t channels, const int32_t *map) {
     dvk_image image = dv_pixels_image(p, first, channels, map);
-    if (n > 1) {
+    if (n != 1) {
         image.n = n;
         image.sn = p->st;
     }
@@ -77,10 +77,8 @@ static dvk_image image_of(const dv_pixels *p, int64_t first, int64_t n, int32_t 
 dv_work dv_call_work(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
     const int32_t *map_in = c->op == DAVY_OP_VAE_DECODE ? NULL : c->colours_in.map;
     const int32_t *map_out = c->op == DAVY_OP_VAE_ENCODE ? NULL : c->colours_out.map;
-    const bool given = stretch->frames != NULL;
     return (dv_work){.stage = c->stage,
-                     .in = given ? *stretch->frames
-                                 : image_of(&c->in, stretch->in, stretch->n_in, c->in_channels, map_in),
+                     .in = image_of(&c->in, stretch->in, stretch->n_in, c->in_channels, map_in),
                      .out = image_of(&c->out, stretch->out, stretch->n_out, c->out_channels, map_out),
                      .in_mul = c->map_in.mul,
                      .in_add = c->map_in.add,
@@ -99,8 +97,8 @@ dv_work dv_call_work(dv_call *c, const dv_stretch *stretch, const dv_control *co
 }
 
 davy_result dv_call_compute(dv_call *c, const dv_stretch *stretch, const dv_work *work) {
-    return stretch->stream != NULL ? dv_model_stream_run(c->model, stretch->stream, work)
-                                   : dv_model_run(c->model, work);
+    return stretch->clip != NULL ? dv_model_clip_run(c->model, stretch->clip, work, stretch->tail)
+                                 : dv_model_run(c->model, work);
 }
 
 /* Alpha that is the same everywhere, most often opaque, stays what it is: no network would keep it exactly. */

@@ -139,7 +139,8 @@ static bool is_view(dv_op op) {
 
 bool dv_place_can_move(const dv_placement *p, dv_value v, dvk_dtype dtype) {
     const dv_op op = producer_of(p, v)->op;
-    return p->places[v].buffer < 0 && p->dtypes[v] == dtype && !is_view(op) && op != DV_OP_FRAMES;
+    return p->places[v].buffer < 0 && p->dtypes[v] == dtype && !is_view(op) && op != DV_OP_FRAMES && op != DV_OP_PAST &&
+           op != DV_OP_WINDOW;
 }
 
 /* The inputs already lie one behind the other in one buffer: the concat is a view of them. */
@@ -186,7 +187,7 @@ static bool place_concat(dv_placement *p, int64_t k) {
     }
     dv_place where = p->places[node->out];
     for (int32_t i = 0; i < node->n_in; i++) {
-        if (dv_place_can_move(p, node->in[i], p->dtypes[node->out])) {
+        if (!p->buffers[where.buffer].ring && dv_place_can_move(p, node->in[i], p->dtypes[node->out])) {
             dv_place_put(p, node->in[i], where);
         }
         where.channel += (int32_t)p->graph->values[node->in[i]].shape.c;
@@ -334,6 +335,7 @@ void dv_placement_free(dv_placement *p) {
     dv_free(p->last_use);
     dv_free(p->producer);
     dv_free(p->norms);
+    dv_free(p->rings);
     dv_free(p->buffers);
     dv_free(p->blocks);
     memset(p, 0, sizeof *p);

@@ -106,8 +106,68 @@ static bool place_join(dv_placement *p, int64_t k) {
     return true;
 }
 
+/* ---- rings ---- */
+
+int64_t dv_ring_base(const dv_node *node) {
+    return node->first % (node->r - node->time.frames + 1);
+}
+
+static const dv_node *maker_of(const dv_placement *p, dv_value v) {
+    return &p->graph->nodes[p->producer[v]];
+}
+
+/* The windows of a ring and what they are made of, from the last of them on. */
+static bool place_ring(dv_placement *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    dv_shape shape = p->graph->values[node->out].shape;
+    const int64_t c = shape.c / node->time.frames;
+    shape.c = node->r * c;
+    const int32_t buffer = dv_place_add(p, p->dtypes[node->out], shape, shape.c, k, k);
+    if (buffer < 0) {
+        return false;
+    }
+    p->buffers[buffer].ring = true;
+    for (bool more = true; more;) {
+        const dv_value past = node->in[1];
+        const dv_place where = {.buffer = buffer, .channel = (int32_t)(dv_ring_base(node) * c), .stride = 1};
+        dv_place_put(p, node->out, where);
+        dv_place_put(p, past, where);
+        more = maker_of(p, past)->n_in > 0;
+        node = more ? maker_of(p, maker_of(p, past)->in[0]) : node;
+    }
+    return true;
+}
+
+/* What an element-wise step reads last may lie where its result shall, once there is room. */
+static bool may_be_raw(const dv_placement *p, const dv_node *node, dv_value v, int32_t past) {
+    const bool pointwise = node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ACT || node->op == DV_OP_AFFINE;
+    const dv_value raw = node->in[0];
+    return pointwise && node->fused.n_res == 0 && p->last_use[raw] == p->producer[v] && p->producer[raw] > past &&
+           dv_place_can_move(p, raw, p->dtypes[v]) && may_be_strided(p, raw);
+}
+
+static bool place_window(dv_placement *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    if (p->places[node->out].buffer < 0 && !place_ring(p, k)) {
+        return false;
+    }
+    const dv_value x = node->in[0];
+    dv_place where = p->places[node->out];
+    where.channel += (int32_t)(p->graph->values[x].shape.c * node->time.lead);
+    if (p->producer[x] > p->producer[node->in[1]] && dv_place_can_move(p, x, p->dtypes[node->out]) &&
+        may_be_strided(p, x)) {
+        dv_place_put(p, x, where);
+        if (may_be_raw(p, maker_of(p, x), x, p->producer[node->in[1]])) {
+            dv_place_put(p, maker_of(p, x)->in[0], where);
+        }
+    }
+    return true;
+}
+
 bool dv_place_clip(dv_placement *p, int64_t k) {
     switch (p->graph->nodes[k].op) {
+    case DV_OP_WINDOW:
+        return place_window(p, k);
     case DV_OP_FRAMES:
         return place_frames(p, k);
     case DV_OP_TO_FRAMES:

@@ -18,31 +18,80 @@ void dv_plan_release(dv_plan *p) {
     dv_free(p->steps);
     dv_free(p->binds);
     dv_free(p->weights);
+    dv_free(p->moves);
     dv_free(p);
+}
+
+static davy_result add_move(dv_plan *p, const dv_placement *place, int32_t buffer, const dv_move *move) {
+    dv_move *moves = buffer >= 0 ? dv_grow(p->moves, p->n_moves + 1, &p->cap_moves, sizeof *moves) : p->moves;
+    if (buffer < 0) {
+        return DAVY_OK;
+    }
+    if (moves == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    }
+    p->moves = moves;
+    moves[p->n_moves] = *move;
+    moves[p->n_moves++].at = place->blocks[buffer].offset;
+    return DAVY_OK;
+}
+
+/* first_step: of every node. */
+static davy_result add_moves(dv_plan *p, const dv_placement *place, const int64_t *first_step) {
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < place->n_rings; i++) {
+        const dv_ring *ring = &place->rings[i];
+        const dv_move lands = {.from = first_step[ring->from],
+                               .by = first_step[ring->begins],
+                               .away_at = ring->kept,
+                               .bytes = ring->bytes};
+        const dv_move leaves = {.from = first_step[ring->ends + 1],
+                                .by = first_step[ring->by],
+                                .away_at = ring->kept,
+                                .bytes = ring->bytes,
+                                .leaves = true};
+        r = add_move(p, place, ring->landing, &lands);
+        r = r == DAVY_OK ? add_move(p, place, ring->leaving, &leaves) : r;
+    }
+    p->state_bytes += place->state_bytes;
+    p->away_bytes = place->away_bytes;
+    return r;
 }
 
 static davy_result lower_all(dv_plan *p, const dv_placement *place, const dv_plan_options *options) {
     dv_lowering l = {.plan = p, .place = place, .options = options};
-    for (int64_t k = 0; k < p->graph->n_nodes; k++) {
-        if (p->graph->nodes[k].dead) {
-            continue;
-        }
-        const davy_result r = dv_lower_node(&l, k);
-        if (r != DAVY_OK) {
-            return r;
-        }
+    int64_t *first_step = dv_calloc((uint64_t)p->graph->n_nodes + 1, sizeof *first_step);
+    davy_result r = first_step != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    for (int64_t k = 0; r == DAVY_OK && k < p->graph->n_nodes; k++) {
+        first_step[k] = p->n_steps;
+        r = p->graph->nodes[k].dead ? DAVY_OK : dv_lower_node(&l, k);
+        first_step[k + 1] = p->n_steps;
     }
-    return DAVY_OK;
+    r = r == DAVY_OK ? add_moves(p, place, first_step) : r;
+    dv_free(first_step);
+    return r;
 }
 
 static dv_storage storage_of(const dv_plan_options *options) {
     const dvk_dtype c = options->compute;
     if (options->caps == NULL) {
-        return (dv_storage){.dtype = c == DVK_BF16 ? DVK_BF16 : DVK_F32, .channels = 1, .align = DV_ARENA_ALIGN};
+        return (dv_storage){.dtype = c == DVK_BF16 ? DVK_BF16 : DVK_F32,
+                            .channels = 1,
+                            .align = DV_ARENA_ALIGN,
+                            .away = options->away,
+                            .near = options->near,
+                            .ahead = options->ahead,
+                            .tflops = 1.0,
+                            .gbs = 10.0};
     }
-    return (dv_storage){.dtype = c == DVK_F16 || c == DVK_FP8 ? DVK_F16
-                                 : c == DVK_BF16              ? DVK_BF16
-                                                              : DVK_F32,
+    return (dv_storage){.away = options->away,
+                        .near = options->near,
+                        .ahead = options->ahead,
+                        .tflops = options->caps->tensor_tflops,
+                        .gbs = options->caps->memory_gbs,
+                        .dtype = c == DVK_F16 || dv_is_eight(c) ? DVK_F16
+                                 : c == DVK_BF16                ? DVK_BF16
+                                                                : DVK_F32,
                         .channels = 8,
                         .align = 256};
 }
@@ -63,6 +112,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     }
     if (r == DAVY_OK && options->caps != NULL) {
         dv_fold_depthwise(p, place, options, &changed);
+        dv_fold_swin(p, place, options, &changed);
     }
     if (r == DAVY_OK && changed) {
         dv_placement_free(place);
@@ -73,6 +123,9 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     }
     if (r == DAVY_OK) {
         r = dv_place_norms(place);
+    }
+    if (r == DAVY_OK) {
+        r = dv_place_rings(place);
     }
     if (r == DAVY_OK && options->direct && options->caps != NULL) {
         r = dv_fold_store(p, place, options);

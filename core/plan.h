@@ -7,11 +7,13 @@
 #ifndef DV_PLAN_H
 #define DV_PLAN_H
 
+#include "core/eight.h"
 #include "core/graph.h"
 #include "core/kernel.h"
 #include "kernels/dictionary.h"
 #include "kernels/lm.h"
 #include "kernels/norm_depthwise.h"
+#include "kernels/swin.h"
 
 typedef union dv_args {
     dvk_conv2d_args conv;
@@ -29,6 +31,8 @@ typedef union dv_args {
     dvk_pad_args pad;
     dvk_depthwise_args depthwise;
     dvk_norm_depthwise_args norm_depthwise;
+    dvk_norm_mlp_args norm_mlp;
+    dvk_norm_window_args norm_window;
     dvk_multiply_args multiply;
     dvk_pool_args pool;
     dvk_dysample_args dysample;
@@ -41,8 +45,9 @@ typedef enum dv_bind_kind { DV_BIND_ARENA = 1, DV_BIND_WEIGHT, DV_BIND_STATE } d
 
 typedef struct dv_bind { /* a pointer inside a step's args */
     dv_bind_kind kind;
-    uint32_t field; /* offset of the pointer in dv_args */
-    uint64_t at;    /* byte offset in the arena or the state; index into the plan's weights */
+    uint32_t field;  /* offset of the pointer in dv_args */
+    uint64_t at;     /* byte offset in the arena or the state; index into the plan's weights */
+    uint64_t within; /* weights: byte offset in that one */
 } dv_bind;
 
 typedef struct dv_step {
@@ -57,6 +62,16 @@ typedef struct dv_step {
 
 enum { DV_WEIGHT_ALIGN = 256 }; /* on a GPU */
 
+#define DV_BUS_GBS 40.0 /* guess: between a GPU and the host's memory, in one direction while the other is busy too */
+
+/* A part of a clip's state on its way between the arena and memory that is far away, beside the steps. It may begin when the
+ * steps before `from` are done; step `by` waits for it. Those that are due at a step end before others begin there. */
+typedef struct dv_move {
+    int64_t from, by; /* by may be the number of steps */
+    uint64_t at, away_at, bytes;
+    bool leaves; /* the arena; else lands there */
+} dv_move;
+
 /* A parameter in the form a step wants it: packed by a kernel, or a vector of f32. */
 typedef struct dv_weight {
     dv_param param;
@@ -64,6 +79,7 @@ typedef struct dv_weight {
     dvk_conv2d_args conv; /* what pack() is told; pointers point to nothing */
     uint64_t bytes;
     int64_t count; /* of a vector: elements; what is stored is repeated */
+    int32_t parts; /* of the parameter, each packed by itself, one behind the other; 0: one */
 } dv_weight;
 
 typedef struct dv_plan {
@@ -77,6 +93,9 @@ typedef struct dv_plan {
     dvk_view input, output; /* data NULL */
     uint64_t input_at, output_at;
     uint64_t arena_bytes;
+    dv_move *moves;
+    int64_t n_moves, cap_moves;
+    uint64_t away_bytes;    /* of the state, far away */
     uint64_t state_bytes;   /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
     uint64_t scratch_bytes; /* per thread, a multiple of 64; of a GPU, of 256 */
     uint64_t scratch_added; /* of these: by dv_plan_measure */
@@ -89,10 +108,20 @@ typedef struct dv_plan {
 typedef struct dv_plan_options {
     const dvk_cuda_caps *caps; /* of the GPU to plan for; NULL: the CPU */
     uint32_t cpu;              /* DVK_CPU_* allowed */
-    dvk_dtype compute;         /* DVK_F32 or DVK_BF16; on a GPU also DVK_F16, DVK_TF32, DVK_FP8 */
+    dvk_dtype compute;         /* DVK_F32 or DVK_BF16; on a GPU also DVK_F16, DVK_TF32, DVK_FP8, DVK_INT8 */
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
-    bool direct;               /* CUDA: nobody wants the output but "store": the last step may do that too */
+    bool away;                 /* what a clip's rings leave is far away, but for `near` bytes */
+    uint64_t near;
+    double ahead;          /* ns that it may be on its way, beside the steps, before it is waited for */
+    bool direct;           /* CUDA: nobody wants the output but "store": the last step may do that too */
+    const dv_eight *eight; /* compute is eight bits: which convolutions may; NULL: all */
+    bool eight_always;     /* and do, whether they gain or not */
 } dv_plan_options;
+
+/* Products of eight bits, of values of 16. */
+static inline bool dv_is_eight(dvk_dtype compute) {
+    return compute == DVK_FP8 || compute == DVK_INT8;
+}
 
 /* Takes the graph over in every case. It must have passed dv_graph_check and dv_fuse. */
 davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out);

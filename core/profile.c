@@ -153,9 +153,10 @@ static char *quoted(const char *s) {
 
 /* Products go through the tensor units unless the kernel says otherwise. */
 static double peak_flops(const dv_peak *peak, const char *kernel) {
+    const bool eight = strstr(kernel, "fp8") != NULL || strstr(kernel, "int8") != NULL;
     return strstr(kernel, "simt") != NULL   ? peak->simt
            : strstr(kernel, "tf32") != NULL ? peak->tensor / 2
-           : strstr(kernel, "fp8") != NULL  ? peak->tensor * 2
+           : eight                          ? peak->tensor * 2
                                             : peak->tensor;
 }
 

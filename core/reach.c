@@ -102,8 +102,8 @@ static dv_extent moved(dv_extent e, int64_t by) {
 static dv_extent extent_before(const dv_node *node, dv_extent e) {
     switch (node->op) {
     case DV_OP_CONV2D:
-    case DV_OP_DEPTHWISE:
-        return through_window(e, node->kh, node->stride, node->pad_top,
+    case DV_OP_DEPTHWISE: /* phased: a pixel more at one side or the other, as 3x3 of the enlarged picture has it */
+        return through_window(e, node->phased ? 3 : node->kh, node->stride, node->pad_top,
                               node->fused.upsample > 1 ? node->fused.upsample : 1);
     case DV_OP_MAX_POOL:
         return through_window(e, node->kh, node->stride, 0, 1);

@@ -99,7 +99,7 @@ static void fill_pointers(dv_instance *i) {
             const dv_bind *bind = &plan->binds[b];
             const void *p = bind->kind == DV_BIND_ARENA   ? (const char *)i->block + bind->at
                             : bind->kind == DV_BIND_STATE ? (const char *)i->state + bind->at
-                                                          : i->program->weights[bind->at];
+                                                          : (const char *)i->program->weights[bind->at] + bind->within;
             memcpy((char *)&i->args[s] + bind->field, &p, sizeof p);
         }
     }
@@ -148,6 +148,10 @@ davy_result dv_program_take(dv_program *p, dv_instance **out) {
 
 davy_result dv_program_lend(dv_program *p, void *block, void *state, dv_instance **out) {
     return create_instance(p, block, state, out);
+}
+
+void dv_instance_set_away(dv_instance *i, void *away) {
+    i->away = away;
 }
 
 void dv_instance_drop(dv_instance *i) {

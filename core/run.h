@@ -33,6 +33,8 @@ void dv_program_give(dv_program *p, dv_instance *instance);
 /* An instance of the caller's own, on memory of the caller's: dv_plan_workspace bytes, and the state of a clip's plan. The
  * program, which must be loaded, and the memory outlive it. */
 davy_result dv_program_lend(dv_program *p, void *block, void *state, dv_instance **out);
+/* Of a plan with moves, before it runs: dv_plan's away_bytes; on a GPU, pinned. */
+void dv_instance_set_away(dv_instance *i, void *away);
 void dv_instance_drop(dv_instance *instance);
 /* Frees idle instances until at most keep_bytes of them remain; returns what remains. */
 uint64_t dv_program_trim(dv_program *p, uint64_t keep_bytes);
@@ -44,6 +46,9 @@ davy_result dv_instance_run(dv_instance *i, dv_watch *watch);
 
 /* "load" or "store", on the CPU: the first and the last step, whose picture is the caller's. */
 davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch);
+/* The same for a picture that no instance has computed. */
+davy_result dv_convert_alone(const dv_services *services, const char *op, const dvk_convert_args *args,
+                             dv_watch *watch);
 double dv_convert_cost(const dvk_convert_args *args);
 
 #endif

@@ -1,5 +1,6 @@
 /* run_cpu.c - instances on the CPU: every step is a parallel loop over its kernel's units, under watch. */
 #include <stdio.h>
+#include <string.h>
 
 #include "core/error.h"
 #include "core/profile.h"
@@ -84,21 +85,47 @@ static davy_result run_step(const dv_services *services, const dv_step *step, st
     return r;
 }
 
+/* Nothing is gained by moving beside the steps here: what lands does so as early, what leaves as late as it may. */
+static void move_state(const dv_instance *i, int64_t step) {
+    const dv_plan *plan = i->program->plan;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t k = 0; k < plan->n_moves; k++) {
+            const dv_move *m = &plan->moves[k];
+            char *here = (char *)i->block + m->at, *there = (char *)i->away + m->away_at;
+            if (pass == 0 && m->leaves && m->by == step) {
+                memcpy(there, here, m->bytes);
+            } else if (pass == 1 && !m->leaves && m->from == step) {
+                memcpy(here, there, m->bytes);
+            }
+        }
+    }
+}
+
 davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
     const dv_plan *plan = i->program->plan;
     davy_result r = i->fresh ? touch(i, watch) : DAVY_OK;
     for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
+        move_state(i, k);
         step_loop s = {.kernel = plan->steps[k].kernel.cpu,
                        .args = &i->args[k],
                        .scratch = i->scratch,
                        .scratch_bytes = plan->scratch_bytes};
         r = run_step(i->program->services, &plan->steps[k], &s, watch);
     }
+    move_state(i, plan->n_steps);
     return r;
 }
 
 double dv_convert_cost(const dvk_convert_args *args) {
     return 2.0 * (double)(args->view.h * args->view.w * args->view.c);
+}
+
+static davy_result convert(const dv_services *services, const char *op, step_loop *s, dv_watch *watch) {
+    const dvk_convert_args *args = s->args;
+    const uint64_t bytes = (uint64_t)(args->view.h * args->view.w * args->view.c) *
+                           (dvk_dtype_size(args->view.dtype) + dvk_dtype_size(args->image.dtype));
+    const dv_step step = {.label = op, .units = s->kernel->units(args), .bytes = bytes, .cost = dv_convert_cost(args)};
+    return run_step(services, &step, s, watch);
 }
 
 davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch) {
@@ -109,13 +136,22 @@ davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_arg
         return dv_fail(DAVY_E_INTERNAL, "no kernel for op %s within %llu bytes of scratch", op,
                        (unsigned long long)scratch);
     }
-    const uint64_t bytes = (uint64_t)(args->view.h * args->view.w * args->view.c) *
-                           (dvk_dtype_size(args->view.dtype) + dvk_dtype_size(args->image.dtype));
     const davy_result r = i->fresh ? touch(i, watch) : DAVY_OK;
-    if (r != DAVY_OK) {
-        return r;
-    }
-    const dv_step step = {.label = op, .units = kernel->units(args), .bytes = bytes, .cost = dv_convert_cost(args)};
     step_loop s = {.kernel = kernel, .args = args, .scratch = i->scratch, .scratch_bytes = scratch};
-    return run_step(services, &step, &s, watch);
+    return r == DAVY_OK ? convert(services, op, &s, watch) : r;
+}
+
+davy_result dv_convert_alone(const dv_services *services, const char *op, const dvk_convert_args *args,
+                             dv_watch *watch) {
+    const dvk_kernel *kernel = dvk_choose(op, args, services->cpu, DVK_F32);
+    if (kernel == NULL) {
+        return dv_fail(DAVY_E_INTERNAL, "no kernel for op %s", op);
+    }
+    step_loop s = {.kernel = kernel, .args = args};
+    s.scratch_bytes = dv_align_up(kernel->scratch_bytes != NULL ? kernel->scratch_bytes(args) : 0, 64);
+    s.scratch = dv_calloc(s.scratch_bytes * (uint64_t)dv_pool_threads(services->pool) + 1, 1);
+    const davy_result r =
+        s.scratch != NULL ? convert(services, op, &s, watch) : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", op);
+    dv_free(s.scratch);
+    return r;
 }

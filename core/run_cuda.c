@@ -29,9 +29,10 @@ struct dv_cuda {
     dv_gpu_event *events[DV_SLOTS];
     memory slots[DV_SLOTS];
     dv_gpu_graph *graph;
-    uint64_t took_ns;  /* from the beginning of the last run that was waited for to its end; 0: not known */
-    bool ran, refused; /* refused: capturing; then steps are launched one by one */
-    timed *times;      /* events stay for the next run */
+    uint64_t took_ns;     /* from the beginning of the last run that was waited for to its end; 0: not known */
+    bool ran, refused;    /* refused: capturing; then steps are launched one by one */
+    dv_gpu_event **moved; /* of the plan's moves: 2 each, may begin and is done */
+    timed *times;         /* events stay for the next run */
     int64_t n_times, cap_times, with_events;
 };
 
@@ -79,6 +80,16 @@ static void release_times(dv_cuda *c) {
     dv_free(c->times);
 }
 
+static void release_moves(dv_instance *i) {
+    dv_cuda *c = i->cuda;
+    for (int64_t k = 0; c->moved != NULL && k < 2 * i->program->plan->n_moves; k++) {
+        if (c->moved[k] != NULL) {
+            dv_gpu_event_release(c->moved[k]);
+        }
+    }
+    dv_free(c->moved);
+}
+
 void dv_cuda_instance_release(dv_instance *i) {
     dv_cuda *c = i->cuda;
     dv_gpu *gpu = i->program->gpu;
@@ -102,6 +113,7 @@ void dv_cuda_instance_release(dv_instance *i) {
     if (c->graph != NULL) {
         dv_gpu_graph_release(c->graph);
     }
+    release_moves(i);
     release_times(c);
     if (c->done != NULL) {
         dv_gpu_event_release(c->done);
@@ -306,14 +318,57 @@ static davy_result enqueue(dv_instance *i, dv_gpu_queue *q, const dv_step *step,
     return r == DAVY_OK && time ? dv_gpu_event_record(t->to, q) : r;
 }
 
+/* ---- moves ---- */
+
+static davy_result make_moves(dv_instance *i) {
+    dv_cuda *c = i->cuda;
+    const int64_t events = 2 * i->program->plan->n_moves;
+    c->moved = dv_calloc((uint64_t)events, sizeof(dv_gpu_event *));
+    davy_result r = c->moved != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
+    for (int64_t k = 0; r == DAVY_OK && k < events; k++) {
+        r = dv_gpu_event_create(i->program->gpu, false, &c->moved[k]);
+    }
+    return r;
+}
+
+/* Each way has a queue of its own. */
+static davy_result begin_move(dv_instance *i, dv_gpu_queue *q, const dv_move *m, dv_gpu_event **events) {
+    dv_gpu_queue *side = NULL;
+    char *here = (char *)i->block + m->at, *there = (char *)i->away + m->away_at;
+    davy_result r = dv_instance_side_queue(i, m->leaves ? 1 : 0, &side);
+    r = r == DAVY_OK ? dv_gpu_event_record(events[0], q) : r;
+    r = r == DAVY_OK ? dv_gpu_event_wait(side, events[0]) : r;
+    r = r == DAVY_OK ? dv_gpu_copy(side, m->leaves ? there : here, NULL, m->leaves ? here : there, m->bytes) : r;
+    return r == DAVY_OK ? dv_gpu_event_record(events[1], side) : r;
+}
+
+/* What leaves makes room before something lands. */
+static davy_result enqueue_moves(dv_instance *i, dv_gpu_queue *q, int64_t step) {
+    const dv_plan *plan = i->program->plan;
+    davy_result r = DAVY_OK;
+    for (int pass = 0; pass < 4; pass++) {
+        for (int64_t k = 0; r == DAVY_OK && k < plan->n_moves; k++) {
+            const dv_move *m = &plan->moves[k];
+            dv_gpu_event **events = &i->cuda->moved[2 * k];
+            if (m->leaves == (pass < 2) && pass % 2 == 0 && m->from == step) {
+                r = begin_move(i, q, m, events);
+            } else if (m->leaves == (pass < 2) && pass % 2 == 1 && m->by == step) {
+                r = dv_gpu_event_wait(q, events[1]);
+            }
+        }
+    }
+    return r;
+}
+
 static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q) {
     const dv_plan *plan = i->program->plan;
     const int64_t n = plan->n_steps - (plan->direct ? 1 : 0);
-    davy_result r = DAVY_OK;
+    davy_result r = plan->n_moves > 0 && i->cuda->moved == NULL ? make_moves(i) : DAVY_OK;
     for (int64_t k = 0; r == DAVY_OK && k < n; k++) {
-        r = enqueue(i, q, &plan->steps[k], &i->args[k]);
+        r = enqueue_moves(i, q, k);
+        r = r == DAVY_OK ? enqueue(i, q, &plan->steps[k], &i->args[k]) : r;
     }
-    return r;
+    return r == DAVY_OK ? enqueue_moves(i, q, n) : r;
 }
 
 /* Not fatal: a driver that refuses to capture still runs the steps. */

@@ -81,7 +81,7 @@ void dv_sequence_clip_close(davy_sequence *s) {
     if (clip == NULL) {
         return;
     }
-    dv_model_stream_close(s->model, clip->stream);
+    dv_model_clip_close(s->model, clip->tiles);
     dv_buffer_release(clip->in.block);
     dv_buffer_release(clip->out.block);
     dv_free(clip->in.pts);
@@ -95,8 +95,8 @@ void dv_sequence_clip_reset(davy_sequence *s) {
     dv_sequence_clip *clip = s->clip;
     clip->used = clip->made = 0;
     clip->begun = false;
-    if (clip->stream != NULL) {
-        dv_clip_stream_reset(clip->stream);
+    if (clip->tiles != NULL) {
+        dv_clip_tiles_reset(clip->tiles);
     }
 }
 
@@ -151,12 +151,16 @@ static davy_result get_ready(davy_sequence *s) {
     dv_sequence_clip *clip = s->clip;
     dv_call *c = &clip->call;
     davy_result r = ring_fill(s, &clip->out, s->out_bytes, &c->out);
-    if (r == DAVY_OK && clip->stream == NULL) {
-        dv_clip_stream_info info;
-        const int64_t wish = s->run.tile_frames > 0 ? s->run.tile_frames : 0;
-        r = dv_model_stream_open(s->model, c->stage, c->in.h, c->in.w, 0, wish, &clip->stream);
+    if (r == DAVY_OK && clip->tiles == NULL) {
+        const dv_clip_tiles_desc desc = {.stage = c->stage,
+                                         .h = c->in.h,
+                                         .w = c->in.w,
+                                         .slice = s->run.tile_frames > 0 ? s->run.tile_frames : 0,
+                                         .tiling = c->tiling};
+        dv_clip_tiles_info info;
+        r = dv_model_clip_open(s->model, &desc, &clip->tiles);
         if (r == DAVY_OK) {
-            dv_clip_stream_info_get(clip->stream, &info);
+            dv_clip_tiles_info_get(clip->tiles, &info);
             dv_mutex_lock(s->lock);
             clip->slice = info.slice;
             dv_mutex_unlock(s->lock);
@@ -173,7 +177,7 @@ static davy_result compute(davy_sequence *s, const slice *what) {
                                 .out = slot_of(&clip->out, clip->made),
                                 .n_out = what->results,
                                 .drawn = (int64_t)clip->made,
-                                .stream = clip->stream};
+                                .clip = clip->tiles};
     char *last = c->in.data + (stretch.in + what->given - 1) * c->in.st;
     for (int64_t i = what->given; i < what->frames; i++) {
         memcpy(c->in.data + (stretch.in + i) * c->in.st, last, (size_t)c->in.st);
@@ -236,7 +240,7 @@ void dv_sequence_clip_work(void *sequence) {
     while (!s->quit) {
         if (!next_slice(s, &what)) {
             dv_cond_wait(s->changed, s->lock, UINT64_MAX);
-        } else if (clip->stream == NULL) {
+        } else if (clip->tiles == NULL) {
             prepare(s);
         } else {
             run_slice(s, &what);

@@ -16,7 +16,7 @@ typedef struct dv_ring {
 struct dv_sequence_clip {
     dv_call call; /* whose pixels are the rings */
     dv_clip_rule rule;
-    dv_clip_stream *stream; /* NULL: before the first slice */
+    dv_clip_tiles *tiles; /* NULL: before the first slice */
     dv_ring in, out;
     bool begun;          /* a slice has been computed */
     uint64_t used, made; /* frames that are through the network, results */

@@ -25,7 +25,7 @@ static bool same_form(const dv_weight *a, const dv_weight *b) {
     return dv_kernel_is(a->kernel, b->kernel) && a->bytes == b->bytes && a->count == b->count && p->x.c == q->x.c &&
            p->y.c == q->y.c && p->kh == q->kh && p->kw == q->kw && p->stride == q->stride &&
            p->upsample == q->upsample && p->x.dtype == q->x.dtype && p->compute == q->compute &&
-           p->epi.shuffle == q->epi.shuffle;
+           p->epi.shuffle == q->epi.shuffle && p->phased == q->phased && a->parts == b->parts;
 }
 
 /* Under the lock. */
@@ -157,7 +157,7 @@ static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan
             return r;
         }
         m->weights[m->count++] = w;
-        m->derived = m->derived || p->derive != NULL;
+        m->derived = m->derived || p->derive != NULL || p->derive_share != NULL;
     }
     return DAVY_OK;
 }
@@ -280,6 +280,36 @@ uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan) {
     for (int64_t i = 0; i < plan->n_weights; i++) {
         const dv_weight *w = &plan->weights[i];
         if (find(s, stage, plan->graph->params[w->param].label, w) == NULL) {
+            bytes += dv_weight_room(s, w);
+        }
+    }
+    dv_mutex_unlock(s->lock);
+    return bytes;
+}
+
+/* Out of memory: it counts again. */
+static bool see(dv_seen *seen, uint64_t hash) {
+    for (int64_t i = 0; i < seen->count; i++) {
+        if (seen->hashes[i] == hash) {
+            return false;
+        }
+    }
+    uint64_t *hashes = dv_grow(seen->hashes, seen->count + 1, &seen->capacity, sizeof *hashes);
+    if (hashes != NULL) {
+        seen->hashes = hashes;
+        hashes[seen->count++] = hash;
+    }
+    return true;
+}
+
+uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, dv_seen *seen) {
+    uint64_t bytes = 0;
+    dv_mutex_lock(s->lock);
+    for (int64_t i = 0; i < plan->n_weights; i++) {
+        const dv_weight *w = &plan->weights[i];
+        const char *label = plan->graph->params[w->param].label;
+        const uint64_t form = dv_kernel_none(w->kernel) ? 0 : hash_of(dv_kernel_variant(w->kernel));
+        if (find(s, stage, label, w) == NULL && see(seen, (hash_of(label) * 31 + form) * 31 + w->bytes)) {
             bytes += dv_weight_room(s, w);
         }
     }

@@ -24,6 +24,12 @@ void dv_store_release(dv_store *s);
 
 /* Bytes that binding this plan would still have to pack; and what all that is packed takes. */
 uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan);
+/* The same of several plans, each weight once: what is missing for this one and was for none before. */
+typedef struct dv_seen {
+    uint64_t *hashes; /* dv_free */
+    int64_t count, capacity;
+} dv_seen;
+uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, dv_seen *seen);
 uint64_t dv_store_bytes(dv_store *s);
 
 /* Estimated ns of packing, for progress. */

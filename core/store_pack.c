@@ -37,6 +37,9 @@ static davy_result read_stored(const batch *b, const dv_param_info *p, float *ds
         }
         return r;
     }
+    if (p->derive_share != NULL) {
+        return DAVY_OK; /* they are there */
+    }
     if (p->derive != NULL) {
         return p->derive(b->store->tensors, p->key, dst);
     }
@@ -70,19 +73,61 @@ static davy_result read_one(const batch *b, int64_t i) {
     return r;
 }
 
+static int64_t shares_of(const batch *b, int64_t i) {
+    const dv_param_info *p = &b->graph->params[b->weights[i]->param];
+    return p->derive_share != NULL ? p->shares : 0;
+}
+
+static void keep_failure(batch *b, davy_result r) {
+    if (r != DAVY_OK) {
+        dv_mutex_lock(b->store->lock);
+        if (b->result == DAVY_OK) {
+            b->result = r;
+            dv_error_get(&b->error);
+        }
+        dv_mutex_unlock(b->store->lock);
+    }
+}
+
 static void read_units(void *user, int64_t first, int64_t last, int32_t worker) {
     batch *b = user;
     (void)worker;
     for (int64_t i = first; i < last; i++) {
-        const davy_result r = read_one(b, i);
-        if (r != DAVY_OK) {
-            dv_mutex_lock(b->store->lock);
-            if (b->result == DAVY_OK) {
-                b->result = r;
-                dv_error_get(&b->error);
-            }
-            dv_mutex_unlock(b->store->lock);
+        keep_failure(b, read_one(b, i));
+    }
+}
+
+/* Shares of the parameters that are much work, one parameter after the other. */
+static void share_units(void *user, int64_t first, int64_t last, int32_t worker) {
+    batch *b = user;
+    (void)worker;
+    for (int64_t u = first; u < last; u++) {
+        int64_t i = 0;
+        int64_t share = u;
+        while (share >= shares_of(b, i)) {
+            share -= shares_of(b, i++);
         }
+        const dv_param_info *p = &b->graph->params[b->weights[i]->param];
+        float *dst = b->sources[i] != NULL ? b->sources[i] : b->packed[i];
+        keep_failure(b, p->derive_share(b->store->tensors, p->key, (int32_t)share, b->store->services->cpu, dst));
+    }
+}
+
+static int64_t parts_of(const dv_weight *w) {
+    return dv_max(w->parts, 1);
+}
+
+/* Units of all parts of a weight, one part after the other. */
+static void pack_some(const batch *b, int64_t i, int64_t first, int64_t last) {
+    const dv_weight *w = b->weights[i];
+    const int64_t units = dv_kernel_pack_units(w->kernel, &w->conv);
+    const int64_t each = elements_of(&b->graph->params[w->param]) / parts_of(w);
+    while (first < last) {
+        const int64_t part = first / units, at = first % units;
+        const int64_t end = dv_min(units, at + last - first);
+        char *to = (char *)b->packed[i] + (uint64_t)part * (w->bytes / (uint64_t)parts_of(w));
+        dv_kernel_pack(w->kernel, &w->conv, b->sources[i] + part * each, to, at, end);
+        first += end - at;
     }
 }
 
@@ -95,8 +140,7 @@ static void pack_units(void *user, int64_t first, int64_t last, int32_t worker) 
             i++;
         }
         const int64_t end = dv_min(last, b->first_unit[i + 1]);
-        const dv_weight *w = b->weights[i];
-        dv_kernel_pack(w->kernel, &w->conv, b->sources[i], b->packed[i], u - b->first_unit[i], end - b->first_unit[i]);
+        pack_some(b, i, u - b->first_unit[i], end - b->first_unit[i]);
         u = end;
     }
 }
@@ -108,11 +152,16 @@ static davy_result run_loops(batch *b, dv_watch *watch) {
     for (int64_t i = 0; i < b->count; i++) {
         const dv_weight *w = b->weights[i];
         b->first_unit[i + 1] =
-            b->first_unit[i] + (b->sources[i] != NULL ? dv_kernel_pack_units(w->kernel, &w->conv) : 0);
+            b->first_unit[i] + (b->sources[i] != NULL ? dv_kernel_pack_units(w->kernel, &w->conv) * parts_of(w) : 0);
         bytes += w->bytes;
     }
+    dv_loop share = {.run = share_units, .user = b};
+    for (int64_t i = 0; i < b->count; i++) {
+        share.units += shares_of(b, i);
+    }
+    davy_result r = share.units > 0 ? dv_watch_loop(watch, services->pool, &share, 0.0) : DAVY_OK;
     dv_loop read = {.units = b->count, .run = read_units, .user = b};
-    davy_result r = dv_watch_loop(watch, services->pool, &read, dv_store_cost(bytes) / 2);
+    r = r == DAVY_OK ? dv_watch_loop(watch, services->pool, &read, dv_store_cost(bytes) / 2) : r;
     if (r == DAVY_OK && b->result != DAVY_OK) {
         dv_error_set(&b->error);
         return b->result;

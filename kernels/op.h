@@ -16,6 +16,7 @@ typedef enum dvk_dtype { /* same numbers as davy_dtype */
                          DVK_BF16 = 3,
                          DVK_U8 = 4,
                          DVK_U16 = 5,
+                         DVK_INT8 = 6, /* compute only: products of 8-bit integers */
                          DVK_FP8 = 8,  /* compute only: products of E4M3 */
                          DVK_TF32 = 16 /* compute only: f32 values, products of 10 bits */
 } dvk_dtype;
@@ -91,8 +92,11 @@ typedef struct dvk_conv2d_args {
     dvk_prologue pro;
     dvk_epilogue epi;
     int32_t kh, kw, stride, pad_top, pad_left, upsample;
-    dvk_dtype compute; /* CUDA: precision of the products, F32, TF32, F16, BF16 or FP8. The CPU's kernels imply it */
-    int32_t reserved;
+    dvk_dtype compute; /* CUDA: precision of the products, F32, TF32, F16, BF16, FP8 or INT8. The CPU's imply it */
+    /* CUDA, with kh = kw = 2, upsample 2, stride and padding 1: nothing is enlarged by itself; each parity of y's rows and
+     * columns has weights of its own, W[(2 * (oy & 1) + (ox & 1)) * y.c + o][i][ky][kx], and
+     * y[n,oy,ox,o] = epi( sum_{i,ky,kx} W[..] * pro(x)[n, (oy + 1) / 2 + ky - 1, (ox + 1) / 2 + kx - 1, i] ). */
+    int32_t phased;
 } dvk_conv2d_args;
 
 /* "pointwise": y = epi(pro(x)); additions, activations, the apply of a norm, scaling, conversion between dtypes, copies

@@ -13,6 +13,8 @@
     X(dvk_window_attention_ref)                                                                                        \
     X(dvk_channel_attention_ref)                                                                                       \
     X(dvk_norm_depthwise_ref)                                                                                          \
+    X(dvk_norm_mlp_ref)                                                                                                \
+    X(dvk_norm_window_ref)                                                                                             \
     X(dvk_upsample_ref)                                                                                                \
     X(dvk_pixel_shuffle_ref)                                                                                           \
     X(dvk_pixel_unshuffle_ref)                                                                                         \

@@ -40,6 +40,6 @@ export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:strict_string_ch
 export UBSAN_OPTIONS="print_stacktrace=1"
 export TSAN_OPTIONS="halt_on_error=0:exitcode=66:second_deadlock_stack=1"
 suite asan address,undefined -L 'unit|kcheck|cuda|abi|hosts|fault'
-suite tsan thread -R 'hosts.threads|cuda.test_gpu$|unit.*(pool|mem|source)'
+suite tsan thread -R 'hosts.(threads|stopping)|cuda.test_gpu$|unit.*(pool|mem|source)'
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/block/pick.h"
 #include "core/block/resnet.h"
+#include "core/block/upsampler.h"
 #include "core/block/video_vae.h"
 #include "core/block/weights.h"
 #include "core/error.h"
@@ -163,6 +163,7 @@ static void info(const void *config_, davy_model_info *out) {
 static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
     const dv_video_vae v = common(config_);
     dv_video_vae_clip(&v, stage, out);
+    out->second = stage == DV_STAGE_DECODE;
 }
 
 /* ---- the network ---- */
@@ -197,41 +198,6 @@ static dv_value level(dv_graph *g, const half *s, dv_value x, bool encoder, int6
     return x;
 }
 
-/* Twice the sides and `frames` pictures side by side in the channels. The file has, of channel c and of the pixel at row b
- * and column d of a cell of frame a, output ((2 b + d) times + a) width + c. */
-static dv_value enlarged(dv_graph *g, dv_value x, const char *name, int64_t times, int64_t frames, bool again) {
-    char part[DV_NAMES_BYTES];
-    const int64_t width = dv_shape_of(g, x).c;
-    const dv_pick out = {0, {frames, width, 4}, {width, 1, times * width}};
-    const dv_pick in = {0, {width}, {1}};
-    dv_conv_opts opts = {.derived = true};
-    opts.weight = dv_param_picked(g, dv_names_join(part, name, ".weight"), &out, &in, 1, 1);
-    opts.bias = dv_param_picked_vector(g, dv_names_join(part, name, ".bias"), &out);
-    if (opts.weight == DV_NO_PARAM || opts.bias == DV_NO_PARAM) {
-        return DV_NO_VALUE;
-    }
-    if (again) { /* another convolution has these and is counted */
-        g->params[opts.weight].stored = -1;
-        g->params[opts.bias].stored = -1;
-    }
-    return dv_pixel_shuffle(g, dv_conv(g, x, name, frames * width * 4, 1, &opts), 2, DV_NO_VALUE);
-}
-
-/* The first latent of a clip makes one frame where the others make two. */
-static dv_value upsample(dv_graph *g, dv_value x, const char *name, int64_t times) {
-    const int64_t frames = dv_shape_of(g, x).n;
-    if (times == 1 || g->continues) {
-        return dv_channels_to_frames(g, enlarged(g, x, name, times, times, false), times);
-    }
-    const dv_value first = enlarged(g, dv_take_frames(g, x, 0, 1), name, times, 1, frames > 1);
-    if (frames < 2) {
-        return first;
-    }
-    const dv_value rest = enlarged(g, dv_take_frames(g, x, 1, frames - 1), name, times, times, false);
-    const dv_value both[2] = {first, dv_channels_to_frames(g, rest, times)};
-    return dv_join_frames(g, both, 2);
-}
-
 static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
     const half *s = &c->encoder;
     const dv_shape shape = {1, h, w, s->picture};
@@ -260,8 +226,7 @@ static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
     for (int64_t i = 0; i < s->levels; i++) {
         x = level(g, s, x, false, i);
         if (i + 1 < s->levels) {
-            x = upsample(g, x, level_name(name, false, i, "upsamplers.0.upscale_conv"), s->times[i]);
-            x = dv_conv3d(g, x, level_name(name, false, i, "upsamplers.0.conv"), s->width[i], NULL);
+            x = dv_upsampler(g, x, level_name(name, false, i, "upsamplers.0"), s->times[i]);
         }
     }
     x = dv_norm_silu(g, x, "decoder.conv_norm_out", norm);

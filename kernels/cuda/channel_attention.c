@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/elem_host.h"
 
+extern const dvk_cuda_kernel dvk_channel_attention_cuda_heads;
 extern const dvk_cuda_kernel dvk_channel_attention_cuda_mma;
 extern const dvk_cuda_kernel dvk_channel_attention_cuda_simt;
 
@@ -21,9 +22,12 @@ static int64_t units_of(const dvk_channel_attention_args *a) {
     return a->q.n * groups_of(a) * a->heads;
 }
 
+static int64_t chunks_by(const dvk_channel_attention_args *a, int64_t each) {
+    return (a->q.h * a->q.w / groups_of(a) + each - 1) / each;
+}
+
 static int64_t chunks_of(const dvk_channel_attention_args *a) {
-    const int64_t pixels = a->q.h * a->q.w / groups_of(a);
-    return (pixels + DVK_CHANNEL_PIXELS - 1) / DVK_CHANNEL_PIXELS;
+    return chunks_by(a, DVK_CHANNEL_PIXELS);
 }
 
 static int64_t entries_of(int64_t width) {
@@ -169,6 +173,59 @@ static int simt_enqueue(const void *args, void *scratch, dvk_queue *q) {
     r = r == 0 ? weigh(q, &p, units) : r;
     return r == 0 ? start(q, "channel_apply_simt", &p, units, 1, DVK_CHANNEL_SIMT_THREADS, row) : r;
 }
+
+/* ---- all heads of a pixel together ---- */
+
+enum { HEAD_DIM = 16, HEAD_TOKENS = 64 }; /* of channel_heads.cuh */
+
+static int heads_supports(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_channel_attention_args *a = args;
+    return mma_supports(args, caps) && pitch_of(a) == HEAD_DIM && a->heads <= DVK_CHANNEL_HEADS &&
+           chunks_by(a, DVK_CHANNEL_HEADS_PIXELS) < 65536;
+}
+
+static double heads_cost(const void *args, const dvk_cuda_caps *caps) {
+    return 3500.0 + dvk_elem_cost(bytes_of(args), caps);
+}
+
+static size_t heads_scratch_bytes(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_channel_attention_args *a = args;
+    const int64_t chunks = chunks_by(a, DVK_CHANNEL_HEADS_PIXELS);
+    (void)caps;
+    return (size_t)(units_of(a) * (chunks * entries_of(HEAD_DIM) + HEAD_DIM * HEAD_DIM)) * sizeof(float);
+}
+
+static int start_heads(dvk_queue *q, const char *function, dvk_channel_params *p, int64_t groups, int32_t tiles) {
+    void *params[] = {p};
+    const dvk_launch l = {.module = "channel_heads",
+                          .function = function,
+                          .grid = {(uint32_t)groups, (uint32_t)p->chunks, 1},
+                          .block = {(uint32_t)p->heads * 32, 1, 1},
+                          .shared_bytes = (uint32_t)(tiles * HEAD_TOKENS * (p->heads * HEAD_DIM + 8) * 2),
+                          .flags = q->caps->sm >= 90 ? DVK_LAUNCH_OVERLAP : 0,
+                          .params = params};
+    return q->launch(q, &l);
+}
+
+static int heads_enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_channel_attention_args *a = args;
+    const int64_t units = units_of(a), groups = units / a->heads;
+    const int bf16 = a->q.dtype == DVK_BF16;
+    dvk_channel_params p = params_of(a, HEAD_DIM, scratch);
+    p.chunks = (int32_t)chunks_by(a, DVK_CHANNEL_HEADS_PIXELS);
+    int r = start_heads(q, bf16 ? "channel_sums_bf16" : "channel_sums_f16", &p, groups, 4);
+    r = r == 0 ? weigh(q, &p, units) : r;
+    return r == 0 ? start_heads(q, bf16 ? "channel_mix_bf16" : "channel_mix_f16", &p, groups, 2) : r;
+}
+
+const dvk_cuda_kernel dvk_channel_attention_cuda_heads = {.op = "channel_attention",
+                                                          .variant = "cuda/heads",
+                                                          .sm_min = 75,
+                                                          .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
+                                                          .supports = heads_supports,
+                                                          .cost = heads_cost,
+                                                          .scratch_bytes = heads_scratch_bytes,
+                                                          .enqueue = heads_enqueue};
 
 const dvk_cuda_kernel dvk_channel_attention_cuda_mma = {.op = "channel_attention",
                                                         .variant = "cuda/mma",

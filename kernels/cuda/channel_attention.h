@@ -9,7 +9,9 @@ enum {
     DVK_CHANNEL_WARPS = 4,     /* on tensor cores */
     DVK_CHANNEL_TILE = 32,     /* pixels of a warp's step, there; of a block's, in f32 */
     DVK_CHANNEL_SIMT_THREADS = 256,
-    DVK_CHANNEL_SIMT_ENTRIES = 1024 /* of a block */
+    DVK_CHANNEL_SIMT_ENTRIES = 1024, /* of a block */
+    DVK_CHANNEL_HEADS = 8,           /* of a block, at most, where it has all of them */
+    DVK_CHANNEL_HEADS_PIXELS = 512   /* of its chunk */
 };
 
 /* One launch sums products over chunks of a group's pixels, one makes weights of the sums, one applies them. `width` is

@@ -33,10 +33,11 @@ static inline int64_t conv_most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* Nearest x 2 and a 3x3 convolution are four 2x2 convolutions of the small picture, one per parity of output pixel. */
+/* Nearest x 2 and a 3x3 convolution are four 2x2 convolutions of the small picture, one per parity of output pixel; so are
+ * those that come with weights for each. */
 static inline int conv_by_phases(const dvk_conv2d_args *a) {
-    return a->upsample == 2 && a->kh == 3 && a->kw == 3 && a->stride == 1 && a->pad_top == 1 && a->pad_left == 1 &&
-           a->epi.shuffle <= 1 && a->y.h == 2 * a->x.h && a->y.w == 2 * a->x.w;
+    return a->upsample == 2 && a->kh == (a->phased ? 2 : 3) && a->kw == a->kh && a->stride == 1 && a->pad_top == 1 &&
+           a->pad_left == 1 && a->epi.shuffle <= 1 && a->y.h == 2 * a->x.h && a->y.w == 2 * a->x.w;
 }
 
 static inline int conv_rows_dense(const dvk_view *v) {
@@ -249,6 +250,9 @@ static inline void conv_set_rings(dvk_conv_params *p, int32_t stages, int32_t th
 /* One tap of the convolution that is done, from f32 OIHW; phases add up what falls on the same small pixel. */
 static inline float conv_weight(const dvk_conv2d_args *a, const conv_shape *s, const float *w, int64_t o, int64_t i,
                                 int32_t phase, int32_t tap) {
+    if (a->phased) {
+        return w[((phase * (int64_t)s->c_out + o) * s->c_in + i) * 4 + tap];
+    }
     const float *k = w + (o * s->c_in + i) * a->kh * a->kw;
     if (s->phases == 1) {
         return k[tap];

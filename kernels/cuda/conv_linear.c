@@ -65,11 +65,17 @@ static int in_words(const dvk_conv2d_args *a, const dvk_view *v) {
            (v->h == 1 || v->sh == v->w * v->sw) && (v->n == 1 || v->sn == v->h * v->w * v->sw);
 }
 
+/* A slice that begins at 16 bytes and has a neighbour behind its last channel: all but its last piece is stored whole. */
+static int by_pieces(const dvk_conv2d_args *a) {
+    return same_type(a, &a->y) && !ends_alone(&a->y) && a->y.c % 2 == 0 &&
+           (a->epi.n_res == 0 || same_type(a, &a->epi.res[0]));
+}
+
 /* A bulk copy writes whole pieces of 16 bytes: fine where what is behind the last channel is nobody's. y is stored word by
  * word where it is a slice that has a neighbour there, or begins in between. */
 static int by_words(const dvk_conv2d_args *a) {
     const dvk_epilogue *e = &a->epi;
-    return (!mappable(&a->y) || !ends_alone(&a->y)) && in_words(a, &a->y) &&
+    return !by_pieces(a) && (!mappable(&a->y) || !ends_alone(&a->y)) && in_words(a, &a->y) &&
            (e->n_res == 0 || in_words(a, &e->res[0])) &&
            (e->act == DVK_ACT_NONE || e->act == DVK_ACT_RELU || e->act == DVK_ACT_LRELU);
 }
@@ -84,8 +90,8 @@ static int can(const dvk_conv2d_args *a) {
                          ? e->act == DVK_ACT_NONE
                          : e->n_res == 0 && e->alpha >= 1.0f && e->alpha <= 1.0f && (bent || e->act == DVK_ACT_NONE);
     const int plain = !e->gate && e->stats == NULL && e->shuffle <= 1 && e->store == NULL;
-    const int stored =
-        by_words(a) || (ends_alone(&a->y) && same_type(a, &a->y) && (e->n_res == 0 || same_type(a, &e->res[0])));
+    const int stored = by_words(a) || by_pieces(a) ||
+                       (ends_alone(&a->y) && same_type(a, &a->y) && (e->n_res == 0 || same_type(a, &e->res[0])));
     return pixelwise && ends && plain && stored && is_half(a->compute) && same_type(a, &a->x) &&
            a->x.n * a->x.h * a->x.w < INT32_MAX / 2 && best_plan(a).width > 0;
 }
@@ -150,15 +156,20 @@ static int map_flat(dvk_queue *q, const dvk_view *v, int32_t channels, int32_t p
 
 static int make_maps(const dvk_conv2d_args *a, dvk_conv_linear *p, int32_t width, dvk_queue *q) {
     int r = map_flat(q, &a->x, DVK_WGMMA_CHUNK, DVK_LINEAR1_ROWS, &p->x);
-    if (by_words(a)) {
+    p->words = by_words(a);
+    if (p->words || by_pieces(a)) {
         p->data = a->y.data;
         p->pitch = a->y.sw;
+    }
+    if (p->words) {
         p->res_data = a->epi.res[0].data;
         p->res_pitch = a->epi.res[0].sw;
         return r;
     }
-    r = r == 0 && width >= 64 ? map_flat(q, &a->y, 64, 16, &p->y) : r;
-    r = r == 0 && width % 64 > 0 ? map_flat(q, &a->y, width % 64, 16, &p->y_last) : r;
+    if (p->data == NULL) {
+        r = r == 0 && width >= 64 ? map_flat(q, &a->y, 64, 16, &p->y) : r;
+        r = r == 0 && width % 64 > 0 ? map_flat(q, &a->y, width % 64, 16, &p->y_last) : r;
+    }
     if (a->epi.n_res > 0) {
         r = r == 0 && width >= 64 ? map_flat(q, &a->epi.res[0], 64, 16, &p->res) : r;
         r = r == 0 && width % 64 > 0 ? map_flat(q, &a->epi.res[0], width % 64, 16, &p->res_last) : r;

@@ -18,7 +18,7 @@ enum {
 typedef struct dvk_conv_linear {
     dvk_wgmma_map x, y, res;        /* of 64 channels by 64 pixels; y and res by 16 */
     dvk_wgmma_map y_last, res_last; /* of the channels of a slice behind its last whole 64 */
-    void *data;                     /* of y, where it is stored by words; else NULL */
+    void *data;                     /* of y, where no bulk copies store it; else NULL */
     const void *res_data;
     int64_t pitch, res_pitch, pixels;
     const unsigned char *w;
@@ -27,6 +27,8 @@ typedef struct dvk_conv_linear {
     int32_t c_out;
     int32_t slices, slots; /* a block makes `width` output channels, always the same */
     int32_t act, n_res;
+    int32_t words; /* y is stored word by word, else by pieces of 16 bytes where `data` is set */
+    int32_t reserved;
     float slope, alpha, times; /* of the residual */
 } dvk_conv_linear;
 

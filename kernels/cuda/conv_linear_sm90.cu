@@ -101,7 +101,7 @@ template <class T, int WIDTH> struct consumer {
     }
 
     __device__ __forceinline__ void bring_residuals(int t) const {
-        if (p.n_res == 0 || p.data != nullptr || lane != 0) {
+        if (p.n_res == 0 || p.words || lane != 0) {
             return;
         }
         copy_out_read<0>();
@@ -189,14 +189,48 @@ template <class T, int WIDTH> struct consumer {
         return ACT == CONV_LRELU && x < 0.0f ? p.slope * x : x;
     }
 
-    // Where this lane's row of four matrices lies: sixteen pixels of sixteen channels, from channel c of the slice on
-    __device__ __forceinline__ uint32_t rows_at(int c) const {
-        const int row = lane & 15, octet = c / 8 + (lane >> 4);
-        if (c < L::WHOLE * 64) {
-            return at.piece(warp, c / 64) + row * 128 + (((octet & 7) ^ (row & 7)) * 16);
+    // Eight channels of one of the warp's pixels
+    __device__ __forceinline__ uint32_t octet_at(int row, int octet) const {
+        if (octet < L::WHOLE * 8) {
+            return at.piece(warp, octet / 8) + row * 128 + (((octet & 7) ^ (row & 7)) * 16);
         }
         const int turned = L::LAST == 32 ? row >> 1 & 3 : L::LAST == 16 ? row >> 2 & 1 : 0;
         return at.piece(warp, L::WHOLE) + row * L::LAST * 2 + ((octet - L::WHOLE * 8) ^ turned) * 16;
+    }
+
+    // Where this lane's row of four matrices lies: sixteen pixels of sixteen channels, from channel c of the slice on
+    __device__ __forceinline__ uint32_t rows_at(int c) const {
+        return octet_at(lane & 15, c / 8 + (lane >> 4));
+    }
+
+    // The last piece of a pixel has a neighbour.
+    __device__ __forceinline__ void store_pieces(int t) const {
+        const int pieces = (min(WIDTH, p.c_out - c0) + 7) / 8;
+        for (int i = lane; i < 16 * pieces; i += 32) {
+            const int row = i / pieces, octet = i - row * pieces, count = min(8, p.c_out - c0 - octet * 8);
+            const int64_t pixel = (int64_t)t * ROWS + warp % 4 * 16 + row;
+            uint4 u;
+            asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(u.x), "=r"(u.y), "=r"(u.z), "=r"(u.w)
+                         : "r"(octet_at(row, octet)));
+            if (pixel >= p.pixels) {
+                continue;
+            }
+            uint16_t *to = (uint16_t *)p.data + pixel * p.pitch + c0 + octet * 8;
+            if (count == 8) {
+                *(uint4 *)to = u;
+                continue;
+            }
+            const uint32_t words[4] = {u.x, u.y, u.z, u.w};
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                if (2 * k < count) {
+                    *(uint32_t *)(to + 2 * k) = words[k];
+                }
+            }
+        }
+        fence_async(); // what is brought next comes to where this was
+        __syncwarp();
     }
 
     template <int ACT, bool RES> __device__ __forceinline__ void write(const float (&sum)[WIDTH / 2]) const {
@@ -290,6 +324,11 @@ template <class T, int WIDTH> struct consumer {
                 write<0, false>(sum);
             }
         }
+        if (p.data != nullptr) {
+            __syncwarp();
+            store_pieces(t);
+            return;
+        }
         fence_async();
         __syncwarp();
         if (lane == 0) {
@@ -313,7 +352,7 @@ template <class T, int WIDTH> struct consumer {
             float sum[WIDTH / 2];
             bring_residuals(t);
             products(r, done, sum);
-            if (p.data != nullptr) {
+            if (p.words) {
                 store_words(t, sum);
             } else {
                 store(t, done, sum);

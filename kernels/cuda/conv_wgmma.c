@@ -1,6 +1,6 @@
 /* conv_wgmma.c - "conv2d" on Hopper's tensor cores: which convolutions, in what shape, at what cost; weights as
  * conv_wgmma_sm90.cu reads them. Enlarging by two is four convolutions of 2 x 2 taps on the small picture (phases), whose
- * weights are sums of the given ones. */
+ * weights are sums of the given ones, or given. */
 #include "kernels/cuda/conv_wgmma_host.h"
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_wgmma;
@@ -156,8 +156,9 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
         a->kh < 1 || a->kh > 3 || a->kw < 1 || a->kw > 3) {
         return 0;
     }
-    if (a->upsample == 2 && (a->kh != 3 || a->kw != 3 || a->pad_top != 1 || a->pad_left != 1 || a->y.h != 2 * a->x.h ||
-                             a->y.w != 2 * a->x.w || a->epi.shuffle > 1)) {
+    const int32_t window = a->phased ? 2 : 3;
+    if (a->upsample == 2 && (a->kh != window || a->kw != window || a->pad_top != 1 || a->pad_left != 1 ||
+                             a->y.h != 2 * a->x.h || a->y.w != 2 * a->x.w || a->epi.shuffle > 1)) {
         return 0;
     }
     if (a->upsample != 1 && a->upsample != 2) {
@@ -207,7 +208,7 @@ static float tap_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const flo
     if (a->stride == 2) {
         return k[tap_of_parts(a, p, tap)];
     }
-    if (a->upsample != 2) {
+    if (a->upsample != 2 || a->phased) {
         return k[tap];
     }
     static const int from[2][2] = {{0, 1}, {0, 2}}, to[2][2] = {{1, 3}, {2, 3}};
@@ -230,7 +231,8 @@ static float weight_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const 
         i = k % p->few;
     }
     const int given = a->kh * a->kw;
-    return o < channels_of(a) && i < a->x.c && tap < given ? tap_of(a, p, w + (o * a->x.c + i) * given, phase, tap)
+    const int64_t row = a->phased ? phase * a->y.c + o : o;
+    return o < channels_of(a) && i < a->x.c && tap < given ? tap_of(a, p, w + (row * a->x.c + i) * given, phase, tap)
                                                            : 0.0f;
 }
 

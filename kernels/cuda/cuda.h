@@ -94,8 +94,9 @@ enum {
     DVK_COMPUTES_TF32 = 2, /* f32 values, products of TF32; only when asked for */
     DVK_COMPUTES_F16 = 4,
     DVK_COMPUTES_BF16 = 8,
-    DVK_COMPUTES_FP8 = 16, /* 16-bit values, products of E4M3; only when asked for */
-    DVK_COMPUTES_ANY = 15  /* moves data, or computes in f32 whatever the storage */
+    DVK_COMPUTES_FP8 = 16,  /* 16-bit values, products of E4M3; only when asked for */
+    DVK_COMPUTES_INT8 = 32, /* the same of 8-bit integers */
+    DVK_COMPUTES_ANY = 15   /* moves data, or computes in f32 whatever the storage */
 };
 
 extern const dvk_cuda_kernel *const dvk_cuda_kernels[];

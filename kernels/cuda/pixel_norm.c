@@ -8,13 +8,13 @@
 
 extern const dvk_cuda_kernel dvk_row_norm_cuda_pixels;
 
-enum { LEAST_ROWS = 64 };
+enum { LEAST_ROWS = 64, MOST_CHANNELS = 8 * DVK_PIXEL_NORM_LANES * DVK_PIXEL_NORM_OCTETS };
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_row_norm_args *a = args;
     (void)caps;
     const int same = a->x.form == a->y.form && ((dvk_dtype)a->x.form == DVK_F16 || (dvk_dtype)a->x.form == DVK_BF16);
-    return same && a->center && a->heads == 1 && a->dim <= 512 && a->m >= LEAST_ROWS &&
+    return same && a->center && a->heads == 1 && a->dim <= MOST_CHANNELS && a->m >= LEAST_ROWS &&
            (uintptr_t)a->x.data % 16 == 0 && (uintptr_t)a->y.data % 16 == 0 && a->x.row % 8 == 0 && a->y.row % 8 == 0;
 }
 
@@ -38,11 +38,12 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                                .x_row = a->x.row,
                                .y_row = a->y.row,
                                .dim = (int32_t)a->dim,
+                               .alone = a->y.row == (a->dim + 7) / 8 * 8,
                                .eps = a->eps};
     char name[32];
     snprintf(name, sizeof name, "pixel_norm_%s_%d", (dvk_dtype)a->x.form == DVK_BF16 ? "bf16" : "f16",
-             a->dim > 256 ? 2 : 1);
-    const int64_t each = DVK_PIXEL_NORM_WARPS * DVK_PIXEL_NORM_ROWS;
+             (int)((a->dim + 8 * DVK_PIXEL_NORM_LANES - 1) / (8 * DVK_PIXEL_NORM_LANES)));
+    const int64_t each = DVK_PIXEL_NORM_WARPS * 32 / DVK_PIXEL_NORM_LANES;
     const int64_t all = (a->m + each - 1) / each, held = (int64_t)q->caps->processors * 8;
     void *params[] = {&p};
     const dvk_launch l = {.module = "pixel_norm",

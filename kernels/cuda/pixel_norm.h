@@ -6,7 +6,8 @@
 
 enum {
     DVK_PIXEL_NORM_WARPS = 8, /* of a block */
-    DVK_PIXEL_NORM_ROWS = 4   /* of a warp at a time */
+    DVK_PIXEL_NORM_LANES = 8, /* of a row */
+    DVK_PIXEL_NORM_OCTETS = 8 /* of a lane, at most */
 };
 
 typedef struct dvk_pixel_norm_params {
@@ -14,7 +15,9 @@ typedef struct dvk_pixel_norm_params {
     const float *w, *b; /* or NULL */
     int64_t rows, x_row, y_row;
     int32_t dim;
+    int32_t alone; /* what lies behind the last channel of y is nobody's */
     float eps;
+    int32_t reserved;
 } dvk_pixel_norm_params;
 
 #endif

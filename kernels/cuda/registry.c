@@ -11,6 +11,7 @@
     X(dvk_conv2d_cuda_linear)                                                                                          \
     X(dvk_conv2d_cuda_fp8)                                                                                             \
     X(dvk_conv2d_cuda_fp8_mma)                                                                                         \
+    X(dvk_conv2d_cuda_int8_mma)                                                                                        \
     X(dvk_conv2d_cuda_mma)                                                                                             \
     X(dvk_conv2d_cuda_mma_tf32)                                                                                        \
     X(dvk_conv2d_cuda_simt)                                                                                            \
@@ -19,6 +20,8 @@
     X(dvk_attention_cuda_simt)                                                                                         \
     X(dvk_window_attention_cuda_mma)                                                                                   \
     X(dvk_window_attention_cuda_simt)                                                                                  \
+    X(dvk_channel_attention_cuda_window)                                                                               \
+    X(dvk_channel_attention_cuda_heads)                                                                                \
     X(dvk_channel_attention_cuda_mma)                                                                                  \
     X(dvk_channel_attention_cuda_simt)                                                                                 \
     X(dvk_pointwise_cuda)                                                                                              \
@@ -37,6 +40,11 @@
     X(dvk_unfold_cuda)                                                                                                 \
     X(dvk_norm_depthwise_cuda_f16)                                                                                     \
     X(dvk_norm_depthwise_cuda_bf16)                                                                                    \
+    X(dvk_norm_mlp_cuda_f16)                                                                                           \
+    X(dvk_norm_mlp_cuda_bf16)                                                                                          \
+    X(dvk_norm_window_cuda_f16)                                                                                        \
+    X(dvk_norm_window_cuda_bf16)                                                                                       \
+    X(dvk_depthwise_cuda_planes)                                                                                       \
     X(dvk_depthwise_cuda)                                                                                              \
     X(dvk_depthwise_cuda_plain)                                                                                        \
     X(dvk_multiply_cuda)                                                                                               \

@@ -47,10 +47,14 @@ static double input_at(const dvk_conv2d_args *a, int64_t n, int64_t uy, int64_t 
 
 /* Everything that pixel (oy, ox) of the result sums over, in the order of the weights. */
 static void gather(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch) {
+    const int64_t up = a->phased ? a->upsample : 1; /* phased: whole pixels of x, whatever the parity */
+    oy = a->phased ? (oy + 1) / 2 : oy;
+    ox = a->phased ? (ox + 1) / 2 : ox;
     for (int64_t i = 0; i < a->x.c; i++) {
         for (int64_t ky = 0; ky < a->kh; ky++) {
             for (int64_t kx = 0; kx < a->kw; kx++) {
-                *patch++ = input_at(a, n, oy * a->stride + ky - a->pad_top, ox * a->stride + kx - a->pad_left, i);
+                const int64_t iy = oy * a->stride + ky - a->pad_top, ix = ox * a->stride + kx - a->pad_left;
+                *patch++ = input_at(a, n, iy * up, ix * up, i);
             }
         }
     }
@@ -132,7 +136,7 @@ static void conv_pixel(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t 
     const int64_t r = a->epi.shuffle > 1 ? a->epi.shuffle : 1;
     double *sums = patch + a->x.c * a->kh * a->kw;
     gather(a, n, oy / r, ox / r, patch);
-    sum_all(a, patch, oy % r * r + ox % r, r * r, a->y.c, sums);
+    sum_all(a, patch, a->phased ? (oy % 2 * 2 + ox % 2) * a->y.c : oy % r * r + ox % r, r * r, a->y.c, sums);
     for (int64_t o = 0; o < a->y.c; o++) {
         const double v = r > 1 ? shuffled(a, sums[o], n, oy, ox, o) : epilogue(&a->epi, sums[o], n, oy, ox, o);
         dvk_store(a->y.data, a->y.dtype, n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o, (float)v);
@@ -152,9 +156,9 @@ static void conv_run(const void *args, int64_t first, int64_t last, void *scratc
     }
 }
 
-/* Channels before a shuffle folds them. */
+/* Channels before a shuffle folds them; of all phases. */
 static int64_t outputs(const dvk_conv2d_args *a) {
-    return a->epi.shuffle > 1 ? a->y.c * a->epi.shuffle * a->epi.shuffle : a->y.c;
+    return a->phased ? 4 * a->y.c : a->epi.shuffle > 1 ? a->y.c * a->epi.shuffle * a->epi.shuffle : a->y.c;
 }
 
 static size_t conv_packed_bytes(const void *args) {

@@ -47,6 +47,16 @@ static davy_tensor latent_of(const decoding *d, int64_t number) {
     return t;
 }
 
+static davy_tensor whole_latent(const decoding *d) {
+    const cli_array *l = d->latent;
+    davy_tensor t = latent_of(d, 0);
+    t.layout = DAVY_LAYOUT_NCTHW;
+    t.ndim = 5;
+    memcpy(t.shape, l->shape, 5 * sizeof t.shape[0]);
+    memset(t.stride_bytes, 0, sizeof t.stride_bytes);
+    return t;
+}
+
 /* ---- before the work ---- */
 
 static int open_sequence(decoding *d) {
@@ -147,6 +157,34 @@ static davy_result push_some(decoding *d) {
     return r < 0 ? r : DAVY_OK;
 }
 
+/* Slice after slice leaves a state, of every tile where frames are cut. Where there is no room for that, tiles go through the
+ * clip one by one, and all frames come at the end. */
+static int run_at_once(decoding *d) {
+    const davy_api *api = d->session->api;
+    davy_run how = cli_session_run(d->args);
+    davy_tensor out = {.struct_size = sizeof out, .dtype = DAVY_DTYPE_U8, .layout = DAVY_LAYOUT_NTHWC};
+    const davy_tensor in = whole_latent(d);
+    how.flags = d->args->scaled ? DAVY_RUN_SCALED_LATENT : 0;
+    api->sequence_release(d->sequence);
+    d->sequence = NULL;
+    const davy_result result = api->vae_decode(d->session->model, &in, &out, &how, NULL);
+    if (result < 0) {
+        return cli_interrupted() ? cli_stopped(d->args->inputs[0])
+                                 : cli_session_fail(d->session, d->args->inputs[0], result);
+    }
+    const size_t row = (size_t)d->frame.width * 3;
+    int r = CLI_OK;
+    for (; r == CLI_OK && d->frames < d->wanted; d->frames += r == CLI_OK) {
+        const uint8_t *from = (const uint8_t *)(uintptr_t)out.data + out.byte_offset + d->frames * out.stride_bytes[1];
+        for (uint32_t y = 0; y < d->frame.height; y++) {
+            memcpy((uint8_t *)d->frame.pixels + y * cli_picture_stride(&d->frame), from + y * out.stride_bytes[2], row);
+        }
+        r = put_frame(d);
+    }
+    api->buffer_release(out.buffer);
+    return r;
+}
+
 static int run(decoding *d) {
     const davy_api *api = d->session->api;
     while (d->frames < d->wanted) {
@@ -155,6 +193,9 @@ static int run(decoding *d) {
         r = r < 0 ? r : api->sequence_pull(d->sequence, &out, LOOK_NS);
         if (cli_interrupted()) {
             return cli_stopped(d->args->inputs[0]);
+        }
+        if ((r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE) && d->frames == 0) {
+            return run_at_once(d);
         }
         if (r < 0) {
             return cli_session_fail(d->session, d->args->inputs[0], r);

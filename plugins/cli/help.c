@@ -5,9 +5,11 @@
     "  --device D        auto, cpu, cuda, cuda:N, cuda:uuid=U, cuda:pci=P, or several: cuda:0,cuda:1 (auto: a GPU "    \
     "that can\n"                                                                                                       \
     "                    be used, else the CPU; the variable DAVY_DEVICE says otherwise)\n"                            \
-    "  --precision P     auto, fp32, tf32, bf16, fp16, fp8 (auto: fp32 on a CPU; on a GPU fp16 to "                    \
+    "  --precision P     auto, fp32, tf32, bf16, fp16, fp8, int8 (auto: fp32 on a CPU; on a GPU fp16 to "              \
     "upscale, bf16\n"                                                                                                  \
-    "                    for a VAE or a transformer; fp8: fp16 with products of E4M3, visibly less exact)\n"           \
+    "                    for a VAE or a transformer; fp8: fp16 with products of E4M3, visibly less exact; "            \
+    "int8:\n"                                                                                                          \
+    "                    with products of integers in the layers that can have them, 45 dB from fp16)\n"               \
     "  --tile T          auto, none, or a side in pixels of the input (auto: what fits the memory)\n"                  \
     "  --overlap N       pixels that tiles share (as the network needs)\n"                                             \
     "  --memory BYTES    ceiling for weights and workspace, on a GPU in its memory; K, M, G are powers of 1024\n"      \
@@ -157,7 +159,8 @@ static const char bench[] =
     "sdxl): random weights. "
     "size: the picture's side, "
     "WIDTHxHEIGHT, WIDTHxHEIGHTxPICTURES of one call, or 720p and the\n"
-    "like. precision: fp32, tf32, bf16, fp16, fp8. On a GPU pictures lie in its memory; the time with pictures in "
+    "like. precision: fp32, tf32, bf16, fp16, fp8, int8. On a GPU pictures lie in its memory; the time with pictures "
+    "in "
     "host\n"
     "memory is told too.\n"
     "  --save FILE       results as JSON lines\n"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs every golden case of the architectures in this tree: in fp32 and bf16 on a CPU, in fp16 too on a GPU. fp8 has to be
-asked for and has no bound: its errors are reported.
+"""Runs every golden case of the architectures in this tree: in fp32 and bf16 on a CPU, in fp16 too on a GPU. fp8 and int8 have
+to be asked for and have no bound for pictures: their errors are reported.
 
     python3 tests/golden/all.py BUILD_DIR [--device D] [--precision P]... [--jobs N]
 

@@ -8,6 +8,7 @@
 
 static double bound_of(davy_dtype precision) {
     return precision == DAVY_DTYPE_FP8    ? INFINITY
+           : precision == DAVY_DTYPE_INT8 ? INFINITY
            : precision == DAVY_DTYPE_BF16 ? 2e-2
            : precision == DAVY_DTYPE_F16  ? 5e-3
                                           : 1e-4;

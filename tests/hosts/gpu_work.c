@@ -165,8 +165,8 @@ static void threads(void) {
 
 /* ---- precision ---- */
 
-static davy_result open_as(davy_dtype compute, const char *tf32, davy_model_info *info) {
-    const synth_file f = synth_compact(16, 2, 2, 9);
+static davy_result open_wide(davy_dtype compute, const char *tf32, int channels, davy_model_info *info) {
+    const synth_file f = synth_compact(channels, 2, 2, 9);
     const davy_option option = {"tf32", tf32};
     const davy_source s = {.struct_size = sizeof s, .data = f.data, .data_bytes = f.bytes, .name = "compact"};
     const davy_model_desc d = {.struct_size = sizeof d,
@@ -186,6 +186,10 @@ static davy_result open_as(davy_dtype compute, const char *tf32, davy_model_info
     return r;
 }
 
+static davy_result open_as(davy_dtype compute, const char *tf32, davy_model_info *info) {
+    return open_wide(compute, tf32, 16, info);
+}
+
 static void precisions(void) {
     davy_model_info info;
     begin("cuda:0");
@@ -201,11 +205,15 @@ static void precisions(void) {
     IS(open_as(DAVY_DTYPE_F32, "yes", &info), DAVY_E_OPTION);
     IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_OK);
     CHECK(info.compute == DAVY_DTYPE_FP8);
+    IS(open_as(DAVY_DTYPE_INT8, NULL, &info), DAVY_OK);
+    CHECK(info.compute == DAVY_DTYPE_F16); /* nothing gains from it here, so that nothing is tried */
     IS(open_as(DAVY_DTYPE_INT4, NULL, &info), DAVY_E_UNSUPPORTED);
     end("precisions");
     begin("cuda:1"); /* 8.6 */
     IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_E_UNSUPPORTED);
-    end("fp8 on an older GPU");
+    IS(open_wide(DAVY_DTYPE_INT8, NULL, 64, &info), DAVY_OK); /* its convolutions were tried out */
+    CHECK(info.compute == DAVY_DTYPE_INT8);
+    end("eight bits on an older GPU");
     IS(open_on("cpu", 0, &ctx), DAVY_OK);
     IS(open_as(DAVY_DTYPE_FP8, NULL, &info), DAVY_E_UNSUPPORTED);
     IS(open_as(DAVY_DTYPE_F32, "1", &info), DAVY_E_UNSUPPORTED);

@@ -341,10 +341,10 @@ def test_mock_gpu():
     for device in ("auto", "cuda", "cuda:1", "cuda:0,cuda:1"):
         j = json.loads(run("upscale", cat, "-o", out, "--device", device, "--json", env=env).stdout)
         check(j["precision"] == "fp16", f"--device {device} computes in {j['precision']}")
-    for precision in ("fp32", "tf32", "bf16", "fp16", "fp8"):
+    for precision in ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"):
         run("upscale", cat, "-o", out, "--precision", precision, env=env)
-    for precision in ("int8", "int4"):
-        run("upscale", cat, "-o", out, "--precision", precision, env=env, code=1)
+    run("upscale", cat, "-o", out, "--precision", "int4", env=env, code=1)
+    run("upscale", cat, "-o", out, "--precision", "int8", "--device", "cpu", env=env, code=1)
     p = run("upscale", cat, "-o", out, "--precision", "fp8", "--device", "cuda:1", env=env, code=1)
     check("8.6" in p.stderr and "8.9" in p.stderr, f"fp8 on a GPU without it: {p.stderr!r}")
     run("upscale", cat, "-o", out, "--device", "cuda:2", env=env, code=1)

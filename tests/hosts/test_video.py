@@ -392,6 +392,31 @@ def test_latents():
     nothing_beside(WORK / "l-no.png")
 
 
+def test_short_of_memory():
+    """Less and less memory for a clip's latents: in the end tiles, which show what the whole frames show, then a refusal."""
+    made = WORK / "wan"
+    subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/wan2_1", made],
+                   check=True, stdout=subprocess.DEVNULL)
+    latent = np.random.default_rng(4).standard_normal((1, 4, 3, 7, 8)).astype(np.float32).repeat(4, 3).repeat(4, 4)
+    header = json.dumps({"latent": {"dtype": "F32", "shape": latent.shape, "data_offsets": [0, latent.nbytes]}}).encode()
+    (WORK / "s.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + latent.tobytes())
+    decode = ("decode", WORK / "s.safetensors", "--device", "cpu", "--model", made / "model.safetensors")
+    davy(*decode, "-o", f"{WORK}/s-whole/")
+    whole = pictures(WORK / "s-whole/%06d.png", (256, 224)).astype(float)
+    check(len(whole) == 9, f"{len(whole)} frames")
+    bytes_, off = 360 << 20, []
+    while bytes_ > 20 << 20:
+        out = WORK / f"s-{bytes_}"
+        p = subprocess.run([DAVY, *decode, "-o", f"{out}/", "--memory", str(bytes_)], capture_output=True)
+        if p.returncode:
+            check(b"in the smallest tiles" in p.stderr, f"{bytes_} bytes: {p.stderr}")
+            break
+        off.append(np.abs(pictures(out / "%06d.png", (256, 224)) - whole).mean())
+        bytes_ = bytes_ * 2 // 3
+    check(off[0] == 0 and 0.5 < max(off) < 20, f"mean differences {off}")
+    check(bytes_ > 20 << 20, "no memory is too small")
+
+
 def test_memory():
     peaks = []
     for seconds in 2, 12:

@@ -281,5 +281,5 @@ int kc_untouched(const kc_problem *p, kc_result *result) {
 
 const char *kc_dtype_name(dvk_dtype t) {
     static const char *const names[] = {"none", "f32", "f16", "bf16", "u8", "u16"};
-    return t == DVK_FP8 ? "fp8" : t == DVK_TF32 ? "tf32" : names[t];
+    return t == DVK_FP8 ? "fp8" : t == DVK_INT8 ? "int8" : t == DVK_TF32 ? "tf32" : names[t];
 }

@@ -148,9 +148,11 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     /* symmetric: k / 2 on every side; as in the KL VAE: nothing before, one more behind */
     const int64_t padding = s->asymmetric ? 1 : s->valid ? 0 : 2 * (s->k / 2);
     const kc_shape in = {pictures, s->h, s->w, s->cin};
-    const kc_shape out = {pictures, (s->h * up + padding - s->k) / stride + 1,
-                          (s->w * up + padding - s->k) / stride + 1, s->cout};
+    const bool phased = up == 2 && s->k == 2; /* twice the size, whatever the window */
+    const kc_shape out = {pictures, phased ? 2 * s->h : (s->h * up + padding - s->k) / stride + 1,
+                          phased ? 2 * s->w : (s->w * up + padding - s->k) / stride + 1, s->cout};
     *a = (dvk_conv2d_args){.kh = s->k, .kw = s->k, .stride = stride, .upsample = up};
+    a->phased = phased;
     a->pad_top = a->pad_left = s->asymmetric || s->valid ? 0 : s->k / 2;
     kc_view(p, &a->x, s->xt, in, s->slab);
     kc_fill_view(p, &a->x, s->fill);
@@ -172,7 +174,7 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     }
     p->stats_groups = s->stats_groups;
     const float spread = 1.7f / (float)(s->k * (s->cin > 16 ? (s->cin > 128 ? 16 : 8) : 3));
-    p->w_source = kc_floats(p, s->cout * s->cin * s->k * s->k, -spread, spread);
+    p->w_source = kc_floats(p, (phased ? 4 : 1) * s->cout * s->cin * s->k * s->k, -spread, spread);
     p->buffers[p->n_buffers - 1].host_only = 1; /* kernels get it packed */
     p->w_slot = &a->w;
     kc_output_view(p, &a->y);

@@ -69,6 +69,14 @@ static const kc_conv_spec convs[] = {
     {.cin = 32, .cout = 64, .h = 70, .w = 75, .k = 3, .epilogue = EPI_BIAS, .fill = KC_DENORMAL},
     {.cin = 128, .cout = 64, .h = 64, .w = 80, .k = 1, .epilogue = EPI_PRELU, .fill = KC_LARGE},
     {.cin = 512, .cout = 256, .h = 64, .w = 81, .k = 3, .epilogue = EPI_RES, .stats_groups = 32, .n = 2},
+    /* weights for each parity */
+    {.cin = 64, .cout = 64, .h = 16, .w = 16, .k = 2, .upsample = 2, .epilogue = EPI_BIAS, .n = 2},
+    {.cin = 72, .cout = 128, .h = 9, .w = 17, .k = 2, .upsample = 2, .epilogue = EPI_BIAS, .slab = 1, .n = 2},
+    {.cin = 24, .cout = 40, .h = 1, .w = 5, .k = 2, .upsample = 2, .epilogue = EPI_RELU},
+    {.cin = 264, .cout = 256, .h = 33, .w = 9, .k = 2, .upsample = 2, .epilogue = EPI_BIAS, .stats_groups = 32},
+    {.cin = 792, .cout = 256, .h = 8, .w = 7, .k = 2, .upsample = 2, .epilogue = EPI_BIAS, .slab = 1},
+    {.cin = 1040, .cout = 1024, .h = 5, .w = 9, .k = 2, .upsample = 2, .epilogue = EPI_BIAS, .slab = 1},
+    {.cin = 128, .cout = 96, .h = 21, .w = 19, .k = 2, .upsample = 2, .epilogue = EPI_RES, .prologue = PRO_NORM_SILU},
     /* statistics of the result */
     {.cin = 128, .cout = 128, .h = 20, .w = 33, .k = 3, .epilogue = EPI_RES, .stats_groups = 32},
     {.cin = 128, .cout = 128, .h = 16, .w = 64, .k = 3, .epilogue = EPI_BIAS, .stats_groups = 32, .n = 2},

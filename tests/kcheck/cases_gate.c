@@ -83,6 +83,8 @@ static void depthwise_make(kc_problem *p, const depthwise_spec *s) {
         a->pro.shift = kc_floats(p, s->shape.n * s->shape.c, -0.5f, 0.5f);
         a->pro.act = s->norm > 1 ? DVK_ACT_SILU : DVK_ACT_NONE;
     }
+    p->spoiled = p->aligned && !s->slab && s->yt != DVK_F32 ? a->y : (dvk_view){0};
+    p->spoiled.c = a->y.sw; /* cuda.h: what lies behind the last channel is nobody's */
     epilogue(p, &a->epi, &a->y, s->variety);
     kc_fill fill = s->fill;
     if (s->stride > 0 && kc_bounded_unit(&a->epi, fill) > 0.0) { /* some of these cancel to what rounding leaves */

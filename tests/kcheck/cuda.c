@@ -24,11 +24,8 @@ int kc_cuda_entries(void) {
     static const struct {
         uint32_t bit;
         dvk_dtype compute;
-    } precisions[] = {{DVK_COMPUTES_F32, DVK_F32},
-                      {DVK_COMPUTES_TF32, DVK_TF32},
-                      {DVK_COMPUTES_F16, DVK_F16},
-                      {DVK_COMPUTES_BF16, DVK_BF16},
-                      {DVK_COMPUTES_FP8, DVK_FP8}};
+    } precisions[] = {{DVK_COMPUTES_F32, DVK_F32},   {DVK_COMPUTES_TF32, DVK_TF32}, {DVK_COMPUTES_F16, DVK_F16},
+                      {DVK_COMPUTES_BF16, DVK_BF16}, {DVK_COMPUTES_FP8, DVK_FP8},   {DVK_COMPUTES_INT8, DVK_INT8}};
     const int known = n_entries > 0;
     for (int32_t i = 0; !known && i < dvk_cuda_kernel_count; i++) {
         const dvk_cuda_kernel *k = dvk_cuda_kernels[i];

@@ -107,6 +107,7 @@ static double time_runs(const kc_entry *e, const kc_problem *p, const kc_layout 
 /* In FLOP or bytes per ns; sums: which of the two bounds it. */
 static double peak_of(const kc_entry *e, const kc_problem *p, int *sums) {
     const double tensor = e->compute == DVK_FP8    ? 2.0
+                          : e->compute == DVK_INT8 ? 2.0
                           : e->compute == DVK_TF32 ? 0.5
                           : e->compute == DVK_F32  ? 0.0
                                                    : 1.0;

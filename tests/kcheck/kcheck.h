@@ -11,6 +11,7 @@
 #include "kernels/lm.h"
 #include "kernels/dictionary.h"
 #include "kernels/norm_depthwise.h"
+#include "kernels/swin.h"
 
 typedef enum kc_fill { /* what the inputs hold */
                        KC_UNIFORM,
@@ -79,6 +80,8 @@ typedef union kc_args {
     dvk_pad_args pad;
     dvk_depthwise_args depthwise;
     dvk_norm_depthwise_args norm_depthwise;
+    dvk_norm_mlp_args norm_mlp;
+    dvk_norm_window_args norm_window;
     dvk_multiply_args multiply;
     dvk_pool_args pool;
     dvk_dysample_args dysample;
@@ -160,6 +163,8 @@ extern const kc_suite kc_suite_pad;
 extern const kc_suite kc_suite_depthwise;
 extern const kc_suite kc_suite_cuda_depthwise;
 extern const kc_suite kc_suite_norm_depthwise;
+extern const kc_suite kc_suite_norm_mlp;
+extern const kc_suite kc_suite_norm_window;
 extern const kc_suite kc_suite_multiply;
 extern const kc_suite kc_suite_mean;
 extern const kc_suite kc_suite_max_pool;

@@ -65,6 +65,8 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_fold,
     &kc_suite_unfold,
     &kc_suite_cuda_small_conv2d,
+    &kc_suite_norm_mlp,
+    &kc_suite_norm_window,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 

@@ -60,7 +60,7 @@ static inline float in_prologue(const interpreter *it, const dv_node *node, floa
 
 static inline float in_epilogue(const interpreter *it, const dv_node *node, float x, size_t i, int64_t c) {
     if (node->bias != DV_NO_PARAM && (node->op == DV_OP_CONV2D || node->op == DV_OP_DEPTHWISE)) {
-        x += it->params[node->bias][c];
+        x += it->params[node->bias][c % it->g->params[node->bias].shape[0]]; /* repeated for frames side by side */
     }
     if (node->fused.gate) {
         return (x + it->values[node->fused.res[0]][i]) * (1.0f / (1.0f + expf(-x)) - 0.5f);
@@ -112,6 +112,23 @@ static inline void in_conv(const interpreter *it, const dv_node *node, dv_shape 
     }
     free(ready);
     free(w);
+}
+
+/* Weights of its own for each parity of the result's rows and columns. */
+static inline void in_conv_phased(const interpreter *it, const dv_node *node, dv_shape x, dv_shape y, float *out) {
+    for (int64_t i = 0; i < y.h * y.w * y.c; i++) {
+        const int64_t oy = i / y.c / y.w, ox = i / y.c % y.w, o = i % y.c;
+        const float *w = it->params[node->weight] + ((oy % 2 * 2 + ox % 2) * y.c + o) * x.c * 4;
+        float sum = 0.0f;
+        for (int64_t k = 0; k < x.c * 4; k++) {
+            const int64_t iy = (oy + 1) / 2 - 1 + k / 2 % 2, ix = (ox + 1) / 2 - 1 + k % 2;
+            if (iy >= 0 && ix >= 0 && iy < x.h && ix < x.w) {
+                const float v = it->values[node->in[0]][(iy * x.w + ix) * x.c + k / 4];
+                sum += w[k] * in_prologue(it, node, v, k / 4);
+            }
+        }
+        out[i] = in_epilogue(it, node, sum, (size_t)i, o);
+    }
 }
 
 static inline void in_norm(const interpreter *it, int64_t index, dv_shape x) {
@@ -314,7 +331,7 @@ static inline void in_node(interpreter *it, int64_t index) {
         return;
     }
     if (node->op == DV_OP_CONV2D) {
-        in_conv(it, node, dv_shape_of(it->g, node->in[0]), y, out);
+        (node->phased ? in_conv_phased : in_conv)(it, node, dv_shape_of(it->g, node->in[0]), y, out);
     } else if (node->op == DV_OP_ATTENTION) {
         in_attention(it, node, y, out);
     } else {
@@ -349,6 +366,10 @@ static inline int in_params(interpreter *it) {
             r = dv_tensor_read_f32(p->ref, it->params[i]);
         } else if (p->derive != NULL) {
             r = p->derive(it->g->weights, p->key, it->params[i]);
+        } else if (p->derive_share != NULL) {
+            for (int32_t k = 0; k < p->shares && r == DAVY_OK; k++) {
+                r = p->derive_share(it->g->weights, p->key, k, 0, it->params[i]);
+            }
         } else {
             memcpy(it->params[i], p->constant, count * sizeof(float));
         }

@@ -229,6 +229,24 @@ static void test_depthwise(void) {
     dv_tensors_release(n.tensors);
 }
 
+/* The halves of transformer blocks in one step each. */
+static void test_swin(void) {
+    network n = {"swinir", fake_swinir(180, 6, 8, 0), DV_STAGE_UPSCALE, 128, 128};
+    dv_plan *together = plan_of(&n, &hopper, DVK_BF16);
+    dv_plan *apart = plan_of(&n, &hopper, DVK_F32);
+    if (together != NULL && apart != NULL) {
+        const int64_t blocks = count_op(apart, "window_attention");
+        CHECK(blocks > 0 && count_op(apart, "norm_window") == 0 && count_op(apart, "norm_mlp") == 0);
+        CHECK(count_op(together, "norm_window") == blocks && count_op(together, "norm_mlp") == blocks);
+        CHECK(count_op(together, "window_attention") == 0);
+        CHECK(count_op(apart, "row_norm") - count_op(together, "row_norm") == 2 * blocks);
+        CHECK(together->flops == apart->flops);
+    }
+    dv_plan_release(together);
+    dv_plan_release(apart);
+    dv_tensors_release(n.tensors);
+}
+
 /* A last convolution that stores the picture itself needs no room for its result; and only a plan that may is direct. */
 static void check_direct(const network *n, dvk_dtype compute, bool expected) {
     dv_plan *plans[2] = {NULL, NULL};
@@ -278,11 +296,13 @@ static void test_large(void) {
     dv_tensors_release(n.tensors);
 }
 
-/* FP8 only when it was asked for, in f16 pictures, and never in the first and the last layer. */
-static void check_fp8(const network *n, int64_t at_least) {
-    dv_plan *asked = plan_of(n, &hopper, DVK_FP8);
-    dv_plan *usual = plan_of(n, &hopper, DVK_F16);
-    int64_t convs = 0, first = -1, last = -1, fp8 = 0;
+/* Eight bits only when they were asked for, in f16 pictures, and never in the first and the last layer. */
+static void check_eight(const network *n, const dvk_cuda_caps *caps, dvk_dtype compute, int64_t at_least) {
+    const uint32_t bit = compute == DVK_FP8 ? DVK_COMPUTES_FP8 : DVK_COMPUTES_INT8;
+    const int64_t channels = compute == DVK_FP8 ? 32 : 16;
+    dv_plan *asked = plan_of(n, caps, compute);
+    dv_plan *usual = plan_of(n, caps, DVK_F16);
+    int64_t convs = 0, first = -1, last = -1, eight = 0;
     for (int64_t i = 0; asked != NULL && i < asked->n_steps; i++) {
         if (strcmp(dv_kernel_op(asked->steps[i].kernel), "conv2d") == 0) {
             first = convs++ == 0 ? i : first;
@@ -291,36 +311,82 @@ static void check_fp8(const network *n, int64_t at_least) {
     }
     for (int64_t i = 0; asked != NULL && i < asked->n_steps; i++) {
         const dv_step *s = &asked->steps[i];
-        if (s->kernel.cuda->computes == DVK_COMPUTES_FP8) {
+        if (s->kernel.cuda->computes == bit) {
             const dvk_conv2d_args *a = &s->args.conv;
-            fp8++;
-            CHECKF(i != first && i != last, "%s: fp8 at an end", n->name);
-            CHECKF(a->compute == DVK_FP8 && a->x.dtype == DVK_F16 && a->y.dtype == DVK_F16 && a->x.c % 32 == 0 &&
-                       a->y.c % 32 == 0,
-                   "%s: fp8 for %lld to %lld channels", n->name, (long long)a->x.c, (long long)a->y.c);
+            eight++;
+            CHECKF(i != first && i != last, "%s: %s at an end", n->name, s->kernel.cuda->variant);
+            CHECKF(a->compute == compute && a->x.dtype == DVK_F16 && a->y.dtype == DVK_F16 && a->x.c % channels == 0 &&
+                       a->y.c % channels == 0,
+                   "%s: %s for %lld to %lld channels", n->name, s->kernel.cuda->variant, (long long)a->x.c,
+                   (long long)a->y.c);
         } else if (strcmp(dv_kernel_op(s->kernel), "conv2d") == 0) {
-            CHECKF(s->args.conv.compute != DVK_FP8, "%s: %s is told to compute in fp8", n->name,
+            CHECKF(s->args.conv.compute != compute, "%s: %s is told to compute in eight bits", n->name,
                    s->kernel.cuda->variant);
         }
     }
-    CHECKF(fp8 >= at_least, "%s: %d of %d convolutions in fp8", n->name, (int)fp8, (int)convs);
+    CHECKF(eight >= at_least, "%s: %d of %d convolutions in eight bits", n->name, (int)eight, (int)convs);
     for (int64_t i = 0; usual != NULL && i < usual->n_steps; i++) {
-        CHECKF((usual->steps[i].kernel.cuda->computes & DVK_COMPUTES_FP8) == 0 ||
+        CHECKF((usual->steps[i].kernel.cuda->computes & bit) == 0 ||
                    usual->steps[i].kernel.cuda->computes == DVK_COMPUTES_ANY,
-               "%s: fp8 that nobody asked for", n->name);
+               "%s: eight bits that nobody asked for", n->name);
     }
     dv_plan_release(asked);
     dv_plan_release(usual);
-    dv_tensors_release(n->tensors);
 }
 
-static void test_fp8(void) {
+/* Those of `eight` and no others. */
+static void check_chosen(const network *n, const dvk_cuda_caps *caps) {
+    dv_eight eight = {0};
+    dv_plan *all = plan_of(n, caps, DVK_INT8);
+    for (int64_t i = 0; all != NULL && i < all->n_steps; i++) {
+        if (all->steps[i].kernel.cuda->computes == DVK_COMPUTES_INT8) {
+            CHECK(dv_eight_add(&eight, all->steps[i].label, 1.0) == DAVY_OK);
+        }
+    }
+    if (CHECK(eight.n > 2)) {
+        dv_eight_set(&eight, 1, 3, true);
+        dv_graph *g = fake_build(n->tensors, NULL, n->stage, n->h, n->w);
+        const dv_plan_options options = {.caps = caps, .compute = DVK_INT8, .eight = &eight};
+        dv_plan *some = NULL;
+        CHECK(dv_fuse(g) == DAVY_OK);
+        CHECK(dv_plan_create(g, &options, &some) == DAVY_OK);
+        for (int64_t i = 0; some != NULL && i < some->n_steps; i++) {
+            CHECKF((some->steps[i].kernel.cuda->computes == DVK_COMPUTES_INT8) ==
+                       dv_eight_has(&eight, some->steps[i].label),
+                   "%s: %s", n->name, some->steps[i].label);
+        }
+        dv_plan_release(some);
+    }
+    dv_plan_release(all);
+    dv_eight_clear(&eight);
+}
+
+/* About a GeForce of compute capability 8.6: sums of f16 in f32 at half the rate. */
+static const dvk_cuda_caps geforce = {.sm = 86,
+                                      .processors = 82,
+                                      .shared_bytes = 99 << 10,
+                                      .l2_bytes = 6 << 20,
+                                      .memory_gbs = 936,
+                                      .tensor_tflops = 71,
+                                      .simt_tflops = 35};
+
+static void test_eight(void) {
     const network compact = {"compact", fake_compact(64, 6, 4), DV_STAGE_UPSCALE, 720, 1280};
     const network decoder = {"sdxl decoder", fake_usual_kl(0, 4, 1, 128), DV_STAGE_DECODE, 128, 128};
     const network narrow = {"span", fake_span(48, 2, 1, 0), DV_STAGE_UPSCALE, 60, 50};
-    check_fp8(&compact, 0);
-    check_fp8(&decoder, 20);
-    check_fp8(&narrow, 0);
+    const network span = {"span", fake_span(48, 2, 1, 0), DV_STAGE_UPSCALE, 1080, 1920};
+    check_eight(&compact, &hopper, DVK_FP8, 0);
+    check_eight(&decoder, &hopper, DVK_FP8, 20);
+    check_eight(&narrow, &hopper, DVK_FP8, 0);
+    check_eight(&compact, &geforce, DVK_INT8, 6);
+    check_eight(&compact, &turing, DVK_INT8, 0);
+    check_eight(&decoder, &geforce, DVK_INT8, 10);
+    check_eight(&span, &geforce, DVK_INT8, 6);
+    check_chosen(&compact, &geforce);
+    dv_tensors_release(compact.tensors);
+    dv_tensors_release(decoder.tensors);
+    dv_tensors_release(narrow.tensors);
+    dv_tensors_release(span.tensors);
 }
 
 int main(void) {
@@ -328,8 +394,9 @@ int main(void) {
     test_shuffle();
     test_products();
     test_depthwise();
+    test_swin();
     test_direct();
     test_large();
-    test_fp8();
+    test_eight();
     return check_done();
 }

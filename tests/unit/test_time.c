@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/block/upsampler.h"
 #include "core/error.h"
 #include "core/run.h"
 #include "tests/check.h"
@@ -23,6 +24,8 @@ typedef struct network {
     dv_tensors *(*weights)(void);
     void (*build)(dv_graph *g, dv_value x);
     clip (*reference)(const dv_tensors *weights, clip x);
+    bool by_frame; /* a part of it can be computed so */
+    bool second;   /* what follows `first` frames by themselves is computed in another way than what comes later */
 } network;
 
 /* As SeedVR2 has it: the first frame before the clip, normalised frames, half as many frames and back. */
@@ -76,6 +79,135 @@ static clip reference_causal(const dv_tensors *t, clip x) {
     y = clip_convolve(t, clip_drop(y, 1), &v);
     clip_silu(&y);
     return clip_convolve(t, y, &o);
+}
+
+/* The end of SeedVR2's decoder: frames appear, then blocks with and without a shortcut of their own. */
+static dv_tensors *weights_blocks(void) {
+    dv_tensors *t = fake_new();
+    fake_conv3d(t, "a", channels, 3, 3, 3);
+    fake_conv3d(t, "r", channels, channels, 1, 1);
+    fake_conv3d(t, "u", 2 * 4 * channels, channels, 1, 1);
+    fake_conv3d(t, "v", 24, channels, 3, 3);
+    fake_conv3d(t, "s", channels, 24, 1, 1);
+    fake_norm(t, "n", 24);
+    fake_conv3d(t, "b", channels, 24, 3, 3);
+    fake_norm(t, "m", channels);
+    fake_conv3d(t, "c", channels, channels, 3, 3);
+    fake_norm(t, "k", channels);
+    fake_conv3d(t, "d", channels, channels, 3, 3);
+    fake_conv3d(t, "o", 3, channels, 3, 1);
+    fake_done(t);
+    return t;
+}
+
+static dv_value act_of_norm(dv_graph *g, dv_value x, const char *name) {
+    return dv_activation(g, dv_group_norm(g, x, name, 4, 1e-6f), DVK_ACT_SILU, 0.0f);
+}
+
+static void build_blocks(dv_graph *g, dv_value x) {
+    const dv_conv3d_opts one = {.frames = 1, .k = 1};
+    const dv_conv3d_opts mix = {.k = 1, .before = DV_BEFORE_ZERO};
+    dv_value a = dv_conv3d(g, x, "a", channels, NULL);
+    a = dv_add(g, 1.0f, dv_conv3d(g, a, "r", channels, &one), 1.0f, a);
+    dv_value u = dv_pixel_shuffle(g, dv_conv3d(g, a, "u", 2 * 4 * channels, &one), 2, DV_NO_VALUE);
+    u = dv_channels_to_frames(g, u, 2);
+    if (!g->continues) {
+        const int64_t n = dv_shape_of(g, u).n;
+        const dv_value parts[2] = {dv_take_frames(g, u, 0, 1), n > 2 ? dv_take_frames(g, u, 2, n - 2) : DV_NO_VALUE};
+        u = dv_join_frames(g, parts, n > 2 ? 2 : 1);
+    }
+    const dv_value v = dv_conv3d(g, u, "v", 24, NULL);
+    const dv_value s = dv_conv3d(g, v, "s", channels, &one);
+    dv_value b = dv_conv3d(g, act_of_norm(g, v, "n"), "b", channels, NULL);
+    b = dv_add(g, 1.0f, dv_conv3d(g, act_of_norm(g, b, "m"), "c", channels, NULL), 1.0f, s);
+    b = dv_add(g, 1.0f, dv_conv3d(g, act_of_norm(g, b, "k"), "d", channels, NULL), 1.0f, b);
+    dv_output(g, dv_conv3d(g, dv_activation(g, b, DVK_ACT_SILU, 0.0f), "o", 3, &mix));
+}
+
+static clip clip_normed(const dv_tensors *t, const clip *x, const char *gamma, const char *beta) {
+    clip y = clip_copy(x);
+    clip_norm(t, &y, gamma, beta, 4);
+    clip_silu(&y);
+    return y;
+}
+
+static clip reference_blocks(const dv_tensors *t, clip x) {
+    const clip_conv a = {"a.weight", "a.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv r = {"r.weight", "r.bias", channels, 1, 1, 1, 1, 0, 0};
+    const clip_conv u = {"u.weight", "u.bias", 2 * 4 * channels, 1, 1, 1, 1, 0, 0};
+    const clip_conv v = {"v.weight", "v.bias", 24, 3, 3, 1, 1, 0, 0};
+    const clip_conv s = {"s.weight", "s.bias", channels, 1, 1, 1, 1, 0, 0};
+    const clip_conv b = {"b.weight", "b.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv c = {"c.weight", "c.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv d = {"d.weight", "d.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv o = {"o.weight", "o.bias", 3, 3, 1, 1, 1, 0, 1};
+    x = clip_convolve(t, x, &a);
+    clip y = clip_convolve(t, clip_copy(&x), &r);
+    clip_add(&y, &x);
+    free(x.data);
+    y = clip_convolve(t, clip_drop(clip_spread(clip_convolve(t, y, &u), 2, 1), 1), &v);
+    const clip z = clip_convolve(t, clip_normed(t, &y, "n.weight", "n.bias"), &b);
+    y = clip_convolve(t, y, &s);
+    const clip w = clip_convolve(t, clip_normed(t, &z, "m.weight", "m.bias"), &c);
+    clip_add(&y, &w);
+    const clip last = clip_convolve(t, clip_normed(t, &y, "k.weight", "k.bias"), &d);
+    clip_add(&y, &last);
+    free(z.data);
+    free(w.data);
+    free(last.data);
+    clip_silu(&y);
+    return clip_convolve(t, y, &o);
+}
+
+/* SeedVR2's upsamplers, with time and without. */
+static dv_tensors *weights_grown(void) {
+    dv_tensors *t = fake_new();
+    fake_conv3d(t, "a", channels, 3, 3, 3);
+    fake_conv3d(t, "r", channels, channels, 1, 1);
+    fake_conv3d(t, "u.upscale_conv", 2 * 4 * channels, channels, 1, 1);
+    fake_conv3d(t, "u.conv", channels, channels, 3, 3);
+    fake_conv3d(t, "v.upscale_conv", 4 * channels, channels, 1, 1);
+    fake_conv3d(t, "v.conv", channels, channels, 3, 3);
+    fake_conv3d(t, "o", 3, channels, 3, 1);
+    fake_done(t);
+    return t;
+}
+
+static void build_grown(dv_graph *g, dv_value x) {
+    const dv_conv3d_opts mix = {.k = 1, .before = DV_BEFORE_ZERO};
+    const dv_conv3d_opts one = {.frames = 1, .k = 1};
+    const dv_value a = dv_conv3d(g, x, "a", channels, NULL);
+    const dv_value b = dv_add(g, 1.0f, dv_conv3d(g, a, "r", channels, &one), 1.0f, a);
+    const dv_value u = dv_upsampler(g, b, "u", 2);
+    dv_output(g, dv_conv3d(g, dv_upsampler(g, u, "v", 1), "o", 3, &mix));
+}
+
+/* The cells of upsampler.h; takes x over. */
+static clip clip_cells(clip x, int64_t times) {
+    clip y = clip_new(x.t * times, 2 * x.h, 2 * x.w, x.c / 4 / times);
+    for (int64_t at = 0; at < clip_count(&y); at++) {
+        const int64_t c = at % y.c, ox = at / y.c % y.w, oy = at / y.c / y.w % y.h, t = at / y.c / y.w / y.h;
+        const int64_t from = ((oy % 2 * 2 + ox % 2) * times + t % times) * y.c + c;
+        y.data[at] = clip_at(&x, t / times, oy / 2, ox / 2)[from];
+    }
+    free(x.data);
+    return y;
+}
+
+static clip reference_grown(const dv_tensors *t, clip x) {
+    const clip_conv a = {"a.weight", "a.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv u = {"u.upscale_conv.weight", "u.upscale_conv.bias", 2 * 4 * channels, 1, 1, 1, 1, 0, 0};
+    const clip_conv p = {"u.conv.weight", "u.conv.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv v = {"v.upscale_conv.weight", "v.upscale_conv.bias", 4 * channels, 1, 1, 1, 1, 0, 0};
+    const clip_conv q = {"v.conv.weight", "v.conv.bias", channels, 3, 3, 1, 1, 0, 0};
+    const clip_conv o = {"o.weight", "o.bias", 3, 3, 1, 1, 1, 0, 1};
+    const clip_conv r = {"r.weight", "r.bias", channels, 1, 1, 1, 1, 0, 0};
+    const clip skip = clip_convolve(t, x, &a);
+    x = clip_convolve(t, clip_copy(&skip), &r);
+    clip_add(&x, &skip);
+    free(skip.data);
+    x = clip_convolve(t, clip_drop(clip_cells(clip_convolve(t, x, &u), 2), 1), &p);
+    return clip_convolve(t, clip_convolve(t, clip_cells(clip_convolve(t, x, &v), 1), &q), &o);
 }
 
 /* As TAEHV has it: memories of one frame, zeros at first, frames folded into channels and back. */
@@ -134,10 +266,12 @@ static clip reference_memory(const dv_tensors *t, clip x) {
 }
 
 static const network networks[] = {
-    {"causal", 16, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal},
-    {"memory", 16, 5, 2, 2, 2, 2, weights_memory, build_memory, reference_memory},
-    {"causal, gathered", 12, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal},
-    {"memory, gathered", 12, 5, 2, 2, 2, 2, weights_memory, build_memory, reference_memory},
+    {"causal", 16, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal, false, false},
+    {"memory", 16, 5, 2, 2, 2, 2, weights_memory, build_memory, reference_memory, false, false},
+    {"blocks", 16, 3, 1, 2, 1, 4, weights_blocks, build_blocks, reference_blocks, true, false},
+    {"grown", 16, 3, 1, 1, 1, 2, weights_grown, build_grown, reference_grown, true, true},
+    {"causal, gathered", 12, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal, false, false},
+    {"memory, gathered", 12, 5, 2, 2, 2, 2, weights_memory, build_memory, reference_memory, false, false},
 };
 
 /* ---- plans ---- */
@@ -147,13 +281,17 @@ typedef struct machine {
     dv_store *store;
     const network *net;
     const dv_tensors *weights;
+    bool second;   /* of the slice being opened */
+    int64_t slots; /* of rings; 0: all frames at once */
+    bool away;     /* their state, but for so many bytes */
+    uint64_t near;
 } machine;
 
 typedef struct slice { /* made ready to run */
     dv_program *program;
     dv_instance *instance;
     void *block;
-    uint64_t block_bytes, state_bytes;
+    uint64_t block_bytes, state_bytes, away_bytes;
 } slice;
 
 static dv_graph *make_graph(const machine *m, int64_t frames, bool continues, bool keeps) {
@@ -164,11 +302,17 @@ static dv_graph *make_graph(const machine *m, int64_t frames, bool continues, bo
     g->pictures = frames;
     g->continues = continues;
     g->keeps = keeps;
+    g->second = m->second;
+    bool changed = false;
     m->net->build(g, dv_input(g, (dv_shape){1, HEIGHT, WIDTH, m->net->in_c}));
-    if (!CHECK(dv_graph_check(g) == DAVY_OK) || !CHECK(dv_fuse(g) == DAVY_OK)) {
+    if (!CHECK(dv_graph_check(g) == DAVY_OK) ||
+        !CHECK(m->slots == 0 || dv_by_frame(g, m->slots, &changed) == DAVY_OK) || !CHECK(dv_fuse(g) == DAVY_OK)) {
         dv_graph_release(g);
         return NULL;
     }
+    const bool many = dv_shape_of(g, g->output).n > 1 || continues || keeps;
+    CHECKF(changed == (m->slots > 0 && m->net->by_frame && many), "%s in %d frames%s: %sframe by frame", m->net->name,
+           (int)frames, continues ? ", continued" : "", changed ? "" : "not ");
     return g;
 }
 
@@ -179,10 +323,11 @@ static void slice_close(const machine *m, slice *s) {
     *s = (slice){0};
 }
 
-/* The state lies behind the arena of `keeper`, a slice that is open; NULL: behind its own. */
+/* The state, that far away first, lies behind the arena of `keeper`, a slice that is open; NULL: behind its own. */
 static int slice_open(const machine *m, int64_t frames, bool continues, bool keeps, const slice *keeper, slice *s) {
     static const dv_control nobody;
-    const dv_plan_options options = {.cpu = m->services.cpu, .compute = DVK_F32};
+    const dv_plan_options options = {
+        .cpu = m->services.cpu, .compute = DVK_F32, .away = m->away, .near = m->near, .ahead = 1e18};
     dv_plan *plan = NULL;
     dv_watch watch;
     *s = (slice){0};
@@ -192,7 +337,8 @@ static int slice_open(const machine *m, int64_t frames, bool continues, bool kee
     }
     const uint64_t work = dv_align_up(dv_plan_workspace(plan, dv_pool_threads(m->services.pool)), 256);
     s->state_bytes = plan->state_bytes;
-    s->block_bytes = work + plan->state_bytes;
+    s->away_bytes = plan->away_bytes;
+    s->block_bytes = work + plan->away_bytes + plan->state_bytes;
     const dv_program_desc desc = {.services = &m->services, .store = m->store, .stage = DV_STAGE_DECODE, .plan = plan};
     dv_watch_begin(&watch, &nobody, "test", 1.0);
     davy_result r = dv_program_create(&desc, &s->program);
@@ -200,12 +346,15 @@ static int slice_open(const machine *m, int64_t frames, bool continues, bool kee
     r = r < 0 ? r : dv_heap_alloc(m->services.heap, DV_MEM_WORKSPACE, s->block_bytes, "test", &s->block);
     if (r == DAVY_OK) {
         memset(s->block, 0xff, s->block_bytes); /* NaN: nothing of it is to be read before it is written */
-        const uint64_t state = s->block_bytes - s->state_bytes;
-        void *at = keeper != NULL ? (char *)keeper->block + keeper->block_bytes - keeper->state_bytes
-                                  : (char *)s->block + state;
-        r = dv_program_lend(s->program, s->block, at, &s->instance);
+        const slice *of = keeper != NULL ? keeper : s;
+        char *state = (char *)of->block + of->block_bytes - of->state_bytes;
+        r = dv_program_lend(s->program, s->block, state, &s->instance);
+        if (r == DAVY_OK) {
+            dv_instance_set_away(s->instance, state - of->away_bytes);
+        }
     }
-    return CHECK(r == DAVY_OK) && CHECK(keeper == NULL || keeper->state_bytes == s->state_bytes);
+    return CHECK(r == DAVY_OK) &&
+           CHECK(keeper == NULL || (keeper->state_bytes == s->state_bytes && keeper->away_bytes == s->away_bytes));
 }
 
 static void move_pixels(const dvk_view *v, float *packed, bool to_view) {
@@ -238,16 +387,19 @@ static clip made_up_clip(int64_t t, int64_t c) {
 
 /* Twice in the same slices: nothing may be left of the first clip. */
 static void check_slices(const machine *m, const clip *x, const clip *whole, int64_t first, int64_t next) {
-    slice head, rest;
+    slice head, rest, second = {0};
+    machine other = *m;
+    other.second = m->net->second && first == m->net->first;
     const int64_t in = HEIGHT * WIDTH * x->c, out = whole->h * whole->w * whole->c;
     float *y = calloc((size_t)clip_count(whole), sizeof *y);
     if (slice_open(m, first, false, true, NULL, &head)) {
-        if (slice_open(m, next, true, true, &head, &rest)) {
+        if (slice_open(m, next, true, true, &head, &rest) &&
+            (!other.second || slice_open(&other, next, true, true, &head, &second))) {
             for (int round = 0; round < 2; round++) {
                 int64_t at = first;
                 int64_t made = slice_run(&head, x->data, y);
                 for (; at + next <= x->t; at += next) {
-                    made += slice_run(&rest, x->data + at * in, y + made * out);
+                    made += slice_run(other.second && at == first ? &second : &rest, x->data + at * in, y + made * out);
                 }
                 const int64_t all = m->net->first_out + (at - m->net->first) / m->net->step * m->net->step_out;
                 CHECKF(made == all && memcmp(y, whole->data, (size_t)(made * out) * sizeof *y) == 0,
@@ -255,10 +407,57 @@ static void check_slices(const machine *m, const clip *x, const clip *whole, int
                        (int)made, (int)all, clip_distance(y, whole));
             }
         }
+        slice_close(m, &second);
         slice_close(m, &rest);
     }
     slice_close(m, &head);
     free(y);
+}
+
+static void check_all_slices(const machine *m, const clip *x, const clip *whole) {
+    for (int64_t first = m->net->first; first < x->t; first += m->net->step) {
+        for (int64_t next = m->net->step; next <= 2 * m->net->step; next += m->net->step) {
+            check_slices(m, x, whole, first, next);
+        }
+    }
+}
+
+/* What rings leave goes far away: all of it, and but for some. */
+static void check_away(const machine *m, const clip *x, const clip *whole) {
+    machine other = *m;
+    other.away = true;
+    for (other.near = 0; other.near <= 26000; other.near += 26000) {
+        slice head;
+        if (slice_open(&other, m->net->first, false, true, NULL, &head)) {
+            CHECKF(head.away_bytes > 0 && (other.near == 0 || head.state_bytes > 0), "%s: %d bytes away of %d",
+                   m->net->name, (int)head.away_bytes, (int)(head.away_bytes + head.state_bytes));
+        }
+        slice_close(&other, &head);
+        check_all_slices(&other, x, whole);
+    }
+}
+
+/* Frame by frame, in rings without room to spare and with some: the same bits. */
+static void check_by_frame(const machine *m, clip *x, const clip *whole) {
+    for (int64_t slots = 1; slots <= (m->net->by_frame ? 5 : 1); slots += 2) {
+        machine other = *m;
+        slice all;
+        other.slots = slots;
+        if (slice_open(&other, x->t, false, false, NULL, &all)) {
+            clip y = clip_copy(whole);
+            CHECK(slice_run(&all, x->data, y.data) == whole->t);
+            CHECKF(memcmp(y.data, whole->data, (size_t)clip_count(whole) * sizeof *y.data) == 0,
+                   "%s in rings of %d: distance %g", m->net->name, (int)slots, clip_distance(y.data, whole));
+            free(y.data);
+        }
+        slice_close(&other, &all);
+        if (m->net->by_frame) {
+            check_all_slices(&other, x, whole);
+        }
+        if (m->net->by_frame && slots == 1) {
+            check_away(&other, x, whole);
+        }
+    }
 }
 
 static void check_network(const machine *m) {
@@ -271,11 +470,8 @@ static void check_network(const machine *m) {
         CHECK(slice_run(&all, x.data, y.data) == expected.t && all.state_bytes == 0);
         CHECKF(clip_distance(y.data, &expected) < 2e-6, "%s: distance %g", m->net->name,
                clip_distance(y.data, &expected));
-        for (int64_t first = m->net->first; first < frames; first += m->net->step) {
-            for (int64_t next = m->net->step; next <= 2 * m->net->step; next += m->net->step) {
-                check_slices(m, &x, &y, first, next);
-            }
-        }
+        check_all_slices(m, &x, &y);
+        check_by_frame(m, &x, &y);
         free(y.data);
     }
     slice_close(m, &all);

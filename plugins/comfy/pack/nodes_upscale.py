@@ -23,7 +23,7 @@ class LoadUpscaler(Node):
         return [
             Input("model_name", "COMBO", "The upscaler. The built-in ones are small and fast.", choices=files.upscalers),
             Input("precision", "COMBO", "How it computes. auto: fp16 on a GPU, fp32 on the CPU.",
-                  choices=lambda: ["auto", "fp32", "bf16", "fp16", "fp8"], default="auto", advanced=True),
+                  choices=lambda: ["auto", "fp32", "bf16", "fp16", "fp8", "int8"], default="auto", advanced=True),
             Input("device", "COMBO", "default: where ComfyUI computes. cpu: leaves the GPU alone.",
                   choices=lambda: engine.CHOICES, default="default", advanced=True),
         ]

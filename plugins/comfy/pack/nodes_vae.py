@@ -22,6 +22,10 @@ class Vae:
         if not self.model.info.features & feature:
             raise errors.Error(f"{self.model.label} cannot {verb}: it is the other half of a VAE, choose one with both")
 
+    @property
+    def scaled(self):
+        return (self.scale, self.shift) != (1.0, 0.0)
+
 
 class LoadVae(Node):
     id = "DavyVAELoader"
@@ -71,6 +75,55 @@ def as_run(tile_size, overlap, unit=1, **members):
     return abi.Run(tile_width=side, tile_height=side, tile_overlap=reach, **members)
 
 
+def sample_inputs():
+    return [
+        Input("sample", "BOOLEAN", "Draw the latents from the VAE's distribution instead of taking its middle.", default=False,
+              advanced=True),
+        Input("seed", "INT", "With sample: the same seed draws the same latents.", default=0, min=0, max=(1 << 64) - 1,
+              control_after_generate=False, advanced=True),
+    ]
+
+
+def as_given(tensor, given):
+    """A result where the host has what it is made of."""
+    return tensor if tensor.device == given.device else tensor.to(given.device)
+
+
+def latents_of(samples, vae):
+    """The latents of a LATENT, as the network takes them."""
+    vae.needs(abi.ModelFeature.DECODES, "decode")
+    given = samples["samples"]
+    if len(given.shape) not in (4, 5):
+        raise errors.Error(f"these latents have {len(given.shape)} axes: use the VAE that they are made for")
+    latent = tensors.readable(given, vae.model.engine)
+    return (latent - vae.shift) * vae.scale if vae.scaled else latent
+
+
+def decoded(latent, vae, tile_size, overlap):
+    """The pictures of [n, c, h, w], or the frames of clips [n, c, t, h, w] one behind the other."""
+    clips, opened = len(latent.shape) == 5, vae.model
+    layouts = (abi.Layout.NCTHW, abi.Layout.NTHWC) if clips else (abi.Layout.NCHW, abi.Layout.NHWC)
+    shape = opened.shape(abi.Op.VAE_DECODE, tensors.shape_only(latent.shape, layouts[0]))
+    shape = [shape[0], *shape[2:], shape[1]]
+    pictures = tensors.fresh(latent, shape, host.picture_dtype(latent))
+    opened.batch(abi.Op.VAE_DECODE, latent, pictures, layouts, as_run(tile_size, overlap, vae.factor))
+    return pictures.reshape(-1, *shape[2:]) if clips else pictures
+
+
+def encoded(pictures, vae, sample, seed, tile_size, overlap):
+    """The latents of pictures [n, h, w, c], or of clips [n, t, h, w, c]."""
+    clips, opened = len(pictures.shape) == 5, vae.model
+    if sample and not opened.info.features & abi.ModelFeature.MOMENTS:
+        raise errors.Error(f"{opened.label} has no distribution to draw latents from: turn sample off")
+    layouts = (abi.Layout.NTHWC, abi.Layout.NCTHW) if clips else (abi.Layout.NHWC, abi.Layout.NCHW)
+    shape = opened.shape(abi.Op.VAE_ENCODE, tensors.shape_only(pictures.shape, layouts[0]))
+    shape = [shape[0], shape[-1], *shape[1:-1]]
+    latent = tensors.fresh(pictures, shape, host.picture_dtype(pictures))
+    run = as_run(tile_size, overlap, flags=abi.RunFlag.SAMPLE if sample else 0, seed=seed)
+    opened.batch(abi.Op.VAE_ENCODE, pictures, latent, layouts, run)
+    return latent.div_(vae.scale).add_(vae.shift) if vae.scaled else latent
+
+
 class Decode(Node):
     id = "DavyVAEDecode"
     name = "VAE Decode (davy)"
@@ -89,23 +142,8 @@ class Decode(Node):
 
     @staticmethod
     def run(samples, vae, tile_size=0, overlap=0):
-        given = samples["samples"]
-        if len(given.shape) not in (4, 5):
-            raise errors.Error(f"these latents have {len(given.shape)} axes: use the VAE that they are made for")
-        vae.needs(abi.ModelFeature.DECODES, "decode")
-        opened = vae.model
-        latent = tensors.readable(given, opened.engine)
-        if (vae.scale, vae.shift) != (1.0, 0.0):
-            latent = (latent - vae.shift) * vae.scale
-        moving = len(latent.shape) == 5
-        layouts = (abi.Layout.NCTHW, abi.Layout.NTHWC) if moving else (abi.Layout.NCHW, abi.Layout.NHWC)
-        shape = opened.shape(abi.Op.VAE_DECODE, tensors.shape_only(latent.shape, layouts[0]))
-        shape = [shape[0], *shape[2:], shape[1]]
-        pictures = tensors.fresh(latent, shape, host.picture_dtype(latent))
-        opened.batch(abi.Op.VAE_DECODE, latent, pictures, layouts, as_run(tile_size, overlap, vae.factor))
-        if moving:
-            pictures = pictures.reshape(-1, *shape[2:])
-        return (pictures if pictures.device == given.device else pictures.to(given.device),)
+        pictures = decoded(latents_of(samples, vae), vae, tile_size, overlap)
+        return (as_given(pictures, samples["samples"]),)
 
 
 def cropped(pixels, factor):
@@ -134,29 +172,16 @@ class Encode(Node):
         return [
             Input("pixels", "IMAGE", "Pictures; their sides are cropped to what the VAE can take. Alpha is left out."),
             Input("vae", "DAVY_VAE", "From Load VAE (davy)."),
-            Input("sample", "BOOLEAN", "Draw the latents from the VAE's distribution instead of taking its middle.",
-                  default=False, advanced=True),
-            Input("seed", "INT", "With sample: the same seed draws the same latents.", default=0, min=0, max=(1 << 64) - 1,
-                  control_after_generate=False, advanced=True),
+            *sample_inputs(),
             *tile_inputs(""),
         ]
 
     @staticmethod
     def run(pixels, vae, sample=False, seed=0, tile_size=0, overlap=0):
         vae.needs(abi.ModelFeature.ENCODES, "encode")
-        opened = vae.model
-        if sample and not opened.info.features & abi.ModelFeature.MOMENTS:
-            raise errors.Error(f"{opened.label} has no distribution to draw latents from: turn sample off")
-        pictures = cropped(tensors.readable(pixels, opened.engine), vae.factor)
-        layouts = (abi.Layout.NHWC, abi.Layout.NCHW)
-        n, h, w = pictures.shape[:3]
-        shape = [n, opened.info.latent_channels, h // vae.factor, w // vae.factor]
-        latent = tensors.fresh(pictures, shape, host.picture_dtype(pictures))
-        run = as_run(tile_size, overlap, flags=abi.RunFlag.SAMPLE if sample else 0, seed=seed)
-        opened.batch(abi.Op.VAE_ENCODE, pictures, latent, layouts, run)
-        if (vae.scale, vae.shift) != (1.0, 0.0):
-            latent = latent.div_(vae.scale).add_(vae.shift)
-        return ({"samples": latent if latent.device == pixels.device else latent.to(pixels.device)},)
+        pictures = cropped(tensors.readable(pixels, vae.model.engine), vae.factor)
+        latent = encoded(pictures, vae, sample, seed, tile_size, overlap)
+        return ({"samples": as_given(latent, pixels)},)
 
 
 NODES = [LoadVae, Encode, Decode]

@@ -145,6 +145,15 @@ def test_video(pack, base):
     check(np.array_equal(encode(6), same), "video encode: the last frame is repeated")
     wide = Tensor(np.pad(frames.array, ((0, 0), (3, 4), (2, 3), (0, 0))))
     check(np.array_equal(node(pack, "DavyVideoVAEEncode", vae=vae, pixels=wide)[0]["samples"].array, encode(9)), "cropped")
+    large = {"samples": Tensor(np.tile(given, (1, 1, 1, 8, 6)))}
+    (whole,), (same,), (tiled,) = (node(pack, "DavyVideoVAEDecode", vae=vae, samples=large, tile_size=t, overlap=o)
+                                   for t, o in ((0, 0), (4096, 0), (128, 64)))
+    check(np.array_equal(whole.array, same.array), "video decode: a tile as large as the frames")
+    check(0 < distance(tiled.array, whole.array) < 0.1, f"video decode: tiles, {distance(tiled.array, whole.array)} away")
+    latents = [node(pack, "DavyVideoVAEEncode", vae=vae, pixels=whole[:5], tile_size=t, overlap=64)[0]["samples"].array
+               for t in (0, 128)]
+    check(0 < distance(latents[1], latents[0]) < 0.1, f"video encode: tiles, {distance(*latents)} away")
+    sentence(lambda: node(pack, "DavyVideoVAEDecode", vae=vae, samples=large, tile_size=16, overlap=64), "tile of 2", "too small")
     sentence(lambda: encode(8, sample=True), "turn sample off")
     (still,) = node(pack, "DavyVAELoader", vae_name="taesd")
     sentence(lambda: node(pack, "DavyVideoVAEEncode", vae=still, pixels=image(2, 16, 16)), "VAE of pictures")

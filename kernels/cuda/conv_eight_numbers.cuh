@@ -1,7 +1,7 @@
-/* conv_fp8_numbers.cuh - pairs of f16 and what becomes of them on the way to E4M3. To be included behind the numbers of
- * either kind of convolution. */
-#ifndef DVK_CUDA_CONV_FP8_NUMBERS_CUH
-#define DVK_CUDA_CONV_FP8_NUMBERS_CUH
+/* conv_eight_numbers.cuh - pairs of f16 and what becomes of them on the way to eight bits. To be included behind the
+ * numbers of either kind of convolution. */
+#ifndef DVK_CUDA_CONV_EIGHT_NUMBERS_CUH
+#define DVK_CUDA_CONV_EIGHT_NUMBERS_CUH
 
 /* Four of f16 to four of E4M3, the first in the lowest byte; what is too large becomes 448. */
 CONV_DEVICE uint32_t pack_e4m3(uint32_t low, uint32_t high) {
@@ -25,10 +25,38 @@ CONV_DEVICE uint32_t product_f16(uint32_t a, uint32_t b) {
     return r;
 }
 
+#if __CUDA_ARCH__ >= 800
 CONV_DEVICE uint32_t larger_f16(uint32_t a, uint32_t b) { /* NaN wins */
     uint32_t r;
     asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
     return r;
+}
+#endif
+
+/* Of numbers that are not negative: they have the order of their bits, NaN above all. */
+CONV_DEVICE uint32_t larger_magnitude(uint32_t a, uint32_t b) {
+#if __CUDA_ARCH__ >= 800
+    return larger_f16(a, b);
+#else
+    return __vmaxu2(a, b);
+#endif
+}
+
+CONV_DEVICE uint32_t relu_f16(uint32_t x) {
+#if __CUDA_ARCH__ >= 800
+    return larger_f16(x, 0);
+#else
+    uint32_t r; /* 1 where x >= 0 or NaN, else 0 */
+    asm("set.geu.f16x2.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(0));
+    return x & (r >> 10 & 0x00010001u) * 0xffffu;
+#endif
+}
+
+/* Four of f16 that `factor`, twice, brings to at most 127, to four of 8-bit integers, the first in the lowest byte: the
+ * numbers of f16 between 1024 and 2048 are the integers. */
+CONV_DEVICE uint32_t pack_s8(uint32_t low, uint32_t high, uint32_t factor) {
+    const uint32_t middle = 0x66006600u; /* 1536 */
+    return __byte_perm(fma_f16(low, factor, middle), fma_f16(high, factor, middle), 0x6420);
 }
 
 /* Of SiLU: half of the argument comes in. */
@@ -38,7 +66,7 @@ template <int ACT> CONV_DEVICE uint32_t act_f16(uint32_t x) {
         asm("tanh.approx.f16x2 %0, %1;" : "=r"(t) : "r"(x));
         return fma_f16(x, t, x);
     }
-    return ACT == CONV_RELU ? larger_f16(x, 0) : x;
+    return ACT == CONV_RELU ? relu_f16(x) : x;
 }
 
 CONV_DEVICE float power_of_two(int e) {
