@@ -319,8 +319,9 @@ typedef struct davy_model_desc {
     const char *arch;          /* NULL: detect. Else a name from davy_model_info.arch */
     davy_dtype compute;        /* AUTO: F32 on the CPU; on a GPU F16 for upscalers, BF16 for VAEs (F16 where the GPU has
                                   no BF16) and for upscalers that leave the range of F16 (else F32): transformers, for
-                                  one. The CPU has F32 and BF16, GPUs F32, F16 and BF16, from 8.9 on FP8: what
-                                  is F16 otherwise, with products of E4M3 in the convolutions that gain from it. Others:
+                                  one. The CPU has F32 and BF16, GPUs F32, F16 and BF16, from 8.9 on FP8, and INT8: what
+                                  is F16 otherwise, with products of E4M3 or of 8-bit integers in the convolutions that
+                                  gain from it (INT8: and keep close to F16, else none). Others:
                                   E_UNSUPPORTED. Of a captioning model: see above */
     uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */

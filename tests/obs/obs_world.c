@@ -83,6 +83,15 @@ static bool reset_video(uint32_t width, uint32_t height, uint32_t fps) {
     return obs_reset_video(&video) == OBS_VIDEO_SUCCESS && obs_reset_audio(&audio);
 }
 
+static void listen(void) {
+    const struct video_scale_info as_it_is = {.format = world.hdr ? VIDEO_FORMAT_P010 : VIDEO_FORMAT_BGRA,
+                                              .width = world.last.width,
+                                              .height = world.last.height,
+                                              .range = world.hdr ? VIDEO_RANGE_PARTIAL : VIDEO_RANGE_FULL,
+                                              .colorspace = world.hdr ? VIDEO_CS_2100_PQ : VIDEO_CS_SRGB};
+    obs_add_raw_video_callback(&as_it_is, rendered, NULL);
+}
+
 bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data) {
     world.display = XOpenDisplay(NULL);
     if (world.display == NULL) {
@@ -94,13 +103,15 @@ bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *modul
     if (!obs_startup("en-US", getenv("XDG_CONFIG_HOME"), NULL) || !reset_video(width, height, fps)) {
         return false;
     }
-    const struct video_scale_info as_it_is = {.format = world.hdr ? VIDEO_FORMAT_P010 : VIDEO_FORMAT_BGRA,
-                                              .width = width,
-                                              .height = height,
-                                              .range = world.hdr ? VIDEO_RANGE_PARTIAL : VIDEO_RANGE_FULL,
-                                              .colorspace = world.hdr ? VIDEO_CS_2100_PQ : VIDEO_CS_SRGB};
-    obs_add_raw_video_callback(&as_it_is, rendered, NULL);
+    listen();
     return open_module(module, data);
+}
+
+bool world_rate(uint32_t fps) {
+    obs_remove_raw_video_callback(rendered, NULL); /* OBS keeps the rate of what is heard */
+    const bool ok = reset_video(world.last.width, world.last.height, fps);
+    listen();
+    return ok;
 }
 
 bool world_open_hdr(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data) {

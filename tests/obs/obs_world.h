@@ -19,6 +19,8 @@ typedef struct world_frame {
 bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data);
 /* The same with an HDR canvas: Rec. 2100, PQ, P010. */
 bool world_open_hdr(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data);
+/* Frames a second from now on; before there are sources. */
+bool world_rate(uint32_t fps);
 /* Number of allocations of libobs's that are left. */
 long world_close(void);
 
