@@ -55,7 +55,7 @@ static uint32_t computes_bit(dvk_dtype compute) {
 
 /* TF32 and eight bits are wishes: what has no kernel for them, or a faster one, computes in the type that is stored. */
 static dvk_dtype plainer(dvk_dtype compute) {
-    return compute == DVK_TF32 ? DVK_F32 : dv_is_eight(compute) ? DVK_F16 : compute;
+    return compute == DVK_TF32 ? DVK_F32 : dv_is_8bit(compute) ? DVK_F16 : compute;
 }
 
 static const dvk_cuda_kernel *choose_as(const dv_plan_options *options, const char *op, dv_args *args,
@@ -73,7 +73,7 @@ static double cuda_cost(const dv_plan_options *options, const dvk_cuda_kernel *k
 static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const char *op, dv_args *args) {
     const dvk_dtype wish = compute_of(options, op, args);
     const dvk_cuda_kernel *k = choose_as(options, op, args, wish);
-    if (plainer(wish) == wish || (k != NULL && (!dv_is_eight(wish) || options->eight_always))) {
+    if (plainer(wish) == wish || (k != NULL && (!dv_is_8bit(wish) || options->int8_always))) {
         return k;
     }
     dv_args plain = *args;

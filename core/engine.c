@@ -65,7 +65,7 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
     dv_graph *g = NULL;
     davy_result r = build(e, q, h, w, &g);
     if (r == DAVY_OK) {
-        r = e->compute == DVK_F16 || dv_is_eight(e->compute) ? dv_rescale(g) : DAVY_OK;
+        r = e->compute == DVK_F16 || dv_is_8bit(e->compute) ? dv_rescale(g) : DAVY_OK;
         if (r == DAVY_OK && q->slots > 0) {
             bool changed = false;
             r = dv_by_frame(g, q->slots, &changed);
@@ -108,8 +108,8 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .near = request->near,
                                      .ahead = request->ahead,
                                      .direct = dv_tile_is_whole(request, h, w) && !request->apart,
-                                     .eight = e->compute == DVK_INT8 && !e->eight_open ? &e->eight : NULL,
-                                     .eight_always = e->eight_always && !e->eight_open};
+                                     .int8 = e->compute == DVK_INT8 && !e->int8_open ? &e->int8 : NULL,
+                                     .int8_always = e->int8_always && !e->int8_open};
     return dv_plan_create(g, &options, out);
 }
 
@@ -242,7 +242,7 @@ void dv_engine_release(dv_engine *e) {
     if (e->lock != NULL) {
         dv_routes_drop(e);
     }
-    dv_eight_clear(&e->eight);
+    dv_int8_clear(&e->int8);
     dv_stores_release(e->stores);
     dv_tensors_release(e->tensors);
     dv_json_release(e->config);

@@ -14,7 +14,7 @@ static int32_t least_sm(const dv_engine *e) {
 }
 
 /* Eight bits: products of convolutions, what is stored is F16. */
-static davy_result set_eight(dv_engine *e, dvk_dtype compute) {
+static davy_result set_8bit(dv_engine *e, dvk_dtype compute) {
     const uint32_t computes = compute == DVK_FP8 ? DVK_COMPUTES_FP8 : DVK_COMPUTES_INT8;
     const int32_t sm = least_sm(e);
     for (int32_t i = 0; i < dvk_cuda_kernel_count; i++) {
@@ -39,7 +39,7 @@ static davy_result set_int8(dv_engine *e) {
     if (e->arch->clip != NULL) {
         return dv_fail(DAVY_E_UNSUPPORTED, "precision int8: not for autoencoders of videos");
     }
-    return set_eight(e, DVK_INT8);
+    return set_8bit(e, DVK_INT8);
 }
 
 static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) {
@@ -62,7 +62,7 @@ static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) 
         e->compute = DVK_BF16;
         return bf16 ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "precision bf16: this GPU computes in fp32 or fp16");
     case DAVY_DTYPE_FP8:
-        return set_eight(e, DVK_FP8);
+        return set_8bit(e, DVK_FP8);
     case DAVY_DTYPE_INT8:
         return set_int8(e);
     default:

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "core/eight.h"
+#include "core/int8.h"
 #include "core/engine.h"
 #include "core/os.h"
 #include "core/run.h"
@@ -75,9 +75,9 @@ struct dv_engine {
     const dv_arch *arch;
     _Alignas(16) unsigned char cfg[DV_ARCH_CONFIG_BYTES];
     dvk_dtype compute;
-    dv_eight eight;    /* compute is INT8: the convolutions that may */
-    bool eight_open;   /* while they are looked for: any may */
-    bool eight_always; /* while they are tried: they do, whether they gain or not */
+    dv_int8 int8;     /* compute is INT8: the convolutions that may */
+    bool int8_open;   /* while they are looked for: any may */
+    bool int8_always; /* while they are tried: they do, whether they gain or not */
     bool has_stage[DV_STAGES];
     dv_reach reach[DV_STAGES];
     uint64_t parameters, weight_bytes;
@@ -118,7 +118,7 @@ davy_result dv_engine_set_compute(dv_engine *e, davy_dtype compute, bool tf32);
 /* Channels of what a stage reads. */
 davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out);
 
-/* engine_eight.c: of an engine in INT8 that nobody else has yet: which convolutions have eight bits. F16 where none has. */
+/* engine_int8.c: of an engine in INT8 that nobody else has yet: which convolutions have eight bits. F16 where none has. */
 davy_result dv_engine_calibrate(dv_engine *e);
 
 /* Sides that stages are tried at. */

@@ -45,7 +45,7 @@ davy_result dv_lower_try_conv(dv_lowering *l, int64_t k) {
 
 dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args) {
     dv_plan_options options = *l->options;
-    if (options.eight != NULL && !dv_eight_has(options.eight, dv_lower_now(l)->label)) {
+    if (options.int8 != NULL && !dv_int8_has(options.int8, dv_lower_now(l)->label)) {
         options.compute = DVK_F16;
     }
     return dv_choose_kernel(&options, "conv2d", args);

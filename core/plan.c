@@ -89,9 +89,9 @@ static dv_storage storage_of(const dv_plan_options *options) {
                         .ahead = options->ahead,
                         .tflops = options->caps->tensor_tflops,
                         .gbs = options->caps->memory_gbs,
-                        .dtype = c == DVK_F16 || dv_is_eight(c) ? DVK_F16
-                                 : c == DVK_BF16                ? DVK_BF16
-                                                                : DVK_F32,
+                        .dtype = c == DVK_F16 || dv_is_8bit(c) ? DVK_F16
+                                 : c == DVK_BF16               ? DVK_BF16
+                                                               : DVK_F32,
                         .channels = 8,
                         .align = 256};
 }

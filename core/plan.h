@@ -7,7 +7,7 @@
 #ifndef DV_PLAN_H
 #define DV_PLAN_H
 
-#include "core/eight.h"
+#include "core/int8.h"
 #include "core/graph.h"
 #include "core/kernel.h"
 #include "kernels/dictionary.h"
@@ -112,14 +112,14 @@ typedef struct dv_plan_options {
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
     bool away;                 /* what a clip's rings leave is far away, but for `near` bytes */
     uint64_t near;
-    double ahead;          /* ns that it may be on its way, beside the steps, before it is waited for */
-    bool direct;           /* CUDA: nobody wants the output but "store": the last step may do that too */
-    const dv_eight *eight; /* compute is eight bits: which convolutions may; NULL: all */
-    bool eight_always;     /* and do, whether they gain or not */
+    double ahead;        /* ns that it may be on its way, beside the steps, before it is waited for */
+    bool direct;         /* CUDA: nobody wants the output but "store": the last step may do that too */
+    const dv_int8 *int8; /* compute is eight bits: which convolutions may; NULL: all */
+    bool int8_always;    /* and do, whether they gain or not */
 } dv_plan_options;
 
 /* Products of eight bits, of values of 16. */
-static inline bool dv_is_eight(dvk_dtype compute) {
+static inline bool dv_is_8bit(dvk_dtype compute) {
     return compute == DVK_FP8 || compute == DVK_INT8;
 }
 

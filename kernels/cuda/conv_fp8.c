@@ -1,7 +1,7 @@
 /* conv_fp8.c - "conv2d" of f16 with products of E4M3 on Hopper's tensor cores: which convolutions, in what shape, at what
  * cost; weights as conv_fp8_sm90.cu reads them. Chosen only where FP8 was asked for. */
 #include "kernels/cuda/conv_fp8.h"
-#include "kernels/cuda/conv_eight_host.h"
+#include "kernels/cuda/conv_8bit_host.h"
 #include "kernels/cuda/conv_wgmma_host.h"
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_fp8;
@@ -76,7 +76,7 @@ static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_conv2d_args stored = as_stored(a);
-    if (!conv_eight_serves(a, DVK_FP8, 32) || a->y.c < 64 || !can_read(&stored) ||
+    if (!conv_8bit_serves(a, DVK_FP8, 32) || a->y.c < 64 || !can_read(&stored) ||
         (a->upsample != 1 && !conv_by_phases(a))) {
         return 0;
     }
@@ -124,7 +124,7 @@ static void pack_row(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const fl
     const int64_t o = block % p->blocks * rows + r;
     const int32_t phase = (int32_t)(block / p->blocks);
     const int real = o < a->y.c;
-    const float unit = real ? conv_fp8_unit(conv_eight_largest(a, &s, w, o, phase)) : 1.0f;
+    const float unit = real ? conv_fp8_unit(conv_8bit_largest(a, &s, w, o, phase)) : 1.0f;
     memcpy(dst + weight_bytes(p) + (size_t)row * sizeof unit, &unit, sizeof unit);
     for (int64_t at = 0; at < (int64_t)p->chunks * p->taps; at++) {
         unsigned char *to = dst + (block * p->chunks * p->taps + at) * p->w_bytes + r * 64;

@@ -6,7 +6,7 @@
 #include "kernels/cuda/conv_fp8.h"
 #include "kernels/cuda/conv_wgmma_pipe.cuh"
 
-#include "kernels/cuda/conv_eight_numbers.cuh"
+#include "kernels/cuda/conv_8bit_numbers.cuh"
 
 /* ---- products: d[64][256] += a[64][32] * b[256][32]^T, both in shared memory ---- */
 

@@ -1,6 +1,6 @@
 /* conv_fp8_mma.cu - "cuda/fp8/mma": convolutions of f16 with products of E4M3, mma.sync of compute capability 8.9 and
  * later. */
-#include "kernels/cuda/conv_eight_mma.cuh"
+#include "kernels/cuda/conv_8bit_mma.cuh"
 
 #if __CUDA_ARCH__ >= 890
 
@@ -23,7 +23,7 @@ struct conv_e4m3 {
     }
 };
 
-template <> struct conv_mma<conv_eight<conv_e4m3>> {
+template <> struct conv_mma<conv_8bit<conv_e4m3>> {
     static __device__ __forceinline__ void go(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
         asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
             "{%8, %9}, {%0, %1, %2, %3};"
@@ -32,9 +32,9 @@ template <> struct conv_mma<conv_eight<conv_e4m3>> {
     }
 };
 
-#define CONV_FP8_KERNEL(M, N, ...) CONV_EIGHT_KERNEL(conv_fp8_mma_##M##x##N, conv_e4m3, __VA_ARGS__)
+#define CONV_FP8_KERNEL(M, N, ...) CONV_8BIT_KERNEL(conv_fp8_mma_##M##x##N, conv_e4m3, __VA_ARGS__)
 
-CONV_EIGHT_BLOCKS(CONV_FP8_KERNEL)
-CONV_EIGHT_CELLS(conv_fp8_mma_cells)
+CONV_8BIT_BLOCKS(CONV_FP8_KERNEL)
+CONV_8BIT_CELLS(conv_fp8_mma_cells)
 
 #endif

@@ -1,6 +1,6 @@
 /* conv_int8_mma.cu - "cuda/int8/mma": convolutions of f16 with products of 8-bit integers, mma.sync. Sums are integers,
  * exact, in the registers that the sums of other formats have. */
-#include "kernels/cuda/conv_eight_mma.cuh"
+#include "kernels/cuda/conv_8bit_mma.cuh"
 
 struct conv_s8 {
     static __device__ __forceinline__ uint32_t factor(uint32_t most, float &unit) {
@@ -20,7 +20,7 @@ struct conv_s8 {
     }
 };
 
-template <> struct conv_mma<conv_eight<conv_s8>> {
+template <> struct conv_mma<conv_8bit<conv_s8>> {
     static __device__ __forceinline__ void go(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
         int s[4] = {__float_as_int(d[0]), __float_as_int(d[1]), __float_as_int(d[2]), __float_as_int(d[3])};
 #if __CUDA_ARCH__ >= 800
@@ -43,7 +43,7 @@ template <> struct conv_mma<conv_eight<conv_s8>> {
     }
 };
 
-#define CONV_INT8_KERNEL(M, N, ...) CONV_EIGHT_KERNEL(conv_int8_mma_##M##x##N, conv_s8, __VA_ARGS__)
+#define CONV_INT8_KERNEL(M, N, ...) CONV_8BIT_KERNEL(conv_int8_mma_##M##x##N, conv_s8, __VA_ARGS__)
 
-CONV_EIGHT_BLOCKS(CONV_INT8_KERNEL)
-CONV_EIGHT_CELLS(conv_int8_mma_cells)
+CONV_8BIT_BLOCKS(CONV_INT8_KERNEL)
+CONV_8BIT_CELLS(conv_int8_mma_cells)

@@ -297,7 +297,7 @@ static void test_large(void) {
 }
 
 /* Eight bits only when they were asked for, in f16 pictures, and never in the first and the last layer. */
-static void check_eight(const network *n, const dvk_cuda_caps *caps, dvk_dtype compute, int64_t at_least) {
+static void check_int8(const network *n, const dvk_cuda_caps *caps, dvk_dtype compute, int64_t at_least) {
     const uint32_t bit = compute == DVK_FP8 ? DVK_COMPUTES_FP8 : DVK_COMPUTES_INT8;
     const int64_t channels = compute == DVK_FP8 ? 32 : 16;
     dv_plan *asked = plan_of(n, caps, compute);
@@ -336,29 +336,29 @@ static void check_eight(const network *n, const dvk_cuda_caps *caps, dvk_dtype c
 
 /* Those of `eight` and no others. */
 static void check_chosen(const network *n, const dvk_cuda_caps *caps) {
-    dv_eight eight = {0};
+    dv_int8 eight = {0};
     dv_plan *all = plan_of(n, caps, DVK_INT8);
     for (int64_t i = 0; all != NULL && i < all->n_steps; i++) {
         if (all->steps[i].kernel.cuda->computes == DVK_COMPUTES_INT8) {
-            CHECK(dv_eight_add(&eight, all->steps[i].label, 1.0) == DAVY_OK);
+            CHECK(dv_int8_add(&eight, all->steps[i].label, 1.0) == DAVY_OK);
         }
     }
     if (CHECK(eight.n > 2)) {
-        dv_eight_set(&eight, 1, 3, true);
+        dv_int8_set(&eight, 1, 3, true);
         dv_graph *g = fake_build(n->tensors, NULL, n->stage, n->h, n->w);
-        const dv_plan_options options = {.caps = caps, .compute = DVK_INT8, .eight = &eight};
+        const dv_plan_options options = {.caps = caps, .compute = DVK_INT8, .int8 = &eight};
         dv_plan *some = NULL;
         CHECK(dv_fuse(g) == DAVY_OK);
         CHECK(dv_plan_create(g, &options, &some) == DAVY_OK);
         for (int64_t i = 0; some != NULL && i < some->n_steps; i++) {
             CHECKF((some->steps[i].kernel.cuda->computes == DVK_COMPUTES_INT8) ==
-                       dv_eight_has(&eight, some->steps[i].label),
+                       dv_int8_has(&eight, some->steps[i].label),
                    "%s: %s", n->name, some->steps[i].label);
         }
         dv_plan_release(some);
     }
     dv_plan_release(all);
-    dv_eight_clear(&eight);
+    dv_int8_clear(&eight);
 }
 
 /* About a GeForce of compute capability 8.6: sums of f16 in f32 at half the rate. */
@@ -370,18 +370,18 @@ static const dvk_cuda_caps geforce = {.sm = 86,
                                       .tensor_tflops = 71,
                                       .simt_tflops = 35};
 
-static void test_eight(void) {
+static void test_int8(void) {
     const network compact = {"compact", fake_compact(64, 6, 4), DV_STAGE_UPSCALE, 720, 1280};
     const network decoder = {"sdxl decoder", fake_usual_kl(0, 4, 1, 128), DV_STAGE_DECODE, 128, 128};
     const network narrow = {"span", fake_span(48, 2, 1, 0), DV_STAGE_UPSCALE, 60, 50};
     const network span = {"span", fake_span(48, 2, 1, 0), DV_STAGE_UPSCALE, 1080, 1920};
-    check_eight(&compact, &hopper, DVK_FP8, 0);
-    check_eight(&decoder, &hopper, DVK_FP8, 20);
-    check_eight(&narrow, &hopper, DVK_FP8, 0);
-    check_eight(&compact, &geforce, DVK_INT8, 6);
-    check_eight(&compact, &turing, DVK_INT8, 0);
-    check_eight(&decoder, &geforce, DVK_INT8, 10);
-    check_eight(&span, &geforce, DVK_INT8, 6);
+    check_int8(&compact, &hopper, DVK_FP8, 0);
+    check_int8(&decoder, &hopper, DVK_FP8, 20);
+    check_int8(&narrow, &hopper, DVK_FP8, 0);
+    check_int8(&compact, &geforce, DVK_INT8, 6);
+    check_int8(&compact, &turing, DVK_INT8, 0);
+    check_int8(&decoder, &geforce, DVK_INT8, 10);
+    check_int8(&span, &geforce, DVK_INT8, 6);
     check_chosen(&compact, &geforce);
     dv_tensors_release(compact.tensors);
     dv_tensors_release(decoder.tensors);
@@ -397,6 +397,6 @@ int main(void) {
     test_swin();
     test_direct();
     test_large();
-    test_eight();
+    test_int8();
     return check_done();
 }

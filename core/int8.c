@@ -1,18 +1,18 @@
-/* eight.c - see eight.h. Errors of layers are small and independent, so that those of several add up. */
-#include "core/eight.h"
+/* int8.c - see int8.h. Errors of layers are small and independent, so that those of several add up. */
+#include "core/int8.h"
 
 #include <string.h>
 
 #include "core/error.h"
 #include "core/mem.h"
 
-davy_result dv_eight_add(dv_eight *e, const char *label, double flops) {
-    dv_eight_layer *layers = dv_grow(e->layers, e->n + 1, &e->cap, sizeof *layers);
+davy_result dv_int8_add(dv_int8 *e, const char *label, double flops) {
+    dv_int8_layer *layers = dv_grow(e->layers, e->n + 1, &e->cap, sizeof *layers);
     if (layers == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a list of layers");
     }
     e->layers = layers;
-    layers[e->n] = (dv_eight_layer){.label = dv_strdup(label), .flops = flops};
+    layers[e->n] = (dv_int8_layer){.label = dv_strdup(label), .flops = flops};
     if (layers[e->n].label == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a list of layers");
     }
@@ -20,15 +20,15 @@ davy_result dv_eight_add(dv_eight *e, const char *label, double flops) {
     return DAVY_OK;
 }
 
-void dv_eight_clear(dv_eight *e) {
+void dv_int8_clear(dv_int8 *e) {
     for (int64_t i = 0; i < e->n; i++) {
         dv_free(e->layers[i].label);
     }
     dv_free(e->layers);
-    *e = (dv_eight){0};
+    *e = (dv_int8){0};
 }
 
-bool dv_eight_has(const dv_eight *e, const char *label) {
+bool dv_int8_has(const dv_int8 *e, const char *label) {
     for (int64_t i = 0; i < e->n; i++) {
         if (strcmp(e->layers[i].label, label) == 0) {
             return e->layers[i].on;
@@ -37,7 +37,7 @@ bool dv_eight_has(const dv_eight *e, const char *label) {
     return false;
 }
 
-int64_t dv_eight_count(const dv_eight *e) {
+int64_t dv_int8_count(const dv_int8 *e) {
     int64_t count = 0;
     for (int64_t i = 0; i < e->n; i++) {
         count += e->layers[i].on;
@@ -45,23 +45,23 @@ int64_t dv_eight_count(const dv_eight *e) {
     return count;
 }
 
-void dv_eight_set(dv_eight *e, int64_t first, int64_t last, bool on) {
+void dv_int8_set(dv_int8 *e, int64_t first, int64_t last, bool on) {
     for (int64_t i = first; i < last; i++) {
         e->layers[i].on = on;
     }
 }
 
 /* Whether a does more for its error than b. */
-static bool is_better(const dv_eight_layer *a, const dv_eight_layer *b) {
+static bool is_better(const dv_int8_layer *a, const dv_int8_layer *b) {
     return a->flops * b->error > b->flops * a->error;
 }
 
 /* The best layer from `first` on that is off, or the worst that is on; -1: none. An error that is no number keeps a layer
  * off. */
-static int64_t find(const dv_eight *e, int64_t first, bool on) {
+static int64_t find(const dv_int8 *e, int64_t first, bool on) {
     int64_t found = -1;
     for (int64_t i = first; i < e->n; i++) {
-        const dv_eight_layer *l = &e->layers[i];
+        const dv_int8_layer *l = &e->layers[i];
         const bool fits = l->on == on && l->error >= 0.0;
         if (fits && (found < 0 || is_better(l, &e->layers[found]) != on)) {
             found = i;
@@ -70,7 +70,7 @@ static int64_t find(const dv_eight *e, int64_t first, bool on) {
     return found;
 }
 
-void dv_eight_pick(dv_eight *e, int64_t first, double error) {
+void dv_int8_pick(dv_int8 *e, int64_t first, double error) {
     double sum = 0.0;
     for (int64_t i = find(e, first, false); i >= 0; i = find(e, first, false)) {
         sum += e->layers[i].error;
@@ -81,7 +81,7 @@ void dv_eight_pick(dv_eight *e, int64_t first, double error) {
     }
 }
 
-bool dv_eight_drop(dv_eight *e, int64_t first) {
+bool dv_int8_drop(dv_int8 *e, int64_t first) {
     int64_t on = 0;
     for (int64_t i = first; i < e->n; i++) {
         on += e->layers[i].on;

@@ -1,12 +1,12 @@
-/* conv_eight_mma.c - "cuda/fp8/mma", "cuda/int8/mma": which block a convolution is cut into, its launches, its packed
+/* conv_8bit_mma.c - "cuda/fp8/mma", "cuda/int8/mma": which block a convolution is cut into, its launches, its packed
  * weights: [phase][chunk of input channels][tap][output channel, to a multiple of 8][input channel of the chunk] of E4M3
  * or 8-bit integers, room that blocks with too many channels read and ignore, then [phase][output channel] of what a sum
  * counts for. */
-#include "kernels/cuda/conv_eight_mma.h"
+#include "kernels/cuda/conv_8bit_mma.h"
 
 #include <stdio.h>
 
-#include "kernels/cuda/conv_eight_host.h"
+#include "kernels/cuda/conv_8bit_host.h"
 #include "kernels/cuda/conv_host.h"
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_fp8_mma;
@@ -17,7 +17,7 @@ typedef struct conv_block_size {
 } conv_block_size;
 
 #define CONV_BLOCK(M, N, WM, WN, MT, NT) {M, N, WM, WN, MT, NT},
-static const conv_block_size conv_blocks[] = {CONV_EIGHT_BLOCKS(CONV_BLOCK)};
+static const conv_block_size conv_blocks[] = {CONV_8BIT_BLOCKS(CONV_BLOCK)};
 enum { CONV_BLOCKS = sizeof conv_blocks / sizeof conv_blocks[0] };
 enum { CONV_BEHIND = 128 * 128 };
 
@@ -53,8 +53,8 @@ static int conv_stats_fit(const conv_shape *s, const conv_block_size *z, int64_t
 
 /* log2 of the pieces of a pixel that are in shared memory at a time. 64 channels at most: patches of more leave a
  * processor with one block. */
-static int32_t conv_eight_pieces(const conv_shape *s) {
-    return (int32_t)conv_least(conv_pieces_log2(s, conv_round(s->c_in, CONV_EIGHT_CHANNELS)), 2);
+static int32_t conv_8bit_pieces(const conv_shape *s) {
+    return (int32_t)conv_least(conv_pieces_log2(s, conv_round(s->c_in, CONV_8BIT_CHANNELS)), 2);
 }
 
 /* What mma.sync does with f16, as conv_mma.c has it, in TFLOP/s. */
@@ -100,8 +100,8 @@ static double conv_estimate(const dvk_conv2d_args *a, const dvk_cuda_caps *caps,
 
 static void conv_set_block(const dvk_conv2d_args *a, const conv_shape *s, const conv_block_size *z, conv_choice *c) {
     c->size = *z;
-    conv_fill(a, s, z->m, z->n, DVK_F16, CONV_EIGHT_CHANNELS, &c->p);
-    conv_set_pieces(&c->p, conv_eight_pieces(s), CONV_EIGHT_CHANNELS);
+    conv_fill(a, s, z->m, z->n, DVK_F16, CONV_8BIT_CHANNELS, &c->p);
+    conv_set_pieces(&c->p, conv_8bit_pieces(s), CONV_8BIT_CHANNELS);
     c->p.direct = 0;
     c->p.w_rows = s->c_out;
     c->p.w_phase = (((int64_t)c->p.chunks * c->p.taps * c->p.w_rows) << c->p.cpp_log2) * 16;
@@ -133,7 +133,7 @@ static int conv_supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const int64_t r = a->upsample > 1 ? a->upsample : 1;
     conv_choice c;
-    if (!conv_eight_serves(a, conv_is_int8(a) ? DVK_INT8 : DVK_FP8, conv_is_int8(a) ? 16 : 32) || a->stride > 2 ||
+    if (!conv_8bit_serves(a, conv_is_int8(a) ? DVK_INT8 : DVK_FP8, conv_is_int8(a) ? 16 : 32) || a->stride > 2 ||
         (r > 1 && !conv_by_phases(a)) || !conv_view_of(&a->x).vec) {
         return 0;
     }
@@ -166,17 +166,17 @@ static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
 /* ---- launches ---- */
 
 /* The cells of x as the convolution sees it. */
-static dvk_conv_eight_cells conv_cells_of(const dvk_conv2d_args *a) {
+static dvk_conv_8bit_cells conv_cells_of(const dvk_conv2d_args *a) {
     const conv_shape s = conv_shape_of(a);
-    dvk_conv_eight_cells p = {.x = conv_view_of(&a->x),
-                              .scale = a->pro.scale,
-                              .shift = a->pro.shift,
-                              .h = s.flat ? 1 : (int32_t)a->x.h,
-                              .w = s.flat ? (int32_t)s.out_w : (int32_t)a->x.w,
-                              .channels = s.c_in,
-                              .pro_act = (int32_t)a->pro.act};
-    p.cells_h = (int32_t)conv_ceil(p.h, CONV_EIGHT_CELL_H);
-    p.cells_w = (int32_t)conv_ceil(p.w, CONV_EIGHT_CELL_W);
+    dvk_conv_8bit_cells p = {.x = conv_view_of(&a->x),
+                             .scale = a->pro.scale,
+                             .shift = a->pro.shift,
+                             .h = s.flat ? 1 : (int32_t)a->x.h,
+                             .w = s.flat ? (int32_t)s.out_w : (int32_t)a->x.w,
+                             .channels = s.c_in,
+                             .pro_act = (int32_t)a->pro.act};
+    p.cells_h = (int32_t)conv_ceil(p.h, CONV_8BIT_CELL_H);
+    p.cells_w = (int32_t)conv_ceil(p.w, CONV_8BIT_CELL_W);
     p.count = s.n * p.cells_h * p.cells_w;
     return p;
 }
@@ -189,17 +189,17 @@ static size_t conv_scratch_bytes(const void *args, const dvk_cuda_caps *caps) {
 /* Weights of all phases, without what lies behind them. */
 static size_t conv_weight_bytes(const dvk_conv2d_args *a) {
     const conv_shape s = conv_shape_of(a);
-    const int64_t wide = (int64_t)CONV_EIGHT_CHANNELS << conv_eight_pieces(&s);
+    const int64_t wide = (int64_t)CONV_8BIT_CHANNELS << conv_8bit_pieces(&s);
     return (size_t)(s.phases * conv_ceil(s.c_in, wide) * s.kh * s.kw * s.c_out * wide);
 }
 
-static int conv_measure(dvk_conv_eight_cells *p, const dvk_conv2d_args *a, dvk_queue *q) {
+static int conv_measure(dvk_conv_8bit_cells *p, const dvk_conv2d_args *a, dvk_queue *q) {
     const int int8 = conv_is_int8(a);
     void *params[] = {p};
     const dvk_launch l = {.module = int8 ? "conv_int8_mma" : "conv_fp8_mma",
                           .function = int8 ? "conv_int8_mma_cells" : "conv_fp8_mma_cells",
-                          .grid = {(uint32_t)conv_ceil(p->count, CONV_EIGHT_CELL_THREADS / 32), 1, 1},
-                          .block = {CONV_EIGHT_CELL_THREADS, 1, 1},
+                          .grid = {(uint32_t)conv_ceil(p->count, CONV_8BIT_CELL_THREADS / 32), 1, 1},
+                          .block = {CONV_8BIT_CELL_THREADS, 1, 1},
                           .params = params};
     return q->launch(q, &l);
 }
@@ -210,10 +210,10 @@ static int conv_enqueue(const void *args, void *scratch, dvk_queue *q) {
     conv_choice c;
     char name[64];
     conv_choose(a, q->caps, &c);
-    dvk_conv_eight_mma p = {.c = c.p, .unit_phase = c.p.w_rows};
+    dvk_conv_8bit_mma p = {.c = c.p, .unit_phase = c.p.w_rows};
     p.unit = (const float *)(const void *)((const char *)a->w + conv_weight_bytes(a) + CONV_BEHIND);
     if (conv_measures(a)) {
-        dvk_conv_eight_cells cells = conv_cells_of(a);
+        dvk_conv_8bit_cells cells = conv_cells_of(a);
         cells.cells = scratch;
         p.cells = scratch;
         p.cells_w = cells.cells_w;
@@ -251,9 +251,9 @@ static int64_t conv_pack_units(const void *args) {
 static void conv_pack_row(const dvk_conv2d_args *a, const conv_shape *s, const float *w, unsigned char *dst,
                           int64_t row) {
     const int32_t phase = (int32_t)(row / s->c_out), taps = s->kh * s->kw;
-    const int64_t o = row % s->c_out, wide = (int64_t)CONV_EIGHT_CHANNELS << conv_eight_pieces(s);
+    const int64_t o = row % s->c_out, wide = (int64_t)CONV_8BIT_CHANNELS << conv_8bit_pieces(s);
     const int64_t steps = conv_ceil(s->c_in, wide) * taps;
-    const float most = conv_eight_largest(a, s, w, o, phase);
+    const float most = conv_8bit_largest(a, s, w, o, phase);
     const float unit = conv_is_int8(a) ? conv_int8_unit(most) : conv_fp8_unit(most);
     memcpy(dst + conv_weight_bytes(a) + CONV_BEHIND + (size_t)row * sizeof unit, &unit, sizeof unit);
     for (int64_t step = 0; step < steps; step++) {
@@ -276,12 +276,12 @@ static void conv_pack(const void *args, const float *w, void *dst, int64_t first
     }
 }
 
-#define CONV_EIGHT_FUNCTIONS                                                                                           \
+#define CONV_8BIT_FUNCTIONS                                                                                            \
     .supports = conv_supports, .cost = conv_cost, .scratch_bytes = conv_scratch_bytes, .enqueue = conv_enqueue,        \
     .stats_chunks = conv_stats_chunks, .packed_bytes = conv_packed_bytes, .pack_units = conv_pack_units,               \
     .pack = conv_pack
 
 const dvk_cuda_kernel dvk_conv2d_cuda_fp8_mma = {
-    .op = "conv2d", .variant = "cuda/fp8/mma", .sm_min = 89, .computes = DVK_COMPUTES_FP8, CONV_EIGHT_FUNCTIONS};
+    .op = "conv2d", .variant = "cuda/fp8/mma", .sm_min = 89, .computes = DVK_COMPUTES_FP8, CONV_8BIT_FUNCTIONS};
 const dvk_cuda_kernel dvk_conv2d_cuda_int8_mma = {
-    .op = "conv2d", .variant = "cuda/int8/mma", .sm_min = 75, .computes = DVK_COMPUTES_INT8, CONV_EIGHT_FUNCTIONS};
+    .op = "conv2d", .variant = "cuda/int8/mma", .sm_min = 75, .computes = DVK_COMPUTES_INT8, CONV_8BIT_FUNCTIONS};

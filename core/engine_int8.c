@@ -1,4 +1,4 @@
-/* engine_eight.c - integers of eight bits where they do no harm: before an engine of that precision is handed out, a test
+/* engine_int8.c - integers of eight bits where they do no harm: before an engine of that precision is handed out, a test
  * picture goes through its network in 16 bits, then with eight in one layer after the other, and at last with all of those
  * that may have them. What is logged is the difference on that picture. */
 #include <math.h>
@@ -143,13 +143,13 @@ static davy_result list_layers(dv_engine *e, dv_stage stage) {
     const dv_request q = {.stage = stage};
     const int64_t side = (stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS) * 8;
     dv_plan *plan = NULL;
-    e->eight_open = true;
+    e->int8_open = true;
     davy_result r = dv_engine_make_plan(e, 0, &q, side, side, false, &plan);
-    e->eight_open = false;
+    e->int8_open = false;
     for (int64_t i = 0; r == DAVY_OK && i < plan->n_steps; i++) {
         const dv_step *s = &plan->steps[i];
         if (s->kernel.cuda != NULL && s->kernel.cuda->computes == DVK_COMPUTES_INT8) {
-            r = dv_eight_add(&e->eight, s->label, (double)s->flops);
+            r = dv_int8_add(&e->int8, s->label, (double)s->flops);
         }
     }
     dv_plan_release(plan);
@@ -157,38 +157,38 @@ static davy_result list_layers(dv_engine *e, dv_stage stage) {
 }
 
 static davy_result try_layers(trial *t, int64_t first) {
-    dv_eight *eight = &t->e->eight;
-    const int64_t each = dv_max(dv_div_up(eight->n - first, MOST_TRIES), 1);
+    dv_int8 *layers = &t->e->int8;
+    const int64_t each = dv_max(dv_div_up(layers->n - first, MOST_TRIES), 1);
     davy_result r = DAVY_OK;
-    for (int64_t i = first; r == DAVY_OK && i < eight->n; i += each) {
-        const int64_t last = dv_min(i + each, eight->n);
+    for (int64_t i = first; r == DAVY_OK && i < layers->n; i += each) {
+        const int64_t last = dv_min(i + each, layers->n);
         double error = 0.0;
-        dv_eight_set(eight, i, last, true);
+        dv_int8_set(layers, i, last, true);
         r = try(t, &error);
-        dv_eight_set(eight, i, last, false);
+        dv_int8_set(layers, i, last, false);
         for (int64_t k = i; k < last; k++) {
-            eight->layers[k].error = error / (double)(last - i);
+            layers->layers[k].error = error / (double)(last - i);
         }
     }
     return r;
 }
 
 static davy_result choose(trial *t, int64_t first, double *error) {
-    dv_eight *eight = &t->e->eight;
-    dv_eight_pick(eight, first, DV_EIGHT_ERROR * DV_EIGHT_MARGIN);
+    dv_int8 *layers = &t->e->int8;
+    dv_int8_pick(layers, first, DV_INT8_ERROR * DV_INT8_MARGIN);
     davy_result r = try(t, error);
-    while (r == DAVY_OK && !(*error <= DV_EIGHT_ERROR) && dv_eight_drop(eight, first)) {
+    while (r == DAVY_OK && !(*error <= DV_INT8_ERROR) && dv_int8_drop(layers, first)) {
         r = try(t, error);
     }
     return r;
 }
 
 static davy_result calibrate_stage(dv_engine *e, dv_stage stage) {
-    const int64_t first = e->eight.n, before = dv_eight_count(&e->eight);
+    const int64_t first = e->int8.n, before = dv_int8_count(&e->int8);
     trial t = {.e = e, .stage = stage};
     double error = 0.0;
     davy_result r = list_layers(e, stage);
-    if (r != DAVY_OK || e->eight.n == first) {
+    if (r != DAVY_OK || e->int8.n == first) {
         return r;
     }
     r = open_trial(&t);
@@ -197,10 +197,10 @@ static davy_result calibrate_stage(dv_engine *e, dv_stage stage) {
     r = r == DAVY_OK ? choose(&t, first, &error) : r;
     close_trial(&t);
     if (r == DAVY_OK) {
-        const int64_t on = dv_eight_count(&e->eight) - before;
+        const int64_t on = dv_int8_count(&e->int8) - before;
         dv_logf(e->services.log, DAVY_LOG_INFO,
                 "%s: %s with int8 in %lld of %lld convolutions that gain from it, %.1f dB from fp16", e->file_name,
-                dv_stage_name(stage), (long long)on, (long long)(e->eight.n - first),
+                dv_stage_name(stage), (long long)on, (long long)(e->int8.n - first),
                 on > 0 ? -10.0 * log10(error > 1e-12 ? error : 1e-12) : INFINITY);
     }
     return r;
@@ -208,15 +208,15 @@ static davy_result calibrate_stage(dv_engine *e, dv_stage stage) {
 
 davy_result dv_engine_calibrate(dv_engine *e) {
     davy_result r = DAVY_OK;
-    e->eight_always = true;
+    e->int8_always = true;
     for (dv_stage stage = DV_STAGE_UPSCALE; r == DAVY_OK && stage <= DV_STAGE_DECODE; stage++) {
         r = e->has_stage[stage] ? calibrate_stage(e, stage) : DAVY_OK;
     }
-    e->eight_always = false;
-    if (r == DAVY_OK && dv_eight_count(&e->eight) == 0) {
+    e->int8_always = false;
+    if (r == DAVY_OK && dv_int8_count(&e->int8) == 0) {
         dv_logf(e->services.log, DAVY_LOG_WARN,
                 "%s: no convolution gains from int8 and keeps close to fp16: computes in fp16", e->file_name);
         e->compute = DVK_F16;
     }
-    return r == DAVY_OK && e->eight.n > 0 ? dv_engine_unload(e) : r;
+    return r == DAVY_OK && e->int8.n > 0 ? dv_engine_unload(e) : r;
 }

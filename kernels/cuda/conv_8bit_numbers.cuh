@@ -1,7 +1,7 @@
-/* conv_eight_numbers.cuh - pairs of f16 and what becomes of them on the way to eight bits. To be included behind the
+/* conv_8bit_numbers.cuh - pairs of f16 and what becomes of them on the way to eight bits. To be included behind the
  * numbers of either kind of convolution. */
-#ifndef DVK_CUDA_CONV_EIGHT_NUMBERS_CUH
-#define DVK_CUDA_CONV_EIGHT_NUMBERS_CUH
+#ifndef DVK_CUDA_CONV_8BIT_NUMBERS_CUH
+#define DVK_CUDA_CONV_8BIT_NUMBERS_CUH
 
 /* Four of f16 to four of E4M3, the first in the lowest byte; what is too large becomes 448. */
 CONV_DEVICE uint32_t pack_e4m3(uint32_t low, uint32_t high) {

@@ -1,6 +1,6 @@
-/* conv_eight_host.h - what the kernels with products of eight bits take, and how their weights are scaled. */
-#ifndef DVK_CUDA_CONV_EIGHT_HOST_H
-#define DVK_CUDA_CONV_EIGHT_HOST_H
+/* conv_8bit_host.h - what the kernels with products of eight bits take, and how their weights are scaled. */
+#ifndef DVK_CUDA_CONV_8BIT_HOST_H
+#define DVK_CUDA_CONV_8BIT_HOST_H
 
 #include <math.h>
 
@@ -12,7 +12,7 @@ static inline double conv_most_of(double a, double b) {
 
 /* Convolutions between layers, of f16: first and last ones have few channels, or other values. A norm's result is bounded
  * and E4M3 takes it as it is; anything else is scaled before an act that keeps the scale. */
-static inline int conv_eight_serves(const dvk_conv2d_args *a, dvk_dtype compute, int32_t channels) {
+static inline int conv_8bit_serves(const dvk_conv2d_args *a, dvk_dtype compute, int32_t channels) {
     const dvk_prologue *pro = &a->pro;
     return a->compute == compute && a->x.dtype == DVK_F16 && a->y.dtype == DVK_F16 && a->x.c % channels == 0 &&
            a->y.c % channels == 0 && a->x.c >= 32 && a->y.c >= 32 && a->epi.shuffle <= 1 && a->kh == a->kw &&
@@ -21,8 +21,8 @@ static inline int conv_eight_serves(const dvk_conv2d_args *a, dvk_dtype compute,
 }
 
 /* The largest weight of an output channel; NaN if there is one. */
-static inline float conv_eight_largest(const dvk_conv2d_args *a, const conv_shape *s, const float *w, int64_t o,
-                                       int32_t phase) {
+static inline float conv_8bit_largest(const dvk_conv2d_args *a, const conv_shape *s, const float *w, int64_t o,
+                                      int32_t phase) {
     float most = 0.0f;
     for (int64_t i = 0; i < s->c_in; i++) {
         for (int32_t tap = 0; tap < s->kh * s->kw; tap++) {

@@ -1,22 +1,22 @@
-/* conv_eight_mma.cuh - convolutions of f16 with products of eight bits, mma.sync: the kernel template behind
+/* conv_8bit_mma.cuh - convolutions of f16 with products of eight bits, mma.sync: the kernel template behind
  * conv_fp8_mma.cu and conv_int8_mma.cu. Blocks, rings and epilogue are those of conv_mma.cuh; pieces of sixteen channels
  * become eight bits on their way through registers to shared memory. */
-#ifndef DVK_CUDA_CONV_EIGHT_MMA_CUH
-#define DVK_CUDA_CONV_EIGHT_MMA_CUH
+#ifndef DVK_CUDA_CONV_8BIT_MMA_CUH
+#define DVK_CUDA_CONV_8BIT_MMA_CUH
 
-#include "kernels/cuda/conv_eight_mma.h"
+#include "kernels/cuda/conv_8bit_mma.h"
 #include "kernels/cuda/conv_mma.cuh"
 
-#include "kernels/cuda/conv_eight_numbers.cuh"
+#include "kernels/cuda/conv_8bit_numbers.cuh"
 
 /* F, the format: factor(most, unit), what f16 is multiplied with, twice, where the largest value is `most`, and what a
  * product then counts for; plain(), a factor of one; pack(two pairs, factor); value(sum). */
-template <class F> struct conv_eight {
-    enum { PER_PIECE = CONV_EIGHT_CHANNELS };
+template <class F> struct conv_8bit {
+    enum { PER_PIECE = CONV_8BIT_CHANNELS };
 };
 
 /* x' = act(x * scale + shift) of eight channels; scale NULL: act(x). */
-CONV_DEVICE void eight_prologue(uint32_t (&v)[4], const float *scale, const float *shift, int act) {
+CONV_DEVICE void q8_prologue(uint32_t (&v)[4], const float *scale, const float *shift, int act) {
     if (scale) {
         const float half = act == CONV_SILU ? 0.5f : 1.0f;
 #pragma unroll
@@ -39,7 +39,7 @@ CONV_DEVICE void eight_prologue(uint32_t (&v)[4], const float *scale, const floa
     }
 }
 
-CONV_DEVICE uint32_t eight_warp_largest(uint32_t most) {
+CONV_DEVICE uint32_t q8_warp_largest(uint32_t most) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(0xffffffffu, most);
 #else
@@ -52,7 +52,7 @@ CONV_DEVICE uint32_t eight_warp_largest(uint32_t most) {
 }
 
 /* As the general one, for whole and aligned pieces of f16 only. */
-template <class F, int THREADS, int AHEAD> struct conv_mover<conv_eight<F>, THREADS, AHEAD> {
+template <class F, int THREADS, int AHEAD> struct conv_mover<conv_8bit<F>, THREADS, AHEAD> {
     const dvk_conv_params &p;
     const char *x;
     const int *table;
@@ -69,14 +69,14 @@ template <class F, int THREADS, int AHEAD> struct conv_mover<conv_eight<F>, THRE
     }
 
     __device__ __forceinline__ void set_chunk(int chunk) {
-        channel = ((chunk << p.cpp_log2) + (threadIdx.x & ((1 << p.cpp_log2) - 1))) * CONV_EIGHT_CHANNELS;
+        channel = ((chunk << p.cpp_log2) + (threadIdx.x & ((1 << p.cpp_log2) - 1))) * CONV_8BIT_CHANNELS;
     }
 
     /* Eight channels of a piece from `c` on. */
     __device__ __forceinline__ uint2 octet(const uint4 &u, int c) const {
         uint32_t v[4] = {u.x, u.y, u.z, u.w};
         const int64_t at = vectors + c;
-        eight_prologue(v, p.scale ? p.scale + at : nullptr, p.shift + at, p.pro_act);
+        q8_prologue(v, p.scale ? p.scale + at : nullptr, p.shift + at, p.pro_act);
         return make_uint2(F::pack(v[0], v[1], factor), F::pack(v[2], v[3], factor));
     }
 
@@ -116,14 +116,14 @@ template <class F, int THREADS, int AHEAD> struct conv_mover<conv_eight<F>, THRE
 };
 
 /* The largest value of the cells that the block's patch touches. Every warp looks for itself. */
-CONV_DEVICE uint32_t eight_largest(const dvk_conv_eight_mma &of, const conv_block &b) {
+CONV_DEVICE uint32_t q8_largest(const dvk_conv_8bit_mma &of, const conv_block &b) {
     const dvk_conv_params &p = of.c;
     const int rows = conv_divide(p.patch_pixels, p.patch_w), columns = p.patch_w.by;
     const int y0 = b.y0 * p.stride * p.pixel_step - (p.pad_top - (b.phase >> 1));
     const int x0 = b.x0 * p.stride * p.pixel_step - (p.pad_left - (b.phase & 1));
-    const int top = max(y0, 0) / CONV_EIGHT_CELL_H, left = max(x0, 0) / CONV_EIGHT_CELL_W;
-    const int bottom = min(y0 + (rows - 1) * p.pixel_step, p.in_h - 1) / CONV_EIGHT_CELL_H;
-    const int right = min(x0 + (columns - 1) * p.pixel_step, p.in_w - 1) / CONV_EIGHT_CELL_W;
+    const int top = max(y0, 0) / CONV_8BIT_CELL_H, left = max(x0, 0) / CONV_8BIT_CELL_W;
+    const int bottom = min(y0 + (rows - 1) * p.pixel_step, p.in_h - 1) / CONV_8BIT_CELL_H;
+    const int right = min(x0 + (columns - 1) * p.pixel_step, p.in_w - 1) / CONV_8BIT_CELL_W;
     const int across = max(right - left + 1, 0), count = across * max(bottom - top + 1, 0);
     const uint32_t *first = of.cells + ((int64_t)b.n * of.cells_h + top) * of.cells_w + left;
     uint32_t most = 0;
@@ -131,17 +131,17 @@ CONV_DEVICE uint32_t eight_largest(const dvk_conv_eight_mma &of, const conv_bloc
         const int row = i / across;
         most = max(most, first[row * of.cells_w + i - row * across]);
     }
-    return eight_warp_largest(most);
+    return q8_warp_largest(most);
 }
 
-template <class F, class K> CONV_DEVICE void conv_eight_kernel(const dvk_conv_eight_mma &of) {
+template <class F, class K> CONV_DEVICE void conv_8bit_kernel(const dvk_conv_8bit_mma &of) {
     extern __shared__ __align__(128) char shared[];
-    typedef conv_eight<F> T;
+    typedef conv_8bit<F> T;
     const dvk_conv_params &p = of.c;
     const conv_block b = conv_block_of(p, blockIdx.x);
     char *body = shared + conv_head_bytes(p, K::N);
     float *vectors = (float *)body - 2 * K::N;
-    const uint32_t most = of.cells ? eight_largest(of, b) : 0;
+    const uint32_t most = of.cells ? q8_largest(of, b) : 0;
     float all = 1;
     conv_mover<T, K::THREADS, 4> mover = {p, conv_patch_table<K::THREADS>(p, b, (int *)shared), (const int *)shared,
                                           of.cells ? F::factor(most, all) : F::plain()};
@@ -172,48 +172,48 @@ template <class F, class K> CONV_DEVICE void conv_eight_kernel(const dvk_conv_ei
 }
 
 /* The largest value of x' of every cell. */
-CONV_DEVICE void eight_cells(const dvk_conv_eight_cells &p) {
-    const int64_t cell = (int64_t)blockIdx.x * (CONV_EIGHT_CELL_THREADS / 32) + threadIdx.x / 32;
+CONV_DEVICE void q8_cells(const dvk_conv_8bit_cells &p) {
+    const int64_t cell = (int64_t)blockIdx.x * (CONV_8BIT_CELL_THREADS / 32) + threadIdx.x / 32;
     if (cell >= p.count) {
         return;
     }
     const int per_picture = p.cells_w * p.cells_h;
     const int n = (int)(cell / per_picture), rest = (int)(cell - (int64_t)n * per_picture);
     const int row = rest / p.cells_w;
-    const int y0 = row * CONV_EIGHT_CELL_H, x0 = (rest - row * p.cells_w) * CONV_EIGHT_CELL_W;
+    const int y0 = row * CONV_8BIT_CELL_H, x0 = (rest - row * p.cells_w) * CONV_8BIT_CELL_W;
     const int octets = p.channels / 8;
-    const int across = min(CONV_EIGHT_CELL_W, p.w - x0) * octets, rows = min(CONV_EIGHT_CELL_H, p.h - y0);
+    const int across = min(CONV_8BIT_CELL_W, p.w - x0) * octets, rows = min(CONV_8BIT_CELL_H, p.h - y0);
     const uint16_t *x = (const uint16_t *)p.x.data + n * p.x.sn + y0 * p.x.sh + x0 * p.x.sw;
     uint32_t most = 0;
     for (int i = threadIdx.x & 31; i < across; i += 32) {
         const int pixel = i / octets, c = (i - pixel * octets) * 8;
         const int64_t vectors = (int64_t)n * p.channels + c;
 #pragma unroll
-        for (int r = 0; r < CONV_EIGHT_CELL_H; r++) {
+        for (int r = 0; r < CONV_8BIT_CELL_H; r++) {
             if (r < rows) {
                 const uint4 u = *(const uint4 *)(x + r * p.x.sh + pixel * p.x.sw + c);
                 uint32_t v[4] = {u.x, u.y, u.z, u.w};
-                eight_prologue(v, p.scale ? p.scale + vectors : nullptr, p.shift + vectors, p.pro_act);
+                q8_prologue(v, p.scale ? p.scale + vectors : nullptr, p.shift + vectors, p.pro_act);
                 most = larger_magnitude(larger_magnitude(most, v[0] & 0x7fff7fffu), v[1] & 0x7fff7fffu);
                 most = larger_magnitude(larger_magnitude(most, v[2] & 0x7fff7fffu), v[3] & 0x7fff7fffu);
             }
         }
     }
-    most = eight_warp_largest(max(most & 0xffffu, most >> 16));
+    most = q8_warp_largest(max(most & 0xffffu, most >> 16));
     if ((threadIdx.x & 31) == 0) {
         p.cells[cell] = most;
     }
 }
 
-#define CONV_EIGHT_KERNEL(NAME, F, ...)                                                                                \
+#define CONV_8BIT_KERNEL(NAME, F, ...)                                                                                 \
     extern "C" __global__ void __launch_bounds__(conv_tile<__VA_ARGS__>::THREADS, conv_tile<__VA_ARGS__>::BLOCKS)      \
-        NAME(const __grid_constant__ dvk_conv_eight_mma p) {                                                           \
-        conv_eight_kernel<F, conv_tile<__VA_ARGS__>>(p);                                                               \
+        NAME(const __grid_constant__ dvk_conv_8bit_mma p) {                                                            \
+        conv_8bit_kernel<F, conv_tile<__VA_ARGS__>>(p);                                                                \
     }
-#define CONV_EIGHT_CELLS(NAME)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(CONV_EIGHT_CELL_THREADS)                                              \
-        NAME(const __grid_constant__ dvk_conv_eight_cells p) {                                                         \
-        eight_cells(p);                                                                                                \
+#define CONV_8BIT_CELLS(NAME)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(CONV_8BIT_CELL_THREADS)                                               \
+        NAME(const __grid_constant__ dvk_conv_8bit_cells p) {                                                          \
+        q8_cells(p);                                                                                                   \
     }
 
 #endif
