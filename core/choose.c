@@ -9,11 +9,18 @@ static bool is_conv(const char *op) {
     return strcmp(op, "conv2d") == 0;
 }
 
-/* A 1x1 mix of f32 pictures (luma, a latent's quantisation) stays f32: it costs nothing and must not band. */
+/* Of frames transformed for Winograd's, f16 whatever is stored otherwise. */
+static bool is_winograd(const char *op) {
+    return strcmp(op, "conv2d_winograd") == 0;
+}
+
+/* A 1x1 mix of f32 pictures (luma, a latent's quantisation) stays f32: it costs nothing and must not band. On a CPU in INT8
+ * all pictures are f32; there kernels want 32 channels, and a test picture tells the rest. */
 static dvk_dtype compute_of(const dv_plan_options *options, const char *op, const dv_args *args) {
     const dvk_conv2d_args *a = &args->conv;
     const bool mix = is_conv(op) && a->kh == 1 && a->x.dtype == DVK_F32 && a->y.dtype == DVK_F32;
-    return mix ? DVK_F32 : options->compute;
+    const bool integers = options->caps == NULL && options->compute == DVK_INT8;
+    return mix && !integers ? DVK_F32 : options->compute;
 }
 
 /* ---- the CPU's ---- */
@@ -42,6 +49,27 @@ static const dvk_kernel *choose_lean(const dv_plan_options *options, const char 
     return best;
 }
 
+/* The cheapest with products of 8-bit integers; NULL: none takes this. */
+static const dvk_kernel *choose_int8(const dv_plan_options *options, const char *op, const dv_args *args) {
+    const dvk_kernel *best = NULL;
+    for (int32_t i = 0; i < dvk_kernel_count; i++) {
+        const dvk_kernel *k = dvk_kernels[i];
+        if (strcmp(k->op, op) == 0 && (k->cpu & ~options->cpu) == 0 && k->compute == DVK_INT8 && k->supports(args) &&
+            (best == NULL || cost_of(k, args) < cost_of(best, args))) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+static const dvk_kernel *choose_cpu(const dv_plan_options *options, const char *op, const dv_args *args) {
+    const dvk_dtype compute = compute_of(options, op, args);
+    const dvk_kernel *k = compute == DVK_INT8 && options->int8_always ? choose_int8(options, op, args) : NULL;
+    return k != NULL                      ? k
+           : options->lean && is_conv(op) ? choose_lean(options, op, args)
+                                          : dvk_choose(op, args, options->cpu, compute);
+}
+
 /* ---- CUDA's ---- */
 
 static uint32_t computes_bit(dvk_dtype compute) {
@@ -60,8 +88,8 @@ static dvk_dtype plainer(dvk_dtype compute) {
 
 static const dvk_cuda_kernel *choose_as(const dv_plan_options *options, const char *op, dv_args *args,
                                         dvk_dtype compute) {
-    if (is_conv(op)) {
-        args->conv.compute = compute;
+    if (is_conv(op) || is_winograd(op)) {
+        args->conv.compute = is_winograd(op) ? DVK_F16 : compute;
     }
     return dvk_cuda_choose(op, args, options->caps, computes_bit(compute));
 }
@@ -89,10 +117,8 @@ dv_kernel dv_choose_kernel(const dv_plan_options *options, const char *op, dv_ar
     dv_kernel k = {0};
     if (options->caps != NULL) {
         k.cuda = choose_cuda(options, op, args);
-    } else if (options->lean && is_conv(op)) {
-        k.cpu = choose_lean(options, op, args);
     } else {
-        k.cpu = dvk_choose(op, args, options->cpu, compute_of(options, op, args));
+        k.cpu = choose_cpu(options, op, args);
     }
     return k;
 }

@@ -37,7 +37,7 @@ static uint64_t beside(const dv_clip_tiles *t, const dv_axis_desc *y, const dv_a
 
 typedef struct gauge {
     const dv_clip_tiles *t;
-    bool away; /* states lie in the host's memory */
+    bool offloads; /* states lie in the host's memory */
 } gauge;
 
 static davy_result measure(const void *user, const dv_request *request, dv_layout *l) {
@@ -53,7 +53,7 @@ static davy_result measure(const void *user, const dv_request *request, dv_layou
     dv_layout_axes(t->e, request, l, &y, &x);
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
     l->groups = l->tiles;
-    l->workspace = need.arena + (g->away ? 0 : need.state * (uint64_t)(t->each ? l->tiles : 1));
+    l->workspace = need.arena + (g->offloads ? 0 : need.state * (uint64_t)(t->each ? l->tiles : 1));
     l->band = l->tiles > 1 ? beside(t, &y, &x, t->rule.step, need.out_c) : 0;
     l->weights = need.weights;
     l->flops = need.flops * (uint64_t)l->tiles;
@@ -73,8 +73,8 @@ static davy_result choose(dv_clip_tiles *t) {
     const int kinds = t->e->services.n_gpus > 0 ? 2 : 1;
     davy_result r = DAVY_E_BUDGET;
     t->each = d->frames == 0;
-    for (int away = 0; r == DAVY_E_BUDGET && away < kinds; away++) {
-        const gauge g = {.t = t, .away = away != 0};
+    for (int offloads = 0; r == DAVY_E_BUDGET && offloads < kinds; offloads++) {
+        const gauge g = {.t = t, .offloads = offloads != 0};
         const dv_gauge with = {.measure = measure, .user = &g};
         r = dv_layout_choose_by(t->e, &with, &request, available(t), &t->layout);
     }
@@ -221,7 +221,7 @@ void dv_clip_tiles_release(dv_clip_tiles *t) {
 }
 
 static uint64_t stream_bytes(const dv_clip_tiles *t) {
-    return t->info.arena_bytes + (t->info.state_bytes - t->info.away_bytes) * (uint64_t)dv_max(t->n_streams, 1);
+    return t->info.arena_bytes + (t->info.state_bytes - t->info.offloaded_bytes) * (uint64_t)dv_max(t->n_streams, 1);
 }
 
 void dv_clip_tiles_info_get(const dv_clip_tiles *t, dv_clip_tiles_info *out) {

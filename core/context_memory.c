@@ -110,6 +110,9 @@ bool dv_context_trim(davy_context *ctx, const dv_keep *keep, const davy_model *e
     const uint64_t device_before = device_used(ctx) + device_cached(ctx);
     davy_model *m = NULL;
     dv_buffers_reap(ctx, false);
+    for (int32_t i = 0; i < ctx->services.n_gpus && over(ctx, keep); i++) {
+        dv_gpu_unpin_idle(ctx->gpus[i]);
+    }
     for (int64_t i = 0; over(ctx, keep) && (m = take_model(ctx, i)) != NULL; i++) {
         if (dv_model_engine(m) != NULL) {
             dv_engine_trim(dv_model_engine(m), 0);

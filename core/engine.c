@@ -65,10 +65,10 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
     dv_graph *g = NULL;
     davy_result r = build(e, q, h, w, &g);
     if (r == DAVY_OK) {
-        r = e->compute == DVK_F16 || dv_is_8bit(e->compute) ? dv_rescale(g) : DAVY_OK;
-        if (r == DAVY_OK && q->slots > 0) {
+        r = e->services.n_gpus > 0 && (e->compute == DVK_F16 || dv_is_8bit(e->compute)) ? dv_rescale(g) : DAVY_OK;
+        if (r == DAVY_OK && q->by_frame) {
             bool changed = false;
-            r = dv_by_frame(g, q->slots, &changed);
+            r = dv_by_frame(g, &changed);
         }
         r = r == DAVY_OK ? dv_fuse(g) : r;
         if (r != DAVY_OK) {
@@ -104,9 +104,10 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .cpu = e->services.cpu,
                                      .compute = e->compute,
                                      .lean = lean,
-                                     .away = request->away,
-                                     .near = request->near,
-                                     .ahead = request->ahead,
+                                     .offload = request->offload,
+                                     .resident = request->resident,
+                                     .room = request->room,
+                                     .winograd = request->winograd,
                                      .direct = dv_tile_is_whole(request, h, w) && !request->apart,
                                      .int8 = e->compute == DVK_INT8 && !e->int8_open ? &e->int8 : NULL,
                                      .int8_always = e->int8_always && !e->int8_open};
@@ -244,6 +245,9 @@ void dv_engine_release(dv_engine *e) {
     }
     dv_int8_clear(&e->int8);
     dv_stores_release(e->stores);
+    for (int32_t i = 0; i < e->services.n_gpus; i++) {
+        dv_gpu_unpin_idle(e->services.gpus[i]); /* for clips like those of this engine */
+    }
     dv_tensors_release(e->tensors);
     dv_json_release(e->config);
     dv_cond_release(e->finished);

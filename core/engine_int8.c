@@ -1,13 +1,15 @@
 /* engine_int8.c - integers of eight bits where they do no harm: before an engine of that precision is handed out, a test
- * picture goes through its network in 16 bits, then with eight in one layer after the other, and at last with all of those
- * that may have them. What is logged is the difference on that picture. */
+ * picture goes through its network in 16 bits, on a CPU in 32, then with eight in one layer after the other, and at last with
+ * all of those that may have them. What is logged is the difference on that picture. */
 #include <math.h>
 #include <string.h>
 
 #include "core/engine_priv.h"
 #include "core/error.h"
 
-enum { MOST_TRIES = 128, SIDE = 128, LATENT_SIDE = 16, OCTAVES = 5 };
+enum { MOST_TRIES = 128, LEAST_TRIES = 8, SIDE = 128, LATENT_SIDE = 16, OCTAVES = 5 };
+
+#define CPU_FLOPS 1.5e12 /* of all tries together, about */
 
 typedef struct trial {
     dv_engine *e;
@@ -16,6 +18,7 @@ typedef struct trial {
     float *reference;
     int64_t count; /* of values in the result */
     double range;  /* squared */
+    double flops;  /* of a try */
 } trial;
 
 /* ---- the test picture ---- */
@@ -76,15 +79,31 @@ static davy_result make_image(int64_t h, int64_t w, int64_t c, dvk_image *out) {
     return out->data != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "precision int8: out of memory for a test picture");
 }
 
-static davy_result open_trial(trial *t) {
+static bool on_cpu(const dv_engine *e) {
+    return e->services.n_gpus == 0;
+}
+
+/* What a stage makes of a picture of `side`, or of half of it where a CPU would take long. */
+static davy_result plan_trial(trial *t, int64_t *side, davy_plan_info *info) {
     const int64_t align = t->e->reach[t->stage].align;
-    const int64_t side = (int64_t)dv_align_up(t->stage == DV_STAGE_DECODE ? LATENT_SIDE : SIDE, 8) / align * align;
     const dv_tiling whole = {.width = -1};
+    for (;; *side /= 2) {
+        const int64_t rounded = dv_max((int64_t)dv_align_up((uint64_t)*side, 8) / align * align, align);
+        const davy_result r = dv_engine_plan(t->e, t->stage, rounded, rounded, &whole, info);
+        t->flops = (double)info->flops;
+        if (r != DAVY_OK || !on_cpu(t->e) || t->flops * 2 * LEAST_TRIES <= CPU_FLOPS || *side <= SIDE / 2) {
+            *side = rounded;
+            return r;
+        }
+    }
+}
+
+static davy_result open_trial(trial *t) {
     davy_plan_info info = {.struct_size = sizeof info};
-    int64_t channels = 0;
+    int64_t channels = 0, side = t->stage == DV_STAGE_DECODE ? LATENT_SIDE : SIDE;
     davy_result r = dv_engine_channels(t->e, t->stage, &channels);
-    r = r == DAVY_OK ? dv_engine_plan(t->e, t->stage, dv_max(side, align), dv_max(side, align), &whole, &info) : r;
-    r = r == DAVY_OK ? make_image(dv_max(side, align), dv_max(side, align), channels, &t->in) : r;
+    r = r == DAVY_OK ? plan_trial(t, &side, &info) : r;
+    r = r == DAVY_OK ? make_image(side, side, channels, &t->in) : r;
     r = r == DAVY_OK ? make_image(info.shape[0], info.shape[1], info.shape[2], &t->out) : r;
     if (r == DAVY_OK) {
         paint(&t->in, t->stage);
@@ -148,7 +167,7 @@ static davy_result list_layers(dv_engine *e, dv_stage stage) {
     e->int8_open = false;
     for (int64_t i = 0; r == DAVY_OK && i < plan->n_steps; i++) {
         const dv_step *s = &plan->steps[i];
-        if (s->kernel.cuda != NULL && s->kernel.cuda->computes == DVK_COMPUTES_INT8) {
+        if (dv_kernel_is_int8(s->kernel)) {
             r = dv_int8_add(&e->int8, s->label, (double)s->flops);
         }
     }
@@ -156,9 +175,15 @@ static davy_result list_layers(dv_engine *e, dv_stage stage) {
     return r;
 }
 
+/* A CPU takes seconds for a large network: there layers are tried several at a time, one behind the other. */
+static int64_t most_tries(const trial *t) {
+    const double tries = !on_cpu(t->e) || t->flops <= 0.0 ? MOST_TRIES : CPU_FLOPS / t->flops;
+    return tries >= MOST_TRIES ? MOST_TRIES : dv_max((int64_t)tries, LEAST_TRIES);
+}
+
 static davy_result try_layers(trial *t, int64_t first) {
     dv_int8 *layers = &t->e->int8;
-    const int64_t each = dv_max(dv_div_up(layers->n - first, MOST_TRIES), 1);
+    const int64_t each = dv_max(dv_div_up(layers->n - first, most_tries(t)), 1);
     davy_result r = DAVY_OK;
     for (int64_t i = first; r == DAVY_OK && i < layers->n; i += each) {
         const int64_t last = dv_min(i + each, layers->n);
@@ -183,6 +208,10 @@ static davy_result choose(trial *t, int64_t first, double *error) {
     return r;
 }
 
+static const char *plain_name(const dv_engine *e) {
+    return on_cpu(e) ? "fp32" : "fp16";
+}
+
 static davy_result calibrate_stage(dv_engine *e, dv_stage stage) {
     const int64_t first = e->int8.n, before = dv_int8_count(&e->int8);
     trial t = {.e = e, .stage = stage};
@@ -199,9 +228,9 @@ static davy_result calibrate_stage(dv_engine *e, dv_stage stage) {
     if (r == DAVY_OK) {
         const int64_t on = dv_int8_count(&e->int8) - before;
         dv_logf(e->services.log, DAVY_LOG_INFO,
-                "%s: %s with int8 in %lld of %lld convolutions that gain from it, %.1f dB from fp16", e->file_name,
+                "%s: %s with int8 in %lld of %lld convolutions that gain from it, %.1f dB from %s", e->file_name,
                 dv_stage_name(stage), (long long)on, (long long)(e->int8.n - first),
-                on > 0 ? -10.0 * log10(error > 1e-12 ? error : 1e-12) : INFINITY);
+                on > 0 ? -10.0 * log10(error > 1e-12 ? error : 1e-12) : INFINITY, plain_name(e));
     }
     return r;
 }
@@ -215,8 +244,9 @@ davy_result dv_engine_calibrate(dv_engine *e) {
     e->int8_always = false;
     if (r == DAVY_OK && dv_int8_count(&e->int8) == 0) {
         dv_logf(e->services.log, DAVY_LOG_WARN,
-                "%s: no convolution gains from int8 and keeps close to fp16: computes in fp16", e->file_name);
-        e->compute = DVK_F16;
+                "%s: no convolution gains from int8 and keeps close to %s: computes in %s", e->file_name, plain_name(e),
+                plain_name(e));
+        e->compute = on_cpu(e) ? DVK_F32 : DVK_F16;
     }
     return r == DAVY_OK && e->int8.n > 0 ? dv_engine_unload(e) : r;
 }

@@ -13,7 +13,7 @@ static int32_t least_sm(const dv_engine *e) {
     return sm;
 }
 
-/* Eight bits: products of convolutions, what is stored is F16. */
+/* Eight bits: products of convolutions, what is stored is F16, on a CPU F32. */
 static davy_result set_8bit(dv_engine *e, dvk_dtype compute) {
     const uint32_t computes = compute == DVK_FP8 ? DVK_COMPUTES_FP8 : DVK_COMPUTES_INT8;
     const int32_t sm = least_sm(e);
@@ -31,13 +31,10 @@ static davy_result set_8bit(dv_engine *e, dvk_dtype compute) {
                          sm % 10);
 }
 
-/* What leaves the range of F16 has no place to be stored in; a clip's slices are not tried out. */
+/* What leaves the range of F16 has no place to be stored in. */
 static davy_result set_int8(dv_engine *e) {
     if (e->arch->wide != NULL && e->arch->wide(e->cfg)) {
         return dv_fail(DAVY_E_UNSUPPORTED, "precision int8: %s leaves the range of fp16", e->arch->name);
-    }
-    if (e->arch->clip != NULL) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "precision int8: not for autoencoders of videos");
     }
     return set_8bit(e, DVK_INT8);
 }
@@ -75,13 +72,12 @@ davy_result dv_engine_set_compute(dv_engine *e, davy_dtype compute, bool tf32) {
     if (e->services.n_gpus > 0) {
         return set_gpu_compute(e, compute, tf32);
     }
-    if (compute != DAVY_DTYPE_AUTO && compute != DAVY_DTYPE_F32 && compute != DAVY_DTYPE_BF16) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "precision %s: a CPU computes in fp32 or bf16",
-                       compute == DAVY_DTYPE_F16    ? "fp16"
-                       : compute == DAVY_DTYPE_FP8  ? "fp8"
-                       : compute == DAVY_DTYPE_INT8 ? "int8"
-                                                    : "int4");
+    if (compute == DAVY_DTYPE_F16 || compute == DAVY_DTYPE_FP8 || compute == DAVY_DTYPE_INT4) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "precision %s: a CPU computes in fp32, bf16 or int8",
+                       compute == DAVY_DTYPE_F16   ? "fp16"
+                       : compute == DAVY_DTYPE_FP8 ? "fp8"
+                                                   : "int4");
     }
-    e->compute = compute == DAVY_DTYPE_BF16 ? DVK_BF16 : DVK_F32;
+    e->compute = compute == DAVY_DTYPE_BF16 ? DVK_BF16 : compute == DAVY_DTYPE_INT8 ? DVK_INT8 : DVK_F32;
     return DAVY_OK;
 }

@@ -22,10 +22,11 @@ typedef struct dv_request {
     bool continues;   /* a clip's frames that come after others */
     bool second;      /* and only the clip's first, of the least number, are before them */
     bool keeps;       /* and others may come after these */
-    int64_t slots;    /* > 0: of a clip's rings, its large pictures are computed frame by frame (dv_by_frame) */
-    bool away;        /* and what they leave to the next slice is far away, but for `near` bytes */
-    uint64_t near;
-    double ahead;  /* as in dv_plan_options */
+    bool by_frame;    /* a clip's large pictures are computed one after the other (dv_by_frame) */
+    bool offload;     /* and what they leave to the next slice goes to the host's memory, but for `resident` bytes */
+    uint64_t resident;
+    uint64_t room; /* as in dv_plan_options */
+    bool winograd; /* as there */
     bool apart;    /* the result is taken from its place: no step stores pictures itself */
     int64_t batch; /* pictures of a call, of which the layout may put several together; 0 and 1: one */
     int64_t h, w;
@@ -118,7 +119,7 @@ davy_result dv_engine_set_compute(dv_engine *e, davy_dtype compute, bool tf32);
 /* Channels of what a stage reads. */
 davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out);
 
-/* engine_int8.c: of an engine in INT8 that nobody else has yet: which convolutions have eight bits. F16 where none has. */
+/* engine_int8.c: of an engine in INT8 that nobody else has yet: which convolutions have eight bits. What is stored where none has. */
 davy_result dv_engine_calibrate(dv_engine *e);
 
 /* Sides that stages are tried at. */

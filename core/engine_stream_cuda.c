@@ -35,7 +35,7 @@ static dv_staging staging_of(const dvk_image *image, int64_t frame) {
 
 davy_result dv_clip_stream_stage(dv_clip_stream *s, const dv_work *work, int64_t frames_in, int64_t frames_out) {
     davy_result r = DAVY_OK;
-    if (!s->apart) {
+    if (!s->choice.apart) {
         return r;
     }
     if (!work->in_device) {
@@ -57,8 +57,8 @@ bool dv_clip_stream_passes(uint64_t arena, const dvk_view *view, uint64_t at, ui
 static davy_result find_way(dv_clip_stream *s, int32_t which, const dvk_view *view, const dvk_image *host, char **out) {
     const uint64_t bytes = staging_of(host, 0).bytes * (uint64_t)host->n;
     uint64_t where = 0;
-    if (!s->apart && dv_clip_stream_passes(s->info.arena_bytes, view, (uint64_t)((char *)view->data - (char *)s->arena),
-                                           bytes, &where)) {
+    if (!s->choice.apart && dv_clip_stream_passes(s->choice.info.arena_bytes, view,
+                                                  (uint64_t)((char *)view->data - (char *)s->arena), bytes, &where)) {
         *out = (char *)s->arena + where;
         return DAVY_OK;
     }
@@ -155,7 +155,7 @@ davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_piece *p, const dv_w
     }
     r = compute(s, p, work, in, out, watch);
     if (r == DAVY_OK) {
-        dv_watch_advance(watch, s->cost_frame * (double)in->n);
+        dv_watch_advance(watch, s->choice.cost_frame * (double)in->n);
     } else {
         davy_error_info error = {.struct_size = sizeof error};
         dv_error_get(&error);

@@ -26,35 +26,31 @@ static void give_bytes(dv_clip_stream *s, void *p, uint64_t bytes) {
     }
 }
 
-/* Bytes of it that are the GPU's, or the processor's. */
-static uint64_t near_bytes(const dv_clip_stream *s) {
-    return s->info.state_bytes - s->info.away_bytes;
-}
-
 static davy_result take_state(dv_clip_stream *s) {
-    const uint64_t away = s->info.away_bytes;
-    davy_result r = near_bytes(s) > 0 ? take_bytes(s, near_bytes(s), "state of a clip", &s->state) : DAVY_OK;
-    if (r == DAVY_OK && away > 0) {
-        r = dv_gpu_pin(dv_engine_gpu(s->e, 0), away, "state of a clip", &s->away);
+    const uint64_t resident = dv_resident_bytes(&s->choice.info), offloaded = s->choice.info.offloaded_bytes;
+    davy_result r = resident > 0 ? take_bytes(s, resident, "state of a clip", &s->state) : DAVY_OK;
+    if (r == DAVY_OK && offloaded > 0) {
+        r = dv_gpu_pin(dv_engine_gpu(s->e, 0), offloaded, "state of a clip", &s->offloaded);
     }
     return r;
 }
 
 static void give_memory(dv_clip_stream *s) {
-    if (s->away != NULL) {
-        dv_gpu_unpin(dv_engine_gpu(s->e, 0), s->away, s->info.away_bytes);
+    const dv_clip_stream_info *i = &s->choice.info;
+    if (s->offloaded.data != NULL) {
+        dv_gpu_unpin(dv_engine_gpu(s->e, 0), &s->offloaded);
     }
-    give_bytes(s, s->state, near_bytes(s));
+    give_bytes(s, s->state, dv_resident_bytes(i));
     if (s->company.lends == NULL) {
-        give_bytes(s, s->arena, s->info.arena_bytes);
+        give_bytes(s, s->arena, i->arena_bytes);
     }
-    s->arena = s->state = s->away = NULL;
+    s->arena = s->state = NULL;
 }
 
 static davy_result take_arena(dv_clip_stream *s) {
     const dv_clip_stream *lends = s->company.lends;
     if (lends == NULL) {
-        return take_bytes(s, s->info.arena_bytes, "workspace of a clip", &s->arena);
+        return take_bytes(s, s->choice.info.arena_bytes, "workspace of a clip", &s->arena);
     }
     s->arena = lends->arena;
     return s->arena != NULL ? DAVY_OK
@@ -107,19 +103,18 @@ static dv_piece *find_piece(dv_clip_stream *s, int64_t frames, bool continues) {
 
 static bool suits(const dv_clip_stream *s, const dv_plan *plan) {
     const int32_t threads = s->e->services.n_gpus > 0 ? 1 : dv_pool_threads(s->e->services.pool);
-    return dv_plan_workspace(plan, threads) <= s->info.arena_bytes &&
-           plan->state_bytes + plan->away_bytes == s->info.state_bytes;
+    return dv_plan_workspace(plan, threads) <= s->choice.info.arena_bytes &&
+           plan->state_bytes + plan->offloaded_bytes == s->choice.info.state_bytes;
 }
 
 /* Of a short slice more may be on its way at once than of the longest: not where that is waited for. */
 static davy_result make_plan(dv_clip_stream *s, int64_t frames, bool continues, dv_plan **out) {
-    davy_result r = dv_clip_stream_plan(s, frames, continues, out);
-    if (r == DAVY_OK && s->moved && !suits(s, *out)) {
-        const double ahead = s->ahead;
+    davy_result r = dv_clip_stream_plan(s, &s->choice, frames, continues, s->second, out);
+    if (r == DAVY_OK && s->choice.room > 0 && !suits(s, *out)) {
+        dv_slice_choice waits = s->choice;
+        waits.room = 0;
         dv_plan_release(*out);
-        s->ahead = 0.0;
-        r = dv_clip_stream_plan(s, frames, continues, out);
-        s->ahead = ahead;
+        r = dv_clip_stream_plan(s, &waits, frames, continues, s->second, out);
     }
     return r;
 }
@@ -133,7 +128,7 @@ static davy_result make_program(dv_clip_stream *s, int64_t frames, bool continue
     if (!suits(s, plan)) {
         dv_plan_release(plan);
         return dv_fail(DAVY_E_INTERNAL, "%s: a slice of %lld frames takes more memory than one of %lld",
-                       dv_stage_name(s->stage), (long long)frames, (long long)s->info.slice);
+                       dv_stage_name(s->stage), (long long)frames, (long long)s->choice.info.slice);
     }
     const dv_program_desc desc = {.services = &s->e->services, .store = s->store, .stage = s->stage, .plan = plan};
     return dv_program_create(&desc, out);
@@ -149,10 +144,9 @@ davy_result dv_clip_stream_piece(dv_clip_stream *s, int64_t frames, bool continu
         r = make_program(s, frames, continues, &p->program);
         r = r == DAVY_OK ? dv_program_load(p->program, watch) : r;
         r = r == DAVY_OK ? take_memory(s) : r;
-        r = r == DAVY_OK ? dv_program_lend(p->program, s->arena, s->state != NULL ? s->state : s->away, &p->instance)
-                         : r;
+        r = r == DAVY_OK ? dv_program_lend(p->program, s->arena, s->state, &p->instance) : r;
         if (r == DAVY_OK) {
-            dv_instance_set_away(p->instance, s->away);
+            dv_instance_set_offloaded(p->instance, s->offloaded.data);
         }
     }
     if (r != DAVY_OK) {
@@ -187,7 +181,52 @@ static dvk_image frames_of(const dvk_image *image, int64_t first, int64_t count)
 
 static int64_t next_slice(const dv_clip_stream *s, int64_t left) {
     const bool continues = s->taken > 0;
-    return s->whole ? left : dv_slice_of(&s->info.clip, dv_min(left, s->info.slice), continues);
+    return s->choice.whole ? left : dv_slice_of(&s->choice.info.clip, dv_min(left, s->choice.info.slice), continues);
+}
+
+/* The slice that comes next, or one of those after it. */
+static davy_result stage_frames(dv_clip_stream *s, const dv_work *work) {
+    const dv_clip_rule *rule = &s->choice.info.clip;
+    const int64_t next = next_slice(s, work->in.n);
+    const int64_t later = next < work->in.n ? dv_slice_of(rule, s->choice.info.slice, true) : 0;
+    const int64_t out = dv_max(dv_slice_out(rule, next, s->taken > 0), dv_slice_out(rule, later, true));
+    return dv_clip_stream_stage(s, work, dv_max(next, later), out);
+}
+
+/* Memory has been refused: of a clip that has begun something is kept that is worth going on with less for. */
+static davy_result retreat(dv_clip_stream *s, davy_result refused) {
+    davy_error_info error = {.struct_size = sizeof error};
+    if (s->e->services.n_gpus == 0 || s->taken == 0 || s->arena == NULL || s->company.streams > 1) {
+        return refused;
+    }
+    dv_error_get(&error);
+    for (int i = 0; i < DV_PIECES; i++) {
+        drop_piece(&s->pieces[i]);
+    }
+    if (dv_clip_stream_retreat(s) != DAVY_OK) {
+        if (s->arena == NULL) {
+            give_memory(s);
+            s->lost = true;
+        }
+        dv_error_set(&error);
+        return refused;
+    }
+    dv_logf(s->e->services.log, DAVY_LOG_WARN, "%s of a clip goes on from frame %lld with less memory: %s",
+            dv_stage_name(s->stage), (long long)s->taken, error.message);
+    dv_clip_stream_tell(s);
+    return DAVY_OK;
+}
+
+/* What the next slice of work's frames from `at` on is computed by. */
+static davy_result get_ready(dv_clip_stream *s, const dv_work *work, int64_t at, dv_watch *watch, dv_piece **out) {
+    davy_result r = DAVY_OK;
+    do {
+        const bool gpu = s->e->services.n_gpus > 0;
+        s->second = s->choice.info.clip.second && s->taken == s->choice.info.clip.first;
+        r = gpu ? stage_frames(s, work) : DAVY_OK;
+        r = r == DAVY_OK ? dv_clip_stream_piece(s, next_slice(s, work->in.n - at), s->taken > 0, watch, out) : r;
+    } while (dv_is_short(r) && (r = retreat(s, r)) == DAVY_OK);
+    return r;
 }
 
 static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *watch) {
@@ -195,16 +234,15 @@ static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *
     int64_t out_at = 0;
     davy_result r = DAVY_OK;
     while (r == DAVY_OK && in_at < work->in.n) {
-        const bool continues = s->taken > 0;
-        const int64_t n = next_slice(s, work->in.n - in_at);
-        const int64_t made = dv_slice_out(&s->info.clip, n, continues);
-        const dvk_image in = frames_of(&work->in, in_at, n);
-        const dvk_image out = frames_of(&work->out, out_at, made);
         dv_piece *p = NULL;
-        s->second = s->info.clip.second && s->taken == s->info.clip.first;
+        int64_t n = 0, made = 0;
         r = dv_watch_poll(watch);
-        r = r == DAVY_OK ? dv_clip_stream_piece(s, n, continues, watch, &p) : r;
+        r = r == DAVY_OK ? get_ready(s, work, in_at, watch, &p) : r;
         if (r == DAVY_OK) {
+            n = p->frames;
+            made = dv_slice_out(&s->choice.info.clip, n, s->taken > 0);
+            const dvk_image in = frames_of(&work->in, in_at, n);
+            const dvk_image out = frames_of(&work->out, out_at, made);
             r = s->e->services.n_gpus > 0 ? dv_clip_stream_slice_cuda(s, p, work, &in, &out, watch)
                                           : run_slice_cpu(p, work, &in, &out, watch);
             s->lost = r != DAVY_OK;
@@ -222,7 +260,7 @@ static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *
 /* ---- a call ---- */
 
 static davy_result check_frames(const dv_clip_stream *s, const dv_work *w) {
-    const dv_clip_rule *rule = &s->info.clip;
+    const dv_clip_rule *rule = &s->choice.info.clip;
     const bool continues = s->taken > 0;
     const int64_t least = continues ? rule->step : rule->first;
     if (s->lost) {
@@ -230,7 +268,7 @@ static davy_result check_frames(const dv_clip_stream *s, const dv_work *w) {
                        dv_stage_name(s->stage));
     }
     if (w->in.n < least || (w->in.n - least) % rule->step != 0 ||
-        (s->whole && (continues || w->in.n != s->info.slice))) {
+        (s->choice.whole && (continues || w->in.n != s->choice.info.slice))) {
         return dv_fail(
             DAVY_E_SHAPE, "%s: %lld frames at a clip's frame %lld; %lld and a multiple of %lld more are possible",
             dv_stage_name(s->stage), (long long)w->in.n, (long long)s->taken, (long long)least, (long long)rule->step);
@@ -252,17 +290,17 @@ static davy_result check_work(const dv_clip_stream *s, const dv_work *w) {
         return dv_fail(DAVY_E_UNSUPPORTED, "%s of a clip: another stage, grey pictures or an unfinished call",
                        dv_stage_name(s->stage));
     }
-    if (w->in.h != s->h || w->in.w != s->w || w->in.channels != s->in_c) {
+    if (w->in.h != s->h || w->in.w != s->w || w->in.channels != s->choice.in_c) {
         return dv_fail(DAVY_E_SHAPE, "%s: frames of %lld x %lld with %d channels, expected %lld x %lld with %lld",
                        dv_stage_name(s->stage), (long long)w->in.w, (long long)w->in.h, (int)w->in.channels,
-                       (long long)s->w, (long long)s->h, (long long)s->in_c);
+                       (long long)s->w, (long long)s->h, (long long)s->choice.in_c);
     }
-    if (w->out.h != s->info.out_h || w->out.w != s->info.out_w || w->out.channels < 1 ||
-        w->out.channels > s->info.out_c) {
-        return dv_fail(DAVY_E_SHAPE,
-                       "%s: output of %lld x %lld with %d channels, expected %lld x %lld with at most %lld",
-                       dv_stage_name(s->stage), (long long)w->out.w, (long long)w->out.h, (int)w->out.channels,
-                       (long long)s->info.out_w, (long long)s->info.out_h, (long long)s->info.out_c);
+    if (w->out.h != s->choice.info.out_h || w->out.w != s->choice.info.out_w || w->out.channels < 1 ||
+        w->out.channels > s->choice.info.out_c) {
+        return dv_fail(
+            DAVY_E_SHAPE, "%s: output of %lld x %lld with %d channels, expected %lld x %lld with at most %lld",
+            dv_stage_name(s->stage), (long long)w->out.w, (long long)w->out.h, (int)w->out.channels,
+            (long long)s->choice.info.out_w, (long long)s->choice.info.out_h, (long long)s->choice.info.out_c);
     }
     return DAVY_OK;
 }
@@ -271,20 +309,12 @@ static uint64_t missing_weights(const dv_clip_stream *s) {
     uint64_t bytes = 0;
     dv_plan *plan = NULL;
     if (s->arena == NULL &&
-        dv_clip_stream_plan(s, dv_slice_of(&s->info.clip, s->info.slice, false), false, &plan) == DAVY_OK) {
+        dv_clip_stream_plan(s, &s->choice, dv_slice_of(&s->choice.info.clip, s->choice.info.slice, false), false, false,
+                            &plan) == DAVY_OK) {
         bytes = dv_store_missing(s->store, s->stage, plan);
         dv_plan_release(plan);
     }
     return bytes;
-}
-
-/* The slice that comes next, or one of those after it. */
-static davy_result stage_frames(dv_clip_stream *s, const dv_work *work) {
-    const dv_clip_rule *rule = &s->info.clip;
-    const int64_t next = next_slice(s, work->in.n);
-    const int64_t later = next < work->in.n ? dv_slice_of(rule, s->info.slice, true) : 0;
-    const int64_t out = dv_max(dv_slice_out(rule, next, s->taken > 0), dv_slice_out(rule, later, true));
-    return dv_clip_stream_stage(s, work, dv_max(next, later), out);
 }
 
 davy_result dv_clip_stream_run(dv_clip_stream *s, const dv_work *work) {
@@ -293,11 +323,10 @@ davy_result dv_clip_stream_run(dv_clip_stream *s, const dv_work *work) {
     if (r != DAVY_OK) {
         return r;
     }
-    const double cost = s->cost_frame * (double)work->in.n + dv_store_cost(missing_weights(s));
+    const double cost = s->choice.cost_frame * (double)work->in.n + dv_store_cost(missing_weights(s));
     dv_watch_begin(&watch, &work->control, dv_stage_name(s->stage), cost);
     dv_clip_stream_settle(s);
-    r = s->e->services.n_gpus > 0 ? stage_frames(s, work) : DAVY_OK;
-    r = r == DAVY_OK ? run_slices(s, work, &watch) : r;
+    r = run_slices(s, work, &watch);
     return r == DAVY_OK ? dv_watch_end(&watch) : r;
 }
 

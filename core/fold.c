@@ -86,6 +86,80 @@ static void take_shuffle(dv_graph *g, int64_t conv, int64_t at) {
     g->values[moved.out].producer = (int32_t)at;
 }
 
+static bool is_one(float f) {
+    return !(f < 1.0f) && !(f > 1.0f);
+}
+
+static bool only_adds(const dv_node *add) {
+    return add->fused.n_res == 1 && is_one(add->fused.alpha) && is_one(add->fused.beta[0]) && !add->fused.gate &&
+           add->fused.act.kind == DVK_ACT_NONE && add->fused.norm < 0 && add->fused.pro_scale == DV_NO_PARAM &&
+           add->fused.pro_act.kind == DVK_ACT_NONE;
+}
+
+/* Of a convolution that has just taken a shuffle: the addition that alone reads its result, and something of that size
+ * besides; -1: none. */
+static int64_t add_behind(const dv_graph *g, int64_t conv) {
+    const dv_value v = g->nodes[conv].out;
+    if (g->nodes[conv].fused.n_res > 0 || g->values[v].uses != 1 || v == g->output) {
+        return -1;
+    }
+    for (int64_t k = conv + 1; k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        if (!node->dead && node->op == DV_OP_ADD && (node->in[0] == v || node->fused.res[0] == v)) {
+            return only_adds(node) ? k : -1;
+        }
+    }
+    return -1;
+}
+
+static dv_value other_of(const dv_node *add, dv_value v) {
+    return add->in[0] == v ? add->fused.res[0] : add->in[0];
+}
+
+/* Only kernels made for it can: it saves the addition's three passes. */
+static davy_result can_add(dv_lowering *l, int64_t conv, const dv_node *add, bool *yes) {
+    const davy_result r = dv_lower_try_conv(l, conv);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    dvk_epilogue *e = &l->step.args.conv.epi;
+    e->res[0] = dv_view_planned(l->place, other_of(add, l->plan->graph->nodes[conv].out));
+    l->step.args.conv.y = dv_view_planned(l->place, add->out);
+    e->beta[0] = 1.0f;
+    e->n_res = 1;
+    *yes = dv_lower_choose_conv(l, &l->step.args).cuda != NULL;
+    return DAVY_OK;
+}
+
+/* In the addition's place of the order: what is added is there by then. */
+static void take_add(dv_graph *g, int64_t conv, int64_t at) {
+    dv_node *node = &g->nodes[conv];
+    dv_node *add = &g->nodes[at];
+    node->fused.res[0] = other_of(add, node->out);
+    node->fused.beta[0] = 1.0f;
+    node->fused.n_res = 1;
+    g->values[node->out].uses = 0;
+    node->out = add->out;
+    add->dead = true;
+    add->n_in = 0;
+    add->out = DV_NO_VALUE;
+    const dv_node moved = *node;
+    *node = *add;
+    *add = moved;
+    g->values[moved.out].producer = (int32_t)at;
+}
+
+static davy_result fold_add(dv_lowering *l, int64_t conv) {
+    dv_graph *g = l->plan->graph;
+    const int64_t add = add_behind(g, conv);
+    bool yes = false;
+    const davy_result r = add >= 0 ? can_add(l, conv, &g->nodes[add], &yes) : DAVY_OK;
+    if (yes) {
+        take_add(g, conv, add);
+    }
+    return r;
+}
+
 davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
     dv_graph *g = plan->graph;
     dv_lowering l = {.plan = plan, .place = place, .options = options};
@@ -102,6 +176,10 @@ davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_
         if (yes) {
             take_shuffle(g, conv, k);
             *changed = true;
+            const davy_result added = fold_add(&l, k);
+            if (added != DAVY_OK) {
+                return added;
+            }
         }
     }
     return DAVY_OK;

@@ -1,56 +1,43 @@
-/* fold_depthwise.c - layer norm, 1x1 convolution, depthwise convolution and, behind the product of its halves, another 1x1
- * convolution, where a CUDA kernel of "norm_depthwise" makes all of them at once. */
+/* fold_depthwise.c - layer norm, 1x1 convolution, depthwise convolution and, behind the product of its halves, another
+ * 1x1 convolution, or the first two convolutions with their activations, where a CUDA kernel of "norm_depthwise" makes
+ * all of them at once. */
 #include <stddef.h>
 
-#include "core/lower.h"
+#include "core/fold_parts.h"
 
-enum { PART_NORM, PART_IN, PART_DEPTHWISE };
+enum { PART_NORM, PART_IN, PART_DEPTHWISE }; /* no norm: -1 */
 
-static bool is_one(float v) {
-    return !(v < 1.0f) && !(v > 1.0f);
+static bool ends_with(const dv_node *node, dvk_act act) {
+    return node->fused.act.kind == act && node->fused.n_res == 0 && !node->fused.gate && dv_is_one(node->fused.alpha);
 }
 
-static bool begins_plain(const dv_node *node) {
-    return node->fused.norm < 0 && node->fused.pro_scale == DV_NO_PARAM && node->fused.pro_shift == DV_NO_PARAM &&
-           node->fused.pro_act.kind == DVK_ACT_NONE;
-}
-
-static bool ends_plain(const dv_node *node) {
-    return node->fused.act.kind == DVK_ACT_NONE && node->fused.n_res == 0 && !node->fused.gate &&
-           is_one(node->fused.alpha);
-}
-
-static bool is_mix(const dv_node *node) { /* a 1x1 convolution and nothing in front of it */
-    return !node->dead && node->op == DV_OP_CONV2D && node->kh == 1 && node->kw == 1 && node->stride <= 1 &&
-           node->fused.upsample <= 1 && node->fused.shuffle <= 1 && begins_plain(node);
-}
-
-/* The live node that makes v, which nobody else reads; -1: none. */
-static int64_t alone_behind(const dv_graph *g, const dv_placement *place, dv_value v) {
-    const int64_t k = place->producer[v];
-    return k >= 0 && !g->nodes[k].dead && g->values[v].uses == 1 && v != g->output ? k : -1;
-}
-
-/* Norm and 1x1 convolution ahead of depthwise node `at`. */
+/* Norm, if there is one, and 1x1 convolution ahead of depthwise node `at`. */
 static bool find_parts(const dv_graph *g, const dv_placement *place, int64_t at, int32_t *parts) {
     const dv_node *depthwise = &g->nodes[at];
-    if (depthwise->dead || depthwise->op != DV_OP_DEPTHWISE || depthwise->kh != 3 || depthwise->kw != 3 ||
-        depthwise->stride != 1 || depthwise->pad_top != 1 || depthwise->pad_left != 1 || !begins_plain(depthwise) ||
-        (!depthwise->fused.paired && !ends_plain(depthwise))) {
+    if (depthwise->dead || depthwise->fused.mixed || depthwise->op != DV_OP_DEPTHWISE || depthwise->kh != 3 ||
+        depthwise->kw != 3 || depthwise->stride != 1 || depthwise->pad_top != 1 || depthwise->pad_left != 1 ||
+        !dv_begins_plain(depthwise)) {
         return false;
     }
-    const int64_t in = alone_behind(g, place, depthwise->in[0]);
-    if (in < 0 || !is_mix(&g->nodes[in]) || !ends_plain(&g->nodes[in])) {
+    const int64_t in = dv_behind(g, place, depthwise->in[0], 1);
+    if (in < 0 || !dv_is_linear(&g->nodes[in])) {
         return false;
     }
-    const int64_t norm = alone_behind(g, place, g->nodes[in].in[0]);
-    if (norm < 0 || g->nodes[norm].op != DV_OP_LAYER_NORM) {
-        return false;
-    }
-    parts[PART_NORM] = (int32_t)norm;
+    parts[PART_NORM] = -1;
     parts[PART_IN] = (int32_t)in;
     parts[PART_DEPTHWISE] = (int32_t)at;
-    return true;
+    if (!depthwise->fused.paired && ends_with(depthwise, DVK_ACT_GELU)) {
+        return ends_with(&g->nodes[in], DVK_ACT_GELU);
+    }
+    const int64_t norm = dv_behind(g, place, g->nodes[in].in[0], 1);
+    parts[PART_NORM] = (int32_t)norm;
+    return norm >= 0 && g->nodes[norm].op == DV_OP_LAYER_NORM && ends_with(&g->nodes[in], DVK_ACT_NONE) &&
+           (depthwise->fused.paired || ends_with(depthwise, DVK_ACT_NONE));
+}
+
+/* What the first of them reads. */
+static dv_value start_of(const dv_graph *g, const int32_t *parts) {
+    return g->nodes[parts[parts[PART_NORM] >= 0 ? PART_NORM : PART_IN]].in[0];
 }
 
 /* The 1x1 convolution that alone reads a product of halves and at most adds one value; -1: none. */
@@ -61,12 +48,8 @@ static int64_t mix_behind(const dv_graph *g, int64_t depthwise) {
     }
     for (int64_t k = depthwise + 1; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
-        if (is_mix(node) && node->in[0] == v) {
-            const bool adds = node->fused.n_res == 1 && is_one(node->fused.beta[0]);
-            return node->fused.act.kind == DVK_ACT_NONE && !node->fused.gate && is_one(node->fused.alpha) &&
-                           (adds || node->fused.n_res == 0) && node->out != g->output
-                       ? k
-                       : -1;
+        if (dv_is_linear(node) && node->in[0] == v) {
+            return node->fused.act.kind == DVK_ACT_NONE && dv_adds_one(node) && node->out != g->output ? k : -1;
         }
     }
     return -1;
@@ -79,11 +62,12 @@ static bool served(const dv_lowering *l, const int32_t *parts, int64_t last) {
     const dv_node *depthwise = &g->nodes[parts[PART_DEPTHWISE]];
     dv_args args = {.norm_depthwise = {.gamma = some, .beta = some, .w_in = some, .w_depth = some}};
     dvk_norm_depthwise_args *a = &args.norm_depthwise;
-    a->x = dv_view_planned(l->place, g->nodes[parts[PART_NORM]].in[0]);
+    a->x = dv_view_planned(l->place, start_of(g, parts));
     a->y = dv_view_planned(l->place, node->out);
     a->hidden = dv_shape_of(g, depthwise->in[0]).c;
-    a->eps = g->nodes[parts[PART_NORM]].eps;
     a->act = depthwise->fused.act.kind;
+    a->act_in = g->nodes[parts[PART_IN]].fused.act.kind;
+    a->plain = parts[PART_NORM] < 0;
     a->w_out = depthwise->fused.paired ? some : NULL;
     if (node->fused.n_res == 1) {
         a->res = dv_view_planned(l->place, node->fused.res[0]);
@@ -91,19 +75,11 @@ static bool served(const dv_lowering *l, const int32_t *parts, int64_t last) {
     return dv_choose_kernel(l->options, "norm_depthwise", &args).cuda != NULL;
 }
 
-static void bury(dv_graph *g, int64_t k) {
-    dv_node *node = &g->nodes[k];
-    g->values[node->out].uses = 0;
-    node->dead = true;
-    node->n_in = 0;
-    node->out = DV_NO_VALUE;
-}
-
 static void take(dv_graph *g, const int32_t *parts, int64_t last) {
-    const dv_value x = g->nodes[parts[PART_NORM]].in[0];
+    const dv_value x = start_of(g, parts);
     for (int i = PART_NORM; i <= PART_DEPTHWISE; i++) {
-        if (parts[i] != last) {
-            bury(g, parts[i]);
+        if (parts[i] >= 0 && parts[i] != last) {
+            dv_bury(g, parts[i]);
         }
         g->nodes[last].fused.parts[i] = parts[i];
     }
@@ -132,25 +108,29 @@ void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_o
 void dv_lower_norm_depthwise(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
     const dv_node *node = dv_lower_now(l);
-    const dv_node *norm = &g->nodes[node->fused.parts[PART_NORM]];
+    const int32_t norm = node->fused.parts[PART_NORM];
     const dv_node *in = &g->nodes[node->fused.parts[PART_IN]];
     const dv_node *depthwise = &g->nodes[node->fused.parts[PART_DEPTHWISE]];
     const int64_t c = dv_lower_shape(l, node->in[0]).c;
     dv_lower_begin(l);
     dvk_norm_depthwise_args *a = &l->step.args.norm_depthwise;
     a->hidden = g->params[depthwise->weight].shape[1];
-    a->eps = norm->eps;
+    a->act = depthwise->fused.act.kind;
+    a->act_in = in->fused.act.kind;
+    a->plain = norm < 0;
     dv_lower_view(l, &a->x, node->in[0]);
     dv_lower_view(l, &a->y, node->out);
-    dv_lower_vector(l, FIELD(norm_depthwise.gamma), norm->weight, c);
-    dv_lower_vector(l, FIELD(norm_depthwise.beta), norm->bias, c);
+    if (norm >= 0) {
+        a->eps = g->nodes[norm].eps;
+        dv_lower_vector(l, FIELD(norm_depthwise.gamma), g->nodes[norm].weight, c);
+        dv_lower_vector(l, FIELD(norm_depthwise.beta), g->nodes[norm].bias, c);
+    }
     dv_lower_vector(l, FIELD(norm_depthwise.w_in), in->weight, a->hidden * c);
     dv_lower_vector(l, FIELD(norm_depthwise.b_in), in->bias, a->hidden);
     dv_lower_vector(l, FIELD(norm_depthwise.w_depth), depthwise->weight, 9 * a->hidden);
     dv_lower_vector(l, FIELD(norm_depthwise.b_depth), depthwise->bias, a->hidden);
     uint64_t macs = (uint64_t)a->hidden * (uint64_t)(c + 9);
     if (node != depthwise) {
-        a->act = depthwise->fused.act.kind;
         dv_lower_vector(l, FIELD(norm_depthwise.w_out), node->weight, a->y.c * a->hidden / 2);
         dv_lower_vector(l, FIELD(norm_depthwise.b_out), node->bias, a->y.c);
         macs += (uint64_t)(a->y.c * a->hidden / 2);

@@ -2,36 +2,19 @@
  * "norm_window" makes one at once. */
 #include <stddef.h>
 
-#include "core/lower.h"
+#include "core/fold_parts.h"
 #include "kernels/cuda/swin_pack.h"
 
 enum { PART_NORM, PART_IN, PART_MIDDLE /* the attention; of an MLP again PART_IN */ };
 
-static bool is_one(float v) {
-    return !(v < 1.0f) && !(v > 1.0f);
-}
-
-static bool is_linear(const dv_node *node) { /* a 1x1 convolution and nothing in front of it */
-    return !node->dead && node->op == DV_OP_CONV2D && node->kh == 1 && node->kw == 1 && node->stride <= 1 &&
-           !node->phased && node->fused.upsample <= 1 && node->fused.shuffle <= 1 && !node->fused.mixed &&
-           node->fused.norm < 0 && node->fused.pro_scale == DV_NO_PARAM && node->fused.pro_shift == DV_NO_PARAM &&
-           node->fused.pro_act.kind == DVK_ACT_NONE && !node->fused.gate && is_one(node->fused.alpha);
-}
-
-/* The live node that makes v, which `readers` others read; -1: none. */
-static int64_t behind(const dv_graph *g, const dv_placement *place, dv_value v, int32_t readers) {
-    const int64_t k = place->producer[v];
-    return k >= 0 && !g->nodes[k].dead && g->values[v].uses == readers && v != g->output ? k : -1;
-}
-
 /* Layer norm and 1x1 convolution that make v for so many readers. */
 static bool find_in(const dv_graph *g, const dv_placement *place, dv_value v, int32_t readers, dvk_act act,
                     int32_t *parts) {
-    const int64_t in = behind(g, place, v, readers);
-    if (in < 0 || !is_linear(&g->nodes[in]) || g->nodes[in].fused.n_res > 0 || g->nodes[in].fused.act.kind != act) {
+    const int64_t in = dv_behind(g, place, v, readers);
+    if (in < 0 || !dv_is_linear(&g->nodes[in]) || g->nodes[in].fused.n_res > 0 || g->nodes[in].fused.act.kind != act) {
         return false;
     }
-    const int64_t norm = behind(g, place, g->nodes[in].in[0], 1);
+    const int64_t norm = dv_behind(g, place, g->nodes[in].in[0], 1);
     if (norm < 0 || g->nodes[norm].op != DV_OP_LAYER_NORM) {
         return false;
     }
@@ -44,7 +27,7 @@ static bool find_in(const dv_graph *g, const dv_placement *place, dv_value v, in
 static dv_value thirds_of(const dv_graph *g, const dv_placement *place, const dv_node *attention) {
     dv_value whole = DV_NO_VALUE;
     for (int i = 0; i < 3; i++) {
-        const int64_t k = behind(g, place, attention->in[i], 1);
+        const int64_t k = dv_behind(g, place, attention->in[i], 1);
         const int64_t c = dv_shape_of(g, attention->in[i]).c;
         if (k < 0 || g->nodes[k].op != DV_OP_SLICE || g->nodes[k].first != i * c ||
             (i > 0 && g->nodes[k].in[0] != whole)) {
@@ -57,7 +40,7 @@ static dv_value thirds_of(const dv_graph *g, const dv_placement *place, const dv
 
 /* What leads to the 1x1 convolution `last`. */
 static bool find_parts(const dv_graph *g, const dv_placement *place, const dv_node *last, int32_t *parts) {
-    const int64_t k = behind(g, place, last->in[0], 1);
+    const int64_t k = dv_behind(g, place, last->in[0], 1);
     if (k >= 0 && g->nodes[k].op == DV_OP_WINDOW_ATTENTION) {
         const dv_value whole = thirds_of(g, place, &g->nodes[k]);
         parts[PART_MIDDLE] = (int32_t)k;
@@ -122,25 +105,17 @@ static bool served(const dv_lowering *l, const int32_t *parts, const dv_node *la
 
 /* ---- folding ---- */
 
-static void bury(dv_graph *g, int64_t k) {
-    dv_node *node = &g->nodes[k];
-    g->values[node->out].uses = 0;
-    node->dead = true;
-    node->n_in = 0;
-    node->out = DV_NO_VALUE;
-}
-
 static void take(dv_graph *g, const dv_placement *place, const int32_t *parts, dv_node *last) {
     const dv_value x = g->nodes[parts[PART_NORM]].in[0];
     if (is_window(g, parts)) {
         const dv_node *attention = &g->nodes[parts[PART_MIDDLE]];
         for (int i = 0; i < 3; i++) {
-            bury(g, place->producer[attention->in[i]]);
+            dv_bury(g, place->producer[attention->in[i]]);
         }
-        bury(g, parts[PART_MIDDLE]);
+        dv_bury(g, parts[PART_MIDDLE]);
     }
-    bury(g, parts[PART_IN]);
-    bury(g, parts[PART_NORM]);
+    dv_bury(g, parts[PART_IN]);
+    dv_bury(g, parts[PART_NORM]);
     for (int i = PART_NORM; i <= PART_MIDDLE; i++) {
         last->fused.parts[i] = parts[i];
     }
@@ -154,9 +129,8 @@ void dv_fold_swin(dv_plan *plan, const dv_placement *place, const dv_plan_option
     for (int64_t k = 0; k < g->n_nodes; k++) {
         dv_node *last = &g->nodes[k];
         int32_t parts[3];
-        const bool ends = !last->dead && is_linear(last) && last->fused.act.kind == DVK_ACT_NONE &&
-                          (last->fused.n_res == 0 || (last->fused.n_res == 1 && is_one(last->fused.beta[0]))) &&
-                          last->out != g->output;
+        const bool ends = !last->dead && dv_is_linear(last) && last->fused.act.kind == DVK_ACT_NONE &&
+                          dv_adds_one(last) && last->out != g->output;
         if (ends && find_parts(g, place, last, parts) && served(&l, parts, last)) {
             take(g, place, parts, last);
             *changed = true;

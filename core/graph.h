@@ -76,15 +76,15 @@ typedef enum dv_op {
     DV_OP_TO_FRAMES,         /* r frames one behind the other from r parts of the channels */
     DV_OP_TAKE_FRAMES,       /* from frame `first` on, to the out shape */
     DV_OP_JOIN_FRAMES,       /* the frames of in[0], of in[1], ... */
-    DV_OP_PAST,       /* room for frame `first` in a ring of `r`: its past. in = window before; none: a slice's first */
-    DV_OP_WINDOW,     /* in = frame `first`, its past: both side by side in the channels, as `time` says */
-    DV_OP_TOKENS,     /* a parameter as a picture of one row */
-    DV_OP_SIMILARITY, /* in = pixels, tokens; factors: weight. This and what follows: kernels/dictionary.h */
-    DV_OP_MIX,        /* in = shares of each token, tokens */
-    DV_OP_ORDER,      /* pixels by their greatest channel */
-    DV_OP_GATHER,     /* in = picture, order; scale: weight */
-    DV_OP_SCATTER,    /* in = picture in order, order */
-    DV_OP_REFINE      /* in = tokens, shares of each, picture; gamma: weight, sigma: bias */
+    DV_OP_PAST,              /* room for frame `first` in a ring: its past. in = window before; none: a slice's first */
+    DV_OP_WINDOW,            /* in = frame `first`, its past: both side by side in the channels, as `time` says */
+    DV_OP_TOKENS,            /* a parameter as a picture of one row */
+    DV_OP_SIMILARITY,        /* in = pixels, tokens; factors: weight. This and what follows: kernels/dictionary.h */
+    DV_OP_MIX,               /* in = shares of each token, tokens */
+    DV_OP_ORDER,             /* pixels by their greatest channel */
+    DV_OP_GATHER,            /* in = picture, order; scale: weight */
+    DV_OP_SCATTER,           /* in = picture in order, order */
+    DV_OP_REFINE             /* in = tokens, shares of each, picture; gamma: weight, sigma: bias */
 } dv_op;
 
 typedef struct dv_act {
@@ -110,7 +110,7 @@ typedef enum dv_before { DV_BEFORE_FIRST, DV_BEFORE_ZERO } dv_before; /* a clip'
 typedef struct dv_time {
     int32_t frames, step, lead, keep;
     dv_before before;
-    int32_t ring; /* which one, of a past or a window: in the order of the windows in the graph that was rewritten */
+    int32_t ring; /* which one, of frames, a past or a window: in the order in which frames were appended */
 } dv_time;
 
 typedef struct dv_node {
@@ -143,10 +143,12 @@ typedef struct dv_node {
         int32_t upsample; /* nearest x2 before the conv; 0 and 1: none */
         int64_t shuffle;  /* fold.c: out is the pixel shuffle by this of the result; 0: none */
         bool mixed; /* fold_depthwise.c: in[0] is what nodes `parts` (dead) begin with, which this one makes too */
-        int32_t parts[3];   /* layer norm, 1x1 convolution, depthwise convolution */
-        bool paired;        /* fold_gate.c: out is the product of the depthwise result's two halves, one activated */
-        dv_value norm_of;   /* == in[0] where norm >= 0, else DV_NO_VALUE */
-        int32_t norm;       /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
+        int32_t parts[3]; /* layer norm, 1x1 convolution, depthwise convolution */
+        bool paired;      /* fold_gate.c: out is the product of the depthwise result's two halves, one activated */
+        int64_t winograd; /* fold_winograd.c: the width of the pictures whose transform this node makes of in[0], after
+                             * a prologue, passes on, or, a convolution, reads; 0: plain ones */
+        dv_value norm_of; /* == in[0] where norm >= 0, else DV_NO_VALUE */
+        int32_t norm;     /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
         dv_param pro_scale; /* constants [c] (affine); DV_NO_PARAM: none */
         dv_param pro_shift;
         dv_act pro_act;
@@ -324,10 +326,9 @@ davy_result dv_fuse(dv_graph *g);
 davy_result dv_rescale(dv_graph *g);
 
 /* Before dv_fuse: where pictures are at least half as high and wide as the largest, a clip's frames are computed one after the
- * other, residual block by residual block, and windows in time are rings: of `slots` frames, or as many as they see, where that
- * takes most, and elsewhere of what fits the same room. The same numbers in less memory. *changed: not so where there
- * is one frame or an op that cannot be taken apart. */
-davy_result dv_by_frame(dv_graph *g, int64_t slots, bool *changed);
+ * other, residual block by residual block, and windows in time are rings of as many frames as they see. The same numbers in less
+ * memory. *changed: not so where there is one frame or an op that cannot be taken apart. */
+davy_result dv_by_frame(dv_graph *g, bool *changed);
 
 typedef struct dv_reach {
     bool global;      /* some op sees the whole picture (group norm, attention): tiles change the result */

@@ -16,7 +16,7 @@ typedef struct rewriting {
     bool *wanted;     /* of frames: in the batch being collected */
     dv_value missing; /* a window that the batch cannot do without and nobody has asked for, its frame */
     int64_t missing_at;
-    int64_t n_frames, slots;
+    int64_t n_frames;
     bool changed;
 } rewriting;
 
@@ -133,15 +133,7 @@ static void collect(rewriting *r, int64_t first, dv_value v, int64_t t) {
 static dv_time ring_time(const rewriting *r, const dv_node *old, bool keeps) {
     dv_time time = old->time;
     time.keep = keeps && (r->from->continues || r->from->keeps) ? time.lead : 0;
-    for (const dv_node *node = r->from->nodes; node < old; node++) {
-        time.ring += node->op == DV_OP_FRAMES;
-    }
     return time;
-}
-
-static int64_t ring_slots(const rewriting *r, const dv_node *old) {
-    const int64_t all = old->time.lead + shape_of(r, old->out).n;
-    return dv_max(dv_min(r->slots, all), old->time.frames);
 }
 
 /* Before anything of the frame is written into its ring. */
@@ -155,7 +147,6 @@ static void put_past(rewriting *r, const dv_node *old, int64_t t) {
         dv_node *node = &r->to->nodes[r->to->n_nodes - 1];
         node->time = ring_time(r, old, t == 0);
         node->first = t;
-        node->r = ring_slots(r, old);
     }
     r->past[r->first[old->out] + t] = past;
 }
@@ -170,7 +161,6 @@ static dv_value put_window(rewriting *r, const dv_node *old, int64_t t) {
         dv_node *node = &r->to->nodes[r->to->n_nodes - 1];
         node->time = ring_time(r, old, last && r->from->keeps);
         node->first = t;
-        node->r = ring_slots(r, old);
     }
     return out;
 }
@@ -234,14 +224,6 @@ static void collect_all(rewriting *r, int64_t first, int64_t last, dv_value v, i
 
 /* ---- all of it ---- */
 
-static int64_t least_slots(const dv_graph *g) {
-    int64_t slots = 1;
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        slots = g->nodes[k].op == DV_OP_FRAMES ? dv_max(slots, g->nodes[k].time.frames) : slots;
-    }
-    return slots;
-}
-
 static bool prepare(rewriting *r) {
     const dv_graph *g = r->from;
     int64_t frames = 0;
@@ -280,10 +262,8 @@ static bool prepare(rewriting *r) {
     return true;
 }
 
-/* Where less than the most is taken, rings get as many slots as that leaves room for: they are rewound less often. */
-static void put_all(rewriting *r, int64_t slots) {
+static void put_all(rewriting *r) {
     const dv_graph *g = r->from;
-    const int64_t most = dv_segments_room(&r->segments, slots);
     for (int64_t k = 0; k < g->n_nodes && dv_graph_ok(r->to);) {
         const int64_t last = dv_segment_end(&r->segments, k);
         const bool by_frame = dv_segment_suits(&r->segments, k, last);
@@ -291,7 +271,6 @@ static void put_all(rewriting *r, int64_t slots) {
             put_whole(r, &g->nodes[i]);
         }
         const int64_t frames = shape_of(r, g->nodes[last].out).n;
-        r->slots = by_frame ? dv_segment_slots(&r->segments, k, last, slots, most) : 0;
         for (int64_t t = 0; by_frame && t < frames; t++) {
             collect_all(r, k, last, g->nodes[last].out, t);
             put_wanted(r, k, last);
@@ -345,7 +324,7 @@ static void exchange(dv_graph *a, dv_graph *b) {
     b->cap_values = old.cap_values;
 }
 
-davy_result dv_by_frame(dv_graph *g, int64_t slots, bool *changed) {
+davy_result dv_by_frame(dv_graph *g, bool *changed) {
     rewriting r = {.from = g, .segments.graph = g};
     *changed = false;
     davy_result result = dv_graph_check(g);
@@ -354,7 +333,7 @@ davy_result dv_by_frame(dv_graph *g, int64_t slots, bool *changed) {
         result = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a graph");
     }
     if (result == DAVY_OK) {
-        put_all(&r, dv_max(slots, least_slots(g)));
+        put_all(&r);
         result = dv_graph_check(r.to);
     }
     if (result == DAVY_OK && r.changed && rings_hold(r.to)) {

@@ -238,7 +238,7 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
         break;
     case DV_OP_PAST:
     case DV_OP_WINDOW:
-        put(d, " of %" PRId64 " in %" PRId64, node->first, node->r);
+        put(d, " of %" PRId64, node->first);
         break;
     case DV_OP_FRAMES:
         put_time(d, node);

@@ -1,5 +1,5 @@
 /* graph_segment.h - where a clip's graph can be computed frame by frame: stretches of its nodes with one value alone alive
- * between them, and the room that their rings take. For graph_by_frame.c. */
+ * between them. For graph_by_frame.c. */
 #ifndef DV_GRAPH_SEGMENT_H
 #define DV_GRAPH_SEGMENT_H
 
@@ -14,9 +14,5 @@ typedef struct dv_segments {
 int64_t dv_segment_end(const dv_segments *s, int64_t first);
 /* Whether it is worth it, and possible. */
 bool dv_segment_suits(const dv_segments *s, int64_t first, int64_t last);
-/* The most that any of them takes, in elements, whose rings have `slots`; and how many slots a segment may have within that,
- * but at least so many. */
-int64_t dv_segments_room(const dv_segments *s, int64_t slots);
-int64_t dv_segment_slots(const dv_segments *s, int64_t first, int64_t last, int64_t slots, int64_t most);
 
 #endif

@@ -35,6 +35,9 @@ static dv_value append_frames(dv_graph *g, dv_value x, const dv_time *time) {
         return DV_NO_VALUE;
     }
     node->time = *time;
+    for (int64_t k = 0; k < g->n_nodes - 1; k++) {
+        node->time.ring += g->nodes[k].op == DV_OP_FRAMES;
+    }
     return node->out;
 }
 

@@ -28,6 +28,10 @@ static inline const char *dv_kernel_variant(dv_kernel k) {
     return k.cuda != NULL ? k.cuda->variant : k.cpu->variant;
 }
 
+static inline bool dv_kernel_is_int8(dv_kernel k) {
+    return k.cuda != NULL ? k.cuda->computes == DVK_COMPUTES_INT8 : k.cpu != NULL && k.cpu->compute == DVK_INT8;
+}
+
 static inline uint64_t dv_kernel_packed_bytes(dv_kernel k, const void *args) {
     return k.cuda != NULL ? k.cuda->packed_bytes(args) : k.cpu->packed_bytes(args);
 }

@@ -1,13 +1,17 @@
 /* liveness.c - offline packing of intervals: largest block first, each into the tightest gap that the blocks already
  * placed leave open during its life. Largest first because a late large block would have to go on top of everything;
- * the tightest gap because it keeps the wide ones for the blocks that need them. */
+ * the tightest gap because it keeps the wide ones for the blocks that need them. Where that is too much, other orders of the
+ * largest are tried. */
 #include "core/liveness.h"
 
 #include "core/error.h"
 #include "core/mem.h"
 
+enum { TRIES = 400 };
+
 typedef struct packer {
     dv_block *blocks;
+    int64_t count;
     int64_t *order;  /* by size, largest first */
     int64_t *placed; /* by offset */
     int64_t n_placed;
@@ -25,8 +29,8 @@ static bool comes_before(const dv_block *blocks, int64_t a, int64_t b) {
 }
 
 /* Insertion sort: a plan has hundreds of blocks. */
-static void sort_by_size(packer *p, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
+static void sort_by_size(packer *p) {
+    for (int64_t i = 0; i < p->count; i++) {
         int64_t at = i;
         while (at > 0 && comes_before(p->blocks, i, p->order[at - 1])) {
             p->order[at] = p->order[at - 1];
@@ -78,11 +82,60 @@ static bool sizes_fit(const dv_block *blocks, int64_t count) {
     return true;
 }
 
-davy_result dv_arena_pack(dv_block *blocks, int64_t count, uint64_t *total) {
+/* The first `count` of the order; returns what they take. */
+static uint64_t pack(packer *p, int64_t count) {
+    uint64_t top = 0;
+    p->n_placed = 0;
+    for (int64_t i = 0; i < count; i++) {
+        dv_block *b = &p->blocks[p->order[i]];
+        if (b->first > b->last || b->bytes == 0) {
+            b->offset = 0;
+            continue;
+        }
+        b->offset = best_offset(p, b);
+        insert_placed(p, p->order[i]);
+        top = b->offset + room_of(b) > top ? b->offset + room_of(b) : top;
+    }
+    return top;
+}
+
+static void move_to(packer *p, int64_t from, int64_t to) {
+    const int64_t block = p->order[from];
+    const int64_t way = to > from ? 1 : -1;
+    for (; from != to; from += way) {
+        p->order[from] = p->order[from + way];
+    }
+    p->order[to] = block;
+}
+
+/* One large block earlier or later, as long as that does not make it worse. */
+static void improve(packer *p, uint64_t enough, uint64_t *total) {
+    int64_t large = 0;
+    uint32_t random = 1;
+    while (large < p->count && p->blocks[p->order[large]].bytes > *total / 64) {
+        large++;
+    }
+    uint64_t best = pack(p, large);
+    for (int i = 0; i < TRIES && large > 1 && best > enough; i++) {
+        random = random * 1664525u + 1013904223u;
+        const int64_t from = (int64_t)(random >> 16) % large;
+        random = random * 1664525u + 1013904223u;
+        const int64_t to = (int64_t)(random >> 16) % large;
+        move_to(p, from, to);
+        const uint64_t top = pack(p, large);
+        if (top > best) {
+            move_to(p, to, from);
+        }
+        best = top < best ? top : best;
+    }
+    *total = pack(p, p->count);
+}
+
+davy_result dv_arena_pack(dv_block *blocks, int64_t count, uint64_t enough, uint64_t *total) {
     if (!sizes_fit(blocks, count)) {
         return dv_fail(DAVY_E_SHAPE, "the picture is too large: its intermediate results exceed the address space");
     }
-    packer p = {.blocks = blocks};
+    packer p = {.blocks = blocks, .count = count};
     p.order = dv_calloc((uint64_t)count + 1, sizeof *p.order);
     p.placed = dv_calloc((uint64_t)count + 1, sizeof *p.placed);
     if (p.order == NULL || p.placed == NULL) {
@@ -90,19 +143,16 @@ davy_result dv_arena_pack(dv_block *blocks, int64_t count, uint64_t *total) {
         dv_free(p.placed);
         return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
     }
-    sort_by_size(&p, count);
-    uint64_t top = 0;
-    for (int64_t i = 0; i < count; i++) {
-        dv_block *b = &blocks[p.order[i]];
-        if (b->first > b->last || b->bytes == 0) {
-            b->offset = 0;
-            continue;
-        }
-        b->offset = best_offset(&p, b);
-        insert_placed(&p, p.order[i]);
-        top = b->offset + room_of(b) > top ? b->offset + room_of(b) : top;
+    sort_by_size(&p);
+    *total = pack(&p, count);
+    const uint64_t plain = *total;
+    if (plain > enough) {
+        improve(&p, enough, total);
     }
-    *total = top;
+    if (*total > plain) {
+        sort_by_size(&p);
+        *total = pack(&p, count);
+    }
     dv_free(p.order);
     dv_free(p.placed);
     return DAVY_OK;

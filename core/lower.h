@@ -62,6 +62,10 @@ void dv_lower_join_frames(dv_lowering *l);
 void dv_lower_past(dv_lowering *l);
 void dv_lower_window(dv_lowering *l);
 
+/* plan_transfer.c: the plan's state that is the rings', and its transfers. first_step: of every node, and behind the last. */
+davy_result dv_plan_rings(dv_plan *p, const dv_placement *place, const int64_t *first_step);
+void dv_plan_time(dv_plan *p); /* sets the duration of a plan with all its steps */
+
 /* lower_gate.c */
 void dv_lower_depthwise(dv_lowering *l);
 void dv_lower_multiply(dv_lowering *l);
@@ -91,6 +95,9 @@ davy_result dv_fold_products(dv_plan *plan, const dv_placement *place, const dv_
 void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for the halves of transformer blocks (fold_swin.c). */
 void dv_fold_swin(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+/* The same for what leads to the frames of a convolution over time, where its kernel reads them transformed
+ * (fold_winograd.c). */
+davy_result dv_fold_winograd(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* Decides how each group norm gets its statistics: `conv` and `chunks` of place->norms. */
 davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
 /* Sets plan->direct, and the output's buffer takes no room, where the last convolution's kernel can store it. */

@@ -45,8 +45,11 @@ davy_result dv_lower_try_conv(dv_lowering *l, int64_t k) {
 
 dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args) {
     dv_plan_options options = *l->options;
+    if (dv_lower_now(l)->fused.winograd > 0) {
+        return dv_choose_kernel(&options, "conv2d_winograd", args);
+    }
     if (options.int8 != NULL && !dv_int8_has(options.int8, dv_lower_now(l)->label)) {
-        options.compute = DVK_F16;
+        options.compute = dv_plain_of_int8(&options);
     }
     return dv_choose_kernel(&options, "conv2d", args);
 }
@@ -98,7 +101,7 @@ static void lower_whole(dv_lowering *l) {
         l->step.bytes += l->plan->weights[l->plan->n_weights - 1].bytes;
         bind_stats(l);
     }
-    dv_lower_commit(l, "conv2d", &a->x, &a->y, flops_of(a));
+    dv_lower_commit(l, dv_lower_now(l)->fused.winograd > 0 ? "conv2d_winograd" : "conv2d", &a->x, &a->y, flops_of(a));
 }
 
 /* Every second pixel of every second row from that of `phase` on. */

@@ -4,9 +4,8 @@
 #include "core/lower.h"
 #include "kernels/dtype.h"
 
-typedef struct operand { /* of a copy: a part of a value, of the state, or of something else in the arena */
-    dv_value of;         /* DV_NO_VALUE: of no value */
-    bool in_arena;       /* then; else in the state */
+typedef struct operand { /* of a copy: a part of a value, or of the state */
+    dv_value of;         /* DV_NO_VALUE: of the state */
     uint64_t at;         /* there */
     dvk_view view;       /* of the whole */
     int64_t first;       /* its first element */
@@ -39,8 +38,7 @@ static void bind_operand(dv_lowering *l, dvk_view *out, const operand *o) {
         dv_view_of(l->place, o->of, &at);
     }
     *out = o->view;
-    dv_lower_bind(l, o->of != DV_NO_VALUE || o->in_arena ? DV_BIND_ARENA : DV_BIND_STATE, dv_lower_field(l, &out->data),
-                  at + ahead);
+    dv_lower_bind(l, o->of != DV_NO_VALUE ? DV_BIND_ARENA : DV_BIND_STATE, dv_lower_field(l, &out->data), at + ahead);
 }
 
 /* to = alpha * from */
@@ -67,10 +65,10 @@ static operand state_at(const dv_lowering *l, uint64_t at, dv_shape s, int64_t k
     return o;
 }
 
-/* The same, with room for it. */
-static operand take_state(dv_lowering *l, dv_shape s, int64_t keep, bool side_by_side) {
-    const operand o = state_at(l, l->place->state_bytes + l->plan->state_bytes, s, keep, side_by_side);
-    const uint64_t bytes = (uint64_t)(s.h * o.view.sh * (side_by_side ? 1 : keep)) * dvk_dtype_size(o.view.dtype);
+/* One behind the other, with room for them behind what rings have. */
+static operand take_state(dv_lowering *l, dv_shape s, int64_t keep) {
+    const operand o = state_at(l, l->place->state_bytes + l->plan->state_bytes, s, keep, false);
+    const uint64_t bytes = (uint64_t)(s.h * o.view.sh * keep) * dvk_dtype_size(o.view.dtype);
     l->plan->state_bytes += dv_align_up(bytes, l->place->storage.align);
     return o;
 }
@@ -88,7 +86,8 @@ typedef struct window {
     const dv_time *time;
     bool continues, keeps;
     operand x, y;
-    operand state; /* where anything is kept */
+    operand state;  /* where anything is kept */
+    bool offloaded; /* then transfers do what would be done with it */
 } window;
 
 /* Frame s of the slice, s < 0: one that lies before it. *alpha 0: zeros, which are made of any frame. */
@@ -109,7 +108,7 @@ static void lower_side_by_side(dv_lowering *l, const window *w, bool lies) {
         const operand to = frames_of(slots, t->lead, w->x.view.n);
         copy(l, &w->x, &to, 1.0f);
     }
-    if (w->continues && t->lead > 0) {
+    if (w->continues && t->lead > 0 && !w->offloaded) {
         const operand from = as_channels(w->state, t->lead);
         const operand to = as_channels(frames_of(slots, 0, 1), t->lead);
         copy(l, &from, &to, 1.0f);
@@ -119,7 +118,7 @@ static void lower_side_by_side(dv_lowering *l, const window *w, bool lies) {
         const operand to = frames_of(slots, i, 1);
         copy(l, &from, &to, t->before == DV_BEFORE_FIRST ? 1.0f : 0.0f);
     }
-    if (w->keeps && t->keep > 0) {
+    if (w->keeps && t->keep > 0 && !w->offloaded) {
         const operand from = as_channels(frames_of(slots, t->lead + w->x.view.n - t->keep, 1), t->keep);
         const operand to = as_channels(w->state, t->keep);
         copy(l, &from, &to, 1.0f);
@@ -155,6 +154,97 @@ static void lower_gathered(dv_lowering *l, const window *w) {
     }
 }
 
+/* ---- transformed windows ---- */
+
+/* to = the transform of `from`, in front of which the node's prologue is, or nothing; of its first picture also in the
+ * `before` slots ahead of it. */
+static void transform(dv_lowering *l, const operand *from, const operand *to, bool applies, int64_t before) {
+    dvk_epilogue none = {0};
+    dv_lower_begin(l);
+    dvk_winograd_input_args *a = &l->step.args.winograd_input;
+    bind_operand(l, &a->x, from);
+    bind_operand(l, &a->y, to);
+    if (applies) {
+        dv_lower_fused(l, &a->pro, &none);
+    }
+    a->repeats = before;
+    a->repeat_step = -from->view.c;
+    dv_lower_commit(l, "winograd_input", &a->x, &a->y, 0);
+}
+
+/* to = alpha * what the node's prologue makes of `from`, its frames from number `first` on. */
+static void apply(dv_lowering *l, const operand *from, const operand *to, int64_t first, float alpha) {
+    dv_lower_begin(l);
+    dvk_pointwise_args *a = &l->step.args.pointwise;
+    bind_operand(l, &a->x, from);
+    bind_operand(l, &a->y, to);
+    dv_lower_fused(l, &a->pro, &a->epi);
+    a->epi.alpha = alpha;
+    for (int64_t i = l->step.first_bind; i < l->plan->n_binds; i++) {
+        dv_bind *bind = &l->plan->binds[i];
+        if (bind->field == dv_lower_field(l, &a->pro.scale) || bind->field == dv_lower_field(l, &a->pro.shift)) {
+            bind->at += (uint64_t)(first * from->view.c) * sizeof(float); /* every picture has its own */
+        }
+    }
+    dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
+}
+
+/* The last `keep` of all frames so far, as they were before they were transformed: those of the slice, raw in x, from
+ * number `first` on. Upwards, as the state may be moved within itself. */
+static void keep_plain(dv_lowering *l, const operand *state, const operand *x, int64_t first, int64_t slice) {
+    const dv_time *t = &dv_lower_now(l)->time;
+    for (int64_t i = 0; i < t->lead - slice && first == 0; i++) {
+        const operand to = frames_of(*state, i, 1);
+        if (l->plan->graph->continues) {
+            const operand from = frames_of(*state, i + slice, 1);
+            copy(l, &from, &to, 1.0f);
+        } else {
+            const operand from = frames_of(*x, 0, 1);
+            apply(l, &from, &to, 0, t->before == DV_BEFORE_FIRST ? 1.0f : 0.0f);
+        }
+    }
+    const int64_t skipped = dv_max(slice - t->lead - first, 0);
+    if (skipped < x->view.n) {
+        const operand from = frames_of(*x, skipped, x->view.n - skipped);
+        const operand to = frames_of(*state, first + skipped - (slice - t->lead), from.view.n);
+        apply(l, &from, &to, skipped, 1.0f);
+    }
+}
+
+/* Zeros before a clip's first frame. */
+static void clear_before(dv_lowering *l, const operand *slots, const operand *first) {
+    const dv_time *t = &dv_lower_now(l)->time;
+    for (int32_t i = 0; i < t->lead && t->before == DV_BEFORE_ZERO; i++) {
+        const operand to = frames_of(*slots, i, 1);
+        copy(l, first, &to, 0.0f);
+    }
+}
+
+static int64_t repeated(const dv_lowering *l) {
+    const dv_time *t = &dv_lower_now(l)->time;
+    return !l->plan->graph->continues && t->before == DV_BEFORE_FIRST ? t->lead : 0;
+}
+
+static void lower_transformed(dv_lowering *l, const window *w) {
+    const dv_time *t = w->time;
+    operand slots = channels_of(w->y, 0, w->x.view.c);
+    slots.view.sn = w->x.view.c;
+    const operand to = frames_of(slots, t->lead, w->x.view.n);
+    if (w->continues) {
+        const operand from = as_channels(w->state, t->lead);
+        const operand before = as_channels(frames_of(slots, 0, 1), t->lead);
+        transform(l, &from, &before, false, 0);
+    }
+    transform(l, &w->x, &to, true, repeated(l));
+    if (!w->continues) {
+        const operand first = frames_of(to, 0, 1);
+        clear_before(l, &slots, &first);
+    }
+    if (w->keeps) {
+        keep_plain(l, &w->state, &w->x, 0, w->x.view.n);
+    }
+}
+
 void dv_lower_frames(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
     const dv_node *node = dv_lower_now(l);
@@ -168,9 +258,14 @@ void dv_lower_frames(dv_lowering *l) {
                 .x = value_of(l, node->in[0]),
                 .y = value_of(l, node->out)};
     if (node->time.keep > 0 && (g->continues || g->keeps)) {
-        w.state = take_state(l, dv_lower_shape(l, node->in[0]), node->time.keep, side_by_side);
+        const dv_shape s = dv_lower_shape(l, node->in[0]);
+        const dv_ring *ring = dv_ring_of(l->place, l->node);
+        w.state = ring != NULL ? state_at(l, ring->kept, s, ring->keep, true) : take_state(l, s, node->time.keep);
+        w.offloaded = ring != NULL && ring->offloaded;
     }
-    if (side_by_side) {
+    if (node->fused.winograd > 0) {
+        lower_transformed(l, &w);
+    } else if (side_by_side) {
         lower_side_by_side(l, &w, x.buffer == y.buffer && x.frame == node->time.lead);
     } else {
         lower_gathered(l, &w);
@@ -196,42 +291,25 @@ static dv_shape frame_of(const dv_lowering *l, dv_value v, int64_t frames) {
     return s;
 }
 
-/* What its ring is given by the slice before, or leaves to the next: side by side. */
-static operand kept_of(const dv_lowering *l, int32_t way) {
+/* What a resident ring is given by the slice before, or leaves to the next: side by side. */
+static operand kept_of(const dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const dv_ring *ring = dv_ring_of(l->place, l->node);
     const int64_t lead = node->time.lead;
     const dv_shape frame = frame_of(l, node->out, node->op == DV_OP_PAST ? lead : node->time.frames);
-    operand o = as_channels(state_at(l, ring->kept, frame, lead, true), lead);
-    if (ring->away) {
-        o.in_arena = true;
-        o.at = l->place->blocks[way].offset;
-    }
-    return o;
-}
-
-/* The frames that are still wanted move to the front where the window before was the last in the ring, piece by piece: they
- * may lie where others go. */
-static void rewind_ring(dv_lowering *l) {
-    const dv_node *node = dv_lower_now(l);
-    const int64_t by = node->r - node->time.frames + 1;
-    for (int64_t at = 0; at < node->time.lead; at += by) {
-        const int64_t count = dv_min(by, node->time.lead - at);
-        const operand from = slots_of(l, node->out, at + by, count);
-        const operand to = slots_of(l, node->out, at, count);
-        copy(l, &from, &to, 1.0f);
-    }
+    return as_channels(state_at(l, ring->kept, dv_kept_shape(node, frame), lead, true), lead);
 }
 
 void dv_lower_past(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
-    if (node->n_in > 0 && dv_ring_base(node) == 0) {
-        rewind_ring(l);
-    }
-    if (node->n_in == 0 && l->plan->graph->continues) {
-        const operand from = kept_of(l, dv_ring_of(l->place, l->node)->landing);
+    if (node->n_in == 0 && l->plan->graph->continues && !dv_ring_of(l->place, l->node)->offloaded) {
+        const operand from = kept_of(l);
         const operand to = slots_of(l, node->out, 0, node->time.lead);
-        copy(l, &from, &to, 1.0f);
+        if (node->fused.winograd > 0) {
+            transform(l, &from, &to, false, 0);
+        } else {
+            copy(l, &from, &to, 1.0f);
+        }
     }
 }
 
@@ -242,11 +320,45 @@ static bool lies_in_window(const dv_lowering *l, const dv_node *node) {
            x.channel == y.channel + node->time.lead * dv_lower_shape(l, node->in[0]).c;
 }
 
+/* Frames that go through the ring in this slice. */
+static int64_t frames_in_ring(const dv_lowering *l) {
+    const dv_graph *g = l->plan->graph;
+    int64_t count = 0;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        count += !node->dead && node->op == DV_OP_WINDOW && node->time.ring == dv_lower_now(l)->time.ring;
+    }
+    return count;
+}
+
+static void lower_window_transformed(dv_lowering *l, const operand *newest) {
+    const dv_node *node = dv_lower_now(l);
+    const operand x = value_of(l, node->in[0]);
+    const bool begins = node->first == 0 && !l->plan->graph->continues;
+    transform(l, &x, newest, true, begins ? repeated(l) : 0);
+    if (begins) {
+        operand slots = slots_of(l, node->out, dv_ring_base(node), 1);
+        slots.view.sn = slots.view.c;
+        clear_before(l, &slots, newest);
+    }
+    if (l->plan->graph->keeps) {
+        operand state = kept_of(l);
+        state.view.c = x.view.c;
+        state.view.sn = x.view.c;
+        state.view.n = node->time.lead;
+        keep_plain(l, &state, &x, node->first, frames_in_ring(l));
+    }
+}
+
 void dv_lower_window(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const dv_time *t = &node->time;
     const int64_t base = dv_ring_base(node);
     const operand newest = slots_of(l, node->out, base + t->lead, 1);
+    if (node->fused.winograd > 0) {
+        lower_window_transformed(l, &newest);
+        return;
+    }
     if (!lies_in_window(l, node)) {
         const operand from = value_of(l, node->in[0]);
         copy(l, &from, &newest, 1.0f);
@@ -255,9 +367,9 @@ void dv_lower_window(dv_lowering *l) {
         const operand to = slots_of(l, node->out, base + i, 1);
         copy(l, &newest, &to, t->before == DV_BEFORE_FIRST ? 1.0f : 0.0f);
     }
-    if (t->keep > 0) {
+    if (t->keep > 0 && !dv_ring_of(l->place, l->node)->offloaded) {
         const operand from = slots_of(l, node->out, base + 1, t->lead);
-        const operand to = kept_of(l, dv_ring_of(l->place, l->node)->leaving);
+        const operand to = kept_of(l);
         copy(l, &from, &to, 1.0f);
     }
 }

@@ -82,6 +82,16 @@ static void mark_dictionary_f32(dv_placement *p) {
     }
 }
 
+/* Transformed frames are f16 whatever the network's values are stored as. */
+static void mark_winograd_f16(dv_placement *p) {
+    for (int64_t k = 0; k < p->graph->n_nodes; k++) {
+        const dv_node *node = &p->graph->nodes[k];
+        if (!node->dead && node->fused.winograd > 0 && node->op != DV_OP_CONV2D) {
+            p->dtypes[node->out] = DVK_F16;
+        }
+    }
+}
+
 static bool follows(dv_place a, dv_place first, int64_t channel) {
     return a.buffer == first.buffer && a.channel == channel && a.frame == first.frame && a.stride == first.stride;
 }
@@ -366,6 +376,7 @@ davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_pla
     find_uses(&p);
     mark_dictionary_f32(&p);
     mark_output_f32(&p, g->output);
+    mark_winograd_f16(&p);
     if (!place_all(&p)) {
         goto no_memory;
     }

@@ -22,14 +22,15 @@ typedef struct dv_buffer {
     bool ring;     /* of frames side by side, each a value of its own */
 } dv_buffer;
 
-typedef struct dv_ring { /* of a clip's slice: what it is given by the one before and leaves to the next */
+typedef struct dv_ring { /* of a clip's slice: frames that it is given by the one before and leaves to the next */
     int32_t number;      /* dv_time.ring */
     int32_t buffer;
-    int64_t begins, ends; /* nodes: its first past, its last window */
-    uint64_t kept, bytes; /* in the state, or in what is far away */
-    bool away;
-    int32_t landing, leaving; /* buffers, where that is away; -1: none */
-    int64_t from, by; /* nodes: what lands may be fetched from this one on; what leaves is gone before that one */
+    int64_t begins, ends; /* nodes: its first past, its last window; the same where all windows are made at once */
+    dv_shape frame;       /* of one; `keep` of them */
+    int64_t keep;
+    uint64_t kept, bytes; /* in the resident state, or in the offloaded */
+    bool offloaded;
+    int64_t from, by; /* nodes: then it may be fetched from this one on, and has been written back before that one */
 } dv_ring;
 
 typedef struct dv_norm_place { /* buffers of a live group norm's partial statistics and of its scale and shift */
@@ -42,10 +43,10 @@ typedef struct dv_storage { /* how values between the convolutions are kept */
     dvk_dtype dtype;
     int64_t channels; /* a pixel of 16-bit values takes a multiple of so many */
     uint64_t align;   /* of buffers: a power of two */
-    bool away;        /* the state that rings leave may go far away, but for `near` bytes of it */
-    uint64_t near;
-    double ahead;       /* of when it is wanted, and of when it is there, in ns: what is on its way takes memory */
-    double tflops, gbs; /* what steps and moves are guessed to take */
+    bool offload;     /* the state that rings leave goes to the host's memory, but for `resident` bytes of it */
+    uint64_t resident;
+    uint64_t room;      /* of the arena: rings that are fetched early, or written back late, shall not pass it */
+    double tflops, gbs; /* what steps are guessed to take */
 } dv_storage;
 
 typedef struct dv_placement {
@@ -62,23 +63,25 @@ typedef struct dv_placement {
     int64_t cap_blocks;
     dv_ring *rings; /* in the order of their numbers */
     int64_t n_rings, cap_rings;
-    uint64_t state_bytes, away_bytes; /* of the rings */
+    uint64_t state_bytes, offloaded_bytes; /* of the rings */
 } dv_placement;
 
 /* The graph's input, its output and what follows the last convolution stay f32, so that pictures do not band. */
 davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_placement *out);
 /* Then, with `conv` and `chunks` of the norms as they shall be: buffers for the group norms. */
 davy_result dv_place_norms(dv_placement *p);
-/* Rings, once their values are placed: room for their state, and for what of it is on its way. */
+/* Rings, once their values are placed: room for their state, and how long they live for the sake of what is offloaded. */
 davy_result dv_place_rings(dv_placement *p);
-/* That of node k, a past or a window. */
+/* That of node k, a past, a window or frames side by side; NULL: nothing is kept. */
 const dv_ring *dv_ring_of(const dv_placement *p, int64_t k);
 void dv_placement_free(dv_placement *p);
 
 /* Group norm node whose coefficients live node k applies; -1: none. */
 int32_t dv_norm_used(const dv_graph *g, int64_t k);
-/* Of a past or a window: where in its ring, in frames, the oldest frame lies. */
+/* Of a past or a window: where in its ring, in frames from the first pixel's first on, the oldest frame lies. */
 int64_t dv_ring_base(const dv_node *node);
+/* What is kept of frames that lie in such pictures: as they were before they were transformed. */
+dv_shape dv_kept_shape(const dv_node *node, dv_shape pictures);
 /* Floats from scale to shift in a coefficients buffer. */
 int64_t dv_norm_stride(const dv_graph *g, int32_t norm);
 

@@ -3,6 +3,7 @@
 #include "core/place_priv.h"
 
 #include "core/error.h"
+#include "kernels/dtype.h"
 
 enum { LEAST_CHANNELS = 8 }; /* a frame's in a pixel are a multiple: what CUDA's kernels ask of a view */
 
@@ -40,8 +41,10 @@ static int64_t room_of(const dv_placement *p, int64_t part, int64_t all) {
 static bool place_frames(dv_placement *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_value x = node->in[0];
-    const dv_shape in = p->graph->values[x].shape;
     const dv_shape out = p->graph->values[node->out].shape;
+    dv_shape in = p->graph->values[x].shape;
+    in.h = out.h; /* of what is made of it */
+    in.w = out.w;
     const bool side_by_side = in.c % LEAST_CHANNELS == 0;
     dv_place where = {.stride = side_by_side ? node->time.step : 1};
     where.buffer = side_by_side ? add_side_by_side(p, p->dtypes[node->out], in, node->time.lead + in.n, k)
@@ -50,7 +53,8 @@ static bool place_frames(dv_placement *p, int64_t k) {
         return false;
     }
     dv_place_put(p, node->out, where);
-    if (side_by_side && dv_place_can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
+    if (side_by_side && node->fused.winograd == 0 && dv_place_can_move(p, x, p->dtypes[node->out]) &&
+        may_be_strided(p, x)) {
         where.frame = node->time.lead;
         where.stride = 1;
         dv_place_put(p, x, where);
@@ -109,24 +113,36 @@ static bool place_join(dv_placement *p, int64_t k) {
 /* ---- rings ---- */
 
 int64_t dv_ring_base(const dv_node *node) {
-    return node->first % (node->r - node->time.frames + 1);
+    return node->first;
+}
+
+dv_shape dv_kept_shape(const dv_node *node, dv_shape pictures) {
+    if (node->fused.winograd > 0) {
+        pictures.h /= 4;
+        pictures.w = node->fused.winograd;
+    }
+    return pictures;
 }
 
 static const dv_node *maker_of(const dv_placement *p, dv_value v) {
     return &p->graph->nodes[p->producer[v]];
 }
 
-/* The windows of a ring and what they are made of, from the last of them on. */
+/* The windows of a ring and what they are made of, from the last of them on. A pixel has room for the frames of one window;
+ * every frame lies one behind the frame before it, and so, after those of a window, where the first's next pixel was:
+ * nobody wants that any more. At the end some pixels more are wanted. */
 static bool place_ring(dv_placement *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
-    dv_shape shape = p->graph->values[node->out].shape;
+    const dv_shape shape = p->graph->values[node->out].shape;
     const int64_t c = shape.c / node->time.frames;
-    shape.c = node->r * c;
     const int32_t buffer = dv_place_add(p, p->dtypes[node->out], shape, shape.c, k, k);
     if (buffer < 0) {
         return false;
     }
-    p->buffers[buffer].ring = true;
+    dv_buffer *b = &p->buffers[buffer];
+    const uint64_t behind = (uint64_t)(dv_div_up(node->first, node->time.frames) * b->pixel) * dvk_dtype_size(b->dtype);
+    p->blocks[buffer].bytes += dv_align_up(behind, p->storage.align);
+    b->ring = true;
     for (bool more = true; more;) {
         const dv_value past = node->in[1];
         const dv_place where = {.buffer = buffer, .channel = (int32_t)(dv_ring_base(node) * c), .stride = 1};
@@ -154,8 +170,8 @@ static bool place_window(dv_placement *p, int64_t k) {
     const dv_value x = node->in[0];
     dv_place where = p->places[node->out];
     where.channel += (int32_t)(p->graph->values[x].shape.c * node->time.lead);
-    if (p->producer[x] > p->producer[node->in[1]] && dv_place_can_move(p, x, p->dtypes[node->out]) &&
-        may_be_strided(p, x)) {
+    if (node->fused.winograd == 0 && p->producer[x] > p->producer[node->in[1]] &&
+        dv_place_can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
         dv_place_put(p, x, where);
         if (may_be_raw(p, maker_of(p, x), x, p->producer[node->in[1]])) {
             dv_place_put(p, maker_of(p, x)->in[0], where);

@@ -18,44 +18,10 @@ void dv_plan_release(dv_plan *p) {
     dv_free(p->steps);
     dv_free(p->binds);
     dv_free(p->weights);
-    dv_free(p->moves);
+    dv_free(p->transfers);
+    dv_free(p->syncs);
+    dv_free(p->kept);
     dv_free(p);
-}
-
-static davy_result add_move(dv_plan *p, const dv_placement *place, int32_t buffer, const dv_move *move) {
-    dv_move *moves = buffer >= 0 ? dv_grow(p->moves, p->n_moves + 1, &p->cap_moves, sizeof *moves) : p->moves;
-    if (buffer < 0) {
-        return DAVY_OK;
-    }
-    if (moves == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
-    }
-    p->moves = moves;
-    moves[p->n_moves] = *move;
-    moves[p->n_moves++].at = place->blocks[buffer].offset;
-    return DAVY_OK;
-}
-
-/* first_step: of every node. */
-static davy_result add_moves(dv_plan *p, const dv_placement *place, const int64_t *first_step) {
-    davy_result r = DAVY_OK;
-    for (int64_t i = 0; r == DAVY_OK && i < place->n_rings; i++) {
-        const dv_ring *ring = &place->rings[i];
-        const dv_move lands = {.from = first_step[ring->from],
-                               .by = first_step[ring->begins],
-                               .away_at = ring->kept,
-                               .bytes = ring->bytes};
-        const dv_move leaves = {.from = first_step[ring->ends + 1],
-                                .by = first_step[ring->by],
-                                .away_at = ring->kept,
-                                .bytes = ring->bytes,
-                                .leaves = true};
-        r = add_move(p, place, ring->landing, &lands);
-        r = r == DAVY_OK ? add_move(p, place, ring->leaving, &leaves) : r;
-    }
-    p->state_bytes += place->state_bytes;
-    p->away_bytes = place->away_bytes;
-    return r;
 }
 
 static davy_result lower_all(dv_plan *p, const dv_placement *place, const dv_plan_options *options) {
@@ -67,7 +33,7 @@ static davy_result lower_all(dv_plan *p, const dv_placement *place, const dv_pla
         r = p->graph->nodes[k].dead ? DAVY_OK : dv_lower_node(&l, k);
         first_step[k + 1] = p->n_steps;
     }
-    r = r == DAVY_OK ? add_moves(p, place, first_step) : r;
+    r = r == DAVY_OK ? dv_plan_rings(p, place, first_step) : r;
     dv_free(first_step);
     return r;
 }
@@ -78,15 +44,15 @@ static dv_storage storage_of(const dv_plan_options *options) {
         return (dv_storage){.dtype = c == DVK_BF16 ? DVK_BF16 : DVK_F32,
                             .channels = 1,
                             .align = DV_ARENA_ALIGN,
-                            .away = options->away,
-                            .near = options->near,
-                            .ahead = options->ahead,
+                            .offload = options->offload,
+                            .resident = options->resident,
+                            .room = options->room,
                             .tflops = 1.0,
                             .gbs = 10.0};
     }
-    return (dv_storage){.away = options->away,
-                        .near = options->near,
-                        .ahead = options->ahead,
+    return (dv_storage){.offload = options->offload,
+                        .resident = options->resident,
+                        .room = options->room,
                         .tflops = options->caps->tensor_tflops,
                         .gbs = options->caps->memory_gbs,
                         .dtype = c == DVK_F16 || dv_is_8bit(c) ? DVK_F16
@@ -118,6 +84,14 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
         dv_placement_free(place);
         r = dv_place_values(p->graph, &storage, place);
     }
+    changed = false;
+    if (r == DAVY_OK && options->caps != NULL && options->winograd) {
+        r = dv_fold_winograd(p, place, options, &changed);
+    }
+    if (r == DAVY_OK && changed) {
+        dv_placement_free(place);
+        r = dv_place_values(p->graph, &storage, place);
+    }
     if (r == DAVY_OK && options->caps != NULL) {
         r = dv_fold_norms(p, place, options);
     }
@@ -130,7 +104,8 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     if (r == DAVY_OK && options->direct && options->caps != NULL) {
         r = dv_fold_store(p, place, options);
     }
-    return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, &p->arena_bytes) : r;
+    const uint64_t enough = place->offloaded_bytes > 0 && storage.room > 0 ? storage.room : UINT64_MAX;
+    return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, enough, &p->arena_bytes) : r;
 }
 
 davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out) {
@@ -146,6 +121,7 @@ davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_p
         r = lower_all(p, &place, options);
     }
     if (r == DAVY_OK) {
+        dv_plan_time(p);
         p->input = dv_view_of(&place, graph->input, &p->input_at);
         p->output = dv_view_of(&place, graph->output, &p->output_at);
         const uint64_t load = dv_convert_scratch(options, "load", &p->input);
@@ -247,6 +223,7 @@ static const struct operands {
     {"mean", {AT(pool.x)}, AT(pool.y), 1},
     {"max_pool", {AT(pool.x)}, AT(pool.y), 1},
     {"resize", {AT(pool.x)}, AT(pool.y), 1},
+    {"winograd_input", {AT(winograd_input.x)}, AT(winograd_input.y), 1},
     {"dysample", {AT(dysample.x), AT(dysample.offset)}, AT(dysample.y), 2},
 #undef AT
 };
@@ -268,7 +245,7 @@ static void append_operands(text *t, const dv_plan *p, const dv_step *s, const c
 static void append_step(text *t, const dv_plan *p, const dv_step *s) {
     const char *op = dv_kernel_op(s->kernel);
     append(t, "%s %s %s", op, dv_kernel_variant(s->kernel), s->label);
-    if (strcmp(op, "conv2d") == 0) {
+    if (strcmp(op, "conv2d") == 0 || strcmp(op, "conv2d_winograd") == 0) {
         const dvk_conv2d_args *a = &s->args.conv;
         append(t, " %dx%d", (int)a->kh, (int)a->kw);
         append_view(t, p, s, " ", &a->x);

@@ -17,6 +17,7 @@
 
 typedef union dv_args {
     dvk_conv2d_args conv;
+    dvk_winograd_input_args winograd_input;
     dvk_pointwise_args pointwise;
     dvk_group_norm_stats_args stats;
     dvk_group_norm_finish_args finish;
@@ -62,15 +63,29 @@ typedef struct dv_step {
 
 enum { DV_WEIGHT_ALIGN = 256 }; /* on a GPU */
 
-#define DV_BUS_GBS 40.0 /* guess: between a GPU and the host's memory, in one direction while the other is busy too */
+#define DV_BUS_GBS 50.0 /* guess: between a GPU and the host's memory, in one direction while the other is busy too */
 
-/* A part of a clip's state on its way between the arena and memory that is far away, beside the steps. It may begin when the
- * steps before `from` are done; step `by` waits for it. Those that are due at a step end before others begin there. */
-typedef struct dv_move {
-    int64_t from, by; /* by may be the number of steps */
-    uint64_t at, away_at, bytes;
-    bool leaves; /* the arena; else lands there */
-} dv_move;
+typedef struct dv_kept { /* a ring's part of a clip's state */
+    uint64_t at, bytes;  /* in the resident or in the offloaded state */
+    bool offloaded;
+} dv_kept;
+
+/* A ring's part of a clip's state on its way between the arena and the host's memory, beside the steps. */
+typedef struct dv_transfer {
+    uint64_t at, pitch; /* in the arena: rows of a pixel's frames */
+    uint64_t host_at;   /* in the offloaded state: the same, one behind the other */
+    uint64_t row_bytes, rows;
+    bool to_host;
+    double done; /* guessed, ns from the beginning */
+} dv_transfer;
+
+/* Before a step, or behind the last of them: a transfer may begin, as all steps before are done, or is waited for. In the
+ * order in which that is to be done. */
+typedef struct dv_sync {
+    int64_t step;
+    int64_t transfer;
+    bool begins;
+} dv_sync;
 
 /* A parameter in the form a step wants it: packed by a kernel, or a vector of f32. */
 typedef struct dv_weight {
@@ -93,34 +108,44 @@ typedef struct dv_plan {
     dvk_view input, output; /* data NULL */
     uint64_t input_at, output_at;
     uint64_t arena_bytes;
-    dv_move *moves;
-    int64_t n_moves, cap_moves;
-    uint64_t away_bytes;    /* of the state, far away */
-    uint64_t state_bytes;   /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
-    uint64_t scratch_bytes; /* per thread, a multiple of 64; of a GPU, of 256 */
-    uint64_t scratch_added; /* of these: by dv_plan_measure */
+    dv_kept *kept; /* of rings, in their order; behind what is resident of it lies the rest of the state */
+    int64_t n_kept;
+    dv_transfer *transfers;
+    dv_sync *syncs; /* two of each */
+    int64_t n_transfers;
+    uint64_t state_bytes;     /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
+    uint64_t offloaded_bytes; /* more of it, in the host's memory */
+    uint64_t scratch_bytes;   /* per thread, a multiple of 64; of a GPU, of 256 */
+    uint64_t scratch_added;   /* of these: by dv_plan_measure */
     uint64_t weight_bytes;
     uint64_t flops;
     double cost;
-    bool direct; /* the last step stores pictures itself; `output` has no place in the arena */
+    double duration; /* cost, and what steps wait for transfers */
+    bool direct;     /* the last step stores pictures itself; `output` has no place in the arena */
 } dv_plan;
 
 typedef struct dv_plan_options {
     const dvk_cuda_caps *caps; /* of the GPU to plan for; NULL: the CPU */
     uint32_t cpu;              /* DVK_CPU_* allowed */
-    dvk_dtype compute;         /* DVK_F32 or DVK_BF16; on a GPU also DVK_F16, DVK_TF32, DVK_FP8, DVK_INT8 */
+    dvk_dtype compute;         /* DVK_F32, DVK_BF16 or DVK_INT8; on a GPU also DVK_F16, DVK_TF32, DVK_FP8 */
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
-    bool away;                 /* what a clip's rings leave is far away, but for `near` bytes */
-    uint64_t near;
-    double ahead;        /* ns that it may be on its way, beside the steps, before it is waited for */
+    bool offload;              /* what a clip's rings leave goes to the host's memory, but for `resident` bytes */
+    uint64_t resident;
+    uint64_t room;       /* arena that may be taken so that this is done beside the steps */
     bool direct;         /* CUDA: nobody wants the output but "store": the last step may do that too */
     const dv_int8 *int8; /* compute is eight bits: which convolutions may; NULL: all */
     bool int8_always;    /* and do, whether they gain or not */
+    bool winograd;       /* CUDA: convolutions over time may read transformed frames: faster, in twice the memory */
 } dv_plan_options;
 
-/* Products of eight bits, of values of 16. */
+/* Products of eight bits, on a GPU of values of 16, on a CPU of f32. */
 static inline bool dv_is_8bit(dvk_dtype compute) {
     return compute == DVK_FP8 || compute == DVK_INT8;
+}
+
+/* What a convolution computes in that may not have 8-bit integers: the type of what is stored. */
+static inline dvk_dtype dv_plain_of_int8(const dv_plan_options *options) {
+    return options->caps != NULL ? DVK_F16 : DVK_F32;
 }
 
 /* Takes the graph over in every case. It must have passed dv_graph_check and dv_fuse. */

@@ -150,8 +150,8 @@ davy_result dv_program_lend(dv_program *p, void *block, void *state, dv_instance
     return create_instance(p, block, state, out);
 }
 
-void dv_instance_set_away(dv_instance *i, void *away) {
-    i->away = away;
+void dv_instance_set_offloaded(dv_instance *i, void *offloaded) {
+    i->offloaded = offloaded;
 }
 
 void dv_instance_drop(dv_instance *i) {

@@ -33,8 +33,8 @@ void dv_program_give(dv_program *p, dv_instance *instance);
 /* An instance of the caller's own, on memory of the caller's: dv_plan_workspace bytes, and the state of a clip's plan. The
  * program, which must be loaded, and the memory outlive it. */
 davy_result dv_program_lend(dv_program *p, void *block, void *state, dv_instance **out);
-/* Of a plan with moves, before it runs: dv_plan's away_bytes; on a GPU, pinned. */
-void dv_instance_set_away(dv_instance *i, void *away);
+/* Of a plan with transfers, before it runs: dv_plan's offloaded_bytes of the host's memory; on a GPU, pinned. */
+void dv_instance_set_offloaded(dv_instance *i, void *offloaded);
 void dv_instance_drop(dv_instance *instance);
 /* Frees idle instances until at most keep_bytes of them remain; returns what remains. */
 uint64_t dv_program_trim(dv_program *p, uint64_t keep_bytes);

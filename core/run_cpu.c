@@ -85,34 +85,39 @@ static davy_result run_step(const dv_services *services, const dv_step *step, st
     return r;
 }
 
-/* Nothing is gained by moving beside the steps here: what lands does so as early, what leaves as late as it may. */
-static void move_state(const dv_instance *i, int64_t step) {
+/* Nothing is gained by copying beside the steps here: what is fetched is so as early, what is written back as late as it
+ * may. */
+static void transfer(const dv_instance *i, const dv_transfer *t) {
+    char *ring = (char *)i->block + t->at, *kept = (char *)i->offloaded + t->host_at;
+    for (uint64_t row = 0; row < t->rows; row++) {
+        char *here = ring + row * t->pitch, *there = kept + row * t->row_bytes;
+        memcpy(t->to_host ? there : here, t->to_host ? here : there, (size_t)t->row_bytes);
+    }
+}
+
+static void transfer_state(const dv_instance *i, int64_t step, const dv_sync **at) {
     const dv_plan *plan = i->program->plan;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t k = 0; k < plan->n_moves; k++) {
-            const dv_move *m = &plan->moves[k];
-            char *here = (char *)i->block + m->at, *there = (char *)i->away + m->away_at;
-            if (pass == 0 && m->leaves && m->by == step) {
-                memcpy(there, here, m->bytes);
-            } else if (pass == 1 && !m->leaves && m->from == step) {
-                memcpy(here, there, m->bytes);
-            }
+    for (; *at != plan->syncs + 2 * plan->n_transfers && (*at)->step == step; (*at)++) {
+        const dv_transfer *t = &plan->transfers[(*at)->transfer];
+        if (t->to_host != (*at)->begins) {
+            transfer(i, t);
         }
     }
 }
 
 davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
     const dv_plan *plan = i->program->plan;
+    const dv_sync *sync = plan->syncs;
     davy_result r = i->fresh ? touch(i, watch) : DAVY_OK;
     for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
-        move_state(i, k);
+        transfer_state(i, k, &sync);
         step_loop s = {.kernel = plan->steps[k].kernel.cpu,
                        .args = &i->args[k],
                        .scratch = i->scratch,
                        .scratch_bytes = plan->scratch_bytes};
         r = run_step(i->program->services, &plan->steps[k], &s, watch);
     }
-    move_state(i, plan->n_steps);
+    transfer_state(i, plan->n_steps, &sync);
     return r;
 }
 

@@ -1,40 +1,7 @@
 /* run_cuda.c - see run_cuda.h. */
-#include "core/run_cuda.h"
-
-#include <stdio.h>
+#include "core/run_cuda_priv.h"
 
 #include "core/error.h"
-#include "core/profile.h"
-#include "core/run_priv.h"
-#include "kernels/dtype.h"
-
-enum { SIDE_QUEUES = 3 };
-
-typedef struct timed { /* one op of a profiled run */
-    const char *label;
-    dv_kernel kernel;
-    uint64_t flops, bytes;
-    dv_gpu_event *from, *to;
-} timed;
-
-typedef struct memory {
-    void *data;
-    uint64_t bytes;
-} memory;
-
-struct dv_cuda {
-    dv_gpu_queue *own, *queue, *foreign; /* queue: own or foreign, between begin and end */
-    dv_gpu_queue *side[SIDE_QUEUES];
-    dv_gpu_event *done; /* behind the last work that uses the instance */
-    dv_gpu_event *events[DV_SLOTS];
-    memory slots[DV_SLOTS];
-    dv_gpu_graph *graph;
-    uint64_t took_ns;     /* from the beginning of the last run that was waited for to its end; 0: not known */
-    bool ran, refused;    /* refused: capturing; then steps are launched one by one */
-    dv_gpu_event **moved; /* of the plan's moves: 2 each, may begin and is done */
-    timed *times;         /* events stay for the next run */
-    int64_t n_times, cap_times, with_events;
-};
 
 /* ---- creation ---- */
 
@@ -61,7 +28,7 @@ static void wait_for_all(dv_instance *i) {
         dv_gpu_event_wait(c->own, c->done); /* it may have been on a queue of the host */
         dv_gpu_queue_wait(c->own, NULL, NULL);
     }
-    for (int k = 0; k < SIDE_QUEUES; k++) {
+    for (int k = 0; k < DV_SIDE_QUEUES; k++) {
         if (c->side[k] != NULL) {
             dv_gpu_queue_wait(c->side[k], NULL, NULL);
         }
@@ -80,14 +47,14 @@ static void release_times(dv_cuda *c) {
     dv_free(c->times);
 }
 
-static void release_moves(dv_instance *i) {
+static void release_transfers(dv_instance *i) {
     dv_cuda *c = i->cuda;
-    for (int64_t k = 0; c->moved != NULL && k < 2 * i->program->plan->n_moves; k++) {
-        if (c->moved[k] != NULL) {
-            dv_gpu_event_release(c->moved[k]);
+    for (int64_t k = 0; c->transferred != NULL && k < 2 * i->program->plan->n_transfers; k++) {
+        if (c->transferred[k] != NULL) {
+            dv_gpu_event_release(c->transferred[k]);
         }
     }
-    dv_free(c->moved);
+    dv_free(c->transferred);
 }
 
 void dv_cuda_instance_release(dv_instance *i) {
@@ -113,12 +80,12 @@ void dv_cuda_instance_release(dv_instance *i) {
     if (c->graph != NULL) {
         dv_gpu_graph_release(c->graph);
     }
-    release_moves(i);
+    release_transfers(i);
     release_times(c);
     if (c->done != NULL) {
         dv_gpu_event_release(c->done);
     }
-    for (int k = 0; k < SIDE_QUEUES; k++) {
+    for (int k = 0; k < DV_SIDE_QUEUES; k++) {
         if (c->side[k] != NULL) {
             dv_gpu_queue_give(c->side[k]);
         }
@@ -140,7 +107,7 @@ dv_gpu_queue *dv_instance_queue(const dv_instance *i) {
 }
 
 davy_result dv_instance_memory(dv_instance *i, int32_t slot, uint64_t bytes, void **out) {
-    memory *m = &i->cuda->slots[slot];
+    dv_lent_memory *m = &i->cuda->slots[slot];
     davy_result r = DAVY_OK;
     if (m->bytes < bytes) {
         if (m->data != NULL) {
@@ -148,7 +115,7 @@ davy_result dv_instance_memory(dv_instance *i, int32_t slot, uint64_t bytes, voi
             r = i->cuda->queue != NULL ? dv_gpu_queue_wait(i->cuda->queue, NULL, NULL) : DAVY_OK;
             dv_gpu_free(i->program->gpu, DV_MEM_WORKSPACE, m->data, m->bytes);
             i->bytes -= m->bytes;
-            *m = (memory){0};
+            *m = (dv_lent_memory){0};
         }
         r = r == DAVY_OK ? dv_gpu_alloc(i->program->gpu, DV_MEM_WORKSPACE, bytes, "workspace", &m->data) : r;
         if (r != DAVY_OK) {
@@ -242,195 +209,4 @@ void dv_instance_end(dv_instance *i) {
         dv_gpu_queue_give(c->foreign);
     }
     c->foreign = c->queue = NULL;
-}
-
-/* ---- times ---- */
-
-bool dv_instance_timed(const dv_instance *i) {
-    return i->program->services->profile != NULL && dv_profile_on(i->program->services->profile);
-}
-
-/* The next entry, with events. */
-static davy_result next_time(dv_instance *i, timed **out) {
-    dv_cuda *c = i->cuda;
-    timed *times = dv_grow(c->times, c->n_times + 1, &c->cap_times, sizeof *times);
-    if (times == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "profile: out of memory");
-    }
-    c->times = times;
-    timed *t = &times[c->n_times];
-    if (c->n_times == c->with_events) {
-        *t = (timed){0};
-        davy_result r = dv_gpu_event_create(i->program->gpu, true, &t->from);
-        if (r == DAVY_OK) {
-            r = dv_gpu_event_create(i->program->gpu, true, &t->to);
-            if (r != DAVY_OK) {
-                dv_gpu_event_release(t->from);
-            }
-        }
-        if (r != DAVY_OK) {
-            return r;
-        }
-        c->with_events++;
-    }
-    c->n_times++;
-    *out = t;
-    return DAVY_OK;
-}
-
-davy_result dv_instance_collect(dv_instance *i) {
-    dv_cuda *c = i->cuda;
-    davy_result r = c->n_times > 0 ? dv_gpu_queue_wait(c->queue, NULL, NULL) : DAVY_OK;
-    for (int64_t k = 0; r == DAVY_OK && k < c->n_times; k++) {
-        const timed *t = &c->times[k];
-        char kernel[96];
-        float ms = 0.0f;
-        r = dv_gpu_event_ms(t->from, t->to, &ms);
-        snprintf(kernel, sizeof kernel, "%s %s", dv_kernel_op(t->kernel), dv_kernel_variant(t->kernel));
-        dv_profile_add(i->program->services->profile, t->label, kernel, (uint64_t)((double)ms * 1e6), t->flops,
-                       t->bytes);
-    }
-    c->n_times = 0;
-    return r;
-}
-
-/* ---- steps ---- */
-
-static davy_result enqueue(dv_instance *i, dv_gpu_queue *q, const dv_step *step, const void *args) {
-    const dvk_cuda_kernel *k = step->kernel.cuda;
-    timed *t = NULL;
-    davy_result r = DAVY_OK;
-    const bool time = dv_instance_timed(i) && q == i->cuda->queue;
-    if (time) {
-        r = next_time(i, &t);
-        if (r != DAVY_OK) {
-            return r;
-        }
-        t->label = step->label;
-        t->kernel = step->kernel;
-        t->flops = step->flops;
-        t->bytes = step->bytes;
-        r = dv_gpu_event_record(t->from, q);
-    }
-    if (r == DAVY_OK) {
-        r = dv_gpu_check(i->program->gpu, k->enqueue(args, i->scratch, &q->base), step->label);
-    }
-    return r == DAVY_OK && time ? dv_gpu_event_record(t->to, q) : r;
-}
-
-/* ---- moves ---- */
-
-static davy_result make_moves(dv_instance *i) {
-    dv_cuda *c = i->cuda;
-    const int64_t events = 2 * i->program->plan->n_moves;
-    c->moved = dv_calloc((uint64_t)events, sizeof(dv_gpu_event *));
-    davy_result r = c->moved != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "run: out of memory");
-    for (int64_t k = 0; r == DAVY_OK && k < events; k++) {
-        r = dv_gpu_event_create(i->program->gpu, false, &c->moved[k]);
-    }
-    return r;
-}
-
-/* Each way has a queue of its own. */
-static davy_result begin_move(dv_instance *i, dv_gpu_queue *q, const dv_move *m, dv_gpu_event **events) {
-    dv_gpu_queue *side = NULL;
-    char *here = (char *)i->block + m->at, *there = (char *)i->away + m->away_at;
-    davy_result r = dv_instance_side_queue(i, m->leaves ? 1 : 0, &side);
-    r = r == DAVY_OK ? dv_gpu_event_record(events[0], q) : r;
-    r = r == DAVY_OK ? dv_gpu_event_wait(side, events[0]) : r;
-    r = r == DAVY_OK ? dv_gpu_copy(side, m->leaves ? there : here, NULL, m->leaves ? here : there, m->bytes) : r;
-    return r == DAVY_OK ? dv_gpu_event_record(events[1], side) : r;
-}
-
-/* What leaves makes room before something lands. */
-static davy_result enqueue_moves(dv_instance *i, dv_gpu_queue *q, int64_t step) {
-    const dv_plan *plan = i->program->plan;
-    davy_result r = DAVY_OK;
-    for (int pass = 0; pass < 4; pass++) {
-        for (int64_t k = 0; r == DAVY_OK && k < plan->n_moves; k++) {
-            const dv_move *m = &plan->moves[k];
-            dv_gpu_event **events = &i->cuda->moved[2 * k];
-            if (m->leaves == (pass < 2) && pass % 2 == 0 && m->from == step) {
-                r = begin_move(i, q, m, events);
-            } else if (m->leaves == (pass < 2) && pass % 2 == 1 && m->by == step) {
-                r = dv_gpu_event_wait(q, events[1]);
-            }
-        }
-    }
-    return r;
-}
-
-static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q) {
-    const dv_plan *plan = i->program->plan;
-    const int64_t n = plan->n_steps - (plan->direct ? 1 : 0);
-    davy_result r = plan->n_moves > 0 && i->cuda->moved == NULL ? make_moves(i) : DAVY_OK;
-    for (int64_t k = 0; r == DAVY_OK && k < n; k++) {
-        r = enqueue_moves(i, q, k);
-        r = r == DAVY_OK ? enqueue(i, q, &plan->steps[k], &i->args[k]) : r;
-    }
-    return r == DAVY_OK ? enqueue_moves(i, q, n) : r;
-}
-
-/* Not fatal: a driver that refuses to capture still runs the steps. */
-static void capture(dv_instance *i) {
-    dv_cuda *c = i->cuda;
-    c->refused = true;
-    if (dv_gpu_capture_begin(c->own) != DAVY_OK) {
-        return;
-    }
-    const davy_result enqueued = enqueue_steps(i, c->own);
-    const davy_result ended = dv_gpu_capture_end(c->own, &c->graph);
-    c->refused = enqueued != DAVY_OK || ended != DAVY_OK || c->graph == NULL;
-    if (c->refused && c->graph != NULL) {
-        dv_gpu_graph_release(c->graph);
-        c->graph = NULL;
-    }
-}
-
-davy_result dv_instance_enqueue(dv_instance *i) {
-    dv_cuda *c = i->cuda;
-    const bool timed_run = dv_instance_timed(i);
-    if (c->ran && c->graph == NULL && !c->refused && !timed_run) {
-        capture(i);
-    }
-    c->ran = true;
-    return c->graph != NULL && !timed_run ? dv_gpu_graph_launch(c->graph, c->queue) : enqueue_steps(i, c->queue);
-}
-
-davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, const char *label,
-                                   uint64_t bytes) {
-    const dvk_cuda_caps *caps = dv_gpu_caps(i->program->gpu);
-    const dv_step step = {
-        .kernel.cuda = dvk_cuda_choose(op, args, caps, DVK_COMPUTES_F32), .label = label, .bytes = bytes};
-    const dvk_cuda_kernel *k = step.kernel.cuda;
-    if (k == NULL || (k->scratch_bytes != NULL && k->scratch_bytes(args, caps) > 0)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "no CUDA kernel for op %s of this picture", op);
-    }
-    return enqueue(i, q, &step, args);
-}
-
-/* The result to memory of its own, and from there into a picture that the kernel does not store itself. */
-static davy_result enqueue_apart(dv_instance *i, dv_gpu_queue *q, dv_args *last, const dvk_convert_args *args,
-                                 uint64_t bytes) {
-    const dv_plan *plan = i->program->plan;
-    const dvk_view *y = &plan->output;
-    dvk_convert_args store = *args;
-    davy_result r =
-        dv_instance_memory(i, DV_SLOT_RESULT, (uint64_t)(y->n * y->sn) * dvk_dtype_size(y->dtype), &store.view.data);
-    last->conv.epi.store = NULL;
-    last->conv.y.data = store.view.data;
-    r = r == DAVY_OK ? enqueue(i, q, &plan->steps[plan->n_steps - 1], last) : r;
-    return r == DAVY_OK ? dv_instance_enqueue_op(i, q, "store", &store, "store", bytes) : r;
-}
-
-davy_result dv_instance_enqueue_store(dv_instance *i, dv_gpu_queue *q, const dvk_convert_args *args, uint64_t bytes) {
-    const dv_plan *plan = i->program->plan;
-    if (!plan->direct) {
-        return dv_instance_enqueue_op(i, q, "store", args, "store", bytes);
-    }
-    const dv_step *step = &plan->steps[plan->n_steps - 1];
-    dv_args last = i->args[plan->n_steps - 1];
-    last.conv.epi.store = args;
-    return step->kernel.cuda->stores(&last, dv_gpu_caps(i->program->gpu)) ? enqueue(i, q, step, &last)
-                                                                          : enqueue_apart(i, q, &last, args, bytes);
 }

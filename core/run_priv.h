@@ -13,7 +13,7 @@ struct dv_instance {
     dv_program *program; /* not referenced: the run that took the instance holds the program */
     void *block;         /* arena, then scratch; of the host or of the GPU */
     void *state;         /* of a clip, the caller's */
-    void *away;          /* the part of it that is far away */
+    void *offloaded;     /* the part of it in the host's memory, where the block is not */
     bool lent;           /* so is the block */
     bool fresh;          /* on the CPU: nobody has written into the arena yet */
     uint64_t bytes;      /* all that the instance holds */

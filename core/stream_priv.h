@@ -1,8 +1,10 @@
-/* stream_priv.h - what engine_stream.c (which slices, which plans) and engine_stream_run.c (their runs) share. */
+/* stream_priv.h - what engine_stream.c (streams), engine_stream_choose.c (which slices, which plans) and engine_stream_run.c
+ * (their runs) share. */
 #ifndef DV_STREAM_PRIV_H
 #define DV_STREAM_PRIV_H
 
 #include "core/engine_priv.h"
+#include "core/cuda/gpu.h"
 #include "core/stream.h"
 
 enum { DV_PIECES = 6 };
@@ -20,26 +22,33 @@ typedef struct dv_stage_memory { /* device memory that the caller's pictures pas
     uint64_t bytes;
 } dv_stage_memory;
 
+typedef struct dv_slice_choice { /* how a clip is computed */
+    dv_clip_stream_info info;
+    bool whole; /* the clip is one slice: nothing is kept */
+    bool lean;
+    bool by_frame; /* this and what follows: as in dv_request */
+    bool offload;
+    uint64_t resident, room;
+    bool winograd;
+    uint64_t need; /* of everything, weights not packed yet included, but for what is in the host's memory */
+    uint64_t weights;
+    uint64_t staging; /* of the caller's frames */
+    bool apart;       /* they pass through memory of their own, not through the arena */
+    int64_t in_c;
+    double cost_slice, cost_frame; /* of a later one, of a later slice's */
+} dv_slice_choice;
+
 struct dv_clip_stream {
     dv_engine *e;
     dv_store *store;
     dv_stage stage;
     int64_t h, w;
     dv_clip_company company;
-    bool whole; /* the clip is one slice: nothing is kept */
-    bool lean;
-    int64_t slots; /* this and what follows: as in dv_request */
-    bool moved;
-    uint64_t near;
-    double ahead;
-    bool apart; /* the caller's frames pass through memory of their own, not through the arena */
-    dv_clip_stream_info info;
-    int64_t in_c;
-    double cost_frame; /* of a later slice's */
+    dv_slice_choice choice;
     dv_piece pieces[DV_PIECES];
     uint64_t clock;
-    void *away;                               /* of the state, what is in the host's memory */
     void *arena, *state;                      /* of all pieces in turn; NULL: not taken yet */
+    dv_pinned offloaded;                      /* of the state, what is in the host's memory */
     dv_stage_memory own_staging[2], *staging; /* that, or the lender's */
     bool second;   /* of the slice made ready: the rule says so, and only the clip's first frames have been taken */
     int64_t taken; /* frames of the clip so far */
@@ -47,9 +56,27 @@ struct dv_clip_stream {
     dv_instance *busy; /* GPU: may still be at work, after an error */
 };
 
-davy_result dv_clip_stream_plan(const dv_clip_stream *s, int64_t frames, bool continues, dv_plan **out);
+static inline uint64_t
+dv_resident_bytes(const dv_clip_stream_info *i) { /* of the state: the GPU's, or the processor's */
+    return i->state_bytes - i->offloaded_bytes;
+}
+
+/* engine_stream_choose.c: decides; frames and slice as in dv_clip_stream_open. */
+davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice);
+void dv_clip_stream_tell(const dv_clip_stream *s); /* the log what has been decided */
+/* What a choice takes whose slice, whole, lean, by_frame, and what follows these are set. */
+davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c);
+/* The shortest slices, with as little of the device's memory as that can be. */
+davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out);
+davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, int64_t frames, bool continues,
+                                bool second, dv_plan **out);
+
 /* The program of such a slice, loaded, and its instance on the stream's memory. */
 davy_result dv_clip_stream_piece(dv_clip_stream *s, int64_t frames, bool continues, dv_watch *watch, dv_piece **out);
+
+/* engine_stream_retreat.c: on a GPU, of a stream that has its memory, once more has been refused: the next best choice, which
+ * takes less, with the state as it is. An error: there is none, or the stream has lost its memory (arena NULL). */
+davy_result dv_clip_stream_retreat(dv_clip_stream *s);
 
 /* engine_stream_cuda.c: one slice; `image`s are its frames. */
 davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *in,

@@ -36,7 +36,8 @@ typedef enum dvk_gate {
  * x is f32 (products in f32), bf16 (W rounded to bf16) or q8 (integer types only: whole-number products of 32 values,
  * scaled in f32). Scales and minima of Q4_K, Q5_K and Q6_K sub-blocks are rounded to f16 (2^-12) when packed.
  * With `norm` (CUDA, few rows of f32) x is x / sqrt(mean(x^2) + norm_eps) * norm first, with `rounded` (the same, integer
- * types) it becomes q8 then, as "row_norm" and "row_convert" make them.
+ * types) it becomes q8 then, as "row_norm" and "row_convert" make them. With `more` (and norm, m 1) x is the sum of x and of
+ * the n_more rows of `more` first, which is stored to `sum` too.
  * q/k/v in one call: their rows one behind the other, each a multiple of DVK_PANEL. */
 enum { DVK_PANEL = 32 }; /* rows of W that lie together when packed */
 /* On the CPU a row of f32 or q8 gives the same bits whether it comes alone or with others, up to so many in all: tokens of
@@ -55,8 +56,11 @@ typedef struct dvk_linear_args {
     int32_t rounded;
     const float *norm; /* [k] or NULL */
     float norm_eps;
-    int32_t reserved;
+    int32_t n_more;    /* at most DVK_MORE */
+    const float *more; /* [n_more][k] or NULL */
+    float *sum;        /* [k], not x */
 } dvk_linear_args;
+enum { DVK_MORE = 8 };
 
 /* Every fast kernel packs alike. A panel by itself, its DVK_PANEL rows from anywhere (NULL: zeros); with glu the first
  * half are rows of the gate and the second the same rows of the other factor. dst: 64-byte aligned. */
@@ -182,6 +186,17 @@ typedef struct dvk_attention_new_args {
     int32_t reserved;
 } dvk_attention_new_args;
 
+/* "attention_out" (CUDA): "attention_new" of one row, which gives y to nobody but W: parts[g] is W times what the heads of key
+ * head g give, zeros for the others. */
+typedef struct dvk_attention_out_args {
+    dvk_attention_new_args of; /* a.m 1; a.y is not looked at */
+    const void *w;             /* [n][heads * dim], packed as "linear" wants it */
+    float *parts;              /* [kv_heads][n] */
+    int64_t n;
+    dvk_wtype type;
+    int32_t reserved;
+} dvk_attention_out_args;
+
 /* "patches": y[i] = the numbers of patch order[i] (NULL: i), whose `values` bytes are a third each of red, green and blue:
  * byte v of colour c is table[c * 256 + v]. */
 typedef struct dvk_patches_args {
@@ -201,6 +216,17 @@ typedef struct dvk_argmax_args {
     int32_t *advance;     /* [n_advance] */
     int64_t m, n, n_never, n_advance;
 } dvk_argmax_args;
+
+/* "next_token" (CUDA): what lies between two tokens: "argmax" of one row, then "embed" of its id (-1: of 0) and "rope_table" of
+ * one row. draw.id is embed.ids; table.pos may be among draw.advance. In the end told[count % DVK_TOLD], in memory of the
+ * host, becomes count << 32 | id in one piece, `count` being advance[0] as it was. */
+enum { DVK_TOLD = 8 };
+typedef struct dvk_next_token_args {
+    dvk_argmax_args draw;
+    dvk_embed_args embed;
+    dvk_rope_table_args table;
+    uint64_t *told; /* [DVK_TOLD] */
+} dvk_next_token_args;
 
 /* "candidates" (CUDA): of x, cut into pieces of DVK_CANDIDATE_PIECE values, all that are not below `bound`, ids rising. The
  * bound is the `least`-th largest of the pieces' largest values, or their smallest: no fewer values than that are above it. */

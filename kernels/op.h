@@ -67,7 +67,7 @@ typedef struct dvk_epilogue {
     int64_t stats_groups;
     /* CUDA only, kernels that say so in supports(): y is the pixel shuffle by this factor of the result (res[0], where
      * n_res is 1, is then a picture of the unshuffled size whose nearest neighbour is added after it, as pixel_shuffle
-     * does). y is then no slice: what lies between its pixels may be overwritten. 0 and 1: none. */
+     * does, or one of y's). y is then no slice: what lies between its pixels may be overwritten. 0 and 1: none. */
     int64_t shuffle;
     /* CUDA only, kernels with stores(): the result goes to this picture as "store" does, whose view is y but for its data,
      * and none to y. NULL: to y. */
@@ -98,6 +98,19 @@ typedef struct dvk_conv2d_args {
      * y[n,oy,ox,o] = epi( sum_{i,ky,kx} W[..] * pro(x)[n, (oy + 1) / 2 + ky - 1, (ox + 1) / 2 + kx - 1, i] ). */
     int32_t phased;
 } dvk_conv2d_args;
+
+/* A picture of h x w pixels, transformed along the width for convolutions of three taps: f16, 4 * h rows of (w + 1) / 2 pixels.
+ * With d[i] = x[oy][2 * p - 1 + i], zero beyond the picture's sides, row 4 * oy + f has at p
+ *     f 0: d[0] - d[2], 1: d[1] + d[2], 2: d[2] - d[1], 3: d[1] - d[3].
+ * "winograd_input": y = that of pro(x) as f16. Here f16 means clamped to its range and rounded; so are d and y. Picture 0 is
+ * written `repeats` times more, `repeat_step` elements of y apart.
+ * "conv2d_winograd": dvk_conv2d_args with such a picture as x and one of h x w as y, compute F16, 3 x 3 taps, stride and
+ * padding 1: what conv2d gives of the picture that was transformed, with the same weights. CUDA, and the references. */
+typedef struct dvk_winograd_input_args {
+    dvk_view x, y;
+    dvk_prologue pro;
+    int64_t repeats, repeat_step;
+} dvk_winograd_input_args;
 
 /* "pointwise": y = epi(pro(x)); additions, activations, the apply of a norm, scaling, conversion between dtypes, copies
  * of strided views (concat, crop). */

@@ -6,6 +6,8 @@
 
 #define DVK_LIST_REF(X)                                                                                                \
     X(dvk_conv2d_ref)                                                                                                  \
+    X(dvk_conv2d_winograd_ref)                                                                                         \
+    X(dvk_winograd_input_ref)                                                                                          \
     X(dvk_pointwise_ref)                                                                                               \
     X(dvk_group_norm_stats_ref)                                                                                        \
     X(dvk_group_norm_finish_ref)                                                                                       \
@@ -52,6 +54,8 @@
     X(dvk_patches_ref)                                                                                                 \
     X(dvk_attention_kv_ref)                                                                                            \
     X(dvk_attention_new_ref)                                                                                           \
+    X(dvk_attention_out_ref)                                                                                           \
+    X(dvk_next_token_ref)                                                                                              \
     X(dvk_dysample_base)                                                                                               \
     X(dvk_similarity_base)                                                                                             \
     X(dvk_mix_base)                                                                                                    \
@@ -62,12 +66,14 @@
     X(dvk_fold_base)                                                                                                   \
     X(dvk_unfold_base)                                                                                                 \
     X(dvk_embed_base)                                                                                                  \
-    X(dvk_conv2d_base)
+    X(dvk_conv2d_base)                                                                                                 \
+    X(dvk_conv2d_ref_int8)
 
 #if defined(DVK_X86)
 #define DVK_LIST_X86(X)                                                                                                \
     X(dvk_conv2d_avx2)                                                                                                 \
     X(dvk_conv2d_avx2_winograd4)                                                                                       \
+    X(dvk_conv2d_int8_avx2)                                                                                            \
     X(dvk_pointwise_avx2)                                                                                              \
     X(dvk_group_norm_stats_avx2)                                                                                       \
     X(dvk_attention_avx2)                                                                                              \
@@ -88,6 +94,7 @@
     X(dvk_store_avx2)                                                                                                  \
     X(dvk_conv2d_avx512)                                                                                               \
     X(dvk_conv2d_avx512_winograd4)                                                                                     \
+    X(dvk_conv2d_int8_avx512vnni)                                                                                      \
     X(dvk_pointwise_avx512)                                                                                            \
     X(dvk_group_norm_stats_avx512)                                                                                     \
     X(dvk_attention_avx512)                                                                                            \

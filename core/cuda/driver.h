@@ -141,6 +141,8 @@ _Static_assert(sizeof(cu_pool_props) == 88 && sizeof(cu_copy_2d) == 128 && sizeo
     NEED(memory_free, "cuMemFree_v2", (cu_address address))                                                            \
     NEED(host_alloc, "cuMemHostAlloc", (void **p, size_t bytes, unsigned flags))                                       \
     NEED(host_free, "cuMemFreeHost", (void *p))                                                                        \
+    MAY(host_register, "cuMemHostRegister_v2", (void *p, size_t bytes, unsigned flags))                                \
+    MAY(host_unregister, "cuMemHostUnregister", (void *p))                                                             \
     MAY(pool_create, "cuMemPoolCreate", (cu_pool * pool, const cu_pool_props *props))                                  \
     MAY(pool_destroy, "cuMemPoolDestroy", (cu_pool pool))                                                              \
     MAY(pool_trim, "cuMemPoolTrimTo", (cu_pool pool, size_t keep))                                                     \

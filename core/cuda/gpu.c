@@ -211,6 +211,9 @@ void dv_gpu_release(dv_gpu *g) {
     const bool mine = g->process == dv_process_id();
     const bool alive = mine && g->context != NULL && gpu_enter_cu(g) == CU_OK;
     gpu_queues_close(g, alive);
+    if (g->lock != NULL) {
+        dv_gpu_unpin_idle(g);
+    }
     gpu_nvidia_close(g, alive);
     gpu_modules_close(g, alive);
     if (alive) {

@@ -61,10 +61,17 @@ uint64_t dv_gpu_budget(dv_gpu *g);
 void dv_gpu_set_budget(dv_gpu *g, uint64_t bytes); /* 0: automatic again */
 void dv_gpu_trim(dv_gpu *g);                       /* what the pool holds goes back to the driver */
 
-/* Host memory that kernels use where it lies, counted in the heap: DAVY_E_BUDGET, DAVY_E_NOMEM_HOST. unpin: no work enqueued
- * uses it any more. */
-davy_result dv_gpu_pin(dv_gpu *g, uint64_t bytes, const char *what, void **out);
-void dv_gpu_unpin(dv_gpu *g, void *p, uint64_t bytes);
+/* Host memory that is copied from and to without the host's doing, counted in the heap: DAVY_E_BUDGET, DAVY_E_NOMEM_HOST.
+ * unpin: nothing enqueued uses it any more; it may be kept, still counted, for the next pin. unpin_idle gives up what is kept;
+ * returns its bytes. */
+typedef struct dv_pinned {
+    void *data;
+    uint64_t bytes;  /* no fewer than asked for */
+    bool registered; /* memory of the process's own */
+} dv_pinned;
+davy_result dv_gpu_pin(dv_gpu *g, uint64_t bytes, const char *what, dv_pinned *out);
+void dv_gpu_unpin(dv_gpu *g, dv_pinned *block);
+uint64_t dv_gpu_unpin_idle(dv_gpu *g);
 
 /* ---- queues ---- */
 
@@ -98,6 +105,10 @@ void dv_gpu_reach(dv_gpu *g, dv_gpu *from);
 /* From another gpu's memory or this one's; enqueued only. */
 davy_result dv_gpu_copy(dv_gpu_queue *q, void *dst, const dv_gpu *src_gpu, const void *src, uint64_t bytes);
 
+/* Rows within this gpu's memory and pinned memory of the host; enqueued only. */
+davy_result dv_gpu_copy_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const void *src, uint64_t src_pitch,
+                           uint64_t row_bytes, uint64_t rows);
+
 /* Events: mark a place of a queue, have another queue wait for it on the device, look or wait on the host, time two. */
 typedef struct dv_gpu_event dv_gpu_event;
 davy_result dv_gpu_event_create(dv_gpu *g, bool timing, dv_gpu_event **out);
@@ -117,6 +128,16 @@ davy_result dv_gpu_mail_create(dv_gpu *g, uint32_t bytes, dv_gpu_mail **out);
 void dv_gpu_mail_release(dv_gpu_mail *m); /* nothing sent is on its way any more */
 davy_result dv_gpu_mail_send(dv_gpu_mail *m, dv_gpu_queue *q, const void *device);
 davy_result dv_gpu_mail_read(dv_gpu_mail *m, void *out);
+
+/* Numbers that a kernel tells the host without a copy: ring[i % DVK_TOLD] = i << 32 | number i in one piece (kernels/lm.h),
+ * i in the order of the queue, DVK_TOLD of them under way at most. mark: q has the kernel that tells number i; where numbers
+ * come so seldom that the host sleeps in between, it does until then. */
+typedef struct dv_gpu_told dv_gpu_told;
+davy_result dv_gpu_told_create(dv_gpu *g, dv_gpu_told **out);
+void dv_gpu_told_release(dv_gpu_told *t); /* no work enqueued tells any more */
+uint64_t *dv_gpu_told_ring(const dv_gpu_told *t);
+davy_result dv_gpu_told_mark(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i);
+davy_result dv_gpu_told_read(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i, int32_t *number);
 
 /* Graphs: everything enqueued on q between begin and end is recorded, not run. A foreign queue is not captured: take one of
  * our own for it; the graph may be launched on any queue. */

@@ -119,19 +119,27 @@ void gpu_stages_free(dv_gpu *g, gpu_queue *q, bool alive) {
 
 /* ---- copying ---- */
 
+static cu_result copy_rows(dv_gpu *g, cu_stream stream, cu_address dst, uint64_t dst_pitch, cu_address src,
+                           uint64_t src_pitch, uint64_t row_bytes, uint64_t rows) {
+    const int unified = 4;
+    const cu_copy_2d c = {.src_type = unified,
+                          .dst_type = unified,
+                          .src_device = src,
+                          .dst_device = dst,
+                          .src_pitch = (size_t)src_pitch,
+                          .dst_pitch = (size_t)dst_pitch,
+                          .width_bytes = (size_t)row_bytes,
+                          .height = (size_t)rows};
+    return g->cu->copy_2d(&c, stream);
+}
+
 static cu_result enqueue(dv_gpu *g, gpu_queue *q, const region *r, bool up) {
     const cu_address host = gpu_address(r->host);
     if (r->rows == 1) {
         return g->cu->copy_any(up ? r->device : host, up ? host : r->device, (size_t)r->row_bytes, q->pub.stream);
     }
-    const int unified = 4;
-    cu_copy_2d c = {
-        .src_type = unified, .dst_type = unified, .width_bytes = (size_t)r->row_bytes, .height = (size_t)r->rows};
-    c.src_device = up ? host : r->device;
-    c.dst_device = up ? r->device : host;
-    c.src_pitch = (size_t)(up ? r->host_pitch : r->device_pitch);
-    c.dst_pitch = (size_t)(up ? r->device_pitch : r->host_pitch);
-    return g->cu->copy_2d(&c, q->pub.stream);
+    return up ? copy_rows(g, q->pub.stream, r->device, r->device_pitch, host, r->host_pitch, r->row_bytes, r->rows)
+              : copy_rows(g, q->pub.stream, host, r->host_pitch, r->device, r->device_pitch, r->row_bytes, r->rows);
 }
 
 static cu_result enqueue_staged(dv_gpu *g, gpu_queue *q, gpu_stage *s, const region *piece, bool up) {
@@ -275,4 +283,17 @@ davy_result dv_gpu_copy(dv_gpu_queue *q, void *dst, const dv_gpu *src_gpu, const
                                                (size_t)bytes, q->stream);
     gpu_leave(g);
     return dv_gpu_check(g, c, "copy on the device");
+}
+
+davy_result dv_gpu_copy_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const void *src, uint64_t src_pitch,
+                           uint64_t row_bytes, uint64_t rows) {
+    dv_gpu *g = q->gpu;
+    const davy_result r = gpu_enter(g, "copy of rows");
+    if (r < 0) {
+        return r;
+    }
+    const cu_result c =
+        copy_rows(g, q->stream, gpu_address(dst), dst_pitch, gpu_address(src), src_pitch, row_bytes, rows);
+    gpu_leave(g);
+    return dv_gpu_check(g, c, "copy of rows");
 }

@@ -204,6 +204,7 @@ uint64_t dv_gpu_cached(dv_gpu *g) {
 }
 
 void dv_gpu_trim(dv_gpu *g) {
+    dv_gpu_unpin_idle(g);
     if (g->process != dv_process_id() || gpu_enter_cu(g) != CU_OK) {
         return;
     }

@@ -49,7 +49,7 @@ struct dv_gpu {
     bool from_host;
     dv_log log;
     dv_heap *heap;
-    _Atomic int lost; /* the CUresult that ended it, 0: alive */
+    _Atomic int lost;         /* the CUresult that ended it, 0: alive */
     _Atomic uint64_t reached; /* a bit for every device dv_gpu_reach has been asked about */
 
     cu_stream memory_stream; /* allocations are made and freed in its order */
@@ -60,6 +60,8 @@ struct dv_gpu {
     dv_mutex *lock;    /* guards what follows */
     gpu_queue *queues; /* all, taken or not */
     cu_module *modules;
+    struct gpu_pinned *pinned; /* idle */
+    uint64_t pinned_idle;      /* bytes of these */
     gpu_function **functions;
     int64_t n_functions, functions_room;
 

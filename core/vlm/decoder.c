@@ -47,6 +47,8 @@ static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
         {&d->queries, gpu ? (uint64_t)(rows * q) * 4 : 0},
         {&d->ids, gpu ? (uint64_t)rows * 4 : 0},
         {&d->token, gpu ? (uint64_t)DV_TOKEN_NUMBERS * 4 : 0},
+        {&d->parts, gpu ? (uint64_t)(t->kv_heads * t->hidden) * 4 : 0},
+        {&d->sum, gpu ? (uint64_t)t->hidden * 4 : 0},
         {&d->candidates, gpu ? sizeof *d->candidates : 0},
         {&d->named, gpu ? (uint64_t)dv_decoder_rows_numbers(d) * 4 : 0},
     };

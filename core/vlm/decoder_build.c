@@ -147,20 +147,25 @@ static dv_prog_at attends_at(const dv_decoder_pass *pass) {
 
 /* All of it in one kernel, for a single token. */
 static bool add_attention_new(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows rows[3],
-                              const dvk_attention_kv_args *attention) {
+                              const dvk_attention_kv_args *attention, const dv_vlm_block *b, bool *out) {
     const dv_vlm_text *t = &d->config->text;
-    if (pass->body.rows > 1 || pass->rows.position == NULL || t->qk_norm == DV_VLM_QK_AFTER_ROPE) {
+    dv_program *p = &pass->body;
+    if (p->rows > 1 || pass->rows.position == NULL || t->qk_norm == DV_VLM_QK_AFTER_ROPE) {
         return false;
     }
-    return dv_program_attention_new(&pass->body, &(dvk_attention_new_args){.a = *attention,
-                                                                           .k = rows[1],
-                                                                           .v = rows[2],
-                                                                           .cs = d->cs,
-                                                                           .pairs = t->head_dim / 2,
-                                                                           .inverse = t->rope.inverse ? 1 : 0});
+    const dvk_attention_new_args fresh = {.a = *attention,
+                                          .k = rows[1],
+                                          .v = rows[2],
+                                          .cs = d->cs,
+                                          .pairs = t->head_dim / 2,
+                                          .inverse = t->rope.inverse ? 1 : 0};
+    *out = b->out.bias == NULL && dv_program_normalises(p, &b->up, &b->norm2) &&
+           dv_program_attention_out(p, &fresh, &b->out, d->parts);
+    return *out || dv_program_attention_new(p, &fresh);
 }
 
-static void add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_vlm_block *b, int64_t layer,
+/* True: the output matrix has multiplied already, and its product is in d->parts. */
+static bool add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_vlm_block *b, int64_t layer,
                           dvk_rows mixed) {
     const dv_vlm_text *t = &d->config->text;
     dv_program *p = &pass->body;
@@ -184,8 +189,9 @@ static void add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_v
                                        .dim = t->head_dim,
                                        .scale = (float)(1.0 / sqrt((double)t->head_dim)),
                                        .causal = 1};
-    if (add_attention_new(d, pass, rows, &attention)) {
-        return;
+    bool out = false;
+    if (add_attention_new(d, pass, rows, &attention, b, &out)) {
+        return out;
     }
     if (p->queue != NULL && t->qk_norm != DV_VLM_QK_AFTER_ROPE) {
         attention.q = add_rope_qkv(d, pass, rows, cache);
@@ -193,6 +199,7 @@ static void add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_v
         add_ropes(d, pass, rows, cache);
     }
     dv_program_attention(p, &attention, attends_at(pass));
+    return false;
 }
 
 static void add_block(const dv_decoder *d, dv_decoder_pass *pass, int64_t layer) {
@@ -205,19 +212,26 @@ static void add_block(const dv_decoder *d, dv_decoder_pass *pass, int64_t layer)
     dvk_form form = dv_program_form(p, &b->out);
     dvk_rows mixed = dv_program_written(form, d->mixed, q);
     mixed.head = t->head_dim;
-    add_attention(d, pass, b, layer, mixed);
-    dvk_rows in = dv_program_input(p, mixed, form, d->mixed_in, q);
-    dv_program_linear(p, &(dv_prog_linear){.w = &b->out, .x = in, .y = x, .res = x});
+    dv_prog_linear up = {.w = &b->up, .act = dv_gate_of(t->act)};
+    dvk_rows stream = x; /* with what attention adds to it */
+    if (add_attention(d, pass, b, layer, mixed)) {
+        stream.data = up.sum = d->sum;
+        up.more = d->parts;
+        up.n_more = (int32_t)t->kv_heads;
+    } else {
+        const dvk_rows in = dv_program_input(p, mixed, form, d->mixed_in, q);
+        dv_program_linear(p, &(dv_prog_linear){.w = &b->out, .x = in, .y = x, .res = x});
+    }
     form = dv_program_form(p, &b->down);
     const dvk_rows hidden = dv_program_written(form, d->hidden, t->ffn);
-    dv_prog_linear up = {.w = &b->up, .y = hidden, .act = dv_gate_of(t->act)};
+    up.y = hidden;
     if (!add_normalising(d, p, &b->norm2, &up)) {
         up.x = dv_rows(d->normed, dv_program_form(p, &b->up), t->hidden);
         add_norm(d, p, &b->norm2, up.x, DV_AT_ROWS);
         dv_program_linear(p, &up);
     }
-    in = dv_program_input(p, hidden, form, d->hidden_in, t->ffn);
-    dv_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = x});
+    const dvk_rows in = dv_program_input(p, hidden, form, d->hidden_in, t->ffn);
+    dv_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = stream});
 }
 
 /* Of the last row alone, or of every one. */
@@ -235,10 +249,26 @@ static void add_head(const dv_decoder *d, dv_program *p, bool each) {
     dv_program_linear(p, &head);
 }
 
+/* Of a pass's tokens. */
+static dvk_rope_table_args table_of(const dv_decoder *d, const dv_decoder_pass *pass) {
+    return (dvk_rope_table_args){.pos = pass->positions,
+                                 .freq = d->weights->frequencies,
+                                 .axis = d->weights->axes,
+                                 .cs = d->cs,
+                                 .m = pass->body.rows,
+                                 .pairs = d->config->text.head_dim / 2,
+                                 .axes = d->axes};
+}
+
+/* A single token on a GPU, which the one before it has prepared. */
+static bool follows(const dv_decoder_pass *pass) {
+    return pass->told != NULL;
+}
+
 /* On a GPU the passes look their words up themselves; where vectors of pictures follow, before the layers. */
 static davy_result add_words(dv_decoder *d, dv_decoder_pass *pass, const dv_program_desc *desc) {
     const dvk_rows x = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden);
-    if (desc->queue == NULL || desc->rows == 1 || pass->each) {
+    if (desc->queue == NULL || pass->each) {
         if (desc->queue != NULL) {
             dv_program_embed(&pass->body, &d->weights->embed, pass->ids, x);
         }
@@ -246,18 +276,20 @@ static davy_result add_words(dv_decoder *d, dv_decoder_pass *pass, const dv_prog
     }
     dv_program_start(&pass->words, desc);
     dv_program_embed(&pass->words, &d->weights->embed, pass->ids, x);
+    if (follows(pass)) {
+        const dvk_rope_table_args table = table_of(d, pass);
+        dv_program_rope_table(&pass->words, &table);
+    }
     return dv_program_finish(&pass->words);
 }
 
 static void add_layers(dv_decoder *d, dv_decoder_pass *pass) {
     const dv_vlm_text *t = &d->config->text;
     dv_program *p = &pass->body;
-    dv_program_rope_table(p, &(dvk_rope_table_args){.pos = pass->positions,
-                                                    .freq = d->weights->frequencies,
-                                                    .axis = d->weights->axes,
-                                                    .cs = d->cs,
-                                                    .pairs = t->head_dim / 2,
-                                                    .axes = d->axes});
+    if (!follows(pass)) {
+        const dvk_rope_table_args table = table_of(d, pass);
+        dv_program_rope_table(p, &table);
+    }
     if (t->embed_norm) {
         add_norm(d, p, &(dv_vlm_affine){.w = NULL}, dv_rows(d->x, DVK_ROWS_F32, t->hidden), DV_AT_ROWS);
     }
@@ -274,7 +306,7 @@ static void add_layers(dv_decoder *d, dv_decoder_pass *pass) {
     }
 }
 
-/* The largest logit's id; of a single token, whose place and position then move on. */
+/* The largest logit's id; of a single token, the one behind it is prepared. */
 static void add_draw(const dv_decoder *d, dv_decoder_pass *pass) {
     const int64_t vocab = d->config->text.vocab;
     dvk_argmax_args a = {.x = dv_rows(d->logits, DVK_ROWS_F32, vocab),
@@ -283,13 +315,19 @@ static void add_draw(const dv_decoder *d, dv_decoder_pass *pass) {
                          .m = pass->body.rows,
                          .n = vocab,
                          .n_never = DV_DECODER_NEVER};
-    if (!pass->each) {
-        a.id = d->token + DV_TOKEN_ID;
-        a.never = d->token + DV_TOKEN_NEVER;
-        a.advance = d->token + DV_TOKEN_PLACE;
-        a.n_advance = 1 + d->axes;
+    if (!follows(pass)) {
+        dv_program_argmax(&pass->body, &a);
+        return;
     }
-    dv_program_argmax(&pass->body, &a);
+    a.id = d->token + DV_TOKEN_ID;
+    a.never = d->token + DV_TOKEN_NEVER;
+    a.advance = d->token + DV_TOKEN_COUNT;
+    a.n_advance = 2 + d->axes;
+    const dvk_next_token_args next = {.draw = a,
+                                      .embed.y = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden),
+                                      .table = table_of(d, pass),
+                                      .told = pass->told};
+    dv_program_next_token(&pass->body, &next, &d->weights->embed);
 }
 
 /* Of one row's logits those that somebody draws from: about twice as many as may be asked for. */

@@ -6,7 +6,7 @@
 #include "core/vlm/decoder_batch.h"
 #include "core/vlm/decoder_priv.h"
 
-enum { SLOTS = 2 /* steps of a greedy answer under way */, LEAST_LIMIT = 512 };
+enum { LEAST_LIMIT = 1024 };
 
 struct dv_decoder_cuda {
     dv_space host;
@@ -14,13 +14,13 @@ struct dv_decoder_cuda {
     float *logits;            /* as they came down */
     dv_decoder_pass *last;
     int64_t limit; /* tokens that the step can see: kernels that share far more among them are slower */
-    dv_gpu_mail *mail[SLOTS];
+    dv_gpu_told *told;
+    uint32_t steps; /* begun, and one more; each tells its number's id */
     dv_gpu_mail *best_mail;
     dvk_candidates best;
-    /* The step that was begun before it was asked for: in mail[ahead_slot] is what comes behind `ahead`. Its id is not
-     * known here until the slot before has been read. */
+    /* The last step was begun before it was asked for, behind `ahead`, whose id is not known here until the one before it
+     * has told. */
     dv_decoder_token ahead;
-    int ahead_slot;
     bool is_ahead;
     int32_t never[DV_DECODER_NEVER];
     int64_t n_never;
@@ -33,14 +33,14 @@ davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *desc) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     c->limit = d->context;
+    c->steps = 1;
     const dv_want wants[] = {{&c->ids, (uint64_t)d->chunk * 4},
                              {&c->deep_rows, (uint64_t)d->chunk * 4},
                              {&c->logits, (uint64_t)d->config->text.vocab * 4}};
     davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", wants, DV_ARRAY_LEN(wants));
     r = r < 0 ? r : dv_gpu_queue_take(desc->gpu, NULL, &d->queue);
-    for (int i = 0; r == DAVY_OK && i < SLOTS; i++) {
-        r = dv_gpu_mail_create(desc->gpu, sizeof(int32_t), &c->mail[i]);
-    }
+    r = r < 0 ? r : dv_gpu_told_create(desc->gpu, &c->told);
+    d->step.told = r < 0 ? NULL : dv_gpu_told_ring(c->told);
     return r < 0 ? r : dv_gpu_mail_create(desc->gpu, sizeof c->best, &c->best_mail);
 }
 
@@ -53,9 +53,7 @@ void dv_decoder_cuda_release(dv_decoder *d) {
         dv_decoder_cuda_settle(d);
         dv_gpu_queue_give(d->queue);
     }
-    for (int i = 0; i < SLOTS; i++) {
-        dv_gpu_mail_release(c->mail[i]);
-    }
+    dv_gpu_told_release(c->told);
     dv_gpu_mail_release(c->best_mail);
     dv_space_release(&c->host);
     dv_free(c);
@@ -130,11 +128,12 @@ static davy_result run_several(dv_decoder *d, const dv_decoder_input *in, int64_
 
 /* ---- one token ---- */
 
-/* What a step reads. */
+/* What a step reads, and x of its token. */
 static davy_result place_token(dv_decoder *d, int32_t id, int64_t past, const int32_t *positions) {
     const dv_decoder_cuda *c = d->cuda;
     int32_t numbers[DV_TOKEN_NUMBERS] = {0};
     numbers[DV_TOKEN_ID] = id;
+    numbers[DV_TOKEN_COUNT] = (int32_t)c->steps;
     numbers[DV_TOKEN_PLACE] = (int32_t)past;
     for (int32_t i = 0; i < d->axes; i++) {
         numbers[DV_TOKEN_POSITIONS + i] = positions[i];
@@ -142,7 +141,8 @@ static davy_result place_token(dv_decoder *d, int32_t id, int64_t past, const in
     for (int64_t i = 0; i < DV_TOKEN_NEVERS; i++) {
         numbers[DV_TOKEN_NEVER + i] = i < c->n_never ? c->never[i] : -1;
     }
-    return dv_gpu_upload(d->queue, d->token, numbers, sizeof numbers);
+    const davy_result r = dv_gpu_upload(d->queue, d->token, numbers, sizeof numbers);
+    return r < 0 ? r : dv_program_repeat(&d->step.words);
 }
 
 /* The step of a token behind `past` others. */
@@ -158,7 +158,8 @@ static davy_result run_step(dv_decoder *d, int64_t past) {
         r = dv_program_limit(&d->step.body, limit);
         c->limit = limit;
     }
-    return r < 0 ? r : dv_program_repeat(&d->step.body);
+    r = r < 0 ? r : dv_program_repeat(&d->step.body);
+    return r < 0 ? r : dv_gpu_told_mark(c->told, d->queue, c->steps++);
 }
 
 davy_result dv_decoder_cuda_pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
@@ -195,11 +196,6 @@ davy_result dv_decoder_drawn(int32_t id) {
     return id >= 0 ? DAVY_OK : dv_fail(DAVY_E_INTERNAL, "the model's logits hold NaN, or no largest number");
 }
 
-static davy_result begin_step(dv_decoder *d, int64_t past, int slot) {
-    const davy_result r = run_step(d, past);
-    return r < 0 ? r : dv_gpu_mail_send(d->cuda->mail[slot], d->queue, d->token + DV_TOKEN_ID);
-}
-
 /* Not where what was begun is of other tokens, or other ids may not be taken. */
 static bool begun(const dv_decoder_cuda *c, const dv_decoder_token *t) {
     return c->is_ahead && c->ahead.id == t->id && c->ahead.past == t->past && c->ahead.position == t->position &&
@@ -209,7 +205,6 @@ static bool begun(const dv_decoder_cuda *c, const dv_decoder_token *t) {
 davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *t, int32_t *next) {
     dv_decoder_cuda *c = d->cuda;
     davy_result r = DAVY_OK;
-    int slot = c->ahead_slot;
     if (t->past < 0 || t->past >= d->context) {
         return dv_fail(DAVY_E_CONTEXT_FULL, "1 token behind %lld is more than the context of %lld tokens",
                        (long long)t->past, (long long)d->context);
@@ -221,14 +216,15 @@ davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *t, int32_t *n
             c->never[i] = t->never[i];
         }
         r = place_token(d, t->id, t->past, positions);
-        r = r < 0 ? r : begin_step(d, t->past, slot);
+        r = r < 0 ? r : run_step(d, t->past);
     }
+    const uint32_t step = c->steps - 1;
     c->is_ahead = false;
     const bool goes_on = t->past + 1 < d->context;
     if (goes_on) {
-        r = r < 0 ? r : begin_step(d, t->past + 1, slot ^ 1);
+        r = r < 0 ? r : run_step(d, t->past + 1);
     }
-    r = r < 0 ? r : dv_gpu_mail_read(c->mail[slot], next);
+    r = r < 0 ? r : dv_gpu_told_read(c->told, d->queue, step, next);
     if (r < 0) {
         dv_decoder_cuda_settle(d);
         return r;
@@ -238,7 +234,6 @@ davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *t, int32_t *n
         return r;
     }
     c->ahead = (dv_decoder_token){.id = *next, .position = t->position + 1, .past = t->past + 1};
-    c->ahead_slot = slot ^ 1;
     c->is_ahead = goes_on;
     c->last = &d->step;
     return DAVY_OK;

@@ -7,22 +7,24 @@
 typedef struct dv_decoder_pass {
     const int32_t *ids, *positions; /* where they are read; ids: on a GPU alone */
     dvk_paging rows;                /* of the cache; position NULL: behind those that are there */
-    dv_program words;               /* on a GPU: x of the words */
-    dv_program body;                /* every layer; of one token: to the logits */
-    dv_program head;                /* the last row of several to logits, where the body does not go there */
-    dv_program best; /* of one token on a GPU: from logits to candidates; empty where there is no such kernel */
+    dv_program words; /* on a GPU: x of the words; of one token, whose ones before have left it there, alone */
+    dv_program body;  /* every layer; of one token: to the logits, on a GPU to x of the one behind */
+    dv_program head;  /* the last row of several to logits, where the body does not go there */
+    dv_program best;  /* of one token on a GPU: from logits to candidates; empty where there is no such kernel */
     dv_prog_item *deep[DV_VLM_MAX_DEEPSTACK];
     bool each;            /* logits of every row; on a GPU all are words, and an id is drawn of each */
     int32_t *drawn;       /* where to, */
     const int32_t *never; /* other than [DV_DECODER_NEVER] of these */
+    uint64_t *told;       /* of one token on a GPU: where the host is told the id behind it */
 } dv_decoder_pass;
 
-/* On a GPU a token's step reads and writes a few numbers there; each run moves them on by one. */
+/* On a GPU a token's step reads and writes a few numbers there; each run moves those from COUNT on on by one. */
 enum {
     DV_TOKEN_ID = 0,
-    DV_TOKEN_PLACE = 1,     /* its row of the cache, */
-    DV_TOKEN_POSITIONS = 2, /* then one number for each axis */
-    DV_TOKEN_NEVER = 5,
+    DV_TOKEN_COUNT = 1,     /* of steps, */
+    DV_TOKEN_PLACE = 2,     /* its row of the cache, */
+    DV_TOKEN_POSITIONS = 3, /* then one number for each axis */
+    DV_TOKEN_NEVER = 6,
     DV_TOKEN_NEVERS = 3,
     DV_TOKEN_NUMBERS = DV_TOKEN_NEVER + DV_TOKEN_NEVERS
 };
@@ -45,9 +47,10 @@ struct dv_decoder {
     void *queries;                                 /* on a GPU: turned, in the form of the cache */
     int32_t *ids, *positions, *deep_rows, *token;  /* ids, token: on a GPU */
     dvk_candidates *candidates;                    /* on a GPU */
-    int32_t *sequence, *place;                     /* of rows, where they are named */
-    int32_t *table, *one_table;                    /* [sequences][each]; that of the sequence whose prompt is read */
-    void *cache;                                   /* [layer][keys, values][kv head][cache_rows][head_dim] */
+    float *parts, *sum;         /* there, of one token: see dvk_attention_out_args, dvk_linear_args */
+    int32_t *sequence, *place;  /* of rows, where they are named */
+    int32_t *table, *one_table; /* [sequences][each]; that of the sequence whose prompt is read */
+    void *cache;                /* [layer][keys, values][kv head][cache_rows][head_dim] */
     const float *deep[DV_VLM_MAX_DEEPSTACK];
     dv_decoder_pass step, few, many; /* one token; a few (on the CPU: logits of each); a chunk */
     dv_decoder_pass rows;            /* on a GPU: few_rows tokens, each with its place, logits of each */

@@ -190,14 +190,16 @@ const char *dv_item_op(const dv_prog_item *item) {
                                         [ITEM_ADD] = "add_rows",
                                         [ITEM_ATTENTION] = "attention_kv",
                                         [ITEM_ATTENTION_NEW] = "attention_new",
+                                        [ITEM_ATTENTION_OUT] = "attention_out",
                                         [ITEM_CANDIDATES] = "candidates",
                                         [ITEM_EMBED] = "embed",
                                         [ITEM_ARGMAX] = "argmax",
+                                        [ITEM_NEXT_TOKEN] = "next_token",
                                         [ITEM_PATCHES] = "patches"};
     return names[item->kind];
 }
 
-static dv_prog_item *add(dv_program *p, dv_item_kind kind) {
+dv_prog_item *dv_prog_add(dv_program *p, dv_item_kind kind) {
     dv_prog_item **items = p->r == DAVY_OK ? dv_grow(p->items, p->n + 1, &p->room, sizeof(dv_prog_item *)) : NULL;
     p->items = items != NULL ? items : p->items;
     dv_prog_item *item = items != NULL ? dv_calloc(1, sizeof *item) : NULL;
@@ -212,7 +214,7 @@ static dv_prog_item *add(dv_program *p, dv_item_kind kind) {
 }
 
 /* On a GPU kernels are chosen for all of the program at once, by the rows that it is placed for. */
-static void choose(dv_program *p, dv_prog_item *item) {
+void dv_prog_choose(dv_program *p, dv_prog_item *item) {
     if (p->queue == NULL) {
         dv_prog_cpu_choose(p, item);
     }
@@ -223,7 +225,7 @@ static int64_t rows_at(const dv_program *p, dv_prog_at at, int64_t divide) {
 }
 
 void dv_program_linear(dv_program *p, const dv_prog_linear *l) {
-    dv_prog_item *item = add(p, ITEM_LINEAR);
+    dv_prog_item *item = dv_prog_add(p, ITEM_LINEAR);
     if (item != NULL) {
         item->at = l->at;
         item->divide = dv_max(1, l->divide);
@@ -241,8 +243,11 @@ void dv_program_linear(dv_program *p, const dv_prog_linear *l) {
                                            .glu = l->w->glu,
                                            .rounded = l->x.form == DVK_ROWS_F32 && rounds(p, l->w),
                                            .norm = l->norm != NULL ? l->norm->w : NULL,
-                                           .norm_eps = (float)l->eps};
-        choose(p, item);
+                                           .norm_eps = (float)l->eps,
+                                           .n_more = l->n_more,
+                                           .more = l->more,
+                                           .sum = l->sum};
+        dv_prog_choose(p, item);
     }
 }
 
@@ -254,7 +259,7 @@ bool dv_program_normalises(const dv_program *p, const dv_vlm_matrix *m, const dv
 }
 
 void dv_program_norm(dv_program *p, const dv_prog_norm *n) {
-    dv_prog_item *item = add(p, ITEM_NORM);
+    dv_prog_item *item = dv_prog_add(p, ITEM_NORM);
     if (item != NULL) {
         item->at = n->at;
         item->divide = dv_max(1, n->divide);
@@ -268,58 +273,58 @@ void dv_program_norm(dv_program *p, const dv_prog_norm *n) {
                                            .dim = n->dim,
                                            .eps = (float)n->eps,
                                            .center = n->center};
-        choose(p, item);
+        dv_prog_choose(p, item);
     }
 }
 
 void dv_program_convert(dv_program *p, dvk_rows x, dvk_rows y, int64_t dim) {
-    dv_prog_item *item = x.data != y.data ? add(p, ITEM_CONVERT) : NULL;
+    dv_prog_item *item = x.data != y.data ? dv_prog_add(p, ITEM_CONVERT) : NULL;
     if (item != NULL) {
         item->a.convert = (dvk_row_convert_args){.x = x, .y = y, .m = p->rows, .heads = 1, .dim = dim};
-        choose(p, item);
+        dv_prog_choose(p, item);
     }
 }
 
 void dv_program_rope_table(dv_program *p, const dvk_rope_table_args *a) {
-    dv_prog_item *item = add(p, ITEM_TABLE);
+    dv_prog_item *item = dv_prog_add(p, ITEM_TABLE);
     if (item != NULL) {
         item->a.table = *a;
         item->a.table.m = p->rows;
-        choose(p, item);
+        dv_prog_choose(p, item);
     }
 }
 
 void dv_program_rope(dv_program *p, const dvk_rope_args *a, dv_prog_at at) {
-    dv_prog_item *item = add(p, ITEM_ROPE);
+    dv_prog_item *item = dv_prog_add(p, ITEM_ROPE);
     if (item != NULL) {
         item->at = at;
         item->base[0] = a->y.data;
         item->a.rope = *a;
         item->a.rope.m = p->rows;
-        choose(p, item);
+        dv_prog_choose(p, item);
     }
 }
 
 void dv_program_rope_qkv(dv_program *p, const dvk_rope_qkv_args *a, dv_prog_at at) {
-    dv_prog_item *item = add(p, ITEM_ROPE_QKV);
+    dv_prog_item *item = dv_prog_add(p, ITEM_ROPE_QKV);
     if (item != NULL) {
         item->at = at;
         item->base[0] = a->k_to.data;
         item->base[1] = a->v_to.data;
         item->a.qkv = *a;
         item->a.qkv.m = p->rows;
-        choose(p, item);
+        dv_prog_choose(p, item);
     }
 }
 
 void dv_program_attention(dv_program *p, const dvk_attention_kv_args *a, dv_prog_at at) {
-    dv_prog_item *item = add(p, ITEM_ATTENTION);
+    dv_prog_item *item = dv_prog_add(p, ITEM_ATTENTION);
     if (item != NULL) {
         item->at = at;
         item->a.attention = *a;
         item->a.attention.m = p->rows;
         item->a.attention.keys = a->keys > 0 ? a->keys : p->rows;
-        choose(p, item);
+        dv_prog_choose(p, item);
     }
 }
 
@@ -329,63 +334,40 @@ bool dv_program_attention_new(dv_program *p, const dvk_attention_new_args *a) {
     if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "attention_new", &placed)) {
         return false;
     }
-    dv_prog_item *item = add(p, ITEM_ATTENTION_NEW);
+    dv_prog_item *item = dv_prog_add(p, ITEM_ATTENTION_NEW);
     if (item != NULL) {
         item->a.fresh = placed;
     }
     return true;
 }
 
-bool dv_program_candidates(dv_program *p, const dvk_candidates_args *a) {
-    if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "candidates", a)) {
+bool dv_program_attention_out(dv_program *p, const dvk_attention_new_args *a, const dv_vlm_matrix *w, float *parts) {
+    dvk_attention_out_args out = {.of = *a, .w = w->data, .parts = parts, .n = w->n, .type = w->type};
+    out.of.a.m = p->rows;
+    if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "attention_out", &out)) {
         return false;
     }
-    dv_prog_item *item = add(p, ITEM_CANDIDATES);
+    dv_prog_item *item = dv_prog_add(p, ITEM_ATTENTION_OUT);
     if (item != NULL) {
-        item->a.candidates = *a;
+        item->a.out = out;
     }
     return true;
 }
 
-void dv_program_embed(dv_program *p, const dv_vlm_matrix *w, const int32_t *ids, dvk_rows y) {
-    dv_prog_item *item = add(p, ITEM_EMBED);
-    if (item != NULL) {
-        item->a.embed =
-            (dvk_embed_args){.y = y, .ids = ids, .w = w->data, .m = p->rows, .n = w->n, .k = w->k, .type = w->type};
-        choose(p, item);
-    }
-}
-
-void dv_program_argmax(dv_program *p, const dvk_argmax_args *a) {
-    dv_prog_item *item = add(p, ITEM_ARGMAX);
-    if (item != NULL) {
-        item->a.argmax = *a;
-        choose(p, item);
-    }
-}
-
-void dv_program_patches(dv_program *p, const dvk_patches_args *a) {
-    dv_prog_item *item = add(p, ITEM_PATCHES);
-    if (item != NULL) {
-        item->a.patches = *a;
-        choose(p, item);
-    }
-}
-
 void dv_program_gather(dv_program *p, const dv_gather_args *a) {
-    dv_prog_item *item = add(p, ITEM_GATHER);
+    dv_prog_item *item = dv_prog_add(p, ITEM_GATHER);
     if (item != NULL) {
         item->a.gather = *a;
-        choose(p, item);
+        dv_prog_choose(p, item);
     }
 }
 
 dv_prog_item *dv_program_add_rows(dv_program *p, const dv_add_rows_args *a) {
-    dv_prog_item *item = add(p, ITEM_ADD);
+    dv_prog_item *item = dv_prog_add(p, ITEM_ADD);
     if (item != NULL) {
         item->a.add = *a;
         item->a.add.m = p->rows;
-        choose(p, item);
+        dv_prog_choose(p, item);
     }
     return item;
 }

@@ -91,6 +91,9 @@ typedef struct dv_prog_linear {
     int64_t divide;            /* m = rows / divide: several rows of x are one here; 0: 1 */
     const dv_vlm_affine *norm; /* of x by its root mean square, where dv_program_normalises; NULL: none */
     double eps;
+    const float *more; /* see dvk_linear_args; NULL: nothing */
+    float *sum;
+    int32_t n_more;
 } dv_prog_linear;
 void dv_program_linear(dv_program *p, const dv_prog_linear *linear);
 /* Whether the product with m can normalise its rows (of f32) itself. */
@@ -115,8 +118,11 @@ void dv_program_rope_qkv(dv_program *p, const dvk_rope_qkv_args *a, dv_prog_at a
 void dv_program_attention(dv_program *p, const dvk_attention_kv_args *a, dv_prog_at at);
 /* A token of a sequence, with the rotation and the store ahead; false, and nothing is added: there is no such kernel. */
 bool dv_program_attention_new(dv_program *p, const dvk_attention_new_args *a);
+/* The same with the output matrix behind it; w has no bias. */
+bool dv_program_attention_out(dv_program *p, const dvk_attention_new_args *a, const dv_vlm_matrix *w, float *parts);
 void dv_program_embed(dv_program *p, const dv_vlm_matrix *w, const int32_t *ids, dvk_rows y);
-void dv_program_argmax(dv_program *p, const dvk_argmax_args *a); /* on a GPU alone, as the next */
+void dv_program_argmax(dv_program *p, const dvk_argmax_args *a); /* on a GPU alone, as the next ones */
+void dv_program_next_token(dv_program *p, const dvk_next_token_args *a, const dv_vlm_matrix *embed);
 void dv_program_patches(dv_program *p, const dvk_patches_args *a);
 bool dv_program_candidates(dv_program *p, const dvk_candidates_args *a); /* as dv_program_attention_new */
 

@@ -210,6 +210,8 @@ davy_result dv_program_limit(dv_program *p, int64_t keys) {
             item->a.attention.keys = keys;
         } else if (item->kind == ITEM_ATTENTION_NEW) {
             item->a.fresh.a.keys = keys;
+        } else if (item->kind == ITEM_ATTENTION_OUT) {
+            item->a.out.of.a.keys = keys;
         }
     }
     dv_gpu_graph_release(c->graph);

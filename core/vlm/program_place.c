@@ -69,7 +69,9 @@ static void place_item(dv_prog_item *item, int64_t rows, int64_t past) {
         item->a.embed.m = m;
         break;
     case ITEM_GATHER:
+    case ITEM_ATTENTION_OUT:
     case ITEM_ARGMAX:
+    case ITEM_NEXT_TOKEN:
     case ITEM_CANDIDATES:
     case ITEM_PATCHES:
         break;

@@ -13,10 +13,12 @@ typedef enum dv_item_kind {
     ITEM_ROPE_QKV,
     ITEM_ATTENTION,
     ITEM_ATTENTION_NEW,
+    ITEM_ATTENTION_OUT,
     ITEM_GATHER,
     ITEM_ADD,
     ITEM_EMBED,
     ITEM_ARGMAX,
+    ITEM_NEXT_TOKEN,
     ITEM_CANDIDATES,
     ITEM_PATCHES
 } dv_item_kind;
@@ -37,15 +39,19 @@ struct dv_prog_item {
         dvk_rope_qkv_args qkv;
         dvk_attention_kv_args attention;
         dvk_attention_new_args fresh;
+        dvk_attention_out_args out;
         dvk_gather_rows_args gather;
         dvk_add_rows_args add;
         dvk_embed_args embed;
         dvk_argmax_args argmax;
+        dvk_next_token_args next;
         dvk_candidates_args candidates;
         dvk_patches_args patches;
     } a;
 };
 
+dv_prog_item *dv_prog_add(dv_program *p, dv_item_kind kind); /* NULL: failed */
+void dv_prog_choose(dv_program *p, dv_prog_item *item);      /* after the arguments are in place */
 const char *dv_item_op(const dv_prog_item *item);
 davy_result dv_program_no_memory(void);
 

@@ -1,13 +1,10 @@
 /* argmax.c - "argmax" on CUDA. */
-#include "kernels/cuda/argmax.h"
-
+#include "kernels/cuda/argmax_host.h"
 #include "kernels/cuda/elem_host.h"
-#include "kernels/lm.h"
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
-    const dvk_argmax_args *a = args;
     (void)caps;
-    return a->x.form == DVK_ROWS_F32 && a->n < INT32_MAX && a->m <= 65535 && a->n_advance <= DVK_ARGMAX_BLOCKS;
+    return dvk_argmax_fits(args);
 }
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
@@ -22,23 +19,9 @@ static size_t scratch_bytes(const void *args, const dvk_cuda_caps *caps) {
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_argmax_args *a = args;
-    dvk_argmax_params p = {.x = a->x.data,
-                           .best = scratch,
-                           .id = a->id,
-                           .never = a->never,
-                           .advance = a->advance,
-                           .row = a->x.row,
-                           .m = (int32_t)a->m,
-                           .n = (int32_t)a->n,
-                           .n_never = (int32_t)a->n_never,
-                           .n_advance = (int32_t)a->n_advance};
+    dvk_argmax_params p = dvk_argmax_of(a, scratch);
     void *list[] = {&p};
-    dvk_launch l = {.module = "argmax",
-                    .function = "argmax_pieces",
-                    .grid = {DVK_ARGMAX_BLOCKS, (uint32_t)a->m, 1},
-                    .block = {DVK_ARGMAX_THREADS, 1, 1},
-                    .flags = q->caps->sm >= 90 ? DVK_LAUNCH_OVERLAP : 0,
-                    .params = list};
+    dvk_launch l = dvk_argmax_pieces(a, list, q);
     const int r = a->m > 0 ? q->launch(q, &l) : 0;
     l.function = "argmax_last";
     l.grid[0] = (uint32_t)a->m;

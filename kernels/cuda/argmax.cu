@@ -1,38 +1,5 @@
 // argmax.cu - the largest number of a row: of pieces first, then of those.
-#include "kernels/cuda/argmax.h"
-#include "kernels/cuda/elem.cuh"
-
-namespace {
-
-// A NaN wins over everything, the lower index among equals.
-__device__ __forceinline__ dvk_argmax_best better(dvk_argmax_best a, dvk_argmax_best b) {
-    if (a.index < 0 || b.index < 0) {
-        return a.index < 0 ? a : b;
-    }
-    return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
-}
-
-// Of all threads, in the first.
-__device__ __forceinline__ dvk_argmax_best of_block(dvk_argmax_best best) {
-    __shared__ dvk_argmax_best parts[DVK_ARGMAX_THREADS / 32];
-#pragma unroll
-    for (int i = 16; i > 0; i /= 2) {
-        dvk_argmax_best other;
-        other.value = __shfl_xor_sync(0xffffffffu, best.value, i);
-        other.index = __shfl_xor_sync(0xffffffffu, best.index, i);
-        best = better(best, other);
-    }
-    if (threadIdx.x % 32 == 0) {
-        parts[threadIdx.x / 32] = best;
-    }
-    __syncthreads();
-    for (int i = 1; threadIdx.x == 0 && i < (int)blockDim.x / 32; i++) {
-        best = better(best, parts[i]);
-    }
-    return best;
-}
-
-} // namespace
+#include "kernels/cuda/argmax.cuh"
 
 extern "C" __global__ void __launch_bounds__(DVK_ARGMAX_THREADS)
     argmax_pieces(const __grid_constant__ dvk_argmax_params p) {
@@ -52,6 +19,9 @@ extern "C" __global__ void __launch_bounds__(DVK_ARGMAX_THREADS)
     if (threadIdx.x == 0) {
         p.best[blockIdx.y * DVK_ARGMAX_BLOCKS + blockIdx.x] = best;
     }
+    if (blockIdx.x + blockIdx.y == 0 && threadIdx.x < p.n_advance) {
+        p.advance[threadIdx.x]++;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(DVK_ARGMAX_BLOCKS)
@@ -59,9 +29,6 @@ extern "C" __global__ void __launch_bounds__(DVK_ARGMAX_BLOCKS)
     wait_for_launch_ahead();
     const dvk_argmax_best best = of_block(p.best[blockIdx.x * DVK_ARGMAX_BLOCKS + threadIdx.x]);
     if (threadIdx.x == 0) {
-        p.id[blockIdx.x] = best.index >= 0 && isfinite(best.value) ? best.index : -1;
-    }
-    if (blockIdx.x == 0 && threadIdx.x < p.n_advance) {
-        p.advance[threadIdx.x]++;
+        p.id[blockIdx.x] = id_of(best);
     }
 }

@@ -200,7 +200,12 @@ template <typename T, int D> struct token {
         return c / 64 * 64 + c % 16 * 4 + c % 64 / 16;
     }
 
-    __device__ __forceinline__ void merge_warps() {
+    // What the warps have summed up of head `warp`, in one frame
+    struct joined {
+        float share[WARPS], top, all;
+    };
+
+    __device__ __forceinline__ joined join_warps() {
         sum = quad_sum(sum);
 #pragma unroll
         for (int i = 0; i < D / 8; i++) {
@@ -212,30 +217,39 @@ template <typename T, int D> struct token {
             mem.sums[warp][row] = sum;
         }
         __syncthreads();
-        float share[WARPS], top = -INFINITY, all = 0.0f; // a warp to a head
+        joined j = {{}, -INFINITY, 0.0f};
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            top = fmaxf(top, mem.tops[w][warp]);
+            j.top = fmaxf(j.top, mem.tops[w][warp]);
         }
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            share[w] = exp2_fast(mem.tops[w][warp] - from(top));
-            all = fmaf(share[w], mem.sums[w][warp], all);
+            j.share[w] = exp2_fast(mem.tops[w][warp] - from(j.top));
+            j.all = fmaf(j.share[w], mem.sums[w][warp], j.all);
         }
+        return j;
+    }
+
+    __device__ __forceinline__ float joined_value(const joined &j, int c) const {
+        float value = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            value = fmaf(j.share[w], mem.parts[w][warp][c], value);
+        }
+        return value;
+    }
+
+    __device__ __forceinline__ void merge_warps() {
+        const joined j = join_warps();
         if (blocks > 1) {
             cluster_wait();
         }
         for (int c = warp < heads ? lane : D; c < D; c += 32) {
-            float value = 0.0f;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++) {
-                value = fmaf(share[w], mem.parts[w][warp][c], value);
-            }
-            give(mem.box[slot_of(warp, rank)] + c, value);
+            give(mem.box[slot_of(warp, rank)] + c, joined_value(j, c));
         }
         if (lane == 0 && warp < heads) {
-            give(mem.box_top + slot_of(warp, rank), top);
-            give(mem.box_sum + slot_of(warp, rank), all);
+            give(mem.box_top + slot_of(warp, rank), j.top);
+            give(mem.box_sum + slot_of(warp, rank), j.all);
         }
         if (blocks > 1) {
             cluster_arrive();

@@ -2,8 +2,6 @@
 #ifndef DVK_CUDA_CONV_8BIT_HOST_H
 #define DVK_CUDA_CONV_8BIT_HOST_H
 
-#include <math.h>
-
 #include "kernels/cuda/conv_host.h"
 
 static inline double conv_most_of(double a, double b) {
@@ -37,16 +35,6 @@ static inline float conv_8bit_largest(const dvk_conv2d_args *a, const conv_shape
 static inline float conv_fp8_unit(float most) {
     const uint32_t exponent = dvk_bits(most) >> 23;
     return exponent > 7 && exponent < 255 ? dvk_from_bits((exponent - 7) << 23) : 1.0f;
-}
-
-/* The same of integers: the largest comes to 127. */
-static inline float conv_int8_unit(float most) {
-    return most < 1e-30f ? 1.0f : most / 127.0f; /* NaN stays */
-}
-
-static inline uint8_t conv_int8_of(float v) {
-    const float least = v < -127.0f ? -127.0f : v > 127.0f ? 127.0f : v;
-    return (uint8_t)(int8_t)lrintf(v == v ? least : 0.0f);
 }
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/conv_8bit_host.h"
 #include "kernels/cuda/conv_host.h"
+#include "kernels/int8.h"
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_fp8_mma;
 extern const dvk_cuda_kernel dvk_conv2d_cuda_int8_mma;
@@ -36,6 +37,17 @@ static int conv_is_int8(const dvk_conv2d_args *a) {
 /* Whether x is scaled by its largest values, which are found first. */
 static int conv_measures(const dvk_conv2d_args *a) {
     return conv_is_int8(a) || a->pro.scale == NULL;
+}
+
+/* A matrix product is one of each picture: pictures do not share factors. */
+static conv_shape conv_8bit_shape(const dvk_conv2d_args *a) {
+    conv_shape s = conv_shape_of(a);
+    if (s.flat == 2) {
+        s.flat = 1;
+        s.n = a->y.n;
+        s.out_w /= s.n;
+    }
+    return s;
 }
 
 /* ---- the block ---- */
@@ -110,7 +122,7 @@ static void conv_set_block(const dvk_conv2d_args *a, const conv_shape *s, const 
 
 /* The block and the depth of its rings that promise the least time; blocks 0: nothing fits. */
 static void conv_choose(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, conv_choice *best) {
-    const conv_shape s = conv_shape_of(a);
+    const conv_shape s = conv_8bit_shape(a);
     conv_choice c;
     memset(best, 0, sizeof *best);
     for (int32_t i = 0; i < CONV_BLOCKS; i++) {
@@ -133,8 +145,9 @@ static int conv_supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const int64_t r = a->upsample > 1 ? a->upsample : 1;
     conv_choice c;
-    if (!conv_8bit_serves(a, conv_is_int8(a) ? DVK_INT8 : DVK_FP8, conv_is_int8(a) ? 16 : 32) || a->stride > 2 ||
-        (r > 1 && !conv_by_phases(a)) || !conv_view_of(&a->x).vec) {
+    if (!(conv_is_int8(a) ? conv_8bit_serves(a, DVK_INT8, 16) && dvk_int8_serves(a)
+                          : conv_8bit_serves(a, DVK_FP8, 32)) ||
+        a->stride > 2 || (r > 1 && !conv_by_phases(a)) || !conv_view_of(&a->x).vec) {
         return 0;
     }
     conv_choose(a, caps, &c);
@@ -167,7 +180,7 @@ static int64_t conv_stats_chunks(const void *args, const dvk_cuda_caps *caps) {
 
 /* The cells of x as the convolution sees it. */
 static dvk_conv_8bit_cells conv_cells_of(const dvk_conv2d_args *a) {
-    const conv_shape s = conv_shape_of(a);
+    const conv_shape s = conv_8bit_shape(a);
     dvk_conv_8bit_cells p = {.x = conv_view_of(&a->x),
                              .scale = a->pro.scale,
                              .shift = a->pro.shift,
@@ -188,7 +201,7 @@ static size_t conv_scratch_bytes(const void *args, const dvk_cuda_caps *caps) {
 
 /* Weights of all phases, without what lies behind them. */
 static size_t conv_weight_bytes(const dvk_conv2d_args *a) {
-    const conv_shape s = conv_shape_of(a);
+    const conv_shape s = conv_8bit_shape(a);
     const int64_t wide = (int64_t)CONV_8BIT_CHANNELS << conv_8bit_pieces(&s);
     return (size_t)(s.phases * conv_ceil(s.c_in, wide) * s.kh * s.kw * s.c_out * wide);
 }
@@ -210,7 +223,13 @@ static int conv_enqueue(const void *args, void *scratch, dvk_queue *q) {
     conv_choice c;
     char name[64];
     conv_choose(a, q->caps, &c);
-    dvk_conv_8bit_mma p = {.c = c.p, .unit_phase = c.p.w_rows};
+    const dvk_int8_form form = dvk_int8_form_of(a);
+    dvk_conv_8bit_mma p = {.c = c.p,
+                           .unit_phase = c.p.w_rows,
+                           .block_w = (int32_t)form.block_w,
+                           .block_h = (int32_t)form.block_h,
+                           .reach_w = (int32_t)(form.block_w - 1) * form.args.stride + form.args.kw,
+                           .reach_h = (int32_t)(form.block_h - 1) * form.args.stride + form.args.kh};
     p.unit = (const float *)(const void *)((const char *)a->w + conv_weight_bytes(a) + CONV_BEHIND);
     if (conv_measures(a)) {
         dvk_conv_8bit_cells cells = conv_cells_of(a);
@@ -239,12 +258,12 @@ static int conv_enqueue(const void *args, void *scratch, dvk_queue *q) {
 /* ---- weights ---- */
 
 static size_t conv_packed_bytes(const void *args) {
-    const conv_shape s = conv_shape_of(args);
+    const conv_shape s = conv_8bit_shape(args);
     return conv_weight_bytes(args) + CONV_BEHIND + sizeof(float) * (size_t)(s.phases * s.c_out);
 }
 
 static int64_t conv_pack_units(const void *args) {
-    const conv_shape s = conv_shape_of(args);
+    const conv_shape s = conv_8bit_shape(args);
     return (int64_t)s.phases * s.c_out / 8;
 }
 
@@ -254,20 +273,20 @@ static void conv_pack_row(const dvk_conv2d_args *a, const conv_shape *s, const f
     const int64_t o = row % s->c_out, wide = (int64_t)CONV_8BIT_CHANNELS << conv_8bit_pieces(s);
     const int64_t steps = conv_ceil(s->c_in, wide) * taps;
     const float most = conv_8bit_largest(a, s, w, o, phase);
-    const float unit = conv_is_int8(a) ? conv_int8_unit(most) : conv_fp8_unit(most);
+    const float unit = conv_is_int8(a) ? dvk_int8_unit(most) : conv_fp8_unit(most);
     memcpy(dst + conv_weight_bytes(a) + CONV_BEHIND + (size_t)row * sizeof unit, &unit, sizeof unit);
     for (int64_t step = 0; step < steps; step++) {
         unsigned char *to = dst + ((phase * steps + step) * s->c_out + o) * wide;
         for (int64_t k = 0; k < wide; k++) {
             const int64_t i = step / taps * wide + k;
             const float v = i < s->c_in ? conv_weight(a, s, w, o, i, phase, (int32_t)(step % taps)) / unit : 0.0f;
-            to[k] = conv_is_int8(a) ? conv_int8_of(v) : dvk_f32_to_e4m3(v);
+            to[k] = conv_is_int8(a) ? (uint8_t)dvk_int8_round(v) : dvk_f32_to_e4m3(v);
         }
     }
 }
 
 static void conv_pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
-    const conv_shape s = conv_shape_of(args);
+    const conv_shape s = conv_8bit_shape(args);
     if (last == conv_pack_units(args)) {
         memset((char *)dst + conv_weight_bytes(args), 0, CONV_BEHIND);
     }

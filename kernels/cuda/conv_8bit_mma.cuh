@@ -115,15 +115,14 @@ template <class F, int THREADS, int AHEAD> struct conv_mover<conv_8bit<F>, THREA
     }
 };
 
-/* The largest value of the cells that the block's patch touches. Every warp looks for itself. */
+/* The largest value of the cells that the pixels with the block's factor touch. Every warp looks for itself. */
 CONV_DEVICE uint32_t q8_largest(const dvk_conv_8bit_mma &of, const conv_block &b) {
     const dvk_conv_params &p = of.c;
-    const int rows = conv_divide(p.patch_pixels, p.patch_w), columns = p.patch_w.by;
-    const int y0 = b.y0 * p.stride * p.pixel_step - (p.pad_top - (b.phase >> 1));
-    const int x0 = b.x0 * p.stride * p.pixel_step - (p.pad_left - (b.phase & 1));
+    const int y0 = (b.y0 & -of.block_h) * p.stride * p.pixel_step - (p.pad_top - (b.phase >> 1));
+    const int x0 = (b.x0 & -of.block_w) * p.stride * p.pixel_step - (p.pad_left - (b.phase & 1));
     const int top = max(y0, 0) / CONV_8BIT_CELL_H, left = max(x0, 0) / CONV_8BIT_CELL_W;
-    const int bottom = min(y0 + (rows - 1) * p.pixel_step, p.in_h - 1) / CONV_8BIT_CELL_H;
-    const int right = min(x0 + (columns - 1) * p.pixel_step, p.in_w - 1) / CONV_8BIT_CELL_W;
+    const int bottom = min(y0 + of.reach_h - 1, p.in_h - 1) / CONV_8BIT_CELL_H;
+    const int right = min(x0 + of.reach_w - 1, p.in_w - 1) / CONV_8BIT_CELL_W;
     const int across = max(right - left + 1, 0), count = across * max(bottom - top + 1, 0);
     const uint32_t *first = of.cells + ((int64_t)b.n * of.cells_h + top) * of.cells_w + left;
     uint32_t most = 0;

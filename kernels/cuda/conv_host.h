@@ -6,15 +6,21 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "kernels/conv_form.h"
 #include "kernels/cuda/conv_common.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/dtype.h"
+
+/* What is added is as large as what a shuffle makes: for kernels that say so. */
+static inline int conv_adds_behind_shuffle(const dvk_conv2d_args *a) {
+    return a->epi.shuffle > 1 && a->epi.n_res > 0 && a->epi.res[0].h == a->y.h && a->epi.res[0].w == a->y.w;
+}
 
 /* The convolution that is done, as far as weights and blocks depend on it. */
 typedef struct conv_shape {
     int64_t n, out_h, out_w; /* of one phase */
     int32_t c_in, c_out, kh, kw, stride, phases;
-    int32_t flat; /* 1: a matrix product over the pixels of a picture; 2: of all pictures */
+    int32_t flat; /* conv_flat */
 } conv_shape;
 
 static inline int64_t conv_ceil(int64_t a, int64_t b) {
@@ -31,39 +37,6 @@ static inline int64_t conv_least(int64_t a, int64_t b) {
 
 static inline int64_t conv_most(int64_t a, int64_t b) {
     return a > b ? a : b;
-}
-
-/* Nearest x 2 and a 3x3 convolution are four 2x2 convolutions of the small picture, one per parity of output pixel; so are
- * those that come with weights for each. */
-static inline int conv_by_phases(const dvk_conv2d_args *a) {
-    return a->upsample == 2 && a->kh == (a->phased ? 2 : 3) && a->kw == a->kh && a->stride == 1 && a->pad_top == 1 &&
-           a->pad_left == 1 && a->epi.shuffle <= 1 && a->y.h == 2 * a->x.h && a->y.w == 2 * a->x.w;
-}
-
-static inline int conv_rows_dense(const dvk_view *v) {
-    return v->sh == v->w * v->sw;
-}
-
-static inline int conv_pictures_dense(const dvk_view *v) {
-    return v->n == 1 || v->sn == v->h * v->sh;
-}
-
-static inline int32_t conv_flat(const dvk_conv2d_args *a) {
-    const int64_t enough = INT32_MAX / 2;
-    if (a->kh != 1 || a->kw != 1 || a->stride != 1 || a->pad_top != 0 || a->pad_left != 0 || a->upsample != 1 ||
-        a->epi.shuffle > 1 || a->y.h != a->x.h || a->y.w != a->x.w || !conv_rows_dense(&a->x) ||
-        !conv_rows_dense(&a->y) || a->x.h * a->x.w > enough) {
-        return 0;
-    }
-    int pictures = conv_pictures_dense(&a->x) && conv_pictures_dense(&a->y) && !a->pro.scale && !a->epi.stats &&
-                   a->x.n * a->x.h * a->x.w <= enough;
-    for (int32_t i = 0; i < a->epi.n_res; i++) {
-        if (!conv_rows_dense(&a->epi.res[i])) {
-            return 0;
-        }
-        pictures = pictures && conv_pictures_dense(&a->epi.res[i]);
-    }
-    return pictures ? 2 : 1;
 }
 
 static inline conv_shape conv_shape_of(const dvk_conv2d_args *a) {
@@ -257,16 +230,7 @@ static inline float conv_weight(const dvk_conv2d_args *a, const conv_shape *s, c
     if (s->phases == 1) {
         return k[tap];
     }
-    const int32_t py = phase >> 1, px = phase & 1, ty = tap >> 1, tx = tap & 1;
-    float sum = 0.0f;
-    for (int32_t ky = 0; ky < 3; ky++) {
-        for (int32_t kx = 0; kx < 3; kx++) {
-            if ((ky + 1 + py) / 2 - py == ty && (kx + 1 + px) / 2 - px == tx) {
-                sum += k[ky * 3 + kx];
-            }
-        }
-    }
-    return sum;
+    return conv_phase_weight(k, phase, tap);
 }
 
 #endif

@@ -192,7 +192,8 @@ static int conv_supports(const void *args, const dvk_cuda_caps *caps) {
         return 0;
     }
     conv_choose(a, caps, &c);
-    return a->epi.gate <= 1 && c.blocks > 0 && c.blocks <= INT32_MAX && conv_offsets_fit(a, &c.p);
+    return a->epi.gate <= 1 && !conv_adds_behind_shuffle(a) && c.blocks > 0 && c.blocks <= INT32_MAX &&
+           conv_offsets_fit(a, &c.p);
 }
 
 static double conv_cost(const void *args, const dvk_cuda_caps *caps) {

@@ -15,8 +15,9 @@ static int taps_of(const dvk_conv2d_args *a) {
     return a->upsample == 2 ? 4 : a->kh * a->kw;
 }
 
+/* Two tiles of a stride of two want twice the patches, for which there is no room: half of the products are of nothing. */
 static int split_of(const dvk_conv2d_args *a) {
-    return channels_of(a) <= 64;
+    return channels_of(a) <= 64 && a->stride == 1;
 }
 
 /* Channels of a tap in k where all taps make one chunk, else 0. */
@@ -141,11 +142,10 @@ static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     return rest >= 0 && p->w_slots >= least_slots ? available - rest : 0;
 }
 
-/* Whole chunks of channels, as they are, with a pixel of every parity that is read; 64 output channels at most are left
- * to others: two tiles at a time want twice the patches. */
+/* Whole chunks of channels, as they are, with a pixel of every parity that is read. */
 static int can_halve(const dvk_conv2d_args *a) {
-    return can_map(a) && a->stride == 2 && a->x.c % DVK_WGMMA_CHUNK == 0 && !split_of(a) && a->upsample == 1 &&
-           a->pro.scale == NULL && a->pro.act == DVK_ACT_NONE && a->epi.shuffle <= 1 && a->x.h > 1 && a->x.w > 1;
+    return can_map(a) && a->stride == 2 && a->x.c % DVK_WGMMA_CHUNK == 0 && a->upsample == 1 && a->pro.scale == NULL &&
+           a->pro.act == DVK_ACT_NONE && a->epi.shuffle <= 1 && a->x.h > 1 && a->x.w > 1;
 }
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {

@@ -88,7 +88,8 @@ enum {
     DVK_ROWS_SLOT_PIXELS = 66, /* input pixels of a slot */
     DVK_ROWS_SLOT = 8448,      /* bytes */
     DVK_ROWS_MAX_SLOTS = 16,   /* of a warpgroup */
-    DVK_ROWS_BARRIERS = 1024,  /* bytes for them */
+    DVK_ROWS_MAX_GROUPS = 5,   /* warpgroups that multiply */
+    DVK_ROWS_BARRIERS = 2048,  /* bytes for them */
     DVK_ROWS_TABLE = 512       /* bytes: bias and slope of every channel */
 };
 

@@ -158,7 +158,8 @@ static inline dvk_conv_epi epi_of(const dvk_conv2d_args *a) {
 
 static inline int can_index(const dvk_conv2d_args *a) {
     const int64_t limit = INT32_MAX / 8;
-    return a->pad_top >= 0 && a->pad_left >= 0 && a->x.n == a->y.n && a->x.h * a->x.w < limit &&
+    const int adds_behind_shuffle = a->epi.shuffle > 1 && a->epi.n_res > 0 && a->epi.res[0].h == a->y.h;
+    return !adds_behind_shuffle && a->pad_top >= 0 && a->pad_left >= 0 && a->x.n == a->y.n && a->x.h * a->x.w < limit &&
            a->y.h * a->y.w < limit && a->y.n * a->y.h * a->y.w < limit * 64 && a->pro.act != DVK_ACT_LRELU &&
            a->pro.act != DVK_ACT_PRELU;
 }

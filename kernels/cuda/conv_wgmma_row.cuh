@@ -74,10 +74,29 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
+    /* Of a thread's two channels of two pixels, as they are stored. */
+    template <class U> __device__ __forceinline__ void bring_few(const U *from, int x, uint4 &u) const {
+        const int pixel = x + first + (threadIdx.x & 31) / 4, c = (threadIdx.x & 3) * 2;
+        const int64_t step = p.epi.res[0].sw;
+        const bool low = c < p.epi.c_out, high = c + 1 < p.epi.c_out;
+        u.x = low && pixel < p.out_w ? from[pixel * step + c] : 0;
+        u.y = high && pixel < p.out_w ? from[pixel * step + c + 1] : 0;
+        u.z = low && pixel + 8 < p.out_w ? from[(pixel + 8) * step + c] : 0;
+        u.w = high && pixel + 8 < p.out_w ? from[(pixel + 8) * step + c + 1] : 0;
+    }
+
     /* Long before the row is stored. */
     __device__ __forceinline__ void bring_first(int n, int y, int x, residual &r) const {
-        if (OUTPUTS > 8 && p.epi.n_res > 0 && p.epilogue != DVK_WGMMA_ANY) {
-            bring(n, y, x, p.epi.res[0], r);
+        const dvk_conv_view &v = p.epi.res[0];
+        if (p.epi.n_res == 0) {
+            return;
+        }
+        if (OUTPUTS > 8 && p.epilogue != DVK_WGMMA_ANY) {
+            bring(n, y, x, v, r);
+        } else if (OUTPUTS == 8 && v.dtype == CONV_F32) {
+            bring_few((const uint32_t *)v.data + offset_of(v, n, y, 0), x, r.u[0]);
+        } else if (OUTPUTS == 8) {
+            bring_few((const uint16_t *)v.data + offset_of(v, n, y, 0), x, r.u[0]);
         }
     }
 
@@ -176,15 +195,31 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
-    /* Nothing but a bias, into any type: straight from registers. */
-    __device__ __forceinline__ void plain(int n, int y, int x, const float (&sum)[OUTPUTS / 2]) const {
+    __device__ __forceinline__ float number_of(uint32_t raw) const {
+        const int type = p.epi.res[0].dtype;
+        return type == CONV_F32   ? __uint_as_float(raw)
+               : type == CONV_F16 ? wgmma_half::unpack(raw).x
+                                  : wgmma_bfloat::unpack(raw).x;
+    }
+
+    /* A bias, and of few channels a residual, into any type: straight from registers. */
+    __device__ __forceinline__ void plain(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
+                                          const residual &r) const {
         const int lane = threadIdx.x & 31;
+        float add[4] = {};
+        if (OUTPUTS == 8 && p.epi.n_res == 1) {
+            const uint32_t raw[4] = {r.u[0].x, r.u[0].y, r.u[0].z, r.u[0].w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                add[i] = p.epi.beta[0] * number_of(raw[i]);
+            }
+        }
 #pragma unroll
         for (int i = 0; i < OUTPUTS / 2; i += 2) {
             const int pixel = x + first + lane / 4 + 8 * (i / 2 & 1), c = i / 4 * 8 + (lane & 3) * 2;
             const float2 bias = vectors.bias_of(i / 4);
-            put(n, y, pixel, c, p.epi.alpha * (sum[i] + bias.x));
-            put(n, y, pixel, c + 1, p.epi.alpha * (sum[i + 1] + bias.y));
+            put(n, y, pixel, c, fmaf(p.epi.alpha, sum[i] + bias.x, add[i & 3]));
+            put(n, y, pixel, c + 1, fmaf(p.epi.alpha, sum[i + 1] + bias.y, add[(i + 1) & 3]));
         }
     }
 
@@ -247,8 +282,8 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
             }
         }
         const dvk_conv_epi &e = p.epi;
-        if (e.act == 0 && e.n_res == 0 && e.gate == 0 && e.shuffle == 1) {
-            plain(n, y, x, sum);
+        if (e.act == 0 && e.n_res <= (OUTPUTS == 8) && e.gate == 0 && e.shuffle == 1) {
+            plain(n, y, x, sum, r);
         } else {
             any(n, y, x, sum);
         }

@@ -17,8 +17,9 @@ static int32_t outputs_of(const dvk_conv2d_args *a) {
     return 0;
 }
 
+/* As many as there are registers for: a row of few channels is more waiting than work. */
 static int32_t groups_of(int32_t outputs) {
-    return outputs == 64 ? 2 : 3;
+    return outputs == 64 ? 2 : outputs > 16 ? 3 : DVK_ROWS_MAX_GROUPS;
 }
 
 /* ---- shuffled: three channels, by 2, 3 or 4, in f32 without gaps ---- */
@@ -212,8 +213,8 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     double row = 2.0 * DVK_ROWS_WIDTH * width * k / (1e3 * caps->tensor_tflops / caps->processors) + 150.0;
     row += (p.pro ? 250.0 * p.chunks : 0.0) + 200.0 * a->epi.n_res;
     row += p.epilogue == DVK_WGMMA_ANY && !p.shuffled ? 20.0 * outputs : 0.0;
-    const double rows =
-        (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) * (double)(rows_of(a, &p, p.segments) * groups);
+    const double rows = (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) *
+                        (double)(rows_of(a, &p, p.segments) * least(groups, 3)); /* the rest waits beside them */
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);

@@ -30,7 +30,7 @@ struct layout { /* of shared memory, addresses */
         return out + (group * 4 + warp) * (p.staging / 4);
     }
     __device__ __forceinline__ uint32_t weights() const {
-        return full(3, 0);
+        return full(DVK_ROWS_MAX_GROUPS, 0);
     }
 };
 
@@ -204,12 +204,12 @@ template <class WORK, int GROUPS> CONV_DEVICE void convolve(const dvk_conv_rows 
     __syncthreads();
     let_next_launch_begin();
     if (group == GROUPS) {
-        set_registers_down<GROUPS == 3 ? 56 : 88>();
+        set_registers_down<GROUPS == 2 ? 88 : GROUPS == 3 ? 56 : 40>();
         if (threadIdx.x == GROUPS * 128) {
             bring<GROUPS>(p, at);
         }
     } else {
-        set_registers_up<GROUPS == 3 ? 152 : 208>();
+        set_registers_up<GROUPS == 2 ? 208 : GROUPS == 3 ? 152 : 88>();
         WORK::run(p, at, group);
     }
 }

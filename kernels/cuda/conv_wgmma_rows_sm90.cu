@@ -101,12 +101,12 @@ template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multip
     ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_##LAST, wgmma_half, OUTPUTS, GROUPS, LAST, 0)
 
 /* Behind which a shuffle by R to C channels follows. */
-#define ROWS_SHUFFLED(OUTPUTS, LAST, R, C)                                                                             \
-    ROWS_KERNEL(conv_rows_bf16_##OUTPUTS##_##LAST##_x##R, wgmma_bfloat, OUTPUTS, 3, LAST, 16 * R + C)                  \
-    ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_##LAST##_x##R, wgmma_half, OUTPUTS, 3, LAST, 16 * R + C)
+#define ROWS_SHUFFLED(OUTPUTS, GROUPS, LAST, R, C)                                                                     \
+    ROWS_KERNEL(conv_rows_bf16_##OUTPUTS##_##LAST##_x##R, wgmma_bfloat, OUTPUTS, GROUPS, LAST, 16 * R + C)             \
+    ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_##LAST##_x##R, wgmma_half, OUTPUTS, GROUPS, LAST, 16 * R + C)
 
-ROWS_KERNELS(8, 3, 4)
-ROWS_KERNELS(16, 3, 4)
+ROWS_KERNELS(8, 5, 4)
+ROWS_KERNELS(16, 5, 4)
 ROWS_KERNELS(32, 3, 2)
 ROWS_KERNELS(32, 3, 4)
 ROWS_KERNELS(48, 3, 3)
@@ -114,9 +114,9 @@ ROWS_KERNELS(48, 3, 4)
 ROWS_KERNELS(64, 2, 1)
 ROWS_KERNELS(64, 2, 3)
 ROWS_KERNELS(64, 2, 4)
-ROWS_SHUFFLED(16, 2, 2, 3)
-ROWS_SHUFFLED(16, 4, 2, 3)
-ROWS_SHUFFLED(32, 2, 3, 3)
-ROWS_SHUFFLED(32, 4, 3, 3)
-ROWS_SHUFFLED(48, 3, 4, 3)
-ROWS_SHUFFLED(48, 4, 4, 3)
+ROWS_SHUFFLED(16, 5, 2, 2, 3)
+ROWS_SHUFFLED(16, 5, 4, 2, 3)
+ROWS_SHUFFLED(32, 3, 2, 3, 3)
+ROWS_SHUFFLED(32, 3, 4, 3, 3)
+ROWS_SHUFFLED(48, 3, 3, 4, 3)
+ROWS_SHUFFLED(48, 3, 4, 4, 3)

@@ -21,54 +21,52 @@ template <int OUTPUTS, int R, int C> struct row_shuffler {
     uint32_t table;
     int first; /* pixel of this warp's sixteen */
 
-    static __device__ __forceinline__ void write(float *to, const float (&v)[PIECE]) {
-        if constexpr (PIECE == 4) {
-            *(float4 *)to = make_float4(v[0], v[1], v[2], v[3]);
-        } else if constexpr (PIECE == 2) {
-            *(float2 *)to = make_float2(v[0], v[1]);
-        } else {
-            *to = v[0];
-        }
-    }
+    /* Of the two pixels of the smaller picture whose nearest neighbours a thread makes: their channels, in its order, as they
+     * are stored. */
+    struct residual {
+        uint32_t raw[2][C];
+    };
 
-    __device__ __forceinline__ void store_picture(int n, int y, int64_t element, const float (&v)[PIECE]) const {
-        const dvk_convert_params &image = p.picture;
-        dvk_convert_params row = image;
-        row.image += n * image.sn + y * image.sh;
-#define STORE_PIECE(T) store_piece<T, PIECE>(row, element, v)
-        BY_IMAGE_TYPE(image, STORE_PIECE)
-#undef STORE_PIECE
-    }
-
-    /* Of the pixel of the smaller picture whose nearest neighbours these are: the channels in a thread's order. */
-    __device__ __forceinline__ void skip(int n, int y, int x, float (&v)[C]) const {
-        const dvk_conv_view &r = p.epi.res[0];
-        const int64_t at = offset_of(r, n, y, x);
-        int c = (threadIdx.x & 3) * PIECE % C;
-#pragma unroll
-        for (int k = 0; k < C; k++) {
-            v[k] = load_element(r, at + c);
-            c = c + 1 == C ? 0 : c + 1;
-        }
-    }
-
-    struct residual {}; /* is read as it is needed */
-
-    __device__ __forceinline__ void bring_first(int, int, int, residual &) const {
-    }
-
-    __device__ __forceinline__ void store(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
-                                          const residual &) const {
-        const int lane = threadIdx.x & 31;
-        const dvk_conv_view &v = p.epi.y;
-        float *rows = (float *)v.data + (n * v.sn + (int64_t)y * R * v.sh);
-        float add[2][C] = {};
+    template <class U> __device__ __forceinline__ void bring_as(const U *from, int x, residual &r) const {
+        const int begin = (threadIdx.x & 3) * PIECE % C;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int pixel = x + first + lane / 4 + 8 * h;
-            if (p.epi.n_res && pixel < p.out_w) {
-                skip(n, y, pixel, add[h]);
+            const int pixel = x + first + (threadIdx.x & 31) / 4 + 8 * h;
+            int c = begin;
+#pragma unroll
+            for (int k = 0; k < C; k++) {
+                r.raw[h][k] = pixel < p.out_w ? from[pixel * p.epi.res[0].sw + c] : 0;
+                c = c + 1 == C ? 0 : c + 1;
             }
+        }
+    }
+
+    /* Long before the row is stored. */
+    __device__ __forceinline__ void bring_first(int n, int y, int x, residual &r) const {
+        const dvk_conv_view &v = p.epi.res[0];
+        if (p.epi.n_res && v.dtype == CONV_F32) {
+            bring_as((const uint32_t *)v.data + offset_of(v, n, y, 0), x, r);
+        } else if (p.epi.n_res) {
+            bring_as((const uint16_t *)v.data + offset_of(v, n, y, 0), x, r);
+        }
+    }
+
+    __device__ __forceinline__ float skip(uint32_t raw) const {
+        const int type = p.epi.res[0].dtype;
+        return type == CONV_F32   ? __uint_as_float(raw)
+               : type == CONV_F16 ? wgmma_half::unpack(raw).x
+                                  : wgmma_bfloat::unpack(raw).x;
+    }
+
+    /* Into rows of elements of `image`, or of f32 as they are; `from`: the first of the enlarged rows. */
+    template <int TYPE, bool PICTURE>
+    __device__ __forceinline__ void store_as(unsigned char *from, int64_t step, int x, const float (&sum)[OUTPUTS / 2],
+                                             const residual &r) const {
+        const int lane = threadIdx.x & 31;
+        float add[2][C];
+#pragma unroll
+        for (int k = 0; k < 2 * C; k++) {
+            add[k / C][k % C] = p.epi.n_res ? skip(r.raw[k / C][k % C]) : 0.0f;
         }
 #pragma unroll
         for (int t = 0; t < MOVES; t++) {
@@ -84,21 +82,34 @@ template <int OUTPUTS, int R, int C> struct row_shuffler {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int pixel = x + first + lane / 4 + 8 * h;
-                float out[PIECE];
+                uint32_t out[PIECE];
 #pragma unroll
                 for (int e = 0; e < PIECE; e++) {
                     const int s = t * PIECE + e;
-                    out[e] = fmaf(p.epi.alpha, sum[s / 2 * 4 + h * 2 + s % 2] + bias[e], add[h][(t * TURN + e) % C]);
+                    const float v =
+                        fmaf(p.epi.alpha, sum[s / 2 * 4 + h * 2 + s % 2] + bias[e], add[h][(t * TURN + e) % C]);
+                    out[e] = PICTURE ? stored<TYPE>(p.picture, v) : __float_as_uint(v);
                 }
                 if (pixel < p.out_w && i < R && piece < PIECES) {
-                    if (p.stores) {
-                        store_picture(n, y * R + i, pixel * ROW + piece * PIECE, out);
-                    } else {
-                        write(rows + (i * v.sh + pixel * ROW + piece * PIECE), out);
-                    }
+                    write_piece<TYPE, PIECE>(from + i * step + (pixel * ROW + piece * PIECE) * size_of(TYPE), out);
                 }
             }
         }
+    }
+
+    __device__ __forceinline__ void store(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
+                                          const residual &r) const {
+        const dvk_convert_params &image = p.picture;
+        const dvk_conv_view &v = p.epi.y;
+        if (!p.stores) {
+            unsigned char *rows = (unsigned char *)((float *)v.data + (n * v.sn + (int64_t)y * R * v.sh));
+            store_as<DVK_F32, false>(rows, v.sh * 4, x, sum, r);
+            return;
+        }
+        unsigned char *rows = image.image + (n * image.sn + (int64_t)y * R * image.sh); /* strides in bytes */
+#define STORE_ROWS(T) store_as<T, true>(rows, image.sh, x, sum, r)
+        BY_IMAGE_TYPE(image, STORE_ROWS)
+#undef STORE_ROWS
     }
 };
 

@@ -203,7 +203,7 @@ struct output_ring {
     static __device__ __forceinline__ void statistics(const dvk_conv_wgmma &p, const conv_tile &t, int thread, int wide,
                                                       int high, const conv_sums &sums) {
         const int lane = thread & 31, warp = thread >> 5, per = p.epi.group_channels;
-        const float count = (float)(wide * high * per), inverse = __fdividef(1.0f, count);
+        const float count = (float)(wide * high * per), inverse = __fdividef(1.0f, fmaxf(count, 1.0f));
         float s[2] = {sums.s[0][0] + sums.s[0][1], sums.s[1][0] + sums.s[1][1]};
         float q[2] = {sums.q[0][0] + sums.q[0][1], sums.q[1][0] + sums.q[1][1]};
         group_sum(s, per);

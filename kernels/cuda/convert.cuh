@@ -70,17 +70,6 @@ template <int T, int COUNT> __device__ __forceinline__ void write_piece(unsigned
     }
 }
 
-// What becomes of COUNT values that lie side by side in an image, the first at a multiple of their size in all.
-template <int T, int COUNT>
-__device__ __forceinline__ void store_piece(const dvk_convert_params &p, int64_t element, const float *v) {
-    uint32_t e[COUNT];
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        e[i] = stored<T>(p, v[i]);
-    }
-    write_piece<T, COUNT>(p.image + element * size_of(T), e);
-}
-
 template <int T> __device__ __forceinline__ void store_one(const dvk_convert_params &p, int64_t at, float v) {
     write1<T>(p.image + at, stored<T>(p, v), p.aligned);
 }

@@ -1,48 +1,9 @@
-// embed.cu - see embed.c. Eight values of a row at a time.
-#include "kernels/cuda/elem.cuh"
-#include "kernels/cuda/embed.h"
-#include "kernels/cuda/linear_layout.h"
-
-__device__ __forceinline__ float half_at(const unsigned char *p) {
-    return __half2float(__ushort_as_half(*(const unsigned short *)p));
-}
-
-// Values 8 * item to 8 * item + 7 of integer weights; kinds with one scale have no minimum.
-__device__ __forceinline__ void integers(const dvk_embed_params &p, int64_t row, int item, float (&v)[8]) {
-    const lin_kind kind = (lin_kind)p.kind;
-    const int block = item / 4;
-    const int quarter = item % 4;
-    const int halves = dvk_lin_halves(kind);
-    const unsigned char *scale = p.scales + row * p.scale_row + (int64_t)block * halves * 2;
-    const float d = half_at(scale + (kind == LIN_HALVES && quarter >= 2 ? 2 : 0));
-    const float least = halves == 2 && kind != LIN_HALVES ? half_at(scale + 2) : 0.0f;
-    const unsigned char *w = p.w + row * p.w_row;
-    const uint2 u = *(const uint2 *)(dvk_lin_nibbles(kind) ? w + (int64_t)block * 16 + quarter % 2 * 8
-                                                           : w + (int64_t)block * 32 + quarter * 8);
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const uint32_t byte = (i < 4 ? u.x : u.y) >> (8 * (i % 4)) & 0xffu;
-        const int number = (int)(!dvk_lin_nibbles(kind) ? byte : quarter < 2 ? byte & 15u : byte >> 4) - p.zero;
-        v[i] = fmaf(d, (float)number, least);
-    }
-}
+// embed.cu - see embed.c.
+#include "kernels/cuda/embed.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ dvk_embed_params p) {
     wait_for_launch_ahead();
     ROWS_AND_ITEMS(i, p.m, item, p.items) {
-        const int64_t row = p.ids[i];
-        float v[8] = {};
-        const int left = p.k - 8 * (int)item < 8 ? p.k - 8 * (int)item : 8;
-        if (p.kind <= LIN_BF16) {
-            const int type = p.kind == LIN_F32 ? DVK_F32 : p.kind == LIN_F16 ? DVK_F16 : DVK_BF16;
-            dvk_elem_view w = {};
-            w.data = (void *)(p.w + row * p.w_row);
-            w.dtype = type;
-            w.vector = 1;
-            unpack<0>(fetch<0>(w, 8 * (int64_t)item, left), type, v);
-        } else {
-            integers(p, row, (int)item, v);
-        }
-        put<0>(p.y, (int64_t)i * p.y.sh + 8 * (int64_t)item, left, pack<0>(v, p.y.dtype));
+        embed_item(p, p.ids[i], (int64_t)i, (int)item);
     }
 }

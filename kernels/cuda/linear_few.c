@@ -61,7 +61,7 @@ static int launch(const dvk_linear_args *a, int64_t first, dvk_queue *q) {
     const int32_t rows = tokens > 2 || dvk_lin_nibbles(kind) ? 4 : 2; /* of a warp at a time, as in linear_few.cu */
     const bool whole = kind > LIN_BF16;
     p.early = few_bytes(a) > (whole ? EARLY_WHOLE : EARLY);
-    const bool large = p.early && !whole && tokens == 1;
+    const bool large = p.early && !whole && tokens == 1 && p.more == NULL;
     const int64_t fit = (int64_t)q->caps->processors * FEW_RESIDENT(rows * tokens, whole, large);
     const int32_t most = room_of(few_norm_shared(a), tokens, q->caps) / bytes;
     p.split = split_of(&p, rows, fit, most);
@@ -71,7 +71,8 @@ static int launch(const dvk_linear_args *a, int64_t first, dvk_queue *q) {
     const int64_t tiles = (a->n + outputs - 1) / outputs;
     const int64_t turns = (tiles + fit - 1) / fit;
     char name[40];
-    snprintf(name, sizeof name, large ? "linear_few_%s_large" : "linear_few_%s_%d", few_name(kind), (int)tokens);
+    snprintf(name, sizeof name, large ? "linear_few_%s_large" : "linear_few_%s_%d%s", few_name(kind), (int)tokens,
+             p.more != NULL ? "_more" : "");
     void *list[] = {&p};
     const dvk_launch l = {.module = "linear_few",
                           .function = name,

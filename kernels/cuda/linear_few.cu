@@ -1,10 +1,10 @@
 // linear_few.cu - see linear_few.c. A warp multiplies R rows of W at a time, each lane 16 bytes of every 512; several warps
 // may share their rows. The first weights of a block, which no launch ahead has written, are on their way before the
 // launch waits for those. LARGE: the weights take longer than the wait, and what counts is how many are under way: more
-// blocks with fewer registers, which fetch nothing else ahead.
+// blocks with fewer registers, which fetch nothing else ahead. MORE: x is a sum of rows.
 #include "kernels/cuda/linear_few.cuh"
 
-template <int KIND, int M, int R, bool LARGE> struct few {
+template <int KIND, int M, int R, bool LARGE, bool MORE> struct few {
     enum { U = R == 2 ? 4 : 2 }; // chunks of a row under way at a time
 
     const dvk_linear_few_params &p;
@@ -110,7 +110,7 @@ template <int KIND, int M, int R, bool LARGE> struct few {
 
     __device__ void stage(uint4 *x, int first, int count, float (&squares)[M]) const {
         if (p.norm != nullptr || p.rounded) {
-            stage_changed<KIND, M>(p, x, (const float4 *)((unsigned char *)x + p.norm_at), first, count, squares);
+            stage_changed<KIND, M, MORE>(p, x, (const float4 *)((unsigned char *)x + p.norm_at), first, count, squares);
         } else if constexpr (is_float<KIND>()) {
             stage_float<KIND, M>(p, x, first, count);
         } else {
@@ -203,24 +203,26 @@ template <int KIND, int M, int R, bool LARGE> struct few {
     }
 };
 
-template <int KIND, int M, int R, bool LARGE> __device__ __forceinline__ void few_rows(const dvk_linear_few_params &p) {
+template <int KIND, int M, int R, bool LARGE, bool MORE>
+__device__ __forceinline__ void few_rows(const dvk_linear_few_params &p) {
     extern __shared__ uint4 x[];
     __shared__ float sums[2][FEW_WARPS * 32];
     __shared__ float kept[M * FEW_WARPS];
-    few<KIND, M, R, LARGE> work(p);
+    few<KIND, M, R, LARGE, MORE> work(p);
     work.run(x, sums, kept);
 }
 
-#define FEW(NAME, KIND, M, R, LARGE)                                                                                   \
+#define FEW(NAME, KIND, M, R, LARGE, MORE)                                                                             \
     extern "C" __global__ void __launch_bounds__(FEW_WARPS * 32, FEW_RESIDENT(R * M, KIND > LIN_BF16, LARGE))          \
         linear_few_##NAME(const __grid_constant__ dvk_linear_few_params p) {                                           \
-        few_rows<KIND, M, R, LARGE>(p);                                                                                \
+        few_rows<KIND, M, R, LARGE, MORE>(p);                                                                          \
     }
 #define FEW_KIND(NAME, KIND, R)                                                                                        \
-    FEW(NAME##_1, KIND, 1, R, false)                                                                                   \
-    FEW(NAME##_2, KIND, 2, R, false)                                                                                   \
-    FEW(NAME##_4, KIND, 4, 4, false)                                                                                   \
-    FEW(NAME##_8, KIND, 8, 4, false)
+    FEW(NAME##_1, KIND, 1, R, false, false)                                                                            \
+    FEW(NAME##_1_more, KIND, 1, R, false, true)                                                                        \
+    FEW(NAME##_2, KIND, 2, R, false, false)                                                                            \
+    FEW(NAME##_4, KIND, 4, 4, false, false)                                                                            \
+    FEW(NAME##_8, KIND, 8, 4, false, false)
 
 FEW_KIND(f32, LIN_F32, 2)
 FEW_KIND(f16, LIN_F16, 2)
@@ -230,6 +232,6 @@ FEW_KIND(bytes_min, LIN_BYTES_MIN, 2)
 FEW_KIND(halves, LIN_HALVES, 2)
 FEW_KIND(nibbles, LIN_NIBBLES, 4)
 FEW_KIND(nibbles_min, LIN_NIBBLES_MIN, 4)
-FEW(f32_large, LIN_F32, 1, 2, true)
-FEW(f16_large, LIN_F16, 1, 2, true)
-FEW(bf16_large, LIN_BF16, 1, 2, true)
+FEW(f32_large, LIN_F32, 1, 2, true, false)
+FEW(f16_large, LIN_F16, 1, 2, true, false)
+FEW(bf16_large, LIN_BF16, 1, 2, true, false)

@@ -24,7 +24,10 @@ typedef struct dvk_linear_few_params {
     int32_t split; /* warps that share a row: 1, 2, 4 or 8 */
     int32_t phase; /* chunks whose x lie in shared memory together, a multiple of 32 * split */
     const float *norm;
+    const float *more; /* rows that belong to x; NULL: none */
+    float *sum;
     float norm_eps;
+    int32_t n_more;
     int32_t norm_at; /* where its factors lie in shared memory, behind x */
     int32_t rounded; /* x of f32 for integer weights */
     int32_t early;   /* the launch behind may begin before this one waits; if not, after */

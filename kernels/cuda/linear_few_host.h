@@ -23,10 +23,16 @@ static inline int few_any_float(const dvk_rows *x) {
     return x->form == DVK_ROWS_F32 || x->form == DVK_ROWS_F16 || x->form == DVK_ROWS_BF16;
 }
 
+static inline int few_more_fits(const dvk_linear_args *a) {
+    return a->more == NULL || (a->m == 1 && a->norm != NULL && a->n_more <= DVK_MORE && (uintptr_t)a->more % 16 == 0 &&
+                               (uintptr_t)a->sum % 16 == 0);
+}
+
 /* Rows of f32 that are changed as they are read: four values at a time, a norm's factors beside them. */
 static inline int few_changes(const dvk_linear_args *a) {
-    return a->x.form == DVK_ROWS_F32 && (uintptr_t)a->x.data % 16 == 0 && (a->m == 1 || a->x.row % 4 == 0) &&
-           a->k % 4 == 0 && (a->norm == NULL || ((uintptr_t)a->norm % 16 == 0 && a->k <= FEW_NORM));
+    return few_more_fits(a) && a->x.form == DVK_ROWS_F32 && (uintptr_t)a->x.data % 16 == 0 &&
+           (a->m == 1 || a->x.row % 4 == 0) && a->k % 4 == 0 &&
+           (a->norm == NULL || ((uintptr_t)a->norm % 16 == 0 && a->k <= FEW_NORM));
 }
 
 /* Float weights times rows of f32, f16 or bf16, products in f32; integer weights times q8. */
@@ -95,7 +101,10 @@ static inline dvk_linear_few_params few_params(const dvk_linear_args *a, int64_t
                                    .act = (int32_t)a->act,
                                    .zero = lin_zero(a->type),
                                    .norm = a->norm,
+                                   .more = a->more,
+                                   .sum = a->sum,
                                    .norm_eps = a->norm_eps,
+                                   .n_more = a->more != NULL ? a->n_more : 0,
                                    .rounded = a->rounded};
 }
 

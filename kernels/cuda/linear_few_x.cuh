@@ -112,10 +112,36 @@ __device__ __forceinline__ void bring_norm(const dvk_linear_few_params &p, uint4
     }
 }
 
-// Four values of a token; zeros behind its end.
-__device__ __forceinline__ float4 fetch4(const dvk_linear_few_params &p, int token, int at) {
-    return token < p.m && at < p.k ? *(const float4 *)((const float *)p.x.data + token * p.x.sh + at)
-                                   : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+// Three rows are on their way together; one block says what came of it.
+__device__ __forceinline__ float4 add_more(const dvk_linear_few_params &p, int at, float4 v) {
+    constexpr int TOGETHER = 3;
+    for (int first = 0; first < p.n_more; first += TOGETHER) {
+        float4 row[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            row[i] = first + i < p.n_more ? *(const float4 *)(p.more + (int64_t)(first + i) * p.k + at)
+                                          : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            v = make_float4(v.x + row[i].x, v.y + row[i].y, v.z + row[i].z, v.w + row[i].w);
+        }
+    }
+    if (blockIdx.x == 0) {
+        *(float4 *)(p.sum + at) = v;
+    }
+    return v;
+}
+
+// Four values of a token; zeros behind its end. MORE: of rows that are one.
+template <bool MORE> __device__ __forceinline__ float4 fetch4(const dvk_linear_few_params &p, int token, int at) {
+    const bool some = token < p.m && at < p.k;
+    const float4 v =
+        some ? *(const float4 *)((const float *)p.x.data + token * p.x.sh + at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if constexpr (MORE) {
+        return some ? add_more(p, at, v) : v;
+    }
+    return v;
 }
 
 // Times the norm's factors; their squares are summed up.
@@ -163,7 +189,7 @@ __device__ __forceinline__ void keep_q8(dvk_q8 *block, const float4 &v, const fl
     }
 }
 
-template <int KIND, int M>
+template <int KIND, int M, bool MORE>
 __device__ __forceinline__ void stage_floats(const dvk_linear_few_params &p, uint4 *to, const float4 *norm, int first,
                                              int count, float (&squares)[M]) {
     constexpr int PER = chunk_elements<KIND>() / 4;
@@ -175,7 +201,7 @@ __device__ __forceinline__ void stage_floats(const dvk_linear_few_params &p, uin
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 const int at = i + j * FEW_WARPS * 32;
-                v[j] = fetch4(p, t, at < items ? from + 4 * at : p.k);
+                v[j] = fetch4<MORE>(p, t, at < items ? from + 4 * at : p.k);
             }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
@@ -189,10 +215,10 @@ __device__ __forceinline__ void stage_floats(const dvk_linear_few_params &p, uin
     }
 }
 
-template <int KIND, int M>
+template <int KIND, int M, bool MORE>
 __device__ __forceinline__ void stage_whole(const dvk_linear_few_params &p, uint4 *to, const float4 *norm, int first,
                                             int count, float (&squares)[M]) {
-    constexpr int AHEAD = M == 1 ? 2 : 1; // on their way together
+    constexpr int AHEAD = M == 1 && !MORE ? 2 : 1; // on their way together
     const int from = first * chunk_elements<KIND>(), row = x_row<KIND>(p.phase);
     const int items = (count * chunk_elements<KIND>() + LIN_BLOCK - 1) / LIN_BLOCK * 4; // of eight values
 #pragma unroll
@@ -202,8 +228,8 @@ __device__ __forceinline__ void stage_whole(const dvk_linear_few_params &p, uint
 #pragma unroll
             for (int j = 0; j < AHEAD; j++) {
                 const int at = i + j * FEW_WARPS * 32;
-                v[j][0] = fetch4(p, t, at < items ? from + 8 * at : p.k);
-                v[j][1] = fetch4(p, t, at < items ? from + 8 * at + 4 : p.k);
+                v[j][0] = fetch4<MORE>(p, t, at < items ? from + 8 * at : p.k);
+                v[j][1] = fetch4<MORE>(p, t, at < items ? from + 8 * at + 4 : p.k);
             }
 #pragma unroll
             for (int j = 0; j < AHEAD; j++) {
@@ -218,13 +244,13 @@ __device__ __forceinline__ void stage_whole(const dvk_linear_few_params &p, uint
     }
 }
 
-template <int KIND, int M>
+template <int KIND, int M, bool MORE = false>
 __device__ __forceinline__ void stage_changed(const dvk_linear_few_params &p, uint4 *to, const float4 *norm, int first,
                                               int count, float (&squares)[M]) {
     if constexpr (is_float<KIND>()) {
-        stage_floats<KIND, M>(p, to, norm, first, count, squares);
+        stage_floats<KIND, M, MORE>(p, to, norm, first, count, squares);
     } else {
-        stage_whole<KIND, M>(p, to, norm, first, count, squares);
+        stage_whole<KIND, M, MORE>(p, to, norm, first, count, squares);
     }
 }
 

@@ -50,7 +50,7 @@ static int lay_out(const dvk_linear_args *a, const dvk_cuda_caps *caps, dvk_line
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_linear_args *a = args;
-    if (a->m > MOST || lin_kind_of(a->type) > LIN_BF16 || !few_forms(a)) {
+    if (a->m > MOST || lin_kind_of(a->type) > LIN_BF16 || a->more != NULL || !few_forms(a)) {
         return 0;
     }
     dvk_linear_stream_params p = {.few = few_params(a, 0, MOST)};

@@ -1,6 +1,8 @@
 /* pool.c - "mean", "max_pool" and "resize" on CUDA. */
 #include "kernels/cuda/pool.h"
 
+#include <stdio.h>
+
 #include "kernels/cuda/elem_host.h"
 
 static int64_t pieces(int64_t total, int64_t size) {
@@ -20,6 +22,15 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_pool_args *a = args;
     (void)caps;
     return dvk_elem_rows_fit(&a->y) && dvk_elem_rows_fit(&a->x);
+}
+
+/* The function for what both views store, or that for any two types. */
+static void name_of(const dvk_pool_args *a, const char *what, char (*name)[24]) {
+    const char *type = a->x.dtype != a->y.dtype ? "any"
+                       : a->x.dtype == DVK_F16  ? "f16"
+                       : a->x.dtype == DVK_BF16 ? "bf16"
+                                                : "any";
+    snprintf(*name, sizeof *name, "%s_%s", what, type);
 }
 
 /* ---- mean ---- */
@@ -60,7 +71,9 @@ static int mean_enqueue(const void *args, void *scratch, dvk_queue *q) {
 
 /* ---- max_pool, resize ---- */
 
-static int rows_enqueue(const dvk_pool_args *a, const char *function, dvk_queue *q) {
+static int rows_enqueue(const dvk_pool_args *a, const char *what, dvk_queue *q) {
+    char name[24];
+    name_of(a, what, &name);
     dvk_pool_params p = {.x = dvk_elem_of(&a->x),
                          .y = dvk_elem_of(&a->y),
                          .rows = (int32_t)(a->y.n * a->y.h),
@@ -72,7 +85,7 @@ static int rows_enqueue(const dvk_pool_args *a, const char *function, dvk_queue 
                          .chunks = dvk_elem_chunks(a->y.c),
                          .k = a->k,
                          .stride = a->stride};
-    return dvk_elem_launch_rows(q, "pool", function, (int64_t)p.w * p.chunks, p.rows, &p);
+    return dvk_elem_launch_rows(q, "pool", name, (int64_t)p.w * p.chunks, p.rows, &p);
 }
 
 static int max_pool_enqueue(const void *args, void *scratch, dvk_queue *q) {

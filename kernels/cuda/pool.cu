@@ -95,18 +95,19 @@ struct between { // two samples of an axis and the weight of the second
     }
 };
 
-__device__ __forceinline__ void sample8(const dvk_elem_view &v, int64_t at, int count, float weight, float (&sum)[8]) {
+template <int TYPE>
+__device__ __forceinline__ void sample8(const dvk_elem_view &v, const raw8 &r, float weight, float (&sum)[8]) {
     float s[8];
-    unpack<0>(fetch<0>(v, at, count), v.dtype, s);
+    unpack<TYPE>(r, v.dtype, s);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         sum[i] = fmaf(weight, s[i], sum[i]);
     }
 }
 
-} // namespace
+enum { AT_ONCE = 8 }; // of a window's row
 
-extern "C" __global__ void __launch_bounds__(256) max_pool(const __grid_constant__ dvk_pool_params p) {
+template <int TYPE> __device__ __forceinline__ void pool_all(const dvk_pool_params &p) {
     wait_for_launch_ahead();
     ROWS_AND_ITEMS(row, p.rows, item, p.w * p.chunks) {
         const pool_place at(p, row, item);
@@ -116,34 +117,61 @@ extern "C" __global__ void __launch_bounds__(256) max_pool(const __grid_constant
             most[i] = -INFINITY;
         }
         for (int i = 0; i < p.k; i++) {
-#pragma unroll 4
-            for (int j = 0; j < p.k; j++) {
-                const int64_t from =
-                    at.from + (int64_t)(at.y * p.stride + i) * p.x.sh + (int64_t)(at.x * p.stride + j) * p.x.sw;
-                float v[8];
-                unpack<0>(fetch<0>(p.x, from, at.count), p.x.dtype, v);
+            const int64_t from = at.from + (int64_t)(at.y * p.stride + i) * p.x.sh;
+            for (int first = 0; first < p.k; first += AT_ONCE) {
+                raw8 r[AT_ONCE] = {};
 #pragma unroll
-                for (int k = 0; k < 8; k++) { // a NaN stays
-                    most[k] = v[k] > most[k] || v[k] != v[k] ? v[k] : most[k];
+                for (int j = 0; j < AT_ONCE; j++) {
+                    if (first + j < p.k) {
+                        r[j] = fetch<TYPE>(p.x, from + (int64_t)(at.x * p.stride + first + j) * p.x.sw, at.count);
+                    }
+                }
+#pragma unroll
+                for (int j = 0; j < AT_ONCE; j++) {
+                    float v[8];
+                    unpack<TYPE>(r[j], p.x.dtype, v);
+#pragma unroll
+                    for (int k = 0; k < 8 && first + j < p.k; k++) { // a NaN stays
+                        most[k] = v[k] > most[k] || v[k] != v[k] ? v[k] : most[k];
+                    }
                 }
             }
         }
-        put<0>(p.y, at.to, at.count, pack<0>(most, p.y.dtype));
+        put<TYPE>(p.y, at.to, at.count, pack<TYPE>(most, p.y.dtype));
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) resize(const __grid_constant__ dvk_pool_params p) {
+template <int TYPE> __device__ __forceinline__ void resize_all(const dvk_pool_params &p) {
     wait_for_launch_ahead();
     ROWS_AND_ITEMS(row, p.rows, item, p.w * p.chunks) {
         const pool_place at(p, row, item);
         const between v(at.y, p.xh, p.h), u(at.x, p.xw, p.w);
         float sum[8] = {};
+        raw8 r[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int64_t from =
                 at.from + (i < 2 ? v.first : v.second) * p.x.sh + (i % 2 ? u.second : u.first) * p.x.sw;
-            sample8(p.x, from, at.count, (i < 2 ? 1.0f - v.t : v.t) * (i % 2 ? u.t : 1.0f - u.t), sum);
+            r[i] = fetch<TYPE>(p.x, from, at.count);
         }
-        put<0>(p.y, at.to, at.count, pack<0>(sum, p.y.dtype));
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            sample8<TYPE>(p.x, r[i], (i < 2 ? 1.0f - v.t : v.t) * (i % 2 ? u.t : 1.0f - u.t), sum);
+        }
+        put<TYPE>(p.y, at.to, at.count, pack<TYPE>(sum, p.y.dtype));
     }
 }
+
+} // namespace
+
+#define POOL(name, type)                                                                                               \
+    extern "C" __global__ void __launch_bounds__(256) max_pool_##name(const __grid_constant__ dvk_pool_params p) {     \
+        pool_all<type>(p);                                                                                             \
+    }                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) resize_##name(const __grid_constant__ dvk_pool_params p) {       \
+        resize_all<type>(p);                                                                                           \
+    }
+
+POOL(f16, DVK_F16)
+POOL(bf16, DVK_BF16)
+POOL(any, 0)

@@ -9,12 +9,17 @@
     X(dvk_conv2d_cuda_wgmma_large)                                                                                     \
     X(dvk_conv2d_cuda_wgmma_rows)                                                                                      \
     X(dvk_conv2d_cuda_linear)                                                                                          \
+    X(dvk_conv2d_cuda_pixels)                                                                                          \
     X(dvk_conv2d_cuda_fp8)                                                                                             \
     X(dvk_conv2d_cuda_fp8_mma)                                                                                         \
     X(dvk_conv2d_cuda_int8_mma)                                                                                        \
     X(dvk_conv2d_cuda_mma)                                                                                             \
+    X(dvk_conv2d_cuda_first)                                                                                           \
+    X(dvk_conv2d_cuda_enlarge)                                                                                         \
     X(dvk_conv2d_cuda_mma_tf32)                                                                                        \
     X(dvk_conv2d_cuda_simt)                                                                                            \
+    X(dvk_conv2d_winograd_cuda_wgmma)                                                                                  \
+    X(dvk_winograd_input_cuda)                                                                                         \
     X(dvk_attention_cuda_wgmma)                                                                                        \
     X(dvk_attention_cuda_mma)                                                                                          \
     X(dvk_attention_cuda_simt)                                                                                         \
@@ -44,6 +49,8 @@
     X(dvk_norm_mlp_cuda_bf16)                                                                                          \
     X(dvk_norm_window_cuda_f16)                                                                                        \
     X(dvk_norm_window_cuda_bf16)                                                                                       \
+    X(dvk_norm_window_cuda_warps_f16)                                                                                  \
+    X(dvk_norm_window_cuda_warps_bf16)                                                                                 \
     X(dvk_depthwise_cuda_planes)                                                                                       \
     X(dvk_depthwise_cuda)                                                                                              \
     X(dvk_depthwise_cuda_plain)                                                                                        \
@@ -76,6 +83,8 @@
     X(dvk_patches_cuda)                                                                                                \
     X(dvk_add_rows_cuda)                                                                                               \
     X(dvk_attention_new_cuda)                                                                                          \
+    X(dvk_attention_out_cuda)                                                                                          \
+    X(dvk_next_token_cuda)                                                                                             \
     X(dvk_attention_kv_cuda_wgmma)                                                                                     \
     X(dvk_attention_kv_cuda_mma)                                                                                       \
     X(dvk_attention_kv_cuda_token)                                                                                     \

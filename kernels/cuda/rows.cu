@@ -149,12 +149,7 @@ extern "C" __global__ void __launch_bounds__(128) rope_table(const __grid_consta
     if (item >= p.m * p.pairs) {
         return;
     }
-    const int64_t i = item / p.pairs, j = item % p.pairs;
-    const float angle = (float)p.pos[i * p.axes + (p.axis != nullptr ? p.axis[j] : 0)] * p.freq[j];
-    float s, c;
-    sincosf(angle, &s, &c);
-    p.cs[2 * item] = c;
-    p.cs[2 * item + 1] = s;
+    turn_of(p, item);
 }
 
 namespace {

@@ -49,6 +49,16 @@ __device__ __forceinline__ void store4(const dvk_rows_view &y, int64_t at, int c
     }
 }
 
+// The factors of a pair of a row
+__device__ __forceinline__ void turn_of(const dvk_rope_table_args &p, int64_t item) {
+    const int64_t i = item / p.pairs, j = item % p.pairs;
+    const float angle = (float)p.pos[i * p.axes + (p.axis != nullptr ? p.axis[j] : 0)] * p.freq[j];
+    float s, c;
+    sincosf(angle, &s, &c);
+    p.cs[2 * item] = c;
+    p.cs[2 * item + 1] = s;
+}
+
 // Four of a block's 32 values in each of eight neighbouring threads, all of which are here.
 __device__ __forceinline__ void store_q8(dvk_q8 *block, const float (&v)[4]) {
     const int lane = threadIdx.x & 31;

@@ -11,6 +11,8 @@ extern const dvk_cuda_kernel dvk_norm_mlp_cuda_f16;
 extern const dvk_cuda_kernel dvk_norm_mlp_cuda_bf16;
 extern const dvk_cuda_kernel dvk_norm_window_cuda_f16;
 extern const dvk_cuda_kernel dvk_norm_window_cuda_bf16;
+extern const dvk_cuda_kernel dvk_norm_window_cuda_warps_f16;
+extern const dvk_cuda_kernel dvk_norm_window_cuda_warps_bf16;
 
 /* ---- weights ---- */
 
@@ -122,7 +124,8 @@ const dvk_cuda_kernel dvk_swin_packers[DVK_SWIN_MATRICES] = {
 
 /* ---- what is supported ---- */
 
-/* Pixels of one pitch in all pictures, whose last octet of channels may be read, and written where nobody else's follows. */
+/* Pixels of one pitch in all pictures, whose last octet of channels may be read, and written where nobody else's
+ * follows. */
 static int flat(const dvk_view *v, const dvk_view *x) {
     return v->dtype == x->dtype && v->c == x->c && v->n == x->n && v->h == x->h && v->w == x->w && mappable(v) &&
            (v->h == 1 || v->sh == v->w * v->sw) && (v->n == 1 || v->sn == v->h * v->w * v->sw);
@@ -174,10 +177,29 @@ static int mlp_supports(const dvk_norm_mlp_args *a, const dvk_cuda_caps *caps) {
            mlp_plan(a).shared <= caps->shared_bytes;
 }
 
-static int window_supports(const dvk_norm_window_args *a, const dvk_cuda_caps *caps) {
+static int window_fits(const dvk_norm_window_args *a) {
     return fits(&a->x, &a->y, &a->res, 192) && a->in.packed != NULL && a->out.packed != NULL && a->heads <= 64 &&
            (a->dim == DVK_SWIN_DIM || a->dim == DVK_SWIN_DIM / 2) && a->window == DVK_SWIN_WINDOW &&
-           a->x.h % a->window == 0 && a->x.w % a->window == 0 && window_plan(a).shared <= caps->shared_bytes;
+           a->x.h % a->window == 0 && a->x.w % a->window == 0;
+}
+
+static int window_supports(const dvk_norm_window_args *a, const dvk_cuda_caps *caps) {
+    return window_fits(a) && window_plan(a).shared <= caps->shared_bytes;
+}
+
+/* Of a block whose warps have a window each: weights and biases, and as many warps as there is room for. */
+enum {
+    WARPS_C = 4 * DVK_SWIN_DIM / 2, /* four heads of 16 */
+    WARPS_SHARED = 4 * WARPS_C * WARPS_C * 2 + (4 * DVK_SWIN_TABLE + 4 * WARPS_C) * 4
+};
+
+static int32_t warps_of(const dvk_cuda_caps *caps) {
+    const int32_t most = (caps->shared_bytes - WARPS_SHARED) / DVK_SWIN_WARP_BYTES;
+    return most < DVK_SWIN_WARPS ? most : DVK_SWIN_WARPS;
+}
+
+static int warps_supports(const dvk_norm_window_args *a, const dvk_cuda_caps *caps) {
+    return window_fits(a) && a->x.c == WARPS_C && a->heads == 4 && a->dim == DVK_SWIN_DIM / 2 && warps_of(caps) > 0;
 }
 
 /* ---- cost and launch ---- */
@@ -197,6 +219,12 @@ static double window_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_norm_window_args *a = args;
     const double each = padded(a->x.c) == 64 ? 1750.0 : 2700.0;
     return cost_of(&a->x, 2500.0 + each * (double)a->heads, caps);
+}
+
+/* Warps share a multiprocessor, whose instructions are what a window costs. */
+static double warps_cost(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_norm_window_args *a = args;
+    return 9800.0 + 2100.0 * (double)blocks_of(tiles_of(&a->x), caps->processors);
 }
 
 static dvk_swin_params params_of(const dvk_view *x, const dvk_view *y, const dvk_view *res, const dvk_swin_norm *norm,
@@ -247,10 +275,7 @@ static int mlp_enqueue(const void *args, void *scratch, dvk_queue *q) {
     return start(q, "mlp", a->x.dtype, &a->x, &c, &p);
 }
 
-static int window_enqueue(const void *args, void *scratch, dvk_queue *q) {
-    const dvk_norm_window_args *a = args;
-    const plan c = window_plan(a);
-    (void)scratch;
+static dvk_swin_params window_params(const dvk_norm_window_args *a) {
     dvk_swin_params p = params_of(&a->x, &a->y, &a->res, &a->norm, &a->in, &a->out);
     p.inner = (int32_t)(a->heads * a->dim);
     p.dim = (int32_t)a->dim;
@@ -261,24 +286,50 @@ static int window_enqueue(const void *args, void *scratch, dvk_queue *q) {
     p.shift_x = a->shift_x;
     p.grid = a->grid;
     p.scale_log2 = a->scale * 1.44269504f;
+    return p;
+}
+
+static int window_enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_norm_window_args *a = args;
+    const plan c = window_plan(a);
+    dvk_swin_params p = window_params(a);
+    (void)scratch;
     return start(q, "window", a->x.dtype, &a->x, &c, &p);
 }
 
-#define KERNEL(OP, HALF, TYPE, DTYPE)                                                                                  \
-    static int HALF##_supports_##TYPE(const void *args, const dvk_cuda_caps *caps) {                                   \
-        const dvk_norm_##HALF##_args *a = args;                                                                        \
-        return a->x.dtype == DVK_##DTYPE && HALF##_supports(a, caps);                                                  \
-    }                                                                                                                  \
-    const dvk_cuda_kernel dvk_norm_##HALF##_cuda_##TYPE = {.op = OP,                                                   \
-                                                           .variant = "cuda/wgmma",                                    \
-                                                           .sm_min = 90,                                               \
-                                                           .sm_max = 90,                                               \
-                                                           .computes = DVK_COMPUTES_##DTYPE,                           \
-                                                           .supports = HALF##_supports_##TYPE,                         \
-                                                           .cost = HALF##_cost,                                        \
-                                                           .enqueue = HALF##_enqueue};
+static int warps_enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_norm_window_args *a = args;
+    const int32_t warps = warps_of(q->caps);
+    dvk_swin_params p = window_params(a);
+    (void)scratch;
+    void *params[] = {&p};
+    const dvk_launch l = {.module = "swin_window_warps",
+                          .function = a->x.dtype == DVK_BF16 ? "swin_window_warps_bf16" : "swin_window_warps_f16",
+                          .grid = {(uint32_t)least(p.tiles, q->caps->processors), 1, 1},
+                          .block = {(uint32_t)warps * 32, 1, 1},
+                          .shared_bytes = (uint32_t)(WARPS_SHARED + warps * DVK_SWIN_WARP_BYTES),
+                          .flags = q->caps->sm >= 90 ? DVK_LAUNCH_OVERLAP : 0,
+                          .params = params};
+    return q->launch(q, &l);
+}
 
-KERNEL("norm_mlp", mlp, f16, F16)
-KERNEL("norm_mlp", mlp, bf16, BF16)
-KERNEL("norm_window", window, f16, F16)
-KERNEL("norm_window", window, bf16, BF16)
+#define KERNEL(NAME, OP, HALF, WAY, VARIANT, LAST, TYPE, DTYPE)                                                        \
+    static int WAY##_supports_##TYPE(const void *args, const dvk_cuda_caps *caps) {                                    \
+        const dvk_norm_##HALF##_args *a = args;                                                                        \
+        return a->x.dtype == DVK_##DTYPE && WAY##_supports(a, caps);                                                   \
+    }                                                                                                                  \
+    const dvk_cuda_kernel NAME##_##TYPE = {.op = OP,                                                                   \
+                                           .variant = VARIANT,                                                         \
+                                           .sm_min = LAST > 0 ? LAST : 80,                                             \
+                                           .sm_max = LAST,                                                             \
+                                           .computes = DVK_COMPUTES_##DTYPE,                                           \
+                                           .supports = WAY##_supports_##TYPE,                                          \
+                                           .cost = WAY##_cost,                                                         \
+                                           .enqueue = WAY##_enqueue};
+
+KERNEL(dvk_norm_mlp_cuda, "norm_mlp", mlp, mlp, "cuda/wgmma", 90, f16, F16)
+KERNEL(dvk_norm_mlp_cuda, "norm_mlp", mlp, mlp, "cuda/wgmma", 90, bf16, BF16)
+KERNEL(dvk_norm_window_cuda, "norm_window", window, window, "cuda/wgmma", 90, f16, F16)
+KERNEL(dvk_norm_window_cuda, "norm_window", window, window, "cuda/wgmma", 90, bf16, BF16)
+KERNEL(dvk_norm_window_cuda_warps, "norm_window", window, warps, "cuda/warps", 0, f16, F16)
+KERNEL(dvk_norm_window_cuda_warps, "norm_window", window, warps, "cuda/warps", 0, bf16, BF16)

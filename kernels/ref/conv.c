@@ -60,6 +60,23 @@ static void gather(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, 
     }
 }
 
+/* The same of a transformed picture: d[1] + d[2] and d[2] - d[1] give the two pixels of a pair, the others its neighbours. */
+static void gather_transformed(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch) {
+    for (int64_t i = 0; i < a->x.c; i++) {
+        for (int64_t iy = oy - 1; iy <= oy + 1; iy++, patch += 3) {
+            double v[4];
+            for (int64_t f = 0; f < 4; f++) {
+                const int64_t at = n * a->x.sn + (4 * iy + f) * a->x.sh + ox / 2 * a->x.sw + i;
+                v[f] = iy < 0 || iy >= a->y.h ? 0 : (double)dvk_load(a->x.data, a->x.dtype, at);
+            }
+            const double left = (v[1] - v[2]) / 2, right = (v[1] + v[2]) / 2;
+            patch[0] = ox % 2 == 0 ? v[0] + right : left;
+            patch[1] = ox % 2 == 0 ? left : right;
+            patch[2] = ox % 2 == 0 ? right : left - v[3];
+        }
+    }
+}
+
 /* sums[k], k < count: of output channel first + k * step. */
 static void sum_all(const dvk_conv2d_args *a, const double *patch, int64_t first, int64_t step, int64_t count,
                     double *sums) {
@@ -109,12 +126,17 @@ static double epilogue(const dvk_epilogue *e, double v, int64_t n, int64_t oy, i
     return e->act_last ? activate(t, e->act, slope) : t;
 }
 
-/* With epi.shuffle: an element of the shuffled result. The residual, a picture of the size before, comes after it. */
+/* With epi.shuffle: an element of the shuffled result. The residual, a picture of this size or of that before, comes after
+ * it. */
 static double shuffled(const dvk_conv2d_args *a, double sum, int64_t n, int64_t y, int64_t x, int64_t c) {
     const int64_t r = a->epi.shuffle;
     dvk_epilogue e = a->epi;
     e.n_res = 0;
     const double v = epilogue(&e, sum, n, y / r, x / r, c * r * r + y % r * r + x % r);
+    const int behind = a->epi.n_res > 0 && a->epi.res[0].h == a->y.h;
+    if (behind) {
+        return v + (double)a->epi.beta[0] * residual_at(&a->epi.res[0], n, y, x, c);
+    }
     return a->epi.n_res > 0 ? v + residual_at(&a->epi.res[0], n, y / r, x / r, c) : v;
 }
 
@@ -132,10 +154,12 @@ static size_t conv_scratch_bytes(const void *args) {
     return (size_t)(a->x.c * a->kh * a->kw + a->y.c) * sizeof(double);
 }
 
-static void conv_pixel(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch) {
+typedef void gatherer(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch);
+
+static void conv_pixel(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, gatherer *from, double *patch) {
     const int64_t r = a->epi.shuffle > 1 ? a->epi.shuffle : 1;
     double *sums = patch + a->x.c * a->kh * a->kw;
-    gather(a, n, oy / r, ox / r, patch);
+    from(a, n, oy / r, ox / r, patch);
     sum_all(a, patch, a->phased ? (oy % 2 * 2 + ox % 2) * a->y.c : oy % r * r + ox % r, r * r, a->y.c, sums);
     for (int64_t o = 0; o < a->y.c; o++) {
         const double v = r > 1 ? shuffled(a, sums[o], n, oy, ox, o) : epilogue(&a->epi, sums[o], n, oy, ox, o);
@@ -143,17 +167,24 @@ static void conv_pixel(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t 
     }
 }
 
-static void conv_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_conv2d_args *a = args;
+static void conv_units_of(const dvk_conv2d_args *a, int64_t first, int64_t last, gatherer *from, double *scratch) {
     const int64_t runs = runs_per_row(a);
     for (int64_t u = first; u < last; u++) {
         const int64_t n = u / (runs * a->y.h);
         const int64_t oy = u / runs % a->y.h;
         const int64_t ox0 = u % runs * RUN;
         for (int64_t ox = ox0; ox < ox0 + RUN && ox < a->y.w; ox++) {
-            conv_pixel(a, n, oy, ox, scratch);
+            conv_pixel(a, n, oy, ox, from, scratch);
         }
     }
+}
+
+static void conv_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    conv_units_of(args, first, last, gather, scratch);
+}
+
+static void winograd_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    conv_units_of(args, first, last, gather_transformed, scratch);
 }
 
 /* Channels before a shuffle folds them; of all phases. */
@@ -183,6 +214,18 @@ const dvk_kernel dvk_conv2d_ref = {
     .units = conv_units,
     .scratch_bytes = conv_scratch_bytes,
     .run = conv_run,
+    .packed_bytes = conv_packed_bytes,
+    .pack_units = conv_pack_units,
+    .pack = conv_pack,
+};
+
+const dvk_kernel dvk_conv2d_winograd_ref = {
+    .op = "conv2d_winograd",
+    .variant = "ref",
+    .compute = DVK_F32,
+    .units = conv_units,
+    .scratch_bytes = conv_scratch_bytes,
+    .run = winograd_run,
     .packed_bytes = conv_packed_bytes,
     .pack_units = conv_pack_units,
     .pack = conv_pack,

@@ -21,11 +21,20 @@ static double value(const dvk_rows *x, int64_t row, int64_t i) {
     return (double)dvk_load(x->data, (dvk_dtype)x->form, row * x->row + i);
 }
 
+/* Of x, with all that belongs to it. */
+static double x_value(const dvk_linear_args *a, int64_t token, int64_t i) {
+    double x = value(&a->x, token, i);
+    for (int64_t k = 0; a->more != NULL && k < a->n_more; k++) {
+        x += (double)a->more[k * a->k + i];
+    }
+    return x;
+}
+
 /* What a token's x is multiplied by before its norm's own factors. */
 static double scale_of(const dvk_linear_args *a, int64_t token) {
     double squares = 0.0;
     for (int64_t i = 0; i < a->k && a->norm != NULL; i++) {
-        squares += value(&a->x, token, i) * value(&a->x, token, i);
+        squares += x_value(a, token, i) * x_value(a, token, i);
     }
     return a->norm != NULL ? 1.0 / sqrt(squares / (double)a->k + (double)a->norm_eps) : 1.0;
 }
@@ -33,7 +42,7 @@ static double scale_of(const dvk_linear_args *a, int64_t token) {
 /* n values of x from a multiple of PIECE on, as the products take them. */
 static void take(const dvk_linear_args *a, int64_t token, double scale, int64_t first, int64_t n, double *x) {
     for (int64_t j = 0; j < n; j++) {
-        x[j] = value(&a->x, token, first + j);
+        x[j] = x_value(a, token, first + j);
         x[j] *= a->norm != NULL ? scale * (double)a->norm[first + j] : 1.0;
     }
     for (int64_t j = 0; j < n && a->rounded; j += DVK_Q8_ELEMENTS) {
@@ -114,6 +123,9 @@ static void some_outputs(const dvk_linear_args *a, int64_t token, double scale, 
 static void linear_run(const void *args, int64_t first, int64_t last, void *scratch) {
     const dvk_linear_args *a = args;
     (void)scratch;
+    for (int64_t i = 0; a->more != NULL && first == 0 && i < a->k; i++) {
+        a->sum[i] = (float)x_value(a, 0, i);
+    }
     for (int64_t i = 0; i < a->m; i++) {
         const double scale = scale_of(a, i);
         for (int64_t o = first; o < last; o += TOGETHER) {

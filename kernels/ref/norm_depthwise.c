@@ -25,7 +25,7 @@ static void normalise(const dvk_norm_depthwise_args *a, int64_t at, double *u) {
     for (int64_t c = 0; c < a->x.c; c++) {
         var += (u[c] - mean) * (u[c] - mean) / (double)a->x.c;
     }
-    for (int64_t c = 0; c < a->x.c; c++) {
+    for (int64_t c = 0; c < a->x.c && !a->plain; c++) {
         u[c] = (u[c] - mean) / sqrt(var + (double)a->eps);
         u[c] = u[c] * (a->gamma != NULL ? (double)a->gamma[c] : 1.0) + (a->beta != NULL ? (double)a->beta[c] : 0.0);
     }
@@ -37,6 +37,10 @@ static double dot(const float *w, const float *bias, int64_t row, const double *
         sum += (double)w[row * count + i] * v[i];
     }
     return sum;
+}
+
+static double activated(dvk_act act, double v) {
+    return act == DVK_ACT_NONE ? v : (double)dvk_activate(act, (float)v, 0.0f);
 }
 
 /* d of one pixel; u: room for x's channels. */
@@ -51,7 +55,8 @@ static void depthwise(const dvk_norm_depthwise_args *a, int64_t n, int64_t y, in
         }
         normalise(a, dvk_at(&a->x, n, iy, ix), u);
         for (int64_t k = 0; k < a->hidden; k++) {
-            d[k] += (double)a->w_depth[tap * a->hidden + k] * dot(a->w_in, a->b_in, k, u, a->x.c);
+            const double v = dot(a->w_in, a->b_in, k, u, a->x.c);
+            d[k] += (double)a->w_depth[tap * a->hidden + k] * activated(a->act_in, v);
         }
     }
 }
@@ -65,10 +70,10 @@ static void run(const void *args, int64_t first, int64_t last, void *scratch) {
         const int64_t to = dvk_at(&a->y, n, y, x);
         depthwise(a, n, y, x, u, d);
         for (int64_t k = 0; k < half && a->w_out != NULL; k++) {
-            d[k] = (double)dvk_activate(a->act, (float)d[k], 0.0f) * d[half + k];
+            d[k] = activated(a->act, d[k]) * d[half + k];
         }
         for (int64_t c = 0; c < a->y.c; c++) {
-            double v = a->w_out != NULL ? dot(a->w_out, a->b_out, c, d, half) : d[c];
+            double v = a->w_out != NULL ? dot(a->w_out, a->b_out, c, d, half) : activated(a->act, d[c]);
             v += a->res.data != NULL ? (double)dvk_load(a->res.data, a->res.dtype, dvk_at(&a->res, n, y, x) + c) : 0.0;
             dvk_store(a->y.data, a->y.dtype, to + c, (float)v);
         }

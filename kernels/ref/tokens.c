@@ -1,9 +1,11 @@
-/* tokens.c - "argmax" and "patches", plainly. */
+/* tokens.c - "argmax", "next_token" and "patches", plainly. */
 #include <math.h>
 
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"
+
+extern const dvk_kernel dvk_embed_ref, dvk_rope_table_ref;
 
 static int left_out(const dvk_argmax_args *a, int64_t index) {
     for (int64_t i = 0; i < a->n_never; i++) {
@@ -46,6 +48,19 @@ static void argmax_run(const void *args, int64_t first, int64_t last, void *scra
     }
 }
 
+static void next_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    const dvk_next_token_args *a = args;
+    const int64_t count = a->draw.advance[0];
+    argmax_run(&a->draw, first, last, scratch);
+    const int32_t id = a->draw.id[0];
+    dvk_embed_args embed = a->embed;
+    const int32_t row = id >= 0 ? id : 0;
+    embed.ids = &row;
+    dvk_embed_ref.run(&embed, 0, 1, scratch);
+    dvk_rope_table_ref.run(&a->table, 0, 1, scratch);
+    a->told[count % DVK_TOLD] = (uint64_t)count << 32 | (uint32_t)id;
+}
+
 static int64_t patches_units(const void *args) {
     const dvk_patches_args *a = args;
     return a->m;
@@ -64,6 +79,9 @@ static void patches_run(const void *args, int64_t first, int64_t last, void *scr
 
 const dvk_kernel dvk_argmax_ref = {
     .op = "argmax", .variant = "ref", .compute = DVK_F32, .units = argmax_units, .run = argmax_run};
+
+const dvk_kernel dvk_next_token_ref = {
+    .op = "next_token", .variant = "ref", .compute = DVK_F32, .units = argmax_units, .run = next_run};
 
 const dvk_kernel dvk_patches_ref = {
     .op = "patches", .variant = "ref", .compute = DVK_F32, .units = patches_units, .run = patches_run};

@@ -1,4 +1,5 @@
-/* window_attention.c - reference of "window_attention". Sums are in double; one unit is one window of one head. */
+/* window_attention.c - reference of "window_attention". Sums are in double; one unit is one window of one head,
+ * whose keys and values are gathered once. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -43,49 +44,95 @@ static place key_place(const problem *p, int64_t key) {
     return place_of(p, cut, key / a->kw - (a->kh - a->wh) / 2, key % a->kw - (a->kw - a->ww) / 2);
 }
 
-static double score(const problem *p, const place *query, int64_t key) {
-    const dvk_window_attention_args *a = p->a;
-    const place k = key_place(p, key);
-    double dot = 0.0;
+/* What all queries of a window of a head look at, and room for one of them. */
+typedef struct window {
+    int64_t keys;
+    double *k, *v, *query, *scores, *totals;
+    place *places;
+} window;
+
+static window window_at(const problem *p, void *scratch) {
+    window w = {.keys = (int64_t)p->a->kh * p->a->kw, .k = scratch};
+    w.v = w.k + w.keys * p->dim;
+    w.query = w.v + w.keys * p->dim;
+    w.totals = w.query + p->dim;
+    w.scores = w.totals + p->dim;
+    w.places = (place *)(w.scores + w.keys);
+    return w;
+}
+
+static void gather(const problem *p, const dvk_view *v, const place *at, double *to) {
     for (int64_t c = 0; c < p->dim; c++) {
-        dot += value(p, &a->q, query, c) * value(p, &a->k, &k, c);
+        to[c] = value(p, v, at, c);
     }
+}
+
+static void gather_keys(const problem *p, const window *w) {
+    for (int64_t j = 0; j < w->keys; j++) {
+        w->places[j] = key_place(p, j);
+        gather(p, &p->a->k, &w->places[j], w->k + j * p->dim);
+        gather(p, &p->a->v, &w->places[j], w->v + j * p->dim);
+    }
+}
+
+static double score(const problem *p, const place *query, const place *key, double dot) {
+    const dvk_window_attention_args *a = p->a;
     dot *= (double)a->scale;
     if (a->bias != NULL) {
         const int64_t width = a->ww + a->kw - 1;
-        const int64_t dy = query->y - key / a->kw + a->kh - 1;
-        const int64_t dx = query->x - key % a->kw + a->kw - 1;
+        const int64_t dy = query->y - key->y - (a->kh - a->wh) / 2 + a->kh - 1;
+        const int64_t dx = query->x - key->x - (a->kw - a->ww) / 2 + a->kw - 1;
         dot += (double)a->bias[(p->head * (a->wh + a->kh - 1) + dy) * width + dx];
     }
-    return query->region != k.region ? dot + (double)DVK_WINDOW_MASK : dot;
+    return query->region != key->region ? dot + (double)DVK_WINDOW_MASK : dot;
 }
 
-static void attend(const problem *p, const place *query, double *scores) {
+/* Four sums side by side, each in the order of the channels. */
+static void dots(const window *w, int64_t dim) {
+    for (int64_t j = 0; j < w->keys; j += 4) {
+        const double *row[4];
+        double sum[4] = {0};
+        for (int64_t i = 0; i < 4; i++) {
+            row[i] = w->k + (j + i < w->keys ? j + i : j) * dim;
+        }
+        for (int64_t c = 0; c < dim; c++) {
+            sum[0] += w->query[c] * row[0][c];
+            sum[1] += w->query[c] * row[1][c];
+            sum[2] += w->query[c] * row[2][c];
+            sum[3] += w->query[c] * row[3][c];
+        }
+        for (int64_t i = 0; i < 4 && j + i < w->keys; i++) {
+            w->scores[j + i] = sum[i];
+        }
+    }
+}
+
+static void attend(const problem *p, const place *query, const window *w) {
     const dvk_window_attention_args *a = p->a;
-    const int64_t keys = (int64_t)a->kh * a->kw;
     double top = -INFINITY;
     double sum = 0.0;
-    for (int64_t j = 0; j < keys; j++) {
-        scores[j] = score(p, query, j);
-        top = scores[j] > top ? scores[j] : top;
+    gather(p, &a->q, query, w->query);
+    dots(w, p->dim);
+    for (int64_t j = 0; j < w->keys; j++) {
+        w->scores[j] = score(p, query, &w->places[j], w->scores[j]);
+        top = w->scores[j] > top ? w->scores[j] : top;
     }
-    for (int64_t j = 0; j < keys; j++) {
-        scores[j] = exp(scores[j] - top);
-        sum += scores[j];
+    for (int64_t j = 0; j < w->keys; j++) {
+        w->scores[j] = exp(w->scores[j] - top);
+        sum += w->scores[j];
     }
-    double *totals = scores + keys;
     for (int64_t c = 0; c < p->dim; c++) {
-        totals[c] = 0.0;
+        w->totals[c] = 0.0;
     }
-    for (int64_t j = 0; j < keys; j++) {
-        const place k = key_place(p, j);
+    for (int64_t j = 0; j < w->keys; j++) {
+        const double *v = w->v + j * p->dim;
         for (int64_t c = 0; c < p->dim; c++) {
-            totals[c] += scores[j] * value(p, &a->v, &k, c);
+            w->totals[c] += w->scores[j] * v[c];
         }
     }
     const int64_t y0 = dvk_at(&a->y, p->n, query->py, query->px) + p->head * p->dim;
     for (int64_t c = 0; c < p->dim; c++) {
-        dvk_store(a->y.data, a->y.dtype, y0 + c, (float)(totals[c] / sum));
+        dvk_store(a->y.data, a->y.dtype, y0 + c, (float)(w->totals[c] / sum));
     }
 }
 
@@ -96,22 +143,25 @@ static int64_t units(const void *args) {
 
 static size_t scratch_bytes(const void *args) {
     const dvk_window_attention_args *a = args;
-    return ((size_t)a->kh * (size_t)a->kw + (size_t)(a->q.c / a->heads)) * sizeof(double);
+    const size_t keys = (size_t)a->kh * (size_t)a->kw, dim = (size_t)(a->q.c / a->heads);
+    return (keys * (2 * dim + 1) + 2 * dim) * sizeof(double) + keys * sizeof(place);
 }
 
 static void run(const void *args, int64_t first, int64_t last, void *scratch) {
     const dvk_window_attention_args *a = args;
     problem p = {.a = a, .rows = dvk_window_rows(a), .columns = dvk_window_columns(a), .dim = a->q.c / a->heads};
+    const window w = window_at(&p, scratch);
     for (int64_t unit = first; unit < last; unit++) {
         p.wx = unit % p.columns.windows;
         p.wy = unit / p.columns.windows % p.rows.windows;
         p.head = unit / (p.columns.windows * p.rows.windows) % a->heads;
         p.n = unit / (p.columns.windows * p.rows.windows) / a->heads;
         const int64_t cut[2] = {p.rows.cut, p.columns.cut};
+        gather_keys(&p, &w);
         for (int64_t i = 0; i < (int64_t)a->wh * a->ww; i++) {
             const place query = place_of(&p, cut, i / a->ww, i % a->ww);
             if (query.py >= 0 && query.px >= 0) {
-                attend(&p, &query, scratch);
+                attend(&p, &query, &w);
             }
         }
     }

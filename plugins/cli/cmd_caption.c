@@ -68,10 +68,14 @@ static int caption_video(cli_captioner *c, const char *path) {
 
 /* ---- all of them ---- */
 
-static int is_picture(const char *path) {
+/* NULL, or why it is skipped. A file that is not there is tried, and told. */
+static const char *why_skipped(const char *path) {
     const cli_format f = cli_format_of_name(path);
-    const int is = f == CLI_FORMAT_PNG || f == CLI_FORMAT_JPEG || f == CLI_FORMAT_WEBP;
-    return is && cli_path_kind_of(path) == CLI_PATH_FILE;
+    const cli_path_kind kind = cli_path_kind_of(path);
+    return kind == CLI_PATH_FOLDER                                               ? "a folder in the folder; skipped"
+           : kind == CLI_PATH_OTHER                                              ? "a pipe or a device; skipped"
+           : f == CLI_FORMAT_PNG || f == CLI_FORMAT_JPEG || f == CLI_FORMAT_WEBP ? NULL
+                                                                                 : "not a picture by its name; skipped";
 }
 
 static int caption_folder(cli_captioner *c, const char *folder) {
@@ -91,12 +95,13 @@ static int caption_folder(cli_captioner *c, const char *folder) {
             continue;
         }
         snprintf(path, n, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", names[i]);
-        if (is_picture(path)) {
+        const char *why = why_skipped(path);
+        if (why == NULL) {
             found++;
             const int one = caption_one(c, path);
             r = one != CLI_OK ? one : r;
         } else if (!c->args->sidecar || strstr(names[i], ".txt") == NULL) {
-            cli_note(path, "not a picture by its name; skipped");
+            cli_note(path, "%s", why);
         }
         free(path);
     }

@@ -155,6 +155,7 @@ static void print_number(double v) {
 /* A shape is "64 x 3 x 3 x 3"; other lists are separated by commas; of an object only the values are told. */
 static void print_value(const cJSON *v) {
     if (cJSON_IsString(v)) {
+        cli_plain(v->valuestring);
         printf("%s", v->valuestring);
     } else if (cJSON_IsNumber(v)) {
         print_number(v->valuedouble);
@@ -182,6 +183,7 @@ static void print_table(const cJSON *object, int indent) {
     cJSON_ArrayForEach(v, object) {
         char label[64];
         snprintf(label, sizeof label, "%s", v->string != NULL ? v->string : "-");
+        cli_plain(label);
         for (char *c = label; *c != 0; c++) {
             *c = *c == '_' ? ' ' : *c;
         }

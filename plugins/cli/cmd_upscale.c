@@ -207,9 +207,12 @@ static char *join(const char *folder, const char *name) {
 /* What a folder holds besides pictures is told and left alone. Returns whether to work on the file. */
 static int is_wanted(const char *path) {
     const cli_format named = cli_format_of_name(path);
+    const cli_path_kind kind = cli_path_kind_of(path);
     const char *why = NULL;
-    if (cli_path_kind_of(path) == CLI_PATH_FOLDER) {
+    if (kind == CLI_PATH_FOLDER) {
         why = "a folder in the folder; skipped";
+    } else if (kind == CLI_PATH_OTHER) {
+        why = "a pipe or a device; skipped";
     } else if (named == CLI_FORMAT_VIDEO) {
         why = "a video; skipped, videos are upscaled one by one";
     } else if (named == CLI_FORMAT_UNKNOWN) {

@@ -9,7 +9,7 @@
     "upscale, bf16\n"                                                                                                  \
     "                    for a VAE or a transformer; fp8: fp16 with products of E4M3, visibly less exact; "            \
     "int8:\n"                                                                                                          \
-    "                    with products of integers in the layers that can have them, 45 dB from fp16)\n"               \
+    "                    with products of integers in the layers that gain, 45 dB from fp16, on a CPU fp32)\n"         \
     "  --tile T          auto, none, or a side in pixels of the input (auto: what fits the memory)\n"                  \
     "  --overlap N       pixels that tiles share (as the network needs)\n"                                             \
     "  --memory BYTES    ceiling for weights and workspace, on a GPU in its memory; K, M, G are powers of 1024\n"      \

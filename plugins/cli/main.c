@@ -38,23 +38,35 @@ static int dispatch(const cli_args *a) {
     }
 }
 
+/* What was printed has reached whoever reads it, or that is told. */
+static int printed(int r) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && r == CLI_OK) {
+        return cli_fail("standard output", "cannot be written");
+    }
+    return r;
+}
+
+static int help(cli_command command) {
+    fputs(cli_help(command), stdout);
+    return printed(CLI_OK);
+}
+
 int main(int argc, char **argv) {
     cli_args a;
+    cli_hold_streams();
     if (argc < 2) {
         return cli_usage("no command", "see davy --help");
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        fputs(cli_help(0), stdout);
-        return CLI_OK;
+        return help(0);
     }
     if (strcmp(argv[1], "--version") == 0) {
-        return version();
+        return printed(version());
     }
     if (strcmp(argv[1], "help") == 0) { /* "help upscale" is "upscale --help" */
         static char ask[] = "--help";
         if (argc != 3) {
-            fputs(cli_help(0), stdout);
-            return CLI_OK;
+            return help(0);
         }
         argv[1] = argv[2];
         argv[2] = ask;
@@ -64,14 +76,9 @@ int main(int argc, char **argv) {
         return r;
     }
     if (a.help) {
-        fputs(cli_help(a.command), stdout);
-        return CLI_OK;
+        return help(a.command);
     }
     cli_set_quiet(a.quiet);
     cli_catch_interrupts();
-    r = dispatch(&a);
-    if (fflush(stdout) != 0 && r == CLI_OK) {
-        r = cli_fail("standard output", "cannot be written");
-    }
-    return r;
+    return printed(dispatch(&a));
 }

@@ -96,8 +96,10 @@ cli_format cli_format_of_file(const char *path) {
 
 int cli_picture_load(const char *path, cli_picture *out) {
     memset(out, 0, sizeof *out);
-    if (cli_path_kind_of(path) == CLI_PATH_FOLDER) {
-        return cli_fail(path, "is a folder; a picture is needed");
+    const cli_path_kind kind = cli_path_kind_of(path);
+    if (kind == CLI_PATH_FOLDER ||
+        kind == CLI_PATH_OTHER) { /* waiting for a pipe, or reading /dev/zero, might not end */
+        return cli_fail(path, "is a %s; a picture is needed", kind == CLI_PATH_FOLDER ? "folder" : "pipe or a device");
     }
     FILE *f = cli_open_read(path);
     if (f == NULL) {

@@ -120,8 +120,10 @@ static cJSON *read_header(FILE *f, uint64_t *data_at, uint64_t *data_bytes) {
 
 int cli_safetensors_read(const char *path, const char *name, cli_array *out) {
     memset(out, 0, sizeof *out);
-    if (cli_path_kind_of(path) == CLI_PATH_FOLDER) {
-        return cli_fail(path, "is a folder; a .safetensors file is needed");
+    const cli_path_kind kind = cli_path_kind_of(path);
+    if (kind == CLI_PATH_FOLDER || kind == CLI_PATH_OTHER) {
+        return cli_fail(path, "is a %s; a .safetensors file is needed",
+                        kind == CLI_PATH_FOLDER ? "folder" : "pipe or a device");
     }
     FILE *f = cli_open_read(path);
     if (f == NULL) {

@@ -28,18 +28,23 @@ static void wipe(void) {
     }
 }
 
-/* One line whatever the text holds: a message may quote a file. */
+void cli_plain(char *text) {
+    for (unsigned char *c = (unsigned char *)text; *c != 0; c++) {
+        if (*c < 0x20 || *c == 0x7f) {
+            *c = ' ';
+        } else if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) { /* U+0080 to U+009F in UTF-8 */
+            c[0] = c[1] = ' ';
+        }
+    }
+}
+
 static void print_line(const char *what, const char *note, const char *why, va_list ap) {
     char line[1400];
     int n = snprintf(line, sizeof line, "davy: %.512s: %s", what, note);
     if (n > 0 && (size_t)n < sizeof line) {
         vsnprintf(line + n, sizeof line - (size_t)n, why, ap);
     }
-    for (char *c = line; *c != 0; c++) {
-        if (*c == '\n' || *c == '\r') {
-            *c = ' ';
-        }
-    }
+    cli_plain(line);
     wipe();
     fprintf(stderr, "%s\n", line);
 }
@@ -81,6 +86,7 @@ void cli_progress_begin(const char *label) {
     say.last = 0.0;
     say.stage[0] = 0;
     snprintf(say.label, sizeof say.label, "%s", label);
+    cli_plain(say.label);
 }
 
 void cli_progress_update(const char *stage, uint64_t done, uint64_t total) {

@@ -24,6 +24,9 @@ int cli_stopped(const char *what);
 /* Something worth knowing that is no failure. */
 void cli_note(const char *what, const char *why, ...) CLI_PRINTF(2, 3);
 
+/* Control characters become spaces: a name or a text out of a file drives no terminal and stays on its line. */
+void cli_plain(char *text);
+
 /* The bar: begin names what is worked on; update draws; end wipes it. Without a terminal they do nothing. */
 void cli_progress_begin(const char *label);
 void cli_progress_update(const char *stage, uint64_t done, uint64_t total);

@@ -41,7 +41,7 @@ int cli_session_load(cli_session *s) {
 
 static void DAVY_CALL on_log(void *user, davy_log_level level, const char *utf8) {
     (void)user;
-    if (level != DAVY_LOG_ERROR) { /* errors come back as results and are told once */
+    if (level != DAVY_LOG_ERROR && level != DAVY_LOG_MISUSE) { /* these come back as results and are told once */
         cli_note("libdavy", "%s", utf8);
     }
 }

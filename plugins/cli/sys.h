@@ -9,6 +9,9 @@
 
 typedef enum { CLI_PATH_MISSING = 0, CLI_PATH_FILE, CLI_PATH_FOLDER, CLI_PATH_OTHER } cli_path_kind;
 
+/* Standard streams that were closed before the program began fail when used, but no file of ours gets their numbers: a note
+ * would be written into it. */
+void cli_hold_streams(void);
 /* From here on an interrupt (Ctrl-C, a polite kill) only sets a flag, so that work can end cleanly; a second one kills.
  * Too-large files then fail in write() instead of killing the program. */
 void cli_catch_interrupts(void);

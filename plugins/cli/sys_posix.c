@@ -30,6 +30,14 @@ static void on_signal(int number) {
     caught_signal = number;
 }
 
+void cli_hold_streams(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) { /* open() gives the lowest number that is free */
+            (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+        }
+    }
+}
+
 void cli_catch_interrupts(void) {
     const int polite[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof polite / sizeof polite[0]; i++) {

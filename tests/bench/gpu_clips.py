@@ -3,8 +3,8 @@
 one process and one run.
 
     python3 tests/bench/gpu_clips.py [--library build/libdavy.so.1] [--size 1280x720]... [--frames 5,21,81]
-                                     [--task decode,encode] [--only whole,slices,compiled,davy] [--until SECONDS]
-                                     [--save F.jsonl]
+                                     [--task decode,encode] [--only whole,slices,compiled,davy] [--no-tune]
+                                     [--until SECONDS] [--save F.jsonl] [--warm first|further]
 
 Random weights in bf16, from device memory to device memory. whole: eager, the clip at once, where less than --whole GiB are
 expected; slices: eager in the reference's slices of one latent, four frames (with 5 frames that is the whole clip);
@@ -12,7 +12,7 @@ compiled: torch.compile (default mode, static shapes) of a clip's first slice an
 where it makes the eager clip of 5 frames faster. Times are of the host's clock around a call and a wait; memory is the peak
 of torch's allocator or of davy's context with input and output, weights included. Errors are relative to torch in fp32 for
 5 small frames, and to the eager result in bf16 for every clip. floor: direct FLOPs at 755 TFLOP/s. Compiling takes a minute
-a case; processes started before with --only compiled and the same TORCHINDUCTOR_CACHE_DIR leave it in the cache."""
+a case; processes started before, side by side, with --warm and the same TORCHINDUCTOR_CACHE_DIR leave it in the cache."""
 import argparse
 import gc
 import json
@@ -158,7 +158,7 @@ class Task:
         import torch
 
         x, ms, self.tuned = clip_of(self.task, 5, self.w, self.h), {}, False
-        if "whole" not in self.args.only:
+        if "whole" not in self.args.only or self.args.no_tune:
             return
         for on in (False, True):
             torch.backends.cudnn.benchmark = on
@@ -184,20 +184,20 @@ class Task:
         peak = torch.cuda.max_memory_allocated() - others
         return {"ms": statistics.median(ms[1:] or ms), "gib": peak / 2**30}, self.mean(y)
 
-    def compile(self):
+    def compile(self, parts):
         """A clip's first slice and a further one: what every longer clip is made of."""
-        import gpu_clip_net as net
         import torch
 
-        if "compiled" not in self.args.only:
-            return None
         torch._dynamo.reset()
         half = torch.compile(self.half, dynamic=False)
-        start = time.perf_counter()
-        net.run(half, clip_of(self.task, 9, self.w, self.h), self.each)
+        x = clip_of(self.task, 9, self.w, self.h)
+        start, first = time.perf_counter(), x[:, :, :1 + self.each].contiguous()
+        _, before = (half if "first" in parts else self.half)(first, None, True)
+        if "further" in parts:
+            half(x[:, :, 1 + self.each:].contiguous(), before, True)
         torch.cuda.synchronize()
         self.compile_s = time.perf_counter() - start
-        print(json.dumps({"task": self.task, "size": self.size, "compile_s": self.compile_s}), flush=True)
+        print(json.dumps({"task": self.task, "size": self.size, "compiled": parts, "compile_s": self.compile_s}), flush=True)
         return half
 
     def frames(self, frames, compiled):
@@ -252,6 +252,8 @@ def arguments():
     parser.add_argument("--frames", default="5,21,81", type=lambda s: [int(n) for n in s.split(",")], help="1 + 4n each")
     parser.add_argument("--task", default="decode,encode", type=lambda s: s.split(","))
     parser.add_argument("--only", default=",".join(CONTENDERS), type=lambda s: s.split(","))
+    parser.add_argument("--no-tune", action="store_true", help="without cuDNN's autotuner, and without trying it")
+    parser.add_argument("--warm", choices=("first", "further"), help="compile this slice and end")
     parser.add_argument("--whole", type=float, default=100, help="GiB")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further clip is begun")
     parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="kept for the next time")
@@ -281,10 +283,15 @@ def main():
                 if time.perf_counter() - start > args.until:
                     continue
                 work = Task(args, task, size, path, model.float())
+                if args.warm:
+                    work.half = work.half.bfloat16()
+                    work.compile([args.warm])
+                    continue
                 errors.append(work.errors())
                 work.count()
                 work.tune()
-                compiled = work.compile()
+                parts = ["first", "further"] if max(args.frames) > 5 else ["first"]
+                compiled = work.compile(parts) if "compiled" in args.only else None
                 for frames in args.frames:
                     if time.perf_counter() - start < args.until:
                         work.frames(frames, compiled)

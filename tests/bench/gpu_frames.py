@@ -2,7 +2,7 @@
 """Videos: davy beside torch.compile and ONNX Runtime's CUDA provider on one NVIDIA GPU, in one process and one run.
 
     python3 tests/bench/gpu_frames.py [--library build/libdavy.so.1] [--net PART]... [--size 1280x720]... [--frames N]
-                                      [--only compiled,onnxruntime,davy,sequence] [--layouts nchw,nhwc]
+                                      [--seconds S] [--only compiled,onnxruntime,davy,sequence] [--layouts nchw,nhwc]
                                       [--until SECONDS] [--save F.jsonl]
 
 8-bit RGB frames in pinned host memory to twice the size, 8-bit RGB in pinned host memory, fp16 inside. Every contender gets
@@ -37,6 +37,11 @@ def networks():
 
     return {"compact": lambda: nets.Compact(16, scale=2), "span48": nets.Span, "spanf3": nets.SpanF3,
             "davy-live-x2": lambda: nets.Compact(12, 32, 2), "realcugan": nets.Cugan}
+
+
+def named(parts):
+    """In the order asked for."""
+    return list(dict.fromkeys(name for part in parts for name in networks() if part in name)) or list(networks())
 
 
 def weights_of(args, name, make):
@@ -277,6 +282,11 @@ def reference(model, x):
     return y, counter.get_total_flops()
 
 
+def frames_of(args, row):
+    """Of a round: fewer of what is slow."""
+    return min(args.frames, max(10 * SLOTS, int(args.seconds * 1e3 / row.get("device_ms", 1))))
+
+
 def compare(args, name, make, size):
     import torch
     from gpu_davy import Davy
@@ -322,14 +332,16 @@ def compare(args, name, make, size):
     samples = {who: [] for who in ready}
     for _ in range(3):  # taking turns
         for who, network in ready.items():
+            count = frames_of(args, row[who])
             pipe.frames(network, SLOTS)
-            samples[who].append(args.frames / pipe.frames(network, args.frames))
+            samples[who].append(count / pipe.frames(network, count))
     for who, fps in samples.items():
         row[who]["fps"] = statistics.median(fps)
     print(json.dumps(row), flush=True)
-    if "sequence" in args.only:
+    if "sequence" in args.only and "failed" not in row.get("davy", {}):
         own = DavySequence(davy, handle, pipe.x[0], pipe.y[0])
-        fps = {n: args.frames / own.frames(args.frames, n) for n in (3, 4, 6)}
+        count = frames_of(args, row.get("davy", {}))
+        fps = {n: count / own.frames(count, n) for n in (3, 4, 6)}
         row["sequence"] = {"fps": max(fps.values()), "in_flight": fps, **difference(own.y, expected)}
     davy.release(handle)
     davy.close()
@@ -356,9 +368,10 @@ def print_table(rows):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default=str(ROOT / "build" / "libdavy.so.1"))
-    parser.add_argument("--net", action="append", default=[], help="part of a name; several: any of them")
+    parser.add_argument("--net", action="append", default=[], help="part of a name; several: one after the other")
     parser.add_argument("--size", action="append", default=[])
-    parser.add_argument("--frames", type=int, default=200)
+    parser.add_argument("--frames", type=int, default=200, help="of a round")
+    parser.add_argument("--seconds", type=float, default=1e9, help="fewer frames where they would take longer, but 30")
     parser.add_argument("--only", default=",".join(CONTENDERS), type=lambda s: s.split(","))
     parser.add_argument("--layouts", default="nchw,nhwc", type=lambda s: s.split(","), help="that ONNX Runtime tries")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further case is begun")
@@ -389,10 +402,10 @@ def main():
     rows = []
     with torch.inference_mode(), torch.cuda.stream(torch.cuda.Stream()):
         for size in args.size or SIZES:
-            for name, make in networks().items():
-                if (args.net and not any(part in name for part in args.net)) or time.perf_counter() - start > args.until:
+            for name in named(args.net):
+                if time.perf_counter() - start > args.until:
                     continue
-                rows.append(compare(args, name, make, size))
+                rows.append(compare(args, name, networks()[name], size))
                 torch._dynamo.reset()
                 print(json.dumps(rows[-1].get("sequence")), flush=True)
                 if args.save:

@@ -284,6 +284,11 @@ def transposed(i, o, k, stride, padding=0):
     return c
 
 
+def mean_of(x):
+    """Row by row where it is exported: ONNX Runtime sums in 16 bits, and a picture's sum is infinite there."""
+    return x.mean(3, keepdim=True).mean(2, keepdim=True) if torch.onnx.is_in_onnx_export() else x.mean((2, 3), keepdim=True)
+
+
 class Pair(nn.Module):
     """Two convolutions and, where asked for, channels weighed by what their means say."""
 
@@ -297,7 +302,7 @@ class Pair(nn.Module):
         x = self.conv(x)
         if not hasattr(self, "seblock"):
             return x
-        mean = x.mean((2, 3), keepdim=True)
+        mean = mean_of(x)
         return x * torch.sigmoid(self.seblock["conv2"](F.relu(self.seblock["conv1"](mean))))
 
 

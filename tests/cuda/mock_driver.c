@@ -315,6 +315,36 @@ MOCK_EXPORT cu_result cuMemFreeHost(void *p) {
     return mock_leave(r);
 }
 
+MOCK_EXPORT cu_result cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) {
+    cu_result r = mock_enter();
+    (void)flags;
+    if (r != CU_OK) {
+        return r;
+    }
+    r = mock_it.fail_register != 0 ? mock_it.fail_register : n_blocks == MAX_BLOCKS ? CU_OUT_OF_MEMORY : CU_OK;
+    if (r == CU_OK) {
+        blocks[n_blocks++] = (block){(cu_address)(uintptr_t)p, bytes, CU_MEMORY_HOST, stack[depth - 1]->device};
+        mock_it.registered++;
+    }
+    return mock_leave(r);
+}
+
+MOCK_EXPORT cu_result cuMemHostUnregister(void *p) {
+    cu_result r = mock_enter();
+    if (r != CU_OK) {
+        return r;
+    }
+    r = CU_INVALID_VALUE;
+    for (int i = 0; i < n_blocks && r != CU_OK; i++) {
+        if (blocks[i].at == (cu_address)(uintptr_t)p && blocks[i].type == CU_MEMORY_HOST) {
+            blocks[i] = blocks[--n_blocks];
+            mock_it.registered--;
+            r = CU_OK;
+        }
+    }
+    return mock_leave(r);
+}
+
 MOCK_EXPORT cu_result cuPointerGetAttribute(void *value, int attribute, cu_address p) {
     cu_result r = mock_enter();
     if (r != CU_OK) {

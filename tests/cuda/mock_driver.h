@@ -32,6 +32,7 @@ typedef struct mock_state {
     int fail_launch_with;   /* 700 and above: sticky, every later call says the same */
     int fail_capture;       /* the result of the next end of a capture */
     int fail_module;        /* the result of loading a module */
+    int fail_register;      /* the result of registering memory of the host */
     int lazy;               /* work waits until somebody waits for it */
     int no_peers;           /* no device reaches another */
     int64_t not_ready;      /* so many questions for a stream or event are answered "not ready" first */
@@ -43,8 +44,8 @@ typedef struct mock_state {
     /* what happened */
     int64_t pushes, pops, bad_context; /* bad_context: calls without a current context */
     int64_t retained, contexts;        /* retained: of primary contexts, less those given back */
-    int64_t allocs, live, streams, events, modules, graphs,
-        pinned;         /* live: blocks of device memory; the others: objects */
+    int64_t allocs, live, streams, events, modules, graphs, pinned,
+        registered;     /* live: blocks of device memory; the others: objects */
     int64_t peer_pools; /* made accessible to another device */
     int64_t loads, function_lookups, launches, copies, copies_2d, clears, syncs, max_pending;
     uint64_t used_bytes, reserved_bytes;

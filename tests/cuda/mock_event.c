@@ -36,8 +36,9 @@ MOCK_EXPORT cu_result cuEventDestroy_v2(cu_event event) {
 MOCK_EXPORT cu_result cuEventRecord(cu_event event, cu_stream stream) {
     const cu_result r = mock_enter();
     if (r == CU_OK) {
-        event->stream = mock_stream_of(stream);
-        event->until = mock_stream_of(stream)->pending.n;
+        cu_stream on = mock_stream_of(stream);
+        event->stream = on->capture != NULL ? on->capture : on;
+        event->until = event->stream->pending.n;
         event->device_ms = mock_it.device_ms;
         mock_unlock();
     }

@@ -41,9 +41,10 @@ typedef struct steps {
 
 struct CUstream_st {
     steps pending;
-    int64_t done; /* of pending */
-    int64_t mode; /* capturing: its mode + 1 */
-    bool broken;  /* the capture will fail */
+    int64_t done;      /* of pending */
+    int64_t mode;      /* capturing: its mode + 1 */
+    bool broken;       /* the capture will fail */
+    cu_stream capture; /* it waits for something of that one, which is being captured: what it does is captured too */
     cu_stream next;
 };
 

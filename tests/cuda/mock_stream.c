@@ -72,6 +72,7 @@ void mock_run_until(cu_stream s, int64_t until) {
 
 static cu_result add(cu_stream stream, const step *s) {
     cu_stream to = mock_stream_of(stream);
+    to = to->capture != NULL ? to->capture : to;
     push(&to->pending, s);
     if (to->mode == 0 && !mock_it.lazy) {
         mock_run_until(to, to->pending.n);
@@ -231,8 +232,13 @@ MOCK_EXPORT cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsign
     const cu_result r = mock_enter();
     const step s = {.kind = WAIT, .stream = event->stream, .until = event->until};
     (void)flags;
+    cu_stream waits = mock_stream_of(stream);
     if (r != CU_OK || event->stream == NULL) {
         return r != CU_OK ? r : mock_leave(CU_OK);
+    }
+    if (event->stream->mode != 0) { /* what is captured stays in the order in which it came */
+        waits->capture = waits != event->stream ? event->stream : NULL;
+        return mock_leave(CU_OK);
     }
     return add(stream, &s);
 }
@@ -279,6 +285,9 @@ MOCK_EXPORT cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph) {
     }
     stream->mode = 0;
     stream->broken = false;
+    for (cu_stream s = all_streams; s != NULL; s = s->next) {
+        s->capture = s->capture == stream ? NULL : s->capture;
+    }
     if (r == CU_OK) {
         *graph = calloc(1, sizeof **graph);
         (*graph)->steps = stream->pending;

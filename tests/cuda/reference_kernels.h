@@ -86,6 +86,10 @@ static int takes_conv(const void *args, const dvk_cuda_caps *caps) {
     return a->epi.shuffle <= 1 && a->epi.gate != 2 && a->epi.stats == NULL;
 }
 
+static double less(const void *args, const dvk_cuda_caps *caps) {
+    return 0.5 * cost_of(args, caps);
+}
+
 static int takes_depthwise(const void *args, const dvk_cuda_caps *caps) {
     (void)caps;
     return !((const dvk_depthwise_args *)args)->paired;
@@ -111,6 +115,8 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
 
 #define OPS(X)                                                                                                         \
     X(conv2d, conv, cost_of)                                                                                           \
+    X(conv2d_winograd, conv, less)                                                                                     \
+    X(winograd_input, winograd_input, cost_of)                                                                         \
     X(pointwise, pointwise, cost_of)                                                                                   \
     X(group_norm_stats, stats, cost_of)                                                                                \
     X(group_norm_finish, finish, no_cost)                                                                              \
@@ -167,7 +173,7 @@ const dvk_cuda_kernel *__wrap_dvk_cuda_choose(const char *op, const void *args, 
 static void complete_kernels(void) {
     for (size_t i = 0; i < DV_ARRAY_LEN(kernels); i++) {
         dvk_cuda_kernel *k = &kernels[i];
-        if (strcmp(k->op, "conv2d") == 0) {
+        if (strcmp(k->op, "conv2d") == 0 || strcmp(k->op, "conv2d_winograd") == 0) {
             k->supports = takes_conv;
             k->stores = stores;
             k->packed_bytes = packed_bytes;

@@ -141,6 +141,13 @@ static void test_network(const network *n, davy_dtype compute, double bound) {
     bench_close(&cpu);
 }
 
+static bool was_called(const char *op) {
+    const call *c = calls;
+    for (; c != NULL && strcmp(c->op, op) != 0; c = c->next) {
+    }
+    return c != NULL;
+}
+
 int main(void) {
     static const network networks[] = {{"wan2_1", 8, 4},          {"wan2_2_diffusers", 16, 6}, {"taehv", 8, 16},
                                        {"taew2_2_super", 16, 48}, {"taeltx_2", 32, 16},        {"seedvr2", 4, 4}};
@@ -156,6 +163,7 @@ int main(void) {
         }
         test_network(&networks[i], DAVY_DTYPE_F16, 1e-2);
     }
+    CHECK(was_called("conv2d_winograd") && was_called("winograd_input"));
     while (calls != NULL) {
         call *c = calls;
         calls = c->next;

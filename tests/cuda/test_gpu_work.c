@@ -121,6 +121,59 @@ static void test_stage_budget(void) {
     dv_heap_release(small);
 }
 
+/* ---- pinned memory ---- */
+
+enum { LARGE = (16 << 20) + 5000 };
+
+static void pin(dv_gpu *g, uint64_t bytes, dv_pinned *out, davy_result wanted) {
+    const davy_result r = dv_gpu_pin(g, bytes, "a state", out);
+    CHECKF(r == wanted, "%d: %s", (int)r, last_error());
+    if (r == DAVY_OK) {
+        CHECK(out->bytes >= bytes && dv_gpu_owns(g, out->data, bytes));
+        memset(out->data, 7, bytes);
+    }
+}
+
+/* Large memory is the process's own where the driver takes that; what is given back serves again. */
+static void test_pinned(int fail_register) {
+    dv_heap *all = dv_heap_create(NULL, 3 * (uint64_t)LARGE);
+    const dv_gpu_desc desc = {.index = 0, .heap = all};
+    dv_pinned a, b, c;
+    dv_gpu *g = NULL;
+    m->fail_register = fail_register;
+    OK(dv_gpu_open(&desc, &g));
+    const int64_t registered = fail_register == 0 ? 1 : 0;
+    pin(g, LARGE, &a, DAVY_OK);
+    pin(g, 5000, &b, DAVY_OK);
+    CHECK(a.registered == (registered > 0) && !b.registered);
+    CHECK(m->registered == registered && m->pinned == 2 - registered);
+    CHECK(dv_heap_used(all, DV_MEM_WORKSPACE) == LARGE + 5000);
+    void *was = a.data;
+    dv_gpu_unpin(g, &a);
+    CHECK(a.data == NULL && dv_heap_used(all, DV_MEM_WORKSPACE) == LARGE + 5000);
+    pin(g, LARGE / 10 * 9, &a, DAVY_OK);
+    CHECK(a.data == was && a.bytes == LARGE && m->registered == registered);
+    pin(g, LARGE, &c, DAVY_OK);
+    CHECK(c.data != was);
+    dv_gpu_unpin(g, &c);
+    pin(g, 2 * (uint64_t)LARGE - 6000, &c, DAVY_OK); /* what is idle goes first */
+    CHECK(m->registered == 2 * registered);
+    dv_pinned none;
+    pin(g, LARGE, &none, DAVY_E_BUDGET);
+    SAYS("a state");
+    dv_gpu_unpin(g, &a);
+    dv_gpu_unpin(g, &b);
+    dv_gpu_unpin(g, &c);
+    CHECK(dv_gpu_unpin_idle(g) > 0 && dv_gpu_unpin_idle(g) == 0);
+    CHECK(m->registered == 0 && m->pinned == 0 && dv_heap_used(all, DV_MEM_WORKSPACE) == 0);
+    pin(g, 5000, &b, DAVY_OK);
+    dv_gpu_unpin(g, &b);
+    m->fail_register = 0;
+    close_gpu(g, "pinned");
+    CHECK(m->pinned == 0 && dv_heap_used(all, DV_MEM_WORKSPACE) == 0);
+    dv_heap_release(all);
+}
+
 /* ---- events, waiting, graphs ---- */
 
 static int polls;
@@ -228,6 +281,8 @@ int main(void) {
     test_copies(0);
     test_copies(1);
     test_stage_budget();
+    test_pinned(0);
+    test_pinned(801);
     test_events();
     test_graphs();
     test_peers(0);

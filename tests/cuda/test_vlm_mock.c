@@ -308,8 +308,9 @@ static void test_limit(void) {
             CHECK_OK(dv_dialogue_open(model, NULL, &d));
             CHECK_OK(dv_dialogue_feed(d, ids, 5, NULL, 0));
             CHECK_OK(generate(d, 20, 0, words[i]));
-            CHECK_OK(dv_dialogue_feed(d, ids, 484, NULL, 0));
-            CHECK_OK(generate(d, 20, 0, words[i] + 20)); /* across 512 */
+            CHECK_OK(dv_dialogue_feed(d, ids, 500, NULL, 0));
+            CHECK_OK(dv_dialogue_feed(d, ids, 496, NULL, 0));
+            CHECK_OK(generate(d, 20, 0, words[i] + 20)); /* across 1024 */
             m->lazy = 1;
             CHECK_OK(dv_dialogue_rewind(d, (dv_dialogue_mark){.tokens = 20, .next = 20}));
             CHECK_OK(dv_dialogue_feed(d, ids, 3, NULL, 0));

@@ -21,10 +21,12 @@ typedef struct vlm_call { /* kept for the whole test: a graph may come back to i
         dvk_rope_qkv_args qkv;
         dvk_attention_kv_args attention;
         dvk_attention_new_args fresh;
+        dvk_attention_out_args out;
         dvk_gather_rows_args gather;
         dvk_add_rows_args add;
         dvk_embed_args embed;
         dvk_argmax_args argmax;
+        dvk_next_token_args next;
         dvk_candidates_args candidates;
         dvk_patches_args patches;
     } a;
@@ -86,6 +88,14 @@ static void vlm_run(void *argument) {
         dvk_embed_args *a = &c.a.embed;
         a->w = rows = plain_rows(a->w, a->type, a->n, a->k);
         a->type = DVK_W_F32;
+    } else if (strcmp(c.op, "next_token") == 0) {
+        dvk_embed_args *a = &c.a.next.embed;
+        a->w = rows = plain_rows(a->w, a->type, a->n, a->k);
+        a->type = DVK_W_F32;
+    } else if (strcmp(c.op, "attention_out") == 0) {
+        dvk_attention_out_args *a = &c.a.out;
+        a->w = rows = plain_rows(a->w, a->type, a->n, a->of.a.heads * a->of.a.dim);
+        a->type = DVK_W_F32;
     }
     run_reference(c.op, &c.a);
     free(rows);
@@ -113,10 +123,12 @@ static inline int vlm_enqueue(const char *op, const void *args, size_t bytes, dv
     X(rope_qkv, qkv)                                                                                                   \
     X(attention_kv, attention)                                                                                         \
     X(attention_new, fresh)                                                                                            \
+    X(attention_out, out)                                                                                              \
     X(gather_rows, gather)                                                                                             \
     X(add_rows, add)                                                                                                   \
     X(embed, embed)                                                                                                    \
     X(argmax, argmax)                                                                                                  \
+    X(next_token, next)                                                                                                \
     X(candidates, candidates)                                                                                          \
     X(patches, patches)
 

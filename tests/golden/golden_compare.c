@@ -39,6 +39,7 @@ void compare_arrays(davy_dtype precision, const char *what, const array *got, co
     const double psnr = 10.0 * log10((high - low) * (high - low) * (double)array_count(got) / difference);
     printf("%s: largest error %.3g, relative %.3g (bound %.0e), PSNR %.1f dB\n", what, largest, relative, bound, psnr);
     CHECKF(relative <= bound && relative < 1e30, "%s: relative error %.3g exceeds %.0e", what, relative, bound);
+    CHECKF(precision != DAVY_DTYPE_INT8 || psnr >= 40.0, "%s: %.1f dB", what, psnr);
 }
 
 /* Channels [first, first + count) of an array, as a view of its memory. */

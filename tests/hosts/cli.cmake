@@ -13,13 +13,15 @@ if(TARGET davy_cli)
         set(cli_small --small)
     endif()
     add_test(NAME hosts.cli COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli.py ${cli_small})
+    add_test(NAME hosts.cli_misuse COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_misuse.py)
     add_test(NAME hosts.cli_codecs COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_codecs.py ${cli_small})
     add_test(NAME hosts.cli_caption COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_caption.py)
     add_test(NAME hosts.video COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video.py ${cli_small})
-    set_tests_properties(hosts.cli_parts hosts.cli hosts.cli_codecs hosts.cli_caption hosts.video PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
+    add_test(NAME hosts.video_clip COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video_clip.py)
+    set_tests_properties(hosts.cli_parts hosts.cli hosts.cli_misuse hosts.cli_codecs hosts.cli_caption hosts.video hosts.video_clip PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
         "${DAVY_TEST_ENV};DAVY_DEVICE=cpu;DAVY_MOCK_CUDA=$<TARGET_FILE:mock_cuda>;DAVY_MODELS=${PROJECT_SOURCE_DIR}/packaging/models")
     if(DAVY_SANITIZE)
-        set_property(TEST hosts.video APPEND PROPERTY ENVIRONMENT
+        set_property(TEST hosts.video hosts.video_clip APPEND PROPERTY ENVIRONMENT
             "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/leaks.txt:print_suppressions=0")
     endif()
 endif()

@@ -57,7 +57,7 @@ def leftovers(folder):
 
 def main(tests):
     """Those of `tests` whose names begin with test_, or that were named."""
-    only = [a for a in sys.argv[1:] if a != "--small"]
+    only = [a for a in sys.argv[1:] if not a.startswith("-")]
     for name, test in list(tests.items()):
         if name.startswith("test_") and (not only or name in only):
             start = time.time()

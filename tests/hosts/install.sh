@@ -4,20 +4,7 @@ set -u
 build=$1
 to=$(mktemp -d "$build/install-XXXXXX") || exit 1
 trap 'rm -rf "$to"' EXIT
-passed=0
-failed=0
-
-check() { # WHAT COMMAND...: the command succeeds
-    what=$1
-    shift
-    if "$@" >"$to/log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf 'FAIL %s\n' "$what"
-        cat "$to/log"
-    fi
-}
+. "$(dirname "$0")/check.sh"
 
 unset DAVY_LIBRARY LD_LIBRARY_PATH
 check "installs" cmake --install "$build" --prefix "$to/a"

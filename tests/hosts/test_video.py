@@ -1,108 +1,22 @@
-"""davy upscale of videos, judged by FFmpeg's own programs: pictures, times, colours, sound, interruption, pipes, memory.
+"""davy upscale of videos: pictures, times, colours, sound, interruption, pipes, memory. See video_run.py.
 
-Environment: DAVY_BUILD, DAVY_SOURCE. Needs ffmpeg and ffprobe; skipped where they, or davy's video part, are missing.
 Arguments: names of tests to run instead of all; --long also measures 1,000 frames; --small is for builds whose memory means
 nothing (sanitizers): it is not measured. Ends "N passed, N failed, N skipped".
 """
-import hashlib
 import json
-import os
-import pathlib
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import numpy as np
 
-BUILD = pathlib.Path(os.environ["DAVY_BUILD"])
-SOURCE = pathlib.Path(os.environ.get("DAVY_SOURCE", pathlib.Path(__file__).parents[2]))
-DAVY = BUILD / "davy"
-WORK = pathlib.Path(tempfile.mkdtemp(prefix="davy-video-"))
+import video_run
+from cli_run import DAVY, QUICK, WORK, check
+from video_run import EXACT, davy, digest, ffmpeg, make, nothing_beside, pictures, probe, psnr, times, up, video_of
+
 PART = 96  # frames, as VIDEO_PART
-# To RGB as exactly as swscale can, chroma where MPEG-2 and H.264 have it when nothing is said.
-EXACT = "scale=flags=bicubic+accurate_rnd+full_chroma_int+full_chroma_inp:in_h_chr_pos=0:in_v_chr_pos=128"
-os.environ.setdefault("DAVY_MODELS", str(SOURCE / "packaging/models"))
-os.environ.setdefault("DAVY_DEVICE", "cpu")
 
-passed = failed = skipped = 0
-
-
-def check(ok, what):
-    global passed, failed
-    passed += bool(ok)
-    failed += not ok
-    if not ok:
-        print("FAIL", what, flush=True)
-    return bool(ok)
-
-
-def davy(*args, code=0, **more):
-    more.setdefault("capture_output", True)
-    p = subprocess.run([DAVY, *map(str, args)], timeout=900, **more)
-    shown = " ".join(map(str, args))
-    error = (p.stderr or b"").decode()
-    check(p.returncode == code, f"{shown}: exit {p.returncode}, expected {code}: {error.strip()}")
-    p.notes = [line for line in error.splitlines() if ": note: " in line]
-    if code:
-        lines = [line for line in error.splitlines() if ": note: " not in line]
-        check(len(lines) == 1 and lines[0].startswith("davy: ") and lines[0].count(": ") >= 2, f"{shown}: {error!r}")
-    return p
-
-
-def up(src, dst, *more, code=0):
-    return davy("upscale", src, "-o", dst, "--scale", "2", *more, code=code)
-
-
-def ffmpeg(*args, **more):
-    return subprocess.run(["ffmpeg", "-hide_banner", "-loglevel", "error", "-nostdin", "-y", *map(str, args)],
-                          check=True, stdout=subprocess.PIPE, **more).stdout
-
-
-def probe(path, what="streams", *more):
-    out = subprocess.run(["ffprobe", "-v", "error", "-print_format", "json", f"-show_{what}", *more, str(path)],
-                         check=True, capture_output=True).stdout
-    return json.loads(out)[what]
-
-
-def video_of(path):
-    return next(s for s in probe(path) if s["codec_type"] == "video")
-
-
-def times(path, stream="v:0"):
-    packets = probe(path, "packets", "-select_streams", stream)
-    return sorted(float(p["pts_time"]) for p in packets)
-
-
-def digest(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
-
-
-def pictures(path, size):
-    turn = () if str(path).endswith("png") else ("-vf", EXACT)
-    raw = ffmpeg("-i", path, *turn, "-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
-    return np.frombuffer(raw, np.uint8).reshape(-1, size[1], size[0], 3)
-
-
-def psnr(a, b):
-    d = a.astype(np.float64) - b.astype(np.float64)
-    return 10 * np.log10(255.0**2 / max(np.mean(d * d), 1e-9))
-
-
-def make(name, *args, size="96x64", rate=24, seconds=1.0, source="testsrc2"):
-    path = WORK / name
-    ffmpeg("-f", "lavfi", "-i", f"{source}=size={size}:rate={rate}", "-t", seconds, *args, path)
-    return path
-
-
-def nothing_beside(path):
-    left = [p.name for p in path.parent.iterdir() if p.name.startswith(path.name)]
-    check(left == [], f"{path.name}: left behind: {left}")
-
-
-# ---- tests ---------------------------------------------------------------------------------------------------------
 
 def test_pictures():
     """Every frame is what davy makes of the same frame as a picture; the file's pixels are near them."""
@@ -339,85 +253,9 @@ def test_codecs():
     check(large.stat().st_size > 1.5 * small.stat().st_size, "--crf")
 
 
-def latents(path):
-    """(the tensor, what the file says of itself)"""
-    data = pathlib.Path(path).read_bytes()
-    n = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + n])
-    at = header["latent"]["data_offsets"]
-    found = np.frombuffer(data[8 + n + at[0]:8 + n + at[1]], np.float32).reshape(header["latent"]["shape"])
-    return found, header.get("__metadata__", {})
-
-
-def test_latents():
-    """A clip to latents and back: from a file, a pipe and a folder the same; frames, rate and sound are the clip's."""
-    made = WORK / "taehv"
-    subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/taehv", made],
-                   check=True, stdout=subprocess.DEVNULL)
-    vae = ("--model", made / "model.safetensors")
-    src = WORK / "l.mkv"
-    ffmpeg("-f", "lavfi", "-i", "mandelbrot=size=96x64:rate=10", "-f", "lavfi", "-i", "sine=frequency=440", "-t", "1.0",
-           "-c:v", "ffv1", "-pix_fmt", "yuv420p", "-c:a", "aac", src)
-    davy("encode", src, "-o", WORK / "l.safetensors", *vae)
-    got, about = latents(WORK / "l.safetensors")
-    check(got.shape == (1, 16, 3, 8, 12) and np.isfinite(got).all(), f"latents {got.shape}")
-    check(about == {"frames": "10", "fps": "10"}, f"the file says {about}")
-    frames = WORK / "l-frames"
-    frames.mkdir()
-    ffmpeg("-i", src, "-vf", EXACT, frames / "%06d.png")
-    davy("encode", frames, "-o", WORK / "l-folder.safetensors", *vae)
-    other, about = latents(WORK / "l-folder.safetensors")
-    check(np.array_equal(got, other) and about == {"frames": "10"}, "a folder of frames: the same latents")
-    piped = ffmpeg("-i", src, "-c", "copy", "-f", "matroska", "-")
-    davy("encode", "-", "-o", WORK / "l-pipe.safetensors", *vae, input=piped)
-    check(np.array_equal(got, latents(WORK / "l-pipe.safetensors")[0]), "a pipe: the same latents")
-    davy("decode", WORK / "l.safetensors", "-o", f"{WORK}/l-out/", *vae)
-    whole = pictures(WORK / "l-out/%06d.png", (96, 64))
-    check(len(whole) == 9, f"a folder: {len(whole)} frames")
-    davy("decode", WORK / "l.safetensors", "-o", WORK / "l.mp4", "--audio", src, "--codec", "libx264", *vae)
-    streams = probe(WORK / "l.mp4", "streams", "-count_frames")
-    video = next(x for x in streams if x["codec_type"] == "video")
-    check([x["codec_type"] for x in streams] == ["video", "audio"], "sound is copied")
-    check(video["nb_read_frames"] == "9" and video["r_frame_rate"] == "10/1", f"{video['nb_read_frames']} frames")
-    check(psnr(pictures(WORK / "l.mp4", (96, 64)), whole) > 25, "the file shows what the folder has")
-    davy("decode", WORK / "l-folder.safetensors", "-o", WORK / "l-few.mkv", "--frames", 3, "--fps", 12.5, "--codec", "ffv1", *vae)
-    video = probe(WORK / "l-few.mkv", "streams", "-count_frames")
-    check(len(video) == 1 and video[0]["nb_read_frames"] == "3" and video[0]["r_frame_rate"] == "25/2", "--frames, --fps")
-    y4m = davy("decode", WORK / "l.safetensors", "-o", "-", *vae).stdout
-    check(y4m.startswith(b"YUV4MPEG2 W96 H64 F10:1 ") and y4m.count(b"FRAME\n") == 9, "y4m")
-    davy("decode", WORK / "l.safetensors", "-o", WORK / "l-no.png", *vae, code=1)
-    davy("encode", src, "-o", WORK / "l-no.safetensors", *vae, "--raw", WORK / "l-no.raw", code=2)
-    davy("encode", WORK / "nothing.mp4", "-o", WORK / "l-no.safetensors", *vae, code=1)
-    nothing_beside(WORK / "l-no.safetensors")
-    nothing_beside(WORK / "l-no.png")
-
-
-def test_short_of_memory():
-    """Less and less memory for a clip's latents: in the end tiles, which show what the whole frames show, then a refusal."""
-    made = WORK / "wan"
-    subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/wan2_1", made],
-                   check=True, stdout=subprocess.DEVNULL)
-    latent = np.random.default_rng(4).standard_normal((1, 4, 3, 7, 8)).astype(np.float32).repeat(4, 3).repeat(4, 4)
-    header = json.dumps({"latent": {"dtype": "F32", "shape": latent.shape, "data_offsets": [0, latent.nbytes]}}).encode()
-    (WORK / "s.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + latent.tobytes())
-    decode = ("decode", WORK / "s.safetensors", "--device", "cpu", "--model", made / "model.safetensors")
-    davy(*decode, "-o", f"{WORK}/s-whole/")
-    whole = pictures(WORK / "s-whole/%06d.png", (256, 224)).astype(float)
-    check(len(whole) == 9, f"{len(whole)} frames")
-    bytes_, off = 360 << 20, []
-    while bytes_ > 20 << 20:
-        out = WORK / f"s-{bytes_}"
-        p = subprocess.run([DAVY, *decode, "-o", f"{out}/", "--memory", str(bytes_)], capture_output=True)
-        if p.returncode:
-            check(b"in the smallest tiles" in p.stderr, f"{bytes_} bytes: {p.stderr}")
-            break
-        off.append(np.abs(pictures(out / "%06d.png", (256, 224)) - whole).mean())
-        bytes_ = bytes_ * 2 // 3
-    check(off[0] == 0 and 0.5 < max(off) < 20, f"mean differences {off}")
-    check(bytes_ > 20 << 20, "no memory is too small")
-
-
 def test_memory():
+    if QUICK:
+        return  # of a sanitizer's build it means nothing
     peaks = []
     for seconds in 2, 12:
         src = make(f"m{seconds}.mp4", "-c:v", "libx264", "-pix_fmt", "yuv420p", size="128x96", seconds=seconds)
@@ -432,27 +270,5 @@ def test_memory():
         check(b["peak_memory"] < a["peak_memory"] + (24 << 20), "1,000 frames hold no more than 100")
 
 
-def main():
-    global skipped
-    names = [a for a in sys.argv[1:] if not a.startswith("-")]
-    tests = {k[5:]: v for k, v in globals().items() if k.startswith("test_")}
-    missing = [t for t in ("ffmpeg", "ffprobe") if shutil.which(t) is None]
-    told = subprocess.run([DAVY, "upscale", "-", "-o", "-"], input=b"", capture_output=True).stderr
-    if missing or b"davy-video.so" in told:
-        skipped = len(tests)
-        print("skipped:", "no " + missing[0] if missing else "davy was built without video")
-        tests = {}
-    if "--small" in sys.argv:
-        tests.pop("memory", None)
-    for name, test in tests.items():
-        if not names or name in names:
-            before = failed
-            start = time.time()
-            test()
-            print(f"{name}: {'ok' if failed == before else 'FAILED'} {time.time() - start:.1f} s", flush=True)
-    shutil.rmtree(WORK, ignore_errors=True)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return failed != 0
-
-
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(video_run.main(globals()))

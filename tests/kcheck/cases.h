@@ -11,6 +11,7 @@ typedef struct kc_conv_spec {
     dvk_dtype xt, yt;
     int epilogue; /* below */
     int own;      /* the first residual is the first channels of x */
+    int behind;   /* a residual is as large as the shuffled result */
     int prologue;
     int slab;
     kc_fill fill;

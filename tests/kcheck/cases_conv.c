@@ -1,6 +1,6 @@
-/* cases_conv.c - problems for conv2d. Three groups: every epilogue and prologue with every dtype on one small shape; a
+/* cases_conv.c - problems for conv2d. Four groups: every epilogue and prologue with every dtype on one small shape; a
  * list of geometries (kernel, stride, upsampling, padding, sizes from 1x1 up); every pair of the channel counts real
- * nets have. */
+ * nets have; and what 8-bit integers are cut into (kernels/int8.h), with every epilogue and prologue once more. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -50,12 +50,41 @@ static const kc_conv_spec geometries[] = {
     {.cin = 16, .cout = 16, .h = 15, .w = 22, .k = 3, .stride = 2, .valid = 1},
 };
 
+/* Blocks of 16 x 16, 8 x 32 and 256 x 1 pixels, whole and not, by phases and of several pictures; ranges that grow. */
+static const kc_conv_spec blocks[] = {
+    {.cin = 32, .cout = 32, .h = 16, .w = 16, .k = 3},
+    {.cin = 64, .cout = 64, .h = 33, .w = 50, .k = 3, .fill = KC_STEEP},
+    {.cin = 192, .cout = 64, .h = 17, .w = 36, .k = 3, .fill = KC_STEEP},
+    {.cin = 48, .cout = 80, .h = 47, .w = 8, .k = 3, .n = 2},
+    {.cin = 64, .cout = 48, .h = 35, .w = 5, .k = 3},
+    {.cin = 32, .cout = 96, .h = 1, .w = 133, .k = 3},
+    {.cin = 32, .cout = 48, .h = 2, .w = 300, .k = 3, .fill = KC_NORMAL},
+    {.cin = 64, .cout = 64, .h = 31, .w = 35, .k = 3, .stride = 2, .fill = KC_STEEP},
+    {.cin = 64, .cout = 32, .h = 36, .w = 15, .k = 3, .stride = 2, .asymmetric = 1},
+    {.cin = 32, .cout = 64, .h = 35, .w = 40, .k = 1, .stride = 2},
+    {.cin = 64, .cout = 64, .h = 19, .w = 34, .k = 3, .upsample = 2, .fill = KC_STEEP},
+    {.cin = 48, .cout = 32, .h = 20, .w = 7, .k = 3, .upsample = 2, .n = 2},
+    {.cin = 32, .cout = 48, .h = 1, .w = 1, .k = 3, .upsample = 2},
+    {.cin = 64, .cout = 64, .h = 25, .w = 43, .k = 1, .fill = KC_STEEP},
+    {.cin = 64, .cout = 96, .h = 9, .w = 31, .k = 1, .n = 2},
+    {.cin = 512, .cout = 512, .h = 3, .w = 5, .k = 1},
+    {.cin = 180, .cout = 540, .h = 7, .w = 39, .k = 1},
+    {.cin = 90, .cout = 33, .h = 17, .w = 18, .k = 3, .fill = KC_STEEP},
+    {.cin = 52, .cout = 52, .h = 9, .w = 17, .k = 3, .upsample = 2},
+    {.cin = 512, .cout = 512, .h = 6, .w = 17, .k = 3},
+    {.cin = 64, .cout = 64, .h = 18, .w = 70, .k = 3, .valid = 1},
+    {.cin = 64, .cout = 64, .h = 20, .w = 20, .k = 3, .fill = KC_NAN},
+    {.cin = 32, .cout = 32, .h = 40, .w = 35, .k = 3, .fill = KC_LARGE},
+};
+
 static const int64_t channels[] = {1, 3, 4, 12, 16, 32, 48, 64, 96, 128, 192, 512};
 
 enum {
     N_MODES = EPI_KINDS * PRO_KINDS * 3,
     N_GEOMETRIES = (int)(sizeof geometries / sizeof geometries[0]),
     N_CHANNELS = (int)(sizeof channels / sizeof channels[0]),
+    N_BLOCKS = (int)(sizeof blocks / sizeof blocks[0]),
+    BLOCK_ROUNDS = 5,
     GEOMETRY_ROUNDS = 6, /* each geometry: with six mixes of the rest */
 };
 
@@ -111,13 +140,14 @@ static void build_epilogue(kc_problem *p, dvk_epilogue *e, const dvk_view *y, in
     e->gate = kind == EPI_GATE;
 }
 
-/* y is the shuffled result; a residual is a picture of the size before, of y's channels. */
+/* y is the shuffled result; a residual is a picture of this size or of that before, of y's channels. */
 static void build_shuffle(kc_problem *p, dvk_epilogue *e, const kc_shape *out, const kc_conv_spec *s) {
     const dvk_view before = {.dtype = s->yt, .c = out->c};
-    build_epilogue(p, e, &before, s->epilogue == EPI_RES ? EPI_BIAS : s->epilogue);
+    build_epilogue(p, e, &before, s->epilogue != EPI_RES ? s->epilogue : s->behind ? EPI_LRELU : EPI_BIAS);
     e->shuffle = s->shuffle;
     if (s->epilogue == EPI_RES) {
-        const kc_shape picture = {out->n, out->h, out->w, out->c / (s->shuffle * s->shuffle)};
+        const int64_t r = s->behind ? s->shuffle : 1;
+        const kc_shape picture = {out->n, out->h * r, out->w * r, out->c / (s->shuffle * s->shuffle)};
         kc_view(p, &e->res[0], s->yt, picture, s->slab);
         kc_fill_view(p, &e->res[0], KC_UNIFORM);
         e->beta[0] = 1.0f;
@@ -196,8 +226,10 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
              s->own ? " own" : more);
 }
 
+enum { N_BEFORE_BLOCKS = N_MODES + N_GEOMETRIES * GEOMETRY_ROUNDS + N_CHANNELS * N_CHANNELS };
+
 static int count(void) {
-    return N_MODES + N_GEOMETRIES * GEOMETRY_ROUNDS + N_CHANNELS * N_CHANNELS;
+    return N_BEFORE_BLOCKS + N_BLOCKS * BLOCK_ROUNDS + EPI_KINDS * PRO_KINDS;
 }
 
 static void mix(kc_conv_spec *s, int i) {
@@ -210,9 +242,25 @@ static void mix(kc_conv_spec *s, int i) {
     s->slab = i / 2 % 2;
 }
 
+static kc_conv_spec block_of(int i) {
+    kc_conv_spec s = {.cin = 48, .cout = 64, .h = 18, .w = 21, .k = i % 4 == 3 ? 1 : 3, .slab = i % 2};
+    if (i < N_BLOCKS * BLOCK_ROUNDS) {
+        s = blocks[i / BLOCK_ROUNDS];
+        mix(&s, i);
+        return s;
+    }
+    i -= N_BLOCKS * BLOCK_ROUNDS;
+    s.epilogue = i % EPI_KINDS;
+    s.prologue = i / EPI_KINDS;
+    s.xt = s.yt = dtypes[i % 5 % 3];
+    return s;
+}
+
 static void build(kc_problem *p, int i) {
     kc_conv_spec s = {0};
-    if (i < N_MODES) {
+    if (i >= N_BEFORE_BLOCKS) {
+        s = block_of(i - N_BEFORE_BLOCKS);
+    } else if (i < N_MODES) {
         s = (kc_conv_spec){.cin = 20, .cout = 35, .h = 6, .w = 9, .k = i % 4 == 3 ? 1 : 3, .slab = i % 2};
         s.epilogue = i % EPI_KINDS;
         s.prologue = i / EPI_KINDS % PRO_KINDS;

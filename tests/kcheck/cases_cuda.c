@@ -51,6 +51,7 @@ static const kc_conv_spec convs[] = {
     /* curved activations, factors behind an activation, large windows */
     {.cin = 64, .cout = 128, .h = 37, .w = 21, .k = 3, .epilogue = EPI_MISH, .slab = 1},
     {.cin = 64, .cout = 64, .h = 35, .w = 70, .k = 3, .epilogue = EPI_TIMES, .slab = 1, .n = 2},
+    {.cin = 64, .cout = 64, .h = 66, .w = 50, .k = 2, .stride = 2, .epilogue = EPI_LRELU, .valid = 1},
     {.cin = 48, .cout = 48, .h = 35, .w = 70, .k = 3, .epilogue = EPI_TIMES_TWO},
     {.cin = 64, .cout = 128, .h = 35, .w = 20, .k = 3, .epilogue = EPI_TIMES_TWO, .n = 2},
     {.cin = 48, .cout = 48, .h = 40, .w = 33, .k = 1, .epilogue = EPI_TIMES_TWO},
@@ -113,6 +114,20 @@ static const kc_conv_spec convs[] = {
     {.cin = 52, .cout = 48, .h = 9, .w = 65, .k = 3, .shuffle = 4, .epilogue = EPI_BIAS},
     {.cin = 24, .cout = 27, .h = 14, .w = 132, .k = 3, .shuffle = 3, .epilogue = EPI_RES},
     {.cin = 128, .cout = 48, .h = 7, .w = 20, .k = 3, .shuffle = 4, .epilogue = EPI_RES},
+    {.cin = 64, .cout = 256, .h = 9, .w = 65, .k = 1, .shuffle = 2, .epilogue = EPI_LRELU},
+    {.cin = 64, .cout = 128, .h = 40, .w = 100, .k = 1, .shuffle = 2, .epilogue = EPI_RES, .behind = 1, .slab = 1},
+    {.cin = 128, .cout = 512, .h = 6, .w = 33, .k = 1, .shuffle = 2, .epilogue = EPI_RES, .behind = 1, .n = 2},
+    {.cin = 128, .cout = 256, .h = 3, .w = 32, .k = 1, .shuffle = 2, .epilogue = EPI_PRELU},
+    /* few outputs with a residual */
+    {.cin = 64, .cout = 3, .h = 33, .w = 130, .k = 3, .epilogue = EPI_RES},
+    {.cin = 64, .cout = 3, .h = 21, .w = 67, .k = 3, .epilogue = EPI_RES, .valid = 1, .slab = 1},
+    /* of colors, more tiles than blocks */
+    {.cin = 3, .cout = 64, .h = 19, .w = 200, .k = 3, .epilogue = EPI_PRELU},
+    {.cin = 3, .cout = 16, .h = 400, .w = 520, .k = 3, .epilogue = EPI_SILU},
+    {.cin = 4, .cout = 16, .h = 17, .w = 129, .k = 3, .epilogue = EPI_LRELU, .slab = 1, .n = 2},
+    {.cin = 3, .cout = 32, .h = 35, .w = 131, .k = 3, .epilogue = EPI_LRELU, .valid = 1},
+    {.cin = 2, .cout = 48, .h = 9, .w = 65, .k = 3, .epilogue = EPI_BIAS, .prologue = PRO_NORM, .n = 2},
+    {.cin = 1, .cout = 32, .h = 8, .w = 64, .k = 3, .epilogue = EPI_RELU},
 };
 
 enum { N_CONVS = (int)(sizeof convs / sizeof convs[0]) };
@@ -182,6 +197,7 @@ static const kc_conv_spec conv_benches[] = {
     {.cin = 64, .cout = 27, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_RES, .shuffle = 3, .yt = DVK_F32},
     {.cin = 48, .cout = 48, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_GATE},
     {.cin = 3, .cout = 64, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_PRELU},
+    {.cin = 3, .cout = 32, .h = 1080, .w = 1920, .k = 3, .epilogue = EPI_LRELU},
     {.cin = 64, .cout = 64, .h = 360, .w = 640, .k = 3, .upsample = 2, .epilogue = EPI_LRELU},
     {.cin = 64, .cout = 32, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_LRELU},
     {.cin = 160, .cout = 32, .h = 720, .w = 1280, .k = 3, .epilogue = EPI_LRELU},
@@ -197,6 +213,13 @@ static const kc_conv_spec conv_benches[] = {
     {.cin = 48, .cout = 48, .h = 720, .w = 1280, .k = 1, .epilogue = EPI_TIMES_TWO},
     /* TAESD */
     {.cin = 64, .cout = 64, .h = 512, .w = 512, .k = 3, .epilogue = EPI_RELU},
+    /* decoding video: three frames side by side in the channels */
+    {.cin = 384, .cout = 128, .h = 1088, .w = 1920, .k = 3, .epilogue = EPI_RES, .stats_groups = 32, .n = 1},
+    {.cin = 768, .cout = 128, .h = 1088, .w = 1920, .k = 3, .epilogue = EPI_BIAS, .stats_groups = 32, .n = 1},
+    {.cin = 768, .cout = 256, .h = 544, .w = 960, .k = 3, .epilogue = EPI_RES, .stats_groups = 32, .n = 1},
+    {.cin = 1536, .cout = 256, .h = 544, .w = 960, .k = 3, .epilogue = EPI_BIAS, .n = 1},
+    {.cin = 1536, .cout = 512, .h = 272, .w = 480, .k = 3, .epilogue = EPI_RES, .n = 1},
+    {.cin = 1536, .cout = 512, .h = 136, .w = 240, .k = 3, .epilogue = EPI_RES, .n = 1},
 };
 
 enum { N_CONV_BENCHES = (int)(sizeof conv_benches / sizeof conv_benches[0]) };

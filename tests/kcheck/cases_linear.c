@@ -107,10 +107,10 @@ void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill f
     const int64_t rows = s->n * (s->glu ? 2 : 1);
     *a = (dvk_linear_args){
         .m = s->m, .n = s->n, .k = s->k, .type = s->type, .act = s->act, .glu = (int32_t)(s->glu != 0)};
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %s x %s -> %s act %d glu %d bias %d res %d slab %d%s%s",
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %s x %s -> %s act %d glu %d bias %d res %d slab %d%s%s more %d",
              (long long)s->m, (long long)s->n, (long long)s->k, kc_wtype_name(s->type),
              s->form == DVK_ROWS_Q8 ? "q8" : kc_dtype_name((dvk_dtype)s->form), kc_dtype_name(s->y), (int)s->act,
-             s->glu, s->bias, s->res, slab, s->norm ? " norm" : "", s->rounded ? " rounded" : "");
+             s->glu, s->bias, s->res, slab, s->norm ? " norm" : "", s->rounded ? " rounded" : "", s->more);
     if (p->only != NULL && strstr(p->text, p->only) == NULL) {
         return;
     }
@@ -132,6 +132,12 @@ void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill f
     p->w_source = kc_weights(p, s->type, rows, s->k);
     p->w_slot = &a->w;
     kc_output_view(p, &y);
+    if (s->more > 0) {
+        a->n_more = s->more;
+        a->more = kc_floats(p, s->more * s->k, -1.0f, 1.0f);
+        a->sum = kc_floats(p, s->k, -1.0f, 1.0f);
+        kc_output_floats(p, a->sum, s->k, 1);
+    }
     const int ties = s->norm && s->rounded; /* another order of factors decides some of them the other way */
     p->error_class = dvk_block_elements(s->type) == 256 || ties ? KC_SCALED_SUMS : KC_SUMS;
     p->flops = 2.0 * (double)(s->m * rows) * (double)s->k;

@@ -22,6 +22,7 @@ typedef struct kc_linear_spec {
     dvk_gate act;
     int glu, bias, res; /* res 1: apart, 2: y itself */
     int norm, rounded;
+    int more; /* rows that x is the sum of, beside the first */
     dvk_dtype y;
 } kc_linear_spec;
 void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill fill);

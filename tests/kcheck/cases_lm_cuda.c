@@ -63,14 +63,31 @@ static const int64_t changed_sizes[][3] = {
 };
 enum {
     N_CHANGES = (int)(sizeof changes / sizeof changes[0]),
-    N_CHANGED = (int)(sizeof changed_sizes / sizeof changed_sizes[0])
+    N_CHANGED = (int)(sizeof changed_sizes / sizeof changed_sizes[0]),
+    N_SUMS = 3 * N_CHANGES /* x is the sum of rows */
 };
 
 static int changed_count(void) {
-    return N_CHANGED * N_CHANGES;
+    return N_CHANGED * N_CHANGES + N_SUMS;
+}
+
+static void sums_build(kc_problem *p, int i) {
+    static const int64_t of[3][2] = {{3072, 576}, {100, 2048}, {11008, 2048}};
+    const int kind = i / 3;
+    kc_linear_spec s = {
+        .m = 1, .n = of[i % 3][0], .k = of[i % 3][1], .type = changes[kind].type, .form = DVK_ROWS_F32, .y = DVK_F32};
+    s.norm = 1;
+    s.rounded = changes[kind].rounded;
+    s.glu = i % 2;
+    s.more = 1 + i * 3 % DVK_MORE;
+    kc_build_linear(p, &s, 0, KC_NORMAL);
 }
 
 static void changed_build(kc_problem *p, int i) {
+    if (i >= N_CHANGED * N_CHANGES) {
+        sums_build(p, i - N_CHANGED * N_CHANGES);
+        return;
+    }
     const int64_t *size = changed_sizes[i % N_CHANGED];
     const int kind = i / N_CHANGED;
     const int variety = i * 7 + kind;

@@ -227,8 +227,7 @@ static int new_count(void) {
     return N_ALONE * N_GROUPS * 2;
 }
 
-static void new_make(kc_problem *p, const paged_spec *s, int variety, int i) {
-    dvk_attention_new_args *n = &p->args.attention_new;
+static void new_make(kc_problem *p, dvk_attention_new_args *n, const paged_spec *s, int variety, int i) {
     const int64_t m = tokens_of(s);
     *n = (dvk_attention_new_args){.a = {.m = m, .keys = positions_of(s), .causal = 1}, .inverse = i % 7 == 3};
     dvk_attention_kv_args *a = &n->a;
@@ -248,8 +247,6 @@ static void new_make(kc_problem *p, const paged_spec *s, int variety, int i) {
     const dvk_dtype stored = i % 2 == 0 ? DVK_F16 : DVK_BF16;
     const dvk_view k = cache(p, &a->k, stored, cache_rows(s), shape, 2 * (i / 2 % 2));
     const dvk_view v = cache(p, &a->v, stored, cache_rows(s), shape, 2 * (i / 2 % 2));
-    const dvk_view y = kc_rows(p, &a->y, DVK_F32, (kc_rows_shape){m, a->heads, a->dim}, i % 2, KC_UNIFORM);
-    kc_output_view(p, &y);
     kc_output_view(p, &k);
     kc_output_view(p, &v);
     p->error_class = KC_SOFTMAX;
@@ -259,8 +256,15 @@ static void new_make(kc_problem *p, const paged_spec *s, int variety, int i) {
     describe(p, s, "");
 }
 
+static void new_mixed(kc_problem *p, const paged_spec *s, int variety, int i) {
+    dvk_attention_kv_args *a = &p->args.attention_new.a;
+    new_make(p, &p->args.attention_new, s, variety, i);
+    const dvk_view y = kc_rows(p, &a->y, DVK_F32, (kc_rows_shape){a->m, a->heads, a->dim}, i % 2, KC_UNIFORM);
+    kc_output_view(p, &y);
+}
+
 static void new_build(kc_problem *p, int i) {
-    new_make(p, &alone[i % N_ALONE], i / N_ALONE % N_GROUPS, i + i / N_ALONE / N_GROUPS);
+    new_mixed(p, &alone[i % N_ALONE], i / N_ALONE % N_GROUPS, i + i / N_ALONE / N_GROUPS);
 }
 
 /* SmolVLM-256M's and Qwen2.5-VL-3B's step behind a few and behind many tokens. */
@@ -271,8 +275,46 @@ static int new_bench_count(void) {
 static void new_bench_build(kc_problem *p, int i) {
     static const int64_t past[3] = {40, 300, 1200};
     const paged_spec s = {.sequences = 1, .tokens = {1}, .past = {past[i / 2]}, .plain = 1};
-    new_make(p, &s, i % 2, 0);
+    new_mixed(p, &s, i % 2, 0);
     p->args.attention_new.a.window = 0;
+}
+
+/* ---- attention_out ---- */
+
+enum { N_ONE = 5 /* of `alone`, with one row */, N_OUTS = 4 };
+
+static void out_make(kc_problem *p, const paged_spec *s, int variety, int64_t n, int i) {
+    dvk_attention_out_args *a = &p->args.attention_out;
+    new_make(p, &a->of, s, variety, i);
+    a->n = n;
+    a->type = i / 2 % 2 == 0 ? DVK_W_BF16 : DVK_W_F16;
+    a->parts = kc_floats(p, a->of.a.kv_heads * n, -1.0f, 1.0f);
+    kc_output_floats(p, a->parts, a->of.a.kv_heads * n, 1);
+    p->w_source = kc_weights(p, a->type, n, a->of.a.heads * a->of.a.dim);
+    p->w_slot = &a->w;
+    const size_t used = strlen(p->text);
+    snprintf(p->text + used, sizeof p->text - used, " W %lld %s", (long long)n, kc_wtype_name(a->type));
+}
+
+static int out_count(void) {
+    return N_ONE * N_GROUPS * N_OUTS;
+}
+
+static void out_build(kc_problem *p, int i) {
+    static const int64_t sizes[N_OUTS] = {576, 100, 960, 7};
+    const int variety = i / N_ONE % N_GROUPS;
+    out_make(p, &alone[i % N_ONE], variety, sizes[i / N_ONE / N_GROUPS], i + variety);
+}
+
+static int out_bench_count(void) {
+    return 3;
+}
+
+static void out_bench_build(kc_problem *p, int i) {
+    static const int64_t past[3] = {40, 300, 1200};
+    const paged_spec s = {.sequences = 1, .tokens = {1}, .past = {past[i]}, .plain = 1};
+    out_make(p, &s, 0, 576, 0);
+    p->args.attention_out.of.a.window = 0;
 }
 
 static int no_benches(void) {
@@ -282,4 +324,5 @@ static int no_benches(void) {
 const kc_suite kc_suite_paged_rope = {"rope", rope_count, rope_build, no_benches, NULL, 0};
 const kc_suite kc_suite_rope_qkv = {"rope_qkv", rope_count, rope_qkv_build, rope_count, rope_qkv_build, 0};
 const kc_suite kc_suite_paged_attention_kv = {"attention_kv", kv_count, kv_build, no_benches, NULL, 0};
+const kc_suite kc_suite_attention_out = {"attention_out", out_count, out_build, out_bench_count, out_bench_build, 1};
 const kc_suite kc_suite_attention_new = {"attention_new", new_count, new_build, new_bench_count, new_bench_build, 1};

@@ -1,4 +1,4 @@
-/* cases_tokens.c - problems for argmax and patches. */
+/* cases_tokens.c - problems for argmax, candidates, next_token and patches. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -82,6 +82,63 @@ static void candidates_build(kc_problem *p, int i) {
     snprintf(p->text, sizeof p->text, "%lld kind %d", (long long)n, kind);
 }
 
+/* ---- next_token ---- */
+
+enum { N_AXES = 3, TOLD_AT = 8, N_NEXT_TYPES = (int)(sizeof kc_wtypes / sizeof kc_wtypes[0]) };
+
+static int next_count(void) {
+    return 3 * N_NEXT_TYPES;
+}
+
+/* The id, what advances, and what is told lie in one buffer of 32-bit numbers. */
+static void next_build(kc_problem *p, int i) {
+    static const int64_t ks[] = {576, 33, 2048};
+    dvk_next_token_args *a = &p->args.next_token;
+    const int64_t n = 70 + 300 * (i % 5);
+    unsigned char *data = NULL;
+    float *x = kc_floats(p, n, -1.0f, 1.0f);
+    x[kc_below(&p->rng, n)] = i % 7 == 6 ? NAN : 2.0f;
+    kc_buffer *buffer = kc_alloc(p, (TOLD_AT + 2 * DVK_TOLD) * sizeof(int32_t), &data);
+    const int32_t first[TOLD_AT] = {-1, 1000 + i, 77, 100 + i, 5, 9, -1, -1}; /* id, count, place, positions, never */
+    memset(data, 0, (TOLD_AT + 2 * DVK_TOLD) * sizeof(int32_t));
+    memcpy(data, first, sizeof first);
+    int32_t *numbers = (int32_t *)(void *)data;
+    a->draw = (dvk_argmax_args){.x = {.data = x, .form = DVK_ROWS_F32, .row = n},
+                                .id = numbers,
+                                .never = numbers + 6,
+                                .advance = numbers + 1,
+                                .m = 1,
+                                .n = n,
+                                .n_never = 2,
+                                .n_advance = 2 + N_AXES};
+    a->embed = (dvk_embed_args){
+        .ids = numbers, .m = 1, .n = n, .k = ks[i / N_NEXT_TYPES], .type = kc_wtypes[i % N_NEXT_TYPES]};
+    const dvk_view y = kc_rows(p, &a->embed.y, DVK_F32, (kc_rows_shape){1, 1, a->embed.k}, 0, KC_UNIFORM);
+    a->table = (dvk_rope_table_args){
+        .pos = numbers + 3, .freq = kc_floats(p, 32, 0.001f, 1.0f), .m = 1, .pairs = 32, .axes = N_AXES};
+    unsigned char *axis = NULL;
+    kc_alloc(p, 32, &axis);
+    for (int k = 0; k < 32; k++) {
+        axis[k] = (unsigned char)(k % N_AXES);
+    }
+    a->table.axis = axis;
+    a->table.cs = kc_floats(p, 64, -1.0f, 1.0f);
+    a->told = (uint64_t *)(void *)(numbers + TOLD_AT);
+    p->w_source = kc_weights(p, a->embed.type, n, a->embed.k);
+    p->w_slot = &a->embed.w;
+    p->outputs[p->n_outputs++] = (kc_output){.buffer = buffer,
+                                             .data = data,
+                                             .dtype = DVK_U8,
+                                             .size = {1, 1, 1, (TOLD_AT + 2 * DVK_TOLD) * (int64_t)sizeof(int32_t)},
+                                             .stride = {1, 1, 1, 1}};
+    kc_output_view(p, &y);
+    kc_output_floats(p, a->table.cs, 64, 1);
+    p->error_class = dvk_block_elements(a->embed.type) == 256 ? KC_SCALED_SUMS : KC_SUMS;
+    p->bytes = (double)n * 4.0;
+    snprintf(p->text, sizeof p->text, "of %lld, %lld values %s", (long long)n, (long long)a->embed.k,
+             kc_wtype_name(a->embed.type));
+}
+
 /* ---- patches ---- */
 
 static const int64_t sizes[][2] = {/* patches, values of each */
@@ -125,5 +182,6 @@ static void patches_build(kc_problem *p, int i) {
 
 const kc_suite kc_suite_candidates = {"candidates",     candidates_count, candidates_build,
                                       candidates_count, candidates_build, 1};
+const kc_suite kc_suite_next_token = {"next_token", next_count, next_build, next_count, next_build, 0};
 const kc_suite kc_suite_argmax = {"argmax", argmax_count, argmax_build, argmax_count, argmax_build, 0};
 const kc_suite kc_suite_patches = {"patches", patches_count, patches_build, patches_count, patches_build, 0};

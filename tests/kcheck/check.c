@@ -1,4 +1,4 @@
-/* check.c - kcheck --test: every problem on every variant that supports it, against the reference. */
+/* check.c - kcheck --test: every problem on every variant that supports it, against the reference of its precision. */
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +53,15 @@ static void run_from(const kc_options *o, kc_progress *now);
 
 static const kc_runner runner = {.run = run_from, .op = op_of, .variant = variant_of, .entries = entries};
 
+static void refer(kc_problem *p, const dvk_kernel *ref) {
+    kc_memory memory;
+    kc_restore(p);
+    kc_prepare(&memory, ref, p);
+    kc_execute(&memory, ref, p, KC_PLAIN);
+    kc_finish(&memory);
+    kc_keep_reference(p);
+}
+
 /* One problem on every variant from kernel number `first` on. */
 static void run_case(const kc_options *o, kc_progress *now, int suite, int index, int first) {
     kc_problem p = {.rng = {.state = kc_case_seed(o->seed, suite, index)}};
@@ -61,20 +70,17 @@ static void run_case(const kc_options *o, kc_progress *now, int suite, int index
     now->suite = suite;
     now->index = index;
     memcpy(now->text, p.text, sizeof now->text);
-    const dvk_kernel *ref = dvk_find(kc_suites[suite]->op, "ref");
-    now->entry = first;
-    for (int i = 0; i < dvk_kernel_count; i++) {
-        now->entry = dvk_kernels[i] == ref && first == 0 ? i : now->entry; /* whose crash it would be */
-    }
-    kc_memory memory;
-    kc_prepare(&memory, ref, &p);
-    kc_execute(&memory, ref, &p, KC_PLAIN);
-    kc_finish(&memory);
-    kc_keep_reference(&p);
+    const dvk_kernel *known = NULL;
     for (int k = first; k < dvk_kernel_count; k++) {
         if (wanted(o, suite, k, &p)) {
+            const dvk_kernel *ref =
+                kc_reference_of(kc_suites[suite]->op, dvk_kernels[k]->compute, dvk_kernels[k]->variant);
             kc_result result = {0};
-            now->entry = k;
+            now->entry = k; /* whose crash the reference's would be, too */
+            if (ref != known) {
+                refer(&p, ref);
+                known = ref;
+            }
             run_modes(dvk_kernels[k], &p, &result);
             kc_note(o, &runner, now, &result);
         }

@@ -125,6 +125,7 @@ static int precision_fits(const kc_entry *e, const kc_problem *p) {
            : strcmp(op, "attention_kv") == 0
                ? computes_in(e, (int)p->args.attention_kv.q.form) && computes_in(e, (int)p->args.attention_kv.k.form)
            : strcmp(op, "attention_new") == 0 ? computes_in(e, (int)p->args.attention_new.a.k.form)
+           : strcmp(op, "attention_out") == 0 ? computes_in(e, (int)p->args.attention_out.of.a.k.form)
                                               : 1;
 }
 
@@ -134,9 +135,13 @@ int kc_cuda_fits(const kc_device *d, const kc_entry *e, kc_problem *p) {
     if (!precision_fits(e, p)) {
         return 0;
     }
-    if (strcmp(k->op, "conv2d") == 0) {
+    const int transformed = strcmp(k->op, "conv2d_winograd") == 0; /* products of f16, whatever is stored */
+    if (transformed && p->args.conv.y.dtype != e->compute) {
+        return 0;
+    }
+    if (transformed || strcmp(k->op, "conv2d") == 0) {
         dvk_conv2d_args *a = &p->args.conv;
-        a->compute = e->compute;
+        a->compute = transformed ? DVK_F16 : e->compute;
         a->epi.stats = p->stats_groups > 0 ? &some : NULL;
         a->epi.stats_groups = p->stats_groups;
         if (p->stats_groups > 0 && (k->stats_chunks == NULL || k->stats_chunks(a, &d->caps) == 0)) {

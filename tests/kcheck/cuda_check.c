@@ -207,7 +207,7 @@ static void run_case(const kc_options *o, kc_progress *now, int suite, int index
     now->index = index;
     now->entry = first;
     snprintf(now->text, sizeof now->text, "%.140s%s", p.text, p.aligned ? " aligned" : "");
-    int referred = 0;
+    const dvk_kernel *known = NULL;
     for (int i = first; i < kc_cuda_entries(); i++) {
         const kc_entry *e = kc_cuda_entry(i);
         /* minutes under a checker; where the reference takes long, as the planner lays it out is enough */
@@ -215,10 +215,13 @@ static void run_case(const kc_options *o, kc_progress *now, int suite, int index
         if (too_long || !kc_cuda_selected(o, &device, e, op) || !kc_cuda_fits(&device, e, &p)) {
             continue;
         }
-        if (!referred) {
+        if (known == NULL) {
             kc_snapshot(&p);
-            kc_reference(&p, op);
-            referred = 1;
+        }
+        const dvk_kernel *ref = kc_reference_of(op, e->compute, e->variant);
+        if (ref != known) {
+            kc_reference(&p, ref);
+            known = ref;
         }
         kc_result result = {0};
         now->entry = i;

@@ -177,9 +177,14 @@ static void run_range(void *ctx, int64_t first, int64_t last) {
     free(scratch);
 }
 
-void kc_reference(kc_problem *p, const char *op) {
-    step s = {.kernel = dvk_find(op, "ref"), .problem = p};
+const dvk_kernel *kc_reference_of(const char *op, dvk_dtype compute, const char *variant) {
+    return dvk_find(op, compute == DVK_INT8 && strcmp(variant, "ref/int8") != 0 ? "ref/int8" : "ref");
+}
+
+void kc_reference(kc_problem *p, const dvk_kernel *ref) {
+    step s = {.kernel = ref, .problem = p};
     kc_memory memory;
+    kc_restore(p);
     kc_prepare(&memory, s.kernel, p);
     kc_wide(s.kernel->units(&p->args), run_range, &s);
     kc_finish(&memory);

@@ -64,6 +64,7 @@ typedef struct kc_output {
 
 typedef union kc_args {
     dvk_conv2d_args conv;
+    dvk_winograd_input_args winograd_input;
     dvk_pointwise_args pointwise;
     dvk_group_norm_stats_args stats;
     dvk_group_norm_finish_args finish;
@@ -97,9 +98,11 @@ typedef union kc_args {
     dvk_rope_table_args rope_table;
     dvk_attention_kv_args attention_kv;
     dvk_attention_new_args attention_new;
+    dvk_attention_out_args attention_out;
     dvk_gather_rows_args gather_rows;
     dvk_add_rows_args add_rows;
     dvk_argmax_args argmax;
+    dvk_next_token_args next_token;
     dvk_candidates_args candidates;
     dvk_patches_args patches;
 } kc_args;
@@ -191,6 +194,8 @@ extern const kc_suite kc_suite_paged_rope;
 extern const kc_suite kc_suite_rope_qkv;
 extern const kc_suite kc_suite_paged_attention_kv;
 extern const kc_suite kc_suite_attention_new;
+extern const kc_suite kc_suite_attention_out;
+extern const kc_suite kc_suite_next_token;
 extern const kc_suite kc_suite_cuda_conv2d;
 extern const kc_suite kc_suite_cuda_small_conv2d;
 extern const kc_suite kc_suite_cuda_group_norm_stats;
@@ -200,6 +205,8 @@ extern const kc_suite kc_suite_cuda_pointwise;
 extern const kc_suite kc_suite_cuda_linear;
 extern const kc_suite kc_suite_cuda_linear_changed;
 extern const kc_suite kc_suite_cuda_attention_kv;
+extern const kc_suite kc_suite_conv2d_winograd;
+extern const kc_suite kc_suite_winograd_input;
 
 typedef struct kc_result {
     int failed;
@@ -245,7 +252,9 @@ void kc_finish(kc_memory *m);
 
 /* On many threads: ranges that make up [0, count); the reference's result, into the buffers' after_ref. */
 void kc_wide(int64_t count, void (*run)(void *ctx, int64_t first, int64_t last), void *ctx);
-void kc_reference(kc_problem *p, const char *op);
+void kc_reference(kc_problem *p, const dvk_kernel *ref);
+/* What a variant is compared with: 8-bit integers with their own reference, that one with what knows nothing of them. */
+const dvk_kernel *kc_reference_of(const char *op, dvk_dtype compute, const char *variant);
 
 /* main.c */
 typedef struct kc_options {

@@ -67,6 +67,10 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_cuda_small_conv2d,
     &kc_suite_norm_mlp,
     &kc_suite_norm_window,
+    &kc_suite_winograd_input,
+    &kc_suite_conv2d_winograd,
+    &kc_suite_attention_out,
+    &kc_suite_next_token,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 

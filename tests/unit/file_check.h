@@ -166,4 +166,20 @@ static inline void check_known(const dv_tensors *t, const char *name, dv_stored_
     free(values);
 }
 
+/* What "plain" holds in every format but GGUF. */
+static inline void check_plain_tensors(const dv_tensors *t) {
+    check_known(t, "conv.weight", DV_STORED_F32, "4,3,3,3");
+    check_known(t, "conv.bias", DV_STORED_F32, "4");
+    check_known(t, "half", DV_STORED_F16, "2,3");
+    check_known(t, "brain", DV_STORED_BF16, "5");
+    check_known(t, "double", DV_STORED_F64, "3");
+    check_known(t, "long", DV_STORED_I64, "4");
+    check_known(t, "int", DV_STORED_I32, "4");
+    check_known(t, "short", DV_STORED_I16, "4");
+    check_known(t, "char", DV_STORED_I8, "4");
+    check_known(t, "byte", DV_STORED_U8, "4");
+    check_known(t, "scalar", DV_STORED_F32, "");
+    check_known(t, "empty", DV_STORED_F32, "0,3");
+}
+
 #endif

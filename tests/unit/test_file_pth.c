@@ -10,18 +10,7 @@ static void check_plain(const char *name, dv_format format, bool map) {
     }
     CHECKF(t->format == format && t->count == (format == DV_FORMAT_PTH_TAR ? 17 : 16) && t->wrapper == NULL,
            "%s: format %d, %" PRId64 " tensors", name, (int)t->format, t->count);
-    check_known(t, "conv.weight", DV_STORED_F32, "4,3,3,3");
-    check_known(t, "conv.bias", DV_STORED_F32, "4");
-    check_known(t, "half", DV_STORED_F16, "2,3");
-    check_known(t, "brain", DV_STORED_BF16, "5");
-    check_known(t, "double", DV_STORED_F64, "3");
-    check_known(t, "long", DV_STORED_I64, "4");
-    check_known(t, "int", DV_STORED_I32, "4");
-    check_known(t, "short", DV_STORED_I16, "4");
-    check_known(t, "char", DV_STORED_I8, "4");
-    check_known(t, "byte", DV_STORED_U8, "4");
-    check_known(t, "scalar", DV_STORED_F32, "");
-    check_known(t, "empty", DV_STORED_F32, "0,3");
+    check_plain_tensors(t);
     check_known(t, "tied", DV_STORED_F32, "4,3,3,3");
     if (format == DV_FORMAT_PTH_TAR) {
         check_known(t, "part", DV_STORED_F32, "4"); /* a storage that is part of another one */

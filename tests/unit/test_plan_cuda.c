@@ -143,6 +143,7 @@ static void test_networks(void) {
     const fake_kl_spec kl = {.names = 0, .z = 4, .quant = 1, .levels = 2, .enc = {64, 128}, .dec = {64, 128}};
     const fake_rrdb_spec rrdb = {.dialect = 1, .nf = 64, .gc = 32, .blocks = 1, .doublings = 2, .in = 3};
     const fake_rrdb_spec odd = {.dialect = 0, .nf = 12, .gc = 6, .blocks = 1, .doublings = 1, .in = 12};
+    const fake_cugan_spec cugan = {.in = 3, .bottom = 3, .k = 4, .out = 3};
     const network networks[] = {{"compact", fake_compact(64, 3, 4), DV_STAGE_UPSCALE, 90, 160},
                                 {"span", fake_span(48, 2, 1, 0), DV_STAGE_UPSCALE, 60, 50},
                                 {"rrdb", fake_rrdb(rrdb), DV_STAGE_UPSCALE, 64, 48},
@@ -155,7 +156,8 @@ static void test_networks(void) {
                                 {"atd", fake_atd(210, 6, tokens), DV_STAGE_UPSCALE, 64, 90},
                                 {"tae encoder", fake_tae(4, 0, 0), DV_STAGE_ENCODE, 64, 40},
                                 {"tae decoder", fake_tae(16, 0, 0), DV_STAGE_DECODE, 12, 9},
-                                {"pooled tae", fake_tae(32, 0, 1), DV_STAGE_DECODE, 4, 4}};
+                                {"pooled tae", fake_tae(32, 0, 1), DV_STAGE_DECODE, 4, 4},
+                                {"cugan", fake_cugan(cugan), DV_STAGE_UPSCALE, 64, 90}};
     for (size_t i = 0; i < DV_ARRAY_LEN(networks); i++) {
         check_network(&networks[i]);
     }
@@ -178,6 +180,36 @@ static void test_shuffle(void) {
     }
     dv_plan_release(p);
     dv_tensors_release(n.tensors);
+}
+
+/* Transposed convolutions and what is added to them: one step each where a kernel can. */
+static void check_additions(const dvk_cuda_caps *caps, dvk_dtype compute, int64_t expected) {
+    network n = {"cugan", fake_cugan((fake_cugan_spec){.in = 3, .bottom = 3, .k = 4, .out = 3}), DV_STAGE_UPSCALE, 360,
+                 640};
+    dv_plan *p = plan_of(&n, caps, compute);
+    int64_t behind = 0;
+    for (int64_t i = 0; p != NULL && i < p->n_steps; i++) {
+        const dvk_conv2d_args *a = &p->steps[i].args.conv;
+        if (strcmp(dv_kernel_op(p->steps[i].kernel), "conv2d") == 0 && a->epi.shuffle == 2 && a->epi.n_res == 1) {
+            behind++;
+            CHECK(a->epi.res[0].h == a->y.h && a->epi.res[0].w == a->y.w && a->epi.res[0].c == a->y.c);
+            CHECK(a->kh == 1 && a->epi.act == DVK_ACT_LRELU && !a->epi.act_last);
+        }
+    }
+    if (p != NULL) {
+        CHECKF(behind == expected && count_op(p, "pointwise") == 3 - expected, "%d additions in convolutions, %d steps",
+               (int)behind, (int)count_op(p, "pointwise"));
+    }
+    dv_plan_release(p);
+    dv_tensors_release(n.tensors);
+}
+
+static void test_additions(void) {
+    check_additions(&hopper, DVK_F16, 3);
+    check_additions(&hopper, DVK_BF16, 3);
+    check_additions(&ampere, DVK_F16, 3);
+    check_additions(&hopper, DVK_F32, 0);
+    check_additions(&turing, DVK_F16, 0);
 }
 
 /* Products that a factor's kernel takes over: 16-bit convolutions on Hopper, none where the kernels cannot. */
@@ -219,9 +251,10 @@ static void test_depthwise(void) {
     dv_plan *apart = plan_of(&n, &hopper, DVK_F32);
     if (together != NULL && apart != NULL) {
         const int64_t steps = count_op(together, "norm_depthwise");
-        CHECKF(steps == 12, "%d steps", (int)steps); /* four feed-forward layers and two attentions of each group */
+        /* the first convolutions, four feed-forward layers and two attentions of each group */
+        CHECKF(steps == 14, "%d steps", (int)steps);
         CHECK(count_op(apart, "norm_depthwise") == 0 && count_op(apart, "depthwise") == 14);
-        CHECK(count_op(together, "depthwise") == 2); /* those of the first convolutions */
+        CHECK(count_op(together, "depthwise") == 0);
         CHECK(together->flops == apart->flops);
     }
     dv_plan_release(together);
@@ -392,6 +425,7 @@ static void test_int8(void) {
 int main(void) {
     test_networks();
     test_shuffle();
+    test_additions();
     test_products();
     test_depthwise();
     test_swin();

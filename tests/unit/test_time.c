@@ -15,17 +15,17 @@ typedef struct machine {
     dv_store *store;
     const network *net;
     const dv_tensors *weights;
-    bool second;   /* of the slice being opened */
-    int64_t slots; /* of rings; 0: all frames at once */
-    bool away;     /* their state, but for so many bytes */
-    uint64_t near;
+    bool second; /* of the slice being opened */
+    bool by_frame;
+    bool offload; /* their state, but for so many bytes */
+    uint64_t resident, room;
 } machine;
 
 typedef struct slice { /* made ready to run */
     dv_program *program;
     dv_instance *instance;
     void *block;
-    uint64_t block_bytes, state_bytes, away_bytes;
+    uint64_t block_bytes, state_bytes, offloaded_bytes;
 } slice;
 
 static dv_graph *make_graph(const machine *m, int64_t frames, bool continues, bool keeps) {
@@ -39,13 +39,13 @@ static dv_graph *make_graph(const machine *m, int64_t frames, bool continues, bo
     g->second = m->second;
     bool changed = false;
     m->net->build(g, dv_input(g, (dv_shape){1, HEIGHT, WIDTH, m->net->in_c}));
-    if (!CHECK(dv_graph_check(g) == DAVY_OK) ||
-        !CHECK(m->slots == 0 || dv_by_frame(g, m->slots, &changed) == DAVY_OK) || !CHECK(dv_fuse(g) == DAVY_OK)) {
+    if (!CHECK(dv_graph_check(g) == DAVY_OK) || !CHECK(!m->by_frame || dv_by_frame(g, &changed) == DAVY_OK) ||
+        !CHECK(dv_fuse(g) == DAVY_OK)) {
         dv_graph_release(g);
         return NULL;
     }
     const bool many = dv_shape_of(g, g->output).n > 1 || continues || keeps;
-    CHECKF(changed == (m->slots > 0 && m->net->by_frame && many), "%s in %d frames%s: %sframe by frame", m->net->name,
+    CHECKF(changed == (m->by_frame && m->net->by_frame && many), "%s in %d frames%s: %sframe by frame", m->net->name,
            (int)frames, continues ? ", continued" : "", changed ? "" : "not ");
     return g;
 }
@@ -57,11 +57,11 @@ static void slice_close(const machine *m, slice *s) {
     *s = (slice){0};
 }
 
-/* The state, that far away first, lies behind the arena of `keeper`, a slice that is open; NULL: behind its own. */
+/* The state, the offloaded part first, lies behind the arena of `keeper`, a slice that is open; NULL: behind its own. */
 static int slice_open(const machine *m, int64_t frames, bool continues, bool keeps, const slice *keeper, slice *s) {
     static const dv_control nobody;
     const dv_plan_options options = {
-        .cpu = m->services.cpu, .compute = DVK_F32, .away = m->away, .near = m->near, .ahead = 1e18};
+        .cpu = m->services.cpu, .compute = DVK_F32, .offload = m->offload, .resident = m->resident, .room = m->room};
     dv_plan *plan = NULL;
     dv_watch watch;
     *s = (slice){0};
@@ -71,8 +71,8 @@ static int slice_open(const machine *m, int64_t frames, bool continues, bool kee
     }
     const uint64_t work = dv_align_up(dv_plan_workspace(plan, dv_pool_threads(m->services.pool)), 256);
     s->state_bytes = plan->state_bytes;
-    s->away_bytes = plan->away_bytes;
-    s->block_bytes = work + plan->away_bytes + plan->state_bytes;
+    s->offloaded_bytes = plan->offloaded_bytes;
+    s->block_bytes = work + plan->offloaded_bytes + plan->state_bytes;
     const dv_program_desc desc = {.services = &m->services, .store = m->store, .stage = DV_STAGE_DECODE, .plan = plan};
     dv_watch_begin(&watch, &nobody, "test", 1.0);
     davy_result r = dv_program_create(&desc, &s->program);
@@ -84,11 +84,11 @@ static int slice_open(const machine *m, int64_t frames, bool continues, bool kee
         char *state = (char *)of->block + of->block_bytes - of->state_bytes;
         r = dv_program_lend(s->program, s->block, state, &s->instance);
         if (r == DAVY_OK) {
-            dv_instance_set_away(s->instance, state - of->away_bytes);
+            dv_instance_set_offloaded(s->instance, state - of->offloaded_bytes);
         }
     }
-    return CHECK(r == DAVY_OK) &&
-           CHECK(keeper == NULL || (keeper->state_bytes == s->state_bytes && keeper->away_bytes == s->away_bytes));
+    return CHECK(r == DAVY_OK) && CHECK(keeper == NULL || (keeper->state_bytes == s->state_bytes &&
+                                                           keeper->offloaded_bytes == s->offloaded_bytes));
 }
 
 static void move_pixels(const dvk_view *v, float *packed, bool to_view) {
@@ -156,41 +156,40 @@ static void check_all_slices(const machine *m, const clip *x, const clip *whole)
     }
 }
 
-/* What rings leave goes far away: all of it, and but for some. */
-static void check_away(const machine *m, const clip *x, const clip *whole) {
+/* What is kept is offloaded: all of it, and but for some; fetched when it is wanted, and as early as may be. */
+static void check_offloaded(const machine *m, const clip *x, const clip *whole) {
     machine other = *m;
-    other.away = true;
-    for (other.near = 0; other.near <= 26000; other.near += 26000) {
+    other.offload = true;
+    for (int way = 0; way < 3; way++) {
         slice head;
+        other.resident = way == 1 ? 26000 : 0;
+        other.room = way == 2 ? 0 : UINT64_MAX;
         if (slice_open(&other, m->net->first, false, true, NULL, &head)) {
-            CHECKF(head.away_bytes > 0 && (other.near == 0 || head.state_bytes > 0), "%s: %d bytes away of %d",
-                   m->net->name, (int)head.away_bytes, (int)(head.away_bytes + head.state_bytes));
+            CHECKF(!m->net->by_frame || (head.offloaded_bytes > 0 && (other.resident == 0 || head.state_bytes > 0)),
+                   "%s: %d bytes offloaded of %d", m->net->name, (int)head.offloaded_bytes,
+                   (int)(head.offloaded_bytes + head.state_bytes));
         }
         slice_close(&other, &head);
         check_all_slices(&other, x, whole);
     }
 }
 
-/* Frame by frame, in rings without room to spare and with some: the same bits. */
+/* Frame by frame: the same bits. */
 static void check_by_frame(const machine *m, clip *x, const clip *whole) {
-    for (int64_t slots = 1; slots <= (m->net->by_frame ? 5 : 1); slots += 2) {
-        machine other = *m;
-        slice all;
-        other.slots = slots;
-        if (slice_open(&other, x->t, false, false, NULL, &all)) {
-            clip y = clip_copy(whole);
-            CHECK(slice_run(&all, x->data, y.data) == whole->t);
-            CHECKF(memcmp(y.data, whole->data, (size_t)clip_count(whole) * sizeof *y.data) == 0,
-                   "%s in rings of %d: distance %g", m->net->name, (int)slots, clip_distance(y.data, whole));
-            free(y.data);
-        }
-        slice_close(&other, &all);
-        if (m->net->by_frame) {
-            check_all_slices(&other, x, whole);
-        }
-        if (m->net->by_frame && slots == 1) {
-            check_away(&other, x, whole);
-        }
+    machine other = *m;
+    slice all;
+    other.by_frame = true;
+    if (slice_open(&other, x->t, false, false, NULL, &all)) {
+        clip y = clip_copy(whole);
+        CHECK(slice_run(&all, x->data, y.data) == whole->t);
+        CHECKF(memcmp(y.data, whole->data, (size_t)clip_count(whole) * sizeof *y.data) == 0, "%s by frame: distance %g",
+               m->net->name, clip_distance(y.data, whole));
+        free(y.data);
+    }
+    slice_close(&other, &all);
+    if (m->net->by_frame) {
+        check_all_slices(&other, x, whole);
+        check_offloaded(&other, x, whole);
     }
 }
 
@@ -205,6 +204,7 @@ static void check_network(const machine *m) {
         CHECKF(clip_distance(y.data, &expected) < 2e-6, "%s: distance %g", m->net->name,
                clip_distance(y.data, &expected));
         check_all_slices(m, &x, &y);
+        check_offloaded(m, &x, &y);
         check_by_frame(m, &x, &y);
         free(y.data);
     }

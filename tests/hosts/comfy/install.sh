@@ -7,20 +7,7 @@ script=$here/../../../packaging/install-comfy.sh
 mkdir -p "$2"
 to=$(mktemp -d "$2/install-XXXXXX") || exit 1
 trap 'rm -rf "$to"' EXIT
-passed=0
-failed=0
-
-check() { # WHAT COMMAND...: the command succeeds
-    what=$1
-    shift
-    if "$@" >"$to/log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf 'FAIL %s\n' "$what"
-        cat "$to/log"
-    fi
-}
+. "$here/../check.sh"
 fails() { ! "$@"; }
 same() { (cd "$to/ComfyUI" && find . | sort | cmp - "$to/before"); }
 

@@ -1,0 +1,179 @@
+/* test_engine_clip_memory.c - clips on the mock driver where memory is short: refused calls that may be made again, states in the
+ * host's memory, clips that go on with less than they began with. */
+#include "tests/cuda/clip_calls.h"
+
+/* However little the device has left: the call says so and may be made again. */
+static void test_short(void) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
+        clip whole = whole_clip(&b, &plain);
+        int refused = 0;
+        for (int64_t left = 4 << 10; left <= 4 << 20; left *= 2) {
+            dv_clip_stream *s = stream_of(&b, 0, 1);
+            clip c = clip_new();
+            m->device_bytes = m->used_bytes + (uint64_t)left;
+            const davy_result r = call_stream(s, &plain, (char *)c.in, (char *)c.out, 0, 1, NULL, NULL);
+            refused += r == DAVY_E_NOMEM_DEVICE;
+            CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_DEVICE, "%s", last_error());
+            m->device_bytes = (uint64_t)4 << 30;
+            if (r == DAVY_OK) {
+                dv_clip_stream_reset(s);
+            }
+            CHECKF(run_clip(&b, s, &plain, &c, 1, 1) == DAVY_OK && same(&c, &whole), "%s", last_error());
+            clip_free(&c);
+            dv_clip_stream_release(s);
+        }
+        CHECKF(refused > 2 && refused < 11, "%d refused", refused);
+        clip_free(&whole);
+    }
+    bench_close(&b, "short");
+}
+
+static void test_budget(void) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 1 << 20)) {
+        dv_clip_stream *s = NULL;
+        CHECK(dv_clip_stream_open(b.engine, DV_STAGE_DECODE, 64, 64, 0, 0, &s) == DAVY_E_BUDGET);
+        SAYS("decode of a clip of 64 x 64 needs at least");
+        CHECK(s == NULL);
+    }
+    bench_close(&b, "budget");
+}
+
+/* The smallest budget in which a stream of such slices opens, to the KiB: set. */
+static dv_clip_stream *stream_in_least(bench *b, int64_t slice) {
+    const uint64_t used = dv_gpu_used(b->gpu, DV_MEM_WEIGHTS);
+    uint64_t refused = used, opened = used + (64 << 20);
+    dv_clip_stream *s = NULL;
+    while (opened - refused > 1024) {
+        const uint64_t budget = (refused + opened) / 2;
+        dv_gpu_set_budget(b->gpu, budget);
+        const davy_result r = dv_clip_stream_open(b->engine, DV_STAGE_DECODE, HEIGHT / 4, WIDTH / 4, 0, slice, &s);
+        CHECKF(r == DAVY_OK || r == DAVY_E_BUDGET, "%s", last_error());
+        if (r == DAVY_OK) {
+            opened = budget;
+            dv_clip_stream_release(s);
+        } else {
+            refused = budget;
+        }
+    }
+    dv_gpu_set_budget(b->gpu, opened);
+    return stream_of(b, 0, slice);
+}
+
+/* What is kept lies in the host's memory where the device has no room for it: the same bits. */
+static void test_offload(void) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_F32, true, 0)) {
+        clip whole = whole_clip(&b, &plain);
+        clip c = clip_new();
+        dv_clip_stream_info info;
+        dv_clip_stream *s = stream_of(&b, 0, 1);
+        dv_clip_stream_info_get(s, &info);
+        dv_clip_stream_release(s);
+        const uint64_t state = info.state_bytes;
+        CHECK(info.offloaded_bytes == 0);
+        s = stream_in_least(&b, 1);
+        dv_clip_stream_info_get(s, &info);
+        CHECK(info.offloaded_bytes > state / 2 && info.state_bytes == state);
+        const int64_t pinned = m->pinned;
+        for (int round = 0; round < 3; round++) {
+            CHECKF(run_clip(&b, s, &plain, &c, 1, 2) == DAVY_OK && same(&c, &whole), "round %d, distance %g", round,
+                   distance(&c, &whole));
+            dv_clip_stream_reset(s);
+        }
+        CHECK(m->pinned > pinned);
+        dv_clip_stream_release(s);
+        for (int64_t round = 0, before = 0; round < 3; round++, before = m->pinned) { /* what was pinned is kept */
+            s = stream_of(&b, 0, 1);
+            CHECKF(run_clip(&b, s, &plain, &c, 1, 2) == DAVY_OK && same(&c, &whole), "%s", last_error());
+            dv_clip_stream_release(s);
+            CHECK(round < 2 || m->pinned == before);
+        }
+        const int64_t kept = m->pinned;
+        CHECK(dv_gpu_unpin_idle(b.gpu) >= 1024 && m->pinned < kept);
+        s = stream_of(&b, 0, 1);
+        dv_heap_set_budget(heap, dv_heap_used(heap, DV_MEM_WORKSPACE) + 1024);
+        CHECK(call_stream(s, &plain, (char *)c.in, (char *)c.out, 0, 1, NULL, NULL) == DAVY_E_BUDGET);
+        SAYS("state of a clip");
+        dv_heap_set_budget(heap, 0);
+        CHECKF(run_clip(&b, s, &plain, &c, 1, 1) == DAVY_OK && same(&c, &whole), "%s", last_error());
+        dv_clip_stream_release(s);
+        clip_free(&c);
+        clip_free(&whole);
+    }
+    bench_close(&b, "offload");
+}
+
+/* ---- retreat ---- */
+
+/* After its first latent a clip finds `less` bytes fewer than the rest of it would take. */
+static davy_result run_short(bench *b, dv_clip_stream *s, clip *c, uint64_t rest, uint64_t less) {
+    davy_result r = call_stream(s, &plain, (char *)c->in, (char *)c->out, 0, 1, NULL, NULL);
+    CHECKF(r == DAVY_OK, "%s", last_error());
+    m->device_bytes = m->used_bytes + rest - dv_gpu_used(b->gpu, DV_MEM_WEIGHTS);
+    m->device_bytes = m->device_bytes > less ? m->device_bytes - less : 0;
+    r = call_stream(s, &plain, (char *)c->in, (char *)c->out, 1, LATENTS - 1, NULL, NULL);
+    m->device_bytes = (uint64_t)4 << 30;
+    return r;
+}
+
+typedef struct outcomes {
+    int shorter, offloaded, refused;
+} outcomes;
+
+/* Frames that were there stay, the others come in shorter slices or with the state offloaded: the same bits; or the clip is
+ * lost, and no more. */
+static void check_retreat(uint64_t weights, uint64_t less, const clip *whole, outcomes *out) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_F32, true, 0)) {
+        dv_clip_stream_info before, after;
+        dv_clip_stream *s = stream_of(&b, 0, 3);
+        clip c = clip_new();
+        dv_clip_stream_info_get(s, &before);
+        const davy_result r = run_short(&b, s, &c, weights, less);
+        dv_clip_stream_info_get(s, &after);
+        CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_DEVICE, "%s", last_error());
+        CHECKF(r != DAVY_OK || same(&c, whole), "%d bytes less: distance %g", (int)less, distance(&c, whole));
+        out->shorter += r == DAVY_OK && after.arena_bytes < before.arena_bytes && after.offloaded_bytes == 0;
+        out->offloaded += r == DAVY_OK && after.offloaded_bytes > 0;
+        out->refused += r != DAVY_OK;
+        dv_clip_stream_reset(s);
+        CHECKF(run_clip(&b, s, &plain, &c, 1, 3) == DAVY_OK && same(&c, whole), "%d bytes less, then distance %g",
+               (int)less, distance(&c, whole));
+        clip_free(&c);
+        dv_clip_stream_release(s);
+    }
+    bench_close(&b, "retreat");
+}
+
+static void test_retreat(void) {
+    bench b;
+    outcomes seen = {0};
+    if (bench_open(&b, DAVY_DTYPE_F32, true, 0)) {
+        clip whole = whole_clip(&b, &plain), c = clip_new();
+        dv_clip_stream *s = stream_of(&b, 0, 3);
+        CHECK(run_clip(&b, s, &plain, &c, 1, 3) == DAVY_OK && same(&c, &whole));
+        dv_clip_stream_release(s);
+        const uint64_t weights = dv_gpu_used(b.gpu, DV_MEM_WEIGHTS);
+        bench_close(&b, "retreat");
+        for (uint64_t less = 4 << 10; less <= 4 << 20; less = less / 2 * 3) {
+            check_retreat(weights, less, &whole, &seen);
+        }
+        clip_free(&c);
+        clip_free(&whole);
+    } else {
+        bench_close(&b, "retreat");
+    }
+    CHECKF(seen.shorter > 0 && seen.offloaded > 0 && seen.refused > 0, "%d shorter, %d offloaded, %d refused",
+           seen.shorter, seen.offloaded, seen.refused);
+}
+
+int main(void) {
+    bench_begin();
+    test_short();
+    test_budget();
+    test_offload();
+    test_retreat();
+    return bench_end();
+}

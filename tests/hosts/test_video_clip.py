@@ -1,0 +1,96 @@
+"""davy encode and decode of clips: frames, rate and sound, pipes and folders, little memory. See video_run.py.
+
+Arguments: names of tests to run instead of all. Ends "N passed, N failed, N skipped".
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+
+import video_run
+from cli_run import DAVY, SOURCE, WORK, check
+from video_run import EXACT, davy, ffmpeg, nothing_beside, pictures, probe, psnr
+
+
+def latents(path):
+    """(the tensor, what the file says of itself)"""
+    data = pathlib.Path(path).read_bytes()
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    at = header["latent"]["data_offsets"]
+    found = np.frombuffer(data[8 + n + at[0]:8 + n + at[1]], np.float32).reshape(header["latent"]["shape"])
+    return found, header.get("__metadata__", {})
+
+
+def test_latents():
+    """A clip to latents and back: from a file, a pipe and a folder the same; frames, rate and sound are the clip's."""
+    made = WORK / "taehv"
+    subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/taehv", made],
+                   check=True, stdout=subprocess.DEVNULL)
+    vae = ("--model", made / "model.safetensors")
+    src = WORK / "l.mkv"
+    ffmpeg("-f", "lavfi", "-i", "mandelbrot=size=96x64:rate=10", "-f", "lavfi", "-i", "sine=frequency=440", "-t", "1.0",
+           "-c:v", "ffv1", "-pix_fmt", "yuv420p", "-c:a", "aac", src)
+    davy("encode", src, "-o", WORK / "l.safetensors", *vae)
+    got, about = latents(WORK / "l.safetensors")
+    check(got.shape == (1, 16, 3, 8, 12) and np.isfinite(got).all(), f"latents {got.shape}")
+    check(about == {"frames": "10", "fps": "10"}, f"the file says {about}")
+    frames = WORK / "l-frames"
+    frames.mkdir()
+    ffmpeg("-i", src, "-vf", EXACT, frames / "%06d.png")
+    davy("encode", frames, "-o", WORK / "l-folder.safetensors", *vae)
+    other, about = latents(WORK / "l-folder.safetensors")
+    check(np.array_equal(got, other) and about == {"frames": "10"}, "a folder of frames: the same latents")
+    piped = ffmpeg("-i", src, "-c", "copy", "-f", "matroska", "-")
+    davy("encode", "-", "-o", WORK / "l-pipe.safetensors", *vae, input=piped)
+    check(np.array_equal(got, latents(WORK / "l-pipe.safetensors")[0]), "a pipe: the same latents")
+    davy("decode", WORK / "l.safetensors", "-o", f"{WORK}/l-out/", *vae)
+    whole = pictures(WORK / "l-out/%06d.png", (96, 64))
+    check(len(whole) == 9, f"a folder: {len(whole)} frames")
+    davy("decode", WORK / "l.safetensors", "-o", WORK / "l.mp4", "--audio", src, "--codec", "libx264", *vae)
+    streams = probe(WORK / "l.mp4", "streams", "-count_frames")
+    video = next(x for x in streams if x["codec_type"] == "video")
+    check([x["codec_type"] for x in streams] == ["video", "audio"], "sound is copied")
+    check(video["nb_read_frames"] == "9" and video["r_frame_rate"] == "10/1", f"{video['nb_read_frames']} frames")
+    check(psnr(pictures(WORK / "l.mp4", (96, 64)), whole) > 25, "the file shows what the folder has")
+    davy("decode", WORK / "l-folder.safetensors", "-o", WORK / "l-few.mkv", "--frames", 3, "--fps", 12.5, "--codec", "ffv1", *vae)
+    video = probe(WORK / "l-few.mkv", "streams", "-count_frames")
+    check(len(video) == 1 and video[0]["nb_read_frames"] == "3" and video[0]["r_frame_rate"] == "25/2", "--frames, --fps")
+    y4m = davy("decode", WORK / "l.safetensors", "-o", "-", *vae).stdout
+    check(y4m.startswith(b"YUV4MPEG2 W96 H64 F10:1 ") and y4m.count(b"FRAME\n") == 9, "y4m")
+    davy("decode", WORK / "l.safetensors", "-o", WORK / "l-no.png", *vae, code=1)
+    davy("encode", src, "-o", WORK / "l-no.safetensors", *vae, "--raw", WORK / "l-no.raw", code=2)
+    davy("encode", WORK / "nothing.mp4", "-o", WORK / "l-no.safetensors", *vae, code=1)
+    nothing_beside(WORK / "l-no.safetensors")
+    nothing_beside(WORK / "l-no.png")
+
+
+def test_short_of_memory():
+    """Less and less memory for a clip's latents: in the end tiles, which show what the whole frames show, then a refusal."""
+    made = WORK / "wan"
+    subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/wan2_1", made],
+                   check=True, stdout=subprocess.DEVNULL)
+    latent = np.random.default_rng(4).standard_normal((1, 4, 3, 7, 8)).astype(np.float32).repeat(4, 3).repeat(4, 4)
+    header = json.dumps({"latent": {"dtype": "F32", "shape": latent.shape, "data_offsets": [0, latent.nbytes]}}).encode()
+    (WORK / "s.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + latent.tobytes())
+    decode = ("decode", WORK / "s.safetensors", "--device", "cpu", "--model", made / "model.safetensors")
+    davy(*decode, "-o", f"{WORK}/s-whole/")
+    whole = pictures(WORK / "s-whole/%06d.png", (256, 224)).astype(float)
+    check(len(whole) == 9, f"{len(whole)} frames")
+    bytes_, off = 360 << 20, []
+    while bytes_ > 20 << 20:
+        out = WORK / f"s-{bytes_}"
+        p = subprocess.run([DAVY, *decode, "-o", f"{out}/", "--memory", str(bytes_)], capture_output=True)
+        if p.returncode:
+            check(b"in the smallest tiles" in p.stderr, f"{bytes_} bytes: {p.stderr}")
+            break
+        off.append(np.abs(pictures(out / "%06d.png", (256, 224)) - whole).mean())
+        bytes_ = bytes_ * 2 // 3
+    check(off[0] == 0 and 0.5 < max(off) < 20, f"mean differences {off}")
+    check(bytes_ > 20 << 20, "no memory is too small")
+
+
+if __name__ == "__main__":
+    sys.exit(video_run.main(globals()))

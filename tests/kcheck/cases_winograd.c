@@ -1,0 +1,102 @@
+/* cases_winograd.c - problems for conv2d_winograd: pictures that end anywhere in a tile, frames side by side in the channels,
+ * residuals, statistics; and the layers of video autoencoders that a GPU is timed on. */
+#include <stdio.h>
+
+#include "tests/kcheck/cases.h"
+
+typedef struct winograd_spec {
+    int64_t n, h, w, slots, cin, cout;
+    int own; /* the slots that are read are some of a wider picture's */
+    int epilogue;
+    int64_t stats_groups;
+    kc_fill fill;
+} winograd_spec;
+
+static const winograd_spec specs[] = {
+    {1, 24, 32, 1, 64, 128, 0, EPI_PLAIN, 0, KC_UNIFORM},
+    {1, 1, 2, 1, 64, 128, 0, EPI_BIAS, 0, KC_UNIFORM},
+    {1, 5, 3, 1, 128, 64, 0, EPI_BIAS, 0, KC_NORMAL},
+    {2, 25, 33, 1, 64, 96, 1, EPI_RES, 0, KC_UNIFORM},
+    {1, 26, 47, 3, 128, 128, 0, EPI_RES, 0, KC_NORMAL},
+    {1, 48, 17, 3, 64, 256, 1, EPI_RES_IN_PLACE, 0, KC_UNIFORM},
+    {3, 7, 18, 1, 256, 136, 0, EPI_BIAS, 0, KC_UNIFORM},
+    {1, 49, 64, 3, 64, 128, 0, EPI_BIAS, 32, KC_UNIFORM},
+    {2, 23, 31, 1, 128, 128, 0, EPI_RES, 32, KC_UNIFORM},
+    {1, 50, 35, 2, 128, 256, 1, EPI_PLAIN, 32, KC_NORMAL},
+    {1, 30, 34, 1, 64, 512, 0, EPI_RES_IN_PLACE, 32, KC_UNIFORM},
+    {1, 9, 130, 3, 512, 64, 0, EPI_BIAS, 8, KC_UNIFORM},
+    {1, 100, 16, 1, 64, 128, 0, EPI_RES, 0, KC_LARGE},
+    {1, 27, 20, 1, 64, 128, 0, EPI_BIAS, 0, KC_DENORMAL},
+    {1, 24, 20, 1, 64, 128, 0, EPI_RES, 0, KC_NAN},
+    {1, 24, 20, 1, 64, 128, 0, EPI_RES, 0, KC_INF},
+    {1, 300, 700, 1, 64, 128, 0, EPI_RES, 32, KC_UNIFORM},
+};
+
+enum { N_SPECS = (int)(sizeof specs / sizeof specs[0]) };
+
+static void add_residual(kc_problem *p, dvk_epilogue *e, const dvk_view *y, int epilogue) {
+    e->n_res = 1;
+    e->beta[0] = 0.75f;
+    if (epilogue == EPI_RES_IN_PLACE) {
+        e->res[0] = *y;
+    } else {
+        kc_view(p, &e->res[0], y->dtype, (kc_shape){y->n, y->h, y->w, y->c}, (int)kc_below(&p->rng, 2));
+    }
+    kc_fill_view(p, &e->res[0], KC_UNIFORM);
+}
+
+static void make(kc_problem *p, const winograd_spec *s, dvk_dtype t) {
+    dvk_conv2d_args *a = &p->args.conv;
+    const int64_t c = s->slots * s->cin;
+    *a = (dvk_conv2d_args){
+        .kh = 3, .kw = 3, .stride = 1, .pad_top = 1, .pad_left = 1, .upsample = 1, .compute = DVK_F16};
+    kc_view(p, &a->x, DVK_F16, (kc_shape){s->n, 4 * s->h, (s->w + 1) / 2, c}, s->own);
+    kc_fill_view(p, &a->x, s->fill);
+    kc_view(p, &a->y, t, (kc_shape){s->n, s->h, s->w, s->cout}, s->own);
+    a->epi = (dvk_epilogue){.alpha = s->epilogue == EPI_RES ? 0.5f : 1.0f};
+    if (s->epilogue != EPI_PLAIN) {
+        a->epi.bias = kc_floats(p, s->cout, -1.0f, 1.0f);
+    }
+    if (s->epilogue == EPI_RES || s->epilogue == EPI_RES_IN_PLACE) {
+        add_residual(p, &a->epi, &a->y, s->epilogue);
+    }
+    p->stats_groups = s->stats_groups;
+    const float spread = c > 128 ? 0.035f : 0.07f;
+    p->w_source = kc_floats(p, s->cout * c * 9, -spread, spread);
+    p->buffers[p->n_buffers - 1].host_only = 1; /* kernels get it packed */
+    p->w_slot = &a->w;
+    kc_output_view(p, &a->y);
+    p->error_class = KC_SUMS;
+    p->only_nan_positions = s->fill == KC_NAN;
+    p->no_compare = s->fill == KC_INF;
+    p->flops = 2.0 * (double)(s->n * s->h * s->w * s->cout) * (double)(c * 9); /* of the convolution it stands for */
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lldx%lld->%lld %s epi %d stats %d slab %d fill %d",
+             (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->slots, (long long)s->cin,
+             (long long)s->cout, kc_dtype_name(t), s->epilogue, (int)s->stats_groups, s->own, (int)s->fill);
+}
+
+static int count(void) {
+    return 2 * N_SPECS;
+}
+
+static void build(kc_problem *p, int i) {
+    make(p, &specs[i % N_SPECS], i / N_SPECS ? DVK_F16 : DVK_BF16);
+}
+
+static const winograd_spec benches[] = {
+    {1, 1088, 1920, 3, 128, 128, 0, EPI_RES, 32, KC_UNIFORM}, {1, 1088, 1920, 3, 256, 128, 0, EPI_BIAS, 32, KC_UNIFORM},
+    {1, 544, 960, 3, 256, 256, 0, EPI_RES, 32, KC_UNIFORM},   {1, 544, 960, 3, 512, 256, 0, EPI_BIAS, 0, KC_UNIFORM},
+    {1, 272, 480, 3, 512, 512, 0, EPI_RES, 0, KC_UNIFORM},    {1, 136, 240, 3, 512, 512, 0, EPI_RES, 0, KC_UNIFORM},
+    {1, 1024, 1024, 1, 128, 128, 0, EPI_RES, 0, KC_UNIFORM},  {1, 512, 512, 1, 256, 256, 0, EPI_RES, 0, KC_UNIFORM},
+    {1, 256, 256, 1, 512, 512, 0, EPI_RES, 0, KC_UNIFORM},
+};
+
+static int bench_count(void) {
+    return (int)(sizeof benches / sizeof benches[0]);
+}
+
+static void bench_build(kc_problem *p, int i) {
+    make(p, &benches[i], DVK_BF16);
+}
+
+const kc_suite kc_suite_conv2d_winograd = {"conv2d_winograd", count, build, bench_count, bench_build, 1};
