@@ -68,8 +68,7 @@ davy_result dv_gpu_mail_send(dv_gpu_mail *m, dv_gpu_queue *q, const void *device
 davy_result dv_gpu_mail_read(dv_gpu_mail *m, void *out) {
     dv_gpu *g = m->gpu;
     const uint64_t begin = dv_now_ns();
-    const uint64_t long_ns = 700000;
-    const uint64_t busy_ns = m->sleeps ? 0 : long_ns;
+    const uint64_t busy_ns = m->sleeps ? 0 : ANSWER_SPIN_NS;
     davy_result r = gpu_enter(g, "an answer of the device");
     if (r == DAVY_OK) {
         cu_result c = g->cu->event_query(m->done);
@@ -82,7 +81,7 @@ davy_result dv_gpu_mail_read(dv_gpu_mail *m, void *out) {
         gpu_leave(g);
         r = dv_gpu_check(g, c, "an answer of the device");
     }
-    m->sleeps = dv_now_ns() - begin > long_ns;
+    m->sleeps = dv_now_ns() - begin > ANSWER_SPIN_NS;
     if (r == DAVY_OK) {
         memcpy(out, m->host, m->bytes);
     }

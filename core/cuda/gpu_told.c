@@ -103,8 +103,7 @@ static davy_result sleep_for(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i) {
 
 davy_result dv_gpu_told_read(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i, int32_t *number) {
     const uint64_t begin = dv_now_ns();
-    const uint64_t long_ns = 700000;
-    const uint64_t busy_ns = t->sleeps ? 0 : long_ns;
+    const uint64_t busy_ns = t->sleeps ? 0 : ANSWER_SPIN_NS;
     uint64_t waited = 0;
     davy_result r = DAVY_OK;
     while (!is_told(t, i, number) && waited <= busy_ns) {
@@ -114,6 +113,6 @@ davy_result dv_gpu_told_read(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i, int32_
         r = sleep_for(t, q, i);
         waited = dv_now_ns() - begin;
     }
-    t->sleeps = waited > long_ns;
+    t->sleeps = waited > ANSWER_SPIN_NS;
     return r < 0 || is_told(t, i, number) ? r : dv_fail(DAVY_E_INTERNAL, "the device has answered nothing");
 }

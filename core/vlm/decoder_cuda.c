@@ -6,7 +6,7 @@
 #include "core/vlm/decoder_batch.h"
 #include "core/vlm/decoder_priv.h"
 
-enum { LEAST_LIMIT = 1024 };
+enum { LEAST_LIMIT = 512 };
 
 struct dv_decoder_cuda {
     dv_space host;
