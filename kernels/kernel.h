@@ -26,7 +26,8 @@ typedef struct dvk_kernel {
     const char *op;                    /* "conv2d" */
     const char *variant;               /* "ref", "cpu/avx512", "cpu/avx512/winograd4" */
     uint32_t cpu;                      /* DVK_CPU_* bits it needs, 0: portable */
-    dvk_dtype compute;                 /* precision of the multiplications: DVK_F32, or DVK_BF16 with f32 sums */
+    dvk_dtype compute;                 /* precision of the multiplications: DVK_F32, DVK_BF16 with f32 sums, or
+                                         * DVK_INT8 with exact ones (kernels/int8.h) */
     int (*supports)(const void *args); /* NULL: every args the op allows */
     double (*cost)(const void *args);  /* estimated ns on one core; the planner takes the least. NULL: 1e30 */
     int64_t (*units)(const void *args);
