@@ -271,10 +271,10 @@ static void test_flat(uint64_t frames) {
     world_show(picture);
     world_wait_done(filter, 1, 120);
     CHECK(world_number(filter, "done") > 0);
-    /* What leaks grows in every window; caches and late arenas in one. */
-    enum { WINDOWS = 4 };
+    /* What leaks grows in every window; caches and late arenas in some, more of them where the machine is busy. */
+    enum { WINDOWS = 4, MOST = 3 * WINDOWS, BOUND = 2048 };
     long least = 1 << 30;
-    for (int i = 0; i < WINDOWS; i++) {
+    for (int i = 0; i < WINDOWS || (least >= BOUND && i < MOST); i++) {
         const long before = resident_kb();
         world_wait_frames(frames / WINDOWS);
         const long more = resident_kb() - before;
@@ -282,7 +282,7 @@ static void test_flat(uint64_t frames) {
         least = more < least ? more : least;
     }
     printf("%lld pictures computed, %lld skipped\n", world_number(filter, "done"), world_number(filter, "dropped"));
-    CHECKF(least < 2048, "every %d frames take %ld KiB more", (int)frames / WINDOWS, least);
+    CHECKF(least < BOUND, "every %d frames take %ld KiB more", (int)frames / WINDOWS, least);
     world_unfilter(picture, filter);
     world_show(NULL);
     obs_source_release(picture);
