@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "core/error.h"
-#include "core/lower.h"
+#include "core/fold_parts.h"
 
 enum { STATS_CHUNKS = 512 }; /* pieces of a picture for a step that does nothing but statistics */
 
@@ -67,7 +67,7 @@ static davy_result can_shuffle(dv_lowering *l, int64_t k, const dv_node *shuffle
 
 /* The convolution makes the shuffle's result, in its place of the order: the skip is there by then. */
 static void take_shuffle(dv_graph *g, int64_t conv, int64_t at) {
-    dv_node *shuffle = &g->nodes[at];
+    const dv_node *shuffle = &g->nodes[at];
     dv_node *node = &g->nodes[conv];
     node->fused.shuffle = shuffle->r;
     if (has_skip(shuffle)) {
@@ -75,23 +75,11 @@ static void take_shuffle(dv_graph *g, int64_t conv, int64_t at) {
         node->fused.beta[0] = 1.0f;
         node->fused.n_res = 1;
     }
-    g->values[node->out].uses = 0;
-    node->out = shuffle->out;
-    shuffle->dead = true;
-    shuffle->n_in = 0;
-    shuffle->out = DV_NO_VALUE;
-    const dv_node moved = *node;
-    *node = *shuffle;
-    *shuffle = moved;
-    g->values[moved.out].producer = (int32_t)at;
-}
-
-static bool is_one(float f) {
-    return !(f < 1.0f) && !(f > 1.0f);
+    dv_take_place(g, conv, at);
 }
 
 static bool only_adds(const dv_node *add) {
-    return add->fused.n_res == 1 && is_one(add->fused.alpha) && is_one(add->fused.beta[0]) && !add->fused.gate &&
+    return add->fused.n_res == 1 && dv_is_one(add->fused.alpha) && dv_is_one(add->fused.beta[0]) && !add->fused.gate &&
            add->fused.act.kind == DVK_ACT_NONE && add->fused.norm < 0 && add->fused.pro_scale == DV_NO_PARAM &&
            add->fused.pro_act.kind == DVK_ACT_NONE;
 }
@@ -134,19 +122,10 @@ static davy_result can_add(dv_lowering *l, int64_t conv, const dv_node *add, boo
 /* In the addition's place of the order: what is added is there by then. */
 static void take_add(dv_graph *g, int64_t conv, int64_t at) {
     dv_node *node = &g->nodes[conv];
-    dv_node *add = &g->nodes[at];
-    node->fused.res[0] = other_of(add, node->out);
+    node->fused.res[0] = other_of(&g->nodes[at], node->out);
     node->fused.beta[0] = 1.0f;
     node->fused.n_res = 1;
-    g->values[node->out].uses = 0;
-    node->out = add->out;
-    add->dead = true;
-    add->n_in = 0;
-    add->out = DV_NO_VALUE;
-    const dv_node moved = *node;
-    *node = *add;
-    *add = moved;
-    g->values[moved.out].producer = (int32_t)at;
+    dv_take_place(g, conv, at);
 }
 
 static davy_result fold_add(dv_lowering *l, int64_t conv) {

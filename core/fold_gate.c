@@ -1,15 +1,11 @@
 /* fold_gate.c - products that a CUDA kernel can take over as it makes one of their factors: of a convolution behind an
  * activation, and of the two halves of a depthwise convolution's channels. As in fold.c the kernel is asked. */
-#include "core/lower.h"
-
-static bool is_one(float v) {
-    return !(v < 1.0f) && !(v > 1.0f);
-}
+#include "core/fold_parts.h"
 
 /* Nothing follows the node's own result. */
 static bool ends_plain(const dv_node *node) {
     return node->fused.act.kind == DVK_ACT_NONE && node->fused.n_res == 0 && !node->fused.gate &&
-           is_one(node->fused.alpha);
+           dv_is_one(node->fused.alpha);
 }
 
 static bool is_live(const dv_node *node, dv_op op) {
@@ -79,21 +75,6 @@ static davy_result can_gate(dv_lowering *l, int64_t conv, const dv_node *product
     return DAVY_OK;
 }
 
-/* Node `keep` makes what the product at `at` made, in its place of the order: all it reads is there by then. */
-static void take_product(dv_graph *g, int64_t keep, int64_t at) {
-    dv_node *product = &g->nodes[at];
-    dv_node *node = &g->nodes[keep];
-    g->values[node->out].uses = 0;
-    node->out = product->out;
-    product->dead = true;
-    product->n_in = 0;
-    product->out = DV_NO_VALUE;
-    const dv_node moved = *node;
-    *node = *product; /* dead, but owns its label */
-    *product = moved;
-    g->values[moved.out].producer = (int32_t)at;
-}
-
 static void take_factor(dv_graph *g, int64_t conv, int64_t at, const factor *f) {
     dv_node *node = &g->nodes[conv];
     node->fused.gate = 2;
@@ -111,7 +92,7 @@ static void take_factor(dv_graph *g, int64_t conv, int64_t at, const factor *f) 
         sum->fused.n_res = 0;
         sum->out = DV_NO_VALUE;
     }
-    take_product(g, conv, at);
+    dv_take_place(g, conv, at);
 }
 
 static bool same_size(const dv_graph *g, dv_value a, dv_value b) {
@@ -194,7 +175,7 @@ static void fold_pair(dv_lowering *l, int64_t at, bool *changed) {
     bury_slice(g, l->place->producer[product->in[1]]);
     g->nodes[k].fused.paired = true;
     g->nodes[k].fused.act = product->act;
-    take_product(g, k, at);
+    dv_take_place(g, k, at);
     *changed = true;
 }
 

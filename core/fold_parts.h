@@ -1,4 +1,4 @@
-/* fold_parts.h - what folding several nodes into one step asks of them (fold_depthwise.c, fold_swin.c). */
+/* fold_parts.h - what folding nodes into one another asks of them, and does to them (fold*.c). */
 #ifndef DV_FOLD_PARTS_H
 #define DV_FOLD_PARTS_H
 
@@ -38,6 +38,21 @@ static inline void dv_bury(dv_graph *g, int64_t k) {
     node->dead = true;
     node->n_in = 0;
     node->out = DV_NO_VALUE;
+}
+
+/* Node `keep` makes what node `at` made, in its place of the order: all it reads is there by then. */
+static inline void dv_take_place(dv_graph *g, int64_t keep, int64_t at) {
+    dv_node *other = &g->nodes[at];
+    dv_node *node = &g->nodes[keep];
+    g->values[node->out].uses = 0;
+    node->out = other->out;
+    other->dead = true;
+    other->n_in = 0;
+    other->out = DV_NO_VALUE;
+    const dv_node moved = *node;
+    *node = *other; /* dead, but owns its label */
+    *other = moved;
+    g->values[moved.out].producer = (int32_t)at;
 }
 
 #endif

@@ -2,16 +2,7 @@
  * two thirds of the products, twice the memory of frames. What made a frame, a norm or an activation, is applied as the
  * node of frames transforms it. What is decided depends on nothing that differs from slice to slice of a clip: the state
  * between them is f16 where it is so, and its frames are plain. */
-#include "core/lower.h"
-
-static bool is_one(float v) {
-    return !(v < 1.0f) && !(v > 1.0f);
-}
-
-static bool begins_plain(const dv_node *node) {
-    return node->fused.norm < 0 && node->fused.pro_scale == DV_NO_PARAM && node->fused.pro_shift == DV_NO_PARAM &&
-           node->fused.pro_act.kind == DVK_ACT_NONE;
-}
+#include "core/fold_parts.h"
 
 static bool is_conv(const dv_graph *g, const dv_node *node) {
     if (node->dead || node->op != DV_OP_CONV2D) {
@@ -20,7 +11,7 @@ static bool is_conv(const dv_graph *g, const dv_node *node) {
     const dv_shape x = dv_shape_of(g, node->in[0]), y = dv_shape_of(g, node->out);
     return node->kh == 3 && node->kw == 3 && node->stride <= 1 && node->pad_top == 1 && node->pad_left == 1 &&
            x.h == y.h && x.w == y.w && !node->phased && !node->fused.mixed && node->fused.upsample <= 1 &&
-           node->fused.shuffle <= 1 && node->fused.winograd == 0 && begins_plain(node);
+           node->fused.shuffle <= 1 && node->fused.winograd == 0 && dv_begins_plain(node);
 }
 
 /* A norm or an activation, and nothing but what a prologue does. */
@@ -28,8 +19,8 @@ static bool is_prologue(const dv_node *node) {
     const dvk_act act = node->fused.act.kind;
     const bool known = act == DVK_ACT_NONE || act == DVK_ACT_RELU || act == DVK_ACT_SILU;
     const bool norm = node->op == DV_OP_GROUP_NORM && node->fused.pro_act.kind == DVK_ACT_NONE;
-    return !node->dead && (norm || (node->op == DV_OP_ACT && begins_plain(node))) && known && node->fused.n_res == 0 &&
-           !node->fused.gate && is_one(node->fused.alpha);
+    return !node->dead && (norm || (node->op == DV_OP_ACT && dv_begins_plain(node))) && known &&
+           node->fused.n_res == 0 && !node->fused.gate && dv_is_one(node->fused.alpha);
 }
 
 static dv_shape transformed(dv_shape s) {

@@ -3,34 +3,10 @@
  * the other; these lie side by side in the result, however the shuffle's order of channels has it. Pixels go from memory to
  * the left operand without a stop: which of its columns a channel is nobody minds, as long as the weights, which stay in
  * shared memory, agree. */
-#include "kernels/cuda/conv_common.cuh"
 #include "kernels/cuda/conv_enlarge.h"
+#include "kernels/cuda/conv_mma_sync.cuh"
 
 namespace {
-
-CONV_DEVICE void wait_for_launch_before() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/* d[16 pixels][8] += a[16][16] * b[16][8] */
-template <class T> CONV_DEVICE void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-#define ENLARGE_PRODUCT(TYPE)                                                                                          \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE                                                         \
-        ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                         \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                               \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-    if constexpr (T::DTYPE == CONV_F16) {
-        ENLARGE_PRODUCT("f16");
-    } else {
-        ENLARGE_PRODUCT("bf16");
-    }
-#undef ENLARGE_PRODUCT
-#endif
-}
 
 /* Bias and slope of every column, as the groups have them. */
 CONV_DEVICE void load_tables(const dvk_conv_enlarge &p, float *bias, float *slopes) {
@@ -123,11 +99,11 @@ template <class T, int K> struct enlarger {
                     const uint4 b = w[((group * PARTS + part) * 4 + octet) * 32 + (threadIdx.x & 31)];
 #pragma unroll
                     for (int r = 0; r < ROWS; r++) {
-                        multiply<T>(d[r][octet], a[r][2 * part], b.x, b.y);
+                        conv_mma<T>::go(d[r][octet], a[r][2 * part], b.x, b.y);
                     }
 #pragma unroll
                     for (int r = 0; r < ROWS; r++) {
-                        multiply<T>(d[r][octet], a[r][2 * part + 1], b.z, b.w);
+                        conv_mma<T>::go(d[r][octet], a[r][2 * part + 1], b.z, b.w);
                     }
                 }
             }
@@ -145,7 +121,7 @@ template <class T, int K> CONV_DEVICE void enlarge(const dvk_conv_enlarge &p) {
     }
     load_tables(p, bias, slopes);
     __syncthreads();
-    wait_for_launch_before();
+    conv_wait_for_launch_ahead();
     enlarger<T, K> e = {p, w, bias, slopes};
     const int warps = blockDim.x / 32;
     for (int tile = blockIdx.x * warps + threadIdx.x / 32; tile < p.tiles; tile += gridDim.x * warps) {

@@ -2,45 +2,23 @@
  * result. A pixel lies in shared memory as four channels of eight bytes, and a step of the product is four taps of it, so that
  * each lane finds its share of the left operand, a tap of a pixel, in one piece; the weights stay in registers. Output
  * channels are dealt so that a lane's results of a pixel are neighbours. */
-#include "kernels/cuda/conv_common.cuh"
 #include "kernels/cuda/conv_first.h"
+#include "kernels/cuda/conv_mma_sync.cuh"
 
 namespace {
-
-CONV_DEVICE void wait_for_launch_before() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 
 template <class T> CONV_DEVICE uint32_t pack_two(float a, float b) {
     return T::DTYPE == CONV_F16 ? conv_pack_f16(a, b) : conv_pack_bf16(a, b);
 }
 
-/* d[16 pixels][8] += a[16][16] * b[16][8], and of half as many taps. */
-#define FIRST_PRODUCT(TYPE)                                                                                            \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE                                                         \
-        ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                         \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                               \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y))
+/* d[16 pixels][8] += a[16][8] * b[8][8]: half as many taps as a product else has */
 #define FIRST_HALF_PRODUCT(TYPE)                                                                                       \
     asm("mma.sync.aligned.m16n8k8.row.col.f32." TYPE "." TYPE                                                          \
         ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                                                     \
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                               \
         : "r"(a[0]), "r"(a[1]), "r"(b))
 
-template <class T> CONV_DEVICE void multiply(float (&d)[4], const uint32_t (&a)[4], const uint2 &b) {
-#if __CUDA_ARCH__ >= 800
-    if constexpr (T::DTYPE == CONV_F16) {
-        FIRST_PRODUCT("f16");
-    } else {
-        FIRST_PRODUCT("bf16");
-    }
-#endif
-}
-
-template <class T> CONV_DEVICE void multiply(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {
+template <class T> CONV_DEVICE void multiply_half(float (&d)[4], const uint32_t (&a)[2], uint32_t b) {
 #if __CUDA_ARCH__ >= 800
     if constexpr (T::DTYPE == CONV_F16) {
         FIRST_HALF_PRODUCT("f16");
@@ -204,12 +182,12 @@ template <class T, int OCTETS> struct first_maker {
             for (int s = 0; s < 2; s++) {
 #pragma unroll
                 for (int i = 0; i < MOST && group + i < OCTETS; i++) {
-                    multiply<T>(d[i], a[s], w[s][group + i]);
+                    conv_mma<T>::go(d[i], a[s], w[s][group + i].x, w[s][group + i].y);
                 }
             }
 #pragma unroll
             for (int i = 0; i < MOST && group + i < OCTETS; i++) {
-                multiply<T>(d[i], a_last, w_last[group + i]);
+                multiply_half<T>(d[i], a_last, w_last[group + i]);
             }
 #pragma unroll
             for (int i = 0; i < MOST && group + i < OCTETS; i++) {
@@ -240,7 +218,7 @@ template <class T, int OCTETS> CONV_DEVICE void first(const dvk_conv_first &p) {
     const first_maker<T, OCTETS> maker(p, slopes);
     const int row = threadIdx.x / 32, column = (threadIdx.x & 31) / 4;
     first_pixels<T> next;
-    wait_for_launch_before();
+    conv_wait_for_launch_ahead();
     next.load(p, first_tile(p, blockIdx.x));
     int turn = 0;
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x, turn ^= 1) {
