@@ -13,17 +13,15 @@ where it makes the eager clip of 5 frames faster. Times are of the host's clock 
 of torch's allocator or of davy's context with input and output, weights included. Errors are relative to torch in fp32 for
 5 small frames, and to the eager result in bf16 for every clip. floor: direct FLOPs at 755 TFLOP/s. Compiling takes a minute
 a case; processes started before, side by side, with --warm and the same TORCHINDUCTOR_CACHE_DIR leave it in the cache."""
-import argparse
 import gc
 import json
-import pathlib
 import statistics
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-FLOPS = 755e12
+import gpu_bench
+from gpu_bench import FLOPS, clock, relative, set_exact
+
 CONTENDERS = ("whole", "slices", "compiled", "davy")
 BOUND = 2e-2
 
@@ -31,15 +29,10 @@ BOUND = 2e-2
 def weights_of(args):
     """The file in bf16, written once, and the network with its numbers in fp32."""
     import gpu_clip_net as net
-    import gpu_nets as nets
     import torch
 
     path = args.weights / "seedvr2-bfloat16.safetensors"
-    model = net.SeedVr2().cuda()
-    if not path.exists():
-        nets.write(path, net.randomise(model).state_dict(), torch.bfloat16)
-    model.load_state_dict({key: t.float() for key, t in nets.read(path).items()})
-    return path, model.eval()
+    return path, gpu_bench.weights_of(path, net.SeedVr2().cuda(), torch.bfloat16, net.randomise)
 
 
 def clip_of(task, frames, w, h):
@@ -49,20 +42,6 @@ def clip_of(task, frames, w, h):
     if task == "decode":
         return torch.randn(1, 16, 1 + (frames - 1) // 4, h // 8, w // 8, generator=g, device="cuda").bfloat16()
     return (torch.rand(1, 3, frames, h, w, generator=g, device="cuda") * 2 - 1).bfloat16()
-
-
-def clock(once):
-    import torch
-
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    y = once()
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) * 1e3, y
-
-
-def relative(y, expected):
-    return float((y.float() - expected).norm() / expected.norm())
 
 
 def free():
@@ -128,9 +107,7 @@ class Task:
 
     def errors(self):
         """Of 5 small frames against torch in fp32 without TF32; the network is in bf16 from here on."""
-        import torch
-
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = False
+        set_exact(True)
         w, h, self.w, self.h = self.w, self.h, 320, 192
         x = clip_of(self.task, 5, self.w, self.h)
         expected = self.mean(self.half(x.float())[0])
@@ -246,35 +223,23 @@ def print_table(rows):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default=str(ROOT / "build" / "libdavy.so.1"))
+    parser = gpu_bench.comparison(__doc__, CONTENDERS)
     parser.add_argument("--size", action="append", default=[], help="multiples of 8")
     parser.add_argument("--frames", default="5,21,81", type=lambda s: [int(n) for n in s.split(",")], help="1 + 4n each")
     parser.add_argument("--task", default="decode,encode", type=lambda s: s.split(","))
-    parser.add_argument("--only", default=",".join(CONTENDERS), type=lambda s: s.split(","))
     parser.add_argument("--no-tune", action="store_true", help="without cuDNN's autotuner, and without trying it")
     parser.add_argument("--warm", choices=("first", "further"), help="compile this slice and end")
     parser.add_argument("--whole", type=float, default=100, help="GiB")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further clip is begun")
-    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="kept for the next time")
-    parser.add_argument("--save")
-    args = parser.parse_args()
-    if set(args.only) - set(CONTENDERS):
-        parser.error(f"--only takes {', '.join(CONTENDERS)}")
-    return args
+    return gpu_bench.parse(parser, CONTENDERS)
 
 
 def main():
     args, start = arguments(), time.perf_counter()
-    sys.path.insert(0, str(HERE))
     import torch
 
-    if not torch.cuda.is_available():
-        sys.exit("gpu_clips.py: torch finds no CUDA device")
-    args.weights.mkdir(parents=True, exist_ok=True)
     torch.set_float32_matmul_precision("highest")
-    print(json.dumps({"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
-                      "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}), flush=True)
+    gpu_bench.machine()
     rows, errors = [], []
     with torch.inference_mode():
         path, model = weights_of(args)
@@ -297,9 +262,7 @@ def main():
                         work.frames(frames, compiled)
                 rows += work.rows
     print_table(rows)
-    if args.save:
-        with open(args.save, "a") as f:
-            f.writelines(json.dumps(row) + "\n" for row in rows)
+    gpu_bench.save(args, *rows)
     # two results in bf16 may be as far from each other as both are from fp32, in opposite directions
     far = [r for r in rows if not (r.get("davy", {}).get("from eager") or 0) <= 2 * BOUND]
     far += [r for r in errors if not r.get("davy", 0) <= BOUND]

@@ -13,21 +13,20 @@ or NHWC, whichever is faster; its conversions are torch.compile's. "sequence" is
 (sequence_open): frames in ordinary memory, copied in and out by two threads. Every contender's frame is compared with torch
 in fp32. floor: the network's direct FLOPs at 755 TFLOP/s or a result's bytes at the measured speed of copies to the host,
 whichever is longer."""
-import argparse
 import ctypes
 import itertools
 import json
 import os
-import pathlib
 import statistics
 import sys
 import tempfile
 import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-FLOPS, SLOTS = 755e12, 3
+import gpu_bench
+from gpu_bench import FLOPS, ROOT, attempt, reference, take_turns, timed
+
+SLOTS = 3
 CONTENDERS = ("compiled", "onnxruntime", "davy", "sequence")
 SIZES = ("1280x720", "1920x1080")
 
@@ -45,17 +44,12 @@ def named(parts):
 
 
 def weights_of(args, name, make):
-    import gpu_nets as nets
     import torch
 
     path = ROOT / "packaging" / "models" / f"{name}.safetensors"
-    model = make()
     if not path.exists():
         path = args.weights / f"frames-{name}.safetensors"
-        if not path.exists():
-            nets.write(path, nets.randomise(model).state_dict(), torch.float16)
-    model.load_state_dict({key: t.float() for key, t in nets.read(path).items()})
-    return path, model.eval().cuda()
+    return path, gpu_bench.weights_of(path, make(), torch.float16)
 
 
 def to_picture(y):
@@ -147,17 +141,6 @@ def onnxruntime(model, shape, layouts, row):
         after(network.y, y)
 
     return once
-
-
-def timed(once):
-    import torch
-
-    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    a.record()
-    once()
-    b.record()
-    b.synchronize()
-    return a.elapsed_time(b)
 
 
 # ---- the pipeline ----
@@ -270,21 +253,21 @@ def difference(y, expected):
     return {"largest": int(d.max()), "mean": float(d.float().mean())}
 
 
-def reference(model, x):
-    """fp32 without TF32, and the network's FLOPs"""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = False
-    with FlopCounterMode(display=False) as counter:
-        y = to_picture(model(x.cuda().float() / 255)).cpu()
-    torch.backends.cudnn.benchmark = True
-    return y, counter.get_total_flops()
-
-
 def frames_of(args, row):
     """Of a round: fewer of what is slow."""
     return min(args.frames, max(10 * SLOTS, int(args.seconds * 1e3 / row.get("device_ms", 1))))
+
+
+def begin(pipe, make, expected, row):
+    """A network that has run, with its first frame's difference and its time on the device in the row."""
+    start = time.perf_counter()
+    network = make(row)
+    for y in pipe.y + pipe.dy:
+        y.zero_()  # what is not written must not look like an answer
+    pipe.frames(network, 2 * SLOTS)
+    row.update(first_s=time.perf_counter() - start, **difference(pipe.y[0], expected))
+    row["device_ms"] = statistics.median(timed(lambda: network(pipe.dx[0], pipe.dy[0])) for _ in range(10))
+    return network
 
 
 def compare(args, name, make, size):
@@ -294,7 +277,7 @@ def compare(args, name, make, size):
     w, h = (int(n) for n in size.split("x"))
     path, model = weights_of(args, name, make)
     pipe = Pipeline(h, w)
-    expected, flops = reference(model, pipe.x[0])
+    expected, flops = reference(lambda: to_picture(model(pipe.x[0].cuda().float() / 255)))
     rate = pipe.copies()
     row = {"net": name, "size": size, "gflop": flops / 1e9, "to_host_gb_s": rate / 1e9,
            "floor_ms": max(flops / FLOPS, expected.numel() / rate) * 1e3}
@@ -313,28 +296,18 @@ def compare(args, name, make, size):
                     "onnxruntime": lambda r: onnxruntime(model, (1, 3, h, w), args.layouts, r)}
     ready = {}
     for who in args.only:
-        if who == "sequence":
-            continue
-        row[who] = {}
-        start = time.perf_counter()
-        try:
-            network = make_network[who](row[who])
-            for y in pipe.y + pipe.dy:
-                y.zero_()  # what is not written must not look like an answer
-            pipe.frames(network, 2 * SLOTS)
-            row[who].update(first_s=time.perf_counter() - start, **difference(pipe.y[0], expected))
-            row[who]["device_ms"] = statistics.median(timed(lambda: network(pipe.dx[0], pipe.dy[0])) for _ in range(10))
-            ready[who] = network
-            print(f"{name} {size}: {who}, {row[who]['device_ms']:.2f} ms on the device", file=sys.stderr, flush=True)
-        except Exception as error:  # one runtime's failure must not end the comparison
-            row[who]["failed"] = f"{type(error).__name__}: {error}"[:300]
-            print(f"{name} {size}: {who}: {row[who]['failed']}", file=sys.stderr)
-    samples = {who: [] for who in ready}
-    for _ in range(3):  # taking turns
-        for who, network in ready.items():
-            count = frames_of(args, row[who])
-            pipe.frames(network, SLOTS)
-            samples[who].append(count / pipe.frames(network, count))
+        if who != "sequence":
+            row[who] = {}
+            ready[who] = attempt(row, who, f"{name} {size}", lambda: begin(pipe, make_network[who], expected, row[who]))
+            if ready[who]:
+                print(f"{name} {size}: {who}, {row[who]['device_ms']:.2f} ms on the device", file=sys.stderr, flush=True)
+
+    def round_of(who, network):
+        count = frames_of(args, row[who])
+        pipe.frames(network, SLOTS)
+        return [count / pipe.frames(network, count)]
+
+    samples = take_turns({who: network for who, network in ready.items() if network}, round_of)
     for who, fps in samples.items():
         row[who]["fps"] = statistics.median(fps)
     print(json.dumps(row), flush=True)
@@ -366,39 +339,26 @@ def print_table(rows):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default=str(ROOT / "build" / "libdavy.so.1"))
+    parser = gpu_bench.comparison(__doc__, CONTENDERS)
     parser.add_argument("--net", action="append", default=[], help="part of a name; several: one after the other")
     parser.add_argument("--size", action="append", default=[])
     parser.add_argument("--frames", type=int, default=200, help="of a round")
     parser.add_argument("--seconds", type=float, default=1e9, help="fewer frames where they would take longer, but 30")
-    parser.add_argument("--only", default=",".join(CONTENDERS), type=lambda s: s.split(","))
     parser.add_argument("--layouts", default="nchw,nhwc", type=lambda s: s.split(","), help="that ONNX Runtime tries")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further case is begun")
-    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="kept for the next time")
-    parser.add_argument("--save")
-    args = parser.parse_args()
-    if set(args.only) - set(CONTENDERS):
-        parser.error(f"--only takes {', '.join(CONTENDERS)}")
-    return args
+    return gpu_bench.parse(parser, CONTENDERS)
 
 
 def main():
     args, start = arguments(), time.perf_counter()
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
-    sys.path.insert(0, str(HERE))
     import torch
 
-    if not torch.cuda.is_available():
-        sys.exit("gpu_frames.py: torch finds no CUDA device")
-    args.weights.mkdir(parents=True, exist_ok=True)
-    machine = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
-               "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    more = {}
     if "onnxruntime" in args.only:
         import onnxruntime as ort
 
-        machine.update(onnxruntime=ort.__version__, providers=ort.get_available_providers())
-    print(json.dumps(machine), flush=True)
+        more = {"onnxruntime": ort.__version__, "providers": ort.get_available_providers()}
+    machine = gpu_bench.machine(**more)
     rows = []
     with torch.inference_mode(), torch.cuda.stream(torch.cuda.Stream()):
         for size in args.size or SIZES:
@@ -408,9 +368,7 @@ def main():
                 rows.append(compare(args, name, networks()[name], size))
                 torch._dynamo.reset()
                 print(json.dumps(rows[-1].get("sequence")), flush=True)
-                if args.save:
-                    with open(args.save, "a") as f:
-                        f.write(json.dumps({**rows[-1], **machine}) + "\n")
+                gpu_bench.save(args, {**rows[-1], **machine})
     print_table(rows)
     wrong = [f"{r['net']} {r['size']}" for r in rows if "davy" in args.only and r["davy"].get("mean", 9) > 0.5]
     return f"gpu_frames.py: davy failed or is wrong: {', '.join(wrong)}" if wrong else 0

@@ -9,18 +9,12 @@ channels-last 16-bit input on the device and the same stream; davy gets torch's 
 turns; times are medians of CUDA-event timings after a warm-up. Errors are relative (||a-b||/||b||) to torch in fp32 with
 the same weights and input. floor: the network's direct FLOPs at 755 TFLOP/s, or its weights, input and output at
 4.25 TB/s, whichever is longer."""
-import argparse
-import json
-import os
-import pathlib
 import statistics
 import sys
-import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-FLOPS, BYTES = 755e12, 4.25e12
+from gpu_bench import BYTES, FLOPS, attempt, comparison, machine, parse, reference, relative, save, take_turns, timed, weights_of
+
 CONTENDERS = ("eager", "compiled", "davy")
 BOUNDS = {"float16": 5e-3, "bfloat16": 2e-2}
 
@@ -40,35 +34,6 @@ def cases():
         "span48_x2_1080p": (nets.Span, "upscale", (3, 1080, 1920), half, graphs),
         "rrdb_x4_512": (nets.RrdbNet, "upscale", (3, 512, 512), half, graphs),
     }
-
-
-def weights_of(folder, name, make, dtype):
-    """The file, written once, and the network with exactly its numbers in fp32."""
-    import gpu_nets as nets
-
-    path = folder / f"{name}-{str(dtype)[6:]}.safetensors"
-    model = make()
-    if not path.exists():
-        nets.write(path, nets.randomise(model).state_dict(), dtype)
-    model.load_state_dict({key: t.float() for key, t in nets.read(path).items()})
-    return path, model.eval().cuda()
-
-
-def reference(model, x):
-    """Result in fp32 without TF32, FLOPs, bytes of the weights in 16 bits."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = False
-    with FlopCounterMode(display=False) as counter:
-        y = torch.cat([model(one.float()[None]) for one in x]).cpu()
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = True
-    return y, counter.get_total_flops(), 2 * sum(p.numel() for p in model.parameters())
-
-
-def relative(y, expected):
-    difference = (y.float().cpu() - expected).double().norm() / expected.double().norm()
-    return float(difference)
 
 
 class TorchContender:
@@ -136,46 +101,21 @@ class DavyContender:
         self.davy.close()
 
 
-def timed(once):
-    import torch
-
-    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    a.record()
-    once()
-    b.record()
-    b.synchronize()
-    return a.elapsed_time(b)
-
-
-def take_turns(contenders, seconds, rounds=3):
-    """name -> times in ms, of at least 4 runs each round, all in all about `seconds` a contender"""
-    times = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, once in contenders.items():
-            for _ in range(3):
-                timed(once)
-            spent, count = 0.0, 0
-            while count < 4 or (spent < seconds * 1e3 / rounds and count < 100):
-                times[name].append(timed(once))
-                spent += times[name][-1]
-                count += 1
+def several(once, seconds):
+    """ms of at least 4 runs, of about so many seconds"""
+    for _ in range(3):
+        timed(once)
+    times = []
+    while len(times) < 4 or (sum(times) < seconds * 1e3 and len(times) < 100):
+        times.append(timed(once))
     return times
-
-
-def attempt(row, name, make):
-    """A contender, or None with the reason in the row."""
-    try:
-        return make()
-    except Exception as error:  # one runtime's failure must not end the comparison
-        row[name] = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
-        print(f"{row['case']}: {name}: {row[name]['failed']}", file=sys.stderr)
-        return None
 
 
 def measure(args, name, case):
     import torch
 
-    path, model = weights_of(args.weights, name, case[0], case[3])
+    path = args.weights / f"{name}-{str(case[3])[6:]}.safetensors"
+    model = weights_of(path, case[0](), case[3])
     with torch.inference_mode():
         row = compare(args, name, case, path, model)
     torch._dynamo.reset()
@@ -189,23 +129,20 @@ def compare(args, name, case, path, model):
     g = torch.Generator().manual_seed(1)
     x = (torch.randn if task == "decode" else torch.rand)((args.batch, *shape), generator=g)
     x = (x * 2 - 1 if task == "encode" else x).to("cuda", dtype).contiguous(memory_format=torch.channels_last)
-    expected, flops, weight_bytes = reference(model, x)
-    traffic = weight_bytes + 2 * (x.numel() + expected.numel())
+    expected, flops = reference(lambda: torch.cat([model(one.float()[None]) for one in x]))
+    traffic = 2 * (sum(p.numel() for p in model.parameters()) + x.numel() + expected.numel())
     row = {"case": name, "dtype": str(dtype)[6:], "batch": args.batch, "gflop": flops / 1e9,
            "floor_ms": max(flops / FLOPS, traffic / BYTES) * 1e3}
     model = model.to(dtype).to(memory_format=torch.channels_last)
     mode = args.kl_mode if mode == "kl" else mode
-    contenders = {}
-    if "eager" in args.only:
-        contenders["eager"] = attempt(row, "eager", lambda: TorchContender(model, x, expected, None))
-    if "compiled" in args.only:
-        contenders["compiled"] = attempt(row, "compiled", lambda: TorchContender(model, x, expected, mode))
-    if "davy" in args.only:
-        contenders["davy"] = attempt(row, "davy", lambda: DavyContender(args, path, task, dtype, x, expected))
-    contenders = {key: c for key, c in contenders.items() if c}
-    for key, times in take_turns(contenders, args.seconds).items():
-        row[key] = {"ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "runs": len(times)}
-        row[key].update(contenders[key].row)
+    make = {"eager": lambda: TorchContender(model, x, expected, None),
+            "compiled": lambda: TorchContender(model, x, expected, mode),
+            "davy": lambda: DavyContender(args, path, task, dtype, x, expected)}
+    contenders = {who: attempt(row, who, name, make[who]) for who in CONTENDERS if who in args.only}
+    contenders = {who: c for who, c in contenders.items() if c}
+    for who, times in take_turns(contenders, lambda _, once: several(once, args.seconds / 3)).items():
+        row[who] = {"ms": statistics.median(times), "min_ms": min(times), "max_ms": max(times), "runs": len(times)}
+        row[who].update(contenders[who].row)
     if "davy" in contenders:
         contenders["davy"].finish(x, expected, dtype, args.profile)
         row["davy"].update(contenders["davy"].row)
@@ -254,45 +191,26 @@ def print_profile(row):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default=str(ROOT / "build" / "libdavy.so.1"))
+    parser = comparison(__doc__, CONTENDERS)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--case", action="append", default=[], help="part of a name; several: any of them")
-    parser.add_argument("--only", default=",".join(CONTENDERS), type=lambda s: s.split(","))
     parser.add_argument("--kl-mode", default="max-autotune", help="torch.compile's mode for the KL VAE: minutes a case")
     parser.add_argument("--seconds", type=float, default=1.5, help="of timed runs, a case and contender")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="kept for the next time")
-    parser.add_argument("--save")
-    args = parser.parse_args()
-    if set(args.only) - set(CONTENDERS):
-        parser.error(f"--only takes {', '.join(CONTENDERS)}")
-    return args
+    return parse(parser, CONTENDERS)
 
 
 def main():
     args = arguments()
-    # compile seconds are those of a first time
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
-    sys.path.insert(0, str(HERE))
     import torch
 
-    if not torch.cuda.is_available():
-        sys.exit("gpu_peers.py: torch finds no CUDA device")
-    args.weights.mkdir(parents=True, exist_ok=True)
-    machine = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
-               "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    print(json.dumps(machine), flush=True)
-    save = open(args.save, "a") if args.save else None
-    rows = []
+    found, rows = machine(), []
     with torch.cuda.stream(torch.cuda.Stream()):
         for name, case in cases().items():
             if not args.case or any(part in name for part in args.case):
                 rows.append(measure(args, name, case))
-                if save:
-                    save.write(json.dumps({**rows[-1], **machine}) + "\n")
-                    save.flush()
+                save(args, {**rows[-1], **found})
     print_table(rows)
     for row in rows if args.profile else []:
         print_profile(row)

@@ -8,10 +8,8 @@ cold    process start to the first 1024x1024 picture of an SDXL VAE in host memo
         line program (writes a PNG too), a Python host that uses the ABI, and PyTorch (eager), each in processes of its own
 frames  8-bit RGB in pinned host memory to the same: copies, conversions and network; alone and in batches of 4
 split   a 3840x2160 picture x2 on --device and on --devices, in turns, and whether both give the same picture"""
-import argparse
 import ctypes
 import json
-import os
 import pathlib
 import statistics
 import subprocess
@@ -19,9 +17,17 @@ import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+import gpu_bench
+from gpu_bench import HERE, ROOT, take_turns
+
 SIDE = 128  # of the latent
+
+
+def weights_of(args, name, make, dtype):
+    """gpu_peers.py's files"""
+    path = args.weights / f"{name}-{str(dtype)[6:]}.safetensors"
+    return path, gpu_bench.weights_of(path, make(), dtype)
+
 
 # ---- cold starts; the children print (label, seconds since the parent started them) ----
 
@@ -66,7 +72,6 @@ def child_davy(start, library, device, weights):
 
 def child_torch(start, weights):
     stamps = Stamps(start)
-    sys.path.insert(0, str(HERE))
     import torch
 
     stamps.add("import torch")
@@ -105,10 +110,9 @@ def middle(runs):
 
 def cold(args, emit):
     import gpu_nets as nets
-    import gpu_peers
     import torch
 
-    weights, _ = gpu_peers.weights_of(args.weights, "kl_decode_1024", nets.KlDecoder, torch.bfloat16)
+    weights, _ = weights_of(args, "kl_decode_1024", nets.KlDecoder, torch.bfloat16)
     folder = tempfile.TemporaryDirectory(prefix="cold-")
     latent, picture = f"{folder.name}/latent.safetensors", f"{folder.name}/out.png"
     nets.write(latent, {"latent": torch.randn(1, 4, SIDE, SIDE)}, torch.float32)
@@ -171,7 +175,6 @@ def pinned(n, h, w, fill=False):
 def frames(args, emit):
     import torch
     import gpu_nets as nets
-    import gpu_peers
     from gpu_davy import Davy
 
     davy, half = Davy(str(args.build / "libdavy.so.1"), args.device), torch.float16
@@ -181,7 +184,7 @@ def frames(args, emit):
         model = None
         path = ROOT / "packaging" / "models" / f"{name}.safetensors"
         if make:
-            path, model = gpu_peers.weights_of(args.weights, name, make, half)
+            path, model = weights_of(args, name, make, half)
             model = model.half().to(memory_format=torch.channels_last)
         handle = davy.model(path, half)
         for n in (1, 4):
@@ -200,21 +203,17 @@ def frames(args, emit):
 def split(args, emit):
     import torch
     import gpu_nets as nets
-    import gpu_peers
     from gpu_davy import Davy
 
     half = torch.float16
     for name, make in (("compact_x2", lambda: nets.Compact(16, scale=2)), ("span48_x2", nets.Span)):
-        path, _ = gpu_peers.weights_of(args.weights, name, make, half)
+        path, _ = weights_of(args, name, make, half)
         x, results, calls = pinned(1, 2160, 3840, True), {}, {}
         for devices in (args.device, args.devices):
             davy = Davy(str(args.build / "libdavy.so.1"), devices)
             results[devices] = pinned(1, 4320, 7680)
             calls[devices] = davy.call(davy.model(path, half), "upscale", x, results[devices])
-        times = {devices: [] for devices in calls}
-        for _ in range(3):
-            for devices, once in calls.items():
-                times[devices].append(per_frame(once, 1, 1.0))
+        times = take_turns(calls, lambda _, once: [per_frame(once, 1, 1.0)])
         ms = {devices: statistics.median(t) for devices, t in times.items()}
         difference = (results[args.device].short() - results[args.devices].short()).abs()
         emit({"what": "split", "case": name, "from": "3840x2160", "to": "7680x4320", "ms": ms,
@@ -227,24 +226,17 @@ def main():
         return child_davy(*sys.argv[2:])
     if sys.argv[1:2] == ["--child-torch"]:
         return child_torch(*sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = gpu_bench.command_line(__doc__)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--what", default="cold,frames")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--devices", default="cuda:0,cuda:1")
     parser.add_argument("--without-torch", action="store_true", help="as a contender; its tensors are used all the same")
-    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="kept for the next time")
-    parser.add_argument("--save")
-    args = parser.parse_args()
-    sys.path.insert(0, str(HERE))
-    args.weights.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
+    args = gpu_bench.parse(parser)
 
     def emit(row):
         print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}), flush=True)
-        if args.save:
-            with open(args.save, "a") as f:
-                f.write(json.dumps(row) + "\n")
+        gpu_bench.save(args, row)
 
     for what in args.what.split(","):
         {"cold": cold, "frames": frames, "split": split}[what](args, emit)

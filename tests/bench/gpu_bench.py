@@ -1,0 +1,142 @@
+"""What the comparisons on one NVIDIA GPU share: the command line, the machine, weights for both sides, times and turns."""
+import argparse
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+FLOPS, BYTES = 755e12, 4.25e12  # a second: the best dense products of 16 bits and the memory of an H200
+
+# ---- the command line ----
+
+
+def command_line(doc):
+    """What every comparison takes; its own arguments are to be added."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "build" / "gpu-weights", help="kept for the next time")
+    parser.add_argument("--save")
+    return parser
+
+
+def comparison(doc, contenders):
+    parser = command_line(doc)
+    parser.add_argument("--library", default=str(ROOT / "build" / "libdavy.so.1"))
+    parser.add_argument("--only", default=",".join(contenders), type=lambda s: s.split(","))
+    return parser
+
+
+def parse(parser, contenders=()):
+    """The arguments; folders of theirs are there."""
+    args = parser.parse_args()
+    if contenders and set(args.only) - set(contenders):
+        parser.error(f"--only takes {', '.join(contenders)}")
+    args.weights.mkdir(parents=True, exist_ok=True)
+    # seconds of compiling are those of a first time
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
+    return args
+
+
+def machine(**more):
+    """What a row was measured on and when, printed."""
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: torch finds no CUDA device")
+    found = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
+             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **more}
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def save(args, *rows):
+    if args.save:
+        with open(args.save, "a") as f:
+            f.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+# ---- networks ----
+
+
+def weights_of(path, model, dtype, randomise=None):
+    """The network with exactly the file's numbers in fp32; where there is no file, it is written with made-up ones."""
+    import gpu_nets as nets
+
+    if not path.exists():
+        nets.write(path, (randomise or nets.randomise)(model).state_dict(), dtype)
+    model.load_state_dict({key: t.float() for key, t in nets.read(path).items()})
+    return model.eval().cuda()
+
+
+def set_exact(exact):
+    """fp32 without TF32; else TF32 and cuDNN's autotuner."""
+    import torch
+
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = not exact
+
+
+def reference(once):
+    """A result of fp32 without TF32, in host memory, and its FLOPs."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    set_exact(True)
+    with FlopCounterMode(display=False) as counter:
+        y = once().cpu()
+    set_exact(False)
+    return y, counter.get_total_flops()
+
+
+def relative(y, expected):
+    import torch
+    from torch.linalg import vector_norm
+
+    y = y.to(expected.device).float()
+    return float(vector_norm(y - expected, dtype=torch.float64) / vector_norm(expected, dtype=torch.float64))
+
+
+# ---- times ----
+
+
+def timed(once):
+    """ms of the GPU"""
+    import torch
+
+    a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    a.record()
+    once()
+    b.record()
+    b.synchronize()
+    return a.elapsed_time(b)
+
+
+def clock(once):
+    """ms of the host until the GPU is through, and the result"""
+    import torch
+
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    y = once()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1e3, y
+
+
+def take_turns(contenders, sample, rounds=3):
+    """name -> samples: contenders take turns, so that a drifting machine hits all of them alike."""
+    samples = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, contender in contenders.items():
+            samples[name] += sample(name, contender)
+    return samples
+
+
+def attempt(row, name, case, make):
+    """A contender, or None with the reason in the row."""
+    try:
+        return make()
+    except Exception as error:  # one runtime's failure must not end the comparison
+        row.setdefault(name, {})["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        print(f"{case}: {name}: {row[name]['failed']}", file=sys.stderr)
+        return None
