@@ -9,7 +9,7 @@
 
 enum { MAX_NODES = 1 << 22, MAX_ITEMS = 1 << 23 };
 
-static davy_result nomem(const dv_pickle *pk) {
+davy_result dv_pk_nomem(const dv_pickle *pk) {
     return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for a pickle", pk->where);
 }
 
@@ -24,7 +24,7 @@ davy_result dv_pk_new(dv_pickle *pk, dv_pk_kind kind, dv_pk_id *out) {
     }
     dv_pk_node *grown = dv_grow(pk->nodes, pk->n_nodes + 1, &pk->cap_nodes, sizeof *grown);
     if (grown == NULL) {
-        return nomem(pk);
+        return dv_pk_nomem(pk);
     }
     pk->nodes = grown;
     pk->nodes[pk->n_nodes] = (dv_pk_node){.kind = kind};
@@ -41,7 +41,7 @@ davy_result dv_pk_append(dv_pickle *pk, dv_pk_id container, dv_pk_id item) {
         const int32_t capacity = n->as.items.capacity < 4 ? 4 : n->as.items.capacity * 2;
         dv_pk_id *ids = dv_realloc(n->as.items.ids, (uint64_t)capacity, sizeof *ids);
         if (ids == NULL) {
-            return nomem(pk);
+            return dv_pk_nomem(pk);
         }
         n->as.items.ids = ids;
         n->as.items.capacity = capacity;

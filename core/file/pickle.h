@@ -114,11 +114,12 @@ bool dv_pk_tensor_fits(const dv_pk_tensor *t);
 /* The dtype a storage class stands for; false: id is no storage class, or the untyped one. */
 bool dv_pk_storage_type(const dv_pickle *pk, dv_pk_id id, dv_stored_dtype *out);
 
-/* ---- between pickle.c, the objects, pickle_ops.c, the machine, and pickle_torch.c, what names mean ---- */
+/* ---- between pickle.c, the objects, pickle_{ops,stack}.c, the machine, and pickle_torch.c, what names mean ---- */
 
 enum { DV_PK_ID_NONE = 1, DV_PK_ID_FALSE = 2, DV_PK_ID_TRUE = 3, DV_PK_ID_UNIT = 4 }; /* nodes every pickle has; () */
 
 davy_result dv_pk_bad(const dv_pickle *pk, const char *why);
+davy_result dv_pk_nomem(const dv_pickle *pk);
 davy_result dv_pk_new(dv_pickle *pk, dv_pk_kind kind, dv_pk_id *out); /* as: zeros */
 davy_result dv_pk_execute(const dv_pk_input *input, dv_pickle *pk);
 davy_result dv_pk_append(dv_pickle *pk, dv_pk_id container, dv_pk_id item);

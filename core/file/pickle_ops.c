@@ -1,134 +1,15 @@
-/* pickle_ops.c - the stack machine. Every opcode that torch's files have used is here, any other ends the reading.
- * Nothing recurses, and references may form cycles that are never followed here. A stack position below the last mark
- * belongs to somebody else, as in Python's own machine. */
+/* pickle_ops.c - the opcodes. Every one that torch's files have used is here, any other ends the reading; nothing
+ * recurses. */
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/pickle.h"
-#include "core/mem.h"
+#include "core/file/pickle_stack.h"
 
-enum { MAX_STACK = 1 << 20, MAX_MEMO = 1 << 20, MAX_TEXT = 64 << 10 };
-
-typedef struct machine {
-    dv_pickle *pk;
-    const dv_pk_input *in;
-    uint64_t pos;
-    dv_pk_id *stack;
-    int64_t depth, cap_stack;
-    int64_t *marks;
-    int64_t n_marks, cap_marks;
-    dv_pk_id *memo;
-    int64_t cap_memo, n_memo;
-    bool stop;
-} machine;
-
-static davy_result nomem(const dv_pickle *pk) {
-    return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for a pickle", pk->where);
-}
-
-/* ---- input ---- */
-
-static davy_result take(machine *m, uint64_t bytes, const uint8_t **out) {
-    if (bytes > m->in->n - m->pos) {
-        m->pk->ran_out = true;
-        return dv_pk_bad(m->pk, "the text ends in the middle (incomplete download?)");
-    }
-    *out = m->in->bytes + m->pos;
-    m->pos += bytes;
-    return DAVY_OK;
-}
-
-/* An unsigned little-endian number of 1, 2, 4 or 8 bytes. */
-static davy_result take_number(machine *m, uint64_t bytes, uint64_t *out) {
-    const uint8_t *p = NULL;
-    const davy_result r = take(m, bytes, &p);
-    *out = 0;
-    for (uint64_t i = 0; r == DAVY_OK && i < bytes; i++) {
-        *out |= (uint64_t)p[i] << (8 * i);
-    }
-    return r;
-}
-
-static davy_result take_line(machine *m, const char **text, uint32_t *bytes) {
-    const uint64_t left = m->in->n - m->pos;
-    const uint64_t most = left < MAX_TEXT ? left : MAX_TEXT;
-    const uint8_t *start = m->in->bytes + m->pos;
-    const uint8_t *end = most > 0 ? memchr(start, '\n', (size_t)most) : NULL;
-    if (end == NULL) {
-        m->pk->ran_out = left < MAX_TEXT;
-        return dv_pk_bad(m->pk, "a name without an end");
-    }
-    *text = (const char *)start;
-    *bytes = (uint32_t)(end - start);
-    m->pos += *bytes + 1u;
-    return DAVY_OK;
-}
-
-/* ---- stack ---- */
-
-static davy_result push(machine *m, dv_pk_id id) {
-    if (m->depth >= MAX_STACK) {
-        return dv_pk_bad(m->pk, "more than a million objects on the stack");
-    }
-    dv_pk_id *grown = dv_grow(m->stack, m->depth + 1, &m->cap_stack, sizeof *grown);
-    if (grown == NULL) {
-        return nomem(m->pk);
-    }
-    m->stack = grown;
-    m->stack[m->depth++] = id;
-    return DAVY_OK;
-}
-
-static int64_t floor_of(const machine *m) {
-    return m->n_marks > 0 ? m->marks[m->n_marks - 1] : 0;
-}
-
-static davy_result pop(machine *m, dv_pk_id *out) {
-    if (m->depth <= floor_of(m)) {
-        return dv_pk_bad(m->pk, "the stack is empty");
-    }
-    *out = m->stack[--m->depth];
-    return DAVY_OK;
-}
-
-static davy_result mark(machine *m) {
-    if (m->n_marks >= MAX_STACK) {
-        return dv_pk_bad(m->pk, "more than a million marks");
-    }
-    int64_t *grown = dv_grow(m->marks, m->n_marks + 1, &m->cap_marks, sizeof *grown);
-    if (grown == NULL) {
-        return nomem(m->pk);
-    }
-    m->marks = grown;
-    m->marks[m->n_marks++] = m->depth;
-    return DAVY_OK;
-}
-
-/* Stack position of the last mark, which is taken away; what lies above it stays. */
-static davy_result pop_mark(machine *m, int64_t *first) {
-    if (m->n_marks == 0) {
-        return dv_pk_bad(m->pk, "no mark on the stack");
-    }
-    *first = m->marks[--m->n_marks];
-    return DAVY_OK;
-}
-
-static davy_result push_new(machine *m, dv_pk_kind kind, dv_pk_node **node) {
-    dv_pk_id id = 0;
-    davy_result r = dv_pk_new(m->pk, kind, &id);
-    r = r < 0 ? r : push(m, id);
-    *node = r < 0 ? NULL : &m->pk->nodes[id];
-    return r;
-}
-
-/* ---- opcodes ---- */
-
-static davy_result op_integer(machine *m, uint64_t bytes) {
+static davy_result op_integer(dv_pk_machine *m, uint64_t bytes) {
     uint64_t v = 0;
     dv_pk_node *node = NULL;
-    davy_result r = take_number(m, bytes, &v);
-    r = r < 0 ? r : push_new(m, DV_PK_INT, &node);
+    davy_result r = dv_pk_take_number(m, bytes, &v);
+    r = r < 0 ? r : dv_pk_push_new(m, DV_PK_INT, &node);
     if (r == DAVY_OK) {
         node->as.integer =
             bytes == 4 ? (int32_t)(uint32_t)v : (int64_t)v; /* BININT is signed, the short ones are not */
@@ -136,13 +17,13 @@ static davy_result op_integer(machine *m, uint64_t bytes) {
     return r;
 }
 
-static davy_result op_long(machine *m, uint64_t length_bytes) {
+static davy_result op_long(dv_pk_machine *m, uint64_t length_bytes) {
     uint64_t n = 0;
     const uint8_t *p = NULL;
     dv_pk_node *node = NULL;
-    davy_result r = take_number(m, length_bytes, &n);
-    r = r < 0 ? r : n > MAX_TEXT ? dv_pk_bad(m->pk, "an enormous number") : take(m, n, &p);
-    r = r < 0 ? r : push_new(m, n <= 8 ? DV_PK_INT : DV_PK_LONG, &node);
+    davy_result r = dv_pk_take_number(m, length_bytes, &n);
+    r = r < 0 ? r : n > DV_PK_MAX_TEXT ? dv_pk_bad(m->pk, "an enormous number") : dv_pk_take(m, n, &p);
+    r = r < 0 ? r : dv_pk_push_new(m, n <= 8 ? DV_PK_INT : DV_PK_LONG, &node);
     if (r < 0) {
         return r;
     }
@@ -159,11 +40,11 @@ static davy_result op_long(machine *m, uint64_t length_bytes) {
     return DAVY_OK;
 }
 
-static davy_result op_float(machine *m) {
+static davy_result op_float(dv_pk_machine *m) {
     const uint8_t *p = NULL;
     dv_pk_node *node = NULL;
-    davy_result r = take(m, 8, &p);
-    r = r < 0 ? r : push_new(m, DV_PK_FLOAT, &node);
+    davy_result r = dv_pk_take(m, 8, &p);
+    r = r < 0 ? r : dv_pk_push_new(m, DV_PK_FLOAT, &node);
     if (r == DAVY_OK) {
         uint64_t v = 0;
         for (int i = 0; i < 8; i++) { /* big-endian, unlike everything else */
@@ -174,13 +55,15 @@ static davy_result op_float(machine *m) {
     return r;
 }
 
-static davy_result op_text(machine *m, uint64_t length_bytes, dv_pk_kind kind) {
+static davy_result op_text(dv_pk_machine *m, uint64_t length_bytes, dv_pk_kind kind) {
     uint64_t n = 0;
     const uint8_t *p = NULL;
     dv_pk_node *node = NULL;
-    davy_result r = take_number(m, length_bytes, &n);
-    r = r < 0 ? r : kind == DV_PK_TEXT && n > MAX_TEXT ? dv_pk_bad(m->pk, "a text longer than 64 KiB") : take(m, n, &p);
-    r = r < 0 ? r : push_new(m, kind, &node);
+    davy_result r = dv_pk_take_number(m, length_bytes, &n);
+    r = r < 0                                      ? r
+        : kind == DV_PK_TEXT && n > DV_PK_MAX_TEXT ? dv_pk_bad(m->pk, "a text longer than 64 KiB")
+                                                   : dv_pk_take(m, n, &p);
+    r = r < 0 ? r : dv_pk_push_new(m, kind, &node);
     if (r == DAVY_OK) {
         node->as.text.p = (const char *)p;
         node->as.text.bytes = n;
@@ -188,14 +71,14 @@ static davy_result op_text(machine *m, uint64_t length_bytes, dv_pk_kind kind) {
     return r;
 }
 
-static davy_result op_container(machine *m, dv_pk_kind kind) {
+static davy_result op_container(dv_pk_machine *m, dv_pk_kind kind) {
     dv_pk_node *node = NULL;
-    return push_new(m, kind, &node);
+    return dv_pk_push_new(m, kind, &node);
 }
 
 /* The stack from `first` on becomes one tuple. */
-static davy_result op_tuple(machine *m, int64_t first) {
-    if (first < floor_of(m)) {
+static davy_result op_tuple(dv_pk_machine *m, int64_t first) {
+    if (first < dv_pk_floor(m)) {
         return dv_pk_bad(m->pk, "the stack is empty");
     }
     dv_pk_id id = DV_PK_ID_UNIT;
@@ -204,12 +87,12 @@ static davy_result op_tuple(machine *m, int64_t first) {
         r = dv_pk_append(m->pk, id, m->stack[i]);
     }
     m->depth = first;
-    return r < 0 ? r : push(m, id);
+    return r < 0 ? r : dv_pk_push(m, id);
 }
 
 /* Moves the stack from `first` on into the list or dict below it. An opaque object swallows them. */
-static davy_result op_fill(machine *m, int64_t first, dv_pk_kind kind) {
-    if (first <= floor_of(m)) {
+static davy_result op_fill(dv_pk_machine *m, int64_t first, dv_pk_kind kind) {
+    if (first <= dv_pk_floor(m)) {
         return dv_pk_bad(m->pk, "the stack is empty");
     }
     const dv_pk_id target = m->stack[first - 1];
@@ -225,50 +108,29 @@ static davy_result op_fill(machine *m, int64_t first, dv_pk_kind kind) {
     return r;
 }
 
-static davy_result op_memo_put(machine *m, uint64_t index) {
-    if (m->depth <= floor_of(m) || index >= MAX_MEMO) {
-        return dv_pk_bad(m->pk, index >= MAX_MEMO ? "more than a million remembered objects" : "the stack is empty");
-    }
-    const int64_t old = m->cap_memo;
-    dv_pk_id *grown = dv_grow(m->memo, (int64_t)index + 1, &m->cap_memo, sizeof *grown);
-    if (grown == NULL) {
-        return nomem(m->pk);
-    }
-    m->memo = grown;
-    if (m->cap_memo > old) {
-        memset(m->memo + old, 0, (size_t)(m->cap_memo - old) * sizeof *m->memo);
-    }
-    m->n_memo += m->memo[index] == 0;
-    m->memo[index] = m->stack[m->depth - 1];
-    return DAVY_OK;
-}
-
-static davy_result op_memo(machine *m, uint64_t index_bytes, bool put) {
+static davy_result op_memo(dv_pk_machine *m, uint64_t index_bytes, bool put) {
     uint64_t index = 0;
-    const davy_result r = take_number(m, index_bytes, &index);
+    const davy_result r = dv_pk_take_number(m, index_bytes, &index);
     if (r < 0 || put) {
-        return r < 0 ? r : op_memo_put(m, index);
+        return r < 0 ? r : dv_pk_remember(m, index);
     }
-    if (index >= (uint64_t)m->cap_memo || m->memo[index] == 0) {
-        return dv_pk_bad(m->pk, "an object is recalled that was never remembered");
-    }
-    return push(m, m->memo[index]);
+    return dv_pk_recall(m, index);
 }
 
-static davy_result op_global(machine *m) {
+static davy_result op_global(dv_pk_machine *m) {
     dv_pk_global g = {.meaning = 0};
     dv_pk_id id = 0;
-    davy_result r = take_line(m, &g.module, &g.module_bytes);
-    r = r < 0 ? r : take_line(m, &g.name, &g.name_bytes);
+    davy_result r = dv_pk_take_line(m, &g.module, &g.module_bytes);
+    r = r < 0 ? r : dv_pk_take_line(m, &g.name, &g.name_bytes);
     r = r < 0 ? r : dv_pk_new_global(m->pk, &g, &id);
-    return r < 0 ? r : push(m, id);
+    return r < 0 ? r : dv_pk_push(m, id);
 }
 
-static davy_result op_stack_global(machine *m) {
+static davy_result op_stack_global(dv_pk_machine *m) {
     dv_pk_id name = 0;
     dv_pk_id module = 0;
-    davy_result r = pop(m, &name);
-    r = r < 0 ? r : pop(m, &module);
+    davy_result r = dv_pk_pop(m, &name);
+    r = r < 0 ? r : dv_pk_pop(m, &module);
     if (r < 0) {
         return r;
     }
@@ -280,32 +142,32 @@ static davy_result op_stack_global(machine *m) {
     const dv_pk_global g = {d->as.text.p, n->as.text.p, (uint32_t)d->as.text.bytes, (uint32_t)n->as.text.bytes, 0};
     dv_pk_id id = 0;
     r = dv_pk_new_global(m->pk, &g, &id);
-    return r < 0 ? r : push(m, id);
+    return r < 0 ? r : dv_pk_push(m, id);
 }
 
-static davy_result op_call(machine *m) {
+static davy_result op_call(dv_pk_machine *m) {
     dv_pk_id args = 0;
     dv_pk_id callable = 0;
     dv_pk_id id = 0;
-    davy_result r = pop(m, &args);
-    r = r < 0 ? r : pop(m, &callable);
+    davy_result r = dv_pk_pop(m, &args);
+    r = r < 0 ? r : dv_pk_pop(m, &callable);
     r = r < 0 ? r : dv_pk_reduce(m->pk, callable, args, &id);
-    return r < 0 ? r : push(m, id);
+    return r < 0 ? r : dv_pk_push(m, id);
 }
 
-static davy_result op_persistent(machine *m) {
+static davy_result op_persistent(dv_pk_machine *m) {
     dv_pk_id pid = 0;
     dv_pk_id id = 0;
-    davy_result r = pop(m, &pid);
+    davy_result r = dv_pk_pop(m, &pid);
     r = r < 0 ? r : dv_pk_persistent(m->pk, m->in, pid, &id);
-    return r < 0 ? r : push(m, id);
+    return r < 0 ? r : dv_pk_push(m, id);
 }
 
 /* The state of an ordered dict (its _metadata) or of a tensor (its attributes) is of no use here. */
-static davy_result op_build(machine *m) {
+static davy_result op_build(dv_pk_machine *m) {
     dv_pk_id state = 0;
-    const davy_result r = pop(m, &state);
-    if (r < 0 || m->depth <= floor_of(m)) {
+    const davy_result r = dv_pk_pop(m, &state);
+    if (r < 0 || m->depth <= dv_pk_floor(m)) {
         return r < 0 ? r : dv_pk_bad(m->pk, "the stack is empty");
     }
     const dv_pk_kind kind = m->pk->nodes[m->stack[m->depth - 1]].kind;
@@ -314,25 +176,25 @@ static davy_result op_build(machine *m) {
                : dv_pk_bad(m->pk, "a state for something that has none");
 }
 
-static davy_result op_skip(machine *m, uint64_t bytes) { /* PROTO, FRAME: the operand tells nothing we need */
+static davy_result op_skip(dv_pk_machine *m, uint64_t bytes) { /* PROTO, FRAME: the operand tells nothing we need */
     uint64_t ignored = 0;
-    return take_number(m, bytes, &ignored);
+    return dv_pk_take_number(m, bytes, &ignored);
 }
 
-static davy_result op_pop(machine *m) {
+static davy_result op_pop(dv_pk_machine *m) {
     dv_pk_id ignored = 0;
     int64_t first = 0;
-    return m->n_marks > 0 && m->depth == floor_of(m) ? pop_mark(m, &first) : pop(m, &ignored);
+    return m->n_marks > 0 && m->depth == dv_pk_floor(m) ? dv_pk_pop_mark(m, &first) : dv_pk_pop(m, &ignored);
 }
 
-static davy_result op_dup(machine *m) {
-    return m->depth <= floor_of(m) ? dv_pk_bad(m->pk, "the stack is empty") : push(m, m->stack[m->depth - 1]);
+static davy_result op_dup(dv_pk_machine *m) {
+    return m->depth <= dv_pk_floor(m) ? dv_pk_bad(m->pk, "the stack is empty") : dv_pk_push(m, m->stack[m->depth - 1]);
 }
 
 /* Opcodes that end at the last mark. */
-static davy_result step_to_mark(machine *m, uint8_t op) {
+static davy_result step_to_mark(dv_pk_machine *m, uint8_t op) {
     int64_t first = 0;
-    const davy_result r = pop_mark(m, &first);
+    const davy_result r = dv_pk_pop_mark(m, &first);
     if (r < 0) {
         return r;
     }
@@ -349,16 +211,16 @@ static davy_result step_to_mark(machine *m, uint8_t op) {
     }
 }
 
-static davy_result step_data(machine *m, uint8_t op) {
+static davy_result step_data(dv_pk_machine *m, uint8_t op) {
     switch (op) {
     case 'N':
-        return push(m, DV_PK_ID_NONE);
+        return dv_pk_push(m, DV_PK_ID_NONE);
     case 0x88:
-        return push(m, DV_PK_ID_TRUE);
+        return dv_pk_push(m, DV_PK_ID_TRUE);
     case 0x89:
-        return push(m, DV_PK_ID_FALSE);
+        return dv_pk_push(m, DV_PK_ID_FALSE);
     case ')':
-        return push(m, DV_PK_ID_UNIT);
+        return dv_pk_push(m, DV_PK_ID_UNIT);
     case '}':
         return op_container(m, DV_PK_DICT);
     case ']':
@@ -398,13 +260,13 @@ static davy_result step_data(machine *m, uint8_t op) {
     }
 }
 
-static davy_result step(machine *m, uint8_t op) {
+static davy_result step(dv_pk_machine *m, uint8_t op) {
     switch (op) {
     case '.':
         m->stop = true;
-        return pop(m, &m->pk->root);
+        return dv_pk_pop(m, &m->pk->root);
     case '(':
-        return mark(m);
+        return dv_pk_mark(m);
     case 't':
     case 'u':
     case 'e':
@@ -428,7 +290,7 @@ static davy_result step(machine *m, uint8_t op) {
     case 'j':
         return op_memo(m, 4, false);
     case 0x94:
-        return op_memo_put(m, (uint64_t)m->n_memo);
+        return dv_pk_remember(m, (uint64_t)m->n_memo);
     case 'c':
         return op_global(m);
     case 0x93:
@@ -454,17 +316,15 @@ static davy_result step(machine *m, uint8_t op) {
 }
 
 davy_result dv_pk_execute(const dv_pk_input *input, dv_pickle *pk) {
-    machine m = {.pk = pk, .in = input};
+    dv_pk_machine m = {.pk = pk, .in = input};
     davy_result r = DAVY_OK;
     while (r == DAVY_OK && !m.stop) {
         const uint8_t *op = NULL;
         pk->at = input->at + m.pos;
-        r = take(&m, 1, &op);
+        r = dv_pk_take(&m, 1, &op);
         r = r < 0 ? r : step(&m, *op);
     }
     pk->used = m.pos;
-    dv_free(m.stack);
-    dv_free(m.marks);
-    dv_free(m.memo);
+    dv_pk_machine_clear(&m);
     return r;
 }
