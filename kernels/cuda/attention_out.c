@@ -14,20 +14,7 @@ static dvk_linear_args as_linear(const dvk_attention_out_args *a) {
     return (dvk_linear_args){.n = a->n, .k = a->of.a.heads * a->of.a.dim, .type = a->type};
 }
 
-static size_t packed_bytes(const void *args) {
-    const dvk_linear_args a = as_linear(args);
-    return dvk_linear_packed_bytes(&a);
-}
-
-static int64_t pack_units(const void *args) {
-    const dvk_linear_args a = as_linear(args);
-    return dvk_linear_pack_units(&a);
-}
-
-static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
-    const dvk_linear_args a = as_linear(args);
-    dvk_linear_pack(&a, w, dst, first, last);
-}
+#include "kernels/cuda/pack_as_linear.h"
 
 static int32_t rows_of(const dvk_attention_out_args *a) {
     return (int32_t)((a->n + DVK_OUT_CLUSTER - 1) / DVK_OUT_CLUSTER);

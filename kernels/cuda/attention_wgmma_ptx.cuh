@@ -5,7 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/hopper_ptx.cuh"
+#include "kernels/cuda/hopper_cluster.cuh"
 
 namespace hopper {
 
@@ -50,23 +50,6 @@ __device__ __forceinline__ uint64_t tile_of_columns(uint32_t address, uint32_t a
 ATTENTION_PRODUCTS(__half, "f16")
 ATTENTION_PRODUCTS(__nv_bfloat16, "bf16")
 #undef ATTENTION_PRODUCTS
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-    uint32_t r;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-    return r;
-}
-
-// The same place in another block of the cluster.
-__device__ __forceinline__ uint32_t place_in(uint32_t address, uint32_t rank) {
-    uint32_t r;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
-    return r;
-}
-
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 
 // barrier: of any block of the cluster
 __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier) {

@@ -116,7 +116,7 @@ template <typename T> struct consumer {
 
     __device__ __forceinline__ void send() {
         const uint32_t peer = cluster_rank() ^ 1;
-        const uint32_t to = place_in(at.inbox(warp), peer), barrier = place_in(at.arrived(warp), peer);
+        const uint32_t to = cluster_place(at.inbox(warp), peer), barrier = cluster_place(at.arrived(warp), peer);
         barrier_wait(at.taken(warp), parity & 1 ^ 1);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -144,7 +144,7 @@ template <typename T> struct consumer {
         __syncwarp();
         if (lane == 0) {
             barrier_expect(at.arrived(warp), DVK_ATTENTION_WGMMA_INBOX_BYTES);
-            barrier_arrive_at(place_in(at.taken(warp), cluster_rank() ^ 1));
+            barrier_arrive_at(cluster_place(at.taken(warp), cluster_rank() ^ 1));
         }
         __syncwarp();
     }
@@ -246,7 +246,7 @@ template <typename T> struct consumer {
         sum[0] = quad_sum(sum[0]);
         sum[1] = quad_sum(sum[1]);
         if ((lane & 3) == 0) {
-            send2(place_in(box, peer), sum[0], sum[1], place_in(at.added(warp), peer));
+            send2(cluster_place(box, peer), sum[0], sum[1], cluster_place(at.added(warp), peer));
         }
         barrier_wait(at.added(warp), parity >> 1);
         float other[2];
@@ -333,7 +333,7 @@ __device__ __forceinline__ void prepare(const layout &at) {
         asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
-    cluster_sync();
+    cluster_meet();
     wait_for_launch_before();
     let_next_launch_begin();
 }
@@ -357,7 +357,7 @@ __device__ __forceinline__ void attend(const void *q, const void *k, const void 
         consumer<T> c(p, at);
         c.run();
     }
-    cluster_sync(); // the peer may still send to this block's memory
+    cluster_meet(); // the peer may still send to this block's memory
 }
 
 } // namespace

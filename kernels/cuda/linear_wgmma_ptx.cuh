@@ -2,6 +2,7 @@
 #ifndef DVK_CUDA_LINEAR_WGMMA_PTX_CUH
 #define DVK_CUDA_LINEAR_WGMMA_PTX_CUH
 
+#include "kernels/cuda/hopper_cluster.cuh"
 #include "kernels/cuda/hopper_wgmma.cuh"
 
 /* ---- copies of boxes of a matrix ---- */
@@ -24,23 +25,6 @@ HOPPER_DEVICE void matrix_out_commit() {
 }
 
 /* ---- clusters ---- */
-
-HOPPER_DEVICE uint32_t rank_in_cluster() {
-    uint32_t r;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-    return r;
-}
-
-HOPPER_DEVICE void meet_cluster() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-/* The same place in another block. */
-HOPPER_DEVICE uint32_t in_block(uint32_t at, uint32_t rank) {
-    uint32_t r;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
-    return r;
-}
 
 HOPPER_DEVICE float2 load_in_cluster(uint32_t at) {
     float2 v;

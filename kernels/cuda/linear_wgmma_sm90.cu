@@ -126,7 +126,7 @@ template <int BM, int BN> struct meeting { // sums of a block in shared memory
         }
 #pragma unroll 2
         for (int i = 0; i < blocks * PARTS; i++) {
-            const uint32_t there = in_block(base, i / PARTS) + i % PARTS * (BM * PITCH * 4);
+            const uint32_t there = cluster_place(base, i / PARTS) + i % PARTS * (BM * PITCH * 4);
 #pragma unroll
             for (int e = 0; e < N; e++) {
                 const float2 v = load_in_cluster(there + from[e]);
@@ -175,7 +175,7 @@ template <bool BF16, int BM, int BN> HOPPER_DEVICE void few(const dvk_linear_wgm
     extern __shared__ __align__(1024) unsigned char shared[];
     typedef layout<BM, BN, 0> L;
     const L at = {(uint32_t)__cvta_generic_to_shared(shared)};
-    const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0), rank = (int)rank_in_cluster();
+    const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0), rank = (int)cluster_rank();
     const int place = blockIdx.x / p.blocks, n = place / p.m_places, m = place - n * p.m_places;
     const share t = {m * BM, n * (p.out.glu ? BN / 2 : BN), (int)((int64_t)p.steps * rank / p.blocks),
                      (int)((int64_t)p.steps * (rank + 1) / p.blocks)};
@@ -199,9 +199,9 @@ template <bool BF16, int BM, int BN> HOPPER_DEVICE void few(const dvk_linear_wgm
         meet.put(group, sum);
     }
     wait_for_launch_before();
-    meet_cluster();
+    cluster_meet();
     store_few<BM, BN>(p, t, meet, rank);
-    meet_cluster(); // nobody leaves while others read from it
+    cluster_meet(); // nobody leaves while others read from it
 }
 
 } // namespace
