@@ -28,7 +28,9 @@ typedef enum {
     ASK,
     PIXELS,
     HEAT,
-    SHARE
+    RATE,
+    SHARE,
+    DECODER
 } kind;
 
 typedef struct option_def {
@@ -54,7 +56,8 @@ static const option_def options[] = {
     {"--split", TEXT, CLI_UPSCALE, offsetof(cli_args, split)},
     {"--codec", TEXT, CLI_UPSCALE | CLI_DECODE, offsetof(cli_args, codec)},
     {"--crf", PERCENT, CLI_UPSCALE | CLI_DECODE, offsetof(cli_args, crf)},
-    {"--fps", HEAT, CLI_DECODE, offsetof(cli_args, fps)},
+    {"--decoder", DECODER, CLI_UPSCALE | CLI_ENCODE, offsetof(cli_args, decoder)},
+    {"--fps", RATE, CLI_DECODE, offsetof(cli_args, fps)},
     {"--frames", COUNT, CLI_DECODE, offsetof(cli_args, frames)},
     {"--audio", TEXT, CLI_DECODE, offsetof(cli_args, audio)},
     {"--sample", FLAG, CLI_ENCODE, offsetof(cli_args, sample)},
@@ -215,6 +218,17 @@ static int set_tile(const char *value, int32_t *out) {
     return 0;
 }
 
+static int set_decoder(const option_def *d, const char *value, int32_t *out) {
+    static const char *const words[] = {"auto", "software", "hardware"}; /* CLI_DECODER_ */
+    for (int32_t i = 0; i < 3; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *out = i;
+            return 0;
+        }
+    }
+    return cli_usage(d->name, "needs auto, hardware or software, not \"%s\"", value);
+}
+
 static int set_model(cli_args *a, const char *value) {
     if (a->n_models == CLI_MODELS_MAX) {
         return cli_usage("--model", "given more than %d times", CLI_MODELS_MAX);
@@ -268,6 +282,11 @@ static int set(const option_def *d, const char *value, cli_args *a) {
         return strcmp(value, "0") == 0 || positive(value, 100.0, (double *)(void *)member) == 0
                    ? 0
                    : cli_usage(d->name, "needs a number from 0 to 100, not \"%s\"", value);
+    case RATE:
+        return positive(value, CLI_FPS_MAX, (double *)(void *)member) == 0 && *(double *)(void *)member >= CLI_FPS_MIN
+                   ? 0
+                   : cli_usage(d->name, "needs frames a second from %g to %g, not \"%s\"", CLI_FPS_MIN, CLI_FPS_MAX,
+                               value);
     case SHARE:
         return positive(value, 1.0, (double *)(void *)member) == 0
                    ? 0
@@ -276,6 +295,8 @@ static int set(const option_def *d, const char *value, cli_args *a) {
         return whole(value, UINT64_MAX, (uint64_t *)(void *)member) == 0
                    ? 0
                    : cli_usage(d->name, "needs a whole number, not \"%s\"", value);
+    case DECODER:
+        return set_decoder(d, value, (int32_t *)(void *)member);
     case TILE:
         return set_tile(value, (int32_t *)(void *)member);
     default:

@@ -18,6 +18,8 @@ typedef enum {
 } cli_command;
 
 enum { CLI_MODELS_MAX = 8, CLI_ASKS_MAX = 32 };
+#define CLI_FPS_MIN 1e-3
+#define CLI_FPS_MAX 1e4
 enum { CLI_TF32 = 0x100 }; /* a precision without a davy_dtype: fp32 with the model option tf32 */
 
 typedef struct cli_args {
@@ -39,6 +41,7 @@ typedef struct cli_args {
     const char *split; /* model option of this name */
     const char *codec; /* of a video; NULL: what suits the file */
     int32_t crf;       /* its quality; 0: the usual */
+    int32_t decoder;   /* CLI_DECODER_ of video.h */
     double fps;        /* decode: of a video; 0: as the latents say */
     int32_t frames;    /* decode: so many of a video; 0: as the latents say */
     const char *audio; /* decode: the video whose sound goes with it */

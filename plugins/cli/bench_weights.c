@@ -239,58 +239,62 @@ static char *header_of(const builder *b, uint64_t *data_bytes) {
     return text;
 }
 
-void *bench_weights(bench_arch arch, int encoder, uint64_t *bytes) {
-    builder b = {0};
+static void build(builder *b, bench_arch arch, int encoder) {
     switch (arch) {
     case BENCH_COMPACT:
-        compact(&b, 32);
+        compact(b, 32);
         break;
     case BENCH_COMPACT16:
-        compact(&b, 16);
+        compact(b, 16);
         break;
     case BENCH_SPAN:
-        span(&b);
+        span(b);
         break;
     case BENCH_SPANF3:
-        spanf3(&b);
+        spanf3(b);
         break;
     case BENCH_REALPLKSR:
-        realplksr(&b);
+        realplksr(b);
         break;
     case BENCH_OMNISR:
-        omnisr(&b);
+        omnisr(b);
         break;
     case BENCH_SWINIR:
-        bench_swinir(&b);
+        bench_swinir(b);
         break;
     case BENCH_DRCT:
-        bench_drct(&b);
+        bench_drct(b);
         break;
     case BENCH_HAT:
-        bench_hat(&b);
+        bench_hat(b);
         break;
     case BENCH_DAT:
-        bench_dat(&b);
+        bench_dat(b);
         break;
     case BENCH_SRFORMER:
-        bench_srformer(&b);
+        bench_srformer(b);
         break;
     case BENCH_RGT:
-        bench_rgt(&b);
+        bench_rgt(b);
         break;
     case BENCH_ATD:
-        bench_atd(&b);
+        bench_atd(b);
         break;
     case BENCH_RRDB:
-        rrdb(&b);
+        rrdb(b);
         break;
     case BENCH_TAE:
-        taesd(&b, encoder);
+        taesd(b, encoder);
         break;
     default:
-        sdxl(&b);
+        sdxl(b);
         break;
     }
+}
+
+void *bench_weights(bench_arch arch, int encoder, uint64_t *bytes) {
+    builder b = {0};
+    build(&b, arch, encoder);
     uint64_t data_bytes = 0;
     char *header = b.failed ? NULL : header_of(&b, &data_bytes);
     const size_t n = header != NULL ? strlen(header) : 0;

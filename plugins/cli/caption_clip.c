@@ -103,7 +103,8 @@ static int load_folder(const char *folder, cli_clip *c) {
 static int load_file(const char *path, double fps, cli_clip *c) {
     cli_video *v = NULL;
     cli_picture p = {0};
-    int r = cli_video_open(path, 0, &v);
+    const cli_video_decoding how = {.hardware = CLI_DECODER_SOFTWARE}; /* few frames of a short video */
+    int r = cli_video_open(path, &how, &v);
     for (int more = r == CLI_OK; more && !cli_interrupted();) {
         double seconds = 0;
         const int got = cli_video_read(v, &p, &seconds);

@@ -90,9 +90,11 @@ static double settle_fps(const decoding *d) {
     char text[32];
     double fps = d->args->fps;
     if (fps <= 0.0 && cli_safetensors_about(d->args->inputs[0], "fps", text, sizeof text) == 0) {
-        fps = strtod(text, NULL);
+        char *end = NULL;
+        fps = strtod(text, &end);
+        fps = *end == 0 ? fps : 0.0;
     }
-    return fps > 0.0 && fps < 1e4 ? fps : 0.0;
+    return fps >= CLI_FPS_MIN && fps <= CLI_FPS_MAX ? fps : 0.0;
 }
 
 static int open_output(decoding *d) {

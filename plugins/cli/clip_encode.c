@@ -51,7 +51,8 @@ static int open_source(source *s, const cli_args *a) {
         s->total = (int64_t)s->count;
         return s->names != NULL ? CLI_OK : cli_fail(s->path, "cannot be read: %s", strerror(errno));
     }
-    const int r = cli_video_open(s->path, 1, &s->video);
+    const cli_video_decoding how = {.hardware = a->decoder, .device = a->device};
+    const int r = cli_video_open(s->path, &how, &s->video);
     if (r == CLI_OK) {
         s->fps = cli_video_about(s->video)->fps;
         s->total = cli_video_about(s->video)->frames;

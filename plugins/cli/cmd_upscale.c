@@ -285,8 +285,11 @@ int cli_upscale(const cli_args *a) {
     if (video && a->raw != NULL) {
         return cli_usage("--raw", "works on one picture, not on a video");
     }
-    if (!video && (a->codec != NULL || a->crf > 0)) {
-        return cli_usage(a->codec != NULL ? "--codec" : "--crf", "is for videos, and %s is none", in);
+    if (!video && (a->codec != NULL || a->crf > 0 || a->decoder != 0)) {
+        return cli_usage(a->codec != NULL ? "--codec"
+                         : a->crf > 0     ? "--crf"
+                                          : "--decoder",
+                         "is for videos, and %s is none", in);
     }
     int r = cli_session_load(&u.session);
     if (r == CLI_OK) {

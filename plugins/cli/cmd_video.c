@@ -218,12 +218,15 @@ static void report(const job *j) {
     const char *encoder = j->format.encoder != NULL           ? j->format.encoder->name
                           : j->sink.pixels == AV_PIX_FMT_NONE ? "png"
                                                               : "y4m";
+    char name[64];
+    const char *decoder = video_decoder_name(j->video, name);
     if (is_pipe(a->output) || (a->quiet && !a->json)) {
         return;
     }
     if (!a->json) {
-        printf("%s: %lld frames, %ux%u -> %dx%d, %s, %s, %.1f s, %.2f fps\n", a->output, (long long)frames, f->width,
-               f->height, j->sink.w, j->sink.h, s->model_name, encoder, seconds, (double)j->task.frames / seconds);
+        printf("%s: %lld frames, %ux%u -> %dx%d, %s, %s -> %s, %.1f s, %.2f fps\n", a->output, (long long)frames,
+               f->width, f->height, j->sink.w, j->sink.h, s->model_name, decoder, encoder, seconds,
+               (double)j->task.frames / seconds);
         return;
     }
     cJSON *o = cJSON_CreateObject();
@@ -238,6 +241,7 @@ static void report(const job *j) {
     cJSON_AddStringToObject(o, "precision", cli_precision_name(s->info.compute));
     cJSON_AddStringToObject(o, "device", s->device.selector);
     cJSON_AddStringToObject(o, "device_name", s->device.name);
+    cJSON_AddStringToObject(o, "decoder", decoder);
     cJSON_AddStringToObject(o, "encoder", encoder);
     cJSON_AddNumberToObject(o, "seconds", seconds);
     cJSON_AddNumberToObject(o, "fps", (double)j->task.frames / seconds);
@@ -254,7 +258,9 @@ int cli_upscale_video(cli_session *s, const cli_args *a) {
     const char *out = a->output;
     job j = {.session = s, .args = a, .start = cli_seconds()};
     const int folder = cli_path_kind_of(out) == CLI_PATH_FOLDER || ends_with(out, "/");
-    int r = cli_video_open(in, s->on_gpu, &j.video);
+    const int decoder = a->decoder != CLI_DECODER_AUTO || s->on_gpu ? a->decoder : CLI_DECODER_SOFTWARE;
+    const cli_video_decoding how = {.hardware = decoder, .device = a->device};
+    int r = cli_video_open(in, &how, &j.video);
     r = r == CLI_OK ? plan(&j) : r;
     if (r == CLI_OK) {
         cli_progress_begin(slash != NULL ? slash + 1 : in);

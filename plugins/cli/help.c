@@ -75,7 +75,9 @@ static const char upscale[] =
     "                    hevc for 10 bits or over 4096 pixels; vp9 into .webm). Where a GPU computes, its encoder is "
     "tried\n"
     "                    first; --codec libx264 keeps the work off it\n"
-    "  --crf N           its quality, less is better (16)\n" FORMATS COMMON;
+    "  --crf N           its quality, less is better (16)\n"
+    "  --decoder D       of a video: hardware, software, or auto (auto: hardware where a GPU computes and takes the "
+    "video)\n" FORMATS COMMON;
 
 static const char encode[] =
     "usage: davy encode IN -o LATENT.safetensors --model VAE [options]\n"
@@ -85,6 +87,7 @@ static const char encode[] =
     "latent is [1, z, t, h, w], and the file says how many frames there were and how fast. A run that was interrupted\n"
     "begins anew.\n"
     "  --model VAE       may be repeated (encoder and decoder in files of their own)\n"
+    "  --decoder D       of a video: hardware, software, or auto (auto: hardware that takes the video)\n"
     "  --sample          draw from the posterior instead, with --seed N (0)\n"
     "  --scaled          apply the family's scale and shift\n"
     "  --crop            cut the sides to multiples of the model's factor, evenly on both ends; without it other "

@@ -134,7 +134,7 @@ int cli_safetensors_read(const char *path, const char *name, cli_array *out) {
     uint64_t data_bytes = 0;
     uint64_t offset = 0;
     cJSON *header = read_header(f, &data_at, &data_bytes);
-    const cJSON *tensor = header != NULL ? choose(header, name) : NULL;
+    const cJSON *tensor = cJSON_IsObject(header) ? choose(header, name) : NULL; /* members of a list have no names */
     if (!cJSON_IsObject(header)) {
         result = cli_fail(path, "is no safetensors file");
     } else if (tensor == NULL) {

@@ -22,9 +22,16 @@ typedef struct cli_video_facts {
 /* Whether this program can read videos at all. */
 int cli_video_known(void);
 
-/* path: a file, or "-" for standard input. hardware: FFmpeg's hardware decoders may be used where there are any. Prints its
+enum { CLI_DECODER_AUTO, CLI_DECODER_SOFTWARE, CLI_DECODER_HARDWARE };
+
+typedef struct cli_video_decoding {
+    int hardware; /* CLI_DECODER_: FFmpeg's hardware decoders may be used; SOFTWARE: not; HARDWARE: told if there are none */
+    const char *device; /* as --device says: of several GPUs the one whose number it begins with decodes; may be NULL */
+} cli_video_decoding;
+
+/* path: a file, or "-" for standard input. A video that the hardware does not take, software decodes, with a note. Prints its
  * failure. */
-int cli_video_open(const char *path, int hardware, cli_video **out);
+int cli_video_open(const char *path, const cli_video_decoding *how, cli_video **out);
 const cli_video_facts *cli_video_about(const cli_video *v);
 /* The next frame as RGB of facts.bits, the size facts say, in memory of p's own that is kept from frame to frame;
  * *seconds (may be NULL): when it is shown, from the beginning. 1: a frame; 0: the end; -1: failure, told. */

@@ -106,12 +106,19 @@ static int works(const AVCodec *codec, uint32_t bits, video_format *f) {
 static int choose_encoder(const char *path, const char *codec, uint32_t bits, const video_codec_wish *wish,
                           video_format *f) {
     const int hdr = bits > 8;
+    const char *shut = NULL; /* an encoder of the GPU that cannot */
     for (size_t i = 0; i < sizeof encoders / sizeof encoders[0]; i++) {
-        if (strcmp(encoders[i].codec, codec) == 0 && (!encoders[i].hardware || wish->on_gpu) &&
-            works(avcodec_find_encoder_by_name(encoders[i].encoder), bits, f) &&
-            (!encoders[i].hardware || !hdr || f->pixels != AV_PIX_FMT_YUV420P)) {
+        const AVCodec *e = avcodec_find_encoder_by_name(encoders[i].encoder);
+        if (strcmp(encoders[i].codec, codec) != 0 || e == NULL || (encoders[i].hardware && !wish->on_gpu)) {
+            continue;
+        }
+        if (works(e, bits, f) && (!encoders[i].hardware || !hdr || f->pixels != AV_PIX_FMT_YUV420P)) {
+            if (shut != NULL) {
+                cli_note(path, "%s cannot encode this here; %s does", shut, e->name);
+            }
             return CLI_OK;
         }
+        shut = encoders[i].hardware ? e->name : shut;
     }
     if (works(avcodec_find_encoder_by_name(codec), bits, f)) { /* FFmpeg's own name of one */
         return CLI_OK;

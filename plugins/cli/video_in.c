@@ -1,4 +1,4 @@
-/* video_in.c - see video.h: a file or a pipe, its best video stream, decoded by hardware where that works. */
+/* video_in.c - see video.h: a file or a pipe, and the frames of its best video stream. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,13 +6,6 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
 #include "plugins/cli/video_priv.h"
-
-const char *video_error(int code, char text[128]) {
-    if (av_strerror(code, text, 128) < 0) {
-        snprintf(text, 128, "error %d", code);
-    }
-    return text;
-}
 
 int64_t video_duration(const AVFrame *f) {
 #if LIBAVUTIL_VERSION_INT >= AV_VERSION_INT(57, 30, 100)
@@ -30,82 +23,7 @@ void video_set_duration(AVFrame *f, int64_t ticks) {
 #endif
 }
 
-/* ---- decoders ---- */
-
-static enum AVPixelFormat choose_format(AVCodecContext *c, const enum AVPixelFormat *offered) {
-    const cli_video *v = c->opaque;
-    for (const enum AVPixelFormat *p = offered; *p != AV_PIX_FMT_NONE; p++) {
-        if (*p == v->device_format) {
-            return *p;
-        }
-    }
-    return avcodec_default_get_format(c, offered); /* this stream is none for the hardware */
-}
-
-/* The first device of any kind that the decoder knows and the machine has. */
-static void find_device(cli_video *v, const AVCodec *codec) {
-    const AVCodecHWConfig *hw = NULL;
-    v->device_format = AV_PIX_FMT_NONE;
-    for (int i = 0; (hw = avcodec_get_hw_config(codec, i)) != NULL; i++) {
-        if ((hw->methods & AV_CODEC_HW_CONFIG_METHOD_HW_DEVICE_CTX) != 0 &&
-            av_hwdevice_ctx_create(&v->device, hw->device_type, NULL, NULL, 0) >= 0) {
-            v->device_format = hw->pix_fmt;
-            return;
-        }
-    }
-}
-
-static int open_decoder(cli_video *v, const AVCodec *codec, int hardware) {
-    char why[128];
-    v->decoder = avcodec_alloc_context3(codec);
-    if (v->decoder == NULL || avcodec_parameters_to_context(v->decoder, v->stream->codecpar) < 0) {
-        return cli_fail(v->path, "out of memory");
-    }
-    v->decoder->pkt_timebase = v->stream->time_base;
-    v->decoder->thread_count = 0;
-    v->decoder->opaque = v;
-    if (hardware) {
-        find_device(v, codec);
-    }
-    if (v->device != NULL) {
-        v->decoder->hw_device_ctx = av_buffer_ref(v->device);
-        v->decoder->get_format = choose_format;
-        v->decoder->extra_hw_frames = 4; /* those that wait for their turn */
-    }
-    const int r = avcodec_open2(v->decoder, codec, NULL);
-    return r < 0 ? cli_fail(v->path, "its video (%s) cannot be decoded: %s", codec->name, video_error(r, why)) : CLI_OK;
-}
-
 /* ---- frames ---- */
-
-/* Feeds one packet of our stream, or the end. 0, or -1: told. */
-static int feed(cli_video *v) {
-    char why[128];
-    for (;;) {
-        int r = av_read_frame(v->format, v->packet);
-        if (r == AVERROR_EOF) {
-            v->drained = 1;
-            avcodec_send_packet(v->decoder, NULL);
-            return 0;
-        }
-        if (r < 0) {
-            cli_fail(v->path, "cannot be read further: %s", video_error(r, why));
-            return -1;
-        }
-        if (v->packet->stream_index == v->stream->index) {
-            r = avcodec_send_packet(v->decoder, v->packet);
-            av_packet_unref(v->packet);
-            if (r < 0 && r != AVERROR(EAGAIN)) {
-                if (!v->damaged++) {
-                    cli_note(v->path, "damaged data is passed over (%s)", video_error(r, why));
-                }
-                continue;
-            }
-            return 0;
-        }
-        av_packet_unref(v->packet);
-    }
-}
 
 /* Times that rise, and durations. */
 static void set_times(cli_video *v, AVFrame *f) {
@@ -122,44 +40,17 @@ static void set_times(cli_video *v, AVFrame *f) {
     }
 }
 
-/* Out of the device's memory. */
-static int bring_home(cli_video *v, AVFrame *frame) {
-    if (v->device == NULL || v->decoded->format != (int)v->device_format) {
-        av_frame_move_ref(frame, v->decoded);
-        return 0;
-    }
-    int r = av_hwframe_transfer_data(frame, v->decoded, 0);
-    r = r < 0 ? r : av_frame_copy_props(frame, v->decoded);
-    av_frame_unref(v->decoded);
-    return r;
-}
-
 int video_decode(cli_video *v, AVFrame *frame) {
-    char why[128];
     if (v->ahead != NULL) {
         av_frame_move_ref(frame, v->ahead);
         av_frame_free(&v->ahead);
         return 1;
     }
-    for (;;) {
-        int r = avcodec_receive_frame(v->decoder, v->decoded);
-        if (r == AVERROR_EOF) {
-            return 0;
-        }
-        if (r == AVERROR(EAGAIN) && !v->drained) {
-            if (feed(v) != 0) {
-                return -1;
-            }
-            continue;
-        }
-        r = r < 0 ? r : bring_home(v, frame);
-        if (r < 0) {
-            cli_fail(v->path, "its video cannot be decoded: %s", video_error(r, why));
-            return -1;
-        }
+    const int r = video_decoder_frame(v, frame);
+    if (r == 1) {
         set_times(v, frame);
-        return 1;
     }
+    return r;
 }
 
 /* ---- going elsewhere ---- */
@@ -168,9 +59,8 @@ static int go_to(cli_video *v, int64_t pts) {
     if (av_seek_frame(v->format, v->stream->index, pts, AVSEEK_FLAG_BACKWARD) < 0) {
         return -1;
     }
-    avcodec_flush_buffers(v->decoder);
+    video_decoder_flush(v);
     av_frame_free(&v->ahead);
-    v->drained = 0;
     v->last_pts = AV_NOPTS_VALUE;
     return 0;
 }
@@ -257,7 +147,7 @@ static int look_at_first(cli_video *v) {
     return CLI_OK;
 }
 
-static int open_input(cli_video *v, int hardware) {
+static int open_input(cli_video *v) {
     char why[128];
     const AVCodec *codec = NULL;
     const int piped = strcmp(v->path, "-") == 0;
@@ -272,20 +162,20 @@ static int open_input(cli_video *v, int hardware) {
                         r == AVERROR_DECODER_NOT_FOUND ? "FFmpeg has no decoder for its video" : "holds no video");
     }
     v->stream = v->format->streams[r];
-    return open_decoder(v, codec, hardware);
+    return video_decoder_open(v, codec);
 }
 
-int cli_video_open(const char *path, int hardware, cli_video **out) {
+int cli_video_open(const char *path, const cli_video_decoding *how, cli_video **out) {
     av_log_set_level(AV_LOG_QUIET);
     cli_video *v = calloc(1, sizeof *v);
     if (v == NULL) {
         return cli_fail(path, "out of memory");
     }
     v->path = path;
-    v->device_format = AV_PIX_FMT_NONE;
+    v->how = *how;
     v->packet = av_packet_alloc();
     v->decoded = av_frame_alloc();
-    int r = v->packet != NULL && v->decoded != NULL ? open_input(v, hardware) : cli_fail(path, "out of memory");
+    int r = v->packet != NULL && v->decoded != NULL ? open_input(v) : cli_fail(path, "out of memory");
     r = r == CLI_OK ? look_at_first(v) : r;
     if (r != CLI_OK) {
         cli_video_close(v);
@@ -335,8 +225,7 @@ void cli_video_close(cli_video *v) {
     av_frame_free(&v->frame);
     av_frame_free(&v->decoded);
     av_packet_free(&v->packet);
-    avcodec_free_context(&v->decoder);
-    av_buffer_unref(&v->device);
+    video_decoder_close(v);
     avformat_close_input(&v->format);
     free(v);
 }

@@ -56,8 +56,8 @@ static int unknown(const char *path) {
     return cli_fail(path, "is a video; %s", why);
 }
 
-int cli_video_open(const char *path, int hardware, cli_video **out) {
-    return cli_video_known() ? module->open(path, hardware, out) : unknown(path);
+int cli_video_open(const char *path, const cli_video_decoding *how, cli_video **out) {
+    return cli_video_known() ? module->open(path, how, out) : unknown(path);
 }
 
 const cli_video_facts *cli_video_about(const cli_video *v) {

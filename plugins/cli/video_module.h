@@ -11,7 +11,7 @@
 
 typedef struct cli_video_module {
     uint64_t build;
-    int (*open)(const char *path, int hardware, cli_video **out);
+    int (*open)(const char *path, const cli_video_decoding *how, cli_video **out);
     const cli_video_facts *(*about)(const cli_video *v);
     int (*read)(cli_video *v, cli_picture *p, double *seconds);
     int (*seek)(cli_video *v, double seconds);

@@ -24,13 +24,31 @@ typedef struct video_scaler {
     int w, h, format; /* of the frame */
 } video_scaler;
 
+/* Packets that a hardware decoder has had and software can go on from. */
+typedef struct video_kept {
+    AVPacket **packets; /* the first is a key frame's */
+    size_t n, room;
+    int64_t bytes;
+    int64_t
+        key; /* when the first key frame behind that one, packets[key_at], is shown; AV_NOPTS_VALUE: there is none */
+    size_t key_at;
+    int64_t frames; /* that have come of them */
+    int64_t last;   /* when the last of these is shown */
+    int lost;       /* there were too many: they are not kept any more */
+} video_kept;
+
 struct cli_video {
     const char *path;
+    cli_video_decoding how;
     AVFormatContext *format;
     AVStream *stream;
+    const AVCodec *codec, *software; /* in use; the one that needs no hardware */
     AVCodecContext *decoder;
-    AVBufferRef *device; /* of a hardware decoder; NULL: none */
+    AVBufferRef *device; /* of a hardware decoder; NULL: software decodes */
+    enum AVHWDeviceType device_type;
     enum AVPixelFormat device_format;
+    int refused; /* the hardware takes no such stream */
+    video_kept kept;
     AVPacket *packet;
     AVFrame *decoded;
     AVFrame *ahead; /* decoded already; NULL: none */
@@ -44,6 +62,15 @@ struct cli_video {
     video_colour colour;
     video_scaler to_rgb;
 };
+
+/* video_decoder.c. open: on hardware if v->how says so and it can be. frame: the next one, in host memory, as FFmpeg gives it;
+ * 1, 0: the end, -1: told. flush: behind it anything may come. */
+int video_decoder_open(cli_video *v, const AVCodec *codec);
+int video_decoder_frame(cli_video *v, AVFrame *frame);
+void video_decoder_flush(cli_video *v);
+void video_decoder_close(cli_video *v);
+/* "h264", or "h264 on cuda". */
+const char *video_decoder_name(const cli_video *v, char text[64]);
 
 /* The next frame, in host memory, with pts (rising by at least 1) and duration set. 1, 0: the end, -1: told. */
 int video_decode(cli_video *v, AVFrame *frame);

@@ -96,7 +96,8 @@ int cli_video_writer_open(const char *path, const cli_video_wish *wish, cli_vide
     if (r == CLI_OK && wish->sound != NULL && w->is_y4m) {
         r = cli_fail(path, "y4m holds no sound");
     }
-    r = r == CLI_OK && wish->sound != NULL ? cli_video_open(wish->sound, 0, &w->sound) : r;
+    const cli_video_decoding plain = {.hardware = CLI_DECODER_SOFTWARE}; /* of one frame */
+    r = r == CLI_OK && wish->sound != NULL ? cli_video_open(wish->sound, &plain, &w->sound) : r;
     r = r == CLI_OK ? settle_format(w, wish) : r;
     r = r == CLI_OK ? (w->is_y4m ? open_y4m(w) : open_parts(w)) : r;
     if (r != CLI_OK) {

@@ -17,11 +17,20 @@ if(TARGET davy_cli)
     add_test(NAME hosts.cli_codecs COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_codecs.py ${cli_small})
     add_test(NAME hosts.cli_caption COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_caption.py)
     add_test(NAME hosts.video COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video.py ${cli_small})
+    # Under the names that FFmpeg loads: libcuda.so.1 and, beside it, libnvcuvid.so.1.
+    set(nvdec_folder ${PROJECT_BINARY_DIR}/tests/nvdec)
+    add_library(mock_nvdec MODULE mock_nvdec.c)
+    target_link_libraries(mock_nvdec PRIVATE davy_options)
+    set_target_properties(mock_nvdec PROPERTIES PREFIX lib OUTPUT_NAME cuda SUFFIX .so.1
+        LIBRARY_OUTPUT_DIRECTORY ${nvdec_folder})
+    add_custom_command(TARGET mock_nvdec POST_BUILD
+        COMMAND ${CMAKE_COMMAND} -E create_symlink libcuda.so.1 ${nvdec_folder}/libnvcuvid.so.1)
+    add_test(NAME hosts.video_hardware COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video_hardware.py)
     add_test(NAME hosts.video_clip COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video_clip.py)
-    set_tests_properties(hosts.cli_parts hosts.cli hosts.cli_misuse hosts.cli_codecs hosts.cli_caption hosts.video hosts.video_clip PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
-        "${DAVY_TEST_ENV};DAVY_DEVICE=cpu;DAVY_MOCK_CUDA=$<TARGET_FILE:mock_cuda>;DAVY_MODELS=${PROJECT_SOURCE_DIR}/packaging/models")
+    set_tests_properties(hosts.cli_parts hosts.cli hosts.cli_misuse hosts.cli_codecs hosts.cli_caption hosts.video hosts.video_hardware hosts.video_clip PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
+        "${DAVY_TEST_ENV};DAVY_DEVICE=cpu;DAVY_MOCK_CUDA=$<TARGET_FILE:mock_cuda>;DAVY_MOCK_NVDEC=${nvdec_folder};DAVY_MODELS=${PROJECT_SOURCE_DIR}/packaging/models")
     if(DAVY_SANITIZE)
-        set_property(TEST hosts.video hosts.video_clip APPEND PROPERTY ENVIRONMENT
+        set_property(TEST hosts.video hosts.video_hardware hosts.video_clip APPEND PROPERTY ENVIRONMENT
             "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/leaks.txt:print_suppressions=0")
     endif()
 endif()

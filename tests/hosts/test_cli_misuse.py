@@ -20,6 +20,7 @@ def test_usage():
     check(run("--version").stdout.startswith("davy 1."), "--version")
     for bad in ([], ["fly"], ["upscale"], ["upscale", "a"], ["upscale", "a", "-o"], ["upscale", "a", "-o", "b", "--scale", "0"],
                 ["upscale", "a", "-o", "b", "--precision", "fp7"], ["devices", "x"], ["upscale", "a", "-o", "b", "--sample"],
+                *(["decode", "a", "-o", "b", "--model", "m", "--fps", rate] for rate in ("0", "-3", "1e-9", "20000", "nan", "x")),
                 ["bench", "upscale-compact-64"], ["bench", "fly-compact-64-fp32"], ["encode", "a", "-o", "b"],
                 ["caption", "--model", "m"], ["caption", "a"], ["caption", "a", "--model", "m", "--top-p", "2"],
                 ["caption", "a", "--model", "m", "--max-tokens", "0"], ["caption", "a", "--model", "m", "--scale", "2"]):

@@ -24,6 +24,11 @@ def latents(path):
     return found, header.get("__metadata__", {})
 
 
+def store(path, header, data):
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
 def test_latents():
     """A clip to latents and back: from a file, a pipe and a folder the same; frames, rate and sound are the clip's."""
     made = WORK / "taehv"
@@ -63,6 +68,15 @@ def test_latents():
     davy("decode", WORK / "l.safetensors", "-o", WORK / "l-no.png", *vae, code=1)
     davy("encode", src, "-o", WORK / "l-no.safetensors", *vae, "--raw", WORK / "l-no.raw", code=2)
     davy("encode", WORK / "nothing.mp4", "-o", WORK / "l-no.safetensors", *vae, code=1)
+    for rate, asked, said in (("10", ("--fps", 120), b"F120:1 "), ("1e-99", (), b"F24:1 "), ("30/1", (), b"F24:1 "),
+                              ("nan", (), b"F24:1 ")):
+        store(WORK / "l-rate.safetensors", {"latent": {"dtype": "F32", "shape": got.shape, "data_offsets": [0, got.nbytes]},
+                                            "__metadata__": {"fps": rate}}, got.tobytes())
+        y4m = davy("decode", WORK / "l-rate.safetensors", "-o", "-", "--frames", 1, *asked, *vae).stdout
+        check(said in y4m[:60], f"{rate} frames a second, {asked}: {y4m[:60]}")
+    for header in ([1], [], [{"dtype": "F32"}], None, "latent", {}, {"latent": []}, {"a": {}, "b": {}}):
+        store(WORK / "l-odd.safetensors", header, bytes(64))
+        davy("decode", WORK / "l-odd.safetensors", "-o", WORK / "l-no.png", *vae, code=1)
     nothing_beside(WORK / "l-no.safetensors")
     nothing_beside(WORK / "l-no.png")
 
@@ -73,8 +87,8 @@ def test_short_of_memory():
     subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/wan2_1", made],
                    check=True, stdout=subprocess.DEVNULL)
     latent = np.random.default_rng(4).standard_normal((1, 4, 3, 7, 8)).astype(np.float32).repeat(4, 3).repeat(4, 4)
-    header = json.dumps({"latent": {"dtype": "F32", "shape": latent.shape, "data_offsets": [0, latent.nbytes]}}).encode()
-    (WORK / "s.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + latent.tobytes())
+    about = {"latent": {"dtype": "F32", "shape": latent.shape, "data_offsets": [0, latent.nbytes]}}
+    store(WORK / "s.safetensors", about, latent.tobytes())
     decode = ("decode", WORK / "s.safetensors", "--device", "cpu", "--model", made / "model.safetensors")
     davy(*decode, "-o", f"{WORK}/s-whole/")
     whole = pictures(WORK / "s-whole/%06d.png", (256, 224)).astype(float)

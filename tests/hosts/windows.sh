@@ -54,7 +54,7 @@ there="$work/linux"
 mkdir -p "$here" "$there"
 cp "$root/packaging/models/davy-live-x2.safetensors" "$here"
 cp "$windows/davy-1.dll" "$windows"/tests/*.exe "$here" # the loader finds the library beside the program
-programs="davy-client host_formats host_misuse host_budget"
+programs="davy-client host_formats host_misuse host_misuse_pictures host_budget"
 if [ -f "$windows/davy-obs.dll" ]; then # where libobs's headers are
     cp "$windows/davy-obs.dll" "$windows/tests/obs.dll" "$windows/tests/fake_d3d11_cuda.dll" "$here"
     export DAVY_TEST_MODELS="Z:$root/packaging/models"
