@@ -7,16 +7,22 @@ static dv_value out_of(const dv_node *node) {
     return node != NULL ? node->out : DV_NO_VALUE;
 }
 
-/* Two operands of one picture each. */
+/* Two operands of as many pictures. */
 static bool ready(dv_graph *g, const char *label, dv_value a, dv_value b) {
     if (!dv_graph_ready(g, label, a) || !dv_graph_ready(g, label, b)) {
         return false;
     }
-    if (dv_shape_of(g, a).n != 1 || dv_shape_of(g, b).n != 1) {
-        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "%s: of one picture at a time", label));
+    if (dv_shape_of(g, a).n != dv_shape_of(g, b).n) {
+        dv_graph_refuse_pair(g, label, dv_shape_of(g, a), dv_shape_of(g, b));
         return false;
     }
     return true;
+}
+
+/* Pictures, and tokens of each or of all of them. */
+static bool ready_with(dv_graph *g, const char *label, dv_value a, dv_value tokens) {
+    const bool of_all = dv_graph_ready(g, label, tokens) && dv_shape_of(g, tokens).n == 1;
+    return of_all ? dv_graph_ready(g, label, a) : ready(g, label, a, tokens);
 }
 
 static int64_t pixels(dv_shape s) {
@@ -36,7 +42,7 @@ dv_value dv_tokens(dv_graph *g, dv_param tokens, int64_t count, int64_t channels
 }
 
 dv_value dv_similarity(dv_graph *g, dv_value q, dv_value k, dv_param factor) {
-    if (!ready(g, "similarity", q, k)) {
+    if (!ready_with(g, "similarity", q, k)) {
         return DV_NO_VALUE;
     }
     const dv_shape pixel = dv_shape_of(g, q);
@@ -45,8 +51,8 @@ dv_value dv_similarity(dv_graph *g, dv_value q, dv_value k, dv_param factor) {
         return dv_graph_refuse_pair(g, "similarity", pixel, tokens);
     }
     const dv_value in[2] = {q, k};
-    dv_node *node =
-        dv_graph_append(g, DV_OP_SIMILARITY, "similarity", in, 2, (dv_shape){1, pixel.h, pixel.w, pixels(tokens)});
+    dv_node *node = dv_graph_append(g, DV_OP_SIMILARITY, "similarity", in, 2,
+                                    (dv_shape){pixel.n, pixel.h, pixel.w, pixels(tokens)});
     if (node != NULL) {
         node->weight = factor;
     }
@@ -54,7 +60,7 @@ dv_value dv_similarity(dv_graph *g, dv_value q, dv_value k, dv_param factor) {
 }
 
 dv_value dv_mix(dv_graph *g, dv_value s, dv_value v) {
-    if (!ready(g, "mix", s, v)) {
+    if (!ready_with(g, "mix", s, v)) {
         return DV_NO_VALUE;
     }
     const dv_shape shares = dv_shape_of(g, s);
@@ -63,7 +69,7 @@ dv_value dv_mix(dv_graph *g, dv_value s, dv_value v) {
         return dv_graph_refuse_pair(g, "mix", shares, tokens);
     }
     const dv_value in[2] = {s, v};
-    return out_of(dv_graph_append(g, DV_OP_MIX, "mix", in, 2, (dv_shape){1, shares.h, shares.w, tokens.c}));
+    return out_of(dv_graph_append(g, DV_OP_MIX, "mix", in, 2, (dv_shape){shares.n, shares.h, shares.w, tokens.c}));
 }
 
 dv_value dv_order(dv_graph *g, dv_value s, int64_t rows, int64_t width) {
@@ -71,7 +77,7 @@ dv_value dv_order(dv_graph *g, dv_value s, int64_t rows, int64_t width) {
         return DV_NO_VALUE;
     }
     const int64_t count = pixels(dv_shape_of(g, s));
-    const dv_shape shape = {1, rows, width, 1};
+    const dv_shape shape = {dv_shape_of(g, s).n, rows, width, 1};
     if (pixels(shape) < count || pixels(shape) > 2 * count || count > 1 << 24) {
         return dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "order: %lld pixels in %lld places", (long long)count,
                                         (long long)pixels(shape)));
@@ -89,7 +95,7 @@ dv_value dv_gather(dv_graph *g, dv_value x, dv_value order, dv_param scale) {
         return dv_graph_refuse_pair(g, "gather", from, places);
     }
     const dv_value in[2] = {x, order};
-    dv_node *node = dv_graph_append(g, DV_OP_GATHER, "gather", in, 2, (dv_shape){1, places.h, places.w, from.c});
+    dv_node *node = dv_graph_append(g, DV_OP_GATHER, "gather", in, 2, (dv_shape){from.n, places.h, places.w, from.c});
     if (node != NULL) {
         node->weight = scale;
     }
@@ -106,11 +112,11 @@ dv_value dv_scatter(dv_graph *g, dv_value x, dv_value order, int64_t h, int64_t 
         return dv_graph_refuse_pair(g, "scatter", from, places);
     }
     const dv_value in[2] = {x, order};
-    return out_of(dv_graph_append(g, DV_OP_SCATTER, "scatter", in, 2, (dv_shape){1, h, w, from.c}));
+    return out_of(dv_graph_append(g, DV_OP_SCATTER, "scatter", in, 2, (dv_shape){from.n, h, w, from.c}));
 }
 
 dv_value dv_refine(dv_graph *g, dv_value tokens, dv_value s, dv_value x, const dv_refinement *how) {
-    if (!ready(g, "refine", tokens, s) || !ready(g, "refine", s, x)) {
+    if (!ready(g, "refine", s, x) || !ready_with(g, "refine", s, tokens)) {
         return DV_NO_VALUE;
     }
     const dv_shape shape = dv_shape_of(g, tokens);
@@ -120,7 +126,7 @@ dv_value dv_refine(dv_graph *g, dv_value tokens, dv_value s, dv_value x, const d
         return dv_graph_refuse_pair(g, "refine", shares, picture);
     }
     const dv_value in[3] = {tokens, s, x};
-    dv_node *node = dv_graph_append(g, DV_OP_REFINE, "refine", in, 3, shape);
+    dv_node *node = dv_graph_append(g, DV_OP_REFINE, "refine", in, 3, (dv_shape){shares.n, shape.h, shape.w, shape.c});
     if (node != NULL) {
         node->weight = how->gamma;
         node->bias = how->sigma;

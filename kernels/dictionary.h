@@ -1,10 +1,19 @@
 /* dictionary.h - ops of a dictionary of tokens (ATD): how like each of them a pixel is, what they say to it, attention between
- * pixels that are like the same one, and the dictionary as the picture has changed it. One picture at a time: every n is 1.
- * Tokens are a picture, too, of m pixels in reading order. */
+ * pixels that are like the same one, and the dictionary as the picture has changed it. Tokens are a picture, too, of m pixels
+ * in reading order. Pictures of a batch know nothing of each other; those of one op are as many, but for tokens (k of
+ * "similarity", v of "mix", t of "refine"), which may be one picture's for all. */
 #ifndef DVK_DICTIONARY_H
 #define DVK_DICTIONARY_H
 
+#include "kernels/dtype.h"
 #include "kernels/op.h"
+
+/* Picture n of v, by itself; of tokens for all, these. */
+static inline dvk_view dvk_picture_of(dvk_view v, int64_t n) {
+    v.data = (char *)v.data + (v.n > 1 ? n * v.sn : 0) * (int64_t)dvk_dtype_size(v.dtype);
+    v.n = 1;
+    return v;
+}
 
 /* "similarity": y[p][i] = softmax over i of factor[i] * q[p] . k[i] / (max(|q[p]|, eps) max(|k[i]|, eps)), eps = 1e-12, of y.c
  * tokens. All views are f32. */

@@ -12,8 +12,7 @@ static int order_supports(const void *args) {
 }
 
 static int64_t order_units(const void *args) {
-    (void)args;
-    return 1;
+    return ((const dvk_order_args *)args)->y.n;
 }
 
 static size_t order_scratch(const void *args) {
@@ -23,7 +22,7 @@ static size_t order_scratch(const void *args) {
 
 static double order_cost(const void *args) {
     const dvk_order_args *a = args;
-    return (double)pixels(&a->s) * (double)a->s.c;
+    return (double)(a->s.n * pixels(&a->s)) * (double)a->s.c;
 }
 
 static int32_t greatest(const float *s, int64_t count) {
@@ -34,15 +33,10 @@ static int32_t greatest(const float *s, int64_t count) {
     return best;
 }
 
-static void order_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_order_args *a = args;
+static void order_one(const dvk_order_args *a, int64_t *next) {
     const int64_t count = pixels(&a->s);
-    int64_t *next = scratch;
     int32_t *kinds = (int32_t *)(void *)(next + a->s.c + 1);
     float *y = a->y.data;
-    if (first >= last) {
-        return;
-    }
     memset(next, 0, (size_t)(a->s.c + 1) * sizeof *next);
     for (int64_t p = 0; p < count; p++) {
         kinds[p] = greatest(row(&a->s, p), a->s.c);
@@ -59,15 +53,24 @@ static void order_run(const void *args, int64_t first, int64_t last, void *scrat
     }
 }
 
+static void order_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    const dvk_order_args *a = args;
+    for (int64_t n = first; n < last; n++) {
+        const dvk_order_args one = {.s = dvk_picture_of(a->s, n), .y = dvk_picture_of(a->y, n)};
+        order_one(&one, scratch);
+    }
+}
+
 /* --- gather, scatter --- */
 
 static int64_t gather_units(const void *args) {
-    return units_of(&((const dvk_gather_args *)args)->y, MOVED);
+    const dvk_gather_args *a = args;
+    return a->y.n * units_of(&a->y, MOVED);
 }
 
 static double gather_cost(const void *args) {
     const dvk_gather_args *a = args;
-    return (double)pixels(&a->y) * (double)a->y.c;
+    return (double)(a->y.n * pixels(&a->y)) * (double)a->y.c;
 }
 
 static void move(const dvk_gather_args *a, int64_t from, int64_t to) {
@@ -88,19 +91,32 @@ static int64_t place_of(const dvk_gather_args *a, int64_t t) {
     return (int64_t)dvk_load(a->order.data, a->order.dtype, at(&a->order, t));
 }
 
+static dvk_gather_args gather_of(const dvk_gather_args *a, int64_t n) {
+    return (dvk_gather_args){.x = dvk_picture_of(a->x, n),
+                             .order = dvk_picture_of(a->order, n),
+                             .y = dvk_picture_of(a->y, n),
+                             .scale = a->scale};
+}
+
 static void gather_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_gather_args *a = args;
+    const dvk_gather_args *all = args;
     (void)scratch;
-    for (int64_t t = first * MOVED; t < least(last * MOVED, pixels(&a->y)); t++) {
-        move(a, place_of(a, t), t);
+    OF_PICTURES(s, first, last, units_of(&all->y, MOVED)) {
+        const dvk_gather_args a = gather_of(all, s.n);
+        for (int64_t t = s.first * MOVED; t < least(s.last * MOVED, pixels(&a.y)); t++) {
+            move(&a, place_of(&a, t), t);
+        }
     }
 }
 
 static void scatter_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_gather_args *a = args;
+    const dvk_gather_args *all = args;
     (void)scratch;
-    for (int64_t t = first * MOVED; t < least(last * MOVED, pixels(&a->y)); t++) {
-        move(a, t, place_of(a, t));
+    OF_PICTURES(s, first, last, units_of(&all->y, MOVED)) {
+        const dvk_gather_args a = gather_of(all, s.n);
+        for (int64_t t = s.first * MOVED; t < least(s.last * MOVED, pixels(&a.y)); t++) {
+            move(&a, t, place_of(&a, t));
+        }
     }
 }
 

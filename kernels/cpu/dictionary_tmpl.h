@@ -42,9 +42,23 @@ static void write_row(const dvk_view *v, int64_t i, const float *from) {
     }
 }
 
+/* Of a picture. */
 static int64_t units_of(const dvk_view *v, int64_t size) {
     return (pixels(v) + size - 1) / size;
 }
+
+typedef struct share { /* of units of all pictures: a picture and what is of it, for OF_PICTURES */
+    int64_t n, first, last;
+} share;
+
+static share share_of(int64_t unit, int64_t last, int64_t each) {
+    const int64_t n = unit / each;
+    return (share){n, unit - n * each, least(last - n * each, each)};
+}
+
+/* Goes through units [first, last) of pictures that have `each`. */
+#define OF_PICTURES(S, FIRST, LAST, EACH)                                                                              \
+    for (share S = share_of(FIRST, LAST, EACH); S.n * (EACH) < (LAST); S = share_of((S.n + 1) * (EACH), LAST, EACH))
 
 /* sum += the first factor * the first row + ... */
 static void add_four(float *restrict sum, const float *const rows[FOUR], const float factors[FOUR], int64_t count) {
@@ -69,7 +83,8 @@ static int similarity_supports(const void *args) {
 }
 
 static int64_t similarity_units(const void *args) {
-    return units_of(&((const dvk_similarity_args *)args)->y, PIXELS);
+    const dvk_similarity_args *a = args;
+    return a->y.n * units_of(&a->y, PIXELS);
 }
 
 static size_t similarity_scratch(const void *args) {
@@ -79,7 +94,7 @@ static size_t similarity_scratch(const void *args) {
 
 static double similarity_cost(const void *args) {
     const dvk_similarity_args *a = args;
-    return (double)pixels(&a->y) * (double)a->y.c * (1.2 * (double)a->q.c / DICTIONARY_LANES + 8.0);
+    return (double)(a->y.n * pixels(&a->y)) * (double)a->y.c * (1.2 * (double)a->q.c / DICTIONARY_LANES + 8.0);
 }
 
 static float over_length(const float *v, int64_t count) {
@@ -109,9 +124,7 @@ static void similar(const dvk_similarity_args *a, int64_t p, const float *tokens
     }
 }
 
-static void similarity_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_similarity_args *a = args;
-    float *tokens = scratch;
+static void similarity_some(const dvk_similarity_args *a, int64_t first, int64_t last, float *tokens) {
     for (int64_t i = 0; i < a->y.c; i++) {
         const float *k = row(&a->k, i);
         const float scale = a->factor[i] * over_length(k, a->k.c);
@@ -124,6 +137,17 @@ static void similarity_run(const void *args, int64_t first, int64_t last, void *
     }
 }
 
+static void similarity_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    const dvk_similarity_args *a = args;
+    OF_PICTURES(s, first, last, units_of(&a->y, PIXELS)) {
+        const dvk_similarity_args one = {.q = dvk_picture_of(a->q, s.n),
+                                         .k = dvk_picture_of(a->k, s.n),
+                                         .y = dvk_picture_of(a->y, s.n),
+                                         .factor = a->factor};
+        similarity_some(&one, s.first, s.last, scratch);
+    }
+}
+
 /* --- mix --- */
 
 static int mix_supports(const void *args) {
@@ -132,7 +156,8 @@ static int mix_supports(const void *args) {
 }
 
 static int64_t mix_units(const void *args) {
-    return units_of(&((const dvk_mix_args *)args)->y, PIXELS);
+    const dvk_mix_args *a = args;
+    return a->y.n * units_of(&a->y, PIXELS);
 }
 
 static size_t mix_scratch(const void *args) {
@@ -141,12 +166,10 @@ static size_t mix_scratch(const void *args) {
 
 static double mix_cost(const void *args) {
     const dvk_mix_args *a = args;
-    return 0.6 * (double)pixels(&a->y) * (double)a->y.c * (double)a->s.c / DICTIONARY_LANES;
+    return 0.6 * (double)(a->y.n * pixels(&a->y)) * (double)a->y.c * (double)a->s.c / DICTIONARY_LANES;
 }
 
-static void mix_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_mix_args *a = args;
-    float *sum = scratch;
+static void mix_some(const dvk_mix_args *a, int64_t first, int64_t last, float *sum) {
     for (int64_t p = first * PIXELS; p < least(last * PIXELS, pixels(&a->y)); p++) {
         const float *s = row(&a->s, p);
         memset(sum, 0, (size_t)a->y.c * sizeof *sum);
@@ -162,6 +185,15 @@ static void mix_run(const void *args, int64_t first, int64_t last, void *scratch
     }
 }
 
+static void mix_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    const dvk_mix_args *a = args;
+    OF_PICTURES(s, first, last, units_of(&a->y, PIXELS)) {
+        const dvk_mix_args one = {
+            .s = dvk_picture_of(a->s, s.n), .v = dvk_picture_of(a->v, s.n), .y = dvk_picture_of(a->y, s.n)};
+        mix_some(&one, s.first, s.last, scratch);
+    }
+}
+
 /* --- refine: a few tokens at a time, each pixel read once for all of them --- */
 
 static int refine_supports(const void *args) {
@@ -170,7 +202,8 @@ static int refine_supports(const void *args) {
 }
 
 static int64_t refine_units(const void *args) {
-    return units_of(&((const dvk_refine_args *)args)->y, TOKENS);
+    const dvk_refine_args *a = args;
+    return a->y.n * units_of(&a->y, TOKENS);
 }
 
 static size_t refine_scratch(const void *args) {
@@ -179,7 +212,7 @@ static size_t refine_scratch(const void *args) {
 
 static double refine_cost(const void *args) {
     const dvk_refine_args *a = args;
-    return 0.6 * (double)pixels(&a->s) * (double)a->y.c * (double)a->s.c / DICTIONARY_LANES;
+    return 0.6 * (double)(a->s.n * pixels(&a->s)) * (double)a->y.c * (double)a->s.c / DICTIONARY_LANES;
 }
 
 /* Factor of what is a token's share of a pixel in an exponent, and the greatest exponent. */
@@ -253,9 +286,16 @@ static void refine_some(const dvk_refine_args *a, int64_t first, int64_t count, 
 
 static void refine_run(const void *args, int64_t first, int64_t last, void *scratch) {
     const dvk_refine_args *a = args;
+    const int64_t each = units_of(&a->y, TOKENS);
     float *picture = (float *)((double *)scratch + TOKENS * a->y.c);
     for (int64_t unit = first; unit < last; unit++) {
-        refine_some(a, unit * TOKENS, least(TOKENS, pixels(&a->y) - unit * TOKENS), scratch, picture);
+        const int64_t n = unit / each, token = unit % each * TOKENS;
+        dvk_refine_args one = *a;
+        one.t = dvk_picture_of(a->t, n);
+        one.s = dvk_picture_of(a->s, n);
+        one.x = dvk_picture_of(a->x, n);
+        one.y = dvk_picture_of(a->y, n);
+        refine_some(&one, token, least(TOKENS, pixels(&a->y) - token), scratch, picture);
     }
 }
 

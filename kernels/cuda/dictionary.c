@@ -15,11 +15,13 @@ static int64_t pixels(const dvk_view *v) {
 }
 
 static dvk_pixels pixels_of(const dvk_view *v) {
-    return (dvk_pixels){.v = dvk_elem_of(v), .w = (int32_t)v->w, .count = (int32_t)pixels(v)};
+    dvk_pixels p = {.v = dvk_elem_of(v), .w = (int32_t)v->w, .count = (int32_t)pixels(v)};
+    p.v.sn = v->n > 1 ? v->sn : 0;
+    return p;
 }
 
 static int fits(const dvk_view *v) {
-    return v->n == 1 && pixels(v) < INT32_MAX / 2;
+    return v->n < 65536 && pixels(v) < INT32_MAX / 2;
 }
 
 static int is_f32(const dvk_view *v) {
@@ -71,7 +73,7 @@ static int similarity_enqueue(const void *args, void *scratch, dvk_queue *q) {
                                .factor = a->factor,
                                .dim = (int32_t)a->q.c,
                                .tokens = (int32_t)a->y.c};
-    return launch(q, "similarity", held(q, pieces_of(pixels(&a->y), WARPS)), 1, 1, tokens_bytes(a), &p);
+    return launch(q, "similarity", held(q, pieces_of(pixels(&a->y), WARPS)), 1, (uint32_t)a->y.n, tokens_bytes(a), &p);
 }
 
 /* --- mix --- */
@@ -88,7 +90,7 @@ static double product_cost(double products, const dvk_cuda_caps *caps) {
 
 static double mix_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_mix_args *a = args;
-    return product_cost((double)pixels(&a->y) * (double)a->y.c * (double)a->s.c, caps);
+    return product_cost((double)(a->y.n * pixels(&a->y)) * (double)a->y.c * (double)a->s.c, caps);
 }
 
 static int mix_enqueue(const void *args, void *scratch, dvk_queue *q) {
@@ -100,7 +102,7 @@ static int mix_enqueue(const void *args, void *scratch, dvk_queue *q) {
                         .tokens = (int32_t)a->s.c,
                         .c = (int32_t)a->y.c};
     return launch(q, "mix", pieces_of(pixels(&a->y), DVK_DICTIONARY_TILE),
-                  (uint32_t)pieces_of(a->y.c, DVK_DICTIONARY_TILE), 1, 0, &p);
+                  (uint32_t)pieces_of(a->y.c, DVK_DICTIONARY_TILE), (uint32_t)a->y.n, 0, &p);
 }
 
 /* --- order --- */
@@ -110,7 +112,7 @@ static int64_t chunks_of(const dvk_order_args *a) {
 }
 
 static size_t kinds_bytes(const dvk_order_args *a) {
-    return (size_t)pieces_of(pixels(&a->s) * 4, SCRATCH_ALIGN) * SCRATCH_ALIGN;
+    return (size_t)pieces_of(a->s.n * pixels(&a->s) * 4, SCRATCH_ALIGN) * SCRATCH_ALIGN;
 }
 
 static int order_supports(const void *args, const dvk_cuda_caps *caps) {
@@ -128,7 +130,7 @@ static double order_cost(const void *args, const dvk_cuda_caps *caps) {
 static size_t order_scratch(const void *args, const dvk_cuda_caps *caps) {
     const dvk_order_args *a = args;
     (void)caps;
-    return kinds_bytes(a) + (size_t)(chunks_of(a) * a->s.c) * sizeof(int32_t);
+    return kinds_bytes(a) + (size_t)(a->s.n * chunks_of(a) * a->s.c) * sizeof(int32_t);
 }
 
 static int order_enqueue(const void *args, void *scratch, dvk_queue *q) {
@@ -141,11 +143,12 @@ static int order_enqueue(const void *args, void *scratch, dvk_queue *q) {
                           .chunks = (int32_t)chunks_of(a)};
     const size_t shared = (size_t)p.tokens * sizeof(int32_t);
     const int64_t more = pixels(&a->y) - pixels(&a->s);
-    int r = launch(q, "order_kinds", held(q, pieces_of(p.s.count, WARPS)), 1, 1, 0, &p);
-    r = r == 0 ? launch(q, "order_count", p.chunks, 1, 1, shared, &p) : r;
-    r = r == 0 ? launch(q, "order_begin", 1, 1, 1, shared, &p) : r;
-    r = r == 0 ? launch(q, "order_place", p.chunks, 1, 1, 0, &p) : r;
-    return r == 0 && more > 0 ? launch(q, "order_again", held(q, pieces_of(more, BLOCK)), 1, 1, 0, &p) : r;
+    const uint32_t n = (uint32_t)a->y.n;
+    int r = launch(q, "order_kinds", held(q, pieces_of(p.s.count, WARPS)), 1, n, 0, &p);
+    r = r == 0 ? launch(q, "order_count", p.chunks, 1, n, shared, &p) : r;
+    r = r == 0 ? launch(q, "order_begin", 1, 1, n, shared, &p) : r;
+    r = r == 0 ? launch(q, "order_place", p.chunks, 1, n, 0, &p) : r;
+    return r == 0 && more > 0 ? launch(q, "order_again", held(q, pieces_of(more, BLOCK)), 1, n, 0, &p) : r;
 }
 
 /* --- gather, scatter --- */
@@ -170,7 +173,7 @@ static int move(const dvk_gather_args *a, int scatters, dvk_queue *q) {
                            .pieces = dvk_elem_chunks(a->y.c),
                            .count = (int32_t)pixels(&a->y),
                            .scatters = scatters};
-    return launch(q, "gather", held(q, pieces_of((int64_t)p.count * p.pieces, BLOCK)), 1, 1, 0, &p);
+    return launch(q, "gather", held(q, pieces_of((int64_t)p.count * p.pieces, BLOCK)), 1, (uint32_t)a->y.n, 0, &p);
 }
 
 static int gather_enqueue(const void *args, void *scratch, dvk_queue *q) {
@@ -199,10 +202,10 @@ static layout layout_of(const dvk_refine_args *a) {
     l.per_piece =
         pieces_of(pieces_of(pixels(&a->s), DVK_DICTIONARY_PIECES), DVK_DICTIONARY_STATS) * DVK_DICTIONARY_STATS;
     l.pieces = pieces_of(pixels(&a->s), l.per_piece);
-    l.curve = after(0, l.chunks * a->s.c * 4);
-    l.sums = after(l.curve, a->s.c * 2);
-    l.totals = after(l.sums, l.pieces * a->s.c * a->y.c);
-    l.bytes = after(l.totals, l.pieces * a->s.c);
+    l.curve = after(0, a->s.n * l.chunks * a->s.c * 4);
+    l.sums = after(l.curve, a->s.n * a->s.c * 2);
+    l.totals = after(l.sums, a->s.n * l.pieces * a->s.c * a->y.c);
+    l.bytes = after(l.totals, a->s.n * l.pieces * a->s.c);
     return l;
 }
 
@@ -210,12 +213,12 @@ static int refine_supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_refine_args *a = args;
     (void)caps;
     return is_f32(&a->t) && is_f32(&a->s) && fits(&a->x) && is_f32(&a->y) && a->s.c * a->y.c < INT32_MAX / 2 &&
-           pieces_of(a->y.c, DVK_DICTIONARY_TILE) < 65536 && pieces_of(a->s.c, DVK_DICTIONARY_TILE) < 65536;
+           pieces_of(a->y.c, DVK_DICTIONARY_TILE) < 65536 && a->s.n * pieces_of(a->s.c, DVK_DICTIONARY_TILE) < 65536;
 }
 
 static double refine_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_refine_args *a = args;
-    return 8000.0 + product_cost((double)pixels(&a->s) * (double)a->y.c * (double)a->s.c, caps);
+    return 8000.0 + product_cost((double)(a->s.n * pixels(&a->s)) * (double)a->y.c * (double)a->s.c, caps);
 }
 
 static size_t refine_scratch(const void *args, const dvk_cuda_caps *caps) {
@@ -244,11 +247,11 @@ static int refine_enqueue(const void *args, void *scratch, dvk_queue *q) {
                            .per_piece = (int32_t)l.per_piece,
                            .eps = a->eps};
     const uint32_t across = (uint32_t)pieces_of(p.c, DVK_DICTIONARY_TILE);
-    const uint32_t down = (uint32_t)pieces_of(p.tokens, DVK_DICTIONARY_TILE);
-    int r = launch(q, "refine_stats", l.chunks, 1, 1, 0, &p);
-    r = r == 0 ? launch(q, "refine_curve", 1, 1, 1, 0, &p) : r;
-    r = r == 0 ? launch(q, "refine_sums", l.pieces, across, down, 0, &p) : r;
-    return r == 0 ? launch(q, "refine_finish", held(q, pieces_of((int64_t)p.tokens * p.c, BLOCK)), 1, 1, 0, &p) : r;
+    const uint32_t down = (uint32_t)pieces_of(p.tokens, DVK_DICTIONARY_TILE), n = (uint32_t)a->s.n;
+    int r = launch(q, "refine_stats", l.chunks, 1, n, 0, &p);
+    r = r == 0 ? launch(q, "refine_curve", 1, 1, n, 0, &p) : r;
+    r = r == 0 ? launch(q, "refine_sums", l.pieces, across, n * down, 0, &p) : r;
+    return r == 0 ? launch(q, "refine_finish", held(q, pieces_of((int64_t)p.tokens * p.c, BLOCK)), 1, n, 0, &p) : r;
 }
 
 #define KERNEL(NAME, OP, SCRATCH)                                                                                      \

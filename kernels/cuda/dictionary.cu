@@ -1,5 +1,6 @@
 // dictionary.cu - the ops of kernels/dictionary.h. Products are made in tiles of 64 x 64, 4 x 4 of them by each thread.
 // What is summed over a picture is summed in pieces, in an order that follows from the sizes alone.
+// Pictures of a batch are in the grid's z.
 #include "kernels/cuda/dictionary.h"
 #include "kernels/cuda/elem.cuh"
 
@@ -31,6 +32,42 @@ __device__ __forceinline__ float warp_sum(float v) {
     return v;
 }
 
+__device__ __forceinline__ dvk_pixels of_picture(dvk_pixels p, int64_t n) {
+    p.v.data = (char *)p.v.data + n * p.v.sn * (p.v.dtype == DVK_F32 ? 4 : 2);
+    return p;
+}
+
+__device__ __forceinline__ dvk_similarity_params of_picture(dvk_similarity_params p, int64_t n) {
+    p.q = of_picture(p.q, n), p.k = of_picture(p.k, n), p.y = of_picture(p.y, n);
+    return p;
+}
+
+__device__ __forceinline__ dvk_mix_params of_picture(dvk_mix_params p, int64_t n) {
+    p.s = of_picture(p.s, n), p.v = of_picture(p.v, n), p.y = of_picture(p.y, n);
+    return p;
+}
+
+__device__ __forceinline__ dvk_order_params of_picture(dvk_order_params p, int64_t n) {
+    p.s = of_picture(p.s, n), p.y = of_picture(p.y, n);
+    p.kinds += n * p.s.count;
+    p.counts += n * p.chunks * p.tokens;
+    return p;
+}
+
+__device__ __forceinline__ dvk_gather_params of_picture(dvk_gather_params p, int64_t n) {
+    p.x = of_picture(p.x, n), p.order = of_picture(p.order, n), p.y = of_picture(p.y, n);
+    return p;
+}
+
+__device__ __forceinline__ dvk_refine_params of_picture(dvk_refine_params p, int64_t n) {
+    p.t = of_picture(p.t, n), p.s = of_picture(p.s, n), p.x = of_picture(p.x, n), p.y = of_picture(p.y, n);
+    p.stats += n * p.chunks * p.tokens * 4;
+    p.curve += n * p.tokens * 2;
+    p.sums += n * p.pieces * p.tokens * p.c;
+    p.totals += n * p.pieces * p.tokens;
+    return p;
+}
+
 // A step of a tile's product: each thread's 4 x 4 sums.
 __device__ __forceinline__ void multiply(const float (*a)[PITCH], const float (*b)[PITCH], float (&sum)[4][4]) {
     const int tx = threadIdx.x % 16 * 4, ty = threadIdx.x / 16 * 4;
@@ -46,7 +83,8 @@ __device__ __forceinline__ void multiply(const float (*a)[PITCH], const float (*
 } // namespace
 
 // A warp to a pixel. Tokens of length 1, times their factors, lie in shared memory, all of one channel side by side.
-extern "C" __global__ void __launch_bounds__(BLOCK) similarity(const __grid_constant__ dvk_similarity_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) similarity(const __grid_constant__ dvk_similarity_params all) {
+    const dvk_similarity_params p = of_picture(all, blockIdx.z);
     extern __shared__ __align__(16) float tokens[];
     __shared__ float queries[WARPS][DVK_DICTIONARY_DIM];
     wait_for_launch_ahead();
@@ -91,7 +129,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) similarity(const __grid_cons
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) mix(const __grid_constant__ dvk_mix_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) mix(const __grid_constant__ dvk_mix_params all) {
+    const dvk_mix_params p = of_picture(all, blockIdx.z);
     __shared__ float a[DEPTH][PITCH], b[DEPTH][PITCH];
     wait_for_launch_ahead();
     const int pixel0 = blockIdx.x * TILE, c0 = blockIdx.y * TILE;
@@ -118,7 +157,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) mix(const __grid_constant__ 
 // ---- order: each pixel's kind; how many of each kind a chunk has; where these begin; the pixels, one kind by one thread ----
 
 // A warp to a pixel; of equals the first.
-extern "C" __global__ void __launch_bounds__(BLOCK) order_kinds(const __grid_constant__ dvk_order_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) order_kinds(const __grid_constant__ dvk_order_params all) {
+    const dvk_order_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();
     const int lane = threadIdx.x % 32;
     for (int i = blockIdx.x * WARPS + threadIdx.x / 32; i < p.s.count; i += gridDim.x * WARPS) {
@@ -146,7 +186,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) order_kinds(const __grid_con
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) order_count(const __grid_constant__ dvk_order_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) order_count(const __grid_constant__ dvk_order_params all) {
+    const dvk_order_params p = of_picture(all, blockIdx.z);
     extern __shared__ int32_t counts[];
     wait_for_launch_ahead();
     for (int t = threadIdx.x; t < p.tokens; t += BLOCK) {
@@ -163,7 +204,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) order_count(const __grid_con
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) order_begin(const __grid_constant__ dvk_order_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) order_begin(const __grid_constant__ dvk_order_params all) {
+    const dvk_order_params p = of_picture(all, blockIdx.z);
     extern __shared__ int32_t begin[];
     wait_for_launch_ahead();
     for (int t = threadIdx.x; t < p.tokens; t += BLOCK) {
@@ -193,7 +235,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) order_begin(const __grid_con
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) order_place(const __grid_constant__ dvk_order_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) order_place(const __grid_constant__ dvk_order_params all) {
+    const dvk_order_params p = of_picture(all, blockIdx.z);
     __shared__ int32_t kinds[CHUNK];
     wait_for_launch_ahead();
     const int first = blockIdx.x * CHUNK, count = min((int)CHUNK, p.s.count - first);
@@ -211,7 +254,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) order_place(const __grid_con
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) order_again(const __grid_constant__ dvk_order_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) order_again(const __grid_constant__ dvk_order_params all) {
+    const dvk_order_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();
     float *y = (float *)p.y.v.data;
     for (int i = p.s.count + blockIdx.x * BLOCK + threadIdx.x; i < p.y.count; i += gridDim.x * BLOCK) {
@@ -220,7 +264,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) order_again(const __grid_con
 }
 
 // Eight channels of a pixel to a thread
-extern "C" __global__ void __launch_bounds__(BLOCK) gather(const __grid_constant__ dvk_gather_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) gather(const __grid_constant__ dvk_gather_params all) {
+    const dvk_gather_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < (int64_t)p.count * p.pieces;
          i += (int64_t)gridDim.x * BLOCK) {
@@ -240,7 +285,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) gather(const __grid_constant
 // ---- refine ----
 
 // Sums are of differences from a chunk's first value.
-extern "C" __global__ void __launch_bounds__(BLOCK) refine_stats(const __grid_constant__ dvk_refine_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) refine_stats(const __grid_constant__ dvk_refine_params all) {
+    const dvk_refine_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();
     const int first = blockIdx.x * DVK_DICTIONARY_STATS, count = min((int)DVK_DICTIONARY_STATS, p.s.count - first);
     for (int t = threadIdx.x; t < p.tokens; t += BLOCK) {
@@ -261,7 +307,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_stats(const __grid_co
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) refine_curve(const __grid_constant__ dvk_refine_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) refine_curve(const __grid_constant__ dvk_refine_params all) {
+    const dvk_refine_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();
     for (int t = threadIdx.x; t < p.tokens; t += BLOCK) {
         double mean = 0.0, squares = 0.0, count = 0.0;
@@ -282,11 +329,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_curve(const __grid_co
     }
 }
 
-// Grid: pieces of the picture, 64 channels, 64 tokens.
-extern "C" __global__ void __launch_bounds__(BLOCK) refine_sums(const __grid_constant__ dvk_refine_params p) {
+// Grid: pieces of the picture, 64 channels, 64 tokens of each picture.
+extern "C" __global__ void __launch_bounds__(BLOCK) refine_sums(const __grid_constant__ dvk_refine_params all) {
+    const int down = (all.tokens + TILE - 1) / TILE;
+    const dvk_refine_params p = of_picture(all, blockIdx.z / down);
     __shared__ float a[DEPTH][PITCH], b[DEPTH][PITCH];
     wait_for_launch_ahead();
-    const int c0 = blockIdx.y * TILE, t0 = blockIdx.z * TILE;
+    const int c0 = blockIdx.y * TILE, t0 = blockIdx.z % down * TILE;
     const int begin = blockIdx.x * p.per_piece, end = min(begin + p.per_piece, p.s.count);
     float sum[4][4] = {}, total[4] = {};
     for (int first = begin; first < end; first += DEPTH) {
@@ -319,7 +368,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK) refine_sums(const __grid_con
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) refine_finish(const __grid_constant__ dvk_refine_params p) {
+extern "C" __global__ void __launch_bounds__(BLOCK) refine_finish(const __grid_constant__ dvk_refine_params all) {
+    const dvk_refine_params p = of_picture(all, blockIdx.z);
     wait_for_launch_ahead();
     for (int i = blockIdx.x * BLOCK + threadIdx.x; i < p.tokens * p.c; i += gridDim.x * BLOCK) {
         const int t = i / p.c, c = i - t * p.c;

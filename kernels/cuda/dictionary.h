@@ -14,9 +14,9 @@ enum {
     DVK_DICTIONARY_PIECES = 128  /* that "refine" sums a picture in, at most */
 };
 
-typedef struct dvk_pixels { /* a view, its pixels counted in reading order */
-    dvk_elem_view v;
-    int32_t w, count; /* count: of pixels */
+typedef struct dvk_pixels { /* a view, the pixels of each picture counted in reading order */
+    dvk_elem_view v;        /* sn: 0 where there is one picture for all */
+    int32_t w, count;       /* count: of pixels */
 } dvk_pixels;
 
 typedef struct dvk_similarity_params {
@@ -32,7 +32,7 @@ typedef struct dvk_mix_params {
 
 typedef struct dvk_order_params {
     dvk_pixels s, y;
-    int32_t *kinds;  /* of pixels */
+    int32_t *kinds;  /* of pixels; this, too, and what is scratch below, once for each picture */
     int32_t *counts; /* [chunks][tokens]; then where each begins */
     int32_t tokens, chunks;
 } dvk_order_params;

@@ -1,5 +1,5 @@
 /* dictionary.c - references of the ops of kernels/dictionary.h. Sums are in double. One unit is a pixel of the result; of
- * "order" the whole picture, of "refine" one token. */
+ * "order" a whole picture, of "refine" one token. Units of all pictures are counted one behind the other. */
 #include "kernels/dictionary.h"
 
 #include <math.h>
@@ -24,10 +24,14 @@ static int64_t pixels(const dvk_view *v) {
     return v->h * v->w;
 }
 
+static int64_t pixels_of_all(const dvk_view *v) {
+    return v->n * pixels(v);
+}
+
 /* --- similarity --- */
 
 static int64_t similarity_units(const void *args) {
-    return pixels(&((const dvk_similarity_args *)args)->y);
+    return pixels_of_all(&((const dvk_similarity_args *)args)->y);
 }
 
 static double length_of(const dvk_view *v, int64_t i) {
@@ -47,15 +51,20 @@ static double logit(const dvk_similarity_args *a, int64_t p, int64_t i) {
 }
 
 static void similarity_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_similarity_args *a = args;
+    const dvk_similarity_args *all = args;
     (void)scratch;
-    for (int64_t p = first; p < last; p++) {
+    for (int64_t unit = first; unit < last; unit++) {
+        const int64_t n = unit / pixels(&all->y), p = unit % pixels(&all->y);
+        const dvk_similarity_args a = {.q = dvk_picture_of(all->q, n),
+                                       .k = dvk_picture_of(all->k, n),
+                                       .y = dvk_picture_of(all->y, n),
+                                       .factor = all->factor};
         double sum = 0.0;
-        for (int64_t i = 0; i < a->y.c; i++) {
-            sum += exp(logit(a, p, i));
+        for (int64_t i = 0; i < a.y.c; i++) {
+            sum += exp(logit(&a, p, i));
         }
-        for (int64_t i = 0; i < a->y.c; i++) {
-            put(&a->y, p, i, exp(logit(a, p, i)) / sum);
+        for (int64_t i = 0; i < a.y.c; i++) {
+            put(&a.y, p, i, exp(logit(&a, p, i)) / sum);
         }
     }
 }
@@ -63,19 +72,21 @@ static void similarity_run(const void *args, int64_t first, int64_t last, void *
 /* --- mix --- */
 
 static int64_t mix_units(const void *args) {
-    return pixels(&((const dvk_mix_args *)args)->y);
+    return pixels_of_all(&((const dvk_mix_args *)args)->y);
 }
 
 static void mix_run(const void *args, int64_t first, int64_t last, void *scratch) {
     const dvk_mix_args *a = args;
     (void)scratch;
-    for (int64_t p = first; p < last; p++) {
-        for (int64_t c = 0; c < a->y.c; c++) {
+    for (int64_t unit = first; unit < last; unit++) {
+        const int64_t n = unit / pixels(&a->y), p = unit % pixels(&a->y);
+        const dvk_view s = dvk_picture_of(a->s, n), v = dvk_picture_of(a->v, n), y = dvk_picture_of(a->y, n);
+        for (int64_t c = 0; c < y.c; c++) {
             double sum = 0.0;
-            for (int64_t i = 0; i < a->s.c; i++) {
-                sum += value(&a->s, p, i) * value(&a->v, i, c);
+            for (int64_t i = 0; i < s.c; i++) {
+                sum += value(&s, p, i) * value(&v, i, c);
             }
-            put(&a->y, p, c, sum);
+            put(&y, p, c, sum);
         }
     }
 }
@@ -83,8 +94,7 @@ static void mix_run(const void *args, int64_t first, int64_t last, void *scratch
 /* --- order: how many pixels each channel has, where they begin, then all of them in order --- */
 
 static int64_t order_units(const void *args) {
-    (void)args;
-    return 1;
+    return ((const dvk_order_args *)args)->y.n;
 }
 
 static size_t order_scratch(const void *args) {
@@ -99,31 +109,37 @@ static int64_t greatest(const dvk_view *s, int64_t p) {
     return best;
 }
 
-static void order_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_order_args *a = args;
-    const int64_t count = pixels(&a->s);
-    int64_t *next = scratch;
-    for (int64_t i = 0; i <= a->s.c; i++) {
+static void order_one(const dvk_view *s, const dvk_view *y, int64_t *next) {
+    const int64_t count = pixels(s);
+    for (int64_t i = 0; i <= s->c; i++) {
         next[i] = 0;
     }
-    for (int64_t p = 0; p < count && first < last; p++) {
-        next[greatest(&a->s, p) + 1]++;
+    for (int64_t p = 0; p < count; p++) {
+        next[greatest(s, p) + 1]++;
     }
-    for (int64_t i = 0; i < a->s.c; i++) {
+    for (int64_t i = 0; i < s->c; i++) {
         next[i + 1] += next[i];
     }
-    for (int64_t p = 0; p < count && first < last; p++) {
-        put(&a->y, next[greatest(&a->s, p)]++, 0, (double)p);
+    for (int64_t p = 0; p < count; p++) {
+        put(y, next[greatest(s, p)]++, 0, (double)p);
     }
-    for (int64_t t = count; t < pixels(&a->y) && first < last; t++) {
-        put(&a->y, t, 0, value(&a->y, 2 * count - 1 - t, 0));
+    for (int64_t t = count; t < pixels(y); t++) {
+        put(y, t, 0, value(y, 2 * count - 1 - t, 0));
+    }
+}
+
+static void order_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    const dvk_order_args *a = args;
+    for (int64_t n = first; n < last; n++) {
+        const dvk_view s = dvk_picture_of(a->s, n), y = dvk_picture_of(a->y, n);
+        order_one(&s, &y, scratch);
     }
 }
 
 /* --- gather, scatter --- */
 
 static int64_t gather_units(const void *args) {
-    return pixels(&((const dvk_gather_args *)args)->y);
+    return pixels_of_all(&((const dvk_gather_args *)args)->y);
 }
 
 static void move(const dvk_gather_args *a, int64_t from, int64_t to) {
@@ -133,26 +149,37 @@ static void move(const dvk_gather_args *a, int64_t from, int64_t to) {
     }
 }
 
+static dvk_gather_args gather_of(const dvk_gather_args *a, int64_t n) {
+    return (dvk_gather_args){.x = dvk_picture_of(a->x, n),
+                             .order = dvk_picture_of(a->order, n),
+                             .y = dvk_picture_of(a->y, n),
+                             .scale = a->scale};
+}
+
 static void gather_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_gather_args *a = args;
+    const dvk_gather_args *all = args;
     (void)scratch;
-    for (int64_t t = first; t < last; t++) {
-        move(a, (int64_t)value(&a->order, t, 0), t);
+    for (int64_t unit = first; unit < last; unit++) {
+        const int64_t t = unit % pixels(&all->y);
+        const dvk_gather_args a = gather_of(all, unit / pixels(&all->y));
+        move(&a, (int64_t)value(&a.order, t, 0), t);
     }
 }
 
 static void scatter_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_gather_args *a = args;
+    const dvk_gather_args *all = args;
     (void)scratch;
-    for (int64_t t = first; t < last; t++) {
-        move(a, t, (int64_t)value(&a->order, t, 0));
+    for (int64_t unit = first; unit < last; unit++) {
+        const int64_t t = unit % pixels(&all->y);
+        const dvk_gather_args a = gather_of(all, unit / pixels(&all->y));
+        move(&a, t, (int64_t)value(&a.order, t, 0));
     }
 }
 
 /* --- refine --- */
 
 static int64_t refine_units(const void *args) {
-    return pixels(&((const dvk_refine_args *)args)->y);
+    return pixels_of_all(&((const dvk_refine_args *)args)->y);
 }
 
 static size_t refine_scratch(const void *args) {
@@ -178,27 +205,36 @@ static double steepness(const dvk_refine_args *a, int64_t i, double *top) {
     return steep;
 }
 
+static void refine_one(const dvk_refine_args *a, int64_t i, double *sums) {
+    double top = 0.0;
+    double total = 0.0;
+    const double steep = steepness(a, i, &top);
+    const double gate = dvk_sigmoid(a->sigma[i]);
+    for (int64_t c = 0; c < a->y.c; c++) {
+        sums[c] = 0.0;
+    }
+    for (int64_t p = 0; p < pixels(&a->s); p++) {
+        const double w = exp(steep * value(&a->s, p, i) - top);
+        total += w;
+        for (int64_t c = 0; c < a->y.c; c++) {
+            sums[c] += w * value(&a->x, p, c);
+        }
+    }
+    for (int64_t c = 0; c < a->y.c; c++) {
+        put(&a->y, i, c, gate * value(&a->t, i, c) + (1.0 - gate) * sums[c] / total);
+    }
+}
+
 static void refine_run(const void *args, int64_t first, int64_t last, void *scratch) {
-    const dvk_refine_args *a = args;
-    double *sums = scratch;
-    for (int64_t i = first; i < last; i++) {
-        double top = 0.0;
-        double total = 0.0;
-        const double steep = steepness(a, i, &top);
-        const double gate = dvk_sigmoid(a->sigma[i]);
-        for (int64_t c = 0; c < a->y.c; c++) {
-            sums[c] = 0.0;
-        }
-        for (int64_t p = 0; p < pixels(&a->s); p++) {
-            const double w = exp(steep * value(&a->s, p, i) - top);
-            total += w;
-            for (int64_t c = 0; c < a->y.c; c++) {
-                sums[c] += w * value(&a->x, p, c);
-            }
-        }
-        for (int64_t c = 0; c < a->y.c; c++) {
-            put(&a->y, i, c, gate * value(&a->t, i, c) + (1.0 - gate) * sums[c] / total);
-        }
+    const dvk_refine_args *all = args;
+    for (int64_t unit = first; unit < last; unit++) {
+        const int64_t n = unit / pixels(&all->y);
+        dvk_refine_args a = *all;
+        a.t = dvk_picture_of(all->t, n);
+        a.s = dvk_picture_of(all->s, n);
+        a.x = dvk_picture_of(all->x, n);
+        a.y = dvk_picture_of(all->y, n);
+        refine_one(&a, unit % pixels(&all->y), scratch);
     }
 }
 

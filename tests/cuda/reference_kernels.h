@@ -130,7 +130,13 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
     X(pad, pad, cost_of)                                                                                               \
     X(depthwise, depthwise, cost_of)                                                                                   \
     X(multiply, multiply, cost_of)                                                                                     \
-    X(mean, pool, cost_of)
+    X(mean, pool, cost_of)                                                                                             \
+    X(similarity, similarity, cost_of)                                                                                 \
+    X(mix, mix, cost_of)                                                                                               \
+    X(order, order, cost_of)                                                                                           \
+    X(gather, gather, cost_of)                                                                                         \
+    X(scatter, gather, cost_of)                                                                                        \
+    X(refine, refine, no_cost)
 
 #define ENQUEUE(name, field, cost)                                                                                     \
     static int enqueue_##name(const void *args, void *scratch, dvk_queue *q) {                                         \

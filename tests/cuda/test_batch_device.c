@@ -41,6 +41,11 @@ static dv_tensors *dat(void) {
     return fake_dat(40, 4);
 }
 
+static dv_tensors *atd(void) {
+    static const int64_t of[3] = {8, 21, 6}; /* window, tokens, channels of a query */
+    return fake_atd(24, 4, of);
+}
+
 static const batch batches[] = {
     {"compact", compact, DV_STAGE_UPSCALE, 5, 3, 40, 36, {0}},
     {"narrow compact", narrow_compact, DV_STAGE_UPSCALE, 5, 3, 40, 36, {0}},
@@ -51,6 +56,7 @@ static const batch batches[] = {
     {"swinir", swinir, DV_STAGE_UPSCALE, 7, 3, 24, 40, {0}},
     {"drct", drct, DV_STAGE_UPSCALE, 3, 3, 20, 24, {0}},
     {"dat", dat, DV_STAGE_UPSCALE, 3, 3, 24, 20, {0}},
+    {"atd", atd, DV_STAGE_UPSCALE, 3, 3, 24, 37, {0}},
 };
 
 static bool run_batch(const pair *p, int k, const batch *b, const float *in, float *out, const davy_plan_info *info) {

@@ -155,6 +155,11 @@ static dv_tensors *dat(void) {
     return fake_dat(24, 4);
 }
 
+static dv_tensors *atd(void) {
+    static const int64_t of[3] = {8, 5, 3}; /* window, tokens, channels of a query */
+    return fake_atd(12, 2, of);
+}
+
 enum { WAYS = 9 };
 
 static const subject subjects[] = {
@@ -166,6 +171,8 @@ static const subject subjects[] = {
     {"swinir", swinir, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 9, .w = 8}, 2},
     {"drct", drct, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 6, .w = 7}, 2},
     {"dat", dat, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 6, .w = 7}, 2},
+    {"atd", atd, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 9, .w = 14}, 2},
+    {"atd in faded tiles", atd, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 56, .w = 40, .tiling = {32, 32, 8}}, 2},
 };
 
 static ask_for way_of(const subject *s, int way, int64_t n) {

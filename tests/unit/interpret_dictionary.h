@@ -113,8 +113,8 @@ static inline void id_refine(const id_operands *o, dv_shape y, float *out) {
     }
 }
 
-/* 0: the node is something else. */
-static inline int id_node(const id_operands *o, dv_shape y, float *out) {
+/* Of one picture. 0: the node is something else. */
+static inline int id_picture(const id_operands *o, dv_shape y, float *out) {
     switch (o->node->op) {
     case DV_OP_TOKENS:
         memcpy(out, o->weight, (size_t)(y.w * y.c) * sizeof *out);
@@ -138,6 +138,20 @@ static inline int id_node(const id_operands *o, dv_shape y, float *out) {
     default:
         return 0;
     }
+}
+
+/* Pictures one after the other; tokens may be one picture's for all. 0: the node is something else. */
+static inline int id_node(const id_operands *o, dv_shape y, float *out) {
+    int known = 1;
+    for (int64_t n = 0; n < y.n && known; n++) {
+        id_operands one = *o;
+        for (int32_t i = 0; i < o->node->n_in && i < 3; i++) {
+            const dv_shape s = o->shapes[i];
+            one.in[i] += s.n > 1 ? n * s.h * s.w * s.c : 0;
+        }
+        known = id_picture(&one, y, out + n * y.h * y.w * y.c);
+    }
+    return known;
 }
 
 #endif
