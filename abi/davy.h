@@ -222,7 +222,8 @@ typedef struct davy_context_desc {
     const davy_host *host;        /* NULL: no log, malloc */
     const char *device;           /* "auto" (NULL), "cpu", "cuda:0", "cuda:uuid=…", "cuda:pci=…", "cuda:0,cuda:1" */
     void *cuda_context;           /* the host's CUcontext; NULL: the device's primary context */
-    uint64_t device_budget_bytes; /* hard ceiling on each GPU; 0: nine tenths of what it has free */
+    uint64_t device_budget_bytes; /* hard ceiling on each GPU; 0: nine tenths of what it has free. Clips take less of it
+                                   * where twice the memory would not save a twelfth of the time, in slices a third */
     uint64_t host_budget_bytes;   /* hard ceiling for weights + workspace in host memory; 0: half of physical memory */
     const char *cache_dir;        /* NULL: nothing is ever written to disk */
     const char *library_dir;      /* where to look for NVIDIA libraries first, the driver's included */

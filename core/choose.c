@@ -82,8 +82,8 @@ static uint32_t computes_bit(dvk_dtype compute) {
 }
 
 /* TF32 and eight bits are wishes: what has no kernel for them, or a faster one, computes in the type that is stored. */
-static dvk_dtype plainer(dvk_dtype compute) {
-    return compute == DVK_TF32 ? DVK_F32 : dv_is_8bit(compute) ? DVK_F16 : compute;
+static dvk_dtype plainer(const dv_plan_options *options, dvk_dtype compute) {
+    return compute == DVK_TF32 ? DVK_F32 : dv_is_8bit(compute) ? dv_plain_of_int8(options) : compute;
 }
 
 static const dvk_cuda_kernel *choose_as(const dv_plan_options *options, const char *op, dv_args *args,
@@ -101,11 +101,11 @@ static double cuda_cost(const dv_plan_options *options, const dvk_cuda_kernel *k
 static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const char *op, dv_args *args) {
     const dvk_dtype wish = compute_of(options, op, args);
     const dvk_cuda_kernel *k = choose_as(options, op, args, wish);
-    if (plainer(wish) == wish || (k != NULL && (!dv_is_8bit(wish) || options->int8_always))) {
+    if (plainer(options, wish) == wish || (k != NULL && (!dv_is_8bit(wish) || options->int8_always))) {
         return k;
     }
     dv_args plain = *args;
-    const dvk_cuda_kernel *p = choose_as(options, op, &plain, plainer(wish));
+    const dvk_cuda_kernel *p = choose_as(options, op, &plain, plainer(options, wish));
     if (k != NULL && (p == NULL || cuda_cost(options, k, args) < cuda_cost(options, p, &plain))) {
         return k;
     }

@@ -65,7 +65,8 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
     dv_graph *g = NULL;
     davy_result r = build(e, q, h, w, &g);
     if (r == DAVY_OK) {
-        r = e->services.n_gpus > 0 && (e->compute == DVK_F16 || dv_is_8bit(e->compute)) ? dv_rescale(g) : DAVY_OK;
+        const bool short_range = e->compute == DVK_F16 || (dv_is_8bit(e->compute) && !dv_engine_is_wide(e));
+        r = e->services.n_gpus > 0 && short_range ? dv_rescale(g) : DAVY_OK;
         if (r == DAVY_OK && q->by_frame) {
             bool changed = false;
             r = dv_by_frame(g, &changed);
@@ -108,9 +109,13 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .resident = request->resident,
                                      .room = request->room,
                                      .winograd = request->winograd,
+                                     .plain = request->plain,
+                                     .transforms_in = request->transforms_in,
+                                     .transforms_with = request->transforms_with,
                                      .direct = dv_tile_is_whole(request, h, w) && !request->apart,
                                      .int8 = e->compute == DVK_INT8 && !e->int8_open ? &e->int8 : NULL,
-                                     .int8_always = e->int8_always && !e->int8_open};
+                                     .int8_always = e->int8_always && !e->int8_open,
+                                     .wide = e->compute == DVK_INT8 && dv_engine_is_wide(e)};
     return dv_plan_create(g, &options, out);
 }
 

@@ -209,7 +209,7 @@ static davy_result choose(trial *t, int64_t first, double *error) {
 }
 
 static const char *plain_name(const dv_engine *e) {
-    return on_cpu(e) ? "fp32" : "fp16";
+    return on_cpu(e) ? "fp32" : dv_engine_is_wide(e) ? "bf16" : "fp16";
 }
 
 static davy_result calibrate_stage(dv_engine *e, dv_stage stage) {
@@ -246,7 +246,7 @@ davy_result dv_engine_calibrate(dv_engine *e) {
         dv_logf(e->services.log, DAVY_LOG_WARN,
                 "%s: no convolution gains from int8 and keeps close to %s: computes in %s", e->file_name, plain_name(e),
                 plain_name(e));
-        e->compute = on_cpu(e) ? DVK_F32 : DVK_F16;
+        e->compute = on_cpu(e) ? DVK_F32 : dv_engine_is_wide(e) ? DVK_BF16 : DVK_F16;
     }
     return r == DAVY_OK && e->int8.n > 0 ? dv_engine_unload(e) : r;
 }

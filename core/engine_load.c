@@ -100,6 +100,19 @@ davy_result dv_engine_unload(dv_engine *e) {
     return DAVY_OK;
 }
 
+davy_result dv_engine_unload_alone(dv_engine *e, const dv_store *store, bool *unloaded) {
+    dv_mutex_lock(e->lock);
+    const bool ours = e->running == 0 && e->stores[0] == store;
+    dv_mutex_unlock(e->lock);
+    *unloaded = false;
+    if (!ours) {
+        return DAVY_OK;
+    }
+    dv_routes_drop(e);
+    *unloaded = dv_store_refs(store) == 1 + e->n_lanes; /* the caller's, the engine's, the other GPUs' stores' */
+    return *unloaded ? dv_engine_unload(e) : DAVY_OK;
+}
+
 void dv_engine_trim(dv_engine *e, uint64_t keep_bytes) {
     dv_routes_trim(e, NULL, keep_bytes);
 }

@@ -13,7 +13,7 @@ static int32_t least_sm(const dv_engine *e) {
     return sm;
 }
 
-/* Eight bits: products of convolutions, what is stored is F16, on a CPU F32. */
+/* Eight bits: products of convolutions, what is stored is F16 (or, of INT8, BF16), on a CPU F32. */
 static davy_result set_8bit(dv_engine *e, dvk_dtype compute) {
     const uint32_t computes = compute == DVK_FP8 ? DVK_COMPUTES_FP8 : DVK_COMPUTES_INT8;
     const int32_t sm = least_sm(e);
@@ -31,10 +31,11 @@ static davy_result set_8bit(dv_engine *e, dvk_dtype compute) {
                          sm % 10);
 }
 
-/* What leaves the range of F16 has no place to be stored in. */
+/* What leaves the range of F16 is stored as BF16. */
 static davy_result set_int8(dv_engine *e) {
-    if (e->arch->wide != NULL && e->arch->wide(e->cfg)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "precision int8: %s leaves the range of fp16", e->arch->name);
+    if (dv_engine_is_wide(e) && least_sm(e) < 80) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "precision int8: %s leaves the range of fp16, and this GPU has no bf16",
+                       e->arch->name);
     }
     return set_8bit(e, DVK_INT8);
 }
@@ -43,7 +44,7 @@ static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) 
     const bool bf16 = least_sm(e) >= 80;
     switch (compute) {
     case DAVY_DTYPE_AUTO: /* most upscalers keep to small numbers; VAEs overflow F16, and are rescaled where there is no other */
-        if (e->arch->wide != NULL && e->arch->wide(e->cfg)) {
+        if (dv_engine_is_wide(e)) {
             e->compute = bf16 ? DVK_BF16 : DVK_F32;
         } else {
             e->compute = e->arch->task == DAVY_TASK_UPSCALE || !bf16 ? DVK_F16 : DVK_BF16;

@@ -26,7 +26,9 @@ typedef struct dv_request {
     bool offload;     /* and what they leave to the next slice goes to the host's memory, but for `resident` bytes */
     uint64_t resident;
     uint64_t room; /* as in dv_plan_options */
-    bool winograd; /* as there */
+    bool winograd; /* this and what follows: as there */
+    dv_rings plain;
+    uint64_t transforms_in, transforms_with;
     bool apart;    /* the result is taken from its place: no step stores pictures itself */
     int64_t batch; /* pictures of a call, of which the layout may put several together; 0 and 1: one */
     int64_t h, w;
@@ -119,6 +121,11 @@ davy_result dv_engine_set_compute(dv_engine *e, davy_dtype compute, bool tf32);
 /* Channels of what a stage reads. */
 davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out);
 
+/* Whether its values leave the range of F16. */
+static inline bool dv_engine_is_wide(const dv_engine *e) {
+    return e->arch->wide != NULL && e->arch->wide(e->cfg);
+}
+
 /* engine_int8.c: of an engine in INT8 that nobody else has yet: which convolutions have eight bits. What is stored where none has. */
 davy_result dv_engine_calibrate(dv_engine *e);
 
@@ -128,6 +135,8 @@ enum { DV_PROBE_PIXELS = 64, DV_PROBE_LATENTS = 8 };
 /* engine_load.c: a store for each lane; NULL behind them. */
 davy_result dv_stores_create(dv_engine *e, dv_store *out[DV_LANES]);
 void dv_stores_release(dv_store *stores[DV_LANES]);
+/* dv_engine_unload, where nobody but the caller uses the first lane's store. */
+davy_result dv_engine_unload_alone(dv_engine *e, const dv_store *store, bool *unloaded);
 
 /* engine_size.c: the best layout within `available` bytes; store: what is packed already, NULL: nothing. DAVY_E_BUDGET
  * names need and budget. */

@@ -1,12 +1,13 @@
 /* engine_stream_choose.c - how a clip is computed: in slices of as many frames at once as keep a device busy, fewer where memory
  * is short; the whole clip at once where that takes less than slices and what is kept between them. What is kept may be
  * the most of it, and then is offloaded to the host's memory where a GPU's is too small. */
+#include <math.h>
+
 #include "core/cuda/gpu.h"
 #include "core/error.h"
 #include "core/stream_priv.h"
 
-#define BUSY_PIXELS (3ll << 20)         /* of pictures at full size, computed at once, that keep a GPU busy */
-#define MODERATE    ((45ull << 30) / 2) /* what a card of 24 GiB has: more is taken only where nothing does with less */
+#define BUSY_PIXELS (3ll << 20) /* of pictures at full size, computed at once, that keep a GPU busy */
 
 enum { MOST_AT_ONCE = 16, MOST_WHOLE = 64 }; /* pictures; frames of a clip */
 
@@ -22,6 +23,9 @@ davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *
                           .resident = c->resident,
                           .room = c->room,
                           .winograd = c->winograd,
+                          .plain = c->plain,
+                          .transforms_in = c->transforms_in,
+                          .transforms_with = c->transforms_with,
                           .apart = true};
     return dv_engine_make_plan(s->e, 0, &q, s->h, s->w, c->lean, out);
 }
@@ -44,7 +48,7 @@ static void add_staging(const dv_plan *plan, uint64_t arena, dv_slice_choice *c)
 static void add_plan(const dv_clip_stream *s, const dv_plan *plan, dv_seen *seen, dv_slice_choice *c) {
     const bool gpu = s->e->services.n_gpus > 0;
     const uint64_t arena = dv_align_up(dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(s->e->services.pool)), 256);
-    c->weights += dv_store_missing_beside(s->store, s->stage, plan, seen);
+    c->weights += dv_store_missing_beside(s->store, s->stage, plan, s->packs_anew, seen);
     dv_clip_stream_info *info = &c->info;
     info->arena_bytes = arena > info->arena_bytes ? arena : info->arena_bytes;
     info->state_bytes = plan->state_bytes + plan->offloaded_bytes;
@@ -105,36 +109,105 @@ davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c) 
     return r;
 }
 
-/* The faster of two kinds of the same slices; the other where memory is short, where it alone is moderate, or where it saves
- * a tenth and costs less than a third as much more time. */
-static void prefer(const dv_slice_choice *other, uint64_t available, dv_slice_choice *best) {
-    const dv_slice_choice *less = other->need < best->need ? other : best;
-    const dv_slice_choice *more = less == best ? other : best;
-    const double saves = 1.0 - (double)less->need / (double)more->need;
-    const bool gains = saves > 0.1 && less->cost_frame - more->cost_frame < saves / 3.0 * more->cost_frame;
-    const bool alone = more->need > available || (more->need > MODERATE && less->need <= MODERATE);
-    if ((alone || gains || less->cost_frame <= more->cost_frame ? less : more) == other) {
-        *best = *other;
+/* ---- kinds of the same slices ---- */
+
+/* Twice the memory has to save a twelfth of the time of a clip computed whole, which is a short one; a third of that of slices,
+ * which are there for the sake of memory. */
+static double price(const dv_slice_choice *c) {
+    return c->cost_frame * pow((double)c->need, c->whole ? 0.1255 : 0.585);
+}
+
+static bool is_better(const dv_slice_choice *a, const dv_slice_choice *b, uint64_t available) {
+    const bool fits = a->need <= available;
+    if (fits != (b->need <= available)) {
+        return fits;
+    }
+    return fits ? price(a) < price(b) : a->need < b->need;
+}
+
+typedef struct kinds {
+    const dv_clip_stream *s;
+    uint64_t available;
+    dv_slice_choice best;
+    davy_result none; /* why there is none; DAVY_OK: there is */
+    davy_result result;
+} kinds;
+
+/* What is too large for some step is none, but others may be. */
+static bool add_kind(kinds *k, dv_slice_choice *c) {
+    const davy_result r = k->result == DAVY_OK ? dv_clip_stream_measure(k->s, c) : k->result;
+    if (r == DAVY_OK && (k->none != DAVY_OK || is_better(c, &k->best, k->available))) {
+        k->best = *c;
+    }
+    k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
+    k->none = k->none != DAVY_OK ? r : DAVY_OK;
+    return r == DAVY_OK;
+}
+
+/* Leaves so many frames plain that later slices keep to c's bounds. */
+static davy_result leave_plain(const kinds *k, dv_slice_choice *c, uint64_t *arena) {
+    const int64_t frames = dv_slice_of(&k->s->choice.info.clip, c->info.slice, !c->whole);
+    dv_plan *plan = NULL;
+    const davy_result r = dv_clip_stream_plan(k->s, c, frames, !c->whole, false, &plan);
+    c->transforms_in = c->transforms_with = 0;
+    if (r == DAVY_OK) {
+        c->plain = plan->plain;
+        *arena = plan->arena_bytes;
+        dv_plan_release(plan);
+    }
+    return r;
+}
+
+/* The kind with as many frames transformed as `room` allows for the arena and larger weights, where buffers may not lie without
+ * gaps and a first slice may want other weights. */
+static void add_within(kinds *k, const dv_slice_choice *plain, uint64_t room) {
+    enum { TRIES = 8 };
+    dv_slice_choice c = *plain;
+    uint64_t arena = UINT64_MAX, live = room, with = room;
+    davy_result r = k->result;
+    c.winograd = true;
+    for (int i = 0; r == DAVY_OK && i < TRIES && (arena > room || c.need > k->available); i++, live -= live / 32) {
+        c.transforms_in = live;
+        c.transforms_with = with;
+        r = leave_plain(k, &c, &arena);
+        if (r == DAVY_OK && arena <= room && add_kind(k, &c) && c.need > k->available) {
+            const uint64_t over = c.need - k->available;
+            with -= over < with ? over : 0;
+        }
     }
 }
 
-/* Frame by frame or not, and with transformed frames or not; a processor's slices are short anyway. */
+/* Transformed frames in the workspace that plain ones take anyway; all of them; and as many as there is memory for, which
+ * what is offloaded has other uses of. */
+static void add_transformed(kinds *k, const dv_slice_choice *plain) {
+    dv_slice_choice all = *plain, some = *plain;
+    uint64_t arena = 0;
+    all.winograd = some.winograd = true;
+    some.transforms_in = plain->info.arena_bytes;
+    if (leave_plain(k, &some, &arena) == DAVY_OK) {
+        add_kind(k, &some);
+    }
+    const bool fits = add_kind(k, &all) && all.need <= k->available;
+    if (!fits && plain->need <= k->available && !plain->offload) {
+        add_within(k, plain, plain->info.arena_bytes + (k->available - plain->need));
+    }
+}
+
+/* Frame by frame or not, and with transformed frames where c says that there may be; a processor's slices are short
+ * anyway. */
 static davy_result measure(const dv_clip_stream *s, uint64_t available, dv_slice_choice *c) {
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
-    const int kinds = s->e->services.n_gpus == 0 ? 1 : half && !c->offload ? 4 : 2;
-    const dv_slice_choice of = *c;
-    davy_result r = dv_clip_stream_measure(s, c);
-    for (int i = 1; r == DAVY_OK && i < kinds; i++) {
-        dv_slice_choice other = of;
-        other.by_frame = i % 2 == 1;
-        other.winograd = i > 1;
-        const davy_result possible = dv_clip_stream_measure(s, &other); /* else too large for some step */
-        r = possible == DAVY_E_NOMEM_HOST ? possible : DAVY_OK;
-        if (possible == DAVY_OK) {
-            prefer(&other, available, c);
+    kinds k = {.s = s, .available = available, .none = DAVY_E_UNSUPPORTED};
+    for (int by_frame = 0; by_frame < (s->e->services.n_gpus > 0 ? 2 : 1); by_frame++) {
+        dv_slice_choice plain = *c;
+        plain.by_frame = by_frame == 1;
+        plain.winograd = false;
+        if (add_kind(&k, &plain) && half && c->winograd && s->e->services.n_gpus > 0) {
+            add_transformed(&k, &plain);
         }
     }
-    return r;
+    *c = k.none == DAVY_OK ? k.best : *c;
+    return k.result == DAVY_OK ? k.none : k.result;
 }
 
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out) {
@@ -175,17 +248,36 @@ static int64_t first_wish(const dv_clip_stream *s, const search *f, bool offload
     return dv_slice_of(&s->choice.info.clip, f->wish > 0 ? f->wish : busy_slice(s, offloads), true);
 }
 
+/* The whole clip at once, if it may take less than such slices; need 0: it takes more, or is too large for some step. */
+static davy_result measure_whole(const dv_clip_stream *s, const search *f, const dv_slice_choice *slices,
+                                 dv_slice_choice *whole) {
+    dv_slice_choice least = {.whole = true, .lean = slices->lean, .by_frame = true, .info.slice = f->frames};
+    *whole = (dv_slice_choice){.whole = true, .lean = slices->lean, .winograd = true, .info.slice = f->frames};
+    davy_result r = DAVY_OK;
+    if (f->wish == 0 && s->e->services.n_gpus > 0) { /* a long clip's plans are large: not all kinds for nothing */
+        r = dv_clip_stream_measure(s, &least);
+        if (r == DAVY_OK && least.need > slices->need) {
+            return r;
+        }
+    }
+    r = measure(s, f->available, whole);
+    whole->need = r == DAVY_OK ? whole->need : 0;
+    return r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
+}
+
 /* The whole clip, where that takes less than slices do; else the longest slices that fit. */
 static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     const dv_clip_rule *rule = &s->choice.info.clip;
     const bool may_be_whole = f->frames > 0 && f->frames <= MOST_WHOLE && (f->wish == 0 || f->wish >= f->frames);
-    dv_slice_choice whole = {.whole = true, .lean = lean, .info.slice = f->frames};
-    davy_result r = may_be_whole ? measure(s, f->available, &whole) : DAVY_OK;
-    whole.need = r == DAVY_OK ? whole.need : 0; /* too large for some step: slices are not */
-    r = r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
-    for (int64_t slice = first_wish(s, f, false); r == DAVY_OK && !f->found && slice > 0; slice -= rule->step) {
-        dv_slice_choice c = {.lean = lean, .info.slice = slice};
+    const int64_t longest = first_wish(s, f, false);
+    dv_slice_choice whole = {0};
+    davy_result r = DAVY_OK;
+    for (int64_t slice = longest; r == DAVY_OK && !f->found && slice > 0; slice -= rule->step) {
+        dv_slice_choice c = {.lean = lean, .winograd = true, .info.slice = slice};
         r = measure(s, f->available, &c);
+        if (r == DAVY_OK && slice == longest && may_be_whole) {
+            r = measure_whole(s, f, &c, &whole);
+        }
         if (r == DAVY_OK && whole.need > 0 && (whole.need <= c.need || (f->wish > 0 && whole.need <= f->available))) {
             c = whole;
         }
@@ -208,9 +300,9 @@ static void consider(search *f, const dv_slice_choice *c) {
 
 /* Copied beside the steps. Room there is beyond what must be is for a part of the state that stays resident, and for rings
  * that are fetched early and written back late: they are tried in several proportions. */
-static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice) {
+static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice, bool winograd) {
     enum { PARTS = 3 };
-    dv_slice_choice least = {.offload = true, .info.slice = slice};
+    dv_slice_choice least = {.offload = true, .winograd = winograd, .info.slice = slice};
     davy_result r = measure(s, f->available, &least);
     if (r != DAVY_OK) {
         return r;
@@ -236,9 +328,9 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
 static davy_result try_offloaded(const dv_clip_stream *s, search *f) {
     davy_result r = DAVY_OK;
     for (int64_t slice = first_wish(s, f, true); r == DAVY_OK && slice > 0; slice -= s->choice.info.clip.step) {
-        r = try_offload(s, f, slice);
+        r = try_offload(s, f, slice, false);
     }
-    return r;
+    return r == DAVY_OK && f->found ? try_offload(s, f, f->best.info.slice, true) : r;
 }
 
 /* ---- the choice ---- */
@@ -260,19 +352,48 @@ void dv_clip_stream_tell(const dv_clip_stream *s) {
             "offloaded",
             dv_stage_name(s->stage), (long long)s->w, (long long)s->h, c->whole ? "the whole" : "slices",
             (long long)i->slice, i->by_frame ? ", large pictures frame by frame" : "",
-            c->winograd ? ", convolutions of transformed frames" : "", c->lean ? ", with small weights" : "",
-            (unsigned long long)(i->arena_bytes >> 20), (unsigned long long)(i->state_bytes >> 20),
-            (unsigned long long)(i->offloaded_bytes >> 20));
+            !c->winograd              ? ""
+            : dv_rings_any(&c->plain) ? ", some convolutions of transformed frames"
+                                      : ", convolutions of transformed frames",
+            c->lean ? ", with small weights" : "", (unsigned long long)(i->arena_bytes >> 20),
+            (unsigned long long)(i->state_bytes >> 20), (unsigned long long)(i->offloaded_bytes >> 20));
 }
 
 /* A GPU without room for the state offloads it, a processor can do with kernels whose weights are smaller. */
+static davy_result decide(const dv_clip_stream *s, search *f) {
+    const davy_result r = try_resident(s, f, false);
+    return r != DAVY_OK || f->found ? r : s->e->services.n_gpus > 0 ? try_offloaded(s, f) : try_resident(s, f, true);
+}
+
+/* A GPU's weights packed for other clips may be what leaves no room: where the clip is faster, or possible, without them, they
+ * go. */
+static davy_result decide_anew(dv_clip_stream *s, uint64_t available, search *f) {
+    const uint64_t packed = dv_store_bytes(s->store);
+    search anew = {.frames = f->frames, .wish = f->wish, .available = available + packed};
+    bool unloaded = false;
+    if (s->e->services.n_gpus == 0 || packed == 0 || (f->found && !f->best.offload)) {
+        return DAVY_OK;
+    }
+    s->packs_anew = true;
+    davy_result r = f->found ? try_resident(s, &anew, false) : decide(s, &anew);
+    s->packs_anew = false;
+    if (r == DAVY_OK && anew.found && (!f->found || anew.best.cost_frame < 0.95 * f->best.cost_frame)) {
+        r = dv_engine_unload_alone(s->e, s->store, &unloaded);
+    }
+    if (unloaded && r == DAVY_OK) {
+        dv_store_release(s->store);
+        s->store = dv_engine_store(s->e, 0);
+        *f = anew;
+    }
+    return r;
+}
+
 davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice) {
     const uint64_t all = dv_engine_available(s->e);
-    search f = {.frames = frames, .wish = slice, .available = all > s->company.beside ? all - s->company.beside : 0};
-    davy_result r = try_resident(s, &f, false);
-    if (r == DAVY_OK && !f.found) {
-        r = s->e->services.n_gpus > 0 ? try_offloaded(s, &f) : try_resident(s, &f, true);
-    }
+    const uint64_t available = all > s->company.beside ? all - s->company.beside : 0;
+    search f = {.frames = frames, .wish = slice, .available = available};
+    davy_result r = decide(s, &f);
+    r = r == DAVY_OK ? decide_anew(s, available, &f) : r;
     if (r == DAVY_OK && !f.found) {
         r = refuse(s, &f);
     }

@@ -102,18 +102,17 @@ static davy_result offload_all(dv_clip_stream *s) {
     dv_gpu_free(gpu, DV_MEM_WORKSPACE, s->state, dv_resident_bytes(&s->choice.info));
     s->offloaded = pinned;
     s->state = rest;
-    c.info.arena_bytes = s->choice.info.arena_bytes; /* that it has */
+    if (c.info.arena_bytes <= s->choice.info.arena_bytes) {
+        c.info.arena_bytes = s->choice.info.arena_bytes; /* that it has */
+    } else {                                             /* the state has left room for it */
+        dv_gpu_free(gpu, DV_MEM_WORKSPACE, s->arena, s->choice.info.arena_bytes);
+        s->arena = NULL;
+    }
     s->choice = c;
     return DAVY_OK;
 }
 
 /* ---- both ---- */
-
-/* What is kept for transformed frames is of another type. */
-static bool may_offload(const dv_clip_stream *s) {
-    const bool all = s->choice.offload && s->choice.resident == 0;
-    return !all && !s->choice.winograd;
-}
 
 davy_result dv_clip_stream_retreat(dv_clip_stream *s) {
     dv_gpu *gpu = dv_engine_gpu(s->e, 0);
@@ -126,8 +125,9 @@ davy_result dv_clip_stream_retreat(dv_clip_stream *s) {
             s->arena = NULL;
             s->choice = c;
         } else if (r == DAVY_OK) {
-            r = may_offload(s) ? offload_all(s)
-                               : dv_fail(DAVY_E_NOMEM_DEVICE, "%s: no shorter slices", dv_stage_name(s->stage));
+            r = s->choice.offload && s->choice.resident == 0
+                    ? dv_fail(DAVY_E_NOMEM_DEVICE, "%s: no shorter slices", dv_stage_name(s->stage))
+                    : offload_all(s);
         }
         if (r == DAVY_OK && s->arena == NULL) {
             r = dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, s->choice.info.arena_bytes, "workspace of a clip", &s->arena);

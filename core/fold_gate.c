@@ -1,5 +1,6 @@
 /* fold_gate.c - products that a CUDA kernel can take over as it makes one of their factors: of a convolution behind an
- * activation, and of the two halves of a depthwise convolution's channels. As in fold.c the kernel is asked. */
+ * activation, which what it reads may take over in turn, and of the two halves of a depthwise convolution's channels. As
+ * in fold.c the kernel is asked. */
 #include "core/fold_parts.h"
 
 /* Nothing follows the node's own result. */
@@ -122,6 +123,79 @@ static davy_result fold_factor(dv_lowering *l, int64_t at, bool *changed) {
     return r;
 }
 
+/* ---- a convolution whose result a 1x1 convolution of it gates ---- */
+
+/* Of a 1x1 convolution with gate 2: which of its two residuals is what it reads itself; -1: neither. */
+static int32_t own_residual(const dv_node *gate) {
+    const bool gates = dv_reads_plain_1x1(gate) && gate->fused.gate == 2 && gate->fused.n_res == 2 &&
+                       gate->fused.res[0] != gate->fused.res[1];
+    return !gates ? -1 : gate->fused.res[0] == gate->in[0] ? 0 : gate->fused.res[1] == gate->in[0] ? 1 : -1;
+}
+
+static void set_gate(dvk_epilogue *e, const dv_node *gate, int32_t own, dvk_view other) {
+    static const float some[1] = {0.0f};
+    e->gate = 3;
+    e->act = gate->fused.act.kind;
+    e->alpha = gate->fused.beta[own];
+    e->beta[0] = gate->fused.beta[1 - own];
+    e->res[0] = other;
+    e->n_res = 1;
+    e->gate_w = some;
+    e->gate_bias = gate->bias != DV_NO_PARAM ? some : NULL;
+}
+
+static davy_result can_gate_itself(dv_lowering *l, int64_t conv, int64_t at, int32_t own, bool *yes) {
+    const dv_node *gate = &l->plan->graph->nodes[at];
+    davy_result r = dv_lower_try_conv(l, at);
+    const dv_args behind = l->step.args;
+    r = r == DAVY_OK ? dv_lower_try_conv(l, conv) : r;
+    if (r != DAVY_OK) {
+        return r;
+    }
+    dv_args ahead = l->step.args, apart = behind;
+    dvk_conv2d_args *a = &l->step.args.conv;
+    a->y = behind.conv.y;
+    set_gate(&a->epi, gate, own, behind.conv.epi.res[1 - own]);
+    const dvk_cuda_kernel *kernels[3] = {dv_lower_choose_conv(l, &ahead).cuda, dv_lower_choose_conv(l, &apart).cuda,
+                                         dv_lower_choose_conv(l, &l->step.args).cuda};
+    *yes = kernels[2] != NULL &&
+           (kernels[0] == NULL || kernels[1] == NULL ||
+            cost_of(l, kernels[2], a) <= cost_of(l, kernels[0], &ahead) + cost_of(l, kernels[1], &apart));
+    return DAVY_OK;
+}
+
+static void take_gate(dv_graph *g, int64_t conv, int64_t at, int32_t own) {
+    const dv_node *gate = &g->nodes[at];
+    dv_node *node = &g->nodes[conv];
+    node->fused.gate = 3;
+    node->fused.act = gate->fused.act;
+    node->fused.alpha = gate->fused.beta[own];
+    node->fused.beta[0] = gate->fused.beta[1 - own];
+    node->fused.res[0] = gate->fused.res[1 - own];
+    node->fused.n_res = 1;
+    node->fused.gate_weight = gate->weight;
+    node->fused.gate_bias = gate->bias;
+    dv_take_place(g, conv, at);
+}
+
+static davy_result fold_own_gate(dv_lowering *l, int64_t at, bool *changed) {
+    dv_graph *g = l->plan->graph;
+    const dv_node *gate = &g->nodes[at];
+    const int32_t own = own_residual(gate);
+    const int64_t k = own >= 0 ? dv_behind(g, l->place, gate->in[0], 2) : -1;
+    if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || !ends_plain(&g->nodes[k]) || g->nodes[k].fused.shuffle > 1 ||
+        !same_size(g, gate->in[0], gate->out)) {
+        return DAVY_OK;
+    }
+    bool yes = false;
+    const davy_result r = can_gate_itself(l, k, at, own, &yes);
+    if (yes) {
+        take_gate(g, k, at, own);
+        *changed = true;
+    }
+    return r;
+}
+
 /* ---- halves of a depthwise convolution's channels ---- */
 
 /* The node whose channels the product's two factors are, the activated ones first; -1: it is not so. */
@@ -190,6 +264,9 @@ davy_result dv_fold_products(dv_plan *plan, const dv_placement *place, const dv_
         }
         if (is_live(&g->nodes[k], DV_OP_MULTIPLY) && ends_plain(&g->nodes[k])) {
             r = fold_factor(&l, k, changed);
+        }
+        if (r == DAVY_OK && is_live(&g->nodes[k], DV_OP_CONV2D)) {
+            r = fold_own_gate(&l, k, changed);
         }
     }
     return r;

@@ -14,11 +14,16 @@ static inline bool dv_begins_plain(const dv_node *node) {
            node->fused.pro_act.kind == DVK_ACT_NONE;
 }
 
-/* A 1x1 convolution and nothing in front of it; behind it a bias, an activation and residuals at most. */
-static inline bool dv_is_linear(const dv_node *node) {
+/* A 1x1 convolution and nothing in front of it. */
+static inline bool dv_reads_plain_1x1(const dv_node *node) {
     return !node->dead && node->op == DV_OP_CONV2D && node->kh == 1 && node->kw == 1 && node->stride <= 1 &&
            !node->phased && node->fused.upsample <= 1 && node->fused.shuffle <= 1 && !node->fused.mixed &&
-           dv_begins_plain(node) && !node->fused.gate && dv_is_one(node->fused.alpha);
+           dv_begins_plain(node);
+}
+
+/* Behind it a bias, an activation and residuals at most. */
+static inline bool dv_is_linear(const dv_node *node) {
+    return dv_reads_plain_1x1(node) && !node->fused.gate && dv_is_one(node->fused.alpha);
 }
 
 /* Whether all that a linear node adds is one value, or nothing. */

@@ -1,8 +1,11 @@
 /* fold_winograd.c - convolutions over time that read their frames transformed along the width, as "conv2d_winograd" has it:
- * two thirds of the products, twice the memory of frames. What made a frame, a norm or an activation, is applied as the
+ * half of the products, 1.5 times the memory of frames. What made a frame, a norm or an activation, is applied as the
  * node of frames transforms it. What is decided depends on nothing that differs from slice to slice of a clip: the state
  * between them is f16 where it is so, and its frames are plain. */
+#include "core/error.h"
 #include "core/fold_parts.h"
+#include "core/mem.h"
+#include "kernels/dtype.h"
 
 static bool is_conv(const dv_graph *g, const dv_node *node) {
     if (node->dead || node->op != DV_OP_CONV2D) {
@@ -24,8 +27,8 @@ static bool is_prologue(const dv_node *node) {
 }
 
 static dv_shape transformed(dv_shape s) {
-    s.h *= 4;
-    s.w = (s.w + 1) / 2;
+    s.h *= DVK_WINOGRAD_LINES;
+    s.w = dv_div_up(s.w, DVK_WINOGRAD_PIXELS);
     return s;
 }
 
@@ -48,8 +51,8 @@ static dvk_view view_alone(const dv_placement *place, dv_value v) {
 
 static dvk_view view_transformed(dvk_view v) {
     v.dtype = DVK_F16;
-    v.h *= 4;
-    v.w = (v.w + 1) / 2;
+    v.h *= DVK_WINOGRAD_LINES;
+    v.w = dv_div_up(v.w, DVK_WINOGRAD_PIXELS);
     make_alone(&v);
     return v;
 }
@@ -77,18 +80,39 @@ static double winograd_cost(const dv_lowering *l, const dvk_conv2d_args *conv, d
     return cost_of(l, "conv2d_winograd", &args) + cost_of(l, "winograd_input", &apply);
 }
 
-/* Whether it can be done, and gains. */
-static davy_result asks_for(dv_lowering *l, int64_t conv, dv_value raw, bool *yes) {
+typedef struct candidate {
+    int64_t node;        /* of frames, or the first of a ring's windows */
+    double gain;         /* ns; 0: nothing, or it cannot be done */
+    uint64_t more;       /* bytes that its frames take when they are transformed */
+    uint64_t weights;    /* and the convolution's weights */
+    int64_t first, last; /* nodes where the frames are alive */
+    bool seen, taken;
+} candidate;
+
+static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_conv2d_args *conv) {
+    dv_args args = {.conv = *conv};
+    const dvk_cuda_kernel *k = dv_choose_kernel(l->options, op, &args).cuda;
+    return k != NULL ? k->packed_bytes(&args) : 0;
+}
+
+/* Of a frame. */
+static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, candidate *c) {
     const davy_result r = dv_lower_try_conv(l, conv);
-    *yes = false;
-    if (r == DAVY_OK) {
-        dvk_conv2d_args a = l->step.args.conv;
-        make_alone(&a.x);
-        make_alone(&a.y);
-        for (int32_t i = 0; i < a.epi.n_res; i++) {
-            make_alone(&a.epi.res[i]);
-        }
-        *yes = a.x.dtype != DVK_F32 && winograd_cost(l, &a, raw) < plain_cost(l, &a, raw);
+    if (r != DAVY_OK || l->step.args.conv.x.dtype == DVK_F32) {
+        return r;
+    }
+    dvk_conv2d_args a = l->step.args.conv;
+    make_alone(&a.x);
+    make_alone(&a.y);
+    for (int32_t i = 0; i < a.epi.n_res; i++) {
+        make_alone(&a.epi.res[i]);
+    }
+    c->gain = plain_cost(l, &a, raw) - winograd_cost(l, &a, raw);
+    if (c->gain > 0.0) {
+        const uint64_t plain = packed_bytes(l, "conv2d", &a);
+        a.x = view_transformed(a.x);
+        const uint64_t bytes = packed_bytes(l, "conv2d_winograd", &a);
+        c->weights = bytes > plain ? bytes - plain : 0;
     }
     return r;
 }
@@ -180,40 +204,170 @@ static void rewrite(dv_graph *g, const dv_placement *place, int64_t k) {
     }
 }
 
-/* Of all windows of a ring, or a node of frames, that begin with node k. */
-static davy_result fold(dv_lowering *l, int64_t k, bool *changed) {
-    dv_graph *g = l->plan->graph;
+/* ---- which ---- */
+
+typedef struct search {
+    dv_lowering l;
+    candidate *candidates; /* of nodes at most as many */
+    int64_t count;
+    uint64_t *live;   /* bytes alive at each node */
+    uint64_t weights; /* of what has been taken */
+} search;
+
+/* What it gains that all windows of a ring, or a node of frames, that begin with c's are transformed. */
+static davy_result judge(dv_lowering *l, candidate *c) {
+    const dv_graph *g = l->plan->graph;
+    const int64_t k = c->node;
     const dv_node *frames = &g->nodes[k];
     bool yes = true;
-    int64_t conv = UNREAD;
+    int64_t conv = UNREAD, readers = 0;
     dv_value raw = DV_NO_VALUE;
     for (int64_t i = k; yes && i < g->n_nodes; i = next_window(g, frames, i + 1)) {
         yes = suits(g, l->place, &g->nodes[i]);
+        const int64_t reader = yes ? reader_of(g, &g->nodes[i]) : UNREAD;
+        readers += reader >= 0 ? dv_shape_of(g, g->nodes[i].out).n : 0;
         if (yes && conv < 0) {
-            conv = reader_of(g, &g->nodes[i]);
+            conv = reader;
             raw = g->nodes[l->place->producer[g->nodes[i].in[0]]].in[0];
         }
     }
-    const davy_result r = yes && conv >= 0 ? asks_for(l, conv, raw, &yes) : DAVY_OK;
-    for (int64_t i = k; r == DAVY_OK && yes && conv >= 0 && i < g->n_nodes; i = next_window(g, frames, i + 1)) {
-        rewrite(g, l->place, i);
-        *changed = true;
+    const davy_result r = yes && conv >= 0 ? set_gain(l, conv, raw, c) : DAVY_OK;
+    c->gain *= (double)readers;
+    return r;
+}
+
+static uint64_t value_bytes(const dv_placement *place, dv_value v) {
+    const dv_shape s = place->graph->values[v].shape;
+    return (uint64_t)(s.n * s.h * s.w * s.c) * dvk_dtype_size(place->dtypes[v]);
+}
+
+static void add_bytes(search *s, int64_t first, int64_t last, uint64_t bytes) {
+    for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
+        s->live[k] += bytes; /* of what is taken away the complement */
+    }
+}
+
+/* The frames grow, and what the windows are made of no longer lies among them. */
+static void add_candidate(search *s, const candidate *c, bool adds) {
+    const dv_placement *place = s->l.place;
+    const dv_graph *g = place->graph;
+    const dv_node *frames = &g->nodes[c->node];
+    add_bytes(s, c->first, c->last, adds ? c->more : 0 - c->more);
+    for (int64_t i = c->node; i < g->n_nodes; i = next_window(g, frames, i + 1)) {
+        const dv_value raw = g->nodes[place->producer[g->nodes[i].in[0]]].in[0];
+        if (place->places[raw].buffer == place->places[frames->out].buffer) {
+            add_bytes(s, place->producer[raw], i, adds ? value_bytes(place, raw) : 0 - value_bytes(place, raw));
+        }
+    }
+}
+
+static davy_result list_candidates(search *s) {
+    const dv_lowering *l = &s->l;
+    const dv_graph *g = l->plan->graph;
+    davy_result r = DAVY_OK;
+    for (int64_t k = 0; r == DAVY_OK && k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        const bool first = node->op == DV_OP_FRAMES || (node->op == DV_OP_WINDOW && node->first == 0);
+        candidate c = {.node = k};
+        r = !node->dead && first && node->fused.winograd == 0 ? judge(&s->l, &c) : DAVY_OK;
+        if (r == DAVY_OK && c.gain > 0.0) {
+            const dv_block *block = &l->place->blocks[l->place->places[node->out].buffer];
+            const dv_shape plain = dv_shape_of(g, node->out), grown = transformed(plain);
+            const uint64_t pixel = block->bytes / (uint64_t)(plain.h * plain.w);
+            c.more = pixel * (uint64_t)(grown.h * grown.w - plain.h * plain.w);
+            if (l->options->offload) { /* what is kept passes through plain frames */
+                c.more += value_bytes(l->place, node->in[0]) / (uint64_t)dv_shape_of(g, node->in[0]).n *
+                          (uint64_t)node->time.lead;
+            }
+            c.first = block->first;
+            c.last = block->last;
+            s->candidates[s->count++] = c;
+        }
     }
     return r;
 }
 
+/* The one that gains most for its bytes and has not been seen; NULL: none. */
+static candidate *next_best(search *s) {
+    const bool weights = s->l.options->transforms_with > 0; /* are what is short */
+    candidate *best = NULL;
+    double most = 0.0;
+    for (int64_t i = 0; i < s->count; i++) {
+        candidate *c = &s->candidates[i];
+        const double rate = c->gain / (double)(1 + (weights ? c->weights : c->more));
+        if (!c->seen && (best == NULL || rate > most)) {
+            best = c;
+            most = rate;
+        }
+    }
+    return best;
+}
+
+static uint64_t most_alive(const search *s, int64_t first, int64_t last) {
+    uint64_t most = 0;
+    for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
+        most = s->live[k] > most ? s->live[k] : most;
+    }
+    return most;
+}
+
+static bool fits(const search *s, const candidate *c) {
+    const dv_plan_options *o = s->l.options;
+    const uint64_t room = o->transforms_in, with = o->transforms_with;
+    return (room == 0 || most_alive(s, c->first, c->last) <= room) &&
+           (with == 0 || most_alive(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
+}
+
+/* Until the room is full, if there is a bound. */
+static void take_candidates(search *s) {
+    const dv_placement *place = s->l.place;
+    for (int64_t i = 0; i < place->n_buffers; i++) {
+        add_bytes(s, place->blocks[i].first, place->blocks[i].last, place->blocks[i].bytes);
+    }
+    for (candidate *c = NULL; (c = next_best(s)) != NULL;) {
+        const int32_t ring = place->graph->nodes[c->node].time.ring;
+        c->seen = true;
+        add_candidate(s, c, true);
+        s->weights += c->weights;
+        c->taken = ring < DV_RINGS && !dv_rings_have(&s->l.options->plain, ring) && fits(s, c);
+        if (!c->taken) {
+            add_candidate(s, c, false);
+            s->weights -= c->weights;
+            dv_rings_add(&s->l.plan->plain, ring);
+        }
+    }
+}
+
+static void rewrite_taken(search *s) {
+    const dv_graph *g = s->l.plan->graph;
+    for (int64_t i = 0; i < s->count; i++) {
+        const candidate *c = &s->candidates[i];
+        for (int64_t k = c->node; c->taken && k < g->n_nodes; k = next_window(g, &g->nodes[c->node], k + 1)) {
+            rewrite(s->l.plan->graph, s->l.place, k);
+        }
+    }
+}
+
 davy_result dv_fold_winograd(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
-    const dv_graph *g = plan->graph;
-    dv_lowering l = {.plan = plan, .place = place, .options = options};
-    davy_result r = DAVY_OK;
+    const uint64_t n = (uint64_t)plan->graph->n_nodes;
     *changed = false;
-    if ((options->compute != DVK_F16 && options->compute != DVK_BF16) || options->offload) {
+    if (options->compute != DVK_F16 && options->compute != DVK_BF16) {
         return DAVY_OK;
     }
-    for (int64_t k = 0; r == DAVY_OK && k < g->n_nodes; k++) {
-        const dv_node *node = &g->nodes[k];
-        const bool first = node->op == DV_OP_FRAMES || (node->op == DV_OP_WINDOW && node->first == 0);
-        r = !node->dead && first && node->fused.winograd == 0 ? fold(&l, k, changed) : DAVY_OK;
+    search s = {.l = {.plan = plan, .place = place, .options = options},
+                .candidates = dv_calloc(n + 1, sizeof *s.candidates),
+                .live = dv_calloc(n + 1, sizeof *s.live)};
+    davy_result r =
+        s.candidates != NULL && s.live != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    r = r == DAVY_OK ? list_candidates(&s) : r;
+    if (r == DAVY_OK) {
+        take_candidates(&s);
+        rewrite_taken(&s);
+        for (int64_t i = 0; i < s.count; i++) {
+            *changed = *changed || s.candidates[i].taken;
+        }
     }
+    dv_free(s.candidates);
+    dv_free(s.live);
     return r;
 }

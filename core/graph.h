@@ -147,13 +147,17 @@ typedef struct dv_node {
         bool paired;      /* fold_gate.c: out is the product of the depthwise result's two halves, one activated */
         int64_t winograd; /* fold_winograd.c: the width of the pictures whose transform this node makes of in[0], after
                              * a prologue, passes on, or, a convolution, reads; 0: plain ones */
-        dv_value norm_of; /* == in[0] where norm >= 0, else DV_NO_VALUE */
-        int32_t norm;     /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
+        /* fold_excite.c, of convolutions: what "excite" made, by which in[0]'s channels are scaled (by way of the weights),
+         * or those of res[0]; DV_NO_VALUE: nothing. A mean with `mixed` is what makes it, of nodes `parts` (dead) */
+        dv_value scale, res_scale;
+        dv_value norm_of;   /* == in[0] where norm >= 0, else DV_NO_VALUE */
+        int32_t norm;       /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
         dv_param pro_scale; /* constants [c] (affine); DV_NO_PARAM: none */
         dv_param pro_shift;
         dv_act pro_act;
         dv_act act;
         int32_t act_last, gate, n_res;
+        dv_param gate_weight, gate_bias; /* gate 3: of the 1x1 convolution that gates the result */
         dv_value res[2];
         float alpha, beta[2];
     } fused;

@@ -205,6 +205,41 @@ static void put_padding(dv_dump *d, const dv_graph *g, const dv_node *node) {
     put(d, "%s", dv_shape_of(g, node->out).h > inside ? " pad bottom right" : " valid");
 }
 
+static void put_move(dv_dump *d, const dv_node *node) {
+    switch (node->op) {
+    case DV_OP_UPSAMPLE:
+    case DV_OP_PIXEL_SHUFFLE:
+    case DV_OP_PIXEL_UNSHUFFLE:
+    case DV_OP_TO_FRAMES:
+        put(d, " by %" PRId64, node->r);
+        break;
+    case DV_OP_FOLD:
+    case DV_OP_UNFOLD:
+        put(d, " by %" PRId64 " before %d, %" PRId64 " heads", node->r, (int)node->pad_top, node->heads);
+        break;
+    case DV_OP_PAD:
+        put(d, " %s", node->pad_mode == DVK_PAD_REFLECT ? "reflect" : node->pad_mode == DVK_PAD_EDGE ? "edge" : "zero");
+        put_origin(d, node);
+        break;
+    case DV_OP_CROP:
+        put_origin(d, node);
+        break;
+    case DV_OP_SLICE:
+    case DV_OP_TAKE_FRAMES:
+        put(d, " from %" PRId64, node->first);
+        break;
+    case DV_OP_PAST:
+    case DV_OP_WINDOW:
+        put(d, " of %" PRId64, node->first);
+        break;
+    case DV_OP_FRAMES:
+        put_time(d, node);
+        break;
+    default:
+        break;
+    }
+}
+
 /* The attributes of an op, as the architecture gave them; for ops that fusing empties, only while they hold. */
 static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
     switch (node->op) {
@@ -232,20 +267,6 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
     case DV_OP_DYSAMPLE:
         put(d, " by %" PRId64 " %" PRId64 " groups", node->r, node->groups);
         break;
-    case DV_OP_SLICE:
-    case DV_OP_TAKE_FRAMES:
-        put(d, " from %" PRId64, node->first);
-        break;
-    case DV_OP_PAST:
-    case DV_OP_WINDOW:
-        put(d, " of %" PRId64, node->first);
-        break;
-    case DV_OP_FRAMES:
-        put_time(d, node);
-        break;
-    case DV_OP_TO_FRAMES:
-        put(d, " by %" PRId64, node->r);
-        break;
     case DV_OP_ACT:
         if (!g->fused) {
             put(d, " ");
@@ -271,38 +292,11 @@ static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
     case DV_OP_CHANNEL_ATTENTION:
         put_window(d, g, node);
         break;
-    case DV_OP_UPSAMPLE:
-    case DV_OP_PIXEL_SHUFFLE:
-    case DV_OP_PIXEL_UNSHUFFLE:
-        put(d, " by %" PRId64, node->r);
-        break;
     case DV_OP_TOKENS:
         put(d, " %s", node->label);
         break;
-    case DV_OP_FOLD:
-    case DV_OP_UNFOLD:
-        put(d, " by %" PRId64 " before %d, %" PRId64 " heads", node->r, (int)node->pad_top, node->heads);
-        break;
-    case DV_OP_PAD:
-        put(d, " %s", node->pad_mode == DVK_PAD_REFLECT ? "reflect" : node->pad_mode == DVK_PAD_EDGE ? "edge" : "zero");
-        put_origin(d, node);
-        break;
-    case DV_OP_CROP:
-        put_origin(d, node);
-        break;
-    case DV_OP_INPUT:
-    case DV_OP_GATE:
-    case DV_OP_AFFINE:
-    case DV_OP_CONCAT:
-    case DV_OP_SIMILARITY:
-    case DV_OP_MIX:
-    case DV_OP_ORDER:
-    case DV_OP_GATHER:
-    case DV_OP_SCATTER:
-    case DV_OP_REFINE:
-    case DV_OP_JOIN_FRAMES:
-    case DV_OP_MEAN:
-    case DV_OP_RESIZE:
+    default:
+        put_move(d, node);
         break;
     }
 }

@@ -31,13 +31,23 @@ static bool works_by_frame(const dv_segments *s, const dv_node *node) {
     }
 }
 
+/* The end of a residual block, or a convolution over time that does not work frame by frame: what follows it may. */
+static bool may_end(const dv_segments *s, const dv_node *node) {
+    const dv_graph *g = s->graph;
+    if (node->op != DV_OP_CONV2D) {
+        return node->op == DV_OP_ADD;
+    }
+    const dv_node *from = &g->nodes[g->values[node->in[0]].producer];
+    return from->op == DV_OP_FRAMES && !works_by_frame(s, from);
+}
+
 int64_t dv_segment_end(const dv_segments *s, int64_t first) {
     const dv_graph *g = s->graph;
     if (g->nodes[first].op == DV_OP_INPUT) {
         return first;
     }
     for (int64_t k = first; k + 1 < g->n_nodes; k++) {
-        bool alone = g->nodes[k].op == DV_OP_ADD;
+        bool alone = may_end(s, &g->nodes[k]);
         for (int64_t i = 0; alone && i < k; i++) {
             alone = s->last_use[g->nodes[i].out] <= k;
         }

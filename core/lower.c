@@ -233,118 +233,90 @@ static void lower_pointwise(dv_lowering *l) {
     dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
 }
 
-/* A convolution that makes what led to it, too. */
-static void lower_mixed(dv_lowering *l) {
-    const int32_t middle = dv_lower_now(l)->fused.parts[2];
-    if (l->plan->graph->nodes[middle].op == DV_OP_DEPTHWISE) {
+static void lower_normed(dv_lowering *l) {
+    lower_norm(l);
+    if (dv_norm_used(l->plan->graph, l->node) >= 0) {
+        lower_pointwise(l);
+    }
+}
+
+/* One that makes what led to it, too, where it is mixed. */
+static void lower_conv(dv_lowering *l) {
+    const dv_graph *g = l->plan->graph;
+    const dv_node *node = dv_lower_now(l);
+    if (g->values[node->out].uses == 0) {
+        return; /* read in other slices of a clip */
+    }
+    if (!node->fused.mixed) {
+        dv_lower_conv(l);
+    } else if (node->kh > 1) {
+        dv_lower_pair(l);
+    } else if (g->nodes[node->fused.parts[2]].op == DV_OP_DEPTHWISE) {
         dv_lower_norm_depthwise(l);
     } else {
         dv_lower_swin(l);
     }
 }
 
+static void lower_depthwise(dv_lowering *l) {
+    dv_lower_now(l)->fused.mixed ? dv_lower_norm_depthwise(l) : dv_lower_depthwise(l);
+}
+
+static void lower_mean(dv_lowering *l) {
+    dv_lower_now(l)->fused.mixed ? dv_lower_excite(l) : dv_lower_pool(l);
+}
+
+/* The input is written by the load; the others are views. */
+static void lower_nothing(dv_lowering *l) {
+    (void)l;
+}
+
+static void (*const lower_op[])(dv_lowering *l) = {
+    [DV_OP_INPUT] = lower_nothing,
+    [DV_OP_CROP] = lower_nothing,
+    [DV_OP_SLICE] = lower_nothing,
+    [DV_OP_TAKE_FRAMES] = lower_nothing,
+    [DV_OP_CONV2D] = lower_conv,
+    [DV_OP_DEPTHWISE] = lower_depthwise,
+    [DV_OP_GROUP_NORM] = lower_normed,
+    [DV_OP_ACT] = lower_pointwise,
+    [DV_OP_ADD] = lower_pointwise,
+    [DV_OP_GATE] = lower_pointwise,
+    [DV_OP_AFFINE] = lower_pointwise,
+    [DV_OP_MULTIPLY] = dv_lower_multiply,
+    [DV_OP_MEAN] = lower_mean,
+    [DV_OP_MAX_POOL] = dv_lower_pool,
+    [DV_OP_RESIZE] = dv_lower_pool,
+    [DV_OP_DYSAMPLE] = dv_lower_dysample,
+    [DV_OP_UPSAMPLE] = dv_lower_resample,
+    [DV_OP_PIXEL_SHUFFLE] = dv_lower_resample,
+    [DV_OP_PIXEL_UNSHUFFLE] = dv_lower_resample,
+    [DV_OP_CONCAT] = dv_lower_concat,
+    [DV_OP_PAD] = dv_lower_pad,
+    [DV_OP_FOLD] = dv_lower_fold,
+    [DV_OP_UNFOLD] = dv_lower_fold,
+    [DV_OP_LAYER_NORM] = dv_lower_layer_norm,
+    [DV_OP_RMS_NORM] = dv_lower_layer_norm,
+    [DV_OP_ATTENTION] = dv_lower_attention,
+    [DV_OP_WINDOW_ATTENTION] = dv_lower_window_attention,
+    [DV_OP_CHANNEL_ATTENTION] = dv_lower_channel_attention,
+    [DV_OP_FRAMES] = dv_lower_frames,
+    [DV_OP_TO_FRAMES] = dv_lower_to_frames,
+    [DV_OP_JOIN_FRAMES] = dv_lower_join_frames,
+    [DV_OP_PAST] = dv_lower_past,
+    [DV_OP_WINDOW] = dv_lower_window,
+    [DV_OP_TOKENS] = dv_lower_dictionary,
+    [DV_OP_SIMILARITY] = dv_lower_dictionary,
+    [DV_OP_MIX] = dv_lower_dictionary,
+    [DV_OP_ORDER] = dv_lower_dictionary,
+    [DV_OP_GATHER] = dv_lower_dictionary,
+    [DV_OP_SCATTER] = dv_lower_dictionary,
+    [DV_OP_REFINE] = dv_lower_dictionary,
+};
+_Static_assert(DV_ARRAY_LEN(lower_op) == DV_OP_REFINE + 1, "an entry for every operation");
+
 davy_result dv_lower_node(dv_lowering *l, int64_t k) {
-    const dv_node *node = &l->plan->graph->nodes[k];
     l->node = k;
-    switch (node->op) {
-    case DV_OP_INPUT: /* written by the load */
-    case DV_OP_CROP:  /* views */
-    case DV_OP_SLICE:
-    case DV_OP_TAKE_FRAMES:
-        break;
-    case DV_OP_CONV2D:
-        if (l->plan->graph->values[node->out].uses > 0) { /* else it is read in other slices of a clip */
-            node->fused.mixed ? lower_mixed(l) : dv_lower_conv(l);
-        }
-        break;
-    case DV_OP_FRAMES:
-        dv_lower_frames(l);
-        break;
-    case DV_OP_TO_FRAMES:
-        dv_lower_to_frames(l);
-        break;
-    case DV_OP_JOIN_FRAMES:
-        dv_lower_join_frames(l);
-        break;
-    case DV_OP_PAST:
-        dv_lower_past(l);
-        break;
-    case DV_OP_WINDOW:
-        dv_lower_window(l);
-        break;
-    case DV_OP_GROUP_NORM:
-        lower_norm(l);
-        if (dv_norm_used(l->plan->graph, k) >= 0) {
-            lower_pointwise(l);
-        }
-        break;
-    case DV_OP_ACT:
-    case DV_OP_ADD:
-    case DV_OP_GATE:
-    case DV_OP_AFFINE:
-        lower_pointwise(l);
-        break;
-    case DV_OP_ATTENTION:
-        dv_lower_attention(l);
-        break;
-    case DV_OP_UPSAMPLE:
-        dv_lower_resample(l, "upsample");
-        break;
-    case DV_OP_PIXEL_SHUFFLE:
-        dv_lower_resample(l, "pixel_shuffle");
-        break;
-    case DV_OP_PIXEL_UNSHUFFLE:
-        dv_lower_resample(l, "pixel_unshuffle");
-        break;
-    case DV_OP_TOKENS:
-    case DV_OP_SIMILARITY:
-    case DV_OP_MIX:
-    case DV_OP_ORDER:
-    case DV_OP_GATHER:
-    case DV_OP_SCATTER:
-    case DV_OP_REFINE:
-        dv_lower_dictionary(l);
-        break;
-    case DV_OP_FOLD:
-        dv_lower_fold(l, "fold");
-        break;
-    case DV_OP_UNFOLD:
-        dv_lower_fold(l, "unfold");
-        break;
-    case DV_OP_CONCAT:
-        dv_lower_concat(l);
-        break;
-    case DV_OP_PAD:
-        dv_lower_pad(l);
-        break;
-    case DV_OP_DEPTHWISE:
-        dv_lower_now(l)->fused.mixed ? dv_lower_norm_depthwise(l) : dv_lower_depthwise(l);
-        break;
-    case DV_OP_MULTIPLY:
-        dv_lower_multiply(l);
-        break;
-    case DV_OP_MEAN:
-        dv_lower_pool(l, "mean");
-        break;
-    case DV_OP_MAX_POOL:
-        dv_lower_pool(l, "max_pool");
-        break;
-    case DV_OP_RESIZE:
-        dv_lower_pool(l, "resize");
-        break;
-    case DV_OP_DYSAMPLE:
-        dv_lower_dysample(l);
-        break;
-    case DV_OP_LAYER_NORM:
-    case DV_OP_RMS_NORM:
-        dv_lower_layer_norm(l);
-        break;
-    case DV_OP_WINDOW_ATTENTION:
-        dv_lower_window_attention(l);
-        break;
-    case DV_OP_CHANNEL_ATTENTION:
-        dv_lower_channel_attention(l);
-        break;
-    }
+    lower_op[l->plan->graph->nodes[k].op](l);
     return l->result;
 }

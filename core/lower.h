@@ -49,9 +49,9 @@ void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const d
 /* lower_conv.c */
 void dv_lower_conv(dv_lowering *l);
 
-/* lower_move.c */
-void dv_lower_resample(dv_lowering *l, const char *op);
-void dv_lower_fold(dv_lowering *l, const char *op);
+/* lower_move.c; kernels that are chosen by an operation have its name */
+void dv_lower_resample(dv_lowering *l);
+void dv_lower_fold(dv_lowering *l);
 void dv_lower_pad(dv_lowering *l);
 void dv_lower_concat(dv_lowering *l);
 
@@ -69,12 +69,16 @@ void dv_plan_time(dv_plan *p); /* sets the duration of a plan with all its steps
 /* lower_gate.c */
 void dv_lower_depthwise(dv_lowering *l);
 void dv_lower_multiply(dv_lowering *l);
-/* fold_depthwise.c */
-void dv_lower_norm_depthwise(dv_lowering *l);
-/* fold_swin.c */
-void dv_lower_swin(dv_lowering *l);
-void dv_lower_pool(dv_lowering *l, const char *op);
+void dv_lower_pool(dv_lowering *l);
 void dv_lower_dysample(dv_lowering *l);
+
+/* fold_depthwise.c, fold_swin.c */
+void dv_lower_norm_depthwise(dv_lowering *l);
+void dv_lower_swin(dv_lowering *l);
+/* fold_excite.c */
+void dv_lower_excite(dv_lowering *l);
+/* fold_pair.c */
+void dv_lower_pair(dv_lowering *l);
 
 /* lower_dictionary.c */
 void dv_lower_dictionary(dv_lowering *l);
@@ -91,6 +95,12 @@ void dv_lower_channel_attention(dv_lowering *l);
 davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for products that a kernel makes along with one of their factors (fold_gate.c). */
 davy_result dv_fold_products(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+/* The same for pictures whose channels are scaled by what becomes of their means (fold_excite.c); then, once the values are
+ * placed again, buffers for that. */
+davy_result dv_fold_excites(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+davy_result dv_place_excites(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
+/* The same for two convolutions in one (fold_pair.c). */
+void dv_fold_pairs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for what leads to a depthwise convolution, and for what follows its paired halves (fold_depthwise.c). */
 void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for the halves of transformer blocks (fold_swin.c). */

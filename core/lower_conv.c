@@ -28,6 +28,10 @@ static void fill_conv(dv_lowering *l) {
     dv_lower_view(l, &a->y, node->out);
     dv_lower_vector(l, dv_lower_field(l, &a->epi.bias), node->bias, conv_channels(a));
     dv_lower_fused(l, &a->pro, &a->epi);
+    if (node->fused.gate == 3) {
+        dv_lower_vector(l, dv_lower_field(l, &a->epi.gate_w), node->fused.gate_weight, a->y.c * a->y.c);
+        dv_lower_vector(l, dv_lower_field(l, &a->epi.gate_bias), node->fused.gate_bias, a->y.c);
+    }
 }
 
 davy_result dv_lower_try_conv(dv_lowering *l, int64_t k) {
@@ -57,7 +61,9 @@ dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args) {
 static void bind_stats(dv_lowering *l) {
     for (int64_t k = l->node + 1; k < l->plan->graph->n_nodes; k++) {
         const dv_norm_place *norm = &l->place->norms[k];
-        if (norm->conv == l->node) {
+        if (norm->conv == l->node && l->plan->graph->nodes[k].op == DV_OP_MEAN) {
+            dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.epi.sums), l->place->blocks[norm->partial].offset);
+        } else if (norm->conv == l->node) {
             l->step.args.conv.epi.stats_groups = l->plan->graph->nodes[k].groups;
             dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.epi.stats), l->place->blocks[norm->partial].offset);
         }
@@ -67,9 +73,9 @@ static void bind_stats(dv_lowering *l) {
 /* ---- steps ---- */
 
 static uint64_t flops_of(const dvk_conv2d_args *a) {
-    const uint64_t macs =
-        (uint64_t)(a->y.n * a->y.h * a->y.w) * (uint64_t)(a->y.c * a->x.c) * (uint64_t)(a->kh * a->kw);
-    return 2 * macs;
+    const int64_t gate = a->epi.gate == 3 ? a->y.c : 0;
+    const uint64_t terms = (uint64_t)(a->x.c * a->kh * a->kw + gate);
+    return 2 * (uint64_t)(a->y.n * a->y.h * a->y.w * a->y.c) * terms;
 }
 
 /* Of the step being made: its kernel and, with the first of `parts`, the weight. */
@@ -89,17 +95,37 @@ static void choose(dv_lowering *l, int32_t parts) {
     }
 }
 
+/* What "excite" made: scaled weights, the factors of a residual. */
+static void bind_scaled(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    if (node->fused.scale != DV_NO_VALUE) {
+        const dv_norm_place *from = &l->place->norms[l->place->producer[node->fused.scale]];
+        l->step.args.conv.scaled = 1;
+        dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.w), l->place->blocks[from->coefficients].offset);
+    }
+    if (node->fused.res_scale != DV_NO_VALUE) {
+        uint64_t at = 0;
+        dv_view_of(l->place, node->fused.res_scale, &at);
+        dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.epi.res_scale), at);
+    }
+}
+
 static void lower_whole(dv_lowering *l) {
     fill_conv(l);
     dvk_conv2d_args *a = &l->step.args.conv;
-    dv_lower_bind(l, DV_BIND_WEIGHT, FIELD(conv.w), (uint64_t)l->plan->n_weights);
-    if (l->result != DAVY_OK) {
-        return;
+    if (dv_lower_now(l)->fused.scale != DV_NO_VALUE) {
+        l->step.kernel = dv_lower_choose_conv(l, &l->step.args);
+    } else {
+        dv_lower_bind(l, DV_BIND_WEIGHT, FIELD(conv.w), (uint64_t)l->plan->n_weights);
+        if (l->result != DAVY_OK) {
+            return;
+        }
+        choose(l, 0);
     }
-    choose(l, 0);
     if (!dv_kernel_none(l->step.kernel) && l->result == DAVY_OK) {
-        l->step.bytes += l->plan->weights[l->plan->n_weights - 1].bytes;
+        l->step.bytes += dv_kernel_packed_bytes(l->step.kernel, a);
         bind_stats(l);
+        bind_scaled(l);
     }
     dv_lower_commit(l, dv_lower_now(l)->fused.winograd > 0 ? "conv2d_winograd" : "conv2d", &a->x, &a->y, flops_of(a));
 }

@@ -1,6 +1,7 @@
 /* lower_gate.c - the steps of gated networks: depthwise convolutions, products, pooling, sampling. */
 #include <stddef.h>
 
+#include "core/graph_priv.h"
 #include "core/lower.h"
 
 #define FIELD(member) ((uint32_t)offsetof(dv_args, member))
@@ -39,7 +40,7 @@ void dv_lower_multiply(dv_lowering *l) {
     dv_lower_commit(l, "multiply", &a->x, &a->y, 0);
 }
 
-void dv_lower_pool(dv_lowering *l, const char *op) {
+void dv_lower_pool(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     dv_lower_begin(l);
     dvk_pool_args *a = &l->step.args.pool;
@@ -47,7 +48,7 @@ void dv_lower_pool(dv_lowering *l, const char *op) {
     a->stride = node->stride;
     dv_lower_view(l, &a->x, node->in[0]);
     dv_lower_view(l, &a->y, node->out);
-    dv_lower_commit(l, op, &a->x, &a->y, 0);
+    dv_lower_commit(l, dv_op_name(node->op), &a->x, &a->y, 0);
 }
 
 void dv_lower_dysample(dv_lowering *l) {

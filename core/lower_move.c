@@ -1,9 +1,9 @@
 /* lower_move.c - the steps that only move pixels: resampling, padding, and the copies that a concat still needs. */
+#include "core/graph_priv.h"
 #include "core/lower.h"
-
 #include "kernels/dtype.h"
 
-void dv_lower_resample(dv_lowering *l, const char *op) {
+void dv_lower_resample(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     dv_lower_begin(l);
     dvk_resample_args *a = &l->step.args.resample;
@@ -14,17 +14,17 @@ void dv_lower_resample(dv_lowering *l, const char *op) {
         dv_lower_view(l, &a->res, node->in[1]);
         l->step.bytes += dv_view_bytes(&a->res);
     }
-    dv_lower_commit(l, op, &a->x, &a->y, 0);
+    dv_lower_commit(l, dv_op_name(node->op), &a->x, &a->y, 0);
 }
 
-void dv_lower_fold(dv_lowering *l, const char *op) {
+void dv_lower_fold(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     dv_lower_begin(l);
     dvk_fold_args *a = &l->step.args.fold;
     *a = (dvk_fold_args){.r = node->r, .heads = node->heads, .top = node->pad_top, .left = node->pad_left};
     dv_lower_view(l, &a->x, node->in[0]);
     dv_lower_view(l, &a->y, node->out);
-    dv_lower_commit(l, op, &a->x, &a->y, 0);
+    dv_lower_commit(l, dv_op_name(node->op), &a->x, &a->y, 0);
 }
 
 void dv_lower_pad(dv_lowering *l) {

@@ -4,17 +4,16 @@
 #include "core/lower.h"
 #include "kernels/dtype.h"
 
-typedef struct operand { /* of a copy: a part of a value, or of the state */
-    dv_value of;         /* DV_NO_VALUE: of the state */
-    uint64_t at;         /* there */
-    dvk_view view;       /* of the whole */
-    int64_t first;       /* its first element */
+typedef struct operand { /* of a copy: a part of the arena, or of the state */
+    dv_bind_kind kind;
+    uint64_t at;   /* there */
+    dvk_view view; /* of the whole */
+    int64_t first; /* its first element */
 } operand;
 
 static operand value_of(const dv_lowering *l, dv_value v) {
-    operand o = {.of = v};
-    uint64_t at = 0;
-    o.view = dv_view_of(l->place, v, &at);
+    operand o = {.kind = DV_BIND_ARENA};
+    o.view = dv_view_of(l->place, v, &o.at);
     return o;
 }
 
@@ -32,13 +31,9 @@ static operand channels_of(operand o, int64_t c, int64_t count) {
 }
 
 static void bind_operand(dv_lowering *l, dvk_view *out, const operand *o) {
-    const uint64_t ahead = (uint64_t)o->first * dvk_dtype_size(o->view.dtype);
-    uint64_t at = o->at;
-    if (o->of != DV_NO_VALUE) {
-        dv_view_of(l->place, o->of, &at);
-    }
     *out = o->view;
-    dv_lower_bind(l, o->of != DV_NO_VALUE ? DV_BIND_ARENA : DV_BIND_STATE, dv_lower_field(l, &out->data), at + ahead);
+    dv_lower_bind(l, o->kind, dv_lower_field(l, &out->data),
+                  o->at + (uint64_t)o->first * dvk_dtype_size(o->view.dtype));
 }
 
 /* to = alpha * from */
@@ -56,12 +51,23 @@ static void copy(dv_lowering *l, const operand *from, const operand *to, float a
 /* `keep` frames of such a shape from there on, one behind the other or side by side, as they lie where they are read. */
 static operand state_at(const dv_lowering *l, uint64_t at, dv_shape s, int64_t keep, bool side_by_side) {
     const int64_t pixel = (side_by_side ? keep : 1) * s.c;
-    operand o = {.of = DV_NO_VALUE, .at = at};
+    operand o = {.kind = DV_BIND_STATE, .at = at};
     o.view = (dvk_view){.dtype = l->place->dtypes[dv_lower_now(l)->out], .n = keep, .h = s.h, .w = s.w, .c = s.c};
     o.view.sw =
         o.view.dtype == DVK_F32 ? pixel : dv_div_up(pixel, l->place->storage.channels) * l->place->storage.channels;
     o.view.sh = s.w * o.view.sw;
     o.view.sn = side_by_side ? s.c : s.h * o.view.sh;
+    return o;
+}
+
+/* What a ring is given by the slice before, or leaves to the next. Of transformed frames that are offloaded this is fetched to a
+ * buffer, or written back from one, as if that were the state. */
+static operand kept_at(const dv_lowering *l, const dv_ring *ring, bool leaves) {
+    operand o = state_at(l, ring->kept, ring->frame, ring->keep, true);
+    if (ring->offloaded) {
+        o.kind = DV_BIND_ARENA;
+        o.at = l->place->blocks[leaves ? ring->out : ring->in].offset;
+    }
     return o;
 }
 
@@ -86,8 +92,8 @@ typedef struct window {
     const dv_time *time;
     bool continues, keeps;
     operand x, y;
-    operand state;  /* where anything is kept */
-    bool offloaded; /* then transfers do what would be done with it */
+    operand state;       /* where anything is kept */
+    const dv_ring *ring; /* NULL: in none */
 } window;
 
 /* Frame s of the slice, s < 0: one that lies before it. *alpha 0: zeros, which are made of any frame. */
@@ -99,6 +105,11 @@ static operand source_of(const window *w, int64_t s, float *alpha) {
     return frames_of(w->x, dv_max(s, 0), 1);
 }
 
+/* Then transfers do what would be done with the state. */
+static bool is_offloaded(const window *w) {
+    return w->ring != NULL && w->ring->offloaded;
+}
+
 /* The operand lies, or is put, behind `lead` frames that are filled in; the last `keep` of all are kept. */
 static void lower_side_by_side(dv_lowering *l, const window *w, bool lies) {
     const dv_time *t = w->time;
@@ -108,7 +119,7 @@ static void lower_side_by_side(dv_lowering *l, const window *w, bool lies) {
         const operand to = frames_of(slots, t->lead, w->x.view.n);
         copy(l, &w->x, &to, 1.0f);
     }
-    if (w->continues && t->lead > 0 && !w->offloaded) {
+    if (w->continues && t->lead > 0 && !is_offloaded(w)) {
         const operand from = as_channels(w->state, t->lead);
         const operand to = as_channels(frames_of(slots, 0, 1), t->lead);
         copy(l, &from, &to, 1.0f);
@@ -118,7 +129,7 @@ static void lower_side_by_side(dv_lowering *l, const window *w, bool lies) {
         const operand to = frames_of(slots, i, 1);
         copy(l, &from, &to, t->before == DV_BEFORE_FIRST ? 1.0f : 0.0f);
     }
-    if (w->keeps && t->keep > 0 && !w->offloaded) {
+    if (w->keeps && t->keep > 0 && !is_offloaded(w)) {
         const operand from = as_channels(frames_of(slots, t->lead + w->x.view.n - t->keep, 1), t->keep);
         const operand to = as_channels(w->state, t->keep);
         copy(l, &from, &to, 1.0f);
@@ -191,12 +202,13 @@ static void apply(dv_lowering *l, const operand *from, const operand *to, int64_
 
 /* The last `keep` of all frames so far, as they were before they were transformed: those of the slice, raw in x, from
  * number `first` on. Upwards, as the state may be moved within itself. */
-static void keep_plain(dv_lowering *l, const operand *state, const operand *x, int64_t first, int64_t slice) {
+static void keep_plain(dv_lowering *l, const dv_ring *ring, const operand *x, int64_t first, int64_t slice) {
     const dv_time *t = &dv_lower_now(l)->time;
+    const operand before = kept_at(l, ring, false), kept = kept_at(l, ring, true);
     for (int64_t i = 0; i < t->lead - slice && first == 0; i++) {
-        const operand to = frames_of(*state, i, 1);
+        const operand to = frames_of(kept, i, 1);
         if (l->plan->graph->continues) {
-            const operand from = frames_of(*state, i + slice, 1);
+            const operand from = frames_of(before, i + slice, 1);
             copy(l, &from, &to, 1.0f);
         } else {
             const operand from = frames_of(*x, 0, 1);
@@ -206,7 +218,7 @@ static void keep_plain(dv_lowering *l, const operand *state, const operand *x, i
     const int64_t skipped = dv_max(slice - t->lead - first, 0);
     if (skipped < x->view.n) {
         const operand from = frames_of(*x, skipped, x->view.n - skipped);
-        const operand to = frames_of(*state, first + skipped - (slice - t->lead), from.view.n);
+        const operand to = frames_of(kept, first + skipped - (slice - t->lead), from.view.n);
         apply(l, &from, &to, skipped, 1.0f);
     }
 }
@@ -231,7 +243,7 @@ static void lower_transformed(dv_lowering *l, const window *w) {
     slots.view.sn = w->x.view.c;
     const operand to = frames_of(slots, t->lead, w->x.view.n);
     if (w->continues) {
-        const operand from = as_channels(w->state, t->lead);
+        const operand from = as_channels(kept_at(l, w->ring, false), t->lead);
         const operand before = as_channels(frames_of(slots, 0, 1), t->lead);
         transform(l, &from, &before, false, 0);
     }
@@ -241,7 +253,7 @@ static void lower_transformed(dv_lowering *l, const window *w) {
         clear_before(l, &slots, &first);
     }
     if (w->keeps) {
-        keep_plain(l, &w->state, &w->x, 0, w->x.view.n);
+        keep_plain(l, w->ring, &w->x, 0, w->x.view.n);
     }
 }
 
@@ -259,9 +271,8 @@ void dv_lower_frames(dv_lowering *l) {
                 .y = value_of(l, node->out)};
     if (node->time.keep > 0 && (g->continues || g->keeps)) {
         const dv_shape s = dv_lower_shape(l, node->in[0]);
-        const dv_ring *ring = dv_ring_of(l->place, l->node);
-        w.state = ring != NULL ? state_at(l, ring->kept, s, ring->keep, true) : take_state(l, s, node->time.keep);
-        w.offloaded = ring != NULL && ring->offloaded;
+        w.ring = dv_ring_of(l->place, l->node);
+        w.state = w.ring != NULL ? state_at(l, w.ring->kept, s, w.ring->keep, true) : take_state(l, s, node->time.keep);
     }
     if (node->fused.winograd > 0) {
         lower_transformed(l, &w);
@@ -284,32 +295,18 @@ static operand slots_of(const dv_lowering *l, dv_value v, int64_t first, int64_t
     return o;
 }
 
-/* One frame of what `v`, a past or a window, is about. */
-static dv_shape frame_of(const dv_lowering *l, dv_value v, int64_t frames) {
-    dv_shape s = dv_lower_shape(l, v);
-    s.c /= frames;
-    return s;
-}
-
-/* What a resident ring is given by the slice before, or leaves to the next: side by side. */
-static operand kept_of(const dv_lowering *l) {
-    const dv_node *node = dv_lower_now(l);
-    const dv_ring *ring = dv_ring_of(l->place, l->node);
-    const int64_t lead = node->time.lead;
-    const dv_shape frame = frame_of(l, node->out, node->op == DV_OP_PAST ? lead : node->time.frames);
-    return as_channels(state_at(l, ring->kept, dv_kept_shape(node, frame), lead, true), lead);
-}
-
 void dv_lower_past(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
-    if (node->n_in == 0 && l->plan->graph->continues && !dv_ring_of(l->place, l->node)->offloaded) {
-        const operand from = kept_of(l);
-        const operand to = slots_of(l, node->out, 0, node->time.lead);
-        if (node->fused.winograd > 0) {
-            transform(l, &from, &to, false, 0);
-        } else {
-            copy(l, &from, &to, 1.0f);
-        }
+    if (node->n_in > 0 || !l->plan->graph->continues) {
+        return;
+    }
+    const dv_ring *ring = dv_ring_of(l->place, l->node);
+    const operand from = as_channels(kept_at(l, ring, false), ring->keep);
+    const operand to = slots_of(l, node->out, 0, node->time.lead);
+    if (node->fused.winograd > 0) {
+        transform(l, &from, &to, false, 0);
+    } else if (!ring->offloaded) {
+        copy(l, &from, &to, 1.0f);
     }
 }
 
@@ -342,11 +339,7 @@ static void lower_window_transformed(dv_lowering *l, const operand *newest) {
         clear_before(l, &slots, newest);
     }
     if (l->plan->graph->keeps) {
-        operand state = kept_of(l);
-        state.view.c = x.view.c;
-        state.view.sn = x.view.c;
-        state.view.n = node->time.lead;
-        keep_plain(l, &state, &x, node->first, frames_in_ring(l));
+        keep_plain(l, dv_ring_of(l->place, l->node), &x, node->first, frames_in_ring(l));
     }
 }
 
@@ -367,9 +360,10 @@ void dv_lower_window(dv_lowering *l) {
         const operand to = slots_of(l, node->out, base + i, 1);
         copy(l, &newest, &to, t->before == DV_BEFORE_FIRST ? 1.0f : 0.0f);
     }
-    if (t->keep > 0 && !dv_ring_of(l->place, l->node)->offloaded) {
+    const dv_ring *ring = t->keep > 0 ? dv_ring_of(l->place, l->node) : NULL;
+    if (ring != NULL && !ring->offloaded) {
         const operand from = slots_of(l, node->out, base + 1, t->lead);
-        const operand to = kept_of(l);
+        const operand to = as_channels(kept_at(l, ring, true), t->lead);
         copy(l, &from, &to, 1.0f);
     }
 }

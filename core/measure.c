@@ -32,7 +32,7 @@ static bool find(dv_gpu *gpu, const dv_plan *p, dv_step *s, candidate *out) {
     const dvk_conv2d_args *a = &s->args.conv;
     int library = 0;
     const bool stores = p->direct && s == &p->steps[p->n_steps - 1]; /* which no library does */
-    if (stores || strcmp(dv_kernel_op(s->kernel), "conv2d") != 0) {
+    if (stores || a->scaled || a->epi.sums != NULL || strcmp(dv_kernel_op(s->kernel), "conv2d") != 0) {
         return false;
     }
     *out = (candidate){.step = s, .kernel = dv_conv_nvidia(a, caps, &library)};

@@ -37,6 +37,8 @@ static void find_uses(dv_placement *p) {
             note_use(p, node->fused.res[i], k);
         }
         note_use(p, node->fused.norm_of, k);
+        note_use(p, node->fused.scale, k);
+        note_use(p, node->fused.res_scale, k);
     }
     note_use(p, g->output, g->n_nodes);
 }

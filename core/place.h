@@ -29,11 +29,14 @@ typedef struct dv_ring { /* of a clip's slice: frames that it is given by the on
     dv_shape frame;       /* of one; `keep` of them */
     int64_t keep;
     uint64_t kept, bytes; /* in the resident state, or in the offloaded */
-    bool offloaded;
-    int64_t from, by; /* nodes: then it may be fetched from this one on, and has been written back before that one */
+    bool offloaded;       /* then these are of use: */
+    int64_t from, by;     /* nodes: it may be fetched from this one on, and has been written back before that one */
+    int32_t in, out; /* buffers it is fetched to and written back from: its own; plain frames, of transformed ones */
 } dv_ring;
 
-typedef struct dv_norm_place { /* buffers of a live group norm's partial statistics and of its scale and shift */
+/* Buffers of a live group norm's partial statistics and of its scale and shift; of a mean that is "excite" (fold_excite.c),
+ * of its rows of sums and of the weights that it scales. */
+typedef struct dv_norm_place {
     int32_t partial, coefficients;
     int32_t conv;   /* node whose kernel writes the statistics along with the result; -1: a step of their own */
     int64_t chunks; /* CUDA: of a picture */

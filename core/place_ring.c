@@ -82,8 +82,8 @@ static void plan_fetches(schedule *s) {
     double end = s->at[s->p->graph->n_nodes];
     for (int64_t i = s->p->n_rings - 1; i >= 0; i--) {
         dv_ring *ring = &s->p->rings[i];
-        dv_block *block = &s->p->blocks[ring->buffer];
         if (ring->offloaded) {
+            dv_block *block = &s->p->blocks[ring->in];
             end = (end < s->at[ring->begins] ? end : s->at[ring->begins]) - transfer_ns(ring);
             while (ring->from > 0 && s->at[ring->from] > end && extend(s, block, ring->from - 1)) {
                 ring->from--;
@@ -99,8 +99,8 @@ static void plan_write_backs(schedule *s) {
     double end = 0.0;
     for (int64_t i = 0; i < s->p->n_rings; i++) {
         dv_ring *ring = &s->p->rings[i];
-        dv_block *block = &s->p->blocks[ring->buffer];
         if (ring->offloaded) {
+            dv_block *block = &s->p->blocks[ring->out];
             const double ready = s->at[ring->ends + 1];
             end = (end > ready ? end : ready) + transfer_ns(ring);
             while (ring->by < s->p->graph->n_nodes && s->at[ring->by] < end && extend(s, block, ring->by)) {
@@ -168,6 +168,34 @@ static void divide(dv_placement *p) {
     }
 }
 
+/* ---- frames that are transformed ---- */
+
+/* The window whose frame is number `first`, or frames side by side. */
+static int64_t find_window(const dv_placement *p, const dv_ring *ring, int64_t first) {
+    const dv_graph *g = p->graph;
+    int64_t k = ring->begins;
+    while (k < ring->ends && (g->nodes[k].dead || g->nodes[k].op != DV_OP_WINDOW ||
+                              g->nodes[k].time.ring != ring->number || g->nodes[k].first != first)) {
+        k++;
+    }
+    return k;
+}
+
+/* What is kept of them is plain and does not lie among them. It is read until the first of them is there, and made from the
+ * one on with which the last begin. */
+static bool place_apart(dv_placement *p, dv_ring *ring) {
+    const dv_node *last = &p->graph->nodes[ring->ends];
+    if (last->fused.winograd == 0) {
+        return true;
+    }
+    dv_shape s = ring->frame;
+    s.c *= ring->keep;
+    const int64_t made = last->op == DV_OP_WINDOW ? dv_max(last->first + 1 - ring->keep, 0) : 0;
+    ring->in = dv_place_add(p, DVK_F16, s, s.c, ring->begins, p->graph->continues ? find_window(p, ring, 0) : -1);
+    ring->out = dv_place_add(p, DVK_F16, s, s.c, find_window(p, ring, made), ring->ends);
+    return ring->in >= 0 && ring->out >= 0;
+}
+
 /* ---- rings ---- */
 
 /* The operand of a first past is not there; what it is about is its own shape. */
@@ -182,6 +210,8 @@ static dv_ring ring_of(const dv_placement *p, int64_t k) {
     const uint64_t bytes = (uint64_t)(s.h * s.w * pixel) * dvk_dtype_size(dtype);
     return (dv_ring){.number = node->time.ring,
                      .buffer = p->places[node->out].buffer,
+                     .in = p->places[node->out].buffer,
+                     .out = p->places[node->out].buffer,
                      .begins = k,
                      .ends = k,
                      .frame = s,
@@ -249,6 +279,9 @@ davy_result dv_place_rings(dv_placement *p) {
     bool ok = list_rings(p);
     if (ok && p->n_rings > 0) {
         divide(p);
+    }
+    for (int64_t i = 0; ok && i < p->n_rings; i++) {
+        ok = !p->rings[i].offloaded || place_apart(p, &p->rings[i]);
     }
     ok = ok && (p->offloaded_bytes == 0 || plan_transfers(p));
     return ok ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");

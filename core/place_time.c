@@ -118,7 +118,7 @@ int64_t dv_ring_base(const dv_node *node) {
 
 dv_shape dv_kept_shape(const dv_node *node, dv_shape pictures) {
     if (node->fused.winograd > 0) {
-        pictures.h /= 4;
+        pictures.h /= DVK_WINOGRAD_LINES;
         pictures.w = node->fused.winograd;
     }
     return pictures;

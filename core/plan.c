@@ -55,9 +55,9 @@ static dv_storage storage_of(const dv_plan_options *options) {
                         .room = options->room,
                         .tflops = options->caps->tensor_tflops,
                         .gbs = options->caps->memory_gbs,
-                        .dtype = c == DVK_F16 || dv_is_8bit(c) ? DVK_F16
-                                 : c == DVK_BF16               ? DVK_BF16
-                                                               : DVK_F32,
+                        .dtype = dv_is_8bit(c)                   ? dv_plain_of_int8(options)
+                                 : c == DVK_F16 || c == DVK_BF16 ? c
+                                                                 : DVK_F32,
                         .channels = 8,
                         .align = 256};
 }
@@ -77,6 +77,8 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
         changed = false;
     }
     if (r == DAVY_OK && options->caps != NULL) {
+        r = dv_fold_excites(p, place, options, &changed);
+        dv_fold_pairs(p, place, options, &changed);
         dv_fold_depthwise(p, place, options, &changed);
         dv_fold_swin(p, place, options, &changed);
     }
@@ -94,6 +96,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     }
     if (r == DAVY_OK && options->caps != NULL) {
         r = dv_fold_norms(p, place, options);
+        r = r == DAVY_OK ? dv_place_excites(p, place, options) : r;
     }
     if (r == DAVY_OK) {
         r = dv_place_norms(place);
@@ -221,6 +224,7 @@ static const struct operands {
     {"depthwise", {AT(depthwise.x)}, AT(depthwise.y), 1},
     {"multiply", {AT(multiply.x), AT(multiply.g)}, AT(multiply.y), 2},
     {"mean", {AT(pool.x)}, AT(pool.y), 1},
+    {"up_conv", {AT(up_conv.x), AT(up_conv.res)}, AT(up_conv.y), 2},
     {"max_pool", {AT(pool.x)}, AT(pool.y), 1},
     {"resize", {AT(pool.x)}, AT(pool.y), 1},
     {"winograd_input", {AT(winograd_input.x)}, AT(winograd_input.y), 1},
@@ -251,7 +255,8 @@ static void append_step(text *t, const dv_plan *p, const dv_step *s) {
         append_view(t, p, s, " ", &a->x);
         append_epilogue(t, p, s, &a->epi);
         append_view(t, p, s, " -> ", &a->y);
-        append(t, "%s%s%s", a->epi.stats != NULL ? " with statistics" : "", a->epi.shuffle > 1 ? " shuffled" : "",
+        append(t, "%s%s%s%s%s", a->epi.stats != NULL ? " with statistics" : "", a->epi.sums != NULL ? " with sums" : "",
+               a->scaled ? " scaled" : "", a->epi.shuffle > 1 ? " shuffled" : "",
                p->direct && s == &p->steps[p->n_steps - 1] ? " stored" : "");
     } else if (strcmp(op, "pointwise") == 0) {
         append_view(t, p, s, " ", &s->args.pointwise.x);

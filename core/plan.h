@@ -11,9 +11,11 @@
 #include "core/graph.h"
 #include "core/kernel.h"
 #include "kernels/dictionary.h"
+#include "kernels/excite.h"
 #include "kernels/lm.h"
 #include "kernels/norm_depthwise.h"
 #include "kernels/swin.h"
+#include "kernels/up_conv.h"
 
 typedef union dv_args {
     dvk_conv2d_args conv;
@@ -35,6 +37,8 @@ typedef union dv_args {
     dvk_norm_mlp_args norm_mlp;
     dvk_norm_window_args norm_window;
     dvk_multiply_args multiply;
+    dvk_excite_args excite;
+    dvk_up_conv_args up_conv;
     dvk_pool_args pool;
     dvk_dysample_args dysample;
     dvk_row_norm_args row_norm;
@@ -97,6 +101,30 @@ typedef struct dv_weight {
     int32_t parts; /* of the parameter, each packed by itself, one behind the other; 0: one */
 } dv_weight;
 
+enum { DV_RINGS = 128 };
+
+typedef struct dv_rings { /* a set of numbers, dv_time.ring; larger ones are in none */
+    uint64_t bits[DV_RINGS / 64];
+} dv_rings;
+
+static inline bool dv_rings_have(const dv_rings *r, int32_t ring) {
+    return ring < DV_RINGS && (r->bits[ring / 64] >> ring % 64 & 1) != 0;
+}
+
+static inline bool dv_rings_any(const dv_rings *r) {
+    bool any = false;
+    for (int i = 0; i < DV_RINGS / 64; i++) {
+        any = any || r->bits[i] != 0;
+    }
+    return any;
+}
+
+static inline void dv_rings_add(dv_rings *r, int32_t ring) {
+    if (ring < DV_RINGS) {
+        r->bits[ring / 64] |= 1ull << ring % 64;
+    }
+}
+
 typedef struct dv_plan {
     dv_graph *graph; /* fused */
     dv_step *steps;
@@ -122,6 +150,7 @@ typedef struct dv_plan {
     double cost;
     double duration; /* cost, and what steps wait for transfers */
     bool direct;     /* the last step stores pictures itself; `output` has no place in the arena */
+    dv_rings plain;  /* winograd: what might be transformed and is not */
 } dv_plan;
 
 typedef struct dv_plan_options {
@@ -131,11 +160,15 @@ typedef struct dv_plan_options {
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
     bool offload;              /* what a clip's rings leave goes to the host's memory, but for `resident` bytes */
     uint64_t resident;
-    uint64_t room;       /* arena that may be taken so that this is done beside the steps */
-    bool direct;         /* CUDA: nobody wants the output but "store": the last step may do that too */
-    const dv_int8 *int8; /* compute is eight bits: which convolutions may; NULL: all */
-    bool int8_always;    /* and do, whether they gain or not */
-    bool winograd;       /* CUDA: convolutions over time may read transformed frames: faster, in twice the memory */
+    uint64_t room;          /* arena that may be taken so that this is done beside the steps */
+    bool direct;            /* CUDA: nobody wants the output but "store": the last step may do that too */
+    const dv_int8 *int8;    /* compute is eight bits: which convolutions may; NULL: all */
+    bool int8_always;       /* and do, whether they gain or not */
+    bool wide;              /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
+    bool winograd;          /* CUDA: convolutions over time may read transformed frames: faster, half as large again */
+    dv_rings plain;         /* but not those of these rings */
+    uint64_t transforms_in; /* nor where the arena would become larger for it than so many bytes; 0: it may */
+    uint64_t transforms_with; /* the same of the arena and what such convolutions' weights take more, together */
 } dv_plan_options;
 
 /* Products of eight bits, on a GPU of values of 16, on a CPU of f32. */
@@ -145,7 +178,7 @@ static inline bool dv_is_8bit(dvk_dtype compute) {
 
 /* What a convolution computes in that may not have 8-bit integers: the type of what is stored. */
 static inline dvk_dtype dv_plain_of_int8(const dv_plan_options *options) {
-    return options->caps != NULL ? DVK_F16 : DVK_F32;
+    return options->caps == NULL ? DVK_F32 : options->wide ? DVK_BF16 : DVK_F16;
 }
 
 /* Takes the graph over in every case. It must have passed dv_graph_check and dv_fuse. */

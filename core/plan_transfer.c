@@ -5,11 +5,11 @@
 #include "core/mem.h"
 #include "kernels/dtype.h"
 
-/* Of the kept frames, which lie in their ring from `slot` on. */
-static dv_transfer frames_at(const dv_placement *place, const dv_ring *ring, int64_t slot) {
-    const dv_buffer *b = &place->buffers[ring->buffer];
+/* Of the kept frames, which lie in a buffer from `slot` on. */
+static dv_transfer frames_at(const dv_placement *place, const dv_ring *ring, int32_t buffer, int64_t slot) {
+    const dv_buffer *b = &place->buffers[buffer];
     const uint64_t size = dvk_dtype_size(b->dtype);
-    return (dv_transfer){.at = place->blocks[ring->buffer].offset + (uint64_t)(slot * ring->frame.c) * size,
+    return (dv_transfer){.at = place->blocks[buffer].offset + (uint64_t)(slot * ring->frame.c) * size,
                          .pitch = (uint64_t)b->pixel * size,
                          .host_at = ring->kept,
                          .row_bytes = (uint64_t)(ring->keep * ring->frame.c) * size,
@@ -19,8 +19,9 @@ static dv_transfer frames_at(const dv_placement *place, const dv_ring *ring, int
 /* Where the last frames of a slice lie. */
 static int64_t last_slot(const dv_graph *g, const dv_ring *ring) {
     const dv_node *node = &g->nodes[ring->ends];
-    return node->op == DV_OP_FRAMES ? node->time.lead + g->values[node->in[0]].shape.n - ring->keep
-                                    : dv_ring_base(node) + 1;
+    return ring->out != ring->buffer  ? 0
+           : node->op == DV_OP_FRAMES ? node->time.lead + g->values[node->in[0]].shape.n - ring->keep
+                                      : dv_ring_base(node) + 1;
 }
 
 typedef enum order { WRITTEN_BACK, MAY_FETCH, FETCHED, MAY_WRITE_BACK } order; /* at a node: room is made, then taken */
@@ -46,13 +47,13 @@ static void add_sync(builder *b, int64_t node, order what, bool begins) {
 static void add_transfers(builder *b, const dv_placement *place, const dv_ring *ring) {
     const dv_graph *g = place->graph;
     if (g->continues) {
-        b->plan->transfers[b->plan->n_transfers++] = frames_at(place, ring, 0);
+        b->plan->transfers[b->plan->n_transfers++] = frames_at(place, ring, ring->in, 0);
         add_sync(b, ring->from, MAY_FETCH, true);
         add_sync(b, ring->begins, FETCHED, false);
     }
     if (g->keeps) {
         dv_transfer *t = &b->plan->transfers[b->plan->n_transfers++];
-        *t = frames_at(place, ring, last_slot(g, ring));
+        *t = frames_at(place, ring, ring->out, last_slot(g, ring));
         t->to_host = true;
         add_sync(b, ring->ends, MAY_WRITE_BACK, true);
         add_sync(b, ring->by, WRITTEN_BACK, false);

@@ -302,14 +302,14 @@ static bool see(dv_seen *seen, uint64_t hash) {
     return true;
 }
 
-uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, dv_seen *seen) {
+uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, bool anew, dv_seen *seen) {
     uint64_t bytes = 0;
     dv_mutex_lock(s->lock);
     for (int64_t i = 0; i < plan->n_weights; i++) {
         const dv_weight *w = &plan->weights[i];
         const char *label = plan->graph->params[w->param].label;
         const uint64_t form = dv_kernel_none(w->kernel) ? 0 : hash_of(dv_kernel_variant(w->kernel));
-        if (find(s, stage, label, w) == NULL && see(seen, (hash_of(label) * 31 + form) * 31 + w->bytes)) {
+        if ((anew || find(s, stage, label, w) == NULL) && see(seen, (hash_of(label) * 31 + form) * 31 + w->bytes)) {
             bytes += dv_weight_room(s, w);
         }
     }
@@ -358,6 +358,10 @@ dv_gpu *dv_store_gpu(const dv_store *s) {
 dv_store *dv_store_ref(dv_store *s) {
     atomic_fetch_add(&s->refs, 1);
     return s;
+}
+
+int32_t dv_store_refs(const dv_store *s) {
+    return atomic_load(&s->refs);
 }
 
 void dv_store_release(dv_store *s) {

@@ -24,12 +24,13 @@ void dv_store_release(dv_store *s);
 
 /* Bytes that binding this plan would still have to pack; and what all that is packed takes. */
 uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan);
-/* The same of several plans, each weight once: what is missing for this one and was for none before. */
+/* The same of several plans, each weight once: what is missing for this one and was for none before; anew: were nothing packed. */
 typedef struct dv_seen {
     uint64_t *hashes; /* dv_free */
     int64_t count, capacity;
 } dv_seen;
-uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, dv_seen *seen);
+uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, bool anew, dv_seen *seen);
+int32_t dv_store_refs(const dv_store *s);
 uint64_t dv_store_bytes(dv_store *s);
 
 /* Estimated ns of packing, for progress. */

@@ -30,6 +30,8 @@ typedef struct dv_slice_choice { /* how a clip is computed */
     bool offload;
     uint64_t resident, room;
     bool winograd;
+    dv_rings plain;
+    uint64_t transforms_in, transforms_with;
     uint64_t need; /* of everything, weights not packed yet included, but for what is in the host's memory */
     uint64_t weights;
     uint64_t staging; /* of the caller's frames */
@@ -44,6 +46,7 @@ struct dv_clip_stream {
     dv_stage stage;
     int64_t h, w;
     dv_clip_company company;
+    bool packs_anew; /* while it is decided: as if nothing were packed */
     dv_slice_choice choice;
     dv_piece pieces[DV_PIECES];
     uint64_t clock;

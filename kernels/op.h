@@ -49,6 +49,8 @@ typedef enum dvk_act {
  *     if (act_last) t = act(t)
  * gate (SPAN, needs n_res == 1, no act): y = (t + res[0]) * (sigmoid(t) - 0.5) with t = v + bias[c].
  * gate 2 (CUDA's convolutions, those that say so in supports()): y = act(t) * sum_i beta[i] * res[i].
+ * gate 3 (the same, needs n_res == 1): a 1x1 convolution of the result gates it, y = act(u) * (alpha * s + beta[0] * res[0])
+ * with s[c] = v + bias[c], rounded to y's type, and u = gate_bias[c] + sum_k gate_w[c][k] * s[k].
  * A residual view has the output's n, h, w, c; it may be the very memory of the output. */
 typedef struct dvk_epilogue {
     const float *bias;   /* [c_out] or NULL */
@@ -65,13 +67,18 @@ typedef struct dvk_epilogue {
      * `chunks`. NULL: not wanted. */
     float *stats;
     int64_t stats_groups;
+    /* CUDA only, and only kernels with sums_chunks: sums of y over the pixels, before it is rounded, in so many rows of
+     * [c] for "excite" (kernels/excite.h). NULL: not wanted. */
+    float *sums;
     /* CUDA only, kernels that say so in supports(): y is the pixel shuffle by this factor of the result (res[0], where
      * n_res is 1, is then a picture of the unshuffled size whose nearest neighbour is added after it, as pixel_shuffle
      * does, or one of y's). y is then no slice: what lies between its pixels may be overwritten. 0 and 1: none. */
     int64_t shuffle;
+    const float *res_scale; /* of a residual of y's size behind a shuffle: multiplied by this, too, [c]. NULL: 1 */
     /* CUDA only, kernels with stores(): the result goes to this picture as "store" does, whose view is y but for its data,
      * and none to y. NULL: to y. */
     const struct dvk_convert_args *store;
+    const float *gate_w, *gate_bias; /* gate 3: [c][c], and [c] or NULL */
 } dvk_epilogue;
 
 /* What happens to the input of an op as it is read: x' = act(x * scale[n][c] + shift[n][c]). This is a group norm, once
@@ -97,15 +104,21 @@ typedef struct dvk_conv2d_args {
      * columns has weights of its own, W[(2 * (oy & 1) + (ox & 1)) * y.c + o][i][ky][kx], and
      * y[n,oy,ox,o] = epi( sum_{i,ky,kx} W[..] * pro(x)[n, (oy + 1) / 2 + ky - 1, (ox + 1) / 2 + kx - 1, i] ). */
     int32_t phased;
+    int32_t scaled; /* CUDA, kernels that are `scalable`: the launch before makes w, which is read no sooner */
 } dvk_conv2d_args;
 
-/* A picture of h x w pixels, transformed along the width for convolutions of three taps: f16, 4 * h rows of (w + 1) / 2 pixels.
- * With d[i] = x[oy][2 * p - 1 + i], zero beyond the picture's sides, row 4 * oy + f has at p
- *     f 0: d[0] - d[2], 1: d[1] + d[2], 2: d[2] - d[1], 3: d[1] - d[3].
+/* A picture of h x w pixels, transformed along the width for convolutions of three taps by Winograd's F(4, 3): f16,
+ * DVK_WINOGRAD_LINES * h rows of "quads" of DVK_WINOGRAD_PIXELS pixels, w / 4 rounded up. With
+ * d[i] = x[oy][4 * q - 1 + i], zero beyond the picture's sides, row 6 * oy + f has at q
+ *     f 0: 81/64 d[0] + (d[4] - 45/16 d[2])    1, 2: (d[4] - 9/4 d[2]) +- 3/4 (d[3] - 9/4 d[1])
+ *       5: 81/64 d[1] + (d[5] - 45/16 d[3])    3, 4: (d[4] - 9/16 d[2]) +- 3/2 (d[3] - 9/16 d[1])
+ * in f32, each sum a fused one: the points 0, 3/4, -3/4, 3/2, -3/2 and infinity, of those that are exact the ones that
+ * round least.
  * "winograd_input": y = that of pro(x) as f16. Here f16 means clamped to its range and rounded; so are d and y. Picture 0 is
  * written `repeats` times more, `repeat_step` elements of y apart.
  * "conv2d_winograd": dvk_conv2d_args with such a picture as x and one of h x w as y, compute F16, 3 x 3 taps, stride and
  * padding 1: what conv2d gives of the picture that was transformed, with the same weights. CUDA, and the references. */
+enum { DVK_WINOGRAD_LINES = 6, DVK_WINOGRAD_PIXELS = 4 };
 typedef struct dvk_winograd_input_args {
     dvk_view x, y;
     dvk_prologue pro;

@@ -56,6 +56,8 @@
     X(dvk_attention_new_ref)                                                                                           \
     X(dvk_attention_out_ref)                                                                                           \
     X(dvk_next_token_ref)                                                                                              \
+    X(dvk_excite_ref)                                                                                                  \
+    X(dvk_up_conv_ref)                                                                                                 \
     X(dvk_dysample_base)                                                                                               \
     X(dvk_similarity_base)                                                                                             \
     X(dvk_mix_base)                                                                                                    \

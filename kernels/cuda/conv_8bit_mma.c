@@ -34,6 +34,28 @@ static int conv_is_int8(const dvk_conv2d_args *a) {
     return a->compute == DVK_INT8;
 }
 
+/* Numbers of bf16 have no prologue. What a block reads behind the last channel has weights of zero: it is any number, but
+ * not a scale. */
+static int conv_int8_serves(const dvk_conv2d_args *a, const dvk_cuda_caps *caps) {
+    const int plain = a->pro.scale == NULL && a->pro.act == DVK_ACT_NONE;
+    return a->compute == DVK_INT8 && dvk_int8_serves(a) && a->x.dtype == a->y.dtype &&
+           (a->x.dtype == DVK_F16 || (a->x.dtype == DVK_BF16 && plain && caps->sm >= 80)) && a->y.c % 4 == 0 &&
+           (a->x.c % CONV_8BIT_CHANNELS == 0 || (a->x.c % 4 == 0 && a->pro.scale == NULL));
+}
+
+/* Rows of weights, one for each output channel. */
+static int64_t conv_rows(const conv_shape *s) {
+    return conv_round(s->c_out, 8);
+}
+
+static const char *conv_module(const dvk_conv2d_args *a) {
+    return conv_is_int8(a) ? "conv_int8_mma" : "conv_fp8_mma";
+}
+
+static const char *conv_stored(const dvk_conv2d_args *a) {
+    return a->x.dtype == DVK_BF16 ? "_bf16" : "";
+}
+
 /* Whether x is scaled by its largest values, which are found first. */
 static int conv_measures(const dvk_conv2d_args *a) {
     return conv_is_int8(a) || a->pro.scale == NULL;
@@ -112,10 +134,10 @@ static double conv_estimate(const dvk_conv2d_args *a, const dvk_cuda_caps *caps,
 
 static void conv_set_block(const dvk_conv2d_args *a, const conv_shape *s, const conv_block_size *z, conv_choice *c) {
     c->size = *z;
-    conv_fill(a, s, z->m, z->n, DVK_F16, CONV_8BIT_CHANNELS, &c->p);
+    conv_fill(a, s, z->m, z->n, a->x.dtype, CONV_8BIT_CHANNELS, &c->p);
     conv_set_pieces(&c->p, conv_8bit_pieces(s), CONV_8BIT_CHANNELS);
     c->p.direct = 0;
-    c->p.w_rows = s->c_out;
+    c->p.w_rows = (int32_t)conv_rows(s);
     c->p.w_phase = (((int64_t)c->p.chunks * c->p.taps * c->p.w_rows) << c->p.cpp_log2) * 16;
     c->blocks = s->n * c->p.phases * c->p.tiles.by * c->p.n_tiles.by;
 }
@@ -145,9 +167,8 @@ static int conv_supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const int64_t r = a->upsample > 1 ? a->upsample : 1;
     conv_choice c;
-    if (!(conv_is_int8(a) ? conv_8bit_serves(a, DVK_INT8, 16) && dvk_int8_serves(a)
-                          : conv_8bit_serves(a, DVK_FP8, 32)) ||
-        a->stride > 2 || (r > 1 && !conv_by_phases(a)) || !conv_view_of(&a->x).vec) {
+    if (!(conv_is_int8(a) ? conv_int8_serves(a, caps) : conv_8bit_serves(a, DVK_FP8, 32)) || a->stride > 2 ||
+        (r > 1 && !conv_by_phases(a)) || !conv_view_of(&a->x).vec) {
         return 0;
     }
     conv_choose(a, caps, &c);
@@ -203,14 +224,15 @@ static size_t conv_scratch_bytes(const void *args, const dvk_cuda_caps *caps) {
 static size_t conv_weight_bytes(const dvk_conv2d_args *a) {
     const conv_shape s = conv_8bit_shape(a);
     const int64_t wide = (int64_t)CONV_8BIT_CHANNELS << conv_8bit_pieces(&s);
-    return (size_t)(s.phases * conv_ceil(s.c_in, wide) * s.kh * s.kw * s.c_out * wide);
+    return (size_t)(s.phases * conv_ceil(s.c_in, wide) * s.kh * s.kw * conv_rows(&s) * wide);
 }
 
 static int conv_measure(dvk_conv_8bit_cells *p, const dvk_conv2d_args *a, dvk_queue *q) {
-    const int int8 = conv_is_int8(a);
+    char name[64];
     void *params[] = {p};
-    const dvk_launch l = {.module = int8 ? "conv_int8_mma" : "conv_fp8_mma",
-                          .function = int8 ? "conv_int8_mma_cells" : "conv_fp8_mma_cells",
+    snprintf(name, sizeof name, "%s%s_cells", conv_module(a), conv_stored(a));
+    const dvk_launch l = {.module = conv_module(a),
+                          .function = name,
                           .grid = {(uint32_t)conv_ceil(p->count, CONV_8BIT_CELL_THREADS / 32), 1, 1},
                           .block = {CONV_8BIT_CELL_THREADS, 1, 1},
                           .params = params};
@@ -219,7 +241,6 @@ static int conv_measure(dvk_conv_8bit_cells *p, const dvk_conv2d_args *a, dvk_qu
 
 static int conv_enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_conv2d_args *a = args;
-    const char *module = conv_is_int8(a) ? "conv_int8_mma" : "conv_fp8_mma";
     conv_choice c;
     char name[64];
     conv_choose(a, q->caps, &c);
@@ -243,9 +264,9 @@ static int conv_enqueue(const void *args, void *scratch, dvk_queue *q) {
         }
     }
     void *params[] = {&p};
-    snprintf(name, sizeof name, "%s_%dx%d", module, (int)c.size.m, (int)c.size.n);
+    snprintf(name, sizeof name, "%s%s_%dx%d", conv_module(a), conv_stored(a), (int)c.size.m, (int)c.size.n);
     const dvk_launch l = {
-        .module = module,
+        .module = conv_module(a),
         .function = name,
         .grid = {(uint32_t)c.blocks, 1, 1},
         .block = {(uint32_t)(32 * c.size.warps_m * c.size.warps_n), 1, 1},
@@ -259,27 +280,29 @@ static int conv_enqueue(const void *args, void *scratch, dvk_queue *q) {
 
 static size_t conv_packed_bytes(const void *args) {
     const conv_shape s = conv_8bit_shape(args);
-    return conv_weight_bytes(args) + CONV_BEHIND + sizeof(float) * (size_t)(s.phases * s.c_out);
+    return conv_weight_bytes(args) + CONV_BEHIND + sizeof(float) * (size_t)(s.phases * conv_rows(&s));
 }
 
 static int64_t conv_pack_units(const void *args) {
     const conv_shape s = conv_8bit_shape(args);
-    return (int64_t)s.phases * s.c_out / 8;
+    return s.phases * conv_rows(&s) / 8;
 }
 
 static void conv_pack_row(const dvk_conv2d_args *a, const conv_shape *s, const float *w, unsigned char *dst,
                           int64_t row) {
-    const int32_t phase = (int32_t)(row / s->c_out), taps = s->kh * s->kw;
-    const int64_t o = row % s->c_out, wide = (int64_t)CONV_8BIT_CHANNELS << conv_8bit_pieces(s);
+    const int64_t rows = conv_rows(s);
+    const int32_t phase = (int32_t)(row / rows), taps = s->kh * s->kw;
+    const int64_t o = row % rows, wide = (int64_t)CONV_8BIT_CHANNELS << conv_8bit_pieces(s);
     const int64_t steps = conv_ceil(s->c_in, wide) * taps;
-    const float most = conv_8bit_largest(a, s, w, o, phase);
+    const float most = o < s->c_out ? conv_8bit_largest(a, s, w, o, phase) : 0.0f;
     const float unit = conv_is_int8(a) ? dvk_int8_unit(most) : conv_fp8_unit(most);
     memcpy(dst + conv_weight_bytes(a) + CONV_BEHIND + (size_t)row * sizeof unit, &unit, sizeof unit);
     for (int64_t step = 0; step < steps; step++) {
-        unsigned char *to = dst + ((phase * steps + step) * s->c_out + o) * wide;
+        unsigned char *to = dst + ((phase * steps + step) * rows + o) * wide;
         for (int64_t k = 0; k < wide; k++) {
             const int64_t i = step / taps * wide + k;
-            const float v = i < s->c_in ? conv_weight(a, s, w, o, i, phase, (int32_t)(step % taps)) / unit : 0.0f;
+            const int there = i < s->c_in && o < s->c_out;
+            const float v = there ? conv_weight(a, s, w, o, i, phase, (int32_t)(step % taps)) / unit : 0.0f;
             to[k] = conv_is_int8(a) ? (uint8_t)dvk_int8_round(v) : dvk_f32_to_e4m3(v);
         }
     }

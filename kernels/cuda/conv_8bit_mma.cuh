@@ -1,4 +1,4 @@
-/* conv_8bit_mma.cuh - convolutions of f16 with products of eight bits, mma.sync: the kernel template behind
+/* conv_8bit_mma.cuh - convolutions of 16 bits with products of eight, mma.sync: the kernel template behind
  * conv_fp8_mma.cu and conv_int8_mma.cu. Blocks, rings and epilogue are those of conv_mma.cuh; pieces of sixteen channels
  * become eight bits on their way through registers to shared memory. */
 #ifndef DVK_CUDA_CONV_8BIT_MMA_CUH
@@ -9,10 +9,27 @@
 
 #include "kernels/cuda/conv_8bit_numbers.cuh"
 
-/* F, the format: factor(most, unit), what f16 is multiplied with, twice, where the largest value is `most`, and what a
- * product then counts for; plain(), a factor of one; pack(two pairs, factor); value(sum). */
+/* F, the format: a base for what is stored; factor(most, unit), as bits what is multiplied with where the largest value is
+ * `most`, and what a product then counts for; plain(), a factor of one; pack(two pairs, factor); value(sum). */
 template <class F> struct conv_8bit {
     enum { PER_PIECE = CONV_8BIT_CHANNELS };
+};
+
+struct conv_8bit_of_f16 {
+    typedef conv_half stored;
+    enum { NO_NUMBER = 0x7c00, PROLOGUE = 1 };
+    static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
+        return larger_magnitude(a, b);
+    }
+};
+
+/* Without a prologue. */
+struct conv_8bit_of_bf16 {
+    typedef conv_bfloat stored;
+    enum { NO_NUMBER = 0x7f80, PROLOGUE = 0 };
+    static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
+        return __vmaxu2(a, b);
+    }
 };
 
 /* x' = act(x * scale + shift) of eight channels; scale NULL: act(x). */
@@ -51,12 +68,13 @@ CONV_DEVICE uint32_t q8_warp_largest(uint32_t most) {
 #endif
 }
 
-/* As the general one, for whole and aligned pieces of f16 only. */
+/* As the general one, for aligned values of 16 bits only. Of a piece that begins behind the last channel, the one before
+ * comes twice: its weights are zeros. */
 template <class F, int THREADS, int AHEAD> struct conv_mover<conv_8bit<F>, THREADS, AHEAD> {
     const dvk_conv_params &p;
     const char *x;
     const int *table;
-    uint32_t factor; /* that x' is multiplied with, twice */
+    uint32_t factor; /* that x' is multiplied with */
     int64_t vectors;
     uint32_t to0;
     int channel;
@@ -76,12 +94,15 @@ template <class F, int THREADS, int AHEAD> struct conv_mover<conv_8bit<F>, THREA
     __device__ __forceinline__ uint2 octet(const uint4 &u, int c) const {
         uint32_t v[4] = {u.x, u.y, u.z, u.w};
         const int64_t at = vectors + c;
-        q8_prologue(v, p.scale ? p.scale + at : nullptr, p.shift + at, p.pro_act);
+        if (F::PROLOGUE) {
+            q8_prologue(v, p.scale ? p.scale + at : nullptr, p.shift + at, p.pro_act);
+        }
         return make_uint2(F::pack(v[0], v[1], factor), F::pack(v[2], v[3], factor));
     }
 
     __device__ __forceinline__ void convert_begin(int from, int to) {
         const char *src = x + (int64_t)channel * 2;
+        const int second = channel + 8 < p.c_in;
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
             const int item = from + threadIdx.x + k * THREADS;
@@ -91,7 +112,7 @@ template <class F, int THREADS, int AHEAD> struct conv_mover<conv_8bit<F>, THREA
         for (int k = 0; k < AHEAD; k++) {
             const uint4 *piece = (const uint4 *)(src + at[k]);
             if (at[k] >= 0) {
-                raw[k][0] = piece[0], raw[k][1] = piece[1];
+                raw[k][0] = piece[0], raw[k][1] = piece[second];
             }
         }
     }
@@ -154,7 +175,7 @@ template <class F, class K> CONV_DEVICE void conv_8bit_kernel(const dvk_conv_8bi
     __syncthreads();
     const int lane = threadIdx.x & 31, warp_n = (threadIdx.x >> 5) % K::WARPS_N;
     const int first = b.n_tile * K::N + warp_n * K::NT * 8 + 2 * (lane & 3);
-    all = most < 0x7c00u ? all : __int_as_float(0x7fc00000); /* not finite: tell so */
+    all = most < F::NO_NUMBER ? all : __int_as_float(0x7fc00000); /* not finite: tell so */
 #pragma unroll
     for (int n = 0; n < K::NT; n++) {
         const bool there = first + n * 8 < p.epi.c_out;
@@ -167,11 +188,11 @@ template <class F, class K> CONV_DEVICE void conv_8bit_kernel(const dvk_conv_8bi
             d[2] = F::value(d[2]) * (unit.x * all), d[3] = F::value(d[3]) * (unit.y * all);
         }
     }
-    conv_write<conv_half, K>(p, b, conv_out_of(p.epi, b, vectors, K::N), acc, body);
+    conv_write<typename F::stored, K>(p, b, conv_out_of(p.epi, b, vectors, K::N), acc, body);
 }
 
 /* The largest value of x' of every cell. */
-CONV_DEVICE void q8_cells(const dvk_conv_8bit_cells &p) {
+template <class F> CONV_DEVICE void q8_cells(const dvk_conv_8bit_cells &p) {
     const int64_t cell = (int64_t)blockIdx.x * (CONV_8BIT_CELL_THREADS / 32) + threadIdx.x / 32;
     if (cell >= p.count) {
         return;
@@ -180,7 +201,7 @@ CONV_DEVICE void q8_cells(const dvk_conv_8bit_cells &p) {
     const int n = (int)(cell / per_picture), rest = (int)(cell - (int64_t)n * per_picture);
     const int row = rest / p.cells_w;
     const int y0 = row * CONV_8BIT_CELL_H, x0 = (rest - row * p.cells_w) * CONV_8BIT_CELL_W;
-    const int octets = p.channels / 8;
+    const int octets = (p.channels + 7) / 8;
     const int across = min(CONV_8BIT_CELL_W, p.w - x0) * octets, rows = min(CONV_8BIT_CELL_H, p.h - y0);
     const uint16_t *x = (const uint16_t *)p.x.data + n * p.x.sn + y0 * p.x.sh + x0 * p.x.sw;
     uint32_t most = 0;
@@ -192,9 +213,13 @@ CONV_DEVICE void q8_cells(const dvk_conv_8bit_cells &p) {
             if (r < rows) {
                 const uint4 u = *(const uint4 *)(x + r * p.x.sh + pixel * p.x.sw + c);
                 uint32_t v[4] = {u.x, u.y, u.z, u.w};
-                q8_prologue(v, p.scale ? p.scale + vectors : nullptr, p.shift + vectors, p.pro_act);
-                most = larger_magnitude(larger_magnitude(most, v[0] & 0x7fff7fffu), v[1] & 0x7fff7fffu);
-                most = larger_magnitude(larger_magnitude(most, v[2] & 0x7fff7fffu), v[3] & 0x7fff7fffu);
+                if (F::PROLOGUE) {
+                    q8_prologue(v, p.scale ? p.scale + vectors : nullptr, p.shift + vectors, p.pro_act);
+                }
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    most = F::larger(most, c + 2 * k < p.channels ? v[k] & 0x7fff7fffu : 0);
+                }
             }
         }
     }
@@ -209,10 +234,10 @@ CONV_DEVICE void q8_cells(const dvk_conv_8bit_cells &p) {
         NAME(const __grid_constant__ dvk_conv_8bit_mma p) {                                                            \
         conv_8bit_kernel<F, conv_tile<__VA_ARGS__>>(p);                                                                \
     }
-#define CONV_8BIT_CELLS(NAME)                                                                                          \
+#define CONV_8BIT_CELLS(NAME, F)                                                                                       \
     extern "C" __global__ void __launch_bounds__(CONV_8BIT_CELL_THREADS)                                               \
         NAME(const __grid_constant__ dvk_conv_8bit_cells p) {                                                          \
-        q8_cells(p);                                                                                                   \
+        q8_cells<F>(p);                                                                                                \
     }
 
 #endif

@@ -1,5 +1,5 @@
 /* conv_8bit_mma.h - what conv_8bit_mma.c passes to conv_8bit_mma.cuh, and the blocks that it is compiled for. Values are
- * f16, products are of E4M3 or of 8-bit integers. A block multiplies its patch by one factor, that of kernels/int8.h,
+ * f16, products are of E4M3 or of 8-bit integers, the latter of bf16, too. A block multiplies its patch by one factor, that of kernels/int8.h,
  * from the largest value of cells: those are found first, by a launch of its own. */
 #ifndef DVK_CUDA_CONV_8BIT_MMA_H
 #define DVK_CUDA_CONV_8BIT_MMA_H
@@ -22,8 +22,9 @@ enum {
 
 typedef struct dvk_conv_8bit_mma {
     dvk_conv_params c;
-    const float *unit;     /* [phase][output channel, to a multiple of 8]: what a sum counts for */
-    const uint32_t *cells; /* [picture][row][column]: the largest value, as bits of f16; NULL: x is not scaled */
+    const float *unit; /* [phase][output channel, to a multiple of 8]: what a sum counts for */
+    const uint32_t
+        *cells; /* [picture][row][column]: the largest value, as bits of what is stored; NULL: x is not scaled */
     int32_t unit_phase;
     int32_t cells_w, cells_h;
     int32_t block_w, block_h; /* pixels with one factor, powers of two: those of a kernel's block are within */

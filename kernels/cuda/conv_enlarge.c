@@ -23,7 +23,7 @@ static int64_t weight_bytes(const dvk_conv2d_args *a) {
 }
 
 static int64_t shared_bytes(const dvk_conv2d_args *a) {
-    return weight_bytes(a) + 4 * a->y.c * (int64_t)(2 * sizeof(float));
+    return weight_bytes(a) + (4 * 2 + 1) * a->y.c * (int64_t)sizeof(float);
 }
 
 static int64_t strips_of(const dvk_conv2d_args *a) {
@@ -53,6 +53,12 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 
 static int64_t groups_of(const dvk_conv2d_args *a) {
     return 4 * a->y.c / DVK_ENLARGE_GROUP;
+}
+
+static int scalable(const void *args, const dvk_cuda_caps *caps) {
+    (void)args;
+    (void)caps;
+    return 1;
 }
 
 static size_t packed_bytes(const void *args) {
@@ -110,10 +116,12 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
         .strips = (int32_t)strips_of(a),
         .tiles = (int32_t)tiles,
         .w_bytes = (int32_t)weight_bytes(a),
+        .fresh = a->scaled,
     };
     if (e->n_res == 1) {
         p.res = conv_view_of(&e->res[0]);
         p.beta = e->beta[0];
+        p.res_scale = e->res_scale;
     }
     char name[32];
     void *list[] = {&p};
@@ -136,6 +144,7 @@ const dvk_cuda_kernel dvk_conv2d_cuda_enlarge = {.op = "conv2d",
                                                  .supports = supports,
                                                  .cost = cost,
                                                  .enqueue = enqueue,
+                                                 .scalable = scalable,
                                                  .packed_bytes = packed_bytes,
                                                  .pack_units = pack_units,
                                                  .pack = pack};

@@ -23,8 +23,8 @@ template <class T, int K> struct enlarger {
     enum { ROWS = DVK_ENLARGE_PIXELS / 16, PARTS = K / 32 };
     const dvk_conv_enlarge &p;
     const uint4 *w;
-    const float *bias, *slopes;
-    int n, y, x; /* of this lane's first pixel */
+    const float *bias, *slopes, *factors; /* factors: of a residual's channels, beta times */
+    int n, y, x;                          /* of this lane's first pixel */
     uint32_t a[ROWS][2 * PARTS][4];
 
     /* The place of pixel `i` of four, 8 apart from each other. */
@@ -69,7 +69,7 @@ template <class T, int K> struct enlarger {
             for (int k = 0; k < 8; k++) {
                 const float s = d[i / 2][k / 2][i % 2 * 2 + k % 2] + bias[column + k];
                 v[k] = p.alpha * (s >= 0 ? s : slopes[column + k] * s);
-                v[k] = p.n_res ? fmaf(p.beta, add[k], v[k]) : v[k];
+                v[k] = p.n_res ? fmaf(factors[c + k], add[k], v[k]) : v[k];
             }
             if (real(i)) {
                 *(uint4 *)((uint16_t *)p.y.data + place(p.y, i, parity, c)) = T::pack(v);
@@ -115,14 +115,20 @@ template <class T, int K> struct enlarger {
 template <class T, int K> CONV_DEVICE void enlarge(const dvk_conv_enlarge &p) {
     extern __shared__ __align__(16) unsigned char shared[];
     uint4 *w = (uint4 *)shared;
-    float *bias = (float *)(shared + p.w_bytes), *slopes = bias + 4 * p.c_out;
+    float *bias = (float *)(shared + p.w_bytes), *slopes = bias + 4 * p.c_out, *factors = slopes + 4 * p.c_out;
+    if (p.fresh) {
+        conv_wait_for_launch_ahead();
+    }
     for (int i = threadIdx.x; i < p.w_bytes / 16; i += blockDim.x) {
         w[i] = ((const uint4 *)p.w)[i];
     }
     load_tables(p, bias, slopes);
-    __syncthreads();
     conv_wait_for_launch_ahead();
-    enlarger<T, K> e = {p, w, bias, slopes};
+    for (int i = threadIdx.x; i < p.c_out; i += blockDim.x) {
+        factors[i] = p.res_scale ? p.beta * p.res_scale[i] : p.beta;
+    }
+    __syncthreads();
+    enlarger<T, K> e = {p, w, bias, slopes, factors};
     const int warps = blockDim.x / 32;
     for (int tile = blockIdx.x * warps + threadIdx.x / 32; tile < p.tiles; tile += gridDim.x * warps) {
         e.run(tile);

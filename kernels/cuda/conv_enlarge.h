@@ -13,6 +13,8 @@ typedef struct dvk_conv_enlarge {
     dvk_conv_view x, y, res; /* res: of y's size */
     const void *w;           /* [group][32 input channels][eight columns][lane] of eight values */
     const float *bias, *slopes;
+    const float *res_scale; /* [c_out] or NULL */
+    int32_t fresh;          /* the launch before makes the weights */
     float slope, alpha, beta;
     int32_t has_act, n_res;
     int32_t h, w_in;       /* of x */

@@ -4,7 +4,7 @@
 
 #if __CUDA_ARCH__ >= 890
 
-struct conv_e4m3 {
+struct conv_e4m3 : conv_8bit_of_f16 {
     enum { ROOM = 7 }; /* the largest value becomes 2^7 up to 2^8; E4M3 ends at 448 */
 
     static __device__ __forceinline__ uint32_t factor(uint32_t most, float &unit) {
@@ -35,6 +35,6 @@ template <> struct conv_mma<conv_8bit<conv_e4m3>> {
 #define CONV_FP8_KERNEL(M, N, ...) CONV_8BIT_KERNEL(conv_fp8_mma_##M##x##N, conv_e4m3, __VA_ARGS__)
 
 CONV_8BIT_BLOCKS(CONV_FP8_KERNEL)
-CONV_8BIT_CELLS(conv_fp8_mma_cells)
+CONV_8BIT_CELLS(conv_fp8_mma_cells, conv_e4m3)
 
 #endif

@@ -70,6 +70,13 @@ static int own_residual(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
            r->h == x->h && r->w == x->w;
 }
 
+/* Shuffled by two to pixels of eight channels, whether these are real or nobody's. */
+static int makes_pixels(const dvk_conv2d_args *a) {
+    const dvk_epilogue *e = &a->epi;
+    return e->shuffle == 2 && a->y.c <= 4 && a->y.sw == 8 && a->y.dtype == a->compute && mappable(&a->y) &&
+           e->n_res == 0 && !e->gate && e->act <= DVK_ACT_PRELU && a->upsample == 1;
+}
+
 /* What the kernel needs to know but for pointers and maps. */
 static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     dvk_conv_wgmma p;
@@ -78,7 +85,7 @@ static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     const int kw = phases == 4 ? 3 : a->kw, kh = phases == 4 ? 3 : a->kh;
     p.pro = a->pro.scale != NULL || a->pro.act != DVK_ACT_NONE;
     p.pro_act = (int32_t)a->pro.act;
-    p.epilogue = (int32_t)epilogue_of(a);
+    p.epilogue = makes_pixels(a) ? (int32_t)DVK_WGMMA_PIXELS : (int32_t)epilogue_of(a);
     p.c_in = (int32_t)a->x.c;
     p.chunks = (int32_t)blocks_of(a->x.c, DVK_WGMMA_CHUNK);
     p.last_k16 = (int32_t)blocks_of(a->x.c - (int64_t)(p.chunks - 1) * DVK_WGMMA_CHUNK, 16);
@@ -133,7 +140,7 @@ static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
     }
     p->w_slots = p->resident ? per_job : least(rest / p->w_bytes, 8);
     rest -= p->w_slots * p->w_bytes;
-    p->lead = per_job;
+    p->lead = per_job - per_job / 4; /* so that the products of one begin before those of the other have run dry */
     if (!p->resident) {
         p->lead = least(least(per_job, 3), least(p->taps * (p->x_slots - 1), p->w_slots > 4 ? p->w_slots - 3 : 1));
     }
@@ -164,7 +171,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     if (a->upsample != 1 && a->upsample != 2) {
         return 0;
     }
-    if (a->epi.shuffle > 1 && (a->epi.gate || a->epi.n_res > 1)) {
+    if (a->epi.gate > 2 || (a->epi.shuffle > 1 && (a->epi.gate || a->epi.n_res > 1))) {
         return 0;
     }
     dvk_conv_wgmma p = shape_of(a);
@@ -179,6 +186,22 @@ static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv_wgmma p = shape_of(a);
     (void)caps;
     return stats_chunks_of(a, &p);
+}
+
+/* A warpgroup keeps its sums in registers, so all its tiles are of the same picture and the same channels. */
+static int64_t sums_chunks(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    const dvk_conv_wgmma p = shape_of(a);
+    const int can = p.epilogue == (int32_t)DVK_WGMMA_SLOPE && a->epi.n_res == 0 && a->stride == 1 && !p.few &&
+                    p.blocks * p.phases == 1 && p.n == 1;
+    return can ? (int64_t)least(p.jobs, caps->processors) << p.split : 0;
+}
+
+/* Enlarging by weights of a larger window adds some of them up. */
+static int scalable(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    (void)caps;
+    return (a->upsample != 2 || a->phased) && !few_of(a);
 }
 
 /* ---- weights: [phase][block][chunk][tap][64 or 128 rows][64], rows swizzled ---- */
@@ -317,7 +340,7 @@ static int make_maps(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) 
     int r = p->few           ? 0
             : a->stride == 2 ? map_parts(a, p, q)
                              : map_of(q, &a->x, 1, 0, p->pitch, p->patch_pixels / p->pitch, &p->x);
-    if (p->epilogue == DVK_WGMMA_ANY) {
+    if (p->epilogue >= (int32_t)DVK_WGMMA_PIXELS) {
         return r;
     }
     for (int i = 0; i < p->phases && r == 0; i++) {
@@ -342,6 +365,8 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     p.w = a->w;
     p.scale = a->pro.scale;
     p.shift = a->pro.shift;
+    p.sums = a->epi.sums;
+    p.fresh = a->scaled;
     const int r = make_maps(a, &p, q);
     if (r != 0) {
         return r;
@@ -366,6 +391,8 @@ const dvk_cuda_kernel dvk_conv2d_cuda_wgmma = {.op = "conv2d",
                                                .cost = cost,
                                                .enqueue = enqueue,
                                                .stats_chunks = stats_chunks,
+                                               .sums_chunks = sums_chunks,
+                                               .scalable = scalable,
                                                .packed_bytes = packed_bytes,
                                                .pack_units = pack_units,
                                                .pack = pack};

@@ -40,9 +40,10 @@ typedef enum dvk_wgmma_epilogue { /* how a tile leaves; all but ANY through tens
                                   DVK_WGMMA_SLOPE_LAST, /* after the residuals */
                                   DVK_WGMMA_SILU,
                                   DVK_WGMMA_GATE,
-                                  DVK_WGMMA_CURVE, /* GELU, SIGMOID, TANH, MISH, without residuals */
-                                  DVK_WGMMA_TIMES, /* gate 2 of SIGMOID or TANH */
-                                  DVK_WGMMA_ANY    /* all that op.h allows, element by element */
+                                  DVK_WGMMA_CURVE,  /* GELU, SIGMOID, TANH, MISH, without residuals */
+                                  DVK_WGMMA_TIMES,  /* gate 2 of SIGMOID or TANH */
+                                  DVK_WGMMA_PIXELS, /* shuffled by two to whole pixels of few channels */
+                                  DVK_WGMMA_ANY     /* all that op.h allows, element by element */
 } dvk_wgmma_epilogue;
 
 typedef struct dvk_wgmma_map { /* CUtensorMap */
@@ -77,7 +78,9 @@ typedef struct dvk_conv_wgmma {
     int32_t parts;                      /* of a chunk: patches that are brought one by one */
     int32_t own; /* the first residual is the middle of chunk 0's patch, which is brought last and stays for it */
     dvk_wgmma_part part[4];
-    int32_t few;        /* channels of a tap in k, of few input channels (conv_wgmma_few.cuh); else 0 */
+    float *sums;   /* of every channel over the pixels, a row for each block, or for each of its warpgroups; or NULL */
+    int32_t fresh; /* the launch before makes the weights */
+    int32_t few;   /* channels of a tap in k, of few input channels (conv_wgmma_few.cuh); else 0 */
     dvk_conv_view from; /* x, where a thread reads it */
 } dvk_conv_wgmma;
 
@@ -90,7 +93,8 @@ enum {
     DVK_ROWS_MAX_SLOTS = 16,   /* of a warpgroup */
     DVK_ROWS_MAX_GROUPS = 5,   /* warpgroups that multiply */
     DVK_ROWS_BARRIERS = 2048,  /* bytes for them */
-    DVK_ROWS_TABLE = 512       /* bytes: bias and slope of every channel */
+    DVK_ROWS_TABLE = 512,      /* bytes: bias and slope of every channel, or bias of its gate */
+    DVK_ROWS_GATE = 8192       /* bytes: the weights of a gate of 64 channels */
 };
 
 /* Of a shuffle by r to c channels of f32 (conv_wgmma_shuffle.cuh): floats that are written at once, and pieces of them from
@@ -102,7 +106,7 @@ enum {
          : (r) * (c) / DVK_ROWS_PIECE(r, c))
 
 typedef struct dvk_conv_rows {
-    dvk_wgmma_map x, y;
+    dvk_wgmma_map x, y, res; /* res: with a gate */
     dvk_conv_epi epi;
     const unsigned char *w;
     const float *scale, *shift;
@@ -114,7 +118,9 @@ typedef struct dvk_conv_rows {
     int32_t strips, segments, jobs;  /* a job: a segment of a strip, all of them as high but for a row */
     int32_t slots, w_bytes, staging; /* bytes of a warpgroup for a row on its way out */
     int32_t shuffled;
-    int32_t stores; /* the result goes to `picture`, not to epi.y */
+    const float *gate_w, *gate_bias; /* gate 3; whose factors of the result and the residual are epi.beta */
+    int32_t gate_bytes;              /* of shared memory */
+    int32_t stores;                  /* the result goes to `picture`, not to epi.y */
     dvk_convert_params picture;
     int32_t upward;    /* strips are gone through from their last row to their first (conv_wgmma_edges) */
     uint8_t order[64]; /* the channel of each column of the products; 255: none */

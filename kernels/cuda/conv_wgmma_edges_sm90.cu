@@ -8,14 +8,6 @@ namespace {
 
 enum { OUTPUTS = 32, GROUPS = 3 };
 
-/* In a register of its own: otherwise the compiler exchanges registers around a product instead, and then it serialises
- * all products. */
-CONV_DEVICE float copy_of(float v) {
-    float r;
-    asm volatile("mov.f32 %0, %1;" : "=f"(r) : "f"(v));
-    return r;
-}
-
 template <class T, int LAST> struct strip_worker {
     const dvk_conv_rows &p;
     consumer<T, OUTPUTS> in;

@@ -62,7 +62,7 @@ static inline dvk_wgmma_epilogue epilogue_of(const dvk_conv2d_args *a) {
     if (!plain) {
         return DVK_WGMMA_ANY;
     }
-    if (e->gate == 2) {
+    if (e->gate >= 2) {
         return e->act == DVK_ACT_SIGMOID || e->act == DVK_ACT_TANH ? DVK_WGMMA_TIMES : DVK_WGMMA_ANY;
     }
     if (e->gate) {

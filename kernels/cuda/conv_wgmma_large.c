@@ -39,7 +39,7 @@ static int32_t lay_out(dvk_conv_large *p, int32_t available) {
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     if (!can_read(a) || a->kh != a->kw || a->kw < 5 || a->kw > 19 || a->upsample != 1 || a->epi.stats != NULL ||
-        a->x.c > CHANNELS || a->y.c > CHANNELS || a->epi.shuffle > 1 || a->pro.scale != NULL ||
+        a->x.c > CHANNELS || a->y.c > CHANNELS || a->epi.shuffle > 1 || a->epi.gate > 2 || a->pro.scale != NULL ||
         a->pro.act != DVK_ACT_NONE || jobs_of(a) > INT32_MAX / 2) {
         return 0;
     }

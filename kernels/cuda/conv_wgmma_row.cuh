@@ -166,6 +166,40 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
         }
     }
 
+    /* Of 64 channels: `stored`, the row as it would be stored, and the residual, which lies where the row is turned around,
+     * are what a gate multiplies. */
+    __device__ __forceinline__ void write_gated(int n, int y, int x, const uint32_t (&stored)[MOVES][4],
+                                                const float (&gate)[OUTPUTS / 2]) const {
+        const int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int i = 0; i < MOVES; i++) {
+            const uint32_t place_of = at + place(lane & 15, 2 * i + (lane >> 4));
+            const float2 bias[2] = {vectors.slope_of(2 * i), vectors.slope_of(2 * i + 1)};
+            uint32_t m[4], r[2][4];
+            float v[8];
+            matrices_load(place_of, r[1]);
+#pragma unroll
+            for (int q = 0; q < 8; q++) {
+                v[q] = gate[i * 8 + q] + (q & 1 ? bias[q / 4].y : bias[q / 4].x);
+            }
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                r[0][q] = stored[i][q];
+            }
+            finish_octet<T, DVK_WGMMA_TIMES, 2>(p.epi, v, r);
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                m[q] = T::pack(v[2 * q], v[2 * q + 1]);
+            }
+            matrices_store(place_of, m);
+        }
+        fence_async();
+        __syncwarp();
+        if (lane == 0) {
+            copy_out(&p.y, 0, x + first, y, n, at);
+        }
+    }
+
     template <int KIND>
     __device__ __forceinline__ void write_as(int n, int y, int x, const float (&sum)[OUTPUTS / 2],
                                              const residual &r) const {

@@ -53,6 +53,23 @@ static void set_order(const dvk_conv2d_args *a, uint8_t (*order)[64]) {
     }
 }
 
+/* ---- gated by a 1x1 convolution of the result ---- */
+
+/* Of 64 channels from 64: its rows are operands as they are. */
+static int can_gate(const dvk_conv2d_args *a) {
+    const dvk_epilogue *e = &a->epi;
+    return a->x.c == 64 && a->y.c == 64 && e->n_res == 1 && e->gate_w != NULL && e->shuffle <= 1 && e->store == NULL &&
+           epilogue_of(a) == DVK_WGMMA_TIMES && a->pro.scale == NULL && a->pro.act == DVK_ACT_NONE;
+}
+
+static void set_gate(const dvk_conv2d_args *a, dvk_conv_rows *p) {
+    const dvk_epilogue *e = &a->epi;
+    p->gate_w = e->gate_w;
+    p->gate_bias = e->gate_bias;
+    p->epi.beta[0] = e->alpha;
+    p->epi.beta[1] = e->beta[0];
+}
+
 /* ---- a caller's picture ---- */
 
 /* Shuffled, only pictures of three channels and no gaps: pieces of rows are written. */
@@ -137,6 +154,7 @@ static dvk_conv_rows shape_of(const dvk_conv2d_args *a) {
     p.pad_left = a->pad_left;
     p.strips = (int32_t)blocks_of(p.out_w, DVK_ROWS_WIDTH);
     p.w_bytes = p.chunks * 9 * outputs_of(a) * 128;
+    p.gate_bytes = a->epi.gate == 3 ? DVK_ROWS_GATE : 0;
     if (p.shuffled) {
         set_order(a, &p.order);
     }
@@ -153,7 +171,8 @@ static int32_t lay_out(dvk_conv_rows *p, const dvk_conv2d_args *a, int32_t avail
     const int32_t groups = groups_of(outputs_of(a));
     p->staging = staging_of(a, p);
     const int32_t around = 2048; /* slots, and what is behind them, begin at multiples of 1024 */
-    const int32_t fixed = p->w_bytes + around + groups * p->staging + DVK_ROWS_TABLE + DVK_ROWS_BARRIERS;
+    const int32_t fixed =
+        p->w_bytes + p->gate_bytes + around + groups * p->staging + DVK_ROWS_TABLE + DVK_ROWS_BARRIERS;
     const int32_t rest = available - fixed;
     p->slots = rest > 0 ? least(rest / (groups * DVK_ROWS_SLOT), DVK_ROWS_MAX_SLOTS) : 0;
     return p->slots >= 2 ? fixed + groups * p->slots * DVK_ROWS_SLOT : 0;
@@ -162,7 +181,7 @@ static int32_t lay_out(dvk_conv_rows *p, const dvk_conv2d_args *a, int32_t avail
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     if (!can_read(a) || a->kh != 3 || a->kw != 3 || a->upsample != 1 || a->epi.stats != NULL || outputs_of(a) == 0 ||
-        a->y.c < 1 || (a->epi.shuffle > 1 && !can_shuffle(a))) {
+        a->y.c < 1 || (a->epi.shuffle > 1 && !can_shuffle(a)) || (a->epi.gate == 3 && !can_gate(a))) {
         return 0;
     }
     dvk_conv_rows p = shape_of(a);
@@ -212,6 +231,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const double width = outputs < 16 ? 48.0 : 3.0 * outputs; /* narrow products wait for shared memory */
     double row = 2.0 * DVK_ROWS_WIDTH * width * k / (1e3 * caps->tensor_tflops / caps->processors) + 150.0;
     row += (p.pro ? 250.0 * p.chunks : 0.0) + 200.0 * a->epi.n_res;
+    row += p.gate_bytes > 0 ? 150.0 : 0.0;
     row += p.epilogue == DVK_WGMMA_ANY && !p.shuffled ? 20.0 * outputs : 0.0;
     const double rows = (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) *
                         (double)(rows_of(a, &p, p.segments) * least(groups, 3)); /* the rest waits beside them */
@@ -229,6 +249,10 @@ static const char *function_of(const dvk_conv2d_args *a, const dvk_conv_rows *p,
     char shuffle[8] = "";
     if (p->shuffled) {
         snprintf(shuffle, sizeof shuffle, "_x%d", (int)a->epi.shuffle & 7);
+    }
+    if (p->gate_bytes > 0) {
+        snprintf(*name, sizeof *name, "conv_rows_%s_gated", a->compute == DVK_F16 ? "f16" : "bf16");
+        return *name;
     }
     if (cuts_edges(a, p)) {
         snprintf(*name, sizeof *name, "conv_edges_%s_%d", a->compute == DVK_F16 ? "f16" : "bf16", (int)p->last_k16);
@@ -248,6 +272,9 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     divide(a, &p, (int64_t)q->caps->processors * groups);
     p.upward = goes_up(a, &p);
     p.epi = epi_of(a);
+    if (a->epi.gate == 3) {
+        set_gate(a, &p);
+    }
     p.stores = a->epi.store != NULL;
     if (p.stores) {
         p.picture = dvk_convert_of(a->epi.store, 1);
@@ -256,8 +283,12 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     p.scale = a->pro.scale;
     p.shift = a->pro.shift;
     int r = map_of(q, &a->x, 1, 0, DVK_ROWS_SLOT_PIXELS, 1, &p.x);
+    const int32_t box[] = {outputs_of(a), DVK_ROWS_WIDTH / 4, 1};
     if (r == 0 && p.epilogue != (int32_t)DVK_WGMMA_ANY) {
-        r = map_of_box(q, &a->y, 1, 0, (const int32_t[]){outputs_of(a), DVK_ROWS_WIDTH / 4, 1}, &p.y);
+        r = map_of_box(q, &a->y, 1, 0, box, &p.y);
+    }
+    if (r == 0 && p.gate_bytes > 0) {
+        r = map_of_box(q, &a->epi.res[0], 1, 0, box, &p.res);
     }
     if (r != 0) {
         return r;

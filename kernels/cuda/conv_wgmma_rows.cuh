@@ -8,10 +8,11 @@
 namespace {
 
 struct layout { /* of shared memory, addresses */
-    uint32_t w, slots, out, table, barriers;
+    uint32_t w, gate, slots, out, table, barriers;
     __device__ __forceinline__ layout(const dvk_conv_rows &p, int groups, uint32_t base) {
         w = base;
-        slots = (w + p.w_bytes + 1023) & ~1023u;
+        gate = w + p.w_bytes;
+        slots = (gate + p.gate_bytes + 1023) & ~1023u;
         out = (slots + groups * p.slots * DVK_ROWS_SLOT + 1023) & ~1023u;
         table = out + groups * p.staging;
         barriers = table + DVK_ROWS_TABLE;
@@ -31,6 +32,10 @@ struct layout { /* of shared memory, addresses */
     }
     __device__ __forceinline__ uint32_t weights() const {
         return full(DVK_ROWS_MAX_GROUPS, 0);
+    }
+    /* Of a warp's part of a row's residual. */
+    __device__ __forceinline__ uint32_t residual(int group, int warp) const {
+        return full(DVK_ROWS_MAX_GROUPS, 1 + group * 4 + warp);
     }
 };
 
@@ -108,6 +113,14 @@ template <int GROUPS> CONV_DEVICE void bring(const dvk_conv_rows &p, const layou
 
 /* ---- multiplying ---- */
 
+/* In a register of its own: otherwise the compiler exchanges registers around a product instead, and then it serialises
+ * all products. */
+CONV_DEVICE float copy_of(float v) {
+    float r;
+    asm volatile("mov.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return r;
+}
+
 /* The sums of a finished row, and where it belongs; y -1: there is none. */
 template <int OUTPUTS> struct finished {
     float sum[OUTPUTS / 2];
@@ -171,11 +184,16 @@ template <class T, int OUTPUTS> struct consumer {
         wgmma_commit();
     }
 
+    /* The slot whose products have begun is free once they are done. */
+    __device__ __forceinline__ void use() {
+        used = x.slot;
+        x.advance(p.slots);
+    }
+
     __device__ __forceinline__ void wait() {
         wgmma_wait<1>();
         free_used();
-        used = x.slot;
-        x.advance(p.slots);
+        use();
     }
 };
 
@@ -188,7 +206,7 @@ template <class WORK, int GROUPS> CONV_DEVICE void convolve(const dvk_conv_rows 
     if (threadIdx.x < 64) {
         const int c = p.shuffled ? p.order[threadIdx.x] : threadIdx.x;
         table[threadIdx.x] = bias_of(p.epi, c);
-        table[64 + threadIdx.x] = slope_of(p.epi, c);
+        table[64 + threadIdx.x] = p.gate_bias ? p.gate_bias[c] : slope_of(p.epi, c);
     }
     if (threadIdx.x == 0) {
         for (int g = 0; g < GROUPS; g++) {
@@ -198,6 +216,9 @@ template <class WORK, int GROUPS> CONV_DEVICE void convolve(const dvk_conv_rows 
             }
         }
         barrier_init(at.weights(), 1);
+        for (int i = 0; i < GROUPS * 4 && p.gate_bytes > 0; i++) {
+            barrier_init(at.residual(i / 4, i % 4), 1);
+        }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         map_prefetch(&p.x);
     }

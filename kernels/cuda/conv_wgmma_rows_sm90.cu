@@ -5,6 +5,7 @@
  * others move up. So the narrow products become three times as wide, and a pixel of input is brought once.
  *
  * The weights stay in shared memory. Every warpgroup has a ring of slots of its own, 66 pixels of 64 channels each. */
+#include "kernels/cuda/conv_wgmma_gate.cuh"
 #include "kernels/cuda/conv_wgmma_row.cuh"
 #include "kernels/cuda/conv_wgmma_rows.cuh"
 #include "kernels/cuda/conv_wgmma_shuffle.cuh"
@@ -105,6 +106,13 @@ template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multip
     ROWS_KERNEL(conv_rows_bf16_##OUTPUTS##_##LAST##_x##R, wgmma_bfloat, OUTPUTS, GROUPS, LAST, 16 * R + C)             \
     ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_##LAST##_x##R, wgmma_half, OUTPUTS, GROUPS, LAST, 16 * R + C)
 
+/* Which a 1x1 convolution of the result gates. */
+#define ROWS_GATED(name, T)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GATE_GROUPS * 128 + 128, 1)                                           \
+        name(const __grid_constant__ dvk_conv_rows p) {                                                                \
+        convolve<gated_multiplier<T>, GATE_GROUPS>(p);                                                                 \
+    }
+
 ROWS_KERNELS(8, 5, 4)
 ROWS_KERNELS(16, 5, 4)
 ROWS_KERNELS(32, 3, 2)
@@ -120,3 +128,5 @@ ROWS_SHUFFLED(32, 3, 2, 3, 3)
 ROWS_SHUFFLED(32, 3, 4, 3, 3)
 ROWS_SHUFFLED(48, 3, 3, 4, 3)
 ROWS_SHUFFLED(48, 3, 4, 4, 3)
+ROWS_GATED(conv_rows_bf16_gated, wgmma_bfloat)
+ROWS_GATED(conv_rows_f16_gated, wgmma_half)

@@ -71,18 +71,24 @@ struct weight_bringer {
     }
 };
 
-/* One thread brings all there is to bring, whichever ring has room. Weights do not depend on the launch before. */
+/* One thread brings all there is to bring, whichever ring has room. Weights seldom depend on the launch before. */
 template <int KIND> CONV_DEVICE void bring(const dvk_conv_wgmma &p, const layout &at) {
     ring x;
     int x_job = blockIdx.x, x_chunk = 0, x_group = 0, x_part = 0;
     weight_bringer w;
     w.job = blockIdx.x;
+    if (p.fresh) {
+        wait_for_launch_before();
+    }
     for (int i = 0; i < p.w_slots; i++) {
         w.advance(p, at);
     }
     wait_for_launch_before();
     while (x_job < p.jobs || w.job < p.jobs) {
         w.advance(p, at);
+        if (w.job >= p.jobs) { /* a thread that keeps asking takes power from the products */
+            barrier_wait(at.x_empty(x.slot), x.parity ^ 1);
+        }
         if (x_job < p.jobs && barrier_passed(at.x_empty(x.slot), x.parity ^ 1)) {
             const conv_tile t = tile_of(p, x_job, x_group);
             const uint32_t to = at.x + x.slot * p.x_bytes, full = at.x_full(x.slot);
@@ -212,7 +218,7 @@ CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consu
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < K16; k++) {
-            wgmma<T, 256>(sum, a + 2 * k, b + 2 * k, 1);
+            wgmma<T, 256>(sum, a + 2 * k, b + 2 * k, k > 0 || c.tap > 0);
         }
         wgmma_commit();
         if (c.tap == 0) {
@@ -243,14 +249,11 @@ template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_
         c.x.advance(p.x_slots);
     }
     wait_for_launch_before();
+    conv_tile next = tile_of(p, blockIdx.x, group);
     for (int job = blockIdx.x; job < p.jobs; job += gridDim.x) {
-        const conv_tile t = tile_of(p, job, group);
+        const conv_tile t = next;
         const int view = (t.phase >> 1) * p.pitch + (t.phase & 1);
-        float sum[128];
-#pragma unroll
-        for (int i = 0; i < 128; i++) {
-            sum[i] = 0;
-        }
+        float sum[128]; /* which the first product overwrites */
         wgmma_pin(sum);
         c.tap = 0;
         if (group == 1) {
@@ -281,6 +284,8 @@ template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_
         } else if (KIND == WHOLE) {
             multiply_chunk<T, 1, KIND>(p, at, c, group, view, 0, out, t, sum);
         }
+        next = tile_of(p, job + gridDim.x, group); /* while the last products are under way */
+        asm volatile("" : "+r"(next.x0), "+r"(next.y0), "+r"(next.n), "+r"(next.chunk));
         wgmma_wait<0>();
         wgmma_pin(sum);
         const int patch = c.x_used;
@@ -299,6 +304,9 @@ template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_
     }
     if (thread == 0) {
         copy_out_done();
+    }
+    if (KIND == WHOLE && p.sums) {
+        out.store_sums(p, thread);
     }
 }
 

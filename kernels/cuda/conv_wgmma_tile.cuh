@@ -5,7 +5,7 @@
 #ifndef DVK_CUDA_CONV_WGMMA_TILE_CUH
 #define DVK_CUDA_CONV_WGMMA_TILE_CUH
 
-#include "kernels/cuda/conv_wgmma_epilogue.cuh"
+#include "kernels/cuda/conv_wgmma_sums.cuh"
 
 struct conv_tile {
     int n, y0, x0, phase;
@@ -31,60 +31,13 @@ CONV_DEVICE conv_tile tile_of(const dvk_conv_wgmma &p, int j, int group) {
     return t;
 }
 
-/* What a thread's two channels take part in. */
-struct conv_channels {
-    float bias[2], slope[2];
-    __device__ __forceinline__ conv_channels(const dvk_conv_epi &e, int c) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            bias[i] = bias_of(e, c + 8 * i);
-            slope[i] = slope_of(e, c + 8 * i);
-        }
-    }
-};
-
-/* Count, mean and sum of squared differences of what a thread stores, as sums of differences from a value that all
- * threads of a group share, the first that is stored of it. */
-struct conv_sums {
-    float pivot[2], s[2][2], q[2][2];
-    int rows;        /* of the tile that lie in the picture */
-    bool columns[2]; /* whether this thread's do */
-
-    __device__ __forceinline__ conv_sums(int high, int wide, int x) : rows(high) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            columns[i] = x + i < wide;
-            s[i][0] = s[i][1] = q[i][0] = q[i][1] = 0;
-        }
-    }
-
-    __device__ __forceinline__ void begin(float v, int i, int lane, int per) {
-        pivot[i] = __shfl_sync(0xffffffffu, v, per < 8 ? lane / (4 * per) * (4 * per) : 0);
-        if (per == 16 && i > 0) {
-            pivot[1] = pivot[0];
-        }
-    }
-
-    template <bool WHOLE> __device__ __forceinline__ void add(const float2 &v, int i, int row) {
-        const float d[2] = {v.x - pivot[i], v.y - pivot[i]};
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            if (WHOLE || (row < rows && columns[k])) {
-                s[i][k] += d[k];
-                q[i][k] = fmaf(d[k], d[k], q[i][k]);
-            }
-        }
-    }
-};
-
-enum { COUNT_NONE, COUNT_WHOLE, COUNT_EDGE }; /* statistics: none, of a tile inside of the picture, of any */
-
 struct output_ring {
     uint32_t at, barriers;
     int group;
     int slot = 0;
     uint32_t parity = 0;
-    uint32_t patch = 0; /* that has the first residual */
+    uint32_t patch = 0;  /* that has the first residual */
+    float total[2] = {}; /* of the thread's two channels, over all tiles */
 
     __device__ __forceinline__ void bring_residuals(const dvk_conv_wgmma &p, const conv_tile &t, int piece,
                                                     int entry) const {
@@ -97,7 +50,7 @@ struct output_ring {
 
     /* While the products of the tile are under way: residuals of as many pieces as there is room for. */
     __device__ __forceinline__ void prefetch(const dvk_conv_wgmma &p, const conv_tile &t, int thread) const {
-        if (p.epi.n_res == p.own || p.epilogue == DVK_WGMMA_ANY || thread != 0) {
+        if (p.epi.n_res == p.own || p.epilogue >= DVK_WGMMA_PIXELS || thread != 0) {
             return;
         }
         copy_out_read<0>();
@@ -118,16 +71,16 @@ struct output_ring {
         return patch + pixel * 128 + ((octet ^ (pixel & 7)) * 16);
     }
 
-    /* Piece `i` with its residuals, rows DVK_WGMMA_PIECE_H * i on of the tile. */
-    template <class T, int KIND, int RES, int COUNT, int OWN>
+    /* Piece `i` with its residuals, rows HIGH * i on of the tile. */
+    template <class T, int KIND, int RES, int COUNT, int OWN, int HIGH = DVK_WGMMA_PIECE_H>
     __device__ __forceinline__ void piece(const dvk_conv_wgmma &p, const conv_channels &c, uint32_t to,
                                           const float *sum, int i, conv_sums &sums) const {
         const dvk_conv_epi &e = p.epi;
 #pragma unroll
-        for (int j = 0; j < DVK_WGMMA_PIECE_H; j += 2, to += 2048) {
+        for (int j = 0; j < HIGH; j += 2, to += 2048) {
             uint32_t m[4], r[2][4] = {};
             if (RES > 0) {
-                matrices_load_transposed(OWN ? of_patch(p, i * DVK_WGMMA_PIECE_H + j) : to, r[0]);
+                matrices_load_transposed(OWN ? of_patch(p, i * HIGH + j) : to, r[0]);
             }
             if (RES > 1) {
                 matrices_load_transposed(OWN ? to : to + DVK_WGMMA_PIECE, r[1]);
@@ -148,17 +101,21 @@ struct output_ring {
             for (int q = 0; q < 4 && !by_octets(KIND); q++) { /* matrix: channels 8 * (q & 1), row j + q / 2 */
                 const float *s = sum + j * 4 + q * 2;
                 const float2 r0 = T::unpack(r[0][q]), r1 = T::unpack(r[1][q]);
-                m[q] = T::pack(finish<KIND, RES>(e, s[0], c.bias[q & 1], c.slope[q & 1], r0.x, r1.x),
-                               finish<KIND, RES>(e, s[1], c.bias[q & 1], c.slope[q & 1], r0.y, r1.y));
+                const float a = finish<KIND, RES>(e, s[0], c.bias[q & 1], c.slope[q & 1], r0.x, r1.x);
+                const float b = finish<KIND, RES>(e, s[1], c.bias[q & 1], c.slope[q & 1], r0.y, r1.y);
+                m[q] = T::pack(a, b);
+                if (COUNT >= SUM_WHOLE) {
+                    sums.add_plain<COUNT == SUM_WHOLE>(a, b, q & 1, i * DVK_WGMMA_PIECE_H + j + q / 2);
+                }
             }
             matrices_store_transposed(to, m);
 #pragma unroll
-            for (int q = 0; q < 4 && COUNT != COUNT_NONE; q++) {
+            for (int q = 0; q < 4 && (COUNT == COUNT_WHOLE || COUNT == COUNT_EDGE); q++) {
                 const float2 stored = T::unpack(m[q]);
                 if (i == 0 && j == 0 && q < 2) {
                     sums.begin(stored.x, q, threadIdx.x & 31, e.group_channels);
                 }
-                sums.add<COUNT == COUNT_WHOLE>(stored, q & 1, i * DVK_WGMMA_PIECE_H + j + q / 2);
+                sums.add<COUNT == COUNT_WHOLE>(stored, q & 1, i * HIGH + j + q / 2);
             }
         }
     }
@@ -199,23 +156,36 @@ struct output_ring {
         }
     }
 
-    /* {count, mean, M2} of every group of the tile; a group is 1 to 16 channels, all within a warp. */
-    static __device__ __forceinline__ void statistics(const dvk_conv_wgmma &p, const conv_tile &t, int thread, int wide,
-                                                      int high, const conv_sums &sums) {
-        const int lane = thread & 31, warp = thread >> 5, per = p.epi.group_channels;
-        const float count = (float)(wide * high * per), inverse = __fdividef(1.0f, fmaxf(count, 1.0f));
+    /* Mean and M2 of the groups of a thread's two channels, over `count` pixels and channels; a group is 1 to 16 channels,
+     * all within a warp. */
+    static __device__ __forceinline__ void moments(const conv_sums &sums, int per, float count, float (&mean)[2],
+                                                   float (&m2)[2]) {
+        const float inverse = __fdividef(1.0f, fmaxf(count, 1.0f));
         float s[2] = {sums.s[0][0] + sums.s[0][1], sums.s[1][0] + sums.s[1][1]};
         float q[2] = {sums.q[0][0] + sums.q[0][1], sums.q[1][0] + sums.q[1][1]};
         group_sum(s, per);
         group_sum(q, per);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float delta = s[i] * inverse;
+            mean[i] = sums.pivot[i] + delta, m2[i] = fmaxf(fmaf(-delta, s[i], q[i]), 0.0f);
+        }
+    }
+
+    /* {count, mean, M2} of every group of the tile. */
+    static __device__ __forceinline__ void statistics(const dvk_conv_wgmma &p, const conv_tile &t, int thread, int wide,
+                                                      int high, const conv_sums &sums) {
+        const int lane = thread & 31, warp = thread >> 5, per = p.epi.group_channels;
+        const float count = (float)(wide * high * per);
+        float mean[2], m2[2];
+        moments(sums, per, count, mean, m2);
         const int c = t.c0 + warp * 16 + lane / 4;
         const int64_t row = (int64_t)t.chunk * p.phases + t.phase;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             if ((lane & 3) == 0 && (c + i * 8) % per == 0 && c + i * 8 < p.epi.c_out && t.n < p.n) {
                 float *out = p.epi.stats + (row * p.epi.groups + (c + i * 8) / per) * 3;
-                const float delta = s[i] * inverse;
-                out[0] = count, out[1] = sums.pivot[i] + delta, out[2] = fmaxf(fmaf(-delta, s[i], q[i]), 0.0f);
+                out[0] = count, out[1] = mean[i], out[2] = m2[i];
             }
         }
     }
@@ -261,6 +231,50 @@ struct output_ring {
         }
     }
 
+    /* Shuffled by two to pixels of 16 bytes, of whose channels the first are real: all of the tile's that are lie with one
+     * warp. Then each thread makes the four pixels of two. */
+    template <class T>
+    __device__ __forceinline__ void pixels(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                           const float (&sum)[128]) const {
+        const dvk_conv_epi &e = p.epi;
+        const int lane = thread & 31, pitch = e.c_out;
+        float *values;
+        asm("{\n.reg .u64 a;\ncvt.u64.u32 a, %1;\ncvta.shared.u64 %0, a;\n}" : "=l"(values) : "r"(at));
+        named_barrier(1 + group, 128);
+        if (thread < 32) {
+            conv_channels of(e, lane / 4);
+#pragma unroll
+            for (int i = 0; i < 128; i++) { /* row i / 4, channel lane / 4 + 8 * (i / 2 & 1) */
+                const int c = lane / 4 + 8 * (i / 2 & 1), pixel = i / 4 * 8 + 2 * (lane & 3) + (i & 1);
+                const float slope = e.act ? of.slope[i / 2 & 1] : 1.0f;
+                if (c < pitch) {
+                    values[pixel * pitch + c] = finish<DVK_WGMMA_SLOPE, 0>(e, sum[i], of.bias[i / 2 & 1], slope, 0, 0);
+                }
+            }
+        }
+        named_barrier(1 + group, 128);
+#pragma unroll 1
+        for (int pixel = thread; pixel < 256; pixel += 128) {
+            const int y = t.y0 + pixel / 8, x = t.x0 + pixel % 8;
+            float v[4][4] = {}; /* [channel][pixel of four] */
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                if (4 * c < pitch) {
+                    const float4 of = *(const float4 *)(values + pixel * pitch + 4 * c);
+                    v[c][0] = of.x, v[c][1] = of.y, v[c][2] = of.z, v[c][3] = of.w;
+                }
+            }
+            if (y < p.out_h && x < p.out_w && t.n < p.n) {
+                uint16_t *to = (uint16_t *)e.y.data + offset_of(e.y, t.n, 2 * y, 2 * x);
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    *(uint4 *)(to + (i >> 1) * e.y.sh + (i & 1) * e.y.sw) =
+                        make_uint4(T::pack(v[0][i], v[1][i]), T::pack(v[2][i], v[3][i]), 0, 0);
+                }
+            }
+        }
+    }
+
     template <class T, int KIND>
     __device__ __forceinline__ void write_as(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                              const float (&sum)[128]) {
@@ -293,6 +307,34 @@ struct output_ring {
     }
 
     template <class T>
+    __device__ __forceinline__ void write_and_sum(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                                  const float (&sum)[128]) {
+        const int wide = min(p.out_w - t.x0, DVK_WGMMA_TILE_W), high = min(p.out_h - t.y0, DVK_WGMMA_TILE_H);
+        conv_sums sums(t.n < p.n ? high : 0, wide, 2 * (thread & 3));
+        if (wide == DVK_WGMMA_TILE_W && high == DVK_WGMMA_TILE_H && t.n < p.n) {
+            write<T, DVK_WGMMA_SLOPE, 0, SUM_WHOLE>(p, t, thread, sum, sums);
+        } else {
+            write<T, DVK_WGMMA_SLOPE, 0, SUM_EDGE>(p, t, thread, sum, sums);
+        }
+        total[0] += sums.s[0][0] + sums.s[0][1];
+        total[1] += sums.s[1][0] + sums.s[1][1];
+    }
+
+    /* After the last tile. All of a warpgroup's have the same channels. */
+    __device__ __forceinline__ void store_sums(const dvk_conv_wgmma &p, int thread) const {
+        const int lane = thread & 31, c = (p.split ? 0 : group * 64) + (thread >> 5) * 16 + lane / 4;
+        float *row = p.sums + (int64_t)(p.split ? 2 * blockIdx.x + group : blockIdx.x) * p.epi.c_out;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float s = total[i] + __shfl_xor_sync(0xffffffffu, total[i], 1);
+            s += __shfl_xor_sync(0xffffffffu, s, 2);
+            if ((lane & 3) == 0 && c + 8 * i < p.epi.c_out) {
+                row[c + 8 * i] = s;
+            }
+        }
+    }
+
+    template <class T>
     __device__ __forceinline__ void store(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                           const float (&sum)[128]) {
         conv_sums none(0, 0, 0);
@@ -310,7 +352,11 @@ struct output_ring {
             write_and_count<T>(p, t, thread, sum);
             break;
         case DVK_WGMMA_SLOPE:
-            write_as<T, DVK_WGMMA_SLOPE>(p, t, thread, sum);
+            if (p.sums) {
+                write_and_sum<T>(p, t, thread, sum);
+            } else {
+                write_as<T, DVK_WGMMA_SLOPE>(p, t, thread, sum);
+            }
             break;
         case DVK_WGMMA_SLOPE_LAST:
             write_as<T, DVK_WGMMA_SLOPE_LAST>(p, t, thread, sum);
@@ -330,6 +376,9 @@ struct output_ring {
             } else {
                 write<T, DVK_WGMMA_TIMES, 2, COUNT_NONE>(p, t, thread, sum, none);
             }
+            break;
+        case DVK_WGMMA_PIXELS:
+            pixels<T>(p, t, thread, sum);
             break;
         default:
             any(p, t, thread, sum);

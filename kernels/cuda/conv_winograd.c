@@ -6,7 +6,8 @@
 
 extern const dvk_cuda_kernel dvk_conv2d_winograd_cuda_wgmma;
 
-enum { LINES = 4, ROWS = 3, TAPS = LINES * ROWS, CHANNELS = 128 }; /* CHANNELS: of a block */
+enum { LINES = DVK_WINOGRAD_LINES, PIXELS = DVK_WINOGRAD_PIXELS };
+enum { ROWS = 3, TAPS = LINES * ROWS, CHANNELS = 128 }; /* CHANNELS: of a block */
 
 /* What the kernel needs to know but for pointers and maps. */
 static dvk_conv_winograd shape_of(const dvk_conv2d_args *a) {
@@ -19,25 +20,26 @@ static dvk_conv_winograd shape_of(const dvk_conv2d_args *a) {
     p->c_in = (int32_t)a->x.c;
     p->chunks = (int32_t)(a->x.c / DVK_WGMMA_CHUNK);
     p->taps = TAPS;
-    p->phases = 2; /* of statistics: even columns and odd ones */
+    p->phases = 1; /* of statistics: those of a tile's four sets are merged */
     p->n = (int32_t)a->y.n;
     p->out_h = (int32_t)a->y.h;
-    p->out_w = (int32_t)blocks_of(a->y.w, 2);
-    w.odd_w = (int32_t)(a->y.w / 2);
+    p->out_w = (int32_t)blocks_of(a->y.w, PIXELS);
+    w.width = (int32_t)a->y.w;
     p->tiles_x = (int32_t)blocks_of(p->out_w, DVK_WINOGRAD_TILE_W);
     p->tiles_y = (int32_t)blocks_of(p->out_h, DVK_WINOGRAD_TILE_H);
     p->blocks = (int32_t)blocks_of(a->y.c, CHANNELS);
-    p->jobs = (int32_t)blocks_of((int64_t)p->n * p->tiles_y * p->tiles_x, DVK_WINOGRAD_CLUSTER) * p->blocks;
+    p->jobs = (int32_t)blocks_of((int64_t)p->n * p->tiles_y * p->tiles_x, DVK_WINOGRAD_PAIR) * p->blocks;
     return w;
 }
 
 /* Divides shared memory among the rings; bytes in all, 0: too little. */
 static int32_t lay_out(dvk_conv_wgmma *p, int32_t available) {
     p->x_slots = 3;
-    const int32_t fixed = DVK_WGMMA_BARRIERS + p->x_slots * DVK_WINOGRAD_PATCH + DVK_WINOGRAD_STAGING;
-    p->w_slots = least((available - fixed) / DVK_WINOGRAD_TAP, 8);
+    const int32_t fixed = DVK_WGMMA_BARRIERS + DVK_WINOGRAD_PAIR * p->x_slots * DVK_WINOGRAD_PATCH +
+                          DVK_WINOGRAD_STAGING + DVK_WINOGRAD_MOMENTS;
+    p->w_slots = least((available - fixed) / DVK_WGMMA_TAP, DVK_WGMMA_MAX_W);
     p->lead = ROWS;
-    return p->w_slots >= 5 ? fixed + p->w_slots * DVK_WINOGRAD_TAP : 0;
+    return p->w_slots >= 2 * ROWS ? fixed + p->w_slots * DVK_WGMMA_TAP : 0;
 }
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
@@ -45,8 +47,8 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     if (a->x.dtype != DVK_F16 || a->compute != DVK_F16 || !mappable(&a->x) || !can_index(a) || a->kh != 3 ||
         a->kw != 3 || a->stride != 1 || a->pad_top != 1 || a->pad_left != 1 || a->upsample != 1 || a->phased ||
         a->pro.scale != NULL || a->pro.act != DVK_ACT_NONE || a->epi.shuffle > 1 || a->x.h != LINES * a->y.h ||
-        a->x.w != blocks_of(a->y.w, 2) || a->y.w < 2 || a->x.c % DVK_WGMMA_CHUNK != 0 || !is_half(a->y.dtype) ||
-        a->epi.n_res > 1) {
+        a->x.w != blocks_of(a->y.w, PIXELS) || a->y.w < PIXELS || a->x.c % DVK_WGMMA_CHUNK != 0 ||
+        !is_half(a->y.dtype) || a->epi.n_res > 1) {
         return 0;
     }
     dvk_conv_wgmma p = shape_of(a).c;
@@ -62,8 +64,9 @@ static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
     return stats_chunks_of(a, &p);
 }
 
-/* ---- weights: [block][half][which][chunk][row of taps][128 rows][64], rows swizzled; of the first half V1's and V2's, of the
- * second V0's and V3's ---- */
+/* ---- weights: [block][line][chunk][row of taps][128 rows][64], rows swizzled; lines in the order of their passes ---- */
+
+static const int line_of_pass[LINES] = {1, 2, 3, 4, 0, 5};
 
 static size_t packed_bytes(const void *args) {
     const dvk_conv_wgmma p = shape_of(args).c;
@@ -75,18 +78,18 @@ static int64_t pack_units(const void *args) {
     return (int64_t)p.blocks * p.chunks;
 }
 
-/* Of a row of taps g, what is multiplied by row `line` of the transformed picture. */
+/* Of a row of taps g, what is multiplied by row `line` of the transformed picture: its polynomial at the row's point, by the
+ * product of that point's distances to the others. */
 static float transformed(const float *g, int line) {
-    switch (line) {
-    case 0:
-        return g[0];
-    case 1:
-        return 0.5f * (g[0] + g[2] + g[1]);
-    case 2:
-        return 0.5f * (g[0] + g[2] - g[1]);
-    default:
-        return -g[2];
-    }
+    static const float of[LINES][ROWS] = {
+        {64.0f / 81.0f, 0.0f, 0.0f},
+        {-128.0f / 243.0f, -32.0f / 81.0f, -8.0f / 27.0f},
+        {-128.0f / 243.0f, 32.0f / 81.0f, -8.0f / 27.0f},
+        {32.0f / 243.0f, 16.0f / 81.0f, 8.0f / 27.0f},
+        {32.0f / 243.0f, -16.0f / 81.0f, 8.0f / 27.0f},
+        {0.0f, 0.0f, 1.0f},
+    };
+    return of[line][0] * g[0] + of[line][1] * g[1] + of[line][2] * g[2];
 }
 
 static void pack_tap(const dvk_conv2d_args *a, const float *w, int64_t block, int64_t chunk, int line, int row,
@@ -104,13 +107,12 @@ static void pack_tap(const dvk_conv2d_args *a, const float *w, int64_t block, in
 static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a).c;
-    static const int lines[2][2] = {{1, 2}, {0, 3}};
     for (int64_t u = first; u < last; u++) {
         const int64_t block = u / p.chunks, chunk = u % p.chunks;
         for (int i = 0; i < TAPS; i++) {
-            const int half = i / (2 * ROWS), which = i / ROWS % 2, row = i % ROWS;
-            const int64_t at = (((block * 2 + half) * 2 + which) * p.chunks + chunk) * ROWS + row;
-            pack_tap(a, w, block, chunk, lines[half][which], row, (unsigned char *)dst + at * DVK_WINOGRAD_TAP);
+            const int pass = i / ROWS, row = i % ROWS;
+            const int64_t at = ((block * LINES + pass) * p.chunks + chunk) * ROWS + row;
+            pack_tap(a, w, block, chunk, line_of_pass[pass], row, (unsigned char *)dst + at * DVK_WINOGRAD_TAP);
         }
     }
 }
@@ -121,19 +123,19 @@ static double most(double a, double b) {
     return a > b ? a : b;
 }
 
-/* A job's products and what it does besides; all clusters work as long as the busiest, and memory is never quite hidden. The
+/* A job's products and what it does besides; all pairs work as long as the busiest, and memory is never quite hidden. The
  * constants are of an H200. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a).c;
-    const double pairs = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_TILE_H;
-    const double products = 2.0 * CHANNELS * pairs * TAPS * (double)a->x.c;
-    const double job = products / (1.1e3 * caps->tensor_tflops / caps->processors) + 4300.0;
+    const double quads = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_TILE_H;
+    const double products = 2.0 * CHANNELS * quads * TAPS * (double)a->x.c;
+    const double job = products / (1.13e3 * caps->tensor_tflops / caps->processors) + 13000.0;
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);
     }
-    const double turns = (double)blocks_of(p.jobs, caps->processors / DVK_WINOGRAD_CLUSTER);
+    const double turns = (double)blocks_of(p.jobs, caps->processors / DVK_WINOGRAD_PAIR);
     return 4000.0 + most(turns * job + 0.15 * bytes / caps->memory_gbs, bytes / (0.85 * caps->memory_gbs));
 }
 
@@ -148,27 +150,27 @@ static dvk_view line_of(const dvk_view *x, int line) {
     return v;
 }
 
-/* Its even or odd columns. */
-static dvk_view columns_of(const dvk_view *y, int odd) {
+/* The pixels of every fourth column from `first` on. */
+static dvk_view columns_of(const dvk_view *y, int first) {
     dvk_view v = *y;
-    v.data = (char *)v.data + odd * v.sw * (int64_t)dvk_dtype_size(v.dtype);
-    v.w = (v.w + 1 - odd) / 2;
-    v.sw *= 2;
+    v.data = (char *)v.data + first * v.sw * (int64_t)dvk_dtype_size(v.dtype);
+    v.w = (v.w + PIXELS - 1 - first) / PIXELS;
+    v.sw *= PIXELS;
     return v;
 }
 
-static int make_maps(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) {
+static int make_maps(const dvk_conv2d_args *a, dvk_conv_winograd *w, dvk_queue *q) {
     int r = 0;
     for (int i = 0; i < LINES && r == 0; i++) {
         const dvk_view v = line_of(&a->x, i);
-        r = map_of(q, &v, 1, 0, DVK_WINOGRAD_TILE_W, DVK_WINOGRAD_TILE_H + ROWS - 1, i == 0 ? &p->x : &p->x_odd[i - 1]);
+        r = map_of(q, &v, 1, 0, DVK_WINOGRAD_TILE_W, DVK_WINOGRAD_TILE_H + ROWS - 1, &w->line[i]);
     }
-    for (int i = 0; i < 2 && r == 0; i++) {
+    for (int i = 0; i < PIXELS && r == 0; i++) {
         const dvk_view v = columns_of(&a->y, i);
-        r = map_of(q, &v, 1, 0, DVK_WINOGRAD_TILE_W, DVK_WGMMA_PIECE_H, &p->y[i]);
+        r = map_of(q, &v, 1, 0, DVK_WINOGRAD_TILE_W, DVK_WINOGRAD_PIECE_H, &w->c.y[i]);
         if (r == 0 && a->epi.n_res > 0) {
             const dvk_view res = columns_of(&a->epi.res[0], i);
-            r = map_of(q, &res, 1, 0, DVK_WINOGRAD_TILE_W, DVK_WGMMA_PIECE_H, &p->res[i]);
+            r = map_of(q, &res, 1, 0, DVK_WINOGRAD_TILE_W, DVK_WINOGRAD_PIECE_H, &w->res[i]);
         }
     }
     return r;
@@ -181,17 +183,17 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     (void)scratch;
     w.c.epi = epi_of(a);
     w.c.w = a->w;
-    const int r = make_maps(a, &w.c, q);
+    const int r = make_maps(a, &w, q);
     if (r != 0) {
         return r;
     }
     void *list[] = {&w};
-    const int32_t clusters = least(w.c.jobs, q->caps->processors / DVK_WINOGRAD_CLUSTER);
+    const int32_t pairs = least(w.c.jobs, q->caps->processors / DVK_WINOGRAD_PAIR);
     const dvk_launch l = {.module = "conv_winograd_sm90",
                           .function = a->y.dtype == DVK_F16 ? "conv_winograd_f16" : "conv_winograd_bf16",
-                          .grid = {(uint32_t)(clusters * DVK_WINOGRAD_CLUSTER), 1, 1},
+                          .grid = {(uint32_t)(pairs * DVK_WINOGRAD_PAIR), 1, 1},
                           .block = {DVK_WGMMA_THREADS, 1, 1},
-                          .cluster = DVK_WINOGRAD_CLUSTER,
+                          .cluster = DVK_WINOGRAD_PAIR,
                           .shared_bytes = (uint32_t)shared,
                           .flags = DVK_LAUNCH_OVERLAP,
                           .params = list};

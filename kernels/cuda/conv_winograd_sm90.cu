@@ -1,39 +1,42 @@
-/* conv_winograd_sm90.cu - convolution of 3 x 3 taps on the tensor cores of Hopper with two thirds of the products, by
- * Winograd's F(2, 3) along the width (op.h). A tile is 8 x 24 pairs of pixels; a warpgroup makes 64 output channels of it as
- * two sets of sums, m[64 channels][192 pairs] each. With V0 .. V3 the rows of the transformed picture and U0 .. U3 those of
- * the weights, all channels and rows of taps first go through
- *     a += U1 V1, b += U2 V2,    then (a, b) = (a + b, a - b),    then all of them again through    a += U0 V0, b -= U3 V3,
- * after which a holds the even pixels and b the odd ones: two sets are enough for four products. Each of the four goes
- * through all channels before the next does, so that a set leaves while products of the other one are under way: the even
- * pixels during the first of V3, the odd ones during the last of the next job's V1.
+/* conv_winograd_sm90.cu - convolution of 3 x 3 taps on the tensor cores of Hopper with half of the products, by Winograd's
+ * F(4, 3) along the width (op.h). A tile is 8 x 12 quads of pixels; a warpgroup makes 64 output channels of it as four sets
+ * of sums, m[64 channels][96 quads] each. With V0 .. V5 the lines of the transformed picture and U0 .. U5 those of the
+ * weights, all channels and rows of taps of one product, a pass, come before those of the next:
+ *     a += U1 V1, b += U2 V2, c += U3 V3, d += U4 V4,    (a, b, c, d) = mixed (a, b, c, d),    a += U0 V0, d += U5 V5,
+ * after which they hold the four pixels of every quad: four sets are enough for six products. Each set leaves in pieces
+ * while the products of another one are under way: b during the pass of V0, a during V5's, c and d during the next job's V1
+ * and V2.
  *
- * Blocks are persistent, in clusters of two: each has a tile, both the same output channels, and each brings half of the
- * weights for both. The third warpgroup brings; of the other two the second stays `lead` rows of taps behind the first. */
+ * Blocks are persistent, in pairs that share two tiles and 128 output channels: each block has 64 of the channels and one
+ * warpgroup for each tile, and brings one tile's patches for both. The third warpgroup brings; of the other two the second
+ * stays `lead` rows of taps behind the first. */
 #include "kernels/cuda/conv_wgmma_pipe.cuh"
-#include "kernels/cuda/conv_wgmma_tile.cuh"
-#include "kernels/cuda/conv_winograd.h"
+#include "kernels/cuda/conv_winograd_out.cuh"
 #include "kernels/cuda/hopper_cluster.cuh"
 
 namespace {
 
 enum { CONSUMER_REGISTERS = 240, HELPER_REGISTERS = 24 };
-enum { PAIRS = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_TILE_H, SET = PAIRS / 2 }; /* SET: sums of a thread */
-enum { PIECES = DVK_WINOGRAD_TILE_H / DVK_WGMMA_PIECE_H };                   /* of a set */
-enum { ROWS = 3, ROW_STEP = DVK_WINOGRAD_TILE_W * 128 >> 4 };                /* in units of operands */
+enum { MANY_CHUNKS = 24 };
+enum { ROWS = 3, ROW_STEP = DVK_WINOGRAD_TILE_W * 128 >> 4 }; /* in units of operands */
 
 struct layout { /* of shared memory, addresses */
-    uint32_t x, w, out, barriers;
+    uint32_t x, w, out, moments, barriers;
     __device__ __forceinline__ layout(const dvk_conv_wgmma &p, uint32_t base) {
         x = base;
-        w = x + p.x_slots * DVK_WINOGRAD_PATCH;
-        out = w + p.w_slots * DVK_WINOGRAD_TAP;
-        barriers = out + DVK_WINOGRAD_STAGING;
+        w = x + DVK_WINOGRAD_PAIR * p.x_slots * DVK_WINOGRAD_PATCH;
+        out = w + p.w_slots * DVK_WGMMA_TAP;
+        moments = out + DVK_WINOGRAD_STAGING;
+        barriers = moments + DVK_WINOGRAD_MOMENTS;
     }
-    __device__ __forceinline__ uint32_t x_full(int i) const {
-        return barriers + 8 * i;
+    __device__ __forceinline__ uint32_t patch(const dvk_conv_wgmma &p, int group, int i) const {
+        return x + (group * p.x_slots + i) * DVK_WINOGRAD_PATCH;
     }
-    __device__ __forceinline__ uint32_t x_empty(int i) const {
-        return barriers + 8 * (8 + i);
+    __device__ __forceinline__ uint32_t x_full(int group, int i) const {
+        return barriers + 8 * (4 * group + i);
+    }
+    __device__ __forceinline__ uint32_t x_empty(int group, int i) const {
+        return barriers + 8 * (8 + 4 * group + i);
     }
     __device__ __forceinline__ uint32_t w_full(int i) const {
         return barriers + 8 * (16 + i);
@@ -49,21 +52,22 @@ struct layout { /* of shared memory, addresses */
     }
 };
 
-/* ---- jobs: a tile of each block of a cluster ---- */
+/* ---- jobs: two tiles of a pair of blocks ---- */
 
 CONV_DEVICE int first_job() {
-    return blockIdx.x / DVK_WINOGRAD_CLUSTER;
+    return blockIdx.x / DVK_WINOGRAD_PAIR;
 }
 
 CONV_DEVICE int job_step() {
-    return gridDim.x / DVK_WINOGRAD_CLUSTER;
+    return gridDim.x / DVK_WINOGRAD_PAIR;
 }
 
-CONV_DEVICE conv_tile winograd_tile(const dvk_conv_wgmma &p, int job, int rank, int group) {
+/* phase: the column of a quad that leaves. */
+CONV_DEVICE conv_tile winograd_tile(const dvk_conv_wgmma &p, int job, int rank, int group, int phase) {
     conv_tile t;
-    const int both = job / p.blocks, at = both * DVK_WINOGRAD_CLUSTER + rank, row = at / p.tiles_x;
-    t.phase = 0;
-    t.c0 = (job - both * p.blocks) * 128 + group * 64;
+    const int both = job / p.blocks, at = both * DVK_WINOGRAD_PAIR + group, row = at / p.tiles_x;
+    t.phase = phase;
+    t.c0 = (job - both * p.blocks) * 128 + rank * 64;
     t.x0 = (at - row * p.tiles_x) * DVK_WINOGRAD_TILE_W;
     t.n = row / p.tiles_y;
     t.y0 = (row - t.n * p.tiles_y) * DVK_WINOGRAD_TILE_H;
@@ -77,262 +81,221 @@ CONV_DEVICE conv_tile winograd_tile(const dvk_conv_wgmma &p, int job, int rank, 
  * the launch before. */
 CONV_DEVICE void bring_weights(const dvk_conv_wgmma &p, const layout &at, int rank) {
     const int per_job = p.chunks * p.taps;
-    const int half = rank * DVK_WGMMA_TAP; /* of a slot */
     ring w;
     for (int job = first_job(); job < p.jobs; job += job_step()) {
-        const unsigned char *from = p.w + (int64_t)(job % p.blocks) * per_job * DVK_WINOGRAD_TAP + half;
+        const unsigned char *from = p.w + (int64_t)(job % p.blocks) * per_job * DVK_WINOGRAD_TAP + rank * DVK_WGMMA_TAP;
         for (int tap = 0; tap < per_job; tap++, from += DVK_WINOGRAD_TAP) {
             const uint32_t full = at.w_full(w.slot);
             barrier_wait(at.w_empty(w.slot), w.parity ^ 1);
-            barrier_expect(full, DVK_WINOGRAD_TAP);
-            copy_bulk_to_both(at.w + w.slot * DVK_WINOGRAD_TAP + half, from, DVK_WGMMA_TAP, full);
+            barrier_expect(full, DVK_WGMMA_TAP);
+            copy_bulk(at.w + w.slot * DVK_WGMMA_TAP, from, DVK_WGMMA_TAP, full);
             w.advance(p.w_slots);
         }
     }
 }
 
-/* Of the transformed lines row 1 of all chunks, then 2, 0 and 3. */
-CONV_DEVICE void bring_patches(const dvk_conv_wgmma &p, const layout &at, int rank) {
+/* Of the tile of warpgroup `rank` of both blocks line 1 of all chunks, then 2, 3, 4, 0 and 5. Whoever reads them has said
+ * that they are expected. */
+CONV_DEVICE void bring_patches(const dvk_conv_winograd &of, const layout &at, int rank) {
+    const dvk_conv_wgmma &p = of.c;
     ring x;
     wait_for_launch_before();
     for (int job = first_job(); job < p.jobs; job += job_step()) {
-        const conv_tile t = winograd_tile(p, job, rank, 0);
+        const conv_tile t = winograd_tile(p, job, rank, rank, 0);
 #pragma unroll 1
-        for (int i = 0, row = 1, chunk = 0; i < 4 * p.chunks; i++) {
-            const uint32_t full = at.x_full(x.slot);
-            barrier_wait(at.x_empty(x.slot), x.parity ^ 1);
-            barrier_expect(full, DVK_WINOGRAD_PATCH);
-            copy_in(at.x + x.slot * DVK_WINOGRAD_PATCH, row == 0 ? &p.x : &p.x_odd[row - 1], chunk * DVK_WGMMA_CHUNK,
-                    t.x0, t.y0 - 1, t.n, full);
+        for (int i = 0, line = 1, chunk = 0; i < DVK_WINOGRAD_LINES * p.chunks; i++) {
+            barrier_wait(at.x_empty(rank, x.slot), x.parity ^ 1);
+            copy_in_to_both(at.patch(p, rank, x.slot), &of.line[line], chunk * DVK_WGMMA_CHUNK, t.x0, t.y0 - 1, t.n,
+                            at.x_full(rank, x.slot));
             x.advance(p.x_slots);
             if (++chunk == p.chunks) {
                 chunk = 0;
-                row = row == 1 ? 2 : row == 2 ? 0 : 3;
+                line = line == 4 ? 0 : line == 0 ? 5 : line + 1;
             }
         }
     }
 }
-
-/* ---- the way out of a set, while products of the other one are under way ---- */
-
-struct way_out {
-    uint32_t at, barriers; /* of PIECES pieces; of their residuals */
-    int group;
-    uint32_t parity = 0;
-
-    /* Residuals of a set; its pieces' places are free when what they held has been read. */
-    __device__ __forceinline__ void bring_residuals(const dvk_conv_wgmma &p, const conv_tile &t, int set) const {
-        if (p.epi.n_res == 0 || (threadIdx.x & 127) != 0) {
-            return;
-        }
-        copy_out_read<0>();
-#pragma unroll 1
-        for (int i = 0; i < PIECES; i++) {
-            barrier_expect(barriers + 8 * i, DVK_WGMMA_PIECE);
-            copy_in(at + i * DVK_WGMMA_PIECE, &p.res[set], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n,
-                    barriers + 8 * i);
-        }
-    }
-
-    template <class T, int RES, int COUNT, int I>
-    __device__ __forceinline__ void write(const dvk_conv_wgmma &p, const conv_tile &t, const float (&sum)[SET],
-                                          conv_sums &sums) const {
-        const int thread = threadIdx.x & 127, lane = thread & 31, warp = thread >> 5;
-        const conv_channels channels(p.epi, t.c0 + warp * 16 + lane / 4);
-        const uint32_t mine = ((lane >> 4) * 8 + (lane & 7)) * 128 + (((warp * 2 + (lane >> 3 & 1)) ^ (lane & 7)) * 16);
-        const output_ring pieces = {at, barriers, group};
-        if (RES > 0) {
-            barrier_wait(barriers + 8 * I, parity);
-        } else if (I == 0) {
-            if (thread == 0) {
-                copy_out_read<0>();
-            }
-            named_barrier(1 + group, 128);
-        }
-        pieces.piece<T, DVK_WGMMA_LINEAR, RES, COUNT, 0>(p, channels, at + I * DVK_WGMMA_PIECE + mine, sum + I * 32, I,
-                                                         sums);
-        fence_async();
-        named_barrier(1 + group, 128);
-        if (thread == 0) {
-            copy_out(&p.y[t.phase], t.c0, t.x0, t.y0 + I * DVK_WGMMA_PIECE_H, t.n, at + I * DVK_WGMMA_PIECE);
-        }
-    }
-
-    /* Piece I of set t.phase. */
-    template <class T, int I>
-    __device__ __forceinline__ void store(const dvk_conv_winograd &of, const conv_tile &t, const float (&sum)[SET],
-                                          conv_sums &sums) {
-        const dvk_conv_wgmma &p = of.c;
-        const int wide = min((t.phase ? of.odd_w : p.out_w) - t.x0, DVK_WINOGRAD_TILE_W);
-        const int high = min(p.out_h - t.y0, DVK_WINOGRAD_TILE_H);
-        if (I == 0) {
-            sums = conv_sums(high, wide, 2 * (threadIdx.x & 3));
-        }
-        if (p.epilogue == DVK_WGMMA_STATISTICS && p.epi.n_res > 0) {
-            write<T, 1, COUNT_EDGE, I>(p, t, sum, sums);
-        } else if (p.epilogue == DVK_WGMMA_STATISTICS) {
-            write<T, 0, COUNT_EDGE, I>(p, t, sum, sums);
-        } else if (p.epi.n_res > 0) {
-            write<T, 1, COUNT_NONE, I>(p, t, sum, sums);
-        } else {
-            write<T, 0, COUNT_NONE, I>(p, t, sum, sums);
-        }
-        if (I == PIECES - 1) {
-            parity ^= 1;
-            if (p.epilogue == DVK_WGMMA_STATISTICS) {
-                output_ring::statistics(p, t, threadIdx.x & 127, wide, high, sums);
-            }
-        }
-    }
-};
 
 /* ---- the other two ---- */
 
-/* (a, b) = (a + b, a - b) without a third register: there is none. */
-CONV_DEVICE void add_and_subtract(float &a, float &b) {
-    a += b;
-    b = fmaf(-2.0f, b, a);
+/* M1 .. M4 into what they add to the four pixels of a quad: the points are +-3/4 and +-3/2. */
+CONV_DEVICE void mix(float &a, float &b, float &c, float &d) {
+    const float s1 = a + b, d1 = a - b, s2 = c + d, d2 = c - d;
+    a = s1 + s2;
+    b = fmaf(1.5f, d2, 0.75f * d1);
+    c = fmaf(2.25f, s2, 0.5625f * s1);
+    d = fmaf(3.375f, d2, 0.421875f * d1);
+}
+
+CONV_DEVICE void clear(float (&set)[SET]) {
+#pragma unroll
+    for (int i = 0; i < SET; i++) {
+        set[i] = 0;
+    }
+    wgmma_pin(set);
 }
 
 /* Where a warpgroup is in its work; `x_used`, `w_used`: slots that the products under way still read, -1: none. */
-struct consumer {
-    int group;
+template <class T> struct consumer {
+    const dvk_conv_winograd &of;
+    const dvk_conv_wgmma &p;
+    const layout at;
+    int rank, group;
+    way_out out;
     ring x, w;
     int x_used = -1, w_used = -1;
+    int row = 0; /* of taps, of the patch */
     int tap = 0; /* rows of taps of this job that are done */
 
-    __device__ __forceinline__ void free_used(const layout &at) {
-        const int lane = threadIdx.x & 31;
-        if (lane < DVK_WINOGRAD_CLUSTER && w_used >= 0) {
-            cluster_barrier_arrive(at.w_empty(w_used), lane);
+    __device__ __forceinline__ consumer(const dvk_conv_winograd &c, const layout &l, int r, int g)
+        : of(c), p(c.c), at(l), rank(r), group(g) {
+        const int channel = group * 64 + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x & 31) / 4;
+        out = {at.out + group * PIECES * DVK_WINOGRAD_PIECE, at.residual(group), at.moments + channel * 16, group};
+    }
+
+    __device__ __forceinline__ void free_used() {
+        const bool first = (threadIdx.x & 31) == 0;
+        if (first && w_used >= 0) {
+            barrier_arrive(at.w_empty(w_used));
         }
-        if (lane == 0 && x_used >= 0) {
-            barrier_arrive(at.x_empty(x_used));
+        if (first && x_used >= 0) {
+            cluster_barrier_arrive(at.x_empty(group, x_used), group); /* the block that brings this warpgroup's tile */
         }
         x_used = w_used = -1;
     }
 
-    /* A row of taps with the patch `b`; all products before those of this one are done when it returns. */
-    __device__ __forceinline__ void multiply_row(const dvk_conv_wgmma &p, const layout &at, uint64_t b, int accumulate,
-                                                 float (&sum)[SET]) {
-        barrier_wait(at.w_full(w.slot), w.parity);
-        const uint64_t a = wgmma_operand(at.w + w.slot * DVK_WINOGRAD_TAP + group * DVK_WGMMA_TAP, 1024);
-        wgmma_fence();
+    /* The next rows of taps; all products before those of the last one are done when it returns. */
+    __device__ __forceinline__ void multiply(int rows, float (&sum)[SET]) {
+#pragma unroll 1
+        for (; rows > 0; rows--) {
+            if (row == 0) {
+                begin_patch();
+            }
+            barrier_wait(at.w_full(w.slot), w.parity);
+            const uint64_t a = wgmma_operand(at.w + w.slot * DVK_WGMMA_TAP, 1024);
+            const uint64_t b = wgmma_operand(at.patch(p, group, x.slot), 1024) + row * ROW_STEP;
+            wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            wgmma<wgmma_half, PAIRS>(sum, a + 2 * k, b + 2 * k, k > 0 || accumulate);
+            for (int k = 0; k < 4; k++) {
+                wgmma<wgmma_half, QUADS>(sum, a + 2 * k, b + 2 * k, 1);
+            }
+            wgmma_commit();
+            wgmma_wait<1>();
+            free_used();
+            end_row();
         }
-        wgmma_commit();
-        wgmma_wait<1>();
-        free_used(at);
+    }
+
+    /* The patch has come; the next one there is expected at once, whenever the other block brings it. */
+    __device__ __forceinline__ void begin_patch() {
+        const uint32_t full = at.x_full(group, x.slot);
+        barrier_wait(full, x.parity);
+        if ((threadIdx.x & 127) == 0) {
+            barrier_expect(full, DVK_WINOGRAD_PATCH);
+        }
+    }
+
+    __device__ __forceinline__ void end_row() {
+        w_used = w.slot;
+        w.advance(p.w_slots);
         if (++tap == p.lead && group == 0 && (threadIdx.x & 127) == 0) {
             barrier_arrive(at.turn());
         }
-        w_used = w.slot;
-        w.advance(p.w_slots);
-    }
-
-    /* The next patch: three rows of taps. */
-    __device__ __forceinline__ void multiply(const dvk_conv_wgmma &p, const layout &at, int accumulate,
-                                             float (&sum)[SET]) {
-        const uint64_t b = wgmma_operand(at.x + x.slot * DVK_WINOGRAD_PATCH, 1024);
-        barrier_wait(at.x_full(x.slot), x.parity);
-#pragma unroll 1
-        for (int row = 0; row < ROWS; row++) {
-            multiply_row(p, at, b + row * ROW_STEP, accumulate | row, sum);
+        if (++row == ROWS) {
+            row = 0;
+            x_used = x.slot;
+            x.advance(p.x_slots);
         }
-        x_used = x.slot;
-        x.advance(p.x_slots);
     }
 
-    /* The same, and between the rows the pieces of the other set leave, if it is a real one. */
-    template <class T>
-    __device__ __forceinline__ void multiply_and_store(const dvk_conv_winograd &of, const layout &at, int accumulate,
-                                                       float (&sum)[SET], way_out &out, const conv_tile &t,
-                                                       float (&other)[SET], bool real) {
-        const uint64_t b = wgmma_operand(at.x + x.slot * DVK_WINOGRAD_PATCH, 1024);
+    /* All products are done: nothing but products may touch a set while some are under way. */
+    template <class... Sets> __device__ __forceinline__ void settle(Sets &...sets) {
+        wgmma_wait<0>();
+        (wgmma_pin(sets), ...);
+        free_used();
+    }
+
+    /* All channels and rows of taps of one product. */
+    __device__ __forceinline__ void pass(float (&sum)[SET]) {
+        multiply(ROWS * p.chunks, sum);
+    }
+
+    /* A pass; meanwhile set `phase` of `job` leaves, if there is one, its last piece at the end. Of few channels the pieces
+     * leave one behind the other, because their residuals take their time; of many, a third of the pass apart. */
+    __device__ __forceinline__ void pass_and_store(float (&sum)[SET], int job, int phase, float (&other)[SET],
+                                                   bool real) {
+        const conv_tile t = winograd_tile(p, job, rank, group, phase);
         conv_sums sums(0, 0, 0);
-        wgmma_wait<0>(); /* else the compiler takes the other set for one that is being made */
-        wgmma_pin(sum);
-        wgmma_pin(other);
-        free_used(at);
-        barrier_wait(at.x_full(x.slot), x.parity);
-        multiply_row(of.c, at, b, accumulate, sum);
+        const conv_channels channels(p.epi, t.c0 + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x & 31) / 4);
+        const int apart = p.chunks < MANY_CHUNKS ? 1 : p.chunks;
+        multiply(1, sum);
         if (real) {
-            out.store<T, 0>(of, t, other, sums);
+            out.bring_residuals(of, t);
         }
-        multiply_row(of.c, at, b + ROW_STEP, 1, sum);
+        multiply(ROWS * p.chunks - 1 - 2 * apart, sum);
         if (real) {
-            out.store<T, 1>(of, t, other, sums);
+            out.template store<T, 0>(of, t, channels, other, sums);
         }
-        multiply_row(of.c, at, b + 2 * ROW_STEP, 1, sum);
+        multiply(apart, sum);
         if (real) {
-            out.store<T, 2>(of, t, other, sums);
+            out.template store<T, 1>(of, t, channels, other, sums);
         }
-        x_used = x.slot;
-        x.advance(of.c.x_slots);
+        multiply(apart, sum);
+        if (real) {
+            out.template store<T, 2>(of, t, channels, other, sums);
+        }
+    }
+
+    /* A set of the last job. */
+    __device__ __forceinline__ void store_last(int job, int phase, float (&set)[SET]) {
+        const conv_tile t = winograd_tile(p, job, rank, group, phase);
+        conv_sums sums(0, 0, 0);
+        const conv_channels channels(p.epi, t.c0 + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x & 31) / 4);
+        out.bring_residuals(of, t);
+        out.template store<T, 0>(of, t, channels, set, sums);
+        out.template store<T, 1>(of, t, channels, set, sums);
+        out.template store<T, 2>(of, t, channels, set, sums);
     }
 };
 
 template <class T> CONV_DEVICE void multiply(const dvk_conv_winograd &of, const layout &at, int rank, int group) {
-    const dvk_conv_wgmma &p = of.c;
-    consumer c = {group};
-    way_out out = {at.out + group * PIECES * DVK_WGMMA_PIECE, at.residual(group), group};
-    float even[SET], odd[SET];
+    consumer<T> all(of, at, rank, group);
+    float a[SET], b[SET], c[SET], d[SET];
     uint32_t turn = 0;
-#pragma unroll
-    for (int i = 0; i < SET; i++) {
-        even[i] = odd[i] = 0;
-    }
+    clear(c);
+    clear(d);
     wait_for_launch_before();
-    int job = first_job();
-    for (; job < p.jobs; job += job_step()) {
-        const bool first = job == first_job();
-        c.tap = 0;
+    int job = first_job(), before = job;
+    for (; job < of.c.jobs; before = job, job += job_step()) {
+        all.tap = 0;
         if (group == 1) {
             barrier_wait(at.turn(), turn);
             turn ^= 1;
         }
-        for (int chunk = 0; chunk < p.chunks - 1; chunk++) {
-            c.multiply(p, at, chunk, even);
-        }
-        conv_tile before = winograd_tile(p, first ? job : job - job_step(), rank, group);
-        before.phase = 1;
-        c.multiply_and_store<T>(of, at, p.chunks - 1, even, out, before, odd, !first);
-        for (int chunk = 0; chunk < p.chunks; chunk++) {
-            c.multiply(p, at, chunk, odd);
-        }
-        wgmma_wait<0>();
-        wgmma_pin(even);
-        wgmma_pin(odd);
-        c.free_used(at);
+        clear(a);
+        all.pass_and_store(a, before, 2, c, job != before);
+        all.settle(a, d);
+        clear(b);
+        all.pass_and_store(b, before, 3, d, job != before);
+        all.settle(a, b);
+        clear(c);
+        clear(d);
+        all.pass(c);
+        all.pass(d);
+        all.settle(a, b, c, d);
 #pragma unroll
         for (int i = 0; i < SET; i++) {
-            add_and_subtract(even[i], odd[i]);
+            mix(a[i], b[i], c[i], d[i]);
         }
-        wgmma_pin(even);
-        wgmma_pin(odd);
-        const conv_tile t = winograd_tile(p, job, rank, group);
-        out.bring_residuals(p, t, 0);
-        for (int chunk = 0; chunk < p.chunks; chunk++) {
-            c.multiply(p, at, 1, even);
-        }
-        c.multiply_and_store<T>(of, at, 1, odd, out, t, even, true);
-        for (int chunk = 1; chunk < p.chunks; chunk++) {
-            c.multiply(p, at, 1, odd);
-        }
-        wgmma_wait<0>();
-        wgmma_pin(odd);
-        c.free_used(at);
-        out.bring_residuals(p, t, 1);
+        all.settle(a, b, c, d); /* all of it now: there are no registers for the rest of it later */
+        all.pass_and_store(a, job, 1, b, true);
+        all.settle(a, c, d);
+        all.pass_and_store(d, job, 0, a, true);
+        all.settle(c, d);
     }
-    if (first_job() < p.jobs) {
-        conv_tile last = winograd_tile(p, job - job_step(), rank, group);
-        last.phase = 1;
-        conv_sums sums(0, 0, 0);
-        out.store<T, 0>(of, last, odd, sums);
-        out.store<T, 1>(of, last, odd, sums);
-        out.store<T, 2>(of, last, odd, sums);
+    if (first_job() < of.c.jobs) {
+        all.store_last(before, 2, c);
+        all.store_last(before, 3, d);
     }
     if ((threadIdx.x & 127) == 0) {
         copy_out_done();
@@ -347,29 +310,34 @@ template <class T> CONV_DEVICE void convolve(const dvk_conv_winograd &of) {
     const int rank = (int)cluster_rank();
     if (threadIdx.x == 0) {
         for (int i = 0; i < p.x_slots; i++) {
-            barrier_init(at.x_full(i), 1);
-            barrier_init(at.x_empty(i), 8);
+            for (int g = 0; g < 2; g++) {
+                barrier_init(at.x_full(g, i), 1);
+                barrier_init(at.x_empty(g, i), 8); /* warps of both blocks */
+            }
         }
         for (int i = 0; i < p.w_slots; i++) {
             barrier_init(at.w_full(i), 1);
-            barrier_init(at.w_empty(i), 8 * DVK_WINOGRAD_CLUSTER);
+            barrier_init(at.w_empty(i), 8);
         }
         for (int i = 0; i < 2 * DVK_WGMMA_MAX_ENTRIES; i++) {
             barrier_init(at.residual(0) + 8 * i, 1);
         }
         barrier_init(at.turn(), 1);
+        for (int i = 0; i < 2 * p.x_slots; i++) {
+            barrier_expect(at.x_full(i / p.x_slots, i % p.x_slots), DVK_WINOGRAD_PATCH);
+        }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        map_prefetch(&p.x);
+        map_prefetch(&of.line[1]);
     }
     __syncthreads();
-    cluster_meet(); /* nobody brings weights to barriers that are not there yet */
+    cluster_meet(); /* nobody brings patches to barriers that are not there yet */
     let_next_launch_begin();
     if (group == 2) {
         set_registers_down<HELPER_REGISTERS>();
         if (threadIdx.x == 256) {
             bring_weights(p, at, rank);
         } else if (threadIdx.x == 288) {
-            bring_patches(p, at, rank);
+            bring_patches(of, at, rank);
         }
     } else {
         set_registers_up<CONSUMER_REGISTERS>();

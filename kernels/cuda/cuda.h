@@ -79,6 +79,10 @@ typedef struct dvk_cuda_kernel {
     int (*enqueue)(const void *args, void *scratch, dvk_queue *q);
     /* conv2d: whether it can write args->epi.stats (op.h), and how many chunks a picture has then; NULL or 0: no. */
     int64_t (*stats_chunks)(const void *args, const dvk_cuda_caps *caps);
+    /* conv2d: whether it can write args->epi.sums, and how many rows; NULL or 0: no. */
+    int64_t (*sums_chunks)(const void *args, const dvk_cuda_caps *caps);
+    /* conv2d: whether what pack() makes of weights in 16 bits is these and zeros, no sums, and `scaled` is obeyed. NULL: no. */
+    int (*scalable)(const void *args, const dvk_cuda_caps *caps);
     /* conv2d: whether it can store its result into the picture args->epi.store, or, where that is NULL, into some; NULL or
      * 0: no. */
     int (*stores)(const void *args, const dvk_cuda_caps *caps);

@@ -85,6 +85,9 @@
     X(dvk_attention_new_cuda)                                                                                          \
     X(dvk_attention_out_cuda)                                                                                          \
     X(dvk_next_token_cuda)                                                                                             \
+    X(dvk_excite_cuda)                                                                                                 \
+    X(dvk_up_conv_cuda_f16)                                                                                            \
+    X(dvk_up_conv_cuda_bf16)                                                                                           \
     X(dvk_attention_kv_cuda_wgmma)                                                                                     \
     X(dvk_attention_kv_cuda_mma)                                                                                       \
     X(dvk_attention_kv_cuda_token)                                                                                     \

@@ -67,12 +67,20 @@ static int shuffle_enqueue(const void *args, void *scratch, dvk_queue *q) {
     return dvk_elem_launch_rows(q, "resample", "pixel_shuffle_any", a->y.w * p.chunks, a->y.n * a->y.h, &p);
 }
 
+/* Three channels of 16 bits, pairs of which are words. */
+static int is_rgb(const dvk_resample_args *a, const dvk_resample_params *p) {
+    return a->r == 2 && a->x.c == 3 && a->x.dtype == a->y.dtype && a->x.dtype != DVK_F32 && p->x.vector && p->y.vector;
+}
+
 static int unshuffle_enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_resample_args *a = args;
     (void)scratch;
     dvk_resample_params p = params_of(a, &a->y, a->x.c);
     if (turns(a, a->x.c)) {
         return turn("pixel_unshuffle", a->y.dtype, &p, q);
+    }
+    if (is_rgb(a, &p)) {
+        return dvk_elem_launch_rows(q, "resample", "pixel_unshuffle_rgb", p.w, p.rows, &p);
     }
     p.chunks = dvk_elem_chunks(a->y.c);
     return dvk_elem_launch_rows(q, "resample", "pixel_unshuffle_any", (int64_t)p.w * p.chunks, p.rows, &p);

@@ -177,6 +177,26 @@ extern "C" __global__ void __launch_bounds__(256) pixel_shuffle_any(const __grid
     }
 }
 
+// Pictures of three channels in 16 bits, two pixels of two rows at a time: a thread writes a whole pixel of the small side.
+extern "C" __global__ void __launch_bounds__(256) pixel_unshuffle_rgb(const __grid_constant__ dvk_resample_params p) {
+    wait_for_launch_ahead();
+    ROWS_AND_ITEMS(row, p.rows, x, p.w) {
+        const uint32_t n = row / p.h, y = row - n * p.h;
+        const int64_t from = n * p.x.sn + (int64_t)y * 2 * p.x.sh + (int64_t)x * 2 * p.x.sw;
+        uint32_t low[4], high[4]; // red and green, blue of each of the four
+#pragma unroll
+        for (int ij = 0; ij < 4; ij++) {
+            const uint16_t *at = (const uint16_t *)p.x.data + from + (ij / 2) * p.x.sh + (ij % 2) * p.x.sw;
+            low[ij] = *(const uint32_t *)at;
+            high[ij] = at[2];
+        }
+        uint2 *to = (uint2 *)((uint16_t *)p.y.data + n * p.y.sn + (int64_t)y * p.y.sh + (int64_t)x * p.y.sw);
+        to[0] = make_uint2(__byte_perm(low[0], low[1], 0x5410), __byte_perm(low[2], low[3], 0x5410));
+        to[1] = make_uint2(__byte_perm(low[0], low[1], 0x7632), __byte_perm(low[2], low[3], 0x7632));
+        to[2] = make_uint2(high[0] | high[1] << 16, high[2] | high[3] << 16);
+    }
+}
+
 // The same: a thread writes up to eight channels of a pixel of the small side.
 extern "C" __global__ void __launch_bounds__(256) pixel_unshuffle_any(const __grid_constant__ dvk_resample_params p) {
     wait_for_launch_ahead();

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/elem_host.h"
 
-enum { LONGEST = 16 }; /* pairs of a strip: two pixels of each are read twice */
+enum { LONGEST = 8 }; /* quads of a strip: two pixels of each are read twice */
 
 static int is_vector(const dvk_view *v) {
     return v->c % DVK_ELEM_LANES == 0 && dvk_elem_of(v).vector;
@@ -15,7 +15,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     (void)caps;
     return (act == DVK_ACT_NONE || act == DVK_ACT_RELU || act == DVK_ACT_SILU) && a->y.dtype == DVK_F16 &&
            is_vector(&a->x) && is_vector(&a->y) && dvk_elem_multiple(2 * a->repeat_step) && dvk_elem_rows_fit(&a->x) &&
-           a->x.n * a->x.h * (a->y.w / DVK_WINOGRAD_PAIRS + 1) * (a->x.c / DVK_ELEM_LANES) < INT32_MAX;
+           a->x.n * a->x.h * (a->y.w / DVK_WINOGRAD_STEP + 1) * (a->x.c / DVK_ELEM_LANES) < INT32_MAX;
 }
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
@@ -40,14 +40,14 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                                    .h = (uint32_t)a->x.h,
                                    .w = (uint32_t)a->x.w,
                                    .chunks = (uint32_t)dvk_elem_chunks(a->x.c),
-                                   .pairs = LONGEST,
+                                   .quads = LONGEST,
                                    .act = (int32_t)a->pro.act};
-    const uint32_t pairs = (uint32_t)a->y.w, rows = p.n * p.h;
+    const uint32_t quads = (uint32_t)a->y.w, rows = p.n * p.h;
     const uint32_t busy = (uint32_t)q->caps->processors * 4096; /* threads, twice what is there at a time */
-    while (p.pairs > DVK_WINOGRAD_PAIRS && (pairs + p.pairs - 1) / p.pairs * rows * p.chunks < busy) {
-        p.pairs /= 2;
+    while (p.quads > DVK_WINOGRAD_STEP && (quads + p.quads - 1) / p.quads * rows * p.chunks < busy) {
+        p.quads /= 2;
     }
-    p.strips = (pairs + p.pairs - 1) / p.pairs;
+    p.strips = (quads + p.quads - 1) / p.quads;
     const uint32_t blocks = (rows * p.strips * p.chunks + DVK_ELEM_BLOCK - 1) / DVK_ELEM_BLOCK;
     return dvk_elem_launch(q, "winograd_input_sm90", functions[a->x.dtype][a->pro.scale != NULL], blocks, 1, &p);
 }

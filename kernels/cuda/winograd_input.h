@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/elem.h"
 
-enum { DVK_WINOGRAD_PAIRS = 4 }; /* that a thread has in its registers at a time */
+enum { DVK_WINOGRAD_STEP = 2 }; /* quads that a thread has in its registers at a time */
 
 typedef struct dvk_winograd_input_params {
     dvk_elem_view x, y;
@@ -13,7 +13,7 @@ typedef struct dvk_winograd_input_params {
     uint32_t n, h, w;
     uint32_t chunks; /* of eight channels */
     uint32_t strips; /* of a row: what a thread goes along */
-    uint32_t pairs;  /* of a strip, a multiple of DVK_WINOGRAD_PAIRS; the last may be shorter */
+    uint32_t quads;  /* of a strip, a multiple of DVK_WINOGRAD_STEP; the last may be shorter */
     int32_t act;
 } dvk_winograd_input_params;
 

@@ -1,21 +1,34 @@
 // winograd_input_sm90.cu - pictures transformed along the width for convolutions of three taps, after a prologue. A thread keeps
-// to eight channels and goes along a strip of a row: of the four pixels that a pair of columns takes, two are those of the
-// pair before.
+// to eight channels and goes along a strip of a row: of the six pixels that a quad takes, two are those of the quad before.
+// It has to be short: memory leaves 37 clocks of a scheduler for eight values of a warp.
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/elem_epilogue.cuh"
 #include "kernels/cuda/winograd_input.h"
 
 namespace {
 
-enum { PAIRS = DVK_WINOGRAD_PAIRS };
+enum { STEP = DVK_WINOGRAD_STEP, LINES = DVK_WINOGRAD_LINES, PIXELS = DVK_WINOGRAD_PIXELS };
 
 struct half8 {
     __half2 v[4];
 };
 
-// NaN stays NaN, the rest stays finite.
-__device__ __forceinline__ __half2 clamped(__half2 v) {
-    const __half2 most = __float2half2_rn(65504.0f), least = __float2half2_rn(-65504.0f);
-    return __hmax2_nan(__hmin2_nan(v, most), least);
+// Rounded; NaN stays NaN, the rest stays finite.
+__device__ __forceinline__ __half2 finite(float low, float high) {
+    uint32_t r;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return *(__half2 *)&r;
+}
+
+// What supports() asks for is not asked here again.
+template <int TYPE> __device__ __forceinline__ raw8 pixel(const dvk_elem_view &v, int64_t at) {
+    raw8 r = {};
+    const uint4 *from = (const uint4 *)((const char *)v.data + at * (TYPE == DVK_F32 ? 4 : 2));
+    r.a = from[0];
+    if (TYPE == DVK_F32) {
+        r.b = from[1];
+    }
+    return r;
 }
 
 template <int TYPE, bool NORM>
@@ -28,7 +41,7 @@ __device__ __forceinline__ half8 ready(const raw8 &raw, const float (&scale)[8],
     }
 #pragma unroll
     for (int i = 0; act == DVK_ACT_SILU && i < 8; i++) {
-        v[i] = activated_short(DVK_ACT_SILU, v[i], 0.0f);
+        v[i] *= act_sigmoid(v[i]);
     }
 #pragma unroll
     for (int i = 0; act == DVK_ACT_RELU && i < 8; i++) {
@@ -37,26 +50,48 @@ __device__ __forceinline__ half8 ready(const raw8 &raw, const float (&scale)[8],
     half8 r;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        r.v[i] = clamped(__floats2half2_rn(v[2 * i], v[2 * i + 1]));
+        r.v[i] = finite(v[2 * i], v[2 * i + 1]);
     }
     return r;
 }
 
-template <bool SUM> __device__ __forceinline__ uint4 combined(const half8 &a, const half8 &b) {
-    half8 r;
+struct lines {
+    float v[LINES];
+    __device__ __forceinline__ explicit lines(const float (&d)[LINES]) {
+        const float even1 = fmaf(-2.25f, d[2], d[4]), odd1 = fmaf(-2.25f, d[1], d[3]);
+        const float even2 = fmaf(-0.5625f, d[2], d[4]), odd2 = fmaf(-0.5625f, d[1], d[3]);
+        v[0] = fmaf(1.265625f, d[0], fmaf(-2.8125f, d[2], d[4]));
+        v[1] = fmaf(0.75f, odd1, even1);
+        v[2] = fmaf(-0.75f, odd1, even1);
+        v[3] = fmaf(1.5f, odd2, even2);
+        v[4] = fmaf(-1.5f, odd2, even2);
+        v[5] = fmaf(1.265625f, d[1], fmaf(-2.8125f, d[3], d[5]));
+    }
+};
+
+// Of the pixels of a quad.
+__device__ __forceinline__ void transformed(const half8 (&d)[LINES], half8 (&y)[LINES]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        r.v[i] = clamped(SUM ? __hadd2(a.v[i], b.v[i]) : __hsub2(a.v[i], b.v[i]));
+        float low[LINES], high[LINES];
+#pragma unroll
+        for (int k = 0; k < LINES; k++) {
+            low[k] = __low2float(d[k].v[i]);
+            high[k] = __high2float(d[k].v[i]);
+        }
+        const lines l(low), h(high);
+#pragma unroll
+        for (int k = 0; k < LINES; k++) {
+            y[k].v[i] = finite(l.v[k], h.v[k]);
+        }
     }
-    return *(const uint4 *)&r;
 }
 
-__device__ __forceinline__ void put4(__half *y, int64_t sh, const half8 &d0, const half8 &d1, const half8 &d2,
-                                     const half8 &d3) {
-    *(uint4 *)y = combined<false>(d0, d2);
-    *(uint4 *)(y + sh) = combined<true>(d1, d2);
-    *(uint4 *)(y + 2 * sh) = combined<false>(d2, d1);
-    *(uint4 *)(y + 3 * sh) = combined<false>(d1, d3);
+__device__ __forceinline__ void put_lines(__half *y, int64_t sh, const half8 (&v)[LINES]) {
+#pragma unroll
+    for (int line = 0; line < LINES; line++, y += sh) {
+        *(uint4 *)y = *(const uint4 *)&v[line];
+    }
 }
 
 template <int TYPE, bool NORM> __device__ __forceinline__ void transform(const dvk_winograd_input_params &p) {
@@ -66,39 +101,48 @@ template <int TYPE, bool NORM> __device__ __forceinline__ void transform(const d
     if (row >= p.n * p.h) {
         return;
     }
-    const uint32_t n = row / p.h, first = strip * p.pairs;
+    const uint32_t n = row / p.h, first = strip * p.quads, quads = (p.w + PIXELS - 1) / PIXELS;
     const int64_t from = n * p.x.sn + (row - n * p.h) * p.x.sh + c0;
-    __half *y = (__half *)p.y.data + n * p.y.sn + (row - n * p.h) * 4 * p.y.sh + c0;
     float scale[8], shift[8];
     channel_values(NORM ? p.scale : nullptr, ((int64_t)n * p.chunks) * 8 + c0, 8, scale, 1.0f);
     channel_values(NORM ? p.shift : nullptr, ((int64_t)n * p.chunks) * 8 + c0, 8, shift, 0.0f);
     const half8 zero = {};
-    half8 d0 = zero;
+    half8 d[LINES];
+    d[0] = zero;
     if (first > 0) {
-        d0 = ready<TYPE, NORM>(fetch<TYPE>(p.x, from + (2 * first - 1) * p.x.sw, 8), scale, shift, p.act);
+        d[0] = ready<TYPE, NORM>(pixel<TYPE>(p.x, from + (PIXELS * first - 1) * p.x.sw), scale, shift, p.act);
     }
-    half8 d1 = ready<TYPE, NORM>(fetch<TYPE>(p.x, from + 2 * first * p.x.sw, 8), scale, shift, p.act);
-    const uint32_t pairs = (p.w + 1) / 2, last = min(first + p.pairs, pairs);
-    for (uint32_t pair = first; pair < last; pair += PAIRS) {
-        raw8 raw[2 * PAIRS];
+    d[1] = ready<TYPE, NORM>(pixel<TYPE>(p.x, from + PIXELS * first * p.x.sw), scale, shift, p.act);
+    __half *y = (__half *)p.y.data + n * p.y.sn + (row - n * p.h) * LINES * p.y.sh + first * p.y.sw + c0;
+    const uint32_t left = min(p.quads, quads - first), repeats = n == 0 ? (uint32_t)p.repeats : 0;
+    int64_t at = from + (PIXELS * first + 1) * p.x.sw;
+    int pixels = (int)(p.w - PIXELS * first) - 1; // that are there from `at` on
+    for (uint32_t quad = 0; quad < left; quad += STEP, pixels -= STEP * PIXELS) {
+        raw8 raw[STEP * PIXELS];
 #pragma unroll
-        for (int i = 0; i < 2 * PAIRS; i++) {
-            if (2 * pair + 1 + i < p.w) {
-                raw[i] = fetch<TYPE>(p.x, from + (2 * pair + 1 + i) * p.x.sw, 8);
+        for (int i = 0; i < STEP * PIXELS; i++, at += p.x.sw) {
+            if (i < pixels) {
+                raw[i] = pixel<TYPE>(p.x, at);
             }
         }
 #pragma unroll
-        for (int i = 0; i < PAIRS; i++) {
-            const uint32_t column = 2 * (pair + i);
-            if (pair + i < last) {
-                const half8 d2 = column + 1 < p.w ? ready<TYPE, NORM>(raw[2 * i], scale, shift, p.act) : zero;
-                const half8 d3 = column + 2 < p.w ? ready<TYPE, NORM>(raw[2 * i + 1], scale, shift, p.act) : zero;
-                for (int64_t k = 0; k <= (n == 0 ? p.repeats : 0); k++) {
-                    put4(y + (pair + i) * p.y.sw + k * p.repeat_step, p.y.sh, d0, d1, d2, d3);
-                }
-                d0 = d2;
-                d1 = d3;
+        for (int i = 0; i < STEP; i++, y += p.y.sw) {
+            if (quad + i >= left) {
+                break;
             }
+#pragma unroll
+            for (int k = 0; k < PIXELS; k++) {
+                d[2 + k] = i * PIXELS + k < pixels ? ready<TYPE, NORM>(raw[i * PIXELS + k], scale, shift, p.act) : zero;
+            }
+            half8 v[LINES];
+            transformed(d, v);
+            put_lines(y, p.y.sh, v);
+#pragma unroll 1
+            for (uint32_t k = 1; k <= repeats; k++) {
+                put_lines(y + k * p.repeat_step, p.y.sh, v);
+            }
+            d[0] = d[4];
+            d[1] = d[5];
         }
     }
 }

@@ -2,6 +2,7 @@
  * double. It is what every other variant is measured against, so it does nothing clever: the input around a pixel is
  * gathered once, and four sums run side by side. One unit = up to 16 pixels of a row. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
@@ -60,19 +61,30 @@ static void gather(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, 
     }
 }
 
-/* The same of a transformed picture: d[1] + d[2] and d[2] - d[1] give the two pixels of a pair, the others its neighbours. */
+/* The six pixels that a quad's lines v are the transform of (op.h). */
+static void pixels_of_quad(const double *v, double *d) {
+    const double even1 = v[1] + v[2], odd1 = v[1] - v[2]; /* 2 (d[4] - 9/4 d[2]), 3/2 (d[3] - 9/4 d[1]) */
+    const double even2 = v[3] + v[4], odd2 = v[3] - v[4]; /* 2 (d[4] - 9/16 d[2]), 3 (d[3] - 9/16 d[1]) */
+    d[1] = (odd2 - 2 * odd1) * 16 / 81;
+    d[2] = (even2 - even1) * 8 / 27;
+    d[3] = (4 * odd2 - 2 * odd1) / 9;
+    d[4] = (4 * even2 - even1) / 6;
+    d[0] = (v[0] + d[2] * 45 / 16 - d[4]) * 64 / 81;
+    d[5] = v[5] - d[1] * 81 / 64 + d[3] * 45 / 16;
+}
+
+/* The same of a transformed picture. */
 static void gather_transformed(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch) {
+    const int64_t quad = ox / DVK_WINOGRAD_PIXELS, first = ox % DVK_WINOGRAD_PIXELS;
     for (int64_t i = 0; i < a->x.c; i++) {
         for (int64_t iy = oy - 1; iy <= oy + 1; iy++, patch += 3) {
-            double v[4];
-            for (int64_t f = 0; f < 4; f++) {
-                const int64_t at = n * a->x.sn + (4 * iy + f) * a->x.sh + ox / 2 * a->x.sw + i;
+            double v[DVK_WINOGRAD_LINES], d[DVK_WINOGRAD_LINES];
+            for (int64_t f = 0; f < DVK_WINOGRAD_LINES; f++) {
+                const int64_t at = n * a->x.sn + (DVK_WINOGRAD_LINES * iy + f) * a->x.sh + quad * a->x.sw + i;
                 v[f] = iy < 0 || iy >= a->y.h ? 0 : (double)dvk_load(a->x.data, a->x.dtype, at);
             }
-            const double left = (v[1] - v[2]) / 2, right = (v[1] + v[2]) / 2;
-            patch[0] = ox % 2 == 0 ? v[0] + right : left;
-            patch[1] = ox % 2 == 0 ? left : right;
-            patch[2] = ox % 2 == 0 ? right : left - v[3];
+            pixels_of_quad(v, d);
+            memcpy(patch, d + first, 3 * sizeof *patch);
         }
     }
 }
@@ -126,6 +138,25 @@ static double epilogue(const dvk_epilogue *e, double v, int64_t n, int64_t oy, i
     return e->act_last ? activate(t, e->act, slope) : t;
 }
 
+/* Gate 3 of one pixel. The residual may be where the result goes. */
+static void gate_pixel(const dvk_conv2d_args *a, double *sums, int64_t n, int64_t oy, int64_t ox) {
+    const dvk_epilogue *e = &a->epi;
+    for (int64_t o = 0; o < a->y.c; o++) {
+        float stored = 0.0f;
+        dvk_store(&stored, a->y.dtype, 0, (float)(sums[o] + (e->bias ? (double)e->bias[o] : 0)));
+        sums[o] = (double)dvk_load(&stored, a->y.dtype, 0);
+    }
+    for (int64_t o = 0; o < a->y.c; o++) {
+        double u = e->gate_bias ? (double)e->gate_bias[o] : 0;
+        for (int64_t k = 0; k < a->y.c; k++) {
+            u += (double)e->gate_w[o * a->y.c + k] * sums[k];
+        }
+        const double sum = (double)e->alpha * sums[o] + (double)e->beta[0] * residual_at(&e->res[0], n, oy, ox, o);
+        dvk_store(a->y.data, a->y.dtype, n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o,
+                  (float)(activate(u, e->act, 0.0) * sum));
+    }
+}
+
 /* With epi.shuffle: an element of the shuffled result. The residual, a picture of this size or of that before, comes after
  * it. */
 static double shuffled(const dvk_conv2d_args *a, double sum, int64_t n, int64_t y, int64_t x, int64_t c) {
@@ -135,7 +166,8 @@ static double shuffled(const dvk_conv2d_args *a, double sum, int64_t n, int64_t 
     const double v = epilogue(&e, sum, n, y / r, x / r, c * r * r + y % r * r + x % r);
     const int behind = a->epi.n_res > 0 && a->epi.res[0].h == a->y.h;
     if (behind) {
-        return v + (double)a->epi.beta[0] * residual_at(&a->epi.res[0], n, y, x, c);
+        const double scale = a->epi.res_scale != NULL ? (double)a->epi.res_scale[c] : 1.0;
+        return v + (double)a->epi.beta[0] * scale * residual_at(&a->epi.res[0], n, y, x, c);
     }
     return a->epi.n_res > 0 ? v + residual_at(&a->epi.res[0], n, y / r, x / r, c) : v;
 }
@@ -161,9 +193,12 @@ static void conv_pixel(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t 
     double *sums = patch + a->x.c * a->kh * a->kw;
     from(a, n, oy / r, ox / r, patch);
     sum_all(a, patch, a->phased ? (oy % 2 * 2 + ox % 2) * a->y.c : oy % r * r + ox % r, r * r, a->y.c, sums);
-    for (int64_t o = 0; o < a->y.c; o++) {
+    for (int64_t o = 0; o < a->y.c && a->epi.gate != 3; o++) {
         const double v = r > 1 ? shuffled(a, sums[o], n, oy, ox, o) : epilogue(&a->epi, sums[o], n, oy, ox, o);
         dvk_store(a->y.data, a->y.dtype, n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o, (float)v);
+    }
+    if (a->epi.gate == 3) {
+        gate_pixel(a, sums, n, oy, ox);
     }
 }
 

@@ -1,4 +1,6 @@
-/* winograd_input.c - reference of "winograd_input". One unit is one row of a picture of y. */
+/* winograd_input.c - reference of "winograd_input". One unit is one row of a picture of x. */
+#include <math.h>
+
 #include "kernels/kernel.h"
 #include "kernels/ref/scalar.h"
 
@@ -10,7 +12,7 @@ static float rounded(float v) {
     return dvk_load(&bits, DVK_F16, 0);
 }
 
-/* Of column x of the row of y that is row `row` of the operand's; zero beyond the sides. */
+/* Of column x of row `row`; zero beyond the sides. */
 static float operand_at(const dvk_winograd_input_args *a, int64_t n, int64_t row, int64_t x, int64_t c) {
     if (x < 0 || x >= a->x.w) {
         return 0.0f;
@@ -19,30 +21,43 @@ static float operand_at(const dvk_winograd_input_args *a, int64_t n, int64_t row
     return rounded(dvk_prologue_at(&a->pro, v, n, c, a->x.c));
 }
 
-static float difference(const dvk_winograd_input_args *a, int64_t n, int64_t y, int64_t p, int64_t c) {
-    static const int first[4] = {0, 1, 2, 1}, second[4] = {2, 2, 1, 3};
-    const int64_t f = y % 4;
-    const float u = operand_at(a, n, y / 4, 2 * p - 1 + first[f], c);
-    const float v = operand_at(a, n, y / 4, 2 * p - 1 + second[f], c);
-    return rounded(f == 1 ? u + v : u - v);
+/* Of a quad's pixels d. */
+static void transform(const float *d, float *v) {
+    const float even1 = fmaf(-2.25f, d[2], d[4]), odd1 = fmaf(-2.25f, d[1], d[3]);
+    const float even2 = fmaf(-0.5625f, d[2], d[4]), odd2 = fmaf(-0.5625f, d[1], d[3]);
+    v[0] = fmaf(1.265625f, d[0], fmaf(-2.8125f, d[2], d[4]));
+    v[1] = fmaf(0.75f, odd1, even1);
+    v[2] = fmaf(-0.75f, odd1, even1);
+    v[3] = fmaf(1.5f, odd2, even2);
+    v[4] = fmaf(-1.5f, odd2, even2);
+    v[5] = fmaf(1.265625f, d[1], fmaf(-2.8125f, d[3], d[5]));
+}
+
+static void quad(const dvk_winograd_input_args *a, int64_t n, int64_t row, int64_t q, int64_t c) {
+    float d[DVK_WINOGRAD_LINES], v[DVK_WINOGRAD_LINES];
+    for (int64_t i = 0; i < DVK_WINOGRAD_LINES; i++) {
+        d[i] = operand_at(a, n, row, DVK_WINOGRAD_PIXELS * q - 1 + i, c);
+    }
+    transform(d, v);
+    for (int64_t line = 0; line < DVK_WINOGRAD_LINES; line++) {
+        const int64_t at = dvk_at(&a->y, n, DVK_WINOGRAD_LINES * row + line, q) + c;
+        for (int64_t k = 0; k <= (n == 0 ? a->repeats : 0); k++) {
+            dvk_store(a->y.data, a->y.dtype, at + k * a->repeat_step, rounded(v[line]));
+        }
+    }
 }
 
 static int64_t winograd_units(const void *args) {
     const dvk_winograd_input_args *a = args;
-    return a->y.n * a->y.h;
+    return a->x.n * a->x.h;
 }
 
 static void winograd_run(const void *args, int64_t first, int64_t last, void *scratch) {
     const dvk_winograd_input_args *a = args;
     (void)scratch;
     for (int64_t unit = first; unit < last; unit++) {
-        const int64_t n = unit / a->y.h, y = unit % a->y.h;
         for (int64_t i = 0; i < a->y.w * a->y.c; i++) {
-            const int64_t p = i / a->y.c, c = i % a->y.c;
-            const float v = difference(a, n, y, p, c);
-            for (int64_t k = 0; k <= (n == 0 ? a->repeats : 0); k++) {
-                dvk_store(a->y.data, a->y.dtype, dvk_at(&a->y, n, y, p) + c + k * a->repeat_step, v);
-            }
+            quad(a, unit / a->x.h, unit % a->x.h, i / a->y.c, i % a->y.c);
         }
     }
 }

@@ -62,6 +62,7 @@ void mock_unlock(void);
 /* The sticky error, a missing context, or 0; takes the lock where 0. */
 cu_result mock_enter(void);
 cu_result mock_leave(cu_result r);
+int mock_current_device(void); /* of the calling thread, which has a context */
 /* NULL, 1 and 2 are one stream. */
 cu_stream mock_stream_of(cu_stream s);
 void mock_run_until(cu_stream s, int64_t until);

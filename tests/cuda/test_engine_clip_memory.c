@@ -1,5 +1,7 @@
 /* test_engine_clip_memory.c - clips on the mock driver where memory is short: refused calls that may be made again, states in the
  * host's memory, clips that go on with less than they began with. */
+#include "core/stream_priv.h" /* what follows has variables of names that are parameters there */
+
 #include "tests/cuda/clip_calls.h"
 
 /* However little the device has left: the call says so and may be made again. */
@@ -105,6 +107,129 @@ static void test_offload(void) {
     bench_close(&b, "offload");
 }
 
+/* ---- transformed frames ---- */
+
+static int64_t count_op(const dv_plan *p, const char *op) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < p->n_steps; i++) {
+        n += strcmp(dv_kernel_op(p->steps[i].kernel), op) == 0;
+    }
+    return n;
+}
+
+/* A stream that computes so: whatever is set of what decides. */
+static dv_clip_stream *stream_as(bench *b, int64_t frames, const dv_slice_choice *as) {
+    dv_clip_stream *s = stream_of(b, frames, as->info.slice);
+    dv_plan *plan = NULL;
+    dv_slice_choice c = *as;
+    CHECKF(dv_clip_stream_measure(s, &c) == DAVY_OK, "%s", last_error());
+    s->choice = c;
+    CHECK(dv_clip_stream_plan(s, &s->choice, as->info.slice, !as->whole, false, &plan) == DAVY_OK);
+    CHECK(count_op(plan, "conv2d_winograd") > 0);
+    dv_plan_release(plan);
+    return s;
+}
+
+static void check_as(bench *b, const dv_slice_choice *as, const clip *whole) {
+    dv_clip_stream *s = stream_as(b, 0, as);
+    clip c = clip_new();
+    const uint64_t offloaded = s->choice.info.offloaded_bytes;
+    CHECK((offloaded > 0) == as->offload &&
+          (as->resident > 0 || offloaded > s->choice.info.state_bytes / 2 || !as->offload));
+    for (int round = 0; round < (as->offload ? 2 : 1); round++) { /* what was pinned before, too */
+        CHECKF(run_clip(b, s, &plain, &c, 1, 2) == DAVY_OK && same(&c, whole), "by frame %d, offload %d: distance %g",
+               as->by_frame, as->offload, distance(&c, whole));
+        dv_clip_stream_reset(s);
+    }
+    clip_free(&c);
+    dv_clip_stream_release(s);
+}
+
+/* Slices have the bits of the whole clip whichever frames stay plain, and wherever the state lies. */
+static void test_transformed(void) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
+        static const uint64_t kept_plain[] = {0, 0x15};
+        for (int i = 0; i < 2; i++) {
+            dv_slice_choice as = {
+                .whole = true, .winograd = true, .plain.bits[0] = kept_plain[i], .info.slice = LATENTS};
+            dv_clip_stream *s = stream_as(&b, LATENTS, &as);
+            clip whole = clip_new();
+            CHECKF(run_clip(&b, s, &plain, &whole, LATENTS, 0) == DAVY_OK, "%s", last_error());
+            dv_clip_stream_release(s);
+            as.whole = false;
+            for (int k = i; k < 16; k += 1 + i) {
+                as.by_frame = k % 2 == 1;
+                as.offload = k >= 4;
+                as.resident = k >= 12 ? 4096 : 0;
+                as.room = k >= 8 ? 1 << 20 : 0;
+                as.info.slice = 1 + k / 2 % 2;
+                check_as(&b, &as, &whole);
+            }
+            clip_free(&whole);
+        }
+    }
+    bench_close(&b, "transformed");
+}
+
+/* Whatever the budget: the clip is computed within it, with some frames plain where there is no room for more. */
+static void test_budgets(void) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
+        clip exact = whole_clip(&b, &plain), c = clip_new();
+        dv_clip_stream_release(stream_in_least(&b, 1));
+        const uint64_t least = dv_gpu_budget(b.gpu);
+        bool some = false;
+        for (uint64_t budget = least; budget < least + (160 << 10);
+             budget += 16 << 10) { /* weights are the most of it */
+            CHECK(dv_engine_unload(b.engine) == DAVY_OK);
+            dv_gpu_set_budget(b.gpu, budget);
+            dv_clip_stream *s = stream_of(&b, 0, 2);
+            some = some || (s->choice.winograd && dv_rings_any(&s->choice.plain));
+            CHECKF(s->choice.need <= budget, "%llu bytes in %llu", (unsigned long long)s->choice.need,
+                   (unsigned long long)budget);
+            CHECKF(run_clip(&b, s, &plain, &c, 1, 2) == DAVY_OK && distance(&c, &exact) < 0.05, "%s, %g", last_error(),
+                   distance(&c, &exact));
+            dv_clip_stream_release(s);
+        }
+        CHECK(some);
+        clip_free(&c);
+        clip_free(&exact);
+    }
+    bench_close(&b, "budgets");
+}
+
+/* In a budget that has room for weights of one form alone those of clips before give way, once nobody uses them. */
+static void test_other_weights(void) {
+    bench b;
+    clip least = clip_new(), c = clip_new();
+    uint64_t budget = 0;
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
+        dv_clip_stream *s = stream_in_least(&b, 1);
+        budget = dv_gpu_budget(b.gpu);
+        CHECKF(run_clip(&b, s, &plain, &least, 1, 1) == DAVY_OK, "%s", last_error());
+        dv_clip_stream_release(s);
+    }
+    bench_close(&b, "other weights");
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
+        dv_clip_stream *s = NULL, *first = stream_of(&b, 0, 2);
+        CHECKF(run_clip(&b, first, &plain, &c, 1, 2) == DAVY_OK, "%s", last_error());
+        const uint64_t weights = dv_gpu_used(b.gpu, DV_MEM_WEIGHTS);
+        dv_gpu_set_budget(b.gpu, dv_gpu_used(b.gpu, DV_MEM_WORKSPACE) + budget);
+        CHECK(dv_clip_stream_open(b.engine, DV_STAGE_DECODE, HEIGHT / 4, WIDTH / 4, 0, 1, &s) == DAVY_E_BUDGET);
+        dv_clip_stream_release(first);
+        dv_gpu_set_budget(b.gpu, budget);
+        CHECK(dv_gpu_used(b.gpu, DV_MEM_WEIGHTS) == weights);
+        s = stream_of(&b, 0, 1);
+        CHECK(dv_gpu_used(b.gpu, DV_MEM_WEIGHTS) == 0);
+        CHECKF(run_clip(&b, s, &plain, &c, 1, 1) == DAVY_OK && same(&c, &least), "%s", last_error());
+        dv_clip_stream_release(s);
+    }
+    bench_close(&b, "other weights");
+    clip_free(&least);
+    clip_free(&c);
+}
+
 /* ---- retreat ---- */
 
 /* After its first latent a clip finds `less` bytes fewer than the rest of it would take. */
@@ -124,9 +249,9 @@ typedef struct outcomes {
 
 /* Frames that were there stay, the others come in shorter slices or with the state offloaded: the same bits; or the clip is
  * lost, and no more. */
-static void check_retreat(uint64_t weights, uint64_t less, const clip *whole, outcomes *out) {
+static void check_retreat(davy_dtype compute, uint64_t weights, uint64_t less, const clip *whole, outcomes *out) {
     bench b;
-    if (bench_open(&b, DAVY_DTYPE_F32, true, 0)) {
+    if (bench_open(&b, compute, true, 0)) {
         dv_clip_stream_info before, after;
         dv_clip_stream *s = stream_of(&b, 0, 3);
         clip c = clip_new();
@@ -147,10 +272,10 @@ static void check_retreat(uint64_t weights, uint64_t less, const clip *whole, ou
     bench_close(&b, "retreat");
 }
 
-static void test_retreat(void) {
+static void test_retreat(davy_dtype compute) {
     bench b;
     outcomes seen = {0};
-    if (bench_open(&b, DAVY_DTYPE_F32, true, 0)) {
+    if (bench_open(&b, compute, true, 0)) {
         clip whole = whole_clip(&b, &plain), c = clip_new();
         dv_clip_stream *s = stream_of(&b, 0, 3);
         CHECK(run_clip(&b, s, &plain, &c, 1, 3) == DAVY_OK && same(&c, &whole));
@@ -158,7 +283,7 @@ static void test_retreat(void) {
         const uint64_t weights = dv_gpu_used(b.gpu, DV_MEM_WEIGHTS);
         bench_close(&b, "retreat");
         for (uint64_t less = 4 << 10; less <= 4 << 20; less = less / 2 * 3) {
-            check_retreat(weights, less, &whole, &seen);
+            check_retreat(compute, weights, less, &whole, &seen);
         }
         clip_free(&c);
         clip_free(&whole);
@@ -174,6 +299,10 @@ int main(void) {
     test_short();
     test_budget();
     test_offload();
-    test_retreat();
+    test_transformed();
+    test_budgets();
+    test_other_weights();
+    test_retreat(DAVY_DTYPE_F32);
+    test_retreat(DAVY_DTYPE_BF16);
     return bench_end();
 }

@@ -13,6 +13,8 @@ typedef struct machine {
     const dv_tensors *weights;
     dvk_dtype compute;
     bool winograd, by_frame, second;
+    dv_rings stay_plain;
+    uint64_t room;
 } machine;
 
 typedef struct slice {
@@ -22,7 +24,11 @@ typedef struct slice {
 } slice;
 
 static dv_plan *plan_of(const machine *of, int64_t frames, bool continues, bool keeps) {
-    const dv_plan_options options = {.caps = &hopper, .compute = of->compute, .winograd = of->winograd};
+    const dv_plan_options options = {.caps = &hopper,
+                                     .compute = of->compute,
+                                     .winograd = of->winograd,
+                                     .plain = of->stay_plain,
+                                     .transforms_in = of->room};
     dv_graph *g = NULL;
     dv_plan *plan = NULL;
     bool changed = false;
@@ -195,6 +201,90 @@ static void check_network(machine *of, double bound) {
     free(x.data);
 }
 
+/* ---- some plain, some not ---- */
+
+static int64_t count_rings(const dv_rings *r) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < DV_RINGS; i++) {
+        n += dv_rings_have(r, i);
+    }
+    return n;
+}
+
+/* What a room leaves plain does not pass it, as far as buffers lie without gaps; what stays plain does so in every plan. */
+static void check_rooms(machine *of) {
+    dv_plan *all = plan_of(of, of->net->first, false, true), *none = NULL;
+    const int64_t most = count_op(all, "conv2d_winograd");
+    CHECK(!dv_rings_any(&all->plain));
+    of->room = 1;
+    none = plan_of(of, of->net->first, false, true);
+    CHECK(count_op(none, "conv2d_winograd") == 0 && count_op(none, "winograd_input") == 0);
+    const int64_t candidates = count_rings(&none->plain);
+    CHECK(candidates > 0);
+    uint64_t before = none->arena_bytes;
+    int64_t plain = candidates;
+    for (of->room = none->arena_bytes; plain > 0; of->room += (all->arena_bytes - none->arena_bytes) / 8 + 256) {
+        dv_plan *p = plan_of(of, of->net->first, false, true);
+        machine again = *of;
+        CHECK(count_rings(&p->plain) <= plain && count_op(p, "conv2d_winograd") <= most);
+        CHECKF(p->arena_bytes <= of->room + of->room / 4, "%s: %llu bytes in %llu", of->net->name,
+               (unsigned long long)p->arena_bytes, (unsigned long long)of->room);
+        plain = count_rings(&p->plain);
+        before = p->arena_bytes > before ? p->arena_bytes : before;
+        again.stay_plain = p->plain;
+        again.room = 0;
+        dv_plan *same = plan_of(&again, of->net->first, false, true);
+        CHECK(same->arena_bytes == p->arena_bytes && same->n_steps == p->n_steps &&
+              memcmp(&same->plain, &p->plain, sizeof p->plain) == 0);
+        dv_plan_release(same);
+        dv_plan_release(p);
+    }
+    CHECK(before <= all->arena_bytes + all->arena_bytes / 4);
+    of->room = 0;
+    dv_plan_release(all);
+    dv_plan_release(none);
+}
+
+/* The candidates, every other one of them. */
+static dv_rings some_rings(machine *of, bool odd) {
+    dv_rings some = {0};
+    int64_t n = 0;
+    of->room = 1;
+    dv_plan *none = plan_of(of, of->net->first, false, true);
+    of->room = 0;
+    for (int32_t i = 0; i < DV_RINGS; i++) {
+        if (dv_rings_have(&none->plain, i) && n++ % 2 == odd) {
+            dv_rings_add(&some, i);
+        }
+    }
+    dv_plan_release(none);
+    return n > 1 ? some : (dv_rings){0};
+}
+
+/* Whatever stays plain: whole, in slices, frame by frame. */
+static void check_some(machine *of) {
+    const int64_t frames = of->net->first + 2 * of->net->step;
+    clip x = clip_new(frames, HEIGHT, WIDTH, of->net->in_c);
+    for (int64_t i = 0; i < clip_count(&x); i++) {
+        x.data[i] = (float)cos((double)i * 0.23);
+    }
+    clip like = of->net->reference(of->weights, clip_copy(&x));
+    of->winograd = true;
+    for (int odd = 0; odd < 2; odd++) {
+        of->stay_plain = some_rings(of, odd == 1);
+        clip whole = whole_of(of, &x, &like);
+        for (int by_frame = 0; by_frame <= of->net->by_frame; by_frame++) {
+            of->by_frame = by_frame == 1;
+            check_slices(of, &x, &whole, of->net->first, of->net->step);
+        }
+        of->by_frame = false;
+        free(whole.data);
+    }
+    of->stay_plain = (dv_rings){0};
+    free(like.data);
+    free(x.data);
+}
+
 /* ---- a network with zeros before its first frame, as Wan has it ---- */
 
 static dv_tensors *weights_zeros(void) {
@@ -246,6 +336,11 @@ int main(void) {
         check_network(&of, 4e-3);
         of.compute = DVK_BF16;
         check_network(&of, 3e-2);
+        check_some(&of);
+        for (int by_frame = 0; by_frame <= of.net->by_frame; by_frame++) {
+            of.by_frame = by_frame == 1;
+            check_rooms(&of);
+        }
         dv_tensors_release(t);
         free(data);
     }

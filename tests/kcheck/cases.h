@@ -11,7 +11,8 @@ typedef struct kc_conv_spec {
     dvk_dtype xt, yt;
     int epilogue; /* below */
     int own;      /* the first residual is the first channels of x */
-    int behind;   /* a residual is as large as the shuffled result */
+    int behind;   /* a residual is as large as the shuffled result; 2: and scaled by channel */
+    int sums;     /* CUDA: of every channel of the result */
     int prologue;
     int slab;
     kc_fill fill;
@@ -38,7 +39,8 @@ enum { /* kinds of epilogue */
        EPI_MISH,
        EPI_KINDS,
        EPI_TIMES = EPI_KINDS, /* gate 2, of CUDA's alone */
-       EPI_TIMES_TWO
+       EPI_TIMES_TWO,
+       EPI_OWN_GATE /* gate 3 */
 };
 
 enum { PRO_NONE, PRO_NORM, PRO_NORM_SILU, PRO_SILU, PRO_RELU, PRO_CLAMP3, PRO_KINDS };

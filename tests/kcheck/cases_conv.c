@@ -75,6 +75,10 @@ static const kc_conv_spec blocks[] = {
     {.cin = 64, .cout = 64, .h = 18, .w = 70, .k = 3, .valid = 1},
     {.cin = 64, .cout = 64, .h = 20, .w = 20, .k = 3, .fill = KC_NAN},
     {.cin = 32, .cout = 32, .h = 40, .w = 35, .k = 3, .fill = KC_LARGE},
+    {.cin = 180, .cout = 360, .h = 9, .w = 40, .k = 1, .fill = KC_STEEP},
+    {.cin = 60, .cout = 60, .h = 19, .w = 33, .k = 3, .fill = KC_STEEP},
+    {.cin = 180, .cout = 180, .h = 6, .w = 18, .k = 3},
+    {.cin = 108, .cout = 36, .h = 1, .w = 300, .k = 1, .n = 2, .fill = KC_LARGE},
 };
 
 static const int64_t channels[] = {1, 3, 4, 12, 16, 32, 48, 64, 96, 128, 192, 512};
@@ -108,6 +112,14 @@ static void build_epilogue(kc_problem *p, dvk_epilogue *e, const dvk_view *y, in
         [EPI_ACT_LAST] = DVK_ACT_SILU,   [EPI_PRELU_LAST] = DVK_ACT_PRELU, [EPI_GELU] = DVK_ACT_GELU,
         [EPI_SIGMOID] = DVK_ACT_SIGMOID, [EPI_TANH] = DVK_ACT_TANH,        [EPI_MISH] = DVK_ACT_MISH,
     };
+    if (kind == EPI_OWN_GATE) {
+        *e = (dvk_epilogue){.alpha = 0.75f, .act = y->w % 2 ? DVK_ACT_SIGMOID : DVK_ACT_TANH, .gate = 3};
+        e->bias = kc_floats(p, y->c, -1.0f, 1.0f);
+        e->gate_w = kc_floats(p, y->c * y->c, -0.2f, 0.2f);
+        e->gate_bias = y->h % 2 ? kc_floats(p, y->c, -1.0f, 1.0f) : NULL;
+        add_residual(p, e, y, y->dtype, 1.25f);
+        return;
+    }
     if (kind >= EPI_KINDS) {
         *e = (dvk_epilogue){.alpha = 1.0f, .act = kind == EPI_TIMES ? DVK_ACT_SIGMOID : DVK_ACT_TANH, .gate = 2};
         e->bias = kc_floats(p, y->c, -1.0f, 1.0f);
@@ -152,6 +164,7 @@ static void build_shuffle(kc_problem *p, dvk_epilogue *e, const kc_shape *out, c
         kc_fill_view(p, &e->res[0], KC_UNIFORM);
         e->beta[0] = 1.0f;
         e->n_res = 1;
+        e->res_scale = s->behind == 2 ? kc_floats(p, picture.c, 0.0f, 1.0f) : NULL;
     }
 }
 
@@ -203,6 +216,7 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
         a->epi.res[0].c = a->y.c;
     }
     p->stats_groups = s->stats_groups;
+    p->sums = s->sums;
     const float spread = 1.7f / (float)(s->k * (s->cin > 16 ? (s->cin > 128 ? 16 : 8) : 3));
     p->w_source = kc_floats(p, (phased ? 4 : 1) * s->cout * s->cin * s->k * s->k, -spread, spread);
     p->buffers[p->n_buffers - 1].host_only = 1; /* kernels get it packed */
@@ -211,7 +225,8 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     p->error_class = KC_SUMS;
     p->only_nan_positions = s->fill == KC_NAN;
     p->no_compare = s->fill == KC_INF;
-    p->flops = 2.0 * (double)(out.n * out.h * out.w * out.c) * (double)(s->cin * s->k * s->k);
+    const int64_t gate = a->epi.gate == 3 ? out.c : 0;
+    p->flops = 2.0 * (double)(out.n * out.h * out.w * out.c) * (double)(s->cin * s->k * s->k + gate);
     char more[48] = "";
     if (r > 1 || s->stats_groups > 0) {
         snprintf(more, sizeof more, " shuffle %d stats %d", (int)r, (int)s->stats_groups);
@@ -223,7 +238,9 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
              : s->valid    ? " valid"
                            : "",
              kc_dtype_name(s->xt), kc_dtype_name(s->yt), s->epilogue, s->prologue, s->slab, (int)s->fill,
-             s->own ? " own" : more);
+             s->own    ? " own"
+             : s->sums ? " sums"
+                       : more);
 }
 
 enum { N_BEFORE_BLOCKS = N_MODES + N_GEOMETRIES * GEOMETRY_ROUNDS + N_CHANNELS * N_CHANNELS };

@@ -128,6 +128,19 @@ static const kc_conv_spec convs[] = {
     {.cin = 3, .cout = 32, .h = 35, .w = 131, .k = 3, .epilogue = EPI_LRELU, .valid = 1},
     {.cin = 2, .cout = 48, .h = 9, .w = 65, .k = 3, .epilogue = EPI_BIAS, .prologue = PRO_NORM, .n = 2},
     {.cin = 1, .cout = 32, .h = 8, .w = 64, .k = 3, .epilogue = EPI_RELU},
+    /* gated by a 1x1 convolution of the result */
+    {.cin = 64, .cout = 64, .h = 5, .w = 9, .k = 3, .epilogue = EPI_OWN_GATE},
+    {.cin = 64, .cout = 64, .h = 70, .w = 200, .k = 3, .epilogue = EPI_OWN_GATE, .slab = 1},
+    {.cin = 64, .cout = 64, .h = 133, .w = 67, .k = 3, .epilogue = EPI_OWN_GATE, .n = 2},
+    {.cin = 64, .cout = 64, .h = 40, .w = 65, .k = 3, .epilogue = EPI_OWN_GATE, .valid = 1, .fill = KC_NORMAL},
+    /* sums of the result's channels; a residual behind a shuffle with factors of its own */
+    {.cin = 64, .cout = 64, .h = 70, .w = 45, .k = 3, .epilogue = EPI_LRELU, .sums = 1, .n = 1},
+    {.cin = 128, .cout = 64, .h = 35, .w = 11, .k = 3, .epilogue = EPI_PRELU, .sums = 1, .valid = 1, .n = 1},
+    {.cin = 64, .cout = 128, .h = 100, .w = 150, .k = 3, .epilogue = EPI_RELU, .sums = 1, .valid = 1, .n = 1},
+    {.cin = 256, .cout = 128, .h = 34, .w = 18, .k = 3, .epilogue = EPI_LRELU, .sums = 1, .slab = 1, .n = 1},
+    {.cin = 32, .cout = 40, .h = 1, .w = 3, .k = 1, .epilogue = EPI_LRELU, .sums = 1, .n = 1},
+    {.cin = 64, .cout = 128, .h = 9, .w = 37, .k = 1, .shuffle = 2, .epilogue = EPI_RES, .behind = 2, .slab = 1},
+    {.cin = 128, .cout = 512, .h = 5, .w = 40, .k = 1, .shuffle = 2, .epilogue = EPI_RES, .behind = 2},
 };
 
 enum { N_CONVS = (int)(sizeof convs / sizeof convs[0]) };
@@ -211,6 +224,8 @@ static const kc_conv_spec conv_benches[] = {
     {.cin = 64, .cout = 128, .h = 512, .w = 512, .k = 1, .epilogue = EPI_PLAIN},
     {.cin = 64, .cout = 64, .h = 512, .w = 512, .k = 1, .epilogue = EPI_GELU},
     {.cin = 48, .cout = 48, .h = 720, .w = 1280, .k = 1, .epilogue = EPI_TIMES_TWO},
+    {.cin = 64, .cout = 64, .h = 360, .w = 640, .k = 3, .epilogue = EPI_RELU},
+    {.cin = 64, .cout = 64, .h = 360, .w = 640, .k = 3, .epilogue = EPI_OWN_GATE},
     /* TAESD */
     {.cin = 64, .cout = 64, .h = 512, .w = 512, .k = 3, .epilogue = EPI_RELU},
     /* decoding video: three frames side by side in the channels */

@@ -30,13 +30,14 @@ static void make(kc_problem *p, const transform_spec *of, dvk_dtype t, kc_fill f
     static const dvk_act acts[PRO_KINDS] = {
         [PRO_NORM_SILU] = DVK_ACT_SILU, [PRO_SILU] = DVK_ACT_SILU, [PRO_RELU] = DVK_ACT_RELU};
     const kc_shape *s = &of->shape;
+    const int64_t quads = (s->w + DVK_WINOGRAD_PIXELS - 1) / DVK_WINOGRAD_PIXELS;
     const int norm = of->prologue == PRO_NORM || of->prologue == PRO_NORM_SILU;
     dvk_winograd_input_args *a = &p->args.winograd_input;
     *a = (dvk_winograd_input_args){.pro.act = acts[of->prologue], .repeats = of->repeats, .repeat_step = -s->c};
     kc_view(p, &a->x, t, *s, slab);
     kc_fill_view(p, &a->x, fill);
     dvk_view all;
-    kc_view(p, &all, DVK_F16, (kc_shape){1, 4 * s->h, (s->w + 1) / 2, of->slots * s->c}, slab);
+    kc_view(p, &all, DVK_F16, (kc_shape){1, DVK_WINOGRAD_LINES * s->h, quads, of->slots * s->c}, slab);
     a->y = all;
     a->y.data = (char *)all.data + (of->slots - s->n) * s->c * 2;
     a->y.n = s->n;
@@ -54,7 +55,7 @@ static void make(kc_problem *p, const transform_spec *of, dvk_dtype t, kc_fill f
     p->error_class = of->prologue == PRO_NONE || of->prologue == PRO_RELU ? KC_EXACT : KC_SCALED_SUMS;
     p->no_compare = fill == KC_INF && of->prologue != PRO_NONE;
     p->bytes = (double)(s->n * s->h * s->w * s->c) * (double)dvk_dtype_size(t) +
-               (double)(4 * s->h * ((s->w + 1) / 2) * written.c) * 2.0;
+               (double)(DVK_WINOGRAD_LINES * s->h * quads * written.c) * 2.0;
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld %s into %lld repeats %lld pro %d slab %d fill %d",
              (long long)s->n, (long long)s->h, (long long)s->w, (long long)s->c, kc_dtype_name(t), (long long)of->slots,
              (long long)of->repeats, of->prologue, slab, (int)fill);

@@ -147,6 +147,9 @@ int kc_cuda_fits(const kc_device *d, const kc_entry *e, kc_problem *p) {
         if (p->stats_groups > 0 && (k->stats_chunks == NULL || k->stats_chunks(a, &d->caps) == 0)) {
             return 0;
         }
+        if (p->sums && (k->sums_chunks == NULL || k->sums_chunks(a, &d->caps) == 0)) {
+            return 0;
+        }
     }
     return k->supports == NULL || k->supports(&p->args, &d->caps);
 }
@@ -176,6 +179,10 @@ void kc_layout_make(const kc_device *d, const kc_entry *e, kc_problem *p, kc_lay
     if (p->stats_groups > 0) {
         l->stats_chunks = k->stats_chunks(&p->args, &d->caps);
         l->stats_bytes = (uint64_t)(p->args.conv.y.n * l->stats_chunks * p->stats_groups * 3) * sizeof(float);
+        l->stats = take(&at, l->stats_bytes);
+    } else if (p->sums) {
+        l->stats_chunks = k->sums_chunks(&p->args, &d->caps);
+        l->stats_bytes = (uint64_t)(l->stats_chunks * p->args.conv.y.c) * sizeof(float);
         l->stats = take(&at, l->stats_bytes);
     }
     l->exchanged = at;
@@ -253,6 +260,8 @@ kc_args kc_args_at(const kc_problem *p, const kc_layout *l, unsigned char *base)
     memcpy(&args, words, sizeof words);
     if (p->stats_groups > 0) {
         args.conv.epi.stats = (float *)(void *)(base + l->stats);
+    } else if (p->sums) {
+        args.conv.epi.sums = (float *)(void *)(base + l->stats);
     }
     return args;
 }

@@ -146,6 +146,26 @@ static void compare_group(const kc_problem *p, const kc_layout *l, int64_t n, in
     }
 }
 
+/* Sums of a channel against those of what was stored, each of which may be rounded by half a step. */
+static void compare_sums(const kc_problem *p, const kc_layout *l, int64_t c, kc_result *r) {
+    const dvk_view *y = &p->args.conv.y;
+    const float *rows = (const float *)(const void *)(device.staging + l->stats);
+    const double step = y->dtype == DVK_F16 ? 0x1p-11 : 0x1p-8;
+    double sum = 0.0, stored = 0.0, all = 0.0;
+    for (int64_t k = 0; k < l->stats_chunks; k++) {
+        sum += (double)rows[k * y->c + c];
+    }
+    for (int64_t i = 0; i < y->h * y->w; i++) {
+        const double v = (double)dvk_load(y->data, y->dtype, i / y->w * y->sh + i % y->w * y->sw + c);
+        stored += v;
+        all += fabs(v);
+    }
+    if (fabs(sum - stored) > (step + 1e-5) * all && !r->failed) {
+        r->failed = 1;
+        snprintf(r->why, sizeof r->why, "sum of channel %lld: %.7g; stored %.7g", (long long)c, sum, stored);
+    }
+}
+
 static void compare_twice(kc_problem *p, int round, kc_result *r) {
     for (int i = 0; i < p->n_outputs; i++) {
         kc_buffer *b = p->outputs[i].buffer;
@@ -190,6 +210,9 @@ static void run_entry(const kc_options *o, const kc_entry *e, kc_problem *p, kc_
                 for (int64_t i = 0; l.stats_bytes > 0 && !p->no_compare && i < p->args.conv.y.n * p->stats_groups;
                      i++) {
                     compare_group(p, &l, i / p->stats_groups, i % p->stats_groups, r);
+                }
+                for (int64_t c = 0; p->sums && !p->no_compare && c < p->args.conv.y.c; c++) {
+                    compare_sums(p, &l, c, r);
                 }
             }
             compare_twice(p, round, r);

@@ -10,8 +10,10 @@
 #include "kernels/kernel.h"
 #include "kernels/lm.h"
 #include "kernels/dictionary.h"
+#include "kernels/excite.h"
 #include "kernels/norm_depthwise.h"
 #include "kernels/swin.h"
+#include "kernels/up_conv.h"
 
 typedef enum kc_fill { /* what the inputs hold */
                        KC_UNIFORM,
@@ -84,6 +86,8 @@ typedef union kc_args {
     dvk_norm_mlp_args norm_mlp;
     dvk_norm_window_args norm_window;
     dvk_multiply_args multiply;
+    dvk_excite_args excite;
+    dvk_up_conv_args up_conv;
     dvk_pool_args pool;
     dvk_dysample_args dysample;
     dvk_convert_args convert;
@@ -130,6 +134,7 @@ typedef struct kc_problem {
     int aligned;          /* data at multiples of 16 bytes, strides of 16-bit views at multiples of eight elements */
     int unfilled;         /* memory is reserved but not written: what a GPU times is filled there */
     int64_t stats_groups; /* CUDA: a convolution is asked for these statistics of its result, too; 0: none */
+    int sums;             /* CUDA: so it is for its channels' sums */
     double flops;         /* of one call, for --bench */
     double bytes;
     kc_rng rng;
@@ -196,6 +201,8 @@ extern const kc_suite kc_suite_paged_attention_kv;
 extern const kc_suite kc_suite_attention_new;
 extern const kc_suite kc_suite_attention_out;
 extern const kc_suite kc_suite_next_token;
+extern const kc_suite kc_suite_excite;
+extern const kc_suite kc_suite_up_conv;
 extern const kc_suite kc_suite_cuda_conv2d;
 extern const kc_suite kc_suite_cuda_small_conv2d;
 extern const kc_suite kc_suite_cuda_group_norm_stats;

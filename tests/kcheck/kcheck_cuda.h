@@ -38,7 +38,7 @@ int kc_cuda_fits(const kc_device *d, const kc_entry *e, kc_problem *p);
 unsigned char *kc_cuda_pack(const kc_entry *e, const kc_problem *p);
 
 /* Where a problem's memory lies in the arena: every buffer as far from an aligned address as on the host, then scratch and
- * statistics, all between canaries; this much goes there and back in every run. Then the weights. */
+ * statistics or sums, all between canaries; this much goes there and back in every run. Then the weights. */
 typedef struct kc_layout {
     uint64_t buffers[KC_MAX_BUFFERS];
     uint64_t scratch, scratch_bytes;

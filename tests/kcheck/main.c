@@ -71,6 +71,8 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_conv2d_winograd,
     &kc_suite_attention_out,
     &kc_suite_next_token,
+    &kc_suite_excite,
+    &kc_suite_up_conv,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 

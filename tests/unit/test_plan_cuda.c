@@ -197,6 +197,7 @@ static void check_additions(const dvk_cuda_caps *caps, dvk_dtype compute, int64_
         }
     }
     if (p != NULL) {
+        behind += count_op(p, "up_conv"); /* with the convolution behind it */
         CHECKF(behind == expected && count_op(p, "pointwise") == 3 - expected, "%d additions in convolutions, %d steps",
                (int)behind, (int)count_op(p, "pointwise"));
     }
@@ -212,21 +213,26 @@ static void test_additions(void) {
     check_additions(&turing, DVK_F16, 0);
 }
 
-/* Products that a factor's kernel takes over: 16-bit convolutions on Hopper, none where the kernels cannot. */
-static void check_products(const network *n, int64_t expected) {
+/* Products that a factor's kernel takes over: 16-bit convolutions on Hopper, none where the kernels cannot. `own`: of which
+ * so many convolutions are gated by a 1x1 convolution of their own result. */
+static void check_products(const network *n, int64_t expected, int64_t own) {
     dv_plan *folded = plan_of(n, &hopper, DVK_F16);
     dv_plan *apart = plan_of(n, &hopper, DVK_F32);
-    int64_t gates = 0;
+    int64_t gates = 0, owners = 0;
     for (int64_t i = 0; folded != NULL && i < folded->n_steps; i++) {
         const dv_step *s = &folded->steps[i];
         const dvk_epilogue *e = &s->args.conv.epi;
-        if (strcmp(dv_kernel_op(s->kernel), "conv2d") == 0 && e->gate == 2) {
+        if (strcmp(dv_kernel_op(s->kernel), "conv2d") == 0 && e->gate >= 2) {
             gates++;
+            owners += e->gate == 3;
+            CHECKF((e->gate == 3) == (e->gate_w != NULL), "%s: weights of a gate", n->name);
             CHECKF(e->n_res >= 1 && e->res[0].c == s->args.conv.y.c && e->act != DVK_ACT_NONE, "%s: factors", n->name);
         }
     }
     if (folded != NULL && apart != NULL) {
-        CHECKF(gates == expected, "%s: %d products in convolutions", n->name, (int)gates);
+        CHECKF(gates == expected && owners == own, "%s: %d products in convolutions, %d in their own", n->name,
+               (int)gates, (int)owners);
+        CHECK(count_op(apart, "conv2d") - count_op(folded, "conv2d") == own && folded->flops == apart->flops);
         CHECKF(count_op(apart, "multiply") - count_op(folded, "multiply") == expected, "%s: steps of products",
                n->name);
         check_steps(n->name, folded, &hopper);
@@ -240,8 +246,8 @@ static void test_products(void) {
     const fake_plksr_spec plksr = {.real = 1, .blocks = 2, .gates = 1, .nf = 64, .scale = 4, .k = 17};
     const network gated = {"realplksr", fake_plksr(plksr), DV_STAGE_UPSCALE, 256, 256};
     const network summed = {"spanf3", fake_spanf3(64, 3, 2, 4, 0), DV_STAGE_UPSCALE, 360, 640};
-    check_products(&gated, 2);
-    check_products(&summed, 3);
+    check_products(&gated, 2, 0);
+    check_products(&summed, 3, 3);
 }
 
 /* Norm, 1x1, depthwise and what follows in one step, where 16-bit kernels do it. */
@@ -367,6 +373,31 @@ static void check_int8(const network *n, const dvk_cuda_caps *caps, dvk_dtype co
     dv_plan_release(usual);
 }
 
+/* A transformer, whose values leave the range of f16: its linear layers, of bf16. */
+static void check_wide(const dvk_cuda_caps *caps, bool gains) {
+    const network n = {"hat", fake_hat(180, 6, 16, 60), DV_STAGE_UPSCALE, 256, 256};
+    dv_graph *g = fake_build(n.tensors, NULL, n.stage, n.h, n.w);
+    const dv_plan_options options = {.caps = caps, .compute = DVK_INT8, .wide = true};
+    dv_plan *p = NULL;
+    int64_t eight = 0;
+    CHECK(dv_fuse(g) == DAVY_OK);
+    CHECK(dv_plan_create(g, &options, &p) == DAVY_OK);
+    for (int64_t i = 0; p != NULL && i < p->n_steps; i++) {
+        const dv_step *s = &p->steps[i];
+        if (s->kernel.cuda->computes == DVK_COMPUTES_INT8) {
+            const dvk_conv2d_args *a = &s->args.conv;
+            eight++;
+            CHECKF(a->compute == DVK_INT8 && a->x.dtype == DVK_BF16 && a->y.dtype == DVK_BF16, "%s: not of bf16",
+                   s->label);
+        } else if (strcmp(dv_kernel_op(s->kernel), "conv2d") == 0) {
+            CHECKF(s->args.conv.compute != DVK_INT8 && s->args.conv.x.dtype != DVK_F16, "%s: f16", s->label);
+        }
+    }
+    CHECKF((eight > 0) == gains, "%s: %d layers in eight bits", n.name, (int)eight);
+    dv_plan_release(p);
+    dv_tensors_release(n.tensors);
+}
+
 /* Those of `eight` and no others. */
 static void check_chosen(const network *n, const dvk_cuda_caps *caps) {
     dv_int8 eight = {0};
@@ -416,6 +447,8 @@ static void test_int8(void) {
     check_int8(&decoder, &geforce, DVK_INT8, 10);
     check_int8(&span, &geforce, DVK_INT8, 6);
     check_chosen(&compact, &geforce);
+    check_wide(&geforce, true);
+    check_wide(&hopper, false);
     dv_tensors_release(compact.tensors);
     dv_tensors_release(decoder.tensors);
     dv_tensors_release(narrow.tensors);

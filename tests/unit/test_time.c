@@ -162,7 +162,7 @@ static void check_offloaded(const machine *m, const clip *x, const clip *whole) 
     other.offload = true;
     for (int way = 0; way < 3; way++) {
         slice head;
-        other.resident = way == 1 ? 26000 : 0;
+        other.resident = way == 1 ? 12000 : 0;
         other.room = way == 2 ? 0 : UINT64_MAX;
         if (slice_open(&other, m->net->first, false, true, NULL, &head)) {
             CHECKF(!m->net->by_frame || (head.offloaded_bytes > 0 && (other.resident == 0 || head.state_bytes > 0)),

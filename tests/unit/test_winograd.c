@@ -1,7 +1,8 @@
-/* test_winograd.c - convolutions by Winograd's F(2, 3): the references of op.h against the plain convolution, and the packed
+/* test_winograd.c - convolutions by Winograd's F(4, 3): the references of op.h against the plain convolution, and the packed
  * weights of cuda/wgmma, gone through in the order that conv_winograd_sm90.cu has. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda/conv_winograd.h"
 #include "kernels/cuda/cuda.h"
@@ -10,18 +11,20 @@
 #include "tests/check.h"
 
 enum { H = 6, C = 128, OUT = 136 }; /* two chunks, two blocks */
+enum { TAPS = C / 64 * DVK_WINOGRAD_LINES * 3 };
 
 typedef struct network {
-    int64_t w, pairs;
+    int64_t w, quads;
     float *x, *v, *weights, *plain, *y;
     dvk_conv2d_args direct, transformed;
 } network;
 
-static float *random_floats(int64_t count, uint32_t *seed) {
+/* Multiples of 1 / steps in [-1, 1). */
+static float *random_floats(int64_t count, int32_t steps, uint32_t *seed) {
     float *f = malloc((size_t)count * sizeof *f);
     for (int64_t i = 0; f != NULL && i < count; i++) {
         *seed = *seed * 1664525u + 1013904223u;
-        f[i] = (float)((int32_t)(*seed >> 22) - 512) / 512.0f; /* exact in f16, and so are differences of two */
+        f[i] = (float)((int32_t)(*seed >> 16) % (2 * steps) - steps) / (float)steps;
     }
     return f;
 }
@@ -40,12 +43,12 @@ static void run(const char *op, const void *args) {
 
 static void make(network *n, int64_t w) {
     uint32_t seed = (uint32_t)w;
-    *n = (network){.w = w, .pairs = (w + 1) / 2};
-    n->x = random_floats(H * w * C, &seed);
-    n->v = random_floats(4 * H * n->pairs * C, &seed);
-    n->weights = random_floats(OUT * C * 9, &seed);
-    n->plain = random_floats(H * w * OUT, &seed);
-    n->y = random_floats(H * w * OUT, &seed);
+    *n = (network){.w = w, .quads = (w + DVK_WINOGRAD_PIXELS - 1) / DVK_WINOGRAD_PIXELS};
+    n->x = random_floats(H * w * C, 4, &seed); /* whose transform is exact in f16 */
+    n->v = random_floats(DVK_WINOGRAD_LINES * H * n->quads * C, 512, &seed);
+    n->weights = random_floats(OUT * C * 9, 512, &seed);
+    n->plain = random_floats(H * w * OUT, 512, &seed);
+    n->y = random_floats(H * w * OUT, 512, &seed);
     n->direct = (dvk_conv2d_args){.x = view_of(n->x, H, w, C),
                                   .y = view_of(n->plain, H, w, OUT),
                                   .w = n->weights,
@@ -57,7 +60,7 @@ static void make(network *n, int64_t w) {
                                   .pad_left = 1,
                                   .upsample = 1};
     n->transformed = n->direct;
-    n->transformed.x = view_of(n->v, 4 * H, n->pairs, C);
+    n->transformed.x = view_of(n->v, DVK_WINOGRAD_LINES * H, n->quads, C);
     n->transformed.y.data = n->y;
     const dvk_winograd_input_args input = {.x = n->direct.x, .y = n->transformed.x};
     run("winograd_input", &input);
@@ -73,35 +76,46 @@ static void drop(network *n) {
     free(n->y);
 }
 
-/* What tap `tap` of the packed weights of channel `o` makes of the transformed picture at row oy and pair p. */
-static double product_of(const network *n, const unsigned char *packed, int64_t tap, int64_t o, int64_t oy, int64_t p) {
-    static const int lines[4] = {1, 2, 0, 3};
+/* What tap `tap` of the packed weights of channel `o` makes of the transformed picture at row oy and quad q. */
+static double product_of(const network *n, const unsigned char *packed, int64_t tap, int64_t o, int64_t oy, int64_t q) {
+    static const int lines[DVK_WINOGRAD_LINES] = {1, 2, 3, 4, 0, 5};
     const int64_t row = tap % 3, chunk = tap / 3 % (C / 64), line = lines[tap / 3 / (C / 64)], iy = oy + row - 1;
-    const unsigned char *tile = packed + (o / 128 * (C / 64) * 12 + tap) * DVK_WINOGRAD_TAP;
+    const unsigned char *tile = packed + (o / 128 * TAPS + tap) * DVK_WINOGRAD_TAP;
     double sum = 0.0;
     for (int64_t k = 0; k < 64 && iy >= 0 && iy < H; k++) {
         const float u = dvk_load(tile, DVK_F16, o % 128 * 64 + ((k / 8) ^ (o & 7)) * 8 + k % 8);
-        sum += (double)u * (double)n->v[((4 * iy + line) * n->pairs + p) * C + chunk * 64 + k];
+        sum += (double)u * (double)n->v[((DVK_WINOGRAD_LINES * iy + line) * n->quads + q) * C + chunk * 64 + k];
     }
     return sum;
 }
 
+/* The sums of the points +-3/4 and +-3/2 become what they add to the four pixels of a quad. */
+static void mix(double *set) {
+    static const double points[4] = {0.75, -0.75, 1.5, -1.5};
+    double mixed[4] = {0.0, 0.0, 0.0, 0.0};
+    for (int i = 0; i < 4; i++) {
+        for (int f = 0; f < 4; f++) {
+            mixed[i] += pow(points[f], i) * set[f];
+        }
+    }
+    memcpy(set, mixed, sizeof mixed);
+}
+
 static double packed_error(const network *n, const unsigned char *packed) {
-    const int64_t taps = C / 64 * 12;
+    static const int sets[DVK_WINOGRAD_LINES] = {0, 1, 2, 3, 0, 3};
     double worst = 0.0;
     for (int64_t oy = 0; oy < H; oy++) {
         for (int64_t o = 0; o < OUT; o += 27) {
-            for (int64_t p = 0; p < n->pairs; p++) {
-                double set[2] = {0.0, 0.0};
-                for (int64_t tap = 0; tap < taps; tap++) {
-                    if (tap == taps / 2) {
-                        const double a = set[0], b = set[1];
-                        set[0] = a + b, set[1] = a - b;
+            for (int64_t q = 0; q < n->quads; q++) {
+                double set[4] = {0.0, 0.0, 0.0, 0.0};
+                for (int64_t tap = 0; tap < TAPS; tap++) {
+                    if (tap == TAPS / DVK_WINOGRAD_LINES * 4) {
+                        mix(set);
                     }
-                    set[tap / (taps / 4) % 2] += product_of(n, packed, tap, o, oy, p);
+                    set[sets[tap / (TAPS / DVK_WINOGRAD_LINES)]] += product_of(n, packed, tap, o, oy, q);
                 }
-                for (int64_t i = 0; i < 2 && 2 * p + i < n->w; i++) {
-                    worst = fmax(worst, fabs(set[i] - (double)n->plain[(oy * n->w + 2 * p + i) * OUT + o]));
+                for (int64_t i = 0; i < 4 && 4 * q + i < n->w; i++) {
+                    worst = fmax(worst, fabs(set[i] - (double)n->plain[(oy * n->w + 4 * q + i) * OUT + o]));
                 }
             }
         }

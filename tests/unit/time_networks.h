@@ -265,8 +265,8 @@ static clip reference_memory(const dv_tensors *t, clip x) {
 }
 
 static const network networks[] = {
-    {"causal", 16, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal, false, false},
-    {"memory", 16, 5, 2, 2, 2, 2, weights_memory, build_memory, reference_memory, false, false},
+    {"causal", 16, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal, true, false},
+    {"memory", 16, 5, 2, 2, 2, 2, weights_memory, build_memory, reference_memory, true, false},
     {"blocks", 16, 3, 1, 2, 1, 4, weights_blocks, build_blocks, reference_blocks, true, false},
     {"grown", 16, 3, 1, 1, 1, 2, weights_grown, build_grown, reference_grown, true, true},
     {"causal, gathered", 12, 3, 1, 2, 1, 2, weights_causal, build_causal, reference_causal, false, false},
