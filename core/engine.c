@@ -257,6 +257,7 @@ void dv_engine_release(dv_engine *e) {
     dv_json_release(e->config);
     dv_cond_release(e->finished);
     dv_mutex_release(e->lock);
+    dv_free(e->clips);
     dv_free(e->file_name);
     dv_free(e);
 }

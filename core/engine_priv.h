@@ -70,6 +70,8 @@ typedef struct dv_route {
     uint64_t used_at; /* under the engine's lock */
 } dv_route;
 
+typedef struct dv_clip_memos dv_clip_memos; /* engine_stream_memo.c */
+
 struct dv_engine {
     dv_services services;
     dv_tensors *tensors;
@@ -91,6 +93,7 @@ struct dv_engine {
     int32_t n_lanes;            /* the CPU is one, or every GPU is one */
     dv_store *stores[DV_LANES]; /* replaced by unload */
     dv_route *routes[DV_ROUTES];
+    dv_clip_memos *clips; /* how clips were computed before; NULL: none was */
     uint64_t clock;
 };
 

@@ -392,14 +392,19 @@ davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t sli
     const uint64_t all = dv_engine_available(s->e);
     const uint64_t available = all > s->company.beside ? all - s->company.beside : 0;
     search f = {.frames = frames, .wish = slice, .available = available};
-    davy_result r = decide(s, &f);
-    r = r == DAVY_OK ? decide_anew(s, available, &f) : r;
-    if (r == DAVY_OK && !f.found) {
-        r = refuse(s, &f);
+    if (!dv_clip_memo_find(s, frames, slice, available, &f.best)) {
+        const dv_store *store = s->store;
+        davy_result r = decide(s, &f);
+        r = r == DAVY_OK ? decide_anew(s, available, &f) : r;
+        r = r == DAVY_OK && !f.found ? refuse(s, &f) : r;
+        if (r != DAVY_OK) {
+            return r;
+        }
+        if (s->store == store) {
+            dv_clip_memo_keep(s, frames, slice, available, &f.best);
+        }
     }
-    if (r == DAVY_OK) {
-        s->choice = f.best;
-        dv_clip_stream_tell(s);
-    }
-    return r;
+    s->choice = f.best;
+    dv_clip_stream_tell(s);
+    return DAVY_OK;
 }

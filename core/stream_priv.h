@@ -69,6 +69,11 @@ davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t sli
 void dv_clip_stream_tell(const dv_clip_stream *s); /* the log what has been decided */
 /* What a choice takes whose slice, whole, lean, by_frame, and what follows these are set. */
 davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c);
+/* engine_stream_memo.c: what was decided for such a clip before and still holds; what has been decided, for the next one. */
+bool dv_clip_memo_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
+                       dv_slice_choice *out);
+void dv_clip_memo_keep(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
+                       const dv_slice_choice *choice);
 /* The shortest slices, with as little of the device's memory as that can be. */
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out);
 davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, int64_t frames, bool continues,

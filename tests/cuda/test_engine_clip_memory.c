@@ -199,6 +199,28 @@ static void test_budgets(void) {
     bench_close(&b, "budgets");
 }
 
+/* What was chosen for a clip is taken again while memory is what it was, and decided anew where it is less. */
+static void test_again(void) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
+        dv_clip_stream *first = stream_of(&b, 0, 2), *again = stream_of(&b, 0, 2);
+        const uint64_t need = first->choice.need;
+        CHECK(b.engine->clips != NULL && memcmp(&first->choice, &again->choice, sizeof first->choice) == 0);
+        dv_clip_stream_release(again);
+        dv_clip_stream_release(first);
+        dv_gpu_set_budget(b.gpu, need - 1);
+        again = stream_of(&b, 0, 2);
+        CHECKF(again->choice.need < need, "%llu bytes, %llu before", (unsigned long long)again->choice.need,
+               (unsigned long long)need);
+        dv_clip_stream_release(again);
+        dv_gpu_set_budget(b.gpu, 0);
+        again = stream_of(&b, 0, 2);
+        CHECK(again->choice.need == need);
+        dv_clip_stream_release(again);
+    }
+    bench_close(&b, "again");
+}
+
 /* In a budget that has room for weights of one form alone those of clips before give way, once nobody uses them. */
 static void test_other_weights(void) {
     bench b;
@@ -301,6 +323,7 @@ int main(void) {
     test_offload();
     test_transformed();
     test_budgets();
+    test_again();
     test_other_weights();
     test_retreat(DAVY_DTYPE_F32);
     test_retreat(DAVY_DTYPE_BF16);
