@@ -211,7 +211,7 @@ static davy_result changed_mind(const dv_graph *g, int64_t k) {
     return dv_fail(DAVY_E_INTERNAL, "%s: its kernel takes no scales any more", g->nodes[k].label);
 }
 
-/* A convolution that scales its weights itself, as those that make two do (fold_pair.c), leaves nothing to scale. */
+/* A convolution that scales its weights itself, as those that make two do (fold_up_conv.c), leaves nothing to scale. */
 static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) {
     const dv_graph *g = l->plan->graph;
     dv_norm_place *at = &place->norms[k];

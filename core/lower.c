@@ -250,7 +250,7 @@ static void lower_conv(dv_lowering *l) {
     if (!node->fused.mixed) {
         dv_lower_conv(l);
     } else if (node->kh > 1) {
-        dv_lower_pair(l);
+        dv_lower_up_conv(l);
     } else if (g->nodes[node->fused.parts[2]].op == DV_OP_DEPTHWISE) {
         dv_lower_norm_depthwise(l);
     } else {

@@ -77,8 +77,8 @@ void dv_lower_norm_depthwise(dv_lowering *l);
 void dv_lower_swin(dv_lowering *l);
 /* fold_excite.c */
 void dv_lower_excite(dv_lowering *l);
-/* fold_pair.c */
-void dv_lower_pair(dv_lowering *l);
+/* fold_up_conv.c */
+void dv_lower_up_conv(dv_lowering *l);
 
 /* lower_dictionary.c */
 void dv_lower_dictionary(dv_lowering *l);
@@ -99,8 +99,8 @@ davy_result dv_fold_products(dv_plan *plan, const dv_placement *place, const dv_
  * placed again, buffers for that. */
 davy_result dv_fold_excites(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 davy_result dv_place_excites(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
-/* The same for two convolutions in one (fold_pair.c). */
-void dv_fold_pairs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+/* The same for two convolutions in one (fold_up_conv.c). */
+void dv_fold_up_convs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for what leads to a depthwise convolution, and for what follows its paired halves (fold_depthwise.c). */
 void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for the halves of transformer blocks (fold_swin.c). */

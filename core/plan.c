@@ -78,7 +78,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     }
     if (r == DAVY_OK && options->caps != NULL) {
         r = dv_fold_excites(p, place, options, &changed);
-        dv_fold_pairs(p, place, options, &changed);
+        dv_fold_up_convs(p, place, options, &changed);
         dv_fold_depthwise(p, place, options, &changed);
         dv_fold_swin(p, place, options, &changed);
     }

@@ -12,15 +12,6 @@
                  : WGMMA_D8(0), WGMMA_D8(8)                                                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
-#define SWIN_PRODUCT_64(TYPE)                                                                                          \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                          \
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"                                      \
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "          \
-                 "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"                                          \
-                 "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"                                                        \
-                 : WGMMA_D32(0)                                                                                        \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
-
 #define SWIN_PRODUCT_96(TYPE)                                                                                          \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"                                                          \
                  "wgmma.mma_async.sync.aligned.m64n96k16.f32." TYPE "." TYPE " {"                                      \
@@ -70,11 +61,13 @@ __device__ __forceinline__ void product(float (&d)[N / 2], const uint32_t (&a)[4
         SWIN_PRODUCT_##n("f16");                                                                                       \
     }
     SWIN_CASE(32)
-    SWIN_CASE(64)
     SWIN_CASE(96)
     SWIN_CASE(192)
     SWIN_CASE(256)
 #undef SWIN_CASE
+    if constexpr (N == 64) {
+        wgmma_64<T>(d, a, b, accumulate);
+    }
 }
 
 // Products read registers until they end, which the compiler does not know: behind the wait.

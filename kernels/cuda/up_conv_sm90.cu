@@ -1,10 +1,107 @@
-/* up_conv_sm90.cu - a transposed convolution of 2 x 2, an addition and a 3 x 3 in one (conv_made.cuh). What is added is brought
+/* up_conv_sm90.cu - a transposed convolution of 2 x 2, an addition and a 3 x 3 in one. What is added is brought
  * to where the patch of the sum has to lie; the third warpgroup then adds the enlarged pixels to it in place, one
  * parity of rows and columns after the other. */
-#include "kernels/cuda/conv_made.cuh"
+#include "kernels/cuda/conv_wgmma_tile.cuh"
 #include "kernels/cuda/up_conv.h"
 
 namespace {
+
+enum { CONSUMER_REGISTERS = 192, HELPER_REGISTERS = 120, HELPERS = 128, TAPS = 9 };
+enum { AHEAD = 1 }; /* products that may be under way when the next begins */
+
+struct up_layout { /* of shared memory, addresses; slots and weights at multiples of 1024 */
+    uint32_t slots, slot_bytes, w, out, barriers;
+    __device__ __forceinline__ uint32_t slot(int group) const {
+        return slots + group * slot_bytes;
+    }
+    __device__ __forceinline__ uint32_t ready(int group) const {
+        return barriers + 8 * group;
+    }
+    __device__ __forceinline__ uint32_t empty(int group) const {
+        return barriers + 8 * (2 + group);
+    }
+    __device__ __forceinline__ uint32_t turn(int group) const {
+        return barriers + 8 * (4 + group);
+    }
+    /* For whoever fills the slots. */
+    __device__ __forceinline__ uint32_t landed(int group) const {
+        return barriers + 8 * (6 + group);
+    }
+    __device__ __forceinline__ void init_barriers() const {
+        for (int i = 0; i < 2; i++) {
+            barrier_init(ready(i), HELPERS);
+            barrier_init(empty(i), 4);
+            barrier_init(turn(i), 1);
+            barrier_init(landed(i), 1);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+};
+
+/* [tap][64 rows][64], rows swizzled, of which the first CHANNELS columns count. */
+template <class T, int CHANNELS> CONV_DEVICE void load_taps(const float *w, int c_out, uint32_t to) {
+    enum { OCTETS = CHANNELS / 8 };
+    for (int i = threadIdx.x; i < 64 * OCTETS * TAPS; i += DVK_WGMMA_THREADS) {
+        const int tap = i % TAPS, octet = i / TAPS % OCTETS, row = i / TAPS / OCTETS;
+        const float *from = w + (row * CHANNELS + octet * 8) * TAPS + tap;
+        uint32_t u[4] = {};
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (row < c_out) {
+                u[k] = T::pack(__ldg(from + 2 * k * TAPS), __ldg(from + (2 * k + 1) * TAPS));
+            }
+        }
+        shared_store(to + tap * DVK_WGMMA_TAP + row * 128 + ((octet ^ (row & 7)) * 16),
+                     make_uint4(u[0], u[1], u[2], u[3]));
+    }
+}
+
+/* A warpgroup's tiles, from patches of `width` pixels a row, 16 * K16 channels. */
+template <class T, int K16, int WIDTH>
+CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const up_layout &at, int group) {
+    const int thread = threadIdx.x & 127;
+    output_ring out = {at.out + group * p.entries * p.entry_bytes, 0, group};
+    const uint64_t patch = wgmma_operand(at.slot(group), WIDTH * 128), w = wgmma_operand(at.w, 1024);
+    int jobs = 0;
+    wait_for_launch_before();
+    for (int job = blockIdx.x; job < p.jobs; job += gridDim.x, jobs++) {
+        const conv_tile t = tile_of(p, job, group);
+        float sum[128];
+#pragma unroll
+        for (int i = 0; i < 128; i++) {
+            sum[i] = 0;
+        }
+        wgmma_pin(sum);
+        if (group == 1) {
+            barrier_wait(at.turn(1), jobs & 1);
+        } else if (jobs > 0) {
+            barrier_wait(at.turn(0), (jobs - 1) & 1);
+        }
+        barrier_wait(at.ready(group), jobs & 1);
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < TAPS * K16; i++) {
+            const int tap = i / K16, k = i % K16;
+            wgmma<T, 256>(sum, w + tap * (DVK_WGMMA_TAP / 16) + 2 * k, patch + (tap / 3 * WIDTH + tap % 3) * 8 + 2 * k,
+                          1);
+            wgmma_commit();
+            if (i == TAPS * K16 - 1 && thread == 0) {
+                barrier_arrive(at.turn(1 - group)); /* whose products follow without a gap */
+            }
+            wgmma_wait<AHEAD>(); /* those of the third warpgroup wait behind what is under way */
+        }
+        wgmma_wait<0>();
+        wgmma_pin(sum);
+        if ((thread & 31) == 0) {
+            barrier_arrive(at.empty(group));
+        }
+        conv_sums none(0, 0, 0);
+        out.write<T, DVK_WGMMA_SLOPE, 0, COUNT_NONE>(p, t, thread, sum, none);
+    }
+    if (thread == 0) {
+        copy_out_done();
+    }
+}
 
 enum {
     UP_H = DVK_UP_HEIGHT / 2, /* what a tile reads of x */
@@ -84,7 +181,7 @@ template <class T> struct enlarged {
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            made_product<T>(d, a[k], w + 2 * k);
+            wgmma_64<T>(d, a[k], w + 2 * k, 1);
         }
         wgmma_commit();
     }
@@ -117,7 +214,7 @@ template <class T> struct enlarged {
 /* What is added to, one tile behind the other, wherever a slot is free. */
 struct bringer {
     int next = 0, items;
-    __device__ __forceinline__ void go(const dvk_up_conv &p, const made_layout &at, bool wait) {
+    __device__ __forceinline__ void go(const dvk_up_conv &p, const up_layout &at, bool wait) {
         if (next >= items) {
             return;
         }
@@ -145,7 +242,7 @@ CONV_DEVICE void announce(const dvk_up_conv &p, const conv_tile &t, int thread) 
 }
 
 template <class T>
-CONV_DEVICE void make_sums(const dvk_up_conv &p, const made_layout &at, uint32_t up, const float *bias, int thread) {
+CONV_DEVICE void make_sums(const dvk_up_conv &p, const up_layout &at, uint32_t up, const float *bias, int thread) {
     const uint64_t w = wgmma_operand(up, 1024);
     bringer b;
     b.items = 2 * ((p.of.jobs - 1 - (int)blockIdx.x) / (int)gridDim.x + 1);
@@ -187,9 +284,9 @@ CONV_DEVICE void make_sums(const dvk_up_conv &p, const made_layout &at, uint32_t
 template <class T> CONV_DEVICE void convolve(const dvk_up_conv &p) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
-    const uint32_t taps = base + 2 * DVK_UP_SLOT, up = taps + MADE_TAPS * DVK_WGMMA_TAP, out = up + DVK_UP_WEIGHTS;
+    const uint32_t taps = base + 2 * DVK_UP_SLOT, up = taps + TAPS * DVK_WGMMA_TAP, out = up + DVK_UP_WEIGHTS;
     const uint32_t table = out + 2 * DVK_UP_ENTRIES * DVK_WGMMA_PIECE;
-    const made_layout at = {base, DVK_UP_SLOT, taps, out, table + DVK_UP_TABLE};
+    const up_layout at = {base, DVK_UP_SLOT, taps, out, table + DVK_UP_TABLE};
     float *bias = (float *)(shared + (table - base));
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -204,11 +301,11 @@ template <class T> CONV_DEVICE void convolve(const dvk_up_conv &p) {
     __syncthreads();
     let_next_launch_begin();
     if (group == 2) {
-        set_registers_down<MADE_HELPER_REGISTERS>();
+        set_registers_down<HELPER_REGISTERS>();
         make_sums<T>(p, at, up, bias, threadIdx.x - 256);
     } else {
-        set_registers_up<MADE_CONSUMER_REGISTERS>();
-        multiply_made<T, DVK_UP_CHANNELS / 16, DVK_UP_WIDTH>(p.of, at, group);
+        set_registers_up<CONSUMER_REGISTERS>();
+        multiply<T, DVK_UP_CHANNELS / 16, DVK_UP_WIDTH>(p.of, at, group);
     }
 }
 

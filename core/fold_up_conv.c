@@ -1,4 +1,4 @@
-/* fold_pair.c - two convolutions in one where a CUDA kernel of "up_conv" makes both, and what lies between them, a large
+/* fold_up_conv.c - two convolutions in one where a CUDA kernel of "up_conv" makes both, and what lies between them, a large
  * picture, is not stored: a transposed one with what is added behind it, and one without padding. */
 #include <stddef.h>
 
@@ -93,7 +93,7 @@ static void take(dv_graph *g, int64_t first, int64_t second) {
     g->nodes[first].fused.n_res = 0;
 }
 
-void dv_fold_pairs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+void dv_fold_up_convs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
     dv_graph *g = plan->graph;
     const dv_lowering l = {.plan = plan, .place = place, .options = options};
     for (int64_t k = 0; k < g->n_nodes; k++) {
@@ -133,7 +133,7 @@ static void lower_up(dv_lowering *l, const dv_node *first, const dv_node *second
     dv_lower_commit(l, "up_conv", &a->x, &a->y, 2 * macs);
 }
 
-void dv_lower_pair(dv_lowering *l) {
+void dv_lower_up_conv(dv_lowering *l) {
     const dv_node *second = dv_lower_now(l);
     const dv_node *first = &l->plan->graph->nodes[second->fused.parts[PART_FIRST]];
     dv_lower_begin(l);
