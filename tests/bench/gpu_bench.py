@@ -140,3 +140,23 @@ def attempt(row, name, case, make):
         row.setdefault(name, {})["failed"] = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         print(f"{case}: {name}: {row[name]['failed']}", file=sys.stderr)
         return None
+
+
+# ---- profiles ----
+
+
+def print_profile(name, steps):
+    """By kernel, then the longest steps, of [{step, kernel, calls, ms, flops, bytes}]."""
+    total = sum(s["ms"] for s in steps)
+    kernels = {}
+    for s in steps:
+        k = kernels.setdefault(s["kernel"], {"ms": 0.0, "flops": 0.0, "bytes": 0.0, "calls": 0.0})
+        for key in k:
+            k[key] += s[key]
+    print(f"\n{name}: {total:.3f} ms in the steps")
+    longest = sorted(steps, key=lambda s: -s["ms"])[:12]
+    ordered = sorted(kernels.items(), key=lambda item: -item[1]["ms"])
+    for label, s in ordered + [(f"{s['step']} ({s['kernel']})", s) for s in longest]:
+        if s["ms"] > 0:
+            print(f"  {label[:72]:72} {s['calls']:5.0f} {s['ms']:9.3f} ms {100 * s['ms'] / total:5.1f} % "
+                  f"{s['flops'] / s['ms'] / 1e9:8.1f} TFLOP/s {s['bytes'] / s['ms'] / 1e6:8.0f} GB/s")

@@ -4,7 +4,7 @@ one process and one run.
 
     python3 tests/bench/gpu_clips.py [--library build/libdavy.so.1] [--size 1280x720]... [--frames 5,21,81]
                                      [--task decode,encode] [--only whole,slices,compiled,davy] [--no-tune]
-                                     [--until SECONDS] [--save F.jsonl] [--warm first|further]
+                                     [--until SECONDS] [--save F.jsonl] [--warm first|further] [--profile]
 
 Random weights in bf16, from device memory to device memory. whole: eager, the clip at once, where less than --whole GiB are
 expected; slices: eager in the reference's slices of one latent, four frames (with 5 frames that is the whole clip);
@@ -67,7 +67,7 @@ def describe(t, frames_last, pictures):
 
 
 def davy_clip(args, path, task, x, shape, times):
-    """ms of each call, bytes of the peak, the result as [1, C, T, H, W]"""
+    """ms of each call, bytes of the peak, the result as [1, C, T, H, W], with --profile steps"""
     import torch
     from gpu_davy import Davy, abi, ref
 
@@ -80,11 +80,16 @@ def davy_clip(args, path, task, x, shape, times):
     torch.cuda.synchronize()
     work = davy.api.vae_encode if pictures else davy.api.vae_decode
     source, target, run = describe(given, pictures, pictures), describe(y, not pictures, not pictures), abi.Run()
-    ms = [clock(lambda: davy.check(work(model, ref(source), ref(target), ref(run), None)))[0] for _ in range(times)]
+
+    def once():
+        davy.check(work(model, ref(source), ref(target), ref(run), None))
+
+    ms = [clock(once)[0] for _ in range(times)]
     peak = davy.memory().device_peak_bytes + (given.numel() + y.numel()) * 2
+    steps = davy.profile(once, 1) if args.profile else []
     davy.release(model)
     davy.close()
-    return ms, peak, y if pictures else y.permute(0, 4, 1, 2, 3)
+    return ms, peak, y if pictures else y.permute(0, 4, 1, 2, 3), steps
 
 
 # ---- one task at one size ----
@@ -158,8 +163,8 @@ class Task:
             del y
             t, y = clock(lambda: net.run(half, x, each))
             ms.append(t)
-        peak = torch.cuda.max_memory_allocated() - others
-        return {"ms": statistics.median(ms[1:] or ms), "gib": peak / 2**30}, self.mean(y)
+        peak, reserved = torch.cuda.max_memory_allocated() - others, torch.cuda.max_memory_reserved() - others
+        return {"ms": statistics.median(ms[1:] or ms), "gib": peak / 2**30, "reserved_gib": reserved / 2**30}, self.mean(y)
 
     def compile(self, parts):
         """A clip's first slice and a further one: what every longer clip is made of."""
@@ -200,9 +205,11 @@ class Task:
             row["compiled"]["from eager"], z = relative(z, y.float()) if y is not None else None, None
         free()
         if "davy" in self.args.only:
-            ms, peak, z = davy_clip(self.args, self.path, self.task, x, self.shape(frames), {5: 4, 21: 3}.get(frames, 2))
+            ms, peak, z, steps = davy_clip(self.args, self.path, self.task, x, self.shape(frames), {5: 4, 21: 3}.get(frames, 2))
             row["davy"] = {"ms": statistics.median(ms[1:]), "gib": peak / 2**30}
             row["davy"]["from eager"] = relative(z, y.float()) if y is not None else None
+            if steps:
+                gpu_bench.print_profile(f"{self.task} {frames} frames of {self.size}", steps)
         print(json.dumps(row), flush=True)
         self.rows.append(row)
         del x, y
@@ -229,6 +236,7 @@ def arguments():
     parser.add_argument("--task", default="decode,encode", type=lambda s: s.split(","))
     parser.add_argument("--no-tune", action="store_true", help="without cuDNN's autotuner, and without trying it")
     parser.add_argument("--warm", choices=("first", "further"), help="compile this slice and end")
+    parser.add_argument("--profile", action="store_true", help="davy's kernels and longest steps of each clip")
     parser.add_argument("--whole", type=float, default=100, help="GiB")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further clip is begun")
     return gpu_bench.parse(parser, CONTENDERS)

@@ -13,7 +13,8 @@ import statistics
 import sys
 import time
 
-from gpu_bench import BYTES, FLOPS, attempt, comparison, machine, parse, reference, relative, save, take_turns, timed, weights_of
+from gpu_bench import (BYTES, FLOPS, attempt, comparison, machine, parse, print_profile, reference, relative, save, take_turns, timed,
+                       weights_of)
 
 CONTENDERS = ("eager", "compiled", "davy")
 BOUNDS = {"float16": 5e-3, "bfloat16": 2e-2}
@@ -174,22 +175,6 @@ def print_table(rows):
         print("| " + " | ".join(cells) + " |")
 
 
-def print_profile(row):
-    steps = sorted(row.get("davy", {}).get("profile", []), key=lambda s: -s["ms"])
-    total = sum(s["ms"] for s in steps)
-    kernels = {}
-    for s in steps:
-        k = kernels.setdefault(s["kernel"], {"ms": 0.0, "flops": 0.0, "bytes": 0.0, "calls": 0.0})
-        for key in k:
-            k[key] += s[key]
-    print(f"\n{row['case']}: {total:.3f} ms in the steps")
-    ordered = sorted(kernels.items(), key=lambda item: -item[1]["ms"])
-    for name, s in ordered + [(f"{s['step']} ({s['kernel']})", s) for s in steps[:12]]:
-        if s["ms"] > 0:
-            print(f"  {name[:72]:72} {s['calls']:5.0f} {s['ms']:9.3f} ms {100 * s['ms'] / total:5.1f} % "
-                  f"{s['flops'] / s['ms'] / 1e9:8.1f} TFLOP/s {s['bytes'] / s['ms'] / 1e6:8.0f} GB/s")
-
-
 def arguments():
     parser = comparison(__doc__, CONTENDERS)
     parser.add_argument("--device", default="cuda:0")
@@ -213,7 +198,7 @@ def main():
                 save(args, {**rows[-1], **found})
     print_table(rows)
     for row in rows if args.profile else []:
-        print_profile(row)
+        print_profile(row["case"], row.get("davy", {}).get("profile", []))
     wrong = [row["case"] for row in rows if "davy" in args.only and not row["davy"].get("error", 1) <= BOUNDS[row["dtype"]]]
     return f"gpu_peers.py: davy failed or exceeds its error bound: {', '.join(wrong)}" if wrong else 0
 
