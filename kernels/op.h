@@ -115,12 +115,13 @@ typedef struct dvk_conv2d_args {
  * in f32, each sum a fused one: the points 0, 3/4, -3/4, 3/2, -3/2 and infinity, of those that are exact the ones that
  * round least.
  * "winograd_input": y = that of pro(x) as f16. Here f16 means clamped to its range and rounded; so are d and y. Picture 0 is
- * written `repeats` times more, `repeat_step` elements of y apart.
+ * written `repeats` times more, `repeat_step` elements of y apart. kept = pro(x) as f16, d itself, of the last kept.n pictures
+ * (0: of none).
  * "conv2d_winograd": dvk_conv2d_args with such a picture as x and one of h x w as y, compute F16, 3 x 3 taps, stride and
  * padding 1: what conv2d gives of the picture that was transformed, with the same weights. CUDA, and the references. */
 enum { DVK_WINOGRAD_LINES = 6, DVK_WINOGRAD_PIXELS = 4 };
 typedef struct dvk_winograd_input_args {
-    dvk_view x, y;
+    dvk_view x, y, kept;
     dvk_prologue pro;
     int64_t repeats, repeat_step;
 } dvk_winograd_input_args;

@@ -14,14 +14,16 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     const dvk_act act = a->pro.act;
     (void)caps;
     return (act == DVK_ACT_NONE || act == DVK_ACT_RELU || act == DVK_ACT_SILU) && a->y.dtype == DVK_F16 &&
-           is_vector(&a->x) && is_vector(&a->y) && dvk_elem_multiple(2 * a->repeat_step) && dvk_elem_rows_fit(&a->x) &&
+           is_vector(&a->x) && is_vector(&a->y) &&
+           (a->kept.n == 0 || (is_vector(&a->kept) && a->kept.dtype == DVK_F16)) &&
+           dvk_elem_multiple(2 * a->repeat_step) && dvk_elem_rows_fit(&a->x) &&
            a->x.n * a->x.h * (a->y.w / DVK_WINOGRAD_STEP + 1) * (a->x.c / DVK_ELEM_LANES) < INT32_MAX;
 }
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_winograd_input_args *a = args;
     const double repeated = dvk_elem_bytes(&a->y) / (double)a->y.n * (double)a->repeats;
-    return dvk_elem_cost(dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y) + repeated, caps);
+    return dvk_elem_cost(dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y) + dvk_elem_bytes(&a->kept) + repeated, caps);
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {
@@ -32,6 +34,8 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     (void)scratch;
     dvk_winograd_input_params p = {.x = dvk_elem_of(&a->x),
                                    .y = dvk_elem_of(&a->y),
+                                   .kept = dvk_elem_of(&a->kept),
+                                   .kept_from = (uint32_t)(a->x.n - a->kept.n),
                                    .scale = a->pro.scale,
                                    .shift = a->pro.shift,
                                    .repeats = a->repeats,

@@ -7,10 +7,11 @@
 enum { DVK_WINOGRAD_STEP = 2 }; /* quads that a thread has in its registers at a time */
 
 typedef struct dvk_winograd_input_params {
-    dvk_elem_view x, y;
+    dvk_elem_view x, y, kept;
     const float *scale, *shift; /* [n][c] or NULL */
     int64_t repeats, repeat_step;
     uint32_t n, h, w;
+    uint32_t kept_from; /* the first picture that is kept; n: none is */
     uint32_t chunks; /* of eight channels */
     uint32_t strips; /* of a row: what a thread goes along */
     uint32_t quads;  /* of a strip, a multiple of DVK_WINOGRAD_STEP; the last may be shorter */

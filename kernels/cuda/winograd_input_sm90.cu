@@ -94,6 +94,16 @@ __device__ __forceinline__ void put_lines(__half *y, int64_t sh, const half8 (&v
     }
 }
 
+// The first four of six pixels of a quad, the last two being the next one's; `there` of them are.
+__device__ __forceinline__ void put_pixels(__half *to, int64_t sw, const half8 (&d)[LINES], int there) {
+#pragma unroll
+    for (int k = 0; k < PIXELS; k++) {
+        if (k < there) {
+            *(uint4 *)(to + k * sw) = *(const uint4 *)&d[1 + k];
+        }
+    }
+}
+
 template <int TYPE, bool NORM> __device__ __forceinline__ void transform(const dvk_winograd_input_params &p) {
     wait_for_launch_ahead();
     const uint32_t item = blockIdx.x * blockDim.x + threadIdx.x;
@@ -115,6 +125,9 @@ template <int TYPE, bool NORM> __device__ __forceinline__ void transform(const d
     d[1] = ready<TYPE, NORM>(pixel<TYPE>(p.x, from + PIXELS * first * p.x.sw), scale, shift, p.act);
     __half *y = (__half *)p.y.data + n * p.y.sn + (row - n * p.h) * LINES * p.y.sh + first * p.y.sw + c0;
     const uint32_t left = min(p.quads, quads - first), repeats = n == 0 ? (uint32_t)p.repeats : 0;
+    const bool keeps = n >= p.kept_from;
+    __half *kept = (__half *)p.kept.data + (keeps ? (n - p.kept_from) * p.kept.sn : 0) + (row - n * p.h) * p.kept.sh +
+                   PIXELS * first * p.kept.sw + c0;
     int64_t at = from + (PIXELS * first + 1) * p.x.sw;
     int pixels = (int)(p.w - PIXELS * first) - 1; // that are there from `at` on
     for (uint32_t quad = 0; quad < left; quad += STEP, pixels -= STEP * PIXELS) {
@@ -140,6 +153,10 @@ template <int TYPE, bool NORM> __device__ __forceinline__ void transform(const d
 #pragma unroll 1
             for (uint32_t k = 1; k <= repeats; k++) {
                 put_lines(y + k * p.repeat_step, p.y.sh, v);
+            }
+            if (keeps) {
+                put_pixels(kept, p.kept.sw, d, pixels - i * PIXELS + 1);
+                kept += PIXELS * p.kept.sw;
             }
             d[0] = d[4];
             d[1] = d[5];

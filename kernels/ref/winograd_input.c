@@ -47,6 +47,15 @@ static void quad(const dvk_winograd_input_args *a, int64_t n, int64_t row, int64
     }
 }
 
+/* What the next slice of a clip finds plain. */
+static void keep_row(const dvk_winograd_input_args *a, int64_t n, int64_t row) {
+    const int64_t to = n - (a->x.n - a->kept.n);
+    for (int64_t i = 0; i < a->x.w * a->x.c && to >= 0; i++) {
+        const int64_t x = i / a->x.c, c = i % a->x.c;
+        dvk_store(a->kept.data, a->kept.dtype, dvk_at(&a->kept, to, row, x) + c, operand_at(a, n, row, x, c));
+    }
+}
+
 static int64_t winograd_units(const void *args) {
     const dvk_winograd_input_args *a = args;
     return a->x.n * a->x.h;
@@ -59,6 +68,7 @@ static void winograd_run(const void *args, int64_t first, int64_t last, void *sc
         for (int64_t i = 0; i < a->y.w * a->y.c; i++) {
             quad(a, unit / a->x.h, unit % a->x.h, i / a->y.c, i % a->y.c);
         }
+        keep_row(a, unit / a->x.h, unit % a->x.h);
     }
 }
 
