@@ -20,7 +20,7 @@ CONV_DEVICE void load_tables(const dvk_conv_enlarge &p, float *bias, float *slop
 }
 
 template <class T, int K> struct enlarger {
-    enum { ROWS = DVK_ENLARGE_PIXELS / 16, PARTS = K / 32 };
+    enum { ROWS = DVK_ENLARGE_PIXELS / 16, PARTS = K / 32, DEEP = K > 64 }; /* DEEP: few warps, many registers */
     const dvk_conv_enlarge &p;
     const uint4 *w;
     const float *bias, *slopes, *factors; /* factors: of a residual's channels, beta times */
@@ -77,37 +77,54 @@ template <class T, int K> struct enlarger {
         }
     }
 
+    /* A group's 32 channels of one parity. */
+    __device__ __forceinline__ void make(int group, int parity, int c, const uint4 (&res)[2 * ROWS]) const {
+        float d[ROWS][4][4] = {};
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+#pragma unroll
+            for (int octet = 0; octet < 4; octet++) {
+                const uint4 b = w[((group * PARTS + part) * 4 + octet) * 32 + (threadIdx.x & 31)];
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    conv_mma<T>::go(d[r][octet], a[r][2 * part], b.x, b.y);
+                }
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    conv_mma<T>::go(d[r][octet], a[r][2 * part + 1], b.z, b.w);
+                }
+            }
+        }
+        store(parity, c, d, group, res);
+    }
+
     __device__ __forceinline__ void run(int tile) {
         const int row = tile / p.strips;
         x = (tile - row * p.strips) * DVK_ENLARGE_PIXELS + (threadIdx.x & 31) / 4;
         n = row / p.h;
         y = row - n * p.h;
         load();
-        const int each = p.c_out / DVK_ENLARGE_GROUP;
+        const int first = (threadIdx.x & 3) * 8, groups = 4 * (p.c_out / DVK_ENLARGE_GROUP);
+        int parity = 0, c = first;
+        uint4 res[1 + DEEP][2 * ROWS] = {}; /* of a group, and of the one behind it */
+        if (DEEP && p.n_res) {
+            bring(parity, c, res[0]);
+        }
 #pragma unroll 1
-        for (int group = 0; group < 4 * each; group++) {
-            const int parity = group / each, c = (group - parity * each) * DVK_ENLARGE_GROUP + (threadIdx.x & 3) * 8;
-            uint4 res[2 * ROWS] = {};
-            if (p.n_res) {
-                bring(parity, c, res);
-            }
-            float d[ROWS][4][4] = {};
+        for (int pair = 0; pair < groups; pair += 2) {
 #pragma unroll
-            for (int part = 0; part < PARTS; part++) {
-#pragma unroll
-                for (int octet = 0; octet < 4; octet++) {
-                    const uint4 b = w[((group * PARTS + part) * 4 + octet) * 32 + (threadIdx.x & 31)];
-#pragma unroll
-                    for (int r = 0; r < ROWS; r++) {
-                        conv_mma<T>::go(d[r][octet], a[r][2 * part], b.x, b.y);
-                    }
-#pragma unroll
-                    for (int r = 0; r < ROWS; r++) {
-                        conv_mma<T>::go(d[r][octet], a[r][2 * part + 1], b.z, b.w);
-                    }
+            for (int i = 0; i < 2; i++) {
+                const bool turns = c + DVK_ENLARGE_GROUP >= p.c_out;
+                const int next = turns ? first : c + DVK_ENLARGE_GROUP, at = parity;
+                parity += turns;
+                if (p.n_res && !DEEP) {
+                    bring(at, c, res[0]);
+                } else if (p.n_res && parity < 4) {
+                    bring(parity, next, res[DEEP ? 1 - i : 0]);
                 }
+                make(pair + i, at, c, res[DEEP ? i : 0]);
+                c = next;
             }
-            store(parity, c, d, group, res);
         }
     }
 };

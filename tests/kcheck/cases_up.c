@@ -42,9 +42,10 @@ static void make(kc_problem *p, const up_spec *s, dvk_dtype t) {
 }
 
 static const up_spec specs[] = {
-    {1, 2, 2, 64, 1, 1, 0, {0.1f, 0.1f}, KC_UNIFORM},   {1, 17, 5, 64, 1, 0, 0, {0.1f, 0.0f}, KC_UNIFORM},
-    {1, 18, 9, 64, 0, 1, 1, {0.1f, 0.1f}, KC_NORMAL},   {2, 9, 14, 64, 1, 1, 1, {0.0f, 0.2f}, KC_UNIFORM},
-    {1, 35, 21, 64, 1, 1, 0, {1.0f, 0.1f}, KC_UNIFORM}, {1, 20, 7, 40, 1, 1, 1, {0.3f, 1.0f}, KC_UNIFORM},
+    {1, 2, 2, 64, 1, 1, 0, {0.1f, 0.1f}, KC_UNIFORM},     {1, 17, 5, 64, 1, 0, 0, {0.1f, 0.0f}, KC_UNIFORM},
+    {1, 18, 9, 64, 0, 1, 1, {0.1f, 0.1f}, KC_NORMAL},     {2, 9, 14, 64, 1, 1, 1, {0.0f, 0.2f}, KC_UNIFORM},
+    {1, 35, 21, 64, 1, 1, 0, {1.0f, 0.1f}, KC_UNIFORM},   {1, 20, 7, 40, 1, 1, 1, {0.3f, 1.0f}, KC_UNIFORM},
+    {1, 132, 132, 64, 1, 1, 1, {0.1f, 0.2f}, KC_UNIFORM}, /* more tiles than two for every multiprocessor */
 };
 
 enum { N_SPECS = (int)(sizeof specs / sizeof specs[0]) };
