@@ -225,7 +225,7 @@ static int is_wanted(const char *path) {
 }
 
 static int upscale_folder(upscaler *u, const char *in, const char *out) {
-    if (cli_same_folder(in, out)) {
+    if (cli_same_file(in, out)) {
         return cli_fail(out, "is the folder the pictures come from; name another one");
     }
     const int e = cli_make_folder(out);

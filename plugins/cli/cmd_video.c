@@ -55,6 +55,28 @@ static int plan(job *j) {
     return CLI_OK;
 }
 
+/* Whether the file will say how it is to be turned. Matroska's writer could not before FFmpeg 7. */
+static int tells_turn(const AVOutputFormat *container) {
+    const char *name = container != NULL ? container->name : "";
+    return strcmp(name, "mp4") == 0 || strcmp(name, "mov") == 0 || strcmp(name, "ipod") == 0 ||
+           strcmp(name, "3gp") == 0 || strcmp(name, "3g2") == 0 ||
+           (strcmp(name, "matroska") == 0 && avformat_version() >= AV_VERSION_INT(61, 0, 100));
+}
+
+static void tell_hdr(const cli_video *v) {
+    const char *path = v->path;
+    if (v->colour.transfer == AVCOL_TRC_SMPTE2084 || v->colour.transfer == AVCOL_TRC_ARIB_STD_B67) {
+        cli_note(path, "is HDR (%s): kept as it is, but networks learnt from SDR pictures",
+                 v->colour.transfer == AVCOL_TRC_SMPTE2084 ? "PQ" : "HLG");
+    }
+    if (v->hdr.alone) {
+        cli_note(path, "its colours mean nothing without %s's own data, which is left out: they will be wrong",
+                 v->hdr.dynamic);
+    } else if (v->hdr.dynamic != NULL) {
+        cli_note(path, "%s's own data is left out", v->hdr.dynamic);
+    }
+}
+
 /* What an upscaled video cannot make good, or does not mean what one may think. */
 static void tell_oddities(const job *j) {
     const cli_video *v = j->video;
@@ -63,9 +85,16 @@ static void tell_oddities(const job *j) {
         cli_note(path, "is interlaced: its two fields are enlarged as one picture, where things move their lines stay "
                        "apart; deinterlace it before (ffmpeg -vf bwdif)");
     }
-    if (v->colour.transfer == AVCOL_TRC_SMPTE2084 || v->colour.transfer == AVCOL_TRC_ARIB_STD_B67) {
-        cli_note(path, "is HDR (%s): kept as it is, but networks learnt from SDR pictures",
-                 v->colour.transfer == AVCOL_TRC_SMPTE2084 ? "PQ" : "HLG");
+    if (v->alpha) {
+        cli_note(path, "has transparent parts, or may have: they are left out");
+    }
+    if (v->turned != 0 && !tells_turn(j->format.container)) {
+        cli_note(path, "is shown turned%s, which the output cannot say: it will not be; .mp4 and .mov can",
+                 v->turned < 0 ? " or mirrored" : "");
+    }
+    tell_hdr(v);
+    if (video_is_piped(v) && v->format->nb_streams > 1 && j->format.encoder != NULL) {
+        cli_note(path, "its sound and other streams are left out: a pipe cannot be read a second time");
     }
     if (((j->w | j->h) & 1) != 0 && j->sink.pixels != AV_PIX_FMT_NONE) {
         cli_note(path, "%dx%d is odd; the last %s is cut off, as 4:2:0 needs", j->w, j->h,
@@ -144,6 +173,10 @@ static char *identity_of(const job *j) {
         snprintf(text, sizeof text, "%llu bytes, %llu ns", (unsigned long long)stamp[0], (unsigned long long)stamp[1]);
         cJSON_AddStringToObject(o, files[i], text);
     }
+    if (video_is_piped(j->video)) { /* another video may come by the same name */
+        cJSON_AddNumberToObject(o, "process", (double)cli_process_id());
+        cJSON_AddNumberToObject(o, "second", cli_seconds());
+    }
     cJSON_AddStringToObject(o, "davy", j->session->api->version());
     cJSON_AddStringToObject(o, "model", j->session->model_name);
     cJSON_AddStringToObject(o, "precision", cli_precision_name(a->precision));
@@ -197,10 +230,10 @@ static int to_file(job *j, const char *path) {
     set_sink(j, j->format.pixels, &p, video_parts_put);
     r = identity != NULL ? video_parts_open(&p, &j->format, path, identity) : cli_fail(path, "out of memory");
     r = r == CLI_OK ? run_parts(j, &p) : r;
-    const int keep = r != CLI_OK && !is_pipe(j->video->path);
+    const int keep = r != CLI_OK && !video_is_piped(j->video);
     if (keep && p.done > 0) {
-        cli_note(path, "%lld frames are kept in %s; the same command goes on from there",
-                 (long long)p.done * VIDEO_PART, p.folder);
+        cli_note(path, "%lld frames are kept in %s; the same command goes on from there", (long long)p.frames,
+                 p.folder);
     }
     video_parts_close(&p, keep);
     cJSON_free(identity);
@@ -245,6 +278,11 @@ static void report(const job *j) {
     cJSON_AddStringToObject(o, "encoder", encoder);
     cJSON_AddNumberToObject(o, "seconds", seconds);
     cJSON_AddNumberToObject(o, "fps", (double)j->task.frames / seconds);
+    cJSON *busy = cJSON_AddObjectToObject(o, "busy_seconds");
+    cJSON_AddNumberToObject(busy, "decode", j->task.busy.decode);
+    cJSON_AddNumberToObject(busy, "to_rgb", j->task.busy.to_rgb);
+    cJSON_AddNumberToObject(busy, "from_rgb", j->task.busy.from_rgb);
+    cJSON_AddNumberToObject(busy, "write", j->task.busy.write);
     cJSON_AddNumberToObject(o, "peak_memory", (double)cli_peak_memory());
     char *text = cJSON_PrintUnformatted(o);
     printf("%s\n", text != NULL ? text : "{}");
@@ -260,7 +298,9 @@ int cli_upscale_video(cli_session *s, const cli_args *a) {
     const int folder = cli_path_kind_of(out) == CLI_PATH_FOLDER || ends_with(out, "/");
     const int decoder = a->decoder != CLI_DECODER_AUTO || s->on_gpu ? a->decoder : CLI_DECODER_SOFTWARE;
     const cli_video_decoding how = {.hardware = decoder, .device = a->device};
-    int r = cli_video_open(in, &how, &j.video);
+    int r = !is_pipe(in) && cli_path_kind_of(in) == CLI_PATH_FILE && cli_same_file(in, out)
+                ? cli_fail(out, "is the video itself; name another file")
+                : cli_video_open(in, &how, &j.video);
     r = r == CLI_OK ? plan(&j) : r;
     if (r == CLI_OK) {
         cli_progress_begin(slash != NULL ? slash + 1 : in);

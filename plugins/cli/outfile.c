@@ -74,6 +74,43 @@ int cli_outfile_commit(cli_outfile *o, const char *path) {
     return CLI_OK;
 }
 
+/* NAME.tmp-NUMBER is what open makes of NAME. */
+static int is_left_of(const char *name, const char *found) {
+    const size_t n = strlen(name);
+    const char *rest = strncmp(found, name, n) == 0 ? found + n : "";
+    return strncmp(rest, ".tmp-", 5) == 0 && rest[5] != 0 && rest[5 + strspn(rest + 5, "0123456789")] == 0;
+}
+
+static void sweep(char *folder, const char *place) {
+    char *slash = strrchr(folder, '/');
+    const size_t before = slash != NULL ? (size_t)(slash - folder) + 1 : 0; /* bytes of the folder in `place` */
+    size_t count = 0;
+    if (slash != NULL) {
+        slash[slash == folder] = 0;
+    }
+    char **names = cli_folder_names(slash != NULL ? folder : ".", &count);
+    for (size_t i = 0; names != NULL && i < count; i++) {
+        const size_t room = before + strlen(names[i]) + 1;
+        char *left = is_left_of(place + before, names[i]) ? malloc(room) : NULL;
+        if (left != NULL) {
+            snprintf(left, room, "%.*s%s", (int)before, place, names[i]);
+            cli_unlink(left);
+        }
+        free(left);
+    }
+    cli_names_free(names, count);
+}
+
+void cli_outfile_sweep(const char *path) {
+    char *place = cli_real_path(path);
+    char *folder = place != NULL ? strdup(place) : NULL;
+    if (folder != NULL) {
+        sweep(folder, place);
+    }
+    free(folder);
+    free(place);
+}
+
 int cli_outfile_probe(const char *path) {
     if (cli_path_kind_of(path) == CLI_PATH_OTHER) {
         return CLI_OK;

@@ -15,6 +15,9 @@ int cli_outfile_open(cli_outfile *o, const char *path);
 int cli_outfile_commit(cli_outfile *o, const char *path);
 void cli_outfile_abandon(cli_outfile *o);
 
+/* What killed runs left beside `path` goes. Only for who knows that nobody else is writing it. */
+void cli_outfile_sweep(const char *path);
+
 /* Whether `path` could be written, asked before the long work; leaves nothing behind. */
 int cli_outfile_probe(const char *path);
 

@@ -11,8 +11,8 @@
 
 typedef struct format_def {
     cli_format format;
-    const char *endings[10];
-    uint32_t side_max; /* the largest side the format can store */
+    const char *endings[25]; /* NULL behind the last */
+    uint32_t side_max;       /* the largest side the format can store */
     int (*read)(FILE *f, const char *path, cli_picture *out);
     int (*write)(FILE *f, const char *path, const cli_picture *p, const cli_encoding *e);
 } format_def;
@@ -21,7 +21,12 @@ static const format_def formats[] = {
     {CLI_FORMAT_PNG, {"png"}, 0x7fffffffu, cli_png_read, cli_png_write},
     {CLI_FORMAT_JPEG, {"jpg", "jpeg", "jpe", "jfif"}, 65500u, cli_jpeg_read, cli_jpeg_write},
     {CLI_FORMAT_WEBP, {"webp"}, 16383u, cli_webp_read, cli_webp_write},
-    {CLI_FORMAT_VIDEO, {"mp4", "mkv", "webm", "mov", "y4m", "m4v", "avi", "ts", "m2ts", "mpg"}, 0, NULL, NULL},
+    {CLI_FORMAT_VIDEO,
+     {"mp4", "mkv", "webm", "mov", "y4m", "m4v", "avi", "ts",  "m2ts", "mts",  "mpg", "mpeg",
+      "vob", "3gp", "flv",  "wmv", "ogv", "mxf", "ivf", "obu", "h264", "h265", "hevc"},
+     0,
+     NULL,
+     NULL},
 };
 
 static const format_def *find_format(cli_format format) {
@@ -47,7 +52,7 @@ cli_format cli_format_of_name(const char *path) {
         return CLI_FORMAT_UNKNOWN;
     }
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        for (size_t j = 0; j < 10 && formats[i].endings[j] != NULL; j++) {
+        for (size_t j = 0; formats[i].endings[j] != NULL; j++) {
             if (same_word(dot + 1, formats[i].endings[j])) {
                 return formats[i].format;
             }

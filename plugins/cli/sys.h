@@ -24,8 +24,13 @@ char **cli_folder_names(const char *path, size_t *count);
 void cli_names_free(char **names, size_t count);
 /* 0, or errno. An existing folder is no error. */
 int cli_make_folder(const char *path);
-/* Whether both names lead to one and the same folder. */
-int cli_same_folder(const char *a, const char *b);
+/* Whether both names lead to one and the same file or folder. */
+int cli_same_file(const char *a, const char *b);
+/* Takes a folder for this process, until cli_let_go or its end. A number for that, above 0; CLI_TAKEN: another one has it;
+ * CLI_LOCKLESS: the file system knows no such thing. */
+enum { CLI_TAKEN = -1, CLI_LOCKLESS = 0 };
+int cli_take_folder(const char *path);
+void cli_let_go(int taken);
 /* Where writing to `path` really goes: the target of a symbolic link, else a copy of path. NULL: out of memory. */
 char *cli_real_path(const char *path);
 

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -125,10 +126,29 @@ int cli_make_folder(const char *path) {
     return errno;
 }
 
-int cli_same_folder(const char *a, const char *b) {
+int cli_same_file(const char *a, const char *b) {
     struct stat x;
     struct stat y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int cli_take_folder(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return CLI_LOCKLESS;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        return fd;
+    }
+    const int taken = errno == EWOULDBLOCK;
+    close(fd);
+    return taken ? CLI_TAKEN : CLI_LOCKLESS;
+}
+
+void cli_let_go(int taken) {
+    if (taken > 0) {
+        close(taken);
+    }
 }
 
 char *cli_real_path(const char *path) {

@@ -1,17 +1,22 @@
 /* video_colour.c - between Y'CbCr as the file has it and the R'G'B' that networks work on: the stream's own matrix and
  * range both ways, no change of transfer; swscale with its exact paths, chroma interpolated where it was sampled. */
+#include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
-#include <stdlib.h>
 
 #include "plugins/cli/video_priv.h"
 
-enum { BEHIND = 128 }; /* bytes */
+enum { ALIGN = 64 }; /* bytes */
 enum { EXACT = SWS_FULL_CHR_H_INT | SWS_FULL_CHR_H_INP | SWS_ACCURATE_RND | SWS_BITEXACT };
 
 int video_bits_of(int pixel_format) {
     const AVPixFmtDescriptor *d = av_pix_fmt_desc_get((enum AVPixelFormat)pixel_format);
     return d != NULL ? d->comp[0].depth : 8;
+}
+
+const char *video_pixels_name(int pixel_format) {
+    const char *name = av_get_pix_fmt_name((enum AVPixelFormat)pixel_format);
+    return name != NULL ? name : "unknown pixels";
 }
 
 /* The old names of full-range formats. */
@@ -88,7 +93,7 @@ static int prepare(video_scaler *s, const scaling *z, const video_colour *colour
     video_scaler_free(s);
     s->sws = sws_alloc_context();
     if (s->sws == NULL) {
-        return -1;
+        return AVERROR(ENOMEM);
     }
     av_opt_set_int(s->sws, "srcw", z->from_w, 0);
     av_opt_set_int(s->sws, "srch", z->from_h, 0);
@@ -98,11 +103,15 @@ static int prepare(video_scaler *s, const scaling *z, const video_colour *colour
     av_opt_set_int(s->sws, "dst_format", (int)z->to, 0);
     av_opt_set_int(s->sws, "sws_flags",
                    (z->from_w == z->to_w && z->from_h == z->to_h ? SWS_BICUBIC : SWS_LANCZOS) | EXACT, 0);
+    if (z->from != AV_PIX_FMT_XYZ12LE && z->from != AV_PIX_FMT_XYZ12BE) { /* slices of XYZ come out otherwise */
+        av_opt_set_int(s->sws, "threads", s->threads > 1 ? s->threads : 1, 0);
+    }
     set_siting(s->sws, yuv_is_source ? "src" : "dst", colour->siting, yuv_is_source ? z->from : z->to);
     sws_setColorspaceDetails(s->sws, table, from_full, table, to_full, 0, 1 << 16, 1 << 16);
-    if (sws_init_context(s->sws, NULL, NULL) < 0) {
+    const int r = sws_init_context(s->sws, NULL, NULL);
+    if (r < 0) {
         video_scaler_free(s);
-        return -1;
+        return r;
     }
     /* again: what was said before the formats were settled may have been taken back */
     sws_setColorspaceDetails(s->sws, table, from_full, table, to_full, 0, 1 << 16, 1 << 16);
@@ -112,49 +121,65 @@ static int prepare(video_scaler *s, const scaling *z, const video_colour *colour
     return 0;
 }
 
-static enum AVPixelFormat rgb_format(const cli_picture *p) {
-    return p->bits == 16 ? AV_PIX_FMT_RGB48 : AV_PIX_FMT_RGB24;
-}
-
-int video_to_rgb(video_scaler *s, const AVFrame *frame, const video_colour *colour, cli_picture *rgb) {
-    int full = colour->range == AVCOL_RANGE_JPEG;
-    const scaling z = {frame->width,   frame->height, (int)rgb->width, (int)rgb->height, plain(frame->format, &full),
-                       rgb_format(rgb)};
-    uint8_t *data[4] = {rgb->pixels};
-    const int pitch[4] = {(int)cli_picture_stride(rgb)};
-    if (prepare(s, &z, colour, full, 1) != 0) {
-        return -1;
+/* Frames, not rows: only so swscale's threads each take some of them. */
+static int scale(const video_scaler *s, const AVFrame *from, const scaling *z, AVFrame *to) {
+    AVFrame *part = av_frame_clone(from);
+    if (part == NULL) {
+        return AVERROR(ENOMEM);
     }
-    return sws_scale(s->sws, (const uint8_t *const *)frame->data, frame->linesize, 0, frame->height, data, pitch) ==
-                   z.to_h
-               ? 0
-               : -1;
+    part->width = z->from_w;
+    part->height = z->from_h;
+    const int r = sws_scale_frame(s->sws, to, part);
+    av_frame_free(&part);
+    return r < 0 ? r : 0;
 }
 
-int video_from_rgb(video_scaler *s, const cli_picture *rgb, const video_colour *colour, AVFrame *frame) {
+int video_to_rgb(video_scaler *s, const AVFrame *frame, const video_colour *colour, AVFrame *rgb) {
     int full = colour->range == AVCOL_RANGE_JPEG;
-    scaling z = {(int)rgb->width, (int)rgb->height, frame->width,
-                 frame->height,   rgb_format(rgb),  plain(frame->format, &full)};
-    const uint8_t *data[4] = {rgb->pixels};
-    const int pitch[4] = {(int)cli_picture_stride(rgb)};
+    const scaling z = {frame->width, frame->height, rgb->width, rgb->height, plain(frame->format, &full), rgb->format};
+    const int r = prepare(s, &z, colour, full, 1);
+    return r < 0 ? r : scale(s, frame, &z, rgb);
+}
+
+int video_from_rgb(video_scaler *s, const AVFrame *rgb, const video_colour *colour, AVFrame *frame) {
+    int full = colour->range == AVCOL_RANGE_JPEG;
+    scaling z = {rgb->width, rgb->height, frame->width, frame->height, rgb->format, plain(frame->format, &full)};
     if (z.from_w - z.to_w == 1) { /* a last column that 4:2:0 has no place for */
         z.from_w = z.to_w;
     }
     if (z.from_h - z.to_h == 1) {
         z.from_h = z.to_h;
     }
-    if (prepare(s, &z, colour, full, 0) != 0) {
-        return -1;
-    }
-    return sws_scale(s->sws, data, pitch, 0, z.from_h, frame->data, frame->linesize) == z.to_h ? 0 : -1;
-}
-
-int video_picture_alloc(cli_picture *p) {
-    p->pixels = calloc(1, cli_picture_stride(p) * p->height + BEHIND);
-    return p->pixels != NULL ? 0 : -1;
+    const int r = prepare(s, &z, colour, full, 0);
+    return r < 0 ? r : scale(s, rgb, &z, frame);
 }
 
 void video_scaler_free(video_scaler *s) {
     sws_freeContext(s->sws);
     s->sws = NULL;
+}
+
+/* ---- RGB ---- */
+
+AVFrame *video_rgb_alloc(uint32_t width, uint32_t height, uint32_t bits) {
+    AVFrame *f = av_frame_alloc();
+    if (f != NULL) {
+        f->format = bits == 16 ? AV_PIX_FMT_RGB48 : AV_PIX_FMT_RGB24;
+        f->width = (int)width;
+        f->height = (int)height;
+        if (av_frame_get_buffer(f, ALIGN) < 0) {
+            av_frame_free(&f);
+        }
+    }
+    return f;
+}
+
+void video_rgb_to_picture(const AVFrame *rgb, cli_picture *p) {
+    const int bytes = (int)cli_picture_stride(p);
+    av_image_copy_plane(p->pixels, bytes, rgb->data[0], rgb->linesize[0], bytes, rgb->height);
+}
+
+void video_rgb_of_picture(AVFrame *rgb, const cli_picture *p) {
+    const int bytes = (int)cli_picture_stride(p);
+    av_image_copy_plane(rgb->data[0], rgb->linesize[0], p->pixels, bytes, bytes, rgb->height);
 }

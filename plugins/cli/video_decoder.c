@@ -1,12 +1,12 @@
 /* video_decoder.c - see video_priv.h: packets become frames in host memory, on the hardware where that works. Where it stops
  * working, software decodes the packets since the last key frame again, and no frame is lost. */
-#include <libavutil/pixdesc.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugins/cli/say.h"
+#include "plugins/cli/sys.h"
 #include "plugins/cli/video_priv.h"
 
 /* Of packets that are kept: a group of pictures of minutes. */
@@ -55,8 +55,10 @@ static int make_room(video_kept *k) {
 static void keep(video_kept *k, const AVPacket *p) {
     AVPacket *copy = k->lost || make_room(k) != 0 ? NULL : av_packet_clone(p);
     if (copy == NULL || k->bytes + p->size > KEPT_BYTES) {
+        const int64_t last = k->last;
         av_packet_free(&copy);
         forget_all(k);
+        k->last = last;
         k->lost = 1;
         return;
     }
@@ -158,7 +160,7 @@ int video_decoder_open(cli_video *v, const AVCodec *codec) {
     if (v->how.hardware != CLI_DECODER_SOFTWARE && !find_device(v, codec) &&
         !find_device(v, avcodec_find_decoder_by_name(avcodec_get_name(codec->id))) && /* AV1's is no other's */
         v->how.hardware == CLI_DECODER_HARDWARE) {
-        cli_note(v->path, "there is no hardware decoder for %s here; software decodes it", codec->name);
+        cli_note(v->path, "there is no hardware decoder for %s here; software decodes it", avcodec_get_name(codec->id));
     }
     return open_codec(v);
 }
@@ -183,23 +185,46 @@ const char *video_decoder_name(const cli_video *v, char text[64]) {
 
 /* ---- from hardware to software ---- */
 
-/* error: of the hardware, or anything where it refused the stream. 0, or TOLD. */
-static int leave_hardware(cli_video *v, int error) {
+static void tell_software(const cli_video *v, int error) {
     char why[128];
     const char *kind = av_hwdevice_get_type_name(v->device_type);
-    const char *pixels = av_get_pix_fmt_name(v->decoder->sw_pix_fmt);
-    if (v->kept.lost) {
-        cli_fail(v->path, "the hardware decoder (%s) stops working: %s; --decoder software goes without it", kind,
-                 video_error(error, why));
-        return TOLD;
-    }
     if (v->refused) {
         cli_note(v->path, "the hardware decoder (%s) takes no such video (%s, %s); software decodes it", kind,
-                 v->codec->name, pixels != NULL ? pixels : "unknown pixels");
+                 v->codec->name, video_pixels_name(v->decoder->sw_pix_fmt));
     } else {
-        cli_note(v->path, "the hardware decoder (%s) stops working: %s; software goes on", kind,
-                 video_error(error, why));
+        cli_note(v->path, "the hardware decoder (%s) stops working: %s; software goes on%s", kind,
+                 video_error(error, why), v->kept.lost ? ", once it has come there from the beginning" : "");
     }
+}
+
+/* The packets since the last key frame were too many to keep: software begins with the file again, and what came before is
+ * dropped in the same way. 0, or TOLD. */
+static int begin_again(cli_video *v, int error) {
+    char why[128];
+    const video_kept came = {.key = AV_NOPTS_VALUE, .last = v->kept.last, .frames = v->given};
+    if (video_is_piped(v)) {
+        cli_fail(v->path, "the hardware decoder (%s) stops working: %s; --decoder software goes without it",
+                 av_hwdevice_get_type_name(v->device_type), video_error(error, why));
+        return TOLD;
+    }
+    tell_software(v, error);
+    av_frame_unref(v->decoded);
+    av_buffer_unref(&v->device);
+    v->refused = 0;
+    if (video_open_again(v) != 0) {
+        return TOLD;
+    }
+    v->kept = came;
+    v->given = came.frames;
+    return 0;
+}
+
+/* error: of the hardware, or anything where it refused the stream. 0, or TOLD. */
+static int leave_hardware(cli_video *v, int error) {
+    if (v->kept.lost) {
+        return begin_again(v, error);
+    }
+    tell_software(v, error);
     av_frame_unref(v->decoded);
     avcodec_free_context(&v->decoder);
     av_buffer_unref(&v->device);
@@ -298,12 +323,15 @@ int video_decoder_frame(cli_video *v, AVFrame *frame) {
             const int64_t time = frame->best_effort_timestamp;
             if (v->device != NULL) {
                 shown(&v->kept, time);
-                return 1;
             }
-            if (!came_before(&v->kept, time)) {
+            if (v->device != NULL || !came_before(&v->kept, time)) {
+                v->given++;
                 return 1;
             }
             av_frame_unref(frame);
+            if (cli_interrupted()) {
+                return -1;
+            }
         } else if (r == AVERROR_EOF) {
             return 0;
         } else if (r == TOLD || r == AVERROR(ENOMEM)) {

@@ -40,10 +40,10 @@ static enum AVPixelFormat pixels_for(const AVCodec *c, uint32_t bits) {
 }
 
 /* Constant quality by each encoder's own scale. */
-static void set_quality(AVCodecContext *c, int quality) {
+static void set_quality(AVCodecContext *c, const video_format *f) {
     const char *name = c->codec->name;
     char text[16];
-    snprintf(text, sizeof text, "%d", quality);
+    snprintf(text, sizeof text, "%d", f->quality);
     if (strstr(name, "_nvenc") != NULL) {
         av_opt_set(c->priv_data, "rc", "vbr", 0);
         av_opt_set(c->priv_data, "cq", text, 0);
@@ -56,7 +56,11 @@ static void set_quality(AVCodecContext *c, int quality) {
         av_opt_set(c->priv_data, "row-mt", "1", 0);
         av_opt_set(c->priv_data, "cpu-used", "4", 0);
     } else if (strcmp(name, "libx265") == 0) {
-        av_opt_set(c->priv_data, "x265-params", "log-level=none", 0);
+        char hdr[256];
+        char all[288];
+        video_hdr_x265(&f->hdr, hdr);
+        snprintf(all, sizeof all, "log-level=none%s", hdr);
+        av_opt_set(c->priv_data, "x265-params", all, 0);
     }
 }
 
@@ -78,7 +82,7 @@ int video_encoder_open(const video_format *f, AVCodecContext **out) {
     c->chroma_sample_location = f->colour.siting;
     c->flags |= (int)(AV_CODEC_FLAG_GLOBAL_HEADER | AV_CODEC_FLAG_CLOSED_GOP);
     c->thread_count = 0;
-    set_quality(c, f->quality);
+    set_quality(c, f);
     const int r = avcodec_open2(c, f->encoder, NULL);
     if (r < 0) {
         avcodec_free_context(&c);
@@ -86,6 +90,26 @@ int video_encoder_open(const video_format *f, AVCodecContext **out) {
     }
     *out = c;
     return 0;
+}
+
+/* Whether a file of this kind begins with such a stream: many do not say what they take before they are asked to write. */
+static int begins(const AVOutputFormat *container, const AVCodecContext *c) {
+    AVFormatContext *out = NULL;
+    uint8_t *written = NULL;
+    int ok = avformat_alloc_output_context2(&out, container, NULL, NULL) >= 0 && avio_open_dyn_buf(&out->pb) >= 0;
+    if (ok) {
+        AVStream *s = avformat_new_stream(out, NULL);
+        ok = s != NULL && avcodec_parameters_from_context(s->codecpar, c) >= 0;
+        if (ok) {
+            s->time_base = c->time_base;
+            s->avg_frame_rate = c->framerate;
+            ok = avformat_write_header(out, NULL) >= 0;
+        }
+        avio_close_dyn_buf(out->pb, &written);
+        av_free(written);
+    }
+    avformat_free_context(out);
+    return ok;
 }
 
 /* Whether it opens for these frames. */
@@ -98,7 +122,7 @@ static int works(const AVCodec *codec, uint32_t bits, video_format *f) {
     f->pixels = pixels_for(codec, bits);
     const int ok = f->pixels != AV_PIX_FMT_NONE &&
                    avformat_query_codec(f->container, codec->id, FF_COMPLIANCE_NORMAL) != 0 &&
-                   video_encoder_open(f, &c) == 0;
+                   video_encoder_open(f, &c) == 0 && begins(f->container, c);
     avcodec_free_context(&c);
     return ok;
 }
@@ -138,12 +162,14 @@ int video_format_choose(const cli_video *v, const char *path, int w, int h, cons
     out->sample_aspect = v->ahead != NULL && v->ahead->sample_aspect_ratio.num > 0 ? v->ahead->sample_aspect_ratio
                                                                                    : v->stream->sample_aspect_ratio;
     out->colour = v->colour;
+    out->hdr = v->hdr;
     return video_format_settle(path, v->facts.bits > 8 ? 10 : 8, wish, out);
 }
 
 int video_format_settle(const char *path, int bits, const video_codec_wish *wish, video_format *out) {
     out->container = av_guess_format(NULL, path, NULL);
-    if (out->container == NULL || out->container->video_codec == AV_CODEC_ID_NONE) {
+    if (out->container == NULL || out->container->video_codec == AV_CODEC_ID_NONE ||
+        (out->container->flags & AVFMT_NOFILE) != 0) {
         return cli_fail(path, "no kind of video file has this name; .mp4, .mkv, .mov and .webm are some");
     }
     if (out->w < 2 || out->h < 2) {

@@ -1,5 +1,8 @@
 /* video_in.c - see video.h: a file or a pipe, and the frames of its best video stream. */
+#include <libavutil/display.h>
+#include <libavutil/pixdesc.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,41 +68,70 @@ static int go_to(cli_video *v, int64_t pts) {
     return 0;
 }
 
-/* Decodes until the frame behind `last_pts` is ahead. 1; 0: the first frame is behind it already; -1: told. */
-static int decode_to(cli_video *v, int64_t last_pts, int64_t count) {
+static int is_key(const AVFrame *f) {
+#if LIBAVUTIL_VERSION_INT >= AV_VERSION_INT(58, 7, 100)
+    return (f->flags & AV_FRAME_FLAG_KEY) != 0;
+#else
+    return f->key_frame;
+#endif
+}
+
+/* Passes over `count` frames. 1; 0: there are fewer; -1: told. */
+static int pass(cli_video *v, int64_t count) {
     AVFrame *f = av_frame_alloc();
-    int r = f != NULL ? 1 : -1;
-    for (int64_t seen = 0; r == 1; seen++) {
-        r = video_decode(v, f);
-        const int behind = r == 1 && (count > 0 ? seen >= count : f->pts > last_pts);
-        if (behind && count == 0 && seen == 0) {
-            r = 0;
-        } else if (behind) {
-            v->ahead = f;
-            return 1;
-        } else if (r == 0) {
-            r = 1; /* nothing is behind it: the end has been reached */
-            break;
-        }
+    int more = f != NULL ? 1 : -1;
+    for (int64_t i = 0; more == 1 && i < count; i++) {
+        more = video_decode(v, f);
         av_frame_unref(f);
-        if (cli_interrupted()) {
-            r = -1;
-        }
+        more = cli_interrupted() ? -1 : more;
+        cli_progress_update("going there", (uint64_t)i, (uint64_t)count);
     }
     av_frame_free(&f);
-    return r;
+    return more;
+}
+
+/* Passes over all frames up to the one of this pts. 1; 0: it does not come, or what comes does not begin with a key frame,
+ * without which a decoder may make up the rest; -1: told. */
+static int pass_until(cli_video *v, int64_t pts) {
+    AVFrame *f = av_frame_alloc();
+    int more = f != NULL ? 1 : -1;
+    int there = 0;
+    for (int first = 1; more == 1 && !there; first = 0) {
+        more = video_decode(v, f);
+        if (more == 1 && ((first && !is_key(f)) || f->pts > pts)) {
+            more = 0;
+        }
+        there = more == 1 && f->pts == pts;
+        av_frame_unref(f);
+        more = cli_interrupted() ? -1 : more;
+    }
+    av_frame_free(&f);
+    return more;
+}
+
+/* Whether a file of this kind knows its key frames. Others go to somewhere near, or a decoder is fed from the middle of a
+ * group there. */
+static int knows_keys(const cli_video *v) {
+    const char *kind = v->format->iformat->name;
+    return !video_is_piped(v) && (strncmp(kind, "mov,", 4) == 0 || strncmp(kind, "matroska,", 9) == 0);
 }
 
 int video_skip(cli_video *v, int64_t last_pts, int64_t count) {
-    int r = go_to(v, last_pts) == 0 ? decode_to(v, last_pts, 0) : 0;
-    if (r == 0) { /* this file cannot be entered there: all of it is decoded, and frames are counted */
-        if (go_to(v, v->first_pts) != 0) {
-            cli_fail(v->path, "cannot be read from the beginning again");
-            return -1;
+    int r = 0;
+    if (knows_keys(v)) {
+        r = go_to(v, last_pts) == 0 ? pass_until(v, last_pts) : 0;
+        if (r == 0) {
+            v->last_pts = AV_NOPTS_VALUE;
+            r = video_open_again(v);
         }
-        r = decode_to(v, last_pts, count);
     }
-    return r < 0 ? -1 : 0;
+    if (r == 0) { /* it stands at its beginning */
+        r = pass(v, count);
+        if (r == 0) {
+            cli_fail(v->path, "ends before the %lld frames that an interrupted run had of it", (long long)count);
+        }
+    }
+    return r == 1 ? 0 : -1;
 }
 
 int cli_video_seek(cli_video *v, double seconds) {
@@ -113,6 +145,28 @@ static double rate_of(const cli_video *v) {
     const AVRational average = v->stream->avg_frame_rate;
     const AVRational base = v->stream->r_frame_rate;
     return average.num > 0 && average.den > 0 ? av_q2d(average) : base.num > 0 && base.den > 0 ? av_q2d(base) : 0.0;
+}
+
+/* What has to be told, or kept beside the pixels. */
+static void look_at_kind(cli_video *v, const AVFrame *first) {
+    const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(first->format);
+    const AVDictionaryEntry *coded = av_dict_get(v->stream->metadata, "alpha_mode", NULL, 0); /* VP8's and VP9's */
+    size_t bytes = 0;
+    const int32_t *matrix =
+        (const int32_t *)(const void *)video_side_data(v->stream, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
+    v->alpha =
+        (d != NULL && (d->flags & AV_PIX_FMT_FLAG_ALPHA) != 0) || (coded != NULL && strcmp(coded->value, "1") == 0);
+    if (matrix != NULL && bytes >= 9 * sizeof *matrix) {
+        const double angle = av_display_rotation_get(matrix);
+        const int mirrored = (double)matrix[0] * matrix[4] - (double)matrix[1] * matrix[3] < 0.0;
+        v->turned = mirrored ? -1 : angle == angle ? (int)lrint(angle + 360.0) % 360 : 0; /* not a number: no turn */
+    }
+    video_hdr_of(v->stream, first, &v->hdr);
+#if LIBAVUTIL_VERSION_INT >= AV_VERSION_INT(58, 7, 100)
+    v->interlaced = (first->flags & AV_FRAME_FLAG_INTERLACED) != 0;
+#else
+    v->interlaced = first->interlaced_frame;
+#endif
 }
 
 static int look_at_first(cli_video *v) {
@@ -139,19 +193,30 @@ static int look_at_first(cli_video *v) {
         f->seconds = (double)v->format->duration / AV_TIME_BASE;
     }
     f->frames = v->stream->nb_frames > 0 ? v->stream->nb_frames : (int64_t)(f->seconds * f->fps + 0.5);
-#if LIBAVUTIL_VERSION_INT >= AV_VERSION_INT(58, 7, 100)
-    v->interlaced = (first->flags & AV_FRAME_FLAG_INTERLACED) != 0;
-#else
-    v->interlaced = first->interlaced_frame;
-#endif
+    look_at_kind(v, first);
     return CLI_OK;
+}
+
+int video_is_piped(const cli_video *v) {
+    return strcmp(v->path, "-") == 0 || cli_path_kind_of(v->path) != CLI_PATH_FILE;
+}
+
+int video_open_path(const char *path, AVFormatContext **out) {
+    const size_t n = strlen(path) + 8;
+    char *url = malloc(n);
+    if (url == NULL) {
+        return AVERROR(ENOMEM);
+    }
+    snprintf(url, n, "file:%s", path); /* or a name with a colon would be one of a protocol */
+    const int r = avformat_open_input(out, strcmp(path, "-") == 0 ? "pipe:0" : url, NULL, NULL);
+    free(url);
+    return r;
 }
 
 static int open_input(cli_video *v) {
     char why[128];
     const AVCodec *codec = NULL;
-    const int piped = strcmp(v->path, "-") == 0;
-    int r = avformat_open_input(&v->format, piped ? "pipe:0" : v->path, NULL, NULL);
+    int r = video_open_path(v->path, &v->format);
     r = r < 0 ? r : avformat_find_stream_info(v->format, NULL);
     if (r < 0) {
         return cli_fail(v->path, "cannot be read as a video: %s", video_error(r, why));
@@ -163,6 +228,18 @@ static int open_input(cli_video *v) {
     }
     v->stream = v->format->streams[r];
     return video_decoder_open(v, codec);
+}
+
+int video_open_again(cli_video *v) {
+    if (v->device == NULL) {
+        v->how.hardware = CLI_DECODER_SOFTWARE; /* why, has been told */
+    }
+    video_decoder_close(v);
+    avformat_close_input(&v->format);
+    av_frame_free(&v->ahead);
+    v->drained = 0;
+    v->given = 0;
+    return open_input(v) == CLI_OK ? 0 : -1;
 }
 
 int cli_video_open(const char *path, const cli_video_decoding *how, cli_video **out) {
@@ -189,6 +266,30 @@ const cli_video_facts *cli_video_about(const cli_video *v) {
     return &v->facts;
 }
 
+static int to_picture(cli_video *v, cli_picture *p) {
+    char why[128];
+    const cli_video_facts *f = &v->facts;
+    if (v->rgb == NULL && (v->rgb = video_rgb_alloc(f->width, f->height, f->bits)) == NULL) {
+        return cli_fail(v->path, "out of memory");
+    }
+    if (p->pixels == NULL) {
+        p->width = f->width;
+        p->height = f->height;
+        p->channels = 3;
+        p->bits = f->bits;
+        if (cli_picture_alloc(p) != 0) {
+            return cli_fail(v->path, "out of memory");
+        }
+    }
+    const int r = video_to_rgb(&v->to_rgb, v->frame, &v->colour, v->rgb);
+    if (r < 0) {
+        return cli_fail(v->path, "a frame (%s) cannot be converted to RGB: %s", video_pixels_name(v->frame->format),
+                        video_error(r, why));
+    }
+    video_rgb_to_picture(v->rgb, p);
+    return CLI_OK;
+}
+
 int cli_video_read(cli_video *v, cli_picture *p, double *seconds) {
     if (v->frame == NULL && (v->frame = av_frame_alloc()) == NULL) {
         cli_fail(v->path, "out of memory");
@@ -198,22 +299,12 @@ int cli_video_read(cli_video *v, cli_picture *p, double *seconds) {
     if (r != 1) {
         return r;
     }
-    if (p->pixels == NULL) {
-        p->width = v->facts.width;
-        p->height = v->facts.height;
-        p->channels = 3;
-        p->bits = v->facts.bits;
-    }
-    int done = 1;
-    if ((p->pixels == NULL && video_picture_alloc(p) != 0) || video_to_rgb(&v->to_rgb, v->frame, &v->colour, p) != 0) {
-        cli_fail(v->path, "a frame cannot be converted to RGB");
-        done = -1;
-    }
+    const int status = to_picture(v, p);
     if (seconds != NULL) {
         *seconds = (double)(v->frame->pts - v->first_pts) * av_q2d(v->stream->time_base);
     }
     av_frame_unref(v->frame);
-    return done;
+    return status == CLI_OK ? 1 : -1;
 }
 
 void cli_video_close(cli_video *v) {
@@ -223,6 +314,7 @@ void cli_video_close(cli_video *v) {
     video_scaler_free(&v->to_rgb);
     av_frame_free(&v->ahead);
     av_frame_free(&v->frame);
+    av_frame_free(&v->rgb);
     av_frame_free(&v->decoded);
     av_packet_free(&v->packet);
     video_decoder_close(v);

@@ -21,7 +21,6 @@ typedef struct join {
     video_part_reader part;
     int64_t part_number, at;
     AVFormatContext *in, *out;
-    AVStream *video;
     int *to; /* stream of the output for each of the input's; -1: left out */
     cli_outfile file;
     AVPacket *packet[2]; /* of the parts, of the input */
@@ -105,124 +104,6 @@ static int64_t shown_for(const join *j, int64_t pts) {
     return k + 1 < j->n ? j->shown[k + 1] - pts : j->last.last_duration;
 }
 
-/* ---- streams ---- */
-
-/* How the picture is turned, how bright its display was: kept as it is. */
-static void copy_side_data(const AVStream *from, AVStream *to) {
-    static const enum AVPacketSideDataType kept[] = {AV_PKT_DATA_DISPLAYMATRIX, AV_PKT_DATA_MASTERING_DISPLAY_METADATA,
-                                                     AV_PKT_DATA_CONTENT_LIGHT_LEVEL, AV_PKT_DATA_STEREO3D,
-                                                     AV_PKT_DATA_SPHERICAL};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-#if LIBAVCODEC_VERSION_MAJOR >= 61
-        const AVPacketSideData *d =
-            av_packet_side_data_get(from->codecpar->coded_side_data, from->codecpar->nb_coded_side_data, kept[i]);
-        AVPacketSideData *copy = d != NULL
-                                     ? av_packet_side_data_new(&to->codecpar->coded_side_data,
-                                                               &to->codecpar->nb_coded_side_data, kept[i], d->size, 0)
-                                     : NULL;
-        if (copy != NULL) {
-            memcpy(copy->data, d->data, d->size);
-        }
-#else
-        size_t bytes = 0;
-        const uint8_t *d = av_stream_get_side_data(from, kept[i], &bytes);
-        uint8_t *copy = d != NULL ? av_stream_new_side_data(to, kept[i], bytes) : NULL;
-        if (copy != NULL) {
-            memcpy(copy, d, bytes);
-        }
-#endif
-    }
-}
-
-static void drop_tag(AVDictionary **d, const char *key) {
-    av_dict_set(d, key, NULL, 0);
-}
-
-static int add_video(join *j) {
-    AVCodecContext *c = NULL;
-    const AVStream *from = j->v != NULL ? j->v->stream : NULL;
-    j->video = avformat_new_stream(j->out, NULL);
-    const int r = j->video != NULL ? video_encoder_open(j->f, &c) : AVERROR(ENOMEM);
-    if (r < 0 || avcodec_parameters_from_context(j->video->codecpar, c) < 0) {
-        avcodec_free_context(&c);
-        return fail(j, r < 0 ? r : AVERROR(ENOMEM));
-    }
-    avcodec_free_context(&c);
-    const int apple = strcmp(j->out->oformat->name, "mp4") == 0 || strcmp(j->out->oformat->name, "mov") == 0;
-    if (j->video->codecpar->codec_id == AV_CODEC_ID_HEVC && apple) {
-        j->video->codecpar->codec_tag = MKTAG('h', 'v', 'c', '1');
-    }
-    j->video->time_base = j->f->time_base;
-    j->video->avg_frame_rate = j->f->rate;
-    j->video->sample_aspect_ratio = j->f->sample_aspect;
-    if (from != NULL) {
-        j->video->disposition = from->disposition;
-        av_dict_copy(&j->video->metadata, from->metadata, 0);
-        drop_tag(&j->video->metadata, "encoder");
-        copy_side_data(from, j->video);
-    }
-    return CLI_OK;
-}
-
-static int wanted(const join *j, const AVStream *s) {
-    const enum AVMediaType type = s->codecpar->codec_type;
-    const int cover = type == AVMEDIA_TYPE_VIDEO && (s->disposition & AV_DISPOSITION_ATTACHED_PIC) != 0;
-    const int mkv = strcmp(j->out->oformat->name, "matroska") == 0;
-    if (type != AVMEDIA_TYPE_AUDIO && type != AVMEDIA_TYPE_SUBTITLE && !cover &&
-        !(type == AVMEDIA_TYPE_ATTACHMENT && mkv)) {
-        return 0;
-    }
-    if (type == AVMEDIA_TYPE_ATTACHMENT ||
-        avformat_query_codec(j->out->oformat, s->codecpar->codec_id, FF_COMPLIANCE_NORMAL) == 1) {
-        return 1;
-    }
-    cli_note(j->path, "stream %d (%s) does not go into this kind of file and is left out; .mkv holds nearly everything",
-             s->index, avcodec_get_name(s->codecpar->codec_id));
-    return 0;
-}
-
-static int add_others(join *j) {
-    for (unsigned i = 0; j->in != NULL && i < j->in->nb_streams; i++) {
-        const AVStream *s = j->in->streams[i];
-        j->to[i] = -1;
-        if ((int)i == j->v->stream->index || !wanted(j, s)) {
-            continue;
-        }
-        AVStream *copy = avformat_new_stream(j->out, NULL);
-        if (copy == NULL || avcodec_parameters_copy(copy->codecpar, s->codecpar) < 0) {
-            return cli_fail(j->path, "out of memory");
-        }
-        copy->codecpar->codec_tag = 0;
-        copy->time_base = s->time_base;
-        copy->disposition = s->disposition;
-        av_dict_copy(&copy->metadata, s->metadata, 0);
-        copy_side_data(s, copy);
-        j->to[i] = copy->index;
-    }
-    return CLI_OK;
-}
-
-static int add_chapters(join *j) {
-    const AVFormatContext *in = j->v != NULL ? j->v->format : NULL;
-    for (unsigned i = 0; in != NULL && i < in->nb_chapters; i++) {
-        AVChapter *c = av_mallocz(sizeof *c);
-        if (c == NULL) {
-            return cli_fail(j->path, "out of memory");
-        }
-        *c = *in->chapters[i];
-        c->metadata = NULL;
-        av_dict_copy(&c->metadata, in->chapters[i]->metadata, 0);
-        if (av_dynarray_add_nofree(&j->out->chapters, (int *)&j->out->nb_chapters, c) < 0) {
-            av_dict_free(&c->metadata);
-            av_free(c);
-            return cli_fail(j->path, "out of memory");
-        }
-    }
-    av_dict_copy(&j->out->metadata, in != NULL ? in->metadata : NULL, 0);
-    drop_tag(&j->out->metadata, "encoder");
-    return CLI_OK;
-}
-
 /* ---- the file ---- */
 
 static int write_bytes(void *user, uint8_t *data, int bytes) {
@@ -249,15 +130,16 @@ static int open_output(join *j) {
         av_free(room);
         return fail(j, r < 0 ? r : AVERROR(ENOMEM));
     }
+    j->out->flags |= AVFMT_FLAG_BITEXACT; /* else Matroska's numbers are drawn anew with every run */
     return CLI_OK;
 }
 
 static int open_input(join *j) {
     char why[128];
-    if (j->v == NULL || strcmp(j->v->path, "-") == 0) {
+    if (j->v == NULL || video_is_piped(j->v)) {
         return CLI_OK;
     }
-    int r = avformat_open_input(&j->in, j->v->path, NULL, NULL);
+    int r = video_open_path(j->v->path, &j->in);
     r = r < 0 ? r : avformat_find_stream_info(j->in, NULL);
     j->to = r >= 0 ? calloc(j->in->nb_streams + 1, sizeof *j->to) : NULL;
     return r < 0           ? cli_fail(j->v->path, "cannot be read again: %s", video_error(r, why))
@@ -285,7 +167,7 @@ static int next_video(join *j) {
     if (more == 1) {
         p->dts = decoded_at(j, j->at++);
         p->duration = shown_for(j, pts);
-        p->stream_index = j->video->index;
+        p->stream_index = 0; /* the video is the first */
     }
     return more;
 }
@@ -348,13 +230,13 @@ static int write_packets(join *j) {
 static int write_file(join *j) {
     int r = open_input(j);
     r = r == CLI_OK ? open_output(j) : r;
-    r = r == CLI_OK ? add_video(j) : r;
-    r = r == CLI_OK ? add_others(j) : r;
-    r = r == CLI_OK ? add_chapters(j) : r;
     if (r != CLI_OK) {
         return r;
     }
-    int e = avformat_write_header(j->out, NULL);
+    int e = video_add_stream(j->out, j->v, j->f);
+    e = e < 0 || j->in == NULL ? e : video_add_others(j->out, j->in, j->v->stream->index, j->path, j->to);
+    e = e < 0 || j->v == NULL ? e : video_add_chapters(j->out, j->v->format);
+    e = e < 0 ? e : avformat_write_header(j->out, NULL);
     if (e < 0) {
         return fail(j, e);
     }
@@ -387,7 +269,10 @@ int video_join(const cli_video *v, const video_format *f, const char *folder, in
     j.packet[0] = av_packet_alloc();
     j.packet[1] = av_packet_alloc();
     int r = j.packet[0] != NULL && j.packet[1] != NULL ? read_times(&j) : cli_fail(path, "out of memory");
-    r = r == CLI_OK ? cli_outfile_open(&j.file, path) : r;
+    if (r == CLI_OK) {
+        cli_outfile_sweep(path);
+        r = cli_outfile_open(&j.file, path);
+    }
     if (r == CLI_OK) {
         r = write_file(&j);
         if (r == CLI_OK) {

@@ -18,6 +18,7 @@ typedef struct video_format { /* of the encoder, the same for all parts */
     int w, h, quality;
     AVRational time_base, rate, sample_aspect;
     video_colour colour;
+    video_hdr hdr;
 } video_format;
 
 typedef struct video_codec_wish {

@@ -5,6 +5,8 @@
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
+#include <libavutil/dovi_meta.h>
+#include <libavutil/mastering_display_metadata.h>
 #include <libswscale/swscale.h>
 
 #include "plugins/cli/video.h"
@@ -18,8 +20,18 @@ typedef struct video_colour {
     enum AVChromaLocation siting;
 } video_colour;
 
-/* One conversion between a kind of AVFrame and packed RGB, made anew when the frame's kind changes. */
+/* Of HDR, static. */
+typedef struct video_hdr {
+    int has_display, has_light;
+    AVMasteringDisplayMetadata display;
+    AVContentLightMetadata light;
+    const char *dynamic; /* what there is of it and is not kept; NULL: nothing */
+    int alone;           /* colours mean nothing without `dynamic` */
+} video_hdr;
+
+/* One conversion between a kind of AVFrame and RGB, made anew when the frame's kind changes. */
 typedef struct video_scaler {
+    int threads; /* that share a frame; 0: one. The result is the same */
     struct SwsContext *sws;
     int w, h, format; /* of the frame */
 } video_scaler;
@@ -32,7 +44,7 @@ typedef struct video_kept {
     int64_t
         key; /* when the first key frame behind that one, packets[key_at], is shown; AV_NOPTS_VALUE: there is none */
     size_t key_at;
-    int64_t frames; /* that have come of them */
+    int64_t frames; /* that have come of them; of all since the beginning once packets are lost */
     int64_t last;   /* when the last of these is shown */
     int lost;       /* there were too many: they are not kept any more */
 } video_kept;
@@ -47,17 +59,20 @@ struct cli_video {
     AVBufferRef *device; /* of a hardware decoder; NULL: software decodes */
     enum AVHWDeviceType device_type;
     enum AVPixelFormat device_format;
-    int refused; /* the hardware takes no such stream */
+    int refused;   /* the hardware takes no such stream */
+    int64_t given; /* frames since the file's beginning */
     video_kept kept;
     AVPacket *packet;
     AVFrame *decoded;
-    AVFrame *ahead; /* decoded already; NULL: none */
-    AVFrame *frame; /* of cli_video_read */
+    AVFrame *ahead;       /* decoded already; NULL: none */
+    AVFrame *frame, *rgb; /* of cli_video_read */
     int drained, damaged;
     int64_t last_pts; /* of the frame decoded last; AV_NOPTS_VALUE: none */
     int64_t first_pts;
     int64_t step; /* ticks of a frame whose duration nobody tells */
-    int interlaced;
+    int interlaced, alpha;
+    int turned; /* degrees anticlockwise that it is turned by when it is shown, or -1: mirrored */
+    video_hdr hdr;
     cli_video_facts facts;
     video_colour colour;
     video_scaler to_rgb;
@@ -78,15 +93,37 @@ int video_decode(cli_video *v, AVFrame *frame);
  * after it. 0, or -1: told. */
 int video_skip(cli_video *v, int64_t last_pts, int64_t count);
 
-/* video_colour.c. Both return 0, or -1: out of memory or not convertible. */
-int video_to_rgb(video_scaler *s, const AVFrame *frame, const video_colour *colour, cli_picture *rgb);
-/* frame: its buffers, format and size are there; rgb is scaled to it where sizes differ, what is odd is cut off. */
-int video_from_rgb(video_scaler *s, const cli_picture *rgb, const video_colour *colour, AVFrame *frame);
+/* video_colour.c. Both return 0, or FFmpeg's error: out of memory or not convertible. Buffers, formats and sizes are there. */
+int video_to_rgb(video_scaler *s, const AVFrame *frame, const video_colour *colour, AVFrame *rgb);
+/* rgb is scaled to the frame where sizes differ, what is odd is cut off. */
+int video_from_rgb(video_scaler *s, const AVFrame *rgb, const video_colour *colour, AVFrame *frame);
 void video_scaler_free(video_scaler *s);
-/* As cli_picture_alloc, with room behind the last row, where swscale reads and writes in vectors. */
-int video_picture_alloc(cli_picture *p);
+/* RGB of 8 or 16 bits, its rows as far apart as swscale likes them. NULL: out of memory. */
+AVFrame *video_rgb_alloc(uint32_t width, uint32_t height, uint32_t bits);
+/* Between such a frame and a picture of its size that is there. */
+void video_rgb_to_picture(const AVFrame *rgb, cli_picture *p);
+void video_rgb_of_picture(AVFrame *rgb, const cli_picture *p);
 video_colour video_colour_of(const AVFrame *frame);
 int video_bits_of(int pixel_format); /* of a sample */
+const char *video_pixels_name(int pixel_format);
+
+/* video_hdr.c */
+void video_hdr_of(const AVStream *stream, const AVFrame *frame, video_hdr *out);
+/* What the stream does not have already. 0, or FFmpeg's error. */
+int video_hdr_to_stream(const video_hdr *h, AVStream *to);
+/* As further parameters of libx265: empty, or ":name=value" once or twice. */
+void video_hdr_x265(const video_hdr *h, char text[256]);
+
+/* video_streams.c: NULL: there is none. 0, or FFmpeg's error. */
+const uint8_t *video_side_data(const AVStream *s, enum AVPacketSideDataType type, size_t *bytes);
+int video_set_side_data(AVStream *s, enum AVPacketSideDataType type, const void *data, size_t bytes);
+
+/* video_in.c: whether it can be read only once: standard input, a FIFO, what a shell makes of <(...). */
+int video_is_piped(const cli_video *v);
+/* From its beginning, as it was when it was opened; by software if there is no device any more. 0, or -1: told. */
+int video_open_again(cli_video *v);
+/* A file, whatever its name looks like, or "-". 0, or FFmpeg's error. */
+int video_open_path(const char *path, AVFormatContext **out);
 
 int64_t video_duration(const AVFrame *frame);
 void video_set_duration(AVFrame *frame, int64_t ticks);

@@ -15,13 +15,20 @@ typedef struct video_sink {
     int (*put)(void *user, const AVFrame *frame, const cli_picture *rgb, int64_t number);
 } video_sink;
 
+/* Seconds that each of these took of all frames: what is near the whole time is what the speed hangs on, unless the network
+ * is. */
+typedef struct video_busy {
+    double decode, to_rgb, from_rgb, write;
+} video_busy;
+
 typedef struct video_task {
     cli_session *session;
     const cli_args *args;
     cli_video *video;
     const video_sink *sink;
-    int64_t first;  /* number of the frame that the video stands at */
-    int64_t frames; /* out: that have gone through, `first` not counted */
+    int64_t first;   /* number of the frame that the video stands at */
+    int64_t frames;  /* out: that have gone through, `first` not counted */
+    video_busy busy; /* out */
 } video_task;
 
 /* All frames from where the video stands. CLI_OK: to the end; else told, or interrupted. */
@@ -49,6 +56,7 @@ typedef struct video_parts {
     const video_format *format;
     const char *output;
     char *folder;
+    int taken;    /* the folder, by this process */
     int64_t done; /* parts that are whole */
     int64_t frames, last_pts;
     video_part part; /* the one that is being written */

@@ -130,14 +130,19 @@ static int write_identity(const char *path, const char *identity) {
 }
 
 int video_parts_open(video_parts *p, const video_format *f, const char *output, const char *identity) {
-    *p = (video_parts){.format = f, .output = output, .folder = video_parts_folder(output)};
+    *p = (video_parts){.format = f, .output = output, .folder = video_parts_folder(output), .taken = CLI_LOCKLESS};
     char *run = p->folder != NULL ? in_folder(p, "run.json") : NULL;
     if (run == NULL) {
         return cli_fail(output, "out of memory");
     }
     const int e = cli_make_folder(p->folder);
     int r = e == 0 ? CLI_OK : cli_fail(p->folder, "cannot be made: %s", strerror(e));
-    if (r == CLI_OK && same_run(run, identity)) {
+    p->taken = r == CLI_OK ? cli_take_folder(p->folder) : CLI_LOCKLESS;
+    if (p->taken == CLI_TAKEN) {
+        r = cli_fail(output, "another davy is making it");
+        free(p->folder); /* it is the other's */
+        p->folder = NULL;
+    } else if (r == CLI_OK && same_run(run, identity)) {
         remove_files(p, 0);
         count_parts(p);
     } else if (r == CLI_OK) {
@@ -160,8 +165,10 @@ int video_parts_finish(video_parts *p) {
     if (p->part.path == NULL) {
         return CLI_OK;
     }
+    const int64_t frames = p->part.frames;
     const int r = video_part_commit(&p->part);
     p->done += r == CLI_OK;
+    p->frames += r == CLI_OK ? frames : 0;
     return r;
 }
 
@@ -171,6 +178,8 @@ void video_parts_close(video_parts *p, int keep) {
         remove_files(p, 1);
         cli_remove_folder(p->folder);
     }
+    cli_let_go(p->taken);
+    p->taken = CLI_LOCKLESS;
     free(p->folder);
     p->folder = NULL;
 }

@@ -14,7 +14,7 @@ struct cli_video_writer {
     cli_video *sound; /* NULL: none */
     video_format format;
     video_scaler from_rgb;
-    cli_picture rgb; /* with the room that swscale wants */
+    AVFrame *rgb;
     int64_t first, frames;
     int is_y4m;
     video_y4m y4m;
@@ -91,10 +91,13 @@ int cli_video_writer_open(const char *path, const cli_video_wish *wish, cli_vide
     }
     w->path = path;
     w->is_y4m = names_y4m(path);
-    w->rgb = (cli_picture){.width = wish->width, .height = wish->height, .channels = 3, .bits = 8};
-    int r = video_picture_alloc(&w->rgb) == 0 ? CLI_OK : cli_fail(path, "out of memory");
+    w->rgb = video_rgb_alloc(wish->width, wish->height, 8);
+    int r = w->rgb != NULL ? CLI_OK : cli_fail(path, "out of memory");
     if (r == CLI_OK && wish->sound != NULL && w->is_y4m) {
         r = cli_fail(path, "y4m holds no sound");
+    }
+    if (r == CLI_OK && wish->sound != NULL && cli_same_file(wish->sound, path)) {
+        r = cli_fail(path, "is the file whose sound is to be copied; name another one");
     }
     const cli_video_decoding plain = {.hardware = CLI_DECODER_SOFTWARE}; /* of one frame */
     r = r == CLI_OK && wish->sound != NULL ? cli_video_open(wish->sound, &plain, &w->sound) : r;
@@ -124,14 +127,14 @@ static AVFrame *frame_of(cli_video_writer *w) {
     frame->color_range = f->colour.range;
     frame->chroma_location = f->colour.siting;
     video_set_duration(frame, 1);
-    if (av_frame_get_buffer(frame, ALIGN) < 0 || video_from_rgb(&w->from_rgb, &w->rgb, &f->colour, frame) != 0) {
+    if (av_frame_get_buffer(frame, ALIGN) < 0 || video_from_rgb(&w->from_rgb, w->rgb, &f->colour, frame) != 0) {
         av_frame_free(&frame);
     }
     return frame;
 }
 
 int cli_video_writer_put(cli_video_writer *w, const cli_picture *rgb) {
-    memcpy(w->rgb.pixels, rgb->pixels, cli_picture_stride(rgb) * rgb->height);
+    video_rgb_of_picture(w->rgb, rgb);
     AVFrame *frame = frame_of(w);
     if (frame == NULL) {
         return cli_fail(w->path, "out of memory");
@@ -163,7 +166,7 @@ int cli_video_writer_close(cli_video_writer *w, int status) {
     }
     video_parts_close(&w->parts, 0);
     video_scaler_free(&w->from_rgb);
-    cli_picture_free(&w->rgb);
+    av_frame_free(&w->rgb);
     cli_video_close(w->sound);
     free(w);
     return status;

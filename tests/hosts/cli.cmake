@@ -17,6 +17,14 @@ if(TARGET davy_cli)
     add_test(NAME hosts.cli_codecs COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_codecs.py ${cli_small})
     add_test(NAME hosts.cli_caption COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_caption.py)
     add_test(NAME hosts.video COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video.py ${cli_small})
+    if(TARGET davy_video)
+        pkg_check_modules(VIDEO_TEST_LIBS REQUIRED IMPORTED_TARGET libavcodec libavformat libavutil libswscale)
+        add_executable(video_colour video_colour.c ${PROJECT_SOURCE_DIR}/plugins/cli/video_colour.c)
+        target_link_libraries(video_colour PRIVATE davy_cli_parts PkgConfig::VIDEO_TEST_LIBS)
+        set_target_properties(video_colour PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+        add_test(NAME hosts.video_colour COMMAND video_colour)
+        set_tests_properties(hosts.video_colour PROPERTIES LABELS hosts TIMEOUT 300)
+    endif()
     # Under the names that FFmpeg loads: libcuda.so.1 and, beside it, libnvcuvid.so.1.
     set(nvdec_folder ${PROJECT_BINARY_DIR}/tests/nvdec)
     add_library(mock_nvdec MODULE mock_nvdec.c)
@@ -26,11 +34,12 @@ if(TARGET davy_cli)
     add_custom_command(TARGET mock_nvdec POST_BUILD
         COMMAND ${CMAKE_COMMAND} -E create_symlink libcuda.so.1 ${nvdec_folder}/libnvcuvid.so.1)
     add_test(NAME hosts.video_hardware COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video_hardware.py)
+    add_test(NAME hosts.video_files COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video_files.py)
     add_test(NAME hosts.video_clip COMMAND ${DAVY_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/test_video_clip.py)
-    set_tests_properties(hosts.cli_parts hosts.cli hosts.cli_misuse hosts.cli_codecs hosts.cli_caption hosts.video hosts.video_hardware hosts.video_clip PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
+    set_tests_properties(hosts.cli_parts hosts.cli hosts.cli_misuse hosts.cli_codecs hosts.cli_caption hosts.video hosts.video_files hosts.video_hardware hosts.video_clip PROPERTIES LABELS hosts TIMEOUT 900 ENVIRONMENT
         "${DAVY_TEST_ENV};DAVY_DEVICE=cpu;DAVY_MOCK_CUDA=$<TARGET_FILE:mock_cuda>;DAVY_MOCK_NVDEC=${nvdec_folder};DAVY_MODELS=${PROJECT_SOURCE_DIR}/packaging/models")
     if(DAVY_SANITIZE)
-        set_property(TEST hosts.video hosts.video_hardware hosts.video_clip APPEND PROPERTY ENVIRONMENT
+        set_property(TEST hosts.video hosts.video_files hosts.video_hardware hosts.video_clip APPEND PROPERTY ENVIRONMENT
             "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/leaks.txt:print_suppressions=0")
     endif()
 endif()

@@ -1,4 +1,4 @@
-/* mock_nvdec.c - what FFmpeg asks of libcuda.so.1 and libnvcuvid.so.1 to decode 8-bit 4:2:0 H.264 on a GPU, in host memory.
+/* mock_nvdec.c - what FFmpeg asks of libcuda.so.1 and libnvcuvid.so.1 to decode 8-bit 4:2:0 H.264 and AV1 on a GPU, in host memory.
  * Picture n in the order of decoding is grey: its luma is 32 + 8 * (n % 24). Variables of the environment make it fail:
  * MOCK_NVDEC_FAILS=n at picture n and all behind it, MOCK_NVDEC_MAP=n when frame n of those shown is fetched,
  * MOCK_NVDEC_NONE=1 as if the GPU decoded nothing. What is not given back is told when the program ends. */
@@ -10,7 +10,7 @@
 #define GIVEN __attribute__((visibility("default")))
 
 enum { OK = 0, BAD_VALUE = 1, UNSUPPORTED = 801, UNKNOWN = 999 };
-enum { SURFACES = 32, PITCH = 512, H264 = 4, YUV420 = 1 };
+enum { SURFACES = 32, PITCH = 512, H264 = 4, AV1 = 11, YUV420 = 1 };
 
 typedef struct decode_caps {
     int codec, chroma;
@@ -149,7 +149,8 @@ GIVEN int cuvidMapVideoFrame64(decoder *d, int index, unsigned long long *at, un
 GIVEN int cuvidUnmapVideoFrame64(decoder *d, unsigned long long at);
 
 int cuvidGetDecoderCaps(decode_caps *c) {
-    c->supported = c->codec == H264 && c->chroma == YUV420 && c->depth_minus8 == 0 && getenv("MOCK_NVDEC_NONE") == NULL;
+    c->supported = (c->codec == H264 || c->codec == AV1) && c->chroma == YUV420 && c->depth_minus8 == 0 &&
+                   getenv("MOCK_NVDEC_NONE") == NULL;
     c->min_width = c->min_height = 16;
     c->max_width = c->max_height = PITCH;
     c->max_blocks = 1024;

@@ -55,6 +55,7 @@ def test_latents():
     whole = pictures(WORK / "l-out/%06d.png", (96, 64))
     check(len(whole) == 9, f"a folder: {len(whole)} frames")
     davy("decode", WORK / "l.safetensors", "-o", WORK / "l.mp4", "--audio", src, "--codec", "libx264", *vae)
+    davy("decode", WORK / "l.safetensors", "-o", src, "--audio", src, *vae, code=1)
     streams = probe(WORK / "l.mp4", "streams", "-count_frames")
     video = next(x for x in streams if x["codec_type"] == "video")
     check([x["codec_type"] for x in streams] == ["video", "audio"], "sound is copied")

@@ -5,6 +5,7 @@ The hardware's own pictures are not tested here: that they are software's, bit f
 """
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -80,12 +81,12 @@ def test_cropped():
     check(decoder == "h264 on cuda" and near(grey(frames), steps(src)), f"cropped: {decoder}, {grey(frames)}")
 
 
-def goes_on(src, at, told, **variables):
+def goes_on(src, at, told, by="h264", **variables):
     """Frames of the hardware, then software's, none lost and none twice."""
     soft = goes_on.soft.setdefault(src, software(src))
     decoder, notes, frames = mocked(src, WORK / "f.y4m", "--decoder", "hardware", **variables)
     what = f"{src.name}, {variables}"
-    check(len(notes) == 1 and told in notes[0] and decoder == "h264", f"{what}: {decoder}, {notes}")
+    check(len(notes) == 1 and told in notes[0] and decoder == by, f"{what}: {decoder}, {notes}")
     check(len(frames) == len(soft), f"{what}: {len(frames)} frames, expected {len(soft)}")
     same = [np.array_equal(a, b) for a, b in zip(frames, soft)]
     first = same.index(True) if True in same else len(same)
@@ -105,6 +106,51 @@ def test_stops():
         for n in 0, 17, 35:
             goes_on(src, n, told, fails=n)
         goes_on(src, 20, told, map=20)
+
+
+def test_av1():
+    """Two decoders of FFmpeg take turns here: its own, which is the hardware's alone, and dav1d."""
+    if "libsvtav1" not in subprocess.run(["ffmpeg", "-hide_banner", "-encoders"], capture_output=True, text=True).stdout:
+        cli_run.skip("AV1: this FFmpeg cannot make any")
+        return
+    for name in "av1.mkv", "av1.mp4":
+        src = make(name, "-c:v", "libsvtav1", "-preset", "10", "-g", "16", "-pix_fmt", "yuv420p", seconds=1.5,
+                   stderr=subprocess.DEVNULL)
+        decoder, notes, frames = mocked(src, WORK / "d.y4m", "--decoder", "hardware")
+        check(decoder == "av1 on cuda" and notes == [], f"{name}: {decoder}, {notes}")
+        check(len(frames) == 36 and -1 not in grey(frames), f"{name}: {len(frames)} frames: {grey(frames)}")
+        for n in 0, 17, 30:
+            goes_on(src, n, "stops working", by="libdav1d", fails=n)
+        goes_on(src, 0, "takes no such video", by="libdav1d", none=1)
+
+
+def heavy(name, frames, filler):
+    """A raw stream of one group, each of its pictures with so many bytes of filler behind it."""
+    thin = make("thin.h264", *X264, "-bf", "2", "-g", "500", "-x264-params", "slices=1", seconds=frames / 24)
+    nals = re.split(rb"(?=\x00\x00\x01)", thin.read_bytes())
+    with open(WORK / name, "wb") as f:
+        for nal in nals:
+            f.write(nal)
+            if len(nal) > 3 and nal[3] & 31 in (1, 5):
+                f.write(b"\0\0\x01\x0c" + b"\xff" * filler + b"\x80")
+    return WORK / name
+
+
+def test_large_group():
+    """More than is kept of one group: software begins with the file again, and of a pipe it is said."""
+    raw = heavy("heavy.h264", 20, 14 << 20)  # the 19th picture is one too many
+    timed, untimed = WORK / "heavy.mkv", WORK / "heavy.mpg"
+    ffmpeg("-r", "24", "-i", raw, "-c", "copy", "-bsf:v", "setts=ts=N", timed)
+    raw.rename(untimed)
+    check(min(timed.stat().st_size, untimed.stat().st_size) > 270 << 20, f"{timed.stat().st_size} bytes")
+    goes_on(timed, 15, "software goes on", fails=15)
+    for src in timed, untimed:
+        goes_on(src, 19, "once it has come there from the beginning", fails=19)
+    untimed.rename(raw)
+    mocked(raw, WORK / "piped.y4m", "--decoder", "hardware", code=1, fails=19)
+    check(not (WORK / "piped.y4m").exists(), "a pipe cannot begin again")
+    raw.unlink()
+    timed.unlink()
 
 
 def test_refused():

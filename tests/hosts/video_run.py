@@ -71,9 +71,9 @@ def psnr(a, b):
     return 10 * np.log10(255.0**2 / max(np.mean(d * d), 1e-9))
 
 
-def make(name, *args, size="96x64", rate=24, seconds=1.0, source="testsrc2"):
+def make(name, *args, size="96x64", rate=24, seconds=1.0, source="testsrc2", **more):
     path = WORK / name
-    ffmpeg("-f", "lavfi", "-i", f"{source}=size={size}:rate={rate}", "-t", seconds, *args, path)
+    ffmpeg("-f", "lavfi", "-i", f"{source}=size={size}:rate={rate}", "-t", seconds, *args, path, **more)
     return path
 
 

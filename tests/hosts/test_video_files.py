@@ -1,0 +1,235 @@
+"""davy upscale of videos as people have them: odd names, killed runs, full disks, covers, HDR, alpha, turned pictures.
+
+See video_run.py.
+"""
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+
+import video_run
+from cli_run import DAVY, WORK, check
+from video_run import davy, digest, ffmpeg, make, nothing_beside, probe, video_of
+
+PART = 96  # frames, as VIDEO_PART
+X264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p")
+SMALL = {"size": "48x32"}  # not for libx265, which breaks its memory there
+
+
+def up(src, dst, *more, **how):
+    return davy("upscale", src, "-o", dst, "--model", "davy-live-x2", *more, **how)
+
+
+def noted(src, dst, words):
+    notes = up(src, dst).notes
+    check(len(notes) == 1 and words in notes[0], f"{src.name}: {notes}")
+
+
+def parts_of(out):
+    folder = WORK / (out.name + ".davy-parts")
+    return [p for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
+
+
+def stop(src, out, how):
+    """A run that is stopped by a signal once a part is there; anew where it was ready before that."""
+    for _ in range(10):
+        p = subprocess.Popen([DAVY, "upscale", str(src), "-o", str(out), "--model", "davy-live-x2"], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE)
+        while p.poll() is None and not parts_of(out):
+            time.sleep(0.005)
+        p.send_signal(how)
+        error = p.communicate(timeout=600)[1].decode()
+        if p.returncode != 0:
+            return error
+        out.unlink()
+    check(False, f"{out.name}: never stopped in time")
+    return ""
+
+
+def test_names():
+    """Colons, percents, spaces, what looks like a protocol; never the video itself."""
+    given = make("n.mp4", *X264, seconds=0.2, **SMALL).read_bytes()
+    folder = WORK / "a b" / "ü"
+    folder.mkdir(parents=True)
+    for name in "c:d e.mp4", "http:x.mp4", "%03d.mp4", "q?#&.mp4":
+        (folder / name).write_bytes(given)
+        up(name, "out-" + name, cwd=folder)
+        check(len(probe(folder / ("out-" + name), "packets")) == 5, f"{name}: frames")
+    src = WORK / "n.mp4"
+    (WORK / "link.mp4").symlink_to(src)
+    os.link(src, WORK / "hard.mp4")
+    for same in src, WORK / "link.mp4", WORK / "hard.mp4":
+        up(src, same, code=1)
+    check(src.read_bytes() == given, "the video itself is not written over")
+    for name in "x.ogv", "x.gif", "x.m3u8":  # at once, not after hours
+        up(src, WORK / name, code=1)
+        nothing_beside(WORK / name)
+    for name in "raw.h264", "raw.hevc", "raw.ivf":
+        codec = {"h264": "libx264", "hevc": "libx265", "ivf": "libvpx-vp9"}[name[4:]]
+        up(make(name, "-c:v", codec, "-pix_fmt", "yuv420p", seconds=0.2, stderr=subprocess.DEVNULL), WORK / (name + ".mkv"))
+
+
+def test_killed():
+    """Every kind of file goes on behind its parts with the frames that come next."""
+    frames = PART + 60
+    for name, *how in (("k.ts", *X264, "-bf", "3", "-g", "40"), ("open.ts", "-c:v", "libx265", "-x265-params",
+                       "log-level=none:open-gop=1:keyint=40"), ("k.mpg", "-c:v", "mpeg2video", "-bf", "2"), ("k.h264", *X264),
+                       ("k.mkv", *X264, "-bf", "3", "-g", "60"), ("av1.mkv", "-c:v", "libsvtav1", "-preset", "10", "-g", "70"),
+                       ("av1.mp4", "-c:v", "libsvtav1", "-preset", "10", "-pix_fmt", "yuv420p10le")):
+        size = SMALL if "libx264" in how else {"size": "64x64"}  # others do not take so little
+        src = make(name, *how, seconds=frames / 24, stderr=subprocess.DEVNULL, **size)
+        whole, out = WORK / f"{name}-whole.mkv", WORK / f"{name}-out.mkv"
+        up(src, whole)
+        check(len(probe(whole, "packets")) == frames, f"{name}: frames")
+        stop(src, out, signal.SIGKILL)
+        left = out.with_name(out.name + ".tmp-99999999")
+        left.write_bytes(b"of a run that was killed while it wrote")
+        p = up(src, out)
+        check(any("goes on behind the" in n for n in p.notes), f"{name}: {p.notes}")
+        check(digest(out) == digest(whole), f"{name}: a run that was killed gives another file")
+        check([p.name for p in WORK.iterdir() if p.name.startswith(out.name)] == [out.name], f"{name}: left behind")
+
+
+def test_fifo():
+    """What can be read once: a name that leads to a pipe. Nothing of an earlier run is taken for a part of it."""
+    src = make("fifo.mkv", *X264, seconds=(PART + 60) / 24, **SMALL)
+    other = make("other.mkv", *X264, seconds=(PART + 60) / 24, source="testsrc", **SMALL)
+    whole, out, name = WORK / "fifo-whole.mkv", WORK / "fifo-out.mkv", WORK / "pipe"
+    os.mkfifo(name)
+    up(src, whole)
+    for given, how in (other, "killed"), (src, "to its end"):
+        cat = subprocess.Popen(["sh", "-c", 'exec cat "$0" > "$1"', given, name], stderr=subprocess.DEVNULL)
+        if how == "killed":
+            p = subprocess.Popen([DAVY, "upscale", str(name), "-o", str(out), "--model", "davy-live-x2", "--quiet"])
+            while p.poll() is None and not parts_of(out):
+                time.sleep(0.002)
+            p.kill()
+            p.wait(timeout=600)
+        else:
+            check(up(name, out).notes == [], "a pipe begins from the start")
+        cat.wait(timeout=600)
+    frames = [ffmpeg("-i", p, "-map", "0:v", "-f", "framemd5", "-") for p in (whole, out)]
+    check(frames[0] == frames[1], "a pipe with a name: other frames")
+    sound = WORK / "sound.mkv"
+    ffmpeg("-i", src, "-f", "lavfi", "-i", "sine", "-t", "0.2", "-c:v", "copy", "-c:a", "aac", sound)
+    notes = up("-", WORK / "sound-out.mkv", input=sound.read_bytes()).notes
+    check(len(notes) == 1 and "sound and other streams" in notes[0], f"a pipe's sound: {notes}")
+
+
+def test_two_at_once():
+    src = make("two.mkv", *X264, seconds=(2 * PART + 9) / 24, **SMALL)
+    out = WORK / "two-out.mkv"
+    args = [DAVY, "upscale", str(src), "-o", str(out), "--model", "davy-live-x2", "--quiet"]
+    p = subprocess.Popen(args)
+    while p.poll() is None and not (WORK / "two-out.mkv.davy-parts" / "run.json").exists():
+        time.sleep(0.002)
+    p.send_signal(signal.SIGSTOP)
+    second = subprocess.run(args, capture_output=True, timeout=600)
+    p.send_signal(signal.SIGCONT)
+    check(second.returncode == 1 and b"another davy" in second.stderr, f"a second run: {second.returncode}, {second.stderr}")
+    check(p.wait(timeout=600) == 0 and len(probe(out, "packets")) == 2 * PART + 9, "the first one goes on")
+
+
+def test_full():
+    """No room: the sentence says it, what is whole is kept and counted, and later the file is what it would have been."""
+    src = make("full.mp4", *X264, seconds=(PART + 20) / 24, **SMALL)
+    whole, out = WORK / "full-whole.mp4", WORK / "full-out.mp4"
+    up(src, whole)
+    room = whole.stat().st_size * 9 // 10  # for each part, not for the file
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    p = up(src, out, code=1, preexec_fn=limit)
+    check(b"File too large" in p.stderr and f"{PART + 20} frames are kept" in " ".join(p.notes), f"{p.stderr}")
+    up(src, out)
+    check(digest(out) == digest(whole), "after there was room again: another file")
+    room = 3000
+    up(src, out, "--crf", "30", code=1, preexec_fn=limit)
+    check(digest(out) == digest(whole) and not parts_of(out), "not one part: what was there stays")
+
+
+def test_covers():
+    video = make("plain.mp4", *X264, seconds=0.2, **SMALL)
+    for kind, mime in ("png", "image/png"), ("jpg", "image/jpeg"):
+        cover = make(f"cover.{kind}", "-frames:v", "1", size="20x20")
+        boxed, filed = WORK / f"cover-{kind}.mp4", WORK / f"cover-{kind}.mkv"
+        ffmpeg("-i", video, "-i", cover, "-map", "0", "-map", "1", "-c", "copy", "-disposition:v:1", "attached_pic", boxed)
+        ffmpeg("-i", video, "-c", "copy", "-attach", cover, "-metadata:s:t", f"mimetype={mime}", filed)
+        for src in boxed, filed:
+            for ending in ".mp4", ".mkv":
+                out = WORK / f"{src.name}-out{ending}"
+                p = up(src, out)
+                covers = [s for s in probe(out) if s["disposition"]["attached_pic"]]
+                check(p.notes == [] and len(probe(out)) == 2 and len(covers) == 1, f"{out.name}: {p.notes}, {covers}")
+                given = ffmpeg("-i", out, "-map", "0:v:1", "-c", "copy", "-f", "image2pipe", "-")
+                check(given == cover.read_bytes(), f"{out.name}: another picture")
+
+
+def light_of(thing):
+    """What a frame or a stream says of the display and of light."""
+    kinds = ("Content light level metadata", "Mastering display metadata")
+    found = {d.pop("side_data_type"): d for d in thing.get("side_data_list", [])}
+    return [{n: Fraction(v) for n, v in found[k].items()} for k in kinds if k in found]
+
+
+def test_light():
+    """HDR's static numbers, whether packets or the container have them, are in both."""
+    hdr = ("-pix_fmt", "yuv420p10le", "-colorspace", "bt2020nc", "-color_primaries", "bt2020", "-color_trc", "smpte2084")
+    numbers = "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50):max-cll=1000,400"
+    src = make("hdr.mp4", "-c:v", "libx265", "-x265-params", "log-level=none:" + numbers, *hdr, seconds=0.3)
+    up(src, WORK / "hdr-out.mp4", "--codec", "hevc")
+    up(WORK / "hdr-out.mp4", WORK / "hdr-boxed.mkv", "--codec", "ffv1")  # no messages in its packets
+    up(WORK / "hdr-boxed.mkv", WORK / "hdr-again.mkv", "--codec", "hevc", "--scale", "1")
+    raw = WORK / "hdr-again.hevc"
+    ffmpeg("-i", WORK / "hdr-again.mkv", "-c", "copy", "-bsf:v", "hevc_mp4toannexb", raw)
+    first = {p: light_of(probe(p, "frames", "-read_intervals", "%+#1")[0]) for p in (src, WORK / "hdr-out.mp4", raw)}
+    check(len(first[src]) == 2 and all(x == first[src] for x in first.values()), f"in the packets: {first}")
+    boxed = {p: light_of(video_of(WORK / p)) for p in ("hdr-out.mp4", "hdr-boxed.mkv", "hdr-again.mkv")}
+    check(all(x == first[src] for x in boxed.values()), f"in the container: {boxed}")
+
+
+def dolby(path, profile, base):
+    """The same mp4 with Dolby Vision's configuration in its sample entry."""
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"hvc1")
+    end = entry - 4 + int.from_bytes(data[entry - 4:entry], "big")
+    at = entry
+    for box in b"hvc1", b"stsd", b"stbl", b"minf", b"mdia", b"trak", b"moov":
+        at = data.rindex(box, 0, at + 4)
+        data[at - 4:at] = (int.from_bytes(data[at - 4:at], "big") + 32).to_bytes(4, "big")
+    data[end:end] = b"\0\0\0\x20dvcC\1\0" + (profile << 9 | 1 << 3 | 5).to_bytes(2, "big") + bytes([base << 4]) + bytes(19)
+    out = path.with_name(f"dolby{profile}.mp4")
+    out.write_bytes(data)
+    return out
+
+
+def test_left_out():
+    """What cannot be kept is told: transparency, turns, Dolby's data."""
+    noted(make("a.mov", "-vf", "format=yuva444p10le,colorchannelmixer=aa=0.5", "-c:v", "prores_ks", "-profile:v", "4444", seconds=0.2,
+               **SMALL), WORK / "a-out.mp4", "transparent")
+    noted(make("a.webm", "-vf", "format=yuva420p", "-c:v", "libvpx-vp9", "-cpu-used", "8", seconds=0.2, **SMALL), WORK / "b-out.mp4",
+          "transparent")
+    two = WORK / "two.mkv"
+    small = make("small.mp4", *X264, seconds=0.2, **SMALL)
+    ffmpeg("-i", make("large.mp4", *X264, seconds=0.2), "-i", small, "-map", "0", "-map", "1", "-c", "copy", two)
+    noted(two, WORK / "two-out.mkv", "another video")
+    check(len(probe(WORK / "two-out.mkv")) == 1 and video_of(WORK / "two-out.mkv")["width"] == 192, "the best of two videos")
+    turned = WORK / "turned.mp4"
+    ffmpeg("-i", make("flat.mp4", *X264, seconds=0.2, **SMALL), "-c", "copy", "-metadata:s:v", "rotate=270", turned)
+    for name in "t-out.y4m", "t-out.avi", "t-out/":
+        noted(turned, f"{WORK}/{name}", "turned")
+    for name in "t-out.mp4", "t-out.mov":
+        check(up(turned, WORK / name).notes == [], f"{name}: nothing is left out")
+        check(video_of(WORK / name)["side_data_list"][0]["rotation"] in (90, -90, 270), f"{name}: turned")
+    hevc = make("h.mp4", "-c:v", "libx265", "-x265-params", "log-level=none", "-pix_fmt", "yuv420p10le", "-tag:v", "hvc1",
+                seconds=0.2)
+    noted(dolby(hevc, 8, 1), WORK / "d8.mp4", "Dolby Vision's own data is left out")
+    noted(dolby(hevc, 5, 0), WORK / "d5.mp4", "will be wrong")
+
+
+if __name__ == "__main__":
+    sys.exit(video_run.main(globals()))
