@@ -187,12 +187,23 @@ static davy_result choose_layout(dv_engine *e, const dv_request *request, dv_lay
     return r;
 }
 
+/* A mean or an attention over the whole picture is one over a tile then, and faded seams do not make it another. */
+static void tell_tiles(const dv_engine *e, const dv_request *request, const dv_layout *layout) {
+    if (layout->tiles > 1 && e->reach[request->stage].global) {
+        dv_logf(e->services.log, DAVY_LOG_WARN,
+                "%s of %lld x %lld in %lld tiles: this network looks at all of a picture at once, so that tiles change "
+                "the result",
+                dv_stage_name(request->stage), (long long)request->w, (long long)request->h, (long long)layout->tiles);
+    }
+}
+
 static davy_result fill_route(dv_engine *e, dv_route *route) {
     const dv_request *request = &route->request;
     davy_result r = choose_layout(e, request, &route->layout);
     if (r != DAVY_OK) {
         return r;
     }
+    tell_tiles(e, request, &route->layout);
     uint64_t added = 0;
     route->n_lanes = route->layout.lanes;
     for (int32_t l = 0; r == DAVY_OK && l < route->n_lanes; l++) {

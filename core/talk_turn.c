@@ -85,22 +85,28 @@ bool dv_turn_make_room(void *user) {
     return dv_model_make_room(d->model);
 }
 
+/* context 0: the model's, or half of it as often as memory asks for it. */
+static davy_result open_talk(davy_dialogue *d, int64_t context) {
+    const dv_vlm_model *m = dv_pinned_model(d->pin);
+    const dv_dialogue_options o = {
+        .context = context, .cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
+    const davy_result r = dv_dialogue_open(m, &o, &d->talk);
+    if (r == DAVY_OK) {
+        const int64_t full = dv_min(m->config.text.max_positions, DV_DIALOGUE_CONTEXT);
+        const bool shorter = d->asking.p.context_tokens == 0 && dv_dialogue_context(d->talk) < full;
+        d->info.tokens_max = (int32_t)dv_dialogue_context(d->talk);
+        d->info.kv_bytes = dv_dialogue_bytes(d->talk);
+        d->info.flags = shorter ? DAVY_DIALOGUE_SHORTER : 0;
+    }
+    return r;
+}
+
 static davy_result get_ready(davy_dialogue *d, dv_turn *t) {
     davy_result r = dv_turn_load(d, t);
     if (r < 0 || d->talk != NULL) {
         return r;
     }
-    const dv_vlm_model *m = dv_pinned_model(d->pin);
-    const dv_dialogue_options o = {
-        .context = d->asking.p.context_tokens, .cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
-    r = dv_dialogue_open(m, &o, &d->talk);
-    if (r == DAVY_OK) {
-        const int64_t full = dv_min(m->config.text.max_positions, DV_DIALOGUE_CONTEXT);
-        d->info.tokens_max = (int32_t)dv_dialogue_context(d->talk);
-        d->info.kv_bytes = dv_dialogue_bytes(d->talk);
-        d->info.flags = o.context == 0 && dv_dialogue_context(d->talk) < full ? DAVY_DIALOGUE_SHORTER : 0;
-    }
-    return r;
+    return open_talk(d, d->asking.p.context_tokens);
 }
 
 dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_asking *a) {
@@ -124,6 +130,19 @@ static davy_result watch(davy_dialogue *d, const dv_asking *a, const dv_clip *cl
     return dv_dialogue_watch(dv_pinned_model(d->pin), &video, &o, &cancel, seen);
 }
 
+/* The cache is there before the pictures: where even the smallest does not fit beside it, half of a cache that holds
+ * nothing yet may do. On false all is as it was, or there is no cache. */
+static bool shorten(davy_dialogue *d, davy_result r) {
+    const bool ran_out = r == DAVY_E_NOMEM_HOST || r == DAVY_E_NOMEM_DEVICE || r == DAVY_E_BUDGET;
+    const int64_t half = dv_dialogue_context(d->talk) / 2;
+    if (!ran_out || d->asking.p.context_tokens > 0 || dv_dialogue_tokens(d->talk) > 0 || half < DV_DIALOGUE_LEAST) {
+        return false;
+    }
+    dv_dialogue_release(d->talk);
+    d->talk = NULL;
+    return open_talk(d, half) == DAVY_OK;
+}
+
 /* *n: pictures and videos. */
 static davy_result look(davy_dialogue *d, dv_turn *t, dv_seen *seen, int32_t *n) {
     const dv_picture_options o = dv_turn_picture_options(d, t->asking);
@@ -136,10 +155,12 @@ static davy_result look(davy_dialogue *d, dv_turn *t, dv_seen *seen, int32_t *n)
         dv_seen *s = &seen[*n];
         r = dv_turn_begin(d, t, DV_TURN_LOOK, d->n_pictures);
         t->part = i;
-        if (r == DAVY_OK) {
-            r = clip != NULL ? watch(d, t->asking, clip, s)
-                             : dv_dialogue_look(dv_pinned_model(d->pin), &d->pictures[i], &o, &cancel, s);
-        }
+        const bool begun = r == DAVY_OK;
+        do {
+            r = !begun         ? r
+                : clip != NULL ? watch(d, t->asking, clip, s)
+                               : dv_dialogue_look(dv_pinned_model(d->pin), &d->pictures[i], &o, &cancel, s);
+        } while (r < 0 && begun && shorten(d, r));
         if (r == DAVY_OK) {
             const dv_event done = {.kind = DAVY_TOKEN_IMAGE_DONE, .index = (*n)++};
             t->smaller = t->smaller || s->smaller;
@@ -263,7 +284,7 @@ static davy_result work(davy_dialogue *d, dv_turn *t) {
     if (r == DAVY_OK) {
         before = dv_dialogue_tokens(d->talk);
         r = read_turn(d, t, seen, &image_tokens);
-        prompt_tokens = (int32_t)(dv_dialogue_tokens(d->talk) - before);
+        prompt_tokens = r == DAVY_OK ? (int32_t)(dv_dialogue_tokens(d->talk) - before) : 0;
     }
     for (int64_t i = 0; seen != NULL && i < d->n_pictures; i++) {
         dv_seen_free(&seen[i]);

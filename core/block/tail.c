@@ -8,7 +8,7 @@
 
 enum { MIN_SIDE = 16, MIN_MIRRORED = 8 };
 
-/* Stages upsample.0, .2, ...: each makes r x r pixels of one. */
+/* Stages upsample.0, .2, ...: each makes r x r pixels of one. A network that restores at one size has none. */
 static davy_result find_stages(const dv_tensors *t, dv_tail *tail) {
     char name[64];
     tail->features = dv_dim(t, "conv_last.weight", 1);
@@ -27,7 +27,13 @@ static davy_result find_stages(const dv_tensors *t, dv_tail *tail) {
         tail->factors[tail->stages++] = r;
         tail->scale *= r;
     }
-    return tail->stages > 0 ? DAVY_OK : dv_fail(DAVY_E_TENSOR, "tensor 'upsample.0.weight' is missing");
+    for (int i = tail->stages; i < DV_MAX_STAGES; i++) {
+        snprintf(name, sizeof name, "upsample.%d.weight|upsample.%d.bias", 2 * i, 2 * i);
+        if (dv_has(t, name)) {
+            return dv_fail(DAVY_E_TENSOR, "tensor 'upsample.%d.weight' is missing", 2 * (int)tail->stages);
+        }
+    }
+    return DAVY_OK;
 }
 
 static davy_result find_direct(const dv_tensors *t, int64_t in, dv_tail *tail) {

@@ -83,6 +83,9 @@ static void show(const cli_captioner *c, const char *path, const char *utf8, con
     if ((i->flags & DAVY_DIALOGUE_SMALLER) != 0) {
         cli_note(path, "memory was short; the picture was looked at with fewer tiles or pixels");
     }
+    if ((i->flags & DAVY_DIALOGUE_SHORTER) != 0 && i->turns == 1) {
+        cli_note(path, "memory was short; there is room for %d tokens only", (int)i->tokens_max);
+    }
     if (!c->streams && !c->silent) {
         printf("%s\n", utf8);
     }

@@ -77,9 +77,14 @@ def shapes(module):
 WAN_21 = dict(dim_mult=[1, 2, 4, 4], num_res_blocks=2, attn_scales=[], temperal_downsample=[False, True, True])
 
 
-def wan_diffusers(name, seed, vae, frames, height, width, z, factor, note):
+def wan_diffusers(name, seed, vae, frames, height, width, z, factor, note, original=None):
+    """original: names and shapes of a checkpoint that diffusers' own converter reads."""
     latents = 1 + (frames - 1) // 4
-    case = Case(name, seed, shapes(vae), frames, height, width, (1, z, latents, height // factor, width // factor), note)
+    state = original or shapes(vae)
+    case = Case(name, seed, state, frames, height, width, (1, z, latents, height // factor, width // factor), note)
+    if original:
+        from diffusers.loaders.single_file_utils import convert_wan_vae_to_diffusers
+        case.tensors = convert_wan_vae_to_diffusers(dict(case.tensors))
     vae.load_state_dict(case.tensors)
     vae.eval()
     clamp, torch.clamp = torch.clamp, lambda x, **_: x  # the picture as the network makes it
@@ -97,6 +102,11 @@ def diffusers_cases(wanted):
     if "qwen_image" in wanted:
         wan_diffusers("qwen_image", 77, AutoencoderKLQwenImage(base_dim=16, z_dim=4, **WAN_21), 1, 48, 40, 4, 8,
                       "AutoencoderKLQwenImage, reduced: one picture")
+    if "qwen_image_original" in wanted:
+        files = json.loads((CASES / "wan2_1" / "manifest.json").read_text())["files"]
+        original = {t["name"]: t["shape"] for t in files[0]["tensors"]}
+        wan_diffusers("qwen_image_original", 78, AutoencoderKLQwenImage(base_dim=16, z_dim=4, **WAN_21), 1, 40, 24, 4, 8,
+                      "AutoencoderKLQwenImage, reduced: one picture; the original names of Wan 2.1", original)
     if "wan2_2_diffusers" in wanted:
         vae = AutoencoderKLWan(base_dim=8, decoder_base_dim=12, z_dim=6, in_channels=12, out_channels=12, patch_size=2,
                                is_residual=True, scale_factor_spatial=16, **WAN_21)
@@ -166,7 +176,7 @@ def taehv_cases(wanted, folder):
 
 
 def main():
-    names = ["wan2_1_diffusers", "qwen_image", "wan2_2_diffusers", "wan2_1", "wan2_2", *TINY]
+    names = ["wan2_1_diffusers", "qwen_image", "qwen_image_original", "wan2_2_diffusers", "wan2_1", "wan2_2", *TINY]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--taehv", type=pathlib.Path)
     parser.add_argument("--comfyui", type=pathlib.Path)
@@ -174,7 +184,7 @@ def main():
     options = parser.parse_args()
     wanted = options.cases or names
     with torch.no_grad():
-        if any(n in wanted for n in names[:3]):
+        if any(n in wanted for n in names[:4]):
             diffusers_cases(wanted)
         if options.taehv:
             taehv_cases(wanted, options.taehv)

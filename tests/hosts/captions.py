@@ -73,6 +73,45 @@ def test_budget(lib, folder):
     h.close()
 
 
+def test_shorter(lib, folder):
+    """Ever less memory for one dialogue: a smaller picture, then a shorter cache where the picture does not fit beside it;
+    the flags say which. A context that was asked for is not shortened."""
+    h = Host(lib, folder)
+    tall = picture(64, 64, 3)
+    found, least = [], None
+
+    def told(**params):
+        d = h.dialogue(max_tokens=8, **params)
+        try:
+            h.ask(d, tall, b"What?")
+            h.ask(d, words=b"And?")
+            return h.info(d)
+        finally:
+            h.api.dialogue_release(d)
+
+    whole = told()
+    check(whole.flags == 0 and whole.tokens_max == 8192, f"enough of it: {whole.flags}, {whole.tokens_max}")
+    base, full = h.memory().host_weights_bytes, h.memory().host_peak_bytes
+    for budget in range(full, base, -((full - base) // 96)):
+        h.lib.check(h.api.context_budget(h.ctx, 0, budget))
+        try:
+            i = told()
+            short = bool(i.flags & abi.DialogueFlag.SHORTER)
+            check(short == (i.tokens_max < 8192), f"{budget}: {i.flags}, {i.tokens_max} tokens")
+            check(i.turns == 2 and i.image_tokens == 0, "two answers")
+            found.append((i.tokens_max, budget))
+            least = budget
+        except abi.DavyError as error:
+            check(error.code == Result.E_BUDGET and i.tokens_max <= 1024, f"{budget}: {error} after {i.tokens_max} tokens")
+            break
+    sizes = [n for n, _ in found]
+    check(sizes == sorted(sizes, reverse=True) and set(sizes) == {8192, 4096, 2048, 1024}, f"cache after cache: {sorted(set(sizes))}")
+    h.lib.check(h.api.context_budget(h.ctx, 0, least))
+    raises(Result.E_BUDGET, lambda: told(context_tokens=8192), "the context that was asked for")
+    check(h.memory().host_workspace_bytes == 0, "all given back")
+    h.close()
+
+
 def test_end(lib, folder):
     """Cancelled, out of time, one that does not fit: all or none, and soon."""
     images = scenes(20)
@@ -220,6 +259,7 @@ def main():
     lib = abi.load()
     test_equal(lib, folder)
     test_budget(lib, folder)
+    test_shorter(lib, tiny_vlm.write(pathlib.Path(sys.argv[1]) / "tiny-long", 8192))
     test_end(lib, folder)
     test_info(lib, folder)
     test_partial(lib, folder)

@@ -93,8 +93,24 @@ def one(network, name, exact, x):
         check(np.abs(jump).max() < 0.25 * STEP, f"{name}: a seam along axis {axis}: {np.abs(jump).max() / STEP:.3f}/255")
 
 
+def told():
+    """Squeeze-excite means of a tile are not the picture's: whoever takes tiles there is told."""
+    model = SHARED / "models/realcugan/realcugan-se-up2x-conservative.safetensors"
+    if not model.exists():
+        counts["skipped"] += 1
+        print("skipped:", model.name, "is not here")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, tile, says in ((model, "160", True), (model, "none", False), ("davy-live-x2", "160", False)):
+            command = [str(BUILD / "davy"), "upscale", str(SOURCE / "packaging/examples/cat.png"), "-o", folder + "/x.png", "--device", "cpu",
+                       "--precision", "bf16", "--tile", tile, *(["--model", str(name)] if name is model else ["--scale", "2"])]
+            run = subprocess.run(command, capture_output=True, text=True)
+            check(run.returncode == 0 and ("tiles change the result" in run.stderr) == says, f"{name}, tile {tile}: {run.stderr!r}")
+
+
 def main():
     lib = abi.load()
+    told()
     ctx = abi.Handle()
     lib.check(lib.api.context_create(abi.ref(abi.ContextDesc()), abi.ref(ctx)))
     x = photograph()

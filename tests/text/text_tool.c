@@ -18,13 +18,7 @@
 #include "core/text/stream.h"
 #include "core/text/tokenizer.h"
 #include "core/text/unicode.h"
-
-static const char *message(void) {
-    static davy_error_info info;
-    info.struct_size = sizeof info;
-    dv_error_get(&info);
-    return info.message;
-}
+#include "tests/last_error.h"
 
 static bool put(const void *p, int64_t bytes) {
     const int32_t n = (int32_t)bytes;
@@ -106,7 +100,7 @@ static int measure(const char *tokenizer, const char *file) {
         dv_tokenizer_release(t);
         const double start = seconds();
         if (dv_tokenizer_open(tokenizer, &t) < 0) {
-            fprintf(stderr, "%s\n", message());
+            fprintf(stderr, "%s\n", last_error());
             return 1;
         }
         const double took = seconds() - start;
@@ -114,7 +108,7 @@ static int measure(const char *tokenizer, const char *file) {
     }
     if (dv_source_open_path(file, true, &source) < 0 ||
         dv_source_view(source, 0, dv_source_bytes(source), &text, &owned) < 0) {
-        fprintf(stderr, "%s\n", message());
+        fprintf(stderr, "%s\n", last_error());
         return 1;
     }
     dv_ids ids = {0};
@@ -122,7 +116,7 @@ static int measure(const char *tokenizer, const char *file) {
         ids.n = 0;
         const double start = seconds();
         if (dv_encode(t, text, dv_source_bytes(source), 0, &ids) < 0) {
-            fprintf(stderr, "%s\n", message());
+            fprintf(stderr, "%s\n", last_error());
             return 1;
         }
         const double took = seconds() - start;
@@ -153,7 +147,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (dv_tokenizer_open(argv[2], &t) < 0) {
-        fprintf(stderr, "%s\n", message());
+        fprintf(stderr, "%s\n", last_error());
         return 1;
     }
     int rc = 0;
