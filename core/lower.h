@@ -66,6 +66,9 @@ void dv_lower_window(dv_lowering *l);
 davy_result dv_plan_rings(dv_plan *p, const dv_placement *place, const int64_t *first_step);
 void dv_plan_time(dv_plan *p); /* sets the duration of a plan with all its steps */
 
+/* plan_turn.c: which convolutions go through their picture from its end; caps NULL: none. */
+void dv_plan_turn(dv_plan *p, const dvk_cuda_caps *caps);
+
 /* lower_gate.c */
 void dv_lower_depthwise(dv_lowering *l);
 void dv_lower_multiply(dv_lowering *l);

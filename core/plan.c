@@ -125,6 +125,7 @@ davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_p
     }
     if (r == DAVY_OK) {
         dv_plan_time(p);
+        dv_plan_turn(p, options->caps);
         p->input = dv_view_of(&place, graph->input, &p->input_at);
         p->output = dv_view_of(&place, graph->output, &p->output_at);
         const uint64_t load = dv_convert_scratch(options, "load", &p->input);

@@ -104,7 +104,8 @@ typedef struct dvk_conv2d_args {
      * columns has weights of its own, W[(2 * (oy & 1) + (ox & 1)) * y.c + o][i][ky][kx], and
      * y[n,oy,ox,o] = epi( sum_{i,ky,kx} W[..] * pro(x)[n, (oy + 1) / 2 + ky - 1, (ox + 1) / 2 + kx - 1, i] ). */
     int32_t phased;
-    int32_t scaled; /* CUDA, kernels that are `scalable`: the launch before makes w, which is read no sooner */
+    int32_t scaled;    /* CUDA, kernels that are `scalable`: the launch before makes w, which is read no sooner */
+    int32_t backwards; /* CUDA, kernels that turn: from the picture's end, which the launch before has written last */
 } dvk_conv2d_args;
 
 /* A picture of h x w pixels, transformed along the width for convolutions of three taps by Winograd's F(4, 3): f16,

@@ -86,6 +86,7 @@ typedef struct dvk_cuda_kernel {
     /* conv2d: whether it can store its result into the picture args->epi.store, or, where that is NULL, into some; NULL or
      * 0: no. */
     int (*stores)(const void *args, const dvk_cuda_caps *caps);
+    int turns; /* conv2d: goes through a picture from its end where args->backwards says so */
     /* Ops with weights, as in kernel.h: on the host, from f32 OIHW, to the bytes that are then uploaded. They serve every
      * picture size: they depend on channels, window, padding, stride, upsample, shuffle, dtypes and compute alone. */
     size_t (*packed_bytes)(const void *args);

@@ -6,6 +6,7 @@
 
 #define DVK_CUDA_LIST(X)                                                                                               \
     X(dvk_conv2d_cuda_wgmma)                                                                                           \
+    X(dvk_conv2d_cuda_wgmma_held)                                                                                      \
     X(dvk_conv2d_cuda_wgmma_large)                                                                                     \
     X(dvk_conv2d_cuda_wgmma_rows)                                                                                      \
     X(dvk_conv2d_cuda_linear)                                                                                          \

@@ -13,6 +13,7 @@ typedef struct kc_conv_spec {
     int own;      /* the first residual is the first channels of x */
     int behind;   /* a residual is as large as the shuffled result; 2: and scaled by channel */
     int sums;     /* CUDA: of every channel of the result */
+    int backwards;
     int prologue;
     int slab;
     kc_fill fill;

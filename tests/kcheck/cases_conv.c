@@ -217,6 +217,7 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     }
     p->stats_groups = s->stats_groups;
     p->sums = s->sums;
+    p->args.conv.backwards = s->backwards;
     const float spread = 1.7f / (float)(s->k * (s->cin > 16 ? (s->cin > 128 ? 16 : 8) : 3));
     p->w_source = kc_floats(p, (phased ? 4 : 1) * s->cout * s->cin * s->k * s->k, -spread, spread);
     p->buffers[p->n_buffers - 1].host_only = 1; /* kernels get it packed */

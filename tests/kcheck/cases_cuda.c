@@ -141,6 +141,15 @@ static const kc_conv_spec convs[] = {
     {.cin = 32, .cout = 40, .h = 1, .w = 3, .k = 1, .epilogue = EPI_LRELU, .sums = 1, .n = 1},
     {.cin = 64, .cout = 128, .h = 9, .w = 37, .k = 1, .shuffle = 2, .epilogue = EPI_RES, .behind = 2, .slab = 1},
     {.cin = 128, .cout = 512, .h = 5, .w = 40, .k = 1, .shuffle = 2, .epilogue = EPI_RES, .behind = 2},
+    /* weights in registers: more tiles than blocks, halves that lie outside, residuals, sums */
+    {.cin = 64, .cout = 64, .h = 300, .w = 283, .k = 3, .epilogue = EPI_PRELU, .n = 1},
+    {.cin = 64, .cout = 64, .h = 113, .w = 331, .k = 3, .epilogue = EPI_RES, .slab = 1, .n = 2},
+    {.cin = 64, .cout = 40, .h = 170, .w = 261, .k = 3, .epilogue = EPI_ACT_LAST, .n = 1},
+    {.cin = 64, .cout = 64, .h = 290, .w = 250, .k = 3, .epilogue = EPI_LRELU, .valid = 1, .n = 1},
+    {.cin = 64, .cout = 56, .h = 45, .w = 17, .k = 3, .epilogue = EPI_BIAS, .n = 3},
+    {.cin = 64, .cout = 64, .h = 270, .w = 301, .k = 3, .epilogue = EPI_LRELU, .sums = 1, .valid = 1, .n = 1},
+    {.cin = 64, .cout = 64, .h = 301, .w = 290, .k = 3, .epilogue = EPI_PRELU, .n = 1, .backwards = 1},
+    {.cin = 64, .cout = 48, .h = 70, .w = 45, .k = 3, .epilogue = EPI_RES, .slab = 1, .n = 2, .backwards = 1},
 };
 
 enum { N_CONVS = (int)(sizeof convs / sizeof convs[0]) };
@@ -170,6 +179,11 @@ static const kc_conv_spec small_convs[] = {
     {.cin = 12, .cout = 12, .h = 5, .w = 70, .k = 13, .epilogue = EPI_LRELU, .slab = 1},
     {.cin = 8, .cout = 16, .h = 20, .w = 9, .k = 5, .epilogue = EPI_RES},
     {.cin = 16, .cout = 16, .h = 35, .w = 20, .k = 7, .epilogue = EPI_BIAS, .n = 2},
+    /* weights in registers: with a half that lies outside, more tiles than blocks */
+    {.cin = 64, .cout = 64, .h = 41, .w = 21, .k = 3, .epilogue = EPI_PRELU, .n = 1},
+    {.cin = 64, .cout = 64, .h = 41, .w = 21, .k = 3, .epilogue = EPI_RES, .n = 1},
+    {.cin = 64, .cout = 56, .h = 70, .w = 400, .k = 3, .epilogue = EPI_BIAS, .n = 1},
+    {.cin = 64, .cout = 64, .h = 35, .w = 30, .k = 3, .epilogue = EPI_LRELU, .sums = 1, .n = 1},
 };
 
 enum { N_SMALL_CONVS = (int)(sizeof small_convs / sizeof small_convs[0]) };

@@ -7,17 +7,11 @@
 
 #include "core/error.h"
 #include "tests/kcheck/kcheck_cuda.h"
+#include "tests/last_error.h"
 
 enum { MAX_COPIES = 128, PATTERN = 1 << 20 };
 
 static kc_device device;
-
-static const char *last_error(void) {
-    static davy_error_info error;
-    error = (davy_error_info){.struct_size = sizeof error};
-    dv_error_get(&error);
-    return error.message;
-}
 
 /* Random numbers of a type, for memory that nobody has filled. */
 static void pattern_of(unsigned char *to, dvk_dtype t, uint64_t bytes) {
