@@ -23,8 +23,7 @@ enum { DV_ARCH_CONFIG_BYTES = 512 };
 typedef struct dv_clip_rule {
     int64_t first, step;
     int64_t first_out, step_out;
-    bool
-        second; /* what comes right behind `first` frames by themselves is computed in another way than what comes later */
+    bool second; /* what comes right behind `first` frames by themselves is computed otherwise than what comes later */
 } dv_clip_rule;
 
 typedef struct dv_arch {

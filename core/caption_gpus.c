@@ -10,18 +10,6 @@ static bool ran_out(davy_result r) {
     return r == DAVY_E_NOMEM_HOST || r == DAVY_E_NOMEM_DEVICE || r == DAVY_E_BUDGET;
 }
 
-davy_result dv_talk_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out) {
-    davy_caption_params p = d->asking.p;
-    p.prompt = d->asking.prompt;
-    p.system = d->asking.system;
-    p.stop = (const char *const *)d->asking.stop;
-    const davy_result r = dv_talk_open(d->model, &p, out);
-    if (r == DAVY_OK) {
-        (*out)->gpu = gpu;
-    }
-    return r;
-}
-
 /* A GPU that has no room for the weights leaves the pictures to the others. */
 static davy_result load(dv_captioning *c) {
     davy_dialogue *d = c->dialogue;

@@ -53,7 +53,8 @@ static davy_result measure(const void *user, const dv_request *request, dv_layou
     dv_layout_axes(t->e, request, l, &y, &x);
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
     l->groups = l->tiles;
-    l->workspace = need.arena + (g->offloads ? 0 : need.state * (uint64_t)(t->each ? l->tiles : 1));
+    const uint64_t streams = (uint64_t)(t->each ? l->tiles : 1);
+    l->workspace = need.arena + (g->offloads ? need.stays * (streams - 1) : need.state * streams);
     l->band = l->tiles > 1 ? beside(t, &y, &x, t->rule.step, need.out_c) : 0;
     l->weights = need.weights;
     l->flops = need.flops * (uint64_t)l->tiles;

@@ -6,6 +6,7 @@
 
 #include "core/cuda/gpu.h"
 #include "core/error.h"
+#include "core/graph_segment.h"
 #include "core/stream.h"
 
 const char *dv_stage_name(dv_stage stage) {
@@ -117,6 +118,19 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .int8_always = e->int8_always && !e->int8_open,
                                      .wide = e->compute == DVK_INT8 && dv_engine_is_wide(e)};
     return dv_plan_create(g, &options, out);
+}
+
+davy_result dv_engine_least_arena(const dv_engine *e, const dv_request *request, int64_t h, int64_t w,
+                                  uint64_t *bytes) {
+    const uint64_t size = e->compute == DVK_F32 || e->compute == DVK_TF32 ? 4 : 2;
+    dv_graph *g = NULL;
+    davy_result r = build(e, request, h, w, &g);
+    if (r == DAVY_OK) {
+        r = dv_segments_least(g, bytes);
+        *bytes *= size;
+        dv_graph_release(g);
+    }
+    return r;
 }
 
 /* ---- creation ---- */
@@ -266,10 +280,6 @@ void dv_engine_release(dv_engine *e) {
 
 const dv_arch *dv_engine_arch(const dv_engine *e) {
     return e->arch;
-}
-
-const dv_tensors *dv_engine_tensors(const dv_engine *e) {
-    return e->tensors;
 }
 
 static bool tiles_exactly(const dv_engine *e) {

@@ -43,7 +43,6 @@ davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out);
 void dv_engine_release(dv_engine *e);
 
 const dv_arch *dv_engine_arch(const dv_engine *e);
-const dv_tensors *dv_engine_tensors(const dv_engine *e);
 void dv_engine_info(const dv_engine *e, davy_model_info *out); /* all but latent_scale/shift overrides */
 
 /* How a run is watched and stopped. All members optional. */

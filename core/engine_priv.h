@@ -118,6 +118,9 @@ static inline bool dv_tile_is_whole(const dv_request *q, int64_t tile_h, int64_t
 davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
                                 bool lean, dv_plan **out);
 
+/* Bytes below which no plan of such a request, of frames that no others come before or after, has its arena. */
+davy_result dv_engine_least_arena(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, uint64_t *bytes);
+
 /* engine_precision.c: sets `compute`, of an engine with an architecture. */
 davy_result dv_engine_set_compute(dv_engine *e, davy_dtype compute, bool tf32);
 

@@ -166,21 +166,12 @@ davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_
 
 /* ---- group norm ---- */
 
-static bool conv_taken(const dv_placement *place, const dv_graph *g, int64_t conv) {
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        if (place->norms[k].conv == conv) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The convolution that makes exactly what is normalised; -1: none. */
 static int64_t conv_normalised(const dv_graph *g, const dv_placement *place, const dv_node *norm) {
     const dv_value v = norm->in[0];
     const int64_t k = place->producer[v];
     if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || g->nodes[k].fused.shuffle > 1 || g->nodes[k].fused.mixed ||
-        conv_taken(place, g, k)) {
+        place->norms[k].writes > 0) {
         return -1;
     }
     const dv_buffer *b = &place->buffers[place->places[v].buffer];
@@ -218,6 +209,7 @@ davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_opti
         if (chunks > 0) {
             norm->conv = (int32_t)conv;
             norm->chunks = chunks;
+            place->norms[conv].writes++;
         }
     }
     return DAVY_OK;

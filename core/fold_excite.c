@@ -217,6 +217,7 @@ static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) 
     dv_norm_place *at = &place->norms[k];
     const int64_t reader = reader_of(g, k), c = dv_shape_of(g, g->nodes[k].out).c;
     at->conv = place->producer[g->nodes[k].in[0]];
+    place->norms[at->conv].writes++;
     at->chunks = rows_of(l, at->conv);
     if (at->chunks <= 0) {
         return l->result != DAVY_OK ? l->result : changed_mind(g, k);

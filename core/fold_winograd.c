@@ -137,7 +137,7 @@ enum { UNREAD = -1, OTHERS = -2 };
 static int64_t reader_of(const dv_graph *g, const dv_node *frames) {
     int64_t conv = UNREAD;
     int32_t uses = g->values[frames->out].uses;
-    for (int64_t k = 0; k < g->n_nodes; k++) {
+    for (int64_t k = frames - g->nodes + 1; uses > 0 && k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         const bool reads = !node->dead && node->n_in > 0 && node->in[0] == frames->out;
         if (reads && node->op == DV_OP_PAST) {

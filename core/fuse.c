@@ -190,12 +190,24 @@ static bool reads_as_input(const dv_node *node, dv_value v) {
     return !node->dead && node->op == DV_OP_CONV2D && node->in[0] == v;
 }
 
+static int32_t count_operands(const dv_node *node, dv_value v) {
+    int32_t count = 0;
+    for (int32_t i = 0; !node->dead && i < node->n_in; i++) {
+        count += node->in[i] == v;
+    }
+    for (int32_t i = 0; !node->dead && i < node->fused.n_res; i++) {
+        count += node->fused.res[i] == v;
+    }
+    return count;
+}
+
 /* How many convolutions after `index` read v as their input and fit. When that is all of v's uses, nobody else reads
  * it. */
 static int32_t count_readers(const dv_graph *g, int64_t index, dv_value v, bool (*fits)(const dv_node *)) {
-    int32_t count = 0;
-    for (int64_t i = index + 1; i < g->n_nodes; i++) {
+    int32_t count = 0, left = g->values[v].uses;
+    for (int64_t i = index + 1; left > 0 && i < g->n_nodes; i++) {
         count += reads_as_input(&g->nodes[i], v) && fits(&g->nodes[i]);
+        left -= count_operands(&g->nodes[i], v);
     }
     return count;
 }
@@ -239,9 +251,10 @@ static void push_prologue(dv_graph *g, int64_t index) {
         count_readers(g, index, v, prologue_free) != uses) {
         return;
     }
-    for (int64_t i = index + 1; i < g->n_nodes; i++) {
+    for (int64_t i = index + 1, left = uses; left > 0 && i < g->n_nodes; i++) {
         dv_node *conv = &g->nodes[i];
         if (reads_as_input(conv, v)) {
+            left--;
             conv->in[0] = node->in[0];
             conv->fused.norm = node->fused.norm;
             conv->fused.norm_of = node->fused.norm_of;

@@ -213,7 +213,6 @@ const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char
                                       const int64_t *shape);
 
 dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* exact; 1x1 may be 2-D */
-dv_param dv_param_optional(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* absent: DV_NO_PARAM */
 dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
                           dv_derive_fn derive);
 dv_param dv_param_shared_out(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
@@ -300,9 +299,8 @@ typedef struct dv_conv3d_opts {
 dv_value dv_conv3d(dv_graph *g, dv_value x, const char *name, int64_t c_out, const dv_conv3d_opts *opts);
 /* [n, h, w, frames * c]: with every frame the frames - 1 before it, oldest first. */
 dv_value dv_recall(dv_graph *g, dv_value x, int32_t frames, dv_before before);
-dv_value dv_delay(dv_graph *g, dv_value x, int32_t frames, dv_before before); /* y[t] = x[t - frames] */
-dv_value dv_frames_to_channels(dv_graph *g, dv_value x, int64_t s);           /* [n / s, h, w, s * c], oldest first */
-dv_value dv_channels_to_frames(dv_graph *g, dv_value x, int64_t s);           /* [n * s, h, w, c / s] */
+dv_value dv_frames_to_channels(dv_graph *g, dv_value x, int64_t s); /* [n / s, h, w, s * c], oldest first */
+dv_value dv_channels_to_frames(dv_graph *g, dv_value x, int64_t s); /* [n * s, h, w, c / s] */
 dv_value dv_take_frames(dv_graph *g, dv_value x, int64_t first, int64_t count);
 dv_value dv_join_frames(dv_graph *g, const dv_value *xs, int32_t count);
 

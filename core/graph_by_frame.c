@@ -251,14 +251,7 @@ static bool prepare(rewriting *r) {
         r->frame[i] = DV_NO_VALUE;
         r->past[i] = DV_NO_VALUE;
     }
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        for (int32_t i = 0; i < g->nodes[k].n_in; i++) {
-            if (g->nodes[k].in[i] != DV_NO_VALUE) {
-                r->segments.last_use[g->nodes[k].in[i]] = k;
-            }
-        }
-    }
-    r->segments.last_use[g->output] = g->n_nodes;
+    dv_segments_find_uses(&r->segments);
     return true;
 }
 
@@ -290,19 +283,20 @@ static void put_all(rewriting *r) {
     }
 }
 
-/* A ring goes on when all has been read that it forgets: not where windows are read later than the next one is asked for. */
-static bool rings_hold(const dv_graph *g) {
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        const dv_node *past = &g->nodes[k];
-        for (int64_t i = k + 1; past->op == DV_OP_PAST && past->n_in > 0 && i < g->n_nodes; i++) {
-            for (int32_t j = 0; j < g->nodes[i].n_in; j++) {
-                if (g->nodes[i].in[j] == past->in[0]) {
-                    return false;
-                }
-            }
+/* A ring goes on when all has been read that it forgets: not where windows are read later than the next one is asked for.
+ * forgotten: of values; false. */
+static bool rings_hold(const dv_graph *g, bool *forgotten) {
+    bool hold = true;
+    for (int64_t k = 0; hold && k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        for (int32_t i = 0; i < node->n_in; i++) {
+            hold = hold && (node->in[i] == DV_NO_VALUE || !forgotten[node->in[i]]);
+        }
+        if (node->op == DV_OP_PAST && node->n_in > 0) {
+            forgotten[node->in[0]] = true;
         }
     }
-    return true;
+    return hold;
 }
 
 /* Nodes and values change places: parameters stay where they are. */
@@ -324,22 +318,31 @@ static void exchange(dv_graph *a, dv_graph *b) {
     b->cap_values = old.cap_values;
 }
 
+static davy_result no_memory(void) {
+    return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a graph");
+}
+
 davy_result dv_by_frame(dv_graph *g, bool *changed) {
     rewriting r = {.from = g, .segments.graph = g};
     *changed = false;
     davy_result result = dv_graph_check(g);
     result = result == DAVY_OK ? dv_graph_create(g->weights, &r.to) : result;
     if (result == DAVY_OK && !prepare(&r)) {
-        result = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a graph");
+        result = no_memory();
     }
     if (result == DAVY_OK) {
         put_all(&r);
         result = dv_graph_check(r.to);
     }
-    if (result == DAVY_OK && r.changed && rings_hold(r.to)) {
+    bool *forgotten = result == DAVY_OK ? dv_calloc((uint64_t)r.to->n_values, sizeof *forgotten) : NULL;
+    if (result == DAVY_OK && forgotten == NULL) {
+        result = no_memory();
+    }
+    if (result == DAVY_OK && r.changed && rings_hold(r.to, forgotten)) {
         exchange(g, r.to);
         *changed = true;
     }
+    dv_free(forgotten);
     dv_graph_release(r.to);
     dv_free(r.segments.last_use);
     dv_free(r.first);

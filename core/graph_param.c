@@ -188,11 +188,6 @@ dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int6
     return dv_param_suffixed(g, name, "", ndim, shape);
 }
 
-dv_param dv_param_optional(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape) {
-    const bool there = dv_weight_find(g->weights, name, "") != NULL;
-    return there ? dv_param_stored(g, name, ndim, shape) : DV_NO_PARAM;
-}
-
 /* For labels that exist already: the same thing is shared, something else under its name is a mistake of the caller. */
 static dv_param shared(dv_graph *g, dv_param p, int32_t ndim, const int64_t *shape, dv_derive_fn derive) {
     const dv_param_info *have = &g->params[p];

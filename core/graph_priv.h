@@ -23,7 +23,7 @@ const char *dv_act_name(dvk_act act);
 /* "conv2d" or the label of the param without ".weight": what nodes are called. 0-terminated, cut to size. */
 void dv_param_base_name(const dv_graph *g, dv_param p, char *out, size_t size);
 
-/* <names>.weight and .bias, as dv_param_stored and dv_param_optional do it, with the suffix on every alternative. */
+/* <names>.weight and .bias, as dv_param_stored has it, with the suffix on every alternative. */
 dv_param dv_param_suffixed(dv_graph *g, const char *names, const char *suffix, int32_t ndim, const int64_t *shape);
 
 /* A parameter with p's values times 2^exponent. */

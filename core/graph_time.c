@@ -65,11 +65,6 @@ dv_value dv_recall(dv_graph *g, dv_value x, int32_t frames, dv_before before) {
     return frames == 1 ? x : causal(g, x, frames, 1, before);
 }
 
-dv_value dv_delay(dv_graph *g, dv_value x, int32_t frames, dv_before before) {
-    const dv_value all = dv_recall(g, x, frames + 1, before);
-    return all == DV_NO_VALUE ? all : dv_slice(g, all, 0, dv_shape_of(g, x).c);
-}
-
 dv_value dv_frames_to_channels(dv_graph *g, dv_value x, int64_t s) {
     if (!dv_graph_ready(g, "frames", x) || !frames_possible(g, "frames", s, s)) {
         return DV_NO_VALUE;
@@ -147,7 +142,7 @@ dv_value dv_join_frames(dv_graph *g, const dv_value *xs, int32_t count) {
 /* ---- convolutions ---- */
 
 /* What becomes of the taps of a stored weight [o, i, frames, k, k]. */
-typedef enum tap_use { TAPS_SIDE_BY_SIDE, TAPS_SUMMED, TAPS_LAST } tap_use;
+typedef enum tap_use { TAPS_SIDE_BY_SIDE, TAPS_SUMMED, TAPS_LAST, TAPS_APART } tap_use;
 
 typedef struct tap_key { /* in this order in a derivation's key, the tensor's name behind them */
     int64_t o, i, frames, square, use;
@@ -161,6 +156,8 @@ static void lay_taps(const tap_key *k, const float *stored, float *dst) {
                 const float w = stored[(at * k->frames + f) * k->square + s];
                 if (k->use == TAPS_SIDE_BY_SIDE) {
                     dst[((o * k->frames + f) * k->i + i) * k->square + s] = w;
+                } else if (k->use == TAPS_APART) {
+                    dst[((f * k->o + o) * k->i + i) * k->square + s] = w;
                 } else if (k->use == TAPS_LAST || f == 0) {
                     dst[at * k->square + s] = w;
                 } else {
@@ -196,7 +193,8 @@ static davy_result derive_taps(const dv_tensors *weights, const char *key, float
 }
 
 static dv_param tap_weight(dv_graph *g, const dv_tensor_ref *ref, const tap_key *t, int64_t k) {
-    const int64_t shape[4] = {t->o, t->use == TAPS_SIDE_BY_SIDE ? t->i * t->frames : t->i, k, k};
+    const int64_t shape[4] = {t->use == TAPS_APART ? t->o * t->frames : t->o,
+                              t->use == TAPS_SIDE_BY_SIDE ? t->i * t->frames : t->i, k, k};
     char key[MAX_NAME + 128];
     const int n = snprintf(key, sizeof key, "%lld:%lld:%lld:%lld:%lld:%s", (long long)t->o, (long long)t->i,
                            (long long)t->frames, (long long)t->square, (long long)t->use, ref->name);
@@ -207,6 +205,35 @@ static dv_param tap_weight(dv_graph *g, const dv_tensor_ref *ref, const tap_key 
     const dv_param p = dv_param_derived(g, key, key, 4, shape, derive_taps);
     if (p != DV_NO_PARAM) {
         g->params[p].stored = dv_tensor_elements(ref);
+    }
+    return p;
+}
+
+/* That of the last tap's results: zeros for the others'. */
+static davy_result derive_last_bias(const dv_tensors *weights, const char *key, float *dst) {
+    char *end = NULL;
+    const int64_t before = strtoll(key, &end, 10);
+    const dv_tensor_ref *ref = dv_tensors_find(weights, end + 1);
+    memset(dst, 0, (size_t)before * sizeof *dst);
+    return ref != NULL ? dv_tensor_read_f32(ref, dst + before)
+                       : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing or of another size", end + 1);
+}
+
+static dv_param last_bias(dv_graph *g, const char *name, int64_t c_out, int64_t frames) {
+    const dv_tensor_ref *ref = dv_weight_wanted(g, name, ".bias", 1, &c_out);
+    const int64_t all = c_out * frames;
+    char key[MAX_NAME + 32];
+    if (ref == NULL) {
+        return DV_NO_PARAM;
+    }
+    const int n = snprintf(key, sizeof key, "%lld:%s", (long long)(all - c_out), ref->name);
+    if (n < 0 || (size_t)n >= sizeof key) {
+        dv_graph_fail(g, dv_fail(DAVY_E_FORMAT, "a convolution has a name of more than %d bytes", MAX_NAME));
+        return DV_NO_PARAM;
+    }
+    const dv_param p = dv_param_derived(g, key, key, 1, &all, derive_last_bias);
+    if (p != DV_NO_PARAM) {
+        g->params[p].stored = c_out;
     }
     return p;
 }
@@ -227,7 +254,9 @@ static void stored_params(dv_graph *g, const char *name, int64_t c_in, int64_t c
     const size_t length = strlen(ref->name);
     dv_printable(label, size, ref->name, length > 7 ? length - 7 : length); /* without .weight */
     conv->weight = tap_weight(g, ref, &key, k);
-    conv->bias = o->no_bias ? DV_NO_PARAM : dv_param_suffixed(g, name, ".bias", 1, &c_out);
+    conv->bias = o->no_bias          ? DV_NO_PARAM
+                 : use == TAPS_APART ? last_bias(g, name, c_out, o->frames)
+                                     : dv_param_suffixed(g, name, ".bias", 1, &c_out);
 }
 
 static dv_conv3d_opts completed(const dv_conv3d_opts *opts) {
@@ -242,13 +271,36 @@ static dv_conv3d_opts completed(const dv_conv3d_opts *opts) {
     return o;
 }
 
+enum { FEW = 8 }; /* channels of a result */
+
+/* So few results that all taps' together are fewer than what they are made of: those are kept instead of frames. */
+static bool keeps_results(const dv_conv3d_opts *o, int64_t c_in, int64_t c_out) {
+    return o->frames > 1 && o->step == 1 && !o->derived && c_out < FEW && o->frames * c_out <= c_in;
+}
+
+/* Every frame's share in those that follow it is there when it has been read: of the frame t behind it that of tap
+ * frames - 1 - t. */
+static dv_value sum_taps(dv_graph *g, dv_value all, const dv_conv3d_opts *o, int64_t c_out) {
+    dv_value sum = dv_slice(g, all, (o->frames - 1) * c_out, c_out);
+    for (int32_t t = 1; t < o->frames; t++) {
+        const dv_value tap = dv_slice(g, all, (o->frames - 1 - t) * c_out, c_out);
+        const dv_value windows = dv_recall(g, tap, t + 1, o->before);
+        sum = dv_add(g, 1.0f, sum, 1.0f, dv_slice(g, windows, 0, c_out));
+    }
+    return sum;
+}
+
 dv_value dv_conv3d(dv_graph *g, dv_value x, const char *name, int64_t c_out, const dv_conv3d_opts *opts) {
     const dv_conv3d_opts o = completed(opts);
     if (!dv_graph_ready(g, name, x) || !frames_possible(g, name, o.frames, o.step)) {
         return DV_NO_VALUE;
     }
     const bool folds = o.frames > 1 && is_alone(g, x) && !o.derived;
-    const tap_use use = !folds ? TAPS_SIDE_BY_SIDE : o.before == DV_BEFORE_FIRST ? TAPS_SUMMED : TAPS_LAST;
+    const bool apart = !folds && keeps_results(&o, dv_shape_of(g, x).c, c_out);
+    const tap_use use = apart                         ? TAPS_APART
+                        : !folds                      ? TAPS_SIDE_BY_SIDE
+                        : o.before == DV_BEFORE_FIRST ? TAPS_SUMMED
+                                                      : TAPS_LAST;
     char label[MAX_NAME];
     dv_printable(label, sizeof label, name, strlen(name));
     dv_conv_opts conv = {.stride = o.stride,
@@ -261,6 +313,9 @@ dv_value dv_conv3d(dv_graph *g, dv_value x, const char *name, int64_t c_out, con
     }
     if (!dv_graph_ok(g)) {
         return DV_NO_VALUE;
+    }
+    if (apart) {
+        return sum_taps(g, dv_conv(g, x, label, o.frames * c_out, o.k, &conv), &o, c_out);
     }
     const bool timeless = folds || (o.frames == 1 && o.step == 1);
     return dv_conv(g, timeless ? x : causal(g, x, o.frames, o.step, o.before), label, c_out, o.k, &conv);

@@ -59,8 +59,10 @@ dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args) {
 }
 
 static void bind_stats(dv_lowering *l) {
-    for (int64_t k = l->node + 1; k < l->plan->graph->n_nodes; k++) {
+    int32_t left = l->place->norms[l->node].writes;
+    for (int64_t k = l->node + 1; left > 0 && k < l->plan->graph->n_nodes; k++) {
         const dv_norm_place *norm = &l->place->norms[k];
+        left -= norm->conv == l->node;
         if (norm->conv == l->node && l->plan->graph->nodes[k].op == DV_OP_MEAN) {
             dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.epi.sums), l->place->blocks[norm->partial].offset);
         } else if (norm->conv == l->node) {

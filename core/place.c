@@ -20,6 +20,10 @@ static void note_use(dv_placement *p, dv_value v, int64_t node) {
     }
 }
 
+static bool reads_rows(dv_op op) {
+    return op == DV_OP_LAYER_NORM || op == DV_OP_RMS_NORM;
+}
+
 static void find_uses(dv_placement *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
@@ -29,6 +33,9 @@ static void find_uses(dv_placement *p) {
         }
         if (node->out != DV_NO_VALUE) {
             p->producer[node->out] = (int32_t)k;
+        }
+        if (reads_rows(node->op)) {
+            p->by_rows[node->in[0]] = p->by_rows[node->out] = true;
         }
         for (int32_t i = 0; i < node->n_in; i++) {
             note_use(p, node->in[i], k);
@@ -345,6 +352,7 @@ void dv_placement_free(dv_placement *p) {
     dv_free(p->places);
     dv_free(p->dtypes);
     dv_free(p->last_use);
+    dv_free(p->by_rows);
     dv_free(p->producer);
     dv_free(p->norms);
     dv_free(p->rings);
@@ -359,9 +367,11 @@ davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_pla
     p.places = dv_calloc(n, sizeof *p.places);
     p.dtypes = dv_calloc(n, sizeof *p.dtypes);
     p.last_use = dv_calloc(n, sizeof *p.last_use);
+    p.by_rows = dv_calloc(n, sizeof *p.by_rows);
     p.producer = dv_calloc(n, sizeof *p.producer);
     p.norms = dv_calloc((uint64_t)g->n_nodes, sizeof *p.norms);
-    if (p.places == NULL || p.dtypes == NULL || p.last_use == NULL || p.producer == NULL || p.norms == NULL) {
+    if (p.places == NULL || p.dtypes == NULL || p.last_use == NULL || p.by_rows == NULL || p.producer == NULL ||
+        p.norms == NULL) {
         goto no_memory;
     }
     for (int64_t v = 0; v < g->n_values; v++) {

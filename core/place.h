@@ -40,6 +40,7 @@ typedef struct dv_norm_place {
     int32_t partial, coefficients;
     int32_t conv;   /* node whose kernel writes the statistics along with the result; -1: a step of their own */
     int64_t chunks; /* CUDA: of a picture */
+    int32_t writes; /* of a convolution: nodes whose statistics its kernel writes */
 } dv_norm_place;
 
 typedef struct dv_storage { /* how values between the convolutions are kept */
@@ -59,6 +60,7 @@ typedef struct dv_placement {
     dvk_dtype *dtypes;    /* of values */
     int32_t *producer;    /* of values: live node; -1: none */
     int64_t *last_use;    /* of values: node; n_nodes for the output; -1: never used */
+    bool *by_rows;        /* of values: who makes or reads them wants their pixels one behind the other */
     dv_norm_place *norms; /* of nodes */
     dv_buffer *buffers;
     int64_t n_buffers, cap_buffers;

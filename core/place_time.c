@@ -7,19 +7,8 @@
 
 enum { LEAST_CHANNELS = 8 }; /* a frame's in a pixel are a multiple: what CUDA's kernels ask of a view */
 
-static bool reads_rows(dv_op op) {
-    return op == DV_OP_LAYER_NORM || op == DV_OP_RMS_NORM;
-}
-
-/* Nobody who makes or reads v wants its pixels one behind the other. */
 static bool may_be_strided(const dv_placement *p, dv_value v) {
-    const dv_graph *g = p->graph;
-    bool may = !reads_rows(g->nodes[p->producer[v]].op);
-    for (int64_t k = 0; may && k < g->n_nodes; k++) {
-        const dv_node *node = &g->nodes[k];
-        may = node->dead || !reads_rows(node->op) || node->in[0] != v;
-    }
-    return may;
+    return !p->by_rows[v];
 }
 
 /* Of `count` such frames, two or more. */

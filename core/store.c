@@ -309,8 +309,9 @@ uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *pla
         const dv_weight *w = &plan->weights[i];
         const char *label = plan->graph->params[w->param].label;
         const uint64_t form = dv_kernel_none(w->kernel) ? 0 : hash_of(dv_kernel_variant(w->kernel));
-        if ((anew || find(s, stage, label, w) == NULL) && see(seen, (hash_of(label) * 31 + form) * 31 + w->bytes)) {
-            bytes += dv_weight_room(s, w);
+        if (see(seen, (hash_of(label) * 31 + form) * 31 + w->bytes)) {
+            seen->bytes += dv_weight_room(s, w);
+            bytes += anew || find(s, stage, label, w) == NULL ? dv_weight_room(s, w) : 0;
         }
     }
     dv_mutex_unlock(s->lock);

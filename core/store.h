@@ -24,10 +24,11 @@ void dv_store_release(dv_store *s);
 
 /* Bytes that binding this plan would still have to pack; and what all that is packed takes. */
 uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan);
-/* The same of several plans, each weight once: what is missing for this one and was for none before; anew: were nothing packed. */
+/* The same of several plans, each weight once: what is missing for this one and no plan before had; anew: were nothing packed. */
 typedef struct dv_seen {
     uint64_t *hashes; /* dv_free */
     int64_t count, capacity;
+    uint64_t bytes; /* of all of them, packed or not */
 } dv_seen;
 uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, bool anew, dv_seen *seen);
 int32_t dv_store_refs(const dv_store *s);

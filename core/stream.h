@@ -47,6 +47,7 @@ typedef struct dv_clip_need { /* of the shortest slices, frames to come unknown 
     uint64_t weights;         /* not packed yet */
     uint64_t arena;           /* with what passes the frames on to a GPU */
     uint64_t state;           /* of one stream; a GPU's may go to the host's memory */
+    uint64_t stays;           /* of that, what does not; `arena` has it, too */
     uint64_t flops;           /* of what begins a clip */
     double cost;              /* of a later frame */
     int64_t out_c;

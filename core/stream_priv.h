@@ -1,5 +1,5 @@
-/* stream_priv.h - what engine_stream.c (streams), engine_stream_choose.c (which slices, which plans) and engine_stream_run.c
- * (their runs) share. */
+/* stream_priv.h - what engine_stream.c (streams), engine_stream_choose.c (which slices), engine_stream_kinds.c (which plans),
+ * engine_stream_measure.c (what they take) and engine_stream_run.c (their runs) share. */
 #ifndef DV_STREAM_PRIV_H
 #define DV_STREAM_PRIV_H
 
@@ -33,9 +33,9 @@ typedef struct dv_slice_choice { /* how a clip is computed */
     dv_rings plain;
     uint64_t transforms_in, transforms_with;
     uint64_t need; /* of everything, weights not packed yet included, but for what is in the host's memory */
-    uint64_t weights;
-    uint64_t staging; /* of the caller's frames */
-    bool apart;       /* they pass through memory of their own, not through the arena */
+    uint64_t weights, weights_all; /* not packed yet, packed or not */
+    uint64_t staging;              /* of the caller's frames */
+    bool apart;                    /* they pass through memory of their own, not through the arena */
     int64_t in_c;
     double cost_slice, cost_frame; /* of a later one, of a later slice's */
 } dv_slice_choice;
@@ -67,8 +67,25 @@ dv_resident_bytes(const dv_clip_stream_info *i) { /* of the state: the GPU's, or
 /* engine_stream_choose.c: decides; frames and slice as in dv_clip_stream_open. */
 davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice);
 void dv_clip_stream_tell(const dv_clip_stream *s); /* the log what has been decided */
-/* What a choice takes whose slice, whole, lean, by_frame, and what follows these are set. */
+/* engine_stream_measure.c: what a choice takes whose slice, whole, lean, by_frame, and what follows these are set. */
 davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c);
+/* The same in two steps: later slices (made: their plan, or NULL; taken over), then a clip's first ones, which may add to
+ * `need` and to nothing that decides else. dv_weighing_end in any case. */
+typedef struct dv_weighing {
+    dv_slice_choice c;
+    dv_seen seen; /* weights */
+    bool all;     /* nothing is to be added any more */
+} dv_weighing;
+davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice *c, dv_plan *made, dv_weighing *w);
+davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_weighing *w);
+void dv_weighing_end(dv_weighing *w);
+/* Bytes below which no plan of the whole clip has its arena. */
+davy_result dv_clip_stream_least_arena(const dv_clip_stream *s, int64_t frames, uint64_t *bytes);
+/* engine_stream_kinds.c: the best kind of these slices within `available` bytes: frame by frame or not, and with transformed
+ * frames where c says that there may be; a processor's slices are short anyway. by_frame: that kind weighed already, or NULL;
+ * taken over. */
+davy_result dv_clip_stream_measure_kinds(const dv_clip_stream *s, uint64_t available, dv_weighing *by_frame,
+                                         dv_slice_choice *c);
 /* engine_stream_memo.c: what was decided for such a clip before and still holds; what has been decided, for the next one. */
 bool dv_clip_memo_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
                        dv_slice_choice *out);

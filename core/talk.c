@@ -52,6 +52,18 @@ davy_result dv_talk_open(davy_model *model, const davy_caption_params *params, d
     return DAVY_OK;
 }
 
+davy_result dv_talk_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out) {
+    davy_caption_params p = d->asking.p;
+    p.prompt = d->asking.prompt;
+    p.system = d->asking.system;
+    p.stop = (const char *const *)d->asking.stop;
+    const davy_result r = dv_talk_open(d->model, &p, out);
+    if (r == DAVY_OK) {
+        (*out)->gpu = gpu;
+    }
+    return r;
+}
+
 static void destroy(davy_dialogue *d) {
     davy_model *model = d->model;
     if (!dv_context_is_child(dv_model_context(model))) { /* there locks may be held for ever */

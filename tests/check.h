@@ -25,9 +25,10 @@ static inline int check_that(int ok, const char *file, int line, const char *wha
     return 0;
 }
 
-/* CHECK(cond) or CHECKF(cond, "format", ...) with a sentence of its own. Both return whether it held. */
+/* CHECK(cond) or CHECKF(cond, "format", ...) with a sentence of its own, which is made after what it is about and only where
+ * that failed. Both return whether it held. */
 #define CHECK(cond)       check_that((cond) != 0, __FILE__, __LINE__, "%s", #cond)
-#define CHECKF(cond, ...) check_that((cond) != 0, __FILE__, __LINE__, __VA_ARGS__)
+#define CHECKF(cond, ...) ((cond) ? check_that(1, "", 0, "") : check_that(0, __FILE__, __LINE__, __VA_ARGS__))
 
 static inline void check_skip(const char *why) {
     check_skipped++;

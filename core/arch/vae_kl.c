@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/block/autoencoder.h"
 #include "core/block/resnet.h"
 #include "core/block/weights.h"
 #include "core/error.h"
@@ -288,24 +289,19 @@ static davy_result config(const dv_probe *probe, void *out) {
     return DAVY_OK;
 }
 
+static dv_autoencoder common(const cfg *c) {
+    const half *s = c->decoder.there ? &c->decoder : &c->encoder;
+    return (dv_autoencoder){.encodes = c->encoder.there,
+                            .decodes = c->decoder.there,
+                            .moments = true,
+                            .z = c->z,
+                            .factor = (int64_t)1 << (s->levels - 1)};
+}
+
 static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
-    const half *s = c->decoder.there ? &c->decoder : &c->encoder;
-    const char *part = c->encoder.there && c->decoder.there ? ""
-                       : c->encoder.there                   ? ", encoder only"
-                                                            : ", decoder only";
-    snprintf(out->variant, sizeof out->variant, "%s, %d latent channels%s",
-             c->family != NULL ? c->family : "scale unknown", (int)c->z, part);
-    out->features = (c->encoder.there ? DAVY_MODEL_ENCODES | DAVY_MODEL_MOMENTS : 0u) |
-                    (c->decoder.there ? DAVY_MODEL_DECODES : 0u);
-    out->in_channels = 3;
-    out->out_channels = 3;
-    out->latent_channels = (int32_t)c->z;
-    out->spatial_factor = (int32_t)1 << (s->levels - 1);
-    out->scale_num = 1;
-    out->scale_den = 1;
-    out->size_multiple = out->spatial_factor;
-    out->size_min = out->spatial_factor;
+    const dv_autoencoder a = common(c);
+    dv_autoencoder_info(&a, c->family != NULL ? c->family : "scale unknown", out);
     out->latent_scale = c->scale;
     out->latent_shift = c->shift;
 }
@@ -339,7 +335,8 @@ static dv_value level(const cfg *c, dv_graph *g, dv_value x, bool encoder, int64
     return x;
 }
 
-static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+static void build_encoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    const cfg *c = config_;
     static const dv_conv_opts down = {.stride = 2, .pad_bottom_right = true};
     const dv_norm_spec norm = {c->groups, NORM_EPS};
     const half *s = &c->encoder;
@@ -358,7 +355,8 @@ static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
     dv_output(g, s->quant ? dv_conv(g, x, quant_names, s->latent, 1, NULL) : x);
 }
 
-static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    const cfg *c = config_;
     const dv_norm_spec norm = {c->groups, NORM_EPS};
     const half *s = &c->decoder;
     const dv_shape shape = {1, h, w, s->latent};
@@ -379,26 +377,9 @@ static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
-    const cfg *c = config_;
-    const bool encoder = stage == DV_STAGE_ENCODE;
-    const half *s = encoder ? &c->encoder : &c->decoder;
-    if (stage == DV_STAGE_UPSCALE) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
-    }
-    if (!s->there) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s", encoder ? "decoder" : "encoder");
-    }
-    const int64_t factor = (int64_t)1 << (s->levels - 1);
-    if (encoder && (h % factor != 0 || w % factor != 0)) {
-        return dv_fail(DAVY_E_SHAPE, "a picture of %d x %d pixels cannot be encoded: sides must be multiples of %d",
-                       (int)w, (int)h, (int)factor);
-    }
-    if (encoder) {
-        build_encoder(c, g, h, w);
-    } else {
-        build_decoder(c, g, h, w);
-    }
-    return dv_graph_check(g);
+    static const dv_halves halves = {build_encoder, build_decoder};
+    const dv_autoencoder a = common(config_);
+    return dv_autoencoder_build(&a, stage, h, w, g, &halves, config_);
 }
 
 const dv_arch dv_arch_vae_kl = {

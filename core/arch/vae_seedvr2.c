@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/block/autoencoder.h"
 #include "core/block/resnet.h"
 #include "core/block/upsampler.h"
-#include "core/block/video_vae.h"
 #include "core/block/weights.h"
 #include "core/error.h"
 
@@ -144,25 +144,26 @@ static const half *some_half(const cfg *c) {
     return c->decoder.there ? &c->decoder : &c->encoder;
 }
 
-static dv_video_vae common(const cfg *c) {
-    return (dv_video_vae){.encodes = c->encoder.there,
-                          .decodes = c->decoder.there,
-                          .z = c->z,
-                          .factor = (int64_t)1 << (some_half(c)->levels - 1),
-                          .times = c->times};
+static dv_autoencoder common(const cfg *c) {
+    return (dv_autoencoder){.encodes = c->encoder.there,
+                            .decodes = c->decoder.there,
+                            .moments = true,
+                            .z = c->z,
+                            .factor = (int64_t)1 << (some_half(c)->levels - 1),
+                            .times = c->times};
 }
 
 static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
-    const dv_video_vae v = common(c);
-    dv_video_vae_info(&v, "SeedVR2", out);
+    const dv_autoencoder a = common(c);
+    dv_autoencoder_info(&a, "SeedVR2", out);
     out->latent_scale = LATENT_SCALE;
     out->latent_shift = 0.0f;
 }
 
 static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
-    const dv_video_vae v = common(config_);
-    dv_video_vae_clip(&v, stage, out);
+    const dv_autoencoder a = common(config_);
+    dv_autoencoder_clip(&a, stage, out);
     out->second = stage == DV_STAGE_DECODE;
 }
 
@@ -198,7 +199,8 @@ static dv_value level(dv_graph *g, const half *s, dv_value x, bool encoder, int6
     return x;
 }
 
-static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+static void build_encoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    const cfg *c = config_;
     const half *s = &c->encoder;
     const dv_shape shape = {1, h, w, s->picture};
     char name[NAME_BYTES];
@@ -217,7 +219,8 @@ static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
     dv_output(g, dv_conv3d(g, x, "encoder.conv_out", s->latent, NULL));
 }
 
-static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    const cfg *c = config_;
     const half *s = &c->decoder;
     const dv_shape shape = {1, h, w, s->latent};
     char name[NAME_BYTES];
@@ -234,18 +237,9 @@ static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
-    const cfg *c = config_;
-    const dv_video_vae v = common(c);
-    const davy_result r = dv_video_vae_check(&v, g, stage, h, w);
-    if (r != DAVY_OK) {
-        return r;
-    }
-    if (stage == DV_STAGE_ENCODE) {
-        build_encoder(c, g, h, w);
-    } else {
-        build_decoder(c, g, h, w);
-    }
-    return dv_graph_check(g);
+    static const dv_halves halves = {build_encoder, build_decoder};
+    const dv_autoencoder a = common(config_);
+    return dv_autoencoder_build(&a, stage, h, w, g, &halves, config_);
 }
 
 const dv_arch dv_arch_vae_seedvr2 = {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/block/autoencoder.h"
 #include "core/block/weights.h"
 #include "core/error.h"
 
@@ -125,23 +126,18 @@ static davy_result config(const dv_probe *probe, void *out) {
     return DAVY_OK;
 }
 
+static dv_autoencoder common(const cfg *c) {
+    const half *s = c->encoder.there ? &c->encoder : &c->decoder;
+    return (dv_autoencoder){
+        .encodes = c->encoder.there, .decodes = c->decoder.there, .z = s->latent, .factor = s->large ? 32 : 8};
+}
+
 static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
-    const half *s = c->encoder.there ? &c->encoder : &c->decoder;
-    const char *part = c->encoder.there && c->decoder.there ? ""
-                       : c->encoder.there                   ? ", encoder only"
-                                                            : ", decoder only";
-    snprintf(out->variant, sizeof out->variant, "%s, %d latent channels%s%s", s->large ? "32x" : "8x", (int)s->latent,
-             c->pooled ? ", pooled blocks" : "", part);
-    out->features = (c->encoder.there ? DAVY_MODEL_ENCODES : 0u) | (c->decoder.there ? DAVY_MODEL_DECODES : 0u);
-    out->in_channels = (int32_t)c->in;
-    out->out_channels = (int32_t)c->out;
-    out->latent_channels = (int32_t)s->latent;
-    out->spatial_factor = s->large ? 32 : 8;
-    out->scale_num = 1;
-    out->scale_den = 1;
-    out->size_multiple = out->spatial_factor;
-    out->size_min = out->spatial_factor;
+    const dv_autoencoder a = common(c);
+    dv_autoencoder_info(&a, "", out);
+    snprintf(out->variant, sizeof out->variant, "%dx, %d latent channels%s%s", (int)a.factor, (int)a.z,
+             c->pooled ? ", pooled blocks" : "", dv_autoencoder_part(&a));
     out->latent_scale = 1.0f; /* its latents are the scaled ones already */
     out->latent_shift = 0.0f;
 }
@@ -198,22 +194,8 @@ static dv_value layer(dv_graph *g, const half *s, int place, char kind, dv_value
     }
 }
 
-static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
-    const cfg *c = config_;
-    const bool encoder = stage == DV_STAGE_ENCODE;
+static void build_half(const cfg *c, dv_graph *g, int64_t h, int64_t w, bool encoder) {
     const half *s = encoder ? &c->encoder : &c->decoder;
-    if (stage == DV_STAGE_UPSCALE) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
-    }
-    if (!s->there) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s; the %s is a file of its own",
-                       encoder ? "decoder" : "encoder", encoder ? "encoder" : "decoder");
-    }
-    const int64_t factor = s->large ? 32 : 8;
-    if (encoder && (h % factor != 0 || w % factor != 0)) {
-        return dv_fail(DAVY_E_SHAPE, "a picture of %d x %d pixels cannot be encoded: sides must be multiples of %d",
-                       (int)w, (int)h, (int)factor);
-    }
     const dv_shape shape = {1, h, w, encoder ? c->in : s->latent};
     const char *chain = chain_of(s, encoder);
     dv_value x = dv_input(g, shape);
@@ -221,7 +203,20 @@ static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t
         x = layer(g, s, place, chain[place], x);
     }
     dv_output(g, x);
-    return dv_graph_check(g);
+}
+
+static void build_encoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    build_half(config_, g, h, w, true);
+}
+
+static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    build_half(config_, g, h, w, false);
+}
+
+static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
+    static const dv_halves halves = {build_encoder, build_decoder};
+    const dv_autoencoder a = common(config_);
+    return dv_autoencoder_build(&a, stage, h, w, g, &halves, config_);
 }
 
 const dv_arch dv_arch_vae_tae = {

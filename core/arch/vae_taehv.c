@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/block/autoencoder.h"
 #include "core/block/pick.h"
 #include "core/block/weights.h"
 #include "core/error.h"
@@ -128,24 +129,16 @@ static davy_result config(const dv_probe *probe, void *out) {
     return r == DAVY_OK ? find_activation(probe, c) : r;
 }
 
-static int64_t factor_of(const cfg *c) {
-    return 8 * c->patch;
+static dv_autoencoder common(const cfg *c) {
+    return (dv_autoencoder){.encodes = c->encodes, .decodes = c->decodes, .z = c->z, .factor = 8 * c->patch};
 }
 
 static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
-    const char *part = c->encodes && c->decodes ? "" : c->encodes ? ", encoder only" : ", decoder only";
-    snprintf(out->variant, sizeof out->variant, "%dx, %d latent channels%s%s%s", (int)factor_of(c), (int)c->z,
-             c->super ? ", super decoder" : "", c->leaky ? ", leaky" : "", part);
-    out->features = (c->encodes ? DAVY_MODEL_ENCODES : 0u) | (c->decodes ? DAVY_MODEL_DECODES : 0u);
-    out->in_channels = 3;
-    out->out_channels = 3;
-    out->latent_channels = (int32_t)c->z;
-    out->spatial_factor = (int32_t)factor_of(c);
-    out->scale_num = 1;
-    out->scale_den = 1;
-    out->size_multiple = out->spatial_factor;
-    out->size_min = out->spatial_factor;
+    const dv_autoencoder a = common(c);
+    dv_autoencoder_info(&a, "", out);
+    snprintf(out->variant, sizeof out->variant, "%dx, %d latent channels%s%s%s", (int)a.factor, (int)c->z,
+             c->super ? ", super decoder" : "", c->leaky ? ", leaky" : "", dv_autoencoder_part(&a));
     out->latent_scale = 1.0f; /* its latents are the diffusion model's already */
     out->latent_shift = 0.0f;
 }
@@ -261,7 +254,8 @@ static dv_value completed(dv_graph *g, dv_value x, int64_t times) {
     return x;
 }
 
-static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+static void build_encoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    const cfg *c = config_;
     dv_value x = completed(g, dv_input(g, (dv_shape){1, h, w, 3}), c->shrink);
     x = c->patch > 1 ? dv_pixel_unshuffle(g, x, c->patch) : x;
     for (int place = 0; encoder_chain[place] != '\0'; place++) {
@@ -270,7 +264,8 @@ static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
     dv_output(g, x);
 }
 
-static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    const cfg *c = config_;
     const char *chain = chain_of(c, false);
     const int last_growth = (int)(strrchr(chain, 'g') - chain);
     dv_value x = dv_input(g, (dv_shape){1, h, w, c->z});
@@ -289,29 +284,15 @@ static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
+    static const dv_halves halves = {build_encoder, build_decoder};
     const cfg *c = config_;
-    const bool encoder = stage == DV_STAGE_ENCODE;
-    if (stage == DV_STAGE_UPSCALE) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights encode or decode; they do not upscale");
-    }
-    if (encoder ? !c->encodes : !c->decodes) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "these weights hold only the %s", encoder ? "decoder" : "encoder");
-    }
-    if (encoder && (h % factor_of(c) != 0 || w % factor_of(c) != 0)) {
-        return dv_fail(DAVY_E_SHAPE, "a picture of %d x %d pixels cannot be encoded: sides must be multiples of %d",
-                       (int)w, (int)h, (int)factor_of(c));
-    }
-    if (encoder && g->keeps && g->pictures % c->shrink != 0) {
+    const dv_autoencoder a = common(c);
+    if (stage == DV_STAGE_ENCODE && c->encodes && g->keeps && g->pictures % c->shrink != 0) {
         return dv_fail(DAVY_E_SHAPE,
                        "%d frames are no whole number of latents, of %d frames each, and more are to follow",
                        (int)g->pictures, (int)c->shrink);
     }
-    if (encoder) {
-        build_encoder(c, g, h, w);
-    } else {
-        build_decoder(c, g, h, w);
-    }
-    return dv_graph_check(g);
+    return dv_autoencoder_build(&a, stage, h, w, g, &halves, c);
 }
 
 const dv_arch dv_arch_vae_taehv = {

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/block/autoencoder.h"
 #include "core/block/pick.h"
 #include "core/block/shortcut.h"
-#include "core/block/video_vae.h"
 #include "core/block/wan.h"
 #include "core/block/weights.h"
 #include "core/error.h"
@@ -213,22 +213,26 @@ static int64_t factor_of(const cfg *c) {
     return c->patch << ((c->decoder.there ? c->decoder.levels : c->encoder.levels) - 1);
 }
 
-static dv_video_vae common(const cfg *c) {
-    return (dv_video_vae){
-        .encodes = c->encoder.there, .decodes = c->decoder.there, .z = c->z, .factor = factor_of(c), .times = c->times};
+static dv_autoencoder common(const cfg *c) {
+    return (dv_autoencoder){.encodes = c->encoder.there,
+                            .decodes = c->decoder.there,
+                            .moments = true,
+                            .z = c->z,
+                            .factor = factor_of(c),
+                            .times = c->times};
 }
 
 static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
-    const dv_video_vae v = common(c);
-    dv_video_vae_info(&v, c->family, out);
+    const dv_autoencoder a = common(c);
+    dv_autoencoder_info(&a, c->family, out);
     out->latent_scale = 0.0f; /* every channel has its own */
     out->latent_shift = 0.0f;
 }
 
 static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
-    const dv_video_vae v = common(config_);
-    dv_video_vae_clip(&v, stage, out);
+    const dv_autoencoder a = common(config_);
+    dv_autoencoder_clip(&a, stage, out);
 }
 
 /* ---- the network ---- */
@@ -288,7 +292,8 @@ static dv_pick patch_pick(int64_t patch) {
     return (dv_pick){0, {3, patch, patch}, {patch * patch, 1, patch}};
 }
 
-static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+static void build_encoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    const cfg *c = config_;
     const half *s = &c->encoder;
     char part[DV_NAMES_BYTES];
     const int64_t width = end_dim(g->weights, true, false, 0);
@@ -311,7 +316,8 @@ static void build_encoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
     dv_output(g, dv_conv3d(g, x, "conv1|quant_conv", s->latent, &dv_wan_point));
 }
 
-static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
+static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
+    const cfg *c = config_;
     const half *s = &c->decoder;
     char part[DV_NAMES_BYTES];
     dv_value x = dv_input(g, (dv_shape){1, h, w, c->z});
@@ -336,18 +342,9 @@ static void build_decoder(const cfg *c, dv_graph *g, int64_t h, int64_t w) {
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
-    const cfg *c = config_;
-    const dv_video_vae v = common(c);
-    const davy_result r = dv_video_vae_check(&v, g, stage, h, w);
-    if (r != DAVY_OK) {
-        return r;
-    }
-    if (stage == DV_STAGE_ENCODE) {
-        build_encoder(c, g, h, w);
-    } else {
-        build_decoder(c, g, h, w);
-    }
-    return dv_graph_check(g);
+    static const dv_halves halves = {build_encoder, build_decoder};
+    const dv_autoencoder a = common(config_);
+    return dv_autoencoder_build(&a, stage, h, w, g, &halves, config_);
 }
 
 const dv_arch dv_arch_vae_wan = {

@@ -49,14 +49,6 @@ const char *dv_tokenizer_bytes(const dv_tokenizer *t, int32_t id, uint64_t *byte
     return (const char *)t->bytes + (a != NULL ? a->at : token->at);
 }
 
-int32_t dv_tokenizer_bos(const dv_tokenizer *t) {
-    return t->bos;
-}
-
-int32_t dv_tokenizer_eos(const dv_tokenizer *t) {
-    return t->eos;
-}
-
 /* ---- encoding ---- */
 
 typedef struct encoding {

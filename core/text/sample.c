@@ -113,14 +113,6 @@ davy_result dv_sampler_saw(dv_sampler *s, const int32_t *ids, int64_t n) {
     return DAVY_OK;
 }
 
-void dv_sampler_forget(dv_sampler *s) {
-    for (int64_t i = 0; i < s->n_seen; i++) {
-        s->seen[s->seen_ids[i]] = 0;
-    }
-    s->n_seen = 0;
-    s->n_history = 0;
-}
-
 /* ---- scores ---- */
 
 /* What followed the last ids where they were before. */

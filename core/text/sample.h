@@ -25,9 +25,9 @@ void dv_sampler_release(dv_sampler *s);
 
 const dv_sample_options *dv_sampler_options(const dv_sampler *s); /* `never`: its copy */
 
-/* For the penalty and the n-grams: ids of the prompt, placeholders too, and of every answer. After a rewind: forget, then what is left. */
+/* For the penalty and the n-grams: ids of the prompt, placeholders too, and of every answer. After a rewind: a new
+ * sampler that saw what is left. */
 davy_result dv_sampler_saw(dv_sampler *s, const int32_t *ids, int64_t n);
-void dv_sampler_forget(dv_sampler *s);
 
 /* index: the place in the sequence that is being filled. Logits that hold NaN, or nothing finite, are
  * DAVY_E_INTERNAL. */

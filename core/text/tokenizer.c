@@ -72,7 +72,7 @@ dv_tokenizer *dv_tokenizer_new(const char *where) {
     dv_tokenizer *t = dv_calloc(1, sizeof *t);
     if (t != NULL) {
         t->where = dv_strdup(where);
-        t->unk = t->bos = t->eos = -1;
+        t->unk = -1;
     }
     if (t == NULL || t->where == NULL) {
         dv_free(t);

@@ -33,8 +33,6 @@ int32_t dv_tokenizer_find(const dv_tokenizer *t, const char *content);
 bool dv_tokenizer_is_special(const dv_tokenizer *t, int32_t id);
 /* The bytes an id stands for, not necessarily whole characters; NULL: no such id. */
 const char *dv_tokenizer_bytes(const dv_tokenizer *t, int32_t id, uint64_t *bytes);
-int32_t dv_tokenizer_bos(const dv_tokenizer *t); /* of a GGUF file's metadata; -1: not said */
-int32_t dv_tokenizer_eos(const dv_tokenizer *t);
 
 typedef struct dv_ids { /* starts as zeros; dv_ids_clear gives its memory back */
     int32_t *p;

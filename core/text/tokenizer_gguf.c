@@ -116,9 +116,7 @@ static davy_result read_ids(reading *g) {
     if (bos < -1 || bos >= g->t->n_tokens || eos < -1 || eos >= g->t->n_tokens) {
         return dv_fail(DAVY_E_FORMAT, "%s: %s or %s is no token", g->t->where, keys[BOS], keys[EOS]);
     }
-    g->t->bos = (int32_t)bos;
-    g->t->eos = (int32_t)eos;
-    return add != 0 && bos >= 0 ? dv_ids_add(&g->t->before, g->t->bos) : DAVY_OK;
+    return add != 0 && bos >= 0 ? dv_ids_add(&g->t->before, (int32_t)bos) : DAVY_OK;
 }
 
 static davy_result read_types(reading *g) {

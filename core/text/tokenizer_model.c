@@ -36,7 +36,7 @@ typedef struct reading {
     dv_tokenizer *t;
     int64_t pieces;
     uint64_t kind; /* TYPE_* */
-    uint64_t bos, eos;
+    uint64_t bos;
     bool fallback, suffix, prefix, extra, escape, rules;
 } reading;
 
@@ -149,9 +149,6 @@ static davy_result read_trainer(reading *g, message m) {
         case TRAINER_BOS:
             g->bos = f.value;
             break;
-        case TRAINER_EOS:
-            g->eos = f.value;
-            break;
         default:
             break;
         }
@@ -219,24 +216,15 @@ static davy_result read_all(reading *g, message m) {
         r = is(&f, MODEL_PIECES, WIRE_BYTES) ? add_piece(g, f.bytes) : DAVY_OK;
     }
     if (r == DAVY_OK && g->bos < (uint64_t)g->pieces) {
-        g->t->bos = (int32_t)g->bos;
-        r = dv_ids_add(&g->t->before, g->t->bos);
-    }
-    if (r == DAVY_OK && g->eos < (uint64_t)g->pieces) {
-        g->t->eos = (int32_t)g->eos;
+        r = dv_ids_add(&g->t->before, (int32_t)g->bos);
     }
     return r;
 }
 
 static davy_result from_model(const void *data, uint64_t bytes, const char *where, const char *folder,
                               dv_tokenizer **out) {
-    reading g = {.t = dv_tokenizer_new(where),
-                 .kind = TYPE_UNIGRAM,
-                 .bos = 1,
-                 .eos = 2,
-                 .prefix = true,
-                 .extra = true,
-                 .escape = true};
+    reading g = {
+        .t = dv_tokenizer_new(where), .kind = TYPE_UNIGRAM, .bos = 1, .prefix = true, .extra = true, .escape = true};
     davy_result r = g.t == NULL ? DAVY_E_NOMEM_HOST : read_all(&g, (message){data, bytes});
     r = r == DAVY_OK && folder != NULL ? dv_pieces_add_folder(g.t, folder) : r;
     r = r < 0 ? r : dv_pieces_done(g.t, g.fallback);

@@ -88,7 +88,6 @@ struct dv_tokenizer {
     dv_split stages[DV_MAX_STAGES];
     int32_t n_stages;
     dv_ids before, after; /* the post-processor's */
-    int32_t bos, eos;
 };
 
 /* ---- making one (tokenizer.c, merges.c): vocabulary, then merges, then added tokens, then done ---- */

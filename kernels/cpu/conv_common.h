@@ -117,10 +117,6 @@ static inline int conv_has_prologue(const dvk_conv2d_args *a) {
     return a->pro.scale != NULL || a->pro.act != DVK_ACT_NONE;
 }
 
-static inline double conv_flops(const dvk_conv2d_args *a) {
-    return 2.0 * (double)(a->y.n * a->y.h * a->y.w) * (double)(a->y.c * a->x.c) * (double)(a->kh * a->kw);
-}
-
 static inline size_t conv_align(size_t bytes) {
     return (bytes + 63) & ~(size_t)63;
 }

@@ -32,7 +32,7 @@ static bool open_half(pair *p, int k, dv_tensors *t, davy_dtype compute) {
     }
     const dv_engine_desc desc = {.services = s, .tensors = t, .file_name = "pair", .compute = compute};
     return CHECK(fake_fill(t, &p->data[k])) && CHECK(dv_pool_create(4, &s->pool) == DAVY_OK) &&
-           CHECKF(dv_engine_create(&desc, &p->engine[k]) == DAVY_OK, "engine: %s", last_message());
+           CHECKF(dv_engine_create(&desc, &p->engine[k]) == DAVY_OK, "engine: %s", last_error());
 }
 
 static bool open_pair(pair *p, dv_tensors *a, dv_tensors *b, davy_dtype compute) {

@@ -10,15 +10,10 @@
 #include "core/error.h"
 #include "tests/check.h"
 #include "tests/cuda/mock_driver.h"
+#include "tests/last_error.h"
 
 static mock_state *m; /* of the library in use */
 static void *mock_library;
-
-static inline const char *last_error(void) {
-    static davy_error_info e;
-    dv_error_get(&e);
-    return e.message;
-}
 
 static inline int32_t last_native(void) {
     davy_error_info e;

@@ -67,7 +67,7 @@ static bool run_batch(const pair *p, int k, const batch *b, const float *in, flo
     w.in.sn = b->c * w.in.sc;
     w.out.sn = info->shape[2] * w.out.sc;
     const davy_result r = dv_engine_run(p->engine[k], &w);
-    return CHECKF(r == DAVY_OK, "%s: %s", b->name, last_message());
+    return CHECKF(r == DAVY_OK, "%s: %s", b->name, last_error());
 }
 
 static int64_t together_of(const pair *p, const batch *b) {

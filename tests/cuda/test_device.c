@@ -7,18 +7,13 @@
 #include "core/error.h"
 #include "core/os.h"
 #include "tests/check.h"
+#include "tests/last_error.h"
 
 static void fill(unsigned char *p, uint64_t n, uint64_t seed) {
     for (uint64_t i = 0; i < n; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         p[i] = (unsigned char)(seed >> 56);
     }
-}
-
-static const char *last_error(void) {
-    static davy_error_info e;
-    dv_error_get(&e);
-    return e.message;
 }
 
 #define OK(call) CHECKF((call) == DAVY_OK, "%s: %s", #call, last_error())

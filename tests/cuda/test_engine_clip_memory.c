@@ -221,6 +221,71 @@ static void test_again(void) {
     bench_close(&b, "again");
 }
 
+/* What was chosen holds when its weights have been packed, in a budget with room for little else, too (vectors that are as long
+ * as a last slice); not where they are to be packed and there is no room for them, whatever else is as it was. */
+static void test_packed_since(bool tight) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
+        clip c = clip_new();
+        dv_slice_choice found;
+        dv_clip_stream *first = stream_of(&b, 0, 2);
+        const uint64_t budget = tight ? first->choice.need + 4096 : 0;
+        if (tight) { /* decided once more */
+            dv_clip_stream_release(first);
+            dv_gpu_set_budget(b.gpu, budget);
+            first = stream_of(&b, 0, 2);
+        }
+        const dv_slice_choice before = first->choice;
+        CHECK(before.weights > 0 && before.weights == before.weights_all);
+        CHECKF(run_clip(&b, first, &plain, &c, 1, 2) == DAVY_OK, "%s", last_error());
+        dv_clip_stream_release(first);
+        const uint64_t packed = dv_gpu_used(b.gpu, DV_MEM_WEIGHTS);
+        CHECKF(packed >= before.weights, "%llu bytes packed, %llu expected", (unsigned long long)packed,
+               (unsigned long long)before.weights);
+        dv_clip_stream *again = stream_of(&b, 0, 2);
+        CHECK(dv_clip_memo_find(again, 0, 2, dv_engine_available(b.engine), &found));
+        CHECK(memcmp(&found.plain, &before.plain, sizeof found.plain) == 0 && found.winograd == before.winograd &&
+              found.by_frame == before.by_frame && found.info.arena_bytes == before.info.arena_bytes);
+        CHECK(!tight || (found.weights < 4096 && found.need - found.weights == before.need - before.weights));
+        dv_clip_stream_release(again);
+        if (tight) { /* as much is free as when they were there */
+            CHECK(dv_engine_unload(b.engine) == DAVY_OK);
+            dv_gpu_set_budget(b.gpu, budget - packed);
+            again = NULL;
+            const davy_result r = dv_clip_stream_open(b.engine, DV_STAGE_DECODE, HEIGHT / 4, WIDTH / 4, 0, 2, &again);
+            CHECK(r == DAVY_E_BUDGET || (r == DAVY_OK && again->choice.need <= budget - packed));
+            dv_clip_stream_release(again);
+        }
+        clip_free(&c);
+    }
+    bench_close(&b, "packed since");
+}
+
+/* Later slices tell what decides; the first ones add memory at most. The kind that is chosen is weighed as any choice is. */
+static void test_weighing(void) {
+    bench b;
+    if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
+        dv_clip_stream *s = stream_of(&b, 0, 2);
+        for (int k = 0; k < 8; k++) {
+            const dv_slice_choice as = {
+                .by_frame = k % 2 == 1, .winograd = k >= 4, .info.slice = 1 + k / 2 % 2, .offload = false};
+            dv_slice_choice all = as;
+            dv_weighing w;
+            CHECK(dv_clip_stream_weigh(s, &as, NULL, &w) == DAVY_OK && !w.all);
+            CHECK(dv_clip_stream_measure(s, &all) == DAVY_OK);
+            CHECK(w.c.need <= all.need && w.c.need > all.need / 2 && fabs(w.c.cost_frame - all.cost_frame) < 1e-9);
+            CHECK(dv_clip_stream_weigh_all(s, &w) == DAVY_OK && w.all);
+            CHECK(w.c.need == all.need && w.c.weights == all.weights && w.c.info.arena_bytes == all.info.arena_bytes &&
+                  w.c.info.flops_first == all.info.flops_first && w.c.info.flops_step == all.info.flops_step);
+            dv_weighing_end(&w);
+        }
+        dv_slice_choice chosen = s->choice;
+        CHECK(dv_clip_stream_measure(s, &chosen) == DAVY_OK && chosen.need == s->choice.need);
+        dv_clip_stream_release(s);
+    }
+    bench_close(&b, "weighing");
+}
+
 /* In a budget that has room for weights of one form alone those of clips before give way, once nobody uses them. */
 static void test_other_weights(void) {
     bench b;
@@ -324,6 +389,9 @@ int main(void) {
     test_transformed();
     test_budgets();
     test_again();
+    test_packed_since(false);
+    test_packed_since(true);
+    test_weighing();
     test_other_weights();
     test_retreat(DAVY_DTYPE_F32);
     test_retreat(DAVY_DTYPE_BF16);

@@ -129,7 +129,7 @@ static bool run_gpu(const pair *p, const trial *t, dv_work work, char *in, int64
     work.stream_ordered = t->ordered;
     for (int k = 0; ok && k < 3; k++) {
         const davy_result r = dv_engine_run(p->engine[1], &work);
-        ok = CHECKF(r == DAVY_OK, "run %d: %s", k, last_message());
+        ok = CHECKF(r == DAVY_OK, "run %d: %s", k, last_error());
     }
     if (ok && t->out_device) {
         ok = CHECK(dv_gpu_download(q, out, device[1], (uint64_t)out_bytes) == DAVY_OK);
@@ -162,7 +162,7 @@ static void check_trial(const pair *p, const trial *t, double bound) {
              (int)t->tiling.width, t->ordered ? ", ordered" : "");
     lay_out(t->out, t->dtype, t->c_out, t->out_h, t->out_w, memory[1], &out);
     const dv_work cpu = work_of(t, &in, &out);
-    CHECKF(dv_engine_run(p->engine[0], &cpu) == DAVY_OK, "%s on the CPU: %s", what, last_message());
+    CHECKF(dv_engine_run(p->engine[0], &cpu) == DAVY_OK, "%s on the CPU: %s", what, last_error());
     get(&out, values[0]);
     lay_out(t->out, t->dtype, t->c_out, t->out_h, t->out_w, memory[2], &out);
     if (CHECKF(run_gpu(p, t, work_of(t, &in, &out), memory[0], in_bytes, memory[2], out_bytes), "%s", what)) {

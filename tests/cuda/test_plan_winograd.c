@@ -1,5 +1,6 @@
 /* test_plan_winograd.c - plans for a GPU whose convolutions read transformed frames, computed step by step by the plain
  * references in the host's memory: the networks' numbers, and the same bits whole, in slices and frame by frame. */
+#include "core/graph_segment.h"
 #include "tests/unit/interpret.h" /* what follows has variables of names that are parameters there */
 #include "tests/unit/time_networks.h"
 
@@ -245,6 +246,28 @@ static void check_rooms(machine *of) {
     dv_plan_release(none);
 }
 
+/* No plan of a whole clip, frame by frame or not, takes less than what its graph says that it must. */
+static void check_least(machine *of) {
+    for (int by_frame = 0; by_frame <= of->net->by_frame; by_frame++) {
+        of->by_frame = by_frame == 1;
+        for (int64_t steps = 0; steps < 12; steps += 3) {
+            const int64_t frames = of->net->first + steps * of->net->step;
+            dv_plan *plan = plan_of(of, frames, false, false);
+            dv_graph *g = NULL;
+            uint64_t least = 0;
+            CHECK(dv_graph_create(of->weights, &g) == DAVY_OK);
+            g->pictures = frames;
+            of->net->build(g, dv_input(g, (dv_shape){1, HEIGHT, WIDTH, of->net->in_c}));
+            CHECK(dv_segments_least(g, &least) == DAVY_OK && least > 0);
+            CHECKF(2 * least <= plan->arena_bytes, "%s, %d frames: %llu bytes at least, %llu", of->net->name,
+                   (int)frames, (unsigned long long)(2 * least), (unsigned long long)plan->arena_bytes);
+            dv_graph_release(g);
+            dv_plan_release(plan);
+        }
+    }
+    of->by_frame = false;
+}
+
 /* The candidates, every other one of them. */
 static dv_rings some_rings(machine *of, bool odd) {
     dv_rings some = {0};
@@ -337,6 +360,7 @@ int main(void) {
         of.compute = DVK_BF16;
         check_network(&of, 3e-2);
         check_some(&of);
+        check_least(&of);
         for (int by_frame = 0; by_frame <= of.net->by_frame; by_frame++) {
             of.by_frame = by_frame == 1;
             check_rooms(&of);

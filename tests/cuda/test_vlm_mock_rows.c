@@ -27,25 +27,6 @@ static void test_found(bool qwen3, int lazy) {
 
 /* ---- ends ---- */
 
-static davy_result live(const fixture *f, question *questions, int n) {
-    dv_batch *b = NULL;
-    const dv_batch_options o = {.sequences = 2, .tokens = MOST};
-    davy_result r = dv_batch_open(&f->model, &o, &b);
-    for (int i = 0; r == DAVY_OK && i < n; i++) {
-        questions[i].together = (said){.most = questions[i].alone.most};
-        const dv_batch_question a = asked(&questions[i]);
-        r = dv_batch_ask(b, &a);
-    }
-    while (r == DAVY_OK && dv_batch_unended(b) > 0) {
-        r = dv_batch_work(b);
-        if (r == DAVY_OK) {
-            take_ended(b);
-        }
-    }
-    dv_batch_release(b);
-    return r;
-}
-
 /* Host and device memory that ends at any place, launches that fail. */
 static void test_ends(bool qwen3) {
     pair p;

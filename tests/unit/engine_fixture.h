@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/os.h"
 #include "tests/check.h"
+#include "tests/last_error.h"
 #include "tests/unit/fake_networks.h"
 
 typedef struct fixture {
@@ -26,13 +27,6 @@ typedef struct fixture_spec {
     uint64_t budget;
     davy_dtype compute;
 } fixture_spec;
-
-static inline const char *last_message(void) {
-    static davy_error_info info;
-    info.struct_size = sizeof info;
-    dv_error_get(&info);
-    return info.message;
-}
 
 static inline void fixture_close(fixture *f) {
     dv_engine_release(f->engine);
@@ -74,7 +68,7 @@ static inline int fixture_open(fixture *f, const fixture_spec *spec) {
         .services = &f->services, .tensors = t, .file_name = "fixture", .compute = spec->compute};
     if (!CHECKF(t != NULL && f->services.heap != NULL && dv_pool_create(spec->threads, &f->services.pool) == DAVY_OK &&
                     dv_engine_create(&desc, &f->engine) == DAVY_OK,
-                "engine: %s", last_message())) {
+                "engine: %s", last_error())) {
         dv_tensors_release(t);
         fixture_close(f);
         return 0;

@@ -13,6 +13,7 @@
 #include "core/file/tensors.h"
 #include "core/mem.h"
 #include "tests/check.h"
+#include "tests/last_error.h"
 
 /* Path below tests/data/files; at most 16 are remembered at a time. */
 static inline const char *fixture(const char *name) {
@@ -24,25 +25,18 @@ static inline const char *fixture(const char *name) {
     return path;
 }
 
-static inline const char *last_message(void) {
-    static davy_error_info info;
-    info.struct_size = sizeof info;
-    dv_error_get(&info);
-    return info.message;
-}
-
 /* The result is `code` and the message holds `text`. */
 #define CHECK_FAILS(result, want, text)                                                                                \
     do {                                                                                                               \
         const davy_result check_r = (result);                                                                          \
-        CHECKF(check_r == (want) && strstr(last_message(), text) != NULL, "%s: got %d \"%s\", wanted %d \"%s\"",       \
-               #result, check_r, check_r < 0 ? last_message() : "", want, text);                                       \
+        CHECKF(check_r == (want) && strstr(last_error(), text) != NULL, "%s: got %d \"%s\", wanted %d \"%s\"",         \
+               #result, check_r, check_r < 0 ? last_error() : "", want, text);                                         \
     } while (0)
 
 #define CHECK_OK(result)                                                                                               \
     do {                                                                                                               \
         const davy_result check_r = (result);                                                                          \
-        CHECKF(check_r == DAVY_OK, "%s: got %d \"%s\"", #result, check_r, last_message());                             \
+        CHECKF(check_r == DAVY_OK, "%s: got %d \"%s\"", #result, check_r, last_error());                               \
     } while (0)
 
 /* ---- bytes in memory ---- */

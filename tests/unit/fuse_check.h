@@ -7,14 +7,8 @@
 
 #include "core/error.h"
 #include "tests/check.h"
+#include "tests/last_error.h"
 #include "tests/unit/fake_networks.h"
-
-static inline const char *message(void) {
-    static davy_error_info info;
-    info.struct_size = sizeof info;
-    dv_error_get(&info);
-    return info.message;
-}
 
 static inline void check_consistent(const dv_graph *g, const char *what) {
     int32_t *uses = calloc((size_t)g->n_values, sizeof *uses);

@@ -10,6 +10,7 @@
 #include "core/graph.h"
 #include "tests/unit/interpret_dictionary.h"
 #include "tests/unit/interpret_gate.h"
+#include "tests/unit/interpret_move.h"
 #include "tests/unit/interpret_window.h"
 
 typedef struct interpreter {
@@ -208,19 +209,10 @@ static inline float in_moved(const interpreter *it, const dv_node *node, dv_shap
     }
     case DV_OP_PIXEL_UNSHUFFLE:
         return src[((oy * r + c % (r * r) / r) * x.w + ox * r + c % r) * x.c + c / (r * r)];
-    case DV_OP_FOLD: {
-        const int64_t pitch = y.c / node->heads;
-        const int64_t dim = r * r * x.c / node->heads;
-        const int64_t i = c / pitch * dim + c % pitch;
-        const int64_t iy = (oy * r + i / x.c / r - node->pad_top + x.h) % x.h;
-        const int64_t ix = (ox * r + i / x.c % r - node->pad_left + x.w) % x.w;
-        return c % pitch < dim ? src[(iy * x.w + ix) * x.c + i % x.c] : 0.0f;
-    }
-    case DV_OP_UNFOLD: {
-        const int64_t iy = (oy + node->pad_top) % y.h;
-        const int64_t ix = (ox + node->pad_left) % y.w;
-        return src[(iy / r * x.w + ix / r) * x.c + (iy % r * r + ix % r) * y.c + c];
-    }
+    case DV_OP_FOLD:
+        return im_fold(node, src, x, y, oy, ox, c);
+    case DV_OP_UNFOLD:
+        return im_unfold(node, src, x, y, oy, ox, c);
     case DV_OP_CONCAT:
         for (int32_t k = 0; k < node->n_in; k++) {
             const int64_t channels = dv_shape_of(it->g, node->in[k]).c;
@@ -230,21 +222,8 @@ static inline float in_moved(const interpreter *it, const dv_node *node, dv_shap
             c -= channels;
         }
         return 0.0f;
-    case DV_OP_PAD: {
-        int64_t iy = oy - node->pad_top;
-        int64_t ix = ox - node->pad_left;
-        if (node->pad_mode == DVK_PAD_REFLECT) {
-            iy = iy < 0 ? (-iy < x.h ? -iy : x.h - 1) : iy;
-            ix = ix < 0 ? (-ix < x.w ? -ix : x.w - 1) : ix;
-            iy = iy < x.h ? iy : 2 * (x.h - 1) - iy >= 0 ? 2 * (x.h - 1) - iy : 0;
-            ix = ix < x.w ? ix : 2 * (x.w - 1) - ix >= 0 ? 2 * (x.w - 1) - ix : 0;
-        }
-        if (node->pad_mode == DVK_PAD_EDGE) {
-            iy = iy < 0 ? 0 : iy < x.h ? iy : x.h - 1;
-            ix = ix < 0 ? 0 : ix < x.w ? ix : x.w - 1;
-        }
-        return iy >= 0 && ix >= 0 && iy < x.h && ix < x.w ? src[(iy * x.w + ix) * x.c + c] : 0.0f;
-    }
+    case DV_OP_PAD:
+        return im_pad(node, src, x, oy, ox, c);
     case DV_OP_CROP:
         return src[((oy + node->pad_top) * x.w + ox + node->pad_left) * x.c + c];
     case DV_OP_SLICE:

@@ -9,14 +9,8 @@
 #include "core/error.h"
 #include "core/file/json.h"
 #include "tests/check.h"
+#include "tests/last_error.h"
 #include "tests/unit/fake_weights.h"
-
-static inline const char *message(void) {
-    static davy_error_info info;
-    info.struct_size = sizeof info;
-    dv_error_get(&info);
-    return info.message;
-}
 
 static inline dv_json *read_json(const char *path) {
     FILE *f = fopen(path, "rb");
@@ -24,7 +18,7 @@ static inline dv_json *read_json(const char *path) {
     char *text = calloc(1, 1 << 20);
     if (f != NULL && text != NULL) {
         const size_t n = fread(text, 1, 1 << 20, f);
-        CHECKF(dv_json_parse(text, n, path, &json) == DAVY_OK, "%s", message());
+        CHECKF(dv_json_parse(text, n, path, &json) == DAVY_OK, "%s", last_error());
     }
     if (f != NULL) {
         fclose(f);
@@ -56,7 +50,7 @@ static inline dv_tensors *tensors_of_case(const dv_json *manifest) {
                                                                 : "";
         if (strncmp(path, "inputs", 6) != 0) {
             dv_tensors *t = tensors_of(f);
-            CHECKF(dv_tensors_unwrap(t) == DAVY_OK && dv_tensors_merge(all, t, prefix) == DAVY_OK, "%s", message());
+            CHECKF(dv_tensors_unwrap(t) == DAVY_OK && dv_tensors_merge(all, t, prefix) == DAVY_OK, "%s", last_error());
             dv_tensors_release(t);
         }
     }

@@ -31,7 +31,7 @@ static described describe(const dv_tensors *t, const dv_json *config, const char
 static void expect_facts(const char *what, dv_tensors *t, const char *arch, const char *variant, int32_t scale,
                          uint32_t features) {
     const described d = describe(t, NULL, "");
-    if (CHECKF(d.result == DAVY_OK, "%s: %s", what, message())) {
+    if (CHECKF(d.result == DAVY_OK, "%s: %s", what, last_error())) {
         CHECKF(strcmp(d.arch->name, arch) == 0, "%s is '%s'", what, d.arch->name);
         CHECKF(strcmp(d.info.variant, variant) == 0, "%s: variant '%s'", what, d.info.variant);
         CHECKF(d.info.scale_num == scale && d.info.scale_den == 1, "%s: scale %d", what, (int)d.info.scale_num);
@@ -77,13 +77,13 @@ static void test_tae_names(void) {
         const described d = describe(t, NULL, "");
         CHECKF(d.result == DAVY_OK && strcmp(d.arch->name, "vae_tae") == 0 &&
                    d.info.spatial_factor == (large ? 32 : 8) && d.info.latent_channels == 16,
-               "'%s' %d: %s", names[k].prefix, names[k].encoder, message());
+               "'%s' %d: %s", names[k].prefix, names[k].encoder, last_error());
         CHECKF(((d.info.features & DAVY_MODEL_ENCODES) != 0) == (names[k].encoder == 1), "'%s': which half",
                names[k].prefix);
         dv_graph *there = fake_build(t, NULL, names[k].encoder ? DV_STAGE_ENCODE : DV_STAGE_DECODE, 32, 64);
-        CHECKF(there != NULL, "'%s': %s", names[k].prefix, message());
+        CHECKF(there != NULL, "'%s': %s", names[k].prefix, last_error());
         dv_graph *other = fake_build(t, NULL, names[k].encoder ? DV_STAGE_DECODE : DV_STAGE_ENCODE, 32, 64);
-        CHECKF(other == NULL && strstr(message(), "only the") != NULL, "the missing half: %s", message());
+        CHECKF(other == NULL && strstr(last_error(), "only the") != NULL, "the missing half: %s", last_error());
         dv_graph_release(there);
         dv_graph_release(other);
         dv_tensors_release(t);
@@ -96,13 +96,13 @@ static void expect_scale(dv_tensors *t, const char *json, const char *file, doub
                          const char *family) {
     dv_json *config = NULL;
     if (json != NULL) {
-        CHECKF(dv_json_parse(json, strlen(json), "config.json", &config) == DAVY_OK, "%s", message());
+        CHECKF(dv_json_parse(json, strlen(json), "config.json", &config) == DAVY_OK, "%s", last_error());
     }
     const described d = describe(t, config, file);
     CHECKF(d.result == DAVY_OK && fabs((double)d.info.latent_scale - scale) < 1e-6 &&
                fabs((double)d.info.latent_shift - shift) < 1e-6 && strncmp(d.info.variant, family, strlen(family)) == 0,
            "%s %s: %g %g '%s' %s", file, json != NULL ? json : "", (double)d.info.latent_scale,
-           (double)d.info.latent_shift, d.info.variant, d.result == DAVY_OK ? "" : message());
+           (double)d.info.latent_shift, d.info.variant, d.result == DAVY_OK ? "" : last_error());
     dv_json_release(config);
     dv_tensors_release(t);
 }
@@ -160,7 +160,7 @@ static void expect_refused(const char *what, dv_tensors *t, davy_result code, co
         r = g == NULL ? info.code : DAVY_OK;
         dv_graph_release(g);
     }
-    CHECKF(r == code && strstr(message(), says) != NULL, "%s: %d, %s", what, (int)r, message());
+    CHECKF(r == code && strstr(last_error(), says) != NULL, "%s: %d, %s", what, (int)r, last_error());
     dv_tensors_release(t);
 }
 
@@ -233,16 +233,16 @@ static void test_refusals(void) {
     const dv_probe probe = {.tensors = t, .file_name = ""};
     const dv_arch *arch = NULL;
     CHECK(dv_arch_detect(&probe, "compact", &arch) == DAVY_OK && strcmp(arch->name, "compact") == 0);
-    CHECK(dv_arch_detect(&probe, "rrdb", &arch) == DAVY_E_ARCH && strstr(message(), "no 'rrdb' weights") != NULL);
+    CHECK(dv_arch_detect(&probe, "rrdb", &arch) == DAVY_E_ARCH && strstr(last_error(), "no 'rrdb' weights") != NULL);
     CHECK(dv_arch_detect(&probe, "rrdc", &arch) == DAVY_E_ARCH &&
-          strstr(message(), "no architecture called 'rrdc'") != NULL);
+          strstr(last_error(), "no architecture called 'rrdc'") != NULL);
     dv_graph *g = fake_build(t, NULL, DV_STAGE_DECODE, 8, 8);
-    CHECKF(g == NULL && strstr(message(), "upscale") != NULL, "%s", message());
+    CHECKF(g == NULL && strstr(last_error(), "upscale") != NULL, "%s", last_error());
     dv_graph_release(g);
     dv_tensors_release(t);
     t = fake_usual_kl(0, 4, 1, 128);
     g = fake_build(t, NULL, DV_STAGE_ENCODE, 64, 60);
-    CHECKF(g == NULL && strstr(message(), "multiples of 8") != NULL, "%s", message());
+    CHECKF(g == NULL && strstr(last_error(), "multiples of 8") != NULL, "%s", last_error());
     dv_graph_release(g);
     dv_tensors_release(t);
 }
@@ -261,7 +261,7 @@ static void test_hostile_numbers(void) {
     fake_vector(t, "body.99999999999999999999.weight", 4);
     fake_done(t);
     const described d = describe(t, NULL, "");
-    CHECKF(d.result == DAVY_OK, "%s", message()); /* no number: not a layer */
+    CHECKF(d.result == DAVY_OK, "%s", last_error()); /* no number: not a layer */
     dv_tensors_release(t);
 }
 
@@ -310,10 +310,11 @@ static void test_real_names(void) {
         dv_tensors *t = tensors_of_case(manifest);
         const described d = describe(t, NULL, "");
         if (cases[i].arch != NULL) {
-            CHECKF(d.result == DAVY_OK && strcmp(d.arch->name, cases[i].arch) == 0, "%s: %s", cases[i].name, message());
+            CHECKF(d.result == DAVY_OK && strcmp(d.arch->name, cases[i].arch) == 0, "%s: %s", cases[i].name,
+                   last_error());
         } else {
-            CHECKF(d.result == DAVY_E_ARCH && strstr(message(), cases[i].says) != NULL, "%s: %s", cases[i].name,
-                   message());
+            CHECKF(d.result == DAVY_E_ARCH && strstr(last_error(), cases[i].says) != NULL, "%s: %s", cases[i].name,
+                   last_error());
         }
         dv_tensors_release(t);
         dv_json_release(manifest);

@@ -111,7 +111,7 @@ static davy_result configure(const dv_tensors *t, const char *config, const char
                              config_bytes *cfg) {
     dv_json *json = NULL;
     if (config != NULL) {
-        CHECKF(dv_json_parse(config, strlen(config), "config.json", &json) == DAVY_OK, "%s", message());
+        CHECKF(dv_json_parse(config, strlen(config), "config.json", &json) == DAVY_OK, "%s", last_error());
     }
     const dv_probe probe = {.tensors = t, .config = json, .file_name = file_name};
     memset(cfg, 0, sizeof *cfg);
@@ -160,7 +160,7 @@ static void test_facts(const network *n, const dv_tensors *t) {
     davy_model_info info = {0};
     dv_clip_rule encode = {0};
     dv_clip_rule decode = {0};
-    if (!CHECKF(configure(t, NULL, n->file_name, &arch, &cfg) == DAVY_OK, "%s: %s", n->name, message())) {
+    if (!CHECKF(configure(t, NULL, n->file_name, &arch, &cfg) == DAVY_OK, "%s: %s", n->name, last_error())) {
         return;
     }
     arch->info(&cfg, &info);
@@ -189,7 +189,7 @@ static bool both_build(const network *n, const dv_tensors *t) {
         davy_result r;
         dv_graph *g = build(t, &whole, &r);
         CHECKF(g != NULL || r == DAVY_E_TENSOR || r == DAVY_E_SHAPE || r == DAVY_E_UNSUPPORTED || r == DAVY_E_ARCH,
-               "%s: %d, %s", n->name, (int)r, message());
+               "%s: %d, %s", n->name, (int)r, last_error());
         both = both && g != NULL;
         dv_graph_release(g);
     }
@@ -198,7 +198,7 @@ static bool both_build(const network *n, const dv_tensors *t) {
 
 /* Without a tensor, or with any of its sides changed, one of the stages says so. */
 static void test_every_tensor(const network *n, dv_tensors *t) {
-    CHECKF(both_build(n, t), "%s: %s", n->name, message());
+    CHECKF(both_build(n, t), "%s: %s", n->name, last_error());
     for (int64_t i = 0; i < t->count; i++) {
         const dv_tensor_ref kept = t->refs[i];
         dv_tensor_ref *ref = &t->refs[i];
@@ -248,7 +248,7 @@ static void test_slices(const network *n, const dv_tensors *t) {
             const int64_t out = i == 2 ? rule->step_out : rule->first_out + 2 * i * rule->step_out;
             davy_result r;
             dv_graph *g = build(t, &s, &r);
-            if (CHECKF(g != NULL, "%s: %s", n->name, message())) {
+            if (CHECKF(g != NULL, "%s: %s", n->name, last_error())) {
                 CHECKF(dv_shape_of(g, g->output).n == out, "%s: %d frames", n->name, (int)dv_shape_of(g, g->output).n);
                 count[i] = state_of(g, state[i], MOST);
             }
@@ -288,12 +288,12 @@ static void test_plans(const network *n, const dv_tensors *t) {
         dv_graph *g = build(t, &s, &r);
         r = r == DAVY_OK && options->compute == DVK_F16 ? dv_rescale(g) : r;
         r = r == DAVY_OK ? dv_fuse(g) : r;
-        if (!CHECKF(r == DAVY_OK, "%s: %s", n->name, message())) {
+        if (!CHECKF(r == DAVY_OK, "%s: %s", n->name, last_error())) {
             dv_graph_release(g);
             continue;
         }
         dv_plan *plan = NULL;
-        CHECKF(dv_plan_create(g, options, &plan) == DAVY_OK, "%s, %d: %s", n->name, k, message());
+        CHECKF(dv_plan_create(g, options, &plan) == DAVY_OK, "%s, %d: %s", n->name, k, last_error());
         dv_plan_release(plan);
     }
 }
@@ -301,7 +301,7 @@ static void test_plans(const network *n, const dv_tensors *t) {
 static void expect_refused(const network *n, const dv_tensors *t, slice s, davy_result code, const char *says) {
     davy_result r;
     dv_graph *g = build(t, &s, &r);
-    CHECKF(g == NULL && r == code && strstr(message(), says) != NULL, "%s: %d, %s", n->name, (int)r, message());
+    CHECKF(g == NULL && r == code && strstr(last_error(), says) != NULL, "%s: %d, %s", n->name, (int)r, last_error());
     dv_graph_release(g);
 }
 
@@ -341,7 +341,7 @@ static void test_half(const network *n, bool encoder) {
                          .w = side};
     davy_result r;
     dv_graph *g = build(t, &there, &r);
-    CHECKF(g != NULL, "%s, one half: %s", n->name, message());
+    CHECKF(g != NULL, "%s, one half: %s", n->name, last_error());
     dv_graph_release(g);
     slice missing = there;
     missing.stage = encoder ? DV_STAGE_DECODE : DV_STAGE_ENCODE;
@@ -365,11 +365,11 @@ static void test_relatives(void) {
     config_bytes cfg;
     dv_tensors *t = names_of("wan2_2"); /* Qwen-Image 2.1 has these names without an axis of time */
     tensor(t, "decoder.head.2.weight")->shape[2] = 1;
-    CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_ARCH && strstr(message(), "Qwen-Image 2.1") != NULL, "%s",
-           message());
+    CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_ARCH && strstr(last_error(), "Qwen-Image 2.1") != NULL, "%s",
+           last_error());
     dv_tensors_release(t);
     t = names_of("lighttaehy1_5");
-    CHECKF(configure(t, "{\"act_fn\":\"swish\"}", "", &arch, &cfg) == DAVY_E_UNSUPPORTED, "%s", message());
+    CHECKF(configure(t, "{\"act_fn\":\"swish\"}", "", &arch, &cfg) == DAVY_E_UNSUPPORTED, "%s", last_error());
     davy_model_info info = {0};
     CHECK(configure(t, "{\"act_fn\":\"leaky_relu\"}", "", &arch, &cfg) == DAVY_OK);
     arch->info(&cfg, &info);
@@ -379,13 +379,13 @@ static void test_relatives(void) {
     CHECKF(strstr(info.variant, "leaky") == NULL, "%s", info.variant);
     tensor(t, "decoder.1.weight")->shape[1] = 24;
     tensor(t, "encoder.17.weight")->shape[0] = 24;
-    CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_UNSUPPORTED && strstr(message(), "17 frames") != NULL, "%s",
-           message());
+    CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_UNSUPPORTED && strstr(last_error(), "17 frames") != NULL, "%s",
+           last_error());
     dv_tensors_release(t);
     t = names_of("wan2_1"); /* a decoder that makes pictures of twice the size */
     tensor(t, "decoder.head.2.weight")->shape[0] = 12;
-    CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_UNSUPPORTED && strstr(message(), "12 channels") != NULL, "%s",
-           message());
+    CHECKF(configure(t, NULL, "", &arch, &cfg) == DAVY_E_UNSUPPORTED && strstr(last_error(), "12 channels") != NULL,
+           "%s", last_error());
     dv_tensors_release(t);
 }
 

@@ -5,15 +5,9 @@
 
 #include "core/error.h"
 #include "tests/check.h"
+#include "tests/last_error.h"
 #include "tests/unit/fake_networks.h"
 #include "tests/unit/interpret.h"
-
-static const char *message(void) {
-    static davy_error_info info;
-    info.struct_size = sizeof info;
-    dv_error_get(&info);
-    return info.message;
-}
 
 /* ---- published numbers ---- */
 
@@ -36,7 +30,7 @@ static void check_near(const char *name, const char *what, double got, double ex
 static void check_published(const published *p) {
     dv_graph *g = fake_build(p->t, NULL, p->stage, p->side, p->side);
     dv_reach reach;
-    if (CHECKF(g != NULL, "%s: %s", p->name, message()) && CHECK(dv_graph_reach(g, &reach) == DAVY_OK)) {
+    if (CHECKF(g != NULL, "%s: %s", p->name, last_error()) && CHECK(dv_graph_reach(g, &reach) == DAVY_OK)) {
         check_near(p->name, "GFLOP", (double)dv_graph_flops(g) / 1e9, p->gflop);
         check_near(p->name, "M parameters", (double)dv_graph_parameters(g) / 1e6, p->million);
         CHECKF(p->halo < 0 || reach.halo == p->halo, "%s: halo %d, published %d", p->name, (int)reach.halo,
@@ -154,7 +148,7 @@ static void test_fold(void) {
     }
     CHECK(fake_fill(t, &data));
     dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, H, W);
-    if (CHECKF(g != NULL, "%s", message())) {
+    if (CHECKF(g != NULL, "%s", last_error())) {
         dv_node *conv = &g->nodes[1]; /* conv_1: no norm in front */
         CHECK(conv->op == DV_OP_CONV2D && g->params[conv->weight].derive != NULL);
         float first[H * W * OUT];

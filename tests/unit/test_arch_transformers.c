@@ -4,14 +4,8 @@
 
 #include "core/error.h"
 #include "tests/check.h"
+#include "tests/last_error.h"
 #include "tests/unit/fake_transformers.h"
-
-static const char *message(void) {
-    static davy_error_info info;
-    info.struct_size = sizeof info;
-    dv_error_get(&info);
-    return info.message;
-}
 
 static dv_tensors *swinir(void) {
     return fake_swinir(12, 2, 8, 0);
@@ -88,7 +82,7 @@ static void test_facts(void) {
         const described d = describe(t, 0, 0);
         dv_reach reach = {0};
         dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, 40, 33);
-        if (CHECKF(d.result == DAVY_OK && g != NULL, "%s: %s", networks[i].variant, message())) {
+        if (CHECKF(d.result == DAVY_OK && g != NULL, "%s: %s", networks[i].variant, last_error())) {
             CHECKF(strcmp(d.arch->name, networks[i].arch) == 0 && strcmp(d.info.variant, networks[i].variant) == 0,
                    "%s: %s", d.arch->name, d.info.variant);
             CHECK(d.info.scale_num == 2 && d.info.size_multiple == 1 && d.info.in_channels == 3);
@@ -135,10 +129,10 @@ static bool is_optional(const char *name) {
 static void expect_refused(const dv_tensors *t, const char *what, const char *name, bool may) {
     dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, 32, 32);
     if (g == NULL) {
-        const bool says = strstr(message(), "'") != NULL || strstr(message(), "network") != NULL ||
-                          strstr(message(), "tensors of no known family") != NULL ||
-                          strstr(message(), "look like") != NULL;
-        CHECKF(says, "%s %s: %s", name, what, message());
+        const bool says = strstr(last_error(), "'") != NULL || strstr(last_error(), "network") != NULL ||
+                          strstr(last_error(), "tensors of no known family") != NULL ||
+                          strstr(last_error(), "look like") != NULL;
+        CHECKF(says, "%s %s: %s", name, what, last_error());
     } else {
         CHECKF(may, "%s %s, and it is built", name, what);
     }
@@ -181,7 +175,7 @@ static void test_wrong_tensors(void) {
             insert_ref(t, k, &kept);
         }
         dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, 32, 32);
-        CHECKF(g != NULL, "%s: %s", networks[i].variant, message());
+        CHECKF(g != NULL, "%s: %s", networks[i].variant, last_error());
         dv_graph_release(g);
         dv_tensors_release(t);
     }
@@ -191,7 +185,7 @@ static void test_wrong_tensors(void) {
 
 static void expect_named(dv_tensors *t, const char *says) {
     const described d = describe(t, 0, 0);
-    CHECKF(d.result == DAVY_E_ARCH && strstr(message(), says) != NULL, "%s: %s", says, message());
+    CHECKF(d.result == DAVY_E_ARCH && strstr(last_error(), says) != NULL, "%s: %s", says, last_error());
     dv_tensors_release(t);
 }
 
@@ -204,8 +198,8 @@ static dv_tensors *with(dv_tensors *t, const char *name) {
 static void test_kin(void) {
     expect_named(with(swinir(), "patch_embed.proj.weight"), "Swin2SR");
     dv_tensors *t = with(swinir(), "absolute_pos_embed");
-    CHECKF(describe(t, 0, 0).result == DAVY_E_UNSUPPORTED && strstr(message(), "absolute positions") != NULL, "%s",
-           message());
+    CHECKF(describe(t, 0, 0).result == DAVY_E_UNSUPPORTED && strstr(last_error(), "absolute positions") != NULL, "%s",
+           last_error());
     dv_tensors_release(t);
 }
 
@@ -240,7 +234,7 @@ static void test_split(void) {
     described d = describe(t, 4, 16);
     CHECKF(d.result == DAVY_OK && strstr(d.info.variant, "split 4x16,") != NULL, "%s", d.info.variant);
     d = describe(t, 8, 12);
-    CHECKF(d.result == DAVY_E_UNSUPPORTED && strstr(message(), "8 x 12") != NULL, "%s", message());
+    CHECKF(d.result == DAVY_E_UNSUPPORTED && strstr(last_error(), "8 x 12") != NULL, "%s", last_error());
     const int64_t offsets[2] = {15 * 63, 2};
     fake_add(t, 2, offsets, "layers.0.blocks.0.attn.attns.0.rpe_biases");
     fake_done(t);
@@ -250,7 +244,7 @@ static void test_split(void) {
     fake_add(t, 2, pixels, "layers.0.blocks.0.attn.attns.0.relative_position_index");
     fake_done(t);
     d = describe(t, 0, 0);
-    CHECKF(d.result == DAVY_E_UNSUPPORTED && strstr(message(), "14 x 18") != NULL, "%s", message());
+    CHECKF(d.result == DAVY_E_UNSUPPORTED && strstr(last_error(), "14 x 18") != NULL, "%s", last_error());
     dv_tensors_release(t);
 }
 

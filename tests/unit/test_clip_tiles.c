@@ -50,7 +50,7 @@ static dv_clip_tiles *open_tiles(const fixture *f, const pass *p, int64_t frames
                                      .slice = slice,
                                      .tiling = p->tiling};
     dv_clip_tiles *t = NULL;
-    CHECKF(dv_clip_tiles_open(f->engine, &desc, &t) == DAVY_OK, "%s", last_message());
+    CHECKF(dv_clip_tiles_open(f->engine, &desc, &t) == DAVY_OK, "%s", last_error());
     return t;
 }
 
@@ -101,7 +101,7 @@ static float *tile_results(const fixture *f, const pass *p, float *in, int64_t y
     const dv_work work = work_of(p, part, frames_image(out, p->n_out, p->c_out, h, w));
     CHECKF(dv_clip_stream_open(f->engine, p->stage, part.h, part.w, p->n_in, 0, &s) == DAVY_OK &&
                dv_clip_stream_run(s, &work) == DAVY_OK,
-           "%s", last_message());
+           "%s", last_error());
     dv_clip_stream_release(s);
     return out;
 }
@@ -181,11 +181,11 @@ static void test_given_tiles(const fixture *f, const pass *p) {
     dv_clip_tiles_info_get(t, &info);
     CHECK(info.tiles_y == 3 && info.tiles_x == 3 && info.tile_h == p->tiling.height && info.tile_w == p->tiling.width);
     CHECK(info.memory_bytes > 0 && info.flops_first > 0 && info.flops_step > 0);
-    CHECKF(run_whole(t, p, in, out) == DAVY_OK, "%s", last_message());
+    CHECKF(run_whole(t, p, in, out) == DAVY_OK, "%s", last_error());
     check_near(p, out, want, "whole clip");
     dv_clip_tiles_release(t);
     t = open_tiles(f, p, p->n_in, true, 0);
-    CHECKF(run_with_tail(t, p, &rule, in, other) == DAVY_OK, "%s", last_message());
+    CHECKF(run_with_tail(t, p, &rule, in, other) == DAVY_OK, "%s", last_error());
     CHECK(memcmp(out, other, out_count(p) * sizeof *out) == 0);
     dv_clip_tiles_reset(t);
     memset(other, 0, out_count(p) * sizeof *out);
@@ -195,7 +195,7 @@ static void test_given_tiles(const fixture *f, const pass *p) {
         t = open_tiles(f, p, 0, false, steps == 2 ? 2 * rule.step : 0);
         for (int again = 0; again < 2; again++) {
             memset(other, 0, out_count(p) * sizeof *out);
-            CHECKF(run_calls(t, p, &rule, in, other, steps) == DAVY_OK, "%s", last_message());
+            CHECKF(run_calls(t, p, &rule, in, other, steps) == DAVY_OK, "%s", last_error());
             CHECKF(memcmp(out, other, out_count(p) * sizeof *out) == 0, "calls of %d steps", (int)steps);
             dv_clip_tiles_reset(t);
         }
@@ -207,8 +207,8 @@ static void test_given_tiles(const fixture *f, const pass *p) {
 /* ---- memory ---- */
 
 static void expect(davy_result got, davy_result wanted, const char *word) {
-    CHECKF(got == wanted && strstr(last_message(), word) != NULL, "%d '%s', expected %d and '%s'", (int)got,
-           last_message(), (int)wanted, word);
+    CHECKF(got == wanted && strstr(last_error(), word) != NULL, "%d '%s', expected %d and '%s'", (int)got, last_error(),
+           (int)wanted, word);
 }
 
 static double distance(const pass *p, const float *a, const float *b) {
@@ -254,7 +254,7 @@ static void test_automatic(const fixture *f, const pass *large, bool flows) {
                (unsigned long long)room);
         memset(out, 0, out_count(&p) * sizeof *out);
         CHECKF((flows ? run_calls(t, &p, &rule, in, out, 1) : run_whole(t, &p, in, out)) == DAVY_OK, "%s",
-               last_message());
+               last_error());
         CHECK(dv_heap_used(f->services.heap, DV_MEM_WORKSPACE) <= room);
         CHECKF(distance(&p, out, whole) < (info.tiles_y * info.tiles_x == 1 ? 1e-7 : 0.6), "%d x %d tiles: %g away",
                (int)info.tiles_x, (int)info.tiles_y, distance(&p, out, whole));
@@ -285,7 +285,7 @@ static void test_refused(const fixture *f, bool flows) {
     }
     if (smaller) {
         dv_clip_tiles_info_get(t, &small);
-        CHECKF(r == DAVY_OK && small.tiles_y * small.tiles_x > 1, "%s", last_message());
+        CHECKF(r == DAVY_OK && small.tiles_y * small.tiles_x > 1, "%s", last_error());
         CHECK(!dv_clip_tiles_shrink(t)); /* some of it is out */
         dv_clip_tiles_reset(t);
         CHECK((flows ? run_calls(t, &p, &rule, in, same, 1) : run_whole(t, &p, in, same)) == DAVY_OK);
@@ -294,7 +294,7 @@ static void test_refused(const fixture *f, bool flows) {
     CHECK(smaller || flows);
     dv_heap_set_budget(f->services.heap, 0);
     dv_clip_tiles_reset(t);
-    CHECKF((flows ? run_calls(t, &p, &rule, in, out, 1) : run_whole(t, &p, in, out)) == DAVY_OK, "%s", last_message());
+    CHECKF((flows ? run_calls(t, &p, &rule, in, out, 1) : run_whole(t, &p, in, out)) == DAVY_OK, "%s", last_error());
     dv_clip_tiles_release(t);
     free(in), free(out), free(same);
 }
@@ -336,7 +336,7 @@ static void test_cancel(const fixture *f, bool flows) {
         dv_work w = work_of(p, in_image(p, in, 0, p->n_in), out_image(p, out, 0, p->n_out));
         w.control = (dv_control){.cancelled = stop_at, .cancelled_user = &left};
         const davy_result r = dv_clip_tiles_run(t, &w, NULL);
-        CHECKF(r == DAVY_OK || r == DAVY_E_CANCELLED, "%s", last_message());
+        CHECKF(r == DAVY_OK || r == DAVY_E_CANCELLED, "%s", last_error());
         stopped += r == DAVY_E_CANCELLED;
         w.control = (dv_control){0};
         if (r == DAVY_E_CANCELLED) {
@@ -362,7 +362,7 @@ static void test_allocations(const fixture *f, bool flows) {
         r = r == DAVY_OK ? run_whole(t, p, in, out) : r;
         dv_alloc_fail_after(-1);
         failures += r != DAVY_OK;
-        CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_HOST, "%lld: %d %s", (long long)n, (int)r, last_message());
+        CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_HOST, "%lld: %d %s", (long long)n, (int)r, last_error());
         dv_clip_tiles_release(t);
         CHECK(dv_heap_used(f->services.heap, DV_MEM_WORKSPACE) == 0);
     }

@@ -6,18 +6,12 @@
 #include "core/block/derived.h"
 #include "core/error.h"
 #include "tests/check.h"
+#include "tests/last_error.h"
 #include "tests/unit/fake_convnets.h"
 #include "tests/unit/interpret.h"
 
 static const fake_plksr_spec real_x4 = {.real = 1, .nf = 64, .blocks = 28, .scale = 4, .k = 17, .gates = 1};
 static const fake_cugan_spec cugan_x2 = {.in = 3, .bottom = 3, .k = 4, .out = 3};
-
-static const char *message(void) {
-    static davy_error_info info;
-    info.struct_size = sizeof info;
-    dv_error_get(&info);
-    return info.message;
-}
 
 /* ---- facts ---- */
 
@@ -28,7 +22,7 @@ static void expect_facts(dv_tensors *t, const char *file, const char *name, cons
     int64_t cfg[DV_ARCH_CONFIG_BYTES / sizeof(int64_t)] = {0};
     davy_model_info info = {0};
     if (CHECKF(dv_arch_detect(&probe, NULL, &arch) == DAVY_OK && arch->config(&probe, cfg) == DAVY_OK, "%s: %s",
-               variant, message())) {
+               variant, last_error())) {
         arch->info(cfg, &info);
         CHECKF(strcmp(arch->name, name) == 0, "%s is '%s'", variant, arch->name);
         CHECKF(strcmp(info.variant, variant) == 0, "'%s', expected '%s'", info.variant, variant);
@@ -72,7 +66,7 @@ static void check_near(const char *name, const char *what, double got, double ex
 static void check_numbers(const char *name, dv_tensors *t, int64_t side, double gflop, double million, int64_t halo) {
     dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, side, side);
     dv_reach reach;
-    if (CHECKF(g != NULL, "%s: %s", name, message()) && CHECK(dv_graph_reach(g, &reach) == DAVY_OK)) {
+    if (CHECKF(g != NULL, "%s: %s", name, last_error()) && CHECK(dv_graph_reach(g, &reach) == DAVY_OK)) {
         check_near(name, "GFLOP", (double)dv_graph_flops(g) / 1e9, gflop);
         check_near(name, "M parameters", (double)dv_graph_parameters(g) / 1e6, million);
         CHECKF(reach.global == (halo == -2) && (halo < 0 || reach.halo == halo), "%s: halo %d, published %d", name,
@@ -134,7 +128,7 @@ static void check_transposed(int32_t k, int32_t s, int32_t pad) {
         x[i] = (float)(i * 37 % 11) / 11.0f;
     }
     dv_output(g, dv_conv_transposed(g, dv_input(g, (dv_shape){1, H, W, IN}), "up", OUT, k, s, pad, none));
-    if (CHECKF(dv_graph_check(g) == DAVY_OK, "%s", message())) {
+    if (CHECKF(dv_graph_check(g) == DAVY_OK, "%s", last_error())) {
         CHECK(dv_tensor_read_f32(dv_tensors_find(t, "up.weight"), w) == DAVY_OK);
         CHECK(dv_tensor_read_f32(dv_tensors_find(t, "up.bias"), bias) == DAVY_OK);
         const dv_shape in = {1, H, W, IN};
@@ -219,7 +213,7 @@ static void test_small_pictures(void) {
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
         for (int64_t side = 1; side < 20; side += 3) {
             dv_graph *g = fake_build(all[k], NULL, DV_STAGE_UPSCALE, side, side / 2 + 1);
-            if (CHECKF(g != NULL, "network %d, side %d: %s", (int)k, (int)side, message())) {
+            if (CHECKF(g != NULL, "network %d, side %d: %s", (int)k, (int)side, last_error())) {
                 const dv_shape y = dv_shape_of(g, g->output);
                 CHECKF(y.h == side * scales[k] && y.w == (side / 2 + 1) * scales[k] && y.c == 3, "network %d: %d x %d",
                        (int)k, (int)y.w, (int)y.h);
@@ -253,7 +247,7 @@ static void test_hostile_sizes(void) {
                     dv_graph *g = fake_build(all[k], NULL, DV_STAGE_UPSCALE, 16, 16);
                     refused += g == NULL;
                     CHECKF(g == NULL || dv_fuse(g) == DAVY_OK, "%s [%d] = %d: %s", ref->name, (int)axis, (int)sizes[v],
-                           message());
+                           last_error());
                     dv_graph_release(g);
                 }
                 ref->shape[axis] = size;

@@ -17,7 +17,7 @@ static void check_threads(fixture_spec spec, dv_tensors *(*make)(void), const qu
         if (!fixture_open(&f, &spec)) {
             continue;
         }
-        CHECKF(ask(&f, q, &r) == DAVY_OK, "%s: %s", what, last_message());
+        CHECKF(ask(&f, q, &r) == DAVY_OK, "%s: %s", what, last_error());
         if (i == 0) {
             first = r;
         } else {
@@ -208,7 +208,7 @@ static void test_grey(void) {
         question q = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 40, .w = 50};
         CHECK(ask(&f, &q, &rgb) == DAVY_OK);
         q.grey = true;
-        CHECKF(ask(&f, &q, &grey) == DAVY_OK, "%s", last_message());
+        CHECKF(ask(&f, &q, &grey) == DAVY_OK, "%s", last_error());
         double largest = 0.0;
         for (int64_t i = 0; i < grey.h * grey.w; i++) {
             const int64_t n = grey.h * grey.w;

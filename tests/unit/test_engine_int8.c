@@ -20,7 +20,7 @@ static int run_once(const fixture_spec *spec, dv_tensors *(*make)(void), const q
     davy_model_info info = {.struct_size = sizeof info};
     dv_engine_info(f.engine, &info);
     *as = info.compute;
-    const int good = CHECKF(ask(&f, q, r) == DAVY_OK, "%s", last_message());
+    const int good = CHECKF(ask(&f, q, r) == DAVY_OK, "%s", last_error());
     fixture_close(&f);
     return good;
 }
@@ -80,8 +80,7 @@ static void test_refused(void) {
         const dv_engine_desc desc = {.services = &services, .tensors = t, .file_name = "refused", .compute = not [i]};
         dv_engine *e = NULL;
         CHECK(fake_fill(t, &data) && dv_pool_create(1, &services.pool) == DAVY_OK);
-        CHECK(dv_engine_create(&desc, &e) == DAVY_E_UNSUPPORTED &&
-              strstr(last_message(), "fp32, bf16 or int8") != NULL);
+        CHECK(dv_engine_create(&desc, &e) == DAVY_E_UNSUPPORTED && strstr(last_error(), "fp32, bf16 or int8") != NULL);
         dv_tensors_release(t);
         dv_pool_release(services.pool);
         dv_heap_release(services.heap);

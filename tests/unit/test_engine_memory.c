@@ -24,7 +24,7 @@ static void test_budgets(void) {
                   budget);
             tiled += r.info.tiles_x * r.info.tiles_y > 1;
         } else {
-            CHECKF(code == DAVY_E_BUDGET && strstr(last_message(), "needs at least") != NULL, "%s", last_message());
+            CHECKF(code == DAVY_E_BUDGET && strstr(last_error(), "needs at least") != NULL, "%s", last_error());
             CHECK(dv_heap_used(f.services.heap, DV_MEM_WORKSPACE) == 0);
             refused++;
         }
@@ -53,7 +53,7 @@ static void test_lean(void) {
     const uint64_t weights = dv_heap_used(f.services.heap, DV_MEM_WEIGHTS);
     CHECK(dv_engine_unload(f.engine) == DAVY_OK && dv_heap_used(f.services.heap, DV_MEM_WEIGHTS) == 0);
     dv_heap_set_budget(f.services.heap, usual.info.workspace_bytes + weights * 9 / 10);
-    CHECKF(ask(&f, &q, &lean) == DAVY_OK, "%s", last_message());
+    CHECKF(ask(&f, &q, &lean) == DAVY_OK, "%s", last_error());
     CHECK((spec.cpu & DVK_CPU_AVX2) == 0 || dv_heap_used(f.services.heap, DV_MEM_WEIGHTS) < weights / 2);
     CHECKF(relative(&lean, &usual) < 1e-4, "distance %g", relative(&lean, &usual));
     free(usual.data);
@@ -81,7 +81,7 @@ static void test_repacking(void) {
     CHECK(ask(&f, &small, &r) == DAVY_OK);
     free(r.data);
     const uint64_t before = dv_heap_used(heap, DV_MEM_WEIGHTS);
-    CHECKF(ask(&f, &large, &r) == DAVY_OK, "%s", last_message());
+    CHECKF(ask(&f, &large, &r) == DAVY_OK, "%s", last_error());
     CHECK(r.info.tiles_x == 1 && r.info.tiles_y == 1);
     CHECK((spec.cpu & DVK_CPU_AVX2) == 0 || dv_heap_used(heap, DV_MEM_WEIGHTS) < before / 2);
     CHECK(dv_heap_peak(heap) <= whole + usual + (32u << 20));
@@ -114,7 +114,7 @@ static void test_failing_allocations(void) {
         worked = code == DAVY_OK;
         failures += !worked;
         if (code != DAVY_OK && code != DAVY_E_NOMEM_HOST) {
-            CHECKF(0, "allocation %d: %d %s", (int)n, (int)code, last_message());
+            CHECKF(0, "allocation %d: %d %s", (int)n, (int)code, last_error());
         }
         if (f.engine != NULL && !worked) { /* the engine is as good as before */
             CHECK(ask(&f, &q, &r) == DAVY_OK);

@@ -14,8 +14,7 @@ static void check_exact_tiles(uint32_t cpu) {
     for (size_t i = 0; i < DV_ARRAY_LEN(tilings); i++) {
         result r = {0};
         q.tiling = tilings[i];
-        CHECKF(ask(&f, &q, &r) == DAVY_OK && r.info.tiles_x * r.info.tiles_y > 1, "tiles %d: %s", (int)i,
-               last_message());
+        CHECKF(ask(&f, &q, &r) == DAVY_OK && r.info.tiles_x * r.info.tiles_y > 1, "tiles %d: %s", (int)i, last_error());
         CHECKF(relative(&r, &whole) < 1e-6, "tiles %d: distance %g", (int)i, relative(&r, &whole));
         CHECKF(cpu != 0 || same_bits(&r, &whole), "tiles %d: other bits", (int)i);
         free(r.data);
@@ -34,12 +33,12 @@ static void test_odd_sizes(void) {
     }
     result whole = {0};
     question q = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 121, .w = 157, .tiling = {-1, 0, 0}};
-    CHECKF(ask(&f, &q, &whole) == DAVY_OK && whole.h == 242 && whole.w == 314, "%s", last_message());
+    CHECKF(ask(&f, &q, &whole) == DAVY_OK && whole.h == 242 && whole.w == 314, "%s", last_error());
     static const dv_tiling tilings[] = {{120, 120, 0}, {140, 150, 0}};
     for (size_t i = 0; i < DV_ARRAY_LEN(tilings); i++) {
         result r = {0};
         q.tiling = tilings[i];
-        CHECKF(ask(&f, &q, &r) == DAVY_OK && r.info.tiles_x == 2, "%s", last_message());
+        CHECKF(ask(&f, &q, &r) == DAVY_OK && r.info.tiles_x == 2, "%s", last_error());
         CHECKF(relative(&r, &whole) < 2e-6, "tiles %d: distance %g", (int)i, relative(&r, &whole));
         free(r.data);
     }
@@ -68,7 +67,7 @@ static void test_faded_tiles(void) {
     question q = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 90, .w = 130, .tiling = {-1, 0, 0}};
     CHECK(ask(&f, &q, &whole) == DAVY_OK);
     q.tiling = (dv_tiling){60, 60, 10};
-    CHECKF(ask(&f, &q, &r) == DAVY_OK, "%s", last_message());
+    CHECKF(ask(&f, &q, &r) == DAVY_OK, "%s", last_error());
     CHECK(r.info.tiles_x == 3 && r.info.tiles_y == 2);
     CHECKF(relative(&r, &whole) < 0.02, "distance %g", relative(&r, &whole));
     /* The first tile is 60 wide; its last 13 pixels and whatever fades are the only ones that may differ there. */
@@ -98,7 +97,7 @@ static void test_global_tiles(void) {
         result whole = {0};
         result r = {0};
         question q = stages[i];
-        CHECKF(ask(&f, &q, &r) == DAVY_OK && r.info.tiles_x > 1 && r.info.tiles_y > 1, "%s", last_message());
+        CHECKF(ask(&f, &q, &r) == DAVY_OK && r.info.tiles_x > 1 && r.info.tiles_y > 1, "%s", last_error());
         q.tiling = (dv_tiling){0};
         CHECK(ask(&f, &q, &whole) == DAVY_OK && whole.info.tiles_x == 1);
         CHECKF(relative(&r, &whole) < 0.5, "stage %d: distance %g", (int)q.stage, relative(&r, &whole));
@@ -138,11 +137,11 @@ static void test_bad_requests(void) {
         return;
     }
     question q = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 100, .w = 100, .tiling = {20, 20, 0}};
-    CHECK(ask(&f, &q, &r) == DAVY_E_INVALID && strstr(last_message(), "too small") != NULL);
+    CHECK(ask(&f, &q, &r) == DAVY_E_INVALID && strstr(last_error(), "too small") != NULL);
     q = (question){.stage = DV_STAGE_DECODE, .c = 3, .h = 100, .w = 100};
-    CHECK(ask(&f, &q, &r) == DAVY_E_UNSUPPORTED && strstr(last_message(), "fixture") != NULL);
+    CHECK(ask(&f, &q, &r) == DAVY_E_UNSUPPORTED && strstr(last_error(), "fixture") != NULL);
     q = (question){.stage = DV_STAGE_UPSCALE, .c = 4, .h = 10, .w = 10};
-    CHECK(ask(&f, &q, &r) == DAVY_E_SHAPE && strstr(last_message(), "channels") != NULL);
+    CHECK(ask(&f, &q, &r) == DAVY_E_SHAPE && strstr(last_error(), "channels") != NULL);
     q = (question){.stage = DV_STAGE_UPSCALE, .c = 3, .h = 0, .w = 10};
     CHECK(ask(&f, &q, &r) == DAVY_E_SHAPE);
     fixture_close(&f);

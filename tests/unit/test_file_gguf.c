@@ -76,7 +76,7 @@ static void put_tensor(blob *b, const char *name, uint64_t d0, uint64_t d1, uint
 
 static void check_refused(blob b, davy_result code, const char *why) {
     CHECK_FAILS(open_bytes("bad.gguf", b.p, b.n, NULL), code, why);
-    CHECKF(strncmp(last_message(), "bad.gguf: ", 10) == 0, "the message names the file: %s", last_message());
+    CHECKF(strncmp(last_error(), "bad.gguf: ", 10) == 0, "the message names the file: %s", last_error());
     drop(&b);
 }
 
@@ -174,8 +174,8 @@ static void test_truncated(void) {
     blob b = read_all(fixture("mini.gguf"));
     CHECK(b.n > 2000);
     for (size_t n = 0; n + 46 < b.n; n++) { /* the last 46 bytes are padding */
-        if (open_bytes("cut.gguf", b.p, n, NULL) != DAVY_E_FORMAT || strncmp(last_message(), "cut.gguf: ", 10) != 0) {
-            CHECKF(false, "cut at %zu: %s", n, last_message());
+        if (open_bytes("cut.gguf", b.p, n, NULL) != DAVY_E_FORMAT || strncmp(last_error(), "cut.gguf: ", 10) != 0) {
+            CHECKF(false, "cut at %zu: %s", n, last_error());
             break;
         }
     }

@@ -39,7 +39,7 @@ static bool ends_well(const uint8_t *bytes, size_t n) {
         opened++;
     } else {
         fine = fine && (r == DAVY_E_FORMAT || r == DAVY_E_UNSAFE || r == DAVY_E_UNSUPPORTED) &&
-               strncmp(last_message(), "hostile: ", 9) == 0 && t == NULL;
+               strncmp(last_error(), "hostile: ", 9) == 0 && t == NULL;
         refused++;
     }
     dv_tensors_release(t);
@@ -51,7 +51,7 @@ static bool ends_well(const uint8_t *bytes, size_t n) {
 static void test_cut(const char *name, const blob *b) {
     for (size_t n = 0; n <= b->n; n++) {
         if (!ends_well(b->p, n)) {
-            CHECKF(false, "%s cut at %zu: %s", name, n, last_message());
+            CHECKF(false, "%s cut at %zu: %s", name, n, last_error());
             return;
         }
     }
@@ -66,7 +66,7 @@ static void test_changed(const char *name, const blob *b) {
             const bool fine = ends_well(b->p, b->n);
             b->p[at] ^= masks[k];
             if (!fine) {
-                CHECKF(false, "%s with byte %zu changed by %02x: %s", name, at, masks[k], last_message());
+                CHECKF(false, "%s with byte %zu changed by %02x: %s", name, at, masks[k], last_error());
                 return;
             }
         }
@@ -85,7 +85,7 @@ static void test_huge(const char *name, const blob *b) {
         fine = ends_well(b->p, b->n) && fine;
         memcpy(b->p + at, old, 8);
         if (!fine) {
-            CHECKF(false, "%s with a huge number at %zu: %s", name, at, last_message());
+            CHECKF(false, "%s with a huge number at %zu: %s", name, at, last_error());
             return;
         }
     }
@@ -109,7 +109,7 @@ static void test_memory(const char *name) {
         dv_alloc_fail_after(-1);
         dv_tensors_release(t);
         if (r != DAVY_E_NOMEM_HOST) {
-            CHECKF(r == want && n > 4, "%s: with allocation %" PRId64 " failing: %d %s", name, n, r, last_message());
+            CHECKF(r == want && n > 4, "%s: with allocation %" PRId64 " failing: %d %s", name, n, r, last_error());
             return;
         }
     }

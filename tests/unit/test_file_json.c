@@ -14,7 +14,7 @@ static davy_result parse(const char *text, dv_json **out) {
 static void check_refused(const char *text, const char *why) {
     dv_json *root = NULL;
     CHECK_FAILS(parse(text, &root), DAVY_E_FORMAT, why);
-    CHECKF(strncmp(last_message(), "file.json: ", 11) == 0, "the message names the file: %s", last_message());
+    CHECKF(strncmp(last_error(), "file.json: ", 11) == 0, "the message names the file: %s", last_error());
     CHECK(root == NULL);
 }
 

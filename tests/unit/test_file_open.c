@@ -9,7 +9,7 @@ static void check_looks(const void *bytes, size_t n, const char *what) {
     file[8] = 0xff; /* not the start of a header */
     memcpy(file, bytes, n);
     CHECK_FAILS(open_bytes("net.safetensors", file, sizeof file, NULL), DAVY_E_FORMAT, what);
-    CHECKF(strncmp(last_message(), "net.safetensors: not a weight file", 34) == 0, "the message is %s", last_message());
+    CHECKF(strncmp(last_error(), "net.safetensors: not a weight file", 34) == 0, "the message is %s", last_error());
     CHECK_FAILS(open_bytes("net.safetensors", file, n, NULL), DAVY_E_FORMAT, what); /* and when that is all there is */
 }
 

@@ -14,7 +14,7 @@ static davy_result run(const void *text, size_t n, dv_pickle *pk) {
 static void check_refused(const char *text, size_t n, const char *why) {
     dv_pickle pk;
     CHECK_FAILS(run(text, n, &pk), DAVY_E_FORMAT, why);
-    CHECKF(strncmp(last_message(), "file.pkl: pickle at byte 1", 26) == 0, "file and place: %s", last_message());
+    CHECKF(strncmp(last_error(), "file.pkl: pickle at byte 1", 26) == 0, "file and place: %s", last_error());
     dv_pickle_clear(&pk);
 }
 
@@ -23,7 +23,7 @@ static void check_refused(const char *text, size_t n, const char *why) {
 /* Runs and gives the kind of the root, 0 after an error. */
 static dv_pk_kind kind_of(const void *text, size_t n, dv_pickle *pk) {
     const davy_result r = run(text, n, pk);
-    CHECKF(r == DAVY_OK, "%s", last_message());
+    CHECKF(r == DAVY_OK, "%s", last_error());
     return r == DAVY_OK ? dv_pickle_node(pk, pk->root)->kind : (dv_pk_kind)0;
 }
 

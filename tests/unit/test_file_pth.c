@@ -98,7 +98,7 @@ static void check_refused(const char *name, davy_result code, const char *why) {
     dv_tensors *t = NULL;
     for (int map = 0; map < 2; map++) {
         CHECK_FAILS(dv_tensors_open_path(fixture(name), map != 0, NULL, &t), code, why);
-        CHECKF(strstr(last_message(), name) != NULL, "the message names the file: %s", last_message());
+        CHECKF(strstr(last_error(), name) != NULL, "the message names the file: %s", last_error());
     }
     CHECK(t == NULL);
 }

@@ -13,7 +13,7 @@ static blob with_header(const char *header, size_t data) {
 static void check_refused(const char *header, size_t data, davy_result code, const char *why) {
     blob b = with_header(header, data);
     CHECK_FAILS(open_bytes("bad.safetensors", b.p, b.n, NULL), code, why);
-    CHECKF(strncmp(last_message(), "bad.safetensors: ", 17) == 0, "the message names the file: %s", last_message());
+    CHECKF(strncmp(last_error(), "bad.safetensors: ", 17) == 0, "the message names the file: %s", last_error());
     drop(&b);
 }
 
@@ -54,8 +54,8 @@ static void test_truncated(void) {
     CHECK(b.n > 1000);
     for (size_t n = 0; n < b.n; n++) {
         const davy_result r = open_bytes("cut.safetensors", b.p, n, NULL);
-        if (r != DAVY_E_FORMAT || strncmp(last_message(), "cut.safetensors: ", 17) != 0) {
-            CHECKF(false, "cut at %zu: %d %s", n, r, last_message());
+        if (r != DAVY_E_FORMAT || strncmp(last_error(), "cut.safetensors: ", 17) != 0) {
+            CHECKF(false, "cut at %zu: %d %s", n, r, last_error());
             break;
         }
     }

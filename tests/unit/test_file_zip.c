@@ -96,7 +96,7 @@ static davy_result open_zip(const blob *b, dv_zip **out) {
 static void check_refused(const blob *b, const char *why) {
     dv_zip *zip = NULL;
     CHECK_FAILS(open_zip(b, &zip), DAVY_E_FORMAT, why);
-    CHECKF(strncmp(last_message(), "file.zip: ", 10) == 0, "the message names the file: %s", last_message());
+    CHECKF(strncmp(last_error(), "file.zip: ", 10) == 0, "the message names the file: %s", last_error());
     CHECK(zip == NULL);
 }
 

@@ -38,7 +38,7 @@ static void test_network(const char *name, dv_tensors *t, dv_stage stage, int64_
     float *data = NULL;
     CHECK(fake_fill(t, &data));
     dv_graph *g = fake_build(t, NULL, stage, h, w);
-    if (CHECKF(g != NULL, "%s: %s", name, message())) {
+    if (CHECKF(g != NULL, "%s: %s", name, last_error())) {
         const size_t n_in = in_count(dv_shape_of(g, g->input));
         const size_t n_out = in_count(dv_shape_of(g, g->output));
         float *x = malloc(n_in * sizeof *x);
@@ -111,7 +111,7 @@ static dv_graph *start(const dv_tensors *t, dv_value *x) {
 }
 
 static void expect_dump(dv_graph *g, const char *expected) {
-    CHECKF(dv_fuse(g) == DAVY_OK, "%s", message());
+    CHECKF(dv_fuse(g) == DAVY_OK, "%s", last_error());
     char *dump = dv_graph_dump(g);
     CHECKF(dump != NULL && strcmp(dump, expected) == 0, "got:\n%s", dump);
     check_consistent(g, "limits");
@@ -155,9 +155,16 @@ static void test_limits(void) {
                    "%2 = group_norm %0 norm0 2 groups eps 1e-05 in{norm norm0} out{lrelu 0.1} [1,4,4,8]\n"
                    "%3 = conv2d %2 three1 3x3 8->8 [1,4,4,8] output\n");
 
+    dv_tensors_release(t);
+}
+
+static void test_counts(void) {
+    dv_tensors *t = random_weights();
+    dv_value x = DV_NO_VALUE;
+
     /* At most two residuals, at most one activation. */
-    g = start(t, &x);
-    y = dv_conv(g, x, "three1", CHANNELS, 3, NULL);
+    dv_graph *g = start(t, &x);
+    dv_value y = dv_conv(g, x, "three1", CHANNELS, 3, NULL);
     for (int i = 0; i < 3; i++) {
         y = dv_add(g, 1.0f, y, 1.0f, x);
     }
@@ -205,5 +212,6 @@ static void test_limits(void) {
 int main(void) {
     test_networks();
     test_limits();
+    test_counts();
     return check_done();
 }

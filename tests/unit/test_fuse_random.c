@@ -126,7 +126,7 @@ static void test_random(void) {
         char what[32];
         snprintf(what, sizeof what, "random graph %u", (unsigned)seed);
         dv_graph *g = random_graph(t, seed);
-        if (!CHECKF(g != NULL && dv_graph_check(g) == DAVY_OK, "%s: %s", what, message())) {
+        if (!CHECKF(g != NULL && dv_graph_check(g) == DAVY_OK, "%s: %s", what, last_error())) {
             dv_graph_release(g);
             continue;
         }

@@ -29,7 +29,7 @@ static dv_work work_of(const pass *p, float *in, int64_t at, int64_t n, float *o
 static dv_clip_stream *open_stream(const fixture *f, const pass *p, int64_t frames, int64_t slice) {
     dv_clip_stream *s = NULL;
     CHECKF(dv_clip_stream_open(f->engine, p->stage, p->h_in, p->w_in, frames, slice, &s) == DAVY_OK, "%s",
-           last_message());
+           last_error());
     return s;
 }
 
@@ -72,7 +72,7 @@ static float *whole_clip(const fixture *f, const pass *p, float *in) {
     dv_clip_stream_info_get(s, &info);
     CHECK(info.slice == p->n_in && info.state_bytes == 0 && info.flops_first > 0);
     CHECK(info.out_h == p->h_out && info.out_w == p->w_out && info.out_c == p->c_out);
-    CHECKF(run_calls(s, p, in, out, p->n_in, 1) == DAVY_OK, "%s", last_message());
+    CHECKF(run_calls(s, p, in, out, p->n_in, 1) == DAVY_OK, "%s", last_error());
     dv_clip_stream_release(s);
     return out;
 }
@@ -87,7 +87,7 @@ static void test_slices(const fixture *f, const pass *p) {
         dv_clip_stream *s = open_stream(f, p, 0, slice * rule.step);
         for (int64_t call = 1; call <= 4; call += 3) {
             memset(out, 0x55, (size_t)frames_bytes(p->n_out, p->c_out, p->h_out, p->w_out));
-            CHECKF(run_calls(s, p, in, out, call - 1, call) == DAVY_OK, "%s", last_message());
+            CHECKF(run_calls(s, p, in, out, call - 1, call) == DAVY_OK, "%s", last_error());
             CHECKF(same(p, out, whole), "stage %d, slices of %d, calls of %d", (int)p->stage, (int)slice, (int)call);
             dv_clip_stream_reset(s);
         }
@@ -102,8 +102,8 @@ static void test_slices(const fixture *f, const pass *p) {
 }
 
 static void expect(davy_result got, davy_result wanted, const char *word) {
-    CHECKF(got == wanted && strstr(last_message(), word) != NULL, "%d '%s', expected %d and '%s'", (int)got,
-           last_message(), (int)wanted, word);
+    CHECKF(got == wanted && strstr(last_error(), word) != NULL, "%d '%s', expected %d and '%s'", (int)got, last_error(),
+           (int)wanted, word);
 }
 
 static void test_refusals(const fixture *f) {
@@ -166,8 +166,8 @@ static void test_budget(const fixture *f) {
     dv_clip_stream_info_get(tight, &small);
     CHECKF(small.slice == 1 && small.arena_bytes < large.arena_bytes, "slices of %d", (int)small.slice);
     dv_heap_set_budget(heap, 0);
-    CHECKF(run_calls(s, &decode, in, out, 2, 2) == DAVY_OK && same(&decode, out, whole), "%s", last_message());
-    CHECKF(run_calls(tight, &decode, in, out, 0, 1) == DAVY_OK && same(&decode, out, whole), "%s", last_message());
+    CHECKF(run_calls(s, &decode, in, out, 2, 2) == DAVY_OK && same(&decode, out, whole), "%s", last_error());
+    CHECKF(run_calls(tight, &decode, in, out, 0, 1) == DAVY_OK && same(&decode, out, whole), "%s", last_error());
     dv_clip_stream_release(tight);
     dv_clip_stream_release(s);
     free(in);
@@ -191,7 +191,7 @@ static void test_cancel(const fixture *f) {
         dv_work w = work_of(&decode, in, 0, decode.n_in, out, 0, decode.n_out);
         w.control = (dv_control){.cancelled = stop_at, .cancelled_user = &left};
         const davy_result r = dv_clip_stream_run(s, &w);
-        CHECKF(r == DAVY_OK || r == DAVY_E_CANCELLED, "%s", last_message());
+        CHECKF(r == DAVY_OK || r == DAVY_E_CANCELLED, "%s", last_error());
         stopped += r == DAVY_E_CANCELLED;
         w = work_of(&decode, in, 0, 1, out, 0, 1);
         if (r == DAVY_E_CANCELLED && after > 60) { /* something had been computed by then */
@@ -200,7 +200,7 @@ static void test_cancel(const fixture *f) {
         dv_clip_stream_reset(s);
     }
     CHECK(stopped > 2);
-    CHECKF(run_calls(s, &decode, in, out, 0, 2) == DAVY_OK && same(&decode, out, whole), "%s", last_message());
+    CHECKF(run_calls(s, &decode, in, out, 0, 2) == DAVY_OK && same(&decode, out, whole), "%s", last_error());
     dv_clip_stream_release(s);
     free(in);
     free(out);
@@ -219,7 +219,7 @@ static void test_allocations(const fixture *f) {
         r = r == DAVY_OK ? run_calls(s, &decode, in, out, 1, 1) : r;
         dv_alloc_fail_after(-1);
         failures += r != DAVY_OK;
-        CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_HOST, "%lld: %d %s", (long long)n, (int)r, last_message());
+        CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_HOST, "%lld: %d %s", (long long)n, (int)r, last_error());
         dv_clip_stream_release(s);
         CHECK(dv_heap_used(f->services.heap, DV_MEM_WORKSPACE) == 0);
     }

@@ -60,8 +60,8 @@ static void test_greedy(void) {
     CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 2); /* 3/4 once, though */
     CHECK_OK(dv_sampler_saw(s, saw, 3));
     CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 0);
-    dv_sampler_forget(s);
-    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 1);
+    dv_sampler_release(s);
+    s = make(4, &o);
     const float low[] = {-1, -1.5f, -9, -9};
     const int32_t zero = 0;
     CHECK_OK(dv_sampler_saw(s, &zero, 1));
@@ -141,9 +141,6 @@ static void check_chain(int64_t ngram, const int32_t *before, int64_t n_before, 
         CHECKF(id == wanted[i], "%d-grams: id %d at %d, wanted %d", (int)ngram, (int)id, (int)i, (int)wanted[i]);
         CHECK_OK(dv_sampler_saw(s, &id, 1));
     }
-    int32_t id = -1;
-    dv_sampler_forget(s);
-    CHECK(dv_sampler_draw(s, logits, 0, &id) == DAVY_OK && id == 0);
     dv_sampler_release(s);
 }
 

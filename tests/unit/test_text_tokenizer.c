@@ -167,7 +167,7 @@ static void test_decode(void) {
 static void refused(const text_fixture *f, davy_result code, const char *message) {
     dv_tokenizer *t = NULL;
     CHECK_FAILS(fixture_open(f, &t), code, message);
-    CHECKF(strncmp(last_message(), "tokenizer.json: ", 16) == 0, "the message names the file: %s", last_message());
+    CHECKF(strncmp(last_error(), "tokenizer.json: ", 16) == 0, "the message names the file: %s", last_error());
     CHECK(t == NULL);
 }
 
@@ -229,7 +229,7 @@ static void test_refused(void) {
     for (size_t i = 0; i < DV_ARRAY_LEN(broken); i++) {
         dv_tokenizer *t = NULL;
         const davy_result r = dv_tokenizer_from_json(broken[i], strlen(broken[i]), "tokenizer.json", &t);
-        CHECKF(r < 0 && t == NULL && strncmp(last_message(), "tokenizer.json: ", 16) == 0, "%s", broken[i]);
+        CHECKF(r < 0 && t == NULL && strncmp(last_error(), "tokenizer.json: ", 16) == 0, "%s", broken[i]);
     }
     static const text_fixture allowed = {.model = "\"byte_fallback\": true, \"dropout\": null, "
                                                   "\"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": null, ",

@@ -212,7 +212,7 @@ static void test_real(void) {
     }
     dv_vlm_config c = {0};
     const davy_result r = dv_vlm_config_gguf(t, NULL, &c);
-    CHECKF(r == DAVY_OK, "%s", last_message());
+    CHECKF(r == DAVY_OK, "%s", last_error());
     CHECK(c.text.hidden == 576 && c.text.heads == 9 && c.text.kv_heads == 3 && c.text.vocab == 49152);
     CHECK(c.text.rope.pairs && c.vision.tower == DV_VLM_TOWER_NONE && c.text.tied_head);
     dv_tensors_release(t);

@@ -19,9 +19,6 @@ typedef struct text_fixture { /* pieces of JSON; NULL: the usual */
 #define SPLIT(pattern)                                                                                                 \
     "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" pattern           \
     "\"}, \"behavior\": \"Isolated\", \"invert\": false}, " BYTE_LEVEL("false") "]}"
-#define QWEN2_PATTERN                                                                                                  \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "                                  \
-    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
 #define SPECIAL(id, content) "{\"id\": " #id ", \"content\": \"" content "\", \"special\": true, \"normalized\": false}"
 
 static inline const char *or_else(const char *s, const char *otherwise) {

@@ -226,7 +226,7 @@ static void build_memory(dv_graph *g, dv_value x) {
     const dv_conv3d_opts one = {.frames = 1, .k = 1};
     const dv_conv3d_opts flat = {.frames = 1};
     const dv_value a = dv_conv3d(g, x, "a", 12, &flat);
-    const dv_value am[2] = {a, dv_delay(g, a, 1, DV_BEFORE_ZERO)};
+    const dv_value am[2] = {a, dv_slice(g, dv_recall(g, a, 2, DV_BEFORE_ZERO), 0, 12)};
     dv_value m = dv_add(g, 1.0f, dv_conv3d(g, dv_concat(g, am, 2), "m", 12, &flat), 1.0f, a);
     m = dv_activation(g, m, DVK_ACT_RELU, 0.0f);
     const dv_value p = dv_conv3d(g, dv_frames_to_channels(g, m, 2), "p", channels, &one);

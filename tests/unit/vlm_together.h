@@ -163,6 +163,26 @@ static dv_batch_counts work(const fixture *f, question *questions, int n, const 
     return counts;
 }
 
+/* The questions in one batch of two sequences, up to the first error. */
+static inline davy_result live(const fixture *f, question *questions, int n) {
+    dv_batch *b = NULL;
+    const dv_batch_options o = {.sequences = 2, .tokens = MOST};
+    davy_result r = dv_batch_open(&f->model, &o, &b);
+    for (int i = 0; r == DAVY_OK && i < n; i++) {
+        questions[i].together = (said){.most = questions[i].alone.most};
+        const dv_batch_question a = asked(&questions[i]);
+        r = dv_batch_ask(b, &a);
+    }
+    while (r == DAVY_OK && dv_batch_unended(b) > 0) {
+        r = dv_batch_work(b);
+        if (r == DAVY_OK) {
+            take_ended(b);
+        }
+    }
+    dv_batch_release(b);
+    return r;
+}
+
 static const way ways[] = {
     {.o = {.tokens = 16 * MOST}},                            /* all at once */
     {.o = {.tokens = 16 * MOST}, .every = 1},                /* one after the other joins */
