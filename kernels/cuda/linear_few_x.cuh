@@ -6,6 +6,11 @@
 #include "kernels/cuda/linear_layout.h"
 #include "kernels/cuda/rows.cuh"
 
+// Threads of a block that stage; where they are not all, who includes this says how many.
+#ifndef FEW_STAGING
+#define FEW_STAGING blockDim.x
+#endif
+
 template <int KIND> constexpr __host__ __device__ int chunk_elements() {
     return KIND == LIN_F32 ? 4 : KIND <= LIN_BF16 ? 8 : KIND == LIN_NIBBLES || KIND == LIN_NIBBLES_MIN ? 32 : 16;
 }
@@ -47,7 +52,7 @@ __device__ __noinline__ void stage_any(const dvk_linear_few_params &p, uint4 *to
     constexpr int PER = 8 / chunk_elements<KIND>();
     const int units = (count + PER - 1) / PER; // of eight values
     const int row = x_row<KIND>(p.phase);
-    for (int i = threadIdx.x; i < units * M; i += blockDim.x) {
+    for (int i = threadIdx.x; i < units * M; i += FEW_STAGING) {
         const int t = i / units;
         const int unit = i - t * units;
         const int at = first / PER * 8 + unit * 8;
@@ -77,7 +82,7 @@ __device__ __forceinline__ void stage_float(const dvk_linear_few_params &p, uint
     const int pieces = count * PER;
     const int row = x_row<KIND>(p.phase);
     const float *x = (const float *)p.x.data;
-    for (int i = threadIdx.x; i < pieces * M; i += blockDim.x) {
+    for (int i = threadIdx.x; i < pieces * M; i += FEW_STAGING) {
         const int t = M > 1 ? i / pieces : 0;
         const int piece = i - t * pieces;
         const int at = first * chunk_elements<KIND>() + 4 * piece;
@@ -94,7 +99,7 @@ __device__ __forceinline__ void stage_blocks(const dvk_linear_few_params &p, uin
     const int from = first * chunk_elements<KIND>() / LIN_BLOCK;
     const int used = (count * chunk_elements<KIND>() + LIN_BLOCK - 1) / LIN_BLOCK * PIECES;
     const int row = x_row<KIND>(p.phase);
-    for (int i = threadIdx.x; i < used * M; i += blockDim.x) {
+    for (int i = threadIdx.x; i < used * M; i += FEW_STAGING) {
         const int t = M > 1 ? i / used : 0;
         const int piece = i - t * used;
         const dvk_q8 *x = (const dvk_q8 *)p.x.data + (t < p.m ? t : 0) * p.x.sh + from;
@@ -107,7 +112,7 @@ __device__ __forceinline__ void stage_blocks(const dvk_linear_few_params &p, uin
 
 // From before the launch ahead has ended.
 __device__ __forceinline__ void bring_norm(const dvk_linear_few_params &p, uint4 *to) {
-    for (int i = threadIdx.x; p.norm != nullptr && i < p.k / 4; i += blockDim.x) {
+    for (int i = threadIdx.x; p.norm != nullptr && i < p.k / 4; i += FEW_STAGING) {
         bring(to + i, p.norm + 4 * i, true);
     }
 }

@@ -8,9 +8,9 @@
 
 enum {
     MOST = 2,         /* rows */
-    SLAB = 4096,      /* bytes of a row in a unit at most */
+    SLAB = 4608,      /* bytes of a row in a unit at most */
     ROWS = 2,         /* of a unit, as in linear_stream_sm90.cu */
-    SUMS = 8 << 10,   /* bytes of sums that are kept */
+    SUMS = 8 << 10,   /* bytes of sums that are kept at most */
     RING = 72 << 10,  /* bytes aimed at, but for LEAST_STAGES: */
     HALF = 112 << 10, /* of the shared memory of a multiprocessor: the launch behind may begin to fetch its W */
     LEAST_STAGES = 2,
@@ -30,11 +30,12 @@ static int lay_out(const dvk_linear_args *a, const dvk_cuda_caps *caps, dvk_line
     p->slabs = (p->few.chunks + most - 1) / most;
     p->whole = STREAM_WARPS / p->slabs;
     p->rest = STREAM_WARPS % p->slabs;
-    p->slab = p->slabs == 1 ? p->few.chunks : most;
+    p->slab = p->slabs == 1 ? p->few.chunks : (p->few.chunks + 2 * p->slabs - 1) / (2 * p->slabs) * 2;
     p->stage_bytes = ROWS * p->slab * 16;
     const int32_t group_sums = p->slabs * ROWS * tokens * 4;
-    p->round = SUMS / group_sums / STREAM_WARPS * STREAM_WARPS;
-    p->round = p->round > 0 ? p->round : STREAM_WARPS;
+    const int32_t of_block = p->groups / caps->processors + 1; /* at most */
+    const int32_t round = of_block < SUMS / group_sums ? of_block + STREAM_WARPS - 1 : SUMS / group_sums;
+    p->round = round > STREAM_WARPS ? round / STREAM_WARPS * STREAM_WARPS : STREAM_WARPS;
     p->sums_bytes = p->round * group_sums;
     p->few.norm_at = p->few.phase * few_chunk_shared(kind, tokens);
     p->ring_at = (p->few.norm_at + few_norm_shared(a) + 127) / 128 * 128;
@@ -74,7 +75,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_launch l = {.module = "linear_stream_sm90",
                           .function = name,
                           .grid = {(uint32_t)(p.groups < q->caps->processors ? p.groups : q->caps->processors), 1, 1},
-                          .block = {STREAM_WARPS * 32, 1, 1},
+                          .block = {(STREAM_WARPS + 1) * 32, 1, 1},
                           .shared_bytes = few_shared(p.sums_at + 2 * p.sums_bytes, STATIC),
                           .flags = DVK_LAUNCH_OVERLAP,
                           .params = list};

@@ -5,7 +5,7 @@
 #include "kernels/cuda/linear_few.h"
 
 enum {
-    STREAM_WARPS = 8, /* of a block */
+    STREAM_WARPS = 8, /* of a block that multiply; one more asks for W */
     STREAM_STAGES = 8 /* of a warp at most */
 };
 

@@ -1,8 +1,15 @@
 // linear_stream_sm90.cu - see linear_stream.c. Every warp is a stream of its own: the copy engine brings pieces of its rows
-// into a ring in shared memory, as far ahead as that has room, from before the launch waits for the one ahead of it.
+// into a ring in shared memory, as far ahead as that has room, from before the launch waits for the one ahead of it. What is
+// asked for first is a warp's work of its own, as the engine takes requests only as fast as it can serve them.
 #include "kernels/cuda/hopper_ptx.cuh"
-#include "kernels/cuda/linear_few.cuh"
 #include "kernels/cuda/linear_stream.h"
+#define FEW_STAGING (STREAM_WARPS * 32)
+#include "kernels/cuda/linear_few.cuh"
+
+// All warps that multiply.
+__device__ __forceinline__ void sync_multiplying() {
+    asm volatile("bar.sync 1, %0;" ::"n"(STREAM_WARPS * 32) : "memory");
+}
 
 struct stream_unit {
     int group, slab; // group: from the block's first on
@@ -11,9 +18,9 @@ struct stream_unit {
 template <int KIND, int M, int R> struct stream {
     const dvk_linear_stream_params &p;
     unsigned char *shared;
-    uint32_t ring, bars; // of this warp
-    int lane, warp;
-    int first, units; // group and units of this block
+    uint32_t rings, bars; // of all warps
+    int lane, warp;       // STREAM_WARPS: the one that asks
+    int first, units;     // group and units of this block
 
     __device__ stream(const dvk_linear_stream_params &of, unsigned char *memory, uint64_t *barriers)
         : p(of), shared(memory) {
@@ -21,8 +28,8 @@ template <int KIND, int M, int R> struct stream {
         warp = threadIdx.x >> 5;
         first = (int)((int64_t)blockIdx.x * p.groups / gridDim.x);
         units = ((int)((int64_t)(blockIdx.x + 1) * p.groups / gridDim.x) - first) * p.slabs;
-        ring = (uint32_t)__cvta_generic_to_shared(memory + p.ring_at) + warp * p.stages * p.stage_bytes;
-        bars = (uint32_t)__cvta_generic_to_shared(barriers + warp * STREAM_STAGES);
+        rings = (uint32_t)__cvta_generic_to_shared(memory + p.ring_at);
+        bars = (uint32_t)__cvta_generic_to_shared(barriers);
     }
 
     __device__ int outputs() const {
@@ -42,15 +49,19 @@ template <int KIND, int M, int R> struct stream {
         }
     }
 
-    // Rows that lie one behind the other come together where a unit is whole rows.
-    __device__ void fetch_unit(const stream_unit &u, int stage) const {
+    __device__ uint32_t bar_of(int of, int stage) const {
+        return bars + 8 * (of * STREAM_STAGES + stage);
+    }
+
+    // For warp `of`. Rows that lie one behind the other come together where a unit is whole rows.
+    __device__ void fetch_unit(const stream_unit &u, int of, int stage) const {
         const int row = (first + u.group) * outputs();
         const uint32_t last = min(outputs(), p.few.n - row);
         const uint32_t together = p.slabs == 1 ? last : 1;
         const uint32_t bytes = chunks_of(u.slab) * 16;
-        const uint32_t bar = bars + 8 * stage;
+        const uint32_t bar = bar_of(of, stage);
         const unsigned char *w = p.few.w + row * p.few.w_row + u.slab * p.slab * 16;
-        uint32_t to = ring + stage * p.stage_bytes;
+        uint32_t to = rings + (of * p.stages + stage) * p.stage_bytes;
         barrier_expect(bar, last * (p.few.glu ? 2 : 1) * bytes);
         for (int half = 0; half <= p.few.glu; half++) {
             for (uint32_t r = 0; r < last; r += together) {
@@ -68,11 +79,21 @@ template <int KIND, int M, int R> struct stream {
         const int row = (first + from) * outputs();
         const int64_t bytes =
             (int64_t)(min((first + min(from + p.ahead, groups)) * outputs(), p.few.n) - row) * p.few.w_row;
-        const int64_t share = (bytes / STREAM_WARPS + 127) / 128 * 128;
-        const int64_t mine = min(share, bytes - warp * share);
-        for (int half = 0; half <= p.few.glu && lane == 0 && mine > 0; half++) {
-            copy_bulk_ahead(p.few.w + (int64_t)(row + half * p.few.n) * p.few.w_row + warp * share, (uint32_t)mine);
+        constexpr int64_t PIECE = 8192;
+        for (int half = 0; half <= p.few.glu; half++) {
+            const unsigned char *w = p.few.w + (int64_t)(row + half * p.few.n) * p.few.w_row;
+            for (int64_t at = 0; at < bytes; at += PIECE) {
+                copy_bulk_ahead(w + at, (uint32_t)min(PIECE, bytes - at));
+            }
         }
+    }
+
+    // By one thread.
+    __device__ void ask() const {
+        for (int unit = 0; unit < min(p.stages * STREAM_WARPS, units); unit++) {
+            fetch_unit({unit / p.slabs, unit % p.slabs}, unit % STREAM_WARPS, unit / STREAM_WARPS);
+        }
+        look_ahead();
     }
 
     __device__ void multiply(int slab, int stage, float *sums) const {
@@ -97,8 +118,10 @@ template <int KIND, int M, int R> struct stream {
         }
     }
 
-    __device__ void finish(int from, int groups, const float *sums, const float *squares) const {
-        for (int i = threadIdx.x; i < groups * outputs() * M; i += blockDim.x) {
+    // early: of each thread's first result of the block
+    __device__ void finish(int from, int groups, const float *sums, const float *squares,
+                           const few_extras &early) const {
+        for (int i = threadIdx.x; i < groups * outputs() * M; i += STREAM_WARPS * 32) {
             const int t = i % M;
             const int r = i / M % outputs();
             const int g = i / M / outputs();
@@ -112,7 +135,8 @@ template <int KIND, int M, int R> struct stream {
                     b += p.few.glu ? of[(r + R / 2) * M + t] : 0.0f;
                 }
                 const float scale = p.few.norm != nullptr ? scale_of(p.few, squares, t) : 1.0f;
-                put_result(p.few, t, o, a * scale, b * scale, extras_of(p.few, t, o));
+                const bool first_one = from == 0 && i == (int)threadIdx.x;
+                put_result(p.few, t, o, a * scale, b * scale, first_one ? early : extras_of(p.few, t, o));
             }
         }
     }
@@ -127,29 +151,38 @@ template <int KIND, int M, int R> struct stream {
             stage_changed<KIND, M>(p.few, x, (const float4 *)(shared + p.few.norm_at), 0, p.few.chunks, squares);
             keep_squares<M>(squares, kept);
         }
-        __syncthreads();
+        sync_multiplying();
     }
 
     __device__ void run(float *kept) const {
-        stream_unit ahead = {warp / p.slabs, warp % p.slabs};
-        stream_unit at = ahead;
-        if (lane == 0) {
-            for (int s = 0; s < p.stages; s++) {
-                barrier_init(bars + 8 * s, 1);
+        let_next_launch_begin();
+        if (threadIdx.x == STREAM_WARPS * 32) {
+            for (int i = 0; i < STREAM_WARPS * STREAM_STAGES; i++) {
+                barrier_init(bars + 8 * i, 1);
             }
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         }
-        for (int s = 0; s < p.stages; s++, next(ahead)) {
-            if (lane == 0 && warp + s * STREAM_WARPS < units) {
-                fetch_unit(ahead, s);
+        __syncthreads();
+        if (warp == STREAM_WARPS) {
+            if (lane == 0) {
+                ask();
             }
+            return;
         }
-        __syncwarp();
-        let_next_launch_begin();
-        look_ahead();
         bring_norm(p.few, (uint4 *)(shared + p.few.norm_at));
         wait_for_launch_before();
+        const int o = first * outputs() + (int)threadIdx.x / M;
+        const bool some = (int)threadIdx.x < units / p.slabs * outputs() * M;
+        const few_extras early = extras_of(p.few, threadIdx.x % M, some ? o : p.few.n);
         stage_rows(kept);
+        go_through(kept, early);
+    }
+
+    __device__ void go_through(const float *kept, const few_extras &early) const {
+        stream_unit at = {warp / p.slabs, warp % p.slabs}, ahead = at;
+        for (int s = 0; s < p.stages; s++) {
+            next(ahead);
+        }
         int stage = 0;
         uint32_t parity = 0;
         const int per_round = p.round * p.slabs;
@@ -158,17 +191,17 @@ template <int KIND, int M, int R> struct stream {
             const int end = min(base + per_round, units);
             float *own = sums + odd * (p.sums_bytes / 4);
             for (int unit = base + warp; unit < end; unit += STREAM_WARPS, next(at), next(ahead)) {
-                barrier_wait(bars + 8 * stage, parity);
+                barrier_wait(bar_of(warp, stage), parity);
                 multiply(at.slab, stage, own + (unit - base) * (R * M));
                 __syncwarp();
                 if (lane == 0 && unit + p.stages * STREAM_WARPS < units) {
-                    fetch_unit(ahead, stage);
+                    fetch_unit(ahead, warp, stage);
                 }
                 stage = stage + 1 == p.stages ? 0 : stage + 1;
                 parity ^= stage == 0;
             }
-            __syncthreads();
-            finish(base / p.slabs, (end - base) / p.slabs, own, kept);
+            sync_multiplying();
+            finish(base / p.slabs, (end - base) / p.slabs, own, kept, early);
         }
     }
 };
@@ -182,7 +215,7 @@ template <int KIND, int M, int R> __device__ __forceinline__ void stream_rows(co
 }
 
 #define STREAM(NAME, KIND, M, R)                                                                                       \
-    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32)                                                    \
+    extern "C" __global__ void __launch_bounds__((STREAM_WARPS + 1) * 32)                                              \
         linear_stream_##NAME##_##M(const __grid_constant__ dvk_linear_stream_params p) {                               \
         stream_rows<KIND, M, R>(p);                                                                                    \
     }
