@@ -9,8 +9,7 @@ enum {
     DVK_LINEAR1_THREADS = 384, /* two warpgroups multiply, the third brings */
     DVK_LINEAR1_SLOT = 8192,   /* bytes of 64 channels of a tile */
     DVK_LINEAR1_MAX_SLOTS = 16,
-    DVK_LINEAR1_BARRIERS = 512, /* bytes */
-    DVK_LINEAR1_MAX_WIDTH = 256
+    DVK_LINEAR1_BARRIERS = 512 /* bytes */
 };
 
 /* Shared memory, from a 1 KiB boundary: weights [chunks][width][64], the ring of slots, results of both warpgroups on

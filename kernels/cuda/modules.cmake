@@ -15,10 +15,7 @@ find_program(DAVY_NVCC nvcc PATHS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 set(dv_cuda_sources "")
 if(DAVY_CUDA_FATBINS OR (DAVY_NVCC AND dv_cuda_targets))
     file(GLOB dv_cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
-    file(GLOB dv_cuda_headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cuh ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.h)
     list(SORT dv_cuda_sources)
-    set(dv_cuda_shared ${PROJECT_SOURCE_DIR}/kernels/op.h ${PROJECT_SOURCE_DIR}/kernels/lm.h
-        ${PROJECT_SOURCE_DIR}/kernels/quant.h ${PROJECT_SOURCE_DIR}/kernels/quant_numbers.h)
 else()
     message(STATUS "no nvcc: the library is built without CUDA kernels")
 endif()
@@ -51,8 +48,9 @@ foreach(source ${dv_cuda_sources})
         continue()
     else()
         add_custom_command(OUTPUT ${fatbin}
-            COMMAND ${DAVY_NVCC} -fatbin ${gencode} -O3 -std=c++17 --compress-mode=size -I${PROJECT_SOURCE_DIR} -o ${fatbin} ${source}
-            DEPENDS ${source} ${dv_cuda_headers} ${dv_cuda_shared}
+            COMMAND ${DAVY_NVCC} -fatbin ${gencode} -O3 -std=c++17 --compress-mode=size -I${PROJECT_SOURCE_DIR} -MD -MF ${fatbin}.d
+                -o ${fatbin} ${source}
+            DEPENDS ${source} DEPFILE ${fatbin}.d
             COMMENT "CUDA ${name}" VERBATIM)
     endif()
     list(APPEND dv_cuda_fatbins ${fatbin})
