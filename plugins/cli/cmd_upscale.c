@@ -228,6 +228,10 @@ static int upscale_folder(upscaler *u, const char *in, const char *out) {
     if (cli_same_file(in, out)) {
         return cli_fail(out, "is the folder the pictures come from; name another one");
     }
+    if (cli_path_kind_of(out) == CLI_PATH_MISSING && cli_format_of_name(out) != CLI_FORMAT_UNKNOWN) {
+        return cli_fail(
+            out, "is the name of a file; pictures of a folder go into a folder (%s/ makes one of this name)", out);
+    }
     const int e = cli_make_folder(out);
     if (e != 0) {
         return cli_fail(out, "cannot be made: %s", strerror(e));

@@ -223,6 +223,7 @@ static int to_file(job *j, const char *path) {
     cli_clear_memory();
     int r = video_format_choose(j->video, path, j->w, j->h, &wish, &j->format);
     r = r == CLI_OK ? cli_outfile_probe(path) : r;
+    r = r == CLI_OK ? video_join_check(j->video, &j->format, path) : r;
     if (r != CLI_OK) {
         return r;
     }

@@ -73,6 +73,9 @@ static cli_format sniff(const uint8_t *b, size_t n) {
     if (n >= 12 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "WEBP", 4) == 0) {
         return CLI_FORMAT_WEBP;
     }
+    if (n >= 6 && (memcmp(b, "GIF87a", 6) == 0 || memcmp(b, "GIF89a", 6) == 0)) {
+        return CLI_FORMAT_VIDEO; /* FFmpeg reads them */
+    }
     if ((n >= 8 && memcmp(b + 4, "ftyp", 4) == 0) || (n >= 4 && memcmp(b, ebml, 4) == 0) ||
         (n >= 9 && memcmp(b, "YUV4MPEG2", 9) == 0) ||
         (n >= 11 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "AVI", 3) == 0) ||

@@ -244,12 +244,17 @@ static int next_packet(cli_video *v) {
         forget(&v->kept, 1);
         return r;
     }
-    int r = av_read_frame(v->format, v->packet);
-    while (r >= 0 && v->packet->stream_index != v->stream->index) {
+    for (;;) {
+        const int r = av_read_frame(v->format, v->packet);
+        if (r < 0) {
+            return r;
+        }
+        video_clock_set(&v->clock, v->format, v->packet);
+        if (v->packet->stream_index == v->stream->index) {
+            return 0;
+        }
         av_packet_unref(v->packet);
-        r = av_read_frame(v->format, v->packet);
     }
-    return r;
 }
 
 /* Feeds one packet, or the end. 0, an error of the decoder, or TOLD. */

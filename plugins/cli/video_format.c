@@ -170,7 +170,9 @@ int video_format_settle(const char *path, int bits, const video_codec_wish *wish
     out->container = av_guess_format(NULL, path, NULL);
     if (out->container == NULL || out->container->video_codec == AV_CODEC_ID_NONE ||
         (out->container->flags & AVFMT_NOFILE) != 0) {
-        return cli_fail(path, "no kind of video file has this name; .mp4, .mkv, .mov and .webm are some");
+        return cli_fail(
+            path, "no kind of video file has this name; .mp4, .mkv, .mov and .webm are some, NAME/ is a folder of "
+                  "pictures");
     }
     if (out->w < 2 || out->h < 2) {
         return cli_fail(path, "%dx%d pixels are too few for a video", out->w, out->h);

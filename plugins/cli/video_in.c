@@ -63,6 +63,7 @@ static int go_to(cli_video *v, int64_t pts) {
         return -1;
     }
     video_decoder_flush(v);
+    memset(&v->clock, 0, sizeof v->clock);
     av_frame_free(&v->ahead);
     v->last_pts = AV_NOPTS_VALUE;
     return 0;
@@ -216,6 +217,7 @@ int video_open_path(const char *path, AVFormatContext **out) {
 static int open_input(cli_video *v) {
     char why[128];
     const AVCodec *codec = NULL;
+    memset(&v->clock, 0, sizeof v->clock);
     int r = video_open_path(v->path, &v->format);
     r = r < 0 ? r : avformat_find_stream_info(v->format, NULL);
     if (r < 0) {

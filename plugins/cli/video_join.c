@@ -21,7 +21,9 @@ typedef struct join {
     video_part_reader part;
     int64_t part_number, at;
     AVFormatContext *in, *out;
-    int *to; /* stream of the output for each of the input's; -1: left out */
+    video_clock clock;
+    video_other *others; /* of the input's streams */
+    int n_others, late;  /* late: another one has come up */
     cli_outfile file;
     AVPacket *packet[2]; /* of the parts, of the input */
 } join;
@@ -141,10 +143,11 @@ static int open_input(join *j) {
     }
     int r = video_open_path(j->v->path, &j->in);
     r = r < 0 ? r : avformat_find_stream_info(j->in, NULL);
-    j->to = r >= 0 ? calloc(j->in->nb_streams + 1, sizeof *j->to) : NULL;
-    return r < 0           ? cli_fail(j->v->path, "cannot be read again: %s", video_error(r, why))
-           : j->to != NULL ? CLI_OK
-                           : cli_fail(j->path, "out of memory");
+    j->n_others = r >= 0 ? (int)j->in->nb_streams : 0;
+    j->others = r >= 0 ? calloc((size_t)j->n_others + 1, sizeof *j->others) : NULL;
+    return r < 0               ? cli_fail(j->v->path, "cannot be read again: %s", video_error(r, why))
+           : j->others != NULL ? CLI_OK
+                               : cli_fail(j->path, "out of memory");
 }
 
 /* ---- packets ---- */
@@ -172,12 +175,19 @@ static int next_video(join *j) {
     return more;
 }
 
-/* The same of packet[1] and the other streams. */
+/* The same of packet[1] and the other streams. Some kinds of file bring more of them later. */
 static int next_other(join *j) {
     AVPacket *p = j->packet[1];
     while (j->in != NULL && av_read_frame(j->in, p) >= 0) {
-        if (j->to[p->stream_index] >= 0) {
-            return 1;
+        const video_other *o = p->stream_index < j->n_others ? &j->others[p->stream_index] : NULL;
+        video_clock_set(&j->clock, j->in, p);
+        if (o == NULL && !j->late) {
+            j->late = 1;
+            cli_note(j->path, "a stream that comes up in the middle of the file is left out");
+        }
+        const int r = o == NULL || !o->kept ? 0 : o->text != NULL ? video_text_turn(o->text, p) : 1;
+        if (r != 0) {
+            return r > 0 ? 1 : (fail(j, r), -1);
         }
         av_packet_unref(p);
     }
@@ -192,19 +202,37 @@ static int64_t time_of(const AVPacket *p) {
     return p->dts != AV_NOPTS_VALUE ? p->dts : p->pts != AV_NOPTS_VALUE ? p->pts : 0;
 }
 
+/* Times of decoding that do not rise are an error to FFmpeg; recordings have them. */
+static void let_rise(video_other *o, int sound, AVPacket *p) {
+    if (p->dts == AV_NOPTS_VALUE) {
+        return;
+    }
+    if (o->begun && p->dts < o->last + sound) {
+        p->dts = o->last + sound;
+    }
+    p->pts = p->pts != AV_NOPTS_VALUE && p->pts < p->dts ? p->dts : p->pts;
+    o->begun = 1;
+    o->last = p->dts;
+}
+
 /* From the time base it was read in, and the file begins at 0. */
 static int put(join *j, int other) {
     AVPacket *p = j->packet[other];
     const AVRational base = base_of(j, other);
     const int64_t begin = j->v != NULL ? j->v->format->start_time : AV_NOPTS_VALUE;
     const int64_t start = begin != AV_NOPTS_VALUE ? av_rescale_q(begin, AV_TIME_BASE_Q, base) : 0;
-    if (other) {
-        p->stream_index = j->to[p->stream_index];
+    video_other *o = other ? &j->others[p->stream_index] : NULL;
+    if (o != NULL) {
+        p->stream_index = o->to;
     }
     p->pts -= p->pts != AV_NOPTS_VALUE ? start : 0;
     p->dts -= p->dts != AV_NOPTS_VALUE ? start : 0;
     p->pos = -1;
-    av_packet_rescale_ts(p, base, j->out->streams[p->stream_index]->time_base);
+    const AVStream *to = j->out->streams[p->stream_index];
+    av_packet_rescale_ts(p, base, to->time_base);
+    if (o != NULL) {
+        let_rise(o, to->codecpar->codec_type == AVMEDIA_TYPE_AUDIO, p);
+    }
     const int r = av_interleaved_write_frame(j->out, p); /* takes the data over */
     return r < 0 ? fail(j, r) : CLI_OK;
 }
@@ -214,7 +242,7 @@ static int write_packets(join *j) {
     int r = open_part(j, 0);
     have[0] = r == CLI_OK ? next_video(j) : -1;
     have[1] = next_other(j);
-    while (r == CLI_OK && have[0] >= 0 && (have[0] || have[1])) {
+    while (r == CLI_OK && have[0] >= 0 && have[1] >= 0 && (have[0] || have[1])) {
         const int other = !have[0] || (have[1] && av_compare_ts(time_of(j->packet[1]), base_of(j, 1),
                                                                 time_of(j->packet[0]), base_of(j, 0)) < 0);
         if (cli_interrupted()) {
@@ -224,7 +252,45 @@ static int write_packets(join *j) {
         have[other] = r != CLI_OK ? 0 : other ? next_other(j) : next_video(j);
         cli_progress_update("writing", (uint64_t)j->at, (uint64_t)j->n);
     }
-    return have[0] < 0 ? CLI_FAILED : r;
+    return have[0] < 0 || have[1] < 0 ? CLI_FAILED : r;
+}
+
+/* in: for the other streams, NULL: none. path: for notes, or NULL. 0, or FFmpeg's error. */
+static int begin_file(AVFormatContext *out, const cli_video *v, const video_format *f, const AVFormatContext *in,
+                      const char *path, video_other *others) {
+    int e = video_add_stream(out, v, f);
+    e = e < 0 || in == NULL ? e : video_add_others(out, in, v->stream->index, path, others);
+    e = e < 0 || v == NULL ? e : video_add_chapters(out, v->format);
+    return e < 0 ? e : avformat_write_header(out, NULL);
+}
+
+static void free_others(video_other *others, int n) {
+    for (int i = 0; i < n; i++) {
+        video_text_close(others[i].text);
+    }
+    free(others);
+}
+
+int video_join_check(const cli_video *v, const video_format *f, const char *path) {
+    char why[128];
+    AVFormatContext *out = NULL;
+    uint8_t *written = NULL;
+    const AVFormatContext *in = video_is_piped(v) ? NULL : v->format;
+    const int n = in != NULL ? (int)in->nb_streams : 0;
+    video_other *others = calloc((size_t)n + 1, sizeof *others);
+    int e = others != NULL ? avformat_alloc_output_context2(&out, f->container, NULL, path) : AVERROR(ENOMEM);
+    e = e < 0 ? e : avio_open_dyn_buf(&out->pb);
+    if (e >= 0) {
+        e = begin_file(out, v, f, in, path, others);
+        avio_close_dyn_buf(out->pb, &written);
+        av_free(written);
+    }
+    avformat_free_context(out);
+    free_others(others, n);
+    return e >= 0 ? CLI_OK
+                  : cli_fail(path, "cannot begin with the video and its sound and subtitles together: %s%s",
+                             video_error(e, why),
+                             strcmp(f->container->name, "matroska") == 0 ? "" : "; .mkv holds nearly everything");
 }
 
 static int write_file(join *j) {
@@ -233,10 +299,7 @@ static int write_file(join *j) {
     if (r != CLI_OK) {
         return r;
     }
-    int e = video_add_stream(j->out, j->v, j->f);
-    e = e < 0 || j->in == NULL ? e : video_add_others(j->out, j->in, j->v->stream->index, j->path, j->to);
-    e = e < 0 || j->v == NULL ? e : video_add_chapters(j->out, j->v->format);
-    e = e < 0 ? e : avformat_write_header(j->out, NULL);
+    int e = begin_file(j->out, j->v, j->f, j->in, NULL, j->others);
     if (e < 0) {
         return fail(j, e);
     }
@@ -259,7 +322,7 @@ static void clear(join *j) {
     video_part_close(&j->part);
     av_packet_free(&j->packet[0]);
     av_packet_free(&j->packet[1]);
-    free(j->to);
+    free_others(j->others, j->n_others);
     free(j->pts);
     free(j->shown);
 }

@@ -61,6 +61,10 @@ int video_part_look(const char *path, video_part_info *out);
 
 /* ---- the whole ---- */
 
+/* Before the work: whether a file of this kind can begin with all its streams. Notes what is left out or changed, prints its
+ * failure. */
+int video_join_check(const cli_video *v, const video_format *f, const char *path);
+
 /* Writes `path` from `parts` parts; other streams come from the input again, unless it is a pipe, or NULL. Prints its
  * failure. */
 int video_join(const cli_video *v, const video_format *f, const char *folder, int64_t parts, const char *path);

@@ -36,6 +36,14 @@ typedef struct video_scaler {
     int w, h, format; /* of the frame */
 } video_scaler;
 
+/* Of a file's packets, all of them, in the order of the file. Zeroed: at its beginning. */
+enum { VIDEO_CLOCK_STREAMS = 64 }; /* streams beyond follow the others */
+typedef struct video_clock {
+    int64_t offset; /* in AV_TIME_BASE, what has been added so far */
+    int64_t next[VIDEO_CLOCK_STREAMS];
+    char seen[VIDEO_CLOCK_STREAMS];
+} video_clock;
+
 /* Packets that a hardware decoder has had and software can go on from. */
 typedef struct video_kept {
     AVPacket **packets; /* the first is a key frame's */
@@ -62,6 +70,7 @@ struct cli_video {
     int refused;   /* the hardware takes no such stream */
     int64_t given; /* frames since the file's beginning */
     video_kept kept;
+    video_clock clock;
     AVPacket *packet;
     AVFrame *decoded;
     AVFrame *ahead;       /* decoded already; NULL: none */
@@ -92,6 +101,9 @@ int video_decode(cli_video *v, AVFrame *frame);
 /* From the beginning of the file to behind the frame of this pts, number `count`: the next video_decode gives the frame
  * after it. 0, or -1: told. */
 int video_skip(cli_video *v, int64_t last_pts, int64_t count);
+
+/* video_clock.c: the packet's times, so that they go on where a recording's jump. */
+void video_clock_set(video_clock *c, const AVFormatContext *f, AVPacket *p);
 
 /* video_colour.c. Both return 0, or FFmpeg's error: out of memory or not convertible. Buffers, formats and sizes are there. */
 int video_to_rgb(video_scaler *s, const AVFrame *frame, const video_colour *colour, AVFrame *rgb);

@@ -86,24 +86,74 @@ static const char *cover_kind(const AVStream *s) {
                                                         : NULL;
 }
 
-static int wanted(const AVFormatContext *out, const AVStream *s, int mkv, const char *path) {
+/* MPEG's own kinds of file do not say what they take: what players know in them. */
+static int mpeg_takes(const AVOutputFormat *container, enum AVCodecID codec) {
+    static const enum AVCodecID both[] = {AV_CODEC_ID_MP2, AV_CODEC_ID_MP3, AV_CODEC_ID_AC3, AV_CODEC_ID_DTS};
+    static const enum AVCodecID stream[] = {AV_CODEC_ID_AAC,  AV_CODEC_ID_AAC_LATM,     AV_CODEC_ID_EAC3,
+                                            AV_CODEC_ID_OPUS, AV_CODEC_ID_DVB_SUBTITLE, AV_CODEC_ID_DVB_TELETEXT};
+    int found = 0;
+    for (size_t i = 0; i < sizeof both / sizeof both[0]; i++) {
+        found |= codec == both[i];
+    }
+    for (size_t i = 0; strcmp(container->name, "mpegts") == 0 && i < sizeof stream / sizeof stream[0]; i++) {
+        found |= codec == stream[i];
+    }
+    return found;
+}
+
+int video_takes(const AVOutputFormat *container, enum AVCodecID codec) {
+    const int r = avformat_query_codec(container, codec, FF_COMPLIANCE_NORMAL);
+    return r == AVERROR_PATCHWELCOME ? mpeg_takes(container, codec) : r == 1;
+}
+
+/* Nothing is lost with it: a track of what the file also says as chapters, or of a tag. */
+static int is_said_elsewhere(const AVFormatContext *in, const AVStream *s) {
+    return s->codecpar->codec_type == AVMEDIA_TYPE_DATA && ((s->discard == AVDISCARD_ALL && in->nb_chapters > 0) ||
+                                                            av_dict_get(s->metadata, "timecode", NULL, 0) != NULL);
+}
+
+/* Its first packets are so far behind the file's beginning that nobody looked there. */
+static int is_unknown(const AVStream *s) {
+    return s->codecpar->codec_type == AVMEDIA_TYPE_AUDIO && s->codecpar->sample_rate <= 0;
+}
+
+static void tell_left_out(const AVStream *s, int mkv, const char *path) {
     const enum AVMediaType type = s->codecpar->codec_type;
+    const enum AVCodecID codec = s->codecpar->codec_id;
+    char tag[AV_FOURCC_MAX_STRING_SIZE];
+    const int named = codec != AV_CODEC_ID_NONE && codec != AV_CODEC_ID_BIN_DATA;
+    const char *name = named                         ? avcodec_get_name(codec)
+                       : s->codecpar->codec_tag != 0 ? av_fourcc_make_string(tag, s->codecpar->codec_tag)
+                                                     : "of no known kind";
+    if (path == NULL) {
+        return;
+    }
     if (type == AVMEDIA_TYPE_VIDEO && !is_cover(s)) {
-        cli_note(path, "stream %d (%s), another video, is left out", s->index, avcodec_get_name(s->codecpar->codec_id));
-        return 0;
+        cli_note(path, "stream %d (%s), another video, is left out", s->index, name);
+    } else if (type == AVMEDIA_TYPE_DATA || type == AVMEDIA_TYPE_UNKNOWN) {
+        cli_note(path, "stream %d (%s), data, is left out", s->index, name);
+    } else if (is_unknown(s)) {
+        cli_note(path, "stream %d (%s) begins too late in the file to be known, and is left out", s->index, name);
+    } else {
+        cli_note(path, "stream %d (%s) does not go into this kind of file and is left out%s", s->index, name,
+                 mkv ? "" : "; .mkv holds nearly everything");
     }
-    if (type != AVMEDIA_TYPE_AUDIO && type != AVMEDIA_TYPE_SUBTITLE && !is_cover(s) &&
-        !(type == AVMEDIA_TYPE_ATTACHMENT && mkv)) {
-        return 0;
+}
+
+/* As what it goes into the file; AV_CODEC_ID_NONE: not at all. */
+static enum AVCodecID form_of(const AVOutputFormat *container, const AVStream *s, int mkv) {
+    const enum AVMediaType type = s->codecpar->codec_type;
+    const enum AVCodecID codec = s->codecpar->codec_id;
+    if (type == AVMEDIA_TYPE_ATTACHMENT) {
+        return mkv ? codec : AV_CODEC_ID_NONE;
     }
-    if (type == AVMEDIA_TYPE_ATTACHMENT ||
-        (is_cover(s) && mkv ? cover_kind(s) != NULL
-                            : avformat_query_codec(out->oformat, s->codecpar->codec_id, FF_COMPLIANCE_NORMAL) == 1)) {
-        return 1;
+    if (is_cover(s) && mkv) {
+        return cover_kind(s) != NULL ? codec : AV_CODEC_ID_NONE;
     }
-    cli_note(path, "stream %d (%s) does not go into this kind of file and is left out; .mkv holds nearly everything",
-             s->index, avcodec_get_name(s->codecpar->codec_id));
-    return 0;
+    if ((type != AVMEDIA_TYPE_AUDIO && type != AVMEDIA_TYPE_SUBTITLE && !is_cover(s)) || is_unknown(s)) {
+        return AV_CODEC_ID_NONE;
+    }
+    return video_takes(container, codec) ? codec : video_text_form(container, s);
 }
 
 /* Matroska's covers are files in the file. */
@@ -128,40 +178,67 @@ static int attach(const AVStream *cover, AVStream *to) {
     return 0;
 }
 
-int video_add_others(AVFormatContext *out, const AVFormatContext *in, int video, const char *path, int *to) {
+static int add_other(AVFormatContext *out, const AVStream *s, enum AVCodecID form, int mkv, video_other *o) {
+    AVStream *copy = avformat_new_stream(out, NULL);
+    if (copy == NULL || avcodec_parameters_copy(copy->codecpar, s->codecpar) < 0) {
+        return AVERROR(ENOMEM);
+    }
+    int r = 0;
+    if (form != s->codecpar->codec_id) {
+        r = video_text_open(s, form, copy->codecpar, &o->text);
+    }
+    copy->codecpar->codec_tag = 0;
+    copy->time_base = s->time_base;
+    copy->disposition = s->disposition;
+    av_dict_copy(&copy->metadata, s->metadata, 0);
+    r = r < 0 ? r : copy_side_data(s, copy);
+    if (r >= 0 && mkv && is_cover(s)) {
+        return attach(s, copy);
+    }
+    o->kept = 1;
+    o->to = copy->index;
+    return r;
+}
+
+int video_add_others(AVFormatContext *out, const AVFormatContext *in, int video, const char *path,
+                     video_other *others) {
     const int mkv = strcmp(out->oformat->name, "matroska") == 0;
     int r = 0;
     for (int i = 0; r >= 0 && i < (int)in->nb_streams; i++) {
         const AVStream *s = in->streams[i];
-        to[i] = -1;
-        if (i == video || !wanted(out, s, mkv, path)) {
+        const enum AVCodecID form = form_of(out->oformat, s, mkv);
+        const int attached = s->codecpar->codec_type == AVMEDIA_TYPE_ATTACHMENT && mkv; /* whatever it is */
+        if (i == video || is_said_elsewhere(in, s)) {
             continue;
         }
-        AVStream *copy = avformat_new_stream(out, NULL);
-        if (copy == NULL || avcodec_parameters_copy(copy->codecpar, s->codecpar) < 0) {
-            return AVERROR(ENOMEM);
+        if (form == AV_CODEC_ID_NONE && !attached) {
+            tell_left_out(s, mkv, path);
+            continue;
         }
-        copy->codecpar->codec_tag = 0;
-        copy->time_base = s->time_base;
-        copy->disposition = s->disposition;
-        av_dict_copy(&copy->metadata, s->metadata, 0);
-        r = copy_side_data(s, copy);
-        if (r >= 0 && mkv && is_cover(s)) {
-            r = attach(s, copy);
-        } else {
-            to[i] = copy->index;
+        if (form != s->codecpar->codec_id && path != NULL) {
+            cli_note(path, "stream %d (%s) becomes %s, the text that this kind of file holds", i,
+                     avcodec_get_name(s->codecpar->codec_id), avcodec_get_name(form));
         }
+        r = add_other(out, s, form, mkv, &others[i]);
     }
     return r;
 }
 
 int video_add_chapters(AVFormatContext *out, const AVFormatContext *in) {
+    static const char *const of_file[] = {"encoder", "major_brand", "minor_version", "compatible_brands"};
+    const int64_t begin = in->start_time != AV_NOPTS_VALUE ? in->start_time : 0; /* the output begins at 0 */
     for (unsigned i = 0; i < in->nb_chapters; i++) {
+        const int64_t start = av_rescale_q(begin, AV_TIME_BASE_Q, in->chapters[i]->time_base);
+        if (in->chapters[i]->end <= start) {
+            continue;
+        }
         AVChapter *c = av_mallocz(sizeof *c);
         if (c == NULL) {
             return AVERROR(ENOMEM);
         }
         *c = *in->chapters[i];
+        c->start = c->start > start ? c->start - start : 0;
+        c->end -= start;
         c->metadata = NULL;
         av_dict_copy(&c->metadata, in->chapters[i]->metadata, 0);
         if (av_dynarray_add_nofree(&out->chapters, (int *)&out->nb_chapters, c) < 0) {
@@ -171,6 +248,8 @@ int video_add_chapters(AVFormatContext *out, const AVFormatContext *in) {
         }
     }
     av_dict_copy(&out->metadata, in->metadata, 0);
-    drop_tag(&out->metadata, "encoder");
+    for (size_t i = 0; i < sizeof of_file / sizeof of_file[0]; i++) {
+        drop_tag(&out->metadata, of_file[i]);
+    }
     return 0;
 }

@@ -79,7 +79,8 @@ static int open_y4m(cli_video_writer *w) {
 static int open_parts(cli_video_writer *w) {
     char identity[96];
     snprintf(identity, sizeof identity, "process %lu, second %.6f", cli_process_id(), cli_seconds());
-    const int r = cli_outfile_probe(w->path);
+    int r = cli_outfile_probe(w->path);
+    r = r == CLI_OK && w->sound != NULL ? video_join_check(w->sound, &w->format, w->path) : r;
     return r == CLI_OK ? video_parts_open(&w->parts, &w->format, w->path, identity) : r;
 }
 

@@ -127,9 +127,9 @@ def test_streams():
     check([c["tags"]["title"] for c in probe(WORK / "s-out.mkv", "chapters")] == ["One"], "chapters")
     check(probe(WORK / "s-out.mkv", "format")["tags"].get("title") == "Cats", "tags")
     p = up(src, WORK / "s-out.mp4")
-    check(any("subrip" in n for n in p.notes), f"subtitles that mp4 cannot hold are told: {p.notes}")
+    check(len(p.notes) == 1 and "(subrip) becomes mov_text" in p.notes[0], f"subtitles that mp4 cannot hold are told: {p.notes}")
     kinds = [s["codec_type"] for s in probe(WORK / "s-out.mp4") if s["codec_type"] != "data"]  # mp4's own chapter track
-    check(kinds == ["video", "audio"], f"mp4: the rest: {kinds}")
+    check(kinds == ["video", "audio", "subtitle"], f"mp4: the rest: {kinds}")
     turned = WORK / "turned.mp4"
     ffmpeg("-i", src, "-map", "0:v", "-c", "copy", "-metadata:s:v", "rotate=90", turned)
     up(turned, WORK / "turned-out.mp4")
@@ -229,6 +229,12 @@ def test_failures():
     nothing_beside(WORK / "f-out.mp4")
     up(src, WORK / "f-out.webm", "--codec", "h264", code=1)
     davy("upscale", src, "-o", WORK / "x.mp4", "--raw", WORK / "x.safetensors", code=2)
+    few = WORK / "few"
+    few.mkdir()
+    ffmpeg("-i", src, "-frames:v", "2", few / "%03d.png")
+    for name in "few.mp4", "few.png":  # not folders of these names
+        davy("upscale", few, "-o", WORK / name, code=1)
+        nothing_beside(WORK / name)
     sound = WORK / "sound.mp4"
     ffmpeg("-f", "lavfi", "-i", "sine", "-t", "1", "-c:a", "aac", sound)
     up(sound, WORK / "sound-out.mp4", code=1)

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import video_run
 from cli_run import DAVY, WORK, check
-from video_run import davy, digest, ffmpeg, make, nothing_beside, probe, video_of
+from video_run import davy, digest, ffmpeg, make, nothing_beside, probe, times, video_of
 
 PART = 96  # frames, as VIDEO_PART
 X264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p")
@@ -67,6 +67,8 @@ def test_names():
     for name in "x.ogv", "x.gif", "x.m3u8":  # at once, not after hours
         up(src, WORK / name, code=1)
         nothing_beside(WORK / name)
+    up(make("moving.gif", "-loop", "0", rate=5, **SMALL), WORK / "moving.mkv")
+    check(len(probe(WORK / "moving.mkv", "packets")) == 5, "a GIF's pictures")
     for name in "raw.h264", "raw.hevc", "raw.ivf":
         codec = {"h264": "libx264", "hevc": "libx265", "ivf": "libvpx-vp9"}[name[4:]]
         up(make(name, "-c:v", codec, "-pix_fmt", "yuv420p", seconds=0.2, stderr=subprocess.DEVNULL), WORK / (name + ".mkv"))
@@ -229,6 +231,96 @@ def test_left_out():
                 seconds=0.2)
     noted(dolby(hevc, 8, 1), WORK / "d8.mp4", "Dolby Vision's own data is left out")
     noted(dolby(hevc, 5, 0), WORK / "d5.mp4", "will be wrong")
+
+
+def chapter(title, start, end):
+    return f"[CHAPTER]\nTIMEBASE=1/1000\nSTART={start}\nEND={end}\ntitle={title}\n"
+
+
+def chapters(path):
+    return [(c["tags"]["title"], float(c["start_time"])) for c in probe(path, "chapters")]
+
+
+def words(path):
+    """What its subtitles say, and when."""
+    return ffmpeg("-i", path, "-map", "0:s", "-f", "srt", "-").decode()
+
+
+def test_kept():
+    """Languages, defaults, titles, the time it was made, timecode, chapters; text in the form that the file holds."""
+    (WORK / "k.srt").write_text("1\n00:00:00,100 --> 00:00:00,500\nOne <i>word</i>\n\n2\n00:00:00,600 --> 00:00:00,900\nZwei: ü\n")
+    (WORK / "k.txt").write_text(";FFMETADATA1\n" + chapter("One", 0, 500) + chapter("Two", 500, 900))
+    src = WORK / "kept.mkv"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=size=48x32:rate=25", "-f", "lavfi", "-i", "sine=440", "-f", "lavfi", "-i", "sine=880",
+           "-i", WORK / "k.srt", "-i", WORK / "k.txt", "-map", "0", "-map", "1", "-map", "2", "-map", "3", "-map_chapters", "4", "-t", 1,
+           *X264, "-c:a", "pcm_s16le", "-c:s", "srt", "-metadata", "title=A ü", "-metadata", "creation_time=2021-02-03T04:05:06Z",
+           "-metadata:s:v", "timecode=01:00:00:00", "-metadata:s:a:0", "language=ger", "-metadata:s:a:1", "language=fra",
+           "-metadata:s:s", "language=ger", "-disposition:a:0", "0", "-disposition:a:1", "default", src)
+    told = {".mkv": [], ".mov": ["(subrip) becomes mov_text"], ".ts": 2 * ["(pcm_s16le) does not"] + ["(subrip) does not"]}
+    for ending, want in told.items():
+        notes = up(src, WORK / f"kept-out{ending}").notes
+        check(len(notes) == len(want) and all(w in n for w, n in zip(want, notes)), f"{ending}: {notes}")
+    up(WORK / "kept-out.mov", WORK / "kept-back.mkv", "--scale", "1")
+    for out in WORK / "kept-out.mkv", WORK / "kept-out.mov", WORK / "kept-back.mkv":
+        found = [(s["codec_type"], s["tags"].get("language"), s["disposition"]["default"]) for s in probe(out)[1:4]]
+        check([f[:2] for f in found] == [("audio", "ger"), ("audio", "fra"), ("subtitle", "ger")] and found[0][2] < found[1][2],
+              f"{out.name}: {found}")
+        tags = probe(out, "format")["tags"]
+        check(tags.get("title") == "A ü" and tags.get("creation_time", "").startswith("2021-02-03T04:05:06"), f"{out.name}: {tags}")
+        check("01:00:00:00" in [v for k, v in video_of(out)["tags"].items() if k.lower() == "timecode"], f"{out.name}: timecode")
+        check(chapters(out) == [("One", 0.0), ("Two", 0.5)], f"{out.name}: {chapters(out)}")
+        check(words(out) == words(src), f"{out.name}: {words(out)}, expected {words(src)}")
+    (WORK / "k.txt").write_text(";FFMETADATA1\n" + chapter("Before", 0, 9000) + chapter("Two", 10500, 10900))
+    ffmpeg("-i", src, "-i", WORK / "k.txt", "-map", "0:v", "-map_chapters", "1", "-c", "copy", "-output_ts_offset", 10, WORK / "at10.mkv")
+    up(WORK / "at10.mkv", WORK / "at10-out.mkv")
+    check(chapters(WORK / "at10-out.mkv") == [("Two", 0.5)], f"a film that begins at 10 s: {chapters(WORK / 'at10-out.mkv')}")
+
+
+def test_told_first():
+    """What does not go into the file is said before the work, not after hours of it."""
+    src = WORK / "kept.mkv"
+    if not src.exists():
+        test_kept()
+    ffmpeg("-i", src, "-map", "0:v", "-map", "0:a", "-c:v", "copy", "-c:a", "aac", WORK / "sounds.ts")
+    p = up(WORK / "sounds.ts", WORK / "sounds.flv", code=1)  # holds one
+    check(b"together" in p.stderr, f"{p.stderr}")
+    nothing_beside(WORK / "sounds.flv")
+    check(up(WORK / "sounds.ts", WORK / "sounds-out.ts").notes == [], "sound from .ts to .ts")
+    check([s["codec_name"] for s in probe(WORK / "sounds-out.ts")] == ["h264", "aac", "aac"], "sound from .ts to .ts")
+    data = bytearray(WORK.joinpath("kept-out.mov").read_bytes())
+    at = data.rindex(b"tmcd")
+    data[at:at + 4] = b"gpmd"  # a camera's own
+    (WORK / "camera.mov").write_bytes(data)
+    notes = up(WORK / "camera.mov", WORK / "camera-out.mov").notes
+    check(len(notes) == 1 and "gpmd" in notes[0] and "data, is left out" in notes[0], f"data: {notes}")
+
+
+def test_jumps():
+    """Recordings whose clock begins anew, and sounds that begin late."""
+    src = WORK / "once.ts"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=size=48x32:rate=25", "-f", "lavfi", "-i", "sine=440", "-t", 1, *X264, "-c:a", "aac", src)
+    once = src.read_bytes()
+    (WORK / "twice.ts").write_bytes(once + once)
+    later = WORK / "later.ts"
+    ffmpeg("-i", src, "-c", "copy", "-output_ts_offset", 90000, later)
+    (WORK / "gap.ts").write_bytes(once + later.read_bytes())
+    for name in "twice", "gap":
+        for ending in ".mkv", ".mp4", ".ts":
+            out = WORK / f"{name}-out{ending}"
+            check(up(WORK / f"{name}.ts", out).notes == [], f"{out.name}: notes")
+            shown, heard = times(out), times(out, "a:0")
+            check(len(shown) == 50 and max(b - a for a, b in zip(shown, shown[1:])) < 0.1, f"{out.name}: {shown}")
+            check(abs(heard[-1] - shown[-1]) < 0.1 and max(b - a for a, b in zip(heard, heard[1:])) < 0.1, f"{out.name}: {heard}")
+    (WORK / "often.ts").write_bytes(6 * once)
+    up(WORK / "often.ts", WORK / "often-whole.mkv")
+    stop(WORK / "often.ts", WORK / "often-out.mkv", signal.SIGKILL)
+    up(WORK / "often.ts", WORK / "often-out.mkv")
+    check(digest(WORK / "often-out.mkv") == digest(WORK / "often-whole.mkv"), "a run that was killed gives another file")
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=size=48x32:rate=25", "-t", 8, *X264, WORK / "silent.ts")
+    (WORK / "late.ts").write_bytes((WORK / "silent.ts").read_bytes() + later.read_bytes())
+    notes = up(WORK / "late.ts", WORK / "late-out.mkv").notes
+    check(len(notes) == 1 and "is left out" in notes[0], f"a sound that begins late: {notes}")
+    check(len(probe(WORK / "late-out.mkv", "packets")) == 225, "a sound that begins late: frames")
 
 
 if __name__ == "__main__":
