@@ -11,7 +11,6 @@ typedef struct dv_gmeta {
     davy_result *r;
 } dv_gmeta;
 
-bool dv_gmeta_has(const dv_gmeta *m, const char *key);
 int64_t dv_gmeta_int(const dv_gmeta *m, const char *key, int64_t fallback, int64_t lo, int64_t hi);
 double dv_gmeta_real(const dv_gmeta *m, const char *key, double fallback, double lo, double hi);
 bool dv_gmeta_bool(const dv_gmeta *m, const char *key, bool fallback);

@@ -22,10 +22,6 @@ static const char *text_of(const dv_gmeta *m, const char *key) {
     return *m->r == DAVY_OK && n < KEY_BYTES ? dv_tensors_meta(m->t, name) : NULL;
 }
 
-bool dv_gmeta_has(const dv_gmeta *m, const char *key) {
-    return text_of(m, key) != NULL;
-}
-
 /* A scalar's text is JSON, which reads numbers alike in every locale. NULL: absent, or an error. */
 static dv_json *value_of(const dv_gmeta *m, const char *key) {
     const char *text = text_of(m, key);
