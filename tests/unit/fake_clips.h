@@ -40,16 +40,17 @@ static inline void fake_mid3d(dv_tensors *t, const char *side, int64_t c) {
     fake_norm(t, fake_name("%s.mid_block.attentions.0.group_norm", side), c);
 }
 
-/* SeedVR2's on three levels: two frames a latent, a quarter of the sides, four latent channels. */
-static inline dv_tensors *fake_seedvr2(void) {
-    static const int64_t width[3] = {32, 32, 64};
+/* SeedVR2's on so many levels: all but the encoder's first downsampler and the decoder's last upsampler change the number of
+ * frames. */
+static inline dv_tensors *fake_seedvr2_of(const int64_t *width, int levels, int64_t z) {
     char name[64];
     dv_tensors *t = fake_new();
+    const int last = levels - 1;
     fake_conv3d(t, "encoder.conv_in", width[0], 3, 3, 3);
-    fake_conv3d(t, "decoder.conv_in", width[2], 4, 3, 3);
-    for (int level = 0; level < 3; level++) {
+    fake_conv3d(t, "decoder.conv_in", width[last], z, 3, 3);
+    for (int level = 0; level < levels; level++) {
         const int64_t in = width[level > 0 ? level - 1 : 0], out = width[level];
-        const int64_t from = width[level > 0 ? 3 - level : 2], to = width[2 - level];
+        const int64_t from = width[level > 0 ? levels - level : last], to = width[last - level];
         for (int i = 0; i < 3; i++) {
             snprintf(name, sizeof name, "encoder.down_blocks.%d.resnets.%d", level, i);
             if (i < 2) {
@@ -58,23 +59,29 @@ static inline dv_tensors *fake_seedvr2(void) {
             snprintf(name, sizeof name, "decoder.up_blocks.%d.resnets.%d", level, i);
             fake_resnet3d(t, name, i == 0 ? from : to, to);
         }
-        if (level < 2) {
+        if (level < last) {
             snprintf(name, sizeof name, "encoder.down_blocks.%d.downsamplers.0.conv", level);
             fake_conv3d(t, name, out, out, level == 0 ? 1 : 3, 3);
             snprintf(name, sizeof name, "decoder.up_blocks.%d.upsamplers.0.upscale_conv", level);
-            fake_conv3d(t, name, (level == 0 ? 8 : 4) * to, to, 1, 1);
+            fake_conv3d(t, name, (level < last - 1 ? 8 : 4) * to, to, 1, 1);
             snprintf(name, sizeof name, "decoder.up_blocks.%d.upsamplers.0.conv", level);
             fake_conv3d(t, name, to, to, 3, 3);
         }
     }
-    fake_mid3d(t, "encoder", width[2]);
-    fake_mid3d(t, "decoder", width[2]);
-    fake_norm(t, "encoder.conv_norm_out", width[2]);
+    fake_mid3d(t, "encoder", width[last]);
+    fake_mid3d(t, "decoder", width[last]);
+    fake_norm(t, "encoder.conv_norm_out", width[last]);
     fake_norm(t, "decoder.conv_norm_out", width[0]);
-    fake_conv3d(t, "encoder.conv_out", 8, width[2], 3, 3);
+    fake_conv3d(t, "encoder.conv_out", 2 * z, width[last], 3, 3);
     fake_conv3d(t, "decoder.conv_out", 3, width[0], 3, 3);
     fake_done(t);
     return t;
+}
+
+/* On three levels: two frames a latent, a quarter of the sides, four latent channels. */
+static inline dv_tensors *fake_seedvr2(void) {
+    static const int64_t width[3] = {32, 32, 64};
+    return fake_seedvr2_of(width, 3, 4);
 }
 
 /* ---- frames: planes of f32, [t][c][h][w] ---- */
