@@ -3,12 +3,14 @@
 one process and one run.
 
     python3 tests/bench/gpu_clips.py [--library build/libdavy.so.1] [--size 1280x720]... [--frames 5,21,81]
-                                     [--task decode,encode] [--only whole,slices,compiled,davy] [--no-tune]
-                                     [--until SECONDS] [--save F.jsonl] [--warm first|further] [--profile]
+                                     [--task decode,encode] [--only whole,slices,compiled,comfyui,davy]
+                                     [--comfyui DIR] [--no-tune] [--until SECONDS] [--save F.jsonl]
+                                     [--warm first|further] [--profile]
 
 Random weights in bf16, from device memory to device memory. whole: eager, the clip at once, where less than --whole GiB are
 expected; slices: eager in the reference's slices of one latent, four frames (with 5 frames that is the whole clip);
-compiled: torch.compile (default mode, static shapes) of a clip's first slice and of a further one. cuDNN's autotuner is on
+compiled: torch.compile (default mode, static shapes) of a clip's first slice and of a further one; comfyui: ComfyUI's own
+module (gpu_clip_comfy.py), where --comfyui says where that is. cuDNN's autotuner is on
 where it makes the eager clip of 5 frames faster. Times are of the host's clock around a call and a wait; memory is the peak
 of torch's allocator or of davy's context with input and output, weights included. Errors are relative to torch in fp32 for
 5 small frames, and to the eager result in bf16 for every clip. floor: direct FLOPs at 755 TFLOP/s. Compiling takes a minute
@@ -22,7 +24,7 @@ import time
 import gpu_bench
 from gpu_bench import FLOPS, clock, relative, set_exact
 
-CONTENDERS = ("whole", "slices", "compiled", "davy")
+CONTENDERS = ("whole", "slices", "compiled", "comfyui", "davy")
 BOUND = 2e-2
 
 
@@ -101,6 +103,12 @@ class Task:
         self.w, self.h = (int(n) for n in size.split("x"))
         self.half = model.encoder if task == "encode" else model.decoder
         self.each = 4 if task == "encode" else 1
+        self.comfy = None
+        if "comfyui" in args.only and args.comfyui:
+            import gpu_clip_comfy
+
+            self.comfy, run = gpu_clip_comfy.load(args.comfyui, model.state_dict())
+            self.comfy_run = run[task]
         self.rows = []
 
     def shape(self, frames):
@@ -150,9 +158,8 @@ class Task:
         torch.backends.cudnn.benchmark = self.tuned = ms[True] < ms[False]
         print(json.dumps({"task": self.task, "size": self.size, "eager_ms": ms[False], "autotuned_ms": ms[True]}), flush=True)
 
-    def torch_ms(self, half, x, each, times):
-        """Median ms of eager or compiled, its peak, its result"""
-        import gpu_clip_net as net
+    def torch_ms(self, run, x, times):
+        """Median ms of run(x), in PyTorch, its peak with one half of the network, its result"""
         import torch
 
         free()
@@ -161,7 +168,7 @@ class Task:
         ms, y = [], None
         for _ in range(times):
             del y
-            t, y = clock(lambda: net.run(half, x, each))
+            t, y = clock(lambda: run(x))
             ms.append(t)
         peak, reserved = torch.cuda.max_memory_allocated() - others, torch.cuda.max_memory_reserved() - others
         return {"ms": statistics.median(ms[1:] or ms), "gib": peak / 2**30, "reserved_gib": reserved / 2**30}, self.mean(y)
@@ -191,18 +198,21 @@ class Task:
         expected_gib = 0.75 * frames * self.w * self.h / 1280 / 720 * (3.8 if self.task == "decode" else 2.3)
         times, y = 3 if frames == 5 else 1, None
         if "whole" in self.args.only and expected_gib < self.args.whole:
-            row["whole"], y = self.torch_ms(self.half, x, None, max(times, 2))
+            row["whole"], y = self.torch_ms(lambda x: net.run(self.half, x), x, max(times, 2))
         if "slices" in self.args.only and frames > 5:
             if "whole" not in row:
                 net.run(self.half, clip_of(self.task, 9, self.w, self.h), self.each)  # its shapes, once
-            row["slices"], y = self.torch_ms(self.half, x, self.each, times)
+            row["slices"], y = self.torch_ms(lambda x: net.run(self.half, x, self.each), x, times)
         if compiled is not None:
 
             def one(x, before=None, keep=True):  # of 5 frames too the slice that longer clips begin with
                 return compiled(x, before, True)
 
-            row["compiled"], z = self.torch_ms(one, x, self.each, times)
+            row["compiled"], z = self.torch_ms(lambda x: net.run(one, x, self.each), x, times)
             row["compiled"]["from eager"], z = relative(z, y.float()) if y is not None else None, None
+        if self.comfy is not None:
+            row["comfyui"], z = self.torch_ms(self.comfy_run, x, times)
+            row["comfyui"]["from eager"], z = relative(z, y.float()) if y is not None else None, None
         free()
         if "davy" in self.args.only:
             ms, peak, z, steps = davy_clip(self.args, self.path, self.task, x, self.shape(frames), {5: 4, 21: 3}.get(frames, 2))
@@ -217,12 +227,13 @@ class Task:
 
 
 def print_table(rows):
-    print("| clip | eager, whole | eager, slices | torch.compile, slices | davy | best PyTorch / davy | floor ms | davy reaches |")
-    print("|---|" + "---|" * 7)
+    heads = ["clip", "eager, whole", "eager, slices", "torch.compile, slices", "ComfyUI", "davy", "best of them / davy"]
+    print("| " + " | ".join(heads + ["floor ms", "davy reaches"]) + " |")
+    print("|" + "---|" * (len(heads) + 2))
     for row in rows:
         cells = [f"{row['task']} {row['frames']} frames of {row['size']}"]
         cells += [f"{row[w]['ms']:.0f} ms, {row[w]['gib']:.1f} GiB" if w in row else "-" for w in CONTENDERS]
-        peers = [row[w]["ms"] for w in CONTENDERS[:3] if w in row]
+        peers = [row[w]["ms"] for w in CONTENDERS[:-1] if w in row]
         if "davy" in row:
             cells += [f"{min(peers) / row['davy']['ms']:.2f}x" if peers else "-", f"{row['floor_ms']:.0f}"]
             cells += [f"{100 * row['floor_ms'] / row['davy']['ms']:.0f} %"]
@@ -238,8 +249,12 @@ def arguments():
     parser.add_argument("--warm", choices=("first", "further"), help="compile this slice and end")
     parser.add_argument("--profile", action="store_true", help="davy's kernels and longest steps of each clip")
     parser.add_argument("--whole", type=float, default=100, help="GiB")
+    parser.add_argument("--comfyui", help="a checkout whose comfy/ldm/seedvr is there")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further clip is begun")
-    return gpu_bench.parse(parser, CONTENDERS)
+    args = gpu_bench.parse(parser, CONTENDERS)
+    if "comfyui" in args.only and not args.comfyui and len(args.only) < len(CONTENDERS):
+        parser.error("comfyui needs --comfyui")
+    return args
 
 
 def main():
