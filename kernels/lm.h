@@ -34,7 +34,7 @@ typedef enum dvk_gate {
 
 /* "linear": t = W x + bias, y = act(t) + res; with glu, W has 2 n rows and y = act(t[0 .. n)) * t[n .. 2n) + res.
  * x is f32 (products in f32), bf16 (W rounded to bf16) or q8 (integer types only: whole-number products of 32 values,
- * scaled in f32). Scales and minima of Q4_K, Q5_K and Q6_K sub-blocks are rounded to f16 (2^-12) when packed.
+ * scaled in f32). Packing rounds nothing, of no type of W: scales are what the file's blocks say.
  * With `norm` (CUDA, few rows of f32) x is x / sqrt(mean(x^2) + norm_eps) * norm first, with `rounded` (the same, integer
  * types) it becomes q8 then, as "row_norm" and "row_convert" make them. With `more` (and norm, m 1) x is the sum of x and of
  * the n_more rows of `more` first, which is stored to `sum` too.

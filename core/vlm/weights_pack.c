@@ -206,7 +206,7 @@ static void put_units(void *user, int64_t first, int64_t last, int32_t worker) {
 static int64_t put_piece(dv_loader *l, packing *p, int64_t rows) {
     const dv_vlm_matrix *m = p->to;
     const lin_kind kind = p->layout.kind;
-    const int64_t scales = dvk_lin_blocks(m->k) * p->layout.halves * 2;
+    const int64_t scales = p->layout.scale_row;
     const int64_t n =
         dv_min(dv_max(1, (DV_STAGE_BYTES - DVK_LAYOUT_ALIGN) / (p->layout.row + scales)), rows - p->first);
     unsigned char *to = m->data;
@@ -265,17 +265,18 @@ static bool is_quantised(dvk_wtype t) {
     return dvk_block_elements(t) > 1;
 }
 
-/* What the rows become. Parts of different types become f16, or f32 where one is wider. */
+/* What the rows become. Parts of different types become f16, or f32 where one is wider or nothing may be lost. */
 static dvk_wtype target_type(const dv_loader *l, const packing *p) {
     dvk_wtype type = p->parts[0].type;
     bool all_quantised = is_quantised(type);
+    const bool exact = l->format == DV_VLM_AS_STORED || l->format == DV_VLM_F32;
     for (int32_t i = 1; i < p->want->n_parts; i++) {
         const dvk_wtype other = p->parts[i].type;
         all_quantised = all_quantised && is_quantised(other);
         if (other != type) {
             const bool narrow =
                 (is_quantised(type) || type == DVK_W_F16) && (is_quantised(other) || other == DVK_W_F16);
-            type = narrow ? DVK_W_F16 : DVK_W_F32;
+            type = narrow && !exact ? DVK_W_F16 : DVK_W_F32;
         }
     }
     const bool few_bits = p->want->quantise && (l->format == DV_VLM_INT8 || l->format == DV_VLM_INT4);

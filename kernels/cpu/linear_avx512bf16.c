@@ -62,7 +62,7 @@ static void lin_narrow(dvk_wtype t, const unsigned char *w, int64_t k, unsigned 
             from = (const float *)(const void *)w;
             w += n * DVK_PANEL * 4;
         } else {
-            lin_wide(t, w, n, part[0]);
+            lin_wide(t, w, i / DVK_Q8_ELEMENTS, n, part[0]);
             w += kind == LIN_F16 ? n * DVK_PANEL * 2 : lin_block_bytes(kind);
         }
         static const float none[DVK_PANEL];

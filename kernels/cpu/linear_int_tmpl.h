@@ -62,46 +62,51 @@ CONV_INLINE void lin_start(int32_t zero, const dvk_q8 *x, int64_t pitch, int64_t
     }
 }
 
-CONV_INLINE void lin_dot_rows(lin_kind kind, const lin_ints *n, int64_t rows, float (*to)[DVK_PANEL]) {
-    const int nibbles = kind == LIN_NIBBLES || kind == LIN_NIBBLES_MIN;
+/* A block of 32 k into the sums. */
+CONV_INLINE void lin_dot_block(lin_kind kind, const lin_ints *n, const unsigned char *b, const dvk_q8 *x, int odd,
+                               int64_t rows, conv_vec sums[LIN_INT_ROWS][2]) {
+    const int nibbles = kind >= LIN_NIBBLES;
     const int halves = kind == LIN_HALVES ? 2 : 1;
-    const int has_min = kind == LIN_BYTES_MIN || kind == LIN_NIBBLES_MIN;
+    const int has_min = kind != LIN_BYTES && kind != LIN_HALVES && kind != LIN_NIBBLES;
+    const unsigned char *u = b + lin_pieces(kind) * LIN_HALF_ROW + n->lane * 4;
+    const lin_head h0 = lin_head_of(kind, b, odd, n->lane);
+    const lin_head h1 = lin_head_of(kind, b, odd, n->lane + CONV_VW);
+    if (rows <= 2) {
+        lv_prefetch(b, lin_block_bytes(kind));
+    }
+    for (int half = 0; half < halves; half++) {
+        lin_ivec whole[LIN_INT_ROWS][2];
+        lin_start(n->zero, x, n->pitch, rows, half, halves, whole);
+        if (nibbles) {
+            lin_dot_nibbles(u, x, n->pitch, rows, whole);
+        } else {
+            lin_dot_bytes(kind, u, x, n->pitch, rows, half * 4, 8 / halves, whole);
+        }
+        for (int64_t i = 0; i < rows; i++) {
+            const conv_vec d = cv_set1(x[i * n->pitch].d);
+            sums[i][0] = cv_fma(lv_to_f32(whole[i][0]), cv_mul(h0.d[half], d), sums[i][0]);
+            sums[i][1] = cv_fma(lv_to_f32(whole[i][1]), cv_mul(h1.d[half], d), sums[i][1]);
+        }
+    }
+    for (int64_t i = 0; has_min && i < rows; i++) {
+        const conv_vec s = cv_set1(x[i * n->pitch].s);
+        sums[i][0] = cv_fma(h0.min, s, sums[i][0]);
+        sums[i][1] = cv_fma(h1.min, s, sums[i][1]);
+    }
+}
+
+CONV_INLINE void lin_dot_rows(lin_kind kind, const lin_ints *n, int64_t rows, float (*to)[DVK_PANEL]) {
     const int64_t step = lin_block_bytes(kind);
+    const int64_t together = lin_in_pairs(kind) ? 2 : 1;
     conv_vec sums[LIN_INT_ROWS][2];
     for (int64_t i = 0; i < rows; i++) {
         sums[i][0] = sums[i][1] = cv_set1(0.0f);
     }
     const unsigned char *b = n->w;
-    for (int64_t block = 0; block < n->blocks; block++, b += step) {
-        const dvk_q8 *x = n->x + block;
-        if (rows <= 2) {
-            lv_prefetch(b, step);
-        }
-        const unsigned char *u = b + (has_min || halves == 2 ? 2 : 1) * LIN_HALF_ROW + n->lane * 4;
-        for (int half = 0; half < halves; half++) {
-            lin_ivec whole[LIN_INT_ROWS][2];
-            lin_start(n->zero, x, n->pitch, rows, half, halves, whole);
-            if (nibbles) {
-                lin_dot_nibbles(u, x, n->pitch, rows, whole);
-            } else {
-                lin_dot_bytes(kind, u, x, n->pitch, rows, half * 4, 8 / halves, whole);
-            }
-            const conv_vec d0 = cv_get(b + half * LIN_HALF_ROW, DVK_F16, n->lane, CONV_VW);
-            const conv_vec d1 = cv_get(b + half * LIN_HALF_ROW, DVK_F16, n->lane + CONV_VW, CONV_VW);
-            for (int64_t i = 0; i < rows; i++) {
-                const conv_vec d = cv_set1(x[i * n->pitch].d);
-                sums[i][0] = cv_fma(lv_to_f32(whole[i][0]), cv_mul(d0, d), sums[i][0]);
-                sums[i][1] = cv_fma(lv_to_f32(whole[i][1]), cv_mul(d1, d), sums[i][1]);
-            }
-        }
-        if (has_min) {
-            const conv_vec m0 = cv_get(b + LIN_HALF_ROW, DVK_F16, n->lane, CONV_VW);
-            const conv_vec m1 = cv_get(b + LIN_HALF_ROW, DVK_F16, n->lane + CONV_VW, CONV_VW);
-            for (int64_t i = 0; i < rows; i++) {
-                const conv_vec s = cv_set1(x[i * n->pitch].s);
-                sums[i][0] = cv_fma(m0, s, sums[i][0]);
-                sums[i][1] = cv_fma(m1, s, sums[i][1]);
-            }
+    for (int64_t block = 0; block < n->blocks; block += together, b += together * step) {
+        lin_dot_block(kind, n, b, n->x + block, 0, rows, sums);
+        if (together == 2 && block + 1 < n->blocks) {
+            lin_dot_block(kind, n, b + step, n->x + block + 1, 1, rows, sums);
         }
     }
     for (int64_t i = 0; i < rows; i++) {
@@ -128,14 +133,20 @@ static void lin_dot_any(lin_kind kind, const lin_ints *n, int64_t rows, float (*
     case LIN_BYTES_MIN:
         lin_dot_kind(LIN_BYTES_MIN, n, rows, to);
         break;
+    case LIN_BYTES_K:
+        lin_dot_kind(LIN_BYTES_K, n, rows, to);
+        break;
     case LIN_HALVES:
         lin_dot_kind(LIN_HALVES, n, rows, to);
         break;
     case LIN_NIBBLES:
         lin_dot_kind(LIN_NIBBLES, n, rows, to);
         break;
-    default:
+    case LIN_NIBBLES_MIN:
         lin_dot_kind(LIN_NIBBLES_MIN, n, rows, to);
+        break;
+    default:
+        lin_dot_kind(LIN_NIBBLES_K, n, rows, to);
         break;
     }
 }

@@ -28,6 +28,31 @@ static lin_unit lin_unit_of(const dvk_linear_args *a, int64_t unit) {
     return u;
 }
 
+/* What heads of CONV_VW rows mean, as lin_scales_of; odd: of a pair's second block. */
+typedef struct lin_head {
+    conv_vec d[2], min;
+} lin_head;
+
+CONV_INLINE lin_head lin_head_of(lin_kind kind, const unsigned char *b, int odd, int64_t lane) {
+    lin_head h;
+    const conv_vec factor = cv_get(b - odd * lin_block_bytes(kind), DVK_F16, lane, CONV_VW);
+    h.min = cv_set1(0.0f);
+    h.d[0] = h.d[1] = factor;
+    if (lin_in_pairs(kind)) {
+        const lin_ivec bytes = lv_load_16(b + LIN_HALF_ROW + 2 * lane);
+        const conv_vec least = cv_get(b + (1 - odd) * lin_block_bytes(kind), DVK_F16, lane, CONV_VW);
+        h.d[0] = h.d[1] = cv_mul(factor, lv_to_f32(lv_and(bytes, lv_set1(255))));
+        h.min = cv_mul(least, lv_to_f32(lv_shift_right(bytes, 8)));
+    } else if (kind == LIN_HALVES) {
+        const lin_ivec bytes = lv_load_16(b + LIN_HALF_ROW + 2 * lane);
+        h.d[0] = cv_mul(factor, lv_to_f32(lv_shift_signed(lv_shift_left(bytes, 24), 24)));
+        h.d[1] = cv_mul(factor, lv_to_f32(lv_shift_signed(bytes, 8)));
+    } else if (kind == LIN_BYTES_MIN || kind == LIN_NIBBLES_MIN) {
+        h.min = cv_get(b + LIN_HALF_ROW, DVK_F16, lane, CONV_VW);
+    }
+    return h;
+}
+
 CONV_INLINE conv_vec lin_act(dvk_gate act, conv_vec x) {
     switch (act) {
     case DVK_GATE_SILU:

@@ -5,21 +5,9 @@
 
 #include "kernels/dtype.h"
 
-int64_t lin_block_bytes(lin_kind kind) {
-    switch (kind) {
-    case LIN_NIBBLES:
-        return LIN_HALF_ROW + 16 * DVK_PANEL;
-    case LIN_NIBBLES_MIN:
-        return 2 * LIN_HALF_ROW + 16 * DVK_PANEL;
-    case LIN_BYTES:
-        return LIN_HALF_ROW + 32 * DVK_PANEL;
-    default:
-        return 2 * LIN_HALF_ROW + 32 * DVK_PANEL;
-    }
-}
-
-static int64_t block_count(int64_t k) {
-    return (k + LIN_BLOCK - 1) / LIN_BLOCK;
+static int64_t block_count(lin_kind kind, int64_t k) {
+    const int64_t blocks = (k + LIN_BLOCK - 1) / LIN_BLOCK;
+    return lin_in_pairs(kind) ? (blocks + 1) / 2 * 2 : blocks;
 }
 
 int64_t dvk_panel_bytes(dvk_wtype type, int64_t k) {
@@ -31,7 +19,7 @@ int64_t dvk_panel_bytes(dvk_wtype type, int64_t k) {
     case LIN_BF16:
         return (k + 1) / 2 * DVK_PANEL * 4;
     default:
-        return block_count(k) * lin_block_bytes(lin_kind_of(type));
+        return block_count(lin_kind_of(type), k) * lin_block_bytes(lin_kind_of(type));
     }
 }
 
@@ -41,12 +29,9 @@ int64_t dvk_panel_count(int64_t n, int32_t glu) {
 }
 
 static void pack_block(lin_kind kind, const lin_numbers *n, int r, unsigned char *to) {
-    const int nibbles = kind == LIN_NIBBLES || kind == LIN_NIBBLES_MIN;
-    const uint16_t head[2] = {dvk_f32_to_f16(n->d[0]),
-                              kind == LIN_HALVES ? dvk_f32_to_f16(n->d[1]) : dvk_f32_to_f16(n->min)};
-    const int heads = kind == LIN_BYTES || kind == LIN_NIBBLES ? 1 : 2;
-    for (int i = 0; i < heads; i++, to += LIN_HALF_ROW) {
-        memcpy(to + 2 * r, &head[i], 2);
+    const int nibbles = kind >= LIN_NIBBLES;
+    for (int i = 0; i < lin_pieces(kind); i++, to += LIN_HALF_ROW) {
+        memcpy(to + 2 * r, &n->head[i], 2);
     }
     for (int i = 0; i < (nibbles ? LIN_BLOCK / 2 : LIN_BLOCK); i++) {
         unsigned char *at = to + i / 4 * (4 * DVK_PANEL) + r * 4 + i % 4;
@@ -78,7 +63,7 @@ void dvk_panel_pack(dvk_wtype type, int64_t k, const void *const rows[DVK_PANEL]
             continue;
         }
         unsigned char *to = dst;
-        for (int64_t j = 0; j < block_count(k); j++, to += lin_block_bytes(kind)) {
+        for (int64_t j = 0; j < block_count(kind, k); j++, to += lin_block_bytes(kind)) {
             lin_numbers n;
             lin_read_block(type, rows[r], j, &n);
             pack_block(kind, &n, r, to);
@@ -101,47 +86,48 @@ void dvk_panel_pack_from(dvk_wtype type, int64_t k, int64_t n, int32_t glu, cons
     dvk_panel_pack(type, k, rows, dst);
 }
 
-static float packed_half(const unsigned char *p, int r) {
-    uint16_t h;
-    memcpy(&h, p + 2 * r, 2);
-    return dvk_f16_to_f32(h);
+/* What the head of row r in block number j means. */
+static lin_scales unpack_head(lin_kind kind, const unsigned char *b, int64_t j, int r) {
+    uint16_t pair[2][2] = {{0}};
+    const int64_t first = lin_in_pairs(kind) ? -(j % 2) : 0; /* from this block on */
+    for (int64_t i = 0; i < (lin_in_pairs(kind) ? 2 : 1); i++) {
+        for (int piece = 0; piece < lin_pieces(kind); piece++) {
+            memcpy(&pair[i][piece], b + (first + i) * lin_block_bytes(kind) + piece * LIN_HALF_ROW + 2 * r, 2);
+        }
+    }
+    return lin_scales_of(kind, (const uint16_t(*)[2])pair, j % 2 != 0);
 }
 
-/* 32 values of row r from a block, `step` floats apart. */
-static void unpack_block(dvk_wtype t, const unsigned char *b, int r, float *to, int64_t step, int64_t count) {
+/* Up to 32 values of row r from block number j. */
+static void unpack_block(dvk_wtype t, const unsigned char *b, int64_t j, int r, float *to, int64_t count) {
     const lin_kind kind = lin_kind_of(t);
-    const int nibbles = kind == LIN_NIBBLES || kind == LIN_NIBBLES_MIN;
-    const int two = kind != LIN_BYTES && kind != LIN_NIBBLES;
-    const float d = packed_half(b, r);
-    const float second = two ? packed_half(b + LIN_HALF_ROW, r) : 0.0f;
-    const unsigned char *u = b + (two ? 2 : 1) * LIN_HALF_ROW;
+    const int nibbles = kind >= LIN_NIBBLES;
+    const lin_scales scales = unpack_head(kind, b, j, r);
+    const unsigned char *u = b + lin_pieces(kind) * LIN_HALF_ROW;
     for (int i = 0; i < count; i++) {
         const int at = nibbles ? i % 16 : i;
         const int byte = u[at / 4 * (4 * DVK_PANEL) + r * 4 + at % 4];
         const int number = (!nibbles ? byte : i < 16 ? byte & 15 : byte >> 4) - lin_zero(t);
-        const float scale = kind == LIN_HALVES && i >= 16 ? second : d;
-        to[i * step] = scale * (float)number + (kind == LIN_HALVES ? 0.0f : second);
-    }
-}
-
-static void unpack_row(dvk_wtype t, int64_t k, const unsigned char *panel, int r, float *to, int64_t step) {
-    const lin_kind kind = lin_kind_of(t);
-    for (int64_t i = 0; i < k && kind <= LIN_BF16; i++) {
-        if (kind == LIN_F32) {
-            memcpy(to + i * step, panel + (i * DVK_PANEL + r) * 4, 4);
-        } else if (kind == LIN_F16) {
-            to[i * step] = packed_half(panel + i * LIN_HALF_ROW, r);
-        } else {
-            uint16_t h;
-            memcpy(&h, panel + (i / 2 * DVK_PANEL + r) * 4 + i % 2 * 2, 2);
-            to[i * step] = dvk_bf16_to_f32(h);
-        }
-    }
-    for (int64_t i = 0; i < k && kind > LIN_BF16; i += LIN_BLOCK, panel += lin_block_bytes(kind)) {
-        unpack_block(t, panel, r, to + i * step, step, k - i < LIN_BLOCK ? k - i : LIN_BLOCK);
+        to[i] = scales.d[i / 16] * (float)number + scales.min;
     }
 }
 
 void dvk_panel_row(dvk_wtype type, int64_t k, const void *panel, int32_t row, float *to) {
-    unpack_row(type, k, panel, row, to, 1);
+    const lin_kind kind = lin_kind_of(type);
+    const unsigned char *p = panel;
+    for (int64_t i = 0; i < k && kind <= LIN_BF16; i++) {
+        uint16_t h;
+        if (kind == LIN_F32) {
+            memcpy(to + i, p + (i * DVK_PANEL + row) * 4, 4);
+        } else if (kind == LIN_F16) {
+            memcpy(&h, p + i * LIN_HALF_ROW + 2 * row, 2);
+            to[i] = dvk_f16_to_f32(h);
+        } else {
+            memcpy(&h, p + (i / 2 * DVK_PANEL + row) * 4 + i % 2 * 2, 2);
+            to[i] = dvk_bf16_to_f32(h);
+        }
+    }
+    for (int64_t i = 0; i < k && kind > LIN_BF16; i += LIN_BLOCK, p += lin_block_bytes(kind)) {
+        unpack_block(type, p, i / LIN_BLOCK, row, to + i, k - i < LIN_BLOCK ? k - i : LIN_BLOCK);
+    }
 }

@@ -203,7 +203,7 @@ static void lin_run_f32(const void *args, int64_t first, int64_t last, void *scr
         float sums[CONV_MR][DVK_PANEL];
         const float *panel = (const float *)(const void *)u.w;
         if (kind != LIN_F32) {
-            lin_wide(a->type, u.w, a->k, scratch);
+            lin_wide(a->type, u.w, 0, a->k, scratch);
             panel = scratch;
         }
         for (int64_t i = 0; i < u.rows;) {

@@ -49,6 +49,14 @@ static inline lin_ivec lv_shift_left(lin_ivec a, unsigned n) {
     return _mm512_slli_epi32(a, n);
 }
 
+static inline lin_ivec lv_shift_signed(lin_ivec a, unsigned n) {
+    return _mm512_srai_epi32(a, n);
+}
+
+static inline lin_ivec lv_load_16(const void *p) { /* signed */
+    return _mm512_cvtepi16_epi32(_mm256_loadu_si256(p));
+}
+
 static inline lin_ivec lv_sub(lin_ivec a, lin_ivec b) {
     return _mm512_sub_epi32(a, b);
 }
@@ -121,6 +129,14 @@ static inline lin_ivec lv_shift_right(lin_ivec a, int n) {
 
 static inline lin_ivec lv_shift_left(lin_ivec a, int n) {
     return _mm256_slli_epi32(a, n);
+}
+
+static inline lin_ivec lv_shift_signed(lin_ivec a, int n) {
+    return _mm256_srai_epi32(a, n);
+}
+
+static inline lin_ivec lv_load_16(const void *p) { /* signed */
+    return _mm256_cvtepi16_epi32(_mm_loadu_si128(p));
 }
 
 static inline lin_ivec lv_sub(lin_ivec a, lin_ivec b) {

@@ -28,15 +28,13 @@ static void lin_wide_16(lin_kind kind, const unsigned char *w, int64_t k, float 
     }
 }
 
-/* Vector v (rows) of a block of 32 k, the first `count` of them. */
-static void lin_wide_block(dvk_wtype t, lin_kind kind, const unsigned char *b, int v, int64_t count, float *to) {
-    const int nibbles = kind == LIN_NIBBLES || kind == LIN_NIBBLES_MIN;
-    const int heads = kind == LIN_BYTES || kind == LIN_NIBBLES ? 1 : 2;
-    const conv_vec d = cv_get(b, DVK_F16, v * CONV_VW, CONV_VW);
-    const conv_vec second = heads == 2 ? cv_get(b + LIN_HALF_ROW, DVK_F16, v * CONV_VW, CONV_VW) : cv_set1(0.0f);
-    const conv_vec min = kind == LIN_HALVES ? cv_set1(0.0f) : second;
+/* Vector v (rows) of block number j, of 32 k, the first `count` of them. */
+static void lin_wide_block(dvk_wtype t, const unsigned char *b, int64_t j, int v, int64_t count, float *to) {
+    const lin_kind kind = lin_kind_of(t);
+    const int nibbles = kind >= LIN_NIBBLES;
+    const lin_head head = lin_head_of(kind, b, lin_in_pairs(kind) ? (int)(j % 2) : 0, v * CONV_VW);
     const lin_ivec zero = lv_set1(lin_zero(t));
-    const unsigned char *u = b + heads * LIN_HALF_ROW + v * CONV_VW * 4;
+    const unsigned char *u = b + lin_pieces(kind) * LIN_HALF_ROW + v * CONV_VW * 4;
     for (int i = 0; i < count; i++) {
         const int at = nibbles ? i % 16 : i;
         const lin_ivec four = lv_load(u + at / 4 * (4 * DVK_PANEL));
@@ -68,12 +66,12 @@ static void lin_wide_block(dvk_wtype t, lin_kind kind, const unsigned char *b, i
             break;
         }
         number = lv_sub(lv_and(number, lv_set1(nibbles ? 15 : 255)), zero);
-        const conv_vec scale = kind == LIN_HALVES && i >= 16 ? second : d;
-        cv_store(to + i * DVK_PANEL + v * CONV_VW, cv_fma(scale, lv_to_f32(number), min));
+        cv_store(to + i * DVK_PANEL + v * CONV_VW, cv_fma(head.d[i / 16], lv_to_f32(number), head.min));
     }
 }
 
-static void lin_wide(dvk_wtype t, const unsigned char *w, int64_t k, float *to) {
+/* k values of every row, from block number `first` on, which w is at. */
+static void lin_wide(dvk_wtype t, const unsigned char *w, int64_t first, int64_t k, float *to) {
     const lin_kind kind = lin_kind_of(t);
     if (kind <= LIN_BF16) {
         lin_wide_16(kind, w, k, to);
@@ -81,7 +79,7 @@ static void lin_wide(dvk_wtype t, const unsigned char *w, int64_t k, float *to) 
     }
     for (int64_t i = 0; i < k; i += DVK_Q8_ELEMENTS, w += lin_block_bytes(kind)) {
         for (int v = 0; v < LIN_VECS; v++) {
-            lin_wide_block(t, kind, w, v, conv_min(DVK_Q8_ELEMENTS, k - i), to + i * DVK_PANEL);
+            lin_wide_block(t, w, first + i / DVK_Q8_ELEMENTS, v, conv_min(DVK_Q8_ELEMENTS, k - i), to + i * DVK_PANEL);
         }
     }
 }

@@ -3,23 +3,16 @@
 
 #include "kernels/cuda/elem.cuh"
 #include "kernels/cuda/embed.h"
-#include "kernels/cuda/linear_layout.h"
+#include "kernels/cuda/linear_scales.cuh"
 
 namespace {
 
-__device__ __forceinline__ float half_at(const unsigned char *p) {
-    return __half2float(__ushort_as_half(*(const unsigned short *)p));
-}
-
-// Values 8 * item to 8 * item + 7 of integer weights; kinds with one scale have no minimum.
+// Values 8 * item to 8 * item + 7 of integer weights.
 __device__ __forceinline__ void integers(const dvk_embed_params &p, int64_t row, int item, float (&v)[8]) {
     const lin_kind kind = (lin_kind)p.kind;
     const int block = item / 4;
     const int quarter = item % 4;
-    const int halves = dvk_lin_halves(kind);
-    const unsigned char *scale = p.scales + row * p.scale_row + (int64_t)block * halves * 2;
-    const float d = half_at(scale + (kind == LIN_HALVES && quarter >= 2 ? 2 : 0));
-    const float least = halves == 2 && kind != LIN_HALVES ? half_at(scale + 2) : 0.0f;
+    const float2 scale = scales_of(p.kind, p.scales + row * p.scale_row, item / 2);
     const unsigned char *w = p.w + row * p.w_row;
     const uint2 u = *(const uint2 *)(dvk_lin_nibbles(kind) ? w + (int64_t)block * 16 + quarter % 2 * 8
                                                            : w + (int64_t)block * 32 + quarter * 8);
@@ -27,7 +20,7 @@ __device__ __forceinline__ void integers(const dvk_embed_params &p, int64_t row,
     for (int i = 0; i < 8; i++) {
         const uint32_t byte = (i < 4 ? u.x : u.y) >> (8 * (i % 4)) & 0xffu;
         const int number = (int)(!dvk_lin_nibbles(kind) ? byte : quarter < 2 ? byte & 15u : byte >> 4) - p.zero;
-        v[i] = fmaf(d, (float)number, least);
+        v[i] = fmaf(scale.x, (float)number, scale.y);
     }
 }
 

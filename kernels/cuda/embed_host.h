@@ -22,7 +22,7 @@ static inline dvk_embed_params dvk_embed_of(const dvk_embed_args *a) {
         .w = a->w,
         .scales = (const unsigned char *)a->w + l.scales,
         .w_row = l.row,
-        .scale_row = dvk_lin_blocks(a->k) * l.halves * 2,
+        .scale_row = l.scale_row,
         .m = (int32_t)a->m,
         .k = (int32_t)a->k,
         .items = dvk_elem_chunks(a->k),

@@ -2,10 +2,11 @@
 #pragma once
 
 #include "kernels/cuda/linear_few_x.cuh"
+#include "kernels/cuda/linear_scales.cuh"
 
 struct few_chunk {
     uint4 w;
-    uint32_t scale; // one or two f16 of its block
+    uint2 head; // of its block, or of a pair of them
 };
 
 __device__ __forceinline__ uint4 stream16(const unsigned char *p) {
@@ -24,12 +25,16 @@ template <int KIND>
 __device__ __forceinline__ few_chunk load_chunk(const dvk_linear_few_params &p, int64_t row, int chunk) {
     few_chunk c;
     c.w = stream16(p.w + row * p.w_row + (int64_t)chunk * 16);
-    c.scale = 0;
-    if (!is_float<KIND>()) {
+    c.head = make_uint2(0, 0);
+    if constexpr (!is_float<KIND>()) {
         const int block = chunk * chunk_elements<KIND>() / LIN_BLOCK;
         const unsigned char *s = p.scales + row * p.scale_row;
-        c.scale = dvk_lin_halves((lin_kind)KIND) == 2 ? __ldg((const uint32_t *)s + block)
-                                                      : (uint32_t)__ldg((const uint16_t *)s + block);
+        if constexpr (in_pairs<KIND>()) {
+            c.head = __ldg((const uint2 *)s + block / 2);
+        } else {
+            c.head.x = dvk_lin_halves((lin_kind)KIND) == 1 ? (uint32_t)__ldg((const uint16_t *)s + block)
+                                                           : __ldg((const uint32_t *)s + block);
+        }
     }
     return c;
 }
@@ -38,10 +43,6 @@ __device__ __forceinline__ int dot4(uint32_t u, uint32_t s, int sum) {
     int d;
     asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(u), "r"(s), "r"(sum));
     return d;
-}
-
-__device__ __forceinline__ float half_of(uint32_t bits) {
-    return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
 // ---- products ----
@@ -86,15 +87,16 @@ template <int KIND, int M, int R>
 __device__ __forceinline__ void add_blocks(const few_chunk (&c)[R], const uint4 *x, int row, int zero, int at,
                                            float (&sum)[R * M]) {
     constexpr bool NIBBLES = chunk_elements<KIND>() == LIN_BLOCK;
-    constexpr bool MIN = KIND == LIN_BYTES_MIN || KIND == LIN_NIBBLES_MIN;
+    constexpr bool MIN = KIND == LIN_BYTES_MIN || KIND == LIN_NIBBLES_MIN || in_pairs<KIND>();
     const int half = NIBBLES ? 0 : at & 1;
+    const bool odd = ((NIBBLES ? at : at >> 1) & 1) != 0; // phases begin with an even block
     const uint4 *block = x + (NIBBLES ? at : at >> 1) * (int)(sizeof(dvk_q8) / 16);
     float scale[R];
     float least[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
-        scale[r] = half_of(KIND == LIN_HALVES && half ? c[r].scale >> 16 : c[r].scale & 0xffffu);
-        least[r] = MIN ? half_of(c[r].scale >> 16) : 0.0f;
+        scale[r] = head_scale<KIND>(c[r].head, odd, half != 0);
+        least[r] = head_least<KIND>(c[r].head, odd);
     }
 #pragma unroll
     for (int t = 0; t < M; t++) {

@@ -7,7 +7,8 @@
 #include "kernels/cuda/linear_layout.h"
 
 static inline const char *few_name(lin_kind kind) {
-    static const char *const names[] = {"f32", "f16", "bf16", "bytes", "bytes_min", "halves", "nibbles", "nibbles_min"};
+    static const char *const names[] = {"f32",     "f16",    "bf16",    "bytes",       "bytes_min",
+                                        "bytes_k", "halves", "nibbles", "nibbles_min", "nibbles_k"};
     return names[kind];
 }
 
@@ -92,7 +93,7 @@ static inline dvk_linear_few_params few_params(const dvk_linear_args *a, int64_t
                                    .scales = (const unsigned char *)a->w + l.scales,
                                    .bias = a->bias,
                                    .w_row = l.row,
-                                   .scale_row = dvk_lin_blocks(a->k) * l.halves * 2,
+                                   .scale_row = l.scale_row,
                                    .m = (int32_t)m,
                                    .n = (int32_t)a->n,
                                    .chunks = (int32_t)(l.row / 16),

@@ -12,7 +12,7 @@
 #endif
 
 template <int KIND> constexpr __host__ __device__ int chunk_elements() {
-    return KIND == LIN_F32 ? 4 : KIND <= LIN_BF16 ? 8 : KIND == LIN_NIBBLES || KIND == LIN_NIBBLES_MIN ? 32 : 16;
+    return KIND == LIN_F32 ? 4 : KIND <= LIN_BF16 ? 8 : KIND >= LIN_NIBBLES ? 32 : 16;
 }
 
 template <int KIND> constexpr __host__ __device__ bool is_float() {

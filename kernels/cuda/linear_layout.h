@@ -3,8 +3,8 @@
  *     F32       [rows][k up to a multiple of 4], zeros behind k
  *     F16, BF16 [rows][k up to a multiple of 8], zeros behind k
  *     else      numbers [rows][blocks of 32 k][32 bytes, or 16 of nibbles: value i low in byte i, i + 16 high in it],
- *               then from `scales` on [rows][blocks][1 or 2] f16: the scale, and for LIN_HALVES that of the upper 16
- *               k, for LIN_*_MIN the minimum. What lies behind k in the last block is not defined.
+ *               then from `scales` on [rows][blocks, up to an even number where they are in pairs] heads of one or two
+ *               pieces of 16 bits (quant_numbers.h). What lies behind k in the last block is not defined.
  * value = scale * (number - lin_zero) + minimum. */
 #ifndef DVK_CUDA_LINEAR_LAYOUT_H
 #define DVK_CUDA_LINEAR_LAYOUT_H
@@ -24,14 +24,15 @@ enum { DVK_LAYOUT_ALIGN = 256 };
 
 typedef struct dvk_linear_layout {
     lin_kind kind;
-    int32_t halves; /* f16 of a block in the second plane, 0: there is none */
-    int64_t row;    /* bytes of a row of the first plane, a multiple of 16 */
-    int64_t scales; /* where the second plane begins */
-    int64_t bytes;  /* of both */
+    int32_t halves;    /* pieces of a head, 0: there is no second plane */
+    int64_t row;       /* bytes of a row of the first plane, a multiple of 16 */
+    int64_t scales;    /* where the second plane begins */
+    int64_t scale_row; /* bytes of a row of it, where blocks are in pairs a multiple of 8 */
+    int64_t bytes;     /* of both */
 } dvk_linear_layout;
 
 DVK_BOTH int dvk_lin_nibbles(lin_kind kind) {
-    return kind == LIN_NIBBLES || kind == LIN_NIBBLES_MIN;
+    return kind >= LIN_NIBBLES;
 }
 
 DVK_BOTH int dvk_lin_halves(lin_kind kind) {
@@ -40,6 +41,11 @@ DVK_BOTH int dvk_lin_halves(lin_kind kind) {
 
 DVK_BOTH int64_t dvk_lin_blocks(int64_t k) {
     return (k + LIN_BLOCK - 1) / LIN_BLOCK;
+}
+
+DVK_BOTH int64_t dvk_lin_scale_row(lin_kind kind, int64_t k) {
+    const int64_t in_pairs = kind == LIN_BYTES_K || kind == LIN_NIBBLES_K;
+    return (dvk_lin_blocks(k) + in_pairs) / (1 + in_pairs) * (1 + in_pairs) * dvk_lin_halves(kind) * 2;
 }
 
 DVK_BOTH int64_t dvk_lin_row(lin_kind kind, int64_t k) {
@@ -56,7 +62,8 @@ DVK_BOTH dvk_linear_layout dvk_linear_layout_of(lin_kind kind, int64_t rows, int
     l.halves = dvk_lin_halves(kind);
     l.row = dvk_lin_row(kind, k);
     l.scales = (rows * l.row + DVK_LAYOUT_ALIGN - 1) / DVK_LAYOUT_ALIGN * DVK_LAYOUT_ALIGN;
-    l.bytes = l.scales + rows * dvk_lin_blocks(k) * l.halves * 2;
+    l.scale_row = dvk_lin_scale_row(kind, k);
+    l.bytes = l.scales + rows * l.scale_row;
     return l;
 }
 

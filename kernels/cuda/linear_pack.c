@@ -4,9 +4,12 @@
 #include "kernels/cuda/linear_layout.h"
 #include "kernels/dtype.h"
 
+/* numbers NULL: only the head, of a block behind the last. */
 static void put_block(const dvk_linear_layout *l, const lin_numbers *n, unsigned char *numbers, unsigned char *scales) {
-    const uint16_t head[2] = {dvk_f32_to_f16(n->d[0]), dvk_f32_to_f16(l->kind == LIN_HALVES ? n->d[1] : n->min)};
-    memcpy(scales, head, (size_t)l->halves * 2);
+    memcpy(scales, n->head, (size_t)l->halves * 2);
+    if (numbers == NULL) {
+        return;
+    }
     if (!dvk_lin_nibbles(l->kind)) {
         memcpy(numbers, n->u, LIN_BLOCK);
         return;
@@ -26,11 +29,11 @@ void dvk_linear_layout_put(const dvk_linear_layout *l, dvk_wtype type, int64_t k
         return;
     }
     const int64_t blocks = dvk_lin_blocks(k);
-    unsigned char *scales = (unsigned char *)base + l->scales + number * blocks * l->halves * 2;
-    for (int64_t j = 0; j < blocks; j++) {
+    unsigned char *scales = (unsigned char *)base + l->scales + number * l->scale_row;
+    for (int64_t j = 0; j * l->halves * 2 < l->scale_row; j++) {
         lin_numbers n;
         lin_read_block(type, row, j, &n);
-        put_block(l, &n, to + j * (l->row / blocks), scales + j * l->halves * 2);
+        put_block(l, &n, j < blocks ? to + j * (l->row / blocks) : NULL, scales + j * l->halves * 2);
     }
 }
 

@@ -55,7 +55,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                          .x_form = (int32_t)a->x.form,
                          .kind = (int32_t)l.kind,
                          .zero = lin_zero(a->type),
-                         .blocks = (int32_t)dvk_lin_blocks(a->k),
+                         .scale_row = (int32_t)l.scale_row,
                          .k = (int32_t)a->k,
                          .w_rows = (int32_t)dvk_many_rows(a),
                          .shares = shares,

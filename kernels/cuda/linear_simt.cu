@@ -3,8 +3,8 @@
 #include "kernels/cuda/linear_simt.h"
 
 #include "kernels/cuda/elem.cuh"
-#include "kernels/cuda/linear_layout.h"
 #include "kernels/cuda/linear_many.cuh"
+#include "kernels/cuda/linear_scales.cuh"
 
 namespace {
 
@@ -40,17 +40,15 @@ LINEAR_DEVICE void load_x(const dvk_linear_simt &p, int row, int k, float (&v)[4
 
 LINEAR_DEVICE void load_numbers(const dvk_linear_simt &p, int row, int k, float (&v)[4]) {
     const bool nibbles = dvk_lin_nibbles((lin_kind)p.kind);
-    const int block = k / LIN_BLOCK, within = k % LIN_BLOCK, halves = dvk_lin_halves((lin_kind)p.kind);
+    const int block = k / LIN_BLOCK, within = k % LIN_BLOCK;
     const unsigned char *from = p.w + row * p.w_row + block * (nibbles ? 16 : 32) + (nibbles ? within % 16 : within);
-    const __half *scales = (const __half *)(p.w + p.scales) + ((int64_t)row * p.blocks + block) * halves;
-    const float scale = __half2float(scales[p.kind == LIN_HALVES ? within / 16 : 0]);
-    const float least = halves == 2 && p.kind != LIN_HALVES ? __half2float(scales[1]) : 0.0f;
+    const float2 scale = scales_of(p.kind, p.w + p.scales + (int64_t)row * p.scale_row, k / 16);
     const int shift = nibbles ? within / 16 * 4 : 0, mask = nibbles ? 15 : 255;
     const uint32_t raw = *(const uint32_t *)from;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int number = (int)(raw >> (8 * i + shift)) & mask;
-        v[i] = k + i < p.k ? fmaf(scale, (float)(number - p.zero), least) : 0.0f;
+        v[i] = k + i < p.k ? fmaf(scale.x, (float)(number - p.zero), scale.y) : 0.0f;
     }
 }
 

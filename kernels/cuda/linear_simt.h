@@ -12,7 +12,7 @@ typedef struct dvk_linear_simt {
     const unsigned char *w;
     float *parts;                 /* [shares][m][w_rows], or NULL: sums are finished at once */
     int64_t x_row, w_row, scales; /* w_row: bytes */
-    int32_t x_form, kind, zero, blocks;
+    int32_t x_form, kind, zero, scale_row;
     int32_t k, w_rows, shares, steps, m_tiles;
 } dvk_linear_simt;
 

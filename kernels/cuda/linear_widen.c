@@ -24,7 +24,7 @@ int dvk_linear_widen_enqueue(const dvk_linear_args *a, void *to, dvk_queue *q) {
                           .k = (int32_t)a->k,
                           .kind = (int32_t)l.kind,
                           .zero = lin_zero(a->type),
-                          .blocks = (int32_t)dvk_lin_blocks(a->k),
+                          .scale_row = (int32_t)l.scale_row,
                           .form = (int32_t)a->x.form};
     p.total = dvk_many_rows(a) * p.pieces;
     const int64_t need = dvk_many_ceil(p.total, WIDEN_BLOCK), most = (int64_t)q->caps->processors * 32;

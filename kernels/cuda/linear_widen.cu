@@ -2,22 +2,20 @@
 #include "kernels/cuda/linear_widen.h"
 
 #include "kernels/cuda/elem.cuh"
+#include "kernels/cuda/linear_scales.cuh"
 
 static __device__ __forceinline__ uint4 widened(const dvk_linear_widen &p, int64_t row, int piece) {
     const int block = piece >> 2, quarter = piece & 3;
     const bool nibbles = dvk_lin_nibbles((lin_kind)p.kind);
     const unsigned char *numbers = p.w + row * p.row + block * (nibbles ? 16 : 32) + quarter % (nibbles ? 2 : 4) * 8;
     const uint2 raw = *(const uint2 *)numbers;
-    const int halves = dvk_lin_halves((lin_kind)p.kind);
-    const __half *scales = (const __half *)(p.w + p.scales) + (row * p.blocks + block) * halves;
-    const float scale = __half2float(scales[p.kind == LIN_HALVES ? quarter >> 1 : 0]);
-    const float least = halves == 2 && p.kind != LIN_HALVES ? __half2float(scales[1]) : 0.0f;
+    const float2 scale = scales_of(p.kind, p.w + p.scales + row * p.scale_row, piece >> 1);
     const int shift = nibbles ? quarter / 2 * 4 : 0, mask = nibbles ? 15 : 255;
     float v[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const int number = (int)((i < 4 ? raw.x : raw.y) >> (i % 4 * 8 + shift)) & mask;
-        v[i] = piece * 8 + i < p.k ? fmaf(scale, (float)(number - p.zero), least) : 0.0f;
+        v[i] = piece * 8 + i < p.k ? fmaf(scale.x, (float)(number - p.zero), scale.y) : 0.0f;
     }
     return p.form == DVK_BF16 ? pack<DVK_BF16>(v, DVK_BF16).a : pack<DVK_F16>(v, DVK_F16).a;
 }

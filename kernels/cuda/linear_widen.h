@@ -11,7 +11,7 @@ typedef struct dvk_linear_widen {
     int64_t row;       /* bytes of a row of numbers */
     int64_t total;     /* pieces in all */
     int32_t pieces, k; /* of a row */
-    int32_t kind, zero, blocks, form;
+    int32_t kind, zero, scale_row, form;
 } dvk_linear_widen;
 
 #ifndef __CUDACC__

@@ -60,11 +60,12 @@ static inline float *plain_rows(const void *w, dvk_wtype type, int64_t rows, int
         const int64_t at = c % LIN_BLOCK;
         const unsigned char *block = row + j * (l.row / blocks);
         const int number = !dvk_lin_nibbles(l.kind) ? block[at] : at < 16 ? block[at] & 15 : block[at - 16] >> 4;
-        const void *scales = (const unsigned char *)w + l.scales;
-        const int64_t s = (r * blocks + j) * l.halves;
-        const float d = dvk_load(scales, DVK_F16, s + (l.kind == LIN_HALVES && at >= 16 ? 1 : 0));
-        const bool min = l.kind == LIN_BYTES_MIN || l.kind == LIN_NIBBLES_MIN;
-        out[i] = d * (float)(number - lin_zero(type)) + (min ? dvk_load(scales, DVK_F16, s + 1) : 0.0f);
+        uint16_t heads[2][2] = {{0}};
+        const int64_t in_pair = lin_in_pairs(l.kind) ? 2 : 1;
+        memcpy(heads, (const unsigned char *)w + l.scales + r * l.scale_row + j / in_pair * in_pair * l.halves * 2,
+               (size_t)(in_pair * l.halves) * 2);
+        const lin_scales s = lin_scales_of(l.kind, (const uint16_t(*)[2])heads, j % 2 != 0);
+        out[i] = s.d[at / 16] * (float)(number - lin_zero(type)) + s.min;
     }
     return out;
 }

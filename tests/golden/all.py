@@ -28,6 +28,7 @@ LARGER = ["swinir_light_x2", "swinir_real_x4", "drct_x4", "hat_x4", "dat_x4", "r
 CAPTIONS = ["vlm_smolvlm_reduced", "vlm_smolvlm_256m", "vlm_qwen2_vl", "vlm_qwen2_5_vl", "vlm_qwen3_vl", "vlm_llava_siglip"]
 # srformer_*, rgt_*, atd_*: make_upscalers.py
 OWN_CAPTIONS = ["vlm_nanochat", "vlm_ghostvis", "vlm_qwen2_vl_video", "vlm_qwen2_5_vl_video", "vlm_qwen3_vl_video"]  # make_captions.py
+K_QUANTS = ["vlm_smolvlm_k", "vlm_qwen2_5_vl_k"]  # make_captions.py: right only from blocks of Q4_K, Q5_K and Q6_K
 MODELS = [  # reference, weights
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.pth"),
     ("compact/realesr-animevideov3", "compact/realesr-animevideov3.safetensors"),
@@ -123,8 +124,8 @@ def trained(build, options):
     return golden(build, report, case, str(weights), options)
 
 
-def as_gguf(build, case, weights, options):
-    """The same numbers from a pair of GGUF files. weights None: those of the case's manifest."""
+def as_gguf(build, case, weights, options, *kind):
+    """The same numbers from a pair of GGUF files. weights None: those of the case's manifest. kind: of gguf_pair.py."""
     report = Report(case.name + " gguf")
     if not case.is_dir() or (weights is not None and not weights.is_dir()):
         return report.skip(f"no {case}")
@@ -132,7 +133,7 @@ def as_gguf(build, case, weights, options):
     try:
         source = weights or folder / "folder"
         steps = [] if weights else [[str(HERE / "weights.py"), str(case), str(source)]]
-        for step in steps + [[str(HERE / "gguf_pair.py"), str(source), str(folder / "gguf")]]:
+        for step in steps + [[str(HERE / "gguf_pair.py"), str(source), str(folder / "gguf"), *kind]]:
             made = subprocess.run([sys.executable, *step], capture_output=True, text=True)
             if made.returncode != 0:
                 if "numpy" in made.stderr:
@@ -158,6 +159,9 @@ def captions(build, pool, options):
     work += [pool.submit(synthetic, build, HERE / "cases" / name, more) for name in OWN_CAPTIONS]
     work += [pool.submit(as_gguf, build, SHARED / "golden" / name, None, options)
              for name in CAPTIONS if name != "vlm_smolvlm_256m"]
+    # Few rows beside integers are 8 bits on a GPU, whatever the rest is: more than fp16's bound, less than that of bf16.
+    coarse = dict(options, precision=[p for p in options["precision"] if p != "fp16"])
+    work += [pool.submit(as_gguf, build, HERE / "cases" / name, None, coarse, "k") for name in K_QUANTS]
     tiny = SHARED / "golden" / "davy-tiny-vlm", SHARED / "models" / "davy-tiny-vlm"
     return work + [pool.submit(trained, build, more), pool.submit(as_gguf, build, *tiny, options)]
 

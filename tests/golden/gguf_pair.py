@@ -2,9 +2,10 @@
 """Writes a captioning model's folder (config.json, model.safetensors, perhaps tokenizer.json) as the pair of GGUF files
 that converters make of it: other names, llama's q and k rows in pairs, Qwen's patches as one matrix a frame.
 
-    python3 tests/golden/gguf_pair.py FOLDER OUT_FOLDER [q8_0]
+    python3 tests/golden/gguf_pair.py FOLDER OUT_FOLDER [q8_0|k]
 
-Matrices keep the type they have, or become Q8_0 in the language model. Needs NumPy only."""
+Matrices keep the type they have, or become Q8_0 in the language model; k: both files get Q4_K, Q5_K and Q6_K where rows are
+long enough, mixed as in files that are about (K_TYPES). Needs NumPy only."""
 import json
 import pathlib
 import re
@@ -27,6 +28,9 @@ JOINTS = {"merger.ln_q": "v.post_ln", "merger.norm": "v.post_ln", "merger.mlp.0"
           "merger.linear_fc1": "mm.0", "merger.linear_fc2": "mm.2", "linear_1": "mm.0", "linear_2": "mm.2",
           "post_layernorm": "v.post_ln", "modality_projection.proj": "mm.model.fc"}
 SPLIT = ("qwen2_vl", "qwen2_5_vl")
+Q4_K, Q5_K, Q6_K = 12, 13, 14
+K_TYPES = {"attn_q": Q4_K, "attn_k": Q5_K, "attn_v": Q6_K, "attn_output": Q5_K, "attn_out": Q6_K, "ffn_gate": Q4_K,
+           "ffn_up": Q4_K, "ffn_down": Q6_K, "token_embd": Q6_K, "output": Q5_K, "mm.0": Q4_K, "mm.2": Q5_K, "mm.model.fc": Q6_K}
 
 
 def read(path):
@@ -76,11 +80,49 @@ def q8_0(x):
     return np.concatenate([d.astype("<f2").view("u1"), q.view("u1")], 1).tobytes()
 
 
+def halves(x):
+    """f16 as bytes, and what they mean."""
+    h = np.asarray(x, "<f4").astype("<f2")
+    return h.view("u1").reshape(len(h), -1), h.astype("<f4").reshape(len(h), -1)
+
+
+def whole(x, by, low, high):
+    return np.clip(np.rint(x / np.where(by == 0, 1, by)), low, high).astype("i4")
+
+
+def q4_or_5_k(x, bits):
+    x = np.asarray(x, "<f4").reshape(-1, 8, 32)
+    least = np.minimum(x.min(2), 0)
+    scale = (x.max(2) - least) / (2**bits - 1)
+    d, d_means = halves(scale.max(1) / 63)
+    dmin, dmin_means = halves(-least.min(1) / 63)
+    s, m = whole(scale, d_means, 0, 63), whole(-least, dmin_means, 0, 63)
+    q = whole(x + (dmin_means * m)[:, :, None], (d_means * s)[:, :, None], 0, 2**bits - 1)
+    heads = np.concatenate([s[:, :4] | s[:, 4:] >> 4 << 6, m[:, :4] | m[:, 4:] >> 4 << 6, s[:, 4:] & 15 | (m[:, 4:] & 15) << 4], 1)
+    low = (q[:, 0::2] & 15 | (q[:, 1::2] & 15) << 4).reshape(len(x), 128)
+    fifth = [(q >> 4 << np.arange(8)[None, :, None]).sum(1)] if bits == 5 else []
+    return np.concatenate([d, dmin, *(p.astype("u1") for p in [heads, *fifth, low])], 1).tobytes()
+
+
+def q6_k(x):
+    x = np.asarray(x, "<f4").reshape(-1, 16, 16)
+    top = np.take_along_axis(x, np.abs(x).argmax(2)[:, :, None], 2)[:, :, 0]  # its sign is the scale's, turned
+    d, d_means = halves(np.abs(top).max(1) / 32 / 127)
+    s = whole(top / -32, d_means, -128, 127)
+    q = whole(x, (d_means * s)[:, :, None], -32, 31).reshape(-1, 2, 4, 32) + 32
+    low = (q[:, :, :2] & 15 | (q[:, :, 2:] & 15) << 4).reshape(len(x), 128)
+    high = (q >> 4 << 2 * np.arange(4)[None, None, :, None]).sum(2).reshape(len(x), 64)
+    return np.concatenate([low.astype("u1"), high.astype("u1"), s.astype("i1").view("u1"), d], 1).tobytes()
+
+
+BLOCKS = {8: q8_0, Q4_K: lambda x: q4_or_5_k(x, 4), Q5_K: lambda x: q4_or_5_k(x, 5), Q6_K: q6_k}
+
+
 def write(path, meta, tensors):
     """tensors: (name, type, array)"""
     info, blobs, offset = b"", [], 0
     for name, kind, x in tensors:
-        blob = q8_0(x) if kind == 8 else np.ascontiguousarray(x).tobytes()
+        blob = BLOCKS[kind](x) if kind in BLOCKS else np.ascontiguousarray(x).tobytes()
         dims = x.shape[::-1]
         info += string(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims)
         info += struct.pack("<IQ", kind, offset)
@@ -111,9 +153,12 @@ class Pair:
             self.place(name, t)
 
     def add(self, to, name, t):
+        k_type = K_TYPES.get(re.sub(r"^(v\.)?blk\.\d+\.|\.weight$", "", name))
         if t[1].ndim == 1:
             to.append((name, 0, widen(t)))
-        elif to is self.texts and self.quantised and t[1].shape[-1] % 32 == 0:
+        elif self.quantised == "k" and k_type and t[1].shape[-1] % 256 == 0:
+            to.append((name, k_type, widen(t)))
+        elif to is self.texts and self.quantised == "q8_0" and t[1].shape[-1] % 32 == 0:
             to.append((name, 8, widen(t)))
         else:
             to.append((name, TYPES[t[0]], t[1]))
@@ -225,10 +270,10 @@ def tokenizer_meta(path, qwen):
             "tokenizer.ggml.eos_token_id": ids["<|im_end|>" if qwen else "<end_of_utterance>"]}
 
 
-def main(folder, out, *kind):
+def main(folder, out, kind=None):
     folder, out = pathlib.Path(folder), pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    pair = Pair(folder, kind == ("q8_0",))
+    pair = Pair(folder, kind)
     meta = pair.text_meta()
     if (folder / "tokenizer.json").exists():
         meta.update(tokenizer_meta(folder / "tokenizer.json", pair.kind.startswith("qwen")))

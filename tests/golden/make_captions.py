@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Makes the golden cases vlm_nanochat, vlm_ghostvis and vlm_*_video, beside this file in cases/: random weights by manifest,
-expected numbers by PyTorch and transformers' own classes (NanoChat, CLIP's vision tower, Qwen's VL models with a video);
-GhostVis's decoder, resampler and projector, which no library has, are written out here.
+"""Makes the golden cases vlm_nanochat, vlm_ghostvis, vlm_*_video and vlm_*_k, beside this file in cases/: random weights by
+manifest, expected numbers by PyTorch and transformers' own classes (NanoChat, CLIP's vision tower, Qwen's VL models with a
+video, SmolVLM and Qwen2.5-VL from K-quants as gguf-py reads them back); GhostVis's decoder, resampler and projector, which no
+library has, are written out here.
 
     python3 tests/golden/make_captions.py
 
-Needs torch and transformers >= 5."""
+Needs torch, transformers >= 5 and gguf."""
 import json
 import pathlib
+import re
 import tempfile
 
+import gguf
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -17,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (AutoConfig, AutoModelForImageTextToText, CLIPVisionConfig, CLIPVisionModel, NanoChatConfig,
                           NanoChatForCausalLM)
 
+import gguf_pair
 import weights
 
 CASES = pathlib.Path(__file__).resolve().parent / "cases"
@@ -270,6 +274,78 @@ def watch(kind):
     expect(folder, said, ids, {"image_features": torch.cat(list(vectors)).contiguous()})
 
 
+WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+        "head_dim": 64, "vocab_size": 256, "max_position_embeddings": 512, "hidden_act": "silu"}  # blocks of 256
+SEEN = 250
+K_QUANTS = {
+    "smolvlm": {"scale_factor": 2, "text_config": {"model_type": "llama", **WIDE, "rms_norm_eps": 1e-5, "rope_theta": 10000.0},
+                "vision_config": {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+                                  "image_size": 32, "patch_size": 8, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6}},
+    "qwen2_5_vl": {"vision_start_token_id": 251, "vision_end_token_id": 252,
+                   "text_config": {**WIDE, "rms_norm_eps": 1e-6, "rope_parameters": {
+                       "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [8, 12, 12]}},
+                   "vision_config": {"depth": 2, "hidden_size": 256, "out_hidden_size": 256, "intermediate_size": 512, "num_heads": 4, "hidden_act": "silu",
+                                     "patch_size": 8, "window_size": 32, "fullatt_block_indexes": [1], "spatial_merge_size": 2,
+                                     "temporal_patch_size": 2, "in_channels": 3}},
+}
+
+
+def read_back(pair, name, shape):
+    """A tensor of the folder as the pair of GGUF files holds it."""
+    pair.texts, pair.visions = [], []
+    pair.place(name, ("F32", np.zeros(shape, "<f4")))
+    parts = []
+    for stored, kind, x in pair.texts + pair.visions:
+        raw = pair.stored[stored]
+        parts.append(gguf.quants.dequantize(raw[1], raw[0]) if kind in gguf_pair.BLOCKS else raw[1].astype("<f4"))
+    if len(parts) == 2:
+        return np.stack([p.reshape(shape[0], shape[1], *shape[3:]) for p in parts], 2)
+    x = np.concatenate([p.reshape(-1, *shape[1:]) for p in parts])
+    if pair.arch == "llama" and pair.texts and re.search(r"self_attn\.[qk]_proj", name):
+        x = x.reshape(pair.text["num_attention_heads"], -1, 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
+    return x
+
+
+def quantised(kind):
+    """The expected numbers are those of the weights that gguf-py finds in the blocks that gguf_pair.py writes."""
+    more = {"image_token_id": SEEN, "video_token_id": 249, "tie_word_embeddings": False}
+    config = {"model_type": kind, **more, **K_QUANTS[kind]}
+    if kind == "smolvlm":
+        config.pop("video_token_id")
+    model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**config), attn_implementation="eager").eval()
+    m = Manifest(90 + len(kind))
+    for name, tensor in model.state_dict().items():
+        m.add(name, *tensor.shape, rule=rule_of(name, tensor))
+    side, frame = K_QUANTS[kind]["vision_config"].get("image_size"), [START] if kind == "qwen2_5_vl" else [7]
+    shape = [1, 2, 3, side, side] if side else [6 * 8, 3 * 2 * 8 * 8]
+    ids = [5, 8] + frame + [SEEN] * (2 * 4 if side else 12) + [END if not side else 6, 9, 10, 11, 12]
+    case = {"task": "vlm", "model": "model.safetensors", "config": "config.json", "inputs": "inputs.safetensors", "input_ids": ids,
+            "note": kind + " in Q4_K, Q5_K and Q6_K"}
+    if not side:
+        case["image_grid_thw"] = [1, 6, 8]
+    inputs = [{"name": "pixel_values", "shape": shape, "dtype": "F32", "rule": ["uniform", 2.0]}]
+    folder, tensors, pixels = write(f"vlm_{kind}_k", m, config, case, inputs)
+    with tempfile.TemporaryDirectory() as out:
+        out = pathlib.Path(out)
+        weights.main(folder, out / "folder")
+        gguf_pair.main(out / "folder", out / "gguf", "k")
+        pair = gguf_pair.Pair(out / "folder", "k")
+        pair.stored = {t.name: (t.tensor_type, np.array(t.data)) for f in ("text", "mmproj")
+                       for t in gguf.GGUFReader(out / "gguf" / f"{f}.gguf").tensors}
+        used = {gguf.GGMLQuantizationType(t).name for t, _ in pair.stored.values()}
+        assert {"Q4_K", "Q5_K", "Q6_K"} <= used, used
+        model.load_state_dict({n: torch.from_numpy(np.ascontiguousarray(read_back(pair, n, tuple(t.shape)))) for n, t in tensors.items()})
+    given = {"pixel_values": pixels}
+    if not side:
+        given["image_grid_thw"] = torch.tensor([[1, 6, 8]])
+    types = lambda x: {} if side else {"mm_token_type_ids": torch.tensor([[1 if i == SEEN else 0 for i in x]])}
+    vectors = model.model.get_image_features(**given)
+    vectors = vectors.pooler_output if hasattr(vectors, "pooler_output") else vectors
+    vectors = vectors.reshape(-1, vectors.shape[-1]) if torch.is_tensor(vectors) else torch.cat(list(vectors))
+    expect(folder, lambda x: model(input_ids=torch.tensor([x]), **given, **types(x)).logits[0], ids,
+           {"image_features": vectors.contiguous()})
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     with torch.no_grad():
@@ -277,3 +353,5 @@ if __name__ == "__main__":
         ghostvis()
         for kind in QWENS:
             watch(kind)
+        for kind in K_QUANTS:
+            quantised(kind)

@@ -1,4 +1,5 @@
 /* cases_linear.c - problems for linear and embed: every type of weights, every form of activations. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,31 @@ const void *kc_weights(kc_problem *p, dvk_wtype t, int64_t n, int64_t k) {
 
 /* --- linear --- */
 
+/* Moves values of x that are about to become whole numbers away from halves: an order of factors that differs from the
+ * reference's would round some of them the other way, which of 576 values can be 1e-3 of a result. */
+static void clear_of_halves(const dvk_linear_args *a) {
+    for (int64_t at = 0; at < a->m * a->k; at++) {
+        const int64_t j = at % a->k;
+        float *row = (float *)a->x.data + at / a->k * a->x.row;
+        double value[DVK_Q8_ELEMENTS];
+        double top = 0.0;
+        const int64_t first = j / DVK_Q8_ELEMENTS * DVK_Q8_ELEMENTS;
+        for (int64_t i = 0; i < DVK_Q8_ELEMENTS && first + i < a->k; i++) {
+            value[i] = (double)row[first + i];
+            for (int32_t r = 0; r < a->n_more; r++) {
+                value[i] += (double)a->more[r * a->k + first + i];
+            }
+            value[i] *= a->norm != NULL ? (double)a->norm[first + i] : 1.0;
+            top = fmax(top, fabs(value[i]));
+        }
+        const double number = value[j - first] / top * 127.0;
+        if (fabs(fabs(number - trunc(number)) - 0.5) < 1e-3) { /* f32 is off by 3e-5 */
+            const double to_zero = number > 0.0 ? -4e-3 : 4e-3;
+            row[j] += (float)(to_zero * top / 127.0 / (a->norm != NULL ? (double)a->norm[j] : 1.0));
+        }
+    }
+}
+
 void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill fill) {
     dvk_linear_args *a = &p->args.linear;
     const int64_t rows = s->n * (s->glu ? 2 : 1);
@@ -138,8 +164,10 @@ void kc_build_linear(kc_problem *p, const kc_linear_spec *s, int slab, kc_fill f
         a->sum = kc_floats(p, s->k, -1.0f, 1.0f);
         kc_output_floats(p, a->sum, s->k, 1);
     }
-    const int ties = s->norm && s->rounded; /* another order of factors decides some of them the other way */
-    p->error_class = dvk_block_elements(s->type) == 256 || ties ? KC_SCALED_SUMS : KC_SUMS;
+    if (s->rounded && !p->unfilled) {
+        clear_of_halves(a);
+    }
+    p->error_class = KC_SUMS;
     p->flops = 2.0 * (double)(s->m * rows) * (double)s->k;
     p->bytes = (double)(rows * dvk_row_bytes(s->type, s->k));
 }
@@ -222,7 +250,7 @@ static void embed_build(kc_problem *p, int i) {
     p->w_source = kc_weights(p, a->type, a->n, a->k);
     p->w_slot = &a->w;
     kc_output_view(p, &y);
-    p->error_class = dvk_block_elements(a->type) == 256 ? KC_SCALED_SUMS : KC_SUMS;
+    p->error_class = KC_SUMS;
     p->bytes = (double)(a->m * a->k) * 4.0;
     snprintf(p->text, sizeof p->text, "%lld of %lld rows of %lld %s", (long long)a->m, (long long)a->n, (long long)a->k,
              kc_wtype_name(a->type));

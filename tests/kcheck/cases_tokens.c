@@ -133,7 +133,7 @@ static void next_build(kc_problem *p, int i) {
                                              .stride = {1, 1, 1, 1}};
     kc_output_view(p, &y);
     kc_output_floats(p, a->table.cs, 64, 1);
-    p->error_class = dvk_block_elements(a->embed.type) == 256 ? KC_SCALED_SUMS : KC_SUMS;
+    p->error_class = KC_SUMS;
     p->bytes = (double)n * 4.0;
     snprintf(p->text, sizeof p->text, "of %lld, %lld values %s", (long long)n, (long long)a->embed.k,
              kc_wtype_name(a->embed.type));

@@ -46,7 +46,7 @@ static const struct {
     {KC_SOFTMAX, DVK_F16, "", {.l2 = 1.6e-3, .abs = 1e-2, .rel = 2e-3}},
     {KC_SOFTMAX, DVK_TF32, "", {.l2 = 3.2e-3, .abs = 2e-2, .rel = 4e-3}},
     {KC_SMALL_SUMS, DVK_F32, "", {.l2 = 3e-6, .abs = 3e-6, .rel = 1e-5}},
-    /* Each scale is off by up to 2^-12, at random; squares and products of two sums double that. */
+    /* Each value is off by up to 2^-12, at random; squares and products of two sums double that. */
     {KC_SCALED_SUMS, DVK_F32, "", {.l2 = 8e-4, .abs = 6e-3, .rel = 2e-3}},
     {KC_SCALED_SUMS, DVK_F16, "", {.l2 = 1.6e-3, .abs = 1e-2, .rel = 3e-3}},
     {KC_SCALED_SUMS, DVK_BF16, "", {.l2 = 6e-3, .abs = 4e-2, .rel = 8e-3}},
