@@ -26,6 +26,9 @@ typedef enum {
     PRECISION,
     PEAK,
     ASK,
+    STOP,
+    TOKENS,
+    PENALTY,
     PIXELS,
     HEAT,
     RATE,
@@ -72,16 +75,19 @@ static const option_def options[] = {
     {"--prompt", TEXT, CLI_CAPTION, offsetof(cli_args, prompt)},
     {"--system", TEXT, CLI_CAPTION, offsetof(cli_args, system)},
     {"--ask", ASK, CLI_CAPTION, 0},
+    {"--stop", STOP, CLI_CAPTION, 0},
     {"--out", TEXT, CLI_CAPTION, offsetof(cli_args, out)},
     {"--sidecar", FLAG, CLI_CAPTION, offsetof(cli_args, sidecar)},
     {"--again", FLAG, CLI_CAPTION, offsetof(cli_args, again)},
     {"--max-tokens", COUNT, CLI_CAPTION, offsetof(cli_args, max_tokens)},
+    {"--context", TOKENS, CLI_CAPTION, offsetof(cli_args, context)},
     {"--max-tiles", COUNT, CLI_CAPTION, offsetof(cli_args, max_tiles)},
     {"--max-pixels", PIXELS, CLI_CAPTION, offsetof(cli_args, max_pixels)},
     {"--temperature", HEAT, CLI_CAPTION, offsetof(cli_args, temperature)},
     {"--top-k", COUNT, CLI_CAPTION, offsetof(cli_args, top_k)},
     {"--top-p", SHARE, CLI_CAPTION, offsetof(cli_args, top_p)},
     {"--min-p", SHARE, CLI_CAPTION, offsetof(cli_args, min_p)},
+    {"--repeat-penalty", PENALTY, CLI_CAPTION, offsetof(cli_args, repeat_penalty)},
     {"--no-repeat", COUNT, CLI_CAPTION, offsetof(cli_args, no_repeat)},
     {"--published", FLAG, CLI_CAPTION, offsetof(cli_args, published)},
     {"--thoughts", FLAG, CLI_CAPTION, offsetof(cli_args, thoughts)},
@@ -186,14 +192,18 @@ static int bytes_of(const char *text, uint64_t *out) {
     return 0;
 }
 
-static int positive(const char *text, double max, double *out) {
+static int from_zero(const char *text, double max, double *out) {
     char *end = NULL;
     double v = strtod(text, &end);
-    if (end == text || *end != 0 || !(v > 0.0 && v <= max)) {
+    if (end == text || *end != 0 || !(v >= 0.0 && v <= max)) {
         return -1;
     }
     *out = v;
     return 0;
+}
+
+static int positive(const char *text, double max, double *out) {
+    return from_zero(text, max, out) == 0 && *out > 0.0 ? 0 : -1;
 }
 
 static int set_count(const option_def *d, const char *value, int32_t min, int32_t max, int32_t *out) {
@@ -237,11 +247,12 @@ static int set_model(cli_args *a, const char *value) {
     return 0;
 }
 
-static int set_ask(cli_args *a, const char *value) {
-    if (a->n_asks == CLI_ASKS_MAX || value[0] == 0) {
-        return cli_usage("--ask", value[0] == 0 ? "needs a question" : "given more than %d times", CLI_ASKS_MAX);
+/* One of several. */
+static int add_text(const option_def *d, const char *value, const char **texts, int most, int *n) {
+    if (*n == most || value[0] == 0) {
+        return cli_usage(d->name, value[0] == 0 ? "needs a text" : "given more than %d times", most);
     }
-    a->asks[a->n_asks++] = value;
+    texts[(*n)++] = value;
     return 0;
 }
 
@@ -273,13 +284,21 @@ static int set(const option_def *d, const char *value, cli_args *a) {
                    ? 0
                    : cli_usage(d->name, "needs a size such as 800M or 2G, not \"%s\"", value);
     case ASK:
-        return set_ask(a, value);
+        return add_text(d, value, a->asks, CLI_ASKS_MAX, &a->n_asks);
+    case STOP:
+        return add_text(d, value, a->stops, CLI_STOPS_MAX, &a->n_stops);
+    case TOKENS:
+        return set_count(d, value, 1, INT32_MAX, (int32_t *)(void *)member);
+    case PENALTY:
+        return positive(value, 100.0, (double *)(void *)member) == 0
+                   ? 0
+                   : cli_usage(d->name, "needs a number above 0 and up to 100, not \"%s\"", value);
     case PIXELS:
         return whole(value, (uint64_t)1 << 40, (uint64_t *)(void *)member) == 0 && *(uint64_t *)(void *)member > 0
                    ? 0
                    : cli_usage(d->name, "needs a number of pixels, not \"%s\"", value);
     case HEAT:
-        return strcmp(value, "0") == 0 || positive(value, 100.0, (double *)(void *)member) == 0
+        return from_zero(value, 100.0, (double *)(void *)member) == 0
                    ? 0
                    : cli_usage(d->name, "needs a number from 0 to 100, not \"%s\"", value);
     case RATE:

@@ -17,7 +17,7 @@ typedef enum {
     CLI_BENCH = 64
 } cli_command;
 
-enum { CLI_MODELS_MAX = 8, CLI_ASKS_MAX = 32 };
+enum { CLI_MODELS_MAX = 8, CLI_ASKS_MAX = 32, CLI_STOPS_MAX = 64 /* what the library takes */ };
 #define CLI_FPS_MIN 1e-3
 #define CLI_FPS_MAX 1e4
 enum { CLI_TF32 = 0x100 }; /* a precision without a davy_dtype: fp32 with the model option tf32 */
@@ -53,16 +53,20 @@ typedef struct cli_args {
     const char *system;
     const char *asks[CLI_ASKS_MAX]; /* further questions */
     int n_asks;
+    const char *stops[CLI_STOPS_MAX]; /* an answer ends before one of them */
+    int n_stops;
     const char *out;    /* JSON lines */
     int32_t sidecar;    /* a text file beside each picture */
     int32_t again;      /* what the files hold already counts for nothing */
     int32_t max_tokens; /* 0, here and below: the library's */
     int32_t max_tiles;
+    int32_t context; /* tokens of a conversation */
     int32_t top_k;
     uint64_t max_pixels;
     double temperature;
     double top_p;
     double min_p;
+    double repeat_penalty;
     int32_t no_repeat; /* tokens in a row */
     int32_t published; /* sampling as the model's authors say */
     int32_t thoughts;

@@ -17,10 +17,14 @@ davy_caption_params cli_caption_params(const cli_args *a) {
     return (davy_caption_params){.struct_size = sizeof(davy_caption_params),
                                  .prompt = a->prompt,
                                  .system = a->system,
+                                 .stop = a->stops,
+                                 .n_stop = (uint32_t)a->n_stops,
                                  .max_tokens = a->max_tokens,
+                                 .context_tokens = a->context,
                                  .temperature = (float)a->temperature,
                                  .top_p = (float)a->top_p,
                                  .min_p = (float)a->min_p,
+                                 .repeat_penalty = (float)a->repeat_penalty,
                                  .no_repeat_ngram = a->no_repeat,
                                  .flags = (a->published ? (uint32_t)DAVY_CAPTION_PUBLISHED : 0) |
                                           (a->thoughts ? (uint32_t)DAVY_CAPTION_THOUGHTS : 0) |

@@ -1,6 +1,6 @@
 /* caption_made.c - the speed of captioning with models that are made up (made.h). Not a test: it is built with them so that
  * it cannot rot.
- * usage: caption_made smolvlm|qwen3b [cuda[:N]|cpu] [bf16|fp16|fp32|int8|int4] [tokens] [threads] */
+ * usage: caption_made smolvlm|qwen3b [cuda[:N]|cpu] [bf16|fp16|fp32|int8|int4|q4_k|q5_k|q6_k] [tokens] [threads] */
 #include "tests/bench/made.h"
 
 enum { RUNS = 7, WIDTH = 1288, HEIGHT = 728 };

@@ -114,32 +114,57 @@ static inline void add_qwen(dv_tensors *t, const dv_vlm_config *c) {
     matrix(t, "visual.", "merger.mlp.2", v->out_hidden, wide, true);
 }
 
-/* bf16 noise of a hundredth or so for matrices, ones for vectors. */
-static inline uint16_t *fill(dv_tensors *t) {
-    uint64_t most = 0;
-    uint64_t ones = 0;
+static inline uint32_t noise(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 16;
+}
+
+/* A matrix of the language model whose rows are whole blocks becomes one of K-quants; NULL: none does. */
+static inline bool in_blocks(const dv_tensor_ref *ref, const char *k_type) {
+    return k_type != NULL && ref->ndim == 2 && ref->shape[1] % 256 == 0 && strstr(ref->name, "vis") == NULL;
+}
+
+static inline void fill_blocks(unsigned char *to, uint64_t bytes, dvk_wtype type) {
+    uint32_t state = 1;
+    for (uint64_t i = 0; i < bytes; i++) {
+        to[i] = (unsigned char)noise(&state);
+    }
+    const uint64_t block = (uint64_t)dvk_block_bytes(type);
+    for (uint64_t i = 0; i + block <= bytes; i += block) { /* f16 of 1e-5 and 3e-5 */
+        memcpy(to + i + (type == DVK_W_Q6_K ? 208 : 0), "\xa8", 2);
+        if (type != DVK_W_Q6_K) {
+            memcpy(to + i + 2, "\xf7\x01", 2);
+        }
+    }
+}
+
+/* bf16 noise of a hundredth or so for matrices, ones for vectors; K-quants where asked for. */
+static inline uint16_t *fill(dv_tensors *t, const char *k_type, dvk_wtype type) {
+    uint64_t size[3] = {0}; /* matrices, vectors, blocks */
     for (int64_t i = 0; i < t->count; i++) {
         dv_tensor_ref *ref = &t->refs[i];
-        ref->dtype = DV_STORED_BF16;
-        memcpy(ref->dtype_name, "BF16", 5);
-        ref->bytes /= 2;
-        uint64_t *larger = ref->ndim == 1 ? &ones : &most;
+        const bool blocks = in_blocks(ref, k_type);
+        ref->dtype = blocks ? DV_STORED_OTHER : DV_STORED_BF16;
+        memcpy(ref->dtype_name, blocks ? k_type : "BF16", 5);
+        ref->bytes = blocks ? ref->bytes / 1024 * (uint64_t)dvk_block_bytes(type) : ref->bytes / 2;
+        uint64_t *larger = &size[blocks ? 2 : ref->ndim == 1];
         *larger = ref->bytes > *larger ? ref->bytes : *larger;
     }
-    uint16_t *data = need(malloc(most + ones));
+    uint16_t *data = need(malloc(size[0] + size[1] + size[2]));
     uint32_t state = 1;
-    for (uint64_t i = 0; i < most / 2; i++) {
-        state = state * 1664525u + 1013904223u;
-        data[i] = (uint16_t)(0x3c00u | (state >> 31 << 15) | (state >> 16 & 0x7fu));
+    for (uint64_t i = 0; i < size[0] / 2; i++) {
+        const uint32_t v = noise(&state);
+        data[i] = (uint16_t)(0x3c00u | (v >> 15 << 15) | (v & 0x7fu));
     }
-    for (uint64_t i = 0; i < ones / 2; i++) {
-        data[most / 2 + i] = 0x3f80;
+    for (uint64_t i = 0; i < size[1] / 2; i++) {
+        data[size[0] / 2 + i] = 0x3f80;
     }
+    fill_blocks((unsigned char *)data + size[0] + size[1], size[2], type);
     dv_source *source = NULL;
-    must(dv_source_open_memory("made up", data, most + ones, &source), "weights");
+    must(dv_source_open_memory("made up", data, size[0] + size[1] + size[2], &source), "weights");
     for (int64_t i = 0; i < t->count; i++) {
         t->refs[i].source = dv_source_ref(source);
-        t->refs[i].offset = t->refs[i].ndim == 1 ? most : 0;
+        t->refs[i].offset = t->refs[i].ndim == 1 ? size[0] : in_blocks(&t->refs[i], k_type) ? size[0] + size[1] : 0;
     }
     dv_source_release(source);
     return data;
@@ -150,21 +175,23 @@ typedef struct made {
     const char *device, *precision;
 } made;
 
-static inline void precision_of(const made *o, dv_vlm_format *format, dvk_dtype *compute) {
-    static const struct {
-        const char *name;
-        dv_vlm_format format;
-        dvk_dtype compute;
-    } all[] = {{"bf16", DV_VLM_NARROW, DVK_BF16},
-               {"fp16", DV_VLM_F16, DVK_F16},
-               {"fp32", DV_VLM_F32, DVK_F32},
-               {"int8", DV_VLM_INT8, DVK_BF16},
-               {"int4", DV_VLM_INT4, DVK_BF16}};
+typedef struct made_precision {
+    const char *name;
+    dv_vlm_format format;
+    dvk_dtype compute;
+    const char *k_type; /* as a file says it; NULL: no K-quants */
+    dvk_wtype type;
+} made_precision;
+
+static inline const made_precision *precision_of(const made *o) {
+    static const made_precision all[] = {
+        {"bf16", DV_VLM_NARROW, DVK_BF16, NULL, DVK_W_BF16},   {"fp16", DV_VLM_F16, DVK_F16, NULL, DVK_W_BF16},
+        {"fp32", DV_VLM_F32, DVK_F32, NULL, DVK_W_BF16},       {"int8", DV_VLM_INT8, DVK_BF16, NULL, DVK_W_BF16},
+        {"int4", DV_VLM_INT4, DVK_BF16, NULL, DVK_W_BF16},     {"q4_k", DV_VLM_NARROW, DVK_BF16, "Q4_K", DVK_W_Q4_K},
+        {"q5_k", DV_VLM_NARROW, DVK_BF16, "Q5_K", DVK_W_Q5_K}, {"q6_k", DV_VLM_NARROW, DVK_BF16, "Q6_K", DVK_W_Q6_K}};
     for (size_t i = 0; i < DV_ARRAY_LEN(all); i++) {
         if (strcmp(all[i].name, o->precision) == 0) {
-            *format = all[i].format;
-            *compute = all[i].compute;
-            return;
+            return &all[i];
         }
     }
     fprintf(stderr, "no precision %s\n", o->precision);
@@ -182,8 +209,8 @@ static inline void make_model(const made *o, dv_vlm_model *m) {
     const dv_vlm_files files = {.config = {config, strlen(config), "config.json"},
                                 .preprocessor = {picture, strlen(picture), "preprocessor_config.json"}};
     dv_tensors *t = fake_new();
-    dv_vlm_format format = DV_VLM_AS_STORED;
-    precision_of(o, &format, &m->compute);
+    const made_precision *p = precision_of(o);
+    m->compute = p->compute;
     must(dv_vlm_config_parse(&files, &m->config), "configuration");
     m->image_id = (int32_t)(o->qwen ? 151655 : 49190);
     m->video_id = -1;
@@ -193,7 +220,7 @@ static inline void make_model(const made *o, dv_vlm_model *m) {
         add_smolvlm(t, &m->config);
     }
     fake_done(t);
-    uint16_t *data = fill(t);
+    uint16_t *data = fill(t, p->k_type, p->type);
     const dv_vlm_weights_source source = {.text = t,
                                           .vision = t,
                                           .config = &m->config,
@@ -201,7 +228,7 @@ static inline void make_model(const made *o, dv_vlm_model *m) {
                                           .pool = m->pool,
                                           .gpu = m->gpu,
                                           .cpu = m->cpu,
-                                          .format = format};
+                                          .format = p->format};
     const uint64_t begin = dv_now_ns();
     must(dv_vlm_weights_load(&source, &m->weights), "weights");
     const uint64_t bytes = m->gpu != NULL ? dv_gpu_used(m->gpu, DV_MEM_WEIGHTS) : dv_heap_used(m->heap, DV_MEM_WEIGHTS);

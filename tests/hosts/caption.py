@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -309,6 +310,27 @@ def test_video(lib, folder, other):
     h.close()
 
 
+def test_first_token(lib, folder):
+    """A further question costs its own words, half of the first one's tokens at most, and a third of its time: medians of turns
+    that follow each other, so that what else the machine does is the same for both."""
+    h, rounds = Host(lib, folder), 9
+    d, times, tokens = h.dialogue(max_tokens=1), ([], []), [0, 0]
+    image = picture(320, 240, 1)
+    for _ in range(rounds):
+        lib.check(h.api.dialogue_rewind(d, 0))
+        for turn, words in enumerate((b"What is to be seen?", b"Where?")):
+            h.ask(d, image if turn == 0 else None, words)
+            i = h.info(d)
+            times[turn].append(i.seconds_to_first_token)
+            tokens[turn] = i.prompt_tokens
+            check((i.image_tokens > 0) == (turn == 0), f"turn {turn}: {i.image_tokens} tokens of the picture")
+    first, further = (statistics.median(t) for t in times)
+    check(0 < 2 * tokens[1] <= tokens[0], f"tokens of the first and a further question: {tokens}")
+    check(0 < 3 * further <= first, f"seconds to the first token: {first:.4f} and {further:.4f}")
+    h.api.dialogue_release(d)
+    h.close()
+
+
 def test_trained(lib):
     shared = pathlib.Path(os.environ.get("DAVY_SHARED", ""))
     model = shared / "models" / "davy-tiny-vlm"
@@ -322,6 +344,7 @@ def test_trained(lib):
     api = h.api
     api.dialogue_release(d)
     h.close()
+    test_first_token(lib, model)
 
 
 def main():
@@ -333,6 +356,7 @@ def main():
     test_jobs(lib, folder)
     test_gpu(lib, folder, answer)
     test_loading(lib, folder)
+    test_first_token(lib, folder)
     test_gguf(lib, folder)
     test_video(lib, tiny_vlm.write_qwen(pathlib.Path(sys.argv[1]) / "tiny-qwen"), folder)
     test_trained(lib)

@@ -5,8 +5,10 @@ Arguments: names of tests to run instead of all. Ends with "N passed, N failed, 
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -33,6 +35,17 @@ def test_caption():
     check(drawn[0] == drawn[1] != drawn[2], "--seed")
     check(run(*say, "--temperature", "1.5", "--min-p", "1").stdout == text, "--min-p 1: the likeliest")
     check(run(*say, "--no-repeat", "1").stdout != text and run(*say, "--published", "--thoughts").stdout == text, "--no-repeat, --published")
+    check(run(*say, "--temperature", "0.0").stdout == text, "--temperature 0.0")
+    for stops in (("--stop", text[2:4]), ("--stop=" + text[2:4], "--stop", "never said")):
+        j = json.loads(run(*say, *stops, "--json").stdout)
+        check(j["text"] == text[:text.index(text[2:4])] and j["end"] == "stop", f"{stops}: {j['text']!r} of {text!r}")
+    check(run(*say, "--repeat-penalty", "1").stdout == text != run(*say, "--repeat-penalty", "20").stdout, "--repeat-penalty")
+    wide = json.loads(run(*say, "--json").stdout)
+    p = run(*say, "--context", wide["prompt_tokens"] - 1, code=1)
+    check(str(wide["prompt_tokens"] - 1) in p.stderr, f"--context too small names it: {p.stderr!r}")
+    short = json.loads(run(*say, "--context", wide["prompt_tokens"] + 4, "--json").stdout)
+    check(short["end"] == "length" and short["generated_tokens"] < wide["generated_tokens"] == 9, f"--context: {short}")
+    run(*say, "--context", "100000", code=1)
     album = WORK / "caption-album"
     album.mkdir()
     for name in ("png_interlaced.png", "photo_lossy.webp"):
@@ -214,6 +227,24 @@ def test_caption_trained():
         j = json.loads(run("caption", folder / case["image"], "--model", model, "--json", "--prompt", words[0], *more).stdout)
         text = j["turns"][-1]["text"] if "turns" in j else j["text"]
         check(text == case["text"], f"{case['id']}: {text!r}, expected {case['text']!r}")
+
+
+def test_caption_second():
+    """A caption with the small trained model takes under a second: of processor time, which others do not change, and by the
+    clock where nobody else is at work."""
+    picture, model = SHARED / "golden/davy-tiny-vlm/case00.png", SHARED / "models/davy-tiny-vlm"
+    if not picture.exists() or not model.exists():
+        return skip("davy-tiny-vlm")
+    worked, took = [], []
+    for _ in range(5):
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        run("caption", picture, "--model", model, "--quiet")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        worked.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        took.append(time.monotonic() - start)
+    idle = os.getloadavg()[0] < 0.5 * os.cpu_count()
+    check(statistics.median(worked) < 1, f"seconds of processor time: {worked}")
+    check(not idle or min(took) < 1, f"seconds: {took}")
 
 
 if __name__ == "__main__":

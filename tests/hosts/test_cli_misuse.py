@@ -23,6 +23,11 @@ def test_usage():
                 *(["decode", "a", "-o", "b", "--model", "m", "--fps", rate] for rate in ("0", "-3", "1e-9", "20000", "nan", "x")),
                 ["bench", "upscale-compact-64"], ["bench", "fly-compact-64-fp32"], ["encode", "a", "-o", "b"],
                 ["caption", "--model", "m"], ["caption", "a"], ["caption", "a", "--model", "m", "--top-p", "2"],
+                *(["caption", "a", "--model", "m", "--repeat-penalty", x] for x in ("0", "-1", "101", "nan", "1,1", "")),
+                *(["caption", "a", "--model", "m", "--context", x] for x in ("0", "-1", "1.5", "2147483648", "x")),
+                *(["caption", "a", "--model", "m", "--temperature", x] for x in ("-1", "101", "nan", "")),
+                ["caption", "a", "--model", "m", "--stop", ""], ["caption", "a", "--model", "m", "--stop"],
+                ["caption", "a", "--model", "m"] + ["--stop", "x"] * 65, ["upscale", "a", "-o", "b", "--stop", "x"],
                 ["caption", "a", "--model", "m", "--max-tokens", "0"], ["caption", "a", "--model", "m", "--scale", "2"]):
         run(*bad, code=2)
 
