@@ -58,6 +58,7 @@
     X(dvk_next_token_ref)                                                                                              \
     X(dvk_excite_ref)                                                                                                  \
     X(dvk_up_conv_ref)                                                                                                 \
+    X(dvk_conv_down_ref)                                                                                               \
     X(dvk_dysample_base)                                                                                               \
     X(dvk_similarity_base)                                                                                             \
     X(dvk_mix_base)                                                                                                    \

@@ -259,6 +259,11 @@ static float weight_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const 
                                                            : 0.0f;
 }
 
+/* Few channels that are shuffled: each warp makes them of a part of the tile (output_ring::pixels). */
+static int same_in_warps(const dvk_conv2d_args *a) {
+    return a->epi.shuffle == 2 && channels_of(a) <= 16;
+}
+
 static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a);
@@ -269,7 +274,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
         for (int tap = 0; tap < p.taps; tap++) {
             unsigned char *to = (unsigned char *)dst + (u * p.taps + tap) * p.w_bytes;
             for (int r = 0; r < rows; r++) {
-                const int64_t o = block * rows + r;
+                const int64_t o = block * rows + (same_in_warps(a) ? r % 16 : r);
                 for (int k = 0; k < DVK_WGMMA_CHUNK; k++) {
                     const float v = weight_of(a, &p, w, o, chunk, phase, tap, k);
                     dvk_store(to, a->compute, r * 64 + ((k / 8) ^ (r & 7)) * 8 + k % 8, v);

@@ -231,46 +231,47 @@ struct output_ring {
         }
     }
 
-    /* Shuffled by two to pixels of 16 bytes, of whose channels the first are real: all of the tile's that are lie with one
-     * warp. Then each thread makes the four pixels of two. */
+    /* Shuffled by two to pixels of 16 bytes, of whose channels the first are real. All warps have the same channels, and
+     * each makes those of its quarter of the tile: four times as many pixels, one of them a lane. */
     template <class T>
     __device__ __forceinline__ void pixels(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
                                            const float (&sum)[128]) const {
+        enum { ROWS = DVK_WGMMA_TILE_H / 4, SUMS = 32 };
         const dvk_conv_epi &e = p.epi;
-        const int lane = thread & 31, pitch = e.c_out;
+        const int lane = thread & 31, warp = thread >> 5, pitch = e.c_out;
+        const conv_channels of(e, lane / 4);
         float *values;
-        asm("{\n.reg .u64 a;\ncvt.u64.u32 a, %1;\ncvta.shared.u64 %0, a;\n}" : "=l"(values) : "r"(at));
-        named_barrier(1 + group, 128);
-        if (thread < 32) {
-            conv_channels of(e, lane / 4);
+        asm("{\n.reg .u64 a;\ncvt.u64.u32 a, %1;\ncvta.shared.u64 %0, a;\n}"
+            : "=l"(values)
+            : "r"(at + warp * ROWS * DVK_WGMMA_TILE_W * pitch * 4));
+        __syncwarp();
 #pragma unroll
-            for (int i = 0; i < 128; i++) { /* row i / 4, channel lane / 4 + 8 * (i / 2 & 1) */
+        for (int quarter = 0; quarter < 4; quarter++) {
+#pragma unroll
+            for (int i = 0; i < SUMS && quarter == warp; i++) { /* row i / 4, channel lane / 4 + 8 * (i / 2 & 1) */
                 const int c = lane / 4 + 8 * (i / 2 & 1), pixel = i / 4 * 8 + 2 * (lane & 3) + (i & 1);
                 const float slope = e.act ? of.slope[i / 2 & 1] : 1.0f;
                 if (c < pitch) {
-                    values[pixel * pitch + c] = finish<DVK_WGMMA_SLOPE, 0>(e, sum[i], of.bias[i / 2 & 1], slope, 0, 0);
+                    values[pixel * pitch + c] =
+                        finish<DVK_WGMMA_SLOPE, 0>(e, sum[quarter * SUMS + i], of.bias[i / 2 & 1], slope, 0, 0);
                 }
             }
         }
-        named_barrier(1 + group, 128);
-#pragma unroll 1
-        for (int pixel = thread; pixel < 256; pixel += 128) {
-            const int y = t.y0 + pixel / 8, x = t.x0 + pixel % 8;
-            float v[4][4] = {}; /* [channel][pixel of four] */
+        __syncwarp();
+        const int column = lane & 15, part = (lane >> 4) * 2 + (lane & 1), x = t.x0 + column / 2;
+        uint16_t *to =
+            (uint16_t *)e.y.data + offset_of(e.y, t.n, 2 * (t.y0 + warp * ROWS) + (lane >> 4), 2 * t.x0 + column);
+#pragma unroll 2
+        for (int row = 0; row < ROWS; row++, to += 2 * e.y.sh) {
+            float v[4] = {};
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 if (4 * c < pitch) {
-                    const float4 of = *(const float4 *)(values + pixel * pitch + 4 * c);
-                    v[c][0] = of.x, v[c][1] = of.y, v[c][2] = of.z, v[c][3] = of.w;
+                    v[c] = values[(row * 8 + column / 2) * pitch + 4 * c + part];
                 }
             }
-            if (y < p.out_h && x < p.out_w && t.n < p.n) {
-                uint16_t *to = (uint16_t *)e.y.data + offset_of(e.y, t.n, 2 * y, 2 * x);
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    *(uint4 *)(to + (i >> 1) * e.y.sh + (i & 1) * e.y.sw) =
-                        make_uint4(T::pack(v[0][i], v[1][i]), T::pack(v[2][i], v[3][i]), 0, 0);
-                }
+            if (t.y0 + warp * ROWS + row < p.out_h && x < p.out_w && t.n < p.n) {
+                *(uint4 *)to = make_uint4(T::pack(v[0], v[1]), T::pack(v[2], v[3]), 0, 0);
             }
         }
     }

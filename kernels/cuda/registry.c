@@ -89,6 +89,8 @@
     X(dvk_excite_cuda)                                                                                                 \
     X(dvk_up_conv_cuda_f16)                                                                                            \
     X(dvk_up_conv_cuda_bf16)                                                                                           \
+    X(dvk_conv_down_cuda_f16)                                                                                          \
+    X(dvk_conv_down_cuda_bf16)                                                                                         \
     X(dvk_attention_kv_cuda_wgmma)                                                                                     \
     X(dvk_attention_kv_cuda_mma)                                                                                       \
     X(dvk_attention_kv_cuda_token)                                                                                     \

@@ -73,7 +73,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_launch l = {.module = "up_conv_sm90",
                           .function = a->y.dtype == DVK_F16 ? "up_conv_f16" : "up_conv_bf16",
                           .grid = {(uint32_t)least(p.of.jobs, q->caps->processors), 1, 1},
-                          .block = {DVK_WGMMA_THREADS, 1, 1},
+                          .block = {DVK_UP_THREADS, 1, 1},
                           .shared_bytes = DVK_UP_SHARED,
                           .flags = DVK_LAUNCH_OVERLAP,
                           .params = list};

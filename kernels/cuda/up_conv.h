@@ -6,6 +6,7 @@
 
 enum {
     DVK_UP_CHANNELS = 64,
+    DVK_UP_THREADS = 512,                /* two warpgroups multiply, two enlarge and add */
     DVK_UP_WIDTH = DVK_WGMMA_TILE_W + 2, /* of what a tile reads of the sum */
     DVK_UP_HEIGHT = DVK_WGMMA_TILE_H + 2,
     DVK_UP_COPY = DVK_UP_WIDTH * DVK_UP_HEIGHT * 128, /* bytes */

@@ -1,12 +1,12 @@
 /* up_conv_sm90.cu - a transposed convolution of 2 x 2, an addition and a 3 x 3 in one. What is added is brought
- * to where the patch of the sum has to lie; the third warpgroup then adds the enlarged pixels to it in place, one
- * parity of rows and columns after the other. */
+ * to where the patch of the sum has to lie; two warpgroups then add the enlarged pixels to it in place, each of a half
+ * of them, one parity of rows and columns after the other. */
 #include "kernels/cuda/conv_wgmma_tile.cuh"
 #include "kernels/cuda/up_conv.h"
 
 namespace {
 
-enum { CONSUMER_REGISTERS = 192, HELPER_REGISTERS = 120, HELPERS = 128, TAPS = 9 };
+enum { CONSUMER_REGISTERS = 160, HELPER_REGISTERS = 96, HELPERS = 256, TAPS = 9 };
 enum { AHEAD = 1 }; /* products that may be under way when the next begins */
 
 struct up_layout { /* of shared memory, addresses; slots and weights at multiples of 1024 */
@@ -41,7 +41,7 @@ struct up_layout { /* of shared memory, addresses; slots and weights at multiple
 /* [tap][64 rows][64], rows swizzled, of which the first CHANNELS columns count. */
 template <class T, int CHANNELS> CONV_DEVICE void load_taps(const float *w, int c_out, uint32_t to) {
     enum { OCTETS = CHANNELS / 8 };
-    for (int i = threadIdx.x; i < 64 * OCTETS * TAPS; i += DVK_WGMMA_THREADS) {
+    for (int i = threadIdx.x; i < 64 * OCTETS * TAPS; i += DVK_UP_THREADS) {
         const int tap = i % TAPS, octet = i / TAPS % OCTETS, row = i / TAPS / OCTETS;
         const float *from = w + (row * CHANNELS + octet * 8) * TAPS + tap;
         uint32_t u[4] = {};
@@ -82,13 +82,18 @@ CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const up_layout &at, int grou
 #pragma unroll
         for (int i = 0; i < TAPS * K16; i++) {
             const int tap = i / K16, k = i % K16;
-            wgmma<T, 256>(sum, w + tap * (DVK_WGMMA_TAP / 16) + 2 * k, patch + (tap / 3 * WIDTH + tap % 3) * 8 + 2 * k,
-                          1);
+            /* where 512 threads share the registers, no instruction may have 128 sums */
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float(&d)[64] = *(float(*)[64])(sum + 64 * half);
+                wgmma<T, 128>(d, w + tap * (DVK_WGMMA_TAP / 16) + 2 * k,
+                              patch + ((tap / 3 + half * (DVK_WGMMA_TILE_H / 2)) * WIDTH + tap % 3) * 8 + 2 * k, 1);
+            }
             wgmma_commit();
             if (i == TAPS * K16 - 1 && thread == 0) {
                 barrier_arrive(at.turn(1 - group)); /* whose products follow without a gap */
             }
-            wgmma_wait<AHEAD>(); /* those of the third warpgroup wait behind what is under way */
+            wgmma_wait<AHEAD>(); /* those of the others wait behind what is under way */
         }
         wgmma_wait<0>();
         wgmma_pin(sum);
@@ -113,7 +118,7 @@ enum {
 /* [parity][64 rows][64], rows swizzled. A lane's eight input channels side by side are its columns of two steps of the
  * product, and rows are dealt so that its results, two of every eight columns, are twice eight neighbours. */
 template <class T> CONV_DEVICE void load_up(const dvk_up_conv &p, uint32_t to) {
-    for (int i = threadIdx.x; i < DVK_UP_WEIGHTS / 16; i += DVK_WGMMA_THREADS) {
+    for (int i = threadIdx.x; i < DVK_UP_WEIGHTS / 16; i += DVK_UP_THREADS) {
         const int octet = i % 8, row = i / 8 % 64, parity = i / 512;
         const int c = row / 32 * 32 + row % 8 / 2 * 8 + row / 8 % 4 * 2 + row % 2;
         const int in = octet / 4 * 32 + octet % 4 * 2;
@@ -132,7 +137,7 @@ template <class T> CONV_DEVICE void load_up(const dvk_up_conv &p, uint32_t to) {
 
 /* The bias, [parity][channel]. */
 CONV_DEVICE void load_bias(const dvk_up_conv &p, float *table) {
-    for (int i = threadIdx.x; i < 4 * DVK_UP_CHANNELS; i += DVK_WGMMA_THREADS) {
+    for (int i = threadIdx.x; i < 4 * DVK_UP_CHANNELS; i += DVK_UP_THREADS) {
         table[i] = p.b_up ? p.b_up[i % DVK_UP_CHANNELS * 4 + i / DVK_UP_CHANNELS] : 0.0f;
     }
 }
@@ -241,14 +246,15 @@ CONV_DEVICE void announce(const dvk_up_conv &p, const conv_tile &t, int thread) 
     }
 }
 
+/* Of each tile's pixels of x a warpgroup takes the half. */
 template <class T>
 CONV_DEVICE void make_sums(const dvk_up_conv &p, const up_layout &at, uint32_t up, const float *bias, int thread) {
     const uint64_t w = wgmma_operand(up, 1024);
+    const int half = __shfl_sync(0xffffffffu, thread / 128, 0);
     bringer b;
     b.items = 2 * ((p.of.jobs - 1 - (int)blockIdx.x) / (int)gridDim.x + 1);
     uint32_t a[4][4];
-    conv_tile t = tile_of(p.of, blockIdx.x, 0);
-    load_pixels(p, t, 0, a);
+    load_pixels(p, tile_of(p.of, blockIdx.x, 0), half, a);
     for (int i = 0; i < b.items; i++) {
         const int group = i & 1;
         const conv_tile next = tile_of(p.of, blockIdx.x + ((i + 1) >> 1) * gridDim.x, (i + 1) & 1);
@@ -257,27 +263,21 @@ CONV_DEVICE void make_sums(const dvk_up_conv &p, const up_layout &at, uint32_t u
             b.go(p, at, true);
         }
         barrier_wait(at.landed(group), i >> 1 & 1);
-#pragma unroll 1
-        for (int block = 0; block < 2; block++) {
-            enlarged<T> of[2];
+#pragma unroll
+        for (int parity = 0; parity < 4; parity++) {
             if (thread == 0 && b.next <= i + 1) {
                 b.go(p, at, false);
             }
-#pragma unroll
-            for (int parity = 0; parity < 4; parity++) {
-                of[parity & 1].begin(bias + parity * DVK_UP_CHANNELS, w + parity * (UP_PARITY / 16), a);
-                if (parity > 0) {
-                    wgmma_wait<1>();
-                    of[~parity & 1].store(p.slope_up, at.slot(group), block, parity - 1);
-                }
-            }
+            enlarged<T> of;
+            of.begin(bias + parity * DVK_UP_CHANNELS, w + parity * (UP_PARITY / 16), a);
             wgmma_wait<0>();
-            load_pixels(p, block ? next : t, !block, a); /* while the last are stored */
-            of[1].store(p.slope_up, at.slot(group), block, 3);
+            if (parity == 3) {
+                load_pixels(p, next, half, a); /* while the last are stored */
+            }
+            of.store(p.slope_up, at.slot(group), half, parity);
         }
         fence_async();
         barrier_arrive(at.ready(group));
-        t = next;
     }
 }
 
@@ -300,7 +300,7 @@ template <class T> CONV_DEVICE void convolve(const dvk_up_conv &p) {
     fence_async();
     __syncthreads();
     let_next_launch_begin();
-    if (group == 2) {
+    if (group >= 2) {
         set_registers_down<HELPER_REGISTERS>();
         make_sums<T>(p, at, up, bias, threadIdx.x - 256);
     } else {
@@ -312,7 +312,7 @@ template <class T> CONV_DEVICE void convolve(const dvk_up_conv &p) {
 } // namespace
 
 #define UP_KERNEL(name, T)                                                                                             \
-    extern "C" __global__ void __launch_bounds__(DVK_WGMMA_THREADS, 1) name(const __grid_constant__ dvk_up_conv p) {   \
+    extern "C" __global__ void __launch_bounds__(DVK_UP_THREADS, 1) name(const __grid_constant__ dvk_up_conv p) {      \
         convolve<T>(p);                                                                                                \
     }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/dtype.h"
+#include "kernels/conv_down.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"
 #include "kernels/dictionary.h"
@@ -33,7 +34,7 @@ typedef enum kc_class {           /* what a result may differ by; the bounds are
                         KC_SUMS,       /* long sums */
                         KC_SOFTMAX,    /* two long sums with an exponential between them */
                         KC_SMALL_SUMS, /* sums of squares and the like, merged by other formulas */
-                        KC_SCALED_SUMS /* long sums of weights whose scales were rounded to f16 */
+                        KC_SCALED_SUMS /* sums of values that were rounded to f16 */
 } kc_class;
 
 /* Memory of a problem. Its accessible bytes end at a page that must not be touched, or begin behind one; data lies at
@@ -88,6 +89,7 @@ typedef union kc_args {
     dvk_multiply_args multiply;
     dvk_excite_args excite;
     dvk_up_conv_args up_conv;
+    dvk_conv_down_args conv_down;
     dvk_pool_args pool;
     dvk_dysample_args dysample;
     dvk_convert_args convert;
@@ -203,6 +205,7 @@ extern const kc_suite kc_suite_attention_out;
 extern const kc_suite kc_suite_next_token;
 extern const kc_suite kc_suite_excite;
 extern const kc_suite kc_suite_up_conv;
+extern const kc_suite kc_suite_conv_down;
 extern const kc_suite kc_suite_cuda_conv2d;
 extern const kc_suite kc_suite_cuda_small_conv2d;
 extern const kc_suite kc_suite_cuda_group_norm_stats;

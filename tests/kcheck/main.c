@@ -73,6 +73,7 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_next_token,
     &kc_suite_excite,
     &kc_suite_up_conv,
+    &kc_suite_conv_down,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 
