@@ -1,5 +1,7 @@
 /* engine_cpu.c - pictures on the CPU, tile by tile: load, steps, store. Tiles that fade into each other are added up in a
  * band. */
+#include <string.h>
+
 #include "core/band.h"
 #include "core/engine_job.h"
 #include "core/error.h"
@@ -62,9 +64,36 @@ static davy_result run_tile(run *r, int64_t ty, int64_t tx) {
     return result;
 }
 
+/* A pass over all tiles. */
+static davy_result share_mean(run *r, int32_t k) {
+    const dv_route *route = r->j->route;
+    const dvk_view x = dv_instance_mean_of(r->instance, k);
+    dv_mean_sum sum;
+    davy_result result = dv_mean_begin(&sum, x.c);
+    for (int64_t i = 0; result == DAVY_OK && i < route->y.count * route->x.count; i++) {
+        const int64_t ty = i / route->x.count;
+        const int64_t tx = i % route->x.count;
+        const dvk_view part = dv_mean_part(r->j, k, &x, ty, tx);
+        result = load_tile(r, ty, tx);
+        result = result == DAVY_OK ? dv_instance_run_to_mean(r->instance, k, &r->j->watch) : result;
+        result = result == DAVY_OK ? dv_instance_mean(r->instance, k, &part, sum.mean, &r->j->watch) : result;
+        if (result == DAVY_OK) {
+            dv_mean_add(&sum, sum.mean, &part);
+        }
+    }
+    if (result == DAVY_OK) {
+        memcpy(dv_instance_given(r->instance, k), dv_mean_end(&sum), (size_t)x.c * sizeof(float));
+    }
+    dv_mean_free(&sum);
+    return result;
+}
+
 static davy_result run_picture(run *r) {
     const dv_route *route = r->j->route;
     davy_result result = DAVY_OK;
+    for (int32_t k = 0; result == DAVY_OK && k < route->layout.means; k++) {
+        result = share_mean(r, k);
+    }
     for (int64_t ty = 0; result == DAVY_OK && ty < route->y.count; ty++) {
         if (r->band.rows != NULL) {
             result = dv_band_begin_row(&r->band, ty, &r->j->watch);

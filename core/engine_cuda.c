@@ -91,8 +91,9 @@ static void let_go(dv_cuda_run *r) {
 dv_tile_place dv_cuda_place(const dv_cuda_run *r, int64_t tile) {
     const int64_t columns = r->j->route->x.count;
     const int64_t of_picture = r->j->route->y.count * columns;
-    return (dv_tile_place){
-        .picture = tile / of_picture, .ty = tile % of_picture / columns, .tx = tile % of_picture % columns};
+    return (dv_tile_place){.picture = r->picture + tile / of_picture,
+                           .ty = tile % of_picture / columns,
+                           .tx = tile % of_picture % columns};
 }
 
 static dv_group group_of(const dv_cuda_run *r, int64_t index) {
@@ -124,7 +125,11 @@ static davy_result end_all(dv_cuda_run *r) {
 }
 
 static davy_result run_groups(dv_cuda_run *r) {
+    const bool waits = r->waits || dv_cuda_seeks_mean(r);
     davy_result result = DAVY_OK;
+    for (int32_t l = 0; l < r->n_lanes; l++) { /* of the pass before */
+        r->lanes[l].begun = r->lanes[l].ended = 0;
+    }
     for (int64_t k = 0; result == DAVY_OK && k < r->groups; k++) {
         dv_lane *lane = &r->lanes[k % r->n_lanes];
         const dv_group group = group_of(r, k);
@@ -132,21 +137,36 @@ static davy_result run_groups(dv_cuda_run *r) {
         if (result == DAVY_OK) {
             result = dv_cuda_begin_group(r, lane, &group);
         }
-        if (result == DAVY_OK && r->waits && lane->begun - lane->ended == DV_DEPTH) {
+        if (result == DAVY_OK && waits && lane->begun - lane->ended == DV_DEPTH) {
             result = dv_cuda_end_group(r, lane);
         }
     }
-    return result == DAVY_OK && r->waits ? end_all(r) : result;
+    return result == DAVY_OK && waits ? end_all(r) : result;
+}
+
+/* All pictures at once; those whose tiles share means one after the other, in a pass for each mean and one for the result. */
+static davy_result run_passes(dv_cuda_run *r) {
+    const int32_t means = r->j->route->layout.means;
+    davy_result result = DAVY_OK;
+    for (r->picture = 0; result == DAVY_OK && r->picture < (means > 0 ? r->j->work->in.n : 1); r->picture++) {
+        for (r->mean = 0; result == DAVY_OK && r->mean < means; r->mean++) {
+            result = run_groups(r);
+            result = result == DAVY_OK ? dv_cuda_give_mean(r) : result;
+        }
+        result = result == DAVY_OK ? run_groups(r) : result;
+    }
+    return result;
 }
 
 davy_result dv_job_run_cuda(dv_job *j, bool *acquired) {
     const dv_route *route = j->route;
     const dv_work *w = j->work;
+    const int64_t together = route->layout.means > 0 ? 1 : w->in.n; /* pictures */
     dv_cuda_run r = {.j = j,
                      .n_lanes = route->n_lanes,
-                     .tiles = route->y.count * route->x.count * w->in.n,
+                     .tiles = route->y.count * route->x.count * together,
                      .together = route->layout.together,
-                     .groups = route->layout.groups,
+                     .groups = route->layout.groups * together / w->in.n,
                      .whole = route->y.count * route->x.count == 1,
                      .fades = dv_axis_fades(&route->y) || dv_axis_fades(&route->x),
                      .waits = !(w->stream_ordered && w->in_device && w->out_device),
@@ -156,7 +176,7 @@ davy_result dv_job_run_cuda(dv_job *j, bool *acquired) {
     davy_result result = acquire(&r);
     *acquired = result == DAVY_OK;
     if (result == DAVY_OK) {
-        result = run_groups(&r);
+        result = run_passes(&r);
     }
     if (result == DAVY_OK) {
         result = dv_cuda_close_home(&r);

@@ -220,17 +220,18 @@ davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g
         result = load(r, lane, g);
     }
     lane->begun_ns[turn_of(lane->begun)] = dv_now_ns();
+    const bool stores = !dv_cuda_seeks_mean(r);
     if (result == DAVY_OK) {
-        result = dv_instance_enqueue(lane->instance);
+        result = stores ? dv_instance_enqueue(lane->instance) : dv_cuda_sum_group(r, lane, g);
     }
-    if (result == DAVY_OK && !r->gathers) { /* everything stays on its own GPU */
+    if (result == DAVY_OK && stores && !r->gathers) { /* everything stays on its own GPU */
         const dvk_view output = dv_instance_output(lane->instance);
         result = dv_cuda_put(r, lane, lane->main, g, &output);
     }
-    if (result == DAVY_OK && (r->several || r->waits)) {
+    if (result == DAVY_OK && (r->several || r->waits || !stores)) {
         result = dv_cuda_mark(lane, DV_SLOT_TILE + turn_of(lane->begun), lane->main);
     }
-    if (result == DAVY_OK && r->gathers) {
+    if (result == DAVY_OK && stores && r->gathers) {
         result = dv_cuda_gather(r, lane, g);
     }
     lane->begun++;
@@ -239,6 +240,17 @@ davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g
 
 static davy_result poll(void *user) {
     return dv_watch_poll(user);
+}
+
+/* Of a group in this pass: of the whole, what the steps that it has are of all steps in all passes. */
+static double pass_cost(const dv_cuda_run *r) {
+    const dv_plan *plan = dv_program_plan(r->lanes[0].program);
+    double all = plan->cost;
+    for (int32_t k = 0; k < plan->n_means; k++) {
+        all += plan->means[k].cost;
+    }
+    return r->j->group_cost * (dv_cuda_seeks_mean(r) ? plan->means[r->mean].cost : plan->cost) /
+           (all > 1.0 ? all : 1.0);
 }
 
 davy_result dv_cuda_end_group(dv_cuda_run *r, dv_lane *lane) {
@@ -257,6 +269,6 @@ davy_result dv_cuda_end_group(dv_cuda_run *r, dv_lane *lane) {
         result = dv_cuda_fetch(r, stored);
     }
     lane->ended++;
-    dv_watch_advance(&r->j->watch, r->j->group_cost);
+    dv_watch_advance(&r->j->watch, pass_cost(r));
     return result;
 }

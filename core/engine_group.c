@@ -11,14 +11,20 @@
 
 enum { MOST_TOGETHER = 256 };
 
+/* Tiles that share means are of one picture. */
+static int64_t pictures_at_once(const dv_request *q, const dv_layout *l) {
+    return l->means > 0 ? 1 : dv_max(q->batch, 1);
+}
+
 static int64_t tiles_in_all(const dv_request *q, const dv_layout *l) {
-    return l->tiles * dv_max(q->batch, 1);
+    return l->tiles * pictures_at_once(q, l);
 }
 
 dv_request dv_layout_request(const dv_request *request, const dv_layout *l) {
     dv_request q = *request;
     q.pictures = l->together > 1 ? l->together : q.pictures;
     q.apart = l->apart;
+    q.given_means = l->means > 0;
     return q;
 }
 
@@ -33,27 +39,45 @@ static int64_t samples_of(const dv_plan *plan) {
  * GPUs may have to hold for each of the others. */
 static uint64_t staging_of(const dv_plan *plan, const dv_layout *l) {
     const int64_t turns = (l->groups > 1 ? 2 : 1) + dv_max(l->lanes - 1, 0);
-    return (uint64_t)(samples_of(plan) * turns) * sizeof(float) + 2 * l->band;
+    int64_t means = 0;
+    for (int32_t k = 0; k < plan->n_means; k++) {
+        means = dv_max(means, l->tiles * plan->means[k].x.c);
+    }
+    return (uint64_t)(samples_of(plan) * turns + means) * sizeof(float) + 2 * l->band;
+}
+
+/* Of a pass for each mean and of that for the result. */
+static void add_passes(const dv_plan *plan, uint64_t *flops, double *cost) {
+    *flops = plan->flops;
+    *cost = plan->cost;
+    for (int32_t k = 0; k < plan->n_means; k++) {
+        *flops += plan->means[k].flops;
+        *cost += plan->means[k].cost;
+    }
 }
 
 davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *request, dv_layout *l) {
     const dv_reach *reach = &e->reach[request->stage];
-    const dv_request q = dv_layout_request(request, l);
     const bool gpu = e->services.n_gpus > 0;
-    dv_plan *plan = NULL;
-    const davy_result r = dv_engine_make_plan(e, 0, &q, l->tile_h, l->tile_w, l->lean, &plan);
-    if (r != DAVY_OK) {
-        return r;
-    }
     dv_axis_desc y;
     dv_axis_desc x;
     dv_layout_axes(e, request, l, &y, &x);
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
-    l->groups = dv_div_up(tiles_in_all(request, l), l->together);
+    l->means = l->tiles > 1 ? reach->n_means : 0;
+    const dv_request q = dv_layout_request(request, l);
+    dv_plan *plan = NULL;
+    uint64_t flops = 0;
+    const davy_result r = dv_engine_make_plan(e, 0, &q, l->tile_h, l->tile_w, l->lean, &plan);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    add_passes(plan, &flops, &l->cost);
+    l->groups =
+        dv_div_up(tiles_in_all(request, l), l->together) * (dv_max(request->batch, 1) / pictures_at_once(request, l));
     l->workspace = dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(e->services.pool));
     l->weights = store != NULL ? dv_store_missing(store, request->stage, plan) : plan->weight_bytes;
-    l->flops = plan->flops / (uint64_t)l->together * (uint64_t)l->tiles;
-    l->cost = plan->cost * (double)l->tiles / (double)l->together;
+    l->flops = flops / (uint64_t)l->together * (uint64_t)l->tiles;
+    l->cost *= (double)l->tiles / (double)l->together;
     l->moving = (double)samples_of(plan) / HOST_BYTES_A_NS;
     l->band = l->tiles > 1 && !l->exact ? (uint64_t)(request->w * plan->output.h * plan->output.c) * sizeof(float) *
                                               (uint64_t)reach->num / (uint64_t)reach->den

@@ -11,7 +11,7 @@ typedef struct dv_job {
     const dv_work *work;
     dv_route *route;
     dv_watch watch;
-    double group_cost; /* of the tiles that are computed together; on the CPU that is one */
+    double group_cost; /* of the tiles that are computed together, in all passes; on the CPU that is one */
 } dv_job;
 
 /* Weights, memory, all tiles. *acquired: whether it got as far as computing; before that an error keeps nothing. */
@@ -20,6 +20,21 @@ davy_result dv_job_run_cuda(dv_job *j, bool *acquired);
 
 /* Idle arenas of this size, left by concurrent runs, that are kept; one always is. */
 #define DV_KEEP_OWN_BYTES (1ull << 30)
+
+/* engine_means.c: a mean over a picture from those of parts of its tiles, which have no pixel in common and leave none out. Added
+ * up in the tiles' order in double: the same bits whoever computed them. */
+typedef struct dv_mean_sum {
+    double *sums; /* [c] */
+    float *mean;  /* [c] of a part; at last, the whole's */
+    int64_t c, pixels;
+} dv_mean_sum;
+
+davy_result dv_mean_begin(dv_mean_sum *s, int64_t c);
+void dv_mean_add(dv_mean_sum *s, const float *mean, const dvk_view *part);
+const float *dv_mean_end(dv_mean_sum *s);
+void dv_mean_free(dv_mean_sum *s);
+/* The part of a tile's view of what mean k is of. */
+dvk_view dv_mean_part(const dv_job *j, int32_t k, const dvk_view *x, int64_t ty, int64_t tx);
 
 static inline uint64_t dv_job_keep(const dv_job *j) {
     const uint64_t own = j->route->layout.workspace;

@@ -29,8 +29,9 @@ typedef struct dv_request {
     bool winograd; /* this and what follows: as there */
     dv_rings plain;
     uint64_t transforms_in, transforms_with;
-    bool apart;    /* the result is taken from its place: no step stores pictures itself */
-    int64_t batch; /* pictures of a call, of which the layout may put several together; 0 and 1: one */
+    bool apart;       /* the result is taken from its place: no step stores pictures itself */
+    bool given_means; /* as in dv_plan_options */
+    int64_t batch;    /* pictures of a call, of which the layout may put several together; 0 and 1: one */
     int64_t h, w;
     dv_tiling tiling;
     uint64_t limit; /* memory there really is, once a device has refused some within the budget; 0: unknown */
@@ -43,12 +44,13 @@ typedef struct dv_layout {
     int64_t overlap; /* input samples */
     bool exact;
     bool lean;
-    bool comfortable;   /* not the last resort: faded tiles have their whole overlap */
-    int64_t tiles;      /* of a picture */
-    int64_t together;   /* tiles, whatever their picture, that one run of the steps computes */
-    int64_t groups;     /* such runs, for all pictures */
-    int32_t lanes;      /* which they are dealt to */
-    bool apart;         /* as in dv_request */
+    bool comfortable; /* not the last resort: faded tiles have their whole overlap */
+    int64_t tiles;    /* of a picture */
+    int64_t together; /* tiles, whatever their picture, that one run of the steps computes */
+    int64_t groups;   /* such runs, for all pictures */
+    int32_t lanes;    /* which they are dealt to */
+    int32_t means; /* of a picture that its tiles share, each found in a pass over all of them: one picture at a time */
+    bool apart;    /* as in dv_request */
     uint64_t workspace; /* of an instance */
     uint64_t band;      /* f32 rows in which fades are added up */
     uint64_t weights;   /* not packed yet */

@@ -57,6 +57,7 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
             route->request.continues == request->continues && route->layout.tile_h == layout->tile_h &&
             route->layout.tile_w == layout->tile_w && route->layout.lean == layout->lean &&
             route->layout.together == layout->together && route->layout.apart == layout->apart &&
+            route->layout.means == layout->means &&
             dv_tile_is_whole(&route->request, layout->tile_h, layout->tile_w) ==
                 dv_tile_is_whole(request, layout->tile_h, layout->tile_w)) {
             program = dv_program_ref(route->programs[lane]);
@@ -187,8 +188,14 @@ static davy_result choose_layout(dv_engine *e, const dv_request *request, dv_lay
     return r;
 }
 
-/* A mean or an attention over the whole picture is one over a tile then, and faded seams do not make it another. */
+/* An attention over the whole picture, or a norm, is one over a tile then, and faded seams do not make it another. */
 static void tell_tiles(const dv_engine *e, const dv_request *request, const dv_layout *layout) {
+    if (layout->means > 0) {
+        dv_logf(e->services.log, DAVY_LOG_INFO,
+                "%s of %lld x %lld in %lld tiles, in %d passes: %d means over all of the picture come first",
+                dv_stage_name(request->stage), (long long)request->w, (long long)request->h, (long long)layout->tiles,
+                (int)layout->means + 1, (int)layout->means);
+    }
     if (layout->tiles > 1 && e->reach[request->stage].global) {
         dv_logf(e->services.log, DAVY_LOG_WARN,
                 "%s of %lld x %lld in %lld tiles: this network looks at all of a picture at once, so that tiles change "

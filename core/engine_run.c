@@ -69,14 +69,15 @@ static davy_result check_route(const dv_work *w, const dv_route *route) {
     return DAVY_OK;
 }
 
-/* Of all tiles and of what is to be packed for them; sets the part of a group of them. */
+/* Of all tiles in all passes and of what is to be packed for them; sets the part of a group of them. */
 static double total_cost(dv_job *j) {
     const dv_layout *l = &j->route->layout;
     const dvk_image *out = &j->work->out;
     const dv_plan *plan = dv_program_plan(j->route->programs[0]);
     const dvk_convert_args load = {.view = plan->input};
     const dvk_convert_args store = {.view = {.h = out->h, .w = out->w, .c = out->channels}};
-    const double picture = l->cost + (double)l->tiles * dv_convert_cost(&load) + dv_convert_cost(&store);
+    const double loads = (double)(l->tiles * (1 + l->means)) * dv_convert_cost(&load);
+    const double picture = l->cost + loads + dv_convert_cost(&store);
     uint64_t missing = 0;
     for (int32_t lane = 0; lane < j->route->n_lanes; lane++) {
         missing += dv_store_missing(j->route->stores[lane], j->work->stage, dv_program_plan(j->route->programs[lane]));

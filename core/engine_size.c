@@ -2,7 +2,8 @@
  *
  * A network that sees only its neighbourhood gives the same picture in any tiles; it is cut so that a tile's workspace
  * stays moderate and little is computed twice. One that sees the whole picture (group norms, attention) stays whole
- * while the budget allows, then takes the largest tiles that fit. Where the packed weights are what does not fit,
+ * while the budget allows, then takes the largest tiles that fit; so does one of which tiles share means, as that takes
+ * several passes. Where the packed weights are what does not fit,
  * leaner kernels are tried, and the cheaper of the two ways is taken. */
 #include "core/engine_priv.h"
 
@@ -208,9 +209,9 @@ static davy_result choose_smallest(search *s, dv_layout *out, bool *found) {
 
 static uint64_t limit_of(const search *s) {
     const bool gpu = s->e->services.n_gpus > 0;
-    return s->reach.global || s->gauge != NULL ? UINT64_MAX
-           : can_be_exact(s)                   ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
-                                               : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
+    return s->reach.global || s->reach.n_means > 0 || s->gauge != NULL ? UINT64_MAX
+           : can_be_exact(s)                                           ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
+                                                                       : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
 }
 
 static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
@@ -221,7 +222,7 @@ static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
     }
     const uint64_t limit = limit_of(s);
     const bool whole_fits = fits(s, &whole) && whole.workspace <= limit;
-    s->shared = s->e->n_lanes > 1 && !s->reach.global && s->gauge == NULL && whole.cost >= DV_WORTH_SHARING_NS;
+    s->shared = s->e->n_lanes > 1 && limit != UINT64_MAX && whole.cost >= DV_WORTH_SHARING_NS;
     *found = whole_fits && !s->shared;
     *out = whole;
     if (!*found) {

@@ -178,8 +178,8 @@ davy_result dv_fold_excites(dv_plan *plan, const dv_placement *place, const dv_p
     for (int64_t k = 0; k < g->n_nodes && l.result == DAVY_OK; k++) {
         squeeze s;
         dv_args args;
-        if (!find_squeeze(g, place, k, &s) || !find_readers(g, &s) || rows_of(&l, s.conv) <= 0 ||
-            scalable(&l, s.reader, &args) == NULL) {
+        if (!find_squeeze(g, place, k, &s) || !find_readers(g, &s) ||
+            (!options->given_means && rows_of(&l, s.conv) <= 0) || scalable(&l, s.reader, &args) == NULL) {
             continue;
         }
         const dv_param channels = channels_of(g, &g->nodes[s.reader]);
@@ -211,11 +211,11 @@ static davy_result changed_mind(const dv_graph *g, int64_t k) {
     return dv_fail(DAVY_E_INTERNAL, "%s: its kernel takes no scales any more", g->nodes[k].label);
 }
 
-/* A convolution that scales its weights itself, as those that make two do (fold_up_conv.c), leaves nothing to scale. */
-static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) {
+/* What the convolution's kernel writes as it stores the picture. */
+static davy_result place_sums(dv_lowering *l, dv_placement *place, int64_t k) {
     const dv_graph *g = l->plan->graph;
     dv_norm_place *at = &place->norms[k];
-    const int64_t reader = reader_of(g, k), c = dv_shape_of(g, g->nodes[k].out).c;
+    const int64_t c = dv_shape_of(g, g->nodes[k].out).c;
     at->conv = place->producer[g->nodes[k].in[0]];
     place->norms[at->conv].writes++;
     at->chunks = rows_of(l, at->conv);
@@ -223,8 +223,17 @@ static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) 
         return l->result != DAVY_OK ? l->result : changed_mind(g, k);
     }
     at->partial = dv_place_add(place, DVK_F32, (dv_shape){1, 1, at->chunks, c}, c, at->conv, k);
-    bool fine = at->partial >= 0;
-    if (!g->nodes[reader].fused.mixed) {
+    return at->partial >= 0 ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+}
+
+/* A convolution that scales its weights itself, as those that make two do (fold_up_conv.c), leaves nothing to scale. */
+static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) {
+    const dv_graph *g = l->plan->graph;
+    dv_norm_place *at = &place->norms[k];
+    const int64_t reader = reader_of(g, k);
+    const davy_result r = l->options->given_means ? DAVY_OK : place_sums(l, place, k);
+    bool fine = true;
+    if (r == DAVY_OK && !g->nodes[reader].fused.mixed) {
         dv_args args;
         const dvk_cuda_kernel *kernel = scalable(l, reader, &args);
         if (kernel == NULL) {
@@ -232,9 +241,9 @@ static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) 
         }
         const int64_t words = dv_div_up((int64_t)kernel->packed_bytes(&args), 4);
         at->coefficients = dv_place_add(place, DVK_F32, (dv_shape){1, 1, 1, words}, words, k, reader);
-        fine = fine && at->coefficients >= 0;
+        fine = at->coefficients >= 0;
     }
-    return fine ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    return r != DAVY_OK || fine ? r : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
 davy_result dv_place_excites(dv_plan *plan, dv_placement *place, const dv_plan_options *options) {
@@ -292,7 +301,7 @@ void dv_lower_excite(dv_lowering *l) {
     *a = (dvk_excite_args){.rows = at->chunks,
                            .c = x.c,
                            .hidden = g->params[in->weight].shape[0],
-                           .pixels = x.h * x.w,
+                           .pixels = l->options->given_means ? 1 : x.h * x.w,
                            .count = (int64_t)w.bytes / 2,
                            .dtype = w.conv.compute};
     dv_lower_vector(l, FIELD(excite.w_in), in->weight, a->hidden * x.c);

@@ -150,6 +150,7 @@ typedef struct dv_node {
         /* fold_excite.c, of convolutions: what "excite" made, by which in[0]'s channels are scaled (by way of the weights),
          * or those of res[0]; DV_NO_VALUE: nothing. A mean with `mixed` is what makes it, of nodes `parts` (dead) */
         dv_value scale, res_scale;
+        dv_value also;      /* fold_conv_down.c: a second result, which node parts[0] (dead) made; else DV_NO_VALUE */
         dv_value norm_of;   /* == in[0] where norm >= 0, else DV_NO_VALUE */
         int32_t norm;       /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
         dv_param pro_scale; /* constants [c] (affine); DV_NO_PARAM: none */
@@ -332,11 +333,20 @@ davy_result dv_rescale(dv_graph *g);
  * memory. *changed: not so where there is one frame or an op that cannot be taken apart. */
 davy_result dv_by_frame(dv_graph *g, bool *changed);
 
+typedef struct dv_grid { /* pixels of a value for a pixel of the input; num / den in lowest terms */
+    int64_t num, den;
+} dv_grid;
+
+enum { DV_MEANS = 8 }; /* so many passes over a picture are worth it, at most */
+
 typedef struct dv_reach {
-    bool global;      /* some op sees the whole picture (group norm, attention): tiles change the result */
-    int64_t halo;     /* input pixels an output pixel depends on, beyond its own place, each side */
-    int64_t align;    /* tile origins must be multiples of this many input pixels (unshuffle, stride) */
-    int64_t num, den; /* output size = input size * num / den */
+    bool global; /* some op sees the whole picture (group norm, attention): tiles change the result */
+    int32_t
+        n_means; /* or all that does is so many means: what they are of is summed tile by tile, then they are given */
+    dv_grid means[DV_MEANS]; /* grids of what each is of, in the nodes' order; the halo is that of these values, too */
+    int64_t halo;            /* input pixels an output pixel depends on, beyond its own place, each side */
+    int64_t align;           /* tile origins must be multiples of this many input pixels (unshuffle, stride) */
+    int64_t num, den;        /* output size = input size * num / den */
 } dv_reach;
 davy_result dv_graph_reach(const dv_graph *g, dv_reach *out);
 

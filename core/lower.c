@@ -249,6 +249,8 @@ static void lower_conv(dv_lowering *l) {
     }
     if (!node->fused.mixed) {
         dv_lower_conv(l);
+    } else if (node->fused.also != DV_NO_VALUE) {
+        dv_lower_conv_down(l);
     } else if (node->kh > 1) {
         dv_lower_up_conv(l);
     } else if (g->nodes[node->fused.parts[2]].op == DV_OP_DEPTHWISE) {
@@ -263,7 +265,15 @@ static void lower_depthwise(dv_lowering *l) {
 }
 
 static void lower_mean(dv_lowering *l) {
-    dv_lower_now(l)->fused.mixed ? dv_lower_excite(l) : dv_lower_pool(l);
+    if (l->options->given_means) {
+        dv_lower_note_mean(l);
+    }
+    if (l->result != DAVY_OK) {
+        return;
+    }
+    dv_lower_now(l)->fused.mixed ? dv_lower_excite(l)
+    : l->options->given_means    ? dv_lower_given_mean(l)
+                                 : dv_lower_pool(l);
 }
 
 /* The input is written by the load; the others are views. */

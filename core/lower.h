@@ -83,6 +83,13 @@ void dv_lower_excite(dv_lowering *l);
 /* fold_up_conv.c */
 void dv_lower_up_conv(dv_lowering *l);
 
+/* plan_means.c: means that are given. Their places, before those of "excite"; their entry in the plan; their step. */
+davy_result dv_place_means(const dv_plan *plan, dv_placement *place);
+void dv_lower_note_mean(dv_lowering *l);
+void dv_lower_given_mean(dv_lowering *l);
+/* fold_conv_down.c */
+void dv_lower_conv_down(dv_lowering *l);
+
 /* lower_dictionary.c */
 void dv_lower_dictionary(dv_lowering *l);
 
@@ -104,6 +111,8 @@ davy_result dv_fold_excites(dv_plan *plan, const dv_placement *place, const dv_p
 davy_result dv_place_excites(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
 /* The same for two convolutions in one (fold_up_conv.c). */
 void dv_fold_up_convs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+/* The same for two of which the first's result is wanted, too (fold_conv_down.c). */
+void dv_fold_conv_downs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for what leads to a depthwise convolution, and for what follows its paired halves (fold_depthwise.c). */
 void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
 /* The same for the halves of transformer blocks (fold_swin.c). */

@@ -34,6 +34,9 @@ static void find_uses(dv_placement *p) {
         if (node->out != DV_NO_VALUE) {
             p->producer[node->out] = (int32_t)k;
         }
+        if (node->fused.also != DV_NO_VALUE) {
+            p->producer[node->fused.also] = (int32_t)k;
+        }
         if (reads_rows(node->op)) {
             p->by_rows[node->in[0]] = p->by_rows[node->out] = true;
         }
@@ -265,6 +268,21 @@ static void place_view(dv_placement *p, const dv_node *node) {
     dv_place_put(p, node->out, where);
 }
 
+/* v, which node k makes, in that buffer, or in a new one (-1), unless it has its place. */
+static bool place_result(dv_placement *p, dv_value v, int64_t k, int32_t buffer) {
+    if (p->places[v].buffer < 0) {
+        buffer = buffer < 0 ? add_buffer(p, p->dtypes[v], p->graph->values[v].shape, k, k) : buffer;
+        if (buffer < 0) {
+            return false;
+        }
+        put(p, v, buffer);
+    }
+    dv_block *block = &p->blocks[p->places[v].buffer];
+    block->first = dv_min(block->first, k);
+    block->last = dv_max(block->last, k);
+    return true;
+}
+
 static bool place_node(dv_placement *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     if (node->op == DV_OP_GROUP_NORM && !applies_itself(p->graph, node)) {
@@ -274,20 +292,9 @@ static bool place_node(dv_placement *p, int64_t k) {
         place_view(p, node);
         return true;
     }
-    if (p->places[node->out].buffer < 0) {
-        int32_t buffer = in_place_buffer(p, node, k);
-        if (buffer < 0) {
-            buffer = add_buffer(p, p->dtypes[node->out], p->graph->values[node->out].shape, k, k);
-        }
-        if (buffer < 0) {
-            return false;
-        }
-        put(p, node->out, buffer);
-    }
-    dv_block *block = &p->blocks[p->places[node->out].buffer];
-    block->first = dv_min(block->first, k);
-    block->last = dv_max(block->last, k);
-    return true;
+    const bool placed = p->places[node->out].buffer >= 0;
+    return place_result(p, node->out, k, placed ? -1 : in_place_buffer(p, node, k)) &&
+           (node->fused.also == DV_NO_VALUE || place_result(p, node->fused.also, k, -1));
 }
 
 static bool place_all(dv_placement *p) {

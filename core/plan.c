@@ -79,6 +79,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     if (r == DAVY_OK && options->caps != NULL) {
         r = dv_fold_excites(p, place, options, &changed);
         dv_fold_up_convs(p, place, options, &changed);
+        dv_fold_conv_downs(p, place, options, &changed);
         dv_fold_depthwise(p, place, options, &changed);
         dv_fold_swin(p, place, options, &changed);
     }
@@ -93,6 +94,9 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
     if (r == DAVY_OK && changed) {
         dv_placement_free(place);
         r = dv_place_values(p->graph, &storage, place);
+    }
+    if (r == DAVY_OK && options->given_means) {
+        r = dv_place_means(p, place);
     }
     if (r == DAVY_OK && options->caps != NULL) {
         r = dv_fold_norms(p, place, options);
@@ -226,6 +230,7 @@ static const struct operands {
     {"multiply", {AT(multiply.x), AT(multiply.g)}, AT(multiply.y), 2},
     {"mean", {AT(pool.x)}, AT(pool.y), 1},
     {"up_conv", {AT(up_conv.x), AT(up_conv.res)}, AT(up_conv.y), 2},
+    {"conv_down", {AT(conv_down.x), AT(conv_down.y)}, AT(conv_down.z), 2},
     {"max_pool", {AT(pool.x)}, AT(pool.y), 1},
     {"resize", {AT(pool.x)}, AT(pool.y), 1},
     {"winograd_input", {AT(winograd_input.x)}, AT(winograd_input.y), 1},

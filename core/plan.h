@@ -10,6 +10,7 @@
 #include "core/int8.h"
 #include "core/graph.h"
 #include "core/kernel.h"
+#include "kernels/conv_down.h"
 #include "kernels/dictionary.h"
 #include "kernels/excite.h"
 #include "kernels/lm.h"
@@ -39,6 +40,7 @@ typedef union dv_args {
     dvk_multiply_args multiply;
     dvk_excite_args excite;
     dvk_up_conv_args up_conv;
+    dvk_conv_down_args conv_down;
     dvk_pool_args pool;
     dvk_dysample_args dysample;
     dvk_row_norm_args row_norm;
@@ -101,6 +103,17 @@ typedef struct dv_weight {
     int32_t parts; /* of the parameter, each packed by itself, one behind the other; 0: one */
 } dv_weight;
 
+/* A mean over a picture of which the plan computes a tile, or several: it is put into the arena before the plan runs, the
+ * same for all of them. What it is of lies there once the steps before `step` have run. */
+typedef struct dv_plan_mean {
+    int64_t step;
+    uint64_t flops; /* of those steps, as their cost */
+    double cost;
+    dv_kernel kernel; /* "mean" of a part of one picture of x, in f32 */
+    dvk_view x;       /* data NULL */
+    uint64_t x_at, given_at;
+} dv_plan_mean;
+
 enum { DV_RINGS = 128 };
 
 typedef struct dv_rings { /* a set of numbers, dv_time.ring; larger ones are in none */
@@ -141,6 +154,8 @@ typedef struct dv_plan {
     dv_transfer *transfers;
     dv_sync *syncs; /* two of each */
     int64_t n_transfers;
+    dv_plan_mean means[DV_MEANS]; /* options: given_means */
+    int32_t n_means;
     uint64_t state_bytes;     /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
     uint64_t offloaded_bytes; /* more of it, in the host's memory */
     uint64_t scratch_bytes;   /* per thread, a multiple of 64; of a GPU, of 256 */
@@ -160,14 +175,15 @@ typedef struct dv_plan_options {
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
     bool offload;              /* what a clip's rings leave goes to the host's memory, but for `resident` bytes */
     uint64_t resident;
-    uint64_t room;          /* arena that may be taken so that this is done beside the steps */
-    bool direct;            /* CUDA: nobody wants the output but "store": the last step may do that too */
-    const dv_int8 *int8;    /* compute is eight bits: which convolutions may; NULL: all */
-    bool int8_always;       /* and do, whether they gain or not */
-    bool wide;              /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
-    bool winograd;          /* CUDA: convolutions over time may read transformed frames: faster, half as large again */
-    dv_rings plain;         /* but not those of these rings */
-    uint64_t transforms_in; /* nor where the arena would become larger for it than so many bytes; 0: it may */
+    uint64_t room;       /* arena that may be taken so that this is done beside the steps */
+    bool direct;         /* CUDA: nobody wants the output but "store": the last step may do that too */
+    bool given_means;    /* the graph's means, DV_MEANS at most, are over more than is computed here: they are given */
+    const dv_int8 *int8; /* compute is eight bits: which convolutions may; NULL: all */
+    bool int8_always;    /* and do, whether they gain or not */
+    bool wide;           /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
+    bool winograd;       /* CUDA: convolutions over time may read transformed frames: faster, half as large again */
+    dv_rings plain;      /* but not those of these rings */
+    uint64_t transforms_in;   /* nor where the arena would become larger for it than so many bytes; 0: it may */
     uint64_t transforms_with; /* the same of the arena and what such convolutions' weights take more, together */
 } dv_plan_options;
 

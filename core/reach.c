@@ -7,10 +7,6 @@
 #include "core/graph_priv.h"
 #include "core/mem.h"
 
-typedef struct dv_grid { /* pixels of this value per input pixel; num / den in lowest terms */
-    int64_t num, den;
-} dv_grid;
-
 static int64_t gcd(int64_t a, int64_t b) {
     while (b != 0) {
         const int64_t t = a % b;
@@ -68,9 +64,8 @@ static int64_t window_reach(const dv_window *w) {
 }
 
 static bool sees_all(const dv_node *node) {
-    return node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ATTENTION || node->op == DV_OP_MEAN ||
-           node->op == DV_OP_RESIZE || node->op == DV_OP_DYSAMPLE || node->op == DV_OP_ORDER ||
-           node->op == DV_OP_REFINE || node->window.grid ||
+    return node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ATTENTION || node->op == DV_OP_RESIZE ||
+           node->op == DV_OP_DYSAMPLE || node->op == DV_OP_ORDER || node->op == DV_OP_REFINE || node->window.grid ||
            (node->op == DV_OP_CHANNEL_ATTENTION && node->window.h == 0);
 }
 
@@ -155,6 +150,29 @@ static void walk_back(const dv_graph *g, dv_extent *extents) {
     }
 }
 
+/* Tiles share means where there are few and nothing else sees all; then what they are of has to be as exact as the output. */
+static void find_means(const dv_graph *g, const dv_grid *grids, dv_extent *extents, dv_reach *result) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const dv_node *node = &g->nodes[i];
+        if (node->dead || node->op != DV_OP_MEAN) {
+            continue;
+        }
+        if (count < DV_MEANS) {
+            result->means[count] = grids[node->in[0]];
+        }
+        count++;
+    }
+    result->global = result->global || count > DV_MEANS;
+    result->n_means = result->global ? 0 : (int32_t)count;
+    for (int64_t i = 0; i < g->n_nodes && result->n_means > 0; i++) {
+        const dv_node *node = &g->nodes[i];
+        if (!node->dead && node->op == DV_OP_MEAN) {
+            widen(extents, node->in[0], (dv_extent){0});
+        }
+    }
+}
+
 davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
     dv_extent *extents = dv_calloc((uint64_t)g->n_values, sizeof *extents);
     dv_grid *grids = dv_calloc((uint64_t)g->n_values, sizeof *grids);
@@ -164,7 +182,7 @@ davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
         return g->output == DV_NO_VALUE ? dv_fail(DAVY_E_INTERNAL, "the graph has no output")
                                         : dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the reach of a graph");
     }
-    dv_reach result = {false, 0, 1, 1, 1};
+    dv_reach result = {.align = 1, .num = 1, .den = 1};
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const dv_node *node = &g->nodes[i];
         if (node->dead) {
@@ -178,6 +196,7 @@ davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
         result.global = result.global || sees_all(node);
     }
     extents[g->output].needed = true;
+    find_means(g, grids, extents, &result);
     walk_back(g, extents);
     result.halo = dv_max(dv_max(extents[g->input].before, extents[g->input].after), 0);
     result.num = grids[g->output].num;

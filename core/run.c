@@ -193,3 +193,12 @@ dvk_view dv_instance_input(const dv_instance *i) {
 dvk_view dv_instance_output(const dv_instance *i) {
     return dv_view_at(i->program->plan->output, i->block, i->program->plan->output_at);
 }
+
+dvk_view dv_instance_mean_of(const dv_instance *i, int32_t k) {
+    const dv_plan_mean *m = &i->program->plan->means[k];
+    return dv_view_at(m->x, i->block, m->x_at);
+}
+
+void *dv_instance_given(const dv_instance *i, int32_t k) {
+    return (char *)i->block + i->program->plan->means[k].given_at;
+}

@@ -41,8 +41,14 @@ uint64_t dv_program_trim(dv_program *p, uint64_t keep_bytes);
 
 dvk_view dv_instance_input(const dv_instance *i);
 dvk_view dv_instance_output(const dv_instance *i);
+/* Mean k of a plan whose means are given: what it is of, and the place it is put into. */
+dvk_view dv_instance_mean_of(const dv_instance *i, int32_t k);
+void *dv_instance_given(const dv_instance *i, int32_t k);
 /* On the CPU. */
 davy_result dv_instance_run(dv_instance *i, dv_watch *watch);
+/* The steps before mean k; the mean of `part` of what it is of. */
+davy_result dv_instance_run_to_mean(dv_instance *i, int32_t k, dv_watch *watch);
+davy_result dv_instance_mean(dv_instance *i, int32_t k, const dvk_view *part, float *out, dv_watch *watch);
 
 /* "load" or "store", on the CPU: the first and the last step, whose picture is the caller's. */
 davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch);

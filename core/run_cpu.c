@@ -105,11 +105,11 @@ static void transfer_state(const dv_instance *i, int64_t step, const dv_sync **a
     }
 }
 
-davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
+static davy_result run_steps(dv_instance *i, int64_t n, dv_watch *watch) {
     const dv_plan *plan = i->program->plan;
     const dv_sync *sync = plan->syncs;
     davy_result r = i->fresh ? touch(i, watch) : DAVY_OK;
-    for (int64_t k = 0; r == DAVY_OK && k < plan->n_steps; k++) {
+    for (int64_t k = 0; r == DAVY_OK && k < n; k++) {
         transfer_state(i, k, &sync);
         step_loop s = {.kernel = plan->steps[k].kernel.cpu,
                        .args = &i->args[k],
@@ -117,8 +117,29 @@ davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
                        .scratch_bytes = plan->scratch_bytes};
         r = run_step(i->program->services, &plan->steps[k], &s, watch);
     }
-    transfer_state(i, plan->n_steps, &sync);
+    transfer_state(i, n, &sync);
     return r;
+}
+
+davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
+    return run_steps(i, i->program->plan->n_steps, watch);
+}
+
+davy_result dv_instance_run_to_mean(dv_instance *i, int32_t k, dv_watch *watch) {
+    return run_steps(i, i->program->plan->means[k].step, watch);
+}
+
+davy_result dv_instance_mean(dv_instance *i, int32_t k, const dvk_view *part, float *out, dv_watch *watch) {
+    const dv_plan *plan = i->program->plan;
+    const dvk_kernel *kernel = plan->means[k].kernel.cpu;
+    dvk_pool_args args = {.x = *part};
+    args.y = (dvk_view){.data = out, .dtype = DVK_F32, .n = 1, .h = 1, .w = 1, .c = part->c};
+    args.y.sn = args.y.sh = args.y.sw = part->c;
+    const dv_step step = {.label = "mean",
+                          .units = kernel->units(&args),
+                          .bytes = (uint64_t)(part->h * part->w * part->c) * dvk_dtype_size(part->dtype)};
+    step_loop s = {.kernel = kernel, .args = &args, .scratch = i->scratch, .scratch_bytes = plan->scratch_bytes};
+    return run_step(i->program->services, &step, &s, watch);
 }
 
 double dv_convert_cost(const dvk_convert_args *args) {

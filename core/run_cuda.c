@@ -98,10 +98,6 @@ void dv_cuda_instance_release(dv_instance *i) {
 
 /* ---- what it lends ---- */
 
-dv_gpu *dv_instance_gpu(const dv_instance *i) {
-    return i->program->gpu;
-}
-
 dv_gpu_queue *dv_instance_queue(const dv_instance *i) {
     return i->cuda->queue;
 }

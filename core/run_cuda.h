@@ -8,8 +8,6 @@
 #include "core/cuda/gpu.h"
 #include "core/run.h"
 
-dv_gpu *dv_instance_gpu(const dv_instance *i);
-
 /* Work goes to `stream`, the host's, or to a queue of the instance's own where it is NULL. Earlier work of the instance is
  * waited for on the device. Every begin that succeeds is followed by end, also after failures. */
 davy_result dv_instance_begin(dv_instance *i, void *stream);
@@ -21,6 +19,9 @@ void dv_instance_settle(dv_instance *i);
 
 /* All steps; of a direct plan all but the last. */
 davy_result dv_instance_enqueue(dv_instance *i);
+/* Those before mean k; the mean of `part` of what it is of, one picture, to `out`, f32 in device memory. */
+davy_result dv_instance_enqueue_to_mean(dv_instance *i, int32_t k);
+davy_result dv_instance_enqueue_mean(dv_instance *i, int32_t k, const dvk_view *part, void *out);
 /* That one, into the picture; of any other plan a "store" of its output. On q, of the instance's GPU. */
 davy_result dv_instance_enqueue_store(dv_instance *i, dv_gpu_queue *q, const dvk_convert_args *args, uint64_t bytes);
 /* One op of the picture: "load", "store", "blend"; on q, of the instance's GPU. */
@@ -39,6 +40,7 @@ enum {                   /* of memory and of events; pairs, for one tile is move
        DV_SLOT_FADE = 9, /* weights of fades */
        DV_SLOT_HOME = 10,
        DV_SLOT_RESULT = 11, /* of a direct plan, on its way into a picture that has to be stored by a step of its own */
+       DV_SLOT_MEANS = 12,  /* of parts of tiles, [tile][channel] */
        DV_SLOT_SENT = 16,   /* of 16 GPUs: an input made here; is ready */
        DV_SLOT_TAKEN = 32,  /* of 16 GPUs: an output of theirs; has been used */
        DV_SLOTS = 48

@@ -119,9 +119,8 @@ static davy_result enqueue_transfers(dv_instance *i, dv_gpu_queue *q, int64_t st
     return r;
 }
 
-static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q) {
+static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q, int64_t n) {
     const dv_plan *plan = i->program->plan;
-    const int64_t n = plan->n_steps - (plan->direct ? 1 : 0);
     const dv_sync *sync = plan->syncs;
     davy_result r = plan->n_transfers > 0 && i->cuda->transferred == NULL ? make_transfers(i) : DAVY_OK;
     for (int64_t k = 0; r == DAVY_OK && k < n; k++) {
@@ -131,6 +130,10 @@ static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q) {
     return r == DAVY_OK ? enqueue_transfers(i, q, n, &sync) : r;
 }
 
+static int64_t all_steps(const dv_instance *i) {
+    return i->program->plan->n_steps - (i->program->plan->direct ? 1 : 0);
+}
+
 /* Not fatal: a driver that refuses to capture still runs the steps. */
 static void capture(dv_instance *i) {
     dv_cuda *c = i->cuda;
@@ -138,7 +141,7 @@ static void capture(dv_instance *i) {
     if (dv_gpu_capture_begin(c->own) != DAVY_OK) {
         return;
     }
-    const davy_result enqueued = enqueue_steps(i, c->own);
+    const davy_result enqueued = enqueue_steps(i, c->own, all_steps(i));
     const davy_result ended = dv_gpu_capture_end(c->own, &c->graph);
     c->refused = enqueued != DAVY_OK || ended != DAVY_OK || c->graph == NULL;
     if (c->refused && c->graph != NULL) {
@@ -154,7 +157,22 @@ davy_result dv_instance_enqueue(dv_instance *i) {
         capture(i);
     }
     c->ran = true;
-    return c->graph != NULL && !timed_run ? dv_gpu_graph_launch(c->graph, c->queue) : enqueue_steps(i, c->queue);
+    return c->graph != NULL && !timed_run ? dv_gpu_graph_launch(c->graph, c->queue)
+                                          : enqueue_steps(i, c->queue, all_steps(i));
+}
+
+davy_result dv_instance_enqueue_to_mean(dv_instance *i, int32_t k) {
+    return enqueue_steps(i, i->cuda->queue, i->program->plan->means[k].step);
+}
+
+davy_result dv_instance_enqueue_mean(dv_instance *i, int32_t k, const dvk_view *part, void *out) {
+    dvk_pool_args args = {.x = *part};
+    args.y = (dvk_view){.data = out, .dtype = DVK_F32, .n = 1, .h = 1, .w = 1, .c = part->c};
+    args.y.sn = args.y.sh = args.y.sw = part->c;
+    const dv_step step = {.kernel = i->program->plan->means[k].kernel,
+                          .label = "mean",
+                          .bytes = (uint64_t)(part->h * part->w * part->c) * dvk_dtype_size(part->dtype)};
+    return enqueue(i, i->cuda->queue, &step, &args);
 }
 
 davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, const char *label,

@@ -43,6 +43,7 @@ static void place_fade(const dv_axis_desc *d, dv_axis *a, int64_t k, int64_t fro
         first += margin;
         end -= margin;
     }
+    a->cut[k] = round_down(first + (end - first) / 2, d->align);
     first = round_up(first, d->den);
     a->fade_first[k] = first * d->num / d->den;
     a->fade_end[k] = dv_max(round_down(end, d->den), first) * d->num / d->den;
@@ -50,12 +51,13 @@ static void place_fade(const dv_axis_desc *d, dv_axis *a, int64_t k, int64_t fro
 
 davy_result dv_axis_create(const dv_axis_desc *d, dv_axis *out) {
     dv_axis a = {.tile = dv_min(d->tile, d->size), .count = dv_tile_count(d), .num = d->num, .den = d->den};
-    a.origin = dv_calloc(3 * (uint64_t)(a.count + 1), sizeof *a.origin);
+    a.origin = dv_calloc(4 * (uint64_t)(a.count + 1), sizeof *a.origin);
     if (a.origin == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "tiles: out of memory");
     }
     a.fade_first = a.origin + a.count + 1;
     a.fade_end = a.fade_first + a.count + 1;
+    a.cut = a.fade_end + a.count + 1;
     int64_t from = 0; /* end of the previous fade, input */
     for (int64_t k = 1; k < a.count; k++) {
         a.origin[k] = dv_min(k * step_of(d), d->size - a.tile);
@@ -63,6 +65,7 @@ davy_result dv_axis_create(const dv_axis_desc *d, dv_axis *out) {
         from = dv_div_up(a.fade_end[k] * d->den, d->num);
     }
     a.fade_first[a.count] = a.fade_end[a.count] = d->size * d->num / d->den;
+    a.cut[a.count] = d->size;
     *out = a;
     return DAVY_OK;
 }

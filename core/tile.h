@@ -27,6 +27,7 @@ typedef struct dv_axis {
     int64_t *origin; /* [count], input */
     int64_t *fade_first,
         *fade_end; /* [count + 1], output: fade k lies between tiles k - 1 and k; the outermost are empty */
+    int64_t *cut;  /* [count + 1], input: what is summed over all tiles is of tile k from cut k to cut k + 1; aligned */
     int64_t num, den;
 } dv_axis;
 

@@ -6,6 +6,7 @@
 #include "tests/cuda/reference_kernels.h"
 #include "tests/unit/engine_fixture.h"
 #include "tests/unit/fake_clips.h"
+#include "tests/unit/fake_convnets.h"
 #include "tests/unit/fake_transformers.h"
 
 /* ---- engines ---- */
@@ -160,6 +161,11 @@ static dv_tensors *atd(void) {
     return fake_atd(12, 2, of);
 }
 
+/* Whose tiles share four means. */
+static dv_tensors *cugan(void) {
+    return fake_cugan_narrow((fake_cugan_spec){.in = 3, .bottom = 3, .k = 4, .out = 3}, 32);
+}
+
 enum { WAYS = 9 };
 
 static const subject subjects[] = {
@@ -172,6 +178,7 @@ static const subject subjects[] = {
     {"drct", drct, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 6, .w = 7}, 2},
     {"dat", dat, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 6, .w = 7}, 2},
     {"atd", atd, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 9, .w = 14}, 2},
+    {"cugan in tiles", cugan, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 38, .w = 42, .tiling = {38, 1000, 0}}, 2},
     {"atd in faded tiles", atd, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 56, .w = 40, .tiling = {32, 32, 8}}, 2},
 };
 
@@ -272,6 +279,68 @@ static void test_retreat(void) {
     bench_close(&b, "retreat");
 }
 
+static double furthest(const char *a, const char *b, uint64_t bytes) {
+    double most = a != NULL && b != NULL ? 0.0 : 1e30;
+    for (uint64_t i = 0; most < 1e30 && i + 4 <= bytes; i += 4) {
+        float of[2];
+        memcpy(&of[0], a + i, 4);
+        memcpy(&of[1], b + i, 4);
+        most = fmax(most, fabs((double)of[0] - (double)of[1]));
+    }
+    return most;
+}
+
+/* Tiles that share means against the whole picture, alone and together, on one GPU and on two. */
+static void test_means(int32_t n_gpus) {
+    ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 2, .h = 44, .w = 51, .tiling = {.width = -1}};
+    bench b;
+    if (bench_open(&b, cugan(), n_gpus)) {
+        uint64_t bytes = 0;
+        char *whole = run(&b, &q, &bytes);
+        q.tiling = (dv_tiling){.width = 43, .height = 42};
+        for (int k = 0; k < 2; k++) {
+            fills = k > 0;
+            OK(dv_engine_unload(b.engine));
+            char *tiles = run(&b, &q, &bytes);
+            const dv_layout l = layout_of(&b, &q);
+            CHECKF(l.means == 4 && l.tiles > 3 && l.lanes == n_gpus && (l.together > 1) == fills, "%d together on %d",
+                   (int)l.together, (int)l.lanes);
+            CHECKF(furthest(whole, tiles, bytes) < 1e-5, "%g apart", furthest(whole, tiles, bytes));
+            free(tiles);
+        }
+        free(whole);
+    }
+    bench_close(&b, "means");
+}
+
+/* Where the device has not enough for the whole picture, the sums begin anew with smaller tiles. */
+static void test_means_retreat(void) {
+    const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 1, .h = 170, .w = 150};
+    bench b;
+    if (bench_open(&b, cugan(), 1)) {
+        uint64_t bytes = 0;
+        char *whole = run(&b, &q, &bytes);
+        const dv_layout l = layout_of(&b, &q);
+        CHECK(l.tiles == 1 && l.means == 0);
+        OK(dv_engine_unload(b.engine));
+        OK(dv_engine_load(b.engine, &(dv_control){0}));
+        dv_engine_trim(b.engine, 0);
+        m->device_bytes = m->used_bytes + l.workspace * 3 / 4;
+        char *tiles = run(&b, &q, &bytes);
+        int32_t means = 0;
+        for (int i = 0; i < DV_ROUTES; i++) {
+            const dv_route *route = b.engine->routes[i];
+            means += route != NULL && route->request.limit > 0 ? route->layout.means : 0;
+        }
+        CHECKF(means == 4, "%d means", (int)means);
+        CHECKF(furthest(whole, tiles, bytes) < 1e-5, "%g apart", furthest(whole, tiles, bytes));
+        free(tiles);
+        free(whole);
+        m->device_bytes = (uint64_t)4 << 30;
+    }
+    bench_close(&b, "retreat of means");
+}
+
 /* What a plan says is what a run takes. */
 static void test_budget(void) {
     const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 8, .h = 20, .w = 22};
@@ -320,6 +389,9 @@ int main(void) {
         check_subject(&subjects[i], 2, subjects[i].ask.tiling.width > 0 ? 1 : 5);
     }
     test_retreat();
+    test_means(1);
+    test_means(2);
+    test_means_retreat();
     test_budget();
     test_clips();
     while (calls != NULL) {

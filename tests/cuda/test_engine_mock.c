@@ -6,15 +6,16 @@
 #include "core/profile.h"
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/engine_fixture.h"
+#include "tests/unit/fake_convnets.h"
 
 /* Every module of the build, by name; the mock finds any function in any module. */
 static const unsigned char nothing[] = "nothing";
 static char module_names[] = DV_MODULES;
-static dvk_cuda_module modules[64];
+static dvk_cuda_module modules[96];
 
 static int32_t list_modules(void) {
     int32_t n = 0;
-    for (char *name = strtok(module_names, ","); name != NULL && n < 64; name = strtok(NULL, ",")) {
+    for (char *name = strtok(module_names, ","); name != NULL && n < 96; name = strtok(NULL, ",")) {
         modules[n++] = (dvk_cuda_module){name, nothing, nothing + sizeof nothing};
     }
     return n;
@@ -221,6 +222,56 @@ static void test_cancel(void) {
     }
 }
 
+static uint64_t told; /* of progress */
+
+static int32_t DAVY_CALL progress(void *user, const char *stage, uint64_t done, uint64_t total) {
+    (void)user;
+    (void)stage;
+    CHECKF(done >= told && done <= total, "from %d to %d", (int)told, (int)done);
+    told = done;
+    return 0;
+}
+
+/* Passes over tiles that share means: every way in and out, again and again; cancelled and short of memory in any of them. */
+static void test_means(void) {
+    static const fake_cugan_spec cugan = {.in = 3, .bottom = 3, .k = 4, .out = 3};
+    for (int k = 0; k < 16; k++) {
+        ask_for q = {.h = 70, .w = 81, .in_device = k % 2 == 1, .out_device = k / 2 % 2 == 1};
+        q.tiling = (dv_tiling){.width = 50, .height = 44, .overlap = k / 4 % 2 == 0 ? 0 : 12}; /* cut, or faded */
+        bench b;
+        if (bench_open(&b, fake_cugan(cugan), 1 + k / 8, 0)) {
+            m->lazy = k % 3 == 0;
+            told = 0;
+            q.control.progress = progress;
+            for (int again = 0; again < 3; again++) {
+                CHECKF(run(&b, &q) == DAVY_OK, "way %d: %s", k, last_error());
+                CHECKF(told == 1000, "way %d: %d of 1000 told", k, (int)told);
+                told = 0;
+            }
+            q.control.progress = NULL;
+            q.ordered = q.in_device && q.out_device;
+            CHECKF(run(&b, &q) == DAVY_OK, "way %d, ordered: %s", k, last_error());
+            for (int looks = 1; looks < 40; looks += 6) {
+                int left = looks;
+                q.ordered = false;
+                q.control = (dv_control){.cancelled = after_some, .cancelled_user = &left};
+                const davy_result r = run(&b, &q);
+                CHECKF(r == DAVY_E_CANCELLED || (r == DAVY_OK && left > 0), "look %d: %s", looks, last_error());
+                q.control = (dv_control){0};
+            }
+            for (int64_t at = 1; at < 14; at += 1 + k % 3) {
+                dv_engine_trim(b.engine, 0);
+                m->fail_alloc_at = at;
+                const davy_result r = run(&b, &q);
+                CHECKF(r == DAVY_OK || r == DAVY_E_NOMEM_DEVICE, "allocation %d: %s", (int)at, last_error());
+                m->fail_alloc_at = 0;
+            }
+            CHECKF(run(&b, &q) == DAVY_OK, "after it: %s", last_error());
+        }
+        bench_close(&b, "means");
+    }
+}
+
 typedef struct share { /* of a thread; what went wrong is counted there, checks are not for threads */
     bench *b;
     int32_t index, failed;
@@ -300,6 +351,7 @@ int main(void) {
     test_failures();
     test_no_tile_lost();
     test_cancel();
+    test_means();
     test_budget();
     test_full_device();
     dv_heap_release(heap);

@@ -1,5 +1,5 @@
 """tiles.py - tiles against the whole picture, on a photograph, with small networks that people use: what sees only its
-neighbourhood gives the same picture in any tiles, what reaches further differs by two steps of 255 at most where tiles
+neighbourhood, or means of the whole picture beside it, gives the same picture in any tiles, what reaches further differs by two steps of 255 at most where tiles
 share enough, and nowhere more at their edges than elsewhere.
 
 Environment: DAVY_BUILD, DAVY_LIBRARY, DAVY_SOURCE, DAVY_SHARED (optional: real weights). Ends "N passed, N failed, N skipped".
@@ -28,6 +28,9 @@ NETWORKS = (
     ("davy-live-x4", True),
     (SHARED / "models/compact/realesr-general-x4v3.safetensors", True),
     (SHARED / "models/span/2xHFA2kSPAN.safetensors", True),
+    (SHARED / "models/realcugan/realcugan-se-up2x-conservative.safetensors", True),
+    (SHARED / "models/waifu2x/waifu2x-upcunet-art-scale2x.safetensors", True),
+    (SHARED / "models/waifu2x/waifu2x-cunet-art-noise1.safetensors", True),
     (SHARED / "models/rrdb/RealESRGAN_x4plus_anime_6B.safetensors", False),
 )
 counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -94,18 +97,25 @@ def one(network, name, exact, x):
 
 
 def told():
-    """Squeeze-excite means of a tile are not the picture's: whoever takes tiles there is told."""
-    model = SHARED / "models/realcugan/realcugan-se-up2x-conservative.safetensors"
-    if not model.exists():
-        counts["skipped"] += 1
-        print("skipped:", model.name, "is not here")
-        return
+    """Tiles that change the result are told of, as in encoders with a norm over the picture; those that share its means do not."""
+    cugan = SHARED / "models/realcugan/realcugan-se-up2x-conservative.safetensors"
+    encoder = SHARED / "models/tae/taef2_encoder.safetensors"
+    picture = str(SOURCE / "packaging/examples/cat.png")
     with tempfile.TemporaryDirectory() as folder:
-        for name, tile, says in ((model, "160", True), (model, "none", False), ("davy-live-x2", "160", False)):
-            command = [str(BUILD / "davy"), "upscale", str(SOURCE / "packaging/examples/cat.png"), "-o", folder + "/x.png", "--device", "cpu",
-                       "--precision", "bf16", "--tile", tile, *(["--model", str(name)] if name is model else ["--scale", "2"])]
+        upscale, encode = ["upscale", picture, "-o", folder + "/x.png"], ["encode", picture, "-o", folder + "/x.safetensors", "--crop"]
+        for what, model, tile, says in (
+            (encode, encoder, "160", True),
+            (encode, encoder, "none", False),
+            (upscale, cugan, "200", False),
+            (upscale, None, "160", False),
+        ):
+            if model is not None and not model.exists():
+                counts["skipped"] += 1
+                print("skipped:", model.name, "is not here")
+                continue
+            command = [str(BUILD / "davy"), *what, "--device", "cpu", "--tile", tile, *(["--model", str(model)] if model else ["--scale", "2"])]
             run = subprocess.run(command, capture_output=True, text=True)
-            check(run.returncode == 0 and ("tiles change the result" in run.stderr) == says, f"{name}, tile {tile}: {run.stderr!r}")
+            check(run.returncode == 0 and ("tiles change the result" in run.stderr) == says, f"{model}, tile {tile}: {run.stderr!r}")
 
 
 def main():

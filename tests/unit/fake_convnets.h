@@ -82,8 +82,9 @@ static inline void fake_unet_pair(dv_tensors *t, const char *at, int64_t in, int
     fake_conv(t, fake_name("%s.conv.0", at), middle, in, 3, 1);
     fake_conv(t, fake_name("%s.conv.2", at), out, middle, 3, 1);
     if (se) {
-        fake_conv(t, fake_name("%s.seblock.conv1", at), out / 8, out, 1, 1);
-        fake_conv(t, fake_name("%s.seblock.conv2", at), out, out / 8, 1, 1);
+        const int64_t hidden = out < 8 ? 1 : out / 8;
+        fake_conv(t, fake_name("%s.seblock.conv1", at), hidden, out, 1, 1);
+        fake_conv(t, fake_name("%s.seblock.conv2", at), out, hidden, 1, 1);
     }
 }
 
@@ -99,36 +100,42 @@ typedef struct fake_cugan_spec {
     int pro;
 } fake_cugan_spec;
 
-static inline dv_tensors *fake_cugan(fake_cugan_spec s) {
+/* Channels inside are divided by `by`. */
+static inline dv_tensors *fake_cugan_narrow(fake_cugan_spec s, int64_t by) {
+    const int64_t c32 = 32 / by, c64 = 64 / by, c128 = 128 / by, c256 = 256 / by;
     dv_tensors *t = fake_new();
-    fake_unet_pair(t, "unet1.conv1", s.in, 32, 64, 0);
-    fake_conv(t, "unet1.conv1_down", 64, 64, 2, 1);
-    fake_unet_pair(t, "unet1.conv2", 64, 128, 64, 1);
-    fake_transposed(t, "unet1.conv2_up", 64, 64, 2);
-    fake_conv(t, "unet1.conv3", 64, 64, 3, 1);
+    fake_unet_pair(t, "unet1.conv1", s.in, c32, c64, 0);
+    fake_conv(t, "unet1.conv1_down", c64, c64, 2, 1);
+    fake_unet_pair(t, "unet1.conv2", c64, c128, c64, 1);
+    fake_transposed(t, "unet1.conv2_up", c64, c64, 2);
+    fake_conv(t, "unet1.conv3", c64, c64, 3, 1);
     if (s.k == 3) {
-        fake_conv(t, "unet1.conv_bottom", s.bottom, 64, 3, 1);
+        fake_conv(t, "unet1.conv_bottom", s.bottom, c64, 3, 1);
     } else {
-        fake_transposed(t, "unet1.conv_bottom", 64, s.bottom, s.k);
+        fake_transposed(t, "unet1.conv_bottom", c64, s.bottom, s.k);
     }
-    fake_unet_pair(t, "unet2.conv1", s.bottom, 32, 64, 0);
-    fake_conv(t, "unet2.conv1_down", 64, 64, 2, 1);
-    fake_unet_pair(t, "unet2.conv2", 64, 64, 128, 1);
-    fake_conv(t, "unet2.conv2_down", 128, 128, 2, 1);
-    fake_unet_pair(t, "unet2.conv3", 128, 256, 128, 1);
-    fake_transposed(t, "unet2.conv3_up", 128, 128, 2);
-    fake_unet_pair(t, "unet2.conv4", 128, 64, 64, 1);
-    fake_transposed(t, "unet2.conv4_up", 64, 64, 2);
-    fake_conv(t, "unet2.conv5", 64, 64, 3, 1);
-    fake_conv(t, "unet2.conv_bottom", s.out, 64, 3, 1);
+    fake_unet_pair(t, "unet2.conv1", s.bottom, c32, c64, 0);
+    fake_conv(t, "unet2.conv1_down", c64, c64, 2, 1);
+    fake_unet_pair(t, "unet2.conv2", c64, c64, c128, 1);
+    fake_conv(t, "unet2.conv2_down", c128, c128, 2, 1);
+    fake_unet_pair(t, "unet2.conv3", c128, c256, c128, 1);
+    fake_transposed(t, "unet2.conv3_up", c128, c128, 2);
+    fake_unet_pair(t, "unet2.conv4", c128, c64, c64, 1);
+    fake_transposed(t, "unet2.conv4_up", c64, c64, 2);
+    fake_conv(t, "unet2.conv5", c64, c64, 3, 1);
+    fake_conv(t, "unet2.conv_bottom", s.out, c64, 3, 1);
     if (s.final > 0) {
-        fake_conv(t, "conv_final", s.final, 64, 3, 1);
+        fake_conv(t, "conv_final", s.final, s.out, 3, 1);
     }
     if (s.pro) {
         fake_vector(t, "pro", 1);
     }
     fake_done(t);
     return t;
+}
+
+static inline dv_tensors *fake_cugan(fake_cugan_spec s) {
+    return fake_cugan_narrow(s, 1);
 }
 
 static inline dv_tensors *fake_upconv7(void) {

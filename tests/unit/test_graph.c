@@ -216,7 +216,7 @@ static void test_dump(const dv_tensors *t) {
 }
 
 static dv_reach reach_of(dv_graph *g, dv_value out) {
-    dv_reach reach = {false, -1, -1, -1, -1};
+    dv_reach reach = {.halo = -1, .align = -1, .num = -1, .den = -1};
     dv_output(g, out);
     CHECKF(dv_graph_check(g) == DAVY_OK && dv_graph_reach(g, &reach) == DAVY_OK, "%s", last_error());
     return reach;
@@ -255,6 +255,34 @@ static void test_reach(const dv_tensors *t) {
     g = new_graph(t);
     r = reach_of(g, dv_group_norm(g, dv_input(g, wide), "norm", 2, 1e-6f));
     CHECK(r.global);
+    dv_graph_release(g);
+}
+
+static dv_value squeeze(dv_graph *g, dv_value x) {
+    return dv_multiply(g, x, dv_mean(g, x), DVK_ACT_SIGMOID);
+}
+
+/* Of a few means tiles know what they are of, and how much of it they have right; many are an op that sees all. */
+static void test_reach_of_means(const dv_tensors *t) {
+    const dv_shape in = {1, 12, 12, 3};
+    const dv_conv_opts half = {.stride = 2};
+    for (int count = 1; count <= DV_MEANS + 1; count++) {
+        dv_graph *g = new_graph(t);
+        dv_value x = dv_upsample(g, squeeze(g, dv_conv(g, dv_input(g, in), "first", 8, 3, &half)), 6);
+        for (int i = 1; i < count; i++) {
+            x = squeeze(g, x);
+        }
+        const dv_reach r = reach_of(g, x);
+        CHECK(r.global == (count > DV_MEANS) && r.n_means == (r.global ? 0 : count) && r.align == 2);
+        CHECK(r.global || (r.means[0].num == 1 && r.means[0].den == 2));
+        CHECK(r.global || count == 1 || (r.means[count - 1].num == 3 && r.means[count - 1].den == 1));
+        dv_graph_release(g);
+    }
+    dv_graph *g = new_graph(t); /* what nothing but the mean sees needs a pixel around it, too */
+    const dv_value x = dv_input(g, in);
+    const dv_reach r =
+        reach_of(g, dv_multiply(g, x, dv_slice(g, dv_mean(g, dv_conv(g, x, "first", 8, 3, NULL)), 0, 3), DVK_ACT_NONE));
+    CHECK(r.n_means == 1 && r.halo == 1);
     dv_graph_release(g);
 }
 
@@ -307,6 +335,7 @@ int main(void) {
     test_unsafe();
     test_dump(t);
     test_reach(t);
+    test_reach_of_means(t);
     test_flops(t);
     test_no_memory(t);
     dv_tensors_release(t);

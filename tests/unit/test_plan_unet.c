@@ -11,16 +11,20 @@
 
 static const fake_cugan_spec cugan_x2 = {.in = 3, .bottom = 3, .k = 4, .out = 3};
 
-static dv_plan *plan_of(const dv_tensors *weights, const dvk_cuda_caps *caps, dvk_dtype compute, int64_t h, int64_t w) {
+static dv_plan *plan_with(const dv_tensors *weights, const dv_plan_options *options, int64_t h, int64_t w) {
     dv_graph *g = fake_build(weights, NULL, DV_STAGE_UPSCALE, h, w);
-    const dv_plan_options options = {.caps = caps, .compute = compute};
     dv_plan *plan = NULL;
     if (!CHECK(g != NULL && dv_fuse(g) == DAVY_OK)) {
         dv_graph_release(g);
         return NULL;
     }
-    CHECK(dv_plan_create(g, &options, &plan) == DAVY_OK);
+    CHECK(dv_plan_create(g, options, &plan) == DAVY_OK);
     return plan;
+}
+
+static dv_plan *plan_of(const dv_tensors *weights, const dvk_cuda_caps *caps, dvk_dtype compute, int64_t h, int64_t w) {
+    const dv_plan_options options = {.caps = caps, .compute = compute};
+    return plan_with(weights, &options, h, w);
 }
 
 static bool is_op(const dv_step *s, const char *op) {
@@ -96,6 +100,16 @@ static void check_excite(const dv_plan *p, int64_t k, bool adds) {
     CHECK(adder == NULL || (adder->args.conv.epi.n_res == 1 && adder->args.conv.y.c == a->c));
 }
 
+/* Two convolutions in one: a result that is kept, and what becomes of it, half as large and read next. */
+static void check_down(const dv_plan *p, const dv_step *s) {
+    const dvk_conv_down_args *a = &s->args.conv_down;
+    const dv_bind *kept = bind_of(p, s, offsetof(dv_args, conv_down.y.data));
+    const dv_bind *half = bind_of(p, s, offsetof(dv_args, conv_down.z.data));
+    CHECK(a->x.c == 32 && a->y.h == a->x.h - 2 && a->z.h == a->y.h / 2 && a->z.w == a->y.w / 2);
+    CHECK(!same_place(kept, half) && is_op(s + 1, "conv2d") &&
+          same_place(half, bind_of(p, s + 1, offsetof(dv_args, conv.x.data))));
+}
+
 /* The second of four squeezed pictures is also added, later and in part. */
 static void check_squeezes(dvk_dtype compute) {
     dv_tensors *weights = fake_cugan(cugan_x2);
@@ -106,14 +120,49 @@ static void check_squeezes(dvk_dtype compute) {
             if (is_op(&p->steps[i], "excite")) {
                 check_excite(p, i, number++ == 1);
             }
+            if (is_op(&p->steps[i], "conv_down")) {
+                check_down(p, &p->steps[i]);
+            }
         }
         CHECK(number == 4 && count_op(p, "mean") == 0 && count_op(p, "multiply") == 0);
-        CHECK(count_op(p, "up_conv") == 2 && count_op(p, "pixel_shuffle") == 0);
+        CHECK(count_op(p, "up_conv") == 2 && count_op(p, "conv_down") == 2 && count_op(p, "pixel_shuffle") == 0);
         CHECK(count_op(plain, "excite") == 0 && count_op(plain, "mean") == 4 && count_op(plain, "multiply") == 4);
         CHECK(p->flops == plain->flops);
     }
     dv_plan_release(p);
     dv_plan_release(plain);
+    dv_tensors_release(weights);
+}
+
+/* Of a tile, whose means are given: nobody sums, and what each is of is there when the steps before it have run. */
+static void check_given(dvk_dtype compute, bool folds) {
+    dv_tensors *weights = fake_cugan(cugan_x2);
+    const dv_plan_options options = {.caps = &hopper, .compute = compute, .given_means = true};
+    dv_plan *p = plan_with(weights, &options, 360, 640);
+    if (p != NULL && CHECK(p->n_means == 4)) {
+        CHECK(count_op(p, folds ? "excite" : "mean") == 4 && count_op(p, folds ? "mean" : "excite") == 0);
+        for (int64_t i = 0; i < p->n_steps; i++) {
+            const dv_step *s = &p->steps[i];
+            CHECK(!is_op(s, "conv2d") || bind_of(p, s, offsetof(dv_args, conv.epi.sums)) == NULL);
+        }
+        for (int32_t k = 0; k < p->n_means; k++) {
+            const dv_plan_mean *m = &p->means[k];
+            const dv_step *s = &p->steps[m->step], *before = s - 1;
+            const dv_bind *given =
+                bind_of(p, s, folds ? offsetof(dv_args, excite.sums) : offsetof(dv_args, pool.x.data));
+            const dv_bind *x = bind_of(p, before, offsetof(dv_args, conv.y.data));
+            CHECK(is_op(s, folds ? "excite" : "mean") && is_op(before, "conv2d"));
+            CHECK(given != NULL && given->at == m->given_at && x != NULL && x->at == m->x_at);
+            CHECK(!folds || (s->args.excite.rows == 1 && s->args.excite.pixels == 1));
+            CHECK(folds || s->args.pool.x.h * s->args.pool.x.w == 1);
+            CHECK(k == 0 || (m->cost > m[-1].cost && m->flops > m[-1].flops));
+            for (int64_t i = 0; i < p->n_binds; i++) { /* nothing else is ever there */
+                const uint64_t at = p->binds[i].kind == DV_BIND_ARENA ? p->binds[i].at : UINT64_MAX;
+                CHECK(&p->binds[i] == given || at < m->given_at || at >= m->given_at + (uint64_t)m->x.c * 4);
+            }
+        }
+    }
+    dv_plan_release(p);
     dv_tensors_release(weights);
 }
 
@@ -142,6 +191,9 @@ static void check_family(fake_cugan_spec spec, int64_t h, int64_t w) {
 int main(void) {
     check_squeezes(DVK_F16);
     check_squeezes(DVK_BF16);
+    check_given(DVK_F16, true);
+    check_given(DVK_BF16, true);
+    check_given(DVK_F32, false);
     check_left(fake_cugan(cugan_x2), &ampere, DVK_F16);
     check_left(fake_cugan(cugan_x2), &turing, DVK_F16);
     check_left(fake_hat(24, 2, 8, 12), &hopper, DVK_F16);
