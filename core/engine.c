@@ -295,10 +295,10 @@ static bool tiles_exactly(const dv_engine *e) {
 static void take_time(const dv_engine *e, davy_model_info *info) {
     dv_clip_rule rule;
     if (dv_engine_clip(e, DV_STAGE_DECODE, &rule)) {
-        info->temporal_factor = (int32_t)(rule.step_out / dv_max(rule.step, 1));
+        info->temporal_factor = (int32_t)dv_div_up(rule.step_out, dv_max(rule.step, 1));
     }
     if (dv_engine_clip(e, DV_STAGE_ENCODE, &rule)) {
-        info->temporal_factor = (int32_t)(rule.step / dv_max(rule.step_out, 1));
+        info->temporal_factor = (int32_t)dv_div_up(rule.step, dv_max(rule.step_out, 1));
         info->window_frames = (int32_t)dv_max(rule.first, rule.step);
         info->latency_frames = info->window_frames - 1;
     }

@@ -1,5 +1,5 @@
 /* vae_taehv.c - the TAEHV family of tiny video autoencoders: taehv, taew2_1, taew2_2, taehv1_5, taeltx_2 and their "super"
- * decoders, lighttae. Chains of convolutions and blocks that also see the frame before, written down as one letter a
+ * decoders, taeh3, lighttae. Chains of convolutions and blocks that also see the frame before, written down as one letter a
  * layer because the files name layers by their place in the chain. Pictures are [0,1]; latents are the diffusion model's
  * own. docs/arch/vae_taehv.md. */
 #include "core/arch.h"
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/block/autoencoder.h"
+#include "core/block/clip_pieces.h"
 #include "core/block/pick.h"
 #include "core/block/weights.h"
 #include "core/error.h"
@@ -24,7 +25,8 @@ enum { NAME_BYTES = 64, MOST_TIMES = 4 };
 typedef struct cfg {
     bool encodes, decodes, super, leaky;
     int64_t z, patch;
-    int64_t shrink, grow; /* frames of one latent, of either half */
+    int64_t shrink, grow;  /* frames of one latent, of either half */
+    dv_clip_pieces pieces; /* MiniMax H3's */
 } cfg;
 
 static const char *chain_of(const cfg *c, bool encoder) {
@@ -107,9 +109,9 @@ static davy_result check(const dv_tensors *t, const cfg *c) {
                        (int)layer_dim(t, true, 17, ".weight", 0), (int)c->shrink, (int)taken, (int)c->z, (int)c->grow,
                        (int)(3 * c->patch * c->patch));
     }
-    if (c->z == 24 && c->patch == 2) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "a tiny autoencoder for MiniMax H3 (taeh3), whose clips are cut into pieces "
-                                           "of 17 frames, is not supported");
+    if (c->pieces.frames > 0 && ((c->encodes && c->shrink != 4) || (c->decodes && c->grow != 4))) {
+        return dv_fail(DAVY_E_SHAPE, "a tiny autoencoder for MiniMax H3 (taeh3) has 4 frames a latent, this one %d",
+                       (int)(c->encodes ? c->shrink : c->grow));
     }
     return DAVY_OK;
 }
@@ -125,6 +127,9 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->patch = channels % 3 == 0 ? dv_square_root(channels / 3) : 0;
     davy_result r = c->encodes ? find_times(t, c, true, &c->shrink) : DAVY_OK;
     r = r == DAVY_OK && c->decodes ? find_times(t, c, false, &c->grow) : r;
+    if (c->z == 24 && c->patch == 2) {
+        c->pieces = (dv_clip_pieces){.frames = 17, .times = 4, .last = 2};
+    }
     r = r == DAVY_OK ? check(t, c) : r;
     return r == DAVY_OK ? find_activation(probe, c) : r;
 }
@@ -137,18 +142,37 @@ static void info(const void *config_, davy_model_info *out) {
     const cfg *c = config_;
     const dv_autoencoder a = common(c);
     dv_autoencoder_info(&a, "", out);
-    snprintf(out->variant, sizeof out->variant, "%dx, %d latent channels%s%s%s", (int)a.factor, (int)c->z,
-             c->super ? ", super decoder" : "", c->leaky ? ", leaky" : "", dv_autoencoder_part(&a));
+    snprintf(out->variant, sizeof out->variant, "%dx, %d latent channels%s%s%s%s", (int)a.factor, (int)c->z,
+             c->pieces.frames > 0 ? ", H3" : "", c->super ? ", super decoder" : "", c->leaky ? ", leaky" : "",
+             dv_autoencoder_part(&a));
     out->latent_scale = 1.0f; /* its latents are the diffusion model's already */
     out->latent_shift = 0.0f;
 }
 
+/* ---- frames and latents ---- */
+
 /* The first frames that come of the first latent, all but one, are none of the clip's. */
 static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
     const cfg *c = config_;
+    if (c->pieces.frames > 0) {
+        dv_clip_pieces_clip(&c->pieces, stage, out);
+        return;
+    }
     *out = stage == DV_STAGE_ENCODE
                ? (dv_clip_rule){.first = c->shrink, .step = c->shrink, .first_out = 1, .step_out = 1}
                : (dv_clip_rule){.first = 1, .step = 1, .first_out = 1, .step_out = c->grow};
+}
+
+static davy_result check_frames(const cfg *c, dv_stage stage, const dv_graph *g) {
+    if (c->pieces.frames > 0) {
+        return dv_clip_pieces_check(&c->pieces, stage, g);
+    }
+    if (stage == DV_STAGE_ENCODE && g->keeps && g->pictures % c->shrink != 0) {
+        return dv_fail(DAVY_E_SHAPE,
+                       "%d frames are no whole number of latents, of %d frames each, and more are to follow",
+                       (int)g->pictures, (int)c->shrink);
+    }
+    return DAVY_OK;
 }
 
 /* ---- the network ---- */
@@ -243,8 +267,9 @@ static dv_value layer(const cfg *c, dv_graph *g, bool encoder, int place, dv_val
 }
 
 /* The last frame stands for those that a clip is short of. */
-static dv_value completed(dv_graph *g, dv_value x, int64_t times) {
+static dv_value completed(const cfg *c, dv_graph *g, dv_value x) {
     const int64_t frames = dv_shape_of(g, x).n;
+    const int64_t times = c->shrink;
     dv_value last = DV_NO_VALUE;
     for (int64_t missing = (times - frames % times) % times; missing > 0; missing--) {
         last = last == DV_NO_VALUE ? dv_take_frames(g, x, frames - 1, 1) : last;
@@ -256,12 +281,25 @@ static dv_value completed(dv_graph *g, dv_value x, int64_t times) {
 
 static void build_encoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
     const cfg *c = config_;
-    dv_value x = completed(g, dv_input(g, (dv_shape){1, h, w, 3}), c->shrink);
+    dv_value x = dv_input(g, (dv_shape){1, h, w, 3});
+    x = c->pieces.frames > 0 ? dv_clip_pieces_begin(&c->pieces, g, x) : completed(c, g, x);
+    const int64_t latents = dv_shape_of(g, x).n / c->shrink;
     x = c->patch > 1 ? dv_pixel_unshuffle(g, x, c->patch) : x;
     for (int place = 0; encoder_chain[place] != '\0'; place++) {
+        const int64_t frames = dv_shape_of(g, x).n;
+        const bool forgets = c->pieces.frames > 0 && encoder_chain[place] == 'm' && frames > 0;
+        const int64_t each = forgets ? frames / latents : 1;
+        x = forgets ? dv_clip_pieces_forget(&c->pieces, g, x, each) : x;
         x = layer(c, g, true, place, x);
+        x = forgets ? dv_clip_pieces_recollect(&c->pieces, g, x, frames, each) : x;
     }
     dv_output(g, x);
+}
+
+static dv_value shown(const cfg *c, dv_graph *g, dv_value x) {
+    const int64_t drop = g->continues ? 0 : c->grow - 1;
+    return c->pieces.frames > 0 ? dv_clip_pieces_shown(&c->pieces, g, x)
+                                : dv_take_frames(g, x, drop, dv_shape_of(g, x).n - drop);
 }
 
 static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
@@ -273,8 +311,8 @@ static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w
         const bool first_grows =
             chain[place] == 'u' && chain[place + 1] == 'g'; /* the same, for a quarter of the work */
         x = layer(c, g, false, first_grows ? place + 1 : place, x);
-        if (place + first_grows == last_growth && !g->continues) { /* no frame is remembered behind this place */
-            x = dv_take_frames(g, x, c->grow - 1, dv_shape_of(g, x).n - (c->grow - 1));
+        if (place + first_grows == last_growth) { /* no frame is remembered behind this place */
+            x = shown(c, g, x);
         }
         if (first_grows) {
             x = layer(c, g, false, place++, x);
@@ -287,10 +325,10 @@ static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t
     static const dv_halves halves = {build_encoder, build_decoder};
     const cfg *c = config_;
     const dv_autoencoder a = common(c);
-    if (stage == DV_STAGE_ENCODE && c->encodes && g->keeps && g->pictures % c->shrink != 0) {
-        return dv_fail(DAVY_E_SHAPE,
-                       "%d frames are no whole number of latents, of %d frames each, and more are to follow",
-                       (int)g->pictures, (int)c->shrink);
+    const bool there = stage == DV_STAGE_ENCODE ? c->encodes : stage == DV_STAGE_DECODE && c->decodes;
+    const davy_result r = there ? check_frames(c, stage, g) : DAVY_OK;
+    if (r != DAVY_OK) {
+        return r;
     }
     return dv_autoencoder_build(&a, stage, h, w, g, &halves, c);
 }

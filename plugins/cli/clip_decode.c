@@ -75,7 +75,7 @@ static int open_sequence(decoding *d) {
     return r < 0 ? cli_session_fail(d->session, d->args->inputs[0], r) : CLI_OK;
 }
 
-/* As many as the clip had before its last frame was repeated, where that is known. */
+/* As many as the clip had before its last frame was repeated, where that is known; at most all that the latents may make. */
 static void settle_frames(decoding *d) {
     const int64_t all = 1 + (d->latent->shape[2] - 1) * d->session->info.temporal_factor;
     char text[32];
@@ -176,6 +176,7 @@ static int run_at_once(decoding *d) {
     }
     const size_t row = (size_t)d->frame.width * 3;
     int r = CLI_OK;
+    d->wanted = d->wanted < out.shape[1] ? d->wanted : out.shape[1];
     for (; r == CLI_OK && d->frames < d->wanted; d->frames += r == CLI_OK) {
         const uint8_t *from = (const uint8_t *)(uintptr_t)out.data + out.byte_offset + d->frames * out.stride_bytes[1];
         for (uint32_t y = 0; y < d->frame.height; y++) {
@@ -201,6 +202,9 @@ static int run(decoding *d) {
         }
         if (r < 0) {
             return cli_session_fail(d->session, d->args->inputs[0], r);
+        }
+        if (r == DAVY_END) {
+            break;
         }
         if (r == DAVY_OK) {
             const int put = put_frame(d);

@@ -9,7 +9,7 @@
 #include "tests/unit/fake_clips.h"
 #include "tests/unit/manifest_names.h"
 
-enum { LATENTS = 3, SIDE = 2 }; /* of a clip of latents */
+enum { STEPS = 3, SIDE = 2 }; /* of a clip; of its latents */
 
 typedef struct network {
     const char *name;
@@ -134,7 +134,7 @@ static void test_stage(const network *n, dv_stage stage, bench *cpu, bench *gpu,
     dv_clip_rule rule = {0};
     const bool encoder = stage == DV_STAGE_ENCODE;
     CHECK(dv_engine_clip(cpu->engine, stage, &rule));
-    clip in = {.t = encoder ? rule.first + (LATENTS - 1) * rule.step : LATENTS,
+    clip in = {.t = rule.first + (STEPS - 1) * rule.step,
                .c = encoder ? 3 : n->z,
                .h = encoder ? SIDE * n->factor : SIDE,
                .w = encoder ? SIDE * n->factor : SIDE};
@@ -176,7 +176,8 @@ static bool was_called(const char *op) {
 
 int main(void) {
     static const network networks[] = {{"wan2_1", 8, 4},          {"wan2_2_diffusers", 16, 6}, {"taehv", 8, 16},
-                                       {"taew2_2_super", 16, 48}, {"taeltx_2", 32, 16},        {"seedvr2", 4, 4}};
+                                       {"taew2_2_super", 16, 48}, {"taeltx_2", 32, 16},        {"taeh3", 16, 24},
+                                       {"seedvr2", 4, 4}};
     heap = dv_heap_create(NULL, 0);
     mock_use(MOCK_FOLDER "/libmock_cuda.so");
     dv_gpu_use_modules(mock_modules, 2);

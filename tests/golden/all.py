@@ -21,7 +21,7 @@ ROOT = HERE.parent.parent
 SHARED = pathlib.Path(os.environ.get("DAVY_SHARED", ROOT.parent / "shared"))
 OURS = ["compact_x2", "compact_anime", "span_x2", "taesd", "taef1", "esrgan_x2_unshuffle", "swinir_x1", "srformer_x2", "srformer_light_x3", "drct_x2", "hat_x2", "dat_x2", "rgt_x2", "rgt_x1", "atd_x2", "atd_light_x2",
         "plksr_sparse_x2", "plksr_rect_x3", "realplksr_dysample_x2", "realplksr_dysample_x3", "cugan_fast", "spanf3_x2"]
-CLIPS = ["wan2_1", "wan2_1_diffusers", "qwen_image", "qwen_image_original", "wan2_2", "wan2_2_diffusers", "taehv", "taew2_2_super", "taeltx_2", "lighttaehy1_5"]  # make_clips.py
+CLIPS = ["wan2_1", "wan2_1_diffusers", "qwen_image", "qwen_image_original", "wan2_2", "wan2_2_diffusers", "taehv", "taew2_2_super", "taeltx_2", "lighttaehy1_5", "taeh3"]  # make_clips.py
 INTEGERS = ["span_x2", "taesd", "wan2_1"]  # in int8, too
 LARGER = ["swinir_light_x2", "swinir_real_x4", "drct_x4", "hat_x4", "dat_x4", "realplksr_x4", "omnisr_x4", "compact_x4v3", "span_x4_52", "esrgan_x4", "vae_sd15_ldm", "vae_sdxl", "vae_sd3", "vae_flux_ldm",
           "seedvr2_vae_5f", "seedvr2_vae_13f"]

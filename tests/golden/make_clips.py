@@ -147,6 +147,7 @@ TINY = {  # name: (settings of the reference, frames, latents, height, width, mo
     "taeltx_2": (dict(latent_channels=128, patch_size=4, encoder_time_downscale=(True, True, True),
                       decoder_time_upscale=(True, True, True)), 9, 2, 32, 32, "model.safetensors", None),
     "lighttaehy1_5": (dict(latent_channels=32, patch_size=2), 8, 2, 32, 32, "lighttaehy1_5.safetensors", "leaky"),
+    "taeh3": (dict(latent_channels=24, patch_size=2), 39, 12, 16, 32, "model.safetensors", None),
 }
 
 
@@ -167,6 +168,7 @@ def taehv_cases(wanted, folder):
                 for key, child in module.named_children():
                     if isinstance(child, torch.nn.ReLU):
                         setattr(module, key, torch.nn.LeakyReLU(0.2))
+        reference.is_h3 = name == "taeh3"  # told by a file's name
         reference.eval()
         reference.postprocess_output_frames = lambda x, p=reference.patch_size: (  # without its clamp
             torch.nn.functional.pixel_shuffle(x, p) if p > 1 else x)

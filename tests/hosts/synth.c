@@ -243,18 +243,18 @@ static void add_memory(list *l, const char *half, int index, int n) {
     }
 }
 
-synth_file synth_taehv(uint32_t seed) {
-    enum { WIDTH = 8, LATENTS = 4 };
+static synth_file taehv_of(uint32_t seed, int latents, int colours) {
+    enum { WIDTH = 8 };
     list *l = calloc(1, sizeof *l);
     if (l == NULL) {
         return (synth_file){NULL, 0};
     }
     char name[NAME_BYTES / 2];
-    add_conv(l, "encoder.0", WIDTH, 3, 1);
-    add_conv(l, "encoder.17", LATENTS, WIDTH, 1);
-    add_conv(l, "decoder.1", WIDTH, LATENTS, 1);
+    add_conv(l, "encoder.0", WIDTH, colours, 1);
+    add_conv(l, "encoder.17", latents, WIDTH, 1);
+    add_conv(l, "decoder.1", WIDTH, latents, 1);
     add_conv(l, "decoder.20", WIDTH, WIDTH, 0);
-    add_conv(l, "decoder.22", 3, WIDTH, 1);
+    add_conv(l, "decoder.22", colours, WIDTH, 1);
     for (int i = 0; i < 3; i++) {
         snprintf(name, sizeof name, "encoder.%d", 2 + 5 * i);
         add_times(l, name, WIDTH, i < 2 ? 2 * WIDTH : WIDTH);
@@ -272,6 +272,14 @@ synth_file synth_taehv(uint32_t seed) {
     const synth_file f = write_file(l, seed);
     free(l);
     return f;
+}
+
+synth_file synth_taehv(uint32_t seed) {
+    return taehv_of(seed, 4, 3);
+}
+
+synth_file synth_taeh3(uint32_t seed) {
+    return taehv_of(seed, 24, 12);
 }
 
 /* kt x side x side */

@@ -20,6 +20,7 @@ synth_file synth_kl_encoder(uint32_t seed);
 
 /* A TAEHV of 8 channels: 4 frames a latent of 4 channels, 8 pixels. */
 synth_file synth_taehv(uint32_t seed);
+synth_file synth_taeh3(uint32_t seed); /* z 24, factor 16, pieces of 17 frames */
 
 /* A SeedVR2 VideoAutoencoderKL of three levels of 32 channels: 1 frame, then 4 a latent of 4 channels, 4 pixels. */
 synth_file synth_seedvr2(uint32_t seed);

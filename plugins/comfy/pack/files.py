@@ -10,7 +10,7 @@ CHECKPOINT = "checkpoint: "
 # The distilled VAEs that stock nodes put together of two files: their latents are the full VAE's, (network's / scale) + shift.
 TINY = {"taesd": (0.18215, 0.0), "taesdxl": (0.13025, 0.0), "taesd3": (1.5305, 0.0609), "taef1": (0.3611, 0.1159)}
 # Tiny VAEs of videos, one file each, among the halves of those of pictures; and the folder of the SeedVR2 nodes.
-TINY_VIDEO = ("taehv", "taew", "lighttae", "taeltx", "taecvx", "taeos")
+TINY_VIDEO = ("taehv", "taew", "lighttae", "taeltx", "taecvx", "taeos", "taeh3")
 SEEDVR2 = "seedvr2"
 CAPTIONERS = ("LLM", "davy")  # folders below models/, beside those that extra_model_paths.yaml names
 
