@@ -17,10 +17,16 @@ def check(vae, feature, verb):
 
 def whole(clip, opened, layout):
     """How many of a clip's frames make whole latents."""
-    two = opened.shape(abi.Op.VAE_ENCODE, tensors.shape_only([1, 2, *clip.shape[1:]], layout))
-    first = opened.info.window_frames if two[1] == 1 else 1
+    side = opened.info.spatial_factor  # the smallest there is: a question about many frames of a large picture takes long
+
+    def latents(frames):
+        return opened.shape(abi.Op.VAE_ENCODE, tensors.shape_only([1, frames, side, side, clip.shape[-1]], layout))[1]
+
+    first = opened.info.window_frames if latents(2) == 1 else 1
     frames = clip.shape[0]
-    return frames if frames <= first else frames - (frames - first) % opened.info.temporal_factor
+    while frames > first and latents(frames + 1) == latents(frames):  # one more would be the repeated frame's
+        frames -= 1
+    return frames
 
 
 class Encode(Node):

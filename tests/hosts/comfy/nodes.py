@@ -75,10 +75,11 @@ def folder(base):
         for half in "encoder", "decoder":
             shutil.move(out / f"{half}.safetensors", base / f"models/vae_approx/{name}_{half}.safetensors")
     shutil.copy(base / "models/vae_approx/taesd_decoder.safetensors", base / "models/vae_approx/half_decoder.safetensors")
-    (base / "made/taehv").mkdir()
-    make = [sys.executable, GOLDEN / "weights.py", GOLDEN / "cases/taehv", base / "made/taehv"]
-    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
-    shutil.move(base / "made/taehv/model.safetensors", base / "models/vae_approx/taehv.safetensors")
+    for name in "taehv", "taeh3":
+        (base / "made" / name).mkdir()
+        make = [sys.executable, GOLDEN / "weights.py", GOLDEN / "cases" / name, base / "made" / name]
+        subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+        shutil.move(base / "made" / name / "model.safetensors", base / f"models/vae_approx/{name}.safetensors")
     (base / "models/upscale_models").mkdir()
     (base / "models/upscale_models/broken.safetensors").write_bytes(b"nothing of any use")
     shutil.copy(fake_host.ROOT / "packaging/models/davy-live-x2.safetensors", base / "models/upscale_models/mine.safetensors")
@@ -140,6 +141,10 @@ def test_video(pack, base):
     check(encode(9).shape == (1, 16, 3, *given.shape[3:]), f"video encode: {encode(9).shape}")
     check(np.array_equal(encode(9, cut=True), encode(8)) and encode(3, cut=True).shape[2] == 1, "video encode: cut")
     check(distance(encode(8)[:, :, :1], encode(4)) < 1e-5, "video encode: later frames say nothing of earlier ones")
+    (pieces,) = node(pack, "DavyVAELoader", vae_name="taeh3.safetensors")
+    long = Tensor(np.resize(np.pad(frames.array, ((0, 0), (0, 8), (0, 0), (0, 0))), (24, 32, 32, 3)))
+    kept, cut = (node(pack, "DavyVideoVAEEncode", vae=pieces, pixels=long, cut=c)[0]["samples"].array for c in (False, True))
+    check(kept.shape[2] == 12 and cut.shape[2] == 7 and np.array_equal(kept[:, :, :7], cut), f"pieces: {kept.shape} {cut.shape}")
     full = Tensor(frames.array[[0, 1, 2, 3, 4, 5, 5, 5]])
     same = node(pack, "DavyVideoVAEEncode", vae=vae, pixels=full)[0]["samples"].array
     check(np.array_equal(encode(6), same), "video encode: the last frame is repeated")
