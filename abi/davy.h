@@ -617,7 +617,7 @@ typedef struct davy_dialogue_info {
  * With a VAE of clips all that is pushed is one clip: fewer latents come out than frames go in, and more frames than
  * latents, with the numbers of one call for all of it (where that has T above 1, and the same tiles), in the memory of some
  * frames and of what the network keeps of those before. A result has the pts of the first frame, or the latent, that it is made of. finish
- * makes a last latent of what is left, its last frame repeated. */
+ * makes a last latent of what is left, its last frame repeated, or leaves it out where vae_encode and vae_decode do. */
 typedef struct davy_sequence_desc {
     uint32_t struct_size;
     davy_op op;
@@ -697,6 +697,8 @@ typedef struct davy_api {
      *   frames are cut into tiles, each the same in all frames. vae_encode makes 1 + ceil((T - first) / temporal_factor)
      *   latents, first being 1, of the TAEHV family temporal_factor; where that is no whole number of frames the last one
      *   is repeated. vae_decode makes 1 + temporal_factor * (T - 1) frames: what was repeated is for the caller to drop.
+     *   With MiniMax H3's pieces of 17 frames (taeh3) these are 5 * ceil(T / 17) - 3 latents and 17 * ceil(T / 5) - 12
+     *   frames: what of the last piece is behind its fifth frame, or its second latent, is left out, and the log says so.
      *   A T of 1 and pictures without T are pictures, computed as such.
      *   upscale     picture -> picture with the same channels: grey gives grey; alpha goes through the network too unless
      *               RUN_DROP_ALPHA, but alpha that is constant stays exactly that. Alpha is straight: where it is 0 the

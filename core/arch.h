@@ -24,6 +24,8 @@ typedef struct dv_clip_rule {
     int64_t first, step;
     int64_t first_out, step_out;
     bool second; /* what comes right behind `first` frames by themselves is computed otherwise than what comes later */
+    int64_t spare; /* at a clip's end so many, or fewer, that make no whole step are left out; more have the last one
+                    * repeated */
 } dv_clip_rule;
 
 typedef struct dv_arch {

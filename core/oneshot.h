@@ -73,8 +73,11 @@ davy_result dv_call_posterior(dv_call *call, const dv_stretch *stretch, const dv
 
 /* ---- clips: oneshot_clip.c ---- */
 
-/* Frames (or latents) that make whole slices, `frames` at least: what is missing repeats the last one. */
+/* Frames (or latents) that make whole slices, of a clip of `frames`: what is missing repeats the last one, what is over
+ * is left out. */
 int64_t dv_clip_whole(const dv_clip_rule *rule, int64_t frames);
+/* Warns of what is left out. */
+void dv_clip_tell_spare(davy_model *model, dv_stage stage, const dv_clip_rule *rule, int64_t frames);
 int64_t dv_clip_results(const dv_clip_rule *rule, int64_t frames);
 /* The first frame of a slice, the first or a later one, that this result of it is made of. */
 int64_t dv_clip_source(const dv_clip_rule *rule, bool begun, int64_t result);

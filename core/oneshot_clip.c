@@ -1,17 +1,28 @@
 /* oneshot_clip.c - clips of networks that know what was before a frame. Where a clip is no whole number of slices its last
- * frame is repeated. */
+ * frame is repeated, or, as the network's rule has it, the last frames are left out. */
 #include <inttypes.h>
 
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/oneshot.h"
 
 /* ---- frames and results ---- */
 
 int64_t dv_clip_whole(const dv_clip_rule *rule, int64_t frames) {
-    const int64_t more = frames - rule->first;
+    const int64_t more = frames - rule->first - rule->spare;
     return more <= 0 ? rule->first : rule->first + (more + rule->step - 1) / rule->step * rule->step;
+}
+
+void dv_clip_tell_spare(davy_model *model, dv_stage stage, const dv_clip_rule *rule, int64_t frames) {
+    const int64_t over = frames - dv_clip_whole(rule, frames);
+    const bool encodes = stage == DV_STAGE_ENCODE;
+    if (over > 0) {
+        dv_logf(dv_context_services(dv_model_context(model))->log, DAVY_LOG_WARN,
+                "the last %" PRId64 " of %" PRId64 " %s make no %s and are left out", over, frames,
+                encodes ? "frames" : "latents", encodes ? "latents" : "frames");
+    }
 }
 
 int64_t dv_clip_results(const dv_clip_rule *rule, int64_t frames) {
@@ -42,7 +53,7 @@ davy_result dv_call_check_clip(const dv_call *c) {
 static int64_t padded_frames(const dv_call *c) {
     const dv_clip_rule *rule = &c->rule;
     const int64_t whole = dv_clip_whole(rule, c->in.t);
-    return whole == c->in.t ? 0 : whole > rule->first ? rule->step : rule->first;
+    return whole <= c->in.t ? 0 : whole > rule->first ? rule->step : rule->first;
 }
 
 static dv_clip_tiles_desc clip_of(const dv_call *c) {
@@ -164,7 +175,7 @@ static davy_result run_padded(dv_call *c, const dv_stretch *stretch, const dv_co
 static davy_result run_clip(dv_call *c, dv_clip_tiles *clip, int64_t number) {
     const dv_control control = dv_call_control(c, number, 1, c->in.n);
     const dv_stretch stretch = {.in = number * c->in.t,
-                                .n_in = c->in.t,
+                                .n_in = dv_min(c->in.t, dv_clip_whole(&c->rule, c->in.t)),
                                 .out = number * c->out.t,
                                 .n_out = dv_clip_results(&c->rule, c->in.t),
                                 .drawn = number * c->out.t,
@@ -176,6 +187,7 @@ davy_result dv_call_clips(dv_call *c) {
     const dv_clip_tiles_desc desc = clip_of(c);
     dv_clip_tiles *clip = NULL;
     davy_result r = dv_model_clip_open(c->model, &desc, &clip);
+    dv_clip_tell_spare(c->model, c->stage, &c->rule, c->in.t);
     for (int64_t number = 0; r == DAVY_OK && number < c->in.n; number++) {
         dv_clip_tiles_reset(clip);
         r = run_clip(c, clip, number);

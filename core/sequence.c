@@ -200,9 +200,14 @@ davy_result dv_sequence_start(davy_sequence *s) {
 
 davy_result dv_sequence_finish(davy_sequence *s) {
     dv_mutex_lock(s->lock);
+    const bool first = !s->finished;
+    const uint64_t frames = s->pushed;
     s->finished = true;
     dv_cond_broadcast(s->changed);
     dv_mutex_unlock(s->lock);
+    if (first && s->clip != NULL && frames > 0) {
+        dv_sequence_clip_finish(s, frames);
+    }
     return DAVY_OK;
 }
 

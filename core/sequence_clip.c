@@ -100,10 +100,17 @@ void dv_sequence_clip_reset(davy_sequence *s) {
     }
 }
 
+/* Frames that have yet to be computed: those that a clip ends without are not. */
+static int64_t waiting(const davy_sequence *s) {
+    const dv_sequence_clip *clip = s->clip;
+    const int64_t there = (int64_t)(s->pushed - clip->used);
+    return s->finished && !s->pushing && clip->begun && there <= clip->rule.spare ? 0 : there;
+}
+
 void dv_sequence_clip_info(const davy_sequence *s, davy_sequence_info *out) {
     const dv_sequence_clip *clip = s->clip;
     out->ready = (int32_t)(clip->made - s->pulled);
-    out->in_flight = (int32_t)(s->pushed - clip->used) + out->ready;
+    out->in_flight = (int32_t)waiting(s) + out->ready;
     out->latency_frames = (int32_t)dv_max(clip->rule.first, clip->rule.step) - 1;
 }
 
@@ -122,7 +129,7 @@ static int64_t unit_of(const dv_sequence_clip *clip) {
 static bool next_slice(const davy_sequence *s, slice *out) {
     const dv_sequence_clip *clip = s->clip;
     const dv_clip_rule *rule = &clip->rule;
-    const int64_t there = (int64_t)(s->pushed - clip->used);
+    const int64_t there = waiting(s);
     const int64_t unit = unit_of(clip);
     const int64_t unit_out = clip->begun ? rule->step_out : rule->first_out;
     const int64_t room =
@@ -232,6 +239,10 @@ static bool prepare(davy_sequence *s) {
     return r == DAVY_OK;
 }
 
+void dv_sequence_clip_finish(const davy_sequence *s, uint64_t frames) {
+    dv_clip_tell_spare(s->model, s->clip->call.stage, &s->clip->rule, (int64_t)frames);
+}
+
 void dv_sequence_clip_work(void *sequence) {
     davy_sequence *s = sequence;
     dv_sequence_clip *clip = s->clip;
@@ -261,7 +272,7 @@ bool dv_sequence_clip_has_result(const davy_sequence *s) {
 
 davy_result dv_sequence_clip_waits(const davy_sequence *s) {
     const dv_sequence_clip *clip = s->clip;
-    const int64_t there = (int64_t)(s->pushed - clip->used);
+    const int64_t there = waiting(s);
     if (s->running > 0 || there >= unit_of(clip) || (s->finished && there > 0)) {
         return DAVY_PENDING;
     }

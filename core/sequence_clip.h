@@ -28,6 +28,7 @@ davy_result dv_sequence_clip_open(davy_sequence *s, const dv_clip_rule *rule);
 void dv_sequence_clip_close(davy_sequence *s);
 void dv_sequence_clip_reset(davy_sequence *s);                               /* under the lock, nothing is on its way */
 void dv_sequence_clip_info(const davy_sequence *s, davy_sequence_info *out); /* under the lock */
+void dv_sequence_clip_finish(const davy_sequence *s, uint64_t frames);       /* no more than these come */
 void dv_sequence_clip_work(void *sequence);                                  /* the thread */
 
 bool dv_sequence_clip_has_room(const davy_sequence *s); /* under the lock, like the next two */

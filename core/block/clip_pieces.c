@@ -16,6 +16,7 @@ void dv_clip_pieces_clip(const dv_clip_pieces *p, dv_stage stage, dv_clip_rule *
     *out = stage == DV_STAGE_ENCODE
                ? (dv_clip_rule){.first = frames, .step = p->frames, .first_out = p->last, .step_out = step}
                : (dv_clip_rule){.first = p->last, .step = step, .first_out = frames, .step_out = p->frames};
+    out->spare = out->step - out->first; /* the rest of a last piece counts for nothing */
 }
 
 davy_result dv_clip_pieces_check(const dv_clip_pieces *p, dv_stage stage, const dv_graph *g) {

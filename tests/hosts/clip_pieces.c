@@ -1,5 +1,6 @@
 /* clip_pieces.c - a VAE of clips that are cut into pieces (taeh3: 17 frames, five latents, of the last piece two): how many
- * latents and frames there are, lengths that do not fit, slices and sequences with the one-shot call's bits. */
+ * latents and frames there are, lengths that do not fit, slices and sequences with the one-shot call's bits, what is said
+ * of frames that are left out. */
 #include "tests/hosts/host.h"
 #include "tests/hosts/synth.h"
 
@@ -9,6 +10,7 @@ static const davy_api *api;
 static davy_model *model;
 static uint8_t pixels[MOST * PIXELS], shown[MOST * PIXELS], shown_again[MOST * PIXELS];
 static float latents[MOST * LATENT], again[MOST * LATENT];
+static char told[256]; /* the last warning */
 
 static davy_tensor clip_of(int of_pixels, int t, int one) {
     davy_tensor d = {.struct_size = sizeof d,
@@ -68,9 +70,9 @@ static int in_sequence(int encodes, const char *from, int n, char *to) {
     return pulled;
 }
 
-/* `frames` are completed to 5, 22, 39, ... */
+/* `frames` are cut or completed to 5 of the last piece of 17. */
 static void both_ways(int frames) {
-    const int pieces = frames <= 5 ? 1 : 1 + (frames - 5 + 16) / 17;
+    const int pieces = (frames + 16) / 17;
     const int z = 5 * pieces - 3, back = 17 * pieces - 12;
     for (int slices = 0; slices < 3; slices++) {
         const int32_t how[] = {-1, 5, 34};
@@ -114,20 +116,42 @@ static void pictures(void) {
     CHECK(at_once(0, latents, 1, shown, 0) == 1);
 }
 
-/* What is no whole number of pieces has its last latent repeated, too. */
-static void short_of_latents(void) {
-    at_once(1, pixels, 22, latents, 0);
-    memcpy(latents + (size_t)4 * LATENT, latents + (size_t)3 * LATENT, (size_t)LATENT * sizeof(float));
-    memcpy(latents + (size_t)5 * LATENT, latents + (size_t)3 * LATENT, (size_t)LATENT * sizeof(float));
-    memcpy(latents + (size_t)6 * LATENT, latents + (size_t)3 * LATENT, (size_t)LATENT * sizeof(float));
+/* What is behind a last piece's fifth frame, or second latent, changes nothing and is told; before them the last one is
+ * repeated. */
+static void cut_or_completed(void) {
+    CHECK(at_once(1, pixels, 22, latents, 0) == 7);
+    *told = 0;
+    CHECK(at_once(1, pixels, 25, again, 0) == 7 && memcmp(again, latents, (size_t)7 * LATENT * sizeof(float)) == 0);
+    CHECKF(strstr(told, "the last 3 of 25 frames make no latents") != NULL, "'%s'", told);
+    *told = 0;
+    CHECK(in_sequence(1, (const char *)pixels, 34, (char *)again) == 7);
+    CHECKF(strstr(told, "the last 12 of 34 frames make no latents") != NULL, "'%s'", told);
+    CHECK(at_once(0, latents, 2, shown, 0) == 5);
+    *told = 0;
+    CHECK(at_once(0, latents, 5, shown_again, 0) == 5 && memcmp(shown, shown_again, (size_t)5 * PIXELS) == 0);
+    CHECKF(strstr(told, "the last 3 of 5 latents make no frames") != NULL, "'%s'", told);
+    CHECK(in_sequence(0, (const char *)latents, 4, (char *)shown_again) == 5);
+    CHECK(memcmp(shown, shown_again, (size_t)5 * PIXELS) == 0);
+    *told = 0;
+    memcpy(latents + (size_t)6 * LATENT, latents + (size_t)5 * LATENT, (size_t)LATENT * sizeof(float));
     CHECK(at_once(0, latents, 7, shown, 0) == 22);
-    CHECK(at_once(0, latents, 4, shown_again, 0) == 22);
+    CHECK(at_once(0, latents, 6, shown_again, 0) == 22);
     CHECK(memcmp(shown, shown_again, (size_t)22 * PIXELS) == 0);
+    CHECKF(*told == 0, "'%s'", told);
+}
+
+static void DAVY_CALL listen(void *user, davy_log_level level, const char *utf8) {
+    (void)user;
+    if (level == DAVY_LOG_WARN) {
+        snprintf(told, sizeof told, "%s", utf8);
+    }
 }
 
 int main(void) {
-    const davy_context_desc desc = {.struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .n_threads = 2};
-    const int lengths[] = {2, 5, 6, 17, 20, 22, 39};
+    const davy_host host = {.struct_size = sizeof host, .log_level = DAVY_LOG_WARN, .log = listen};
+    const davy_context_desc desc = {
+        .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .n_threads = 2, .host = &host};
+    const int lengths[] = {2, 5, 6, 17, 20, 24, 39};
     davy_model_info facts = {.struct_size = sizeof facts};
     davy_context *ctx = NULL;
     synth_file file = synth_taeh3(17);
@@ -144,7 +168,7 @@ int main(void) {
     }
     pieces_are_apart();
     pictures();
-    short_of_latents();
+    cut_or_completed();
     api->model_release(model);
     api->context_release(ctx);
     free(file.data);

@@ -29,6 +29,20 @@ def store(path, header, data):
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
+def cut_in_pieces(frames):
+    """Ten frames of a model that takes 5 or 22: five are left out, and told."""
+    made = WORK / "taeh3"
+    subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/taeh3", made],
+                   check=True, stdout=subprocess.DEVNULL)
+    vae = ("--model", made / "model.safetensors")
+    said = davy("encode", frames, "-o", WORK / "h.safetensors", *vae).stderr
+    got, about = latents(WORK / "h.safetensors")
+    check(got.shape == (1, 24, 2, 4, 6) and about == {"frames": "10"}, f"latents {got.shape}, {about}")
+    check(b"the last 5 of 10 frames make no latents" in said, f"of frames without latents: {said}")
+    said = davy("decode", WORK / "h.safetensors", "-o", f"{WORK}/h-out/", *vae).stderr
+    check(len(pictures(WORK / "h-out/%06d.png", (96, 64))) == 5 and b"the last" not in said, f"five frames: {said}")
+
+
 def test_latents():
     """A clip to latents and back: from a file, a pipe and a folder the same; frames, rate and sound are the clip's."""
     made = WORK / "taehv"
@@ -66,6 +80,7 @@ def test_latents():
     check(len(video) == 1 and video[0]["nb_read_frames"] == "3" and video[0]["r_frame_rate"] == "25/2", "--frames, --fps")
     y4m = davy("decode", WORK / "l.safetensors", "-o", "-", *vae).stdout
     check(y4m.startswith(b"YUV4MPEG2 W96 H64 F10:1 ") and y4m.count(b"FRAME\n") == 9, "y4m")
+    cut_in_pieces(frames)
     davy("decode", WORK / "l.safetensors", "-o", WORK / "l-no.png", *vae, code=1)
     davy("encode", src, "-o", WORK / "l-no.safetensors", *vae, "--raw", WORK / "l-no.raw", code=2)
     davy("encode", WORK / "nothing.mp4", "-o", WORK / "l-no.safetensors", *vae, code=1)

@@ -22,11 +22,19 @@ def whole(clip, opened, layout):
     def latents(frames):
         return opened.shape(abi.Op.VAE_ENCODE, tensors.shape_only([1, frames, side, side, clip.shape[-1]], layout))[1]
 
-    first = opened.info.window_frames if latents(2) == 1 else 1
+    factor, window = opened.info.temporal_factor, opened.info.window_frames
+    together = -(-window // factor)  # latents of a window
+    blank = together * factor - window  # frames of theirs that are none of the clip's
+    begins = 1 if blank == 0 and latents(2) > 1 else factor  # frames of the first latent
+
+    def filled(count):
+        return begins + (count - 1) * factor - blank * -(-count // together)
+
     frames = clip.shape[0]
-    while frames > first and latents(frames + 1) == latents(frames):  # one more would be the repeated frame's
-        frames -= 1
-    return frames
+    count = latents(frames)
+    if filled(count) > frames and count > together:  # those of the last window have the repeated frame
+        count -= together
+    return min(frames, filled(count))
 
 
 class Encode(Node):
