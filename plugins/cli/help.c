@@ -29,7 +29,8 @@ static const char general[] = "usage: davy COMMAND ...\n"
                               "  decode LATENT.safetensors -o OUT --model VAE    latents to picture or video\n"
                               "  caption IN... --model DIR                       pictures in words\n"
                               "  bench [CASE...]                                 speed and memory\n"
-                              "davy COMMAND --help tells more; davy --version the version.\n"
+                              "davy COMMAND --help tells more; davy --version the version. What comes behind -- is no\n"
+                              "option, whatever it begins with.\n"
                               "Exit status: 0 done, 1 failed, 2 wrong usage, 128 + signal when interrupted.\n";
 
 static const char devices[] =

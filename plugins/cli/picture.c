@@ -61,6 +61,21 @@ cli_format cli_format_of_name(const char *path) {
     return CLI_FORMAT_UNKNOWN;
 }
 
+/* Pictures in the boxes of mp4, which would pass for videos. NULL: it is none. */
+static const char *boxed_picture(const uint8_t *b, size_t n) {
+    static const struct {
+        char brand[5];
+        const char *name;
+    } brands[] = {{"avif", "AVIF"}, {"heic", "HEIC"}, {"heix", "HEIC"},
+                  {"heim", "HEIC"}, {"heis", "HEIC"}, {"mif1", "HEIF"}};
+    for (size_t i = 0; n >= 12 && memcmp(b + 4, "ftyp", 4) == 0 && i < sizeof brands / sizeof brands[0]; i++) {
+        if (memcmp(b + 8, brands[i].brand, 4) == 0) {
+            return brands[i].name;
+        }
+    }
+    return NULL;
+}
+
 static cli_format sniff(const uint8_t *b, size_t n) {
     static const uint8_t png[8] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10};
     static const uint8_t ebml[4] = {0x1a, 0x45, 0xdf, 0xa3};
@@ -72,6 +87,9 @@ static cli_format sniff(const uint8_t *b, size_t n) {
     }
     if (n >= 12 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "WEBP", 4) == 0) {
         return CLI_FORMAT_WEBP;
+    }
+    if (boxed_picture(b, n) != NULL) {
+        return CLI_FORMAT_UNKNOWN;
     }
     if (n >= 6 && (memcmp(b, "GIF87a", 6) == 0 || memcmp(b, "GIF89a", 6) == 0)) {
         return CLI_FORMAT_VIDEO; /* FFmpeg reads them */
@@ -85,10 +103,14 @@ static cli_format sniff(const uint8_t *b, size_t n) {
     return CLI_FORMAT_UNKNOWN;
 }
 
-static cli_format sniff_file(FILE *f) {
+/* boxed: NULL, or the name of a kind of picture that is not read. */
+static cli_format sniff_file(FILE *f, const char **boxed) {
     uint8_t head[16] = {0};
     size_t n = fread(head, 1, sizeof head, f);
     rewind(f);
+    if (boxed != NULL) {
+        *boxed = boxed_picture(head, n);
+    }
     return sniff(head, n);
 }
 
@@ -97,7 +119,7 @@ cli_format cli_format_of_file(const char *path) {
     if (f == NULL) {
         return CLI_FORMAT_UNKNOWN;
     }
-    cli_format format = sniff_file(f);
+    cli_format format = sniff_file(f, NULL);
     fclose(f);
     return format;
 }
@@ -113,9 +135,12 @@ int cli_picture_load(const char *path, cli_picture *out) {
     if (f == NULL) {
         return cli_fail(path, "cannot be read: %s", strerror(errno));
     }
-    const format_def *def = find_format(sniff_file(f));
+    const char *boxed = NULL;
+    const format_def *def = find_format(sniff_file(f, &boxed));
     int r = CLI_OK;
-    if (def == NULL) {
+    if (boxed != NULL) {
+        r = cli_fail(path, "is a picture in %s, which this program does not read (PNG, JPEG, WebP)", boxed);
+    } else if (def == NULL) {
         r = cli_fail(path, "not a picture this program reads (PNG, JPEG, WebP)");
     } else if (def->read == NULL) {
         r = cli_fail(path, "is a video; a picture is needed");

@@ -5,9 +5,8 @@
 
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
+#include "plugins/cli/video_file.h"
 #include "plugins/cli/video_part.h"
-
-enum { IO_BYTES = 1 << 16 };
 
 typedef struct join {
     const cli_video *v; /* NULL: nothing but the parts */
@@ -24,7 +23,7 @@ typedef struct join {
     video_clock clock;
     video_other *others; /* of the input's streams */
     int n_others, late;  /* late: another one has come up */
-    cli_outfile file;
+    video_file file;
     AVPacket *packet[2]; /* of the parts, of the input */
 } join;
 
@@ -108,29 +107,11 @@ static int64_t shown_for(const join *j, int64_t pts) {
 
 /* ---- the file ---- */
 
-static int write_bytes(void *user, uint8_t *data, int bytes) {
-    join *j = user;
-    return fwrite(data, 1, (size_t)bytes, j->file.f) == (size_t)bytes ? bytes : AVERROR(EIO);
-}
-
-static int64_t seek_bytes(void *user, int64_t offset, int whence) {
-    join *j = user;
-    if (whence == AVSEEK_SIZE || fseeko(j->file.f, (off_t)offset, whence & ~AVSEEK_FORCE) != 0) {
-        return AVERROR(ENOSYS);
-    }
-    return (int64_t)ftello(j->file.f);
-}
-
 static int open_output(join *j) {
-    uint8_t *room = av_malloc(IO_BYTES);
-    const int r =
-        room != NULL ? avformat_alloc_output_context2(&j->out, j->f->container, NULL, j->path) : AVERROR(ENOMEM);
-    if (r >= 0) {
-        j->out->pb = avio_alloc_context(room, IO_BYTES, 1, j, NULL, write_bytes, seek_bytes);
-    }
-    if (r < 0 || j->out->pb == NULL) {
-        av_free(room);
-        return fail(j, r < 0 ? r : AVERROR(ENOMEM));
+    int r = avformat_alloc_output_context2(&j->out, j->f->container, NULL, j->path);
+    r = r >= 0 ? video_file_open(&j->file, j->out) : r;
+    if (r < 0) {
+        return fail(j, r);
     }
     j->out->flags |= AVFMT_FLAG_BITEXACT; /* else Matroska's numbers are drawn anew with every run */
     return CLI_OK;
@@ -255,13 +236,13 @@ static int write_packets(join *j) {
     return have[0] < 0 || have[1] < 0 ? CLI_FAILED : r;
 }
 
-/* in: for the other streams, NULL: none. path: for notes, or NULL. 0, or FFmpeg's error. */
+/* in: for the other streams, NULL: none. path: for notes, or NULL. options: the muxer's, or NULL. 0, or FFmpeg's error. */
 static int begin_file(AVFormatContext *out, const cli_video *v, const video_format *f, const AVFormatContext *in,
-                      const char *path, video_other *others) {
+                      const char *path, AVDictionary **options, video_other *others) {
     int e = video_add_stream(out, v, f);
     e = e < 0 || in == NULL ? e : video_add_others(out, in, v->stream->index, path, others);
     e = e < 0 || v == NULL ? e : video_add_chapters(out, v->format);
-    return e < 0 ? e : avformat_write_header(out, NULL);
+    return e < 0 ? e : avformat_write_header(out, options);
 }
 
 static void free_others(video_other *others, int n) {
@@ -281,7 +262,7 @@ int video_join_check(const cli_video *v, const video_format *f, const char *path
     int e = others != NULL ? avformat_alloc_output_context2(&out, f->container, NULL, path) : AVERROR(ENOMEM);
     e = e < 0 ? e : avio_open_dyn_buf(&out->pb);
     if (e >= 0) {
-        e = begin_file(out, v, f, in, path, others);
+        e = begin_file(out, v, f, in, path, NULL, others);
         avio_close_dyn_buf(out->pb, &written);
         av_free(written);
     }
@@ -299,25 +280,26 @@ static int write_file(join *j) {
     if (r != CLI_OK) {
         return r;
     }
-    int e = begin_file(j->out, j->v, j->f, j->in, NULL, j->others);
+    AVDictionary *options = NULL;
+    int e = video_file_options(&j->file, &options);
+    e = e < 0 ? e : begin_file(j->out, j->v, j->f, j->in, NULL, &options, j->others);
+    av_dict_free(&options); /* with those that are not this muxer's */
     if (e < 0) {
         return fail(j, e);
     }
     r = write_packets(j);
     e = r == CLI_OK ? av_write_trailer(j->out) : 0;
+    if (r == CLI_OK && cli_interrupted()) {
+        return cli_stopped(j->path);
+    }
     if (r == CLI_OK && e >= 0) {
-        avio_flush(j->out->pb);
-        e = j->out->pb->error;
+        e = video_file_flush(&j->file, j->out);
     }
     return e < 0 ? fail(j, e) : r;
 }
 
 static void clear(join *j) {
-    if (j->out != NULL && j->out->pb != NULL) {
-        av_freep(&j->out->pb->buffer);
-        avio_context_free(&j->out->pb);
-    }
-    avformat_free_context(j->out);
+    video_file_free(j->out);
     avformat_close_input(&j->in);
     video_part_close(&j->part);
     av_packet_free(&j->packet[0]);
@@ -334,14 +316,14 @@ int video_join(const cli_video *v, const video_format *f, const char *folder, in
     int r = j.packet[0] != NULL && j.packet[1] != NULL ? read_times(&j) : cli_fail(path, "out of memory");
     if (r == CLI_OK) {
         cli_outfile_sweep(path);
-        r = cli_outfile_open(&j.file, path);
+        r = cli_outfile_open(&j.file.out, path);
     }
     if (r == CLI_OK) {
         r = write_file(&j);
         if (r == CLI_OK) {
-            r = cli_outfile_commit(&j.file, path);
+            r = cli_outfile_commit(&j.file.out, path);
         } else {
-            cli_outfile_abandon(&j.file);
+            cli_outfile_abandon(&j.file.out);
         }
     }
     clear(&j);

@@ -38,6 +38,18 @@ static void test_args(void) {
     CHECK(parse("davy encode a.png -o b --model m --memory 100k --tile 64 --overlap 8 --threads 2", &a) == 0);
     CHECK(a.memory == 102400 && a.tile == 64 && a.overlap == 8 && a.threads == 2);
     CHECK(parse("davy bench", &a) == 0 && a.n_inputs == 0);
+    static const char *const literal[] = {"inspect",
+                                          "upscale -o o.png",
+                                          "encode --model m -o o.safetensors",
+                                          "decode --model m -o o.png",
+                                          "caption --model m",
+                                          "bench"};
+    for (size_t i = 0; i < sizeof literal / sizeof literal[0]; i++) {
+        char line[96];
+        snprintf(line, sizeof line, "davy %s -- --help", literal[i]);
+        CHECKF(parse(line, &a) == 0 && a.n_inputs == 1 && strcmp(a.inputs[0], "--help") == 0 && !a.help, "%s", line);
+    }
+    CHECK(parse("davy devices --json --", &a) == 0 && a.n_inputs == 0 && a.json);
     static const char *const wrong[] = {
         "davy frobnicate",
         "davy upscale",

@@ -52,6 +52,10 @@ def test_errors():
     (WORK / "clip.y4m").write_bytes(b"YUV4MPEG2 W16 H16 F30:1\n")
     p = run("upscale", WORK / "clip.y4m", "-o", WORK / "clip-out.y4m", code=1)
     check("video" in p.stderr, "a video without frames is refused")
+    for brand in "avif", "mif1", "heic":
+        (WORK / "still.avif").write_bytes(b"\0\0\0\x1cftyp" + brand.encode() + bytes(32))
+        p = run("upscale", WORK / "still.avif", "-o", out, code=1)
+        check("is a picture in " in p.stderr and "does not read" in p.stderr, f"{brand}: {p.stderr}")
     check(not out.exists() and not leftovers(WORK), "an error left a file")
 
 

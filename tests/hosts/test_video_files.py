@@ -49,6 +49,30 @@ def stop(src, out, how):
     return ""
 
 
+def boxes(path):
+    """Names of an mp4's outermost boxes."""
+    data, at, names = path.read_bytes(), 0, []
+    while at < len(data):
+        size = int.from_bytes(data[at:at + 4], "big")
+        names.append(data[at + 4:at + 8].decode())
+        at += size if size > 1 else int.from_bytes(data[at + 8:at + 16], "big") if size else len(data)
+    return names
+
+
+def test_front():
+    """The index of mp4 and mov comes before the frames, which are those of a file without one."""
+    src = make("front.mp4", *X264, seconds=0.5, **SMALL)
+    frames = []
+    for name in "f.mp4", "f.mov", "f.mkv":
+        up(src, WORK / name)
+        lines = ffmpeg("-i", WORK / name, "-f", "framemd5", "-").splitlines()
+        frames.append([line.split(b",")[-1] for line in lines if not line.startswith(b"#")])
+        if name != "f.mkv":
+            order = boxes(WORK / name)
+            check(order.index("moov") < order.index("mdat"), f"{name}: {order}")
+    check(len(frames[0]) == 12 and frames[0] == frames[1] == frames[2], f"frames {frames}")
+
+
 def test_names():
     """Colons, percents, spaces, what looks like a protocol; never the video itself."""
     given = make("n.mp4", *X264, seconds=0.2, **SMALL).read_bytes()
