@@ -15,6 +15,18 @@ davy_result dv_api_done(const davy_context *ctx, const char *function, davy_resu
 davy_result dv_api_check_model(const davy_model *m);
 davy_result dv_api_take_run(const davy_run *run, davy_run *out);
 
+/* api_job.c */
+davy_result DAVY_CALL dv_api_text_get(davy_text *text, const char **utf8, uint64_t *bytes);
+void DAVY_CALL dv_api_text_release(davy_text *text);
+davy_result DAVY_CALL dv_api_job_wait(davy_job *job, uint64_t timeout_ns);
+davy_result DAVY_CALL dv_api_job_info(davy_job *job, davy_job_info *out);
+davy_result DAVY_CALL dv_api_job_cancel(davy_job *job);
+davy_result DAVY_CALL dv_api_job_error(davy_job *job, davy_error_info *out);
+void DAVY_CALL dv_api_job_release(davy_job *job);
+davy_result DAVY_CALL dv_api_buffer_alloc(davy_context *ctx, davy_memory memory, uint64_t bytes, davy_buffer **out);
+davy_result DAVY_CALL dv_api_buffer_tensor(davy_buffer *buffer, davy_tensor *out);
+void DAVY_CALL dv_api_buffer_release(davy_buffer *buffer);
+
 /* api_caption.c */
 davy_result DAVY_CALL dv_api_caption(davy_model *model, uint32_t n, const davy_tensor *const *images,
                                      const davy_caption_params *params, const davy_run *run, davy_job **job,

@@ -1,8 +1,15 @@
-/* place_priv.h - what place.c and place_time.c share. */
+/* place_priv.h - what place.c, place_types.c and place_time.c share. */
 #ifndef DV_PLACE_PRIV_H
 #define DV_PLACE_PRIV_H
 
 #include "core/place.h"
+
+/* Uses, producers and types of all values; they have none yet. */
+void dv_place_types(dv_placement *p);
+
+static inline const dv_node *dv_place_producer(const dv_placement *p, dv_value v) {
+    return &p->graph->nodes[p->producer[v]];
+}
 
 /* A buffer of pixels with room for so many channels, no fewer than the shape's; -1: out of memory. */
 int32_t dv_place_add(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first, int64_t last);
