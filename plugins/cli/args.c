@@ -1,10 +1,8 @@
-/* args.c - one table of options; each knows its commands and how its value is read. */
-#include <errno.h>
+/* args.c - one table of options; each knows its commands and what kind of value it has. */
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "plugins/cli/args.h"
+#include "plugins/cli/args_value.h"
 #include "plugins/cli/say.h"
 
 enum {
@@ -13,37 +11,7 @@ enum {
     ALL = CLI_DEVICES | CLI_INSPECT | CLI_CAPTION | WORKS
 };
 
-typedef enum {
-    FLAG,
-    TEXT,
-    MODEL,
-    SCALE,
-    COUNT,
-    PERCENT,
-    BYTES,
-    SEED,
-    TILE,
-    PRECISION,
-    PEAK,
-    ASK,
-    STOP,
-    TOKENS,
-    PENALTY,
-    PIXELS,
-    HEAT,
-    RATE,
-    SHARE,
-    DECODER
-} kind;
-
-typedef struct option_def {
-    const char *name;
-    kind kind;
-    uint32_t commands;
-    size_t offset; /* of the member of cli_args */
-} option_def;
-
-static const option_def options[] = {
+static const cli_option options[] = {
     {"-o", TEXT, RUNS, offsetof(cli_args, output)},
     {"--output", TEXT, RUNS, offsetof(cli_args, output)},
     {"--model", MODEL, RUNS | CLI_CAPTION, 0},
@@ -152,187 +120,13 @@ const char *cli_command_name(cli_command command) {
     return "?";
 }
 
-/* A whole number within bounds, all of the text. */
-static int whole(const char *text, uint64_t max, uint64_t *out) {
-    char *end = NULL;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || v > max) {
-        return -1;
-    }
-    *out = v;
-    return 0;
-}
-
-static int bytes_of(const char *text, uint64_t *out) {
-    char *end = NULL;
-    errno = 0;
-    unsigned long long v = strtoull(text, &end, 10);
-    uint32_t shift = 0;
-    switch (*end) {
-    case 'k':
-    case 'K':
-        shift = 10;
-        break;
-    case 'm':
-    case 'M':
-        shift = 20;
-        break;
-    case 'g':
-    case 'G':
-        shift = 30;
-        break;
-    default:
-        break;
-    }
-    if (text[0] < '0' || text[0] > '9' || errno != 0 || end[shift != 0] != 0 || v == 0 || v > UINT64_MAX >> shift) {
-        return -1;
-    }
-    *out = (uint64_t)v << shift;
-    return 0;
-}
-
-static int from_zero(const char *text, double max, double *out) {
-    char *end = NULL;
-    double v = strtod(text, &end);
-    if (end == text || *end != 0 || !(v >= 0.0 && v <= max)) {
-        return -1;
-    }
-    *out = v;
-    return 0;
-}
-
-static int positive(const char *text, double max, double *out) {
-    return from_zero(text, max, out) == 0 && *out > 0.0 ? 0 : -1;
-}
-
-static int set_count(const option_def *d, const char *value, int32_t min, int32_t max, int32_t *out) {
-    uint64_t n = 0;
-    if (whole(value, (uint64_t)max, &n) != 0 || n < (uint64_t)min) {
-        return cli_usage(d->name, "needs a whole number from %d to %d, not \"%s\"", min, max, value);
-    }
-    *out = (int32_t)n;
-    return 0;
-}
-
-static int set_tile(const char *value, int32_t *out) {
-    if (strcmp(value, "auto") == 0 || strcmp(value, "none") == 0) {
-        *out = value[0] == 'a' ? 0 : -1;
-        return 0;
-    }
-    uint64_t n = 0;
-    if (whole(value, 1 << 20, &n) != 0 || n == 0) {
-        return cli_usage("--tile", "needs auto, none or a size, not \"%s\"", value);
-    }
-    *out = (int32_t)n;
-    return 0;
-}
-
-static int set_decoder(const option_def *d, const char *value, int32_t *out) {
-    static const char *const words[] = {"auto", "software", "hardware"}; /* CLI_DECODER_ */
-    for (int32_t i = 0; i < 3; i++) {
-        if (strcmp(value, words[i]) == 0) {
-            *out = i;
-            return 0;
-        }
-    }
-    return cli_usage(d->name, "needs auto, hardware or software, not \"%s\"", value);
-}
-
-static int set_model(cli_args *a, const char *value) {
-    if (a->n_models == CLI_MODELS_MAX) {
-        return cli_usage("--model", "given more than %d times", CLI_MODELS_MAX);
-    }
-    a->models[a->n_models++] = value;
-    return 0;
-}
-
-/* One of several. */
-static int add_text(const option_def *d, const char *value, const char **texts, int most, int *n) {
-    if (*n == most || value[0] == 0) {
-        return cli_usage(d->name, value[0] == 0 ? "needs a text" : "given more than %d times", most);
-    }
-    texts[(*n)++] = value;
-    return 0;
-}
-
-static int set(const option_def *d, const char *value, cli_args *a) {
-    char *member = (char *)a + d->offset;
-    switch (d->kind) {
-    case FLAG:
-        *(int32_t *)(void *)member = 1;
-        return 0;
-    case TEXT:
-        *(const char **)(void *)member = value;
-        return value[0] != 0 ? 0 : cli_usage(d->name, "needs a value");
-    case MODEL:
-        return set_model(a, value);
-    case SCALE:
-        return positive(value, 64.0, (double *)(void *)member) == 0
-                   ? 0
-                   : cli_usage(d->name, "needs a factor above 0 and up to 64, not \"%s\"", value);
-    case PEAK:
-        return positive(value, 1e9, (double *)(void *)member) == 0
-                   ? 0
-                   : cli_usage(d->name, "needs a number of GFLOP/s, not \"%s\"", value);
-    case COUNT:
-        return set_count(d, value, 1, 1 << 16, (int32_t *)(void *)member);
-    case PERCENT:
-        return set_count(d, value, 1, 100, (int32_t *)(void *)member);
-    case BYTES:
-        return bytes_of(value, (uint64_t *)(void *)member) == 0
-                   ? 0
-                   : cli_usage(d->name, "needs a size such as 800M or 2G, not \"%s\"", value);
-    case ASK:
-        return add_text(d, value, a->asks, CLI_ASKS_MAX, &a->n_asks);
-    case STOP:
-        return add_text(d, value, a->stops, CLI_STOPS_MAX, &a->n_stops);
-    case TOKENS:
-        return set_count(d, value, 1, INT32_MAX, (int32_t *)(void *)member);
-    case PENALTY:
-        return positive(value, 100.0, (double *)(void *)member) == 0
-                   ? 0
-                   : cli_usage(d->name, "needs a number above 0 and up to 100, not \"%s\"", value);
-    case PIXELS:
-        return whole(value, (uint64_t)1 << 40, (uint64_t *)(void *)member) == 0 && *(uint64_t *)(void *)member > 0
-                   ? 0
-                   : cli_usage(d->name, "needs a number of pixels, not \"%s\"", value);
-    case HEAT:
-        return from_zero(value, 100.0, (double *)(void *)member) == 0
-                   ? 0
-                   : cli_usage(d->name, "needs a number from 0 to 100, not \"%s\"", value);
-    case RATE:
-        return positive(value, CLI_FPS_MAX, (double *)(void *)member) == 0 && *(double *)(void *)member >= CLI_FPS_MIN
-                   ? 0
-                   : cli_usage(d->name, "needs frames a second from %g to %g, not \"%s\"", CLI_FPS_MIN, CLI_FPS_MAX,
-                               value);
-    case SHARE:
-        return positive(value, 1.0, (double *)(void *)member) == 0
-                   ? 0
-                   : cli_usage(d->name, "needs a number above 0 and up to 1, not \"%s\"", value);
-    case SEED:
-        return whole(value, UINT64_MAX, (uint64_t *)(void *)member) == 0
-                   ? 0
-                   : cli_usage(d->name, "needs a whole number, not \"%s\"", value);
-    case DECODER:
-        return set_decoder(d, value, (int32_t *)(void *)member);
-    case TILE:
-        return set_tile(value, (int32_t *)(void *)member);
-    default:
-        *(davy_dtype *)(void *)member = cli_precision_of(value);
-        return *(davy_dtype *)(void *)member >= 0
-                   ? 0
-                   : cli_usage(d->name, "needs auto, fp32, tf32, bf16, fp16, fp8, int8 or int4, not \"%s\"", value);
-    }
-}
-
 /* Reads argv[*i], an option, and its value: "--name value" or "--name=value". */
 static int option(int argc, char **argv, int *i, cli_args *a) {
     const char *text = argv[*i];
     const char *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
     const size_t n = equals != NULL ? (size_t)(equals - text) : strlen(text);
     for (size_t k = 0; k < sizeof options / sizeof options[0]; k++) {
-        const option_def *d = &options[k];
+        const cli_option *d = &options[k];
         if (strlen(d->name) != n || strncmp(d->name, text, n) != 0) {
             continue;
         }
@@ -340,12 +134,12 @@ static int option(int argc, char **argv, int *i, cli_args *a) {
             return cli_usage(d->name, "is no option of %s", cli_command_name(a->command));
         }
         if (d->kind == FLAG) {
-            return equals == NULL ? set(d, "", a) : cli_usage(d->name, "takes no value");
+            return equals == NULL ? cli_option_set(d, "", a) : cli_usage(d->name, "takes no value");
         }
         if (equals == NULL && *i + 1 >= argc) {
             return cli_usage(d->name, "needs a value");
         }
-        return set(d, equals != NULL ? equals + 1 : argv[++*i], a);
+        return cli_option_set(d, equals != NULL ? equals + 1 : argv[++*i], a);
     }
     return cli_usage(text, "unknown option; see davy %s --help", cli_command_name(a->command));
 }
