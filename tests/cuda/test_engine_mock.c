@@ -4,22 +4,10 @@
 
 #include "core/os.h"
 #include "core/profile.h"
+#include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/engine_fixture.h"
 #include "tests/unit/fake_convnets.h"
-
-/* Every module of the build, by name; the mock finds any function in any module. */
-static const unsigned char nothing[] = "nothing";
-static char module_names[] = DV_MODULES;
-static dvk_cuda_module modules[96];
-
-static int32_t list_modules(void) {
-    int32_t n = 0;
-    for (char *name = strtok(module_names, ","); name != NULL && n < 96; name = strtok(NULL, ",")) {
-        modules[n++] = (dvk_cuda_module){name, nothing, nothing + sizeof nothing};
-    }
-    return n;
-}
 
 typedef struct bench {
     dv_services services;

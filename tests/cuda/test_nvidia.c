@@ -2,23 +2,13 @@
 #include "core/cuda/conv_nvidia.h"
 #include "core/environment.h"
 #include "core/profile.h"
+#include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/engine_fixture.h"
 
 #define FOLDER MOCK_FOLDER "/nvidia"
 
-static const unsigned char nothing[] = "nothing";
-static char module_names[] = DV_MODULES;
-static dvk_cuda_module modules[64];
 static char logged[4096];
-
-static int32_t list_modules(void) {
-    int32_t n = 0;
-    for (char *name = strtok(module_names, ","); name != NULL && n < 64; name = strtok(NULL, ",")) {
-        modules[n++] = (dvk_cuda_module){name, nothing, nothing + sizeof nothing};
-    }
-    return n;
-}
 
 static void take_log(void *user, davy_log_level level, const char *text) {
     (void)user;

@@ -170,29 +170,11 @@ static picture last_channel(const picture *p) {
 
 /* Colours of RGBA come out as without alpha, alpha as a grey picture of its own would; a grey picture as three equal
  * colours would, brought back to grey. */
-static void alpha_and_grey(void) {
-    picture rgba = picture_new(1, HEIGHT, WIDTH, 4);
-    picture_fill(&rgba, 31);
-    picture rgb = first_channels(&rgba, 3), alpha = last_channel(&rgba);
-    view_format with_alpha = plain, grey = plain, bgra = plain, ga = plain;
-    with_alpha.channels = DAVY_CHANNELS_RGBA;
-    bgra.channels = DAVY_CHANNELS_BGRA;
-    bgra.layout = DAVY_LAYOUT_CHW;
-    grey.channels = DAVY_CHANNELS_GRAY;
-    grey.layout = DAVY_LAYOUT_HW;
-    ga.channels = DAVY_CHANNELS_GRAYA;
-    picture got = through(&rgba, &with_alpha, &with_alpha, NULL);
-    picture swapped = through(&rgba, &bgra, &bgra, NULL);
-    picture colours = through(&rgb, &plain, &plain, NULL);
-    picture grey_alpha = through(&alpha, &grey, &grey, NULL);
-    picture got_colours = first_channels(&got, 3), got_alpha = last_channel(&got);
-    compare(&swapped, &got, 0, "bgra", "bgra");
-    compare(&got_colours, &colours, 0, "rgba", "its colours");
-    compare(&got_alpha, &grey_alpha, 0, "rgba", "its alpha");
-
+/* A grey picture in every colour, its grey is what the grey picture gives. */
+static void grey_in_colours(const picture *grey, const picture *grey_up) {
     picture same = picture_new(1, HEIGHT, WIDTH, 3);
     for (int64_t i = 0; i < picture_count(&same); i++) {
-        same.v[i] = alpha.v[i / 3];
+        same.v[i] = grey->v[i / 3];
     }
     const davy_run unclamped = {.struct_size = sizeof unclamped};
     picture as_colour = through(&same, &plain, &plain, &unclamped);
@@ -201,20 +183,33 @@ static void alpha_and_grey(void) {
         const float *v = as_colour.v + 3 * i;
         luma.v[i] = 0.299f * v[0] + 0.587f * v[1] + 0.114f * v[2];
     }
-    CHECKF(picture_l2_error(&grey_alpha, &luma) < 0.02, "grey is not the grey of its colours: %g",
-           picture_l2_error(&grey_alpha, &luma)); /* clamping comes before or after the luma: not to the bit */
+    CHECKF(picture_l2_error(grey_up, &luma) < 0.02, "grey is not the grey of its colours: %g",
+           picture_l2_error(grey_up, &luma)); /* clamping comes before or after the luma: not to the bit */
+    picture_free(&same);
+    picture_free(&as_colour);
+    picture_free(&luma);
+}
 
+/* Twice the same: colour and alpha go through the network alike. */
+static void grey_with_alpha(const picture *grey, const picture *grey_up) {
+    view_format ga = plain;
+    ga.channels = DAVY_CHANNELS_GRAYA;
     picture two = picture_new(1, HEIGHT, WIDTH, 2);
     for (int64_t i = 0; i < picture_count(&two); i++) {
-        two.v[i] = alpha.v[i / 2];
+        two.v[i] = grey->v[i / 2];
     }
-    picture two_up = through(&two, &ga, &ga, NULL), two_first = first_channels(&two_up, 1),
-            two_last = last_channel(&two_up);
-    compare(&two_first, &grey_alpha, 0, "grey with alpha", "its grey");
-    compare(&two_last, &grey_alpha, 0, "grey with alpha", "its alpha");
+    picture up = through(&two, &ga, &ga, NULL), first = first_channels(&up, 1), last = last_channel(&up);
+    compare(&first, grey_up, 0, "grey with alpha", "its grey");
+    compare(&last, grey_up, 0, "grey with alpha", "its alpha");
+    picture_free(&two);
+    picture_free(&up);
+    picture_free(&first);
+    picture_free(&last);
+}
 
-    view src = view_new(&with_alpha, 1, HEIGHT, WIDTH, 4);
-    view_store(&src, &rgba);
+static void dropped_alpha(const picture *rgba, const view_format *format, const picture *colours) {
+    view src = view_new(format, 1, HEIGHT, WIDTH, 4);
+    view_store(&src, rgba);
     const davy_run drop = {.struct_size = sizeof drop, .flags = DAVY_RUN_DROP_ALPHA};
     davy_tensor out = {.struct_size = sizeof out};
     IS(api->upscale(model, &src.tensor, &out, &drop, NULL), DAVY_OK);
@@ -223,14 +218,36 @@ static void alpha_and_grey(void) {
         picture dropped = tensor_load(&seen);
         picture dropped_colours = first_channels(&dropped, 3);
         CHECKF(dropped.c == 3, "alpha was to be dropped, the result has %d channels", (int)dropped.c);
-        compare(&dropped_colours, &colours, 0, "rgba, alpha dropped", "rgb");
+        compare(&dropped_colours, colours, 0, "rgba, alpha dropped", "rgb");
         picture_free(&dropped_colours);
         picture_free(&dropped);
     }
     api->buffer_release(out.buffer);
     view_free(&src);
-    picture *all[] = {&rgba,      &rgb,  &alpha,     &got,  &swapped, &colours, &grey_alpha, &got_colours,
-                      &got_alpha, &same, &as_colour, &luma, &two,     &two_up,  &two_first,  &two_last};
+}
+
+static void alpha_and_grey(void) {
+    picture rgba = picture_new(1, HEIGHT, WIDTH, 4);
+    picture_fill(&rgba, 31);
+    picture rgb = first_channels(&rgba, 3), alpha = last_channel(&rgba);
+    view_format with_alpha = plain, grey = plain, bgra = plain;
+    with_alpha.channels = DAVY_CHANNELS_RGBA;
+    bgra.channels = DAVY_CHANNELS_BGRA;
+    bgra.layout = DAVY_LAYOUT_CHW;
+    grey.channels = DAVY_CHANNELS_GRAY;
+    grey.layout = DAVY_LAYOUT_HW;
+    picture got = through(&rgba, &with_alpha, &with_alpha, NULL);
+    picture swapped = through(&rgba, &bgra, &bgra, NULL);
+    picture colours = through(&rgb, &plain, &plain, NULL);
+    picture grey_alpha = through(&alpha, &grey, &grey, NULL);
+    picture got_colours = first_channels(&got, 3), got_alpha = last_channel(&got);
+    compare(&swapped, &got, 0, "bgra", "bgra");
+    compare(&got_colours, &colours, 0, "rgba", "its colours");
+    compare(&got_alpha, &grey_alpha, 0, "rgba", "its alpha");
+    grey_in_colours(&alpha, &grey_alpha);
+    grey_with_alpha(&alpha, &grey_alpha);
+    dropped_alpha(&rgba, &with_alpha, &colours);
+    picture *all[] = {&rgba, &rgb, &alpha, &got, &swapped, &colours, &grey_alpha, &got_colours, &got_alpha};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         picture_free(all[i]);
     }

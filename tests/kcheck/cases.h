@@ -2,6 +2,7 @@
 #ifndef KCHECK_CASES_H
 #define KCHECK_CASES_H
 
+#include "kernels/dtype.h"
 #include "tests/kcheck/kcheck.h"
 
 typedef struct kc_conv_spec {
@@ -66,6 +67,9 @@ typedef struct kc_attention_spec {
     int64_t kh, kw, heads, v_dim;
 } kc_attention_spec;
 
+static inline double kc_view_bytes(const dvk_view *v) {
+    return (double)(v->n * v->h * v->w * v->c) * (double)dvk_dtype_size(v->dtype);
+}
 /* Where large sums end in an activation that bounds them, what errors are measured in; else 0. */
 double kc_bounded_unit(const dvk_epilogue *e, kc_fill fill);
 void kc_build_conv(kc_problem *p, const kc_conv_spec *s);

@@ -180,6 +180,23 @@ static void build_prologue(kc_problem *p, dvk_prologue *pro, const dvk_view *x, 
     }
 }
 
+static void tell_conv(kc_problem *p, const kc_conv_spec *s, const kc_shape *in, int stride, int up, int shuffle) {
+    char more[48] = "";
+    if (shuffle > 1 || s->stats_groups > 0) {
+        snprintf(more, sizeof more, " shuffle %d stats %d", shuffle, (int)s->stats_groups);
+    }
+    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lld->%lld k%d s%d u%d%s %s->%s epi %d pro %d slab %d fill %d%s",
+             (long long)in->n, (long long)in->h, (long long)in->w, (long long)s->cin, (long long)s->cout, (int)s->k,
+             stride, up,
+             s->asymmetric ? " asym"
+             : s->valid    ? " valid"
+                           : "",
+             kc_dtype_name(s->xt), kc_dtype_name(s->yt), s->epilogue, s->prologue, s->slab, (int)s->fill,
+             s->own    ? " own"
+             : s->sums ? " sums"
+                       : more);
+}
+
 void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     dvk_conv2d_args *a = &p->args.conv;
     const int32_t up = s->upsample > 0 ? s->upsample : 1;
@@ -228,20 +245,7 @@ void kc_build_conv(kc_problem *p, const kc_conv_spec *s) {
     p->no_compare = s->fill == KC_INF;
     const int64_t gate = a->epi.gate == 3 ? out.c : 0;
     p->flops = 2.0 * (double)(out.n * out.h * out.w * out.c) * (double)(s->cin * s->k * s->k + gate);
-    char more[48] = "";
-    if (r > 1 || s->stats_groups > 0) {
-        snprintf(more, sizeof more, " shuffle %d stats %d", (int)r, (int)s->stats_groups);
-    }
-    snprintf(p->text, sizeof p->text, "%lldx%lldx%lld %lld->%lld k%d s%d u%d%s %s->%s epi %d pro %d slab %d fill %d%s",
-             (long long)in.n, (long long)in.h, (long long)in.w, (long long)s->cin, (long long)s->cout, (int)s->k,
-             (int)stride, (int)up,
-             s->asymmetric ? " asym"
-             : s->valid    ? " valid"
-                           : "",
-             kc_dtype_name(s->xt), kc_dtype_name(s->yt), s->epilogue, s->prologue, s->slab, (int)s->fill,
-             s->own    ? " own"
-             : s->sums ? " sums"
-                       : more);
+    tell_conv(p, s, &in, (int)stride, (int)up, (int)r);
 }
 
 enum { N_BEFORE_BLOCKS = N_MODES + N_GEOMETRIES * GEOMETRY_ROUNDS + N_CHANNELS * N_CHANNELS };

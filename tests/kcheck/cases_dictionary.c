@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "kernels/dtype.h"
-#include "tests/kcheck/kcheck.h"
+#include "tests/kcheck/cases.h"
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
@@ -21,10 +21,6 @@ static const dictionary_spec specs[] = {
 };
 
 enum { N_SPECS = (int)(sizeof specs / sizeof specs[0]) };
-
-static double bytes_of(const dvk_view *v) {
-    return (double)(v->n * v->h * v->w * v->c) * (double)dvk_dtype_size(v->dtype);
-}
 
 static double flops_of(const dictionary_spec *s, int64_t each) {
     return 2.0 * (double)(s->n * s->h * s->w) * (double)(s->tokens * each);
@@ -80,7 +76,7 @@ static void similarity(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int
     a->factor = kc_floats(p, s->tokens, 1.0f, 6.0f);
     kc_output_view(p, &a->y);
     p->error_class = KC_SOFTMAX;
-    p->bytes = bytes_of(&a->q) + bytes_of(&a->y);
+    p->bytes = kc_view_bytes(&a->q) + kc_view_bytes(&a->y);
     p->flops = flops_of(s, s->dim);
     describe(p, s, t, "");
 }
@@ -92,7 +88,7 @@ static void mix(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int variet
     kc_view(p, &a->y, t, (kc_shape){s->n, s->h, s->w, s->c}, variety / 2 % 2);
     kc_output_view(p, &a->y);
     p->error_class = KC_SUMS;
-    p->bytes = bytes_of(&a->s) + bytes_of(&a->y);
+    p->bytes = kc_view_bytes(&a->s) + kc_view_bytes(&a->y);
     p->flops = flops_of(s, s->c);
     describe(p, s, t, "");
 }
@@ -103,7 +99,7 @@ static void order(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int vari
     kc_view(p, &a->y, DVK_F32, (kc_shape){s->n, s->rows, s->width, 1}, variety / 2 % 2);
     kc_output_view(p, &a->y);
     p->error_class = KC_EXACT;
-    p->bytes = bytes_of(&a->s);
+    p->bytes = kc_view_bytes(&a->s);
     describe(p, s, t, "");
 }
 
@@ -117,7 +113,7 @@ static void moved(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int vari
     kc_view(p, &a->y, variety % 5 == 4 ? DVK_F32 : t, scatters ? picture : sorted, variety / 2 % 2);
     kc_output_view(p, &a->y);
     p->error_class = KC_EXACT;
-    p->bytes = bytes_of(&a->x) + bytes_of(&a->y);
+    p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->y);
     describe(p, s, t, a->scale != NULL ? " scaled" : "");
 }
 
@@ -140,7 +136,7 @@ static void refine(kc_problem *p, const dictionary_spec *s, dvk_dtype t, int var
     a->eps = 1e-5f;
     kc_output_view(p, &a->y);
     p->error_class = KC_SOFTMAX;
-    p->bytes = bytes_of(&a->s) + bytes_of(&a->x);
+    p->bytes = kc_view_bytes(&a->s) + kc_view_bytes(&a->x);
     p->flops = flops_of(s, s->c);
     describe(p, s, t, "");
 }

@@ -46,10 +46,6 @@ static int epilogue_text(char *out, size_t size, const dvk_epilogue *e) {
                     (int)e->n_res);
 }
 
-static double bytes_of(const dvk_view *v) {
-    return (double)(v->n * v->h * v->w * v->c) * (double)dvk_dtype_size(v->dtype);
-}
-
 /* The steps of f16 near zero are larger than what sums may differ by. */
 static kc_fill fill_for(int i, dvk_dtype yt) {
     const kc_fill fill = (kc_fill)(i % 11 % KC_FILLS);
@@ -95,7 +91,7 @@ static void depthwise_make(kc_problem *p, const depthwise_spec *s) {
     p->outputs[0].unit = kc_bounded_unit(&a->epi, fill);
     p->error_class = KC_SUMS;
     p->no_compare = fill == KC_INF;
-    p->bytes = bytes_of(&a->x) + bytes_of(&a->y);
+    p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->y);
     p->flops = 2.0 * (double)(out.n * out.h * out.w * out.c) * (double)(s->k * s->k);
     char end[64];
     epilogue_text(end, sizeof end, &a->epi);
@@ -186,7 +182,7 @@ static void multiply_make(kc_problem *p, const multiply_spec *s) {
     p->outputs[0].unit = kc_bounded_unit(&a->epi, s->fill);
     p->error_class = KC_POINTWISE;
     p->no_compare = s->fill == KC_INF;
-    p->bytes = bytes_of(&a->x) + bytes_of(&a->g) + bytes_of(&a->y);
+    p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->g) + kc_view_bytes(&a->y);
     char end[64];
     epilogue_text(end, sizeof end, &a->epi);
     snprintf(p->text, sizeof p->text,
@@ -259,7 +255,7 @@ static void pool_make(kc_problem *p, const pool_spec *s, int64_t h, int64_t w) {
     kc_output_view(p, &a->y);
     p->error_class = s->error_class;
     p->no_compare = s->fill == KC_INF && s->error_class != KC_EXACT;
-    p->bytes = bytes_of(&a->x) + bytes_of(&a->y);
+    p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->y);
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld -> %lldx%lld k%d s%d %s->%s slab %d fill %d",
              (long long)s->shape.n, (long long)s->shape.h, (long long)s->shape.w, (long long)s->shape.c, (long long)h,
              (long long)w, (int)s->k, (int)s->stride, kc_dtype_name(s->xt), kc_dtype_name(s->yt), s->slab,
@@ -356,7 +352,7 @@ static void dysample_make(kc_problem *p, const dysample_spec *s) {
     kc_output_view(p, &a->y);
     p->error_class = KC_SUMS;
     p->no_compare = s->fill == KC_INF || s->fill == KC_NAN || s->fill == KC_LARGE; /* far from 0 f32 has no fractions */
-    p->bytes = bytes_of(&a->x) + bytes_of(&a->offset) + bytes_of(&a->y);
+    p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->offset) + kc_view_bytes(&a->y);
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld groups %lld r %lld%s %s,%s->%s slab %d fill %d",
              (long long)in.n, (long long)s->h, (long long)s->w, (long long)in.c, (long long)s->groups, (long long)s->r,
              s->sum ? " sum" : "", kc_dtype_name(s->xt), kc_dtype_name(s->ot), kc_dtype_name(s->yt), s->slab,

@@ -7,10 +7,6 @@
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
-static double bytes_of(const dvk_view *v) {
-    return (double)(v->n * v->h * v->w * v->c) * (double)dvk_dtype_size(v->dtype);
-}
-
 /* --- depthwise, of CUDA alone: products of the two halves of the channels --- */
 
 static void paired_make(kc_problem *p, const kc_shape *shape, int32_t k, dvk_act act, dvk_dtype t, int slab) {
@@ -27,7 +23,7 @@ static void paired_make(kc_problem *p, const kc_shape *shape, int32_t k, dvk_act
     }
     kc_output_view(p, &a->y);
     p->error_class = KC_SUMS;
-    p->bytes = bytes_of(&a->x) + bytes_of(&a->y);
+    p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->y);
     p->flops = 2.0 * (double)(shape->n * shape->h * shape->w * wide.c) * (double)(k * k);
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld paired k%d %s act %d slab %d", (long long)shape->n,
              (long long)shape->h, (long long)shape->w, (long long)shape->c, (int)k, kc_dtype_name(t), (int)act, slab);
@@ -105,7 +101,7 @@ static void mixer_make(kc_problem *p, const mixer_spec *s, dvk_dtype t) {
     }
     kc_output_view(p, &a->y);
     p->error_class = KC_SOFTMAX; /* three roundings on the way */
-    p->bytes = bytes_of(&a->x) + bytes_of(&a->y) + (s->res ? bytes_of(&a->res) : 0.0);
+    p->bytes = kc_view_bytes(&a->x) + kc_view_bytes(&a->y) + (s->res ? kc_view_bytes(&a->res) : 0.0);
     p->flops = 2.0 * (double)(s->shape.n * s->shape.h * s->shape.w) *
                (double)(s->hidden * (c + 9) + (s->gated ? out * s->hidden / 2 : 0));
     snprintf(p->text, sizeof p->text,

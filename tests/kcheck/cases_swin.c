@@ -6,10 +6,6 @@
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};
 
-static double bytes_of(const dvk_view *v) {
-    return (double)(v->n * v->h * v->w * v->c) * (double)dvk_dtype_size(v->dtype);
-}
-
 /* Random weights, also as the CUDA kernel has them where the pictures are of 16 bits. */
 static void linear(kc_problem *p, dvk_swin_linear *l, dvk_swin_matrix m, int64_t in, int64_t out, dvk_dtype t,
                    int bias) {
@@ -49,7 +45,7 @@ static void pictures(kc_problem *p, dvk_view *x, dvk_view *y, dvk_view *res, con
     }
     kc_output_view(p, y);
     p->error_class = KC_SOFTMAX; /* roundings on the way */
-    p->bytes = bytes_of(x) + bytes_of(y) + (res != NULL ? bytes_of(res) : 0.0);
+    p->bytes = kc_view_bytes(x) + kc_view_bytes(y) + (res != NULL ? kc_view_bytes(res) : 0.0);
 }
 
 /* --- norm_mlp --- */

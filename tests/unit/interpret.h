@@ -158,42 +158,6 @@ static inline void in_norm(const interpreter *it, int64_t index, dv_shape x) {
     }
 }
 
-static inline void in_attention(const interpreter *it, const dv_node *node, dv_shape s, float *out) {
-    const float *q = it->values[node->in[0]];
-    const float *k = it->values[node->in[1]];
-    const float *v = it->values[node->in[2]];
-    const dv_shape keys = dv_shape_of(it->g, node->in[1]);
-    const int64_t tokens = keys.h * keys.w;
-    const int64_t d = s.c / node->heads;
-    double *a = malloc((size_t)tokens * sizeof *a);
-    for (int64_t i = 0; i < s.h * s.w * node->heads; i++) {
-        const int64_t c0 = i % node->heads * d;
-        const int64_t row = i / node->heads;
-        double top = -1e300;
-        double sum = 0.0;
-        for (int64_t j = 0; j < tokens; j++) {
-            a[j] = 0.0;
-            for (int64_t c = c0; c < c0 + d; c++) {
-                a[j] += (double)q[row * s.c + c] * (double)k[j * s.c + c];
-            }
-            a[j] *= (double)node->scale;
-            top = a[j] > top ? a[j] : top;
-        }
-        for (int64_t j = 0; j < tokens; j++) {
-            a[j] = exp(a[j] - top);
-            sum += a[j];
-        }
-        for (int64_t c = c0; c < c0 + d; c++) {
-            double y = 0.0;
-            for (int64_t j = 0; j < tokens; j++) {
-                y += a[j] * (double)v[j * s.c + c];
-            }
-            out[row * s.c + c] = (float)(y / sum);
-        }
-    }
-    free(a);
-}
-
 /* Ops that move pixels: one output element. */
 static inline float in_moved(const interpreter *it, const dv_node *node, dv_shape y, int64_t oy, int64_t ox,
                              int64_t c) {
@@ -312,7 +276,8 @@ static inline void in_node(interpreter *it, int64_t index) {
     if (node->op == DV_OP_CONV2D) {
         (node->phased ? in_conv_phased : in_conv)(it, node, dv_shape_of(it->g, node->in[0]), y, out);
     } else if (node->op == DV_OP_ATTENTION) {
-        in_attention(it, node, y, out);
+        iw_attention(node, it->values[node->in[0]], it->values[node->in[1]], it->values[node->in[2]],
+                     dv_shape_of(it->g, node->in[1]), y, out);
     } else {
         const int pointwise = node->op == DV_OP_ACT || node->op == DV_OP_ADD || node->op == DV_OP_GATE ||
                               node->op == DV_OP_AFFINE || node->op == DV_OP_GROUP_NORM;

@@ -27,6 +27,39 @@ static inline void iw_layer_norm(const dv_node *node, const float *x, const floa
     }
 }
 
+static inline void iw_attention(const dv_node *node, const float *q, const float *k, const float *v, dv_shape keys,
+                                dv_shape s, float *out) {
+    const int64_t tokens = keys.h * keys.w;
+    const int64_t d = s.c / node->heads;
+    double *a = malloc((size_t)tokens * sizeof *a);
+    for (int64_t i = 0; i < s.h * s.w * node->heads; i++) {
+        const int64_t c0 = i % node->heads * d;
+        const int64_t row = i / node->heads;
+        double top = -1e300;
+        double sum = 0.0;
+        for (int64_t j = 0; j < tokens; j++) {
+            a[j] = 0.0;
+            for (int64_t c = c0; c < c0 + d; c++) {
+                a[j] += (double)q[row * s.c + c] * (double)k[j * s.c + c];
+            }
+            a[j] *= (double)node->scale;
+            top = a[j] > top ? a[j] : top;
+        }
+        for (int64_t j = 0; j < tokens; j++) {
+            a[j] = exp(a[j] - top);
+            sum += a[j];
+        }
+        for (int64_t c = c0; c < c0 + d; c++) {
+            double y = 0.0;
+            for (int64_t j = 0; j < tokens; j++) {
+                y += a[j] * (double)v[j * s.c + c];
+            }
+            out[row * s.c + c] = (float)(y / sum);
+        }
+    }
+    free(a);
+}
+
 typedef struct iw_axis {
     int64_t padded, window, keys, shift, grid, cut;
 } iw_axis;

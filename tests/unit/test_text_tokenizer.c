@@ -171,57 +171,56 @@ static void refused(const text_fixture *f, davy_result code, const char *message
     CHECK(t == NULL);
 }
 
+static const struct {
+    text_fixture f;
+    davy_result code;
+    const char *message;
+} refusals[] = {
+    {{.merges = "\"a b\""}, DAVY_E_FORMAT, "merges[0]: \"a\" and \"b\" together are no token"},
+    {{.merges = "\"ab\""}, DAVY_E_FORMAT, "merges[0]: \"ab\" is not two names"},
+    {{.merges = "\"a b c\""}, DAVY_E_FORMAT, "is not two names"},
+    {{.merges = "\"a \""}, DAVY_E_FORMAT, "do not make a pair"},
+    {{.merges = "[\"a\"]"}, DAVY_E_FORMAT, "a pair of one"},
+    {{.merges = "7"}, DAVY_E_FORMAT, "neither a text nor a pair"},
+    {{.vocabulary = "\"ab\": 256", .merges = "\"xy b\""}, DAVY_E_FORMAT, "together are no token"},
+    {{.vocabulary = "\"ab\": 97"}, DAVY_E_FORMAT, "model.vocab: \"ab\" (id 97) has an id that is taken"},
+    {{.vocabulary = "\"a\": 256"}, DAVY_E_FORMAT, "model.vocab: \"a\" (id 256) is there twice"},
+    {{.vocabulary = "\"ab\": -1"}, DAVY_E_FORMAT, "id -1 is outside"},
+    {{.vocabulary = "\"ab\": 1048576"}, DAVY_E_FORMAT, "id 1048576 is outside"},
+    {{.vocabulary = "\"ab\": 1.5"}, DAVY_E_FORMAT, "an id that is no integer"},
+    {{.vocabulary = "\"ab\": \"1\""}, DAVY_E_FORMAT, "an id that is no integer"},
+    {{.added = "{\"id\": 97, \"content\": \"<s>\"}"}, DAVY_E_FORMAT, "added_tokens[0]: \"<s>\" (id 97) has an id"},
+    {{.added = "{\"id\": 300, \"content\": \"a\"}"}, DAVY_E_FORMAT, "has another id in the vocabulary"},
+    {{.added = "{\"id\": 300, \"content\": \"\"}"}, DAVY_E_FORMAT, "a content of 0 bytes"},
+    {{.added = "{\"id\": 3000000, \"content\": \"x\"}"}, DAVY_E_FORMAT, "added_tokens[0] has no content"},
+    {{.added = "{\"id\": 300, \"content\": \"xx\", \"lstrip\": 1}"}, DAVY_E_FORMAT, "added_tokens[0].lstrip"},
+    {{.added = SPECIAL(300, "xx") ", " SPECIAL(301, "xx")}, DAVY_E_FORMAT, "stand for the same text"},
+    {{.added = SPECIAL(300, "xx") ", " SPECIAL(300, "yy")}, DAVY_E_FORMAT, "has an id that is taken"},
+    {{.normalizer = "{\"type\": \"NFKC\"}"}, DAVY_E_UNSUPPORTED, "normalizer: NFKC is not supported"},
+    {{.normalizer = "{\"type\": \"Sequence\"}"}, DAVY_E_FORMAT, "normalizer.normalizers is no list"},
+    {{.normalizer = "3"}, DAVY_E_FORMAT, "normalizer has no type"},
+    {{.pre = "null"}, DAVY_E_FORMAT, "pre_tokenizer is missing"},
+    {{.pre = "{\"type\": \"Metaspace\"}"}, DAVY_E_UNSUPPORTED, "pre_tokenizer: another replacement is not supported"},
+    {{.pre = "{\"type\": \"ByteLevel\"}"}, DAVY_E_UNSUPPORTED, "add_prefix_space is not supported"},
+    {{.pre = "{\"type\": \"Digits\"}"}, DAVY_E_UNSUPPORTED, "one without ByteLevel"},
+    {{.pre = SPLIT("\\\\w+")}, DAVY_E_UNSUPPORTED, "pretokenizers[0]: \\w+ is not supported"},
+    {{.pre = "{\"type\": \"Sequence\", \"pretokenizers\": [" BYTE_LEVEL("true") ", {\"type\": \"Digits\"}]}"},
+     DAVY_E_UNSUPPORTED,
+     "a part after ByteLevel"},
+    {{.decoder = "{\"type\": \"WordPiece\"}"}, DAVY_E_UNSUPPORTED, "decoder: WordPiece"},
+    {{.post = "{\"type\": \"BertProcessing\"}"}, DAVY_E_UNSUPPORTED, "post_processor: BertProcessing"},
+    {{.post = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}]}"},
+     DAVY_E_FORMAT,
+     "post_processor adds a token that is not"},
+    {{.model = "\"dropout\": 0.1, "}, DAVY_E_UNSUPPORTED, "dropout"},
+    {{.model = "\"end_of_word_suffix\": \"</w>\", "}, DAVY_E_UNSUPPORTED, "end_of_word_suffix"},
+    {{.model = "\"unk_token\": \"<unk>\", "}, DAVY_E_FORMAT, "model.unk_token \"<unk>\" is not in"},
+    {{.model = "\"ignore_merges\": \"yes\", "}, DAVY_E_FORMAT, "model.ignore_merges is neither true nor false"},
+};
+
 static void test_refused(void) {
-    static const struct {
-        text_fixture f;
-        davy_result code;
-        const char *message;
-    } cases[] = {
-        {{.merges = "\"a b\""}, DAVY_E_FORMAT, "merges[0]: \"a\" and \"b\" together are no token"},
-        {{.merges = "\"ab\""}, DAVY_E_FORMAT, "merges[0]: \"ab\" is not two names"},
-        {{.merges = "\"a b c\""}, DAVY_E_FORMAT, "is not two names"},
-        {{.merges = "\"a \""}, DAVY_E_FORMAT, "do not make a pair"},
-        {{.merges = "[\"a\"]"}, DAVY_E_FORMAT, "a pair of one"},
-        {{.merges = "7"}, DAVY_E_FORMAT, "neither a text nor a pair"},
-        {{.vocabulary = "\"ab\": 256", .merges = "\"xy b\""}, DAVY_E_FORMAT, "together are no token"},
-        {{.vocabulary = "\"ab\": 97"}, DAVY_E_FORMAT, "model.vocab: \"ab\" (id 97) has an id that is taken"},
-        {{.vocabulary = "\"a\": 256"}, DAVY_E_FORMAT, "model.vocab: \"a\" (id 256) is there twice"},
-        {{.vocabulary = "\"ab\": -1"}, DAVY_E_FORMAT, "id -1 is outside"},
-        {{.vocabulary = "\"ab\": 1048576"}, DAVY_E_FORMAT, "id 1048576 is outside"},
-        {{.vocabulary = "\"ab\": 1.5"}, DAVY_E_FORMAT, "an id that is no integer"},
-        {{.vocabulary = "\"ab\": \"1\""}, DAVY_E_FORMAT, "an id that is no integer"},
-        {{.added = "{\"id\": 97, \"content\": \"<s>\"}"}, DAVY_E_FORMAT, "added_tokens[0]: \"<s>\" (id 97) has an id"},
-        {{.added = "{\"id\": 300, \"content\": \"a\"}"}, DAVY_E_FORMAT, "has another id in the vocabulary"},
-        {{.added = "{\"id\": 300, \"content\": \"\"}"}, DAVY_E_FORMAT, "a content of 0 bytes"},
-        {{.added = "{\"id\": 3000000, \"content\": \"x\"}"}, DAVY_E_FORMAT, "added_tokens[0] has no content"},
-        {{.added = "{\"id\": 300, \"content\": \"xx\", \"lstrip\": 1}"}, DAVY_E_FORMAT, "added_tokens[0].lstrip"},
-        {{.added = SPECIAL(300, "xx") ", " SPECIAL(301, "xx")}, DAVY_E_FORMAT, "stand for the same text"},
-        {{.added = SPECIAL(300, "xx") ", " SPECIAL(300, "yy")}, DAVY_E_FORMAT, "has an id that is taken"},
-        {{.normalizer = "{\"type\": \"NFKC\"}"}, DAVY_E_UNSUPPORTED, "normalizer: NFKC is not supported"},
-        {{.normalizer = "{\"type\": \"Sequence\"}"}, DAVY_E_FORMAT, "normalizer.normalizers is no list"},
-        {{.normalizer = "3"}, DAVY_E_FORMAT, "normalizer has no type"},
-        {{.pre = "null"}, DAVY_E_FORMAT, "pre_tokenizer is missing"},
-        {{.pre = "{\"type\": \"Metaspace\"}"},
-         DAVY_E_UNSUPPORTED,
-         "pre_tokenizer: another replacement is not supported"},
-        {{.pre = "{\"type\": \"ByteLevel\"}"}, DAVY_E_UNSUPPORTED, "add_prefix_space is not supported"},
-        {{.pre = "{\"type\": \"Digits\"}"}, DAVY_E_UNSUPPORTED, "one without ByteLevel"},
-        {{.pre = SPLIT("\\\\w+")}, DAVY_E_UNSUPPORTED, "pretokenizers[0]: \\w+ is not supported"},
-        {{.pre = "{\"type\": \"Sequence\", \"pretokenizers\": [" BYTE_LEVEL("true") ", {\"type\": \"Digits\"}]}"},
-         DAVY_E_UNSUPPORTED,
-         "a part after ByteLevel"},
-        {{.decoder = "{\"type\": \"WordPiece\"}"}, DAVY_E_UNSUPPORTED, "decoder: WordPiece"},
-        {{.post = "{\"type\": \"BertProcessing\"}"}, DAVY_E_UNSUPPORTED, "post_processor: BertProcessing"},
-        {{.post = "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}]}"},
-         DAVY_E_FORMAT,
-         "post_processor adds a token that is not"},
-        {{.model = "\"dropout\": 0.1, "}, DAVY_E_UNSUPPORTED, "dropout"},
-        {{.model = "\"end_of_word_suffix\": \"</w>\", "}, DAVY_E_UNSUPPORTED, "end_of_word_suffix"},
-        {{.model = "\"unk_token\": \"<unk>\", "}, DAVY_E_FORMAT, "model.unk_token \"<unk>\" is not in"},
-        {{.model = "\"ignore_merges\": \"yes\", "}, DAVY_E_FORMAT, "model.ignore_merges is neither true nor false"},
-    };
-    for (size_t i = 0; i < DV_ARRAY_LEN(cases); i++) {
-        refused(&cases[i].f, cases[i].code, cases[i].message);
+    for (size_t i = 0; i < DV_ARRAY_LEN(refusals); i++) {
+        refused(&refusals[i].f, refusals[i].code, refusals[i].message);
     }
     static const char *const broken[] = {
         "", "{", "[]", "{\"model\": {\"type\": \"WordPiece\"}, \"pre_tokenizer\": 1}",
