@@ -140,6 +140,20 @@ static void cut_or_completed(void) {
     CHECKF(*told == 0, "'%s'", told);
 }
 
+/* Of several clips each ends without its own last frames. */
+static void two_at_once(void) {
+    davy_tensor in = clip_of(1, 24, 0), out = clip_of(0, 7, 0);
+    in.shape[0] = out.shape[0] = 2;
+    in.data = (uint64_t)(uintptr_t)pixels;
+    out.data = (uint64_t)(uintptr_t)again;
+    IS(api->vae_encode(model, &in, &out, NULL, NULL), DAVY_OK);
+    for (size_t i = 0; i < 2; i++) {
+        at_once(1, pixels + i * 24 * PIXELS, 24, latents, 0);
+        CHECKF(memcmp(again + i * 7 * LATENT, latents, (size_t)7 * LATENT * sizeof(float)) == 0, "clip %d of two",
+               (int)i);
+    }
+}
+
 static void DAVY_CALL listen(void *user, davy_log_level level, const char *utf8) {
     (void)user;
     if (level == DAVY_LOG_WARN) {
@@ -169,6 +183,7 @@ int main(void) {
     pieces_are_apart();
     pictures();
     cut_or_completed();
+    two_at_once();
     api->model_release(model);
     api->context_release(ctx);
     free(file.data);
