@@ -11,7 +11,7 @@ static bool is_conv(const char *op) {
 
 /* Of frames transformed for Winograd's, f16 whatever is stored otherwise. */
 static bool is_winograd(const char *op) {
-    return strcmp(op, "conv2d_winograd") == 0;
+    return strcmp(op, "conv2d_winograd") == 0 || strcmp(op, "conv2d_winograd_band") == 0;
 }
 
 /* A 1x1 mix of f32 pictures (luma, a latent's quantisation) stays f32: it costs nothing and must not band. On a CPU in INT8

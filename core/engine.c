@@ -110,6 +110,7 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .resident = request->resident,
                                      .room = request->room,
                                      .winograd = request->winograd,
+                                     .bands = request->bands,
                                      .plain = request->plain,
                                      .transforms_in = request->transforms_in,
                                      .transforms_with = request->transforms_with,

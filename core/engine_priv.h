@@ -25,8 +25,8 @@ typedef struct dv_request {
     bool by_frame;    /* a clip's large pictures are computed one after the other (dv_by_frame) */
     bool offload;     /* and what they leave to the next slice goes to the host's memory, but for `resident` bytes */
     uint64_t resident;
-    uint64_t room; /* as in dv_plan_options */
-    bool winograd; /* this and what follows: as there */
+    uint64_t room;        /* as in dv_plan_options */
+    bool winograd, bands; /* this and what follows: as there */
     dv_rings plain;
     uint64_t transforms_in, transforms_with;
     bool apart;       /* the result is taken from its place: no step stores pictures itself */

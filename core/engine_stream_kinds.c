@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/stream_priv.h"
 
-enum { TRIES = 8, MOST_KINDS = 2 * (3 + TRIES), PLENTY = 2 };
+enum { TRIES = 8, MOST_KINDS = 2 * (4 + TRIES), PLENTY = 2 };
 
 /* Twice the memory has to save a third of the time: a guest leaves memory to its host. */
 static double price(const dv_slice_choice *c) {
@@ -97,8 +97,9 @@ static void add_within(kinds *k, const dv_slice_choice *plain, uint64_t room) {
     }
 }
 
-/* Transformed frames in the workspace that plain ones take anyway; all of them; and as many as there is memory for, which
- * what is offloaded has other uses of. */
+/* Transformed frames in the workspace that plain ones take anyway; all of them, an encoder's large ones in bands of rows, too (a
+ * decoder's are computed frame by frame, which takes less still); and as many as there is memory for, which what is offloaded
+ * has other uses of. */
 static void add_transformed(kinds *k, dv_weighing *plain) {
     dv_slice_choice all = plain->c, some = plain->c;
     dv_plan *plan = NULL;
@@ -106,6 +107,11 @@ static void add_transformed(kinds *k, dv_weighing *plain) {
     some.transforms_in = plain->c.info.arena_bytes;
     if (leave_plain(k, &some, &plan) == DAVY_OK) {
         add_kind(k, &some, plan);
+    }
+    if (k->s->stage == DV_STAGE_ENCODE && !all.by_frame && !all.offload) {
+        dv_slice_choice bands = all;
+        bands.bands = true;
+        add_kind(k, &bands, NULL);
     }
     dv_weighing *w = add_kind(k, &all, NULL);
     if ((w == NULL || !fits(k, w)) && !plain->c.offload && fits(k, plain) && weigh_all(k, plain)) {

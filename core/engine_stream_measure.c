@@ -17,6 +17,7 @@ davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *
                           .resident = c->resident,
                           .room = c->room,
                           .winograd = c->winograd,
+                          .bands = c->bands,
                           .plain = c->plain,
                           .transforms_in = c->transforms_in,
                           .transforms_with = c->transforms_with,

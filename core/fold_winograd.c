@@ -4,6 +4,7 @@
  * between them is f16 where it is so, and its frames are plain. */
 #include "core/error.h"
 #include "core/fold_parts.h"
+#include "core/fold_winograd.h"
 #include "core/mem.h"
 #include "kernels/dtype.h"
 
@@ -49,7 +50,7 @@ static dvk_view view_alone(const dv_placement *place, dv_value v) {
     return view;
 }
 
-static dvk_view view_transformed(dvk_view v) {
+dvk_view dv_view_transformed(dvk_view v) {
     v.dtype = DVK_F16;
     v.h *= DVK_WINOGRAD_LINES;
     v.w = dv_div_up(v.w, DVK_WINOGRAD_PIXELS);
@@ -75,19 +76,10 @@ static double winograd_cost(const dv_lowering *l, const dvk_conv2d_args *conv, d
     dv_args args = {.conv = *conv};
     dv_args apply = {.winograd_input = {.pro.act = DVK_ACT_SILU}};
     apply.winograd_input.x = view_alone(l->place, raw);
-    apply.winograd_input.y = view_transformed(apply.winograd_input.x);
-    args.conv.x = view_transformed(args.conv.x);
+    apply.winograd_input.y = dv_view_transformed(apply.winograd_input.x);
+    args.conv.x = dv_view_transformed(args.conv.x);
     return cost_of(l, "conv2d_winograd", &args) + cost_of(l, "winograd_input", &apply);
 }
-
-typedef struct candidate {
-    int64_t node;        /* of frames, or the first of a ring's windows */
-    double gain;         /* ns; 0: nothing, or it cannot be done */
-    uint64_t more;       /* bytes that its frames take when they are transformed */
-    uint64_t weights;    /* and the convolution's weights */
-    int64_t first, last; /* nodes where the frames are alive */
-    bool seen, taken;
-} candidate;
 
 static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_conv2d_args *conv) {
     dv_args args = {.conv = *conv};
@@ -96,7 +88,7 @@ static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_con
 }
 
 /* Of a frame. */
-static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, candidate *c) {
+static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, dv_transformable *c) {
     const davy_result r = dv_lower_try_conv(l, conv);
     if (r != DAVY_OK || l->step.args.conv.x.dtype == DVK_F32) {
         return r;
@@ -110,7 +102,7 @@ static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, candidat
     c->gain = plain_cost(l, &a, raw) - winograd_cost(l, &a, raw);
     if (c->gain > 0.0) {
         const uint64_t plain = packed_bytes(l, "conv2d", &a);
-        a.x = view_transformed(a.x);
+        a.x = dv_view_transformed(a.x);
         const uint64_t bytes = packed_bytes(l, "conv2d_winograd", &a);
         c->weights = bytes > plain ? bytes - plain : 0;
     }
@@ -131,11 +123,9 @@ static int64_t next_window(const dv_graph *g, const dv_node *of, int64_t k) {
     return k;
 }
 
-enum { UNREAD = -1, OTHERS = -2 };
-
-/* The convolution that alone reads such frames, but for the past behind them; UNREAD; OTHERS: there is another reader. */
-static int64_t reader_of(const dv_graph *g, const dv_node *frames) {
-    int64_t conv = UNREAD;
+/* The convolution that alone reads such frames, but for the past behind them; DV_UNREAD; DV_OTHERS: there is another reader. */
+int64_t dv_frames_reader(const dv_graph *g, const dv_node *frames) {
+    int64_t conv = DV_UNREAD;
     int32_t uses = g->values[frames->out].uses;
     for (int64_t k = frames - g->nodes + 1; uses > 0 && k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
@@ -147,7 +137,7 @@ static int64_t reader_of(const dv_graph *g, const dv_node *frames) {
             uses--;
         }
     }
-    return uses == 0 ? conv : OTHERS;
+    return uses == 0 ? conv : DV_OTHERS;
 }
 
 /* What makes the frames is but a prologue, and nobody else wants it. */
@@ -162,7 +152,7 @@ static bool suits(const dv_graph *g, const dv_placement *place, const dv_node *f
     const dv_time *t = &frames->time;
     return t->step == 1 && t->frames > 1 && t->lead == t->frames - 1 && (t->keep == 0 || t->keep == t->lead) &&
            dv_shape_of(g, frames->in[0]).c % 8 == 0 && made_by_prologue(g, place, frames) &&
-           reader_of(g, frames) != OTHERS;
+           dv_frames_reader(g, frames) != DV_OTHERS;
 }
 
 /* ---- rewriting ---- */
@@ -193,7 +183,7 @@ static void mark(dv_graph *g, dv_node *node, int64_t width) {
 
 static void rewrite(dv_graph *g, const dv_placement *place, int64_t k) {
     dv_node *frames = &g->nodes[k];
-    const int64_t conv = reader_of(g, frames), width = dv_shape_of(g, frames->out).w;
+    const int64_t conv = dv_frames_reader(g, frames), width = dv_shape_of(g, frames->out).w;
     take_prologue(g, frames, &g->nodes[place->producer[frames->in[0]]]);
     mark(g, frames, width);
     if (frames->op == DV_OP_WINDOW) {
@@ -206,25 +196,17 @@ static void rewrite(dv_graph *g, const dv_placement *place, int64_t k) {
 
 /* ---- which ---- */
 
-typedef struct search {
-    dv_lowering l;
-    candidate *candidates; /* of nodes at most as many */
-    int64_t count;
-    uint64_t *live;   /* bytes alive at each node */
-    uint64_t weights; /* of what has been taken */
-} search;
-
 /* What it gains that all windows of a ring, or a node of frames, that begin with c's are transformed. */
-static davy_result judge(dv_lowering *l, candidate *c) {
+static davy_result judge(dv_lowering *l, dv_transformable *c) {
     const dv_graph *g = l->plan->graph;
     const int64_t k = c->node;
     const dv_node *frames = &g->nodes[k];
     bool yes = true;
-    int64_t conv = UNREAD, readers = 0;
+    int64_t conv = DV_UNREAD, readers = 0;
     dv_value raw = DV_NO_VALUE;
     for (int64_t i = k; yes && i < g->n_nodes; i = next_window(g, frames, i + 1)) {
         yes = suits(g, l->place, &g->nodes[i]);
-        const int64_t reader = yes ? reader_of(g, &g->nodes[i]) : UNREAD;
+        const int64_t reader = yes ? dv_frames_reader(g, &g->nodes[i]) : DV_UNREAD;
         readers += reader >= 0 ? dv_shape_of(g, g->nodes[i].out).n : 0;
         if (yes && conv < 0) {
             conv = reader;
@@ -236,39 +218,39 @@ static davy_result judge(dv_lowering *l, candidate *c) {
     return r;
 }
 
-static uint64_t value_bytes(const dv_placement *place, dv_value v) {
+uint64_t dv_value_bytes(const dv_placement *place, dv_value v) {
     const dv_shape s = place->graph->values[v].shape;
     return (uint64_t)(s.n * s.h * s.w * s.c) * dvk_dtype_size(place->dtypes[v]);
 }
 
-static void add_bytes(search *s, int64_t first, int64_t last, uint64_t bytes) {
+void dv_add_live(dv_transformables *s, int64_t first, int64_t last, uint64_t bytes) {
     for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
         s->live[k] += bytes; /* of what is taken away the complement */
     }
 }
 
 /* The frames grow, and what the windows are made of no longer lies among them. */
-static void add_candidate(search *s, const candidate *c, bool adds) {
+static void add_candidate(dv_transformables *s, const dv_transformable *c, bool adds) {
     const dv_placement *place = s->l.place;
     const dv_graph *g = place->graph;
     const dv_node *frames = &g->nodes[c->node];
-    add_bytes(s, c->first, c->last, adds ? c->more : 0 - c->more);
+    dv_add_live(s, c->first, c->last, adds ? c->more : 0 - c->more);
     for (int64_t i = c->node; i < g->n_nodes; i = next_window(g, frames, i + 1)) {
         const dv_value raw = g->nodes[place->producer[g->nodes[i].in[0]]].in[0];
         if (place->places[raw].buffer == place->places[frames->out].buffer) {
-            add_bytes(s, place->producer[raw], i, adds ? value_bytes(place, raw) : 0 - value_bytes(place, raw));
+            dv_add_live(s, place->producer[raw], i, adds ? dv_value_bytes(place, raw) : 0 - dv_value_bytes(place, raw));
         }
     }
 }
 
-static davy_result list_candidates(search *s) {
+static davy_result list_candidates(dv_transformables *s) {
     const dv_lowering *l = &s->l;
     const dv_graph *g = l->plan->graph;
     davy_result r = DAVY_OK;
     for (int64_t k = 0; r == DAVY_OK && k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         const bool first = node->op == DV_OP_FRAMES || (node->op == DV_OP_WINDOW && node->first == 0);
-        candidate c = {.node = k};
+        dv_transformable c = {.node = k};
         r = !node->dead && first && node->fused.winograd == 0 ? judge(&s->l, &c) : DAVY_OK;
         if (r == DAVY_OK && c.gain > 0.0) {
             const dv_block *block = &l->place->blocks[l->place->places[node->out].buffer];
@@ -276,7 +258,7 @@ static davy_result list_candidates(search *s) {
             const uint64_t pixel = block->bytes / (uint64_t)(plain.h * plain.w);
             c.more = pixel * (uint64_t)(grown.h * grown.w - plain.h * plain.w);
             if (l->options->offload) { /* what is kept passes through plain frames */
-                c.more += value_bytes(l->place, node->in[0]) / (uint64_t)dv_shape_of(g, node->in[0]).n *
+                c.more += dv_value_bytes(l->place, node->in[0]) / (uint64_t)dv_shape_of(g, node->in[0]).n *
                           (uint64_t)node->time.lead;
             }
             c.first = block->first;
@@ -288,12 +270,12 @@ static davy_result list_candidates(search *s) {
 }
 
 /* The one that gains most for its bytes and has not been seen; NULL: none. */
-static candidate *next_best(search *s) {
+static dv_transformable *next_best(dv_transformables *s) {
     const bool weights = s->l.options->transforms_with > 0; /* are what is short */
-    candidate *best = NULL;
+    dv_transformable *best = NULL;
     double most = 0.0;
     for (int64_t i = 0; i < s->count; i++) {
-        candidate *c = &s->candidates[i];
+        dv_transformable *c = &s->candidates[i];
         const double rate = c->gain / (double)(1 + (weights ? c->weights : c->more));
         if (!c->seen && (best == NULL || rate > most)) {
             best = c;
@@ -303,7 +285,7 @@ static candidate *next_best(search *s) {
     return best;
 }
 
-static uint64_t most_alive(const search *s, int64_t first, int64_t last) {
+uint64_t dv_most_live(const dv_transformables *s, int64_t first, int64_t last) {
     uint64_t most = 0;
     for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
         most = s->live[k] > most ? s->live[k] : most;
@@ -311,20 +293,20 @@ static uint64_t most_alive(const search *s, int64_t first, int64_t last) {
     return most;
 }
 
-static bool fits(const search *s, const candidate *c) {
+static bool fits(const dv_transformables *s, const dv_transformable *c) {
     const dv_plan_options *o = s->l.options;
     const uint64_t room = o->transforms_in, with = o->transforms_with;
-    return (room == 0 || most_alive(s, c->first, c->last) <= room) &&
-           (with == 0 || most_alive(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
+    return (room == 0 || dv_most_live(s, c->first, c->last) <= room) &&
+           (with == 0 || dv_most_live(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
 }
 
 /* Until the room is full, if there is a bound. */
-static void take_candidates(search *s) {
+static void take_candidates(dv_transformables *s) {
     const dv_placement *place = s->l.place;
     for (int64_t i = 0; i < place->n_buffers; i++) {
-        add_bytes(s, place->blocks[i].first, place->blocks[i].last, place->blocks[i].bytes);
+        dv_add_live(s, place->blocks[i].first, place->blocks[i].last, place->blocks[i].bytes);
     }
-    for (candidate *c = NULL; (c = next_best(s)) != NULL;) {
+    for (dv_transformable *c = NULL; (c = next_best(s)) != NULL;) {
         const int32_t ring = place->graph->nodes[c->node].time.ring;
         c->seen = true;
         add_candidate(s, c, true);
@@ -338,12 +320,15 @@ static void take_candidates(search *s) {
     }
 }
 
-static void rewrite_taken(search *s) {
-    const dv_graph *g = s->l.plan->graph;
+static void rewrite_taken(dv_transformables *s) {
+    dv_graph *g = s->l.plan->graph;
     for (int64_t i = 0; i < s->count; i++) {
-        const candidate *c = &s->candidates[i];
+        const dv_transformable *c = &s->candidates[i];
+        if (c->taken && c->band > 0) {
+            g->nodes[c->node].fused.band = g->nodes[dv_frames_reader(g, &g->nodes[c->node])].fused.band = c->band;
+        }
         for (int64_t k = c->node; c->taken && k < g->n_nodes; k = next_window(g, &g->nodes[c->node], k + 1)) {
-            rewrite(s->l.plan->graph, s->l.place, k);
+            rewrite(g, s->l.place, k);
         }
     }
 }
@@ -354,14 +339,15 @@ davy_result dv_fold_winograd(dv_plan *plan, const dv_placement *place, const dv_
     if (options->compute != DVK_F16 && options->compute != DVK_BF16) {
         return DAVY_OK;
     }
-    search s = {.l = {.plan = plan, .place = place, .options = options},
-                .candidates = dv_calloc(n + 1, sizeof *s.candidates),
-                .live = dv_calloc(n + 1, sizeof *s.live)};
+    dv_transformables s = {.l = {.plan = plan, .place = place, .options = options},
+                           .candidates = dv_calloc(n + 1, sizeof *s.candidates),
+                           .live = dv_calloc(n + 1, sizeof *s.live)};
     davy_result r =
         s.candidates != NULL && s.live != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
     r = r == DAVY_OK ? list_candidates(&s) : r;
     if (r == DAVY_OK) {
         take_candidates(&s);
+        r = options->bands && !options->offload ? dv_set_bands(&s) : r;
         rewrite_taken(&s);
         for (int64_t i = 0; i < s.count; i++) {
             *changed = *changed || s.candidates[i].taken;

@@ -147,6 +147,8 @@ typedef struct dv_node {
         bool paired;      /* fold_gate.c: out is the product of the depthwise result's two halves, one activated */
         int64_t winograd; /* fold_winograd.c: the width of the pictures whose transform this node makes of in[0], after
                              * a prologue, passes on, or, a convolution, reads; 0: plain ones */
+        int64_t
+            band; /* also: rows of the pictures that are transformed at a time, as the convolution goes on; 0: all */
         /* fold_excite.c, of convolutions: what "excite" made, by which in[0]'s channels are scaled (by way of the weights),
          * or those of res[0]; DV_NO_VALUE: nothing. A mean with `mixed` is what makes it, of nodes `parts` (dead) */
         dv_value scale, res_scale;

@@ -56,7 +56,13 @@ void dv_lower_pad(dv_lowering *l);
 void dv_lower_concat(dv_lowering *l);
 
 /* lower_time.c */
+/* Rows of the pictures that are transformed at once, and up to where they are kept: those behind it come with the next band,
+ * which has to read first what was kept of them before. */
+typedef struct dv_band {
+    int64_t from, kept_to, to;
+} dv_band;
 void dv_lower_frames(dv_lowering *l);
+void dv_lower_frames_band(dv_lowering *l, const dv_band *band); /* of a node of frames that does nothing at its place */
 void dv_lower_to_frames(dv_lowering *l);
 void dv_lower_join_frames(dv_lowering *l);
 void dv_lower_past(dv_lowering *l);

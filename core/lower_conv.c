@@ -177,7 +177,52 @@ static void lower_phase(dv_lowering *l, int32_t phase, int64_t *weight) {
     dv_lower_commit(l, "conv2d", &a->x, &a->y, flops_of(a));
 }
 
+/* ---- bands ---- */
+
+/* Of what lower_whole would make in one step. The first chooses the weight of all. */
+static void lower_band(dv_lowering *l, int64_t first, int64_t rows, int64_t *weight) {
+    fill_conv(l);
+    dvk_winograd_band_args *b = &l->step.args.band;
+    *weight = first == 0 ? l->plan->n_weights : *weight;
+    dv_lower_bind(l, DV_BIND_WEIGHT, FIELD(conv.w), (uint64_t)*weight);
+    if (l->result != DAVY_OK) {
+        return;
+    }
+    if (first == 0) {
+        choose(l, 0);
+    }
+    bind_stats(l);
+    b->first = first;
+    b->rows = rows;
+    b->conv.x.h = DVK_WINOGRAD_LINES * (dvk_band_to(b) - dvk_band_from(b));
+    l->step.kernel = dv_choose_kernel(l->options, "conv2d_winograd_band", &l->step.args);
+    dvk_view y = b->conv.y;
+    y.h = rows;
+    const uint64_t flops = flops_of(&b->conv) / (uint64_t)b->conv.y.h * (uint64_t)rows;
+    dv_lower_commit(l, "conv2d_winograd_band", &b->conv.x, &y, flops);
+}
+
+/* Frames of a band of rows are transformed, then convolved. */
+static void lower_bands(dv_lowering *l) {
+    const int64_t conv = l->node, rows = dv_lower_now(l)->fused.band;
+    const int64_t frames = l->place->producer[dv_lower_now(l)->in[0]];
+    const int64_t h = dv_lower_shape(l, dv_lower_now(l)->out).h;
+    int64_t weight = 0;
+    for (int64_t first = 0; first < h && l->result == DAVY_OK; first += rows) {
+        const dvk_winograd_band_args b = {.conv.y.h = h, .first = first, .rows = dv_min(rows, h - first)};
+        const int64_t end = b.first + b.rows;
+        l->node = frames;
+        dv_lower_frames_band(l, &(dv_band){dvk_band_from(&b), end < h ? end - 1 : h, dvk_band_to(&b)});
+        l->node = conv;
+        lower_band(l, b.first, b.rows, &weight);
+    }
+}
+
 void dv_lower_conv(dv_lowering *l) {
+    if (dv_lower_now(l)->fused.band > 0) {
+        lower_bands(l);
+        return;
+    }
     if (!dv_lower_now(l)->phased || l->options->caps != NULL) {
         lower_whole(l);
         return;

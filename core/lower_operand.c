@@ -15,6 +15,12 @@ dv_operand dv_operand_frames(dv_operand o, int64_t t, int64_t count) {
     return o;
 }
 
+dv_operand dv_operand_rows(dv_operand o, int64_t first, int64_t count) {
+    o.first += first * o.view.sh;
+    o.view.h = count;
+    return o;
+}
+
 dv_operand dv_operand_channels(dv_operand o, int64_t c, int64_t count) {
     o.first += c;
     o.view.c = count;

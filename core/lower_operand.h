@@ -25,6 +25,7 @@ dv_operand dv_operand_ring(const dv_lowering *l, dv_value v, int64_t first, int6
 
 /* The picture at t of o, and `count` behind it. */
 dv_operand dv_operand_frames(dv_operand o, int64_t t, int64_t count);
+dv_operand dv_operand_rows(dv_operand o, int64_t first, int64_t count);
 dv_operand dv_operand_channels(dv_operand o, int64_t c, int64_t count);
 /* Frames that lie side by side are so many channels of one picture. */
 dv_operand dv_operand_joined(dv_operand o, int64_t count);
@@ -54,7 +55,7 @@ typedef struct dv_transform {
 /* A step: to = the transform of `from`. */
 void dv_lower_transform(dv_lowering *l, const dv_operand *from, const dv_operand *to, const dv_transform *how);
 /* All steps of a slice's windows, or of one window of a ring, whose frames are read transformed. */
-void dv_lower_transformed(dv_lowering *l, const dv_windows *w);
+void dv_lower_transformed(dv_lowering *l, const dv_windows *w, const dv_band *band);
 void dv_lower_window_transformed(dv_lowering *l, const dv_operand *newest);
 
 #endif

@@ -85,13 +85,9 @@ static void lower_gathered(dv_lowering *l, const dv_windows *w) {
     }
 }
 
-void dv_lower_frames(dv_lowering *l) {
+static dv_windows windows_of(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
     const dv_node *node = dv_lower_now(l);
-    const dv_place x = l->place->places[node->in[0]];
-    const dv_place y = l->place->places[node->out];
-    const dv_buffer *b = &l->place->buffers[y.buffer];
-    const bool side_by_side = b->frame < b->pixel;
     dv_windows w = {.time = &node->time,
                     .continues = g->continues,
                     .keeps = g->keeps,
@@ -103,13 +99,31 @@ void dv_lower_frames(dv_lowering *l) {
         w.state = w.ring != NULL ? dv_operand_state(l, w.ring->kept, s, w.ring->keep, true)
                                  : take_state(l, s, node->time.keep);
     }
+    return w;
+}
+
+void dv_lower_frames(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    const dv_place x = l->place->places[node->in[0]];
+    const dv_place y = l->place->places[node->out];
+    const dv_buffer *b = &l->place->buffers[y.buffer];
+    if (node->fused.band > 0) { /* the convolution does it */
+        return;
+    }
+    const dv_windows w = windows_of(l);
     if (node->fused.winograd > 0) {
-        dv_lower_transformed(l, &w);
-    } else if (side_by_side) {
+        const int64_t h = w.x.view.h;
+        dv_lower_transformed(l, &w, &(dv_band){0, h, h});
+    } else if (b->frame < b->pixel) {
         lower_side_by_side(l, &w, x.buffer == y.buffer && x.frame == node->time.lead);
     } else {
         lower_gathered(l, &w);
     }
+}
+
+void dv_lower_frames_band(dv_lowering *l, const dv_band *band) {
+    const dv_windows w = windows_of(l);
+    dv_lower_transformed(l, &w, band);
 }
 
 /* ---- rings ---- */

@@ -134,6 +134,12 @@ static bool ends_here(const dv_placement *p, dv_value v, const dv_node *node, in
            same_shape(p->buffers[b].shape, p->graph->values[node->out].shape);
 }
 
+/* Of a convolution: of what lies there. Of bands, which are transformed between its steps, too. */
+static bool reads_neighbours(const dv_placement *p, const dv_node *conv, int32_t buffer) {
+    const dv_node *frames = dv_frames_of_bands(p, conv);
+    return p->places[conv->in[0]].buffer == buffer || (frames != NULL && p->places[frames->in[0]].buffer == buffer);
+}
+
 /* Buffer whose memory the result of an element-wise step may overwrite; -1: none. A convolution reads neighbours of its
  * input, so only its residuals count. */
 static int32_t in_place_buffer(const dv_placement *p, const dv_node *node, int64_t k) {
@@ -149,7 +155,7 @@ static int32_t in_place_buffer(const dv_placement *p, const dv_node *node, int64
     }
     for (int32_t i = 0; i < node->fused.n_res; i++) {
         const dv_value r = node->fused.res[i];
-        if (ends_here(p, r, node, k) && (!conv || p->places[r].buffer != p->places[node->in[0]].buffer)) {
+        if (ends_here(p, r, node, k) && (!conv || !reads_neighbours(p, node, p->places[r].buffer))) {
             return p->places[r].buffer;
         }
     }
@@ -253,7 +259,8 @@ davy_result dv_place_norms(dv_placement *p) {
         if (!g->nodes[k].dead && g->nodes[k].op == DV_OP_GROUP_NORM && !place_norm(p, k)) {
             return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
         }
-        const int32_t norm = g->nodes[k].dead ? -1 : dv_norm_used(g, k);
+        const dv_node *node = &g->nodes[k], *frames = node->dead ? NULL : dv_frames_of_bands(p, node);
+        const int32_t norm = node->dead ? -1 : dv_norm_used(g, frames != NULL ? frames - g->nodes : k);
         if (norm >= 0) {
             p->blocks[p->norms[norm].coefficients].last = k;
         }

@@ -81,6 +81,8 @@ davy_result dv_place_rings(dv_placement *p);
 const dv_ring *dv_ring_of(const dv_placement *p, int64_t k);
 void dv_placement_free(dv_placement *p);
 
+/* Of a convolution whose frames are transformed in bands as it goes on, the node of frames; NULL: of none. */
+const dv_node *dv_frames_of_bands(const dv_placement *p, const dv_node *node);
 /* Group norm node whose coefficients live node k applies; -1: none. */
 int32_t dv_norm_used(const dv_graph *g, int64_t k);
 /* Of a past or a window: where in its ring, in frames from the first pixel's first on, the oldest frame lies. */

@@ -34,6 +34,9 @@ static bool place_frames(dv_placement *p, int64_t k) {
     dv_shape in = p->graph->values[x].shape;
     in.h = out.h; /* of what is made of it */
     in.w = out.w;
+    if (node->fused.band > 0) { /* and the rows above and below that its taps reach */
+        in.h = dv_min(in.h, DVK_WINOGRAD_LINES * (node->fused.band + 2));
+    }
     const bool side_by_side = in.c % LEAST_CHANNELS == 0;
     dv_place where = {.stride = side_by_side ? node->time.step : 1};
     where.buffer = side_by_side ? add_side_by_side(p, p->dtypes[node->out], in, node->time.lead + in.n, k)
@@ -97,6 +100,11 @@ static bool place_join(dv_placement *p, int64_t k) {
         where.frame += p->graph->values[x].shape.n * where.stride;
     }
     return true;
+}
+
+const dv_node *dv_frames_of_bands(const dv_placement *p, const dv_node *node) {
+    const bool bands = node->op == DV_OP_CONV2D && node->fused.band > 0;
+    return bands ? &p->graph->nodes[p->producer[node->in[0]]] : NULL;
 }
 
 /* ---- rings ---- */

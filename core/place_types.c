@@ -37,6 +37,9 @@ static void find_uses(dv_placement *p) {
             note_use(p, node->fused.res[i], k);
         }
         note_use(p, node->fused.norm_of, k);
+        if (dv_frames_of_bands(p, node) != NULL) {
+            note_use(p, dv_frames_of_bands(p, node)->in[0], k);
+        }
         note_use(p, node->fused.scale, k);
         note_use(p, node->fused.res_scale, k);
     }

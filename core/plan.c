@@ -255,7 +255,7 @@ static void append_operands(text *t, const dv_plan *p, const dv_step *s, const c
 static void append_step(text *t, const dv_plan *p, const dv_step *s) {
     const char *op = dv_kernel_op(s->kernel);
     append(t, "%s %s %s", op, dv_kernel_variant(s->kernel), s->label);
-    if (strcmp(op, "conv2d") == 0 || strcmp(op, "conv2d_winograd") == 0) {
+    if (strncmp(op, "conv2d", strlen("conv2d")) == 0) {
         const dvk_conv2d_args *a = &s->args.conv;
         append(t, " %dx%d", (int)a->kh, (int)a->kw);
         append_view(t, p, s, " ", &a->x);

@@ -17,9 +17,11 @@
 #include "kernels/norm_depthwise.h"
 #include "kernels/swin.h"
 #include "kernels/up_conv.h"
+#include "kernels/winograd_band.h"
 
 typedef union dv_args {
     dvk_conv2d_args conv;
+    dvk_winograd_band_args band;
     dvk_winograd_input_args winograd_input;
     dvk_pointwise_args pointwise;
     dvk_group_norm_stats_args stats;
@@ -182,6 +184,7 @@ typedef struct dv_plan_options {
     bool int8_always;    /* and do, whether they gain or not */
     bool wide;           /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
     bool winograd;       /* CUDA: convolutions over time may read transformed frames: faster, half as large again */
+    bool bands;          /* the largest pictures' are transformed in bands of rows, unless they lie in rings */
     dv_rings plain;      /* but not those of these rings */
     uint64_t transforms_in;   /* nor where the arena would become larger for it than so many bytes; 0: it may */
     uint64_t transforms_with; /* the same of the arena and what such convolutions' weights take more, together */

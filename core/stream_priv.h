@@ -29,7 +29,7 @@ typedef struct dv_slice_choice { /* how a clip is computed */
     bool by_frame; /* this and what follows: as in dv_request */
     bool offload;
     uint64_t resident, room;
-    bool winograd;
+    bool winograd, bands;
     dv_rings plain;
     uint64_t transforms_in, transforms_with;
     uint64_t need; /* of everything, weights not packed yet included, but for what is in the host's memory */

@@ -6,6 +6,7 @@
 
 #define DVK_LIST_REF(X)                                                                                                \
     X(dvk_conv2d_ref)                                                                                                  \
+    X(dvk_conv2d_winograd_band_ref)                                                                                    \
     X(dvk_conv2d_winograd_ref)                                                                                         \
     X(dvk_winograd_input_ref)                                                                                          \
     X(dvk_pointwise_ref)                                                                                               \

@@ -3,8 +3,9 @@
 #include "kernels/cuda/conv_winograd.h"
 
 #include "kernels/cuda/conv_wgmma_host.h"
+#include "kernels/winograd_band.h"
 
-extern const dvk_cuda_kernel dvk_conv2d_winograd_cuda_wgmma;
+extern const dvk_cuda_kernel dvk_conv2d_winograd_cuda_wgmma, dvk_conv2d_winograd_band_cuda_wgmma;
 
 enum { LINES = DVK_WINOGRAD_LINES, PIXELS = DVK_WINOGRAD_PIXELS };
 enum { ROWS = 3, TAPS = LINES * ROWS, CHANNELS = 128 }; /* CHANNELS: of a block */
@@ -28,7 +29,17 @@ static dvk_conv_winograd shape_of(const dvk_conv2d_args *a) {
     p->tiles_x = (int32_t)blocks_of(p->out_w, DVK_WINOGRAD_TILE_W);
     p->tiles_y = (int32_t)blocks_of(p->out_h, DVK_WINOGRAD_TILE_H);
     p->blocks = (int32_t)blocks_of(a->y.c, CHANNELS);
-    p->jobs = (int32_t)blocks_of((int64_t)p->n * p->tiles_y * p->tiles_x, DVK_WINOGRAD_PAIR) * p->blocks;
+    w.tiles = p->tiles_y;
+    p->jobs = (int32_t)blocks_of((int64_t)p->n * w.tiles * p->tiles_x, DVK_WINOGRAD_PAIR) * p->blocks;
+    return w;
+}
+
+static dvk_conv_winograd shape_of_band(const dvk_winograd_band_args *b) {
+    dvk_conv_winograd w = shape_of(&b->conv);
+    w.first = (int32_t)(b->first / DVK_WINOGRAD_TILE_H);
+    w.tiles = (int32_t)blocks_of(b->rows, DVK_WINOGRAD_TILE_H);
+    w.from = (int32_t)dvk_band_from(b);
+    w.c.jobs = (int32_t)blocks_of((int64_t)w.c.n * w.tiles * w.c.tiles_x, DVK_WINOGRAD_PAIR) * w.c.blocks;
     return w;
 }
 
@@ -55,6 +66,16 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     const int linear = p.epilogue == (int32_t)DVK_WGMMA_LINEAR ||
                        (p.epilogue == (int32_t)DVK_WGMMA_STATISTICS && has_statistics(a, &p));
     return linear && lay_out(&p, caps->shared_bytes) > 0;
+}
+
+static int supports_band(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_winograd_band_args *b = args;
+    const int64_t end = b->first + b->rows;
+    dvk_conv2d_args whole = b->conv;
+    whole.x.h = LINES * whole.y.h;
+    return b->first >= 0 && b->rows > 0 && end <= whole.y.h && b->first % DVK_WINOGRAD_TILE_H == 0 &&
+           (end % DVK_WINOGRAD_TILE_H == 0 || end == whole.y.h) &&
+           b->conv.x.h == LINES * (dvk_band_to(b) - dvk_band_from(b)) && supports(&whole, caps);
 }
 
 static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
@@ -125,18 +146,29 @@ static double most(double a, double b) {
 
 /* A job's products and what it does besides; all pairs work as long as the busiest, and memory is never quite hidden. The
  * constants are of an H200. */
-static double cost(const void *args, const dvk_cuda_caps *caps) {
-    const dvk_conv2d_args *a = args;
-    const dvk_conv_wgmma p = shape_of(a).c;
+static double cost_of(const dvk_conv2d_args *a, const dvk_conv_winograd *w, const dvk_cuda_caps *caps) {
+    const dvk_conv_wgmma *p = &w->c;
     const double quads = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_TILE_H;
     const double products = 2.0 * CHANNELS * quads * TAPS * (double)a->x.c;
     const double job = products / (1.13e3 * caps->tensor_tflops / caps->processors) + 13000.0;
-    double bytes = view_bytes(&a->x) + view_bytes(&a->y);
+    const double share = (double)w->tiles / (double)p->tiles_y; /* of y's rows */
+    double bytes = view_bytes(&a->x) + share * view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
-        bytes += view_bytes(&a->epi.res[i]);
+        bytes += share * view_bytes(&a->epi.res[i]);
     }
-    const double turns = (double)blocks_of(p.jobs, caps->processors / DVK_WINOGRAD_PAIR);
+    const double turns = (double)blocks_of(p->jobs, caps->processors / DVK_WINOGRAD_PAIR);
     return 4000.0 + most(turns * job + 0.15 * bytes / caps->memory_gbs, bytes / (0.85 * caps->memory_gbs));
+}
+
+static double cost(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv_winograd w = shape_of(args);
+    return cost_of(args, &w, caps);
+}
+
+static double cost_band(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_winograd_band_args *b = args;
+    const dvk_conv_winograd w = shape_of_band(b);
+    return cost_of(&b->conv, &w, caps);
 }
 
 /* ---- launch ---- */
@@ -176,19 +208,16 @@ static int make_maps(const dvk_conv2d_args *a, dvk_conv_winograd *w, dvk_queue *
     return r;
 }
 
-static int enqueue(const void *args, void *scratch, dvk_queue *q) {
-    const dvk_conv2d_args *a = args;
-    dvk_conv_winograd w = shape_of(a);
-    const int32_t shared = lay_out(&w.c, q->caps->shared_bytes);
-    (void)scratch;
-    w.c.epi = epi_of(a);
-    w.c.w = a->w;
-    const int r = make_maps(a, &w, q);
+static int launch(const dvk_conv2d_args *a, dvk_conv_winograd *w, dvk_queue *q) {
+    const int32_t shared = lay_out(&w->c, q->caps->shared_bytes);
+    w->c.epi = epi_of(a);
+    w->c.w = a->w;
+    const int r = make_maps(a, w, q);
     if (r != 0) {
         return r;
     }
-    void *list[] = {&w};
-    const int32_t pairs = least(w.c.jobs, q->caps->processors / DVK_WINOGRAD_PAIR);
+    void *list[] = {w};
+    const int32_t pairs = least(w->c.jobs, q->caps->processors / DVK_WINOGRAD_PAIR);
     const dvk_launch l = {.module = "conv_winograd_sm90",
                           .function = a->y.dtype == DVK_F16 ? "conv_winograd_f16" : "conv_winograd_bf16",
                           .grid = {(uint32_t)(pairs * DVK_WINOGRAD_PAIR), 1, 1},
@@ -198,6 +227,19 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                           .flags = DVK_LAUNCH_OVERLAP,
                           .params = list};
     return q->launch(q, &l);
+}
+
+static int enqueue(const void *args, void *scratch, dvk_queue *q) {
+    dvk_conv_winograd w = shape_of(args);
+    (void)scratch;
+    return launch(args, &w, q);
+}
+
+static int enqueue_band(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_winograd_band_args *b = args;
+    dvk_conv_winograd w = shape_of_band(b);
+    (void)scratch;
+    return launch(&b->conv, &w, q);
 }
 
 const dvk_cuda_kernel dvk_conv2d_winograd_cuda_wgmma = {.op = "conv2d_winograd",
@@ -212,3 +254,16 @@ const dvk_cuda_kernel dvk_conv2d_winograd_cuda_wgmma = {.op = "conv2d_winograd",
                                                         .packed_bytes = packed_bytes,
                                                         .pack_units = pack_units,
                                                         .pack = pack};
+
+const dvk_cuda_kernel dvk_conv2d_winograd_band_cuda_wgmma = {.op = "conv2d_winograd_band",
+                                                             .variant = "cuda/wgmma",
+                                                             .sm_min = 90,
+                                                             .sm_max = 90,
+                                                             .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
+                                                             .supports = supports_band,
+                                                             .cost = cost_band,
+                                                             .enqueue = enqueue_band,
+                                                             .stats_chunks = stats_chunks,
+                                                             .packed_bytes = packed_bytes,
+                                                             .pack_units = pack_units,
+                                                             .pack = pack};

@@ -22,6 +22,8 @@ typedef struct dvk_conv_winograd {
     dvk_wgmma_map line[DVK_WINOGRAD_LINES]; /* of the transformed picture */
     dvk_wgmma_map res[DVK_WINOGRAD_PIXELS]; /* as c.y */
     int32_t width;                          /* of the picture */
+    int32_t first, tiles;                   /* rows of tiles that are made, of each picture */
+    int32_t from;                           /* the picture's first row that is there transformed */
 } dvk_conv_winograd;
 
 #endif

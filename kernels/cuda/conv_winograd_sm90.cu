@@ -63,15 +63,17 @@ CONV_DEVICE int job_step() {
 }
 
 /* phase: the column of a quad that leaves. */
-CONV_DEVICE conv_tile winograd_tile(const dvk_conv_wgmma &p, int job, int rank, int group, int phase) {
+CONV_DEVICE conv_tile winograd_tile(const dvk_conv_winograd &of, int job, int rank, int group, int phase) {
+    const dvk_conv_wgmma &p = of.c;
     conv_tile t;
     const int both = job / p.blocks, at = both * DVK_WINOGRAD_PAIR + group, row = at / p.tiles_x;
     t.phase = phase;
     t.c0 = (job - both * p.blocks) * 128 + rank * 64;
     t.x0 = (at - row * p.tiles_x) * DVK_WINOGRAD_TILE_W;
-    t.n = row / p.tiles_y;
-    t.y0 = (row - t.n * p.tiles_y) * DVK_WINOGRAD_TILE_H;
-    t.chunk = at;
+    t.n = row / of.tiles;
+    const int of_picture = of.first + row - t.n * of.tiles, skipped = t.n * (p.tiles_y - of.tiles) + of.first;
+    t.y0 = of_picture * DVK_WINOGRAD_TILE_H;
+    t.chunk = at + skipped * p.tiles_x;
     return t;
 }
 
@@ -101,12 +103,12 @@ CONV_DEVICE void bring_patches(const dvk_conv_winograd &of, const layout &at, in
     ring x;
     wait_for_launch_before();
     for (int job = first_job(); job < p.jobs; job += job_step()) {
-        const conv_tile t = winograd_tile(p, job, rank, rank, 0);
+        const conv_tile t = winograd_tile(of, job, rank, rank, 0);
 #pragma unroll 1
         for (int i = 0, line = 1, chunk = 0; i < DVK_WINOGRAD_LINES * p.chunks; i++) {
             barrier_wait(at.x_empty(rank, x.slot), x.parity ^ 1);
-            copy_in_to_both(at.patch(p, rank, x.slot), &of.line[line], chunk * DVK_WGMMA_CHUNK, t.x0, t.y0 - 1, t.n,
-                            at.x_full(rank, x.slot));
+            copy_in_to_both(at.patch(p, rank, x.slot), &of.line[line], chunk * DVK_WGMMA_CHUNK, t.x0,
+                            t.y0 - 1 - of.from, t.n, at.x_full(rank, x.slot));
             x.advance(p.x_slots);
             if (++chunk == p.chunks) {
                 chunk = 0;
@@ -224,7 +226,7 @@ template <class T> struct consumer {
      * leave one behind the other, because their residuals take their time; of many, a third of the pass apart. */
     __device__ __forceinline__ void pass_and_store(float (&sum)[SET], int job, int phase, float (&other)[SET],
                                                    bool real) {
-        const conv_tile t = winograd_tile(p, job, rank, group, phase);
+        const conv_tile t = winograd_tile(of, job, rank, group, phase);
         conv_sums sums(0, 0, 0);
         const conv_channels channels(p.epi, t.c0 + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x & 31) / 4);
         const int apart = p.chunks < MANY_CHUNKS ? 1 : p.chunks;
@@ -248,7 +250,7 @@ template <class T> struct consumer {
 
     /* A set of the last job. */
     __device__ __forceinline__ void store_last(int job, int phase, float (&set)[SET]) {
-        const conv_tile t = winograd_tile(p, job, rank, group, phase);
+        const conv_tile t = winograd_tile(of, job, rank, group, phase);
         conv_sums sums(0, 0, 0);
         const conv_channels channels(p.epi, t.c0 + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x & 31) / 4);
         out.bring_residuals(of, t);

@@ -19,6 +19,7 @@
     X(dvk_conv2d_cuda_enlarge)                                                                                         \
     X(dvk_conv2d_cuda_mma_tf32)                                                                                        \
     X(dvk_conv2d_cuda_simt)                                                                                            \
+    X(dvk_conv2d_winograd_band_cuda_wgmma)                                                                             \
     X(dvk_conv2d_winograd_cuda_wgmma)                                                                                  \
     X(dvk_winograd_input_cuda)                                                                                         \
     X(dvk_attention_cuda_wgmma)                                                                                        \

@@ -36,6 +36,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                                    .y = dvk_elem_of(&a->y),
                                    .kept = dvk_elem_of(&a->kept),
                                    .kept_from = (uint32_t)(a->x.n - a->kept.n),
+                                   .kept_rows = (uint32_t)a->kept.h,
                                    .scale = a->pro.scale,
                                    .shift = a->pro.shift,
                                    .repeats = a->repeats,

@@ -12,9 +12,10 @@ typedef struct dvk_winograd_input_params {
     int64_t repeats, repeat_step;
     uint32_t n, h, w;
     uint32_t kept_from; /* the first picture that is kept; n: none is */
-    uint32_t chunks; /* of eight channels */
-    uint32_t strips; /* of a row: what a thread goes along */
-    uint32_t quads;  /* of a strip, a multiple of DVK_WINOGRAD_STEP; the last may be shorter */
+    uint32_t kept_rows; /* of each */
+    uint32_t chunks;    /* of eight channels */
+    uint32_t strips;    /* of a row: what a thread goes along */
+    uint32_t quads;     /* of a strip, a multiple of DVK_WINOGRAD_STEP; the last may be shorter */
     int32_t act;
 } dvk_winograd_input_params;
 

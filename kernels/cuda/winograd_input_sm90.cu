@@ -125,7 +125,7 @@ template <int TYPE, bool NORM> __device__ __forceinline__ void transform(const d
     d[1] = ready<TYPE, NORM>(pixel<TYPE>(p.x, from + PIXELS * first * p.x.sw), scale, shift, p.act);
     __half *y = (__half *)p.y.data + n * p.y.sn + (row - n * p.h) * LINES * p.y.sh + first * p.y.sw + c0;
     const uint32_t left = min(p.quads, quads - first), repeats = n == 0 ? (uint32_t)p.repeats : 0;
-    const bool keeps = n >= p.kept_from;
+    const bool keeps = n >= p.kept_from && row - n * p.h < p.kept_rows;
     __half *kept = (__half *)p.kept.data + (keeps ? (n - p.kept_from) * p.kept.sn : 0) + (row - n * p.h) * p.kept.sh +
                    PIXELS * first * p.kept.sw + c0;
     int64_t at = from + (PIXELS * first + 1) * p.x.sw;

@@ -6,6 +6,7 @@
 
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
+#include "kernels/winograd_band.h"
 
 enum { RUN = 16 }; /* pixels of a unit */
 
@@ -230,6 +231,27 @@ static void winograd_run(const void *args, int64_t first, int64_t last, void *sc
     conv_units_of(args, first, last, gather_transformed, scratch);
 }
 
+/* ---- a band ---- */
+
+static int64_t band_units(const void *args) {
+    const dvk_winograd_band_args *a = args;
+    return a->conv.y.n * a->rows * runs_per_row(&a->conv);
+}
+
+/* Row by row as if all transformed rows were there: no others are read. */
+static void band_run(const void *args, int64_t first, int64_t last, void *scratch) {
+    const dvk_winograd_band_args *a = args;
+    const int64_t row = runs_per_row(&a->conv);
+    const int64_t missing = DVK_WINOGRAD_LINES * dvk_band_from(a) * a->conv.x.sh;
+    dvk_conv2d_args whole = a->conv;
+    whole.x.data = (char *)whole.x.data - missing * (int64_t)dvk_dtype_size(whole.x.dtype);
+    for (int64_t u = first; u < last; u++) {
+        const int64_t n = u / (row * a->rows), of_n = u % (row * a->rows);
+        const int64_t unit = (n * a->conv.y.h + a->first) * row + of_n;
+        conv_units_of(&whole, unit, unit + 1, gather_transformed, scratch);
+    }
+}
+
 /* Channels before a shuffle folds them; of all phases. */
 static int64_t outputs(const dvk_conv2d_args *a) {
     return a->phased ? 4 * a->y.c : a->epi.shuffle > 1 ? a->y.c * a->epi.shuffle * a->epi.shuffle : a->y.c;
@@ -269,6 +291,18 @@ const dvk_kernel dvk_conv2d_winograd_ref = {
     .units = conv_units,
     .scratch_bytes = conv_scratch_bytes,
     .run = winograd_run,
+    .packed_bytes = conv_packed_bytes,
+    .pack_units = conv_pack_units,
+    .pack = conv_pack,
+};
+
+const dvk_kernel dvk_conv2d_winograd_band_ref = {
+    .op = "conv2d_winograd_band",
+    .variant = "ref",
+    .compute = DVK_F32,
+    .units = band_units,
+    .scratch_bytes = conv_scratch_bytes,
+    .run = band_run,
     .packed_bytes = conv_packed_bytes,
     .pack_units = conv_pack_units,
     .pack = conv_pack,

@@ -50,7 +50,7 @@ static void quad(const dvk_winograd_input_args *a, int64_t n, int64_t row, int64
 /* What the next slice of a clip finds plain. */
 static void keep_row(const dvk_winograd_input_args *a, int64_t n, int64_t row) {
     const int64_t to = n - (a->x.n - a->kept.n);
-    for (int64_t i = 0; i < a->x.w * a->x.c && to >= 0; i++) {
+    for (int64_t i = 0; i < a->x.w * a->x.c && to >= 0 && row < a->kept.h; i++) {
         const int64_t x = i / a->x.c, c = i % a->x.c;
         dvk_store(a->kept.data, a->kept.dtype, dvk_at(&a->kept, to, row, x) + c, operand_at(a, n, row, x, c));
     }

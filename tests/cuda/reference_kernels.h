@@ -116,6 +116,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
 #define OPS(X)                                                                                                         \
     X(conv2d, conv, cost_of)                                                                                           \
     X(conv2d_winograd, conv, less)                                                                                     \
+    X(conv2d_winograd_band, band, less)                                                                                \
     X(winograd_input, winograd_input, cost_of)                                                                         \
     X(pointwise, pointwise, cost_of)                                                                                   \
     X(group_norm_stats, stats, cost_of)                                                                                \
@@ -179,7 +180,7 @@ const dvk_cuda_kernel *__wrap_dvk_cuda_choose(const char *op, const void *args, 
 static void complete_kernels(void) {
     for (size_t i = 0; i < DV_ARRAY_LEN(kernels); i++) {
         dvk_cuda_kernel *k = &kernels[i];
-        if (strcmp(k->op, "conv2d") == 0 || strcmp(k->op, "conv2d_winograd") == 0) {
+        if (strncmp(k->op, "conv2d", strlen("conv2d")) == 0) {
             k->supports = takes_conv;
             k->stores = stores;
             k->packed_bytes = packed_bytes;

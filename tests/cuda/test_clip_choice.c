@@ -81,14 +81,14 @@ typedef struct row {
     double takes, torch; /* GiB */
 } row;
 
-/* Encoding more than one slice takes two thirds of torch's: what is kept of the largest pictures is the most of it. */
+/* Encoding 81 frames of 1280x720 takes 51 % of torch's: what is kept is the most of it, and the clip itself a fifteenth. */
 static const row rows[] = {
     {{DV_STAGE_DECODE, 1280, 720, 2}, 4.1, 14.7},   {{DV_STAGE_DECODE, 1280, 720, 6}, 7.7, 20.5},
     {{DV_STAGE_DECODE, 1280, 720, 21}, 10.2, 20.8}, {{DV_STAGE_DECODE, 1920, 1088, 2}, 8.4, 33.0},
     {{DV_STAGE_DECODE, 1920, 1088, 6}, 16.7, 46.1}, {{DV_STAGE_DECODE, 1920, 1088, 21}, 22.2, 46.8},
-    {{DV_STAGE_ENCODE, 1280, 720, 2}, 3.7, 9.7},    {{DV_STAGE_ENCODE, 1280, 720, 6}, 7.6, 11.6},
-    {{DV_STAGE_ENCODE, 1280, 720, 21}, 7.9, 11.9},  {{DV_STAGE_ENCODE, 1920, 1088, 2}, 7.9, 21.7},
-    {{DV_STAGE_ENCODE, 1920, 1088, 6}, 16.7, 26.0}, {{DV_STAGE_ENCODE, 1920, 1088, 21}, 17.4, 26.7},
+    {{DV_STAGE_ENCODE, 1280, 720, 2}, 2.8, 9.7},    {{DV_STAGE_ENCODE, 1280, 720, 6}, 5.7, 11.6},
+    {{DV_STAGE_ENCODE, 1280, 720, 21}, 6.0, 11.9},  {{DV_STAGE_ENCODE, 1920, 1088, 2}, 5.8, 21.7},
+    {{DV_STAGE_ENCODE, 1920, 1088, 6}, 12.5, 26.0}, {{DV_STAGE_ENCODE, 1920, 1088, 21}, 13.2, 26.7},
 };
 
 static void test_rows(bench *b) {
@@ -98,12 +98,13 @@ static void test_rows(bench *b) {
         if (s == NULL) {
             continue;
         }
-        const bool two_thirds = r->clip.stage == DV_STAGE_ENCODE && r->clip.latents > 2;
+        const bool more = r->clip.stage == DV_STAGE_ENCODE && r->clip.h == 720 && r->clip.latents == 21;
         const double takes = gib_of(s, &r->clip);
-        CHECKF(takes < 1.01 * r->takes + 0.05 && takes < (two_thirds ? 0.67 : 0.5) * r->torch,
+        CHECKF(takes < 1.01 * r->takes + 0.05 && takes < (more ? 0.51 : 0.5) * r->torch,
                "%s of %d frames of %d x %d: %.2f GiB", dv_stage_name(r->clip.stage), (int)frames_of(&r->clip),
                (int)r->clip.w, (int)r->clip.h, takes);
         CHECK(s->choice.info.offloaded_bytes == 0 && s->choice.winograd);
+        CHECK(s->choice.bands == (r->clip.stage == DV_STAGE_ENCODE));
         dv_clip_stream_release(s);
     }
 }

@@ -13,7 +13,7 @@ typedef struct machine {
     const network *net;
     const dv_tensors *weights;
     dvk_dtype compute;
-    bool winograd, by_frame, second;
+    bool winograd, bands, by_frame, second;
     dv_rings stay_plain;
     uint64_t room;
 } machine;
@@ -28,6 +28,7 @@ static dv_plan *plan_of(const machine *of, int64_t frames, bool continues, bool 
     const dv_plan_options options = {.caps = &hopper,
                                      .compute = of->compute,
                                      .winograd = of->winograd,
+                                     .bands = of->bands,
                                      .plain = of->stay_plain,
                                      .transforms_in = of->room};
     dv_graph *g = NULL;
@@ -159,14 +160,18 @@ static void check_slices(const machine *of, const clip *x, const clip *whole, in
     slice_close(&rest);
 }
 
+static int64_t count_transformed(const dv_plan *p) {
+    return count_op(p, "conv2d_winograd") + count_op(p, "conv2d_winograd_band");
+}
+
 /* What comes of all frames at once; expected NULL: nothing to compare with. */
 static clip whole_of(const machine *of, const clip *x, const clip *like) {
     slice s = slice_open(of, x->t, false, false);
     clip y = clip_copy(like);
     CHECK(slice_run(&s, NULL, x->data, y.data) == like->t && s.plan->state_bytes == 0);
-    CHECKF((count_op(s.plan, "conv2d_winograd") > 0) == of->winograd &&
-               count_op(s.plan, "winograd_input") >= of->winograd,
-           "%s: %d convolutions", of->net->name, (int)count_op(s.plan, "conv2d_winograd"));
+    CHECKF((count_transformed(s.plan) > 0) == of->winograd && count_op(s.plan, "winograd_input") >= of->winograd,
+           "%s: %d convolutions", of->net->name, (int)count_transformed(s.plan));
+    CHECK((count_op(s.plan, "conv2d_winograd_band") > 0) == (of->bands && !of->by_frame));
     slice_close(&s);
     return y;
 }
@@ -184,18 +189,24 @@ static void check_network(machine *of, double bound) {
     clip whole = whole_of(of, &x, &expected);
     const double before = clip_distance(plain.data, &expected), now = clip_distance(whole.data, &expected);
     CHECKF(now < bound && now < 1.2 * before, "%s: distance %g, of direct products %g", of->net->name, now, before);
-    for (int by_frame = 0; by_frame <= of->net->by_frame; by_frame++) {
-        of->by_frame = by_frame == 1;
+    for (int way = 0; way <= 1 + of->net->by_frame; way++) {
+        of->by_frame = way == 2;
+        of->bands = way > 0;
         clip again = whole_of(of, &x, &expected);
         CHECKF(memcmp(again.data, whole.data, (size_t)clip_count(&whole) * sizeof *whole.data) == 0,
-               "%s%s: distance %g", of->net->name, of->by_frame ? " by frame" : "", clip_distance(again.data, &whole));
+               "%s%s: distance %g", of->net->name,
+               of->by_frame ? " by frame"
+               : of->bands  ? " in bands"
+                            : "",
+               clip_distance(again.data, &whole));
         free(again.data);
-        for (int64_t first = of->net->first; first < frames; first += of->net->step) {
+        const int64_t longest = way == 1 ? of->net->first + of->net->step : frames;
+        for (int64_t first = of->net->first; first < longest; first += of->net->step) {
             check_slices(of, &x, &whole, first, of->net->step);
             check_slices(of, &x, &whole, first, 2 * of->net->step);
         }
     }
-    of->by_frame = false;
+    of->by_frame = of->bands = false;
     free(whole.data);
     free(plain.data);
     free(expected.data);

@@ -135,7 +135,7 @@ int kc_cuda_fits(const kc_device *d, const kc_entry *e, kc_problem *p) {
     if (!precision_fits(e, p)) {
         return 0;
     }
-    const int transformed = strcmp(k->op, "conv2d_winograd") == 0; /* products of f16, whatever is stored */
+    const int transformed = strncmp(k->op, "conv2d_winograd", 15) == 0; /* products of f16, whatever is stored */
     if (transformed && p->args.conv.y.dtype != e->compute) {
         return 0;
     }

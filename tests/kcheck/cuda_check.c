@@ -108,7 +108,8 @@ static int launch(const kc_entry *e, const kc_problem *p, const kc_layout *l, kc
 
 /* Statistics of one group of one picture, merged from what the kernel wrote, against those of what it stored. */
 static void compare_group(const kc_problem *p, const kc_layout *l, int64_t n, int64_t group, kc_result *r) {
-    const dvk_view *y = &p->args.conv.y;
+    dvk_view rows = p->args.conv.y;
+    const dvk_view *y = &rows;
     const int64_t width = y->c / p->stats_groups;
     const float *part = (const float *)(const void *)(device.staging + l->stats);
     double count = 0.0, mean = 0.0, m2 = 0.0;
@@ -121,6 +122,10 @@ static void compare_group(const kc_problem *p, const kc_layout *l, int64_t n, in
             m2 += (double)of[2] + delta * delta * count * more / (count + more);
             count += more;
         }
+    }
+    if (p->stats_rows > 0) {
+        rows.data = (char *)rows.data + p->stats_first * rows.sh * (int64_t)dvk_dtype_size(rows.dtype);
+        rows.h = p->stats_rows;
     }
     double sum = 0.0, squares = 0.0;
     for (int pass = 0; pass < 2; pass++) {

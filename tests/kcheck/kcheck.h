@@ -15,6 +15,7 @@
 #include "kernels/norm_depthwise.h"
 #include "kernels/swin.h"
 #include "kernels/up_conv.h"
+#include "kernels/winograd_band.h"
 
 typedef enum kc_fill { /* what the inputs hold */
                        KC_UNIFORM,
@@ -67,6 +68,7 @@ typedef struct kc_output {
 
 typedef union kc_args {
     dvk_conv2d_args conv;
+    dvk_winograd_band_args band;
     dvk_winograd_input_args winograd_input;
     dvk_pointwise_args pointwise;
     dvk_group_norm_stats_args stats;
@@ -133,11 +135,12 @@ typedef struct kc_problem {
     kc_class error_class;
     int only_nan_positions; /* the reference's NaNs must be there; others may be more (a Winograd tile shares inputs) */
     int no_compare;
-    int aligned;          /* data at multiples of 16 bytes, strides of 16-bit views at multiples of eight elements */
-    int unfilled;         /* memory is reserved but not written: what a GPU times is filled there */
-    int64_t stats_groups; /* CUDA: a convolution is asked for these statistics of its result, too; 0: none */
-    int sums;             /* CUDA: so it is for its channels' sums */
-    double flops;         /* of one call, for --bench */
+    int aligned;  /* data at multiples of 16 bytes, strides of 16-bit views at multiples of eight elements */
+    int unfilled; /* memory is reserved but not written: what a GPU times is filled there */
+    int64_t stats_first, stats_rows; /* of these rows; 0: of all */
+    int64_t stats_groups;            /* CUDA: a convolution is asked for these statistics of its result, too; 0: none */
+    int sums;                        /* CUDA: so it is for its channels' sums */
+    double flops;                    /* of one call, for --bench */
     double bytes;
     kc_rng rng;
 } kc_problem;
@@ -216,6 +219,7 @@ extern const kc_suite kc_suite_cuda_linear;
 extern const kc_suite kc_suite_cuda_linear_changed;
 extern const kc_suite kc_suite_cuda_attention_kv;
 extern const kc_suite kc_suite_conv2d_winograd;
+extern const kc_suite kc_suite_conv2d_winograd_band;
 extern const kc_suite kc_suite_winograd_input;
 
 typedef struct kc_result {

@@ -74,6 +74,7 @@ const kc_suite *const kc_suites[] = {
     &kc_suite_excite,
     &kc_suite_up_conv,
     &kc_suite_conv_down,
+    &kc_suite_conv2d_winograd_band,
 };
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 
