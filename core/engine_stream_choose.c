@@ -130,12 +130,34 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
     return r;
 }
 
+/* An encoder's large pictures transformed in bands, in such slices as without a budget: most of the state may stay. What does
+ * takes none of the workspace, which has room for more of it then; the rest is fetched into what is free there. */
+static davy_result try_bands(const dv_clip_stream *s, search *f) {
+    enum { TRIES = 8 };
+    const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
+    const uint64_t streams = (uint64_t)dv_max(s->company.streams, 1);
+    dv_slice_choice c = {.offload = true, .winograd = true, .bands = true, .info.slice = first_wish(s, f, false)};
+    davy_result r = DAVY_OK;
+    for (int i = 0; half && s->stage == DV_STAGE_ENCODE && r == DAVY_OK && i < TRIES; i++) {
+        c.room = c.info.arena_bytes;
+        r = dv_clip_stream_measure(s, &c);
+        if (r == DAVY_OK) {
+            consider(f, &c);
+            const uint64_t over = c.need > f->available ? (c.need - f->available) / streams + 1 : 0;
+            c.resident += over > 0 ? 0 : (f->available - c.need) / streams;
+            c.resident -= over < c.resident ? over : c.resident;
+        }
+    }
+    return r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
+}
+
 static davy_result try_offloaded(const dv_clip_stream *s, search *f) {
     davy_result r = DAVY_OK;
     for (int64_t slice = first_wish(s, f, true); r == DAVY_OK && slice > 0; slice -= s->choice.info.clip.step) {
         r = try_offload(s, f, slice, false);
     }
-    return r == DAVY_OK && f->found ? try_offload(s, f, f->best.info.slice, true) : r;
+    r = r == DAVY_OK && f->found ? try_offload(s, f, f->best.info.slice, true) : r;
+    return r == DAVY_OK ? try_bands(s, f) : r;
 }
 
 /* ---- the choice ---- */
@@ -158,6 +180,7 @@ void dv_clip_stream_tell(const dv_clip_stream *s) {
             dv_stage_name(s->stage), (long long)s->w, (long long)s->h, c->whole ? "the whole" : "slices",
             (long long)i->slice, i->by_frame ? ", large pictures frame by frame" : "",
             !c->winograd              ? ""
+            : c->bands                ? ", convolutions of transformed frames, in bands of rows"
             : dv_rings_any(&c->plain) ? ", some convolutions of transformed frames"
                                       : ", convolutions of transformed frames",
             c->lean ? ", with small weights" : "", (unsigned long long)(i->arena_bytes >> 20),

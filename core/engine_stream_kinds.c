@@ -108,7 +108,7 @@ static void add_transformed(kinds *k, dv_weighing *plain) {
     if (leave_plain(k, &some, &plan) == DAVY_OK) {
         add_kind(k, &some, plan);
     }
-    if (k->s->stage == DV_STAGE_ENCODE && !all.by_frame && !all.offload) {
+    if (k->s->stage == DV_STAGE_ENCODE && !all.by_frame) {
         dv_slice_choice bands = all;
         bands.bands = true;
         add_kind(k, &bands, NULL);

@@ -347,7 +347,7 @@ davy_result dv_fold_winograd(dv_plan *plan, const dv_placement *place, const dv_
     r = r == DAVY_OK ? list_candidates(&s) : r;
     if (r == DAVY_OK) {
         take_candidates(&s);
-        r = options->bands && !options->offload ? dv_set_bands(&s) : r;
+        r = options->bands ? dv_set_bands(&s) : r;
         rewrite_taken(&s);
         for (int64_t i = 0; i < s.count; i++) {
             *changed = *changed || s.candidates[i].taken;

@@ -25,7 +25,8 @@ typedef struct dv_buffer {
 typedef struct dv_ring { /* of a clip's slice: frames that it is given by the one before and leaves to the next */
     int32_t number;      /* dv_time.ring */
     int32_t buffer;
-    int64_t begins, ends; /* nodes: its first past, its last window; the same where all windows are made at once */
+    int64_t begins, ends; /* nodes: its first past, its last window; where all windows are made at once the same, or, in
+                             bands, the convolution */
     dv_shape frame;       /* of one; `keep` of them */
     int64_t keep;
     uint64_t kept, bytes; /* in the resident state, or in the offloaded */

@@ -170,7 +170,7 @@ static void divide(dv_placement *p) {
 
 /* ---- frames that are transformed ---- */
 
-/* The window whose frame is number `first`, or frames side by side. */
+/* The window whose frame is number `first`. */
 static int64_t find_window(const dv_placement *p, const dv_ring *ring, int64_t first) {
     const dv_graph *g = p->graph;
     int64_t k = ring->begins;
@@ -190,9 +190,11 @@ static bool place_apart(dv_placement *p, dv_ring *ring) {
     }
     dv_shape s = ring->frame;
     s.c *= ring->keep;
-    const int64_t made = last->op == DV_OP_WINDOW ? dv_max(last->first + 1 - ring->keep, 0) : 0;
-    ring->in = dv_place_add(p, DVK_F16, s, s.c, ring->begins, p->graph->continues ? find_window(p, ring, 0) : -1);
-    ring->out = dv_place_add(p, DVK_F16, s, s.c, find_window(p, ring, made), ring->ends);
+    const bool windows = last->op == DV_OP_WINDOW;
+    const int64_t made = windows ? dv_max(last->first + 1 - ring->keep, 0) : 0;
+    const int64_t read = windows ? find_window(p, ring, 0) : ring->ends;
+    ring->in = dv_place_add(p, DVK_F16, s, s.c, ring->begins, p->graph->continues ? read : -1);
+    ring->out = dv_place_add(p, DVK_F16, s, s.c, windows ? find_window(p, ring, made) : ring->begins, ring->ends);
     return ring->in >= 0 && ring->out >= 0;
 }
 
@@ -268,8 +270,11 @@ static bool list_rings(dv_placement *p) {
         }
     }
     for (int64_t k = 0; k < g->n_nodes; k++) {
-        if (!g->nodes[k].dead && g->nodes[k].op == DV_OP_WINDOW && g->nodes[k].time.keep > 0) {
+        const dv_node *node = &g->nodes[k], *frames = node->dead ? NULL : dv_frames_of_bands(p, node);
+        if (!node->dead && node->op == DV_OP_WINDOW && node->time.keep > 0) {
             find_ring(p, k)->ends = k;
+        } else if (frames != NULL && frames->time.keep > 0 && find_ring(p, frames - g->nodes) != NULL) {
+            find_ring(p, frames - g->nodes)->ends = k;
         }
     }
     return true;

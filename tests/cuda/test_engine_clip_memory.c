@@ -125,7 +125,8 @@ static dv_clip_stream *stream_as(bench *b, int64_t frames, const dv_slice_choice
     CHECKF(dv_clip_stream_measure(s, &c) == DAVY_OK, "%s", last_error());
     s->choice = c;
     CHECK(dv_clip_stream_plan(s, &s->choice, as->info.slice, !as->whole, false, &plan) == DAVY_OK);
-    CHECK(count_op(plan, "conv2d_winograd") > 0);
+    const int64_t bands = count_op(plan, "conv2d_winograd_band");
+    CHECK(count_op(plan, "conv2d_winograd") + bands > 0 && (bands > 0) == as->bands);
     dv_plan_release(plan);
     return s;
 }
@@ -137,8 +138,9 @@ static void check_as(bench *b, const dv_slice_choice *as, const clip *whole) {
     CHECK((offloaded > 0) == as->offload &&
           (as->resident > 0 || offloaded > s->choice.info.state_bytes / 2 || !as->offload));
     for (int round = 0; round < (as->offload ? 2 : 1); round++) { /* what was pinned before, too */
-        CHECKF(run_clip(b, s, &plain, &c, 1, 2) == DAVY_OK && same(&c, whole), "by frame %d, offload %d: distance %g",
-               as->by_frame, as->offload, distance(&c, whole));
+        CHECKF(run_clip(b, s, &plain, &c, 1, 2) == DAVY_OK && same(&c, whole),
+               "by frame %d, bands %d, offload %d: distance %g", as->by_frame, as->bands, as->offload,
+               distance(&c, whole));
         dv_clip_stream_reset(s);
     }
     clip_free(&c);
@@ -160,6 +162,7 @@ static void test_transformed(void) {
             as.whole = false;
             for (int k = i; k < 16; k += 1 + i) {
                 as.by_frame = k % 2 == 1;
+                as.bands = k % 2 == 0 && k > 0;
                 as.offload = k >= 4;
                 as.resident = k >= 12 ? 4096 : 0;
                 as.room = k >= 8 ? 1 << 20 : 0;
