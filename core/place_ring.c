@@ -20,7 +20,8 @@ static double node_ns(const dv_placement *p, const dv_node *node) {
         return out * 4.0 / p->storage.gbs;
     }
     const double taps = (double)(node->kh * node->kw) * (double)p->graph->values[node->in[0]].shape.c;
-    return out * taps * 2.0 / (p->storage.tflops * 1e3) + out * 2.0 / p->storage.gbs;
+    const double products = node->fused.winograd > 0 ? 0.5 : 1.0;
+    return out * taps * products * 2.0 / (p->storage.tflops * 1e3) + out * 2.0 / p->storage.gbs;
 }
 
 static double transfer_ns(const dv_ring *ring) {
