@@ -138,9 +138,12 @@ static davy_result try_bands(const dv_clip_stream *s, search *f) {
     const uint64_t streams = (uint64_t)dv_max(s->company.streams, 1);
     dv_slice_choice c = {.offload = true, .winograd = true, .bands = true, .info.slice = first_wish(s, f, false)};
     davy_result r = DAVY_OK;
-    for (int i = 0; half && s->stage == DV_STAGE_ENCODE && r == DAVY_OK && i < TRIES; i++) {
+    bool more = half && s->stage == DV_STAGE_ENCODE;
+    for (int i = 0; more && r == DAVY_OK && i < TRIES; i++) {
+        const uint64_t before = c.info.offloaded_bytes;
         c.room = c.info.arena_bytes;
         r = dv_clip_stream_measure(s, &c);
+        more = i < 2 || c.need > f->available || c.info.offloaded_bytes != before;
         if (r == DAVY_OK) {
             consider(f, &c);
             const uint64_t over = c.need > f->available ? (c.need - f->available) / streams + 1 : 0;
