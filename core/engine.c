@@ -181,6 +181,10 @@ static davy_result probe_stage(dv_engine *e, dv_stage stage) {
         add_parameters(e, g);
         r = dv_graph_reach(g, &e->reach[stage]);
         e->reach[stage].align = dv_max(e->reach[stage].align, 1);
+        if (stage != DV_STAGE_UPSCALE && e->reach[stage].n_norms > 0) { /* a tile's own do for small encoders */
+            e->reach[stage].n_norms = 0;
+            e->reach[stage].global = true;
+        }
         e->has_stage[stage] = true;
     }
     dv_graph_release(g);

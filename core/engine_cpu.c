@@ -12,6 +12,9 @@ typedef struct run {
     dvk_view output; /* of a tile */
     dv_band band;    /* no rows: tiles do not fade */
     int64_t picture;
+    char *kept;         /* of tiles that share norms, of each what its rest needs */
+    float *partial;     /* statistics of one's part */
+    uint64_t kept_tile; /* bytes */
 } run;
 
 static davy_result load_tile(run *r, int64_t ty, int64_t tx) {
@@ -52,11 +55,19 @@ static davy_result store_band(run *r, int64_t ty) {
 
 /* ---- the run ---- */
 
-static davy_result run_tile(run *r, int64_t ty, int64_t tx) {
-    davy_result result = load_tile(r, ty, tx);
-    if (result == DAVY_OK) {
-        result = dv_instance_run(r->instance, &r->j->watch);
+static davy_result compute_tile(run *r, int64_t ty, int64_t tx) {
+    const int32_t norms = r->j->route->layout.norms;
+    if (norms > 0) {
+        dv_instance_bring_back(r->instance, norms - 1,
+                               r->kept + (uint64_t)(ty * r->j->route->x.count + tx) * r->kept_tile);
+        return dv_instance_run_to_norm(r->instance, norms, &r->j->watch);
     }
+    const davy_result result = load_tile(r, ty, tx);
+    return result == DAVY_OK ? dv_instance_run(r->instance, &r->j->watch) : result;
+}
+
+static davy_result run_tile(run *r, int64_t ty, int64_t tx) {
+    davy_result result = compute_tile(r, ty, tx);
     if (result == DAVY_OK) {
         result =
             r->band.rows != NULL ? dv_band_add(&r->band, &r->output, 0, ty, tx, &r->j->watch) : store_tile(r, ty, tx);
@@ -73,7 +84,7 @@ static davy_result share_mean(run *r, int32_t k) {
     for (int64_t i = 0; result == DAVY_OK && i < route->y.count * route->x.count; i++) {
         const int64_t ty = i / route->x.count;
         const int64_t tx = i % route->x.count;
-        const dvk_view part = dv_mean_part(r->j, k, &x, ty, tx);
+        const dvk_view part = dv_tile_part(r->j, r->j->e->reach[r->j->work->stage].means[k], &x, ty, tx);
         result = load_tile(r, ty, tx);
         result = result == DAVY_OK ? dv_instance_run_to_mean(r->instance, k, &r->j->watch) : result;
         result = result == DAVY_OK ? dv_instance_mean(r->instance, k, &part, sum.mean, &r->j->watch) : result;
@@ -88,11 +99,50 @@ static davy_result share_mean(run *r, int32_t k) {
     return result;
 }
 
+static davy_result add_norm(run *r, int64_t k, dv_norm_sum *sum, int64_t tile) {
+    const int64_t ty = tile / r->j->route->x.count, tx = tile % r->j->route->x.count;
+    const dvk_view x = dv_instance_norm_of(r->instance, k);
+    const dvk_view part = dv_tile_part(r->j, r->j->e->reach[r->j->work->stage].norms[k], &x, ty, tx);
+    char *kept = r->kept + (uint64_t)tile * r->kept_tile;
+    davy_result result = DAVY_OK;
+    if (k == 0) {
+        result = load_tile(r, ty, tx);
+    } else {
+        dv_instance_bring_back(r->instance, k - 1, kept);
+    }
+    result = result == DAVY_OK ? dv_instance_run_to_norm(r->instance, k, &r->j->watch) : result;
+    result = result == DAVY_OK ? dv_instance_norm(r->instance, k, &part, r->partial, &r->j->watch) : result;
+    if (result == DAVY_OK) {
+        dv_norm_add(sum, r->partial, &part);
+        dv_instance_keep(r->instance, k, kept);
+    }
+    return result;
+}
+
+/* All tiles go on from norm k - 1 to norm k. */
+static davy_result share_norm(run *r, int64_t k) {
+    const dv_route *route = r->j->route;
+    const int64_t groups = dv_program_plan(route->programs[0])->norms[k].groups;
+    dv_norm_sum sum;
+    davy_result result = dv_norm_begin(&sum, groups);
+    for (int64_t i = 0; result == DAVY_OK && i < route->y.count * route->x.count; i++) {
+        result = add_norm(r, k, &sum, i);
+    }
+    if (result == DAVY_OK) {
+        memcpy(dv_instance_given_norm(r->instance, k), dv_norm_end(&sum), (size_t)groups * 3 * sizeof(float));
+    }
+    dv_norm_free(&sum);
+    return result;
+}
+
 static davy_result run_picture(run *r) {
     const dv_route *route = r->j->route;
     davy_result result = DAVY_OK;
     for (int32_t k = 0; result == DAVY_OK && k < route->layout.means; k++) {
         result = share_mean(r, k);
+    }
+    for (int64_t k = 0; result == DAVY_OK && k < route->layout.norms; k++) {
+        result = share_norm(r, k);
     }
     for (int64_t ty = 0; result == DAVY_OK && ty < route->y.count; ty++) {
         if (r->band.rows != NULL) {
@@ -112,11 +162,26 @@ static void let_go(run *r) {
     const dv_job *j = r->j;
     dv_heap_free(j->e->services.heap, DV_MEM_WORKSPACE, r->band.rows, j->route->layout.band);
     dv_band_free(&r->band);
+    dv_heap_free(j->e->services.heap, DV_MEM_WORKSPACE, r->kept, j->route->layout.kept);
+    dv_free(r->partial);
     dv_program_give(j->route->programs[0], r->instance);
     dv_program_trim(j->route->programs[0], dv_job_keep(j));
 }
 
-/* Weights, arena, band. */
+static davy_result acquire_kept(run *r) {
+    const dv_layout *l = &r->j->route->layout;
+    const dv_plan *plan = dv_program_plan(r->j->route->programs[0]);
+    void *kept = NULL;
+    r->partial = dv_calloc((uint64_t)dv_norm_floats(plan), sizeof *r->partial);
+    r->kept_tile = plan->live_bytes;
+    const davy_result result = r->partial != NULL
+                                   ? dv_heap_alloc(r->j->e->services.heap, DV_MEM_WORKSPACE, l->kept, "tiles", &kept)
+                                   : dv_fail(DAVY_E_NOMEM_HOST, "tiles: out of memory");
+    r->kept = kept;
+    return result;
+}
+
+/* Weights, arena, band, what tiles leave. */
 static davy_result acquire(run *r) {
     dv_job *j = r->j;
     dv_route *route = j->route;
@@ -135,7 +200,7 @@ static davy_result acquire(run *r) {
                      : result;
         r->band.rows = rows;
     }
-    return result;
+    return result == DAVY_OK && route->layout.norms > 0 ? acquire_kept(r) : result;
 }
 
 davy_result dv_job_run_cpu(dv_job *j, bool *acquired) {

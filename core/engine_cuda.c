@@ -125,7 +125,7 @@ static davy_result end_all(dv_cuda_run *r) {
 }
 
 static davy_result run_groups(dv_cuda_run *r) {
-    const bool waits = r->waits || dv_cuda_seeks_mean(r);
+    const bool waits = r->waits || dv_cuda_seeks(r);
     davy_result result = DAVY_OK;
     for (int32_t l = 0; l < r->n_lanes; l++) { /* of the pass before */
         r->lanes[l].begun = r->lanes[l].ended = 0;
@@ -144,14 +144,18 @@ static davy_result run_groups(dv_cuda_run *r) {
     return result == DAVY_OK && waits ? end_all(r) : result;
 }
 
-/* All pictures at once; those whose tiles share means one after the other, in a pass for each mean and one for the result. */
+/* All pictures at once; those whose tiles share something one after the other, in passes for that and one for the result. */
 static davy_result run_passes(dv_cuda_run *r) {
-    const int32_t means = r->j->route->layout.means;
+    const dv_layout *l = &r->j->route->layout;
     davy_result result = DAVY_OK;
-    for (r->picture = 0; result == DAVY_OK && r->picture < (means > 0 ? r->j->work->in.n : 1); r->picture++) {
-        for (r->mean = 0; result == DAVY_OK && r->mean < means; r->mean++) {
+    for (r->picture = 0; result == DAVY_OK && r->picture < (dv_layout_shares(l) ? r->j->work->in.n : 1); r->picture++) {
+        for (r->mean = 0; result == DAVY_OK && r->mean < l->means; r->mean++) {
             result = run_groups(r);
             result = result == DAVY_OK ? dv_cuda_give_mean(r) : result;
+        }
+        for (r->norm = 0; result == DAVY_OK && r->norm < l->norms; r->norm++) {
+            result = run_groups(r);
+            result = result == DAVY_OK ? dv_cuda_give_norm(r) : result;
         }
         result = result == DAVY_OK ? run_groups(r) : result;
     }
@@ -161,7 +165,7 @@ static davy_result run_passes(dv_cuda_run *r) {
 davy_result dv_job_run_cuda(dv_job *j, bool *acquired) {
     const dv_route *route = j->route;
     const dv_work *w = j->work;
-    const int64_t together = route->layout.means > 0 ? 1 : w->in.n; /* pictures */
+    const int64_t together = dv_layout_shares(&route->layout) ? 1 : w->in.n; /* pictures */
     dv_cuda_run r = {.j = j,
                      .n_lanes = route->n_lanes,
                      .tiles = route->y.count * route->x.count * together,

@@ -29,7 +29,7 @@ typedef struct dv_lane { /* one GPU */
 /* Tiles are counted through all pictures. `together` of them are a group, which one run of the steps computes, each as a
  * picture of a batch; the last group is shifted back to end with the last tile. Pictures of one tile each are loaded and
  * stored as a batch too.
- * Tiles that share means are a picture's, and go through several passes (engine_means.c).
+ * Tiles that share means or norms are a picture's, and go through several passes (engine_means.c, engine_norms.c).
  * Where tiles of several GPUs come together, faded or in the caller's device memory, that is done on the first lane's GPU,
  * on a queue `home` of its own: behind the first lane's steps it would have to wait for them. With one lane home is its
  * main queue. */
@@ -38,8 +38,9 @@ typedef struct dv_cuda_run {
     dv_lane lanes[DV_LANES];
     int32_t n_lanes;
     int64_t tiles, together, groups;
-    int64_t picture;            /* the first tile's; others but 0 only where tiles share means */
-    int32_t mean;               /* which one this pass finds; layout.means: the last pass */
+    int64_t picture;            /* the first tile's; others but 0 only where tiles share something */
+    int32_t mean;               /* which one this pass finds; layout.means: none */
+    int32_t norm;               /* how far this pass goes; layout.norms: to the end */
     bool whole;                 /* a tile is a picture */
     bool several, fades, waits; /* several groups; waits: the call returns when its work is done */
     bool gathers;               /* results go through home */
@@ -93,11 +94,17 @@ dvk_view dv_cuda_used(const dv_cuda_run *r, const dvk_view *output, dv_tile_plac
 /* engine_cuda_reserve.c: what groups need in device memory, all of it before the first; and their lists. */
 davy_result dv_cuda_reserve(dv_cuda_run *r);
 
-/* engine_cuda_means.c: whether this is a pass for a mean; a group's part of it; then all parts' mean to all lanes. */
+/* engine_cuda_means.c: whether this is a pass for a mean, or for it or norms; a group's part of it; then all parts' mean, or
+ * statistics, to all lanes. */
 bool dv_cuda_seeks_mean(const dv_cuda_run *r);
+bool dv_cuda_seeks(const dv_cuda_run *r);
 davy_result dv_cuda_sum_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g);
 davy_result dv_cuda_give_mean(dv_cuda_run *r);
-uint64_t dv_cuda_sum_bytes(const dv_cuda_run *r, const dv_lane *lane); /* of DV_SLOT_MEANS */
+davy_result dv_cuda_give_norm(dv_cuda_run *r);
+/* What a group needs to go on from a norm, to its place or `back`. */
+davy_result dv_cuda_keep(dv_cuda_run *r, dv_lane *lane, const dv_group *g, int64_t norm, bool back);
+uint64_t dv_cuda_kept_bytes(const dv_cuda_run *r, const dv_lane *lane); /* of DV_SLOT_KEPT */
+uint64_t dv_cuda_sum_bytes(const dv_cuda_run *r, const dv_lane *lane);  /* of DV_SLOT_MEANS */
 
 /* engine_cuda_fade.c: weights of the fades, into the first lane's device memory; a tile's output into the band. */
 davy_result dv_cuda_prepare_fades(dv_cuda_run *r);

@@ -217,12 +217,14 @@ davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g
     /* the input may lie where the output of the group before lies */
     davy_result result = r->gathers ? dv_cuda_await_taken(r, lane) : DAVY_OK;
     if (result == DAVY_OK) {
-        result = load(r, lane, g);
+        result = r->norm > 0 ? dv_cuda_keep(r, lane, g, r->norm - 1, true) : load(r, lane, g);
     }
     lane->begun_ns[turn_of(lane->begun)] = dv_now_ns();
-    const bool stores = !dv_cuda_seeks_mean(r);
+    const bool stores = !dv_cuda_seeks(r);
     if (result == DAVY_OK) {
-        result = stores ? dv_instance_enqueue(lane->instance) : dv_cuda_sum_group(r, lane, g);
+        result = !stores       ? dv_cuda_sum_group(r, lane, g)
+                 : r->norm > 0 ? dv_instance_enqueue_to_norm(lane->instance, r->norm)
+                               : dv_instance_enqueue(lane->instance);
     }
     if (result == DAVY_OK && stores && !r->gathers) { /* everything stays on its own GPU */
         const dvk_view output = dv_instance_output(lane->instance);
@@ -245,6 +247,9 @@ static davy_result poll(void *user) {
 /* Of a group in this pass: of the whole, what the steps that it has are of all steps in all passes. */
 static double pass_cost(const dv_cuda_run *r) {
     const dv_plan *plan = dv_program_plan(r->lanes[0].program);
+    if (plan->n_norms > 0) {
+        return r->j->group_cost / (double)(plan->n_norms + 1);
+    }
     double all = plan->cost;
     for (int32_t k = 0; k < plan->n_means; k++) {
         all += plan->means[k].cost;

@@ -3,7 +3,7 @@
  * or of a batch, as long as the estimates of real plans say that this takes less time and the memory is there. Kernels are
  * chosen by the whole of a group's work; where that is another one than for a tile alone, so may be the rounding. The CPU
  * computes one at a time: its units fill its cores, and small arenas its caches. */
-#include "core/engine_priv.h"
+#include "core/engine_job.h"
 
 #define GROUP_WORKSPACE (2ull << 30)
 #define PAYS            0.95 /* of the time before */
@@ -11,9 +11,9 @@
 
 enum { MOST_TOGETHER = 256 };
 
-/* Tiles that share means are of one picture. */
+/* Tiles that share something are of one picture. */
 static int64_t pictures_at_once(const dv_request *q, const dv_layout *l) {
-    return l->means > 0 ? 1 : dv_max(q->batch, 1);
+    return dv_layout_shares(l) ? 1 : dv_max(q->batch, 1);
 }
 
 static int64_t tiles_in_all(const dv_request *q, const dv_layout *l) {
@@ -24,7 +24,7 @@ dv_request dv_layout_request(const dv_request *request, const dv_layout *l) {
     dv_request q = *request;
     q.pictures = l->together > 1 ? l->together : q.pictures;
     q.apart = l->apart;
-    q.given_means = l->means > 0;
+    q.given_means = dv_layout_shares(l);
     return q;
 }
 
@@ -43,7 +43,8 @@ static uint64_t staging_of(const dv_plan *plan, const dv_layout *l) {
     for (int32_t k = 0; k < plan->n_means; k++) {
         means = dv_max(means, l->tiles * plan->means[k].x.c);
     }
-    return (uint64_t)(samples_of(plan) * turns + means) * sizeof(float) + 2 * l->band;
+    const int64_t norms = l->tiles * dv_norm_floats(plan);
+    return (uint64_t)(samples_of(plan) * turns + means + norms) * sizeof(float) + 2 * l->band;
 }
 
 /* Of a pass for each mean and of that for the result. */
@@ -64,6 +65,7 @@ davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *r
     dv_layout_axes(e, request, l, &y, &x);
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
     l->means = l->tiles > 1 ? reach->n_means : 0;
+    l->norms = l->tiles > 1 && !request->own_norms ? reach->n_norms : 0;
     const dv_request q = dv_layout_request(request, l);
     dv_plan *plan = NULL;
     uint64_t flops = 0;
@@ -83,6 +85,8 @@ davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *r
                                               (uint64_t)reach->num / (uint64_t)reach->den
                                         : 0;
     l->workspace += gpu ? staging_of(plan, l) : 0;
+    l->kept = (uint64_t)dv_div_up(dv_div_up(l->tiles, l->together), dv_max(l->lanes, 1)) * plan->live_bytes;
+    l->workspace += l->kept;
     dv_plan_release(plan);
     return DAVY_OK;
 }
@@ -129,7 +133,7 @@ davy_result dv_layout_group(dv_engine *e, dv_store *store, const dv_request *req
         if (r != DAVY_OK && r != DAVY_E_UNSUPPORTED) { /* no kernel takes so many */
             return r;
         }
-        if (r != DAVY_OK || trial.workspace > GROUP_WORKSPACE || dv_layout_need(e, &trial) > available ||
+        if (r != DAVY_OK || trial.workspace - trial.kept > GROUP_WORKSPACE || dv_layout_need(e, &trial) > available ||
             time_of(&trial) > PAYS * time_of(l)) {
             break;
         }

@@ -33,8 +33,22 @@ davy_result dv_mean_begin(dv_mean_sum *s, int64_t c);
 void dv_mean_add(dv_mean_sum *s, const float *mean, const dvk_view *part);
 const float *dv_mean_end(dv_mean_sum *s);
 void dv_mean_free(dv_mean_sum *s);
-/* The part of a tile's view of what mean k is of. */
-dvk_view dv_mean_part(const dv_job *j, int32_t k, const dvk_view *x, int64_t ty, int64_t tx);
+/* Of a tile's view of a value on that grid, the part that is this tile's alone. */
+dvk_view dv_tile_part(const dv_job *j, dv_grid grid, const dvk_view *x, int64_t ty, int64_t tx);
+
+/* engine_norms.c: the same of a norm's statistics. */
+typedef struct dv_norm_sum {
+    double *sums; /* [groups]{count, mean, M2} */
+    float *given; /* [groups]{1, mean, variance}, at last */
+    int64_t groups;
+} dv_norm_sum;
+
+davy_result dv_norm_begin(dv_norm_sum *s, int64_t groups);
+/* partial: "group_norm_stats" of a tile's part, dv_norm_floats at most */
+void dv_norm_add(dv_norm_sum *s, const float *partial, const dvk_view *part);
+const float *dv_norm_end(dv_norm_sum *s);
+void dv_norm_free(dv_norm_sum *s);
+int64_t dv_norm_floats(const dv_plan *plan);
 
 static inline uint64_t dv_job_keep(const dv_job *j) {
     const uint64_t own = j->route->layout.workspace;

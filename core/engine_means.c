@@ -43,8 +43,7 @@ static range range_of(const dv_axis *a, int64_t tile, dv_grid grid, int64_t size
     return (range){tile == 0 ? 0 : first, tile == a->count - 1 ? size : end};
 }
 
-dvk_view dv_mean_part(const dv_job *j, int32_t k, const dvk_view *x, int64_t ty, int64_t tx) {
-    const dv_grid grid = j->e->reach[j->work->stage].means[k];
+dvk_view dv_tile_part(const dv_job *j, dv_grid grid, const dvk_view *x, int64_t ty, int64_t tx) {
     const range y = range_of(&j->route->y, ty, grid, x->h);
     const range across = range_of(&j->route->x, tx, grid, x->w);
     return dv_view_part(x, y.first, across.first, y.end - y.first, across.end - across.first, x->c);

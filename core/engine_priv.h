@@ -31,6 +31,7 @@ typedef struct dv_request {
     uint64_t transforms_in, transforms_with;
     bool apart;       /* the result is taken from its place: no step stores pictures itself */
     bool given_means; /* as in dv_plan_options */
+    bool own_norms;   /* a tile's norms are over the tile: what shared ones keep has no room */
     int64_t batch;    /* pictures of a call, of which the layout may put several together; 0 and 1: one */
     int64_t h, w;
     dv_tiling tiling;
@@ -50,6 +51,8 @@ typedef struct dv_layout {
     int64_t groups;   /* such runs, for all pictures */
     int32_t lanes;    /* which they are dealt to */
     int32_t means; /* of a picture that its tiles share, each found in a pass over all of them: one picture at a time */
+    int32_t norms; /* of a picture that its tiles share, which all are run as far as each of them: also */
+    uint64_t kept; /* of workspace: what tiles leave meanwhile */
     bool apart;    /* as in dv_request */
     uint64_t workspace; /* of an instance */
     uint64_t band;      /* f32 rows in which fades are added up */
@@ -163,6 +166,11 @@ davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *r
 uint64_t dv_layout_need(const dv_engine *e, const dv_layout *l);
 /* Of a layout that fits with one tile at a time: how many are computed together, and on how many GPUs. */
 davy_result dv_layout_group(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available, dv_layout *l);
+/* Whether a picture's tiles share something, so that they go through several passes. */
+static inline bool dv_layout_shares(const dv_layout *l) {
+    return l->means > 0 || l->norms > 0;
+}
+
 /* The request that a run of the steps is planned for. */
 dv_request dv_layout_request(const dv_request *request, const dv_layout *l);
 bool dv_layout_better(const dv_layout *a, const dv_layout *b);

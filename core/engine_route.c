@@ -57,7 +57,7 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
             route->request.continues == request->continues && route->layout.tile_h == layout->tile_h &&
             route->layout.tile_w == layout->tile_w && route->layout.lean == layout->lean &&
             route->layout.together == layout->together && route->layout.apart == layout->apart &&
-            route->layout.means == layout->means &&
+            route->layout.means == layout->means && route->layout.norms == layout->norms &&
             dv_tile_is_whole(&route->request, layout->tile_h, layout->tile_w) ==
                 dv_tile_is_whole(request, layout->tile_h, layout->tile_w)) {
             program = dv_program_ref(route->programs[lane]);
@@ -195,6 +195,18 @@ static void tell_tiles(const dv_engine *e, const dv_request *request, const dv_l
                 "%s of %lld x %lld in %lld tiles, in %d passes: %d means over all of the picture come first",
                 dv_stage_name(request->stage), (long long)request->w, (long long)request->h, (long long)layout->tiles,
                 (int)layout->means + 1, (int)layout->means);
+    }
+    if (layout->norms > 0) {
+        dv_logf(e->services.log, DAVY_LOG_INFO,
+                "%s of %lld x %lld in %lld tiles, of which %llu bytes are kept: %d norms are over all of the picture",
+                dv_stage_name(request->stage), (long long)request->w, (long long)request->h, (long long)layout->tiles,
+                (unsigned long long)layout->kept, (int)layout->norms);
+    }
+    if (layout->tiles > 1 && layout->norms < e->reach[request->stage].n_norms) {
+        dv_logf(e->services.log, DAVY_LOG_WARN,
+                "%s of %lld x %lld in %lld tiles: there is no memory for what norms over all of the picture need, so "
+                "that tiles change the result",
+                dv_stage_name(request->stage), (long long)request->w, (long long)request->h, (long long)layout->tiles);
     }
     if (layout->tiles > 1 && e->reach[request->stage].global) {
         dv_logf(e->services.log, DAVY_LOG_WARN,

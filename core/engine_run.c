@@ -117,15 +117,17 @@ static davy_result device_is_full(const dv_work *w, const davy_error_info *refus
                       (long long)w->in.w, (long long)w->in.h, refused->message);
 }
 
-/* What to ask for next, when a device has refused memory: fewer tiles at once, then smaller ones. 1: an attempt. */
-static int take_less(dv_request *request, davy_result r, const dv_route *route) {
+/* What to ask for next, when a device has refused memory: fewer tiles at once, then smaller ones. 1: an attempt. Tiles that share
+ * norms keep half of what the whole picture takes. */
+static int take_less(const dv_engine *e, dv_request *request, davy_result r, const dv_route *route) {
     const int64_t together = route->layout.together;
     if (r == DAVY_E_NOMEM_DEVICE && together > 1) {
         request->most = together / 2;
         return 0;
     }
     if (r == DAVY_E_NOMEM_DEVICE) {
-        request->limit = route_bytes(route) / 2;
+        const bool shared = e->reach[request->stage].n_norms > 0 && route->layout.tiles == 1;
+        request->limit = shared ? route_bytes(route) / 4 * 3 : route_bytes(route) / 2;
     }
     return 1;
 }
@@ -152,7 +154,7 @@ davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
             if (r == DAVY_E_NOMEM_DEVICE) {
                 dv_error_get(&refused);
             }
-            attempt += take_less(&request, r, j.route);
+            attempt += take_less(e, &request, r, j.route);
             dv_route_forget(e, j.route);
         }
         dv_route_release(j.route);

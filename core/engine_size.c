@@ -2,8 +2,8 @@
  *
  * A network that sees only its neighbourhood gives the same picture in any tiles; it is cut so that a tile's workspace
  * stays moderate and little is computed twice. One that sees the whole picture (group norms, attention) stays whole
- * while the budget allows, then takes the largest tiles that fit; so does one of which tiles share means, as that takes
- * several passes. Where the packed weights are what does not fit,
+ * while the budget allows, then takes the largest tiles that fit; so does one of which tiles share means or statistics, as
+ * that takes several passes. Where the packed weights are what does not fit,
  * leaner kernels are tried, and the cheaper of the two ways is taken. */
 #include "core/engine_priv.h"
 
@@ -36,7 +36,7 @@ static int64_t round_up(int64_t v, int64_t step) {
 }
 
 bool dv_stage_tiles_exactly(const dv_reach *reach) {
-    return !reach->global && reach->halo <= MAX_EXACT_HALO;
+    return !reach->global && !reach->strays && reach->halo <= MAX_EXACT_HALO;
 }
 
 static bool can_be_exact(const search *s) {
@@ -176,9 +176,11 @@ static double shared_area(const search *s) {
 /* Bytes a sample are learnt from the plans made on the way, so the tiles shrink until one fits. */
 static davy_result search_tiles(search *s, uint64_t limit, const dv_layout *whole, dv_layout *out, bool *found) {
     double per_sample = (double)whole->workspace / (double)(whole->tile_h * whole->tile_w);
+    uint64_t kept = 0;
     *found = false;
     for (int i = 0; i < TRIES; i++) {
-        const uint64_t left = whole->weights < s->available ? s->available - whole->weights : 0;
+        const uint64_t fixed = whole->weights + kept;
+        const uint64_t left = fixed < s->available ? s->available - fixed : 0;
         dv_layout l = {0};
         if (!best_of_area(s, fmin((double)(left < limit ? left : limit) / per_sample, shared_area(s)), &l)) {
             break;
@@ -193,7 +195,8 @@ static davy_result search_tiles(search *s, uint64_t limit, const dv_layout *whol
             return DAVY_OK;
         }
         per_sample *= 1.02;
-        per_sample = fmax(per_sample, 1.01 * (double)(l.workspace + l.band) / (double)(l.tile_h * l.tile_w));
+        per_sample = fmax(per_sample, 1.01 * (double)(l.workspace - l.kept + l.band) / (double)(l.tile_h * l.tile_w));
+        kept = l.kept;
     }
     return DAVY_OK;
 }
@@ -209,9 +212,10 @@ static davy_result choose_smallest(search *s, dv_layout *out, bool *found) {
 
 static uint64_t limit_of(const search *s) {
     const bool gpu = s->e->services.n_gpus > 0;
-    return s->reach.global || s->reach.n_means > 0 || s->gauge != NULL ? UINT64_MAX
-           : can_be_exact(s)                                           ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
-                                                                       : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
+    const bool passes = s->reach.n_means > 0 || s->reach.n_norms > 0;
+    return s->reach.global || passes || s->gauge != NULL ? UINT64_MAX
+           : can_be_exact(s)                             ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
+                                                         : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
 }
 
 static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
@@ -317,10 +321,10 @@ davy_result dv_layout_choose_by(dv_engine *e, const dv_gauge *gauge, const dv_re
     return choose_tiles(&s, out);
 }
 
-/* The tiles of a picture do not depend on how many there are, unless what a batch may take beside them leaves no room: then
- * smaller ones are looked for. */
-davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
-                             dv_layout *out) {
+/* Of tiles that share norms or not, as `own_norms` says. The tiles of a picture do not depend on how many there are, unless what
+ * a batch may take beside them leaves no room: then smaller ones are looked for. */
+static davy_result choose_layout(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                                 dv_layout *out) {
     dv_request one = *request;
     one.batch = 1;
     search s = search_of(e, store, &one, available);
@@ -337,4 +341,15 @@ davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *re
         r = r == DAVY_OK ? dv_layout_group(e, store, request, available, out) : r;
     }
     return r;
+}
+
+davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                             dv_layout *out) {
+    const davy_result r = choose_layout(e, store, request, available, out);
+    if (r != DAVY_E_BUDGET || e->reach[request->stage].n_norms == 0) {
+        return r;
+    }
+    dv_request own = *request;
+    own.own_norms = true;
+    return choose_layout(e, store, &own, available, out);
 }

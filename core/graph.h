@@ -340,15 +340,19 @@ typedef struct dv_grid { /* pixels of a value for a pixel of the input; num / de
 } dv_grid;
 
 enum { DV_MEANS = 8 }; /* so many passes over a picture are worth it, at most */
+enum { DV_NORMS = 64 };
 
 typedef struct dv_reach {
-    bool global; /* some op sees the whole picture (group norm, attention): tiles change the result */
+    bool global; /* some op sees the whole picture (attention, more means): tiles change the result */
+    bool strays; /* some op sees as far as its numbers say, which is near (DySample): tiles are not exact */
     int32_t
         n_means; /* or all that does is so many means: what they are of is summed tile by tile, then they are given */
     dv_grid means[DV_MEANS]; /* grids of what each is of, in the nodes' order; the halo is that of these values, too */
-    int64_t halo;            /* input pixels an output pixel depends on, beyond its own place, each side */
-    int64_t align;           /* tile origins must be multiples of this many input pixels (unshuffle, stride) */
-    int64_t num, den;        /* output size = input size * num / den */
+    int32_t n_norms;         /* or so many group norms: the same of their statistics */
+    dv_grid norms[DV_NORMS];
+    int64_t halo;     /* input pixels an output pixel depends on, beyond its own place, each side */
+    int64_t align;    /* tile origins must be multiples of this many input pixels (unshuffle, stride) */
+    int64_t num, den; /* output size = input size * num / den */
 } dv_reach;
 davy_result dv_graph_reach(const dv_graph *g, dv_reach *out);
 

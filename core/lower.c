@@ -205,7 +205,9 @@ static void lower_norm(dv_lowering *l) {
     const dv_norm_place *where = &l->place->norms[l->node];
     const uint64_t partial = l->place->blocks[where->partial].offset;
     const uint64_t scale = l->place->blocks[where->coefficients].offset;
-    if (where->conv < 0) {
+    if (l->options->given_means) {
+        dv_lower_note_norm(l);
+    } else if (where->conv < 0) {
         lower_stats(l, where);
     }
     dv_lower_begin(l);

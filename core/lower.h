@@ -89,8 +89,9 @@ void dv_lower_excite(dv_lowering *l);
 /* fold_up_conv.c */
 void dv_lower_up_conv(dv_lowering *l);
 
-/* plan_means.c: means that are given. Their places, before those of "excite"; their entry in the plan; their step. */
+/* plan_means.c: means and norms that are given. Their places, before those of "excite"; their entries in the plan; their step. */
 davy_result dv_place_means(const dv_plan *plan, dv_placement *place);
+void dv_lower_note_norm(dv_lowering *l);
 void dv_lower_note_mean(dv_lowering *l);
 void dv_lower_given_mean(dv_lowering *l);
 /* fold_conv_down.c */

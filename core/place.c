@@ -248,7 +248,9 @@ static bool place_norm(dv_placement *p, int64_t k) {
         partial.h = norm->chunks;
         partial.c = 3;
     }
-    norm->partial = add_buffer(p, DVK_F32, partial, norm->conv >= 0 ? norm->conv : k, k);
+    if (norm->partial < 0) { /* else it is given (plan_means.c) */
+        norm->partial = add_buffer(p, DVK_F32, partial, norm->conv >= 0 ? norm->conv : k, k);
+    }
     norm->coefficients = add_buffer(p, DVK_F32, coefficients, k, k);
     return norm->partial >= 0 && norm->coefficients >= 0;
 }

@@ -36,7 +36,7 @@ typedef struct dv_ring { /* of a clip's slice: frames that it is given by the on
 } dv_ring;
 
 /* Buffers of a live group norm's partial statistics and of its scale and shift; of a mean that is "excite" (fold_excite.c),
- * of its rows of sums and of the weights that it scales; of a mean that is given (plan_means.c), the mean instead of sums. */
+ * of its rows of sums and of the weights that it scales; of a mean or norm that is given (plan_means.c), the mean or statistics instead. */
 typedef struct dv_norm_place {
     int32_t partial, coefficients;
     int32_t conv;   /* node whose kernel writes the statistics along with the result; -1: a step of their own */

@@ -21,6 +21,8 @@ void dv_plan_release(dv_plan *p) {
     dv_free(p->transfers);
     dv_free(p->syncs);
     dv_free(p->kept);
+    dv_free(p->norms);
+    dv_free(p->live);
     dv_free(p);
 }
 
@@ -99,7 +101,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
         r = dv_place_means(p, place);
     }
     if (r == DAVY_OK && options->caps != NULL) {
-        r = dv_fold_norms(p, place, options);
+        r = options->given_means ? DAVY_OK : dv_fold_norms(p, place, options);
         r = r == DAVY_OK ? dv_place_excites(p, place, options) : r;
     }
     if (r == DAVY_OK) {

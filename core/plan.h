@@ -116,6 +116,21 @@ typedef struct dv_plan_mean {
     uint64_t x_at, given_at;
 } dv_plan_mean;
 
+typedef struct dv_live { /* a piece of the arena */
+    uint64_t at, bytes;
+} dv_live;
+
+/* The same of a group norm's statistics: what they are of lies there once the steps before `step`, "group_norm_finish", have
+ * run, which reads {1, mean, variance}, [picture][group][3] in f32. All that it and the steps behind it read of what the
+ * steps before it have written is in the plan's live pieces [first_live, end_live). */
+typedef struct dv_plan_norm {
+    int64_t step, first_live, end_live;
+    dv_kernel kernel; /* "group_norm_stats" of a part of one picture of x */
+    dvk_view x;       /* data NULL */
+    uint64_t x_at, given_at;
+    int64_t groups;
+} dv_plan_norm;
+
 enum { DV_RINGS = 128 };
 
 typedef struct dv_rings { /* a set of numbers, dv_time.ring; larger ones are in none */
@@ -158,6 +173,11 @@ typedef struct dv_plan {
     int64_t n_transfers;
     dv_plan_mean means[DV_MEANS]; /* options: given_means */
     int32_t n_means;
+    dv_plan_norm *norms;
+    int64_t n_norms, cap_norms;
+    dv_live *live;
+    int64_t n_live, cap_live;
+    uint64_t live_bytes;      /* of the norm that has most */
     uint64_t state_bytes;     /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
     uint64_t offloaded_bytes; /* more of it, in the host's memory */
     uint64_t scratch_bytes;   /* per thread, a multiple of 64; of a GPU, of 256 */
@@ -177,16 +197,17 @@ typedef struct dv_plan_options {
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
     bool offload;              /* what a clip's rings leave goes to the host's memory, but for `resident` bytes */
     uint64_t resident;
-    uint64_t room;       /* arena that may be taken so that this is done beside the steps */
-    bool direct;         /* CUDA: nobody wants the output but "store": the last step may do that too */
-    bool given_means;    /* the graph's means, DV_MEANS at most, are over more than is computed here: they are given */
-    const dv_int8 *int8; /* compute is eight bits: which convolutions may; NULL: all */
-    bool int8_always;    /* and do, whether they gain or not */
-    bool wide;           /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
-    bool winograd;       /* CUDA: convolutions over time may read transformed frames: faster, half as large again */
-    bool bands;          /* the largest pictures' are transformed in bands of rows, unless they lie in rings */
-    dv_rings plain;      /* but not those of these rings */
-    uint64_t transforms_in;   /* nor where the arena would become larger for it than so many bytes; 0: it may */
+    uint64_t room; /* arena that may be taken so that this is done beside the steps */
+    bool direct;   /* CUDA: nobody wants the output but "store": the last step may do that too */
+    bool
+        given_means; /* the graph's means, DV_MEANS at most, and its group norms' are over more than is computed here: they are given */
+    const dv_int8 *int8;    /* compute is eight bits: which convolutions may; NULL: all */
+    bool int8_always;       /* and do, whether they gain or not */
+    bool wide;              /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
+    bool winograd;          /* CUDA: convolutions over time may read transformed frames: faster, half as large again */
+    bool bands;             /* the largest pictures' are transformed in bands of rows, unless they lie in rings */
+    dv_rings plain;         /* but not those of these rings */
+    uint64_t transforms_in; /* nor where the arena would become larger for it than so many bytes; 0: it may */
     uint64_t transforms_with; /* the same of the arena and what such convolutions' weights take more, together */
 } dv_plan_options;
 

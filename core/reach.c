@@ -64,8 +64,8 @@ static int64_t window_reach(const dv_window *w) {
 }
 
 static bool sees_all(const dv_node *node) {
-    return node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ATTENTION || node->op == DV_OP_RESIZE ||
-           node->op == DV_OP_DYSAMPLE || node->op == DV_OP_ORDER || node->op == DV_OP_REFINE || node->window.grid ||
+    return node->op == DV_OP_ATTENTION || node->op == DV_OP_RESIZE || node->op == DV_OP_ORDER ||
+           node->op == DV_OP_REFINE || node->window.grid ||
            (node->op == DV_OP_CHANNEL_ATTENTION && node->window.h == 0);
 }
 
@@ -150,24 +150,33 @@ static void walk_back(const dv_graph *g, dv_extent *extents) {
     }
 }
 
-/* Tiles share means where there are few and nothing else sees all; then what they are of has to be as exact as the output. */
-static void find_means(const dv_graph *g, const dv_grid *grids, dv_extent *extents, dv_reach *result) {
+/* Live nodes of that op; the grids of what the first of them are of, in `of`. */
+static int64_t find_shared(const dv_graph *g, const dv_grid *grids, dv_op op, dv_grid *of, int64_t room) {
     int64_t count = 0;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const dv_node *node = &g->nodes[i];
-        if (node->dead || node->op != DV_OP_MEAN) {
+        if (node->dead || node->op != op) {
             continue;
         }
-        if (count < DV_MEANS) {
-            result->means[count] = grids[node->in[0]];
+        if (count < room) {
+            of[count] = grids[node->in[0]];
         }
         count++;
     }
-    result->global = result->global || count > DV_MEANS;
-    result->n_means = result->global ? 0 : (int32_t)count;
-    for (int64_t i = 0; i < g->n_nodes && result->n_means > 0; i++) {
+    return count;
+}
+
+/* Tiles share means, or statistics of norms, where there are few and nothing else sees all; then what they are of has to be as
+ * exact as the output. */
+static void find_statistics(const dv_graph *g, const dv_grid *grids, dv_extent *extents, dv_reach *result) {
+    const int64_t means = find_shared(g, grids, DV_OP_MEAN, result->means, DV_MEANS);
+    const int64_t norms = find_shared(g, grids, DV_OP_GROUP_NORM, result->norms, DV_NORMS);
+    result->global = result->global || means > DV_MEANS || norms > DV_NORMS || (means > 0 && norms > 0);
+    result->n_means = result->global ? 0 : (int32_t)means;
+    result->n_norms = result->global ? 0 : (int32_t)norms;
+    for (int64_t i = 0; i < g->n_nodes && !result->global; i++) {
         const dv_node *node = &g->nodes[i];
-        if (!node->dead && node->op == DV_OP_MEAN) {
+        if (!node->dead && (node->op == DV_OP_MEAN || node->op == DV_OP_GROUP_NORM)) {
             widen(extents, node->in[0], (dv_extent){0});
         }
     }
@@ -194,9 +203,10 @@ davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
         result.align = common(result.align, window_step(node->window.h, grids[node->out]));
         result.align = common(result.align, window_step(node->window.w, grids[node->out]));
         result.global = result.global || sees_all(node);
+        result.strays = result.strays || node->op == DV_OP_DYSAMPLE;
     }
     extents[g->output].needed = true;
-    find_means(g, grids, extents, &result);
+    find_statistics(g, grids, extents, &result);
     walk_back(g, extents);
     result.halo = dv_max(dv_max(extents[g->input].before, extents[g->input].after), 0);
     result.num = grids[g->output].num;

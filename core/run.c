@@ -202,3 +202,21 @@ dvk_view dv_instance_mean_of(const dv_instance *i, int32_t k) {
 void *dv_instance_given(const dv_instance *i, int32_t k) {
     return (char *)i->block + i->program->plan->means[k].given_at;
 }
+
+dvk_view dv_instance_norm_of(const dv_instance *i, int64_t k) {
+    const dv_plan_norm *m = &i->program->plan->norms[k];
+    return dv_view_at(m->x, i->block, m->x_at);
+}
+
+void *dv_instance_given_norm(const dv_instance *i, int64_t k) {
+    return (char *)i->block + i->program->plan->norms[k].given_at;
+}
+
+dv_args dv_norm_stats_args(const dv_instance *i, int64_t k, const dvk_view *part, float *partial) {
+    return (dv_args){.stats = {.x = *part, .partial = partial, .groups = i->program->plan->norms[k].groups}};
+}
+
+int64_t dv_norm_step(const dv_instance *i, int64_t k) {
+    const dv_plan *plan = i->program->plan;
+    return k < 0 ? 0 : k < plan->n_norms ? plan->norms[k].step : plan->n_steps - (plan->direct ? 1 : 0);
+}

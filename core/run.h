@@ -44,11 +44,21 @@ dvk_view dv_instance_output(const dv_instance *i);
 /* Mean k of a plan whose means are given: what it is of, and the place it is put into. */
 dvk_view dv_instance_mean_of(const dv_instance *i, int32_t k);
 void *dv_instance_given(const dv_instance *i, int32_t k);
+/* The same of norm k. */
+dvk_view dv_instance_norm_of(const dv_instance *i, int64_t k);
+void *dv_instance_given_norm(const dv_instance *i, int64_t k);
 /* On the CPU. */
 davy_result dv_instance_run(dv_instance *i, dv_watch *watch);
 /* The steps before mean k; the mean of `part` of what it is of. */
 davy_result dv_instance_run_to_mean(dv_instance *i, int32_t k, dv_watch *watch);
 davy_result dv_instance_mean(dv_instance *i, int32_t k, const dvk_view *part, float *out, dv_watch *watch);
+/* The steps from norm k - 1 to norm k, of the first from the beginning, of the one behind the last to the end; the statistics of
+ * `part` of what it is of, as "group_norm_stats" has them. */
+davy_result dv_instance_run_to_norm(dv_instance *i, int64_t k, dv_watch *watch);
+davy_result dv_instance_norm(dv_instance *i, int64_t k, const dvk_view *part, float *partial, dv_watch *watch);
+/* What is needed to go on from norm k: to `kept`, the plan's live_bytes, and back. */
+void dv_instance_keep(const dv_instance *i, int64_t k, void *kept);
+void dv_instance_bring_back(dv_instance *i, int64_t k, const void *kept);
 
 /* "load" or "store", on the CPU: the first and the last step, whose picture is the caller's. */
 davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch);

@@ -105,11 +105,11 @@ static void transfer_state(const dv_instance *i, int64_t step, const dv_sync **a
     }
 }
 
-static davy_result run_steps(dv_instance *i, int64_t n, dv_watch *watch) {
+static davy_result run_steps(dv_instance *i, int64_t first, int64_t n, dv_watch *watch) {
     const dv_plan *plan = i->program->plan;
     const dv_sync *sync = plan->syncs;
     davy_result r = i->fresh ? touch(i, watch) : DAVY_OK;
-    for (int64_t k = 0; r == DAVY_OK && k < n; k++) {
+    for (int64_t k = first; r == DAVY_OK && k < n; k++) {
         transfer_state(i, k, &sync);
         step_loop s = {.kernel = plan->steps[k].kernel.cpu,
                        .args = &i->args[k],
@@ -122,11 +122,11 @@ static davy_result run_steps(dv_instance *i, int64_t n, dv_watch *watch) {
 }
 
 davy_result dv_instance_run(dv_instance *i, dv_watch *watch) {
-    return run_steps(i, i->program->plan->n_steps, watch);
+    return run_steps(i, 0, i->program->plan->n_steps, watch);
 }
 
 davy_result dv_instance_run_to_mean(dv_instance *i, int32_t k, dv_watch *watch) {
-    return run_steps(i, i->program->plan->means[k].step, watch);
+    return run_steps(i, 0, i->program->plan->means[k].step, watch);
 }
 
 davy_result dv_instance_mean(dv_instance *i, int32_t k, const dvk_view *part, float *out, dv_watch *watch) {
@@ -140,6 +140,39 @@ davy_result dv_instance_mean(dv_instance *i, int32_t k, const dvk_view *part, fl
                           .bytes = (uint64_t)(part->h * part->w * part->c) * dvk_dtype_size(part->dtype)};
     step_loop s = {.kernel = kernel, .args = &args, .scratch = i->scratch, .scratch_bytes = plan->scratch_bytes};
     return run_step(i->program->services, &step, &s, watch);
+}
+
+davy_result dv_instance_run_to_norm(dv_instance *i, int64_t k, dv_watch *watch) {
+    return run_steps(i, dv_norm_step(i, k - 1), dv_norm_step(i, k), watch);
+}
+
+davy_result dv_instance_norm(dv_instance *i, int64_t k, const dvk_view *part, float *partial, dv_watch *watch) {
+    const dv_plan *plan = i->program->plan;
+    const dvk_kernel *kernel = plan->norms[k].kernel.cpu;
+    const dv_args args = dv_norm_stats_args(i, k, part, partial);
+    const dv_step step = {.label = "statistics",
+                          .units = kernel->units(&args),
+                          .bytes = (uint64_t)(part->h * part->w * part->c) * dvk_dtype_size(part->dtype)};
+    step_loop s = {.kernel = kernel, .args = &args, .scratch = i->scratch, .scratch_bytes = plan->scratch_bytes};
+    return run_step(i->program->services, &step, &s, watch);
+}
+
+void dv_instance_keep(const dv_instance *i, int64_t k, void *kept) {
+    const dv_plan *plan = i->program->plan;
+    char *at = kept;
+    for (int64_t n = plan->norms[k].first_live; n < plan->norms[k].end_live; n++) {
+        memcpy(at, (const char *)i->block + plan->live[n].at, (size_t)plan->live[n].bytes);
+        at += plan->live[n].bytes;
+    }
+}
+
+void dv_instance_bring_back(dv_instance *i, int64_t k, const void *kept) {
+    const dv_plan *plan = i->program->plan;
+    const char *at = kept;
+    for (int64_t n = plan->norms[k].first_live; n < plan->norms[k].end_live; n++) {
+        memcpy((char *)i->block + plan->live[n].at, at, (size_t)plan->live[n].bytes);
+        at += plan->live[n].bytes;
+    }
 }
 
 double dv_convert_cost(const dvk_convert_args *args) {

@@ -24,6 +24,11 @@ davy_result dv_instance_enqueue_to_mean(dv_instance *i, int32_t k);
 davy_result dv_instance_enqueue_mean(dv_instance *i, int32_t k, const dvk_view *part, void *out);
 /* That one, into the picture; of any other plan a "store" of its output. On q, of the instance's GPU. */
 davy_result dv_instance_enqueue_store(dv_instance *i, dv_gpu_queue *q, const dvk_convert_args *args, uint64_t bytes);
+/* As dv_instance_run_to_norm, but for the last of a direct plan; statistics, in device memory; what is needed to go on, to or
+ * from (`back`) device memory. */
+davy_result dv_instance_enqueue_to_norm(dv_instance *i, int64_t k);
+davy_result dv_instance_enqueue_norm(dv_instance *i, int64_t k, const dvk_view *part, float *partial);
+davy_result dv_instance_enqueue_live(dv_instance *i, int64_t k, void *kept, bool back);
 /* One op of the picture: "load", "store", "blend"; on q, of the instance's GPU. */
 davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, const char *label,
                                    uint64_t bytes);
@@ -41,6 +46,7 @@ enum {                   /* of memory and of events; pairs, for one tile is move
        DV_SLOT_HOME = 10,
        DV_SLOT_RESULT = 11, /* of a direct plan, on its way into a picture that has to be stored by a step of its own */
        DV_SLOT_MEANS = 12,  /* of parts of tiles, [tile][channel] */
+       DV_SLOT_KEPT = 13,   /* of groups of tiles, until the norm is known that they wait for */
        DV_SLOT_SENT = 16,   /* of 16 GPUs: an input made here; is ready */
        DV_SLOT_TAKEN = 32,  /* of 16 GPUs: an output of theirs; has been used */
        DV_SLOTS = 48

@@ -119,11 +119,11 @@ static davy_result enqueue_transfers(dv_instance *i, dv_gpu_queue *q, int64_t st
     return r;
 }
 
-static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q, int64_t n) {
+static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q, int64_t first, int64_t n) {
     const dv_plan *plan = i->program->plan;
     const dv_sync *sync = plan->syncs;
     davy_result r = plan->n_transfers > 0 && i->cuda->transferred == NULL ? make_transfers(i) : DAVY_OK;
-    for (int64_t k = 0; r == DAVY_OK && k < n; k++) {
+    for (int64_t k = first; r == DAVY_OK && k < n; k++) {
         r = enqueue_transfers(i, q, k, &sync);
         r = r == DAVY_OK ? enqueue(i, q, &plan->steps[k], &i->args[k]) : r;
     }
@@ -141,7 +141,7 @@ static void capture(dv_instance *i) {
     if (dv_gpu_capture_begin(c->own) != DAVY_OK) {
         return;
     }
-    const davy_result enqueued = enqueue_steps(i, c->own, all_steps(i));
+    const davy_result enqueued = enqueue_steps(i, c->own, 0, all_steps(i));
     const davy_result ended = dv_gpu_capture_end(c->own, &c->graph);
     c->refused = enqueued != DAVY_OK || ended != DAVY_OK || c->graph == NULL;
     if (c->refused && c->graph != NULL) {
@@ -158,11 +158,11 @@ davy_result dv_instance_enqueue(dv_instance *i) {
     }
     c->ran = true;
     return c->graph != NULL && !timed_run ? dv_gpu_graph_launch(c->graph, c->queue)
-                                          : enqueue_steps(i, c->queue, all_steps(i));
+                                          : enqueue_steps(i, c->queue, 0, all_steps(i));
 }
 
 davy_result dv_instance_enqueue_to_mean(dv_instance *i, int32_t k) {
-    return enqueue_steps(i, i->cuda->queue, i->program->plan->means[k].step);
+    return enqueue_steps(i, i->cuda->queue, 0, i->program->plan->means[k].step);
 }
 
 davy_result dv_instance_enqueue_mean(dv_instance *i, int32_t k, const dvk_view *part, void *out) {
@@ -173,6 +173,30 @@ davy_result dv_instance_enqueue_mean(dv_instance *i, int32_t k, const dvk_view *
                           .label = "mean",
                           .bytes = (uint64_t)(part->h * part->w * part->c) * dvk_dtype_size(part->dtype)};
     return enqueue(i, i->cuda->queue, &step, &args);
+}
+
+davy_result dv_instance_enqueue_to_norm(dv_instance *i, int64_t k) {
+    return enqueue_steps(i, i->cuda->queue, dv_norm_step(i, k - 1), dv_norm_step(i, k));
+}
+
+davy_result dv_instance_enqueue_norm(dv_instance *i, int64_t k, const dvk_view *part, float *partial) {
+    const dv_args args = dv_norm_stats_args(i, k, part, partial);
+    const dv_step step = {.kernel = i->program->plan->norms[k].kernel,
+                          .label = "statistics",
+                          .bytes = (uint64_t)(part->h * part->w * part->c) * dvk_dtype_size(part->dtype)};
+    return enqueue(i, i->cuda->queue, &step, &args);
+}
+
+davy_result dv_instance_enqueue_live(dv_instance *i, int64_t k, void *kept, bool back) {
+    const dv_plan *plan = i->program->plan;
+    char *at = kept;
+    davy_result r = DAVY_OK;
+    for (int64_t n = plan->norms[k].first_live; r == DAVY_OK && n < plan->norms[k].end_live; n++) {
+        char *here = (char *)i->block + plan->live[n].at;
+        r = dv_gpu_copy(i->cuda->queue, back ? here : at, i->program->gpu, back ? at : here, plan->live[n].bytes);
+        at += plan->live[n].bytes;
+    }
+    return r;
 }
 
 davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, const char *label,

@@ -37,6 +37,11 @@ struct dv_program {
     uint64_t idle_bytes;
 };
 
+/* Statistics of a part of what norm k is of; its step, of norm -1 the first, of that behind the last the one behind all that
+ * dv_instance_run runs. */
+dv_args dv_norm_stats_args(const dv_instance *i, int64_t k, const dvk_view *part, float *partial);
+int64_t dv_norm_step(const dv_instance *i, int64_t k);
+
 /* The memory of an instance whose program is set; release takes whatever there is, also after a failure. */
 davy_result dv_cpu_instance_create(dv_instance *i);
 void dv_cpu_instance_release(dv_instance *i);

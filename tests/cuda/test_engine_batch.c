@@ -166,6 +166,12 @@ static dv_tensors *cugan(void) {
     return fake_cugan_narrow((fake_cugan_spec){.in = 3, .bottom = 3, .k = 4, .out = 3}, 32);
 }
 
+/* Whose tiles share two norms. */
+static dv_tensors *plksr(void) {
+    return fake_plksr(
+        (fake_plksr_spec){.real = 1, .nf = 16, .blocks = 2, .scale = 2, .k = 3, .gates = 1, .mixer = {3, 1}});
+}
+
 enum { WAYS = 9 };
 
 static const subject subjects[] = {
@@ -179,6 +185,7 @@ static const subject subjects[] = {
     {"dat", dat, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 6, .w = 7}, 2},
     {"atd", atd, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 9, .w = 14}, 2},
     {"cugan in tiles", cugan, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 38, .w = 42, .tiling = {38, 1000, 0}}, 2},
+    {"plksr in tiles", plksr, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 20, .w = 42, .tiling = {30, 1000, 0}}, 4},
     {"atd in faded tiles", atd, {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 56, .w = 40, .tiling = {32, 32, 8}}, 2},
 };
 
@@ -290,11 +297,11 @@ static double furthest(const char *a, const char *b, uint64_t bytes) {
     return most;
 }
 
-/* Tiles that share means against the whole picture, alone and together, on one GPU and on two. */
-static void test_means(int32_t n_gpus) {
+/* Tiles that share means, or norms, against the whole picture, alone and together, on one GPU and on two. */
+static void test_shared(dv_tensors *(*make)(void), int32_t means, int32_t norms, int32_t n_gpus) {
     ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 2, .h = 44, .w = 51, .tiling = {.width = -1}};
     bench b;
-    if (bench_open(&b, cugan(), n_gpus)) {
+    if (bench_open(&b, make(), n_gpus)) {
         uint64_t bytes = 0;
         char *whole = run(&b, &q, &bytes);
         q.tiling = (dv_tiling){.width = 43, .height = 42};
@@ -303,14 +310,15 @@ static void test_means(int32_t n_gpus) {
             OK(dv_engine_unload(b.engine));
             char *tiles = run(&b, &q, &bytes);
             const dv_layout l = layout_of(&b, &q);
-            CHECKF(l.means == 4 && l.tiles > 3 && l.lanes == n_gpus && (l.together > 1) == fills, "%d together on %d",
-                   (int)l.together, (int)l.lanes);
+            CHECKF(l.means == means && l.norms == norms && l.tiles > 3 && l.lanes == n_gpus &&
+                       (l.together > 1) == fills,
+                   "%d together on %d", (int)l.together, (int)l.lanes);
             CHECKF(furthest(whole, tiles, bytes) < 1e-5, "%g apart", furthest(whole, tiles, bytes));
             free(tiles);
         }
         free(whole);
     }
-    bench_close(&b, "means");
+    bench_close(&b, "shared");
 }
 
 /* Where the device has not enough for the whole picture, the sums begin anew with smaller tiles. */
@@ -339,6 +347,36 @@ static void test_means_retreat(void) {
         m->device_bytes = (uint64_t)4 << 30;
     }
     bench_close(&b, "retreat of means");
+}
+
+/* The same of norms; and with still less tiles take their own. */
+static void test_norms_retreat(void) {
+    const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 1, .h = 190, .w = 170};
+    bench b;
+    if (bench_open(&b, plksr(), 1)) {
+        uint64_t bytes = 0;
+        char *whole = run(&b, &q, &bytes);
+        const dv_layout l = layout_of(&b, &q);
+        CHECK(l.tiles == 1 && l.norms == 0);
+        for (int k = 0; k < 2; k++) {
+            OK(dv_engine_unload(b.engine));
+            OK(dv_engine_load(b.engine, &(dv_control){0}));
+            dv_engine_trim(b.engine, 0);
+            m->device_bytes = m->used_bytes + l.workspace * (k == 0 ? 9 : 4) / 10;
+            char *tiles = run(&b, &q, &bytes);
+            int64_t norms = -1;
+            for (int i = 0; i < DV_ROUTES; i++) {
+                const dv_route *route = b.engine->routes[i];
+                norms = route != NULL && route->request.limit > 0 ? dv_max(route->layout.norms, norms) : norms;
+            }
+            CHECKF(norms == (k == 0 ? 2 : 0), "%d norms", (int)norms);
+            CHECKF((furthest(whole, tiles, bytes) < 1e-5) == (k == 0), "%g apart", furthest(whole, tiles, bytes));
+            free(tiles);
+            m->device_bytes = (uint64_t)4 << 30;
+        }
+        free(whole);
+    }
+    bench_close(&b, "retreat of norms");
 }
 
 /* What a plan says is what a run takes. */
@@ -389,9 +427,12 @@ int main(void) {
         check_subject(&subjects[i], 2, subjects[i].ask.tiling.width > 0 ? 1 : 5);
     }
     test_retreat();
-    test_means(1);
-    test_means(2);
+    for (int32_t gpus = 1; gpus <= 2; gpus++) {
+        test_shared(cugan, 4, 0, gpus);
+        test_shared(plksr, 0, 2, gpus);
+    }
     test_means_retreat();
+    test_norms_retreat();
     test_budget();
     test_clips();
     while (calls != NULL) {

@@ -254,7 +254,13 @@ static void test_reach(const dv_tensors *t) {
 
     g = new_graph(t);
     r = reach_of(g, dv_group_norm(g, dv_input(g, wide), "norm", 2, 1e-6f));
-    CHECK(r.global);
+    CHECK(!r.global && r.n_norms == 1 && r.norms[0].num == 1 && r.norms[0].den == 1 && r.n_means == 0);
+    dv_graph_release(g);
+
+    g = new_graph(t); /* means are found in another way */
+    const dv_value normed = dv_group_norm(g, dv_input(g, wide), "norm", 2, 1e-6f);
+    r = reach_of(g, dv_multiply(g, normed, dv_mean(g, normed), DVK_ACT_SIGMOID));
+    CHECK(r.global && r.n_norms == 0 && r.n_means == 0);
     dv_graph_release(g);
 }
 
