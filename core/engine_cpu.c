@@ -58,9 +58,9 @@ static davy_result store_band(run *r, int64_t ty) {
 static davy_result compute_tile(run *r, int64_t ty, int64_t tx) {
     const int32_t norms = r->j->route->layout.norms;
     if (norms > 0) {
-        dv_instance_bring_back(r->instance, norms - 1,
-                               r->kept + (uint64_t)(ty * r->j->route->x.count + tx) * r->kept_tile);
-        return dv_instance_run_to_norm(r->instance, norms, &r->j->watch);
+        char *kept = r->kept + (uint64_t)(ty * r->j->route->x.count + tx) * r->kept_tile;
+        const davy_result result = dv_instance_live(r->instance, norms - 1, kept, true, &r->j->watch);
+        return result == DAVY_OK ? dv_instance_run_to_norm(r->instance, norms, &r->j->watch) : result;
     }
     const davy_result result = load_tile(r, ty, tx);
     return result == DAVY_OK ? dv_instance_run(r->instance, &r->j->watch) : result;
@@ -104,17 +104,12 @@ static davy_result add_norm(run *r, int64_t k, dv_norm_sum *sum, int64_t tile) {
     const dvk_view x = dv_instance_norm_of(r->instance, k);
     const dvk_view part = dv_tile_part(r->j, r->j->e->reach[r->j->work->stage].norms[k], &x, ty, tx);
     char *kept = r->kept + (uint64_t)tile * r->kept_tile;
-    davy_result result = DAVY_OK;
-    if (k == 0) {
-        result = load_tile(r, ty, tx);
-    } else {
-        dv_instance_bring_back(r->instance, k - 1, kept);
-    }
+    davy_result result = k > 0 ? dv_instance_live(r->instance, k - 1, kept, true, &r->j->watch) : load_tile(r, ty, tx);
     result = result == DAVY_OK ? dv_instance_run_to_norm(r->instance, k, &r->j->watch) : result;
     result = result == DAVY_OK ? dv_instance_norm(r->instance, k, &part, r->partial, &r->j->watch) : result;
     if (result == DAVY_OK) {
         dv_norm_add(sum, r->partial, &part);
-        dv_instance_keep(r->instance, k, kept);
+        result = dv_instance_live(r->instance, k, kept, false, &r->j->watch);
     }
     return result;
 }

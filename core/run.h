@@ -56,9 +56,8 @@ davy_result dv_instance_mean(dv_instance *i, int32_t k, const dvk_view *part, fl
  * `part` of what it is of, as "group_norm_stats" has them. */
 davy_result dv_instance_run_to_norm(dv_instance *i, int64_t k, dv_watch *watch);
 davy_result dv_instance_norm(dv_instance *i, int64_t k, const dvk_view *part, float *partial, dv_watch *watch);
-/* What is needed to go on from norm k: to `kept`, the plan's live_bytes, and back. */
-void dv_instance_keep(const dv_instance *i, int64_t k, void *kept);
-void dv_instance_bring_back(dv_instance *i, int64_t k, const void *kept);
+/* What is needed to go on from norm k: to `kept`, the plan's live_bytes, or `back`. */
+davy_result dv_instance_live(dv_instance *i, int64_t k, void *kept, bool back, dv_watch *watch);
 
 /* "load" or "store", on the CPU: the first and the last step, whose picture is the caller's. */
 davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_args *args, dv_watch *watch);

@@ -157,22 +157,31 @@ davy_result dv_instance_norm(dv_instance *i, int64_t k, const dvk_view *part, fl
     return run_step(i->program->services, &step, &s, watch);
 }
 
-void dv_instance_keep(const dv_instance *i, int64_t k, void *kept) {
-    const dv_plan *plan = i->program->plan;
-    char *at = kept;
-    for (int64_t n = plan->norms[k].first_live; n < plan->norms[k].end_live; n++) {
-        memcpy(at, (const char *)i->block + plan->live[n].at, (size_t)plan->live[n].bytes);
-        at += plan->live[n].bytes;
-    }
+typedef struct copied_pieces {
+    char *to;
+    const char *from;
+    int64_t bytes;
+} copied_pieces;
+
+static void copy_pieces(void *user, int64_t first, int64_t last, int32_t worker) {
+    const copied_pieces *c = user;
+    (void)worker;
+    memcpy(c->to + first * PIECE, c->from + first * PIECE, (size_t)(dv_min(last * PIECE, c->bytes) - first * PIECE));
 }
 
-void dv_instance_bring_back(dv_instance *i, int64_t k, const void *kept) {
+davy_result dv_instance_live(dv_instance *i, int64_t k, void *kept, bool back, dv_watch *watch) {
     const dv_plan *plan = i->program->plan;
-    const char *at = kept;
-    for (int64_t n = plan->norms[k].first_live; n < plan->norms[k].end_live; n++) {
-        memcpy((char *)i->block + plan->live[n].at, at, (size_t)plan->live[n].bytes);
-        at += plan->live[n].bytes;
+    char *there = kept;
+    davy_result r = DAVY_OK;
+    for (int64_t n = plan->norms[k].first_live; r == DAVY_OK && n < plan->norms[k].end_live; n++) {
+        char *here = (char *)i->block + plan->live[n].at;
+        copied_pieces c = {
+            .to = back ? here : there, .from = back ? there : here, .bytes = (int64_t)plan->live[n].bytes};
+        const dv_loop loop = {.units = dv_div_up(c.bytes, PIECE), .run = copy_pieces, .user = &c};
+        r = dv_watch_loop(watch, i->program->services->pool, &loop, 0.0);
+        there += c.bytes;
     }
+    return r;
 }
 
 double dv_convert_cost(const dvk_convert_args *args) {
