@@ -296,7 +296,9 @@ static davy_result choose_tiles(search *s, dv_layout *out) {
     bool found = false;
     s->side = comfortable_side(s);
     davy_result r = choose_kernels(s, automatic, out, &found);
-    if (r == DAVY_OK && !found && automatic && s->side > smallest_side(s)) {
+    const bool shares =
+        s->reach.n_norms > 0 && !request->own_norms; /* small tiles would be worse than norms of their own */
+    if (r == DAVY_OK && !found && automatic && !shares && s->side > smallest_side(s)) {
         s->side = smallest_side(s);
         r = choose_kernels(s, automatic, out, &found);
     }
