@@ -1,6 +1,6 @@
 """davy caption from the outside: pictures, folders, videos, groups, what is kept and gone on with. See cli_run.py.
 
-Arguments: names of tests to run instead of all. Ends with "N passed, N failed, N skipped".
+Arguments: names of tests to run instead of all; --small does not time anything (sanitizers). Ends with "N passed, N failed, N skipped".
 """
 import json
 import os
@@ -15,7 +15,7 @@ import time
 
 import cli_run
 import tiny_vlm
-from cli_run import DAVY, SHARED, SMALL, SOURCE, WORK, check, leftovers, run, skip
+from cli_run import DAVY, QUICK, SHARED, SMALL, SOURCE, WORK, check, leftovers, run, skip
 
 
 def test_caption():
@@ -235,7 +235,7 @@ def test_caption_second():
     picture, model = SHARED / "golden/davy-tiny-vlm/case00.png", SHARED / "models/davy-tiny-vlm"
     if not picture.exists() or not model.exists():
         return skip("davy-tiny-vlm")
-    if os.environ.get("DAVY_SANITIZE"):
+    if QUICK:
         return skip("seconds of a program that sanitizers slow down")
     worked, took = [], []
     for _ in range(5):
