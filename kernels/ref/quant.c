@@ -130,15 +130,6 @@ static void q6_super_block(const unsigned char *b, float *y) {
 
 static void one_block(dvk_wtype t, const unsigned char *b, float *y) {
     switch (t) {
-    case DVK_W_F32:
-        y[0] = dvk_from_bits(word_at(b));
-        break;
-    case DVK_W_F16:
-        y[0] = half_at(b);
-        break;
-    case DVK_W_BF16:
-        y[0] = dvk_bf16_to_f32((uint16_t)(b[0] | b[1] << 8));
-        break;
     case DVK_W_Q4_K:
         min_super_block(b, NULL, b + 16, y);
         break;
@@ -154,14 +145,38 @@ static void one_block(dvk_wtype t, const unsigned char *b, float *y) {
     }
 }
 
+/* Types without blocks. */
+static void numbers(dvk_wtype t, const unsigned char *b, float *to, int64_t count) {
+    if (t == DVK_W_F32) {
+        for (int64_t i = 0; i < count; i++) {
+            to[i] = dvk_from_bits(word_at(b + 4 * i));
+        }
+    } else if (t == DVK_W_F16) {
+        for (int64_t i = 0; i < count; i++) {
+            to[i] = half_at(b + 2 * i);
+        }
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            to[i] = dvk_bf16_to_f32((uint16_t)(b[2 * i] | b[2 * i + 1] << 8));
+        }
+    }
+}
+
 void dvk_dequant(dvk_wtype t, const void *row, float *to, int64_t count) {
     const int64_t elements = dvk_block_elements(t);
     const unsigned char *b = row;
-    float y[SUPER];
-    for (int64_t i = 0; i < count; i += elements, b += dvk_block_bytes(t)) {
+    if (elements == 1) {
+        numbers(t, b, to, count);
+        return;
+    }
+    int64_t i = 0;
+    for (; i + elements <= count; i += elements, b += dvk_block_bytes(t)) {
+        one_block(t, b, to + i);
+    }
+    if (i < count) {
+        float y[SUPER];
         one_block(t, b, y);
-        const int64_t n = count - i < elements ? count - i : elements;
-        memcpy(to + i, y, (size_t)n * sizeof *y);
+        memcpy(to + i, y, (size_t)(count - i) * sizeof *y);
     }
 }
 
