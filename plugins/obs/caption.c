@@ -119,6 +119,13 @@ static void *create(obs_data_t *settings, obs_source_t *context) {
     return f;
 }
 
+/* Nobody waits for the answer under way. */
+static void removed(void *data, obs_source_t *source) {
+    caption_filter *f = data;
+    (void)source;
+    atomic_store(&f->client->gone, true);
+}
+
 static void destroy(void *data) {
     caption_filter *f = data;
     if (f->hotkey != OBS_INVALID_HOTKEY_ID) {
@@ -297,6 +304,7 @@ static void ask(caption_filter *f) {
     f->work.owner = f->client;
     f->work.number = ++f->number;
     f->work.question = q;
+    atomic_store(&f->client->gone, false); /* removed and added again */
     engine_submit(f->engine, &f->work);
 }
 
@@ -360,6 +368,7 @@ struct obs_source_info davy_caption_filter = {
     .update = update,
     .video_tick = tick,
     .video_render = render,
+    .filter_remove = removed,
     .get_defaults = caption_defaults,
     .get_properties = properties,
 };

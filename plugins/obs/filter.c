@@ -167,6 +167,14 @@ static void *vae_create(obs_data_t *settings, obs_source_t *context) {
     return create(FILTER_VAE, settings, context);
 }
 
+/* Nobody will see what is under way: it does not keep others waiting for the engine. Who is destroyed is so later, on a thread
+ * of OBS's that destroys one source after another. */
+static void removed(void *data, obs_source_t *source) {
+    filter *f = data;
+    (void)source;
+    atomic_store(&f->client->gone, true);
+}
+
 static void destroy(void *data) {
     filter *f = data;
     filter_withdraw(f);
@@ -277,6 +285,7 @@ static bool next_picture(filter *f) {
     if (!frames_draw(&f->frames, f->context, f->width, f->height, space_of(f, 0, NULL))) {
         return false;
     }
+    atomic_store(&f->client->gone, false); /* removed and added again */
     if (ready(f) && goal_of(f, &goal)) {
         static const char *const measured = "davy_filter_turn";
         profile_start(measured);
@@ -324,7 +333,7 @@ static uint32_t get_height(void *data) {
 #define SHARED                                                                                                         \
     .type = OBS_SOURCE_TYPE_FILTER, .output_flags = OBS_SOURCE_VIDEO | OBS_SOURCE_SRGB, .destroy = destroy,            \
     .update = update, .video_tick = tick, .video_render = render, .get_width = get_width, .get_height = get_height,    \
-    .missing_files = filter_missing_files, .video_get_color_space = color_space
+    .filter_remove = removed, .missing_files = filter_missing_files, .video_get_color_space = color_space
 
 struct obs_source_info davy_upscale_filter = {
     .id = "davy_upscale_filter",

@@ -2,12 +2,15 @@
 #include "obs_world.h"
 
 #include <X11/Xlib.h>
+#include <execinfo.h>
 #include <obs-nix-platform.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <util/platform.h>
 
 #include "abi/davy_loader.h"
@@ -66,6 +69,14 @@ bool world_module(const char *name) {
     return open_module(so, data);
 }
 
+/* Where it happened, of a crash that does not come twice. */
+static void crashed(int signal_number) {
+    void *frames[64];
+    backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
 static bool reset_video(uint32_t width, uint32_t height, uint32_t fps) {
     struct obs_video_info video = {.graphics_module = "libobs-opengl",
                                    .fps_num = fps,
@@ -93,6 +104,8 @@ static void listen(void) {
 }
 
 bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *module, const char *data) {
+    signal(SIGSEGV, crashed);
+    signal(SIGABRT, crashed);
     world.display = XOpenDisplay(NULL);
     if (world.display == NULL) {
         return false;
