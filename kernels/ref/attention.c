@@ -10,17 +10,20 @@ static int64_t token_at(const dvk_view *v, int64_t n, int64_t token) {
     return dvk_at(v, n, token / v->w, token % v->w);
 }
 
-/* scores[t] = softmax over all keys t of scale * q . k_t */
-static void softmax_scores(const dvk_attention_args *a, int64_t n, int64_t query, int64_t c0, double *scores) {
+/* scores[t] = softmax over all keys t of scale * q . k_t; rows: room for two of them */
+static void softmax_scores(const dvk_attention_args *a, int64_t n, int64_t query, int64_t c0, double *scores,
+                           float *rows) {
     const int64_t keys = a->k.h * a->k.w;
     const int64_t dim = a->q.c / a->heads;
-    const int64_t q0 = token_at(&a->q, n, query) + c0;
+    float *q = rows;
+    float *k = rows + dim;
     double top = -INFINITY;
+    dvk_load_row(&a->q, token_at(&a->q, n, query) + c0, dim, q);
     for (int64_t t = 0; t < keys; t++) {
-        const int64_t k0 = token_at(&a->k, n, t) + c0;
+        dvk_load_row(&a->k, token_at(&a->k, n, t) + c0, dim, k);
         double dot = 0.0;
         for (int64_t c = 0; c < dim; c++) {
-            dot += (double)dvk_load(a->q.data, a->q.dtype, q0 + c) * (double)dvk_load(a->k.data, a->k.dtype, k0 + c);
+            dot += (double)q[c] * (double)k[c];
         }
         scores[t] = dot * (double)a->scale;
         top = scores[t] > top ? scores[t] : top;
@@ -42,7 +45,8 @@ static int64_t units(const void *args) {
 
 static size_t scratch_bytes(const void *args) {
     const dvk_attention_args *a = args;
-    return (size_t)(a->k.h * a->k.w + a->v.c / a->heads) * sizeof(double);
+    const int64_t rows = 2 * a->q.c + a->v.c; /* of all heads */
+    return (size_t)(a->k.h * a->k.w + a->v.c / a->heads) * sizeof(double) + (size_t)(rows / a->heads) * sizeof(float);
 }
 
 static void run(const void *args, int64_t first, int64_t last, void *scratch) {
@@ -52,18 +56,20 @@ static void run(const void *args, int64_t first, int64_t last, void *scratch) {
     const int64_t dim = a->v.c / a->heads;
     double *scores = scratch;
     double *sums = scores + keys;
+    float *rows = (float *)(sums + dim);
+    float *v = rows + 2 * (a->q.c / a->heads);
     for (int64_t unit = first; unit < last; unit++) {
         const int64_t query = unit % queries;
         const int64_t head = unit / queries % a->heads;
         const int64_t n = unit / queries / a->heads;
-        softmax_scores(a, n, query, head * (a->q.c / a->heads), scores);
+        softmax_scores(a, n, query, head * (a->q.c / a->heads), scores, rows);
         for (int64_t c = 0; c < dim; c++) {
             sums[c] = 0.0;
         }
         for (int64_t t = 0; t < keys; t++) {
-            const int64_t v0 = token_at(&a->v, n, t) + head * dim;
+            dvk_load_row(&a->v, token_at(&a->v, n, t) + head * dim, dim, v);
             for (int64_t c = 0; c < dim; c++) {
-                sums[c] += scores[t] * (double)dvk_load(a->v.data, a->v.dtype, v0 + c);
+                sums[c] += scores[t] * (double)v[c];
             }
         }
         const int64_t y0 = token_at(&a->y, n, query) + head * dim;

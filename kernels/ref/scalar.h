@@ -12,6 +12,13 @@ static inline int64_t dvk_at(const dvk_view *v, int64_t n, int64_t y, int64_t x)
     return n * v->sn + y * v->sh + x * v->sw;
 }
 
+/* Elements at .. at + count - 1 of a view's data. */
+static inline void dvk_load_row(const dvk_view *v, int64_t at, int64_t count, float *to) {
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = dvk_load(v->data, v->dtype, at + i);
+    }
+}
+
 static inline double dvk_sigmoid(float x) {
     return 1.0 / (1.0 + exp(-(double)x));
 }

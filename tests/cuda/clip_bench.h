@@ -35,24 +35,4 @@ static inline void bench_close(bench *b, const char *where) {
     free(b->data);
 }
 
-/* Before all and behind all. */
-static inline void bench_begin(void) {
-    heap = dv_heap_create(NULL, 0);
-    mock_use(MOCK_FOLDER "/libmock_cuda.so");
-    dv_gpu_use_modules(mock_modules, 2);
-    mock_call("mock_reset");
-    complete_kernels();
-    fills = false;
-}
-
-static inline int bench_end(void) {
-    while (calls != NULL) {
-        call *c = calls;
-        calls = c->next;
-        free(c);
-    }
-    dv_heap_release(heap);
-    return check_done();
-}
-
 #endif

@@ -191,4 +191,23 @@ static void complete_kernels(void) {
     }
 }
 
+/* A program on the mock driver with these kernels begins and ends so. */
+static inline void reference_begin(void) {
+    heap = dv_heap_create(NULL, 0);
+    mock_use(MOCK_FOLDER "/libmock_cuda.so");
+    dv_gpu_use_modules(mock_modules, 2);
+    mock_call("mock_reset");
+    complete_kernels();
+}
+
+static inline int reference_end(void) {
+    while (calls != NULL) {
+        call *c = calls;
+        calls = c->next;
+        free(c);
+    }
+    dv_heap_release(heap);
+    return check_done();
+}
+
 #endif

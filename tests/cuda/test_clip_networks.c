@@ -178,22 +178,12 @@ int main(void) {
     static const network networks[] = {{"wan2_1", 8, 4},          {"wan2_2_diffusers", 16, 6}, {"taehv", 8, 16},
                                        {"taew2_2_super", 16, 48}, {"taeltx_2", 32, 16},        {"taeh3", 16, 24},
                                        {"seedvr2", 4, 4}};
-    heap = dv_heap_create(NULL, 0);
-    mock_use(MOCK_FOLDER "/libmock_cuda.so");
-    dv_gpu_use_modules(mock_modules, 2);
-    mock_call("mock_reset");
-    complete_kernels();
+    reference_begin();
     for (size_t i = 0; i < sizeof networks / sizeof networks[0]; i++) {
         test_network(&networks[i], DAVY_DTYPE_F32, 1e-5);
         test_network(&networks[i], DAVY_DTYPE_BF16, strcmp(networks[i].name, "seedvr2") == 0 ? 2e-2 : 1e-2);
         test_network(&networks[i], DAVY_DTYPE_F16, 1e-2);
     }
     CHECK(was_called("conv2d_winograd") && was_called("winograd_input"));
-    while (calls != NULL) {
-        call *c = calls;
-        calls = c->next;
-        free(c);
-    }
-    dv_heap_release(heap);
-    return check_done();
+    return reference_end();
 }

@@ -1,129 +1,8 @@
 /* test_engine_batch.c - tiles and pictures that are computed together, on the mock driver with kernels that call the plain
  * references: every way in and out gives the very bits that one tile at a time gives, on one GPU and on two. */
-#include <stdlib.h>
-
-#include "core/engine_priv.h"
-#include "tests/cuda/reference_kernels.h"
-#include "tests/unit/engine_fixture.h"
+#include "tests/cuda/batch_bench.h"
 #include "tests/unit/fake_clips.h"
-#include "tests/unit/fake_convnets.h"
 #include "tests/unit/fake_transformers.h"
-
-/* ---- engines ---- */
-
-typedef struct bench {
-    dv_services services;
-    dv_gpu *gpus[2];
-    dv_engine *engine;
-    float *data;
-    dv_log log;
-} bench;
-
-static bool bench_open(bench *b, dv_tensors *t, int32_t n_gpus) {
-    *b = (bench){0};
-    for (int32_t i = 0; i < n_gpus; i++) {
-        const dv_gpu_desc desc = {.index = i, .heap = heap, .log = &b->log};
-        if (!CHECKF(dv_gpu_open(&desc, &b->gpus[i]) == DAVY_OK, "%s", last_error())) {
-            return false;
-        }
-    }
-    b->services = (dv_services){.heap = heap, .log = &b->log, .gpus = b->gpus, .n_gpus = n_gpus};
-    const dv_engine_desc desc = {
-        .services = &b->services, .tensors = t, .file_name = "mock", .compute = DAVY_DTYPE_F32};
-    return CHECK(fake_fill(t, &b->data)) && CHECK(dv_pool_create(2, &b->services.pool) == DAVY_OK) &&
-           CHECKF(dv_engine_create(&desc, &b->engine) == DAVY_OK, "%s", last_error());
-}
-
-static void bench_close(bench *b, const char *where) {
-    dv_engine_release(b->engine);
-    dv_pool_release(b->services.pool);
-    dv_gpu_release(b->gpus[1]);
-    close_gpu(b->gpus[0], where);
-    free(b->data);
-}
-
-typedef struct ask_for {
-    dv_stage stage;
-    int64_t c, n, h, w;
-    bool in_device, out_device, ordered, pixels; /* pixels: of four values, of which three are the picture's */
-    dv_tiling tiling;
-} ask_for;
-
-/* n pictures with a few bytes between them. */
-static dvk_image images(void *data, const ask_for *q, int64_t c, int64_t h, int64_t w) {
-    dvk_image i = planes(data, c, h, w);
-    if (q->pixels) {
-        i.sw = 16;
-        i.sh = w * 16;
-        i.sc = 4;
-    }
-    i.n = q->n;
-    i.sn = (q->pixels ? 16 * h * w : 4 * c * h * w) + 32;
-    return i;
-}
-
-/* The whole of the output's memory, what is not of a picture included; NULL: it failed. To be freed. */
-static char *run(bench *b, const ask_for *q, uint64_t *bytes) {
-    davy_plan_info info = {.struct_size = sizeof info};
-    OK(dv_engine_plan_batch(b->engine, q->stage, q->n, q->h, q->w, &q->tiling, &info));
-    dvk_image in = images(NULL, q, q->c, q->h, q->w);
-    dvk_image out = images(NULL, q, info.shape[2], info.shape[0], info.shape[1]);
-    const uint64_t sizes[2] = {(uint64_t)(q->n * in.sn), (uint64_t)(q->n * out.sn)};
-    char *memory[2] = {malloc(sizes[0]), malloc(sizes[1])};
-    void *device[2] = {NULL, NULL};
-    float *values = made_up(1, (int64_t)sizes[0] / 4, 1);
-    memcpy(memory[0], values, sizes[0]);
-    memset(memory[1], 0x5a, sizes[1]);
-    free(values);
-    davy_result r = DAVY_OK;
-    for (int i = 0; i < 2; i++) {
-        if (r == DAVY_OK && (i == 0 ? q->in_device : q->out_device)) {
-            r = dv_gpu_alloc(b->gpus[0], DV_MEM_WORKSPACE, sizes[i], "picture", &device[i]);
-            memcpy(device[i], memory[i], sizes[i]); /* memory of the mock is the host's */
-        }
-    }
-    in.data = q->in_device ? device[0] : memory[0];
-    out.data = q->out_device ? device[1] : memory[1];
-    dv_gpu_queue *queue = NULL;
-    r = r == DAVY_OK ? dv_gpu_queue_take(b->gpus[0], NULL, &queue) : r;
-    const dv_work w = {.stage = q->stage,
-                       .in = in,
-                       .out = out,
-                       .in_mul = 1.0f,
-                       .out_mul = 1.0f,
-                       .in_device = q->in_device,
-                       .out_device = q->out_device,
-                       .stream = q->ordered ? queue->stream : NULL,
-                       .stream_ordered = q->ordered,
-                       .tiling = q->tiling};
-    r = r == DAVY_OK ? dv_engine_run(b->engine, &w) : r;
-    if (!CHECKF(r == DAVY_OK, "%s", last_error())) {
-        free(memory[1]);
-        memory[1] = NULL;
-    }
-    dv_gpu_queue_wait(queue, NULL, NULL);
-    dv_gpu_queue_give(queue);
-    if (q->out_device && memory[1] != NULL) {
-        memcpy(memory[1], device[1], sizes[1]);
-    }
-    for (int i = 0; i < 2; i++) {
-        dv_gpu_free(b->gpus[0], DV_MEM_WORKSPACE, device[i], sizes[i]);
-    }
-    free(memory[0]);
-    *bytes = sizes[1];
-    return memory[1];
-}
-
-static dv_layout layout_of(bench *b, const ask_for *q) {
-    const dv_request request = {.stage = q->stage, .batch = q->n, .h = q->h, .w = q->w, .tiling = q->tiling};
-    dv_route *route = NULL;
-    dv_layout l = {0};
-    if (CHECKF(dv_route_get(b->engine, &request, &route) == DAVY_OK, "%s", last_error())) {
-        l = route->layout;
-        dv_route_release(route);
-    }
-    return l;
-}
 
 typedef struct subject {
     const char *name;
@@ -162,16 +41,7 @@ static dv_tensors *atd(void) {
 }
 
 /* Whose tiles share four means. */
-static dv_tensors *cugan(void) {
-    return fake_cugan_narrow((fake_cugan_spec){.in = 3, .bottom = 3, .k = 4, .out = 3}, 32);
-}
-
 /* Whose tiles share two norms. */
-static dv_tensors *plksr(void) {
-    return fake_plksr(
-        (fake_plksr_spec){.real = 1, .nf = 16, .blocks = 2, .scale = 2, .k = 3, .gates = 1, .mixer = {3, 1}});
-}
-
 enum { WAYS = 9 };
 
 static const subject subjects[] = {
@@ -286,99 +156,6 @@ static void test_retreat(void) {
     bench_close(&b, "retreat");
 }
 
-static double furthest(const char *a, const char *b, uint64_t bytes) {
-    double most = a != NULL && b != NULL ? 0.0 : 1e30;
-    for (uint64_t i = 0; most < 1e30 && i + 4 <= bytes; i += 4) {
-        float of[2];
-        memcpy(&of[0], a + i, 4);
-        memcpy(&of[1], b + i, 4);
-        most = fmax(most, fabs((double)of[0] - (double)of[1]));
-    }
-    return most;
-}
-
-/* Tiles that share means, or norms, against the whole picture, alone and together, on one GPU and on two. */
-static void test_shared(dv_tensors *(*make)(void), int32_t means, int32_t norms, int32_t n_gpus) {
-    ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 2, .h = 44, .w = 51, .tiling = {.width = -1}};
-    bench b;
-    if (bench_open(&b, make(), n_gpus)) {
-        uint64_t bytes = 0;
-        char *whole = run(&b, &q, &bytes);
-        q.tiling = (dv_tiling){.width = 43, .height = 42};
-        for (int k = 0; k < 2; k++) {
-            fills = k > 0;
-            OK(dv_engine_unload(b.engine));
-            char *tiles = run(&b, &q, &bytes);
-            const dv_layout l = layout_of(&b, &q);
-            CHECKF(l.means == means && l.norms == norms && l.tiles > 3 && l.lanes == n_gpus &&
-                       (l.together > 1) == fills,
-                   "%d together on %d", (int)l.together, (int)l.lanes);
-            CHECKF(furthest(whole, tiles, bytes) < 1e-5, "%g apart", furthest(whole, tiles, bytes));
-            free(tiles);
-        }
-        free(whole);
-    }
-    bench_close(&b, "shared");
-}
-
-/* Where the device has not enough for the whole picture, the sums begin anew with smaller tiles. */
-static void test_means_retreat(void) {
-    const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 1, .h = 170, .w = 150};
-    bench b;
-    if (bench_open(&b, cugan(), 1)) {
-        uint64_t bytes = 0;
-        char *whole = run(&b, &q, &bytes);
-        const dv_layout l = layout_of(&b, &q);
-        CHECK(l.tiles == 1 && l.means == 0);
-        OK(dv_engine_unload(b.engine));
-        OK(dv_engine_load(b.engine, &(dv_control){0}));
-        dv_engine_trim(b.engine, 0);
-        m->device_bytes = m->used_bytes + l.workspace * 3 / 4;
-        char *tiles = run(&b, &q, &bytes);
-        int32_t means = 0;
-        for (int i = 0; i < DV_ROUTES; i++) {
-            const dv_route *route = b.engine->routes[i];
-            means += route != NULL && route->request.limit > 0 ? route->layout.means : 0;
-        }
-        CHECKF(means == 4, "%d means", (int)means);
-        CHECKF(furthest(whole, tiles, bytes) < 1e-5, "%g apart", furthest(whole, tiles, bytes));
-        free(tiles);
-        free(whole);
-        m->device_bytes = (uint64_t)4 << 30;
-    }
-    bench_close(&b, "retreat of means");
-}
-
-/* The same of norms; and with still less tiles take their own. */
-static void test_norms_retreat(void) {
-    const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 1, .h = 190, .w = 170};
-    bench b;
-    if (bench_open(&b, plksr(), 1)) {
-        uint64_t bytes = 0;
-        char *whole = run(&b, &q, &bytes);
-        const dv_layout l = layout_of(&b, &q);
-        CHECK(l.tiles == 1 && l.norms == 0);
-        for (int k = 0; k < 2; k++) {
-            OK(dv_engine_unload(b.engine));
-            OK(dv_engine_load(b.engine, &(dv_control){0}));
-            dv_engine_trim(b.engine, 0);
-            m->device_bytes = m->used_bytes + l.workspace * (k == 0 ? 9 : 4) / 10;
-            char *tiles = run(&b, &q, &bytes);
-            int64_t norms = -1;
-            for (int i = 0; i < DV_ROUTES; i++) {
-                const dv_route *route = b.engine->routes[i];
-                norms = route != NULL && route->request.limit > 0 ? dv_max(route->layout.norms, norms) : norms;
-            }
-            CHECKF(norms == (k == 0 ? 2 : 0), "%d norms", (int)norms);
-            CHECKF((furthest(whole, tiles, bytes) < 1e-5) == (k == 0), "%g apart", furthest(whole, tiles, bytes));
-            free(tiles);
-            m->device_bytes = (uint64_t)4 << 30;
-        }
-        free(whole);
-    }
-    bench_close(&b, "retreat of norms");
-}
-
 /* What a plan says is what a run takes. */
 static void test_budget(void) {
     const ask_for q = {.stage = DV_STAGE_UPSCALE, .c = 3, .n = 8, .h = 20, .w = 22};
@@ -417,29 +194,13 @@ static void test_clips(void) {
 }
 
 int main(void) {
-    heap = dv_heap_create(NULL, 0);
-    mock_use(MOCK_FOLDER "/libmock_cuda.so");
-    dv_gpu_use_modules(mock_modules, 2);
-    mock_call("mock_reset");
-    complete_kernels();
+    reference_begin();
     for (size_t i = 0; i < DV_ARRAY_LEN(subjects); i++) {
         check_subject(&subjects[i], 1, 3);
         check_subject(&subjects[i], 2, subjects[i].ask.tiling.width > 0 ? 1 : 5);
     }
     test_retreat();
-    for (int32_t gpus = 1; gpus <= 2; gpus++) {
-        test_shared(cugan, 4, 0, gpus);
-        test_shared(plksr, 0, 2, gpus);
-    }
-    test_means_retreat();
-    test_norms_retreat();
     test_budget();
     test_clips();
-    while (calls != NULL) {
-        call *c = calls;
-        calls = c->next;
-        free(c);
-    }
-    dv_heap_release(heap);
-    return check_done();
+    return reference_end();
 }

@@ -133,11 +133,11 @@ static void test_cancel(void) {
 }
 
 int main(void) {
-    bench_begin();
+    reference_begin();
     test_numbers(DAVY_DTYPE_F32, 1e-5, 6);
     test_numbers(DAVY_DTYPE_BF16, 3e-2, 2);
     test_steady();
     test_cancel();
     test_launches();
-    return bench_end();
+    return reference_end();
 }

@@ -385,7 +385,7 @@ static void test_retreat(davy_dtype compute) {
 }
 
 int main(void) {
-    bench_begin();
+    reference_begin();
     test_short();
     test_budget();
     test_offload();
@@ -398,5 +398,5 @@ int main(void) {
     test_other_weights();
     test_retreat(DAVY_DTYPE_F32);
     test_retreat(DAVY_DTYPE_BF16);
-    return bench_end();
+    return reference_end();
 }

@@ -130,9 +130,9 @@ static void test_short(bool flows) {
 }
 
 int main(void) {
-    bench_begin();
+    reference_begin();
     test_ways();
     test_short(false);
     test_short(true);
-    return bench_end();
+    return reference_end();
 }
