@@ -62,6 +62,24 @@ static void tell_family(const dv_cfg *root, dv_vlm_config *out) {
     }
 }
 
+/* Weights that were packed for another program: numbers without the scales beside them would be other numbers. */
+static void refuse_packed(const dv_cfg *c) {
+    static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
+    for (size_t i = 0; i < DV_ARRAY_LEN(keys); i++) {
+        const dv_cfg packed = dv_cfg_object(c, keys[i]);
+        if (packed.node != NULL) {
+            char shown[40];
+            char why[192];
+            const char *method = dv_cfg_string(&packed, "quant_method", "unknown");
+            snprintf(why, sizeof why,
+                     "weights quantised as \"%s\" cannot be read; take the model as it was before (it can be quantised "
+                     "while it is loaded) or a GGUF file",
+                     dv_printable(shown, sizeof shown, method, strlen(method)));
+            dv_cfg_fail(c, DAVY_E_UNSUPPORTED, keys[i], why);
+        }
+    }
+}
+
 typedef struct parsed {
     dv_json *config, *preprocessor, *processor, *video, *generation;
 } parsed;
@@ -108,6 +126,9 @@ static davy_result read_all(const dv_vlm_files *files, const parsed *p, dv_vlm_c
     if (r < 0) {
         return r;
     }
+    const dv_cfg text = dv_cfg_object(&root, "text_config");
+    refuse_packed(&root);
+    refuse_packed(&text);
     if (out->family == DV_VLM_NANOCHAT || out->family == DV_VLM_GHOSTVIS) {
         dv_vlm_read_nanochat(&root, out);
     } else {

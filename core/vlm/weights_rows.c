@@ -14,10 +14,16 @@ static const struct {
 } quantised[] = {{"Q4_0", DVK_W_Q4_0}, {"Q4_1", DVK_W_Q4_1}, {"Q5_0", DVK_W_Q5_0}, {"Q5_1", DVK_W_Q5_1},
                  {"Q8_0", DVK_W_Q8_0}, {"Q4_K", DVK_W_Q4_K}, {"Q5_K", DVK_W_Q5_K}, {"Q6_K", DVK_W_Q6_K}};
 
+/* Whole numbers are weights of somebody's packing, whose scales lie elsewhere. */
+static bool is_whole(dv_stored_dtype t) {
+    return t == DV_STORED_I8 || t == DV_STORED_U8 || t == DV_STORED_I16 || t == DV_STORED_I32 || t == DV_STORED_I64 ||
+           t == DV_STORED_BOOL;
+}
+
 bool dv_stored_wtype(const dv_tensor_ref *ref, dvk_wtype *out) {
     *out = ref->dtype == DV_STORED_F16 ? DVK_W_F16 : ref->dtype == DV_STORED_BF16 ? DVK_W_BF16 : DVK_W_F32;
     if (ref->dtype != DV_STORED_OTHER) {
-        return true;
+        return !is_whole(ref->dtype);
     }
     for (size_t i = 0; i < DV_ARRAY_LEN(quantised); i++) {
         if (strcmp(ref->dtype_name, quantised[i].name) == 0) {

@@ -12,7 +12,8 @@ typedef struct dv_stored_rows {
     void *owned;
 } dv_stored_rows;
 
-/* The type of its rows; false: none that is known. What is neither f32, 16-bit nor quantised is read as f32. */
+/* The type of its rows; false: none that is known, or whole numbers. What else is neither f32, 16-bit nor quantised is read
+ * as f32. */
 bool dv_stored_wtype(const dv_tensor_ref *ref, dvk_wtype *out);
 /* n * k elements must be what the tensor has. */
 davy_result dv_stored_rows_open(const dv_tensor_ref *ref, int64_t n, int64_t k, dv_stored_rows *out);

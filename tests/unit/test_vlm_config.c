@@ -170,6 +170,10 @@ static void test_refused(void) {
     check_refused(JOYCAPTION, "\"vision_feature_layer\":-2", "\"vision_feature_layer\":[-2,-5]", DAVY_E_FORMAT,
                   "2 elements");
     check_refused(JOYCAPTION, "siglip_vision", "pixtral_vision", DAVY_E_UNSUPPORTED, "neither CLIP nor SigLIP");
+    check_refused(QWEN3_2B, "{\"model_type\"", "{\"quantization_config\":{\"quant_method\":\"fp8\"},\"model_type\"",
+                  DAVY_E_UNSUPPORTED, "config.json: quantization_config: weights quantised as \"fp8\" cannot be read");
+    check_refused(JOYCAPTION, "\"text_config\":{", "\"text_config\":{\"quantization_config\":{\"load_in_4bit\":true},",
+                  DAVY_E_UNSUPPORTED, "text_config.quantization_config: weights quantised as \"unknown\"");
     dv_vlm_config c;
     CHECK_FAILS(parse_config("[1]", NULL, &c), DAVY_E_FORMAT, "expected an object");
     CHECK_FAILS(parse_config("{}", NULL, &c), DAVY_E_ARCH, "model_type: is missing");
