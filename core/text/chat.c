@@ -206,6 +206,7 @@ davy_result dv_chat_question(const dv_chat_format *f, const dv_chat_picture *pic
     for (int32_t i = 0; r == DAVY_OK && i < n; i++) {
         r = add_picture(f, &pictures[i], text);
     }
+    r = r == DAVY_OK && n > 0 && f->pictures_end != NULL ? add(text, f->pictures_end) : r;
     r = r < 0 ? r : add_words(text, question);
     r = r < 0 ? r : add(text, f->user_close);
     return r < 0 ? r : add(text, f->answer_open);

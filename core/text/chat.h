@@ -7,11 +7,14 @@
 #include "core/text/tokenizer.h"
 
 typedef enum dv_chat_kind {
-    DV_CHAT_SMOLVLM = 1, /* SmolVLM, SmolVLM2, Idefics3 */
+    DV_CHAT_SMOLVLM = 1, /* SmolVLM, SmolVLM2 */
+    DV_CHAT_IDEFICS3,    /* Idefics3-8B, which speaks Llama 3's tokens */
     DV_CHAT_QWEN2_VL,    /* and Qwen2.5-VL */
     DV_CHAT_QWEN3_VL,
     DV_CHAT_QWEN3_VL_THINKING,
-    DV_CHAT_VICUNA, /* LLaVA 1.5 */
+    DV_CHAT_VICUNA,       /* LLaVA 1.5 */
+    DV_CHAT_LLAVA_QWEN,   /* LLaVA with Qwen's language model: LLaVA-Interleave */
+    DV_CHAT_LLAVA_LLAMA3, /* with Llama 3's */
     DV_CHAT_JOYCAPTION,
     DV_CHAT_NANOCHAT
 } dv_chat_kind;
@@ -26,6 +29,7 @@ typedef struct dv_chat_format {
     const char *answer_gap;                    /* what the model begins its answer with */
     const char *answer_end, *after_answer;     /* the token it ends it with, and what the template puts after it */
     const char *picture_open, *picture_close;  /* around the placeholders of one picture */
+    const char *pictures_end;                  /* behind the last of them; NULL: nothing */
     const char *picture_token, *video_token;   /* the placeholder; video NULL: none */
     const char *stops[4];                      /* tokens that end an answer */
     bool system_in_question;                   /* it has no turn of its own: part of the first question */

@@ -1,24 +1,24 @@
 /* chat_formats.c - the chat templates as data, one entry a family. */
 #include "core/text/chat.h"
 
+/* What the templates of all of Idefics3's class share; the start is the one of the language model. */
+#define IDEFICS3                                                                                                       \
+    .system_open = "System: ", .system_close = "<end_of_utterance>\n",                                                 \
+    .user_open = "User: ", .user_open_picture = "User:", .user_close = "<end_of_utterance>\n",                         \
+    .answer_open = "Assistant:", .answer_gap = " ", .answer_end = "<end_of_utterance>", .after_answer = "\n",          \
+    .picture_open = "<fake_token_around_image>", .picture_close = "<fake_token_around_image>",                         \
+    .picture_token = "<image>", .video_token = "<image>", .stops = {"<end_of_utterance>"}, .tiles = true
+
 static const dv_chat_format smolvlm = {
     .name = "SmolVLM",
     .start = "<|im_start|>",
-    .system_open = "System: ",
-    .system_close = "<end_of_utterance>\n",
-    .user_open = "User: ",
-    .user_open_picture = "User:",
-    .user_close = "<end_of_utterance>\n",
-    .answer_open = "Assistant:",
-    .answer_gap = " ",
-    .answer_end = "<end_of_utterance>",
-    .after_answer = "\n",
-    .picture_open = "<fake_token_around_image>",
-    .picture_close = "<fake_token_around_image>",
-    .picture_token = "<image>",
-    .video_token = "<image>",
-    .stops = {"<end_of_utterance>"},
-    .tiles = true,
+    IDEFICS3,
+};
+
+static const dv_chat_format idefics3 = {
+    .name = "Idefics3",
+    .start = "<|begin_of_text|>",
+    IDEFICS3,
 };
 
 /* What the templates of all Qwen-VL models share. */
@@ -69,6 +69,44 @@ static const dv_chat_format vicuna = {
     .stops = {"</s>"},
 };
 
+/* Words begin on a line of their own, with or without a picture above them. */
+static const dv_chat_format llava_qwen = {
+    .name = "LLaVA with Qwen",
+    .start = "",
+    .system_open = "<|im_start|>system\n\n",
+    .system_close = "<|im_end|>\n",
+    .user_open = "<|im_start|>user\n\n",
+    .user_open_picture = "<|im_start|>user\n",
+    .user_close = "<|im_end|>\n",
+    .answer_open = "<|im_start|>assistant\n",
+    .answer_gap = "\n",
+    .answer_end = "<|im_end|>",
+    .after_answer = "\n",
+    .picture_open = "",
+    .picture_close = "",
+    .pictures_end = "\n",
+    .picture_token = "<image>",
+    .stops = {"<|im_end|>", "<|endoftext|>"},
+};
+
+static const dv_chat_format llava_llama3 = {
+    .name = "LLaVA with Llama 3",
+    .start = "<|begin_of_text|>",
+    .system_open = "<|start_header_id|>system<|end_header_id|>\n\n",
+    .system_close = "<|eot_id|>",
+    .user_open = "<|start_header_id|>user<|end_header_id|>\n\n",
+    .user_open_picture = "<|start_header_id|>user<|end_header_id|>\n\n",
+    .user_close = "<|eot_id|>",
+    .answer_open = "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    .answer_gap = "",
+    .answer_end = "<|eot_id|>",
+    .after_answer = "",
+    .picture_open = "",
+    .picture_close = "\n",
+    .picture_token = "<image>",
+    .stops = {"<|eot_id|>", "<|end_of_text|>"},
+};
+
 /* The placeholders are tokens that Llama 3 keeps in reserve; the dates are part of Llama 3.1's template. */
 static const dv_chat_format joycaption = {
     .name = "JoyCaption",
@@ -114,6 +152,8 @@ const dv_chat_format *dv_chat_format_of(dv_chat_kind kind) {
     switch (kind) {
     case DV_CHAT_SMOLVLM:
         return &smolvlm;
+    case DV_CHAT_IDEFICS3:
+        return &idefics3;
     case DV_CHAT_QWEN2_VL:
         return &qwen2_vl;
     case DV_CHAT_QWEN3_VL:
@@ -122,6 +162,10 @@ const dv_chat_format *dv_chat_format_of(dv_chat_kind kind) {
         return &qwen3_vl_thinking;
     case DV_CHAT_VICUNA:
         return &vicuna;
+    case DV_CHAT_LLAVA_QWEN:
+        return &llava_qwen;
+    case DV_CHAT_LLAVA_LLAMA3:
+        return &llava_llama3;
     case DV_CHAT_JOYCAPTION:
         return &joycaption;
     case DV_CHAT_NANOCHAT:

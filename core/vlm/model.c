@@ -65,22 +65,6 @@ static davy_result open_files(const dv_vlm_open *o, files *f, dv_vlm_config *c) 
     return r;
 }
 
-static dv_chat_kind kind_of(const dv_vlm_model *m, bool thinks) {
-    switch (m->config.family) {
-    case DV_VLM_IDEFICS3:
-        return DV_CHAT_SMOLVLM;
-    case DV_VLM_QWEN2:
-    case DV_VLM_QWEN2_5:
-        return DV_CHAT_QWEN2_VL;
-    case DV_VLM_QWEN3:
-        return thinks ? DV_CHAT_QWEN3_VL_THINKING : DV_CHAT_QWEN3_VL;
-    case DV_VLM_LLAVA:
-        return dv_tokenizer_find(m->tokenizer, "<|start_header_id|>") >= 0 ? DV_CHAT_JOYCAPTION : DV_CHAT_VICUNA;
-    default:
-        return DV_CHAT_NANOCHAT;
-    }
-}
-
 static davy_result open_tokenizer(const dv_vlm_open *o, const files *f, dv_vlm_model *m) {
     const dv_vlm_tokens *t = &m->config.tokens;
     m->image_id = t->image >= 0 && t->image < DV_MAX_TOKENS ? (int32_t)t->image : -1;
@@ -93,10 +77,10 @@ static davy_result open_tokenizer(const dv_vlm_open *o, const files *f, dv_vlm_m
         if (r < 0) {
             return r;
         }
-        m->chat = dv_chat_format_of(kind_of(m, thinks));
+        m->chat = dv_chat_format_of(dv_template_kind(&m->config, m->tokenizer, thinks));
         m->image_id = dv_tokenizer_find(m->tokenizer, m->chat->picture_token);
         m->video_id = m->chat->video_token != NULL ? dv_tokenizer_find(m->tokenizer, m->chat->video_token) : -1;
-        r = dv_chat_stop_ids(m->chat, m->tokenizer, &m->stops);
+        r = r < 0 ? r : dv_chat_stop_ids(m->chat, m->tokenizer, &m->stops);
     }
     for (int32_t i = 0; r == DAVY_OK && i < t->n_eos; i++) {
         bool known = t->eos[i] < 0 || t->eos[i] >= DV_MAX_TOKENS;

@@ -1,4 +1,5 @@
-/* template.c - see template.h. A template is a program, which is not run: what is looked for is its line for the answer. */
+/* template.c - see template.h. A template is a program, which is not run: what is looked for is its line for the answer,
+ * and tokens that only one of the prompts has. */
 #include "core/vlm/template.h"
 
 #include <string.h>
@@ -60,4 +61,37 @@ davy_result dv_template_thinks(const char *folder, const dv_tensors *text, bool 
         r = ask_file(folder, names[i], out);
     }
     return r;
+}
+
+/* ---- which prompt ---- */
+
+static bool knows(const dv_tokenizer *t, const char *token) {
+    return dv_tokenizer_find(t, token) >= 0;
+}
+
+/* Llama 3 keeps JoyCaption's placeholder in reserve for everybody: the configuration says whether it is the one, or, where
+ * there is none (GGUF), that nobody added another, and the tower, which is SigLIP's there. */
+static bool is_joycaption(const dv_vlm_config *c, const dv_tokenizer *t) {
+    const int32_t reserved = dv_tokenizer_find(t, dv_chat_format_of(DV_CHAT_JOYCAPTION)->picture_token);
+    const bool alone = !knows(t, "<image>") && c->vision.tower == DV_VLM_TOWER_SIGLIP;
+    return reserved >= 0 && (c->tokens.image == reserved || alone);
+}
+
+dv_chat_kind dv_template_kind(const dv_vlm_config *c, const dv_tokenizer *t, bool thinks) {
+    switch (c->family) {
+    case DV_VLM_IDEFICS3:
+        return !knows(t, "<|im_start|>") && knows(t, "<|begin_of_text|>") ? DV_CHAT_IDEFICS3 : DV_CHAT_SMOLVLM;
+    case DV_VLM_QWEN2:
+    case DV_VLM_QWEN2_5:
+        return DV_CHAT_QWEN2_VL;
+    case DV_VLM_QWEN3:
+        return thinks ? DV_CHAT_QWEN3_VL_THINKING : DV_CHAT_QWEN3_VL;
+    case DV_VLM_LLAVA:
+        return is_joycaption(c, t)               ? DV_CHAT_JOYCAPTION
+               : knows(t, "<|start_header_id|>") ? DV_CHAT_LLAVA_LLAMA3
+               : knows(t, "<|im_start|>")        ? DV_CHAT_LLAVA_QWEN
+                                                 : DV_CHAT_VICUNA;
+    default:
+        return DV_CHAT_NANOCHAT;
+    }
 }

@@ -3,6 +3,7 @@
 #include "core/file/json.h"
 #include "core/text/chat.h"
 #include "core/text/stream.h"
+#include "core/vlm/template.h"
 #include "tests/unit/text_fixture.h"
 
 #define ONE      "<fake_token_around_image><global-img><image><image><fake_token_around_image>"
@@ -59,6 +60,7 @@ static void test_families(void) {
                "<|im_start|>System: S" EOU "\nUser:" TILE("1_col_1") TILE("1_col_2") "\n" TILE("2_col_1")
                    TILE("2_col_2") "\n\n" ONE "Q1" EOU "\nAssistant:",
                EOU "\n" USER2);
+    check_chat(DV_CHAT_IDEFICS3, NULL, &whole, 1, "<|begin_of_text|>User:" ONE "Q1" EOU "\nAssistant:", EOU "\n" USER2);
     check_chat(DV_CHAT_QWEN2_VL, NULL, &whole, 1,
                IM("system", "You are a helpful assistant.")
                    IM("user", "<|vision_start|><|image_pad|><|image_pad|><|vision_end|>Q1") "<|im_start|>assistant\n",
@@ -72,6 +74,12 @@ static void test_families(void) {
     check_chat(DV_CHAT_QWEN3_VL_THINKING, NULL, NULL, 0, IM("user", "Q1") "<|im_start|>assistant\n<think>\n",
                "<|im_end|>\n" IM("user", "Q2") "<|im_start|>assistant\n<think>\n");
     check_chat(DV_CHAT_VICUNA, NULL, &whole, 1, "<s>USER: <image><image>\nQ1 ASSISTANT:", "</s>USER: Q2 ASSISTANT:");
+    check_chat(DV_CHAT_LLAVA_QWEN, "S", both, 2,
+               IM("system", "\nS") IM("user", "<image><image><image><image><image>\nQ1") "<|im_start|>assistant\n",
+               "<|im_end|>\n" IM("user", "\nQ2") "<|im_start|>assistant\n");
+    check_chat(DV_CHAT_LLAVA_LLAMA3, NULL, &whole, 1,
+               "<|begin_of_text|>" HEAD("user") "<image><image>\nQ1<|eot_id|>" HEAD("assistant"),
+               "<|eot_id|>" HEAD("user") "Q2<|eot_id|>" HEAD("assistant"));
     check_chat(
         DV_CHAT_JOYCAPTION, NULL, &whole, 1,
         "<|begin_of_text|>" HEAD("system") "Cutting Knowledge Date: December 2023\nToday Date: 26 July 2024\n\n"
@@ -85,6 +93,38 @@ static void test_families(void) {
     check_chat(DV_CHAT_NANOCHAT, "S", &whole, 1,
                "<|bos|><|user_start|>S\n\n<|image|><|image|>Q1<|user_end|><|assistant_start|>",
                "<|assistant_end|><|user_start|>Q2<|user_end|><|assistant_start|>");
+}
+
+/* Families whose language models differ are told by their tokens. */
+static void test_kinds(void) {
+#define HEADER SPECIAL(256, "<|start_header_id|>")
+#define KEPT   SPECIAL(257, "<|reserved_special_token_69|>")
+#define IMAGE  SPECIAL(258, "<image>")
+    static const struct {
+        dv_vlm_family family;
+        dv_vlm_tower tower;
+        int64_t image;
+        const char *added;
+        dv_chat_kind kind;
+    } cases[] = {
+        {DV_VLM_IDEFICS3, DV_VLM_TOWER_SIGLIP, -1, SPECIAL(256, "<|im_start|>"), DV_CHAT_SMOLVLM},
+        {DV_VLM_IDEFICS3, DV_VLM_TOWER_SIGLIP, -1, SPECIAL(256, "<|begin_of_text|>"), DV_CHAT_IDEFICS3},
+        {DV_VLM_LLAVA, DV_VLM_TOWER_CLIP, 258, SPECIAL(256, "<s>") ", " IMAGE, DV_CHAT_VICUNA},
+        {DV_VLM_LLAVA, DV_VLM_TOWER_SIGLIP, 258, SPECIAL(256, "<|im_start|>") ", " IMAGE, DV_CHAT_LLAVA_QWEN},
+        {DV_VLM_LLAVA, DV_VLM_TOWER_SIGLIP, 257, HEADER ", " KEPT, DV_CHAT_JOYCAPTION},
+        {DV_VLM_LLAVA, DV_VLM_TOWER_SIGLIP, -1, HEADER ", " KEPT, DV_CHAT_JOYCAPTION},
+        {DV_VLM_LLAVA, DV_VLM_TOWER_SIGLIP, 258, HEADER ", " KEPT ", " IMAGE, DV_CHAT_LLAVA_LLAMA3},
+        {DV_VLM_LLAVA, DV_VLM_TOWER_CLIP, -1, HEADER ", " KEPT, DV_CHAT_LLAVA_LLAMA3},
+    };
+    for (size_t i = 0; i < DV_ARRAY_LEN(cases); i++) {
+        const text_fixture f = {.added = cases[i].added};
+        const dv_vlm_config c = {
+            .family = cases[i].family, .vision.tower = cases[i].tower, .tokens.image = cases[i].image};
+        dv_tokenizer *t = fixture_tokenizer(&f);
+        const dv_chat_kind got = dv_template_kind(&c, t, false);
+        CHECKF(got == cases[i].kind, "case %d: %s", (int)i, dv_chat_format_of(got)->name);
+        dv_tokenizer_release(t);
+    }
 }
 
 static void test_video(void) {
@@ -308,6 +348,7 @@ static void test_goldens(void) {
 
 int main(void) {
     test_families();
+    test_kinds();
     test_video();
     test_encode();
     test_in_front();
