@@ -324,3 +324,19 @@ davy_result dv_tokenizer_done(dv_tokenizer *t, const char *unk_token) {
     r = r < 0 ? r : dv_added_set_make(t, false, &t->raw);
     return r < 0 ? r : dv_added_set_make(t, true, &t->normal);
 }
+
+davy_result dv_tokenizer_add_placeholder(dv_tokenizer *t, const char *content) {
+    const dv_name name = {content, strlen(content)};
+    if (dv_added_find(t, name) != NULL) {
+        return DAVY_OK;
+    }
+    const int32_t known = dv_tokenizer_find_name(t, name);
+    const dv_added flags = {.id = known >= 0 ? known : (int32_t)t->n_tokens, .special = true};
+    const davy_result r = dv_tokenizer_add_added(t, t->n_added, name, &flags);
+    if (r < 0) {
+        return r;
+    }
+    dv_free(t->raw.order);
+    t->raw = (dv_added_set){.n = 0};
+    return dv_added_set_make(t, false, &t->raw);
+}

@@ -27,6 +27,10 @@ davy_result dv_tokenizer_from_gguf(dv_source *source, dv_tokenizer **out);
 davy_result dv_tokenizer_open(const char *path, dv_tokenizer **out);
 void dv_tokenizer_release(dv_tokenizer *t);
 
+/* Before anybody else has it: `content` becomes a special token, behind all others where the file has no such name. For
+ * what has a place in a prompt, but need not be a word of the model's. */
+davy_result dv_tokenizer_add_placeholder(dv_tokenizer *t, const char *content);
+
 int32_t dv_tokenizer_size(const dv_tokenizer *t); /* one more than the largest id */
 /* The id of an added token's content or of an entry of the vocabulary as the file writes it ("Ġthe"); -1: none. */
 int32_t dv_tokenizer_find(const dv_tokenizer *t, const char *content);

@@ -112,6 +112,10 @@ static davy_result tell_family(const dv_tensors *text, const dv_tensors *mmproj,
     if (projector == NULL) {
         projector = dv_tensors_meta(mmproj, "clip.vision.projector_type");
     }
+    if (projector == NULL) { /* the first LLaVA files say that they have one, and no more */
+        const char *has = dv_tensors_meta(mmproj, "clip.has_llava_projector");
+        projector = has != NULL && strcmp(has, "true") == 0 ? "mlp" : NULL;
+    }
     char shown[40];
     char shown_too[40];
     for (size_t i = 0; projector != NULL && i < DV_ARRAY_LEN(known); i++) {
@@ -137,6 +141,11 @@ static davy_result architecture(const dv_tensors *t, const char **out) {
     const char *arch = dv_tensors_meta(t, "general.architecture");
     if (t->format != DV_FORMAT_GGUF || arch == NULL || strlen(arch) > 30) {
         return dv_fail(DAVY_E_FORMAT, "%s: no GGUF file with a general.architecture", file_of(t));
+    }
+    const char *parts = dv_tensors_meta(t, "split.count");
+    if (parts != NULL && strcmp(parts, "0") != 0 && strcmp(parts, "1") != 0) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: a part of a model that was split into %.20s files; join them into one",
+                       file_of(t), parts);
     }
     *out = arch;
     return DAVY_OK;

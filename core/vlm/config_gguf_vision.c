@@ -24,10 +24,14 @@ static dv_vlm_tower tower_of(const dv_gmeta *clip, dv_vlm_family family) {
     }
 }
 
-/* "GELU" of these files is the one with tanh, as every tower here but CLIP's has it. */
+/* "GELU" of these files is the one with tanh, as every tower here but CLIP's has it. SigLIP has no other: a converter that
+ * knew GELU by its shortest name only wrote false there. */
 static dv_vlm_act act_of(const dv_gmeta *clip, dv_vlm_tower tower) {
     if (dv_gmeta_bool(clip, "use_silu", false)) {
         return DV_VLM_SILU;
+    }
+    if (tower == DV_VLM_TOWER_SIGLIP) {
+        return DV_VLM_GELU_TANH;
     }
     if (!dv_gmeta_bool(clip, "use_gelu", false)) {
         return DV_VLM_GELU_QUICK;
@@ -71,17 +75,40 @@ static void read_deepstack(const dv_gmeta *v, dv_vlm_vision *out) {
     }
 }
 
+/* LLaVA's files give the width of CLIP's own projection, which is not in them: 768, or 0 where the tower has none. */
+static int64_t projector_width(const dv_gmeta *v, const dv_vlm_config *c) {
+    const dv_tensor_ref *last = c->family == DV_VLM_LLAVA ? dv_tensors_find(v->t, "mm.2.weight") : NULL;
+    if (c->family != DV_VLM_LLAVA) {
+        return dv_gmeta_int(v, "projection_dim", c->text.hidden, 1, 32 * MAX_WIDTH);
+    }
+    return last != NULL && last->ndim == 2 ? last->shape[0] : c->text.hidden;
+}
+
+/* The first files of Qwen2-VL say 0; there, the two layers' names may also be the wrong way round. */
+static int64_t ffn_of(const dv_gmeta *v, int64_t hidden) {
+    const int64_t most = 8 * MAX_WIDTH;
+    int64_t n = dv_gmeta_int(v, "feed_forward_length", DV_CFG_NEEDED, 0, most);
+    const dv_tensor_ref *up = n == 0 ? dv_tensors_find(v->t, "v.blk.0.ffn_up.weight") : NULL;
+    if (up != NULL && up->ndim == 2) {
+        n = up->shape[0] == hidden ? up->shape[1] : up->shape[0];
+    }
+    if (n < 1 || n > most) {
+        dv_gmeta_fail(v, DAVY_E_FORMAT, "feed_forward_length", "is 0, and v.blk.0.ffn_up.weight does not tell it");
+    }
+    return n;
+}
+
 /* Old files call some activations' and norms' numbers differently; 1e-5 of a tower other than CLIP's is a known slip of
  * converters, 1e-6 was trained. */
 static void read_numbers(const dv_gmeta *clip, const dv_gmeta *v, dv_vlm_config *c) {
     dv_vlm_vision *out = &c->vision;
     out->tower = tower_of(clip, c->family);
     out->hidden = dv_gmeta_int(v, "embedding_length", DV_CFG_NEEDED, 1, MAX_WIDTH);
-    out->ffn = dv_gmeta_int(v, "feed_forward_length", DV_CFG_NEEDED, 1, 8 * MAX_WIDTH);
+    out->ffn = ffn_of(v, out->hidden);
     out->layers = dv_gmeta_int(v, "block_count", DV_CFG_NEEDED, 1, DV_VLM_MAX_LAYERS);
     out->heads = dv_gmeta_int(v, "attention.head_count", DV_CFG_NEEDED, 1, MAX_HEADS);
     out->patch = dv_gmeta_int(v, "patch_size", DV_CFG_NEEDED, 1, 256);
-    out->out_hidden = dv_gmeta_int(v, "projection_dim", c->text.hidden, 1, 32 * MAX_WIDTH);
+    out->out_hidden = projector_width(v, c);
     const double eps = dv_gmeta_real(v, "attention.layer_norm_epsilon", 1e-6, 1e-12, 1e-1);
     out->norm_eps = out->tower != DV_VLM_TOWER_CLIP && eps > 9e-6 && eps < 1.1e-5 ? 1e-6 : eps;
     out->norm = out->tower == DV_VLM_TOWER_QWEN2_5 ? DV_VLM_RMS_NORM : DV_VLM_LAYER_NORM;
@@ -92,6 +119,16 @@ static void read_numbers(const dv_gmeta *clip, const dv_gmeta *v, dv_vlm_config 
     out->temporal = out->merge = 1;
 }
 
+static void read_llava(const dv_gmeta *v, dv_vlm_vision *out) {
+    /* A tower cut where LLaVA leaves it has no last norm; a whole one counts a block that is not used. */
+    out->run_layers = out->layers - (there(v, "v.post_ln.weight") ? 1 : 0);
+    out->drop_class = out->tower == DV_VLM_TOWER_CLIP;
+    const char *merge = dv_tensors_meta(v->t, "clip.vision.mm_patch_merge_type");
+    if (merge != NULL && strcmp(merge, "flat") != 0) {
+        dv_gmeta_fail(v, DAVY_E_UNSUPPORTED, "mm_patch_merge_type", "the tiles of LLaVA-NeXT are not supported");
+    }
+}
+
 static void read_family(const dv_gmeta *v, dv_vlm_config *c) {
     dv_vlm_vision *out = &c->vision;
     if (c->family == DV_VLM_IDEFICS3 || c->family == DV_VLM_LLAVA) {
@@ -99,9 +136,7 @@ static void read_family(const dv_gmeta *v, dv_vlm_config *c) {
         if (c->family == DV_VLM_IDEFICS3) {
             out->shuffle = dv_gmeta_int(v, "projector.scale_factor", 2, 1, 64);
         } else {
-            /* A tower cut where LLaVA leaves it has no last norm; a whole one counts a block that is not used. */
-            out->run_layers = out->layers - (there(v, "v.post_ln.weight") ? 1 : 0);
-            out->drop_class = out->tower == DV_VLM_TOWER_CLIP;
+            read_llava(v, out);
         }
         return;
     }

@@ -145,6 +145,17 @@ davy_result dv_dialogue_feed(dv_dialogue *d, const int32_t *ids, int64_t n, cons
 
 /* ---- generating ---- */
 
+/* Placeholders that are no words of the model's are never drawn, so that nothing repeats them. */
+static davy_result saw_words(dv_sampler *s, int64_t vocab, const int32_t *ids, int64_t n) {
+    davy_result r = DAVY_OK;
+    for (int64_t at = 0, end = 0; r == DAVY_OK && at < n; at = end + 1) {
+        for (end = at; end < n && ids[end] < vocab; end++) {
+        }
+        r = dv_sampler_saw(s, ids + at, end - at);
+    }
+    return r;
+}
+
 davy_result dv_dialogue_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *said, int64_t n_said,
                                 dv_sampler **out) {
     dv_sample_options o = g->sample;
@@ -161,7 +172,7 @@ davy_result dv_dialogue_sampler(const dv_vlm_model *m, const dv_generate *g, con
         o.n_never = n;
     }
     const davy_result r = dv_sampler_create(m->config.text.vocab, &o, out);
-    return r < 0 ? r : dv_sampler_saw(*out, said, n_said);
+    return r < 0 ? r : saw_words(*out, m->config.text.vocab, said, n_said);
 }
 
 bool dv_is_stop(const dv_vlm_model *m, int32_t id) {

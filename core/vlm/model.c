@@ -78,6 +78,9 @@ static davy_result open_tokenizer(const dv_vlm_open *o, const files *f, dv_vlm_m
             return r;
         }
         m->chat = dv_chat_format_of(dv_template_kind(&m->config, m->tokenizer, thinks));
+        if (f->gguf && f->vision != NULL && m->config.family == DV_VLM_LLAVA) {
+            r = dv_tokenizer_add_placeholder(m->tokenizer, m->chat->picture_token);
+        }
         m->image_id = dv_tokenizer_find(m->tokenizer, m->chat->picture_token);
         m->video_id = m->chat->video_token != NULL ? dv_tokenizer_find(m->tokenizer, m->chat->video_token) : -1;
         r = r < 0 ? r : dv_chat_stop_ids(m->chat, m->tokenizer, &m->stops);

@@ -143,6 +143,12 @@ static void test_merging(void) {
     CHECKF(text != NULL && strcmp(text, "a  <im>\xc3\xa9") == 0, "\"%s\"", text);
     dv_free(text);
     dv_tokenizer_release(t);
+    t = opened(&usual); /* a place for pictures, which the file has no piece for */
+    CHECK(dv_tokenizer_add_placeholder(t, "<image>") == DAVY_OK && dv_tokenizer_add_placeholder(t, "<s>") == DAVY_OK);
+    CHECK(dv_tokenizer_find(t, "<image>") == PIECES + 256 && dv_tokenizer_size(t) == PIECES + 257);
+    CHECK(dv_tokenizer_is_special(t, PIECES + 256));
+    IDS(t, "<s>a<image>b", 0, 1, 5, PIECES + 256, 7, 9);
+    dv_tokenizer_release(t);
     const settings unknown = {.kind = 2, .plain = true};
     t = opened(&unknown);
     IDS(t, "zza z", 0, 0, 8, 7, 0);

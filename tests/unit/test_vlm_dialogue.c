@@ -197,6 +197,48 @@ static void test_follow_up(void) {
     fixture_end(&f);
 }
 
+/* What a dialogue says about a picture whose placeholder is `id`. */
+static void say_of(int32_t id, int32_t *said) {
+    fixture f;
+    dv_dialogue *d = NULL;
+    dv_seen seen = {.chat = {0}};
+    static const int32_t never[1] = {VOCAB - 1};
+    list l = {.ids = said};
+    const dv_generate g = {
+        .sample = {.top_p = 1, .repetition_penalty = 1.3, .no_repeat_ngram = 2, .never = never, .n_never = 1},
+        .max_tokens = 12,
+        .ignore_stops = true,
+        .token = keep,
+        .user = &l};
+    if (start(&f, false) && CHECK_OK(look(&f, 1, &seen)) && CHECK_OK(dv_dialogue_open(&f.model, NULL, &d))) {
+        const dv_dialogue_picture shown = {.features = &seen.features};
+        int32_t ids[64] = {3};
+        int64_t n = 1;
+        int64_t tokens = 0;
+        dv_dialogue_end end;
+        f.model.image_id = id;
+        while (n <= seen.features.tokens) {
+            ids[n++] = id;
+        }
+        ids[n++] = 5;
+        CHECK_OK(dv_dialogue_feed(d, ids, n, &shown, 1));
+        CHECK_OK(dv_dialogue_generate(d, &g, &tokens, &end));
+        CHECK(l.n == 12);
+    }
+    dv_dialogue_release(d);
+    dv_seen_free(&seen);
+    fixture_end(&f);
+}
+
+/* A placeholder need not be a word of the model's: in GGUF files of LLaVA it is none. */
+static void test_placeholder_without_row(void) {
+    int32_t inside[12] = {0};
+    int32_t outside[12] = {0};
+    say_of(VOCAB - 1, inside);
+    say_of(VOCAB, outside);
+    CHECK(memcmp(inside, outside, sizeof inside) == 0);
+}
+
 static bool message_has(const char *part) {
     davy_error_info info = {.struct_size = sizeof info};
     dv_error_get(&info);
@@ -392,6 +434,7 @@ int main(void) {
     test_pieces(true);
     test_video();
     test_follow_up();
+    test_placeholder_without_row();
     test_limits();
     test_cancel();
     test_memory();

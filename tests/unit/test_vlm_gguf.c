@@ -121,16 +121,29 @@ static blob language_model(const char *arch) {
     return finish(&g);
 }
 
+/* "first", "siglip", "next": LLaVA's, as its files have been from the first on; "no width": the first of Qwen2-VL's. */
 static blob tower(const char *projector, uint32_t patch, uint32_t width) {
+    const bool first = strcmp(projector, "first") == 0;
+    const bool next = strcmp(projector, "next") == 0;
+    const bool siglip = strcmp(projector, "siglip") == 0;
+    const bool no_width = strcmp(projector, "no width") == 0;
+    const bool llava = first || next || siglip || strcmp(projector, "mlp") == 0;
     gguf g = {0};
     text_key(&g, "general.architecture", "clip");
-    text_key(&g, "clip.projector_type", projector);
+    if (first) {
+        bool_key(&g, "clip.has_llava_projector", true);
+    } else {
+        text_key(&g, "clip.projector_type", llava ? "mlp" : no_width ? "qwen2vl_merger" : projector);
+    }
+    if (next) {
+        text_key(&g, "clip.vision.mm_patch_merge_type", "spatial_unpad");
+    }
     bool_key(&g, "clip.has_vision_encoder", true);
-    bool_key(&g, "clip.use_gelu", strcmp(projector, "mlp") != 0);
+    bool_key(&g, "clip.use_gelu", !llava);
     int_key(&g, "clip.vision.image_size", 64);
     int_key(&g, "clip.vision.patch_size", patch);
     int_key(&g, "clip.vision.embedding_length", 48);
-    int_key(&g, "clip.vision.feed_forward_length", 96);
+    int_key(&g, "clip.vision.feed_forward_length", no_width ? 0 : 96);
     int_key(&g, "clip.vision.block_count", 8);
     int_key(&g, "clip.vision.attention.head_count", 4);
     int_key(&g, "clip.vision.projection_dim", width);
@@ -141,8 +154,16 @@ static blob tower(const char *projector, uint32_t patch, uint32_t width) {
     reals_key(&g, "clip.vision.image_std", 0.5f);
     ints_key(&g, "clip.vision.is_deepstack_layers", 7, 1, (const uint32_t[]){0, 1, 0, 1, 0, 1, 0, 0}, 8);
     tensor(&g, "v.position_embd.weight", 256, 48);
-    if (strcmp(projector, "mlp") == 0) {
+    if (llava) {
+        tensor(&g, "mm.2.weight", 64, 64);
+    }
+    if (no_width) {
+        tensor(&g, "v.blk.0.ffn_up.weight", 48, 80); /* and the other way round */
+    }
+    if (llava && !siglip) {
         tensor(&g, "v.class_embd", 1, 48);
+    }
+    if (llava && !first) {
         tensor(&g, "v.post_ln.weight", 1, 48);
     }
     return finish(&g);
@@ -176,8 +197,14 @@ static void test_pairs(void) {
     CHECK(c.family == DV_VLM_LLAVA && c.vision.tower == DV_VLM_TOWER_CLIP && c.vision.run_layers == 7);
     CHECK(c.vision.drop_class && c.vision.tokens_per_tile == 16 && c.vision.act == DV_VLM_GELU_QUICK);
     CHECK(c.picture.rule == DV_VLM_PICTURE_CROP && c.vision.norm_eps > 9e-6);
+    CHECK_OK(read_pair("llama", "first", 16, 768, &c)); /* 768: CLIP's own projection, which is not there */
+    CHECK(c.family == DV_VLM_LLAVA && c.vision.out_hidden == 64 && c.vision.run_layers == 8);
+    CHECK_OK(read_pair("qwen2", "siglip", 16, 0, &c));
+    CHECK(c.vision.tower == DV_VLM_TOWER_SIGLIP && c.vision.act == DV_VLM_GELU_TANH && !c.vision.drop_class);
     CHECK_OK(read_pair("qwen2vl", "qwen2vl_merger", 14, 64, &c));
     CHECK(c.family == DV_VLM_QWEN2 && !c.text.rope.pairs && c.text.rope.sections[1] == 6 && c.vision.full[0]);
+    CHECK_OK(read_pair("qwen2vl", "no width", 14, 64, &c));
+    CHECK(c.family == DV_VLM_QWEN2 && c.vision.ffn == 80);
     CHECK_OK(read_pair("qwen2vl", "qwen2.5vl_merger", 14, 64, &c));
     CHECK(c.family == DV_VLM_QWEN2_5 && c.vision.full[7] && !c.vision.full[6] && c.vision.gated);
     CHECK(c.vision.window == 112 && c.vision.tokens_per_second == 2 && c.picture.rule == DV_VLM_PICTURE_SMART);
@@ -192,6 +219,16 @@ static void test_refused(void) {
     CHECK_FAILS(read_pair("llama", "idefics3", 0, 64, &c), DAVY_E_FORMAT, "mmproj.gguf: clip.vision.patch_size: is 0");
     CHECK_FAILS(read_pair("llama", "ldp", 16, 64, &c), DAVY_E_ARCH, "a projector of type \"ldp\"");
     CHECK_FAILS(read_pair("qwen2vl", "idefics3", 16, 64, &c), DAVY_E_ARCH, "architecture \"qwen2vl\"");
+    CHECK_FAILS(read_pair("llama", "next", 16, 64, &c), DAVY_E_UNSUPPORTED, "tiles of LLaVA-NeXT");
+    gguf g = {0};
+    text_key(&g, "general.architecture", "llama");
+    int_key(&g, "split.count", 3);
+    tensor(&g, "token_embd.weight", 100, 64);
+    blob part = finish(&g);
+    dv_tensors *p = open_blob("text-00001-of-00003.gguf", &part);
+    CHECK_FAILS(dv_vlm_config_gguf(p, NULL, &c), DAVY_E_UNSUPPORTED, "split into 3 files");
+    dv_tensors_release(p);
+    drop(&part);
     blob text = language_model("gemma");
     dv_tensors *t = open_blob("text.gguf", &text);
     CHECK_FAILS(dv_vlm_config_gguf(t, NULL, &c), DAVY_E_ARCH, "\"gemma\" is none of");
