@@ -118,9 +118,13 @@ dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_aski
                                 .max_tiles = a->p.max_tiles};
 }
 
-/* A video: what limits a still is not for it, but what the caller asks for is. */
+/* Of a video: what limits a still is not for it, but what the caller asks for is. */
+static dv_picture_options video_options(const dv_asking *a) {
+    return (dv_picture_options){.max_pixels = a->p.max_pixels, .max_tiles = a->p.max_tiles};
+}
+
 static davy_result watch(davy_dialogue *d, const dv_asking *a, const dv_clip *clip, dv_seen *seen) {
-    const dv_picture_options o = {.max_pixels = a->p.max_pixels, .max_tiles = a->p.max_tiles};
+    const dv_picture_options o = video_options(a);
     const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
     const dv_video video = {.frames = &d->pictures[clip->first],
                             .index = clip->index,
@@ -143,15 +147,49 @@ static bool shorten(davy_dialogue *d, davy_result r) {
     return open_talk(d, half) == DAVY_OK;
 }
 
+/* The clip that begins with picture i; NULL: it is a still. *clips: those before it. */
+static const dv_clip *clip_at(const davy_dialogue *d, int64_t i, int64_t *clips) {
+    return *clips < d->n_clips && d->clips[*clips].first == i ? &d->clips[(*clips)++] : NULL;
+}
+
+/* What can never be read need not be looked at, which takes minutes where a video is long. Where memory has made the context
+ * shorter, pictures may become smaller, too. */
+static davy_result check_room(const davy_dialogue *d, const dv_asking *a) {
+    const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
+    const dv_picture_options of_video = video_options(a);
+    const dv_picture_options of_still = dv_turn_picture_options(d, a);
+    const bool asked = d->asking.p.context_tokens > 0;
+    const int64_t most =
+        asked ? d->asking.p.context_tokens : dv_min(c->text.max_positions, (int64_t)DV_DIALOGUE_CONTEXT);
+    const int64_t before = dv_dialogue_tokens(d->talk);
+    int64_t tokens = 0;
+    int64_t clips = 0;
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures;) {
+        const dv_clip *clip = clip_at(d, i, &clips);
+        const dv_rgb8 *p = &d->pictures[i];
+        dv_picture_plan plan = {.tokens = 0};
+        r = clip != NULL ? dv_picture_plan_video(c, &of_video, p->width, p->height, clip->n, &plan)
+                         : dv_picture_plan_still(c, &of_still, p->width, p->height, &plan);
+        tokens += plan.tokens;
+        i += clip != NULL ? clip->n : 1;
+    }
+    return r < 0 || tokens <= most - before
+               ? r
+               : dv_fail(DAVY_E_CONTEXT_FULL,
+                         "%lld tokens of pictures behind %lld are more than the context of %lld tokens",
+                         (long long)tokens, (long long)before, (long long)most);
+}
+
 /* *n: pictures and videos. */
 static davy_result look(davy_dialogue *d, dv_turn *t, dv_seen *seen, int32_t *n) {
     const dv_picture_options o = dv_turn_picture_options(d, t->asking);
     const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
-    davy_result r = DAVY_OK;
+    davy_result r = check_room(d, t->asking);
     int64_t clips = 0;
     *n = 0;
     for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures;) {
-        const dv_clip *clip = clips < d->n_clips && d->clips[clips].first == i ? &d->clips[clips++] : NULL;
+        const dv_clip *clip = clip_at(d, i, &clips);
         dv_seen *s = &seen[*n];
         r = dv_turn_begin(d, t, DV_TURN_LOOK, d->n_pictures);
         t->part = i;
