@@ -83,8 +83,8 @@ static davy_result copy_stops(const davy_caption_params *p, dv_asking *a) {
 
 /* What the model's authors say, where the caller says nothing. */
 static void publish(const dv_vlm_generation *g, davy_caption_params *p) {
-    if (p->temperature == 0.0f && g->sample) {
-        p->temperature = (float)fmin(g->temperature, 100.0);
+    if (g->sample) {
+        p->temperature = p->temperature > 0.0f ? p->temperature : (float)fmin(g->temperature, 100.0);
         p->top_p = p->top_p > 0.0f ? p->top_p : (float)g->top_p;
         p->top_k = p->top_k > 0 ? p->top_k : (int32_t)dv_min(g->top_k, INT32_MAX);
         p->min_p = p->min_p > 0.0f ? p->min_p : (float)g->min_p;

@@ -298,6 +298,7 @@ def test_video(lib, folder, other):
     published = abi.CaptionFlag.PUBLISHED
     drawn = [told([frames[0]], flags=published, seed=seed)[0] for seed in (1, 1, 2)]
     check(drawn[0] == drawn[1] != drawn[2], f"as published: sampled, {drawn}")
+    check(told([frames[0]], flags=published, temperature=5.0, seed=1)[0] == drawn[0], "what the caller leaves out is as published")
     check(told([frames[0]], flags=published, top_k=1)[0] == told([frames[0]], repeat_penalty=1.3)[0], "the caller's own go first")
     once = told([frames[0]], no_repeat_ngram=1)[0]
     letters = once.replace("\ufffd", "")
