@@ -37,9 +37,7 @@ typedef struct encoding {
 
 int cli_is_clip(const char *path) {
     const cli_path_kind kind = cli_path_kind_of(path);
-    const cli_format found = kind == CLI_PATH_FILE ? cli_format_of_file(path) : CLI_FORMAT_UNKNOWN;
-    return strcmp(path, "-") == 0 || kind == CLI_PATH_OTHER || kind == CLI_PATH_FOLDER || found == CLI_FORMAT_VIDEO ||
-           (kind == CLI_PATH_FILE && found == CLI_FORMAT_UNKNOWN && cli_format_of_name(path) == CLI_FORMAT_VIDEO);
+    return strcmp(path, "-") == 0 || kind == CLI_PATH_OTHER || kind == CLI_PATH_FOLDER || cli_is_video(path);
 }
 
 /* ---- frames ---- */
@@ -230,7 +228,7 @@ static int run(encoding *e) {
         r = r == CLI_OK ? push_frame(e) : r;
     }
     if (r != CLI_OK || more < 0) {
-        return r != CLI_OK ? r : CLI_FAILED;
+        return r != CLI_OK ? r : cli_interrupted() ? cli_stopped(e->from.path) : CLI_FAILED;
     }
     if (e->sequence == NULL) {
         return cli_fail(e->from.path, "holds no frames");

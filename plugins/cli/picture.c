@@ -124,6 +124,12 @@ cli_format cli_format_of_file(const char *path) {
     return format;
 }
 
+int cli_is_video(const char *path) {
+    const cli_format found = cli_format_of_file(path);
+    return found == CLI_FORMAT_VIDEO || (found == CLI_FORMAT_UNKNOWN && cli_path_kind_of(path) == CLI_PATH_FILE &&
+                                         cli_format_of_name(path) == CLI_FORMAT_VIDEO);
+}
+
 int cli_picture_load(const char *path, cli_picture *out) {
     memset(out, 0, sizeof *out);
     const cli_path_kind kind = cli_path_kind_of(path);

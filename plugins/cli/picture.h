@@ -50,6 +50,8 @@ typedef struct cli_encoding {
 /* By the name's ending; by the first bytes of a file. */
 cli_format cli_format_of_name(const char *path);
 cli_format cli_format_of_file(const char *path);
+/* Whether it is a file and a video. By what is in it, else by its name: not every kind begins with a mark of its own. */
+int cli_is_video(const char *path);
 
 /* Everything below prints its failure. */
 int cli_picture_load(const char *path, cli_picture *out);

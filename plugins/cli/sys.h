@@ -26,13 +26,20 @@ void cli_names_free(char **names, size_t count);
 int cli_make_folder(const char *path);
 /* Whether both names lead to one and the same file or folder. */
 int cli_same_file(const char *a, const char *b);
-/* Takes a folder for this process, until cli_let_go or its end. A number for that, above 0; CLI_TAKEN: another one has it;
- * CLI_LOCKLESS: the file system knows no such thing. */
+/* Takes a folder or a file for this process, until cli_let_go or its end. A number for that, above 0; CLI_TAKEN: another one
+ * has it; CLI_LOCKLESS: the file system knows no such thing. */
 enum { CLI_TAKEN = -1, CLI_LOCKLESS = 0 };
-int cli_take_folder(const char *path);
+int cli_take(const char *path);
 void cli_let_go(int taken);
-/* Where writing to `path` really goes: the target of a symbolic link, else a copy of path. NULL: out of memory. */
+/* Where writing to `path` really goes: the target of a symbolic link, there or not yet, else a copy of path. NULL: out of
+ * memory. */
 char *cli_real_path(const char *path);
+
+/* What can be read only once: "-", a pipe, a device. An interrupt ends the wait for it, which a plain read begins again. open: a
+ * number for the others, or -1 (errno). read: some bytes; 0: the end; -1: errno, EINTR after an interrupt. */
+int cli_pipe_open(const char *path);
+int cli_pipe_read(int fd, void *data, int bytes);
+void cli_pipe_close(int fd);
 
 FILE *cli_open_read(const char *path);
 /* A new file for writing; fails when it exists. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -19,6 +20,8 @@
 #include <unistd.h>
 
 #include "plugins/cli/sys.h"
+
+enum { LOOK_MS = 100, LINKS_MAX = 40 };
 
 static volatile sig_atomic_t caught_signal;
 
@@ -132,8 +135,8 @@ int cli_same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-int cli_take_folder(const char *path) {
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+int cli_take(const char *path) {
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         return CLI_LOCKLESS;
     }
@@ -151,15 +154,60 @@ void cli_let_go(int taken) {
     }
 }
 
+/* What a link says, seen from where it lies. */
+static char *said_by_link(const char *path) {
+    char to[PATH_MAX];
+    const ssize_t n = readlink(path, to, sizeof to);
+    const char *slash = strrchr(path, '/');
+    const size_t before = n > 0 && to[0] != '/' && slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    char *out = n > 0 ? malloc(before + (size_t)n + 1) : NULL;
+    if (out != NULL) {
+        memcpy(out, path, before);
+        memcpy(out + before, to, (size_t)n);
+        out[before + (size_t)n] = 0;
+    }
+    return out;
+}
+
 char *cli_real_path(const char *path) {
     struct stat st;
-    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
-        char *real = realpath(path, NULL);
-        if (real != NULL) {
-            return real;
+    const int there = stat(path, &st) == 0;
+    char *at = there && lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
+    at = at != NULL ? at : strdup(path); /* links to pipes have no path */
+    for (int i = 0; !there && i < LINKS_MAX && at != NULL && lstat(at, &st) == 0 && S_ISLNK(st.st_mode); i++) {
+        char *next = said_by_link(at);
+        free(at);
+        at = next;
+    }
+    return at;
+}
+
+int cli_pipe_open(const char *path) {
+    return strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+int cli_pipe_read(int fd, void *data, int bytes) {
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    for (;;) {
+        const int ready = poll(&p, 1, LOOK_MS); /* a pipe that nobody has opened to write yet would read as ended */
+        const ssize_t n = ready > 0 ? read(fd, data, (size_t)bytes) : -1;
+        if (n >= 0) {
+            return (int)n;
+        }
+        if (caught_signal != 0) {
+            errno = EINTR;
+            return -1;
+        }
+        if (ready != 0 && errno != EAGAIN && errno != EINTR) {
+            return -1;
         }
     }
-    return strdup(path);
+}
+
+void cli_pipe_close(int fd) {
+    if (fd != STDIN_FILENO) {
+        close(fd);
+    }
 }
 
 FILE *cli_open_read(const char *path) {

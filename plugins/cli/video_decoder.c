@@ -267,7 +267,9 @@ static int feed(cli_video *v) {
         return 0;
     }
     if (r < 0) {
-        cli_fail(v->path, "cannot be read further: %s", video_error(r, why));
+        if (!cli_interrupted()) { /* else who asked for the frame tells that */
+            cli_fail(v->path, "cannot be read further: %s", video_error(r, why));
+        }
         return TOLD;
     }
     if (v->device != NULL) {

@@ -180,7 +180,8 @@ static int look_at_first(cli_video *v) {
     const int r = first != NULL ? video_decode(v, first) : -1;
     if (r != 1) {
         av_frame_free(&first);
-        return r == 0 ? cli_fail(v->path, "its video has no frame that can be decoded") : CLI_FAILED;
+        return r == 0 && !cli_interrupted() ? cli_fail(v->path, "its video has no frame that can be decoded")
+                                            : CLI_FAILED;
     }
     v->ahead = first;
     v->first_pts = first->pts;
@@ -198,28 +199,15 @@ static int look_at_first(cli_video *v) {
     return CLI_OK;
 }
 
-int video_is_piped(const cli_video *v) {
-    return strcmp(v->path, "-") == 0 || cli_path_kind_of(v->path) != CLI_PATH_FILE;
-}
-
-int video_open_path(const char *path, AVFormatContext **out) {
-    const size_t n = strlen(path) + 8;
-    char *url = malloc(n);
-    if (url == NULL) {
-        return AVERROR(ENOMEM);
-    }
-    snprintf(url, n, "file:%s", path); /* or a name with a colon would be one of a protocol */
-    const int r = avformat_open_input(out, strcmp(path, "-") == 0 ? "pipe:0" : url, NULL, NULL);
-    free(url);
-    return r;
-}
-
 static int open_input(cli_video *v) {
     char why[128];
     const AVCodec *codec = NULL;
     memset(&v->clock, 0, sizeof v->clock);
     int r = video_open_path(v->path, &v->format);
     r = r < 0 ? r : avformat_find_stream_info(v->format, NULL);
+    if (cli_interrupted()) {
+        return CLI_FAILED; /* who asked for the video tells that */
+    }
     if (r < 0) {
         return cli_fail(v->path, "cannot be read as a video: %s", video_error(r, why));
     }
@@ -237,7 +225,7 @@ int video_open_again(cli_video *v) {
         v->how.hardware = CLI_DECODER_SOFTWARE; /* why, has been told */
     }
     video_decoder_close(v);
-    avformat_close_input(&v->format);
+    video_close_path(&v->format);
     av_frame_free(&v->ahead);
     v->drained = 0;
     v->given = 0;
@@ -258,7 +246,7 @@ int cli_video_open(const char *path, const cli_video_decoding *how, cli_video **
     r = r == CLI_OK ? look_at_first(v) : r;
     if (r != CLI_OK) {
         cli_video_close(v);
-        return r;
+        return cli_interrupted() ? cli_stopped(path) : r;
     }
     *out = v;
     return CLI_OK;
@@ -320,6 +308,6 @@ void cli_video_close(cli_video *v) {
     av_frame_free(&v->decoded);
     av_packet_free(&v->packet);
     video_decoder_close(v);
-    avformat_close_input(&v->format);
+    video_close_path(&v->format);
     free(v);
 }

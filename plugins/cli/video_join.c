@@ -300,7 +300,7 @@ static int write_file(join *j) {
 
 static void clear(join *j) {
     video_file_free(j->out);
-    avformat_close_input(&j->in);
+    video_close_path(&j->in);
     video_part_close(&j->part);
     av_packet_free(&j->packet[0]);
     av_packet_free(&j->packet[1]);

@@ -134,8 +134,10 @@ int video_set_side_data(AVStream *s, enum AVPacketSideDataType type, const void 
 int video_is_piped(const cli_video *v);
 /* From its beginning, as it was when it was opened; by software if there is no device any more. 0, or -1: told. */
 int video_open_again(cli_video *v);
-/* A file, whatever its name looks like, or "-". 0, or FFmpeg's error. */
+
+/* video_pipe.c: a file, whatever its name looks like, "-", or a pipe of this name. 0, or FFmpeg's error. close: of NULL, too. */
 int video_open_path(const char *path, AVFormatContext **out);
+void video_close_path(AVFormatContext **f);
 
 int64_t video_duration(const AVFrame *frame);
 void video_set_duration(AVFrame *frame, int64_t ticks);

@@ -41,6 +41,8 @@ typedef struct video_y4m {
     FILE *f;
     const char *path;
     const video_format *format;
+    int64_t first; /* when the first frame is shown */
+    int told;
 } video_y4m;
 int video_y4m_begin(video_y4m *y);
 int video_y4m_put(void *user, const AVFrame *frame, const cli_picture *rgb, int64_t number);

@@ -30,10 +30,24 @@ int video_y4m_begin(video_y4m *y) {
     return ferror(y->f) ? cli_fail(y->path, "cannot be written: %s", strerror(errno)) : CLI_OK;
 }
 
+/* All frames of y4m are shown equally long. */
+static void tell_times(video_y4m *y, int64_t pts, int64_t number) {
+    const video_format *f = y->format;
+    const int64_t frame = av_rescale_q(1, av_inv_q(f->rate), f->time_base);
+    y->first = number == 0 ? pts : y->first;
+    const int64_t late = pts - y->first - av_rescale_q(number, av_inv_q(f->rate), f->time_base);
+    if (!y->told && (late > 2 * frame + 1 || late < -2 * frame - 1)) {
+        y->told = 1;
+        cli_note(y->path,
+                 "its frames have times of their own, which y4m cannot say: sound beside it will be early or late");
+    }
+}
+
 int video_y4m_put(void *user, const AVFrame *frame, const cli_picture *rgb, int64_t number) {
-    const video_y4m *y = user;
+    video_y4m *y = user;
     const size_t bytes = frame->format == AV_PIX_FMT_YUV420P10 ? 2 : 1;
-    (void)rgb, (void)number;
+    (void)rgb;
+    tell_times(y, frame->pts, number);
     fputs("FRAME\n", y->f);
     for (int plane = 0; plane < 3; plane++) {
         const int w = plane == 0 ? frame->width : frame->width / 2;
@@ -42,7 +56,8 @@ int video_y4m_put(void *user, const AVFrame *frame, const cli_picture *rgb, int6
             fwrite(frame->data[plane] + (ptrdiff_t)row * frame->linesize[plane], bytes, (size_t)w, y->f);
         }
     }
-    return ferror(y->f) ? cli_fail(y->path, "cannot be written: %s", strerror(errno)) : CLI_OK;
+    /* who looks on at the other end of a pipe gets all of the frame now, not with the next one */
+    return fflush(y->f) != 0 || ferror(y->f) ? cli_fail(y->path, "cannot be written: %s", strerror(errno)) : CLI_OK;
 }
 
 /* ---- pictures ---- */
@@ -137,7 +152,7 @@ int video_parts_open(video_parts *p, const video_format *f, const char *output, 
     }
     const int e = cli_make_folder(p->folder);
     int r = e == 0 ? CLI_OK : cli_fail(p->folder, "cannot be made: %s", strerror(e));
-    p->taken = r == CLI_OK ? cli_take_folder(p->folder) : CLI_LOCKLESS;
+    p->taken = r == CLI_OK ? cli_take(p->folder) : CLI_LOCKLESS;
     if (p->taken == CLI_TAKEN) {
         r = cli_fail(output, "another davy is making it");
         free(p->folder); /* it is the other's */

@@ -145,6 +145,38 @@ def test_fifo():
     check(len(notes) == 1 and "sound and other streams" in notes[0], f"a pipe's sound: {notes}")
 
 
+def hears(p):
+    """Waits until the program has seen to interrupts."""
+    caught = 0
+    while p.poll() is None and not caught >> (signal.SIGTERM - 1) & 1:
+        status = open(f"/proc/{p.pid}/status").read()
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        time.sleep(0.005)
+
+
+def test_waiting():
+    """An interrupt ends the wait for a pipe: that nobody has opened, before its first byte, in the middle of a frame."""
+    src = make("waiting.mkv", "-c:v", "ffv1", "-pix_fmt", "yuv420p", seconds=0.4, **SMALL)
+    y4m, out, name = ffmpeg("-i", src, "-f", "yuv4mpegpipe", "-"), WORK / "waiting-out.mp4", WORK / "waiting-pipe"
+    os.mkfifo(name)
+    for given, number in (None, signal.SIGTERM), (b"", signal.SIGINT), (y4m[:-99], signal.SIGTERM):
+        args = [DAVY, "upscale", "-" if given is not None else str(name), "-o", str(out), "--model", "davy-live-x2"]
+        p = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        p.stdin.write(given or b"")
+        p.stdin.flush()
+        hears(p)
+        time.sleep(0.3)
+        p.send_signal(number)
+        try:
+            p.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            check(False, f"{len(given or b'')} bytes of a pipe: it waits on")
+            p.kill()
+        error = p.communicate()[1]
+        check(p.returncode == 128 + number and error.count(b"\n") == 1 and b"interrupted" in error, f"{p.returncode}: {error!r}")
+        nothing_beside(out)
+
+
 def test_two_at_once():
     src = make("two.mkv", *X264, seconds=(2 * PART + 9) / 24, **SMALL)
     out = WORK / "two-out.mkv"
