@@ -1,5 +1,6 @@
 /* caption_answer.c - one picture or video: the question, the answer as it comes, further questions, the line of it all. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cJSON.h>
 
@@ -140,7 +141,7 @@ static int ask_more(cli_captioner *c, const char *path, cJSON *j) {
 }
 
 static int write_line(cli_captioner *c, const cJSON *j) {
-    char *line = c->args->json ? cJSON_PrintUnformatted(j) : NULL;
+    char *line = c->args->json ? cli_json_text(j) : NULL;
     if (c->args->json && line == NULL) {
         return cli_fail("caption", "out of memory");
     }
@@ -148,7 +149,7 @@ static int write_line(cli_captioner *c, const cJSON *j) {
         printf("%s\n", line);
         fflush(stdout);
     }
-    cJSON_free(line);
+    free(line);
     return cli_captions_add(&c->files, j);
 }
 

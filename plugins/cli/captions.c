@@ -28,14 +28,16 @@ static int add_question(char **key, const char *question) {
     return more != NULL;
 }
 
-/* NULL: out of memory. */
+/* As a line of the file would have it. NULL: out of memory. */
 static char *key_of_picture(const cli_captions *c, const char *picture) {
     char *key = joined("", picture);
     int ok = key != NULL && add_question(&key, c->model) && add_question(&key, c->args->prompt);
     for (int i = 0; ok && i < c->args->n_asks; i++) {
         ok = add_question(&key, c->args->asks[i]);
     }
-    return key;
+    char *out = ok ? cli_utf8(key) : NULL;
+    free(key);
+    return out;
 }
 
 static const char *string_of(const cJSON *j, const char *name) {
@@ -133,6 +135,18 @@ static int read_lines(cli_captions *c) {
     return r;
 }
 
+/* Two that write one file would write over each other's lines. */
+static int take_file(cli_captions *c) {
+    FILE *f = cli_open_new(c->args->out);
+    c->made = f != NULL;
+    if (f != NULL) {
+        fclose(f);
+    }
+    c->taken = cli_take(c->args->out);
+    c->made = c->made && c->taken != CLI_TAKEN;
+    return c->taken != CLI_TAKEN ? CLI_OK : cli_fail(c->args->out, "another davy is writing it");
+}
+
 int cli_captions_open(cli_captions *c, const cli_args *a, const char *model) {
     const cli_captions none = {.args = a, .model = model};
     *c = none;
@@ -140,20 +154,27 @@ int cli_captions_open(cli_captions *c, const cli_args *a, const char *model) {
         return CLI_OK;
     }
     const cli_path_kind kind = cli_path_kind_of(a->out);
-    int r = kind == CLI_PATH_FOLDER ? cli_fail(a->out, "is a folder; a file name is needed") : CLI_OK;
+    int r = cli_outfile_probe(a->out);
+    if (r == CLI_OK && kind != CLI_PATH_OTHER) {
+        r = take_file(c);
+    }
     if (r == CLI_OK && kind == CLI_PATH_FILE && !a->again) {
         r = read_lines(c);
     }
     if (r == CLI_OK && c->n_done > 0) {
         qsort(c->done, c->n_done, 2 * sizeof *c->done, by_key);
     }
-    return r == CLI_OK ? cli_outfile_probe(a->out) : r;
+    return r;
 }
 
 void cli_captions_clear(cli_captions *c) {
     if (c->f != NULL) {
         fclose(c->f);
     }
+    if (c->made && c->kept == 0) {
+        cli_unlink(c->args->out);
+    }
+    cli_let_go(c->taken);
     for (size_t i = 0; i < 2 * c->n_done; i++) {
         free(c->done[i]);
     }
@@ -241,17 +262,25 @@ int cli_captions_done(cli_captions *c, const char *picture) {
     return a->out == NULL ? 0 : write_text(c, picture, text) == CLI_OK ? 1 : -1;
 }
 
-/* One write a line: whoever reads meanwhile sees whole lines, and a killed run leaves them. */
+/* One write a line: whoever reads meanwhile sees whole lines, and a killed run leaves them. What there was no room for is cut
+ * off before the next one. */
 static int write_line(cli_captions *c, const cJSON *line) {
     const char *path = c->args->out;
+    char *text = cli_json_text(line);
+    errno = 0;
     if (c->f == NULL) {
         c->f = cli_path_kind_of(path) == CLI_PATH_OTHER ? fopen(path, "wb") : cli_open_after(path, c->kept);
     }
-    char *text = cJSON_PrintUnformatted(line);
-    errno = 0;
-    const int ok = c->f != NULL && text != NULL && fprintf(c->f, "%s\n", text) > 0 && fflush(c->f) == 0;
+    const int n = c->f != NULL && text != NULL ? fprintf(c->f, "%s\n", text) : -1;
+    const int ok = n > 0 && fflush(c->f) == 0;
     const int why = errno;
-    cJSON_free(text);
+    if (ok) {
+        c->kept += n;
+    } else if (c->f != NULL) {
+        fclose(c->f);
+        c->f = NULL;
+    }
+    free(text);
     return ok ? CLI_OK : cli_fail(path, "cannot be written: %s", why != 0 ? strerror(why) : "out of memory");
 }
 

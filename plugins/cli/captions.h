@@ -13,8 +13,9 @@
 typedef struct cli_captions {
     const cli_args *args;
     const char *model; /* as lines name it */
-    FILE *f;           /* NULL before the first line */
-    long long kept;    /* bytes of whole lines that were there already */
+    FILE *f;           /* NULL before the first line, and behind one that could not be written */
+    long long kept;    /* bytes of whole lines that are there */
+    int taken, made;   /* the file, by this process: see cli_take; it was not there before */
     char **done;       /* of those lines: key, then text; sorted by key */
     size_t n_done;
     char **written; /* text files of this run */

@@ -115,8 +115,7 @@ static int caption_all(cli_captioner *c) {
     for (int i = 0; i < a->n_inputs && !cli_interrupted(); i++) {
         const cli_path_kind kind = cli_path_kind_of(a->inputs[i]);
         int one = CLI_OK;
-        const int file = kind == CLI_PATH_FILE && cli_format_of_file(a->inputs[i]) == CLI_FORMAT_VIDEO;
-        if (file || (kind == CLI_PATH_FOLDER && a->video)) {
+        if (cli_is_video(a->inputs[i]) || (kind == CLI_PATH_FOLDER && a->video)) {
             one = caption_video(c, a->inputs[i]);
         } else if (kind == CLI_PATH_FOLDER) {
             one = caption_folder(c, a->inputs[i]);

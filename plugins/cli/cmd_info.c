@@ -1,5 +1,6 @@
 /* cmd_info.c - davy devices and davy inspect: what the library knows about the machine and about a file. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cJSON.h>
@@ -217,7 +218,9 @@ static int show(const cli_args *a, const char *text) {
     }
     if (a->json) {
         char *pretty = cJSON_Print(j);
-        printf("%s\n", pretty != NULL ? pretty : text);
+        char *utf8 = cli_utf8(pretty != NULL ? pretty : text);
+        printf("%s\n", utf8 != NULL ? utf8 : "{}");
+        free(utf8);
         cJSON_free(pretty);
     } else {
         print_table(j, 0);

@@ -41,9 +41,7 @@ static void report(const cli_session *s, const cli_args *a, const char *sizes, d
         cJSON_AddStringToObject(j, "device", s->device.selector);
         cJSON_AddStringToObject(j, "device_name", s->device.name);
         cJSON_AddNumberToObject(j, "seconds", seconds);
-        char *text = cJSON_PrintUnformatted(j);
-        printf("%s\n", text != NULL ? text : "{}");
-        cJSON_free(text);
+        cli_print_json(j);
         cJSON_Delete(j);
     } else if (!a->quiet) {
         printf("%s: %s, %s, %.2f s\n", a->output, sizes, s->info.arch, seconds);

@@ -155,9 +155,7 @@ static void report(const upscaler *u, const work *w, uint32_t in_width, uint32_t
     cJSON_AddStringToObject(j, "device_name", s->device.name);
     cJSON_AddNumberToObject(j, "tiles", (double)w->plan.tiles_x * w->plan.tiles_y);
     cJSON_AddNumberToObject(j, "seconds", seconds);
-    char *text = cJSON_PrintUnformatted(j);
-    printf("%s\n", text != NULL ? text : "{}");
-    cJSON_free(text);
+    cli_print_json(j);
     cJSON_Delete(j);
 }
 
@@ -268,18 +266,12 @@ static int upscale_folder(upscaler *u, const char *in, const char *out) {
     return tried > 0 ? CLI_OK : cli_fail(in, "holds no pictures");
 }
 
-/* By what is in it, else by its name: not every kind of video begins with a mark of its own. */
-static int is_video(const char *path) {
-    const cli_format found = cli_format_of_file(path);
-    return found == CLI_FORMAT_VIDEO || (found == CLI_FORMAT_UNKNOWN && cli_format_of_name(path) == CLI_FORMAT_VIDEO);
-}
-
 int cli_upscale(const cli_args *a) {
     upscaler u = {.args = a};
     const char *in = a->inputs[0];
     const cli_path_kind kind = cli_path_kind_of(in);
     const int piped = strcmp(in, "-") == 0 || kind == CLI_PATH_OTHER;
-    const int video = piped || (kind == CLI_PATH_FILE && is_video(in));
+    const int video = piped || cli_is_video(in);
     if (kind == CLI_PATH_MISSING && !piped) {
         return cli_fail(in, "cannot be read: %s", strerror(ENOENT));
     }

@@ -146,13 +146,13 @@ static int to_y4m(job *j, const char *path) {
 }
 
 static int to_folder(job *j, const char *path) {
-    const int e = cli_make_folder(path);
-    if (e != 0) {
-        return cli_fail(path, "cannot be made: %s", strerror(e));
-    }
     if (j->w != j->net_w || j->h != j->net_h) {
         return cli_fail(path, "pictures have the size the network gives (%dx%d); --scale is for video files", j->net_w,
                         j->net_h);
+    }
+    const int e = cli_make_folder(path);
+    if (e != 0) {
+        return cli_fail(path, "cannot be made: %s", strerror(e));
     }
     set_sink(j, AV_PIX_FMT_NONE, (void *)(uintptr_t)path, video_folder_put);
     return video_run(&j->task);
@@ -186,6 +186,7 @@ static char *identity_of(const job *j) {
     cJSON_AddNumberToObject(o, "height", j->format.h);
     cJSON_AddNumberToObject(o, "tile", a->tile);
     cJSON_AddNumberToObject(o, "overlap", a->overlap);
+    cJSON_AddStringToObject(o, "split", a->split != NULL ? a->split : "");
     cJSON_AddNumberToObject(o, "memory", (double)a->memory);
     cJSON_AddStringToObject(o, "encoder", j->format.encoder->name);
     cJSON_AddNumberToObject(o, "quality", j->format.quality);
@@ -285,9 +286,7 @@ static void report(const job *j) {
     cJSON_AddNumberToObject(busy, "from_rgb", j->task.busy.from_rgb);
     cJSON_AddNumberToObject(busy, "write", j->task.busy.write);
     cJSON_AddNumberToObject(o, "peak_memory", (double)cli_peak_memory());
-    char *text = cJSON_PrintUnformatted(o);
-    printf("%s\n", text != NULL ? text : "{}");
-    cJSON_free(text);
+    cli_print_json(o);
     cJSON_Delete(o);
 }
 

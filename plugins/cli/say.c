@@ -1,7 +1,10 @@
 /* say.c - see say.h. The bar lives on one line of the terminal; whatever else is printed wipes it first. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <cJSON.h>
 
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
@@ -36,6 +39,53 @@ void cli_plain(char *text) {
             c[0] = c[1] = ' ';
         }
     }
+}
+
+/* Bytes of the character that a text begins with; 0: it is no UTF-8. */
+static size_t character(const unsigned char *c) {
+    const size_t n = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((c[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    const int too_long = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
+    const int none =
+        (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90); /* halves of pairs; no such number */
+    return n > 1 && (too_long || none) ? 0 : n;
+}
+
+char *cli_utf8(const char *text) {
+    char *out = malloc(2 * strlen(text) + 1);
+    char *to = out;
+    for (const unsigned char *c = (const unsigned char *)text; out != NULL && *c != 0;) {
+        const size_t n = character(c);
+        if (n > 0) {
+            memcpy(to, c, n);
+            to += n;
+            c += n;
+        } else {
+            *to++ = (char)(0xc0 | *c >> 6);
+            *to++ = (char)(0x80 | (*c++ & 0x3f));
+        }
+    }
+    if (out != NULL) {
+        *to = 0;
+    }
+    return out;
+}
+
+char *cli_json_text(const struct cJSON *value) {
+    char *text = cJSON_PrintUnformatted(value);
+    char *out = text != NULL ? cli_utf8(text) : NULL;
+    cJSON_free(text);
+    return out;
+}
+
+void cli_print_json(const struct cJSON *value) {
+    char *text = cli_json_text(value);
+    printf("%s\n", text != NULL ? text : "{}");
+    free(text);
 }
 
 static void print_line(const char *what, const char *note, const char *why, va_list ap) {
@@ -108,14 +158,18 @@ void cli_progress_update(const char *stage, uint64_t done, uint64_t total) {
     }
     char head[128];
     int n = snprintf(head, sizeof head, "%.30s  %.14s", say.label, say.stage);
+    if (n > say.columns - 31) { /* a line that is too long stays, and the next one comes below it */
+        n = say.columns - 31;
+        head[n] = 0;
+    }
     int width = say.columns - n - 26;
-    width = width < 5 ? 5 : width > 40 ? 40 : width;
+    width = width > 40 ? 40 : width;
     int full = (int)(part * (double)width + 0.5);
     char bar[48];
     memset(bar, '#', (size_t)full);
     memset(bar + full, '.', (size_t)(width - full));
     bar[width] = 0;
-    fprintf(stderr, "\r%s [%s] %3.0f %%  %-12s", head, bar, part * 100.0, left);
+    fprintf(stderr, "\r%s [%s] %3.0f %%  %-12.12s", head, bar, part * 100.0, left);
     fflush(stderr);
     say.drawn = 1;
 }

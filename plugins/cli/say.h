@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+struct cJSON;
+
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 #if defined(__GNUC__)
@@ -26,6 +28,13 @@ void cli_note(const char *what, const char *why, ...) CLI_PRINTF(2, 3);
 
 /* Control characters become spaces: a name or a text out of a file drives no terminal and stays on its line. */
 void cli_plain(char *text);
+
+/* A copy of a text as JSON has to be, UTF-8: what is none is read as Latin-1. Names of files may be anything. NULL: out of
+ * memory. free() */
+char *cli_utf8(const char *text);
+/* A value of cJSON on one line, and in UTF-8. NULL: out of memory. free() */
+char *cli_json_text(const struct cJSON *value);
+void cli_print_json(const struct cJSON *value);
 
 /* The bar: begin names what is worked on; update draws; end wipes it. Without a terminal they do nothing. */
 void cli_progress_begin(const char *label);

@@ -26,6 +26,26 @@ static int parse(const char *line, cli_args *a) {
     return cli_args_parse(argc, argv, a);
 }
 
+/* Names as JSON has them: what is no UTF-8 is Latin-1, byte by byte. */
+static void test_utf8(void) {
+    static const char *const texts[][2] = {
+        {"", ""},
+        {"a\xc3\xbc\xe2\x82\xac\xf0\x9f\x90\x88", "a\xc3\xbc\xe2\x82\xac\xf0\x9f\x90\x88"},
+        {"caf\xe9.png", "caf\xc3\xa9.png"},
+        {"\xc3", "\xc3\x83"},
+        {"\xe2\x82", "\xc3\xa2\xc2\x82"},
+        {"\xc0\xaf", "\xc3\x80\xc2\xaf"},
+        {"\xed\xa0\x80", "\xc3\xad\xc2\xa0\xc2\x80"},
+        {"\xf4\x90\x80\x80", "\xc3\xb4\xc2\x90\xc2\x80\xc2\x80"},
+        {"\xff", "\xc3\xbf"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        char *got = cli_utf8(texts[i][0]);
+        CHECKF(got != NULL && strcmp(got, texts[i][1]) == 0, "text %zu", i);
+        free(got);
+    }
+}
+
 static void test_args(void) {
     cli_args a;
     CHECK(parse("davy upscale in.png -o out.png --scale 1.5 --memory 2G --tile none --precision bf16 --seed=7", &a) ==
@@ -275,6 +295,7 @@ static void test_safetensors(void) {
 
 int main(void) {
     test_args();
+    test_utf8();
     test_exif();
     test_resample();
     test_resample_alpha();

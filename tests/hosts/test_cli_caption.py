@@ -118,6 +118,36 @@ def test_caption_resume():
     check(not leftovers(WORK) and not leftovers(album), "nothing half-written")
 
 
+def test_caption_shared():
+    """One file for two at once; a disk that is full for a while; names that are no text."""
+    model, album, out = tiny_vlm.write(WORK / "tiny-vlm"), WORK / "shared-album", WORK / "shared.jsonl"
+    album.mkdir()
+    for i in range(12):
+        shutil.copy(SMALL / "tiny_3x2.png", os.fsencode(album) + b"/caf\xe9-%02d.png" % i)
+    say = [str(DAVY), "caption", str(album), "--model", str(model), "--max-tokens", "90", "--ask", "And?", "--out", str(out), "--quiet"]
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
+
+    p = subprocess.Popen(say, stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+    first = p.stderr.readline()
+    p.send_signal(signal.SIGSTOP)
+    check("cannot be written: File too large" in first, f"no room: {first!r}")
+    second = subprocess.run(say, capture_output=True, text=True)
+    check(second.returncode == 1 and "another davy" in second.stderr, f"a second one: {second.returncode}, {second.stderr!r}")
+    resource.prlimit(p.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    p.send_signal(signal.SIGCONT)
+    error = p.communicate()[1]
+    lines = [json.loads(l) for l in out.read_bytes().decode().splitlines()]
+    check(p.returncode == 1 and 0 < len(lines) < 12 and len(error.splitlines()) < 11, f"room again: {len(lines)} lines, {error!r}")
+    check(all("/caf\u00e9-" in j["file"] for j in lines), f"names: {[j['file'] for j in lines]}")
+    run(*say[1:])
+    check(len({json.loads(l)["file"] for l in out.read_text().splitlines()}) == 12 == len(out.read_text().splitlines()), "the rest")
+    out.unlink()
+    run("caption", WORK / "none.png", *say[3:], code=1)
+    check(not out.exists(), "no answer, no file")
+
+
 def test_caption_stopped():
     """What several pictures in one call had said when the run was stopped is kept, and gone on from."""
     model, album, out = tiny_vlm.write(WORK / "tiny-vlm"), WORK / "stopped-album", WORK / "stopped.jsonl"
@@ -175,6 +205,9 @@ def test_caption_video():
     if "without" in p.stderr:
         return skip(p.stderr)
     check(p.returncode == 0 and json.loads(p.stdout)["image_tokens"] > 0, f"a video file: {p.stderr!r}")
+    subprocess.run(["ffmpeg", "-loglevel", "error", "-y", "-i", clip, "-c", "copy", WORK / "clip.ts"], check=True)
+    again = json.loads(run("caption", WORK / "clip.ts", "--model", model, "--max-tokens", "5", "--json").stdout)
+    check(again["image_tokens"] == json.loads(p.stdout)["image_tokens"], "a kind of video that only its name tells")
 
 
 def test_caption_gguf():
