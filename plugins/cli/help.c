@@ -76,7 +76,7 @@ static const char upscale[] =
     "                    hevc for 10 bits or over 4096 pixels; vp9 into .webm). Where a GPU computes, its encoder is "
     "tried\n"
     "                    first; --codec libx264 keeps the work off it\n"
-    "  --crf N           its quality, less is better (16)\n"
+    "  --crf N           its quality, less is better; up to 51, of vp9 and av1 63 (16)\n"
     "  --decoder D       of a video: hardware, software, or auto (auto: hardware where a GPU computes and takes the "
     "video)\n" FORMATS COMMON;
 

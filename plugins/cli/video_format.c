@@ -19,6 +19,12 @@ static const struct {
     {"vp9", "libvpx-vp9", 0},  {"ffv1", "ffv1", 0},
 };
 
+enum {
+    USUAL_CRF = 16,
+    CRF_MAX = 51,      /* of encoders that do not tell */
+    VP8_BITS = 1 << 30 /* a second */
+};
+
 static int has_pixels(const AVCodec *c, enum AVPixelFormat want) {
     for (const enum AVPixelFormat *p = c->pix_fmts; p != NULL && *p != AV_PIX_FMT_NONE; p++) {
         if (*p == want) {
@@ -51,7 +57,9 @@ static void set_quality(AVCodecContext *c, const video_format *f) {
     } else {
         av_opt_set(c->priv_data, "crf", text, 0);
     }
-    if (strcmp(name, "libvpx-vp9") == 0 || strcmp(name, "libaom-av1") == 0) {
+    if (strcmp(name, "libvpx") == 0) {
+        c->bit_rate = VP8_BITS; /* it is a bound, and by itself a low one */
+    } else if (strcmp(name, "libvpx-vp9") == 0 || strcmp(name, "libaom-av1") == 0) {
         c->bit_rate = 0;
         av_opt_set(c->priv_data, "row-mt", "1", 0);
         av_opt_set(c->priv_data, "cpu-used", "4", 0);
@@ -120,9 +128,11 @@ static int works(const AVCodec *codec, uint32_t bits, video_format *f) {
     }
     f->encoder = codec;
     f->pixels = pixels_for(codec, bits);
+    video_format usual = *f; /* a quality that it does not take is told by itself */
+    usual.quality = USUAL_CRF;
     const int ok = f->pixels != AV_PIX_FMT_NONE &&
                    avformat_query_codec(f->container, codec->id, FF_COMPLIANCE_NORMAL) != 0 &&
-                   video_encoder_open(f, &c) == 0 && begins(f->container, c);
+                   video_encoder_open(&usual, &c) == 0 && begins(f->container, c);
     avcodec_free_context(&c);
     return ok;
 }
@@ -151,9 +161,25 @@ static int choose_encoder(const char *path, const char *codec, uint32_t bits, co
                     f->h);
 }
 
+/* A quality that the encoder does not know would be the encoder's own, without a word. */
+static int check_quality(const char *path, const video_codec_wish *wish, const video_format *f) {
+    const char *name = f->encoder->name;
+    const char *option = strstr(name, "_nvenc") != NULL ? "cq" : "crf";
+    const AVClass *options = f->encoder->priv_class;
+    const AVOption *o = options != NULL ? av_opt_find(&options, option, NULL, 0, AV_OPT_SEARCH_FAKE_OBJ) : NULL;
+    const int most = o != NULL && o->max < 100.0 ? (int)o->max : CRF_MAX;
+    if (o != NULL && f->quality > most) {
+        return cli_fail(path, "%s takes a --crf up to %d, not %d", name, most, f->quality);
+    }
+    if (o == NULL && wish->quality > 0) {
+        cli_note(path, "%s knows no --crf; it is left to itself", name);
+    }
+    return CLI_OK;
+}
+
 int video_format_choose(const cli_video *v, const char *path, int w, int h, const video_codec_wish *wish,
                         video_format *out) {
-    *out = (video_format){.w = w & ~1, .h = h & ~1, .quality = wish->quality > 0 ? wish->quality : 16};
+    *out = (video_format){.w = w & ~1, .h = h & ~1, .quality = wish->quality > 0 ? wish->quality : USUAL_CRF};
     out->time_base = v->stream->time_base;
     out->rate = v->stream->avg_frame_rate.num > 0 ? v->stream->avg_frame_rate : v->stream->r_frame_rate;
     if (out->rate.num <= 0 || out->rate.den <= 0) {
@@ -190,5 +216,5 @@ int video_format_settle(const char *path, int bits, const video_codec_wish *wish
     if (r == CLI_OK && bits > 8 && video_bits_of((int)out->pixels) == 8) {
         cli_note(path, "%s takes 8 bits; the video's %d are rounded", out->encoder->name, bits);
     }
-    return r;
+    return r == CLI_OK ? check_quality(path, wish, out) : r;
 }

@@ -4,6 +4,8 @@ Arguments: names of tests to run instead of all; --long also measures 1,000 fram
 nothing (sanitizers): it is not measured. Ends "N passed, N failed, N skipped".
 """
 import json
+import os
+import select
 import signal
 import subprocess
 import sys
@@ -103,6 +105,8 @@ def test_variable():
               f"{name}: times {b[:5]}, expected {a[:5]}")
         dts = [float(p["dts_time"]) for p in probe(WORK / name, "packets", "-select_streams", "v:0") if "dts_time" in p]
         check(all(x < y for x, y in zip(dts, dts[1:])), f"{name}: decoding times rise")
+    notes = up(src, WORK / "v-out.y4m").notes
+    check(len(notes) == 1 and "times of their own" in notes[0], f"y4m has no times: {notes}")
 
 
 def test_streams():
@@ -204,10 +208,19 @@ def test_pipes():
     check(p.stdout.startswith(b"YUV4MPEG2 W192 H128 F24:1"), f"y4m: {p.stdout[:60]!r}")
     (WORK / "pipe.y4m").write_bytes(p.stdout)
     (WORK / "given.y4m").write_bytes(y4m)
-    up(WORK / "given.y4m", WORK / "pipe2.y4m")
+    check(up(WORK / "given.y4m", WORK / "pipe2.y4m").notes == [], "notes")
     check((WORK / "pipe2.y4m").read_bytes() == p.stdout, "a file and a pipe give the same y4m")
     raw = ffmpeg("-i", WORK / "pipe.y4m", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-")
     check(len(raw) == 12 * 192 * 128 * 3 // 2, f"y4m: {len(raw)} bytes")
+    live = subprocess.Popen([DAVY, "upscale", "-", "-o", "-", "--scale", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    live.stdin.write(y4m)
+    live.stdin.flush()
+    seen, want = b"", (WORK / "pipe2.y4m").read_bytes()
+    while len(seen) < len(want) and select.select([live.stdout], [], [], 30)[0]:
+        seen += os.read(live.stdout.fileno(), 1 << 16)
+    check(seen == want, f"all of the last frame while more may come: {len(seen)} bytes of {len(want)}")
+    live.stdin.close()
+    check(live.wait(timeout=600) == 0 and live.stdout.read() == b"", "the end of a pipe")
     davy("upscale", "-", "-o", WORK / "piped.mp4", "--scale", "2", input=y4m)
     check(video_of(WORK / "piped.mp4")["nb_frames"] == "12", "a pipe into a file")
     a = pictures(WORK / "piped.mp4", (192, 128))
@@ -257,6 +270,14 @@ def test_codecs():
     up(src, small, "--crf", "30")
     up(src, large, "--crf", "10")
     check(large.stat().st_size > 1.5 * small.stat().st_size, "--crf")
+    noise = make("noise.mkv", "-vf", "noise=alls=40:allf=t", "-c:v", "ffv1", "-pix_fmt", "yuv420p", size="160x96", seconds=0.3)
+    for crf in 5, 30:  # VP8 has a rate of its own that bounds it
+        davy("upscale", noise, "-o", WORK / f"vp8-{crf}.webm", "--model", "davy-live-x2", "--codec", "libvpx", "--crf", crf)
+    check((WORK / "vp8-5.webm").stat().st_size > 2 * (WORK / "vp8-30.webm").stat().st_size, "--crf of VP8")
+    for name, wish, most in ("o.webm", "vp9", 63), ("o.mkv", "hevc", 51), ("o.mkv", "h264", 51):
+        p = up(src, WORK / name, "--codec", wish, "--crf", most + 1, code=1)
+        check(f"up to {most}, not {most + 1}".encode() in p.stderr, f"{wish}: {p.stderr}")
+    check("knows no --crf" in up(src, WORK / "o.mkv", "--codec", "ffv1", "--crf", "20").notes[0], "--crf where there is none")
 
 
 def test_memory():
