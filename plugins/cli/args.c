@@ -4,6 +4,7 @@
 
 #include "plugins/cli/args_value.h"
 #include "plugins/cli/say.h"
+#include "plugins/cli/sys.h"
 
 enum {
     RUNS = CLI_UPSCALE | CLI_ENCODE | CLI_DECODE,
@@ -153,6 +154,21 @@ static int find_command(const char *name) {
     return -1;
 }
 
+/* No file is written over that is still needed. A picture may become its own enlargement. */
+static int check_files(const cli_args *a) {
+    const char *in = a->inputs[0];
+    if (a->command != CLI_UPSCALE && cli_same_file(in, a->output)) {
+        return cli_usage(a->output, "is what is to be read; name another file");
+    }
+    if (a->raw != NULL && cli_same_file(in, a->raw)) {
+        return cli_usage(a->raw, "is what is to be read; name another file for --raw");
+    }
+    if (a->raw != NULL && (strcmp(a->raw, a->output) == 0 || cli_same_file(a->raw, a->output))) {
+        return cli_usage(a->raw, "-o and --raw name one file");
+    }
+    return 0;
+}
+
 int cli_args_parse(int argc, char **argv, cli_args *out) {
     cli_args a = {.encoding = {.quality = 95}};
     const int c = find_command(argv[1]);
@@ -190,5 +206,5 @@ int cli_args_parse(int argc, char **argv, cli_args *out) {
     if (a.command == CLI_CAPTION && a.n_models == 0) {
         return cli_usage(a.inputs[0], "no model named; add --model FOLDER");
     }
-    return 0;
+    return (a.command & RUNS) != 0 ? check_files(&a) : 0;
 }

@@ -50,6 +50,10 @@ static const char *word(const cJSON *object, const char *name) {
 
 /* Saved results: one JSON object a line. NULL: told. */
 static cJSON *read_lines(const char *path) {
+    if (cli_path_kind_of(path) == CLI_PATH_FOLDER || cli_path_kind_of(path) == CLI_PATH_OTHER) {
+        cli_fail(path, "is no file of saved results (JSON lines)");
+        return NULL;
+    }
     FILE *f = cli_open_read(path);
     if (f == NULL) {
         cli_fail(path, "cannot be read: %s", strerror(errno));

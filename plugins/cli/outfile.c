@@ -7,8 +7,26 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
 
+/* A file's name has 255 bytes at most: of a long one the end gives way. */
+enum { NAME_BYTES = 224 };
+
+static char *temporary_of(const char *place) {
+    const char *slash = strrchr(place, '/');
+    const size_t before = slash != NULL ? (size_t)(slash - place) + 1 : 0;
+    const size_t name = strlen(place + before);
+    const size_t n = before + (name < NAME_BYTES ? name : NAME_BYTES);
+    char *out = malloc(n + 32);
+    if (out != NULL) {
+        snprintf(out, n + 32, "%.*s.tmp-%lu", (int)n, place, cli_process_id());
+    }
+    return out;
+}
+
 int cli_outfile_open(cli_outfile *o, const char *path) {
     memset(o, 0, sizeof *o);
+    if (strcmp(path, "-") == 0) {
+        return cli_fail(path, "only videos go to standard output, as y4m; ./- is a file of this name");
+    }
     o->place = cli_real_path(path);
     if (o->place == NULL) {
         return cli_fail(path, "out of memory");
@@ -21,10 +39,8 @@ int cli_outfile_open(cli_outfile *o, const char *path) {
     if (kind == CLI_PATH_OTHER) {
         o->f = fopen(o->place, "wb");
     } else {
-        size_t n = strlen(o->place) + 32;
-        o->temporary = malloc(n);
+        o->temporary = temporary_of(o->place);
         if (o->temporary != NULL) {
-            snprintf(o->temporary, n, "%s.tmp-%lu", o->place, cli_process_id());
             cli_unlink(o->temporary); /* what a killed process with our number left */
             o->f = cli_open_new(o->temporary);
         }

@@ -1,4 +1,5 @@
-/* outfile.h - a file that appears whole or not at all: written beside its place as NAME.tmp-PID, then renamed. */
+/* outfile.h - a file that appears whole or not at all: written beside its place as NAME.tmp-PID (of a long NAME its
+ * beginning), then renamed. */
 #ifndef DAVY_CLI_OUTFILE_H
 #define DAVY_CLI_OUTFILE_H
 

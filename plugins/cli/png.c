@@ -41,7 +41,7 @@ static int is_kept_chunk(const uint8_t *type) {
     return 0;
 }
 
-static int read_unknown(spng_ctx *ctx, cli_colour *c) {
+static int read_unknown(spng_ctx *ctx, const char *path, cli_colour *c) {
     uint32_t n = 0;
     if (spng_get_unknown_chunks(ctx, NULL, &n) != 0 || n == 0) {
         return 0;
@@ -53,6 +53,9 @@ static int read_unknown(spng_ctx *ctx, cli_colour *c) {
     if (spng_get_unknown_chunks(ctx, list, &n) == 0) {
         for (uint32_t i = 0; i < n && c->n_chunks < CLI_CHUNKS_MAX; i++) {
             cli_chunk *k = &c->chunks[c->n_chunks];
+            if (memcmp(list[i].type, "acTL", 4) == 0) {
+                cli_note(path, "is animated; only its still picture is taken");
+            }
             if (is_kept_chunk(list[i].type) && list[i].length <= sizeof k->bytes) {
                 memcpy(k->type, list[i].type, 4);
                 memcpy(k->bytes, list[i].data, list[i].length);
@@ -65,7 +68,7 @@ static int read_unknown(spng_ctx *ctx, cli_colour *c) {
     return 0;
 }
 
-static int read_colour(spng_ctx *ctx, cli_colour *c) {
+static int read_colour(spng_ctx *ctx, const char *path, cli_colour *c) {
     struct spng_iccp icc;
     if (spng_get_iccp(ctx, &icc) == 0 && icc.profile_len > 0) {
         c->icc = malloc(icc.profile_len);
@@ -89,7 +92,7 @@ static int read_colour(spng_ctx *ctx, cli_colour *c) {
         memcpy(c->chroma, v, sizeof v);
         c->has |= CLI_HAS_CHROMA;
     }
-    return read_unknown(ctx, c);
+    return read_unknown(ctx, path, c);
 }
 
 int cli_png_read(FILE *f, const char *path, cli_picture *out) {
@@ -137,7 +140,7 @@ int cli_png_read(FILE *f, const char *path, cli_picture *out) {
     struct spng_exif exif;
     int orientation =
         spng_get_exif(ctx, &exif) == 0 ? cli_exif_orientation((const uint8_t *)exif.data, exif.length) : 1;
-    if (read_colour(ctx, &out->colour) != 0 || cli_picture_orient(out, orientation) != 0) {
+    if (read_colour(ctx, path, &out->colour) != 0 || cli_picture_orient(out, orientation) != 0) {
         result = cli_fail(path, "out of memory");
     }
 done:

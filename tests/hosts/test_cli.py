@@ -129,12 +129,17 @@ def test_raw():
 def test_terminal():
     """On a terminal there is a bar, and it is gone at the end."""
     import pty
-    for quiet in (False, True):
+    import fcntl
+    import struct
+    import termios
+    src = shutil.copy(SMALL / "exif/upright.png", WORK / "a-rather-long-name-of-upright.png")
+    for quiet, columns in (False, 80), (True, 80), (False, 44):
         try:
             parent, child = pty.openpty()
         except OSError:  # a container without /dev/pts
             return skip("this system has no terminals")
-        args = [DAVY, "upscale", SMALL / "exif/upright.png", "-o", WORK / "bar.png"] + (["--quiet"] if quiet else [])
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        args = [DAVY, "upscale", src, "-o", WORK / "bar.png"] + (["--quiet"] if quiet else [])
         p = subprocess.Popen(args, stderr=child, stdout=subprocess.DEVNULL)
         os.close(child)
         text = b""
@@ -148,7 +153,9 @@ def test_terminal():
         if quiet:
             check(text == b"", f"--quiet draws nothing: {text[:80]!r}")
         else:
-            check(b"upright.png" in text and b" %" in text and text.rstrip(b"\r").endswith(b" "), f"the bar: {text[-200:]!r}")
+            check(b"a-rather-l" in text and b" %" in text and text.rstrip(b"\r").endswith(b" "), f"the bar: {text[-200:]!r}")
+            longest = max(map(len, text.split(b"\r")))
+            check(longest < columns, f"a line of {longest} on {columns} columns")
 
 
 def test_folder():
@@ -212,6 +219,16 @@ def test_atomic():
     link.symlink_to(out)
     run("upscale", SMALL / "tiny_3x2.png", "-o", link)
     check(link.is_symlink() and dump(out).shape == (8, 12, 3), "writing through a link keeps the link")
+    far, later = WORK / "far", WORK / "atomic/later.png"
+    far.mkdir()
+    later.symlink_to("second.png")
+    (WORK / "atomic/second.png").symlink_to("../far/third.png")
+    run("upscale", SMALL / "tiny_3x2.png", "-o", later)
+    check(later.is_symlink() and dump(far / "third.png").shape == (8, 12, 3), "a link to what is not there yet")
+    for n in 251, 225, 224:
+        name = far / ("n" * n + ".png")
+        run("upscale", SMALL / "tiny_3x2.png", "-o", name)
+        check(dump(name).shape == (8, 12, 3) and not leftovers(far), f"a name of {n + 4} bytes")
 
 
 def test_latents():

@@ -41,6 +41,8 @@ def test_png_kinds():
             a, b = dump(src), dump(dst)
             check(a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b),
                   f"PNG depth {depth} colour {colour} tRNS {trns}: {a.shape} {a.dtype} became {b.shape} {b.dtype}")
+    write_png(src, 2, 1, 8, 2, [bytes(6)], [(b"acTL", struct.pack(">II", 2, 0))])
+    check("is animated" in copy(src, dst).stderr, "an animated PNG")
 
 
 def test_files_unchanged():

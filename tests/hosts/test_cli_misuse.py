@@ -49,6 +49,14 @@ def test_errors():
     run("inspect", cat, code=1)
     run("inspect", WORK / "missing", code=1)
     run("decode", cat, "-o", out, "--model", "davy-live-x2", code=1)
+    src = shutil.copy(cat, WORK / "src.png")
+    for args in (["encode", src, "-o", src, "--model", "m"], ["upscale", src, "-o", out, "--raw", src],
+                 ["decode", src, "-o", out, "--model", "m", "--raw", src], ["upscale", src, "-o", out, "--raw", out]):
+        p = run(*args, code=2)
+        check("file" in p.stderr and src.read_bytes() == cat.read_bytes(), f"what is read stays: {p.stderr!r}")
+    p = run("upscale", src, "-o", out, "--raw", "-", cwd=WORK, code=1)
+    check("standard output" in p.stderr and not (WORK / "-").exists(), f"--raw -: {p.stderr!r}")
+    src.unlink()
     (WORK / "clip.y4m").write_bytes(b"YUV4MPEG2 W16 H16 F30:1\n")
     p = run("upscale", WORK / "clip.y4m", "-o", WORK / "clip-out.y4m", code=1)
     check("video" in p.stderr, "a video without frames is refused")
