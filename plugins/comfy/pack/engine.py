@@ -44,6 +44,9 @@ def of(choice):
         try:
             return on(name, device)
         except abi.DavyError as error:
+            if error.code in errors.MEMORY:  # the GPU is full now, not for ever
+                host.make_room(device)
+                return on(name, device)
             _refused[name] = errors.sentence(error)
             log.warning("davy works on the CPU, not on %s: %s", name, _refused[name])
     return on("cpu")

@@ -7,8 +7,6 @@ from . import errors, host
 WEIGHTS = (".safetensors", ".sft", ".pth", ".pt", ".ckpt", ".bin", ".pkl")
 SHIPPED = {"davy-live x4 (built in)": "davy-live-x4", "davy-live x2 (built in)": "davy-live-x2"}
 CHECKPOINT = "checkpoint: "
-# The distilled VAEs that stock nodes put together of two files: their latents are the full VAE's, (network's / scale) + shift.
-TINY = {"taesd": (0.18215, 0.0), "taesdxl": (0.13025, 0.0), "taesd3": (1.5305, 0.0609), "taef1": (0.3611, 0.1159)}
 # Tiny VAEs of videos, one file each, among the halves of those of pictures; and the folder of the SeedVR2 nodes.
 TINY_VIDEO = ("taehv", "taew", "lighttae", "taeltx", "taecvx", "taeos", "taeh3")
 SEEDVR2 = "seedvr2"
@@ -75,16 +73,16 @@ def vaes():
 
 
 def vae(name):
-    """(sources, scale, shift): what the network's latents are of ComfyUI's."""
+    """Its sources."""
     if name.startswith(CHECKPOINT):
-        return [full_path("checkpoints", name[len(CHECKPOINT) :])], 1.0, 0.0
+        return [full_path("checkpoints", name[len(CHECKPOINT) :])]
     if name not in listed("vae"):
         pair = tiny_pairs().get(name)
         if pair:
-            return [full_path("vae_approx", file) for file in pair if file], *TINY.get(name, (1.0, 0.0))
+            return [full_path("vae_approx", file) for file in pair if file]
         if name in video_vaes():
-            return [full_path(video_vaes()[name], name)], 1.0, 0.0
-    return [full_path("vae", name)], 1.0, 0.0
+            return [full_path(video_vaes()[name], name)]
+    return [full_path("vae", name)]
 
 
 # ---- captioning models ---------------------------------------------------------------------------------------------------
@@ -112,9 +110,10 @@ def caption_models():
     found = {}
     for root in caption_roots():
         for folder, inner, files in os.walk(root, followlinks=True):
-            inner[:] = sorted(d for d in inner if not d.startswith(".")) if not _is_model(files) else []
             name = os.path.relpath(folder, root).replace(os.sep, "/")
-            if _is_model(files) and name != ".":
+            whole = _is_model(files) and name != "."  # files that lie in models/LLM itself hide no folder there
+            inner[:] = sorted(d for d in inner if not d.startswith(".")) if not whole else []
+            if whole:
                 found.setdefault(name, folder)
             for file in sorted(files):
                 if file.endswith(".gguf") and "mmproj" not in file.lower():

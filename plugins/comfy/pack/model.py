@@ -28,11 +28,19 @@ _lock = threading.Lock()
 
 
 def stamp(path):
-    """What changes when a file does; of a folder, when one of its files does."""
+    """What changes when a file does; of a folder, when one of its files does; of a GGUF file, when a picture half beside it
+    does."""
     if os.path.isdir(path):
-        return tuple(sorted((e.name, e.stat().st_mtime_ns, e.stat().st_size) for e in os.scandir(path) if e.is_file()))
+        return _stamps_in(path, "")
     found = os.stat(path)
-    return (found.st_mtime_ns, found.st_size)
+    beside = _stamps_in(os.path.dirname(path), "mmproj") if path.endswith(".gguf") else ()
+    return (found.st_mtime_ns, found.st_size, *beside)
+
+
+def _stamps_in(folder, part):
+    """Of the files whose names have this part."""
+    found = (e for e in os.scandir(folder) if e.is_file() and part in e.name.lower())
+    return tuple(sorted((e.name, e.stat().st_mtime_ns, e.stat().st_size) for e in found))
 
 
 def stamps(sources):

@@ -40,7 +40,10 @@ def opened(path):
 
     try:
         with Image.open(path) as picture:
-            picture = ImageOps.exif_transpose(picture).convert("RGB")
+            picture = ImageOps.exif_transpose(picture)
+            if picture.mode.startswith("I"):  # grey of 16 bits, of which PIL would make white all that is above 255
+                picture = picture.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+            picture = picture.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise errors.Error(f"{path} cannot be read as a picture ({errors.sentence(error)}): repair it or take it out") from None
     memory = bytearray(picture.tobytes())
@@ -122,14 +125,17 @@ class CaptionBatch(Node):
         return Shown((texts, names), done)
 
     @staticmethod
-    def fingerprint(folder=("",), subfolders=(False,), **others):
-        """The pictures of the folder and their text files as they are now."""
-        name = folder[0] if isinstance(folder, (list, tuple)) else folder
-        deep = subfolders[0] if isinstance(subfolders, (list, tuple)) else subfolders
+    def fingerprint(folder=("",), subfolders=(False,), sidecars=(SIDECARS[0],), **others):
+        """The pictures of the folder and their text files as they are now; what these say counts where they are given."""
+        name, deep, mode = (i[0] if isinstance(i, (list, tuple)) else i for i in (folder, subfolders, sidecars))
         if not name or not name.strip():
             return ""
-        found = pictures_in(folder_path(name), deep)
-        return repr([(p, model.stamp(p), os.path.exists(sidecar(p))) for p in found])
+
+        def text(path):
+            there = os.path.exists(sidecar(path))
+            return model.stamp(sidecar(path)) if there and mode == "write missing" else there
+
+        return repr([(p, model.stamp(p), text(p)) for p in pictures_in(folder_path(name), deep)])
 
 
 NODES = [CaptionBatch]

@@ -1,6 +1,6 @@
 """Load VAE, VAE Encode, VAE Decode. Latents are ComfyUI's own, so that stock nodes and these can be mixed."""
 
-from . import engine, errors, files, host, model, tensors
+from . import engine, errors, files, host, latents, model, tensors
 from .schema import Input, Node, Output
 from ..davy import abi
 
@@ -9,7 +9,7 @@ PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
 
 
 class Vae:
-    """What DAVY_VAE carries. scale and shift: latent = network's / scale + shift, which stock nodes do for tiny VAEs."""
+    """What DAVY_VAE carries: a model, and what its latents are of ComfyUI's (latents.py)."""
 
     def __init__(self, opened, scale, shift):
         self.model, self.scale, self.shift = opened, scale, shift
@@ -22,9 +22,17 @@ class Vae:
         if not self.model.info.features & feature:
             raise errors.Error(f"{self.model.label} cannot {verb}: it is the other half of a VAE, choose one with both")
 
-    @property
-    def scaled(self):
-        return (self.scale, self.shift) != (1.0, 0.0)
+    def network(self, latent):
+        """ComfyUI's latents as the network takes them. Those of another VAE stay as they are: the library says what is wrong."""
+        if (self.scale, self.shift) == latents.SAME or latent.shape[1] != self.model.info.latent_channels:
+            return latent
+        return (latent - latents.spread(self.shift, latent)) * latents.spread(self.scale, latent)
+
+    def comfy(self, latent):
+        """The network's latents as ComfyUI has them, in their place."""
+        if (self.scale, self.shift) == latents.SAME:
+            return latent
+        return latent.div_(latents.spread(self.scale, latent)).add_(latents.spread(self.shift, latent))
 
 
 class LoadVae(Node):
@@ -48,15 +56,12 @@ class LoadVae(Node):
 
     @staticmethod
     def run(vae_name, precision="auto", device="default"):
-        sources, scale, shift = files.vae(vae_name)
-        opened = model.open(abi.Task.VAE, sources, precision, device)
-        if opened.info.arch == b"vae_seedvr2":  # its LATENTs are scaled everywhere
-            scale, shift = 1.0 / opened.info.latent_scale, 0.0
-        return (Vae(opened, scale, shift),)
+        opened = model.open(abi.Task.VAE, files.vae(vae_name), precision, device)
+        return (Vae(opened, *latents.of(vae_name, opened.info)),)
 
     @staticmethod
     def fingerprint(vae_name, **others):
-        return repr((model.stamps(files.vae(vae_name)[0]), sorted(others.items())))
+        return repr((model.stamps(files.vae(vae_name)), sorted(others.items())))
 
 
 def tile_inputs(unit):
@@ -89,14 +94,19 @@ def as_given(tensor, given):
     return tensor if tensor.device == given.device else tensor.to(given.device)
 
 
+def first_of(samples):
+    """The tensor of a LATENT; of several together (LTX-2's pictures and sound) the first, as stock nodes take it."""
+    given = samples["samples"]
+    return given.unbind()[0] if getattr(given, "is_nested", False) else given
+
+
 def latents_of(samples, vae):
     """The latents of a LATENT, as the network takes them."""
     vae.needs(abi.ModelFeature.DECODES, "decode")
-    given = samples["samples"]
+    given = first_of(samples)
     if len(given.shape) not in (4, 5):
         raise errors.Error(f"these latents have {len(given.shape)} axes: use the VAE that they are made for")
-    latent = tensors.readable(given, vae.model.engine)
-    return (latent - vae.shift) * vae.scale if vae.scaled else latent
+    return vae.network(tensors.readable(given, vae.model.engine))
 
 
 def decoded(latent, vae, tile_size, overlap):
@@ -121,7 +131,7 @@ def encoded(pictures, vae, sample, seed, tile_size, overlap):
     latent = tensors.fresh(pictures, shape, host.picture_dtype(pictures))
     run = as_run(tile_size, overlap, flags=abi.RunFlag.SAMPLE if sample else 0, seed=seed)
     opened.batch(abi.Op.VAE_ENCODE, pictures, latent, layouts, run)
-    return latent.div_(vae.scale).add_(vae.shift) if vae.scaled else latent
+    return vae.comfy(latent)
 
 
 class Decode(Node):
@@ -143,7 +153,7 @@ class Decode(Node):
     @staticmethod
     def run(samples, vae, tile_size=0, overlap=0):
         pictures = decoded(latents_of(samples, vae), vae, tile_size, overlap)
-        return (as_given(pictures, samples["samples"]),)
+        return (as_given(pictures, first_of(samples)),)
 
 
 def cropped(pixels, factor):

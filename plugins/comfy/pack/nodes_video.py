@@ -2,7 +2,7 @@
 pack: [1, channels, time, height, width], of SeedVR2 scaled, of others as the network gives them."""
 
 from . import errors, tensors
-from .nodes_vae import ALIASES, as_given, cropped, decoded, encoded, latents_of, sample_inputs, tile_inputs
+from .nodes_vae import ALIASES, as_given, cropped, decoded, encoded, first_of, latents_of, sample_inputs, tile_inputs
 from .schema import Input, Node, Output
 from ..davy import abi
 
@@ -92,7 +92,7 @@ class Decode(Node):
             latent = latent.reshape(*latent.shape[:2], 1, *latent.shape[2:])
         pictures = decoded(latent, vae, tile_size, overlap)
         pictures = pictures[:frames] if 0 < frames < pictures.shape[0] else pictures
-        return (as_given(pictures, samples["samples"]),)
+        return (as_given(pictures, first_of(samples)),)
 
 
 NODES = [Encode, Decode]

@@ -166,5 +166,5 @@ def v1(node):
         "__module__": __name__,
     }
     if node.fingerprint:
-        body["IS_CHANGED"] = classmethod(lambda cls, **inputs: fingerprint(node, inputs))
+        body["IS_CHANGED"] = classmethod(lambda cls, unique_id=None, **inputs: fingerprint(node, inputs))
     return type(node.id, (), body)

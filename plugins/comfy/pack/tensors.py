@@ -1,8 +1,10 @@
 """The host's tensors as davy_tensor, in place. Works on anything with torch's shape, stride, dtype, device and data_ptr."""
 
 import ctypes
+import math
 import sys
 
+from . import errors, host
 from ..davy import abi
 
 DTYPES = {
@@ -32,7 +34,14 @@ HUGE_PAGE, ADVISE_HUGE = 1 << 21, 14
 def fresh(like, shape, dtype=None):
     """Memory for a result, where `like` lies. Much of the host's in huge pages where Linux gives them on request: it takes
     longer to write into small ones for the first time than to compute what is written."""
-    made = like.new_empty(shape, dtype=dtype or like.dtype)
+    try:
+        made = like.new_empty(shape, dtype=dtype or like.dtype)
+    except (RuntimeError, MemoryError) as error:  # of the host's memory torch says no more than RuntimeError
+        if host.is_own(error):
+            raise
+        size = math.prod(shape) * like.element_size() / (1 << 30)
+        what = f"a result of {'x'.join(map(str, shape))} takes {size:.0f} GiB of memory, which are not there"
+        raise errors.Error(f"{what}: use fewer or smaller pictures, or a smaller size") from None
     first = -(-made.data_ptr() // HUGE_PAGE) * HUGE_PAGE
     room = made.data_ptr() + made.numel() * made.element_size() - first
     if made.device.type == "cpu" and sys.platform == "linux" and room >= 16 * HUGE_PAGE:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 import os
 import pathlib
 import sys
@@ -73,6 +74,8 @@ class Tensor:
 
     def new_empty(self, shape, dtype=None, device=None):
         dtype = dtype or self.dtype
+        if math.prod(shape) > 1 << 36:
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory")  # torch's
         return self.fresh(np.full(shape, 7 if dtype is BFLOAT16 else np.nan, dtype.stored), dtype)
 
     def contiguous(self):
@@ -98,18 +101,21 @@ class Tensor:
     def reshape(self, *shape):
         return self.view(self.array.reshape(shape))
 
+    def new_tensor(self, numbers):
+        return Tensor(np.array(numbers, self.array.dtype))
+
     def __sub__(self, other):
-        return self.fresh(self.array - np.float32(other))
+        return self.fresh(self.array - numbers(other))
 
     def __mul__(self, other):
-        return self.fresh(self.array * np.float32(other))
+        return self.fresh(self.array * numbers(other))
 
     def div_(self, other):
-        self.array /= np.float32(other)
+        self.array /= numbers(other)
         return self
 
     def add_(self, other):
-        self.array += np.float32(other)
+        self.array += numbers(other)
         return self
 
     def clamp(self, low, high):
@@ -130,6 +136,22 @@ class Tensor:
 
     def copy_(self, other):
         self.array[...] = other.array
+
+
+class Together:
+    """comfy.nested_tensor.NestedTensor: a sampler's pictures and sound."""
+
+    is_nested = True
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def unbind(self):
+        return self.tensors
+
+
+def numbers(other):
+    return other.array if isinstance(other, Tensor) else np.float32(other)
 
 
 class Interrupted(BaseException):

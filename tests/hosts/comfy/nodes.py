@@ -24,6 +24,8 @@ import card  # noqa: E402
 import checks  # noqa: E402
 import fake_host  # noqa: E402
 import shipped  # noqa: E402
+import stale  # noqa: E402
+import taehv  # noqa: E402
 import tiny_vlm  # noqa: E402
 from checks import check, sentence  # noqa: E402
 from fake_host import BFLOAT16, FLOAT16, Bar, Tensor, to_bf16  # noqa: E402
@@ -75,11 +77,13 @@ def folder(base):
         for half in "encoder", "decoder":
             shutil.move(out / f"{half}.safetensors", base / f"models/vae_approx/{name}_{half}.safetensors")
     shutil.copy(base / "models/vae_approx/taesd_decoder.safetensors", base / "models/vae_approx/half_decoder.safetensors")
-    for name in "taehv", "taeh3":
+    for name in "taehv", "taeh3":  # and TAEHV's weights by two other names
         (base / "made" / name).mkdir()
         make = [sys.executable, GOLDEN / "weights.py", GOLDEN / "cases" / name, base / "made" / name]
         subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
         shutil.move(base / "made" / name / "model.safetensors", base / f"models/vae_approx/{name}.safetensors")
+    for name in "taew2_1", "lighttaew2_1":
+        (base / f"models/vae_approx/{name}.safetensors").symlink_to("taehv.safetensors")
     (base / "models/upscale_models").mkdir()
     (base / "models/upscale_models/broken.safetensors").write_bytes(b"nothing of any use")
     shutil.copy(fake_host.ROOT / "packaging/models/davy-live-x2.safetensors", base / "models/upscale_models/mine.safetensors")
@@ -128,7 +132,8 @@ def test_vae(pack, base):
 
 def test_video(pack, base):
     case = safetensors(GOLDEN / "cases/taehv/expected.safetensors")
-    given = safetensors(base / "made/taehv/inputs.safetensors")["latent"]
+    own = safetensors(base / "made/taehv/inputs.safetensors")["latent"]  # HunyuanVideo's, which samplers scale back
+    given = own / taehv.HUNYUAN
     (vae,) = node(pack, "DavyVAELoader", vae_name="taehv.safetensors")
     (frames,) = node(pack, "DavyVideoVAEDecode", vae=vae, samples={"samples": Tensor(given), "type": "video"})
     want = np.moveaxis(case["decoded"].clip(0, 1), 1, -1).reshape(-1, *frames.shape[1:])
@@ -141,6 +146,7 @@ def test_video(pack, base):
     check(encode(9).shape == (1, 16, 3, *given.shape[3:]), f"video encode: {encode(9).shape}")
     check(np.array_equal(encode(9, cut=True), encode(8)) and encode(3, cut=True).shape[2] == 1, "video encode: cut")
     check(distance(encode(8)[:, :, :1], encode(4)) < 1e-5, "video encode: later frames say nothing of earlier ones")
+    taehv.run(pack, node, own, frames)
     (pieces,) = node(pack, "DavyVAELoader", vae_name="taeh3.safetensors")
     long = Tensor(np.resize(np.pad(frames.array, ((0, 0), (0, 8), (0, 0), (0, 0))), (24, 32, 32, 3)))
     short = Tensor(long.array[:20])
@@ -322,18 +328,25 @@ def test_folder(pack, base):
     (place / "deeper").mkdir(parents=True)
     for name in "b.png", "a.jpg", "deeper/c.webp":
         Image.fromarray(np.random.default_rng(len(name)).integers(0, 255, (32, 48, 3), np.uint8)).save(place / name)
+    deep = np.arange(48 * 32, dtype=np.uint16).reshape(32, 48) * 42
+    Image.fromarray(deep).save(base / "deep.png")
+    seen = sys.modules["davy_pack.pack.nodes_folder"].opened(str(base / "deep.png"))
+    grey = np.frombuffer(seen.keep, np.uint8).reshape(32, 48, 3)
+    check(np.abs(grey - deep[..., None] / 257).max() <= 1, "a grey picture of 16 bits")
     (place / "a.txt").write_text("by hand\n")
     texts, names = run(folder="set")
     check([os.path.basename(n) for n in names] == ["a.jpg", "b.png"] and texts[0] == "by hand", f"{names} {texts}")
     check((place / "b.txt").read_text() == texts[1] and (place / "a.txt").read_text() == "by hand\n", "sidecars")
     check(not list(place.glob("*.part")), "half files are left")
-    before = pack.NODE_CLASS_MAPPINGS["DavyCaptionBatch"].IS_CHANGED(folder="set")
+    changed = pack.NODE_CLASS_MAPPINGS["DavyCaptionBatch"].IS_CHANGED
+    before, all_anew = (changed(folder="set", sidecars=how) for how in ("write missing", "write all"))
     texts, names = run(folder=str(place), subfolders=True, sidecars="write all")
     check(len(texts) == 3 and (place / "a.txt").read_text() == texts[0] != "by hand", "write all")
     check(texts[2] == (place / "deeper/c.txt").read_text(), "a folder inside")
-    check(before == pack.NODE_CLASS_MAPPINGS["DavyCaptionBatch"].IS_CHANGED(folder="set"), "the fingerprint of a folder")
+    check(before != changed(folder="set") == changed(folder="set"), "the fingerprint of other texts")
+    check(all_anew == changed(folder="set", sidecars="write all"), "texts that are written anew change nothing")
     (place / "d.png").write_bytes(b"no picture")
-    check(before != pack.NODE_CLASS_MAPPINGS["DavyCaptionBatch"].IS_CHANGED(folder="set"), "the fingerprint of a new file")
+    check(all_anew != changed(folder="set", sidecars="write all"), "the fingerprint of a new file")
     sentence(lambda: run(folder="set"), "d.png", "cannot be read")
 
 
@@ -364,6 +377,9 @@ def main(work):
     del manager.get_free_memory  # the card's
     test_captions(pack, manager)
     test_folder(pack, base)
+    stale.test_models(pack, base)
+    stale.test_full_gpu()
+    stale.test_no_memory(pack, node, image)
     test_missing_library()
     shipped.test_workflows(pack)
     shipped.test_package()

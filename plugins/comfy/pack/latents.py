@@ -1,0 +1,53 @@
+"""What a network's latents are of ComfyUI's: network's = (ComfyUI's - shift) * scale, numbers or one for each channel.
+
+ComfyUI's LATENTs are what full VAEs give; a sampler brings them to the diffusion model's numbers by itself. The distilled
+VAEs take those numbers, and no file of theirs tells which: its name does, as for stock nodes."""
+
+import os
+
+SAME = (1.0, 0.0)
+# Pictures: pairs of files in vae_approx.
+TINY = {"taesd": (0.18215, 0.0), "taesdxl": (0.13025, 0.0), "taesd3": (1.5305, 0.0609), "taef1": (0.3611, 0.1159)}
+# Videos, the TAEHV family: HunyuanVideo's and 1.5's one number; Wan's deviations and means by how many channels there are.
+HUNYUAN, HUNYUAN_15 = (0.476986, 0.0), (1.03682, 0.0)
+WAN_STD = {
+    16: (2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251,
+         1.9160),
+    48: (0.4765, 1.0364, 0.4514, 1.1677, 0.5313, 0.4990, 0.4818, 0.5013, 0.8158, 1.0344, 0.5894, 1.0901, 0.6885, 0.6165, 0.8454,
+         0.4978, 0.5759, 0.3523, 0.7135, 0.6804, 0.5833, 1.4146, 0.8986, 0.5659, 0.7069, 0.5338, 0.4889, 0.4917, 0.4069, 0.4999,
+         0.6866, 0.4093, 0.5709, 0.6065, 0.6415, 0.4944, 0.5726, 1.2042, 0.5458, 1.6887, 0.3971, 1.0600, 0.3943, 0.5537, 0.5444,
+         0.4089, 0.7468, 0.7744),
+}  # fmt: skip
+WAN_MEAN = {
+    16: (-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, 0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497,
+         0.2503, -0.2921),
+    48: (-0.2289, -0.0052, -0.1323, -0.2339, -0.2799, 0.0174, 0.1838, 0.1557, -0.1382, 0.0542, 0.2813, 0.0891, 0.1570, -0.0098,
+         0.0375, -0.1825, -0.2246, -0.1207, -0.0698, 0.5109, 0.2665, -0.2108, -0.2158, 0.2502, -0.2055, -0.0322, 0.1109, 0.1567,
+         -0.0729, 0.0899, -0.2799, -0.1230, -0.0313, -0.1649, 0.0117, 0.0723, -0.2839, -0.2083, -0.0520, 0.3748, 0.0152, 0.1957,
+         0.1433, -0.2944, 0.3573, -0.0548, -0.1681, -0.0667),
+}  # fmt: skip
+
+
+def of(name, info):
+    """(scale, shift) of the VAE of this name in a loader's list, with the davy_model_info of its model."""
+    if info.arch == b"vae_seedvr2":  # its LATENTs are scaled everywhere
+        return 1.0 / info.latent_scale, 0.0
+    return _of_videos(name, info.latent_channels) if info.arch == b"vae_taehv" else TINY.get(name, SAME)
+
+
+def _of_videos(name, channels):
+    """Of a file of the TAEHV family. Those for LTX-2 and MiniMax H3 take ComfyUI's latents, as do the lighttae... for Wan."""
+    stem = os.path.basename(name).lower()
+    if channels == 32:
+        return HUNYUAN_15
+    if "taew" in stem:
+        raw = "lighttae" in stem or channels not in WAN_STD
+        return SAME if raw else (tuple(1.0 / s for s in WAN_STD[channels]), WAN_MEAN[channels])
+    return HUNYUAN if channels == 16 and "taehv" in stem else SAME
+
+
+def spread(number, latent):
+    """A scale or shift in the shape in which it works on latents [n, c, ...]."""
+    if isinstance(number, tuple):
+        return latent.new_tensor(number).reshape(-1, *[1] * (len(latent.shape) - 2))
+    return number
