@@ -24,7 +24,7 @@ install)
     mkdir "$pack" "$pack/bin"
     (cd "$root/plugins/comfy" && tar -cf - --exclude=__pycache__ --exclude=./bin .) | tar -xf - -C "$pack"
     install -m 755 "$build/libdavy.so.1" "$pack/bin/libdavy.so.1"
-    install -m 644 "$root"/packaging/models/*.safetensors "$pack/bin/"
+    install -m 644 "$root"/packaging/models/*.safetensors "$build"/licenses/* "$pack/bin/"
     trap - EXIT
     echo "the davy nodes are in $pack; restart ComfyUI" ;;
 uninstall) echo "the davy nodes are gone" ;;

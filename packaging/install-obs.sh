@@ -30,7 +30,7 @@ install)
     install -m 644 "$root"/plugins/obs/data/locale/*.ini "$data/locale/"
     install -m 644 "$root/plugins/obs/data/manifest.json" "$root"/plugins/obs/data/*.effect "$data/"
     install -m 644 "$root"/packaging/models/*.safetensors "$data/models/"
-    install -m 644 "$root/plugins/obs/COPYING" "$data/"
+    install -m 644 "$root/plugins/obs/COPYING" "$root/LICENSE" "$build"/licenses/* "$data/"
     echo "the davy filters are in $base; restart OBS" ;;
 uninstall)
     rm -rf "$base"

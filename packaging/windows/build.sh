@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build-windows}
 mkdir -p "$build"
 build=$(cd "$build" && pwd)
-cjson=$(sh "$root/packaging/cjson.sh" "$build/sources")
+cjson=$(sh "$root/packaging/source.sh" cjson cJSON.c "$build/sources")
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$root/packaging/windows/mingw.cmake" \
     -DDAVY_CJSON_SOURCE="$cjson" -DDAVY_CUDA_FATBINS="${DAVY_CUDA_FATBINS:-}"
 cmake --build "$build" -j "${JOBS:-$(nproc)}"

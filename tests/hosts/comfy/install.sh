@@ -17,6 +17,7 @@ mkdir -p "$to/ComfyUI/custom_nodes/other" "$to/ComfyUI/models"
 check "installs" sh "$script" install "$build" "$to/ComfyUI"
 check "installs again, given custom_nodes" sh "$script" install "$build" "$to/ComfyUI/custom_nodes"
 check "works where it is" env DAVY_PACK="$to/ComfyUI/custom_nodes/davy" "${PYTHON:-/usr/bin/python3}" "$here/nodes.py" "$to/work"
+check "brings the licences" test -s "$to/ComfyUI/custom_nodes/davy/bin/unicode-license.txt" -a -s "$to/ComfyUI/custom_nodes/davy/LICENSE"
 check "goes" sh "$script" uninstall "$build" "$to/ComfyUI"
 check "leaves nothing" same
 mkdir "$to/ComfyUI/custom_nodes/davy"
