@@ -88,30 +88,39 @@ static void finish(davy_job *job, davy_result r) {
     dv_cond_broadcast(job->jobs->finished);
 }
 
-/* Under the lock: a job that waits for its turn need not wait to be cancelled. */
-static void finish_if_cancelled(davy_job *job) {
-    if (job->state != JOB_QUEUED || !dv_job_cancelled(job)) {
-        return;
-    }
-    davy_job **at = &job->jobs->first;
-    while (*at != job) {
-        at = &(*at)->next;
-    }
-    *at = job->next;
-    davy_error_info saved; /* of a thread that only asked how the job is doing */
-    dv_error_get(&saved);
-    finish(job, dv_fail(DAVY_E_CANCELLED, "the job was cancelled before it began"));
-    dv_error_set(&saved);
-}
-
-static davy_result work(davy_job *job) {
+/* Why its turn need not come any more. */
+static davy_result still_wanted(const davy_job *job) {
     if (dv_job_cancelled(job)) {
         return dv_fail(DAVY_E_CANCELLED, "the job was cancelled before it began");
     }
     if (job->desc.deadline_ns != 0 && dv_now_ns() >= job->desc.deadline_ns) {
         return dv_fail(DAVY_E_TIMEOUT, "the job's time was over before its turn came");
     }
-    return job->desc.run(job->desc.arg, job);
+    return DAVY_OK;
+}
+
+/* Under the lock: a job that waits for its turn does not wait for it to be cancelled, nor longer than it was given. */
+static void finish_if_over(davy_job *job) {
+    davy_error_info saved; /* of a thread that only asked how the job is doing */
+    if (job->state != JOB_QUEUED) {
+        return;
+    }
+    dv_error_get(&saved);
+    const davy_result r = still_wanted(job);
+    if (r < 0) {
+        davy_job **at = &job->jobs->first;
+        while (*at != job) {
+            at = &(*at)->next;
+        }
+        *at = job->next;
+        finish(job, r);
+        dv_error_set(&saved);
+    }
+}
+
+static davy_result work(davy_job *job) {
+    const davy_result r = still_wanted(job);
+    return r < 0 ? r : job->desc.run(job->desc.arg, job);
 }
 
 static void thread_main(void *arg) {
@@ -186,12 +195,13 @@ davy_context *dv_job_context(const davy_job *job) {
     return job->desc.context;
 }
 
-/* PENDING, or the result. A cancelled job in the queue is noticed now and then: job_cancel wakes nobody up. */
+/* PENDING, or the result. A cancelled job in the queue is noticed now and then: job_cancel wakes nobody up, nor does a
+ * deadline. */
 static davy_result wait_for(davy_job *job, uint64_t timeout_ns, davy_error_info *error) {
     const uint64_t start = dv_now_ns();
     const bool forever = timeout_ns == UINT64_MAX;
     dv_mutex_lock(job->jobs->lock);
-    finish_if_cancelled(job);
+    finish_if_over(job);
     while (job->state != JOB_FINISHED) {
         const uint64_t waited = dv_now_ns() - start;
         if (!forever && waited >= timeout_ns) {
@@ -200,7 +210,7 @@ static davy_result wait_for(davy_job *job, uint64_t timeout_ns, davy_error_info 
         const uint64_t left = forever ? UINT64_MAX : timeout_ns - waited;
         const bool short_nap = job->state == JOB_QUEUED && left > QUEUED_LOOK_NS;
         dv_cond_wait(job->jobs->finished, job->jobs->lock, short_nap ? QUEUED_LOOK_NS : left);
-        finish_if_cancelled(job);
+        finish_if_over(job);
     }
     const davy_result r = job->state == JOB_FINISHED ? job->result : DAVY_PENDING;
     *error = job->error;
@@ -220,7 +230,7 @@ davy_result dv_job_wait(davy_job *job, uint64_t timeout_ns) {
 void dv_job_info(davy_job *job, davy_job_info *out) {
     memset(out, 0, sizeof *out);
     dv_mutex_lock(job->jobs->lock);
-    finish_if_cancelled(job);
+    finish_if_over(job);
     out->state = job->state == JOB_FINISHED ? job->result : DAVY_PENDING;
     out->done = job->done;
     out->total = job->total;
@@ -235,7 +245,7 @@ void dv_job_cancel(davy_job *job) {
 
 davy_result dv_job_error(davy_job *job, davy_error_info *out) {
     dv_mutex_lock(job->jobs->lock);
-    finish_if_cancelled(job);
+    finish_if_over(job);
     const bool finished = job->state == JOB_FINISHED;
     if (finished) {
         *out = job->error;

@@ -236,6 +236,30 @@ static void queue(big_work *b) {
     picture_free(&want);
 }
 
+/* The time that a job is given counts while others are before it. */
+static void timeout_in_queue(big_work *b) {
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; once_more(i, best); i++) {
+        const uint64_t limit = 10u * 1000000u;
+        const davy_run run = {.struct_size = sizeof run, .timeout_ns = limit};
+        picture out = picture_new(1, 64, 64, 3);
+        davy_tensor src = host_tensor(&b->small), dst = host_tensor(&out);
+        davy_job *first = NULL, *late = NULL;
+        IS(api->upscale(b->model, &b->src, &b->dst, NULL, &first), DAVY_OK);
+        const uint64_t start = host_now_ns();
+        IS(api->upscale(b->model, &src, &dst, &run, &late), DAVY_OK);
+        IS(api->job_wait(late, UINT64_MAX), DAVY_E_TIMEOUT);
+        const uint64_t took = host_now_ns() - start;
+        CHECKF(took >= limit, "timed out before its time");
+        best = took - limit < best ? took - limit : best;
+        IS(api->job_wait(first, 0), DAVY_PENDING);
+        api->job_release(late);
+        api->job_release(first);
+        picture_free(&out);
+    }
+    within(best, "a timeout in the queue");
+}
+
 int main(void) {
     api = host_load();
     file = synth_compact(24, 4, 2, 17);
@@ -246,6 +270,7 @@ int main(void) {
         cancel_by_callback(&b);
         progress_rate(&b);
         timeout(&b);
+        timeout_in_queue(&b);
         many_waiters(&b);
         queue(&b);
     }
