@@ -17,8 +17,11 @@ struct dv_weights_pin {
     dv_vlm_model *model;
 };
 
+#define LOOK_NS 5000000ull
+
 typedef struct place {      /* that has the weights: a GPU, or the CPU */
-    dv_mutex *lock;         /* held while the weights are loaded: the next one waits for them */
+    dv_mutex *lock;         /* of what follows; not held while they are loaded, which calls the host */
+    bool loading;           /* others wait, but go on asking whether they are wanted */
     dv_weights_pin *loaded; /* NULL: they are not */
 } place;
 
@@ -294,21 +297,45 @@ int32_t dv_captioner_gpus(const dv_captioner *c) {
     return c->services->n_gpus > 0 ? c->n_places : 0;
 }
 
+/* Under the lock, and back under it: until nobody else loads. */
+static davy_result await_others(place *at, const dv_loading *loading) {
+    davy_result r = DAVY_OK;
+    while (r == DAVY_OK && at->loading) {
+        dv_mutex_unlock(at->lock);
+        dv_sleep_ns(LOOK_NS);
+        r = loading != NULL && loading->progress != NULL ? loading->progress(loading->user, 0, 1024) : DAVY_OK;
+        dv_mutex_lock(at->lock);
+    }
+    return r;
+}
+
+static davy_result load(const dv_captioner *c, int32_t gpu, const dv_loading *loading, dv_weights_pin **out) {
+    dv_vlm_open o = opening(c, gpu);
+    dv_weights_pin *pin = dv_calloc(1, sizeof *pin);
+    o.loading = loading != NULL ? *loading : o.loading;
+    const davy_result r =
+        pin != NULL ? dv_vlm_model_open(&o, &pin->model) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    if (r < 0) {
+        dv_free(pin);
+        return r;
+    }
+    atomic_init(&pin->refs, 1);
+    *out = pin;
+    return DAVY_OK;
+}
+
 davy_result dv_captioner_pin(dv_captioner *c, int32_t gpu, const dv_loading *loading, dv_weights_pin **out) {
     place *at = &c->places[gpu];
-    davy_result r = DAVY_OK;
     dv_mutex_lock(at->lock);
-    if (at->loaded == NULL) {
-        dv_vlm_open o = opening(c, gpu);
-        o.loading = loading != NULL ? *loading : o.loading;
-        dv_weights_pin *pin = dv_calloc(1, sizeof *pin);
-        r = pin != NULL ? dv_vlm_model_open(&o, &pin->model) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
-        if (r == DAVY_OK) {
-            atomic_init(&pin->refs, 1);
-            at->loaded = pin;
-        } else {
-            dv_free(pin);
-        }
+    davy_result r = await_others(at, loading);
+    if (r == DAVY_OK && at->loaded == NULL) {
+        dv_weights_pin *pin = NULL;
+        at->loading = true;
+        dv_mutex_unlock(at->lock);
+        r = load(c, gpu, loading, &pin);
+        dv_mutex_lock(at->lock);
+        at->loading = false;
+        at->loaded = pin;
     }
     if (r == DAVY_OK) {
         atomic_fetch_add(&at->loaded->refs, 1);
