@@ -142,4 +142,11 @@ void dv_context_set_budget(davy_context *ctx, uint64_t device_bytes, uint64_t ho
         keep.device_bytes += dv_gpu_budget(ctx->gpus[i]);
     }
     dv_context_trim(ctx, &keep, NULL);
+    davy_model *m = NULL;
+    for (int64_t i = 0; (m = take_model(ctx, i)) != NULL; i++) {
+        if (dv_model_engine(m) != NULL) {
+            dv_engine_review(dv_model_engine(m));
+        }
+        dv_model_release(m);
+    }
 }

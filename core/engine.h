@@ -61,6 +61,8 @@ davy_result dv_engine_load(dv_engine *e, const dv_control *control);
 davy_result dv_engine_unload(dv_engine *e);
 /* Frees cached arenas until at most keep_bytes remain. */
 void dv_engine_trim(dv_engine *e, uint64_t keep_bytes);
+/* The budget is another one: pictures that were cut to the one before, or do not fit this one, are planned anew. */
+void dv_engine_review(dv_engine *e);
 
 typedef struct dv_tiling { /* input samples; 0: automatic, width -1: never tile */
     int32_t width, height, overlap;

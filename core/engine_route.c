@@ -320,6 +320,20 @@ void dv_routes_drop(dv_engine *e) {
     }
 }
 
+void dv_engine_review(dv_engine *e) {
+    dv_route *list[DV_ROUTES];
+    const int count = list_routes(e, list);
+    const uint64_t available = dv_engine_available(e);
+    for (int i = 0; i < count; i++) {
+        const dv_layout *l = &list[i]->layout;
+        const bool cut = l->tiles > 1 && list[i]->request.tiling.width == 0;
+        if (cut || l->workspace + l->band > available) {
+            dv_route_forget(e, list[i]);
+        }
+        dv_route_release(list[i]);
+    }
+}
+
 static bool is_other(const dv_route *except, const dv_route *route, int32_t lane) {
     return route->programs[lane] != NULL && (except == NULL || route->programs[lane] != except->programs[lane]);
 }

@@ -89,6 +89,33 @@ static void never_tile(void) {
     picture_free(&out);
 }
 
+/* A size that was computed before is cut to the budget there is now: with more of it than then, it is whole again. */
+static void change_of_budget(void) {
+    const davy_run whole = {.struct_size = sizeof whole, .tile_width = -1};
+    IS(api->context_budget(ctx, 0, 1u << 30), DAVY_OK);
+    picture out = {0};
+    davy_memory_info used = {.struct_size = sizeof used};
+    IS(host_upscale(api, model, &in, NULL, &out), DAVY_OK);
+    IS(api->context_memory(ctx, &used), DAVY_OK);
+    const uint64_t full = plan_of(&whole).workspace_bytes;
+    picture_free(&out);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t budget = used.host_weights_bytes + full / 2;
+        IS(api->context_budget(ctx, 0, budget), DAVY_OK);
+        const davy_plan_info small = plan_of(NULL);
+        CHECKF(small.tiles_x * small.tiles_y > 1 && small.workspace_bytes <= budget,
+               "a budget of %llu: %d x %d tiles, %llu bytes of workspace", (unsigned long long)budget,
+               (int)small.tiles_x, (int)small.tiles_y, (unsigned long long)small.workspace_bytes);
+        IS(host_upscale(api, model, &in, NULL, &out), DAVY_OK);
+        CHECK(out.v != NULL && picture_max_error(&out, &want) < 1e-5);
+        picture_free(&out);
+        IS(api->context_budget(ctx, 0, 1u << 30), DAVY_OK);
+        const davy_plan_info large = plan_of(NULL);
+        CHECKF(large.tiles_x * large.tiles_y == 1, "with a larger budget it is still cut into %d x %d tiles",
+               (int)large.tiles_x, (int)large.tiles_y);
+    }
+}
+
 /* A budget below what is in use at this moment refuses new work only. */
 static void shrink_below_use(void) {
     IS(api->context_budget(ctx, 0, 1u << 30), DAVY_OK);
@@ -132,6 +159,7 @@ int main(void) {
     }
     thresholds();
     never_tile();
+    change_of_budget();
     shrink_below_use();
     api->model_release(model);
     api->context_release(ctx);
