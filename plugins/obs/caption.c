@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "frames.h"
+#include "text.h"
 
 enum { LONGEST_SIDE = 768 }; /* of the picture that is asked about */
 
@@ -46,6 +47,7 @@ static work_state state_of(caption_filter *f) {
 static void update(void *data, obs_data_t *settings) {
     caption_filter *f = data;
     caption_read(settings, &f->settings);
+    engine_hurry(f->engine);
 }
 
 static void get_caption(void *data, calldata_t *call) {
@@ -177,13 +179,15 @@ static void say(caption_filter *f) {
     int kind = OBS_TEXT_INFO_NORMAL;
     const engine_state state = f->engine != NULL ? engine_look(f->engine) : ENGINE_LOADING;
     if (f->engine != NULL && state == ENGINE_FAILED) {
-        snprintf(text, sizeof text, "%s", engine_text(f->engine));
+        text_put(text, sizeof text, "%s", engine_text(f->engine));
         kind = OBS_TEXT_INFO_ERROR;
     } else if (f->engine != NULL && state == ENGINE_LOADING) {
-        snprintf(text, sizeof text, "%s", obs_module_text("Davy.Status.LoadingModel"));
+        text_put(text, sizeof text, "%s", obs_module_text("Davy.Status.LoadingModel"));
+    } else if (client_why(f->client, text, sizeof text)) {
+        kind = OBS_TEXT_INFO_WARNING;
     } else {
         plugin_lock_take(&f->board->lock);
-        snprintf(text, sizeof text, "%.200s%s%.300s", f->engine != NULL ? engine_text(f->engine) : "",
+        text_put(text, sizeof text, "%.200s%s%.300s", f->engine != NULL ? engine_text(f->engine) : "",
                  f->board->text[0] != '\0' ? ". " : "", f->board->text);
         plugin_lock_give(&f->board->lock);
     }
@@ -296,7 +300,7 @@ static void ask(caption_filter *f) {
     caption_question *q = bmemdup(&f->settings.question, sizeof *q);
     q->board = caption_board_hold(f->board);
     q->only_changes = q->only_changes && !f->forced;
-    snprintf(q->source, sizeof q->source, "%s", parent != NULL ? obs_source_get_name(parent) : "");
+    text_put(q->source, sizeof q->source, "%s", parent != NULL ? obs_source_get_name(parent) : "");
     f->mapped = true;
     f->work.in = in;
     f->work.width = f->width;

@@ -5,6 +5,7 @@
 #include <util/platform.h>
 
 #include "caption.h"
+#include "text.h"
 
 enum { MOST = 64 };
 
@@ -128,7 +129,7 @@ static void to_signal(obs_source_t *filter, const char *text, int latency_ms) {
 void caption_publish(const caption_question *q, const char *text, int latency_ms) {
     char whole[CAPTION_TEXT];
     caption_board *b = q->board;
-    snprintf(whole, sizeof whole, "%s%s", q->prefix, text);
+    text_put(whole, sizeof whole, "%s%s", q->prefix, text);
     plugin_lock_take(&b->lock);
     const bool news = strcmp(b->text, whole) != 0;
     memcpy(b->text, whole, sizeof whole);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "caption.h"
+#include "text.h"
 #include "ui.h"
 
 void caption_defaults(obs_data_t *settings) {
@@ -28,11 +29,11 @@ void caption_read(obs_data_t *settings, caption_settings *out) {
     snprintf(out->model, sizeof out->model, "%s", obs_data_get_string(settings, "model_path"));
     snprintf(out->device, sizeof out->device, "%s", obs_data_get_string(settings, "device"));
     snprintf(out->precision, sizeof out->precision, "%s", obs_data_get_string(settings, "precision"));
-    snprintf(q->prompt, sizeof q->prompt, "%s", obs_data_get_string(settings, "prompt"));
-    snprintf(q->follow_up, sizeof q->follow_up, "%s", obs_data_get_string(settings, "follow_up"));
-    snprintf(q->prefix, sizeof q->prefix, "%s", obs_data_get_string(settings, "prefix"));
-    snprintf(q->target, sizeof q->target, "%s", obs_data_get_string(settings, "target_source"));
-    snprintf(q->file, sizeof q->file, "%s", obs_data_get_string(settings, "file"));
+    text_put(q->prompt, sizeof q->prompt, "%s", obs_data_get_string(settings, "prompt"));
+    text_put(q->follow_up, sizeof q->follow_up, "%s", obs_data_get_string(settings, "follow_up"));
+    text_put(q->prefix, sizeof q->prefix, "%s", obs_data_get_string(settings, "prefix"));
+    text_put(q->target, sizeof q->target, "%s", obs_data_get_string(settings, "target_source"));
+    text_put(q->file, sizeof q->file, "%s", obs_data_get_string(settings, "file"));
     q->max_tokens = (int)obs_data_get_int(settings, "max_tokens");
     q->log = obs_data_get_bool(settings, "log_captions");
     q->stream = obs_data_get_bool(settings, "to_stream_cc");

@@ -11,6 +11,7 @@
 #include "engine_work.h"
 #include "plugin.h"
 #include "sync.h"
+#include "text.h"
 
 struct engine {
     engine_key key;
@@ -18,8 +19,10 @@ struct engine {
     int32_t holders;   /* under `lock` */
     engine *next;      /* of the list */
     atomic_int owners; /* the list's holders together, and the thread: the last one frees */
-    bool retried;
-    atomic_bool stop;
+    bool hopeless;     /* nothing is tried again: it takes another key, or another plugin */
+    uint32_t wait_ms;  /* before it was last tried again */
+    uint64_t ready_ns; /* since when it has worked; 0: it never has */
+    atomic_bool stop, hurry;
     atomic_int state; /* engine_state; text, num, den are written before it leaves LOADING */
     char text[512];
     int32_t num, den, device;
@@ -34,27 +37,6 @@ static plugin_lock lock = PLUGIN_LOCK_INIT; /* the list, and holders: for a few 
 static engine *engines;
 static uint64_t engines_so_far;
 
-/* ---- clients ---- */
-
-client *client_create(void) {
-    client *c = calloc(1, sizeof *c);
-    if (c != NULL) {
-        atomic_init(&c->refs, 1);
-        atomic_init(&c->budget_us, 50000);
-        latent_shelf_open(&c->latent);
-    }
-    return c;
-}
-
-void client_release(client *c) {
-    if (c != NULL && atomic_fetch_sub(&c->refs, 1) == 1) {
-        latent_shelf_close(&c->latent);
-        free(c->seen);
-        free(c->done);
-        free(c);
-    }
-}
-
 /* ---- the model ---- */
 
 static void fail(engine *e, const davy_api *api, const char *what) {
@@ -62,8 +44,12 @@ static void fail(engine *e, const davy_api *api, const char *what) {
     if (api == NULL || api->last_error(&error) != DAVY_OK) {
         error.message[0] = '\0';
     }
-    snprintf(e->text, sizeof e->text, "%s%s%s", what, error.message[0] != '\0' ? ": " : "", error.message);
-    plugin_log(LOG_WARNING, "%s", e->text);
+    char before[sizeof e->text];
+    memcpy(before, e->text, sizeof before);
+    text_put(e->text, sizeof e->text, "%s%s%s", what, error.message[0] != '\0' ? ": " : "", error.message);
+    if (strcmp(before, e->text) != 0) {
+        plugin_log(LOG_WARNING, "%s", e->text);
+    }
     atomic_store(&e->state, ENGINE_FAILED);
 }
 
@@ -72,37 +58,6 @@ static int32_t DAVY_CALL stopped(void *user, const char *stage, uint64_t done, u
     (void)done;
     (void)total;
     return atomic_load(&((engine *)user)->stop) ? 1 : 0;
-}
-
-static davy_dtype precision_of(const char *name) {
-    return strcmp(name, "fp32") == 0   ? DAVY_DTYPE_F32
-           : strcmp(name, "fp16") == 0 ? DAVY_DTYPE_F16
-           : strcmp(name, "bf16") == 0 ? DAVY_DTYPE_BF16
-                                       : DAVY_DTYPE_AUTO;
-}
-
-/* The device that "auto" stands for, by name; N of cuda:N or -1. */
-static int32_t name_device(const engine_key *key, const davy_api *api, char *out, size_t bytes) {
-    int32_t count = 0;
-    snprintf(out, bytes, "%s", key->device);
-    if (api->device_count(NULL, &count) != DAVY_OK) {
-        return -1;
-    }
-    for (int32_t i = 0; i < count; i++) {
-        davy_device_info info = {.struct_size = sizeof info};
-        const bool found = api->device_info(NULL, i, &info) == DAVY_OK && info.reason[0] == '\0';
-        const bool automatic = strcmp(key->device, "auto") == 0;
-        if (found && (automatic || strcmp(key->device, info.selector) == 0)) {
-            snprintf(out, bytes, "%s", info.name);
-            if (info.kind == DAVY_DEVICE_CUDA) {
-                return info.index;
-            }
-            if (!automatic) {
-                return -1;
-            }
-        }
-    }
-    return -1;
 }
 
 static bool open_context(engine *e, const davy_api *api) {
@@ -126,36 +81,11 @@ static bool open_context(engine *e, const davy_api *api) {
     return r == DAVY_OK;
 }
 
-/* Real-ESRGAN's general model has a sister that denoises less, NAME-wdn-x4v3 beside NAME-x4v3: what lies between the two is
- * made of both. */
-static bool sister(const engine_key *key, char *out, size_t bytes) {
-    const char *at = strstr(key->model, ENGINE_HAS_SISTER);
-    if (key->task != DAVY_TASK_UPSCALE || key->denoise < 0.0f || at == NULL) {
-        return false;
-    }
-    const int n = snprintf(out, bytes, "%.*sgeneral-wdn%s", (int)(at - key->model), key->model, at + strlen("general"));
-    return n > 0 && (size_t)n < bytes && os_file_exists(out);
-}
-
-/* TAESD's encoder and decoder are files of their own: where one has been chosen, the other lies beside it. */
-static bool other_half(const char *path, char *out, size_t bytes) {
-    static const char *const names[2] = {"encoder", "decoder"};
-    const size_t length = strlen(path);
-    for (int i = 0; i < 2 && length < bytes; i++) {
-        for (size_t at = length; at-- > 0;) {
-            if (strncmp(path + at, names[i], 7) == 0) {
-                memcpy(out, path, length + 1);
-                memcpy(out + at, names[1 - i], 7);
-                return os_file_exists(out);
-            }
-        }
-    }
-    return false;
-}
-
 static bool open_model(engine *e, const davy_api *api) {
     if (e->key.model[0] == '\0') {
-        fail(e, NULL, obs_module_text("Davy.Error.Choose"));
+        e->hopeless = true;
+        fail(e, NULL,
+             obs_module_text(e->key.task == DAVY_TASK_CAPTION ? "Davy.Error.ChooseFolder" : "Davy.Error.Choose"));
         return false;
     }
     char other[sizeof e->key.model];
@@ -165,8 +95,8 @@ static bool open_model(engine *e, const davy_api *api) {
     } else {
         sources[0].name = e->key.model;
     }
-    const bool halves = e->key.task == DAVY_TASK_VAE && other_half(e->key.model, other, sizeof other);
-    const bool sisters = sister(&e->key, other, sizeof other);
+    const bool halves = e->key.task == DAVY_TASK_VAE && engine_other_half(e->key.model, other, sizeof other);
+    const bool sisters = engine_sister(&e->key, other, sizeof other);
     char share[32];
     snprintf(share, sizeof share, "%d.%02d", (int)(e->key.denoise * 100.0f + 0.5f) / 100, /* in no locale */
              (int)(e->key.denoise * 100.0f + 0.5f) % 100);
@@ -178,7 +108,7 @@ static bool open_model(engine *e, const davy_api *api) {
                                   .n_sources = halves || sisters ? 2 : 1,
                                   .options = &blend,
                                   .n_options = sisters ? 1 : 0,
-                                  .compute = precision_of(e->key.precision)};
+                                  .compute = engine_precision(e->key.precision)};
     const davy_run run = {.struct_size = sizeof run, .progress = stopped, .progress_user = e};
     davy_model_info info = {.struct_size = sizeof info};
     if (api->model_open(e->context, &desc, &e->model) != DAVY_OK || api->model_info(e->model, &info) != DAVY_OK ||
@@ -190,6 +120,7 @@ static bool open_model(engine *e, const davy_api *api) {
     }
     const uint32_t both = DAVY_MODEL_ENCODES | DAVY_MODEL_DECODES;
     if (e->key.task == DAVY_TASK_VAE && (info.features & both) != both) {
+        e->hopeless = true;
         fail(e, NULL, obs_module_text("Davy.Error.Half"));
         return false;
     }
@@ -199,14 +130,39 @@ static bool open_model(engine *e, const davy_api *api) {
     }
     e->info = info;
     char device[160];
-    e->device = name_device(&e->key, api, device, sizeof device);
+    e->device = engine_name_device(&e->key, api, device, sizeof device);
     char mixture[64] = "";
     if (sisters) {
         snprintf(mixture, sizeof mixture, ", %s %d %%", obs_module_text("Davy.Status.Denoise"),
                  (int)(e->key.denoise * 100.0f + 0.5f));
     }
-    snprintf(e->text, sizeof e->text, "%s (%s%s), %s", info.arch, info.variant, mixture, device);
+    text_put(e->text, sizeof e->text, "%s (%s%s), %s", info.arch, info.variant, mixture, device);
     return true;
+}
+
+/* Of this picture or question, or there is no memory for it now: what others hand over may well be computed. */
+static bool is_of_picture(davy_result code) {
+    static const davy_result codes[] = {DAVY_E_INVALID,   DAVY_E_SHAPE,       DAVY_E_UNSUPPORTED,
+                                        DAVY_E_BUDGET,    DAVY_E_NOMEM_HOST,  DAVY_E_NOMEM_DEVICE,
+                                        DAVY_E_TOKENIZER, DAVY_E_CONTEXT_FULL};
+    bool is = false;
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        is = is || code == codes[i];
+    }
+    return is;
+}
+
+static void work_failed(engine *e, const davy_api *api, client *owner) {
+    davy_error_info error = {.struct_size = sizeof error};
+    char why[sizeof owner->why];
+    if (api->last_error(&error) != DAVY_OK || !is_of_picture(error.code)) {
+        fail(e, api, obs_module_text("Davy.Error.Run"));
+        return;
+    }
+    text_put(why, sizeof why, "%s: %s", obs_module_text("Davy.Error.Run"), error.message);
+    if (client_say(owner, why)) {
+        plugin_log(LOG_WARNING, "%s", why);
+    }
 }
 
 static void take_works(engine *e, const davy_api *api) {
@@ -218,9 +174,10 @@ static void take_works(engine *e, const davy_api *api) {
         client *owner = w->owner;
         const bool ready = atomic_load(&e->state) == ENGINE_READY;
         const work_state state = ready ? engine_work(&m, w) : WORK_PASSED;
-        const bool failed = state == WORK_FAILED && !atomic_load(&owner->gone) && !atomic_load(&e->stop);
-        if (failed) {
-            fail(e, api, obs_module_text("Davy.Error.Run"));
+        if (state == WORK_FAILED && !atomic_load(&e->stop)) {
+            work_failed(e, api, owner);
+        } else if (state == WORK_DONE) {
+            client_say(owner, "");
         }
         atomic_store(&w->state, state); /* from here w may be gone */
         client_release(owner);
@@ -237,18 +194,31 @@ static void close_model(engine *e, const davy_api *api) {
     }
 }
 
-/* A device that was lost may be there again: once, after two seconds, with everything anew. */
+static bool open_all(engine *e, const davy_api *api) {
+    if (!open_context(e, api) || !open_model(e, api)) {
+        return false;
+    }
+    e->ready_ns = plugin_now_ns();
+    atomic_store(&e->state, ENGINE_READY);
+    return true;
+}
+
+/* A device that was lost may be there again, or the file that was missing: after a while, each time a longer one, with
+ * everything anew. */
 static void try_again(engine *e, const davy_api *api) {
-    enum { WAIT_MS = 2000, NAP_MS = 20 };
-    e->retried = true;
-    for (int ms = 0; ms < WAIT_MS && !atomic_load(&e->stop); ms += NAP_MS) {
+    enum { SOON_MS = 2000, LATER_MS = 64000, MOST_MS = 1024000, NAP_MS = 20 };
+    const bool steady = e->ready_ns != 0 && plugin_now_ns() - e->ready_ns > LATER_MS * UINT64_C(1000000);
+    const uint32_t first_ms = e->ready_ns != 0 ? SOON_MS : LATER_MS;
+    e->wait_ms = steady || e->wait_ms == 0 ? first_ms : e->wait_ms < MOST_MS ? 2 * e->wait_ms : MOST_MS;
+    bool hurry = false;
+    close_model(e, api);
+    for (uint32_t ms = 0; ms < e->wait_ms && !hurry && !atomic_load(&e->stop); ms += NAP_MS) {
         plugin_sleep_ms(NAP_MS);
         take_works(e, api); /* nobody who goes waits for this */
+        hurry = atomic_exchange(&e->hurry, false);
     }
-    close_model(e, api);
-    if (!atomic_load(&e->stop) && open_context(e, api) && open_model(e, api)) {
+    if (!atomic_load(&e->stop) && open_all(e, api)) {
         plugin_log(LOG_INFO, "again: %s", e->text);
-        atomic_store(&e->state, ENGINE_READY);
     }
 }
 
@@ -264,17 +234,18 @@ static void engine_thread(void *arg) {
     const char *why = NULL;
     const davy_api *api = plugin_davy(&why);
     if (api == NULL) {
-        snprintf(e->text, sizeof e->text, "%s %s", obs_module_text("Davy.Error.Library"), why);
+        e->hopeless = true;
+        text_put(e->text, sizeof e->text, "%s %s", obs_module_text("Davy.Error.Library"), why);
         atomic_store(&e->state, ENGINE_FAILED);
-    } else if (open_context(e, api) && open_model(e, api)) {
+    } else if (open_all(e, api)) {
         plugin_log(LOG_INFO, "%s", e->text);
-        atomic_store(&e->state, ENGINE_READY);
     }
     while (!atomic_load(&e->stop)) {
-        plugin_semaphore_wait(&e->wake);
-        take_works(e, api);
-        if (e->model != NULL && atomic_load(&e->state) == ENGINE_FAILED && !e->retried) {
+        if (!e->hopeless && atomic_load(&e->state) == ENGINE_FAILED) {
             try_again(e, api);
+        } else {
+            plugin_semaphore_wait(&e->wake);
+            take_works(e, api);
         }
     }
     take_works(e, api); /* what came with the last breath goes back */
@@ -353,6 +324,12 @@ engine_state engine_look(engine *e) {
     return (engine_state)atomic_load(&e->state);
 }
 
+void engine_hurry(engine *e) {
+    if (e != NULL) {
+        atomic_store(&e->hurry, engine_look(e) == ENGINE_FAILED);
+    }
+}
+
 void engine_scale(const engine *e, int32_t *num, int32_t *den) {
     *num = e->num;
     *den = e->den;
@@ -377,6 +354,8 @@ const char *engine_text(const engine *e) {
 
 void engine_submit(engine *e, work *w) {
     atomic_fetch_add(&w->owner->refs, 1);
+    w->engine = e->number;
+    atomic_store(&w->owner->engine, w->engine);
     atomic_store(&w->owner->newest, w->number);
     atomic_store(&w->state, WORK_QUEUED);
     work *head = atomic_load(&e->pushed);

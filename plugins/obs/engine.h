@@ -30,21 +30,31 @@ typedef enum engine_state { ENGINE_LOADING = 0, ENGINE_READY, ENGINE_FAILED } en
 typedef struct client {
     atomic_int refs;
     atomic_uint_fast64_t newest; /* number of the last picture handed out */
+    atomic_uint_fast64_t engine; /* number of the engine that has it; another one stops computing for the filter */
     atomic_bool gone;            /* cancel what runs */
     atomic_bool forget;          /* the filter no longer has the last result */
     atomic_int last_us;          /* of the last picture computed */
     atomic_int budget_us;        /* a picture may take so long */
-    /* the engine's thread alone: */
-    uint8_t *seen, *done; /* the pixels that came last; those whose result the filter has */
+    plugin_lock lock;            /* of why; held to copy only */
+    char why[512];               /* the last picture could not be computed; "": it could */
+    plugin_lock turn;            /* of all that follows: held by the engine that computes */
+    uint8_t *seen, *done;        /* the pixels that came last; those whose result the filter has */
     size_t seen_bytes, done_bytes;
     uint64_t probed_ns; /* when a picture that was over the budget was last computed */
     float average_us;   /* 0: nothing has run */
     uint64_t ran_on;    /* number of the engine that made the result */
+    uint64_t failed_on; /* of the one that could not, at failed_ns, of this size; 0: none */
+    uint64_t failed_ns;
+    uint32_t failed_width, failed_height;
     latent_shelf latent;
 } client;
 
-client *client_create(void);
+client *client_create(void); /* client.c */
 void client_release(client *c);
+/* What is wrong with its pictures; "": nothing. Whether that is news. */
+bool client_say(client *c, const char *why);
+/* false: nothing is wrong. */
+bool client_why(client *c, char *out, size_t bytes);
 
 typedef enum work_state { /* of a slot of a filter */
                           WORK_FREE = 0,
@@ -77,6 +87,7 @@ typedef struct work {
     atomic_int state; /* work_state */
     client *owner;
     uint64_t number;
+    uint64_t engine; /* the number of the one that it was handed to */
     work_format format;
     uint32_t width, height, out_width, out_height;
     const uint8_t *in; /* mapped; rows in_stride bytes apart */
@@ -102,6 +113,8 @@ int32_t engine_multiple(const engine *e);
 uint32_t engine_padded(uint32_t size, int32_t multiple);
 /* READY: N of cuda:N; -1: the CPU. */
 int32_t engine_device(const engine *e);
+/* What has failed is tried again, less and less often: now, as something has changed. */
+void engine_hurry(engine *e);
 /* One sentence: FAILED: why; READY: what runs where. Valid while the engine is held. */
 const char *engine_text(const engine *e);
 /* Hands a picture over: w is the engine's until its state is beyond WORK_QUEUED. Lock-free. */

@@ -5,6 +5,7 @@
 
 #include "caption.h"
 #include "engine_work.h"
+#include "text.h"
 
 enum { GRID = 16 };
 
@@ -49,7 +50,7 @@ static void remember(caption_board *b, const uint8_t now[GRID * GRID]) {
 /* Runs a turn to its end; a filter that goes stops it within a token. */
 static bool turn(const davy_api *api, davy_dialogue *d, const work *w) {
     const davy_run how = {
-        .struct_size = sizeof how, .priority = -1, .progress = engine_unwanted, .progress_user = &w->owner->gone};
+        .struct_size = sizeof how, .priority = -1, .progress = engine_unwanted, .progress_user = (void *)(uintptr_t)w};
     return api->dialogue_generate(d, NULL, &how, NULL) == DAVY_OK;
 }
 
@@ -62,7 +63,7 @@ static bool answer(const davy_api *api, davy_dialogue *d, char *out, size_t byte
         while (*utf8 == ' ' || *utf8 == '\n') {
             utf8++;
         }
-        snprintf(out, bytes, "%s", utf8);
+        text_put(out, bytes, "%s", utf8);
     }
     api->text_release(text);
     return ok;

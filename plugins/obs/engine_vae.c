@@ -101,7 +101,7 @@ static bool code(const engine_model *m, const work *w, davy_tensor *in, davy_ten
     const davy_run how = {.struct_size = sizeof how,
                           .stream = in->memory == DAVY_MEMORY_CUDA ? w->stream : NULL,
                           .progress = engine_unwanted,
-                          .progress_user = &w->owner->gone};
+                          .progress_user = (void *)(uintptr_t)w};
     davy_tensor z = {.struct_size = sizeof z,
                      .dtype = DAVY_DTYPE_F32}; /* in host memory: it is changed and lent there */
     bool ok = m->api->vae_encode(m->model, in, &z, &how, NULL) == DAVY_OK;

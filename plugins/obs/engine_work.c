@@ -6,7 +6,7 @@
 
 #include "sync.h"
 
-#define PROBE_NS 2000000000u /* how often a filter that is over its budget tries again */
+#define PROBE_NS 2000000000u /* how often a filter that is over its budget, or whose pictures fail, tries again */
 
 static size_t pixel_bytes(const work *w) {
     return w->format == WORK_SRGB8 ? 4 : 8;
@@ -74,7 +74,8 @@ int32_t DAVY_CALL engine_unwanted(void *user, const char *stage, uint64_t done, 
     (void)stage;
     (void)done;
     (void)total;
-    return atomic_load((const atomic_bool *)user) ? 1 : 0;
+    const work *w = user;
+    return atomic_load(&w->owner->gone) || atomic_load(&w->owner->engine) != w->engine ? 1 : 0;
 }
 
 static davy_tensor picture(void *data, davy_dtype dtype, uint32_t width, uint32_t height, uint32_t stride) {
@@ -94,7 +95,8 @@ static davy_tensor picture(void *data, davy_dtype dtype, uint32_t width, uint32_
 }
 
 static bool run(const engine_model *m, const work *w, davy_tensor *in, davy_tensor *out) {
-    const davy_run how = {.struct_size = sizeof how, .progress = engine_unwanted, .progress_user = &w->owner->gone};
+    const davy_run how = {
+        .struct_size = sizeof how, .progress = engine_unwanted, .progress_user = (void *)(uintptr_t)w};
     return m->api->upscale(m->model, in, out, &how, NULL) == DAVY_OK;
 }
 
@@ -161,7 +163,7 @@ static bool run_device(const engine_model *m, const work *w) {
                           .flags = cuda ? DAVY_RUN_STREAM_ORDERED : 0,
                           .stream = cuda ? w->stream : NULL,
                           .progress = engine_unwanted,
-                          .progress_user = &w->owner->gone};
+                          .progress_user = (void *)(uintptr_t)w};
     davy_tensor in = engine_device_picture(m, w, w->in, w->width, w->height, w->in_stride);
     davy_tensor out = engine_device_picture(m, w, w->out, w->out_width, w->out_height, w->out_stride);
     const bool ok = m->api->upscale(m->model, &in, &out, &how, NULL) == DAVY_OK;
@@ -198,13 +200,32 @@ static bool worth(client *c, bool still, uint64_t now, bool *probe) {
     return !*probe || now - c->probed_ns >= PROBE_NS;
 }
 
-work_state engine_work(const engine_model *m, work *w) {
+static work_state failed(const engine_model *m, work *w, uint64_t now) {
+    davy_error_info error = {.struct_size = sizeof error};
+    if (m->api->last_error(&error) == DAVY_OK && error.code == DAVY_E_CANCELLED) {
+        return WORK_STALE; /* whether or not it is wanted again by now */
+    }
+    w->owner->failed_on = m->engine;
+    w->owner->failed_ns = now;
+    w->owner->failed_width = w->width;
+    w->owner->failed_height = w->height;
+    return WORK_FAILED;
+}
+
+/* It would most likely fail as the last one did: for a while. */
+static bool fails(const engine_model *m, const work *w, uint64_t now) {
+    const client *c = w->owner;
+    return c->failed_on == m->engine && c->failed_width == w->width && c->failed_height == w->height &&
+           now - c->failed_ns < PROBE_NS;
+}
+
+static work_state take_turn(const engine_model *m, work *w) {
     client *c = w->owner;
-    if (w->number != atomic_load(&c->newest) || atomic_load(&c->gone)) {
+    if (w->number != atomic_load(&c->newest) || engine_unwanted(w, NULL, 0, 0) != 0) {
         return WORK_STALE;
     }
     if (m->task == DAVY_TASK_CAPTION) {
-        return engine_caption(m, w) ? WORK_DONE : atomic_load(&c->gone) ? WORK_STALE : WORK_FAILED;
+        return engine_caption(m, w) ? WORK_DONE : failed(m, w, plugin_now_ns());
     }
     if (atomic_exchange(&c->forget, false)) {
         c->done_bytes = 0;
@@ -221,17 +242,18 @@ work_state engine_work(const engine_model *m, work *w) {
     if (c->ran_on != m->engine) { /* another model: its speed is not known */
         c->average_us = 0.0f;
     }
-    if (!worth(c, still, start, &probe)) {
+    if (!worth(c, still, start, &probe) || fails(m, w, start)) {
         return WORK_PASSED;
     }
     const bool ok = m->task == DAVY_TASK_VAE      ? engine_vae(m, w)
                     : w->format == WORK_STRAIGHT8 ? run_device(m, w)
                     : w->format == WORK_SRGB8     ? run_srgb8(m, w)
                                                   : run_linear16(m, w);
-    if (!ok) {
-        return atomic_load(&c->gone) ? WORK_STALE : WORK_FAILED;
-    }
     const uint64_t end = plugin_now_ns();
+    if (!ok) {
+        return failed(m, w, end);
+    }
+    c->failed_on = 0;
     const float us = (float)(end - start) / 1000.0f;
     const bool first = c->ran_on != m->engine; /* also plans: not how long a picture takes */
     c->ran_on = m->engine;
@@ -243,4 +265,12 @@ work_state engine_work(const engine_model *m, work *w) {
     }
     keep(w, &c->done, &c->done_bytes);
     return WORK_DONE;
+}
+
+/* A filter that has changed its model may have a picture with each: the one before stops as soon as it is asked. */
+work_state engine_work(const engine_model *m, work *w) {
+    plugin_lock_take(&w->owner->turn);
+    const work_state state = take_turn(m, w);
+    plugin_lock_give(&w->owner->turn);
+    return state;
 }

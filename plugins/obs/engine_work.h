@@ -17,6 +17,13 @@ typedef struct engine_model {
 /* DONE, SAME, PASSED, STALE or FAILED. */
 work_state engine_work(const engine_model *m, work *w);
 
+/* engine_key.c. The device that "auto" stands for, by name; N of cuda:N or -1. */
+int32_t engine_name_device(const engine_key *key, const davy_api *api, char *out, size_t bytes);
+davy_dtype engine_precision(const char *name);
+/* The file that belongs to the key's; false: there is none. */
+bool engine_sister(const engine_key *key, char *out, size_t bytes);
+bool engine_other_half(const char *path, char *out, size_t bytes);
+
 /* Pixels in the memory of the engine's device, in order on its stream. */
 davy_tensor engine_device_picture(const engine_model *m, const work *w, const uint8_t *data, uint32_t width,
                                   uint32_t height, uint32_t stride);
@@ -24,7 +31,7 @@ davy_tensor engine_device_picture(const engine_model *m, const work *w, const ui
 bool engine_vae(const engine_model *m, const work *w);
 /* The same of a captioning engine: answers w->question about a picture of bytes and tells everybody (engine_caption.c). */
 bool engine_caption(const engine_model *m, work *w);
-/* Cancels when what `user` (an atomic_bool) points to is set. */
+/* Cancels when nobody will see what becomes of `user`, a work: its filter has gone, or asks another engine now. */
 int32_t DAVY_CALL engine_unwanted(void *user, const char *stage, uint64_t done, uint64_t total);
 
 /* Rows of pixels between OBS's numbers and the network's (light.c): RGBA that alpha has not multiplied. What is written is not

@@ -7,8 +7,9 @@
 
 #include <util/profiler.h>
 
-#define IDLE_SECONDS 60.0f
-#define TEXTURE_MOST 16384u
+#define IDLE_SECONDS  60.0f
+#define TEXTURE_MOST  16384u
+#define PAUSE_SECONDS 0.25f /* what was shown before so long a time is not shown again */
 
 /* ---- sizes ---- */
 
@@ -129,6 +130,7 @@ static void update(void *data, obs_data_t *settings) {
     filter *f = data;
     filter_read(settings, &f->settings);
     atomic_store(&f->client->budget_us, f->settings.budget_ms * 1000);
+    engine_hurry(f->engine);
 }
 
 /* The device that draws is going: the engine lets go of mapped memory first. */
@@ -280,6 +282,9 @@ static void draw(const filter *f, gs_texture_t *texture, enum gs_color_space spa
 /* The first time in a frame: what is below is drawn and goes on its way. */
 static bool next_picture(filter *f) {
     frames_goal goal;
+    if (f->since_drawn > PAUSE_SECONDS) {
+        frames_pause(&f->frames);
+    }
     f->drawn = true;
     f->idle = false;
     if (!frames_draw(&f->frames, f->context, f->width, f->height, space_of(f, 0, NULL))) {
@@ -298,7 +303,13 @@ static bool next_picture(filter *f) {
 }
 
 static void show(filter *f) {
-    if (f->width == 0 || f->height == 0 || failed(f) || (!f->drawn && !next_picture(f))) {
+    if (failed(f)) {
+        f->drawn = true; /* seen, as it is */
+        frames_pause(&f->frames);
+        obs_source_skip_video_filter(f->context);
+        return;
+    }
+    if (f->width == 0 || f->height == 0 || (!f->drawn && !next_picture(f))) {
         frames_take_back(&f->frames);
         obs_source_skip_video_filter(f->context);
         return;

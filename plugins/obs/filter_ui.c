@@ -5,6 +5,7 @@
 #include <util/platform.h>
 
 #include "filter.h"
+#include "text.h"
 #include "ui.h"
 
 #define BROWSE        "browse"
@@ -224,29 +225,31 @@ obs_missing_files_t *filter_missing_files(void *data) {
 static int describe(const filter *f, bool numbers, char *out, size_t bytes) {
     const engine_state state = f->engine != NULL ? engine_look(f->engine) : ENGINE_LOADING;
     if (f->engine != NULL && state == ENGINE_FAILED) {
-        snprintf(out, bytes, "%s %s", engine_text(f->engine), ui_say("Davy.Status.Unfiltered"));
+        text_put(out, bytes, "%s %s", engine_text(f->engine), ui_say("Davy.Status.Unfiltered"));
         return OBS_TEXT_INFO_ERROR;
     }
     if (state == ENGINE_LOADING) {
-        snprintf(out, bytes, "%s", ui_say("Davy.Status.Loading"));
+        text_put(out, bytes, "%s", ui_say("Davy.Status.Loading"));
         return OBS_TEXT_INFO_NORMAL;
+    }
+    if (client_why(f->client, out, bytes)) {
+        text_add(out, bytes, ". %s", ui_say("Davy.Status.Unfiltered"));
+        return OBS_TEXT_INFO_WARNING;
     }
     const float ms = (float)atomic_load(&f->client->last_us) / 1000.0f;
     const bool over = f->frames.passing && ms > (float)f->settings.budget_ms;
-    int used = snprintf(out, bytes, "%s, %u x %u -> %u x %u.", engine_text(f->engine), f->width, f->height,
-                        atomic_load(&f->out_width), atomic_load(&f->out_height));
-    if (over && used >= 0 && (size_t)used < bytes) {
-        snprintf(out + used, bytes - (size_t)used, " %.0f ms > %d ms: %s", (double)ms, f->settings.budget_ms,
-                 ui_say("Davy.Status.Over"));
+    text_put(out, bytes, "%s, %u x %u -> %u x %u.", engine_text(f->engine), f->width, f->height,
+             atomic_load(&f->out_width), atomic_load(&f->out_height));
+    if (over) {
+        text_add(out, bytes, " %.0f ms > %d ms: %s", (double)ms, f->settings.budget_ms, ui_say("Davy.Status.Over"));
         return OBS_TEXT_INFO_WARNING;
     }
-    if (f->frames.gpu.why != NULL && used >= 0 && (size_t)used < bytes) {
-        used += snprintf(out + used, bytes - (size_t)used, " %s: %s.", ui_say("Davy.Status.Host"), f->frames.gpu.why);
+    if (f->frames.gpu.why != NULL) {
+        text_add(out, bytes, " %s: %s.", ui_say("Davy.Status.Host"), f->frames.gpu.why);
     }
-    if (numbers && ms > 0.0f && used >= 0 && (size_t)used < bytes) {
-        snprintf(out + used, bytes - (size_t)used, " %.1f ms, %llu %s, %llu %s", (double)ms,
-                 (unsigned long long)f->frames.done, ui_say("Davy.Status.Done"), (unsigned long long)f->frames.dropped,
-                 ui_say("Davy.Status.Dropped"));
+    if (numbers && ms > 0.0f) {
+        text_add(out, bytes, " %.1f ms, %llu %s, %llu %s", (double)ms, (unsigned long long)f->frames.done,
+                 ui_say("Davy.Status.Done"), (unsigned long long)f->frames.dropped, ui_say("Davy.Status.Dropped"));
     }
     return OBS_TEXT_INFO_NORMAL;
 }

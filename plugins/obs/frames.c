@@ -132,7 +132,7 @@ static void show(frames *f, int i) {
     }
     set_state(&f->slots[i], WORK_SHOWN);
     f->shown = i;
-    f->passing = false;
+    f->passing = f->slots[i].work.number <= f->unseen;
     f->mix.strength = -1.0f;
     f->done++;
 }
@@ -155,7 +155,7 @@ static void settle(frames *f, int i) {
     } else if (state == WORK_PASSED || state == WORK_FAILED) {
         f->passing = true;
     } else if (state == WORK_SAME) {
-        f->passing = f->shown < 0;
+        f->passing = f->shown < 0 || s->work.number <= f->unseen;
     }
     set_state(s, WORK_FREE);
 }
@@ -167,6 +167,17 @@ void frames_take_back(frames *f) {
             settle(f, i);
         }
     }
+}
+
+void frames_pause(frames *f) {
+    frames_take_back(f);
+    for (int i = 0; i < FRAMES_SLOTS; i++) {
+        if (state_of(&f->slots[i]) == WORK_STAGED) {
+            set_state(&f->slots[i], WORK_FREE);
+        }
+    }
+    f->unseen = f->number;
+    f->passing = true;
 }
 
 /* ---- handing over ---- */
@@ -232,13 +243,22 @@ static void submit(frame_slot *s, engine *e, client *c, const frames_goal *goal)
     engine_submit(e, &s->work);
 }
 
+/* Its result has the size that the engine makes of it, whatever size pictures have by now. */
+static bool is_for(const frame_slot *s, const engine *e) {
+    int32_t num = 1;
+    int32_t den = 1;
+    engine_scale(e, &num, &den);
+    return s->out_width == (uint64_t)s->width * (uint32_t)num / (uint32_t)den &&
+           s->out_height == (uint64_t)s->height * (uint32_t)num / (uint32_t)den;
+}
+
 static void hand_over(frames *f, engine *e, client *c, const frames_goal *goal) {
     for (int i = 0; i < FRAMES_SLOTS; i++) {
         frame_slot *s = &f->slots[i];
         if (state_of(s) != WORK_STAGED || s->work.number == f->number) {
             continue;
         }
-        if (s->out_width != goal->width || s->out_height != goal->height || !slot_map(s)) {
+        if (!is_for(s, e) || !slot_map(s)) {
             set_state(s, WORK_FREE);
             continue;
         }

@@ -45,6 +45,7 @@ typedef struct frames {
     enum gs_color_space space;
     uint32_t width, height;
     uint64_t number;
+    uint64_t unseen;   /* numbers up to it are of what was seen before a pause */
     int shown;         /* slot; -1: none */
     bool passing;      /* show the picture as it is */
     bool lacks_before; /* the result should be mixed, and cannot be */
@@ -76,6 +77,8 @@ bool frames_draw(frames *f, obs_source_t *filter, uint32_t width, uint32_t heigh
 void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal);
 /* Only takes back: where no engine is ready. */
 void frames_take_back(frames *f);
+/* The same after a pause: nothing is shown of pictures from before it. */
+void frames_pause(frames *f);
 /* The result, else the picture as it is; NULL: neither. */
 gs_texture_t *frames_texture(frames *f, float strength, enum gs_color_space *space);
 

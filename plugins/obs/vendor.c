@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "caption.h"
+#include "text.h"
 #include "vendor.h"
 
 typedef void (*request_fn)(obs_data_t *request, obs_data_t *response, void *user);
@@ -32,7 +33,7 @@ typedef struct wanted {
 static bool fits(caption_board *b, const char *source, char *name, size_t bytes) {
     obs_source_t *filter = obs_weak_source_get_source(b->filter);
     obs_source_t *parent = filter != NULL ? obs_filter_get_parent(filter) : NULL;
-    snprintf(name, bytes, "%s", parent != NULL ? obs_source_get_name(parent) : "");
+    text_put(name, bytes, "%s", parent != NULL ? obs_source_get_name(parent) : "");
     const bool fit = filter != NULL && (source == NULL || source[0] == '\0' || strcmp(source, name) == 0 ||
                                         strcmp(source, obs_source_get_name(filter)) == 0);
     obs_source_release(filter);

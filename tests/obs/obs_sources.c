@@ -37,6 +37,12 @@ static uint32_t own_width(void *data) {
     return ((const own *)data)->width;
 }
 
+/* Another one each frame. */
+static uint32_t growing_width(void *data) {
+    const own *o = data;
+    return o->width + o->frame % 16;
+}
+
 static uint32_t own_height(void *data) {
     return ((const own *)data)->height;
 }
@@ -99,6 +105,9 @@ static obs_source_t *create(const char *id, const char *name, uint32_t width, ui
     if (strcmp(id, "test_moving") == 0) {
         info.video_tick = moving_tick;
         info.video_render = moving_render;
+    } else if (strcmp(id, "test_growing") == 0) {
+        info.video_tick = moving_tick;
+        info.get_width = growing_width;
     } else if (strcmp(id, "test_pixels") == 0 || strcmp(id, "test_scrolling") == 0) {
         info.video_tick = strcmp(id, "test_scrolling") == 0 ? moving_tick : NULL;
         info.output_flags = drawn | OBS_SOURCE_SRGB;
@@ -127,6 +136,10 @@ obs_source_t *world_moving(const char *name, uint32_t width, uint32_t height) {
 
 obs_source_t *world_pixels(const char *name, const uint8_t *rgba, uint32_t width, uint32_t height, bool scrolling) {
     return create(scrolling ? "test_scrolling" : "test_pixels", name, width, height, rgba);
+}
+
+obs_source_t *world_growing(const char *name, uint32_t width, uint32_t height) {
+    return create("test_growing", name, width, height, NULL);
 }
 
 obs_source_t *world_window(const char *name, uint32_t width, uint32_t height) {

@@ -49,6 +49,8 @@ obs_source_t *world_moving(const char *name, uint32_t width, uint32_t height);
 obs_source_t *world_pixels(const char *name, const uint8_t *rgba, uint32_t width, uint32_t height, bool scrolling);
 /* One that draws by itself, the same picture always, as captures of windows do; of size 0: there is nothing to see yet. */
 obs_source_t *world_window(const char *name, uint32_t width, uint32_t height);
+/* The same, of another width each frame, as a window is while somebody draws at its edge. */
+obs_source_t *world_growing(const char *name, uint32_t width, uint32_t height);
 /* One that shows the frames that obs_source_output_video gives it, as players do. */
 obs_source_t *world_player(const char *name);
 /* A filter on a source, settings as JSON (of which %s and %d are filled in); world_unfilter. */

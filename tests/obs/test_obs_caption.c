@@ -177,7 +177,12 @@ static void wait_for_captions(int n) {
 
 /* Two questions about each picture: one caption when the picture changes, none while it does not, one on the hotkey. */
 static void test_asked(void) {
+    enum { CHARACTERS = 50 };
     char file[1100];
+    char too_long[3 * CHARACTERS + 1] = ""; /* for the text in front, of which a part of a character would be left */
+    for (int i = 0; i < CHARACTERS; i++) {
+        memcpy(too_long + 3 * i, "\xe3\x81\x82", 4);
+    }
     snprintf(file, sizeof file, "%s/models/davy-tiny-vlm", shared);
     if (!os_file_exists(file)) {
         return; /* said before */
@@ -193,11 +198,17 @@ static void test_asked(void) {
     obs_source_t *filter =
         world_filter(image, "davy_caption_filter",
                      "{\"model_path\":\"%s/models/davy-tiny-vlm\",\"follow_up\":\"What color is it?\",\"every\":false,"
-                     "\"on_change\":true,\"max_tokens\":16,\"to_stream_cc\":true}",
-                     shared);
+                     "\"on_change\":true,\"max_tokens\":16,\"to_stream_cc\":true,\"prefix\":\"%s\"}",
+                     shared, too_long);
     signal_handler_connect(obs_source_get_signal_handler(filter), "davy_caption", on_caption, NULL);
     wait_for_captions(1);
     CHECKF(strchr(heard.text, '\n') != NULL, "two questions, one answer: %s", heard.text);
+    obs_data_t *json = obs_data_create(); /* JSON is UTF-8 */
+    obs_data_set_string(json, "text", heard.text);
+    obs_data_t *read = obs_data_create_from_json(obs_data_get_json(json));
+    CHECKF(read != NULL && strcmp(obs_data_get_string(read, "text"), heard.text) == 0, "no UTF-8: %s", heard.text);
+    obs_data_release(read);
+    obs_data_release(json);
     os_sleep_ms(1800); /* three looks */
     CHECKF(heard.signals == 1, "%d captions of one picture", heard.signals);
     CHECKF(application.streams == 1, "%d captions for the stream", application.streams);

@@ -212,6 +212,61 @@ static void test_two(void) {
     obs_source_release(colour);
 }
 
+/* A source that has another size each frame is computed all the same. */
+static void test_growing(void) {
+    obs_source_t *window = world_growing("growing", PIC_W, PIC_H);
+    obs_source_t *filter = world_filter(window, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
+                                        world_file("identity.safetensors"));
+    world_show(window);
+    world_wait_done(filter, 5, 20);
+    CHECKF(world_number(filter, "done") >= 5, "%lld pictures of a window that grows", world_number(filter, "done"));
+    world_unfilter(window, filter);
+    world_show(NULL);
+    obs_source_release(window);
+}
+
+/* Frames that have this colour in the corner. */
+typedef struct corner {
+    uint8_t bgr[3];
+    volatile long frames;
+} corner;
+
+static void look_at_corner(void *data, struct video_data *frame) {
+    corner *c = data;
+    if (memcmp(frame->data[0], c->bgr, sizeof c->bgr) == 0) {
+        os_atomic_inc_long(&c->frames);
+    }
+}
+
+/* What was shown before a source was hidden is not shown once more when it is to be seen again. */
+static void test_hidden(void) {
+    corner before = {.bgr = {0xc0, 0x60, 0x30}};
+    corner after = {.bgr = {0x20, 0xa0, 0x10}};
+    obs_source_t *colour = world_colour("hidden", 0xffc06030u, PIC_W, PIC_H);
+    obs_source_t *filter = world_filter(colour, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
+                                        world_file("identity.safetensors"));
+    obs_data_t *settings = obs_data_create();
+    world_show(colour);
+    world_wait_done(filter, 1, 60);
+    world_show(NULL);
+    world_wait_frames(40);
+    obs_data_set_int(settings, "color", 0xff20a010u);
+    obs_source_update(colour, settings);
+    obs_data_release(settings);
+    world_wait_frames(10);
+    obs_add_raw_video_callback(NULL, look_at_corner, &before);
+    obs_add_raw_video_callback(NULL, look_at_corner, &after);
+    world_show(colour);
+    world_wait_frames(20);
+    obs_remove_raw_video_callback(look_at_corner, &before);
+    obs_remove_raw_video_callback(look_at_corner, &after);
+    CHECKF(before.frames == 0, "%ld frames show what was there before the source was hidden", before.frames);
+    CHECK(after.frames > 0);
+    world_unfilter(colour, filter);
+    world_show(NULL);
+    obs_source_release(colour);
+}
+
 /* Without libdavy: the filters are there, change nothing and say what is missing and what to do. */
 static void test_missing(void) {
     static const char *const ids[] = {"davy_upscale_filter", "davy_vae_filter", "davy_caption_filter"};
@@ -279,6 +334,8 @@ int main(int argc, char **argv) {
         test_capture();
         test_empty();
         test_two();
+        test_growing();
+        test_hidden();
     }
     const long left = world_close();
     CHECKF(left == 0, "libobs counts %ld allocations that are left", left);
