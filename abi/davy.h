@@ -682,7 +682,8 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *model_load)(davy_model *model, const davy_run *run, davy_job **job);
     davy_result(DAVY_CALL *model_unload)(davy_model *model, uint32_t flags);
 
-    /* plan. [any] Output shape, workspace and tiling of a call, without running it. */
+    /* plan. [any] Output shape, workspace and tiling of a call, without running it. Where the call would have to make room,
+     * this does: caches and weights of models that are not running go. */
     davy_result(DAVY_CALL *plan_query)(davy_model *model, const davy_query *query, davy_plan_info *out);
 
     /* one-shot work. [any] run may be NULL. job NULL: the call blocks and the output is complete on return. job set: the

@@ -45,7 +45,7 @@ davy_result dv_buffer_create(davy_context *ctx, dv_gpu *gpu, uint64_t bytes, dav
         dv_buffers_reap(ctx, false);
     }
     davy_result r = take_memory(ctx, b);
-    if (r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE) {
+    if (dv_is_short(r)) {
         static const dv_keep nothing;
         r = gpu != NULL && dv_context_trim(ctx, &nothing, NULL) ? take_memory(ctx, b) : r;
     }

@@ -34,10 +34,6 @@ typedef struct together {
     uint64_t done;
 } together;
 
-static bool ran_out(davy_result r) {
-    return r == DAVY_E_NOMEM_HOST || r == DAVY_E_NOMEM_DEVICE || r == DAVY_E_BUDGET;
-}
-
 /* ---- progress ---- */
 
 static void count_parts(together *t) {
@@ -160,8 +156,8 @@ static davy_result open_batch(together *t, int64_t prompt) {
         o.sequences = t->width;
         o.tokens = t->width * each;
         const davy_result r = dv_batch_open(t->model, &o, &t->batch);
-        const bool again = ran_out(r) && !asked && dv_turn_make_room(t->dialogue);
-        if (!ran_out(r) || (!again && t->width <= 2)) {
+        const bool again = dv_ran_out(r) && !asked && dv_turn_make_room(t->dialogue);
+        if (!dv_ran_out(r) || (!again && t->width <= 2)) {
             return r;
         }
         asked = true;
@@ -233,12 +229,12 @@ static davy_result begin(together *t, bool *small) {
     }
     p->index = (uint32_t)t->taken;
     davy_result r = look(t, p);
-    *small = ran_out(r) || (r == DAVY_OK && p->seen.smaller);
+    *small = dv_ran_out(r) || (r == DAVY_OK && p->seen.smaller);
     r = *small ? DAVY_OK : r;
     r = r < 0 || *small ? r : write_question(t, p);
     if (r == DAVY_OK && !*small && t->batch == NULL) {
         r = open_batch(t, p->ids.n);
-        *small = ran_out(r);
+        *small = dv_ran_out(r);
         r = *small ? DAVY_OK : r;
     }
     r = r < 0 || *small ? r : ask(t, p);

@@ -6,16 +6,12 @@
 #include "core/error.h"
 #include "core/talk_priv.h"
 
-static bool ran_out(davy_result r) {
-    return r == DAVY_E_NOMEM_HOST || r == DAVY_E_NOMEM_DEVICE || r == DAVY_E_BUDGET;
-}
-
 /* A GPU that has no room for the weights leaves the pictures to the others. */
 static davy_result load(dv_captioning *c) {
     davy_dialogue *d = c->dialogue;
     d->now = &c->turn;
     const davy_result r = dv_turn_load(d, &c->turn);
-    if (r < 0 && d->gpu > 0 && ran_out(r)) {
+    if (r < 0 && d->gpu > 0 && dv_ran_out(r)) {
         davy_error_info why;
         dv_error_get(&why);
         dv_logf(dv_context_services(dv_talk_context(d))->log, DAVY_LOG_WARN, "captioning goes on without one GPU: %s",

@@ -109,11 +109,6 @@ static inline dv_gpu *dv_engine_gpu(const dv_engine *e, int32_t lane) {
     return e->services.n_gpus > 0 ? e->services.gpus[lane] : NULL;
 }
 
-/* Memory is short for this layout: others may give some back, or smaller tiles may do. */
-static inline bool dv_is_short(davy_result r) {
-    return r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE;
-}
-
 /* The picture is one tile, and no more than the picture. */
 static inline bool dv_tile_is_whole(const dv_request *q, int64_t tile_h, int64_t tile_w) {
     return q->h == tile_h && q->w == tile_w;

@@ -18,6 +18,16 @@ davy_result dv_fail_prefix(const char *fmt, ...) DV_PRINTF(1, 2);
 void dv_error_get(davy_error_info *out);
 void dv_error_set(const davy_error_info *info);
 
+/* A budget or a device has no room: others may give some back, or something smaller may do. */
+static inline bool dv_is_short(davy_result r) {
+    return r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE;
+}
+
+/* The same, or the host itself has none. */
+static inline bool dv_ran_out(davy_result r) {
+    return r == DAVY_E_NOMEM_HOST || dv_is_short(r);
+}
+
 const char *dv_result_name(davy_result r);
 
 #endif

@@ -252,10 +252,6 @@ davy_model **dv_model_link(davy_model *m) {
 
 /* ---- work ---- */
 
-static bool is_full(davy_result r) {
-    return r == DAVY_E_BUDGET || r == DAVY_E_NOMEM_DEVICE;
-}
-
 bool dv_model_make_room(const davy_model *m) {
     static const dv_keep nothing;
     davy_error_info saved;
@@ -282,10 +278,10 @@ static davy_result attempt(const task *t) {
 static davy_result try_hard(davy_model *m, const task *t) {
     atomic_fetch_add(&m->running, 1);
     davy_result r = attempt(t);
-    if (is_full(r) && dv_model_make_room(m)) {
+    if (dv_is_short(r) && dv_model_make_room(m)) {
         r = attempt(t);
     }
-    while (is_full(r) && t->clip != NULL && dv_clip_tiles_shrink(t->clip)) {
+    while (dv_is_short(r) && t->clip != NULL && dv_clip_tiles_shrink(t->clip)) {
         r = attempt(t);
     }
     atomic_fetch_sub(&m->running, 1);
@@ -294,7 +290,7 @@ static davy_result try_hard(davy_model *m, const task *t) {
 
 davy_result dv_model_pin(davy_model *m, int32_t gpu, const dv_loading *loading, dv_weights_pin **out) {
     davy_result r = dv_captioner_pin(m->captioner, gpu, loading, out);
-    return is_full(r) && dv_model_make_room(m) ? dv_captioner_pin(m->captioner, gpu, loading, out) : r;
+    return dv_is_short(r) && dv_model_make_room(m) ? dv_captioner_pin(m->captioner, gpu, loading, out) : r;
 }
 
 static davy_result loaded(void *user, uint64_t done, uint64_t total) {
@@ -330,7 +326,7 @@ davy_result dv_model_run(davy_model *m, const dv_work *work) {
 davy_result dv_model_clip_open(davy_model *m, const dv_clip_tiles_desc *desc, dv_clip_tiles **out) {
     atomic_fetch_add(&m->running, 1);
     davy_result r = dv_clip_tiles_open(m->engine, desc, out);
-    if (is_full(r) && dv_model_make_room(m)) {
+    if (dv_is_short(r) && dv_model_make_room(m)) {
         r = dv_clip_tiles_open(m->engine, desc, out);
     }
     if (r < 0) {

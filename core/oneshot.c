@@ -368,6 +368,14 @@ davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **j
     return launch(&c, job);
 }
 
+static davy_result plan_call(dv_call *c, davy_plan_info *plan) {
+    const int64_t pictures = dv_call_together(c) ? dv_call_pictures(c) : 1;
+    return c->moving ? dv_call_plan_clip(c, plan)
+                     : dv_engine_plan_batch(dv_model_engine(c->model), c->stage, pictures, c->in.h, c->in.w, &c->tiling,
+                                            plan);
+}
+
+/* What the call would make room for, it is planned with: others' idle memory goes. */
 davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in, const davy_run *run,
                             davy_plan_info *out) {
     if (op < DAVY_OP_VAE_ENCODE || op > DAVY_OP_UPSCALE) {
@@ -380,10 +388,10 @@ davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in
     r = r < 0 ? r : check_op(&c);
     r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, &size);
     if (r == DAVY_OK) {
-        const int64_t pictures = dv_call_together(&c) ? dv_call_pictures(&c) : 1;
-        r = c.moving
-                ? dv_call_plan_clip(&c, &plan)
-                : dv_engine_plan_batch(dv_model_engine(model), c.stage, pictures, c.in.h, c.in.w, &c.tiling, &plan);
+        r = plan_call(&c, &plan);
+        if (dv_is_short(r) && dv_model_make_room(model)) {
+            r = plan_call(&c, &plan);
+        }
     }
     if (r == DAVY_OK) {
         davy_layout layout = c.in.layout;

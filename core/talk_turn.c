@@ -137,9 +137,9 @@ static davy_result watch(davy_dialogue *d, const dv_asking *a, const dv_clip *cl
 /* The cache is there before the pictures: where even the smallest does not fit beside it, half of a cache that holds
  * nothing yet may do. On false all is as it was, or there is no cache. */
 static bool shorten(davy_dialogue *d, davy_result r) {
-    const bool ran_out = r == DAVY_E_NOMEM_HOST || r == DAVY_E_NOMEM_DEVICE || r == DAVY_E_BUDGET;
     const int64_t half = dv_dialogue_context(d->talk) / 2;
-    if (!ran_out || d->asking.p.context_tokens > 0 || dv_dialogue_tokens(d->talk) > 0 || half < DV_DIALOGUE_LEAST) {
+    if (!dv_ran_out(r) || d->asking.p.context_tokens > 0 || dv_dialogue_tokens(d->talk) > 0 ||
+        half < DV_DIALOGUE_LEAST) {
         return false;
     }
     dv_dialogue_release(d->talk);

@@ -7,10 +7,6 @@
 #include "core/vlm/dialogue_priv.h"
 #include "core/vlm/positions.h"
 
-static bool ran_out(davy_result r) {
-    return r == DAVY_E_NOMEM_HOST || r == DAVY_E_NOMEM_DEVICE || r == DAVY_E_BUDGET;
-}
-
 davy_result dv_dialogue_open(const dv_vlm_model *model, const dv_dialogue_options *options, dv_dialogue **out) {
     const dv_dialogue_options none = {0};
     const dv_dialogue_options *o = options != NULL ? options : &none;
@@ -33,10 +29,10 @@ davy_result dv_dialogue_open(const dv_vlm_model *model, const dv_dialogue_option
                             .chunk = o->chunk,
                             .few = DV_LOOKUP_ROWS};
     davy_result r = dv_decoder_open(&desc, &d->decoder);
-    if (ran_out(r) && o->room != NULL && o->room(o->user)) {
+    if (dv_ran_out(r) && o->room != NULL && o->room(o->user)) {
         r = dv_decoder_open(&desc, &d->decoder);
     }
-    while (o->context == 0 && ran_out(r) && d->context / 2 >= DV_DIALOGUE_LEAST) {
+    while (o->context == 0 && dv_ran_out(r) && d->context / 2 >= DV_DIALOGUE_LEAST) {
         desc.context = d->context /= 2;
         r = dv_decoder_open(&desc, &d->decoder);
     }

@@ -41,10 +41,6 @@ static dv_picture_options options_of(const dv_picture_options *given) {
     return o;
 }
 
-static bool ran_out(davy_result r) {
-    return r == DAVY_E_NOMEM_HOST || r == DAVY_E_NOMEM_DEVICE || r == DAVY_E_BUDGET;
-}
-
 static bool make_room(const dv_dialogue_options *o) {
     return o != NULL && o->room != NULL && o->room(o->user);
 }
@@ -55,10 +51,10 @@ davy_result dv_dialogue_look(const dv_vlm_model *m, const dv_rgb8 *picture, cons
     dv_picture_options o = options_of(options);
     davy_result r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
     r = r < 0 ? r : see(m, picture, cancel, &s);
-    if (ran_out(r) && make_room(cancel)) {
+    if (dv_ran_out(r) && make_room(cancel)) {
         r = see(m, picture, cancel, &s);
     }
-    while (ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
+    while (dv_ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
         s.smaller = true;
         r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
         r = r < 0 ? r : see(m, picture, cancel, &s);
@@ -105,10 +101,10 @@ davy_result dv_dialogue_watch(const dv_vlm_model *m, const dv_video *video, cons
     const dv_rgb8 *first = video->frames;
     davy_result r = dv_picture_plan_video(&m->config, &o, first->width, first->height, video->n, &s.plan);
     r = r < 0 ? r : see(m, first, cancel, &s);
-    if (ran_out(r) && make_room(cancel)) {
+    if (dv_ran_out(r) && make_room(cancel)) {
         r = see(m, first, cancel, &s);
     }
-    while (ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
+    while (dv_ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
         s.smaller = true;
         r = dv_picture_plan_video(&m->config, &o, first->width, first->height, video->n, &s.plan);
         r = r < 0 ? r : see(m, first, cancel, &s);
