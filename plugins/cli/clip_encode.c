@@ -28,6 +28,7 @@ typedef struct encoding {
     source from;
     cli_picture frame;
     uint32_t width, height; /* that are encoded */
+    uint32_t bits;
     davy_sequence *sequence;
     cli_array latent; /* frames' latents, one behind the other: [n, z, h, w] */
     int64_t n, room;
@@ -122,11 +123,17 @@ static davy_tensor middle_of(const encoding *e) {
     return t;
 }
 
-static int fit_sides(encoding *e) {
+static uint32_t fitting(const encoding *e, uint32_t side) {
     const uint32_t m = e->session->info.size_multiple > 1 ? (uint32_t)e->session->info.size_multiple : 1;
+    return side / m * m;
+}
+
+static int fit_sides(encoding *e) {
+    const uint32_t m = (uint32_t)e->session->info.size_multiple;
     const cli_picture *p = &e->frame;
-    e->width = p->width / m * m;
-    e->height = p->height / m * m;
+    e->width = fitting(e, p->width);
+    e->height = fitting(e, p->height);
+    e->bits = p->bits;
     if (e->width == 0 || e->height == 0) {
         return cli_fail(e->from.path, "%ux%u is smaller than %u, the model's factor", p->width, p->height, m);
     }
@@ -200,9 +207,12 @@ static int pull_one(encoding *e, int *more) {
 }
 
 static int push_frame(encoding *e) {
-    if (e->frame.width < e->width || e->frame.height < e->height) {
-        return cli_fail(e->from.path, "frame %lld is %ux%u, smaller than those before", (long long)e->frames + 1,
-                        e->frame.width, e->frame.height);
+    const cli_picture *p = &e->frame;
+    const uint32_t w = e->args->crop ? fitting(e, p->width) : p->width;
+    const uint32_t h = e->args->crop ? fitting(e, p->height) : p->height;
+    if (w != e->width || h != e->height || p->bits != e->bits) { /* pictures of a folder, one of which is no frame */
+        return cli_fail(e->from.path, "frame %lld is %ux%u with %u bits, those before make %ux%u with %u",
+                        (long long)e->frames + 1, p->width, p->height, p->bits, e->width, e->height, e->bits);
     }
     const davy_tensor in = middle_of(e);
     davy_result d = DAVY_FULL;

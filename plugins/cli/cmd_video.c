@@ -88,9 +88,10 @@ static void tell_oddities(const job *j) {
     if (v->alpha) {
         cli_note(path, "has transparent parts, or may have: they are left out");
     }
-    if (v->turned != 0 && !tells_turn(j->format.container)) {
+    if (v->orientation != 1 && !tells_turn(j->format.container)) {
+        const int mirrored = v->orientation == 2 || v->orientation == 4 || v->orientation == 5 || v->orientation == 7;
         cli_note(path, "is shown turned%s, which the output cannot say: it will not be; .mp4 and .mov can",
-                 v->turned < 0 ? " or mirrored" : "");
+                 mirrored ? " or mirrored" : "");
     }
     tell_hdr(v);
     if (video_is_piped(v) && v->format->nb_streams > 1 && j->format.encoder != NULL) {

@@ -33,7 +33,7 @@ typedef struct cli_video_decoding {
  * failure. */
 int cli_video_open(const char *path, const cli_video_decoding *how, cli_video **out);
 const cli_video_facts *cli_video_about(const cli_video *v);
-/* The next frame as RGB of facts.bits, the size facts say, in memory of p's own that is kept from frame to frame;
+/* The next frame as RGB of facts.bits, turned as it is to be shown, in memory of p's own that is kept from frame to frame;
  * *seconds (may be NULL): when it is shown, from the beginning. 1: a frame; 0: the end; -1: failure, told. */
 int cli_video_read(cli_video *v, cli_picture *p, double *seconds);
 /* Goes to the last frame that can be read at once at or before `seconds`: the next cli_video_read gives it or one shortly

@@ -1,5 +1,4 @@
 /* video_in.c - see video.h: a file or a pipe, and the frames of its best video stream. */
-#include <libavutil/display.h>
 #include <libavutil/pixdesc.h>
 #include <math.h>
 #include <stdio.h>
@@ -148,6 +147,15 @@ static double rate_of(const cli_video *v) {
     return average.num > 0 && average.den > 0 ? av_q2d(average) : base.num > 0 && base.den > 0 ? av_q2d(base) : 0.0;
 }
 
+/* Of the eight ways that EXIF counts, the nearest to this matrix: rows are what a step to the right, and one down, becomes. */
+static int orientation_of(const int32_t *matrix) {
+    static const int straight[4] = {1, 2, 4, 3}, across[4] = {5, 8, 6, 7};
+    const double right[2] = {matrix[0], matrix[1]}, down[2] = {matrix[3], matrix[4]};
+    return fabs(right[0]) + fabs(down[1]) >= fabs(right[1]) + fabs(down[0])
+               ? straight[(right[0] < 0.0) + 2 * (down[1] < 0.0)]
+               : across[(right[1] < 0.0) + 2 * (down[0] < 0.0)];
+}
+
 /* What has to be told, or kept beside the pixels. */
 static void look_at_kind(cli_video *v, const AVFrame *first) {
     const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(first->format);
@@ -157,11 +165,7 @@ static void look_at_kind(cli_video *v, const AVFrame *first) {
         (const int32_t *)(const void *)video_side_data(v->stream, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
     v->alpha =
         (d != NULL && (d->flags & AV_PIX_FMT_FLAG_ALPHA) != 0) || (coded != NULL && strcmp(coded->value, "1") == 0);
-    if (matrix != NULL && bytes >= 9 * sizeof *matrix) {
-        const double angle = av_display_rotation_get(matrix);
-        const int mirrored = (double)matrix[0] * matrix[4] - (double)matrix[1] * matrix[3] < 0.0;
-        v->turned = mirrored ? -1 : angle == angle ? (int)lrint(angle + 360.0) % 360 : 0; /* not a number: no turn */
-    }
+    v->orientation = matrix != NULL && bytes >= 9 * sizeof *matrix ? orientation_of(matrix) : 1;
     video_hdr_of(v->stream, first, &v->hdr);
 #if LIBAVUTIL_VERSION_INT >= AV_VERSION_INT(58, 7, 100)
     v->interlaced = (first->flags & AV_FRAME_FLAG_INTERLACED) != 0;
@@ -262,7 +266,8 @@ static int to_picture(cli_video *v, cli_picture *p) {
     if (v->rgb == NULL && (v->rgb = video_rgb_alloc(f->width, f->height, f->bits)) == NULL) {
         return cli_fail(v->path, "out of memory");
     }
-    if (p->pixels == NULL) {
+    if (p->pixels == NULL || v->orientation != 1) { /* what is turned has moved to memory of another shape */
+        free(p->pixels);
         p->width = f->width;
         p->height = f->height;
         p->channels = 3;
@@ -277,7 +282,7 @@ static int to_picture(cli_video *v, cli_picture *p) {
                         video_error(r, why));
     }
     video_rgb_to_picture(v->rgb, p);
-    return CLI_OK;
+    return cli_picture_orient(p, v->orientation) == 0 ? CLI_OK : cli_fail(v->path, "out of memory");
 }
 
 int cli_video_read(cli_video *v, cli_picture *p, double *seconds) {

@@ -17,6 +17,7 @@ typedef struct video_format { /* of the encoder, the same for all parts */
     enum AVPixelFormat pixels;
     int w, h, quality;
     AVRational time_base, rate, sample_aspect;
+    int upright; /* frames are as they are to be shown, whatever those of the input are */
     video_colour colour;
     video_hdr hdr;
 } video_format;

@@ -80,7 +80,7 @@ struct cli_video {
     int64_t first_pts;
     int64_t step; /* ticks of a frame whose duration nobody tells */
     int interlaced, alpha;
-    int turned; /* degrees anticlockwise that it is turned by when it is shown, or -1: mirrored */
+    int orientation; /* how it is turned when it is shown, a number of EXIF's; 1: not at all */
     video_hdr hdr;
     cli_video_facts facts;
     video_colour colour;

@@ -31,13 +31,13 @@ int video_set_side_data(AVStream *s, enum AVPacketSideDataType type, const void 
     return 0;
 }
 
-/* How the picture is turned, how bright its display was: kept as it is. */
-static int copy_side_data(const AVStream *from, AVStream *to) {
+/* How the picture is turned, unless it has been, how bright its display was: kept as it is. */
+static int copy_side_data(const AVStream *from, int upright, AVStream *to) {
     static const enum AVPacketSideDataType kept[] = {AV_PKT_DATA_DISPLAYMATRIX, AV_PKT_DATA_MASTERING_DISPLAY_METADATA,
                                                      AV_PKT_DATA_CONTENT_LIGHT_LEVEL, AV_PKT_DATA_STEREO3D,
                                                      AV_PKT_DATA_SPHERICAL};
     int r = 0;
-    for (size_t i = 0; r >= 0 && i < sizeof kept / sizeof kept[0]; i++) {
+    for (size_t i = upright ? 1 : 0; r >= 0 && i < sizeof kept / sizeof kept[0]; i++) { /* the first is the turn */
         size_t bytes = 0;
         const uint8_t *d = video_side_data(from, kept[i], &bytes);
         r = d != NULL ? video_set_side_data(to, kept[i], d, bytes) : 0;
@@ -69,7 +69,7 @@ int video_add_stream(AVFormatContext *out, const cli_video *v, const video_forma
         to->disposition = v->stream->disposition;
         av_dict_copy(&to->metadata, v->stream->metadata, 0);
         drop_tag(&to->metadata, "encoder");
-        r = copy_side_data(v->stream, to);
+        r = copy_side_data(v->stream, f->upright, to);
     }
     return r < 0 ? r : video_hdr_to_stream(&f->hdr, to);
 }
@@ -191,7 +191,7 @@ static int add_other(AVFormatContext *out, const AVStream *s, enum AVCodecID for
     copy->time_base = s->time_base;
     copy->disposition = s->disposition;
     av_dict_copy(&copy->metadata, s->metadata, 0);
-    r = r < 0 ? r : copy_side_data(s, copy);
+    r = r < 0 ? r : copy_side_data(s, 0, copy);
     if (r >= 0 && mkv && is_cover(s)) {
         return attach(s, copy);
     }

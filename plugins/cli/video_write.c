@@ -53,7 +53,11 @@ static int settle_format(cli_video_writer *w, const cli_video_wish *wish) {
     f->quality = wish->quality > 0 ? wish->quality : 16;
     f->rate = rate_of(wish, w->sound);
     f->time_base = av_inv_q(f->rate);
+    f->upright = 1;
     f->sample_aspect = w->sound != NULL ? w->sound->stream->sample_aspect_ratio : (AVRational){1, 1};
+    if (w->sound != NULL && w->sound->orientation >= 5 && f->sample_aspect.num > 0) {
+        f->sample_aspect = av_inv_q(f->sample_aspect);
+    }
     f->colour = w->sound != NULL ? w->sound->colour : usual_colour(wish->height);
     if (w->sound != NULL) { /* it begins when the other one's pictures do */
         w->first = av_rescale_q(w->sound->first_pts, w->sound->stream->time_base, f->time_base);

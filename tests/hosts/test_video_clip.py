@@ -29,6 +29,14 @@ def store(path, header, data):
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
+def taehv():
+    made = WORK / "taehv"
+    if not made.exists():
+        subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/taehv", made],
+                       check=True, stdout=subprocess.DEVNULL)
+    return "--model", made / "model.safetensors"
+
+
 def cut_in_pieces(frames):
     """Ten frames of a model that takes 5 or 22: five are left out, and told."""
     made = WORK / "taeh3"
@@ -45,10 +53,7 @@ def cut_in_pieces(frames):
 
 def test_latents():
     """A clip to latents and back: from a file, a pipe and a folder the same; frames, rate and sound are the clip's."""
-    made = WORK / "taehv"
-    subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/taehv", made],
-                   check=True, stdout=subprocess.DEVNULL)
-    vae = ("--model", made / "model.safetensors")
+    vae = taehv()
     src = WORK / "l.mkv"
     ffmpeg("-f", "lavfi", "-i", "mandelbrot=size=96x64:rate=10", "-f", "lavfi", "-i", "sine=frequency=440", "-t", "1.0",
            "-c:v", "ffv1", "-pix_fmt", "yuv420p", "-c:a", "aac", src)
@@ -95,6 +100,50 @@ def test_latents():
         davy("decode", WORK / "l-odd.safetensors", "-o", WORK / "l-no.png", *vae, code=1)
     nothing_beside(WORK / "l-no.safetensors")
     nothing_beside(WORK / "l-no.png")
+
+
+def rotated(src, out, matrix):
+    """The mp4 with another display matrix in its track's header."""
+    data = bytearray(src.read_bytes())
+    at = data.find(b"tkhd") + 44
+    data[at:at + 36] = b"".join((round(v * 65536) & 0xffffffff).to_bytes(4, "big") for v in matrix[:2]) + bytes(4) + \
+        b"".join((round(v * 65536) & 0xffffffff).to_bytes(4, "big") for v in matrix[2:]) + bytes(12) + (1 << 30).to_bytes(4, "big")
+    out.write_bytes(data)
+
+
+def test_turned():
+    """A phone's video is encoded as it is to be shown, and not turned a second time with its own sound."""
+    vae = taehv()
+    stored = WORK / "t.mp4"
+    ffmpeg("-f", "lavfi", "-i", "testsrc=size=96x64:rate=10", "-t", "0.2", "-c:v", "libx264rgb", "-qp", "0", stored)
+    for name, matrix in (("90", (0, 1, -1, 0)), ("180", (-1, 0, 0, -1)), ("270", (0, -1, 1, 0)), ("mirrored", (-1, 0, 0, 1))):
+        src, frames = WORK / f"t-{name}.mp4", WORK / f"t-{name}"
+        rotated(stored, src, matrix)
+        frames.mkdir()
+        ffmpeg("-i", src, frames / "%06d.png")  # turns by itself
+        davy("encode", src, "-o", WORK / "t.safetensors", *vae)
+        davy("encode", frames, "-o", WORK / "t-folder.safetensors", *vae)
+        got, want = latents(WORK / "t.safetensors")[0], latents(WORK / "t-folder.safetensors")[0]
+        check(got.shape == want.shape and np.array_equal(got, want), f"{name}: latents {got.shape}, {want.shape}")
+    davy("decode", WORK / "t.safetensors", "-o", WORK / "t-back.mp4", "--audio", WORK / "t-90.mp4", "--codec", "libx264", *vae)
+    (video,) = probe(WORK / "t-back.mp4", "streams")
+    check(not video.get("side_data_list"), f"turned again: {video.get('side_data_list')}")
+
+
+def test_folder_of_sizes():
+    """A picture of another size is no frame: it was cut to the middle without a word."""
+    vae = taehv()
+    frames = WORK / "f"
+    frames.mkdir()
+    for i, size in enumerate(("32x32", "64x48", "35x32")):
+        ffmpeg("-f", "lavfi", "-i", f"testsrc=size={size}", "-frames:v", "1", frames / f"{i}.png")
+    encode = lambda code, *more: davy("encode", frames, "-o", WORK / "f.safetensors", *vae, *more, code=code).stderr  # noqa: E731
+    check(b"frame 2 is 64x48" in encode(1) and b"frame 2 is 64x48" in encode(1, "--crop"), "the larger one")
+    (frames / "1.png").unlink()
+    check(b"frame 2 is 35x32" in encode(1), "without --crop")
+    encode(0, "--crop")
+    ffmpeg("-f", "lavfi", "-i", "testsrc=size=32x32", "-frames:v", "1", "-pix_fmt", "rgb48be", frames / "3.png")
+    check(b"with 16 bits" in encode(1, "--crop"), "more bits")
 
 
 def test_short_of_memory():
