@@ -49,15 +49,12 @@ static const family families[] = {
 static const struct {
     const char *part, *key;
 } file_names[] = {
-    {"sdxl", "sdxl"},      {"sd_xl", "sdxl"},
-    {"sd-xl", "sdxl"},     {"sd3", "sd3"},
-    {"sd_3", "sd3"},       {"stable-diffusion-3", "sd3"},
-    {"flux", "flux"},      {"ae.safetensors", "flux"},
-    {"ae.sft", "flux"},    {"vae-ft-mse", "sd1"},
-    {"vae-ft-ema", "sd1"}, {"kl-f8", "sd1"},
-    {"sd15", "sd1"},       {"sd1.5", "sd1"},
-    {"sd1_5", "sd1"},      {"v1-5", "sd1"},
-    {"sd21", "sd2"},       {"v2-1", "sd2"},
+    {"sdxl", "sdxl"}, {"sd_xl", "sdxl"},     {"sd-xl", "sdxl"},
+    {"sd3", "sd3"},   {"sd_3", "sd3"},       {"stable-diffusion-3", "sd3"},
+    {"flux", "flux"}, {"vae-ft-mse", "sd1"}, {"vae-ft-ema", "sd1"},
+    {"kl-f8", "sd1"}, {"sd15", "sd1"},       {"sd1.5", "sd1"},
+    {"sd1_5", "sd1"}, {"v1-5", "sd1"},       {"sd21", "sd2"},
+    {"v2-1", "sd2"},
 };
 
 /* Published files, known whatever they are called. */
@@ -119,6 +116,17 @@ static bool take_config(cfg *c, const dv_json *config) {
     return true;
 }
 
+/* FLUX.1's goes by two letters, which many another name ends in ("vae.safetensors"). */
+static bool is_ae(const char *file_name) {
+    return dv_starts_with(file_name, "ae.safetensors") || dv_starts_with(file_name, "ae.sft");
+}
+
+/* A configuration of diffusers' that does not say what is its default: all of SD 1's and some of SD 2's. */
+static bool is_default(const cfg *c, const dv_json *config) {
+    const char *class_name = config != NULL ? dv_json_string(dv_json_get(config, "_class_name")) : NULL;
+    return c->z == 4 && class_name != NULL && strcmp(class_name, "AutoencoderKL") == 0;
+}
+
 /* Shapes that leave no doubt, the configuration, siblings in a checkpoint, the file's name; last, as it takes a second,
  * what is in the file. */
 static void find_family(cfg *c, const dv_probe *probe) {
@@ -136,16 +144,23 @@ static void find_family(cfg *c, const dv_probe *probe) {
         c->scale = 0.08333f;
         return;
     }
+    const char *name = probe->file_name != NULL ? probe->file_name : "";
     take_family(c, dv_tensors_meta(t, "checkpoint"));
     for (size_t i = 0; i < DV_ARRAY_LEN(file_names) && c->family == NULL; i++) {
-        if (contains(probe->file_name != NULL ? probe->file_name : "", file_names[i].part)) {
+        if (contains(name, file_names[i].part)) {
             take_family(c, file_names[i].key);
         }
+    }
+    if (c->family == NULL && is_ae(name)) {
+        take_family(c, "flux");
     }
     for (size_t i = 0; i < DV_ARRAY_LEN(known_files) && c->family == NULL; i++) {
         if (dv_tensors_are_file(t, known_files[i].bytes, known_files[i].sha256)) {
             take_family(c, known_files[i].key);
         }
+    }
+    if (c->family == NULL && is_default(c, probe->config)) {
+        take_family(c, "sd1");
     }
 }
 
@@ -195,6 +210,17 @@ static int32_t match(const dv_probe *probe) {
     return (encoder || decoder) && !relative ? 10 : 0;
 }
 
+/* Under ldm's names (.attn.) or diffusers' (.attentions.); the middle is no level. */
+static bool levels_attend(const dv_tensors *t, bool encoder) {
+    bool found = false;
+    for (int64_t i = 0; i < t->count && !found; i++) {
+        const char *name = t->refs[i].name;
+        found = (encoder ? strncmp(name, "encoder.down", 12) : strncmp(name, "decoder.up", 10)) == 0 &&
+                (strstr(name, ".attn.") != NULL || strstr(name, ".attentions.") != NULL);
+    }
+    return found;
+}
+
 static davy_result find_levels(const dv_tensors *t, bool encoder, half *s) {
     const char *side = encoder ? "encoder" : "decoder";
     char names[NAME_BYTES];
@@ -214,11 +240,7 @@ static davy_result find_levels(const dv_tensors *t, bool encoder, half *s) {
             return dv_fail(DAVY_E_TENSOR, "the %s has no first block at level %d", side, (int)i);
         }
     }
-    if (dv_has(t, encoder
-                      ? "encoder.down.0.attn.0.q.weight|encoder.down.1.attn.0.q.weight|encoder.down.2.attn.0.q.weight|"
-                        "encoder.down.3.attn.0.q.weight|encoder.down.4.attn.0.q.weight"
-                      : "decoder.up.0.attn.0.q.weight|decoder.up.1.attn.0.q.weight|decoder.up.2.attn.0.q.weight|"
-                        "decoder.up.3.attn.0.q.weight|decoder.up.4.attn.0.q.weight")) {
+    if (levels_attend(t, encoder)) {
         return dv_fail(DAVY_E_UNSUPPORTED, "the %s has attention inside its levels (a kl-f16 or f32 network)", side);
     }
     return DAVY_OK;

@@ -141,6 +141,11 @@ static void test_families(void) {
     expect_scale(from_checkpoint(fake_usual_kl(0, 16, 0, 128), "sd1"), NULL, "", 0, 0,
                  "scale unknown"); /* z does not fit */
     expect_scale(fake_usual_kl(0, 16, 0, 128), NULL, "ae.safetensors", 0.3611, 0.1159, "FLUX.1");
+    expect_scale(fake_usual_kl(0, 16, 0, 128), NULL, "vae.safetensors", 0, 0, "scale unknown"); /* SD 3's, perhaps */
+    expect_scale(fake_usual_kl(1, 4, 1, 128), "{\"_class_name\":\"AutoencoderKL\",\"latent_channels\":4}",
+                 "diffusion_pytorch_model.safetensors", 0.18215, 0, "SD 1");
+    expect_scale(fake_usual_kl(1, 16, 0, 128), "{\"_class_name\":\"AutoencoderKL\"}", "vae.safetensors", 0, 0,
+                 "scale unknown");
     expect_scale(fake_usual_kl(0, 16, 0, 128), NULL, "sd3.5_large_vae.safetensors", 1.5305, 0.0609, "SD 3");
     expect_scale(fake_usual_kl(0, 4, 1, 128), NULL, "vae-ft-mse-840000-ema-pruned.safetensors", 0.18215, 0, "SD 1");
     expect_scale(fake_usual_kl(0, 4, 1, 128), NULL, "model.safetensors", 0, 0, "scale unknown");
@@ -213,6 +218,16 @@ static void test_refusals(void) {
     expect_refused("unknown", named(unknown, 5), DAVY_E_ARCH,
                    "5 tensors of no known family: a.b?[31m [4,4], c.d [4,4]");
     expect_refused("nothing", named(unknown, 0), DAVY_E_ARCH, "no tensors");
+
+    static const char *const attend[] = {"encoder.down_blocks.3.attentions.0.to_q.weight",
+                                         "decoder.up_blocks.0.attentions.0.query.weight",
+                                         "decoder.up.3.attn.1.q.weight"};
+    for (int i = 0; i < 3; i++) {
+        dv_tensors *t = fake_usual_kl(i < 2, 4, 1, 128);
+        fake_vector(t, attend[i], 512);
+        fake_done(t);
+        expect_refused(attend[i], t, DAVY_E_UNSUPPORTED, "attention inside its levels");
+    }
 
     expect_refused("missing", without(fake_compact(8, 2, 2), "body.4.bias"), DAVY_E_TENSOR, "'body.4.bias'");
     expect_refused("missing norm", without(fake_usual_kl(0, 4, 1, 128), "decoder.mid.attn_1.q.weight"), DAVY_E_TENSOR,
