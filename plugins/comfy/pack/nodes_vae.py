@@ -191,6 +191,8 @@ class Encode(Node):
         vae.needs(abi.ModelFeature.ENCODES, "encode")
         pictures = cropped(tensors.readable(pixels, vae.model.engine), vae.factor)
         latent = encoded(pictures, vae, sample, seed, tile_size, overlap)
+        if vae.model.info.temporal_factor > 1:  # each is a clip of one frame: models of Qwen-Image and Wan want the axis of time
+            latent = latent.reshape(*latent.shape[:2], 1, *latent.shape[2:])
         return ({"samples": as_given(latent, pixels)},)
 
 

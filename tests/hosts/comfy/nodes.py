@@ -142,6 +142,9 @@ def test_video(pack, base):
     check(np.array_equal(some.array, frames.array[:5]), "video decode: the first frames")
     (one,) = node(pack, "DavyVideoVAEDecode", vae=vae, samples={"samples": Tensor(given[:, :, 0])})
     check(one.shape[0] == 1 and distance(one.array, want[:1]) < 1e-4, "video decode: one latent")
+    stills = node(pack, "DavyVAEEncode", vae=vae, pixels=frames[:2])[0]["samples"]
+    check(stills.shape == (2, 16, 1, *given.shape[3:]), f"pictures by a VAE of videos have an axis of time: {stills.shape}")
+    check(node(pack, "DavyVAEDecode", vae=vae, samples={"samples": stills})[0].shape == frames[:2].shape, "and come back")
     encode = lambda n, **more: node(pack, "DavyVideoVAEEncode", vae=vae, pixels=frames[:n], **more)[0]["samples"].array  # noqa: E731
     check(encode(9).shape == (1, 16, 3, *given.shape[3:]), f"video encode: {encode(9).shape}")
     check(np.array_equal(encode(9, cut=True), encode(8)) and encode(3, cut=True).shape[2] == 1, "video encode: cut")

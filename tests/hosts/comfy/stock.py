@@ -171,6 +171,10 @@ def clips(nodes, torch):
                 check(got.shape == want.shape and off <= bound, f"{what}: frames of stock latents {off:.2g}")
                 off = distance(node(nodes, "VAEDecode", vae=stock, samples=ours)[0].detach(), want)
                 check(off <= bound, f"{what}: stock frames of our latents {off:.2g}")
+                if frames == 1:
+                    ours = node(nodes, "DavyVAEEncode", vae=vae, pixels=pixels)[0]
+                    off = distance(ours["samples"], latent) if ours["samples"].shape == latent.shape else 9
+                    check(off <= bound, f"{what}: VAE Encode {off:.2g}")
 
 
 def upscalers(nodes, torch):
