@@ -1,9 +1,15 @@
 """What a network's latents are of ComfyUI's: network's = (ComfyUI's - shift) * scale, numbers or one for each channel.
 
 ComfyUI's LATENTs are what full VAEs give; a sampler brings them to the diffusion model's numbers by itself. The distilled
-VAEs take those numbers, and no file of theirs tells which: its name does, as for stock nodes."""
+VAEs take those numbers, and no file of theirs tells which: its name does, as for stock nodes. FLUX.2's LATENTs are folded,
+2x2 of the network's pixels to one with four times the channels, and normalised by numbers that the VAE's file has."""
 
+import json
+import math
 import os
+import struct
+
+from . import errors
 
 SAME = (1.0, 0.0)
 # Pictures: pairs of files in vae_approx.
@@ -28,11 +34,62 @@ WAN_MEAN = {
 }  # fmt: skip
 
 
-def of(name, info):
-    """(scale, shift) of the VAE of this name in a loader's list, with the davy_model_info of its model."""
+FOLDED = 32  # channels of FLUX.2's networks
+BN_EPS = 1e-4
+
+
+def of(name, info, sources):
+    """(scale, shift, fold) of the VAE of this name in a loader's list, with the davy_model_info of its model."""
     if info.arch == b"vae_seedvr2":  # its LATENTs are scaled everywhere
-        return 1.0 / info.latent_scale, 0.0
-    return _of_videos(name, info.latent_channels) if info.arch == b"vae_taehv" else TINY.get(name, SAME)
+        return 1.0 / info.latent_scale, 0.0, 1
+    if info.arch == b"vae_kl" and info.variant.startswith(b"FLUX.2"):
+        mean, deviation = _normalisation(sources[0])
+        return deviation, tuple(-m / d for m, d in zip(mean, deviation)), 2
+    if info.arch == b"vae_tae" and info.latent_channels == FOLDED and info.spatial_factor == 8:
+        return *SAME, 2
+    return *(_of_videos(name, info.latent_channels) if info.arch == b"vae_taehv" else TINY.get(name, SAME)), 1
+
+
+def _normalisation(path):
+    """FLUX.2's means and deviations."""
+    mean, variance = _numbers(path, "bn.running_mean"), _numbers(path, "bn.running_var")
+    if not mean or len(mean) != len(variance):
+        raise errors.Error(f"{os.path.basename(path)}: what FLUX.2's latents are normalised by is looked for in .safetensors files")
+    return mean, tuple(math.sqrt(v + BN_EPS) for v in variance)
+
+
+def _numbers(path, name):
+    """A vector of a safetensors file; the library has read it, so that it is one if it begins as one."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > 1 << 26:
+            return ()
+        header = json.loads(file.read(size))
+        found = next((header[p + name] for p in ("", "vae.", "first_stage_model.") if p + name in header), None)
+        if found is None or found["dtype"] not in ("F32", "F16", "BF16"):
+            return ()
+        begin, end = found["data_offsets"]
+        file.seek(8 + size + begin)
+        data = file.read(end - begin)
+    if found["dtype"] == "BF16":  # the upper half of a float
+        data = b"".join(b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2))
+    kind = "e" if found["dtype"] == "F16" else "f"
+    return struct.unpack(f"<{len(data) // struct.calcsize(kind)}{kind}", data)
+
+
+def folded(latent):
+    """[n, c, 2h, 2w] as [n, 4c, h, w]."""
+    n, c, h, w = latent.shape
+    cells = latent.reshape(n, c, h // 2, 2, w // 2, 2)
+    return cells.movedim(4, 5).movedim(2, 4).reshape(n, 4 * c, h // 2, w // 2)
+
+
+def unfolded(latent):
+    """The other way; frames are pictures."""
+    if len(latent.shape) == 5:
+        latent = latent.movedim(2, 1).reshape(-1, latent.shape[1], *latent.shape[3:])
+    n, c, h, w = latent.shape
+    return latent.reshape(n, c // 4, 2, 2, h, w).movedim(4, 2).movedim(5, 4).reshape(n, c // 4, 2 * h, 2 * w)
 
 
 def _of_videos(name, channels):

@@ -11,12 +11,13 @@ PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
 class Vae:
     """What DAVY_VAE carries: a model, and what its latents are of ComfyUI's (latents.py)."""
 
-    def __init__(self, opened, scale, shift):
-        self.model, self.scale, self.shift = opened, scale, shift
+    def __init__(self, opened, scale, shift, fold):
+        self.model, self.scale, self.shift, self.fold = opened, scale, shift, fold
 
     @property
     def factor(self):
-        return self.model.info.spatial_factor
+        """Pixels to one of a LATENT's."""
+        return self.model.info.spatial_factor * self.fold
 
     def needs(self, feature, verb):
         if not self.model.info.features & feature:
@@ -24,12 +25,19 @@ class Vae:
 
     def network(self, latent):
         """ComfyUI's latents as the network takes them. Those of another VAE stay as they are: the library says what is wrong."""
-        if (self.scale, self.shift) == latents.SAME or latent.shape[1] != self.model.info.latent_channels:
+        channels = self.model.info.latent_channels * self.fold**2
+        if self.fold > 1 and latent.shape[1] != channels:
+            found = f"these latents have {latent.shape[1]} channels, those of {self.model.label} have {channels}"
+            raise errors.Error(f"{found}: use the VAE that they are made for")
+        if latent.shape[1] != channels:
             return latent
-        return (latent - latents.spread(self.shift, latent)) * latents.spread(self.scale, latent)
+        if (self.scale, self.shift) != latents.SAME:
+            latent = (latent - latents.spread(self.shift, latent)) * latents.spread(self.scale, latent)
+        return latents.unfolded(latent) if self.fold > 1 else latent
 
     def comfy(self, latent):
-        """The network's latents as ComfyUI has them, in their place."""
+        """The network's latents as ComfyUI has them, in their place where they are not folded."""
+        latent = latents.folded(latent) if self.fold > 1 else latent
         if (self.scale, self.shift) == latents.SAME:
             return latent
         return latent.div_(latents.spread(self.scale, latent)).add_(latents.spread(self.shift, latent))
@@ -57,7 +65,7 @@ class LoadVae(Node):
     @staticmethod
     def run(vae_name, precision="auto", device="default"):
         opened = model.open(abi.Task.VAE, files.vae(vae_name), precision, device)
-        return (Vae(opened, *latents.of(vae_name, opened.info)),)
+        return (Vae(opened, *latents.of(vae_name, opened.info, files.vae(vae_name))),)
 
     @staticmethod
     def fingerprint(vae_name, **others):
@@ -116,7 +124,7 @@ def decoded(latent, vae, tile_size, overlap):
     shape = opened.shape(abi.Op.VAE_DECODE, tensors.shape_only(latent.shape, layouts[0]))
     shape = [shape[0], *shape[2:], shape[1]]
     pictures = tensors.fresh(latent, shape, host.picture_dtype(latent))
-    opened.batch(abi.Op.VAE_DECODE, latent, pictures, layouts, as_run(tile_size, overlap, vae.factor))
+    opened.batch(abi.Op.VAE_DECODE, latent, pictures, layouts, as_run(tile_size, overlap, opened.info.spatial_factor))
     return pictures.reshape(-1, *shape[2:]) if clips else pictures
 
 

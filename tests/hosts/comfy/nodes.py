@@ -23,6 +23,7 @@ sys.dont_write_bytecode = True
 import card  # noqa: E402
 import checks  # noqa: E402
 import fake_host  # noqa: E402
+import flux2  # noqa: E402
 import shipped  # noqa: E402
 import stale  # noqa: E402
 import taehv  # noqa: E402
@@ -84,6 +85,7 @@ def folder(base):
         shutil.move(base / "made" / name / "model.safetensors", base / f"models/vae_approx/{name}.safetensors")
     for name in "taew2_1", "lighttaew2_1":
         (base / f"models/vae_approx/{name}.safetensors").symlink_to("taehv.safetensors")
+    flux2.write(base / "models/vae")
     (base / "models/upscale_models").mkdir()
     (base / "models/upscale_models/broken.safetensors").write_bytes(b"nothing of any use")
     shutil.copy(fake_host.ROOT / "packaging/models/davy-live-x2.safetensors", base / "models/upscale_models/mine.safetensors")
@@ -128,6 +130,7 @@ def test_vae(pack, base):
     sentence(lambda: node(pack, "DavyVAEDecode", vae=vae, samples={"samples": image(1, 9, 4, 4)}), "4 channels", "9")
     (half,) = node(pack, "DavyVAELoader", vae_name="half")
     sentence(lambda: node(pack, "DavyVAEEncode", vae=half, pixels=pixels), "half_decoder", "cannot encode")
+    flux2.run(pack, node, safetensors, base / "models/vae")
 
 
 def test_video(pack, base):

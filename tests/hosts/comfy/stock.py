@@ -124,6 +124,45 @@ def vaes(nodes, torch):
             check(same and distance(got, stock_latent) <= bound, f"{name} encode {precision}: {distance(got, stock_latent):.2g}")
 
 
+def random_weights(shapes, seed, torch):
+    random = torch.Generator().manual_seed(seed)
+    weights = {}
+    for key, t in shapes.items():
+        x = torch.rand(t.shape, generator=random) * 2 - 1
+        inputs = t[0].numel() if t.dim() > 1 else 1
+        ones = key.endswith(("gamma", "running_var")) or "norm" in key and key.endswith("weight")
+        weights[key] = (1 + 0.1 * x if ones else x * 0.1 if inputs == 1 else x * (3 / inputs) ** 0.5).half()
+    return weights
+
+
+def flux2(base, nodes, torch):
+    """FLUX.2's: latents that are folded and normalised, as pictures of one frame too."""
+    import comfy.ldm.models.autoencoder
+    import comfy.utils
+
+    if "batch_norm_latent" not in pathlib.Path(comfy.ldm.models.autoencoder.__file__).read_text():
+        return
+    file = base / "models/vae/flux2.safetensors"
+    config = dict(double_z=True, z_channels=32, resolution=256, in_channels=3, out_ch=3, ch=128, ch_mult=[1, 2, 4, 4],
+                  num_res_blocks=2, attn_resolutions=[], dropout=0.0, batch_norm_latent=True)  # fmt: skip
+    if not file.exists():
+        with torch.device("meta"):
+            made = comfy.ldm.models.autoencoder.AutoencoderKL(ddconfig=config, embed_dim=32)
+        shapes = {k: t for k, t in made.state_dict().items() if t.dim()}
+        comfy.utils.save_torch_file(random_weights(shapes, 2, torch), str(file))
+    pixels = torch.rand(2, 53, 70, 3)
+    (stock,) = node(nodes, "VAELoader", vae_name=file.name)
+    latent = node(nodes, "VAEEncode", vae=stock, pixels=pixels)[0]["samples"].detach()
+    want = node(nodes, "VAEDecode", vae=stock, samples={"samples": latent})[0].detach()
+    for precision, bound in ("fp32", 1e-3), ("bf16", 2e-2):
+        (vae,) = node(nodes, "DavyVAELoader", vae_name=file.name, precision=precision)
+        ours = node(nodes, "DavyVAEEncode", vae=vae, pixels=pixels)[0]["samples"]
+        off = distance(ours, latent) if ours.shape == latent.shape else 9
+        check(off <= bound, f"{file.name} encode {precision}: {off:.2g}")
+        (got,) = node(nodes, "DavyVAEDecode", vae=vae, samples={"samples": latent})
+        check(got.shape == want.shape and distance(got, want) <= bound, f"{file.name} decode {precision}: {distance(got, want):.2g}")
+
+
 def wan(base, torch):
     """Autoencoders of Wan as ComfyUI takes them: 2.1 of any width, 2.2 of the released one."""
     import comfy.ldm.wan.vae
@@ -137,13 +176,7 @@ def wan(base, torch):
             continue
         with torch.device("meta"):
             shapes = made.WanVAE(dim=width, z_dim=latents, **more).state_dict()
-        random = torch.Generator().manual_seed(latents)
-        weights = {}
-        for key, t in shapes.items():
-            x = torch.rand(t.shape, generator=random) * 2 - 1
-            inputs = t[0].numel() if t.dim() > 1 else 1
-            weights[key] = (1 + 0.1 * x if key.endswith("gamma") else x * 0.1 if inputs == 1 else x * (3 / inputs) ** 0.5).half()
-        comfy.utils.save_torch_file(weights, str(file))
+        comfy.utils.save_torch_file(random_weights(shapes, latents, torch), str(file))
 
 
 def clips(nodes, torch):
@@ -234,6 +267,7 @@ def main(work):
         upscalers(nodes, torch)
         captions(nodes, torch)
         vaes(nodes, torch)
+        flux2(base, nodes, torch)
         wan(base, torch)
         clips(nodes, torch)
     print(f"{passed} passed, {failed} failed")
