@@ -32,10 +32,7 @@ WAN_MEAN = {
          -0.0729, 0.0899, -0.2799, -0.1230, -0.0313, -0.1649, 0.0117, 0.0723, -0.2839, -0.2083, -0.0520, 0.3748, 0.0152, 0.1957,
          0.1433, -0.2944, 0.3573, -0.0548, -0.1681, -0.0667),
 }  # fmt: skip
-
-
-FOLDED = 32  # channels of FLUX.2's networks
-BN_EPS = 1e-4
+BN_EPS = 1e-4  # FLUX.2's
 
 
 def of(name, info, sources):
@@ -45,7 +42,7 @@ def of(name, info, sources):
     if info.arch == b"vae_kl" and info.variant.startswith(b"FLUX.2"):
         mean, deviation = _normalisation(sources[0])
         return deviation, tuple(-m / d for m, d in zip(mean, deviation)), 2
-    if info.arch == b"vae_tae" and info.latent_channels == FOLDED and info.spatial_factor == 8:
+    if info.arch == b"vae_tae" and b"pooled" in info.variant:  # taef2
         return *SAME, 2
     return *(_of_videos(name, info.latent_channels) if info.arch == b"vae_taehv" else TINY.get(name, SAME)), 1
 

@@ -168,6 +168,8 @@ class Model:
         call = getattr(self.lib.api, calls[op])
         n, alone = inputs.shape[0], outputs.shape[0] != inputs.shape[0]
         together = 1 if after else max(1, min(n, TOGETHER * n // max(1, inputs.numel(), outputs.numel())))
+        if run.flags & abi.RunFlag.SAMPLE:
+            together = n  # numbers are drawn by a picture's place in its call: in calls of their own all would get the same
         run.stream = self.engine.stream(inputs, outputs)
         self.get_ready(op, tensors.view(inputs[:1], layouts[0]), run)
         bar = host.Progress(100 * n)

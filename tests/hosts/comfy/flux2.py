@@ -3,6 +3,7 @@ network's own."""
 
 import json
 import struct
+import sys
 
 import numpy as np
 from checks import check, sentence
@@ -86,3 +87,9 @@ def run(pack, node, safetensors, folder):
             off = distance(back.array, frames.array) if back.shape == frames.shape else back.shape
             check(back.shape == frames.shape and off < bound, f"FLUX.2 {kind}: pictures {off}")
         sentence(lambda: node(pack, "DavyVAEDecode", vae=vae, samples={"samples": Tensor(own)}), "32 channels", "128")  # noqa: B023
+    calls = sys.modules["davy_pack.pack.model"]
+    together, calls.TOGETHER = calls.TOGETHER, 1  # as of large pictures
+    twice = Tensor(np.repeat(pixels.array[:1], 2, 0))
+    drawn = node(pack, "DavyVAEEncode", vae=raw, pixels=twice, sample=True)[0]["samples"].array
+    calls.TOGETHER = together
+    check(distance(drawn[0], drawn[1]) > 0.01, "pictures of one batch are drawn with numbers of their own")
