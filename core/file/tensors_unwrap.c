@@ -69,6 +69,12 @@ static bool has_any(const dv_tensors *t, const char *prefix) {
     return has_prefix(t, dv_tensors_lower_bound(t, prefix), prefix);
 }
 
+/* An autoencoder saved as a part of the class that uses it, as DiffSynth does with Wan's. */
+static bool is_part(const dv_tensors *t) {
+    return t->count > 0 && count_below(t, "model.") == t->count &&
+           (has_any(t, "model.encoder.") || has_any(t, "model.decoder."));
+}
+
 /* The next prefix to take off, NULL when none is left. */
 static const char *next_prefix(const dv_tensors *t) {
     for (size_t i = 0; i < DV_ARRAY_LEN(wrappers); i++) {
@@ -86,7 +92,7 @@ static const char *next_prefix(const dv_tensors *t) {
             return vae_prefixes[i];
         }
     }
-    return NULL;
+    return is_part(t) ? "model." : NULL;
 }
 
 static davy_result note_checkpoint(dv_tensors *t) {

@@ -68,6 +68,9 @@ static void test_unwrap(dv_source *s) {
     check_unwrap(s, "_orig_mod.a _orig_mod.b", "a b", "_orig_mod", NULL);
     check_unwrap(s, "module.a b", "b module.a", NULL, NULL); /* not every one */
     check_unwrap(s, "model.0.weight model.1.sub.0.weight", "model.0.weight model.1.sub.0.weight", NULL, NULL);
+    check_unwrap(s, "model.conv1.weight model.decoder.conv1.weight", "conv1.weight decoder.conv1.weight", "model",
+                 NULL);
+    check_unwrap(s, "a model.decoder.b", "a model.decoder.b", NULL, NULL);
     check_unwrap(s, "paramsx.a", "paramsx.a", NULL, NULL);
     check_unwrap(s, "first_stage_model.a first_stage_model.b x", "a b", "first_stage_model", NULL);
     check_unwrap(s, "cond_stage_model.transformer.x first_stage_model.a", "a", "first_stage_model", "sd1");
