@@ -257,23 +257,26 @@ static int write_latents(encoding *e) {
     const cli_array *l = &e->latent;
     const int64_t z = l->shape[1];
     const size_t plane = (size_t)(l->shape[2] * l->shape[3]) * sizeof(float);
-    cli_array out = {.name = "latent", .ndim = 5, .shape = {1, z, e->n, l->shape[2], l->shape[3]}};
+    const void **planes = malloc((size_t)(z * e->n) * sizeof *planes);
     char frames[32];
     char fps[32];
-    if (cli_array_alloc_f32(&out) != 0) {
+    if (planes == NULL) {
         return cli_fail(e->args->output, "out of memory");
     }
-    for (int64_t c = 0; c < z; c++) {
-        for (int64_t t = 0; t < e->n; t++) {
-            memcpy((char *)out.data + (size_t)(c * e->n + t) * plane,
-                   (const char *)l->data + (size_t)(t * z + c) * plane, plane);
-        }
+    for (int64_t i = 0; i < z * e->n; i++) {
+        planes[i] = (const char *)l->data + (size_t)(i % e->n * z + i / e->n) * plane;
     }
+    const cli_array out = {.name = "latent",
+                           .ndim = 5,
+                           .shape = {1, z, e->n, l->shape[2], l->shape[3]},
+                           .bytes = (size_t)(z * e->n) * plane,
+                           .pieces = planes,
+                           .piece_bytes = plane};
     snprintf(frames, sizeof frames, "%lld", (long long)e->frames);
     snprintf(fps, sizeof fps, "%.6g", e->from.fps);
     const cli_text about[] = {{"frames", frames}, {"fps", fps}};
     const int r = cli_safetensors_write_about(e->args->output, &out, 1, about, e->from.fps > 0.0 ? 2 : 1);
-    cli_array_free(&out);
+    free(planes);
     return r;
 }
 

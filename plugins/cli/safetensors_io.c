@@ -218,6 +218,14 @@ int cli_safetensors_about(const char *path, const char *key, char *value, size_t
     return found ? 0 : -1;
 }
 
+static int put(const cli_array *a, FILE *f) {
+    int ok = a->pieces != NULL || fwrite(a->data, 1, a->bytes, f) == a->bytes;
+    for (size_t at = 0; ok && a->pieces != NULL && at < a->bytes; at += a->piece_bytes) {
+        ok = fwrite(a->pieces[at / a->piece_bytes], 1, a->piece_bytes, f) == a->piece_bytes;
+    }
+    return ok;
+}
+
 int cli_safetensors_write_about(const char *path, const cli_array *arrays, size_t count, const cli_text *about,
                                 size_t n_about) {
     char *header = make_header(arrays, count, about, n_about);
@@ -237,7 +245,7 @@ int cli_safetensors_write_about(const char *path, const cli_array *arrays, size_
     }
     int ok = fwrite(length, 1, 8, o.f) == 8 && fwrite(header, 1, n, o.f) == n;
     for (size_t i = 0; ok && i < count; i++) {
-        ok = fwrite(arrays[i].data, 1, arrays[i].bytes, o.f) == arrays[i].bytes;
+        ok = put(&arrays[i], o.f);
     }
     free(header);
     if (!ok) {

@@ -15,6 +15,9 @@ typedef struct cli_array {
     int64_t shape[6];
     void *data; /* packed */
     size_t bytes;
+    const void *const
+        *pieces; /* when writing: what lies apart, in the order of the file, piece_bytes each; data is NULL */
+    size_t piece_bytes;
 } cli_array;
 
 /* Reads tensor `name`, or the only tensor of the file when there is none of that name. Free with cli_array_free. Both
