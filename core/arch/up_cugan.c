@@ -33,6 +33,12 @@ static int32_t match(const dv_probe *probe) {
     return dv_cunet_matches(probe->tensors) && (k == 4 || k == 5) ? 10 : 0; /* 3: waifu2x's CUNet */
 }
 
+/* Files of nunif, whose names are scale2x.pth and the like, name the network beside the dict of its tensors. */
+static bool is_waifu2x(const dv_probe *probe) {
+    const char *name = dv_tensors_meta(probe->tensors, "value.name");
+    return strstr(probe->file_name, "waifu2x") != NULL || (name != NULL && strncmp(name, "waifu2x.", 8) == 0);
+}
+
 static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
@@ -43,8 +49,8 @@ static davy_result config(const dv_probe *probe, void *out) {
               : dv_dim(t, "unet1.conv_bottom.weight", 3) == 5 ? TIMES_3
                                                               : TIMES_2;
     c->channels = c->kind == FAST_2 ? in / 4 : in;
-    c->pro = dv_has(t, "pro");
-    c->edge = c->kind == TIMES_2 && strstr(probe->file_name, "waifu2x") != NULL; /* no tensor tells */
+    c->pro = dv_has(t, "pro") || dv_tensors_meta(t, "value.pro") != NULL; /* published files have a number there */
+    c->edge = c->kind == TIMES_2 && is_waifu2x(probe);                    /* no tensor tells */
     if ((c->channels != 1 && c->channels != 3) || c->channels != given) {
         return dv_fail(DAVY_E_UNSUPPORTED, "a Real-CUGAN network with %d channels in and %d out", (int)c->channels,
                        (int)given);

@@ -15,6 +15,7 @@ enum {
     MAX_NAME = 1024,
     MAX_VISITS = 1 << 18,
     MAX_UNSAFE = 256, /* remembered by name */
+    MAX_VALUES = 64,  /* likewise */
     FIRST_WINDOW = 4096
 };
 
@@ -22,7 +23,7 @@ typedef struct walker {
     const dv_pth_where *where;
     const dv_pickle *pk;
     dv_tensors *t;
-    int64_t visits, n_unsafe;
+    int64_t visits, n_unsafe, n_values;
     dv_pk_id unsafe; /* first opaque value; 0: none */
     char name[MAX_NAME + 1];
     size_t name_bytes;
@@ -206,6 +207,32 @@ static davy_result walk_dict(walker *w, dv_pk_id dict, int32_t depth) {
 
 /* ---- the object as a whole ---- */
 
+/* What stands beside tensors, or beside the dict that holds them, and is none: some networks are told apart by it. */
+static davy_result note_values(walker *w, dv_pk_id dict) {
+    const dv_pk_node *n = dv_pickle_node(w->pk, dict);
+    davy_result r = DAVY_OK;
+    for (int32_t i = 0; r == DAVY_OK && i + 1 < n->as.items.count && w->n_values < MAX_VALUES; i += 2) {
+        const dv_pk_node *key = dv_pickle_node(w->pk, n->as.items.ids[i]);
+        const dv_pk_node *value = dv_pickle_node(w->pk, n->as.items.ids[i + 1]);
+        char name[96] = "value.";
+        char text[96];
+        if (key->kind != DV_PK_TEXT || key->as.text.bytes > 64) {
+            continue;
+        }
+        dv_printable(name + 6, sizeof name - 6, key->as.text.p, key->as.text.bytes);
+        if (value->kind == DV_PK_INT || value->kind == DV_PK_BOOL) {
+            snprintf(text, sizeof text, "%" PRId64, value->as.integer);
+        } else if (value->kind == DV_PK_TEXT) {
+            dv_printable(text, sizeof text, value->as.text.p, value->as.text.bytes);
+        } else {
+            continue;
+        }
+        w->n_values++;
+        r = dv_tensors_add_meta(w->t, name, text);
+    }
+    return r;
+}
+
 static bool is_dict(const dv_pickle *pk, dv_pk_id id) {
     return id != 0 && dv_pickle_node(pk, id)->kind == DV_PK_DICT;
 }
@@ -262,7 +289,9 @@ davy_result dv_pth_collect(const dv_pth_where *where, const dv_pickle *pk, dv_te
         r = dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_PICKLE, 0, "%s: holds %s, but a dict of tensors is needed",
                        dv_source_name(where->source), what);
     } else {
-        r = choose_branch(w, &root);
+        r = note_values(w, root);
+        r = r < 0 ? r : choose_branch(w, &root);
+        r = r < 0 || root == pk->root ? r : note_values(w, root);
         r = r < 0 ? r : walk_dict(w, root, 0);
     }
     if (r == DAVY_OK && t->count == 0 && w->unsafe != 0) {

@@ -88,7 +88,8 @@ davy_result dv_tensors_blend(dv_tensors *t, const dv_tensors *with, double share
 
 const dv_tensor_ref *dv_tensors_find(const dv_tensors *t, const char *name); /* NULL: none */
 /* NULL: none. Entries of a pickle that only unknown code could rebuild are meta "unsafe.NAME" = "module.global": when
- * such a tensor is needed, that is the reason to give (DAVY_E_UNSAFE). */
+ * such a tensor is needed, that is the reason to give (DAVY_E_UNSAFE). Whole numbers and texts that a pickle's dict has beside
+ * its tensors, or beside the dict of them, are meta "value.NAME". */
 const char *dv_tensors_meta(const dv_tensors *t, const char *key);
 int64_t dv_tensor_elements(const dv_tensor_ref *r);
 /* Whether all of them come from one file of so many bytes with this SHA-256 (64 lower-case digits). The file is read, for

@@ -34,6 +34,12 @@ static void expect_facts(dv_tensors *t, const char *file, const char *name, cons
     dv_tensors_release(t);
 }
 
+/* What stands beside the tensors of a pickle. */
+static dv_tensors *with_value(dv_tensors *t, const char *key, const char *value) {
+    CHECK(dv_tensors_add_meta(t, key, value) == DAVY_OK);
+    return t;
+}
+
 static void test_facts(void) {
     fake_plksr_spec s = {.nf = 64, .blocks = 28, .scale = 4, .k = 17, .gates = 1, .mixer = {3, 1}};
     expect_facts(fake_plksr(s), "", "plksr", "PLKSR, 64 features, 28 blocks, x4", 4, false);
@@ -48,6 +54,9 @@ static void test_facts(void) {
     expect_facts(fake_cugan(cugan_x2), "up2x.pth", "cugan", "UpCunet, x2", 2, false);
     expect_facts(fake_cugan(cugan_x2), "waifu2x-art-scale2x.pth", "cugan", "UpCUNet, x2", 2, false);
     expect_facts(fake_cugan((fake_cugan_spec){3, 3, 5, 3, 0, 1}), "", "cugan", "UpCunet pro, x3", 3, false);
+    expect_facts(with_value(fake_cugan(cugan_x2), "value.pro", "1"), "up2x.pth", "cugan", "UpCunet pro, x2", 2, false);
+    expect_facts(with_value(fake_cugan(cugan_x2), "value.name", "waifu2x.upcunet"), "scale2x.pth", "cugan",
+                 "UpCUNet, x2", 2, false);
     expect_facts(fake_cugan((fake_cugan_spec){3, 64, 4, 64, 12, 0}), "", "cugan", "UpCunet, x4", 4, false);
     expect_facts(fake_cugan((fake_cugan_spec){12, 64, 4, 64, 12, 0}), "", "cugan", "UpCunet, x2 fast", 2, false);
     expect_facts(fake_cugan((fake_cugan_spec){3, 3, 3, 3, 0, 0}), "", "waifu2x", "CUNet, x1", 1, false);

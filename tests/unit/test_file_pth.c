@@ -59,6 +59,11 @@ static void check_wrapper(const char *name, const char *wrapper, int64_t count) 
     dv_tensors_release(t);
 }
 
+static void check_value(const dv_tensors *t, const char *key, const char *expected) {
+    const char *value = t != NULL ? dv_tensors_meta(t, key) : NULL;
+    CHECKF(value != NULL && strcmp(value, expected) == 0, "%s is %s", key, value != NULL ? value : "not there");
+}
+
 static void test_wrappers(void) {
     check_wrapper("wrapped.pth", "params_ema", 1);
     check_wrapper("lightning.pth", "state_dict.module", 2);
@@ -67,7 +72,14 @@ static void test_wrappers(void) {
     check_wrapper("nested.pth", NULL, 3);
     dv_tensors *t = open_fixture("wrapped.pth");
     check_known(t, "body.0.weight", DV_STORED_F32, "2,2"); /* params has 5,2; the optimiser 9 */
-    CHECK(t->count == 1 && t->n_meta == 0);                /* args, which is opaque, was not visited */
+    CHECK(t->count == 1 && t->n_meta == 1);                /* args, which is opaque, was not visited */
+    check_value(t, "value.epoch", "3");
+    dv_tensors_release(t);
+    t = open_fixture("marked.pth");
+    CHECK(t != NULL && t->count == 1);
+    check_value(t, "value.name", "a network");
+    check_value(t, "value.pro", "1");
+    check_value(t, "value.flag", "0");
     dv_tensors_release(t);
     t = open_fixture("lightning.pth");
     CHECK_OK(dv_tensors_unwrap(t));

@@ -135,6 +135,11 @@ def make_wrapped():
     Tensor.kind = "v2"
 
 
+def make_marked():
+    write_pth("marked.pth", {"name": "a network", "state_dict": OrderedDict([("a.weight", Tensor("F32", (2,))), ("pro", 1),
+                                                                             ("flag", False), ("none", None)])})
+
+
 def make_folders():
     write_safetensors("shards/model-00001-of-00002.safetensors", {"a.weight": ("F32", (2, 2)), "a.bias": ("F16", (2,))})
     write_safetensors("shards/model-00002-of-00002.safetensors", {"b.weight": ("BF16", (3,))})
@@ -203,6 +208,7 @@ def main():
     make_wrapped()
     make_hostile()
     make_folders()
+    make_marked()
     make_corpus()
 
 
