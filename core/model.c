@@ -81,7 +81,7 @@ static davy_result take_tf32(const davy_model *m, const davy_model_desc *d, bool
     return dv_context_on_gpu(m->context) ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "model: a CPU has no tf32");
 }
 
-/* "8x32": DAT's files may not say how large its windows are. */
+/* "8x32": files of DAT and RGT may not say how large their windows are. */
 static davy_result take_split(const davy_model_desc *d, int64_t out[2]) {
     const dv_options options = {d->options, d->n_options};
     const char *text = dv_options_get(options, "split");
@@ -122,7 +122,7 @@ static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_op
     opened->tensors = NULL; /* the engine's now */
     opened->config = NULL;
     dv_engine_info(m->engine, &m->info);
-    if (split[0] > 0 && strcmp(m->info.arch, "dat") != 0) {
+    if (split[0] > 0 && strcmp(m->info.arch, "dat") != 0 && strcmp(m->info.arch, "rgt") != 0) {
         return dv_fail(DAVY_E_OPTION, "%s: split means nothing to %s", opened->file_name, m->info.arch);
     }
     m->info.struct_size = sizeof m->info;

@@ -345,5 +345,19 @@ def test_mock_gpu():
     check(all(f"{c} " in text for c in cases[:1 if QUICK else None]) and " on cuda:0" in text, f"cases of a GPU: {text}")
 
 
+def test_split():
+    case, made = SOURCE / "tests/golden/cases/rgt_x2", WORK / "rgt"
+    subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", case, made], check=True, capture_output=True)
+    data = (made / "model.safetensors").read_bytes()
+    stripped = data.replace(b".rpe_biases", b".not_biases").replace(b".relative_position_index", b".unstored_position_index")
+    (made / "stripped.safetensors").write_bytes(stripped)
+    raw = []
+    for name, *more in ("model",), ("stripped", "--split", "4x8"), ("stripped",):
+        run("upscale", case / "input.png", "-o", WORK / "rgt.png", "--model", made / f"{name}.safetensors", *more,
+            "--device", "cpu", "--raw", made / "raw.safetensors", "--quiet")
+        raw.append(safetensors(made / "raw.safetensors")["output"])
+    check(np.array_equal(raw[0], raw[1]) and not np.array_equal(raw[0], raw[2]), "--split tells what the file does not")
+
+
 if __name__ == "__main__":
     sys.exit(cli_run.main(globals()))
