@@ -247,16 +247,19 @@ static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
 static davy_result choose_given(search *s, dv_layout *out, bool *found) {
     const dv_request *q = s->request;
     const int64_t height = q->tiling.height > 0 ? q->tiling.height : q->tiling.width;
+    const int64_t width = q->tiling.width > 0 ? q->tiling.width : height;
     dv_layout l = {.tile_h = q->h, .tile_w = q->w};
     if (q->tiling.width >= 0) {
-        l.tile_w = dv_tile_fit(q->w, q->tiling.width > 0 ? q->tiling.width : height, s->reach.align);
+        l.tile_w = dv_tile_fit(q->w, width, s->reach.align);
         l.tile_h = dv_tile_fit(q->h, height, s->reach.align);
     }
     set_overlap(s, &l);
     const int64_t least = l.overlap + s->reach.align;
     if ((l.tile_w < q->w && l.tile_w < least) || (l.tile_h < q->h && l.tile_h < least)) {
-        return dv_fail(DAVY_E_INVALID, "a tile of %lld x %lld is too small: this network's tiles overlap by %lld",
-                       (long long)l.tile_w, (long long)l.tile_h, (long long)l.overlap);
+        return dv_fail(DAVY_E_INVALID,
+                       "a tile of %lld x %lld is too small: this network's tiles overlap by %lld and begin at "
+                       "multiples of %lld",
+                       (long long)width, (long long)height, (long long)dv_max(l.overlap, 0), (long long)s->reach.align);
     }
     const davy_result r = measure(s, &l);
     *found = r == DAVY_OK && fits(s, &l);

@@ -145,6 +145,15 @@ static void test_bad_requests(void) {
     q = (question){.stage = DV_STAGE_UPSCALE, .c = 3, .h = 0, .w = 10};
     CHECK(ask(&f, &q, &r) == DAVY_E_SHAPE);
     fixture_close(&f);
+    const fixture_spec folded = {.tensors = small_rrdb(12), .threads = 1, .cpu = 0};
+    if (fixture_open(&f,
+                     &folded)) { /* what is refused is what was asked for, not what the network's grid makes of it */
+        q = (question){.stage = DV_STAGE_UPSCALE, .c = 3, .h = 120, .w = 121, .tiling = {1, 3, 0}};
+        CHECKF(ask(&f, &q, &r) == DAVY_E_INVALID && strstr(last_error(), "tile of 1 x 3 is") != NULL, "%s",
+               last_error());
+        CHECK(strstr(last_error(), "multiples of 2") != NULL && strchr(last_error(), '-') == NULL);
+        fixture_close(&f);
+    }
 }
 
 int main(void) {
