@@ -148,4 +148,10 @@ CONV_DEVICE uint4 shared_load(uint32_t at) {
     return u;
 }
 
+CONV_DEVICE uint32_t shared_load_word(uint32_t at) {
+    uint32_t u;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(u) : "r"(at) : "memory");
+    return u;
+}
+
 #endif

@@ -135,7 +135,8 @@ struct way_out {
             if (RES > 0) {
                 barrier_wait(ring.barriers + 8 * i, parity);
             }
-            ring.piece<T, KIND, RES, COUNT, 0>(p, channels, entry(i) + mine, sum + i * (SUMS / PIECES), i, sums);
+            ring.piece<T, KIND, RES, COUNT, 0>(p, channels, entry(i) + mine, entry(i) + mine, sum + i * (SUMS / PIECES),
+                                               i, sums);
             fence_async();
             named_barrier(1 + ring.group, 128);
             if (thread == 0) {

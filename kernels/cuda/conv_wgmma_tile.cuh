@@ -71,19 +71,19 @@ struct output_ring {
         return patch + pixel * 128 + ((octet ^ (pixel & 7)) * 16);
     }
 
-    /* Piece `i` with its residuals, rows HIGH * i on of the tile. */
+    /* Piece `i`, rows HIGH * i on of the tile, with its residuals, which lie at `from`. */
     template <class T, int KIND, int RES, int COUNT, int OWN, int HIGH = DVK_WGMMA_PIECE_H>
-    __device__ __forceinline__ void piece(const dvk_conv_wgmma &p, const conv_channels &c, uint32_t to,
+    __device__ __forceinline__ void piece(const dvk_conv_wgmma &p, const conv_channels &c, uint32_t to, uint32_t from,
                                           const float *sum, int i, conv_sums &sums) const {
         const dvk_conv_epi &e = p.epi;
 #pragma unroll
-        for (int j = 0; j < HIGH; j += 2, to += 2048) {
+        for (int j = 0; j < HIGH; j += 2, to += 2048, from += 2048) {
             uint32_t m[4], r[2][4] = {};
             if (RES > 0) {
-                matrices_load_transposed(OWN ? of_patch(p, i * HIGH + j) : to, r[0]);
+                matrices_load_transposed(OWN ? of_patch(p, i * HIGH + j) : from, r[0]);
             }
             if (RES > 1) {
-                matrices_load_transposed(OWN ? to : to + DVK_WGMMA_PIECE, r[1]);
+                matrices_load_transposed(OWN ? from : from + DVK_WGMMA_PIECE, r[1]);
             }
             if (by_octets(KIND)) {
                 float v[8];
@@ -139,7 +139,8 @@ struct output_ring {
                 }
                 named_barrier(1 + group, 128);
             }
-            piece<T, KIND, RES, COUNT, OWN>(p, channels, entry + mine, sum + i * (128 / DVK_WGMMA_PIECES), i, sums);
+            piece<T, KIND, RES, COUNT, OWN>(p, channels, entry + mine, entry + mine, sum + i * (128 / DVK_WGMMA_PIECES),
+                                            i, sums);
             fence_async();
             named_barrier(1 + group, 128);
             if (thread == 0) {

@@ -44,10 +44,10 @@ static dvk_conv_winograd shape_of_band(const dvk_winograd_band_args *b) {
 }
 
 /* Divides shared memory among the rings; bytes in all, 0: too little. */
-static int32_t lay_out(dvk_conv_wgmma *p, int32_t available) {
+static int32_t lay_out(dvk_conv_wgmma *p, int residual, int32_t available) {
     p->x_slots = 3;
     const int32_t fixed = DVK_WGMMA_BARRIERS + DVK_WINOGRAD_PAIR * p->x_slots * DVK_WINOGRAD_PATCH +
-                          DVK_WINOGRAD_STAGING + DVK_WINOGRAD_MOMENTS;
+                          (residual ? 2 : 1) * DVK_WINOGRAD_STAGING;
     p->w_slots = least((available - fixed) / DVK_WGMMA_TAP, DVK_WGMMA_MAX_W);
     p->lead = ROWS;
     return p->w_slots >= 2 * ROWS ? fixed + p->w_slots * DVK_WGMMA_TAP : 0;
@@ -65,7 +65,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     dvk_conv_wgmma p = shape_of(a).c;
     const int linear = p.epilogue == (int32_t)DVK_WGMMA_LINEAR ||
                        (p.epilogue == (int32_t)DVK_WGMMA_STATISTICS && has_statistics(a, &p));
-    return linear && lay_out(&p, caps->shared_bytes) > 0;
+    return linear && lay_out(&p, a->epi.n_res > 0, caps->shared_bytes) > 0;
 }
 
 static int supports_band(const void *args, const dvk_cuda_caps *caps) {
@@ -144,13 +144,14 @@ static double most(double a, double b) {
     return a > b ? a : b;
 }
 
-/* A job's products and what it does besides; all pairs work as long as the busiest, and memory is never quite hidden. The
- * constants are of an H200. */
+/* A job's products and what it does besides, which is more where stores are counted; all pairs work as long as the busiest, and
+ * memory is never quite hidden. The constants are of an H200. */
 static double cost_of(const dvk_conv2d_args *a, const dvk_conv_winograd *w, const dvk_cuda_caps *caps) {
     const dvk_conv_wgmma *p = &w->c;
     const double quads = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_TILE_H;
     const double products = 2.0 * CHANNELS * quads * TAPS * (double)a->x.c;
-    const double job = products / (1.13e3 * caps->tensor_tflops / caps->processors) + 13000.0;
+    const double besides = p->epilogue == (int32_t)DVK_WGMMA_STATISTICS ? 13000.0 : 7500.0;
+    const double job = products / (1.13e3 * caps->tensor_tflops / caps->processors) + besides;
     const double share = (double)w->tiles / (double)p->tiles_y; /* of y's rows */
     double bytes = view_bytes(&a->x) + share * view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
@@ -209,17 +210,23 @@ static int make_maps(const dvk_conv2d_args *a, dvk_conv_winograd *w, dvk_queue *
 }
 
 static int launch(const dvk_conv2d_args *a, dvk_conv_winograd *w, dvk_queue *q) {
-    const int32_t shared = lay_out(&w->c, q->caps->shared_bytes);
+    const int32_t shared = lay_out(&w->c, a->epi.n_res > 0, q->caps->shared_bytes);
     w->c.epi = epi_of(a);
     w->c.w = a->w;
     const int r = make_maps(a, w, q);
     if (r != 0) {
         return r;
     }
+    static const char *const functions[2][2][2] = {
+        /* whether it is f16, there is a residual, there are statistics */
+        {{"conv_winograd_bf16", "conv_winograd_bf16_count"},
+         {"conv_winograd_bf16_add", "conv_winograd_bf16_add_count"}},
+        {{"conv_winograd_f16", "conv_winograd_f16_count"}, {"conv_winograd_f16_add", "conv_winograd_f16_add_count"}}};
+    const int counted = w->c.epilogue == (int32_t)DVK_WGMMA_STATISTICS;
     void *list[] = {w};
     const int32_t pairs = least(w->c.jobs, q->caps->processors / DVK_WINOGRAD_PAIR);
     const dvk_launch l = {.module = "conv_winograd_sm90",
-                          .function = a->y.dtype == DVK_F16 ? "conv_winograd_f16" : "conv_winograd_bf16",
+                          .function = functions[a->y.dtype == DVK_F16][a->epi.n_res > 0][counted],
                           .grid = {(uint32_t)(pairs * DVK_WINOGRAD_PAIR), 1, 1},
                           .block = {DVK_WGMMA_THREADS, 1, 1},
                           .cluster = DVK_WINOGRAD_PAIR,

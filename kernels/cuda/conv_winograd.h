@@ -11,10 +11,9 @@ enum {
     DVK_WINOGRAD_TAP = 2 * DVK_WGMMA_TAP,                                       /* of 128 x 64 weights */
     DVK_WINOGRAD_PIECE_H = 4,                                                   /* 8 x 4 pixels of 64 channels */
     DVK_WINOGRAD_PIECE = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_PIECE_H * 128,
-    DVK_WINOGRAD_STAGING =
-        2 * DVK_WINOGRAD_TILE_H / DVK_WINOGRAD_PIECE_H * DVK_WINOGRAD_PIECE, /* bytes: a set of each warpgroup */
-    DVK_WINOGRAD_MOMENTS = 2 * 64 * 16, /* bytes: statistics of each warpgroup's channels */
-    DVK_WINOGRAD_PAIR = 2               /* blocks that share as many tiles and 128 output channels */
+    DVK_WINOGRAD_STAGING = 2 * DVK_WINOGRAD_TILE_H / DVK_WINOGRAD_PIECE_H *
+                           DVK_WINOGRAD_PIECE, /* bytes: a set of each warpgroup, or its residuals */
+    DVK_WINOGRAD_PAIR = 2                      /* blocks that share as many tiles and 128 output channels */
 };
 
 typedef struct dvk_conv_winograd {

@@ -8,8 +8,8 @@
  * and V2.
  *
  * Blocks are persistent, in pairs that share two tiles and 128 output channels: each block has 64 of the channels and one
- * warpgroup for each tile, and brings one tile's patches for both. The third warpgroup brings; of the other two the second
- * stays `lead` rows of taps behind the first. */
+ * warpgroup for each tile, and brings one tile's patches for both. The third warpgroup brings and counts; of the other two
+ * the second stays `lead` rows of taps behind the first. */
 #include "kernels/cuda/conv_wgmma_pipe.cuh"
 #include "kernels/cuda/conv_winograd_out.cuh"
 #include "kernels/cuda/hopper_cluster.cuh"
@@ -21,13 +21,12 @@ enum { MANY_CHUNKS = 24 };
 enum { ROWS = 3, ROW_STEP = DVK_WINOGRAD_TILE_W * 128 >> 4 }; /* in units of operands */
 
 struct layout { /* of shared memory, addresses */
-    uint32_t x, w, out, moments, barriers;
+    uint32_t x, w, out, barriers;
     __device__ __forceinline__ layout(const dvk_conv_wgmma &p, uint32_t base) {
         x = base;
         w = x + DVK_WINOGRAD_PAIR * p.x_slots * DVK_WINOGRAD_PATCH;
         out = w + p.w_slots * DVK_WGMMA_TAP;
-        moments = out + DVK_WINOGRAD_STAGING;
-        barriers = moments + DVK_WINOGRAD_MOMENTS;
+        barriers = out + (p.epi.n_res > 0 ? 2 : 1) * DVK_WINOGRAD_STAGING;
     }
     __device__ __forceinline__ uint32_t patch(const dvk_conv_wgmma &p, int group, int i) const {
         return x + (group * p.x_slots + i) * DVK_WINOGRAD_PATCH;
@@ -44,11 +43,12 @@ struct layout { /* of shared memory, addresses */
     __device__ __forceinline__ uint32_t w_empty(int i) const {
         return barriers + 8 * (32 + i);
     }
-    __device__ __forceinline__ uint32_t residual(int group) const {
-        return barriers + 8 * (48 + group * DVK_WGMMA_MAX_ENTRIES);
-    }
     __device__ __forceinline__ uint32_t turn() const {
-        return barriers + 8 * 64;
+        return barriers + 8 * 48;
+    }
+    __device__ __forceinline__ way_out_places places(int group) const {
+        const uint32_t first = out + group * PIECES * DVK_WINOGRAD_PIECE;
+        return {first, first + DVK_WINOGRAD_STAGING, barriers + 8 * (49 + group * PIECES_BARRIERS)};
     }
 };
 
@@ -118,6 +118,37 @@ CONV_DEVICE void bring_patches(const dvk_conv_winograd &of, const layout &at, in
     }
 }
 
+/* Of the tiles of warpgroup `group`, whose sets leave in the order 1, 0, 2, 3. */
+template <class T> CONV_DEVICE void count(const dvk_conv_winograd &of, const layout &at, int rank, int group) {
+    const dvk_conv_wgmma &p = of.c;
+    const way_out_places from = at.places(group);
+    uint32_t parity = 0;
+    for (int job = first_job(); job < p.jobs; job += job_step()) {
+        const conv_tile t = winograd_tile(of, job, rank, group, 0);
+        counter all;
+#pragma unroll 1
+        for (int set = 0; set < DVK_WINOGRAD_PIXELS; set++, parity ^= 1) {
+            const int phase = set < 2 ? 1 - set : set,
+                      columns = (of.width + DVK_WINOGRAD_PIXELS - 1 - phase) / DVK_WINOGRAD_PIXELS;
+            const int wide = min(columns - t.x0, DVK_WINOGRAD_TILE_W);
+#pragma unroll 1
+            for (int i = 0; i < PIECES; i++) {
+                const uint32_t piece = from.at + i * DVK_WINOGRAD_PIECE;
+                barrier_wait(from.is_written(i), parity);
+                if (set == 0 && i == 0) {
+                    all.begin<T>(piece, p.epi.group_channels);
+                }
+                all.add<T>(piece, wide, min(p.out_h - t.y0 - i * DVK_WINOGRAD_PIECE_H, DVK_WINOGRAD_PIECE_H));
+            }
+            __syncwarp();
+            if ((threadIdx.x & 31) == 0) {
+                barrier_arrive(from.are_counted());
+            }
+        }
+        all.finish(p, t);
+    }
+}
+
 /* ---- the other two ---- */
 
 /* M1 .. M4 into what they add to the four pixels of a quad: the points are +-3/4 and +-3/2. */
@@ -138,12 +169,12 @@ CONV_DEVICE void clear(float (&set)[SET]) {
 }
 
 /* Where a warpgroup is in its work; `x_used`, `w_used`: slots that the products under way still read, -1: none. */
-template <class T> struct consumer {
+template <class T, int RES, bool COUNTED> struct consumer {
     const dvk_conv_winograd &of;
     const dvk_conv_wgmma &p;
     const layout at;
     int rank, group;
-    way_out out;
+    way_out<RES, COUNTED> out;
     ring x, w;
     int x_used = -1, w_used = -1;
     int row = 0; /* of taps, of the patch */
@@ -151,8 +182,7 @@ template <class T> struct consumer {
 
     __device__ __forceinline__ consumer(const dvk_conv_winograd &c, const layout &l, int r, int g)
         : of(c), p(c.c), at(l), rank(r), group(g) {
-        const int channel = group * 64 + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x & 31) / 4;
-        out = {at.out + group * PIECES * DVK_WINOGRAD_PIECE, at.residual(group), at.moments + channel * 16, group};
+        out = {at.places(group), group};
     }
 
     __device__ __forceinline__ void free_used() {
@@ -227,7 +257,6 @@ template <class T> struct consumer {
     __device__ __forceinline__ void pass_and_store(float (&sum)[SET], int job, int phase, float (&other)[SET],
                                                    bool real) {
         const conv_tile t = winograd_tile(of, job, rank, group, phase);
-        conv_sums sums(0, 0, 0);
         const conv_channels channels(p.epi, t.c0 + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x & 31) / 4);
         const int apart = p.chunks < MANY_CHUNKS ? 1 : p.chunks;
         multiply(1, sum);
@@ -236,32 +265,32 @@ template <class T> struct consumer {
         }
         multiply(ROWS * p.chunks - 1 - 2 * apart, sum);
         if (real) {
-            out.template store<T, 0>(of, t, channels, other, sums);
+            out.template store<T, 0>(p, t, channels, other);
         }
         multiply(apart, sum);
         if (real) {
-            out.template store<T, 1>(of, t, channels, other, sums);
+            out.template store<T, 1>(p, t, channels, other);
         }
         multiply(apart, sum);
         if (real) {
-            out.template store<T, 2>(of, t, channels, other, sums);
+            out.template store<T, 2>(p, t, channels, other);
         }
     }
 
     /* A set of the last job. */
     __device__ __forceinline__ void store_last(int job, int phase, float (&set)[SET]) {
         const conv_tile t = winograd_tile(of, job, rank, group, phase);
-        conv_sums sums(0, 0, 0);
         const conv_channels channels(p.epi, t.c0 + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x & 31) / 4);
         out.bring_residuals(of, t);
-        out.template store<T, 0>(of, t, channels, set, sums);
-        out.template store<T, 1>(of, t, channels, set, sums);
-        out.template store<T, 2>(of, t, channels, set, sums);
+        out.template store<T, 0>(p, t, channels, set);
+        out.template store<T, 1>(p, t, channels, set);
+        out.template store<T, 2>(p, t, channels, set);
     }
 };
 
-template <class T> CONV_DEVICE void multiply(const dvk_conv_winograd &of, const layout &at, int rank, int group) {
-    consumer<T> all(of, at, rank, group);
+template <class T, int RES, bool COUNTED>
+CONV_DEVICE void multiply(const dvk_conv_winograd &of, const layout &at, int rank, int group) {
+    consumer<T, RES, COUNTED> all(of, at, rank, group);
     float a[SET], b[SET], c[SET], d[SET];
     uint32_t turn = 0;
     clear(c);
@@ -304,7 +333,7 @@ template <class T> CONV_DEVICE void multiply(const dvk_conv_winograd &of, const 
     }
 }
 
-template <class T> CONV_DEVICE void convolve(const dvk_conv_winograd &of) {
+template <class T, int RES, bool COUNTED> CONV_DEVICE void convolve(const dvk_conv_winograd &of) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const dvk_conv_wgmma &p = of.c;
     const layout at(p, (uint32_t)__cvta_generic_to_shared(shared));
@@ -321,10 +350,10 @@ template <class T> CONV_DEVICE void convolve(const dvk_conv_winograd &of) {
             barrier_init(at.w_full(i), 1);
             barrier_init(at.w_empty(i), 8);
         }
-        for (int i = 0; i < 2 * DVK_WGMMA_MAX_ENTRIES; i++) {
-            barrier_init(at.residual(0) + 8 * i, 1);
-        }
         barrier_init(at.turn(), 1);
+        for (int i = 0; i < 2 * PIECES_BARRIERS; i++) {
+            barrier_init(at.places(0).barriers + 8 * i, 1);
+        }
         for (int i = 0; i < 2 * p.x_slots; i++) {
             barrier_expect(at.x_full(i / p.x_slots, i % p.x_slots), DVK_WINOGRAD_PATCH);
         }
@@ -340,10 +369,12 @@ template <class T> CONV_DEVICE void convolve(const dvk_conv_winograd &of) {
             bring_weights(p, at, rank);
         } else if (threadIdx.x == 288) {
             bring_patches(of, at, rank);
+        } else if (COUNTED && threadIdx.x >= 320) {
+            count<T>(of, at, rank, (int)threadIdx.x / 32 - 10);
         }
     } else {
         set_registers_up<CONSUMER_REGISTERS>();
-        multiply<T>(of, at, rank, group);
+        multiply<T, RES, COUNTED>(of, at, rank, group);
     }
     __syncwarp();
     cluster_meet(); /* nor to shared memory that is no more */
@@ -351,12 +382,17 @@ template <class T> CONV_DEVICE void convolve(const dvk_conv_winograd &of) {
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(DVK_WGMMA_THREADS, 1)
-    conv_winograd_f16(const __grid_constant__ dvk_conv_winograd p) {
-    convolve<wgmma_half>(p);
-}
+#define CONV_WINOGRAD(name, type, res, counted)                                                                        \
+    extern "C" __global__ void __launch_bounds__(DVK_WGMMA_THREADS, 1)                                                 \
+        name(const __grid_constant__ dvk_conv_winograd p) {                                                            \
+        convolve<type, res, counted>(p);                                                                               \
+    }
 
-extern "C" __global__ void __launch_bounds__(DVK_WGMMA_THREADS, 1)
-    conv_winograd_bf16(const __grid_constant__ dvk_conv_winograd p) {
-    convolve<wgmma_bfloat>(p);
-}
+CONV_WINOGRAD(conv_winograd_f16, wgmma_half, 0, false)
+CONV_WINOGRAD(conv_winograd_f16_add, wgmma_half, 1, false)
+CONV_WINOGRAD(conv_winograd_f16_count, wgmma_half, 0, true)
+CONV_WINOGRAD(conv_winograd_f16_add_count, wgmma_half, 1, true)
+CONV_WINOGRAD(conv_winograd_bf16, wgmma_bfloat, 0, false)
+CONV_WINOGRAD(conv_winograd_bf16_add, wgmma_bfloat, 1, false)
+CONV_WINOGRAD(conv_winograd_bf16_count, wgmma_bfloat, 0, true)
+CONV_WINOGRAD(conv_winograd_bf16_add_count, wgmma_bfloat, 1, true)

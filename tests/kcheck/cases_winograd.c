@@ -159,6 +159,13 @@ static void band_build(kc_problem *p, int i) {
 /* Encoding four frames of 1280 x 720 and 1920 x 1088. */
 static const winograd_spec band_benches[] = {
     {4, 720, 1280, 3, 128, 128, 0, EPI_RES, 32, KC_UNIFORM, 48, 48},
+    {4, 720, 1280, 3, 128, 128, 0, EPI_RES, 0, KC_UNIFORM, 48, 48},
+    {4, 720, 1280, 3, 128, 128, 0, EPI_BIAS, 32, KC_UNIFORM, 48, 48},
+    {4, 720, 1280, 3, 128, 128, 0, EPI_BIAS, 0, KC_UNIFORM, 48, 48},
+    {4, 720, 1280, 3, 128, 128, 0, EPI_RES, 32, KC_UNIFORM, 0, 720},
+    {4, 720, 1280, 3, 128, 128, 0, EPI_RES, 0, KC_UNIFORM, 0, 720},
+    {4, 720, 1280, 3, 128, 128, 0, EPI_BIAS, 32, KC_UNIFORM, 0, 720},
+    {4, 720, 1280, 3, 128, 128, 0, EPI_BIAS, 0, KC_UNIFORM, 0, 720},
     {4, 1088, 1920, 3, 128, 128, 0, EPI_RES, 32, KC_UNIFORM, 72, 72},
 };
 
