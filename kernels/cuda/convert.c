@@ -64,6 +64,7 @@ dvk_convert_params dvk_convert_of(const dvk_convert_args *a, int store) {
                             .view = dvk_elem_of(&a->view),
                             .mode = mode_of(im, store),
                             .threes = has_threes(&a->view),
+                            .whole = dvk_elem_whole(&a->view) && a->view.c <= 4 && a->view.sw == DVK_ELEM_LANES,
                             .aligned = begin_at(im, size, 1) && im->sw % size == 0,
                             .map = {im->map[0], im->map[1], im->map[2], im->map[3]},
                             .identity = im->identity_map,

@@ -48,8 +48,14 @@ __device__ __forceinline__ void view_get(const dvk_elem_view &v, int64_t at, int
     }
 }
 
-__device__ __forceinline__ void view_put(const dvk_elem_view &v, int64_t at, int count, const float (&from)[4]) {
-    if (v.dtype == DVK_F32 && v.vector && count == 4) {
+// What is behind `count` in a pixel that is written whole is nobody's.
+__device__ __forceinline__ void view_put(const dvk_elem_view &v, bool whole, int64_t at, int count,
+                                         const float (&from)[4]) {
+    if (whole) {
+        *(uint4 *)((uint16_t *)v.data + at) =
+            make_uint4(bits_of(from[0], v.dtype) | bits_of(from[1], v.dtype) << 16,
+                       bits_of(from[2], v.dtype) | bits_of(from[3], v.dtype) << 16, 0, 0);
+    } else if (v.dtype == DVK_F32 && v.vector && count == 4) {
         *(float4 *)((float *)v.data + at) = make_float4(from[0], from[1], from[2], from[3]);
     } else if (v.dtype != DVK_F32 && v.vector && count >= 3) {
         uint16_t *p = (uint16_t *)v.data + at;
@@ -212,7 +218,7 @@ template <int T, int PIXELS> __device__ __forceinline__ void load(const dvk_conv
             if (i < b.pixels) {
                 const float v[4] = {loaded<T>(p, bits[i][0]), loaded<T>(p, bits[i][1]), loaded<T>(p, bits[i][2]),
                                     loaded<T>(p, bits[i][3])};
-                view_put(p.view, b.view + i * p.view.sw, b.channels, v);
+                view_put(p.view, p.whole, b.view + i * p.view.sw, b.channels, v);
             }
         }
     }

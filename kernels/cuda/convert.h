@@ -19,6 +19,7 @@ typedef struct dvk_convert_params {
     dvk_elem_view view;
     int32_t mode;
     int32_t threes;  /* load: the view is f32 of three channels and no gaps, four pixels are three aligned vectors */
+    int32_t whole;   /* a pixel of the view is one vector of 16-bit values, and what is behind its channels nobody's */
     int32_t aligned; /* the image's elements lie at multiples of their size */
     int32_t map[4];
     int32_t identity;

@@ -44,6 +44,17 @@ static inline dvk_elem_ends dvk_elem_ends_of(const dvk_prologue *pro, const dvk_
     return r;
 }
 
+static inline int32_t dvk_elem_chunks(int64_t c) {
+    return (int32_t)((c + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES);
+}
+
+/* Whether vectors of a 16-bit view may be read and written whole where its channels end: what lies behind the last one is
+ * nobody's (cuda.h). */
+static inline int dvk_elem_whole(const dvk_view *v) {
+    return v->dtype != DVK_F32 && dvk_elem_of(v).vector &&
+           (v->c % DVK_ELEM_LANES == 0 || v->sw == dvk_elem_chunks(v->c) * DVK_ELEM_LANES);
+}
+
 /* Whether the pixels of a picture lie evenly spaced, also from row to row. */
 static inline int dvk_elem_even(const dvk_view *v) {
     return v->h == 1 || v->sh == v->w * v->sw;
@@ -57,10 +68,6 @@ static inline int dvk_elem_dense(const dvk_view *v) {
 /* Whether rows, and numbers of a row, can be counted in 32 bits. */
 static inline int dvk_elem_rows_fit(const dvk_view *v) {
     return v->n * v->h < INT32_MAX / 2 && v->w * v->c < INT32_MAX / 2;
-}
-
-static inline int32_t dvk_elem_chunks(int64_t c) {
-    return (int32_t)((c + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES);
 }
 
 static inline int64_t dvk_elem_count(const dvk_view *v) {

@@ -28,7 +28,8 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
                         .left = a->left,
                         .c = (int32_t)a->y.c,
                         .chunks = dvk_elem_chunks(a->y.c),
-                        .mode = a->mode};
+                        .mode = a->mode,
+                        .whole = dvk_elem_whole(&a->x) && dvk_elem_whole(&a->y)};
     return dvk_elem_launch_rows(q, "pad", "pad", (int64_t)p.w * p.chunks, p.rows, &p);
 }
 

@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(256) pad(const __grid_constant__ dv
         const int ox = (int)(item / (uint32_t)p.chunks);
         const int c = ((int)item - ox * p.chunks) * 8;
         const int y = oy - p.top, x = ox - p.left;
-        const int count = min(8, p.c - c);
+        const int count = p.whole ? 8 : min(8, p.c - c);
         raw8 v = {};
         if (p.mode != DVK_PAD_ZERO || (y >= 0 && x >= 0 && y < p.xh && x < p.xw)) {
             const int64_t from =

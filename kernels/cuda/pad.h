@@ -11,6 +11,7 @@ typedef struct dvk_pad_params {
     int32_t top, left;
     int32_t c, chunks;
     int32_t mode;
+    int32_t whole; /* vectors of x and y may be read and written where their channels end */
 } dvk_pad_params;
 
 #endif

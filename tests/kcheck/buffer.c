@@ -138,6 +138,24 @@ void kc_view(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int sl
     v->data = data;
 }
 
+static int has_rest(const kc_problem *p, dvk_dtype dtype, int slab) {
+    return p->aligned && dtype != DVK_F32 && !slab;
+}
+
+void kc_picture(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab) {
+    const int64_t c = shape.c;
+    shape.c = has_rest(p, dtype, slab) ? (c + 7) / 8 * 8 : c;
+    kc_view(p, v, dtype, shape, slab);
+    v->c = c;
+}
+
+void kc_output_picture(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab) {
+    kc_picture(p, v, dtype, shape, slab);
+    p->spoiled = has_rest(p, dtype, slab) ? *v : (dvk_view){0};
+    p->spoiled.c = v->sw;
+    kc_output_view(p, v);
+}
+
 static float sample(kc_rng *rng, kc_fill fill, dvk_dtype dtype) {
     switch (fill) {
     case KC_NORMAL:

@@ -71,7 +71,7 @@ static void depthwise_make(kc_problem *p, const depthwise_spec *s) {
     *a = (dvk_depthwise_args){.kh = s->k, .kw = s->k, .pad_top = pad, .pad_left = pad, .stride = s->stride};
     kc_view(p, &a->x, s->xt, s->shape, s->slab);
     kc_fill_view(p, &a->x, s->fill);
-    kc_view(p, &a->y, s->yt, out, s->slab);
+    kc_output_picture(p, &a->y, s->yt, out, s->slab);
     const float spread = 2.0f / (float)s->k;
     a->w = kc_floats(p, (int64_t)s->k * s->k * s->shape.c, -spread, spread);
     if (s->norm) {
@@ -79,15 +79,12 @@ static void depthwise_make(kc_problem *p, const depthwise_spec *s) {
         a->pro.shift = kc_floats(p, s->shape.n * s->shape.c, -0.5f, 0.5f);
         a->pro.act = s->norm > 1 ? DVK_ACT_SILU : DVK_ACT_NONE;
     }
-    p->spoiled = p->aligned && !s->slab && s->yt != DVK_F32 ? a->y : (dvk_view){0};
-    p->spoiled.c = a->y.sw; /* cuda.h: what lies behind the last channel is nobody's */
     epilogue(p, &a->epi, &a->y, s->variety);
     kc_fill fill = s->fill;
     if (s->stride > 0 && kc_bounded_unit(&a->epi, fill) > 0.0) { /* some of these cancel to what rounding leaves */
         fill = KC_NORMAL;
         kc_fill_view(p, &a->x, fill);
     }
-    kc_output_view(p, &a->y);
     p->outputs[0].unit = kc_bounded_unit(&a->epi, fill);
     p->error_class = KC_SUMS;
     p->no_compare = fill == KC_INF;

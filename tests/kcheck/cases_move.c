@@ -122,10 +122,9 @@ static void pad_make(kc_problem *p, const kc_shape *s, const int64_t more[4], in
     *a = (dvk_pad_args){.mode = (dvk_pad_mode)(variety / 2 % 3)};
     a->top = (int32_t)up;
     a->left = (int32_t)left;
-    kc_view(p, &a->x, xt, *s, variety / 4 % 2);
+    kc_picture(p, &a->x, xt, *s, variety / 4 % 2);
     kc_fill_view(p, &a->x, (kc_fill)(variety % 7 % KC_FILLS));
-    kc_view(p, &a->y, yt, (kc_shape){s->n, s->h + down, s->w + right, s->c}, variety / 8 % 2);
-    kc_output_view(p, &a->y);
+    kc_output_picture(p, &a->y, yt, (kc_shape){s->n, s->h + down, s->w + right, s->c}, variety / 8 % 2);
     p->error_class = KC_EXACT;
     p->bytes = (double)(s->n * s->h * s->w * s->c) * (double)(dvk_dtype_size(xt) + dvk_dtype_size(yt));
     snprintf(p->text, sizeof p->text, "%lldx%lldx%lldx%lld +%lld +%lld at %lld,%lld %s->%s mode %d variety %d",
@@ -211,12 +210,10 @@ static void convert_make(kc_problem *p, const convert_spec *s, int store) {
     a->lo = is_float ? -0.5f : 0.02f * top;
     a->hi = is_float ? 1.0f : top;
     image_make(p, s, &a->image);
-    kc_view(p, &a->view, s->view, *z, s->slab);
+    (store ? kc_picture : kc_output_picture)(p, &a->view, s->view, *z, s->slab);
     kc_fill_view(p, &a->view, s->fill);
     if (store) {
         kc_output_image(p, &a->image);
-    } else {
-        kc_output_view(p, &a->view);
     }
     p->error_class = KC_EXACT;
     p->bytes = (double)(z->n * z->h * z->w * z->c) * (double)(dvk_dtype_size(s->image) + dvk_dtype_size(s->view));

@@ -29,21 +29,16 @@ static void norm(kc_problem *p, dvk_swin_norm *n, int64_t c, int vectors) {
     n->beta = vectors ? kc_floats(p, c, -0.5f, 0.5f) : NULL;
 }
 
-/* As the planner lays out pictures: what lies behind the last channel is nobody's, but for a slab's. */
 static void pictures(kc_problem *p, dvk_view *x, dvk_view *y, dvk_view *res, const kc_shape *s, dvk_dtype t, int slab) {
     kc_view(p, x, t, *s, slab);
     x->sh = x->w * x->sw; /* within the memory that was asked for */
     x->sn = x->h * x->sh;
     kc_fill_view(p, x, KC_NORMAL);
-    const int pads = p->aligned && t != DVK_F32;
-    kc_view(p, y, t, (kc_shape){s->n, s->h, s->w, pads ? (s->c + 7) / 8 * 8 : s->c}, 0);
-    p->spoiled = pads ? *y : (dvk_view){0};
-    y->c = s->c;
+    kc_output_picture(p, y, t, *s, 0);
     if (res != NULL) {
         kc_view(p, res, t, *s, 0);
         kc_fill_view(p, res, KC_UNIFORM);
     }
-    kc_output_view(p, y);
     p->error_class = KC_SOFTMAX; /* roundings on the way */
     p->bytes = kc_view_bytes(x) + kc_view_bytes(y) + (res != NULL ? kc_view_bytes(res) : 0.0);
 }

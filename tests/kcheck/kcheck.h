@@ -239,6 +239,10 @@ typedef struct kc_shape {
     int64_t n, h, w, c;
 } kc_shape;
 void kc_view(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab);
+/* As the planner lays out pictures: of 16-bit pixels for CUDA what lies behind the last channel is nobody's (cuda.h), but for a
+ * slab's. kc_output_picture: may be overwritten there. */
+void kc_picture(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab);
+void kc_output_picture(kc_problem *p, dvk_view *v, dvk_dtype dtype, kc_shape shape, int slab);
 void kc_fill_view(kc_problem *p, const dvk_view *v, kc_fill fill);
 void kc_output_view(kc_problem *p, const dvk_view *v);
 void kc_output_image(kc_problem *p, const dvk_image *im);
