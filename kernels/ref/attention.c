@@ -15,12 +15,10 @@ static void softmax_scores(const dvk_attention_args *a, int64_t n, int64_t query
                            float *rows) {
     const int64_t keys = a->k.h * a->k.w;
     const int64_t dim = a->q.c / a->heads;
-    float *q = rows;
-    float *k = rows + dim;
     double top = -INFINITY;
-    dvk_load_row(&a->q, token_at(&a->q, n, query) + c0, dim, q);
+    const float *q = dvk_floats(a->q.data, a->q.dtype, token_at(&a->q, n, query) + c0, dim, rows);
     for (int64_t t = 0; t < keys; t++) {
-        dvk_load_row(&a->k, token_at(&a->k, n, t) + c0, dim, k);
+        const float *k = dvk_floats(a->k.data, a->k.dtype, token_at(&a->k, n, t) + c0, dim, rows + dim);
         double dot = 0.0;
         for (int64_t c = 0; c < dim; c++) {
             dot += (double)q[c] * (double)k[c];
@@ -57,7 +55,7 @@ static void run(const void *args, int64_t first, int64_t last, void *scratch) {
     double *scores = scratch;
     double *sums = scores + keys;
     float *rows = (float *)(sums + dim);
-    float *v = rows + 2 * (a->q.c / a->heads);
+    float *room = rows + 2 * (a->q.c / a->heads);
     for (int64_t unit = first; unit < last; unit++) {
         const int64_t query = unit % queries;
         const int64_t head = unit / queries % a->heads;
@@ -67,7 +65,7 @@ static void run(const void *args, int64_t first, int64_t last, void *scratch) {
             sums[c] = 0.0;
         }
         for (int64_t t = 0; t < keys; t++) {
-            dvk_load_row(&a->v, token_at(&a->v, n, t) + head * dim, dim, v);
+            const float *v = dvk_floats(a->v.data, a->v.dtype, token_at(&a->v, n, t) + head * dim, dim, room);
             for (int64_t c = 0; c < dim; c++) {
                 sums[c] += scores[t] * (double)v[c];
             }

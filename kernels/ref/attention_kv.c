@@ -6,6 +6,7 @@
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/paging.h"
+#include "kernels/ref/scalar.h"
 
 void dvk_visible(const dvk_attention_kv_args *a, int64_t query, int64_t *first, int64_t *last) {
     const int64_t position = a->in.position != NULL ? a->in.position[query] : a->past + query;
@@ -24,15 +25,18 @@ void dvk_visible(const dvk_attention_kv_args *a, int64_t query, int64_t *first, 
     }
 }
 
-static double at(const dvk_rows *x, int64_t row, int64_t head, int64_t i) {
-    return (double)dvk_load(x->data, (dvk_dtype)x->form, row * x->row + head * x->head + i);
+/* A head of a row; in `room` where it is not of floats. */
+static const float *head_of(const dvk_rows *x, int64_t row, int64_t head, int64_t dim, float *room) {
+    return dvk_floats(x->data, (dvk_dtype)x->form, row * x->row + head * x->head, dim, room);
 }
 
-static double score(const dvk_attention_kv_args *a, int64_t query, int64_t head, int64_t key) {
+static double score(const dvk_attention_kv_args *a, const float *q, int64_t query, int64_t head, int64_t key) {
+    float room[DVK_HEAD_MAX];
     const int64_t row = dvk_paged_row(&a->in, query, key);
+    const float *k = head_of(&a->k, row, head / (a->heads / a->kv_heads), a->dim, room);
     double sum = 0.0;
     for (int64_t c = 0; c < a->dim; c++) {
-        sum += at(&a->q, query, head, c) * at(&a->k, row, head / (a->heads / a->kv_heads), c);
+        sum += (double)q[c] * (double)k[c];
     }
     return sum * (double)a->scale;
 }
@@ -54,15 +58,18 @@ static void run(const void *args, int64_t first_unit, int64_t last_unit, void *s
         double top = -INFINITY;
         double total = 0.0;
         double sums[DVK_HEAD_MAX] = {0.0};
+        float rooms[2][DVK_HEAD_MAX];
+        const float *q = head_of(&a->q, query, head, a->dim, rooms[0]);
         for (int64_t key = first; key < last; key++) {
-            top = fmax(top, score(a, query, head, key));
+            top = fmax(top, score(a, q, query, head, key));
         }
         for (int64_t key = first; key < last; key++) {
-            const double weight = exp(score(a, query, head, key) - top);
+            const double weight = exp(score(a, q, query, head, key) - top);
             const int64_t row = dvk_paged_row(&a->in, query, key);
+            const float *v = head_of(&a->v, row, head / (a->heads / a->kv_heads), a->dim, rooms[1]);
             total += weight;
             for (int64_t c = 0; c < a->dim; c++) {
-                sums[c] += weight * at(&a->v, row, head / (a->heads / a->kv_heads), c);
+                sums[c] += weight * (double)v[c];
             }
         }
         for (int64_t c = 0; c < a->dim; c++) {

@@ -1,6 +1,6 @@
 /* conv.c - the plain convolution: one output element after the other, exactly as kernels/op.h states it, sums in
  * double. It is what every other variant is measured against, so it does nothing clever: the input around a pixel is
- * gathered once, and four sums run side by side. One unit = up to 16 pixels of a row. */
+ * gathered once, and the sums of four outputs of four pixels run side by side. One unit = up to 16 pixels of a row. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,15 @@
 #include "kernels/kernel.h"
 #include "kernels/winograd_band.h"
 
-enum { RUN = 16 }; /* pixels of a unit */
+enum { RUN = 16, ABREAST = 4 }; /* pixels of a unit, and of a group */
+
+/* A sum, or a factor, of each pixel of a group. A vector is in registers where sanitizers would check an array's accesses. */
+typedef double abreast __attribute__((vector_size(ABREAST * sizeof(double)), aligned(sizeof(double))));
+
+/* Up to ABREAST pixels of a row of the result, `step` apart, so that they have the same weights. */
+typedef struct group {
+    int64_t n, oy, ox, step, count;
+} group;
 
 static double activate(double x, dvk_act act, double slope) {
     switch (act) {
@@ -34,30 +42,30 @@ static double activate(double x, dvk_act act, double slope) {
     }
 }
 
-/* Channel i of pixel (uy, ux) of the upsampled, prologued input; zero outside of it. */
-static double input_at(const dvk_conv2d_args *a, int64_t n, int64_t uy, int64_t ux, int64_t i) {
-    if (uy < 0 || ux < 0 || uy >= a->x.h * a->upsample || ux >= a->x.w * a->upsample) {
-        return 0;
+/* All channels of pixel (uy, ux) of the upsampled, prologued input, `step` apart; zeros outside of it. */
+static void input_at(const dvk_conv2d_args *a, int64_t n, int64_t uy, int64_t ux, double *to, int64_t step) {
+    const int outside = uy < 0 || ux < 0 || uy >= a->x.h * a->upsample || ux >= a->x.w * a->upsample;
+    const int64_t at = outside ? 0 : n * a->x.sn + uy / a->upsample * a->x.sh + ux / a->upsample * a->x.sw;
+    for (int64_t i = 0; i < a->x.c; i++, to += step) {
+        double v = outside ? 0 : (double)dvk_load(a->x.data, a->x.dtype, at + i);
+        if (a->pro.scale && !outside) {
+            v = v * (double)a->pro.scale[n * a->x.c + i] + (double)a->pro.shift[n * a->x.c + i];
+        }
+        *to = outside || a->pro.act == DVK_ACT_NONE ? v : activate(v, a->pro.act, 0);
     }
-    const int64_t at = n * a->x.sn + uy / a->upsample * a->x.sh + ux / a->upsample * a->x.sw + i;
-    double v = (double)dvk_load(a->x.data, a->x.dtype, at);
-    if (a->pro.scale) {
-        v = v * (double)a->pro.scale[n * a->x.c + i] + (double)a->pro.shift[n * a->x.c + i];
-    }
-    return activate(v, a->pro.act, 0);
 }
 
-/* Everything that pixel (oy, ox) of the result sums over, in the order of the weights. */
-static void gather(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch) {
+/* Everything that the group's pixels sum over, in the order of the weights: [term][pixel of the group]. */
+static void gather(const dvk_conv2d_args *a, const group *g, double *patch) {
     const int64_t up = a->phased ? a->upsample : 1; /* phased: whole pixels of x, whatever the parity */
-    oy = a->phased ? (oy + 1) / 2 : oy;
-    ox = a->phased ? (ox + 1) / 2 : ox;
-    for (int64_t i = 0; i < a->x.c; i++) {
-        for (int64_t ky = 0; ky < a->kh; ky++) {
-            for (int64_t kx = 0; kx < a->kw; kx++) {
-                const int64_t iy = oy * a->stride + ky - a->pad_top, ix = ox * a->stride + kx - a->pad_left;
-                *patch++ = input_at(a, n, iy * up, ix * up, i);
-            }
+    const int64_t taps = a->kh * a->kw;
+    for (int64_t k = 0; k < g->count; k++) {
+        const int64_t oy = a->phased ? (g->oy + 1) / 2 : g->oy;
+        const int64_t ox = a->phased ? (g->ox + k * g->step + 1) / 2 : g->ox + k * g->step;
+        for (int64_t tap = 0; tap < taps; tap++) {
+            const int64_t iy = oy * a->stride + tap / a->kw - a->pad_top,
+                          ix = ox * a->stride + tap % a->kw - a->pad_left;
+            input_at(a, g->n, iy * up, ix * up, patch + tap * ABREAST + k, taps * ABREAST);
         }
     }
 }
@@ -75,33 +83,39 @@ static void pixels_of_quad(const double *v, double *d) {
 }
 
 /* The same of a transformed picture. */
-static void gather_transformed(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch) {
-    const int64_t quad = ox / DVK_WINOGRAD_PIXELS, first = ox % DVK_WINOGRAD_PIXELS;
+static void gather_transformed(const dvk_conv2d_args *a, const group *g, double *patch) {
     for (int64_t i = 0; i < a->x.c; i++) {
-        for (int64_t iy = oy - 1; iy <= oy + 1; iy++, patch += 3) {
+        for (int64_t iy = g->oy - 1; iy <= g->oy + 1; iy++, patch += 3 * ABREAST) {
             double v[DVK_WINOGRAD_LINES], d[DVK_WINOGRAD_LINES];
-            for (int64_t f = 0; f < DVK_WINOGRAD_LINES; f++) {
-                const int64_t at = n * a->x.sn + (DVK_WINOGRAD_LINES * iy + f) * a->x.sh + quad * a->x.sw + i;
-                v[f] = iy < 0 || iy >= a->y.h ? 0 : (double)dvk_load(a->x.data, a->x.dtype, at);
+            for (int64_t k = 0, known = -1; k < g->count; k++) {
+                const int64_t ox = g->ox + k * g->step, quad = ox / DVK_WINOGRAD_PIXELS;
+                for (int64_t f = 0; f < DVK_WINOGRAD_LINES && quad != known; f++) {
+                    const int64_t at = g->n * a->x.sn + (DVK_WINOGRAD_LINES * iy + f) * a->x.sh + quad * a->x.sw + i;
+                    v[f] = iy < 0 || iy >= a->y.h ? 0 : (double)dvk_load(a->x.data, a->x.dtype, at);
+                }
+                if (quad != known) {
+                    pixels_of_quad(v, d);
+                    known = quad;
+                }
+                for (int64_t kx = 0; kx < 3; kx++) {
+                    patch[kx * ABREAST + k] = d[ox % DVK_WINOGRAD_PIXELS + kx];
+                }
             }
-            pixels_of_quad(v, d);
-            memcpy(patch, d + first, 3 * sizeof *patch);
         }
     }
 }
 
-/* sums[k], k < count: of output channel first + k * step, four at a time in variables with names of their own: arrays would
- * be checked accesses to memory where sanitizers watch. */
-static void sum_all(const dvk_conv2d_args *a, const double *patch, int64_t first, int64_t step, int64_t count,
-                    double *sums) {
+/* sums[k], k < count: of output channel first + k * step. */
+static void sum_all(const dvk_conv2d_args *a, const abreast *patch, int64_t first, int64_t step, int64_t count,
+                    abreast *sums) {
     const int64_t terms = a->x.c * a->kh * a->kw;
     const float *w = (const float *)a->w + first * terms;
     const int64_t pitch = step * terms;
     int64_t k = 0;
     for (; k + 4 <= count; k += 4, w += 4 * pitch) {
-        double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+        abreast s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
         for (int64_t i = 0; i < terms; i++) {
-            const double x = patch[i];
+            const abreast x = patch[i];
             s0 += x * (double)w[i];
             s1 += x * (double)w[pitch + i];
             s2 += x * (double)w[2 * pitch + i];
@@ -113,10 +127,11 @@ static void sum_all(const dvk_conv2d_args *a, const double *patch, int64_t first
         sums[k + 3] = s3;
     }
     for (; k < count; k++, w += pitch) {
-        sums[k] = 0;
+        abreast s = {0};
         for (int64_t i = 0; i < terms; i++) {
-            sums[k] += patch[i] * (double)w[i];
+            s += patch[i] * (double)w[i];
         }
+        sums[k] = s;
     }
 }
 
@@ -147,20 +162,21 @@ static double epilogue(const dvk_epilogue *e, double v, int64_t n, int64_t oy, i
     return e->act_last ? activate(t, e->act, slope) : t;
 }
 
-/* Gate 3 of one pixel. The residual may be where the result goes. */
+/* Gate 3 of one pixel, whose sums are ABREAST apart. The residual may be where the result goes. */
 static void gate_pixel(const dvk_conv2d_args *a, double *sums, int64_t n, int64_t oy, int64_t ox) {
     const dvk_epilogue *e = &a->epi;
     for (int64_t o = 0; o < a->y.c; o++) {
         float stored = 0.0f;
-        dvk_store(&stored, a->y.dtype, 0, (float)(sums[o] + (e->bias ? (double)e->bias[o] : 0)));
-        sums[o] = (double)dvk_load(&stored, a->y.dtype, 0);
+        dvk_store(&stored, a->y.dtype, 0, (float)(sums[o * ABREAST] + (e->bias ? (double)e->bias[o] : 0)));
+        sums[o * ABREAST] = (double)dvk_load(&stored, a->y.dtype, 0);
     }
     for (int64_t o = 0; o < a->y.c; o++) {
         double u = e->gate_bias ? (double)e->gate_bias[o] : 0;
         for (int64_t k = 0; k < a->y.c; k++) {
-            u += (double)e->gate_w[o * a->y.c + k] * sums[k];
+            u += (double)e->gate_w[o * a->y.c + k] * sums[k * ABREAST];
         }
-        const double sum = (double)e->alpha * sums[o] + (double)e->beta[0] * residual_at(&e->res[0], n, oy, ox, o);
+        const double sum =
+            (double)e->alpha * sums[o * ABREAST] + (double)e->beta[0] * residual_at(&e->res[0], n, oy, ox, o);
         dvk_store(a->y.data, a->y.dtype, n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o,
                   (float)(activate(u, e->act, 0.0) * sum));
     }
@@ -192,33 +208,53 @@ static int64_t conv_units(const void *args) {
 
 static size_t conv_scratch_bytes(const void *args) {
     const dvk_conv2d_args *a = args;
-    return (size_t)(a->x.c * a->kh * a->kw + a->y.c) * sizeof(double);
+    return (size_t)(a->x.c * a->kh * a->kw + a->y.c) * sizeof(abreast);
 }
 
-typedef void gatherer(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, double *patch);
+typedef void gatherer(const dvk_conv2d_args *a, const group *g, double *patch);
 
-static void conv_pixel(const dvk_conv2d_args *a, int64_t n, int64_t oy, int64_t ox, gatherer *from, double *patch) {
+/* g: of the result. */
+static void conv_group(const dvk_conv2d_args *a, const group *g, gatherer *from, abreast *patch) {
     const int64_t r = a->epi.shuffle > 1 ? a->epi.shuffle : 1;
-    double *sums = patch + a->x.c * a->kh * a->kw;
-    from(a, n, oy / r, ox / r, patch);
-    sum_all(a, patch, a->phased ? (oy % 2 * 2 + ox % 2) * a->y.c : oy % r * r + ox % r, r * r, a->y.c, sums);
-    for (int64_t o = 0; o < a->y.c && a->epi.gate != 3; o++) {
-        const double v = r > 1 ? shuffled(a, sums[o], n, oy, ox, o) : epilogue(&a->epi, sums[o], n, oy, ox, o);
-        dvk_store(a->y.data, a->y.dtype, n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o, (float)v);
+    const int64_t terms = a->x.c * a->kh * a->kw;
+    abreast *sums = patch + terms;
+    const group before = {.n = g->n, .oy = g->oy / r, .ox = g->ox / r, .step = g->step / r, .count = g->count};
+    if (g->count < ABREAST) {
+        memset(patch, 0, (size_t)terms * sizeof *patch);
     }
-    if (a->epi.gate == 3) {
-        gate_pixel(a, sums, n, oy, ox);
+    from(a, &before, (double *)patch);
+    sum_all(a, patch, a->phased ? (g->oy % 2 * 2 + g->ox % 2) * a->y.c : g->oy % r * r + g->ox % r, r * r, a->y.c,
+            sums);
+    for (int64_t k = 0; k < g->count; k++) {
+        const int64_t oy = g->oy, ox = g->ox + k * g->step;
+        double *own = (double *)sums + k;
+        for (int64_t o = 0; o < a->y.c && a->epi.gate != 3; o++) {
+            const double sum = own[o * ABREAST];
+            const double v = r > 1 ? shuffled(a, sum, g->n, oy, ox, o) : epilogue(&a->epi, sum, g->n, oy, ox, o);
+            dvk_store(a->y.data, a->y.dtype, g->n * a->y.sn + oy * a->y.sh + ox * a->y.sw + o, (float)v);
+        }
+        if (a->epi.gate == 3) {
+            gate_pixel(a, own, g->n, oy, ox);
+        }
     }
 }
 
-static void conv_units_of(const dvk_conv2d_args *a, int64_t first, int64_t last, gatherer *from, double *scratch) {
+static void conv_units_of(const dvk_conv2d_args *a, int64_t first, int64_t last, gatherer *from, void *scratch) {
     const int64_t runs = runs_per_row(a);
+    const int64_t step = a->epi.shuffle > 1 ? a->epi.shuffle : a->phased ? 2 : 1;
     for (int64_t u = first; u < last; u++) {
-        const int64_t n = u / (runs * a->y.h);
-        const int64_t oy = u / runs % a->y.h;
         const int64_t ox0 = u % runs * RUN;
-        for (int64_t ox = ox0; ox < ox0 + RUN && ox < a->y.w; ox++) {
-            conv_pixel(a, n, oy, ox, from, scratch);
+        const int64_t ox1 = ox0 + RUN < a->y.w ? ox0 + RUN : a->y.w;
+        for (int64_t phase = ox0; phase < ox0 + step; phase++) {
+            for (int64_t ox = phase; ox < ox1; ox += ABREAST * step) {
+                const int64_t left = (ox1 - ox + step - 1) / step;
+                const group g = {.n = u / (runs * a->y.h),
+                                 .oy = u / runs % a->y.h,
+                                 .ox = ox,
+                                 .step = step,
+                                 .count = left < ABREAST ? left : ABREAST};
+                conv_group(a, &g, from, scratch);
+            }
         }
     }
 }

@@ -9,9 +9,16 @@
 #include "kernels/ref/rows.h"
 
 enum {
-    PIECE = 256,  /* weights that are dequantised together: a multiple of every block */
-    TOGETHER = 64 /* outputs for which x is prepared once */
+    PIECE = 256,   /* weights that are dequantised together: a multiple of every block */
+    TOGETHER = 64, /* outputs for which x is prepared once */
+    ABREAST = 8    /* tokens for which weights are dequantised once */
 };
+
+/* Tokens [first, first + count), and what the x of each is multiplied by. */
+typedef struct tokens {
+    int64_t first, count;
+    double scale[ABREAST];
+} tokens;
 
 static double value(const dvk_rows *x, int64_t row, int64_t i) {
     if (x->form == DVK_ROWS_Q8) {
@@ -59,24 +66,30 @@ static void take(const dvk_linear_args *a, int64_t token, double scale, int64_t 
     }
 }
 
-/* Rows [first, first + n) of W times a token. */
-static void dots(const dvk_linear_args *a, int64_t token, double scale, int64_t first, int64_t n, double *sums) {
+/* Rows [first, first + n) of W times some tokens. */
+static void dots(const dvk_linear_args *a, const tokens *of, int64_t first, int64_t n, double (*sums)[TOGETHER]) {
     const int64_t row_bytes = dvk_row_bytes(a->type, a->k);
-    for (int64_t o = 0; o < n; o++) {
-        sums[o] = a->bias != NULL ? (double)a->bias[first + o] : 0.0;
+    for (int64_t i = 0; i < of->count * n; i++) {
+        sums[i / n][i % n] = a->bias != NULL ? (double)a->bias[first + i % n] : 0.0;
     }
     for (int64_t i = 0; i < a->k; i += PIECE) {
         const int64_t count = a->k - i < PIECE ? a->k - i : PIECE;
-        double x[PIECE];
-        take(a, token, scale, i, count, x);
+        double x[ABREAST][PIECE];
+        for (int64_t t = 0; t < of->count; t++) {
+            take(a, of->first + t, of->scale[t], i, count, x[t]);
+        }
         for (int64_t o = 0; o < n; o++) {
             float w[PIECE];
             dvk_dequant(a->type,
                         (const unsigned char *)a->w + (first + o) * row_bytes +
                             i / PIECE * dvk_row_bytes(a->type, PIECE),
                         w, count);
-            for (int64_t j = 0; j < count; j++) {
-                sums[o] += (double)w[j] * x[j];
+            for (int64_t t = 0; t < of->count; t++) {
+                double sum = sums[t][o];
+                for (int64_t j = 0; j < count; j++) {
+                    sum += (double)w[j] * x[t][j];
+                }
+                sums[t][o] = sum;
             }
         }
     }
@@ -104,15 +117,16 @@ static int64_t linear_units(const void *args) {
     return a->n;
 }
 
-static void some_outputs(const dvk_linear_args *a, int64_t token, double scale, int64_t first, int64_t n) {
-    double t[TOGETHER];
-    double others[TOGETHER];
-    dots(a, token, scale, first, n, t);
+static void some_outputs(const dvk_linear_args *a, const tokens *of, int64_t first, int64_t n) {
+    double t[ABREAST][TOGETHER];
+    double others[ABREAST][TOGETHER];
+    dots(a, of, first, n, t);
     if (a->glu) {
-        dots(a, token, scale, a->n + first, n, others);
+        dots(a, of, a->n + first, n, others);
     }
-    for (int64_t o = 0; o < n; o++) {
-        double y = activate(a->act, t[o]) * (a->glu ? others[o] : 1.0);
+    for (int64_t i = 0; i < of->count * n; i++) {
+        const int64_t token = of->first + i / n, o = i % n;
+        double y = activate(a->act, t[i / n][o]) * (a->glu ? others[i / n][o] : 1.0);
         if (a->res.data != NULL) {
             y += value(&a->res, token, first + o);
         }
@@ -126,10 +140,13 @@ static void linear_run(const void *args, int64_t first, int64_t last, void *scra
     for (int64_t i = 0; a->more != NULL && first == 0 && i < a->k; i++) {
         a->sum[i] = (float)x_value(a, 0, i);
     }
-    for (int64_t i = 0; i < a->m; i++) {
-        const double scale = scale_of(a, i);
+    for (int64_t i = 0; i < a->m; i += ABREAST) {
+        tokens of = {.first = i, .count = a->m - i < ABREAST ? a->m - i : ABREAST};
+        for (int64_t t = 0; t < of.count; t++) {
+            of.scale[t] = scale_of(a, i + t);
+        }
         for (int64_t o = first; o < last; o += TOGETHER) {
-            some_outputs(a, i, scale, o, last - o < TOGETHER ? last - o : TOGETHER);
+            some_outputs(a, &of, o, last - o < TOGETHER ? last - o : TOGETHER);
         }
     }
 }

@@ -148,9 +148,7 @@ static void one_block(dvk_wtype t, const unsigned char *b, float *y) {
 /* Types without blocks. */
 static void numbers(dvk_wtype t, const unsigned char *b, float *to, int64_t count) {
     if (t == DVK_W_F32) {
-        for (int64_t i = 0; i < count; i++) {
-            to[i] = dvk_from_bits(word_at(b + 4 * i));
-        }
+        memcpy(to, b, (size_t)count * sizeof *to);
     } else if (t == DVK_W_F16) {
         for (int64_t i = 0; i < count; i++) {
             to[i] = half_at(b + 2 * i);

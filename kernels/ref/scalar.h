@@ -12,11 +12,15 @@ static inline int64_t dvk_at(const dvk_view *v, int64_t n, int64_t y, int64_t x)
     return n * v->sn + y * v->sh + x * v->sw;
 }
 
-/* Elements at .. at + count - 1 of a view's data. */
-static inline void dvk_load_row(const dvk_view *v, int64_t at, int64_t count, float *to) {
-    for (int64_t i = 0; i < count; i++) {
-        to[i] = dvk_load(v->data, v->dtype, at + i);
+/* Elements at .. at + count - 1: where they are, or, of types that are not f32, in `room`. */
+static inline const float *dvk_floats(const void *data, dvk_dtype t, int64_t at, int64_t count, float *room) {
+    if (t == DVK_F32) {
+        return (const float *)data + at;
     }
+    for (int64_t i = 0; i < count; i++) {
+        room[i] = dvk_load(data, t, at + i);
+    }
+    return room;
 }
 
 static inline double dvk_sigmoid(float x) {

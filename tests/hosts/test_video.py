@@ -174,7 +174,7 @@ def interrupt(args, out, folder, parts):
 
 def test_resume():
     """Stopped twice, the file is byte for byte what it is when nobody stops it."""
-    src = make("r.mp4", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-g", "50", seconds=(4 * PART + 11) / 24)
+    src = make("r.mp4", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-g", "50", size="48x32", seconds=(4 * PART + 11) / 24)
     whole, out = WORK / "r-whole.mp4", WORK / "r-out.mp4"
     up(src, whole)
     folder = WORK / "r-out.mp4.davy-parts"

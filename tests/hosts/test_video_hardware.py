@@ -18,6 +18,7 @@ from video_run import davy, ffmpeg, make, probe
 
 MOCK = os.environ.get("DAVY_MOCK_NVDEC", "")
 X264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p")
+SMALL = {"size": "48x32"}  # where what pictures show is of no matter: most of the time is the network's
 
 
 def mocked(src, dst, *more, code=0, **variables):
@@ -102,7 +103,7 @@ def test_stops():
     told = "stops working"
     for name, more in (("s.mkv", ("-bf", "3", "-g", "10")), ("open.mkv", ("-bf", "3", "-g", "12", "-x264-params", "open-gop=1")),
                        ("long.mp4", ("-bf", "2", "-g", "500")), ("intra.mkv", ("-g", "1")), ("raw.h264", ("-bf", "2", "-g", "10"))):
-        src = make(name, *X264, *more, seconds=1.5)
+        src = make(name, *X264, *more, seconds=1.5, **SMALL)
         for n in 0, 17, 35:
             goes_on(src, n, told, fails=n)
         goes_on(src, 20, told, map=20)
@@ -114,7 +115,7 @@ def test_av1():
         cli_run.skip("AV1: this FFmpeg cannot make any")
         return
     for name in "av1.mkv", "av1.mp4":
-        src = make(name, "-c:v", "libsvtav1", "-preset", "10", "-g", "16", "-pix_fmt", "yuv420p", seconds=1.5,
+        src = make(name, "-c:v", "libsvtav1", "-preset", "10", "-g", "16", "-pix_fmt", "yuv420p", size="64x64", seconds=1.5,
                    stderr=subprocess.DEVNULL)
         decoder, notes, frames = mocked(src, WORK / "d.y4m", "--decoder", "hardware")
         check(decoder == "av1 on cuda" and notes == [], f"{name}: {decoder}, {notes}")
@@ -126,7 +127,7 @@ def test_av1():
 
 def heavy(name, frames, filler):
     """A raw stream of one group, each of its pictures with so many bytes of filler behind it."""
-    thin = make("thin.h264", *X264, "-bf", "2", "-g", "500", "-x264-params", "slices=1", seconds=frames / 24)
+    thin = make("thin.h264", *X264, "-bf", "2", "-g", "500", "-x264-params", "slices=1", seconds=frames / 24, **SMALL)
     nals = re.split(rb"(?=\x00\x00\x01)", thin.read_bytes())
     with open(WORK / name, "wb") as f:
         for nal in nals:
@@ -155,7 +156,7 @@ def test_large_group():
 
 def test_refused():
     told = "takes no such video"
-    goes_on(make("n.mp4", *X264, "-bf", "2", seconds=1), 0, told, none=1)
+    goes_on(make("n.mp4", *X264, "-bf", "2", seconds=1, **SMALL), 0, told, none=1)
     for pixels in "yuv444p", "yuv422p", "yuv420p10le":
         goes_on(make(f"{pixels}.mp4", "-c:v", "libx264", "-pix_fmt", pixels, seconds=0.5), 0, told + f" (h264, {pixels})")
     src = make("changes.h264", *X264, "-g", "12", seconds=0.5)

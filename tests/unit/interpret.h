@@ -327,40 +327,51 @@ static inline int in_params(interpreter *it) {
     return 1;
 }
 
-/* input and output are NHWC. 0: the weights could not be read. */
-static inline int interpret(const dv_graph *g, const float *input, float *output) {
-    interpreter it = {.g = g};
-    it.values = calloc((size_t)g->n_values, sizeof *it.values);
-    it.params = calloc((size_t)g->n_params + 1, sizeof *it.params);
-    it.scale = calloc((size_t)g->n_nodes, sizeof *it.scale);
-    it.shift = calloc((size_t)g->n_nodes, sizeof *it.shift);
-    const int ok = in_params(&it);
+/* Computes every value of the graph. 0: the weights could not be read. in_release comes after it in any case. */
+static inline int in_run(interpreter *it, const dv_graph *g, const float *input) {
+    *it = (interpreter){.g = g};
+    it->values = calloc((size_t)g->n_values, sizeof *it->values);
+    it->params = calloc((size_t)g->n_params + 1, sizeof *it->params);
+    it->scale = calloc((size_t)g->n_nodes, sizeof *it->scale);
+    it->shift = calloc((size_t)g->n_nodes, sizeof *it->shift);
+    const int ok = in_params(it);
     for (int64_t i = 0; ok && i < g->n_nodes; i++) {
         const dv_node *node = &g->nodes[i];
         if (node->op == DV_OP_INPUT) {
-            it.values[node->out] = malloc(in_count(dv_shape_of(g, node->out)) * sizeof(float));
-            memcpy(it.values[node->out], input, in_count(dv_shape_of(g, node->out)) * sizeof(float));
+            it->values[node->out] = malloc(in_count(dv_shape_of(g, node->out)) * sizeof(float));
+            memcpy(it->values[node->out], input, in_count(dv_shape_of(g, node->out)) * sizeof(float));
         } else if (!node->dead) {
-            in_node(&it, i);
+            in_node(it, i);
         }
     }
+    return ok;
+}
+
+static inline void in_release(interpreter *it) {
+    for (int64_t i = 0; i < it->g->n_values; i++) {
+        free(it->values[i]);
+    }
+    for (int64_t i = 0; i < it->g->n_params; i++) {
+        free(it->params[i]);
+    }
+    for (int64_t i = 0; i < it->g->n_nodes; i++) {
+        free(it->scale[i]);
+        free(it->shift[i]);
+    }
+    free(it->values);
+    free(it->params);
+    free(it->scale);
+    free(it->shift);
+}
+
+/* input and output are NHWC. 0: the weights could not be read. */
+static inline int interpret(const dv_graph *g, const float *input, float *output) {
+    interpreter it;
+    const int ok = in_run(&it, g, input);
     if (ok) {
         memcpy(output, it.values[g->output], in_count(dv_shape_of(g, g->output)) * sizeof(float));
     }
-    for (int64_t i = 0; i < g->n_values; i++) {
-        free(it.values[i]);
-    }
-    for (int64_t i = 0; i < g->n_params; i++) {
-        free(it.params[i]);
-    }
-    for (int64_t i = 0; i < g->n_nodes; i++) {
-        free(it.scale[i]);
-        free(it.shift[i]);
-    }
-    free(it.values);
-    free(it.params);
-    free(it.scale);
-    free(it.shift);
+    in_release(&it);
     return ok;
 }
 

@@ -137,13 +137,13 @@ static inline void iw_attend(const iw_window *w, int64_t head, int64_t pixel, fl
         }
     }
     for (int64_t j = 0; j < n; j++) {
-        sum += exp(w->scores[j]);
+        w->scores[j] = exp(w->scores[j]);
+        sum += w->scores[j];
     }
     for (int64_t c = 0; c < dim; c++) {
         double total = 0.0;
         for (int64_t j = 0; j < n; j++) {
-            total +=
-                w->pixels[j] < 0 ? 0.0 : exp(w->scores[j]) / sum * (double)w->v[w->pixels[j] * w->s.c + head * dim + c];
+            total += w->pixels[j] < 0 ? 0.0 : w->scores[j] / sum * (double)w->v[w->pixels[j] * w->s.c + head * dim + c];
         }
         out[pixel * w->s.c + head * dim + c] = (float)total;
     }
@@ -182,11 +182,23 @@ static inline int iw_same_group(const dv_window *w, dv_shape s, int64_t a, int64
                    : ay / w->h == by / w->h && ax / w->w == bx / w->w;
 }
 
-static inline double iw_dot(const dv_window *w, const float *a, const float *b, dv_shape s, int64_t p,
-                            const int64_t c[2]) {
-    double dot = 0.0;
+/* Pixels that are in the same group as p, in order; how many. */
+static inline int64_t iw_group_of(const dv_window *w, dv_shape s, int64_t p, int64_t *pixels) {
+    int64_t n = 0;
     for (int64_t t = 0; t < s.h * s.w; t++) {
-        dot += iw_same_group(w, s, p, t) ? (double)a[t * s.c + c[0]] * (double)b[t * s.c + c[1]] : 0.0;
+        if (iw_same_group(w, s, p, t)) {
+            pixels[n++] = t;
+        }
+    }
+    return n;
+}
+
+/* Over n pixels: channel c of a times channel d of b, of pictures with `channels`. */
+static inline double iw_dot(const int64_t *pixels, int64_t n, int64_t channels, const float *a, int64_t c,
+                            const float *b, int64_t d) {
+    double dot = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        dot += (double)a[pixels[i] * channels + c] * (double)b[pixels[i] * channels + d];
     }
     return dot;
 }
@@ -195,24 +207,30 @@ static inline void iw_channel_attention(const dv_node *node, const float *const 
                                         dv_shape s, float *out) {
     const int64_t pitch = s.c / node->heads;
     const double eps = (double)node->eps;
-    for (int64_t i = 0; i < s.h * s.w * s.c; i++) {
-        const int64_t p = i / s.c;
-        const int64_t head = i % s.c / pitch;
-        const int64_t d = i % s.c;
-        double sum = 0.0;
-        double total = 0.0;
-        for (int64_t e = head * pitch; e < head * pitch + node->groups && d % pitch < node->groups; e++) {
-            const int64_t qk[2] = {d, e};
-            const int64_t qq[2] = {d, d};
-            const int64_t kk[2] = {e, e};
-            const double q = fmax(sqrt(iw_dot(&node->window, qkv[0], qkv[0], s, p, qq)), eps);
-            const double k = fmax(sqrt(iw_dot(&node->window, qkv[1], qkv[1], s, p, kk)), eps);
-            const double a = exp(iw_dot(&node->window, qkv[0], qkv[1], s, p, qk) / q / k * (double)temperature[head]);
-            sum += a;
-            total += a * (double)qkv[2][p * s.c + e];
+    const float *q = qkv[0], *k = qkv[1], *v = qkv[2];
+    int64_t *pixels = malloc((size_t)(s.h * s.w) * sizeof *pixels);
+    double *norms = malloc((size_t)s.c * sizeof *norms); /* of k's channels */
+    for (int64_t p = 0; p < s.h * s.w; p++) {
+        const int64_t n = iw_group_of(&node->window, s, p, pixels);
+        for (int64_t c = 0; c < s.c; c++) {
+            norms[c] = fmax(sqrt(iw_dot(pixels, n, s.c, k, c, k, c)), eps);
         }
-        out[i] = sum > 0.0 ? (float)(total / sum) : 0.0f;
+        for (int64_t d = 0; d < s.c; d++) {
+            const int64_t first = d / pitch * pitch;
+            const double norm = fmax(sqrt(iw_dot(pixels, n, s.c, q, d, q, d)), eps);
+            double sum = 0.0;
+            double total = 0.0;
+            for (int64_t e = first; e < first + node->groups && d % pitch < node->groups; e++) {
+                const double dot = iw_dot(pixels, n, s.c, q, d, k, e);
+                const double a = exp(dot / norm / norms[e] * (double)temperature[d / pitch]);
+                sum += a;
+                total += a * (double)v[p * s.c + e];
+            }
+            out[p * s.c + d] = sum > 0.0 ? (float)(total / sum) : 0.0f;
+        }
     }
+    free(pixels);
+    free(norms);
 }
 
 #endif
