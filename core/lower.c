@@ -112,6 +112,24 @@ uint64_t dv_view_bytes(const dvk_view *v) {
     return (uint64_t)(v->n * v->h * v->w * v->c) * dvk_dtype_size(v->dtype);
 }
 
+/* A thread's is behind the arena. A GPU's one begins behind what of the arena is in use at that step. */
+static void place_scratch(dv_lowering *l, uint64_t bytes) {
+    dv_plan *p = l->plan;
+    uint64_t behind = bytes;
+    if (bytes > 0 && l->options->caps != NULL) {
+        const uint64_t arena = dv_align_up(p->arena_bytes, DV_ARENA_ALIGN);
+        uint64_t *at = &l->step.scratch_at;
+        for (int64_t b = 0; b < l->place->n_buffers; b++) {
+            const dv_block *block = &l->place->blocks[b];
+            const uint64_t end = dv_align_up(block->offset + block->bytes, DV_ARENA_ALIGN);
+            const bool used = block->bytes > 0 && block->first <= l->node && l->node <= block->last;
+            *at = used && end > *at ? end : *at;
+        }
+        behind = *at + bytes > arena ? *at + bytes - arena : 0;
+    }
+    p->scratch_bytes = behind > p->scratch_bytes ? behind : p->scratch_bytes;
+}
+
 void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk_view *out, uint64_t flops) {
     if (l->result != DAVY_OK) {
         return;
@@ -130,6 +148,7 @@ void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const d
     s->flops = flops;
     s->bytes += dv_view_bytes(in) + dv_view_bytes(out);
     dv_step_measure(s, l->options, &scratch);
+    place_scratch(l, scratch);
     dv_step *steps = dv_grow(p->steps, p->n_steps + 1, &p->cap_steps, sizeof *steps);
     if (steps == NULL) {
         no_memory(l);
@@ -139,7 +158,6 @@ void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const d
     steps[p->n_steps++] = *s;
     p->flops += flops;
     p->cost += s->cost;
-    p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
 }
 
 /* ---- prologue and epilogue ---- */

@@ -5,6 +5,7 @@
 
 #include "core/cuda/conv_nvidia.h"
 #include "core/error.h"
+#include "core/liveness.h"
 #include "core/mem.h"
 
 enum { ROUNDS = 3, RUNS = 4 }; /* the best round counts */
@@ -160,6 +161,7 @@ static void take(dv_plan *p, const candidate *c) {
         }
     }
     s->kernel.cuda = c->kernel;
+    s->scratch_at = dv_align_up(p->arena_bytes, DV_ARENA_ALIGN);
     if (c->scratch > p->scratch_bytes) {
         p->scratch_added += c->scratch - p->scratch_bytes;
         p->scratch_bytes = c->scratch;

@@ -67,6 +67,7 @@ typedef struct dv_step {
     int64_t units;         /* CPU */
     uint64_t flops, bytes; /* bytes: read and written, weights included */
     double cost;           /* estimated ns on one core, or on the GPU */
+    uint64_t scratch_at;   /* CUDA: in the workspace */
 } dv_step;
 
 enum { DV_WEIGHT_ALIGN = 256 }; /* on a GPU */
@@ -180,7 +181,7 @@ typedef struct dv_plan {
     uint64_t live_bytes;      /* of the norm that has most */
     uint64_t state_bytes;     /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
     uint64_t offloaded_bytes; /* more of it, in the host's memory */
-    uint64_t scratch_bytes;   /* per thread, a multiple of 64; of a GPU, of 256 */
+    uint64_t scratch_bytes;   /* behind the arena, per thread, a multiple of 64 */
     uint64_t scratch_added;   /* of these: by dv_plan_measure */
     uint64_t weight_bytes;
     uint64_t flops;

@@ -16,7 +16,6 @@ davy_result dv_cuda_instance_create(dv_instance *i) {
     davy_result r = i->lent ? DAVY_OK : dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, bytes, "workspace", &i->block);
     if (r == DAVY_OK) {
         i->bytes = i->lent ? 0 : bytes;
-        i->scratch = (char *)i->block + dv_align_up(plan->arena_bytes, 64);
         r = dv_gpu_queue_take(gpu, NULL, &i->cuda->own);
     }
     return r == DAVY_OK ? dv_gpu_event_create(gpu, false, &i->cuda->done) : r;

@@ -17,8 +17,8 @@ struct dv_instance {
     bool lent;           /* so is the block */
     bool fresh;          /* on the CPU: nobody has written into the arena yet */
     uint64_t bytes;      /* all that the instance holds */
-    char *scratch;
-    dv_args *args; /* of steps */
+    char *scratch;       /* of the host */
+    dv_args *args;       /* of steps */
     dv_instance *next;
     dv_cuda *cuda; /* NULL: on the CPU */
 };
