@@ -114,6 +114,7 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .plain = request->plain,
                                      .transforms_in = request->transforms_in,
                                      .transforms_with = request->transforms_with,
+                                     .transforms_worth = request->transforms_worth,
                                      .direct = dv_tile_is_whole(request, h, w) && !request->apart,
                                      .given_means = request->given_means,
                                      .int8 = e->compute == DVK_INT8 && !e->int8_open ? &e->int8 : NULL,

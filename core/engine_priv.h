@@ -29,6 +29,7 @@ typedef struct dv_request {
     bool winograd, bands; /* this and what follows: as there */
     dv_rings plain;
     uint64_t transforms_in, transforms_with;
+    double transforms_worth;
     bool apart;       /* the result is taken from its place: no step stores pictures itself */
     bool given_means; /* as in dv_plan_options */
     bool own_norms;   /* a tile's norms are over the tile: what shared ones keep has no room */

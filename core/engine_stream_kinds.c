@@ -2,15 +2,23 @@
  * later slices are planned; of the one that is best by these the first ones, too, as long as they do not make it worse than
  * another. */
 #include <math.h>
+#include <string.h>
 
 #include "core/error.h"
 #include "core/stream_priv.h"
 
-enum { TRIES = 8, MOST_KINDS = 2 * (4 + TRIES), PLENTY = 2 };
+enum { TRIES = 8, MOST_KINDS = 2 * (4 + TRIES) + 1, PLENTY = 2 };
+
+#define MEMORY_POWER 0.585
 
 /* Twice the memory has to save a third of the time: a guest leaves memory to its host. */
 static double price(const dv_slice_choice *c) {
-    return c->cost_frame * pow((double)c->need, 0.585);
+    return c->cost_frame * pow((double)c->need, MEMORY_POWER);
+}
+
+/* ns of a slice that a byte more or less is worth by that. */
+static double worth_of_a_byte(const dv_slice_choice *c) {
+    return MEMORY_POWER * c->cost_slice / (double)c->need;
 }
 
 static bool is_better(const dv_slice_choice *a, const dv_slice_choice *b, uint64_t available) {
@@ -67,6 +75,7 @@ static davy_result leave_plain(const kinds *k, dv_slice_choice *c, dv_plan **out
     const int64_t frames = dv_slice_of(&k->s->choice.info.clip, c->info.slice, !c->whole);
     const davy_result r = dv_clip_stream_plan(k->s, c, frames, !c->whole, false, out);
     c->transforms_in = c->transforms_with = 0;
+    c->transforms_worth = 0.0;
     if (r == DAVY_OK) {
         c->plain = (*out)->plain;
     }
@@ -136,7 +145,7 @@ static void drop(kinds *k, dv_weighing *w) {
 }
 
 /* The best of them, all of which is weighed. */
-static void settle(kinds *k, dv_slice_choice *out) {
+static dv_weighing *best_weighed(kinds *k) {
     dv_weighing *best = best_of(k);
     while (k->result == DAVY_OK && best != NULL && !best->all) {
         const davy_result r = dv_clip_stream_weigh_all(k->s, best);
@@ -147,7 +156,28 @@ static void settle(kinds *k, dv_slice_choice *out) {
         }
         best = best_of(k);
     }
-    *out = k->result == DAVY_OK && best != NULL ? best->c : *out;
+    return k->result == DAVY_OK ? best : NULL;
+}
+
+/* The same without those transformed frames whose convolutions' larger weights cost more than they gain. */
+static void add_lighter(kinds *k, const dv_weighing *of) {
+    dv_slice_choice c = of->c;
+    dv_plan *plan = NULL;
+    c.transforms_worth = worth_of_a_byte(&c);
+    if (leave_plain(k, &c, &plan) == DAVY_OK && memcmp(&c.plain, &of->c.plain, sizeof c.plain) != 0) {
+        add_kind(k, &c, plan);
+    } else {
+        dv_plan_release(plan);
+    }
+}
+
+static void settle(kinds *k, dv_slice_choice *out) {
+    dv_weighing *best = best_weighed(k);
+    if (best != NULL && best->c.winograd) {
+        add_lighter(k, best);
+        best = best_weighed(k);
+    }
+    *out = best != NULL ? best->c : *out;
 }
 
 davy_result dv_clip_stream_measure_kinds(const dv_clip_stream *s, uint64_t available, dv_weighing *by_frame,

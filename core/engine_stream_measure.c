@@ -21,6 +21,7 @@ davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *
                           .plain = c->plain,
                           .transforms_in = c->transforms_in,
                           .transforms_with = c->transforms_with,
+                          .transforms_worth = c->transforms_worth,
                           .apart = true};
     return dv_engine_make_plan(s->e, 0, &q, s->h, s->w, c->lean, out);
 }

@@ -72,13 +72,17 @@ static double plain_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_v
     return cost_of(l, "conv2d", &args) + cost_of(l, "pointwise", &apply);
 }
 
+static double input_cost(const dv_lowering *l, dv_value raw) {
+    dv_args args = {.winograd_input = {.pro.act = DVK_ACT_SILU}};
+    args.winograd_input.x = view_alone(l->place, raw);
+    args.winograd_input.y = dv_view_transformed(args.winograd_input.x);
+    return cost_of(l, "winograd_input", &args);
+}
+
 static double winograd_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_value raw) {
     dv_args args = {.conv = *conv};
-    dv_args apply = {.winograd_input = {.pro.act = DVK_ACT_SILU}};
-    apply.winograd_input.x = view_alone(l->place, raw);
-    apply.winograd_input.y = dv_view_transformed(apply.winograd_input.x);
     args.conv.x = dv_view_transformed(args.conv.x);
-    return cost_of(l, "conv2d_winograd", &args) + cost_of(l, "winograd_input", &apply);
+    return cost_of(l, "conv2d_winograd", &args) + input_cost(l, raw);
 }
 
 static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_conv2d_args *conv) {
@@ -101,6 +105,7 @@ static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, dv_trans
     }
     c->gain = plain_cost(l, &a, raw) - winograd_cost(l, &a, raw);
     if (c->gain > 0.0) {
+        c->before = (double)l->plan->graph->nodes[c->node].time.lead * input_cost(l, raw);
         const uint64_t plain = packed_bytes(l, "conv2d", &a);
         a.x = dv_view_transformed(a.x);
         const uint64_t bytes = packed_bytes(l, "conv2d_winograd", &a);
@@ -300,6 +305,10 @@ static bool fits(const dv_transformables *s, const dv_transformable *c) {
            (with == 0 || dv_most_live(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
 }
 
+static bool is_worth_it(const dv_transformables *s, const dv_transformable *c) {
+    return c->gain - c->before >= s->l.options->transforms_worth * (double)c->weights;
+}
+
 /* Until the room is full, if there is a bound. */
 static void take_candidates(dv_transformables *s) {
     const dv_placement *place = s->l.place;
@@ -311,7 +320,7 @@ static void take_candidates(dv_transformables *s) {
         c->seen = true;
         add_candidate(s, c, true);
         s->weights += c->weights;
-        c->taken = ring < DV_RINGS && !dv_rings_have(&s->l.options->plain, ring) && fits(s, c);
+        c->taken = ring < DV_RINGS && !dv_rings_have(&s->l.options->plain, ring) && is_worth_it(s, c) && fits(s, c);
         if (!c->taken) {
             add_candidate(s, c, false);
             s->weights -= c->weights;

@@ -9,6 +9,7 @@ typedef struct dv_transformable {
     double gain;         /* ns; 0: nothing, or it cannot be done */
     uint64_t more;       /* bytes that its frames take when they are transformed */
     uint64_t weights;    /* and the convolution's weights */
+    double before;       /* ns that the frames before the slice take, which the slice before has transformed, too */
     int64_t first, last; /* nodes where the frames are alive */
     bool seen, taken;
     int64_t band;          /* rows that are transformed at a time; 0: all */

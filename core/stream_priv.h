@@ -32,6 +32,7 @@ typedef struct dv_slice_choice { /* how a clip is computed */
     bool winograd, bands;
     dv_rings plain;
     uint64_t transforms_in, transforms_with;
+    double transforms_worth;
     uint64_t need; /* of everything, weights not packed yet included, but for what is in the host's memory */
     uint64_t weights, weights_all; /* not packed yet, packed or not */
     uint64_t staging;              /* of the caller's frames */

@@ -21,10 +21,28 @@ typedef struct bench {
     dv_gpu *gpu;
     dv_engine *engine;
     dv_log log;
+    void *zeros;
 } bench;
 
-static bool bench_open(bench *b) {
+/* SeedVR2 as it was released, but for the numbers: all are 0. */
+static dv_tensors *weights_of_bench(bench *b) {
     static const int64_t width[4] = {128, 256, 512, 512};
+    dv_tensors *t = fake_seedvr2_of(width, 4, 16);
+    uint64_t most = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        most = t->refs[i].bytes > most ? t->refs[i].bytes : most;
+    }
+    dv_source *source = NULL;
+    b->zeros = calloc(1, (size_t)most);
+    CHECK(dv_source_open_memory("zeros", b->zeros, most, &source) == DAVY_OK);
+    for (int64_t i = 0; i < t->count; i++) {
+        t->refs[i].source = dv_source_ref(source);
+    }
+    dv_source_release(source);
+    return t;
+}
+
+static bool bench_open(bench *b) {
     *b = (bench){.heap = dv_heap_create(NULL, 0)};
     const dv_gpu_desc of_gpu = {.heap = b->heap, .log = &b->log};
     if (!CHECKF(dv_gpu_open(&of_gpu, &b->gpu) == DAVY_OK, "%s", last_error())) {
@@ -32,10 +50,8 @@ static bool bench_open(bench *b) {
     }
     b->gpu->caps = h200;
     b->services = (dv_services){.heap = b->heap, .log = &b->log, .gpus = &b->gpu, .n_gpus = 1};
-    const dv_engine_desc desc = {.services = &b->services,
-                                 .tensors = fake_seedvr2_of(width, 4, 16),
-                                 .file_name = "mock",
-                                 .compute = DAVY_DTYPE_BF16};
+    const dv_engine_desc desc = {
+        .services = &b->services, .tensors = weights_of_bench(b), .file_name = "mock", .compute = DAVY_DTYPE_BF16};
     return CHECK(dv_pool_create(2, &b->services.pool) == DAVY_OK) &&
            CHECKF(dv_engine_create(&desc, &b->engine) == DAVY_OK, "%s", last_error());
 }
@@ -45,6 +61,7 @@ static void bench_close(bench *b) {
     dv_pool_release(b->services.pool);
     dv_gpu_release(b->gpu);
     dv_heap_release(b->heap);
+    free(b->zeros);
 }
 
 typedef struct clip {
@@ -81,13 +98,12 @@ typedef struct row {
     double takes, torch; /* GiB */
 } row;
 
-/* Encoding 81 frames of 1280x720 takes 51 % of torch's: what is kept is the most of it, and the clip itself a fifteenth. */
 static const row rows[] = {
     {{DV_STAGE_DECODE, 1280, 720, 2}, 4.1, 14.7},   {{DV_STAGE_DECODE, 1280, 720, 6}, 7.7, 20.5},
-    {{DV_STAGE_DECODE, 1280, 720, 21}, 10.2, 20.8}, {{DV_STAGE_DECODE, 1920, 1088, 2}, 8.4, 33.0},
+    {{DV_STAGE_DECODE, 1280, 720, 21}, 10.0, 20.8}, {{DV_STAGE_DECODE, 1920, 1088, 2}, 8.4, 33.0},
     {{DV_STAGE_DECODE, 1920, 1088, 6}, 16.7, 46.1}, {{DV_STAGE_DECODE, 1920, 1088, 21}, 22.2, 46.8},
-    {{DV_STAGE_ENCODE, 1280, 720, 2}, 2.8, 9.7},    {{DV_STAGE_ENCODE, 1280, 720, 6}, 5.7, 11.6},
-    {{DV_STAGE_ENCODE, 1280, 720, 21}, 6.0, 11.9},  {{DV_STAGE_ENCODE, 1920, 1088, 2}, 5.8, 21.7},
+    {{DV_STAGE_ENCODE, 1280, 720, 2}, 2.8, 9.7},    {{DV_STAGE_ENCODE, 1280, 720, 6}, 5.6, 11.6},
+    {{DV_STAGE_ENCODE, 1280, 720, 21}, 5.9, 11.9},  {{DV_STAGE_ENCODE, 1920, 1088, 2}, 5.8, 21.7},
     {{DV_STAGE_ENCODE, 1920, 1088, 6}, 12.5, 26.0}, {{DV_STAGE_ENCODE, 1920, 1088, 21}, 13.2, 26.7},
 };
 
@@ -98,11 +114,9 @@ static void test_rows(bench *b) {
         if (s == NULL) {
             continue;
         }
-        const bool more = r->clip.stage == DV_STAGE_ENCODE && r->clip.h == 720 && r->clip.latents == 21;
         const double takes = gib_of(s, &r->clip);
-        CHECKF(takes < 1.01 * r->takes + 0.05 && takes < (more ? 0.51 : 0.5) * r->torch,
-               "%s of %d frames of %d x %d: %.2f GiB", dv_stage_name(r->clip.stage), (int)frames_of(&r->clip),
-               (int)r->clip.w, (int)r->clip.h, takes);
+        CHECKF(takes < 1.01 * r->takes + 0.05 && takes < 0.5 * r->torch, "%s of %d frames of %d x %d: %.2f GiB",
+               dv_stage_name(r->clip.stage), (int)frames_of(&r->clip), (int)r->clip.w, (int)r->clip.h, takes);
         CHECK(s->choice.info.offloaded_bytes == 0 && s->choice.winograd);
         CHECK(s->choice.bands == (r->clip.stage == DV_STAGE_ENCODE));
         dv_clip_stream_release(s);
@@ -131,39 +145,38 @@ static void test_budgets(bench *b) {
 
 /* ---- weights ---- */
 
-static void see_weights(const dv_clip_stream *s, dv_seen *seen) {
+/* As its first run does. */
+static void pack_weights(const dv_clip_stream *s) {
+    static const dv_control nobody;
     const dv_slice_choice *c = &s->choice;
     for (int later = 0; later < (c->whole ? 1 : 2); later++) {
         dv_plan *plan = NULL;
         const int64_t frames = dv_slice_of(&c->info.clip, c->info.slice, later == 1);
         OK(dv_clip_stream_plan(s, c, frames, later == 1, false, &plan));
-        dv_store_missing_beside(s->store, s->stage, plan, true, seen);
+        const void **pointers = calloc(plan != NULL ? (size_t)plan->n_weights : 1, sizeof *pointers);
+        dv_watch watch;
+        dv_watch_begin(&watch, &nobody, "test", 1.0);
+        OK(dv_store_bind(s->store, s->stage, plan, &watch, pointers));
+        free(pointers);
         dv_plan_release(plan);
     }
 }
 
-/* Clips of other lengths want nearly the same forms: a process that decodes short and long ones packs little more than for
- * one of them. */
+/* A process that has encoded a short clip takes a long one's convolutions as they are packed, though alone it would leave those
+ * plain whose larger weights are not worth it. */
 static void test_weights(bench *b) {
-    for (dv_stage stage = DV_STAGE_ENCODE; stage <= DV_STAGE_DECODE; stage++) {
-        dv_seen all = {0};
-        uint64_t most = 0;
-        for (int64_t latents = 2; latents <= 21; latents += latents == 2 ? 4 : 15) {
-            const clip c = {stage, 1280, 720, latents};
-            dv_clip_stream *s = open_clip(b, &c, 125.0);
-            dv_seen own = {0};
-            if (s != NULL) {
-                see_weights(s, &own);
-                see_weights(s, &all);
-                dv_clip_stream_release(s);
-            }
-            most = own.bytes > most ? own.bytes : most;
-            dv_free(own.hashes);
+    static const clip clips[2] = {{DV_STAGE_ENCODE, 1280, 720, 2}, {DV_STAGE_ENCODE, 1280, 720, 21}};
+    uint64_t packed[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        dv_clip_stream *s = open_clip(b, &clips[i], 125.0);
+        if (s != NULL) {
+            pack_weights(s);
+            packed[i] = dv_store_bytes(s->store);
+            dv_clip_stream_release(s);
         }
-        CHECKF(most > 0 && (double)all.bytes <= 1.1 * (double)most, "%s: %.3f GiB of weights, %.3f of one length",
-               dv_stage_name(stage), (double)all.bytes / GIB, (double)most / GIB);
-        dv_free(all.hashes);
     }
+    CHECKF(packed[0] > 0 && (double)packed[1] < 1.05 * (double)packed[0], "%.3f GiB, %.3f of a short clip alone",
+           (double)packed[1] / GIB, (double)packed[0] / GIB);
 }
 
 int main(void) {
@@ -174,6 +187,9 @@ int main(void) {
     if (bench_open(&b)) {
         test_rows(&b);
         test_budgets(&b);
+    }
+    bench_close(&b);
+    if (bench_open(&b)) { /* which has decided nothing yet */
         test_weights(&b);
     }
     bench_close(&b);
