@@ -2,11 +2,11 @@
 # kernel of it is launched. NAME_sm90.cu holds instructions that only sm_90a has. Without nvcc the table is empty and the
 # device list says so.
 
-set(dv_cuda_targets "80;90a")
+set(dv_default_targets "80;90a")
 if(DEFINED ENV{DAVY_CUDA_TARGETS})
-    set(dv_cuda_targets $ENV{DAVY_CUDA_TARGETS})
+    set(dv_default_targets $ENV{DAVY_CUDA_TARGETS})
 endif()
-set(DAVY_CUDA_TARGETS "${dv_cuda_targets}" CACHE STRING "CUDA targets; \"all\": every one we ship, and PTX for what comes after; empty: none")
+set(DAVY_CUDA_TARGETS "${dv_default_targets}" CACHE STRING "CUDA targets; \"all\": every one we ship, and PTX for what comes after; empty: none")
 set(DAVY_CUDA_FATBINS "" CACHE PATH "folder with NAME.fatbin of an earlier build of the same sources, instead of compiling them")
 set(dv_cuda_targets ${DAVY_CUDA_TARGETS})
 set(dv_cuda_ptx "")
