@@ -329,8 +329,8 @@ typedef struct davy_model_desc {
     void *progress_user;
     const davy_option *options; /* "scaling_factor", "shift_factor": of a VAE's latent, where the file is ambiguous;
                                    "tf32": "1" lets compute F32 multiply in TF32 on a GPU;
-                                   "split": "8x16", height and width of a DAT network's windows, where the file does
-                                   not say (8x32 is then assumed);
+                                   "split": "8x16", height and width of a DAT or RGT network's windows, where the file
+                                   does not say (8x32 is then assumed);
                                    "blend": "0.5", of two files of one network: each weight is so much of the first
                                    file's and the rest of the second's (Real-ESRGAN's denoising strength) */
     uint32_t n_options;

@@ -178,8 +178,12 @@ static void say(caption_filter *f) {
     char text[sizeof f->status];
     int kind = OBS_TEXT_INFO_NORMAL;
     const engine_state state = f->engine != NULL ? engine_look(f->engine) : ENGINE_LOADING;
-    if (f->engine != NULL && state == ENGINE_FAILED) {
-        text_put(text, sizeof text, "%s", engine_text(f->engine));
+    char of_engine[ENGINE_TEXT] = "";
+    if (f->engine != NULL) {
+        engine_text(f->engine, of_engine, sizeof of_engine);
+    }
+    if (state == ENGINE_FAILED) {
+        text_put(text, sizeof text, "%s", of_engine);
         kind = OBS_TEXT_INFO_ERROR;
     } else if (f->engine != NULL && state == ENGINE_LOADING) {
         text_put(text, sizeof text, "%s", obs_module_text("Davy.Status.LoadingModel"));
@@ -187,8 +191,7 @@ static void say(caption_filter *f) {
         kind = OBS_TEXT_INFO_WARNING;
     } else {
         plugin_lock_take(&f->board->lock);
-        text_put(text, sizeof text, "%.200s%s%.300s", f->engine != NULL ? engine_text(f->engine) : "",
-                 f->board->text[0] != '\0' ? ". " : "", f->board->text);
+        text_put(text, sizeof text, "%.200s%s%.300s", of_engine, f->board->text[0] != '\0' ? ". " : "", f->board->text);
         plugin_lock_give(&f->board->lock);
     }
     plugin_lock_take(&f->lock);

@@ -23,8 +23,8 @@ struct engine {
     uint32_t wait_ms;  /* before it was last tried again */
     uint64_t ready_ns; /* since when it has worked; 0: it never has */
     atomic_bool stop, hurry;
-    atomic_int state; /* engine_state; text, num, den are written before it leaves LOADING */
-    char text[512];
+    atomic_int state;       /* engine_state; num, den are written before it leaves LOADING */
+    char text[ENGINE_TEXT]; /* under `lock` */
     int32_t num, den, device;
     plugin_semaphore wake;
     _Atomic(work *) pushed;
@@ -33,23 +33,30 @@ struct engine {
     davy_model_info info;
 };
 
-static plugin_lock lock = PLUGIN_LOCK_INIT; /* the list, and holders: for a few instructions, never while working */
+static plugin_lock lock =
+    PLUGIN_LOCK_INIT; /* the list, holders and texts: for a few instructions, never while working */
 static engine *engines;
 static uint64_t engines_so_far;
 
 /* ---- the model ---- */
+
+static void say(engine *e, const char *text) {
+    plugin_lock_take(&lock);
+    text_put(e->text, sizeof e->text, "%s", text);
+    plugin_lock_give(&lock);
+}
 
 static void fail(engine *e, const davy_api *api, const char *what) {
     davy_error_info error = {.struct_size = sizeof error};
     if (api == NULL || api->last_error(&error) != DAVY_OK) {
         error.message[0] = '\0';
     }
-    char before[sizeof e->text];
-    memcpy(before, e->text, sizeof before);
-    text_put(e->text, sizeof e->text, "%s%s%s", what, error.message[0] != '\0' ? ": " : "", error.message);
-    if (strcmp(before, e->text) != 0) {
-        plugin_log(LOG_WARNING, "%s", e->text);
+    char text[ENGINE_TEXT];
+    text_put(text, sizeof text, "%s%s%s", what, error.message[0] != '\0' ? ": " : "", error.message);
+    if (strcmp(text, e->text) != 0) { /* only this thread writes it */
+        plugin_log(LOG_WARNING, "%s", text);
     }
+    say(e, text);
     atomic_store(&e->state, ENGINE_FAILED);
 }
 
@@ -136,7 +143,9 @@ static bool open_model(engine *e, const davy_api *api) {
         snprintf(mixture, sizeof mixture, ", %s %d %%", obs_module_text("Davy.Status.Denoise"),
                  (int)(e->key.denoise * 100.0f + 0.5f));
     }
-    text_put(e->text, sizeof e->text, "%s (%s%s), %s", info.arch, info.variant, mixture, device);
+    char text[ENGINE_TEXT];
+    text_put(text, sizeof text, "%s (%s%s), %s", info.arch, info.variant, mixture, device);
+    say(e, text);
     return true;
 }
 
@@ -234,8 +243,10 @@ static void engine_thread(void *arg) {
     const char *why = NULL;
     const davy_api *api = plugin_davy(&why);
     if (api == NULL) {
+        char text[ENGINE_TEXT];
         e->hopeless = true;
-        text_put(e->text, sizeof e->text, "%s %s", obs_module_text("Davy.Error.Library"), why);
+        text_put(text, sizeof text, "%s %s", obs_module_text("Davy.Error.Library"), why);
+        say(e, text);
         atomic_store(&e->state, ENGINE_FAILED);
     } else if (open_all(e, api)) {
         plugin_log(LOG_INFO, "%s", e->text);
@@ -348,8 +359,10 @@ int32_t engine_device(const engine *e) {
     return e->device;
 }
 
-const char *engine_text(const engine *e) {
-    return e->text;
+void engine_text(const engine *e, char *out, size_t bytes) {
+    plugin_lock_take(&lock);
+    text_put(out, bytes, "%s", e->text);
+    plugin_lock_give(&lock);
 }
 
 void engine_submit(engine *e, work *w) {

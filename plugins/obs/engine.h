@@ -115,8 +115,9 @@ uint32_t engine_padded(uint32_t size, int32_t multiple);
 int32_t engine_device(const engine *e);
 /* What has failed is tried again, less and less often: now, as something has changed. */
 void engine_hurry(engine *e);
-/* One sentence: FAILED: why; READY: what runs where. Valid while the engine is held. */
-const char *engine_text(const engine *e);
+/* One sentence, of less than ENGINE_TEXT bytes: FAILED: why; READY: what runs where. */
+enum { ENGINE_TEXT = 512 };
+void engine_text(const engine *e, char *out, size_t bytes);
 /* Hands a picture over: w is the engine's until its state is beyond WORK_QUEUED. Lock-free. */
 void engine_submit(engine *e, work *w);
 

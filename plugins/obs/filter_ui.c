@@ -224,8 +224,12 @@ obs_missing_files_t *filter_missing_files(void *data) {
 
 static int describe(const filter *f, bool numbers, char *out, size_t bytes) {
     const engine_state state = f->engine != NULL ? engine_look(f->engine) : ENGINE_LOADING;
-    if (f->engine != NULL && state == ENGINE_FAILED) {
-        text_put(out, bytes, "%s %s", engine_text(f->engine), ui_say("Davy.Status.Unfiltered"));
+    char text[ENGINE_TEXT] = "";
+    if (f->engine != NULL) {
+        engine_text(f->engine, text, sizeof text);
+    }
+    if (state == ENGINE_FAILED) {
+        text_put(out, bytes, "%s %s", text, ui_say("Davy.Status.Unfiltered"));
         return OBS_TEXT_INFO_ERROR;
     }
     if (state == ENGINE_LOADING) {
@@ -238,8 +242,8 @@ static int describe(const filter *f, bool numbers, char *out, size_t bytes) {
     }
     const float ms = (float)atomic_load(&f->client->last_us) / 1000.0f;
     const bool over = f->frames.passing && ms > (float)f->settings.budget_ms;
-    text_put(out, bytes, "%s, %u x %u -> %u x %u.", engine_text(f->engine), f->width, f->height,
-             atomic_load(&f->out_width), atomic_load(&f->out_height));
+    text_put(out, bytes, "%s, %u x %u -> %u x %u.", text, f->width, f->height, atomic_load(&f->out_width),
+             atomic_load(&f->out_height));
     if (over) {
         text_add(out, bytes, " %.0f ms > %d ms: %s", (double)ms, f->settings.budget_ms, ui_say("Davy.Status.Over"));
         return OBS_TEXT_INFO_WARNING;
