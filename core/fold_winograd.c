@@ -305,8 +305,10 @@ static bool fits(const dv_transformables *s, const dv_transformable *c) {
            (with == 0 || dv_most_live(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
 }
 
+/* Asked of one of a clip's plans, whose answer all others are given: it differs from slice to slice. */
 static bool is_worth_it(const dv_transformables *s, const dv_transformable *c) {
-    return c->gain - c->before >= s->l.options->transforms_worth * (double)c->weights;
+    const double worth = s->l.options->transforms_worth;
+    return worth <= 0.0 || c->gain - c->before >= worth * (double)c->weights;
 }
 
 /* Until the room is full, if there is a bound. */

@@ -210,7 +210,7 @@ typedef struct dv_plan_options {
     dv_rings plain;         /* but not those of these rings */
     uint64_t transforms_in; /* nor where the arena would become larger for it than so many bytes; 0: it may */
     uint64_t transforms_with; /* the same of the arena and what such convolutions' weights take more, together */
-    double transforms_worth;  /* nor those that gain less ns for each byte that the weights take more */
+    double transforms_worth;  /* nor those that gain less ns for each byte that the weights take more; 0: they may */
 } dv_plan_options;
 
 /* Products of eight bits, on a GPU of values of 16, on a CPU of f32. */

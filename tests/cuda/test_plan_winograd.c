@@ -16,6 +16,7 @@ typedef struct machine {
     bool winograd, bands, by_frame, second;
     dv_rings stay_plain;
     uint64_t room;
+    double worth;
 } machine;
 
 typedef struct slice {
@@ -30,7 +31,8 @@ static dv_plan *plan_of(const machine *of, int64_t frames, bool continues, bool 
                                      .winograd = of->winograd,
                                      .bands = of->bands,
                                      .plain = of->stay_plain,
-                                     .transforms_in = of->room};
+                                     .transforms_in = of->room,
+                                     .transforms_worth = of->worth};
     dv_graph *g = NULL;
     dv_plan *plan = NULL;
     bool changed = false;
@@ -257,6 +259,24 @@ static void check_rooms(machine *of) {
     dv_plan_release(none);
 }
 
+/* The more a byte of weights is worth, the fewer frames are transformed, down to none; nothing asked, all of them. False: of
+ * this network's no weights are larger. */
+static bool check_worth(machine *of) {
+    int64_t before = 0, transformed = 0;
+    for (of->worth = 0.0; of->worth<1e3; of->worth = of->worth> 0.0 ? 4.0 * of->worth : 1e-4) {
+        dv_plan *p = plan_of(of, of->net->first + of->net->step, false, true);
+        const int64_t plain = count_rings(&p->plain);
+        CHECK(plain >= before && (of->worth > 0.0 || plain == 0));
+        before = plain;
+        transformed = count_transformed(p);
+        dv_plan_release(p);
+    }
+    of->worth = 0.0;
+    CHECKF((before > 0) == (transformed == 0), "%s: %d plain, %d transformed", of->net->name, (int)before,
+           (int)transformed);
+    return before > 0;
+}
+
 /* No plan of a whole clip, frame by frame or not, takes less than what its graph says that it must. */
 static void check_least(machine *of) {
     for (int by_frame = 0; by_frame <= of->net->by_frame; by_frame++) {
@@ -360,6 +380,7 @@ static clip reference_zeros(const dv_tensors *t, clip x) {
 int main(void) {
     static const network zeros = {"zeros", 16, 3, 1, 1, 1, 1, weights_zeros, build_zeros, reference_zeros, true, false};
     const network *const all[] = {&networks[0], &networks[2], &zeros};
+    int worth = 0;
     complete_kernels();
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         float *data = NULL;
@@ -372,6 +393,7 @@ int main(void) {
         check_network(&of, 3e-2);
         check_some(&of);
         check_least(&of);
+        worth += check_worth(&of);
         for (int by_frame = 0; by_frame <= of.net->by_frame; by_frame++) {
             of.by_frame = by_frame == 1;
             check_rooms(&of);
@@ -379,5 +401,6 @@ int main(void) {
         dv_tensors_release(t);
         free(data);
     }
+    CHECK(worth == 2);
     return check_done();
 }
