@@ -16,8 +16,9 @@
  *  structs   Every struct begins with struct_size, set by the caller to sizeof the struct it was compiled with, for
  *            inputs and outputs alike. Zero in any other member means the default. Structs grow at the end only. A
  *            larger struct than the library knows is accepted while the unknown tail is zero, else E_STRUCT.
- *  results   davy_result: 0 success, > 0 a status, < 0 an error. On an error outputs are untouched and nothing needs
- *            releasing; last_error() has a sentence naming the file, tensor or argument.
+ *  results   davy_result: 0 success, > 0 a status, < 0 an error. On an error structs and handles that were to be filled
+ *            are untouched and nothing needs releasing; last_error() has a sentence naming the file, tensor or argument.
+ *            A call that fails in the middle of its work may have written parts of its output tensor's memory.
  *  handles   Opaque. *_release accepts NULL and returns nothing. Release order is free: children keep parents alive.
  *  inputs    Descriptors, strings and arrays are copied during the call. Tensor memory of a call with a job must stay
  *            valid until the job has finished.
@@ -72,35 +73,35 @@ enum {
     DAVY_E_BUSY = -4,    /* object entered concurrently */
     DAVY_E_NOMEM_HOST = -5,
     DAVY_E_NOMEM_DEVICE = -6,
-    DAVY_E_BUDGET = -7,    /* would exceed the memory budget; nothing was changed */
-    DAVY_E_CANCELLED = -8, /* by job_cancel or by a progress callback */
-    DAVY_E_TIMEOUT = -9,
-    DAVY_E_IO = -10,          /* open, read or map failed */
-    DAVY_E_NOT_FOUND = -11,   /* file, shipped model, device */
-    DAVY_E_FORMAT = -12,      /* malformed file */
-    DAVY_E_UNSAFE = -13,      /* a pickle that wants to run code */
-    DAVY_E_ARCH = -14,        /* no architecture recognises the weights; the message says what they look like */
-    DAVY_E_TENSOR = -15,      /* a required tensor is missing */
-    DAVY_E_SHAPE = -16,       /* tensor or picture of the wrong shape */
-    DAVY_E_UNSUPPORTED = -17, /* known, but not on this device, dtype or build */
-    DAVY_E_DEVICE = -18,      /* back end unavailable; see davy_device_info.reason */
-    DAVY_E_DEVICE_LOST = -19, /* the context must be created anew */
-    DAVY_E_LIBRARY = -20,     /* an NVIDIA library is too old or incomplete */
-    DAVY_E_INTEROP = -21,
-    DAVY_E_TOKENIZER = -22,
-    DAVY_E_CONTEXT_FULL = -23,
-    DAVY_E_OPTION = -24,  /* unknown or malformed option */
-    DAVY_E_FORKED = -25,  /* called in a forked child */
-    DAVY_E_INTERNAL = -26 /* an invariant broke; please report */
+    DAVY_E_BUDGET = -7,        /* would exceed the memory budget; nothing was changed */
+    DAVY_E_CANCELLED = -8,     /* by job_cancel or by a progress callback */
+    DAVY_E_TIMEOUT = -9,       /* timeout_ns is over; the work has stopped */
+    DAVY_E_IO = -10,           /* open, read or map failed */
+    DAVY_E_NOT_FOUND = -11,    /* file, shipped model, device */
+    DAVY_E_FORMAT = -12,       /* malformed file */
+    DAVY_E_UNSAFE = -13,       /* a pickle that wants to run code */
+    DAVY_E_ARCH = -14,         /* no architecture recognises the weights; the message says what they look like */
+    DAVY_E_TENSOR = -15,       /* a required tensor is missing */
+    DAVY_E_SHAPE = -16,        /* tensor or picture of the wrong shape */
+    DAVY_E_UNSUPPORTED = -17,  /* known, but not on this device, dtype or build */
+    DAVY_E_DEVICE = -18,       /* back end unavailable; see davy_device_info.reason */
+    DAVY_E_DEVICE_LOST = -19,  /* the context must be created anew */
+    DAVY_E_LIBRARY = -20,      /* davy_loader.h: the file that was found is not davy, or is too old */
+    DAVY_E_INTEROP = -21,      /* nothing gives it yet */
+    DAVY_E_TOKENIZER = -22,    /* a captioning model's tokenizer and weights or prompt do not belong together */
+    DAVY_E_CONTEXT_FULL = -23, /* question, pictures and an answer have no room in the model's context */
+    DAVY_E_OPTION = -24,       /* unknown or malformed option */
+    DAVY_E_FORKED = -25,       /* called in a forked child */
+    DAVY_E_INTERNAL = -26      /* an invariant broke; please report */
 };
 
-/* Who reported the error (davy_error_info.domain) and what `native` means. */
+/* Who reported the error (davy_error_info.domain) and what `native` means; it is 0 where nothing is said here. */
 enum {
     DAVY_DOMAIN_DAVY = 0,
-    DAVY_DOMAIN_OS = 1, /* native = errno or GetLastError() */
-    DAVY_DOMAIN_CUDA = 2,
-    DAVY_DOMAIN_CUDNN = 3,
-    DAVY_DOMAIN_CUBLASLT = 4,
+    DAVY_DOMAIN_OS = 1,       /* native = errno or GetLastError() */
+    DAVY_DOMAIN_CUDA = 2,     /* native = CUresult */
+    DAVY_DOMAIN_CUDNN = 3,    /* nothing gives it yet */
+    DAVY_DOMAIN_CUBLASLT = 4, /* nor this */
     DAVY_DOMAIN_JSON = 5,
     DAVY_DOMAIN_SAFETENSORS = 6,
     DAVY_DOMAIN_PICKLE = 7,
@@ -172,7 +173,7 @@ typedef struct davy_option {
 typedef int32_t davy_device_kind;
 enum { DAVY_DEVICE_CPU = 1, DAVY_DEVICE_CUDA = 2 };
 
-enum { /* davy_device_info.features */
+enum { /* davy_device_info.features; of a CPU BF16 alone is told */
        DAVY_FEATURE_FP16 = 1,
        DAVY_FEATURE_BF16 = 2, /* in hardware; bf16 also runs without, more slowly */
        DAVY_FEATURE_FP8 = 4,
@@ -184,7 +185,7 @@ typedef struct davy_device_info {
     davy_device_kind kind;
     int32_t index; /* of a GPU: N of cuda:N, as davy_tensor.device means it; else 0 */
     uint32_t features;
-    uint8_t uuid[16];
+    uint8_t uuid[16]; /* of a GPU */
     char name[128];
     char selector[32]; /* what to write into davy_context_desc.device: "cpu", "cuda:0" */
     char reason[256];  /* why the device cannot be used; empty: it can */
@@ -192,9 +193,9 @@ typedef struct davy_device_info {
     uint64_t memory_free_bytes; /* of a GPU: 0 while nobody in this process uses it, the driver does not tell then */
     int32_t compute_major;      /* CUDA compute capability */
     int32_t compute_minor;
-    int32_t driver_version;
-    int32_t cudnn_version;
-    uint32_t import_mask;
+    int32_t driver_version; /* the newest CUDA that the driver knows: 13000 is 13.0 */
+    int32_t cudnn_version;  /* once a context of this process has loaded it (nvidia_libraries); else 0 */
+    uint32_t import_mask;   /* 0: nothing yet */
     uint32_t reserved0;
 } davy_device_info;
 
@@ -210,8 +211,8 @@ enum {                                 /* davy_context_desc.flags */
  *
  * device: "auto" is the first GPU that can be used, else the CPU, and the log says why. Of a GPU: "cuda" (the first that
  * can be used), "cuda:N", "cuda:uuid=GPU-…" (a beginning will do), "cuda:pci=0000:01:00.0"; where it cannot be used
- * context_create answers E_DEVICE with the reason. A list, "cuda:0,cuda:1", spreads the tiles of a picture over several
- * GPUs; its first one is the one whose memory and streams tensors and runs may name.
+ * context_create answers E_DEVICE with the reason. A list, "cuda:0,cuda:1" (up to 16), spreads the tiles of a picture over
+ * several GPUs; its first one is the one whose memory and streams tensors and runs may name.
  *
  * Option nvidia_libraries "1": an installed cuDNN 9 or cuBLASLt computes those convolutions that it is faster at. That is
  * measured when a size is first planned, which takes time and memory, and may come out otherwise in another process or on
@@ -221,13 +222,13 @@ typedef struct davy_context_desc {
     uint32_t abi_version;         /* DAVY_ABI_VERSION of the header compiled with */
     const davy_host *host;        /* NULL: no log, malloc */
     const char *device;           /* "auto" (NULL), "cpu", "cuda:0", "cuda:uuid=…", "cuda:pci=…", "cuda:0,cuda:1" */
-    void *cuda_context;           /* the host's CUcontext; NULL: the device's primary context */
+    void *cuda_context;           /* the host's CUcontext, of one GPU; NULL: the device's primary context */
     uint64_t device_budget_bytes; /* hard ceiling on each GPU; 0: nine tenths of what it has free. Clips take less of it
-                                   * where twice the memory would not save a twelfth of the time, in slices a third */
+                                   * where twice the memory would not save a third of the time */
     uint64_t host_budget_bytes;   /* hard ceiling for weights + workspace in host memory; 0: half of physical memory */
-    const char *cache_dir;        /* NULL: nothing is ever written to disk */
+    const char *cache_dir;        /* nothing looks at it yet: davy writes nothing to disk */
     const char *library_dir;      /* where to look for NVIDIA libraries first, the driver's included */
-    int32_t n_threads;            /* CPU threads, the caller's included; 0: one per available core */
+    int32_t n_threads;            /* CPU threads, the caller's included, up to 1024; 0: one per available core */
     uint32_t flags;               /* DAVY_CONTEXT_* */
     const davy_option *options;   /* "models_dir": folder of shipped models, before DAVY_MODELS; "nvidia_libraries" */
     uint32_t n_options;
@@ -275,8 +276,8 @@ typedef int32_t davy_source_role;
 enum {
     DAVY_SOURCE_AUTO = 0, /* told from the content */
     DAVY_SOURCE_WEIGHTS = 1,
-    DAVY_SOURCE_CONFIG = 2, /* config.json */
-    DAVY_SOURCE_TOKENIZER = 3,
+    DAVY_SOURCE_CONFIG = 2,    /* config.json */
+    DAVY_SOURCE_TOKENIZER = 3, /* E_UNSUPPORTED, as the next: these files are taken from beside the weights */
     DAVY_SOURCE_PREPROCESSOR = 4,
     DAVY_SOURCE_DIRECTORY = 5 /* a folder with config.json and weights, or a safetensors index */
 };
@@ -313,16 +314,17 @@ enum {                          /* davy_model_desc.flags */
  * GPU what is stored in another 16-bit type too. */
 typedef struct davy_model_desc {
     uint32_t struct_size;
-    davy_task task;             /* 0: whatever the weights are */
+    davy_task task;             /* 0: whatever the weights are; E_ARCH where they are for something else */
     const davy_source *sources; /* several: encoder and decoder in files of their own (TAESD), shards */
     uint32_t n_sources;
     uint32_t source_stride;    /* bytes from one source to the next; 0: sources[0].struct_size */
     const char *arch;          /* NULL: detect. Else a name from davy_model_info.arch */
     davy_dtype compute;        /* AUTO: F32 on the CPU; on a GPU F16 for upscalers, BF16 for VAEs (F16 where the GPU has
                                   no BF16) and for upscalers that leave the range of F16 (else F32): transformers, for
-                                  one. The CPU has F32 and BF16, GPUs F32, F16 and BF16, from 8.9 on FP8, and INT8: what
-                                  is F16 otherwise, with products of E4M3 or of 8-bit integers in the convolutions that
-                                  gain from it (INT8: and keep close to F16, else none). Others:
+                                  one. The CPU has F32, BF16 and INT8, GPUs F32, F16, BF16 (from 8.0 on), INT8 and, from
+                                  8.9 on, FP8. FP8 and INT8: what is F16 otherwise (on the CPU F32), with products of
+                                  E4M3 or of 8-bit integers in the convolutions that gain from it (INT8: and keep close
+                                  to the result without, else none; on the CPU linear layers, too). Others:
                                   E_UNSUPPORTED. Of a captioning model: see above */
     uint32_t flags;            /* DAVY_MODEL_* */
     davy_progress_fn progress; /* "open": after each of several sources */
@@ -385,7 +387,7 @@ enum {
     DAVY_MEMORY_BUFFER = 5 /* in `buffer`, at byte_offset */
 };
 
-/* What the axes mean, outermost first. */
+/* What the axes mean, outermost first. ndim is the number of letters. */
 typedef int32_t davy_layout;
 enum {
     DAVY_LAYOUT_HWC = 1,
@@ -449,7 +451,8 @@ enum {                             /* davy_run.flags */
        DAVY_RUN_SCALED_LATENT = 1, /* latents cross the boundary scaled: (raw - shift) * scale. E_UNSUPPORTED where the
                                    model's scale is unknown; no effect on the TAESD family */
        DAVY_RUN_MOMENTS = 2, /* vae_encode returns 2z channels: mean, then log-variance clamped to [-30, 20]; raw, so
-                                   neither with SCALED_LATENT nor with SAMPLE */
+                                   neither with SCALED_LATENT nor with SAMPLE. This and SAMPLE are E_UNSUPPORTED for a
+                                   model without DAVY_MODEL_MOMENTS */
        DAVY_RUN_SAMPLE = 4,  /* vae_encode draws mean + exp(logvar/2) * n, n ~ N(0,1) from seed: the same numbers for
                                    the same seed and size, whatever the layout, the tiles and the threads */
        DAVY_RUN_STREAM_ORDERED = 8, /* return when the work is enqueued on `stream`; see there */
@@ -480,7 +483,7 @@ typedef struct davy_run {
     int32_t reserved0;
     davy_progress_fn progress;
     void *progress_user;
-    const davy_option *options;
+    const davy_option *options; /* none is known yet */
     uint32_t n_options;
     uint32_t reserved1;
 } davy_run;
@@ -498,7 +501,7 @@ typedef struct davy_query {
 typedef struct davy_plan_info {
     uint32_t struct_size;
     int32_t ndim;
-    int64_t shape[6]; /* of the output, in the input's layout */
+    int64_t shape[6]; /* of the output, in the input's layout; of several channels for HW in HWC */
     uint64_t workspace_bytes;
     uint64_t flops; /* multiply and add counted apart; convolutions, matrix products, attention; halos included */
     int32_t tiles_x;
@@ -511,16 +514,16 @@ typedef struct davy_plan_info {
 
 typedef struct davy_job_info {
     uint32_t struct_size;
-    davy_result state; /* PENDING, OK, or the error it ended with */
-    uint64_t done;
-    uint64_t total;
-    char stage[32];
-    uint64_t elapsed_ns;
+    davy_result state;   /* PENDING, OK, or the error it ended with */
+    uint64_t done;       /* of total, as in davy_progress_fn */
+    uint64_t total;      /* 0: not known yet */
+    char stage[32];      /* "queued" until its turn comes */
+    uint64_t elapsed_ns; /* since the call that made it, until it finished */
 } davy_job_info;
 
 /* ---- captions and dialogues ------------------------------------------------------------------------------------- */
 
-/* A NaN, or a number outside what is said here, is E_INVALID. Strings are copied. */
+/* A NaN, or a number below 0 or outside what is said here, is E_INVALID. Strings are copied; each may have 1 MiB. */
 typedef struct davy_caption_params {
     uint32_t struct_size;
     uint32_t reserved0;
@@ -536,13 +539,14 @@ typedef struct davy_caption_params {
     uint64_t seed;
     int64_t max_pixels;     /* of a picture as the model sees it; 0: the model's own, of Qwen models 1003520 at most */
     int32_t max_tiles;      /* of a picture that the model cuts up, the whole one included; 1: no cutting; 0: its own */
-    int32_t context_tokens; /* dialogue_open: room for so many tokens. 0: what the model has, 8192 at most, and less
-                                where memory is short */
+    int32_t context_tokens; /* dialogue_open: room for so many tokens, up to what the model has. 0: that, 8192 at most,
+                                and less where memory is short */
     float min_p; /* what is less than so many times as likely as the likeliest is not drawn; 0 to 1; 0: none */
     int32_t no_repeat_ngram; /* so many tokens in a row do not come twice, the question's included; 0: they may */
     uint32_t flags;          /* DAVY_CAPTION_* */
     uint32_t reserved1;
-    double video_fps; /* dialogue_open: pictures a second of the videos that are added; 0: as many as the model wants */
+    double video_fps; /* dialogue_open: pictures a second of the videos that are added, up to 10000; 0: as many as the
+                         model wants */
 } davy_caption_params;
 
 enum { /* davy_caption_params.flags */
@@ -572,9 +576,9 @@ enum {
 
 typedef int32_t davy_turn_end; /* how an answer ended */
 enum {
-    DAVY_TURN_STOP = 1,
-    DAVY_TURN_LENGTH = 2
-}; /* by itself or a stop text; by max_tokens or the end of the context */
+    DAVY_TURN_STOP = 1,  /* by itself or at a stop text */
+    DAVY_TURN_LENGTH = 2 /* at max_tokens or the end of the context */
+};
 
 typedef struct davy_token_event {
     uint32_t struct_size;
@@ -601,7 +605,7 @@ typedef struct davy_dialogue_info {
     int32_t generated_tokens;
     davy_turn_end end;
     uint64_t kv_bytes; /* of the cache and its workspace */
-    uint32_t flags;
+    uint32_t flags;    /* DAVY_DIALOGUE_* */
     uint32_t reserved0;
     double seconds_to_first_token; /* from the beginning of the work, weights included where they had to be loaded */
     double tokens_per_second;      /* from the first token to the last */
@@ -616,8 +620,9 @@ typedef struct davy_dialogue_info {
  *
  * With a VAE of clips all that is pushed is one clip: fewer latents come out than frames go in, and more frames than
  * latents, with the numbers of one call for all of it (where that has T above 1, and the same tiles), in the memory of some
- * frames and of what the network keeps of those before. A result has the pts of the first frame, or the latent, that it is made of. finish
- * makes a last latent of what is left, its last frame repeated, or leaves it out where vae_encode and vae_decode do. */
+ * frames and of what the network keeps of those before. A result has the pts of the first frame, or the latent, that it is
+ * made of. finish makes a last latent of what is left, its last frame repeated, or leaves it out where vae_encode and
+ * vae_decode do. */
 typedef struct davy_sequence_desc {
     uint32_t struct_size;
     davy_op op;
@@ -626,7 +631,7 @@ typedef struct davy_sequence_desc {
     const davy_tensor
         *output;           /* what every result is to be like: dtype, layout, channels, range, each as of an output that
                                   the library allocates. NULL: the input's dtype, layout, channels and range; of a
-                                  VAE a float of the input's, F32 for integers, and its layout */
+                                  VAE the input's dtype (F32 for U8 and U16) and layout */
     const davy_run *run;   /* for every frame: flags and tiles. NULL: defaults. A stream, STREAM_ORDERED,
                                   timeout_ns, priority or a progress callback are E_INVALID */
     int32_t max_in_flight; /* frames pushed and not yet pulled; of a clip, not yet computed, raised to what the network
@@ -656,11 +661,11 @@ typedef struct davy_api {
     /* base. [pure], but last_error reads the calling thread's record */
     const char *(DAVY_CALL *version)(void);                   /* "1.0.0" */
     const char *(DAVY_CALL *result_name)(davy_result r);      /* "E_SHAPE"; "?" for an unknown number */
-    davy_result(DAVY_CALL *last_error)(davy_error_info *out); /* of the last failing call of this thread */
+    davy_result(DAVY_CALL *last_error)(davy_error_info *out); /* of this thread's last failing call */
     const void *(DAVY_CALL *get_extension)(const char *id);   /* "davy.inspect/1"; NULL: not here */
 
-    /* devices. [any] Usable before any context; desc (may be NULL) only carries library_dir and flags. The CPU is
-     * always index 0; devices that cannot be used are listed with a reason. */
+    /* devices. [any] Usable before any context; of desc (may be NULL) only library_dir counts. The CPU is always index 0;
+     * devices that cannot be used are listed with a reason. An index that is not below the count is E_NOT_FOUND. */
     davy_result(DAVY_CALL *device_count)(const davy_context_desc *desc, int32_t *out);
     davy_result(DAVY_CALL *device_info)(const davy_context_desc *desc, int32_t index, davy_device_info *out);
 
@@ -675,7 +680,9 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *context_trim)(davy_context *ctx, uint64_t keep_device_bytes, uint64_t keep_host_bytes);
 
     /* model. [any] model_open reads headers and JSON only and detects the architecture; model_load prepares the weights
-     * (else done by the first run); model_unload gives their memory back and keeps the model usable. */
+     * (else done by the first run); of its run only timeout_ns, priority and progress count. model_unload gives their
+     * memory back and keeps the model usable; runs and dialogues that go on keep the weights until they end. Its flags
+     * are 0. */
     davy_result(DAVY_CALL *model_open)(davy_context *ctx, const davy_model_desc *desc, davy_model **out);
     void(DAVY_CALL *model_release)(davy_model *model);
     davy_result(DAVY_CALL *model_info)(davy_model *model, davy_model_info *out);
@@ -683,7 +690,8 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *model_unload)(davy_model *model, uint32_t flags);
 
     /* plan. [any] Output shape, workspace and tiling of a call, without running it. Where the call would have to make room,
-     * this does: caches and weights of models that are not running go. */
+     * this does: caches and weights of models that are not running go. It refuses what the call would refuse of run and
+     * input. */
     davy_result(DAVY_CALL *plan_query)(davy_model *model, const davy_query *query, davy_plan_info *out);
 
     /* one-shot work. [any] run may be NULL. job NULL: the call blocks and the output is complete on return. job set: the
@@ -711,7 +719,7 @@ typedef struct davy_api {
     davy_result(DAVY_CALL *upscale)(davy_model *model, const davy_tensor *in, davy_tensor *out, const davy_run *run,
                                     davy_job **job);
 
-    /* text. [any] The string lives as long as the text. */
+    /* text. [any] The string lives as long as the text; bytes (may be NULL) do not count its NUL. */
     davy_result(DAVY_CALL *text_get)(davy_text *text, const char **utf8, uint64_t *bytes);
     void(DAVY_CALL *text_release)(davy_text *text);
 
@@ -723,7 +731,9 @@ typedef struct davy_api {
                                       davy_error_info *out); /* PENDING: nothing written; code OK: it worked */
     void(DAVY_CALL *job_release)(davy_job *job); /* unfinished: cancels, then waits until no caller memory is touched */
 
-    /* buffers. [any] buffer_tensor describes the memory: the tensor the library filled, or U8 [bytes] after alloc. */
+    /* buffers. [any] alloc: HOST (or 0), in a context on a GPU also CUDA, memory of its first one; other memory is
+     * E_UNSUPPORTED, 0 bytes are E_INVALID. buffer_tensor describes the memory: the tensor the library filled, or U8 [bytes]
+     * after alloc. */
     davy_result(DAVY_CALL *buffer_alloc)(davy_context *ctx, davy_memory memory, uint64_t bytes, davy_buffer **out);
     davy_result(DAVY_CALL *buffer_tensor)(davy_buffer *buffer, davy_tensor *out);
     void(DAVY_CALL *buffer_release)(davy_buffer *buffer);
@@ -733,8 +743,8 @@ typedef struct davy_api {
      * GPU rounds many rows otherwise than one, whatever the others are. Answers go to out[n], texts that the caller
      * releases. All or none: one picture that fails ends the call, and out is untouched, but see PARTIAL. images[i] is one
      * picture in host memory, read when its turn comes: with a job it, and out, must stay valid until the job has finished.
-     * params may be NULL. Of run only timeout_ns, priority and progress count: stages "load", "look", "read", "answer";
-     * tiles, flags or a stream are E_INVALID. */
+     * n is 1 to 1048576. params may be NULL. Of run only timeout_ns, priority and progress count: stages "load", "look",
+     * "read", "answer"; tiles, flags, options or a stream are E_INVALID, and so they are of dialogue_generate. */
     davy_result(DAVY_CALL *caption)(davy_model *model, uint32_t n, const davy_tensor *const *images,
                                     const davy_caption_params *params, const davy_run *run, davy_job **job,
                                     davy_text **out);
@@ -747,7 +757,8 @@ typedef struct davy_api {
      *   add_image  copies one picture in host memory, for the next turn; pictures come before the turn's words. A tensor
      *              with T above 1 is a video of so many pictures, for models that take videos (E_UNSUPPORTED): those of
      *              them are kept that the model looks at
-     *   add_text   words for the next turn, on a line of their own after earlier ones; SYSTEM before the first turn only
+     *   add_text   words for the next turn, on a line of their own after earlier ones, 1 MiB in all; SYSTEM before the
+     *              first turn only, else E_STATE
      *   generate   the turn. params NULL: those of open. Loads the weights where need be. With nothing added it is E_STATE.
      *              What does not fit the context is E_CONTEXT_FULL. After an error of the work, cancelled included (which
      *              takes no longer than a token), the dialogue is as after its last complete turn, and nothing is added
@@ -755,8 +766,9 @@ typedef struct davy_api {
      *   read       the next event of the turn, waiting up to timeout_ns: PENDING, none yet; END, all have been read and
      *              the dialogue is free again, also after a failed turn, whose error the job has. The next generate
      *              forgets the events of the turn before
-     *   text       the last complete turn's answer; E_STATE: there is none
-     *   rewind     drops turns behind the first keep_turns, and what was added; nothing is computed again
+     *   text       the last complete turn's answer, for the caller to release; E_STATE: there is none
+     *   rewind     drops turns behind the first keep_turns, 0 to as many as there are, and what was added; nothing is
+     *              computed again
      *   release    an unfinished job goes on and keeps what it needs */
     davy_result(DAVY_CALL *dialogue_open)(davy_model *model, const davy_caption_params *params, davy_dialogue **out);
     davy_result(DAVY_CALL *dialogue_add_image)(davy_dialogue *dialogue, const davy_tensor *image);
@@ -801,17 +813,17 @@ typedef struct davy_api {
 
 /* ---- extensions ------------------------------------------------------------------------------------------------- */
 
-/* "davy.inspect/1": what a weight file is, as JSON. describe succeeds for files davy can parse but not run:
- * "recognised": false with "why" and "looks_like". */
+/* "davy.inspect/1": what a weight file is, as JSON, a text for the caller to release. describe succeeds for files davy can
+ * parse but not run: "recognised": false with "why" and "looks_like". */
 typedef struct davy_inspect_1 {
     uint32_t struct_size;
     uint32_t reserved0;
     davy_result(DAVY_CALL *describe)(davy_context *ctx, const davy_model_desc *desc, davy_text **json);
 } davy_inspect_1;
 
-/* "davy.profile/1": times of the steps of all runs of a context between start and stop, as JSON: an array of
- * {"step", "kernel", "calls", "ms", "flops", "bytes"}, on a GPU with "peak_gflops" and "peak_gbs", what it could do at that
- * precision (estimates from its clocks). Profiling slows nothing down while it is off. */
+/* "davy.profile/1": times of the steps of all runs of a context between start and stop, as JSON (a text for the caller to
+ * release): an array of {"step", "kernel", "calls", "ms", "flops", "bytes"}, on a GPU with "peak_gflops" and "peak_gbs",
+ * what it could do at that precision (estimates from its clocks). Profiling slows nothing down while it is off. */
 typedef struct davy_profile_1 {
     uint32_t struct_size;
     uint32_t reserved0;
