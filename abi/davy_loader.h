@@ -9,9 +9,9 @@
  * Never the current folder. Paths are UTF-8.
  *
  * min_abi is the lowest version the host can live with, not that of the header; test for newer functions with davy_has.
- * A host may define, before including this header, all of DAVY_LOADER_OPEN(path) -> void *, DAVY_LOADER_SYMBOL(handle,
- * name)
- * -> void * and DAVY_LOADER_CLOSE(handle), and DAVY_LOADER_LOG(text), which hears about every file tried. */
+ * A host may define, before including this header, all of DAVY_LOADER_OPEN(path) -> void *,
+ * DAVY_LOADER_SYMBOL(handle, name) -> void * and DAVY_LOADER_CLOSE(handle), and DAVY_LOADER_LOG(text), which hears about
+ * every file tried. Link with -ldl where the C library still has dlopen apart. */
 #ifndef DAVY_LOADER_H
 #define DAVY_LOADER_H
 

@@ -523,19 +523,20 @@ typedef struct davy_job_info {
 
 /* ---- captions and dialogues ------------------------------------------------------------------------------------- */
 
-/* A NaN, or a number below 0 or outside what is said here, is E_INVALID. Strings are copied; each may have 1 MiB. */
+/* A NaN, or a number below 0 or outside what is said here, is E_INVALID. Strings are copied; prompt and system may
+ * have 1 MiB each. */
 typedef struct davy_caption_params {
     uint32_t struct_size;
     uint32_t reserved0;
     const char *prompt;      /* the question where no text was added; NULL: "Describe the image." */
     const char *system;      /* NULL: what the model's chat template says; "": none. Counts for the first turn */
     const char *const *stop; /* the answer ends before the first of these texts */
-    uint32_t n_stop;         /* up to 64 */
+    uint32_t n_stop;         /* up to 64, of up to 1024 bytes each */
     int32_t max_tokens;      /* of the answer; 0: 256 */
     float temperature;       /* 0: the likeliest token always, top_k, top_p and seed mean nothing; up to 100 */
     float top_p;             /* 0 to 1; 0: 1 */
     int32_t top_k;           /* 0: all */
-    float repeat_penalty;    /* 0: 1, none; up to 100 */
+    float repeat_penalty;    /* 0: 1, none; 0.01 to 100 */
     uint64_t seed;
     int64_t max_pixels;     /* of a picture as the model sees it; 0: the model's own, of Qwen models 1003520 at most */
     int32_t max_tiles;      /* of a picture that the model cuts up, the whole one included; 1: no cutting; 0: its own */
@@ -679,10 +680,11 @@ typedef struct davy_api {
      * load again when needed. (0, 0): everything that can be spared. */
     davy_result(DAVY_CALL *context_trim)(davy_context *ctx, uint64_t keep_device_bytes, uint64_t keep_host_bytes);
 
-    /* model. [any] model_open reads headers and JSON only and detects the architecture; model_load prepares the weights
-     * (else done by the first run); of its run only timeout_ns, priority and progress count. model_unload gives their
-     * memory back and keeps the model usable; runs and dialogues that go on keep the weights until they end. Its flags
-     * are 0. */
+    /* model. [any] model_open reads headers and JSON only and detects the architecture; with the option blend it mixes the
+     * files, with compute INT8 it tries out the layers on a test picture, which takes seconds on a CPU. model_load prepares
+     * the weights (else done by the first run); of its run only timeout_ns, priority and progress count. model_unload gives
+     * their memory back and keeps the model usable; runs and dialogues that go on keep the weights until they end. Its
+     * flags are 0. */
     davy_result(DAVY_CALL *model_open)(davy_context *ctx, const davy_model_desc *desc, davy_model **out);
     void(DAVY_CALL *model_release)(davy_model *model);
     davy_result(DAVY_CALL *model_info)(davy_model *model, davy_model_info *out);
@@ -756,7 +758,7 @@ typedef struct davy_api {
      *   open       takes no memory yet; params (may be NULL) hold for all turns
      *   add_image  copies one picture in host memory, for the next turn; pictures come before the turn's words. A tensor
      *              with T above 1 is a video of so many pictures, for models that take videos (E_UNSUPPORTED): those of
-     *              them are kept that the model looks at
+     *              them are kept that the model looks at. A turn has 1024 pictures at most
      *   add_text   words for the next turn, on a line of their own after earlier ones, 1 MiB in all; SYSTEM before the
      *              first turn only, else E_STATE
      *   generate   the turn. params NULL: those of open. Loads the weights where need be. With nothing added it is E_STATE.
