@@ -7,7 +7,10 @@
 #include "core/file/text.h"
 #include "core/talk_priv.h"
 
-enum { MAX_STOPS = 64, DEFAULT_TOKENS = 256, MAX_TEXT = 1 << 20 };
+enum { MAX_STOPS = 64, MAX_STOP_BYTES = 1024 /* the stream's, too */ };
+enum { DEFAULT_TOKENS = 256, MAX_TEXT = 1 << 20 };
+
+#define PENALTY_MIN 0.01f /* the sampler's, too */
 
 static davy_result check_number(const char *name, float v, float hi) {
     return v >= 0.0f && v <= hi
@@ -35,6 +38,10 @@ static davy_result check(const davy_caption_params *p) {
     r = r < 0 ? r : check_number("temperature", p->temperature, 100.0f);
     r = r < 0 ? r : check_number("top_p", p->top_p, 1.0f);
     r = r < 0 ? r : check_number("repeat_penalty", p->repeat_penalty, 100.0f);
+    if (r == DAVY_OK && p->repeat_penalty > 0.0f && p->repeat_penalty < PENALTY_MIN) {
+        r = dv_fail(DAVY_E_INVALID, "caption_params: repeat_penalty is %g, expected 0 or %g to 100",
+                    (double)p->repeat_penalty, (double)PENALTY_MIN);
+    }
     r = r < 0 ? r : check_number("min_p", p->min_p, 1.0f);
     r = r < 0 ? r : check_count("no_repeat_ngram", p->no_repeat_ngram);
     if (r == DAVY_OK && !(p->video_fps >= 0 && p->video_fps <= 1e4)) {
@@ -74,6 +81,9 @@ static davy_result copy_stops(const davy_caption_params *p, dv_asking *a) {
         if (p->stop[i] == NULL || p->stop[i][0] == '\0') {
             r = dv_fail(DAVY_E_INVALID, "caption_params: stop %u is %s", (unsigned)i,
                         p->stop[i] == NULL ? "NULL" : "empty");
+        } else if (strlen(p->stop[i]) > MAX_STOP_BYTES) {
+            r = dv_fail(DAVY_E_INVALID, "caption_params: stop %u is longer than %d bytes", (unsigned)i,
+                        (int)MAX_STOP_BYTES);
         } else {
             r = copy_text("caption_params: stop", p->stop[i], &a->stop[i]);
         }
@@ -89,7 +99,8 @@ static void publish(const dv_vlm_generation *g, davy_caption_params *p) {
         p->top_k = p->top_k > 0 ? p->top_k : (int32_t)dv_min(g->top_k, INT32_MAX);
         p->min_p = p->min_p > 0.0f ? p->min_p : (float)g->min_p;
     }
-    p->repeat_penalty = p->repeat_penalty > 0.0f ? p->repeat_penalty : (float)fmin(g->repetition_penalty, 100.0);
+    p->repeat_penalty = p->repeat_penalty > 0.0f ? p->repeat_penalty
+                                                 : (float)fmax(fmin(g->repetition_penalty, 100.0), (double)PENALTY_MIN);
     p->no_repeat_ngram = p->no_repeat_ngram > 0 ? p->no_repeat_ngram : (int32_t)dv_min(g->no_repeat_ngram, INT32_MAX);
 }
 

@@ -26,8 +26,8 @@ struct dv_sampler {
 
 static davy_result check_options(int64_t vocabulary, const dv_sample_options *o) {
     const bool ok = o->temperature >= 0 && o->temperature <= 100 && o->top_k >= 0 && o->top_p > 0 && o->top_p <= 1 &&
-                    o->repetition_penalty >= 0.01 && o->repetition_penalty <= 100 && o->min_p >= 0 && o->min_p <= 1 &&
-                    o->no_repeat_ngram >= 0 && vocabulary > 0 && vocabulary <= INT32_MAX;
+                    o->repetition_penalty >= (double)0.01f && o->repetition_penalty <= 100 && o->min_p >= 0 &&
+                    o->min_p <= 1 && o->no_repeat_ngram >= 0 && vocabulary > 0 && vocabulary <= INT32_MAX;
     if (!ok) {
         return dv_fail(DAVY_E_INVALID,
                        "temperature %g (0..100), top_k %" PRId64 " (0..), top_p %g (above 0, to 1), repetition_penalty "

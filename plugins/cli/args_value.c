@@ -110,19 +110,20 @@ static int add_text(const cli_option *d, const char *value, const char **texts, 
 static int set_real(const cli_option *d, const char *value, double *out) {
     static const struct {
         cli_kind kind;
-        double most;
+        double least, most;
         int zero; /* is one */
         const char *what;
     } bounds[] = {
-        {SCALE, 64.0, 0, "a factor above 0 and up to 64"},     {PEAK, 1e9, 0, "a number of GFLOP/s"},
-        {PENALTY, 100.0, 0, "a number above 0 and up to 100"}, {HEAT, 100.0, 1, "a number from 0 to 100"},
-        {SHARE, 1.0, 0, "a number above 0 and up to 1"},
+        {SCALE, 0.0, 64.0, 0, "a factor above 0 and up to 64"}, {PEAK, 0.0, 1e9, 0, "a number of GFLOP/s"},
+        {PENALTY, 0.01, 100.0, 0, "a number from 0.01 to 100"}, {HEAT, 0.0, 100.0, 1, "a number from 0 to 100"},
+        {SHARE, 0.0, 1.0, 0, "a number above 0 and up to 1"},
     };
     size_t i = 0;
     while (bounds[i].kind != d->kind) {
         i++;
     }
-    const int bad = from_zero(value, bounds[i].most, out) != 0 || (*out == 0.0 && !bounds[i].zero);
+    const int bad =
+        from_zero(value, bounds[i].most, out) != 0 || *out < bounds[i].least || (*out == 0.0 && !bounds[i].zero);
     return bad ? cli_usage(d->name, "needs %s, not \"%s\"", bounds[i].what, value) : 0;
 }
 

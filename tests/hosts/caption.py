@@ -101,10 +101,13 @@ def test_misuse(lib, folder):
     h = Host(lib, folder)
     api = h.api
     d = h.dialogue()
-    for name, value in ("temperature", math.nan), ("top_p", 1.5), ("repeat_penalty", -1), ("max_tokens", -1), ("max_tiles", -2):
+    for name, value in ("temperature", math.nan), ("top_p", 1.5), ("repeat_penalty", -1), ("repeat_penalty", 0.009), ("max_tokens", -1), ("max_tiles", -2):
         raises(Result.E_INVALID, lambda: h.dialogue(**{name: value}), name, name)
     raises(Result.E_INVALID, lambda: h.dialogue(context_tokens=513), "context", "512")
     raises(Result.E_INVALID, lambda: h.dialogue(prompt=b"\xff"), "prompt", "UTF-8")
+    long = (ctypes.c_char_p * 1)(b"x" * 1025)
+    raises(Result.E_INVALID, lambda: h.dialogue(stop=long, n_stop=1), "stop 0", "1024")
+    api.dialogue_release(h.dialogue(repeat_penalty=0.01))
     bad = abi.CaptionParams()
     bad.struct_size = 12
     raises(Result.E_STRUCT, lambda: lib.check(api.dialogue_open(h.model, ref(bad), ref(abi.Handle()))), "size")

@@ -202,6 +202,9 @@ static void test_refused(void) {
     const int32_t outside[] = {4};
     int32_t id = 0;
     CHECK(s == NULL);
+    const dv_sample_options least = {
+        .temperature = 1, .top_p = 1, .repetition_penalty = (double)0.01f}; /* as a caller's float */
+    dv_sampler_release(make(4, &least));
     s = make(4, &plain);
     CHECK_FAILS(dv_sampler_draw(s, broken, 0, &id), DAVY_E_INTERNAL, "NaN");
     CHECK_FAILS(dv_sampler_draw(s, none, 0, &id), DAVY_E_INTERNAL, "no largest");
