@@ -23,7 +23,7 @@ static const cli_option options[] = {
     {"--overlap", COUNT, WORKS, offsetof(cli_args, overlap)},
     {"--memory", BYTES, CLI_CAPTION | WORKS, offsetof(cli_args, memory)},
     {"--threads", COUNT, CLI_CAPTION | WORKS, offsetof(cli_args, threads)},
-    {"--seed", SEED, CLI_CAPTION | WORKS, offsetof(cli_args, seed)},
+    {"--seed", SEED, CLI_CAPTION | CLI_ENCODE, offsetof(cli_args, seed)},
     {"--raw", TEXT, RUNS, offsetof(cli_args, raw)},
     {"--split", TEXT, CLI_UPSCALE, offsetof(cli_args, split)},
     {"--codec", TEXT, CLI_UPSCALE | CLI_DECODE, offsetof(cli_args, codec)},
@@ -132,7 +132,7 @@ static int option(int argc, char **argv, int *i, cli_args *a) {
             continue;
         }
         if ((d->commands & a->command) == 0) {
-            return cli_usage(d->name, "is no option of %s", cli_command_name(a->command));
+            return cli_usage(d->name, "is not an option of %s", cli_command_name(a->command));
         }
         if (d->kind == FLAG) {
             return equals == NULL ? cli_option_set(d, "", a) : cli_usage(d->name, "takes no value");
@@ -205,6 +205,9 @@ int cli_args_parse(int argc, char **argv, cli_args *out) {
     }
     if (a.command == CLI_CAPTION && a.n_models == 0) {
         return cli_usage(a.inputs[0], "no model named; add --model FOLDER");
+    }
+    if (a.command == CLI_ENCODE && a.seed != 0 && !a.sample) {
+        return cli_usage("--seed", "means nothing without --sample, which draws");
     }
     return (a.command & RUNS) != 0 ? check_files(&a) : 0;
 }

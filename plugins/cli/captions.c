@@ -94,7 +94,7 @@ static int take_lines(cli_captions *c, const char *all, size_t bytes) {
         }
         cJSON *line = cJSON_ParseWithLength(all + at, (size_t)(end - all) - at);
         if (string_of(line, "file") == NULL || string_of(line, "text") == NULL) {
-            r = cli_fail(c->args->out, "line %zu is no caption; the file is left as it is", number);
+            r = cli_fail(c->args->out, "line %zu is not a caption; the file is left as it is", number);
         } else {
             r = take_line(c, line);
         }

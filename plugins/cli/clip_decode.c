@@ -119,7 +119,7 @@ static int open_output(decoding *d) {
                            .on_gpu = d->session->on_gpu,
                            .sound = a->audio};
     if (wish.fps <= 0.0 && wish.sound == NULL) {
-        cli_note(a->output, "nothing tells how fast it is; %d frames a second are written, --fps says otherwise",
+        cli_note(a->output, "the latents do not tell how many frames a second; %d are written, --fps says otherwise",
                  USUAL_FPS);
         wish.fps = USUAL_FPS;
     }

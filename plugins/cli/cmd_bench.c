@@ -51,7 +51,7 @@ static const char *word(const cJSON *object, const char *name) {
 /* Saved results: one JSON object a line. NULL: told. */
 static cJSON *read_lines(const char *path) {
     if (cli_path_kind_of(path) == CLI_PATH_FOLDER || cli_path_kind_of(path) == CLI_PATH_OTHER) {
-        cli_fail(path, "is no file of saved results (JSON lines)");
+        cli_fail(path, "is not a file of saved results (JSON lines)");
         return NULL;
     }
     FILE *f = cli_open_read(path);
@@ -80,7 +80,7 @@ static cJSON *read_lines(const char *path) {
             cJSON_Delete(item);
             cJSON_Delete(list);
             free(text);
-            cli_fail(path, "is no file of saved results (JSON lines)");
+            cli_fail(path, "is not a file of saved results (JSON lines)");
             return NULL;
         }
         if (item != NULL) {

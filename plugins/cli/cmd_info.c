@@ -64,6 +64,7 @@ static void add_device(cJSON *list, const davy_device_info *d) {
     cJSON_AddBoolToObject(j, "fp16", (d->features & DAVY_FEATURE_FP16) != 0);
     cJSON_AddBoolToObject(j, "bf16", (d->features & DAVY_FEATURE_BF16) != 0);
     cJSON_AddBoolToObject(j, "fp8", (d->features & DAVY_FEATURE_FP8) != 0);
+    cJSON_AddBoolToObject(j, "int8", (d->features & DAVY_FEATURE_INT8) != 0);
     cJSON_AddNumberToObject(j, "compute_major", d->compute_major);
     cJSON_AddNumberToObject(j, "compute_minor", d->compute_minor);
     cJSON_AddNumberToObject(j, "driver_version", d->driver_version);
@@ -214,7 +215,7 @@ static int show(const cli_args *a, const char *text) {
     cJSON *j = cJSON_Parse(text);
     if (!cJSON_IsObject(j)) {
         cJSON_Delete(j);
-        return cli_fail(a->inputs[0], "the library's description is no JSON object");
+        return cli_fail(a->inputs[0], "the library's description is not a JSON object");
     }
     if (a->json) {
         char *pretty = cJSON_Print(j);

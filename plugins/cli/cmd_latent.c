@@ -142,6 +142,9 @@ int cli_encode(const cli_args *a) {
     if (cli_is_clip(a->inputs[0])) {
         return encode_clip(a);
     }
+    if (a->decoder != 0) {
+        return cli_usage("--decoder", "is for videos, and %s is none", a->inputs[0]);
+    }
     cli_session s;
     cli_picture in = {0};
     cli_picture rgb = {0};
@@ -181,8 +184,8 @@ int cli_encode(const cli_args *a) {
     cli_progress_end();
     if (r == CLI_OK) {
         char sizes[96];
-        snprintf(sizes, sizeof sizes, "%ux%u -> [1, %d, %d, %d]", rgb.width, rgb.height, (int)latent.shape[1],
-                 (int)latent.shape[latent.ndim - 2], (int)latent.shape[latent.ndim - 1]);
+        snprintf(sizes, sizeof sizes, "%ux%u -> [1, %d, %s%d, %d]", rgb.width, rgb.height, (int)latent.shape[1],
+                 latent.ndim == 5 ? "1, " : "", (int)latent.shape[latent.ndim - 2], (int)latent.shape[latent.ndim - 1]);
         report(&s, a, sizes, cli_seconds() - start);
     }
     cli_array_free(&latent);

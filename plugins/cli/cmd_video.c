@@ -90,7 +90,7 @@ static void tell_oddities(const job *j) {
     }
     if (v->orientation != 1 && !tells_turn(j->format.container)) {
         const int mirrored = v->orientation == 2 || v->orientation == 4 || v->orientation == 5 || v->orientation == 7;
-        cli_note(path, "is shown turned%s, which the output cannot say: it will not be; .mp4 and .mov can",
+        cli_note(path, "is shown turned%s, which this kind of output cannot tell, so it will not be; .mp4 and .mov can",
                  mirrored ? " or mirrored" : "");
     }
     tell_hdr(v);

@@ -136,7 +136,7 @@ int cli_safetensors_read(const char *path, const char *name, cli_array *out) {
     cJSON *header = read_header(f, &data_at, &data_bytes);
     const cJSON *tensor = cJSON_IsObject(header) ? choose(header, name) : NULL; /* members of a list have no names */
     if (!cJSON_IsObject(header)) {
-        result = cli_fail(path, "is no safetensors file");
+        result = cli_fail(path, "is not a safetensors file");
     } else if (tensor == NULL) {
         result = cli_fail(path, "holds no tensor \"%s\", and not exactly one other", name);
     } else {

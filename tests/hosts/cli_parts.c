@@ -1,8 +1,10 @@
 /* cli_parts.c - the command line's parts that need neither a model nor a picture file: arguments, EXIF, resampling, the
- * small safetensors reader against hostile files, bench names. */
+ * small safetensors reader against hostile files, bench names, the texts of help. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plugins/cli/args.h"
 #include "plugins/cli/picture.h"
@@ -48,11 +50,10 @@ static void test_utf8(void) {
 
 static void test_args(void) {
     cli_args a;
-    CHECK(parse("davy upscale in.png -o out.png --scale 1.5 --memory 2G --tile none --precision bf16 --seed=7", &a) ==
-          0);
+    CHECK(parse("davy upscale in.png -o out.png --scale 1.5 --memory 2G --tile none --precision bf16", &a) == 0);
     CHECK(strcmp(a.inputs[0], "in.png") == 0 && a.n_inputs == 1 && strcmp(a.output, "out.png") == 0);
     CHECK(a.scale == 1.5 && a.memory == (uint64_t)2 << 30 && a.tile == -1 && a.precision == DAVY_DTYPE_BF16);
-    CHECK(a.seed == 7);
+    CHECK(parse("davy encode a -o b --model m --sample --seed=7", &a) == 0 && a.seed == 7);
     CHECK(parse("davy upscale --model a --model=b -o o.png -- -x.png", &a) == 0);
     CHECK(a.n_models == 2 && strcmp(a.models[1], "b") == 0 && strcmp(a.inputs[0], "-x.png") == 0);
     CHECK(parse("davy encode a.png -o b --model m --memory 100k --tile 64 --overlap 8 --threads 2", &a) == 0);
@@ -87,7 +88,9 @@ static void test_args(void) {
         "davy upscale a -o b --threads 0",
         "davy upscale a -o b --precision fp64",
         "davy upscale a -o b --quiet=1",
-        "davy upscale a -o b --seed -1",
+        "davy encode a -o b --model m --sample --seed -1",
+        "davy encode a -o b --model m --seed 7",
+        "davy upscale a -o b --seed 7",
         "davy upscale a -o b --sample",
         "davy upscale a -o",
         "davy upscale a -o b --quality 101",
@@ -101,6 +104,78 @@ static void test_args(void) {
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECKF(parse(wrong[i], &a) == CLI_USAGE, "accepted: %s", wrong[i]);
     }
+}
+
+static const struct {
+    cli_command command;
+    const char *line; /* that an option can follow */
+} helped[] = {
+    {CLI_DEVICES, "davy devices"},
+    {CLI_INSPECT, "davy inspect a"},
+    {CLI_UPSCALE, "davy upscale a -o b"},
+    {CLI_ENCODE, "davy encode a -o b --model m --sample"},
+    {CLI_DECODE, "davy decode a -o b --model m"},
+    {CLI_CAPTION, "davy caption a --model m"},
+    {CLI_BENCH, "davy bench"},
+};
+
+/* Without a value, or with one of two that suit every kind. */
+static int is_taken(const char *line, const char *option) {
+    static const char *const values[] = {"", " 1", " auto"};
+    cli_args a;
+    int taken = 0;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char all[256];
+        snprintf(all, sizeof all, "%s %s%s", line, option, values[i]);
+        taken = taken || parse(all, &a) == 0;
+    }
+    return taken;
+}
+
+/* The next option of a text from *at on; 0: there is none. */
+static int next_option(const char **at, char out[32]) {
+    while ((*at = strstr(*at, "--")) != NULL) {
+        const size_t n = 2 + strspn(*at + 2, "abcdefghijklmnopqrstuvwxyz-");
+        snprintf(out, 32, "%.*s", (int)n, *at);
+        *at += n;
+        if (n > 2) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int is_told(cli_command command, const char *option) {
+    char other[32];
+    const char *at = cli_help(command);
+    while (next_option(&at, other)) {
+        if (strcmp(option, other) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Each command takes the options that its help tells of, and of all that any help tells of no others. */
+static void test_help(void) {
+    const size_t n = sizeof helped / sizeof helped[0];
+    const int told = dup(2); /* what is refused is said there: some hundred lines */
+    const int nowhere = open("/dev/null", O_WRONLY);
+    for (size_t i = 0; i < n; i++) {
+        char option[32];
+        const char *at = cli_help(helped[i].command);
+        while (next_option(&at, option)) {
+            for (size_t k = 0; k < n; k++) {
+                dup2(nowhere, 2);
+                const int taken = is_taken(helped[k].line, option);
+                dup2(told, 2);
+                CHECKF(taken == is_told(helped[k].command, option), "%s %s: %s", cli_command_name(helped[k].command),
+                       option, taken ? "help does not tell of it" : "help tells of it, and it is refused");
+            }
+        }
+    }
+    close(nowhere);
+    close(told);
 }
 
 static void test_exif(void) {
@@ -295,6 +370,7 @@ static void test_safetensors(void) {
 
 int main(void) {
     test_args();
+    test_help();
     test_utf8();
     test_exif();
     test_resample();
