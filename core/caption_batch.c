@@ -121,6 +121,7 @@ static davy_dialogue_info numbers_of(const together *t, const picture *p) {
                                 .generated_tokens = (int32_t)p->tokens,
                                 .end = p->answer.end == DV_END_STOP ? DAVY_TURN_STOP : DAVY_TURN_LENGTH,
                                 .kv_bytes = dv_batch_bytes(t->batch),
+                                .flags = p->answer.only_thought ? DAVY_DIALOGUE_UNANSWERED : 0u,
                                 .seconds_to_first_token = (double)(p->first_ns - p->start_ns) * 1e-9,
                                 .tokens_per_second =
                                     p->tokens > 1 && seconds > 0.0 ? (double)(p->tokens - 1) / seconds : 0.0};

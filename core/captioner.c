@@ -272,6 +272,10 @@ const dv_vlm_config *dv_captioner_config(const dv_captioner *c) {
     return &c->config;
 }
 
+bool dv_captioner_thinks(const dv_captioner *c) {
+    return c->facts.thinks;
+}
+
 void dv_captioner_info(const dv_captioner *c, davy_model_info *out) {
     const dv_vlm_config *v = &c->config;
     *out = (davy_model_info){.struct_size = sizeof *out,

@@ -15,6 +15,7 @@ void dv_captioner_release(dv_captioner *c);
 
 const char *dv_captioner_file(const dv_captioner *c); /* for messages */
 const dv_vlm_config *dv_captioner_config(const dv_captioner *c);
+bool dv_captioner_thinks(const dv_captioner *c); /* its answers begin with thoughts */
 void dv_captioner_info(const dv_captioner *c, davy_model_info *out);
 
 /* The weights, which stay as long as they are pinned, also after an unload: then they are loaded anew for the next. gpu: in

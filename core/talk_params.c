@@ -8,7 +8,7 @@
 #include "core/talk_priv.h"
 
 enum { MAX_STOPS = 64, MAX_STOP_BYTES = 1024 /* the stream's, too */ };
-enum { DEFAULT_TOKENS = 256, MAX_TEXT = 1 << 20 };
+enum { DEFAULT_TOKENS = 256, DEFAULT_THINKING_TOKENS = 4096, MAX_TEXT = 1 << 20 };
 
 #define PENALTY_MIN 0.01f /* the sampler's, too */
 
@@ -116,7 +116,9 @@ davy_result dv_asking_copy(const davy_caption_params *params, const davy_model *
     if ((p->flags & DAVY_CAPTION_PUBLISHED) != 0) {
         publish(&dv_captioner_config(dv_model_captioner(m))->generation, &a.p);
     }
-    a.p.max_tokens = p->max_tokens > 0 ? p->max_tokens : DEFAULT_TOKENS;
+    a.p.max_tokens = p->max_tokens > 0                            ? p->max_tokens
+                     : dv_captioner_thinks(dv_model_captioner(m)) ? DEFAULT_THINKING_TOKENS
+                                                                  : DEFAULT_TOKENS;
     a.p.top_p = a.p.top_p > 0.0f ? a.p.top_p : 1.0f;
     a.p.repeat_penalty = a.p.repeat_penalty > 0.0f ? a.p.repeat_penalty : 1.0f;
     r = copy_stops(p, &a);

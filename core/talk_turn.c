@@ -305,7 +305,8 @@ static davy_result keep_turn(davy_dialogue *d, dv_turn *t, dv_answer *a) {
     const double seconds = (double)(t->last_ns - t->first_ns) * 1e-9;
     i->generated_tokens = (int32_t)a->tokens;
     i->end = end.end;
-    i->flags = (i->flags & ~(uint32_t)DAVY_DIALOGUE_SMALLER) | (t->smaller ? DAVY_DIALOGUE_SMALLER : 0u);
+    i->flags &= DAVY_DIALOGUE_SHORTER;
+    i->flags |= (t->smaller ? DAVY_DIALOGUE_SMALLER : 0u) | (a->only_thought ? DAVY_DIALOGUE_UNANSWERED : 0u);
     i->seconds_to_first_token = (double)(t->first_ns - t->start_ns) * 1e-9;
     i->tokens_per_second = a->tokens > 1 && seconds > 0.0 ? (double)(a->tokens - 1) / seconds : 0.0;
     tell(t, true);

@@ -24,6 +24,7 @@ struct dv_stream {
     bool begun; /* something other than white space has come */
     bool strip; /* one space is taken off what comes first */
     bool hide_thoughts, thinking;
+    bool passed; /* a block of thoughts was left out */
     enum { THOUGHTS_NONE, THOUGHTS_PERHAPS, THOUGHTS_INSIDE } thoughts;
     bool stopped;
     uint8_t cut[4]; /* the start of a character */
@@ -105,6 +106,7 @@ void dv_stream_reset(dv_stream *s) {
     s->begun = !s->trim_start;
     s->strip = s->t->spaces_strip;
     s->thoughts = !s->hide_thoughts ? THOUGHTS_NONE : s->thinking ? THOUGHTS_INSIDE : THOUGHTS_PERHAPS;
+    s->passed = false;
     s->stopped = false;
     s->n_cut = 0;
     s->n_held = 0;
@@ -161,6 +163,7 @@ static void end_thoughts(dv_stream *s, int64_t at) {
     }
     drop_front(s, from);
     s->begun = s->n_held > 0;
+    s->passed = true;
     s->thoughts = THOUGHTS_NONE;
 }
 
@@ -278,4 +281,8 @@ davy_result dv_stream_end(dv_stream *s, const char **text, uint64_t *bytes) {
         *bytes = (uint64_t)s->given;
     }
     return r;
+}
+
+bool dv_stream_only_thought(const dv_stream *s) {
+    return s->thoughts == THOUGHTS_INSIDE || (s->passed && !s->begun);
 }

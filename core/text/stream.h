@@ -27,6 +27,8 @@ void dv_stream_release(dv_stream *s);
 davy_result dv_stream_push(dv_stream *s, int32_t id, const char **text, uint64_t *bytes, bool *stop);
 /* No more ids: the rest, a cut character as U+FFFD. */
 davy_result dv_stream_end(dv_stream *s, const char **text, uint64_t *bytes);
+/* Whether all that has come so far were thoughts, and were left out: nothing of an answer. */
+bool dv_stream_only_thought(const dv_stream *s);
 /* From the start again, for the next answer. */
 void dv_stream_reset(dv_stream *s);
 

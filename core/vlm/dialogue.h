@@ -125,6 +125,7 @@ typedef struct dv_answer {
     uint64_t bytes;
     int64_t tokens;
     dv_dialogue_end end;
+    bool only_thought; /* it ended inside thoughts that are no part of it, and is empty */
 } dv_answer;
 
 davy_result dv_dialogue_answer(dv_dialogue *d, const dv_answer_options *o, dv_answer *out);

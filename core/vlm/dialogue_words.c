@@ -112,6 +112,7 @@ davy_result dv_answering_end(dv_answering *a, davy_result r) {
     } else if (r == DAVY_OK) {
         out->end = DV_END_STOP;
     }
+    out->only_thought = r == DAVY_OK && dv_stream_only_thought(a->stream);
     dv_stream_release(a->stream);
     a->stream = NULL;
     if (r < 0) {

@@ -65,6 +65,12 @@ static davy_result open_files(const dv_vlm_open *o, files *f, dv_vlm_config *c) 
     return r;
 }
 
+/* Of the prompts that are known only Qwen3's comes in both forms. */
+static davy_result ask_template(const dv_vlm_open *o, const files *f, const dv_vlm_config *c, bool *thinks) {
+    *thinks = false;
+    return c->family == DV_VLM_QWEN3 ? dv_template_thinks(o->path, f->gguf ? f->text : NULL, thinks) : DAVY_OK;
+}
+
 static davy_result open_tokenizer(const dv_vlm_open *o, const files *f, dv_vlm_model *m) {
     const dv_vlm_tokens *t = &m->config.tokens;
     m->image_id = t->image >= 0 && t->image < DV_MAX_TOKENS ? (int32_t)t->image : -1;
@@ -73,7 +79,7 @@ static davy_result open_tokenizer(const dv_vlm_open *o, const files *f, dv_vlm_m
     if (!o->no_tokenizer) {
         bool thinks = false;
         r = dv_tokenizer_open(o->path, &m->tokenizer);
-        r = r < 0 ? r : dv_template_thinks(o->path, f->gguf ? f->text : NULL, &thinks);
+        r = r < 0 ? r : ask_template(o, f, &m->config, &thinks);
         if (r < 0) {
             return r;
         }
@@ -143,6 +149,7 @@ davy_result dv_vlm_model_describe(const dv_vlm_open *open, dv_vlm_config *config
     davy_result r = enter_folder(&o, &folder);
     r = r < 0 ? r : open_files(&o, &f, config);
     *facts = (dv_vlm_facts){0};
+    r = r < 0 ? r : ask_template(&o, &f, config, &facts->thinks);
     count(f.text, facts);
     count(f.vision, facts);
     dv_tensors_release(f.vision);

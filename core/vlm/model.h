@@ -35,6 +35,7 @@ typedef struct dv_vlm_open {
 
 typedef struct dv_vlm_facts {
     uint64_t parameters, bytes; /* of all tensors, as stored */
+    bool thinks;                /* its prompt ends inside a block of thoughts */
 } dv_vlm_facts;
 
 /* What headers and JSON say, without loading anything: heap and pool are not used. */

@@ -83,6 +83,16 @@ static void add_numbers(cJSON *j, const davy_dialogue_info *i) {
     cJSON_AddNumberToObject(j, "tokens_per_second", i->tokens_per_second);
 }
 
+/* Thoughts alone are no caption: nothing is kept, so that a run with more tokens tries the picture again. */
+static int check_answered(const char *path, const davy_dialogue_info *i) {
+    if ((i->flags & DAVY_DIALOGUE_UNANSWERED) == 0) {
+        return CLI_OK;
+    }
+    return cli_fail(path, "the answer ended inside the model's thoughts, after %d tokens: %s--thoughts shows them",
+                    (int)i->generated_tokens,
+                    i->end == DAVY_TURN_LENGTH ? "more --max-tokens (or --context) let it come to an answer, " : "");
+}
+
 /* An answer and its numbers go into j, and to the terminal where it is not there yet. */
 static void show(const cli_captioner *c, const char *path, const char *utf8, const davy_dialogue_info *i, cJSON *j) {
     if ((i->flags & DAVY_DIALOGUE_SMALLER) != 0) {
@@ -114,7 +124,7 @@ static int answer(cli_captioner *c, const char *path, cJSON *j) {
     int result = CLI_OK;
     if (r < 0) {
         result = cli_session_fail(&c->session, path, r);
-    } else {
+    } else if ((result = check_answered(path, &info)) == CLI_OK) {
         show(c, path, utf8, &info, j);
     }
     api->text_release(text);
@@ -196,9 +206,13 @@ int cli_caption_keep(cli_captioner *c, const char *path, davy_text *text) {
     if (r < 0) {
         return cli_session_fail(&c->session, path, r);
     }
+    int result = check_answered(path, &info);
+    if (result != CLI_OK) {
+        return result;
+    }
     cJSON *j = begin_line(c, path);
     show(c, path, utf8, &info, j);
-    const int result = end_line(c, j);
+    result = end_line(c, j);
     cJSON_Delete(j);
     return result;
 }

@@ -112,7 +112,7 @@ static const char caption[] =
     "  --prompt TEXT     the question (Describe the image.)\n"
     "  --ask TEXT        a further question about the same picture; may be repeated\n"
     "  --system TEXT     what the model is told before (as its chat template says)\n"
-    "  --max-tokens N    length of an answer (256)\n"
+    "  --max-tokens N    length of an answer, thoughts included (256; of a model that thinks before it answers 4096)\n"
     "  --stop TEXT       an answer ends before this text; may be repeated\n"
     "  --context N       room for so many tokens, of the picture, questions and answers together (the model's,\n"
     "                    at most 8192)\n"

@@ -318,6 +318,33 @@ def test_video(lib, folder, other):
     h.close()
 
 
+def test_thoughts(lib, folder):
+    """A model that thinks has room for its thoughts and an answer where nothing is said about tokens; where they are too few,
+    the info says so: of a turn, and of each of several pictures."""
+    h = Host(lib, folder, compute=abi.Dtype.F32)
+    for params, text, tokens, end, flags in (
+        ({}, "Yes", 312, abi.TurnEnd.STOP, 0),
+        ({"max_tokens": 256}, "", 256, abi.TurnEnd.LENGTH, abi.DialogueFlag.UNANSWERED),
+        ({"max_tokens": 308}, "", 308, abi.TurnEnd.LENGTH, abi.DialogueFlag.UNANSWERED),
+        ({"max_tokens": 309}, "Y", 309, abi.TurnEnd.LENGTH, 0),
+        ({"max_tokens": 2, "flags": abi.CaptionFlag.THOUGHTS}, "t0t1", 2, abi.TurnEnd.LENGTH, 0),
+    ):
+        expected = [(text, tokens, end, flags)]
+        told = lambda text, i: (text, i.generated_tokens, i.end, i.flags)  # noqa: E731
+        d = h.dialogue(**params)
+        h.ask(d, picture(20, 20, 1))
+        found = [told(h.text(d), h.info(d))]
+        check(found == expected, f"{params}: {found}")
+        if flags:
+            h.ask(d, words=b"And?", params=abi.CaptionParams())
+            check(told(h.text(d), h.info(d)) == ("Yes", 312, abi.TurnEnd.STOP, 0), "the next turn has its own")
+        h.api.dialogue_release(d)
+        infos = []
+        texts = h.caption([picture(20, 20, 1), picture(20, 20, 2)], abi.CaptionParams(**params), infos=infos)
+        check([told(*x) for x in zip(texts, infos)] == 2 * expected, f"two, {params}: {texts}")
+    h.close()
+
+
 def test_first_token(lib, folder):
     """A further question costs its own words, half of the first one's tokens at most, and a third of its time: medians of turns
     that follow each other, so that what else the machine does is the same for both."""
@@ -367,6 +394,7 @@ def main():
     test_first_token(lib, folder)
     test_gguf(lib, folder)
     test_video(lib, tiny_vlm.write_qwen(pathlib.Path(sys.argv[1]) / "tiny-qwen"), folder)
+    test_thoughts(lib, tiny_vlm.write_thinking(pathlib.Path(sys.argv[1]) / "tiny-thinking"))
     test_trained(lib)
     print(f"{client.passed} passed, {client.failed} failed")
     return client.failed != 0

@@ -57,13 +57,16 @@ class Host:
         check(r == Result.END, f"read ended with {r}")
         return found
 
-    def caption(self, images, params=None, job=None):
+    def caption(self, images, params=None, job=None, infos=None):
         out = (ctypes.c_void_p * len(images))()
         tensors = (ctypes.POINTER(abi.Tensor) * len(images))(*[ctypes.pointer(i) for i in images])
         p = ref(params) if params else None
         self.lib.check(self.api.caption(self.model, len(images), tensors, p, None, job, out))
         if job is not None:
             return out, tensors
+        for answer in out if infos is not None else ():
+            infos.append(abi.DialogueInfo())
+            self.lib.check(self.api.caption_info(answer, ref(infos[-1])))
         return [self.lib.take_text(ctypes.c_void_p(o)) for o in out]
 
     def memory(self):

@@ -77,6 +77,25 @@ def test_caption():
     check(info["task"] == "caption" and info["family"] == "SmolVLM", f"inspect: {info}")
 
 
+def test_caption_thoughts():
+    """A model that thinks gets to its answer by itself; one that may not say enough for that has failed, and is tried again."""
+    model, out, tiny = tiny_vlm.write_thinking(WORK / "tiny-thinking"), WORK / "thoughts.jsonl", SMALL / "tiny_3x2.png"
+    album = WORK / "thoughts-album"
+    album.mkdir()
+    for name in "a.png", "b.png":
+        shutil.copy(tiny, album / name)
+    say = ("caption", tiny, "--model", model)
+    check(run(*say).stdout == "Yes\n", "an answer behind 300 thoughts")
+    check(run(*say, "--thoughts", "--max-tokens", "2").stdout == "t0t1\n", "--thoughts")
+    p = run(*say, "--max-tokens", "40", "--json", code=1)
+    check(p.stdout == "" and all(x in p.stderr for x in ("tiny_3x2.png", "40 tokens", "--max-tokens", "--thoughts")), f"{p.stderr!r}")
+    many = ("caption", album, "--model", model, "--out", out)
+    p = subprocess.run([DAVY, *map(str, many), "--max-tokens", "40", "--sidecar"], capture_output=True, text=True)
+    check(p.returncode == 1 and "a.png" in p.stderr and "b.png" in p.stderr and "2 of 2" in p.stderr and not list(album.glob("*.txt")), f"two: {p.stderr!r}")
+    run(*many)
+    check([json.loads(l)["text"] for l in out.read_text().splitlines()] == ["Yes", "Yes"], "more tokens try them again")
+
+
 def test_caption_resume():
     """A run goes on where the last one stopped: after a kill, with other questions, with files that are something else."""
     model, album, out = tiny_vlm.write(WORK / "tiny-vlm"), WORK / "resume-album", WORK / "resume.jsonl"

@@ -86,7 +86,34 @@ def qwen_shapes(vocab):
         yield name + ".bias", (n,)
 
 
-def save(folder, vocab, of_shapes):
+THOUGHTS = [f"t{i}" for i in range(300)]
+
+
+def qwen3_shapes(vocab):
+    for n, s in shapes(vocab):
+        if "vision" not in n and "connector" not in n:
+            yield n.replace("text_model.", "language_model."), s
+    for i in range(2):
+        for name in "q_norm", "k_norm":
+            yield f"model.language_model.layers.{i}.self_attn.{name}.weight", (32,)
+    tower = "model.visual."
+    yield tower + "patch_embed.proj.weight", (VISION, 3, 2, 4, 4)
+    yield tower + "patch_embed.proj.bias", (VISION,)
+    yield tower + "pos_embed.weight", (16, VISION)
+    block = tower + "blocks.0."
+    for norm in block + "norm1", block + "norm2", tower + "merger.norm":
+        yield norm + ".weight", (VISION,)
+        yield norm + ".bias", (VISION,)
+    for name, n, k in (
+        (block + "attn.qkv", 3 * VISION, VISION), (block + "attn.proj", VISION, VISION), (block + "mlp.linear_fc1", 48, VISION),
+        (block + "mlp.linear_fc2", VISION, 48), (tower + "merger.linear_fc1", 4 * VISION, 4 * VISION),
+        (tower + "merger.linear_fc2", HIDDEN, 4 * VISION),
+    ):
+        yield name + ".weight", (n, k)
+        yield name + ".bias", (n,)
+
+
+def save(folder, vocab, of_shapes, made=None):
     r = random.Random(5)
     header, blob = {}, bytearray()
     for name, shape in of_shapes(len(vocab)):
@@ -96,7 +123,8 @@ def save(folder, vocab, of_shapes):
             inputs *= side if i > 0 else 1
         norm = len(shape) == 1 and name.endswith("weight")
         spread = 1.0 if "embed_tokens" in name else (3.0 / inputs) ** 0.5 if len(shape) > 1 else 0.1
-        data = array.array("f", ((1.0 if norm else 0.0) + r.uniform(-spread, spread) for _ in range(count)))
+        data = made(name, count) if made else None
+        data = data or array.array("f", ((1.0 if norm else 0.0) + r.uniform(-spread, spread) for _ in range(count)))
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(blob), len(blob) + 4 * count]}
         blob += data.tobytes()
     text = json.dumps(header).encode()
@@ -124,6 +152,50 @@ def write_qwen(folder):
     size = {"size": {"shortest_edge": 768, "longest_edge": 768}, "fps": 2}
     (folder / "video_preprocessor_config.json").write_text(json.dumps(size))
     (folder / "generation_config.json").write_text(json.dumps({"do_sample": True, "temperature": 5.0, "top_k": 40, "repetition_penalty": 1.3}))
+    return folder
+
+
+def write_thinking(folder):
+    """A Qwen3-VL whose layers add nothing, so that a token alone decides about the next one: it thinks t0 to t299, then answers
+    "Yes" and ends."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    vocab, tokens = tokenizer(special)
+    for thought in THOUGHTS:
+        vocab[thought] = len(vocab)
+    r = random.Random(5)
+    rows = [[r.choice((-1.0, 1.0)) for _ in range(HIDDEN)] for _ in vocab]
+    says = [[0.0] * HIDDEN for _ in vocab]
+    chain = [byte_letters()[10], *THOUGHTS, *"</think>Yes", "<|im_end|>"]
+    for token, following in zip(chain, chain[1:]):
+        says[vocab[following]] = rows[vocab[token]]
+
+    def made(name, count):
+        if "embed_tokens" in name or "lm_head" in name:
+            return array.array("f", sum(rows if "embed_tokens" in name else says, []))
+        if "language_model" in name and "norm" in name:
+            return array.array("f", [1.0] * count)
+        return array.array("f", [0.0] * count) if "o_proj" in name or "down_proj" in name else None
+
+    save(folder, vocab, qwen3_shapes, made)
+    (folder / "tokenizer.json").write_text(json.dumps(tokens))
+    config = {
+        "model_type": "qwen3_vl", "image_token_id": vocab["<|image_pad|>"], "video_token_id": vocab["<|video_pad|>"],
+        "tie_word_embeddings": False,
+        "text_config": {
+            "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "head_dim": 32, "vocab_size": len(vocab), "max_position_embeddings": 1024,
+            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "rope_scaling": {"mrope_section": [6, 5, 5], "mrope_interleaved": True},
+        },
+        "vision_config": {
+            "hidden_size": VISION, "out_hidden_size": HIDDEN, "intermediate_size": 48, "num_heads": 2, "depth": 1, "patch_size": 4,
+            "num_position_embeddings": 16, "deepstack_visual_indexes": [],
+        },
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"size": {"shortest_edge": 256, "longest_edge": 1024}}))
+    (folder / "chat_template.jinja").write_text("{{- '<|im_start|>assistant\\n<think>\\n' }}")
     return folder
 
 

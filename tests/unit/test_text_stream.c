@@ -100,6 +100,38 @@ static void test_thoughts(const dv_tokenizer *t) {
     check_stream(t, &shown, IDS("a</think>"), "a|<|/|t|h|i|n|k|>|");
 }
 
+/* Whether nothing but thoughts came. */
+static bool only_thought(const dv_tokenizer *t, const dv_stream_options *o, const char *ids, size_t n) {
+    dv_stream *s = NULL;
+    const char *text = NULL;
+    uint64_t bytes = 0;
+    bool stop = false;
+    CHECK_OK(dv_stream_create(t, o, &s));
+    for (size_t i = 0; s != NULL && i < n; i++) {
+        CHECK_OK(dv_stream_push(s, (uint8_t)ids[i], &text, &bytes, &stop));
+    }
+    if (s == NULL) {
+        return false;
+    }
+    CHECK_OK(dv_stream_end(s, &text, &bytes));
+    const bool only = dv_stream_only_thought(s);
+    dv_stream_reset(s);
+    CHECK(dv_stream_only_thought(s) == (o->thinking && o->hide_thoughts));
+    dv_stream_release(s);
+    return only;
+}
+
+static void test_only_thoughts(const dv_tokenizer *t) {
+    const dv_stream_options o = {.trim_start = true, .hide_thoughts = true};
+    const dv_stream_options inside = {.trim_start = true, .hide_thoughts = true, .thinking = true};
+    const dv_stream_options shown = {.trim_start = true, .thinking = true};
+    CHECK(only_thought(t, &inside, IDS("")) && only_thought(t, &inside, IDS("a</think")));
+    CHECK(only_thought(t, &inside, IDS("a</think>\n")) && !only_thought(t, &inside, IDS("a</think>\nb")));
+    CHECK(only_thought(t, &o, IDS("<think>a")) && only_thought(t, &o, IDS("<think></think>")));
+    CHECK(!only_thought(t, &o, IDS("")) && !only_thought(t, &o, IDS("<th")) && !only_thought(t, &o, IDS("a<think>")));
+    CHECK(!only_thought(t, &shown, IDS("a")) && !only_thought(t, &shown, IDS("")));
+}
+
 static void test_any(const dv_tokenizer *t) {
     uint32_t seed = 12345;
     for (int round = 0; round < 300; round++) {
@@ -165,6 +197,7 @@ int main(void) {
     test_characters(t);
     test_stops(t);
     test_thoughts(t);
+    test_only_thoughts(t);
     test_any(t);
     test_no_memory(t);
     dv_tokenizer_release(t);

@@ -192,6 +192,7 @@ class TurnEnd(enum.IntEnum):
 class DialogueFlag(enum.IntFlag):
     SMALLER = 1
     SHORTER = 2
+    UNANSWERED = 4
 
 
 class CaptionFlag(enum.IntFlag):

@@ -49,6 +49,13 @@ def picture_view(picture):
     return tensors.view(picture, abi.Layout.HWC)
 
 
+def check_answered(info, picture=""):
+    """Thoughts alone are no answer."""
+    if info.flags & abi.DialogueFlag.UNANSWERED:
+        tokens = info.generated_tokens
+        raise errors.Error(f"{picture}the answer ended inside the model's thoughts, after {tokens} tokens: raise max_tokens")
+
+
 class Live:
     """A dialogue of the library: what it is about, and the turns that it has had."""
 
@@ -140,7 +147,9 @@ class Root:
                 lib.check_job(job, lib.api.job_wait(job, (1 << 64) - 1))
             finally:
                 lib.api.job_release(job)
-            text = abi.Handle()
+            text, info = abi.Handle(), abi.DialogueInfo()
+            lib.check(lib.api.dialogue_info(live.handle, ref(info)))
+            check_answered(info)
             lib.check(lib.api.dialogue_text(live.handle, ref(text)))
             live.said.append((question, settings))
             return lib.take_text(text).strip()
@@ -192,4 +201,10 @@ def captions(captioner, pictures, prompt, settings, on_progress=None):
     prepare(captioner)
     lib.check(lib.api.caption(captioner.handle, n, views, ref(settings.params(prompt)), None, ref(job), answers))
     captioner.finish(job, on_progress)
-    return [lib.take_text(answer).strip() for answer in answers]
+    infos = [abi.DialogueInfo() for _ in answers]
+    for answer, info in zip(answers, infos):
+        lib.check(lib.api.caption_info(answer, ref(info)))
+    texts = [lib.take_text(answer).strip() for answer in answers]
+    for i, info in enumerate(infos):
+        check_answered(info, f"picture {i + 1} of {n}: ")
+    return texts

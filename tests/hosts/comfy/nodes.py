@@ -316,6 +316,17 @@ def test_captions(pack, manager):
     sentence(lambda: follow(first, " "), "no question")
 
 
+def test_thoughts(pack, base):
+    """A model that gets no further than its thoughts has no answer."""
+    tiny_vlm.write_thinking(base / "models/LLM/thinking")
+    (model,) = node(pack, "DavyCaptionModelLoader", model_name="thinking")
+    ask = lambda n, **more: node(pack, "DavyCaptionImage", captioner=model, image=image(n, 20, 20), **more)[0]  # noqa: E731
+    sentence(lambda: ask(1), "inside the model's thoughts, after 256 tokens", "raise max_tokens")
+    sentence(lambda: ask(2), "picture 1 of 2", "raise max_tokens")
+    check(ask(1, max_tokens=400) == ["Yes"], "behind its thoughts")
+    shutil.rmtree(base / "models/LLM/thinking")
+
+
 def test_folder(pack, base):
     model = node(pack, "DavyCaptionModelLoader")[0]
     run = lambda **more: node(pack, "DavyCaptionBatch", captioner=model, max_tokens=8, **more)  # noqa: E731
@@ -382,6 +393,7 @@ def main(work):
     card.run(manager, "davy_pack", fake_host.Device("cuda", 0))
     del manager.get_free_memory  # the card's
     test_captions(pack, manager)
+    test_thoughts(pack, base)
     test_folder(pack, base)
     stale.test_models(pack, base)
     stale.test_full_gpu()

@@ -532,7 +532,7 @@ typedef struct davy_caption_params {
     const char *system;      /* NULL: what the model's chat template says; "": none. Counts for the first turn */
     const char *const *stop; /* the answer ends before the first of these texts */
     uint32_t n_stop;         /* up to 64, of up to 1024 bytes each */
-    int32_t max_tokens;      /* of the answer; 0: 256 */
+    int32_t max_tokens;      /* of the answer, thoughts included; 0: 256, of a model that thinks first 4096 */
     float temperature;       /* 0: the likeliest token always, top_k, top_p and seed mean nothing; up to 100 */
     float top_p;             /* 0 to 1; 0: 1 */
     int32_t top_k;           /* 0: all */
@@ -592,7 +592,9 @@ typedef struct davy_token_event {
 
 enum {                            /* davy_dialogue_info.flags */
        DAVY_DIALOGUE_SMALLER = 1, /* last turn: memory was short, a picture was looked at with fewer tiles or pixels */
-       DAVY_DIALOGUE_SHORTER = 2  /* memory was short: the context is smaller than the model's */
+       DAVY_DIALOGUE_SHORTER = 2, /* memory was short: the context is smaller than the model's */
+       DAVY_DIALOGUE_UNANSWERED = 4 /* last turn: it ended inside the model's thoughts, which are left out: no text;
+                                       more max_tokens (of the context, too) let it answer, THOUGHTS shows them */
 };
 
 typedef struct davy_dialogue_info {
