@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 
+import tiny_vlm
 import video_run
 from cli_run import DAVY, SOURCE, WORK, check
 from video_run import EXACT, davy, ffmpeg, nothing_beside, pictures, probe, psnr
@@ -128,6 +129,23 @@ def test_turned():
     davy("decode", WORK / "t.safetensors", "-o", WORK / "t-back.mp4", "--audio", WORK / "t-90.mp4", "--codec", "libx264", *vae)
     (video,) = probe(WORK / "t-back.mp4", "streams")
     check(not video.get("side_data_list"), f"turned again: {video.get('side_data_list')}")
+
+
+def test_turned_caption():
+    """A model sees a phone's video as it is shown: it says of it what it says of the frames that ffmpeg has turned."""
+    model, stored = tiny_vlm.write_qwen(WORK / "tiny-qwen"), WORK / "c.mp4"
+    ffmpeg("-f", "lavfi", "-i", "testsrc=size=96x64:rate=10", "-t", "0.4", "-c:v", "libx264rgb", "-qp", "0", stored)
+    said = []
+    for name, matrix in (("stored", (1, 0, 0, 1)), ("90", (0, 1, -1, 0)), ("180", (-1, 0, 0, -1)), ("mirrored", (-1, 0, 0, 1))):
+        src, frames = WORK / f"c-{name}.mp4", WORK / f"c-{name}"
+        rotated(stored, src, matrix)
+        frames.mkdir()
+        ffmpeg("-i", src, frames / "%06d.png")
+        asked = ("--model", model, "--video-fps", "10", "--max-tokens", "12", "--json")
+        file, folder = (json.loads(davy("caption", *of, *asked).stdout) for of in ((src,), (frames, "--video")))
+        check(file["text"] == folder["text"] and file["image_tokens"] == folder["image_tokens"] > 0, f"{name}: {file}, {folder}")
+        said.append(file["text"])
+    check(len(set(said)) == 4, f"the way it is turned says nothing: {said}")
 
 
 def test_folder_of_sizes():
