@@ -50,7 +50,7 @@ void dv_vlm_picture_defaults(dv_vlm_config *c) {
                               .video_fps = 1,
                               .video_min_frames = 1,
                               .video_max_frames = 64,
-                              .video_longest = side};
+                              .video_longest = 4 * side};
         statistics(p, false);
         break;
     case DV_VLM_LLAVA:
@@ -105,18 +105,34 @@ static int64_t plain_size(const dv_cfg *c, const char *key) {
     return v != NULL && dv_json_int(v, &n) ? dv_cfg_int(c, key, 0, 1, MAX_SIDE) : 0;
 }
 
+static int64_t longest_of(const dv_cfg *c, int64_t otherwise) {
+    const int64_t plain = plain_size(c, "size");
+    if (plain > 0) {
+        return plain;
+    }
+    const dv_cfg size = dv_cfg_object(c, "size");
+    return dv_cfg_int(&size, "longest_edge", otherwise, 1, MAX_SIDE);
+}
+
+/* How SmolVLM2 looks at videos. As published it stands among the settings for pictures, and what transformers makes of it among
+ * those for videos; `size` goes before video_size there, of pictures though it be. */
+static void read_sampling(const dv_cfg *c, dv_vlm_picture *p) {
+    p->video_fps = dv_cfg_real(c, "fps", p->video_fps, 1e-3, 1e3);
+    p->video_max_frames = dv_cfg_int(c, "num_frames", p->video_max_frames, 1, 65536);
+    const dv_cfg sampling = dv_cfg_object(c, "video_sampling");
+    p->video_fps = dv_cfg_real(&sampling, "fps", p->video_fps, 1e-3, 1e3);
+    p->video_max_frames = dv_cfg_int(&sampling, "max_frames", p->video_max_frames, 1, 65536);
+    const dv_cfg frame = dv_cfg_object(&sampling, "video_size");
+    p->video_longest = dv_cfg_int(&frame, "longest_edge", p->video_longest, 1, MAX_SIDE);
+    p->video_longest = longest_of(c, p->video_longest);
+}
+
 static void read_tiles(const dv_cfg *c, dv_vlm_picture *p) {
-    const int64_t size = plain_size(c, "size");
-    const dv_cfg sizes = size > 0 ? (dv_cfg){.file = c->file, .r = c->r} : dv_cfg_object(c, "size");
-    p->longest = size > 0 ? size : dv_cfg_int(&sizes, "longest_edge", p->longest, 1, MAX_SIDE);
+    p->longest = longest_of(c, p->longest);
     const dv_cfg most = dv_cfg_object(c, "max_image_size");
     p->tile = dv_cfg_int(&most, "longest_edge", p->tile, 1, MAX_SIDE);
     p->split = dv_cfg_bool(c, "do_image_splitting", p->split);
-    const dv_cfg video = dv_cfg_object(c, "video_sampling");
-    p->video_fps = dv_cfg_real(&video, "fps", p->video_fps, 1e-3, 1e3);
-    p->video_max_frames = dv_cfg_int(&video, "max_frames", p->video_max_frames, 1, 65536);
-    const dv_cfg frame = dv_cfg_object(&video, "video_size");
-    p->video_longest = dv_cfg_int(&frame, "longest_edge", p->video_longest, 1, MAX_SIDE);
+    read_sampling(c, p);
 }
 
 static void read_smart(const dv_cfg *c, const dv_vlm_vision *v, dv_vlm_picture *p) {
@@ -196,18 +212,14 @@ void dv_vlm_read_video(const dv_cfg *c, dv_vlm_config *out) {
     if (c->node == NULL || p->video_fps == 0) {
         return;
     }
+    if (p->rule != DV_VLM_PICTURE_SMART) {
+        read_sampling(c, p);
+        return;
+    }
     p->video_fps = dv_cfg_real(c, "fps", p->video_fps, 1e-3, 1e3);
     p->video_min_frames = dv_cfg_int(c, "min_frames", p->video_min_frames, 1, 65536);
     p->video_max_frames = dv_cfg_int(c, "max_frames", p->video_max_frames, p->video_min_frames, 65536);
     const dv_cfg size = dv_cfg_object(c, "size");
-    if (p->rule == DV_VLM_PICTURE_SMART) {
-        p->video_min_pixels = dv_cfg_int(&size, "shortest_edge", p->video_min_pixels, 1, MAX_PIXELS);
-        p->video_max_pixels = dv_cfg_int(&size, "longest_edge", p->video_max_pixels, p->video_min_pixels, MAX_PIXELS);
-    } else {
-        const dv_cfg sampling = dv_cfg_object(c, "video_sampling");
-        p->video_fps = dv_cfg_real(&sampling, "fps", p->video_fps, 1e-3, 1e3);
-        p->video_max_frames = dv_cfg_int(&sampling, "max_frames", p->video_max_frames, 1, 65536);
-        const dv_cfg frame = dv_cfg_object(&sampling, "video_size");
-        p->video_longest = dv_cfg_int(&frame, "longest_edge", p->video_longest, 1, MAX_SIDE);
-    }
+    p->video_min_pixels = dv_cfg_int(&size, "shortest_edge", p->video_min_pixels, 1, MAX_PIXELS);
+    p->video_max_pixels = dv_cfg_int(&size, "longest_edge", p->video_max_pixels, p->video_min_pixels, MAX_PIXELS);
 }

@@ -38,7 +38,10 @@ static void test_smolvlm(void) {
                            "\"max_image_size\":{\"longest_edge\":512},\"video_sampling\":{\"fps\":2,\"max_frames\":8,"
                            "\"video_size\":{\"longest_edge\":600}}}");
     CHECK(!c.picture.split && c.picture.longest == 1024 && c.picture.filter == DV_PIL_BICUBIC);
-    CHECK(c.picture.video_fps == 2 && c.picture.video_max_frames == 8 && c.picture.video_longest == 600);
+    CHECK(c.picture.video_fps == 2 && c.picture.video_max_frames == 8 && c.picture.video_longest == 1024);
+    c = good(SMOLVLM_256M, "{\"max_image_size\":{\"longest_edge\":512},\"video_sampling\":{\"fps\":2,\"max_frames\":8,"
+                           "\"video_size\":{\"longest_edge\":600}}}");
+    CHECK(c.picture.longest == 2048 && c.picture.video_longest == 600); /* only where there is no size */
     c = good(SMOLVLM_2B, NULL);
     check_tower(&c.vision, DV_VLM_TOWER_SIGLIP, 1152, 4304, 27, 16);
     CHECK(c.vision.grid == 27 && c.vision.tokens_per_tile == 81 && c.text.rope.theta == 273768);
@@ -202,6 +205,17 @@ static void test_files(void) {
                                                     "\"bos_token_id\":1,\"min_p\":0.05,\"no_repeat_ngram_size\":3}")};
     CHECK_OK(dv_vlm_config_parse(&f, &c));
     CHECK(!c.picture.split && c.picture.video_fps == 3 && c.tokens.n_eos == 2 && c.tokens.eos[1] == 2);
+    dv_vlm_files saved = f; /* by transformers: no video_sampling any more */
+    saved.processor =
+        json_text("processor_config.json",
+                  "{\"video_processor\":{\"fps\":0.5,\"num_frames\":20,\"size\":{\"longest_edge\":700}}}");
+    dv_vlm_config v = {0};
+    CHECK_OK(dv_vlm_config_parse(&saved, &v));
+    CHECK(v.picture.video_fps == 0.5 && v.picture.video_max_frames == 20 && v.picture.video_longest == 700);
+    saved.processor = json_text("processor_config.json",
+                                "{\"video_processor\":{\"num_frames\":20,\"video_sampling\":{\"max_frames\":9}}}");
+    CHECK_OK(dv_vlm_config_parse(&saved, &v));
+    CHECK(v.picture.video_max_frames == 9); /* which goes first where both are there */
     CHECK(c.generation.sample && c.generation.top_p == 0.9 && c.generation.top_k == 50 && c.tokens.bos == 1);
     CHECK(c.generation.min_p == 0.05 && c.generation.no_repeat_ngram == 3);
     const char *shared = getenv("DAVY_SHARED");

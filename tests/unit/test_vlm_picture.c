@@ -175,7 +175,7 @@ static void test_videos(void) {
     dv_picture_plan p = {0};
     const dv_picture_options none = {0};
     CHECK_OK(dv_picture_plan_video(&c, &none, 640, 480, 10, &p));
-    CHECK(p.first_w == 512 && p.first_h == 384 && p.resized_h == 512 && p.tiles == 10 && p.tokens == 640);
+    CHECK(p.first_w == 2048 && p.first_h == 1536 && p.resized_h == 512 && p.tiles == 10 && p.tokens == 640);
     c = config_of(QWEN2_5_3B);
     check_frames(&c, 300, 30, 20, 15, 285, 2850);
     check_frames(&c, 7, 24, 4, 1, 5, 9);
