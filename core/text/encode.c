@@ -23,6 +23,10 @@ void dv_ids_clear(dv_ids *ids) {
     *ids = (dv_ids){0};
 }
 
+const char *dv_tokenizer_told(const dv_tokenizer *t) {
+    return t->told;
+}
+
 int32_t dv_tokenizer_size(const dv_tokenizer *t) {
     return (int32_t)t->n_tokens;
 }

@@ -21,7 +21,8 @@ typedef struct dv_tokenizer dv_tokenizer;
 davy_result dv_tokenizer_from_json(const char *text, uint64_t bytes, const char *where, dv_tokenizer **out);
 /* Of SentencePiece's own file: model BPE, without rules of normalisation. */
 davy_result dv_tokenizer_from_model(const void *data, uint64_t bytes, const char *where, dv_tokenizer **out);
-/* Of a GGUF file's metadata: tokenizer.ggml.model "gpt2" with a known tokenizer.ggml.pre, or "llama". */
+/* Of a GGUF file's metadata: tokenizer.ggml.model "gpt2" with a known tokenizer.ggml.pre, or without where the vocabulary is
+ * Llama 3's, or "llama". */
 davy_result dv_tokenizer_from_gguf(dv_source *source, dv_tokenizer **out);
 /* A tokenizer.json, a tokenizer.model, a folder that holds one of them (the first wins), or a .gguf file. */
 davy_result dv_tokenizer_open(const char *path, dv_tokenizer **out);
@@ -30,6 +31,9 @@ void dv_tokenizer_release(dv_tokenizer *t);
 /* Before anybody else has it: `content` becomes a special token, behind all others where the file has no such name. For
  * what has a place in a prompt, but need not be a word of the model's. */
 davy_result dv_tokenizer_add_placeholder(dv_tokenizer *t, const char *content);
+
+/* What the file does not say and its vocabulary told, a sentence; NULL: nothing. */
+const char *dv_tokenizer_told(const dv_tokenizer *t);
 
 int32_t dv_tokenizer_size(const dv_tokenizer *t); /* one more than the largest id */
 /* The id of an added token's content or of an entry of the vocabulary as the file writes it ("Ġthe"); -1: none. */

@@ -59,6 +59,43 @@ static davy_result each_pre(void *user, int64_t index, const char *text, uint64_
                    dv_printable(shown, sizeof shown, text, bytes));
 }
 
+/* Files of Llama 3's first days do not name its pre-tokeniser, and its vocabulary tells as well: nothing else has these tokens
+ * behind 128000 others, and there is every number of three digits and none of four, as its expression cuts them. */
+static bool is_llama3(const dv_tokenizer *t) {
+    static const struct {
+        const char *name;
+        int32_t id;
+    } marks[] = {{"<|begin_of_text|>", 128000},
+                 {"<|end_of_text|>", 128001},
+                 {"<|start_header_id|>", 128006},
+                 {"<|end_header_id|>", 128007},
+                 {"<|eot_id|>", 128009}};
+    for (size_t i = 0; i < DV_ARRAY_LEN(marks); i++) {
+        const dv_added *a = dv_added_find(t, (dv_name){marks[i].name, strlen(marks[i].name)});
+        if (a == NULL || a->id != marks[i].id) {
+            return false;
+        }
+    }
+    for (int i = 0; i < 2000; i++) {
+        char digits[8];
+        snprintf(digits, sizeof digits, i < 1000 ? "%03d" : "%04d", i);
+        if ((dv_tokenizer_find_name(t, (dv_name){digits, strlen(digits)}) >= 0) != (i < 1000)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static davy_result tell_pre(reading *g) {
+    static const char llama3[] = "llama-bpe";
+    if (!is_llama3(g->t)) {
+        return dv_fail(DAVY_E_FORMAT, "%s: %s is missing, and the tokens are not Llama 3's", g->t->where, keys[PRE]);
+    }
+    g->t->told =
+        "tokenizer.ggml.pre is missing; the tokens are Llama 3's, and so are the pieces that texts are cut into";
+    return each_pre(g, 0, llama3, sizeof llama3 - 1);
+}
+
 static davy_result each_model(void *user, int64_t index, const char *text, uint64_t bytes) {
     (void)index;
     reading *g = user;
@@ -189,7 +226,7 @@ static davy_result read_pieces(reading *g) {
 }
 
 static davy_result read_all(reading *g) {
-    static const int needed[] = {PRE, TOKENS, MERGES};
+    static const int needed[] = {TOKENS, MERGES};
     static const int model[] = {MODEL};
     davy_result r = dv_gguf_find(g->source, keys, KEYS, g->values);
     r = r < 0 ? r : check_keys(g, model, 1);
@@ -201,10 +238,11 @@ static davy_result read_all(reading *g) {
         return r < 0 ? r : read_pieces(g);
     }
     r = check_keys(g, needed, DV_ARRAY_LEN(needed));
-    if (r == DAVY_OK && g->values[PRE].type != DV_GGUF_STRING) {
+    const bool named = g->values[PRE].type != DV_GGUF_COUNT;
+    if (r == DAVY_OK && named && g->values[PRE].type != DV_GGUF_STRING) {
         r = dv_fail(DAVY_E_FORMAT, "%s: %s is no text", g->t->where, keys[PRE]);
     }
-    r = r < 0 ? r : strings(g, PRE, each_pre);
+    r = r < 0 || !named ? r : strings(g, PRE, each_pre);
     if (r < 0) {
         return r;
     }
@@ -216,6 +254,7 @@ static davy_result read_all(reading *g) {
     r = r < 0 ? r : strings(g, TOKENS, each_token);
     g->pass = 1;
     r = r < 0 ? r : strings(g, TOKENS, each_token);
+    r = r < 0 || named ? r : tell_pre(g);
     r = r < 0 ? r : strings(g, MERGES, each_merge);
     r = r < 0 ? r : dv_tokenizer_done(g->t, NULL);
     return r < 0 ? r : read_ids(g);

@@ -61,7 +61,8 @@ typedef struct dv_slot {
 
 struct dv_tokenizer {
     char *where;
-    uint8_t *bytes; /* texts of all tokens, one after another */
+    const char *told; /* see dv_tokenizer_told */
+    uint8_t *bytes;   /* texts of all tokens, one after another */
     int64_t n_bytes, bytes_room;
     dv_token *tokens; /* by id */
     int64_t n_tokens, tokens_room;
