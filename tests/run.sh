@@ -29,7 +29,7 @@ step() {
 cd "$root" || exit 1
 step ctest ctest --test-dir "$build" -V -j "${JOBS:-$(nproc)}" --timeout 900
 step sanitize sh tests/sanitize.sh
-step fuzz sh tests/fuzz/run.sh "${FUZZ_SECONDS:-30}"
+step fuzz sh tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"
 step windows sh tests/hosts/windows.sh "$build"
 
 # Sums over all logs. A step that failed without a failed check (a crash, a build error) counts as one.
