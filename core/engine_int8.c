@@ -1,13 +1,13 @@
 /* engine_int8.c - integers of eight bits where they do no harm: before an engine of that precision is handed out, a test
  * picture goes through its network in 16 bits, on a CPU in 32, then with eight in one layer after the other, and at last with
- * all of those that may have them. What is logged is the difference on that picture. */
+ * all of those that may have them. What is logged is the difference on that picture. Where memory is short it is a smaller one. */
 #include <math.h>
 #include <string.h>
 
 #include "core/engine_priv.h"
 #include "core/error.h"
 
-enum { MOST_TRIES = 128, LEAST_TRIES = 8, SIDE = 128, LATENT_SIDE = 16, OCTAVES = 5 };
+enum { MOST_TRIES = 128, LEAST_TRIES = 8, SIDE = 128, LATENT_SIDE = 16, HALVINGS = 3, OCTAVES = 5 };
 
 #define CPU_FLOPS 1.5e12 /* of all tries together, about */
 
@@ -98,12 +98,12 @@ static davy_result plan_trial(trial *t, int64_t *side, davy_plan_info *info) {
     }
 }
 
-static davy_result open_trial(trial *t) {
+static davy_result open_trial(trial *t, int64_t *side) {
     davy_plan_info info = {.struct_size = sizeof info};
-    int64_t channels = 0, side = t->stage == DV_STAGE_DECODE ? LATENT_SIDE : SIDE;
+    int64_t channels = 0;
     davy_result r = dv_engine_channels(t->e, t->stage, &channels);
-    r = r == DAVY_OK ? plan_trial(t, &side, &info) : r;
-    r = r == DAVY_OK ? make_image(side, side, channels, &t->in) : r;
+    r = r == DAVY_OK ? plan_trial(t, side, &info) : r;
+    r = r == DAVY_OK ? make_image(*side, *side, channels, &t->in) : r;
     r = r == DAVY_OK ? make_image(info.shape[0], info.shape[1], info.shape[2], &t->out) : r;
     if (r == DAVY_OK) {
         paint(&t->in, t->stage);
@@ -212,19 +212,45 @@ static const char *plain_name(const dv_engine *e) {
     return on_cpu(e) ? "fp32" : dv_engine_is_wide(e) ? "bf16" : "fp16";
 }
 
+static davy_result try_side(dv_engine *e, dv_stage stage, int64_t first, int64_t *side, double *error) {
+    trial t = {.e = e, .stage = stage};
+    davy_result r = open_trial(&t, side);
+    r = r == DAVY_OK ? run_reference(&t) : r;
+    r = r == DAVY_OK ? try_layers(&t, first) : r;
+    r = r == DAVY_OK ? choose(&t, first, error) : r;
+    close_trial(&t);
+    return r;
+}
+
+/* The picture need not have room that the caller's will not need either. */
+static davy_result try_sides(dv_engine *e, dv_stage stage, int64_t first, double *error) {
+    const int64_t whole = stage == DV_STAGE_DECODE ? LATENT_SIDE : SIDE;
+    int64_t side = whole;
+    davy_result r = try_side(e, stage, first, &side, error);
+    for (int i = 1; i <= HALVINGS && dv_is_short(r); i++) {
+        dv_int8_set(&e->int8, first, e->int8.n, false);
+        r = dv_engine_unload(e);
+        side = whole >> i;
+        r = r == DAVY_OK ? try_side(e, stage, first, &side, error) : r;
+        if (r == DAVY_OK) {
+            dv_logf(e->services.log, DAVY_LOG_WARN,
+                    "%s: memory is short, so that int8 was tried on a picture of %lld x %lld only", e->file_name,
+                    (long long)side, (long long)side);
+        }
+    }
+    return dv_is_short(r)
+               ? dv_fail_prefix("precision int8, a test picture of %lld x %lld", (long long)side, (long long)side)
+               : r;
+}
+
 static davy_result calibrate_stage(dv_engine *e, dv_stage stage) {
     const int64_t first = e->int8.n, before = dv_int8_count(&e->int8);
-    trial t = {.e = e, .stage = stage};
     double error = 0.0;
     davy_result r = list_layers(e, stage);
     if (r != DAVY_OK || e->int8.n == first) {
         return r;
     }
-    r = open_trial(&t);
-    r = r == DAVY_OK ? run_reference(&t) : r;
-    r = r == DAVY_OK ? try_layers(&t, first) : r;
-    r = r == DAVY_OK ? choose(&t, first, &error) : r;
-    close_trial(&t);
+    r = try_sides(e, stage, first, &error);
     if (r == DAVY_OK) {
         const int64_t on = dv_int8_count(&e->int8) - before;
         dv_logf(e->services.log, DAVY_LOG_INFO,

@@ -116,6 +116,9 @@ static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_op
                                .tf32 = tf32,
                                .split = {split[0], split[1]}};
     r = dv_engine_create(&ed, &m->engine);
+    if (dv_is_short(r) && dv_model_make_room(m)) { /* int8 is tried on a picture */
+        r = dv_engine_create(&ed, &m->engine);
+    }
     if (r < 0) {
         return r;
     }

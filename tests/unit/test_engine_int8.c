@@ -71,6 +71,38 @@ static void test_close(void) {
     check_close(wide_kl, &encode, "kl encoder");
 }
 
+/* The least budget that f32 runs in is enough for eight bits, and for trying them. */
+static void test_budget(dv_tensors *(*make)(void), const question *q) {
+    fixture f;
+    fixture_spec spec = {.tensors = make(), .threads = 1, .cpu = dvk_cpu_detect(), .budget = 1u << 30};
+    uint64_t least = 0;
+    result r = {0};
+    for (int runs = fixture_open(&f, &spec); runs;) {
+        CHECK(dv_engine_unload(f.engine) == DAVY_OK);
+        runs = ask(&f, q, &r) == DAVY_OK;
+        least = runs ? dv_heap_budget(f.services.heap) : least;
+        dv_heap_set_budget(f.services.heap, dv_heap_budget(f.services.heap) / 16 * 15);
+        free(r.data);
+    }
+    fixture_close(&f);
+    spec.tensors = make();
+    spec.budget = least;
+    spec.compute = DAVY_DTYPE_INT8;
+    if (CHECK(least < 1u << 26) && fixture_open(&f, &spec)) {
+        CHECKF(ask(&f, q, &r) == DAVY_OK, "%s", last_error());
+        free(r.data);
+        CHECK(dv_heap_peak(f.services.heap) <= least);
+    }
+    fixture_close(&f);
+}
+
+static void test_budgets(void) {
+    const question picture = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 24, .w = 20};
+    const question latent = {.stage = DV_STAGE_DECODE, .c = 4, .h = 8, .w = 8};
+    test_budget(wide_compact, &picture);
+    test_budget(wide_kl, &latent);
+}
+
 static void test_refused(void) {
     const davy_dtype not [] = {DAVY_DTYPE_F16, DAVY_DTYPE_FP8, DAVY_DTYPE_INT4};
     for (size_t i = 0; i < DV_ARRAY_LEN(not ); i++) {
@@ -90,6 +122,7 @@ static void test_refused(void) {
 
 int main(void) {
     test_close();
+    test_budgets();
     test_refused();
     return check_done();
 }
