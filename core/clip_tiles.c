@@ -57,6 +57,7 @@ static davy_result measure(const void *user, const dv_request *request, dv_layou
     l->workspace = need.arena + (g->offloads ? need.stays * (streams - 1) : need.state * streams);
     l->band = l->tiles > 1 ? beside(t, &y, &x, t->rule.step, need.out_c) : 0;
     l->weights = need.weights;
+    l->copies = t->e->services.n_gpus > 0 ? 0 : (uint64_t)dv_min((int64_t)need.weights, (int64_t)DV_STORE_BATCH_BYTES);
     l->flops = need.flops * (uint64_t)l->tiles;
     l->cost = need.cost * (double)l->tiles;
     return DAVY_OK;

@@ -78,6 +78,7 @@ davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *r
         dv_div_up(tiles_in_all(request, l), l->together) * (dv_max(request->batch, 1) / pictures_at_once(request, l));
     l->workspace = dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(e->services.pool));
     l->weights = store != NULL ? dv_store_missing(store, request->stage, plan) : plan->weight_bytes;
+    l->copies = gpu ? 0 : dv_store_copies(store, request->stage, plan); /* a GPU's are in the host's memory */
     l->flops = flops / (uint64_t)l->together * (uint64_t)l->tiles;
     l->cost *= (double)l->tiles / (double)l->together;
     l->moving = (double)samples_of(plan) / HOST_BYTES_A_NS;
@@ -91,12 +92,10 @@ davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *r
     return DAVY_OK;
 }
 
-/* The f32 copies made while packing are gone before the workspace is taken; for a GPU they are in the host's memory. */
-uint64_t dv_layout_need(const dv_engine *e, const dv_layout *l) {
-    const uint64_t batch = e->services.n_gpus > 0 ? 0 : DV_STORE_BATCH_BYTES;
-    const uint64_t copies = l->weights < batch ? l->weights : batch;
+/* The f32 copies made while packing are gone before the workspace is taken. */
+uint64_t dv_layout_need(const dv_layout *l) {
     const uint64_t run = l->workspace + l->band;
-    return l->weights + (run > copies ? run : copies);
+    return l->weights + (run > l->copies ? run : l->copies);
 }
 
 /* Tiles of one picture go to all GPUs, pictures of one tile where there is enough to do. */
@@ -133,7 +132,7 @@ davy_result dv_layout_group(dv_engine *e, dv_store *store, const dv_request *req
         if (r != DAVY_OK && r != DAVY_E_UNSUPPORTED) { /* no kernel takes so many */
             return r;
         }
-        if (r != DAVY_OK || trial.workspace - trial.kept > GROUP_WORKSPACE || dv_layout_need(e, &trial) > available ||
+        if (r != DAVY_OK || trial.workspace - trial.kept > GROUP_WORKSPACE || dv_layout_need(&trial) > available ||
             time_of(&trial) > PAYS * time_of(l)) {
             break;
         }

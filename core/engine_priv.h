@@ -58,6 +58,7 @@ typedef struct dv_layout {
     uint64_t workspace; /* of an instance */
     uint64_t band;      /* f32 rows in which fades are added up */
     uint64_t weights;   /* not packed yet */
+    uint64_t copies;    /* of them, while they are packed, at least */
     uint64_t flops;     /* all tiles of a picture */
     double cost;        /* also */
     double moving;      /* ns that a group's pictures take to come and go, from and to the host */
@@ -159,7 +160,7 @@ davy_result dv_layout_choose_by(dv_engine *e, const dv_gauge *gauge, const dv_re
                                 dv_layout *out);
 /* engine_group.c: what a layout costs, whose tile size, overlap and `together` are set. */
 davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *request, dv_layout *l);
-uint64_t dv_layout_need(const dv_engine *e, const dv_layout *l);
+uint64_t dv_layout_need(const dv_layout *l);
 /* Of a layout that fits with one tile at a time: how many are computed together, and on how many GPUs. */
 davy_result dv_layout_group(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available, dv_layout *l);
 /* Whether a picture's tiles share something, so that they go through several passes. */

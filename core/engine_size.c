@@ -104,7 +104,7 @@ static davy_result measure(search *s, dv_layout *l) {
 }
 
 static bool fits(search *s, const dv_layout *l) {
-    const uint64_t need = dv_layout_need(s->e, l);
+    const uint64_t need = dv_layout_need(l);
     s->least = s->least == 0 || need < s->least ? need : s->least;
     return need <= s->available;
 }
@@ -337,9 +337,9 @@ static davy_result choose_layout(dv_engine *e, dv_store *store, const dv_request
     if (r != DAVY_OK) {
         return r;
     }
-    const uint64_t alone = dv_layout_need(e, out);
+    const uint64_t alone = dv_layout_need(out);
     r = dv_layout_group(e, store, request, available, out);
-    const uint64_t need = dv_layout_need(e, out);
+    const uint64_t need = dv_layout_need(out);
     if (r == DAVY_OK && need > available && need - alone < available) {
         s = search_of(e, store, &one, available - (need - alone));
         r = choose_tiles(&s, out);

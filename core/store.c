@@ -287,6 +287,25 @@ uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan) {
     return bytes;
 }
 
+uint64_t dv_store_copies(dv_store *s, dv_stage stage, const dv_plan *plan) {
+    uint64_t most = 0;
+    for (int64_t i = 0; i < plan->n_weights; i++) {
+        const dv_weight *w = &plan->weights[i];
+        const uint64_t bytes = dv_weight_source(plan->graph, w);
+        if (bytes > most) {
+            if (s != NULL) {
+                dv_mutex_lock(s->lock);
+            }
+            const bool packed = s != NULL && find(s, stage, plan->graph->params[w->param].label, w) != NULL;
+            if (s != NULL) {
+                dv_mutex_unlock(s->lock);
+            }
+            most = packed ? most : bytes;
+        }
+    }
+    return most;
+}
+
 /* Out of memory: it counts again. */
 static bool see(dv_seen *seen, uint64_t hash) {
     for (int64_t i = 0; i < seen->count; i++) {

@@ -8,7 +8,7 @@
 
 typedef struct dv_store dv_store;
 
-/* f32 copies that packing makes take about this much at a time. */
+/* f32 copies that packing makes take about this much at a time, less where memory is short. */
 #define DV_STORE_BATCH_BYTES (32ull << 20)
 
 /* Of a GPU's packed values too: large enough to keep many threads busy. */
@@ -24,7 +24,9 @@ void dv_store_release(dv_store *s);
 
 /* Bytes that binding this plan would still have to pack; and what all that is packed takes. */
 uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan);
-/* The same of several plans, each weight once: what is missing for this one and no plan before had; anew: were nothing packed. */
+/* What the f32 copies take beside them at least, on the CPU; s NULL: nothing is packed. */
+uint64_t dv_store_copies(dv_store *s, dv_stage stage, const dv_plan *plan);
+/* What binding several plans packs, each weight once: what is missing for this one and no plan before had; anew: were nothing packed. */
 typedef struct dv_seen {
     uint64_t *hashes; /* dv_free */
     int64_t count, capacity;

@@ -17,17 +17,10 @@ typedef struct batch {
     void **packed;       /* [count]: where the result goes, in host memory */
     int64_t *first_unit; /* [count + 1], of the packing loop */
     int64_t count;
+    uint64_t limit;     /* as in packing */
     davy_result result; /* first failure of a worker, under the store's lock */
     davy_error_info error;
 } batch;
-
-static int64_t elements_of(const dv_param_info *p) {
-    int64_t n = 1;
-    for (int32_t i = 0; i < p->ndim; i++) {
-        n *= p->shape[i];
-    }
-    return n;
-}
 
 static davy_result read_stored(const batch *b, const dv_param_info *p, float *dst) {
     if (p->ref != NULL) {
@@ -43,13 +36,13 @@ static davy_result read_stored(const batch *b, const dv_param_info *p, float *ds
     if (p->derive != NULL) {
         return p->derive(b->store->tensors, p->key, dst);
     }
-    memcpy(dst, p->constant, (size_t)elements_of(p) * sizeof(float));
+    memcpy(dst, p->constant, (size_t)dv_param_elements(p) * sizeof(float));
     return DAVY_OK;
 }
 
 static davy_result read_values(const batch *b, const dv_param_info *p, float *dst) {
     const davy_result r = read_stored(b, p, dst);
-    for (int64_t i = 0; p->exponent != 0 && r == DAVY_OK && i < elements_of(p); i++) {
+    for (int64_t i = 0; p->exponent != 0 && r == DAVY_OK && i < dv_param_elements(p); i++) {
         dst[i] = ldexpf(dst[i], p->exponent);
     }
     return r;
@@ -61,7 +54,7 @@ static davy_result read_one(const batch *b, int64_t i) {
         return read_values(b, p, b->sources[i]);
     }
     float *dst = b->packed[i];
-    const int64_t have = elements_of(p);
+    const int64_t have = dv_param_elements(p);
     if (have < 1 || b->weights[i]->count % have != 0) {
         return dv_fail(DAVY_E_SHAPE, "%s: %lld values, expected %lld", p->label, (long long)have,
                        (long long)b->weights[i]->count);
@@ -121,7 +114,7 @@ static int64_t parts_of(const dv_weight *w) {
 static void pack_some(const batch *b, int64_t i, int64_t first, int64_t last) {
     const dv_weight *w = b->weights[i];
     const int64_t units = dv_kernel_pack_units(w->kernel, &w->conv);
-    const int64_t each = elements_of(&b->graph->params[w->param]) / parts_of(w);
+    const int64_t each = dv_param_elements(&b->graph->params[w->param]) / parts_of(w);
     while (first < last) {
         const int64_t part = first / units, at = first % units;
         const int64_t end = dv_min(units, at + last - first);
@@ -175,24 +168,17 @@ static davy_result run_loops(batch *b, dv_watch *watch) {
 
 /* ---- batches ---- */
 
-/* f32 values that a weight is packed from; vectors are read in place. */
-static uint64_t source_bytes(const dv_graph *g, const dv_weight *w) {
-    return !dv_kernel_none(w->kernel) ? dv_align_up((uint64_t)elements_of(&g->params[w->param]) * sizeof(float), 64)
-                                      : 0;
-}
-
 /* Host memory that a weight takes while its batch is packed. */
 static uint64_t passing_bytes(const dv_store *s, const dv_graph *g, const dv_weight *w) {
-    return source_bytes(g, w) + (s->gpu != NULL ? dv_weight_room(s, w) : 0);
+    return dv_weight_source(g, w) + (s->gpu != NULL ? dv_weight_room(s, w) : 0);
 }
 
 /* Sets b->count to what of the `left` weights goes together; returns the host memory that takes. */
 static uint64_t gather(batch *b, int64_t left) {
-    const uint64_t limit = b->store->gpu != NULL ? DV_STORE_GPU_BATCH_BYTES : DV_STORE_BATCH_BYTES;
     uint64_t bytes = 0;
     for (b->count = 0; b->count < left; b->count++) {
         const uint64_t more = passing_bytes(b->store, b->graph, b->weights[b->count]);
-        if (b->count > 0 && bytes + more > limit) {
+        if (b->count > 0 && bytes + more > b->limit) {
             break;
         }
         bytes += more;
@@ -209,7 +195,7 @@ static uint64_t lay_out(batch *b, char *block) {
     }
     const uint64_t packed = at;
     for (int64_t i = 0; i < b->count; i++) {
-        const uint64_t bytes = source_bytes(b->graph, b->weights[i]);
+        const uint64_t bytes = dv_weight_source(b->graph, b->weights[i]);
         b->sources[i] = bytes > 0 ? (float *)(void *)(block + at) : NULL;
         at += bytes;
     }
@@ -230,29 +216,48 @@ static davy_result poll(void *user) {
 
 typedef struct packing { /* memory and queue of all batches */
     char *block;
-    uint64_t bytes;
+    uint64_t bytes, limit; /* of a batch: of the largest; that only a weight by itself passes */
     void *arrays;
     dv_gpu_queue *queue;
 } packing;
 
-static davy_result begin(const dv_store *s, const dv_graph *g, const dv_missing *m, packing *p) {
-    batch b = {.store = (dv_store *)(uintptr_t)s, .graph = g};
+static uint64_t largest_batch(const dv_store *s, const dv_graph *g, const dv_missing *m, uint64_t limit) {
+    batch b = {.store = (dv_store *)(uintptr_t)s, .graph = g, .limit = limit};
+    uint64_t most = 0;
     for (int64_t i = 0; i < m->count; i += b.count) {
         b.weights = m->weights + i;
         const uint64_t bytes = gather(&b, m->count - i);
-        p->bytes = bytes > p->bytes ? bytes : p->bytes;
+        most = bytes > most ? bytes : most;
     }
-    const uint64_t per_weight = sizeof *b.sources + sizeof *b.packed + sizeof *b.first_unit;
+    return most;
+}
+
+/* Where memory is short batches become smaller, down to a weight at a time. */
+static davy_result take_block(const dv_store *s, const dv_graph *g, const dv_missing *m, packing *p) {
+    void *block = NULL;
+    uint64_t refused = UINT64_MAX;
+    davy_result r = DAVY_OK;
+    p->limit = s->gpu != NULL ? DV_STORE_GPU_BATCH_BYTES : DV_STORE_BATCH_BYTES;
+    p->bytes = largest_batch(s, g, m, p->limit);
+    while (p->bytes > 0 && p->bytes < refused) {
+        r = dv_heap_alloc(s->services->heap, DV_MEM_WORKSPACE, p->bytes, "weights being packed", &block);
+        refused = dv_ran_out(r) ? p->bytes : 0;
+        while (dv_ran_out(r) && p->limit > 0 && p->bytes == refused) {
+            p->limit /= 2;
+            p->bytes = largest_batch(s, g, m, p->limit);
+        }
+    }
+    p->block = block;
+    return r;
+}
+
+static davy_result begin(const dv_store *s, const dv_graph *g, const dv_missing *m, packing *p) {
+    const uint64_t per_weight = sizeof(float *) + sizeof(void *) + sizeof(int64_t); /* sources, packed, first_unit */
     p->arrays = dv_calloc((uint64_t)m->count + 1, per_weight);
     if (p->arrays == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
     }
-    davy_result r = DAVY_OK;
-    if (p->bytes > 0) {
-        void *block = NULL;
-        r = dv_heap_alloc(s->services->heap, DV_MEM_WORKSPACE, p->bytes, "weights being packed", &block);
-        p->block = block;
-    }
+    const davy_result r = take_block(s, g, m, p);
     return r == DAVY_OK && s->gpu != NULL ? dv_gpu_queue_take(s->gpu, NULL, &p->queue) : r;
 }
 
@@ -270,7 +275,7 @@ davy_result dv_store_pack(dv_store *s, const dv_graph *graph, const dv_missing *
     packing p = {0};
     davy_result r = m->count > 0 ? begin(s, graph, m, &p) : DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < m->count;) {
-        batch b = {.store = s, .graph = graph, .entries = m->entries + i, .weights = m->weights + i};
+        batch b = {.store = s, .graph = graph, .entries = m->entries + i, .weights = m->weights + i, .limit = p.limit};
         gather(&b, m->count - i);
         b.first_unit = p.arrays;
         b.sources = (float **)(void *)(b.first_unit + b.count + 1);

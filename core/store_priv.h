@@ -51,6 +51,20 @@ static inline uint64_t dv_weight_room(const dv_store *s, const dv_weight *w) {
     return s->gpu != NULL ? dv_align_up(w->bytes, DV_WEIGHT_ALIGN) : w->bytes;
 }
 
+static inline int64_t dv_param_elements(const dv_param_info *p) {
+    int64_t n = 1;
+    for (int32_t i = 0; i < p->ndim; i++) {
+        n *= p->shape[i];
+    }
+    return n;
+}
+
+/* f32 values that a weight is packed from; vectors are read in place. */
+static inline uint64_t dv_weight_source(const dv_graph *g, const dv_weight *w) {
+    const uint64_t values = (uint64_t)dv_param_elements(&g->params[w->param]);
+    return dv_kernel_none(w->kernel) ? 0 : dv_align_up(values * sizeof(float), 64);
+}
+
 void dv_packed_mark_ready(dv_store *s, dv_packed **entries, int64_t count);
 /* Reads and packs all of m, and marks it ready. By the one thread that packs. */
 davy_result dv_store_pack(dv_store *s, const dv_graph *graph, const dv_missing *m, dv_watch *watch);

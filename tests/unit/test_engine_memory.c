@@ -91,6 +91,32 @@ static void test_repacking(void) {
     fixture_close(&f);
 }
 
+/* Where not all f32 copies have room beside the packed weights, these are packed a few at a time. */
+static void test_small_batches(void) {
+    fixture f;
+    fixture_spec spec = {.tensors = narrow(), .threads = 1, .cpu = 0};
+    if (!fixture_open(&f, &spec)) {
+        return;
+    }
+    CHECK(dv_engine_load(f.engine, NULL) == DAVY_OK);
+    const uint64_t weights = dv_heap_used(f.services.heap, DV_MEM_WEIGHTS);
+    fixture_close(&f);
+    spec.tensors = narrow();
+    spec.budget = weights + weights / 4;
+    if (!fixture_open(&f, &spec)) {
+        return;
+    }
+    CHECKF(dv_engine_load(f.engine, NULL) == DAVY_OK, "%s", last_error());
+    CHECK(dv_heap_used(f.services.heap, DV_MEM_WEIGHTS) == weights);
+    CHECK(dv_engine_unload(f.engine) == DAVY_OK);
+    const question q = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 8, .w = 8, .tiling = {.width = -1}};
+    result r = {0};
+    CHECKF(ask(&f, &q, &r) == DAVY_OK, "%s", last_error());
+    CHECK(r.info.workspace_bytes < weights / 4);
+    free(r.data);
+    fixture_close(&f);
+}
+
 #if defined(__SANITIZE_THREAD__)
 enum { ALLOCATIONS = 7 }; /* one in so many fails: what threads do then is soon seen */
 #else
@@ -138,6 +164,7 @@ int main(void) {
     test_budgets();
     test_lean();
     test_repacking();
+    test_small_batches();
     test_failing_allocations();
     return check_done();
 }
