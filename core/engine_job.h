@@ -11,7 +11,8 @@ typedef struct dv_job {
     const dv_work *work;
     dv_route *route;
     dv_watch watch;
-    double group_cost; /* of the tiles that are computed together, in all passes; on the CPU that is one */
+    struct dv_job *other; /* at work: the next of the engine's, under its lock */
+    double group_cost;    /* of the tiles that are computed together, in all passes; on the CPU that is one */
 } dv_job;
 
 /* Weights, memory, all tiles. *acquired: whether it got as far as computing; before that an error keeps nothing. */

@@ -78,6 +78,7 @@ typedef struct dv_route {
 } dv_route;
 
 typedef struct dv_clip_memos dv_clip_memos; /* engine_stream_memo.c */
+struct dv_job;                              /* engine_job.h */
 
 struct dv_engine {
     dv_services services;
@@ -97,6 +98,7 @@ struct dv_engine {
     dv_cond *finished;          /* a run ended */
     int32_t running;            /* under the lock, like all below */
     uint64_t running_bytes;     /* workspace of those runs */
+    struct dv_job *jobs;        /* those runs */
     int32_t n_lanes;            /* the CPU is one, or every GPU is one */
     dv_store *stores[DV_LANES]; /* replaced by unload */
     dv_route *routes[DV_ROUTES];
@@ -183,7 +185,9 @@ void dv_routes_drop(dv_engine *e);
 /* Idle arenas of all routes but `except`, least recently used first, until at most keep_bytes remain. */
 void dv_routes_trim(dv_engine *e, const dv_route *except, uint64_t keep_bytes);
 uint64_t dv_engine_budget(const dv_engine *e);
-uint64_t dv_engine_available(dv_engine *e);            /* of the lane that has least */
+uint64_t dv_engine_available(dv_engine *e); /* of the lane that has least */
+/* engine_run.c, under the lock: weights on a lane that runs of pictures still use, though the engine has given them up. */
+uint64_t dv_engine_leaving(const dv_engine *e, int32_t lane);
 dv_store *dv_engine_store(dv_engine *e, int32_t lane); /* referenced */
 
 #endif

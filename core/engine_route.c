@@ -137,7 +137,7 @@ uint64_t dv_engine_budget(const dv_engine *e) {
     return e->services.n_gpus > 0 ? dv_gpu_budget(dv_engine_gpu(e, 0)) : dv_heap_budget(e->services.heap);
 }
 
-/* What runs of this engine hold now counts as available: a run that finds it taken waits for them (engine_run.c), so
+/* What runs of this engine hold now, but for the weights that the next one uses, too, counts as available: a run that finds it taken waits for them (engine_run.c), so
  * that the tiles of a picture do not depend on what else is going on. */
 static uint64_t available_on(dv_engine *e, int32_t lane) {
     dv_gpu *gpu = dv_engine_gpu(e, lane);
@@ -149,7 +149,7 @@ static uint64_t available_on(dv_engine *e, int32_t lane) {
     const uint64_t used = gpu != NULL ? dv_gpu_used(gpu, DV_MEM_WEIGHTS) + dv_gpu_used(gpu, DV_MEM_WORKSPACE)
                                       : dv_heap_used(heap, DV_MEM_WEIGHTS) + dv_heap_used(heap, DV_MEM_WORKSPACE);
     dv_mutex_lock(e->lock);
-    const uint64_t running = e->running_bytes;
+    const uint64_t running = e->running_bytes + dv_engine_leaving(e, lane);
     dv_mutex_unlock(e->lock);
     const uint64_t ours = idle_bytes(e, lane) + running;
     const uint64_t foreign = used > ours ? used - ours : 0;

@@ -13,23 +13,65 @@ static uint64_t route_bytes(const dv_route *route) {
     return route->layout.workspace + route->layout.band;
 }
 
-static void count_running(dv_engine *e, const dv_route *route, int32_t change) {
+static void begin_running(dv_job *j) {
+    dv_engine *e = j->e;
     dv_mutex_lock(e->lock);
-    e->running += change;
-    e->running_bytes = change > 0 ? e->running_bytes + route_bytes(route) : e->running_bytes - route_bytes(route);
+    e->running++;
+    e->running_bytes += route_bytes(j->route);
+    j->other = e->jobs;
+    e->jobs = j;
+    dv_mutex_unlock(e->lock);
+}
+
+/* Those who wait for memory go on when this run's is free, also weights that only it had left. */
+static void end_running(dv_job *j) {
+    dv_engine *e = j->e;
+    const uint64_t bytes = route_bytes(j->route);
+    dv_mutex_lock(e->lock);
+    dv_job **at = &e->jobs;
+    while (*at != j) {
+        at = &(*at)->other;
+    }
+    *at = j->other;
+    dv_mutex_unlock(e->lock);
+    dv_route_release(j->route);
+    dv_mutex_lock(e->lock);
+    e->running--;
+    e->running_bytes -= bytes;
     dv_cond_broadcast(e->finished);
     dv_mutex_unlock(e->lock);
 }
 
-/* false: nobody else is at work. */
-static bool wait_for_others(dv_engine *e) {
+uint64_t dv_engine_leaving(const dv_engine *e, int32_t lane) {
+    uint64_t bytes = 0;
+    for (const dv_job *j = e->jobs; j != NULL; j = j->other) {
+        dv_store *store = j->route->stores[lane];
+        bool counted = store == NULL || store == e->stores[lane];
+        for (const dv_job *k = e->jobs; k != j && !counted; k = k->other) {
+            counted = k->route->stores[lane] == store;
+        }
+        bytes += counted ? 0 : dv_store_bytes(store);
+    }
+    return bytes;
+}
+
+static bool others_run(dv_engine *e, int32_t ours) {
     dv_mutex_lock(e->lock);
-    const bool others = e->running > 0;
-    if (others) {
+    const bool others = e->running > ours;
+    dv_mutex_unlock(e->lock);
+    return others;
+}
+
+/* By a run that holds nothing. */
+static davy_result wait_for_others(dv_engine *e, const dv_work *w) {
+    dv_watch watch;
+    dv_mutex_lock(e->lock);
+    if (e->running > 0) {
         dv_cond_wait(e->finished, e->lock, WAIT_NS);
     }
     dv_mutex_unlock(e->lock);
-    return others;
+    dv_watch_begin(&watch, &w->control, dv_stage_name(w->stage), 1.0);
+    return dv_watch_poll(&watch);
 }
 
 static dv_request request_of(const dv_work *work) {
@@ -96,7 +138,6 @@ static davy_result run_route(dv_job *j) {
     if (r != DAVY_OK) {
         return r;
     }
-    count_running(e, j->route, 1);
     dv_routes_trim(e, j->route, e->services.n_gpus > 0 ? KEEP_OTHER_GPU_BYTES : KEEP_OTHER_BYTES);
     r = run(j, &acquired);
     if (dv_is_short(r) && !acquired) {
@@ -106,7 +147,6 @@ static davy_result run_route(dv_job *j) {
     if (r == DAVY_OK) {
         r = dv_watch_end(&j->watch);
     }
-    count_running(e, j->route, -1);
     return r;
 }
 
@@ -132,33 +172,44 @@ static int take_less(const dv_engine *e, dv_request *request, davy_result r, con
     return 1;
 }
 
+/* *others: what it is short of, runs that are at work may give back. Else *attempt counts, and *request asks for less. */
+static davy_result try_run(dv_job *j, dv_request *request, int *attempt, davy_error_info *refused, bool *others) {
+    dv_engine *e = j->e;
+    davy_result r = dv_route_get(e, request, &j->route);
+    if (r != DAVY_OK) {
+        *attempt = ATTEMPTS;
+        *others = dv_is_short(r) && others_run(e, 0);
+        return r == DAVY_E_BUDGET && request->limit != 0 && !*others ? device_is_full(j->work, refused) : r;
+    }
+    begin_running(j);
+    r = check_route(j->work, j->route);
+    r = r == DAVY_OK ? run_route(j) : r;
+    *others = dv_is_short(r) && others_run(e, 1);
+    if (dv_is_short(r) && !*others) { /* somebody beyond this engine has taken it */
+        if (r == DAVY_E_NOMEM_DEVICE) {
+            dv_error_get(refused);
+        }
+        *attempt += take_less(e, request, r, j->route);
+        dv_route_forget(e, j->route);
+    }
+    end_running(j);
+    return r;
+}
+
 davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
     dv_request request = request_of(work);
     davy_error_info refused = {.struct_size = sizeof refused};
     davy_result r = check_work(e, work);
     for (int attempt = 0; r == DAVY_OK && attempt < ATTEMPTS;) {
         dv_job j = {.e = e, .work = work};
-        r = dv_route_get(e, &request, &j.route);
-        if (r != DAVY_OK) {
-            return r == DAVY_E_BUDGET && request.limit != 0 ? device_is_full(work, &refused) : r;
-        }
-        r = check_route(work, j.route);
-        if (r == DAVY_OK) {
-            r = run_route(&j);
-        }
+        bool others = false;
+        const int before = attempt;
+        r = try_run(&j, &request, &attempt, &refused, &others);
         if (!dv_is_short(r)) {
-            dv_route_release(j.route);
             return r;
         }
-        if (!wait_for_others(e)) { /* somebody beyond this engine has taken it */
-            if (r == DAVY_E_NOMEM_DEVICE) {
-                dv_error_get(&refused);
-            }
-            attempt += take_less(e, &request, r, j.route);
-            dv_route_forget(e, j.route);
-        }
-        dv_route_release(j.route);
-        r = attempt < ATTEMPTS ? DAVY_OK : r;
+        attempt = others ? before : attempt;
+        r = others ? wait_for_others(e, work) : attempt < ATTEMPTS ? DAVY_OK : r;
     }
     return r;
 }

@@ -1,4 +1,6 @@
 /* test_engine_memory.c - an engine with little memory: budgets, weights given back and packed again, failing allocations. */
+#include <stdatomic.h>
+
 #include "tests/unit/engine_networks.h"
 
 static void test_budgets(void) {
@@ -117,6 +119,74 @@ static void test_small_batches(void) {
     fixture_close(&f);
 }
 
+typedef struct long_run { /* one that stops while it holds its memory */
+    fixture *f;
+    const question *q;
+    result r;
+    davy_result code;
+    _Atomic int32_t stopped, go_on, ended;
+} long_run;
+
+static int32_t stop_here(void *user) {
+    long_run *l = user;
+    if (dv_heap_used(l->f->services.heap, DV_MEM_WORKSPACE) > 0) {
+        atomic_store(&l->stopped, 1);
+        while (atomic_load(&l->go_on) == 0) {
+            dv_thread_yield();
+        }
+    }
+    return 0;
+}
+
+static void run_long(void *arg) {
+    long_run *l = arg;
+    l->code = ask(l->f, l->q, &l->r);
+    atomic_store(&l->ended, 1);
+}
+
+/* Weights are given up under a run, and the budget has no room for two sets of them: the next run waits. */
+static void test_unload_under_a_run(void) {
+    fixture f;
+    const fixture_spec spec = {.tensors = narrow(), .threads = 1, .cpu = 0};
+    if (!fixture_open(&f, &spec)) {
+        return;
+    }
+    result want = {0};
+    question q = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 16, .w = 16, .tiling = {.width = -1}};
+    long_run first = {.f = &f, .q = &q}, second = {.f = &f, .q = &q};
+    CHECK(ask(&f, &q, &want) == DAVY_OK);
+    dv_engine_trim(f.engine, 0);
+    question stops = q;
+    stops.control = (dv_control){.cancelled = stop_here, .cancelled_user = &first};
+    first.q = &stops;
+    dv_thread *threads[2] = {0};
+    CHECK(dv_thread_start(run_long, &first, "first", &threads[0]) == DAVY_OK);
+    while (atomic_load(&first.stopped) == 0 && atomic_load(&first.ended) == 0) {
+        dv_thread_yield();
+    }
+    const uint64_t weights = dv_heap_used(f.services.heap, DV_MEM_WEIGHTS);
+    CHECK(weights > want.info.workspace_bytes / 2);
+    CHECK(dv_engine_unload(f.engine) == DAVY_OK);
+    dv_heap_set_budget(f.services.heap, weights + want.info.workspace_bytes * 3 / 2);
+    dv_engine_review(f.engine);
+    CHECK(dv_thread_start(run_long, &second, "second", &threads[1]) == DAVY_OK);
+    for (const uint64_t until = dv_now_ns() + 50000000; dv_now_ns() < until && atomic_load(&second.ended) == 0;) {
+        dv_thread_yield();
+    }
+    CHECK(atomic_load(&second.ended) == 0);
+    atomic_store(&first.go_on, 1);
+    dv_thread_join(threads[0]);
+    dv_thread_join(threads[1]);
+    CHECKF(first.code == DAVY_OK && second.code == DAVY_OK, "%d, %d: %s", (int)first.code, (int)second.code,
+           last_error());
+    CHECK(same_bits(&first.r, &want) && same_bits(&second.r, &want));
+    CHECK(dv_heap_used(f.services.heap, DV_MEM_WEIGHTS) == weights);
+    free(want.data);
+    free(first.r.data);
+    free(second.r.data);
+    fixture_close(&f);
+}
+
 #if defined(__SANITIZE_THREAD__)
 enum { ALLOCATIONS = 7 }; /* one in so many fails: what threads do then is soon seen */
 #else
@@ -165,6 +235,7 @@ int main(void) {
     test_lean();
     test_repacking();
     test_small_batches();
+    test_unload_under_a_run();
     test_failing_allocations();
     return check_done();
 }
