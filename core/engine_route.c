@@ -137,8 +137,8 @@ uint64_t dv_engine_budget(const dv_engine *e) {
     return e->services.n_gpus > 0 ? dv_gpu_budget(dv_engine_gpu(e, 0)) : dv_heap_budget(e->services.heap);
 }
 
-/* What runs of this engine hold now, but for the weights that the next one uses, too, counts as available: a run that finds it taken waits for them (engine_run.c), so
- * that the tiles of a picture do not depend on what else is going on. */
+/* What runs of this engine hold now, but for the weights that the next one uses, too, counts as available: a run that finds it
+ * taken waits for them (engine_run.c), so that the tiles of a picture do not depend on what else is going on. */
 static uint64_t available_on(dv_engine *e, int32_t lane) {
     dv_gpu *gpu = dv_engine_gpu(e, lane);
     dv_heap *heap = e->services.heap;
