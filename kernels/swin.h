@@ -11,7 +11,7 @@ typedef struct dvk_swin_norm {
     int32_t reserved;
 } dvk_swin_norm;
 
-/* A 1x1 convolution: plain as the reference reads it, packed as the CUDA kernel does (kernels/cuda/swin.h). Either may be
+/* A 1x1 convolution: plain as the reference reads it, packed as the CUDA kernel does (kernels/cuda/window/swin.h). Either may be
  * NULL where the other is used. */
 typedef struct dvk_swin_linear {
     const float *w; /* [out][in] */

@@ -2,7 +2,7 @@
 #ifndef DV_TESTS_LAST_ERROR_H
 #define DV_TESTS_LAST_ERROR_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 static inline const char *last_error(void) {
     static davy_error_info info;

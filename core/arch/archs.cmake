@@ -1,5 +1,5 @@
-# The architectures: every .c file of this folder. Gives DV_ARCH_SOURCES, with a generated file that holds dv_archs[].
-file(GLOB DV_ARCH_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.c)
+# The architectures: every up_*.c (upscalers) and vae_*.c of this folder. Gives DV_ARCH_SOURCES, with a generated file that holds dv_archs[].
+file(GLOB DV_ARCH_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/up_*.c ${CMAKE_CURRENT_LIST_DIR}/vae_*.c)
 
 set(dv_arch_externs "")
 set(dv_arch_entries "")
@@ -11,7 +11,7 @@ endforeach()
 
 set(dv_arch_list ${CMAKE_BINARY_DIR}/generated/archs.c)
 file(CONFIGURE OUTPUT ${dv_arch_list} @ONLY CONTENT "/* Generated from the files of core/arch; do not edit. */
-#include \"core/arch.h\"
+#include \"core/arch/arch.h\"
 
 @dv_arch_externs@
 const dv_arch *const dv_archs[] = {

@@ -1,6 +1,6 @@
 /* up_atd.c - ATD, the Adaptive Token Dictionary: beside attention in windows, each pixel hears the tokens of a dictionary, and
  * the pixels that are like the same token, wherever they are, each other. docs/arch/up_atd.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 #include "core/block/derived.h"
 #include "core/block/swin.h"
 #include "core/block/weights.h"
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 
 #define GROUP "layers.0.residual_group."
 #define TABLE "attn_win.relative_position_bias_table"

@@ -1,12 +1,12 @@
 /* up_compact.c - SRVGGNetCompact: Real-ESRGAN's animevideov3 and general-x4v3, the Compact, UltraCompact and
  * SuperUltraCompact families, davy-live. A chain of 3x3 convolutions with PReLU at the size of the input, then one
  * pixel shuffle; the input's nearest neighbour is added. docs/arch/up_compact.md has all of it. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 typedef struct cfg {
     int64_t features, convs, in, out, scale; /* convs: those between the first and the last */

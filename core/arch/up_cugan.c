@@ -1,12 +1,12 @@
 /* up_cugan.c - Real-CUGAN (UpCunet x2, x3, x4 and the fast x2) and waifu2x's UpCUNet, which is the x2 with other weights.
  * docs/arch/up_cugan.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "core/block/cunet.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 typedef enum kind { TIMES_2, TIMES_3, TIMES_4, FAST_2 } kind;
 

@@ -1,6 +1,6 @@
 /* up_dat.c - DAT, the Dual Aggregation Transformer: blocks that attend to pixels of oblong windows in turn with blocks
  * that attend between channels, each with a depthwise convolution beside it. docs/arch/up_dat.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 #include "core/block/dat.h"
 #include "core/block/oblong.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 #define BLOCK "layers.0.blocks.0."
 

@@ -1,13 +1,13 @@
 /* up_drct.c - DRCT and DRCT-L: SwinIR's blocks in residual dense groups, where each of five blocks sees what all before
  * it have made. docs/arch/up_drct.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
 #include "core/block/body.h"
 #include "core/block/swin.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { BLOCKS = 5 };
 

@@ -1,13 +1,13 @@
 /* up_hat.c - HAT, the Hybrid Attention Transformer: SwinIR's blocks with a gated convolution beside the attention, and at
  * the end of each group one whose keys reach beyond the window. docs/arch/up_hat.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
 #include "core/block/body.h"
 #include "core/block/swin.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 #define GROUP "layers.0.residual_group."
 

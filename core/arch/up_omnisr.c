@@ -1,12 +1,12 @@
 /* up_omnisr.c - OmniSR: attention inside windows and over a grid, each followed by attention between the channels of the
  * same pixels; a spatial gate ends each group. docs/arch/up_omnisr.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
 #include "core/block/swin.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { HEADS = 4, SIZE_MIN = 16 };
 #define LAYER_NORM_2D_EPS 1e-6f

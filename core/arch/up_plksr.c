@@ -1,13 +1,13 @@
 /* up_plksr.c - PLKSR and RealPLKSR: blocks that mix channels with small kernels, then replace the first of them by a
  * convolution of up to 17 x 17. docs/arch/up_plksr.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/block/derived.h"
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 
 enum { GROUPS = 4, RGB = 3 }; /* of RealPLKSR's group norms, which no file says */
 #define NORM_EPS       1e-5f

@@ -1,6 +1,6 @@
 /* up_rgt.c - RGT, the Recursive Generalization Transformer: DAT's attention in oblong windows in turn with attention of all
  * pixels to a picture that has been made small again and again. docs/arch/up_rgt.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 #include "core/block/dat.h"
 #include "core/block/oblong.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 #define BLOCK "layers.0.blocks.0."
 

@@ -1,13 +1,13 @@
 /* up_rrdb.c - RRDBNet: ESRGAN, Real-ESRGAN, BSRGAN/RealSR, ESRGAN+, with pixel unshuffle in front for x2 and x1.
  * Residual blocks of densely connected convolutions at the size of the input, then nearest x2 and a convolution per
  * doubling. Three ways to name the same layers exist. docs/arch/up_rrdb.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 #define LRELU_SLOPE 0.2f
 #define RESIDUAL    0.2f

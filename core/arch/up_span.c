@@ -1,12 +1,12 @@
 /* up_span.c - SPAN, the Swift Parameter-free Attention Network: blocks of three 3x3 convolutions whose output gates
  * itself. Trained as 1x1 -> 3x3 -> 1x1 plus a 1x1 skip, run as the one 3x3 convolution these add up to.
  * docs/arch/up_span.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
 #include "core/block/conv3xc.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { BLOCKS = 6 };
 

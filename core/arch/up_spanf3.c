@@ -1,11 +1,11 @@
 /* up_spanf3.c - SPAN-F3, the network of newer AnimeJaNai releases: SPAN's blocks with ReLU, gated by a 1x1 convolution, at
  * half the size of the picture. docs/arch/up_spanf3.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
 #include "core/block/conv3xc.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 typedef struct cfg {
     int64_t features, blocks, channels, unshuffle, shuffle, scale;

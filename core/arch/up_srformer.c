@@ -1,13 +1,13 @@
 /* up_srformer.c - SRFormer: SwinIR's groups with permuted attention, in which four pixels of a window are one key, and a
  * depthwise convolution in the MLP; classical, lightweight and real-world networks. docs/arch/up_srformer.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
 #include "core/block/body.h"
 #include "core/block/swin.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 #define BLOCKS "layers.0.residual_group.blocks."
 #define TABLE  "attn.relative_position_bias_table"

@@ -1,12 +1,12 @@
 /* up_waifu2x.c - waifu2x's CUNet (denoising at the size of the picture) and UpConv7 (x2). Its UpCUNet is up_cugan.c.
  * docs/arch/up_waifu2x.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 
 #include "core/block/cunet.h"
 #include "core/block/derived.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { CUNET_MARGIN = 28, CUNET_ALIGN = 4, UPCONV_MARGIN = 7, UPCONV_LAYERS = 6 };
 

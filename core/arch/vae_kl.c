@@ -1,7 +1,7 @@
 /* vae_kl.c - AutoencoderKL, the image autoencoder of Stable Diffusion 1, 2, XL, 3, of FLUX.1 and FLUX.2 and of the x4
  * upscaler, under the original (ldm) and the diffusers names. All of these are one network with other widths; what
  * tells them apart is the scale of their latents, which the weights do not say. docs/arch/vae_kl.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "core/block/autoencoder.h"
 #include "core/block/resnet.h"
 #include "core/block/weights.h"
-#include "core/error.h"
-#include "core/file/text.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 
 enum { MAX_LEVELS = 8, NAME_BYTES = 192 };
 #define NORM_EPS 1e-6f

@@ -1,6 +1,6 @@
 /* vae_seedvr2.c - the video autoencoder of SeedVR2: AutoencoderKL with convolutions that see two frames back, which makes
  * four frames of one latent. Group norms and attention see one frame at a time. docs/arch/vae_seedvr2.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "core/block/resnet.h"
 #include "core/block/upsampler.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { MAX_LEVELS = 8, NAME_BYTES = 128 };
 #define LATENT_SCALE 0.9152f

@@ -2,14 +2,14 @@
  * blocks), taesana (32x). Chains of 3x3 convolutions and residual blocks, written down here as one letter a layer
  * because the files name layers by their place in the chain. Pictures are [0,1]; latents are the diffusion model's own
  * (scaled). docs/arch/vae_tae.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "core/block/autoencoder.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 /* l: 3 tanh(x/3)   c: conv   n: conv without bias   s: conv, stride 2   d: conv without bias, stride 2   r: ReLU
  * b: block   u: nearest x2 */

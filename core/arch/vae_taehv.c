@@ -2,7 +2,7 @@
  * decoders, taeh3, lighttae. Chains of convolutions and blocks that also see the frame before, written down as one letter a
  * layer because the files name layers by their place in the chain. Pictures are [0,1]; latents are the diffusion model's
  * own. docs/arch/vae_taehv.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "core/block/clip_pieces.h"
 #include "core/block/pick.h"
 #include "core/block/weights.h"
-#include "core/error.h"
-#include "core/file/text.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 
 /* l: 3 tanh(x/3)   c: conv   n: conv without bias   d: that with stride 2   o: 1x1 conv without bias   r: ReLU
  * m, s: blocks of memory, small and super   p: frames to one   g: one to frames   u: nearest x2   x: pixel shuffle by 2 */

@@ -1,7 +1,7 @@
 /* vae_wan.c - the video autoencoders of Wan 2.1 (Qwen-Image's is the same) and Wan 2.2, under the original and the
  * diffusers names. Norms see one pixel, attention one frame, convolutions two frames back; a clip's first frame passes
  * what halves or doubles time as it is. docs/arch/vae_wan.md. */
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "core/block/shortcut.h"
 #include "core/block/wan.h"
 #include "core/block/weights.h"
-#include "core/error.h"
-#include "core/file/text.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 
 enum { MAX_LEVELS = 8, MAX_RESNETS = 16, NAME_BYTES = 192 };
 typedef struct half {

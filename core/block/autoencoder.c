@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 const char *dv_autoencoder_part(const dv_autoencoder *a) {
     return a->encodes && a->decodes ? "" : a->encodes ? ", encoder only" : ", decoder only";

@@ -5,7 +5,7 @@
 
 #include "core/block/swin.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 #define FIRST "conv_first.weight|conv_first.1.weight"
 

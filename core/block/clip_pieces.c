@@ -1,7 +1,7 @@
 /* clip_pieces.c - see clip_pieces.h. */
 #include "core/block/clip_pieces.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 static int64_t latents_of(const dv_clip_pieces *p) {
     return dv_div_up(p->frames, p->times);

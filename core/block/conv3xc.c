@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/block/weights.h"
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 
 enum { TAPS = 9 };
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/block/derived.h"
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 
 #define NORM_EPS 1e-5
 

@@ -6,7 +6,7 @@
 
 #include "core/block/dat.h"
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 #define FIRST "layers.0.blocks.0.attn.attns.0."
 

@@ -3,7 +3,7 @@
 #ifndef DV_BLOCK_OBLONG_H
 #define DV_BLOCK_OBLONG_H
 
-#include "core/arch.h"
+#include "core/arch/arch.h"
 #include "core/block/swin.h"
 
 typedef struct dv_split {

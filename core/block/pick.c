@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "core/block/derived.h"
-#include "core/error.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 
 enum { NUMBERS = 7 }; /* of a pick in a key */
 

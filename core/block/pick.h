@@ -2,7 +2,7 @@
 #ifndef DV_BLOCK_PICK_H
 #define DV_BLOCK_PICK_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 /* Channel (a * count[1] + b) * count[2] + c is the stored channel first + a * step[0] + b * step[1] + c * step[2]; a count
  * of 0 is 1. */

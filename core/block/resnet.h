@@ -3,7 +3,7 @@
 #ifndef DV_BLOCK_RESNET_H
 #define DV_BLOCK_RESNET_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 typedef struct dv_norm_spec {
     int64_t groups;

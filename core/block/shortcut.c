@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/block/derived.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 typedef struct cells {               /* in this order in a key */
     int64_t c, times, space, others; /* of a whole cell's values: channels; and those at the other side */

@@ -2,7 +2,7 @@
 #ifndef DV_BLOCK_SHORTCUT_H
 #define DV_BLOCK_SHORTCUT_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 /* Cells of `times` (1 or 2) frames and space x space pixels become one, with the means of consecutive ones of their values
  * as channels (in the order channel, frame, row, column); a frame of zeros completes a clip's first cell. */

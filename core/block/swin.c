@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/block/derived.h"
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 
 dv_heads dv_heads_of(dv_graph *g, const char *name, int64_t channels, int64_t heads) {
     if (heads < 1 || channels < 1 || channels % heads != 0) {

@@ -5,7 +5,7 @@
 #ifndef DV_BLOCK_SWIN_H
 #define DV_BLOCK_SWIN_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 #define DV_SWIN_EPS 1e-5f /* of layer norms */
 enum { DV_MAX_WINDOW = 64 };

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "core/block/weights.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { MIN_SIDE = 16, MIN_MIRRORED = 8 };
 

@@ -3,7 +3,7 @@
 #ifndef DV_BLOCK_TAIL_H
 #define DV_BLOCK_TAIL_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 typedef enum dv_tail_kind {
     DV_TAIL_NONE,    /* conv_last */

@@ -14,9 +14,9 @@
 
 #include "core/block/derived.h"
 #include "core/block/pick.h"
-#include "core/error.h"
-#include "core/mem.h"
-#include "core/product.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/product.h"
 
 enum { ONES = 8, TAPS = 3, ROWS = 128 }; /* channels that are 1 (a multiple for alignment); rows of a share */
 enum { LEAST = ONES, MOST = 8192 };      /* channels of x */

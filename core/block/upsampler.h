@@ -3,7 +3,7 @@
 #ifndef DV_BLOCK_UPSAMPLER_H
 #define DV_BLOCK_UPSAMPLER_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 /* Twice the sides and `times` (1 or 2) frames of each, of a clip's first frame one. <prefix>.upscale_conv makes, of channel
  * c and of the pixel at row b and column d of a cell in frame a, output ((2 b + d) times + a) C + c; <prefix>.conv is

@@ -2,7 +2,7 @@
 #ifndef DV_BLOCK_WAN_H
 #define DV_BLOCK_WAN_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 extern const dv_conv3d_opts dv_wan_usual; /* 3 x 3 x 3, zeros before a clip */
 extern const dv_conv3d_opts dv_wan_point; /* 1 x 1 x 1 */

@@ -2,7 +2,7 @@
 #ifndef DV_BLOCK_WEIGHTS_H
 #define DV_BLOCK_WEIGHTS_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 enum { DV_NAMES_BYTES = 512 };
 

@@ -1,5 +1,5 @@
 /* conv_nvidia.h - convolutions of cuDNN and cuBLASLt as kernels of davy. They are not in the registry: they run only where
- * a plan has been measured (core/measure.h), as what they need is prepared there. Not under a queue of anything but a
+ * a plan has been measured (core/exec/autotune.h), as what they need is prepared there. Not under a queue of anything but a
  * dv_gpu. */
 #ifndef DV_CONV_NVIDIA_H
 #define DV_CONV_NVIDIA_H

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 
 typedef struct symbol {
     const char *name;

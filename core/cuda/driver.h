@@ -3,7 +3,7 @@
 #ifndef DV_DRIVER_H
 #define DV_DRIVER_H
 
-#include "core/common.h"
+#include "core/base/common.h"
 
 #if defined(_WIN32)
 #define DV_CUDA_CALL __stdcall

@@ -8,9 +8,9 @@
 #ifndef DV_GPU_H
 #define DV_GPU_H
 
-#include "core/common.h"
-#include "core/log.h"
-#include "core/mem.h"
+#include "core/base/common.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
 #include "kernels/cuda/cuda.h"
 
 typedef struct dv_gpu dv_gpu;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/cuda/gpu_priv.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { DIRECT_BYTES = 1 << 20 }; /* below, a copy by the processor is cheaper than waiting for the device */
 

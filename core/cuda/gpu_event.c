@@ -1,6 +1,6 @@
 /* gpu_event.c - events, and waiting for a queue without keeping a processor busy. */
 #include "core/cuda/gpu_priv.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 struct dv_gpu_event {
     dv_gpu *gpu;

@@ -1,6 +1,6 @@
 /* gpu_graph.c - recording what is enqueued on a queue, to launch it again as a whole. */
 #include "core/cuda/gpu_priv.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 struct dv_gpu_graph {
     dv_gpu *gpu;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/cuda/gpu_priv.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 struct dv_gpu_mail {
     dv_gpu *gpu;

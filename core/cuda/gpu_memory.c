@@ -1,7 +1,7 @@
 /* gpu_memory.c - device memory under a budget. The total is claimed before the driver is asked, so that two threads never
  * pass the budget together. */
 #include "core/cuda/gpu_priv.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { ALIGN_BYTES = 256 };
 

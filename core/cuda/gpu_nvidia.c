@@ -5,7 +5,7 @@
 
 #include "core/cuda/gpu_priv.h"
 #include "core/cuda/nvidia.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 struct gpu_nvidia {
     char *library_dir;

@@ -2,7 +2,7 @@
  * thread asks for every page: here several do, for large ones, before the driver gets them. What is given back is kept for who
  * asks for as much again, until memory is short or somebody trims. */
 #include "core/cuda/gpu_priv.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 enum { LARGE_BYTES = 16 << 20, MOST_THREADS = 16, PAGE = 4096 };
 

@@ -6,7 +6,7 @@
 
 #include "core/cuda/driver.h"
 #include "core/cuda/gpu.h"
-#include "core/os.h"
+#include "core/base/os.h"
 
 typedef struct gpu_function { /* never moves, lives as long as the gpu */
     char *module, *name;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/cuda/gpu_priv.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "kernels/lm.h"
 
 enum { MARKS = 2 };

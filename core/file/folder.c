@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/json.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/file/tensors.h"
-#include "core/file/text.h"
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 
 enum { MAX_CANDIDATES = 4096, INDEX_BYTES = 64 << 20 };
 

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/gguf_read.h"
 #include "core/file/tensors.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 
 enum { MAX_META_TEXT = 64 << 10, DEFAULT_ALIGNMENT = 32 };
 

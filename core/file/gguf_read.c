@@ -2,10 +2,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/gguf_read.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 
 enum {
     WINDOW = 256 << 10, /* of a file that is read and not mapped */

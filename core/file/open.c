@@ -2,10 +2,10 @@
  * what it looks like, because the usual mistake is a saved web page, a Git LFS pointer or half a download. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/tensors.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 
 enum { HEAD = 512, TAR_MAGIC = 257 };
 

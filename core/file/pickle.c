@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/pickle.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 enum { MAX_NODES = 1 << 22, MAX_ITEMS = 1 << 23 };
 

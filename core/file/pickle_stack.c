@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 enum { MAX_STACK = 1 << 20, MAX_MEMO = 1 << 20 };
 

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/pth.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 
 enum { PROTOCOL = 1001 };
 

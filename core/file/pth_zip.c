@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/pth.h"
-#include "core/file/text.h"
+#include "core/base/utf8.h"
 #include "core/file/zip.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 typedef struct archive {
     const dv_zip *zip;

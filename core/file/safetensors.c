@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/json.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/file/tensors.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 
 enum { MAX_HEADER = 100 * 1000 * 1000 /* the format's own limit */, MAX_META = 1 << 16 };
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 enum { BLOCK = 64, READ_BYTES = 1 << 20 };
 

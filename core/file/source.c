@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/source.h"
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 
 struct dv_source {
     atomic_int refs;

@@ -3,7 +3,7 @@
 #ifndef DV_FILE_SOURCE_H
 #define DV_FILE_SOURCE_H
 
-#include "core/common.h"
+#include "core/base/common.h"
 
 typedef struct dv_source dv_source;
 

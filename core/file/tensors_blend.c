@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/tensors.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 static bool alike(const dv_tensor_ref *a, const dv_tensor_ref *b) {
     return b != NULL && a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;

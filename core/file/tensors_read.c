@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/tensors.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 #include "kernels/dtype.h"
 
 /* Converts n elements that are `step` elements apart. */

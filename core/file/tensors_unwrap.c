@@ -2,9 +2,9 @@
  * sorted, so everything below a prefix is one run, and stays sorted when the prefix goes. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/tensors.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 /* In order of preference: a file with params and params_ema is used for its params_ema only. "model" and "net" are not
  * here: "model." opens every name of an old ESRGAN file; pth.c, which sees real dicts, takes them. */

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "core/file/zip.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 enum {
     END_BYTES = 22,

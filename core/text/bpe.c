@@ -2,8 +2,8 @@
  * scan for the lowest rank is quickest; a piece of many bytes (no spaces, or none known) keeps its pairs in a heap. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/text/tokenizer_priv.h"
 #include "core/text/unicode.h"
 

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/text/chat.h"
 
 enum { MAX_TILES = 64, MAX_STEPS = 4096, MAX_PICTURE_TOKENS = 1 << 17 };

@@ -3,13 +3,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 #include "core/text/json_big.h"
 #include "core/text/unicode.h"
 
-enum { MAX_DEPTH = 64, MAX_BYTES = 100 * 1000 * 1000 }; /* as core/file/json.c has them */
+enum { MAX_DEPTH = 64, MAX_BYTES = 100 * 1000 * 1000 }; /* as core/base/json.c has them */
 
 typedef struct scan {
     const char *p, *end;

@@ -3,7 +3,7 @@
 #ifndef DV_TEXT_JSON_BIG_H
 #define DV_TEXT_JSON_BIG_H
 
-#include "core/file/json.h"
+#include "core/base/json.h"
 #include "core/text/tokenizer_priv.h"
 
 typedef struct dv_json_span {

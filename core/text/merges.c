@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "core/text/tokenizer_priv.h"
 
 enum { SHOWN = 48 };

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/text/sample.h"
 #include "kernels/normal.h"
 

@@ -3,7 +3,7 @@
 #ifndef DV_TEXT_SAMPLE_H
 #define DV_TEXT_SAMPLE_H
 
-#include "core/common.h"
+#include "core/base/common.h"
 
 typedef struct dv_sample_options {
     double temperature;        /* 0: greedy, the largest logit (of equals the lowest id) */

@@ -2,8 +2,8 @@
  * stop text, and what has been given out. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/text/stream.h"
 #include "core/text/tokenizer_priv.h"
 #include "core/text/unicode.h"

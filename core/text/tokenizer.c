@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 #include "core/text/tokenizer_priv.h"
 #include "core/text/unicode.h"
 

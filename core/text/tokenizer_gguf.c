@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/gguf_read.h"
-#include "core/file/text.h"
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 #include "core/text/tokenizer_priv.h"
 
 static const struct {

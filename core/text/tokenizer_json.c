@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/json.h"
-#include "core/file/text.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
 #include "core/text/json_big.h"
 
 #define SPACE "\xe2\x96\x81" /* SentencePiece's */

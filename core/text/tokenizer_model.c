@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/json.h"
-#include "core/file/text.h"
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 #include "core/text/tokenizer_priv.h"
 
 enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };

@@ -2,7 +2,7 @@
 #ifndef DV_TEXT_UNICODE_H
 #define DV_TEXT_UNICODE_H
 
-#include "core/common.h"
+#include "core/base/common.h"
 #include "core/text/unicode_data.h"
 
 enum {

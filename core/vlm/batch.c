@@ -3,7 +3,7 @@
  * tokens stay known: they are fed again, none is drawn twice. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/batch_priv.h"
 
 static int64_t pages_for(int64_t tokens) {

@@ -1,8 +1,8 @@
 /* batch_pages.c - see batch_pages.h. */
 #include "core/vlm/batch_pages.h"
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 
 davy_result dv_pages_create(int64_t n, dv_pages *out) {
     *out = (dv_pages){.free = dv_calloc((uint64_t)n, sizeof(int32_t)), .n_free = n, .n = n};

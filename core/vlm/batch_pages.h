@@ -2,7 +2,7 @@
 #ifndef DV_VLM_BATCH_PAGES_H
 #define DV_VLM_BATCH_PAGES_H
 
-#include "core/common.h"
+#include "core/base/common.h"
 
 typedef struct dv_pages {
     int32_t *free; /* the last one goes first */

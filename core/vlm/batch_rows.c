@@ -1,7 +1,7 @@
 /* batch_rows.c - a token of everybody: the rows of one pass, and what is drawn from their logits. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/batch_priv.h"
 
 /* A pass leaves out the same ids for all: those of the first sequence that draws there. */

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 #include "core/vlm/config_read.h"
 
 enum { MAX_CONFIG_BYTES = 16 << 20 };

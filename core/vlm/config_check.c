@@ -2,7 +2,7 @@
  * sources, JSON and GGUF, end here. */
 #include <inttypes.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/config_read.h"
 
 static davy_result bad(const char *file, const char *what, int64_t a, int64_t b) {

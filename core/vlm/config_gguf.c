@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "core/vlm/config_gguf.h"
 
 enum { MAX_WIDTH = 1 << 17, MAX_HEADS = 1024, MAX_VOCAB = 1 << 22, MAX_CONTEXT = 1 << 24, MAX_ID = 1 << 30 };

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/gguf_read.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 #include "core/vlm/config_gguf.h"
 
 enum { KEY_BYTES = 128 };

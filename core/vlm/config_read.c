@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 
 void dv_cfg_fail(const dv_cfg *c, davy_result code, const char *key, const char *why) {
     if (*c->r == DAVY_OK) {

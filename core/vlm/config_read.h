@@ -3,7 +3,7 @@
 #ifndef DV_VLM_CONFIG_READ_H
 #define DV_VLM_CONFIG_READ_H
 
-#include "core/file/json.h"
+#include "core/base/json.h"
 #include "core/vlm/config.h"
 
 #define DV_CFG_NEEDED INT64_MIN /* as fallback: the field must be there */

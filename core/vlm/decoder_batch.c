@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/decoder_priv.h"
 
 int64_t dv_decoder_few_rows(const dv_decoder *d) {

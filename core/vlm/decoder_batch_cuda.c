@@ -3,8 +3,8 @@
  * one, or in a sequence of their own. What is drawn comes down by itself; logits stay unless somebody asks. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/vlm/decoder_batch.h"
 #include "core/vlm/decoder_priv.h"
 

@@ -1,8 +1,8 @@
 /* decoder_cuda.c - a decoder's passes on a GPU: small numbers go up, and logits, or the one id that is asked for, come down. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/vlm/decoder_batch.h"
 #include "core/vlm/decoder_priv.h"
 

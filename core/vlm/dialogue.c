@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/dialogue_priv.h"
 #include "core/vlm/positions.h"
 

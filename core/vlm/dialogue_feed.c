@@ -2,7 +2,7 @@
  * where each of them is. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/dialogue_priv.h"
 #include "core/vlm/positions.h"
 

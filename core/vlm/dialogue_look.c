@@ -1,7 +1,7 @@
 /* dialogue_look.c - pictures and videos as a dialogue takes them: vectors, and what the prompt says of them. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/dialogue.h"
 
 /* Patches, then the tower. A GPU makes numbers of bytes itself: a quarter of the way there. */

@@ -3,7 +3,7 @@
  * was supposed, its logits are there already. A wrong one costs nothing to undo: rows behind it are overwritten. */
 #include <string.h>
 
-#include "core/os.h"
+#include "core/base/os.h"
 #include "core/vlm/decoder_batch.h"
 #include "core/vlm/dialogue_priv.h"
 

@@ -1,7 +1,7 @@
 /* dialogue_words.c - questions into tokens, tokens into an answer. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/dialogue_priv.h"
 
 davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out) {

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "core/base/os.h"
 #include "core/vlm/template.h"
 
 typedef struct search {

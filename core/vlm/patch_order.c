@@ -1,8 +1,8 @@
 /* patch_order.c - the order of patches in Qwen's vision towers: blocks, frames, windows, and the table of positions. */
 #include <math.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/vlm/positions.h"
 
 /* Row and column of patch i of a frame. */

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 
 /* ---- plans ---- */
 

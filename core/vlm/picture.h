@@ -3,7 +3,7 @@
 #ifndef DV_VLM_PICTURE_H
 #define DV_VLM_PICTURE_H
 
-#include "core/tensor.h"
+#include "core/calls/tensor.h"
 #include "core/vlm/config.h"
 #include "core/vlm/pil_resize.h"
 

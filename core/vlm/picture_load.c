@@ -1,8 +1,8 @@
 /* picture_load.c - the caller's pixels as 8-bit RGB, in the way Pillow's conversions give it. */
 #include <math.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/vlm/picture.h"
 
 davy_result dv_picture_allocate(int64_t width, int64_t height, dv_rgb8 *out) {

@@ -2,7 +2,7 @@
  * exactly where theirs is: a different size would be a different number of tokens. */
 #include <math.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/picture.h"
 
 enum { TILES_MAX_EDGE = 4096 }; /* Idefics3's own bound */

@@ -1,7 +1,7 @@
 /* picture_video.c - which frames of a video a model looks at, and when they were. */
 #include <math.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/picture.h"
 
 /* Idefics3: evenly over the clip, without its first and last second where that leaves enough; doubles drop out. */

@@ -3,8 +3,8 @@
 #ifndef DV_VLM_PIL_RESIZE_H
 #define DV_VLM_PIL_RESIZE_H
 
-#include "core/common.h"
-#include "core/pool.h"
+#include "core/base/common.h"
+#include "core/base/pool.h"
 
 typedef enum dv_pil_filter { /* Pillow's own numbers, as preprocessor_config.json has them */
                              DV_PIL_LANCZOS = 1,

@@ -2,7 +2,7 @@
 #ifndef DV_VLM_PIL_ROWS_H
 #define DV_VLM_PIL_ROWS_H
 
-#include "core/common.h"
+#include "core/base/common.h"
 
 enum { DV_PIL_BITS = 22 }; /* of the fixed-point weights */
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 int32_t dv_vlm_position_axes(const dv_vlm_config *c) {
     return c->text.rope.axes == DV_VLM_ROPE_ONE ? 1 : 3;

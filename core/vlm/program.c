@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/vlm/program_priv.h"
 
 enum { ALIGN = 64, DEVICE_ALIGN = 256 };

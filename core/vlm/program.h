@@ -5,7 +5,7 @@
 #define DV_VLM_PROGRAM_H
 
 #include "core/cuda/gpu.h"
-#include "core/steps.h"
+#include "core/exec/steps.h"
 #include "core/vlm/weights.h"
 
 typedef enum dv_prog_at {                 /* what dv_program_place changes of a step */

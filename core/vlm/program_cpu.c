@@ -1,8 +1,8 @@
 /* program_cpu.c - a program on the threads of a pool. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/vlm/program_priv.h"
 
 void dv_prog_cpu_choose(dv_program *p, dv_prog_item *item) {

@@ -2,9 +2,9 @@
  * pieces ahead of the device, so that little is left to do when somebody cancels. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 #include "core/vlm/program_priv.h"
 
 enum { MARKS = 3 };

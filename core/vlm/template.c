@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 
 enum { MAX_BYTES = 16 << 20 };
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 static uint64_t widest(int64_t k) {
     const uint64_t q8 = dv_form_bytes(DVK_ROWS_Q8, k);

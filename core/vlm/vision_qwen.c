@@ -2,7 +2,7 @@
  * all patches of a picture or of a video's frames together, rotary positions, mergers of 2 x 2 patches. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/vision.h"
 
 typedef struct qwen {

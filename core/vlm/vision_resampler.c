@@ -2,7 +2,7 @@
  * layers and a norm make the language model's vectors of them. */
 #include <math.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/vision.h"
 
 #define EPS 1e-5 /* torch's LayerNorm, where nothing is said */

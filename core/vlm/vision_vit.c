@@ -2,7 +2,7 @@
  * then a linear layer), LLaVA's projector (two linear layers) or GhostVis's resampler. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/vlm/vision.h"
 
 enum { TILES = 32 }; /* that a GPU works on at once */

@@ -5,8 +5,8 @@
 
 #include "core/cuda/gpu.h"
 #include "core/file/tensors.h"
-#include "core/mem.h"
-#include "core/pool.h"
+#include "core/base/mem.h"
+#include "core/base/pool.h"
 #include "core/vlm/config.h"
 #include "kernels/lm.h"
 
@@ -23,8 +23,8 @@ typedef enum dv_vlm_format { /* of the language model's matrices; a vision tower
  * multiplies fast. */
 
 typedef struct dv_vlm_matrix { /* [n][k], glu: [2n][k]; data NULL: none */
-    void *data;                /* panels, or plain rows (dv_vlm_weights.plain); on a GPU kernels/cuda/linear_layout.h */
-    float *bias;               /* [n], glu: [2n]; NULL: none */
+    void *data;  /* panels, or plain rows (dv_vlm_weights.plain); on a GPU kernels/cuda/linear/linear_layout.h */
+    float *bias; /* [n], glu: [2n]; NULL: none */
     int64_t n, k;
     dvk_wtype type;
     int32_t glu;

@@ -2,8 +2,8 @@
  * into host memory first, as some are worked on, and all go together in the end. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/vlm/weights.h"
 
 enum { ALIGN = 256 };

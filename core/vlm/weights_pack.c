@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/text.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "core/vlm/weights_rows.h"
-#include "kernels/cuda/linear_layout.h"
+#include "kernels/cuda/linear/linear_layout.h"
 
 static const char *file_of(const dv_tensors *t) {
     return t->count > 0 ? dv_source_name(t->refs[0].source) : "the model";

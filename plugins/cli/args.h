@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "abi/davy.h"
-#include "plugins/cli/picture.h"
+#include "plugins/cli/pictures/picture.h"
 
 typedef enum {
     CLI_DEVICES = 1,

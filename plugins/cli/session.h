@@ -6,8 +6,8 @@
 #include "abi/davy.h"
 #include "abi/davy_loader.h"
 #include "plugins/cli/args.h"
-#include "plugins/cli/picture.h"
-#include "plugins/cli/safetensors_io.h"
+#include "plugins/cli/pictures/picture.h"
+#include "plugins/cli/latents/safetensors_io.h"
 
 typedef struct cli_session {
     davy_library library;

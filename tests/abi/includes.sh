@@ -40,7 +40,7 @@ sources() {
 {
     without "abi/ stands alone" '(core|kernels|plugins|tests)/' $(sources abi)
     rule "plugins see only abi/ and their own files" \
-        'abi/(davy|davy_loader)\.h|plugins/[a-z]+/[a-z0-9_]+\.h|[a-z0-9_]+\.h' \
+        'abi/(davy|davy_loader)\.h|plugins/[a-z]+/([a-z]+/)?[a-z0-9_]+\.h|[a-z0-9_]+\.h' \
         $(sources plugins)
     for plugin in plugins/*/; do
         plugin=$(basename "$plugin")
@@ -50,16 +50,16 @@ sources() {
     rule "kernels include only kernels" 'kernels/[a-z0-9_/]+\.(h|cuh)' $(sources kernels)
     rule "kernels/ref is plain C over op.h" 'kernels/(op|kernel|dtype|dictionary|int8|yuv|lm|norm_conv|norm_depthwise|excite|conv_down|up_conv|winograd_band|quant|paging|swin|window|ref/[a-z0-9_]+)\.h' $(sources kernels/ref)
     rule "core includes only abi, core and the kernels' front" \
-        'abi/davy\.h|core/[a-z0-9_/]+\.h|kernels/(kernel|op|dtype|normal|dictionary|lm|norm_conv|norm_depthwise|excite|conv_down|up_conv|winograd_band|quant|swin|cuda/(cuda|alpha|bleed|posterior|linear_layout|swin_pack))\.h' $(sources core | grep -v '^core/\(arch\|block\)/')
+        'abi/davy\.h|core/[a-z0-9_/]+\.h|kernels/(kernel|op|dtype|normal|dictionary|lm|norm_conv|norm_depthwise|excite|conv_down|up_conv|winograd_band|quant|swin|cuda/(cuda|pixels/(alpha|bleed|posterior)|linear/linear_layout|window/swin_pack))\.h' $(sources core | grep -v '^core/\(arch\|block\)/')
     rule "architectures see only arch.h, graph.h and blocks" \
-        'core/(arch|graph|common|error|mem|product)\.h|core/block/[a-z0-9_]+\.h|core/file/(tensors|json|text)\.h' \
+        'core/(arch/arch|graph/graph)\.h|core/block/[a-z0-9_]+\.h|core/base/(common|error|mem|product|json|utf8)\.h|core/file/tensors\.h' \
         $(sources core/arch core/block)
-    without "within the library only core/file/json.c knows cJSON" '([a-z]+/)*cjson' \
-        $(sources core kernels | grep -v '^core/file/json\.c$')
+    without "within the library only core/base/json.c knows cJSON" '([a-z]+/)*cjson' \
+        $(sources core kernels | grep -v '^core/base/json\.c$')
     without "CUDA's own headers are for device code" 'cuda|cudnn|cublas|nvrtc|driver_types|vector_types|mma' \
         $(sources abi core kernels plugins tests | grep -v '\.cuh\{0,1\}$')
     without "the system is met in os_*.c and cpu_detect.c alone" '(windows|unistd|pthread|dlfcn|fcntl|sys/[a-z]+)\.h' \
-        $(sources core kernels | grep -vE '^(core/os_[a-z_]*|kernels/cpu_detect)\.c$')
+        $(sources core kernels | grep -vE '^(core/base/os_[a-z_]*|kernels/cpu_detect)\.c$')
     without "no C11 threads (mingw has none)" 'threads\.h' $(sources abi core kernels plugins tests)
 }
 echo "$passed passed, $failed failed"

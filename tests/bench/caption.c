@@ -1,4 +1,4 @@
-/* caption.c - where the time of a caption goes: a model from its folder, a picture of noise, a question and a further one.
+/* dialogue/captions.c - where the time of a caption goes: a model from its folder, a picture of noise, a question and a further one.
  * Not a test: it is built with them so that it cannot rot.
  * usage: caption FOLDER|TEXT.gguf [stored|f32|bf16|int8|int4|narrow] [threads] [width] [height] [tokens]
  *        [any word: no tokenizer] */
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/os.h"
 #include "core/vlm/dialogue.h"
 #include "kernels/kernel.h"
 

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/mem.h"
-#include "core/os.h"
-#include "core/pool.h"
-#include "core/steps.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
+#include "core/base/pool.h"
+#include "core/exec/steps.h"
 #include "kernels/dtype.h"
 #include "kernels/lm.h"
 

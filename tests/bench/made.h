@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/os.h"
 #include "core/vlm/dialogue.h"
 #include "kernels/kernel.h"
 #include "tests/unit/fake_weights.h"

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "core/engine_priv.h"
+#include "core/tiles/engine_priv.h"
 #include "tests/cuda/reference_kernels.h"
 #include "tests/unit/engine_fixture.h"
 #include "tests/unit/fake_convnets.h"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "core/stream.h"
+#include "core/clip/stream.h"
 #include "tests/cuda/clip_bench.h"
 
 enum { HEIGHT = 8, WIDTH = 8, LATENTS = 4, FRAMES = 7, PIXELS = HEIGHT * WIDTH };

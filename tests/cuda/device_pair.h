@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "core/cuda/gpu.h"
-#include "core/engine_priv.h"
-#include "core/profile.h"
+#include "core/tiles/engine_priv.h"
+#include "core/base/profile.h"
 #include "tests/unit/engine_fixture.h"
 
 static dv_gpu *gpus[DV_LANES];

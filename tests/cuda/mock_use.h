@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/cuda/gpu_priv.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/check.h"
 #include "tests/cuda/mock_driver.h"
 #include "tests/last_error.h"

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "tests/cuda/mock_use.h"

@@ -1,6 +1,6 @@
 /* test_clip_choice.c - how clips of the released SeedVR2 would be computed on an H200: planned on the mock driver, nothing is
  * run. What they take is what docs/speed.md says, beside half of what PyTorch takes, compiled, for the same clip. */
-#include "core/stream_priv.h" /* what follows has variables of names that are parameters there */
+#include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
 
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/fake_clips.h"

@@ -3,7 +3,7 @@
  * cases. */
 #include <math.h>
 
-#include "core/stream_priv.h" /* what follows has variables of names that are parameters there */
+#include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
 
 #include "tests/cuda/reference_kernels.h"
 #include "tests/unit/fake_clips.h"

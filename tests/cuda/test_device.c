@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/cuda/gpu.h"
-#include "core/error.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/os.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 

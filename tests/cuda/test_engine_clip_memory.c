@@ -1,6 +1,6 @@
 /* test_engine_clip_memory.c - clips on the mock driver where memory is short: refused calls that may be made again, states in the
  * host's memory, clips that go on with less than they began with. */
-#include "core/stream_priv.h" /* what follows has variables of names that are parameters there */
+#include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
 
 #include "tests/cuda/clip_calls.h"
 

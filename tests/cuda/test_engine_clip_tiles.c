@@ -2,7 +2,7 @@
  * the same bits for every way in and out, and budgets that whole frames do not fit. */
 #include <math.h>
 
-#include "core/clip_tiles.h"
+#include "core/clip/tiles.h"
 #include "tests/cuda/clip_bench.h"
 
 enum { H = 6, W = 8, LATENTS = 2, FRAMES = 3, SIDE = 4 }; /* a latent is four pixels high and wide */

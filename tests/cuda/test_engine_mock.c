@@ -2,8 +2,8 @@
  * leaves nothing behind, that steps are captured, that memory that is short makes tiles smaller. */
 #include <stdlib.h>
 
-#include "core/os.h"
-#include "core/profile.h"
+#include "core/base/os.h"
+#include "core/base/profile.h"
 #include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/engine_fixture.h"

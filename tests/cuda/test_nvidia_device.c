@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/cuda/conv_nvidia.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "tests/check.h"

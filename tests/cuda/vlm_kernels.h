@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "core/vlm/program_priv.h"
-#include "kernels/cuda/linear_layout.h"
+#include "kernels/cuda/linear/linear_layout.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/engine.h"
-#include "core/os.h"
-#include "core/profile.h"
+#include "core/tiles/engine.h"
+#include "core/base/os.h"
+#include "core/base/profile.h"
 #include "tests/fault/life.h"
 
 enum { MOST = 5000 };

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/json.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/file/pickle.h"
 #include "core/file/pth.h"
 #include "core/file/tensors.h"
 #include "core/file/zip.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 #include "core/text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

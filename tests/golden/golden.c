@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/context.h"
-#include "core/error.h"
-#include "core/file/json.h"
-#include "core/mem.h"
-#include "core/model.h"
-#include "core/os.h"
+#include "core/host/context.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/host/model.h"
+#include "core/base/os.h"
 #include "golden_check.h"
 #include "golden_clip.h"
 #include "golden_compare.h"

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "core/common.h"
+#include "core/base/common.h"
 
 int golden_check(int ok, const char *file, int line, const char *what, ...) DV_PRINTF(4, 5);
 

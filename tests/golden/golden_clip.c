@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
-#include "core/os.h"
-#include "core/stream.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
+#include "core/clip/stream.h"
 #include "golden_check.h"
 #include "golden_compare.h"
 

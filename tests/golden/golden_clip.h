@@ -2,8 +2,8 @@
 #ifndef DV_TESTS_GOLDEN_CLIP_H
 #define DV_TESTS_GOLDEN_CLIP_H
 
-#include "core/file/json.h"
-#include "core/model.h"
+#include "core/base/json.h"
+#include "core/host/model.h"
 #include "golden_io.h"
 
 typedef struct clip_run {

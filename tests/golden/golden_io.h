@@ -2,7 +2,7 @@
 #ifndef DV_TESTS_GOLDEN_IO_H
 #define DV_TESTS_GOLDEN_IO_H
 
-#include "core/common.h"
+#include "core/base/common.h"
 
 typedef struct array { /* planes: [c][t][h][w], t frames, 1 of a picture */
     float *data;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/os.h"
 #include "core/vlm/dialogue.h"
 
 #include "golden_check.h"

@@ -2,7 +2,7 @@
 #ifndef DV_TESTS_GOLDEN_VLM_H
 #define DV_TESTS_GOLDEN_VLM_H
 
-#include "core/file/json.h"
+#include "core/base/json.h"
 #include "core/vlm/dialogue.h"
 
 typedef struct vlm_run {

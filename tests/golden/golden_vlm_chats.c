@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/os.h"
 #include "core/vlm/dialogue_priv.h"
 #include "golden_io.h"
 #include "golden_vlm.h"

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "plugins/cli/args.h"
-#include "plugins/cli/picture.h"
-#include "plugins/cli/resample.h"
-#include "plugins/cli/safetensors_io.h"
+#include "plugins/cli/pictures/picture.h"
+#include "plugins/cli/pictures/resample.h"
+#include "plugins/cli/latents/safetensors_io.h"
 #include "plugins/cli/say.h"
 #include "tests/check.h"
 

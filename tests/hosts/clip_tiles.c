@@ -1,4 +1,4 @@
-/* clip_tiles.c - clips in tiles: asked for, told of in plans, the same through a sequence to the last bit, and chosen where
+/* clip/tiles.c - clips in tiles: asked for, told of in plans, the same through a sequence to the last bit, and chosen where
  * memory is short; frames stay close to what they are whole. */
 #include <math.h>
 

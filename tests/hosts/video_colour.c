@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugins/cli/video_priv.h"
+#include "plugins/cli/video/video_priv.h"
 #include "tests/check.h"
 
 static const enum AVPixelFormat formats[] = {

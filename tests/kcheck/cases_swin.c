@@ -1,7 +1,7 @@
 /* cases_swin.c - problems for norm_mlp and norm_window. */
 #include <stdio.h>
 
-#include "kernels/cuda/swin_pack.h"
+#include "kernels/cuda/window/swin_pack.h"
 #include "tests/kcheck/cases.h"
 
 static const dvk_dtype dtypes[3] = {DVK_F32, DVK_BF16, DVK_F16};

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/kcheck/kcheck_cuda.h"
 
 enum { GAP = 512, ALIGN = 256 };

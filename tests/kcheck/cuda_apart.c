@@ -2,7 +2,7 @@
  * of one is then an error that it sees, and so is reading scratch that nobody has written. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/kcheck/kcheck_cuda.h"
 
 typedef struct piece {

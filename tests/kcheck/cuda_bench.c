@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/kcheck/kcheck_cuda.h"
 #include "tests/last_error.h"
 

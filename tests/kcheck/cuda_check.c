@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/kcheck/kcheck_cuda.h"
 
 enum { CANARY = 0x5a, PATIENCE_SECONDS = 20, QUICK_CASES = 40 };

@@ -14,7 +14,7 @@
 #include <util/platform.h>
 
 #include "abi/davy_loader.h"
-#include "plugins/cli/picture.h"
+#include "plugins/cli/pictures/picture.h"
 
 #define OBS_PLUGINS "/usr/lib/x86_64-linux-gnu/obs-plugins"
 #define OBS_DATA    "/usr/share/obs/obs-plugins"

@@ -8,7 +8,7 @@
 
 #include "abi/davy_loader.h"
 #include "obs_world.h"
-#include "plugins/cli/picture.h"
+#include "plugins/cli/pictures/picture.h"
 #include "tests/check.h"
 
 enum { CANVAS = 512 };

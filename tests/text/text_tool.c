@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/text/stream.h"
 #include "core/text/tokenizer.h"
 #include "core/text/unicode.h"

@@ -2,7 +2,7 @@
 #ifndef DV_TESTS_CLIP_NETWORKS_H
 #define DV_TESTS_CLIP_NETWORKS_H
 
-#include "core/arch.h"
+#include "core/arch/arch.h"
 
 typedef struct network {
     const char *name;      /* of the case */

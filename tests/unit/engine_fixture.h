@@ -6,9 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/engine.h"
-#include "core/error.h"
-#include "core/os.h"
+#include "core/tiles/engine.h"
+#include "core/base/error.h"
+#include "core/base/os.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 #include "tests/unit/fake_networks.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/engine.h"
+#include "core/tiles/engine.h"
 #include "tests/unit/fake_networks.h"
 
 static inline void fake_conv3d(dv_tensors *t, const char *name, int64_t o, int64_t i, int64_t frames, int64_t k) {

@@ -3,7 +3,7 @@
 #ifndef DV_TESTS_FAKE_NETWORKS_H
 #define DV_TESTS_FAKE_NETWORKS_H
 
-#include "core/arch.h"
+#include "core/arch/arch.h"
 #include "tests/unit/fake_weights.h"
 
 static inline const char *fake_name(const char *fmt, ...) {

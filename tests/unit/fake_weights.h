@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/file/tensors.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 
 static inline dv_tensors *fake_new(void) {
     return dv_calloc(1, sizeof(dv_tensors));

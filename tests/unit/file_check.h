@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "core/file/tensors.h"
-#include "core/mem.h"
+#include "core/base/mem.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 #include "tests/unit/fake_networks.h"

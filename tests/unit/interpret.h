@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 #include "tests/unit/interpret_dictionary.h"
 #include "tests/unit/interpret_gate.h"
 #include "tests/unit/interpret_move.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 typedef struct id_operands {
     const dv_node *node;

@@ -1,10 +1,10 @@
-/* interpret_gate.h - one element of what the ops of core/graph_gate.c compute, in plain loops; for interpret.h. */
+/* interpret_gate.h - one element of what the ops of core/graph/gate.c compute, in plain loops; for interpret.h. */
 #ifndef DV_TESTS_INTERPRET_GATE_H
 #define DV_TESTS_INTERPRET_GATE_H
 
 #include <math.h>
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 static inline float ig_depthwise(const dv_node *node, const float *x, dv_shape in, const float *w, int64_t oy,
                                  int64_t ox, int64_t c) {

@@ -2,7 +2,7 @@
 #ifndef DV_TESTS_INTERPRET_MOVE_H
 #define DV_TESTS_INTERPRET_MOVE_H
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 static inline float im_fold(const dv_node *node, const float *src, dv_shape x, dv_shape y, int64_t oy, int64_t ox,
                             int64_t c) {

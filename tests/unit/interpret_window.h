@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "core/graph.h"
+#include "core/graph/graph.h"
 
 static inline void iw_layer_norm(const dv_node *node, const float *x, const float *gamma, const float *beta, dv_shape s,
                                  float *out) {

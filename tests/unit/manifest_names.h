@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file/json.h"
+#include "core/base/error.h"
+#include "core/base/json.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 #include "tests/unit/fake_weights.h"

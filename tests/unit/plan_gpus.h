@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plan.h"
+#include "core/plan/plan.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 #include "tests/unit/fake_networks.h"

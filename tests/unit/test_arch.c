@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/check.h"
 #include "tests/unit/fake_networks.h"
 #include "tests/unit/manifest_names.h"

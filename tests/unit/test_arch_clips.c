@@ -1,8 +1,8 @@
 /* test_arch_clips.c - the video autoencoders: which network a file is, that every tensor is asked for in its shape, how many
  * frames they take, and that all slices of a clip leave each other the same state. Names and shapes are those of the golden
  * cases. */
-#include "core/arch.h"
-#include "core/plan.h"
+#include "core/arch/arch.h"
+#include "core/plan/plan.h"
 
 #include "tests/unit/clip_networks.h"
 #include "tests/unit/gpus.h"

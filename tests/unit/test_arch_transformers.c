@@ -2,7 +2,7 @@
  * cut into, and files in which one tensor is not what the others ask for. */
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 #include "tests/unit/fake_transformers.h"

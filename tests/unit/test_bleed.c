@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bleed.h"
-#include "kernels/cuda/bleed.h"
+#include "core/calls/bleed.h"
+#include "kernels/cuda/pixels/bleed.h"
 #include "tests/check.h"
 
 enum { W = 40, H = 30, X = 20, Y = 15 };

@@ -2,7 +2,7 @@
  * other as sin^2 says; whole clips, calls and slices give the same bits; smaller tiles where memory is short or refused. */
 #include <stdio.h>
 
-#include "core/clip_tiles.h"
+#include "core/clip/tiles.h"
 #include "tests/unit/engine_fixture.h"
 #include "tests/unit/fake_clips.h"
 

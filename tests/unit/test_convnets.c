@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/block/derived.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 #include "tests/unit/fake_convnets.h"

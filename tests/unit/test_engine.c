@@ -1,7 +1,7 @@
 /* test_engine.c - whole runs: threads, cancellation, caches, callers at once. */
 #include <stdatomic.h>
 
-#include "core/profile.h"
+#include "core/base/profile.h"
 #include "tests/unit/engine_networks.h"
 
 /* ---- the same bits however the work is spread ---- */

@@ -2,7 +2,7 @@
  * picture's, so that the result is, whatever the tiles; what that keeps, and that it can be watched and stopped. */
 #include <string.h>
 
-#include "core/engine_priv.h"
+#include "core/tiles/engine_priv.h"
 #include "tests/unit/engine_networks.h"
 #include "tests/unit/fake_convnets.h"
 

@@ -1,8 +1,8 @@
 /* test_error.c - the error record: codes, prefixes, copies, cutting at character boundaries, one record per thread. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/os.h"
 #include "tests/check.h"
 
 static void test_record(void) {

@@ -1,5 +1,5 @@
 /* test_file_json.c - the checks in front of cJSON, and typed access. */
-#include "core/file/json.h"
+#include "core/base/json.h"
 #include "tests/unit/file_check.h"
 
 static davy_result parse(const char *text, dv_json **out) {

@@ -1,6 +1,6 @@
 /* test_file_open.c - what is no weight file says what it looks like; folders, indexes and pairs of files. */
-#include "core/file/text.h"
-#include "core/os.h"
+#include "core/base/utf8.h"
+#include "core/base/os.h"
 #include "tests/unit/file_check.h"
 
 static void check_looks(const void *bytes, size_t n, const char *what) {

@@ -1,6 +1,6 @@
 /* test_file_real.c - real weight files, where DAVY_SHARED (default ../shared) has them: the same network in two formats
  * holds the same numbers. */
-#include "core/os.h"
+#include "core/base/os.h"
 #include "tests/unit/file_check.h"
 
 static const char *shared(const char *name) {

@@ -1,9 +1,9 @@
 /* test_graph.c - building graphs: shapes, parameters, the sticky first error, reach, costs. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/graph.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "core/base/mem.h"
 #include "tests/check.h"
 #include "tests/last_error.h"
 #include "tests/unit/fake_weights.h"

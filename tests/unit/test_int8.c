@@ -1,7 +1,7 @@
 /* test_int8.c - the choice of layers with products of eight bits. */
 #include <math.h>
 
-#include "core/int8.h"
+#include "core/plan/int8.h"
 #include "tests/check.h"
 
 static void fill(dv_int8 *e, const double *errors, int64_t n) {

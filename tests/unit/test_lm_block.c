@@ -3,9 +3,9 @@
  * this machine with activations in f32, bf16 and q8. */
 #include <math.h>
 
-#include "core/os.h"
-#include "core/pool.h"
-#include "core/steps.h"
+#include "core/base/os.h"
+#include "core/base/pool.h"
+#include "core/exec/steps.h"
 #include "kernels/dtype.h"
 #include "kernels/lm.h"
 #include "tests/unit/file_check.h"

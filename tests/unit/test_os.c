@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
-#include "core/os.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
 #include "tests/check.h"
 
 #if defined(_WIN32)

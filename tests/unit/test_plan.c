@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/liveness.h"
-#include "core/run.h"
+#include "core/base/error.h"
+#include "core/plan/arena.h"
+#include "core/exec/run.h"
 #include "tests/check.h"
 #include "tests/unit/interpret.h"
 #include "tests/unit/plan_networks.h"

@@ -2,8 +2,8 @@
  * neighbours, that something is chosen for every step on every generation and in every precision. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/plan.h"
+#include "core/base/error.h"
+#include "core/plan/plan.h"
 #include "kernels/dtype.h"
 #include "tests/check.h"
 #include "tests/last_error.h"

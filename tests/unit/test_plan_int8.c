@@ -1,6 +1,6 @@
 /* test_plan_int8.c - which layers compute in eight bits: FP8 on Hopper, INT8 on cards where it gains, those that a model was
  * told, none otherwise. */
-#include "core/int8.h"
+#include "core/plan/int8.h"
 #include "kernels/dtype.h"
 #include "tests/unit/fake_convnets.h"
 #include "tests/unit/fake_transformers.h"

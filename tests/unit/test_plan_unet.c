@@ -2,8 +2,8 @@
  * over its picture, two convolutions in one step, the first network's result in its last convolution's. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/plan.h"
+#include "core/base/error.h"
+#include "core/plan/plan.h"
 #include "tests/check.h"
 #include "tests/unit/fake_convnets.h"
 #include "tests/unit/fake_transformers.h"

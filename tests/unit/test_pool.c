@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/mem.h"
-#include "core/os.h"
-#include "core/pool.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
+#include "core/base/pool.h"
 #include "tests/check.h"
 
 enum { UNITS = 5000, MAX_WORKERS = 8 };

@@ -1,9 +1,9 @@
 /* test_profile.c - adding up, order and text of the profile; silence while it is off. */
 #include <string.h>
 
-#include "core/file/json.h"
-#include "core/mem.h"
-#include "core/profile.h"
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/base/profile.h"
 #include "tests/check.h"
 
 static dv_json *json_of(dv_profile *p) {

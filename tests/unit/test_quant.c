@@ -2,8 +2,8 @@
  * packed panels and a device's layout against plain rows, and how much davy's own quantisation loses. */
 #include <math.h>
 
-#include "core/os.h"
-#include "kernels/cuda/linear_layout.h"
+#include "core/base/os.h"
+#include "kernels/cuda/linear/linear_layout.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"

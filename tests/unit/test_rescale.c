@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/error.h"
-#include "core/mem.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
 #include "tests/check.h"
 #include "tests/unit/fake_networks.h"
 #include "tests/unit/interpret.h"

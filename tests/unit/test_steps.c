@@ -3,9 +3,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "core/os.h"
-#include "core/pool.h"
-#include "core/steps.h"
+#include "core/base/os.h"
+#include "core/base/pool.h"
+#include "core/exec/steps.h"
 #include "tests/check.h"
 
 enum { STEPS = 200, UNITS = 40 };

@@ -2,7 +2,7 @@
  * nothing; an error loses the clip and no more. */
 #include <stdio.h>
 
-#include "core/stream.h"
+#include "core/clip/stream.h"
 #include "tests/unit/engine_fixture.h"
 #include "tests/unit/fake_clips.h"
 

@@ -2,8 +2,8 @@
  * of memory, outputs whose elements would share memory, what the numbers mean. */
 #include <string.h>
 
-#include "core/error.h"
-#include "core/tensor.h"
+#include "core/base/error.h"
+#include "core/calls/tensor.h"
 #include "tests/check.h"
 
 static float memory[4096];

@@ -1,6 +1,6 @@
 /* test_text_chat.c - prompts: the exact texts of every family, follow-ups, videos, words that look like tokens, and the
  * ids of the tiny model's golden chats. */
-#include "core/file/json.h"
+#include "core/base/json.h"
 #include "core/text/chat.h"
 #include "core/text/stream.h"
 #include "core/vlm/template.h"

@@ -1,5 +1,5 @@
 /* test_text_tokenizer.c - vocabulary, merges, added tokens, decoding, and files that are wrong. */
-#include "core/file/json.h"
+#include "core/base/json.h"
 #include "tests/unit/text_fixture.h"
 
 #define ABC "\"ab\": 256, \"bc\": 257, \"abc\": 258, \"Ġa\": 259"

@@ -1,7 +1,7 @@
 /* test_tile.c - tiles of an axis: they cover it, keep their alignment and overlap, and the weights add up to one. */
 #include <math.h>
 
-#include "core/tile.h"
+#include "core/tiles/tile.h"
 #include "tests/check.h"
 
 static void check_axis(const dv_axis_desc *d) {

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/run.h"
+#include "core/base/error.h"
+#include "core/exec/run.h"
 #include "tests/check.h"
 #include "tests/unit/time_networks.h"
 

@@ -1,6 +1,6 @@
 /* test_vlm_resize.c - the resampler: vectors of Pillow, both variants alike in every bit, threads, strides, refusals. What
  * Pillow itself gives for many sizes is compared in tests/vlm. */
-#include "core/pool.h"
+#include "core/base/pool.h"
 #include "core/vlm/pil_resize.h"
 #include "core/vlm/pil_rows.h"
 #include "kernels/kernel.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/conv_winograd.h"
+#include "kernels/cuda/conv/conv_winograd.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"

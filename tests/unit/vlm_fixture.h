@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-#include "core/os.h"
+#include "core/base/os.h"
 #include "core/vlm/dialogue.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "fake_weights.h"
 #include "kernels/kernel.h"
 #include "tests/check.h"

@@ -1,0 +1,10 @@
+/* extension.h - what get_extension finds: tables of functions that only tools need. */
+#ifndef DV_EXTENSION_H
+#define DV_EXTENSION_H
+
+#include "core/base/common.h"
+
+extern const davy_inspect_1 dv_ext_inspect; /* "davy.inspect/1" */
+extern const davy_profile_1 dv_ext_profile; /* "davy.profile/1" */
+
+#endif

@@ -1,0 +1,171 @@
+/* json.c - cJSON behind checks of our own. cJSON recurses by nesting, allocates a node of 64 bytes per value and ends
+ * strings at an escaped NUL; so one pass over the text bounds depth, nodes and characters before cJSON sees it. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/utf8.h"
+#include "core/base/mem.h"
+
+enum {
+    MAX_DEPTH = 64,
+    MAX_NODES = 1 << 22, /* a large tokenizer.json has a million */
+    MAX_BYTES = 100 * 1000 * 1000
+};
+
+static davy_result bad(const char *where, uint64_t at, const char *why) {
+    return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_JSON, 0, "%s: JSON at byte %" PRIu64 ": %s", where, at, why);
+}
+
+/* Steps over a string that starts at text[i] (the quote); returns the index after it, or 0 with an error set. */
+static uint64_t skip_string(const char *text, uint64_t i, uint64_t bytes, const char *where) {
+    const uint64_t start = i;
+    for (i++; i < bytes; i++) {
+        if (text[i] == '"') {
+            return i + 1;
+        }
+        if ((uint8_t)text[i] < 0x20) {
+            bad(where, i, "a control character inside a string");
+            return 0;
+        }
+        if (text[i] == '\\') {
+            if (bytes - i > 5 && memcmp(text + i, "\\u0000", 6) == 0) {
+                bad(where, i, "a NUL inside a string");
+                return 0;
+            }
+            i++;
+        }
+    }
+    bad(where, start, "a string without an end");
+    return 0;
+}
+
+static davy_result check_text(const char *text, uint64_t bytes, const char *where) {
+    if (bytes == 0 || bytes > MAX_BYTES) {
+        return bad(where, 0, bytes == 0 ? "no text" : "longer than 100 MB");
+    }
+    if (!dv_utf8_valid(text, bytes)) {
+        return bad(where, 0, "not UTF-8 text");
+    }
+    int64_t depth = 0;
+    int64_t nodes = 1;
+    for (uint64_t i = 0; i < bytes;) {
+        const char c = text[i];
+        if (c == '"') {
+            i = skip_string(text, i, bytes, where);
+            if (i == 0) {
+                return DAVY_E_FORMAT;
+            }
+            continue;
+        }
+        nodes += c == ',' || c == '{' || c == '[';
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        if (depth > MAX_DEPTH) {
+            return bad(where, i, "nested deeper than 64");
+        }
+        if (nodes > MAX_NODES) {
+            return bad(where, i, "more than 4 million values");
+        }
+        i++;
+    }
+    return DAVY_OK;
+}
+
+davy_result dv_json_parse(const char *text, uint64_t bytes, const char *where, dv_json **out) {
+    const davy_result r = check_text(text, bytes, where);
+    if (r < 0) {
+        return r;
+    }
+    const char *end = NULL;
+    cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)bytes, &end, 0);
+    uint64_t at = end != NULL ? (uint64_t)(end - text) : 0;
+    if (root == NULL) {
+        /* cJSON gives no reason. Where a small block cannot be had now, memory was it. */
+        void *probe = dv_calloc(1, sizeof(cJSON));
+        dv_free(probe);
+        return probe != NULL ? bad(where, at, "not valid JSON")
+                             : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its JSON", where);
+    }
+    for (; at < bytes; at++) {
+        if (strchr(" \t\r\n", text[at]) == NULL) {
+            cJSON_Delete(root);
+            return bad(where, at, "text after the end of the value");
+        }
+    }
+    *out = root;
+    return DAVY_OK;
+}
+
+void dv_json_release(dv_json *root) {
+    cJSON_Delete(root);
+}
+
+const dv_json *dv_json_get(const dv_json *object, const char *key) {
+    return cJSON_IsObject(object) ? cJSON_GetObjectItemCaseSensitive(object, key) : NULL;
+}
+
+bool dv_json_is_object(const dv_json *v) {
+    return cJSON_IsObject(v) != 0;
+}
+
+bool dv_json_is_array(const dv_json *v) {
+    return cJSON_IsArray(v) != 0;
+}
+
+bool dv_json_is_string(const dv_json *v) {
+    return cJSON_IsString(v) != 0;
+}
+
+int64_t dv_json_size(const dv_json *v) {
+    return cJSON_GetArraySize(v);
+}
+
+const dv_json *dv_json_first(const dv_json *v) {
+    return cJSON_IsArray(v) || cJSON_IsObject(v) ? v->child : NULL;
+}
+
+const dv_json *dv_json_next(const dv_json *v) {
+    return v->next;
+}
+
+const char *dv_json_key(const dv_json *v) {
+    return v->string;
+}
+
+const char *dv_json_string(const dv_json *v) {
+    return cJSON_IsString(v) ? v->valuestring : NULL;
+}
+
+/* 2^53 itself is refused: the text 9007199254740993 would arrive as the same double. */
+bool dv_json_int(const dv_json *v, int64_t *out) {
+    if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) < 9007199254740992.0) || v->valuedouble != floor(v->valuedouble)) {
+        return false;
+    }
+    *out = (int64_t)v->valuedouble;
+    return true;
+}
+
+bool dv_json_double(const dv_json *v, double *out) {
+    if (!cJSON_IsNumber(v)) {
+        return false;
+    }
+    *out = v->valuedouble;
+    return true;
+}
+
+bool dv_json_bool(const dv_json *v, bool *out) {
+    if (!cJSON_IsBool(v)) {
+        return false;
+    }
+    *out = cJSON_IsTrue(v) != 0;
+    return true;
+}
+
+bool dv_json_is_null(const dv_json *v) {
+    return cJSON_IsNull(v) != 0;
+}

@@ -1,0 +1,29 @@
+/* json.h - typed access over cJSON: lengths, depth and ranges checked, messages carry the path of the value.
+ * Numbers above 2^53 cannot be exact in a double and are refused where an integer is asked for. */
+#ifndef DV_FILE_JSON_H
+#define DV_FILE_JSON_H
+
+#include "core/base/common.h"
+
+typedef struct cJSON dv_json; /* a node; belongs to its root */
+
+/* Parses exactly `bytes` bytes (no NUL needed). `where` names the file in messages. Depth is limited to 64 before cJSON
+ * sees the text. */
+davy_result dv_json_parse(const char *text, uint64_t bytes, const char *where, dv_json **out);
+void dv_json_release(dv_json *root);
+
+const dv_json *dv_json_get(const dv_json *object, const char *key); /* NULL: absent */
+bool dv_json_is_object(const dv_json *v);
+bool dv_json_is_array(const dv_json *v);
+bool dv_json_is_string(const dv_json *v);
+int64_t dv_json_size(const dv_json *v);         /* of an array or object */
+const dv_json *dv_json_first(const dv_json *v); /* child list of array or object */
+const dv_json *dv_json_next(const dv_json *v);
+const char *dv_json_key(const dv_json *v);        /* of a child of an object */
+const char *dv_json_string(const dv_json *v);     /* NULL: not a string */
+bool dv_json_int(const dv_json *v, int64_t *out); /* false: not an integer within ±2^53 */
+bool dv_json_double(const dv_json *v, double *out);
+bool dv_json_bool(const dv_json *v, bool *out);
+bool dv_json_is_null(const dv_json *v);
+
+#endif

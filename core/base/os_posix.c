@@ -1,0 +1,337 @@
+/* os_posix.c - os.h on Linux (and, but for a few lines, any POSIX system).
+ *
+ * Threads block every signal, so that a host's handlers run on the host's threads. Containers are honoured: the number
+ * of processors and the memory are the smaller of what the machine has and what the control group allows. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
+
+enum { THREAD_STACK_BYTES = 2 << 20, MAX_ONCE = 16 };
+
+struct dv_mutex {
+    pthread_mutex_t m;
+};
+
+struct dv_cond {
+    pthread_cond_t c;
+};
+
+struct dv_thread {
+    pthread_t id;
+    void (*fn)(void *arg);
+    void *arg;
+    char name[16];
+};
+
+/* strerror() may share a buffer between threads. */
+static const char *errno_text(int code, char *buf, size_t bytes) {
+    return strerror_r(code, buf, bytes);
+}
+
+/* ---- locks and threads ---- */
+
+dv_mutex *dv_mutex_create(void) {
+    dv_mutex *m = dv_calloc(1, sizeof *m);
+    if (m != NULL && pthread_mutex_init(&m->m, NULL) != 0) {
+        dv_free(m);
+        return NULL;
+    }
+    return m;
+}
+
+void dv_mutex_release(dv_mutex *m) {
+    if (m != NULL) {
+        pthread_mutex_destroy(&m->m);
+        dv_free(m);
+    }
+}
+
+void dv_mutex_lock(dv_mutex *m) {
+    pthread_mutex_lock(&m->m);
+}
+
+void dv_mutex_unlock(dv_mutex *m) {
+    pthread_mutex_unlock(&m->m);
+}
+
+dv_cond *dv_cond_create(void) {
+    dv_cond *c = dv_calloc(1, sizeof *c);
+    if (c == NULL) {
+        return NULL;
+    }
+    pthread_condattr_t attr;
+    bool ok = pthread_condattr_init(&attr) == 0;
+    if (ok) {
+        ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 && pthread_cond_init(&c->c, &attr) == 0;
+        pthread_condattr_destroy(&attr);
+    }
+    if (!ok) {
+        dv_free(c);
+        return NULL;
+    }
+    return c;
+}
+
+void dv_cond_release(dv_cond *c) {
+    if (c != NULL) {
+        pthread_cond_destroy(&c->c);
+        dv_free(c);
+    }
+}
+
+void dv_cond_signal(dv_cond *c) {
+    pthread_cond_signal(&c->c);
+}
+
+void dv_cond_broadcast(dv_cond *c) {
+    pthread_cond_broadcast(&c->c);
+}
+
+bool dv_cond_wait(dv_cond *c, dv_mutex *m, uint64_t timeout_ns) {
+    const uint64_t now = dv_now_ns();
+    const uint64_t forever = (uint64_t)1 << 62; /* 146 years of nanoseconds: later ends overflow time_t arithmetic */
+    if (timeout_ns >= forever - now) {
+        pthread_cond_wait(&c->c, &m->m);
+        return true;
+    }
+    const uint64_t end = now + timeout_ns;
+    const struct timespec ts = {.tv_sec = (time_t)(end / 1000000000u), .tv_nsec = (long)(end % 1000000000u)};
+    return pthread_cond_timedwait(&c->c, &m->m, &ts) != ETIMEDOUT;
+}
+
+static void *thread_main(void *arg) {
+    dv_thread *t = arg;
+#if defined(__linux__)
+    pthread_setname_np(pthread_self(), t->name);
+#endif
+    t->fn(t->arg);
+    return NULL;
+}
+
+davy_result dv_thread_start(void (*fn)(void *arg), void *arg, const char *name, dv_thread **out) {
+    dv_thread *t = dv_calloc(1, sizeof *t);
+    if (t == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "thread %s: out of memory", name);
+    }
+    t->fn = fn;
+    t->arg = arg;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    sigset_t all;
+    sigset_t old;
+    pthread_attr_t attr;
+    int err = pthread_attr_init(&attr);
+    if (err == 0) {
+        sigfillset(&all);
+        pthread_attr_setstacksize(&attr, THREAD_STACK_BYTES);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        err = pthread_create(&t->id, &attr, thread_main, t);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        pthread_attr_destroy(&attr);
+    }
+    if (err != 0) {
+        char buf[128];
+        dv_free(t);
+        return dv_fail_in(DAVY_E_NOMEM_HOST, DAVY_DOMAIN_OS, err, "thread %s could not be started: %s", name,
+                          errno_text(err, buf, sizeof buf));
+    }
+    *out = t;
+    return DAVY_OK;
+}
+
+void dv_thread_join(dv_thread *t) {
+    if (t != NULL) {
+        pthread_join(t->id, NULL);
+        dv_free(t);
+    }
+}
+
+void dv_thread_yield(void) {
+    sched_yield();
+}
+
+void dv_once(void (*fn)(void)) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static void (*ran[MAX_ONCE])(void);
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < MAX_ONCE && ran[i] != NULL && ran[i] != fn) {
+        i++;
+    }
+    if (i == MAX_ONCE || ran[i] == NULL) {
+        fn();
+        if (i < MAX_ONCE) {
+            ran[i] = fn;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- the machine ---- */
+
+uint64_t dv_now_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void dv_sleep_ns(uint64_t ns) {
+    const struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    nanosleep(&ts, NULL); /* a signal may end it early: callers look again anyway */
+}
+
+uint64_t dv_process_id(void) {
+    return (uint64_t)getpid();
+}
+
+/* The first bytes of a small system file; false where there is none. */
+static bool read_small(const char *path, char *buf, size_t bytes) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    size_t have = 0;
+    ssize_t n = 0;
+    while (have < bytes - 1 && (n = read(fd, buf + have, bytes - 1 - have)) > 0) {
+        have += (size_t)n;
+    }
+    close(fd);
+    buf[have] = '\0';
+    return have > 0;
+}
+
+int32_t dv_cpu_count(void) {
+    int64_t n = sysconf(_SC_NPROCESSORS_ONLN);
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        n = CPU_COUNT(&set);
+    }
+    char buf[64];
+    char *rest = NULL;
+    if (read_small("/sys/fs/cgroup/cpu.max", buf, sizeof buf)) { /* "200000 100000": two processors; "max 100000" */
+        const int64_t quota = strtoll(buf, &rest, 10);
+        const int64_t period = rest != buf ? strtoll(rest, NULL, 10) : 0;
+        if (quota > 0 && period > 0) {
+            n = dv_min(n, dv_div_up(quota, period));
+        }
+    }
+#endif
+    return (int32_t)dv_max(1, n);
+}
+
+uint64_t dv_memory_total(void) {
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    const long page = sysconf(_SC_PAGESIZE);
+    uint64_t total = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    char buf[64];
+    if (read_small("/sys/fs/cgroup/memory.max", buf, sizeof buf)) {
+        const uint64_t limit = strtoull(buf, NULL, 10); /* "max" reads as 0 */
+        if (limit > 0 && limit < total) {
+            total = limit;
+        }
+    }
+    return total;
+}
+
+uint64_t dv_memory_available(void) {
+    char buf[2048];
+    if (read_small("/proc/meminfo", buf, sizeof buf)) {
+        const char *at = strstr(buf, "MemAvailable:");
+        if (at != NULL) {
+            return strtoull(at + strlen("MemAvailable:"), NULL, 10) * 1024u;
+        }
+    }
+    return dv_memory_total() / 2;
+}
+
+void dv_cpu_name(char *out, size_t bytes) {
+    char buf[4096];
+    snprintf(out, bytes, "CPU");
+    if (!read_small("/proc/cpuinfo", buf, sizeof buf)) {
+        return;
+    }
+    const char *at = strstr(buf, "model name");
+    const char *value = at != NULL ? strchr(at, ':') : NULL;
+    if (value != NULL) {
+        value += strspn(value, ": \t");
+        snprintf(out, bytes, "%.*s", (int)strcspn(value, "\n"), value);
+    }
+}
+
+char *dv_env(const char *name) {
+    const char *value = getenv(name);
+    return value != NULL ? dv_strdup(value) : NULL;
+}
+
+char *dv_library_folder(void) {
+    static const char anchor = 0; /* any address inside this library */
+    Dl_info info;
+    if (dladdr(&anchor, &info) == 0 || info.dli_fname == NULL) {
+        return NULL;
+    }
+    char *full = realpath(info.dli_fname, NULL);
+    if (full == NULL) {
+        return NULL;
+    }
+    char *folder = dv_path_folder(full);
+    free(full);
+    return folder;
+}
+
+void dv_library_pin(void) {
+    /* linked with -z nodelete */
+}
+
+void *dv_library_open(const char *name, char *why, size_t bytes) {
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const char *text = library == NULL ? dlerror() : NULL;
+    if (library == NULL && why != NULL) {
+        snprintf(why, bytes, "%s", text != NULL ? text : "cannot be loaded");
+    }
+    return library;
+}
+
+void *dv_library_symbol(void *library, const char *name) {
+    return dlsym(library, name);
+}
+
+void dv_library_close(void *library) {
+    if (library != NULL) {
+        dlclose(library);
+    }
+}
+
+/* ---- memory ---- */
+
+void *dv_aligned_alloc(uint64_t bytes, uint64_t align) {
+    const size_t huge = (size_t)2 << 20;
+    const bool large = bytes >= 8 * huge; /* few page faults where the system offers huge pages on request */
+    void *p = NULL;
+    if (bytes > SIZE_MAX / 2 || posix_memalign(&p, large ? huge : (size_t)align, (size_t)bytes) != 0) {
+        return NULL;
+    }
+#if defined(MADV_HUGEPAGE)
+    if (large) {
+        madvise(p, (size_t)bytes / huge * huge, MADV_HUGEPAGE);
+    }
+#endif
+    return p;
+}
+
+void dv_aligned_free(void *p) {
+    free(p);
+}

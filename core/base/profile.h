@@ -1,0 +1,25 @@
+/* profile.h - adds up the times of steps over the runs of a context, while somebody asked for it. Thread-safe. */
+#ifndef DV_PROFILE_H
+#define DV_PROFILE_H
+
+#include "core/base/common.h"
+
+typedef struct dv_profile dv_profile;
+
+dv_profile *dv_profile_create(void); /* NULL: out of memory */
+void dv_profile_release(dv_profile *p);
+/* What the device could do, for the table; zeros (as after create): unknown. flops per ns with 16-bit products and with
+ * f32 ones, bytes per ns. */
+typedef struct dv_peak {
+    double tensor, simt, bytes;
+} dv_peak;
+void dv_profile_set_peak(dv_profile *p, const dv_peak *peak);
+void dv_profile_start(dv_profile *p); /* clears */
+void dv_profile_stop(dv_profile *p);
+bool dv_profile_on(const dv_profile *p);
+/* One run of a step: `step` is the node's label, `kernel` "conv2d cpu/avx512". Same pairs are added up. */
+void dv_profile_add(dv_profile *p, const char *step, const char *kernel, uint64_t ns, uint64_t flops, uint64_t bytes);
+/* JSON array, most time first; dv_free. */
+char *dv_profile_json(dv_profile *p);
+
+#endif

@@ -1,0 +1,15 @@
+/* utf8.h - davy_text: a string that belongs to the caller until released. It needs no context. */
+#ifndef DV_TEXT_H
+#define DV_TEXT_H
+
+#include "core/base/common.h"
+
+/* Takes utf8 (from dv_calloc and its kin) over in every case; NULL counts as out of memory. */
+davy_result dv_text_create(char *utf8, davy_text **out);
+void dv_text_release(davy_text *text);
+const char *dv_text_utf8(const davy_text *text);
+/* How it was made, of a caption; else NULL. */
+const davy_dialogue_info *dv_text_info(const davy_text *text);
+void dv_text_tell(davy_text *text, const davy_dialogue_info *info); /* full size */
+
+#endif

@@ -1,0 +1,405 @@
+/* oneshot.c - what a one-shot call may ask for: every argument is checked here, so that a call either fails before
+ * anything is written or is plain work. */
+#include "core/calls/oneshot.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/host/buffer.h"
+#include "core/host/context.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/options.h"
+#include "core/base/os.h"
+
+static const char *op_name(davy_op op) {
+    return op == DAVY_OP_VAE_ENCODE ? "vae_encode" : op == DAVY_OP_VAE_DECODE ? "vae_decode" : "upscale";
+}
+
+/* ---- the run ---- */
+
+static davy_result check_flags(const davy_run *run) {
+    const uint32_t all = DAVY_RUN_SCALED_LATENT | DAVY_RUN_MOMENTS | DAVY_RUN_SAMPLE | DAVY_RUN_STREAM_ORDERED |
+                         DAVY_RUN_FAST | DAVY_RUN_DROP_ALPHA;
+    if ((run->flags & ~all) != 0) {
+        return dv_fail(DAVY_E_INVALID, "run: flags has bits this library does not know: 0x%x", (unsigned)run->flags);
+    }
+    if (run->reserved0 != 0 || run->reserved1 != 0) {
+        return dv_fail(DAVY_E_INVALID, "run: reserved0 and reserved1 must be 0");
+    }
+    return DAVY_OK;
+}
+
+static davy_result check_run(const dv_call *c, bool job) {
+    static const char *const known[] = {NULL};
+    const davy_run *run = &c->run;
+    davy_result r = check_flags(run);
+    r = r < 0 ? r : dv_call_check_stream(c, job);
+    if (r < 0) {
+        return r;
+    }
+    if (run->tile_width < -1 || run->tile_height < -1 || run->tile_frames < -1 || run->tile_overlap < 0) {
+        return dv_fail(DAVY_E_INVALID,
+                       "run: tile %d x %d x %d, overlap %d; expected sizes, 0 for automatic, -1 for never",
+                       (int)run->tile_width, (int)run->tile_height, (int)run->tile_frames, (int)run->tile_overlap);
+    }
+    return dv_options_check((dv_options){c->options, run->n_options}, known, "run");
+}
+
+/* Whether it goes through a stream: a clip, of a network that knows what was before a frame. */
+static bool is_moving(const dv_call *c, dv_clip_rule *rule) {
+    return c->in.t > 1 && dv_engine_clip(dv_model_engine(c->model), c->stage, rule);
+}
+
+/* -1 along one axis only: tiles as long as the picture. */
+static dv_tiling tiling_of(const davy_run *run, const dv_pixels *in) {
+    dv_tiling t = {.width = run->tile_width, .height = run->tile_height, .overlap = run->tile_overlap};
+    if ((t.width == -1 && t.height <= 0) || (t.height == -1 && t.width == 0)) {
+        return (dv_tiling){.width = -1};
+    }
+    t.width = t.width == -1 ? (int32_t)in->w : t.width;
+    t.height = t.height == -1 ? (int32_t)in->h : t.height;
+    return t;
+}
+
+static davy_result check_op(const dv_call *c) {
+    const davy_model_info *info = dv_model_facts(c->model);
+    const uint32_t encode_only = DAVY_RUN_MOMENTS | DAVY_RUN_SAMPLE;
+    const uint32_t need = c->op == DAVY_OP_VAE_ENCODE   ? DAVY_MODEL_ENCODES
+                          : c->op == DAVY_OP_VAE_DECODE ? DAVY_MODEL_DECODES
+                                                        : DAVY_MODEL_UPSCALES;
+    const char *name = dv_model_name(c->model);
+    if ((info->features & need) == 0) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s (%s) has nothing for %s", name, info->arch, info->variant,
+                       op_name(c->op));
+    }
+    const uint32_t flags = c->run.flags;
+    if ((c->op != DAVY_OP_VAE_ENCODE && (flags & encode_only) != 0) ||
+        (c->op == DAVY_OP_UPSCALE && (flags & DAVY_RUN_SCALED_LATENT) != 0)) {
+        return dv_fail(DAVY_E_INVALID, "run: flags 0x%x do not go with %s", (unsigned)flags, op_name(c->op));
+    }
+    if ((flags & encode_only) == encode_only ||
+        ((flags & DAVY_RUN_MOMENTS) != 0 && (flags & DAVY_RUN_SCALED_LATENT) != 0)) {
+        return dv_fail(DAVY_E_INVALID,
+                       "run: MOMENTS are the raw mean and log-variance, neither SAMPLE nor SCALED_LATENT");
+    }
+    if ((flags & encode_only) != 0 && (info->features & DAVY_MODEL_MOMENTS) == 0) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s has no posterior: its encoder gives the latent itself", name,
+                       info->arch);
+    }
+    if ((flags & DAVY_RUN_SCALED_LATENT) != 0 && info->latent_scale == 0.0f) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: nothing tells the scale of its latent; give the option scaling_factor",
+                       name);
+    }
+    return DAVY_OK;
+}
+
+/* ---- the input ---- */
+
+/* Which channels the network takes, and how many the result has. */
+static davy_result match_picture(dv_call *c, int64_t *result_channels) {
+    const davy_model_info *info = dv_model_facts(c->model);
+    const int32_t nets = info->in_channels;
+    const bool has_alpha = c->colours_in.alpha >= 0;
+    const bool fits = nets == 3 || (nets == 1 && c->colours_in.count == 1) || (nets == 4 && c->in.c == 4);
+    const bool drop = (c->run.flags & DAVY_RUN_DROP_ALPHA) != 0;
+    if (!fits || (c->op == DAVY_OP_UPSCALE && info->out_channels != nets)) {
+        return dv_fail(fits ? DAVY_E_UNSUPPORTED : DAVY_E_SHAPE,
+                       "%s: the network takes %d channels and gives %d, the picture has %" PRId64,
+                       dv_model_name(c->model), (int)nets, (int)info->out_channels, c->in.c);
+    }
+    c->in_channels = nets;
+    if (c->op == DAVY_OP_VAE_ENCODE) {
+        *result_channels = (int64_t)info->latent_channels * ((c->run.flags & DAVY_RUN_MOMENTS) != 0 ? 2 : 1);
+        return DAVY_OK;
+    }
+    if (nets == 4 && drop) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: the network needs the alpha channel", dv_model_name(c->model));
+    }
+    c->alpha = has_alpha && !drop && nets != 4;
+    c->grey = nets == 3 && c->colours_in.count == 1;
+    c->out_channels = nets == 4 ? 4 : c->colours_in.count;
+    *result_channels = c->out_channels + (c->alpha ? 1 : 0);
+    return DAVY_OK;
+}
+
+static davy_result match_sizes(const dv_call *c) {
+    const davy_model_info *info = dv_model_facts(c->model);
+    const int64_t m = info->size_multiple > 1 ? info->size_multiple : 1;
+    if (c->op == DAVY_OP_VAE_DECODE) {
+        if (c->in.c != info->latent_channels) {
+            return dv_fail(DAVY_E_SHAPE, "%s: its latents have %d channels, found %" PRId64, dv_model_name(c->model),
+                           (int)info->latent_channels, c->in.c);
+        }
+        return DAVY_OK;
+    }
+    if (c->in.h % m != 0 || c->in.w % m != 0) {
+        return dv_fail(DAVY_E_SHAPE,
+                       "%s: sides must be multiples of %" PRId64 ", found %" PRId64 " x %" PRId64 " (width x height)",
+                       dv_model_name(c->model), m, c->in.w, c->in.h);
+    }
+    if (c->in.h < info->size_min || c->in.w < info->size_min) {
+        return dv_fail(DAVY_E_SHAPE, "%s: sides must be at least %d, found %" PRId64 " x %" PRId64 " (width x height)",
+                       dv_model_name(c->model), (int)info->size_min, c->in.w, c->in.h);
+    }
+    return DAVY_OK;
+}
+
+/* Sizes of the result; everything about the input. */
+static davy_result match_input(dv_call *c, const davy_tensor *in, dv_access access, dv_pixels *result) {
+    const davy_model_info *info = dv_model_facts(c->model);
+    const bool decodes = c->op == DAVY_OP_VAE_DECODE;
+    davy_result r = dv_pixels_check(in, decodes ? DV_LATENT : DV_PICTURE, access, "input", &c->in);
+    r = r < 0 ? r : dv_call_check_reach(c, &c->in, "input");
+    r = r < 0 ? r : match_sizes(c);
+    if (r < 0) {
+        return r;
+    }
+    int64_t channels = info->out_channels;
+    c->colours_in = dv_colours_of(c->in.channels);
+    c->tiling = tiling_of(&c->run, &c->in);
+    c->posterior = (c->run.flags & (DAVY_RUN_MOMENTS | DAVY_RUN_SAMPLE)) != 0;
+    if (decodes) {
+        c->in_channels = (int32_t)c->in.c;
+        c->out_channels = info->out_channels;
+    } else {
+        r = match_picture(c, &channels);
+    }
+    const int64_t f = info->spatial_factor > 0 ? info->spatial_factor : 1;
+    const int64_t num = decodes ? f : c->op == DAVY_OP_UPSCALE ? info->scale_num : 1;
+    const int64_t den = decodes ? 1 : c->op == DAVY_OP_UPSCALE ? info->scale_den : f;
+    c->moving = is_moving(c, &c->rule);
+    r = r < 0 || !c->moving ? r : dv_call_check_clip(c);
+    const int64_t t = c->moving ? dv_clip_results(&c->rule, c->in.t) : c->in.t;
+    *result = (dv_pixels){.n = c->in.n, .t = t, .h = c->in.h * num / den, .w = c->in.w * num / den, .c = channels};
+    return r;
+}
+
+/* ---- the output ---- */
+
+static bool wants_buffer(const davy_tensor *out) {
+    return out->data == 0 && out->buffer == NULL;
+}
+
+/* *out becomes the tensor the caller gets back. */
+static davy_result make_output(dv_call *c, const dv_pixels *size, dv_content content, davy_tensor *out) {
+    davy_tensor t;
+    uint64_t bytes = 0;
+    dv_gpu *gpu = NULL;
+    davy_result r = dv_call_check_wish(c, out, &gpu);
+    r = r < 0 ? r : dv_pixels_describe(out, size, c->in.layout, content, &t, &bytes);
+    r = r < 0 ? r : dv_buffer_create(dv_model_context(c->model), gpu, bytes, &c->out_buffer);
+    if (r < 0) {
+        return r;
+    }
+    dv_buffer_describe(c->out_buffer, &t);
+    *out = *dv_buffer_tensor(c->out_buffer);
+    return DAVY_OK;
+}
+
+static davy_result match_output(dv_call *c, const dv_pixels *size, davy_tensor *out) {
+    const dv_content content = c->op == DAVY_OP_VAE_ENCODE ? DV_LATENT : DV_PICTURE;
+    davy_result r = DAVY_OK;
+    if (wants_buffer(out)) {
+        r = make_output(c, size, content, out);
+    } else if (out->buffer != NULL && out->memory != DAVY_MEMORY_HOST) {
+        c->out_buffer = dv_buffer_ref(out->buffer);
+    }
+    r = r < 0 ? r : dv_pixels_check(out, content, DV_WRITES, "output", &c->out);
+    r = r < 0 ? r : dv_call_check_reach(c, &c->out, "output");
+    if (r < 0) {
+        return r;
+    }
+    const dv_pixels *o = &c->out;
+    if (o->n != size->n || o->t != size->t || o->h != size->h || o->w != size->w || o->c != size->c) {
+        return dv_fail(DAVY_E_SHAPE,
+                       "output: expected n %" PRId64 ", t %" PRId64 ", h %" PRId64 ", w %" PRId64 ", c %" PRId64
+                       ", found %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64,
+                       size->n, size->t, size->h, size->w, size->c, o->n, o->t, o->h, o->w, o->c);
+    }
+    if (dv_pixels_overlap(&c->in, o)) {
+        return dv_fail(DAVY_E_INVALID, "output: shares memory with the input");
+    }
+    c->colours_out = dv_colours_of(o->channels);
+    return DAVY_OK;
+}
+
+/* What happens to the numbers on both sides of the network. */
+static void match_ranges(dv_call *c) {
+    const davy_model_info *info = dv_model_facts(c->model);
+    const davy_range net = dv_engine_arch(dv_model_engine(c->model))->range;
+    const bool scaled = (c->run.flags & DAVY_RUN_SCALED_LATENT) != 0;
+    c->map_in = dv_mapping_in(&c->in, net);
+    c->map_out = dv_mapping_out(&c->out, net);
+    if (c->op == DAVY_OP_VAE_ENCODE) {
+        c->out_channels = info->latent_channels * (c->posterior ? 2 : 1);
+    }
+    if (scaled && c->op == DAVY_OP_VAE_ENCODE) {
+        c->map_out = (dv_mapping){.mul = info->latent_scale, .add = -info->latent_shift * info->latent_scale};
+    } else if (scaled) {
+        c->map_in = (dv_mapping){.mul = 1.0f / info->latent_scale, .add = info->latent_shift};
+    }
+}
+
+/* ---- calls ---- */
+
+void dv_call_clear(dv_call *c) {
+    dv_gpu_event_release(c->after);
+    dv_buffer_release(c->in_buffer);
+    dv_buffer_release(c->out_buffer);
+    dv_model_release(c->model);
+}
+
+static void release_call(void *arg) {
+    dv_call_clear(arg);
+    dv_free(arg);
+}
+
+static dv_call begin_call(davy_model *model, davy_op op, const davy_run *run) {
+    const uint64_t now = dv_now_ns();
+    dv_call c = {.model = dv_model_ref(model), .op = op, .run = *run};
+    c.stage = op == DAVY_OP_VAE_ENCODE   ? DV_STAGE_ENCODE
+              : op == DAVY_OP_VAE_DECODE ? DV_STAGE_DECODE
+                                         : DV_STAGE_UPSCALE;
+    c.deadline_ns = run->timeout_ns == 0 ? 0 : run->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + run->timeout_ns;
+    c.options = run->options;
+    c.run.options = NULL; /* the caller's; nothing looks at them after the checks */
+    return c;
+}
+
+static davy_result run_job(void *arg, davy_job *job) {
+    dv_call *c = arg;
+    c->job = job;
+    return dv_call_run(c);
+}
+
+/* Runs the call now, or hands a copy of it to the queue. Takes it over in every case. */
+static davy_result launch(dv_call *c, davy_job **job) {
+    if (job == NULL) {
+        const davy_result r = dv_call_run(c);
+        dv_call_clear(c);
+        return r;
+    }
+    dv_call *copy = dv_calloc(1, sizeof *copy);
+    davy_result r = copy != NULL ? dv_call_mark_stream(c) : dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a job");
+    if (r < 0) {
+        dv_call_clear(c);
+        dv_free(copy);
+        return r;
+    }
+    *copy = *c;
+    const dv_job_desc desc = {.context = dv_model_context(c->model),
+                              .priority = c->run.priority,
+                              .deadline_ns = c->deadline_ns,
+                              .run = run_job,
+                              .release = release_call,
+                              .arg = copy};
+    r = dv_job_submit(&desc, job);
+    if (r < 0) {
+        release_call(copy);
+    }
+    return r;
+}
+
+davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, davy_tensor *out, const davy_run *run,
+                       davy_job **job) {
+    dv_call c = begin_call(model, op, run);
+    dv_pixels size = {0};
+    davy_tensor filled = *out;
+    davy_result r = check_run(&c, job != NULL);
+    r = r < 0 ? r : check_op(&c);
+    r = r < 0 ? r : match_input(&c, in, DV_READS, &size);
+    r = r < 0 ? r : match_output(&c, &size, &filled);
+    r = r < 0 ? r : dv_call_check_ordered(&c);
+    if (r < 0) {
+        dv_call_clear(&c);
+        return r;
+    }
+    match_ranges(&c);
+    if (in->buffer != NULL) {
+        c.in_buffer = dv_buffer_ref(in->buffer);
+    }
+    davy_buffer *handle = wants_buffer(out) ? dv_buffer_ref(c.out_buffer) : NULL; /* the caller's */
+    r = launch(&c, job);
+    if (r < 0) {
+        dv_buffer_release(handle);
+        return r;
+    }
+    filled.pts = in->pts;
+    *out = filled;
+    return DAVY_OK;
+}
+
+davy_result dv_oneshot_size(davy_model *model, davy_op op, const davy_tensor *in, const davy_run *run, dv_pixels *out) {
+    dv_call c = begin_call(model, op, run);
+    davy_result r = check_run(&c, false);
+    r = r < 0 ? r : check_op(&c);
+    r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, out);
+    dv_call_clear(&c);
+    return r;
+}
+
+davy_result dv_call_describe(davy_model *model, davy_op op, const davy_tensor *in, const davy_tensor *out,
+                             const davy_run *run, dv_call *call) {
+    const dv_content content = op == DAVY_OP_VAE_ENCODE ? DV_LATENT : DV_PICTURE;
+    dv_call c = begin_call(model, op, run);
+    dv_pixels size = {0};
+    davy_result r = check_run(&c, false);
+    r = r < 0 ? r : check_op(&c);
+    r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, &size);
+    r = r < 0 ? r : dv_pixels_check(out, content, DV_SHAPE_ONLY, "output", &c.out);
+    if (r < 0) {
+        dv_call_clear(&c);
+        return r;
+    }
+    c.colours_out = dv_colours_of(c.out.channels);
+    match_ranges(&c);
+    *call = c;
+    return DAVY_OK;
+}
+
+davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **job) {
+    dv_call c = begin_call(model, 0, run);
+    const davy_result r = check_run(&c, job != NULL);
+    if (r < 0) {
+        dv_call_clear(&c);
+        return r;
+    }
+    return launch(&c, job);
+}
+
+static davy_result plan_call(dv_call *c, davy_plan_info *plan) {
+    const int64_t pictures = dv_call_together(c) ? dv_call_pictures(c) : 1;
+    return c->moving ? dv_call_plan_clip(c, plan)
+                     : dv_engine_plan_batch(dv_model_engine(c->model), c->stage, pictures, c->in.h, c->in.w, &c->tiling,
+                                            plan);
+}
+
+/* What the call would make room for, it is planned with: others' idle memory goes. */
+davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in, const davy_run *run,
+                            davy_plan_info *out) {
+    if (op < DAVY_OP_VAE_ENCODE || op > DAVY_OP_UPSCALE) {
+        return dv_fail(DAVY_E_INVALID, "query: op is %d, expected DAVY_OP_*", (int)op);
+    }
+    dv_call c = begin_call(model, op, run);
+    dv_pixels size = {0};
+    davy_plan_info plan = {.struct_size = sizeof plan};
+    davy_result r = check_run(&c, false);
+    r = r < 0 ? r : check_op(&c);
+    r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, &size);
+    if (r == DAVY_OK) {
+        r = plan_call(&c, &plan);
+        if (dv_is_short(r) && dv_model_make_room(model)) {
+            r = plan_call(&c, &plan);
+        }
+    }
+    if (r == DAVY_OK) {
+        davy_layout layout = c.in.layout;
+        dv_pixels_shape(&size, &layout, &plan.ndim, plan.shape);
+        plan.workspace_bytes += dv_call_workspace(&c);
+        plan.flops *= c.moving ? (uint64_t)c.in.n : (uint64_t)(dv_call_pictures(&c) * dv_call_passes(&c));
+        *out = plan;
+    }
+    dv_call_clear(&c);
+    return r;
+}

@@ -1,0 +1,145 @@
+/* oneshot_posterior.c - the encoder's posterior: its moments go through a small f32 buffer, from which mean and
+ * log-variance, or a sample, are written. On a GPU the sample is drawn there, so that nobody has to wait for the moments. */
+#include "core/host/buffer.h"
+#include "core/host/context.h"
+#include "core/calls/oneshot.h"
+#include "kernels/normal.h"
+
+enum { LOGVAR_MIN = -30, LOGVAR_MAX = 20 };
+
+static uint64_t moments_bytes(const dv_call *call) {
+    const davy_model_info *info = dv_model_facts(call->model);
+    const int64_t f = info->spatial_factor > 0 ? info->spatial_factor : 1;
+    return (uint64_t)(call->in.h / f) * (uint64_t)(call->in.w / f) * (uint64_t)info->latent_channels * 2 *
+           sizeof(float);
+}
+
+uint64_t dv_call_workspace(const dv_call *call) {
+    return call->posterior ? moments_bytes(call) : dv_call_bleed_bytes(call);
+}
+
+static float clamp_logvar(float v) {
+    return v > (float)LOGVAR_MIN ? v < (float)LOGVAR_MAX ? v : (float)LOGVAR_MAX : (float)LOGVAR_MIN;
+}
+
+/* Numbers are drawn by their place in the picture, channel by channel, so that the layout in memory changes nothing. */
+static void draw(const dv_call *c, int64_t drawn, float *moments) {
+    const int64_t z = c->out_channels / 2;
+    const int64_t pixels = c->out.h * c->out.w;
+    for (int64_t i = 0; i < pixels; i++) {
+        float *at = moments + i * 2 * z;
+        for (int64_t k = 0; k < z; k++) {
+            const float normal = dvk_normal(c->run.seed, (uint64_t)drawn, (uint64_t)(k * pixels + i));
+            at[k] = dvk_draw(at[k], clamp_logvar(at[z + k]), normal) * c->map_out.mul + c->map_out.add;
+        }
+    }
+}
+
+/* The means, or the sample in their place, and where they are asked for the log-variances. */
+static void write_posterior(const dv_call *c, int64_t picture, const float *moments) {
+    const bool both = (c->run.flags & DAVY_RUN_MOMENTS) != 0;
+    const dv_pixels *p = &c->out;
+    const int64_t z = c->out_channels / 2;
+    for (int64_t y = 0; y < p->h; y++) {
+        for (int64_t x = 0; x < p->w; x++) {
+            const float *at = moments + (y * p->w + x) * 2 * z;
+            for (int64_t k = 0; k < z; k++) {
+                dv_element_store(dv_pixels_at(p, picture, y, x, k), p->dtype, at[k]);
+                if (both) {
+                    dv_element_store(dv_pixels_at(p, picture, y, x, z + k), p->dtype, clamp_logvar(at[z + k]));
+                }
+            }
+        }
+    }
+}
+
+/* A run of the encoder that gives its packed moments. */
+static dv_work moments_work(dv_call *c, const dv_stretch *stretch, const dv_control *control, void *moments,
+                            bool on_device) {
+    dv_work work = dv_call_work(c, stretch, control);
+    const int64_t pixel = (int64_t)sizeof(float) * c->out_channels;
+    work.out = (dvk_image){.data = moments,
+                           .dtype = DVK_F32,
+                           .channels = c->out_channels,
+                           .n = stretch->n_out,
+                           .h = c->out.h,
+                           .w = c->out.w,
+                           .sn = pixel * c->out.w * c->out.h,
+                           .sh = pixel * c->out.w,
+                           .sw = pixel,
+                           .sc = (int64_t)sizeof(float),
+                           .identity_map = 1};
+    work.out_mul = 1.0f;
+    work.out_add = 0.0f;
+    work.out_device = on_device;
+    return work;
+}
+
+/* Samples where they are asked for; then, where the output lies on the device too, it has them. */
+static davy_result finish_on_device(const dv_call *c, const dv_stretch *stretch, float *moments, bool store) {
+    const uint64_t one = moments_bytes(c) / sizeof(float);
+    const bool sample = (c->run.flags & DAVY_RUN_SAMPLE) != 0;
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < stretch->n_out; i++) {
+        float *at = moments + (uint64_t)i * one;
+        r = sample ? dv_call_draw(c, stretch->drawn + i, at, (float)LOGVAR_MIN, (float)LOGVAR_MAX) : DAVY_OK;
+        if (r == DAVY_OK && store) {
+            r = dv_call_store_moments(c, stretch->out + i, at, (float)LOGVAR_MIN, (float)LOGVAR_MAX);
+        }
+    }
+    return r;
+}
+
+/* host: where they go from there, NULL: into the output, which lies on the device too. */
+static davy_result run_on_device(dv_call *c, const dv_stretch *stretch, const dv_control *control, float *host) {
+    davy_context *ctx = dv_model_context(c->model);
+    davy_buffer *moments = NULL;
+    const uint64_t bytes = moments_bytes(c) * (uint64_t)stretch->n_out;
+    davy_result r = dv_buffer_create(ctx, dv_context_services(ctx)->gpus[0], bytes, &moments);
+    if (r < 0) {
+        return r;
+    }
+    const dv_work work = moments_work(c, stretch, control, dv_buffer_data(moments), true);
+    r = dv_call_compute(c, stretch, &work);
+    r = r < 0 ? r : finish_on_device(c, stretch, dv_buffer_data(moments), host == NULL);
+    r = r < 0 || host == NULL ? r : dv_call_fetch_moments(c, moments, host);
+    if (work.stream_ordered) {
+        const davy_result kept = dv_buffer_busy(moments, c->run.stream);
+        r = r < 0 ? r : kept;
+    }
+    dv_buffer_release(moments);
+    return r;
+}
+
+static davy_result run_on_host(dv_call *c, const dv_stretch *stretch, const dv_control *control, float *moments) {
+    const uint64_t one = moments_bytes(c) / sizeof(float);
+    const dv_work work = moments_work(c, stretch, control, moments, false);
+    const davy_result r = dv_call_compute(c, stretch, &work);
+    const bool sample = (c->run.flags & DAVY_RUN_SAMPLE) != 0;
+    for (int64_t i = 0; r == DAVY_OK && sample && i < stretch->n_out; i++) {
+        draw(c, stretch->drawn + i, moments + (uint64_t)i * one);
+    }
+    return r;
+}
+
+davy_result dv_call_posterior(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
+    davy_context *ctx = dv_model_context(c->model);
+    dv_heap *heap = dv_context_services(ctx)->heap;
+    const uint64_t one = moments_bytes(c);
+    const uint64_t bytes = one * (uint64_t)stretch->n_out;
+    void *moments = NULL;
+    if (c->out.on_device) {
+        return run_on_device(c, stretch, control, NULL);
+    }
+    davy_result r = dv_heap_alloc(heap, DV_MEM_WORKSPACE, bytes, "moments", &moments);
+    if (r < 0) {
+        return r;
+    }
+    const bool drawn_there = dv_context_on_gpu(ctx) && (c->run.flags & DAVY_RUN_SAMPLE) != 0;
+    r = drawn_there ? run_on_device(c, stretch, control, moments) : run_on_host(c, stretch, control, moments);
+    for (int64_t i = 0; r == DAVY_OK && i < stretch->n_out; i++) {
+        write_posterior(c, stretch->out + i, (float *)moments + (uint64_t)i * (one / sizeof(float)));
+    }
+    dv_heap_free(heap, DV_MEM_WORKSPACE, moments, bytes);
+    return r;
+}

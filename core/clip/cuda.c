@@ -1,0 +1,177 @@
+/* cuda.c - a slice on a GPU: its frames go up, the captured steps run, what comes of them goes down. A slice
+ * takes long beside what the host does between two of them, so each is waited for. */
+#include "core/tiles/engine_job.h"
+#include "core/exec/run_cuda.h"
+#include "core/tiles/staging.h"
+#include "core/clip/stream_priv.h"
+
+#include "core/base/error.h"
+#include "kernels/dtype.h"
+
+/* ---- the caller's pictures in device memory ---- */
+
+static davy_result grow(dv_clip_stream *s, int32_t which, uint64_t bytes) {
+    dv_gpu *gpu = dv_engine_gpu(s->e, 0);
+    dv_stage_memory *m = &s->staging[which];
+    if (m->bytes >= bytes) {
+        return DAVY_OK;
+    }
+    if (m->data != NULL) { /* every slice has been waited for */
+        dv_gpu_free(gpu, DV_MEM_WORKSPACE, m->data, m->bytes);
+        *m = (dv_stage_memory){0};
+    }
+    const davy_result r = dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, bytes, "frames of a clip", &m->data);
+    m->bytes = r == DAVY_OK ? bytes : 0;
+    return r;
+}
+
+/* One frame of them, as it is staged. */
+static dv_staging staging_of(const dvk_image *image, int64_t frame) {
+    const dvk_image one = dv_image_part(image, frame, 0, 0, image->h, image->w);
+    dv_staging s;
+    dv_staging_describe(&one, &s);
+    return s;
+}
+
+davy_result dv_clip_stream_stage(dv_clip_stream *s, const dv_work *work, int64_t frames_in, int64_t frames_out) {
+    davy_result r = DAVY_OK;
+    if (!s->choice.apart) {
+        return r;
+    }
+    if (!work->in_device) {
+        r = grow(s, 0, staging_of(&work->in, 0).bytes * (uint64_t)frames_in);
+    }
+    if (r == DAVY_OK && !work->out_device) {
+        r = grow(s, 1, staging_of(&work->out, 0).bytes * (uint64_t)frames_out);
+    }
+    return r;
+}
+
+bool dv_clip_stream_passes(uint64_t arena, const dvk_view *view, uint64_t at, uint64_t bytes, uint64_t *where) {
+    const uint64_t end = dv_align_up(at + (uint64_t)(view->n * view->sn) * dvk_dtype_size(view->dtype), 256);
+    *where = at >= bytes ? 0 : end;
+    return at >= bytes || (end <= arena && bytes <= arena - end);
+}
+
+/* Where the caller's frames pass: before the steps and behind them all of the arena is free but for `view`. */
+static davy_result find_way(dv_clip_stream *s, int32_t which, const dvk_view *view, const dvk_image *host, char **out) {
+    const uint64_t bytes = staging_of(host, 0).bytes * (uint64_t)host->n;
+    uint64_t where = 0;
+    if (!s->choice.apart && dv_clip_stream_passes(s->choice.info.arena_bytes, view,
+                                                  (uint64_t)((char *)view->data - (char *)s->arena), bytes, &where)) {
+        *out = (char *)s->arena + where;
+        return DAVY_OK;
+    }
+    const davy_result r = grow(s, which, bytes);
+    *out = s->staging[which].data;
+    return r;
+}
+
+/* The frames as they lie there. */
+static dvk_image staged(const dvk_image *host, char *at) {
+    const dv_staging one = staging_of(host, 0);
+    dvk_image image = dv_staging_image(&one, at);
+    image.n = host->n;
+    image.sn = (int64_t)one.bytes;
+    return image;
+}
+
+/* Each frame between the caller's memory and its place there. */
+static davy_result move_frames(const dv_clip_stream *s, char *to, const dvk_image *host, dv_gpu_queue *q, bool up) {
+    davy_result r = DAVY_OK;
+    for (int64_t f = 0; r == DAVY_OK && f < host->n; f++) {
+        const dv_staging one = staging_of(host, f);
+        char *at = to + (uint64_t)f * one.bytes;
+        r = up ? dv_staging_upload(&one, q, s->e->services.heap, at)
+               : dv_staging_download(&one, q, s->e->services.heap, at);
+    }
+    return r;
+}
+
+/* ---- a slice ---- */
+
+static davy_result poll(void *user) {
+    return dv_watch_poll(user);
+}
+
+static uint64_t convert_bytes(const dvk_convert_args *a) {
+    return (uint64_t)(a->view.n * a->view.h * a->view.w * a->view.c) *
+           (dvk_dtype_size(a->view.dtype) + dvk_dtype_size(a->image.dtype));
+}
+
+static davy_result load(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *in, dv_gpu_queue *q) {
+    const dvk_view input = dv_instance_input(p->instance);
+    char *way = NULL;
+    davy_result r = work->in_device ? DAVY_OK : find_way(s, 0, &input, in, &way);
+    r = r == DAVY_OK && !work->in_device ? move_frames(s, way, in, q, true) : r;
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const dvk_image image = work->in_device ? *in : staged(in, way);
+    const dvk_convert_args args = dv_load_args(work, &image, &input);
+    return dv_instance_enqueue_op(p->instance, q, "load", &args, "load", convert_bytes(&args));
+}
+
+/* way: where a caller in the host's memory finds the result. */
+static davy_result store(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *out, char *way,
+                         dv_gpu_queue *q) {
+    const dvk_image image = work->out_device ? *out : staged(out, way);
+    dvk_view output = dv_instance_output(p->instance);
+    output.c = work->out.channels;
+    const dvk_convert_args args = dv_store_args(work, &image, &output);
+    davy_result r = DAVY_OK;
+    if (!work->out_device && staging_of(out, 0).gaps) { /* what lies between is the caller's and comes back as it was */
+        r = move_frames(s, way, out, q, true);
+    }
+    return r == DAVY_OK ? dv_instance_enqueue_op(p->instance, q, "store", &args, "store", convert_bytes(&args)) : r;
+}
+
+static davy_result compute(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *in,
+                           const dvk_image *out, dv_watch *watch) {
+    dv_gpu_queue *q = dv_instance_queue(p->instance);
+    const dvk_view output = dv_instance_output(p->instance);
+    char *way = NULL;
+    dv_gpu_event *done = NULL;
+    davy_result r = dv_instance_event(p->instance, DV_SLOT_TILE, &done);
+    r = r == DAVY_OK ? load(s, p, work, in, q) : r;
+    const uint64_t since = dv_now_ns();
+    r = r == DAVY_OK ? dv_instance_enqueue(p->instance) : r;
+    r = r == DAVY_OK && !work->out_device ? find_way(s, 1, &output, out, &way) : r;
+    r = r == DAVY_OK ? store(s, p, work, out, way, q) : r;
+    r = r == DAVY_OK ? dv_gpu_event_record(done, q) : r;
+    r = r == DAVY_OK && dv_instance_timed(p->instance) ? dv_instance_collect(p->instance) : r;
+    r = r == DAVY_OK ? dv_instance_await(p->instance, done, since, poll, watch) : r;
+    if (r == DAVY_OK && !work->out_device) {
+        r = move_frames(s, way, out, q, false);
+    }
+    return r;
+}
+
+davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *in,
+                                      const dvk_image *out, dv_watch *watch) {
+    davy_result r = dv_instance_begin(p->instance, work->stream);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    r = compute(s, p, work, in, out, watch);
+    if (r == DAVY_OK) {
+        dv_watch_advance(watch, s->choice.cost_frame * (double)in->n);
+    } else {
+        davy_error_info error = {.struct_size = sizeof error};
+        dv_error_get(&error);
+        s->busy = p->instance;
+        if (work->in_device || work->out_device || s->company.streams > 1) { /* memory that is another's again */
+            dv_gpu_queue_wait(dv_instance_queue(p->instance), NULL, NULL);
+        }
+        dv_error_set(&error);
+    }
+    dv_instance_end(p->instance);
+    return r;
+}
+
+void dv_clip_stream_settle(dv_clip_stream *s) {
+    if (s->busy != NULL) {
+        dv_instance_settle(s->busy);
+        s->busy = NULL;
+    }
+}

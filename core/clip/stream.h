@@ -1,0 +1,67 @@
+/* stream.h - a clip on its way through an engine, slice by slice, in bounded memory: a slice is a run of frames of any
+ * allowed number, and what the network needs of the frames before it is kept as state. The clip computed in slices is, to
+ * the bit, what it is computed whole by the same kernels.
+ * One call at a time for each stream. It outlives an unload of the engine, but not the engine. */
+#ifndef DV_CLIP_STREAM_H
+#define DV_CLIP_STREAM_H
+
+#include "core/tiles/engine.h"
+
+typedef struct dv_clip_stream dv_clip_stream;
+
+typedef struct dv_clip_stream_info {
+    dv_clip_rule clip;
+    int64_t slice; /* frames, or latents, that are computed at once: at most so many */
+    int64_t out_h, out_w, out_c;
+    uint64_t arena_bytes, state_bytes; /* arena: all but state and weights */
+    uint64_t offloaded_bytes;          /* of the state, in the host's memory for lack of the GPU's */
+    bool by_frame; /* large pictures are computed one after the other: less memory, the same numbers */
+    uint64_t flops_first, flops_step; /* of clip.first, and of every clip.step; of a whole clip at once all, and 0 */
+} dv_clip_stream_info;
+
+/* false: a stage of pictures by themselves. */
+bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out);
+
+/* Frames of the longest slice that begins or continues a clip, of no more than `most`, and what comes of a slice. */
+int64_t dv_slice_of(const dv_clip_rule *rule, int64_t most, bool continues);
+int64_t dv_slice_out(const dv_clip_rule *rule, int64_t frames, bool continues);
+
+/* Plans only, no memory is taken. frames: of the whole clip, which one dv_clip_stream_run will be given, so that nothing is kept
+ * for later; 0: not known. slice: 0, or a wish, rounded to what is allowed. DAVY_E_BUDGET, naming need and budget, where even the
+ * shortest slice does not fit. */
+davy_result dv_clip_stream_open(dv_engine *e, dv_stage stage, int64_t h, int64_t w, int64_t frames, int64_t slice,
+                                dv_clip_stream **out);
+
+/* Streams of one size that belong together, as those of a frame's tiles do. */
+typedef struct dv_clip_company {
+    int64_t streams; /* each with a state of its own; 0 and 1: one */
+    uint64_t beside; /* bytes of the same memory that the caller takes */
+    dv_clip_stream
+        *lends; /* NULL: the first of them. Else that one, which has run: its memory, but for the state, is used;
+                            * one runs at a time, and it is released last */
+} dv_clip_company;
+davy_result dv_clip_stream_join(dv_engine *e, dv_stage stage, int64_t h, int64_t w, int64_t slice,
+                                const dv_clip_company *company, dv_clip_stream **out);
+
+typedef struct dv_clip_need { /* of the shortest slices, frames to come unknown */
+    uint64_t weights;         /* not packed yet */
+    uint64_t arena;           /* with what passes the frames on to a GPU */
+    uint64_t state;           /* of one stream; a GPU's may go to the host's memory */
+    uint64_t stays;           /* of that, what does not; `arena` has it, too */
+    uint64_t flops;           /* of what begins a clip */
+    double cost;              /* of a later frame */
+    int64_t out_c;
+} dv_clip_need;
+davy_result dv_clip_stream_least(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool lean, dv_clip_need *out);
+
+void dv_clip_stream_release(dv_clip_stream *s);
+void dv_clip_stream_info_get(const dv_clip_stream *s, dv_clip_stream_info *out);
+
+/* The next frames: work->in.n of them, clip.first and a multiple of clip.step more at a clip's beginning, then a multiple of
+ * clip.step; work->out.n is what comes of them. Watched as dv_engine_run is; not stream_ordered, no tiles, not grey. The first
+ * call takes the memory: where that is refused (DAVY_E_BUDGET, DAVY_E_NOMEM_DEVICE) the stream is as it was. After any other
+ * error the clip is lost, and a reset is wanted. */
+davy_result dv_clip_stream_run(dv_clip_stream *s, const dv_work *work);
+void dv_clip_stream_reset(dv_clip_stream *s); /* the next frame begins a clip */
+
+#endif

@@ -1,0 +1,380 @@
+/* dialogue.c - davy_dialogue: who may enter, what was added, what can be read. The lock is held for moments only; a turn works
+ * without it. Order of locks: the dialogue's, then the queue of jobs'. */
+#include <string.h>
+
+#include "core/host/buffer.h"
+#include "core/host/context.h"
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "core/host/job.h"
+#include "core/dialogue/dialogue_priv.h"
+#include "core/base/text.h"
+
+#define LOOK_NS 20000000ull /* a job that was cancelled in the queue wakes nobody up */
+
+enum { MAX_WORDS = 1 << 20 };
+
+davy_context *dv_talk_context(const davy_dialogue *d) {
+    return dv_model_context(d->model);
+}
+
+dv_heap *dv_talk_heap(const davy_dialogue *d) {
+    return dv_context_services(dv_model_context(d->model))->heap;
+}
+
+/* ---- lifetime ---- */
+
+davy_result dv_talk_open(davy_model *model, const davy_caption_params *params, davy_dialogue **out) {
+    davy_result r = dv_talk_check_model(model);
+    davy_dialogue *d = r == DAVY_OK ? dv_calloc(1, sizeof *d) : NULL;
+    if (r < 0) {
+        return r;
+    }
+    if (d == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    atomic_init(&d->refs, 1);
+    d->model = dv_model_ref(model);
+    d->lock = dv_mutex_create();
+    d->changed = dv_cond_create();
+    r = d->lock != NULL && d->changed != NULL ? dv_asking_copy(params, model, &d->asking)
+                                              : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    const int64_t most = dv_model_facts(model)->context_tokens;
+    if (r == DAVY_OK && d->asking.p.context_tokens > most) {
+        r = dv_fail(DAVY_E_INVALID, "caption_params: context_tokens is %d, this model has %lld",
+                    (int)d->asking.p.context_tokens, (long long)most);
+    }
+    if (r < 0) {
+        dv_talk_release(d);
+        return r;
+    }
+    *out = d;
+    return DAVY_OK;
+}
+
+davy_result dv_talk_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out) {
+    davy_caption_params p = d->asking.p;
+    p.prompt = d->asking.prompt;
+    p.system = d->asking.system;
+    p.stop = (const char *const *)d->asking.stop;
+    const davy_result r = dv_talk_open(d->model, &p, out);
+    if (r == DAVY_OK) {
+        (*out)->gpu = gpu;
+    }
+    return r;
+}
+
+static void destroy(davy_dialogue *d) {
+    davy_model *model = d->model;
+    if (!dv_context_is_child(dv_model_context(model))) { /* there locks may be held for ever */
+        dv_dialogue_release(d->talk);
+        dv_captioner_unpin(d->pin);
+        dv_talk_drop(d);
+        dv_talk_clear_events(d);
+        dv_talk_forget_turns(d, 0);
+        dv_free(d->events);
+        dv_free(d->turns);
+        dv_free(d->pictures);
+        dv_free(d->clips);
+        dv_free(d->read_text);
+        dv_free(d->system);
+        dv_asking_clear(&d->asking);
+        dv_cond_release(d->changed);
+        dv_mutex_release(d->lock);
+        dv_free(d);
+    }
+    dv_model_release(model);
+}
+
+void dv_talk_release(davy_dialogue *d) {
+    if (d != NULL && atomic_fetch_sub_explicit(&d->refs, 1, memory_order_acq_rel) == 1) {
+        destroy(d);
+    }
+}
+
+void dv_talk_forget_turns(davy_dialogue *d, int64_t keep) {
+    while (d->n_turns > keep) {
+        dv_free(d->turns[--d->n_turns].text);
+    }
+}
+
+/* ---- entering ---- */
+
+/* Under the lock: a job that ended before it began leaves the dialogue as it would have after its work. */
+static void settle(davy_dialogue *d) {
+    davy_job_info info;
+    if (d->queued == NULL || d->queued->job == NULL) {
+        return;
+    }
+    dv_job_info(d->queued->job, &info);
+    if (info.state != DAVY_PENDING && d->queued != NULL) {
+        d->queued = NULL;
+        dv_talk_drop(d);
+        d->busy = false;
+    }
+}
+
+static davy_result enter(davy_dialogue *d) {
+    dv_mutex_lock(d->lock);
+    settle(d);
+    const bool busy = d->busy;
+    d->busy = true;
+    dv_mutex_unlock(d->lock);
+    return busy ? dv_fail(DAVY_E_BUSY, "the dialogue is in another call, or its job has not finished") : DAVY_OK;
+}
+
+static davy_result leave(davy_dialogue *d, davy_result r) {
+    dv_mutex_lock(d->lock);
+    d->busy = false;
+    dv_cond_broadcast(d->changed);
+    dv_mutex_unlock(d->lock);
+    return r;
+}
+
+/* ---- what is added ---- */
+
+davy_result dv_talk_image(davy_dialogue *d, const davy_tensor *image) {
+    dv_pixels pixels;
+    davy_result r = dv_talk_check_images(image, &pixels);
+    r = r < 0 ? r : enter(d);
+    return r < 0 ? r : leave(d, pixels.t > 1 ? dv_talk_add_video(d, &pixels) : dv_talk_add_pixels(d, &pixels));
+}
+
+static davy_result append(char **to, const char *utf8) {
+    if ((*to != NULL ? strlen(*to) : 0) + strlen(utf8) > MAX_WORDS) {
+        return dv_fail(DAVY_E_INVALID, "text: longer than 1 MiB");
+    }
+    char *both = *to != NULL ? dv_sprintf("%s\n%s", *to, utf8) : dv_strdup(utf8);
+    if (both == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    dv_free(*to);
+    *to = both;
+    return DAVY_OK;
+}
+
+davy_result dv_talk_text(davy_dialogue *d, davy_role role, const char *utf8) {
+    if (role != DAVY_ROLE_USER && role != DAVY_ROLE_SYSTEM) {
+        return dv_fail(DAVY_E_INVALID, "role is %d, expected DAVY_ROLE_*", (int)role);
+    }
+    if (utf8 == NULL || !dv_utf8_valid(utf8, strlen(utf8))) {
+        return dv_fail(DAVY_E_INVALID, "text: %s", utf8 == NULL ? "utf8 is NULL" : "is no UTF-8");
+    }
+    davy_result r = enter(d);
+    if (r < 0) {
+        return r;
+    }
+    if (role == DAVY_ROLE_USER) {
+        r = append(&d->words, utf8);
+    } else {
+        r = d->n_turns > 0 ? dv_fail(DAVY_E_STATE, "the system's words come before the first turn")
+                           : append(&d->system, utf8);
+    }
+    return leave(d, r);
+}
+
+/* ---- events ---- */
+
+void dv_talk_clear_events(davy_dialogue *d) {
+    while (d->n_events > 0) {
+        dv_free(d->events[--d->n_events].text);
+    }
+    d->next_event = 0;
+}
+
+davy_result dv_talk_push(davy_dialogue *d, const dv_event *event) {
+    const bool no_text = event->kind == DAVY_TOKEN_TEXT && event->text == NULL;
+    dv_mutex_lock(d->lock);
+    dv_event *grown = no_text ? NULL : dv_grow(d->events, d->n_events + 1, &d->events_room, sizeof *grown);
+    if (grown != NULL) {
+        d->events = grown;
+        d->events[d->n_events++] = *event;
+        dv_cond_broadcast(d->changed);
+    }
+    dv_mutex_unlock(d->lock);
+    if (grown == NULL) {
+        dv_free(event->text);
+    }
+    return grown != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+}
+
+/* Under the lock. */
+static davy_result wait_event(davy_dialogue *d, uint64_t timeout_ns) {
+    const uint64_t start = dv_now_ns();
+    for (;;) {
+        settle(d);
+        if (d->next_event < d->n_events) {
+            return DAVY_OK;
+        }
+        if (!d->busy) {
+            return DAVY_END;
+        }
+        const uint64_t waited = dv_now_ns() - start;
+        if (waited >= timeout_ns) {
+            return DAVY_PENDING;
+        }
+        const uint64_t left = timeout_ns - waited;
+        dv_cond_wait(d->changed, d->lock, left < LOOK_NS ? left : LOOK_NS);
+    }
+}
+
+davy_result dv_talk_read(davy_dialogue *d, davy_token_event *out, uint64_t timeout_ns) {
+    dv_mutex_lock(d->lock);
+    if (d->reading) {
+        dv_mutex_unlock(d->lock);
+        return dv_fail(DAVY_E_BUSY, "another thread is in dialogue_read");
+    }
+    d->reading = true;
+    const davy_result r = wait_event(d, timeout_ns);
+    if (r == DAVY_OK) {
+        dv_event *e = &d->events[d->next_event++];
+        dv_free(d->read_text);
+        d->read_text = e->text;
+        e->text = NULL;
+        *out = (davy_token_event){.struct_size = sizeof *out,
+                                  .kind = e->kind,
+                                  .text = d->read_text,
+                                  .text_bytes = e->bytes,
+                                  .index = e->index,
+                                  .end = e->end};
+    }
+    d->reading = false;
+    dv_mutex_unlock(d->lock);
+    return r;
+}
+
+/* ---- the turn, now or as a job ---- */
+
+static void free_turn(dv_turn *t) {
+    dv_asking_clear(&t->own);
+    dv_free(t);
+}
+
+static davy_result run_job(void *arg, davy_job *job) {
+    dv_turn *t = arg;
+    davy_dialogue *d = t->dialogue;
+    dv_mutex_lock(d->lock);
+    d->queued = NULL;
+    dv_mutex_unlock(d->lock);
+    t->job = job;
+    return leave(d, dv_talk_turn(d, t));
+}
+
+static void release_job(void *arg) {
+    dv_turn *t = arg;
+    davy_dialogue *d = t->dialogue;
+    if (!dv_context_is_child(dv_talk_context(d))) {
+        dv_mutex_lock(d->lock);
+        const bool never_began = d->queued == t;
+        if (never_began) {
+            d->queued = NULL;
+            dv_talk_drop(d);
+            d->busy = false;
+            dv_cond_broadcast(d->changed);
+        }
+        dv_mutex_unlock(d->lock);
+    }
+    free_turn(t);
+    dv_talk_release(d);
+}
+
+static davy_result submit(davy_dialogue *d, dv_turn *t, davy_job **job) {
+    t->dialogue = d;
+    atomic_fetch_add_explicit(&d->refs, 1, memory_order_relaxed);
+    const dv_job_desc desc = {.context = dv_talk_context(d),
+                              .priority = t->run.priority,
+                              .deadline_ns = t->deadline_ns,
+                              .run = run_job,
+                              .release = release_job,
+                              .arg = t};
+    dv_mutex_lock(d->lock);
+    d->queued = t;
+    const davy_result r = dv_job_submit(&desc, job);
+    if (r == DAVY_OK) {
+        t->job = *job;
+    } else {
+        d->queued = NULL;
+    }
+    dv_mutex_unlock(d->lock);
+    if (r < 0) {
+        free_turn(t);
+        dv_talk_drop(d);
+        leave(d, r);
+        dv_talk_release(d);
+    }
+    return r;
+}
+
+davy_result dv_talk_generate(davy_dialogue *d, const davy_caption_params *params, const davy_run *run, davy_job **job) {
+    davy_result r = dv_talk_check_run(run);
+    r = r < 0 ? r : enter(d);
+    if (r < 0) {
+        return r;
+    }
+    if (d->n_pictures == 0 && d->words == NULL) {
+        return leave(d, dv_fail(DAVY_E_STATE, "no picture and no text was added since the last turn"));
+    }
+    dv_turn *t = dv_calloc(1, sizeof *t);
+    r = t == NULL        ? dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory")
+        : params != NULL ? dv_asking_copy(params, d->model, &t->own)
+                         : DAVY_OK;
+    if (r < 0) {
+        dv_free(t);
+        return leave(d, r);
+    }
+    t->asking = params != NULL ? &t->own : &d->asking;
+    t->run = *run;
+    t->deadline_ns = dv_talk_deadline(run);
+    dv_mutex_lock(d->lock);
+    dv_talk_clear_events(d);
+    dv_mutex_unlock(d->lock);
+    if (job != NULL) {
+        return submit(d, t, job);
+    }
+    r = dv_talk_turn(d, t);
+    free_turn(t);
+    return leave(d, r);
+}
+
+/* ---- afterwards ---- */
+
+davy_result dv_talk_answer(davy_dialogue *d, davy_text **out) {
+    davy_result r = enter(d);
+    if (r < 0) {
+        return r;
+    }
+    r = d->n_turns > 0 ? dv_text_create(dv_strdup(d->turns[d->n_turns - 1].text), out)
+                       : dv_fail(DAVY_E_STATE, "the dialogue has no complete turn");
+    return leave(d, r);
+}
+
+davy_result dv_talk_rewind(davy_dialogue *d, int32_t keep_turns) {
+    davy_result r = enter(d);
+    if (r < 0) {
+        return r;
+    }
+    if (keep_turns < 0 || keep_turns > d->n_turns) {
+        return leave(d, dv_fail(DAVY_E_INVALID, "keep_turns is %d, the dialogue has %lld", (int)keep_turns,
+                                (long long)d->n_turns));
+    }
+    const dv_dialogue_mark start = {.tokens = 0};
+    if (keep_turns < d->n_turns) {
+        r = dv_dialogue_rewind(d->talk, keep_turns > 0 ? d->turns[keep_turns - 1].mark : start);
+    }
+    if (r == DAVY_OK) {
+        dv_talk_forget_turns(d, keep_turns);
+        dv_talk_drop(d);
+    }
+    return leave(d, r);
+}
+
+davy_result dv_talk_info(davy_dialogue *d, davy_dialogue_info *out) {
+    const davy_result r = enter(d);
+    if (r < 0) {
+        return r;
+    }
+    *out = d->info;
+    out->turns = (int32_t)d->n_turns;
+    out->tokens_used = d->talk != NULL ? (int32_t)dv_dialogue_tokens(d->talk) : 0;
+    return leave(d, DAVY_OK);
+}

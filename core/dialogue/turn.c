@@ -1,0 +1,364 @@
+/* turn.c - one turn: weights, pictures, the question, the answer. */
+#include <string.h>
+
+#include "core/host/context.h"
+#include "core/base/error.h"
+#include "core/host/job.h"
+#include "core/dialogue/dialogue_priv.h"
+
+#define PROGRESS_NS 50000000ull
+
+/* ---- progress and cancellation ---- */
+
+static uint64_t done_of(const dv_turn *t) {
+    const uint64_t part = (uint64_t)dv_min(t->part, t->parts);
+    const uint64_t parts = (uint64_t)dv_max(t->parts, 1);
+    if (t->shared) {
+        return t->base;
+    }
+    switch (t->stage) {
+    case DV_TURN_LOAD:
+        return t->base + DV_TURN_LOAD_PARTS * part / parts;
+    case DV_TURN_LOOK:
+        return t->base + DV_TURN_LOAD_PARTS + (DV_TURN_LOOK_PARTS - DV_TURN_LOAD_PARTS) * part / parts;
+    case DV_TURN_READ:
+        return t->base + DV_TURN_LOOK_PARTS;
+    case DV_TURN_ANSWER:
+        return t->base + DV_TURN_LOOK_PARTS + (DV_TURN_PARTS - DV_TURN_LOOK_PARTS) * part / parts;
+    }
+    return t->base;
+}
+
+static bool tell(dv_turn *t, bool always) {
+    static const char *const names[] = {"load", "look", "read", "answer"};
+    const uint64_t now = dv_now_ns();
+    if (!always && t->progress_ns != 0 && now - t->progress_ns < PROGRESS_NS) {
+        return false;
+    }
+    t->progress_ns = now;
+    if (t->job != NULL) {
+        dv_job_report(t->job, names[t->stage], done_of(t), t->total);
+    }
+    return t->run.progress != NULL && t->run.progress(t->run.progress_user, names[t->stage], done_of(t), t->total) != 0;
+}
+
+int32_t dv_turn_should_stop(void *user) {
+    const davy_dialogue *d = user;
+    dv_turn *t = d->now;
+    if (t == NULL) {
+        return 0;
+    }
+    if (t->stop != NULL && atomic_load(t->stop)) {
+        return 1;
+    }
+    if (t->deadline_ns != 0 && dv_now_ns() >= t->deadline_ns) {
+        t->timed_out = true;
+        return 1;
+    }
+    return (t->job != NULL && dv_job_cancelled(t->job)) || (!t->quiet && tell(t, false));
+}
+
+davy_result dv_turn_begin(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int64_t parts) {
+    t->stage = stage;
+    t->part = 0;
+    t->parts = parts;
+    return dv_turn_should_stop(d) != 0 ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
+}
+
+/* ---- the parts of a turn ---- */
+
+static davy_result loaded(void *user, uint64_t done, uint64_t total) {
+    davy_dialogue *d = user;
+    d->now->part = (int64_t)(done >> 10);
+    d->now->parts = (int64_t)(total >> 10);
+    return dv_turn_should_stop(d) != 0 ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
+}
+
+davy_result dv_turn_load(davy_dialogue *d, dv_turn *t) {
+    const davy_result r = dv_turn_begin(d, t, DV_TURN_LOAD, 1);
+    const dv_loading loading = {.progress = loaded, .user = d};
+    return r < 0 || d->pin != NULL ? r : dv_model_pin(d->model, d->gpu, &loading, &d->pin);
+}
+
+bool dv_turn_make_room(void *user) {
+    const davy_dialogue *d = user;
+    return dv_model_make_room(d->model);
+}
+
+/* context 0: the model's, or half of it as often as memory asks for it. */
+static davy_result open_talk(davy_dialogue *d, int64_t context) {
+    const dv_vlm_model *m = dv_pinned_model(d->pin);
+    const dv_dialogue_options o = {
+        .context = context, .cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
+    const davy_result r = dv_dialogue_open(m, &o, &d->talk);
+    if (r == DAVY_OK) {
+        const int64_t full = dv_min(m->config.text.max_positions, DV_DIALOGUE_CONTEXT);
+        const bool shorter = d->asking.p.context_tokens == 0 && dv_dialogue_context(d->talk) < full;
+        d->info.tokens_max = (int32_t)dv_dialogue_context(d->talk);
+        d->info.kv_bytes = dv_dialogue_bytes(d->talk);
+        d->info.flags = shorter ? DAVY_DIALOGUE_SHORTER : 0;
+    }
+    return r;
+}
+
+static davy_result get_ready(davy_dialogue *d, dv_turn *t) {
+    davy_result r = dv_turn_load(d, t);
+    if (r < 0 || d->talk != NULL) {
+        return r;
+    }
+    return open_talk(d, d->asking.p.context_tokens);
+}
+
+dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_asking *a) {
+    const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
+    const bool smart = c->picture.rule == DV_VLM_PICTURE_SMART;
+    return (dv_picture_options){.max_pixels = a->p.max_pixels > 0 ? a->p.max_pixels
+                                              : smart             ? DV_PICTURE_CAPTION_PIXELS
+                                                                  : 0,
+                                .max_tiles = a->p.max_tiles};
+}
+
+/* Of a video: what limits a still is not for it, but what the caller asks for is. */
+static dv_picture_options video_options(const dv_asking *a) {
+    return (dv_picture_options){.max_pixels = a->p.max_pixels, .max_tiles = a->p.max_tiles};
+}
+
+static davy_result watch(davy_dialogue *d, const dv_asking *a, const dv_clip *clip, dv_seen *seen) {
+    const dv_picture_options o = video_options(a);
+    const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
+    const dv_video video = {.frames = &d->pictures[clip->first],
+                            .index = clip->index,
+                            .n = clip->n,
+                            .total = clip->total,
+                            .fps = clip->fps};
+    return dv_dialogue_watch(dv_pinned_model(d->pin), &video, &o, &cancel, seen);
+}
+
+/* The cache is there before the pictures: where even the smallest does not fit beside it, half of a cache that holds
+ * nothing yet may do. On false all is as it was, or there is no cache. */
+static bool shorten(davy_dialogue *d, davy_result r) {
+    const int64_t half = dv_dialogue_context(d->talk) / 2;
+    if (!dv_ran_out(r) || d->asking.p.context_tokens > 0 || dv_dialogue_tokens(d->talk) > 0 ||
+        half < DV_DIALOGUE_LEAST) {
+        return false;
+    }
+    dv_dialogue_release(d->talk);
+    d->talk = NULL;
+    return open_talk(d, half) == DAVY_OK;
+}
+
+/* The clip that begins with picture i; NULL: it is a still. *clips: those before it. */
+static const dv_clip *clip_at(const davy_dialogue *d, int64_t i, int64_t *clips) {
+    return *clips < d->n_clips && d->clips[*clips].first == i ? &d->clips[(*clips)++] : NULL;
+}
+
+/* What can never be read need not be looked at, which takes minutes where a video is long. Where memory has made the context
+ * shorter, pictures may become smaller, too. */
+static davy_result check_room(const davy_dialogue *d, const dv_asking *a) {
+    const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
+    const dv_picture_options of_video = video_options(a);
+    const dv_picture_options of_still = dv_turn_picture_options(d, a);
+    const bool asked = d->asking.p.context_tokens > 0;
+    const int64_t most =
+        asked ? d->asking.p.context_tokens : dv_min(c->text.max_positions, (int64_t)DV_DIALOGUE_CONTEXT);
+    const int64_t before = dv_dialogue_tokens(d->talk);
+    int64_t tokens = 0;
+    int64_t clips = 0;
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures;) {
+        const dv_clip *clip = clip_at(d, i, &clips);
+        const dv_rgb8 *p = &d->pictures[i];
+        dv_picture_plan plan = {.tokens = 0};
+        r = clip != NULL ? dv_picture_plan_video(c, &of_video, p->width, p->height, clip->n, &plan)
+                         : dv_picture_plan_still(c, &of_still, p->width, p->height, &plan);
+        tokens += plan.tokens;
+        i += clip != NULL ? clip->n : 1;
+    }
+    return r < 0 || tokens <= most - before
+               ? r
+               : dv_fail(DAVY_E_CONTEXT_FULL,
+                         "%lld tokens of pictures behind %lld are more than the context of %lld tokens",
+                         (long long)tokens, (long long)before, (long long)most);
+}
+
+/* *n: pictures and videos. */
+static davy_result look(davy_dialogue *d, dv_turn *t, dv_seen *seen, int32_t *n) {
+    const dv_picture_options o = dv_turn_picture_options(d, t->asking);
+    const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
+    davy_result r = check_room(d, t->asking);
+    int64_t clips = 0;
+    *n = 0;
+    for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures;) {
+        const dv_clip *clip = clip_at(d, i, &clips);
+        dv_seen *s = &seen[*n];
+        r = dv_turn_begin(d, t, DV_TURN_LOOK, d->n_pictures);
+        t->part = i;
+        const bool begun = r == DAVY_OK;
+        do {
+            r = !begun         ? r
+                : clip != NULL ? watch(d, t->asking, clip, s)
+                               : dv_dialogue_look(dv_pinned_model(d->pin), &d->pictures[i], &o, &cancel, s);
+        } while (r < 0 && begun && shorten(d, r));
+        if (r == DAVY_OK) {
+            const dv_event done = {.kind = DAVY_TOKEN_IMAGE_DONE, .index = (*n)++};
+            t->smaller = t->smaller || s->smaller;
+            r = dv_talk_push(d, &done);
+        }
+        i += clip != NULL ? clip->n : 1;
+    }
+    return r;
+}
+
+const char *dv_turn_question(const davy_dialogue *d, const dv_asking *a) {
+    return d->words != NULL ? d->words : a->prompt != NULL ? a->prompt : "Describe the image.";
+}
+
+static davy_result read_turn(davy_dialogue *d, dv_turn *t, dv_seen *seen, int64_t *image_tokens) {
+    const dv_seen **shown = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *shown);
+    int32_t n = 0;
+    davy_result r = shown != NULL ? look(d, t, seen, &n) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    *image_tokens = 0;
+    for (int32_t i = 0; r == DAVY_OK && i < n; i++) {
+        shown[i] = &seen[i];
+        *image_tokens += seen[i].features.tokens;
+    }
+    r = r < 0 ? r : dv_turn_begin(d, t, DV_TURN_READ, 1);
+    const char *system = d->system != NULL ? d->system : t->asking->system;
+    r = r < 0 ? r : dv_dialogue_ask(d->talk, system, shown, n, dv_turn_question(d, t->asking));
+    dv_free(shown);
+    return r;
+}
+
+static int32_t say(void *user, const char *text, uint64_t bytes) {
+    davy_dialogue *d = user;
+    dv_turn *t = d->now;
+    const dv_event piece = {
+        .kind = DAVY_TOKEN_TEXT, .text = dv_strndup(text, (size_t)bytes), .bytes = bytes, .index = t->pieces++};
+    t->lost = dv_talk_push(d, &piece) < 0;
+    return t->lost;
+}
+
+/* Between two tokens: counts them, and notes when the first was there. */
+static void between_tokens(void *user, int64_t tokens) {
+    const davy_dialogue *d = user;
+    dv_turn *t = d->now;
+    t->part = tokens;
+    t->last_ns = dv_now_ns();
+    t->first_ns = t->first_ns == 0 ? t->last_ns : t->first_ns;
+}
+
+davy_result dv_turn_answer_options(const dv_asking *a, int64_t context, int64_t tokens, dv_answer_options *out) {
+    const davy_caption_params *p = &a->p;
+    if (tokens >= context) {
+        return dv_fail(DAVY_E_CONTEXT_FULL, "the question fills the context of %lld tokens: there is no room to answer",
+                       (long long)context);
+    }
+    *out = (dv_answer_options){.generate = {.sample = {.temperature = (double)p->temperature,
+                                                       .top_k = p->top_k,
+                                                       .top_p = (double)p->top_p,
+                                                       .min_p = (double)p->min_p,
+                                                       .repetition_penalty = (double)p->repeat_penalty,
+                                                       .no_repeat_ngram = p->no_repeat_ngram,
+                                                       .seed = p->seed},
+                                            .max_tokens = dv_min(p->max_tokens, context - tokens),
+                                            .lookup = (p->flags & DAVY_CAPTION_LOOKUP) != 0      ? DV_LOOKUP_ALWAYS
+                                                      : (p->flags & DAVY_CAPTION_NO_LOOKUP) != 0 ? DV_LOOKUP_OFF
+                                                                                                 : DV_LOOKUP_AUTO},
+                               .stop_texts = (const char *const *)a->stop,
+                               .n_stop_texts = p->n_stop,
+                               .thoughts = (p->flags & DAVY_CAPTION_THOUGHTS) != 0};
+    return DAVY_OK;
+}
+
+static davy_result answer(davy_dialogue *d, dv_turn *t, dv_answer *out) {
+    dv_answer_options o;
+    davy_result r = dv_turn_answer_options(t->asking, dv_dialogue_context(d->talk), dv_dialogue_tokens(d->talk), &o);
+    if (r < 0) {
+        return r;
+    }
+    o.generate.drawn = between_tokens;
+    o.generate.drawn_user = d;
+    o.text = say;
+    o.user = d;
+    r = dv_turn_begin(d, t, DV_TURN_ANSWER, o.generate.max_tokens);
+    r = r < 0 ? r : dv_dialogue_answer(d->talk, &o, out);
+    return r < 0 || !t->lost ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+}
+
+/* ---- the turn ---- */
+
+static davy_result keep_turn(davy_dialogue *d, dv_turn *t, dv_answer *a) {
+    dv_said *grown = dv_grow(d->turns, d->n_turns + 1, &d->turns_room, sizeof *grown);
+    if (grown == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    d->turns = grown;
+    const dv_event end = {.kind = DAVY_TOKEN_END_OF_TURN,
+                          .end = a->end == DV_END_STOP ? DAVY_TURN_STOP : DAVY_TURN_LENGTH};
+    const davy_result r = dv_talk_push(d, &end);
+    if (r < 0) {
+        return r;
+    }
+    d->turns[d->n_turns++] = (dv_said){.mark = dv_dialogue_now(d->talk), .text = a->text};
+    a->text = NULL;
+    davy_dialogue_info *i = &d->info;
+    const double seconds = (double)(t->last_ns - t->first_ns) * 1e-9;
+    i->generated_tokens = (int32_t)a->tokens;
+    i->end = end.end;
+    i->flags &= DAVY_DIALOGUE_SHORTER;
+    i->flags |= (t->smaller ? DAVY_DIALOGUE_SMALLER : 0u) | (a->only_thought ? DAVY_DIALOGUE_UNANSWERED : 0u);
+    i->seconds_to_first_token = (double)(t->first_ns - t->start_ns) * 1e-9;
+    i->tokens_per_second = a->tokens > 1 && seconds > 0.0 ? (double)(a->tokens - 1) / seconds : 0.0;
+    tell(t, true);
+    return DAVY_OK;
+}
+
+static davy_result work(davy_dialogue *d, dv_turn *t) {
+    dv_seen *seen = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *seen);
+    dv_answer a = {.text = NULL};
+    int64_t before = 0;
+    int64_t image_tokens = 0;
+    int32_t prompt_tokens = 0;
+    davy_result r = seen != NULL ? get_ready(d, t) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    if (r == DAVY_OK) {
+        before = dv_dialogue_tokens(d->talk);
+        r = read_turn(d, t, seen, &image_tokens);
+        prompt_tokens = r == DAVY_OK ? (int32_t)(dv_dialogue_tokens(d->talk) - before) : 0;
+    }
+    for (int64_t i = 0; seen != NULL && i < d->n_pictures; i++) {
+        dv_seen_free(&seen[i]);
+    }
+    dv_free(seen);
+    r = r < 0 ? r : answer(d, t, &a);
+    r = r < 0 ? r : keep_turn(d, t, &a);
+    if (r == DAVY_OK) {
+        d->info.prompt_tokens = prompt_tokens;
+        d->info.image_tokens = (int32_t)image_tokens;
+    }
+    dv_free(a.text);
+    return r;
+}
+
+davy_result dv_turn_why(const dv_turn *t, davy_result r) {
+    return r == DAVY_E_CANCELLED && t->timed_out
+               ? dv_fail(DAVY_E_TIMEOUT, "the answer was not there in the time it was given")
+               : r;
+}
+
+davy_result dv_talk_turn(davy_dialogue *d, dv_turn *t) {
+    t->start_ns = dv_now_ns();
+    t->total = t->total > 0 ? t->total : DV_TURN_PARTS;
+    d->now = t;
+    davy_result r = work(d, t);
+    d->now = NULL;
+    r = dv_turn_why(t, r);
+    if (r < 0 && d->talk != NULL) {
+        davy_error_info saved;
+        dv_error_get(&saved);
+        const dv_dialogue_mark start = {.tokens = 0};
+        dv_dialogue_rewind(d->talk, d->n_turns > 0 ? d->turns[d->n_turns - 1].mark : start);
+        dv_error_set(&saved);
+    }
+    dv_talk_drop(d);
+    return r;
+}

@@ -1,0 +1,280 @@
+/* reach.c - questions about a whole graph: how far an output pixel sees (for tiles), what it costs, how large it is.
+ *
+ * The reach runs backwards. For every value it holds how many pixels beyond its own place an output pixel needs, where
+ * a pixel's own place on another grid is what covers the same area: the pixel it was enlarged from, or the block that
+ * was folded or strided into it. Convolutions and windows add to it; changes of grid scale it, rounded outwards. */
+#include "core/base/error.h"
+#include "core/graph/graph_priv.h"
+#include "core/base/mem.h"
+
+static int64_t gcd(int64_t a, int64_t b) {
+    while (b != 0) {
+        const int64_t t = a % b;
+        a = b;
+        b = t;
+    }
+    return a;
+}
+
+static int64_t common(int64_t a, int64_t b) { /* least multiple of both */
+    return a / gcd(a, b) * b;
+}
+
+static dv_grid scaled(dv_grid grid, int64_t num, int64_t den) {
+    dv_grid out = {grid.num * num, grid.den * den};
+    const int64_t d = gcd(out.num, out.den);
+    out.num /= d;
+    out.den /= d;
+    return out;
+}
+
+/* Grid of a node's result from the grid of its first operand. */
+static dv_grid grid_after(const dv_node *node, dv_grid in) {
+    switch (node->op) {
+    case DV_OP_DEPTHWISE:
+        return scaled(in, 1, node->stride);
+    case DV_OP_CONV2D:
+        return scaled(in, node->fused.upsample > 1 ? node->fused.upsample : 1, node->stride);
+    case DV_OP_MAX_POOL:
+        return scaled(in, 1, node->stride);
+    case DV_OP_MEAN: /* no grid to speak of: what they make is a gate */
+    case DV_OP_RESIZE:
+        return (dv_grid){1, 1};
+    case DV_OP_UPSAMPLE:
+    case DV_OP_PIXEL_SHUFFLE:
+    case DV_OP_DYSAMPLE:
+    case DV_OP_UNFOLD:
+        return scaled(in, node->r, 1);
+    case DV_OP_PIXEL_UNSHUFFLE:
+    case DV_OP_FOLD:
+        return scaled(in, 1, node->r);
+    default:
+        return in;
+    }
+}
+
+/* Input pixels after which windows of this side begin anew. */
+static int64_t window_step(int64_t side, dv_grid grid) {
+    return side > 0 ? side * grid.den / gcd(side * grid.den, grid.num) : 1;
+}
+
+/* From one end of a window to the other end of its keys. */
+static int64_t window_reach(const dv_window *w) {
+    return dv_max((w->h + w->keys_h) / 2, (w->w + w->keys_w) / 2) - 1;
+}
+
+static bool sees_all(const dv_node *node) {
+    return node->op == DV_OP_ATTENTION || node->op == DV_OP_RESIZE || node->op == DV_OP_ORDER ||
+           node->op == DV_OP_REFINE || node->window.grid ||
+           (node->op == DV_OP_CHANNEL_ATTENTION && node->window.h == 0);
+}
+
+/* How far beyond its own place an output pixel needs a value: towards the top left and towards the bottom right. Where
+ * convolutions do not pad, places drift, and one of the two may be below zero. */
+typedef struct dv_extent {
+    int64_t before, after;
+    bool needed;
+} dv_extent;
+
+static int64_t up_div(int64_t a, int64_t b) { /* rounded up, of any sign */
+    return a >= 0 ? dv_div_up(a, b) : -(-a / b);
+}
+
+/* Of a window of k pixels every `stride`, the first of them `pad` before its place; in pixels `up` times smaller. */
+static dv_extent through_window(dv_extent e, int64_t k, int64_t stride, int64_t pad, int64_t up) {
+    e.before = up_div(e.before * stride + pad, up);
+    e.after = up_div(e.after * stride + (k - 1 - pad) - (stride - 1), up);
+    return e;
+}
+
+static dv_extent moved(dv_extent e, int64_t by) {
+    e.before += by;
+    e.after -= by;
+    return e;
+}
+
+/* On the grid of in[0] from that of the result; rows and columns alike. */
+static dv_extent extent_before(const dv_node *node, dv_extent e) {
+    switch (node->op) {
+    case DV_OP_CONV2D:
+    case DV_OP_DEPTHWISE: /* phased: a pixel more at one side or the other, as 3x3 of the enlarged picture has it */
+        return through_window(e, node->phased ? 3 : node->kh, node->stride, node->pad_top,
+                              node->fused.upsample > 1 ? node->fused.upsample : 1);
+    case DV_OP_MAX_POOL:
+        return through_window(e, node->kh, node->stride, 0, 1);
+    case DV_OP_UPSAMPLE:
+    case DV_OP_PIXEL_SHUFFLE:
+    case DV_OP_DYSAMPLE:
+        return through_window(e, 1, 1, 0, node->r);
+    case DV_OP_UNFOLD:
+        return through_window(moved(e, -node->pad_top), 1, 1, 0, node->r);
+    case DV_OP_PIXEL_UNSHUFFLE:
+        return through_window(e, node->r, node->r, 0, 1);
+    case DV_OP_FOLD:
+        return through_window(e, node->r, node->r, node->pad_top, 1);
+    case DV_OP_PAD:
+        return moved(e, node->pad_top);
+    case DV_OP_CROP:
+        return moved(e, -node->pad_top);
+    case DV_OP_WINDOW_ATTENTION:
+    case DV_OP_CHANNEL_ATTENTION:
+        e.before += window_reach(&node->window);
+        e.after += window_reach(&node->window);
+        return e;
+    default:
+        return e;
+    }
+}
+
+static void widen(dv_extent *extents, dv_value v, dv_extent e) {
+    dv_extent *have = &extents[v];
+    have->before = have->needed ? dv_max(have->before, e.before) : e.before;
+    have->after = have->needed ? dv_max(have->after, e.after) : e.after;
+    have->needed = true;
+}
+
+static void walk_back(const dv_graph *g, dv_extent *extents) {
+    for (int64_t i = g->n_nodes - 1; i >= 0; i--) {
+        const dv_node *node = &g->nodes[i];
+        if (node->dead || !extents[node->out].needed) {
+            continue;
+        }
+        const dv_extent out = extents[node->out];
+        for (int32_t k = 0; k < node->n_in; k++) {
+            /* The picture a pixel shuffle adds lies on the grid of its first operand. */
+            widen(extents, node->in[k], extent_before(node, out));
+        }
+        for (int32_t k = 0; k < node->fused.n_res; k++) {
+            widen(extents, node->fused.res[k], out);
+        }
+    }
+}
+
+/* Live nodes of that op; the grids of what the first of them are of, in `of`. */
+static int64_t find_shared(const dv_graph *g, const dv_grid *grids, dv_op op, dv_grid *of, int64_t room) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const dv_node *node = &g->nodes[i];
+        if (node->dead || node->op != op) {
+            continue;
+        }
+        if (count < room) {
+            of[count] = grids[node->in[0]];
+        }
+        count++;
+    }
+    return count;
+}
+
+/* Tiles share means, or statistics of norms, where there are few and nothing else sees all; then what they are of has to be as
+ * exact as the output. */
+static void find_statistics(const dv_graph *g, const dv_grid *grids, dv_extent *extents, dv_reach *result) {
+    const int64_t means = find_shared(g, grids, DV_OP_MEAN, result->means, DV_MEANS);
+    const int64_t norms = find_shared(g, grids, DV_OP_GROUP_NORM, result->norms, DV_NORMS);
+    result->global = result->global || means > DV_MEANS || norms > DV_NORMS || (means > 0 && norms > 0);
+    result->n_means = result->global ? 0 : (int32_t)means;
+    result->n_norms = result->global ? 0 : (int32_t)norms;
+    for (int64_t i = 0; i < g->n_nodes && !result->global; i++) {
+        const dv_node *node = &g->nodes[i];
+        if (!node->dead && (node->op == DV_OP_MEAN || node->op == DV_OP_GROUP_NORM)) {
+            widen(extents, node->in[0], (dv_extent){0});
+        }
+    }
+}
+
+davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
+    dv_extent *extents = dv_calloc((uint64_t)g->n_values, sizeof *extents);
+    dv_grid *grids = dv_calloc((uint64_t)g->n_values, sizeof *grids);
+    if (extents == NULL || grids == NULL || g->input == DV_NO_VALUE || g->output == DV_NO_VALUE) {
+        dv_free(extents);
+        dv_free(grids);
+        return g->output == DV_NO_VALUE ? dv_fail(DAVY_E_INTERNAL, "the graph has no output")
+                                        : dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the reach of a graph");
+    }
+    dv_reach result = {.align = 1, .num = 1, .den = 1};
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const dv_node *node = &g->nodes[i];
+        if (node->dead) {
+            continue;
+        }
+        const dv_grid one = {1, 1};
+        grids[node->out] = node->n_in == 0 ? one : grid_after(node, grids[node->in[0]]);
+        result.align = common(result.align, grids[node->out].den);
+        result.align = common(result.align, window_step(node->window.h, grids[node->out]));
+        result.align = common(result.align, window_step(node->window.w, grids[node->out]));
+        result.global = result.global || sees_all(node);
+        result.strays = result.strays || node->op == DV_OP_DYSAMPLE;
+    }
+    extents[g->output].needed = true;
+    find_statistics(g, grids, extents, &result);
+    walk_back(g, extents);
+    result.halo = dv_max(dv_max(extents[g->input].before, extents[g->input].after), 0);
+    result.num = grids[g->output].num;
+    result.den = grids[g->output].den;
+    *out = result;
+    dv_free(extents);
+    dv_free(grids);
+    return DAVY_OK;
+}
+
+static uint64_t times(uint64_t a, uint64_t b) { /* saturates */
+    uint64_t product = UINT64_MAX;
+    dv_mul_u64(a, b, &product);
+    return product;
+}
+
+static uint64_t elements(dv_shape s) {
+    return times(times((uint64_t)s.n, (uint64_t)s.h), times((uint64_t)s.w, (uint64_t)s.c));
+}
+
+uint64_t dv_graph_flops(const dv_graph *g) {
+    uint64_t total = 0;
+    for (int64_t i = 0; i < g->n_nodes; i++) {
+        const dv_node *node = &g->nodes[i];
+        if (node->dead) {
+            continue;
+        }
+        const dv_shape out = dv_shape_of(g, node->out);
+        const dv_shape in = dv_shape_of(g, node->n_in > 0 ? node->in[0] : DV_NO_VALUE);
+        uint64_t flops = 0;
+        if (node->op == DV_OP_CONV2D) {
+            flops = times(times(2u * elements(out), (uint64_t)in.c), (uint64_t)node->kh * (uint64_t)node->kw);
+        } else if (node->op == DV_OP_DEPTHWISE) {
+            flops = times(2u * elements(out), (uint64_t)node->kh * (uint64_t)node->kw);
+        } else if (node->op == DV_OP_ATTENTION) { /* q k^T and A v */
+            const dv_shape keys = dv_shape_of(g, node->in[1]);
+            flops = times(times(4, elements(out)), (uint64_t)keys.h * (uint64_t)keys.w);
+        } else if (node->op == DV_OP_WINDOW_ATTENTION) {
+            const dv_window *w = &node->window;
+            const uint64_t keys = (uint64_t)w->keys_h * (uint64_t)w->keys_w;
+            flops = times(4 * (uint64_t)out.n * (uint64_t)out.c, times((uint64_t)(w->padded_h * w->padded_w), keys));
+        } else if (node->op == DV_OP_SIMILARITY || node->op == DV_OP_MIX) {
+            flops = times(2u * elements(out), (uint64_t)in.c);
+        } else if (node->op == DV_OP_REFINE) {
+            const dv_shape picture = dv_shape_of(g, node->in[1]);
+            flops = times(2u * elements(out), (uint64_t)(picture.h * picture.w));
+        } else if (node->op == DV_OP_CHANNEL_ATTENTION) {
+            flops = times(times(4, elements(out)), (uint64_t)(out.c / node->heads));
+        }
+        if (!dv_add_u64(total, flops, &total)) {
+            return UINT64_MAX;
+        }
+    }
+    return total;
+}
+
+uint64_t dv_graph_parameters(const dv_graph *g) {
+    uint64_t total = 0;
+    for (int64_t i = 0; i < g->n_params; i++) {
+        const dv_param_info *p = &g->params[i];
+        uint64_t count = p->constant == NULL ? 1 : 0; /* constants belong to the architecture, not to the weights */
+        for (int32_t k = 0; k < p->ndim; k++) {
+            count = times(count, (uint64_t)p->shape[k]);
+        }
+        count = p->stored != 0 ? (uint64_t)dv_max(p->stored, 0) : count;
+        if (!dv_add_u64(total, count, &total)) {
+            return UINT64_MAX;
+        }
+    }
+    return total;
+}

@@ -1,0 +1,168 @@
+/* window.c - builders of what transformers add: layer norm, attention in windows, attention between channels. */
+#include "core/graph/graph_priv.h"
+
+#include "core/base/error.h"
+
+dv_value dv_layer_norm(dv_graph *g, dv_value x, const char *name, float eps) {
+    if (!dv_graph_ready(g, name, x)) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape shape = dv_shape_of(g, x);
+    const dv_param gamma = dv_param_suffixed(g, name, ".weight", 1, &shape.c);
+    const dv_param beta = dv_param_suffixed(g, name, ".bias", 1, &shape.c);
+    char label[256];
+    dv_param_base_name(g, gamma, label, sizeof label);
+    dv_node *node = dv_graph_append(g, DV_OP_LAYER_NORM, label, &x, 1, shape);
+    if (node == NULL) {
+        return DV_NO_VALUE;
+    }
+    node->weight = gamma;
+    node->bias = beta;
+    node->eps = eps;
+    return node->out;
+}
+
+/* A vector may be stored with axes of one element behind it. */
+static davy_result derive_vector(const dv_tensors *weights, const char *key, float *dst) {
+    const dv_tensor_ref *ref = dv_tensors_find(weights, key);
+    return ref != NULL ? dv_tensor_read_f32(ref, dst) : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", key);
+}
+
+static dv_param vector_param(dv_graph *g, const char *name, int64_t count) {
+    const dv_tensor_ref *ref = dv_weight_find(g->weights, name, "");
+    bool vector = ref != NULL && ref->ndim > 1 && ref->shape[0] == count && ref->dtype != DV_STORED_OTHER;
+    for (int32_t i = 1; vector && i < ref->ndim; i++) {
+        vector = ref->shape[i] == 1;
+    }
+    if (!vector) {
+        return dv_param_stored(g, name, 1, &count); /* which refuses what does not fit */
+    }
+    const dv_param p = dv_param_derived(g, ref->name, ref->name, 1, &count, derive_vector);
+    if (p != DV_NO_PARAM) {
+        g->params[p].stored = count;
+    }
+    return p;
+}
+
+dv_value dv_rms_norm(dv_graph *g, dv_value x, const char *name, float eps) {
+    if (!dv_graph_ready(g, name, x)) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape shape = dv_shape_of(g, x);
+    const dv_param gamma = vector_param(g, name, shape.c);
+    char label[256];
+    dv_param_base_name(g, gamma, label, sizeof label);
+    dv_node *node = dv_graph_append(g, DV_OP_RMS_NORM, label, &x, 1, shape);
+    if (node == NULL) {
+        return DV_NO_VALUE;
+    }
+    node->weight = gamma;
+    node->eps = eps;
+    return node->out;
+}
+
+/* Heads that divide the channels of three pictures of one shape; their parameters have `count` values. */
+static bool operands_fit(dv_graph *g, const char *label, const dv_value qkv[3], int64_t heads, dv_param p,
+                         int64_t count) {
+    for (int i = 0; i < 3; i++) {
+        if (!dv_graph_ready(g, label, qkv[i])) {
+            return false;
+        }
+    }
+    const dv_shape s = dv_shape_of(g, qkv[0]);
+    bool fit = heads >= 1 && s.c % heads == 0;
+    for (int i = 1; i < 3; i++) {
+        fit = fit && dv_shape_equal(s, dv_shape_of(g, qkv[i]));
+    }
+    if (p != DV_NO_PARAM) {
+        int64_t have = 1;
+        for (int32_t i = 0; i < g->params[p].ndim; i++) {
+            have *= g->params[p].shape[i];
+        }
+        fit = fit && have == count;
+    }
+    if (!fit) {
+        dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "%s: %d heads do not fit %d channels and their parameters", label,
+                                 (int)heads, (int)s.c));
+    }
+    return fit;
+}
+
+/* The frame and the keys, where they were left open. */
+static dv_window completed(const dv_window *window, dv_shape s) {
+    dv_window w = *window;
+    w.keys_h = w.keys_h > 0 ? w.keys_h : w.h;
+    w.keys_w = w.keys_w > 0 ? w.keys_w : w.w;
+    w.padded_h = w.padded_h > 0 ? w.padded_h : dv_div_up(s.h, w.h) * w.h;
+    w.padded_w = w.padded_w > 0 ? w.padded_w : dv_div_up(s.w, w.w) * w.w;
+    return w;
+}
+
+static bool axis_possible(int64_t size, int64_t padded, int32_t w, int32_t keys, int32_t shift, int32_t cut) {
+    return cut >= 0 && cut < w && (cut == 0 || shift > 0) && padded >= size && padded % w == 0 && keys >= w &&
+           (keys - w) % 2 == 0 && shift >= 0 && shift < w && (shift == 0 || keys == w);
+}
+
+dv_value dv_window_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, float scale, const dv_window *window,
+                             dv_param bias) {
+    if (!dv_graph_ready(g, "window_attention", qkv[0])) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape s = dv_shape_of(g, qkv[0]);
+    if (window->h < 1 || window->w < 1) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "window_attention: a window without pixels"));
+    }
+    const dv_window w = completed(window, s);
+    const bool whole = w.padded_h == s.h && w.padded_w == s.w && w.shift_y == 0 && w.shift_x == 0 && w.keys_h == w.h &&
+                       w.keys_w == w.w;
+    if (!axis_possible(s.h, w.padded_h, w.h, w.keys_h, w.shift_y, w.cut_y) ||
+        !axis_possible(s.w, w.padded_w, w.w, w.keys_w, w.shift_x, w.cut_x) || (w.grid && !whole)) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "window_attention: windows of %d x %d do not fit %d x %d pixels",
+                                        (int)w.w, (int)w.h, (int)s.w, (int)s.h));
+    }
+    const int64_t table = heads * (w.h + w.keys_h - 1) * (w.w + w.keys_w - 1);
+    if (!operands_fit(g, "window_attention", qkv, heads, bias, table)) {
+        return DV_NO_VALUE;
+    }
+    char label[256] = "window_attention";
+    if (bias != DV_NO_PARAM) {
+        dv_param_base_name(g, bias, label, sizeof label);
+    }
+    dv_node *node = dv_graph_append(g, DV_OP_WINDOW_ATTENTION, label, qkv, 3, s);
+    if (node == NULL) {
+        return DV_NO_VALUE;
+    }
+    node->heads = heads;
+    node->scale = scale;
+    node->window = w;
+    node->weight = bias;
+    return node->out;
+}
+
+dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, int64_t dim, const dv_window *window,
+                              float eps, dv_param temperature) {
+    if (!operands_fit(g, "channel_attention", qkv, heads, temperature, heads)) {
+        return DV_NO_VALUE;
+    }
+    const dv_shape s = dv_shape_of(g, qkv[0]);
+    if (dim < 1 || dim > s.c / heads) {
+        return dv_graph_fail(
+            g, dv_fail(DAVY_E_SHAPE, "channel_attention: heads of %d channels in %d", (int)dim, (int)(s.c / heads)));
+    }
+    const bool everything = window->h == 0 && window->w == 0 && !window->grid;
+    if (!everything && (window->h < 1 || window->w < 1 || s.h % window->h != 0 || s.w % window->w != 0)) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "channel_attention: windows of %d x %d do not fit %d x %d pixels",
+                                        (int)window->w, (int)window->h, (int)s.w, (int)s.h));
+    }
+    dv_node *node = dv_graph_append(g, DV_OP_CHANNEL_ATTENTION, "channel_attention", qkv, 3, s);
+    if (node == NULL) {
+        return DV_NO_VALUE;
+    }
+    node->heads = heads;
+    node->groups = dim;
+    node->eps = eps;
+    node->window = (dv_window){.h = window->h, .w = window->w, .keys_h = window->h, .keys_w = window->w};
+    node->window.grid = window->grid;
+    node->weight = temperature;
+    return node->out;
+}

@@ -1,0 +1,160 @@
+/* device.c - see device.h. */
+#include "core/host/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/base/os.h"
+#include "kernels/kernel.h"
+
+/* ---- the list ---- */
+
+int32_t dv_device_count(const char *library_dir) {
+    return 1 + dv_gpu_count(library_dir, NULL, 0);
+}
+
+static void describe_cpu(davy_device_info *out) {
+    memset(out, 0, sizeof *out);
+    out->kind = DAVY_DEVICE_CPU;
+    out->features = (dvk_cpu_detect() & DVK_CPU_AVX512BF16) != 0 ? DAVY_FEATURE_BF16 : 0;
+    dv_cpu_name(out->name, sizeof out->name);
+    snprintf(out->selector, sizeof out->selector, "cpu");
+    out->memory_total_bytes = dv_memory_total();
+    out->memory_free_bytes = dv_memory_available();
+    if (out->memory_free_bytes > out->memory_total_bytes) { /* a container's limit is below what the machine has free */
+        out->memory_free_bytes = out->memory_total_bytes;
+    }
+}
+
+davy_result dv_device_info(const char *library_dir, int32_t index, davy_device_info *out) {
+    const int32_t count = dv_device_count(library_dir);
+    if (index < 0 || index >= count) {
+        return dv_fail(DAVY_E_NOT_FOUND, "device %d: there are %d", (int)index, (int)count);
+    }
+    if (index > 0) {
+        return dv_gpu_describe(library_dir, index - 1, out);
+    }
+    describe_cpu(out);
+    return DAVY_OK;
+}
+
+/* ---- selectors ---- */
+
+/* The next item of a list, its length in *n; NULL at the end. */
+static const char *next_item(const char **at, size_t *n) {
+    const char *item = *at;
+    if (item == NULL) {
+        return NULL;
+    }
+    *n = strcspn(item, ",");
+    *at = item[*n] == ',' ? item + *n + 1 : NULL;
+    return item;
+}
+
+static bool is_gpu_text(const char *item, size_t n) {
+    return n >= 4 && strncmp(item, "cuda", 4) == 0 && (n == 4 || item[4] == ':');
+}
+
+bool dv_device_text(const char *text) {
+    const char *at = text;
+    const char *item = NULL;
+    size_t n = 0;
+    if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
+        return true;
+    }
+    while ((item = next_item(&at, &n)) != NULL) {
+        if (!is_gpu_text(item, n)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- opening ---- */
+
+static davy_result open_index(const dv_devices_desc *d, int32_t index, dv_gpu **out) {
+    const dv_gpu_desc desc = {.index = index,
+                              .library_dir = d->library_dir,
+                              .cuda_context = d->cuda_context,
+                              .budget_bytes = d->budget_bytes,
+                              .host = d->host,
+                              .log = d->log,
+                              .heap = d->heap,
+                              .nvidia = d->nvidia};
+    return dv_gpu_open(&desc, out);
+}
+
+/* The first GPU that opens; with a CUDA context of the host's the one it belongs to. Why the others do not is told at a
+ * level that says how surprising it is. */
+static void open_any(const dv_devices_desc *d, dv_gpu *gpus[DV_GPUS_MAX], int32_t *n) {
+    char why[256] = "";
+    const int32_t count = dv_gpu_count(d->library_dir, why, sizeof why);
+    if (count == 0) {
+        dv_logf(d->log, DAVY_LOG_INFO, "no GPU: %s", why);
+    }
+    for (int32_t i = 0; i < count && *n == 0; i++) {
+        davy_device_info info = {.struct_size = sizeof info};
+        davy_error_info error;
+        davy_result r = dv_gpu_describe(d->library_dir, i, &info);
+        if (r == DAVY_OK && info.reason[0] != '\0') {
+            dv_logf(d->log, DAVY_LOG_WARN, "%s (%s) is not used: %s", info.selector, info.name, info.reason);
+            continue;
+        }
+        r = r < 0 ? r : open_index(d, i, &gpus[0]);
+        *n = r == DAVY_OK ? 1 : 0;
+        if (r < 0) {
+            dv_error_get(&error);
+            dv_logf(d->log, d->cuda_context != NULL ? DAVY_LOG_INFO : DAVY_LOG_WARN, "cuda:%d is not used: %s", (int)i,
+                    error.message);
+        }
+    }
+}
+
+static davy_result open_item(const dv_devices_desc *d, const char *item, size_t length, dv_gpu *gpus[DV_GPUS_MAX],
+                             int32_t *n) {
+    char text[128];
+    int32_t index = 0;
+    if (length >= sizeof text) {
+        return dv_fail(DAVY_E_INVALID, "device \"%.*s…\": longer than any selector", 32, item);
+    }
+    if (*n == DV_GPUS_MAX) {
+        return dv_fail(DAVY_E_INVALID, "device: a list of more than %d GPUs", (int)DV_GPUS_MAX);
+    }
+    snprintf(text, sizeof text, "%.*s", (int)length, item);
+    davy_result r = dv_gpu_find(d->library_dir, text, &index);
+    for (int32_t i = 0; r == DAVY_OK && i < *n; i++) {
+        if (dv_gpu_index(gpus[i]) == index) {
+            r = dv_fail(DAVY_E_INVALID, "device \"%s\": is in the list twice", d->selector);
+        }
+    }
+    r = r < 0 ? r : open_index(d, index, &gpus[*n]);
+    *n += r == DAVY_OK ? 1 : 0;
+    return r;
+}
+
+davy_result dv_devices_open(const dv_devices_desc *d, dv_gpu *gpus[DV_GPUS_MAX], int32_t *n) {
+    const char *at = d->selector;
+    const char *item = NULL;
+    size_t length = 0;
+    davy_result r = DAVY_OK;
+    *n = 0;
+    if (strcmp(d->selector, "cpu") == 0) {
+        return DAVY_OK;
+    }
+    const bool automatic = strcmp(d->selector, "auto") == 0;
+    if (automatic || (d->cuda_context != NULL && strcmp(d->selector, "cuda") == 0)) {
+        open_any(d, gpus, n);
+        return automatic || *n > 0 ? DAVY_OK : dv_fail(DAVY_E_DEVICE, "cuda: no GPU takes the host's CUDA context");
+    }
+    if (d->cuda_context != NULL && strchr(d->selector, ',') != NULL) {
+        return dv_fail(DAVY_E_INVALID, "device \"%s\": cuda_context is of one GPU, not of several", d->selector);
+    }
+    while (r == DAVY_OK && (item = next_item(&at, &length)) != NULL) {
+        r = open_item(d, item, length, gpus, n);
+    }
+    while (r < 0 && *n > 0) {
+        dv_gpu_release(gpus[--*n]);
+    }
+    return r;
+}

@@ -1,0 +1,270 @@
+/* job.c - the queue and its thread.
+ *
+ * One lock per queue guards the list and every job's state; the work itself runs without it. After the thread has
+ * marked a job as finished it never looks at it again, so the host may release the job at that very moment, and
+ * releasing always happens on the host's thread: the queue's own thread can therefore never be the one that takes a
+ * context down and would have to wait for itself. Cancelling is one atomic store. */
+#include "core/host/job.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/host/context.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/os.h"
+
+#define QUEUED_LOOK_NS 20000000ull
+
+typedef enum job_state { JOB_QUEUED = 0, JOB_RUNNING, JOB_FINISHED } job_state;
+
+struct davy_job {
+    dv_job_desc desc;
+    dv_jobs *jobs;
+    davy_job *next;
+    _Atomic int32_t cancel;
+    job_state state; /* from here on: under the queue's lock */
+    davy_result result;
+    davy_error_info error;
+    uint64_t done, total;
+    char stage[32];
+    uint64_t created_ns, finished_ns;
+};
+
+struct dv_jobs {
+    dv_mutex *lock;
+    dv_cond *added;
+    dv_cond *finished;
+    davy_job *first; /* queued, next one first */
+    dv_thread *thread;
+    bool quit;
+};
+
+dv_jobs *dv_jobs_create(void) {
+    dv_jobs *jobs = dv_calloc(1, sizeof *jobs);
+    if (jobs == NULL) {
+        return NULL;
+    }
+    jobs->lock = dv_mutex_create();
+    jobs->added = dv_cond_create();
+    jobs->finished = dv_cond_create();
+    if (jobs->lock == NULL || jobs->added == NULL || jobs->finished == NULL) {
+        dv_jobs_release(jobs);
+        return NULL;
+    }
+    return jobs;
+}
+
+void dv_jobs_release(dv_jobs *jobs) {
+    if (jobs == NULL) {
+        return;
+    }
+    if (jobs->thread != NULL) {
+        dv_mutex_lock(jobs->lock);
+        jobs->quit = true;
+        dv_cond_broadcast(jobs->added);
+        dv_mutex_unlock(jobs->lock);
+        dv_thread_join(jobs->thread);
+    }
+    dv_cond_release(jobs->finished);
+    dv_cond_release(jobs->added);
+    dv_mutex_release(jobs->lock);
+    dv_free(jobs);
+}
+
+/* Under the lock. The calling thread's record has the error, if it is one. */
+static void finish(davy_job *job, davy_result r) {
+    job->result = r;
+    if (r < 0) {
+        dv_error_get(&job->error);
+        job->error.code = r;
+    } else {
+        job->total = job->total > 0 ? job->total : 1;
+        job->done = job->total;
+    }
+    job->finished_ns = dv_now_ns();
+    job->state = JOB_FINISHED;
+    dv_cond_broadcast(job->jobs->finished);
+}
+
+/* Why its turn need not come any more. */
+static davy_result still_wanted(const davy_job *job) {
+    if (dv_job_cancelled(job)) {
+        return dv_fail(DAVY_E_CANCELLED, "the job was cancelled before it began");
+    }
+    if (job->desc.deadline_ns != 0 && dv_now_ns() >= job->desc.deadline_ns) {
+        return dv_fail(DAVY_E_TIMEOUT, "the job's time was over before its turn came");
+    }
+    return DAVY_OK;
+}
+
+/* Under the lock: a job that waits for its turn does not wait for it to be cancelled, nor longer than it was given. */
+static void finish_if_over(davy_job *job) {
+    davy_error_info saved; /* of a thread that only asked how the job is doing */
+    if (job->state != JOB_QUEUED) {
+        return;
+    }
+    dv_error_get(&saved);
+    const davy_result r = still_wanted(job);
+    if (r < 0) {
+        davy_job **at = &job->jobs->first;
+        while (*at != job) {
+            at = &(*at)->next;
+        }
+        *at = job->next;
+        finish(job, r);
+        dv_error_set(&saved);
+    }
+}
+
+static davy_result work(davy_job *job) {
+    const davy_result r = still_wanted(job);
+    return r < 0 ? r : job->desc.run(job->desc.arg, job);
+}
+
+static void thread_main(void *arg) {
+    dv_jobs *jobs = arg;
+    dv_mutex_lock(jobs->lock);
+    for (;;) {
+        davy_job *job = jobs->first;
+        if (job == NULL) {
+            if (jobs->quit) {
+                break;
+            }
+            dv_cond_wait(jobs->added, jobs->lock, UINT64_MAX);
+            continue;
+        }
+        jobs->first = job->next;
+        job->state = JOB_RUNNING;
+        dv_mutex_unlock(jobs->lock);
+        const davy_result r = work(job);
+        dv_mutex_lock(jobs->lock);
+        finish(job, r);
+    }
+    dv_mutex_unlock(jobs->lock);
+}
+
+davy_result dv_job_submit(const dv_job_desc *desc, davy_job **out) {
+    dv_jobs *jobs = dv_context_jobs(desc->context);
+    davy_job *job = dv_calloc(1, sizeof *job);
+    if (job == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a job");
+    }
+    job->desc = *desc;
+    job->jobs = jobs;
+    job->error.struct_size = sizeof job->error;
+    job->created_ns = dv_now_ns();
+    snprintf(job->stage, sizeof job->stage, "queued");
+    davy_result r = DAVY_OK;
+    dv_mutex_lock(jobs->lock);
+    if (jobs->thread == NULL) {
+        r = dv_thread_start(thread_main, jobs, "davy-jobs", &jobs->thread);
+    }
+    if (r == DAVY_OK) {
+        dv_context_ref(desc->context);
+        *out = job; /* before the job can call anything back */
+        davy_job **at = &jobs->first;
+        while (*at != NULL && (*at)->desc.priority >= desc->priority) {
+            at = &(*at)->next;
+        }
+        job->next = *at;
+        *at = job;
+        dv_cond_signal(jobs->added);
+    }
+    dv_mutex_unlock(jobs->lock);
+    if (r < 0) {
+        dv_free(job);
+    }
+    return r;
+}
+
+bool dv_job_cancelled(const davy_job *job) {
+    return atomic_load_explicit(&job->cancel, memory_order_relaxed) != 0;
+}
+
+void dv_job_report(davy_job *job, const char *stage, uint64_t done, uint64_t total) {
+    dv_mutex_lock(job->jobs->lock);
+    job->done = done;
+    job->total = total;
+    snprintf(job->stage, sizeof job->stage, "%s", stage);
+    dv_mutex_unlock(job->jobs->lock);
+}
+
+davy_context *dv_job_context(const davy_job *job) {
+    return job->desc.context;
+}
+
+/* PENDING, or the result. A cancelled job in the queue is noticed now and then: job_cancel wakes nobody up, nor does a
+ * deadline. */
+static davy_result wait_for(davy_job *job, uint64_t timeout_ns, davy_error_info *error) {
+    const uint64_t start = dv_now_ns();
+    const bool forever = timeout_ns == UINT64_MAX;
+    dv_mutex_lock(job->jobs->lock);
+    finish_if_over(job);
+    while (job->state != JOB_FINISHED) {
+        const uint64_t waited = dv_now_ns() - start;
+        if (!forever && waited >= timeout_ns) {
+            break;
+        }
+        const uint64_t left = forever ? UINT64_MAX : timeout_ns - waited;
+        const bool short_nap = job->state == JOB_QUEUED && left > QUEUED_LOOK_NS;
+        dv_cond_wait(job->jobs->finished, job->jobs->lock, short_nap ? QUEUED_LOOK_NS : left);
+        finish_if_over(job);
+    }
+    const davy_result r = job->state == JOB_FINISHED ? job->result : DAVY_PENDING;
+    *error = job->error;
+    dv_mutex_unlock(job->jobs->lock);
+    return r;
+}
+
+davy_result dv_job_wait(davy_job *job, uint64_t timeout_ns) {
+    davy_error_info error;
+    const davy_result r = wait_for(job, timeout_ns, &error);
+    if (r < 0) {
+        dv_error_set(&error);
+    }
+    return r;
+}
+
+void dv_job_info(davy_job *job, davy_job_info *out) {
+    memset(out, 0, sizeof *out);
+    dv_mutex_lock(job->jobs->lock);
+    finish_if_over(job);
+    out->state = job->state == JOB_FINISHED ? job->result : DAVY_PENDING;
+    out->done = job->done;
+    out->total = job->total;
+    memcpy(out->stage, job->stage, sizeof out->stage);
+    out->elapsed_ns = (job->state == JOB_FINISHED ? job->finished_ns : dv_now_ns()) - job->created_ns;
+    dv_mutex_unlock(job->jobs->lock);
+}
+
+void dv_job_cancel(davy_job *job) {
+    atomic_store_explicit(&job->cancel, 1, memory_order_relaxed);
+}
+
+davy_result dv_job_error(davy_job *job, davy_error_info *out) {
+    dv_mutex_lock(job->jobs->lock);
+    finish_if_over(job);
+    const bool finished = job->state == JOB_FINISHED;
+    if (finished) {
+        *out = job->error;
+    }
+    dv_mutex_unlock(job->jobs->lock);
+    return finished ? DAVY_OK : DAVY_PENDING;
+}
+
+void dv_job_release(davy_job *job) {
+    if (job == NULL) {
+        return;
+    }
+    davy_context *ctx = job->desc.context;
+    if (!dv_context_is_child(ctx)) { /* in a forked child nobody works on it, and the lock may be held for ever */
+        davy_error_info ignored;
+        dv_job_cancel(job);
+        wait_for(job, UINT64_MAX, &ignored);
+    }
+    job->desc.release(job->desc.arg);
+    dv_free(job);
+    dv_context_release(ctx);
+}

@@ -1,0 +1,37 @@
+/* job.h - work that goes on while the host does something else. One thread per context, started by the first job, takes
+ * jobs in order of priority, then of arrival; each job uses all of the context's threads anyway. */
+#ifndef DV_JOB_H
+#define DV_JOB_H
+
+#include "core/base/common.h"
+
+typedef struct dv_jobs dv_jobs; /* the queue of a context */
+
+dv_jobs *dv_jobs_create(void);       /* NULL: out of memory */
+void dv_jobs_release(dv_jobs *jobs); /* joins the thread; no job may be unfinished */
+
+typedef struct dv_job_desc {
+    davy_context *context; /* pinned by the job */
+    int32_t priority;
+    uint64_t deadline_ns; /* 0: none. A job still queued then ends with DAVY_E_TIMEOUT */
+    davy_result (*run)(void *arg, davy_job *job);
+    void (*release)(void *arg); /* called by whoever releases the job */
+    void *arg;
+} dv_job_desc;
+
+/* On success the job owns arg. */
+davy_result dv_job_submit(const dv_job_desc *desc, davy_job **out);
+
+/* For the work itself. */
+bool dv_job_cancelled(const davy_job *job);
+void dv_job_report(davy_job *job, const char *stage, uint64_t done, uint64_t total);
+
+davy_context *dv_job_context(const davy_job *job);
+davy_result dv_job_wait(davy_job *job,
+                        uint64_t timeout_ns); /* the result of the work is put into the thread's record too */
+void dv_job_info(davy_job *job, davy_job_info *out);
+void dv_job_cancel(davy_job *job);
+davy_result dv_job_error(davy_job *job, davy_error_info *out); /* DAVY_PENDING: not finished, *out untouched */
+void dv_job_release(davy_job *job);
+
+#endif

@@ -1,0 +1,370 @@
+/* fuse_winograd.c - convolutions over time that read their frames transformed along the width, as "conv2d_winograd" has it:
+ * half of the products, 1.5 times the memory of frames. What made a frame, a norm or an activation, is applied as the
+ * node of frames transforms it. What is decided depends on nothing that differs from slice to slice of a clip: the state
+ * between them is f16 where it is so, and its frames are plain. */
+#include "core/base/error.h"
+#include "core/plan/fuse_cuda_parts.h"
+#include "core/plan/fuse_winograd.h"
+#include "core/base/mem.h"
+#include "kernels/dtype.h"
+
+static bool is_conv(const dv_graph *g, const dv_node *node) {
+    if (node->dead || node->op != DV_OP_CONV2D) {
+        return false;
+    }
+    const dv_shape x = dv_shape_of(g, node->in[0]), y = dv_shape_of(g, node->out);
+    return node->kh == 3 && node->kw == 3 && node->stride <= 1 && node->pad_top == 1 && node->pad_left == 1 &&
+           x.h == y.h && x.w == y.w && !node->phased && !node->fused.mixed && node->fused.upsample <= 1 &&
+           node->fused.shuffle <= 1 && node->fused.winograd == 0 && dv_begins_plain(node);
+}
+
+/* A norm or an activation, and nothing but what a prologue does. */
+static bool is_prologue(const dv_node *node) {
+    const dvk_act act = node->fused.act.kind;
+    const bool known = act == DVK_ACT_NONE || act == DVK_ACT_RELU || act == DVK_ACT_SILU;
+    const bool norm = node->op == DV_OP_GROUP_NORM && node->fused.pro_act.kind == DVK_ACT_NONE;
+    return !node->dead && (norm || (node->op == DV_OP_ACT && dv_begins_plain(node))) && known &&
+           node->fused.n_res == 0 && !node->fused.gate && dv_is_one(node->fused.alpha);
+}
+
+static dv_shape transformed(dv_shape s) {
+    s.h *= DVK_WINOGRAD_LINES;
+    s.w = dv_div_up(s.w, DVK_WINOGRAD_PIXELS);
+    return s;
+}
+
+/* ---- costs ---- */
+
+/* Of one frame, in one piece: of any slice the same. */
+static void make_alone(dvk_view *v) {
+    const int64_t octet = v->dtype == DVK_F32 ? 1 : 8;
+    v->n = 1;
+    v->sw = dv_div_up(v->c, octet) * octet;
+    v->sh = v->w * v->sw;
+    v->sn = v->h * v->sh;
+}
+
+static dvk_view view_alone(const dv_placement *place, dv_value v) {
+    dvk_view view = dv_view_planned(place, v);
+    make_alone(&view);
+    return view;
+}
+
+dvk_view dv_view_transformed(dvk_view v) {
+    v.dtype = DVK_F16;
+    v.h *= DVK_WINOGRAD_LINES;
+    v.w = dv_div_up(v.w, DVK_WINOGRAD_PIXELS);
+    make_alone(&v);
+    return v;
+}
+
+static double cost_of(const dv_lowering *l, const char *op, dv_args *args) {
+    const dvk_cuda_kernel *k = dv_choose_kernel(l->options, op, args).cuda;
+    return k == NULL || k->cost == NULL ? 1e30 : k->cost(args, l->options->caps);
+}
+
+/* Of the convolution and of what leads to a frame that it reads, `raw`. */
+static double plain_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_value raw) {
+    dv_args args = {.conv = *conv};
+    dv_args apply = {.pointwise = {.epi.alpha = 1.0f, .pro.act = DVK_ACT_SILU}};
+    apply.pointwise.x = view_alone(l->place, raw);
+    apply.pointwise.y = apply.pointwise.x;
+    return cost_of(l, "conv2d", &args) + cost_of(l, "pointwise", &apply);
+}
+
+static double input_cost(const dv_lowering *l, dv_value raw) {
+    dv_args args = {.winograd_input = {.pro.act = DVK_ACT_SILU}};
+    args.winograd_input.x = view_alone(l->place, raw);
+    args.winograd_input.y = dv_view_transformed(args.winograd_input.x);
+    return cost_of(l, "winograd_input", &args);
+}
+
+static double winograd_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_value raw) {
+    dv_args args = {.conv = *conv};
+    args.conv.x = dv_view_transformed(args.conv.x);
+    return cost_of(l, "conv2d_winograd", &args) + input_cost(l, raw);
+}
+
+static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_conv2d_args *conv) {
+    dv_args args = {.conv = *conv};
+    const dvk_cuda_kernel *k = dv_choose_kernel(l->options, op, &args).cuda;
+    return k != NULL ? k->packed_bytes(&args) : 0;
+}
+
+/* Of a frame. */
+static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, dv_transformable *c) {
+    const davy_result r = dv_lower_try_conv(l, conv);
+    if (r != DAVY_OK || l->step.args.conv.x.dtype == DVK_F32) {
+        return r;
+    }
+    dvk_conv2d_args a = l->step.args.conv;
+    make_alone(&a.x);
+    make_alone(&a.y);
+    for (int32_t i = 0; i < a.epi.n_res; i++) {
+        make_alone(&a.epi.res[i]);
+    }
+    c->gain = plain_cost(l, &a, raw) - winograd_cost(l, &a, raw);
+    if (c->gain > 0.0) {
+        c->before = (double)l->plan->graph->nodes[c->node].time.lead * input_cost(l, raw);
+        const uint64_t plain = packed_bytes(l, "conv2d", &a);
+        a.x = dv_view_transformed(a.x);
+        const uint64_t bytes = packed_bytes(l, "conv2d_winograd", &a);
+        c->weights = bytes > plain ? bytes - plain : 0;
+    }
+    return r;
+}
+
+/* ---- frames ---- */
+
+/* The next node of the same ring's windows from k on, or the only one of frames; n_nodes: none. */
+static int64_t next_window(const dv_graph *g, const dv_node *of, int64_t k) {
+    for (; k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        if (node == of ||
+            (!node->dead && node->op == DV_OP_WINDOW && of->op == DV_OP_WINDOW && node->time.ring == of->time.ring)) {
+            return k;
+        }
+    }
+    return k;
+}
+
+/* The convolution that alone reads such frames, but for the past behind them; DV_UNREAD; DV_OTHERS: there is another reader. */
+int64_t dv_frames_reader(const dv_graph *g, const dv_node *frames) {
+    int64_t conv = DV_UNREAD;
+    int32_t uses = g->values[frames->out].uses;
+    for (int64_t k = frames - g->nodes + 1; uses > 0 && k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        const bool reads = !node->dead && node->n_in > 0 && node->in[0] == frames->out;
+        if (reads && node->op == DV_OP_PAST) {
+            uses--;
+        } else if (reads && is_conv(g, node)) {
+            conv = k;
+            uses--;
+        }
+    }
+    return uses == 0 ? conv : DV_OTHERS;
+}
+
+/* What makes the frames is but a prologue, and nobody else wants it. */
+static bool made_by_prologue(const dv_graph *g, const dv_placement *place, const dv_node *frames) {
+    const dv_value x = frames->in[0];
+    const int64_t k = place->producer[x];
+    return k >= 0 && g->values[x].uses == 1 && x != g->output && is_prologue(&g->nodes[k]) &&
+           place->dtypes[x] != DVK_F32 && place->dtypes[g->nodes[k].in[0]] != DVK_F32;
+}
+
+static bool suits(const dv_graph *g, const dv_placement *place, const dv_node *frames) {
+    const dv_time *t = &frames->time;
+    return t->step == 1 && t->frames > 1 && t->lead == t->frames - 1 && (t->keep == 0 || t->keep == t->lead) &&
+           dv_shape_of(g, frames->in[0]).c % 8 == 0 && made_by_prologue(g, place, frames) &&
+           dv_frames_reader(g, frames) != DV_OTHERS;
+}
+
+/* ---- rewriting ---- */
+
+static void take_prologue(dv_graph *g, dv_node *frames, dv_node *maker) {
+    const bool norm = maker->op == DV_OP_GROUP_NORM;
+    char *label = frames->label; /* whose step that was is of interest */
+    frames->label = maker->label;
+    maker->label = label;
+    g->values[frames->in[0]].uses = 0;
+    frames->in[0] = maker->in[0];
+    frames->fused.norm = maker->fused.norm;
+    frames->fused.norm_of = maker->fused.norm_of;
+    frames->fused.pro_act = maker->fused.act;
+    if (norm) { /* which makes its coefficients still */
+        g->values[maker->in[0]].uses++;
+    } else {
+        maker->dead = true;
+        maker->n_in = 0;
+        maker->out = DV_NO_VALUE;
+    }
+}
+
+static void mark(dv_graph *g, dv_node *node, int64_t width) {
+    node->fused.winograd = width;
+    g->values[node->out].shape = transformed(g->values[node->out].shape);
+}
+
+static void rewrite(dv_graph *g, const dv_placement *place, int64_t k) {
+    dv_node *frames = &g->nodes[k];
+    const int64_t conv = dv_frames_reader(g, frames), width = dv_shape_of(g, frames->out).w;
+    take_prologue(g, frames, &g->nodes[place->producer[frames->in[0]]]);
+    mark(g, frames, width);
+    if (frames->op == DV_OP_WINDOW) {
+        mark(g, &g->nodes[place->producer[frames->in[1]]], width);
+    }
+    if (conv >= 0) {
+        g->nodes[conv].fused.winograd = width;
+    }
+}
+
+/* ---- which ---- */
+
+/* What it gains that all windows of a ring, or a node of frames, that begin with c's are transformed. */
+static davy_result judge(dv_lowering *l, dv_transformable *c) {
+    const dv_graph *g = l->plan->graph;
+    const int64_t k = c->node;
+    const dv_node *frames = &g->nodes[k];
+    bool yes = true;
+    int64_t conv = DV_UNREAD, readers = 0;
+    dv_value raw = DV_NO_VALUE;
+    for (int64_t i = k; yes && i < g->n_nodes; i = next_window(g, frames, i + 1)) {
+        yes = suits(g, l->place, &g->nodes[i]);
+        const int64_t reader = yes ? dv_frames_reader(g, &g->nodes[i]) : DV_UNREAD;
+        readers += reader >= 0 ? dv_shape_of(g, g->nodes[i].out).n : 0;
+        if (yes && conv < 0) {
+            conv = reader;
+            raw = g->nodes[l->place->producer[g->nodes[i].in[0]]].in[0];
+        }
+    }
+    const davy_result r = yes && conv >= 0 ? set_gain(l, conv, raw, c) : DAVY_OK;
+    c->gain *= (double)readers;
+    return r;
+}
+
+uint64_t dv_value_bytes(const dv_placement *place, dv_value v) {
+    const dv_shape s = place->graph->values[v].shape;
+    return (uint64_t)(s.n * s.h * s.w * s.c) * dvk_dtype_size(place->dtypes[v]);
+}
+
+void dv_add_live(dv_transformables *s, int64_t first, int64_t last, uint64_t bytes) {
+    for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
+        s->live[k] += bytes; /* of what is taken away the complement */
+    }
+}
+
+/* The frames grow, and what the windows are made of no longer lies among them. */
+static void add_candidate(dv_transformables *s, const dv_transformable *c, bool adds) {
+    const dv_placement *place = s->l.place;
+    const dv_graph *g = place->graph;
+    const dv_node *frames = &g->nodes[c->node];
+    dv_add_live(s, c->first, c->last, adds ? c->more : 0 - c->more);
+    for (int64_t i = c->node; i < g->n_nodes; i = next_window(g, frames, i + 1)) {
+        const dv_value raw = g->nodes[place->producer[g->nodes[i].in[0]]].in[0];
+        if (place->places[raw].buffer == place->places[frames->out].buffer) {
+            dv_add_live(s, place->producer[raw], i, adds ? dv_value_bytes(place, raw) : 0 - dv_value_bytes(place, raw));
+        }
+    }
+}
+
+static davy_result list_candidates(dv_transformables *s) {
+    const dv_lowering *l = &s->l;
+    const dv_graph *g = l->plan->graph;
+    davy_result r = DAVY_OK;
+    for (int64_t k = 0; r == DAVY_OK && k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        const bool first = node->op == DV_OP_FRAMES || (node->op == DV_OP_WINDOW && node->first == 0);
+        dv_transformable c = {.node = k};
+        r = !node->dead && first && node->fused.winograd == 0 ? judge(&s->l, &c) : DAVY_OK;
+        if (r == DAVY_OK && c.gain > 0.0) {
+            const dv_block *block = &l->place->blocks[l->place->places[node->out].buffer];
+            const dv_shape plain = dv_shape_of(g, node->out), grown = transformed(plain);
+            const uint64_t pixel = block->bytes / (uint64_t)(plain.h * plain.w);
+            c.more = pixel * (uint64_t)(grown.h * grown.w - plain.h * plain.w);
+            if (l->options->offload) { /* what is kept passes through plain frames */
+                c.more += dv_value_bytes(l->place, node->in[0]) / (uint64_t)dv_shape_of(g, node->in[0]).n *
+                          (uint64_t)node->time.lead;
+            }
+            c.first = block->first;
+            c.last = block->last;
+            s->candidates[s->count++] = c;
+        }
+    }
+    return r;
+}
+
+/* The one that gains most for its bytes and has not been seen; NULL: none. */
+static dv_transformable *next_best(dv_transformables *s) {
+    const bool weights = s->l.options->transforms_with > 0; /* are what is short */
+    dv_transformable *best = NULL;
+    double most = 0.0;
+    for (int64_t i = 0; i < s->count; i++) {
+        dv_transformable *c = &s->candidates[i];
+        const double rate = c->gain / (double)(1 + (weights ? c->weights : c->more));
+        if (!c->seen && (best == NULL || rate > most)) {
+            best = c;
+            most = rate;
+        }
+    }
+    return best;
+}
+
+uint64_t dv_most_live(const dv_transformables *s, int64_t first, int64_t last) {
+    uint64_t most = 0;
+    for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
+        most = s->live[k] > most ? s->live[k] : most;
+    }
+    return most;
+}
+
+static bool fits(const dv_transformables *s, const dv_transformable *c) {
+    const dv_plan_options *o = s->l.options;
+    const uint64_t room = o->transforms_in, with = o->transforms_with;
+    return (room == 0 || dv_most_live(s, c->first, c->last) <= room) &&
+           (with == 0 || dv_most_live(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
+}
+
+/* Asked of one of a clip's plans, whose answer all others are given: it differs from slice to slice. */
+static bool is_worth_it(const dv_transformables *s, const dv_transformable *c) {
+    const double worth = s->l.options->transforms_worth;
+    return worth <= 0.0 || c->gain - c->before >= worth * (double)c->weights;
+}
+
+/* Until the room is full, if there is a bound. */
+static void take_candidates(dv_transformables *s) {
+    const dv_placement *place = s->l.place;
+    for (int64_t i = 0; i < place->n_buffers; i++) {
+        dv_add_live(s, place->blocks[i].first, place->blocks[i].last, place->blocks[i].bytes);
+    }
+    for (dv_transformable *c = NULL; (c = next_best(s)) != NULL;) {
+        const int32_t ring = place->graph->nodes[c->node].time.ring;
+        c->seen = true;
+        add_candidate(s, c, true);
+        s->weights += c->weights;
+        c->taken = ring < DV_RINGS && !dv_rings_have(&s->l.options->plain, ring) && is_worth_it(s, c) && fits(s, c);
+        if (!c->taken) {
+            add_candidate(s, c, false);
+            s->weights -= c->weights;
+            dv_rings_add(&s->l.plan->plain, ring);
+        }
+    }
+}
+
+static void rewrite_taken(dv_transformables *s) {
+    dv_graph *g = s->l.plan->graph;
+    for (int64_t i = 0; i < s->count; i++) {
+        const dv_transformable *c = &s->candidates[i];
+        if (c->taken && c->band > 0) {
+            g->nodes[c->node].fused.band = g->nodes[dv_frames_reader(g, &g->nodes[c->node])].fused.band = c->band;
+        }
+        for (int64_t k = c->node; c->taken && k < g->n_nodes; k = next_window(g, &g->nodes[c->node], k + 1)) {
+            rewrite(g, s->l.place, k);
+        }
+    }
+}
+
+davy_result dv_fold_winograd(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+    const uint64_t n = (uint64_t)plan->graph->n_nodes;
+    *changed = false;
+    if (options->compute != DVK_F16 && options->compute != DVK_BF16) {
+        return DAVY_OK;
+    }
+    dv_transformables s = {.l = {.plan = plan, .place = place, .options = options},
+                           .candidates = dv_calloc(n + 1, sizeof *s.candidates),
+                           .live = dv_calloc(n + 1, sizeof *s.live)};
+    davy_result r =
+        s.candidates != NULL && s.live != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    r = r == DAVY_OK ? list_candidates(&s) : r;
+    if (r == DAVY_OK) {
+        take_candidates(&s);
+        r = options->bands ? dv_set_bands(&s) : r;
+        rewrite_taken(&s);
+        for (int64_t i = 0; i < s.count; i++) {
+            *changed = *changed || s.candidates[i].taken;
+        }
+    }
+    dv_free(s.candidates);
+    dv_free(s.live);
+    return r;
+}

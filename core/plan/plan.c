@@ -1,0 +1,298 @@
+/* plan.c - makes a plan: places the values, packs the arena, lowers node by node; and writes a plan as text. */
+#include "core/plan/plan.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/plan/lower.h"
+#include "core/base/mem.h"
+
+void dv_plan_release(dv_plan *p) {
+    if (p == NULL) {
+        return;
+    }
+    dv_graph_release(p->graph);
+    dv_free(p->steps);
+    dv_free(p->binds);
+    dv_free(p->weights);
+    dv_free(p->transfers);
+    dv_free(p->syncs);
+    dv_free(p->kept);
+    dv_free(p->norms);
+    dv_free(p->live);
+    dv_free(p);
+}
+
+static davy_result lower_all(dv_plan *p, const dv_placement *place, const dv_plan_options *options) {
+    dv_lowering l = {.plan = p, .place = place, .options = options};
+    int64_t *first_step = dv_calloc((uint64_t)p->graph->n_nodes + 1, sizeof *first_step);
+    davy_result r = first_step != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    for (int64_t k = 0; r == DAVY_OK && k < p->graph->n_nodes; k++) {
+        first_step[k] = p->n_steps;
+        r = p->graph->nodes[k].dead ? DAVY_OK : dv_lower_node(&l, k);
+        first_step[k + 1] = p->n_steps;
+    }
+    r = r == DAVY_OK ? dv_plan_rings(p, place, first_step) : r;
+    dv_free(first_step);
+    return r;
+}
+
+static dv_storage storage_of(const dv_plan_options *options) {
+    const dvk_dtype c = options->compute;
+    if (options->caps == NULL) {
+        return (dv_storage){.dtype = c == DVK_BF16 ? DVK_BF16 : DVK_F32,
+                            .channels = 1,
+                            .align = DV_ARENA_ALIGN,
+                            .offload = options->offload,
+                            .resident = options->resident,
+                            .room = options->room,
+                            .tflops = 1.0,
+                            .gbs = 10.0};
+    }
+    return (dv_storage){.offload = options->offload,
+                        .resident = options->resident,
+                        .room = options->room,
+                        .tflops = options->caps->tensor_tflops,
+                        .gbs = options->caps->memory_gbs,
+                        .dtype = dv_is_8bit(c)                   ? dv_plain_of_int8(options)
+                                 : c == DVK_F16 || c == DVK_BF16 ? c
+                                                                 : DVK_F32,
+                        .channels = 8,
+                        .align = 256};
+}
+
+/* Places and sizes; on CUDA after what the kernels take over is settled. */
+static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_placement *place) {
+    const dv_storage storage = storage_of(options);
+    davy_result r = dv_place_values(p->graph, &storage, place);
+    bool changed = false;
+    if (r == DAVY_OK && options->caps != NULL) {
+        r = dv_fold_shuffles(p, place, options, &changed);
+        r = r == DAVY_OK ? dv_fold_products(p, place, options, &changed) : r;
+    }
+    if (r == DAVY_OK && changed) {
+        dv_placement_free(place);
+        r = dv_place_values(p->graph, &storage, place);
+        changed = false;
+    }
+    if (r == DAVY_OK && options->caps != NULL) {
+        r = dv_fold_excites(p, place, options, &changed);
+        dv_fold_up_convs(p, place, options, &changed);
+        dv_fold_conv_downs(p, place, options, &changed);
+        dv_fold_depthwise(p, place, options, &changed);
+        dv_fold_swin(p, place, options, &changed);
+    }
+    if (r == DAVY_OK && changed) {
+        dv_placement_free(place);
+        r = dv_place_values(p->graph, &storage, place);
+    }
+    changed = false;
+    if (r == DAVY_OK && options->caps != NULL && options->winograd) {
+        r = dv_fold_winograd(p, place, options, &changed);
+    }
+    if (r == DAVY_OK && changed) {
+        dv_placement_free(place);
+        r = dv_place_values(p->graph, &storage, place);
+    }
+    if (r == DAVY_OK && options->given_means) {
+        r = dv_place_means(p, place);
+    }
+    if (r == DAVY_OK && options->caps != NULL) {
+        r = options->given_means ? DAVY_OK : dv_fold_norms(p, place, options);
+        r = r == DAVY_OK ? dv_place_excites(p, place, options) : r;
+    }
+    if (r == DAVY_OK) {
+        r = dv_place_norms(place);
+    }
+    if (r == DAVY_OK) {
+        r = dv_place_rings(place);
+    }
+    if (r == DAVY_OK && options->direct && options->caps != NULL) {
+        r = dv_fold_store(p, place, options);
+    }
+    const uint64_t enough = place->offloaded_bytes > 0 && storage.room > 0 ? storage.room : UINT64_MAX;
+    return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, enough, &p->arena_bytes) : r;
+}
+
+davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out) {
+    dv_placement place = {0};
+    dv_plan *p = dv_calloc(1, sizeof *p);
+    if (p == NULL) {
+        dv_graph_release(graph);
+        return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    }
+    p->graph = graph;
+    davy_result r = place_all(p, options, &place);
+    if (r == DAVY_OK) {
+        r = lower_all(p, &place, options);
+    }
+    if (r == DAVY_OK) {
+        dv_plan_time(p);
+        dv_plan_turn(p, options->caps);
+        p->input = dv_view_of(&place, graph->input, &p->input_at);
+        p->output = dv_view_of(&place, graph->output, &p->output_at);
+        const uint64_t load = dv_convert_scratch(options, "load", &p->input);
+        const uint64_t store = dv_convert_scratch(options, "store", &p->output);
+        p->scratch_bytes = load > p->scratch_bytes ? load : p->scratch_bytes;
+        p->scratch_bytes = store > p->scratch_bytes ? store : p->scratch_bytes;
+        *out = p;
+    } else {
+        dv_plan_release(p);
+    }
+    dv_placement_free(&place);
+    return r;
+}
+
+/* ---- text ---- */
+
+typedef struct text {
+    char *data;
+    int64_t length, capacity;
+    bool failed;
+} text;
+
+static void append(text *t, const char *fmt, ...) DV_PRINTF(2, 3);
+
+static void append(text *t, const char *fmt, ...) {
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    const int64_t length = dv_min(n > 0 ? n : 0, (int64_t)sizeof line - 1);
+    char *data = t->failed ? NULL : dv_grow(t->data, t->length + length + 1, &t->capacity, 1);
+    if (data == NULL) {
+        t->failed = true;
+        return;
+    }
+    t->data = data;
+    memcpy(data + t->length, line, (size_t)length + 1);
+    t->length += length;
+}
+
+/* Where a pointer of the step was bound to, if that is a picture; NULL: not. */
+static const dv_bind *bound_at(const dv_plan *p, const dv_step *s, const void *member) {
+    const uint32_t field = (uint32_t)((const char *)member - (const char *)&s->args);
+    for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
+        if (p->binds[i].field == field && p->binds[i].kind != DV_BIND_WEIGHT) {
+            return &p->binds[i];
+        }
+    }
+    return NULL;
+}
+
+static void append_view(text *t, const dv_plan *p, const dv_step *s, const char *before, const dvk_view *v) {
+    const dv_bind *at = bound_at(p, s, &v->data);
+    if (at != NULL) {
+        append(t, "%s[", before);
+        if (v->n > 1) {
+            append(t, "%lld x ", (long long)v->n);
+        }
+        append(t, "%lld,%lld,%lld", (long long)v->h, (long long)v->w, (long long)v->c);
+        if (v->sw != v->c) {
+            append(t, "/%lld", (long long)v->sw);
+        }
+        append(t, "] %s %s%llu", dv_dtype_name(v->dtype), at->kind == DV_BIND_STATE ? "state " : "@",
+               (unsigned long long)at->at);
+    }
+}
+
+static void append_epilogue(text *t, const dv_plan *p, const dv_step *s, const dvk_epilogue *e) {
+    for (int32_t i = 0; i < e->n_res; i++) {
+        append_view(t, p, s, " + ", &e->res[i]);
+    }
+}
+
+/* Views of the ops that have nothing else to show. */
+static const struct operands {
+    const char *op;
+    size_t in[3], out;
+    int32_t n_in;
+} all_operands[] = {
+#define AT(member) offsetof(dv_args, member)
+    {"attention", {AT(attention.q), AT(attention.k), AT(attention.v)}, AT(attention.y), 3},
+    {"window_attention", {AT(window.q), AT(window.k), AT(window.v)}, AT(window.y), 3},
+    {"channel_attention", {AT(channel.q), AT(channel.k), AT(channel.v)}, AT(channel.y), 3},
+    {"upsample", {AT(resample.x)}, AT(resample.y), 1},
+    {"pixel_shuffle", {AT(resample.x), AT(resample.res)}, AT(resample.y), 2},
+    {"pixel_unshuffle", {AT(resample.x)}, AT(resample.y), 1},
+    {"fold", {AT(fold.x)}, AT(fold.y), 1},
+    {"similarity", {AT(similarity.q), AT(similarity.k)}, AT(similarity.y), 2},
+    {"mix", {AT(mix.s), AT(mix.v)}, AT(mix.y), 2},
+    {"order", {AT(order.s)}, AT(order.y), 1},
+    {"gather", {AT(gather.x), AT(gather.order)}, AT(gather.y), 2},
+    {"scatter", {AT(gather.x), AT(gather.order)}, AT(gather.y), 2},
+    {"refine", {AT(refine.t), AT(refine.s), AT(refine.x)}, AT(refine.y), 3},
+    {"unfold", {AT(fold.x)}, AT(fold.y), 1},
+    {"pad", {AT(pad.x)}, AT(pad.y), 1},
+    {"depthwise", {AT(depthwise.x)}, AT(depthwise.y), 1},
+    {"multiply", {AT(multiply.x), AT(multiply.g)}, AT(multiply.y), 2},
+    {"mean", {AT(pool.x)}, AT(pool.y), 1},
+    {"up_conv", {AT(up_conv.x), AT(up_conv.res)}, AT(up_conv.y), 2},
+    {"conv_down", {AT(conv_down.x), AT(conv_down.y)}, AT(conv_down.z), 2},
+    {"max_pool", {AT(pool.x)}, AT(pool.y), 1},
+    {"resize", {AT(pool.x)}, AT(pool.y), 1},
+    {"winograd_input", {AT(winograd_input.x)}, AT(winograd_input.y), 1},
+    {"dysample", {AT(dysample.x), AT(dysample.offset)}, AT(dysample.y), 2},
+#undef AT
+};
+
+static void append_operands(text *t, const dv_plan *p, const dv_step *s, const char *op) {
+    for (size_t i = 0; i < DV_ARRAY_LEN(all_operands); i++) {
+        const struct operands *o = &all_operands[i];
+        for (int32_t k = 0; strcmp(op, o->op) == 0 && k <= o->n_in; k++) {
+            const size_t at = k < o->n_in ? o->in[k] : o->out;
+            append_view(t, p, s,
+                        k == o->n_in ? " -> "
+                        : k > 0      ? ", "
+                                     : " ",
+                        (const dvk_view *)(const void *)((const char *)&s->args + at));
+        }
+    }
+}
+
+static void append_step(text *t, const dv_plan *p, const dv_step *s) {
+    const char *op = dv_kernel_op(s->kernel);
+    append(t, "%s %s %s", op, dv_kernel_variant(s->kernel), s->label);
+    if (strncmp(op, "conv2d", strlen("conv2d")) == 0) {
+        const dvk_conv2d_args *a = &s->args.conv;
+        append(t, " %dx%d", (int)a->kh, (int)a->kw);
+        append_view(t, p, s, " ", &a->x);
+        append_epilogue(t, p, s, &a->epi);
+        append_view(t, p, s, " -> ", &a->y);
+        append(t, "%s%s%s%s%s", a->epi.stats != NULL ? " with statistics" : "", a->epi.sums != NULL ? " with sums" : "",
+               a->scaled ? " scaled" : "", a->epi.shuffle > 1 ? " shuffled" : "",
+               p->direct && s == &p->steps[p->n_steps - 1] ? " stored" : "");
+    } else if (strcmp(op, "pointwise") == 0) {
+        append_view(t, p, s, " ", &s->args.pointwise.x);
+        append_epilogue(t, p, s, &s->args.pointwise.epi);
+        append_view(t, p, s, " -> ", &s->args.pointwise.y);
+    } else if (strcmp(op, "group_norm_stats") == 0) {
+        append_view(t, p, s, " ", &s->args.stats.x);
+    } else if (strcmp(op, "row_norm") == 0) {
+        append(t, " [%lld,%lld]", (long long)s->args.row_norm.m, (long long)s->args.row_norm.dim);
+    } else {
+        append_operands(t, p, s, op);
+    }
+    append(t, "\n");
+}
+
+char *dv_plan_dump(const dv_plan *p) {
+    text t = {0};
+    for (int64_t i = 0; i < p->n_steps; i++) {
+        append_step(&t, p, &p->steps[i]);
+    }
+    if (p->state_bytes > 0) {
+        append(&t, "state %llu, ", (unsigned long long)p->state_bytes);
+    }
+    append(&t, "arena %llu, scratch %llu a thread, weights %llu, %llu flops\n", (unsigned long long)p->arena_bytes,
+           (unsigned long long)p->scratch_bytes, (unsigned long long)p->weight_bytes, (unsigned long long)p->flops);
+    if (t.failed) {
+        dv_free(t.data);
+        return NULL;
+    }
+    return t.data;
+}

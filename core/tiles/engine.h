@@ -1,0 +1,100 @@
+/* engine.h - a detected network ready to run: weights packed once, plans kept per size, tiles. The compute half of a model;
+ * model.c owns one. Knows nothing of davy_tensor or alpha: it turns pictures of one size into pictures.
+ * Thread-safe: any number of threads may run one engine. */
+#ifndef DV_ENGINE_H
+#define DV_ENGINE_H
+
+#include "core/arch/arch.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/base/pool.h"
+#include "kernels/kernel.h"
+
+typedef struct dv_gpu dv_gpu;         /* cuda/gpu.h */
+typedef struct dv_profile dv_profile; /* profile.h: adds up step times while it is on */
+
+typedef struct dv_services { /* what the context lends; outlives the engine */
+    dv_heap *heap;
+    dv_pool *pool;
+    const dv_log *log;
+    dv_profile *profile;
+    uint32_t cpu;   /* DVK_CPU_* bits allowed */
+    dv_gpu **gpus;  /* all of them compute */
+    int32_t n_gpus; /* 0: the CPU computes */
+} dv_services;
+
+typedef struct dv_engine dv_engine;
+
+typedef struct dv_engine_desc {
+    const dv_services *services; /* copied */
+    dv_tensors *tensors;         /* unwrapped; taken over on success only */
+    dv_json *config;             /* may be NULL; taken over on success only */
+    const char *file_name;
+    const char *arch; /* NULL: detect */
+    /* CPU: F32 or BF16; AUTO = F32. GPU: F32, F16 or BF16; AUTO = F16 for upscalers, BF16 for VAEs where the device
+     * has it. Others E_UNSUPPORTED. */
+    davy_dtype compute;
+    bool tf32;        /* GPU: what would be F32 multiplies in TF32 */
+    int64_t split[2]; /* as in dv_probe */
+} dv_engine_desc;
+
+/* Detects, configures and checks every weight's shape by building the graph of each stage at a small size. */
+davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out);
+void dv_engine_release(dv_engine *e);
+
+const dv_arch *dv_engine_arch(const dv_engine *e);
+void dv_engine_info(const dv_engine *e, davy_model_info *out); /* all but latent_scale/shift overrides */
+
+/* How a run is watched and stopped. All members optional. */
+typedef struct dv_control {
+    davy_progress_fn progress; /* throttled by the engine to 20 calls a second, on the calling thread */
+    void *progress_user;
+    int32_t (*cancelled)(void *user); /* polled at least every 100 ms; non-zero: DAVY_E_CANCELLED */
+    void *cancelled_user;
+    uint64_t deadline_ns; /* dv_now_ns time; 0: none; then DAVY_E_TIMEOUT */
+    /* Progress of a larger job: reported done = base + share * part of this run. total 0: this run alone, 0..1000. */
+    uint64_t base, share, total;
+} dv_control;
+
+/* Packs the weights of all stages now (else done by the first run that needs them); gives them and cached arenas back. */
+davy_result dv_engine_load(dv_engine *e, const dv_control *control);
+davy_result dv_engine_unload(dv_engine *e);
+/* Frees cached arenas until at most keep_bytes remain. */
+void dv_engine_trim(dv_engine *e, uint64_t keep_bytes);
+/* The budget is another one: pictures that were cut to the one before, or do not fit this one, are planned anew. */
+void dv_engine_review(dv_engine *e);
+
+typedef struct dv_tiling { /* input samples; 0: automatic, width -1: never tile */
+    int32_t width, height, overlap;
+} dv_tiling;
+
+/* One picture, or in.n of them. Conversions: network input = image * in_mul + in_add; image = clamp(network output * out_mul + out_add). The
+ * caller's images may have fewer channels than the network gives: then the first out.channels are stored; `grey` appends
+ * the luma of the three outputs as the only channel (0.299, 0.587, 0.114: alpha and grey pictures). */
+typedef struct dv_work {
+    dv_stage stage;
+    dvk_image in, out;
+    bool in_device, out_device; /* data is memory of gpus[0] */
+    void *stream;               /* CUstream the work is enqueued on; NULL: one of our own */
+    bool stream_ordered;        /* do not wait for it: what is enqueued on the stream later comes later. Needs both */
+    float in_mul, in_add, out_mul, out_add, out_lo, out_hi;
+    bool out_clamp;
+    bool grey;
+    dv_tiling tiling;
+    dv_control control;
+} dv_work;
+
+/* Output size, arena and tiling of a picture of h x w, chosen under the heap's budget. Fills all of out but ndim/shape order:
+ * shape[0..2] = out height, width, channels. */
+davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, const dv_tiling *tiling,
+                           davy_plan_info *out);
+/* Of n pictures in one call: the arena may hold several. The rest is of one. */
+davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w, const dv_tiling *tiling,
+                                 davy_plan_info *out);
+davy_result dv_engine_run(dv_engine *e, const dv_work *work);
+
+/* Text dumps for tests and tools; dv_free. */
+char *dv_engine_dump_graph(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool fused);
+char *dv_engine_dump_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w);
+
+#endif

@@ -1,0 +1,360 @@
+/* size.c - chooses tiles. Candidates are judged by real plans, so the numbers are those the run will have.
+ *
+ * A network that sees only its neighbourhood gives the same picture in any tiles; it is cut so that a tile's workspace
+ * stays moderate and little is computed twice. One that sees the whole picture (group norms, attention) stays whole
+ * while the budget allows, then takes the largest tiles that fit; so does one of which tiles share means or statistics, as
+ * that takes several passes. Where the packed weights are what does not fit,
+ * leaner kernels are tried, and the cheaper of the two ways is taken. */
+#include "core/tiles/engine_priv.h"
+
+#include <math.h>
+
+#include "core/base/error.h"
+
+#define EXACT_WORKSPACE     (1ull << 30) /* of a tile, where tiles change nothing */
+#define FADED_WORKSPACE     (2ull << 30) /* where they change little: a deep network with a finite reach */
+#define GPU_EXACT_WORKSPACE (4ull << 30) /* a GPU wants large pictures, and has no cache worth tiling for */
+#define GPU_FADED_WORKSPACE (8ull << 30)
+
+enum { MAX_EXACT_HALO = 64, MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096 };
+
+typedef struct search {
+    dv_engine *e;
+    dv_store *store; /* NULL: nothing is packed */
+    const dv_request *request;
+    const dv_gauge *gauge; /* NULL: pictures */
+    dv_reach reach;
+    uint64_t available; /* for workspace, band and weights */
+    bool lean;
+    bool shared;    /* among several GPUs */
+    int64_t side;   /* least tile side that counts at the moment */
+    uint64_t least; /* need of the smallest layout that was tried, for the message */
+} search;
+
+static int64_t round_up(int64_t v, int64_t step) {
+    return dv_div_up(v, step) * step;
+}
+
+bool dv_stage_tiles_exactly(const dv_reach *reach) {
+    return !reach->global && !reach->strays && reach->halo <= MAX_EXACT_HALO;
+}
+
+static bool can_be_exact(const search *s) {
+    return dv_stage_tiles_exactly(&s->reach);
+}
+
+static int64_t exact_overlap(const search *s) {
+    return 2 * round_up(s->reach.halo, s->reach.align);
+}
+
+/* What keeps a photograph within 2/255 of itself computed whole, of a deep network that sees a finite neighbourhood: what
+ * lies further away than half of it counts for little. */
+static int64_t usual_overlap(const search *s) {
+    const int64_t finite = dv_min(MOST_USUAL_OVERLAP, 2 * round_up(s->reach.halo, s->reach.align));
+    return s->request->stage == DV_STAGE_ENCODE   ? 128
+           : s->request->stage == DV_STAGE_DECODE ? 16
+           : s->reach.global                      ? 32
+                                                  : dv_max(32, finite);
+}
+
+/* Shared samples of neighbours for a tile of this size. Faded tiles share what was asked or a usual number of samples,
+ * but no more than a quarter of a small tile. */
+static void set_overlap(const search *s, dv_layout *l) {
+    const int64_t asked = s->request->tiling.overlap;
+    if (can_be_exact(s) && (asked == 0 || asked >= exact_overlap(s))) {
+        l->exact = true;
+        l->overlap = dv_max(asked, exact_overlap(s));
+        return;
+    }
+    l->exact = false;
+    l->overlap = asked > 0 ? asked : dv_min(usual_overlap(s), dv_min(l->tile_h, l->tile_w) / 4);
+}
+
+void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layout *layout, dv_axis_desc *y,
+                    dv_axis_desc *x) {
+    const dv_reach *reach = &e->reach[request->stage];
+    *y = (dv_axis_desc){.size = request->h,
+                        .tile = layout->tile_h,
+                        .overlap = layout->overlap,
+                        .align = reach->align,
+                        .margin = reach->global ? 0 : layout->overlap / 4,
+                        .num = reach->num,
+                        .den = reach->den,
+                        .exact = layout->exact};
+    *x = *y;
+    x->size = request->w;
+    x->tile = layout->tile_w;
+}
+
+/* Sides below this are the last resort: of a tile that changes the result, less than this is not worth looking at. */
+static int64_t smallest_side(const search *s) {
+    const int64_t usual = s->request->stage == DV_STAGE_DECODE ? 16 : 64;
+    return can_be_exact(s) ? dv_max(usual, exact_overlap(s) + 32) : usual;
+}
+
+/* Fills in what a layout of this tile size costs, one tile at a time. */
+static davy_result measure(search *s, dv_layout *l) {
+    set_overlap(s, l);
+    l->lean = s->lean;
+    l->together = 1;
+    const davy_result r = s->gauge != NULL ? s->gauge->measure(s->gauge->user, s->request, l)
+                                           : dv_layout_measure(s->e, s->store, s->request, l);
+    l->comfortable = s->side > smallest_side(s) || l->exact || l->tiles == 1;
+    return r;
+}
+
+static bool fits(search *s, const dv_layout *l) {
+    const uint64_t need = dv_layout_need(l);
+    s->least = s->least == 0 || need < s->least ? need : s->least;
+    return need <= s->available;
+}
+
+/* ---- automatic tiles ---- */
+
+/* Sides from which a faded tile has its whole overlap. */
+static int64_t comfortable_side(const search *s) {
+    return can_be_exact(s) ? smallest_side(s) : 4 * usual_overlap(s);
+}
+
+/* Size of each of `count` tiles along an axis. */
+static int64_t even_tile(int64_t size, int64_t count, int64_t overlap, int64_t align) {
+    const int64_t tile = dv_div_up(size + (count - 1) * overlap, count);
+    return count == 1 ? size : dv_tile_fit(size, round_up(tile, align) + align, align);
+}
+
+/* With nx tiles across: as many down as `area` samples a tile allow. false: none that is large enough. */
+static bool columns_layout(const search *s, int64_t nx, double area, dv_layout *l) {
+    const dv_request *q = s->request;
+    const int64_t least = s->side;
+    l->tile_w = l->tile_h = dv_max(q->w / nx, least); /* a first guess, for the overlap */
+    set_overlap(s, l);
+    l->tile_w = even_tile(q->w, nx, l->overlap, s->reach.align);
+    const int64_t room = (int64_t)dv_min((int64_t)(area / (double)l->tile_w), q->h);
+    const int64_t step = room - l->overlap - 2 * s->reach.align;
+    if (room < dv_min(least, q->h) || l->tile_w < dv_min(least, q->w) || (room < q->h && step < 1)) {
+        return false;
+    }
+    const int64_t ny = room >= q->h ? 1 : dv_div_up(q->h - l->overlap, step);
+    l->tile_h = even_tile(q->h, ny, l->overlap, s->reach.align);
+    return l->tile_h <= room && l->tile_h >= dv_min(least, q->h);
+}
+
+/* Samples computed in all tiles; faded ones are better square, since every tile edge is a place that can be seen. */
+static double score(const search *s, const dv_layout *l) {
+    dv_axis_desc y;
+    dv_axis_desc x;
+    dv_layout_axes(s->e, s->request, l, &y, &x);
+    const double h = (double)l->tile_h;
+    const double w = (double)l->tile_w;
+    const double computed = (double)(dv_tile_count(&y) * dv_tile_count(&x)) * h * w;
+    return l->exact ? computed : computed * (1.0 + 0.05 * (fmax(h / w, w / h) - 1.0));
+}
+
+/* The best tile size of at most `area` samples. */
+static bool best_of_area(const search *s, double area, dv_layout *out) {
+    double best = 0.0;
+    for (int64_t nx = 1; nx <= dv_min(MAX_COLUMNS, s->request->w); nx++) {
+        dv_layout l = {0};
+        if (!columns_layout(s, nx, area, &l)) {
+            continue;
+        }
+        const double value = score(s, &l);
+        if (best == 0.0 || value < best) {
+            best = value;
+            *out = l;
+        }
+    }
+    return best > 0.0;
+}
+
+/* So that every GPU gets two tiles: one is moved while the other is computed. */
+static double shared_area(const search *s) {
+    const double all = (double)s->request->h * (double)s->request->w;
+    return s->shared ? all / (2.0 * (double)s->e->n_lanes) : all;
+}
+
+/* Bytes a sample are learnt from the plans made on the way, so the tiles shrink until one fits. */
+static davy_result search_tiles(search *s, uint64_t limit, const dv_layout *whole, dv_layout *out, bool *found) {
+    double per_sample = (double)whole->workspace / (double)(whole->tile_h * whole->tile_w);
+    uint64_t kept = 0;
+    *found = false;
+    for (int i = 0; i < TRIES; i++) {
+        const uint64_t fixed = whole->weights + kept;
+        const uint64_t left = fixed < s->available ? s->available - fixed : 0;
+        dv_layout l = {0};
+        if (!best_of_area(s, fmin((double)(left < limit ? left : limit) / per_sample, shared_area(s)), &l)) {
+            break;
+        }
+        const davy_result r = measure(s, &l);
+        if (r != DAVY_OK) {
+            return r;
+        }
+        *found = fits(s, &l) && l.workspace + l.band <= limit;
+        if (*found) {
+            *out = l;
+            return DAVY_OK;
+        }
+        per_sample *= 1.02;
+        per_sample = fmax(per_sample, 1.01 * (double)(l.workspace - l.kept + l.band) / (double)(l.tile_h * l.tile_w));
+        kept = l.kept;
+    }
+    return DAVY_OK;
+}
+
+static davy_result choose_smallest(search *s, dv_layout *out, bool *found) {
+    dv_layout l = {.tile_h = dv_tile_fit(s->request->h, smallest_side(s) + s->reach.align, s->reach.align),
+                   .tile_w = dv_tile_fit(s->request->w, smallest_side(s) + s->reach.align, s->reach.align)};
+    const davy_result r = measure(s, &l);
+    *found = r == DAVY_OK && fits(s, &l);
+    *out = l;
+    return r;
+}
+
+static uint64_t limit_of(const search *s) {
+    const bool gpu = s->e->services.n_gpus > 0;
+    const bool passes = s->reach.n_means > 0 || s->reach.n_norms > 0;
+    return s->reach.global || passes || s->gauge != NULL ? UINT64_MAX
+           : can_be_exact(s)                             ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
+                                                         : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
+}
+
+static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
+    dv_layout whole = {.tile_h = s->request->h, .tile_w = s->request->w};
+    davy_result r = measure(s, &whole);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const uint64_t limit = limit_of(s);
+    const bool whole_fits = fits(s, &whole) && whole.workspace <= limit;
+    s->shared = s->e->n_lanes > 1 && limit != UINT64_MAX && whole.cost >= DV_WORTH_SHARING_NS;
+    *found = whole_fits && !s->shared;
+    *out = whole;
+    if (!*found) {
+        r = search_tiles(s, limit, &whole, out, found);
+    }
+    if (r == DAVY_OK && !*found && whole_fits) {
+        *out = whole;
+        *found = true;
+    }
+    if (r == DAVY_OK && !*found && s->side == smallest_side(s)) {
+        r = choose_smallest(s, out, found);
+    }
+    return r;
+}
+
+/* ---- given tiles ---- */
+
+static davy_result choose_given(search *s, dv_layout *out, bool *found) {
+    const dv_request *q = s->request;
+    const int64_t height = q->tiling.height > 0 ? q->tiling.height : q->tiling.width;
+    const int64_t width = q->tiling.width > 0 ? q->tiling.width : height;
+    dv_layout l = {.tile_h = q->h, .tile_w = q->w};
+    if (q->tiling.width >= 0) {
+        l.tile_w = dv_tile_fit(q->w, width, s->reach.align);
+        l.tile_h = dv_tile_fit(q->h, height, s->reach.align);
+    }
+    set_overlap(s, &l);
+    const int64_t least = l.overlap + s->reach.align;
+    if ((l.tile_w < q->w && l.tile_w < least) || (l.tile_h < q->h && l.tile_h < least)) {
+        return dv_fail(DAVY_E_INVALID,
+                       "a tile of %lld x %lld is too small: this network's tiles overlap by %lld and begin at "
+                       "multiples of %lld",
+                       (long long)width, (long long)height, (long long)dv_max(l.overlap, 0), (long long)s->reach.align);
+    }
+    const davy_result r = measure(s, &l);
+    *found = r == DAVY_OK && fits(s, &l);
+    *out = l;
+    return r;
+}
+
+bool dv_layout_better(const dv_layout *a, const dv_layout *b) {
+    return a->comfortable != b->comfortable ? a->comfortable : a->cost < b->cost;
+}
+
+/* With the usual kernels, then with lean ones; the cheaper. */
+static davy_result choose_kernels(search *s, bool automatic, dv_layout *out, bool *found) {
+    *found = false;
+    for (int lean = 0; lean < (s->e->services.n_gpus > 0 ? 1 : 2); lean++) { /* a GPU's kernels all are */
+        dv_layout l = {0};
+        bool ok = false;
+        s->lean = lean != 0;
+        const davy_result r = automatic ? choose_automatic(s, &l, &ok) : choose_given(s, &l, &ok);
+        if (r != DAVY_OK) {
+            return r;
+        }
+        if (ok && (!*found || dv_layout_better(&l, out))) {
+            *out = l;
+            *found = true;
+        }
+        if (*found && (!automatic || out->tiles == 1 || out->weights == 0)) {
+            break;
+        }
+    }
+    return DAVY_OK;
+}
+
+static davy_result choose_tiles(search *s, dv_layout *out) {
+    const dv_request *request = s->request;
+    const bool automatic = request->tiling.width == 0 && request->tiling.height == 0;
+    bool found = false;
+    s->side = comfortable_side(s);
+    davy_result r = choose_kernels(s, automatic, out, &found);
+    const bool shares =
+        s->reach.n_norms > 0 && !request->own_norms; /* small tiles would be worse than norms of their own */
+    if (r == DAVY_OK && !found && automatic && !shares && s->side > smallest_side(s)) {
+        s->side = smallest_side(s);
+        r = choose_kernels(s, automatic, out, &found);
+    }
+    if (r == DAVY_OK && !found) {
+        r = dv_fail(DAVY_E_BUDGET, "%s of %lld x %lld needs at least %llu bytes%s, %llu of the budget of %llu are free",
+                    dv_stage_name(request->stage), (long long)request->w, (long long)request->h,
+                    (unsigned long long)s->least, automatic ? ", in the smallest tiles" : "",
+                    (unsigned long long)s->available, (unsigned long long)dv_engine_budget(s->e));
+    }
+    return r;
+}
+
+static search search_of(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available) {
+    return (search){
+        .e = e, .store = store, .request = request, .reach = e->reach[request->stage], .available = available};
+}
+
+davy_result dv_layout_choose_by(dv_engine *e, const dv_gauge *gauge, const dv_request *request, uint64_t available,
+                                dv_layout *out) {
+    search s = search_of(e, NULL, request, available);
+    s.gauge = gauge;
+    return choose_tiles(&s, out);
+}
+
+/* Of tiles that share norms or not, as `own_norms` says. The tiles of a picture do not depend on how many there are, unless what
+ * a batch may take beside them leaves no room: then smaller ones are looked for. */
+static davy_result choose_layout(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                                 dv_layout *out) {
+    dv_request one = *request;
+    one.batch = 1;
+    search s = search_of(e, store, &one, available);
+    davy_result r = choose_tiles(&s, out);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const uint64_t alone = dv_layout_need(out);
+    r = dv_layout_group(e, store, request, available, out);
+    const uint64_t need = dv_layout_need(out);
+    if (r == DAVY_OK && need > available && need - alone < available) {
+        s = search_of(e, store, &one, available - (need - alone));
+        r = choose_tiles(&s, out);
+        r = r == DAVY_OK ? dv_layout_group(e, store, request, available, out) : r;
+    }
+    return r;
+}
+
+davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                             dv_layout *out) {
+    const davy_result r = choose_layout(e, store, request, available, out);
+    if (r != DAVY_E_BUDGET || e->reach[request->stage].n_norms == 0) {
+        return r;
+    }
+    dv_request own = *request;
+    own.own_norms = true;
+    return choose_layout(e, store, &own, available, out);
+}

@@ -1,0 +1,105 @@
+/* attention_kv_token.c - "attention_kv" of few queries over a cache of 16 bits on mma.sync. Where positions stand in device
+ * memory, the grid is made for the most that there may be, and each query is cut anew into as many pieces as it needs. */
+#include <math.h>
+#include <stdio.h>
+
+#include "kernels/cuda/attention/attention_kv_host.h"
+
+extern const dvk_cuda_kernel dvk_attention_kv_cuda_token;
+
+enum { HEADS = 8, CLUSTER = 8, MAX_SPLITS = 32 };
+
+typedef struct shape {
+    int32_t groups; /* blocks that share the heads of a kv head */
+    int32_t splits; /* blocks that share the positions of a query */
+    int32_t apart;  /* they come together in a second launch */
+} shape;
+
+/* Blocks that run at once where `splits` of them are a cluster: it has to lie in one group of multiprocessors. */
+static double at_once(const dvk_attention_kv_args *a, int32_t splits, const dvk_cuda_caps *caps) {
+    const double share = splits > 4 ? 0.8 : splits > 2 ? 0.9 : 1.0;
+    return (a->dim <= 64 ? 2.0 : 1.0) * caps->processors * (caps->sm >= 90 ? share : 1.0);
+}
+
+static shape shape_of(const dvk_attention_kv_args *a, const dvk_cuda_caps *caps) {
+    const int64_t share = a->heads / a->kv_heads;
+    shape s = {.groups = (int32_t)((share + HEADS - 1) / HEADS), .splits = 1};
+    const int64_t blocks = a->m * a->kv_heads * s.groups;
+    const int32_t most = caps->sm >= 90 ? CLUSTER : MAX_SPLITS;
+    while (s.splits < most && s.splits * DVK_ATTENTION_KV_PIECE < a->keys &&
+           (double)(2 * s.splits * blocks) <= at_once(a, 2 * s.splits, caps)) {
+        s.splits *= 2;
+    }
+    s.apart = caps->sm < 90 && s.splits > 1;
+    return s;
+}
+
+static int supports(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_attention_kv_args *a = args;
+    const int type = a->k.form == DVK_ROWS_F16 || (a->k.form == DVK_ROWS_BF16 && caps->sm >= 80);
+    return type && a->v.form == a->k.form && dvk_attention_kv_fits(a) && a->dim <= 128 && a->dim % 8 == 0 &&
+           a->m <= 4096 && dvk_attention_kv_even(&a->k, a->kv_heads, 8) && dvk_attention_kv_even(&a->v, a->kv_heads, 8);
+}
+
+/* A block takes about 1100 ns for 128 positions; together they read what the memory, or the L2 cache, gives. */
+static double cost(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_attention_kv_args *a = args;
+    const shape s = shape_of(a, caps);
+    const double seen = dvk_attention_kv_seen(a);
+    const double blocks = (double)(a->m * a->kv_heads * s.groups);
+    const double steps = ceil(seen / s.splits / 128.0) * ceil(blocks * s.splits / at_once(a, s.splits, caps));
+    const double read = blocks * dvk_rows_bytes(&a->k, 2 * a->dim) * seen / caps->memory_gbs;
+    return (s.apart ? 6500.0 : 4500.0) + (read > 1100.0 * steps ? read : 1100.0 * steps);
+}
+
+static size_t scratch_bytes(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_attention_kv_args *a = args;
+    const shape s = shape_of(a, caps);
+    return s.apart ? (size_t)(a->m * a->heads * s.splits * (a->dim + 2)) * sizeof(float) : 0;
+}
+
+static int launch(const dvk_attention_kv_args *a, shape s, void *scratch, dvk_queue *q) {
+    const int64_t places = a->m * a->heads * s.splits;
+    dvk_attention_kv_params p = dvk_attention_kv_of(a);
+    p.splits = s.splits;
+    if (s.apart) {
+        p.parts = scratch;
+        p.tops = p.parts + places * a->dim;
+        p.sums = p.tops + places;
+    }
+    char name[48];
+    snprintf(name, sizeof name, "attention_kv_token_%s_%d", a->k.form == DVK_ROWS_BF16 ? "bf16" : "f16",
+             a->dim <= 64 ? 64 : 128);
+    void *params[] = {&p};
+    dvk_launch l = {.module = "attention_kv_token",
+                    .function = name,
+                    .grid = {(uint32_t)s.splits, (uint32_t)(a->kv_heads * s.groups), (uint32_t)a->m},
+                    .block = {256, 1, 1},
+                    .cluster = s.apart ? 1 : (uint32_t)s.splits,
+                    .flags = q->caps->sm >= 90 ? DVK_LAUNCH_OVERLAP : 0,
+                    .params = params};
+    const int r = q->launch(q, &l);
+    if (r != 0 || !s.apart) {
+        return r;
+    }
+    l.module = "attention_kv_few";
+    l.function = "attention_kv_combine";
+    l.grid[0] = (uint32_t)a->heads;
+    l.grid[1] = (uint32_t)a->m;
+    l.grid[2] = 1;
+    l.block[0] = 128;
+    return q->launch(q, &l);
+}
+
+static int enqueue(const void *args, void *scratch, dvk_queue *q) {
+    return launch(args, shape_of(args, q->caps), scratch, q);
+}
+
+const dvk_cuda_kernel dvk_attention_kv_cuda_token = {.op = "attention_kv",
+                                                     .variant = "cuda/token",
+                                                     .sm_min = 75,
+                                                     .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
+                                                     .supports = supports,
+                                                     .cost = cost,
+                                                     .scratch_bytes = scratch_bytes,
+                                                     .enqueue = enqueue};

@@ -1,0 +1,103 @@
+/* attention_kv_wgmma.c - "attention_kv" of many queries on Hopper: keys and values of one 16-bit type, heads of any
+ * multiple of 8 up to 128 channels. Queries and results may be f32. */
+#include "kernels/cuda/attention/attention_kv_wgmma.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "kernels/cuda/attention/attention_kv_host.h"
+
+extern const dvk_cuda_kernel dvk_attention_kv_cuda_wgmma;
+
+enum { ROWS = DVK_ATTENTION_KV_WGMMA_ROWS, KEYS = DVK_ATTENTION_KV_WGMMA_KEYS };
+
+typedef struct kind { /* what attention_kv_wgmma_sm90.cu was built for */
+    int32_t dim;
+    double of_tensor; /* measured: share of the tensor cores' rate */
+} kind;
+
+static const kind kinds[] = {{64, 0.55}, {80, 0.62}, {96, 0.65}, {128, 0.75}};
+
+static kind kind_of(const dvk_attention_kv_args *a) {
+    int i = 0;
+    while (kinds[i].dim < a->dim) {
+        i++;
+    }
+    return kinds[i];
+}
+
+static int32_t shared_bytes(const dvk_attention_kv_args *a) {
+    return DVK_ATTENTION_KV_WGMMA_SHARED(a->dim <= 64 ? 1 : 2);
+}
+
+static int rows_fit(const dvk_rows *x, int64_t heads) {
+    return dvk_attention_kv_even(x, heads, 8) && x->row > 0 && (heads == 1 || x->head > 0) && x->head % 8 == 0;
+}
+
+static int supports(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_attention_kv_args *a = args;
+    return (a->k.form == DVK_ROWS_F16 || a->k.form == DVK_ROWS_BF16) && a->v.form == a->k.form &&
+           dvk_attention_kv_fits(a) && a->dim <= 128 && a->dim % 8 == 0 && a->scale > 0.0f &&
+           rows_fit(&a->k, a->kv_heads) && rows_fit(&a->v, a->kv_heads) && dvk_attention_kv_even(&a->y, a->heads, 2) &&
+           (a->m + ROWS - 1) / ROWS < 65536 && shared_bytes(a) <= caps->shared_bytes;
+}
+
+static int64_t blocks_of(const dvk_attention_kv_args *a) {
+    return (a->m + ROWS - 1) / ROWS;
+}
+
+/* To begin and end takes a block a while, more where it has to look for its windows. Blocks of later queries begin first, so
+ * that causal ones end together. */
+static double cost(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_attention_kv_args *a = args;
+    const kind k = kind_of(a);
+    const double flops = 4.0 * ROWS * (dvk_attention_kv_seen(a) + KEYS) * k.dim;
+    const double around = a->bounds != NULL && a->n_bounds > 2 ? 11000.0 : 4500.0;
+    const double block = around + flops / (1e3 * k.of_tensor * caps->tensor_tflops / caps->processors);
+    const double waves = (double)(blocks_of(a) * a->heads) / caps->processors;
+    return 3000.0 + block * (a->causal && waves > 1.0 ? waves : ceil(waves));
+}
+
+static int map_of(dvk_queue *q, const dvk_attention_kv_args *a, const dvk_rows *x, dvk_tensor_map *out) {
+    const dvk_tensor_map_desc d = {.data = x->data,
+                                   .dtype = (dvk_dtype)x->form,
+                                   .rank = 3,
+                                   .size = {a->dim, a->in.table != NULL ? INT32_MAX / 2 : a->keys, a->kv_heads},
+                                   .stride_bytes = {x->row * 2, a->kv_heads > 1 ? x->head * 2 : x->row * 2},
+                                   .box = {64, DVK_ATTENTION_KV_WGMMA_BOX, 1},
+                                   .swizzle_bytes = 128};
+    return q->tensor_map(q, &d, out);
+}
+
+static int enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_attention_kv_args *a = args;
+    dvk_tensor_map maps[2];
+    (void)scratch;
+    int r = map_of(q, a, &a->k, &maps[0]);
+    r = r != 0 ? r : map_of(q, a, &a->v, &maps[1]);
+    if (r != 0) {
+        return r;
+    }
+    dvk_attention_kv_params p = dvk_attention_kv_of(a);
+    char name[48];
+    snprintf(name, sizeof name, "attention_kv_wgmma_%s_%d", a->k.form == DVK_ROWS_BF16 ? "bf16" : "f16",
+             (int)kind_of(a).dim);
+    void *params[] = {&maps[0], &maps[1], &p};
+    const dvk_launch l = {.module = "attention_kv_wgmma_sm90",
+                          .function = name,
+                          .grid = {(uint32_t)a->heads, (uint32_t)blocks_of(a), 1},
+                          .block = {DVK_ATTENTION_KV_WGMMA_THREADS, 1, 1},
+                          .shared_bytes = (uint32_t)shared_bytes(a),
+                          .flags = DVK_LAUNCH_OVERLAP,
+                          .params = params};
+    return q->launch(q, &l);
+}
+
+const dvk_cuda_kernel dvk_attention_kv_cuda_wgmma = {.op = "attention_kv",
+                                                     .variant = "cuda/wgmma",
+                                                     .sm_min = 90,
+                                                     .sm_max = 90,
+                                                     .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
+                                                     .supports = supports,
+                                                     .cost = cost,
+                                                     .enqueue = enqueue};

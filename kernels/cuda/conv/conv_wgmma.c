@@ -1,0 +1,322 @@
+/* conv_wgmma.c - "conv2d" on Hopper's tensor cores: which convolutions, in what shape, at what cost; weights are in
+ * conv_wgmma_pack.c. Enlarging by two is four convolutions of 2 x 2 taps on the small picture (phases). */
+#include "kernels/cuda/conv/conv_wgmma_host.h"
+#include "kernels/cuda/conv/conv_wgmma_pack.h"
+
+extern const dvk_cuda_kernel dvk_conv2d_cuda_wgmma;
+
+/* ---- shape ---- */
+
+static int phases_of(const dvk_conv2d_args *a) {
+    return a->upsample == 2 ? 4 : 1;
+}
+
+static int taps_of(const dvk_conv2d_args *a) {
+    return a->upsample == 2 ? 4 : a->kh * a->kw;
+}
+
+/* Two tiles of a stride of two want twice the patches, for which there is no room: half of the products are of nothing. */
+static int split_of(const dvk_conv2d_args *a) {
+    return channels_of(a) <= 64 && a->stride == 1;
+}
+
+/* Channels of a tap in k where all taps make one chunk, else 0. */
+static int few_of(const dvk_conv2d_args *a) {
+    const int window = a->kh == 3 && a->kw == 3 && a->stride == 1 && a->upsample == 1;
+    return !window || a->x.c > 4 ? 0 : a->x.c == 4 ? 4 : 3;
+}
+
+/* A stride of two: taps of even distance from one another meet pixels of the same parity. */
+static int parity_of(int first, int pad) {
+    return (first + pad) & 1;
+}
+
+static void set_parts(const dvk_conv2d_args *a, dvk_conv_wgmma *p) {
+    p->parts = p->patch_pixels = p->x_bytes = 0;
+    for (int i = 0; i < 4; i++) {
+        const int ky = i >> 1, kx = i & 1;
+        if (ky < a->kh && kx < a->kw) {
+            const int high = (a->kh - ky + 1) / 2, wide = (a->kw - kx + 1) / 2, pitch = DVK_WGMMA_TILE_W + wide - 1;
+            const int pixels = pitch * (DVK_WGMMA_TILE_H + high - 1);
+            p->part[p->parts++] = (dvk_wgmma_part){.taps = high * wide,
+                                                   .kw = wide,
+                                                   .pitch = pitch,
+                                                   .bytes = pixels * 128,
+                                                   .y = (ky - a->pad_top - parity_of(ky, a->pad_top)) / 2,
+                                                   .x = (kx - a->pad_left - parity_of(kx, a->pad_left)) / 2};
+            p->patch_pixels += pixels;
+            p->x_bytes = p->x_bytes > pixels * 128 ? p->x_bytes : pixels * 128;
+        }
+    }
+    p->x_bytes = (p->x_bytes + 1023) / 1024 * 1024;
+}
+
+/* All taps of few input channels: a product of one chunk. */
+static void set_few(const dvk_conv2d_args *a, dvk_conv_wgmma *p) {
+    p->from = view_of(&a->x);
+    p->last_k16 = (int32_t)blocks_of(9 * p->few, 16);
+    p->taps = p->kw = 1;
+    p->pitch = DVK_WGMMA_TILE_W;
+    p->patch_pixels = DVK_WGMMA_TILE_W * DVK_WGMMA_TILE_H;
+    p->x_bytes = DVK_WGMMA_FEW_SLOT;
+}
+
+/* Whether the first residual is what is read: the first 64 channels of it, pixel by pixel. */
+static int own_residual(const dvk_conv2d_args *a, const dvk_conv_wgmma *p) {
+    const dvk_view *r = &a->epi.res[0], *x = &a->x;
+    return a->epi.n_res > 0 && p->epilogue == (int32_t)DVK_WGMMA_LINEAR && p->split && p->chunks > 1 &&
+           p->last_k16 == 4 && p->phases == 1 && !p->pro && !p->few && a->stride == 1 && a->pad_top < a->kh &&
+           a->pad_left < a->kw && r->data == x->data && r->sn == x->sn && r->sh == x->sh && r->sw == x->sw &&
+           r->h == x->h && r->w == x->w;
+}
+
+/* Shuffled by two to pixels of eight channels, whether these are real or nobody's. */
+static int makes_pixels(const dvk_conv2d_args *a) {
+    const dvk_epilogue *e = &a->epi;
+    return e->shuffle == 2 && a->y.c <= 4 && a->y.sw == 8 && a->y.dtype == a->compute && mappable(&a->y) &&
+           e->n_res == 0 && !e->gate && e->act <= DVK_ACT_PRELU && a->upsample == 1;
+}
+
+dvk_conv_wgmma dvk_wgmma_shape(const dvk_conv2d_args *a) {
+    dvk_conv_wgmma p;
+    memset(&p, 0, sizeof p);
+    const int phases = phases_of(a), step = phases == 4 ? 2 : 1;
+    const int kw = phases == 4 ? 3 : a->kw, kh = phases == 4 ? 3 : a->kh;
+    p.pro = a->pro.scale != NULL || a->pro.act != DVK_ACT_NONE;
+    p.pro_act = (int32_t)a->pro.act;
+    p.epilogue = makes_pixels(a) ? (int32_t)DVK_WGMMA_PIXELS : (int32_t)epilogue_of(a);
+    p.c_in = (int32_t)a->x.c;
+    p.chunks = (int32_t)blocks_of(a->x.c, DVK_WGMMA_CHUNK);
+    p.last_k16 = (int32_t)blocks_of(a->x.c - (int64_t)(p.chunks - 1) * DVK_WGMMA_CHUNK, 16);
+    p.phases = phases;
+    p.taps = taps_of(a);
+    p.kw = phases == 4 ? 2 : a->kw;
+    p.n = (int32_t)a->y.n;
+    p.in_h = (int32_t)a->x.h;
+    p.in_w = (int32_t)a->x.w;
+    const int64_t shrink = a->epi.shuffle > 1 ? a->epi.shuffle : step;
+    p.out_h = (int32_t)(a->y.h / shrink);
+    p.out_w = (int32_t)(a->y.w / shrink);
+    p.pad_top = a->pad_top;
+    p.pad_left = a->pad_left;
+    p.tiles_x = (int32_t)blocks_of(p.out_w, DVK_WGMMA_TILE_W);
+    p.tiles_y = (int32_t)blocks_of(p.out_h, DVK_WGMMA_TILE_H);
+    p.split = split_of(a);
+    p.blocks = (int32_t)blocks_of(channels_of(a), p.split ? 64 : 128);
+    const int64_t tiles = (int64_t)p.n * p.tiles_y * p.tiles_x;
+    p.jobs = (int32_t)(blocks_of(tiles, 1 + p.split) * p.blocks * phases);
+    p.pitch = DVK_WGMMA_TILE_W + kw - 1;
+    p.patch_pixels = p.pitch * (DVK_WGMMA_TILE_H + kh - 1);
+    p.x_bytes = (p.patch_pixels * 128 + 1023) / 1024 * 1024;
+    p.w_bytes = (2 - p.split) * DVK_WGMMA_TAP;
+    p.parts = 1;
+    p.few = few_of(a);
+    if (p.few) {
+        set_few(a, &p);
+    } else if (a->stride == 2) {
+        set_parts(a, &p);
+    }
+    p.own = own_residual(a, &p);
+    return p;
+}
+
+/* Divides shared memory among the rings; bytes in all, 0: too little. Weights stay where all of them fit, and then the
+ * two warpgroups take turns; otherwise the first is only so far ahead that the ring still looks some taps beyond it. They
+ * take turns, too, where the rings hold so much that the first could signal a second time before the other has looked. */
+static int32_t lay_out(dvk_conv_wgmma *p, int32_t n_res, int32_t available) {
+    n_res -= p->own;
+    const int32_t per_job = p->chunks * p->taps;
+    p->resident = (p->split || p->few) && p->blocks * p->phases == 1 && per_job <= 9 && (p->taps > 1 || p->chunks <= 2);
+    /* a warpgroup's patch is free when the next one's products have begun */
+    const int32_t alone = p->split && (!p->resident || p->chunks > 1);
+    p->x_slots = p->few || p->parts > 1 ? 3 : p->taps == 1 ? 4 : alone ? 3 : 2;
+    p->entry_bytes = (n_res > 1 ? 2 : 1) * DVK_WGMMA_PIECE;
+    p->entries = p->resident && n_res < 2 ? 4 : n_res == 1 && !p->split && p->taps > 1 ? (p->chunks > 2 ? 4 : 3) : 2;
+    int32_t rest = available - DVK_WGMMA_BARRIERS - p->x_slots * p->x_bytes - 2 * p->entries * p->entry_bytes;
+    while (p->entries > 2 && rest < (p->resident ? per_job : 3) * p->w_bytes) {
+        p->entries--;
+        rest += 2 * p->entry_bytes;
+    }
+    p->w_slots = p->resident ? per_job : least(rest / p->w_bytes, 8);
+    rest -= p->w_slots * p->w_bytes;
+    p->lead = per_job - per_job / 4; /* so that the products of one begin before those of the other have run dry */
+    if (!p->resident) {
+        p->lead = least(least(per_job, 3), least(p->taps * (p->x_slots - 1), p->w_slots > 4 ? p->w_slots - 3 : 1));
+    }
+    p->alternate = p->resident || per_job + p->lead <= least(p->w_slots, p->taps * p->x_slots);
+    const int32_t least_slots = p->resident ? 1 : p->few ? p->x_slots : 2;
+    return rest >= 0 && p->w_slots >= least_slots ? available - rest : 0;
+}
+
+/* Whole chunks of channels, as they are, with a pixel of every parity that is read. */
+static int can_halve(const dvk_conv2d_args *a) {
+    return can_map(a) && a->stride == 2 && a->x.c % DVK_WGMMA_CHUNK == 0 && a->upsample == 1 && a->pro.scale == NULL &&
+           a->pro.act == DVK_ACT_NONE && a->epi.shuffle <= 1 && a->x.h > 1 && a->x.w > 1;
+}
+
+static int supports(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    if (!(few_of(a)        ? is_half(a->compute) && can_index(a)
+          : a->stride == 2 ? can_halve(a)
+                           : can_read(a)) ||
+        a->kh < 1 || a->kh > 3 || a->kw < 1 || a->kw > 3) {
+        return 0;
+    }
+    const int32_t window = a->phased ? 2 : 3;
+    if (a->upsample == 2 && (a->kh != window || a->kw != window || a->pad_top != 1 || a->pad_left != 1 ||
+                             a->y.h != 2 * a->x.h || a->y.w != 2 * a->x.w || a->epi.shuffle > 1)) {
+        return 0;
+    }
+    if (a->upsample != 1 && a->upsample != 2) {
+        return 0;
+    }
+    if (a->epi.gate > 2 || (a->epi.shuffle > 1 && (a->epi.gate || a->epi.n_res > 1))) {
+        return 0;
+    }
+    dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    if (a->epi.stats != NULL && (p.epilogue != DVK_WGMMA_STATISTICS || !has_statistics(a, &p))) {
+        return 0;
+    }
+    return lay_out(&p, a->epi.n_res, caps->shared_bytes) > 0;
+}
+
+static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    const dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    (void)caps;
+    return stats_chunks_of(a, &p);
+}
+
+/* A warpgroup keeps its sums in registers, so all its tiles are of the same picture and the same channels. */
+static int64_t sums_chunks(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    const dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    const int can = p.epilogue == (int32_t)DVK_WGMMA_SLOPE && a->epi.n_res == 0 && a->stride == 1 && !p.few &&
+                    p.blocks * p.phases == 1 && p.n == 1;
+    return can ? (int64_t)least(p.jobs, caps->processors) << p.split : 0;
+}
+
+/* Enlarging by weights of a larger window adds some of them up. */
+static int scalable(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    (void)caps;
+    return (a->upsample != 2 || a->phased) && !few_of(a);
+}
+
+/* ---- cost ---- */
+
+static double most(double a, double b) {
+    return a > b ? a : b;
+}
+
+/* A job takes as long as its products as they are padded, what it reads through the cache or its prologue, whichever is
+ * longest, and its epilogue; the constants are of an H200. All blocks work as long as the busiest. */
+static double cost(const void *args, const dvk_cuda_caps *caps) {
+    const dvk_conv2d_args *a = args;
+    dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    if (lay_out(&p, a->epi.n_res, caps->shared_bytes) == 0) {
+        return 1e30;
+    }
+    const double k = (double)p.taps * ((p.chunks - 1) * 64.0 + p.last_k16 * 16.0);
+    const double products = 2.0 * 128.0 * 256.0 * k / (1.14e3 * caps->tensor_tflops / caps->processors);
+    const double weights = p.resident ? 0.0 : (double)p.taps * p.w_bytes;
+    const double patch = p.few ? 0.0 : (1.0 + p.split) * p.patch_pixels * 128.0;
+    const double read = p.chunks * (patch + weights) / 40.0;
+    const double prologue = p.few   ? (1.0 + p.split) * p.patch_pixels * 4.0
+                            : p.pro ? p.chunks * (1.0 + p.split) * p.patch_pixels * 12.0
+                                    : 0.0;
+    double job = most(most(products * (p.pro ? 1.08 : 1.0), read), prologue) + 1500.0 + 1500.0 * a->epi.n_res;
+    const double each = a->epi.shuffle > 1 ? 1700.0 : 850.0;
+    job += p.epilogue == DVK_WGMMA_ANY ? 1000.0 + each * (double)(p.split ? channels_of(a) : 64)
+                                       : (p.epilogue == DVK_WGMMA_STATISTICS ? 1000.0 : 0.0);
+    double bytes = view_bytes(&a->x) + view_bytes(&a->y);
+    for (int32_t i = 0; i < a->epi.n_res; i++) {
+        bytes += view_bytes(&a->epi.res[i]);
+    }
+    return 3000.0 + most((double)blocks_of(p.jobs, caps->processors) * job, bytes / (0.85 * caps->memory_gbs));
+}
+
+/* ---- launch ---- */
+
+/* Of a stride of two: the pixels of one parity as a picture. */
+static int map_parts(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) {
+    const int64_t size = (int64_t)dvk_dtype_size(a->x.dtype);
+    int r = 0;
+    for (int i = 0, part = 0; i < 4 && r == 0; i++) {
+        if ((i >> 1) >= a->kh || (i & 1) >= a->kw) {
+            continue;
+        }
+        const int py = parity_of(i >> 1, a->pad_top), px = parity_of(i & 1, a->pad_left);
+        const dvk_wgmma_part *of = &p->part[part];
+        dvk_view v = a->x;
+        v.data = (char *)v.data + (py * v.sh + px * v.sw) * size;
+        v.h = (v.h - py + 1) / 2;
+        v.w = (v.w - px + 1) / 2;
+        v.sh *= 2;
+        v.sw *= 2;
+        r = map_of(q, &v, 1, 0, of->pitch, of->bytes / 128 / of->pitch, part > 0 ? &p->x_odd[part - 1] : &p->x);
+        part++;
+    }
+    return r;
+}
+
+static int make_maps(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) {
+    int r = p->few           ? 0
+            : a->stride == 2 ? map_parts(a, p, q)
+                             : map_of(q, &a->x, 1, 0, p->pitch, p->patch_pixels / p->pitch, &p->x);
+    if (p->epilogue >= (int32_t)DVK_WGMMA_PIXELS) {
+        return r;
+    }
+    for (int i = 0; i < p->phases && r == 0; i++) {
+        r = map_of(q, &a->y, p->phases == 4 ? 2 : 1, i, DVK_WGMMA_TILE_W, DVK_WGMMA_PIECE_H, &p->y[i]);
+    }
+    for (int32_t i = p->own; i < a->epi.n_res && r == 0; i++) {
+        r = map_of(q, &a->epi.res[i], 1, 0, DVK_WGMMA_TILE_W, DVK_WGMMA_PIECE_H, &p->res[i]);
+    }
+    return r;
+}
+
+static int enqueue(const void *args, void *scratch, dvk_queue *q) {
+    const dvk_conv2d_args *a = args;
+    dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    const int32_t shared = lay_out(&p, a->epi.n_res, q->caps->shared_bytes);
+    static const char *const names[2][4] = {
+        {"conv_wgmma_bf16", "conv_wgmma_bf16_any", "conv_wgmma_bf16_half", "conv_wgmma_bf16_few"},
+        {"conv_wgmma_f16", "conv_wgmma_f16_any", "conv_wgmma_f16_half", "conv_wgmma_f16_few"}};
+    const int kind = p.few ? 3 : a->stride == 2 ? 2 : p.last_k16 != 4;
+    (void)scratch;
+    p.epi = epi_of(a);
+    p.w = a->w;
+    p.scale = a->pro.scale;
+    p.shift = a->pro.shift;
+    p.sums = a->epi.sums;
+    p.fresh = a->scaled;
+    const int r = make_maps(a, &p, q);
+    if (r != 0) {
+        return r;
+    }
+    void *list[] = {&p};
+    const dvk_launch l = {.module = "conv_wgmma_sm90",
+                          .function = names[a->compute == DVK_F16][kind],
+                          .grid = {(uint32_t)least(p.jobs, q->caps->processors), 1, 1},
+                          .block = {DVK_WGMMA_THREADS, 1, 1},
+                          .shared_bytes = (uint32_t)shared,
+                          .flags = DVK_LAUNCH_OVERLAP,
+                          .params = list};
+    return q->launch(q, &l);
+}
+
+const dvk_cuda_kernel dvk_conv2d_cuda_wgmma = {.op = "conv2d",
+                                               .variant = "cuda/wgmma",
+                                               .sm_min = 90,
+                                               .sm_max = 90,
+                                               .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
+                                               .supports = supports,
+                                               .cost = cost,
+                                               .enqueue = enqueue,
+                                               .stats_chunks = stats_chunks,
+                                               .sums_chunks = sums_chunks,
+                                               .scalable = scalable,
+                                               .packed_bytes = dvk_wgmma_packed_bytes,
+                                               .pack_units = dvk_wgmma_pack_units,
+                                               .pack = dvk_wgmma_pack};

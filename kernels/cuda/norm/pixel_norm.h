@@ -1,0 +1,23 @@
+/* pixel_norm.h - what pixel_norm.c and pixel_norm.cu agree on. */
+#ifndef DVK_CUDA_PIXEL_NORM_H
+#define DVK_CUDA_PIXEL_NORM_H
+
+#include "kernels/cuda/pixels/elem.h"
+
+enum {
+    DVK_PIXEL_NORM_WARPS = 8, /* of a block */
+    DVK_PIXEL_NORM_LANES = 8, /* of a row */
+    DVK_PIXEL_NORM_OCTETS = 8 /* of a lane, at most */
+};
+
+typedef struct dvk_pixel_norm_params {
+    dvk_elem_view x, y;
+    const float *w, *b; /* or NULL */
+    int64_t rows, x_row, y_row;
+    int32_t dim;
+    int32_t alone; /* what lies behind the last channel of y is nobody's */
+    float eps;
+    int32_t reserved;
+} dvk_pixel_norm_params;
+
+#endif

@@ -1,0 +1,17 @@
+/* pad.h - what pad.c passes to pad.cu. */
+#ifndef DVK_CUDA_PAD_H
+#define DVK_CUDA_PAD_H
+
+#include "kernels/cuda/pixels/elem.h"
+
+typedef struct dvk_pad_params {
+    dvk_elem_view x, y;
+    int32_t rows, h, w; /* of y; rows: of all pictures */
+    int32_t xh, xw;
+    int32_t top, left;
+    int32_t c, chunks;
+    int32_t mode;
+    int32_t whole; /* vectors of x and y may be read and written where their channels end */
+} dvk_pad_params;
+
+#endif
