@@ -218,14 +218,14 @@ typedef struct dvk_argmax_args {
 } dvk_argmax_args;
 
 /* "next_token" (CUDA): what lies between two tokens: "argmax" of one row, then "embed" of its id (-1: of 0) and "rope_table" of
- * one row. draw.id is embed.ids; table.pos may be among draw.advance. In the end told[count % DVK_TOLD], in memory of the
+ * one row. draw.id is embed.ids; table.pos may be among draw.advance. In the end told[count % DVK_COMPLETION_SLOTS], in memory of the
  * host, becomes count << 32 | id in one piece, `count` being advance[0] as it was. */
-enum { DVK_TOLD = 8 };
+enum { DVK_COMPLETION_SLOTS = 8 };
 typedef struct dvk_next_token_args {
     dvk_argmax_args draw;
     dvk_embed_args embed;
     dvk_rope_table_args table;
-    uint64_t *told; /* [DVK_TOLD] */
+    uint64_t *told; /* [DVK_COMPLETION_SLOTS] */
 } dvk_next_token_args;
 
 /* "candidates" (CUDA): of x, cut into pieces of DVK_CANDIDATE_PIECE values, all that are not below `bound`, ids rising. The

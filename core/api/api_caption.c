@@ -7,11 +7,11 @@
 #include "core/base/text.h"
 
 static davy_result check_dialogue(const davy_dialogue *d) {
-    return d == NULL ? dv_api_is_null("dialogue") : dv_context_check(dv_talk_context(d));
+    return d == NULL ? dv_api_is_null("dialogue") : dv_context_check(dv_dialogue_context(d));
 }
 
 static davy_result done(const davy_dialogue *d, const char *function, davy_result r) {
-    return dv_api_done(d != NULL ? dv_talk_context(d) : NULL, function, r);
+    return dv_api_done(d != NULL ? dv_dialogue_context(d) : NULL, function, r);
 }
 
 /* *p: out, or NULL where there are none. */
@@ -54,7 +54,7 @@ davy_result DAVY_CALL dv_api_dialogue_open(davy_model *model, const davy_caption
     const davy_caption_params *p = NULL;
     davy_result r = dv_api_check_model(model);
     r = r < 0 ? r : out == NULL ? dv_api_is_null("out") : take_params(params, &full, &p);
-    r = r < 0 ? r : dv_talk_open(model, p, out);
+    r = r < 0 ? r : dv_dialogue_open(model, p, out);
     return dv_api_done(model != NULL ? dv_model_context(model) : NULL, "dialogue_open", r);
 }
 
@@ -62,13 +62,13 @@ davy_result DAVY_CALL dv_api_dialogue_add_image(davy_dialogue *dialogue, const d
     davy_tensor full;
     davy_result r = check_dialogue(dialogue);
     r = r < 0 ? r : TAKE(davy_tensor, image, &full);
-    r = r < 0 ? r : dv_talk_image(dialogue, &full);
+    r = r < 0 ? r : dv_dialogue_image(dialogue, &full);
     return done(dialogue, "dialogue_add_image", r);
 }
 
 davy_result DAVY_CALL dv_api_dialogue_add_text(davy_dialogue *dialogue, davy_role role, const char *utf8) {
     davy_result r = check_dialogue(dialogue);
-    r = r < 0 ? r : dv_talk_text(dialogue, role, utf8);
+    r = r < 0 ? r : dv_dialogue_text(dialogue, role, utf8);
     return done(dialogue, "dialogue_add_text", r);
 }
 
@@ -80,7 +80,7 @@ davy_result DAVY_CALL dv_api_dialogue_generate(davy_dialogue *dialogue, const da
     davy_result r = check_dialogue(dialogue);
     r = r < 0 ? r : take_params(params, &full, &p);
     r = r < 0 ? r : dv_api_take_run(run, &how);
-    r = r < 0 ? r : dv_talk_generate(dialogue, p, &how, job);
+    r = r < 0 ? r : dv_dialogue_generate(dialogue, p, &how, job);
     return done(dialogue, "dialogue_generate", r);
 }
 
@@ -88,7 +88,7 @@ davy_result DAVY_CALL dv_api_dialogue_read(davy_dialogue *dialogue, davy_token_e
     davy_token_event event;
     davy_result r = check_dialogue(dialogue);
     r = r < 0 ? r : CHECK_OUT(davy_token_event, out);
-    r = r < 0 ? r : dv_talk_read(dialogue, &event, timeout_ns);
+    r = r < 0 ? r : dv_dialogue_read(dialogue, &event, timeout_ns);
     if (r == DAVY_OK) {
         dv_sized_out(out, &event, sizeof event);
     }
@@ -97,13 +97,13 @@ davy_result DAVY_CALL dv_api_dialogue_read(davy_dialogue *dialogue, davy_token_e
 
 davy_result DAVY_CALL dv_api_dialogue_text(davy_dialogue *dialogue, davy_text **out) {
     davy_result r = check_dialogue(dialogue);
-    r = r < 0 ? r : out == NULL ? dv_api_is_null("out") : dv_talk_answer(dialogue, out);
+    r = r < 0 ? r : out == NULL ? dv_api_is_null("out") : dv_dialogue_answer(dialogue, out);
     return done(dialogue, "dialogue_text", r);
 }
 
 davy_result DAVY_CALL dv_api_dialogue_rewind(davy_dialogue *dialogue, int32_t keep_turns) {
     davy_result r = check_dialogue(dialogue);
-    r = r < 0 ? r : dv_talk_rewind(dialogue, keep_turns);
+    r = r < 0 ? r : dv_dialogue_rewind(dialogue, keep_turns);
     return done(dialogue, "dialogue_rewind", r);
 }
 
@@ -111,7 +111,7 @@ davy_result DAVY_CALL dv_api_dialogue_info(davy_dialogue *dialogue, davy_dialogu
     davy_dialogue_info info;
     davy_result r = check_dialogue(dialogue);
     r = r < 0 ? r : CHECK_OUT(davy_dialogue_info, out);
-    r = r < 0 ? r : dv_talk_info(dialogue, &info);
+    r = r < 0 ? r : dv_dialogue_info(dialogue, &info);
     if (r == DAVY_OK) {
         dv_sized_out(out, &info, sizeof info);
     }
@@ -119,7 +119,7 @@ davy_result DAVY_CALL dv_api_dialogue_info(davy_dialogue *dialogue, davy_dialogu
 }
 
 void DAVY_CALL dv_api_dialogue_release(davy_dialogue *dialogue) {
-    dv_talk_release(dialogue);
+    dv_dialogue_release(dialogue);
 }
 
 davy_result DAVY_CALL dv_api_caption_info(davy_text *text, davy_dialogue_info *out) {

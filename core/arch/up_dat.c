@@ -13,7 +13,7 @@
 #define BLOCK "layers.0.blocks.0."
 
 typedef struct cfg {
-    dv_split split;
+    dv_window_split split;
     dv_body body;
 } cfg;
 
@@ -30,7 +30,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     static const dv_group_names names = {".blocks", ".blocks.0.attn.attns.0.pos.pos3.2.weight", 0, 2};
     cfg *c = out;
     davy_result r = dv_body_find(probe->tensors, "DAT", &c->body);
-    r = r == DAVY_OK ? dv_split_find(probe, "DAT", &c->split) : r;
+    r = r == DAVY_OK ? dv_window_split_find(probe, "DAT", &c->split) : r;
     return r == DAVY_OK ? dv_body_groups(probe->tensors, "DAT", &names, &c->body) : r;
 }
 
@@ -88,8 +88,8 @@ static dv_value attention(const cfg *c, dv_graph *g, dv_value x, const char *nam
     dv_value convolved = dv_depthwise_norm(g, qkv[2], dv_names_join(part, name, ".dwconv.0"),
                                            dv_names_join(norm, name, ".dwconv.1"), heads);
     convolved = dv_activation(g, convolved, DVK_ACT_GELU, 0.0f);
-    const dv_value seen =
-        spatial ? dv_split_attention(g, qkv, name, &c->split, heads, shifted) : between_channels(g, qkv, name, heads);
+    const dv_value seen = spatial ? dv_window_split_attention(g, qkv, name, &c->split, heads, shifted)
+                                  : between_channels(g, qkv, name, heads);
     const dv_value of_channels = channel_gate(g, spatial ? convolved : seen, name, heads);
     const dv_value of_pixels = pixel_gate(g, spatial ? seen : convolved, name, heads);
     const dv_value a = dv_multiply(g, seen, spatial ? of_channels : of_pixels, DVK_ACT_SIGMOID);
@@ -108,7 +108,7 @@ static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t inde
         snprintf(name, sizeof name, "layers.%d.blocks.%d", (int)index, (int)b);
         dv_value n = dv_layer_norm(g, t, dv_names_join(part, name, ".norm1"), DV_SWIN_EPS);
         n = attention(c, g, n, dv_names_join(part, name, ".attn"), c->body.heads[index], b % 2 == 0,
-                      dv_split_shifts(index, b));
+                      dv_window_split_shifts(index, b));
         t = dv_add(g, 1.0f, n, 1.0f, t);
         n = dv_layer_norm(g, t, dv_names_join(part, name, ".norm2"), DV_SWIN_EPS);
         t = dv_add(g, 1.0f, dv_gated_mlp(g, n, dv_names_join(part, name, ".ffn")), 1.0f, t);

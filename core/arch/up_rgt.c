@@ -15,7 +15,7 @@
 enum { FACTOR = 4, TIMES = 2 }; /* of one reduction; how often at least */
 
 typedef struct cfg {
-    dv_split split;
+    dv_window_split split;
     dv_body body;
 } cfg;
 
@@ -31,7 +31,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     static const dv_group_names names = {".blocks", ".blocks.0.attn.attns.0.pos.pos3.2.weight", 0, 2};
     cfg *c = out;
     davy_result r = dv_body_find(probe->tensors, "RGT", &c->body);
-    r = r == DAVY_OK ? dv_split_find(probe, "RGT", &c->split) : r;
+    r = r == DAVY_OK ? dv_window_split_find(probe, "RGT", &c->split) : r;
     return r == DAVY_OK ? dv_body_groups(probe->tensors, "RGT", &names, &c->body) : r;
 }
 
@@ -51,7 +51,7 @@ static dv_value local_attention(const cfg *c, dv_graph *g, dv_value x, const cha
     dv_value qkv[3];
     dv_split_qkv(g, dv_linear_to_heads(g, x, dv_names_join(part, name, ".qkv"), heads, 3), dv_heads_width(heads), qkv);
     const dv_value beside = dv_depthwise_heads(g, qkv[2], dv_names_join(part, name, ".get_v"), heads);
-    const dv_value seen = dv_split_attention(g, qkv, name, &c->split, heads, shifted);
+    const dv_value seen = dv_window_split_attention(g, qkv, name, &c->split, heads, shifted);
     return dv_linear_from_heads(g, dv_add(g, 1.0f, beside, 1.0f, seen), dv_names_join(part, name, ".proj"), heads,
                                 c->body.features);
 }
@@ -113,7 +113,7 @@ static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t inde
         snprintf(name, sizeof name, "layers.%d.blocks.%d", (int)index, (int)b);
         dv_value n = dv_layer_norm(g, t, dv_names_join(part, name, ".norm1"), DV_SWIN_EPS);
         dv_names_join(part, name, ".attn");
-        n = b % 2 == 0 ? local_attention(c, g, n, part, c->body.heads[index], dv_split_shifts(index, b))
+        n = b % 2 == 0 ? local_attention(c, g, n, part, c->body.heads[index], dv_window_split_shifts(index, b))
                        : global_attention(c, g, n, part, c->body.heads[index]);
         t = dv_add(g, 1.0f, n, 1.0f, t);
         n = dv_layer_norm(g, t, dv_names_join(part, name, ".norm2"), DV_SWIN_EPS);

@@ -3,7 +3,18 @@
 #ifndef DV_WATCH_H
 #define DV_WATCH_H
 
-#include "core/tiles/engine.h"
+#include "core/base/pool.h"
+
+/* How a run is watched and stopped. All members optional. */
+typedef struct dv_control {
+    davy_progress_fn progress; /* throttled by the engine to 20 calls a second, on the calling thread */
+    void *progress_user;
+    int32_t (*cancelled)(void *user); /* polled at least every 100 ms; non-zero: DAVY_E_CANCELLED */
+    void *cancelled_user;
+    uint64_t deadline_ns; /* dv_now_ns time; 0: none; then DAVY_E_TIMEOUT */
+    /* Progress of a larger job: reported done = base + share * part of this run. total 0: this run alone, 0..1000. */
+    uint64_t base, share, total;
+} dv_control;
 
 typedef struct dv_watch {
     const dv_control *control;

@@ -2,7 +2,7 @@
 #ifndef DV_BLOCK_AUTOENCODER_H
 #define DV_BLOCK_AUTOENCODER_H
 
-#include "core/arch/arch.h"
+#include "core/graph/network.h"
 
 typedef struct dv_autoencoder {
     bool encodes, decodes;

@@ -3,7 +3,7 @@
 #ifndef DV_BLOCK_BODY_H
 #define DV_BLOCK_BODY_H
 
-#include "core/arch/arch.h"
+#include "core/graph/network.h"
 #include "core/block/tail.h"
 
 enum { DV_MAX_GROUPS = 32 };

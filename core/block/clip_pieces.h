@@ -5,7 +5,7 @@
 #ifndef DV_BLOCK_CLIP_PIECES_H
 #define DV_BLOCK_CLIP_PIECES_H
 
-#include "core/arch/arch.h"
+#include "core/graph/network.h"
 
 typedef struct dv_clip_pieces {
     int64_t frames; /* of a piece; 0: clips are not cut */

@@ -12,7 +12,7 @@
 
 /* Files of training tools keep what belongs to a window: all offsets, (2 h - 1)(2 w - 1), and with them an index of h w
  * pixels. Without that, the sides are taken for powers of two; always, the first for the smaller one. */
-static bool stored_split(const dv_tensors *t, dv_split *split) {
+static bool stored_split(const dv_tensors *t, dv_window_split *split) {
     const int64_t offsets = dv_dim(t, FIRST "rpe_biases", 0);
     const int64_t pixels = dv_dim(t, FIRST "relative_position_index", 0);
     for (int64_t h = 1; h <= DV_MAX_WINDOW; h++) {
@@ -28,8 +28,8 @@ static bool stored_split(const dv_tensors *t, dv_split *split) {
     return false;
 }
 
-davy_result dv_split_find(const dv_probe *probe, const char *family, dv_split *out) {
-    *out = (dv_split){.side = {8, 32}};
+davy_result dv_window_split_find(const dv_probe *probe, const char *family, dv_window_split *out) {
+    *out = (dv_window_split){.side = {8, 32}};
     if (probe->split[0] > 0) {
         memcpy(out->side, probe->split, sizeof out->side);
     } else {
@@ -44,12 +44,12 @@ davy_result dv_split_find(const dv_probe *probe, const char *family, dv_split *o
     return DAVY_OK;
 }
 
-bool dv_split_shifts(int64_t group, int64_t block) {
+bool dv_window_split_shifts(int64_t group, int64_t block) {
     return group % 2 == 0 ? block > 0 && (block - 2) % 4 == 0 : block % 4 == 0;
 }
 
-dv_value dv_split_attention(dv_graph *g, const dv_value qkv[3], const char *name, const dv_split *split, dv_heads heads,
-                            bool shifted) {
+dv_value dv_window_split_attention(dv_graph *g, const dv_value qkv[3], const char *name, const dv_window_split *split,
+                                   dv_heads heads, bool shifted) {
     const dv_shape s = dv_shape_of(g, qkv[0]);
     const int64_t most = dv_max(split->side[0], split->side[1]);
     const int64_t half = dv_heads_width(heads) / 2;

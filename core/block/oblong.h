@@ -3,23 +3,23 @@
 #ifndef DV_BLOCK_OBLONG_H
 #define DV_BLOCK_OBLONG_H
 
-#include "core/arch/arch.h"
+#include "core/graph/network.h"
 #include "core/block/swin.h"
 
-typedef struct dv_split {
+typedef struct dv_window_split {
     int64_t side[2]; /* height and width of the first half's windows; the second half's are turned */
     bool assumed;    /* nothing said what the split is */
-} dv_split;
+} dv_window_split;
 
 /* From the caller, the file, or neither. `family` is the network's name in messages: "DAT". */
-davy_result dv_split_find(const dv_probe *probe, const char *family, dv_split *out);
+davy_result dv_window_split_find(const dv_probe *probe, const char *family, dv_window_split *out);
 
 /* Whether windows of a block are shifted: every fourth one's, counted through groups of odd and even number. */
-bool dv_split_shifts(int64_t group, int64_t block);
+bool dv_window_split_shifts(int64_t group, int64_t block);
 
 /* <name>.attns.0 and .1 */
-dv_value dv_split_attention(dv_graph *g, const dv_value qkv[3], const char *name, const dv_split *split, dv_heads heads,
-                            bool shifted);
+dv_value dv_window_split_attention(dv_graph *g, const dv_value qkv[3], const char *name, const dv_window_split *split,
+                                   dv_heads heads, bool shifted);
 
 /* fc2(u1 * depthwise(norm u2)), [u1, u2] = gelu(fc1 x), with <name>.fc1, .sg.norm, .sg.conv and .fc2 */
 dv_value dv_gated_mlp(dv_graph *g, dv_value x, const char *name);

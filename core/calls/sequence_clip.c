@@ -14,19 +14,19 @@ static int64_t rounded(int64_t n, int64_t unit) {
 }
 
 /* Item 0 begins a stretch of `first`, then come steps. */
-static davy_result ring_open(dv_ring *r, int64_t first, int64_t step, int64_t least) {
+static davy_result ring_open(dv_frame_queue *r, int64_t first, int64_t step, int64_t least) {
     r->lead = (step - first % step) % step;
     r->slots = rounded(dv_max(least, r->lead + first), step);
     r->pts = dv_calloc((uint64_t)r->slots, sizeof *r->pts);
     return r->pts != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "sequence: out of memory");
 }
 
-static int64_t slot_of(const dv_ring *r, uint64_t number) {
+static int64_t slot_of(const dv_frame_queue *r, uint64_t number) {
     return (int64_t)(((uint64_t)r->lead + number) % (uint64_t)r->slots);
 }
 
 /* Memory of a ring, and the pixels in it: `like` one after the other. */
-static davy_result ring_fill(davy_sequence *s, dv_ring *r, uint64_t bytes, dv_pixels *pixels) {
+static davy_result ring_fill(davy_sequence *s, dv_frame_queue *r, uint64_t bytes, dv_pixels *pixels) {
     if (r->block != NULL) {
         return DAVY_OK;
     }

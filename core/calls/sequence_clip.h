@@ -6,18 +6,18 @@
 
 #include "core/calls/sequence_priv.h"
 
-typedef struct dv_ring {
+typedef struct dv_frame_queue {
     davy_buffer *block; /* NULL: not needed yet */
     int64_t *pts;
     int64_t lead;  /* of item 0: so that later steps begin where a step can */
     int64_t slots; /* a multiple of the step */
-} dv_ring;
+} dv_frame_queue;
 
 struct dv_sequence_clip {
     dv_call call; /* whose pixels are the rings */
     dv_clip_rule rule;
     dv_clip_tiles *tiles; /* NULL: before the first slice */
-    dv_ring in, out;
+    dv_frame_queue in, out;
     bool begun;          /* a slice has been computed */
     uint64_t used, made; /* frames that are through the network, results */
     int64_t slice;       /* frames at most */

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/clip/stream_priv.h"
 
-enum { TRIES = 8, MOST_KINDS = 2 * (4 + TRIES) + 1, PLENTY = 2 };
+enum { TRIES = 8, MAX_CANDIDATES = 2 * (4 + TRIES) + 1, HEADROOM_FACTOR = 2 };
 
 #define MEMORY_POWER 0.585
 
@@ -32,25 +32,25 @@ static bool is_better(const dv_slice_choice *a, const dv_slice_choice *b, uint64
 typedef struct kinds {
     const dv_clip_stream *s;
     uint64_t available;
-    dv_weighing all[MOST_KINDS];
+    dv_clip_candidate all[MAX_CANDIDATES];
     int32_t count;
     davy_result none; /* why there is none; DAVY_OK: there is */
     davy_result result;
 } kinds;
 
 /* What is too large for some step is none, but others may be. */
-static dv_weighing *note(kinds *k, davy_result r) {
+static dv_clip_candidate *note(kinds *k, davy_result r) {
     k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
     k->none = k->none != DAVY_OK ? r : DAVY_OK;
     if (r != DAVY_OK) {
-        dv_weighing_end(&k->all[k->count]);
+        dv_clip_candidate_end(&k->all[k->count]);
         return NULL;
     }
     return &k->all[k->count++];
 }
 
 /* made: its later slices' plan, or NULL. */
-static dv_weighing *add_kind(kinds *k, const dv_slice_choice *c, dv_plan *made) {
+static dv_clip_candidate *add_kind(kinds *k, const dv_slice_choice *c, dv_plan *made) {
     if (k->result != DAVY_OK) {
         dv_plan_release(made);
         return NULL;
@@ -58,15 +58,15 @@ static dv_weighing *add_kind(kinds *k, const dv_slice_choice *c, dv_plan *made) 
     return note(k, dv_clip_stream_weigh(k->s, c, made, &k->all[k->count]));
 }
 
-static bool weigh_all(kinds *k, dv_weighing *w) {
+static bool weigh_all(kinds *k, dv_clip_candidate *w) {
     const davy_result r = dv_clip_stream_weigh_all(k->s, w);
     k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
     return r == DAVY_OK;
 }
 
 /* For certain, or so far from the bound that a clip's first slices will not pass it. */
-static bool fits(kinds *k, dv_weighing *w) {
-    const bool far = w->c.need <= k->available / PLENTY;
+static bool fits(kinds *k, dv_clip_candidate *w) {
+    const bool far = w->c.need <= k->available / HEADROOM_FACTOR;
     return far || (w->c.need <= k->available && weigh_all(k, w) && w->c.need <= k->available);
 }
 
@@ -99,7 +99,7 @@ static void add_within(kinds *k, const dv_slice_choice *plain, uint64_t room) {
             dv_plan_release(plan);
             continue;
         }
-        dv_weighing *w = add_kind(k, &c, plan);
+        dv_clip_candidate *w = add_kind(k, &c, plan);
         need = w != NULL && weigh_all(k, w) ? w->c.need : need;
         const uint64_t over = w != NULL && need > k->available ? need - k->available : 0;
         with -= over < with ? over : 0;
@@ -109,7 +109,7 @@ static void add_within(kinds *k, const dv_slice_choice *plain, uint64_t room) {
 /* Transformed frames in the workspace that plain ones take anyway; all of them, an encoder's large ones in bands of rows, too (a
  * decoder's are computed frame by frame, which takes less still); and as many as there is memory for, which what is offloaded
  * has other uses of. */
-static void add_transformed(kinds *k, dv_weighing *plain) {
+static void add_transformed(kinds *k, dv_clip_candidate *plain) {
     dv_slice_choice all = plain->c, some = plain->c;
     dv_plan *plan = NULL;
     all.winograd = some.winograd = true;
@@ -122,22 +122,22 @@ static void add_transformed(kinds *k, dv_weighing *plain) {
         bands.bands = true;
         add_kind(k, &bands, NULL);
     }
-    dv_weighing *w = add_kind(k, &all, NULL);
+    dv_clip_candidate *w = add_kind(k, &all, NULL);
     if ((w == NULL || !fits(k, w)) && !plain->c.offload && fits(k, plain) && weigh_all(k, plain)) {
         add_within(k, &plain->c, plain->c.info.arena_bytes + (k->available - plain->c.need));
     }
 }
 
-static dv_weighing *best_of(kinds *k) {
-    dv_weighing *best = k->count > 0 ? &k->all[0] : NULL;
+static dv_clip_candidate *best_of(kinds *k) {
+    dv_clip_candidate *best = k->count > 0 ? &k->all[0] : NULL;
     for (int32_t i = 1; i < k->count; i++) {
         best = is_better(&k->all[i].c, &best->c, k->available) ? &k->all[i] : best;
     }
     return best;
 }
 
-static void drop(kinds *k, dv_weighing *w) {
-    dv_weighing_end(w);
+static void drop(kinds *k, dv_clip_candidate *w) {
+    dv_clip_candidate_end(w);
     k->count--;
     for (; w != &k->all[k->count]; w++) {
         *w = w[1];
@@ -145,8 +145,8 @@ static void drop(kinds *k, dv_weighing *w) {
 }
 
 /* The best of them, all of which is weighed. */
-static dv_weighing *best_weighed(kinds *k) {
-    dv_weighing *best = best_of(k);
+static dv_clip_candidate *best_weighed(kinds *k) {
+    dv_clip_candidate *best = best_of(k);
     while (k->result == DAVY_OK && best != NULL && !best->all) {
         const davy_result r = dv_clip_stream_weigh_all(k->s, best);
         if (r != DAVY_OK) {
@@ -160,7 +160,7 @@ static dv_weighing *best_weighed(kinds *k) {
 }
 
 /* The same without those transformed frames whose convolutions' larger weights cost more than they gain. */
-static void add_lighter(kinds *k, const dv_weighing *of) {
+static void add_lighter(kinds *k, const dv_clip_candidate *of) {
     dv_slice_choice c = of->c;
     dv_plan *plan = NULL;
     c.transforms_worth = worth_of_a_byte(&c);
@@ -172,7 +172,7 @@ static void add_lighter(kinds *k, const dv_weighing *of) {
 }
 
 static void settle(kinds *k, dv_slice_choice *out) {
-    dv_weighing *best = best_weighed(k);
+    dv_clip_candidate *best = best_weighed(k);
     if (best != NULL && best->c.winograd) {
         add_lighter(k, best);
         best = best_weighed(k);
@@ -180,8 +180,8 @@ static void settle(kinds *k, dv_slice_choice *out) {
     *out = best != NULL ? best->c : *out;
 }
 
-davy_result dv_clip_stream_measure_kinds(const dv_clip_stream *s, uint64_t available, dv_weighing *by_frame,
-                                         dv_slice_choice *c) {
+davy_result dv_clip_stream_measure_candidates(const dv_clip_stream *s, uint64_t available, dv_clip_candidate *by_frame,
+                                              dv_slice_choice *c) {
     const bool gpu = s->e->services.n_gpus > 0;
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
     kinds k = {.s = s, .available = available, .none = DAVY_E_UNSUPPORTED};
@@ -189,7 +189,7 @@ davy_result dv_clip_stream_measure_kinds(const dv_clip_stream *s, uint64_t avail
         dv_slice_choice plain = *c;
         plain.by_frame = i == 1;
         plain.winograd = false;
-        dv_weighing *w = NULL;
+        dv_clip_candidate *w = NULL;
         if (i == 1 && by_frame != NULL) {
             k.all[k.count] = *by_frame;
             w = note(&k, DAVY_OK);
@@ -202,7 +202,7 @@ davy_result dv_clip_stream_measure_kinds(const dv_clip_stream *s, uint64_t avail
     }
     settle(&k, c);
     while (k.count > 0) {
-        dv_weighing_end(&k.all[--k.count]);
+        dv_clip_candidate_end(&k.all[--k.count]);
     }
     return k.result == DAVY_OK ? k.none : k.result;
 }

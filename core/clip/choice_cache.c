@@ -3,7 +3,7 @@
  * packed since makes it no worse beside the others. */
 #include "core/clip/stream_priv.h"
 
-enum { MEMOS = 8, PLENTY = 2 }; /* PLENTY: times what the choice takes */
+enum { CACHED_CHOICES = 8, HEADROOM_FACTOR = 2 }; /* HEADROOM_FACTOR: times what the choice takes */
 
 typedef struct clip_ask { /* what a choice depends on */
     dv_stage stage;
@@ -16,8 +16,8 @@ typedef struct clip_memo {
     dv_slice_choice choice; /* need 0: nothing */
 } clip_memo;
 
-struct dv_clip_memos {
-    clip_memo memos[MEMOS];
+struct dv_clip_choice_cache {
+    clip_memo memos[CACHED_CHOICES];
     int32_t next; /* to be replaced */
 };
 
@@ -27,7 +27,7 @@ static clip_ask ask_of(const dv_clip_stream *s, int64_t frames, int64_t slice, u
                       .w = s->w,
                       .frames = frames,
                       .slice = slice,
-                      .streams = s->company.streams,
+                      .streams = s->group.streams,
                       .packed = dv_store_bytes(s->store),
                       .available = available};
 }
@@ -41,7 +41,7 @@ static bool same_clip(const clip_ask *a, const clip_ask *b) {
 static bool is_plenty(const clip_memo *m, const clip_ask *a) {
     const dv_slice_choice *c = &m->choice;
     const uint64_t less = a->available < m->ask.available ? a->available : m->ask.available;
-    return !c->offload && !c->lean && less / PLENTY >= c->need - c->weights + c->weights_all;
+    return !c->offload && !c->lean && less / HEADROOM_FACTOR >= c->need - c->weights + c->weights_all;
 }
 
 /* The memory that weights and all else share is what it was. */
@@ -52,7 +52,7 @@ static bool is_the_same(const clip_memo *m, const clip_ask *a) {
 static bool get(const dv_clip_stream *s, const clip_ask *ask, clip_memo *out) {
     bool found = false;
     dv_mutex_lock(s->e->lock);
-    for (int32_t i = 0; s->e->clips != NULL && i < MEMOS && !found; i++) {
+    for (int32_t i = 0; s->e->clips != NULL && i < CACHED_CHOICES && !found; i++) {
         *out = s->e->clips->memos[i];
         found = out->choice.need > 0 && same_clip(&out->ask, ask);
     }
@@ -60,8 +60,8 @@ static bool get(const dv_clip_stream *s, const clip_ask *ask, clip_memo *out) {
     return found;
 }
 
-bool dv_clip_memo_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
-                       dv_slice_choice *out) {
+bool dv_clip_choice_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
+                         dv_slice_choice *out) {
     const clip_ask ask = ask_of(s, frames, slice, available);
     clip_memo m;
     bool holds = get(s, &ask, &m);
@@ -73,20 +73,20 @@ bool dv_clip_memo_find(const dv_clip_stream *s, int64_t frames, int64_t slice, u
 }
 
 /* That of the same clip, or the oldest. */
-static clip_memo *place_for(dv_clip_memos *memos, const clip_ask *ask) {
-    for (int32_t i = 0; i < MEMOS; i++) {
+static clip_memo *place_for(dv_clip_choice_cache *memos, const clip_ask *ask) {
+    for (int32_t i = 0; i < CACHED_CHOICES; i++) {
         if (memos->memos[i].choice.need > 0 && same_clip(&memos->memos[i].ask, ask)) {
             return &memos->memos[i];
         }
     }
     clip_memo *m = &memos->memos[memos->next];
-    memos->next = (memos->next + 1) % MEMOS;
+    memos->next = (memos->next + 1) % CACHED_CHOICES;
     return m;
 }
 
 /* Without memory for it, the next stream decides anew. */
-void dv_clip_memo_keep(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
-                       const dv_slice_choice *choice) {
+void dv_clip_choice_keep(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
+                         const dv_slice_choice *choice) {
     const clip_ask ask = ask_of(s, frames, slice, available);
     dv_engine *e = s->e;
     dv_mutex_lock(e->lock);

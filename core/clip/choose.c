@@ -11,7 +11,7 @@ enum { MOST_AT_ONCE = 16, MOST_WHOLE = 64 }; /* pictures; frames of a clip */
 
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out) {
     *out = (dv_slice_choice){.lean = lean, .offload = true, .info.slice = s->choice.info.clip.step};
-    return dv_clip_stream_measure_kinds(s, 0, NULL, out);
+    return dv_clip_stream_measure_candidates(s, 0, NULL, out);
 }
 
 /* ---- with the state where the steps are computed ---- */
@@ -52,7 +52,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
                                  dv_slice_choice *whole) {
     const dv_slice_choice least = {.whole = true, .lean = slices->lean, .by_frame = true, .info.slice = f->frames};
     const bool may_be_more = f->wish == 0 && s->e->services.n_gpus > 0;
-    dv_weighing w = {0};
+    dv_clip_candidate w = {0};
     uint64_t bytes = 0;
     *whole = (dv_slice_choice){.whole = true, .lean = slices->lean, .winograd = true, .info.slice = f->frames};
     davy_result r = may_be_more ? dv_clip_stream_least_arena(s, f->frames, &bytes) : DAVY_OK;
@@ -62,10 +62,10 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
     r = may_be_more ? dv_clip_stream_weigh(s, &least, NULL, &w) : DAVY_OK;
     const bool weighed = may_be_more && r == DAVY_OK;
     if (weighed && w.c.need > slices->need) {
-        dv_weighing_end(&w);
+        dv_clip_candidate_end(&w);
         return DAVY_OK;
     }
-    r = dv_clip_stream_measure_kinds(s, f->available, weighed ? &w : NULL, whole);
+    r = dv_clip_stream_measure_candidates(s, f->available, weighed ? &w : NULL, whole);
     whole->need = r == DAVY_OK ? whole->need : 0;
     return r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
 }
@@ -79,7 +79,7 @@ static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     davy_result r = DAVY_OK;
     for (int64_t slice = longest; r == DAVY_OK && !f->found && slice > 0; slice -= rule->step) {
         dv_slice_choice c = {.lean = lean, .winograd = true, .info.slice = slice};
-        r = dv_clip_stream_measure_kinds(s, f->available, NULL, &c);
+        r = dv_clip_stream_measure_candidates(s, f->available, NULL, &c);
         if (r == DAVY_OK && slice == longest && may_be_whole) {
             r = measure_whole(s, f, &c, &whole);
         }
@@ -108,7 +108,7 @@ static void consider(search *f, const dv_slice_choice *c) {
 static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice, bool winograd) {
     enum { PARTS = 3 };
     dv_slice_choice least = {.offload = true, .winograd = winograd, .info.slice = slice};
-    davy_result r = dv_clip_stream_measure_kinds(s, f->available, NULL, &least);
+    davy_result r = dv_clip_stream_measure_candidates(s, f->available, NULL, &least);
     if (r != DAVY_OK) {
         return r;
     }
@@ -116,7 +116,7 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
     const uint64_t rest = least.need < f->available ? f->available - least.need : 0;
     for (uint64_t part = 0; r == DAVY_OK && rest > 0 && part <= PARTS; part++) {
         dv_slice_choice c = least;
-        c.resident = rest / PARTS * part / (uint64_t)dv_max(s->company.streams, 1);
+        c.resident = rest / PARTS * part / (uint64_t)dv_max(s->group.streams, 1);
         r = dv_clip_stream_measure(s, &c);
         uint64_t room = c.info.arena_bytes + (c.need < f->available ? f->available - c.need : 0);
         for (int again = 0; r == DAVY_OK && again < 2 && room > 0; again++) { /* buffers may not lie without gaps */
@@ -135,7 +135,7 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
 static davy_result try_bands(const dv_clip_stream *s, search *f) {
     enum { TRIES = 8 };
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
-    const uint64_t streams = (uint64_t)dv_max(s->company.streams, 1);
+    const uint64_t streams = (uint64_t)dv_max(s->group.streams, 1);
     dv_slice_choice c = {.offload = true, .winograd = true, .bands = true, .info.slice = first_wish(s, f, false)};
     davy_result r = DAVY_OK;
     bool more = half && s->stage == DV_STAGE_ENCODE;
@@ -221,16 +221,16 @@ static davy_result decide_anew(dv_clip_stream *s, uint64_t available, search *f)
 
 davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice) {
     const uint64_t all = dv_engine_available(s->e);
-    const uint64_t available = all > s->company.beside ? all - s->company.beside : 0;
+    const uint64_t available = all > s->group.beside ? all - s->group.beside : 0;
     search f = {.frames = frames, .wish = slice, .available = available};
-    if (!dv_clip_memo_find(s, frames, slice, available, &f.best)) {
+    if (!dv_clip_choice_find(s, frames, slice, available, &f.best)) {
         davy_result r = decide(s, &f);
         r = r == DAVY_OK ? decide_anew(s, available, &f) : r;
         r = r == DAVY_OK && !f.found ? refuse(s, &f) : r;
         if (r != DAVY_OK) {
             return r;
         }
-        dv_clip_memo_keep(s, frames, slice, f.available, &f.best);
+        dv_clip_choice_keep(s, frames, slice, f.available, &f.best);
     }
     s->choice = f.best;
     dv_clip_stream_tell(s);

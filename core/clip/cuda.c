@@ -1,6 +1,6 @@
 /* cuda.c - a slice on a GPU: its frames go up, the captured steps run, what comes of them goes down. A slice
  * takes long beside what the host does between two of them, so each is waited for. */
-#include "core/tiles/engine_job.h"
+#include "core/tiles/picture_run.h"
 #include "core/exec/run_cuda.h"
 #include "core/tiles/staging.h"
 #include "core/clip/stream_priv.h"
@@ -99,7 +99,8 @@ static uint64_t convert_bytes(const dvk_convert_args *a) {
            (dvk_dtype_size(a->view.dtype) + dvk_dtype_size(a->image.dtype));
 }
 
-static davy_result load(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *in, dv_gpu_queue *q) {
+static davy_result load(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
+                        dv_gpu_queue *q) {
     const dvk_view input = dv_instance_input(p->instance);
     char *way = NULL;
     davy_result r = work->in_device ? DAVY_OK : find_way(s, 0, &input, in, &way);
@@ -113,7 +114,7 @@ static davy_result load(dv_clip_stream *s, dv_piece *p, const dv_work *work, con
 }
 
 /* way: where a caller in the host's memory finds the result. */
-static davy_result store(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *out, char *way,
+static davy_result store(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *out, char *way,
                          dv_gpu_queue *q) {
     const dvk_image image = work->out_device ? *out : staged(out, way);
     dvk_view output = dv_instance_output(p->instance);
@@ -126,7 +127,7 @@ static davy_result store(dv_clip_stream *s, dv_piece *p, const dv_work *work, co
     return r == DAVY_OK ? dv_instance_enqueue_op(p->instance, q, "store", &args, "store", convert_bytes(&args)) : r;
 }
 
-static davy_result compute(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *in,
+static davy_result compute(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
                            const dvk_image *out, dv_watch *watch) {
     dv_gpu_queue *q = dv_instance_queue(p->instance);
     const dvk_view output = dv_instance_output(p->instance);
@@ -147,7 +148,7 @@ static davy_result compute(dv_clip_stream *s, dv_piece *p, const dv_work *work, 
     return r;
 }
 
-davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *in,
+davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
                                       const dvk_image *out, dv_watch *watch) {
     davy_result r = dv_instance_begin(p->instance, work->stream);
     if (r != DAVY_OK) {
@@ -160,7 +161,7 @@ davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_piece *p, const dv_w
         davy_error_info error = {.struct_size = sizeof error};
         dv_error_get(&error);
         s->busy = p->instance;
-        if (work->in_device || work->out_device || s->company.streams > 1) { /* memory that is another's again */
+        if (work->in_device || work->out_device || s->group.streams > 1) { /* memory that is another's again */
             dv_gpu_queue_wait(dv_instance_queue(p->instance), NULL, NULL);
         }
         dv_error_set(&error);

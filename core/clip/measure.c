@@ -41,7 +41,7 @@ static void add_staging(const dv_plan *plan, uint64_t arena, dv_slice_choice *c)
                !dv_clip_stream_passes(arena, &plan->output, plan->output_at, out, &where);
 }
 
-static void add_plan(const dv_clip_stream *s, const dv_plan *plan, dv_weighing *w) {
+static void add_plan(const dv_clip_stream *s, const dv_plan *plan, dv_clip_candidate *w) {
     const bool gpu = s->e->services.n_gpus > 0;
     const uint64_t arena = dv_align_up(dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(s->e->services.pool)), 256);
     dv_slice_choice *c = &w->c;
@@ -54,7 +54,7 @@ static void add_plan(const dv_clip_stream *s, const dv_plan *plan, dv_weighing *
     if (gpu) {
         add_staging(plan, arena, c);
     }
-    const uint64_t states = dv_resident_bytes(info) * (uint64_t)dv_max(s->company.streams, 1);
+    const uint64_t states = dv_resident_bytes(info) * (uint64_t)dv_max(s->group.streams, 1);
     c->need = c->weights + info->arena_bytes + states + (c->apart ? c->staging : 0);
     c->in_c = plan->input.c;
     info->out_h = plan->output.h;
@@ -69,12 +69,12 @@ static void take_time(const dv_plan *plan, dv_slice_choice *c) {
 
 /* ---- slices ---- */
 
-static int64_t frames_of(const dv_weighing *w, bool continues) {
+static int64_t frames_of(const dv_clip_candidate *w, bool continues) {
     return dv_slice_of(&w->c.info.clip, w->c.info.slice, continues);
 }
 
 /* Flops of the shortest slices are what the caller is told. */
-static davy_result weigh_first(const dv_clip_stream *s, dv_weighing *w, dv_plan *made) {
+static davy_result weigh_first(const dv_clip_stream *s, dv_clip_candidate *w, dv_plan *made) {
     const dv_clip_rule *rule = &w->c.info.clip;
     const int64_t frames = frames_of(w, false);
     dv_plan *plan = made;
@@ -91,7 +91,7 @@ static davy_result weigh_first(const dv_clip_stream *s, dv_weighing *w, dv_plan 
     return r;
 }
 
-static davy_result weigh_later(const dv_clip_stream *s, dv_weighing *w, dv_plan *made) {
+static davy_result weigh_later(const dv_clip_stream *s, dv_clip_candidate *w, dv_plan *made) {
     const int64_t frames = frames_of(w, true);
     dv_plan *plan = made;
     const davy_result r = made != NULL ? DAVY_OK : dv_clip_stream_plan(s, &w->c, frames, true, false, &plan);
@@ -104,7 +104,7 @@ static davy_result weigh_later(const dv_clip_stream *s, dv_weighing *w, dv_plan 
     return r;
 }
 
-static davy_result weigh_second(const dv_clip_stream *s, dv_weighing *w) {
+static davy_result weigh_second(const dv_clip_stream *s, dv_clip_candidate *w) {
     dv_plan *plan = NULL;
     const davy_result r = dv_clip_stream_plan(s, &w->c, frames_of(w, true), true, true, &plan);
     if (r == DAVY_OK) {
@@ -114,9 +114,10 @@ static davy_result weigh_second(const dv_clip_stream *s, dv_weighing *w) {
     return r;
 }
 
-davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice *c, dv_plan *made, dv_weighing *w) {
+davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice *c, dv_plan *made,
+                                 dv_clip_candidate *w) {
     const dv_clip_rule rule = s->choice.info.clip;
-    *w = (dv_weighing){.c = *c, .all = c->whole};
+    *w = (dv_clip_candidate){.c = *c, .all = c->whole};
     w->c.need = w->c.weights = w->c.staging = 0;
     w->c.apart = false;
     w->c.info = (dv_clip_stream_info){.clip = rule, .slice = c->info.slice, .by_frame = c->by_frame};
@@ -126,7 +127,7 @@ davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice 
     return r == DAVY_OK && longer ? dv_clip_stream_weigh_all(s, w) : r;
 }
 
-davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_weighing *w) {
+davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_clip_candidate *w) {
     const uint64_t state = w->c.info.state_bytes;
     if (w->all) {
         return DAVY_OK;
@@ -141,9 +142,9 @@ davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_weighing *w) {
     return r;
 }
 
-void dv_weighing_end(dv_weighing *w) {
+void dv_clip_candidate_end(dv_clip_candidate *w) {
     dv_free(w->seen.hashes);
-    w->seen = (dv_seen){0};
+    w->seen = (dv_weight_set){0};
 }
 
 davy_result dv_clip_stream_least_arena(const dv_clip_stream *s, int64_t frames, uint64_t *bytes) {
@@ -152,10 +153,10 @@ davy_result dv_clip_stream_least_arena(const dv_clip_stream *s, int64_t frames, 
 }
 
 davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c) {
-    dv_weighing w;
+    dv_clip_candidate w;
     davy_result r = dv_clip_stream_weigh(s, c, NULL, &w);
     r = r == DAVY_OK ? dv_clip_stream_weigh_all(s, &w) : r;
-    dv_weighing_end(&w);
+    dv_clip_candidate_end(&w);
     *c = w.c;
     return r;
 }

@@ -114,7 +114,7 @@ static davy_result offload_all(dv_clip_stream *s) {
 
 /* ---- both ---- */
 
-davy_result dv_clip_stream_retreat(dv_clip_stream *s) {
+davy_result dv_clip_stream_downgrade(dv_clip_stream *s) {
     dv_gpu *gpu = dv_engine_gpu(s->e, 0);
     davy_result r = DAVY_E_NOMEM_DEVICE;
     for (bool found = true; dv_is_short(r) && found;) {

@@ -1,6 +1,6 @@
 /* run.c - the frames given to a stream, slice by slice: a plan for each length that occurs, all on one block
  * of memory and one state. */
-#include "core/tiles/engine_job.h"
+#include "core/tiles/picture_run.h"
 #include "core/clip/stream_priv.h"
 
 #include "core/cuda/gpu.h"
@@ -41,20 +41,21 @@ static void give_memory(dv_clip_stream *s) {
         dv_gpu_unpin(dv_engine_gpu(s->e, 0), &s->offloaded);
     }
     give_bytes(s, s->state, dv_resident_bytes(i));
-    if (s->company.lends == NULL) {
+    if (s->group.arena_owner == NULL) {
         give_bytes(s, s->arena, i->arena_bytes);
     }
     s->arena = s->state = NULL;
 }
 
 static davy_result take_arena(dv_clip_stream *s) {
-    const dv_clip_stream *lends = s->company.lends;
-    if (lends == NULL) {
+    const dv_clip_stream *arena_owner = s->group.arena_owner;
+    if (arena_owner == NULL) {
         return take_bytes(s, s->choice.info.arena_bytes, "workspace of a clip", &s->arena);
     }
-    s->arena = lends->arena;
-    return s->arena != NULL ? DAVY_OK
-                            : dv_fail(DAVY_E_INTERNAL, "%s: a stream without memory lends it", dv_stage_name(s->stage));
+    s->arena = arena_owner->arena;
+    return s->arena != NULL
+               ? DAVY_OK
+               : dv_fail(DAVY_E_INTERNAL, "%s: a stream without memory arena_owner it", dv_stage_name(s->stage));
 }
 
 static davy_result try_memory(dv_clip_stream *s) {
@@ -73,7 +74,7 @@ static davy_result take_memory(dv_clip_stream *s) {
     }
     davy_result r = try_memory(s);
     if (dv_is_short(r)) {
-        dv_routes_trim(s->e, NULL, 0);
+        dv_tile_plans_trim(s->e, NULL, 0);
         r = try_memory(s);
     }
     return r;
@@ -81,17 +82,17 @@ static davy_result take_memory(dv_clip_stream *s) {
 
 /* ---- pieces ---- */
 
-static void drop_piece(dv_piece *p) {
+static void drop_piece(dv_slice_program *p) {
     dv_instance_drop(p->instance);
     dv_program_release(p->program);
-    *p = (dv_piece){0};
+    *p = (dv_slice_program){0};
 }
 
 /* That of this kind, or the place of one that is wanted least, emptied. */
-static dv_piece *find_piece(dv_clip_stream *s, int64_t frames, bool continues) {
-    dv_piece *oldest = &s->pieces[0];
+static dv_slice_program *find_piece(dv_clip_stream *s, int64_t frames, bool continues) {
+    dv_slice_program *oldest = &s->pieces[0];
     for (int i = 0; i < DV_PIECES; i++) {
-        dv_piece *p = &s->pieces[i];
+        dv_slice_program *p = &s->pieces[i];
         if (p->instance != NULL && p->frames == frames && p->continues == continues && p->second == s->second) {
             return p;
         }
@@ -134,8 +135,9 @@ static davy_result make_program(dv_clip_stream *s, int64_t frames, bool continue
     return dv_program_create(&desc, out);
 }
 
-davy_result dv_clip_stream_piece(dv_clip_stream *s, int64_t frames, bool continues, dv_watch *watch, dv_piece **out) {
-    dv_piece *p = find_piece(s, frames, continues);
+davy_result dv_clip_stream_program(dv_clip_stream *s, int64_t frames, bool continues, dv_watch *watch,
+                                   dv_slice_program **out) {
+    dv_slice_program *p = find_piece(s, frames, continues);
     davy_result r = DAVY_OK;
     if (p->instance == NULL) {
         p->frames = frames;
@@ -160,7 +162,7 @@ davy_result dv_clip_stream_piece(dv_clip_stream *s, int64_t frames, bool continu
 
 /* ---- slices ---- */
 
-static davy_result run_slice_cpu(dv_piece *p, const dv_work *work, const dvk_image *in, const dvk_image *out,
+static davy_result run_slice_cpu(dv_slice_program *p, const dv_work *work, const dvk_image *in, const dvk_image *out,
                                  dv_watch *watch) {
     const dvk_view input = dv_instance_input(p->instance);
     dvk_view output = dv_instance_output(p->instance);
@@ -196,14 +198,14 @@ static davy_result stage_frames(dv_clip_stream *s, const dv_work *work) {
 /* Memory has been refused: of a clip that has begun something is kept that is worth going on with less for. */
 static davy_result retreat(dv_clip_stream *s, davy_result refused) {
     davy_error_info error = {.struct_size = sizeof error};
-    if (s->e->services.n_gpus == 0 || s->taken == 0 || s->arena == NULL || s->company.streams > 1) {
+    if (s->e->services.n_gpus == 0 || s->taken == 0 || s->arena == NULL || s->group.streams > 1) {
         return refused;
     }
     dv_error_get(&error);
     for (int i = 0; i < DV_PIECES; i++) {
         drop_piece(&s->pieces[i]);
     }
-    if (dv_clip_stream_retreat(s) != DAVY_OK) {
+    if (dv_clip_stream_downgrade(s) != DAVY_OK) {
         if (s->arena == NULL) {
             give_memory(s);
             s->lost = true;
@@ -218,13 +220,14 @@ static davy_result retreat(dv_clip_stream *s, davy_result refused) {
 }
 
 /* What the next slice of work's frames from `at` on is computed by. */
-static davy_result get_ready(dv_clip_stream *s, const dv_work *work, int64_t at, dv_watch *watch, dv_piece **out) {
+static davy_result get_ready(dv_clip_stream *s, const dv_work *work, int64_t at, dv_watch *watch,
+                             dv_slice_program **out) {
     davy_result r = DAVY_OK;
     do {
         const bool gpu = s->e->services.n_gpus > 0;
         s->second = s->choice.info.clip.second && s->taken == s->choice.info.clip.first;
         r = gpu ? stage_frames(s, work) : DAVY_OK;
-        r = r == DAVY_OK ? dv_clip_stream_piece(s, next_slice(s, work->in.n - at), s->taken > 0, watch, out) : r;
+        r = r == DAVY_OK ? dv_clip_stream_program(s, next_slice(s, work->in.n - at), s->taken > 0, watch, out) : r;
     } while (dv_is_short(r) && (r = retreat(s, r)) == DAVY_OK);
     return r;
 }
@@ -234,7 +237,7 @@ static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *
     int64_t out_at = 0;
     davy_result r = DAVY_OK;
     while (r == DAVY_OK && in_at < work->in.n) {
-        dv_piece *p = NULL;
+        dv_slice_program *p = NULL;
         int64_t n = 0, made = 0;
         r = dv_watch_poll(watch);
         r = r == DAVY_OK ? get_ready(s, work, in_at, watch, &p) : r;

@@ -3,15 +3,6 @@
 
 #include "core/base/error.h"
 
-bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out) {
-    dv_clip_rule rule = {0};
-    if (stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage] && e->arch->clip != NULL) {
-        e->arch->clip(e->cfg, stage, &rule);
-    }
-    *out = rule;
-    return rule.first > 0;
-}
-
 int64_t dv_slice_of(const dv_clip_rule *rule, int64_t most, bool continues) {
     const int64_t least = continues ? rule->step : rule->first;
     return least + dv_max(most - least, 0) / rule->step * rule->step;
@@ -80,16 +71,16 @@ davy_result dv_clip_stream_open(dv_engine *e, dv_stage stage, int64_t h, int64_t
 }
 
 davy_result dv_clip_stream_join(dv_engine *e, dv_stage stage, int64_t h, int64_t w, int64_t slice,
-                                const dv_clip_company *company, dv_clip_stream **out) {
+                                const dv_stream_group *group, dv_clip_stream **out) {
     dv_clip_stream *s = NULL;
     davy_result r = create(e, stage, h, w, &s);
     if (r != DAVY_OK) {
         return r;
     }
-    s->company = *company;
-    if (company->lends != NULL) {
-        s->choice = company->lends->choice;
-        s->staging = company->lends->staging;
+    s->group = *group;
+    if (group->arena_owner != NULL) {
+        s->choice = group->arena_owner->choice;
+        s->staging = group->arena_owner->staging;
     } else {
         r = check_clip(s, 0);
         r = r == DAVY_OK ? dv_clip_stream_choose(s, 0, slice) : r;

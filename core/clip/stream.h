@@ -19,9 +19,6 @@ typedef struct dv_clip_stream_info {
     uint64_t flops_first, flops_step; /* of clip.first, and of every clip.step; of a whole clip at once all, and 0 */
 } dv_clip_stream_info;
 
-/* false: a stage of pictures by themselves. */
-bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out);
-
 /* Frames of the longest slice that begins or continues a clip, of no more than `most`, and what comes of a slice. */
 int64_t dv_slice_of(const dv_clip_rule *rule, int64_t most, bool continues);
 int64_t dv_slice_out(const dv_clip_rule *rule, int64_t frames, bool continues);
@@ -33,15 +30,15 @@ davy_result dv_clip_stream_open(dv_engine *e, dv_stage stage, int64_t h, int64_t
                                 dv_clip_stream **out);
 
 /* Streams of one size that belong together, as those of a frame's tiles do. */
-typedef struct dv_clip_company {
+typedef struct dv_stream_group {
     int64_t streams; /* each with a state of its own; 0 and 1: one */
     uint64_t beside; /* bytes of the same memory that the caller takes */
     dv_clip_stream
-        *lends; /* NULL: the first of them. Else that one, which has run: its memory, but for the state, is used;
+        *arena_owner; /* NULL: the first of them. Else that one, which has run: its memory, but for the state, is used;
                             * one runs at a time, and it is released last */
-} dv_clip_company;
+} dv_stream_group;
 davy_result dv_clip_stream_join(dv_engine *e, dv_stage stage, int64_t h, int64_t w, int64_t slice,
-                                const dv_clip_company *company, dv_clip_stream **out);
+                                const dv_stream_group *group, dv_clip_stream **out);
 
 typedef struct dv_clip_need { /* of the shortest slices, frames to come unknown */
     uint64_t weights;         /* not packed yet */

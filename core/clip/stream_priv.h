@@ -9,13 +9,13 @@
 
 enum { DV_PIECES = 6 };
 
-typedef struct dv_piece { /* a slice of so many frames, made ready to run */
+typedef struct dv_slice_program { /* a slice of so many frames, made ready to run */
     int64_t frames;
     bool continues, second;
     dv_program *program;
     dv_instance *instance;
     uint64_t used_at;
-} dv_piece;
+} dv_slice_program;
 
 typedef struct dv_stage_memory { /* device memory that the caller's pictures pass through; grows */
     void *data;
@@ -46,10 +46,10 @@ struct dv_clip_stream {
     dv_store *store;
     dv_stage stage;
     int64_t h, w;
-    dv_clip_company company;
+    dv_stream_group group;
     bool packs_anew; /* while it is decided: as if nothing were packed */
     dv_slice_choice choice;
-    dv_piece pieces[DV_PIECES];
+    dv_slice_program pieces[DV_PIECES];
     uint64_t clock;
     void *arena, *state;                      /* of all pieces in turn; NULL: not taken yet */
     dv_pinned offloaded;                      /* of the state, what is in the host's memory */
@@ -71,41 +71,43 @@ void dv_clip_stream_tell(const dv_clip_stream *s); /* the log what has been deci
 /* measure.c: what a choice takes whose slice, whole, lean, by_frame, and what follows these are set. */
 davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c);
 /* The same in two steps: later slices (made: their plan, or NULL; taken over), then a clip's first ones, which may add to
- * `need` and to nothing that decides else. dv_weighing_end in any case. */
-typedef struct dv_weighing {
+ * `need` and to nothing that decides else. dv_clip_candidate_end in any case. */
+typedef struct dv_clip_candidate {
     dv_slice_choice c;
-    dv_seen seen; /* weights */
-    bool all;     /* nothing is to be added any more */
-} dv_weighing;
-davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice *c, dv_plan *made, dv_weighing *w);
-davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_weighing *w);
-void dv_weighing_end(dv_weighing *w);
+    dv_weight_set seen; /* weights */
+    bool all;           /* nothing is to be added any more */
+} dv_clip_candidate;
+davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice *c, dv_plan *made,
+                                 dv_clip_candidate *w);
+davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_clip_candidate *w);
+void dv_clip_candidate_end(dv_clip_candidate *w);
 /* Bytes below which no plan of the whole clip has its arena. */
 davy_result dv_clip_stream_least_arena(const dv_clip_stream *s, int64_t frames, uint64_t *bytes);
 /* candidates.c: the best kind of these slices within `available` bytes: frame by frame or not, and with transformed
  * frames where c says that there may be; a processor's slices are short anyway. by_frame: that kind weighed already, or NULL;
  * taken over. */
-davy_result dv_clip_stream_measure_kinds(const dv_clip_stream *s, uint64_t available, dv_weighing *by_frame,
-                                         dv_slice_choice *c);
+davy_result dv_clip_stream_measure_candidates(const dv_clip_stream *s, uint64_t available, dv_clip_candidate *by_frame,
+                                              dv_slice_choice *c);
 /* choice_cache.c: what was decided for such a clip before and still holds; what has been decided, for the next one. */
-bool dv_clip_memo_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
-                       dv_slice_choice *out);
-void dv_clip_memo_keep(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
-                       const dv_slice_choice *choice);
+bool dv_clip_choice_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
+                         dv_slice_choice *out);
+void dv_clip_choice_keep(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
+                         const dv_slice_choice *choice);
 /* The shortest slices, with as little of the device's memory as that can be. */
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out);
 davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, int64_t frames, bool continues,
                                 bool second, dv_plan **out);
 
 /* The program of such a slice, loaded, and its instance on the stream's memory. */
-davy_result dv_clip_stream_piece(dv_clip_stream *s, int64_t frames, bool continues, dv_watch *watch, dv_piece **out);
+davy_result dv_clip_stream_program(dv_clip_stream *s, int64_t frames, bool continues, dv_watch *watch,
+                                   dv_slice_program **out);
 
 /* oom_downgrade.c: on a GPU, of a stream that has its memory, once more has been refused: the next best choice, which
  * takes less, with the state as it is. An error: there is none, or the stream has lost its memory (arena NULL). */
-davy_result dv_clip_stream_retreat(dv_clip_stream *s);
+davy_result dv_clip_stream_downgrade(dv_clip_stream *s);
 
 /* cuda.c: one slice; `image`s are its frames. */
-davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_piece *p, const dv_work *work, const dvk_image *in,
+davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
                                       const dvk_image *out, dv_watch *watch);
 /* Whether so many bytes of the caller's frames find room in the arena beside `view`, which lies at `at`, and where. */
 bool dv_clip_stream_passes(uint64_t arena, const dvk_view *view, uint64_t at, uint64_t bytes, uint64_t *where);

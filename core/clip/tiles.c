@@ -40,7 +40,7 @@ typedef struct gauge {
     bool offloads; /* states lie in the host's memory */
 } gauge;
 
-static davy_result measure(const void *user, const dv_request *request, dv_layout *l) {
+static davy_result measure(const void *user, const dv_request *request, dv_tile_schedule *l) {
     const gauge *g = user;
     const dv_clip_tiles *t = g->t;
     dv_clip_need need;
@@ -50,7 +50,7 @@ static davy_result measure(const void *user, const dv_request *request, dv_layou
     if (r != DAVY_OK) {
         return r;
     }
-    dv_layout_axes(t->e, request, l, &y, &x);
+    dv_tile_schedule_axes(t->e, request, l, &y, &x);
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
     l->groups = l->tiles;
     const uint64_t streams = (uint64_t)(t->each ? l->tiles : 1);
@@ -77,8 +77,8 @@ static davy_result choose(dv_clip_tiles *t) {
     t->each = d->frames == 0;
     for (int offloads = 0; r == DAVY_E_BUDGET && offloads < kinds; offloads++) {
         const gauge g = {.t = t, .offloads = offloads != 0};
-        const dv_gauge with = {.measure = measure, .user = &g};
-        r = dv_layout_choose_by(t->e, &with, &request, available(t), &t->layout);
+        const dv_schedule_cost with = {.measure = measure, .user = &g};
+        r = dv_tile_schedule_choose_by(t->e, &with, &request, available(t), &t->layout);
     }
     return r;
 }
@@ -93,14 +93,13 @@ static davy_result make_streams(dv_clip_tiles *t, int64_t n) {
 
 /* The first of them decides for all. */
 static davy_result join_first(dv_clip_tiles *t, int64_t h, int64_t w, int64_t slice, uint64_t taken) {
-    const dv_clip_company company = {.streams = t->n_streams,
-                                     .beside = dv_engine_available(t->e) - available(t) + taken};
-    return dv_clip_stream_join(t->e, t->desc.stage, h, w, slice, &company, t->streams);
+    const dv_stream_group group = {.streams = t->n_streams, .beside = dv_engine_available(t->e) - available(t) + taken};
+    return dv_clip_stream_join(t->e, t->desc.stage, h, w, slice, &group, t->streams);
 }
 
 static davy_result open_whole(dv_clip_tiles *t) {
     const dv_clip_tiles_desc *d = &t->desc;
-    t->layout = (dv_layout){.tile_h = d->h, .tile_w = d->w, .tiles = 1};
+    t->layout = (dv_tile_schedule){.tile_h = d->h, .tile_w = d->w, .tiles = 1};
     davy_result r = make_streams(t, 1);
     if (r == DAVY_OK) {
         r = t->limit > 0
@@ -115,7 +114,7 @@ static davy_result open_whole(dv_clip_tiles *t) {
 
 static davy_result make_axes(dv_clip_tiles *t, dv_axis_desc *y, dv_axis_desc *x) {
     const dv_request request = {.stage = t->desc.stage, .h = t->desc.h, .w = t->desc.w};
-    dv_layout_axes(t->e, &request, &t->layout, y, x);
+    dv_tile_schedule_axes(t->e, &request, &t->layout, y, x);
     const davy_result r = dv_axis_create(y, &t->y);
     return r == DAVY_OK ? dv_axis_create(x, &t->x) : r;
 }
@@ -151,8 +150,8 @@ static davy_result open_tiles(dv_clip_tiles *t) {
     r = r == DAVY_OK ? open_first(t, &y, &x) : r;
     const int64_t frames =
         t->each ? dv_clip_tiles_made(&t->rule, t->info.slice) : dv_slice_out(&t->rule, t->desc.frames, false);
-    return r == DAVY_OK ? dv_band_create(&t->y, &t->x, frames, dv_clip_tiles_out(&t->y), t->info.out_c,
-                                         t->e->services.pool, &t->band)
+    return r == DAVY_OK ? dv_fade_band_create(&t->y, &t->x, frames, dv_clip_tiles_out(&t->y), t->info.out_c,
+                                              t->e->services.pool, &t->band)
                         : r;
 }
 
@@ -160,8 +159,8 @@ davy_result dv_clip_tiles_stream(dv_clip_tiles *t, int64_t tile) {
     if (t->streams[tile] != NULL) {
         return DAVY_OK;
     }
-    const dv_clip_company company = {.streams = t->n_streams, .lends = t->streams[0]};
-    return dv_clip_stream_join(t->e, t->desc.stage, t->y.tile, t->x.tile, 0, &company, &t->streams[tile]);
+    const dv_stream_group group = {.streams = t->n_streams, .arena_owner = t->streams[0]};
+    return dv_clip_stream_join(t->e, t->desc.stage, t->y.tile, t->x.tile, 0, &group, &t->streams[tile]);
 }
 
 static void close_streams(dv_clip_tiles *t) {
@@ -172,7 +171,7 @@ static void close_streams(dv_clip_tiles *t) {
     dv_free(t->streams);
     t->streams = NULL;
     t->n_streams = 0;
-    dv_band_free(&t->band);
+    dv_fade_band_free(&t->band);
     dv_axis_free(&t->y);
     dv_axis_free(&t->x);
 }
@@ -237,7 +236,7 @@ void dv_clip_tiles_info_get(const dv_clip_tiles *t, dv_clip_tiles_info *out) {
                                 .flops_first = t->info.flops_first * tiles,
                                 .flops_step = t->info.flops_step * tiles};
     const bool in_host = !whole && t->e->services.n_gpus == 0;
-    out->memory_bytes = stream_bytes(t) + (in_host ? dv_band_bytes(&t->band) + dv_clip_tiles_results(t) : 0);
+    out->memory_bytes = stream_bytes(t) + (in_host ? dv_fade_band_bytes(&t->band) + dv_clip_tiles_results(t) : 0);
 }
 
 void dv_clip_tiles_reset(dv_clip_tiles *t) {

@@ -1,6 +1,6 @@
 /* tiles_cuda.c - see tiles_priv.h: some rows at a time go up and are converted there. */
 #include "core/clip/tiles_priv.h"
-#include "core/tiles/engine_job.h"
+#include "core/tiles/picture_run.h"
 
 #include "core/cuda/gpu.h"
 #include "core/base/error.h"

@@ -2,7 +2,7 @@
 #ifndef DV_CLIP_TILES_PRIV_H
 #define DV_CLIP_TILES_PRIV_H
 
-#include "core/tiles/band.h"
+#include "core/tiles/fade_band.h"
 #include "core/clip/tiles.h"
 #include "core/tiles/engine_priv.h"
 
@@ -13,13 +13,13 @@ struct dv_clip_tiles {
     dv_clip_tiles_desc desc;
     dv_clip_rule rule;
     uint64_t limit;           /* memory there really is, once some within the budget was refused; 0: unknown */
-    dv_layout layout;         /* tiles 1: the frame is whole */
+    dv_tile_schedule layout;  /* tiles 1: the frame is whole */
     bool each;                /* every tile has a stream of its own */
     dv_axis y, x;             /* of tiles */
     dv_clip_stream **streams; /* row by row; or one for all; NULL: not opened yet */
     int64_t n_streams;
     dv_clip_stream_info info; /* of each */
-    dv_band band;             /* of all frames of a run, or of a slice's */
+    dv_fade_band band;        /* of all frames of a run, or of a slice's */
     uint64_t band_bytes;
     float *results; /* of a tile's slice */
     int64_t taken;  /* frames of the clip so far */

@@ -1,7 +1,7 @@
 /* tiles_run.c - the frames of a clip through its tiles: what comes of a tile's slice is added to the band, in f32 as the
  * network gives it, and finished rows are converted as the caller wants them. */
 #include "core/clip/tiles_priv.h"
-#include "core/tiles/engine_job.h"
+#include "core/tiles/picture_run.h"
 
 #include "core/base/error.h"
 
@@ -154,7 +154,7 @@ static davy_result run_slice(run *r, const cut *c, int64_t at, int64_t ty, int64
     w.control = share_of(&r->work->control, r->done++, 1, r->slices);
     const davy_result result = dv_clip_stream_run(stream, &w);
     const dvk_view view = results_view(t, c->n_out);
-    return result == DAVY_OK ? dv_band_add(&t->band, &view, at, ty, tx, &r->watch) : result;
+    return result == DAVY_OK ? dv_fade_band_add(&t->band, &view, at, ty, tx, &r->watch) : result;
 }
 
 /* Of the slice alone, or of it and all behind it. */
@@ -178,7 +178,7 @@ static davy_result run_tile(run *r, cut c, int64_t ty, int64_t tx) {
 static davy_result store_rows(run *r, const cut *c, int64_t ty) {
     const dv_clip_tiles *t = r->t;
     const dv_work *w = r->work;
-    const dvk_view view = dv_band_finished(&t->band, ty, w->out.channels);
+    const dvk_view view = dv_fade_band_finished(&t->band, ty, w->out.channels);
     if (view.h == 0) {
         return DAVY_OK;
     }
@@ -194,12 +194,12 @@ static davy_result run_rows(run *r, const cut *c, int64_t frames) {
     davy_result result = DAVY_OK;
     t->band.frames = frames;
     for (int64_t ty = 0; result == DAVY_OK && ty < t->y.count; ty++) {
-        result = dv_band_begin_row(&t->band, ty, &r->watch);
+        result = dv_fade_band_begin_row(&t->band, ty, &r->watch);
         for (int64_t tx = 0; result == DAVY_OK && tx < t->x.count; tx++) {
             result = run_tile(r, *c, ty, tx);
         }
         result = result == DAVY_OK ? store_rows(r, c, ty) : result;
-        result = result == DAVY_OK ? dv_band_end_row(&t->band, ty, &r->watch) : result;
+        result = result == DAVY_OK ? dv_fade_band_end_row(&t->band, ty, &r->watch) : result;
     }
     return result;
 }
@@ -217,7 +217,7 @@ static davy_result take_memory(dv_clip_tiles *t) {
     void *results = t->results;
     davy_result r = DAVY_OK;
     if (rows == NULL) {
-        t->band_bytes = dv_band_bytes(&t->band);
+        t->band_bytes = dv_fade_band_bytes(&t->band);
         r = dv_heap_alloc(heap, DV_MEM_WORKSPACE, t->band_bytes, "tiles of a clip", &rows);
         t->band.rows = rows;
     }

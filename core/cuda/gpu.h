@@ -123,21 +123,21 @@ davy_result dv_gpu_queue_wait(dv_gpu_queue *q, davy_result (*poll)(void *user), 
 
 /* A few bytes from the device without waiting for them: sent behind what is enqueued on q, read when they are needed, which
  * waits for the last that was sent. */
-typedef struct dv_gpu_mail dv_gpu_mail;
-davy_result dv_gpu_mail_create(dv_gpu *g, uint32_t bytes, dv_gpu_mail **out);
-void dv_gpu_mail_release(dv_gpu_mail *m); /* nothing sent is on its way any more */
-davy_result dv_gpu_mail_send(dv_gpu_mail *m, dv_gpu_queue *q, const void *device);
-davy_result dv_gpu_mail_read(dv_gpu_mail *m, void *out);
+typedef struct dv_gpu_readback dv_gpu_readback;
+davy_result dv_gpu_readback_create(dv_gpu *g, uint32_t bytes, dv_gpu_readback **out);
+void dv_gpu_readback_release(dv_gpu_readback *m); /* nothing sent is on its way any more */
+davy_result dv_gpu_readback_send(dv_gpu_readback *m, dv_gpu_queue *q, const void *device);
+davy_result dv_gpu_readback_read(dv_gpu_readback *m, void *out);
 
-/* Numbers that a kernel tells the host without a copy: ring[i % DVK_TOLD] = i << 32 | number i in one piece (kernels/lm.h),
- * i in the order of the queue, DVK_TOLD of them under way at most. mark: q has the kernel that tells number i; where numbers
+/* Numbers that a kernel tells the host without a copy: ring[i % DVK_COMPLETION_SLOTS] = i << 32 | number i in one piece (kernels/lm.h),
+ * i in the order of the queue, DVK_COMPLETION_SLOTS of them under way at most. mark: q has the kernel that tells number i; where numbers
  * come so seldom that the host sleeps in between, it does until then. */
-typedef struct dv_gpu_told dv_gpu_told;
-davy_result dv_gpu_told_create(dv_gpu *g, dv_gpu_told **out);
-void dv_gpu_told_release(dv_gpu_told *t); /* no work enqueued tells any more */
-uint64_t *dv_gpu_told_ring(const dv_gpu_told *t);
-davy_result dv_gpu_told_mark(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i);
-davy_result dv_gpu_told_read(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i, int32_t *number);
+typedef struct dv_gpu_completion_ring dv_gpu_completion_ring;
+davy_result dv_gpu_completion_ring_create(dv_gpu *g, dv_gpu_completion_ring **out);
+void dv_gpu_completion_ring_release(dv_gpu_completion_ring *t); /* no work enqueued tells any more */
+uint64_t *dv_gpu_completion_ring_data(const dv_gpu_completion_ring *t);
+davy_result dv_gpu_completion_ring_mark(dv_gpu_completion_ring *t, dv_gpu_queue *q, uint32_t i);
+davy_result dv_gpu_completion_ring_read(dv_gpu_completion_ring *t, dv_gpu_queue *q, uint32_t i, int32_t *number);
 
 /* Graphs: everything enqueued on q between begin and end is recorded, not run. A foreign queue is not captured: take one of
  * our own for it; the graph may be launched on any queue. */

@@ -11,12 +11,12 @@ static uint64_t bytes_of(const dv_rgb8 *p) {
 static void drop_pictures(davy_dialogue *d, int64_t keep) {
     while (d->n_pictures > keep) {
         dv_rgb8 *p = &d->pictures[--d->n_pictures];
-        dv_heap_unclaim(dv_talk_heap(d), DV_MEM_WORKSPACE, bytes_of(p));
+        dv_heap_unclaim(dv_dialogue_heap(d), DV_MEM_WORKSPACE, bytes_of(p));
         dv_picture_free(p);
     }
 }
 
-void dv_talk_drop(davy_dialogue *d) {
+void dv_dialogue_drop(davy_dialogue *d) {
     drop_pictures(d, 0);
     while (d->n_clips > 0) {
         dv_free(d->clips[--d->n_clips].index);
@@ -36,20 +36,20 @@ static davy_result add(davy_dialogue *d, const dv_pixels *pixels, int64_t index)
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     d->pictures = grown;
-    davy_result r = dv_heap_claim(dv_talk_heap(d), DV_MEM_WORKSPACE, bytes, "a picture to caption");
+    davy_result r = dv_heap_claim(dv_dialogue_heap(d), DV_MEM_WORKSPACE, bytes, "a picture to caption");
     if (r < 0) {
         return r;
     }
     r = dv_picture_load(pixels, index, &grown[d->n_pictures]);
     if (r < 0) {
-        dv_heap_unclaim(dv_talk_heap(d), DV_MEM_WORKSPACE, bytes);
+        dv_heap_unclaim(dv_dialogue_heap(d), DV_MEM_WORKSPACE, bytes);
         return r;
     }
     d->n_pictures++;
     return DAVY_OK;
 }
 
-davy_result dv_talk_add_pixels(davy_dialogue *d, const dv_pixels *pixels) {
+davy_result dv_dialogue_add_pixels(davy_dialogue *d, const dv_pixels *pixels) {
     return add(d, pixels, 0);
 }
 
@@ -70,7 +70,7 @@ static davy_result add_frames(davy_dialogue *d, const dv_pixels *pixels, dv_clip
     return r;
 }
 
-davy_result dv_talk_add_video(davy_dialogue *d, const dv_pixels *pixels) {
+davy_result dv_dialogue_add_video(davy_dialogue *d, const dv_pixels *pixels) {
     dv_clip clip = {.index = NULL};
     const int64_t before = d->n_pictures;
     dv_clip *grown = dv_grow(d->clips, d->n_clips + 1, &d->clips_room, sizeof *grown);

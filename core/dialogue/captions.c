@@ -34,7 +34,7 @@ static void release(void *arg) {
     dv_free(c->pixels);
     dv_free(c->buffers);
     dv_free(c->texts);
-    dv_talk_release(c->dialogue);
+    dv_dialogue_release(c->dialogue);
     dv_free(c);
 }
 
@@ -46,21 +46,21 @@ static davy_result one(caption *c, uint32_t i, davy_job *job) {
                  .job = job,
                  .base = (uint64_t)i * DV_TURN_PARTS,
                  .total = (uint64_t)c->n * DV_TURN_PARTS};
-    davy_result r = dv_talk_add_pixels(d, &c->pixels[i]);
-    r = r < 0 ? r : dv_talk_turn(d, &t);
-    dv_talk_clear_events(d);
+    davy_result r = dv_dialogue_add_pixels(d, &c->pixels[i]);
+    r = r < 0 ? r : dv_dialogue_turn(d, &t);
+    dv_dialogue_clear_events(d);
     if (r == DAVY_OK && t.smaller) {
-        dv_logf(dv_context_services(dv_talk_context(d))->log, DAVY_LOG_WARN,
+        dv_logf(dv_context_services(dv_dialogue_context(d))->log, DAVY_LOG_WARN,
                 "picture %u of %u: memory was short; it was looked at with fewer tiles or pixels", (unsigned)i + 1u,
                 (unsigned)c->n);
     }
-    r = r < 0 ? r : dv_talk_answer(d, &c->texts[i]);
+    r = r < 0 ? r : dv_dialogue_answer(d, &c->texts[i]);
     if (r == DAVY_OK) {
         davy_dialogue_info info;
-        dv_talk_info(d, &info);
+        dv_dialogue_info(d, &info);
         dv_text_tell(c->texts[i], &info);
     }
-    return r < 0 ? r : dv_talk_rewind(d, 0);
+    return r < 0 ? r : dv_dialogue_rewind(d, 0);
 }
 
 static davy_result together(caption *c, davy_job *job) {
@@ -101,7 +101,7 @@ static davy_result take_images(caption *c, const davy_tensor *images) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     for (uint32_t i = 0; r == DAVY_OK && i < c->n; i++) {
-        r = dv_talk_check_image(&images[i], &c->pixels[i]);
+        r = dv_dialogue_check_image(&images[i], &c->pixels[i]);
         if (r < 0 && c->n > 1) {
             r = dv_fail_prefix("picture %u of %u", (unsigned)i + 1u, (unsigned)c->n);
         }
@@ -117,7 +117,7 @@ davy_result dv_caption(davy_model *model, uint32_t n, const davy_tensor *images,
     if (n < 1 || n > MAX_PICTURES) {
         return dv_fail(DAVY_E_INVALID, "caption: n is %u, expected 1 to %d", (unsigned)n, (int)MAX_PICTURES);
     }
-    davy_result r = dv_talk_check_run(how);
+    davy_result r = dv_dialogue_check_run(how);
     caption *c = r == DAVY_OK ? dv_calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
         return r < 0 ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
@@ -125,8 +125,8 @@ davy_result dv_caption(davy_model *model, uint32_t n, const davy_tensor *images,
     c->n = n;
     c->out = out;
     c->run = *how;
-    c->deadline_ns = dv_talk_deadline(how);
-    r = dv_talk_open(model, params, &c->dialogue);
+    c->deadline_ns = dv_dialogue_deadline(how);
+    r = dv_dialogue_open(model, params, &c->dialogue);
     r = r < 0 ? r : take_images(c, images);
     if (r < 0 || job == NULL) {
         r = r < 0 ? r : run(c, NULL);

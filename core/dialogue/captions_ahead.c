@@ -17,16 +17,16 @@ struct dv_ahead {
     uint64_t start_ns;
     davy_result r;
     davy_error_info error;
-    dv_seen seen;
+    dv_encoded seen;
 };
 
-davy_result dv_caption_look(davy_dialogue *d, const dv_pixels *pixels, dv_seen *out) {
+davy_result dv_caption_look(davy_dialogue *d, const dv_pixels *pixels, dv_encoded *out) {
     const dv_picture_options o = dv_turn_picture_options(d, &d->asking);
-    const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
+    const dv_session_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
     davy_result r = dv_turn_begin(d, d->now, DV_TURN_LOOK, 1);
-    r = r < 0 ? r : dv_talk_add_pixels(d, pixels);
-    r = r < 0 ? r : dv_dialogue_look(dv_pinned_model(d->pin), &d->pictures[0], &o, &cancel, out);
-    dv_talk_drop(d);
+    r = r < 0 ? r : dv_dialogue_add_pixels(d, pixels);
+    r = r < 0 ? r : dv_encode_image(dv_pinned_model(d->pin), &d->pictures[0], &o, &cancel, out);
+    dv_dialogue_drop(d);
     return r;
 }
 
@@ -63,7 +63,7 @@ davy_result dv_ahead_start(dv_captioning *c, dv_ahead **out) {
     a->lock = dv_mutex_create();
     a->changed = dv_cond_create();
     davy_result r = a->lock != NULL && a->changed != NULL
-                        ? dv_talk_open_same(c->dialogue, c->dialogue->gpu, &a->dialogue)
+                        ? dv_dialogue_open_same(c->dialogue, c->dialogue->gpu, &a->dialogue)
                         : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     if (r == DAVY_OK) {
         a->dialogue->now = &a->turn;
@@ -83,10 +83,10 @@ void dv_ahead_end(dv_ahead *a) {
         dv_mutex_unlock(a->lock);
         dv_thread_join(a->thread);
     }
-    dv_seen_free(&a->seen);
+    dv_encoded_free(&a->seen);
     if (a->dialogue != NULL) {
         a->dialogue->now = NULL;
-        dv_talk_release(a->dialogue);
+        dv_dialogue_release(a->dialogue);
     }
     dv_cond_release(a->changed);
     dv_mutex_release(a->lock);
@@ -110,7 +110,7 @@ bool dv_ahead_ready(dv_ahead *a) {
     return there;
 }
 
-davy_result dv_ahead_take(dv_ahead *a, dv_seen *out, uint64_t *start_ns) {
+davy_result dv_ahead_take(dv_ahead *a, dv_encoded *out, uint64_t *start_ns) {
     dv_mutex_lock(a->lock);
     while (!a->there) {
         dv_cond_wait(a->changed, a->lock, UINT64_MAX);
@@ -119,7 +119,7 @@ davy_result dv_ahead_take(dv_ahead *a, dv_seen *out, uint64_t *start_ns) {
     dv_mutex_unlock(a->lock);
     *out = a->seen;
     *start_ns = a->start_ns;
-    a->seen = (dv_seen){.smaller = false};
+    a->seen = (dv_encoded){.smaller = false};
     if (a->r < 0) {
         dv_error_set(&a->error);
     }

@@ -7,15 +7,15 @@
 #include "core/dialogue/dialogue_priv.h"
 #include "core/base/text.h"
 #include "core/vlm/batch.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 
 typedef struct picture { /* under way */
     uint32_t index;
     int64_t tokens; /* drawn */
     uint64_t start_ns, first_ns, last_ns;
     dv_ids ids;
-    dv_seen seen;
-    dv_dialogue_picture shown;
+    dv_encoded seen;
+    dv_session_picture shown;
     dv_answer_options options;
     dv_answering answering;
     dv_answer answer;
@@ -60,9 +60,9 @@ static void drawn(void *user, int64_t tokens) {
 /* ---- one picture ---- */
 
 static void free_picture(picture *p) {
-    dv_stream_release(p->answering.stream);
+    dv_detokenizer_release(p->answering.stream);
     dv_free(p->answer.text);
-    dv_seen_free(&p->seen);
+    dv_encoded_free(&p->seen);
     dv_ids_clear(&p->ids);
     dv_free(p);
 }
@@ -86,12 +86,12 @@ static davy_result look(together *t, picture *p) {
 }
 
 static davy_result write_question(together *t, picture *p) {
-    const dv_seen *seen = &p->seen;
+    const dv_encoded *seen = &p->seen;
     const dv_prompt prompt = {.system = t->dialogue->asking.system,
                               .pictures = &seen,
                               .n = 1,
                               .question = dv_turn_question(t->dialogue, &t->dialogue->asking)};
-    p->shown = (dv_dialogue_picture){.features = &p->seen.features, .seconds = p->seen.step};
+    p->shown = (dv_session_picture){.features = &p->seen.features, .seconds = p->seen.step};
     return dv_prompt_ids(t->model, &prompt, &p->ids);
 }
 
@@ -147,7 +147,7 @@ static davy_result keep_answer(together *t, const dv_batch_end *e) {
 /* Store for as many as are wanted of the length of this one, and at least for the longest. */
 static davy_result open_batch(together *t, int64_t prompt) {
     const davy_caption_params *p = &t->dialogue->asking.p;
-    const int64_t full = dv_min(t->model->config.text.max_positions, DV_DIALOGUE_CONTEXT);
+    const int64_t full = dv_min(t->model->config.text.max_positions, DV_SESSION_CONTEXT);
     dv_batch_options o = {.context = p->context_tokens > 0 ? p->context_tokens : full,
                           .cancel = dv_turn_should_stop,
                           .user = t->dialogue};

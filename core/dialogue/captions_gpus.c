@@ -14,8 +14,8 @@ static davy_result load(dv_captioning *c) {
     if (r < 0 && d->gpu > 0 && dv_ran_out(r)) {
         davy_error_info why;
         dv_error_get(&why);
-        dv_logf(dv_context_services(dv_talk_context(d))->log, DAVY_LOG_WARN, "captioning goes on without one GPU: %s",
-                why.message);
+        dv_logf(dv_context_services(dv_dialogue_context(d))->log, DAVY_LOG_WARN,
+                "captioning goes on without one GPU: %s", why.message);
         return DAVY_OK;
     }
     return r;
@@ -65,7 +65,7 @@ static davy_result end(dv_captioning *list, int32_t n) {
         failed = c->r < 0 && (failed == NULL || (real && failed->r == DAVY_E_CANCELLED)) ? c : failed;
     }
     for (int32_t i = 1; i < n; i++) {
-        dv_talk_release(list[i].dialogue);
+        dv_dialogue_release(list[i].dialogue);
     }
     if (failed == NULL) {
         return DAVY_OK;
@@ -83,7 +83,7 @@ davy_result dv_caption_together(dv_captions *all) {
     begin(all, list, n);
     davy_result r = DAVY_OK;
     for (int32_t i = 1; r == DAVY_OK && i < n; i++) {
-        r = dv_talk_open_same(all->dialogue, i, &list[i].dialogue);
+        r = dv_dialogue_open_same(all->dialogue, i, &list[i].dialogue);
         r = r < 0 ? r : dv_thread_start(work, &list[i], "davy-caption", &list[i].thread);
     }
     if (r == DAVY_OK) {

@@ -14,18 +14,18 @@
 
 enum { MAX_WORDS = 1 << 20 };
 
-davy_context *dv_talk_context(const davy_dialogue *d) {
+davy_context *dv_dialogue_context(const davy_dialogue *d) {
     return dv_model_context(d->model);
 }
 
-dv_heap *dv_talk_heap(const davy_dialogue *d) {
+dv_heap *dv_dialogue_heap(const davy_dialogue *d) {
     return dv_context_services(dv_model_context(d->model))->heap;
 }
 
 /* ---- lifetime ---- */
 
-davy_result dv_talk_open(davy_model *model, const davy_caption_params *params, davy_dialogue **out) {
-    davy_result r = dv_talk_check_model(model);
+davy_result dv_dialogue_open(davy_model *model, const davy_caption_params *params, davy_dialogue **out) {
+    davy_result r = dv_dialogue_check_model(model);
     davy_dialogue *d = r == DAVY_OK ? dv_calloc(1, sizeof *d) : NULL;
     if (r < 0) {
         return r;
@@ -37,7 +37,7 @@ davy_result dv_talk_open(davy_model *model, const davy_caption_params *params, d
     d->model = dv_model_ref(model);
     d->lock = dv_mutex_create();
     d->changed = dv_cond_create();
-    r = d->lock != NULL && d->changed != NULL ? dv_asking_copy(params, model, &d->asking)
+    r = d->lock != NULL && d->changed != NULL ? dv_caption_options_copy(params, model, &d->asking)
                                               : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     const int64_t most = dv_model_facts(model)->context_tokens;
     if (r == DAVY_OK && d->asking.p.context_tokens > most) {
@@ -45,19 +45,19 @@ davy_result dv_talk_open(davy_model *model, const davy_caption_params *params, d
                     (int)d->asking.p.context_tokens, (long long)most);
     }
     if (r < 0) {
-        dv_talk_release(d);
+        dv_dialogue_release(d);
         return r;
     }
     *out = d;
     return DAVY_OK;
 }
 
-davy_result dv_talk_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out) {
+davy_result dv_dialogue_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out) {
     davy_caption_params p = d->asking.p;
     p.prompt = d->asking.prompt;
     p.system = d->asking.system;
     p.stop = (const char *const *)d->asking.stop;
-    const davy_result r = dv_talk_open(d->model, &p, out);
+    const davy_result r = dv_dialogue_open(d->model, &p, out);
     if (r == DAVY_OK) {
         (*out)->gpu = gpu;
     }
@@ -67,18 +67,18 @@ davy_result dv_talk_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue
 static void destroy(davy_dialogue *d) {
     davy_model *model = d->model;
     if (!dv_context_is_child(dv_model_context(model))) { /* there locks may be held for ever */
-        dv_dialogue_release(d->talk);
+        dv_session_release(d->session);
         dv_captioner_unpin(d->pin);
-        dv_talk_drop(d);
-        dv_talk_clear_events(d);
-        dv_talk_forget_turns(d, 0);
+        dv_dialogue_drop(d);
+        dv_dialogue_clear_events(d);
+        dv_dialogue_forget_turns(d, 0);
         dv_free(d->events);
         dv_free(d->turns);
         dv_free(d->pictures);
         dv_free(d->clips);
         dv_free(d->read_text);
         dv_free(d->system);
-        dv_asking_clear(&d->asking);
+        dv_caption_options_clear(&d->asking);
         dv_cond_release(d->changed);
         dv_mutex_release(d->lock);
         dv_free(d);
@@ -86,13 +86,13 @@ static void destroy(davy_dialogue *d) {
     dv_model_release(model);
 }
 
-void dv_talk_release(davy_dialogue *d) {
+void dv_dialogue_release(davy_dialogue *d) {
     if (d != NULL && atomic_fetch_sub_explicit(&d->refs, 1, memory_order_acq_rel) == 1) {
         destroy(d);
     }
 }
 
-void dv_talk_forget_turns(davy_dialogue *d, int64_t keep) {
+void dv_dialogue_forget_turns(davy_dialogue *d, int64_t keep) {
     while (d->n_turns > keep) {
         dv_free(d->turns[--d->n_turns].text);
     }
@@ -109,7 +109,7 @@ static void settle(davy_dialogue *d) {
     dv_job_info(d->queued->job, &info);
     if (info.state != DAVY_PENDING && d->queued != NULL) {
         d->queued = NULL;
-        dv_talk_drop(d);
+        dv_dialogue_drop(d);
         d->busy = false;
     }
 }
@@ -133,11 +133,11 @@ static davy_result leave(davy_dialogue *d, davy_result r) {
 
 /* ---- what is added ---- */
 
-davy_result dv_talk_image(davy_dialogue *d, const davy_tensor *image) {
+davy_result dv_dialogue_image(davy_dialogue *d, const davy_tensor *image) {
     dv_pixels pixels;
-    davy_result r = dv_talk_check_images(image, &pixels);
+    davy_result r = dv_dialogue_check_images(image, &pixels);
     r = r < 0 ? r : enter(d);
-    return r < 0 ? r : leave(d, pixels.t > 1 ? dv_talk_add_video(d, &pixels) : dv_talk_add_pixels(d, &pixels));
+    return r < 0 ? r : leave(d, pixels.t > 1 ? dv_dialogue_add_video(d, &pixels) : dv_dialogue_add_pixels(d, &pixels));
 }
 
 static davy_result append(char **to, const char *utf8) {
@@ -153,7 +153,7 @@ static davy_result append(char **to, const char *utf8) {
     return DAVY_OK;
 }
 
-davy_result dv_talk_text(davy_dialogue *d, davy_role role, const char *utf8) {
+davy_result dv_dialogue_text(davy_dialogue *d, davy_role role, const char *utf8) {
     if (role != DAVY_ROLE_USER && role != DAVY_ROLE_SYSTEM) {
         return dv_fail(DAVY_E_INVALID, "role is %d, expected DAVY_ROLE_*", (int)role);
     }
@@ -175,14 +175,14 @@ davy_result dv_talk_text(davy_dialogue *d, davy_role role, const char *utf8) {
 
 /* ---- events ---- */
 
-void dv_talk_clear_events(davy_dialogue *d) {
+void dv_dialogue_clear_events(davy_dialogue *d) {
     while (d->n_events > 0) {
         dv_free(d->events[--d->n_events].text);
     }
     d->next_event = 0;
 }
 
-davy_result dv_talk_push(davy_dialogue *d, const dv_event *event) {
+davy_result dv_dialogue_push(davy_dialogue *d, const dv_event *event) {
     const bool no_text = event->kind == DAVY_TOKEN_TEXT && event->text == NULL;
     dv_mutex_lock(d->lock);
     dv_event *grown = no_text ? NULL : dv_grow(d->events, d->n_events + 1, &d->events_room, sizeof *grown);
@@ -218,7 +218,7 @@ static davy_result wait_event(davy_dialogue *d, uint64_t timeout_ns) {
     }
 }
 
-davy_result dv_talk_read(davy_dialogue *d, davy_token_event *out, uint64_t timeout_ns) {
+davy_result dv_dialogue_read(davy_dialogue *d, davy_token_event *out, uint64_t timeout_ns) {
     dv_mutex_lock(d->lock);
     if (d->reading) {
         dv_mutex_unlock(d->lock);
@@ -246,7 +246,7 @@ davy_result dv_talk_read(davy_dialogue *d, davy_token_event *out, uint64_t timeo
 /* ---- the turn, now or as a job ---- */
 
 static void free_turn(dv_turn *t) {
-    dv_asking_clear(&t->own);
+    dv_caption_options_clear(&t->own);
     dv_free(t);
 }
 
@@ -257,31 +257,31 @@ static davy_result run_job(void *arg, davy_job *job) {
     d->queued = NULL;
     dv_mutex_unlock(d->lock);
     t->job = job;
-    return leave(d, dv_talk_turn(d, t));
+    return leave(d, dv_dialogue_turn(d, t));
 }
 
 static void release_job(void *arg) {
     dv_turn *t = arg;
     davy_dialogue *d = t->dialogue;
-    if (!dv_context_is_child(dv_talk_context(d))) {
+    if (!dv_context_is_child(dv_dialogue_context(d))) {
         dv_mutex_lock(d->lock);
         const bool never_began = d->queued == t;
         if (never_began) {
             d->queued = NULL;
-            dv_talk_drop(d);
+            dv_dialogue_drop(d);
             d->busy = false;
             dv_cond_broadcast(d->changed);
         }
         dv_mutex_unlock(d->lock);
     }
     free_turn(t);
-    dv_talk_release(d);
+    dv_dialogue_release(d);
 }
 
 static davy_result submit(davy_dialogue *d, dv_turn *t, davy_job **job) {
     t->dialogue = d;
     atomic_fetch_add_explicit(&d->refs, 1, memory_order_relaxed);
-    const dv_job_desc desc = {.context = dv_talk_context(d),
+    const dv_job_desc desc = {.context = dv_dialogue_context(d),
                               .priority = t->run.priority,
                               .deadline_ns = t->deadline_ns,
                               .run = run_job,
@@ -298,15 +298,16 @@ static davy_result submit(davy_dialogue *d, dv_turn *t, davy_job **job) {
     dv_mutex_unlock(d->lock);
     if (r < 0) {
         free_turn(t);
-        dv_talk_drop(d);
+        dv_dialogue_drop(d);
         leave(d, r);
-        dv_talk_release(d);
+        dv_dialogue_release(d);
     }
     return r;
 }
 
-davy_result dv_talk_generate(davy_dialogue *d, const davy_caption_params *params, const davy_run *run, davy_job **job) {
-    davy_result r = dv_talk_check_run(run);
+davy_result dv_dialogue_generate(davy_dialogue *d, const davy_caption_params *params, const davy_run *run,
+                                 davy_job **job) {
+    davy_result r = dv_dialogue_check_run(run);
     r = r < 0 ? r : enter(d);
     if (r < 0) {
         return r;
@@ -316,7 +317,7 @@ davy_result dv_talk_generate(davy_dialogue *d, const davy_caption_params *params
     }
     dv_turn *t = dv_calloc(1, sizeof *t);
     r = t == NULL        ? dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory")
-        : params != NULL ? dv_asking_copy(params, d->model, &t->own)
+        : params != NULL ? dv_caption_options_copy(params, d->model, &t->own)
                          : DAVY_OK;
     if (r < 0) {
         dv_free(t);
@@ -324,21 +325,21 @@ davy_result dv_talk_generate(davy_dialogue *d, const davy_caption_params *params
     }
     t->asking = params != NULL ? &t->own : &d->asking;
     t->run = *run;
-    t->deadline_ns = dv_talk_deadline(run);
+    t->deadline_ns = dv_dialogue_deadline(run);
     dv_mutex_lock(d->lock);
-    dv_talk_clear_events(d);
+    dv_dialogue_clear_events(d);
     dv_mutex_unlock(d->lock);
     if (job != NULL) {
         return submit(d, t, job);
     }
-    r = dv_talk_turn(d, t);
+    r = dv_dialogue_turn(d, t);
     free_turn(t);
     return leave(d, r);
 }
 
 /* ---- afterwards ---- */
 
-davy_result dv_talk_answer(davy_dialogue *d, davy_text **out) {
+davy_result dv_dialogue_answer(davy_dialogue *d, davy_text **out) {
     davy_result r = enter(d);
     if (r < 0) {
         return r;
@@ -348,7 +349,7 @@ davy_result dv_talk_answer(davy_dialogue *d, davy_text **out) {
     return leave(d, r);
 }
 
-davy_result dv_talk_rewind(davy_dialogue *d, int32_t keep_turns) {
+davy_result dv_dialogue_rewind(davy_dialogue *d, int32_t keep_turns) {
     davy_result r = enter(d);
     if (r < 0) {
         return r;
@@ -357,24 +358,24 @@ davy_result dv_talk_rewind(davy_dialogue *d, int32_t keep_turns) {
         return leave(d, dv_fail(DAVY_E_INVALID, "keep_turns is %d, the dialogue has %lld", (int)keep_turns,
                                 (long long)d->n_turns));
     }
-    const dv_dialogue_mark start = {.tokens = 0};
+    const dv_session_mark start = {.tokens = 0};
     if (keep_turns < d->n_turns) {
-        r = dv_dialogue_rewind(d->talk, keep_turns > 0 ? d->turns[keep_turns - 1].mark : start);
+        r = dv_session_rewind(d->session, keep_turns > 0 ? d->turns[keep_turns - 1].mark : start);
     }
     if (r == DAVY_OK) {
-        dv_talk_forget_turns(d, keep_turns);
-        dv_talk_drop(d);
+        dv_dialogue_forget_turns(d, keep_turns);
+        dv_dialogue_drop(d);
     }
     return leave(d, r);
 }
 
-davy_result dv_talk_info(davy_dialogue *d, davy_dialogue_info *out) {
+davy_result dv_dialogue_info(davy_dialogue *d, davy_dialogue_info *out) {
     const davy_result r = enter(d);
     if (r < 0) {
         return r;
     }
     *out = d->info;
     out->turns = (int32_t)d->n_turns;
-    out->tokens_used = d->talk != NULL ? (int32_t)dv_dialogue_tokens(d->talk) : 0;
+    out->tokens_used = d->session != NULL ? (int32_t)dv_session_tokens(d->session) : 0;
     return leave(d, DAVY_OK);
 }

@@ -1,29 +1,29 @@
 /* dialogue_priv.h - between dialogue.c, which guards a dialogue and its queue of events, turn.c, which works, params.c,
  * which checks and copies what a question may say, and captions.c and captions_batch.c. */
-#ifndef DV_TALK_PRIV_H
-#define DV_TALK_PRIV_H
+#ifndef DV_DIALOGUE_PRIV_H
+#define DV_DIALOGUE_PRIV_H
 
 #include <stdatomic.h>
 
 #include "core/base/os.h"
 #include "core/dialogue/dialogue.h"
 #include "core/calls/tensor.h"
-#include "core/vlm/dialogue.h"
+#include "core/vlm/session.h"
 
-typedef struct dv_asking { /* checked, with strings of its own, zeros replaced by the defaults */
+typedef struct dv_caption_options { /* checked, with strings of its own, zeros replaced by the defaults */
     davy_caption_params p;
     char *prompt, *system; /* NULL: not given */
     char **stop;
-} dv_asking;
+} dv_caption_options;
 
 /* params NULL: defaults. On an error *out holds nothing. */
-davy_result dv_asking_copy(const davy_caption_params *params, const davy_model *m, dv_asking *out);
-void dv_asking_clear(dv_asking *a);
+davy_result dv_caption_options_copy(const davy_caption_params *params, const davy_model *m, dv_caption_options *out);
+void dv_caption_options_clear(dv_caption_options *a);
 /* What of a run means nothing to captions. */
-davy_result dv_talk_check_run(const davy_run *run);
-davy_result dv_talk_check_model(const davy_model *m);
-davy_result dv_talk_check_image(const davy_tensor *image, dv_pixels *out);  /* one picture, */
-davy_result dv_talk_check_images(const davy_tensor *image, dv_pixels *out); /* or a video */
+davy_result dv_dialogue_check_run(const davy_run *run);
+davy_result dv_dialogue_check_model(const davy_model *m);
+davy_result dv_dialogue_check_image(const davy_tensor *image, dv_pixels *out);  /* one picture, */
+davy_result dv_dialogue_check_images(const davy_tensor *image, dv_pixels *out); /* or a video */
 
 typedef struct dv_event {
     davy_token_kind kind;
@@ -39,17 +39,17 @@ typedef struct dv_clip { /* pictures that are frames of one video */
     int64_t *index; /* [n] */
 } dv_clip;
 
-typedef struct dv_said {   /* a complete turn */
-    dv_dialogue_mark mark; /* after it */
+typedef struct dv_turn_record { /* a complete turn */
+    dv_session_mark mark;       /* after it */
     char *text;
-} dv_said;
+} dv_turn_record;
 
 typedef enum dv_turn_stage { DV_TURN_LOAD = 0, DV_TURN_LOOK, DV_TURN_READ, DV_TURN_ANSWER } dv_turn_stage;
 
 typedef struct dv_turn {
     davy_dialogue *dialogue; /* a reference where there is a job */
-    dv_asking own;
-    const dv_asking *asking; /* own, or the dialogue's */
+    dv_caption_options own;
+    const dv_caption_options *asking; /* own, or the dialogue's */
     davy_run run;
     uint64_t deadline_ns;
     davy_job *job;
@@ -67,7 +67,7 @@ typedef struct dv_turn {
 struct davy_dialogue {
     _Atomic int64_t refs;
     davy_model *model;
-    dv_asking asking;
+    dv_caption_options asking;
     dv_mutex *lock;
     dv_cond *changed;
     bool busy, reading; /* under the lock, down to: */
@@ -77,28 +77,28 @@ struct davy_dialogue {
     char *read_text; /* of the last event read: the reader's; here of whoever is in the dialogue: */
     int32_t gpu;     /* that it is on, of those of the context */
     dv_weights_pin *pin;
-    dv_dialogue *talk;
+    dv_session *session;
     dv_rgb8 *pictures;
     int64_t n_pictures, pictures_room;
     dv_clip *clips; /* rising */
     int64_t n_clips, clips_room;
     char *words, *system;
-    dv_said *turns;
+    dv_turn_record *turns;
     int64_t n_turns, turns_room;
     davy_dialogue_info info;
     dv_turn *now; /* NULL: none is worked on */
 };
 
-dv_heap *dv_talk_heap(const davy_dialogue *d);
-davy_result dv_talk_add_pixels(davy_dialogue *d, const dv_pixels *pixels); /* a still */
-davy_result dv_talk_add_video(davy_dialogue *d, const dv_pixels *pixels);  /* its pictures along t */
-void dv_talk_drop(davy_dialogue *d);                                       /* what was added */
-void dv_talk_forget_turns(davy_dialogue *d, int64_t keep);
-davy_result dv_talk_push(davy_dialogue *d, const dv_event *event); /* takes its text over */
-void dv_talk_clear_events(davy_dialogue *d);
+dv_heap *dv_dialogue_heap(const davy_dialogue *d);
+davy_result dv_dialogue_add_pixels(davy_dialogue *d, const dv_pixels *pixels); /* a still */
+davy_result dv_dialogue_add_video(davy_dialogue *d, const dv_pixels *pixels);  /* its pictures along t */
+void dv_dialogue_drop(davy_dialogue *d);                                       /* what was added */
+void dv_dialogue_forget_turns(davy_dialogue *d, int64_t keep);
+davy_result dv_dialogue_push(davy_dialogue *d, const dv_event *event); /* takes its text over */
+void dv_dialogue_clear_events(davy_dialogue *d);
 /* The whole turn, of what was added; whatever comes of it, nothing is added afterwards. */
-davy_result dv_talk_turn(davy_dialogue *d, dv_turn *t);
-uint64_t dv_talk_deadline(const davy_run *run);
+davy_result dv_dialogue_turn(davy_dialogue *d, dv_turn *t);
+uint64_t dv_dialogue_deadline(const davy_run *run);
 
 /* ---- parts of a turn ---- */
 
@@ -111,10 +111,11 @@ davy_result dv_turn_begin(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int
 int32_t dv_turn_should_stop(void *user);
 bool dv_turn_make_room(void *user);                     /* of the context's, for a dialogue's memory */
 davy_result dv_turn_load(davy_dialogue *d, dv_turn *t); /* the weights */
-dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_asking *a);
-const char *dv_turn_question(const davy_dialogue *d, const dv_asking *a);
+dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_caption_options *a);
+const char *dv_turn_question(const davy_dialogue *d, const dv_caption_options *a);
 /* For an answer behind so many tokens. */
-davy_result dv_turn_answer_options(const dv_asking *a, int64_t context, int64_t tokens, dv_answer_options *out);
+davy_result dv_turn_answer_options(const dv_caption_options *a, int64_t context, int64_t tokens,
+                                   dv_answer_options *out);
 davy_result dv_turn_why(const dv_turn *t, davy_result r); /* a cancelled one may have been out of time */
 
 /* ---- many pictures ---- */
@@ -150,10 +151,10 @@ typedef struct dv_captioning {
 /* Takes pictures as long as there are any. The dialogue's weights have been loaded. */
 davy_result dv_caption_share(dv_captioning *c);
 /* A dialogue that asks the same, on another GPU or in another thread. */
-davy_result dv_talk_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out);
+davy_result dv_dialogue_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out);
 
 /* One picture, as a turn of d, d->now. */
-davy_result dv_caption_look(davy_dialogue *d, const dv_pixels *pixels, dv_seen *out);
+davy_result dv_caption_look(davy_dialogue *d, const dv_pixels *pixels, dv_encoded *out);
 
 /* Pictures that are looked at in a thread of its own (captions_ahead.c). */
 typedef struct dv_ahead dv_ahead;
@@ -162,6 +163,6 @@ void dv_ahead_end(dv_ahead *a);                               /* NULL: nothing *
 void dv_ahead_ask(dv_ahead *a, uint32_t index);               /* nothing where one was asked for and not taken */
 bool dv_ahead_ready(dv_ahead *a);
 /* Waits for the one that was asked for; *start_ns: when it was begun. */
-davy_result dv_ahead_take(dv_ahead *a, dv_seen *out, uint64_t *start_ns);
+davy_result dv_ahead_take(dv_ahead *a, dv_encoded *out, uint64_t *start_ns);
 
 #endif

@@ -71,7 +71,7 @@ static davy_result copy_text(const char *name, const char *text, char **out) {
     return *out != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
 }
 
-static davy_result copy_stops(const davy_caption_params *p, dv_asking *a) {
+static davy_result copy_stops(const davy_caption_params *p, dv_caption_options *a) {
     davy_result r = DAVY_OK;
     a->stop = dv_calloc(p->n_stop + 1u, sizeof *a->stop);
     if (a->stop == NULL) {
@@ -104,13 +104,13 @@ static void publish(const dv_vlm_generation *g, davy_caption_params *p) {
     p->no_repeat_ngram = p->no_repeat_ngram > 0 ? p->no_repeat_ngram : (int32_t)dv_min(g->no_repeat_ngram, INT32_MAX);
 }
 
-davy_result dv_asking_copy(const davy_caption_params *params, const davy_model *m, dv_asking *out) {
+davy_result dv_caption_options_copy(const davy_caption_params *params, const davy_model *m, dv_caption_options *out) {
     const davy_caption_params none = {.struct_size = sizeof none};
     const davy_caption_params *p = params != NULL ? params : &none;
-    dv_asking a = {.p = *p};
+    dv_caption_options a = {.p = *p};
     davy_result r = check(p);
     if (r < 0) {
-        *out = (dv_asking){.prompt = NULL};
+        *out = (dv_caption_options){.prompt = NULL};
         return r;
     }
     if ((p->flags & DAVY_CAPTION_PUBLISHED) != 0) {
@@ -125,23 +125,23 @@ davy_result dv_asking_copy(const davy_caption_params *params, const davy_model *
     r = r < 0 ? r : copy_text("caption_params: prompt", p->prompt, &a.prompt);
     r = r < 0 ? r : copy_text("caption_params: system", p->system, &a.system);
     if (r < 0) {
-        dv_asking_clear(&a);
+        dv_caption_options_clear(&a);
     }
     *out = a;
     return r;
 }
 
-void dv_asking_clear(dv_asking *a) {
+void dv_caption_options_clear(dv_caption_options *a) {
     for (uint32_t i = 0; a->stop != NULL && i < a->p.n_stop; i++) {
         dv_free(a->stop[i]);
     }
     dv_free(a->stop);
     dv_free(a->prompt);
     dv_free(a->system);
-    *a = (dv_asking){.prompt = NULL};
+    *a = (dv_caption_options){.prompt = NULL};
 }
 
-davy_result dv_talk_check_run(const davy_run *run) {
+davy_result dv_dialogue_check_run(const davy_run *run) {
     if (run->flags != 0 || run->stream != NULL || run->tile_width != 0 || run->tile_height != 0 ||
         run->tile_overlap != 0 || run->tile_frames != 0 || run->n_options != 0 || run->reserved0 != 0 ||
         run->reserved1 != 0) {
@@ -150,14 +150,14 @@ davy_result dv_talk_check_run(const davy_run *run) {
     return DAVY_OK;
 }
 
-davy_result dv_talk_check_model(const davy_model *m) {
+davy_result dv_dialogue_check_model(const davy_model *m) {
     const davy_model_info *info = dv_model_facts(m);
     return dv_model_captioner(m) != NULL ? DAVY_OK
                                          : dv_fail(DAVY_E_UNSUPPORTED, "%s: %s (%s) does not caption", dv_model_name(m),
                                                    info->arch, info->variant);
 }
 
-davy_result dv_talk_check_images(const davy_tensor *image, dv_pixels *out) {
+davy_result dv_dialogue_check_images(const davy_tensor *image, dv_pixels *out) {
     const davy_result r = dv_pixels_check(image, DV_PICTURE, DV_READS, "image", out);
     if (r < 0) {
         return r;
@@ -169,14 +169,14 @@ davy_result dv_talk_check_images(const davy_tensor *image, dv_pixels *out) {
                        : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->n);
 }
 
-davy_result dv_talk_check_image(const davy_tensor *image, dv_pixels *out) {
-    const davy_result r = dv_talk_check_images(image, out);
+davy_result dv_dialogue_check_image(const davy_tensor *image, dv_pixels *out) {
+    const davy_result r = dv_dialogue_check_images(image, out);
     return r < 0 || out->t == 1
                ? r
                : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->t);
 }
 
-uint64_t dv_talk_deadline(const davy_run *run) {
+uint64_t dv_dialogue_deadline(const davy_run *run) {
     const uint64_t now = dv_now_ns();
     return run->timeout_ns == 0 ? 0 : run->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + run->timeout_ns;
 }

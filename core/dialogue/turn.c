@@ -88,14 +88,14 @@ bool dv_turn_make_room(void *user) {
 /* context 0: the model's, or half of it as often as memory asks for it. */
 static davy_result open_talk(davy_dialogue *d, int64_t context) {
     const dv_vlm_model *m = dv_pinned_model(d->pin);
-    const dv_dialogue_options o = {
+    const dv_session_options o = {
         .context = context, .cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
-    const davy_result r = dv_dialogue_open(m, &o, &d->talk);
+    const davy_result r = dv_session_open(m, &o, &d->session);
     if (r == DAVY_OK) {
-        const int64_t full = dv_min(m->config.text.max_positions, DV_DIALOGUE_CONTEXT);
-        const bool shorter = d->asking.p.context_tokens == 0 && dv_dialogue_context(d->talk) < full;
-        d->info.tokens_max = (int32_t)dv_dialogue_context(d->talk);
-        d->info.kv_bytes = dv_dialogue_bytes(d->talk);
+        const int64_t full = dv_min(m->config.text.max_positions, DV_SESSION_CONTEXT);
+        const bool shorter = d->asking.p.context_tokens == 0 && dv_session_context(d->session) < full;
+        d->info.tokens_max = (int32_t)dv_session_context(d->session);
+        d->info.kv_bytes = dv_session_bytes(d->session);
         d->info.flags = shorter ? DAVY_DIALOGUE_SHORTER : 0;
     }
     return r;
@@ -103,13 +103,13 @@ static davy_result open_talk(davy_dialogue *d, int64_t context) {
 
 static davy_result get_ready(davy_dialogue *d, dv_turn *t) {
     davy_result r = dv_turn_load(d, t);
-    if (r < 0 || d->talk != NULL) {
+    if (r < 0 || d->session != NULL) {
         return r;
     }
     return open_talk(d, d->asking.p.context_tokens);
 }
 
-dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_asking *a) {
+dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_caption_options *a) {
     const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
     const bool smart = c->picture.rule == DV_VLM_PICTURE_SMART;
     return (dv_picture_options){.max_pixels = a->p.max_pixels > 0 ? a->p.max_pixels
@@ -119,31 +119,31 @@ dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_aski
 }
 
 /* Of a video: what limits a still is not for it, but what the caller asks for is. */
-static dv_picture_options video_options(const dv_asking *a) {
+static dv_picture_options video_options(const dv_caption_options *a) {
     return (dv_picture_options){.max_pixels = a->p.max_pixels, .max_tiles = a->p.max_tiles};
 }
 
-static davy_result watch(davy_dialogue *d, const dv_asking *a, const dv_clip *clip, dv_seen *seen) {
+static davy_result watch(davy_dialogue *d, const dv_caption_options *a, const dv_clip *clip, dv_encoded *seen) {
     const dv_picture_options o = video_options(a);
-    const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
+    const dv_session_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
     const dv_video video = {.frames = &d->pictures[clip->first],
                             .index = clip->index,
                             .n = clip->n,
                             .total = clip->total,
                             .fps = clip->fps};
-    return dv_dialogue_watch(dv_pinned_model(d->pin), &video, &o, &cancel, seen);
+    return dv_encode_video(dv_pinned_model(d->pin), &video, &o, &cancel, seen);
 }
 
 /* The cache is there before the pictures: where even the smallest does not fit beside it, half of a cache that holds
  * nothing yet may do. On false all is as it was, or there is no cache. */
 static bool shorten(davy_dialogue *d, davy_result r) {
-    const int64_t half = dv_dialogue_context(d->talk) / 2;
-    if (!dv_ran_out(r) || d->asking.p.context_tokens > 0 || dv_dialogue_tokens(d->talk) > 0 ||
-        half < DV_DIALOGUE_LEAST) {
+    const int64_t half = dv_session_context(d->session) / 2;
+    if (!dv_ran_out(r) || d->asking.p.context_tokens > 0 || dv_session_tokens(d->session) > 0 ||
+        half < DV_SESSION_LEAST) {
         return false;
     }
-    dv_dialogue_release(d->talk);
-    d->talk = NULL;
+    dv_session_release(d->session);
+    d->session = NULL;
     return open_talk(d, half) == DAVY_OK;
 }
 
@@ -154,14 +154,14 @@ static const dv_clip *clip_at(const davy_dialogue *d, int64_t i, int64_t *clips)
 
 /* What can never be read need not be looked at, which takes minutes where a video is long. Where memory has made the context
  * shorter, pictures may become smaller, too. */
-static davy_result check_room(const davy_dialogue *d, const dv_asking *a) {
+static davy_result check_room(const davy_dialogue *d, const dv_caption_options *a) {
     const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
     const dv_picture_options of_video = video_options(a);
     const dv_picture_options of_still = dv_turn_picture_options(d, a);
     const bool asked = d->asking.p.context_tokens > 0;
     const int64_t most =
-        asked ? d->asking.p.context_tokens : dv_min(c->text.max_positions, (int64_t)DV_DIALOGUE_CONTEXT);
-    const int64_t before = dv_dialogue_tokens(d->talk);
+        asked ? d->asking.p.context_tokens : dv_min(c->text.max_positions, (int64_t)DV_SESSION_CONTEXT);
+    const int64_t before = dv_session_tokens(d->session);
     int64_t tokens = 0;
     int64_t clips = 0;
     davy_result r = DAVY_OK;
@@ -182,39 +182,39 @@ static davy_result check_room(const davy_dialogue *d, const dv_asking *a) {
 }
 
 /* *n: pictures and videos. */
-static davy_result look(davy_dialogue *d, dv_turn *t, dv_seen *seen, int32_t *n) {
+static davy_result look(davy_dialogue *d, dv_turn *t, dv_encoded *seen, int32_t *n) {
     const dv_picture_options o = dv_turn_picture_options(d, t->asking);
-    const dv_dialogue_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
+    const dv_session_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
     davy_result r = check_room(d, t->asking);
     int64_t clips = 0;
     *n = 0;
     for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures;) {
         const dv_clip *clip = clip_at(d, i, &clips);
-        dv_seen *s = &seen[*n];
+        dv_encoded *s = &seen[*n];
         r = dv_turn_begin(d, t, DV_TURN_LOOK, d->n_pictures);
         t->part = i;
         const bool begun = r == DAVY_OK;
         do {
             r = !begun         ? r
                 : clip != NULL ? watch(d, t->asking, clip, s)
-                               : dv_dialogue_look(dv_pinned_model(d->pin), &d->pictures[i], &o, &cancel, s);
+                               : dv_encode_image(dv_pinned_model(d->pin), &d->pictures[i], &o, &cancel, s);
         } while (r < 0 && begun && shorten(d, r));
         if (r == DAVY_OK) {
             const dv_event done = {.kind = DAVY_TOKEN_IMAGE_DONE, .index = (*n)++};
             t->smaller = t->smaller || s->smaller;
-            r = dv_talk_push(d, &done);
+            r = dv_dialogue_push(d, &done);
         }
         i += clip != NULL ? clip->n : 1;
     }
     return r;
 }
 
-const char *dv_turn_question(const davy_dialogue *d, const dv_asking *a) {
+const char *dv_turn_question(const davy_dialogue *d, const dv_caption_options *a) {
     return d->words != NULL ? d->words : a->prompt != NULL ? a->prompt : "Describe the image.";
 }
 
-static davy_result read_turn(davy_dialogue *d, dv_turn *t, dv_seen *seen, int64_t *image_tokens) {
-    const dv_seen **shown = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *shown);
+static davy_result read_turn(davy_dialogue *d, dv_turn *t, dv_encoded *seen, int64_t *image_tokens) {
+    const dv_encoded **shown = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *shown);
     int32_t n = 0;
     davy_result r = shown != NULL ? look(d, t, seen, &n) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     *image_tokens = 0;
@@ -224,7 +224,7 @@ static davy_result read_turn(davy_dialogue *d, dv_turn *t, dv_seen *seen, int64_
     }
     r = r < 0 ? r : dv_turn_begin(d, t, DV_TURN_READ, 1);
     const char *system = d->system != NULL ? d->system : t->asking->system;
-    r = r < 0 ? r : dv_dialogue_ask(d->talk, system, shown, n, dv_turn_question(d, t->asking));
+    r = r < 0 ? r : dv_session_ask(d->session, system, shown, n, dv_turn_question(d, t->asking));
     dv_free(shown);
     return r;
 }
@@ -234,7 +234,7 @@ static int32_t say(void *user, const char *text, uint64_t bytes) {
     dv_turn *t = d->now;
     const dv_event piece = {
         .kind = DAVY_TOKEN_TEXT, .text = dv_strndup(text, (size_t)bytes), .bytes = bytes, .index = t->pieces++};
-    t->lost = dv_talk_push(d, &piece) < 0;
+    t->lost = dv_dialogue_push(d, &piece) < 0;
     return t->lost;
 }
 
@@ -247,7 +247,8 @@ static void between_tokens(void *user, int64_t tokens) {
     t->first_ns = t->first_ns == 0 ? t->last_ns : t->first_ns;
 }
 
-davy_result dv_turn_answer_options(const dv_asking *a, int64_t context, int64_t tokens, dv_answer_options *out) {
+davy_result dv_turn_answer_options(const dv_caption_options *a, int64_t context, int64_t tokens,
+                                   dv_answer_options *out) {
     const davy_caption_params *p = &a->p;
     if (tokens >= context) {
         return dv_fail(DAVY_E_CONTEXT_FULL, "the question fills the context of %lld tokens: there is no room to answer",
@@ -272,7 +273,8 @@ davy_result dv_turn_answer_options(const dv_asking *a, int64_t context, int64_t 
 
 static davy_result answer(davy_dialogue *d, dv_turn *t, dv_answer *out) {
     dv_answer_options o;
-    davy_result r = dv_turn_answer_options(t->asking, dv_dialogue_context(d->talk), dv_dialogue_tokens(d->talk), &o);
+    davy_result r =
+        dv_turn_answer_options(t->asking, dv_session_context(d->session), dv_session_tokens(d->session), &o);
     if (r < 0) {
         return r;
     }
@@ -281,25 +283,25 @@ static davy_result answer(davy_dialogue *d, dv_turn *t, dv_answer *out) {
     o.text = say;
     o.user = d;
     r = dv_turn_begin(d, t, DV_TURN_ANSWER, o.generate.max_tokens);
-    r = r < 0 ? r : dv_dialogue_answer(d->talk, &o, out);
+    r = r < 0 ? r : dv_session_answer(d->session, &o, out);
     return r < 0 || !t->lost ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
 }
 
 /* ---- the turn ---- */
 
 static davy_result keep_turn(davy_dialogue *d, dv_turn *t, dv_answer *a) {
-    dv_said *grown = dv_grow(d->turns, d->n_turns + 1, &d->turns_room, sizeof *grown);
+    dv_turn_record *grown = dv_grow(d->turns, d->n_turns + 1, &d->turns_room, sizeof *grown);
     if (grown == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     d->turns = grown;
     const dv_event end = {.kind = DAVY_TOKEN_END_OF_TURN,
                           .end = a->end == DV_END_STOP ? DAVY_TURN_STOP : DAVY_TURN_LENGTH};
-    const davy_result r = dv_talk_push(d, &end);
+    const davy_result r = dv_dialogue_push(d, &end);
     if (r < 0) {
         return r;
     }
-    d->turns[d->n_turns++] = (dv_said){.mark = dv_dialogue_now(d->talk), .text = a->text};
+    d->turns[d->n_turns++] = (dv_turn_record){.mark = dv_session_now(d->session), .text = a->text};
     a->text = NULL;
     davy_dialogue_info *i = &d->info;
     const double seconds = (double)(t->last_ns - t->first_ns) * 1e-9;
@@ -314,19 +316,19 @@ static davy_result keep_turn(davy_dialogue *d, dv_turn *t, dv_answer *a) {
 }
 
 static davy_result work(davy_dialogue *d, dv_turn *t) {
-    dv_seen *seen = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *seen);
+    dv_encoded *seen = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *seen);
     dv_answer a = {.text = NULL};
     int64_t before = 0;
     int64_t image_tokens = 0;
     int32_t prompt_tokens = 0;
     davy_result r = seen != NULL ? get_ready(d, t) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     if (r == DAVY_OK) {
-        before = dv_dialogue_tokens(d->talk);
+        before = dv_session_tokens(d->session);
         r = read_turn(d, t, seen, &image_tokens);
-        prompt_tokens = r == DAVY_OK ? (int32_t)(dv_dialogue_tokens(d->talk) - before) : 0;
+        prompt_tokens = r == DAVY_OK ? (int32_t)(dv_session_tokens(d->session) - before) : 0;
     }
     for (int64_t i = 0; seen != NULL && i < d->n_pictures; i++) {
-        dv_seen_free(&seen[i]);
+        dv_encoded_free(&seen[i]);
     }
     dv_free(seen);
     r = r < 0 ? r : answer(d, t, &a);
@@ -345,20 +347,20 @@ davy_result dv_turn_why(const dv_turn *t, davy_result r) {
                : r;
 }
 
-davy_result dv_talk_turn(davy_dialogue *d, dv_turn *t) {
+davy_result dv_dialogue_turn(davy_dialogue *d, dv_turn *t) {
     t->start_ns = dv_now_ns();
     t->total = t->total > 0 ? t->total : DV_TURN_PARTS;
     d->now = t;
     davy_result r = work(d, t);
     d->now = NULL;
     r = dv_turn_why(t, r);
-    if (r < 0 && d->talk != NULL) {
+    if (r < 0 && d->session != NULL) {
         davy_error_info saved;
         dv_error_get(&saved);
-        const dv_dialogue_mark start = {.tokens = 0};
-        dv_dialogue_rewind(d->talk, d->n_turns > 0 ? d->turns[d->n_turns - 1].mark : start);
+        const dv_session_mark start = {.tokens = 0};
+        dv_session_rewind(d->session, d->n_turns > 0 ? d->turns[d->n_turns - 1].mark : start);
         dv_error_set(&saved);
     }
-    dv_talk_drop(d);
+    dv_dialogue_drop(d);
     return r;
 }

@@ -30,7 +30,7 @@ typedef struct counters { /* of one step, alone in its cache lines */
 
 struct dv_steps {
     dv_pool *pool;
-    dv_step *steps;
+    dv_parallel_step *steps;
     int64_t *units;
     counters *counts;
     void *scratch; /* [threads][scratch_bytes] */
@@ -50,7 +50,7 @@ void dv_steps_release(dv_steps *s) {
     }
 }
 
-davy_result dv_steps_create(dv_pool *pool, const dv_step *steps, int64_t n, dv_steps **out) {
+davy_result dv_steps_create(dv_pool *pool, const dv_parallel_step *steps, int64_t n, dv_steps **out) {
     dv_steps *s = dv_calloc(1, sizeof *s);
     if (s == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "steps: out of memory");
@@ -77,7 +77,7 @@ static void *scratch_of(const dv_steps *s, int32_t worker) {
 /* Opens step `at`, the ones done alone before it included. */
 static int64_t advance(dv_steps *s, int64_t at, int32_t worker) {
     while (at < s->n && (s->steps[at].alone || s->units[at] == 0)) {
-        const dv_step *step = &s->steps[at];
+        const dv_parallel_step *step = &s->steps[at];
         if (s->units[at] > 0) {
             step->kernel->run(step->args, 0, s->units[at], scratch_of(s, worker));
         }
@@ -108,7 +108,7 @@ static void walk(void *user, int64_t first, int64_t last, int32_t worker) {
     (void)last;
     int64_t at = atomic_load_explicit(&s->open, memory_order_acquire);
     while (at < s->n) {
-        const dv_step *step = &s->steps[at];
+        const dv_parallel_step *step = &s->steps[at];
         counters *c = &s->counts[at];
         const int64_t units = s->units[at];
         const int64_t piece = dv_max(1, units / (PIECES * (int64_t)s->threads));
@@ -129,7 +129,7 @@ static void walk(void *user, int64_t first, int64_t last, int32_t worker) {
 static davy_result prepare(dv_steps *s) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->n; i++) {
-        const dv_step *step = &s->steps[i];
+        const dv_parallel_step *step = &s->steps[i];
         s->units[i] = step->kernel->units(step->args);
         atomic_store_explicit(&s->counts[i].next, 0, memory_order_relaxed);
         atomic_store_explicit(&s->counts[i].done, 0, memory_order_relaxed);

@@ -9,15 +9,16 @@
 #include "core/base/pool.h"
 #include "kernels/kernel.h"
 
-typedef struct dv_step {
+typedef struct dv_parallel_step {
     const dvk_kernel *kernel;
     const void *args; /* may change between runs, also in size */
     bool alone;       /* quicker than handing it out: done by the thread that finished the step before */
-} dv_step;
+} dv_parallel_step;
 
 typedef struct dv_steps dv_steps;
 
-davy_result dv_steps_create(dv_pool *pool, const dv_step *steps, int64_t n, dv_steps **out); /* copies the list */
+davy_result dv_steps_create(dv_pool *pool, const dv_parallel_step *steps, int64_t n,
+                            dv_steps **out); /* copies the list */
 void dv_steps_release(dv_steps *s);
 davy_result
 dv_steps_run(dv_steps *s); /* on the calling thread and the pool's; one run at a time. Fails only for memory */

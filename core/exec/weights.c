@@ -307,7 +307,7 @@ uint64_t dv_store_copies(dv_store *s, dv_stage stage, const dv_plan *plan) {
 }
 
 /* Out of memory: it counts again. */
-static bool see(dv_seen *seen, uint64_t hash) {
+static bool see(dv_weight_set *seen, uint64_t hash) {
     for (int64_t i = 0; i < seen->count; i++) {
         if (seen->hashes[i] == hash) {
             return false;
@@ -321,7 +321,7 @@ static bool see(dv_seen *seen, uint64_t hash) {
     return true;
 }
 
-uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, bool anew, dv_seen *seen) {
+uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, bool anew, dv_weight_set *seen) {
     uint64_t bytes = 0;
     dv_mutex_lock(s->lock);
     for (int64_t i = 0; i < plan->n_weights; i++) {

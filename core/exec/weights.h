@@ -4,6 +4,8 @@
 #define DV_STORE_H
 
 #include "core/plan/plan.h"
+#include "core/graph/network.h"
+#include "core/base/services.h"
 #include "core/base/watch.h"
 
 typedef struct dv_store dv_store;
@@ -27,12 +29,12 @@ uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan);
 /* What the f32 copies take beside them at least, on the CPU; s NULL: nothing is packed. */
 uint64_t dv_store_copies(dv_store *s, dv_stage stage, const dv_plan *plan);
 /* What binding several plans packs, each weight once: what is missing for this one and no plan before had; anew: were nothing packed. */
-typedef struct dv_seen {
+typedef struct dv_weight_set {
     uint64_t *hashes; /* dv_free */
     int64_t count, capacity;
     uint64_t bytes; /* of all of them, packed or not */
-} dv_seen;
-uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, bool anew, dv_seen *seen);
+} dv_weight_set;
+uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *plan, bool anew, dv_weight_set *seen);
 int32_t dv_store_refs(const dv_store *s);
 uint64_t dv_store_bytes(dv_store *s);
 

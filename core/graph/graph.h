@@ -86,6 +86,7 @@ typedef enum dv_op {
     DV_OP_SCATTER,           /* in = picture in order, order */
     DV_OP_REFINE             /* in = tokens, shares of each, picture; gamma: weight, sigma: bias */
 } dv_op;
+const char *dv_op_name(dv_op op);
 
 typedef struct dv_act {
     dvk_act kind;

@@ -17,7 +17,6 @@ bool dv_graph_ready(dv_graph *g, const char *label, dv_value x);
 dv_value dv_graph_refuse_pair(dv_graph *g, const char *label, dv_shape a, dv_shape b);
 
 bool dv_shape_equal(dv_shape a, dv_shape b);
-const char *dv_op_name(dv_op op);
 const char *dv_act_name(dvk_act act);
 
 /* "conv2d" or the label of the param without ".weight": what nodes are called. 0-terminated, cut to size. */

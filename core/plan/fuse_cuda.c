@@ -11,7 +11,7 @@ enum { STATS_CHUNKS = 512 }; /* pieces of a picture for a step that does nothing
 /* ---- pixel shuffle ---- */
 
 /* The convolution whose result only this shuffle reads, with nothing between that a shuffle would disturb; -1: none. */
-static int64_t conv_before(const dv_graph *g, const dv_placement *place, const dv_node *shuffle) {
+static int64_t conv_before(const dv_graph *g, const dv_memory_plan *place, const dv_node *shuffle) {
     const dv_value v = shuffle->in[0];
     const int64_t k = place->producer[v];
     const dv_node *conv = k >= 0 ? &g->nodes[k] : NULL;
@@ -139,7 +139,8 @@ static davy_result fold_add(dv_lowering *l, int64_t conv) {
     return r;
 }
 
-davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+davy_result dv_fold_shuffles(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options,
+                             bool *changed) {
     dv_graph *g = plan->graph;
     dv_lowering l = {.plan = plan, .place = place, .options = options};
     *changed = false;
@@ -167,14 +168,14 @@ davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_
 /* ---- group norm ---- */
 
 /* The convolution that makes exactly what is normalised; -1: none. */
-static int64_t conv_normalised(const dv_graph *g, const dv_placement *place, const dv_node *norm) {
+static int64_t conv_normalised(const dv_graph *g, const dv_memory_plan *place, const dv_node *norm) {
     const dv_value v = norm->in[0];
     const int64_t k = place->producer[v];
     if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || g->nodes[k].fused.shuffle > 1 || g->nodes[k].fused.mixed ||
         place->norms[k].writes > 0) {
         return -1;
     }
-    const dv_buffer *b = &place->buffers[place->places[v].buffer];
+    const dv_plan_buffer *b = &place->buffers[place->places[v].buffer];
     const bool whole = place->places[v].channel == 0 && b->shape.c == g->values[v].shape.c;
     return whole || b->ring ? k : -1;
 }
@@ -191,7 +192,7 @@ static int64_t chunks_of(const dv_lowering *l, const dv_node *norm) {
                : k->stats_chunks(&args, l->options->caps);
 }
 
-davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_options *options) {
+davy_result dv_fold_norms(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options) {
     const dv_graph *g = plan->graph;
     dv_lowering l = {.plan = plan, .place = place, .options = options};
     for (int64_t k = 0; k < g->n_nodes; k++) {
@@ -218,7 +219,7 @@ davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_opti
 /* ---- store ---- */
 
 /* The last node of all, a convolution that makes the output, whole and in a buffer of its own; -1: there is none. */
-static int64_t conv_last(const dv_graph *g, const dv_placement *place) {
+static int64_t conv_last(const dv_graph *g, const dv_memory_plan *place) {
     const int32_t buffer = place->places[g->output].buffer;
     const int64_t conv = place->producer[g->output];
     bool alone = conv >= 0 && g->nodes[conv].op == DV_OP_CONV2D && g->output != g->input;
@@ -231,7 +232,7 @@ static int64_t conv_last(const dv_graph *g, const dv_placement *place) {
     return alone ? conv : -1;
 }
 
-davy_result dv_fold_store(dv_plan *plan, dv_placement *place, const dv_plan_options *options) {
+davy_result dv_fold_store(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options) {
     dv_lowering l = {.plan = plan, .place = place, .options = options};
     const int64_t conv = conv_last(plan->graph, place);
     const davy_result r = conv >= 0 ? dv_lower_try_conv(&l, conv) : DAVY_OK;

@@ -51,7 +51,7 @@ static int64_t best_band(const dv_lowering *l, const dvk_conv2d_args *conv) {
 }
 
 static davy_result find_band(dv_transformables *s, dv_transformable *c) {
-    const dv_placement *place = s->l.place;
+    const dv_memory_plan *place = s->l.place;
     const dv_graph *g = place->graph;
     const int64_t conv = dv_frames_reader(g, &g->nodes[c->node]);
     if (g->nodes[c->node].op != DV_OP_FRAMES || conv < 0 || !is_large(g, dv_shape_of(g, g->nodes[conv].out))) {

@@ -31,7 +31,7 @@ static bool is_valid_conv(const dv_graph *g, const dv_node *node, int32_t k, int
 }
 
 /* The first of two whose second is node k; -1: it is none. */
-static int64_t first_of(const dv_graph *g, const dv_placement *place, int64_t k) {
+static int64_t first_of(const dv_graph *g, const dv_memory_plan *place, int64_t k) {
     const dv_node *node = &g->nodes[k];
     if (!is_valid_conv(g, node, 2, 2) || node->out == g->output) {
         return -1;
@@ -80,12 +80,12 @@ static void take(dv_graph *g, int64_t first, int64_t second) {
     node->fused.parts[PART_SECOND] = (int32_t)second;
     node->fused.also = from->out;
     g->values[node->out].uses--;
-    dv_bury(g, second);
+    dv_node_remove(g, second);
     g->values[node->fused.also].uses = uses;
     g->values[node->fused.also].producer = (int32_t)first;
 }
 
-void dv_fold_conv_downs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+void dv_fold_conv_downs(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
     dv_graph *g = plan->graph;
     const dv_lowering l = {.plan = plan, .place = place, .options = options};
     for (int64_t k = 0; k < g->n_nodes; k++) {

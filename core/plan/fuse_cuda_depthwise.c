@@ -12,7 +12,7 @@ static bool ends_with(const dv_node *node, dvk_act act) {
 }
 
 /* Norm, if there is one, and 1x1 convolution ahead of depthwise node `at`. */
-static bool find_parts(const dv_graph *g, const dv_placement *place, int64_t at, int32_t *parts) {
+static bool find_parts(const dv_graph *g, const dv_memory_plan *place, int64_t at, int32_t *parts) {
     const dv_node *depthwise = &g->nodes[at];
     if (depthwise->dead || depthwise->fused.mixed || depthwise->op != DV_OP_DEPTHWISE || depthwise->kh != 3 ||
         depthwise->kw != 3 || depthwise->stride != 1 || depthwise->pad_top != 1 || depthwise->pad_left != 1 ||
@@ -79,7 +79,7 @@ static void take(dv_graph *g, const int32_t *parts, int64_t last) {
     const dv_value x = start_of(g, parts);
     for (int i = PART_NORM; i <= PART_DEPTHWISE; i++) {
         if (parts[i] >= 0 && parts[i] != last) {
-            dv_bury(g, parts[i]);
+            dv_node_remove(g, parts[i]);
         }
         g->nodes[last].fused.parts[i] = parts[i];
     }
@@ -87,7 +87,7 @@ static void take(dv_graph *g, const int32_t *parts, int64_t last) {
     g->nodes[last].fused.mixed = true;
 }
 
-void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+void dv_fold_depthwise(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
     dv_graph *g = plan->graph;
     const dv_lowering l = {.plan = plan, .place = place, .options = options};
     for (int64_t k = 0; k < g->n_nodes; k++) {

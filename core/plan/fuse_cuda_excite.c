@@ -30,7 +30,7 @@ static bool is_product(const dv_graph *g, const dv_node *node) {
 }
 
 /* From the product back to the picture and to what makes it. */
-static bool find_squeeze(const dv_graph *g, const dv_placement *place, int64_t at, squeeze *s) {
+static bool find_squeeze(const dv_graph *g, const dv_memory_plan *place, int64_t at, squeeze *s) {
     const dv_node *product = &g->nodes[at];
     if (!is_product(g, product)) {
         return false;
@@ -152,9 +152,9 @@ static void take(dv_graph *g, const squeeze *s, dv_param channels) {
     dv_node *mean = &g->nodes[s->mean], *reader = &g->nodes[s->reader];
     const dv_value scale = g->nodes[s->product].in[1];
     g->values[mean->out].uses = 0;
-    dv_bury(g, s->in);
-    dv_bury(g, s->out);
-    dv_bury(g, s->product);
+    dv_node_remove(g, s->in);
+    dv_node_remove(g, s->out);
+    dv_node_remove(g, s->product);
     mean->out = scale;
     mean->weight = channels;
     mean->fused.mixed = true;
@@ -172,7 +172,7 @@ static void take(dv_graph *g, const squeeze *s, dv_param channels) {
     g->values[s->x].uses = 2 + (s->adder >= 0);
 }
 
-davy_result dv_fold_excites(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+davy_result dv_fold_excites(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
     dv_graph *g = plan->graph;
     dv_lowering l = {.plan = plan, .place = place, .options = options};
     for (int64_t k = 0; k < g->n_nodes && l.result == DAVY_OK; k++) {
@@ -207,12 +207,12 @@ static int64_t reader_of(const dv_graph *g, int64_t mean) {
     return k;
 }
 
-static davy_result changed_mind(const dv_graph *g, int64_t k) {
+static davy_result kernel_rejected(const dv_graph *g, int64_t k) {
     return dv_fail(DAVY_E_INTERNAL, "%s: its kernel takes no scales any more", g->nodes[k].label);
 }
 
 /* What the convolution's kernel writes as it stores the picture. */
-static davy_result place_sums(dv_lowering *l, dv_placement *place, int64_t k) {
+static davy_result place_sums(dv_lowering *l, dv_memory_plan *place, int64_t k) {
     const dv_graph *g = l->plan->graph;
     dv_norm_place *at = &place->norms[k];
     const int64_t c = dv_shape_of(g, g->nodes[k].out).c;
@@ -220,14 +220,14 @@ static davy_result place_sums(dv_lowering *l, dv_placement *place, int64_t k) {
     place->norms[at->conv].writes++;
     at->chunks = rows_of(l, at->conv);
     if (at->chunks <= 0) {
-        return l->result != DAVY_OK ? l->result : changed_mind(g, k);
+        return l->result != DAVY_OK ? l->result : kernel_rejected(g, k);
     }
     at->partial = dv_place_add(place, DVK_F32, (dv_shape){1, 1, at->chunks, c}, c, at->conv, k);
     return at->partial >= 0 ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
 /* A convolution that scales its weights itself, as those that make two do (fuse_cuda_up_conv.c), leaves nothing to scale. */
-static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) {
+static davy_result place_excite(dv_lowering *l, dv_memory_plan *place, int64_t k) {
     const dv_graph *g = l->plan->graph;
     dv_norm_place *at = &place->norms[k];
     const int64_t reader = reader_of(g, k);
@@ -237,7 +237,7 @@ static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) 
         dv_args args;
         const dvk_cuda_kernel *kernel = scalable(l, reader, &args);
         if (kernel == NULL) {
-            return l->result != DAVY_OK ? l->result : changed_mind(g, k);
+            return l->result != DAVY_OK ? l->result : kernel_rejected(g, k);
         }
         const int64_t words = dv_div_up((int64_t)kernel->packed_bytes(&args), 4);
         at->coefficients = dv_place_add(place, DVK_F32, (dv_shape){1, 1, 1, words}, words, k, reader);
@@ -246,7 +246,7 @@ static davy_result place_excite(dv_lowering *l, dv_placement *place, int64_t k) 
     return r != DAVY_OK || fine ? r : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
-davy_result dv_place_excites(dv_plan *plan, dv_placement *place, const dv_plan_options *options) {
+davy_result dv_place_excites(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options) {
     const dv_graph *g = plan->graph;
     dv_lowering l = {.plan = plan, .place = place, .options = options};
     for (int64_t k = 0; k < g->n_nodes; k++) {
@@ -277,7 +277,7 @@ static bool weight_of(dv_lowering *l, dv_weight *w) {
     w->kernel.cuda = scalable(l, reader, &args);
     l->node = mean;
     if (w->kernel.cuda == NULL) {
-        l->result = l->result != DAVY_OK ? l->result : changed_mind(l->plan->graph, mean);
+        l->result = l->result != DAVY_OK ? l->result : kernel_rejected(l->plan->graph, mean);
         return false;
     }
     w->param = l->plan->graph->nodes[reader].weight;

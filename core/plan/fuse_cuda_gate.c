@@ -14,7 +14,7 @@ static bool is_live(const dv_node *node, dv_op op) {
 }
 
 /* The live node that makes v, whose result nobody else reads; NULL: it is none of that kind. */
-static const dv_node *only_for_this(const dv_graph *g, const dv_placement *place, dv_value v, dv_op op) {
+static const dv_node *only_for_this(const dv_graph *g, const dv_memory_plan *place, dv_value v, dv_op op) {
     const int64_t k = place->producer[v];
     return k >= 0 && is_live(&g->nodes[k], op) && g->values[v].uses == 1 && v != g->output ? &g->nodes[k] : NULL;
 }
@@ -33,7 +33,7 @@ typedef struct factor {
     int64_t sum; /* node of the sum, -1: none */
 } factor;
 
-static factor factor_of(const dv_graph *g, const dv_placement *place, dv_value v) {
+static factor factor_of(const dv_graph *g, const dv_memory_plan *place, dv_value v) {
     factor f = {.of = {v, DV_NO_VALUE}, .beta = {1.0f, 0.0f}, .count = 1, .sum = -1};
     const dv_node *add = only_for_this(g, place, v, DV_OP_ADD);
     if (add != NULL && add->fused.n_res == 1 && add->fused.act.kind == DVK_ACT_NONE && !add->fused.gate &&
@@ -199,7 +199,7 @@ static davy_result fold_own_gate(dv_lowering *l, int64_t at, bool *changed) {
 /* ---- halves of a depthwise convolution's channels ---- */
 
 /* The node whose channels the product's two factors are, the activated ones first; -1: it is not so. */
-static int64_t depthwise_halved(const dv_graph *g, const dv_placement *place, const dv_node *product) {
+static int64_t depthwise_halved(const dv_graph *g, const dv_memory_plan *place, const dv_node *product) {
     const dv_node *gate = only_for_this(g, place, product->in[1], DV_OP_SLICE);
     const dv_node *other = only_for_this(g, place, product->in[0], DV_OP_SLICE);
     if (gate == NULL || other == NULL || gate->in[0] != other->in[0]) {
@@ -253,7 +253,8 @@ static void fold_pair(dv_lowering *l, int64_t at, bool *changed) {
     *changed = true;
 }
 
-davy_result dv_fold_products(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+davy_result dv_fold_products(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options,
+                             bool *changed) {
     dv_graph *g = plan->graph;
     dv_lowering l = {.plan = plan, .place = place, .options = options};
     davy_result r = DAVY_OK;

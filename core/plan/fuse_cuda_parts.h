@@ -32,12 +32,12 @@ static inline bool dv_adds_one(const dv_node *node) {
 }
 
 /* The live node that makes v, which so many read; -1: none. */
-static inline int64_t dv_behind(const dv_graph *g, const dv_placement *place, dv_value v, int32_t readers) {
+static inline int64_t dv_behind(const dv_graph *g, const dv_memory_plan *place, dv_value v, int32_t readers) {
     const int64_t k = place->producer[v];
     return k >= 0 && !g->nodes[k].dead && g->values[v].uses == readers && v != g->output ? k : -1;
 }
 
-static inline void dv_bury(dv_graph *g, int64_t k) {
+static inline void dv_node_remove(dv_graph *g, int64_t k) {
     dv_node *node = &g->nodes[k];
     g->values[node->out].uses = 0;
     node->dead = true;

@@ -8,7 +8,7 @@
 enum { PART_NORM, PART_IN, PART_MIDDLE /* the attention; of an MLP again PART_IN */ };
 
 /* Layer norm and 1x1 convolution that make v for so many readers. */
-static bool find_in(const dv_graph *g, const dv_placement *place, dv_value v, int32_t readers, dvk_act act,
+static bool find_in(const dv_graph *g, const dv_memory_plan *place, dv_value v, int32_t readers, dvk_act act,
                     int32_t *parts) {
     const int64_t in = dv_behind(g, place, v, readers);
     if (in < 0 || !dv_is_linear(&g->nodes[in]) || g->nodes[in].fused.n_res > 0 || g->nodes[in].fused.act.kind != act) {
@@ -24,7 +24,7 @@ static bool find_in(const dv_graph *g, const dv_placement *place, dv_value v, in
 }
 
 /* The attention's queries, keys and values are a third each of what one convolution makes. */
-static dv_value thirds_of(const dv_graph *g, const dv_placement *place, const dv_node *attention) {
+static dv_value thirds_of(const dv_graph *g, const dv_memory_plan *place, const dv_node *attention) {
     dv_value whole = DV_NO_VALUE;
     for (int i = 0; i < 3; i++) {
         const int64_t k = dv_behind(g, place, attention->in[i], 1);
@@ -39,7 +39,7 @@ static dv_value thirds_of(const dv_graph *g, const dv_placement *place, const dv
 }
 
 /* What leads to the 1x1 convolution `last`. */
-static bool find_parts(const dv_graph *g, const dv_placement *place, const dv_node *last, int32_t *parts) {
+static bool find_parts(const dv_graph *g, const dv_memory_plan *place, const dv_node *last, int32_t *parts) {
     const int64_t k = dv_behind(g, place, last->in[0], 1);
     if (k >= 0 && g->nodes[k].op == DV_OP_WINDOW_ATTENTION) {
         const dv_value whole = thirds_of(g, place, &g->nodes[k]);
@@ -105,17 +105,17 @@ static bool served(const dv_lowering *l, const int32_t *parts, const dv_node *la
 
 /* ---- folding ---- */
 
-static void take(dv_graph *g, const dv_placement *place, const int32_t *parts, dv_node *last) {
+static void take(dv_graph *g, const dv_memory_plan *place, const int32_t *parts, dv_node *last) {
     const dv_value x = g->nodes[parts[PART_NORM]].in[0];
     if (is_window(g, parts)) {
         const dv_node *attention = &g->nodes[parts[PART_MIDDLE]];
         for (int i = 0; i < 3; i++) {
-            dv_bury(g, place->producer[attention->in[i]]);
+            dv_node_remove(g, place->producer[attention->in[i]]);
         }
-        dv_bury(g, parts[PART_MIDDLE]);
+        dv_node_remove(g, parts[PART_MIDDLE]);
     }
-    dv_bury(g, parts[PART_IN]);
-    dv_bury(g, parts[PART_NORM]);
+    dv_node_remove(g, parts[PART_IN]);
+    dv_node_remove(g, parts[PART_NORM]);
     for (int i = PART_NORM; i <= PART_MIDDLE; i++) {
         last->fused.parts[i] = parts[i];
     }
@@ -123,7 +123,7 @@ static void take(dv_graph *g, const dv_placement *place, const int32_t *parts, d
     last->fused.mixed = true;
 }
 
-void dv_fold_swin(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+void dv_fold_swin(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
     dv_graph *g = plan->graph;
     const dv_lowering l = {.plan = plan, .place = place, .options = options};
     for (int64_t k = 0; k < g->n_nodes; k++) {

@@ -39,7 +39,7 @@ static bool is_up_conv(const dv_graph *g, const dv_node *node) {
 }
 
 /* The first of two whose second is node k; -1: it is none. */
-static int64_t first_of(const dv_graph *g, const dv_placement *place, int64_t k) {
+static int64_t first_of(const dv_graph *g, const dv_memory_plan *place, int64_t k) {
     const dv_node *node = &g->nodes[k];
     if (!is_valid_conv(g, node) || node->out == g->output) {
         return -1;
@@ -89,11 +89,11 @@ static void take(dv_graph *g, int64_t first, int64_t second) {
     node->fused.scale = from->fused.scale;
     node->fused.n_res = from->fused.n_res;
     node->fused.res[0] = from->fused.res[0];
-    dv_bury(g, first);
+    dv_node_remove(g, first);
     g->nodes[first].fused.n_res = 0;
 }
 
-void dv_fold_up_convs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+void dv_fold_up_convs(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
     dv_graph *g = plan->graph;
     const dv_lowering l = {.plan = plan, .place = place, .options = options};
     for (int64_t k = 0; k < g->n_nodes; k++) {

@@ -44,7 +44,7 @@ static void make_alone(dvk_view *v) {
     v->sn = v->h * v->sh;
 }
 
-static dvk_view view_alone(const dv_placement *place, dv_value v) {
+static dvk_view view_alone(const dv_memory_plan *place, dv_value v) {
     dvk_view view = dv_view_planned(place, v);
     make_alone(&view);
     return view;
@@ -146,14 +146,14 @@ int64_t dv_frames_reader(const dv_graph *g, const dv_node *frames) {
 }
 
 /* What makes the frames is but a prologue, and nobody else wants it. */
-static bool made_by_prologue(const dv_graph *g, const dv_placement *place, const dv_node *frames) {
+static bool made_by_prologue(const dv_graph *g, const dv_memory_plan *place, const dv_node *frames) {
     const dv_value x = frames->in[0];
     const int64_t k = place->producer[x];
     return k >= 0 && g->values[x].uses == 1 && x != g->output && is_prologue(&g->nodes[k]) &&
            place->dtypes[x] != DVK_F32 && place->dtypes[g->nodes[k].in[0]] != DVK_F32;
 }
 
-static bool suits(const dv_graph *g, const dv_placement *place, const dv_node *frames) {
+static bool suits(const dv_graph *g, const dv_memory_plan *place, const dv_node *frames) {
     const dv_time *t = &frames->time;
     return t->step == 1 && t->frames > 1 && t->lead == t->frames - 1 && (t->keep == 0 || t->keep == t->lead) &&
            dv_shape_of(g, frames->in[0]).c % 8 == 0 && made_by_prologue(g, place, frames) &&
@@ -186,7 +186,7 @@ static void mark(dv_graph *g, dv_node *node, int64_t width) {
     g->values[node->out].shape = transformed(g->values[node->out].shape);
 }
 
-static void rewrite(dv_graph *g, const dv_placement *place, int64_t k) {
+static void rewrite(dv_graph *g, const dv_memory_plan *place, int64_t k) {
     dv_node *frames = &g->nodes[k];
     const int64_t conv = dv_frames_reader(g, frames), width = dv_shape_of(g, frames->out).w;
     take_prologue(g, frames, &g->nodes[place->producer[frames->in[0]]]);
@@ -223,7 +223,7 @@ static davy_result judge(dv_lowering *l, dv_transformable *c) {
     return r;
 }
 
-uint64_t dv_value_bytes(const dv_placement *place, dv_value v) {
+uint64_t dv_value_bytes(const dv_memory_plan *place, dv_value v) {
     const dv_shape s = place->graph->values[v].shape;
     return (uint64_t)(s.n * s.h * s.w * s.c) * dvk_dtype_size(place->dtypes[v]);
 }
@@ -236,7 +236,7 @@ void dv_add_live(dv_transformables *s, int64_t first, int64_t last, uint64_t byt
 
 /* The frames grow, and what the windows are made of no longer lies among them. */
 static void add_candidate(dv_transformables *s, const dv_transformable *c, bool adds) {
-    const dv_placement *place = s->l.place;
+    const dv_memory_plan *place = s->l.place;
     const dv_graph *g = place->graph;
     const dv_node *frames = &g->nodes[c->node];
     dv_add_live(s, c->first, c->last, adds ? c->more : 0 - c->more);
@@ -313,7 +313,7 @@ static bool is_worth_it(const dv_transformables *s, const dv_transformable *c) {
 
 /* Until the room is full, if there is a bound. */
 static void take_candidates(dv_transformables *s) {
-    const dv_placement *place = s->l.place;
+    const dv_memory_plan *place = s->l.place;
     for (int64_t i = 0; i < place->n_buffers; i++) {
         dv_add_live(s, place->blocks[i].first, place->blocks[i].last, place->blocks[i].bytes);
     }
@@ -344,7 +344,8 @@ static void rewrite_taken(dv_transformables *s) {
     }
 }
 
-davy_result dv_fold_winograd(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed) {
+davy_result dv_fold_winograd(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options,
+                             bool *changed) {
     const uint64_t n = (uint64_t)plan->graph->n_nodes;
     *changed = false;
     if (options->compute != DVK_F16 && options->compute != DVK_BF16) {

@@ -30,7 +30,7 @@ enum { DV_UNREAD = -1, DV_OTHERS = -2 };
 int64_t dv_frames_reader(const dv_graph *g, const dv_node *frames);
 /* A view as it would be transformed, in one piece. */
 dvk_view dv_view_transformed(dvk_view v);
-uint64_t dv_value_bytes(const dv_placement *place, dv_value v);
+uint64_t dv_value_bytes(const dv_memory_plan *place, dv_value v);
 /* To what is alive at the nodes from `first` to `last`; of what is taken away the complement. */
 void dv_add_live(dv_transformables *s, int64_t first, int64_t last, uint64_t bytes);
 uint64_t dv_most_live(const dv_transformables *s, int64_t first, int64_t last);

@@ -5,7 +5,7 @@
 #include "core/base/mem.h"
 #include "core/plan/memory_priv.h"
 
-davy_result dv_place_means(const dv_plan *plan, dv_placement *place) {
+davy_result dv_place_means(const dv_plan *plan, dv_memory_plan *place) {
     const dv_graph *g = plan->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
@@ -59,7 +59,7 @@ void dv_lower_note_mean(dv_lowering *l) {
     take_scratch(l, &s);
 }
 
-static bool is_given(const dv_placement *place, const dv_graph *g, int64_t buffer) {
+static bool is_given(const dv_memory_plan *place, const dv_graph *g, int64_t buffer) {
     for (int64_t k = 0; k < g->n_nodes; k++) {
         if (!g->nodes[k].dead && g->nodes[k].op == DV_OP_GROUP_NORM && place->norms[k].partial == buffer) {
             return true;

@@ -47,9 +47,9 @@ void dv_lower_bind(dv_lowering *l, dv_bind_kind kind, uint32_t field, uint64_t a
     set_pointer(&l->step.args, field, cuda ? (const void *)(uintptr_t)(PLANNED_ARENA + at) : placeholder);
 }
 
-dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at) {
+dvk_view dv_view_of(const dv_memory_plan *place, dv_value v, uint64_t *at) {
     const dv_place where = place->places[v];
-    const dv_buffer *b = &place->buffers[where.buffer];
+    const dv_plan_buffer *b = &place->buffers[where.buffer];
     const dv_shape s = place->graph->values[v].shape;
     const int64_t first = where.frame * b->frame + ((int64_t)where.y * b->shape.w + where.x) * b->pixel + where.channel;
     *at = place->blocks[where.buffer].offset + (uint64_t)first * dvk_dtype_size(b->dtype);
@@ -63,7 +63,7 @@ dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at) {
                       .sw = b->pixel};
 }
 
-dvk_view dv_view_planned(const dv_placement *place, dv_value v) {
+dvk_view dv_view_planned(const dv_memory_plan *place, dv_value v) {
     uint64_t at = 0;
     dvk_view view = dv_view_of(place, v, &at);
     view.data = (void *)(uintptr_t)(PLANNED_ARENA + at);

@@ -7,7 +7,7 @@
 
 typedef struct dv_lowering {
     dv_plan *plan;
-    const dv_placement *place; /* offsets known, but for folding */
+    const dv_memory_plan *place; /* offsets known, but for folding */
     const dv_plan_options *options;
     int64_t node;       /* being lowered */
     dv_step step;       /* being made */
@@ -20,9 +20,9 @@ davy_result dv_lower_try_conv(dv_lowering *l, int64_t node);
 /* dv_choose_kernel for a convolution of that node. */
 dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args);
 /* View of a value without its address, and where in the arena it begins. */
-dvk_view dv_view_of(const dv_placement *place, dv_value v, uint64_t *at);
+dvk_view dv_view_of(const dv_memory_plan *place, dv_value v, uint64_t *at);
 /* The same with the stand-in for an address that CUDA kernels are chosen by. */
-dvk_view dv_view_planned(const dv_placement *place, dv_value v);
+dvk_view dv_view_planned(const dv_memory_plan *place, dv_value v);
 
 /* ---- what lowering a node is made of (lower.c), for the files lower_*.c ---- */
 
@@ -58,22 +58,23 @@ void dv_lower_concat(dv_lowering *l);
 /* lower_time.c */
 /* Rows of the pictures that are transformed at once, and up to where they are kept: those behind it come with the next band,
  * which has to read first what was kept of them before. */
-typedef struct dv_band {
+typedef struct dv_transform_rows {
     int64_t from, kept_to, to;
-} dv_band;
+} dv_transform_rows;
 void dv_lower_frames(dv_lowering *l);
-void dv_lower_frames_band(dv_lowering *l, const dv_band *band); /* of a node of frames that does nothing at its place */
+void dv_lower_frames_band(dv_lowering *l,
+                          const dv_transform_rows *band); /* of a node of frames that does nothing at its place */
 void dv_lower_to_frames(dv_lowering *l);
 void dv_lower_join_frames(dv_lowering *l);
 void dv_lower_past(dv_lowering *l);
 void dv_lower_window(dv_lowering *l);
 
 /* offload.c: the plan's state that is the rings', and its transfers. first_step: of every node, and behind the last. */
-davy_result dv_plan_rings(dv_plan *p, const dv_placement *place, const int64_t *first_step);
+davy_result dv_plan_rings(dv_plan *p, const dv_memory_plan *place, const int64_t *first_step);
 void dv_plan_time(dv_plan *p); /* sets the duration of a plan with all its steps */
 
 /* reverse_scan.c: which convolutions go through their picture from its end; caps NULL: none. */
-void dv_plan_turn(dv_plan *p, const dvk_cuda_caps *caps);
+void dv_plan_reverse_scan(dv_plan *p, const dvk_cuda_caps *caps);
 
 /* lower_gate.c */
 void dv_lower_depthwise(dv_lowering *l);
@@ -90,7 +91,7 @@ void dv_lower_excite(dv_lowering *l);
 void dv_lower_up_conv(dv_lowering *l);
 
 /* given_statistics.c: means and norms that are given. Their places, before those of "excite"; their entries in the plan; their step. */
-davy_result dv_place_means(const dv_plan *plan, dv_placement *place);
+davy_result dv_place_means(const dv_plan *plan, dv_memory_plan *place);
 void dv_lower_note_norm(dv_lowering *l);
 void dv_lower_note_mean(dv_lowering *l);
 void dv_lower_given_mean(dv_lowering *l);
@@ -109,28 +110,28 @@ void dv_lower_channel_attention(dv_lowering *l);
 /* ---- fuse_cuda.c: what CUDA kernels take over from the steps around them ---- */
 
 /* Rewrites the plan's graph where a convolution's kernel shuffles pixels itself; *changed: place the values anew. */
-davy_result dv_fold_shuffles(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+davy_result dv_fold_shuffles(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
 /* The same for products that a kernel makes along with one of their factors (fuse_cuda_gate.c). */
-davy_result dv_fold_products(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+davy_result dv_fold_products(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
 /* The same for pictures whose channels are scaled by what becomes of their means (fuse_cuda_excite.c); then, once the values are
  * placed again, buffers for that. */
-davy_result dv_fold_excites(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
-davy_result dv_place_excites(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
+davy_result dv_fold_excites(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
+davy_result dv_place_excites(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options);
 /* The same for two convolutions in one (fuse_cuda_up_conv.c). */
-void dv_fold_up_convs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+void dv_fold_up_convs(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
 /* The same for two of which the first's result is wanted, too (fuse_cuda_conv_down.c). */
-void dv_fold_conv_downs(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+void dv_fold_conv_downs(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
 /* The same for what leads to a depthwise convolution, and for what follows its paired halves (fuse_cuda_depthwise.c). */
-void dv_fold_depthwise(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+void dv_fold_depthwise(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
 /* The same for the halves of transformer blocks (fuse_cuda_swin.c). */
-void dv_fold_swin(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+void dv_fold_swin(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
 /* The same for what leads to the frames of a convolution over time, where its kernel reads them transformed
  * (fuse_winograd.c). */
-davy_result dv_fold_winograd(dv_plan *plan, const dv_placement *place, const dv_plan_options *options, bool *changed);
+davy_result dv_fold_winograd(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
 /* Decides how each group norm gets its statistics: `conv` and `chunks` of place->norms. */
-davy_result dv_fold_norms(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
+davy_result dv_fold_norms(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options);
 /* Sets plan->direct, and the output's buffer takes no room, where the last convolution's kernel can store it. */
-davy_result dv_fold_store(dv_plan *plan, dv_placement *place, const dv_plan_options *options);
+davy_result dv_fold_store(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options);
 
 /* ---- choose.c ---- */
 

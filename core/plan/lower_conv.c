@@ -212,7 +212,7 @@ static void lower_bands(dv_lowering *l) {
         const dvk_winograd_band_args b = {.conv.y.h = h, .first = first, .rows = dv_min(rows, h - first)};
         const int64_t end = b.first + b.rows;
         l->node = frames;
-        dv_lower_frames_band(l, &(dv_band){dvk_band_from(&b), end < h ? end - 1 : h, dvk_band_to(&b)});
+        dv_lower_frames_band(l, &(dv_transform_rows){dvk_band_from(&b), end < h ? end - 1 : h, dvk_band_to(&b)});
         l->node = conv;
         lower_band(l, b.first, b.rows, &weight);
     }

@@ -1,7 +1,6 @@
 /* lower_gate.c - the steps of gated networks: depthwise convolutions, products, pooling, sampling. */
 #include <stddef.h>
 
-#include "core/graph/graph_priv.h"
 #include "core/plan/lower.h"
 
 #define FIELD(member) ((uint32_t)offsetof(dv_args, member))

@@ -1,5 +1,4 @@
 /* lower_move.c - the steps that only move pixels: resampling, padding, and the copies that a concat still needs. */
-#include "core/graph/graph_priv.h"
 #include "core/plan/lower.h"
 #include "kernels/dtype.h"
 

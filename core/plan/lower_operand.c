@@ -53,7 +53,7 @@ dv_operand dv_operand_state(const dv_lowering *l, uint64_t at, dv_shape s, int64
     return o;
 }
 
-dv_operand dv_operand_kept(const dv_lowering *l, const dv_ring *ring, bool leaves) {
+dv_operand dv_operand_kept(const dv_lowering *l, const dv_frame_ring *ring, bool leaves) {
     dv_operand o = dv_operand_state(l, ring->kept, ring->frame, ring->keep, true);
     if (ring->offloaded) {
         o.kind = DV_BIND_ARENA;
@@ -72,7 +72,7 @@ dv_operand dv_operand_ring(const dv_lowering *l, dv_value v, int64_t first, int6
     const dv_node *node = dv_lower_now(l);
     const int64_t c = dv_lower_shape(l, node->out).c / (node->op == DV_OP_PAST ? node->time.lead : node->time.frames);
     dv_operand o = dv_operand_of(l, v);
-    o.first += (first - dv_ring_base(node)) * c;
+    o.first += (first - dv_frame_ring_base(node)) * c;
     o.view.c = count * c;
     return o;
 }

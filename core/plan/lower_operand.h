@@ -19,7 +19,7 @@ dv_operand dv_operand_of(const dv_lowering *l, dv_value v);
 dv_operand dv_operand_state(const dv_lowering *l, uint64_t at, dv_shape s, int64_t keep, bool side_by_side);
 /* What a ring is given by the slice before, or leaves to the next. Of transformed frames that are offloaded this is fetched to a
  * buffer, or written back from one, as if that were the state. */
-dv_operand dv_operand_kept(const dv_lowering *l, const dv_ring *ring, bool leaves);
+dv_operand dv_operand_kept(const dv_lowering *l, const dv_frame_ring *ring, bool leaves);
 /* `count` frames of a ring from number `first` on, by where they lie in it. */
 dv_operand dv_operand_ring(const dv_lowering *l, dv_value v, int64_t first, int64_t count);
 
@@ -40,8 +40,8 @@ typedef struct dv_windows {
     const dv_time *time;
     bool continues, keeps;
     dv_operand x, y;
-    dv_operand state;    /* where anything is kept */
-    const dv_ring *ring; /* NULL: in none */
+    dv_operand state;          /* where anything is kept */
+    const dv_frame_ring *ring; /* NULL: in none */
 } dv_windows;
 
 /* ---- lower_transformed.c ---- */
@@ -55,7 +55,7 @@ typedef struct dv_transform {
 /* A step: to = the transform of `from`. */
 void dv_lower_transform(dv_lowering *l, const dv_operand *from, const dv_operand *to, const dv_transform *how);
 /* All steps of a slice's windows, or of one window of a ring, whose frames are read transformed. */
-void dv_lower_transformed(dv_lowering *l, const dv_windows *w, const dv_band *band);
+void dv_lower_transformed(dv_lowering *l, const dv_windows *w, const dv_transform_rows *band);
 void dv_lower_window_transformed(dv_lowering *l, const dv_operand *newest);
 
 #endif

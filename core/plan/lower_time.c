@@ -95,7 +95,7 @@ static dv_windows windows_of(dv_lowering *l) {
                     .y = dv_operand_of(l, node->out)};
     if (node->time.keep > 0 && (g->continues || g->keeps)) {
         const dv_shape s = dv_lower_shape(l, node->in[0]);
-        w.ring = dv_ring_of(l->place, l->node);
+        w.ring = dv_frame_ring_of(l->place, l->node);
         w.state = w.ring != NULL ? dv_operand_state(l, w.ring->kept, s, w.ring->keep, true)
                                  : take_state(l, s, node->time.keep);
     }
@@ -106,14 +106,14 @@ void dv_lower_frames(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const dv_place x = l->place->places[node->in[0]];
     const dv_place y = l->place->places[node->out];
-    const dv_buffer *b = &l->place->buffers[y.buffer];
+    const dv_plan_buffer *b = &l->place->buffers[y.buffer];
     if (node->fused.band > 0) { /* the convolution does it */
         return;
     }
     const dv_windows w = windows_of(l);
     if (node->fused.winograd > 0) {
         const int64_t h = w.x.view.h;
-        dv_lower_transformed(l, &w, &(dv_band){0, h, h});
+        dv_lower_transformed(l, &w, &(dv_transform_rows){0, h, h});
     } else if (b->frame < b->pixel) {
         lower_side_by_side(l, &w, x.buffer == y.buffer && x.frame == node->time.lead);
     } else {
@@ -121,7 +121,7 @@ void dv_lower_frames(dv_lowering *l) {
     }
 }
 
-void dv_lower_frames_band(dv_lowering *l, const dv_band *band) {
+void dv_lower_frames_band(dv_lowering *l, const dv_transform_rows *band) {
     const dv_windows w = windows_of(l);
     dv_lower_transformed(l, &w, band);
 }
@@ -133,7 +133,7 @@ void dv_lower_past(dv_lowering *l) {
     if (node->n_in > 0 || !l->plan->graph->continues) {
         return;
     }
-    const dv_ring *ring = dv_ring_of(l->place, l->node);
+    const dv_frame_ring *ring = dv_frame_ring_of(l->place, l->node);
     const dv_operand from = dv_operand_joined(dv_operand_kept(l, ring, false), ring->keep);
     const dv_operand to = dv_operand_ring(l, node->out, 0, node->time.lead);
     if (node->fused.winograd > 0) {
@@ -153,7 +153,7 @@ static bool lies_in_window(const dv_lowering *l, const dv_node *node) {
 void dv_lower_window(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const dv_time *t = &node->time;
-    const int64_t base = dv_ring_base(node);
+    const int64_t base = dv_frame_ring_base(node);
     const dv_operand newest = dv_operand_ring(l, node->out, base + t->lead, 1);
     if (node->fused.winograd > 0) {
         dv_lower_window_transformed(l, &newest);
@@ -167,7 +167,7 @@ void dv_lower_window(dv_lowering *l) {
         const dv_operand to = dv_operand_ring(l, node->out, base + i, 1);
         dv_lower_copy(l, &newest, &to, t->before == DV_BEFORE_FIRST ? 1.0f : 0.0f);
     }
-    const dv_ring *ring = t->keep > 0 ? dv_ring_of(l->place, l->node) : NULL;
+    const dv_frame_ring *ring = t->keep > 0 ? dv_frame_ring_of(l->place, l->node) : NULL;
     if (ring != NULL && !ring->offloaded) {
         const dv_operand from = dv_operand_ring(l, node->out, base + 1, t->lead);
         const dv_operand to = dv_operand_joined(dv_operand_kept(l, ring, true), t->lead);

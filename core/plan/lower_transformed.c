@@ -23,7 +23,7 @@ void dv_lower_transform(dv_lowering *l, const dv_operand *from, const dv_operand
 /* ---- plain frames for the next slice: the last `keep` of all so far, as they were before they were transformed ---- */
 
 typedef struct part { /* of a slice, that is being transformed */
-    const dv_ring *ring;
+    const dv_frame_ring *ring;
     int64_t first;     /* number of its first frame */
     int64_t slice;     /* frames of the slice */
     int64_t row, rows; /* of the pictures: that are kept */
@@ -90,7 +90,7 @@ static void clear_before(dv_lowering *l, const dv_operand *slots, const dv_opera
     }
 }
 
-void dv_lower_transformed(dv_lowering *l, const dv_windows *w, const dv_band *band) {
+void dv_lower_transformed(dv_lowering *l, const dv_windows *w, const dv_transform_rows *band) {
     const dv_time *t = w->time;
     const int64_t rows = band->to - band->from;
     dv_operand slots = dv_operand_channels(w->y, 0, w->x.view.c);
@@ -126,11 +126,11 @@ static int64_t frames_in_ring(const dv_lowering *l) {
 void dv_lower_window_transformed(dv_lowering *l, const dv_operand *newest) {
     const dv_node *node = dv_lower_now(l);
     const dv_operand x = dv_operand_of(l, node->in[0]);
-    const dv_ring *ring = l->plan->graph->keeps ? dv_ring_of(l->place, l->node) : NULL;
+    const dv_frame_ring *ring = l->plan->graph->keeps ? dv_frame_ring_of(l->place, l->node) : NULL;
     const part p = {ring, node->first, ring != NULL ? frames_in_ring(l) : 0, 0, x.view.h};
     transform_and_keep(l, &x, newest, &p);
     if (node->first == 0 && !l->plan->graph->continues) {
-        dv_operand slots = dv_operand_ring(l, node->out, dv_ring_base(node), 1);
+        dv_operand slots = dv_operand_ring(l, node->out, dv_frame_ring_base(node), 1);
         slots.view.sn = slots.view.c;
         clear_before(l, &slots, newest);
     }

@@ -14,16 +14,16 @@ static bool follows(dv_place a, dv_place first, int64_t channel) {
     return a.buffer == first.buffer && a.channel == channel && a.frame == first.frame && a.stride == first.stride;
 }
 
-void dv_place_put(dv_placement *p, dv_value v, dv_place where) {
+void dv_place_put(dv_memory_plan *p, dv_value v, dv_place where) {
     p->places[v] = where;
     p->blocks[where.buffer].last = dv_max(p->blocks[where.buffer].last, p->last_use[v]);
 }
 
-static void put(dv_placement *p, dv_value v, int32_t buffer) {
+static void put(dv_memory_plan *p, dv_value v, int32_t buffer) {
     dv_place_put(p, v, (dv_place){.buffer = buffer, .stride = 1});
 }
 
-static uint64_t bytes_of(const dv_buffer *b) {
+static uint64_t bytes_of(const dv_plan_buffer *b) {
     uint64_t bytes = dvk_dtype_size(b->dtype);
     const int64_t sides[4] = {b->shape.n, b->shape.h, b->shape.w, b->pixel};
     for (int i = 0; i < 4; i++) {
@@ -34,8 +34,8 @@ static uint64_t bytes_of(const dv_buffer *b) {
     return bytes;
 }
 
-int32_t dv_place_add(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first, int64_t last) {
-    dv_buffer *buffers = dv_grow(p->buffers, p->n_buffers + 1, &p->cap_buffers, sizeof *buffers);
+int32_t dv_place_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first, int64_t last) {
+    dv_plan_buffer *buffers = dv_grow(p->buffers, p->n_buffers + 1, &p->cap_buffers, sizeof *buffers);
     if (buffers == NULL) {
         return -1;
     }
@@ -46,8 +46,8 @@ int32_t dv_place_add(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t r
     }
     p->blocks = blocks;
     const int64_t step = dtype == DVK_F32 ? 1 : p->storage.channels;
-    dv_buffer *b = &p->buffers[p->n_buffers];
-    *b = (dv_buffer){.dtype = dtype, .shape = shape, .pixel = dv_div_up(room, step) * step};
+    dv_plan_buffer *b = &p->buffers[p->n_buffers];
+    *b = (dv_plan_buffer){.dtype = dtype, .shape = shape, .pixel = dv_div_up(room, step) * step};
     b->frame = shape.h * shape.w * b->pixel;
     uint64_t bytes = bytes_of(b);
     if (p->storage.align > DV_ARENA_ALIGN && bytes <= INT64_MAX) { /* sizes that keep every offset aligned */
@@ -57,7 +57,7 @@ int32_t dv_place_add(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t r
     return (int32_t)p->n_buffers++;
 }
 
-static int32_t add_buffer(dv_placement *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
+static int32_t add_buffer(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
     return dv_place_add(p, dtype, shape, shape.c, first, last);
 }
 
@@ -65,14 +65,14 @@ static bool is_view(dv_op op) {
     return op == DV_OP_CROP || op == DV_OP_SLICE || op == DV_OP_TAKE_FRAMES;
 }
 
-bool dv_place_can_move(const dv_placement *p, dv_value v, dvk_dtype dtype) {
+bool dv_place_can_move(const dv_memory_plan *p, dv_value v, dvk_dtype dtype) {
     const dv_op op = dv_place_producer(p, v)->op;
     return p->places[v].buffer < 0 && p->dtypes[v] == dtype && !is_view(op) && op != DV_OP_FRAMES && op != DV_OP_PAST &&
            op != DV_OP_WINDOW;
 }
 
 /* The inputs already lie one behind the other in one buffer: the concat is a view of them. */
-static bool lies_together(const dv_placement *p, const dv_node *node) {
+static bool lies_together(const dv_memory_plan *p, const dv_node *node) {
     const dv_place first = p->places[node->in[0]];
     int64_t channel = first.channel;
     for (int32_t i = 0; i < node->n_in; i++) {
@@ -87,7 +87,7 @@ static bool lies_together(const dv_placement *p, const dv_node *node) {
 
 /* A CUDA kernel may write whole octets of channels where its result seems to have the pixel for itself (cuda.h), so the
  * pixel of a slice that leaves less than an octet to the others is made larger. */
-static int64_t room_of(const dv_placement *p, const dv_node *node) {
+static int64_t room_of(const dv_memory_plan *p, const dv_node *node) {
     const dv_value_info *values = p->graph->values;
     const int64_t total = values[node->out].shape.c;
     int64_t room = total;
@@ -99,7 +99,7 @@ static int64_t room_of(const dv_placement *p, const dv_node *node) {
     return p->storage.channels > 1 ? room : total;
 }
 
-static bool place_concat(dv_placement *p, int64_t k) {
+static bool place_concat(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     if (p->places[node->out].buffer < 0) {
         dv_place where = p->places[node->in[0]];
@@ -128,21 +128,21 @@ static bool same_shape(dv_shape a, dv_shape b) {
 }
 
 /* v ends at node k, alone in its buffer and filling it: the result may take its place. */
-static bool ends_here(const dv_placement *p, dv_value v, const dv_node *node, int64_t k) {
+static bool ends_here(const dv_memory_plan *p, dv_value v, const dv_node *node, int64_t k) {
     const int32_t b = p->places[v].buffer;
     return b >= 0 && p->dtypes[v] == p->dtypes[node->out] && p->blocks[b].last <= k &&
            same_shape(p->buffers[b].shape, p->graph->values[node->out].shape);
 }
 
 /* Of a convolution: of what lies there. Of bands, which are transformed between its steps, too. */
-static bool reads_neighbours(const dv_placement *p, const dv_node *conv, int32_t buffer) {
+static bool reads_neighbours(const dv_memory_plan *p, const dv_node *conv, int32_t buffer) {
     const dv_node *frames = dv_frames_of_bands(p, conv);
     return p->places[conv->in[0]].buffer == buffer || (frames != NULL && p->places[frames->in[0]].buffer == buffer);
 }
 
 /* Buffer whose memory the result of an element-wise step may overwrite; -1: none. A convolution reads neighbours of its
  * input, so only its residuals count. */
-static int32_t in_place_buffer(const dv_placement *p, const dv_node *node, int64_t k) {
+static int32_t in_place_buffer(const dv_memory_plan *p, const dv_node *node, int64_t k) {
     const bool conv = node->op == DV_OP_CONV2D || node->op == DV_OP_DEPTHWISE;
     const bool product = node->op == DV_OP_MULTIPLY;
     const bool pointwise = node->op == DV_OP_ACT || node->op == DV_OP_ADD || node->op == DV_OP_GATE ||
@@ -166,7 +166,7 @@ static bool applies_itself(const dv_graph *g, const dv_node *norm) {
     return norm->out != DV_NO_VALUE && g->values[norm->out].uses > 0;
 }
 
-static void place_view(dv_placement *p, const dv_node *node) {
+static void place_view(dv_memory_plan *p, const dv_node *node) {
     dv_place where = p->places[node->in[0]];
     if (node->op == DV_OP_CROP) {
         where.y += node->pad_top;
@@ -181,7 +181,7 @@ static void place_view(dv_placement *p, const dv_node *node) {
 }
 
 /* v, which node k makes, in that buffer, or in a new one (-1), unless it has its place. */
-static bool place_result(dv_placement *p, dv_value v, int64_t k, int32_t buffer) {
+static bool place_result(dv_memory_plan *p, dv_value v, int64_t k, int32_t buffer) {
     if (p->places[v].buffer < 0) {
         buffer = buffer < 0 ? add_buffer(p, p->dtypes[v], p->graph->values[v].shape, k, k) : buffer;
         if (buffer < 0) {
@@ -195,7 +195,7 @@ static bool place_result(dv_placement *p, dv_value v, int64_t k, int32_t buffer)
     return true;
 }
 
-static bool place_node(dv_placement *p, int64_t k) {
+static bool place_node(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     if (node->op == DV_OP_GROUP_NORM && !applies_itself(p->graph, node)) {
         return true;
@@ -209,7 +209,7 @@ static bool place_node(dv_placement *p, int64_t k) {
            (node->fused.also == DV_NO_VALUE || place_result(p, node->fused.also, k, -1));
 }
 
-static bool place_all(dv_placement *p) {
+static bool place_all(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = g->n_nodes - 1; k >= 0; k--) {
         const dv_node *node = &g->nodes[k];
@@ -238,7 +238,7 @@ int64_t dv_norm_stride(const dv_graph *g, int32_t norm) {
     return dv_div_up(s.n * s.c, 16) * 16; /* keeps shift as aligned as scale */
 }
 
-static bool place_norm(dv_placement *p, int64_t k) {
+static bool place_norm(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     dv_norm_place *norm = &p->norms[k];
     const dv_shape s = dv_shape_of(p->graph, node->in[0]);
@@ -255,7 +255,7 @@ static bool place_norm(dv_placement *p, int64_t k) {
     return norm->partial >= 0 && norm->coefficients >= 0;
 }
 
-davy_result dv_place_norms(dv_placement *p) {
+davy_result dv_place_norms(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         if (!g->nodes[k].dead && g->nodes[k].op == DV_OP_GROUP_NORM && !place_norm(p, k)) {
@@ -270,7 +270,7 @@ davy_result dv_place_norms(dv_placement *p) {
     return DAVY_OK;
 }
 
-void dv_placement_free(dv_placement *p) {
+void dv_memory_plan_free(dv_memory_plan *p) {
     dv_free(p->places);
     dv_free(p->dtypes);
     dv_free(p->last_use);
@@ -283,8 +283,8 @@ void dv_placement_free(dv_placement *p) {
     memset(p, 0, sizeof *p);
 }
 
-davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_placement *out) {
-    dv_placement p = {.graph = g, .storage = *storage};
+davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_memory_plan *out) {
+    dv_memory_plan p = {.graph = g, .storage = *storage};
     const uint64_t n = (uint64_t)g->n_values;
     p.places = dv_calloc(n, sizeof *p.places);
     p.dtypes = dv_calloc(n, sizeof *p.dtypes);
@@ -311,6 +311,6 @@ davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_pla
     *out = p;
     return DAVY_OK;
 no_memory:
-    dv_placement_free(&p);
+    dv_memory_plan_free(&p);
     return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }

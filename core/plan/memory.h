@@ -14,16 +14,16 @@ typedef struct dv_place {
     int64_t stride; /* of these, from one picture to the next */
 } dv_place;
 
-typedef struct dv_buffer {
+typedef struct dv_plan_buffer {
     dvk_dtype dtype; /* DVK_F32 for small vectors too */
     dv_shape shape;
     int64_t pixel; /* elements from one pixel to the next, >= shape.c */
     int64_t frame; /* from one picture to the next; of a clip less than a pixel, where its frames lie side by side */
     bool ring;     /* of frames side by side, each a value of its own */
-} dv_buffer;
+} dv_plan_buffer;
 
-typedef struct dv_ring { /* of a clip's slice: frames that it is given by the one before and leaves to the next */
-    int32_t number;      /* dv_time.ring */
+typedef struct dv_frame_ring { /* of a clip's slice: frames that it is given by the one before and leaves to the next */
+    int32_t number;            /* dv_time.ring */
     int32_t buffer;
     int64_t begins, ends; /* nodes: its first past, its last window; where all windows are made at once the same, or, in
                              bands, the convolution */
@@ -33,7 +33,7 @@ typedef struct dv_ring { /* of a clip's slice: frames that it is given by the on
     bool offloaded;       /* then these are of use: */
     int64_t from, by;     /* nodes: it may be fetched from this one on, and has been written back before that one */
     int32_t in, out; /* buffers it is fetched to and written back from: its own; plain frames, of transformed ones */
-} dv_ring;
+} dv_frame_ring;
 
 /* Buffers of a live group norm's partial statistics and of its scale and shift; of a mean that is "excite" (fuse_cuda_excite.c),
  * of its rows of sums and of the weights that it scales; of a mean or norm that is given (given_statistics.c), the mean or statistics instead. */
@@ -54,7 +54,7 @@ typedef struct dv_storage { /* how values between the convolutions are kept */
     double tflops, gbs; /* what steps are guessed to take */
 } dv_storage;
 
-typedef struct dv_placement {
+typedef struct dv_memory_plan {
     const dv_graph *graph;
     dv_storage storage;
     dv_place *places;     /* of values */
@@ -63,31 +63,31 @@ typedef struct dv_placement {
     int64_t *last_use;    /* of values: node; n_nodes for the output; -1: never used */
     bool *by_rows;        /* of values: who makes or reads them wants their pixels one behind the other */
     dv_norm_place *norms; /* of nodes */
-    dv_buffer *buffers;
+    dv_plan_buffer *buffers;
     int64_t n_buffers, cap_buffers;
     dv_block *blocks; /* of buffers, in nodes */
     int64_t cap_blocks;
-    dv_ring *rings; /* in the order of their numbers */
+    dv_frame_ring *rings; /* in the order of their numbers */
     int64_t n_rings, cap_rings;
     uint64_t state_bytes, offloaded_bytes; /* of the rings */
-} dv_placement;
+} dv_memory_plan;
 
 /* The graph's input, its output and what follows the last convolution stay f32, so that pictures do not band. */
-davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_placement *out);
+davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_memory_plan *out);
 /* Then, with `conv` and `chunks` of the norms as they shall be: buffers for the group norms. */
-davy_result dv_place_norms(dv_placement *p);
+davy_result dv_place_norms(dv_memory_plan *p);
 /* Rings, once their values are placed: room for their state, and how long they live for the sake of what is offloaded. */
-davy_result dv_place_rings(dv_placement *p);
+davy_result dv_place_rings(dv_memory_plan *p);
 /* That of node k, a past, a window or frames side by side; NULL: nothing is kept. */
-const dv_ring *dv_ring_of(const dv_placement *p, int64_t k);
-void dv_placement_free(dv_placement *p);
+const dv_frame_ring *dv_frame_ring_of(const dv_memory_plan *p, int64_t k);
+void dv_memory_plan_free(dv_memory_plan *p);
 
 /* Of a convolution whose frames are transformed in bands as it goes on, the node of frames; NULL: of none. */
-const dv_node *dv_frames_of_bands(const dv_placement *p, const dv_node *node);
+const dv_node *dv_frames_of_bands(const dv_memory_plan *p, const dv_node *node);
 /* Group norm node whose coefficients live node k applies; -1: none. */
 int32_t dv_norm_used(const dv_graph *g, int64_t k);
 /* Of a past or a window: where in its ring, in frames from the first pixel's first on, the oldest frame lies. */
-int64_t dv_ring_base(const dv_node *node);
+int64_t dv_frame_ring_base(const dv_node *node);
 /* What is kept of frames that lie in such pictures: as they were before they were transformed. */
 dv_shape dv_kept_shape(const dv_node *node, dv_shape pictures);
 /* Floats from scale to shift in a coefficients buffer. */

@@ -7,12 +7,12 @@
 
 enum { LEAST_CHANNELS = 8 }; /* a frame's in a pixel are a multiple: what CUDA's kernels ask of a view */
 
-static bool may_be_strided(const dv_placement *p, dv_value v) {
+static bool may_be_strided(const dv_memory_plan *p, dv_value v) {
     return !p->by_rows[v];
 }
 
 /* Of `count` such frames, two or more. */
-static int32_t add_side_by_side(dv_placement *p, dvk_dtype dtype, dv_shape frame, int64_t count, int64_t k) {
+static int32_t add_side_by_side(dv_memory_plan *p, dvk_dtype dtype, dv_shape frame, int64_t count, int64_t k) {
     const dv_shape shape = {1, frame.h, frame.w, count * frame.c};
     const int32_t b = dv_place_add(p, dtype, shape, shape.c, k, k);
     if (b >= 0) {
@@ -22,12 +22,12 @@ static int32_t add_side_by_side(dv_placement *p, dvk_dtype dtype, dv_shape frame
 }
 
 /* So that, as in a concat (memory.c), a kernel does not take one frame's channels for all of a pixel. */
-static int64_t room_of(const dv_placement *p, int64_t part, int64_t all) {
+static int64_t room_of(const dv_memory_plan *p, int64_t part, int64_t all) {
     const int64_t octet = p->storage.channels;
     return octet > 1 && dv_div_up(part, octet) == dv_div_up(all, octet) ? all + octet : all;
 }
 
-static bool place_frames(dv_placement *p, int64_t k) {
+static bool place_frames(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_value x = node->in[0];
     const dv_shape out = p->graph->values[node->out].shape;
@@ -55,7 +55,7 @@ static bool place_frames(dv_placement *p, int64_t k) {
 }
 
 /* The parts of the operand's channels are frames where it lies among frames of so many channels. */
-static bool place_to_frames(dv_placement *p, int64_t k) {
+static bool place_to_frames(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_value x = node->in[0];
     const dv_shape out = p->graph->values[node->out].shape;
@@ -79,7 +79,7 @@ static bool place_to_frames(dv_placement *p, int64_t k) {
     return true;
 }
 
-static bool place_join(dv_placement *p, int64_t k) {
+static bool place_join(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_shape shape = p->graph->values[node->out].shape;
     if (p->places[node->out].buffer < 0) {
@@ -102,14 +102,14 @@ static bool place_join(dv_placement *p, int64_t k) {
     return true;
 }
 
-const dv_node *dv_frames_of_bands(const dv_placement *p, const dv_node *node) {
+const dv_node *dv_frames_of_bands(const dv_memory_plan *p, const dv_node *node) {
     const bool bands = node->op == DV_OP_CONV2D && node->fused.band > 0;
     return bands ? &p->graph->nodes[p->producer[node->in[0]]] : NULL;
 }
 
 /* ---- rings ---- */
 
-int64_t dv_ring_base(const dv_node *node) {
+int64_t dv_frame_ring_base(const dv_node *node) {
     return node->first;
 }
 
@@ -121,14 +121,14 @@ dv_shape dv_kept_shape(const dv_node *node, dv_shape pictures) {
     return pictures;
 }
 
-static const dv_node *maker_of(const dv_placement *p, dv_value v) {
+static const dv_node *maker_of(const dv_memory_plan *p, dv_value v) {
     return &p->graph->nodes[p->producer[v]];
 }
 
 /* The windows of a ring and what they are made of, from the last of them on. A pixel has room for the frames of one window;
  * every frame lies one behind the frame before it, and so, after those of a window, where the first's next pixel was:
  * nobody wants that any more. At the end some pixels more are wanted. */
-static bool place_ring(dv_placement *p, int64_t k) {
+static bool place_ring(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_shape shape = p->graph->values[node->out].shape;
     const int64_t c = shape.c / node->time.frames;
@@ -136,13 +136,13 @@ static bool place_ring(dv_placement *p, int64_t k) {
     if (buffer < 0) {
         return false;
     }
-    dv_buffer *b = &p->buffers[buffer];
+    dv_plan_buffer *b = &p->buffers[buffer];
     const uint64_t behind = (uint64_t)(dv_div_up(node->first, node->time.frames) * b->pixel) * dvk_dtype_size(b->dtype);
     p->blocks[buffer].bytes += dv_align_up(behind, p->storage.align);
     b->ring = true;
     for (bool more = true; more;) {
         const dv_value past = node->in[1];
-        const dv_place where = {.buffer = buffer, .channel = (int32_t)(dv_ring_base(node) * c), .stride = 1};
+        const dv_place where = {.buffer = buffer, .channel = (int32_t)(dv_frame_ring_base(node) * c), .stride = 1};
         dv_place_put(p, node->out, where);
         dv_place_put(p, past, where);
         more = maker_of(p, past)->n_in > 0;
@@ -152,14 +152,14 @@ static bool place_ring(dv_placement *p, int64_t k) {
 }
 
 /* What an element-wise step reads last may lie where its result shall, once there is room. */
-static bool may_be_raw(const dv_placement *p, const dv_node *node, dv_value v, int32_t past) {
+static bool may_be_raw(const dv_memory_plan *p, const dv_node *node, dv_value v, int32_t past) {
     const bool pointwise = node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ACT || node->op == DV_OP_AFFINE;
     const dv_value raw = node->in[0];
     return pointwise && node->fused.n_res == 0 && p->last_use[raw] == p->producer[v] && p->producer[raw] > past &&
            dv_place_can_move(p, raw, p->dtypes[v]) && may_be_strided(p, raw);
 }
 
-static bool place_window(dv_placement *p, int64_t k) {
+static bool place_window(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     if (p->places[node->out].buffer < 0 && !place_ring(p, k)) {
         return false;
@@ -177,7 +177,7 @@ static bool place_window(dv_placement *p, int64_t k) {
     return true;
 }
 
-bool dv_place_clip(dv_placement *p, int64_t k) {
+bool dv_place_clip(dv_memory_plan *p, int64_t k) {
     switch (p->graph->nodes[k].op) {
     case DV_OP_WINDOW:
         return place_window(p, k);

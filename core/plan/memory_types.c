@@ -4,7 +4,7 @@
 
 /* ---- uses ---- */
 
-static void note_use(dv_placement *p, dv_value v, int64_t node) {
+static void note_use(dv_memory_plan *p, dv_value v, int64_t node) {
     if (v != DV_NO_VALUE && p->last_use[v] < node) {
         p->last_use[v] = node;
     }
@@ -14,7 +14,7 @@ static bool reads_rows(dv_op op) {
     return op == DV_OP_LAYER_NORM || op == DV_OP_RMS_NORM;
 }
 
-static void find_uses(dv_placement *p) {
+static void find_uses(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
@@ -49,7 +49,7 @@ static void find_uses(dv_placement *p) {
 /* ---- types ---- */
 
 /* From the output back to the convolutions that give it, and through 1x1 ones, which only mix channels. */
-static void mark_output_f32(dv_placement *p, dv_value v) {
+static void mark_output_f32(dv_memory_plan *p, dv_value v) {
     const dv_node *node = dv_place_producer(p, v);
     if (p->dtypes[v] == DVK_F32 && v != p->graph->output) {
         return;
@@ -70,7 +70,7 @@ static void mark_output_f32(dv_placement *p, dv_value v) {
 }
 
 /* What decides who belongs to which token, and the few tokens themselves, is f32. */
-static void mark_dictionary_f32(dv_placement *p) {
+static void mark_dictionary_f32(dv_memory_plan *p) {
     for (int64_t k = 0; k < p->graph->n_nodes; k++) {
         const dv_node *node = &p->graph->nodes[k];
         const dv_op op = node->op;
@@ -90,7 +90,7 @@ static void mark_dictionary_f32(dv_placement *p) {
 }
 
 /* Transformed frames are f16 whatever the network's values are stored as. */
-static void mark_winograd_f16(dv_placement *p) {
+static void mark_winograd_f16(dv_memory_plan *p) {
     for (int64_t k = 0; k < p->graph->n_nodes; k++) {
         const dv_node *node = &p->graph->nodes[k];
         if (!node->dead && node->fused.winograd > 0 && node->op != DV_OP_CONV2D) {
@@ -99,7 +99,7 @@ static void mark_winograd_f16(dv_placement *p) {
     }
 }
 
-void dv_place_types(dv_placement *p) {
+void dv_place_types(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     for (int64_t v = 0; v < g->n_values; v++) {
         const dv_shape s = g->values[v].shape;

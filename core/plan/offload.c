@@ -6,8 +6,8 @@
 #include "kernels/dtype.h"
 
 /* Of the kept frames, which lie in a buffer from `slot` on. */
-static dv_transfer frames_at(const dv_placement *place, const dv_ring *ring, int32_t buffer, int64_t slot) {
-    const dv_buffer *b = &place->buffers[buffer];
+static dv_transfer frames_at(const dv_memory_plan *place, const dv_frame_ring *ring, int32_t buffer, int64_t slot) {
+    const dv_plan_buffer *b = &place->buffers[buffer];
     const uint64_t size = dvk_dtype_size(b->dtype);
     return (dv_transfer){.at = place->blocks[buffer].offset + (uint64_t)(slot * ring->frame.c) * size,
                          .pitch = (uint64_t)b->pixel * size,
@@ -17,11 +17,11 @@ static dv_transfer frames_at(const dv_placement *place, const dv_ring *ring, int
 }
 
 /* Where the last frames of a slice lie. */
-static int64_t last_slot(const dv_graph *g, const dv_ring *ring) {
+static int64_t last_slot(const dv_graph *g, const dv_frame_ring *ring) {
     const dv_node *node = &g->nodes[ring->ends];
     return ring->out != ring->buffer  ? 0
            : node->op == DV_OP_FRAMES ? node->time.lead + g->values[node->in[0]].shape.n - ring->keep
-                                      : dv_ring_base(node) + 1;
+                                      : dv_frame_ring_base(node) + 1;
 }
 
 typedef enum order { WRITTEN_BACK, MAY_FETCH, FETCHED, MAY_WRITE_BACK } order; /* at a node: room is made, then taken */
@@ -44,7 +44,7 @@ static void add_sync(builder *b, int64_t node, order what, bool begins) {
 }
 
 /* What is kept of a ring is there when its last window is, at node `ends`: before node ends + 1. */
-static void add_transfers(builder *b, const dv_placement *place, const dv_ring *ring) {
+static void add_transfers(builder *b, const dv_memory_plan *place, const dv_frame_ring *ring) {
     const dv_graph *g = place->graph;
     if (g->continues) {
         b->plan->transfers[b->plan->n_transfers++] = frames_at(place, ring, ring->in, 0);
@@ -60,7 +60,7 @@ static void add_transfers(builder *b, const dv_placement *place, const dv_ring *
     }
 }
 
-davy_result dv_plan_rings(dv_plan *p, const dv_placement *place, const int64_t *first_step) {
+davy_result dv_plan_rings(dv_plan *p, const dv_memory_plan *place, const int64_t *first_step) {
     const uint64_t most = 2 * (uint64_t)place->n_rings + 1;
     p->kept = dv_calloc((uint64_t)place->n_rings + 1, sizeof *p->kept);
     p->transfers = dv_calloc(most, sizeof *p->transfers);
@@ -68,7 +68,7 @@ davy_result dv_plan_rings(dv_plan *p, const dv_placement *place, const int64_t *
     builder b = {p, first_step, dv_calloc(2 * most, sizeof *b.keys)};
     const bool ok = p->kept != NULL && p->transfers != NULL && p->syncs != NULL && b.keys != NULL;
     for (int64_t i = 0; ok && i < place->n_rings; i++) {
-        const dv_ring *ring = &place->rings[i];
+        const dv_frame_ring *ring = &place->rings[i];
         p->kept[p->n_kept++] = (dv_kept){ring->kept, ring->bytes, ring->offloaded};
         if (ring->offloaded) {
             add_transfers(&b, place, ring);

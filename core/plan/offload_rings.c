@@ -10,7 +10,7 @@
 
 /* ---- how long ---- */
 
-static double node_ns(const dv_placement *p, const dv_node *node) {
+static double node_ns(const dv_memory_plan *p, const dv_node *node) {
     if (node->dead || node->out == DV_NO_VALUE) {
         return 0.0;
     }
@@ -24,12 +24,12 @@ static double node_ns(const dv_placement *p, const dv_node *node) {
     return out * taps * products * 2.0 / (p->storage.tflops * 1e3) + out * 2.0 / p->storage.gbs;
 }
 
-static double transfer_ns(const dv_ring *ring) {
+static double transfer_ns(const dv_frame_ring *ring) {
     return (double)ring->bytes / DV_BUS_GBS;
 }
 
 typedef struct schedule {
-    dv_placement *p;
+    dv_memory_plan *p;
     double *at;     /* when node k begins; k may be their number */
     uint64_t *live; /* bytes of the buffers alive at node k */
     uint64_t *room; /* that there may be */
@@ -41,7 +41,7 @@ static void free_schedule(schedule *s) {
     dv_free(s->room);
 }
 
-static bool make_schedule(dv_placement *p, schedule *s) {
+static bool make_schedule(dv_memory_plan *p, schedule *s) {
     const uint64_t n = (uint64_t)p->graph->n_nodes + 1;
     *s = (schedule){.p = p,
                     .at = dv_calloc(n, sizeof *s->at),
@@ -82,7 +82,7 @@ static bool extend(schedule *s, const dv_block *b, int64_t k) {
 static void plan_fetches(schedule *s) {
     double end = s->at[s->p->graph->n_nodes];
     for (int64_t i = s->p->n_rings - 1; i >= 0; i--) {
-        dv_ring *ring = &s->p->rings[i];
+        dv_frame_ring *ring = &s->p->rings[i];
         if (ring->offloaded) {
             dv_block *block = &s->p->blocks[ring->in];
             end = (end < s->at[ring->begins] ? end : s->at[ring->begins]) - transfer_ns(ring);
@@ -99,7 +99,7 @@ static void plan_fetches(schedule *s) {
 static void plan_write_backs(schedule *s) {
     double end = 0.0;
     for (int64_t i = 0; i < s->p->n_rings; i++) {
-        dv_ring *ring = &s->p->rings[i];
+        dv_frame_ring *ring = &s->p->rings[i];
         if (ring->offloaded) {
             dv_block *block = &s->p->blocks[ring->out];
             const double ready = s->at[ring->ends + 1];
@@ -113,7 +113,7 @@ static void plan_write_backs(schedule *s) {
 }
 
 /* A ring is there from its first past on and until its last window has been copied: more where there is room. */
-static bool plan_transfers(dv_placement *p) {
+static bool plan_transfers(dv_memory_plan *p) {
     schedule s;
     if (!make_schedule(p, &s)) {
         return false;
@@ -139,7 +139,7 @@ static bool plan_transfers(dv_placement *p) {
 
 /* ---- which ---- */
 
-static bool keep_resident(dv_placement *p, dv_ring *ring, uint64_t *left) {
+static bool keep_resident(dv_memory_plan *p, dv_frame_ring *ring, uint64_t *left) {
     const bool fits = ring->bytes <= *left;
     if (fits) {
         *left -= ring->bytes;
@@ -151,7 +151,7 @@ static bool keep_resident(dv_placement *p, dv_ring *ring, uint64_t *left) {
 }
 
 /* From both ends of the slice: what is wanted at once, and what is made last, would be waited for. */
-static void divide(dv_placement *p) {
+static void divide(dv_memory_plan *p) {
     uint64_t left = p->storage.offload ? p->storage.resident : UINT64_MAX;
     int64_t first = 0, end = p->n_rings;
     for (bool more = true; more && first < end;) {
@@ -172,7 +172,7 @@ static void divide(dv_placement *p) {
 /* ---- frames that are transformed ---- */
 
 /* The window whose frame is number `first`. */
-static int64_t find_window(const dv_placement *p, const dv_ring *ring, int64_t first) {
+static int64_t find_window(const dv_memory_plan *p, const dv_frame_ring *ring, int64_t first) {
     const dv_graph *g = p->graph;
     int64_t k = ring->begins;
     while (k < ring->ends && (g->nodes[k].dead || g->nodes[k].op != DV_OP_WINDOW ||
@@ -184,7 +184,7 @@ static int64_t find_window(const dv_placement *p, const dv_ring *ring, int64_t f
 
 /* What is kept of them is plain and does not lie among them. It is read until the first of them is there, and made from the
  * one on with which the last begin. */
-static bool place_apart(dv_placement *p, dv_ring *ring) {
+static bool place_apart(dv_memory_plan *p, dv_frame_ring *ring) {
     const dv_node *last = &p->graph->nodes[ring->ends];
     if (last->fused.winograd == 0) {
         return true;
@@ -202,7 +202,7 @@ static bool place_apart(dv_placement *p, dv_ring *ring) {
 /* ---- rings ---- */
 
 /* The operand of a first past is not there; what it is about is its own shape. */
-static dv_ring ring_of(const dv_placement *p, int64_t k) {
+static dv_frame_ring ring_of(const dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     dv_shape s = dv_kept_shape(node, p->graph->values[node->out].shape);
     s.n = 1;
@@ -211,24 +211,24 @@ static dv_ring ring_of(const dv_placement *p, int64_t k) {
     const int64_t octet = dtype == DVK_F32 ? 1 : p->storage.channels;
     const int64_t pixel = dv_div_up(s.c * node->time.keep, octet) * octet;
     const uint64_t bytes = (uint64_t)(s.h * s.w * pixel) * dvk_dtype_size(dtype);
-    return (dv_ring){.number = node->time.ring,
-                     .buffer = p->places[node->out].buffer,
-                     .in = p->places[node->out].buffer,
-                     .out = p->places[node->out].buffer,
-                     .begins = k,
-                     .ends = k,
-                     .frame = s,
-                     .keep = node->time.keep,
-                     .bytes = dv_align_up(bytes, p->storage.align)};
+    return (dv_frame_ring){.number = node->time.ring,
+                           .buffer = p->places[node->out].buffer,
+                           .in = p->places[node->out].buffer,
+                           .out = p->places[node->out].buffer,
+                           .begins = k,
+                           .ends = k,
+                           .frame = s,
+                           .keep = node->time.keep,
+                           .bytes = dv_align_up(bytes, p->storage.align)};
 }
 
-static bool add_ring(dv_placement *p, int64_t k) {
-    dv_ring *rings = dv_grow(p->rings, p->n_rings + 1, &p->cap_rings, sizeof *rings);
+static bool add_ring(dv_memory_plan *p, int64_t k) {
+    dv_frame_ring *rings = dv_grow(p->rings, p->n_rings + 1, &p->cap_rings, sizeof *rings);
     if (rings == NULL) {
         return false;
     }
     p->rings = rings;
-    const dv_ring ring = ring_of(p, k);
+    const dv_frame_ring ring = ring_of(p, k);
     int64_t at = p->n_rings++;
     for (; at > 0 && rings[at - 1].number > ring.number; at--) {
         rings[at] = rings[at - 1];
@@ -237,7 +237,7 @@ static bool add_ring(dv_placement *p, int64_t k) {
     return true;
 }
 
-static dv_ring *find_ring(const dv_placement *p, int64_t k) {
+static dv_frame_ring *find_ring(const dv_memory_plan *p, int64_t k) {
     const int32_t number = p->graph->nodes[k].time.ring;
     for (int64_t i = 0; i < p->n_rings; i++) {
         if (p->rings[i].number == number) {
@@ -247,23 +247,23 @@ static dv_ring *find_ring(const dv_placement *p, int64_t k) {
     return NULL;
 }
 
-const dv_ring *dv_ring_of(const dv_placement *p, int64_t k) {
+const dv_frame_ring *dv_frame_ring_of(const dv_memory_plan *p, int64_t k) {
     return find_ring(p, k);
 }
 
-static bool begins_ring(const dv_placement *p, const dv_node *node) {
+static bool begins_ring(const dv_memory_plan *p, const dv_node *node) {
     const dv_graph *g = p->graph;
     if (node->dead || node->time.keep == 0 || !(g->continues || g->keeps)) {
         return false;
     }
     if (node->op == DV_OP_FRAMES) {
-        const dv_buffer *b = &p->buffers[p->places[node->out].buffer];
+        const dv_plan_buffer *b = &p->buffers[p->places[node->out].buffer];
         return b->frame < b->pixel;
     }
     return node->op == DV_OP_PAST && node->n_in == 0;
 }
 
-static bool list_rings(dv_placement *p) {
+static bool list_rings(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         if (begins_ring(p, &g->nodes[k]) && !add_ring(p, k)) {
@@ -281,7 +281,7 @@ static bool list_rings(dv_placement *p) {
     return true;
 }
 
-davy_result dv_place_rings(dv_placement *p) {
+davy_result dv_place_rings(dv_memory_plan *p) {
     bool ok = list_rings(p);
     if (ok && p->n_rings > 0) {
         divide(p);

@@ -26,7 +26,7 @@ void dv_plan_release(dv_plan *p) {
     dv_free(p);
 }
 
-static davy_result lower_all(dv_plan *p, const dv_placement *place, const dv_plan_options *options) {
+static davy_result lower_all(dv_plan *p, const dv_memory_plan *place, const dv_plan_options *options) {
     dv_lowering l = {.plan = p, .place = place, .options = options};
     int64_t *first_step = dv_calloc((uint64_t)p->graph->n_nodes + 1, sizeof *first_step);
     davy_result r = first_step != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
@@ -65,7 +65,7 @@ static dv_storage storage_of(const dv_plan_options *options) {
 }
 
 /* Places and sizes; on CUDA after what the kernels take over is settled. */
-static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_placement *place) {
+static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memory_plan *place) {
     const dv_storage storage = storage_of(options);
     davy_result r = dv_place_values(p->graph, &storage, place);
     bool changed = false;
@@ -74,7 +74,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
         r = r == DAVY_OK ? dv_fold_products(p, place, options, &changed) : r;
     }
     if (r == DAVY_OK && changed) {
-        dv_placement_free(place);
+        dv_memory_plan_free(place);
         r = dv_place_values(p->graph, &storage, place);
         changed = false;
     }
@@ -86,7 +86,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
         dv_fold_swin(p, place, options, &changed);
     }
     if (r == DAVY_OK && changed) {
-        dv_placement_free(place);
+        dv_memory_plan_free(place);
         r = dv_place_values(p->graph, &storage, place);
     }
     changed = false;
@@ -94,7 +94,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
         r = dv_fold_winograd(p, place, options, &changed);
     }
     if (r == DAVY_OK && changed) {
-        dv_placement_free(place);
+        dv_memory_plan_free(place);
         r = dv_place_values(p->graph, &storage, place);
     }
     if (r == DAVY_OK && options->given_means) {
@@ -118,7 +118,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_plac
 }
 
 davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out) {
-    dv_placement place = {0};
+    dv_memory_plan place = {0};
     dv_plan *p = dv_calloc(1, sizeof *p);
     if (p == NULL) {
         dv_graph_release(graph);
@@ -131,7 +131,7 @@ davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_p
     }
     if (r == DAVY_OK) {
         dv_plan_time(p);
-        dv_plan_turn(p, options->caps);
+        dv_plan_reverse_scan(p, options->caps);
         p->input = dv_view_of(&place, graph->input, &p->input_at);
         p->output = dv_view_of(&place, graph->output, &p->output_at);
         const uint64_t load = dv_convert_scratch(options, "load", &p->input);
@@ -142,7 +142,7 @@ davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_p
     } else {
         dv_plan_release(p);
     }
-    dv_placement_free(&place);
+    dv_memory_plan_free(&place);
     return r;
 }
 

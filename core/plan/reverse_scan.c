@@ -27,7 +27,7 @@ static bool follows(const dv_plan *p, const dv_step *s) {
     return is_conv(s - 1) && x != NULL && y != NULL && x->at == y->at && s->args.conv.x.h == (s - 1)->args.conv.y.h;
 }
 
-void dv_plan_turn(dv_plan *p, const dvk_cuda_caps *caps) {
+void dv_plan_reverse_scan(dv_plan *p, const dvk_cuda_caps *caps) {
     for (int64_t k = 1; caps != NULL && k < p->n_steps; k++) {
         dv_step *s = &p->steps[k];
         if (is_conv(s) && s->kernel.cuda->turns && follows(p, s)) {

@@ -72,7 +72,7 @@ static davy_result encode_segment(encoding *e, const uint8_t *p, uint64_t bytes,
     }
     davy_result r = DAVY_OK;
     for (uint64_t at = 0; r == DAVY_OK && at < bytes;) {
-        const uint64_t end = dv_split_next(e->t->stages[stage], p, at, bytes);
+        const uint64_t end = dv_pretokenizer_next(e->t->stages[stage], p, at, bytes);
         r = encode_segment(e, p + at, end - at, stage + 1);
         at = end;
     }

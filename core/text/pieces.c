@@ -119,7 +119,7 @@ davy_result dv_pieces_begin(dv_tokenizer *t, int64_t n, bool prefix) {
                                              : r;
 }
 
-davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_piece *piece) {
+davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_vocab_piece *piece) {
     if (piece->type < DV_PIECE_NORMAL || piece->type > DV_PIECE_BYTE ||
         !(piece->score <= 3e38f && piece->score >= -3e38f)) {
         return dv_fail(DAVY_E_FORMAT, "%s: piece %" PRId64 ": its type is %" PRId64 " and its score %g", t->where, id,

@@ -14,7 +14,7 @@ enum {
 typedef struct dv_tokenizer dv_tokenizer;
 
 /* Of tokenizer.json: model BPE (no dropout, no prefixes or suffixes). Byte-level: normaliser none or NFC; pre-tokenisers of
- * the forms and regular expressions listed in split.c; decoder ByteLevel. SentencePiece's form (Llama 2): normaliser
+ * the forms and regular expressions listed in pretokenizer.c; decoder ByteLevel. SentencePiece's form (Llama 2): normaliser
  * Prepend and Replace, or pre-tokeniser Metaspace; byte_fallback; decoders that undo them.
  * Anything else is DAVY_E_UNSUPPORTED, a file that contradicts itself DAVY_E_FORMAT; the message names file and field.
  */

@@ -15,11 +15,14 @@ static const struct {
     const char *pre;
     bool nfc, ignore_merges;
     int32_t n_stages;
-    dv_split stages[2];
+    dv_pretokenizer stages[2];
 } kinds[] = {
-    {"gpt-2", false, false, 1, {DV_SPLIT_GPT2}},   {"smollm", false, false, 2, {DV_SPLIT_DIGITS, DV_SPLIT_GPT2}},
-    {"qwen2", true, false, 1, {DV_SPLIT_QWEN2}},   {"llama-bpe", false, true, 1, {DV_SPLIT_LLAMA3}},
-    {"llama3", false, true, 1, {DV_SPLIT_LLAMA3}}, {"llama-v3", false, true, 1, {DV_SPLIT_LLAMA3}},
+    {"gpt-2", false, false, 1, {DV_PRETOKENIZER_GPT2}},
+    {"smollm", false, false, 2, {DV_PRETOKENIZER_DIGITS, DV_PRETOKENIZER_GPT2}},
+    {"qwen2", true, false, 1, {DV_PRETOKENIZER_QWEN2}},
+    {"llama-bpe", false, true, 1, {DV_PRETOKENIZER_LLAMA3}},
+    {"llama3", false, true, 1, {DV_PRETOKENIZER_LLAMA3}},
+    {"llama-v3", false, true, 1, {DV_PRETOKENIZER_LLAMA3}},
 };
 
 enum { MODEL, PRE, TOKENS, TYPES, MERGES, BOS, EOS, ADD_BOS, SCORES, ADD_SPACE, KEYS };
@@ -199,7 +202,7 @@ static davy_result read_scores(reading *g) {
 
 static davy_result each_piece(void *user, int64_t index, const char *text, uint64_t bytes) {
     reading *g = user;
-    const dv_piece piece = {.name = {text, bytes}, .score = g->scores[index], .type = g->types[index]};
+    const dv_vocab_piece piece = {.name = {text, bytes}, .score = g->scores[index], .type = g->types[index]};
     return dv_pieces_add(g->t, index, &piece);
 }
 

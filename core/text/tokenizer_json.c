@@ -165,7 +165,7 @@ static davy_result read_normalizer(dv_tokenizer *t, const dv_json *v, const char
     return strcmp(type, "NFC") == 0 && !t->spaces ? DAVY_OK : unknown(t, field, type);
 }
 
-static davy_result add_stage(dv_tokenizer *t, const char *field, dv_split stage) {
+static davy_result add_stage(dv_tokenizer *t, const char *field, dv_pretokenizer stage) {
     if (t->n_stages == DV_MAX_STAGES) {
         return wrong(t, field, "is one part too many");
     }
@@ -174,7 +174,7 @@ static davy_result add_stage(dv_tokenizer *t, const char *field, dv_split stage)
 }
 
 static davy_result read_split(dv_tokenizer *t, const dv_json *v, const char *field) {
-    dv_split kind = DV_SPLIT_GPT2;
+    dv_pretokenizer kind = DV_PRETOKENIZER_GPT2;
     bool invert = false;
     const char *pattern = dv_json_string(dv_json_get(dv_json_get(v, "pattern"), "Regex"));
     const char *behavior = dv_json_string(dv_json_get(v, "behavior"));
@@ -182,7 +182,7 @@ static davy_result read_split(dv_tokenizer *t, const dv_json *v, const char *fie
     if (r < 0 || pattern == NULL || behavior == NULL) {
         return r < 0 ? r : wrong(t, field, "has no pattern.Regex or no behavior");
     }
-    if (!dv_split_known(pattern, &kind)) {
+    if (!dv_pretokenizer_known(pattern, &kind)) {
         return unknown(t, field, pattern);
     }
     return strcmp(behavior, "Isolated") == 0 && !invert ? add_stage(t, field, kind)
@@ -230,7 +230,7 @@ static davy_result read_pre_tokenizer(dv_tokenizer *t, const dv_json *v, const c
     }
     if (strcmp(type, "Digits") == 0) {
         r = get_bool(t, v, field, "individual_digits", false, &flag);
-        return r < 0 ? r : add_stage(t, field, flag ? DV_SPLIT_DIGITS : DV_SPLIT_DIGIT_RUNS);
+        return r < 0 ? r : add_stage(t, field, flag ? DV_PRETOKENIZER_DIGITS : DV_PRETOKENIZER_DIGIT_RUNS);
     }
     if (strcmp(type, "ByteLevel") != 0) {
         return unknown(t, field, type);
@@ -241,7 +241,7 @@ static davy_result read_pre_tokenizer(dv_tokenizer *t, const dv_json *v, const c
         return r < 0 ? r : unknown(t, field, "add_prefix_space");
     }
     r = get_bool(t, v, field, "use_regex", true, &flag);
-    return r == DAVY_OK && flag ? add_stage(t, field, DV_SPLIT_GPT2) : r;
+    return r == DAVY_OK && flag ? add_stage(t, field, DV_PRETOKENIZER_GPT2) : r;
 }
 
 static davy_result read_decoder(dv_tokenizer *t, const dv_json *v, const char *field) {

@@ -106,7 +106,7 @@ static bool is(const field *f, uint64_t number, uint32_t wire) {
 /* ---- its messages ---- */
 
 static davy_result add_piece(reading *g, message m) {
-    dv_piece piece = {.name = {"", 0}, .type = DV_PIECE_NORMAL};
+    dv_vocab_piece piece = {.name = {"", 0}, .type = DV_PIECE_NORMAL};
     while (m.left > 0) {
         field f;
         if (!next_field(&m, &f)) {

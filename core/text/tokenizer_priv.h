@@ -45,14 +45,14 @@ typedef struct dv_merge {
 
 enum { DV_NO_MERGE = 0x7fffffff, DV_MAX_STAGES = 8 };
 
-typedef enum dv_split {
-    DV_SPLIT_GPT2,
-    DV_SPLIT_QWEN2,
-    DV_SPLIT_LLAMA3,
-    DV_SPLIT_NANOCHAT,
-    DV_SPLIT_DIGITS,    /* every number character alone */
-    DV_SPLIT_DIGIT_RUNS /* runs of them */
-} dv_split;
+typedef enum dv_pretokenizer {
+    DV_PRETOKENIZER_GPT2,
+    DV_PRETOKENIZER_QWEN2,
+    DV_PRETOKENIZER_LLAMA3,
+    DV_PRETOKENIZER_NANOCHAT,
+    DV_PRETOKENIZER_DIGITS,    /* every number character alone */
+    DV_PRETOKENIZER_DIGIT_RUNS /* runs of them */
+} dv_pretokenizer;
 
 typedef struct dv_slot {
     uint64_t key;
@@ -86,7 +86,7 @@ struct dv_tokenizer {
     bool byte_fallback; /* what has no token is written in those of its bytes */
     dv_prefix prefix;
     float *scores; /* by id: merged as SentencePiece does it, the best score first; NULL: by the list of merges */
-    dv_split stages[DV_MAX_STAGES];
+    dv_pretokenizer stages[DV_MAX_STAGES];
     int32_t n_stages;
     dv_ids before, after; /* the post-processor's */
 };
@@ -112,21 +112,21 @@ davy_result dv_tokenizer_room(dv_tokenizer *t, uint64_t n, uint8_t **at); /* beh
 davy_result dv_spaces_finish(dv_tokenizer *t);                            /* pieces.c */
 
 /* SentencePiece's pieces, in GGUF files too: begin, one after the other by id, done. */
-typedef enum dv_piece_type {
+typedef enum dv_vocab_piece_type {
     DV_PIECE_NORMAL = 1,
     DV_PIECE_UNKNOWN,
     DV_PIECE_CONTROL,
     DV_PIECE_USER,
     DV_PIECE_UNUSED,
     DV_PIECE_BYTE
-} dv_piece_type;
-typedef struct dv_piece {
+} dv_vocab_piece_type;
+typedef struct dv_vocab_piece {
     dv_name name;
     float score;
     int64_t type;
-} dv_piece;
+} dv_vocab_piece;
 davy_result dv_pieces_begin(dv_tokenizer *t, int64_t n, bool prefix);
-davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_piece *piece);
+davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_vocab_piece *piece);
 davy_result dv_pieces_done(dv_tokenizer *t, bool byte_fallback);
 /* The tokens of a folder's tokenizer_config.json and added_tokens.json; before done. */
 davy_result dv_pieces_add_folder(dv_tokenizer *t, const char *folder);
@@ -161,9 +161,9 @@ davy_result dv_added_split(const dv_tokenizer *t, const dv_added_set *set, const
                            const dv_guard *guard, dv_part_fn part, void *user);
 
 /* The end of the piece that starts at `at` in a segment of `end` bytes. */
-uint64_t dv_split_next(dv_split kind, const uint8_t *p, uint64_t at, uint64_t end);
+uint64_t dv_pretokenizer_next(dv_pretokenizer kind, const uint8_t *p, uint64_t at, uint64_t end);
 /* A published regular expression; false: not known. */
-bool dv_split_known(const char *pattern, dv_split *out);
+bool dv_pretokenizer_known(const char *pattern, dv_pretokenizer *out);
 
 typedef struct dv_bpe_scratch { /* zeros at first; dv_bpe_scratch_clear */
     uint32_t *symbols, *next, *previous;

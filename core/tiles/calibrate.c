@@ -122,7 +122,7 @@ static void close_trial(trial *t) {
 static davy_result run(trial *t) {
     const dv_work work = {
         .stage = t->stage, .in = t->in, .out = t->out, .in_mul = 1.0f, .out_mul = 1.0f, .tiling = {.width = -1}};
-    dv_routes_drop(t->e);
+    dv_tile_plans_drop(t->e);
     return dv_engine_run(t->e, &work);
 }
 

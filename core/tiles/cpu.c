@@ -2,15 +2,15 @@
  * band. */
 #include <string.h>
 
-#include "core/tiles/band.h"
-#include "core/tiles/engine_job.h"
+#include "core/tiles/fade_band.h"
+#include "core/tiles/picture_run.h"
 #include "core/base/error.h"
 
 typedef struct run {
-    dv_job *j;
+    dv_picture_run *j;
     dv_instance *instance;
-    dvk_view output; /* of a tile */
-    dv_band band;    /* no rows: tiles do not fade */
+    dvk_view output;   /* of a tile */
+    dv_fade_band band; /* no rows: tiles do not fade */
     int64_t picture;
     char *kept;         /* of tiles that share norms, of each what its rest needs */
     float *partial;     /* statistics of one's part */
@@ -18,7 +18,7 @@ typedef struct run {
 } run;
 
 static davy_result load_tile(run *r, int64_t ty, int64_t tx) {
-    const dv_job *j = r->j;
+    const dv_picture_run *j = r->j;
     const dvk_view input = dv_instance_input(r->instance);
     const dvk_image image =
         dv_image_part(&j->work->in, r->picture, j->route->y.origin[ty], j->route->x.origin[tx], input.h, input.w);
@@ -48,9 +48,9 @@ static davy_result store_tile(run *r, int64_t ty, int64_t tx) {
 
 /* Stores the rows that are finished after row ty of tiles. */
 static davy_result store_band(run *r, int64_t ty) {
-    const dvk_view view = dv_band_finished(&r->band, ty, r->j->work->out.channels);
+    const dvk_view view = dv_fade_band_finished(&r->band, ty, r->j->work->out.channels);
     const davy_result result = view.h > 0 ? store_rectangle(r, &view, r->band.row, 0) : DAVY_OK;
-    return result == DAVY_OK ? dv_band_end_row(&r->band, ty, &r->j->watch) : result;
+    return result == DAVY_OK ? dv_fade_band_end_row(&r->band, ty, &r->j->watch) : result;
 }
 
 /* ---- the run ---- */
@@ -69,15 +69,15 @@ static davy_result compute_tile(run *r, int64_t ty, int64_t tx) {
 static davy_result run_tile(run *r, int64_t ty, int64_t tx) {
     davy_result result = compute_tile(r, ty, tx);
     if (result == DAVY_OK) {
-        result =
-            r->band.rows != NULL ? dv_band_add(&r->band, &r->output, 0, ty, tx, &r->j->watch) : store_tile(r, ty, tx);
+        result = r->band.rows != NULL ? dv_fade_band_add(&r->band, &r->output, 0, ty, tx, &r->j->watch)
+                                      : store_tile(r, ty, tx);
     }
     return result;
 }
 
 /* A pass over all tiles. */
 static davy_result share_mean(run *r, int32_t k) {
-    const dv_route *route = r->j->route;
+    const dv_cached_tile_plan *route = r->j->route;
     const dvk_view x = dv_instance_mean_of(r->instance, k);
     dv_mean_sum sum;
     davy_result result = dv_mean_begin(&sum, x.c);
@@ -116,7 +116,7 @@ static davy_result add_norm(run *r, int64_t k, dv_norm_sum *sum, int64_t tile) {
 
 /* All tiles go on from norm k - 1 to norm k. */
 static davy_result share_norm(run *r, int64_t k) {
-    const dv_route *route = r->j->route;
+    const dv_cached_tile_plan *route = r->j->route;
     const int64_t groups = dv_program_plan(route->programs[0])->norms[k].groups;
     dv_norm_sum sum;
     davy_result result = dv_norm_begin(&sum, groups);
@@ -131,7 +131,7 @@ static davy_result share_norm(run *r, int64_t k) {
 }
 
 static davy_result run_picture(run *r) {
-    const dv_route *route = r->j->route;
+    const dv_cached_tile_plan *route = r->j->route;
     davy_result result = DAVY_OK;
     for (int32_t k = 0; result == DAVY_OK && k < route->layout.means; k++) {
         result = share_mean(r, k);
@@ -141,7 +141,7 @@ static davy_result run_picture(run *r) {
     }
     for (int64_t ty = 0; result == DAVY_OK && ty < route->y.count; ty++) {
         if (r->band.rows != NULL) {
-            result = dv_band_begin_row(&r->band, ty, &r->j->watch);
+            result = dv_fade_band_begin_row(&r->band, ty, &r->j->watch);
         }
         for (int64_t tx = 0; result == DAVY_OK && tx < route->x.count; tx++) {
             result = run_tile(r, ty, tx);
@@ -154,9 +154,9 @@ static davy_result run_picture(run *r) {
 }
 
 static void let_go(run *r) {
-    const dv_job *j = r->j;
+    const dv_picture_run *j = r->j;
     dv_heap_free(j->e->services.heap, DV_MEM_WORKSPACE, r->band.rows, j->route->layout.band);
-    dv_band_free(&r->band);
+    dv_fade_band_free(&r->band);
     dv_heap_free(j->e->services.heap, DV_MEM_WORKSPACE, r->kept, j->route->layout.kept);
     dv_free(r->partial);
     dv_program_give(j->route->programs[0], r->instance);
@@ -164,7 +164,7 @@ static void let_go(run *r) {
 }
 
 static davy_result acquire_kept(run *r) {
-    const dv_layout *l = &r->j->route->layout;
+    const dv_tile_schedule *l = &r->j->route->layout;
     const dv_plan *plan = dv_program_plan(r->j->route->programs[0]);
     void *kept = NULL;
     r->partial = dv_calloc((uint64_t)dv_norm_floats(plan), sizeof *r->partial);
@@ -178,8 +178,8 @@ static davy_result acquire_kept(run *r) {
 
 /* Weights, arena, band, what tiles leave. */
 static davy_result acquire(run *r) {
-    dv_job *j = r->j;
-    dv_route *route = j->route;
+    dv_picture_run *j = r->j;
+    dv_cached_tile_plan *route = j->route;
     davy_result result = dv_program_load(route->programs[0], &j->watch);
     if (result == DAVY_OK) {
         result = dv_program_take(route->programs[0], &r->instance);
@@ -189,7 +189,7 @@ static davy_result acquire(run *r) {
     }
     if (result == DAVY_OK && (dv_axis_fades(&route->y) || dv_axis_fades(&route->x))) {
         void *rows = NULL;
-        result = dv_band_create(&route->y, &route->x, 1, r->output.h, r->output.c, j->e->services.pool, &r->band);
+        result = dv_fade_band_create(&route->y, &route->x, 1, r->output.h, r->output.c, j->e->services.pool, &r->band);
         result = result == DAVY_OK
                      ? dv_heap_alloc(j->e->services.heap, DV_MEM_WORKSPACE, route->layout.band, "tiles", &rows)
                      : result;
@@ -198,7 +198,7 @@ static davy_result acquire(run *r) {
     return result == DAVY_OK && route->layout.norms > 0 ? acquire_kept(r) : result;
 }
 
-davy_result dv_job_run_cpu(dv_job *j, bool *acquired) {
+davy_result dv_picture_run_cpu(dv_picture_run *j, bool *acquired) {
     run r = {.j = j};
     davy_result result = acquire(&r);
     *acquired = result == DAVY_OK;

@@ -46,7 +46,7 @@ static davy_result acquire(dv_cuda_run *r) {
     if (result == DAVY_OK) {
         result = dv_cuda_reserve(r);
     }
-    return result == DAVY_OK ? dv_cuda_open_home(r) : result;
+    return result == DAVY_OK ? dv_cuda_open_multi_gpu(r) : result;
 }
 
 /* After an error. Main queues go on when all others of the run are done, so that the instances can be used again; and the
@@ -60,7 +60,7 @@ static void settle(dv_cuda_run *r) {
         }
     }
     if (r->home != NULL) {
-        dv_cuda_close_home(r);
+        dv_cuda_close_multi_gpu(r);
     }
     if (!w->in_device && !w->out_device) {
         return;
@@ -146,9 +146,10 @@ static davy_result run_groups(dv_cuda_run *r) {
 
 /* All pictures at once; those whose tiles share something one after the other, in passes for that and one for the result. */
 static davy_result run_passes(dv_cuda_run *r) {
-    const dv_layout *l = &r->j->route->layout;
+    const dv_tile_schedule *l = &r->j->route->layout;
     davy_result result = DAVY_OK;
-    for (r->picture = 0; result == DAVY_OK && r->picture < (dv_layout_shares(l) ? r->j->work->in.n : 1); r->picture++) {
+    for (r->picture = 0; result == DAVY_OK && r->picture < (dv_tile_schedule_shares(l) ? r->j->work->in.n : 1);
+         r->picture++) {
         for (r->mean = 0; result == DAVY_OK && r->mean < l->means; r->mean++) {
             result = run_groups(r);
             result = result == DAVY_OK ? dv_cuda_give_mean(r) : result;
@@ -162,10 +163,10 @@ static davy_result run_passes(dv_cuda_run *r) {
     return result;
 }
 
-davy_result dv_job_run_cuda(dv_job *j, bool *acquired) {
-    const dv_route *route = j->route;
+davy_result dv_picture_run_cuda(dv_picture_run *j, bool *acquired) {
+    const dv_cached_tile_plan *route = j->route;
     const dv_work *w = j->work;
-    const int64_t together = dv_layout_shares(&route->layout) ? 1 : w->in.n; /* pictures */
+    const int64_t together = dv_tile_schedule_shares(&route->layout) ? 1 : w->in.n; /* pictures */
     dv_cuda_run r = {.j = j,
                      .n_lanes = route->n_lanes,
                      .tiles = route->y.count * route->x.count * together,
@@ -183,7 +184,7 @@ davy_result dv_job_run_cuda(dv_job *j, bool *acquired) {
         result = run_passes(&r);
     }
     if (result == DAVY_OK) {
-        result = dv_cuda_close_home(&r);
+        result = dv_cuda_close_multi_gpu(&r);
     }
     if (result != DAVY_OK) {
         davy_error_info error = {.struct_size = sizeof error};

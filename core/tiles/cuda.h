@@ -2,7 +2,7 @@
 #ifndef DV_ENGINE_CUDA_H
 #define DV_ENGINE_CUDA_H
 
-#include "core/tiles/engine_job.h"
+#include "core/tiles/picture_run.h"
 #include "core/exec/run_cuda.h"
 #include "core/tiles/staging.h"
 
@@ -34,7 +34,7 @@ typedef struct dv_lane { /* one GPU */
  * on a queue `home` of its own: behind the first lane's steps it would have to wait for them. With one lane home is its
  * main queue. */
 typedef struct dv_cuda_run {
-    dv_job *j;
+    dv_picture_run *j;
     dv_lane lanes[DV_LANES];
     int32_t n_lanes;
     int64_t tiles, together, groups;
@@ -110,13 +110,13 @@ uint64_t dv_cuda_sum_bytes(const dv_cuda_run *r, const dv_lane *lane);  /* of DV
 davy_result dv_cuda_prepare_fades(dv_cuda_run *r);
 davy_result dv_cuda_fade(dv_cuda_run *r, const dvk_view *output, const dv_group *g, dv_tile_place at);
 
-/* cuda_home.c */
-davy_result dv_cuda_open_home(dv_cuda_run *r);
-davy_result dv_cuda_close_home(dv_cuda_run *r); /* main queues go on when home is done */
+/* multi_gpu.c */
+davy_result dv_cuda_open_multi_gpu(dv_cuda_run *r);
+davy_result dv_cuda_close_multi_gpu(dv_cuda_run *r); /* main queues go on when home is done */
 /* The caller's pictures in the first GPU's memory become the input of another lane. */
-davy_result dv_cuda_load_away(dv_cuda_run *r, dv_lane *lane, const dv_group *g);
+davy_result dv_cuda_scatter(dv_cuda_run *r, dv_lane *lane, const dv_group *g);
 /* Before anything of a lane's next group: what it overwrites has been taken. */
-davy_result dv_cuda_await_taken(dv_cuda_run *r, dv_lane *lane);
+davy_result dv_cuda_await_gathered(dv_cuda_run *r, dv_lane *lane);
 davy_result dv_cuda_gather(dv_cuda_run *r, dv_lane *lane, const dv_group *g);
 
 #endif

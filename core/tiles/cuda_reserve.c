@@ -78,7 +78,7 @@ davy_result dv_cuda_reserve(dv_cuda_run *r) {
     for (int32_t l = 0; result == DAVY_OK && l < r->n_lanes; l++) {
         result = take_inputs(r, &r->lanes[l]);
         result = result == DAVY_OK ? take_outputs(r, &r->lanes[l]) : result;
-        if (result == DAVY_OK && dv_layout_shares(&r->j->route->layout)) {
+        if (result == DAVY_OK && dv_tile_schedule_shares(&r->j->route->layout)) {
             result = take(&r->lanes[l], DV_SLOT_MEANS, dv_cuda_sum_bytes(r, &r->lanes[l]));
         }
         if (result == DAVY_OK && r->j->route->layout.norms > 0) {

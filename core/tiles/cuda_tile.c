@@ -33,7 +33,7 @@ uint64_t dv_cuda_piece(const dv_staging *staging) {
 
 /* Of a tile, as it lies in the caller's picture. */
 static dvk_image input_rectangle(const dv_cuda_run *r, int64_t tile, const dvk_view *input) {
-    const dv_route *route = r->j->route;
+    const dv_cached_tile_plan *route = r->j->route;
     const dv_tile_place at = dv_cuda_place(r, tile);
     return dv_image_part(&r->j->work->in, at.picture, route->y.origin[at.ty], route->x.origin[at.tx], input->h,
                          input->w);
@@ -93,7 +93,7 @@ static davy_result bring(dv_cuda_run *r, dv_lane *lane, const dv_group *g, const
 static davy_result load(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     const dvk_view input = dv_instance_input(lane->instance);
     if (r->j->work->in_device) {
-        return lane->index > 0 ? dv_cuda_load_away(r, lane, g) : dv_cuda_load(r, lane->instance, lane->main, g, &input);
+        return lane->index > 0 ? dv_cuda_scatter(r, lane, g) : dv_cuda_load(r, lane->instance, lane->main, g, &input);
     }
     dvk_image image;
     davy_result result = bring(r, lane, g, &input, &image);
@@ -215,7 +215,7 @@ davy_result dv_cuda_put(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const dv
 
 davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     /* the input may lie where the output of the group before lies */
-    davy_result result = r->gathers ? dv_cuda_await_taken(r, lane) : DAVY_OK;
+    davy_result result = r->gathers ? dv_cuda_await_gathered(r, lane) : DAVY_OK;
     if (result == DAVY_OK) {
         result = r->norm > 0 ? dv_cuda_keep(r, lane, g, r->norm - 1, true) : load(r, lane, g);
     }

@@ -1,5 +1,5 @@
 /* engine.c - from detected weights to something that runs: creation, facts, plans of a size. Loading is in load.c,
- * the runs are in run.c, the choice of tiles in size.c, what is remembered in route.c. */
+ * the runs are in run.c, the choice of tiles in size.c, what is remembered in tile_plan_cache.c. */
 #include "core/tiles/engine_priv.h"
 
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "core/cuda/gpu.h"
 #include "core/base/error.h"
 #include "core/graph/segment.h"
-#include "core/clip/stream.h"
 
 const char *dv_stage_name(dv_stage stage) {
     return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
@@ -267,7 +266,7 @@ void dv_engine_release(dv_engine *e) {
         return;
     }
     if (e->lock != NULL) {
-        dv_routes_drop(e);
+        dv_tile_plans_drop(e);
     }
     dv_int8_clear(&e->int8);
     dv_stores_release(e->stores);
@@ -338,8 +337,8 @@ davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_
     if (h < 1 || w < 1) {
         return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld", dv_stage_name(stage), (long long)w, (long long)h);
     }
-    dv_route *route = NULL;
-    const davy_result r = dv_route_get(e, &q, &route);
+    dv_cached_tile_plan *route = NULL;
+    const davy_result r = dv_tile_plan_get(e, &q, &route);
     if (r != DAVY_OK) {
         return r;
     }
@@ -354,7 +353,7 @@ davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_
     out->tile_width = (int32_t)route->x.tile;
     out->tile_height = (int32_t)route->y.tile;
     out->tile_frames = 1;
-    dv_route_release(route);
+    dv_tile_plan_release(route);
     return DAVY_OK;
 }
 
@@ -380,4 +379,13 @@ char *dv_engine_dump_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w) {
     char *text = dv_plan_dump(plan);
     dv_plan_release(plan);
     return text;
+}
+
+bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out) {
+    dv_clip_rule rule = {0};
+    if (stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage] && e->arch->clip != NULL) {
+        e->arch->clip(e->cfg, stage, &rule);
+    }
+    *out = rule;
+    return rule.first > 0;
 }

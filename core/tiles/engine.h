@@ -5,23 +5,9 @@
 #define DV_ENGINE_H
 
 #include "core/arch/arch.h"
-#include "core/base/log.h"
-#include "core/base/mem.h"
-#include "core/base/pool.h"
+#include "core/base/services.h"
+#include "core/base/watch.h"
 #include "kernels/kernel.h"
-
-typedef struct dv_gpu dv_gpu;         /* cuda/gpu.h */
-typedef struct dv_profile dv_profile; /* profile.h: adds up step times while it is on */
-
-typedef struct dv_services { /* what the context lends; outlives the engine */
-    dv_heap *heap;
-    dv_pool *pool;
-    const dv_log *log;
-    dv_profile *profile;
-    uint32_t cpu;   /* DVK_CPU_* bits allowed */
-    dv_gpu **gpus;  /* all of them compute */
-    int32_t n_gpus; /* 0: the CPU computes */
-} dv_services;
 
 typedef struct dv_engine dv_engine;
 
@@ -45,16 +31,8 @@ void dv_engine_release(dv_engine *e);
 const dv_arch *dv_engine_arch(const dv_engine *e);
 void dv_engine_info(const dv_engine *e, davy_model_info *out); /* all but latent_scale/shift overrides */
 
-/* How a run is watched and stopped. All members optional. */
-typedef struct dv_control {
-    davy_progress_fn progress; /* throttled by the engine to 20 calls a second, on the calling thread */
-    void *progress_user;
-    int32_t (*cancelled)(void *user); /* polled at least every 100 ms; non-zero: DAVY_E_CANCELLED */
-    void *cancelled_user;
-    uint64_t deadline_ns; /* dv_now_ns time; 0: none; then DAVY_E_TIMEOUT */
-    /* Progress of a larger job: reported done = base + share * part of this run. total 0: this run alone, 0..1000. */
-    uint64_t base, share, total;
-} dv_control;
+/* How a stage takes clips; false: it takes pictures by themselves. */
+bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out);
 
 /* Packs the weights of all stages now (else done by the first run that needs them); gives them and cached arenas back. */
 davy_result dv_engine_load(dv_engine *e, const dv_control *control);

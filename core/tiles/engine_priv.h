@@ -10,7 +10,7 @@
 #include "core/exec/run.h"
 #include "core/tiles/tile.h"
 
-enum { DV_STAGES = 4, DV_ROUTES = 8, DV_LANES = 16 };
+enum { DV_STAGES = 4, DV_CACHED_TILE_PLANS = 8, DV_LANES = 16 };
 
 #define DV_WORTH_SHARING_NS 3e6 /* what takes less stays on one GPU */
 
@@ -41,7 +41,7 @@ typedef struct dv_request {
 } dv_request;
 
 /* How a picture will be computed: which tiles, which kernels. */
-typedef struct dv_layout {
+typedef struct dv_tile_schedule {
     int64_t tile_h, tile_w;
     int64_t overlap; /* input samples */
     bool exact;
@@ -62,23 +62,23 @@ typedef struct dv_layout {
     uint64_t flops;     /* all tiles of a picture */
     double cost;        /* also */
     double moving;      /* ns that a group's pictures take to come and go, from and to the host */
-} dv_layout;
+} dv_tile_schedule;
 
 /* An answered request: layout, axes and the programs that compute a tile, one for each GPU. Reference-counted. */
-typedef struct dv_route {
+typedef struct dv_cached_tile_plan {
     _Atomic int32_t refs;
     dv_request request;
-    dv_layout layout;
+    dv_tile_schedule layout;
     dv_axis y, x;
     int64_t out_c; /* channels of the network's output */
     int32_t n_lanes;
     dv_store *stores[DV_LANES];
     dv_program *programs[DV_LANES];
     uint64_t used_at; /* under the engine's lock */
-} dv_route;
+} dv_cached_tile_plan;
 
-typedef struct dv_clip_memos dv_clip_memos; /* clip/choice_cache.c */
-struct dv_job;                              /* engine_job.h */
+typedef struct dv_clip_choice_cache dv_clip_choice_cache; /* clip/choice_cache.c */
+struct dv_picture_run;                                    /* picture_run.h */
 
 struct dv_engine {
     dv_services services;
@@ -95,14 +95,14 @@ struct dv_engine {
     dv_reach reach[DV_STAGES];
     uint64_t parameters, weight_bytes;
     dv_mutex *lock;
-    dv_cond *finished;          /* a run ended */
-    int32_t running;            /* under the lock, like all below */
-    uint64_t running_bytes;     /* workspace of those runs */
-    struct dv_job *jobs;        /* those runs */
-    int32_t n_lanes;            /* the CPU is one, or every GPU is one */
-    dv_store *stores[DV_LANES]; /* replaced by unload */
-    dv_route *routes[DV_ROUTES];
-    dv_clip_memos *clips; /* how clips were computed before; NULL: none was */
+    dv_cond *finished;           /* a run ended */
+    int32_t running;             /* under the lock, like all below */
+    uint64_t running_bytes;      /* workspace of those runs */
+    struct dv_picture_run *jobs; /* those runs */
+    int32_t n_lanes;             /* the CPU is one, or every GPU is one */
+    dv_store *stores[DV_LANES];  /* replaced by unload */
+    dv_cached_tile_plan *routes[DV_CACHED_TILE_PLANS];
+    dv_clip_choice_cache *clips; /* how clips were computed before; NULL: none was */
     uint64_t clock;
 };
 
@@ -150,40 +150,41 @@ davy_result dv_engine_unload_alone(dv_engine *e, const dv_store *store, bool *un
 
 /* size.c: the best layout within `available` bytes; store: what is packed already, NULL: nothing. DAVY_E_BUDGET
  * names need and budget. */
-davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
-                             dv_layout *out);
+davy_result dv_tile_schedule_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                                    dv_tile_schedule *out);
 /* Something else than pictures that is cut alike: what a layout costs whose tile size, overlap and `lean` are set. */
-typedef struct dv_gauge {
-    davy_result (*measure)(const void *user, const dv_request *request, dv_layout *l);
+typedef struct dv_schedule_cost {
+    davy_result (*measure)(const void *user, const dv_request *request, dv_tile_schedule *l);
     const void *user;
-} dv_gauge;
+} dv_schedule_cost;
 
-davy_result dv_layout_choose_by(dv_engine *e, const dv_gauge *gauge, const dv_request *request, uint64_t available,
-                                dv_layout *out);
+davy_result dv_tile_schedule_choose_by(dv_engine *e, const dv_schedule_cost *gauge, const dv_request *request,
+                                       uint64_t available, dv_tile_schedule *out);
 /* group.c: what a layout costs, whose tile size, overlap and `together` are set. */
-davy_result dv_layout_measure(dv_engine *e, dv_store *store, const dv_request *request, dv_layout *l);
-uint64_t dv_layout_need(const dv_layout *l);
+davy_result dv_tile_schedule_measure(dv_engine *e, dv_store *store, const dv_request *request, dv_tile_schedule *l);
+uint64_t dv_tile_schedule_need(const dv_tile_schedule *l);
 /* Of a layout that fits with one tile at a time: how many are computed together, and on how many GPUs. */
-davy_result dv_layout_group(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available, dv_layout *l);
+davy_result dv_tile_schedule_group(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                                   dv_tile_schedule *l);
 /* Whether a picture's tiles share something, so that they go through several passes. */
-static inline bool dv_layout_shares(const dv_layout *l) {
+static inline bool dv_tile_schedule_shares(const dv_tile_schedule *l) {
     return l->means > 0 || l->norms > 0;
 }
 
 /* The request that a run of the steps is planned for. */
-dv_request dv_layout_request(const dv_request *request, const dv_layout *l);
-bool dv_layout_better(const dv_layout *a, const dv_layout *b);
+dv_request dv_tile_schedule_request(const dv_request *request, const dv_tile_schedule *l);
+bool dv_tile_schedule_better(const dv_tile_schedule *a, const dv_tile_schedule *b);
 bool dv_stage_tiles_exactly(const dv_reach *reach);
-void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layout *layout, dv_axis_desc *y,
-                    dv_axis_desc *x);
+void dv_tile_schedule_axes(const dv_engine *e, const dv_request *request, const dv_tile_schedule *layout,
+                           dv_axis_desc *y, dv_axis_desc *x);
 
-/* route.c */
-davy_result dv_route_get(dv_engine *e, const dv_request *request, dv_route **out); /* referenced */
-void dv_route_release(dv_route *route);
-void dv_route_forget(dv_engine *e, dv_route *route); /* the next dv_route_get decides anew */
-void dv_routes_drop(dv_engine *e);
+/* tile_plan_cache.c */
+davy_result dv_tile_plan_get(dv_engine *e, const dv_request *request, dv_cached_tile_plan **out); /* referenced */
+void dv_tile_plan_release(dv_cached_tile_plan *route);
+void dv_tile_plan_forget(dv_engine *e, dv_cached_tile_plan *route); /* the next dv_tile_plan_get decides anew */
+void dv_tile_plans_drop(dv_engine *e);
 /* Idle arenas of all routes but `except`, least recently used first, until at most keep_bytes remain. */
-void dv_routes_trim(dv_engine *e, const dv_route *except, uint64_t keep_bytes);
+void dv_tile_plans_trim(dv_engine *e, const dv_cached_tile_plan *except, uint64_t keep_bytes);
 uint64_t dv_engine_budget(const dv_engine *e);
 uint64_t dv_engine_available(dv_engine *e); /* of the lane that has least */
 /* run.c, under the lock: weights on a lane that runs of pictures still use, though the engine has given them up. */

@@ -3,7 +3,6 @@
 
 #include "core/tiles/engine_priv.h"
 #include "core/base/error.h"
-#include "core/clip/stream.h"
 
 void dv_stores_release(dv_store *stores[DV_LANES]) {
     for (int32_t l = 0; l < DV_LANES; l++) {
@@ -95,7 +94,7 @@ davy_result dv_engine_unload(dv_engine *e) {
     memcpy(old, e->stores, sizeof old);
     memcpy(e->stores, fresh, sizeof fresh);
     dv_mutex_unlock(e->lock);
-    dv_routes_drop(e);
+    dv_tile_plans_drop(e);
     dv_stores_release(old);
     return DAVY_OK;
 }
@@ -108,11 +107,11 @@ davy_result dv_engine_unload_alone(dv_engine *e, const dv_store *store, bool *un
     if (!ours) {
         return DAVY_OK;
     }
-    dv_routes_drop(e);
+    dv_tile_plans_drop(e);
     *unloaded = dv_store_refs(store) == 1 + e->n_lanes; /* the caller's, the engine's, the other GPUs' stores' */
     return *unloaded ? dv_engine_unload(e) : DAVY_OK;
 }
 
 void dv_engine_trim(dv_engine *e, uint64_t keep_bytes) {
-    dv_routes_trim(e, NULL, keep_bytes);
+    dv_tile_plans_trim(e, NULL, keep_bytes);
 }

@@ -1,6 +1,6 @@
 /* run.c - a picture gets a route, memory, and a back end that computes it; where memory is short, others are waited
  * for or smaller tiles are taken. */
-#include "core/tiles/engine_job.h"
+#include "core/tiles/picture_run.h"
 #include "core/base/error.h"
 
 #define WAIT_NS              20000000ull
@@ -9,11 +9,11 @@
 
 enum { ATTEMPTS = 4 };
 
-static uint64_t route_bytes(const dv_route *route) {
+static uint64_t route_bytes(const dv_cached_tile_plan *route) {
     return route->layout.workspace + route->layout.band;
 }
 
-static void begin_running(dv_job *j) {
+static void begin_running(dv_picture_run *j) {
     dv_engine *e = j->e;
     dv_mutex_lock(e->lock);
     e->running++;
@@ -24,17 +24,17 @@ static void begin_running(dv_job *j) {
 }
 
 /* Those who wait for memory go on when this run's is free, also weights that only it had left. */
-static void end_running(dv_job *j) {
+static void end_running(dv_picture_run *j) {
     dv_engine *e = j->e;
     const uint64_t bytes = route_bytes(j->route);
     dv_mutex_lock(e->lock);
-    dv_job **at = &e->jobs;
+    dv_picture_run **at = &e->jobs;
     while (*at != j) {
         at = &(*at)->other;
     }
     *at = j->other;
     dv_mutex_unlock(e->lock);
-    dv_route_release(j->route);
+    dv_tile_plan_release(j->route);
     dv_mutex_lock(e->lock);
     e->running--;
     e->running_bytes -= bytes;
@@ -44,10 +44,10 @@ static void end_running(dv_job *j) {
 
 uint64_t dv_engine_leaving(const dv_engine *e, int32_t lane) {
     uint64_t bytes = 0;
-    for (const dv_job *j = e->jobs; j != NULL; j = j->other) {
+    for (const dv_picture_run *j = e->jobs; j != NULL; j = j->other) {
         dv_store *store = j->route->stores[lane];
         bool counted = store == NULL || store == e->stores[lane];
-        for (const dv_job *k = e->jobs; k != j && !counted; k = k->other) {
+        for (const dv_picture_run *k = e->jobs; k != j && !counted; k = k->other) {
             counted = k->route->stores[lane] == store;
         }
         bytes += counted ? 0 : dv_store_bytes(store);
@@ -94,7 +94,7 @@ static davy_result check_work(const dv_engine *e, const dv_work *w) {
     return DAVY_OK;
 }
 
-static davy_result check_route(const dv_work *w, const dv_route *route) {
+static davy_result check_route(const dv_work *w, const dv_cached_tile_plan *route) {
     const dv_plan *plan = dv_program_plan(route->programs[0]);
     const int64_t out_h = dv_axis_end(&route->y, route->y.count - 1);
     const int64_t out_w = dv_axis_end(&route->x, route->x.count - 1);
@@ -112,8 +112,8 @@ static davy_result check_route(const dv_work *w, const dv_route *route) {
 }
 
 /* Of all tiles in all passes and of what is to be packed for them; sets the part of a group of them. */
-static double total_cost(dv_job *j) {
-    const dv_layout *l = &j->route->layout;
+static double total_cost(dv_picture_run *j) {
+    const dv_tile_schedule *l = &j->route->layout;
     const dvk_image *out = &j->work->out;
     const dv_plan *plan = dv_program_plan(j->route->programs[0]);
     const dvk_convert_args load = {.view = plan->input};
@@ -129,19 +129,20 @@ static double total_cost(dv_job *j) {
 }
 
 /* One try on the route: short of memory with nothing kept where somebody else has taken it. */
-static davy_result run_route(dv_job *j) {
+static davy_result run_route(dv_picture_run *j) {
     dv_engine *e = j->e;
-    davy_result (*const run)(dv_job *, bool *) = e->services.n_gpus > 0 ? dv_job_run_cuda : dv_job_run_cpu;
+    davy_result (*const run)(dv_picture_run *, bool *) =
+        e->services.n_gpus > 0 ? dv_picture_run_cuda : dv_picture_run_cpu;
     bool acquired = false;
     dv_watch_begin(&j->watch, &j->work->control, dv_stage_name(j->work->stage), total_cost(j));
     davy_result r = dv_watch_poll(&j->watch);
     if (r != DAVY_OK) {
         return r;
     }
-    dv_routes_trim(e, j->route, e->services.n_gpus > 0 ? KEEP_OTHER_GPU_BYTES : KEEP_OTHER_BYTES);
+    dv_tile_plans_trim(e, j->route, e->services.n_gpus > 0 ? KEEP_OTHER_GPU_BYTES : KEEP_OTHER_BYTES);
     r = run(j, &acquired);
     if (dv_is_short(r) && !acquired) {
-        dv_routes_trim(e, j->route, 0);
+        dv_tile_plans_trim(e, j->route, 0);
         r = run(j, &acquired);
     }
     if (r == DAVY_OK) {
@@ -159,7 +160,7 @@ static davy_result device_is_full(const dv_work *w, const davy_error_info *refus
 
 /* What to ask for next, when a device has refused memory: fewer tiles at once, then smaller ones. 1: an attempt. Tiles that share
  * norms keep half of what the whole picture takes. */
-static int take_less(const dv_engine *e, dv_request *request, davy_result r, const dv_route *route) {
+static int take_less(const dv_engine *e, dv_request *request, davy_result r, const dv_cached_tile_plan *route) {
     const int64_t together = route->layout.together;
     if (r == DAVY_E_NOMEM_DEVICE && together > 1) {
         request->most = together / 2;
@@ -173,9 +174,10 @@ static int take_less(const dv_engine *e, dv_request *request, davy_result r, con
 }
 
 /* *others: what it is short of, runs that are at work may give back. Else *attempt counts, and *request asks for less. */
-static davy_result try_run(dv_job *j, dv_request *request, int *attempt, davy_error_info *refused, bool *others) {
+static davy_result try_run(dv_picture_run *j, dv_request *request, int *attempt, davy_error_info *refused,
+                           bool *others) {
     dv_engine *e = j->e;
-    davy_result r = dv_route_get(e, request, &j->route);
+    davy_result r = dv_tile_plan_get(e, request, &j->route);
     if (r != DAVY_OK) {
         *attempt = ATTEMPTS;
         *others = dv_is_short(r) && others_run(e, 0);
@@ -190,7 +192,7 @@ static davy_result try_run(dv_job *j, dv_request *request, int *attempt, davy_er
             dv_error_get(refused);
         }
         *attempt += take_less(e, request, r, j->route);
-        dv_route_forget(e, j->route);
+        dv_tile_plan_forget(e, j->route);
     }
     end_running(j);
     return r;
@@ -201,7 +203,7 @@ davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
     davy_error_info refused = {.struct_size = sizeof refused};
     davy_result r = check_work(e, work);
     for (int attempt = 0; r == DAVY_OK && attempt < ATTEMPTS;) {
-        dv_job j = {.e = e, .work = work};
+        dv_picture_run j = {.e = e, .work = work};
         bool others = false;
         const int before = attempt;
         r = try_run(&j, &request, &attempt, &refused, &others);

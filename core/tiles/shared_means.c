@@ -1,7 +1,7 @@
 /* shared_means.c - means over a picture that is computed in tiles (squeeze and excitation). A pass over all tiles for each of
  * them, in their order, runs as far as what it is of, with the means before it given; then all are known, and the last pass
  * makes the picture that no tiles would make. */
-#include "core/tiles/engine_job.h"
+#include "core/tiles/picture_run.h"
 #include "core/base/error.h"
 
 davy_result dv_mean_begin(dv_mean_sum *s, int64_t c) {
@@ -43,7 +43,7 @@ static range range_of(const dv_axis *a, int64_t tile, dv_grid grid, int64_t size
     return (range){tile == 0 ? 0 : first, tile == a->count - 1 ? size : end};
 }
 
-dvk_view dv_tile_part(const dv_job *j, dv_grid grid, const dvk_view *x, int64_t ty, int64_t tx) {
+dvk_view dv_tile_part(const dv_picture_run *j, dv_grid grid, const dvk_view *x, int64_t ty, int64_t tx) {
     const range y = range_of(&j->route->y, ty, grid, x->h);
     const range across = range_of(&j->route->x, tx, grid, x->w);
     return dv_view_part(x, y.first, across.first, y.end - y.first, across.end - across.first, x->c);

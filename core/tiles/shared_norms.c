@@ -2,7 +2,7 @@
  * for each, as means have it (shared_means.c): instead all tiles are run as far as a norm, a part of each is added up, and what
  * the rest of the network needs of a tile is kept until its turn comes again, with the picture's statistics given. So every step
  * of a tile is run once. */
-#include "core/tiles/engine_job.h"
+#include "core/tiles/picture_run.h"
 #include "core/base/error.h"
 
 int64_t dv_norm_floats(const dv_plan *plan) {

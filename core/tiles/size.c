@@ -22,7 +22,7 @@ typedef struct search {
     dv_engine *e;
     dv_store *store; /* NULL: nothing is packed */
     const dv_request *request;
-    const dv_gauge *gauge; /* NULL: pictures */
+    const dv_schedule_cost *gauge; /* NULL: pictures */
     dv_reach reach;
     uint64_t available; /* for workspace, band and weights */
     bool lean;
@@ -59,7 +59,7 @@ static int64_t usual_overlap(const search *s) {
 
 /* Shared samples of neighbours for a tile of this size. Faded tiles share what was asked or a usual number of samples,
  * but no more than a quarter of a small tile. */
-static void set_overlap(const search *s, dv_layout *l) {
+static void set_overlap(const search *s, dv_tile_schedule *l) {
     const int64_t asked = s->request->tiling.overlap;
     if (can_be_exact(s) && (asked == 0 || asked >= exact_overlap(s))) {
         l->exact = true;
@@ -70,8 +70,8 @@ static void set_overlap(const search *s, dv_layout *l) {
     l->overlap = asked > 0 ? asked : dv_min(usual_overlap(s), dv_min(l->tile_h, l->tile_w) / 4);
 }
 
-void dv_layout_axes(const dv_engine *e, const dv_request *request, const dv_layout *layout, dv_axis_desc *y,
-                    dv_axis_desc *x) {
+void dv_tile_schedule_axes(const dv_engine *e, const dv_request *request, const dv_tile_schedule *layout,
+                           dv_axis_desc *y, dv_axis_desc *x) {
     const dv_reach *reach = &e->reach[request->stage];
     *y = (dv_axis_desc){.size = request->h,
                         .tile = layout->tile_h,
@@ -93,18 +93,18 @@ static int64_t smallest_side(const search *s) {
 }
 
 /* Fills in what a layout of this tile size costs, one tile at a time. */
-static davy_result measure(search *s, dv_layout *l) {
+static davy_result measure(search *s, dv_tile_schedule *l) {
     set_overlap(s, l);
     l->lean = s->lean;
     l->together = 1;
     const davy_result r = s->gauge != NULL ? s->gauge->measure(s->gauge->user, s->request, l)
-                                           : dv_layout_measure(s->e, s->store, s->request, l);
+                                           : dv_tile_schedule_measure(s->e, s->store, s->request, l);
     l->comfortable = s->side > smallest_side(s) || l->exact || l->tiles == 1;
     return r;
 }
 
-static bool fits(search *s, const dv_layout *l) {
-    const uint64_t need = dv_layout_need(l);
+static bool fits(search *s, const dv_tile_schedule *l) {
+    const uint64_t need = dv_tile_schedule_need(l);
     s->least = s->least == 0 || need < s->least ? need : s->least;
     return need <= s->available;
 }
@@ -123,7 +123,7 @@ static int64_t even_tile(int64_t size, int64_t count, int64_t overlap, int64_t a
 }
 
 /* With nx tiles across: as many down as `area` samples a tile allow. false: none that is large enough. */
-static bool columns_layout(const search *s, int64_t nx, double area, dv_layout *l) {
+static bool columns_layout(const search *s, int64_t nx, double area, dv_tile_schedule *l) {
     const dv_request *q = s->request;
     const int64_t least = s->side;
     l->tile_w = l->tile_h = dv_max(q->w / nx, least); /* a first guess, for the overlap */
@@ -140,10 +140,10 @@ static bool columns_layout(const search *s, int64_t nx, double area, dv_layout *
 }
 
 /* Samples computed in all tiles; faded ones are better square, since every tile edge is a place that can be seen. */
-static double score(const search *s, const dv_layout *l) {
+static double score(const search *s, const dv_tile_schedule *l) {
     dv_axis_desc y;
     dv_axis_desc x;
-    dv_layout_axes(s->e, s->request, l, &y, &x);
+    dv_tile_schedule_axes(s->e, s->request, l, &y, &x);
     const double h = (double)l->tile_h;
     const double w = (double)l->tile_w;
     const double computed = (double)(dv_tile_count(&y) * dv_tile_count(&x)) * h * w;
@@ -151,10 +151,10 @@ static double score(const search *s, const dv_layout *l) {
 }
 
 /* The best tile size of at most `area` samples. */
-static bool best_of_area(const search *s, double area, dv_layout *out) {
+static bool best_of_area(const search *s, double area, dv_tile_schedule *out) {
     double best = 0.0;
     for (int64_t nx = 1; nx <= dv_min(MAX_COLUMNS, s->request->w); nx++) {
-        dv_layout l = {0};
+        dv_tile_schedule l = {0};
         if (!columns_layout(s, nx, area, &l)) {
             continue;
         }
@@ -174,14 +174,15 @@ static double shared_area(const search *s) {
 }
 
 /* Bytes a sample are learnt from the plans made on the way, so the tiles shrink until one fits. */
-static davy_result search_tiles(search *s, uint64_t limit, const dv_layout *whole, dv_layout *out, bool *found) {
+static davy_result search_tiles(search *s, uint64_t limit, const dv_tile_schedule *whole, dv_tile_schedule *out,
+                                bool *found) {
     double per_sample = (double)whole->workspace / (double)(whole->tile_h * whole->tile_w);
     uint64_t kept = 0;
     *found = false;
     for (int i = 0; i < TRIES; i++) {
         const uint64_t fixed = whole->weights + kept;
         const uint64_t left = fixed < s->available ? s->available - fixed : 0;
-        dv_layout l = {0};
+        dv_tile_schedule l = {0};
         if (!best_of_area(s, fmin((double)(left < limit ? left : limit) / per_sample, shared_area(s)), &l)) {
             break;
         }
@@ -201,9 +202,9 @@ static davy_result search_tiles(search *s, uint64_t limit, const dv_layout *whol
     return DAVY_OK;
 }
 
-static davy_result choose_smallest(search *s, dv_layout *out, bool *found) {
-    dv_layout l = {.tile_h = dv_tile_fit(s->request->h, smallest_side(s) + s->reach.align, s->reach.align),
-                   .tile_w = dv_tile_fit(s->request->w, smallest_side(s) + s->reach.align, s->reach.align)};
+static davy_result choose_smallest(search *s, dv_tile_schedule *out, bool *found) {
+    dv_tile_schedule l = {.tile_h = dv_tile_fit(s->request->h, smallest_side(s) + s->reach.align, s->reach.align),
+                          .tile_w = dv_tile_fit(s->request->w, smallest_side(s) + s->reach.align, s->reach.align)};
     const davy_result r = measure(s, &l);
     *found = r == DAVY_OK && fits(s, &l);
     *out = l;
@@ -218,8 +219,8 @@ static uint64_t limit_of(const search *s) {
                                                          : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
 }
 
-static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
-    dv_layout whole = {.tile_h = s->request->h, .tile_w = s->request->w};
+static davy_result choose_automatic(search *s, dv_tile_schedule *out, bool *found) {
+    dv_tile_schedule whole = {.tile_h = s->request->h, .tile_w = s->request->w};
     davy_result r = measure(s, &whole);
     if (r != DAVY_OK) {
         return r;
@@ -244,11 +245,11 @@ static davy_result choose_automatic(search *s, dv_layout *out, bool *found) {
 
 /* ---- given tiles ---- */
 
-static davy_result choose_given(search *s, dv_layout *out, bool *found) {
+static davy_result choose_given(search *s, dv_tile_schedule *out, bool *found) {
     const dv_request *q = s->request;
     const int64_t height = q->tiling.height > 0 ? q->tiling.height : q->tiling.width;
     const int64_t width = q->tiling.width > 0 ? q->tiling.width : height;
-    dv_layout l = {.tile_h = q->h, .tile_w = q->w};
+    dv_tile_schedule l = {.tile_h = q->h, .tile_w = q->w};
     if (q->tiling.width >= 0) {
         l.tile_w = dv_tile_fit(q->w, width, s->reach.align);
         l.tile_h = dv_tile_fit(q->h, height, s->reach.align);
@@ -267,22 +268,22 @@ static davy_result choose_given(search *s, dv_layout *out, bool *found) {
     return r;
 }
 
-bool dv_layout_better(const dv_layout *a, const dv_layout *b) {
+bool dv_tile_schedule_better(const dv_tile_schedule *a, const dv_tile_schedule *b) {
     return a->comfortable != b->comfortable ? a->comfortable : a->cost < b->cost;
 }
 
 /* With the usual kernels, then with lean ones; the cheaper. */
-static davy_result choose_kernels(search *s, bool automatic, dv_layout *out, bool *found) {
+static davy_result choose_kernels(search *s, bool automatic, dv_tile_schedule *out, bool *found) {
     *found = false;
     for (int lean = 0; lean < (s->e->services.n_gpus > 0 ? 1 : 2); lean++) { /* a GPU's kernels all are */
-        dv_layout l = {0};
+        dv_tile_schedule l = {0};
         bool ok = false;
         s->lean = lean != 0;
         const davy_result r = automatic ? choose_automatic(s, &l, &ok) : choose_given(s, &l, &ok);
         if (r != DAVY_OK) {
             return r;
         }
-        if (ok && (!*found || dv_layout_better(&l, out))) {
+        if (ok && (!*found || dv_tile_schedule_better(&l, out))) {
             *out = l;
             *found = true;
         }
@@ -293,7 +294,7 @@ static davy_result choose_kernels(search *s, bool automatic, dv_layout *out, boo
     return DAVY_OK;
 }
 
-static davy_result choose_tiles(search *s, dv_layout *out) {
+static davy_result choose_tiles(search *s, dv_tile_schedule *out) {
     const dv_request *request = s->request;
     const bool automatic = request->tiling.width == 0 && request->tiling.height == 0;
     bool found = false;
@@ -319,8 +320,8 @@ static search search_of(dv_engine *e, dv_store *store, const dv_request *request
         .e = e, .store = store, .request = request, .reach = e->reach[request->stage], .available = available};
 }
 
-davy_result dv_layout_choose_by(dv_engine *e, const dv_gauge *gauge, const dv_request *request, uint64_t available,
-                                dv_layout *out) {
+davy_result dv_tile_schedule_choose_by(dv_engine *e, const dv_schedule_cost *gauge, const dv_request *request,
+                                       uint64_t available, dv_tile_schedule *out) {
     search s = search_of(e, NULL, request, available);
     s.gauge = gauge;
     return choose_tiles(&s, out);
@@ -329,7 +330,7 @@ davy_result dv_layout_choose_by(dv_engine *e, const dv_gauge *gauge, const dv_re
 /* Of tiles that share norms or not, as `own_norms` says. The tiles of a picture do not depend on how many there are, unless what
  * a batch may take beside them leaves no room: then smaller ones are looked for. */
 static davy_result choose_layout(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
-                                 dv_layout *out) {
+                                 dv_tile_schedule *out) {
     dv_request one = *request;
     one.batch = 1;
     search s = search_of(e, store, &one, available);
@@ -337,19 +338,19 @@ static davy_result choose_layout(dv_engine *e, dv_store *store, const dv_request
     if (r != DAVY_OK) {
         return r;
     }
-    const uint64_t alone = dv_layout_need(out);
-    r = dv_layout_group(e, store, request, available, out);
-    const uint64_t need = dv_layout_need(out);
+    const uint64_t alone = dv_tile_schedule_need(out);
+    r = dv_tile_schedule_group(e, store, request, available, out);
+    const uint64_t need = dv_tile_schedule_need(out);
     if (r == DAVY_OK && need > available && need - alone < available) {
         s = search_of(e, store, &one, available - (need - alone));
         r = choose_tiles(&s, out);
-        r = r == DAVY_OK ? dv_layout_group(e, store, request, available, out) : r;
+        r = r == DAVY_OK ? dv_tile_schedule_group(e, store, request, available, out) : r;
     }
     return r;
 }
 
-davy_result dv_layout_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
-                             dv_layout *out) {
+davy_result dv_tile_schedule_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                                    dv_tile_schedule *out) {
     const davy_result r = choose_layout(e, store, request, available, out);
     if (r != DAVY_E_BUDGET || e->reach[request->stage].n_norms == 0) {
         return r;

@@ -31,7 +31,7 @@ static int64_t rows_for(const dv_vlm_model *model, int64_t sequences) {
 static dv_batch_options complete(const dv_vlm_model *m, const dv_batch_options *given) {
     dv_batch_options o = given != NULL ? *given : (dv_batch_options){0};
     o.sequences = o.sequences > 0 ? dv_min(o.sequences, dv_batch_most(m)) : dv_batch_most(m);
-    o.context = o.context > 0 ? o.context : dv_min(m->config.text.max_positions, DV_DIALOGUE_CONTEXT);
+    o.context = o.context > 0 ? o.context : dv_min(m->config.text.max_positions, DV_SESSION_CONTEXT);
     o.tokens = o.tokens > 0 ? o.tokens : o.sequences * o.context;
     o.tokens = pages_for(dv_max(o.tokens, o.context)) * DVK_PAGE;
     return o;
@@ -110,7 +110,7 @@ static davy_result make_sequence(const dv_batch *b, const dv_batch_question *q, 
         memcpy(s->pictures, q->pictures, (size_t)q->n_pictures * sizeof *s->pictures);
     }
     const davy_result r = dv_feeding_make(b->model, &words, s->pictures, q->n_pictures, &s->after, &s->prompt);
-    return r < 0 ? r : dv_dialogue_sampler(b->model, &q->generate, q->ids, q->n, &s->sampler);
+    return r < 0 ? r : dv_session_sampler(b->model, &q->generate, q->ids, q->n, &s->sampler);
 }
 
 davy_result dv_batch_ask(dv_batch *b, const dv_batch_question *q) {

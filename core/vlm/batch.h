@@ -6,7 +6,7 @@
 #ifndef DV_VLM_BATCH_H
 #define DV_VLM_BATCH_H
 
-#include "core/vlm/dialogue.h"
+#include "core/vlm/session.h"
 
 typedef struct dv_batch dv_batch;
 
@@ -31,7 +31,7 @@ void dv_batch_release(dv_batch *b); /* NULL: nothing */
 typedef struct dv_batch_question {
     const int32_t *ids; /* the prompt; copied */
     int64_t n;
-    const dv_dialogue_picture *pictures; /* and their features stay until the sequence has ended */
+    const dv_session_picture *pictures; /* and their features stay until the sequence has ended */
     int32_t n_pictures;
     dv_generate generate; /* its token and drawn as in a dialogue: each called once for each token */
     void *tag;
@@ -40,7 +40,7 @@ typedef struct dv_batch_question {
 typedef struct dv_batch_end {
     void *tag;
     int64_t tokens; /* of the answer */
-    dv_dialogue_end end;
+    dv_session_end end;
 } dv_batch_end;
 
 /* A further sequence, which begins when there is room. More than the context holds is DAVY_E_CONTEXT_FULL. */

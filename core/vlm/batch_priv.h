@@ -5,11 +5,11 @@
 #include "core/vlm/batch.h"
 #include "core/vlm/batch_pages.h"
 #include "core/vlm/decoder_batch.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 
 typedef struct dv_sequence {
     dv_feeding prompt;
-    dv_dialogue_picture *pictures;
+    dv_session_picture *pictures;
     dv_generate generate;
     void *tag;
     dv_sampler *sampler;
@@ -20,7 +20,7 @@ typedef struct dv_sequence {
     int64_t slot;   /* its page table; -1: it waits */
     int64_t pages;
     int64_t rows; /* in the pass that is being put together */
-    dv_dialogue_end end;
+    dv_session_end end;
     bool ended;
 } dv_sequence;
 

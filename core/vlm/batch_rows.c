@@ -21,14 +21,14 @@ static bool draws_there(const dv_batch *b, const dv_sequence *s, const dv_sample
            (o->n_never == 0 || memcmp(o->never, all->never, (size_t)o->n_never * sizeof *o->never) == 0);
 }
 
-static void end(dv_batch *b, dv_sequence *s, dv_dialogue_end how) {
+static void end(dv_batch *b, dv_sequence *s, dv_session_end how) {
     s->end = how;
     s->ended = true;
     b->short_of_room = false;
     dv_batch_leave_cache(b, s);
 }
 
-/* As dv_dialogue_generate goes on. */
+/* As dv_session_generate goes on. */
 static void say(dv_batch *b, dv_sequence *s, int32_t id) {
     const dv_generate *g = &s->generate;
     s->said[s->n_said++] = id;

@@ -57,7 +57,7 @@ static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
 }
 
 /* On a GPU: prompts of several sequences go through `many` alone. */
-static davy_result build_cuda(dv_decoder *d, dv_program_desc *program) {
+static davy_result build_cuda(dv_decoder *d, dv_row_program_desc *program) {
     davy_result r = DAVY_OK;
     if (d->sequences == 0) {
         program->rows = 1;
@@ -75,7 +75,7 @@ static davy_result build_cuda(dv_decoder *d, dv_program_desc *program) {
 }
 
 static davy_result build_passes(dv_decoder *d, const dv_decoder_desc *desc) {
-    dv_program_desc program = {
+    dv_row_program_desc program = {
         .pool = desc->pool, .queue = d->queue, .weights = desc->weights, .cpu = desc->cpu, .compute = desc->compute};
     d->few.ids = d->many.ids = d->ids;
     d->step.positions = d->few.positions = d->many.positions = d->positions;
@@ -143,10 +143,10 @@ davy_result dv_decoder_open(const dv_decoder_desc *desc, dv_decoder **out) {
 }
 
 static void clear_pass(dv_decoder_pass *pass) {
-    dv_program_clear(&pass->words);
-    dv_program_clear(&pass->body);
-    dv_program_clear(&pass->head);
-    dv_program_clear(&pass->best);
+    dv_row_program_clear(&pass->words);
+    dv_row_program_clear(&pass->body);
+    dv_row_program_clear(&pass->head);
+    dv_row_program_clear(&pass->best);
 }
 
 void dv_decoder_release(dv_decoder *d) {
@@ -194,8 +194,8 @@ static davy_result pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, i
     load_rows(d, in, at, n);
     dv_decoder_point(p, d);
     davy_result r = d->sequences > 0 ? dv_decoder_turn_to(d, in->sequence, in->past + at, n) : DAVY_OK;
-    r = r < 0 ? r : dv_program_place(&p->body, n, in->past + at);
-    return r < 0 ? r : dv_program_run(&p->body, in->cancel, in->user);
+    r = r < 0 ? r : dv_row_program_place(&p->body, n, in->past + at);
+    return r < 0 ? r : dv_row_program_run(&p->body, in->cancel, in->user);
 }
 
 void dv_decoder_cap(const dv_decoder *d, float *logits) {
@@ -222,8 +222,8 @@ static davy_result read_logits(dv_decoder *d, int64_t n, const float **logits) {
     if (d->queue != NULL) {
         r = dv_decoder_cuda_logits(d, n, &read);
     } else if (n > 1) {
-        r = dv_program_place(&d->many.head, n, 0);
-        r = r < 0 ? r : dv_program_run(&d->many.head, NULL, NULL);
+        r = dv_row_program_place(&d->many.head, n, 0);
+        r = r < 0 ? r : dv_row_program_run(&d->many.head, NULL, NULL);
     }
     if (r == DAVY_OK) {
         dv_decoder_cap(d, read);

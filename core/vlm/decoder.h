@@ -3,7 +3,7 @@
 #ifndef DV_VLM_DECODER_H
 #define DV_VLM_DECODER_H
 
-#include "core/vlm/program.h"
+#include "core/vlm/row_program.h"
 
 typedef struct dv_decoder dv_decoder;
 

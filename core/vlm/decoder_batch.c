@@ -40,8 +40,8 @@ davy_result dv_decoder_few(dv_decoder *d, const dv_decoder_rows *in, const float
     }
     memcpy(d->positions, in->positions, (size_t)(in->n * d->axes) * sizeof *d->positions);
     dv_decoder_point(&d->few, d);
-    r = dv_program_place(&d->few.body, in->n, 0);
-    r = r < 0 ? r : dv_program_run(&d->few.body, NULL, NULL);
+    r = dv_row_program_place(&d->few.body, in->n, 0);
+    r = r < 0 ? r : dv_row_program_run(&d->few.body, NULL, NULL);
     for (int64_t i = 0; r == DAVY_OK && i < in->n; i++) {
         dv_decoder_cap(d, d->logits + i * t->vocab);
     }

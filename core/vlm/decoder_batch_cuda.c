@@ -16,7 +16,7 @@ struct dv_decoder_rows_cuda {
     int32_t *table, *sent; /* of pages: as the caller has them, as the GPU does */
     int32_t *ids;          /* as they came down */
     float *logits;         /* of one row */
-    dv_gpu_mail *mail;
+    dv_gpu_readback *mail;
     int64_t limit; /* positions that the pass can see, where there are no pages */
 };
 
@@ -69,7 +69,7 @@ davy_result dv_decoder_rows_open(dv_decoder *d, const dv_decoder_desc *desc) {
                              {&c->ids, (uint64_t)d->few_rows * 4},
                              {&c->logits, (uint64_t)d->config->text.vocab * 4}};
     davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", wants, DV_ARRAY_LEN(wants));
-    r = r < 0 ? r : dv_gpu_mail_create(desc->gpu, (uint32_t)d->few_rows * sizeof(int32_t), &c->mail);
+    r = r < 0 ? r : dv_gpu_readback_create(desc->gpu, (uint32_t)d->few_rows * sizeof(int32_t), &c->mail);
     if (r == DAVY_OK && d->sequences > 0) {
         memset(c->table, 0, (size_t)tables(d) * sizeof *c->table);
         memset(c->sent, 0xff, (size_t)tables(d) * sizeof *c->sent);
@@ -81,7 +81,7 @@ davy_result dv_decoder_rows_open(dv_decoder *d, const dv_decoder_desc *desc) {
 void dv_decoder_rows_release(dv_decoder *d) {
     dv_decoder_rows_cuda *c = d->rows_cuda;
     if (c != NULL) {
-        dv_gpu_mail_release(c->mail);
+        dv_gpu_readback_release(c->mail);
         dv_space_release(&c->host);
         dv_free(c);
     }
@@ -145,7 +145,7 @@ static davy_result set_limit(dv_decoder *d, const dv_decoder_rows *in) {
         return DAVY_OK;
     }
     c->limit = limit;
-    return dv_program_limit(&d->rows.body, limit);
+    return dv_row_program_limit(&d->rows.body, limit);
 }
 
 davy_result dv_decoder_rows_run(dv_decoder *d, const dv_decoder_rows *in) {
@@ -154,8 +154,8 @@ davy_result dv_decoder_rows_run(dv_decoder *d, const dv_decoder_rows *in) {
     davy_result r = send_table(d);
     r = r < 0 ? r : send_rows(d, in);
     r = r < 0 ? r : set_limit(d, in);
-    r = r < 0 ? r : dv_program_repeat(&d->rows.body);
-    r = r < 0 ? r : dv_gpu_mail_send(c->mail, d->queue, d->rows.drawn);
+    r = r < 0 ? r : dv_row_program_repeat(&d->rows.body);
+    r = r < 0 ? r : dv_gpu_readback_send(c->mail, d->queue, d->rows.drawn);
     if (r < 0) {
         dv_decoder_cuda_settle(d);
     }
@@ -164,7 +164,7 @@ davy_result dv_decoder_rows_run(dv_decoder *d, const dv_decoder_rows *in) {
 
 davy_result dv_decoder_few_ids(dv_decoder *d, const int32_t **ids) {
     *ids = d->rows_cuda->ids;
-    const davy_result r = dv_gpu_mail_read(d->rows_cuda->mail, d->rows_cuda->ids);
+    const davy_result r = dv_gpu_readback_read(d->rows_cuda->mail, d->rows_cuda->ids);
     if (r < 0) {
         dv_decoder_cuda_settle(d);
     }

@@ -13,39 +13,40 @@ static dvk_rows cache_rows(const dv_decoder *d, int64_t layer, int32_t values) {
                       .head = d->cache_rows * t->head_dim};
 }
 
-static void add_norm(const dv_decoder *d, dv_program *p, const dv_vlm_affine *w, dvk_rows y, dv_prog_at at) {
+static void add_norm(const dv_decoder *d, dv_row_program *p, const dv_vlm_affine *w, dvk_rows y, dv_prog_at at) {
     const dv_vlm_text *t = &d->config->text;
-    dv_program_norm(p, &(dv_prog_norm){.w = w,
-                                       .x = dv_rows(d->x, DVK_ROWS_F32, t->hidden),
-                                       .y = y,
-                                       .heads = 1,
-                                       .dim = t->hidden,
-                                       .eps = t->norm_eps,
-                                       .at = at});
+    dv_row_program_norm(p, &(dv_prog_norm){.w = w,
+                                           .x = dv_rows(d->x, DVK_ROWS_F32, t->hidden),
+                                           .y = y,
+                                           .heads = 1,
+                                           .dim = t->hidden,
+                                           .eps = t->norm_eps,
+                                           .at = at});
 }
 
 /* A product of the stream's rows that normalises them itself; false: there is none. */
-static bool add_normalising(const dv_decoder *d, dv_program *p, const dv_vlm_affine *norm, const dv_prog_linear *l) {
-    if (!dv_program_normalises(p, l->w, norm)) {
+static bool add_normalising(const dv_decoder *d, dv_row_program *p, const dv_vlm_affine *norm,
+                            const dv_prog_linear *l) {
+    if (!dv_row_program_normalises(p, l->w, norm)) {
         return false;
     }
     dv_prog_linear linear = *l;
     linear.x = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden);
     linear.norm = norm;
     linear.eps = d->config->text.norm_eps;
-    dv_program_linear(p, &linear);
+    dv_row_program_linear(p, &linear);
     return true;
 }
 
 /* q, k and v behind one another in each row. */
-static void add_qkv(const dv_decoder *d, dv_program *p, const dv_vlm_block *b) {
+static void add_qkv(const dv_decoder *d, dv_row_program *p, const dv_vlm_block *b) {
     const dv_vlm_text *t = &d->config->text;
     const int64_t width = (t->heads + 2 * t->kv_heads) * t->head_dim;
     dvk_rows x = {0};
     float *to = d->qkv;
     for (int32_t i = 0; i < b->n_qkv; i++) {
         const dvk_rows y = {.data = to, .form = DVK_ROWS_F32, .row = width};
-        const dvk_form form = dv_program_form(p, &b->qkv[i]);
+        const dvk_form form = dv_row_program_form(p, &b->qkv[i]);
         to += b->qkv[i].n;
         if (add_normalising(d, p, &b->norm1, &(dv_prog_linear){.w = &b->qkv[i], .y = y})) {
             continue;
@@ -54,18 +55,18 @@ static void add_qkv(const dv_decoder *d, dv_program *p, const dv_vlm_block *b) {
             x = dv_rows(d->normed, form, t->hidden);
             add_norm(d, p, &b->norm1, x, DV_AT_ROWS);
         }
-        dv_program_linear(p, &(dv_prog_linear){.w = &b->qkv[i], .x = x, .y = y});
+        dv_row_program_linear(p, &(dv_prog_linear){.w = &b->qkv[i], .x = x, .y = y});
     }
 }
 
-static void add_head_norm(const dv_decoder *d, dv_program *p, float *w, dvk_rows x, int64_t heads) {
+static void add_head_norm(const dv_decoder *d, dv_row_program *p, float *w, dvk_rows x, int64_t heads) {
     const dv_vlm_affine affine = {.w = w};
-    dv_program_norm(p, &(dv_prog_norm){.w = &affine,
-                                       .x = x,
-                                       .y = x,
-                                       .heads = heads,
-                                       .dim = d->config->text.head_dim,
-                                       .eps = d->config->text.norm_eps});
+    dv_row_program_norm(p, &(dv_prog_norm){.w = &affine,
+                                           .x = x,
+                                           .y = x,
+                                           .heads = heads,
+                                           .dim = d->config->text.head_dim,
+                                           .eps = d->config->text.norm_eps});
 }
 
 /* Where keys and values go: behind `past` others, or where the pass says. */
@@ -76,7 +77,7 @@ static dv_prog_at cached_at(const dv_decoder_pass *pass) {
 /* q and k are turned where they are, then normalised; keys and values go into the cache. */
 static void add_ropes(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows rows[3], const dvk_rows cache[2]) {
     const dv_vlm_text *t = &d->config->text;
-    dv_program *p = &pass->body;
+    dv_row_program *p = &pass->body;
     const bool normed = t->qk_norm == DV_VLM_QK_AFTER_ROPE;
     dvk_rope_args rope = {.x = rows[0],
                           .y = rows[0],
@@ -85,23 +86,23 @@ static void add_ropes(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows
                           .dim = t->head_dim,
                           .pairs = t->head_dim / 2,
                           .inverse = t->rope.inverse ? 1 : 0};
-    dv_program_rope(p, &rope, DV_AT_ROWS);
+    dv_row_program_rope(p, &rope, DV_AT_ROWS);
     rope.x = rows[1];
     rope.heads = t->kv_heads;
     if (normed) {
         rope.y = rows[1];
-        dv_program_rope(p, &rope, DV_AT_ROWS);
+        dv_row_program_rope(p, &rope, DV_AT_ROWS);
         add_head_norm(d, p, NULL, rows[0], t->heads);
         add_head_norm(d, p, NULL, rows[1], t->kv_heads);
         rope.pairs = 0; /* turned already */
     }
     rope.to = pass->rows;
     rope.y = cache[0];
-    dv_program_rope(p, &rope, cached_at(pass));
+    dv_row_program_rope(p, &rope, cached_at(pass));
     rope.x = rows[2];
     rope.y = cache[1];
     rope.pairs = 0;
-    dv_program_rope(p, &rope, cached_at(pass));
+    dv_row_program_rope(p, &rope, cached_at(pass));
 }
 
 /* The same at once; many queries become what the cache is, as tensor cores want them. */
@@ -126,7 +127,7 @@ static dvk_rows add_rope_qkv(const dv_decoder *d, dv_decoder_pass *pass, const d
                                     .dim = t->head_dim,
                                     .pairs = t->head_dim / 2,
                                     .inverse = t->rope.inverse ? 1 : 0};
-    dv_program_rope_qkv(&pass->body, &rope, cached_at(pass));
+    dv_row_program_rope_qkv(&pass->body, &rope, cached_at(pass));
     return q;
 }
 
@@ -149,7 +150,7 @@ static dv_prog_at attends_at(const dv_decoder_pass *pass) {
 static bool add_attention_new(const dv_decoder *d, dv_decoder_pass *pass, const dvk_rows rows[3],
                               const dvk_attention_kv_args *attention, const dv_vlm_block *b, bool *out) {
     const dv_vlm_text *t = &d->config->text;
-    dv_program *p = &pass->body;
+    dv_row_program *p = &pass->body;
     if (p->rows > 1 || pass->rows.position == NULL || t->qk_norm == DV_VLM_QK_AFTER_ROPE) {
         return false;
     }
@@ -159,16 +160,16 @@ static bool add_attention_new(const dv_decoder *d, dv_decoder_pass *pass, const 
                                           .cs = d->cs,
                                           .pairs = t->head_dim / 2,
                                           .inverse = t->rope.inverse ? 1 : 0};
-    *out = b->out.bias == NULL && dv_program_normalises(p, &b->up, &b->norm2) &&
-           dv_program_attention_out(p, &fresh, &b->out, d->parts);
-    return *out || dv_program_attention_new(p, &fresh);
+    *out = b->out.bias == NULL && dv_row_program_normalises(p, &b->up, &b->norm2) &&
+           dv_row_program_attention_out(p, &fresh, &b->out, d->parts);
+    return *out || dv_row_program_attention_new(p, &fresh);
 }
 
 /* True: the output matrix has multiplied already, and its product is in d->parts. */
 static bool add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_vlm_block *b, int64_t layer,
                           dvk_rows mixed) {
     const dv_vlm_text *t = &d->config->text;
-    dv_program *p = &pass->body;
+    dv_row_program *p = &pass->body;
     const int64_t q = t->heads * t->head_dim;
     const int64_t kv = t->kv_heads * t->head_dim;
     const dvk_rows qkv = {.data = d->qkv, .form = DVK_ROWS_F32, .row = q + 2 * kv, .head = t->head_dim};
@@ -198,19 +199,19 @@ static bool add_attention(const dv_decoder *d, dv_decoder_pass *pass, const dv_v
     } else {
         add_ropes(d, pass, rows, cache);
     }
-    dv_program_attention(p, &attention, attends_at(pass));
+    dv_row_program_attention(p, &attention, attends_at(pass));
     return false;
 }
 
 static void add_block(const dv_decoder *d, dv_decoder_pass *pass, int64_t layer) {
     const dv_vlm_text *t = &d->config->text;
     const dv_vlm_block *b = &d->weights->layers[layer];
-    dv_program *p = &pass->body;
+    dv_row_program *p = &pass->body;
     const int64_t q = t->heads * t->head_dim;
     const dvk_rows x = dv_rows(d->x, DVK_ROWS_F32, t->hidden);
     add_qkv(d, p, b);
-    dvk_form form = dv_program_form(p, &b->out);
-    dvk_rows mixed = dv_program_written(form, d->mixed, q);
+    dvk_form form = dv_row_program_form(p, &b->out);
+    dvk_rows mixed = dv_row_program_written(form, d->mixed, q);
     mixed.head = t->head_dim;
     dv_prog_linear up = {.w = &b->up, .act = dv_gate_of(t->act)};
     dvk_rows stream = x; /* with what attention adds to it */
@@ -219,23 +220,23 @@ static void add_block(const dv_decoder *d, dv_decoder_pass *pass, int64_t layer)
         up.more = d->parts;
         up.n_more = (int32_t)t->kv_heads;
     } else {
-        const dvk_rows in = dv_program_input(p, mixed, form, d->mixed_in, q);
-        dv_program_linear(p, &(dv_prog_linear){.w = &b->out, .x = in, .y = x, .res = x});
+        const dvk_rows in = dv_row_program_input(p, mixed, form, d->mixed_in, q);
+        dv_row_program_linear(p, &(dv_prog_linear){.w = &b->out, .x = in, .y = x, .res = x});
     }
-    form = dv_program_form(p, &b->down);
-    const dvk_rows hidden = dv_program_written(form, d->hidden, t->ffn);
+    form = dv_row_program_form(p, &b->down);
+    const dvk_rows hidden = dv_row_program_written(form, d->hidden, t->ffn);
     up.y = hidden;
     if (!add_normalising(d, p, &b->norm2, &up)) {
-        up.x = dv_rows(d->normed, dv_program_form(p, &b->up), t->hidden);
+        up.x = dv_rows(d->normed, dv_row_program_form(p, &b->up), t->hidden);
         add_norm(d, p, &b->norm2, up.x, DV_AT_ROWS);
-        dv_program_linear(p, &up);
+        dv_row_program_linear(p, &up);
     }
-    const dvk_rows in = dv_program_input(p, hidden, form, d->hidden_in, t->ffn);
-    dv_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = stream});
+    const dvk_rows in = dv_row_program_input(p, hidden, form, d->hidden_in, t->ffn);
+    dv_row_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = stream});
 }
 
 /* Of the last row alone, or of every one. */
-static void add_head(const dv_decoder *d, dv_program *p, bool each) {
+static void add_head(const dv_decoder *d, dv_row_program *p, bool each) {
     const dv_vlm_text *t = &d->config->text;
     const dv_vlm_weights *w = d->weights;
     dv_prog_linear head = {
@@ -243,10 +244,10 @@ static void add_head(const dv_decoder *d, dv_program *p, bool each) {
     if (add_normalising(d, p, &w->norm, &head)) {
         return;
     }
-    head.x = dv_rows(d->normed, dv_program_form(p, &w->head), t->hidden);
+    head.x = dv_rows(d->normed, dv_row_program_form(p, &w->head), t->hidden);
     add_norm(d, p, &w->norm, head.x, head.at);
     head.at = each ? DV_AT_ROWS : DV_AT_ONE;
-    dv_program_linear(p, &head);
+    dv_row_program_linear(p, &head);
 }
 
 /* Of a pass's tokens. */
@@ -266,29 +267,29 @@ static bool follows(const dv_decoder_pass *pass) {
 }
 
 /* On a GPU the passes look their words up themselves; where vectors of pictures follow, before the layers. */
-static davy_result add_words(dv_decoder *d, dv_decoder_pass *pass, const dv_program_desc *desc) {
+static davy_result add_words(dv_decoder *d, dv_decoder_pass *pass, const dv_row_program_desc *desc) {
     const dvk_rows x = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden);
     if (desc->queue == NULL || pass->each) {
         if (desc->queue != NULL) {
-            dv_program_embed(&pass->body, &d->weights->embed, pass->ids, x);
+            dv_row_program_embed(&pass->body, &d->weights->embed, pass->ids, x);
         }
         return DAVY_OK;
     }
-    dv_program_start(&pass->words, desc);
-    dv_program_embed(&pass->words, &d->weights->embed, pass->ids, x);
+    dv_row_program_start(&pass->words, desc);
+    dv_row_program_embed(&pass->words, &d->weights->embed, pass->ids, x);
     if (follows(pass)) {
         const dvk_rope_table_args table = table_of(d, pass);
-        dv_program_rope_table(&pass->words, &table);
+        dv_row_program_rope_table(&pass->words, &table);
     }
-    return dv_program_finish(&pass->words);
+    return dv_row_program_finish(&pass->words);
 }
 
 static void add_layers(dv_decoder *d, dv_decoder_pass *pass) {
     const dv_vlm_text *t = &d->config->text;
-    dv_program *p = &pass->body;
+    dv_row_program *p = &pass->body;
     if (!follows(pass)) {
         const dvk_rope_table_args table = table_of(d, pass);
-        dv_program_rope_table(p, &table);
+        dv_row_program_rope_table(p, &table);
     }
     if (t->embed_norm) {
         add_norm(d, p, &(dv_vlm_affine){.w = NULL}, dv_rows(d->x, DVK_ROWS_F32, t->hidden), DV_AT_ROWS);
@@ -296,11 +297,11 @@ static void add_layers(dv_decoder *d, dv_decoder_pass *pass) {
     for (int64_t i = 0; i < t->layers; i++) {
         const bool pictures = p->rows > 1 && !pass->each; /* can be among the rows */
         if (pictures && i > 0) {
-            dv_program_cut(p);
+            dv_row_program_cut(p);
         }
         add_block(d, pass, i);
         if (i < d->config->vision.n_deepstack && (pictures || p->queue == NULL)) {
-            pass->deep[i] = dv_program_add_rows(
+            pass->deep[i] = dv_row_program_add_rows(
                 p, &(dv_add_rows_args){.x = d->x, .y = d->x, .row = d->deep_rows, .dim = t->hidden, .taps = 1});
         }
     }
@@ -316,7 +317,7 @@ static void add_draw(const dv_decoder *d, dv_decoder_pass *pass) {
                          .n = vocab,
                          .n_never = DV_DECODER_NEVER};
     if (!follows(pass)) {
-        dv_program_argmax(&pass->body, &a);
+        dv_row_program_argmax(&pass->body, &a);
         return;
     }
     a.id = d->token + DV_TOKEN_ID;
@@ -327,22 +328,22 @@ static void add_draw(const dv_decoder *d, dv_decoder_pass *pass) {
                                       .embed.y = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden),
                                       .table = table_of(d, pass),
                                       .told = pass->told};
-    dv_program_next_token(&pass->body, &next, &d->weights->embed);
+    dv_row_program_next_token(&pass->body, &next, &d->weights->embed);
 }
 
 /* Of one row's logits those that somebody draws from: about twice as many as may be asked for. */
-static davy_result build_best(dv_decoder *d, dv_decoder_pass *pass, const dv_program_desc *desc) {
-    dv_program_start(&pass->best, desc);
-    dv_program_candidates(&pass->best, &(dvk_candidates_args){.x = d->logits,
-                                                              .to = d->candidates,
-                                                              .n = d->config->text.vocab,
-                                                              .least = 2 * DV_DECODER_CANDIDATES});
-    return dv_program_finish(&pass->best);
+static davy_result build_best(dv_decoder *d, dv_decoder_pass *pass, const dv_row_program_desc *desc) {
+    dv_row_program_start(&pass->best, desc);
+    dv_row_program_candidates(&pass->best, &(dvk_candidates_args){.x = d->logits,
+                                                                  .to = d->candidates,
+                                                                  .n = d->config->text.vocab,
+                                                                  .least = 2 * DV_DECODER_CANDIDATES});
+    return dv_row_program_finish(&pass->best);
 }
 
-davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_program_desc *desc) {
-    dv_program *p = &pass->body;
-    dv_program_start(p, desc);
+davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_row_program_desc *desc) {
+    dv_row_program *p = &pass->body;
+    dv_row_program_start(p, desc);
     davy_result r = add_words(d, pass, desc);
     if (r < 0) {
         return r;
@@ -354,23 +355,23 @@ davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_program_de
         if (desc->queue != NULL) {
             add_draw(d, pass);
         }
-        r = dv_program_finish(p);
+        r = dv_row_program_finish(p);
         return r < 0 || desc->queue == NULL || pass->each ? r : build_best(d, pass, desc);
     }
-    r = dv_program_finish(p);
+    r = dv_row_program_finish(p);
     if (r < 0) {
         return r;
     }
     const int64_t rows = desc->rows;
     desc->rows = 1;
-    dv_program_start(&pass->head, desc);
+    dv_row_program_start(&pass->head, desc);
     desc->rows = rows;
     add_head(d, &pass->head, false);
-    return dv_program_finish(&pass->head);
+    return dv_row_program_finish(&pass->head);
 }
 
 void dv_decoder_point(dv_decoder_pass *pass, const dv_decoder *d) {
     for (int32_t i = 0; i < d->config->vision.n_deepstack && pass->deep[i] != NULL; i++) {
-        dv_program_point(pass->deep[i], d->deep[i]);
+        dv_row_program_point(pass->deep[i], d->deep[i]);
     }
 }

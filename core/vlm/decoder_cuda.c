@@ -14,9 +14,9 @@ struct dv_decoder_cuda {
     float *logits;            /* as they came down */
     dv_decoder_pass *last;
     int64_t limit; /* tokens that the step can see: kernels that share far more among them are slower */
-    dv_gpu_told *told;
+    dv_gpu_completion_ring *told;
     uint32_t steps; /* begun, and one more; each tells its number's id */
-    dv_gpu_mail *best_mail;
+    dv_gpu_readback *best_mail;
     dvk_candidates best;
     /* The last step was begun before it was asked for, behind `ahead`, whose id is not known here until the one before it
      * has told. */
@@ -39,9 +39,9 @@ davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *desc) {
                              {&c->logits, (uint64_t)d->config->text.vocab * 4}};
     davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", wants, DV_ARRAY_LEN(wants));
     r = r < 0 ? r : dv_gpu_queue_take(desc->gpu, NULL, &d->queue);
-    r = r < 0 ? r : dv_gpu_told_create(desc->gpu, &c->told);
-    d->step.told = r < 0 ? NULL : dv_gpu_told_ring(c->told);
-    return r < 0 ? r : dv_gpu_mail_create(desc->gpu, sizeof c->best, &c->best_mail);
+    r = r < 0 ? r : dv_gpu_completion_ring_create(desc->gpu, &c->told);
+    d->step.told = r < 0 ? NULL : dv_gpu_completion_ring_data(c->told);
+    return r < 0 ? r : dv_gpu_readback_create(desc->gpu, sizeof c->best, &c->best_mail);
 }
 
 void dv_decoder_cuda_release(dv_decoder *d) {
@@ -53,8 +53,8 @@ void dv_decoder_cuda_release(dv_decoder *d) {
         dv_decoder_cuda_settle(d);
         dv_gpu_queue_give(d->queue);
     }
-    dv_gpu_told_release(c->told);
-    dv_gpu_mail_release(c->best_mail);
+    dv_gpu_completion_ring_release(c->told);
+    dv_gpu_readback_release(c->best_mail);
     dv_space_release(&c->host);
     dv_free(c);
 }
@@ -117,13 +117,13 @@ static davy_result run_several(dv_decoder *d, const dv_decoder_input *in, int64_
     dv_decoder_pass *p = n <= DV_PROGRAM_FEW && d->sequences == 0 ? &d->few : &d->many;
     davy_result r = load_rows(d, in, at, n);
     r = r < 0 || d->sequences == 0 ? r : dv_decoder_turn_to(d, in->sequence, in->past + at, n);
-    r = r < 0 ? r : dv_program_place(&p->words, n, 0);
-    r = r < 0 ? r : dv_program_run(&p->words, NULL, NULL);
+    r = r < 0 ? r : dv_row_program_place(&p->words, n, 0);
+    r = r < 0 ? r : dv_row_program_run(&p->words, NULL, NULL);
     r = r < 0 ? r : place_vectors(d, in, at, n);
     dv_decoder_point(p, d);
-    r = r < 0 ? r : dv_program_place(&p->body, n, in->past + at);
+    r = r < 0 ? r : dv_row_program_place(&p->body, n, in->past + at);
     d->cuda->last = p;
-    return r < 0 ? r : dv_program_run(&p->body, in->cancel, in->user);
+    return r < 0 ? r : dv_row_program_run(&p->body, in->cancel, in->user);
 }
 
 /* ---- one token ---- */
@@ -142,7 +142,7 @@ static davy_result place_token(dv_decoder *d, int32_t id, int64_t past, const in
         numbers[DV_TOKEN_NEVER + i] = i < c->n_never ? c->never[i] : -1;
     }
     const davy_result r = dv_gpu_upload(d->queue, d->token, numbers, sizeof numbers);
-    return r < 0 ? r : dv_program_repeat(&d->step.words);
+    return r < 0 ? r : dv_row_program_repeat(&d->step.words);
 }
 
 /* The step of a token behind `past` others. */
@@ -155,11 +155,11 @@ static davy_result run_step(dv_decoder *d, int64_t past) {
     limit = dv_min(limit, d->context);
     davy_result r = DAVY_OK;
     if (limit > c->limit || 4 * limit <= c->limit) {
-        r = dv_program_limit(&d->step.body, limit);
+        r = dv_row_program_limit(&d->step.body, limit);
         c->limit = limit;
     }
-    r = r < 0 ? r : dv_program_repeat(&d->step.body);
-    return r < 0 ? r : dv_gpu_told_mark(c->told, d->queue, c->steps++);
+    r = r < 0 ? r : dv_row_program_repeat(&d->step.body);
+    return r < 0 ? r : dv_gpu_completion_ring_mark(c->told, d->queue, c->steps++);
 }
 
 davy_result dv_decoder_cuda_pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
@@ -178,8 +178,8 @@ davy_result dv_decoder_cuda_logits(dv_decoder *d, int64_t n, float **logits) {
     dv_decoder_cuda *c = d->cuda;
     davy_result r = DAVY_OK;
     if (c->last != &d->step) {
-        r = dv_program_place(&c->last->head, n, 0);
-        r = r < 0 ? r : dv_program_run(&c->last->head, NULL, NULL);
+        r = dv_row_program_place(&c->last->head, n, 0);
+        r = r < 0 ? r : dv_row_program_run(&c->last->head, NULL, NULL);
     }
     *logits = c->logits;
     return r < 0 ? r
@@ -224,7 +224,7 @@ davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *t, int32_t *n
     if (goes_on) {
         r = r < 0 ? r : run_step(d, t->past + 1);
     }
-    r = r < 0 ? r : dv_gpu_told_read(c->told, d->queue, step, next);
+    r = r < 0 ? r : dv_gpu_completion_ring_read(c->told, d->queue, step, next);
     if (r < 0) {
         dv_decoder_cuda_settle(d);
         return r;
@@ -256,9 +256,9 @@ davy_result dv_decoder_best(dv_decoder *d, const dv_decoder_token *t, const dvk_
     c->last = &d->step;
     davy_result r = place_token(d, t->id, t->past, positions);
     r = r < 0 ? r : run_step(d, t->past);
-    r = r < 0 ? r : dv_program_repeat(&d->step.best);
-    r = r < 0 ? r : dv_gpu_mail_send(c->best_mail, d->queue, d->candidates);
-    r = r < 0 ? r : dv_gpu_mail_read(c->best_mail, &c->best);
+    r = r < 0 ? r : dv_row_program_repeat(&d->step.best);
+    r = r < 0 ? r : dv_gpu_readback_send(c->best_mail, d->queue, d->candidates);
+    r = r < 0 ? r : dv_gpu_readback_read(c->best_mail, &c->best);
     if (r < 0) {
         dv_decoder_cuda_settle(d);
         return r;

@@ -7,10 +7,10 @@
 typedef struct dv_decoder_pass {
     const int32_t *ids, *positions; /* where they are read; ids: on a GPU alone */
     dvk_paging rows;                /* of the cache; position NULL: behind those that are there */
-    dv_program words; /* on a GPU: x of the words; of one token, whose ones before have left it there, alone */
-    dv_program body;  /* every layer; of one token: to the logits, on a GPU to x of the one behind */
-    dv_program head;  /* the last row of several to logits, where the body does not go there */
-    dv_program best;  /* of one token on a GPU: from logits to candidates; empty where there is no such kernel */
+    dv_row_program words; /* on a GPU: x of the words; of one token, whose ones before have left it there, alone */
+    dv_row_program body;  /* every layer; of one token: to the logits, on a GPU to x of the one behind */
+    dv_row_program head;  /* the last row of several to logits, where the body does not go there */
+    dv_row_program best;  /* of one token on a GPU: from logits to candidates; empty where there is no such kernel */
     dv_prog_item *deep[DV_VLM_MAX_DEEPSTACK];
     bool each;            /* logits of every row; on a GPU all are words, and an id is drawn of each */
     int32_t *drawn;       /* where to, */
@@ -59,7 +59,7 @@ struct dv_decoder {
     dv_decoder_rows_cuda *rows_cuda;
 };
 
-davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_program_desc *desc);
+davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_row_program_desc *desc);
 void dv_decoder_point(dv_decoder_pass *pass, const dv_decoder *d); /* to the features of this picture */
 
 /* Whether these are words of this model. */

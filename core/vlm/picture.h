@@ -3,7 +3,7 @@
 #ifndef DV_VLM_PICTURE_H
 #define DV_VLM_PICTURE_H
 
-#include "core/calls/tensor.h"
+#include "core/base/pixels.h"
 #include "core/vlm/config.h"
 #include "core/vlm/pil_resize.h"
 

@@ -39,17 +39,17 @@ davy_result dv_tower_start(dv_tower *t, int64_t rows, int64_t inputs, int64_t gr
     t->inputs = inputs;
     const dv_vision_desc *d = t->desc;
     davy_result r = d->gpu != NULL ? dv_gpu_queue_take(d->gpu, NULL, &t->queue) : DAVY_OK;
-    const dv_program_desc program = {
+    const dv_row_program_desc program = {
         .pool = d->pool, .queue = t->queue, .weights = d->weights, .cpu = d->cpu, .compute = d->compute, .rows = rows};
     if (r == DAVY_OK) {
-        dv_program_start(&t->program, &program);
+        dv_row_program_start(&t->program, &program);
         r = dv_space_take_on(&t->space, d->gpu, d->heap, "the vision tower", wants, DV_ARRAY_LEN(wants));
     }
     return r;
 }
 
 void dv_tower_clear(dv_tower *t) {
-    dv_program_clear(&t->program);
+    dv_row_program_clear(&t->program);
     dv_space_release(&t->resampler.space);
     dv_space_release(&t->space);
     dv_gpu_queue_give(t->queue);
@@ -59,28 +59,28 @@ void dv_tower_clear(dv_tower *t) {
 void dv_tower_patches(dv_tower *t, float *x, float *positions) {
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_vlm_weights *w = t->desc->weights;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     const int64_t rows = p->rows;
     p->rows = t->inputs;
-    const dvk_form form = dv_program_form(p, &w->patch);
+    const dvk_form form = dv_row_program_form(p, &w->patch);
     dvk_rows in = dv_rows(t->in_narrow, form, t->plan->patch_values);
     if (t->patches->bytes != NULL) {
         const void *table = NULL;
-        dv_program_table(p, t->patches->table, 3 * sizeof *t->patches->table, &table);
-        dv_program_patches(p, &(dvk_patches_args){.x = (const uint8_t *)t->in,
-                                                  .table = table,
-                                                  .order = t->order,
-                                                  .y = in,
-                                                  .m = t->inputs,
-                                                  .values = t->plan->patch_values});
+        dv_row_program_table(p, t->patches->table, 3 * sizeof *t->patches->table, &table);
+        dv_row_program_patches(p, &(dvk_patches_args){.x = (const uint8_t *)t->in,
+                                                      .table = table,
+                                                      .order = t->order,
+                                                      .y = in,
+                                                      .m = t->inputs,
+                                                      .values = t->plan->patch_values});
     } else {
-        in = dv_program_input(p, dv_rows(t->in, DVK_ROWS_F32, t->plan->patch_values), form, t->in_narrow,
-                              t->plan->patch_values);
+        in = dv_row_program_input(p, dv_rows(t->in, DVK_ROWS_F32, t->plan->patch_values), form, t->in_narrow,
+                                  t->plan->patch_values);
     }
-    dv_program_linear(p, &(dv_prog_linear){.w = &w->patch,
-                                           .x = in,
-                                           .y = dv_rows(x, DVK_ROWS_F32, v->hidden),
-                                           .res = dv_rows(positions, DVK_ROWS_F32, v->hidden)});
+    dv_row_program_linear(p, &(dv_prog_linear){.w = &w->patch,
+                                               .x = in,
+                                               .y = dv_rows(x, DVK_ROWS_F32, v->hidden),
+                                               .res = dv_rows(positions, DVK_ROWS_F32, v->hidden)});
     p->rows = rows;
 }
 
@@ -88,32 +88,33 @@ davy_result dv_tower_put(dv_tower *t, int64_t first, int64_t n) {
     const dv_patches *from = t->patches;
     const int64_t values = t->plan->patch_values;
     if (from->bytes != NULL) {
-        return dv_program_put(&t->program, t->in, from->bytes + first * values, (uint64_t)(n * values));
+        return dv_row_program_put(&t->program, t->in, from->bytes + first * values, (uint64_t)(n * values));
     }
-    return dv_program_put(&t->program, t->in, from->numbers + first * values, (uint64_t)(n * values) * sizeof *t->in);
+    return dv_row_program_put(&t->program, t->in, from->numbers + first * values,
+                              (uint64_t)(n * values) * sizeof *t->in);
 }
 
 void dv_tower_norm(dv_tower *t, const dv_vlm_affine *w, dvk_rows y) {
     const dv_vlm_vision *v = &t->desc->config->vision;
-    dv_program_norm(&t->program, &(dv_prog_norm){.w = w,
-                                                 .x = dv_rows(t->x, DVK_ROWS_F32, v->hidden),
-                                                 .y = y,
-                                                 .heads = 1,
-                                                 .dim = v->hidden,
-                                                 .eps = v->norm_eps,
-                                                 .center = v->norm == DV_VLM_LAYER_NORM});
+    dv_row_program_norm(&t->program, &(dv_prog_norm){.w = w,
+                                                     .x = dv_rows(t->x, DVK_ROWS_F32, v->hidden),
+                                                     .y = y,
+                                                     .heads = 1,
+                                                     .dim = v->hidden,
+                                                     .eps = v->norm_eps,
+                                                     .center = v->norm == DV_VLM_LAYER_NORM});
 }
 
 static dvk_rows qkv_rows(const dv_tower *t) {
     const dv_vlm_vision *v = &t->desc->config->vision;
-    dvk_rows rows = dv_rows(t->qkv, dv_program_attended(&t->program), 3 * v->hidden);
+    dvk_rows rows = dv_rows(t->qkv, dv_row_program_attended(&t->program), 3 * v->hidden);
     rows.head = v->head_dim;
     return rows;
 }
 
 static void add_attention(dv_tower *t, bool whole, dvk_rows mixed) {
     const dv_vlm_vision *v = &t->desc->config->vision;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     dvk_rows rows[3];
     for (int i = 0; i < 3; i++) {
         rows[i] = dv_rows_at(qkv_rows(t), i * v->hidden);
@@ -124,7 +125,7 @@ static void add_attention(dv_tower *t, bool whole, dvk_rows mixed) {
                                         .heads = v->heads,
                                         .dim = v->head_dim,
                                         .pairs = v->head_dim / 2};
-            dv_program_rope(p, &rope, DV_AT_ROWS);
+            dv_row_program_rope(p, &rope, DV_AT_ROWS);
         }
     }
     const dvk_attention_kv_args attention = {.q = rows[0],
@@ -137,32 +138,32 @@ static void add_attention(dv_tower *t, bool whole, dvk_rows mixed) {
                                              .kv_heads = v->heads,
                                              .dim = v->head_dim,
                                              .scale = (float)(1.0 / sqrt((double)v->head_dim))};
-    dv_program_attention(p, &attention, DV_AT_ROWS);
+    dv_row_program_attention(p, &attention, DV_AT_ROWS);
 }
 
 void dv_tower_block(dv_tower *t, const dv_vlm_block *b, bool whole) {
     const dv_vlm_vision *v = &t->desc->config->vision;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     const dvk_rows x = dv_rows(t->x, DVK_ROWS_F32, v->hidden);
     int64_t column = 0;
     for (int32_t i = 0; i < b->n_qkv; column += b->qkv[i].n, i++) {
-        const dvk_rows normed = dv_rows(t->normed, dv_program_form(p, &b->qkv[i]), v->hidden);
+        const dvk_rows normed = dv_rows(t->normed, dv_row_program_form(p, &b->qkv[i]), v->hidden);
         dv_tower_norm(t, &b->norm1, normed);
-        dv_program_linear(p, &(dv_prog_linear){.w = &b->qkv[i], .x = normed, .y = dv_rows_at(qkv_rows(t), column)});
+        dv_row_program_linear(p, &(dv_prog_linear){.w = &b->qkv[i], .x = normed, .y = dv_rows_at(qkv_rows(t), column)});
     }
-    dvk_form form = dv_program_form(p, &b->out);
-    dvk_rows mixed = dv_program_written(form, t->mixed, v->hidden);
+    dvk_form form = dv_row_program_form(p, &b->out);
+    dvk_rows mixed = dv_row_program_written(form, t->mixed, v->hidden);
     mixed.head = v->head_dim;
     add_attention(t, whole, mixed);
-    dvk_rows in = dv_program_input(p, mixed, form, t->mixed_in, v->hidden);
-    dv_program_linear(p, &(dv_prog_linear){.w = &b->out, .x = in, .y = x, .res = x});
-    const dvk_rows normed = dv_rows(t->normed, dv_program_form(p, &b->up), v->hidden);
+    dvk_rows in = dv_row_program_input(p, mixed, form, t->mixed_in, v->hidden);
+    dv_row_program_linear(p, &(dv_prog_linear){.w = &b->out, .x = in, .y = x, .res = x});
+    const dvk_rows normed = dv_rows(t->normed, dv_row_program_form(p, &b->up), v->hidden);
     dv_tower_norm(t, &b->norm2, normed);
-    form = dv_program_form(p, &b->down);
-    const dvk_rows hidden = dv_program_written(form, t->hidden, v->ffn);
-    dv_program_linear(p, &(dv_prog_linear){.w = &b->up, .x = normed, .y = hidden, .act = dv_gate_of(v->act)});
-    in = dv_program_input(p, hidden, form, t->hidden_in, v->ffn);
-    dv_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = x});
+    form = dv_row_program_form(p, &b->down);
+    const dvk_rows hidden = dv_row_program_written(form, t->hidden, v->ffn);
+    dv_row_program_linear(p, &(dv_prog_linear){.w = &b->up, .x = normed, .y = hidden, .act = dv_gate_of(v->act)});
+    in = dv_row_program_input(p, hidden, form, t->hidden_in, v->ffn);
+    dv_row_program_linear(p, &(dv_prog_linear){.w = &b->down, .x = in, .y = x, .res = x});
 }
 
 bool dv_vision_takes_bytes(const dv_vlm_weights *weights) {
@@ -191,7 +192,7 @@ davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *pla
     if (r == DAVY_OK) {
         const bool vit = v->tower == DV_VLM_TOWER_SIGLIP || v->tower == DV_VLM_TOWER_CLIP;
         r = vit ? dv_vision_vit(&tower, &f) : dv_vision_qwen(&tower, &f);
-        r = r < 0 ? r : dv_program_wait(&tower.program, desc->cancel, desc->user);
+        r = r < 0 ? r : dv_row_program_wait(&tower.program, desc->cancel, desc->user);
         dv_tower_clear(&tower);
     }
     if (r < 0) {

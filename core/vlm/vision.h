@@ -4,7 +4,7 @@
 
 #include "core/vlm/picture.h"
 #include "core/vlm/positions.h"
-#include "core/vlm/program.h"
+#include "core/vlm/row_program.h"
 
 typedef struct dv_vlm_features {       /* on a GPU in its memory */
     float *vectors;                    /* [tokens][hidden of the language model] */
@@ -54,7 +54,7 @@ typedef struct dv_tower { /* one run: `rows` patches at a time */
     int64_t rows;        /* of x */
     int64_t inputs;      /* patches among them */
     dv_gpu_queue *queue; /* of a GPU */
-    dv_program program;
+    dv_row_program program;
     dv_space space;
     float *in, *x, *qkv, *mixed, *hidden, *cs, *grouped, *projected, *out;
     void *in_narrow, *normed, *mixed_in, *hidden_in, *grouped_in, *projected_in;

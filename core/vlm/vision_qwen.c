@@ -81,37 +81,39 @@ static void free_tables(qwen *q) {
 static void add_merger(qwen *q, const dv_vlm_merger *m, bool norm_first, float *to) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     const int64_t unit = v->merge * v->merge;
     const int64_t wide = unit * v->hidden;
     const int64_t rows = p->rows;
     p->rows = rows / unit;
-    dvk_form form = dv_program_form(p, &m->first);
+    dvk_form form = dv_row_program_form(p, &m->first);
     const bool direct = form != DVK_ROWS_Q8 || !norm_first;
     const int64_t width = norm_first ? v->hidden : wide;
     const dvk_rows normed = dv_rows(direct ? t->normed : (void *)t->grouped, direct ? form : DVK_ROWS_F32, width);
     p->rows = norm_first ? rows : rows / unit;
-    dv_program_norm(p, &(dv_prog_norm){.w = &m->norm,
-                                       .x = dv_rows(t->x, DVK_ROWS_F32, width),
-                                       .y = normed,
-                                       .heads = 1,
-                                       .dim = width,
-                                       .eps = v->norm_eps,
-                                       .center = v->norm == DV_VLM_LAYER_NORM});
+    dv_row_program_norm(p, &(dv_prog_norm){.w = &m->norm,
+                                           .x = dv_rows(t->x, DVK_ROWS_F32, width),
+                                           .y = normed,
+                                           .heads = 1,
+                                           .dim = width,
+                                           .eps = v->norm_eps,
+                                           .center = v->norm == DV_VLM_LAYER_NORM});
     p->rows = rows / unit;
-    dvk_rows in = dv_program_input(p, dv_rows(normed.data, normed.form, wide), form, t->grouped_in, wide);
-    form = dv_program_form(p, &m->second);
-    const dvk_rows between = dv_program_written(form, t->projected, wide);
-    dv_program_linear(p, &(dv_prog_linear){.w = &m->first, .x = in, .y = between, .act = dv_gate_of(v->projector_act)});
-    in = dv_program_input(p, between, form, t->projected_in, wide);
-    dv_program_linear(p, &(dv_prog_linear){.w = &m->second, .x = in, .y = dv_rows(to, DVK_ROWS_F32, v->out_hidden)});
+    dvk_rows in = dv_row_program_input(p, dv_rows(normed.data, normed.form, wide), form, t->grouped_in, wide);
+    form = dv_row_program_form(p, &m->second);
+    const dvk_rows between = dv_row_program_written(form, t->projected, wide);
+    dv_row_program_linear(
+        p, &(dv_prog_linear){.w = &m->first, .x = in, .y = between, .act = dv_gate_of(v->projector_act)});
+    in = dv_row_program_input(p, between, form, t->projected_in, wide);
+    dv_row_program_linear(p,
+                          &(dv_prog_linear){.w = &m->second, .x = in, .y = dv_rows(to, DVK_ROWS_F32, v->out_hidden)});
     p->rows = rows;
 }
 
 /* `count` numbers of four bytes where the program reads them. */
 static const void *table(const qwen *q, const void *numbers, int64_t count) {
     const void *out = NULL;
-    dv_program_table(&q->t->program, numbers, (uint64_t)count * 4, &out);
+    dv_row_program_table(&q->t->program, numbers, (uint64_t)count * 4, &out);
     return out;
 }
 
@@ -120,48 +122,48 @@ static void add_patches(qwen *q) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_vlm_weights *w = t->desc->weights;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     const int64_t n = t->rows;
     if (q->windows.order != NULL && t->patches->bytes != NULL) {
         t->order = table(q, q->patch_order, n);
     } else if (q->windows.order != NULL) {
-        dv_program_gather(p, &(dv_gather_args){.x = table(q, t->patches->numbers, n * t->plan->patch_values),
-                                               .y = t->in,
-                                               .order = table(q, q->patch_order, n),
-                                               .m = n,
-                                               .dim = t->plan->patch_values});
+        dv_row_program_gather(p, &(dv_gather_args){.x = table(q, t->patches->numbers, n * t->plan->patch_values),
+                                                   .y = t->in,
+                                                   .order = table(q, q->patch_order, n),
+                                                   .m = n,
+                                                   .dim = t->plan->patch_values});
     }
     dv_tower_patches(t, t->x, NULL);
     if (w->positions != NULL) {
-        dv_program_add_rows(p, &(dv_add_rows_args){.x = w->positions,
-                                                   .y = t->x,
-                                                   .row = table(q, q->taps, 4 * n),
-                                                   .weight = table(q, q->tap_weights, 4 * n),
-                                                   .dim = v->hidden,
-                                                   .taps = 4});
+        dv_row_program_add_rows(p, &(dv_add_rows_args){.x = w->positions,
+                                                       .y = t->x,
+                                                       .row = table(q, q->taps, 4 * n),
+                                                       .weight = table(q, q->tap_weights, 4 * n),
+                                                       .dim = v->hidden,
+                                                       .taps = 4});
     }
     const void *axis = NULL;
-    dv_program_table(p, q->axis, (uint64_t)v->head_dim, &axis);
-    dv_program_rope_table(p, &(dvk_rope_table_args){.pos = table(q, q->positions, 2 * n),
-                                                    .freq = table(q, q->freq, v->head_dim),
-                                                    .axis = axis,
-                                                    .cs = t->cs,
-                                                    .pairs = v->head_dim / 2,
-                                                    .axes = 2});
+    dv_row_program_table(p, q->axis, (uint64_t)v->head_dim, &axis);
+    dv_row_program_rope_table(p, &(dvk_rope_table_args){.pos = table(q, q->positions, 2 * n),
+                                                        .freq = table(q, q->freq, v->head_dim),
+                                                        .axis = axis,
+                                                        .cs = t->cs,
+                                                        .pairs = v->head_dim / 2,
+                                                        .axes = 2});
 }
 
 static void add_all(qwen *q, dv_vlm_features *out) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_vlm_weights *w = t->desc->weights;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     const bool windows = q->windows.order != NULL;
     add_patches(q);
     t->frame_bounds = table(q, q->frame_bounds, t->n_frame_bounds);
     t->bounds = windows ? table(q, q->windows.bounds, t->n_bounds) : NULL;
     int32_t deep = 0;
     for (int64_t i = 0; i < v->run_layers; i++) {
-        dv_program_cut(p);
+        dv_row_program_cut(p);
         dv_tower_block(t, &w->blocks[i], v->full[i] || !windows);
         if (deep < v->n_deepstack && v->deepstack[deep] == i) {
             add_merger(q, &w->deepstack[deep], false, out->deep[deep]);
@@ -170,11 +172,11 @@ static void add_all(qwen *q, dv_vlm_features *out) {
     }
     add_merger(q, &w->merger, true, windows ? t->out : out->vectors);
     if (windows) {
-        dv_program_gather(p, &(dv_gather_args){.x = t->out,
-                                               .y = out->vectors,
-                                               .order = table(q, q->token_place, out->tokens),
-                                               .m = out->tokens,
-                                               .dim = v->out_hidden});
+        dv_row_program_gather(p, &(dv_gather_args){.x = t->out,
+                                                   .y = out->vectors,
+                                                   .order = table(q, q->token_place, out->tokens),
+                                                   .m = out->tokens,
+                                                   .dim = v->out_hidden});
     }
 }
 
@@ -197,11 +199,11 @@ davy_result dv_vision_qwen(dv_tower *t, dv_vlm_features *out) {
         t->n_frame_bounds = plan->grid_t + 1;
         t->n_bounds = q.windows.n_bounds;
         add_all(&q, out);
-        r = dv_program_finish(&t->program);
+        r = dv_row_program_finish(&t->program);
         if (r == DAVY_OK && (q.windows.order == NULL || t->patches->bytes != NULL)) {
             r = dv_tower_put(t, 0, t->rows);
         }
-        r = r < 0 ? r : dv_program_run(&t->program, t->desc->cancel, t->desc->user);
+        r = r < 0 ? r : dv_row_program_run(&t->program, t->desc->cancel, t->desc->user);
     }
     free_tables(&q);
     return r;

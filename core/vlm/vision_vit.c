@@ -28,7 +28,7 @@ static void shuffle_order(const dv_vlm_vision *v, int64_t tiles, int32_t *order)
 
 static const int32_t *table(const vit *q, const int32_t *numbers, int64_t n) {
     const void *out = NULL;
-    dv_program_table(&q->t->program, numbers, (uint64_t)n * sizeof *numbers, &out);
+    dv_row_program_table(&q->t->program, numbers, (uint64_t)n * sizeof *numbers, &out);
     return out;
 }
 
@@ -36,35 +36,36 @@ static void add_connector(const vit *q) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_vlm_matrix *w = &t->desc->weights->merger.first;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     const dvk_rows x = dv_rows(t->x, DVK_ROWS_F32, v->hidden);
     const int64_t wide = v->hidden * v->shuffle * v->shuffle;
     dv_tower_norm(t, &t->desc->weights->post_norm, x);
     shuffle_order(v, q->tiles, q->order);
-    dv_program_gather(
+    dv_row_program_gather(
         p, &(dv_gather_args){
                .x = t->x, .y = t->grouped, .order = table(q, q->order, t->inputs), .m = t->inputs, .dim = v->hidden});
     p->rows = q->tiles * v->tokens_per_tile;
-    const dvk_rows in =
-        dv_program_input(p, dv_rows(t->grouped, DVK_ROWS_F32, wide), dv_program_form(p, w), t->grouped_in, wide);
-    dv_program_linear(p, &(dv_prog_linear){.w = w, .x = in, .y = dv_rows(t->out, DVK_ROWS_F32, v->out_hidden)});
+    const dvk_rows in = dv_row_program_input(p, dv_rows(t->grouped, DVK_ROWS_F32, wide), dv_row_program_form(p, w),
+                                             t->grouped_in, wide);
+    dv_row_program_linear(p, &(dv_prog_linear){.w = w, .x = in, .y = dv_rows(t->out, DVK_ROWS_F32, v->out_hidden)});
 }
 
 static void add_projector(const vit *q) {
     dv_tower *t = q->t;
     const dv_vlm_vision *v = &t->desc->config->vision;
     const dv_vlm_merger *m = &t->desc->weights->merger;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     const int64_t skip = t->rows - q->tiles * v->tokens_per_tile; /* the class token */
     p->rows = q->tiles * v->tokens_per_tile;
-    dvk_rows in = dv_program_input(p, dv_rows(t->x + skip * v->hidden, DVK_ROWS_F32, v->hidden),
-                                   dv_program_form(p, &m->first), t->grouped_in, v->hidden);
-    const dvk_form form = dv_program_form(p, &m->second);
-    const dvk_rows between = dv_program_written(form, t->projected, v->out_hidden);
-    dv_program_linear(p, &(dv_prog_linear){.w = &m->first, .x = in, .y = between, .act = dv_gate_of(v->projector_act)});
-    in = dv_program_input(p, between, form, t->projected_in, v->out_hidden);
-    dv_program_linear(p,
-                      &(dv_prog_linear){.w = &m->second, .x = in, .y = dv_rows(t->out, DVK_ROWS_F32, v->out_hidden)});
+    dvk_rows in = dv_row_program_input(p, dv_rows(t->x + skip * v->hidden, DVK_ROWS_F32, v->hidden),
+                                       dv_row_program_form(p, &m->first), t->grouped_in, v->hidden);
+    const dvk_form form = dv_row_program_form(p, &m->second);
+    const dvk_rows between = dv_row_program_written(form, t->projected, v->out_hidden);
+    dv_row_program_linear(
+        p, &(dv_prog_linear){.w = &m->first, .x = in, .y = between, .act = dv_gate_of(v->projector_act)});
+    in = dv_row_program_input(p, between, form, t->projected_in, v->out_hidden);
+    dv_row_program_linear(
+        p, &(dv_prog_linear){.w = &m->second, .x = in, .y = dv_rows(t->out, DVK_ROWS_F32, v->out_hidden)});
 }
 
 /* Positions are added; several tiles at once see none of one another. */
@@ -87,7 +88,7 @@ static void add_patches(const vit *q) {
     t->n_frame_bounds = q->tiles + 1;
     dv_tower_patches(t, t->x, NULL);
     if (w->positions != NULL) {
-        dv_program_add_rows(
+        dv_row_program_add_rows(
             &t->program,
             &(dv_add_rows_args){
                 .x = w->positions, .y = t->x, .row = table(q, q->place, t->inputs), .dim = v->hidden, .taps = 1});
@@ -103,7 +104,7 @@ static davy_result build(const vit *q) {
         dv_tower_norm(t, &w->pre_norm, dv_rows(t->x, DVK_ROWS_F32, v->hidden));
     }
     for (int64_t i = 0; i < v->run_layers; i++) {
-        dv_program_cut(&t->program);
+        dv_row_program_cut(&t->program);
         dv_tower_block(t, &w->blocks[i], true);
     }
     if (v->queries > 0) {
@@ -113,7 +114,7 @@ static davy_result build(const vit *q) {
     } else {
         add_projector(q);
     }
-    return dv_program_finish(&t->program);
+    return dv_row_program_finish(&t->program);
 }
 
 /* Where fewer tiles are left than fit, the rest of the rows are those of the run before. */
@@ -122,7 +123,7 @@ static davy_result run_tiles(const vit *q, dv_vlm_features *out) {
     const dv_vlm_vision *v = &t->desc->config->vision;
     const int64_t each = t->inputs / q->tiles;
     const int64_t numbers = v->tokens_per_tile * v->out_hidden;
-    dv_program *p = &t->program;
+    dv_row_program *p = &t->program;
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < t->plan->tiles; i += q->tiles) {
         const int64_t n = dv_min(q->tiles, t->plan->tiles - i);
@@ -131,11 +132,12 @@ static davy_result run_tiles(const vit *q, dv_vlm_features *out) {
         }
         r = dv_tower_put(t, i * each, n * each);
         if (r == DAVY_OK && t->desc->weights->class_row != NULL) {
-            r = dv_program_move(p, t->x, t->desc->weights->class_row, (uint64_t)v->hidden * sizeof *t->x);
+            r = dv_row_program_move(p, t->x, t->desc->weights->class_row, (uint64_t)v->hidden * sizeof *t->x);
         }
-        r = r < 0 ? r : dv_program_run(p, t->desc->cancel, t->desc->user);
-        r = r < 0 ? r
-                  : dv_program_move(p, out->vectors + i * numbers, t->out, (uint64_t)(n * numbers) * sizeof *t->out);
+        r = r < 0 ? r : dv_row_program_run(p, t->desc->cancel, t->desc->user);
+        r = r < 0
+                ? r
+                : dv_row_program_move(p, out->vectors + i * numbers, t->out, (uint64_t)(n * numbers) * sizeof *t->out);
     }
     return r;
 }

@@ -58,7 +58,7 @@ static void next_run(const void *args, int64_t first, int64_t last, void *scratc
     embed.ids = &row;
     dvk_embed_ref.run(&embed, 0, 1, scratch);
     dvk_rope_table_ref.run(&a->table, 0, 1, scratch);
-    a->told[count % DVK_TOLD] = (uint64_t)count << 32 | (uint32_t)id;
+    a->told[count % DVK_COMPLETION_SLOTS] = (uint64_t)count << 32 | (uint32_t)id;
 }
 
 static int64_t patches_units(const void *args) {

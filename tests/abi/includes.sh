@@ -52,7 +52,7 @@ sources() {
     rule "core includes only abi, core and the kernels' front" \
         'abi/davy\.h|core/[a-z0-9_/]+\.h|kernels/(kernel|op|dtype|normal|dictionary|lm|norm_conv|norm_depthwise|excite|conv_down|up_conv|winograd_band|quant|swin|cuda/(cuda|pixels/(alpha|bleed|posterior)|linear/linear_layout|window/swin_pack))\.h' $(sources core | grep -v '^core/\(arch\|block\)/')
     rule "architectures see only arch.h, graph.h and blocks" \
-        'core/(arch/arch|graph/graph)\.h|core/block/[a-z0-9_]+\.h|core/base/(common|error|mem|product|json|utf8)\.h|core/file/tensors\.h' \
+        'core/(arch/arch|graph/(graph|network))\.h|core/block/[a-z0-9_]+\.h|core/base/(common|error|mem|product|json|utf8)\.h|core/file/tensors\.h' \
         $(sources core/arch core/block)
     without "within the library only core/base/json.c knows cJSON" '([a-z]+/)*cjson' \
         $(sources core kernels | grep -v '^core/base/json\.c$')

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/os.h"
-#include "core/vlm/dialogue.h"
+#include "core/vlm/session.h"
 #include "kernels/kernel.h"
 
 static void must(davy_result r, const char *what) {
@@ -37,30 +37,30 @@ static dv_vlm_format format_of(const char *name, dvk_dtype *compute) {
 }
 
 /* A greedy answer of so many tokens. */
-static void answer(dv_dialogue *d, const char *what, int64_t tokens) {
+static void answer(dv_session *d, const char *what, int64_t tokens) {
     const dv_generate first = {.sample = {.top_p = 1, .repetition_penalty = 1}, .max_tokens = 1, .ignore_stops = true};
     dv_generate rest = first;
     rest.max_tokens = tokens;
     int64_t n = 0;
-    dv_dialogue_end end;
-    must(dv_dialogue_generate(d, &first, &n, &end), "answer");
+    dv_session_end end;
+    must(dv_session_generate(d, &first, &n, &end), "answer");
     const uint64_t t = dv_now_ns();
-    must(dv_dialogue_generate(d, &rest, &n, &end), "answer");
+    must(dv_session_generate(d, &rest, &n, &end), "answer");
     printf("%s: %lld tokens, %.1f tok/s\n", what, (long long)n, 1e3 * (double)n / milliseconds(t));
 }
 
-static void ask(const dv_vlm_model *m, dv_dialogue *d, const dv_seen *const *seen, int32_t n, const char *question,
+static void ask(const dv_vlm_model *m, dv_session *d, const dv_encoded *const *seen, int32_t n, const char *question,
                 int64_t tokens) {
-    const int64_t before = dv_dialogue_tokens(d);
+    const int64_t before = dv_session_tokens(d);
     const uint64_t t = dv_now_ns();
     if (m->tokenizer != NULL) {
-        must(dv_dialogue_ask(d, NULL, seen, n, question), "ask");
+        must(dv_session_ask(d, NULL, seen, n, question), "ask");
     } else {
         static int32_t ids[512];
-        must(dv_dialogue_feed(d, ids, before == 0 ? 512 : 16, NULL, 0), "feed");
+        must(dv_session_feed(d, ids, before == 0 ? 512 : 16, NULL, 0), "feed");
     }
     const double ms = milliseconds(t);
-    const int64_t read = dv_dialogue_tokens(d) - before;
+    const int64_t read = dv_session_tokens(d) - before;
     printf("prefill: %lld tokens, %.1f ms, %.1f tok/s\n", (long long)read, ms, 1e3 * (double)read / ms);
     answer(d, "decode", tokens);
 }
@@ -88,21 +88,21 @@ int main(int argc, char **argv) {
     open.no_tokenizer = argc > 7; /* for files whose tokenizer is made up */
     must(dv_vlm_model_open(&open, &m), "model");
     printf("open: %.1f ms, weights %.1f MB\n", milliseconds(t), (double)dv_heap_used(open.heap, DV_MEM_WEIGHTS) / 1e6);
-    dv_seen seen = {.chat = {0}};
+    dv_encoded seen = {.chat = {0}};
     const int32_t pictures = m->config.vision.tower != DV_VLM_TOWER_NONE ? 1 : 0;
     if (pictures > 0) {
         t = dv_now_ns();
-        must(dv_dialogue_look(m, &picture, NULL, NULL, &seen), "look");
+        must(dv_encode_image(m, &picture, NULL, NULL, &seen), "look");
         printf("look: %lld tiles, %lld patches, %.1f ms\n", (long long)seen.plan.tiles, (long long)seen.plan.patches,
                milliseconds(t));
     }
-    dv_dialogue *d = NULL;
-    must(dv_dialogue_open(m, NULL, &d), "dialogue");
-    const dv_seen *shown = &seen;
+    dv_session *d = NULL;
+    must(dv_session_open(m, NULL, &d), "dialogue");
+    const dv_encoded *shown = &seen;
     ask(m, d, &shown, pictures, "Describe the image.", tokens);
     ask(m, d, NULL, 0, "What colour is it?", tokens);
-    dv_dialogue_release(d);
-    dv_seen_free(&seen);
+    dv_session_release(d);
+    dv_encoded_free(&seen);
     dv_picture_free(&picture);
     dv_vlm_model_release(m);
     dv_pool_release(open.pool);

@@ -31,47 +31,47 @@ static int32_t print_id(void *user, int32_t id) {
 }
 
 /* `show` of the answer's ids are printed. */
-static int64_t generate(dv_dialogue *d, int64_t tokens, double temperature, int show) {
+static int64_t generate(dv_session *d, int64_t tokens, double temperature, int show) {
     const dv_generate g = {.sample = {.temperature = temperature, .top_k = 40, .top_p = 1, .repetition_penalty = 1},
                            .max_tokens = tokens,
                            .ignore_stops = true,
                            .token = print_id,
                            .user = &show};
     int64_t n = 0;
-    dv_dialogue_end end;
-    must(dv_dialogue_generate(d, &g, &n, &end), "generate");
+    dv_session_end end;
+    must(dv_session_generate(d, &g, &n, &end), "generate");
     return n;
 }
 
-static dv_dialogue *talk(const dv_vlm_model *m) {
-    dv_dialogue *d = NULL;
-    must(dv_dialogue_open(m, NULL, &d), "dialogue");
+static dv_session *talk(const dv_vlm_model *m) {
+    dv_session *d = NULL;
+    must(dv_session_open(m, NULL, &d), "dialogue");
     return d;
 }
 
 static void time_prefill(const dv_vlm_model *m, int64_t tokens) {
     double times[RUNS];
     int32_t *ids = need(calloc((size_t)tokens, sizeof *ids));
-    dv_dialogue *d = talk(m);
+    dv_session *d = talk(m);
     for (int64_t i = 0; i < tokens; i++) {
         ids[i] = (int32_t)(i * 17 % 4099);
     }
     for (int i = 0; i <= RUNS; i++) { /* the first warms up */
-        must(dv_dialogue_rewind(d, (dv_dialogue_mark){.tokens = 0}), "rewind");
+        must(dv_session_rewind(d, (dv_session_mark){.tokens = 0}), "rewind");
         const uint64_t begin = dv_now_ns();
-        must(dv_dialogue_feed(d, ids, tokens, NULL, 0), "prefill");
+        must(dv_session_feed(d, ids, tokens, NULL, 0), "prefill");
         times[i > 0 ? i - 1 : 0] = since(begin);
     }
     const double ms = middle(times);
     printf("prefill %lld tokens: %.2f ms, %.0f tok/s\n", (long long)tokens, ms, 1e3 * (double)tokens / ms);
-    dv_dialogue_release(d);
+    dv_session_release(d);
     free(ids);
 }
 
 static void time_decode(const dv_vlm_model *m, int64_t past, int64_t tokens) {
     int32_t *ids = need(calloc((size_t)past, sizeof *ids));
-    dv_dialogue *d = talk(m);
-    must(dv_dialogue_feed(d, ids, past, NULL, 0), "prefill");
+    dv_session *d = talk(m);
+    must(dv_session_feed(d, ids, past, NULL, 0), "prefill");
     generate(d, 24, 0, 24); /* the same with every way to compute them, but for near ties */
     uint64_t begin = dv_now_ns();
     generate(d, tokens, 0, 0);
@@ -80,7 +80,7 @@ static void time_decode(const dv_vlm_model *m, int64_t past, int64_t tokens) {
     generate(d, tokens / 4, 0.7, 0);
     printf("decode behind %lld tokens: greedy %.1f tok/s, drawn %.1f tok/s\n", (long long)past, greedy,
            1e3 * (double)(tokens / 4) / since(begin));
-    dv_dialogue_release(d);
+    dv_session_release(d);
     free(ids);
 }
 
@@ -110,39 +110,39 @@ static void time_first(const dv_vlm_model *m) {
     double read_ms[RUNS];
     double all_ms[RUNS];
     dv_rgb8 picture = {0};
-    dv_dialogue *d = talk(m);
+    dv_session *d = talk(m);
     int64_t tokens = 0;
     must(dv_picture_allocate(WIDTH, HEIGHT, &picture), "picture");
     for (int64_t i = 0; i < picture.height * picture.stride; i++) {
         picture.data[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
     }
     for (int i = 0; i <= RUNS; i++) {
-        dv_seen seen = {.smaller = false};
+        dv_encoded seen = {.smaller = false};
         const int at = i > 0 ? i - 1 : 0;
-        must(dv_dialogue_rewind(d, (dv_dialogue_mark){.tokens = 0}), "rewind");
+        must(dv_session_rewind(d, (dv_session_mark){.tokens = 0}), "rewind");
         const uint64_t begin = dv_now_ns();
-        must(dv_dialogue_look(m, &picture, NULL, NULL, &seen), "look");
+        must(dv_encode_image(m, &picture, NULL, NULL, &seen), "look");
         seen_ms[at] = since(begin);
         tokens = seen.features.tokens;
         int32_t *ids = need(calloc((size_t)tokens + 20, sizeof *ids));
         for (int64_t k = 0; k < tokens; k++) {
             ids[10 + k] = m->image_id;
         }
-        const dv_dialogue_picture shown = {.features = &seen.features};
+        const dv_session_picture shown = {.features = &seen.features};
         const uint64_t read = dv_now_ns();
-        must(dv_dialogue_feed(d, ids, tokens + 20, &shown, 1), "feed");
+        must(dv_session_feed(d, ids, tokens + 20, &shown, 1), "feed");
         read_ms[at] = since(read);
         generate(d, 1, 0, 0);
         all_ms[at] = since(begin);
         free(ids);
-        dv_seen_free(&seen);
+        dv_encoded_free(&seen);
     }
     const double seen = middle(seen_ms);
     const double read = middle(read_ms);
     printf("first token of %d x %d (%lld tokens): %.2f ms (look %.2f, of it pixels %.2f; read %.2f)\n", WIDTH, HEIGHT,
            (long long)tokens, middle(all_ms), seen, time_prepare(m, &picture), read);
     dv_picture_free(&picture);
-    dv_dialogue_release(d);
+    dv_session_release(d);
 }
 
 int main(int argc, char **argv) {

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "core/vlm/batch.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 #include "tests/bench/made.h"
 
 enum { MAX_PICTURES = 256 };
@@ -31,8 +31,8 @@ typedef struct work {
 } work;
 
 typedef struct caption {
-    dv_seen seen;
-    dv_dialogue_picture shown;
+    dv_encoded seen;
+    dv_session_picture shown;
     dv_ids ids;
 } caption;
 
@@ -50,9 +50,9 @@ static void paint(const work *w, int i) {
 static void begin(const work *w, int i, caption *c) {
     paint(w, i);
     *c = (caption){.ids = {0}};
-    must(dv_dialogue_look(w->model, &w->picture, &(dv_picture_options){.max_tiles = w->tiles}, NULL, &c->seen), "look");
-    c->shown = (dv_dialogue_picture){.features = &c->seen.features};
-    const dv_seen *seen = &c->seen;
+    must(dv_encode_image(w->model, &w->picture, &(dv_picture_options){.max_tiles = w->tiles}, NULL, &c->seen), "look");
+    c->shown = (dv_session_picture){.features = &c->seen.features};
+    const dv_encoded *seen = &c->seen;
     const dv_prompt prompt = {.pictures = &seen, .n = 1, .question = "Describe the image."};
     if (w->model->tokenizer != NULL) {
         must(dv_prompt_ids(w->model, &prompt, &c->ids), "prompt");
@@ -65,7 +65,7 @@ static void begin(const work *w, int i, caption *c) {
 }
 
 static void end(caption *c) {
-    dv_seen_free(&c->seen);
+    dv_encoded_free(&c->seen);
     dv_ids_clear(&c->ids);
 }
 
@@ -89,26 +89,26 @@ static void print(const work *w, const char *what, const parts *p) {
 }
 
 static void one_by_one(const work *w) {
-    dv_dialogue *d = NULL;
+    dv_session *d = NULL;
     parts p = {0};
-    must(dv_dialogue_open(w->model, NULL, &d), "dialogue");
+    must(dv_session_open(w->model, NULL, &d), "dialogue");
     for (int i = -1; i < w->pictures; i++) { /* the first warms up */
         caption c;
         int64_t n = 0;
-        dv_dialogue_end how;
+        dv_session_end how;
         const double start = now_seconds();
         begin(w, i, &c);
         const double looked = now_seconds();
-        must(dv_dialogue_feed(d, c.ids.p, c.ids.n, &c.shown, 1), "prompt");
+        must(dv_session_feed(d, c.ids.p, c.ids.n, &c.shown, 1), "prompt");
         const double read = now_seconds();
-        must(dv_dialogue_generate(d, &w->generate, &n, &how), "answer");
-        must(dv_dialogue_rewind(d, (dv_dialogue_mark){.tokens = 0}), "rewind");
+        must(dv_session_generate(d, &w->generate, &n, &how), "answer");
+        must(dv_session_rewind(d, (dv_session_mark){.tokens = 0}), "rewind");
         end(&c);
         p.look += i < 0 ? 0 : looked - start;
         p.prompt += i < 0 ? 0 : read - looked;
         p.answer += i < 0 ? 0 : now_seconds() - read;
     }
-    dv_dialogue_release(d);
+    dv_session_release(d);
     print(w, "one by one", &p);
 }
 

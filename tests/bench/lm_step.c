@@ -46,7 +46,7 @@ typedef struct pass {
         dvk_rope_args rope;
         dvk_attention_kv_args attention;
     } args[MAX_STEPS];
-    dv_step list[MAX_STEPS];
+    dv_parallel_step list[MAX_STEPS];
     int64_t n;
     uint32_t cpu;
     int32_t threads;
@@ -118,7 +118,7 @@ static void *weights(dvk_wtype t, int64_t n, int64_t k, int32_t glu) {
 static void add(pass *p, const char *op, const void *args, size_t bytes, dvk_dtype compute, bool alone) {
     memcpy(&p->args[p->n], args, bytes);
     const dvk_kernel *k = dvk_choose(op, &p->args[p->n], p->cpu, compute);
-    p->list[p->n] = (dv_step){.kernel = k, .args = &p->args[p->n], .alone = alone};
+    p->list[p->n] = (dv_parallel_step){.kernel = k, .args = &p->args[p->n], .alone = alone};
     p->n++;
 }
 

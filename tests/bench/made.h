@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/os.h"
-#include "core/vlm/dialogue.h"
+#include "core/vlm/session.h"
 #include "kernels/kernel.h"
 #include "tests/unit/fake_weights.h"
 #include "tests/unit/vlm_configs.h"

@@ -113,13 +113,13 @@ static inline char *run(bench *b, const ask_for *q, uint64_t *bytes) {
     return memory[1];
 }
 
-static inline dv_layout layout_of(bench *b, const ask_for *q) {
+static inline dv_tile_schedule layout_of(bench *b, const ask_for *q) {
     const dv_request request = {.stage = q->stage, .batch = q->n, .h = q->h, .w = q->w, .tiling = q->tiling};
-    dv_route *route = NULL;
-    dv_layout l = {0};
-    if (CHECKF(dv_route_get(b->engine, &request, &route) == DAVY_OK, "%s", last_error())) {
+    dv_cached_tile_plan *route = NULL;
+    dv_tile_schedule l = {0};
+    if (CHECKF(dv_tile_plan_get(b->engine, &request, &route) == DAVY_OK, "%s", last_error())) {
         l = route->layout;
-        dv_route_release(route);
+        dv_tile_plan_release(route);
     }
     return l;
 }

@@ -89,7 +89,7 @@ static void run_alone(const subject *s, int64_t n, char *out[WAYS]) {
 static void check_way(const subject *s, bench *b, const ask_for *q, int way, const char *alone) {
     uint64_t bytes = 0;
     char *out = run(b, q, &bytes);
-    const dv_layout l = layout_of(b, q);
+    const dv_tile_schedule l = layout_of(b, q);
     const int64_t all = q->n * l.tiles;
     CHECKF(alone != NULL && out != NULL && memcmp(alone, out, bytes) == 0,
            "%s, way %d, %d GPUs, %d pictures, %d together: other bits", s->name, way, (int)l.lanes, (int)q->n,
@@ -120,8 +120,8 @@ static void check_subject(const subject *s, int32_t n_gpus, int64_t n) {
 /* Routes by which pictures stayed whole, but fewer of them came together than the first time. */
 static int64_t retreats(const bench *b) {
     int64_t count = 0;
-    for (int i = 0; i < DV_ROUTES; i++) {
-        const dv_route *route = b->engine->routes[i];
+    for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
+        const dv_cached_tile_plan *route = b->engine->routes[i];
         count += route != NULL && route->request.most > 0 && route->layout.tiles == 1;
     }
     return count;
@@ -168,7 +168,7 @@ static void test_budget(void) {
             if (dv_engine_plan_batch(b.engine, q.stage, q.n, q.h, q.w, &q.tiling, &info) == DAVY_OK) {
                 uint64_t bytes = 0;
                 char *out = run(&b, &q, &bytes);
-                const dv_layout l = layout_of(&b, &q);
+                const dv_tile_schedule l = layout_of(&b, &q);
                 CHECKF(l.together >= most, "%d together with %d bytes", (int)l.together, (int)budget);
                 CHECKF(info.workspace_bytes <= budget && dv_gpu_peak(b.gpus[0]) <= budget,
                        "%d bytes: %d planned, %d taken", (int)budget, (int)info.workspace_bytes,
@@ -187,7 +187,7 @@ static void test_clips(void) {
     const ask_for q = {.stage = DV_STAGE_DECODE, .c = 4, .n = 4, .h = 4, .w = 6};
     bench b;
     if (bench_open(&b, fake_seedvr2(), 1)) {
-        const dv_layout l = layout_of(&b, &q);
+        const dv_tile_schedule l = layout_of(&b, &q);
         CHECKF(l.together == 1 && l.groups == 4, "%d pictures together", (int)l.together);
     }
     bench_close(&b, "clips");

@@ -246,7 +246,7 @@ static void test_packed_since(bool tight) {
         CHECKF(packed >= before.weights, "%llu bytes packed, %llu expected", (unsigned long long)packed,
                (unsigned long long)before.weights);
         dv_clip_stream *again = stream_of(&b, 0, 2);
-        CHECK(dv_clip_memo_find(again, 0, 2, dv_engine_available(b.engine), &found));
+        CHECK(dv_clip_choice_find(again, 0, 2, dv_engine_available(b.engine), &found));
         CHECK(memcmp(&found.plain, &before.plain, sizeof found.plain) == 0 && found.winograd == before.winograd &&
               found.by_frame == before.by_frame && found.info.arena_bytes == before.info.arena_bytes);
         CHECK(!tight || (found.weights < 4096 && found.need - found.weights == before.need - before.weights));
@@ -273,14 +273,14 @@ static void test_weighing(void) {
             const dv_slice_choice as = {
                 .by_frame = k % 2 == 1, .winograd = k >= 4, .info.slice = 1 + k / 2 % 2, .offload = false};
             dv_slice_choice all = as;
-            dv_weighing w;
+            dv_clip_candidate w;
             CHECK(dv_clip_stream_weigh(s, &as, NULL, &w) == DAVY_OK && !w.all);
             CHECK(dv_clip_stream_measure(s, &all) == DAVY_OK);
             CHECK(w.c.need <= all.need && w.c.need > all.need / 2 && fabs(w.c.cost_frame - all.cost_frame) < 1e-9);
             CHECK(dv_clip_stream_weigh_all(s, &w) == DAVY_OK && w.all);
             CHECK(w.c.need == all.need && w.c.weights == all.weights && w.c.info.arena_bytes == all.info.arena_bytes &&
                   w.c.info.flops_first == all.info.flops_first && w.c.info.flops_step == all.info.flops_step);
-            dv_weighing_end(&w);
+            dv_clip_candidate_end(&w);
         }
         dv_slice_choice chosen = s->choice;
         CHECK(dv_clip_stream_measure(s, &chosen) == DAVY_OK && chosen.need == s->choice.need);

@@ -25,7 +25,7 @@ static void test_shared(dv_tensors *(*make)(void), int32_t means, int32_t norms,
             fills = k > 0;
             OK(dv_engine_unload(b.engine));
             char *tiles = run(&b, &q, &bytes);
-            const dv_layout l = layout_of(&b, &q);
+            const dv_tile_schedule l = layout_of(&b, &q);
             CHECKF(l.means == means && l.norms == norms && l.tiles > 3 && l.lanes == n_gpus &&
                        (l.together > 1) == fills,
                    "%d together on %d", (int)l.together, (int)l.lanes);
@@ -44,7 +44,7 @@ static void test_means_retreat(void) {
     if (bench_open(&b, cugan(), 1)) {
         uint64_t bytes = 0;
         char *whole = run(&b, &q, &bytes);
-        const dv_layout l = layout_of(&b, &q);
+        const dv_tile_schedule l = layout_of(&b, &q);
         CHECK(l.tiles == 1 && l.means == 0);
         OK(dv_engine_unload(b.engine));
         OK(dv_engine_load(b.engine, &(dv_control){0}));
@@ -52,8 +52,8 @@ static void test_means_retreat(void) {
         m->device_bytes = m->used_bytes + l.workspace * 3 / 4;
         char *tiles = run(&b, &q, &bytes);
         int32_t means = 0;
-        for (int i = 0; i < DV_ROUTES; i++) {
-            const dv_route *route = b.engine->routes[i];
+        for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
+            const dv_cached_tile_plan *route = b.engine->routes[i];
             means += route != NULL && route->request.limit > 0 ? route->layout.means : 0;
         }
         CHECKF(means == 4, "%d means", (int)means);
@@ -72,7 +72,7 @@ static void test_norms_retreat(void) {
     if (bench_open(&b, plksr(), 1)) {
         uint64_t bytes = 0;
         char *whole = run(&b, &q, &bytes);
-        const dv_layout l = layout_of(&b, &q);
+        const dv_tile_schedule l = layout_of(&b, &q);
         CHECK(l.tiles == 1 && l.norms == 0);
         for (int k = 0; k < 2; k++) {
             OK(dv_engine_unload(b.engine));
@@ -81,8 +81,8 @@ static void test_norms_retreat(void) {
             m->device_bytes = m->used_bytes + l.workspace * (k == 0 ? 9 : 4) / 10;
             char *tiles = run(&b, &q, &bytes);
             int64_t norms = -1;
-            for (int i = 0; i < DV_ROUTES; i++) {
-                const dv_route *route = b.engine->routes[i];
+            for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
+                const dv_cached_tile_plan *route = b.engine->routes[i];
                 norms = route != NULL && route->request.limit > 0 ? dv_max(route->layout.norms, norms) : norms;
             }
             CHECKF(norms == (k == 0 ? 2 : 0), "%d norms", (int)norms);

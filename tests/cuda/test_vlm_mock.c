@@ -5,14 +5,14 @@
 
 enum { VOCAB = 96 };
 
-static davy_result look(const fixture *f, uint32_t seed, int64_t width, dv_seen *out) {
+static davy_result look(const fixture *f, uint32_t seed, int64_t width, dv_encoded *out) {
     dv_rgb8 picture = {0};
     davy_result r = dv_picture_allocate(width, 24, &picture);
     for (int64_t i = 0; r == DAVY_OK && i < width * 24 * 3; i++) {
         seed = seed * 1664525u + 1013904223u;
         picture.data[i] = (uint8_t)(seed >> 24);
     }
-    r = r < 0 ? r : dv_dialogue_look(&f->model, &picture, NULL, NULL, out);
+    r = r < 0 ? r : dv_encode_image(&f->model, &picture, NULL, NULL, out);
     dv_picture_free(&picture);
     return r;
 }
@@ -45,7 +45,7 @@ static int32_t keep(void *user, int32_t id) {
     return 0;
 }
 
-static davy_result generate(dv_dialogue *d, int64_t n, double temperature, int32_t *ids) {
+static davy_result generate(dv_session *d, int64_t n, double temperature, int32_t *ids) {
     list l = {.ids = ids};
     const dv_generate g = {.sample = {.temperature = temperature, .top_p = 1, .repetition_penalty = 1, .seed = 5},
                            .max_tokens = n,
@@ -53,19 +53,19 @@ static davy_result generate(dv_dialogue *d, int64_t n, double temperature, int32
                            .token = keep,
                            .user = &l};
     int64_t tokens = 0;
-    dv_dialogue_end why;
-    return dv_dialogue_generate(d, &g, &tokens, &why);
+    dv_session_end why;
+    return dv_session_generate(d, &g, &tokens, &why);
 }
 
 /* Two pictures and words in pieces of `chunk`, an answer, a further question, an answer that is drawn, the first again. */
 static void talk(const fixture *f, int64_t chunk, said *out) {
-    const dv_dialogue_options o = {.context = 128, .chunk = chunk};
-    dv_seen seen[2] = {{.chat = {0}}};
-    dv_dialogue *d = NULL;
+    const dv_session_options o = {.context = 128, .chunk = chunk};
+    dv_encoded seen[2] = {{.chat = {0}}};
+    dv_session *d = NULL;
     int32_t ids[128];
     int64_t n = 0;
     if (!CHECK_OK(look(f, 1, 40, &seen[0])) || !CHECK_OK(look(f, 2, 64, &seen[1])) ||
-        !CHECK_OK(dv_dialogue_open(&f->model, &o, &d))) {
+        !CHECK_OK(dv_session_open(&f->model, &o, &d))) {
         return;
     }
     for (int part = 0; part < 3; part++) {
@@ -76,29 +76,29 @@ static void talk(const fixture *f, int64_t chunk, said *out) {
             ids[n++] = 90;
         }
     }
-    const dv_dialogue_picture pictures[2] = {{.features = &seen[0].features}, {.features = &seen[1].features}};
+    const dv_session_picture pictures[2] = {{.features = &seen[0].features}, {.features = &seen[1].features}};
     out->tokens = seen[1].features.tokens;
     CHECK_OK(dv_vision_read(&seen[1].features, seen[1].features.vectors, out->tokens * 64, out->vectors));
-    CHECK_OK(dv_dialogue_feed(d, ids, n, pictures, 2));
-    memcpy(out->logits[0], dv_dialogue_logits(d), sizeof out->logits[0]);
-    const dv_dialogue_mark mark = dv_dialogue_now(d);
+    CHECK_OK(dv_session_feed(d, ids, n, pictures, 2));
+    memcpy(out->logits[0], dv_session_logits(d), sizeof out->logits[0]);
+    const dv_session_mark mark = dv_session_now(d);
     CHECK_OK(generate(d, 6, 0, out->ids[0]));
     CHECK_OK(generate(d, 6, 0, out->ids[0] + 6)); /* and goes on */
-    CHECK_OK(dv_dialogue_feed(d, (const int32_t[]){4}, 1, NULL, 0));
-    CHECK_OK(dv_dialogue_feed(d, (const int32_t[]){2}, 1, NULL, 0));
-    memcpy(out->logits[1], dv_dialogue_logits(d), sizeof out->logits[1]);
-    CHECK_OK(dv_dialogue_feed(d, (const int32_t[]){3, 1, 4, 1, 5}, 5, NULL, 0));
-    memcpy(out->logits[2], dv_dialogue_logits(d), sizeof out->logits[2]);
+    CHECK_OK(dv_session_feed(d, (const int32_t[]){4}, 1, NULL, 0));
+    CHECK_OK(dv_session_feed(d, (const int32_t[]){2}, 1, NULL, 0));
+    memcpy(out->logits[1], dv_session_logits(d), sizeof out->logits[1]);
+    CHECK_OK(dv_session_feed(d, (const int32_t[]){3, 1, 4, 1, 5}, 5, NULL, 0));
+    memcpy(out->logits[2], dv_session_logits(d), sizeof out->logits[2]);
     CHECK_OK(generate(d, 8, 0.7, out->ids[1]));
     CHECK_OK(generate(d, 8, 0, out->ids[1] + 8));
     int32_t again[12];
-    CHECK_OK(dv_dialogue_rewind(d, (dv_dialogue_mark){.tokens = mark.tokens - 1, .next = mark.next - 1}));
-    CHECK_OK(dv_dialogue_feed(d, ids + n - 1, 1, NULL, 0));
+    CHECK_OK(dv_session_rewind(d, (dv_session_mark){.tokens = mark.tokens - 1, .next = mark.next - 1}));
+    CHECK_OK(dv_session_feed(d, ids + n - 1, 1, NULL, 0));
     CHECK_OK(generate(d, 12, 0, again));
     CHECK(memcmp(again, out->ids[0], sizeof again) == 0);
-    dv_dialogue_release(d);
-    dv_seen_free(&seen[0]);
-    dv_seen_free(&seen[1]);
+    dv_session_release(d);
+    dv_encoded_free(&seen[0]);
+    dv_encoded_free(&seen[1]);
 }
 
 static void compare(const said *got, const said *expected, double bound, const char *what) {
@@ -135,20 +135,20 @@ static void test_same(bool qwen3, dvk_dtype compute, dv_vlm_format format, doubl
 /* ---- ends ---- */
 
 static davy_result whole(const fixture *f) {
-    dv_seen seen = {.chat = {0}};
-    dv_dialogue *d = NULL;
+    dv_encoded seen = {.chat = {0}};
+    dv_session *d = NULL;
     int32_t ids[64];
     int32_t answer[8];
     davy_result r = look(f, 3, 40, &seen);
     for (int64_t i = 0; r == DAVY_OK && i < seen.features.tokens; i++) {
         ids[i] = 90;
     }
-    const dv_dialogue_picture shown = {.features = &seen.features};
-    r = r < 0 ? r : dv_dialogue_open(&f->model, &(dv_dialogue_options){.context = 64}, &d);
-    r = r < 0 ? r : dv_dialogue_feed(d, ids, seen.features.tokens, &shown, 1);
+    const dv_session_picture shown = {.features = &seen.features};
+    r = r < 0 ? r : dv_session_open(&f->model, &(dv_session_options){.context = 64}, &d);
+    r = r < 0 ? r : dv_session_feed(d, ids, seen.features.tokens, &shown, 1);
     r = r < 0 ? r : generate(d, 6, 0, answer);
-    dv_dialogue_release(d);
-    dv_seen_free(&seen);
+    dv_session_release(d);
+    dv_encoded_free(&seen);
     return r;
 }
 
@@ -217,28 +217,28 @@ static bool make_room(void *user) {
 /* A budget that the longest context does not fit in, unless somebody has memory to spare. */
 static void test_smaller(void) {
     pair p;
-    dv_dialogue *d = NULL;
+    dv_session *d = NULL;
     if (start(&p, true, DVK_BF16, DV_VLM_NARROW)) {
         p.gpu.model.config.text.max_positions = 8192;
-        CHECK_OK(dv_dialogue_open(&p.gpu.model, NULL, &d));
+        CHECK_OK(dv_session_open(&p.gpu.model, NULL, &d));
         const uint64_t most = dv_gpu_used(p.device, DV_MEM_WEIGHTS) + dv_gpu_used(p.device, DV_MEM_WORKSPACE);
-        CHECK(dv_dialogue_context(d) == 8192);
-        dv_dialogue_release(d);
+        CHECK(dv_session_context(d) == 8192);
+        dv_session_release(d);
         d = NULL;
         spare s = {.gpu = p.device, .bytes = 1000};
-        const dv_dialogue_options o = {.room = make_room, .user = &s};
+        const dv_session_options o = {.room = make_room, .user = &s};
         OK(dv_gpu_alloc(p.device, DV_MEM_WORKSPACE, s.bytes, "spare", &s.block));
         dv_gpu_set_budget(p.device, most);
-        CHECK_OK(dv_dialogue_open(&p.gpu.model, &o, &d));
-        CHECK(dv_dialogue_context(d) == 8192 && s.block == NULL);
-        dv_dialogue_release(d);
+        CHECK_OK(dv_session_open(&p.gpu.model, &o, &d));
+        CHECK(dv_session_context(d) == 8192 && s.block == NULL);
+        dv_session_release(d);
         d = NULL;
         dv_gpu_set_budget(p.device, most - 1);
-        CHECK_OK(dv_dialogue_open(&p.gpu.model, &o, &d));
-        CHECK(dv_dialogue_context(d) == 4096);
-        dv_dialogue_release(d);
+        CHECK_OK(dv_session_open(&p.gpu.model, &o, &d));
+        CHECK(dv_session_context(d) == 4096);
+        dv_session_release(d);
         d = NULL;
-        CHECK(dv_dialogue_open(&p.gpu.model, &(dv_dialogue_options){.context = 8192}, &d) == DAVY_E_BUDGET);
+        CHECK(dv_session_open(&p.gpu.model, &(dv_session_options){.context = 8192}, &d) == DAVY_E_BUDGET);
     }
     end(&p, "smaller");
 }
@@ -250,41 +250,41 @@ static int32_t count_down(void *user) {
 
 static void test_cancel(void) {
     pair p;
-    dv_dialogue *d = NULL;
+    dv_session *d = NULL;
     int32_t left = 0;
     int32_t ids[16] = {0};
-    const dv_dialogue_options o = {.chunk = 9, .cancel = count_down, .user = &left};
-    if (start(&p, false, DVK_F32, DV_VLM_AS_STORED) && CHECK_OK(dv_dialogue_open(&p.gpu.model, &o, &d))) {
+    const dv_session_options o = {.chunk = 9, .cancel = count_down, .user = &left};
+    if (start(&p, false, DVK_F32, DV_VLM_AS_STORED) && CHECK_OK(dv_session_open(&p.gpu.model, &o, &d))) {
         davy_result r = DAVY_E_CANCELLED;
         for (int32_t n = 0; r == DAVY_E_CANCELLED && n < 100; n++) {
             left = n;
-            r = dv_dialogue_feed(d, ids, 16, NULL, 0);
-            CHECK(r == DAVY_OK || dv_dialogue_tokens(d) == 0);
+            r = dv_session_feed(d, ids, 16, NULL, 0);
+            CHECK(r == DAVY_OK || dv_session_tokens(d) == 0);
         }
         CHECK_OK(r);
         left = 4;
         CHECK(generate(d, 100, 0, (int32_t[100]){0}) == DAVY_E_CANCELLED);
         left = 1000;
-        CHECK_OK(dv_dialogue_feed(d, ids, 2, NULL, 0));
+        CHECK_OK(dv_session_feed(d, ids, 2, NULL, 0));
     }
-    dv_dialogue_release(d);
+    dv_session_release(d);
     end(&p, "cancelled");
 }
 
 /* The context ends where a step could still be begun ahead. */
 static void test_full(void) {
     pair p;
-    dv_dialogue *d = NULL;
+    dv_session *d = NULL;
     int32_t words[2][32];
-    const dv_dialogue_options o = {.context = 20};
+    const dv_session_options o = {.context = 20};
     if (start(&p, false, DVK_F32, DV_VLM_AS_STORED)) {
         for (int i = 0; i < 2; i++) {
-            CHECK_OK(dv_dialogue_open(i == 0 ? &p.cpu.model : &p.gpu.model, &o, &d));
-            CHECK_OK(dv_dialogue_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0));
+            CHECK_OK(dv_session_open(i == 0 ? &p.cpu.model : &p.gpu.model, &o, &d));
+            CHECK_OK(dv_session_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0));
             CHECK(generate(d, 32, 0, words[i]) == DAVY_E_CONTEXT_FULL);
             SAYS("20 tokens");
-            CHECK(dv_dialogue_tokens(d) == 20);
-            dv_dialogue_release(d);
+            CHECK(dv_session_tokens(d) == 20);
+            dv_session_release(d);
             d = NULL;
         }
         CHECK(memcmp(words[0], words[1], 18 * sizeof(int32_t)) == 0);
@@ -295,7 +295,7 @@ static void test_full(void) {
 /* A long context: steps are made for as many tokens as there are, and anew when they become more, or far fewer. */
 static void test_limit(void) {
     pair p;
-    dv_dialogue *d = NULL;
+    dv_session *d = NULL;
     int32_t words[2][60];
     int32_t ids[500];
     for (int i = 0; i < 500; i++) {
@@ -305,18 +305,18 @@ static void test_limit(void) {
         for (int i = 0; i < 2; i++) {
             dv_vlm_model *model = i == 0 ? &p.cpu.model : &p.gpu.model;
             model->config.text.max_positions = 8192;
-            CHECK_OK(dv_dialogue_open(model, NULL, &d));
-            CHECK_OK(dv_dialogue_feed(d, ids, 5, NULL, 0));
+            CHECK_OK(dv_session_open(model, NULL, &d));
+            CHECK_OK(dv_session_feed(d, ids, 5, NULL, 0));
             CHECK_OK(generate(d, 20, 0, words[i]));
-            CHECK_OK(dv_dialogue_feed(d, ids, 500, NULL, 0));
-            CHECK_OK(dv_dialogue_feed(d, ids, 496, NULL, 0));
+            CHECK_OK(dv_session_feed(d, ids, 500, NULL, 0));
+            CHECK_OK(dv_session_feed(d, ids, 496, NULL, 0));
             CHECK_OK(generate(d, 20, 0, words[i] + 20)); /* across 1024 */
             m->lazy = 1;
-            CHECK_OK(dv_dialogue_rewind(d, (dv_dialogue_mark){.tokens = 20, .next = 20}));
-            CHECK_OK(dv_dialogue_feed(d, ids, 3, NULL, 0));
+            CHECK_OK(dv_session_rewind(d, (dv_session_mark){.tokens = 20, .next = 20}));
+            CHECK_OK(dv_session_feed(d, ids, 3, NULL, 0));
             CHECK_OK(generate(d, 20, 0, words[i] + 40));
             m->lazy = 0;
-            dv_dialogue_release(d);
+            dv_session_release(d);
             d = NULL;
         }
         CHECK(memcmp(words[0], words[1], sizeof words[0]) == 0);
@@ -327,28 +327,28 @@ static void test_limit(void) {
 /* A driver that records nothing still computes; a device that is lost says so, everywhere, and all can be given back. */
 static void test_device(void) {
     pair p;
-    dv_seen seen = {.chat = {0}};
-    dv_dialogue *d = NULL;
+    dv_encoded seen = {.chat = {0}};
+    dv_session *d = NULL;
     int32_t words[2][12];
     if (start(&p, false, DVK_F32, DV_VLM_AS_STORED)) {
         for (int i = 0; i < 2; i++) {
-            CHECK_OK(dv_dialogue_open(&p.gpu.model, NULL, &d));
-            CHECK_OK(dv_dialogue_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0));
+            CHECK_OK(dv_session_open(&p.gpu.model, NULL, &d));
+            CHECK_OK(dv_session_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0));
             m->fail_capture = i == 0 ? 0 : 901;
             CHECK_OK(generate(d, 12, 0, words[i]));
             CHECK(m->fail_capture == 0);
-            dv_dialogue_release(d);
+            dv_session_release(d);
             d = NULL;
         }
         CHECK(memcmp(words[0], words[1], sizeof words[0]) == 0);
-        CHECK_OK(dv_dialogue_open(&p.gpu.model, NULL, &d));
-        CHECK_OK(dv_dialogue_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0));
+        CHECK_OK(dv_session_open(&p.gpu.model, NULL, &d));
+        CHECK_OK(dv_session_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0));
         m->fail_launch_at = 40;
         m->fail_launch_with = 700;
         CHECK(generate(d, 12, 0, words[0]) == DAVY_E_DEVICE_LOST);
         CHECK(look(&p.gpu, 3, 40, &seen) == DAVY_E_DEVICE_LOST);
-        CHECK(dv_dialogue_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0) == DAVY_E_DEVICE_LOST);
-        dv_dialogue_release(d);
+        CHECK(dv_session_feed(d, (const int32_t[]){1, 2, 3}, 3, NULL, 0) == DAVY_E_DEVICE_LOST);
+        dv_session_release(d);
     }
     fixture_end(&p.cpu);
     dv_vlm_weights_release(p.gpu.model.weights);
@@ -357,7 +357,7 @@ static void test_device(void) {
     dv_gpu_release(p.device);
     mock_call("mock_reset");
     fixture_end(&p.gpu);
-    dv_program_use_chooser(NULL);
+    dv_row_program_use_chooser(NULL);
     vlm_calls_free();
 }
 

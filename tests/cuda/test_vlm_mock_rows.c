@@ -60,7 +60,7 @@ static void test_ends(bool qwen3) {
     }
     CHECKF(!ok || failed > 2, "%d", (int)failed);
     for (int i = 0; questions != NULL && i < 3; i++) {
-        dv_seen_free(&questions[i].seen);
+        dv_encoded_free(&questions[i].seen);
     }
     free(questions);
     end(&p, "ends");

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "core/vlm/program_priv.h"
+#include "core/vlm/row_program_priv.h"
 #include "kernels/cuda/linear/linear_layout.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/os.h"
-#include "core/vlm/dialogue.h"
+#include "core/vlm/session.h"
 
 #include "golden_check.h"
 
@@ -191,7 +191,7 @@ static int32_t check_token(void *user, int32_t id) {
     return 0;
 }
 
-static void check_greedy(const vlm_run *run, dv_dialogue *d, double logit_error) {
+static void check_greedy(const vlm_run *run, dv_session *d, double logit_error) {
     vlm_numbers_of ids = {0};
     vlm_numbers_of gap = {0};
     if (vlm_read(run->folder, "expected.safetensors", "generated_ids", &ids) &&
@@ -204,8 +204,8 @@ static void check_greedy(const vlm_run *run, dv_dialogue *d, double logit_error)
                                       .token = check_token,
                                       .user = &g};
         int64_t n = 0;
-        dv_dialogue_end end;
-        if (dv_dialogue_generate(d, &generate, &n, &end) != DAVY_OK) {
+        dv_session_end end;
+        if (dv_session_generate(d, &generate, &n, &end) != DAVY_OK) {
             vlm_error("generate");
         }
         printf("generated_ids: %lld of %lld equal\n", (long long)(g.apart ? -1 : g.at), (long long)ids.n);
@@ -236,8 +236,8 @@ static int32_t most_frequent(const int32_t *ids, int64_t n) {
 static void compare_all(const vlm_run *run, dv_vlm_model *m, const dv_json *json, const dv_vlm_features *f) {
     vlm_numbers_of vectors = {0};
     vlm_numbers_of logits = {0};
-    dv_dialogue *d = NULL;
-    dv_dialogue_picture picture = {.features = f};
+    dv_session *d = NULL;
+    dv_session_picture picture = {.features = f};
     int64_t n = 0;
     dv_json_double(dv_json_get(json, "second_per_grid"), &picture.seconds);
     int32_t *ids = vlm_ids(json, "input_ids", &n);
@@ -246,15 +246,14 @@ static void compare_all(const vlm_run *run, dv_vlm_model *m, const dv_json *json
         CHECK(vectors.n == f->tokens * m->config.text.hidden)) {
         vlm_compare_vectors("image_features", f, &vectors, vlm_bound(run->precision, 1e-4));
     }
-    if (dv_dialogue_open(m, NULL, &d) != DAVY_OK ||
-        dv_dialogue_feed(d, ids, n, &picture, f != NULL ? 1 : 0) != DAVY_OK) {
+    if (dv_session_open(m, NULL, &d) != DAVY_OK || dv_session_feed(d, ids, n, &picture, f != NULL ? 1 : 0) != DAVY_OK) {
         vlm_error("dialogue");
     } else if (vlm_read(run->folder, "expected.safetensors", "first_logits", &logits) &&
                CHECK(logits.n == m->config.text.vocab)) {
         const double bound = vlm_bound(run->precision, 1e-3);
-        check_greedy(run, d, vlm_compare("first_logits", dv_dialogue_logits(d), logits.p, logits.n, bound));
+        check_greedy(run, d, vlm_compare("first_logits", dv_session_logits(d), logits.p, logits.n, bound));
     }
-    dv_dialogue_release(d);
+    dv_session_release(d);
     if (run->gpu == NULL && n > 8) {
         vlm_together(m, &(vlm_prompt){ids, n, &picture, f != NULL ? 1 : 0});
     }

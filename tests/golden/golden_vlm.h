@@ -3,7 +3,7 @@
 #define DV_TESTS_GOLDEN_VLM_H
 
 #include "core/base/json.h"
-#include "core/vlm/dialogue.h"
+#include "core/vlm/session.h"
 
 typedef struct vlm_run {
     const char *folder;  /* of the case */
@@ -40,7 +40,7 @@ double vlm_bound(davy_dtype precision, double fp32);
 typedef struct vlm_prompt {
     const int32_t *ids;
     int64_t n;
-    const dv_dialogue_picture *picture;
+    const dv_session_picture *picture;
     int32_t n_pictures; /* 0, 1 */
 } vlm_prompt;
 /* On the CPU: several such questions at once, and tokens looked up. */

@@ -32,17 +32,17 @@ static dv_generate generate_of(int i, said *s) {
 }
 
 static void ask_alone(const dv_vlm_model *m, const vlm_prompt *p, int i, dv_lookup lookup, said *s) {
-    dv_dialogue *d = NULL;
+    dv_session *d = NULL;
     dv_generate g = generate_of(i, s);
     int64_t n = 0;
-    dv_dialogue_end end;
+    dv_session_end end;
     g.lookup = lookup;
-    if (dv_dialogue_open(m, NULL, &d) != DAVY_OK ||
-        dv_dialogue_feed(d, p->ids, p->n - i, p->picture, p->n_pictures) < 0 ||
-        dv_dialogue_generate(d, &g, &n, &end) < 0) {
+    if (dv_session_open(m, NULL, &d) != DAVY_OK ||
+        dv_session_feed(d, p->ids, p->n - i, p->picture, p->n_pictures) < 0 ||
+        dv_session_generate(d, &g, &n, &end) < 0) {
         vlm_error("alone");
     }
-    dv_dialogue_release(d);
+    dv_session_release(d);
 }
 
 /* Prompts that lack some of the last words; the store has room for two of them at once. */

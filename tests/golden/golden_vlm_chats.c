@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/os.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 #include "golden_io.h"
 #include "golden_vlm.h"
 
@@ -55,11 +55,11 @@ static bool same_ids(const int32_t *a, int64_t n, const int32_t *b, int64_t m) {
     return n == m && (n == 0 || memcmp(a, b, (size_t)n * sizeof *a) == 0);
 }
 
-static void check_answer(const vlm_run *run, dv_dialogue *d, const dv_json *one, dv_dialogue_mark mark) {
+static void check_answer(const vlm_run *run, dv_session *d, const dv_json *one, dv_session_mark mark) {
     const char *id = text_of(one, "id");
     const dv_answer_options o = {.generate = {.sample = {.top_p = 1, .repetition_penalty = 1}, .max_tokens = 128}};
     dv_answer answer = {0};
-    if (dv_dialogue_answer(d, &o, &answer) != DAVY_OK) {
+    if (dv_session_answer(d, &o, &answer) != DAVY_OK) {
         vlm_error(id);
         return;
     }
@@ -70,37 +70,37 @@ static void check_answer(const vlm_run *run, dv_dialogue *d, const dv_json *one,
         CHECKF(same, "%s: \"%s\", expected \"%s\"", id, answer.text, text_of(one, "text"));
         CHECKF(answer.tokens == n, "%s: %lld tokens, expected %lld", id, (long long)answer.tokens, (long long)n);
     }
-    CHECK(dv_dialogue_now(d).tokens == mark.tokens + answer.tokens - 1);
+    CHECK(dv_session_now(d).tokens == mark.tokens + answer.tokens - 1);
     printf("%s: %s%s\n", id, answer.text, same ? "" : " (differs)");
     free(expected);
     dv_free(answer.text);
 }
 
 /* A further question in words gives what the same talk gives when it is told from the start. */
-static void check_follow_up(const vlm_run *run, dv_dialogue *d, const dv_json *one, const dv_seen *seen,
+static void check_follow_up(const vlm_run *run, dv_session *d, const dv_json *one, const dv_encoded *seen,
                             dv_chat_text *text) {
     const dv_vlm_model *m = d->model;
     const char *id = text_of(one, "id");
-    const dv_dialogue_picture shown = {.features = &seen->features};
-    dv_dialogue *e = NULL;
+    const dv_session_picture shown = {.features = &seen->features};
+    dv_session *e = NULL;
     dv_ids ids = {0};
-    if (dv_dialogue_ask(d, NULL, NULL, 0, "What colour is it?") != DAVY_OK ||
+    if (dv_session_ask(d, NULL, NULL, 0, "What colour is it?") != DAVY_OK ||
         dv_chat_answer(m->chat, text_of(one, "text"), text) != DAVY_OK ||
         dv_chat_question(m->chat, NULL, 0, "What colour is it?", text) != DAVY_OK ||
-        dv_chat_encode(m->chat, m->tokenizer, text, &ids) != DAVY_OK || dv_dialogue_open(m, NULL, &e) != DAVY_OK ||
-        dv_dialogue_feed(e, ids.p, ids.n, &shown, 1) != DAVY_OK) {
+        dv_chat_encode(m->chat, m->tokenizer, text, &ids) != DAVY_OK || dv_session_open(m, NULL, &e) != DAVY_OK ||
+        dv_session_feed(e, ids.p, ids.n, &shown, 1) != DAVY_OK) {
         vlm_error(id);
     } else if (run->precision == DAVY_DTYPE_F32) { /* else an answer may differ */
         CHECKF(same_ids(d->history, d->tokens, e->history, e->tokens), "%s: a follow-up's ids differ", id);
         char what[64];
         snprintf(what, sizeof what, "%s.follow_up", id);
-        vlm_compare(what, dv_dialogue_logits(d), dv_dialogue_logits(e), m->config.text.vocab, 1e-4);
+        vlm_compare(what, dv_session_logits(d), dv_session_logits(e), m->config.text.vocab, 1e-4);
     }
-    dv_dialogue_release(e);
+    dv_session_release(e);
     dv_ids_clear(&ids);
 }
 
-static void check_vectors(const vlm_run *run, const char *id, const dv_seen *seen) {
+static void check_vectors(const vlm_run *run, const char *id, const dv_encoded *seen) {
     char name[64];
     snprintf(name, sizeof name, "%s.connector_out", id);
     vlm_numbers_of expected = {0};
@@ -120,32 +120,32 @@ static void check_case(const vlm_run *run, const dv_vlm_model *m, const dv_json 
     dv_json_bool(dv_json_get(one, "do_image_splitting"), &split);
     const dv_picture_options options = {.max_tiles = split ? 0 : 1};
     dv_rgb8 picture = {0};
-    dv_seen seen = {0};
+    dv_encoded seen = {0};
     dv_chat_text text = {0};
     dv_ids ids = {0};
-    dv_dialogue *d = NULL;
+    dv_session *d = NULL;
     int64_t n = 0;
     int32_t *expected = vlm_ids(one, "input_ids", &n);
     vlm_numbers_of logits = {0};
     if (read_picture(run, text_of(one, "image"), &picture)) {
-        const dv_dialogue_picture shown = {.features = &seen.features};
-        if (dv_dialogue_look(m, &picture, &options, NULL, &seen) != DAVY_OK ||
+        const dv_session_picture shown = {.features = &seen.features};
+        if (dv_encode_image(m, &picture, &options, NULL, &seen) != DAVY_OK ||
             write_chat(m, one, &seen.chat, &text) != DAVY_OK ||
-            dv_chat_encode(m->chat, m->tokenizer, &text, &ids) != DAVY_OK || dv_dialogue_open(m, NULL, &d) != DAVY_OK ||
-            dv_dialogue_feed(d, ids.p, ids.n, &shown, 1) != DAVY_OK) {
+            dv_chat_encode(m->chat, m->tokenizer, &text, &ids) != DAVY_OK || dv_session_open(m, NULL, &d) != DAVY_OK ||
+            dv_session_feed(d, ids.p, ids.n, &shown, 1) != DAVY_OK) {
             vlm_error(id);
         } else if (vlm_read(run->folder, "first_logits.safetensors", id, &logits)) {
             CHECKF(same_ids(ids.p, ids.n, expected, n), "%s: the prompt's ids differ", id);
             check_vectors(run, id, &seen);
 
             const double bound = vlm_bound(run->precision, 1e-3);
-            vlm_compare(id, dv_dialogue_logits(d), logits.p, logits.n, bound);
-            check_answer(run, d, one, dv_dialogue_now(d));
+            vlm_compare(id, dv_session_logits(d), logits.p, logits.n, bound);
+            check_answer(run, d, one, dv_session_now(d));
             check_follow_up(run, d, one, &seen, &text);
         }
     }
-    dv_dialogue_release(d);
-    dv_seen_free(&seen);
+    dv_session_release(d);
+    dv_encoded_free(&seen);
     dv_picture_free(&picture);
     dv_chat_text_clear(&text);
     dv_ids_clear(&ids);

@@ -98,9 +98,9 @@ static void next_build(kc_problem *p, int i) {
     unsigned char *data = NULL;
     float *x = kc_floats(p, n, -1.0f, 1.0f);
     x[kc_below(&p->rng, n)] = i % 7 == 6 ? NAN : 2.0f;
-    kc_buffer *buffer = kc_alloc(p, (TOLD_AT + 2 * DVK_TOLD) * sizeof(int32_t), &data);
+    kc_buffer *buffer = kc_alloc(p, (TOLD_AT + 2 * DVK_COMPLETION_SLOTS) * sizeof(int32_t), &data);
     const int32_t first[TOLD_AT] = {-1, 1000 + i, 77, 100 + i, 5, 9, -1, -1}; /* id, count, place, positions, never */
-    memset(data, 0, (TOLD_AT + 2 * DVK_TOLD) * sizeof(int32_t));
+    memset(data, 0, (TOLD_AT + 2 * DVK_COMPLETION_SLOTS) * sizeof(int32_t));
     memcpy(data, first, sizeof first);
     int32_t *numbers = (int32_t *)(void *)data;
     a->draw = (dvk_argmax_args){.x = {.data = x, .form = DVK_ROWS_F32, .row = n},
@@ -126,11 +126,12 @@ static void next_build(kc_problem *p, int i) {
     a->told = (uint64_t *)(void *)(numbers + TOLD_AT);
     p->w_source = kc_weights(p, a->embed.type, n, a->embed.k);
     p->w_slot = &a->embed.w;
-    p->outputs[p->n_outputs++] = (kc_output){.buffer = buffer,
-                                             .data = data,
-                                             .dtype = DVK_U8,
-                                             .size = {1, 1, 1, (TOLD_AT + 2 * DVK_TOLD) * (int64_t)sizeof(int32_t)},
-                                             .stride = {1, 1, 1, 1}};
+    p->outputs[p->n_outputs++] =
+        (kc_output){.buffer = buffer,
+                    .data = data,
+                    .dtype = DVK_U8,
+                    .size = {1, 1, 1, (TOLD_AT + 2 * DVK_COMPLETION_SLOTS) * (int64_t)sizeof(int32_t)},
+                    .stride = {1, 1, 1, 1}};
     kc_output_view(p, &y);
     kc_output_floats(p, a->table.cs, 64, 1);
     p->error_class = KC_SUMS;

@@ -15,7 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
-#include "core/text/stream.h"
+#include "core/text/detokenizer.h"
 #include "core/text/tokenizer.h"
 #include "core/text/unicode.h"
 #include "tests/last_error.h"
@@ -26,15 +26,15 @@ static bool put(const void *p, int64_t bytes) {
 }
 
 static davy_result stream_text(const dv_tokenizer *t, const int32_t *ids, int64_t n, char **text, uint64_t *bytes) {
-    dv_stream *s = NULL;
+    dv_detokenizer *s = NULL;
     int64_t room = 0;
-    davy_result r = dv_stream_create(t, NULL, &s);
+    davy_result r = dv_detokenizer_create(t, NULL, &s);
     *bytes = 0;
     for (int64_t i = 0; r == DAVY_OK && i <= n; i++) {
         const char *piece = NULL;
         uint64_t more = 0;
         bool stop = false;
-        r = i < n ? dv_stream_push(s, ids[i], &piece, &more, &stop) : dv_stream_end(s, &piece, &more);
+        r = i < n ? dv_detokenizer_push(s, ids[i], &piece, &more, &stop) : dv_detokenizer_end(s, &piece, &more);
         char *grown = dv_grow(*text, (int64_t)(*bytes + more + 1), &room, 1);
         if (grown == NULL || stop) {
             r = DAVY_E_INTERNAL;
@@ -44,7 +44,7 @@ static davy_result stream_text(const dv_tokenizer *t, const int32_t *ids, int64_
             *bytes += more;
         }
     }
-    dv_stream_release(s);
+    dv_detokenizer_release(s);
     return r;
 }
 

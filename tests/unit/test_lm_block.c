@@ -20,7 +20,7 @@ typedef struct run {
     const tensors *files;
     bool plain; /* references only */
     dvk_form form;
-    dv_step list[MAX];
+    dv_parallel_step list[MAX];
     union {
         dvk_linear_args linear;
         dvk_row_norm_args norm;
@@ -72,7 +72,7 @@ static void *values(run *r, dv_tensors *t, const char *name) {
 static void add(run *r, const char *op, const void *args, size_t bytes) {
     memcpy(&r->args[r->n], args, bytes);
     const dvk_kernel *k = r->plain ? dvk_find(op, "ref") : dvk_choose(op, &r->args[r->n], dvk_cpu_detect(), DVK_BF16);
-    r->list[r->n] = (dv_step){.kernel = k, .args = &r->args[r->n], .alone = strncmp(op, "row", 3) == 0};
+    r->list[r->n] = (dv_parallel_step){.kernel = k, .args = &r->args[r->n], .alone = strncmp(op, "row", 3) == 0};
     r->n++;
 }
 

@@ -43,11 +43,11 @@ static const dvk_kernel kernel = {
 
 static void test_order(int32_t threads) {
     static work works[STEPS];
-    dv_step list[STEPS];
+    dv_parallel_step list[STEPS];
     dv_pool *pool = NULL;
     dv_steps *steps = NULL;
     for (int i = 0; i < STEPS; i++) {
-        list[i] = (dv_step){.kernel = &kernel, .args = &works[i], .alone = i % 7 < 2};
+        list[i] = (dv_parallel_step){.kernel = &kernel, .args = &works[i], .alone = i % 7 < 2};
     }
     CHECK(dv_pool_create(threads, &pool) == DAVY_OK && dv_steps_create(pool, list, STEPS, &steps) == DAVY_OK);
     int64_t wrong = 0;
@@ -71,12 +71,12 @@ static void test_order(int32_t threads) {
 
 static void test_cost(void) {
     static work works[STEPS];
-    dv_step list[STEPS];
+    dv_parallel_step list[STEPS];
     dv_pool *pool = NULL;
     dv_steps *steps = NULL;
     for (int i = 0; i < STEPS; i++) {
         works[i].units = 8;
-        list[i] = (dv_step){.kernel = &kernel, .args = &works[i]};
+        list[i] = (dv_parallel_step){.kernel = &kernel, .args = &works[i]};
     }
     CHECK(dv_pool_create(2, &pool) == DAVY_OK && dv_steps_create(pool, list, STEPS, &steps) == DAVY_OK);
     uint64_t best = UINT64_MAX;

@@ -2,7 +2,7 @@
  * ids of the tiny model's golden chats. */
 #include "core/base/json.h"
 #include "core/text/chat.h"
-#include "core/text/stream.h"
+#include "core/text/detokenizer.h"
 #include "core/vlm/template.h"
 #include "tests/unit/text_fixture.h"
 
@@ -302,24 +302,24 @@ static void check_case(const dv_tokenizer *t, const dv_json *c) {
 
 static void check_answer(const dv_tokenizer *t, const dv_json *c) {
     dv_ids stops = {0};
-    dv_stream *s = NULL;
+    dv_detokenizer *s = NULL;
     blob b = {NULL, 0};
     CHECK_OK(dv_chat_stop_ids(dv_chat_format_of(DV_CHAT_SMOLVLM), t, &stops));
-    const dv_stream_options o = {.stop_ids = stops.p, .n_stop_ids = stops.n, .trim_start = true};
-    CHECK_OK(dv_stream_create(t, &o, &s));
+    const dv_detokenizer_options o = {.stop_ids = stops.p, .n_stop_ids = stops.n, .trim_start = true};
+    CHECK_OK(dv_detokenizer_create(t, &o, &s));
     bool stop = false;
     for (const dv_json *v = dv_json_first(dv_json_get(c, "generated_ids")); v != NULL; v = dv_json_next(v)) {
         int64_t id = -1;
         const char *text = NULL;
         uint64_t n = 0;
         CHECK(dv_json_int(v, &id) && !stop);
-        CHECK_OK(dv_stream_push(s, (int32_t)id, &text, &n, &stop));
+        CHECK_OK(dv_detokenizer_push(s, (int32_t)id, &text, &n, &stop));
         put(&b, text, n);
     }
     put(&b, "", 1);
     CHECKF(stop && strcmp((const char *)b.p, dv_json_string(dv_json_get(c, "text"))) == 0, "%s", (const char *)b.p);
     drop(&b);
-    dv_stream_release(s);
+    dv_detokenizer_release(s);
     dv_ids_clear(&stops);
 }
 

@@ -3,14 +3,14 @@
 #include "tests/unit/text_fixture.h"
 
 /* Pieces joined with '|'. */
-static void check_pieces(const dv_split *stages, int32_t n_stages, const char *text, const char *wanted) {
+static void check_pieces(const dv_pretokenizer *stages, int32_t n_stages, const char *text, const char *wanted) {
     blob b = {NULL, 0};
     const uint8_t *p = (const uint8_t *)text;
     const uint64_t bytes = strlen(text);
     for (uint64_t at = 0; at < bytes;) {
-        const uint64_t end = n_stages > 1 ? dv_split_next(stages[0], p, at, bytes) : bytes;
+        const uint64_t end = n_stages > 1 ? dv_pretokenizer_next(stages[0], p, at, bytes) : bytes;
         while (at < end) { /* the second stage sees no further than the first one's piece */
-            const uint64_t next = at + dv_split_next(stages[n_stages - 1], p + at, 0, end - at);
+            const uint64_t next = at + dv_pretokenizer_next(stages[n_stages - 1], p + at, 0, end - at);
             put_text(&b, b.n > 0 ? "|" : "");
             put(&b, p + at, next - at);
             at = next;
@@ -48,11 +48,11 @@ static const struct {
 };
 
 static void test_vectors(void) {
-    static const dv_split gpt2 = DV_SPLIT_GPT2;
-    static const dv_split qwen2 = DV_SPLIT_QWEN2;
-    static const dv_split llama3 = DV_SPLIT_LLAMA3;
-    static const dv_split nanochat = DV_SPLIT_NANOCHAT;
-    static const dv_split smollm[] = {DV_SPLIT_DIGITS, DV_SPLIT_GPT2};
+    static const dv_pretokenizer gpt2 = DV_PRETOKENIZER_GPT2;
+    static const dv_pretokenizer qwen2 = DV_PRETOKENIZER_QWEN2;
+    static const dv_pretokenizer llama3 = DV_PRETOKENIZER_LLAMA3;
+    static const dv_pretokenizer nanochat = DV_PRETOKENIZER_NANOCHAT;
+    static const dv_pretokenizer smollm[] = {DV_PRETOKENIZER_DIGITS, DV_PRETOKENIZER_GPT2};
     for (size_t i = 0; i < DV_ARRAY_LEN(vectors); i++) {
         check_pieces(&gpt2, 1, vectors[i].text, vectors[i].gpt2);
         check_pieces(&qwen2, 1, vectors[i].text, vectors[i].qwen2);
@@ -60,9 +60,9 @@ static void test_vectors(void) {
         check_pieces(smollm, 2, vectors[i].text, vectors[i].smollm);
         check_pieces(&nanochat, 1, vectors[i].text, vectors[i].nanochat);
     }
-    dv_split runs = DV_SPLIT_DIGIT_RUNS;
+    dv_pretokenizer runs = DV_PRETOKENIZER_DIGIT_RUNS;
     check_pieces(&runs, 1, "ab12.3", "ab|12|.|3");
-    CHECK(!dv_split_known("\\s+", &runs) && runs == DV_SPLIT_DIGIT_RUNS);
+    CHECK(!dv_pretokenizer_known("\\s+", &runs) && runs == DV_PRETOKENIZER_DIGIT_RUNS);
 }
 
 static void check_nfc(const char *text, const char *wanted) {

@@ -124,7 +124,7 @@ static void test_out_of_memory(bool qwen3) {
     }
     CHECKF(!ok || (r == DAVY_OK && n > 50), "after %d allocations: %s", (int)n, dv_result_name(r));
     for (int i = 0; questions != NULL && i < 3; i++) {
-        dv_seen_free(&questions[i].seen);
+        dv_encoded_free(&questions[i].seen);
     }
     free(questions);
     fixture_end(&f);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/os.h"
-#include "core/vlm/dialogue.h"
+#include "core/vlm/session.h"
 #include "core/base/error.h"
 #include "fake_weights.h"
 #include "kernels/kernel.h"

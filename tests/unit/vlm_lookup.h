@@ -2,7 +2,7 @@
 #ifndef DV_TESTS_VLM_LOOKUP_H
 #define DV_TESTS_VLM_LOOKUP_H
 
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 #include "vlm_fixture.h"
 
 enum { LOOKUP_MOST = 128 };
@@ -27,7 +27,7 @@ static void test_lookup(const fixture *f) {
         const dv_lookup modes[2] = {DV_LOOKUP_OFF, DV_LOOKUP_ALWAYS};
         for (int quickly = 0; quickly < 2; quickly++) {
             heard *s = quickly == 0 ? &plain : &quick;
-            dv_dialogue *d = NULL;
+            dv_session *d = NULL;
             int32_t ids[40];
             for (int j = 0; j < 40; j++) {
                 ids[j] = j % 10 < 7 ? (j % 10 * 3 + i) % 90 : i * j % 90;
@@ -39,22 +39,22 @@ static void test_lookup(const fixture *f) {
                              .token = hear,
                              .user = s};
             int64_t tokens = 0;
-            dv_dialogue_end end;
-            if (CHECK_OK(dv_dialogue_open(&f->model, NULL, &d)) && CHECK_OK(dv_dialogue_feed(d, ids, 40, NULL, 0))) {
-                CHECK_OK(dv_dialogue_generate(d, &g, &tokens, &end));
+            dv_session_end end;
+            if (CHECK_OK(dv_session_open(&f->model, NULL, &d)) && CHECK_OK(dv_session_feed(d, ids, 40, NULL, 0))) {
+                CHECK_OK(dv_session_generate(d, &g, &tokens, &end));
                 if (i % 2 != 0) { /* goes on in another call, and after going back */
-                    const dv_dialogue_mark mark = dv_dialogue_now(d);
-                    CHECK_OK(dv_dialogue_generate(d, &g, &tokens, &end));
-                    CHECK_OK(dv_dialogue_feed(d, ids, 10, NULL, 0));
-                    CHECK_OK(dv_dialogue_rewind(d, mark));
-                    CHECK_OK(dv_dialogue_feed(d, ids + 5, 5, NULL, 0));
+                    const dv_session_mark mark = dv_session_now(d);
+                    CHECK_OK(dv_session_generate(d, &g, &tokens, &end));
+                    CHECK_OK(dv_session_feed(d, ids, 10, NULL, 0));
+                    CHECK_OK(dv_session_rewind(d, mark));
+                    CHECK_OK(dv_session_feed(d, ids + 5, 5, NULL, 0));
                     g.max_tokens = 15;
-                    CHECK_OK(dv_dialogue_generate(d, &g, &tokens, &end));
+                    CHECK_OK(dv_session_generate(d, &g, &tokens, &end));
                 }
                 passes += d->supposed.passes;
                 CHECK(quickly == 1 || d->supposed.passes == 0);
             }
-            dv_dialogue_release(d);
+            dv_session_release(d);
         }
         CHECKF(plain.n == quick.n && memcmp(plain.ids, quick.ids, (size_t)plain.n * sizeof *plain.ids) == 0,
                "looked up, %d says something else", i);

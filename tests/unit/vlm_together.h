@@ -3,7 +3,7 @@
 #define DV_TESTS_VLM_TOGETHER_H
 
 #include "core/vlm/batch.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 #include "vlm_fixture.h"
 
 enum { MOST = 128 };
@@ -32,16 +32,16 @@ static void drawn(void *user, int64_t tokens) {
 typedef struct question {
     int32_t ids[MOST];
     int64_t n;
-    dv_seen seen;
-    dv_dialogue_picture picture;
+    dv_encoded seen;
+    dv_session_picture picture;
     int32_t n_pictures;
     dv_generate generate;
     said alone, together;
-    dv_dialogue_end end;
+    dv_session_end end;
     int64_t tokens;
 } question;
 
-static davy_result see(const fixture *f, uint32_t seed, dv_seen *out) {
+static davy_result see(const fixture *f, uint32_t seed, dv_encoded *out) {
     dv_rgb8 picture = {0};
     const int64_t width = 24 + seed % 3 * 16;
     davy_result r = dv_picture_allocate(width, 24, &picture);
@@ -49,7 +49,7 @@ static davy_result see(const fixture *f, uint32_t seed, dv_seen *out) {
         seed = seed * 1664525u + 1013904223u;
         picture.data[i] = (uint8_t)(seed >> 24);
     }
-    r = r < 0 ? r : dv_dialogue_look(&f->model, &picture, NULL, NULL, out);
+    r = r < 0 ? r : dv_encode_image(&f->model, &picture, NULL, NULL, out);
     dv_picture_free(&picture);
     return r;
 }
@@ -60,7 +60,7 @@ static bool make_question(const fixture *f, int i, question *q) {
     if (q->n_pictures > 0 && !CHECK_OK(see(f, (uint32_t)i, &q->seen))) {
         return false;
     }
-    q->picture = (dv_dialogue_picture){.features = &q->seen.features};
+    q->picture = (dv_session_picture){.features = &q->seen.features};
     for (int k = 0; k < 2 + i % 7; k++) {
         q->ids[q->n++] = (i * 5 + k * 11) % 90;
     }
@@ -85,16 +85,16 @@ static bool make_question(const fixture *f, int i, question *q) {
 }
 
 static void ask_alone(const fixture *f, question *q, int64_t chunk) {
-    const dv_dialogue_options o = {.chunk = chunk};
-    dv_dialogue *d = NULL;
+    const dv_session_options o = {.chunk = chunk};
+    dv_session *d = NULL;
     dv_generate g = q->generate;
     g.user = g.drawn_user = &q->alone;
     g.lookup = DV_LOOKUP_OFF;
-    if (CHECK_OK(dv_dialogue_open(&f->model, &o, &d)) &&
-        CHECK_OK(dv_dialogue_feed(d, q->ids, q->n, &q->picture, q->n_pictures))) {
-        CHECK_OK(dv_dialogue_generate(d, &g, &q->tokens, &q->end));
+    if (CHECK_OK(dv_session_open(&f->model, &o, &d)) &&
+        CHECK_OK(dv_session_feed(d, q->ids, q->n, &q->picture, q->n_pictures))) {
+        CHECK_OK(dv_session_generate(d, &g, &q->tokens, &q->end));
     }
-    dv_dialogue_release(d);
+    dv_session_release(d);
 }
 
 static dv_batch_question asked(question *q) {
@@ -218,7 +218,7 @@ static void test_ways(const fixture *f, int64_t chunk, int n) {
     }
     CHECK(!ok || put_back > 0);
     for (int i = 0; questions != NULL && i < n; i++) {
-        dv_seen_free(&questions[i].seen);
+        dv_encoded_free(&questions[i].seen);
     }
     free(questions);
 }

@@ -1,4 +1,4 @@
-/* test_gpu_told.c - numbers that a kernel writes into the host's memory, on the mock. */
+/* test_gpu_completion_ring.c - numbers that a kernel writes into the host's memory, on the mock. */
 #include "kernels/lm.h"
 #include "tests/cuda/mock_use.h"
 
@@ -10,7 +10,7 @@ typedef struct telling {
 
 static void tell(void *argument) {
     const telling *t = argument;
-    t->ring[t->i % DVK_TOLD] = (uint64_t)t->i << 32 | (uint32_t)t->number;
+    t->ring[t->i % DVK_COMPLETION_SLOTS] = (uint64_t)t->i << 32 | (uint32_t)t->number;
 }
 
 static void enqueue(dv_gpu_queue *q, telling *t) {
@@ -22,15 +22,15 @@ static void enqueue(dv_gpu_queue *q, telling *t) {
 }
 
 /* Numbers `first` and on, two under way at a time. */
-static void talk(dv_gpu_queue *q, dv_gpu_told *told, uint32_t first) {
+static void talk(dv_gpu_queue *q, dv_gpu_completion_ring *told, uint32_t first) {
     telling t[20];
     for (uint32_t i = 0; i < 20; i++) {
-        t[i] = (telling){dv_gpu_told_ring(told), first + i, i % 3 == 2 ? -1 : (int32_t)(i * 1000003)};
+        t[i] = (telling){dv_gpu_completion_ring_data(told), first + i, i % 3 == 2 ? -1 : (int32_t)(i * 1000003)};
         enqueue(q, &t[i]);
-        OK(dv_gpu_told_mark(told, q, first + i));
+        OK(dv_gpu_completion_ring_mark(told, q, first + i));
         for (uint32_t k = i - 1; i > 0 && k < i + (i == 19); k++) {
             int32_t number = 77;
-            OK(dv_gpu_told_read(told, q, first + k, &number));
+            OK(dv_gpu_completion_ring_read(told, q, first + k, &number));
             CHECKF(number == t[k].number, "%u: %d", first + k, (int)number);
         }
     }
@@ -39,17 +39,17 @@ static void talk(dv_gpu_queue *q, dv_gpu_told *told, uint32_t first) {
 static void test_told(int lazy) {
     dv_gpu *g = open_gpu(0);
     dv_gpu_queue *q = NULL;
-    dv_gpu_told *told = NULL;
+    dv_gpu_completion_ring *told = NULL;
     int32_t number = 0;
     m->lazy = lazy; /* nobody tells anything before somebody sleeps */
     OK(dv_gpu_queue_take(g, NULL, &q));
-    OK(dv_gpu_told_create(g, &told));
+    OK(dv_gpu_completion_ring_create(g, &told));
     talk(q, told, 1);
     talk(q, told, 21);
     talk(q, told, 0xfffffff5u);
-    CHECK(dv_gpu_told_read(told, q, 500, &number) == DAVY_E_INTERNAL);
+    CHECK(dv_gpu_completion_ring_read(told, q, 500, &number) == DAVY_E_INTERNAL);
     OK(dv_gpu_queue_wait(q, NULL, NULL));
-    dv_gpu_told_release(told);
+    dv_gpu_completion_ring_release(told);
     dv_gpu_queue_give(q);
     close_gpu(g, lazy ? "told late" : "told");
 }
@@ -58,18 +58,18 @@ static void test_told(int lazy) {
 static void test_lost(void) {
     dv_gpu *g = open_gpu(0);
     dv_gpu_queue *q = NULL;
-    dv_gpu_told *told = NULL;
+    dv_gpu_completion_ring *told = NULL;
     int32_t number = 0;
     telling t = {NULL, 1, 5};
     OK(dv_gpu_queue_take(g, NULL, &q));
-    OK(dv_gpu_told_create(g, &told));
-    t.ring = dv_gpu_told_ring(told);
+    OK(dv_gpu_completion_ring_create(g, &told));
+    t.ring = dv_gpu_completion_ring_data(told);
     m->lazy = 1;
     m->fail_launch_at = 1;
     m->fail_launch_with = 700;
     enqueue(q, &t);
-    CHECK(dv_gpu_told_read(told, q, 1, &number) == DAVY_E_DEVICE_LOST);
-    dv_gpu_told_release(told);
+    CHECK(dv_gpu_completion_ring_read(told, q, 1, &number) == DAVY_E_DEVICE_LOST);
+    dv_gpu_completion_ring_release(told);
     dv_gpu_queue_give(q);
     dv_gpu_release(g);
     mock_call("mock_reset");

@@ -1,4 +1,4 @@
-/* split.c - cutting text into the pieces that BPE works on. The published regular expressions are recognised by their
+/* pretokenizer.c - cutting text into the pieces that BPE works on. The published regular expressions are recognised by their
  * exact text and matched by hand; each alternative is tried in the order the expression gives. L, N, S are letters,
  * numbers and white space; everything else is "other". */
 #include <string.h>
@@ -9,22 +9,22 @@
 /* The contractions first, then words, numbers, other, line breaks, trailing space, space. */
 static const struct {
     const char *pattern;
-    dv_split kind;
+    dv_pretokenizer kind;
 } published[] = {
-    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", DV_SPLIT_GPT2},
+    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", DV_PRETOKENIZER_GPT2},
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
      "\\s+(?!\\S)|\\s+",
-     DV_SPLIT_QWEN2},
+     DV_PRETOKENIZER_QWEN2},
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
      "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     DV_SPLIT_LLAMA3},
+     DV_PRETOKENIZER_LLAMA3},
     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,2}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|"
      "\\s+(?!\\S)|\\s+",
-     DV_SPLIT_NANOCHAT},
-    {"\\p{N}", DV_SPLIT_DIGITS},
+     DV_PRETOKENIZER_NANOCHAT},
+    {"\\p{N}", DV_PRETOKENIZER_DIGITS},
 };
 
-bool dv_split_known(const char *pattern, dv_split *out) {
+bool dv_pretokenizer_known(const char *pattern, dv_pretokenizer *out) {
     for (size_t i = 0; i < DV_ARRAY_LEN(published); i++) {
         if (strcmp(pattern, published[i].pattern) == 0) {
             *out = published[i].kind;
@@ -162,18 +162,18 @@ static uint64_t next_digits(text s, uint64_t at, bool alone) {
     return at;
 }
 
-uint64_t dv_split_next(dv_split kind, const uint8_t *p, uint64_t at, uint64_t end) {
+uint64_t dv_pretokenizer_next(dv_pretokenizer kind, const uint8_t *p, uint64_t at, uint64_t end) {
     const text s = {p, end};
     switch (kind) {
-    case DV_SPLIT_GPT2:
+    case DV_PRETOKENIZER_GPT2:
         return next_gpt2(s, at);
-    case DV_SPLIT_QWEN2:
+    case DV_PRETOKENIZER_QWEN2:
         return next_gpt4(s, at, 1);
-    case DV_SPLIT_LLAMA3:
+    case DV_PRETOKENIZER_LLAMA3:
         return next_gpt4(s, at, 3);
-    case DV_SPLIT_NANOCHAT:
+    case DV_PRETOKENIZER_NANOCHAT:
         return next_gpt4(s, at, 2);
     default:
-        return next_digits(s, at, kind == DV_SPLIT_DIGITS);
+        return next_digits(s, at, kind == DV_PRETOKENIZER_DIGITS);
     }
 }

@@ -1,4 +1,4 @@
-/* route.c - answers to requests, kept: a route holds the layout of a picture size and the program of its tile. A
+/* tile_plan_cache.c - answers to requests, kept: a route holds the layout of a picture size and the program of its tile. A
  * few are remembered, so that the second picture of a size is computed without planning or allocating anything. */
 #include "core/tiles/engine_priv.h"
 
@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/exec/autotune.h"
 
-void dv_route_release(dv_route *route) {
+void dv_tile_plan_release(dv_cached_tile_plan *route) {
     if (route != NULL && atomic_fetch_sub(&route->refs, 1) == 1) {
         dv_axis_free(&route->y);
         dv_axis_free(&route->x);
@@ -33,9 +33,9 @@ static bool same_request(const dv_request *a, const dv_request *b) {
 }
 
 /* Under the lock; referenced. */
-static dv_route *find_route(dv_engine *e, const dv_request *request) {
-    for (int i = 0; i < DV_ROUTES; i++) {
-        dv_route *route = e->routes[i];
+static dv_cached_tile_plan *find_route(dv_engine *e, const dv_request *request) {
+    for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
+        dv_cached_tile_plan *route = e->routes[i];
         if (route != NULL && same_request(&route->request, request)) {
             route->used_at = ++e->clock;
             atomic_fetch_add(&route->refs, 1);
@@ -46,12 +46,12 @@ static dv_route *find_route(dv_engine *e, const dv_request *request) {
 }
 
 /* A program another route has for the same tile; NULL: none. Referenced. */
-static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *request, const dv_layout *layout,
+static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *request, const dv_tile_schedule *layout,
                                 const dv_store *store) {
     dv_program *program = NULL;
     dv_mutex_lock(e->lock);
-    for (int i = 0; i < DV_ROUTES && program == NULL && store == e->stores[lane]; i++) {
-        const dv_route *route = e->routes[i];
+    for (int i = 0; i < DV_CACHED_TILE_PLANS && program == NULL && store == e->stores[lane]; i++) {
+        const dv_cached_tile_plan *route = e->routes[i];
         if (route != NULL && route->programs[lane] != NULL && route->request.stage == request->stage &&
             route->request.grey == request->grey && route->request.pictures == request->pictures &&
             route->request.continues == request->continues && route->layout.tile_h == layout->tile_h &&
@@ -68,14 +68,14 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
 }
 
 static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, const dv_request *request,
-                                const dv_layout *layout, dv_program **out) {
+                                const dv_tile_schedule *layout, dv_program **out) {
     dv_program *shared = find_program(e, lane, request, layout, store);
     if (shared != NULL) {
         *out = shared;
         return DAVY_OK;
     }
     dv_plan *plan = NULL;
-    const dv_request q = dv_layout_request(request, layout);
+    const dv_request q = dv_tile_schedule_request(request, layout);
     const davy_result r = dv_engine_make_plan(e, lane, &q, layout->tile_h, layout->tile_w, layout->lean, &plan);
     if (r != DAVY_OK) {
         return r;
@@ -88,11 +88,11 @@ static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, con
 }
 
 /* The remembered routes, least recently used first, referenced. */
-static int list_routes(dv_engine *e, dv_route *list[DV_ROUTES]) {
+static int list_routes(dv_engine *e, dv_cached_tile_plan *list[DV_CACHED_TILE_PLANS]) {
     int count = 0;
     dv_mutex_lock(e->lock);
-    for (int i = 0; i < DV_ROUTES; i++) {
-        dv_route *route = e->routes[i];
+    for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
+        dv_cached_tile_plan *route = e->routes[i];
         if (route == NULL) {
             continue;
         }
@@ -108,7 +108,7 @@ static int list_routes(dv_engine *e, dv_route *list[DV_ROUTES]) {
 }
 
 /* Idle bytes of list[i]'s program; 0 where an earlier route has counted it. */
-static uint64_t idle_of(dv_route *const *list, int i, int32_t lane) {
+static uint64_t idle_of(dv_cached_tile_plan *const *list, int i, int32_t lane) {
     if (list[i]->programs[lane] == NULL) {
         return 0;
     }
@@ -121,14 +121,14 @@ static uint64_t idle_of(dv_route *const *list, int i, int32_t lane) {
 }
 
 static uint64_t idle_bytes(dv_engine *e, int32_t lane) {
-    dv_route *list[DV_ROUTES];
+    dv_cached_tile_plan *list[DV_CACHED_TILE_PLANS];
     const int count = list_routes(e, list);
     uint64_t bytes = 0;
     for (int i = 0; i < count; i++) {
         bytes += idle_of(list, i, lane);
     }
     for (int i = 0; i < count; i++) {
-        dv_route_release(list[i]);
+        dv_tile_plan_release(list[i]);
     }
     return bytes;
 }
@@ -166,12 +166,12 @@ uint64_t dv_engine_available(dv_engine *e) {
 }
 
 /* Weights packed for other tiles may be what leaves no room: where giving them up makes the better layout, they go. */
-static davy_result choose_layout(dv_engine *e, const dv_request *request, dv_layout *out) {
+static davy_result choose_layout(dv_engine *e, const dv_request *request, dv_tile_schedule *out) {
     dv_store *store = dv_engine_store(e, 0);
     const uint64_t free_bytes = dv_engine_available(e);
     const uint64_t available = request->limit != 0 && request->limit < free_bytes ? request->limit : free_bytes;
     const uint64_t packed = dv_store_bytes(store);
-    davy_result r = dv_layout_choose(e, store, request, available, out);
+    davy_result r = dv_tile_schedule_choose(e, store, request, available, out);
     dv_store_release(store);
     if (packed == 0 || (r != DAVY_OK && !dv_is_short(r)) || (r == DAVY_OK && out->tiles == 1)) {
         return r;
@@ -179,9 +179,9 @@ static davy_result choose_layout(dv_engine *e, const dv_request *request, dv_lay
     dv_mutex_lock(e->lock);
     const bool others = e->running > 0;
     dv_mutex_unlock(e->lock);
-    dv_layout fresh = {0};
-    if (!others && dv_layout_choose(e, NULL, request, available + packed, &fresh) == DAVY_OK &&
-        (r != DAVY_OK || dv_layout_better(&fresh, out))) {
+    dv_tile_schedule fresh = {0};
+    if (!others && dv_tile_schedule_choose(e, NULL, request, available + packed, &fresh) == DAVY_OK &&
+        (r != DAVY_OK || dv_tile_schedule_better(&fresh, out))) {
         *out = fresh;
         r = dv_engine_unload(e);
     }
@@ -189,7 +189,7 @@ static davy_result choose_layout(dv_engine *e, const dv_request *request, dv_lay
 }
 
 /* An attention over the whole picture, or a norm, is one over a tile then, and faded seams do not make it another. */
-static void tell_tiles(const dv_engine *e, const dv_request *request, const dv_layout *layout) {
+static void tell_tiles(const dv_engine *e, const dv_request *request, const dv_tile_schedule *layout) {
     if (layout->means > 0) {
         dv_logf(e->services.log, DAVY_LOG_INFO,
                 "%s of %lld x %lld in %lld tiles, in %d passes: %d means over all of the picture come first",
@@ -216,7 +216,7 @@ static void tell_tiles(const dv_engine *e, const dv_request *request, const dv_l
     }
 }
 
-static davy_result fill_route(dv_engine *e, dv_route *route) {
+static davy_result fill_route(dv_engine *e, dv_cached_tile_plan *route) {
     const dv_request *request = &route->request;
     davy_result r = choose_layout(e, request, &route->layout);
     if (r != DAVY_OK) {
@@ -239,18 +239,18 @@ static davy_result fill_route(dv_engine *e, dv_route *route) {
     dv_axis_desc y;
     dv_axis_desc x;
     route->out_c = dv_program_plan(route->programs[0])->output.c;
-    dv_layout_axes(e, request, &route->layout, &y, &x);
+    dv_tile_schedule_axes(e, request, &route->layout, &y, &x);
     r = dv_axis_create(&y, &route->y);
     return r == DAVY_OK ? dv_axis_create(&x, &route->x) : r;
 }
 
 /* Keeps the route in the place of the one not used for longest; returns what is to be released for it. A route whose
  * store has been given up meanwhile is not kept. */
-static dv_route *remember(dv_engine *e, dv_route *route) {
+static dv_cached_tile_plan *remember(dv_engine *e, dv_cached_tile_plan *route) {
     int oldest = 0;
-    dv_route *old = NULL;
+    dv_cached_tile_plan *old = NULL;
     dv_mutex_lock(e->lock);
-    for (int i = 0; i < DV_ROUTES; i++) {
+    for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
         if (e->routes[i] == NULL) {
             oldest = i;
             break;
@@ -269,11 +269,11 @@ static dv_route *remember(dv_engine *e, dv_route *route) {
     return old;
 }
 
-davy_result dv_route_get(dv_engine *e, const dv_request *asked, dv_route **out) {
+davy_result dv_tile_plan_get(dv_engine *e, const dv_request *asked, dv_cached_tile_plan **out) {
     dv_request request = *asked; /* the CPU's pictures come one by one */
     request.batch = e->services.n_gpus > 0 ? dv_max(asked->batch, 1) : 1;
     dv_mutex_lock(e->lock);
-    dv_route *route = find_route(e, &request);
+    dv_cached_tile_plan *route = find_route(e, &request);
     dv_mutex_unlock(e->lock);
     if (route != NULL) {
         *out = route;
@@ -287,18 +287,18 @@ davy_result dv_route_get(dv_engine *e, const dv_request *asked, dv_route **out) 
     route->request = request;
     const davy_result r = fill_route(e, route);
     if (r != DAVY_OK) {
-        dv_route_release(route);
+        dv_tile_plan_release(route);
         return r;
     }
-    dv_route_release(remember(e, route));
+    dv_tile_plan_release(remember(e, route));
     *out = route;
     return DAVY_OK;
 }
 
-void dv_route_forget(dv_engine *e, dv_route *route) {
+void dv_tile_plan_forget(dv_engine *e, dv_cached_tile_plan *route) {
     bool found = false;
     dv_mutex_lock(e->lock);
-    for (int i = 0; i < DV_ROUTES; i++) {
+    for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
         if (e->routes[i] == route) {
             e->routes[i] = NULL;
             found = true;
@@ -306,39 +306,40 @@ void dv_route_forget(dv_engine *e, dv_route *route) {
     }
     dv_mutex_unlock(e->lock);
     if (found) {
-        dv_route_release(route);
+        dv_tile_plan_release(route);
     }
 }
 
-void dv_routes_drop(dv_engine *e) {
-    for (int i = 0; i < DV_ROUTES; i++) {
+void dv_tile_plans_drop(dv_engine *e) {
+    for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
         dv_mutex_lock(e->lock);
-        dv_route *route = e->routes[i];
+        dv_cached_tile_plan *route = e->routes[i];
         e->routes[i] = NULL;
         dv_mutex_unlock(e->lock);
-        dv_route_release(route);
+        dv_tile_plan_release(route);
     }
 }
 
 void dv_engine_review(dv_engine *e) {
-    dv_route *list[DV_ROUTES];
+    dv_cached_tile_plan *list[DV_CACHED_TILE_PLANS];
     const int count = list_routes(e, list);
     const uint64_t available = dv_engine_available(e);
     for (int i = 0; i < count; i++) {
-        const dv_layout *l = &list[i]->layout;
+        const dv_tile_schedule *l = &list[i]->layout;
         const bool cut = l->tiles > 1 && list[i]->request.tiling.width == 0;
         if (cut || l->workspace + l->band > available) {
-            dv_route_forget(e, list[i]);
+            dv_tile_plan_forget(e, list[i]);
         }
-        dv_route_release(list[i]);
+        dv_tile_plan_release(list[i]);
     }
 }
 
-static bool is_other(const dv_route *except, const dv_route *route, int32_t lane) {
+static bool is_other(const dv_cached_tile_plan *except, const dv_cached_tile_plan *route, int32_t lane) {
     return route->programs[lane] != NULL && (except == NULL || route->programs[lane] != except->programs[lane]);
 }
 
-static void trim_lane(dv_route *const *list, int count, int32_t lane, const dv_route *except, uint64_t keep_bytes) {
+static void trim_lane(dv_cached_tile_plan *const *list, int count, int32_t lane, const dv_cached_tile_plan *except,
+                      uint64_t keep_bytes) {
     uint64_t bytes = 0;
     for (int i = 0; i < count; i++) {
         bytes += is_other(except, list[i], lane) ? idle_of(list, i, lane) : 0;
@@ -352,13 +353,13 @@ static void trim_lane(dv_route *const *list, int count, int32_t lane, const dv_r
     }
 }
 
-void dv_routes_trim(dv_engine *e, const dv_route *except, uint64_t keep_bytes) {
-    dv_route *list[DV_ROUTES];
+void dv_tile_plans_trim(dv_engine *e, const dv_cached_tile_plan *except, uint64_t keep_bytes) {
+    dv_cached_tile_plan *list[DV_CACHED_TILE_PLANS];
     const int count = list_routes(e, list);
     for (int32_t l = 0; l < e->n_lanes; l++) {
         trim_lane(list, count, l, except, keep_bytes);
     }
     for (int i = 0; i < count; i++) {
-        dv_route_release(list[i]);
+        dv_tile_plan_release(list[i]);
     }
 }

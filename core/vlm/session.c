@@ -1,23 +1,23 @@
-/* dialogue.c - tokens and vectors into the cache, tokens out of it. */
-#include "core/vlm/dialogue.h"
+/* session.c - tokens and vectors into the cache, tokens out of it. */
+#include "core/vlm/session.h"
 
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 #include "core/vlm/positions.h"
 
-davy_result dv_dialogue_open(const dv_vlm_model *model, const dv_dialogue_options *options, dv_dialogue **out) {
-    const dv_dialogue_options none = {0};
-    const dv_dialogue_options *o = options != NULL ? options : &none;
-    dv_dialogue *d = dv_calloc(1, sizeof *d);
+davy_result dv_session_open(const dv_vlm_model *model, const dv_session_options *options, dv_session **out) {
+    const dv_session_options none = {0};
+    const dv_session_options *o = options != NULL ? options : &none;
+    dv_session *d = dv_calloc(1, sizeof *d);
     if (d == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     d->model = model;
     d->options = *o;
     d->pending = -1;
-    d->context = o->context > 0 ? o->context : dv_min(model->config.text.max_positions, DV_DIALOGUE_CONTEXT);
+    d->context = o->context > 0 ? o->context : dv_min(model->config.text.max_positions, DV_SESSION_CONTEXT);
     dv_decoder_desc desc = {.config = &model->config,
                             .weights = model->weights,
                             .heap = model->heap,
@@ -32,7 +32,7 @@ davy_result dv_dialogue_open(const dv_vlm_model *model, const dv_dialogue_option
     if (dv_ran_out(r) && o->room != NULL && o->room(o->user)) {
         r = dv_decoder_open(&desc, &d->decoder);
     }
-    while (o->context == 0 && dv_ran_out(r) && d->context / 2 >= DV_DIALOGUE_LEAST) {
+    while (o->context == 0 && dv_ran_out(r) && d->context / 2 >= DV_SESSION_LEAST) {
         desc.context = d->context /= 2;
         r = dv_decoder_open(&desc, &d->decoder);
     }
@@ -41,14 +41,14 @@ davy_result dv_dialogue_open(const dv_vlm_model *model, const dv_dialogue_option
         r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     if (r < 0) {
-        dv_dialogue_release(d);
+        dv_session_release(d);
         return r;
     }
     *out = d;
     return DAVY_OK;
 }
 
-void dv_dialogue_release(dv_dialogue *d) {
+void dv_session_release(dv_session *d) {
     if (d != NULL) {
         dv_decoder_release(d->decoder);
         dv_free(d->history);
@@ -56,28 +56,28 @@ void dv_dialogue_release(dv_dialogue *d) {
     }
 }
 
-int64_t dv_dialogue_tokens(const dv_dialogue *d) {
+int64_t dv_session_tokens(const dv_session *d) {
     return d->tokens;
 }
 
-int64_t dv_dialogue_context(const dv_dialogue *d) {
+int64_t dv_session_context(const dv_session *d) {
     return d->context;
 }
 
-uint64_t dv_dialogue_bytes(const dv_dialogue *d) {
+uint64_t dv_session_bytes(const dv_session *d) {
     return dv_decoder_bytes(d->decoder);
 }
 
-const float *dv_dialogue_logits(const dv_dialogue *d) {
+const float *dv_session_logits(const dv_session *d) {
     return d->logits;
 }
 
-dv_dialogue_mark dv_dialogue_now(const dv_dialogue *d) {
-    return (dv_dialogue_mark){
+dv_session_mark dv_session_now(const dv_session *d) {
+    return (dv_session_mark){
         .tokens = d->tokens, .next = d->next, .last = d->pending + 1, .last_stops = d->pending_stop};
 }
 
-davy_result dv_dialogue_rewind(dv_dialogue *d, dv_dialogue_mark mark) {
+davy_result dv_session_rewind(dv_session *d, dv_session_mark mark) {
     if (mark.tokens < 0 || mark.tokens > d->tokens) {
         return dv_fail(DAVY_E_INVALID, "a dialogue of %lld tokens cannot go back to %lld", (long long)d->tokens,
                        (long long)mark.tokens);
@@ -96,7 +96,7 @@ davy_result dv_dialogue_rewind(dv_dialogue *d, dv_dialogue_mark mark) {
 /* ---- feeding ---- */
 
 /* Text up to the next picture together with the picture before it: one picture's vectors at a time. */
-static davy_result feed_parts(dv_dialogue *d, const dv_feeding *f) {
+static davy_result feed_parts(dv_session *d, const dv_feeding *f) {
     davy_result r = DAVY_OK;
     for (int64_t at = 0; r == DAVY_OK && at < f->n;) {
         dv_decoder_input in = dv_feeding_part(f, at);
@@ -112,8 +112,8 @@ static davy_result feed_parts(dv_dialogue *d, const dv_feeding *f) {
     return r;
 }
 
-davy_result dv_dialogue_feed(dv_dialogue *d, const int32_t *ids, int64_t n, const dv_dialogue_picture *pictures,
-                             int32_t n_pictures) {
+davy_result dv_session_feed(dv_session *d, const int32_t *ids, int64_t n, const dv_session_picture *pictures,
+                            int32_t n_pictures) {
     const int64_t all = n + (d->pending >= 0 ? 1 : 0);
     dv_feeding f = {.n = 0};
     if (n < 0 || all < 1) {
@@ -152,8 +152,8 @@ static davy_result saw_words(dv_sampler *s, int64_t vocab, const int32_t *ids, i
     return r;
 }
 
-davy_result dv_dialogue_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *said, int64_t n_said,
-                                dv_sampler **out) {
+davy_result dv_session_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *said, int64_t n_said,
+                               dv_sampler **out) {
     dv_sample_options o = g->sample;
     const int32_t never[2] = {m->image_id, m->video_id};
     int32_t ids[2];
@@ -186,17 +186,17 @@ bool dv_draws_there(const dv_decoder *d, const dv_sample_options *o) {
 }
 
 /* One more token becomes d->pending; `most` more are wanted. */
-static davy_result draw(dv_dialogue *d, const dv_generate *g, int64_t most, dv_sampler *sampler) {
+static davy_result draw(dv_session *d, const dv_generate *g, int64_t most, dv_sampler *sampler) {
     const dv_sample_options *o = dv_sampler_options(sampler);
     davy_result r = DAVY_OK;
     if (d->pending >= 0 && dv_draws_there(d->decoder, o)) {
-        return dv_dialogue_draw_behind(d, g, o, most, &d->pending);
+        return dv_session_draw_behind(d, g, o, most, &d->pending);
     }
     int32_t id = -1;
     if (d->pending >= 0 && dv_draws_of_best(d->decoder, o)) {
-        r = dv_dialogue_draw_best(d, sampler, &id);
+        r = dv_session_draw_best(d, sampler, &id);
     } else {
-        r = d->pending >= 0 ? dv_dialogue_feed_pending(d, g, most) : DAVY_OK;
+        r = d->pending >= 0 ? dv_session_feed_pending(d, g, most) : DAVY_OK;
         if (r == DAVY_OK && d->logits == NULL) {
             r = dv_fail(DAVY_E_STATE,
                         "there is nothing to answer: no question was read since the dialogue began or went back");
@@ -210,11 +210,11 @@ static davy_result draw(dv_dialogue *d, const dv_generate *g, int64_t most, dv_s
     return r;
 }
 
-davy_result dv_dialogue_generate(dv_dialogue *d, const dv_generate *g, int64_t *tokens, dv_dialogue_end *end) {
+davy_result dv_session_generate(dv_session *d, const dv_generate *g, int64_t *tokens, dv_session_end *end) {
     dv_sampler *sampler = NULL;
     *tokens = 0;
     *end = DV_END_LENGTH;
-    davy_result r = dv_dialogue_sampler(d->model, g, d->history, d->tokens, &sampler);
+    davy_result r = dv_session_sampler(d->model, g, d->history, d->tokens, &sampler);
     r = r < 0 || d->pending < 0 ? r : dv_sampler_saw(sampler, &d->pending, 1);
     while (r == DAVY_OK && *tokens < g->max_tokens) {
         if (d->options.cancel != NULL && d->options.cancel(d->options.user) != 0) {

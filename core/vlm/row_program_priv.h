@@ -1,8 +1,8 @@
-/* program_priv.h - between program.c, which puts a program together, and what runs it: program_cpu.c, program_cuda.c. */
+/* row_row_program_priv.h - between row_program.c, which puts a program together, and what runs it: row_program_cpu.c, row_program_cuda.c. */
 #ifndef DV_VLM_PROGRAM_PRIV_H
 #define DV_VLM_PROGRAM_PRIV_H
 
-#include "core/vlm/program.h"
+#include "core/vlm/row_program.h"
 
 typedef enum dv_item_kind {
     ITEM_LINEAR,
@@ -24,7 +24,7 @@ typedef enum dv_item_kind {
 } dv_item_kind;
 
 struct dv_prog_item {
-    dv_step step;                /* on the CPU; args: those below */
+    dv_parallel_step step;       /* on the CPU; args: those below */
     const dvk_cuda_kernel *cuda; /* on a GPU */
     dv_prog_at at;
     dv_item_kind kind;
@@ -50,28 +50,28 @@ struct dv_prog_item {
     } a;
 };
 
-dv_prog_item *dv_prog_add(dv_program *p, dv_item_kind kind); /* NULL: failed */
-void dv_prog_choose(dv_program *p, dv_prog_item *item);      /* after the arguments are in place */
+dv_prog_item *dv_prog_add(dv_row_program *p, dv_item_kind kind); /* NULL: failed */
+void dv_prog_choose(dv_row_program *p, dv_prog_item *item);      /* after the arguments are in place */
 const char *dv_item_op(const dv_prog_item *item);
-davy_result dv_program_no_memory(void);
+davy_result dv_row_program_no_memory(void);
 
 /* After the arguments are in place. */
-void dv_prog_cpu_choose(dv_program *p, dv_prog_item *item);
-davy_result dv_prog_cpu_finish(dv_program *p);
-davy_result dv_prog_cpu_run(dv_program *p, int32_t (*cancel)(void *user), void *user);
-void dv_prog_cpu_clear(dv_program *p);
+void dv_prog_cpu_choose(dv_row_program *p, dv_prog_item *item);
+davy_result dv_prog_cpu_finish(dv_row_program *p);
+davy_result dv_prog_cpu_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user);
+void dv_prog_cpu_clear(dv_row_program *p);
 
-davy_result dv_prog_cuda_start(dv_program *p);
-bool dv_prog_cuda_has(const dv_program *p, const char *op, const void *args);
+davy_result dv_prog_cuda_start(dv_row_program *p);
+bool dv_prog_cuda_has(const dv_row_program *p, const char *op, const void *args);
 /* Kernels for the arguments as they are now, and memory for them to work in. */
-davy_result dv_prog_cuda_choose(dv_program *p);
-davy_result dv_prog_cuda_finish(dv_program *p);
-davy_result dv_prog_cuda_run(dv_program *p, int32_t (*cancel)(void *user), void *user);
-void dv_prog_cuda_clear(dv_program *p);
+davy_result dv_prog_cuda_choose(dv_row_program *p);
+davy_result dv_prog_cuda_finish(dv_row_program *p);
+davy_result dv_prog_cuda_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user);
+void dv_prog_cuda_clear(dv_row_program *p);
 
 /* For tests: other kernels than the library's; NULL: those again. */
 typedef const dvk_cuda_kernel *dv_cuda_chooser(const char *op, const void *args, const dvk_cuda_caps *caps,
                                                uint32_t computes);
-void dv_program_use_chooser(dv_cuda_chooser *choose);
+void dv_row_program_use_chooser(dv_cuda_chooser *choose);
 
 #endif

@@ -1,11 +1,11 @@
-/* dialogue_lookup.c - tokens that are tried several at a time: where the last ones were said before, what followed them
+/* session_lookup.c - tokens that are tried several at a time: where the last ones were said before, what followed them
  * then may follow again. A pass of a few rows gives each its logits; the draw goes on as ever, and as long as it draws what
  * was supposed, its logits are there already. A wrong one costs nothing to undo: rows behind it are overwritten. */
 #include <string.h>
 
 #include "core/base/os.h"
 #include "core/vlm/decoder_batch.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 
 enum {
     LONGEST = 3, /* tokens that must have been said before */
@@ -30,7 +30,7 @@ static int64_t find(const dv_vlm_model *m, const int32_t *ids, int64_t count, in
 }
 
 /* What followed the last tokens of the history and the pending one, `most` at most. */
-static int64_t look_up(dv_dialogue *d, int64_t most, int32_t *out) {
+static int64_t look_up(dv_session *d, int64_t most, int32_t *out) {
     const int64_t count = d->tokens + 1;
     int64_t from = 0;
     int64_t n = 0;
@@ -67,14 +67,14 @@ static bool greedy(const dv_generate *g) {
     return g->sample.temperature == 0 || g->sample.top_k == 1;
 }
 
-static void keep_pending(dv_dialogue *d, const float *logits) {
+static void keep_pending(dv_session *d, const float *logits) {
     d->logits = logits;
     d->history[d->tokens++] = d->pending;
     d->next++;
     d->pending = -1;
 }
 
-static davy_result feed_one(dv_dialogue *d) {
+static davy_result feed_one(dv_session *d) {
     int32_t positions[3] = {(int32_t)d->next, (int32_t)d->next, (int32_t)d->next};
     const dv_decoder_input in = {.ids = &d->pending,
                                  .positions = positions,
@@ -96,7 +96,7 @@ static davy_result feed_one(dv_dialogue *d) {
 }
 
 /* The pending token, and n that are supposed behind it; o: of what a GPU draws. */
-static davy_result feed_supposed(dv_dialogue *d, const dv_sample_options *o, int64_t n) {
+static davy_result feed_supposed(dv_session *d, const dv_sample_options *o, int64_t n) {
     dv_supposed *s = &d->supposed;
     const int32_t axes = dv_vlm_position_axes(&d->model->config);
     int32_t ids[DV_LOOKUP_ROWS], place[DV_LOOKUP_ROWS], positions[3 * DV_LOOKUP_ROWS];
@@ -139,13 +139,13 @@ static void count_right(dv_supposed *s) {
 }
 
 /* Tokens to try, where as many rows may follow. */
-static int64_t suppose(dv_dialogue *d, int64_t most) {
+static int64_t suppose(dv_session *d, int64_t most) {
     const int64_t rows = dv_min(dv_decoder_few_rows(d->decoder), DV_LOOKUP_ROWS);
     const int64_t room = dv_min(d->context - d->tokens - 1, most - 1);
     return rows > 1 && room > 0 ? look_up(d, dv_min(rows - 1, room), d->supposed.ids) : 0;
 }
 
-davy_result dv_dialogue_feed_pending(dv_dialogue *d, const dv_generate *g, int64_t most) {
+davy_result dv_session_feed_pending(dv_session *d, const dv_generate *g, int64_t most) {
     dv_supposed *s = &d->supposed;
     s->n = s->logits != NULL ? s->n : 0; /* a GPU has drawn already; here that does not count */
     if (s->n > 0 && d->pending == s->ids[s->right]) {
@@ -171,7 +171,7 @@ davy_result dv_dialogue_feed_pending(dv_dialogue *d, const dv_generate *g, int64
 
 /* ---- on a GPU ---- */
 
-static davy_result draw_one(dv_dialogue *d, const dv_sample_options *o, int32_t *id) {
+static davy_result draw_one(dv_session *d, const dv_sample_options *o, int32_t *id) {
     const dv_decoder_token token = {
         .id = d->pending, .position = (int32_t)d->next, .past = d->tokens, .never = o->never, .n_never = o->n_never};
     const davy_result r = dv_decoder_next(d->decoder, &token, id);
@@ -182,8 +182,8 @@ static davy_result draw_one(dv_dialogue *d, const dv_sample_options *o, int32_t 
     return r;
 }
 
-davy_result dv_dialogue_draw_behind(dv_dialogue *d, const dv_generate *g, const dv_sample_options *o, int64_t most,
-                                    int32_t *id) {
+davy_result dv_session_draw_behind(dv_session *d, const dv_generate *g, const dv_sample_options *o, int64_t most,
+                                   int32_t *id) {
     dv_supposed *s = &d->supposed;
     int32_t drawn = -1;
     davy_result r = DAVY_OK;

@@ -1,11 +1,11 @@
-/* program_cuda.c - a program on a GPU's queue. Nothing waits but where a run may be stopped: the host is at most MARKS
+/* row_row_program_cuda.c - a program on a GPU's queue. Nothing waits but where a run may be stopped: the host is at most MARKS
  * pieces ahead of the device, so that little is left to do when somebody cancels. */
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/os.h"
-#include "core/vlm/program_priv.h"
+#include "core/vlm/row_program_priv.h"
 
 enum { MARKS = 3 };
 
@@ -27,20 +27,20 @@ struct dv_prog_cuda {
 
 static dv_cuda_chooser *chooser = dvk_cuda_choose;
 
-void dv_program_use_chooser(dv_cuda_chooser *choose) {
+void dv_row_program_use_chooser(dv_cuda_chooser *choose) {
     chooser = choose != NULL ? choose : dvk_cuda_choose;
 }
 
-davy_result dv_prog_cuda_start(dv_program *p) {
+davy_result dv_prog_cuda_start(dv_row_program *p) {
     p->cuda = dv_calloc(1, sizeof *p->cuda);
     if (p->cuda == NULL) {
-        return dv_program_no_memory();
+        return dv_row_program_no_memory();
     }
     p->cuda->gpu = p->queue->gpu;
     return DAVY_OK;
 }
 
-void dv_prog_cuda_clear(dv_program *p) {
+void dv_prog_cuda_clear(dv_row_program *p) {
     dv_prog_cuda *c = p->cuda;
     davy_error_info saved;
     dv_error_get(&saved);
@@ -66,17 +66,17 @@ static uint32_t bit_of(dvk_dtype compute) {
 }
 
 /* Where nothing computes in 16 bits (other than the values are), f32 will do. */
-static const dvk_cuda_kernel *chosen(const dv_program *p, const char *op, const void *args) {
+static const dvk_cuda_kernel *chosen(const dv_row_program *p, const char *op, const void *args) {
     const dvk_cuda_caps *caps = dv_gpu_caps(p->cuda->gpu);
     const dvk_cuda_kernel *k = chooser(op, args, caps, bit_of(p->compute));
     return k != NULL ? k : chooser(op, args, caps, DVK_COMPUTES_F32);
 }
 
-bool dv_prog_cuda_has(const dv_program *p, const char *op, const void *args) {
+bool dv_prog_cuda_has(const dv_row_program *p, const char *op, const void *args) {
     return chosen(p, op, args) != NULL;
 }
 
-static davy_result choose_item(const dv_program *p, dv_prog_item *item) {
+static davy_result choose_item(const dv_row_program *p, dv_prog_item *item) {
     const char *op = dv_item_op(item);
     item->cuda = chosen(p, op, &item->a);
     return item->cuda != NULL ? DAVY_OK
@@ -84,7 +84,7 @@ static davy_result choose_item(const dv_program *p, dv_prog_item *item) {
                                         (int)dv_gpu_index(p->cuda->gpu), op);
 }
 
-static davy_result need_scratch(dv_program *p, uint64_t bytes) {
+static davy_result need_scratch(dv_row_program *p, uint64_t bytes) {
     dv_prog_cuda *c = p->cuda;
     if (bytes <= c->scratch_bytes) {
         return DAVY_OK;
@@ -98,7 +98,7 @@ static davy_result need_scratch(dv_program *p, uint64_t bytes) {
     return r;
 }
 
-davy_result dv_prog_cuda_choose(dv_program *p) {
+davy_result dv_prog_cuda_choose(dv_row_program *p) {
     const dvk_cuda_caps *caps = dv_gpu_caps(p->cuda->gpu);
     davy_result r = DAVY_OK;
     uint64_t most = 0;
@@ -113,7 +113,7 @@ davy_result dv_prog_cuda_choose(dv_program *p) {
     return r < 0 ? r : need_scratch(p, most);
 }
 
-davy_result dv_prog_cuda_finish(dv_program *p) {
+davy_result dv_prog_cuda_finish(dv_row_program *p) {
     davy_result r = dv_prog_cuda_choose(p);
     for (int i = 0; r == DAVY_OK && i < MARKS && p->n_cuts > 0; i++) {
         r = dv_gpu_event_create(p->cuda->gpu, false, &p->cuda->marks[i]);
@@ -123,7 +123,7 @@ davy_result dv_prog_cuda_finish(dv_program *p) {
 
 /* ---- running ---- */
 
-static davy_result enqueue(dv_program *p, int64_t from, int64_t to) {
+static davy_result enqueue(dv_row_program *p, int64_t from, int64_t to) {
     davy_result r = DAVY_OK;
     for (int64_t i = from; r == DAVY_OK && i < to; i++) {
         const dv_prog_item *item = p->items[i];
@@ -153,7 +153,7 @@ static davy_result await_mark(dv_gpu_event *mark, int32_t (*cancel)(void *user),
     }
 }
 
-davy_result dv_prog_cuda_run(dv_program *p, int32_t (*cancel)(void *user), void *user) {
+davy_result dv_prog_cuda_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user) {
     davy_result r = DAVY_OK;
     int64_t from = 0;
     for (int64_t i = 0; r == DAVY_OK && i <= p->n_cuts; i++) {
@@ -173,7 +173,7 @@ davy_result dv_prog_cuda_run(dv_program *p, int32_t (*cancel)(void *user), void 
 }
 
 /* Not fatal: what a driver does not record is enqueued one by one. */
-static void record(dv_program *p) {
+static void record(dv_row_program *p) {
     dv_prog_cuda *c = p->cuda;
     c->refused = true;
     if (dv_gpu_capture_begin(p->queue) != DAVY_OK) {
@@ -188,7 +188,7 @@ static void record(dv_program *p) {
     }
 }
 
-davy_result dv_program_repeat(dv_program *p) {
+davy_result dv_row_program_repeat(dv_row_program *p) {
     dv_prog_cuda *c = p->cuda;
     if (c->ran && c->graph == NULL && !c->refused) { /* the first run has loaded the kernels */
         record(p);
@@ -198,7 +198,7 @@ davy_result dv_program_repeat(dv_program *p) {
     return r;
 }
 
-davy_result dv_program_limit(dv_program *p, int64_t keys) {
+davy_result dv_row_program_limit(dv_row_program *p, int64_t keys) {
     dv_prog_cuda *c = p->cuda;
     davy_result r = dv_gpu_queue_wait(p->queue, NULL, NULL); /* the graph may be at work */
     if (r < 0) {
@@ -222,7 +222,7 @@ davy_result dv_program_limit(dv_program *p, int64_t keys) {
 
 /* ---- memory ---- */
 
-davy_result dv_program_table(dv_program *p, const void *host, uint64_t bytes, const void **out) {
+davy_result dv_row_program_table(dv_row_program *p, const void *host, uint64_t bytes, const void **out) {
     dv_prog_cuda *c = p->cuda;
     *out = host;
     if (p->r < 0 || c == NULL || host == NULL) {
@@ -231,7 +231,7 @@ davy_result dv_program_table(dv_program *p, const void *host, uint64_t bytes, co
     table *tables = dv_grow(c->tables, c->n_tables + 1, &c->tables_room, sizeof *tables);
     void *data = NULL;
     c->tables = tables != NULL ? tables : c->tables;
-    p->r = tables == NULL ? dv_program_no_memory()
+    p->r = tables == NULL ? dv_row_program_no_memory()
                           : dv_gpu_alloc(c->gpu, DV_MEM_WORKSPACE, bytes, "tables of a captioning model", &data);
     if (p->r == DAVY_OK) {
         tables[c->n_tables++] = (table){.data = data, .bytes = bytes};
@@ -241,7 +241,7 @@ davy_result dv_program_table(dv_program *p, const void *host, uint64_t bytes, co
     return p->r;
 }
 
-davy_result dv_program_put(dv_program *p, void *to, const void *host, uint64_t bytes) {
+davy_result dv_row_program_put(dv_row_program *p, void *to, const void *host, uint64_t bytes) {
     if (p->queue != NULL) {
         return dv_gpu_upload(p->queue, to, host, bytes);
     }
@@ -249,7 +249,7 @@ davy_result dv_program_put(dv_program *p, void *to, const void *host, uint64_t b
     return DAVY_OK;
 }
 
-davy_result dv_program_move(dv_program *p, void *to, const void *from, uint64_t bytes) {
+davy_result dv_row_program_move(dv_row_program *p, void *to, const void *from, uint64_t bytes) {
     if (p->queue != NULL) {
         return dv_gpu_copy(p->queue, to, p->queue->gpu, from, bytes);
     }
@@ -267,7 +267,7 @@ static davy_result ask(void *user) {
     return a->cancel(a->user) != 0 ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
 }
 
-davy_result dv_program_wait(dv_program *p, int32_t (*cancel)(void *user), void *user) {
+davy_result dv_row_program_wait(dv_row_program *p, int32_t (*cancel)(void *user), void *user) {
     asking a = {.cancel = cancel, .user = user};
     return p->queue == NULL ? DAVY_OK : dv_gpu_queue_wait(p->queue, cancel != NULL ? ask : NULL, &a);
 }

@@ -1,13 +1,15 @@
-/* band.c - see band.h. */
-#include "core/tiles/band.h"
+/* fade_fade_band.c - see fade_band.h. */
+#include "core/tiles/fade_band.h"
+
+#include "core/base/mem.h"
 
 #include <string.h>
 
 #include "core/base/error.h"
 
-davy_result dv_band_create(const dv_axis *y, const dv_axis *x, int64_t frames, int64_t height, int64_t channels,
-                           dv_pool *pool, dv_band *out) {
-    dv_band b = {.y = y, .x = x, .frames = frames, .height = height, .channels = channels, .pool = pool};
+davy_result dv_fade_band_create(const dv_axis *y, const dv_axis *x, int64_t frames, int64_t height, int64_t channels,
+                                dv_pool *pool, dv_fade_band *out) {
+    dv_fade_band b = {.y = y, .x = x, .frames = frames, .height = height, .channels = channels, .pool = pool};
     int64_t widest = 0;
     for (int64_t k = 0; k < x->count; k++) {
         widest = dv_max(widest, dv_axis_end(x, k) - dv_axis_first(x, k));
@@ -18,23 +20,23 @@ davy_result dv_band_create(const dv_axis *y, const dv_axis *x, int64_t frames, i
     return b.weights_x != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "tiles: out of memory");
 }
 
-void dv_band_free(dv_band *b) {
+void dv_fade_band_free(dv_fade_band *b) {
     dv_free(b->weights_x);
-    *b = (dv_band){0};
+    *b = (dv_fade_band){0};
 }
 
-static int64_t row_of(const dv_band *b) {
+static int64_t row_of(const dv_fade_band *b) {
     return b->width * b->channels;
 }
 
-uint64_t dv_band_bytes(const dv_band *b) {
+uint64_t dv_fade_band_bytes(const dv_fade_band *b) {
     return (uint64_t)(b->frames * b->height * row_of(b)) * sizeof(float);
 }
 
 /* ---- rows that start at zero ---- */
 
 typedef struct clearing {
-    const dv_band *b;
+    const dv_fade_band *b;
     int64_t from, rows; /* of every frame */
 } clearing;
 
@@ -50,7 +52,7 @@ static void clear_rows(void *user, int64_t first, int64_t last, int32_t worker) 
 
 /* Only this row of tiles has reached them. Memory that is touched for the first time is slow: hence a loop, which can be
  * cancelled, and not one memset. */
-davy_result dv_band_begin_row(dv_band *b, int64_t ty, dv_watch *watch) {
+davy_result dv_fade_band_begin_row(dv_fade_band *b, int64_t ty, dv_watch *watch) {
     b->row = ty == 0 ? 0 : b->row;
     clearing c = {.b = b, .from = b->y->fade_end[ty] - b->row, .rows = dv_axis_end(b->y, ty) - b->y->fade_end[ty]};
     const dv_loop loop = {.units = b->frames * c.rows, .run = clear_rows, .user = &c};
@@ -60,13 +62,13 @@ davy_result dv_band_begin_row(dv_band *b, int64_t ty, dv_watch *watch) {
 /* ---- tiles ---- */
 
 typedef struct adding {
-    const dv_band *b;
+    const dv_fade_band *b;
     const dvk_view *output;
     int64_t frame, ty, tx, rows;
 } adding;
 
 static void add_row(const adding *a, int64_t frame, int64_t y) {
-    const dv_band *b = a->b;
+    const dv_fade_band *b = a->b;
     const dvk_view *v = a->output;
     const int64_t x0 = dv_axis_first(b->x, a->tx);
     const int64_t x1 = dv_axis_end(b->x, a->tx);
@@ -90,7 +92,8 @@ static void add_rows(void *user, int64_t first, int64_t last, int32_t worker) {
     }
 }
 
-davy_result dv_band_add(dv_band *b, const dvk_view *output, int64_t frame, int64_t ty, int64_t tx, dv_watch *watch) {
+davy_result dv_fade_band_add(dv_fade_band *b, const dvk_view *output, int64_t frame, int64_t ty, int64_t tx,
+                             dv_watch *watch) {
     const int64_t x0 = dv_axis_first(b->x, tx);
     for (int64_t at = x0; at < dv_axis_end(b->x, tx); at++) {
         b->weights_x[at - x0] = dv_axis_weight(b->x, tx, at);
@@ -103,7 +106,7 @@ davy_result dv_band_add(dv_band *b, const dvk_view *output, int64_t frame, int64
 
 /* ---- finished rows ---- */
 
-dvk_view dv_band_finished(const dv_band *b, int64_t ty, int64_t channels) {
+dvk_view dv_fade_band_finished(const dv_fade_band *b, int64_t ty, int64_t channels) {
     const int64_t row = row_of(b);
     return (dvk_view){.data = b->rows,
                       .dtype = DVK_F32,
@@ -116,7 +119,7 @@ dvk_view dv_band_finished(const dv_band *b, int64_t ty, int64_t channels) {
                       .sw = b->channels};
 }
 
-davy_result dv_band_end_row(dv_band *b, int64_t ty, dv_watch *watch) {
+davy_result dv_fade_band_end_row(dv_fade_band *b, int64_t ty, dv_watch *watch) {
     const int64_t done = b->y->fade_first[ty + 1];
     const int64_t left = b->y->fade_end[ty + 1] - done;
     const int64_t row = row_of(b);

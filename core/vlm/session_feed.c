@@ -1,9 +1,9 @@
-/* dialogue_feed.c - a prompt as the decoder takes it: which token is a word, which stands for a vector of a picture, and
+/* session_feed.c - a prompt as the decoder takes it: which token is a word, which stands for a vector of a picture, and
  * where each of them is. */
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 #include "core/vlm/positions.h"
 
 void dv_feeding_clear(dv_feeding *f) {
@@ -20,7 +20,7 @@ static int64_t spans_of(const dv_vlm_model *m, const dv_vlm_features *f) {
     return f->t == 0 ? 0 : m->config.family == DV_VLM_QWEN3 ? f->t : 1;
 }
 
-static davy_result allocate(const dv_vlm_model *m, const dv_dialogue_picture *pictures, int32_t n_pictures,
+static davy_result allocate(const dv_vlm_model *m, const dv_session_picture *pictures, int32_t n_pictures,
                             dv_feeding *f) {
     int64_t spans = 1;
     for (int32_t i = 0; i < n_pictures; i++) {
@@ -41,7 +41,7 @@ bool dv_is_placeholder(const dv_vlm_model *m, int32_t id) {
 }
 
 /* Which vector each placeholder stands for, and where the pictures' tokens lie. */
-static davy_result place_pictures(const dv_vlm_model *m, const dv_dialogue_picture *pictures, int32_t n_pictures,
+static davy_result place_pictures(const dv_vlm_model *m, const dv_session_picture *pictures, int32_t n_pictures,
                                   dv_feeding *f) {
     int32_t picture = 0;
     int64_t row = 0;
@@ -83,7 +83,7 @@ static davy_result place_pictures(const dv_vlm_model *m, const dv_dialogue_pictu
                          (long long)placeholders, (long long)vectors);
 }
 
-davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, const dv_dialogue_picture *pictures,
+davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, const dv_session_picture *pictures,
                             int32_t n_pictures, int64_t *next, dv_feeding *out) {
     const int64_t extra = words->before >= 0 ? 1 : 0;
     dv_feeding f = {.n = words->n + extra,

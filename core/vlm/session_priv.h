@@ -1,18 +1,18 @@
-/* dialogue_priv.h - the inside of a dialogue, for its files and for batch.c. */
+/* session_priv.h - the inside of a dialogue, for its files and for batch.c. */
 #ifndef DV_VLM_DIALOGUE_PRIV_H
 #define DV_VLM_DIALOGUE_PRIV_H
 
-#include "core/text/stream.h"
-#include "core/vlm/dialogue.h"
+#include "core/text/detokenizer.h"
+#include "core/vlm/session.h"
 
-/* ---- a prompt (dialogue_feed.c) ---- */
+/* ---- a prompt (session_feed.c) ---- */
 
 typedef struct dv_feeding {
     int32_t *ids, *vector, *positions; /* [n] each, positions [n][axes] */
     dv_vlm_span *spans;
     int64_t n, n_spans;
     int64_t *first; /* of each picture's placeholders */
-    const dv_dialogue_picture *pictures;
+    const dv_session_picture *pictures;
     int32_t n_pictures, axes;
 } dv_feeding;
 
@@ -23,7 +23,7 @@ typedef struct dv_feed_words {
 } dv_feed_words;
 
 /* pictures must stay as long as the feeding. *next: position of the first token, then of the one behind the last. */
-davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, const dv_dialogue_picture *pictures,
+davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, const dv_session_picture *pictures,
                             int32_t n_pictures, int64_t *next, dv_feeding *out);
 void dv_feeding_clear(dv_feeding *f);
 /* What the decoder can be fed at once from token `at` on: one picture's vectors at a time. */
@@ -33,11 +33,11 @@ bool dv_is_placeholder(const dv_vlm_model *m, int32_t id);
 /* ---- tokens ---- */
 
 /* For a sequence that has said `ids` so far. */
-davy_result dv_dialogue_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *ids, int64_t n,
-                                dv_sampler **out);
+davy_result dv_session_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *ids, int64_t n,
+                               dv_sampler **out);
 bool dv_is_stop(const dv_vlm_model *m, int32_t id);
 
-/* Tokens that were looked up and fed behind the last one (dialogue_lookup.c): where the next ones drawn are these, they are
+/* Tokens that were looked up and fed behind the last one (session_lookup.c): where the next ones drawn are these, they are
  * in the cache already. */
 enum { DV_LOOKUP_ROWS = 8 }; /* the token before them included */
 typedef struct dv_supposed {
@@ -49,9 +49,9 @@ typedef struct dv_supposed {
     double one_ns, more_ns, gain;  /* what a token takes, and one more in its pass; the right ones of a pass */
 } dv_supposed;
 
-struct dv_dialogue {
+struct dv_session {
     const dv_vlm_model *model;
-    dv_dialogue_options options;
+    dv_session_options options;
     dv_decoder *decoder;
     int32_t *history; /* [context]: the tokens in the cache */
     int64_t tokens, context;
@@ -63,23 +63,23 @@ struct dv_dialogue {
 };
 
 /* The pending token goes into the cache; `most` tokens may follow it. */
-davy_result dv_dialogue_feed_pending(dv_dialogue *d, const dv_generate *g, int64_t most);
+davy_result dv_session_feed_pending(dv_session *d, const dv_generate *g, int64_t most);
 /* On a GPU; *id follows it. */
-davy_result dv_dialogue_draw_behind(dv_dialogue *d, const dv_generate *g, const dv_sample_options *o, int64_t most,
-                                    int32_t *id);
+davy_result dv_session_draw_behind(dv_session *d, const dv_generate *g, const dv_sample_options *o, int64_t most,
+                                   int32_t *id);
 /* The largest logit's id is drawn on a GPU, where the logits are, if nothing else is asked for. */
 bool dv_draws_there(const dv_decoder *d, const dv_sample_options *o);
 
 /* What else is drawn with these options: of the largest logits, if they are all that comes down from a GPU. The pending token
  * goes into the cache; *id follows it. */
 bool dv_draws_of_best(const dv_decoder *d, const dv_sample_options *o);
-davy_result dv_dialogue_draw_best(dv_dialogue *d, dv_sampler *sampler, int32_t *id);
+davy_result dv_session_draw_best(dv_session *d, dv_sampler *sampler, int32_t *id);
 
-/* ---- words (dialogue_words.c) ---- */
+/* ---- words (session_words.c) ---- */
 
 typedef struct dv_prompt {
     const char *system; /* of the first question; NULL: the model's own */
-    const dv_seen *const *pictures;
+    const dv_encoded *const *pictures;
     int32_t n;
     const char *question;
     bool further, stopped; /* it follows an answer, which ended by itself */
@@ -89,7 +89,7 @@ davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out
 
 typedef struct dv_answering { /* tokens becoming the text of an answer */
     const dv_answer_options *options;
-    dv_stream *stream;
+    dv_detokenizer *stream;
     dv_answer *out;
     int64_t room;
     davy_result r;

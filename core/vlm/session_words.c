@@ -1,8 +1,8 @@
-/* dialogue_words.c - questions into tokens, tokens into an answer. */
+/* session_words.c - questions into tokens, tokens into an answer. */
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/vlm/dialogue_priv.h"
+#include "core/vlm/session_priv.h"
 
 davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out) {
     dv_chat_text text = {0};
@@ -24,8 +24,8 @@ davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out
     return r;
 }
 
-davy_result dv_dialogue_ask(dv_dialogue *d, const char *system, const dv_seen *const *pictures, int32_t n,
-                            const char *question) {
+davy_result dv_session_ask(dv_session *d, const char *system, const dv_encoded *const *pictures, int32_t n,
+                           const char *question) {
     const dv_vlm_model *m = d->model;
     const dv_prompt prompt = {.system = system,
                               .pictures = pictures,
@@ -39,14 +39,14 @@ davy_result dv_dialogue_ask(dv_dialogue *d, const char *system, const dv_seen *c
                        dv_vlm_family_name(m->config.family));
     }
     davy_result r = dv_prompt_ids(m, &prompt, &ids);
-    dv_dialogue_picture *shown = r == DAVY_OK ? dv_calloc((uint64_t)dv_max(1, n), sizeof *shown) : NULL;
+    dv_session_picture *shown = r == DAVY_OK ? dv_calloc((uint64_t)dv_max(1, n), sizeof *shown) : NULL;
     if (r == DAVY_OK && shown == NULL) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     for (int32_t i = 0; r == DAVY_OK && i < n; i++) {
-        shown[i] = (dv_dialogue_picture){.features = &pictures[i]->features, .seconds = pictures[i]->step};
+        shown[i] = (dv_session_picture){.features = &pictures[i]->features, .seconds = pictures[i]->step};
     }
-    r = r < 0 ? r : dv_dialogue_feed(d, ids.p, ids.n, shown, n);
+    r = r < 0 ? r : dv_session_feed(d, ids.p, ids.n, shown, n);
     dv_ids_clear(&ids);
     dv_free(shown);
     return r;
@@ -74,7 +74,7 @@ int32_t dv_answering_token(void *user, int32_t id) {
     dv_answering *a = user;
     const char *text = NULL;
     uint64_t bytes = 0;
-    a->r = dv_stream_push(a->stream, id, &text, &bytes, &a->stopped);
+    a->r = dv_detokenizer_push(a->stream, id, &text, &bytes, &a->stopped);
     if (a->r < 0) {
         return 1;
     }
@@ -88,14 +88,14 @@ davy_result dv_answering_start(const dv_vlm_model *m, const dv_answer_options *o
     if (m->tokenizer == NULL) {
         return dv_fail(DAVY_E_TOKENIZER, "this model was opened without a tokenizer");
     }
-    const dv_stream_options stream = {.stop_ids = m->stops.p,
-                                      .n_stop_ids = m->stops.n,
-                                      .stop_texts = o->stop_texts,
-                                      .n_stop_texts = o->n_stop_texts,
-                                      .trim_start = true,
-                                      .hide_thoughts = !o->thoughts,
-                                      .thinking = m->chat->thinks};
-    return dv_stream_create(m->tokenizer, &stream, &a->stream);
+    const dv_detokenizer_options stream = {.stop_ids = m->stops.p,
+                                           .n_stop_ids = m->stops.n,
+                                           .stop_texts = o->stop_texts,
+                                           .n_stop_texts = o->n_stop_texts,
+                                           .trim_start = true,
+                                           .hide_thoughts = !o->thoughts,
+                                           .thinking = m->chat->thinks};
+    return dv_detokenizer_create(m->tokenizer, &stream, &a->stream);
 }
 
 davy_result dv_answering_end(dv_answering *a, davy_result r) {
@@ -104,7 +104,7 @@ davy_result dv_answering_end(dv_answering *a, davy_result r) {
     if (r == DAVY_OK && !a->stopped) {
         const char *text = NULL;
         uint64_t bytes = 0;
-        r = dv_stream_end(a->stream, &text, &bytes);
+        r = dv_detokenizer_end(a->stream, &text, &bytes);
         if (r == DAVY_OK) {
             add_text(a, text, bytes);
             r = a->r;
@@ -112,8 +112,8 @@ davy_result dv_answering_end(dv_answering *a, davy_result r) {
     } else if (r == DAVY_OK) {
         out->end = DV_END_STOP;
     }
-    out->only_thought = r == DAVY_OK && dv_stream_only_thought(a->stream);
-    dv_stream_release(a->stream);
+    out->only_thought = r == DAVY_OK && dv_detokenizer_only_thought(a->stream);
+    dv_detokenizer_release(a->stream);
     a->stream = NULL;
     if (r < 0) {
         dv_free(out->text);
@@ -122,12 +122,12 @@ davy_result dv_answering_end(dv_answering *a, davy_result r) {
     return r;
 }
 
-davy_result dv_dialogue_answer(dv_dialogue *d, const dv_answer_options *o, dv_answer *out) {
+davy_result dv_session_answer(dv_session *d, const dv_answer_options *o, dv_answer *out) {
     dv_answering a;
     dv_generate g = o->generate;
     g.token = dv_answering_token;
     g.user = &a;
     davy_result r = dv_answering_start(d->model, o, out, &a);
-    r = r < 0 ? r : dv_dialogue_generate(d, &g, &out->tokens, &out->end);
+    r = r < 0 ? r : dv_session_generate(d, &g, &out->tokens, &out->end);
     return dv_answering_end(&a, r);
 }

@@ -1,11 +1,12 @@
-/* dialogue_look.c - pictures and videos as a dialogue takes them: vectors, and what the prompt says of them. */
+/* encode_media.c - pictures and videos as a dialogue takes them: vectors, and what the prompt says of them. */
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/vlm/dialogue.h"
+#include "core/vlm/session.h"
 
 /* Patches, then the tower. A GPU makes numbers of bytes itself: a quarter of the way there. */
-static davy_result see(const dv_vlm_model *m, const dv_rgb8 *pictures, const dv_dialogue_options *cancel, dv_seen *s) {
+static davy_result see(const dv_vlm_model *m, const dv_rgb8 *pictures, const dv_session_options *cancel,
+                       dv_encoded *s) {
     const dv_picture_work work = {.pool = m->pool, .cpu = m->cpu};
     const dv_vision_desc vision = {.config = &m->config,
                                    .weights = m->weights,
@@ -41,13 +42,13 @@ static dv_picture_options options_of(const dv_picture_options *given) {
     return o;
 }
 
-static bool make_room(const dv_dialogue_options *o) {
+static bool make_room(const dv_session_options *o) {
     return o != NULL && o->room != NULL && o->room(o->user);
 }
 
-davy_result dv_dialogue_look(const dv_vlm_model *m, const dv_rgb8 *picture, const dv_picture_options *options,
-                             const dv_dialogue_options *cancel, dv_seen *out) {
-    dv_seen s = {0};
+davy_result dv_encode_image(const dv_vlm_model *m, const dv_rgb8 *picture, const dv_picture_options *options,
+                            const dv_session_options *cancel, dv_encoded *out) {
+    dv_encoded s = {0};
     dv_picture_options o = options_of(options);
     davy_result r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
     r = r < 0 ? r : see(m, picture, cancel, &s);
@@ -72,7 +73,7 @@ davy_result dv_dialogue_look(const dv_vlm_model *m, const dv_rgb8 *picture, cons
 }
 
 /* Idefics3 has every frame as a picture of its own; Qwen has time steps of several frames. */
-static davy_result time_steps(const dv_vlm_model *m, const dv_video *v, dv_seen *s) {
+static davy_result time_steps(const dv_vlm_model *m, const dv_video *v, dv_encoded *s) {
     const bool tiles = m->config.picture.rule == DV_VLM_PICTURE_TILES;
     const int64_t steps = tiles ? v->n : s->plan.grid_t;
     s->seconds = dv_calloc((uint64_t)steps, sizeof *s->seconds);
@@ -90,9 +91,9 @@ static davy_result time_steps(const dv_vlm_model *m, const dv_video *v, dv_seen 
     return DAVY_OK;
 }
 
-davy_result dv_dialogue_watch(const dv_vlm_model *m, const dv_video *video, const dv_picture_options *options,
-                              const dv_dialogue_options *cancel, dv_seen *out) {
-    dv_seen s = {0};
+davy_result dv_encode_video(const dv_vlm_model *m, const dv_video *video, const dv_picture_options *options,
+                            const dv_session_options *cancel, dv_encoded *out) {
+    dv_encoded s = {0};
     dv_picture_options o = options_of(options);
     if (video->n < 1 || video->total < video->n || !(video->fps > 0)) {
         return dv_fail(DAVY_E_INVALID, "captioning: %lld frames of a video of %lld", (long long)video->n,
@@ -111,15 +112,15 @@ davy_result dv_dialogue_watch(const dv_vlm_model *m, const dv_video *video, cons
     }
     r = r < 0 ? r : time_steps(m, video, &s);
     if (r < 0) {
-        dv_seen_free(&s);
+        dv_encoded_free(&s);
         return r;
     }
     *out = s;
     return DAVY_OK;
 }
 
-void dv_seen_free(dv_seen *s) {
+void dv_encoded_free(dv_encoded *s) {
     dv_vision_free(&s->features);
     dv_free(s->seconds);
-    *s = (dv_seen){0};
+    *s = (dv_encoded){0};
 }

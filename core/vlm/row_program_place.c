@@ -1,5 +1,5 @@
-/* program_place.c - for how many rows a program runs, and behind how many others. */
-#include "core/vlm/program_priv.h"
+/* row_row_program_place.c - for how many rows a program runs, and behind how many others. */
+#include "core/vlm/row_program_priv.h"
 
 static void *moved(void *base, const dvk_rows *rows, int64_t by) {
     return dv_rows_at((dvk_rows){.data = base, .form = rows->form}, by * rows->row).data;
@@ -78,7 +78,7 @@ static void place_item(dv_prog_item *item, int64_t rows, int64_t past) {
     }
 }
 
-davy_result dv_program_place(dv_program *p, int64_t rows, int64_t past) {
+davy_result dv_row_program_place(dv_row_program *p, int64_t rows, int64_t past) {
     for (int64_t i = 0; i < p->n; i++) {
         place_item(p->items[i], rows, past);
     }

@@ -1,4 +1,4 @@
-/* gpu_told.c - numbers that kernels write into the host's memory. */
+/* completion_ring.c - numbers that kernels write into the host's memory. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { MARKS = 2 };
 
-struct dv_gpu_told {
+struct dv_gpu_completion_ring {
     dv_gpu *gpu;
     uint64_t *ring; /* pinned */
     cu_event done[MARKS];
@@ -16,8 +16,8 @@ struct dv_gpu_told {
     bool sleeps;            /* the host, as the last number was long in coming */
 };
 
-davy_result dv_gpu_told_create(dv_gpu *g, dv_gpu_told **out) {
-    dv_gpu_told *t = dv_calloc(1, sizeof *t);
+davy_result dv_gpu_completion_ring_create(dv_gpu *g, dv_gpu_completion_ring **out) {
+    dv_gpu_completion_ring *t = dv_calloc(1, sizeof *t);
     if (t == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for an answer of the device");
     }
@@ -25,7 +25,7 @@ davy_result dv_gpu_told_create(dv_gpu *g, dv_gpu_told **out) {
     void *ring = NULL;
     davy_result r = gpu_enter(g, "an answer of the device");
     if (r == DAVY_OK) {
-        cu_result c = g->cu->host_alloc(&ring, DVK_TOLD * sizeof *t->ring, CU_HOST_PORTABLE);
+        cu_result c = g->cu->host_alloc(&ring, DVK_COMPLETION_SLOTS * sizeof *t->ring, CU_HOST_PORTABLE);
         const bool no_memory = c == CU_OUT_OF_MEMORY;
         for (int i = 0; c == CU_OK && i < MARKS; i++) {
             c = g->cu->event_create(&t->done[i], CU_EVENT_BLOCKING | CU_EVENT_NO_TIMING);
@@ -36,15 +36,15 @@ davy_result dv_gpu_told_create(dv_gpu *g, dv_gpu_told **out) {
     }
     t->ring = ring;
     if (r < 0) {
-        dv_gpu_told_release(t);
+        dv_gpu_completion_ring_release(t);
         return r;
     }
-    memset(t->ring, 0, DVK_TOLD * sizeof *t->ring);
+    memset(t->ring, 0, DVK_COMPLETION_SLOTS * sizeof *t->ring);
     *out = t;
     return DAVY_OK;
 }
 
-void dv_gpu_told_release(dv_gpu_told *t) {
+void dv_gpu_completion_ring_release(dv_gpu_completion_ring *t) {
     if (t == NULL) {
         return;
     }
@@ -61,16 +61,16 @@ void dv_gpu_told_release(dv_gpu_told *t) {
     dv_free(t);
 }
 
-uint64_t *dv_gpu_told_ring(const dv_gpu_told *t) {
+uint64_t *dv_gpu_completion_ring_data(const dv_gpu_completion_ring *t) {
     return t->ring;
 }
 
-static cu_result mark(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i) {
+static cu_result mark(dv_gpu_completion_ring *t, dv_gpu_queue *q, uint32_t i) {
     t->marked[i % MARKS] = i;
     return t->gpu->cu->event_record(t->done[i % MARKS], q->stream);
 }
 
-davy_result dv_gpu_told_mark(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i) {
+davy_result dv_gpu_completion_ring_mark(dv_gpu_completion_ring *t, dv_gpu_queue *q, uint32_t i) {
     dv_gpu *g = t->gpu;
     davy_result r = t->sleeps ? gpu_enter(g, "an answer of the device") : DAVY_OK;
     if (r == DAVY_OK && t->sleeps) {
@@ -81,15 +81,16 @@ davy_result dv_gpu_told_mark(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i) {
     return r;
 }
 
-static bool is_told(const dv_gpu_told *t, uint32_t i, int32_t *number) {
-    const uint64_t told = atomic_load_explicit((_Atomic uint64_t *)&t->ring[i % DVK_TOLD], memory_order_acquire);
+static bool is_told(const dv_gpu_completion_ring *t, uint32_t i, int32_t *number) {
+    const uint64_t told =
+        atomic_load_explicit((_Atomic uint64_t *)&t->ring[i % DVK_COMPLETION_SLOTS], memory_order_acquire);
     const uint32_t low = (uint32_t)told;
     memcpy(number, &low, sizeof low);
     return (uint32_t)(told >> 32) == i;
 }
 
 /* Sleeps until the kernel has ended; what was not marked in time, until all that is enqueued has. */
-static davy_result sleep_for(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i) {
+static davy_result sleep_for(dv_gpu_completion_ring *t, dv_gpu_queue *q, uint32_t i) {
     dv_gpu *g = t->gpu;
     davy_result r = gpu_enter(g, "an answer of the device");
     if (r == DAVY_OK) {
@@ -101,7 +102,7 @@ static davy_result sleep_for(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i) {
     return r;
 }
 
-davy_result dv_gpu_told_read(dv_gpu_told *t, dv_gpu_queue *q, uint32_t i, int32_t *number) {
+davy_result dv_gpu_completion_ring_read(dv_gpu_completion_ring *t, dv_gpu_queue *q, uint32_t i, int32_t *number) {
     const uint64_t begin = dv_now_ns();
     const uint64_t busy_ns = t->sleeps ? 0 : ANSWER_SPIN_NS;
     uint64_t waited = 0;

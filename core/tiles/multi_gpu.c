@@ -1,10 +1,10 @@
-/* cuda_home.c - several GPUs and one place: pictures in the first GPU's memory are handed out to the others as
+/* multi_gpu.c - several GPUs and one place: pictures in the first GPU's memory are handed out to the others as
  * network inputs, and the others' outputs come back to be faded or stored there. Each lane has memory for one input and
  * one output on the first GPU. */
 #include "core/tiles/cuda.h"
 #include "core/base/error.h"
 
-davy_result dv_cuda_open_home(dv_cuda_run *r) {
+davy_result dv_cuda_open_multi_gpu(dv_cuda_run *r) {
     dv_lane *first = &r->lanes[0];
     r->home = first->main;
     if (r->n_lanes == 1 || !(r->gathers || r->j->work->in_device)) {
@@ -21,7 +21,7 @@ davy_result dv_cuda_open_home(dv_cuda_run *r) {
     return result == DAVY_OK ? dv_cuda_wait(first, DV_SLOT_HOME, r->home) : result;
 }
 
-davy_result dv_cuda_close_home(dv_cuda_run *r) {
+davy_result dv_cuda_close_multi_gpu(dv_cuda_run *r) {
     dv_lane *first = &r->lanes[0];
     if (r->home == first->main) {
         return DAVY_OK;
@@ -33,7 +33,7 @@ davy_result dv_cuda_close_home(dv_cuda_run *r) {
     return result;
 }
 
-davy_result dv_cuda_load_away(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
+davy_result dv_cuda_scatter(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     dv_lane *first = &r->lanes[0];
     const dvk_view input = dv_instance_input(lane->instance);
     dvk_view here = input;
@@ -57,7 +57,7 @@ davy_result dv_cuda_load_away(dv_cuda_run *r, dv_lane *lane, const dv_group *g) 
     return result == DAVY_OK ? dv_cuda_mark(lane, DV_SLOT_READ, lane->main) : result;
 }
 
-davy_result dv_cuda_await_taken(dv_cuda_run *r, dv_lane *lane) {
+davy_result dv_cuda_await_gathered(dv_cuda_run *r, dv_lane *lane) {
     return dv_cuda_wait(&r->lanes[0], DV_SLOT_TAKEN + lane->index, lane->main);
 }
 

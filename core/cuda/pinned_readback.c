@@ -1,10 +1,10 @@
-/* gpu_mail.c - small answers of a device. */
+/* pinned_readback.c - small answers of a device. */
 #include <string.h>
 
 #include "core/cuda/gpu_priv.h"
 #include "core/base/error.h"
 
-struct dv_gpu_mail {
+struct dv_gpu_readback {
     dv_gpu *gpu;
     void *host; /* pinned */
     cu_event done;
@@ -12,8 +12,8 @@ struct dv_gpu_mail {
     bool sleeps; /* the host, as the last answer was long in coming */
 };
 
-davy_result dv_gpu_mail_create(dv_gpu *g, uint32_t bytes, dv_gpu_mail **out) {
-    dv_gpu_mail *m = dv_calloc(1, sizeof *m);
+davy_result dv_gpu_readback_create(dv_gpu *g, uint32_t bytes, dv_gpu_readback **out) {
+    dv_gpu_readback *m = dv_calloc(1, sizeof *m);
     if (m == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for an answer of the device");
     }
@@ -29,14 +29,14 @@ davy_result dv_gpu_mail_create(dv_gpu *g, uint32_t bytes, dv_gpu_mail **out) {
                       : dv_gpu_check(g, c, "an answer of the device");
     }
     if (r < 0) {
-        dv_gpu_mail_release(m);
+        dv_gpu_readback_release(m);
         return r;
     }
     *out = m;
     return DAVY_OK;
 }
 
-void dv_gpu_mail_release(dv_gpu_mail *m) {
+void dv_gpu_readback_release(dv_gpu_readback *m) {
     if (m == NULL) {
         return;
     }
@@ -53,7 +53,7 @@ void dv_gpu_mail_release(dv_gpu_mail *m) {
     dv_free(m);
 }
 
-davy_result dv_gpu_mail_send(dv_gpu_mail *m, dv_gpu_queue *q, const void *device) {
+davy_result dv_gpu_readback_send(dv_gpu_readback *m, dv_gpu_queue *q, const void *device) {
     dv_gpu *g = m->gpu;
     davy_result r = gpu_enter(g, "an answer of the device");
     if (r == DAVY_OK) {
@@ -65,7 +65,7 @@ davy_result dv_gpu_mail_send(dv_gpu_mail *m, dv_gpu_queue *q, const void *device
     return r;
 }
 
-davy_result dv_gpu_mail_read(dv_gpu_mail *m, void *out) {
+davy_result dv_gpu_readback_read(dv_gpu_readback *m, void *out) {
     dv_gpu *g = m->gpu;
     const uint64_t begin = dv_now_ns();
     const uint64_t busy_ns = m->sleeps ? 0 : ANSWER_SPIN_NS;

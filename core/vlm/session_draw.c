@@ -1,11 +1,11 @@
-/* dialogue_draw.c - a token that is drawn on the host, on a GPU from the largest logits alone where they say enough. */
-#include "core/vlm/dialogue_priv.h"
+/* session_draw.c - a token that is drawn on the host, on a GPU from the largest logits alone where they say enough. */
+#include "core/vlm/session_priv.h"
 
 bool dv_draws_of_best(const dv_decoder *d, const dv_sample_options *o) {
     return dv_decoder_gives_best(d) && dv_sample_takes_few(o);
 }
 
-davy_result dv_dialogue_draw_best(dv_dialogue *d, dv_sampler *sampler, int32_t *id) {
+davy_result dv_session_draw_best(dv_session *d, dv_sampler *sampler, int32_t *id) {
     const dv_decoder_token token = {.id = d->pending, .position = (int32_t)d->next, .past = d->tokens};
     const dvk_candidates *best = NULL;
     d->logits = NULL;

@@ -1,10 +1,10 @@
-/* stream.c - see stream.h. Three steps: bytes of tokens that are no whole character yet, characters that may belong to a
+/* detokenizer.c - see detokenizer.h. Three steps: bytes of tokens that are no whole character yet, characters that may belong to a
  * stop text, and what has been given out. */
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
-#include "core/text/stream.h"
+#include "core/text/detokenizer.h"
 #include "core/text/tokenizer_priv.h"
 #include "core/text/unicode.h"
 
@@ -14,7 +14,7 @@ static const char think_open[] = "<think>";
 static const char think_close[] = "</think>";
 enum { THINK_OPEN = 7, THINK_CLOSE = 8 };
 
-struct dv_stream {
+struct dv_detokenizer {
     const dv_tokenizer *t;
     int32_t *stop_ids;
     int64_t n_stop_ids;
@@ -39,7 +39,7 @@ static davy_result no_memory(void) {
     return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for generated text");
 }
 
-static davy_result copy_options(dv_stream *s, const dv_stream_options *o) {
+static davy_result copy_options(dv_detokenizer *s, const dv_detokenizer_options *o) {
     if (o->n_stop_texts > MAX_STOPS || o->n_stop_ids > MAX_STOPS) {
         return dv_fail(DAVY_E_INVALID, "more than %d stop texts or stop tokens", MAX_STOPS);
     }
@@ -66,10 +66,10 @@ static davy_result copy_options(dv_stream *s, const dv_stream_options *o) {
     return DAVY_OK;
 }
 
-davy_result dv_stream_create(const dv_tokenizer *t, const dv_stream_options *options, dv_stream **out) {
-    const dv_stream_options plain = {.keep_special = true};
-    const dv_stream_options *o = options != NULL ? options : &plain;
-    dv_stream *s = dv_calloc(1, sizeof *s);
+davy_result dv_detokenizer_create(const dv_tokenizer *t, const dv_detokenizer_options *options, dv_detokenizer **out) {
+    const dv_detokenizer_options plain = {.keep_special = true};
+    const dv_detokenizer_options *o = options != NULL ? options : &plain;
+    dv_detokenizer *s = dv_calloc(1, sizeof *s);
     if (s == NULL) {
         return no_memory();
     }
@@ -79,16 +79,16 @@ davy_result dv_stream_create(const dv_tokenizer *t, const dv_stream_options *opt
     s->hide_thoughts = o->hide_thoughts;
     s->thinking = o->thinking;
     const davy_result r = copy_options(s, o);
-    dv_stream_reset(s);
+    dv_detokenizer_reset(s);
     if (r < 0) {
-        dv_stream_release(s);
+        dv_detokenizer_release(s);
         return r;
     }
     *out = s;
     return DAVY_OK;
 }
 
-void dv_stream_release(dv_stream *s) {
+void dv_detokenizer_release(dv_detokenizer *s) {
     if (s == NULL) {
         return;
     }
@@ -102,7 +102,7 @@ void dv_stream_release(dv_stream *s) {
     dv_free(s);
 }
 
-void dv_stream_reset(dv_stream *s) {
+void dv_detokenizer_reset(dv_detokenizer *s) {
     s->begun = !s->trim_start;
     s->strip = s->t->spaces_strip;
     s->thoughts = !s->hide_thoughts ? THOUGHTS_NONE : s->thinking ? THOUGHTS_INSIDE : THOUGHTS_PERHAPS;
@@ -114,7 +114,7 @@ void dv_stream_reset(dv_stream *s) {
 }
 
 /* Whole characters of s->bytes to s->held; the start of one at the end is cut off, or replaced when no more comes. */
-static davy_result take_bytes(dv_stream *s, int64_t n, bool last) {
+static davy_result take_bytes(dv_detokenizer *s, int64_t n, bool last) {
     char *held = dv_grow(s->held, s->n_held + 3 * n + 1, &s->held_room, 1);
     if (held == NULL) {
         return no_memory();
@@ -148,13 +148,13 @@ static davy_result take_bytes(dv_stream *s, int64_t n, bool last) {
     return DAVY_OK;
 }
 
-static void drop_front(dv_stream *s, int64_t n) {
+static void drop_front(dv_detokenizer *s, int64_t n) {
     memmove(s->held, s->held + n, (size_t)(s->n_held - n));
     s->n_held -= n;
 }
 
 /* Behind the block: what is left begins anew. */
-static void end_thoughts(dv_stream *s, int64_t at) {
+static void end_thoughts(dv_detokenizer *s, int64_t at) {
     uint32_t length = 0;
     int64_t from = at + THINK_CLOSE;
     while (from < s->n_held &&
@@ -168,7 +168,7 @@ static void end_thoughts(dv_stream *s, int64_t at) {
 }
 
 /* Takes thoughts off the front of s->held; true: what is left there is the answer's. */
-static bool pass_thoughts(dv_stream *s, bool last) {
+static bool pass_thoughts(dv_detokenizer *s, bool last) {
     if (s->thoughts == THOUGHTS_PERHAPS) {
         const int64_t n = dv_min(s->n_held, THINK_OPEN);
         const bool alike = n == 0 || memcmp(s->held, think_open, (size_t)n) == 0;
@@ -188,7 +188,7 @@ static bool pass_thoughts(dv_stream *s, bool last) {
 }
 
 /* How much of s->held is certain: up to the stop text that is complete first (*found), or to what may begin one. */
-static int64_t certain(const dv_stream *s, bool *found) {
+static int64_t certain(const dv_detokenizer *s, bool *found) {
     int64_t stop = 0;
     int64_t stop_end = INT64_MAX;
     int64_t begins = s->n_held;
@@ -210,12 +210,12 @@ static int64_t certain(const dv_stream *s, bool *found) {
     return *found ? stop : begins;
 }
 
-static void drop_given(dv_stream *s) {
+static void drop_given(dv_detokenizer *s) {
     drop_front(s, s->given);
     s->given = 0;
 }
 
-static davy_result run(dv_stream *s, const char *token, uint64_t bytes, bool last, bool *stop) {
+static davy_result run(dv_detokenizer *s, const char *token, uint64_t bytes, bool last, bool *stop) {
     if (s->given > 0) {
         drop_given(s);
     }
@@ -237,7 +237,7 @@ static davy_result run(dv_stream *s, const char *token, uint64_t bytes, bool las
     return r;
 }
 
-static bool is_stop_id(const dv_stream *s, int32_t id) {
+static bool is_stop_id(const dv_detokenizer *s, int32_t id) {
     for (int64_t i = 0; i < s->n_stop_ids; i++) {
         if (s->stop_ids[i] == id) {
             return true;
@@ -246,7 +246,7 @@ static bool is_stop_id(const dv_stream *s, int32_t id) {
     return false;
 }
 
-davy_result dv_stream_push(dv_stream *s, int32_t id, const char **text, uint64_t *bytes, bool *stop) {
+davy_result dv_detokenizer_push(dv_detokenizer *s, int32_t id, const char **text, uint64_t *bytes, bool *stop) {
     uint64_t n = 0;
     const bool ends = is_stop_id(s, id);
     const bool hidden = ends || (!s->keep_special && dv_tokenizer_is_special(s->t, id));
@@ -267,7 +267,7 @@ davy_result dv_stream_push(dv_stream *s, int32_t id, const char **text, uint64_t
     return r;
 }
 
-davy_result dv_stream_end(dv_stream *s, const char **text, uint64_t *bytes) {
+davy_result dv_detokenizer_end(dv_detokenizer *s, const char **text, uint64_t *bytes) {
     bool stop = false;
     *text = "";
     *bytes = 0;
@@ -283,6 +283,6 @@ davy_result dv_stream_end(dv_stream *s, const char **text, uint64_t *bytes) {
     return r;
 }
 
-bool dv_stream_only_thought(const dv_stream *s) {
+bool dv_detokenizer_only_thought(const dv_detokenizer *s) {
     return s->thoughts == THOUGHTS_INSIDE || (s->passed && !s->begun);
 }

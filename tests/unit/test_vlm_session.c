@@ -1,4 +1,4 @@
-/* test_vlm_dialogue.c - the cache of a dialogue: in pieces or at once, further questions, going back, limits, cancelling,
+/* test_vlm_session.c - the cache of a dialogue: in pieces or at once, further questions, going back, limits, cancelling,
  * no memory asked for while a token is made. */
 #include <math.h>
 
@@ -19,20 +19,20 @@ static double apart(const float *a, const float *b) {
 }
 
 /* A picture of noise as this model sees it. */
-static davy_result look(const fixture *f, uint32_t seed, dv_seen *out) {
+static davy_result look(const fixture *f, uint32_t seed, dv_encoded *out) {
     dv_rgb8 picture = {0};
     davy_result r = dv_picture_allocate(40, 24, &picture);
     for (int64_t i = 0; r == DAVY_OK && i < 40 * 24 * 3; i++) {
         seed = seed * 1664525u + 1013904223u;
         picture.data[i] = (uint8_t)(seed >> 24);
     }
-    r = r < 0 ? r : dv_dialogue_look(&f->model, &picture, NULL, NULL, out);
+    r = r < 0 ? r : dv_encode_image(&f->model, &picture, NULL, NULL, out);
     dv_picture_free(&picture);
     return r;
 }
 
 /* 3 words, a picture, 4 words, a picture, 5 words. */
-static int64_t prompt(const dv_seen *seen, int32_t *ids) {
+static int64_t prompt(const dv_encoded *seen, int32_t *ids) {
     int64_t n = 0;
     for (int part = 0; part < 3; part++) {
         for (int i = 0; i < 3 + part; i++) {
@@ -45,23 +45,23 @@ static int64_t prompt(const dv_seen *seen, int32_t *ids) {
     return n;
 }
 
-static void feed_all(const fixture *f, const dv_seen *seen, int64_t chunk, float *logits) {
-    const dv_dialogue_options o = {.context = 128, .chunk = chunk};
-    const dv_dialogue_picture pictures[2] = {{.features = &seen[0].features}, {.features = &seen[1].features}};
+static void feed_all(const fixture *f, const dv_encoded *seen, int64_t chunk, float *logits) {
+    const dv_session_options o = {.context = 128, .chunk = chunk};
+    const dv_session_picture pictures[2] = {{.features = &seen[0].features}, {.features = &seen[1].features}};
     int32_t ids[128];
     const int64_t n = prompt(seen, ids);
-    dv_dialogue *d = NULL;
-    if (CHECK_OK(dv_dialogue_open(&f->model, &o, &d)) && CHECK_OK(dv_dialogue_feed(d, ids, n, pictures, 2))) {
-        CHECK(dv_dialogue_tokens(d) == n && dv_dialogue_context(d) == 128);
-        memcpy(logits, dv_dialogue_logits(d), VOCAB * sizeof *logits);
+    dv_session *d = NULL;
+    if (CHECK_OK(dv_session_open(&f->model, &o, &d)) && CHECK_OK(dv_session_feed(d, ids, n, pictures, 2))) {
+        CHECK(dv_session_tokens(d) == n && dv_session_context(d) == 128);
+        memcpy(logits, dv_session_logits(d), VOCAB * sizeof *logits);
     }
-    dv_dialogue_release(d);
+    dv_session_release(d);
 }
 
 /* However a prompt is cut, also through pictures, the logits are the same. */
 static void test_pieces(bool qwen3) {
     fixture f;
-    dv_seen seen[2] = {{.chat = {0}}};
+    dv_encoded seen[2] = {{.chat = {0}}};
     float whole[VOCAB];
     float pieces[VOCAB];
     if (start(&f, qwen3) && CHECK_OK(look(&f, 1, &seen[0])) && CHECK_OK(look(&f, 2, &seen[1]))) {
@@ -71,8 +71,8 @@ static void test_pieces(bool qwen3) {
             CHECKF(apart(whole, pieces) < 1e-4, "pieces of %d: %.3g", (int)chunk, apart(whole, pieces));
         }
     }
-    dv_seen_free(&seen[0]);
-    dv_seen_free(&seen[1]);
+    dv_encoded_free(&seen[0]);
+    dv_encoded_free(&seen[1]);
     fixture_end(&f);
 }
 
@@ -80,9 +80,9 @@ static void test_pieces(bool qwen3) {
  * still picture of it is. */
 static void test_video(void) {
     fixture f;
-    dv_dialogue *d = NULL;
-    dv_seen still = {.chat = {0}};
-    dv_seen video = {.chat = {0}};
+    dv_session *d = NULL;
+    dv_encoded still = {.chat = {0}};
+    dv_encoded video = {.chat = {0}};
     dv_rgb8 frames[5] = {{.data = NULL}};
     const int64_t index[5] = {0, 12, 24, 36, 48};
     bool ok = start(&f, true);
@@ -94,9 +94,9 @@ static void test_video(void) {
         }
     }
     const dv_video v = {.frames = frames, .index = index, .n = 5, .total = 50, .fps = 24};
-    if (ok && CHECK_OK(dv_dialogue_watch(&f.model, &v, NULL, NULL, &video)) &&
-        CHECK_OK(dv_dialogue_look(&f.model, &frames[4], NULL, NULL, &still)) &&
-        CHECK_OK(dv_dialogue_open(&f.model, NULL, &d))) {
+    if (ok && CHECK_OK(dv_encode_video(&f.model, &v, NULL, NULL, &video)) &&
+        CHECK_OK(dv_encode_image(&f.model, &frames[4], NULL, NULL, &still)) &&
+        CHECK_OK(dv_session_open(&f.model, NULL, &d))) {
         const int64_t each = video.features.tokens / 3;
         CHECK(video.chat.steps == 3 && video.chat.tokens == each && video.plan.grid_t == 3);
         CHECK(fabs(video.seconds[0] - 0.25) < 1e-9 && fabs(video.seconds[2] - 2.0) < 1e-9);
@@ -115,19 +115,19 @@ static void test_video(void) {
                 ids[n++] = 90;
             }
         }
-        const dv_dialogue_picture shown = {.features = &video.features, .seconds = video.step};
-        CHECK_OK(dv_dialogue_feed(d, ids, n, &shown, 1));
-        CHECK(dv_dialogue_now(d).next == 3 + 3 * 2); /* a step of 2 x 2 tokens takes two positions */
+        const dv_session_picture shown = {.features = &video.features, .seconds = video.step};
+        CHECK_OK(dv_session_feed(d, ids, n, &shown, 1));
+        CHECK(dv_session_now(d).next == 3 + 3 * 2); /* a step of 2 x 2 tokens takes two positions */
         ids[1] = 5;
         ids[0] = 90; /* a word inside a step */
-        CHECK(dv_dialogue_feed(d, ids, n, &shown, 1) == DAVY_E_INVALID);
+        CHECK(dv_session_feed(d, ids, n, &shown, 1) == DAVY_E_INVALID);
     }
     for (int i = 0; i < 5; i++) {
         dv_picture_free(&frames[i]);
     }
-    dv_dialogue_release(d);
-    dv_seen_free(&still);
-    dv_seen_free(&video);
+    dv_session_release(d);
+    dv_encoded_free(&still);
+    dv_encoded_free(&video);
     fixture_end(&f);
 }
 
@@ -145,7 +145,7 @@ static int32_t keep(void *user, int32_t id) {
     return 0;
 }
 
-static int32_t generate(dv_dialogue *d, int64_t n, int32_t *ids) {
+static int32_t generate(dv_session *d, int64_t n, int32_t *ids) {
     list l = {.ids = ids};
     const dv_generate g = {.sample = {.top_p = 1, .repetition_penalty = 1},
                            .max_tokens = n,
@@ -153,8 +153,8 @@ static int32_t generate(dv_dialogue *d, int64_t n, int32_t *ids) {
                            .token = keep,
                            .user = &l};
     int64_t tokens = 0;
-    dv_dialogue_end end;
-    CHECK_OK(dv_dialogue_generate(d, &g, &tokens, &end));
+    dv_session_end end;
+    CHECK_OK(dv_session_generate(d, &g, &tokens, &end));
     CHECK(end == DV_END_LENGTH && tokens == n && l.n == n);
     return (int32_t)l.n;
 }
@@ -162,46 +162,46 @@ static int32_t generate(dv_dialogue *d, int64_t n, int32_t *ids) {
 /* What a question after an answer gives is what the whole text gives; going back undoes what came after. */
 static void test_follow_up(void) {
     fixture f;
-    dv_dialogue *d = NULL;
-    dv_dialogue *e = NULL;
+    dv_session *d = NULL;
+    dv_session *e = NULL;
     int32_t answer[16];
     int32_t again[16];
-    if (start(&f, false) && CHECK_OK(dv_dialogue_open(&f.model, NULL, &d)) &&
-        CHECK_OK(dv_dialogue_open(&f.model, NULL, &e))) {
-        CHECK(dv_dialogue_logits(d) == NULL && dv_dialogue_context(d) == 128);
-        CHECK_OK(dv_dialogue_feed(d, first, 6, NULL, 0));
-        const dv_dialogue_mark mark = dv_dialogue_now(d);
+    if (start(&f, false) && CHECK_OK(dv_session_open(&f.model, NULL, &d)) &&
+        CHECK_OK(dv_session_open(&f.model, NULL, &e))) {
+        CHECK(dv_session_logits(d) == NULL && dv_session_context(d) == 128);
+        CHECK_OK(dv_session_feed(d, first, 6, NULL, 0));
+        const dv_session_mark mark = dv_session_now(d);
         generate(d, 5, answer);
-        CHECK(dv_dialogue_tokens(d) == 6 + 4); /* the last one waits for what follows */
-        CHECK_OK(dv_dialogue_feed(d, second, 4, NULL, 0));
-        CHECK(dv_dialogue_tokens(d) == 6 + 5 + 4);
-        CHECK_OK(dv_dialogue_feed(e, first, 6, NULL, 0));
-        CHECK_OK(dv_dialogue_feed(e, answer, 5, NULL, 0));
-        CHECK_OK(dv_dialogue_feed(e, second, 4, NULL, 0));
-        CHECK(apart(dv_dialogue_logits(d), dv_dialogue_logits(e)) < 1e-5);
-        CHECK_OK(dv_dialogue_rewind(d, mark));
-        CHECK(dv_dialogue_logits(d) == NULL && dv_dialogue_tokens(d) == 6);
+        CHECK(dv_session_tokens(d) == 6 + 4); /* the last one waits for what follows */
+        CHECK_OK(dv_session_feed(d, second, 4, NULL, 0));
+        CHECK(dv_session_tokens(d) == 6 + 5 + 4);
+        CHECK_OK(dv_session_feed(e, first, 6, NULL, 0));
+        CHECK_OK(dv_session_feed(e, answer, 5, NULL, 0));
+        CHECK_OK(dv_session_feed(e, second, 4, NULL, 0));
+        CHECK(apart(dv_session_logits(d), dv_session_logits(e)) < 1e-5);
+        CHECK_OK(dv_session_rewind(d, mark));
+        CHECK(dv_session_logits(d) == NULL && dv_session_tokens(d) == 6);
         const dv_generate g = {.sample = {.top_p = 1, .repetition_penalty = 1}, .max_tokens = 1};
         int64_t tokens = 0;
-        dv_dialogue_end end;
-        CHECK(dv_dialogue_generate(d, &g, &tokens, &end) == DAVY_E_STATE);
-        CHECK_OK(dv_dialogue_rewind(d, (dv_dialogue_mark){.tokens = 5, .next = 5}));
-        CHECK_OK(dv_dialogue_feed(d, first + 5, 1, NULL, 0));
+        dv_session_end end;
+        CHECK(dv_session_generate(d, &g, &tokens, &end) == DAVY_E_STATE);
+        CHECK_OK(dv_session_rewind(d, (dv_session_mark){.tokens = 5, .next = 5}));
+        CHECK_OK(dv_session_feed(d, first + 5, 1, NULL, 0));
         generate(d, 3, again); /* and goes on where it stopped */
         generate(d, 2, again + 3);
         CHECK(memcmp(answer, again, 5 * sizeof *again) == 0);
-        CHECK(dv_dialogue_rewind(d, (dv_dialogue_mark){.tokens = 50, .next = 50}) == DAVY_E_INVALID);
+        CHECK(dv_session_rewind(d, (dv_session_mark){.tokens = 50, .next = 50}) == DAVY_E_INVALID);
     }
-    dv_dialogue_release(d);
-    dv_dialogue_release(e);
+    dv_session_release(d);
+    dv_session_release(e);
     fixture_end(&f);
 }
 
 /* What a dialogue says about a picture whose placeholder is `id`. */
 static void say_of(int32_t id, int32_t *said) {
     fixture f;
-    dv_dialogue *d = NULL;
-    dv_seen seen = {.chat = {0}};
+    dv_session *d = NULL;
+    dv_encoded seen = {.chat = {0}};
     static const int32_t never[1] = {VOCAB - 1};
     list l = {.ids = said};
     const dv_generate g = {
@@ -210,23 +210,23 @@ static void say_of(int32_t id, int32_t *said) {
         .ignore_stops = true,
         .token = keep,
         .user = &l};
-    if (start(&f, false) && CHECK_OK(look(&f, 1, &seen)) && CHECK_OK(dv_dialogue_open(&f.model, NULL, &d))) {
-        const dv_dialogue_picture shown = {.features = &seen.features};
+    if (start(&f, false) && CHECK_OK(look(&f, 1, &seen)) && CHECK_OK(dv_session_open(&f.model, NULL, &d))) {
+        const dv_session_picture shown = {.features = &seen.features};
         int32_t ids[64] = {3};
         int64_t n = 1;
         int64_t tokens = 0;
-        dv_dialogue_end end;
+        dv_session_end end;
         f.model.image_id = id;
         while (n <= seen.features.tokens) {
             ids[n++] = id;
         }
         ids[n++] = 5;
-        CHECK_OK(dv_dialogue_feed(d, ids, n, &shown, 1));
-        CHECK_OK(dv_dialogue_generate(d, &g, &tokens, &end));
+        CHECK_OK(dv_session_feed(d, ids, n, &shown, 1));
+        CHECK_OK(dv_session_generate(d, &g, &tokens, &end));
         CHECK(l.n == 12);
     }
-    dv_dialogue_release(d);
-    dv_seen_free(&seen);
+    dv_session_release(d);
+    dv_encoded_free(&seen);
     fixture_end(&f);
 }
 
@@ -247,31 +247,31 @@ static bool message_has(const char *part) {
 
 static void test_limits(void) {
     fixture f;
-    dv_dialogue *d = NULL;
-    dv_seen seen = {.chat = {0}};
-    const dv_dialogue_options o = {.context = 12};
+    dv_session *d = NULL;
+    dv_encoded seen = {.chat = {0}};
+    const dv_session_options o = {.context = 12};
     const dv_generate g = {.sample = {.top_p = 1, .repetition_penalty = 1}, .max_tokens = 100, .ignore_stops = true};
     int64_t tokens = 0;
-    dv_dialogue_end end;
-    if (start(&f, false) && CHECK_OK(look(&f, 3, &seen)) && CHECK_OK(dv_dialogue_open(&f.model, &o, &d))) {
+    dv_session_end end;
+    if (start(&f, false) && CHECK_OK(look(&f, 3, &seen)) && CHECK_OK(dv_session_open(&f.model, &o, &d))) {
         const int32_t bad[2] = {1, VOCAB};
         int32_t long_prompt[13] = {0};
         const int32_t placeholders[3] = {1, 90, 90};
-        const dv_dialogue_picture picture = {.features = &seen.features};
-        CHECK(dv_dialogue_feed(d, long_prompt, 13, NULL, 0) == DAVY_E_CONTEXT_FULL && message_has("12 tokens"));
-        CHECK(dv_dialogue_feed(d, bad, 2, NULL, 0) == DAVY_E_TOKENIZER && message_has("token 96"));
-        CHECK(dv_dialogue_feed(d, placeholders, 3, NULL, 0) == DAVY_E_INVALID && message_has("2 placeholders"));
-        CHECK(dv_dialogue_feed(d, placeholders, 3, &picture, 1) == DAVY_E_INVALID && message_has("vectors"));
-        CHECK(dv_dialogue_feed(d, first, 0, NULL, 0) == DAVY_E_INVALID && dv_dialogue_tokens(d) == 0);
-        CHECK_OK(dv_dialogue_feed(d, first, 6, NULL, 0));
-        CHECK(dv_dialogue_generate(d, &g, &tokens, &end) == DAVY_E_CONTEXT_FULL && message_has("12 tokens"));
-        CHECK(tokens == 7 && dv_dialogue_tokens(d) == 12);
-        CHECK(dv_dialogue_ask(d, NULL, NULL, 0, "what?") == DAVY_E_TOKENIZER);
+        const dv_session_picture picture = {.features = &seen.features};
+        CHECK(dv_session_feed(d, long_prompt, 13, NULL, 0) == DAVY_E_CONTEXT_FULL && message_has("12 tokens"));
+        CHECK(dv_session_feed(d, bad, 2, NULL, 0) == DAVY_E_TOKENIZER && message_has("token 96"));
+        CHECK(dv_session_feed(d, placeholders, 3, NULL, 0) == DAVY_E_INVALID && message_has("2 placeholders"));
+        CHECK(dv_session_feed(d, placeholders, 3, &picture, 1) == DAVY_E_INVALID && message_has("vectors"));
+        CHECK(dv_session_feed(d, first, 0, NULL, 0) == DAVY_E_INVALID && dv_session_tokens(d) == 0);
+        CHECK_OK(dv_session_feed(d, first, 6, NULL, 0));
+        CHECK(dv_session_generate(d, &g, &tokens, &end) == DAVY_E_CONTEXT_FULL && message_has("12 tokens"));
+        CHECK(tokens == 7 && dv_session_tokens(d) == 12);
+        CHECK(dv_session_ask(d, NULL, NULL, 0, "what?") == DAVY_E_TOKENIZER);
     }
-    dv_dialogue_release(d);
+    dv_session_release(d);
     d = NULL;
-    CHECK(dv_dialogue_open(&f.model, &(dv_dialogue_options){.context = 129}, &d) == DAVY_E_INVALID && d == NULL);
-    dv_seen_free(&seen);
+    CHECK(dv_session_open(&f.model, &(dv_session_options){.context = 129}, &d) == DAVY_E_INVALID && d == NULL);
+    dv_encoded_free(&seen);
     fixture_end(&f);
 }
 
@@ -282,28 +282,28 @@ static int32_t count_down(void *user) {
 
 static void test_cancel(void) {
     fixture f;
-    dv_dialogue *d = NULL;
+    dv_session *d = NULL;
     int32_t left = 0;
-    const dv_dialogue_options o = {.chunk = 2, .cancel = count_down, .user = &left};
+    const dv_session_options o = {.chunk = 2, .cancel = count_down, .user = &left};
     const dv_generate g = {.sample = {.top_p = 1, .repetition_penalty = 1}, .max_tokens = 100, .ignore_stops = true};
-    if (start(&f, false) && CHECK_OK(dv_dialogue_open(&f.model, &o, &d))) {
+    if (start(&f, false) && CHECK_OK(dv_session_open(&f.model, &o, &d))) {
         davy_result r = DAVY_E_CANCELLED;
         int32_t n = 0;
         for (; r == DAVY_E_CANCELLED && n < 100; n++) { /* 6 tokens in passes of 2, of 2 layers each */
             left = n;
-            r = dv_dialogue_feed(d, first, 6, NULL, 0);
-            CHECK(r == DAVY_OK || dv_dialogue_tokens(d) == 0);
+            r = dv_session_feed(d, first, 6, NULL, 0);
+            CHECK(r == DAVY_OK || dv_session_tokens(d) == 0);
         }
         CHECKF(r == DAVY_OK && n == 7, "asked %d times", (int)n);
         int64_t tokens = 0;
-        dv_dialogue_end end;
+        dv_session_end end;
         left = 4;
-        CHECK(dv_dialogue_generate(d, &g, &tokens, &end) == DAVY_E_CANCELLED);
+        CHECK(dv_session_generate(d, &g, &tokens, &end) == DAVY_E_CANCELLED);
         CHECK(tokens > 0 && tokens <= 4);
         left = 1000;
-        CHECK_OK(dv_dialogue_feed(d, second, 4, NULL, 0)); /* goes on */
+        CHECK_OK(dv_session_feed(d, second, 4, NULL, 0)); /* goes on */
     }
-    dv_dialogue_release(d);
+    dv_session_release(d);
     fixture_end(&f);
 }
 
@@ -355,22 +355,22 @@ static void test_memory(void) {
 static davy_result talk(const fixture *f) {
     const dv_generate g = {.sample = {.top_p = 1, .repetition_penalty = 1}, .max_tokens = 3, .ignore_stops = true};
     const int32_t words[3] = {1, 2, 3};
-    dv_dialogue *d = NULL;
-    dv_seen seen = {.chat = {0}};
+    dv_session *d = NULL;
+    dv_encoded seen = {.chat = {0}};
     int32_t ids[64];
     int64_t tokens = 0;
-    dv_dialogue_end end;
+    dv_session_end end;
     davy_result r = look(f, 5, &seen);
     for (int64_t i = 0; r == DAVY_OK && i < seen.features.tokens; i++) {
         ids[i] = 90;
     }
-    const dv_dialogue_picture shown = {.features = &seen.features};
-    r = r < 0 ? r : dv_dialogue_open(&f->model, NULL, &d);
-    r = r < 0 ? r : dv_dialogue_feed(d, ids, seen.features.tokens, &shown, 1);
-    r = r < 0 ? r : dv_dialogue_feed(d, words, 3, NULL, 0);
-    r = r < 0 ? r : dv_dialogue_generate(d, &g, &tokens, &end);
-    dv_dialogue_release(d);
-    dv_seen_free(&seen);
+    const dv_session_picture shown = {.features = &seen.features};
+    r = r < 0 ? r : dv_session_open(&f->model, NULL, &d);
+    r = r < 0 ? r : dv_session_feed(d, ids, seen.features.tokens, &shown, 1);
+    r = r < 0 ? r : dv_session_feed(d, words, 3, NULL, 0);
+    r = r < 0 ? r : dv_session_generate(d, &g, &tokens, &end);
+    dv_session_release(d);
+    dv_encoded_free(&seen);
     return r;
 }
 
@@ -393,34 +393,34 @@ static void test_out_of_memory(bool qwen3) {
 /* A budget that the whole picture does not fit in, and one that the longest context does not. */
 static void test_smaller(void) {
     fixture f;
-    dv_seen seen = {.chat = {0}};
-    dv_dialogue *d = NULL;
+    dv_encoded seen = {.chat = {0}};
+    dv_session *d = NULL;
     dv_rgb8 picture = {0};
     if (start(&f, true) && CHECK_OK(dv_picture_allocate(64, 64, &picture))) {
-        CHECK_OK(dv_dialogue_look(&f.model, &picture, NULL, NULL, &seen));
+        CHECK_OK(dv_encode_image(&f.model, &picture, NULL, NULL, &seen));
         const int64_t tokens = seen.features.tokens;
         const uint64_t most = dv_heap_peak(f.heap);
         CHECK(!seen.smaller && tokens == 64);
-        dv_seen_free(&seen);
+        dv_encoded_free(&seen);
         dv_heap_set_budget(f.heap, most - 1);
-        CHECK_OK(dv_dialogue_look(&f.model, &picture, NULL, NULL, &seen));
+        CHECK_OK(dv_encode_image(&f.model, &picture, NULL, NULL, &seen));
         CHECK(seen.smaller && seen.features.tokens < tokens && seen.chat.tokens == seen.features.tokens);
-        dv_seen_free(&seen);
+        dv_encoded_free(&seen);
         dv_heap_set_budget(f.heap, dv_heap_used(f.heap, DV_MEM_WEIGHTS) + 1000);
-        CHECK(dv_dialogue_look(&f.model, &picture, NULL, NULL, &seen) == DAVY_E_BUDGET);
+        CHECK(dv_encode_image(&f.model, &picture, NULL, NULL, &seen) == DAVY_E_BUDGET);
         dv_heap_set_budget(f.heap, 0);
         f.model.config.text.max_positions = 8192;
-        CHECK_OK(dv_dialogue_open(&f.model, NULL, &d));
-        CHECK(dv_dialogue_context(d) == 8192);
+        CHECK_OK(dv_session_open(&f.model, NULL, &d));
+        CHECK(dv_session_context(d) == 8192);
         const uint64_t used = dv_heap_used(f.heap, DV_MEM_WEIGHTS) + dv_heap_used(f.heap, DV_MEM_WORKSPACE);
-        dv_dialogue_release(d);
+        dv_session_release(d);
         d = NULL;
         dv_heap_set_budget(f.heap, used - 1);
-        CHECK_OK(dv_dialogue_open(&f.model, NULL, &d));
-        CHECK(dv_dialogue_context(d) == 4096);
-        dv_dialogue_release(d);
+        CHECK_OK(dv_session_open(&f.model, NULL, &d));
+        CHECK(dv_session_context(d) == 4096);
+        dv_session_release(d);
         d = NULL;
-        CHECK(dv_dialogue_open(&f.model, &(dv_dialogue_options){.context = 8192}, &d) == DAVY_E_BUDGET && d == NULL);
+        CHECK(dv_session_open(&f.model, &(dv_session_options){.context = 8192}, &d) == DAVY_E_BUDGET && d == NULL);
     }
     dv_picture_free(&picture);
     fixture_end(&f);

@@ -1,8 +1,8 @@
-/* tensor_map.c - from checked pixels to what kernels take: pictures of a batch, the order of the colours, the meaning
+/* pixels.c - from checked pixels to what kernels take: pictures of a batch, the order of the colours, the meaning
  * of the numbers, single elements. */
 #include <math.h>
 
-#include "core/calls/tensor.h"
+#include "core/base/pixels.h"
 #include "kernels/dtype.h"
 
 char *dv_pixels_at(const dv_pixels *p, int64_t index, int64_t y, int64_t x, int64_t c) {

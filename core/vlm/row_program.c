@@ -1,15 +1,15 @@
-/* program.c - steps with their arguments, kept where they can be changed between runs. */
-#include "core/vlm/program.h"
+/* row_row_program.c - steps with their arguments, kept where they can be changed between runs. */
+#include "core/vlm/row_program.h"
 
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
-#include "core/vlm/program_priv.h"
+#include "core/vlm/row_program_priv.h"
 
 enum { ALIGN = 64, DEVICE_ALIGN = 256 };
 
-davy_result dv_program_no_memory(void) {
+davy_result dv_row_program_no_memory(void) {
     return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
 }
 
@@ -53,19 +53,19 @@ dvk_rows dv_rows_at(dvk_rows rows, int64_t column) {
 }
 
 /* Few rows of f32 become q8 in the product itself. */
-static bool rounds(const dv_program *p, const dv_vlm_matrix *m) {
+static bool rounds(const dv_row_program *p, const dv_vlm_matrix *m) {
     return p->queue != NULL && p->rows <= DV_PROGRAM_FEW && p->compute != DVK_F32 && dvk_block_elements(m->type) > 1 &&
            m->k % 4 == 0;
 }
 
-static dvk_form cuda_form(const dv_program *p, const dv_vlm_matrix *m) {
+static dvk_form cuda_form(const dv_row_program *p, const dv_vlm_matrix *m) {
     if (p->rows <= DV_PROGRAM_FEW) {
         return dvk_block_elements(m->type) > 1 && !rounds(p, m) ? DVK_ROWS_Q8 : DVK_ROWS_F32;
     }
     return m->type == DVK_W_F32 ? DVK_ROWS_F32 : m->type == DVK_W_F16 ? DVK_ROWS_F16 : DVK_ROWS_BF16;
 }
 
-dvk_form dv_program_form(const dv_program *p, const dv_vlm_matrix *m) {
+dvk_form dv_row_program_form(const dv_row_program *p, const dv_vlm_matrix *m) {
     if (p->compute == DVK_F32 || (p->plain && p->queue == NULL)) {
         return DVK_ROWS_F32;
     }
@@ -78,12 +78,12 @@ dvk_form dv_program_form(const dv_program *p, const dv_vlm_matrix *m) {
     return p->rows > 1 && !p->alike && (p->cpu & DVK_CPU_AVX512BF16) != 0 ? DVK_ROWS_BF16 : DVK_ROWS_F32;
 }
 
-dvk_form dv_program_attended(const dv_program *p) {
+dvk_form dv_row_program_attended(const dv_row_program *p) {
     return p->queue == NULL ? DVK_ROWS_F32 : (dvk_form)p->compute;
 }
 
 /* Tensor cores want rows of 16-bit values to begin at multiples of 16 bytes. */
-dvk_rows dv_program_written(dvk_form wanted, float *wide, int64_t k) {
+dvk_rows dv_row_program_written(dvk_form wanted, float *wide, int64_t k) {
     dvk_rows rows = dv_rows(wide, wanted == DVK_ROWS_Q8 ? DVK_ROWS_F32 : wanted, k);
     if (rows.form != DVK_ROWS_F32 && k >= 8) {
         rows.row = dv_div_up(k, 8) * 8;
@@ -91,12 +91,12 @@ dvk_rows dv_program_written(dvk_form wanted, float *wide, int64_t k) {
     return rows;
 }
 
-dvk_rows dv_program_input(dv_program *p, dvk_rows from, dvk_form wanted, void *to, int64_t k) {
+dvk_rows dv_row_program_input(dv_row_program *p, dvk_rows from, dvk_form wanted, void *to, int64_t k) {
     if (wanted == from.form) {
         return from;
     }
     const dvk_rows y = dv_rows(to, wanted, k);
-    dv_program_convert(p, from, y, k);
+    dv_row_program_convert(p, from, y, k);
     return y;
 }
 
@@ -134,21 +134,21 @@ void dv_space_release(dv_space *s) {
 
 /* ---- the list ---- */
 
-void dv_program_start(dv_program *p, const dv_program_desc *desc) {
-    *p = (dv_program){.pool = desc->pool,
-                      .queue = desc->queue,
-                      .cpu = desc->cpu,
-                      .plain = desc->weights->plain,
-                      .compute = desc->compute,
-                      .rows = desc->rows,
-                      .alike = desc->alike,
-                      .r = DAVY_OK};
+void dv_row_program_start(dv_row_program *p, const dv_row_program_desc *desc) {
+    *p = (dv_row_program){.pool = desc->pool,
+                          .queue = desc->queue,
+                          .cpu = desc->cpu,
+                          .plain = desc->weights->plain,
+                          .compute = desc->compute,
+                          .rows = desc->rows,
+                          .alike = desc->alike,
+                          .r = DAVY_OK};
     if (p->queue != NULL) {
         p->r = dv_prog_cuda_start(p);
     }
 }
 
-void dv_program_clear(dv_program *p) {
+void dv_row_program_clear(dv_row_program *p) {
     if (p->cuda != NULL) {
         dv_prog_cuda_clear(p);
     }
@@ -158,24 +158,24 @@ void dv_program_clear(dv_program *p) {
     }
     dv_free(p->cuts);
     dv_free(p->items);
-    *p = (dv_program){0};
+    *p = (dv_row_program){0};
 }
 
-void dv_program_cut(dv_program *p) {
+void dv_row_program_cut(dv_row_program *p) {
     int64_t *cuts = p->r == DAVY_OK ? dv_grow(p->cuts, p->n_cuts + 1, &p->cuts_room, sizeof *cuts) : NULL;
     if (cuts != NULL) {
         p->cuts = cuts;
         cuts[p->n_cuts++] = p->n;
     } else if (p->r == DAVY_OK) {
-        p->r = dv_program_no_memory();
+        p->r = dv_row_program_no_memory();
     }
 }
 
-davy_result dv_program_finish(dv_program *p) {
+davy_result dv_row_program_finish(dv_row_program *p) {
     return p->r < 0 ? p->r : p->queue != NULL ? dv_prog_cuda_finish(p) : dv_prog_cpu_finish(p);
 }
 
-davy_result dv_program_run(dv_program *p, int32_t (*cancel)(void *user), void *user) {
+davy_result dv_row_program_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user) {
     return p->queue != NULL ? dv_prog_cuda_run(p, cancel, user) : dv_prog_cpu_run(p, cancel, user);
 }
 
@@ -199,12 +199,12 @@ const char *dv_item_op(const dv_prog_item *item) {
     return names[item->kind];
 }
 
-dv_prog_item *dv_prog_add(dv_program *p, dv_item_kind kind) {
+dv_prog_item *dv_prog_add(dv_row_program *p, dv_item_kind kind) {
     dv_prog_item **items = p->r == DAVY_OK ? dv_grow(p->items, p->n + 1, &p->room, sizeof(dv_prog_item *)) : NULL;
     p->items = items != NULL ? items : p->items;
     dv_prog_item *item = items != NULL ? dv_calloc(1, sizeof *item) : NULL;
     if (item == NULL) {
-        p->r = p->r < 0 ? p->r : dv_program_no_memory();
+        p->r = p->r < 0 ? p->r : dv_row_program_no_memory();
         return NULL;
     }
     item->kind = kind;
@@ -214,17 +214,17 @@ dv_prog_item *dv_prog_add(dv_program *p, dv_item_kind kind) {
 }
 
 /* On a GPU kernels are chosen for all of the program at once, by the rows that it is placed for. */
-void dv_prog_choose(dv_program *p, dv_prog_item *item) {
+void dv_prog_choose(dv_row_program *p, dv_prog_item *item) {
     if (p->queue == NULL) {
         dv_prog_cpu_choose(p, item);
     }
 }
 
-static int64_t rows_at(const dv_program *p, dv_prog_at at, int64_t divide) {
+static int64_t rows_at(const dv_row_program *p, dv_prog_at at, int64_t divide) {
     return at == DV_AT_LAST || at == DV_AT_ONE ? 1 : p->rows / divide;
 }
 
-void dv_program_linear(dv_program *p, const dv_prog_linear *l) {
+void dv_row_program_linear(dv_row_program *p, const dv_prog_linear *l) {
     dv_prog_item *item = dv_prog_add(p, ITEM_LINEAR);
     if (item != NULL) {
         item->at = l->at;
@@ -251,14 +251,14 @@ void dv_program_linear(dv_program *p, const dv_prog_linear *l) {
     }
 }
 
-bool dv_program_normalises(const dv_program *p, const dv_vlm_matrix *m, const dv_vlm_affine *norm) {
+bool dv_row_program_normalises(const dv_row_program *p, const dv_vlm_matrix *m, const dv_vlm_affine *norm) {
     const int64_t most = 4096;
-    return p->queue != NULL && p->rows <= DV_PROGRAM_FEW && dv_program_form(p, m) == DVK_ROWS_F32 && m->k % 4 == 0 &&
-           m->k <= most && norm->w != NULL && norm->b == NULL &&
+    return p->queue != NULL && p->rows <= DV_PROGRAM_FEW && dv_row_program_form(p, m) == DVK_ROWS_F32 &&
+           m->k % 4 == 0 && m->k <= most && norm->w != NULL && norm->b == NULL &&
            (p->compute != DVK_F32 || dvk_block_elements(m->type) == 1);
 }
 
-void dv_program_norm(dv_program *p, const dv_prog_norm *n) {
+void dv_row_program_norm(dv_row_program *p, const dv_prog_norm *n) {
     dv_prog_item *item = dv_prog_add(p, ITEM_NORM);
     if (item != NULL) {
         item->at = n->at;
@@ -277,7 +277,7 @@ void dv_program_norm(dv_program *p, const dv_prog_norm *n) {
     }
 }
 
-void dv_program_convert(dv_program *p, dvk_rows x, dvk_rows y, int64_t dim) {
+void dv_row_program_convert(dv_row_program *p, dvk_rows x, dvk_rows y, int64_t dim) {
     dv_prog_item *item = x.data != y.data ? dv_prog_add(p, ITEM_CONVERT) : NULL;
     if (item != NULL) {
         item->a.convert = (dvk_row_convert_args){.x = x, .y = y, .m = p->rows, .heads = 1, .dim = dim};
@@ -285,7 +285,7 @@ void dv_program_convert(dv_program *p, dvk_rows x, dvk_rows y, int64_t dim) {
     }
 }
 
-void dv_program_rope_table(dv_program *p, const dvk_rope_table_args *a) {
+void dv_row_program_rope_table(dv_row_program *p, const dvk_rope_table_args *a) {
     dv_prog_item *item = dv_prog_add(p, ITEM_TABLE);
     if (item != NULL) {
         item->a.table = *a;
@@ -294,7 +294,7 @@ void dv_program_rope_table(dv_program *p, const dvk_rope_table_args *a) {
     }
 }
 
-void dv_program_rope(dv_program *p, const dvk_rope_args *a, dv_prog_at at) {
+void dv_row_program_rope(dv_row_program *p, const dvk_rope_args *a, dv_prog_at at) {
     dv_prog_item *item = dv_prog_add(p, ITEM_ROPE);
     if (item != NULL) {
         item->at = at;
@@ -305,7 +305,7 @@ void dv_program_rope(dv_program *p, const dvk_rope_args *a, dv_prog_at at) {
     }
 }
 
-void dv_program_rope_qkv(dv_program *p, const dvk_rope_qkv_args *a, dv_prog_at at) {
+void dv_row_program_rope_qkv(dv_row_program *p, const dvk_rope_qkv_args *a, dv_prog_at at) {
     dv_prog_item *item = dv_prog_add(p, ITEM_ROPE_QKV);
     if (item != NULL) {
         item->at = at;
@@ -317,7 +317,7 @@ void dv_program_rope_qkv(dv_program *p, const dvk_rope_qkv_args *a, dv_prog_at a
     }
 }
 
-void dv_program_attention(dv_program *p, const dvk_attention_kv_args *a, dv_prog_at at) {
+void dv_row_program_attention(dv_row_program *p, const dvk_attention_kv_args *a, dv_prog_at at) {
     dv_prog_item *item = dv_prog_add(p, ITEM_ATTENTION);
     if (item != NULL) {
         item->at = at;
@@ -328,7 +328,7 @@ void dv_program_attention(dv_program *p, const dvk_attention_kv_args *a, dv_prog
     }
 }
 
-bool dv_program_attention_new(dv_program *p, const dvk_attention_new_args *a) {
+bool dv_row_program_attention_new(dv_row_program *p, const dvk_attention_new_args *a) {
     dvk_attention_new_args placed = *a;
     placed.a.m = p->rows;
     if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "attention_new", &placed)) {
@@ -341,7 +341,8 @@ bool dv_program_attention_new(dv_program *p, const dvk_attention_new_args *a) {
     return true;
 }
 
-bool dv_program_attention_out(dv_program *p, const dvk_attention_new_args *a, const dv_vlm_matrix *w, float *parts) {
+bool dv_row_program_attention_out(dv_row_program *p, const dvk_attention_new_args *a, const dv_vlm_matrix *w,
+                                  float *parts) {
     dvk_attention_out_args out = {.of = *a, .w = w->data, .parts = parts, .n = w->n, .type = w->type};
     out.of.a.m = p->rows;
     if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "attention_out", &out)) {
@@ -354,7 +355,7 @@ bool dv_program_attention_out(dv_program *p, const dvk_attention_new_args *a, co
     return true;
 }
 
-void dv_program_gather(dv_program *p, const dv_gather_args *a) {
+void dv_row_program_gather(dv_row_program *p, const dv_gather_args *a) {
     dv_prog_item *item = dv_prog_add(p, ITEM_GATHER);
     if (item != NULL) {
         item->a.gather = *a;
@@ -362,7 +363,7 @@ void dv_program_gather(dv_program *p, const dv_gather_args *a) {
     }
 }
 
-dv_prog_item *dv_program_add_rows(dv_program *p, const dv_add_rows_args *a) {
+dv_prog_item *dv_row_program_add_rows(dv_row_program *p, const dv_add_rows_args *a) {
     dv_prog_item *item = dv_prog_add(p, ITEM_ADD);
     if (item != NULL) {
         item->a.add = *a;
@@ -372,6 +373,6 @@ dv_prog_item *dv_program_add_rows(dv_program *p, const dv_add_rows_args *a) {
     return item;
 }
 
-void dv_program_point(dv_prog_item *add_rows, const float *x) {
+void dv_row_program_point(dv_prog_item *add_rows, const float *x) {
     add_rows->a.add.x = x;
 }

@@ -1,4 +1,4 @@
-/* engine_job.h - one picture (or several of one size) on its way through a route; what run.c hands to the back
+/* picture_run.h - one picture (or several of one size) on its way through a route; what run.c hands to the back
  * ends, cpu.c and cuda.c. */
 #ifndef DV_ENGINE_JOB_H
 #define DV_ENGINE_JOB_H
@@ -6,18 +6,18 @@
 #include "core/tiles/engine_priv.h"
 #include "kernels/dtype.h"
 
-typedef struct dv_job {
+typedef struct dv_picture_run {
     dv_engine *e;
     const dv_work *work;
-    dv_route *route;
+    dv_cached_tile_plan *route;
     dv_watch watch;
-    struct dv_job *other; /* at work: the next of the engine's, under its lock */
-    double group_cost;    /* of the tiles that are computed together, in all passes; on the CPU that is one */
-} dv_job;
+    struct dv_picture_run *other; /* at work: the next of the engine's, under its lock */
+    double group_cost;            /* of the tiles that are computed together, in all passes; on the CPU that is one */
+} dv_picture_run;
 
 /* Weights, memory, all tiles. *acquired: whether it got as far as computing; before that an error keeps nothing. */
-davy_result dv_job_run_cpu(dv_job *j, bool *acquired);
-davy_result dv_job_run_cuda(dv_job *j, bool *acquired);
+davy_result dv_picture_run_cpu(dv_picture_run *j, bool *acquired);
+davy_result dv_picture_run_cuda(dv_picture_run *j, bool *acquired);
 
 /* Idle arenas of this size, left by concurrent runs, that are kept; one always is. */
 #define DV_KEEP_OWN_BYTES (1ull << 30)
@@ -35,7 +35,7 @@ void dv_mean_add(dv_mean_sum *s, const float *mean, const dvk_view *part);
 const float *dv_mean_end(dv_mean_sum *s);
 void dv_mean_free(dv_mean_sum *s);
 /* Of a tile's view of a value on that grid, the part that is this tile's alone. */
-dvk_view dv_tile_part(const dv_job *j, dv_grid grid, const dvk_view *x, int64_t ty, int64_t tx);
+dvk_view dv_tile_part(const dv_picture_run *j, dv_grid grid, const dvk_view *x, int64_t ty, int64_t tx);
 
 /* shared_norms.c: the same of a norm's statistics. */
 typedef struct dv_norm_sum {
@@ -51,7 +51,7 @@ const float *dv_norm_end(dv_norm_sum *s);
 void dv_norm_free(dv_norm_sum *s);
 int64_t dv_norm_floats(const dv_plan *plan);
 
-static inline uint64_t dv_job_keep(const dv_job *j) {
+static inline uint64_t dv_job_keep(const dv_picture_run *j) {
     const uint64_t own = j->route->layout.workspace;
     return own > DV_KEEP_OWN_BYTES ? own : DV_KEEP_OWN_BYTES;
 }
