@@ -1,4 +1,4 @@
-/* fade_fade_band.c - see fade_band.h. */
+/* fade_band.c - see fade_band.h. */
 #include "core/tiles/fade_band.h"
 
 #include "core/base/mem.h"

@@ -1,4 +1,4 @@
-/* fade_fade_band.h - where tiles are put together in the host's memory: f32 rows of the result, as wide as it is and as high as a tile,
+/* fade_band.h - where tiles are put together in the host's memory: f32 rows of the result, as wide as it is and as high as a tile,
  * of one picture or of several frames that are cut alike. Row after row of tiles is added, each weighted as its axes say;
  * rows that no later tile touches are finished, so that memory does not grow with the picture. */
 #ifndef DV_BAND_H

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "hosts"), str(HERE.parents[1] / "plugins/comfy")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "hosts"), str(HERE.parent / "hosts/dialogue"), str(HERE.parents[1] / "plugins/comfy")]
 
 from caption_host import Host  # noqa: E402
 from davy import abi  # noqa: E402

@@ -11,8 +11,8 @@
 #include "core/base/os.h"
 #include "core/vlm/session.h"
 #include "kernels/kernel.h"
-#include "tests/unit/fake_weights.h"
-#include "tests/unit/vlm_configs.h"
+#include "tests/unit/arch/fake_weights.h"
+#include "tests/unit/vlm/vlm_configs.h"
 
 static inline void must(davy_result r, const char *what) {
     if (r != DAVY_OK) {

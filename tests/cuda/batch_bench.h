@@ -7,8 +7,8 @@
 
 #include "core/tiles/engine_priv.h"
 #include "tests/cuda/reference_kernels.h"
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/fake_convnets.h"
+#include "tests/unit/tiles/engine_fixture.h"
+#include "tests/unit/arch/fake_convnets.h"
 
 typedef struct bench {
     dv_services services;

@@ -3,7 +3,7 @@
 #define CLIP_BENCH_H
 
 #include "tests/cuda/reference_kernels.h"
-#include "tests/unit/fake_clips.h"
+#include "tests/unit/arch/fake_clips.h"
 
 typedef struct bench {
     dv_services services;

@@ -8,7 +8,7 @@
 #include "core/cuda/gpu.h"
 #include "core/tiles/engine_priv.h"
 #include "core/base/profile.h"
-#include "tests/unit/engine_fixture.h"
+#include "tests/unit/tiles/engine_fixture.h"
 
 static dv_gpu *gpus[DV_LANES];
 static int32_t n_gpus;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "tests/cuda/device_pair.h"
-#include "tests/unit/fake_transformers.h"
+#include "tests/unit/arch/fake_transformers.h"
 
 typedef struct batch {
     const char *name;

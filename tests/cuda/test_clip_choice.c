@@ -3,7 +3,7 @@
 #include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
 
 #include "tests/cuda/mock_use.h"
-#include "tests/unit/fake_clips.h"
+#include "tests/unit/arch/fake_clips.h"
 
 #define GIB 1073741824.0
 

@@ -6,8 +6,8 @@
 #include "core/clip/stream_priv.h" /* what follows has variables of names that are parameters there */
 
 #include "tests/cuda/reference_kernels.h"
-#include "tests/unit/fake_clips.h"
-#include "tests/unit/manifest_names.h"
+#include "tests/unit/arch/fake_clips.h"
+#include "tests/unit/arch/manifest_names.h"
 
 enum { STEPS = 3, SIDE = 2 }; /* of a clip; of its latents */
 

@@ -6,8 +6,8 @@
 #include "core/base/profile.h"
 #include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
-#include "tests/unit/engine_fixture.h"
-#include "tests/unit/fake_convnets.h"
+#include "tests/unit/tiles/engine_fixture.h"
+#include "tests/unit/arch/fake_convnets.h"
 
 typedef struct bench {
     dv_services services;

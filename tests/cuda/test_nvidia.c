@@ -4,7 +4,7 @@
 #include "core/base/profile.h"
 #include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
-#include "tests/unit/engine_fixture.h"
+#include "tests/unit/tiles/engine_fixture.h"
 
 #define FOLDER MOCK_FOLDER "/nvidia"
 

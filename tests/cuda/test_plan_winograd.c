@@ -1,11 +1,11 @@
 /* test_plan_winograd.c - plans for a GPU whose convolutions read transformed frames, computed step by step by the plain
  * references in the host's memory: the networks' numbers, and the same bits whole, in slices and frame by frame. */
 #include "core/graph/segment.h"
-#include "tests/unit/interpret.h" /* what follows has variables of names that are parameters there */
-#include "tests/unit/time_networks.h"
+#include "tests/unit/graph/interpret.h" /* what follows has variables of names that are parameters there */
+#include "tests/unit/graph/time_networks.h"
 
 #include "tests/cuda/reference_kernels.h"
-#include "tests/unit/gpus.h"
+#include "tests/unit/plan/gpus.h"
 
 /* ---- a plan on the host ---- */
 

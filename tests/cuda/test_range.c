@@ -4,7 +4,7 @@
 
 #include "core/cuda/gpu.h"
 #include "tests/check.h"
-#include "tests/unit/fake_networks.h"
+#include "tests/unit/arch/fake_networks.h"
 
 enum { Z = 4, SIDE = 24, FACTOR = 2, LARGE = 100000 };
 

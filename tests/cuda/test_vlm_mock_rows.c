@@ -1,7 +1,7 @@
 /* test_vlm_mock_rows.c - many rows at a time on a GPU, without one: batches over pages, and tokens that are looked up. The mock
  * driver's kernels sum each row by itself, so that all must say what a dialogue says, bit for bit. */
-#include "tests/unit/vlm_lookup.h"
-#include "tests/unit/vlm_together.h"
+#include "tests/unit/vlm/vlm_lookup.h"
+#include "tests/unit/vlm/vlm_together.h"
 #include "vlm_mock.h"
 
 static void test_together(bool qwen3, int64_t chunk, dv_vlm_format format, int lazy) {

@@ -3,7 +3,7 @@
 #define DV_TESTS_VLM_MOCK_H
 
 #include "tests/cuda/mock_use.h"
-#include "tests/unit/vlm_fixture.h"
+#include "tests/unit/vlm/vlm_fixture.h"
 #include "vlm_kernels.h"
 
 typedef struct pair { /* the same model twice */

@@ -12,7 +12,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "hosts"), str(HERE.parents[1] / "plugins/comfy")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "hosts"), str(HERE.parent / "hosts/dialogue"), str(HERE.parents[1] / "plugins/comfy")]
 
 from accuracy import draw, scene  # noqa: E402
 from caption_host import Host  # noqa: E402

@@ -1,0 +1,32 @@
+#!/bin/sh
+# install.sh BUILD WORK - the installed node pack works by itself, and leaves nothing when it goes. Ends `N passed, N failed`.
+set -u
+build=$1
+here=$(cd "$(dirname "$0")" && pwd)
+script=$here/../../packaging/install-comfy.sh
+mkdir -p "$2"
+to=$(mktemp -d "$2/install-XXXXXX") || exit 1
+trap 'rm -rf "$to"' EXIT
+. "$here/../hosts/check.sh"
+fails() { ! "$@"; }
+same() { (cd "$to/ComfyUI" && find . | sort | cmp - "$to/before"); }
+
+unset DAVY_LIBRARY DAVY_MODELS LD_LIBRARY_PATH
+mkdir -p "$to/ComfyUI/custom_nodes/other" "$to/ComfyUI/models"
+(cd "$to/ComfyUI" && find . | sort) >"$to/before"
+check "installs" sh "$script" install "$build" "$to/ComfyUI"
+check "installs again, given custom_nodes" sh "$script" install "$build" "$to/ComfyUI/custom_nodes"
+check "works where it is" env DAVY_PACK="$to/ComfyUI/custom_nodes/davy" "${PYTHON:-/usr/bin/python3}" "$here/nodes.py" "$to/work"
+check "brings the licences" test -s "$to/ComfyUI/custom_nodes/davy/bin/unicode-license.txt" -a -s "$to/ComfyUI/custom_nodes/davy/LICENSE"
+check "goes" sh "$script" uninstall "$build" "$to/ComfyUI"
+check "leaves nothing" same
+mkdir "$to/ComfyUI/custom_nodes/davy"
+check "keeps what is not davy's" fails sh "$script" uninstall "$build" "$to/ComfyUI"
+check "says where it looked" fails sh "$script" install "$build" "$to/nothing"
+rmdir "$to/ComfyUI/custom_nodes/davy"
+ln -s "$here/../../plugins/comfy" "$to/ComfyUI/custom_nodes/davy"
+check "removes a link" sh "$script" uninstall "$build" "$to/ComfyUI"
+check "and not what it points to" test -f "$here/../../plugins/comfy/__init__.py"
+check "leaves nothing of a link" same
+printf '%s passed, %s failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]
