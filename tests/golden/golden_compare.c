@@ -1,6 +1,7 @@
 /* golden_compare.c - see golden_compare.h. */
 #include "golden_compare.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -37,7 +38,9 @@ void compare_arrays(davy_dtype precision, const char *what, const array *got, co
     const double relative = sqrt(difference / norm);
     const double bound = bound_of(precision);
     const double psnr = 10.0 * log10((high - low) * (high - low) * (double)array_count(got) / difference);
-    printf("%s: largest error %.3g, relative %.3g (bound %.0e), PSNR %.1f dB\n", what, largest, relative, bound, psnr);
+    const uint64_t hash = values_hash(got->data, (uint64_t)array_count(got) * sizeof *got->data);
+    printf("%s: largest error %.3g, relative %.3g (bound %.0e), PSNR %.1f dB, hash %016" PRIx64 "\n", what, largest,
+           relative, bound, psnr, hash);
     CHECKF(relative <= bound && relative < 1e30, "%s: relative error %.3g exceeds %.0e", what, relative, bound);
     CHECKF(precision != DAVY_DTYPE_INT8 || psnr >= 40.0, "%s: %.1f dB", what, psnr);
 }

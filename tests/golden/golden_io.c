@@ -14,6 +14,15 @@ int64_t array_count(const array *a) {
     return a->c * a->t * a->h * a->w;
 }
 
+uint64_t values_hash(const void *values, uint64_t bytes) {
+    const unsigned char *p = values;
+    uint64_t hash = 14695981039346656037ull;
+    for (uint64_t i = 0; i < bytes; i++) {
+        hash = (hash ^ p[i]) * 1099511628211ull;
+    }
+    return hash;
+}
+
 void array_free(array *a) {
     free(a->data);
     *a = (array){0};

@@ -11,6 +11,8 @@ typedef struct array { /* planes: [c][t][h][w], t frames, 1 of a picture */
 
 int64_t array_count(const array *a);
 void array_free(array *a);
+/* FNV-1a of the values' bytes: tests/identity.py compares it between two builds. */
+uint64_t values_hash(const void *values, uint64_t bytes);
 
 /* A tensor of the file, its last three axes taken as c, h, w, of five the last four as c, t, h, w. false: not there, or unreadable (printed). */
 bool read_tensor(const char *path, const char *name, array *out);

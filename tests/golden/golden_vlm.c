@@ -1,6 +1,7 @@
 /* golden_vlm.c - captioning models with random weights: vectors of a picture, logits after a prompt, greedy ids. */
 #include "golden_vlm.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "core/vlm/session.h"
 
 #include "golden_check.h"
+#include "golden_io.h"
 
 void vlm_error(const char *what) {
     davy_error_info info = {.struct_size = sizeof info};
@@ -36,7 +38,8 @@ double vlm_compare(const char *what, const float *got, const float *expected, in
         norm += (double)expected[i] * (double)expected[i];
     }
     const double relative = sqrt(difference / norm);
-    printf("%s: largest error %.3g, relative %.3g (bound %.0e)\n", what, largest, relative, bound > 0 ? bound : 1.0);
+    printf("%s: largest error %.3g, relative %.3g (bound %.0e), hash %016" PRIx64 "\n", what, largest, relative,
+           bound > 0 ? bound : 1.0, values_hash(got, (uint64_t)n * sizeof *got));
     CHECKF(bound <= 0 || relative <= bound, "%s: relative error %.3g exceeds %.0e", what, relative, bound);
     return largest;
 }
@@ -176,6 +179,7 @@ static float *patches_of(const dv_vlm_config *c, const dv_json *json, const vlm_
 typedef struct greedy {
     const float *ids, *gap;
     int64_t at, n;
+    uint64_t hash; /* of the ids so far */
     double logit_error;
     bool apart; /* after a step too close to call the two may go different ways */
 } greedy;
@@ -188,6 +192,7 @@ static int32_t check_token(void *user, int32_t id) {
         g->apart = true;
     }
     g->at++;
+    g->hash = g->hash * 1099511628211ull + (uint32_t)id;
     return 0;
 }
 
@@ -208,7 +213,8 @@ static void check_greedy(const vlm_run *run, dv_session *d, double logit_error) 
         if (dv_session_generate(d, &generate, &n, &end) != DAVY_OK) {
             vlm_error("generate");
         }
-        printf("generated_ids: %lld of %lld equal\n", (long long)(g.apart ? -1 : g.at), (long long)ids.n);
+        printf("generated_ids: %lld of %lld equal, hash %016" PRIx64 "\n", (long long)(g.apart ? -1 : g.at),
+               (long long)ids.n, g.hash);
         CHECK(g.at == ids.n);
     }
     free(ids.p);
