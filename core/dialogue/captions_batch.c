@@ -7,7 +7,6 @@
 #include "core/dialogue/dialogue_priv.h"
 #include "core/base/text.h"
 #include "core/vlm/batch.h"
-#include "core/vlm/session_priv.h"
 
 typedef struct picture { /* under way */
     uint32_t index;

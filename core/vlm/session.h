@@ -3,6 +3,7 @@
 #ifndef DV_VLM_DIALOGUE_H
 #define DV_VLM_DIALOGUE_H
 
+#include "core/text/detokenizer.h"
 #include "core/text/sample.h"
 #include "core/vlm/decoder.h"
 #include "core/vlm/model.h"
@@ -129,5 +130,32 @@ typedef struct dv_answer {
 } dv_answer;
 
 davy_result dv_session_answer(dv_session *d, const dv_answer_options *o, dv_answer *out);
+
+/* ---- words, for a caller with a decoder of its own (batch.h) ---- */
+
+typedef struct dv_prompt {
+    const char *system; /* of the first question; NULL: the model's own */
+    const dv_encoded *const *pictures;
+    int32_t n;
+    const char *question;
+    bool further, stopped; /* it follows an answer, which ended by itself */
+} dv_prompt;
+
+/* The tokens of a question, with its pictures' placeholders. */
+davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out);
+
+typedef struct dv_answering { /* tokens becoming the text of an answer */
+    const dv_answer_options *options;
+    dv_detokenizer *stream;
+    dv_answer *out;
+    int64_t room;
+    davy_result r;
+    bool stopped; /* by a stop text */
+} dv_answering;
+
+/* options and out must stay; whatever start answers, end follows. */
+davy_result dv_answering_start(const dv_vlm_model *m, const dv_answer_options *o, dv_answer *out, dv_answering *a);
+int32_t dv_answering_token(void *user, int32_t id); /* user: the answering; other than 0: nothing more is wanted */
+davy_result dv_answering_end(dv_answering *a, davy_result r); /* r: of generating; on an error out is empty */
 
 #endif

@@ -2,7 +2,6 @@
 #ifndef DV_VLM_DIALOGUE_PRIV_H
 #define DV_VLM_DIALOGUE_PRIV_H
 
-#include "core/text/detokenizer.h"
 #include "core/vlm/session.h"
 
 /* ---- a prompt (session_feed.c) ---- */
@@ -74,31 +73,5 @@ bool dv_draws_there(const dv_decoder *d, const dv_sample_options *o);
  * goes into the cache; *id follows it. */
 bool dv_draws_of_best(const dv_decoder *d, const dv_sample_options *o);
 davy_result dv_session_draw_best(dv_session *d, dv_sampler *sampler, int32_t *id);
-
-/* ---- words (session_words.c) ---- */
-
-typedef struct dv_prompt {
-    const char *system; /* of the first question; NULL: the model's own */
-    const dv_encoded *const *pictures;
-    int32_t n;
-    const char *question;
-    bool further, stopped; /* it follows an answer, which ended by itself */
-} dv_prompt;
-
-davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out);
-
-typedef struct dv_answering { /* tokens becoming the text of an answer */
-    const dv_answer_options *options;
-    dv_detokenizer *stream;
-    dv_answer *out;
-    int64_t room;
-    davy_result r;
-    bool stopped; /* by a stop text */
-} dv_answering;
-
-/* options and out must stay; whatever start answers, end follows. */
-davy_result dv_answering_start(const dv_vlm_model *m, const dv_answer_options *o, dv_answer *out, dv_answering *a);
-int32_t dv_answering_token(void *user, int32_t id); /* user: the answering; other than 0: nothing more is wanted */
-davy_result dv_answering_end(dv_answering *a, davy_result r); /* r: of generating; on an error out is empty */
 
 #endif

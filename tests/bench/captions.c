@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "core/vlm/batch.h"
-#include "core/vlm/session_priv.h"
+#include "core/vlm/session.h"
 #include "tests/bench/made.h"
 
 enum { MAX_PICTURES = 256 };

@@ -3,7 +3,7 @@
 #define DV_TESTS_VLM_TOGETHER_H
 
 #include "core/vlm/batch.h"
-#include "core/vlm/session_priv.h"
+#include "core/vlm/session.h"
 #include "tests/unit/vlm/vlm_fixture.h"
 
 enum { MOST = 128 };
