@@ -1,4 +1,7 @@
 # A thin front of CMake. `make run` and `make test` install what they need first (Debian, as root or with sudo).
+# CUDA: which device code; auto (by what the machine has), native, all, off, or targets such as 90a,120. It holds for this build
+# until another is given. packaging/cuda.sh says how auto chooses.
+CUDA =
 BUILD ?= build
 JOBS ?= $(shell nproc)
 PICTURE ?= packaging/examples/cat.png
@@ -8,7 +11,8 @@ PICTURE ?= packaging/examples/cat.png
 
 build:
 	@sh packaging/setup.sh build
-	cmake -S . -B $(BUILD) -G Ninja
+	@sh packaging/cuda.sh install $(BUILD) "$(CUDA)"
+	cmake -S . -B $(BUILD) -G Ninja $(if $(CUDA),-DDAVY_CUDA_TARGETS="$(CUDA)")
 	cmake --build $(BUILD) -j $(JOBS)
 
 run: build
@@ -35,11 +39,11 @@ fuzz:
 
 windows:
 	@sh packaging/setup.sh test
-	@sh packaging/windows/build.sh
+	@sh packaging/windows/build.sh build-windows "$(CUDA)"
 
 archive:
 	@sh packaging/setup.sh test
-	@sh packaging/archive.sh
+	@sh packaging/archive.sh build-archive "$(CUDA)"
 
 # For this user; OBS=system: for all (as root).
 OBS ?= user

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what is missing to build ("build") or to build and test ("test") davy on Debian. Does nothing when all is there.
+# Installs what is missing on Debian to build davy ("build"), to build and test it ("test"), or to install nvcc from PyPI ("nvcc").
+# Does nothing when all is there.
 set -eu
 what=${1:-build}
 packages="gcc g++ cmake ninja-build pkg-config libcjson-dev libspng-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev libobs-dev
@@ -8,6 +9,7 @@ if [ "$what" = test ]; then
     packages="$packages clang libclang-rt-14-dev python3 python3-numpy gcc-mingw-w64-x86-64 wine64 dpkg-dev binutils
         python3-pil python3-torch python3-venv abigail-tools valgrind ca-certificates obs-studio python3-websocket xvfb xauth libgl1-mesa-dri libx11-dev ffmpeg"
 fi
+[ "$what" = nvcc ] && packages="python3 python3-pip ca-certificates"
 missing=
 for p in $packages; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
