@@ -28,9 +28,13 @@ step() {
 
 cd "$root" || exit 1
 step ctest ctest --test-dir "$build" -V -j "${JOBS:-$(nproc)}" --timeout 900
+step no_device_code sh tests/no_device_code.sh "$build"
 step sanitize sh tests/sanitize.sh
 step fuzz sh tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"
 step windows sh tests/hosts/windows.sh "$build"
+
+sed -nE 's/^[0-9]+: skipped: (.*): this build of davy has no device code$/\1/p' "$logs/ctest.log" | sort | paste -sd , - |
+    sed 's/,/, /g; s/^./skipped, as this build has no device code: &/'
 
 # Sums over all logs. A step that failed without a failed check (a crash, a build error) counts as one.
 cat "$logs"/*.log | sed -nE 's/^([0-9]+: )?([a-z]+: )?([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$/\3 \4 \6/p' |

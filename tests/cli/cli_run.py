@@ -40,6 +40,14 @@ def skip(why):
     print("skipped:", why)
 
 
+def has_device_code(test):
+    """Whether davy was built with device code; if not, the rest of the test counts as skipped."""
+    if os.environ.get("DAVY_DEVICE_CODE") != "0":
+        return True
+    skip(f"{test}: this build of davy has no device code")
+    return False
+
+
 def run(*args, code=0, tool=DAVY, **more):
     """Runs davy; checks the exit code, and for failures that there is one line "davy: what: why"."""
     p = subprocess.run([str(tool), *map(str, args)], capture_output=True, text=True, timeout=600, **more)

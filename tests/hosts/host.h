@@ -63,6 +63,21 @@ static inline int host_heap_is_exact(void) {
     return exact;
 }
 
+/* Whether davy was built with device code, as ctest says (DAVY_DEVICE_CODE). If not, the test counts as skipped, and the library
+ * must give that reason for the GPU of the mock driver. */
+static inline int host_has_device_code(const davy_api *api, const char *test) {
+    const char *files = getenv("DAVY_DEVICE_CODE");
+    davy_device_info gpu = {.struct_size = sizeof gpu};
+    char why[128];
+    if (files == NULL || strcmp(files, "0") != 0) {
+        return 1;
+    }
+    CHECK(api->device_info(NULL, 1, &gpu) == DAVY_OK && strstr(gpu.reason, "no device code") != NULL);
+    snprintf(why, sizeof why, "%s: this build of davy has no device code", test);
+    check_skip(why);
+    return 0;
+}
+
 /* ---- models and runs ---- */
 
 davy_result host_open_files(const davy_api *api, davy_context *ctx, const synth_file *files, uint32_t n,
