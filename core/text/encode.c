@@ -1,57 +1,12 @@
-/* encode.c - text to ids: added tokens, normaliser, added tokens again, pieces, merges; and what a tokenizer can be
- * asked. */
+/* encode.c - text to ids: added tokens, normaliser, added tokens again, pieces, merges. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/text/tokenizer_priv.h"
 #include "core/text/unicode.h"
-
-davy_result dv_ids_add(dv_ids *ids, int32_t id) {
-    int32_t *grown = dv_grow(ids->p, ids->n + 1, &ids->room, sizeof *grown);
-    if (grown == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for %" PRId64 " tokens", ids->n);
-    }
-    ids->p = grown;
-    ids->p[ids->n++] = id;
-    return DAVY_OK;
-}
-
-void dv_ids_clear(dv_ids *ids) {
-    dv_free(ids->p);
-    *ids = (dv_ids){0};
-}
-
-const char *dv_tokenizer_told(const dv_tokenizer *t) {
-    return t->told;
-}
-
-int32_t dv_tokenizer_size(const dv_tokenizer *t) {
-    return (int32_t)t->n_tokens;
-}
-
-int32_t dv_tokenizer_find(const dv_tokenizer *t, const char *content) {
-    return dv_tokenizer_find_name(t, (dv_name){content, strlen(content)});
-}
-
-bool dv_tokenizer_is_special(const dv_tokenizer *t, int32_t id) {
-    return id >= 0 && id < t->n_tokens && (t->tokens[id].flags & DV_TOKEN_SPECIAL) != 0;
-}
-
-const char *dv_tokenizer_bytes(const dv_tokenizer *t, int32_t id, uint64_t *bytes) {
-    if (id < 0 || id >= t->n_tokens || (t->tokens[id].flags & DV_TOKEN_PRESENT) == 0) {
-        return NULL;
-    }
-    const dv_token *token = &t->tokens[id];
-    const dv_added *a = token->added != 0 ? &t->added[token->added - 1] : NULL;
-    if (t->spaces) {
-        *bytes = token->said_bytes;
-        return (const char *)t->bytes + token->said;
-    }
-    *bytes = a != NULL ? a->bytes : token->bytes;
-    return (const char *)t->bytes + (a != NULL ? a->at : token->at);
-}
 
 /* ---- encoding ---- */
 

@@ -106,62 +106,6 @@ davy_result dv_spaces_finish(dv_tokenizer *t) {
     return r;
 }
 
-/* ---- making one ---- */
-
-davy_result dv_pieces_begin(dv_tokenizer *t, int64_t n, bool prefix) {
-    t->spaces = true;
-    t->spaces_strip = prefix;
-    t->prefix = prefix ? DV_PREFIX_ALWAYS : DV_PREFIX_NEVER;
-    t->fuse_unk = true;
-    const davy_result r = dv_tokenizer_reserve(t, n, 0);
-    t->scores = r == DAVY_OK ? dv_calloc((uint64_t)n, sizeof *t->scores) : NULL;
-    return r == DAVY_OK && t->scores == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", t->where)
-                                             : r;
-}
-
-davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_vocab_piece *piece) {
-    if (piece->type < DV_PIECE_NORMAL || piece->type > DV_PIECE_BYTE ||
-        !(piece->score <= 3e38f && piece->score >= -3e38f)) {
-        return dv_fail(DAVY_E_FORMAT, "%s: piece %" PRId64 ": its type is %" PRId64 " and its score %g", t->where, id,
-                       piece->type, (double)piece->score);
-    }
-    if (piece->type == DV_PIECE_UNUSED) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: piece %" PRId64 ": unused pieces are not supported", t->where, id);
-    }
-    davy_result r = dv_tokenizer_add(t, "pieces", piece->name, id);
-    if (r < 0) {
-        return r;
-    }
-    t->scores[id] = piece->score;
-    if (piece->type != DV_PIECE_NORMAL && piece->type != DV_PIECE_USER) {
-        t->tokens[id].flags |= (uint32_t)DV_TOKEN_RESERVED;
-    }
-    if (piece->type == DV_PIECE_UNKNOWN && t->unk >= 0) {
-        return dv_fail(DAVY_E_FORMAT, "%s: pieces %d and %" PRId64 " are both the unknown one", t->where, (int)t->unk,
-                       id);
-    }
-    t->unk = piece->type == DV_PIECE_UNKNOWN ? (int32_t)id : t->unk;
-    const bool user = piece->type == DV_PIECE_USER;
-    if (user || piece->type == DV_PIECE_UNKNOWN || piece->type == DV_PIECE_CONTROL) {
-        const dv_added flags = {.id = (int32_t)id, .special = !user, .normalized = user};
-        r = dv_tokenizer_add_added(t, id, piece->name, &flags);
-    }
-    return r;
-}
-
-davy_result dv_pieces_done(dv_tokenizer *t, bool byte_fallback) {
-    t->byte_fallback = byte_fallback;
-    davy_result r = dv_tokenizer_done(t, NULL);
-    for (int b = 0; r == DAVY_OK && byte_fallback && b < 256; b++) {
-        if (t->byte_id[b] < 0) {
-            r = dv_fail(DAVY_E_FORMAT, "%s: there is no piece <0x%02X>", t->where, (unsigned)b);
-        }
-    }
-    return r == DAVY_OK && !byte_fallback && t->unk < 0
-               ? dv_fail(DAVY_E_FORMAT, "%s: there is no unknown piece", t->where)
-               : r;
-}
-
 /* ---- merging ---- */
 
 typedef struct merging {

@@ -1,5 +1,4 @@
-/* tokenizer.c - the vocabulary and the added tokens, put together from what a file says and checked (merges: merges.c).
- * Tokens are kept as the bytes they stand for; a name with characters outside GPT-2's alphabet of 256 is its own text. */
+/* tokenizer.c - the vocabulary and the added tokens, put together from what a file says and checked. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,56 +13,6 @@ enum { MAX_ADDED_BYTES = 1024, SHOWN = 48 };
 
 static davy_result no_memory(const dv_tokenizer *t) {
     return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", t->where);
-}
-
-/* What a slot knows of a text: the whole of it up to seven bytes, so that most look-ups touch one place in memory, else
- * a hash. The top byte tells the two apart. */
-static uint64_t key_of(const uint8_t *p, uint64_t n, bool literal) {
-    uint64_t word = 0;
-    if (n <= 7 && !literal) {
-        memcpy(&word, p, (size_t)n);
-        return word | (n << 56);
-    }
-    uint64_t h = (n + literal) * DV_GOLDEN;
-    for (; n >= 8; p += 8, n -= 8) {
-        memcpy(&word, p, 8);
-        h = (h ^ word) * DV_GOLDEN;
-        h ^= h >> 32;
-    }
-    word = 0;
-    memcpy(&word, p, (size_t)n);
-    h = (h ^ word) * DV_GOLDEN;
-    return (h ^ (h >> 29)) | (UINT64_C(0xff) << 56);
-}
-
-/* ---- the byte alphabet ---- */
-
-/* The byte that code point c stands for; -1: none. Printable bytes of Latin-1 stand for themselves, the other 68 follow
- * from U+0100 in their order. */
-static int32_t alphabet_byte(uint32_t c) {
-    if ((c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255)) {
-        return (int32_t)c;
-    }
-    const uint32_t k = c - 256;
-    return k < 33 ? (int32_t)k : k < 67 ? (int32_t)(k - 33 + 127) : k == 67 ? 173 : -1;
-}
-
-bool dv_name_bytes(const dv_tokenizer *t, dv_name name, uint8_t *out, uint64_t *bytes) {
-    const uint8_t *p = (const uint8_t *)name.p;
-    uint32_t n = 1;
-    uint64_t done = 0;
-    for (uint64_t i = 0; i < name.bytes; i += n) {
-        n = 1;
-        const int32_t b = p[i] - 33u <= 126u - 33u ? p[i] : alphabet_byte(dv_utf8_next(p + i, &n));
-        if (b < 0 || t->spaces) {
-            memcpy(out, p, (size_t)name.bytes);
-            *bytes = name.bytes;
-            return false;
-        }
-        out[done++] = (uint8_t)b;
-    }
-    *bytes = done;
-    return true;
 }
 
 /* ---- the vocabulary ---- */
@@ -129,90 +78,6 @@ davy_result dv_tokenizer_reserve(dv_tokenizer *t, int64_t vocabulary, int64_t me
     return DAVY_OK;
 }
 
-bool dv_token_is(const dv_tokenizer *t, const dv_token *token, const uint8_t *p, uint64_t n, bool literal) {
-    return token->bytes == n && ((token->flags & DV_TOKEN_LITERAL) != 0) == literal &&
-           memcmp(t->bytes + token->at, p, (size_t)n) == 0;
-}
-
-/* The slot of a text, or the free slot it would take; NULL: too many tokens fall on one place. */
-static dv_slot *slot_of(const dv_tokenizer *t, const uint8_t *p, uint64_t n, bool literal, uint64_t key) {
-    const bool exact = key >> 56 != 0xff;
-    uint32_t i = (uint32_t)(((key ^ (key >> 31)) * DV_GOLDEN) >> 32) & t->slot_mask;
-    for (int probe = 0; probe < DV_MAX_PROBES; probe++, i = (i + 1) & t->slot_mask) {
-        dv_slot *s = &t->slots[i];
-        if (s->id == 0 || (s->key == key && (exact || dv_token_is(t, &t->tokens[s->id - 1], p, n, literal)))) {
-            return s;
-        }
-    }
-    return NULL;
-}
-
-int32_t dv_vocabulary_find(const dv_tokenizer *t, const void *bytes, uint64_t n, bool literal) {
-    const dv_slot *s = slot_of(t, bytes, n, literal, key_of(bytes, n, literal));
-    return s != NULL ? (int32_t)s->id - 1 : -1;
-}
-
-davy_result dv_tokenizer_room(dv_tokenizer *t, uint64_t n, uint8_t **at) {
-    uint8_t *grown = dv_grow(t->bytes, t->n_bytes + (int64_t)n, &t->bytes_room, 1);
-    if (grown == NULL || t->n_bytes + (int64_t)n > UINT32_MAX) {
-        t->bytes = grown != NULL ? grown : t->bytes;
-        return no_memory(t);
-    }
-    t->bytes = grown;
-    *at = grown + t->n_bytes;
-    return DAVY_OK;
-}
-
-/* Ids may come in any order and leave holes. */
-static davy_result take_id(dv_tokenizer *t, const char *field, int64_t id) {
-    if (id < 0 || id >= DV_MAX_TOKENS) {
-        return dv_fail(DAVY_E_FORMAT, "%s: %s: id %" PRId64 " is outside 0..%d", t->where, field, id,
-                       DV_MAX_TOKENS - 1);
-    }
-    dv_token *grown = dv_grow(t->tokens, id + 1, &t->tokens_room, sizeof *grown);
-    if (grown == NULL) {
-        return no_memory(t);
-    }
-    t->tokens = grown;
-    if (id >= t->n_tokens) {
-        memset(grown + t->n_tokens, 0, (size_t)(id + 1 - t->n_tokens) * sizeof *grown);
-        t->n_tokens = id + 1;
-    }
-    return DAVY_OK;
-}
-
-static davy_result refuse_name(const dv_tokenizer *t, const char *field, dv_name name, int64_t id, const char *why) {
-    char shown[SHOWN];
-    return dv_fail(DAVY_E_FORMAT, "%s: %s: \"%s\" (id %" PRId64 ") %s", t->where, field,
-                   dv_printable(shown, sizeof shown, name.p, name.bytes), id, why);
-}
-
-davy_result dv_tokenizer_add(dv_tokenizer *t, const char *field, dv_name name, int64_t id) {
-    uint8_t *at = NULL;
-    davy_result r = take_id(t, field, id);
-    r = r < 0 ? r : dv_tokenizer_room(t, name.bytes, &at);
-    if (r < 0) {
-        return r;
-    }
-    if ((t->tokens[id].flags & DV_TOKEN_PRESENT) != 0) {
-        return refuse_name(t, field, name, id, "has an id that is taken");
-    }
-    uint64_t n = 0;
-    const bool literal = !dv_name_bytes(t, name, at, &n);
-    const uint64_t key = key_of(at, n, literal);
-    dv_slot *slot = slot_of(t, at, n, literal, key);
-    if (slot == NULL || slot->id != 0) {
-        return refuse_name(t, field, name, id, slot == NULL ? "collides with too many others" : "is there twice");
-    }
-    *slot = (dv_slot){key, (uint32_t)id + 1};
-    t->tokens[id] = (dv_token){.at = (uint32_t)t->n_bytes,
-                               .bytes = (uint32_t)n,
-                               .flags = DV_TOKEN_PRESENT | (literal ? (uint32_t)DV_TOKEN_LITERAL : 0)};
-    t->n_bytes += (int64_t)n;
-    t->n_vocabulary++;
-    return DAVY_OK;
-}
-
 /* A name's id, by way of the free end of t->bytes. */
 static davy_result look_up(dv_tokenizer *t, dv_name name, int32_t *id) {
     uint8_t *at = NULL;
@@ -223,25 +88,6 @@ static davy_result look_up(dv_tokenizer *t, dv_name name, int32_t *id) {
         *id = dv_vocabulary_find(t, at, n, literal);
     }
     return r;
-}
-
-int32_t dv_tokenizer_find_name(const dv_tokenizer *t, dv_name name) {
-    uint8_t few[256];
-    uint8_t *out = name.bytes <= sizeof few ? few : dv_calloc(name.bytes, 1);
-    const dv_added *a = dv_added_find(t, name);
-    if (a != NULL || out == NULL || !dv_utf8_valid(name.p, name.bytes)) {
-        if (out != few) {
-            dv_free(out);
-        }
-        return a != NULL ? a->id : -1;
-    }
-    uint64_t n = 0;
-    const bool literal = !dv_name_bytes(t, name, out, &n);
-    const int32_t id = dv_vocabulary_find(t, out, n, literal);
-    if (out != few) {
-        dv_free(out);
-    }
-    return id;
 }
 
 /* ---- added tokens, the end ---- */
@@ -282,7 +128,7 @@ davy_result dv_tokenizer_add_added(dv_tokenizer *t, int64_t index, dv_name conte
     int32_t known = -1;
     uint8_t *at = NULL;
     davy_result r = look_up(t, content, &known);
-    r = r < 0 ? r : take_id(t, field, flags->id);
+    r = r < 0 ? r : dv_tokenizer_take_id(t, field, flags->id);
     r = r < 0 ? r : dv_tokenizer_room(t, content.bytes, &at);
     dv_added *grown = r < 0 ? NULL : dv_grow(t->added, t->n_added + 1, &t->added_room, sizeof *grown);
     if (grown == NULL) {
@@ -291,10 +137,10 @@ davy_result dv_tokenizer_add_added(dv_tokenizer *t, int64_t index, dv_name conte
     t->added = grown;
     dv_token *token = &t->tokens[flags->id];
     if (known >= 0 && known != flags->id) {
-        return refuse_name(t, field, content, flags->id, "has another id in the vocabulary");
+        return dv_tokenizer_refuse(t, field, content, flags->id, "has another id in the vocabulary");
     }
     if ((known < 0 && (token->flags & DV_TOKEN_PRESENT) != 0) || token->added != 0) {
-        return refuse_name(t, field, content, flags->id, "has an id that is taken");
+        return dv_tokenizer_refuse(t, field, content, flags->id, "has an id that is taken");
     }
     dv_added *a = &t->added[t->n_added++];
     *a = *flags;
@@ -339,4 +185,92 @@ davy_result dv_tokenizer_add_placeholder(dv_tokenizer *t, const char *content) {
     dv_free(t->raw.order);
     t->raw = (dv_added_set){.n = 0};
     return dv_added_set_make(t, false, &t->raw);
+}
+
+/* ---- SentencePiece's pieces ---- */
+
+davy_result dv_pieces_begin(dv_tokenizer *t, int64_t n, bool prefix) {
+    t->spaces = true;
+    t->spaces_strip = prefix;
+    t->prefix = prefix ? DV_PREFIX_ALWAYS : DV_PREFIX_NEVER;
+    t->fuse_unk = true;
+    const davy_result r = dv_tokenizer_reserve(t, n, 0);
+    t->scores = r == DAVY_OK ? dv_calloc((uint64_t)n, sizeof *t->scores) : NULL;
+    return r == DAVY_OK && t->scores == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", t->where)
+                                             : r;
+}
+
+davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_vocab_piece *piece) {
+    if (piece->type < DV_PIECE_NORMAL || piece->type > DV_PIECE_BYTE ||
+        !(piece->score <= 3e38f && piece->score >= -3e38f)) {
+        return dv_fail(DAVY_E_FORMAT, "%s: piece %" PRId64 ": its type is %" PRId64 " and its score %g", t->where, id,
+                       piece->type, (double)piece->score);
+    }
+    if (piece->type == DV_PIECE_UNUSED) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: piece %" PRId64 ": unused pieces are not supported", t->where, id);
+    }
+    davy_result r = dv_tokenizer_add(t, "pieces", piece->name, id);
+    if (r < 0) {
+        return r;
+    }
+    t->scores[id] = piece->score;
+    if (piece->type != DV_PIECE_NORMAL && piece->type != DV_PIECE_USER) {
+        t->tokens[id].flags |= (uint32_t)DV_TOKEN_RESERVED;
+    }
+    if (piece->type == DV_PIECE_UNKNOWN && t->unk >= 0) {
+        return dv_fail(DAVY_E_FORMAT, "%s: pieces %d and %" PRId64 " are both the unknown one", t->where, (int)t->unk,
+                       id);
+    }
+    t->unk = piece->type == DV_PIECE_UNKNOWN ? (int32_t)id : t->unk;
+    const bool user = piece->type == DV_PIECE_USER;
+    if (user || piece->type == DV_PIECE_UNKNOWN || piece->type == DV_PIECE_CONTROL) {
+        const dv_added flags = {.id = (int32_t)id, .special = !user, .normalized = user};
+        r = dv_tokenizer_add_added(t, id, piece->name, &flags);
+    }
+    return r;
+}
+
+davy_result dv_pieces_done(dv_tokenizer *t, bool byte_fallback) {
+    t->byte_fallback = byte_fallback;
+    davy_result r = dv_tokenizer_done(t, NULL);
+    for (int b = 0; r == DAVY_OK && byte_fallback && b < 256; b++) {
+        if (t->byte_id[b] < 0) {
+            r = dv_fail(DAVY_E_FORMAT, "%s: there is no piece <0x%02X>", t->where, (unsigned)b);
+        }
+    }
+    return r == DAVY_OK && !byte_fallback && t->unk < 0
+               ? dv_fail(DAVY_E_FORMAT, "%s: there is no unknown piece", t->where)
+               : r;
+}
+
+/* ---- what a tokenizer can be asked ---- */
+
+const char *dv_tokenizer_told(const dv_tokenizer *t) {
+    return t->told;
+}
+
+int32_t dv_tokenizer_size(const dv_tokenizer *t) {
+    return (int32_t)t->n_tokens;
+}
+
+int32_t dv_tokenizer_find(const dv_tokenizer *t, const char *content) {
+    return dv_tokenizer_find_name(t, (dv_name){content, strlen(content)});
+}
+
+bool dv_tokenizer_is_special(const dv_tokenizer *t, int32_t id) {
+    return id >= 0 && id < t->n_tokens && (t->tokens[id].flags & DV_TOKEN_SPECIAL) != 0;
+}
+
+const char *dv_tokenizer_bytes(const dv_tokenizer *t, int32_t id, uint64_t *bytes) {
+    if (id < 0 || id >= t->n_tokens || (t->tokens[id].flags & DV_TOKEN_PRESENT) == 0) {
+        return NULL;
+    }
+    const dv_token *token = &t->tokens[id];
+    const dv_added *a = token->added != 0 ? &t->added[token->added - 1] : NULL;
+    if (t->spaces) {
+        *bytes = token->said_bytes;
+        return (const char *)t->bytes + token->said;
+    }
+    *bytes = a != NULL ? a->bytes : token->bytes;
+    return (const char *)t->bytes + (a != NULL ? a->at : token->at);
 }

@@ -40,6 +40,8 @@ typedef struct reading {
     bool fallback, suffix, prefix, extra, escape, rules;
 } reading;
 
+static davy_result dv_pieces_add_folder(dv_tokenizer *t, const char *folder);
+
 static davy_result bad(const dv_tokenizer *t, const char *why) {
     return dv_fail(DAVY_E_FORMAT, "%s: %s", t->where, why);
 }
@@ -324,7 +326,7 @@ static davy_result add_file(dv_tokenizer *t, const char *folder, const char *nam
     return r;
 }
 
-davy_result dv_pieces_add_folder(dv_tokenizer *t, const char *folder) {
+static davy_result dv_pieces_add_folder(dv_tokenizer *t, const char *folder) {
     const davy_result r = add_file(t, folder, "tokenizer_config.json", true);
     return r < 0 ? r : add_file(t, folder, "added_tokens.json", false);
 }

@@ -91,7 +91,7 @@ struct dv_tokenizer {
     dv_ids before, after; /* the post-processor's */
 };
 
-/* ---- making one (tokenizer.c, merges.c): vocabulary, then merges, then added tokens, then done ---- */
+/* ---- making one (tokenizer.c, vocabulary.c, bpe.c): vocabulary, then merges, then added tokens, then done ---- */
 
 typedef struct dv_name { /* a token as files write it */
     const char *p;
@@ -108,6 +108,10 @@ davy_result dv_tokenizer_merge_line(dv_tokenizer *t, int64_t index, dv_name line
 davy_result dv_tokenizer_add_added(dv_tokenizer *t, int64_t index, dv_name content, const dv_added *flags);
 davy_result dv_tokenizer_done(dv_tokenizer *t, const char *unk_token);
 int32_t dv_tokenizer_find_name(const dv_tokenizer *t, dv_name name);
+/* Room for a token with that id. Ids come in any order and leave holes. */
+davy_result dv_tokenizer_take_id(dv_tokenizer *t, const char *field, int64_t id);
+/* DAVY_E_FORMAT: FILE: FIELD: "name" (id) why. */
+davy_result dv_tokenizer_refuse(const dv_tokenizer *t, const char *field, dv_name name, int64_t id, const char *why);
 davy_result dv_tokenizer_room(dv_tokenizer *t, uint64_t n, uint8_t **at); /* behind t->bytes; t->n_bytes stays */
 davy_result dv_spaces_finish(dv_tokenizer *t);                            /* pieces.c */
 
@@ -129,7 +133,6 @@ davy_result dv_pieces_begin(dv_tokenizer *t, int64_t n, bool prefix);
 davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_vocab_piece *piece);
 davy_result dv_pieces_done(dv_tokenizer *t, bool byte_fallback);
 /* The tokens of a folder's tokenizer_config.json and added_tokens.json; before done. */
-davy_result dv_pieces_add_folder(dv_tokenizer *t, const char *folder);
 davy_result dv_tokenizer_open_model(dv_source *source, const char *folder, dv_tokenizer **out); /* folder NULL: none */
 
 /* A name as bytes into out (room for name.bytes); false: it is literal and out holds it as it is. */
@@ -144,7 +147,6 @@ bool dv_token_is(const dv_tokenizer *t, const dv_token *token, const uint8_t *p,
 enum { DV_MAX_PROBES = 1000 };
 
 int32_t dv_vocabulary_find(const dv_tokenizer *t, const void *bytes, uint64_t n, bool literal); /* -1: none */
-const dv_merge *dv_merge_find(const dv_tokenizer *t, uint32_t left, uint32_t right);            /* NULL: none */
 
 davy_result dv_added_set_make(const dv_tokenizer *t, bool normalized, dv_added_set *set);
 const dv_added *dv_added_find(const dv_tokenizer *t, dv_name content); /* NULL: none */

@@ -29,16 +29,13 @@ dv_vlm_act dv_cfg_act(const dv_cfg *c, const char *key, dv_vlm_act fallback);
 /* Sets *c->r with "FILE: PATHkey: why". */
 void dv_cfg_fail(const dv_cfg *c, davy_result code, const char *key, const char *why);
 
-/* The parts, one file each. */
-void dv_vlm_read_text(const dv_cfg *root, dv_vlm_config *out); /* config_text.c */
-void dv_vlm_read_nanochat(const dv_cfg *root, dv_vlm_config *out);
-void dv_vlm_read_vision(const dv_cfg *root, dv_vlm_config *out); /* config_vision.c */
-void dv_vlm_read_tokens(const dv_cfg *root, dv_vlm_config *out); /* config_tokens.c */
+/* The parts. */
+void dv_vlm_read_vision(const dv_cfg *root, dv_vlm_config *out);
 void dv_vlm_read_generation(const dv_cfg *generation, dv_vlm_config *out);
-void dv_vlm_picture_defaults(dv_vlm_config *out); /* config_picture.c */
+void dv_vlm_picture_defaults(dv_vlm_config *out);
 void dv_vlm_read_picture(const dv_cfg *preprocessor, dv_vlm_config *out);
 void dv_vlm_read_video(const dv_cfg *video, dv_vlm_config *out);
 /* What must agree between the parts, and what follows from them (grid, tokens_per_tile, full). */
-davy_result dv_vlm_config_finish(const char *file, dv_vlm_config *c); /* config_check.c */
+davy_result dv_vlm_config_finish(const char *file, dv_vlm_config *c);
 
 #endif

@@ -1,12 +1,518 @@
-/* decoder.c - memory and passes of the language model. */
+/* decoder.c - memory and passes of the language model, on the CPU and on a GPU: prompts, single tokens, and rows of several
+ * sequences in one pass. decoder_build.c puts the layers together. */
 #include "core/vlm/decoder.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/vlm/decoder_priv.h"
 #include "core/vlm/positions.h"
+
+static void dv_decoder_cuda_settle(dv_decoder *d);
+static davy_result dv_decoder_rows_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n);
+static davy_result dv_decoder_rows_run(dv_decoder *d, const dv_decoder_rows *in);
+static void dv_decoder_cap(const dv_decoder *d, float *logits);
+static davy_result dv_decoder_check_ids(const dv_decoder *d, const int32_t *ids, const int32_t *vector, int64_t n);
+
+int64_t dv_decoder_few_rows(const dv_decoder *d) {
+    return d->few_rows;
+}
+
+int64_t dv_decoder_chunk(const dv_decoder *d) {
+    return d->chunk;
+}
+
+/* Rows from `place` on of a sequence: where the next pass finds them in its pages. */
+static davy_result dv_decoder_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n) {
+    if (d->queue != NULL) {
+        return dv_decoder_rows_turn_to(d, sequence, place, n);
+    }
+    memcpy(d->one_table, dv_decoder_table(d, sequence), (size_t)d->each * sizeof *d->one_table);
+    for (int64_t i = 0; i < n; i++) {
+        d->place[i] = (int32_t)(place + i);
+    }
+    return DAVY_OK;
+}
+
+davy_result dv_decoder_few(dv_decoder *d, const dv_decoder_rows *in, const float **logits) {
+    const dv_vlm_text *t = &d->config->text;
+    davy_result r = dv_decoder_check_ids(d, in->ids, NULL, in->n);
+    *logits = NULL;
+    if (r < 0 || d->queue != NULL) {
+        return r < 0 ? r : dv_decoder_rows_run(d, in);
+    }
+    for (int64_t i = 0; i < in->n; i++) {
+        dv_vlm_matrix_row(d->weights, &d->weights->embed, in->ids[i], d->x + i * t->hidden);
+        d->sequence[i] = in->sequence != NULL ? in->sequence[i] : 0;
+        d->place[i] = in->place[i];
+        d->deep_rows[i] = -1;
+    }
+    memcpy(d->positions, in->positions, (size_t)(in->n * d->axes) * sizeof *d->positions);
+    dv_decoder_point(&d->few, d);
+    r = dv_row_program_place(&d->few.body, in->n, 0);
+    r = r < 0 ? r : dv_row_program_run(&d->few.body, NULL, NULL);
+    for (int64_t i = 0; r == DAVY_OK && i < in->n; i++) {
+        dv_decoder_cap(d, d->logits + i * t->vocab);
+    }
+    *logits = d->logits;
+    return r;
+}
+
+/* ---- a decoder's passes on a GPU: small numbers go up, and logits, or the one id that is asked for, come down. ---- */
+
+enum { LEAST_LIMIT = 512 };
+
+struct dv_decoder_cuda {
+    dv_space host;
+    int32_t *ids, *deep_rows; /* as they go up */
+    float *logits;            /* as they came down */
+    dv_decoder_pass *last;
+    int64_t limit; /* tokens that the step can see: kernels that share far more among them are slower */
+    dv_gpu_completion_ring *told;
+    uint32_t steps; /* begun, and one more; each tells its number's id */
+    dv_gpu_readback *best_mail;
+    dvk_candidates best;
+    /* The last step was begun before it was asked for, behind `ahead`, whose id is not known here until the one before it
+     * has told. */
+    dv_decoder_token ahead;
+    bool is_ahead;
+    int32_t never[DV_DECODER_NEVER];
+    int64_t n_never;
+};
+
+static davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *desc) {
+    dv_decoder_cuda *c = dv_calloc(1, sizeof *c);
+    d->cuda = c;
+    if (c == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    c->limit = d->context;
+    c->steps = 1;
+    const dv_want wants[] = {{&c->ids, (uint64_t)d->chunk * 4},
+                             {&c->deep_rows, (uint64_t)d->chunk * 4},
+                             {&c->logits, (uint64_t)d->config->text.vocab * 4}};
+    davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", wants, DV_ARRAY_LEN(wants));
+    r = r < 0 ? r : dv_gpu_queue_take(desc->gpu, NULL, &d->queue);
+    r = r < 0 ? r : dv_gpu_completion_ring_create(desc->gpu, &c->told);
+    d->step.told = r < 0 ? NULL : dv_gpu_completion_ring_data(c->told);
+    return r < 0 ? r : dv_gpu_readback_create(desc->gpu, sizeof c->best, &c->best_mail);
+}
+
+static void dv_decoder_cuda_release(dv_decoder *d) {
+    dv_decoder_cuda *c = d->cuda;
+    if (c == NULL) {
+        return;
+    }
+    if (d->queue != NULL) {
+        dv_decoder_cuda_settle(d);
+        dv_gpu_queue_give(d->queue);
+    }
+    dv_gpu_completion_ring_release(c->told);
+    dv_gpu_readback_release(c->best_mail);
+    dv_space_release(&c->host);
+    dv_free(c);
+}
+
+/* After a failure: what is enqueued still reads and writes. */
+static void dv_decoder_cuda_settle(dv_decoder *d) {
+    davy_error_info saved;
+    dv_error_get(&saved);
+    d->cuda->is_ahead = false;
+    dv_gpu_queue_wait(d->queue, NULL, NULL);
+    dv_error_set(&saved);
+}
+
+/* The token that was begun ahead is not wanted any more. */
+static void dv_decoder_cuda_forget(dv_decoder *d) {
+    d->cuda->is_ahead = false;
+}
+
+/* ---- several tokens ---- */
+
+/* Vectors of pictures that lie one behind the other are copied together. */
+static davy_result place_vectors(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
+    const int64_t width = d->config->text.hidden;
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && in->vector != NULL && i < n;) {
+        const int32_t *row = in->vector + at + i;
+        int64_t run = 1;
+        while (row[0] >= 0 && i + run < n && row[run] == row[run - 1] + 1) {
+            run++;
+        }
+        if (row[0] >= 0) {
+            r = dv_gpu_copy(d->queue, d->x + i * width, d->queue->gpu, in->vectors + row[0] * width,
+                            (uint64_t)(run * width) * sizeof *d->x);
+        }
+        i += run;
+    }
+    return r;
+}
+
+static davy_result load_rows(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
+    dv_decoder_cuda *c = d->cuda;
+    const int32_t n_deep = d->config->vision.n_deepstack;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t row = in->vector != NULL ? in->vector[at + i] : -1;
+        c->ids[i] = row < 0 ? in->ids[at + i] : 0;
+        c->deep_rows[i] = in->deep != NULL ? row : -1;
+    }
+    davy_result r = dv_gpu_upload(d->queue, d->ids, c->ids, (uint64_t)n * sizeof *d->ids);
+    r = r < 0 ? r
+              : dv_gpu_upload(d->queue, d->positions, in->positions + at * d->axes,
+                              (uint64_t)(n * d->axes) * sizeof *d->positions);
+    if (r == DAVY_OK && n_deep > 0) {
+        r = dv_gpu_upload(d->queue, d->deep_rows, c->deep_rows, (uint64_t)n * sizeof *d->deep_rows);
+    }
+    for (int32_t k = 0; k < n_deep && in->deep != NULL; k++) {
+        d->deep[k] = in->deep[k];
+    }
+    return r;
+}
+
+static davy_result run_several(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
+    dv_decoder_pass *p = n <= DV_PROGRAM_FEW && d->sequences == 0 ? &d->few : &d->many;
+    davy_result r = load_rows(d, in, at, n);
+    r = r < 0 || d->sequences == 0 ? r : dv_decoder_turn_to(d, in->sequence, in->past + at, n);
+    r = r < 0 ? r : dv_row_program_place(&p->words, n, 0);
+    r = r < 0 ? r : dv_row_program_run(&p->words, NULL, NULL);
+    r = r < 0 ? r : place_vectors(d, in, at, n);
+    dv_decoder_point(p, d);
+    r = r < 0 ? r : dv_row_program_place(&p->body, n, in->past + at);
+    d->cuda->last = p;
+    return r < 0 ? r : dv_row_program_run(&p->body, in->cancel, in->user);
+}
+
+/* ---- one token ---- */
+
+/* What a step reads, and x of its token. */
+static davy_result place_token(dv_decoder *d, int32_t id, int64_t past, const int32_t *positions) {
+    const dv_decoder_cuda *c = d->cuda;
+    int32_t numbers[DV_TOKEN_NUMBERS] = {0};
+    numbers[DV_TOKEN_ID] = id;
+    numbers[DV_TOKEN_COUNT] = (int32_t)c->steps;
+    numbers[DV_TOKEN_PLACE] = (int32_t)past;
+    for (int32_t i = 0; i < d->axes; i++) {
+        numbers[DV_TOKEN_POSITIONS + i] = positions[i];
+    }
+    for (int64_t i = 0; i < DV_TOKEN_NEVERS; i++) {
+        numbers[DV_TOKEN_NEVER + i] = i < c->n_never ? c->never[i] : -1;
+    }
+    const davy_result r = dv_gpu_upload(d->queue, d->token, numbers, sizeof numbers);
+    return r < 0 ? r : dv_row_program_repeat(&d->step.words);
+}
+
+/* The step of a token behind `past` others. */
+static davy_result run_step(dv_decoder *d, int64_t past) {
+    dv_decoder_cuda *c = d->cuda;
+    int64_t limit = LEAST_LIMIT;
+    while (limit <= past) {
+        limit *= 2;
+    }
+    limit = dv_min(limit, d->context);
+    davy_result r = DAVY_OK;
+    if (limit > c->limit || 4 * limit <= c->limit) {
+        r = dv_row_program_limit(&d->step.body, limit);
+        c->limit = limit;
+    }
+    r = r < 0 ? r : dv_row_program_repeat(&d->step.body);
+    return r < 0 ? r : dv_gpu_completion_ring_mark(c->told, d->queue, c->steps++);
+}
+
+static davy_result dv_decoder_cuda_pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
+    dv_decoder_cuda *c = d->cuda;
+    const bool word = in->vector == NULL || in->vector[at] < 0;
+    c->is_ahead = false;
+    c->last = &d->step;
+    if (n > 1 || !word || d->sequences > 0) {
+        return run_several(d, in, at, n);
+    }
+    davy_result r = place_token(d, word ? in->ids[at] : 0, in->past + at, in->positions + at * d->axes);
+    return r < 0 ? r : run_step(d, in->past + at);
+}
+
+static davy_result dv_decoder_cuda_logits(dv_decoder *d, int64_t n, float **logits) {
+    dv_decoder_cuda *c = d->cuda;
+    davy_result r = DAVY_OK;
+    if (c->last != &d->step) {
+        r = dv_row_program_place(&c->last->head, n, 0);
+        r = r < 0 ? r : dv_row_program_run(&c->last->head, NULL, NULL);
+    }
+    *logits = c->logits;
+    return r < 0 ? r
+                 : dv_gpu_download(d->queue, c->logits, d->logits, (uint64_t)d->config->text.vocab * sizeof *c->logits);
+}
+
+/* ---- greedy answers ---- */
+
+bool dv_decoder_draws(const dv_decoder *d) {
+    return d->queue != NULL && !(d->config->text.softcap > 0);
+}
+
+davy_result dv_decoder_drawn(int32_t id) {
+    return id >= 0 ? DAVY_OK : dv_fail(DAVY_E_INTERNAL, "the model's logits hold NaN, or no largest number");
+}
+
+/* Not where what was begun is of other tokens, or other ids may not be taken. */
+static bool begun(const dv_decoder_cuda *c, const dv_decoder_token *t) {
+    return c->is_ahead && c->ahead.id == t->id && c->ahead.past == t->past && c->ahead.position == t->position &&
+           c->n_never == t->n_never && (t->n_never == 0 || memcmp(c->never, t->never, (size_t)t->n_never * 4) == 0);
+}
+
+davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *t, int32_t *next) {
+    dv_decoder_cuda *c = d->cuda;
+    davy_result r = DAVY_OK;
+    if (t->past < 0 || t->past >= d->context) {
+        return dv_fail(DAVY_E_CONTEXT_FULL, "1 token behind %lld is more than the context of %lld tokens",
+                       (long long)t->past, (long long)d->context);
+    }
+    if (!begun(c, t)) {
+        const int32_t positions[3] = {t->position, t->position, t->position};
+        c->n_never = t->n_never;
+        for (int64_t i = 0; i < t->n_never; i++) {
+            c->never[i] = t->never[i];
+        }
+        r = place_token(d, t->id, t->past, positions);
+        r = r < 0 ? r : run_step(d, t->past);
+    }
+    const uint32_t step = c->steps - 1;
+    c->is_ahead = false;
+    const bool goes_on = t->past + 1 < d->context;
+    if (goes_on) {
+        r = r < 0 ? r : run_step(d, t->past + 1);
+    }
+    r = r < 0 ? r : dv_gpu_completion_ring_read(c->told, d->queue, step, next);
+    if (r < 0) {
+        dv_decoder_cuda_settle(d);
+        return r;
+    }
+    r = dv_decoder_drawn(*next);
+    if (r < 0) {
+        return r;
+    }
+    c->ahead = (dv_decoder_token){.id = *next, .position = t->position + 1, .past = t->past + 1};
+    c->is_ahead = goes_on;
+    c->last = &d->step;
+    return DAVY_OK;
+}
+
+/* ---- answers that are drawn from the largest logits ---- */
+
+bool dv_decoder_gives_best(const dv_decoder *d) {
+    return dv_decoder_draws(d) && d->step.best.n > 0;
+}
+
+davy_result dv_decoder_best(dv_decoder *d, const dv_decoder_token *t, const dvk_candidates **best) {
+    dv_decoder_cuda *c = d->cuda;
+    const int32_t positions[3] = {t->position, t->position, t->position};
+    if (t->past < 0 || t->past >= d->context) {
+        return dv_fail(DAVY_E_CONTEXT_FULL, "1 token behind %lld is more than the context of %lld tokens",
+                       (long long)t->past, (long long)d->context);
+    }
+    c->is_ahead = false;
+    c->last = &d->step;
+    davy_result r = place_token(d, t->id, t->past, positions);
+    r = r < 0 ? r : run_step(d, t->past);
+    r = r < 0 ? r : dv_row_program_repeat(&d->step.best);
+    r = r < 0 ? r : dv_gpu_readback_send(c->best_mail, d->queue, d->candidates);
+    r = r < 0 ? r : dv_gpu_readback_read(c->best_mail, &c->best);
+    if (r < 0) {
+        dv_decoder_cuda_settle(d);
+        return r;
+    }
+    *best = &c->best;
+    return c->best.n >= 0 ? DAVY_OK : dv_decoder_drawn(-1);
+}
+
+davy_result dv_decoder_rest(dv_decoder *d, const float **logits) {
+    float *all = NULL;
+    const davy_result r = dv_decoder_cuda_logits(d, 1, &all);
+    *logits = all;
+    return r;
+}
+
+/* ---- tokens that say where they belong, on a GPU: a recorded pass of a fixed number of rows, so that what
+ * a row gives does not depend on how many others there are. Rows that nobody needs lie where nobody reads: behind the last
+ * one, or in a sequence of their own. What is drawn comes down by itself; logits stay unless somebody asks. ---- */
+
+enum { NEVER = DV_DECODER_NEVER };
+
+struct dv_decoder_rows_cuda {
+    dv_space host;
+    int32_t *numbers;      /* as they go up */
+    int32_t *table, *sent; /* of pages: as the caller has them, as the GPU does */
+    int32_t *ids;          /* as they came down */
+    float *logits;         /* of one row */
+    dv_gpu_readback *mail;
+    int64_t limit; /* positions that the pass can see, where there are no pages */
+};
+
+/* In `named`: what goes up, in this order, then what comes down. */
+static int64_t at_positions(const dv_decoder *d) {
+    return 3 * d->few_rows;
+}
+
+static int64_t at_never(const dv_decoder *d) {
+    return at_positions(d) + d->axes * d->few_rows;
+}
+
+static int64_t at_drawn(const dv_decoder *d) {
+    return at_never(d) + NEVER;
+}
+
+static int64_t tables(const dv_decoder *d) {
+    return d->sequences > 0 ? (d->sequences + 1) * d->each : 0;
+}
+
+/* of `named` */
+static int64_t dv_decoder_rows_numbers(const dv_decoder *d) {
+    return at_drawn(d) + d->few_rows;
+}
+
+/* after plan_memory: where the pass reads them */
+static void dv_decoder_rows_place(dv_decoder *d) {
+    dv_decoder_pass *p = &d->rows;
+    p->each = true;
+    p->ids = d->named;
+    p->positions = d->named + at_positions(d);
+    p->never = d->named + at_never(d);
+    p->drawn = d->named + at_drawn(d);
+    p->rows = (dvk_paging){.table = d->sequences > 0 ? d->table : NULL,
+                           .sequence = d->sequences > 0 ? d->named + d->few_rows : NULL,
+                           .position = d->named + 2 * d->few_rows,
+                           .each = d->each,
+                           .page = DVK_PAGE};
+}
+
+static davy_result dv_decoder_rows_open(dv_decoder *d, const dv_decoder_desc *desc) {
+    dv_decoder_rows_cuda *c = dv_calloc(1, sizeof *c);
+    d->rows_cuda = c;
+    if (c == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    c->limit = d->cache_rows;
+    const int64_t places = dv_max(d->chunk, at_drawn(d));
+    const dv_want wants[] = {{&c->numbers, (uint64_t)places * 4},
+                             {&c->table, (uint64_t)tables(d) * 4},
+                             {&c->sent, (uint64_t)tables(d) * 4},
+                             {&c->ids, (uint64_t)d->few_rows * 4},
+                             {&c->logits, (uint64_t)d->config->text.vocab * 4}};
+    davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", wants, DV_ARRAY_LEN(wants));
+    r = r < 0 ? r : dv_gpu_readback_create(desc->gpu, (uint32_t)d->few_rows * sizeof(int32_t), &c->mail);
+    if (r == DAVY_OK && d->sequences > 0) {
+        memset(c->table, 0, (size_t)tables(d) * sizeof *c->table);
+        memset(c->sent, 0xff, (size_t)tables(d) * sizeof *c->sent);
+        c->table[d->sequences * d->each] = (int32_t)desc->pages; /* the one of rows that nobody needs */
+    }
+    return r;
+}
+
+static void dv_decoder_rows_release(dv_decoder *d) {
+    dv_decoder_rows_cuda *c = d->rows_cuda;
+    if (c != NULL) {
+        dv_gpu_readback_release(c->mail);
+        dv_space_release(&c->host);
+        dv_free(c);
+    }
+}
+
+int32_t *dv_decoder_table(dv_decoder *d, int64_t sequence) {
+    return (d->queue != NULL ? d->rows_cuda->table : d->table) + sequence * d->each;
+}
+
+static davy_result dv_decoder_rows_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n) {
+    int32_t *places = d->rows_cuda->numbers;
+    for (int64_t i = 0; i < n; i++) {
+        places[i] = (int32_t)(place + i);
+    }
+    const davy_result r = dv_gpu_upload(d->queue, d->place, places, (uint64_t)n * sizeof *places);
+    return r < 0 ? r
+                 : dv_gpu_upload(d->queue, d->one_table, dv_decoder_table(d, sequence),
+                                 (uint64_t)d->each * sizeof *d->one_table);
+}
+
+/* ---- the pass ---- */
+
+static davy_result send_table(dv_decoder *d) {
+    dv_decoder_rows_cuda *c = d->rows_cuda;
+    const size_t bytes = (size_t)tables(d) * sizeof *c->table;
+    if (bytes == 0 || memcmp(c->table, c->sent, bytes) == 0) {
+        return DAVY_OK;
+    }
+    memcpy(c->sent, c->table, bytes);
+    return dv_gpu_upload(d->queue, d->table, c->table, bytes);
+}
+
+static davy_result send_rows(dv_decoder *d, const dv_decoder_rows *in) {
+    dv_decoder_rows_cuda *c = d->rows_cuda;
+    const int64_t rows = d->few_rows;
+    for (int64_t i = 0; i < rows; i++) {
+        const bool real = i < in->n;
+        const int64_t spare = d->sequences > 0 ? i - in->n : in->place[in->n - 1] + 1 + i - in->n;
+        c->numbers[i] = real ? in->ids[i] : 0;
+        c->numbers[rows + i] = (int32_t)(!real ? d->sequences : in->sequence != NULL ? in->sequence[i] : 0);
+        c->numbers[2 * rows + i] = real ? in->place[i] : (int32_t)spare;
+        for (int32_t a = 0; a < d->axes; a++) {
+            c->numbers[at_positions(d) + i * d->axes + a] = real ? in->positions[i * d->axes + a] : 0;
+        }
+    }
+    for (int64_t i = 0; i < NEVER; i++) {
+        c->numbers[at_never(d) + i] = i < in->n_never ? in->never[i] : -1;
+    }
+    return dv_gpu_upload(d->queue, d->named, c->numbers, (uint64_t)at_drawn(d) * sizeof *c->numbers);
+}
+
+/* With pages the kernels are those for the longest sequence, whoever is there. */
+static davy_result set_limit(dv_decoder *d, const dv_decoder_rows *in) {
+    dv_decoder_rows_cuda *c = d->rows_cuda;
+    int64_t limit = LEAST_LIMIT;
+    while (limit < in->place[in->n - 1] + d->few_rows) {
+        limit *= 2;
+    }
+    limit = dv_min(limit, d->cache_rows);
+    if (d->sequences > 0 || (limit <= c->limit && 4 * limit > c->limit)) {
+        return DAVY_OK;
+    }
+    c->limit = limit;
+    return dv_row_program_limit(&d->rows.body, limit);
+}
+
+static davy_result dv_decoder_rows_run(dv_decoder *d, const dv_decoder_rows *in) {
+    dv_decoder_rows_cuda *c = d->rows_cuda;
+    dv_decoder_cuda_forget(d);
+    davy_result r = send_table(d);
+    r = r < 0 ? r : send_rows(d, in);
+    r = r < 0 ? r : set_limit(d, in);
+    r = r < 0 ? r : dv_row_program_repeat(&d->rows.body);
+    r = r < 0 ? r : dv_gpu_readback_send(c->mail, d->queue, d->rows.drawn);
+    if (r < 0) {
+        dv_decoder_cuda_settle(d);
+    }
+    return r;
+}
+
+davy_result dv_decoder_few_ids(dv_decoder *d, const int32_t **ids) {
+    *ids = d->rows_cuda->ids;
+    const davy_result r = dv_gpu_readback_read(d->rows_cuda->mail, d->rows_cuda->ids);
+    if (r < 0) {
+        dv_decoder_cuda_settle(d);
+    }
+    return r;
+}
+
+davy_result dv_decoder_few_logits(dv_decoder *d, int64_t row, const float **logits) {
+    const int64_t vocab = d->config->text.vocab;
+    float *to = d->rows_cuda->logits;
+    const davy_result r = dv_gpu_download(d->queue, to, d->logits + row * vocab, (uint64_t)vocab * sizeof *to);
+    if (r == DAVY_OK) {
+        dv_decoder_cap(d, to);
+    }
+    *logits = to;
+    return r;
+}
+
+/* ---- memory and passes of the language model. ---- */
 
 enum { CHUNK = 256, CUDA_CHUNK = 1024 };
 
@@ -168,7 +674,7 @@ uint64_t dv_decoder_bytes(const dv_decoder *d) {
 
 /* ---- passes ---- */
 
-static void load_rows(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
+static void load_input(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
     const int64_t width = d->config->text.hidden;
     for (int64_t i = 0; i < n; i++) {
         const int32_t row = in->vector != NULL ? in->vector[at + i] : -1;
@@ -191,21 +697,22 @@ static davy_result pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, i
     if (d->queue != NULL) {
         return dv_decoder_cuda_pass(d, in, at, n);
     }
-    load_rows(d, in, at, n);
+    load_input(d, in, at, n);
     dv_decoder_point(p, d);
     davy_result r = d->sequences > 0 ? dv_decoder_turn_to(d, in->sequence, in->past + at, n) : DAVY_OK;
     r = r < 0 ? r : dv_row_program_place(&p->body, n, in->past + at);
     return r < 0 ? r : dv_row_program_run(&p->body, in->cancel, in->user);
 }
 
-void dv_decoder_cap(const dv_decoder *d, float *logits) {
+static void dv_decoder_cap(const dv_decoder *d, float *logits) {
     const double cap = d->config->text.softcap;
     for (int64_t i = 0; cap > 0 && i < d->config->text.vocab; i++) {
         logits[i] = (float)(cap * tanh((double)logits[i] / cap));
     }
 }
 
-davy_result dv_decoder_check_ids(const dv_decoder *d, const int32_t *ids, const int32_t *vector, int64_t n) {
+/* Whether these are words of this model. */
+static davy_result dv_decoder_check_ids(const dv_decoder *d, const int32_t *ids, const int32_t *vector, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         const bool word = vector == NULL || vector[i] < 0;
         if (word && (ids[i] < 0 || ids[i] >= d->config->text.vocab)) {

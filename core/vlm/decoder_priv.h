@@ -62,27 +62,6 @@ struct dv_decoder {
 davy_result dv_decoder_build(dv_decoder *d, dv_decoder_pass *pass, dv_row_program_desc *desc);
 void dv_decoder_point(dv_decoder_pass *pass, const dv_decoder *d); /* to the features of this picture */
 
-/* Whether these are words of this model. */
-davy_result dv_decoder_check_ids(const dv_decoder *d, const int32_t *ids, const int32_t *vector, int64_t n);
-void dv_decoder_cap(const dv_decoder *d, float *logits);
-/* Rows from `place` on of a sequence: where the next pass finds them in its pages. */
-davy_result dv_decoder_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n);
-
-davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *desc);
-void dv_decoder_cuda_release(dv_decoder *d);
-davy_result dv_decoder_cuda_pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n);
-davy_result dv_decoder_cuda_logits(dv_decoder *d, int64_t n, float **logits);
-/* After a failure: what is enqueued still reads and writes. */
-void dv_decoder_cuda_settle(dv_decoder *d);
-/* The token that was begun ahead is not wanted any more. */
-void dv_decoder_cuda_forget(dv_decoder *d);
-
-davy_result dv_decoder_rows_open(dv_decoder *d, const dv_decoder_desc *desc);
-void dv_decoder_rows_release(dv_decoder *d);
-int64_t dv_decoder_rows_numbers(const dv_decoder *d); /* of `named` */
-void dv_decoder_rows_place(dv_decoder *d);            /* after plan_memory: where the pass reads them */
-davy_result dv_decoder_rows_turn_to(dv_decoder *d, int64_t sequence, int64_t place, int64_t n);
 struct dv_decoder_rows;
-davy_result dv_decoder_rows_run(dv_decoder *d, const struct dv_decoder_rows *in);
 
 #endif

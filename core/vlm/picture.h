@@ -71,8 +71,6 @@ void dv_picture_free(dv_rgb8 *p);
 
 /* Parts. */
 davy_result dv_picture_allocate(int64_t width, int64_t height, dv_rgb8 *out);
-davy_result dv_picture_plan_tiles(const dv_vlm_config *c, const dv_picture_options *o, dv_picture_plan *p);
-davy_result dv_picture_plan_smart(const dv_vlm_config *c, const dv_picture_options *o, dv_picture_plan *p);
 
 /* Cuts an 8-bit picture into patches of side `patch`, merge x merge neighbours behind one another; f frames of one size
  * go into each patch. table[colour][value] are the normalised numbers. */
@@ -83,6 +81,5 @@ typedef struct dv_patchify {
     float *out;
     uint8_t *bytes; /* instead of out: as they are in the picture */
 } dv_patchify;
-void dv_patchify_run(const dv_patchify *p, dv_pool *pool);
 
 #endif

@@ -1,4 +1,5 @@
-/* row_row_program.c - steps with their arguments, kept where they can be changed between runs. */
+/* row_program.c - steps with their arguments, kept where they can change between runs; for how many rows they run; and the run
+ * on the threads of a pool. row_program_cuda.c runs them on a GPU. */
 #include "core/vlm/row_program.h"
 
 #include <string.h>
@@ -7,11 +8,145 @@
 #include "core/base/mem.h"
 #include "core/vlm/row_program_priv.h"
 
-enum { ALIGN = 64, DEVICE_ALIGN = 256 };
+static void dv_row_program_convert(dv_row_program *p, dvk_rows x, dvk_rows y, int64_t dim);
 
-davy_result dv_row_program_no_memory(void) {
-    return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+static void *moved(void *base, const dvk_rows *rows, int64_t by) {
+    return dv_rows_at((dvk_rows){.data = base, .form = rows->form}, by * rows->row).data;
 }
+
+static void place_norm(dv_prog_item *item, int64_t m, int64_t rows, int64_t past) {
+    item->a.norm.m = m;
+    if (item->at == DV_AT_LAST) {
+        item->a.norm.x.data = moved(item->base[0], &item->a.norm.x, rows - 1);
+    } else if (item->at == DV_AT_PAST) {
+        item->a.norm.y.data = moved(item->base[0], &item->a.norm.y, past);
+    }
+}
+
+static void place_qkv(dv_prog_item *item, int64_t m, int64_t past) {
+    dvk_rope_qkv_args *a = &item->a.qkv;
+    a->m = m;
+    if (item->at == DV_AT_PAST) {
+        a->k_to.data = moved(item->base[0], &a->k_to, past);
+        a->v_to.data = moved(item->base[1], &a->v_to, past);
+    }
+}
+
+static void place_item(dv_prog_item *item, int64_t rows, int64_t past) {
+    const int64_t m = item->at == DV_AT_LAST || item->at == DV_AT_ONE ? 1 : rows / item->divide;
+    switch (item->kind) {
+    case ITEM_LINEAR:
+        item->a.linear.m = m;
+        if (item->at == DV_AT_LAST) {
+            item->a.linear.x.data = moved(item->base[0], &item->a.linear.x, rows - 1);
+        }
+        break;
+    case ITEM_NORM:
+        place_norm(item, m, rows, past);
+        break;
+    case ITEM_CONVERT:
+        item->a.convert.m = m;
+        break;
+    case ITEM_TABLE:
+        item->a.table.m = m;
+        break;
+    case ITEM_ROPE:
+        item->a.rope.m = m;
+        if (item->at == DV_AT_PAST) {
+            item->a.rope.y.data = moved(item->base[0], &item->a.rope.y, past);
+        }
+        break;
+    case ITEM_ROPE_QKV:
+        place_qkv(item, m, past);
+        break;
+    case ITEM_ATTENTION:
+        item->a.attention.m = m;
+        if (item->a.attention.in.position == NULL) {
+            item->a.attention.past = item->at == DV_AT_PAST ? past : 0;
+            item->a.attention.keys = item->a.attention.past + m;
+        } else if (item->at == DV_AT_PAST) {
+            item->a.attention.keys = past + m;
+        }
+        break;
+    case ITEM_ATTENTION_NEW:
+        item->a.fresh.a.m = m;
+        break;
+    case ITEM_ADD:
+        item->a.add.m = m;
+        break;
+    case ITEM_EMBED:
+        item->a.embed.m = m;
+        break;
+    case ITEM_GATHER:
+    case ITEM_ATTENTION_OUT:
+    case ITEM_ARGMAX:
+    case ITEM_NEXT_TOKEN:
+    case ITEM_CANDIDATES:
+    case ITEM_PATCHES:
+        break;
+    }
+}
+
+davy_result dv_row_program_place(dv_row_program *p, int64_t rows, int64_t past) {
+    for (int64_t i = 0; i < p->n; i++) {
+        place_item(p->items[i], rows, past);
+    }
+    return p->queue != NULL ? dv_prog_cuda_choose(p) : DAVY_OK;
+}
+
+/* ---- a program on the threads of a pool. ---- */
+
+static void dv_prog_cpu_choose(dv_row_program *p, dv_prog_item *item) {
+    const char *op = dv_item_op(item);
+    const dvk_dtype compute = p->compute == DVK_F32 ? DVK_F32 : DVK_BF16;
+    const bool large = item->kind == ITEM_LINEAR || item->kind == ITEM_ATTENTION;
+    const bool plain = item->kind == ITEM_LINEAR && p->plain;
+    item->step = (dv_parallel_step){.kernel = plain ? dvk_find(op, "ref") : dvk_choose(op, &item->a, p->cpu, compute),
+                                    .args = &item->a,
+                                    .alone = p->rows == 1 && !large};
+    if (item->step.kernel == NULL) {
+        p->r = dv_fail(DAVY_E_INTERNAL, "captioning: the CPU has no \"%s\"", op);
+    }
+}
+
+static davy_result dv_prog_cpu_finish(dv_row_program *p) {
+    dv_parallel_step *list = dv_calloc((uint64_t)dv_max(1, p->n), sizeof *list);
+    p->steps = list != NULL ? dv_calloc((uint64_t)p->n_cuts + 1, sizeof(dv_steps *)) : NULL;
+    davy_result r = p->steps != NULL ? DAVY_OK : dv_row_program_no_memory();
+    int64_t from = 0;
+    for (int64_t i = 0; r == DAVY_OK && i <= p->n_cuts; i++) {
+        const int64_t to = i < p->n_cuts ? p->cuts[i] : p->n;
+        for (int64_t k = from; k < to; k++) {
+            list[k - from] = p->items[k]->step;
+        }
+        r = dv_steps_create(p->pool, list, to - from, &p->steps[i]);
+        from = to;
+    }
+    dv_free(list);
+    return r;
+}
+
+/* After the arguments are in place. */
+static davy_result dv_prog_cpu_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user) {
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i <= p->n_cuts; i++) {
+        const bool stop = i > 0 && cancel != NULL && cancel(user) != 0;
+        r = stop ? dv_fail(DAVY_E_CANCELLED, "cancelled") : dv_steps_run(p->steps[i]);
+    }
+    return r;
+}
+
+static void dv_prog_cpu_clear(dv_row_program *p) {
+    for (int64_t i = 0; p->steps != NULL && i <= p->n_cuts; i++) {
+        dv_steps_release(p->steps[i]);
+    }
+    dv_free(p->steps);
+    p->steps = NULL;
+}
+
+/* ---- steps with their arguments, kept where they can be changed between runs. ---- */
+
+enum { ALIGN = 64, DEVICE_ALIGN = 256 };
 
 /* ---- forms ---- */
 
@@ -31,7 +166,7 @@ dvk_gate dv_gate_of(dv_vlm_act act) {
     return DVK_GATE_NONE;
 }
 
-int64_t dv_form_pitch(dvk_form form, int64_t k) {
+static int64_t dv_form_pitch(dvk_form form, int64_t k) {
     return form == DVK_ROWS_Q8 ? dv_div_up(k, DVK_Q8_ELEMENTS) : k;
 }
 
@@ -179,27 +314,8 @@ davy_result dv_row_program_run(dv_row_program *p, int32_t (*cancel)(void *user),
     return p->queue != NULL ? dv_prog_cuda_run(p, cancel, user) : dv_prog_cpu_run(p, cancel, user);
 }
 
-const char *dv_item_op(const dv_prog_item *item) {
-    static const char *const names[] = {[ITEM_LINEAR] = "linear",
-                                        [ITEM_NORM] = "row_norm",
-                                        [ITEM_CONVERT] = "row_convert",
-                                        [ITEM_TABLE] = "rope_table",
-                                        [ITEM_ROPE] = "rope",
-                                        [ITEM_ROPE_QKV] = "rope_qkv",
-                                        [ITEM_GATHER] = "gather_rows",
-                                        [ITEM_ADD] = "add_rows",
-                                        [ITEM_ATTENTION] = "attention_kv",
-                                        [ITEM_ATTENTION_NEW] = "attention_new",
-                                        [ITEM_ATTENTION_OUT] = "attention_out",
-                                        [ITEM_CANDIDATES] = "candidates",
-                                        [ITEM_EMBED] = "embed",
-                                        [ITEM_ARGMAX] = "argmax",
-                                        [ITEM_NEXT_TOKEN] = "next_token",
-                                        [ITEM_PATCHES] = "patches"};
-    return names[item->kind];
-}
-
-dv_prog_item *dv_prog_add(dv_row_program *p, dv_item_kind kind) {
+/* NULL: failed */
+static dv_prog_item *dv_prog_add(dv_row_program *p, dv_item_kind kind) {
     dv_prog_item **items = p->r == DAVY_OK ? dv_grow(p->items, p->n + 1, &p->room, sizeof(dv_prog_item *)) : NULL;
     p->items = items != NULL ? items : p->items;
     dv_prog_item *item = items != NULL ? dv_calloc(1, sizeof *item) : NULL;
@@ -214,7 +330,7 @@ dv_prog_item *dv_prog_add(dv_row_program *p, dv_item_kind kind) {
 }
 
 /* On a GPU kernels are chosen for all of the program at once, by the rows that it is placed for. */
-void dv_prog_choose(dv_row_program *p, dv_prog_item *item) {
+static void dv_prog_choose(dv_row_program *p, dv_prog_item *item) {
     if (p->queue == NULL) {
         dv_prog_cpu_choose(p, item);
     }
@@ -277,7 +393,7 @@ void dv_row_program_norm(dv_row_program *p, const dv_prog_norm *n) {
     }
 }
 
-void dv_row_program_convert(dv_row_program *p, dvk_rows x, dvk_rows y, int64_t dim) {
+static void dv_row_program_convert(dv_row_program *p, dvk_rows x, dvk_rows y, int64_t dim) {
     dv_prog_item *item = x.data != y.data ? dv_prog_add(p, ITEM_CONVERT) : NULL;
     if (item != NULL) {
         item->a.convert = (dvk_row_convert_args){.x = x, .y = y, .m = p->rows, .heads = 1, .dim = dim};
@@ -375,4 +491,54 @@ dv_prog_item *dv_row_program_add_rows(dv_row_program *p, const dv_add_rows_args 
 
 void dv_row_program_point(dv_prog_item *add_rows, const float *x) {
     add_rows->a.add.x = x;
+}
+
+/* ---- the steps of a program where rows begin and end: words, pictures, what is drawn. ---- */
+
+bool dv_row_program_candidates(dv_row_program *p, const dvk_candidates_args *a) {
+    if (p->queue == NULL || p->r < 0 || !dv_prog_cuda_has(p, "candidates", a)) {
+        return false;
+    }
+    dv_prog_item *item = dv_prog_add(p, ITEM_CANDIDATES);
+    if (item != NULL) {
+        item->a.candidates = *a;
+    }
+    return true;
+}
+
+static dvk_embed_args embed_of(const dv_row_program *p, const dv_vlm_matrix *w, const int32_t *ids, dvk_rows y) {
+    return (dvk_embed_args){.y = y, .ids = ids, .w = w->data, .m = p->rows, .n = w->n, .k = w->k, .type = w->type};
+}
+
+void dv_row_program_embed(dv_row_program *p, const dv_vlm_matrix *w, const int32_t *ids, dvk_rows y) {
+    dv_prog_item *item = dv_prog_add(p, ITEM_EMBED);
+    if (item != NULL) {
+        item->a.embed = embed_of(p, w, ids, y);
+        dv_prog_choose(p, item);
+    }
+}
+
+void dv_row_program_next_token(dv_row_program *p, const dvk_next_token_args *a, const dv_vlm_matrix *embed) {
+    dv_prog_item *item = dv_prog_add(p, ITEM_NEXT_TOKEN);
+    if (item != NULL) {
+        item->a.next = *a;
+        item->a.next.embed = embed_of(p, embed, a->draw.id, a->embed.y);
+        dv_prog_choose(p, item);
+    }
+}
+
+void dv_row_program_argmax(dv_row_program *p, const dvk_argmax_args *a) {
+    dv_prog_item *item = dv_prog_add(p, ITEM_ARGMAX);
+    if (item != NULL) {
+        item->a.argmax = *a;
+        dv_prog_choose(p, item);
+    }
+}
+
+void dv_row_program_patches(dv_row_program *p, const dvk_patches_args *a) {
+    dv_prog_item *item = dv_prog_add(p, ITEM_PATCHES);
+    if (item != NULL) {
+        item->a.patches = *a;
+        dv_prog_choose(p, item);
+    }
 }

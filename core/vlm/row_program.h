@@ -1,4 +1,4 @@
-/* row_row_program.h - a list of kernels over rows that is put together once and run for any number of rows up to that: a block of
+/* row_program.h - a list of kernels over rows that is put together once and run for any number of rows up to that: a block of
  * a transformer, a whole decoder, a vision tower. On the CPU's threads, or on a GPU, where all that it works on lies in the
  * GPU's memory. */
 #ifndef DV_VLM_PROGRAM_H
@@ -78,7 +78,6 @@ dvk_form dv_row_program_form(const dv_row_program *p, const dv_vlm_matrix *m);
 /* That of queries, keys and values that are no cache. */
 dvk_form dv_row_program_attended(const dv_row_program *p);
 /* Blocks of a row of k values. */
-int64_t dv_form_pitch(dvk_form form, int64_t k);
 uint64_t dv_form_bytes(dvk_form form, int64_t k);
 dvk_rows dv_rows(void *data, dvk_form form, int64_t k);
 dvk_rows dv_rows_at(dvk_rows rows, int64_t column); /* no Q8 */
@@ -112,7 +111,6 @@ typedef struct dv_prog_norm {
 void dv_row_program_norm(dv_row_program *p, const dv_prog_norm *norm);
 
 /* y = x in y's form; nothing where they are one. */
-void dv_row_program_convert(dv_row_program *p, dvk_rows x, dvk_rows y, int64_t dim);
 void dv_row_program_rope_table(dv_row_program *p, const dvk_rope_table_args *a);
 void dv_row_program_rope(dv_row_program *p, const dvk_rope_args *a, dv_prog_at at);
 /* On a GPU alone. DV_AT_PAST: k_to and v_to begin at row `past`. */

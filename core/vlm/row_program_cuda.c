@@ -1,4 +1,4 @@
-/* row_row_program_cuda.c - a program on a GPU's queue. Nothing waits but where a run may be stopped: the host is at most MARKS
+/* row_program_cuda.c - a program on a GPU's queue. Nothing waits but where a run may be stopped: the host is at most MARKS
  * pieces ahead of the device, so that little is left to do when somebody cancels. */
 #include <string.h>
 

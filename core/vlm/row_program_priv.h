@@ -1,7 +1,8 @@
-/* row_row_program_priv.h - between row_program.c, which puts a program together, and what runs it: row_program_cpu.c, row_program_cuda.c. */
+/* row_program_priv.h - between row_program.c, which puts a program together, and what runs it: row_program_cpu.c, row_program_cuda.c. */
 #ifndef DV_VLM_PROGRAM_PRIV_H
 #define DV_VLM_PROGRAM_PRIV_H
 
+#include "core/base/error.h"
 #include "core/vlm/row_program.h"
 
 typedef enum dv_item_kind {
@@ -50,16 +51,29 @@ struct dv_prog_item {
     } a;
 };
 
-dv_prog_item *dv_prog_add(dv_row_program *p, dv_item_kind kind); /* NULL: failed */
-void dv_prog_choose(dv_row_program *p, dv_prog_item *item);      /* after the arguments are in place */
-const char *dv_item_op(const dv_prog_item *item);
-davy_result dv_row_program_no_memory(void);
+static inline const char *dv_item_op(const dv_prog_item *item) {
+    static const char *const names[] = {[ITEM_LINEAR] = "linear",
+                                        [ITEM_NORM] = "row_norm",
+                                        [ITEM_CONVERT] = "row_convert",
+                                        [ITEM_TABLE] = "rope_table",
+                                        [ITEM_ROPE] = "rope",
+                                        [ITEM_ROPE_QKV] = "rope_qkv",
+                                        [ITEM_GATHER] = "gather_rows",
+                                        [ITEM_ADD] = "add_rows",
+                                        [ITEM_ATTENTION] = "attention_kv",
+                                        [ITEM_ATTENTION_NEW] = "attention_new",
+                                        [ITEM_ATTENTION_OUT] = "attention_out",
+                                        [ITEM_CANDIDATES] = "candidates",
+                                        [ITEM_EMBED] = "embed",
+                                        [ITEM_ARGMAX] = "argmax",
+                                        [ITEM_NEXT_TOKEN] = "next_token",
+                                        [ITEM_PATCHES] = "patches"};
+    return names[item->kind];
+}
 
-/* After the arguments are in place. */
-void dv_prog_cpu_choose(dv_row_program *p, dv_prog_item *item);
-davy_result dv_prog_cpu_finish(dv_row_program *p);
-davy_result dv_prog_cpu_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user);
-void dv_prog_cpu_clear(dv_row_program *p);
+static inline davy_result dv_row_program_no_memory(void) {
+    return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+}
 
 davy_result dv_prog_cuda_start(dv_row_program *p);
 bool dv_prog_cuda_has(const dv_row_program *p, const char *op, const void *args);

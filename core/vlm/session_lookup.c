@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/os.h"
-#include "core/vlm/decoder_batch.h"
+#include "core/vlm/decoder.h"
 #include "core/vlm/session_priv.h"
 
 enum {

@@ -165,16 +165,6 @@ typedef struct dv_block_shape {
     bool gated, fused_qkv, qkv_bias, out_bias, mlp_bias, norm_bias, plain_norm, head_norms, paired, quantise;
 } dv_block_shape;
 
-void dv_loader_block(dv_loader *l, const char *prefix, const dv_block_names *names, const dv_block_shape *shape,
-                     dv_vlm_block *out);
-void dv_loader_affine(dv_loader *l, const char *name, int64_t n, bool bias, dv_vlm_affine *out);
-/* One tensor NAME.weight [n][k], NAME.bias [n]. */
-void dv_loader_linear(dv_loader *l, const char *name, int64_t n, int64_t k, bool bias, dv_vlm_matrix *out);
-/* The first of the NULL-terminated prefixes that stands before `probe` in the file; else the first of all. */
-const char *dv_loader_prefix(const dv_loader *l, const char *const *prefixes, const char *probe);
-
-void dv_loader_vision(dv_loader *l);
-void dv_loader_resampler(dv_loader *l); /* weights_resampler.c */
 /* Rows in f32, as they are in memory: packed, m's n and k. */
 void dv_loader_rows(dv_loader *l, const float *rows, dv_vlm_matrix *m);
 
@@ -182,7 +172,5 @@ void dv_loader_rows(dv_loader *l, const float *rows, dv_vlm_matrix *m);
 enum { DV_STAGE_BYTES = 32 << 20 }; /* of rows that are packed and then copied */
 davy_result dv_loader_cuda_begin(dv_loader *l);
 void dv_loader_cuda_end(dv_loader *l); /* numbers go to the GPU, and pointers follow them */
-void *dv_loader_device(dv_loader *l, uint64_t bytes);
-void dv_loader_upload(dv_loader *l, void *to, const void *from, uint64_t bytes);
 
 #endif

@@ -1,12 +1,143 @@
-/* weights_pack.c - tensors of a file into the matrices of the model: looked up, checked, put together, packed. */
+/* weights_pack.c - tensors of a file into the matrices of the model: looked up, checked, put together, packed, and on a GPU
+ * uploaded as they are packed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/base/utf8.h"
-#include "core/vlm/weights_rows.h"
+#include "core/vlm/weights.h"
 #include "kernels/cuda/linear/linear_layout.h"
+#include "kernels/dtype.h"
+
+typedef struct dv_stored_rows {
+    const dv_tensor_ref *ref;
+    const unsigned char *data;
+    dvk_wtype type;
+    int64_t n, k, row_bytes;
+    void *owned;
+} dv_stored_rows;
+
+static const struct {
+    const char *name;
+    dvk_wtype type;
+} quantised[] = {{"Q4_0", DVK_W_Q4_0}, {"Q4_1", DVK_W_Q4_1}, {"Q5_0", DVK_W_Q5_0}, {"Q5_1", DVK_W_Q5_1},
+                 {"Q8_0", DVK_W_Q8_0}, {"Q4_K", DVK_W_Q4_K}, {"Q5_K", DVK_W_Q5_K}, {"Q6_K", DVK_W_Q6_K}};
+
+static void dv_stored_rows_close(dv_stored_rows *rows);
+static void *dv_loader_device(dv_loader *l, uint64_t bytes);
+static void dv_loader_upload(dv_loader *l, void *to, const void *from, uint64_t bytes);
+
+/* Whole numbers are weights of somebody's packing, whose scales lie elsewhere. */
+static bool is_whole(dv_stored_dtype t) {
+    return t == DV_STORED_I8 || t == DV_STORED_U8 || t == DV_STORED_I16 || t == DV_STORED_I32 || t == DV_STORED_I64 ||
+           t == DV_STORED_BOOL;
+}
+
+/* The type of its rows; false: none that is known, or whole numbers. What else is neither f32, 16-bit nor quantised is read
+ * as f32. */
+static bool dv_stored_wtype(const dv_tensor_ref *ref, dvk_wtype *out) {
+    *out = ref->dtype == DV_STORED_F16 ? DVK_W_F16 : ref->dtype == DV_STORED_BF16 ? DVK_W_BF16 : DVK_W_F32;
+    if (ref->dtype != DV_STORED_OTHER) {
+        return !is_whole(ref->dtype);
+    }
+    for (size_t i = 0; i < DV_ARRAY_LEN(quantised); i++) {
+        if (strcmp(ref->dtype_name, quantised[i].name) == 0) {
+            *out = quantised[i].type;
+            return true;
+        }
+    }
+    return false;
+}
+
+static davy_result unsupported(const dv_tensor_ref *ref) {
+    return dv_fail(DAVY_E_UNSUPPORTED, "%s: tensor \"%s\" is of type %s, which is not supported",
+                   dv_source_name(ref->source), ref->name, ref->dtype_name);
+}
+
+static bool packed(const dv_tensor_ref *ref) {
+    int64_t step = 1;
+    for (int32_t i = ref->ndim - 1; i >= 0; i--) {
+        if (ref->shape[i] != 1 && ref->stride[i] != step) {
+            return false;
+        }
+        step *= ref->shape[i];
+    }
+    return true;
+}
+
+/* Of a type that kernels do not read, or with strides: all of it as f32. */
+static davy_result widen(const dv_tensor_ref *ref, dv_stored_rows *out) {
+    out->type = DVK_W_F32;
+    out->owned = dv_calloc((uint64_t)dv_tensor_elements(ref), sizeof(float));
+    out->data = out->owned;
+    return out->owned == NULL
+               ? dv_fail(DAVY_E_NOMEM_HOST, "%s: tensor \"%s\": out of memory", dv_source_name(ref->source), ref->name)
+               : dv_tensor_read_f32(ref, out->owned);
+}
+
+/* n * k elements must be what the tensor has. */
+static davy_result dv_stored_rows_open(const dv_tensor_ref *ref, int64_t n, int64_t k, dv_stored_rows *out) {
+    *out = (dv_stored_rows){.ref = ref, .n = n, .k = k};
+    if (!dv_stored_wtype(ref, &out->type)) {
+        return unsupported(ref);
+    }
+    const bool direct = ref->dtype == DV_STORED_F32 || ref->dtype == DV_STORED_F16 || ref->dtype == DV_STORED_BF16 ||
+                        ref->dtype == DV_STORED_OTHER;
+    davy_result r = DAVY_OK;
+    if (!direct || !packed(ref)) {
+        r = widen(ref, out);
+    } else {
+        const void *view = NULL;
+        r = dv_source_view(ref->source, ref->offset, ref->bytes, &view, &out->owned);
+        out->data = view;
+    }
+    out->row_bytes = dvk_row_bytes(out->type, k);
+    if (r == DAVY_OK && ref->dtype == DV_STORED_OTHER && (uint64_t)(out->row_bytes * n) > ref->bytes) {
+        r = dv_fail(DAVY_E_FORMAT, "%s: tensor \"%s\" is shorter than its shape", dv_source_name(ref->source),
+                    ref->name);
+    }
+    if (r < 0) {
+        dv_stored_rows_close(out);
+    }
+    return r;
+}
+
+static void dv_stored_rows_close(dv_stored_rows *rows) {
+    if (rows->ref != NULL && rows->owned == NULL) {
+        dv_source_done_with(rows->ref->source, rows->ref->offset, rows->ref->bytes);
+    }
+    dv_free(rows->owned);
+    *rows = (dv_stored_rows){0};
+}
+
+static void from_f32(dvk_wtype type, const float *x, int64_t k, void *to) {
+    if (type == DVK_W_Q8_0) {
+        dvk_quant_q8_0(x, to, k);
+    } else if (type == DVK_W_Q4_0) {
+        dvk_quant_q4_0(x, to, k);
+    } else if (type == DVK_W_F32) {
+        memcpy(to, x, (size_t)k * sizeof *x);
+    } else {
+        for (int64_t i = 0; i < k; i++) {
+            dvk_store(to, type == DVK_W_F16 ? DVK_F16 : DVK_BF16, i, x[i]);
+        }
+    }
+}
+
+/* A row in another type: in place where it is of that type, else in `scratch`. wide: k floats. */
+static const void *dv_stored_row(const dv_stored_rows *rows, int64_t row, dvk_wtype type, void *scratch, float *wide) {
+    const unsigned char *at = rows->data + row * rows->row_bytes;
+    if (rows->type == type) {
+        return at;
+    }
+    dvk_dequant(rows->type, at, wide, rows->k);
+    from_f32(type, wide, rows->k, scratch);
+    return scratch;
+}
+
+/* ---- tensors of a file into the matrices of the model: looked up, checked, put together, packed. ---- */
 
 static const char *file_of(const dv_tensors *t) {
     return t->count > 0 ? dv_source_name(t->refs[0].source) : "the model";
@@ -371,5 +502,186 @@ void dv_vlm_matrix_row(const dv_vlm_weights *w, const dv_vlm_matrix *m, int64_t 
     } else {
         dvk_panel_row(m->type, m->k, data + row / DVK_PANEL * dvk_panel_bytes(m->type, m->k),
                       (int32_t)(row % DVK_PANEL), to);
+    }
+}
+
+/* ---- weights on a GPU: matrices go there as they are packed; norms, biases and tables are read
+ * into host memory first, as some are worked on, and all go together in the end. ---- */
+
+enum { ALIGN = 256 };
+
+davy_result dv_loader_cuda_begin(dv_loader *l) {
+    void *stage = NULL;
+    davy_result r =
+        dv_heap_alloc(l->w->heap, DV_MEM_WORKSPACE, DV_STAGE_BYTES, "weights on their way to a GPU", &stage);
+    l->stage = stage;
+    return r < 0 ? r : dv_gpu_queue_take(l->source->gpu, NULL, &l->queue);
+}
+
+static void *dv_loader_device(dv_loader *l, uint64_t bytes) {
+    dv_vlm_weights *w = l->w;
+    dv_owned *owned = l->r == DAVY_OK ? dv_grow(w->owned, w->n_owned + 1, &w->owned_room, sizeof *owned) : NULL;
+    void *p = NULL;
+    if (owned == NULL) {
+        l->r = l->r < 0 ? l->r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory for the weights");
+        return NULL;
+    }
+    w->owned = owned;
+    l->r = dv_gpu_alloc(w->gpu, DV_MEM_WEIGHTS, bytes, "weights of a captioning model", &p);
+    if (l->r == DAVY_OK) {
+        owned[w->n_owned++] = (dv_owned){.data = p, .bytes = bytes, .on_gpu = true};
+    }
+    return p;
+}
+
+static void dv_loader_upload(dv_loader *l, void *to, const void *from, uint64_t bytes) {
+    l->r = l->r < 0 ? l->r : dv_gpu_upload(l->queue, to, from, bytes);
+}
+
+/* ---- numbers ---- */
+
+typedef struct moving {
+    dv_vlm_weights *w;
+    unsigned char *to; /* NULL: what goes is only counted */
+    uint64_t bytes;
+} moving;
+
+static dv_owned *owner_of(const dv_vlm_weights *w, const unsigned char *p) {
+    for (int64_t i = 0; i < w->n_owned; i++) {
+        dv_owned *o = &w->owned[i];
+        const unsigned char *begin = o->data;
+        if (!o->on_gpu && p >= begin && p < begin + o->bytes) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
+/* pointer: the address of one into a block of the host's. */
+static void move(moving *m, void *pointer) {
+    unsigned char *p = NULL;
+    memcpy(&p, pointer, sizeof p);
+    dv_owned *o = p != NULL ? owner_of(m->w, p) : NULL;
+    if (o == NULL) {
+        return;
+    }
+    if (m->to != NULL) {
+        p = m->to + o->at + (p - (unsigned char *)o->data);
+        memcpy(pointer, &p, sizeof p);
+    } else if (!o->goes) {
+        o->goes = true;
+        o->at = m->bytes;
+        m->bytes += dv_align_up(o->bytes, ALIGN);
+    }
+}
+
+static void move_affine(moving *m, dv_vlm_affine *a) {
+    move(m, &a->w);
+    move(m, &a->b);
+}
+
+static void move_blocks(moving *m, dv_vlm_block *blocks, int64_t n) {
+    for (int64_t i = 0; blocks != NULL && i < n; i++) {
+        dv_vlm_block *b = &blocks[i];
+        move_affine(m, &b->norm1);
+        move_affine(m, &b->norm2);
+        for (int32_t k = 0; k < b->n_qkv; k++) {
+            move(m, &b->qkv[k].bias);
+        }
+        move(m, &b->out.bias);
+        move(m, &b->up.bias);
+        move(m, &b->down.bias);
+        move(m, &b->q_norm);
+        move(m, &b->k_norm);
+    }
+}
+
+static void move_merger(moving *m, dv_vlm_merger *merger) {
+    move_affine(m, &merger->norm);
+    move(m, &merger->first.bias);
+    move(m, &merger->second.bias);
+}
+
+static void move_resampler(moving *m, dv_vlm_resampler *r, int64_t layers) {
+    move(m, &r->queries);
+    for (int64_t i = 0; r->layers != NULL && i < layers; i++) {
+        dv_vlm_attender *a = &r->layers[i];
+        dv_vlm_matrix *const matrices[] = {&a->q, &a->kv, &a->out, &a->up, &a->down};
+        move_affine(m, &a->norm1);
+        move_affine(m, &a->norm2);
+        for (size_t k = 0; k < DV_ARRAY_LEN(matrices); k++) {
+            move(m, &matrices[k]->bias);
+        }
+    }
+    move(m, &r->first.bias);
+    move(m, &r->second.bias);
+    move_affine(m, &r->norm);
+}
+
+/* Every pointer to numbers there is. The arrays of blocks themselves stay. */
+static void move_all(moving *m, const dv_vlm_config *c) {
+    dv_vlm_weights *w = m->w;
+    move_affine(m, &w->norm);
+    move(m, &w->frequencies);
+    move(m, &w->axes);
+    move_blocks(m, w->layers, c->text.layers);
+    move(m, &w->patch.bias);
+    move(m, &w->positions);
+    move(m, &w->class_row);
+    move_affine(m, &w->pre_norm);
+    move_affine(m, &w->post_norm);
+    move_blocks(m, w->blocks, c->vision.run_layers);
+    move_merger(m, &w->merger);
+    for (int32_t i = 0; w->deepstack != NULL && i < c->vision.n_deepstack; i++) {
+        move_merger(m, &w->deepstack[i]);
+    }
+    move_resampler(m, &w->resampler, c->vision.resampler_layers);
+}
+
+static void upload_numbers(dv_loader *l) {
+    dv_vlm_weights *w = l->w;
+    moving m = {.w = w};
+    move_all(&m, l->config);
+    m.to = dv_loader_device(l, m.bytes);
+    for (int64_t i = 0; i < w->n_owned; i++) {
+        if (w->owned[i].goes) {
+            dv_loader_upload(l, m.to + w->owned[i].at, w->owned[i].data, w->owned[i].bytes);
+        }
+    }
+    if (l->r < 0) {
+        return;
+    }
+    move_all(&m, l->config);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < w->n_owned; i++) {
+        const dv_owned o = w->owned[i];
+        const bool list =
+            o.data == w->layers || o.data == w->blocks || o.data == w->deepstack || o.data == w->resampler.layers;
+        if (o.on_gpu || list) {
+            w->owned[kept++] = o;
+        } else { /* gone, or only read to make a matrix of it */
+            dv_heap_free(w->heap, DV_MEM_WEIGHTS, o.data, o.bytes);
+        }
+    }
+    w->n_owned = kept;
+}
+
+void dv_loader_cuda_end(dv_loader *l) {
+    if (l->r == DAVY_OK) {
+        upload_numbers(l);
+    }
+    if (l->queue != NULL) {
+        davy_error_info saved;
+        dv_error_get(&saved);
+        const davy_result r = dv_gpu_queue_wait(l->queue, NULL, NULL);
+        if (l->r < 0) {
+            dv_error_set(&saved);
+        } else {
+            l->r = r;
+        }
+        dv_gpu_queue_give(l->queue);
+    }
+    if (l->stage != NULL) {
+        dv_heap_free(l->w->heap, DV_MEM_WORKSPACE, l->stage, DV_STAGE_BYTES);
     }
 }

@@ -1,7 +1,7 @@
 /* test_vlm_batch.c - many sequences at once say what each says alone, bit for bit: pages that come and go, sequences that
  * join, leave and are put back at any token. */
 #include "core/vlm/batch_pages.h"
-#include "core/vlm/decoder_batch.h"
+#include "core/vlm/decoder.h"
 #include "tests/unit/vlm/vlm_kinds.h"
 #include "tests/unit/vlm/vlm_together.h"
 

@@ -1,6 +1,6 @@
 /* test_vlm_few.c - a few tokens in one pass have the bits that each has alone, and so tokens that are looked up change
  * nothing. */
-#include "core/vlm/decoder_batch.h"
+#include "core/vlm/decoder.h"
 #include "tests/unit/vlm/vlm_kinds.h"
 #include "tests/unit/vlm/vlm_lookup.h"
 
