@@ -7,7 +7,8 @@
 #include "core/api/extension.h"
 #include "core/base/json_write.h"
 #include "core/base/mem.h"
-#include "core/host/model.h"
+#include "core/host/captioner.h"
+#include "core/host/sources.h"
 #include "core/base/sized.h"
 #include "core/base/text.h"
 

@@ -288,13 +288,12 @@ static davy_result launch(dv_call *c, davy_job **job) {
         return r;
     }
     *copy = *c;
-    const dv_job_desc desc = {.context = dv_model_context(c->model),
-                              .priority = c->run.priority,
+    const dv_job_desc desc = {.priority = c->run.priority,
                               .deadline_ns = c->deadline_ns,
                               .run = run_job,
                               .release = release_call,
                               .arg = copy};
-    r = dv_job_submit(&desc, job);
+    r = dv_job_submit(dv_context_jobs(dv_model_context(c->model)), &desc, job);
     if (r < 0) {
         release_call(copy);
     }

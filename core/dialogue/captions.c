@@ -133,13 +133,9 @@ davy_result dv_caption(davy_model *model, uint32_t n, const davy_tensor *images,
         release(c);
         return r;
     }
-    const dv_job_desc desc = {.context = dv_model_context(model),
-                              .priority = how->priority,
-                              .deadline_ns = c->deadline_ns,
-                              .run = run,
-                              .release = release,
-                              .arg = c};
-    r = dv_job_submit(&desc, job);
+    const dv_job_desc desc = {
+        .priority = how->priority, .deadline_ns = c->deadline_ns, .run = run, .release = release, .arg = c};
+    r = dv_job_submit(dv_context_jobs(dv_model_context(model)), &desc, job);
     if (r < 0) {
         release(c);
     }

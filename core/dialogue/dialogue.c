@@ -281,15 +281,11 @@ static void release_job(void *arg) {
 static davy_result submit(davy_dialogue *d, dv_turn *t, davy_job **job) {
     t->dialogue = d;
     atomic_fetch_add_explicit(&d->refs, 1, memory_order_relaxed);
-    const dv_job_desc desc = {.context = dv_dialogue_context(d),
-                              .priority = t->run.priority,
-                              .deadline_ns = t->deadline_ns,
-                              .run = run_job,
-                              .release = release_job,
-                              .arg = t};
+    const dv_job_desc desc = {
+        .priority = t->run.priority, .deadline_ns = t->deadline_ns, .run = run_job, .release = release_job, .arg = t};
     dv_mutex_lock(d->lock);
     d->queued = t;
-    const davy_result r = dv_job_submit(&desc, job);
+    const davy_result r = dv_job_submit(dv_context_jobs(dv_dialogue_context(d)), &desc, job);
     if (r == DAVY_OK) {
         t->job = *job;
     } else {

@@ -8,8 +8,6 @@
 #include "core/base/mem.h"
 #include "core/base/os.h"
 
-#define LOOK_NS 100000ull
-
 struct davy_buffer {
     _Atomic int64_t refs; /* the host's handle and jobs that use it */
     davy_context *context;
@@ -19,7 +17,7 @@ struct davy_buffer {
     void *data;
     uint64_t bytes;
     davy_tensor tensor;
-    davy_buffer *next; /* of the context's list of those whose end is put off */
+    dv_busy_buffer entry; /* in the context's list, once it has no owner */
 };
 
 static davy_result take_memory(davy_context *ctx, davy_buffer *b) {
@@ -42,7 +40,7 @@ davy_result dv_buffer_create(davy_context *ctx, dv_gpu *gpu, uint64_t bytes, dav
     b->gpu = gpu;
     b->bytes = bytes;
     if (gpu != NULL) {
-        dv_buffers_reap(ctx, false);
+        dv_context_free_idle(ctx, false);
     }
     davy_result r = take_memory(ctx, b);
     if (dv_is_short(r)) {
@@ -98,23 +96,12 @@ static void end(davy_buffer *b) {
     dv_free(b);
 }
 
-void dv_buffers_reap(davy_context *ctx, bool wait) {
-    davy_error_info saved;
-    dv_error_get(&saved);
-    davy_buffer *b = dv_context_take_buffers(ctx);
-    while (b != NULL) {
-        davy_buffer *next = b->next;
-        while (wait && !is_idle(b)) {
-            dv_sleep_ns(LOOK_NS);
-        }
-        if (is_idle(b)) {
-            end(b);
-        } else {
-            dv_context_add_buffer(ctx, b);
-        }
-        b = next;
+static bool free_if_idle(davy_buffer *b) {
+    const bool idle = is_idle(b);
+    if (idle) {
+        end(b);
     }
-    dv_error_set(&saved);
+    return idle;
 }
 
 void dv_buffer_release(davy_buffer *b) {
@@ -125,14 +112,11 @@ void dv_buffer_release(davy_buffer *b) {
     if (b->gpu == NULL || dv_context_is_child(ctx)) {
         end(b);
     } else {
-        dv_context_add_buffer(ctx, b);
-        dv_buffers_reap(ctx, false);
+        b->entry = (dv_busy_buffer){.buffer = b, .free_if_idle = free_if_idle};
+        dv_context_add_busy(ctx, &b->entry);
+        dv_context_free_idle(ctx, false);
     }
     dv_context_release(ctx);
-}
-
-davy_buffer **dv_buffer_link(davy_buffer *b) {
-    return &b->next;
 }
 
 davy_result dv_buffer_busy(davy_buffer *b, void *stream) {

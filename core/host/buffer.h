@@ -17,9 +17,6 @@ dv_gpu *dv_buffer_gpu(const davy_buffer *b); /* NULL: host memory */
  * and goes with a later call. */
 davy_result dv_buffer_busy(davy_buffer *b, void *stream);
 
-void dv_buffers_reap(davy_context *ctx, bool wait);
-davy_buffer **dv_buffer_link(davy_buffer *b); /* of the context's list of those that stay a little longer */
-
 void *dv_buffer_data(const davy_buffer *b);
 uint64_t dv_buffer_bytes(const davy_buffer *b);
 davy_context *dv_buffer_context(const davy_buffer *b);

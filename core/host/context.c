@@ -1,26 +1,48 @@
 /* context.c - see context.h. Everything a context needs from outside (environment, devices, memory) is read once, while
- * it is created. */
-#include "core/host/context_priv.h"
+ * it is created. Models and busy buffers are in the context's lists; it calls them through the entries they registered. */
+#include "core/host/context.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/host/buffer.h"
-#include "core/host/environment.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
-#include "core/host/model.h"
 #include "core/base/options.h"
+#include "core/base/os.h"
 #include "core/base/profile.h"
 #include "core/base/sized.h"
+
+#define BUSY_LOOK_NS 100000ull
+
+enum { MODEL_FOLDERS = 6 };
+
+struct davy_context {
+    _Atomic int64_t refs; /* the host's handle, models, jobs, buffers */
+    uint64_t process;
+    dv_log log;
+    davy_host host; /* zeros where there is none */
+    dv_services services;
+    dv_gpu *gpus[DV_GPUS_MAX];
+    dv_jobs *jobs;
+    char *model_folders[MODEL_FOLDERS]; /* in order of search; NULL: none */
+    dv_mutex *lock;                     /* guards models, busy */
+    dv_model_entry *models;
+    dv_busy_buffer *busy;
+};
+
+/* Of host memory; 0: none. */
+static uint64_t default_budget(void) {
+    return dv_memory_total() / 2;
+}
 
 static void destroy(davy_context *ctx) {
     /* Threads do not follow into a forked child, and a lock may have been held by one of them: there, only memory goes.
      */
     if (!dv_context_is_child(ctx)) {
         dv_jobs_release(ctx->jobs);
-        if (ctx->buffers != NULL) {
-            dv_buffers_reap(ctx, true);
+        if (ctx->busy != NULL) {
+            dv_context_free_idle(ctx, true);
         }
         dv_pool_release(ctx->services.pool);
         dv_mutex_release(ctx->lock);
@@ -30,7 +52,7 @@ static void destroy(davy_context *ctx) {
         dv_gpu_release(ctx->gpus[i]);
     }
     dv_heap_release(ctx->services.heap);
-    for (size_t i = 0; i < DV_MODEL_FOLDERS; i++) {
+    for (size_t i = 0; i < MODEL_FOLDERS; i++) {
         dv_free(ctx->model_folders[i]);
     }
     dv_free(ctx);
@@ -147,6 +169,7 @@ static davy_result fill(davy_context *ctx, const davy_context_desc *d) {
     static const char *const known[] = {"models_dir", "nvidia_libraries", NULL};
     const bool environment = (d->flags & DAVY_CONTEXT_NO_ENVIRONMENT) == 0;
     const dv_options options = {.list = d->options, .n = d->n_options};
+    const dv_jobs_owner owner = {.context = ctx, .ref = dv_context_ref, .release = dv_context_release};
     dv_services *s = &ctx->services;
     int32_t n_threads = 1;
     davy_result r = dv_options_check(options, known, "context");
@@ -158,9 +181,9 @@ static davy_result fill(davy_context *ctx, const davy_context_desc *d) {
     }
     s->log = &ctx->log;
     s->heap = dv_heap_create(d->host != NULL ? &ctx->host : NULL,
-                             d->host_budget_bytes != 0 ? d->host_budget_bytes : dv_context_default_budget());
+                             d->host_budget_bytes != 0 ? d->host_budget_bytes : default_budget());
     s->profile = dv_profile_create();
-    ctx->jobs = dv_jobs_create();
+    ctx->jobs = dv_jobs_create(&owner);
     ctx->lock = dv_mutex_create();
     if (s->heap == NULL || s->profile == NULL || ctx->jobs == NULL || ctx->lock == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a context");
@@ -218,7 +241,7 @@ davy_result dv_context_find_model(const davy_context *ctx, const char *name, cha
     static const char *const endings[] = {"", ".safetensors"};
     char tried[400] = "";
     size_t n = 0;
-    for (size_t i = 0; i < DV_MODEL_FOLDERS && is_plain_name(name); i++) {
+    for (size_t i = 0; i < MODEL_FOLDERS && is_plain_name(name); i++) {
         const char *folder = ctx->model_folders[i];
         for (size_t k = 0; k < DV_ARRAY_LEN(endings) && folder != NULL; k++) {
             char *file = dv_sprintf("%s/%s%s", folder, name, endings[k]);
@@ -258,4 +281,166 @@ dv_gpu *dv_context_gpu(const davy_context *ctx, int32_t device) {
 
 dv_jobs *dv_context_jobs(const davy_context *ctx) {
     return ctx->jobs;
+}
+
+/* ---- memory in use ---- */
+
+static uint64_t used(const davy_context *ctx) {
+    dv_heap *heap = ctx->services.heap;
+    return dv_heap_used(heap, DV_MEM_WEIGHTS) + dv_heap_used(heap, DV_MEM_WORKSPACE);
+}
+
+/* Of all GPUs: given out, and held by their pools beside it. */
+static uint64_t device_used(const davy_context *ctx) {
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < ctx->services.n_gpus; i++) {
+        bytes += dv_gpu_used(ctx->gpus[i], DV_MEM_WEIGHTS) + dv_gpu_used(ctx->gpus[i], DV_MEM_WORKSPACE);
+    }
+    return bytes;
+}
+
+static uint64_t device_cached(const davy_context *ctx) {
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < ctx->services.n_gpus; i++) {
+        bytes += dv_gpu_cached(ctx->gpus[i]);
+    }
+    return bytes;
+}
+
+void dv_context_memory(davy_context *ctx, davy_memory_info *out) {
+    dv_heap *heap = ctx->services.heap;
+    memset(out, 0, sizeof *out);
+    out->host_weights_bytes = dv_heap_used(heap, DV_MEM_WEIGHTS);
+    out->host_workspace_bytes = dv_heap_used(heap, DV_MEM_WORKSPACE);
+    out->host_peak_bytes = dv_heap_peak(heap);
+    out->host_budget_bytes = dv_heap_budget(heap);
+    out->device_cache_bytes = device_cached(ctx);
+    for (int32_t i = 0; i < ctx->services.n_gpus; i++) {
+        dv_gpu *gpu = ctx->gpus[i];
+        out->device_weights_bytes += dv_gpu_used(gpu, DV_MEM_WEIGHTS);
+        out->device_workspace_bytes += dv_gpu_used(gpu, DV_MEM_WORKSPACE);
+        out->device_peak_bytes += dv_gpu_peak(gpu);
+        out->device_budget_bytes += dv_gpu_budget(gpu);
+    }
+}
+
+/* ---- what lives in it ---- */
+
+void dv_context_add_model(davy_context *ctx, dv_model_entry *entry) {
+    dv_mutex_lock(ctx->lock);
+    entry->next = ctx->models;
+    ctx->models = entry;
+    dv_mutex_unlock(ctx->lock);
+}
+
+void dv_context_remove_model(davy_context *ctx, dv_model_entry *entry) {
+    if (dv_context_is_child(ctx)) {
+        return; /* the lock may be held for ever, and nobody walks the list any more */
+    }
+    dv_mutex_lock(ctx->lock);
+    dv_model_entry **at = &ctx->models;
+    while (*at != NULL && *at != entry) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        *at = entry->next;
+    }
+    dv_mutex_unlock(ctx->lock);
+}
+
+/* The nth model that is still alive, with a reference: freeing memory calls the host's callbacks, so the lock must not
+ * be held meanwhile. */
+static dv_model_entry *take_model(davy_context *ctx, int64_t n) {
+    dv_model_entry *found = NULL;
+    dv_mutex_lock(ctx->lock);
+    for (dv_model_entry *e = ctx->models; e != NULL && found == NULL; e = e->next) {
+        if (n-- == 0) {
+            found = e->calls->try_ref(e->model) != NULL ? e : NULL;
+            n += found == NULL;
+        }
+    }
+    dv_mutex_unlock(ctx->lock);
+    return found;
+}
+
+void dv_context_add_busy(davy_context *ctx, dv_busy_buffer *entry) {
+    dv_mutex_lock(ctx->lock);
+    entry->next = ctx->busy;
+    ctx->busy = entry;
+    dv_mutex_unlock(ctx->lock);
+}
+
+static dv_busy_buffer *take_busy(davy_context *ctx) {
+    dv_mutex_lock(ctx->lock);
+    dv_busy_buffer *all = ctx->busy;
+    ctx->busy = NULL;
+    dv_mutex_unlock(ctx->lock);
+    return all;
+}
+
+void dv_context_free_idle(davy_context *ctx, bool wait) {
+    davy_error_info saved;
+    dv_error_get(&saved);
+    dv_busy_buffer *e = take_busy(ctx);
+    while (e != NULL) {
+        dv_busy_buffer *next = e->next;
+        bool freed = e->free_if_idle(e->buffer);
+        while (wait && !freed) {
+            dv_sleep_ns(BUSY_LOOK_NS);
+            freed = e->free_if_idle(e->buffer);
+        }
+        if (!freed) {
+            dv_context_add_busy(ctx, e);
+        }
+        e = next;
+    }
+    dv_error_set(&saved);
+}
+
+/* ---- giving memory back ---- */
+
+static bool over(const davy_context *ctx, const dv_keep *keep) {
+    return used(ctx) > keep->host_bytes || device_used(ctx) > keep->device_bytes;
+}
+
+bool dv_context_trim(davy_context *ctx, const dv_keep *keep, const davy_model *except) {
+    const uint64_t before = used(ctx);
+    const uint64_t device_before = device_used(ctx) + device_cached(ctx);
+    dv_model_entry *m = NULL;
+    dv_context_free_idle(ctx, false);
+    for (int32_t i = 0; i < ctx->services.n_gpus && over(ctx, keep); i++) {
+        dv_gpu_unpin_idle(ctx->gpus[i]);
+    }
+    for (int64_t i = 0; over(ctx, keep) && (m = take_model(ctx, i)) != NULL; i++) {
+        m->calls->trim(m->model);
+        m->calls->release(m->model);
+    }
+    for (int64_t i = 0; over(ctx, keep) && (m = take_model(ctx, i)) != NULL; i++) {
+        if (m->model != except) {
+            m->calls->unload_if_idle(m->model);
+        }
+        m->calls->release(m->model);
+    }
+    for (int32_t i = 0; i < ctx->services.n_gpus; i++) {
+        if (device_used(ctx) + device_cached(ctx) > keep->device_bytes) {
+            dv_gpu_trim(ctx->gpus[i]);
+        }
+    }
+    return used(ctx) < before || device_used(ctx) + device_cached(ctx) < device_before;
+}
+
+void dv_context_set_budget(davy_context *ctx, uint64_t device_bytes, uint64_t host_bytes) {
+    const uint64_t budget = host_bytes != 0 ? host_bytes : default_budget();
+    dv_keep keep = {.host_bytes = budget != 0 ? budget : UINT64_MAX};
+    dv_heap_set_budget(ctx->services.heap, budget);
+    for (int32_t i = 0; i < ctx->services.n_gpus; i++) {
+        dv_gpu_set_budget(ctx->gpus[i], device_bytes);
+        keep.device_bytes += dv_gpu_budget(ctx->gpus[i]);
+    }
+    dv_context_trim(ctx, &keep, NULL);
+    dv_model_entry *m = NULL;
+    for (int64_t i = 0; (m = take_model(ctx, i)) != NULL; i++) {
+        m->calls->review(m->model);
+        m->calls->release(m->model);
+    }
 }

@@ -4,8 +4,8 @@
 #define DV_CONTEXT_H
 
 #include "core/host/device.h"
-#include "core/tiles/engine.h"
 #include "core/host/job.h"
+#include "core/tiles/engine.h"
 
 /* desc is full-size (sized.h); what it points to is copied. */
 davy_result dv_context_create(const davy_context_desc *desc, davy_context **out);
@@ -37,12 +37,36 @@ bool dv_context_on_gpu(const davy_context *ctx);
 dv_gpu *dv_context_gpu(const davy_context *ctx,
                        int32_t device); /* by its index, as in cuda:N; NULL: not of this context */
 
-/* Buffers that nobody holds any more, but enqueued work: they hold no reference. take: all of them, linked. */
-void dv_context_add_buffer(davy_context *ctx, davy_buffer *buffer);
-davy_buffer *dv_context_take_buffers(davy_context *ctx);
+/* ---- what lives in a context ---- */
 
-/* Models register themselves, so that trim finds them. */
-void dv_context_add_model(davy_context *ctx, davy_model *model);
-void dv_context_remove_model(davy_context *ctx, davy_model *model);
+/* A model in the context's list: what trimming and a new budget ask of it. model.c fills it, the context keeps the links. */
+typedef struct dv_model_calls {
+    davy_model *(*try_ref)(
+        davy_model *m); /* NULL: its last reference is gone already. Called under the context's lock */
+    void (*release)(davy_model *m);
+    void (*trim)(davy_model *m);           /* frees cached arenas */
+    void (*unload_if_idle)(davy_model *m); /* frees weights that no call uses */
+    void (*review)(davy_model *m);         /* the budget has changed */
+} dv_model_calls;
+
+typedef struct dv_model_entry {
+    davy_model *model;
+    const dv_model_calls *calls;
+    struct dv_model_entry *next;
+} dv_model_entry;
+
+void dv_context_add_model(davy_context *ctx, dv_model_entry *entry);
+void dv_context_remove_model(davy_context *ctx, dv_model_entry *entry);
+
+/* A buffer without an owner whose memory enqueued work still uses. It holds no reference to the context. */
+typedef struct dv_busy_buffer {
+    davy_buffer *buffer;
+    bool (*free_if_idle)(davy_buffer *b); /* false: the work is not done, nothing was freed */
+    struct dv_busy_buffer *next;
+} dv_busy_buffer;
+
+void dv_context_add_busy(davy_context *ctx, dv_busy_buffer *entry);
+/* Frees those whose work is done; wait: all of them. The thread's error record stays as it is. */
+void dv_context_free_idle(davy_context *ctx, bool wait);
 
 #endif

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/host/context.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/os.h"
@@ -33,6 +32,8 @@ struct davy_job {
 };
 
 struct dv_jobs {
+    dv_jobs_owner owner;
+    uint64_t process;
     dv_mutex *lock;
     dv_cond *added;
     dv_cond *finished;
@@ -41,11 +42,13 @@ struct dv_jobs {
     bool quit;
 };
 
-dv_jobs *dv_jobs_create(void) {
+dv_jobs *dv_jobs_create(const dv_jobs_owner *owner) {
     dv_jobs *jobs = dv_calloc(1, sizeof *jobs);
     if (jobs == NULL) {
         return NULL;
     }
+    jobs->owner = *owner;
+    jobs->process = dv_process_id();
     jobs->lock = dv_mutex_create();
     jobs->added = dv_cond_create();
     jobs->finished = dv_cond_create();
@@ -145,8 +148,7 @@ static void thread_main(void *arg) {
     dv_mutex_unlock(jobs->lock);
 }
 
-davy_result dv_job_submit(const dv_job_desc *desc, davy_job **out) {
-    dv_jobs *jobs = dv_context_jobs(desc->context);
+davy_result dv_job_submit(dv_jobs *jobs, const dv_job_desc *desc, davy_job **out) {
     davy_job *job = dv_calloc(1, sizeof *job);
     if (job == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a job");
@@ -162,7 +164,7 @@ davy_result dv_job_submit(const dv_job_desc *desc, davy_job **out) {
         r = dv_thread_start(thread_main, jobs, "davy-jobs", &jobs->thread);
     }
     if (r == DAVY_OK) {
-        dv_context_ref(desc->context);
+        jobs->owner.ref(jobs->owner.context);
         *out = job; /* before the job can call anything back */
         davy_job **at = &jobs->first;
         while (*at != NULL && (*at)->desc.priority >= desc->priority) {
@@ -192,7 +194,7 @@ void dv_job_report(davy_job *job, const char *stage, uint64_t done, uint64_t tot
 }
 
 davy_context *dv_job_context(const davy_job *job) {
-    return job->desc.context;
+    return job->jobs->owner.context;
 }
 
 /* PENDING, or the result. A cancelled job in the queue is noticed now and then: job_cancel wakes nobody up, nor does a
@@ -258,13 +260,13 @@ void dv_job_release(davy_job *job) {
     if (job == NULL) {
         return;
     }
-    davy_context *ctx = job->desc.context;
-    if (!dv_context_is_child(ctx)) { /* in a forked child nobody works on it, and the lock may be held for ever */
+    const dv_jobs_owner owner = job->jobs->owner; /* the queue goes with its context */
+    if (job->jobs->process == dv_process_id()) {  /* a forked child has no thread, and the lock may be held for ever */
         davy_error_info ignored;
         dv_job_cancel(job);
         wait_for(job, UINT64_MAX, &ignored);
     }
     job->desc.release(job->desc.arg);
     dv_free(job);
-    dv_context_release(ctx);
+    owner.release(owner.context);
 }

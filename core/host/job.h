@@ -1,5 +1,5 @@
-/* job.h - work that goes on while the host does something else. One thread per context, started by the first job, takes
- * jobs in order of priority, then of arrival; each job uses all of the context's threads anyway. */
+/* job.h - work that goes on while the host does something else. A context has one queue with one thread, which the first
+ * job starts. The thread takes jobs in order of priority, then of arrival; each job uses all of the context's threads. */
 #ifndef DV_JOB_H
 #define DV_JOB_H
 
@@ -7,11 +7,17 @@
 
 typedef struct dv_jobs dv_jobs; /* the queue of a context */
 
-dv_jobs *dv_jobs_create(void);       /* NULL: out of memory */
-void dv_jobs_release(dv_jobs *jobs); /* joins the thread; no job may be unfinished */
+/* The context of a queue. Every job holds a reference. */
+typedef struct dv_jobs_owner {
+    davy_context *context;
+    davy_context *(*ref)(davy_context *context);
+    void (*release)(davy_context *context);
+} dv_jobs_owner;
+
+dv_jobs *dv_jobs_create(const dv_jobs_owner *owner); /* NULL: out of memory */
+void dv_jobs_release(dv_jobs *jobs);                 /* joins the thread; no job may be unfinished */
 
 typedef struct dv_job_desc {
-    davy_context *context; /* pinned by the job */
     int32_t priority;
     uint64_t deadline_ns; /* 0: none. A job still queued then ends with DAVY_E_TIMEOUT */
     davy_result (*run)(void *arg, davy_job *job);
@@ -20,7 +26,7 @@ typedef struct dv_job_desc {
 } dv_job_desc;
 
 /* On success the job owns arg. */
-davy_result dv_job_submit(const dv_job_desc *desc, davy_job **out);
+davy_result dv_job_submit(dv_jobs *jobs, const dv_job_desc *desc, davy_job **out);
 
 /* For the work itself. */
 bool dv_job_cancelled(const davy_job *job);

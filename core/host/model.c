@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/host/context.h"
+#include "core/host/sources.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
@@ -20,8 +21,47 @@ struct davy_model {
     dv_captioner *captioner;
     davy_model_info info;
     char *name;
-    davy_model *link;
+    dv_model_entry entry; /* in the context's list */
 };
+
+/* ---- what the context asks of it ---- */
+
+static davy_model *try_ref(davy_model *m) {
+    int64_t n = atomic_load(&m->refs);
+    while (n > 0 && !atomic_compare_exchange_weak(&m->refs, &n, n + 1)) {
+    }
+    return n > 0 ? m : NULL;
+}
+
+static void trim(davy_model *m) {
+    if (m->engine != NULL) {
+        dv_engine_trim(m->engine, 0);
+    }
+}
+
+static void review(davy_model *m) {
+    if (m->engine != NULL) {
+        dv_engine_review(m->engine);
+    }
+}
+
+static void unload_if_idle(davy_model *m) {
+    if (m->captioner != NULL) {
+        dv_captioner_unload_if_idle(m->captioner);
+    } else if (atomic_load(&m->running) == 0) {
+        dv_engine_unload(m->engine);
+    }
+}
+
+static void enlist(davy_model *m) {
+    static const dv_model_calls calls = {.try_ref = try_ref,
+                                         .release = dv_model_release,
+                                         .trim = trim,
+                                         .unload_if_idle = unload_if_idle,
+                                         .review = review};
+    m->entry = (dv_model_entry){.model = m, .calls = &calls};
+    dv_context_add_model(m->context, &m->entry);
+}
 
 /* ---- opening ---- */
 
@@ -172,7 +212,7 @@ static davy_result open_captioner(davy_context *ctx, const davy_model_desc *desc
     m->captioner = captioner;
     dv_captioner_info(captioner, &m->info);
     dv_logf(dv_context_services(ctx)->log, DAVY_LOG_INFO, "%s: %s, %s", m->name, m->info.arch, m->info.variant);
-    dv_context_add_model(ctx, m);
+    enlist(m);
     *out = m;
     return DAVY_OK;
 }
@@ -201,7 +241,7 @@ davy_result dv_model_open(davy_context *ctx, const davy_model_desc *desc, davy_m
         m->name = opened.file_name;
         opened.file_name = NULL;
         dv_logf(dv_context_services(ctx)->log, DAVY_LOG_INFO, "%s: %s, %s", m->name, m->info.arch, m->info.variant);
-        dv_context_add_model(ctx, m);
+        enlist(m);
         *out = m;
     } else {
         destroy(m);
@@ -215,16 +255,9 @@ davy_model *dv_model_ref(davy_model *m) {
     return m;
 }
 
-davy_model *dv_model_try_ref(davy_model *m) {
-    int64_t n = atomic_load(&m->refs);
-    while (n > 0 && !atomic_compare_exchange_weak(&m->refs, &n, n + 1)) {
-    }
-    return n > 0 ? m : NULL;
-}
-
 void dv_model_release(davy_model *m) {
     if (m != NULL && atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) == 1) {
-        dv_context_remove_model(m->context, m);
+        dv_context_remove_model(m->context, &m->entry);
         destroy(m);
     }
 }
@@ -247,10 +280,6 @@ const davy_model_info *dv_model_facts(const davy_model *m) {
 
 const char *dv_model_name(const davy_model *m) {
     return m->name;
-}
-
-davy_model **dv_model_link(davy_model *m) {
-    return &m->link;
 }
 
 /* ---- work ---- */
@@ -356,12 +385,4 @@ davy_result dv_model_unload(davy_model *m) {
         return DAVY_OK;
     }
     return dv_engine_unload(m->engine);
-}
-
-void dv_model_unload_if_idle(davy_model *m) {
-    if (m->captioner != NULL) {
-        dv_captioner_unload_if_idle(m->captioner);
-    } else if (atomic_load(&m->running) == 0) {
-        dv_engine_unload(m->engine);
-    }
 }

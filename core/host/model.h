@@ -7,21 +7,8 @@
 #include "core/tiles/engine.h"
 #include "core/clip/tiles.h"
 
-/* What sources gave, before anything is made of it: for model_open and for inspect. */
-typedef struct dv_opened {
-    dv_tensors *tensors; /* unwrapped */
-    dv_json *config;     /* NULL: none */
-    char *file_name;     /* last component of the first weights */
-    uint64_t bytes;      /* of all weight sources, 0 where a folder was given */
-} dv_opened;
-
-/* desc is full-size (sized.h). On an error nothing needs clearing. */
-davy_result dv_sources_open(davy_context *ctx, const davy_model_desc *desc, dv_opened *out);
-void dv_opened_clear(dv_opened *opened);
-
 davy_result dv_model_open(davy_context *ctx, const davy_model_desc *desc, davy_model **out);
 davy_model *dv_model_ref(davy_model *m);
-davy_model *dv_model_try_ref(davy_model *m); /* NULL: its last reference is gone already */
 void dv_model_release(davy_model *m);
 
 davy_context *dv_model_context(const davy_model *m);
@@ -29,7 +16,6 @@ dv_engine *dv_model_engine(const davy_model *m);            /* NULL: a captionin
 dv_captioner *dv_model_captioner(const davy_model *m);      /* NULL: another one */
 const davy_model_info *dv_model_facts(const davy_model *m); /* latent factors of the options included */
 const char *dv_model_name(const davy_model *m);             /* for messages */
-davy_model **dv_model_link(davy_model *m);                  /* of the context's list */
 
 /* Weights into memory; a model that does not fit makes room by what dv_context_trim frees, once. */
 davy_result dv_model_load(davy_model *m, const dv_control *control);
@@ -45,6 +31,5 @@ davy_result dv_model_pin(davy_model *m, int32_t gpu, const dv_loading *loading, 
 /* Frees everything the context can spare but this model's weights, for a call that does not fit; whether that was any. */
 bool dv_model_make_room(const davy_model *m);
 davy_result dv_model_unload(davy_model *m);
-void dv_model_unload_if_idle(davy_model *m);
 
 #endif

@@ -1,6 +1,8 @@
 /* sources.c - from davy_source to tensors: finds shipped models, opens paths, memory and readers, tells a config from
  * weights by content, and puts several files together: shards as they are, the halves of a tiny autoencoder below
  * "encoder." and "decoder.". */
+#include "core/host/sources.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/host/model.h"
 #include "core/base/options.h"
 #include "core/base/os.h"
 #include "core/base/sized.h"

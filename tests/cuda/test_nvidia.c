@@ -1,6 +1,6 @@
 /* test_nvidia.c - cuDNN and cuBLASLt, mocked: found, refused, measured, and what of a convolution is done around them. */
 #include "core/cuda/conv_nvidia.h"
-#include "core/host/environment.h"
+#include "core/host/device.h"
 #include "core/base/profile.h"
 #include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
