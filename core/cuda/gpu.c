@@ -1,96 +1,280 @@
-/* gpu.c - opening and closing one GPU; entering its context; what an error means. */
+/* gpu.c - what devices there are, which one a selector means, and opening, trimming and closing one. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "core/cuda/gpu_priv.h"
 #include "core/base/error.h"
+#include "core/cuda/conv_nvidia.h"
+#include "core/cuda/gpu_priv.h"
 
-/* ---- entering ---- */
+enum { SM_MIN = 75, UUID_DIGITS = 32 };
 
-/* After these the context answers nothing but the same error. */
-static bool is_sticky(cu_result r) {
-    static const short codes[] = {
-        4,   /* the driver is shutting down */
-        46,  /* device unavailable */
-        201, /* invalid context: the host has destroyed its own */
-        214, /* uncorrectable ECC error */
-        220, /* uncorrectable NVLINK error */
-        226, /* contained */
-        700, /* illegal address */
-        702, /* launch timeout */
-        709, /* context destroyed */
-        710, /* assert */
-        714, /* hardware stack error */
-        715, /* illegal instruction */
-        716, /* misaligned address */
-        717, /* invalid address space */
-        718, /* invalid program counter */
-        719, /* launch failed */
-        721, /* tensor memory leak */
-        810, /* MPS client terminated */
-        911, /* external device */
-        999  /* unknown */
-    };
-    for (size_t i = 0; i < DV_ARRAY_LEN(codes); i++) {
-        if (r == codes[i]) {
-            return true;
+int32_t dv_gpu_count(const char *library_dir, char *why_none, size_t bytes) {
+    int n = 0;
+    const dv_driver *cu = NULL;
+    char why[256] = "";
+    if (dv_driver_get(library_dir, &cu, why, sizeof why) != DAVY_OK) {
+        if (why_none != NULL) {
+            snprintf(why_none, bytes, "%s", why);
+        }
+        return 0;
+    }
+    const cu_result c = cu->device_count(&n);
+    if ((c != CU_OK || n <= 0) && why_none != NULL) {
+        char name[64];
+        snprintf(why_none, bytes, "the NVIDIA driver finds no device%s%s", c != CU_OK ? ": " : "",
+                 c != CU_OK ? dv_driver_error_name(cu, c, name, sizeof name) : "");
+    }
+    return c == CU_OK && n > 0 ? n : 0;
+}
+
+static int32_t attribute(const dv_driver *cu, cu_device d, int which) {
+    int value = 0;
+    return cu->device_attribute(&value, which, d) == CU_OK ? value : 0;
+}
+
+static davy_result no_use(char *reason, size_t bytes, const char *text) {
+    snprintf(reason, bytes, "%s", text);
+    return DAVY_E_DEVICE;
+}
+
+static davy_result check_usable(const dv_driver *cu, int32_t index, char *reason, size_t bytes) {
+    int n = 0;
+    cu_device d = 0;
+    if (cu->device_count(&n) != CU_OK || index < 0 || index >= n || cu->device_get(&d, index) != CU_OK) {
+        if (n == 0) {
+            return no_use(reason, bytes, "the NVIDIA driver finds no device");
+        }
+        snprintf(reason, bytes, "there is no such device, the NVIDIA driver has %d", n);
+        return DAVY_E_DEVICE;
+    }
+    const int32_t major = attribute(cu, d, CU_DEVICE_MAJOR);
+    const int32_t minor = attribute(cu, d, CU_DEVICE_MINOR);
+    if (10 * major + minor < SM_MIN) {
+        snprintf(reason, bytes, "its compute capability is %d.%d, davy needs %d.%d or newer", (int)major, (int)minor,
+                 SM_MIN / 10, SM_MIN % 10);
+        return DAVY_E_DEVICE;
+    }
+    if (cu->reason[0] != '\0') {
+        return no_use(reason, bytes, cu->reason);
+    }
+    if (attribute(cu, d, CU_DEVICE_COMPUTE_MODE) == CU_COMPUTE_PROHIBITED) {
+        return no_use(reason, bytes, "its compute mode is \"prohibited\"");
+    }
+    if (gpu_module_count() == 0) {
+        return no_use(reason, bytes, "this build of davy has no device code");
+    }
+    reason[0] = '\0';
+    return DAVY_OK;
+}
+
+/* Without a context of this process on the device the driver does not say; making one only to ask costs memory. */
+static uint64_t free_bytes(const dv_driver *cu, cu_device d) {
+    unsigned flags = 0;
+    int active = 0;
+    size_t free_now = 0;
+    size_t total = 0;
+    cu_context context = NULL;
+    if (cu->reason[0] != '\0' || cu->primary_state(d, &flags, &active) != CU_OK || active == 0 ||
+        cu->primary_retain(&context, d) != CU_OK) {
+        return 0;
+    }
+    if (cu->context_push(context) == CU_OK) {
+        cu->memory_info(&free_now, &total);
+        cu->context_pop(&context);
+    }
+    cu->primary_release(d);
+    return free_now;
+}
+
+davy_result dv_gpu_describe(const char *library_dir, int32_t index, davy_device_info *out) {
+    char why[256] = "";
+    cu_device d = 0;
+    cu_uuid uuid = {{0}};
+    size_t total = 0;
+    const dv_driver *cu = NULL;
+    const davy_result r = dv_driver_get(library_dir, &cu, why, sizeof why);
+    if (r < 0) {
+        return dv_fail(r, "cuda:%d: %s", (int)index, why);
+    }
+    if (index < 0 || index >= dv_gpu_count(library_dir, NULL, 0) || cu->device_get(&d, index) != CU_OK) {
+        return dv_fail(DAVY_E_NOT_FOUND, "cuda:%d: the NVIDIA driver has no such device", (int)index);
+    }
+    memset(out, 0, sizeof *out);
+    out->kind = DAVY_DEVICE_CUDA;
+    out->index = index;
+    out->compute_major = attribute(cu, d, CU_DEVICE_MAJOR);
+    out->compute_minor = attribute(cu, d, CU_DEVICE_MINOR);
+    const int32_t sm = 10 * out->compute_major + out->compute_minor;
+    out->features = (uint32_t)((sm >= 75 ? DAVY_FEATURE_FP16 | DAVY_FEATURE_INT8 : 0) |
+                               (sm >= 80 ? DAVY_FEATURE_BF16 : 0) | (sm >= 89 ? DAVY_FEATURE_FP8 : 0));
+    if (cu->device_uuid(&uuid, d) == CU_OK) {
+        memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
+    }
+    if (cu->device_name(out->name, (int)sizeof out->name, d) != CU_OK) {
+        snprintf(out->name, sizeof out->name, "CUDA device %d", (int)index);
+    }
+    out->name[sizeof out->name - 1] = '\0';
+    snprintf(out->selector, sizeof out->selector, "cuda:%d", (int)index);
+    out->memory_total_bytes = cu->device_memory(&total, d) == CU_OK ? total : 0;
+    out->memory_free_bytes = free_bytes(cu, d);
+    out->driver_version = cu->version;
+    out->cudnn_version = nv_cudnn_version();
+    check_usable(cu, index, out->reason, sizeof out->reason);
+    return DAVY_OK;
+}
+
+/* ---- selectors ---- */
+
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* "GPU-12ab…" to its hexadecimal digits; how many, or -1: something else is in it. */
+static int read_uuid(const char *text, unsigned char digits[UUID_DIGITS]) {
+    int n = 0;
+    if ((text[0] | 32) == 'g' && (text[1] | 32) == 'p' && (text[2] | 32) == 'u' && text[3] == '-') {
+        text += 4;
+    }
+    for (; *text != '\0'; text++) {
+        const int d = hex_digit(*text);
+        if (*text == '-') {
+            continue;
+        }
+        if (d < 0 || n == UUID_DIGITS) {
+            return -1;
+        }
+        digits[n++] = (unsigned char)d;
+    }
+    return n > 0 ? n : -1;
+}
+
+/* "0000:01:00.0", also without the domain or the function. */
+static bool read_pci(const char *text, unsigned long out[4]) {
+    unsigned long part[3] = {0};
+    int n = 0;
+    char *end = NULL;
+    for (;;) {
+        if (hex_digit(*text) < 0 || n == 3) {
+            return false;
+        }
+        part[n++] = strtoul(text, &end, 16);
+        text = end;
+        if (*text != ':') {
+            break;
+        }
+        text++;
+    }
+    out[0] = n == 3 ? part[0] : 0;
+    out[1] = n == 3 ? part[1] : part[0];
+    out[2] = n == 3 ? part[2] : part[1];
+    out[3] = 0;
+    if (*text == '.') {
+        if (hex_digit(text[1]) < 0) {
+            return false;
+        }
+        out[3] = strtoul(text + 1, &end, 16);
+        text = end;
+    }
+    return n >= 2 && *text == '\0';
+}
+
+static bool uuid_matches(const dv_driver *cu, cu_device d, const unsigned char *digits, int n) {
+    cu_uuid uuid;
+    if (cu->device_uuid(&uuid, d) != CU_OK) {
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        if ((i % 2 == 0 ? uuid.bytes[i / 2] >> 4 : uuid.bytes[i / 2] & 15) != digits[i]) {
+            return false;
         }
     }
-    return false;
+    return true;
 }
 
-cu_result gpu_note(dv_gpu *g, cu_result r) {
-    int alive = 0;
-    if (r != CU_OK && is_sticky(r) && atomic_compare_exchange_strong(&g->lost, &alive, r)) {
-        char name[64];
-        dv_logf(&g->log, DAVY_LOG_ERROR, "cuda:%d is lost: %s", (int)g->index,
-                dv_driver_error_name(g->cu, r, name, sizeof name));
+static bool pci_matches(const dv_driver *cu, cu_device d, const unsigned long want[4]) {
+    char id[32] = "";
+    unsigned long have[4];
+    if (cu->device_pci(id, (int)sizeof id, d) != CU_OK || !read_pci(id, have)) {
+        return false;
     }
-    return r;
+    return memcmp(have, want, sizeof have) == 0;
 }
 
-cu_result gpu_enter_cu(dv_gpu *g) {
-    const int lost = atomic_load_explicit(&g->lost, memory_order_relaxed);
-    return lost != 0 ? lost : gpu_note(g, g->cu->context_push(g->context));
+static davy_result malformed(const char *selector) {
+    return dv_fail(DAVY_E_INVALID,
+                   "device \"%s\": expected \"cuda\", \"cuda:0\", \"cuda:uuid=GPU-…\" or \"cuda:pci=0000:01:00.0\"",
+                   selector);
 }
 
-davy_result gpu_enter(dv_gpu *g, const char *what) {
-    if (g->process != dv_process_id()) {
-        return dv_fail(DAVY_E_FORKED, "%s: cuda:%d was opened before fork()", what, (int)g->index);
+/* uuid or pci; exactly one device must match. */
+static davy_result find_match(const dv_driver *cu, int32_t n, const char *selector, int32_t *index) {
+    unsigned char digits[UUID_DIGITS];
+    unsigned long pci[4];
+    const bool by_uuid = strncmp(selector, "cuda:uuid=", 10) == 0;
+    const int n_digits = by_uuid ? read_uuid(selector + 10, digits) : 0;
+    int32_t found = 0;
+    if (by_uuid ? n_digits < 0 : strncmp(selector, "cuda:pci=", 9) != 0 || !read_pci(selector + 9, pci)) {
+        return malformed(selector);
     }
-    return dv_gpu_check(g, gpu_enter_cu(g), what);
-}
-
-void gpu_leave(dv_gpu *g) {
-    cu_context popped = NULL;
-    g->cu->context_pop(&popped);
-}
-
-davy_result dv_gpu_check(dv_gpu *g, int code, const char *what) {
-    if (code == CU_OK) {
-        return DAVY_OK;
+    for (int32_t i = 0; i < n; i++) {
+        cu_device d = 0;
+        if (cu->device_get(&d, i) == CU_OK &&
+            (by_uuid ? uuid_matches(cu, d, digits, n_digits) : pci_matches(cu, d, pci))) {
+            *index = i;
+            found++;
+        }
     }
-    char name[64];
-    gpu_note(g, code);
-    dv_driver_error_name(g->cu, code, name, sizeof name);
-    if (atomic_load(&g->lost) != 0) {
-        return dv_fail_in(DAVY_E_DEVICE_LOST, DAVY_DOMAIN_CUDA, code, "%s: cuda:%d is lost (%s)", what, (int)g->index,
-                          name);
+    if (found != 1) {
+        return dv_fail(DAVY_E_DEVICE, "%s: %s", selector,
+                       found == 0 ? "no device of the NVIDIA driver is that one"
+                                  : "more than one device begins like that");
     }
-    if (code == CU_OUT_OF_MEMORY) {
-        return dv_fail_in(DAVY_E_NOMEM_DEVICE, DAVY_DOMAIN_CUDA, code, "%s: cuda:%d has no memory left (%s)", what,
-                          (int)g->index, name);
-    }
-    return dv_fail_in(DAVY_E_DEVICE, DAVY_DOMAIN_CUDA, code, "%s: cuda:%d: %s", what, (int)g->index, name);
+    return DAVY_OK;
 }
 
-int gpu_capture_aside(dv_gpu *g) {
-    int mode = CU_CAPTURE_RELAXED;
-    g->cu->capture_mode(&mode);
-    return mode;
+/* "cuda": the first that can be used, else the first, for its reason. */
+static int32_t first_usable(const dv_driver *cu, int32_t n) {
+    char reason[256];
+    for (int32_t i = 0; i < n; i++) {
+        if (check_usable(cu, i, reason, sizeof reason) == DAVY_OK) {
+            return i;
+        }
+    }
+    return 0;
 }
 
-void gpu_capture_back(dv_gpu *g, int mode) {
-    g->cu->capture_mode(&mode);
+davy_result dv_gpu_find(const char *library_dir, const char *selector, int32_t *index) {
+    char why[256] = "";
+    const bool any = strcmp(selector, "cuda") == 0;
+    if (!any && strncmp(selector, "cuda:", 5) != 0) {
+        return malformed(selector);
+    }
+    const dv_driver *cu = NULL;
+    davy_result r = dv_driver_get(library_dir, &cu, why, sizeof why);
+    const int32_t n = r == DAVY_OK ? dv_gpu_count(library_dir, why, sizeof why) : 0;
+    if (n == 0) {
+        return dv_fail(r < 0 ? r : DAVY_E_DEVICE, "%s: %s", selector, why);
+    }
+    const char *text = any ? "" : selector + 5;
+    const size_t digits = strspn(text, "0123456789");
+    if (any) {
+        *index = first_usable(cu, n);
+    } else if (digits > 0 && digits < 9 && text[digits] == '\0') {
+        *index = (int32_t)strtol(text, NULL, 10);
+    } else {
+        r = find_match(cu, n, selector, index);
+        if (r < 0) {
+            return r;
+        }
+    }
+    if (check_usable(cu, *index, why, sizeof why) != DAVY_OK) {
+        return dv_fail(DAVY_E_DEVICE, "%s: %s", selector, why);
+    }
+    return DAVY_OK;
 }
 
 /* ---- what it can do ---- */
@@ -107,25 +291,20 @@ static const speed speeds[] = {{75, 512, 128, 0.8, 350},  {80, 2048, 128, 0.8, 1
                                {89, 512, 256, 0.8, 600},  {90, 4096, 256, 0.7, 3300}, {100, 8192, 256, 0.7, 7000},
                                {120, 512, 256, 0.8, 1000}};
 
-static int32_t attribute(const dv_gpu *g, int which) {
-    int value = 0;
-    return g->cu->device_attribute(&value, which, g->device) == CU_OK ? value : 0;
-}
-
 static void read_caps(dv_gpu *g) {
     dvk_cuda_caps *c = &g->caps;
-    c->sm = 10 * attribute(g, CU_DEVICE_MAJOR) + attribute(g, CU_DEVICE_MINOR);
-    c->processors = attribute(g, CU_DEVICE_PROCESSORS);
-    c->shared_bytes = attribute(g, CU_DEVICE_SHARED_OPTIN);
-    c->l2_bytes = attribute(g, CU_DEVICE_L2_BYTES);
+    c->sm = 10 * attribute(g->cu, g->device, CU_DEVICE_MAJOR) + attribute(g->cu, g->device, CU_DEVICE_MINOR);
+    c->processors = attribute(g->cu, g->device, CU_DEVICE_PROCESSORS);
+    c->shared_bytes = attribute(g->cu, g->device, CU_DEVICE_SHARED_OPTIN);
+    c->l2_bytes = attribute(g->cu, g->device, CU_DEVICE_L2_BYTES);
     const speed *s = &speeds[0];
     for (size_t i = 0; i < DV_ARRAY_LEN(speeds) && speeds[i].sm <= c->sm; i++) {
         s = &speeds[i];
     }
-    const double khz = (double)attribute(g, CU_DEVICE_CLOCK_KHZ);
+    const double khz = (double)attribute(g->cu, g->device, CU_DEVICE_CLOCK_KHZ);
     const double clock = khz > 0 ? khz * 1e-9 : 1.5e-3; /* 10^12 per second */
-    const double wide = (double)attribute(g, CU_DEVICE_MEMORY_BUS_BITS) / 8;
-    const double nominal = 2e-6 * (double)attribute(g, CU_DEVICE_MEMORY_CLOCK_KHZ) * wide;
+    const double wide = (double)attribute(g->cu, g->device, CU_DEVICE_MEMORY_BUS_BITS) / 8;
+    const double nominal = 2e-6 * (double)attribute(g->cu, g->device, CU_DEVICE_MEMORY_CLOCK_KHZ) * wide;
     c->memory_gbs = nominal > 10 ? 0.87 * nominal : s->memory_gbs; /* of its peak, copies reach so much */
     c->tensor_tflops = s->reached * s->tensor_flops * (double)c->processors * clock;
     c->simt_tflops = 0.9 * s->simt_flops * (double)c->processors * clock;
@@ -174,7 +353,7 @@ davy_result dv_gpu_open(const dv_gpu_desc *desc, dv_gpu **out) {
     char why[256] = "";
     const dv_driver *cu = NULL;
     davy_result r = dv_driver_get(desc->library_dir, &cu, why, sizeof why);
-    r = r < 0 ? r : gpu_usable(cu, desc->index, why, sizeof why);
+    r = r < 0 ? r : check_usable(cu, desc->index, why, sizeof why);
     if (r < 0) {
         return dv_fail(r, "cuda:%d: %s", (int)desc->index, why);
     }
@@ -201,6 +380,26 @@ davy_result dv_gpu_open(const dv_gpu_desc *desc, dv_gpu **out) {
     }
     *out = g;
     return DAVY_OK;
+}
+
+void dv_gpu_trim(dv_gpu *g) {
+    dv_gpu_unpin_idle(g);
+    if (g->process != dv_process_id() || gpu_enter_cu(g) != CU_OK) {
+        return;
+    }
+    const int mode = gpu_capture_aside(g);
+    if (g->pool != NULL && gpu_note(g, g->cu->stream_sync(g->memory_stream)) == CU_OK) { /* frees are done */
+        gpu_note(g, g->cu->pool_trim(g->pool, 0));
+    }
+    dv_mutex_lock(g->lock);
+    for (gpu_queue *q = g->queues; q != NULL; q = q->next) {
+        if (!q->taken) {
+            gpu_stages_free(g, q, true);
+        }
+    }
+    dv_mutex_unlock(g->lock);
+    gpu_capture_back(g, mode);
+    gpu_leave(g);
 }
 
 void dv_gpu_release(dv_gpu *g) {

@@ -121,23 +121,24 @@ davy_result dv_gpu_event_ms(dv_gpu_event *from, dv_gpu_event *to, float *ms);
  * answer ends the wait at once with that answer, the work goes on. */
 davy_result dv_gpu_queue_wait(dv_gpu_queue *q, davy_result (*poll)(void *user), void *user);
 
-/* A few bytes from the device without waiting for them: sent behind what is enqueued on q, read when they are needed, which
- * waits for the last that was sent. */
+/* A pinned readback: a few bytes from the device without waiting for them. They are sent behind what is enqueued on q, and
+ * read when they are needed, which waits for the last that was sent. */
 typedef struct dv_gpu_readback dv_gpu_readback;
 davy_result dv_gpu_readback_create(dv_gpu *g, uint32_t bytes, dv_gpu_readback **out);
-void dv_gpu_readback_release(dv_gpu_readback *m); /* nothing sent is on its way any more */
-davy_result dv_gpu_readback_send(dv_gpu_readback *m, dv_gpu_queue *q, const void *device);
-davy_result dv_gpu_readback_read(dv_gpu_readback *m, void *out);
+void dv_gpu_readback_release(dv_gpu_readback *readback); /* nothing sent is on its way any more */
+davy_result dv_gpu_readback_send(dv_gpu_readback *readback, dv_gpu_queue *q, const void *device);
+davy_result dv_gpu_readback_read(dv_gpu_readback *readback, void *out);
 
-/* Numbers that a kernel tells the host without a copy: ring[i % DVK_COMPLETION_SLOTS] = i << 32 | number i in one piece (kernels/lm.h),
- * i in the order of the queue, DVK_COMPLETION_SLOTS of them under way at most. mark: q has the kernel that tells number i; where numbers
- * come so seldom that the host sleeps in between, it does until then. */
+/* A completion ring: pinned memory into which a kernel writes number i of a queue without a copy (kernels/lm.h):
+ * slot[i % DVK_COMPLETION_SLOTS] = i << 32 | number i, stored in one piece. At most DVK_COMPLETION_SLOTS numbers are under
+ * way. mark: the kernel that writes number i is enqueued on q. Where numbers come so seldom that the host sleeps in between,
+ * it sleeps until that place of the queue. */
 typedef struct dv_gpu_completion_ring dv_gpu_completion_ring;
 davy_result dv_gpu_completion_ring_create(dv_gpu *g, dv_gpu_completion_ring **out);
-void dv_gpu_completion_ring_release(dv_gpu_completion_ring *t); /* no work enqueued tells any more */
-uint64_t *dv_gpu_completion_ring_data(const dv_gpu_completion_ring *t);
-davy_result dv_gpu_completion_ring_mark(dv_gpu_completion_ring *t, dv_gpu_queue *q, uint32_t i);
-davy_result dv_gpu_completion_ring_read(dv_gpu_completion_ring *t, dv_gpu_queue *q, uint32_t i, int32_t *number);
+void dv_gpu_completion_ring_release(dv_gpu_completion_ring *ring); /* no work enqueued writes to it any more */
+uint64_t *dv_gpu_completion_ring_data(const dv_gpu_completion_ring *ring);
+davy_result dv_gpu_completion_ring_mark(dv_gpu_completion_ring *ring, dv_gpu_queue *q, uint32_t i);
+davy_result dv_gpu_completion_ring_read(dv_gpu_completion_ring *ring, dv_gpu_queue *q, uint32_t i, int32_t *number);
 
 /* Graphs: everything enqueued on q between begin and end is recorded, not run. A foreign queue is not captured: take one of
  * our own for it; the graph may be launched on any queue. */

@@ -83,25 +83,23 @@ cu_result gpu_note(dv_gpu *g, cu_result r);
 int gpu_capture_aside(dv_gpu *g);
 void gpu_capture_back(dv_gpu *g, int mode);
 
-/* gpu_memory.c */
-davy_result gpu_memory_open(dv_gpu *g, uint64_t budget_bytes);
-void gpu_memory_close(dv_gpu *g);
-/* gpu_module.c: call inside the context. */
+/* Of gpu_context.c: call inside the context. */
 cu_result gpu_find_function(dv_gpu *g, const char *module, const char *name, gpu_function **out);
 cu_result gpu_allow_shared(dv_gpu *g, gpu_function *f, uint32_t bytes);
 void gpu_modules_close(dv_gpu *g, bool alive);
-/* gpu_queue.c, gpu_copy.c */
-void gpu_queues_close(dv_gpu *g, bool alive);
-void gpu_stages_free(dv_gpu *g, gpu_queue *q, bool alive); /* the queue is idle; call inside the context */
-/* gpu_nvidia.c: after the queues */
-davy_result gpu_nvidia_open(dv_gpu *g, const char *library_dir);
-void gpu_nvidia_close(dv_gpu *g, bool alive);
-/* gpu_list.c */
-davy_result gpu_usable(const dv_driver *cu, int32_t index, char *reason, size_t bytes);
-
+int32_t gpu_module_count(void);
 /* For tests: another table of device code than the library's. */
 void dv_gpu_use_modules(const dvk_cuda_module *modules, int32_t count);
-int32_t gpu_module_count(void);
+
+davy_result gpu_memory_open(dv_gpu *g, uint64_t budget_bytes);
+void gpu_memory_close(dv_gpu *g);
+
+void gpu_queues_close(dv_gpu *g, bool alive);
+void gpu_stages_free(dv_gpu *g, gpu_queue *q, bool alive); /* the queue is idle; call inside the context */
+
+/* Of conv_nvidia.c: close after the queues. */
+davy_result gpu_nvidia_open(dv_gpu *g, const char *library_dir);
+void gpu_nvidia_close(dv_gpu *g, bool alive);
 
 static inline cu_address gpu_address(const void *p) {
     return (cu_address)(uintptr_t)p;

@@ -6,10 +6,8 @@
 #ifndef DV_NVIDIA_H
 #define DV_NVIDIA_H
 
-#include <stdatomic.h>
-
 #include "core/cuda/driver.h"
-#include "core/cuda/gpu.h"
+#include "kernels/cuda/cuda.h"
 
 typedef int nv_status; /* 0: success */
 
@@ -109,29 +107,5 @@ nv_status nv_cublaslt_run(const nv_cublaslt *lt, const nv_plan *plan, const nv_p
 nv_status nv_cudnn_run(const nv_cudnn *dnn, const nv_plan *plan, const nv_pointers *p, cu_stream stream);
 void nv_cublaslt_free(const nv_cublaslt *lt, nv_plan *plan);
 void nv_cudnn_free(const nv_cudnn *dnn, nv_plan *plan);
-
-/* ---- of a gpu: gpu_nvidia.c ---- */
-
-/* What is known of one convolution's arguments; never moves, lives as long as the gpu. */
-typedef struct nv_conv {
-    int64_t key[64];
-    nv_plan plan;
-    bool offered, fused; /* fused: bias and relu are in the plan */
-    /* By whoever measures, several at once perhaps. chunks: of statistics, as the kernel has them that this stands in for */
-    _Atomic bool measured, faster;
-    _Atomic int64_t chunks;
-    struct nv_conv *next;
-} nv_conv;
-
-/* The entry of these arguments, made and planned where there is none and `make` is set; NULL: none, or no library. */
-nv_conv *nv_conv_find(dv_gpu *g, int library, const dvk_conv2d_args *a, bool make);
-/* Enqueues its plan; a CUresult. */
-int nv_conv_run(dv_gpu_queue *q, int library, const nv_conv *c, const nv_pointers *p);
-/* Of the cuDNN that this process has loaded: 91900; 0: none so far. */
-int32_t nv_cudnn_version(void);
-
-/* conv_nvidia.c: what the library is asked for; fused: as much as it may offer. */
-void nv_conv_shape(const dvk_conv2d_args *a, int library, bool fused, nv_shape *out);
-bool nv_conv_fuses(const dvk_conv2d_args *a, int library);
 
 #endif

@@ -1,7 +1,100 @@
-/* gpu_module.c - embedded device code, loaded when the first kernel of it is launched, and the functions found in it. */
+/* gpu_context.c - the CUDA context of a gpu: entering it, what an error means, and the device code that is loaded into it when
+ * the first kernel of it is launched. */
 #include <string.h>
 
+#include "core/base/error.h"
 #include "core/cuda/gpu_priv.h"
+
+/* ---- entering ---- */
+
+/* After these the context answers nothing but the same error. */
+static bool is_sticky(cu_result r) {
+    static const short codes[] = {
+        4,   /* the driver is shutting down */
+        46,  /* device unavailable */
+        201, /* invalid context: the host has destroyed its own */
+        214, /* uncorrectable ECC error */
+        220, /* uncorrectable NVLINK error */
+        226, /* contained */
+        700, /* illegal address */
+        702, /* launch timeout */
+        709, /* context destroyed */
+        710, /* assert */
+        714, /* hardware stack error */
+        715, /* illegal instruction */
+        716, /* misaligned address */
+        717, /* invalid address space */
+        718, /* invalid program counter */
+        719, /* launch failed */
+        721, /* tensor memory leak */
+        810, /* MPS client terminated */
+        911, /* external device */
+        999  /* unknown */
+    };
+    for (size_t i = 0; i < DV_ARRAY_LEN(codes); i++) {
+        if (r == codes[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+cu_result gpu_note(dv_gpu *g, cu_result r) {
+    int alive = 0;
+    if (r != CU_OK && is_sticky(r) && atomic_compare_exchange_strong(&g->lost, &alive, r)) {
+        char name[64];
+        dv_logf(&g->log, DAVY_LOG_ERROR, "cuda:%d is lost: %s", (int)g->index,
+                dv_driver_error_name(g->cu, r, name, sizeof name));
+    }
+    return r;
+}
+
+cu_result gpu_enter_cu(dv_gpu *g) {
+    const int lost = atomic_load_explicit(&g->lost, memory_order_relaxed);
+    return lost != 0 ? lost : gpu_note(g, g->cu->context_push(g->context));
+}
+
+davy_result gpu_enter(dv_gpu *g, const char *what) {
+    if (g->process != dv_process_id()) {
+        return dv_fail(DAVY_E_FORKED, "%s: cuda:%d was opened before fork()", what, (int)g->index);
+    }
+    return dv_gpu_check(g, gpu_enter_cu(g), what);
+}
+
+void gpu_leave(dv_gpu *g) {
+    cu_context popped = NULL;
+    g->cu->context_pop(&popped);
+}
+
+davy_result dv_gpu_check(dv_gpu *g, int code, const char *what) {
+    if (code == CU_OK) {
+        return DAVY_OK;
+    }
+    char name[64];
+    gpu_note(g, code);
+    dv_driver_error_name(g->cu, code, name, sizeof name);
+    if (atomic_load(&g->lost) != 0) {
+        return dv_fail_in(DAVY_E_DEVICE_LOST, DAVY_DOMAIN_CUDA, code, "%s: cuda:%d is lost (%s)", what, (int)g->index,
+                          name);
+    }
+    if (code == CU_OUT_OF_MEMORY) {
+        return dv_fail_in(DAVY_E_NOMEM_DEVICE, DAVY_DOMAIN_CUDA, code, "%s: cuda:%d has no memory left (%s)", what,
+                          (int)g->index, name);
+    }
+    return dv_fail_in(DAVY_E_DEVICE, DAVY_DOMAIN_CUDA, code, "%s: cuda:%d: %s", what, (int)g->index, name);
+}
+
+int gpu_capture_aside(dv_gpu *g) {
+    int mode = CU_CAPTURE_RELAXED;
+    g->cu->capture_mode(&mode);
+    return mode;
+}
+
+void gpu_capture_back(dv_gpu *g, int mode) {
+    g->cu->capture_mode(&mode);
+}
+
+/* ---- device code ---- */
 
 static const dvk_cuda_module *test_modules;
 static int32_t n_test_modules;
