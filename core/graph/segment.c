@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
-enum { PIECES = 8 }; /* a frame in a pixel is a multiple of so many channels, as plan/memory_time.c has it */
+enum { PIECES = 8 }; /* a frame in a pixel is a multiple of so many channels, as plan/memory.c has it */
 
 void dv_segments_find_uses(dv_segments *s) {
     const dv_graph *g = s->graph;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/plan/lower.h"
+#include "core/plan/choose.h"
 #include "kernels/dtype.h"
 
 static bool is_conv(const char *op) {

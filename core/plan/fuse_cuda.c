@@ -1,10 +1,14 @@
-/* fuse_cuda.c - steps that a CUDA convolution can take over: the pixel shuffle behind it, the statistics of the group norm
- * behind it, and the "store" behind the last one. Each saves a pass over the largest pictures of a network. Whether it can depends on the kernel that is
- * chosen, so the arguments are made as they will be, but for the offsets in the arena, and the kernel is asked. */
+/* fuse_cuda.c - steps that a CUDA convolution can take over: the pixel shuffle behind it, the product with its result, the
+ * statistics of the group norm behind it, and the "store" behind the last one; and the product of the halves of a depthwise
+ * convolution's channels. Each saves a pass over the largest pictures of a network. Whether it can depends on the kernel that
+ * is chosen, so the arguments are made as they will be, but for the offsets in the arena, and the kernel is asked. */
+#include "core/plan/fuse_cuda.h"
+
 #include <stddef.h>
 
 #include "core/base/error.h"
-#include "core/plan/fuse_cuda_parts.h"
+#include "core/plan/choose.h"
+#include "core/plan/lower.h"
 
 enum { STATS_CHUNKS = 512 }; /* pieces of a picture for a step that does nothing but statistics */
 
@@ -163,6 +167,274 @@ davy_result dv_fold_shuffles(dv_plan *plan, const dv_memory_plan *place, const d
         }
     }
     return DAVY_OK;
+}
+
+/* ---- products ---- */
+
+/* Nothing follows the node's own result. */
+static bool ends_plain(const dv_node *node) {
+    return node->fused.act.kind == DVK_ACT_NONE && node->fused.n_res == 0 && !node->fused.gate &&
+           dv_is_one(node->fused.alpha);
+}
+
+static bool is_live(const dv_node *node, dv_op op) {
+    return !node->dead && node->op == op;
+}
+
+/* The live node that makes v, whose result nobody else reads; NULL: it is none of that kind. */
+static const dv_node *only_for_this(const dv_graph *g, const dv_memory_plan *place, dv_value v, dv_op op) {
+    const int64_t k = place->producer[v];
+    return k >= 0 && is_live(&g->nodes[k], op) && g->values[v].uses == 1 && v != g->output ? &g->nodes[k] : NULL;
+}
+
+/* ---- factors behind a convolution ---- */
+
+/* What a convolution's activated result is multiplied with: a value, or a sum of two. */
+typedef struct factor {
+    dv_value of[2];
+    float beta[2];
+    int32_t count;
+    int64_t sum; /* node of the sum, -1: none */
+} factor;
+
+static factor factor_of(const dv_graph *g, const dv_memory_plan *place, dv_value v) {
+    factor f = {.of = {v, DV_NO_VALUE}, .beta = {1.0f, 0.0f}, .count = 1, .sum = -1};
+    const dv_node *add = only_for_this(g, place, v, DV_OP_ADD);
+    if (add != NULL && add->fused.n_res == 1 && add->fused.act.kind == DVK_ACT_NONE && !add->fused.gate &&
+        add->fused.pro_act.kind == DVK_ACT_NONE && add->fused.norm < 0 && add->fused.pro_scale == DV_NO_PARAM) {
+        f = (factor){.of = {add->in[0], add->fused.res[0]},
+                     .beta = {add->fused.alpha, add->fused.beta[0]},
+                     .count = 2,
+                     .sum = place->producer[v]};
+    }
+    return f;
+}
+
+/* Whether one step for the convolution and the product is there, and costs no more than both. */
+static davy_result can_gate(dv_lowering *l, int64_t conv, const dv_node *product, const factor *f, bool *yes) {
+    const davy_result r = dv_lower_try_conv(l, conv);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    dv_args apart = l->step.args;
+    dv_args multiply = {.multiply = {.act = product->act.kind, .epi = {.alpha = 1.0f}}};
+    multiply.multiply.x = dv_view_planned(l->place, product->in[0]);
+    multiply.multiply.g = dv_view_planned(l->place, product->in[1]);
+    multiply.multiply.y = dv_view_planned(l->place, product->out);
+    const dvk_cuda_kernel *kernels[3];
+    kernels[0] = dv_lower_choose_conv(l, &apart).cuda;
+    kernels[1] = dv_choose_kernel(l->options, "multiply", &multiply).cuda;
+    dvk_conv2d_args *a = &l->step.args.conv;
+    a->y = multiply.multiply.y;
+    a->epi.gate = 2;
+    a->epi.act = product->act.kind;
+    a->epi.n_res = f->count;
+    for (int32_t i = 0; i < f->count; i++) {
+        a->epi.res[i] = dv_view_planned(l->place, f->of[i]);
+        a->epi.beta[i] = f->beta[i];
+    }
+    kernels[2] = dv_lower_choose_conv(l, &l->step.args).cuda;
+    *yes = kernels[2] != NULL &&
+           (kernels[0] == NULL || kernels[1] == NULL ||
+            cost_of(l, kernels[2], a) <= cost_of(l, kernels[0], &apart) + cost_of(l, kernels[1], &multiply));
+    return DAVY_OK;
+}
+
+static void take_factor(dv_graph *g, int64_t conv, int64_t at, const factor *f) {
+    dv_node *node = &g->nodes[conv];
+    node->fused.gate = 2;
+    node->fused.act = g->nodes[at].act;
+    node->fused.n_res = f->count;
+    for (int32_t i = 0; i < f->count; i++) {
+        node->fused.res[i] = f->of[i];
+        node->fused.beta[i] = f->beta[i];
+    }
+    if (f->sum >= 0) {
+        dv_node *sum = &g->nodes[f->sum];
+        g->values[sum->out].uses = 0;
+        sum->dead = true;
+        sum->n_in = 0;
+        sum->fused.n_res = 0;
+        sum->out = DV_NO_VALUE;
+    }
+    dv_take_place(g, conv, at);
+}
+
+static bool same_size(const dv_graph *g, dv_value a, dv_value b) {
+    const dv_shape x = dv_shape_of(g, a), y = dv_shape_of(g, b);
+    return x.n == y.n && x.h == y.h && x.w == y.w && x.c == y.c;
+}
+
+static davy_result fold_factor(dv_lowering *l, int64_t at, bool *changed) {
+    dv_graph *g = l->plan->graph;
+    const dv_node *product = &g->nodes[at];
+    const dv_node *conv = only_for_this(g, l->place, product->in[1], DV_OP_CONV2D);
+    if (conv == NULL || !ends_plain(conv) || conv->fused.shuffle > 1 || !same_size(g, product->in[0], product->in[1])) {
+        return DAVY_OK;
+    }
+    const int64_t k = l->place->producer[product->in[1]];
+    factor f = factor_of(g, l->place, product->in[0]);
+    bool yes = false;
+    davy_result r = can_gate(l, k, product, &f, &yes);
+    if (r == DAVY_OK && !yes && f.count > 1) { /* the sum as it is */
+        f = (factor){.of = {product->in[0], DV_NO_VALUE}, .beta = {1.0f, 0.0f}, .count = 1, .sum = -1};
+        r = can_gate(l, k, product, &f, &yes);
+    }
+    if (r == DAVY_OK && yes) {
+        take_factor(g, k, at, &f);
+        *changed = true;
+    }
+    return r;
+}
+
+/* ---- a convolution whose result a 1x1 convolution of it gates ---- */
+
+/* Of a 1x1 convolution with gate 2: which of its two residuals is what it reads itself; -1: neither. */
+static int32_t own_residual(const dv_node *gate) {
+    const bool gates = dv_reads_plain_1x1(gate) && gate->fused.gate == 2 && gate->fused.n_res == 2 &&
+                       gate->fused.res[0] != gate->fused.res[1];
+    return !gates ? -1 : gate->fused.res[0] == gate->in[0] ? 0 : gate->fused.res[1] == gate->in[0] ? 1 : -1;
+}
+
+static void set_gate(dvk_epilogue *e, const dv_node *gate, int32_t own, dvk_view other) {
+    static const float some[1] = {0.0f};
+    e->gate = 3;
+    e->act = gate->fused.act.kind;
+    e->alpha = gate->fused.beta[own];
+    e->beta[0] = gate->fused.beta[1 - own];
+    e->res[0] = other;
+    e->n_res = 1;
+    e->gate_w = some;
+    e->gate_bias = gate->bias != DV_NO_PARAM ? some : NULL;
+}
+
+static davy_result can_gate_itself(dv_lowering *l, int64_t conv, int64_t at, int32_t own, bool *yes) {
+    const dv_node *gate = &l->plan->graph->nodes[at];
+    davy_result r = dv_lower_try_conv(l, at);
+    const dv_args behind = l->step.args;
+    r = r == DAVY_OK ? dv_lower_try_conv(l, conv) : r;
+    if (r != DAVY_OK) {
+        return r;
+    }
+    dv_args ahead = l->step.args, apart = behind;
+    dvk_conv2d_args *a = &l->step.args.conv;
+    a->y = behind.conv.y;
+    set_gate(&a->epi, gate, own, behind.conv.epi.res[1 - own]);
+    const dvk_cuda_kernel *kernels[3] = {dv_lower_choose_conv(l, &ahead).cuda, dv_lower_choose_conv(l, &apart).cuda,
+                                         dv_lower_choose_conv(l, &l->step.args).cuda};
+    *yes = kernels[2] != NULL &&
+           (kernels[0] == NULL || kernels[1] == NULL ||
+            cost_of(l, kernels[2], a) <= cost_of(l, kernels[0], &ahead) + cost_of(l, kernels[1], &apart));
+    return DAVY_OK;
+}
+
+static void take_gate(dv_graph *g, int64_t conv, int64_t at, int32_t own) {
+    const dv_node *gate = &g->nodes[at];
+    dv_node *node = &g->nodes[conv];
+    node->fused.gate = 3;
+    node->fused.act = gate->fused.act;
+    node->fused.alpha = gate->fused.beta[own];
+    node->fused.beta[0] = gate->fused.beta[1 - own];
+    node->fused.res[0] = gate->fused.res[1 - own];
+    node->fused.n_res = 1;
+    node->fused.gate_weight = gate->weight;
+    node->fused.gate_bias = gate->bias;
+    dv_take_place(g, conv, at);
+}
+
+static davy_result fold_own_gate(dv_lowering *l, int64_t at, bool *changed) {
+    dv_graph *g = l->plan->graph;
+    const dv_node *gate = &g->nodes[at];
+    const int32_t own = own_residual(gate);
+    const int64_t k = own >= 0 ? dv_behind(g, l->place, gate->in[0], 2) : -1;
+    if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || !ends_plain(&g->nodes[k]) || g->nodes[k].fused.shuffle > 1 ||
+        !same_size(g, gate->in[0], gate->out)) {
+        return DAVY_OK;
+    }
+    bool yes = false;
+    const davy_result r = can_gate_itself(l, k, at, own, &yes);
+    if (yes) {
+        take_gate(g, k, at, own);
+        *changed = true;
+    }
+    return r;
+}
+
+/* ---- halves of a depthwise convolution's channels ---- */
+
+/* The node whose channels the product's two factors are, the activated ones first; -1: it is not so. */
+static int64_t depthwise_halved(const dv_graph *g, const dv_memory_plan *place, const dv_node *product) {
+    const dv_node *gate = only_for_this(g, place, product->in[1], DV_OP_SLICE);
+    const dv_node *other = only_for_this(g, place, product->in[0], DV_OP_SLICE);
+    if (gate == NULL || other == NULL || gate->in[0] != other->in[0]) {
+        return -1;
+    }
+    const dv_value whole = gate->in[0];
+    const int64_t k = place->producer[whole], half = dv_shape_of(g, product->out).c;
+    const bool halves = gate->first == 0 && other->first == half && dv_shape_of(g, whole).c == 2 * half &&
+                        dv_shape_of(g, gate->out).c == half && g->values[whole].uses == 2 && whole != g->output;
+    return halves && k >= 0 && is_live(&g->nodes[k], DV_OP_DEPTHWISE) && ends_plain(&g->nodes[k]) &&
+                   g->nodes[k].fused.norm < 0 && g->nodes[k].fused.pro_scale == DV_NO_PARAM &&
+                   g->nodes[k].fused.pro_act.kind == DVK_ACT_NONE
+               ? k
+               : -1;
+}
+
+static bool can_pair(const dv_lowering *l, const dv_node *depthwise, const dv_node *product) {
+    static const float vector[1] = {0.0f};
+    dv_args args = {.depthwise = {.kh = depthwise->kh,
+                                  .kw = depthwise->kw,
+                                  .pad_top = depthwise->pad_top,
+                                  .pad_left = depthwise->pad_left,
+                                  .w = vector,
+                                  .epi = {.alpha = 1.0f, .act = product->act.kind},
+                                  .paired = 1}};
+    args.depthwise.x = dv_view_planned(l->place, depthwise->in[0]);
+    args.depthwise.y = dv_view_planned(l->place, product->out);
+    return dv_choose_kernel(l->options, "depthwise", &args).cuda != NULL;
+}
+
+static void bury_slice(dv_graph *g, int64_t k) {
+    dv_node *slice = &g->nodes[k];
+    g->values[slice->out].uses = 0;
+    slice->dead = true;
+    slice->n_in = 0;
+    slice->out = DV_NO_VALUE;
+}
+
+static void fold_pair(dv_lowering *l, int64_t at, bool *changed) {
+    dv_graph *g = l->plan->graph;
+    const dv_node *product = &g->nodes[at];
+    const int64_t k = depthwise_halved(g, l->place, product);
+    if (k < 0 || !can_pair(l, &g->nodes[k], product)) {
+        return;
+    }
+    bury_slice(g, l->place->producer[product->in[0]]);
+    bury_slice(g, l->place->producer[product->in[1]]);
+    g->nodes[k].fused.paired = true;
+    g->nodes[k].fused.act = product->act;
+    dv_take_place(g, k, at);
+    *changed = true;
+}
+
+davy_result dv_fold_products(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options,
+                             bool *changed) {
+    dv_graph *g = plan->graph;
+    dv_lowering l = {.plan = plan, .place = place, .options = options};
+    davy_result r = DAVY_OK;
+    for (int64_t k = 0; k < g->n_nodes && r == DAVY_OK; k++) {
+        const dv_node *node = &g->nodes[k];
+        if (is_live(node, DV_OP_MULTIPLY) && ends_plain(node)) {
+            fold_pair(&l, k, changed);
+        }
+        if (is_live(&g->nodes[k], DV_OP_MULTIPLY) && ends_plain(&g->nodes[k])) {
+            r = fold_factor(&l, k, changed);
+        }
+        if (r == DAVY_OK && is_live(&g->nodes[k], DV_OP_CONV2D)) {
+            r = fold_own_gate(&l, k, changed);
+        }
+    }
+    return r;
 }
 
 /* ---- group norm ---- */

@@ -1,12 +1,42 @@
 /* fuse_winograd.c - convolutions over time that read their frames transformed along the width, as "conv2d_winograd" has it:
  * half of the products, 1.5 times the memory of frames. What made a frame, a norm or an activation, is applied as the
  * node of frames transforms it. What is decided depends on nothing that differs from slice to slice of a clip: the state
- * between them is f16 where it is so, and its frames are plain. */
+ * between them is f16 where it is so, and its frames are plain.
+ *
+ * The largest pictures may be transformed in bands of rows, between the steps of the convolution that reads them: what is
+ * half as large again then never exists as a whole. The bits are the same, as a band is a part of the same tiles, and what is
+ * kept from slice to slice lies in the same places, so that slices with and without bands may follow each other. */
 #include "core/base/error.h"
-#include "core/plan/fuse_cuda_parts.h"
-#include "core/plan/fuse_winograd.h"
 #include "core/base/mem.h"
+#include "core/plan/choose.h"
+#include "core/plan/fuse_cuda.h"
+#include "core/plan/lower.h"
 #include "kernels/dtype.h"
+
+enum { FEWEST_BANDS = 6, MOST_BANDS = 16 };
+#define WORTH_LESS_MEMORY 1.03 /* times the cost */
+
+typedef struct candidate {
+    int64_t node;        /* of frames, or the first of a ring's windows */
+    double gain;         /* ns; 0: nothing, or it cannot be done */
+    uint64_t more;       /* bytes that its frames take when they are transformed */
+    uint64_t weights;    /* and the convolution's weights */
+    double before;       /* ns that the frames before the slice take, which the slice before has transformed, too */
+    int64_t first, last; /* nodes where the frames are alive */
+    bool seen, taken;
+    int64_t band;          /* rows that are transformed at a time; 0: all */
+    uint64_t less, longer; /* bytes that they take less for it, that what they are made of takes longer */
+} candidate;
+
+typedef struct candidates {
+    dv_lowering l;
+    candidate *list; /* of nodes at most as many */
+    int64_t count;
+    uint64_t *live;   /* bytes alive at each node */
+    uint64_t weights; /* of what has been taken */
+} candidates;
+
+enum { DV_UNREAD = -1, DV_OTHERS = -2 };
 
 static bool is_conv(const dv_graph *g, const dv_node *node) {
     if (node->dead || node->op != DV_OP_CONV2D) {
@@ -50,7 +80,7 @@ static dvk_view view_alone(const dv_memory_plan *place, dv_value v) {
     return view;
 }
 
-dvk_view dv_view_transformed(dvk_view v) {
+static dvk_view view_transformed(dvk_view v) {
     v.dtype = DVK_F16;
     v.h *= DVK_WINOGRAD_LINES;
     v.w = dv_div_up(v.w, DVK_WINOGRAD_PIXELS);
@@ -75,13 +105,13 @@ static double plain_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_v
 static double input_cost(const dv_lowering *l, dv_value raw) {
     dv_args args = {.winograd_input = {.pro.act = DVK_ACT_SILU}};
     args.winograd_input.x = view_alone(l->place, raw);
-    args.winograd_input.y = dv_view_transformed(args.winograd_input.x);
+    args.winograd_input.y = view_transformed(args.winograd_input.x);
     return cost_of(l, "winograd_input", &args);
 }
 
 static double winograd_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_value raw) {
     dv_args args = {.conv = *conv};
-    args.conv.x = dv_view_transformed(args.conv.x);
+    args.conv.x = view_transformed(args.conv.x);
     return cost_of(l, "conv2d_winograd", &args) + input_cost(l, raw);
 }
 
@@ -92,7 +122,7 @@ static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_con
 }
 
 /* Of a frame. */
-static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, dv_transformable *c) {
+static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, candidate *c) {
     const davy_result r = dv_lower_try_conv(l, conv);
     if (r != DAVY_OK || l->step.args.conv.x.dtype == DVK_F32) {
         return r;
@@ -107,7 +137,7 @@ static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, dv_trans
     if (c->gain > 0.0) {
         c->before = (double)l->plan->graph->nodes[c->node].time.lead * input_cost(l, raw);
         const uint64_t plain = packed_bytes(l, "conv2d", &a);
-        a.x = dv_view_transformed(a.x);
+        a.x = view_transformed(a.x);
         const uint64_t bytes = packed_bytes(l, "conv2d_winograd", &a);
         c->weights = bytes > plain ? bytes - plain : 0;
     }
@@ -129,7 +159,7 @@ static int64_t next_window(const dv_graph *g, const dv_node *of, int64_t k) {
 }
 
 /* The convolution that alone reads such frames, but for the past behind them; DV_UNREAD; DV_OTHERS: there is another reader. */
-int64_t dv_frames_reader(const dv_graph *g, const dv_node *frames) {
+static int64_t reader_of(const dv_graph *g, const dv_node *frames) {
     int64_t conv = DV_UNREAD;
     int32_t uses = g->values[frames->out].uses;
     for (int64_t k = frames - g->nodes + 1; uses > 0 && k < g->n_nodes; k++) {
@@ -157,7 +187,7 @@ static bool suits(const dv_graph *g, const dv_memory_plan *place, const dv_node 
     const dv_time *t = &frames->time;
     return t->step == 1 && t->frames > 1 && t->lead == t->frames - 1 && (t->keep == 0 || t->keep == t->lead) &&
            dv_shape_of(g, frames->in[0]).c % 8 == 0 && made_by_prologue(g, place, frames) &&
-           dv_frames_reader(g, frames) != DV_OTHERS;
+           reader_of(g, frames) != DV_OTHERS;
 }
 
 /* ---- rewriting ---- */
@@ -188,7 +218,7 @@ static void mark(dv_graph *g, dv_node *node, int64_t width) {
 
 static void rewrite(dv_graph *g, const dv_memory_plan *place, int64_t k) {
     dv_node *frames = &g->nodes[k];
-    const int64_t conv = dv_frames_reader(g, frames), width = dv_shape_of(g, frames->out).w;
+    const int64_t conv = reader_of(g, frames), width = dv_shape_of(g, frames->out).w;
     take_prologue(g, frames, &g->nodes[place->producer[frames->in[0]]]);
     mark(g, frames, width);
     if (frames->op == DV_OP_WINDOW) {
@@ -202,7 +232,7 @@ static void rewrite(dv_graph *g, const dv_memory_plan *place, int64_t k) {
 /* ---- which ---- */
 
 /* What it gains that all windows of a ring, or a node of frames, that begin with c's are transformed. */
-static davy_result judge(dv_lowering *l, dv_transformable *c) {
+static davy_result judge(dv_lowering *l, candidate *c) {
     const dv_graph *g = l->plan->graph;
     const int64_t k = c->node;
     const dv_node *frames = &g->nodes[k];
@@ -211,7 +241,7 @@ static davy_result judge(dv_lowering *l, dv_transformable *c) {
     dv_value raw = DV_NO_VALUE;
     for (int64_t i = k; yes && i < g->n_nodes; i = next_window(g, frames, i + 1)) {
         yes = suits(g, l->place, &g->nodes[i]);
-        const int64_t reader = yes ? dv_frames_reader(g, &g->nodes[i]) : DV_UNREAD;
+        const int64_t reader = yes ? reader_of(g, &g->nodes[i]) : DV_UNREAD;
         readers += reader >= 0 ? dv_shape_of(g, g->nodes[i].out).n : 0;
         if (yes && conv < 0) {
             conv = reader;
@@ -223,39 +253,39 @@ static davy_result judge(dv_lowering *l, dv_transformable *c) {
     return r;
 }
 
-uint64_t dv_value_bytes(const dv_memory_plan *place, dv_value v) {
+static uint64_t value_bytes(const dv_memory_plan *place, dv_value v) {
     const dv_shape s = place->graph->values[v].shape;
     return (uint64_t)(s.n * s.h * s.w * s.c) * dvk_dtype_size(place->dtypes[v]);
 }
 
-void dv_add_live(dv_transformables *s, int64_t first, int64_t last, uint64_t bytes) {
+static void add_live(candidates *s, int64_t first, int64_t last, uint64_t bytes) {
     for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
         s->live[k] += bytes; /* of what is taken away the complement */
     }
 }
 
 /* The frames grow, and what the windows are made of no longer lies among them. */
-static void add_candidate(dv_transformables *s, const dv_transformable *c, bool adds) {
+static void add_candidate(candidates *s, const candidate *c, bool adds) {
     const dv_memory_plan *place = s->l.place;
     const dv_graph *g = place->graph;
     const dv_node *frames = &g->nodes[c->node];
-    dv_add_live(s, c->first, c->last, adds ? c->more : 0 - c->more);
+    add_live(s, c->first, c->last, adds ? c->more : 0 - c->more);
     for (int64_t i = c->node; i < g->n_nodes; i = next_window(g, frames, i + 1)) {
         const dv_value raw = g->nodes[place->producer[g->nodes[i].in[0]]].in[0];
         if (place->places[raw].buffer == place->places[frames->out].buffer) {
-            dv_add_live(s, place->producer[raw], i, adds ? dv_value_bytes(place, raw) : 0 - dv_value_bytes(place, raw));
+            add_live(s, place->producer[raw], i, adds ? value_bytes(place, raw) : 0 - value_bytes(place, raw));
         }
     }
 }
 
-static davy_result list_candidates(dv_transformables *s) {
+static davy_result list_candidates(candidates *s) {
     const dv_lowering *l = &s->l;
     const dv_graph *g = l->plan->graph;
     davy_result r = DAVY_OK;
     for (int64_t k = 0; r == DAVY_OK && k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         const bool first = node->op == DV_OP_FRAMES || (node->op == DV_OP_WINDOW && node->first == 0);
-        dv_transformable c = {.node = k};
+        candidate c = {.node = k};
         r = !node->dead && first && node->fused.winograd == 0 ? judge(&s->l, &c) : DAVY_OK;
         if (r == DAVY_OK && c.gain > 0.0) {
             const dv_block *block = &l->place->blocks[l->place->places[node->out].buffer];
@@ -263,24 +293,24 @@ static davy_result list_candidates(dv_transformables *s) {
             const uint64_t pixel = block->bytes / (uint64_t)(plain.h * plain.w);
             c.more = pixel * (uint64_t)(grown.h * grown.w - plain.h * plain.w);
             if (l->options->offload) { /* what is kept passes through plain frames */
-                c.more += dv_value_bytes(l->place, node->in[0]) / (uint64_t)dv_shape_of(g, node->in[0]).n *
+                c.more += value_bytes(l->place, node->in[0]) / (uint64_t)dv_shape_of(g, node->in[0]).n *
                           (uint64_t)node->time.lead;
             }
             c.first = block->first;
             c.last = block->last;
-            s->candidates[s->count++] = c;
+            s->list[s->count++] = c;
         }
     }
     return r;
 }
 
 /* The one that gains most for its bytes and has not been seen; NULL: none. */
-static dv_transformable *next_best(dv_transformables *s) {
+static candidate *next_best(candidates *s) {
     const bool weights = s->l.options->transforms_with > 0; /* are what is short */
-    dv_transformable *best = NULL;
+    candidate *best = NULL;
     double most = 0.0;
     for (int64_t i = 0; i < s->count; i++) {
-        dv_transformable *c = &s->candidates[i];
+        candidate *c = &s->list[i];
         const double rate = c->gain / (double)(1 + (weights ? c->weights : c->more));
         if (!c->seen && (best == NULL || rate > most)) {
             best = c;
@@ -290,7 +320,7 @@ static dv_transformable *next_best(dv_transformables *s) {
     return best;
 }
 
-uint64_t dv_most_live(const dv_transformables *s, int64_t first, int64_t last) {
+static uint64_t most_live(const candidates *s, int64_t first, int64_t last) {
     uint64_t most = 0;
     for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
         most = s->live[k] > most ? s->live[k] : most;
@@ -298,26 +328,26 @@ uint64_t dv_most_live(const dv_transformables *s, int64_t first, int64_t last) {
     return most;
 }
 
-static bool fits(const dv_transformables *s, const dv_transformable *c) {
+static bool fits(const candidates *s, const candidate *c) {
     const dv_plan_options *o = s->l.options;
     const uint64_t room = o->transforms_in, with = o->transforms_with;
-    return (room == 0 || dv_most_live(s, c->first, c->last) <= room) &&
-           (with == 0 || dv_most_live(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
+    return (room == 0 || most_live(s, c->first, c->last) <= room) &&
+           (with == 0 || most_live(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
 }
 
 /* Asked of one of a clip's plans, whose answer all others are given: it differs from slice to slice. */
-static bool is_worth_it(const dv_transformables *s, const dv_transformable *c) {
+static bool is_worth_it(const candidates *s, const candidate *c) {
     const double worth = s->l.options->transforms_worth;
     return worth <= 0.0 || c->gain - c->before >= worth * (double)c->weights;
 }
 
 /* Until the room is full, if there is a bound. */
-static void take_candidates(dv_transformables *s) {
+static void take_candidates(candidates *s) {
     const dv_memory_plan *place = s->l.place;
     for (int64_t i = 0; i < place->n_buffers; i++) {
-        dv_add_live(s, place->blocks[i].first, place->blocks[i].last, place->blocks[i].bytes);
+        add_live(s, place->blocks[i].first, place->blocks[i].last, place->blocks[i].bytes);
     }
-    for (dv_transformable *c = NULL; (c = next_best(s)) != NULL;) {
+    for (candidate *c = NULL; (c = next_best(s)) != NULL;) {
         const int32_t ring = place->graph->nodes[c->node].time.ring;
         c->seen = true;
         add_candidate(s, c, true);
@@ -331,12 +361,112 @@ static void take_candidates(dv_transformables *s) {
     }
 }
 
-static void rewrite_taken(dv_transformables *s) {
+/* ---- bands ---- */
+
+/* Of the convolution in `conv`, in bands of so many rows; 0: that cannot be. */
+static double bands_cost(const dv_lowering *l, const dvk_conv2d_args *conv, int64_t rows) {
+    double cost = 0.0;
+    for (int64_t first = 0; first < conv->y.h; first += rows) {
+        dv_args args = {.band = {.conv = *conv, .first = first, .rows = dv_min(rows, conv->y.h - first)}};
+        args.band.conv.x.h = DVK_WINOGRAD_LINES * (dvk_band_to(&args.band) - dvk_band_from(&args.band));
+        const dvk_cuda_kernel *k = dv_choose_kernel(l->options, "conv2d_winograd_band", &args).cuda;
+        if (k == NULL || k->cost == NULL) {
+            return 0.0;
+        }
+        cost += k->cost(&args, l->options->caps);
+    }
+    return cost;
+}
+
+/* Of half the largest pictures' width and height or more: what is smaller takes little. */
+static bool is_large(const dv_graph *g, dv_shape s) {
+    int64_t most = 0;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        const bool counts = !node->dead && node->op == DV_OP_CONV2D;
+        const dv_shape y = counts ? dv_shape_of(g, node->out) : (dv_shape){0};
+        most = dv_max(most, y.h * y.w);
+    }
+    return 4 * s.h * s.w >= most;
+}
+
+/* As few rows as hardly cost more than those that the kernel is fastest with; 0: all at once. */
+static int64_t best_band(const dv_lowering *l, const dvk_conv2d_args *conv) {
+    const int64_t least = dv_max(conv->y.h / MOST_BANDS, 1), most = conv->y.h / FEWEST_BANDS;
+    double best = 0.0;
+    for (int64_t n = least; n <= most; n++) {
+        const double cost = bands_cost(l, conv, n);
+        best = cost > 0.0 && (best <= 0.0 || cost < best) ? cost : best;
+    }
+    for (int64_t n = least; n <= most; n++) {
+        const double cost = bands_cost(l, conv, n);
+        if (cost > 0.0 && cost <= WORTH_LESS_MEMORY * best) {
+            return n;
+        }
+    }
+    return 0;
+}
+
+static davy_result find_band(candidates *s, candidate *c) {
+    const dv_memory_plan *place = s->l.place;
+    const dv_graph *g = place->graph;
+    const int64_t conv = reader_of(g, &g->nodes[c->node]);
+    if (g->nodes[c->node].op != DV_OP_FRAMES || conv < 0 || !is_large(g, dv_shape_of(g, g->nodes[conv].out))) {
+        return DAVY_OK;
+    }
+    const davy_result r = dv_lower_try_conv(&s->l, conv);
+    if (r == DAVY_OK) {
+        dvk_conv2d_args a = s->l.step.args.conv;
+        a.x = view_transformed(a.x);
+        a.x.n = a.y.n;
+        c->band = best_band(&s->l, &a);
+    }
+    if (c->band > 0) {
+        const dv_block *block = &place->blocks[place->places[g->nodes[c->node].out].buffer];
+        const int64_t h = dv_shape_of(g, g->nodes[conv].out).h;
+        c->less = (block->bytes + c->more) / (uint64_t)h * (uint64_t)dv_max(h - c->band - 2, 0);
+        const dv_value raw = g->nodes[place->producer[g->nodes[c->node].in[0]]].in[0];
+        c->longer = place->blocks[place->places[raw].buffer].last < conv ? value_bytes(place, raw) : 0;
+    }
+    return r;
+}
+
+/* The frames shrink, and what they are made of lives as long as they do. */
+static void add_band(candidates *s, const candidate *c, bool adds) {
+    add_live(s, c->first, c->last, adds ? 0 - c->less : c->less);
+    add_live(s, c->last, c->last, adds ? c->longer : 0 - c->longer);
+}
+
+/* As many bands as the workspace is smallest with, but no more: those that it would not grow without are none. */
+static davy_result set_bands(candidates *s) {
+    const int64_t n = s->l.place->graph->n_nodes;
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < s->count; i++) {
+        candidate *c = &s->list[i];
+        r = c->taken ? find_band(s, c) : DAVY_OK;
+        add_band(s, c, true);
+    }
+    const uint64_t least = most_live(s, 0, n);
+    for (int64_t i = 0; i < s->count; i++) {
+        candidate *c = &s->list[i];
+        add_band(s, c, false);
+        if (most_live(s, 0, n) > least) {
+            add_band(s, c, true);
+        } else {
+            c->band = 0;
+        }
+    }
+    return r;
+}
+
+/* ---- all of it ---- */
+
+static void rewrite_taken(candidates *s) {
     dv_graph *g = s->l.plan->graph;
     for (int64_t i = 0; i < s->count; i++) {
-        const dv_transformable *c = &s->candidates[i];
+        const candidate *c = &s->list[i];
         if (c->taken && c->band > 0) {
-            g->nodes[c->node].fused.band = g->nodes[dv_frames_reader(g, &g->nodes[c->node])].fused.band = c->band;
+            g->nodes[c->node].fused.band = g->nodes[reader_of(g, &g->nodes[c->node])].fused.band = c->band;
         }
         for (int64_t k = c->node; c->taken && k < g->n_nodes; k = next_window(g, &g->nodes[c->node], k + 1)) {
             rewrite(g, s->l.place, k);
@@ -351,21 +481,20 @@ davy_result dv_fold_winograd(dv_plan *plan, const dv_memory_plan *place, const d
     if (options->compute != DVK_F16 && options->compute != DVK_BF16) {
         return DAVY_OK;
     }
-    dv_transformables s = {.l = {.plan = plan, .place = place, .options = options},
-                           .candidates = dv_calloc(n + 1, sizeof *s.candidates),
-                           .live = dv_calloc(n + 1, sizeof *s.live)};
-    davy_result r =
-        s.candidates != NULL && s.live != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    candidates s = {.l = {.plan = plan, .place = place, .options = options},
+                    .list = dv_calloc(n + 1, sizeof *s.list),
+                    .live = dv_calloc(n + 1, sizeof *s.live)};
+    davy_result r = s.list != NULL && s.live != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
     r = r == DAVY_OK ? list_candidates(&s) : r;
     if (r == DAVY_OK) {
         take_candidates(&s);
-        r = options->bands ? dv_set_bands(&s) : r;
+        r = options->bands ? set_bands(&s) : r;
         rewrite_taken(&s);
         for (int64_t i = 0; i < s.count; i++) {
-            *changed = *changed || s.candidates[i].taken;
+            *changed = *changed || s.list[i].taken;
         }
     }
-    dv_free(s.candidates);
+    dv_free(s.list);
     dv_free(s.live);
     return r;
 }

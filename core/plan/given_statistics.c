@@ -1,9 +1,9 @@
 /* given_statistics.c - means and norms that are given: of plans for tiles, which share those of their picture. What a mean is of stays
  * where the step before has left it, for the engine to look at; the mean comes from a place in the arena that nothing else has. */
 #include "core/base/error.h"
+#include "core/plan/choose.h"
 #include "core/plan/lower.h"
 #include "core/base/mem.h"
-#include "core/plan/memory_priv.h"
 
 davy_result dv_place_means(const dv_plan *plan, dv_memory_plan *place) {
     const dv_graph *g = plan->graph;
@@ -17,7 +17,7 @@ davy_result dv_place_means(const dv_plan *plan, dv_memory_plan *place) {
         const bool norm = node->op == DV_OP_GROUP_NORM;
         const dv_shape given = {norm ? x.n : 1, 1, norm ? node->groups : 1, norm ? 3 : x.c};
         at->chunks = 1;
-        at->partial = dv_place_add(place, DVK_F32, given, given.c, 0, g->n_nodes);
+        at->partial = dv_memory_plan_add(place, DVK_F32, given, given.c, 0, g->n_nodes);
         if (at->partial < 0) {
             return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
         }

@@ -1,209 +1,17 @@
-/* lower.c - fills a step's arguments from a node, notes which of their pointers stand for what, and chooses the kernel.
- * Most nodes give one step; a group norm gives statistics and coefficients where they are first needed, a concat one
- * copy for each input that could not be written in place. */
+/* lower.c - the steps of every node. Most nodes give one; a group norm gives statistics and coefficients where they are first
+ * needed, a concat one copy for each input that could not be written in place. Convolutions, a clip's frames and what CUDA
+ * kernels compute of several nodes at once have files of their own. */
 #include "core/plan/lower.h"
 
-#include <string.h>
+#include <stddef.h>
 
 #include "core/base/error.h"
-#include "core/base/mem.h"
+#include "core/plan/fuse_cuda.h"
 #include "kernels/dtype.h"
-
-/* Kernels are chosen before there is memory; what they look at is whether a pointer is set and, on CUDA, how the
- * address is aligned. */
-static float placeholder[16];
-#define PLANNED_ARENA ((uint64_t)1 << 30)
 
 #define FIELD(member) ((uint32_t)offsetof(dv_args, member))
 
-static void no_memory(dv_lowering *l) {
-    l->result = dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
-}
-
-const dv_node *dv_lower_now(const dv_lowering *l) {
-    return &l->plan->graph->nodes[l->node];
-}
-
-dv_shape dv_lower_shape(const dv_lowering *l, dv_value v) {
-    return dv_shape_of(l->plan->graph, v);
-}
-
-/* ---- binds ---- */
-
-static void set_pointer(dv_args *args, uint32_t field, const void *p) {
-    memcpy((char *)args + field, &p, sizeof p);
-}
-
-void dv_lower_bind(dv_lowering *l, dv_bind_kind kind, uint32_t field, uint64_t at) {
-    dv_plan *p = l->plan;
-    dv_bind *binds = dv_grow(p->binds, p->n_binds + 1, &p->cap_binds, sizeof *binds);
-    if (binds == NULL) {
-        no_memory(l);
-        return;
-    }
-    p->binds = binds;
-    binds[p->n_binds++] = (dv_bind){.kind = kind, .field = field, .at = at};
-    const bool cuda = kind != DV_BIND_WEIGHT && l->options->caps != NULL;
-    set_pointer(&l->step.args, field, cuda ? (const void *)(uintptr_t)(PLANNED_ARENA + at) : placeholder);
-}
-
-dvk_view dv_view_of(const dv_memory_plan *place, dv_value v, uint64_t *at) {
-    const dv_place where = place->places[v];
-    const dv_plan_buffer *b = &place->buffers[where.buffer];
-    const dv_shape s = place->graph->values[v].shape;
-    const int64_t first = where.frame * b->frame + ((int64_t)where.y * b->shape.w + where.x) * b->pixel + where.channel;
-    *at = place->blocks[where.buffer].offset + (uint64_t)first * dvk_dtype_size(b->dtype);
-    return (dvk_view){.dtype = b->dtype,
-                      .n = s.n,
-                      .h = s.h,
-                      .w = s.w,
-                      .c = s.c,
-                      .sn = where.stride * b->frame,
-                      .sh = b->shape.w * b->pixel,
-                      .sw = b->pixel};
-}
-
-dvk_view dv_view_planned(const dv_memory_plan *place, dv_value v) {
-    uint64_t at = 0;
-    dvk_view view = dv_view_of(place, v, &at);
-    view.data = (void *)(uintptr_t)(PLANNED_ARENA + at);
-    return view;
-}
-
-void dv_lower_view(dv_lowering *l, dvk_view *out, dv_value v) {
-    uint64_t at = 0;
-    *out = dv_view_of(l->place, v, &at);
-    const uint32_t field = (uint32_t)((const char *)&out->data - (const char *)&l->step.args);
-    dv_lower_bind(l, DV_BIND_ARENA, field, at);
-}
-
-dv_weight *dv_lower_weight(dv_lowering *l, const dv_weight *w) {
-    dv_plan *p = l->plan;
-    dv_weight *weights = dv_grow(p->weights, p->n_weights + 1, &p->cap_weights, sizeof *weights);
-    if (weights == NULL) {
-        no_memory(l);
-        return NULL;
-    }
-    p->weights = weights;
-    p->weight_bytes += dv_align_up(w->bytes, l->options->caps != NULL ? DV_WEIGHT_ALIGN : 64);
-    weights[p->n_weights] = *w;
-    return &weights[p->n_weights++];
-}
-
-void dv_lower_vector(dv_lowering *l, uint32_t field, dv_param param, int64_t count) {
-    if (param == DV_NO_PARAM) {
-        return;
-    }
-    const dv_weight w = {.param = param, .bytes = (uint64_t)count * sizeof(float), .count = count};
-    if (dv_lower_weight(l, &w) != NULL) {
-        dv_lower_bind(l, DV_BIND_WEIGHT, field, (uint64_t)l->plan->n_weights - 1);
-    }
-}
-
-/* ---- steps ---- */
-
-void dv_lower_begin(dv_lowering *l) {
-    memset(&l->step, 0, sizeof l->step);
-    l->step.label = dv_lower_now(l)->label;
-    l->step.first_bind = l->plan->n_binds;
-}
-
-uint64_t dv_view_bytes(const dvk_view *v) {
-    return (uint64_t)(v->n * v->h * v->w * v->c) * dvk_dtype_size(v->dtype);
-}
-
-/* A thread's is behind the arena. A GPU's one begins behind what of the arena is in use at that step. */
-static void place_scratch(dv_lowering *l, uint64_t bytes) {
-    dv_plan *p = l->plan;
-    uint64_t behind = bytes;
-    if (bytes > 0 && l->options->caps != NULL) {
-        const uint64_t arena = dv_align_up(p->arena_bytes, DV_ARENA_ALIGN);
-        uint64_t *at = &l->step.scratch_at;
-        for (int64_t b = 0; b < l->place->n_buffers; b++) {
-            const dv_block *block = &l->place->blocks[b];
-            const uint64_t end = dv_align_up(block->offset + block->bytes, DV_ARENA_ALIGN);
-            const bool used = block->bytes > 0 && block->first <= l->node && l->node <= block->last;
-            *at = used && end > *at ? end : *at;
-        }
-        behind = *at + bytes > arena ? *at + bytes - arena : 0;
-    }
-    p->scratch_bytes = behind > p->scratch_bytes ? behind : p->scratch_bytes;
-}
-
-void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const dvk_view *out, uint64_t flops) {
-    if (l->result != DAVY_OK) {
-        return;
-    }
-    dv_plan *p = l->plan;
-    dv_step *s = &l->step;
-    uint64_t scratch = 0;
-    if (dv_kernel_none(s->kernel)) {
-        s->kernel = dv_choose_kernel(l->options, op, &s->args);
-    }
-    if (dv_kernel_none(s->kernel)) {
-        l->result = dv_choose_failed(l->options, op, s->label, in, out);
-        return;
-    }
-    s->n_binds = p->n_binds - s->first_bind;
-    s->flops = flops;
-    s->bytes += dv_view_bytes(in) + dv_view_bytes(out);
-    dv_step_measure(s, l->options, &scratch);
-    place_scratch(l, scratch);
-    dv_step *steps = dv_grow(p->steps, p->n_steps + 1, &p->cap_steps, sizeof *steps);
-    if (steps == NULL) {
-        no_memory(l);
-        return;
-    }
-    p->steps = steps;
-    steps[p->n_steps++] = *s;
-    p->flops += flops;
-    p->cost += s->cost;
-}
-
-/* ---- prologue and epilogue ---- */
-
-uint32_t dv_lower_field(const dv_lowering *l, const void *member) {
-    return (uint32_t)((const char *)member - (const char *)&l->step.args);
-}
-
-static void bind_norm(dv_lowering *l, dvk_prologue *pro, int32_t norm) {
-    const int32_t buffer = l->place->norms[norm].coefficients; /* -1: a trial before they have a place */
-    const uint64_t at = buffer >= 0 ? l->place->blocks[buffer].offset : 0;
-    const uint64_t stride = (uint64_t)dv_norm_stride(l->plan->graph, norm) * sizeof(float);
-    dv_lower_bind(l, DV_BIND_ARENA, dv_lower_field(l, &pro->scale), at);
-    dv_lower_bind(l, DV_BIND_ARENA, dv_lower_field(l, &pro->shift), at + stride);
-}
-
-/* What fuse.c put around a node: the same for convolutions and element-wise ones. */
-void dv_lower_fused(dv_lowering *l, dvk_prologue *pro, dvk_epilogue *epi) {
-    const dv_node *node = dv_lower_now(l);
-    const int32_t norm = dv_norm_used(l->plan->graph, l->node);
-    if (norm >= 0) {
-        bind_norm(l, pro, norm);
-    } else {
-        const dv_shape x = dv_lower_shape(l, node->in[0]); /* the same for every picture */
-        dv_lower_vector(l, dv_lower_field(l, &pro->scale), node->fused.pro_scale, x.n * x.c);
-        dv_lower_vector(l, dv_lower_field(l, &pro->shift), node->fused.pro_shift, x.n * x.c);
-    }
-    pro->act = node->fused.pro_act.kind;
-    epi->act = node->fused.act.kind;
-    epi->slope = node->fused.act.slope;
-    if (epi->act == DVK_ACT_PRELU) {
-        const int64_t channels = dv_lower_shape(l, node->out).c * dv_max(epi->shuffle * epi->shuffle, 1);
-        dv_lower_vector(l, dv_lower_field(l, &epi->slopes), node->fused.act.slopes, channels);
-    }
-    epi->act_last = node->fused.act_last;
-    epi->gate = node->fused.gate;
-    epi->alpha = node->fused.alpha;
-    epi->n_res = node->fused.n_res;
-    for (int32_t i = 0; i < epi->n_res; i++) {
-        epi->beta[i] = node->fused.beta[i];
-        dv_lower_view(l, &epi->res[i], node->fused.res[i]);
-        l->step.bytes += dv_view_bytes(&epi->res[i]);
-    }
-}
-
-/* ---- nodes ---- */
+/* ---- norms and element-wise steps ---- */
 
 static void lower_stats(dv_lowering *l, const dv_norm_place *where) {
     const dv_node *node = dv_lower_now(l);
@@ -260,6 +68,330 @@ static void lower_normed(dv_lowering *l) {
     }
 }
 
+/* ---- pictures are moved: resampling, padding, copies that a concat still needs ---- */
+
+static void lower_resample(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_resample_args *a = &l->step.args.resample;
+    a->r = node->r;
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    if (node->n_in > 1 && node->in[1] != DV_NO_VALUE) {
+        dv_lower_view(l, &a->res, node->in[1]);
+        l->step.bytes += dv_view_bytes(&a->res);
+    }
+    dv_lower_commit(l, dv_op_name(node->op), &a->x, &a->y, 0);
+}
+
+static void lower_fold(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_fold_args *a = &l->step.args.fold;
+    *a = (dvk_fold_args){.r = node->r, .heads = node->heads, .top = node->pad_top, .left = node->pad_left};
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_commit(l, dv_op_name(node->op), &a->x, &a->y, 0);
+}
+
+static void lower_pad(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_pad_args *a = &l->step.args.pad;
+    a->mode = node->pad_mode;
+    a->top = node->pad_top;
+    a->left = node->pad_left;
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_commit(l, "pad", &a->x, &a->y, 0);
+}
+
+/* Copies the inputs that were not written into their slice of the result. */
+static void lower_concat(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    const dv_place out = l->place->places[node->out];
+    int64_t channel = 0;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        const dv_place in = l->place->places[node->in[i]];
+        const int64_t channels = dv_lower_shape(l, node->in[i]).c;
+        if (in.buffer != out.buffer || in.channel != out.channel + channel || in.y != out.y || in.x != out.x) {
+            dv_lower_begin(l);
+            dvk_pointwise_args *a = &l->step.args.pointwise;
+            a->epi.alpha = 1.0f;
+            dv_lower_view(l, &a->x, node->in[i]);
+            dv_lower_view(l, &a->y, node->out);
+            a->y.c = channels;
+            if (l->result == DAVY_OK) {
+                const uint64_t ahead = (uint64_t)channel * dvk_dtype_size(a->y.dtype);
+                l->plan->binds[l->plan->n_binds - 1].at += ahead;
+                a->y.data = (char *)a->y.data + (l->options->caps != NULL ? ahead : 0);
+            }
+            dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
+        }
+        channel += channels;
+    }
+}
+
+/* ---- gated networks ---- */
+
+static void lower_depthwise(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_depthwise_args *a = &l->step.args.depthwise;
+    a->kh = node->kh;
+    a->kw = node->kw;
+    a->paired = node->fused.paired;
+    a->stride = node->stride;
+    a->pad_top = node->pad_top;
+    a->pad_left = node->pad_left;
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    const int64_t taps = (int64_t)node->kh * node->kw;
+    dv_lower_vector(l, FIELD(depthwise.w), node->weight, taps * a->x.c);
+    dv_lower_vector(l, FIELD(depthwise.epi.bias), node->bias, a->x.c);
+    dv_lower_fused(l, &a->pro, &a->epi);
+    const uint64_t elements = (uint64_t)(a->y.n * a->y.h * a->y.w) * (uint64_t)a->x.c;
+    dv_lower_commit(l, "depthwise", &a->x, &a->y, 2 * elements * (uint64_t)taps);
+}
+
+static void lower_multiply(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_multiply_args *a = &l->step.args.multiply;
+    dvk_prologue none = {0}; /* fuse.c puts nothing in front of a product */
+    a->act = node->act.kind;
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->g, node->in[1]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_fused(l, &none, &a->epi);
+    l->step.bytes += dv_view_bytes(&a->g);
+    dv_lower_commit(l, "multiply", &a->x, &a->y, 0);
+}
+
+static void lower_pool(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_pool_args *a = &l->step.args.pool;
+    a->k = node->kh;
+    a->stride = node->stride;
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_commit(l, dv_op_name(node->op), &a->x, &a->y, 0);
+}
+
+static void lower_dysample(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_dysample_args *a = &l->step.args.dysample;
+    a->groups = node->groups;
+    a->r = node->r;
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->offset, node->in[1]);
+    dv_lower_view(l, &a->y, node->out);
+    l->step.bytes += dv_view_bytes(&a->offset);
+    dv_lower_commit(l, "dysample", &a->x, &a->y, 0);
+}
+
+/* ---- transformers ---- */
+
+static void bind_rows(dv_lowering *l, dvk_rows *out, uint32_t field, dv_value v) {
+    uint64_t at = 0;
+    const dvk_view view = dv_view_of(l->place, v, &at);
+    if (view.sh != view.w * view.sw || (view.n > 1 && view.sn != view.h * view.sh)) {
+        l->result = dv_fail(DAVY_E_INTERNAL, "%s: the pixels do not lie one behind the other", l->step.label);
+        return;
+    }
+    *out = (dvk_rows){.form = (dvk_form)view.dtype, .row = view.sw, .head = view.c};
+    dv_lower_bind(l, DV_BIND_ARENA, field, at);
+}
+
+static void lower_layer_norm(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    const dv_shape s = dv_lower_shape(l, node->out);
+    dv_lower_begin(l);
+    dvk_row_norm_args *a = &l->step.args.row_norm;
+    *a = (dvk_row_norm_args){.m = s.n * s.h * s.w, .heads = 1, .dim = s.c, .eps = node->eps};
+    a->center = node->op == DV_OP_LAYER_NORM;
+    bind_rows(l, &a->x, FIELD(row_norm.x.data), node->in[0]);
+    bind_rows(l, &a->y, FIELD(row_norm.y.data), node->out);
+    dv_lower_vector(l, FIELD(row_norm.w), node->weight, s.c);
+    dv_lower_vector(l, FIELD(row_norm.b), node->bias, s.c);
+    uint64_t at = 0;
+    const dvk_view in = dv_view_of(l->place, node->in[0], &at);
+    const dvk_view out = dv_view_of(l->place, node->out, &at);
+    dv_lower_commit(l, "row_norm", &in, &out, 0);
+}
+
+static void lower_attention(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_attention_args *a = &l->step.args.attention;
+    a->heads = node->heads;
+    a->scale = node->scale;
+    dv_lower_view(l, &a->q, node->in[0]);
+    dv_lower_view(l, &a->k, node->in[1]);
+    dv_lower_view(l, &a->v, node->in[2]);
+    dv_lower_view(l, &a->y, node->out);
+    const uint64_t tokens = (uint64_t)(a->q.h * a->q.w);
+    const uint64_t keys = (uint64_t)(a->k.h * a->k.w);
+    l->step.bytes += dv_view_bytes(&a->k) + dv_view_bytes(&a->v);
+    dv_lower_commit(l, "attention", &a->q, &a->y, 4 * (uint64_t)a->q.n * tokens * keys * (uint64_t)a->q.c);
+}
+
+static void lower_window_attention(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    const dv_window *w = &node->window;
+    const int64_t table = node->heads * (w->h + w->keys_h - 1) * (w->w + w->keys_w - 1);
+    dv_lower_begin(l);
+    dvk_window_attention_args *a = &l->step.args.window;
+    *a = (dvk_window_attention_args){.heads = node->heads,
+                                     .ph = w->padded_h,
+                                     .pw = w->padded_w,
+                                     .wh = w->h,
+                                     .ww = w->w,
+                                     .kh = w->keys_h,
+                                     .kw = w->keys_w,
+                                     .shift_y = w->shift_y,
+                                     .shift_x = w->shift_x,
+                                     .grid = w->grid,
+                                     .scale = node->scale,
+                                     .cut_y = w->cut_y,
+                                     .cut_x = w->cut_x};
+    dv_lower_view(l, &a->q, node->in[0]);
+    dv_lower_view(l, &a->k, node->in[1]);
+    dv_lower_view(l, &a->v, node->in[2]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_vector(l, FIELD(window.bias), node->weight, table);
+    l->step.bytes += dv_view_bytes(&a->k) + dv_view_bytes(&a->v);
+    const uint64_t pairs = (uint64_t)(a->q.n * a->ph * a->pw) * (uint64_t)(w->keys_h * w->keys_w);
+    dv_lower_commit(l, "window_attention", &a->q, &a->y, 4 * pairs * (uint64_t)a->q.c);
+}
+
+static void lower_channel_attention(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_channel_attention_args *a = &l->step.args.channel;
+    *a = (dvk_channel_attention_args){.heads = node->heads,
+                                      .dim = node->groups,
+                                      .wh = node->window.h,
+                                      .ww = node->window.w,
+                                      .grid = node->window.grid,
+                                      .eps = node->eps};
+    dv_lower_view(l, &a->q, node->in[0]);
+    dv_lower_view(l, &a->k, node->in[1]);
+    dv_lower_view(l, &a->v, node->in[2]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_vector(l, FIELD(channel.temperature), node->weight, node->heads);
+    l->step.bytes += dv_view_bytes(&a->k) + dv_view_bytes(&a->v);
+    const uint64_t pixels = (uint64_t)(a->q.n * a->q.h * a->q.w);
+    dv_lower_commit(l, "channel_attention", &a->q, &a->y,
+                    4 * pixels * (uint64_t)a->q.c * (uint64_t)(a->q.c / node->heads));
+}
+
+/* ---- a dictionary of tokens ---- */
+
+/* A copy of a parameter, which lies among the weights as f32. */
+static void lower_tokens(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    const dv_shape s = dv_lower_shape(l, node->out);
+    dv_lower_begin(l);
+    dvk_pointwise_args *a = &l->step.args.pointwise;
+    a->epi.alpha = 1.0f;
+    a->x =
+        (dvk_view){.dtype = DVK_F32, .n = 1, .h = 1, .w = s.w, .c = s.c, .sn = s.w * s.c, .sh = s.w * s.c, .sw = s.c};
+    dv_lower_vector(l, FIELD(pointwise.x.data), node->weight, s.w * s.c);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_commit(l, "pointwise", &a->x, &a->y, 0);
+}
+
+static uint64_t products(const dvk_view *v, int64_t with) {
+    return 2 * (uint64_t)(v->h * v->w) * (uint64_t)v->c * (uint64_t)with;
+}
+
+static void lower_similarity(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_similarity_args *a = &l->step.args.similarity;
+    dv_lower_view(l, &a->q, node->in[0]);
+    dv_lower_view(l, &a->k, node->in[1]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_vector(l, FIELD(similarity.factor), node->weight, a->y.c);
+    dv_lower_commit(l, "similarity", &a->q, &a->y, products(&a->y, a->q.c));
+}
+
+static void lower_mix(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_mix_args *a = &l->step.args.mix;
+    dv_lower_view(l, &a->s, node->in[0]);
+    dv_lower_view(l, &a->v, node->in[1]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_commit(l, "mix", &a->s, &a->y, products(&a->y, a->s.c));
+}
+
+static void lower_order(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_order_args *a = &l->step.args.order;
+    dv_lower_view(l, &a->s, node->in[0]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_commit(l, "order", &a->s, &a->y, 0);
+}
+
+static void lower_gather(dv_lowering *l, const char *op) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_gather_args *a = &l->step.args.gather;
+    dv_lower_view(l, &a->x, node->in[0]);
+    dv_lower_view(l, &a->order, node->in[1]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_vector(l, FIELD(gather.scale), node->weight, a->y.c);
+    dv_lower_commit(l, op, &a->x, &a->y, 0);
+}
+
+static void lower_refine(dv_lowering *l) {
+    const dv_node *node = dv_lower_now(l);
+    dv_lower_begin(l);
+    dvk_refine_args *a = &l->step.args.refine;
+    a->eps = node->eps;
+    dv_lower_view(l, &a->t, node->in[0]);
+    dv_lower_view(l, &a->s, node->in[1]);
+    dv_lower_view(l, &a->x, node->in[2]);
+    dv_lower_view(l, &a->y, node->out);
+    dv_lower_vector(l, FIELD(refine.gamma), node->weight, a->s.c);
+    dv_lower_vector(l, FIELD(refine.sigma), node->bias, a->s.c);
+    l->step.bytes += dv_view_bytes(&a->s);
+    dv_lower_commit(l, "refine", &a->x, &a->y, products(&a->x, a->s.c));
+}
+
+static void lower_dictionary(dv_lowering *l) {
+    switch (dv_lower_now(l)->op) {
+    case DV_OP_TOKENS:
+        lower_tokens(l);
+        break;
+    case DV_OP_SIMILARITY:
+        lower_similarity(l);
+        break;
+    case DV_OP_MIX:
+        lower_mix(l);
+        break;
+    case DV_OP_ORDER:
+        lower_order(l);
+        break;
+    case DV_OP_SCATTER:
+        lower_gather(l, "scatter");
+        break;
+    case DV_OP_GATHER:
+        lower_gather(l, "gather");
+        break;
+    default:
+        lower_refine(l);
+        break;
+    }
+}
+
+/* ---- by operation ---- */
+
 /* One that makes what led to it, too, where it is mixed. */
 static void lower_conv(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
@@ -280,8 +412,8 @@ static void lower_conv(dv_lowering *l) {
     }
 }
 
-static void lower_depthwise(dv_lowering *l) {
-    dv_lower_now(l)->fused.mixed ? dv_lower_norm_depthwise(l) : dv_lower_depthwise(l);
+static void lower_any_depthwise(dv_lowering *l) {
+    dv_lower_now(l)->fused.mixed ? dv_lower_norm_depthwise(l) : lower_depthwise(l);
 }
 
 static void lower_mean(dv_lowering *l) {
@@ -293,7 +425,7 @@ static void lower_mean(dv_lowering *l) {
     }
     dv_lower_now(l)->fused.mixed ? dv_lower_excite(l)
     : l->options->given_means    ? dv_lower_given_mean(l)
-                                 : dv_lower_pool(l);
+                                 : lower_pool(l);
 }
 
 /* The input is written by the load; the others are views. */
@@ -307,41 +439,41 @@ static void (*const lower_op[])(dv_lowering *l) = {
     [DV_OP_SLICE] = lower_nothing,
     [DV_OP_TAKE_FRAMES] = lower_nothing,
     [DV_OP_CONV2D] = lower_conv,
-    [DV_OP_DEPTHWISE] = lower_depthwise,
+    [DV_OP_DEPTHWISE] = lower_any_depthwise,
     [DV_OP_GROUP_NORM] = lower_normed,
     [DV_OP_ACT] = lower_pointwise,
     [DV_OP_ADD] = lower_pointwise,
     [DV_OP_GATE] = lower_pointwise,
     [DV_OP_AFFINE] = lower_pointwise,
-    [DV_OP_MULTIPLY] = dv_lower_multiply,
+    [DV_OP_MULTIPLY] = lower_multiply,
     [DV_OP_MEAN] = lower_mean,
-    [DV_OP_MAX_POOL] = dv_lower_pool,
-    [DV_OP_RESIZE] = dv_lower_pool,
-    [DV_OP_DYSAMPLE] = dv_lower_dysample,
-    [DV_OP_UPSAMPLE] = dv_lower_resample,
-    [DV_OP_PIXEL_SHUFFLE] = dv_lower_resample,
-    [DV_OP_PIXEL_UNSHUFFLE] = dv_lower_resample,
-    [DV_OP_CONCAT] = dv_lower_concat,
-    [DV_OP_PAD] = dv_lower_pad,
-    [DV_OP_FOLD] = dv_lower_fold,
-    [DV_OP_UNFOLD] = dv_lower_fold,
-    [DV_OP_LAYER_NORM] = dv_lower_layer_norm,
-    [DV_OP_RMS_NORM] = dv_lower_layer_norm,
-    [DV_OP_ATTENTION] = dv_lower_attention,
-    [DV_OP_WINDOW_ATTENTION] = dv_lower_window_attention,
-    [DV_OP_CHANNEL_ATTENTION] = dv_lower_channel_attention,
+    [DV_OP_MAX_POOL] = lower_pool,
+    [DV_OP_RESIZE] = lower_pool,
+    [DV_OP_DYSAMPLE] = lower_dysample,
+    [DV_OP_UPSAMPLE] = lower_resample,
+    [DV_OP_PIXEL_SHUFFLE] = lower_resample,
+    [DV_OP_PIXEL_UNSHUFFLE] = lower_resample,
+    [DV_OP_CONCAT] = lower_concat,
+    [DV_OP_PAD] = lower_pad,
+    [DV_OP_FOLD] = lower_fold,
+    [DV_OP_UNFOLD] = lower_fold,
+    [DV_OP_LAYER_NORM] = lower_layer_norm,
+    [DV_OP_RMS_NORM] = lower_layer_norm,
+    [DV_OP_ATTENTION] = lower_attention,
+    [DV_OP_WINDOW_ATTENTION] = lower_window_attention,
+    [DV_OP_CHANNEL_ATTENTION] = lower_channel_attention,
     [DV_OP_FRAMES] = dv_lower_frames,
     [DV_OP_TO_FRAMES] = dv_lower_to_frames,
     [DV_OP_JOIN_FRAMES] = dv_lower_join_frames,
     [DV_OP_PAST] = dv_lower_past,
     [DV_OP_WINDOW] = dv_lower_window,
-    [DV_OP_TOKENS] = dv_lower_dictionary,
-    [DV_OP_SIMILARITY] = dv_lower_dictionary,
-    [DV_OP_MIX] = dv_lower_dictionary,
-    [DV_OP_ORDER] = dv_lower_dictionary,
-    [DV_OP_GATHER] = dv_lower_dictionary,
-    [DV_OP_SCATTER] = dv_lower_dictionary,
-    [DV_OP_REFINE] = dv_lower_dictionary,
+    [DV_OP_TOKENS] = lower_dictionary,
+    [DV_OP_SIMILARITY] = lower_dictionary,
+    [DV_OP_MIX] = lower_dictionary,
+    [DV_OP_ORDER] = lower_dictionary,
+    [DV_OP_GATHER] = lower_dictionary,
+    [DV_OP_SCATTER] = lower_dictionary,
+    [DV_OP_REFINE] = lower_dictionary,
 };
 _Static_assert(DV_ARRAY_LEN(lower_op) == DV_OP_REFINE + 1, "an entry for every operation");
 

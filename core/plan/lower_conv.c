@@ -2,6 +2,7 @@
  * know such; for the CPU it is four of 2 x 2, each to every second pixel of every second row. */
 #include <stddef.h>
 
+#include "core/plan/choose.h"
 #include "core/plan/lower.h"
 #include "kernels/dtype.h"
 

@@ -1,8 +1,9 @@
-/* memory.c - decides in two passes. Backwards over the concats, because the last of a family [x], [x, a], [x, a, b] is
- * the widest and can hold all the others as its first channels; their producers then write into slices and nothing is
- * copied. Forwards over the rest: a result takes the place of an operand of an element-wise step that ends there, or a
- * new buffer. */
-#include "core/plan/memory_priv.h"
+/* memory.c - decides where values lie in two passes. Backwards over the concats, because the last of a family [x], [x, a],
+ * [x, a, b] is the widest and can hold all the others as its first channels; their producers then write into slices and
+ * nothing is copied. Frames of a clip are placed in the same pass: side by side in each pixel, [h][w][frame][c], where a window
+ * in time reads them, so that several of them are channels of one pixel. Forwards over the rest: a result takes the place
+ * of an operand of an element-wise step that ends there, or a new buffer. */
+#include "core/plan/memory.h"
 
 #include <string.h>
 
@@ -10,17 +11,134 @@
 #include "core/base/mem.h"
 #include "kernels/dtype.h"
 
-static bool follows(dv_place a, dv_place first, int64_t channel) {
-    return a.buffer == first.buffer && a.channel == channel && a.frame == first.frame && a.stride == first.stride;
+static const dv_node *producer_of(const dv_memory_plan *p, dv_value v) {
+    return &p->graph->nodes[p->producer[v]];
 }
 
-void dv_place_put(dv_memory_plan *p, dv_value v, dv_place where) {
+const dv_node *dv_frames_of_bands(const dv_memory_plan *p, const dv_node *node) {
+    const bool bands = node->op == DV_OP_CONV2D && node->fused.band > 0;
+    return bands ? &p->graph->nodes[p->producer[node->in[0]]] : NULL;
+}
+
+/* ---- uses: who makes a value, who reads it last ---- */
+
+static void note_use(dv_memory_plan *p, dv_value v, int64_t node) {
+    if (v != DV_NO_VALUE && p->last_use[v] < node) {
+        p->last_use[v] = node;
+    }
+}
+
+static bool reads_rows(dv_op op) {
+    return op == DV_OP_LAYER_NORM || op == DV_OP_RMS_NORM;
+}
+
+static void find_uses(dv_memory_plan *p) {
+    const dv_graph *g = p->graph;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k];
+        if (node->dead) {
+            continue;
+        }
+        if (node->out != DV_NO_VALUE) {
+            p->producer[node->out] = (int32_t)k;
+        }
+        if (node->fused.also != DV_NO_VALUE) {
+            p->producer[node->fused.also] = (int32_t)k;
+        }
+        if (reads_rows(node->op)) {
+            p->by_rows[node->in[0]] = p->by_rows[node->out] = true;
+        }
+        for (int32_t i = 0; i < node->n_in; i++) {
+            note_use(p, node->in[i], k);
+        }
+        for (int32_t i = 0; i < node->fused.n_res; i++) {
+            note_use(p, node->fused.res[i], k);
+        }
+        note_use(p, node->fused.norm_of, k);
+        if (dv_frames_of_bands(p, node) != NULL) {
+            note_use(p, dv_frames_of_bands(p, node)->in[0], k);
+        }
+        note_use(p, node->fused.scale, k);
+        note_use(p, node->fused.res_scale, k);
+    }
+    note_use(p, g->output, g->n_nodes);
+}
+
+/* ---- types: as what it is stored ---- */
+
+/* From the output back to the convolutions that give it, and through 1x1 ones, which only mix channels. */
+static void mark_output_f32(dv_memory_plan *p, dv_value v) {
+    const dv_node *node = producer_of(p, v);
+    if (p->dtypes[v] == DVK_F32 && v != p->graph->output) {
+        return;
+    }
+    p->dtypes[v] = DVK_F32;
+    if ((node->op == DV_OP_CONV2D && node->kh > 1) || node->op == DV_OP_ATTENTION || node->op == DV_OP_INPUT) {
+        return;
+    }
+    const int32_t n_in = node->op == DV_OP_DYSAMPLE ? 1 : node->n_in; /* not the offsets */
+    for (int32_t i = 0; i < n_in; i++) {
+        if (node->in[i] != DV_NO_VALUE) {
+            mark_output_f32(p, node->in[i]);
+        }
+    }
+    for (int32_t i = 0; i < node->fused.n_res; i++) {
+        mark_output_f32(p, node->fused.res[i]);
+    }
+}
+
+/* What decides who belongs to which token, and the few tokens themselves, is f32. */
+static void mark_dictionary_f32(dv_memory_plan *p) {
+    for (int64_t k = 0; k < p->graph->n_nodes; k++) {
+        const dv_node *node = &p->graph->nodes[k];
+        const dv_op op = node->op;
+        if (node->dead) {
+            continue;
+        }
+        if (op == DV_OP_TOKENS || op == DV_OP_SIMILARITY || op == DV_OP_ORDER || op == DV_OP_REFINE) {
+            p->dtypes[node->out] = DVK_F32;
+        }
+        if (op == DV_OP_SIMILARITY) {
+            p->dtypes[node->in[0]] = DVK_F32;
+        }
+        if (op == DV_OP_SIMILARITY || op == DV_OP_MIX) {
+            p->dtypes[node->in[1]] = DVK_F32;
+        }
+    }
+}
+
+/* Transformed frames are f16 whatever the network's values are stored as. */
+static void mark_winograd_f16(dv_memory_plan *p) {
+    for (int64_t k = 0; k < p->graph->n_nodes; k++) {
+        const dv_node *node = &p->graph->nodes[k];
+        if (!node->dead && node->fused.winograd > 0 && node->op != DV_OP_CONV2D) {
+            p->dtypes[node->out] = DVK_F16;
+        }
+    }
+}
+
+static void find_types(dv_memory_plan *p) {
+    const dv_graph *g = p->graph;
+    for (int64_t v = 0; v < g->n_values; v++) {
+        const dv_shape s = g->values[v].shape;
+        p->dtypes[v] = s.h * s.w == 1 ? DVK_F32 : p->storage.dtype; /* a mean and what is made of it: few numbers */
+    }
+    p->dtypes[g->input] = DVK_F32;
+    find_uses(p);
+    mark_dictionary_f32(p);
+    mark_output_f32(p, g->output);
+    mark_winograd_f16(p);
+}
+
+/* ---- buffers ---- */
+
+static void put_at(dv_memory_plan *p, dv_value v, dv_place where) {
     p->places[v] = where;
     p->blocks[where.buffer].last = dv_max(p->blocks[where.buffer].last, p->last_use[v]);
 }
 
 static void put(dv_memory_plan *p, dv_value v, int32_t buffer) {
-    dv_place_put(p, v, (dv_place){.buffer = buffer, .stride = 1});
+    put_at(p, v, (dv_place){.buffer = buffer, .stride = 1});
 }
 
 static uint64_t bytes_of(const dv_plan_buffer *b) {
@@ -34,7 +152,8 @@ static uint64_t bytes_of(const dv_plan_buffer *b) {
     return bytes;
 }
 
-int32_t dv_place_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first, int64_t last) {
+int32_t dv_memory_plan_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first,
+                           int64_t last) {
     dv_plan_buffer *buffers = dv_grow(p->buffers, p->n_buffers + 1, &p->cap_buffers, sizeof *buffers);
     if (buffers == NULL) {
         return -1;
@@ -58,17 +177,202 @@ int32_t dv_place_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t
 }
 
 static int32_t add_buffer(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
-    return dv_place_add(p, dtype, shape, shape.c, first, last);
+    return dv_memory_plan_add(p, dtype, shape, shape.c, first, last);
 }
 
 static bool is_view(dv_op op) {
     return op == DV_OP_CROP || op == DV_OP_SLICE || op == DV_OP_TAKE_FRAMES;
 }
 
-bool dv_place_can_move(const dv_memory_plan *p, dv_value v, dvk_dtype dtype) {
-    const dv_op op = dv_place_producer(p, v)->op;
+static bool can_move(const dv_memory_plan *p, dv_value v, dvk_dtype dtype) {
+    const dv_op op = producer_of(p, v)->op;
     return p->places[v].buffer < 0 && p->dtypes[v] == dtype && !is_view(op) && op != DV_OP_FRAMES && op != DV_OP_PAST &&
            op != DV_OP_WINDOW;
+}
+
+/* ---- a clip's frames ---- */
+
+enum { LEAST_CHANNELS = 8 }; /* a frame's in a pixel are a multiple: what CUDA's kernels ask of a view */
+
+static bool may_be_strided(const dv_memory_plan *p, dv_value v) {
+    return !p->by_rows[v];
+}
+
+/* Of `count` such frames, two or more. */
+static int32_t add_side_by_side(dv_memory_plan *p, dvk_dtype dtype, dv_shape frame, int64_t count, int64_t k) {
+    const dv_shape shape = {1, frame.h, frame.w, count * frame.c};
+    const int32_t b = dv_memory_plan_add(p, dtype, shape, shape.c, k, k);
+    if (b >= 0) {
+        p->buffers[b].frame = frame.c;
+    }
+    return b;
+}
+
+/* As in a concat: a kernel must not take one frame's channels for all of a pixel. */
+static int64_t room_beside(const dv_memory_plan *p, int64_t part, int64_t all) {
+    const int64_t octet = p->storage.channels;
+    return octet > 1 && dv_div_up(part, octet) == dv_div_up(all, octet) ? all + octet : all;
+}
+
+static bool place_frames(dv_memory_plan *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    const dv_value x = node->in[0];
+    const dv_shape out = p->graph->values[node->out].shape;
+    dv_shape in = p->graph->values[x].shape;
+    in.h = out.h; /* of what is made of it */
+    in.w = out.w;
+    if (node->fused.band > 0) { /* and the rows above and below that its taps reach */
+        in.h = dv_min(in.h, DVK_WINOGRAD_LINES * (node->fused.band + 2));
+    }
+    const bool side_by_side = in.c % LEAST_CHANNELS == 0;
+    dv_place where = {.stride = side_by_side ? node->time.step : 1};
+    where.buffer = side_by_side ? add_side_by_side(p, p->dtypes[node->out], in, node->time.lead + in.n, k)
+                                : dv_memory_plan_add(p, p->dtypes[node->out], out, room_beside(p, in.c, out.c), k, k);
+    if (where.buffer < 0) {
+        return false;
+    }
+    put_at(p, node->out, where);
+    if (side_by_side && node->fused.winograd == 0 && can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
+        where.frame = node->time.lead;
+        where.stride = 1;
+        put_at(p, x, where);
+    }
+    return true;
+}
+
+/* The parts of the operand's channels are frames where it lies among frames of so many channels. */
+static bool place_to_frames(dv_memory_plan *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    const dv_value x = node->in[0];
+    const dv_shape out = p->graph->values[node->out].shape;
+    if (p->places[node->out].buffer < 0) {
+        if (out.c % LEAST_CHANNELS != 0 || !may_be_strided(p, node->out)) {
+            return true;
+        }
+        dv_place where = {.stride = 1};
+        where.buffer = add_side_by_side(p, p->dtypes[node->out], out, out.n, k);
+        if (where.buffer < 0) {
+            return false;
+        }
+        put_at(p, node->out, where);
+    }
+    dv_place where = p->places[node->out];
+    if (p->buffers[where.buffer].frame == out.c && where.channel == 0 && where.stride == 1 &&
+        can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
+        where.stride = node->r;
+        put_at(p, x, where);
+    }
+    return true;
+}
+
+static bool place_join(dv_memory_plan *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    const dv_shape shape = p->graph->values[node->out].shape;
+    if (p->places[node->out].buffer < 0) {
+        dv_place where = {.stride = 1};
+        where.buffer = dv_memory_plan_add(p, p->dtypes[node->out], shape, shape.c, k, k);
+        if (where.buffer < 0) {
+            return false;
+        }
+        put_at(p, node->out, where);
+    }
+    dv_place where = p->places[node->out];
+    const bool strided = p->buffers[where.buffer].frame < p->buffers[where.buffer].pixel;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        const dv_value x = node->in[i];
+        if (can_move(p, x, p->dtypes[node->out]) && (!strided || may_be_strided(p, x))) {
+            put_at(p, x, where);
+        }
+        where.frame += p->graph->values[x].shape.n * where.stride;
+    }
+    return true;
+}
+
+/* ---- rings ---- */
+
+int64_t dv_frame_ring_base(const dv_node *node) {
+    return node->first;
+}
+
+dv_shape dv_kept_shape(const dv_node *node, dv_shape pictures) {
+    if (node->fused.winograd > 0) {
+        pictures.h /= DVK_WINOGRAD_LINES;
+        pictures.w = node->fused.winograd;
+    }
+    return pictures;
+}
+
+/* The windows of a ring and what they are made of, from the last of them on. A pixel has room for the frames of one window;
+ * every frame lies one behind the frame before it, and so, after those of a window, where the first's next pixel was:
+ * nobody wants that any more. At the end some pixels more are wanted. */
+static bool place_ring(dv_memory_plan *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    const dv_shape shape = p->graph->values[node->out].shape;
+    const int64_t c = shape.c / node->time.frames;
+    const int32_t buffer = dv_memory_plan_add(p, p->dtypes[node->out], shape, shape.c, k, k);
+    if (buffer < 0) {
+        return false;
+    }
+    dv_plan_buffer *b = &p->buffers[buffer];
+    const uint64_t behind = (uint64_t)(dv_div_up(node->first, node->time.frames) * b->pixel) * dvk_dtype_size(b->dtype);
+    p->blocks[buffer].bytes += dv_align_up(behind, p->storage.align);
+    b->ring = true;
+    for (bool more = true; more;) {
+        const dv_value past = node->in[1];
+        const dv_place where = {.buffer = buffer, .channel = (int32_t)(dv_frame_ring_base(node) * c), .stride = 1};
+        put_at(p, node->out, where);
+        put_at(p, past, where);
+        more = producer_of(p, past)->n_in > 0;
+        node = more ? producer_of(p, producer_of(p, past)->in[0]) : node;
+    }
+    return true;
+}
+
+/* What an element-wise step reads last may lie where its result shall, once there is room. */
+static bool may_be_raw(const dv_memory_plan *p, const dv_node *node, dv_value v, int32_t past) {
+    const bool pointwise = node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ACT || node->op == DV_OP_AFFINE;
+    const dv_value raw = node->in[0];
+    return pointwise && node->fused.n_res == 0 && p->last_use[raw] == p->producer[v] && p->producer[raw] > past &&
+           can_move(p, raw, p->dtypes[v]) && may_be_strided(p, raw);
+}
+
+static bool place_window(dv_memory_plan *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    if (p->places[node->out].buffer < 0 && !place_ring(p, k)) {
+        return false;
+    }
+    const dv_value x = node->in[0];
+    dv_place where = p->places[node->out];
+    where.channel += (int32_t)(p->graph->values[x].shape.c * node->time.lead);
+    if (node->fused.winograd == 0 && p->producer[x] > p->producer[node->in[1]] &&
+        can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
+        put_at(p, x, where);
+        if (may_be_raw(p, producer_of(p, x), x, p->producer[node->in[1]])) {
+            put_at(p, producer_of(p, x)->in[0], where);
+        }
+    }
+    return true;
+}
+
+static bool place_clip(dv_memory_plan *p, int64_t k) {
+    switch (p->graph->nodes[k].op) {
+    case DV_OP_WINDOW:
+        return place_window(p, k);
+    case DV_OP_FRAMES:
+        return place_frames(p, k);
+    case DV_OP_TO_FRAMES:
+        return place_to_frames(p, k);
+    case DV_OP_JOIN_FRAMES:
+        return place_join(p, k);
+    default:
+        return true;
+    }
+}
+
+/* ---- pictures ---- */
+
+static bool follows(dv_place a, dv_place first, int64_t channel) {
+    return a.buffer == first.buffer && a.channel == channel && a.frame == first.frame && a.stride == first.stride;
 }
 
 /* The inputs already lie one behind the other in one buffer: the concat is a view of them. */
@@ -106,17 +410,17 @@ static bool place_concat(dv_memory_plan *p, int64_t k) {
         if (!lies_together(p, node)) {
             const dv_shape shape = p->graph->values[node->out].shape;
             where = (dv_place){.stride = 1};
-            where.buffer = dv_place_add(p, p->dtypes[node->out], shape, room_of(p, node), k, k);
+            where.buffer = dv_memory_plan_add(p, p->dtypes[node->out], shape, room_of(p, node), k, k);
         }
         if (where.buffer < 0) {
             return false;
         }
-        dv_place_put(p, node->out, where);
+        put_at(p, node->out, where);
     }
     dv_place where = p->places[node->out];
     for (int32_t i = 0; i < node->n_in; i++) {
-        if (!p->buffers[where.buffer].ring && dv_place_can_move(p, node->in[i], p->dtypes[node->out])) {
-            dv_place_put(p, node->in[i], where);
+        if (!p->buffers[where.buffer].ring && can_move(p, node->in[i], p->dtypes[node->out])) {
+            put_at(p, node->in[i], where);
         }
         where.channel += (int32_t)p->graph->values[node->in[i]].shape.c;
     }
@@ -177,7 +481,7 @@ static void place_view(dv_memory_plan *p, const dv_node *node) {
         where.frame += node->first * where.stride;
     }
     p->dtypes[node->out] = p->dtypes[node->in[0]];
-    dv_place_put(p, node->out, where);
+    put_at(p, node->out, where);
 }
 
 /* v, which node k makes, in that buffer, or in a new one (-1), unless it has its place. */
@@ -213,7 +517,7 @@ static bool place_all(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = g->n_nodes - 1; k >= 0; k--) {
         const dv_node *node = &g->nodes[k];
-        if (!node->dead && !(node->op == DV_OP_CONCAT ? place_concat(p, k) : dv_place_clip(p, k))) {
+        if (!node->dead && !(node->op == DV_OP_CONCAT ? place_concat(p, k) : place_clip(p, k))) {
             return false;
         }
     }
@@ -255,7 +559,7 @@ static bool place_norm(dv_memory_plan *p, int64_t k) {
     return norm->partial >= 0 && norm->coefficients >= 0;
 }
 
-davy_result dv_place_norms(dv_memory_plan *p) {
+davy_result dv_memory_plan_norms(dv_memory_plan *p) {
     const dv_graph *g = p->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         if (!g->nodes[k].dead && g->nodes[k].op == DV_OP_GROUP_NORM && !place_norm(p, k)) {
@@ -283,7 +587,7 @@ void dv_memory_plan_free(dv_memory_plan *p) {
     memset(p, 0, sizeof *p);
 }
 
-davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_memory_plan *out) {
+davy_result dv_memory_plan_create(const dv_graph *g, const dv_storage *storage, dv_memory_plan *out) {
     dv_memory_plan p = {.graph = g, .storage = *storage};
     const uint64_t n = (uint64_t)g->n_values;
     p.places = dv_calloc(n, sizeof *p.places);
@@ -304,7 +608,7 @@ davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_mem
     for (int64_t k = 0; k < g->n_nodes; k++) {
         p.norms[k] = (dv_norm_place){.partial = -1, .coefficients = -1, .conv = -1};
     }
-    dv_place_types(&p);
+    find_types(&p);
     if (!place_all(&p)) {
         goto no_memory;
     }

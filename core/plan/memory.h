@@ -1,7 +1,7 @@
 /* memory.h - where every value of a graph is stored: in a buffer of its own, in a slice of a concat's buffer, in the
  * place of an operand that is not needed any more. Buffers get their offsets later (arena.c). */
-#ifndef DV_PLACE_H
-#define DV_PLACE_H
+#ifndef DV_PLAN_MEMORY_H
+#define DV_PLAN_MEMORY_H
 
 #include "core/graph/graph.h"
 #include "core/plan/arena.h"
@@ -35,7 +35,7 @@ typedef struct dv_frame_ring { /* of a clip's slice: frames that it is given by 
     int32_t in, out; /* buffers it is fetched to and written back from: its own; plain frames, of transformed ones */
 } dv_frame_ring;
 
-/* Buffers of a live group norm's partial statistics and of its scale and shift; of a mean that is "excite" (fuse_cuda_excite.c),
+/* Buffers of a live group norm's partial statistics and of its scale and shift; of a mean that is "excite" (fuse_se.c),
  * of its rows of sums and of the weights that it scales; of a mean or norm that is given (given_statistics.c), the mean or statistics instead. */
 typedef struct dv_norm_place {
     int32_t partial, coefficients;
@@ -73,13 +73,13 @@ typedef struct dv_memory_plan {
 } dv_memory_plan;
 
 /* The graph's input, its output and what follows the last convolution stay f32, so that pictures do not band. */
-davy_result dv_place_values(const dv_graph *g, const dv_storage *storage, dv_memory_plan *out);
+davy_result dv_memory_plan_create(const dv_graph *g, const dv_storage *storage, dv_memory_plan *out);
 /* Then, with `conv` and `chunks` of the norms as they shall be: buffers for the group norms. */
-davy_result dv_place_norms(dv_memory_plan *p);
-/* Rings, once their values are placed: room for their state, and how long they live for the sake of what is offloaded. */
-davy_result dv_place_rings(dv_memory_plan *p);
-/* That of node k, a past, a window or frames side by side; NULL: nothing is kept. */
-const dv_frame_ring *dv_frame_ring_of(const dv_memory_plan *p, int64_t k);
+davy_result dv_memory_plan_norms(dv_memory_plan *p);
+/* Another buffer of pixels, alive from node `first` to node `last`, with room for so many channels, no fewer than the shape's;
+ * -1: out of memory. */
+int32_t dv_memory_plan_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first,
+                           int64_t last);
 void dv_memory_plan_free(dv_memory_plan *p);
 
 /* Of a convolution whose frames are transformed in bands as it goes on, the node of frames; NULL: of none. */

@@ -1,9 +1,299 @@
-/* offload.c - copies between a clip's rings and the part of its state that is in the host's memory: a queue of its own for
- * each way, and steps that wait for what has not come in time. */
+/* offload.c - what a clip's rings hold from slice to slice: where it lies in the state, and, where a GPU has no room for all
+ * of it, which of it is offloaded to the host's memory. That is copied straight into its ring before the ring is read and out
+ * of it after its last window, beside the steps: a ring lives for so much longer, as far as there is room. Each direction
+ * has a queue of its own, and steps wait for what has not come in time. */
+#include "core/plan/offload.h"
+
 #include "core/base/error.h"
-#include "core/plan/lower.h"
 #include "core/base/mem.h"
 #include "kernels/dtype.h"
+
+/* ---- how long ---- */
+
+static double node_ns(const dv_memory_plan *p, const dv_node *node) {
+    if (node->dead || node->out == DV_NO_VALUE) {
+        return 0.0;
+    }
+    const dv_shape y = p->graph->values[node->out].shape;
+    const double out = (double)(y.n * y.h * y.w) * (double)y.c;
+    if (node->op != DV_OP_CONV2D) {
+        return out * 4.0 / p->storage.gbs;
+    }
+    const double taps = (double)(node->kh * node->kw) * (double)p->graph->values[node->in[0]].shape.c;
+    const double products = node->fused.winograd > 0 ? 0.5 : 1.0;
+    return out * taps * products * 2.0 / (p->storage.tflops * 1e3) + out * 2.0 / p->storage.gbs;
+}
+
+static double transfer_ns(const dv_frame_ring *ring) {
+    return (double)ring->bytes / DV_BUS_GBS;
+}
+
+typedef struct schedule {
+    dv_memory_plan *p;
+    double *at;     /* when node k begins; k may be their number */
+    uint64_t *live; /* bytes of the buffers alive at node k */
+    uint64_t *room; /* that there may be */
+} schedule;
+
+static void free_schedule(schedule *s) {
+    dv_free(s->at);
+    dv_free(s->live);
+    dv_free(s->room);
+}
+
+static bool make_schedule(dv_memory_plan *p, schedule *s) {
+    const uint64_t n = (uint64_t)p->graph->n_nodes + 1;
+    *s = (schedule){.p = p,
+                    .at = dv_calloc(n, sizeof *s->at),
+                    .live = dv_calloc(n, sizeof *s->live),
+                    .room = dv_calloc(n, sizeof *s->room)};
+    if (s->at == NULL || s->live == NULL || s->room == NULL) {
+        free_schedule(s);
+        return false;
+    }
+    for (int64_t k = 0; k < p->graph->n_nodes; k++) {
+        s->at[k + 1] = s->at[k] + node_ns(p, &p->graph->nodes[k]);
+    }
+    for (int64_t i = 0; i < p->n_buffers; i++) {
+        for (int64_t k = dv_max(p->blocks[i].first, 0); k <= p->blocks[i].last && k < p->graph->n_nodes; k++) {
+            s->live[k] += p->blocks[i].bytes;
+        }
+    }
+    return true;
+}
+
+/* Half of what is free: what is written back needs as much as what is fetched. */
+static void set_room(schedule *s, bool half) {
+    for (int64_t k = 0; k <= s->p->graph->n_nodes; k++) {
+        const uint64_t all = s->p->storage.room, free_bytes = all > s->live[k] ? all - s->live[k] : 0;
+        s->room[k] = s->live[k] + (half ? free_bytes / 2 : free_bytes);
+    }
+}
+
+/* Whether the ring's buffer may live at node k too. */
+static bool extend(schedule *s, const dv_block *b, int64_t k) {
+    const bool alive = k >= b->first && k <= b->last;
+    const bool fits = alive || (s->live[k] <= s->room[k] && b->bytes <= s->room[k] - s->live[k]);
+    s->live[k] += fits && !alive ? b->bytes : 0;
+    return fits;
+}
+
+/* One after the other, as late as that may be. */
+static void plan_fetches(schedule *s) {
+    double end = s->at[s->p->graph->n_nodes];
+    for (int64_t i = s->p->n_rings - 1; i >= 0; i--) {
+        dv_frame_ring *ring = &s->p->rings[i];
+        if (ring->offloaded) {
+            dv_block *block = &s->p->blocks[ring->in];
+            end = (end < s->at[ring->begins] ? end : s->at[ring->begins]) - transfer_ns(ring);
+            while (ring->from > 0 && s->at[ring->from] > end && extend(s, block, ring->from - 1)) {
+                ring->from--;
+                block->first = dv_min(block->first, ring->from);
+            }
+            end = end > s->at[ring->from] ? end : s->at[ring->from];
+        }
+    }
+}
+
+/* One after the other, as soon as it is there. */
+static void plan_write_backs(schedule *s) {
+    double end = 0.0;
+    for (int64_t i = 0; i < s->p->n_rings; i++) {
+        dv_frame_ring *ring = &s->p->rings[i];
+        if (ring->offloaded) {
+            dv_block *block = &s->p->blocks[ring->out];
+            const double ready = s->at[ring->ends + 1];
+            end = (end > ready ? end : ready) + transfer_ns(ring);
+            while (ring->by < s->p->graph->n_nodes && s->at[ring->by] < end && extend(s, block, ring->by)) {
+                block->last = dv_max(block->last, ring->by);
+                ring->by++;
+            }
+        }
+    }
+}
+
+/* A ring is there from its first past on and until its last window has been copied: more where there is room. */
+static bool plan_transfers(dv_memory_plan *p) {
+    schedule s;
+    if (!make_schedule(p, &s)) {
+        return false;
+    }
+    for (int64_t i = 0; i < p->n_rings; i++) {
+        p->rings[i].from = p->rings[i].begins;
+        p->rings[i].by = p->rings[i].ends + 1;
+    }
+    set_room(&s, p->graph->keeps);
+    if (p->graph->continues) {
+        plan_fetches(&s);
+    }
+    set_room(&s, false);
+    if (p->graph->keeps) {
+        plan_write_backs(&s);
+    }
+    if (p->graph->continues) {
+        plan_fetches(&s);
+    }
+    free_schedule(&s);
+    return true;
+}
+
+/* ---- which ---- */
+
+static bool keep_resident(dv_memory_plan *p, dv_frame_ring *ring, uint64_t *left) {
+    const bool fits = ring->bytes <= *left;
+    if (fits) {
+        *left -= ring->bytes;
+        ring->offloaded = false;
+        ring->kept = p->state_bytes;
+        p->state_bytes += ring->bytes;
+    }
+    return fits;
+}
+
+/* From both ends of the slice: what is wanted at once, and what is made last, would be waited for. */
+static void divide(dv_memory_plan *p) {
+    uint64_t left = p->storage.offload ? p->storage.resident : UINT64_MAX;
+    int64_t first = 0, end = p->n_rings;
+    for (bool more = true; more && first < end;) {
+        more = keep_resident(p, &p->rings[first], &left);
+        first += more;
+        if (first < end && keep_resident(p, &p->rings[end - 1], &left)) {
+            end--;
+            more = true;
+        }
+    }
+    for (int64_t i = first; i < end; i++) {
+        p->rings[i].offloaded = true;
+        p->rings[i].kept = p->offloaded_bytes;
+        p->offloaded_bytes += p->rings[i].bytes;
+    }
+}
+
+/* ---- frames that are transformed ---- */
+
+/* The window whose frame is number `first`. */
+static int64_t find_window(const dv_memory_plan *p, const dv_frame_ring *ring, int64_t first) {
+    const dv_graph *g = p->graph;
+    int64_t k = ring->begins;
+    while (k < ring->ends && (g->nodes[k].dead || g->nodes[k].op != DV_OP_WINDOW ||
+                              g->nodes[k].time.ring != ring->number || g->nodes[k].first != first)) {
+        k++;
+    }
+    return k;
+}
+
+/* What is kept of them is plain and does not lie among them. It is read until the first of them is there, and made from the
+ * one on with which the last begin. */
+static bool place_apart(dv_memory_plan *p, dv_frame_ring *ring) {
+    const dv_node *last = &p->graph->nodes[ring->ends];
+    if (last->fused.winograd == 0) {
+        return true;
+    }
+    dv_shape s = ring->frame;
+    s.c *= ring->keep;
+    const bool windows = last->op == DV_OP_WINDOW;
+    const int64_t made = windows ? dv_max(last->first + 1 - ring->keep, 0) : 0;
+    const int64_t read = windows ? find_window(p, ring, 0) : ring->ends;
+    ring->in = dv_memory_plan_add(p, DVK_F16, s, s.c, ring->begins, p->graph->continues ? read : -1);
+    ring->out = dv_memory_plan_add(p, DVK_F16, s, s.c, windows ? find_window(p, ring, made) : ring->begins, ring->ends);
+    return ring->in >= 0 && ring->out >= 0;
+}
+
+/* ---- rings ---- */
+
+/* The operand of a first past is not there; what it is about is its own shape. */
+static dv_frame_ring ring_of(const dv_memory_plan *p, int64_t k) {
+    const dv_node *node = &p->graph->nodes[k];
+    dv_shape s = dv_kept_shape(node, p->graph->values[node->out].shape);
+    s.n = 1;
+    s.c /= node->op == DV_OP_FRAMES ? node->time.frames : node->time.lead;
+    const dvk_dtype dtype = p->dtypes[node->out];
+    const int64_t octet = dtype == DVK_F32 ? 1 : p->storage.channels;
+    const int64_t pixel = dv_div_up(s.c * node->time.keep, octet) * octet;
+    const uint64_t bytes = (uint64_t)(s.h * s.w * pixel) * dvk_dtype_size(dtype);
+    return (dv_frame_ring){.number = node->time.ring,
+                           .buffer = p->places[node->out].buffer,
+                           .in = p->places[node->out].buffer,
+                           .out = p->places[node->out].buffer,
+                           .begins = k,
+                           .ends = k,
+                           .frame = s,
+                           .keep = node->time.keep,
+                           .bytes = dv_align_up(bytes, p->storage.align)};
+}
+
+static bool add_ring(dv_memory_plan *p, int64_t k) {
+    dv_frame_ring *rings = dv_grow(p->rings, p->n_rings + 1, &p->cap_rings, sizeof *rings);
+    if (rings == NULL) {
+        return false;
+    }
+    p->rings = rings;
+    const dv_frame_ring ring = ring_of(p, k);
+    int64_t at = p->n_rings++;
+    for (; at > 0 && rings[at - 1].number > ring.number; at--) {
+        rings[at] = rings[at - 1];
+    }
+    rings[at] = ring;
+    return true;
+}
+
+static dv_frame_ring *find_ring(const dv_memory_plan *p, int64_t k) {
+    const int32_t number = p->graph->nodes[k].time.ring;
+    for (int64_t i = 0; i < p->n_rings; i++) {
+        if (p->rings[i].number == number) {
+            return &p->rings[i];
+        }
+    }
+    return NULL;
+}
+
+const dv_frame_ring *dv_frame_ring_of(const dv_memory_plan *p, int64_t k) {
+    return find_ring(p, k);
+}
+
+static bool begins_ring(const dv_memory_plan *p, const dv_node *node) {
+    const dv_graph *g = p->graph;
+    if (node->dead || node->time.keep == 0 || !(g->continues || g->keeps)) {
+        return false;
+    }
+    if (node->op == DV_OP_FRAMES) {
+        const dv_plan_buffer *b = &p->buffers[p->places[node->out].buffer];
+        return b->frame < b->pixel;
+    }
+    return node->op == DV_OP_PAST && node->n_in == 0;
+}
+
+static bool list_rings(dv_memory_plan *p) {
+    const dv_graph *g = p->graph;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        if (begins_ring(p, &g->nodes[k]) && !add_ring(p, k)) {
+            return false;
+        }
+    }
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const dv_node *node = &g->nodes[k], *frames = node->dead ? NULL : dv_frames_of_bands(p, node);
+        if (!node->dead && node->op == DV_OP_WINDOW && node->time.keep > 0) {
+            find_ring(p, k)->ends = k;
+        } else if (frames != NULL && frames->time.keep > 0 && find_ring(p, frames - g->nodes) != NULL) {
+            find_ring(p, frames - g->nodes)->ends = k;
+        }
+    }
+    return true;
+}
+
+davy_result dv_memory_plan_rings(dv_memory_plan *p) {
+    bool ok = list_rings(p);
+    if (ok && p->n_rings > 0) {
+        divide(p);
+    }
+    for (int64_t i = 0; ok && i < p->n_rings; i++) {
+        ok = !p->rings[i].offloaded || place_apart(p, &p->rings[i]);
+    }
+    ok = ok && (p->offloaded_bytes == 0 || plan_transfers(p));
+    return ok ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+}
+
+/* ---- the plan's transfers ---- */
 
 /* Of the kept frames, which lie in a buffer from `slot` on. */
 static dv_transfer frames_at(const dv_memory_plan *place, const dv_frame_ring *ring, int32_t buffer, int64_t slot) {

@@ -7,8 +7,12 @@
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/plan/lower.h"
 #include "core/base/mem.h"
+#include "core/plan/choose.h"
+#include "core/plan/fuse_cuda.h"
+#include "core/plan/lower.h"
+#include "core/plan/offload.h"
+#include "kernels/dtype.h"
 
 void dv_plan_release(dv_plan *p) {
     if (p == NULL) {
@@ -67,7 +71,7 @@ static dv_storage storage_of(const dv_plan_options *options) {
 /* Places and sizes; on CUDA after what the kernels take over is settled. */
 static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memory_plan *place) {
     const dv_storage storage = storage_of(options);
-    davy_result r = dv_place_values(p->graph, &storage, place);
+    davy_result r = dv_memory_plan_create(p->graph, &storage, place);
     bool changed = false;
     if (r == DAVY_OK && options->caps != NULL) {
         r = dv_fold_shuffles(p, place, options, &changed);
@@ -75,7 +79,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memo
     }
     if (r == DAVY_OK && changed) {
         dv_memory_plan_free(place);
-        r = dv_place_values(p->graph, &storage, place);
+        r = dv_memory_plan_create(p->graph, &storage, place);
         changed = false;
     }
     if (r == DAVY_OK && options->caps != NULL) {
@@ -87,7 +91,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memo
     }
     if (r == DAVY_OK && changed) {
         dv_memory_plan_free(place);
-        r = dv_place_values(p->graph, &storage, place);
+        r = dv_memory_plan_create(p->graph, &storage, place);
     }
     changed = false;
     if (r == DAVY_OK && options->caps != NULL && options->winograd) {
@@ -95,7 +99,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memo
     }
     if (r == DAVY_OK && changed) {
         dv_memory_plan_free(place);
-        r = dv_place_values(p->graph, &storage, place);
+        r = dv_memory_plan_create(p->graph, &storage, place);
     }
     if (r == DAVY_OK && options->given_means) {
         r = dv_place_means(p, place);
@@ -105,10 +109,10 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memo
         r = r == DAVY_OK ? dv_place_excites(p, place, options) : r;
     }
     if (r == DAVY_OK) {
-        r = dv_place_norms(place);
+        r = dv_memory_plan_norms(place);
     }
     if (r == DAVY_OK) {
-        r = dv_place_rings(place);
+        r = dv_memory_plan_rings(place);
     }
     if (r == DAVY_OK && options->direct && options->caps != NULL) {
         r = dv_fold_store(p, place, options);
@@ -116,6 +120,44 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memo
     const uint64_t enough = place->offloaded_bytes > 0 && storage.room > 0 ? storage.room : UINT64_MAX;
     return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, enough, &p->arena_bytes) : r;
 }
+
+/* ---- which convolutions go through their picture from its end ----
+ * A layer of a chain reads what the one before has written; where that is larger than a GPU's cache, its end is what is
+ * still there. */
+
+/* Where a step's picture lies; NULL: not in the arena. */
+static const dv_bind *place_of(const dv_plan *p, const dv_step *s, uint32_t field) {
+    const dv_bind *found = NULL;
+    for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
+        const dv_bind *b = &p->binds[i];
+        found = b->field == field && b->kind == DV_BIND_ARENA ? b : found;
+    }
+    return found;
+}
+
+static bool is_conv(const dv_step *s) {
+    return strcmp(dv_kernel_op(s->kernel), "conv2d") == 0;
+}
+
+/* Whether the step reads all that the one before it has written. */
+static bool follows(const dv_plan *p, const dv_step *s) {
+    const dv_bind *x = place_of(p, s, (uint32_t)offsetof(dv_args, conv.x.data));
+    const dv_bind *y = place_of(p, s - 1, (uint32_t)offsetof(dv_args, conv.y.data));
+    return is_conv(s - 1) && x != NULL && y != NULL && x->at == y->at && s->args.conv.x.h == (s - 1)->args.conv.y.h;
+}
+
+static void reverse_scan(dv_plan *p, const dvk_cuda_caps *caps) {
+    for (int64_t k = 1; caps != NULL && k < p->n_steps; k++) {
+        dv_step *s = &p->steps[k];
+        if (is_conv(s) && s->kernel.cuda->turns && follows(p, s)) {
+            const dvk_view *x = &s->args.conv.x;
+            const int64_t bytes = x->n * x->h * x->w * x->c * (int64_t)dvk_dtype_size(x->dtype);
+            s->args.conv.backwards = bytes > caps->l2_bytes / 2 && !s[-1].args.conv.backwards;
+        }
+    }
+}
+
+/* ---- all of it ---- */
 
 davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out) {
     dv_memory_plan place = {0};
@@ -131,7 +173,7 @@ davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_p
     }
     if (r == DAVY_OK) {
         dv_plan_time(p);
-        dv_plan_reverse_scan(p, options->caps);
+        reverse_scan(p, options->caps);
         p->input = dv_view_of(&place, graph->input, &p->input_at);
         p->output = dv_view_of(&place, graph->output, &p->output_at);
         const uint64_t load = dv_convert_scratch(options, "load", &p->input);

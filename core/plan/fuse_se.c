@@ -1,4 +1,4 @@
-/* fuse_cuda_excite.c - squeeze and excitation: a picture times what two small layers make of its channels' means. On CUDA the
+/* fuse_se.c - squeeze and excitation: a picture times what two small layers make of its channels' means. On CUDA the
  * convolution that makes the picture sums its channels, and what reads the product reads the picture: a convolution with
  * weights that "excite" has scaled, or an addition behind a shuffle with factors of its own. No pass over the picture is
  * left. */
@@ -6,9 +6,12 @@
 #include <stdio.h>
 
 #include "core/base/error.h"
-#include "core/plan/fuse_cuda_parts.h"
+#include "core/plan/choose.h"
+#include "core/plan/fuse_cuda.h"
+#include "core/plan/lower.h"
 #include "core/base/mem.h"
-#include "core/plan/memory_priv.h"
+
+#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
 
 enum { PART_IN, PART_OUT };   /* of a mean's `parts`: the two layers */
 enum { MOST_CHANNELS = 256 }; /* numbers that bf16 has */
@@ -222,11 +225,11 @@ static davy_result place_sums(dv_lowering *l, dv_memory_plan *place, int64_t k) 
     if (at->chunks <= 0) {
         return l->result != DAVY_OK ? l->result : kernel_rejected(g, k);
     }
-    at->partial = dv_place_add(place, DVK_F32, (dv_shape){1, 1, at->chunks, c}, c, at->conv, k);
+    at->partial = dv_memory_plan_add(place, DVK_F32, (dv_shape){1, 1, at->chunks, c}, c, at->conv, k);
     return at->partial >= 0 ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
-/* A convolution that scales its weights itself, as those that make two do (fuse_cuda_up_conv.c), leaves nothing to scale. */
+/* A convolution that scales its weights itself, as those that make two do (fuse_pair.c), leaves nothing to scale. */
 static davy_result place_excite(dv_lowering *l, dv_memory_plan *place, int64_t k) {
     const dv_graph *g = l->plan->graph;
     dv_norm_place *at = &place->norms[k];
@@ -240,7 +243,7 @@ static davy_result place_excite(dv_lowering *l, dv_memory_plan *place, int64_t k
             return l->result != DAVY_OK ? l->result : kernel_rejected(g, k);
         }
         const int64_t words = dv_div_up((int64_t)kernel->packed_bytes(&args), 4);
-        at->coefficients = dv_place_add(place, DVK_F32, (dv_shape){1, 1, 1, words}, words, k, reader);
+        at->coefficients = dv_memory_plan_add(place, DVK_F32, (dv_shape){1, 1, 1, words}, words, k, reader);
         fine = at->coefficients >= 0;
     }
     return r != DAVY_OK || fine ? r : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
@@ -260,8 +263,6 @@ davy_result dv_place_excites(dv_plan *plan, dv_memory_plan *place, const dv_plan
     }
     return DAVY_OK;
 }
-
-#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
 
 static void bind_packed(dv_lowering *l, uint32_t field, const dv_weight *w) {
     if (dv_lower_weight(l, w) != NULL) {

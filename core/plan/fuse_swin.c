@@ -1,9 +1,13 @@
-/* fuse_cuda_swin.c - a transformer block's halves, from the layer norm to the residual, where a CUDA kernel of "norm_mlp" or
+/* fuse_swin.c - a transformer block's halves, from the layer norm to the residual, where a CUDA kernel of "norm_mlp" or
  * "norm_window" makes one at once. */
 #include <stddef.h>
 
-#include "core/plan/fuse_cuda_parts.h"
+#include "core/plan/choose.h"
+#include "core/plan/fuse_cuda.h"
+#include "core/plan/lower.h"
 #include "kernels/cuda/window/swin_pack.h"
+
+#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
 
 enum { PART_NORM, PART_IN, PART_MIDDLE /* the attention; of an MLP again PART_IN */ };
 
@@ -139,8 +143,6 @@ void dv_fold_swin(dv_plan *plan, const dv_memory_plan *place, const dv_plan_opti
 }
 
 /* ---- lowering ---- */
-
-#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
 
 static void bind_packed(dv_lowering *l, uint32_t field, const dv_node *node, dvk_swin_matrix m) {
     const dvk_cuda_kernel *packer = &dvk_swin_packers[m];

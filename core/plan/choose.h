@@ -1,0 +1,16 @@
+/* choose.h - which kernel computes a step, and what the step then takes: time, scratch (choose.c). */
+#ifndef DV_PLAN_CHOOSE_H
+#define DV_PLAN_CHOOSE_H
+
+#include "core/plan/plan.h"
+
+/* None: nothing suits. CUDA: sets args.conv.compute. */
+dv_kernel dv_choose_kernel(const dv_plan_options *options, const char *op, dv_args *args);
+davy_result dv_choose_failed(const dv_plan_options *options, const char *op, const char *label, const dvk_view *in,
+                             const dvk_view *out);
+/* Sets units and cost of a step with a kernel. */
+void dv_step_measure(dv_step *s, const dv_plan_options *options, uint64_t *scratch);
+uint64_t dv_convert_scratch(const dv_plan_options *options, const char *op, const dvk_view *view);
+const char *dv_dtype_name(dvk_dtype t);
+
+#endif
