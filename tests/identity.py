@@ -9,12 +9,13 @@
     tests/identity.py check BUILD                       checks this script itself, in a few seconds
 
 Options:
-    --quick            the small cases only, in two ways each: about a minute on two cores
+    --quick            the small cases only, in two ways each: half a minute on two idle cores
     --only PART        golden, plans, davy or abi; may be repeated
     --case WORD        only cases with this word in their names
     --renames FILE     lines "old new": words that the old side's plan dumps are rewritten with before they are compared
     --jobs N           cases at a time (1; of the GPU part 6)
     --device D         of the GPU part (cuda)
+    --minutes N        of the GPU part: benchmarks that would begin later are skipped (7)
     --show N           lines shown of a difference (6)
 
 Parts:
@@ -40,6 +41,7 @@ import base64
 import concurrent.futures
 import contextlib
 import difflib
+import functools
 import hashlib
 import importlib.util
 import json
@@ -64,10 +66,11 @@ IMAGES = HERE / "data" / "images"
 MODELS = ROOT / "packaging" / "models"
 PARTS = ["golden", "plans", "davy", "abi"]
 TIMEOUT = 1200
-PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable  # has the system's NumPy
 
-# Written weights above this size are left out by --quick.
+# --quick leaves out larger weights than these, and cases that are another's but for the names of tensors or the format.
 QUICK_BYTES = 24 << 20
+LIKE_OTHERS = ["wan2_1_diffusers", "qwen_image", "qwen_image_original", "wan2_2_diffusers", "taew2_2_super", "lighttaehy1_5",
+               "taeh3", "davy-tiny-vlm gguf"]
 # Tiles of these share means, share norms, and fade into each other.
 TILED = ["cugan_fast", "realplksr_dysample_x2", "swinir_x1"]
 GPU_PRECISIONS = ["fp32", "fp16", "bf16"]
@@ -118,11 +121,15 @@ class Tally:
 
 
 def run(command, build, **more):
-    """The finished process. The build's own libraries come first."""
+    """Exit status, output and errors. The build's own libraries come first."""
     paths = [str(build), str(build / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
     environment = dict(os.environ, LD_LIBRARY_PATH=":".join(p for p in paths if p), DAVY_MODELS=str(MODELS))
-    more.setdefault("text", True)
-    return subprocess.run([str(c) for c in command], capture_output=True, env=environment, timeout=TIMEOUT, **more)
+    command = [str(c) for c in command]
+    try:
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=TIMEOUT, **more)
+    except subprocess.TimeoutExpired:
+        done = subprocess.CompletedProcess(command, 124, b"", b"it has not ended")
+    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
 
 
 def hash_of(data):
@@ -161,7 +168,9 @@ class Case:
         there = [self.folder] + [pathlib.Path(w) for w in self.weights or []]
         return [str(p) for p in there if not p.exists()]
 
-    def is_small(self):
+    def is_quick(self):
+        if self.name in LIKE_OTHERS:
+            return False
         if self.weights:
             return sum(size_of(pathlib.Path(w)) for w in self.weights) <= QUICK_BYTES
         return written_bytes(self.folder) <= QUICK_BYTES
@@ -222,8 +231,17 @@ def written_bytes(folder):
     return total
 
 
+@functools.lru_cache
+def python():
+    """One that has NumPy, where there is one."""
+    for path in (sys.executable, "/usr/bin/python3", shutil.which("python3")):
+        if path and subprocess.run([path, "-c", "import numpy"], capture_output=True).returncode == 0:
+            return path
+    return sys.executable
+
+
 def script(command):
-    done = subprocess.run([PYTHON, *map(str, command)], capture_output=True, text=True)
+    done = subprocess.run([python(), *map(str, command)], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"{command[0]} failed")
 
@@ -263,16 +281,16 @@ def all_cases(shared):
 def golden(build, case, weights, precision, device="cpu", threads=0):
     """The runner's exit status and lines; how many checks it made is none of the results."""
     command = [build / "golden", case.folder, weights, "--precision", precision, "--device", device]
-    done = run(command + (["--threads", str(threads)] if threads else []), build)
-    lines = [line for line in done.stdout.splitlines() if not re.fullmatch(r"\d+ passed, \d+ failed.*", line)]
-    errors = [re.sub(r"^FAIL \S+: ", "FAIL ", line).replace(weights, "WEIGHTS") for line in done.stderr.splitlines()]
-    return {"status": done.returncode, "lines": lines + errors}
+    status, said, errors = run(command + (["--threads", threads] if threads else []), build)
+    lines = [line for line in said.splitlines() if not re.fullmatch(r"\d+ passed, \d+ failed.*", line)]
+    lines += [re.sub(r"^FAIL \S+: ", "FAIL ", line).replace(weights, "WEIGHTS") for line in errors.splitlines()]
+    return {"status": status, "lines": lines}
 
 
 def plans(build, files):
-    done = run([build / "plan_dump", *files], build)
+    status, text, errors = run([build / "plan_dump", *files], build)
     folder = str(pathlib.Path(files[0]).parent)
-    return done.stdout + (f"== status\n{done.returncode} {done.stderr.replace(folder, '')}\n" if done.returncode else "")
+    return text + (f"== status\n{status} {errors.replace(folder, '')}\n" if status else "")
 
 
 def record_case(case, builds, options):
@@ -298,32 +316,29 @@ def record_case(case, builds, options):
 # ---- the program davy -------------------------------------------------------------------------------------------------
 
 
-def write_png(path, picture):
-    """An 8-bit RGB picture, [height][width][3]."""
-    height, width, _ = picture.shape
-    rows = b"".join(b"\0" + picture[y].tobytes() for y in range(height))
+def write_png(path, width, height, rows):
+    """An 8-bit RGB picture."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    data = zlib.compress(b"".join(b"\0" + row for row in rows))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b""))
 
 
 def write_inputs(folder):
-    """A clip as a folder of pictures and as y4m, and the weights of two small autoencoders."""
-    import numpy as np
-
+    """A clip as a folder of pictures and as y4m, and the weights of some small networks."""
+    width, height, frames = 96, 64, 9
     (folder / "frames").mkdir()
-    y, x = np.mgrid[0:64, 0:96]
-    frames = [np.stack([(x * 2 + 9 * t) % 256, (y * 3 + 5 * t) % 256, (x + y + 7 * t) % 256], -1).astype(np.uint8)
-              for t in range(9)]
-    for t, frame in enumerate(frames):
-        write_png(folder / "frames" / f"{t:04}.png", frame)
     with open(folder / "clip.y4m", "wb") as f:
         f.write(b"YUV4MPEG2 W96 H64 F25:1 Ip A1:1 C420jpeg\n")
-        for frame in frames:
-            f.write(b"FRAME\n" + frame[..., 0].tobytes() + frame[::2, ::2, 1].tobytes() + frame[::2, ::2, 2].tobytes())
+        for t in range(frames):
+            rgb = [bytes(v % 256 for x in range(width) for v in (2 * x + 9 * t, 3 * y + 5 * t, x + y + 7 * t))
+                   for y in range(height)]
+            write_png(folder / "frames" / f"{t:04}.png", width, height, rgb)
+            f.write(b"FRAME\n" + b"".join(row[::3] for row in rgb))
+            f.write(b"".join(row[1::6] for row in rgb[::2]) + b"".join(row[2::6] for row in rgb[::2]))
     for name in ("taesd", "wan2_1", *TILED):
         script([GOLDEN / "weights.py", GOLDEN / "cases" / name, folder / name])
 
@@ -360,9 +375,9 @@ def commands(folder, shared, quick, device="cpu"):
             model = ["--model", folder / name / "model.safetensors", "--tile", 128]
             add(f"upscale cat {name} in tiles {at}", ["upscale", cat, "-o", "n.png"] + model + way, "n.png")
         for memory in ("1G", "64M", "40M"):
-            add(f"encode clip {memory} {at}", ["encode", folder / "frames", "-o", "c.safetensors", "--memory", memory] + wan + way,
-                "c.safetensors")
-            add(f"decode clip {memory} {at}", ["decode", "c.safetensors", "-o", "c.y4m", "--memory", memory] + wan + way, "c.y4m")
+            clip = wan + ["--memory", memory] + way
+            add(f"encode clip {memory} {at}", ["encode", folder / "frames", "-o", "c.safetensors"] + clip, "c.safetensors")
+            add(f"decode clip {memory} {at}", ["decode", "c.safetensors", "-o", "c.y4m"] + clip, "c.y4m")
         tiny, seen = shared / "models" / "davy-tiny-vlm", shared / "golden" / "davy-tiny-vlm"
         if tiny.is_dir() and seen.is_dir():
             pictures = [seen / f"case{i:02}.png" for i in range(4)]
@@ -374,19 +389,16 @@ def commands(folder, shared, quick, device="cpu"):
 
 
 def record_davy(build, inputs, options, device="cpu"):
-    """{name: [status, hash of each output, of stdout last]}"""
+    """{name: [status, hash of each output, of stdout, or the error]}"""
     record = {}
     with tempfile.TemporaryDirectory(prefix="identity-", dir=options.scratch) as folder:
         for name, command, outputs in commands(inputs, options.shared, options.quick, device):
             if options.case and options.case not in name:
                 continue
-            done = run([build / "davy", *command], build, cwd=folder, text=False)
+            status, said, errors = run([build / "davy", *command], build, cwd=folder)
             files = [pathlib.Path(folder, o) for o in outputs]
-            said = done.stdout if done.returncode == 0 else done.stderr.replace(str(inputs).encode(), b"")
-            record[name] = [done.returncode] + [hash_of(f.read_bytes()) if f.exists() else "no file" for f in files]
-            record[name].append(hash_of(said))
-            if done.returncode != 0:
-                record[name].append(said.decode(errors="replace").strip()[-200:])
+            record[name] = [status] + [hash_of(f.read_bytes()) if f.exists() else "no file" for f in files]
+            record[name].append(errors.replace(str(inputs), "")[-200:] if status else hash_of(said.encode()))
     return record
 
 
@@ -398,8 +410,8 @@ def record_abi(build):
     dynamic = subprocess.run(["readelf", "-dW", str(library)], capture_output=True, text=True).stdout
     symbols = subprocess.run(["readelf", "--dyn-syms", "-W", str(library)], capture_output=True, text=True).stdout
     exported = [line.split()[7] for line in symbols.splitlines()
-                if re.match(r"\s*\d+:", line) and len(line.split()) > 7 and line.split()[4] != "LOCAL" and line.split()[6] != "UND"]
-    layout = run([build / "tests" / "abi_dump"], build).stdout
+                if re.match(r"\s*\d+:(\s+\S+){3}\s+(GLOBAL|WEAK)\s+\S+\s+(\d+|ABS)\s+\S", line)]
+    layout = run([build / "tests" / "abi_dump"], build)[1]
     return {"exported symbols": sorted(exported),
             "needed libraries": sorted(re.findall(r"\((?:NEEDED|SONAME)\).*\[(.*)\]", dynamic)), "layout": layout.splitlines()}
 
@@ -417,7 +429,7 @@ def compare_abi(old, new, builds, tally):
     if library:
         done = subprocess.run(["sh", str(HERE / "abi" / "exports.sh"), str(library)], capture_output=True, text=True)
         tally.check(done.returncode == 0, "abi: tests/abi/exports.sh", done.stderr.splitlines())
-        checker = [PYTHON, str(HERE / "abi" / "check_layout.py"), str(builds[1] / "tests" / "abi_dump")]
+        checker = [sys.executable, str(HERE / "abi" / "check_layout.py"), str(builds[1] / "tests" / "abi_dump")]
         done = subprocess.run(checker, capture_output=True, text=True)
         tally.check(done.returncode == 0, "abi: tests/abi/check_layout.py", done.stderr.splitlines())
     if not all(builds):
@@ -453,7 +465,7 @@ def record_builds(builds, options, cases=None):
     cases = all_cases(options.shared) if cases is None else cases
     cases = [c for c in cases if (not options.case or options.case in c.name)]
     if options.quick:
-        cases = [c for c in cases if c.missing() or c.is_small()]
+        cases = [c for c in cases if c.missing() or c.is_quick()]
     if not {"golden", "plans"} & set(options.only):
         cases = []
     started = time.monotonic()
@@ -558,7 +570,7 @@ def restrict(record, options):
         for part in ("golden", "plans", "davy"):
             kept[part] = {k: v for k, v in kept[part].items() if options.case in k}
     if options.quick:
-        small = {c.name for c in all_cases(options.shared) if not c.missing() and c.is_small()}
+        small = {c.name for c in all_cases(options.shared) if not c.missing() and c.is_quick()}
         ways = (" fp32 2", " bf16 1")
         kept["golden"] = {k: v for k, v in kept["golden"].items() if k.endswith(ways) and k.rsplit(" ", 2)[0] in small}
         kept["plans"] = {k: v for k, v in kept["plans"].items() if k in small or k.startswith("davy-live")}
@@ -670,7 +682,7 @@ def gpu_case(case, builds, options):
                 old, new = (golden(b, case, weights, precision, options.device) for b in builds)
                 again = golden(builds[0], case, weights, precision, options.device) if old != new else None
                 found.append(GpuCase(case.name, precision, old, new, again))
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
+    except RuntimeError as error:
         return None, str(error)[:100]
     return found, None
 
@@ -696,13 +708,15 @@ def gpu_golden(builds, options, tally):
                     worst[precision, side] = max(worst.get((precision, side), 0.0), most)
     print(f"golden on the GPU: {equal} of {total} cases and precisions have equal hashes")
     for precision in sorted({p for p, _ in worst}):
-        print(f"    largest relative error in {precision}: {worst[precision, 'old']:.3g} before, {worst[precision, 'new']:.3g} now")
+        before, now = worst[precision, "old"], worst[precision, "new"]
+        print(f"    largest relative error in {precision}: {before:.3g} before, {now:.3g} now")
 
 
 def gpu_davy(builds, options, tally):
     with tempfile.TemporaryDirectory(prefix="identity-", dir=options.scratch) as inputs:
         write_inputs(pathlib.Path(inputs))
-        old, new, again = (record_davy(b, pathlib.Path(inputs), options, options.device) for b in (*builds, builds[0]))
+        old, new = (record_davy(b, pathlib.Path(inputs), options, options.device) for b in builds)
+        again = record_davy(builds[0], pathlib.Path(inputs), options, options.device) if old != new else old
     for name in common(old, new, "davy", tally):
         if old[name] != again[name]:
             tally.skip(name, "the old build differs from itself")
@@ -713,16 +727,19 @@ def gpu_davy(builds, options, tally):
 
 def bench(build, case, device):
     """Milliseconds; None: this case cannot be run, with what was said."""
-    done = run([build / "davy", "bench", case, "--json", "--quiet", "--device", device], build)
-    if done.returncode != 0 or not done.stdout.strip():
-        return None, done.stderr.strip()[-100:]
-    return json.loads(done.stdout.strip().splitlines()[-1])["median_ms"], None
+    status, said, errors = run([build / "davy", "bench", case, "--json", "--quiet", "--device", device], build)
+    if status != 0 or not said.strip():
+        return None, errors[-100:] or "nothing is said"
+    return json.loads(said.strip().splitlines()[-1])["median_ms"], None
 
 
-def gpu_bench(builds, options, tally):
+def gpu_bench(builds, options, tally, started):
     print(f"davy bench, {BENCH_ROUNDS} rounds in turns: median ms before, now, ratio")
     for case in GPU_BENCH:
         if options.case and options.case not in case:
+            continue
+        if time.monotonic() - started > options.minutes * 60:
+            tally.skip(f"bench {case}", "no time is left")
             continue
         times = [[], []]
         said = None
@@ -755,11 +772,11 @@ def gpu(paths, options):
         else:
             builds = [p.resolve() for p in paths]
         for build in builds:
-            done = run([build / "davy", "devices"], build)
-            print(f"{build.name}: {done.stdout.strip().splitlines()[-1:] or done.stderr.strip()[-200:]}")
+            _, said, errors = run([build / "davy", "devices"], build)
+            print(f"{build.name}: {(said.strip() or errors or '?').splitlines()[-1]}")
         for part, work in (("golden", lambda: gpu_golden(builds, options, tally)),
                            ("davy", lambda: gpu_davy(builds, options, tally)),
-                           ("bench", lambda: gpu_bench(builds, options, tally))):
+                           ("bench", lambda: gpu_bench(builds, options, tally, started))):
             if part in options.only:
                 work()
                 print(f"{part} done after {time.monotonic() - started:.0f} s", flush=True)
@@ -832,6 +849,7 @@ def main():
     parser.add_argument("--renames")
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--minutes", type=float, default=7)
     parser.add_argument("--show", type=int, default=6)
     parser.add_argument("--scratch", help="a folder for weights that are written (the system's)")
     parser.add_argument("--verbose", action="store_true", help="tells each case as it is done")
