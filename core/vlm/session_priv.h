@@ -1,10 +1,10 @@
-/* session_priv.h - the inside of a dialogue, for its files and for batch.c. */
-#ifndef DV_VLM_DIALOGUE_PRIV_H
-#define DV_VLM_DIALOGUE_PRIV_H
+/* session_priv.h - the inside of a session, for session.c and batch.c. */
+#ifndef DV_VLM_SESSION_PRIV_H
+#define DV_VLM_SESSION_PRIV_H
 
 #include "core/vlm/session.h"
 
-/* ---- a prompt (session_feed.c) ---- */
+/* ---- a prompt ---- */
 
 typedef struct dv_feeding {
     int32_t *ids, *vector, *positions; /* [n] each, positions [n][axes] */
@@ -36,7 +36,7 @@ davy_result dv_session_sampler(const dv_vlm_model *m, const dv_generate *g, cons
                                dv_sampler **out);
 bool dv_is_stop(const dv_vlm_model *m, int32_t id);
 
-/* Tokens that were looked up and fed behind the last one (session_lookup.c): where the next ones drawn are these, they are
+/* Tokens that were looked up and fed behind the last one: where the next ones drawn are these, they are
  * in the cache already. */
 enum { DV_LOOKUP_ROWS = 8 }; /* the token before them included */
 typedef struct dv_supposed {
@@ -68,10 +68,5 @@ davy_result dv_session_draw_behind(dv_session *d, const dv_generate *g, const dv
                                    int32_t *id);
 /* The largest logit's id is drawn on a GPU, where the logits are, if nothing else is asked for. */
 bool dv_draws_there(const dv_decoder *d, const dv_sample_options *o);
-
-/* What else is drawn with these options: of the largest logits, if they are all that comes down from a GPU. The pending token
- * goes into the cache; *id follows it. */
-bool dv_draws_of_best(const dv_decoder *d, const dv_sample_options *o);
-davy_result dv_session_draw_best(dv_session *d, dv_sampler *sampler, int32_t *id);
 
 #endif
