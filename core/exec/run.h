@@ -23,7 +23,9 @@ void dv_program_release(dv_program *p);
 
 const dv_plan *dv_program_plan(const dv_program *p);
 /* What one run of a plan takes beside the weights; on a GPU n_threads is 1. */
-uint64_t dv_plan_workspace(const dv_plan *plan, int32_t n_threads);
+static inline uint64_t dv_plan_workspace(const dv_plan *plan, int32_t n_threads) {
+    return dv_align_up(plan->arena_bytes, 64) + plan->scratch_bytes * (uint64_t)n_threads;
+}
 
 /* Packs what the program's weights lack. */
 davy_result dv_program_load(dv_program *p, dv_watch *watch);

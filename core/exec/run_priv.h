@@ -1,4 +1,4 @@
-/* run_priv.h - what run.c, run_cpu.c and run_cuda.c share: programs and instances, and what each back end adds. */
+/* run_priv.h - what run.c and run_cuda.c share: programs and instances. run.c calls run_cuda.c, which calls nothing of it. */
 #ifndef DV_RUN_PRIV_H
 #define DV_RUN_PRIV_H
 
@@ -37,15 +37,20 @@ struct dv_program {
     uint64_t idle_bytes;
 };
 
-/* Statistics of a part of what norm k is of; its step, of norm -1 the first, of that behind the last the one behind all that
- * dv_instance_run runs. */
-dv_args dv_norm_stats_args(const dv_instance *i, int64_t k, const dvk_view *part, float *partial);
-int64_t dv_norm_step(const dv_instance *i, int64_t k);
+/* Statistics of a part of what norm k is of. */
+static inline dv_args dv_norm_stats_args(const dv_instance *i, int64_t k, const dvk_view *part, float *partial) {
+    return (dv_args){.stats = {.x = *part, .partial = partial, .groups = i->program->plan->norms[k].groups}};
+}
 
-/* The memory of an instance whose program is set; release takes whatever there is, also after a failure. */
-davy_result dv_cpu_instance_create(dv_instance *i);
-void dv_cpu_instance_release(dv_instance *i);
+/* The step of norm k; of norm -1 the first, of that behind the last the one behind all that dv_instance_run runs. */
+static inline int64_t dv_norm_step(const dv_instance *i, int64_t k) {
+    const dv_plan *plan = i->program->plan;
+    return k < 0 ? 0 : k < plan->n_norms ? plan->norms[k].step : plan->n_steps - (plan->direct ? 1 : 0);
+}
+
+/* Of run_cuda.c: the memory of an instance whose program is set; release takes whatever there is, also after a failure, and
+ * waits for the work that uses it. */
 davy_result dv_cuda_instance_create(dv_instance *i);
-void dv_cuda_instance_release(dv_instance *i); /* waits for the work that uses it */
+void dv_cuda_instance_release(dv_instance *i);
 
 #endif

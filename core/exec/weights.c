@@ -1,12 +1,372 @@
-/* weights.c - what is packed, found by stage, label and form. One thread packs at a time (weights_pack.c); others that need
+/* weights.c - what is packed, found by stage, label and form, and the packing. One thread packs at a time; others that need
  * weights wait for it, but go on asking whether they have been cancelled. */
+#include "core/exec/weights.h"
+
+#include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
-#include "core/cuda/gpu.h"
 #include "core/base/error.h"
-#include "core/exec/weights_priv.h"
+#include "core/base/os.h"
+#include "core/cuda/gpu.h"
 
-#define WAIT_NS 20000000ull
+#define WAIT_NS       20000000ull
+#define RELEASE_BYTES 65536ull /* smaller tensors are not worth a system call */
+
+typedef struct packed_weight {
+    uint64_t hash;
+    dv_stage stage;
+    char *label;
+    dv_weight what; /* param is not used to compare: graphs number them on their own */
+    void *data;     /* memory of its own; on a GPU a part of a slab */
+    bool ready;     /* under the lock */
+} packed_weight;
+
+typedef struct slab { /* device memory of what one plan lacked */
+    void *data;
+    uint64_t bytes;
+} slab;
+
+struct dv_store {
+    const dv_services *services;
+    dv_gpu *gpu;     /* NULL: the CPU */
+    dv_store *model; /* of another GPU, referenced: what it has packed is copied from there; NULL: none */
+    const dv_tensors *tensors;
+    _Atomic int32_t refs;
+    dv_mutex *lock;
+    dv_cond *free; /* nobody packs */
+    bool packing;
+    packed_weight **entries; /* pointers, so that they stay put while the array grows */
+    int64_t n_entries, cap_entries;
+    slab *slabs;
+    int64_t n_slabs, cap_slabs;
+    uint64_t bytes;
+};
+
+/* Weights of a plan that have no entry yet, and their new entries, whose contents are not there yet. */
+typedef struct missing {
+    packed_weight **entries;
+    const dv_weight **weights;
+    int64_t count;
+    bool derived;
+} missing;
+
+static uint64_t room_of(const dv_store *s, const dv_weight *w) {
+    return s->gpu != NULL ? dv_align_up(w->bytes, DV_WEIGHT_ALIGN) : w->bytes;
+}
+
+static int64_t elements_of(const dv_param_info *p) {
+    int64_t n = 1;
+    for (int32_t i = 0; i < p->ndim; i++) {
+        n *= p->shape[i];
+    }
+    return n;
+}
+
+/* f32 values that a weight is packed from; vectors are read in place. */
+static uint64_t source_bytes(const dv_graph *g, const dv_weight *w) {
+    const uint64_t values = (uint64_t)elements_of(&g->params[w->param]);
+    return dv_kernel_none(w->kernel) ? 0 : dv_align_up(values * sizeof(float), 64);
+}
+
+/* ---- packing is two parallel loops over a batch of parameters: read as f32 from the file (one unit each), then packed by
+ * the kernel that will use them (many units each). Batches bound the memory that the f32 copies take. For a GPU a batch is
+ * packed into host memory, in the order in which it will lie in the device's, and goes there at once. ---- */
+
+typedef struct batch {
+    dv_store *store;
+    const dv_graph *graph;
+    packed_weight **entries; /* [count] */
+    const dv_weight *const *weights;
+    float **sources;     /* [count]; NULL for vectors */
+    void **packed;       /* [count]: where the result goes, in host memory */
+    int64_t *first_unit; /* [count + 1], of the packing loop */
+    int64_t count;
+    uint64_t limit;     /* as in packing */
+    davy_result result; /* first failure of a worker, under the store's lock */
+    davy_error_info error;
+} batch;
+
+static davy_result read_stored(const batch *b, const dv_param_info *p, float *dst) {
+    if (p->ref != NULL) {
+        const davy_result r = dv_tensor_read_f32(p->ref, dst);
+        if (p->ref->bytes >= RELEASE_BYTES) {
+            dv_source_done_with(p->ref->source, p->ref->offset, p->ref->bytes);
+        }
+        return r;
+    }
+    if (p->derive_share != NULL) {
+        return DAVY_OK; /* they are there */
+    }
+    if (p->derive != NULL) {
+        return p->derive(b->store->tensors, p->key, dst);
+    }
+    memcpy(dst, p->constant, (size_t)elements_of(p) * sizeof(float));
+    return DAVY_OK;
+}
+
+static davy_result read_values(const batch *b, const dv_param_info *p, float *dst) {
+    const davy_result r = read_stored(b, p, dst);
+    for (int64_t i = 0; p->exponent != 0 && r == DAVY_OK && i < elements_of(p); i++) {
+        dst[i] = ldexpf(dst[i], p->exponent);
+    }
+    return r;
+}
+
+static davy_result read_one(const batch *b, int64_t i) {
+    const dv_param_info *p = &b->graph->params[b->weights[i]->param];
+    if (b->sources[i] != NULL) {
+        return read_values(b, p, b->sources[i]);
+    }
+    float *dst = b->packed[i];
+    const int64_t have = elements_of(p);
+    if (have < 1 || b->weights[i]->count % have != 0) {
+        return dv_fail(DAVY_E_SHAPE, "%s: %lld values, expected %lld", p->label, (long long)have,
+                       (long long)b->weights[i]->count);
+    }
+    const davy_result r = read_values(b, p, dst);
+    for (int64_t c = have; r == DAVY_OK && c < b->weights[i]->count; c++) {
+        dst[c] = dst[c - have];
+    }
+    return r;
+}
+
+static int64_t shares_of(const batch *b, int64_t i) {
+    const dv_param_info *p = &b->graph->params[b->weights[i]->param];
+    return p->derive_share != NULL ? p->shares : 0;
+}
+
+static void keep_failure(batch *b, davy_result r) {
+    if (r != DAVY_OK) {
+        dv_mutex_lock(b->store->lock);
+        if (b->result == DAVY_OK) {
+            b->result = r;
+            dv_error_get(&b->error);
+        }
+        dv_mutex_unlock(b->store->lock);
+    }
+}
+
+static void read_units(void *user, int64_t first, int64_t last, int32_t worker) {
+    batch *b = user;
+    (void)worker;
+    for (int64_t i = first; i < last; i++) {
+        keep_failure(b, read_one(b, i));
+    }
+}
+
+/* Shares of the parameters that are much work, one parameter after the other. */
+static void share_units(void *user, int64_t first, int64_t last, int32_t worker) {
+    batch *b = user;
+    (void)worker;
+    for (int64_t u = first; u < last; u++) {
+        int64_t i = 0;
+        int64_t share = u;
+        while (share >= shares_of(b, i)) {
+            share -= shares_of(b, i++);
+        }
+        const dv_param_info *p = &b->graph->params[b->weights[i]->param];
+        float *dst = b->sources[i] != NULL ? b->sources[i] : b->packed[i];
+        keep_failure(b, p->derive_share(b->store->tensors, p->key, (int32_t)share, b->store->services->cpu, dst));
+    }
+}
+
+static int64_t parts_of(const dv_weight *w) {
+    return dv_max(w->parts, 1);
+}
+
+/* Units of all parts of a weight, one part after the other. */
+static void pack_some(const batch *b, int64_t i, int64_t first, int64_t last) {
+    const dv_weight *w = b->weights[i];
+    const int64_t units = dv_kernel_pack_units(w->kernel, &w->conv);
+    const int64_t each = elements_of(&b->graph->params[w->param]) / parts_of(w);
+    while (first < last) {
+        const int64_t part = first / units, at = first % units;
+        const int64_t end = dv_min(units, at + last - first);
+        char *to = (char *)b->packed[i] + (uint64_t)part * (w->bytes / (uint64_t)parts_of(w));
+        dv_kernel_pack(w->kernel, &w->conv, b->sources[i] + part * each, to, at, end);
+        first += end - at;
+    }
+}
+
+static void pack_units(void *user, int64_t first, int64_t last, int32_t worker) {
+    const batch *b = user;
+    (void)worker;
+    int64_t i = 0;
+    for (int64_t u = first; u < last;) {
+        while (u >= b->first_unit[i + 1]) {
+            i++;
+        }
+        const int64_t end = dv_min(last, b->first_unit[i + 1]);
+        pack_some(b, i, u - b->first_unit[i], end - b->first_unit[i]);
+        u = end;
+    }
+}
+
+static davy_result run_loops(batch *b, dv_watch *watch) {
+    const dv_services *services = b->store->services;
+    uint64_t bytes = 0;
+    b->first_unit[0] = 0;
+    for (int64_t i = 0; i < b->count; i++) {
+        const dv_weight *w = b->weights[i];
+        b->first_unit[i + 1] =
+            b->first_unit[i] + (b->sources[i] != NULL ? dv_kernel_pack_units(w->kernel, &w->conv) * parts_of(w) : 0);
+        bytes += w->bytes;
+    }
+    dv_loop share = {.run = share_units, .user = b};
+    for (int64_t i = 0; i < b->count; i++) {
+        share.units += shares_of(b, i);
+    }
+    davy_result r = share.units > 0 ? dv_watch_loop(watch, services->pool, &share, 0.0) : DAVY_OK;
+    dv_loop read = {.units = b->count, .run = read_units, .user = b};
+    r = r == DAVY_OK ? dv_watch_loop(watch, services->pool, &read, dv_store_cost(bytes) / 2) : r;
+    if (r == DAVY_OK && b->result != DAVY_OK) {
+        dv_error_set(&b->error);
+        return b->result;
+    }
+    if (r == DAVY_OK) {
+        dv_loop pack = {.units = b->first_unit[b->count], .run = pack_units, .user = b};
+        r = dv_watch_loop(watch, services->pool, &pack, dv_store_cost(bytes) / 2);
+    }
+    return r;
+}
+
+/* ---- batches ---- */
+
+/* Host memory that a weight takes while its batch is packed. */
+static uint64_t passing_bytes(const dv_store *s, const dv_graph *g, const dv_weight *w) {
+    return source_bytes(g, w) + (s->gpu != NULL ? room_of(s, w) : 0);
+}
+
+/* Sets b->count to what of the `left` weights goes together; returns the host memory that takes. */
+static uint64_t gather(batch *b, int64_t left) {
+    uint64_t bytes = 0;
+    for (b->count = 0; b->count < left; b->count++) {
+        const uint64_t more = passing_bytes(b->store, b->graph, b->weights[b->count]);
+        if (b->count > 0 && bytes + more > b->limit) {
+            break;
+        }
+        bytes += more;
+    }
+    return bytes;
+}
+
+/* Packed values first, for a GPU: one piece that is uploaded as it is. Returns its size. */
+static uint64_t lay_out(batch *b, char *block) {
+    uint64_t at = 0;
+    for (int64_t i = 0; i < b->count; i++) {
+        b->packed[i] = b->store->gpu != NULL ? block + at : b->entries[i]->data;
+        at += b->store->gpu != NULL ? room_of(b->store, b->weights[i]) : 0;
+    }
+    const uint64_t packed = at;
+    for (int64_t i = 0; i < b->count; i++) {
+        const uint64_t bytes = source_bytes(b->graph, b->weights[i]);
+        b->sources[i] = bytes > 0 ? (float *)(void *)(block + at) : NULL;
+        at += bytes;
+    }
+    return packed;
+}
+
+static void mark_ready(dv_store *s, packed_weight **entries, int64_t count) {
+    dv_mutex_lock(s->lock);
+    for (int64_t i = 0; i < count; i++) {
+        entries[i]->ready = true;
+    }
+    dv_mutex_unlock(s->lock);
+}
+
+static davy_result poll(void *user) {
+    return dv_watch_poll(user);
+}
+
+typedef struct packing { /* memory and queue of all batches */
+    char *block;
+    uint64_t bytes, limit; /* of a batch: of the largest; that only a weight by itself passes */
+    void *arrays;
+    dv_gpu_queue *queue;
+} packing;
+
+static uint64_t largest_batch(const dv_store *s, const dv_graph *g, const missing *m, uint64_t limit) {
+    batch b = {.store = (dv_store *)(uintptr_t)s, .graph = g, .limit = limit};
+    uint64_t most = 0;
+    for (int64_t i = 0; i < m->count; i += b.count) {
+        b.weights = m->weights + i;
+        const uint64_t bytes = gather(&b, m->count - i);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Where memory is short batches become smaller, down to a weight at a time. */
+static davy_result take_block(const dv_store *s, const dv_graph *g, const missing *m, packing *p) {
+    void *block = NULL;
+    uint64_t refused = UINT64_MAX;
+    davy_result r = DAVY_OK;
+    p->limit = s->gpu != NULL ? DV_STORE_GPU_BATCH_BYTES : DV_STORE_BATCH_BYTES;
+    p->bytes = largest_batch(s, g, m, p->limit);
+    while (p->bytes > 0 && p->bytes < refused) {
+        r = dv_heap_alloc(s->services->heap, DV_MEM_WORKSPACE, p->bytes, "weights being packed", &block);
+        refused = dv_ran_out(r) ? p->bytes : 0;
+        while (dv_ran_out(r) && p->limit > 0 && p->bytes == refused) {
+            p->limit /= 2;
+            p->bytes = largest_batch(s, g, m, p->limit);
+        }
+    }
+    p->block = block;
+    return r;
+}
+
+static davy_result begin(const dv_store *s, const dv_graph *g, const missing *m, packing *p) {
+    const uint64_t per_weight = sizeof(float *) + sizeof(void *) + sizeof(int64_t); /* sources, packed, first_unit */
+    p->arrays = dv_calloc((uint64_t)m->count + 1, per_weight);
+    if (p->arrays == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
+    }
+    const davy_result r = take_block(s, g, m, p);
+    return r == DAVY_OK && s->gpu != NULL ? dv_gpu_queue_take(s->gpu, NULL, &p->queue) : r;
+}
+
+static void end(const dv_store *s, packing *p) {
+    if (p->queue != NULL) {
+        dv_gpu_queue_give(p->queue);
+    }
+    if (p->block != NULL) {
+        dv_heap_free(s->services->heap, DV_MEM_WORKSPACE, p->block, p->bytes);
+    }
+    dv_free(p->arrays);
+}
+
+static davy_result pack_all(dv_store *s, const dv_graph *graph, const missing *m, dv_watch *watch) {
+    packing p = {0};
+    davy_result r = m->count > 0 ? begin(s, graph, m, &p) : DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < m->count;) {
+        batch b = {.store = s, .graph = graph, .entries = m->entries + i, .weights = m->weights + i, .limit = p.limit};
+        gather(&b, m->count - i);
+        b.first_unit = p.arrays;
+        b.sources = (float **)(void *)(b.first_unit + b.count + 1);
+        b.packed = (void **)(void *)(b.sources + b.count);
+        const uint64_t packed = lay_out(&b, p.block);
+        r = run_loops(&b, watch);
+        if (r == DAVY_OK && s->gpu != NULL) {
+            r = dv_gpu_upload(p.queue, b.entries[0]->data, p.block, packed);
+        } else if (r == DAVY_OK) {
+            mark_ready(s, b.entries, b.count);
+        }
+        i += b.count;
+    }
+    if (p.queue != NULL) { /* also after a failure: what has been enqueued writes to memory that is given up */
+        const davy_result waited = dv_gpu_queue_wait(p.queue, r == DAVY_OK ? poll : NULL, watch);
+        r = r == DAVY_OK ? waited : r;
+        if (waited != DAVY_OK) {
+            dv_gpu_queue_wait(p.queue, NULL, NULL);
+        }
+    }
+    if (r == DAVY_OK && s->gpu != NULL) {
+        mark_ready(s, m->entries, m->count);
+    }
+    end(s, &p);
+    return r;
+}
 
 /* ---- lookup ---- */
 
@@ -29,10 +389,10 @@ static bool same_form(const dv_weight *a, const dv_weight *b) {
 }
 
 /* Under the lock. */
-static dv_packed *find(const dv_store *s, dv_stage stage, const char *label, const dv_weight *w) {
+static packed_weight *find(const dv_store *s, dv_stage stage, const char *label, const dv_weight *w) {
     const uint64_t hash = hash_of(label);
     for (int64_t i = 0; i < s->n_entries; i++) {
-        dv_packed *e = s->entries[i];
+        packed_weight *e = s->entries[i];
         if (e->hash == hash && e->stage == stage && same_form(&e->what, w) && strcmp(e->label, label) == 0) {
             return e;
         }
@@ -40,7 +400,7 @@ static dv_packed *find(const dv_store *s, dv_stage stage, const char *label, con
     return NULL;
 }
 
-static void release_entry(dv_store *s, dv_packed *e) {
+static void release_entry(dv_store *s, packed_weight *e) {
     if (e != NULL) {
         if (s->gpu == NULL) {
             dv_heap_free(s->services->heap, DV_MEM_WEIGHTS, e->data, e->what.bytes);
@@ -51,8 +411,8 @@ static void release_entry(dv_store *s, dv_packed *e) {
 }
 
 /* By the thread that packs: appends an entry with no contents; on a GPU it gets its memory later. */
-static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_weight *w, dv_packed **out) {
-    dv_packed *e = dv_calloc(1, sizeof *e);
+static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_weight *w, packed_weight **out) {
+    packed_weight *e = dv_calloc(1, sizeof *e);
     char *copy = dv_strdup(label);
     davy_result r = DAVY_OK;
     if (e == NULL || copy == NULL) {
@@ -60,7 +420,7 @@ static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_
         dv_free(copy);
         return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
     }
-    *e = (dv_packed){.hash = hash_of(label), .stage = stage, .label = copy, .what = *w};
+    *e = (packed_weight){.hash = hash_of(label), .stage = stage, .label = copy, .what = *w};
     if (s->gpu == NULL) {
         r = dv_heap_alloc(s->services->heap, DV_MEM_WEIGHTS, w->bytes, "weights", &e->data);
     }
@@ -68,11 +428,11 @@ static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_
         goto fail;
     }
     dv_mutex_lock(s->lock);
-    dv_packed **entries = dv_grow(s->entries, s->n_entries + 1, &s->cap_entries, sizeof *entries);
+    packed_weight **entries = dv_grow(s->entries, s->n_entries + 1, &s->cap_entries, sizeof *entries);
     if (entries != NULL) {
         s->entries = entries;
         entries[s->n_entries++] = e;
-        s->bytes += dv_weight_room(s, w);
+        s->bytes += room_of(s, w);
     }
     dv_mutex_unlock(s->lock);
     if (entries == NULL) {
@@ -88,14 +448,14 @@ fail:
 
 /* Takes out one entry without contents, after a failure; NULL: none left. Released without the lock: that may call the
  * host. */
-static dv_packed *take_unready(dv_store *s) {
-    dv_packed *taken = NULL;
+static packed_weight *take_unready(dv_store *s) {
+    packed_weight *taken = NULL;
     dv_mutex_lock(s->lock);
     for (int64_t i = 0; i < s->n_entries && taken == NULL; i++) {
         if (!s->entries[i]->ready) {
             taken = s->entries[i];
             s->entries[i] = s->entries[--s->n_entries];
-            s->bytes -= dv_weight_room(s, &taken->what);
+            s->bytes -= room_of(s, &taken->what);
         }
     }
     dv_mutex_unlock(s->lock);
@@ -105,15 +465,15 @@ static dv_packed *take_unready(dv_store *s) {
 /* ---- device memory ---- */
 
 /* One block for all that is missing: hundreds of small vectors would cost as many allocations. */
-static davy_result add_slab(dv_store *s, const dv_missing *m) {
+static davy_result add_slab(dv_store *s, const missing *m) {
     uint64_t bytes = 0;
     for (int64_t i = 0; i < m->count; i++) {
-        bytes += dv_weight_room(s, m->weights[i]);
+        bytes += room_of(s, m->weights[i]);
     }
     if (bytes == 0) {
         return DAVY_OK;
     }
-    dv_slab *slabs = dv_grow(s->slabs, s->n_slabs + 1, &s->cap_slabs, sizeof *slabs);
+    slab *slabs = dv_grow(s->slabs, s->n_slabs + 1, &s->cap_slabs, sizeof *slabs);
     if (slabs == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
     }
@@ -123,24 +483,24 @@ static davy_result add_slab(dv_store *s, const dv_missing *m) {
     if (r != DAVY_OK) {
         return r;
     }
-    slabs[s->n_slabs++] = (dv_slab){.data = data, .bytes = bytes};
+    slabs[s->n_slabs++] = (slab){.data = data, .bytes = bytes};
     char *at = data;
     for (int64_t i = 0; i < m->count; i++) {
         m->entries[i]->data = at;
-        at += dv_weight_room(s, m->weights[i]);
+        at += room_of(s, m->weights[i]);
     }
     return DAVY_OK;
 }
 
 /* After a failure: no entry in the last slab has become ready. */
 static void drop_slab(dv_store *s) {
-    const dv_slab *last = &s->slabs[--s->n_slabs];
+    const slab *last = &s->slabs[--s->n_slabs];
     dv_gpu_free(s->gpu, DV_MEM_WEIGHTS, last->data, last->bytes);
 }
 
 /* ---- binding ---- */
 
-static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan, dv_missing *m) {
+static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan, missing *m) {
     m->entries = dv_calloc((uint64_t)plan->n_weights + 1, sizeof *m->entries);
     m->weights = dv_calloc((uint64_t)plan->n_weights + 1, sizeof *m->weights);
     if (m->entries == NULL || m->weights == NULL) {
@@ -163,11 +523,11 @@ static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan
 }
 
 /* Where the model has all of it. Its entries stay as long as it does. */
-static bool find_in_model(const dv_store *s, const dv_graph *graph, const dv_missing *m, const void **data) {
+static bool find_in_model(const dv_store *s, const dv_graph *graph, const missing *m, const void **data) {
     bool all = true;
     dv_mutex_lock(s->model->lock);
     for (int64_t i = 0; i < m->count && all; i++) {
-        const dv_packed *e =
+        const packed_weight *e =
             find(s->model, m->entries[i]->stage, graph->params[m->weights[i]->param].label, m->weights[i]);
         all = e != NULL && e->ready;
         data[i] = all ? e->data : NULL;
@@ -177,7 +537,7 @@ static bool find_in_model(const dv_store *s, const dv_graph *graph, const dv_mis
 }
 
 /* *copied: nothing is left to pack. */
-static davy_result copy_from_model(dv_store *s, const dv_graph *graph, const dv_missing *m, bool *copied) {
+static davy_result copy_from_model(dv_store *s, const dv_graph *graph, const missing *m, bool *copied) {
     *copied = false;
     if (s->model == NULL || m->count == 0) {
         return DAVY_OK;
@@ -201,14 +561,14 @@ static davy_result copy_from_model(dv_store *s, const dv_graph *graph, const dv_
         }
     }
     if (*copied && r == DAVY_OK) {
-        dv_packed_mark_ready(s, m->entries, m->count);
+        mark_ready(s, m->entries, m->count);
     }
     dv_free((void *)(uintptr_t)data);
     return r;
 }
 
 static davy_result pack_missing(dv_store *s, dv_stage stage, const dv_plan *plan, dv_watch *watch) {
-    dv_missing m = {0};
+    missing m = {0};
     const int64_t slabs = s->n_slabs;
     davy_result r = list_missing(s, stage, plan, &m);
     if (r == DAVY_OK && s->gpu != NULL) {
@@ -219,9 +579,9 @@ static davy_result pack_missing(dv_store *s, dv_stage stage, const dv_plan *plan
         r = copy_from_model(s, plan->graph, &m, &copied);
     }
     if (r == DAVY_OK && !copied) {
-        r = dv_store_pack(s, plan->graph, &m, watch);
+        r = pack_all(s, plan->graph, &m, watch);
     }
-    for (dv_packed *e = NULL; r != DAVY_OK && (e = take_unready(s)) != NULL;) {
+    for (packed_weight *e = NULL; r != DAVY_OK && (e = take_unready(s)) != NULL;) {
         release_entry(s, e);
     }
     if (r != DAVY_OK && s->n_slabs > slabs) {
@@ -229,7 +589,7 @@ static davy_result pack_missing(dv_store *s, dv_stage stage, const dv_plan *plan
     }
     for (int64_t i = 0; m.derived && i < s->tensors->count; i++) {
         const dv_tensor_ref *ref = &s->tensors->refs[i];
-        if (ref->bytes >= DV_RELEASE_BYTES) {
+        if (ref->bytes >= RELEASE_BYTES) {
             dv_source_done_with(ref->source, ref->offset, ref->bytes);
         }
     }
@@ -280,7 +640,7 @@ uint64_t dv_store_missing(dv_store *s, dv_stage stage, const dv_plan *plan) {
     for (int64_t i = 0; i < plan->n_weights; i++) {
         const dv_weight *w = &plan->weights[i];
         if (find(s, stage, plan->graph->params[w->param].label, w) == NULL) {
-            bytes += dv_weight_room(s, w);
+            bytes += room_of(s, w);
         }
     }
     dv_mutex_unlock(s->lock);
@@ -291,7 +651,7 @@ uint64_t dv_store_copies(dv_store *s, dv_stage stage, const dv_plan *plan) {
     uint64_t most = 0;
     for (int64_t i = 0; i < plan->n_weights; i++) {
         const dv_weight *w = &plan->weights[i];
-        const uint64_t bytes = dv_weight_source(plan->graph, w);
+        const uint64_t bytes = source_bytes(plan->graph, w);
         if (bytes > most) {
             if (s != NULL) {
                 dv_mutex_lock(s->lock);
@@ -329,8 +689,8 @@ uint64_t dv_store_missing_beside(dv_store *s, dv_stage stage, const dv_plan *pla
         const char *label = plan->graph->params[w->param].label;
         const uint64_t form = dv_kernel_none(w->kernel) ? 0 : hash_of(dv_kernel_variant(w->kernel));
         if (see(seen, (hash_of(label) * 31 + form) * 31 + w->bytes)) {
-            seen->bytes += dv_weight_room(s, w);
-            bytes += anew || find(s, stage, label, w) == NULL ? dv_weight_room(s, w) : 0;
+            seen->bytes += room_of(s, w);
+            bytes += anew || find(s, stage, label, w) == NULL ? room_of(s, w) : 0;
         }
     }
     dv_mutex_unlock(s->lock);
