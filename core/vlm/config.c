@@ -29,7 +29,6 @@ static bool read_eos(const dv_cfg *c, dv_vlm_tokens *t) {
     return n > 0;
 }
 
-/* config_tokens.c */
 static void dv_vlm_read_tokens(const dv_cfg *root, dv_vlm_config *c) {
     const dv_cfg text = dv_cfg_object(root, "text_config");
     const bool qwen = c->family == DV_VLM_QWEN2 || c->family == DV_VLM_QWEN2_5 || c->family == DV_VLM_QWEN3;

@@ -311,7 +311,6 @@ static void read_picture(const dv_gmeta *v, dv_vlm_config *c) {
     }
 }
 
-/* config_gguf_vision.c */
 static void dv_vlm_gguf_vision(const dv_gmeta *clip, dv_vlm_config *c) {
     const dv_gmeta v = {.t = clip->t, .file = clip->file, .prefix = "clip.vision.", .r = clip->r};
     if (!dv_gmeta_bool(clip, "has_vision_encoder", true)) {

@@ -29,8 +29,8 @@ enum {
     DV_TOKEN_NUMBERS = DV_TOKEN_NEVER + DV_TOKEN_NEVERS
 };
 
-typedef struct dv_decoder_cuda dv_decoder_cuda;           /* decoder_cuda.c */
-typedef struct dv_decoder_rows_cuda dv_decoder_rows_cuda; /* decoder_batch_cuda.c */
+typedef struct dv_decoder_cuda dv_decoder_cuda;
+typedef struct dv_decoder_rows_cuda dv_decoder_rows_cuda;
 
 struct dv_decoder {
     const dv_vlm_config *config;
@@ -54,7 +54,7 @@ struct dv_decoder {
     const float *deep[DV_VLM_MAX_DEEPSTACK];
     dv_decoder_pass step, few, many; /* one token; a few (on the CPU: logits of each); a chunk */
     dv_decoder_pass rows;            /* on a GPU: few_rows tokens, each with its place, logits of each */
-    int32_t *named;                  /* what that reads and writes, see decoder_batch_cuda.c */
+    int32_t *named;                  /* what that reads and writes */
     dv_decoder_cuda *cuda;
     dv_decoder_rows_cuda *rows_cuda;
 };

@@ -1,4 +1,4 @@
-/* row_program_priv.h - between row_program.c, which puts a program together, and what runs it: row_program_cpu.c, row_program_cuda.c. */
+/* row_program_priv.h - between row_program.c, which puts a program together and runs it on the CPU, and row_program_cuda.c. */
 #ifndef DV_VLM_PROGRAM_PRIV_H
 #define DV_VLM_PROGRAM_PRIV_H
 

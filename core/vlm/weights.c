@@ -47,7 +47,6 @@ static void load_layer(dv_loader *l, const char *prefix, dv_vlm_attender *out) {
     dv_loader_linear(l, full[6], width, 4 * width, true, &out->down);
 }
 
-/* weights_resampler.c */
 static void dv_loader_resampler(dv_loader *l) {
     const dv_vlm_vision *v = &l->config->vision;
     dv_vlm_resampler *r = &l->w->resampler;

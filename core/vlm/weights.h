@@ -168,7 +168,6 @@ typedef struct dv_block_shape {
 /* Rows in f32, as they are in memory: packed, m's n and k. */
 void dv_loader_rows(dv_loader *l, const float *rows, dv_vlm_matrix *m);
 
-/* weights_cuda.c */
 enum { DV_STAGE_BYTES = 32 << 20 }; /* of rows that are packed and then copied */
 davy_result dv_loader_cuda_begin(dv_loader *l);
 void dv_loader_cuda_end(dv_loader *l); /* numbers go to the GPU, and pointers follow them */
