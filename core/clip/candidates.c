@@ -74,10 +74,10 @@ static bool fits(kinds *k, dv_clip_candidate *w) {
 static davy_result leave_plain(const kinds *k, dv_slice_choice *c, dv_plan **out) {
     const int64_t frames = dv_slice_of(&k->s->choice.info.clip, c->info.slice, !c->whole);
     const davy_result r = dv_clip_stream_plan(k->s, c, frames, !c->whole, false, out);
-    c->transforms_in = c->transforms_with = 0;
-    c->transforms_worth = 0.0;
+    c->policy.transform_max_arena = c->policy.transform_max_total = 0;
+    c->policy.transform_min_gain = 0.0;
     if (r == DAVY_OK) {
-        c->plain = (*out)->plain;
+        c->policy.plain_rings = (*out)->plain_rings;
     }
     return r;
 }
@@ -88,11 +88,11 @@ static void add_within(kinds *k, const dv_slice_choice *plain, uint64_t room) {
     dv_slice_choice c = *plain;
     uint64_t arena = UINT64_MAX, live = room, with = room, need = 0;
     davy_result r = k->result;
-    c.winograd = true;
+    c.policy.transform_frames = true;
     for (int i = 0; r == DAVY_OK && i < TRIES && (arena > room || need > k->available); i++, live -= live / 32) {
         dv_plan *plan = NULL;
-        c.transforms_in = live;
-        c.transforms_with = with;
+        c.policy.transform_max_arena = live;
+        c.policy.transform_max_total = with;
         r = leave_plain(k, &c, &plan);
         arena = r == DAVY_OK ? plan->arena_bytes : arena;
         if (r != DAVY_OK || arena > room) {
@@ -112,18 +112,18 @@ static void add_within(kinds *k, const dv_slice_choice *plain, uint64_t room) {
 static void add_transformed(kinds *k, dv_clip_candidate *plain) {
     dv_slice_choice all = plain->c, some = plain->c;
     dv_plan *plan = NULL;
-    all.winograd = some.winograd = true;
-    some.transforms_in = plain->c.info.arena_bytes;
+    all.policy.transform_frames = some.policy.transform_frames = true;
+    some.policy.transform_max_arena = plain->c.info.arena_bytes;
     if (leave_plain(k, &some, &plan) == DAVY_OK) {
         add_kind(k, &some, plan);
     }
-    if (k->s->stage == DV_STAGE_ENCODE && !all.by_frame) {
+    if (k->s->stage == DV_STAGE_ENCODE && !all.policy.frame_by_frame) {
         dv_slice_choice bands = all;
-        bands.bands = true;
+        bands.policy.transform_bands = true;
         add_kind(k, &bands, NULL);
     }
     dv_clip_candidate *w = add_kind(k, &all, NULL);
-    if ((w == NULL || !fits(k, w)) && !plain->c.offload && fits(k, plain) && weigh_all(k, plain)) {
+    if ((w == NULL || !fits(k, w)) && !plain->c.policy.offload_state && fits(k, plain) && weigh_all(k, plain)) {
         add_within(k, &plain->c, plain->c.info.arena_bytes + (k->available - plain->c.need));
     }
 }
@@ -163,8 +163,9 @@ static dv_clip_candidate *best_weighed(kinds *k) {
 static void add_lighter(kinds *k, const dv_clip_candidate *of) {
     dv_slice_choice c = of->c;
     dv_plan *plan = NULL;
-    c.transforms_worth = worth_of_a_byte(&c);
-    if (leave_plain(k, &c, &plan) == DAVY_OK && memcmp(&c.plain, &of->c.plain, sizeof c.plain) != 0) {
+    c.policy.transform_min_gain = worth_of_a_byte(&c);
+    if (leave_plain(k, &c, &plan) == DAVY_OK &&
+        memcmp(&c.policy.plain_rings, &of->c.policy.plain_rings, sizeof c.policy.plain_rings) != 0) {
         add_kind(k, &c, plan);
     } else {
         dv_plan_release(plan);
@@ -173,7 +174,7 @@ static void add_lighter(kinds *k, const dv_clip_candidate *of) {
 
 static void settle(kinds *k, dv_slice_choice *out) {
     dv_clip_candidate *best = best_weighed(k);
-    if (best != NULL && best->c.winograd) {
+    if (best != NULL && best->c.policy.transform_frames) {
         add_lighter(k, best);
         best = best_weighed(k);
     }
@@ -187,8 +188,8 @@ davy_result dv_clip_stream_measure_candidates(const dv_clip_stream *s, uint64_t 
     kinds k = {.s = s, .available = available, .none = DAVY_E_UNSUPPORTED};
     for (int i = 0; i < (gpu ? 2 : 1); i++) {
         dv_slice_choice plain = *c;
-        plain.by_frame = i == 1;
-        plain.winograd = false;
+        plain.policy.frame_by_frame = i == 1;
+        plain.policy.transform_frames = false;
         dv_clip_candidate *w = NULL;
         if (i == 1 && by_frame != NULL) {
             k.all[k.count] = *by_frame;
@@ -196,7 +197,7 @@ davy_result dv_clip_stream_measure_candidates(const dv_clip_stream *s, uint64_t 
         } else {
             w = add_kind(&k, &plain, NULL);
         }
-        if (w != NULL && half && c->winograd && gpu) {
+        if (w != NULL && half && c->policy.transform_frames && gpu) {
             add_transformed(&k, w);
         }
     }

@@ -41,7 +41,7 @@ static bool same_clip(const clip_ask *a, const clip_ask *b) {
 static bool is_plenty(const clip_memo *m, const clip_ask *a) {
     const dv_slice_choice *c = &m->choice;
     const uint64_t less = a->available < m->ask.available ? a->available : m->ask.available;
-    return !c->offload && !c->lean && less / HEADROOM_FACTOR >= c->need - c->weights + c->weights_all;
+    return !c->policy.offload_state && !c->lean && less / HEADROOM_FACTOR >= c->need - c->weights + c->weights_all;
 }
 
 /* The memory that weights and all else share is what it was. */

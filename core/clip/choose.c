@@ -10,7 +10,7 @@
 enum { MOST_AT_ONCE = 16, MOST_WHOLE = 64 }; /* pictures; frames of a clip */
 
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out) {
-    *out = (dv_slice_choice){.lean = lean, .offload = true, .info.slice = s->choice.info.clip.step};
+    *out = (dv_slice_choice){.lean = lean, .policy.offload_state = true, .info.slice = s->choice.info.clip.step};
     return dv_clip_stream_measure_candidates(s, 0, NULL, out);
 }
 
@@ -50,11 +50,13 @@ static int64_t first_wish(const dv_clip_stream *s, const search *f, bool offload
 /* The whole clip at once, if it may take less than such slices; need 0: it takes more, or is too large for some step. */
 static davy_result measure_whole(const dv_clip_stream *s, const search *f, const dv_slice_choice *slices,
                                  dv_slice_choice *whole) {
-    const dv_slice_choice least = {.whole = true, .lean = slices->lean, .by_frame = true, .info.slice = f->frames};
+    const dv_slice_choice least = {
+        .whole = true, .lean = slices->lean, .policy.frame_by_frame = true, .info.slice = f->frames};
     const bool may_be_more = f->wish == 0 && s->e->services.n_gpus > 0;
     dv_clip_candidate w = {0};
     uint64_t bytes = 0;
-    *whole = (dv_slice_choice){.whole = true, .lean = slices->lean, .winograd = true, .info.slice = f->frames};
+    *whole = (dv_slice_choice){
+        .whole = true, .lean = slices->lean, .policy.transform_frames = true, .info.slice = f->frames};
     davy_result r = may_be_more ? dv_clip_stream_least_arena(s, f->frames, &bytes) : DAVY_OK;
     if (r != DAVY_OK || bytes > slices->need) { /* a long clip's plans are large: none of them for nothing */
         return r;
@@ -78,7 +80,7 @@ static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     dv_slice_choice whole = {0};
     davy_result r = DAVY_OK;
     for (int64_t slice = longest; r == DAVY_OK && !f->found && slice > 0; slice -= rule->step) {
-        dv_slice_choice c = {.lean = lean, .winograd = true, .info.slice = slice};
+        dv_slice_choice c = {.lean = lean, .policy.transform_frames = true, .info.slice = slice};
         r = dv_clip_stream_measure_candidates(s, f->available, NULL, &c);
         if (r == DAVY_OK && slice == longest && may_be_whole) {
             r = measure_whole(s, f, &c, &whole);
@@ -105,9 +107,9 @@ static void consider(search *f, const dv_slice_choice *c) {
 
 /* Copied beside the steps. Room there is beyond what must be is for a part of the state that stays resident, and for rings
  * that are fetched early and written back late: they are tried in several proportions. */
-static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice, bool winograd) {
+static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice, bool transform) {
     enum { PARTS = 3 };
-    dv_slice_choice least = {.offload = true, .winograd = winograd, .info.slice = slice};
+    dv_slice_choice least = {.policy = {.offload_state = true, .transform_frames = transform}, .info.slice = slice};
     davy_result r = dv_clip_stream_measure_candidates(s, f->available, NULL, &least);
     if (r != DAVY_OK) {
         return r;
@@ -116,11 +118,11 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
     const uint64_t rest = least.need < f->available ? f->available - least.need : 0;
     for (uint64_t part = 0; r == DAVY_OK && rest > 0 && part <= PARTS; part++) {
         dv_slice_choice c = least;
-        c.resident = rest / PARTS * part / (uint64_t)dv_max(s->group.streams, 1);
+        c.policy.resident_bytes = rest / PARTS * part / (uint64_t)dv_max(s->group.streams, 1);
         r = dv_clip_stream_measure(s, &c);
         uint64_t room = c.info.arena_bytes + (c.need < f->available ? f->available - c.need : 0);
         for (int again = 0; r == DAVY_OK && again < 2 && room > 0; again++) { /* buffers may not lie without gaps */
-            c.room = room;
+            c.policy.overlap_arena_bytes = room;
             r = dv_clip_stream_measure(s, &c);
             const uint64_t over = c.need > f->available ? c.need - f->available : 0;
             room = over > 0 && over < room ? room - over : 0;
@@ -136,19 +138,20 @@ static davy_result try_bands(const dv_clip_stream *s, search *f) {
     enum { TRIES = 8 };
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
     const uint64_t streams = (uint64_t)dv_max(s->group.streams, 1);
-    dv_slice_choice c = {.offload = true, .winograd = true, .bands = true, .info.slice = first_wish(s, f, false)};
+    dv_slice_choice c = {.policy = {.offload_state = true, .transform_frames = true, .transform_bands = true},
+                         .info.slice = first_wish(s, f, false)};
     davy_result r = DAVY_OK;
     bool more = half && s->stage == DV_STAGE_ENCODE;
     for (int i = 0; more && r == DAVY_OK && i < TRIES; i++) {
         const uint64_t before = c.info.offloaded_bytes;
-        c.room = c.info.arena_bytes;
+        c.policy.overlap_arena_bytes = c.info.arena_bytes;
         r = dv_clip_stream_measure(s, &c);
         more = i < 2 || c.need > f->available || c.info.offloaded_bytes != before;
         if (r == DAVY_OK) {
             consider(f, &c);
             const uint64_t over = c.need > f->available ? (c.need - f->available) / streams + 1 : 0;
-            c.resident += over > 0 ? 0 : (f->available - c.need) / streams;
-            c.resident -= over < c.resident ? over : c.resident;
+            c.policy.resident_bytes += over > 0 ? 0 : (f->available - c.need) / streams;
+            c.policy.resident_bytes -= over < c.policy.resident_bytes ? over : c.policy.resident_bytes;
         }
     }
     return r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
@@ -181,11 +184,11 @@ void dv_clip_stream_tell(const dv_clip_stream *s) {
             "%s of clips of %lld x %lld: %s of %lld%s%s%s; %llu MiB of workspace, %llu MiB of state, %llu MiB of it "
             "offloaded",
             dv_stage_name(s->stage), (long long)s->w, (long long)s->h, c->whole ? "the whole" : "slices",
-            (long long)i->slice, i->by_frame ? ", large pictures frame by frame" : "",
-            !c->winograd              ? ""
-            : c->bands                ? ", convolutions of transformed frames, in bands of rows"
-            : dv_rings_any(&c->plain) ? ", some convolutions of transformed frames"
-                                      : ", convolutions of transformed frames",
+            (long long)i->slice, c->policy.frame_by_frame ? ", large pictures frame by frame" : "",
+            !c->policy.transform_frames            ? ""
+            : c->policy.transform_bands            ? ", convolutions of transformed frames, in bands of rows"
+            : dv_rings_any(&c->policy.plain_rings) ? ", some convolutions of transformed frames"
+                                                   : ", convolutions of transformed frames",
             c->lean ? ", with small weights" : "", (unsigned long long)(i->arena_bytes >> 20),
             (unsigned long long)(i->state_bytes >> 20), (unsigned long long)(i->offloaded_bytes >> 20));
 }
@@ -202,7 +205,7 @@ static davy_result decide_anew(dv_clip_stream *s, uint64_t available, search *f)
     const uint64_t packed = dv_store_bytes(s->store);
     search anew = {.frames = f->frames, .wish = f->wish, .available = available + packed};
     bool unloaded = false;
-    if (s->e->services.n_gpus == 0 || packed == 0 || (f->found && !f->best.offload)) {
+    if (s->e->services.n_gpus == 0 || packed == 0 || (f->found && !f->best.policy.offload_state)) {
         return DAVY_OK;
     }
     s->packs_anew = true;

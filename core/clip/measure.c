@@ -12,16 +12,7 @@ davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *
                           .continues = continues,
                           .second = continues && second,
                           .keeps = !c->whole,
-                          .by_frame = c->by_frame,
-                          .offload = c->offload,
-                          .resident = c->resident,
-                          .room = c->room,
-                          .winograd = c->winograd,
-                          .bands = c->bands,
-                          .plain = c->plain,
-                          .transforms_in = c->transforms_in,
-                          .transforms_with = c->transforms_with,
-                          .transforms_worth = c->transforms_worth,
+                          .policy = c->policy,
                           .apart = true};
     return dv_engine_make_plan(s->e, 0, &q, s->h, s->w, c->lean, out);
 }
@@ -120,7 +111,7 @@ davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice 
     *w = (dv_clip_candidate){.c = *c, .all = c->whole};
     w->c.need = w->c.weights = w->c.staging = 0;
     w->c.apart = false;
-    w->c.info = (dv_clip_stream_info){.clip = rule, .slice = c->info.slice, .by_frame = c->by_frame};
+    w->c.info = (dv_clip_stream_info){.clip = rule, .slice = c->info.slice, .frame_by_frame = c->policy.frame_by_frame};
     const davy_result r = c->whole ? weigh_first(s, w, made) : weigh_later(s, w, made);
     /* a clip that begins with more frames than later slices have */
     const bool longer = dv_slice_out(&rule, frames_of(w, false), false) > dv_slice_out(&rule, frames_of(w, true), true);

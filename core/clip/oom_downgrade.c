@@ -14,8 +14,8 @@ static davy_result find_smaller(const dv_clip_stream *s, dv_slice_choice *out, b
         for (int by_frame = 0; r == DAVY_OK && by_frame < 2; by_frame++) {
             dv_slice_choice c = s->choice;
             c.info.slice = slice;
-            c.by_frame = by_frame == 1;
-            c.room = 0;
+            c.policy.frame_by_frame = by_frame == 1;
+            c.policy.overlap_arena_bytes = 0;
             r = dv_clip_stream_measure(s, &c);
             const uint64_t bytes = c.info.arena_bytes;
             if (r == DAVY_OK && bytes < s->choice.info.arena_bytes && (!*found || bytes > out->info.arena_bytes)) {
@@ -86,8 +86,8 @@ static davy_result offload_all(dv_clip_stream *s) {
     dv_slice_choice c = s->choice;
     dv_pinned pinned = {0};
     void *rest = NULL;
-    c.offload = true;
-    c.resident = c.room = 0;
+    c.policy.offload_state = true;
+    c.policy.resident_bytes = c.policy.overlap_arena_bytes = 0;
     davy_result r = dv_clip_stream_measure(s, &c);
     const uint64_t bytes = dv_resident_bytes(&c.info);
     r = r == DAVY_OK ? dv_gpu_pin(gpu, c.info.offloaded_bytes, "state of a clip", &pinned) : r;
@@ -125,7 +125,7 @@ davy_result dv_clip_stream_downgrade(dv_clip_stream *s) {
             s->arena = NULL;
             s->choice = c;
         } else if (r == DAVY_OK) {
-            r = s->choice.offload && s->choice.resident == 0
+            r = s->choice.policy.offload_state && s->choice.policy.resident_bytes == 0
                     ? dv_fail(DAVY_E_NOMEM_DEVICE, "%s: no shorter slices", dv_stage_name(s->stage))
                     : offload_all(s);
         }

@@ -111,9 +111,9 @@ static bool suits(const dv_clip_stream *s, const dv_plan *plan) {
 /* Of a short slice more may be on its way at once than of the longest: not where that is waited for. */
 static davy_result make_plan(dv_clip_stream *s, int64_t frames, bool continues, dv_plan **out) {
     davy_result r = dv_clip_stream_plan(s, &s->choice, frames, continues, s->second, out);
-    if (r == DAVY_OK && s->choice.room > 0 && !suits(s, *out)) {
+    if (r == DAVY_OK && s->choice.policy.overlap_arena_bytes > 0 && !suits(s, *out)) {
         dv_slice_choice waits = s->choice;
-        waits.room = 0;
+        waits.policy.overlap_arena_bytes = 0;
         dv_plan_release(*out);
         r = dv_clip_stream_plan(s, &waits, frames, continues, s->second, out);
     }

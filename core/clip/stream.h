@@ -15,7 +15,7 @@ typedef struct dv_clip_stream_info {
     int64_t out_h, out_w, out_c;
     uint64_t arena_bytes, state_bytes; /* arena: all but state and weights */
     uint64_t offloaded_bytes;          /* of the state, in the host's memory for lack of the GPU's */
-    bool by_frame; /* large pictures are computed one after the other: less memory, the same numbers */
+    bool frame_by_frame; /* large pictures are computed one after the other: less memory, the same numbers */
     uint64_t flops_first, flops_step; /* of clip.first, and of every clip.step; of a whole clip at once all, and 0 */
 } dv_clip_stream_info;
 

@@ -26,13 +26,7 @@ typedef struct dv_slice_choice { /* how a clip is computed */
     dv_clip_stream_info info;
     bool whole; /* the clip is one slice: nothing is kept */
     bool lean;
-    bool by_frame; /* this and what follows: as in dv_request */
-    bool offload;
-    uint64_t resident, room;
-    bool winograd, bands;
-    dv_rings plain;
-    uint64_t transforms_in, transforms_with;
-    double transforms_worth;
+    dv_exec_policy policy;
     uint64_t need; /* of everything, weights not packed yet included, but for what is in the host's memory */
     uint64_t weights, weights_all; /* not packed yet, packed or not */
     uint64_t staging;              /* of the caller's frames */
@@ -68,7 +62,7 @@ dv_resident_bytes(const dv_clip_stream_info *i) { /* of the state: the GPU's, or
 /* choose.c: decides; frames and slice as in dv_clip_stream_open. */
 davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice);
 void dv_clip_stream_tell(const dv_clip_stream *s); /* the log what has been decided */
-/* measure.c: what a choice takes whose slice, whole, lean, by_frame, and what follows these are set. */
+/* measure.c: what a choice takes whose slice, whole, lean and policy are set. */
 davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c);
 /* The same in two steps: later slices (made: their plan, or NULL; taken over), then a clip's first ones, which may add to
  * `need` and to nothing that decides else. dv_clip_candidate_end in any case. */

@@ -292,7 +292,7 @@ static davy_result list_candidates(candidates *s) {
             const dv_shape plain = dv_shape_of(g, node->out), grown = transformed(plain);
             const uint64_t pixel = block->bytes / (uint64_t)(plain.h * plain.w);
             c.more = pixel * (uint64_t)(grown.h * grown.w - plain.h * plain.w);
-            if (l->options->offload) { /* what is kept passes through plain frames */
+            if (l->options->policy.offload_state) { /* what is kept passes through plain frames */
                 c.more += value_bytes(l->place, node->in[0]) / (uint64_t)dv_shape_of(g, node->in[0]).n *
                           (uint64_t)node->time.lead;
             }
@@ -306,7 +306,7 @@ static davy_result list_candidates(candidates *s) {
 
 /* The one that gains most for its bytes and has not been seen; NULL: none. */
 static candidate *next_best(candidates *s) {
-    const bool weights = s->l.options->transforms_with > 0; /* are what is short */
+    const bool weights = s->l.options->policy.transform_max_total > 0; /* are what is short */
     candidate *best = NULL;
     double most = 0.0;
     for (int64_t i = 0; i < s->count; i++) {
@@ -330,14 +330,14 @@ static uint64_t most_live(const candidates *s, int64_t first, int64_t last) {
 
 static bool fits(const candidates *s, const candidate *c) {
     const dv_plan_options *o = s->l.options;
-    const uint64_t room = o->transforms_in, with = o->transforms_with;
+    const uint64_t room = o->policy.transform_max_arena, with = o->policy.transform_max_total;
     return (room == 0 || most_live(s, c->first, c->last) <= room) &&
            (with == 0 || most_live(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
 }
 
 /* Asked of one of a clip's plans, whose answer all others are given: it differs from slice to slice. */
 static bool is_worth_it(const candidates *s, const candidate *c) {
-    const double worth = s->l.options->transforms_worth;
+    const double worth = s->l.options->policy.transform_min_gain;
     return worth <= 0.0 || c->gain - c->before >= worth * (double)c->weights;
 }
 
@@ -352,11 +352,12 @@ static void take_candidates(candidates *s) {
         c->seen = true;
         add_candidate(s, c, true);
         s->weights += c->weights;
-        c->taken = ring < DV_RINGS && !dv_rings_have(&s->l.options->plain, ring) && is_worth_it(s, c) && fits(s, c);
+        c->taken = ring < DV_RINGS && !dv_rings_have(&s->l.options->policy.plain_rings, ring) && is_worth_it(s, c) &&
+                   fits(s, c);
         if (!c->taken) {
             add_candidate(s, c, false);
             s->weights -= c->weights;
-            dv_rings_add(&s->l.plan->plain, ring);
+            dv_rings_add(&s->l.plan->plain_rings, ring);
         }
     }
 }
@@ -488,7 +489,7 @@ davy_result dv_fold_winograd(dv_plan *plan, const dv_memory_plan *place, const d
     r = r == DAVY_OK ? list_candidates(&s) : r;
     if (r == DAVY_OK) {
         take_candidates(&s);
-        r = options->bands ? set_bands(&s) : r;
+        r = options->policy.transform_bands ? set_bands(&s) : r;
         rewrite_taken(&s);
         for (int64_t i = 0; i < s.count; i++) {
             *changed = *changed || s.list[i].taken;

@@ -50,15 +50,15 @@ static dv_storage storage_of(const dv_plan_options *options) {
         return (dv_storage){.dtype = c == DVK_BF16 ? DVK_BF16 : DVK_F32,
                             .channels = 1,
                             .align = DV_ARENA_ALIGN,
-                            .offload = options->offload,
-                            .resident = options->resident,
-                            .room = options->room,
+                            .offload = options->policy.offload_state,
+                            .resident = options->policy.resident_bytes,
+                            .room = options->policy.overlap_arena_bytes,
                             .tflops = 1.0,
                             .gbs = 10.0};
     }
-    return (dv_storage){.offload = options->offload,
-                        .resident = options->resident,
-                        .room = options->room,
+    return (dv_storage){.offload = options->policy.offload_state,
+                        .resident = options->policy.resident_bytes,
+                        .room = options->policy.overlap_arena_bytes,
                         .tflops = options->caps->tensor_tflops,
                         .gbs = options->caps->memory_gbs,
                         .dtype = dv_is_8bit(c)                   ? dv_plain_of_int8(options)
@@ -94,7 +94,7 @@ static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memo
         r = dv_memory_plan_create(p->graph, &storage, place);
     }
     changed = false;
-    if (r == DAVY_OK && options->caps != NULL && options->winograd) {
+    if (r == DAVY_OK && options->caps != NULL && options->policy.transform_frames) {
         r = dv_fold_winograd(p, place, options, &changed);
     }
     if (r == DAVY_OK && changed) {

@@ -186,31 +186,40 @@ typedef struct dv_plan {
     uint64_t weight_bytes;
     uint64_t flops;
     double cost;
-    double duration; /* cost, and what steps wait for transfers */
-    bool direct;     /* the last step stores pictures itself; `output` has no place in the arena */
-    dv_rings plain;  /* winograd: what might be transformed and is not */
+    double duration;      /* cost, and what steps wait for transfers */
+    bool direct;          /* the last step stores pictures itself; `output` has no place in the arena */
+    dv_rings plain_rings; /* policy.transform_frames: rings whose frames could be transformed and are not */
 } dv_plan;
+
+/* How the slices of a clip are executed: what trades time against memory. None of it changes the network, and all slices of a
+ * clip have the same policy. All zero: the pictures of a slice are computed together, the state stays on the device, and
+ * no frame is transformed. "Transformed" is Winograd's input transform. */
+typedef struct dv_exec_policy {
+    bool frame_by_frame; /* large pictures of a slice are computed one after the other (dv_by_frame): a smaller arena */
+    bool offload_state;  /* CUDA: the rings of the state lie in the host's memory, but for resident_bytes of them */
+    bool transform_frames;   /* CUDA: convolutions over time read transformed frames: faster, half as large again */
+    bool transform_bands;    /* the largest frames are transformed in bands of rows, but for those in rings */
+    uint64_t resident_bytes; /* offload_state: bytes of rings that stay on the GPU */
+    /* offload_state: the arena may grow to this, so that copies run beside the steps; 0: as small as it gets */
+    uint64_t overlap_arena_bytes;
+    dv_rings plain_rings;         /* transform_frames: rings whose frames are left as they are */
+    uint64_t transform_max_arena; /* no frame is transformed that would make the arena larger than this; 0: no limit */
+    uint64_t transform_max_total; /* the same for the arena and the growth of the convolutions' weights together */
+    double transform_min_gain;    /* least ns that a transform gains for each byte it adds to the weights; 0: any */
+} dv_exec_policy;
 
 typedef struct dv_plan_options {
     const dvk_cuda_caps *caps; /* of the GPU to plan for; NULL: the CPU */
     uint32_t cpu;              /* DVK_CPU_* allowed */
     dvk_dtype compute;         /* DVK_F32, DVK_BF16 or DVK_INT8; on a GPU also DVK_F16, DVK_TF32, DVK_FP8 */
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
-    bool offload;              /* what a clip's rings leave goes to the host's memory, but for `resident` bytes */
-    uint64_t resident;
-    uint64_t room; /* arena that may be taken so that this is done beside the steps */
-    bool direct;   /* CUDA: nobody wants the output but "store": the last step may do that too */
+    bool direct;               /* CUDA: nobody wants the output but "store": the last step may do that too */
     bool
         given_means; /* the graph's means, DV_MEANS at most, and its group norms' are over more than is computed here: they are given */
-    const dv_int8 *int8;    /* compute is eight bits: which convolutions may; NULL: all */
-    bool int8_always;       /* and do, whether they gain or not */
-    bool wide;              /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
-    bool winograd;          /* CUDA: convolutions over time may read transformed frames: faster, half as large again */
-    bool bands;             /* the largest pictures' are transformed in bands of rows, unless they lie in rings */
-    dv_rings plain;         /* but not those of these rings */
-    uint64_t transforms_in; /* nor where the arena would become larger for it than so many bytes; 0: it may */
-    uint64_t transforms_with; /* the same of the arena and what such convolutions' weights take more, together */
-    double transforms_worth;  /* nor those that gain less ns for each byte that the weights take more; 0: they may */
+    const dv_int8 *int8; /* compute is eight bits: which convolutions may; NULL: all */
+    bool int8_always;    /* and do, whether they gain or not */
+    bool wide;           /* INT8 on a GPU: values leave the range of F16, what is stored is BF16 */
+    dv_exec_policy policy;
 } dv_plan_options;
 
 /* Products of eight bits, on a GPU of values of 16, on a CPU of f32. */

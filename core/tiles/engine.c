@@ -67,7 +67,7 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
     if (r == DAVY_OK) {
         const bool short_range = e->compute == DVK_F16 || (dv_is_8bit(e->compute) && !dv_engine_is_wide(e));
         r = e->services.n_gpus > 0 && short_range ? dv_rescale(g) : DAVY_OK;
-        if (r == DAVY_OK && q->by_frame) {
+        if (r == DAVY_OK && q->policy.frame_by_frame) {
             bool changed = false;
             r = dv_by_frame(g, &changed);
         }
@@ -105,15 +105,7 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                      .cpu = e->services.cpu,
                                      .compute = e->compute,
                                      .lean = lean,
-                                     .offload = request->offload,
-                                     .resident = request->resident,
-                                     .room = request->room,
-                                     .winograd = request->winograd,
-                                     .bands = request->bands,
-                                     .plain = request->plain,
-                                     .transforms_in = request->transforms_in,
-                                     .transforms_with = request->transforms_with,
-                                     .transforms_worth = request->transforms_worth,
+                                     .policy = request->policy,
                                      .direct = dv_tile_is_whole(request, h, w) && !request->apart,
                                      .given_means = request->given_means,
                                      .int8 = e->compute == DVK_INT8 && !e->int8_open ? &e->int8 : NULL,

@@ -18,22 +18,15 @@ enum { DV_STAGES = 4, DV_CACHED_TILE_PLANS = 8, DV_LANES = 16 };
 typedef struct dv_request {
     dv_stage stage;
     bool grey;
-    int64_t pictures; /* computed at once: of a batch, or frames of a clip; 0 and 1: one */
-    bool continues;   /* a clip's frames that come after others */
-    bool second;      /* and only the clip's first, of the least number, are before them */
-    bool keeps;       /* and others may come after these */
-    bool by_frame;    /* a clip's large pictures are computed one after the other (dv_by_frame) */
-    bool offload;     /* and what they leave to the next slice goes to the host's memory, but for `resident` bytes */
-    uint64_t resident;
-    uint64_t room;        /* as in dv_plan_options */
-    bool winograd, bands; /* this and what follows: as there */
-    dv_rings plain;
-    uint64_t transforms_in, transforms_with;
-    double transforms_worth;
-    bool apart;       /* the result is taken from its place: no step stores pictures itself */
-    bool given_means; /* as in dv_plan_options */
-    bool own_norms;   /* a tile's norms are over the tile: what shared ones keep has no room */
-    int64_t batch;    /* pictures of a call, of which the layout may put several together; 0 and 1: one */
+    int64_t pictures;      /* computed at once: of a batch, or frames of a clip; 0 and 1: one */
+    bool continues;        /* a clip's frames that come after others */
+    bool second;           /* and only the clip's first, of the least number, are before them */
+    bool keeps;            /* and others may come after these */
+    dv_exec_policy policy; /* of a clip */
+    bool apart;            /* the result is taken from its place: no step stores pictures itself */
+    bool given_means;      /* as in dv_plan_options */
+    bool own_norms;        /* a tile's norms are over the tile: what shared ones keep has no room */
+    int64_t batch;         /* pictures of a call, of which the layout may put several together; 0 and 1: one */
     int64_t h, w;
     dv_tiling tiling;
     uint64_t limit; /* memory there really is, once a device has refused some within the budget; 0: unknown */

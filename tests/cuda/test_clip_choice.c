@@ -117,8 +117,8 @@ static void test_rows(bench *b) {
         const double takes = gib_of(s, &r->clip);
         CHECKF(takes < 1.01 * r->takes + 0.05 && takes < 0.5 * r->torch, "%s of %d frames of %d x %d: %.2f GiB",
                dv_stage_name(r->clip.stage), (int)frames_of(&r->clip), (int)r->clip.w, (int)r->clip.h, takes);
-        CHECK(s->choice.info.offloaded_bytes == 0 && s->choice.winograd);
-        CHECK(s->choice.bands == (r->clip.stage == DV_STAGE_ENCODE));
+        CHECK(s->choice.info.offloaded_bytes == 0 && s->choice.policy.transform_frames);
+        CHECK(s->choice.policy.transform_bands == (r->clip.stage == DV_STAGE_ENCODE));
         dv_clip_stream_release(s);
     }
 }

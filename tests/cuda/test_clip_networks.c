@@ -72,8 +72,8 @@ static int64_t count_of(const clip *c) {
 /* The choice with the other's transformed frames: kernels of the same kind, whatever each would choose. */
 static void transform_like(dv_clip_stream *s, const dv_slice_choice *like) {
     dv_slice_choice c = s->choice;
-    c.winograd = like->winograd;
-    c.plain = like->plain;
+    c.policy.transform_frames = like->policy.transform_frames;
+    c.policy.plain_rings = like->policy.plain_rings;
     CHECKF(dv_clip_stream_measure(s, &c) == DAVY_OK, "%s", last_error());
     s->choice = c;
 }

@@ -126,7 +126,7 @@ static dv_clip_stream *stream_as(bench *b, int64_t frames, const dv_slice_choice
     s->choice = c;
     CHECK(dv_clip_stream_plan(s, &s->choice, as->info.slice, !as->whole, false, &plan) == DAVY_OK);
     const int64_t bands = count_op(plan, "conv2d_winograd_band");
-    CHECK(count_op(plan, "conv2d_winograd") + bands > 0 && (bands > 0) == as->bands);
+    CHECK(count_op(plan, "conv2d_winograd") + bands > 0 && (bands > 0) == as->policy.transform_bands);
     dv_plan_release(plan);
     return s;
 }
@@ -135,12 +135,12 @@ static void check_as(bench *b, const dv_slice_choice *as, const clip *whole) {
     dv_clip_stream *s = stream_as(b, 0, as);
     clip c = clip_new();
     const uint64_t offloaded = s->choice.info.offloaded_bytes;
-    CHECK((offloaded > 0) == as->offload &&
-          (as->resident > 0 || offloaded > s->choice.info.state_bytes / 2 || !as->offload));
-    for (int round = 0; round < (as->offload ? 2 : 1); round++) { /* what was pinned before, too */
+    CHECK((offloaded > 0) == as->policy.offload_state &&
+          (as->policy.resident_bytes > 0 || offloaded > s->choice.info.state_bytes / 2 || !as->policy.offload_state));
+    for (int round = 0; round < (as->policy.offload_state ? 2 : 1); round++) { /* what was pinned before, too */
         CHECKF(run_clip(b, s, &plain, &c, 1, 2) == DAVY_OK && same(&c, whole),
-               "by frame %d, bands %d, offload %d: distance %g", as->by_frame, as->bands, as->offload,
-               distance(&c, whole));
+               "by frame %d, bands %d, offload %d: distance %g", as->policy.frame_by_frame, as->policy.transform_bands,
+               as->policy.offload_state, distance(&c, whole));
         dv_clip_stream_reset(s);
     }
     clip_free(&c);
@@ -153,19 +153,20 @@ static void test_transformed(void) {
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
         static const uint64_t kept_plain[] = {0, 0x15};
         for (int i = 0; i < 2; i++) {
-            dv_slice_choice as = {
-                .whole = true, .winograd = true, .plain.bits[0] = kept_plain[i], .info.slice = LATENTS};
+            dv_slice_choice as = {.whole = true,
+                                  .policy = {.transform_frames = true, .plain_rings.bits[0] = kept_plain[i]},
+                                  .info.slice = LATENTS};
             dv_clip_stream *s = stream_as(&b, LATENTS, &as);
             clip whole = clip_new();
             CHECKF(run_clip(&b, s, &plain, &whole, LATENTS, 0) == DAVY_OK, "%s", last_error());
             dv_clip_stream_release(s);
             as.whole = false;
             for (int k = i; k < 16; k += 1 + i) {
-                as.by_frame = k % 2 == 1;
-                as.bands = k % 2 == 0 && k > 0;
-                as.offload = k >= 4;
-                as.resident = k >= 12 ? 4096 : 0;
-                as.room = k >= 8 ? 1 << 20 : 0;
+                as.policy.frame_by_frame = k % 2 == 1;
+                as.policy.transform_bands = k % 2 == 0 && k > 0;
+                as.policy.offload_state = k >= 4;
+                as.policy.resident_bytes = k >= 12 ? 4096 : 0;
+                as.policy.overlap_arena_bytes = k >= 8 ? 1 << 20 : 0;
                 as.info.slice = 1 + k / 2 % 2;
                 check_as(&b, &as, &whole);
             }
@@ -188,7 +189,7 @@ static void test_budgets(void) {
             CHECK(dv_engine_unload(b.engine) == DAVY_OK);
             dv_gpu_set_budget(b.gpu, budget);
             dv_clip_stream *s = stream_of(&b, 0, 2);
-            some = some || (s->choice.winograd && dv_rings_any(&s->choice.plain));
+            some = some || (s->choice.policy.transform_frames && dv_rings_any(&s->choice.policy.plain_rings));
             CHECKF(s->choice.need <= budget, "%llu bytes in %llu", (unsigned long long)s->choice.need,
                    (unsigned long long)budget);
             CHECKF(run_clip(&b, s, &plain, &c, 1, 2) == DAVY_OK && distance(&c, &exact) < 0.05, "%s, %g", last_error(),
@@ -247,8 +248,10 @@ static void test_packed_since(bool tight) {
                (unsigned long long)before.weights);
         dv_clip_stream *again = stream_of(&b, 0, 2);
         CHECK(dv_clip_choice_find(again, 0, 2, dv_engine_available(b.engine), &found));
-        CHECK(memcmp(&found.plain, &before.plain, sizeof found.plain) == 0 && found.winograd == before.winograd &&
-              found.by_frame == before.by_frame && found.info.arena_bytes == before.info.arena_bytes);
+        CHECK(memcmp(&found.policy.plain_rings, &before.policy.plain_rings, sizeof found.policy.plain_rings) == 0 &&
+              found.policy.transform_frames == before.policy.transform_frames &&
+              found.policy.frame_by_frame == before.policy.frame_by_frame &&
+              found.info.arena_bytes == before.info.arena_bytes);
         CHECK(!tight || (found.weights < 4096 && found.need - found.weights == before.need - before.weights));
         dv_clip_stream_release(again);
         if (tight) { /* as much is free as when they were there */
@@ -270,8 +273,8 @@ static void test_weighing(void) {
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
         dv_clip_stream *s = stream_of(&b, 0, 2);
         for (int k = 0; k < 8; k++) {
-            const dv_slice_choice as = {
-                .by_frame = k % 2 == 1, .winograd = k >= 4, .info.slice = 1 + k / 2 % 2, .offload = false};
+            const dv_slice_choice as = {.policy = {.frame_by_frame = k % 2 == 1, .transform_frames = k >= 4},
+                                        .info.slice = 1 + k / 2 % 2};
             dv_slice_choice all = as;
             dv_clip_candidate w;
             CHECK(dv_clip_stream_weigh(s, &as, NULL, &w) == DAVY_OK && !w.all);

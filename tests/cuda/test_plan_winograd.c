@@ -28,11 +28,11 @@ typedef struct slice {
 static dv_plan *plan_of(const machine *of, int64_t frames, bool continues, bool keeps) {
     const dv_plan_options options = {.caps = &hopper,
                                      .compute = of->compute,
-                                     .winograd = of->winograd,
-                                     .bands = of->bands,
-                                     .plain = of->stay_plain,
-                                     .transforms_in = of->room,
-                                     .transforms_worth = of->worth};
+                                     .policy = {.transform_frames = of->winograd,
+                                                .transform_bands = of->bands,
+                                                .plain_rings = of->stay_plain,
+                                                .transform_max_arena = of->room,
+                                                .transform_min_gain = of->worth}};
     dv_graph *g = NULL;
     dv_plan *plan = NULL;
     bool changed = false;
@@ -229,27 +229,27 @@ static int64_t count_rings(const dv_rings *r) {
 static void check_rooms(machine *of) {
     dv_plan *all = plan_of(of, of->net->first, false, true), *none = NULL;
     const int64_t most = count_op(all, "conv2d_winograd");
-    CHECK(!dv_rings_any(&all->plain));
+    CHECK(!dv_rings_any(&all->plain_rings));
     of->room = 1;
     none = plan_of(of, of->net->first, false, true);
     CHECK(count_op(none, "conv2d_winograd") == 0 && count_op(none, "winograd_input") == 0);
-    const int64_t candidates = count_rings(&none->plain);
+    const int64_t candidates = count_rings(&none->plain_rings);
     CHECK(candidates > 0);
     uint64_t before = none->arena_bytes;
     int64_t plain = candidates;
     for (of->room = none->arena_bytes; plain > 0; of->room += (all->arena_bytes - none->arena_bytes) / 8 + 256) {
         dv_plan *p = plan_of(of, of->net->first, false, true);
         machine again = *of;
-        CHECK(count_rings(&p->plain) <= plain && count_op(p, "conv2d_winograd") <= most);
+        CHECK(count_rings(&p->plain_rings) <= plain && count_op(p, "conv2d_winograd") <= most);
         CHECKF(p->arena_bytes <= of->room + of->room / 4, "%s: %llu bytes in %llu", of->net->name,
                (unsigned long long)p->arena_bytes, (unsigned long long)of->room);
-        plain = count_rings(&p->plain);
+        plain = count_rings(&p->plain_rings);
         before = p->arena_bytes > before ? p->arena_bytes : before;
-        again.stay_plain = p->plain;
+        again.stay_plain = p->plain_rings;
         again.room = 0;
         dv_plan *same = plan_of(&again, of->net->first, false, true);
         CHECK(same->arena_bytes == p->arena_bytes && same->n_steps == p->n_steps &&
-              memcmp(&same->plain, &p->plain, sizeof p->plain) == 0);
+              memcmp(&same->plain_rings, &p->plain_rings, sizeof p->plain_rings) == 0);
         dv_plan_release(same);
         dv_plan_release(p);
     }
@@ -265,7 +265,7 @@ static bool check_worth(machine *of) {
     int64_t before = 0, transformed = 0;
     for (of->worth = 0.0; of->worth<1e3; of->worth = of->worth> 0.0 ? 4.0 * of->worth : 1e-4) {
         dv_plan *p = plan_of(of, of->net->first + of->net->step, false, true);
-        const int64_t plain = count_rings(&p->plain);
+        const int64_t plain = count_rings(&p->plain_rings);
         CHECK(plain >= before && (of->worth > 0.0 || plain == 0));
         before = plain;
         transformed = count_transformed(p);
@@ -307,7 +307,7 @@ static dv_rings some_rings(machine *of, bool odd) {
     dv_plan *none = plan_of(of, of->net->first, false, true);
     of->room = 0;
     for (int32_t i = 0; i < DV_RINGS; i++) {
-        if (dv_rings_have(&none->plain, i) && n++ % 2 == odd) {
+        if (dv_rings_have(&none->plain_rings, i) && n++ % 2 == odd) {
             dv_rings_add(&some, i);
         }
     }

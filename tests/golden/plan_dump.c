@@ -55,9 +55,9 @@ static void print_stream(dv_engine *e, const dv_clip_tiles_desc *desc) {
     }
     dv_clip_stream_info_get(s, &info);
     printf("slices of %lld%s, arena %llu, state %llu, offloaded %llu, %llu and %llu flops\n", (long long)info.slice,
-           info.by_frame ? " by frame" : "", (unsigned long long)info.arena_bytes, (unsigned long long)info.state_bytes,
-           (unsigned long long)info.offloaded_bytes, (unsigned long long)info.flops_first,
-           (unsigned long long)info.flops_step);
+           info.frame_by_frame ? " by frame" : "", (unsigned long long)info.arena_bytes,
+           (unsigned long long)info.state_bytes, (unsigned long long)info.offloaded_bytes,
+           (unsigned long long)info.flops_first, (unsigned long long)info.flops_step);
     dv_clip_stream_release(s);
 }
 

@@ -121,9 +121,9 @@ static void print_plan(const dump_model *m, dv_stage stage, int64_t h, int64_t w
                                      .compute = t->compute,
                                      .direct = s == NULL,
                                      .wide = t->compute == DVK_INT8 && wide,
-                                     .offload = s != NULL && s->offload,
-                                     .winograd = s != NULL && s->winograd,
-                                     .bands = s != NULL && s->bands};
+                                     .policy = {.offload_state = s != NULL && s->offload,
+                                                .transform_frames = s != NULL && s->winograd,
+                                                .transform_bands = s != NULL && s->bands}};
     dv_plan *plan = NULL;
     r = dv_plan_create(g, &options, &plan);
     if (r != DAVY_OK) {

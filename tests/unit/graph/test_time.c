@@ -61,7 +61,9 @@ static void slice_close(const machine *m, slice *s) {
 static int slice_open(const machine *m, int64_t frames, bool continues, bool keeps, const slice *keeper, slice *s) {
     static const dv_control nobody;
     const dv_plan_options options = {
-        .cpu = m->services.cpu, .compute = DVK_F32, .offload = m->offload, .resident = m->resident, .room = m->room};
+        .cpu = m->services.cpu,
+        .compute = DVK_F32,
+        .policy = {.offload_state = m->offload, .resident_bytes = m->resident, .overlap_arena_bytes = m->room}};
     dv_plan *plan = NULL;
     dv_watch watch;
     *s = (slice){0};
