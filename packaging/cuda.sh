@@ -33,7 +33,7 @@ find_cards() {
     smi=$(command -v nvidia-smi || echo "$root/usr/lib/wsl/lib/nvidia-smi")
     cards=$({ "$smi" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null || true; } | sed -n 's/^ *\([0-9]*\)\.\([0-9]\) *$/\1\2/p')
     if [ -z "$cards" ] && [ -n "$nvcc" ] && [ -d "$root/proc/driver/nvidia/gpus" ]; then
-        cards=$({ "$(dirname "$nvcc")/__nvcc_device_query" 2>/dev/null || true; } | grep -oE '[0-9]+' || true)
+        cards=$({ "$(dirname "$(readlink -f "$nvcc")")/__nvcc_device_query" 2>/dev/null || true; } | grep -oE '[0-9]+' || true)
     fi
     # The Hopper kernels need what only 90a has. Cards before 7.5 are too old for davy.
     cards=$(echo "$cards" | awk '$1 >= 75' | sort -nu | sed 's/^90$/90a/' | paste -sd ';' -)

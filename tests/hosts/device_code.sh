@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 
 # The tools that cuda.sh uses, and none of this machine's nvcc or nvidia-smi.
 mkdir "$work/tools"
-for tool in sh awk cat chmod dirname echo grep mkdir paste printf rm sed sort tr; do
+for tool in sh awk cat chmod dirname echo grep mkdir paste printf readlink rm sed sort tr; do
     ln -s "$(command -v $tool)" "$work/tools/$tool" 2>/dev/null || true # a shell may have it built in
 done
 
