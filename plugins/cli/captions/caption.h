@@ -1,9 +1,9 @@
-/* caption.h - davy caption at work: between cmd_caption.c, which goes through files and folders, caption_answer.c, which asks
- * about one picture or video, and caption_group.c, which asks about several pictures in one call. */
+/* caption.h - davy caption at work: between cmd_caption.c, which goes through files and folders, answer.c, which asks
+ * about one picture or video, and group.c, which asks about several pictures in one call. */
 #ifndef DAVY_CLI_CAPTION_H
 #define DAVY_CLI_CAPTION_H
 
-#include "plugins/cli/captions/caption_clip.h"
+#include "plugins/cli/captions/clip.h"
 #include "plugins/cli/captions/captions.h"
 #include "plugins/cli/session.h"
 

@@ -1,4 +1,4 @@
-/* video.h - videos, through FFmpeg's libraries. They are in a module (video_module.h); where it, or they, are not, opening a
+/* video.h - videos, through FFmpeg's libraries. They are in a module (module.h); where it, or they, are not, opening a
  * video fails with a sentence. */
 #ifndef DAVY_CLI_VIDEO_H
 #define DAVY_CLI_VIDEO_H

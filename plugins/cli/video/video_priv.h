@@ -1,4 +1,4 @@
-/* video_priv.h - what the files video_*.c share that see FFmpeg's headers. Timestamps are in the source stream's time base
+/* video_priv.h - what the files of this folder share that see FFmpeg's headers. Timestamps are in the source stream's time base
  * everywhere. */
 #ifndef DAVY_CLI_VIDEO_PRIV_H
 #define DAVY_CLI_VIDEO_PRIV_H
@@ -87,7 +87,7 @@ struct cli_video {
     video_scaler to_rgb;
 };
 
-/* video_decoder.c. open: on hardware if v->how says so and it can be. frame: the next one, in host memory, as FFmpeg gives it;
+/* decoder.c. open: on hardware if v->how says so and it can be. frame: the next one, in host memory, as FFmpeg gives it;
  * 1, 0: the end, -1: told. flush: behind it anything may come. */
 int video_decoder_open(cli_video *v, const AVCodec *codec);
 int video_decoder_frame(cli_video *v, AVFrame *frame);
@@ -102,10 +102,10 @@ int video_decode(cli_video *v, AVFrame *frame);
  * after it. 0, or -1: told. */
 int video_skip(cli_video *v, int64_t last_pts, int64_t count);
 
-/* video_clock.c: the packet's times, so that they go on where a recording's jump. */
+/* clock.c: the packet's times, so that they go on where a recording's jump. */
 void video_clock_set(video_clock *c, const AVFormatContext *f, AVPacket *p);
 
-/* video_colour.c. Both return 0, or FFmpeg's error: out of memory or not convertible. Buffers, formats and sizes are there. */
+/* colour.c. Both return 0, or FFmpeg's error: out of memory or not convertible. Buffers, formats and sizes are there. */
 int video_to_rgb(video_scaler *s, const AVFrame *frame, const video_colour *colour, AVFrame *rgb);
 /* rgb is scaled to the frame where sizes differ, what is odd is cut off. */
 int video_from_rgb(video_scaler *s, const AVFrame *rgb, const video_colour *colour, AVFrame *frame);
@@ -119,23 +119,23 @@ video_colour video_colour_of(const AVFrame *frame);
 int video_bits_of(int pixel_format); /* of a sample */
 const char *video_pixels_name(int pixel_format);
 
-/* video_hdr.c */
+/* hdr.c */
 void video_hdr_of(const AVStream *stream, const AVFrame *frame, video_hdr *out);
 /* What the stream does not have already. 0, or FFmpeg's error. */
 int video_hdr_to_stream(const video_hdr *h, AVStream *to);
 /* As further parameters of libx265: empty, or ":name=value" once or twice. */
 void video_hdr_x265(const video_hdr *h, char text[256]);
 
-/* video_streams.c: NULL: there is none. 0, or FFmpeg's error. */
+/* streams.c: NULL: there is none. 0, or FFmpeg's error. */
 const uint8_t *video_side_data(const AVStream *s, enum AVPacketSideDataType type, size_t *bytes);
 int video_set_side_data(AVStream *s, enum AVPacketSideDataType type, const void *data, size_t bytes);
 
-/* video_in.c: whether it can be read only once: standard input, a FIFO, what a shell makes of <(...). */
+/* in.c: whether it can be read only once: standard input, a FIFO, what a shell makes of <(...). */
 int video_is_piped(const cli_video *v);
 /* From its beginning, as it was when it was opened; by software if there is no device any more. 0, or -1: told. */
 int video_open_again(cli_video *v);
 
-/* video_pipe.c: a file, whatever its name looks like, "-", or a pipe of this name. 0, or FFmpeg's error. close: of NULL, too. */
+/* pipe.c: a file, whatever its name looks like, "-", or a pipe of this name. 0, or FFmpeg's error. close: of NULL, too. */
 int video_open_path(const char *path, AVFormatContext **out);
 void video_close_path(AVFormatContext **f);
 

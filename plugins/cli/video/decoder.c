@@ -1,0 +1,350 @@
+/* decoder.c - see video_priv.h: packets become frames in host memory, on the hardware where that works. Where it stops
+ * working, software decodes the packets since the last key frame again, and no frame is lost. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/cli/say.h"
+#include "plugins/cli/sys.h"
+#include "plugins/cli/video/video_priv.h"
+
+/* Of packets that are kept: a group of pictures of minutes. */
+static const int64_t KEPT_BYTES = (int64_t)256 << 20;
+
+enum { TOLD = INT_MIN }; /* instead of an error of FFmpeg: a failure that has been told */
+
+const char *video_error(int code, char text[128]) {
+    if (av_strerror(code, text, 128) < 0) {
+        snprintf(text, 128, "error %d", code);
+    }
+    return text;
+}
+
+/* ---- packets that are kept ---- */
+
+static void forget(video_kept *k, size_t n) {
+    for (size_t i = 0; i < k->n; i++) {
+        if (i < n) {
+            k->bytes -= k->packets[i]->size;
+            av_packet_free(&k->packets[i]);
+        } else {
+            k->packets[i - n] = k->packets[i];
+        }
+    }
+    k->n -= n;
+}
+
+static void forget_all(video_kept *k) {
+    forget(k, k->n);
+    free(k->packets);
+    *k = (video_kept){.key = AV_NOPTS_VALUE, .last = AV_NOPTS_VALUE};
+}
+
+static int make_room(video_kept *k) {
+    const size_t room = k->room > 0 ? 2 * k->room : 64;
+    AVPacket **more = k->n < k->room ? k->packets : realloc(k->packets, room * sizeof *more);
+    if (more == NULL) {
+        return -1;
+    }
+    k->room = k->n < k->room ? k->room : room;
+    k->packets = more;
+    return 0;
+}
+
+static void keep(video_kept *k, const AVPacket *p) {
+    AVPacket *copy = k->lost || make_room(k) != 0 ? NULL : av_packet_clone(p);
+    if (copy == NULL || k->bytes + p->size > KEPT_BYTES) {
+        const int64_t last = k->last;
+        av_packet_free(&copy);
+        forget_all(k);
+        k->last = last;
+        k->lost = 1;
+        return;
+    }
+    if ((p->flags & AV_PKT_FLAG_KEY) != 0 && p->pts != AV_NOPTS_VALUE && k->key == AV_NOPTS_VALUE && k->n > 0) {
+        k->key = p->pts;
+        k->key_at = k->n;
+    }
+    k->packets[k->n++] = copy;
+    k->bytes += p->size;
+}
+
+/* A frame has come. Once a key frame is shown, nothing before it is needed. */
+static void shown(video_kept *k, int64_t time) {
+    k->frames++;
+    k->last = time;
+    if (k->key != AV_NOPTS_VALUE && time != AV_NOPTS_VALUE && time >= k->key) {
+        forget(k, k->key_at);
+        k->key = AV_NOPTS_VALUE;
+        k->frames = 1;
+    }
+}
+
+/* Whether a frame that software made again has come before. By its time; where nobody tells times, by counting. */
+static int came_before(video_kept *k, int64_t time) {
+    const int timed = time != AV_NOPTS_VALUE && k->last != AV_NOPTS_VALUE;
+    if (k->frames > 0 && (timed ? time <= k->last : 1)) {
+        k->frames -= !timed;
+        return 1;
+    }
+    k->frames = 0;
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static enum AVPixelFormat choose_format(AVCodecContext *c, const enum AVPixelFormat *offered) {
+    cli_video *v = c->opaque;
+    for (const enum AVPixelFormat *p = offered; *p != AV_PIX_FMT_NONE; p++) {
+        if (*p == v->device_format) {
+            return *p;
+        }
+    }
+    v->refused = 1; /* FFmpeg offers formats again, without the hardware's, where the hardware takes no such stream */
+    return avcodec_default_get_format(c, offered);
+}
+
+static int open_device(cli_video *v, const AVCodecHWConfig *hw) {
+    const char *d = v->how.device;
+    const int number = hw->device_type == AV_HWDEVICE_TYPE_CUDA && d != NULL && strncmp(d, "cuda:", 5) == 0 &&
+                       d[5] >= '0' && d[5] <= '9'; /* FFmpeg reads the number and stops where it ends */
+    if ((hw->methods & AV_CODEC_HW_CONFIG_METHOD_HW_DEVICE_CTX) == 0 ||
+        av_hwdevice_ctx_create(&v->device, hw->device_type, number ? d + 5 : NULL, NULL, 0) < 0) {
+        return 0;
+    }
+    v->device_type = hw->device_type;
+    v->device_format = hw->pix_fmt;
+    return 1;
+}
+
+/* The GPU that computes, else the first device of any kind that the decoder knows and the machine has. */
+static int find_device(cli_video *v, const AVCodec *codec) {
+    for (int other = 0; codec != NULL && other < 2; other++) {
+        const AVCodecHWConfig *hw = NULL;
+        for (int i = 0; (hw = avcodec_get_hw_config(codec, i)) != NULL; i++) {
+            if ((hw->device_type != AV_HWDEVICE_TYPE_CUDA) == other && open_device(v, hw)) {
+                v->codec = codec;
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int open_codec(cli_video *v) {
+    char why[128];
+    v->decoder = avcodec_alloc_context3(v->codec);
+    if (v->decoder == NULL || avcodec_parameters_to_context(v->decoder, v->stream->codecpar) < 0) {
+        return cli_fail(v->path, "out of memory");
+    }
+    v->decoder->pkt_timebase = v->stream->time_base;
+    v->decoder->opaque = v;
+    v->decoder->flags |= AV_CODEC_FLAG_UNALIGNED; /* sides are cut to the pixel */
+    if (v->device != NULL) {
+        v->decoder->hw_device_ctx = av_buffer_ref(v->device);
+        v->decoder->get_format = choose_format;
+        v->decoder->thread_count = 1; /* each thread takes a surface, and decoders have 32 */
+    } else {
+        v->decoder->thread_count = 0;
+    }
+    const int r = avcodec_open2(v->decoder, v->codec, NULL);
+    return r < 0 ? cli_fail(v->path, "its video (%s) cannot be decoded: %s", v->codec->name, video_error(r, why))
+                 : CLI_OK;
+}
+
+int video_decoder_open(cli_video *v, const AVCodec *codec) {
+    v->codec = v->software = codec;
+    v->device_format = AV_PIX_FMT_NONE;
+    v->kept = (video_kept){.key = AV_NOPTS_VALUE, .last = AV_NOPTS_VALUE};
+    if (v->how.hardware != CLI_DECODER_SOFTWARE && !find_device(v, codec) &&
+        !find_device(v, avcodec_find_decoder_by_name(avcodec_get_name(codec->id))) && /* AV1's is no other's */
+        v->how.hardware == CLI_DECODER_HARDWARE) {
+        cli_note(v->path, "there is no hardware decoder for %s here; software decodes it", avcodec_get_name(codec->id));
+    }
+    return open_codec(v);
+}
+
+void video_decoder_close(cli_video *v) {
+    forget_all(&v->kept);
+    avcodec_free_context(&v->decoder);
+    av_buffer_unref(&v->device);
+}
+
+void video_decoder_flush(cli_video *v) {
+    avcodec_flush_buffers(v->decoder);
+    forget_all(&v->kept);
+    v->drained = 0;
+}
+
+const char *video_decoder_name(const cli_video *v, char text[64]) {
+    const char *on = v->device != NULL ? av_hwdevice_get_type_name(v->device_type) : NULL;
+    snprintf(text, 64, on != NULL ? "%s on %s" : "%s", v->codec->name, on);
+    return text;
+}
+
+/* ---- from hardware to software ---- */
+
+static void tell_software(const cli_video *v, int error) {
+    char why[128];
+    const char *kind = av_hwdevice_get_type_name(v->device_type);
+    if (v->refused) {
+        cli_note(v->path, "the hardware decoder (%s) takes no such video (%s, %s); software decodes it", kind,
+                 v->codec->name, video_pixels_name(v->decoder->sw_pix_fmt));
+    } else {
+        cli_note(v->path, "the hardware decoder (%s) stops working: %s; software goes on%s", kind,
+                 video_error(error, why), v->kept.lost ? ", once it has come there from the beginning" : "");
+    }
+}
+
+/* The packets since the last key frame were too many to keep: software begins with the file again, and what came before is
+ * dropped in the same way. 0, or TOLD. */
+static int begin_again(cli_video *v, int error) {
+    char why[128];
+    const video_kept came = {.key = AV_NOPTS_VALUE, .last = v->kept.last, .frames = v->given};
+    if (video_is_piped(v)) {
+        cli_fail(v->path, "the hardware decoder (%s) stops working: %s; --decoder software goes without it",
+                 av_hwdevice_get_type_name(v->device_type), video_error(error, why));
+        return TOLD;
+    }
+    tell_software(v, error);
+    av_frame_unref(v->decoded);
+    av_buffer_unref(&v->device);
+    v->refused = 0;
+    if (video_open_again(v) != 0) {
+        return TOLD;
+    }
+    v->kept = came;
+    v->given = came.frames;
+    return 0;
+}
+
+/* error: of the hardware, or anything where it refused the stream. 0, or TOLD. */
+static int leave_hardware(cli_video *v, int error) {
+    if (v->kept.lost) {
+        return begin_again(v, error);
+    }
+    tell_software(v, error);
+    av_frame_unref(v->decoded);
+    avcodec_free_context(&v->decoder);
+    av_buffer_unref(&v->device);
+    v->codec = v->software;
+    v->device_format = AV_PIX_FMT_NONE;
+    v->refused = 0;
+    v->drained = 0;
+    return open_codec(v) == CLI_OK ? 0 : TOLD;
+}
+
+/* ---- frames ---- */
+
+/* The next packet of our stream into v->packet: one that software has to decode again, or of the file. */
+static int next_packet(cli_video *v) {
+    if (v->device == NULL && v->kept.n > 0) {
+        const int r = av_packet_ref(v->packet, v->kept.packets[0]);
+        forget(&v->kept, 1);
+        return r;
+    }
+    for (;;) {
+        const int r = av_read_frame(v->format, v->packet);
+        if (r < 0) {
+            return r;
+        }
+        video_clock_set(&v->clock, v->format, v->packet);
+        if (v->packet->stream_index == v->stream->index) {
+            return 0;
+        }
+        av_packet_unref(v->packet);
+    }
+}
+
+/* Feeds one packet, or the end. 0, an error of the decoder, or TOLD. */
+static int feed(cli_video *v) {
+    char why[128];
+    int r = next_packet(v);
+    if (r == AVERROR_EOF) {
+        v->drained = 1;
+        avcodec_send_packet(v->decoder, NULL);
+        return 0;
+    }
+    if (r < 0) {
+        if (!cli_interrupted()) { /* else who asked for the frame tells that */
+            cli_fail(v->path, "cannot be read further: %s", video_error(r, why));
+        }
+        return TOLD;
+    }
+    if (v->device != NULL) {
+        keep(&v->kept, v->packet);
+    }
+    r = avcodec_send_packet(v->decoder, v->packet);
+    av_packet_unref(v->packet);
+    return r;
+}
+
+/* Out of the device's memory. FFmpeg cuts only the right and the bottom of a frame that is there. */
+static int bring_home(cli_video *v, AVFrame *frame) {
+    if (v->device == NULL) {
+        av_frame_move_ref(frame, v->decoded);
+        return 0;
+    }
+    int r = av_hwframe_transfer_data(frame, v->decoded, 0);
+    r = r < 0 ? r : av_frame_copy_props(frame, v->decoded);
+    if (r >= 0) {
+        frame->crop_left = v->decoded->crop_left;
+        frame->crop_top = v->decoded->crop_top;
+        r = av_frame_apply_cropping(frame, AV_FRAME_CROP_UNALIGNED);
+    }
+    av_frame_unref(v->decoded);
+    if (r < 0) {
+        av_frame_unref(frame);
+    }
+    return r;
+}
+
+/* One step: 1 with a frame, 0: once more, AVERROR_EOF, an error, or TOLD. */
+static int step(cli_video *v, AVFrame *frame) {
+    int r = avcodec_receive_frame(v->decoder, v->decoded);
+    if (r == AVERROR(EAGAIN) && !v->drained) {
+        r = feed(v);
+    } else if (r >= 0) {
+        r = v->refused ? 0 : bring_home(v, frame);
+        r = r < 0 || v->refused ? r : 1;
+    }
+    if (v->device != NULL && r != TOLD && (v->refused || (r < 0 && r != AVERROR_EOF))) {
+        return leave_hardware(v, r);
+    }
+    return r;
+}
+
+static int told(const cli_video *v, int r) {
+    if (r != TOLD) {
+        cli_fail(v->path, "its video cannot be decoded: out of memory");
+    }
+    return -1;
+}
+
+int video_decoder_frame(cli_video *v, AVFrame *frame) {
+    char why[128];
+    for (;;) {
+        const int r = step(v, frame);
+        if (r == 1) {
+            const int64_t time = frame->best_effort_timestamp;
+            if (v->device != NULL) {
+                shown(&v->kept, time);
+            }
+            if (v->device != NULL || !came_before(&v->kept, time)) {
+                v->given++;
+                return 1;
+            }
+            av_frame_unref(frame);
+            if (cli_interrupted()) {
+                return -1;
+            }
+        } else if (r == AVERROR_EOF) {
+            return 0;
+        } else if (r == TOLD || r == AVERROR(ENOMEM)) {
+            return told(v, r);
+        } else if (r < 0 && !v->damaged++) {
+            cli_note(v->path, "damaged data is passed over (%s)", video_error(r, why));
+        }
+    }
+}
