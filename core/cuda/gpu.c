@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/cuda/conv_nvidia.h"
 #include "core/cuda/gpu_priv.h"
+#include "kernels/costs/cuda_costs.h"
 
 enum { SM_MIN = 75, UUID_DIGITS = 32 };
 
@@ -308,6 +309,8 @@ static void read_caps(dv_gpu *g) {
     c->memory_gbs = nominal > 10 ? 0.87 * nominal : s->memory_gbs; /* of its peak, copies reach so much */
     c->tensor_tflops = s->reached * s->tensor_flops * (double)c->processors * clock;
     c->simt_tflops = 0.9 * s->simt_flops * (double)c->processors * clock;
+    char name[128] = "";
+    c->costs = dvk_cost_table_of(c->sm, g->cu->device_name(name, (int)sizeof name, g->device) == CU_OK ? name : NULL);
 }
 
 /* ---- opening ---- */

@@ -25,9 +25,10 @@ typedef struct dvk_cuda_caps {
     int32_t processors;   /* multiprocessors */
     int32_t shared_bytes; /* dynamic shared memory a block may ask for */
     int32_t l2_bytes;
-    double memory_gbs;    /* device memory, bytes per ns */
-    double tensor_tflops; /* dense 16-bit products with f32 sums */
-    double simt_tflops;   /* f32 */
+    double memory_gbs;                  /* device memory, bytes per ns */
+    double tensor_tflops;               /* dense 16-bit products with f32 sums */
+    double simt_tflops;                 /* f32 */
+    const struct dvk_cost_table *costs; /* kernels/costs/cuda_costs.h; NULL: those of sm */
 } dvk_cuda_caps;
 
 enum { DVK_LAUNCH_OVERLAP = 1 }; /* may begin before the launch ahead has ended; the kernel waits (griddepcontrol) */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "kernels/costs/cuda_costs.h"
 #include "tests/kcheck/kcheck_cuda.h"
 
 enum { GAP = 512, ALIGN = 256 };
@@ -51,6 +52,7 @@ static void be_like(dvk_cuda_caps *caps, int32_t sm) {
     const int32_t most = sm == 75 ? 64 << 10 : sm == 86 || sm == 89 || sm == 120 ? 99 << 10 : sm < 90 ? 163 << 10 : 0;
     if (sm > 0) {
         caps->sm = sm;
+        caps->costs = dvk_cost_table_of(sm, NULL);
         caps->shared_bytes = most > 0 && most < caps->shared_bytes ? most : caps->shared_bytes;
     }
 }

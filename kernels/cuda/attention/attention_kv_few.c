@@ -3,7 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/attention/attention_kv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(attention_kv_few, term))
 
 extern const dvk_cuda_kernel dvk_attention_kv_cuda_few;
 
@@ -46,7 +49,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const double blocks = (double)(a->m * a->kv_heads * s.groups);
     const double steps = ceil(seen / s.splits / (512.0 / s.lanes)) * ceil(blocks * s.splits / (3.0 * caps->processors));
     const double flops = 4.0 * blocks * (double)(s.heads * s.lanes * 8) * seen;
-    return 9000.0 + 2500.0 * steps + flops / (250.0 * caps->simt_tflops);
+    return TERM(launch) + TERM(step) * steps + flops / (1e3 * TERM(simt) * caps->simt_tflops);
 }
 
 static size_t scratch_bytes(const void *args, const dvk_cuda_caps *caps) {

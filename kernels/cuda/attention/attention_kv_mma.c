@@ -3,7 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/attention/attention_kv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(attention_kv_mma, term))
 
 extern const dvk_cuda_kernel dvk_attention_kv_cuda_mma;
 
@@ -11,13 +14,15 @@ enum { WARPS = 4, TILE = 16 };
 
 typedef struct kind { /* what attention_kv_mma.cu was built for */
     int32_t dim, keys;
-    int32_t tiles;    /* of 16 queries, to a warp */
-    int32_t at_once;  /* blocks on a multiprocessor */
-    double of_tensor; /* measured on Hopper: share of the tensor cores' rate */
+    int32_t tiles;   /* of 16 queries, to a warp */
+    int32_t at_once; /* blocks on a multiprocessor */
+    int32_t share;   /* term: of the tensor cores' rate */
 } kind;
 
-static const kind kinds[] = {{32, 64, 2, 2, 0.2},  {64, 64, 1, 3, 0.25}, {64, 64, 2, 2, 0.33},  {80, 64, 1, 3, 0.25},
-                             {80, 64, 2, 2, 0.33}, {96, 64, 2, 2, 0.33}, {128, 32, 1, 3, 0.25}, {128, 32, 2, 2, 0.3}};
+#define KIND(dim, keys, tiles, at_once)                                                                                \
+    { dim, keys, tiles, at_once, DVK_COST(attention_kv_mma, dim_##dim##x##tiles) }
+static const kind kinds[] = {KIND(32, 64, 2, 2), KIND(64, 64, 1, 3), KIND(64, 64, 2, 2),  KIND(80, 64, 1, 3),
+                             KIND(80, 64, 2, 2), KIND(96, 64, 2, 2), KIND(128, 32, 1, 3), KIND(128, 32, 2, 2)};
 
 static int64_t rows_of(kind k) {
     return (int64_t)WARPS * TILE * k.tiles;
@@ -27,14 +32,13 @@ static int64_t blocks_of(const dvk_attention_kv_args *a, kind k) {
     return (a->m + rows_of(k) - 1) / rows_of(k) * a->heads;
 }
 
-/* mma.sync reaches about 0.62 of the tensor cores' rate on Hopper and no more on Blackwell's large chips. */
 static double time_of(const dvk_attention_kv_args *a, kind k, const dvk_cuda_caps *caps) {
     const double rows = (double)rows_of(k);
-    const double share = k.of_tensor / (caps->sm >= 90 && caps->sm < 120 ? 1.0 : 0.62);
+    const double share = dvk_cuda_cost(caps, k.share) / TERM(reached);
     const double places = (double)k.at_once * caps->processors;
     const double flops = 4.0 * rows * (dvk_attention_kv_seen(a) + 0.5 * rows + k.keys) * k.dim;
-    const double block = 3000.0 + flops / (1e3 * share * caps->tensor_tflops / places);
-    return 3000.0 + block * ceil((double)blocks_of(a, k) / places);
+    const double block = TERM(block) + flops / (1e3 * share * caps->tensor_tflops / places);
+    return TERM(launch) + block * ceil((double)blocks_of(a, k) / places);
 }
 
 static kind kind_of(const dvk_attention_kv_args *a, const dvk_cuda_caps *caps) {

@@ -1,7 +1,10 @@
 /* attention_kv_simt.c - "attention_kv" in f32 for everything that the faster kernels leave. */
 #include <math.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/attention/attention_kv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(attention_kv_simt, term))
 
 extern const dvk_cuda_kernel dvk_attention_kv_cuda_simt;
 
@@ -21,8 +24,8 @@ static int64_t blocks_of(const dvk_attention_kv_args *a) {
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_kv_args *a = args;
     const double flops = 4.0 * DVK_ATTENTION_KV_SIMT_ROWS * dvk_attention_kv_seen(a) * slabs_of(a) * 64.0;
-    const double block = flops / (0.22e3 * caps->simt_tflops / caps->processors);
-    return 4000.0 + block * ceil((double)(blocks_of(a) * a->heads) / caps->processors);
+    const double block = flops / (1e3 * TERM(simt) * caps->simt_tflops / caps->processors);
+    return TERM(launch) + block * ceil((double)(blocks_of(a) * a->heads) / caps->processors);
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {

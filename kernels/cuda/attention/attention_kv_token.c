@@ -3,7 +3,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/attention/attention_kv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(attention_kv_token, term))
 
 extern const dvk_cuda_kernel dvk_attention_kv_cuda_token;
 
@@ -17,7 +20,7 @@ typedef struct shape {
 
 /* Blocks that run at once where `splits` of them are a cluster: it has to lie in one group of multiprocessors. */
 static double at_once(const dvk_attention_kv_args *a, int32_t splits, const dvk_cuda_caps *caps) {
-    const double share = splits > 4 ? 0.8 : splits > 2 ? 0.9 : 1.0;
+    const double share = splits > 4 ? TERM(cluster_8) : splits > 2 ? TERM(cluster_4) : 1.0;
     return (a->dim <= 64 ? 2.0 : 1.0) * caps->processors * (caps->sm >= 90 ? share : 1.0);
 }
 
@@ -41,7 +44,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            a->m <= 4096 && dvk_attention_kv_even(&a->k, a->kv_heads, 8) && dvk_attention_kv_even(&a->v, a->kv_heads, 8);
 }
 
-/* A block takes about 1100 ns for 128 positions; together they read what the memory, or the L2 cache, gives. */
+/* A block takes so long for 128 positions; together they read what the memory, or the L2 cache, gives. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_kv_args *a = args;
     const shape s = shape_of(a, caps);
@@ -49,7 +52,8 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const double blocks = (double)(a->m * a->kv_heads * s.groups);
     const double steps = ceil(seen / s.splits / 128.0) * ceil(blocks * s.splits / at_once(a, s.splits, caps));
     const double read = blocks * dvk_rows_bytes(&a->k, 2 * a->dim) * seen / caps->memory_gbs;
-    return (s.apart ? 6500.0 : 4500.0) + (read > 1100.0 * steps ? read : 1100.0 * steps);
+    const double work = TERM(step) * steps;
+    return (s.apart ? TERM(launch_apart) : TERM(launch)) + (read > work ? read : work);
 }
 
 static size_t scratch_bytes(const void *args, const dvk_cuda_caps *caps) {

@@ -5,7 +5,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/attention/attention_kv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(attention_kv_wgmma, term))
 
 extern const dvk_cuda_kernel dvk_attention_kv_cuda_wgmma;
 
@@ -13,10 +16,12 @@ enum { ROWS = DVK_ATTENTION_KV_WGMMA_ROWS, KEYS = DVK_ATTENTION_KV_WGMMA_KEYS };
 
 typedef struct kind { /* what attention_kv_wgmma_sm90.cu was built for */
     int32_t dim;
-    double of_tensor; /* measured: share of the tensor cores' rate */
+    int32_t share; /* term: of the tensor cores' rate */
 } kind;
 
-static const kind kinds[] = {{64, 0.55}, {80, 0.62}, {96, 0.65}, {128, 0.75}};
+#define KIND(dim)                                                                                                      \
+    { dim, DVK_COST(attention_kv_wgmma, dim_##dim) }
+static const kind kinds[] = {KIND(64), KIND(80), KIND(96), KIND(128)};
 
 static kind kind_of(const dvk_attention_kv_args *a) {
     int i = 0;
@@ -52,10 +57,10 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_kv_args *a = args;
     const kind k = kind_of(a);
     const double flops = 4.0 * ROWS * (dvk_attention_kv_seen(a) + KEYS) * k.dim;
-    const double around = a->bounds != NULL && a->n_bounds > 2 ? 11000.0 : 4500.0;
-    const double block = around + flops / (1e3 * k.of_tensor * caps->tensor_tflops / caps->processors);
+    const double around = a->bounds != NULL && a->n_bounds > 2 ? TERM(block_windows) : TERM(block);
+    const double block = around + flops / (1e3 * dvk_cuda_cost(caps, k.share) * caps->tensor_tflops / caps->processors);
     const double waves = (double)(blocks_of(a) * a->heads) / caps->processors;
-    return 3000.0 + block * (a->causal && waves > 1.0 ? waves : ceil(waves));
+    return TERM(launch) + block * (a->causal && waves > 1.0 ? waves : ceil(waves));
 }
 
 static int map_of(dvk_queue *q, const dvk_attention_kv_args *a, const dvk_rows *x, dvk_tensor_map *out) {

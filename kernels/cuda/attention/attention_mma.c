@@ -5,7 +5,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/cuda.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(attention_mma, term))
 
 extern const dvk_cuda_kernel dvk_attention_cuda_mma;
 
@@ -13,11 +16,13 @@ typedef struct kind { /* what attention_mma.cu and attention_mma_wide.cu were bu
     int32_t dim;      /* channels in registers */
     int32_t keys;     /* of a step */
     int32_t ahead;    /* holds two steps of keys even where copies are not asynchronous */
-    double of_tensor; /* measured on Hopper: share of the tensor cores' rate */
+    int32_t share;    /* term: of the tensor cores' rate */
 } kind;
 
-static const kind kinds[] = {{32, 64, 1, 0.31}, {48, 64, 0, 0.31},  {64, 48, 1, 0.44},  {80, 64, 0, 0.40},
-                             {96, 64, 0, 0.41}, {128, 48, 0, 0.48}, {256, 64, 0, 0.26}, {512, 128, 0, 0.23}};
+#define KIND(dim, keys, ahead)                                                                                         \
+    { dim, keys, ahead, DVK_COST(attention_mma, dim_##dim) }
+static const kind kinds[] = {KIND(32, 64, 1), KIND(48, 64, 0),  KIND(64, 48, 1),  KIND(80, 64, 0),
+                             KIND(96, 64, 0), KIND(128, 48, 0), KIND(256, 64, 0), KIND(512, 128, 0)};
 
 typedef struct shape {
     kind k;
@@ -87,16 +92,15 @@ static int64_t blocks_along(const dvk_attention_args *a, const shape *s) {
     return (a->q.h * a->q.w + s->rows - 1) / s->rows;
 }
 
-/* mma.sync reaches about 0.62 of the tensor cores' rate on Hopper and no more on Blackwell's large chips, all of it
- * elsewhere. Two blocks per multiprocessor. */
+/* Two blocks per multiprocessor. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_args *a = args;
     const shape s = shape_of(a, caps);
-    const double share = s.k.of_tensor / (caps->sm >= 90 && caps->sm < 120 ? 1.0 : 0.62);
+    const double share = dvk_cuda_cost(caps, s.k.share) / TERM(reached);
     const double places = caps->processors * (s.wide ? 1.0 : 2.0);
     const double block =
         4.0 * s.rows * (double)(a->k.h * a->k.w) * s.k.dim / (1e3 * share * caps->tensor_tflops / places);
-    return 4000.0 + block * ceil((double)(blocks_along(a, &s) * a->heads * a->q.n) / places);
+    return TERM(launch) + block * ceil((double)(blocks_along(a, &s) * a->heads * a->q.n) / places);
 }
 
 static dvk_attention_mma_view view_of(const dvk_view *v) {

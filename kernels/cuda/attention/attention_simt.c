@@ -3,7 +3,10 @@
 
 #include <math.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/pixels/elem_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(attention_simt, term))
 
 extern const dvk_cuda_kernel dvk_attention_cuda_simt;
 
@@ -31,8 +34,8 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const split s = split_of(a);
     const double depth = (double)(a->q.c / a->heads) + (double)s.slab;
     const double block = 2.0 * DVK_ATTENTION_SIMT_ROWS * (double)(a->k.h * a->k.w) * depth /
-                         (0.55e3 * caps->simt_tflops / caps->processors);
-    return 4000.0 + block * ceil((double)(s.blocks * s.slabs * a->heads * a->q.n) / caps->processors);
+                         (1e3 * TERM(simt) * caps->simt_tflops / caps->processors);
+    return TERM(launch) + block * ceil((double)(s.blocks * s.slabs * a->heads * a->q.n) / caps->processors);
 }
 
 static dvk_elem_view view_of(const dvk_view *v, int64_t dim) {

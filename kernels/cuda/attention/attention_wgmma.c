@@ -4,7 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/cuda.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(attention_wgmma, term))
 
 extern const dvk_cuda_kernel dvk_attention_cuda_wgmma;
 
@@ -24,13 +27,13 @@ static int64_t keys_of(const dvk_attention_args *a) {
     return a->k.h * a->k.w;
 }
 
-/* Equal pieces for `pairs` pairs of blocks, all at once. To begin and end a unit takes about three steps; to join the
- * parts, a launch and twice their traffic; a step takes 2800 ns. */
+/* Equal pieces for `pairs` pairs of blocks, all at once. To begin and end a unit takes some steps; to join the
+ * parts, a launch and twice their traffic. */
 static double time_of_pieces(const plan *p, int64_t pairs, const dvk_cuda_caps *caps) {
     const double share = (double)(p->units * p->steps) / (double)pairs;
     const double parts = pairs % p->units == 0 ? 1.0 : ceil(1.0 + share / (double)p->steps);
     const double joined = (double)pairs * (parts < 2.0 ? 1.0 : 2.0) * ROWS * DIM * 4.0 * 2.0 / caps->memory_gbs;
-    return ceil(share) + 3.0 * parts + (4000.0 + joined) / 2800.0;
+    return ceil(share) + TERM(unit) * parts + (TERM(join) + joined) / TERM(step);
 }
 
 /* A unit per pair of blocks where that fills the device well. Otherwise as many pairs as it holds, which then do not
@@ -41,9 +44,9 @@ static plan plan_of(const dvk_attention_args *a, const dvk_cuda_caps *caps) {
     const int64_t whole = at_once / p.units < p.steps ? at_once / p.units * p.units : p.steps * p.units;
     const int64_t choices[] = {whole, at_once < p.units * p.steps ? at_once : 0};
     p.pairs = p.units;
-    p.time = ceil((double)p.units / (double)at_once) * ((double)p.steps + 3.0);
+    p.time = ceil((double)p.units / (double)at_once) * ((double)p.steps + TERM(unit));
     for (int i = 0; i < 2; i++) {
-        const double time = choices[i] > 0 ? 1.05 * time_of_pieces(&p, choices[i], caps) : p.time;
+        const double time = choices[i] > 0 ? TERM(pieces) * time_of_pieces(&p, choices[i], caps) : p.time;
         if (time < p.time) {
             p.pairs = choices[i];
             p.time = time;
@@ -68,8 +71,8 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 /* A step is 2 * 2 * 128 * 128 * 512 operations on two multiprocessors, at nearly their rate. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_attention_args *a = args;
-    const double step = 4.0 * ROWS * STEP * DIM / (2.0 * 1e3 * caps->tensor_tflops / caps->processors);
-    return 4000.0 + plan_of(a, caps).time * step;
+    const double step = 4.0 * ROWS * STEP * DIM / (2.0 * 1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors);
+    return TERM(launch) + plan_of(a, caps).time * step;
 }
 
 static int64_t part_rows(const plan *p) {

@@ -6,9 +6,12 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_8bit_host.h"
 #include "kernels/cuda/conv/conv_host.h"
 #include "kernels/int8.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_8bit_mma, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_fp8_mma;
 extern const dvk_cuda_kernel dvk_conv2d_cuda_int8_mma;
@@ -93,16 +96,11 @@ static int32_t conv_8bit_pieces(const conv_shape *s) {
 
 /* What mma.sync does with f16, as conv_mma.c has it, in TFLOP/s. */
 static double conv_peak_f16(const dvk_cuda_caps *caps) {
-    const double part = caps->sm >= 100 && caps->sm < 120 ? 0.3 : caps->sm == 90 ? 0.6 : 0.9;
-    return caps->tensor_tflops * part;
+    return caps->tensor_tflops * TERM(tensor);
 }
 
-/* Twice that; on 9.0, which has no E4M3 there, no more. Where the sums of f16 in f32 run at half their rate, those of
- * integers do not: all cards but the large ones of a generation, and 7.5's. */
 static double conv_peak(const dvk_conv2d_args *a, const dvk_cuda_caps *caps) {
-    const int large = caps->sm == 80 || caps->sm == 90 || (caps->sm >= 100 && caps->sm < 120);
-    const double more = conv_is_int8(a) ? (large || caps->sm == 75 ? 2.0 : 4.0) : caps->sm == 90 ? 0.7 : 2.0;
-    return conv_peak_f16(caps) * more;
+    return conv_peak_f16(caps) * (conv_is_int8(a) ? TERM(int8_gain) : TERM(fp8_gain));
 }
 
 /* ns of a block: its products, what a block of f16 costs besides, and converting 64 channels of a pixel. */
@@ -114,22 +112,22 @@ static double conv_block_ns(const dvk_conv2d_args *a, const dvk_cuda_caps *caps,
     const int64_t resident = conv_most(1, conv_least(by_shared, 65536 / (regs * threads)));
     const double rows = 16.0 * z->mt, columns = 8.0 * z->nt;
     const double reads = (rows + columns) / (rows * columns) * 32.0; /* 1 for a warp of 64 x 64 */
-    const double use = (reads > 1.0 ? 1.0 / reads : 1.0) * (resident * threads < 256 ? 0.6 : 1.0);
+    const double use = (reads > 1.0 ? 1.0 / reads : 1.0) * (resident * threads < 256 ? TERM(few_warps) : 1.0);
     const double flops = 2.0 * z->m * z->n;
     const double k = (double)conv_round(c->p.c_in, 32) * c->p.taps;
     const double per_tera = 1e3 / caps->processors;
-    const double convert =
-        (double)c->p.patch_pixels * (double)conv_ceil(c->p.c_in, 64) * (conv_is_int8(a) ? 10.0 : 12.0);
-    return flops * (k / conv_peak(a, caps) + 512.0 / conv_peak_f16(caps)) / (per_tera * use) + convert;
+    const double convert = (double)c->p.patch_pixels * (double)conv_ceil(c->p.c_in, 64) *
+                           (conv_is_int8(a) ? TERM(convert_int8) : TERM(convert_fp8));
+    return flops * (k / conv_peak(a, caps) + TERM(block) / conv_peak_f16(caps)) / (per_tera * use) + convert;
 }
 
 static double conv_estimate(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, const conv_choice *c) {
     const double x = (double)(a->x.n * a->x.h * a->x.w * a->x.c) * 2.0;
     const double y = (double)(a->y.n * a->y.h * a->y.w * a->y.c) * 2.0 * (1.0 + (double)a->epi.n_res);
     const double blocks = (double)conv_ceil(c->blocks, caps->processors) * conv_block_ns(a, caps, c);
-    const double memory = (x + y) / (caps->memory_gbs * 0.5);
-    const double measure = conv_measures(a) ? 4000.0 + x / (caps->memory_gbs * 0.8) : 0.0;
-    return 4000.0 + measure + conv_most_of(blocks, memory);
+    const double memory = (x + y) / (caps->memory_gbs * TERM(memory));
+    const double measure = conv_measures(a) ? TERM(measure) + x / (caps->memory_gbs * TERM(measure_memory)) : 0.0;
+    return TERM(launch) + measure + conv_most_of(blocks, memory);
 }
 
 static void conv_set_block(const dvk_conv2d_args *a, const conv_shape *s, const conv_block_size *z, conv_choice *c) {

@@ -1,8 +1,11 @@
 /* conv_down.c - "conv_down" on Hopper's tensor cores, from 32 channels to 64 and to 64; see conv_down_sm90.cu. */
 #include "kernels/conv_down.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_down.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_down, term))
 
 extern const dvk_cuda_kernel dvk_conv_down_cuda_f16, dvk_conv_down_cuda_bf16;
 
@@ -30,12 +33,13 @@ static int supports_bf16(const void *args, const dvk_cuda_caps *caps) {
     return takes(args, DVK_BF16, caps);
 }
 
-/* Two tiles take so long, or what is moved; the constants are of an H200. */
+/* Two tiles take so long, or what is moved. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv_down_args *a = args;
-    const double jobs = 5200.0 * (double)blocks_of(jobs_of(&a->y), caps->processors);
-    const double bytes = (view_bytes(&a->x) + view_bytes(&a->y) + view_bytes(&a->z)) / (0.75 * caps->memory_gbs);
-    return 7000.0 + (jobs > bytes ? jobs : bytes);
+    const double jobs = TERM(job) * (double)blocks_of(jobs_of(&a->y), caps->processors);
+    const double bytes =
+        (view_bytes(&a->x) + view_bytes(&a->y) + view_bytes(&a->z)) / (TERM(memory) * caps->memory_gbs);
+    return TERM(launch) + (jobs > bytes ? jobs : bytes);
 }
 
 static dvk_conv_epi epi_of_view(const dvk_view *y, const float *bias, float slope) {

@@ -3,7 +3,10 @@
 #include <stdio.h>
 
 #include "kernels/cuda/conv/conv_enlarge.h"
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_enlarge, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_enlarge;
 
@@ -90,7 +93,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const double x = (double)(a->x.n * a->x.h * a->x.w), y = 4.0 * x * (double)a->y.c;
     const double bytes = 2.0 * (x * (double)a->x.c + y * (1.0 + a->epi.n_res));
-    return 5000.0 + bytes / (0.65 * caps->memory_gbs);
+    return TERM(launch) + bytes / (TERM(memory) * caps->memory_gbs);
 }
 
 /* ---- launch ---- */

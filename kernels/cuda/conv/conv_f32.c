@@ -4,7 +4,10 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_f32, term))
 
 enum { CONV_PER_PIECE = 4, CONV_TURING_SHARED = 64 * 1024 };
 
@@ -44,14 +47,19 @@ static uint32_t conv_shared_bytes(const dvk_conv_params *p, int32_t n) {
 
 static double conv_estimate(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, const conv_choice *c) {
     const int32_t resident = (int32_t)(((int64_t)caps->shared_bytes + 1024) / ((int64_t)c->shared + 1024));
-    const double use = (c->n == 64 ? 0.6 : c->n == 32 ? 0.4 : 0.15) * (resident >= 3 ? 1.0 : resident == 2 ? 0.9 : 0.6);
+    const double use = (c->n == 64   ? TERM(simt_64)
+                        : c->n == 32 ? TERM(simt_32)
+                                     : TERM(simt_8)) *
+                       (resident >= 3   ? 1.0
+                        : resident == 2 ? TERM(two_blocks)
+                                        : TERM(one_block));
     const double k = (double)conv_round(c->p.c_in, 4) * c->p.taps;
     const double flops = 2.0 * CONV_F32_PIXELS * c->n * (k + 64);
     const double products =
         (double)conv_ceil(c->blocks, caps->processors) * flops * caps->processors / (caps->simt_tflops * 1e3 * use);
     const double values = (double)(a->x.n * a->x.h * a->x.w * a->x.c + a->y.n * a->y.h * a->y.w * a->y.c);
-    const double memory = values * 4.0 / (caps->memory_gbs * 0.8);
-    return 4000.0 + (products > memory ? products : memory);
+    const double memory = values * 4.0 / (caps->memory_gbs * TERM(memory));
+    return TERM(launch) + (products > memory ? products : memory);
 }
 
 static int conv_stats_fit(const conv_shape *s, int32_t n, int64_t groups) {

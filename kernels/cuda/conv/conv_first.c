@@ -4,7 +4,10 @@
 #include <string.h>
 
 #include "kernels/cuda/conv/conv_first.h"
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_first, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_first;
 
@@ -99,9 +102,10 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const double bytes = pixels * (double)a->y.c * 2.0 + (double)(a->x.n * a->x.h * a->x.w) * 16.0;
     const double tiles = (double)(a->y.n * conv_ceil(a->y.h, DVK_FIRST_HEIGHT) * conv_ceil(a->y.w, DVK_FIRST_WIDTH));
     const double rounds = (double)conv_ceil((int64_t)tiles, 2 * (int64_t)caps->processors);
-    const double tile = 2.0 * (60.0 + 28.0 * octets_of(a)) * DVK_FIRST_WIDTH * DVK_FIRST_HEIGHT / 16.0 / 4.0 / 1.7;
-    const double memory = bytes / (0.75 * caps->memory_gbs);
-    return 4000.0 + (rounds * tile > memory ? rounds * tile : memory);
+    const double tile = 2.0 * (TERM(pixel) + TERM(octet) * octets_of(a)) * DVK_FIRST_WIDTH * DVK_FIRST_HEIGHT / 16.0 /
+                        4.0 / TERM(clock);
+    const double memory = bytes / (TERM(memory) * caps->memory_gbs);
+    return TERM(launch) + (rounds * tile > memory ? rounds * tile : memory);
 }
 
 /* ---- launch ---- */

@@ -1,8 +1,11 @@
 /* conv_fp8.c - "conv2d" of f16 with products of E4M3 on Hopper's tensor cores: which convolutions, in what shape, at what
  * cost; weights as conv_fp8_sm90.cu reads them. Chosen only where FP8 was asked for. */
 #include "kernels/cuda/conv/conv_fp8.h"
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_8bit_host.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_fp8, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_fp8;
 
@@ -147,7 +150,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
 /* ---- cost ---- */
 
 /* A job takes as long as its products, what it reads through the cache, or what is converted, and its epilogue; as
- * conv_wgmma.c has it. Converting decides nearly always: 11 ns for 64 channels of a pixel, on an H200. That is why nothing
+ * conv_wgmma.c has it. Converting decides nearly always. That is why nothing
  * is gained where a patch serves 64 output channels only, or four taps, or one. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
@@ -156,18 +159,18 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
         return 1e30;
     }
     const double k = (double)p.taps * (double)conv_round(a->x.c, 32);
-    const double products = 2.0 * 128.0 * 256.0 * k / (2.2e3 * caps->tensor_tflops / caps->processors);
+    const double products = 2.0 * 128.0 * 256.0 * k / (1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors);
     const double weights = p.resident ? 0.0 : (double)p.taps * p.w_bytes;
-    const double read = p.chunks * ((1.0 + p.split) * p.patch_pixels * 128.0 + weights) / 40.0;
-    const double convert = p.chunks * (1.0 + p.split) * p.patch_pixels * 11.0;
-    double job = conv_most_of(conv_most_of(products, read), convert) + 1500.0 + 1500.0 * a->epi.n_res;
-    job += p.epilogue == DVK_WGMMA_ANY ? 20000.0 : p.epilogue == DVK_WGMMA_STATISTICS ? 1000.0 : 0.0;
+    const double read = p.chunks * ((1.0 + p.split) * p.patch_pixels * 128.0 + weights) / TERM(read);
+    const double convert = p.chunks * (1.0 + p.split) * p.patch_pixels * TERM(convert);
+    double job = conv_most_of(conv_most_of(products, read), convert) + TERM(epilogue) + TERM(residual) * a->epi.n_res;
+    job += p.epilogue == DVK_WGMMA_ANY ? TERM(any) : p.epilogue == DVK_WGMMA_STATISTICS ? TERM(statistics) : 0.0;
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);
     }
     const double jobs = (double)blocks_of(p.jobs, caps->processors) * job;
-    return 3000.0 + conv_most_of(jobs, bytes / (0.85 * caps->memory_gbs));
+    return TERM(launch) + conv_most_of(jobs, bytes / (TERM(memory) * caps->memory_gbs));
 }
 
 /* ---- launch ---- */
@@ -190,7 +193,6 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_conv2d_args *a = args;
     dvk_conv_fp8 p = {.c = shape_of(a), .measured = a->pro.scale == NULL};
     const int32_t shared = lay_out(&p.c, a->epi.n_res, q->caps->shared_bytes);
-    static const char *const names[2][2] = {{"conv_fp8_norm_2", "conv_fp8_norm_1"}, {"conv_fp8_2", "conv_fp8_1"}};
     (void)scratch;
     p.c.epi = epi_of(a);
     p.c.w = a->w;
@@ -203,7 +205,7 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     }
     void *list[] = {&p};
     const dvk_launch l = {.module = "conv_fp8_sm90",
-                          .function = names[p.measured][a->x.c % 64 != 0],
+                          .function = p.measured ? "conv_fp8" : "conv_fp8_norm",
                           .grid = {(uint32_t)least(p.c.jobs, q->caps->processors), 1, 1},
                           .block = {DVK_WGMMA_THREADS, 1, 1},
                           .shared_bytes = (uint32_t)shared,

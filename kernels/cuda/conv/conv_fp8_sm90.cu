@@ -113,7 +113,7 @@ CONV_DEVICE void convert_scaled(const dvk_conv_wgmma &p, const layout &at, const
     convert_measured<ACT>(in, thread, range);
 }
 
-CONV_DEVICE void prepare(const dvk_conv_fp8 &of, const layout &at, int thread) {
+template <bool MEASURED> CONV_DEVICE void prepare(const dvk_conv_fp8 &of, const layout &at, int thread) {
     const dvk_conv_wgmma &p = of.c;
     ring x;
     fp8_range range, other; /* of the two tiles that take turns, where there are two */
@@ -137,9 +137,9 @@ CONV_DEVICE void prepare(const dvk_conv_fp8 &of, const layout &at, int thread) {
                               p.shift,
                               at.x_full(x.slot),
                               x.parity};
-            if (of.measured && p.pro_act == CONV_RELU) {
+            if (MEASURED && p.pro_act == CONV_RELU) {
                 convert_scaled<CONV_RELU>(p, at, in, x.slot, range, i, thread);
-            } else if (of.measured) {
+            } else if (MEASURED) {
                 convert_scaled<0>(p, at, in, x.slot, range, i, thread);
             } else if (p.pro_act == CONV_SILU) {
                 convert_norm<CONV_SILU>(in, thread);
@@ -240,7 +240,7 @@ CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consu
     c.x.advance(p.x_slots, 1 + p.split);
 }
 
-template <bool MEASURED, int LAST> CONV_DEVICE void multiply(const dvk_conv_fp8 &of, const layout &at, int group) {
+template <bool MEASURED> CONV_DEVICE void multiply(const dvk_conv_fp8 &of, const layout &at, int group) {
     const dvk_conv_wgmma &p = of.c;
     const int thread = threadIdx.x & 127;
     consumer c;
@@ -269,7 +269,11 @@ template <bool MEASURED, int LAST> CONV_DEVICE void multiply(const dvk_conv_fp8 
         for (int chunk = 1; chunk < p.chunks; chunk++) {
             multiply_chunk<MEASURED, 2>(p, at, c, group, view, out, t, sum);
         }
-        multiply_chunk<MEASURED, LAST>(p, at, c, group, view, out, t, sum);
+        if (p.c_in % DVK_WGMMA_CHUNK == 0) {
+            multiply_chunk<MEASURED, 2>(p, at, c, group, view, out, t, sum);
+        } else {
+            multiply_chunk<MEASURED, 1>(p, at, c, group, view, out, t, sum);
+        }
         wgmma_wait<0>();
         wgmma_pin(sum);
         c.free_used(at);
@@ -278,14 +282,14 @@ template <bool MEASURED, int LAST> CONV_DEVICE void multiply(const dvk_conv_fp8 
         for (int i = 0; i < 128; i++) {
             sum[i] *= unit[i >> 1 & 1] * c.unit;
         }
-        out.store<wgmma_half>(p, t, thread, sum);
+        out.store<wgmma_half, 0>(p, t, thread, sum);
     }
     if (thread == 0) {
         copy_out_done();
     }
 }
 
-template <bool MEASURED, int LAST> CONV_DEVICE void convolve(const dvk_conv_fp8 &of) {
+template <bool MEASURED> CONV_DEVICE void convolve(const dvk_conv_fp8 &of) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const dvk_conv_wgmma &p = of.c;
     const layout at(p, (uint32_t)__cvta_generic_to_shared(shared));
@@ -316,23 +320,21 @@ template <bool MEASURED, int LAST> CONV_DEVICE void convolve(const dvk_conv_fp8 
         if (thread == 0) {
             bring(p, at);
         } else if (thread >= 32) {
-            prepare(of, at, thread - 32);
+            prepare<MEASURED>(of, at, thread - 32);
         }
     } else {
         set_registers_up<CONSUMER_REGISTERS>();
-        multiply<MEASURED, LAST>(of, at, group);
+        multiply<MEASURED>(of, at, group);
     }
 }
 
 } // namespace
 
-#define FP8_KERNEL(name, MEASURED, LAST)                                                                               \
+#define FP8_KERNEL(name, MEASURED)                                                                                     \
     extern "C" __global__ void __launch_bounds__(DVK_WGMMA_THREADS, 1) name(const __grid_constant__ dvk_conv_fp8 p) {  \
-        convolve<MEASURED, LAST>(p);                                                                                   \
+        convolve<MEASURED>(p);                                                                                         \
     }
 
-/* By whether x is measured, and the input channels of the last chunk in units of 32. */
-FP8_KERNEL(conv_fp8_norm_2, false, 2)
-FP8_KERNEL(conv_fp8_norm_1, false, 1)
-FP8_KERNEL(conv_fp8_2, true, 2)
-FP8_KERNEL(conv_fp8_1, true, 1)
+/* By whether x is measured. */
+FP8_KERNEL(conv_fp8_norm, false)
+FP8_KERNEL(conv_fp8, true)

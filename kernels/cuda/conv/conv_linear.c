@@ -4,7 +4,10 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_linear, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_linear;
 
@@ -33,7 +36,8 @@ static plan plan_of(const dvk_conv2d_args *a, int32_t width) {
     return c;
 }
 
-/* A tile's time is that of its products as they are padded, or of bringing its pixels; constants are of an H200. */
+/* A tile's time is that of its products as they are padded, or of bringing its pixels. The rates are an H200's and not in the
+ * table of costs: the way that weights are packed follows from them, whatever the device. */
 static double tile_time(const dvk_conv2d_args *a, const plan *c) {
     const double products = 64.0 * c->width * (double)blocks_of(a->x.c, 16) * 16.0 / 3000.0;
     const double bring = chunks_of(a) * DVK_LINEAR1_SLOT / (c->slots > 3 ? 36.0 : 30.0);
@@ -105,14 +109,14 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const plan c = best_plan(a);
     const int64_t tiles = blocks_of(a->x.n * a->x.h * a->x.w, DVK_LINEAR1_ROWS);
-    const double each = tile_time(a, &c) * 1.1 + 150.0;
+    const double each = tile_time(a, &c) * TERM(tile) + TERM(around);
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);
     }
     const double products = (double)blocks_of(tiles * c.slices, caps->processors) * each;
-    const double memory = bytes / (0.85 * caps->memory_gbs);
-    return 4500.0 + (products > memory ? products : memory);
+    const double memory = bytes / (TERM(memory) * caps->memory_gbs);
+    return TERM(launch) + (products > memory ? products : memory);
 }
 
 /* ---- weights: [slice][chunk][width][64], rows swizzled ---- */

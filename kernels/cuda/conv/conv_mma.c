@@ -5,7 +5,10 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_mma, term))
 
 typedef struct conv_block_size {
     int32_t m, n, warps_m, warps_n, mt, nt;
@@ -82,8 +85,7 @@ static int conv_stats_fit(const conv_shape *s, const conv_block_size *z, int64_t
 
 /* What the tensor cores do with mma.sync, in 16-bit TFLOP/s. */
 static double conv_peak(const dvk_cuda_caps *caps) {
-    const double part = caps->sm >= 100 && caps->sm < 120 ? 0.3 : caps->sm == 90 ? 0.6 : 0.9;
-    return caps->tensor_tflops * part;
+    return caps->tensor_tflops * TERM(tensor);
 }
 
 static double conv_bytes(const dvk_conv2d_args *a) {
@@ -95,12 +97,16 @@ static double conv_bytes(const dvk_conv2d_args *a) {
 
 /* A wide warp reads less shared memory for the same products; one block alone on a processor leaves it idle while it
  * begins and ends. */
-static double conv_use(const conv_block_size *z, int32_t resident, int32_t stages) {
+static double conv_use(const conv_block_size *z, int32_t resident, int32_t stages, const dvk_cuda_caps *caps) {
     const double rows = 16.0 * z->mt, columns = 8.0 * z->nt;
     const double reads = (rows + columns) / (rows * columns) * 32.0; /* 1 for a warp of 64 x 64 */
     const double width = reads > 1.0 ? 1.0 / reads : 1.0;
     const int32_t warps = z->warps_m * z->warps_n * resident;
-    return width * (warps < 8 ? 0.6 : resident == 1 ? 0.87 : 1.0) * (stages > 3 ? 0.98 : 1.0);
+    return width *
+           (warps < 8       ? TERM(few_warps)
+            : resident == 1 ? TERM(one_block)
+                            : 1.0) *
+           (stages > 3 ? TERM(four_stages) : 1.0);
 }
 
 static double conv_estimate(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, const conv_choice *c) {
@@ -115,12 +121,12 @@ static double conv_estimate(const dvk_conv2d_args *a, const dvk_cuda_caps *caps,
     }
     k += 32.0 * conv_channels(a); /* what a block costs besides */
     const int converts = !c->p.direct && z->kind != CONV_IS_DENSE;
-    const double flops = 2.0 * z->m * z->n * k * (conv_is_tf32(a) ? 2.0 : 1.0) * (converts ? 1.4 : 1.0);
-    const double per_sm = conv_peak(caps) * 1e3 / caps->processors * conv_use(z, resident, c->p.stages);
+    const double flops = 2.0 * z->m * z->n * k * (conv_is_tf32(a) ? 2.0 : 1.0) * (converts ? TERM(converts) : 1.0);
+    const double per_sm = conv_peak(caps) * 1e3 / caps->processors * conv_use(z, resident, c->p.stages, caps);
     const double waves = (double)conv_ceil(c->blocks, caps->processors);
-    const double memory = conv_bytes(a) / (caps->memory_gbs * 0.5);
+    const double memory = conv_bytes(a) / (caps->memory_gbs * TERM(memory));
     const double products = waves * flops / per_sm;
-    return 4000.0 + (products > memory ? products : memory);
+    return TERM(launch) + (products > memory ? products : memory);
 }
 
 static int conv_block_serves(const dvk_conv2d_args *a, const conv_shape *s, const conv_block_size *z) {

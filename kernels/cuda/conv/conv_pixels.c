@@ -2,7 +2,10 @@
  * conv_pixels.cu keeps them: pixel_mma.cuh. */
 #include "kernels/cuda/conv/conv_pixels.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_pixels, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_pixels;
 
@@ -32,7 +35,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const double res = a->epi.n_res > 0 ? view_bytes(&a->epi.res[0]) : 0.0;
-    return 4000.0 + (view_bytes(&a->x) + view_bytes(&a->y) + res) / (0.9 * caps->memory_gbs);
+    return TERM(launch) + (view_bytes(&a->x) + view_bytes(&a->y) + res) / (TERM(memory) * caps->memory_gbs);
 }
 
 static size_t packed_bytes(const void *args) {

@@ -1,7 +1,10 @@
 /* conv_wgmma.c - "conv2d" on Hopper's tensor cores: which convolutions, in what shape, at what cost; weights are in
  * conv_wgmma_pack.c. Enlarging by two is four convolutions of 2 x 2 taps on the small picture (phases). */
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
 #include "kernels/cuda/conv/conv_wgmma_pack.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_wgmma, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_wgmma;
 
@@ -210,7 +213,7 @@ static double most(double a, double b) {
 }
 
 /* A job takes as long as its products as they are padded, what it reads through the cache or its prologue, whichever is
- * longest, and its epilogue; the constants are of an H200. All blocks work as long as the busiest. */
+ * longest, and its epilogue. All blocks work as long as the busiest. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     dvk_conv_wgmma p = dvk_wgmma_shape(a);
@@ -218,22 +221,24 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
         return 1e30;
     }
     const double k = (double)p.taps * ((p.chunks - 1) * 64.0 + p.last_k16 * 16.0);
-    const double products = 2.0 * 128.0 * 256.0 * k / (1.14e3 * caps->tensor_tflops / caps->processors);
+    const double products = 2.0 * 128.0 * 256.0 * k / (1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors);
     const double weights = p.resident ? 0.0 : (double)p.taps * p.w_bytes;
     const double patch = p.few ? 0.0 : (1.0 + p.split) * p.patch_pixels * 128.0;
-    const double read = p.chunks * (patch + weights) / 40.0;
-    const double prologue = p.few   ? (1.0 + p.split) * p.patch_pixels * 4.0
-                            : p.pro ? p.chunks * (1.0 + p.split) * p.patch_pixels * 12.0
+    const double read = p.chunks * (patch + weights) / TERM(read);
+    const double prologue = p.few   ? (1.0 + p.split) * p.patch_pixels * TERM(few)
+                            : p.pro ? p.chunks * (1.0 + p.split) * p.patch_pixels * TERM(prologue)
                                     : 0.0;
-    double job = most(most(products * (p.pro ? 1.08 : 1.0), read), prologue) + 1500.0 + 1500.0 * a->epi.n_res;
-    const double each = a->epi.shuffle > 1 ? 1700.0 : 850.0;
-    job += p.epilogue == DVK_WGMMA_ANY ? 1000.0 + each * (double)(p.split ? channels_of(a) : 64)
-                                       : (p.epilogue == DVK_WGMMA_STATISTICS ? 1000.0 : 0.0);
+    double job = most(most(products * (p.pro ? TERM(beside) : 1.0), read), prologue) + TERM(epilogue) +
+                 TERM(residual) * a->epi.n_res;
+    const double each = a->epi.shuffle > 1 ? TERM(any_shuffled) : TERM(any_channel);
+    job += p.epilogue == DVK_WGMMA_ANY ? TERM(any) + each * (double)(p.split ? channels_of(a) : 64)
+                                       : (p.epilogue == DVK_WGMMA_STATISTICS ? TERM(statistics) : 0.0);
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);
     }
-    return 3000.0 + most((double)blocks_of(p.jobs, caps->processors) * job, bytes / (0.85 * caps->memory_gbs));
+    return TERM(launch) +
+           most((double)blocks_of(p.jobs, caps->processors) * job, bytes / (TERM(memory) * caps->memory_gbs));
 }
 
 /* ---- launch ---- */
@@ -280,10 +285,9 @@ static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_conv2d_args *a = args;
     dvk_conv_wgmma p = dvk_wgmma_shape(a);
     const int32_t shared = lay_out(&p, a->epi.n_res, q->caps->shared_bytes);
-    static const char *const names[2][4] = {
-        {"conv_wgmma_bf16", "conv_wgmma_bf16_any", "conv_wgmma_bf16_half", "conv_wgmma_bf16_few"},
-        {"conv_wgmma_f16", "conv_wgmma_f16_any", "conv_wgmma_f16_half", "conv_wgmma_f16_few"}};
-    const int kind = p.few ? 3 : a->stride == 2 ? 2 : p.last_k16 != 4;
+    static const char *const names[2][3] = {{"conv_wgmma_bf16", "conv_wgmma_bf16_half", "conv_wgmma_bf16_few"},
+                                            {"conv_wgmma_f16", "conv_wgmma_f16_half", "conv_wgmma_f16_few"}};
+    const int kind = p.few ? 2 : a->stride == 2;
     (void)scratch;
     p.epi = epi_of(a);
     p.w = a->w;

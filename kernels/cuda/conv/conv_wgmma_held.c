@@ -2,7 +2,10 @@
  * see conv_wgmma_held_sm90.cu. */
 #include "kernels/cuda/conv/conv_wgmma_held.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_wgmma_held, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_wgmma_held;
 
@@ -98,13 +101,15 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const dvk_conv_wgmma p = shape_of(a).c;
     const double products = 2.0 * CHANNELS * DVK_WGMMA_TILE_W * DVK_WGMMA_TILE_H * CHANNELS * DVK_HELD_TAPS;
-    const double job = products / (1.14e3 * caps->tensor_tflops / caps->processors) + 580.0 + 700.0 * a->epi.n_res;
+    const double job = products / (1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors) + TERM(epilogue) +
+                       TERM(residual) * a->epi.n_res;
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);
     }
-    const double work = (double)blocks_of(p.jobs, caps->processors) * job, memory = bytes / (0.85 * caps->memory_gbs);
-    return 3000.0 + (work > memory ? work : memory);
+    const double work = (double)blocks_of(p.jobs, caps->processors) * job,
+                 memory = bytes / (TERM(memory) * caps->memory_gbs);
+    return TERM(launch) + (work > memory ? work : memory);
 }
 
 /* ---- launch ---- */

@@ -2,7 +2,10 @@
  * conv_wgmma_large_sm90.cu. */
 #include "kernels/cuda/conv/conv_wgmma_large.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_wgmma_large, term))
 
 enum { GROUPS = 2, CHANNELS = 16, BLOCK = CHANNELS * CHANNELS * 2, ZEROS = 3 }; /* BLOCK: bytes of a tap's weights */
 
@@ -47,13 +50,12 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     return lay_out(&p, caps->shared_bytes) > 0;
 }
 
-/* The constants are of an H200. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
     const double taps = (double)a->kw * (a->kh + ZEROS);
     const double flops = 2.0 * DVK_LARGE_WIDTH * DVK_LARGE_LINES * CHANNELS * CHANNELS * taps;
-    const double tile = 2000.0 + flops * GROUPS / (1.05e3 * caps->tensor_tflops / caps->processors);
-    return 4000.0 + (double)blocks_of(jobs_of(a), (int64_t)caps->processors * GROUPS) * tile;
+    const double tile = TERM(tile) + flops * GROUPS / (1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors);
+    return TERM(launch) + (double)blocks_of(jobs_of(a), (int64_t)caps->processors * GROUPS) * tile;
 }
 
 /* ---- weights: zeros, then [kx][ky from the last to the first, zeros][16][16], rows of 32 bytes swizzled ---- */

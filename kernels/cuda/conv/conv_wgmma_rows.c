@@ -2,7 +2,10 @@
  * conv_wgmma_rows_sm90.cu, conv_wgmma_edges_sm90.cu for short strips and conv_wgmma_shuffle.cuh for shuffled results. */
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_wgmma_rows, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_cuda_wgmma_rows;
 
@@ -220,7 +223,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
     }
 }
 
-/* ---- cost: rows of the busiest block; the constants are of an H200 ---- */
+/* ---- cost: rows of the busiest block ---- */
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
@@ -229,18 +232,19 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     divide(a, &p, (int64_t)caps->processors * groups);
     const double k = 3.0 * ((p.chunks - 1) * 64.0 + p.last_k16 * 16.0);
     const double width = outputs < 16 ? 48.0 : 3.0 * outputs; /* narrow products wait for shared memory */
-    double row = 2.0 * DVK_ROWS_WIDTH * width * k / (1e3 * caps->tensor_tflops / caps->processors) + 150.0;
-    row += (p.pro ? 250.0 * p.chunks : 0.0) + 200.0 * a->epi.n_res;
-    row += p.gate_bytes > 0 ? 150.0 : 0.0;
-    row += p.epilogue == DVK_WGMMA_ANY && !p.shuffled ? 20.0 * outputs : 0.0;
+    double row =
+        2.0 * DVK_ROWS_WIDTH * width * k / (1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors) + TERM(row);
+    row += (p.pro ? TERM(prologue) * p.chunks : 0.0) + TERM(residual) * a->epi.n_res;
+    row += p.gate_bytes > 0 ? TERM(gate) : 0.0;
+    row += p.epilogue == DVK_WGMMA_ANY && !p.shuffled ? TERM(any) * outputs : 0.0;
     const double rows = (double)blocks_of(p.jobs, (int64_t)caps->processors * groups) *
                         (double)(rows_of(a, &p, p.segments) * least(groups, 3)); /* the rest waits beside them */
     double bytes = view_bytes(&a->x) + view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += view_bytes(&a->epi.res[i]);
     }
-    const double memory = bytes / (0.8 * caps->memory_gbs);
-    return 3000.0 + (rows * row > memory ? rows * row : memory);
+    const double memory = bytes / (TERM(memory) * caps->memory_gbs);
+    return TERM(launch) + (rows * row > memory ? rows * row : memory);
 }
 
 /* ---- launch ---- */
@@ -258,8 +262,8 @@ static const char *function_of(const dvk_conv2d_args *a, const dvk_conv_rows *p,
         snprintf(*name, sizeof *name, "conv_edges_%s_%d", a->compute == DVK_F16 ? "f16" : "bf16", (int)p->last_k16);
         return *name;
     }
-    snprintf(*name, sizeof *name, "conv_rows_%s_%d_%d%s", a->compute == DVK_F16 ? "f16" : "bf16", (int)outputs_of(a),
-             (int)p->last_k16, shuffle);
+    snprintf(*name, sizeof *name, "conv_rows_%s_%d%s", a->compute == DVK_F16 ? "f16" : "bf16", (int)outputs_of(a),
+             shuffle);
     return *name;
 }
 

@@ -241,7 +241,14 @@ CONV_DEVICE void multiply_chunk(const dvk_conv_wgmma &p, const layout &at, consu
     c.x.advance(p.x_slots, 1 + p.split);
 }
 
-template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const layout &at, int group) {
+/* What conv_wgmma.c asks of a kernel: own_residual(), sums_chunks(), makes_pixels(). */
+CONV_DEVICE constexpr int ways_out(int kind) {
+    return WAY_TIMES | (kind == HALF  ? WAY_BARE
+                        : kind == FEW ? WAY_BARE | WAY_PIXELS
+                                      : WAY_OWN | WAY_SUMS | WAY_PIXELS);
+}
+
+template <class T, int KIND> CONV_DEVICE void multiply(const dvk_conv_wgmma &p, const layout &at, int group) {
     const int thread = threadIdx.x & 127;
     consumer c;
     output_ring out = {at.out + group * p.entries * p.entry_bytes, at.residual(group, 0), group};
@@ -275,7 +282,7 @@ template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_
             multiply_chunk<T, 3, KIND>(p, at, c, group, view, 0, out, t, sum);
         } else if (KIND == FEW) {
             multiply_chunk<T, 2, KIND>(p, at, c, group, view, 0, out, t, sum);
-        } else if (KIND == WHOLE && LAST == 4) {
+        } else if (KIND == WHOLE && p.last_k16 == 4) {
             multiply_chunk<T, 4, KIND>(p, at, c, group, view, 0, out, t, sum);
         } else if (KIND == WHOLE && p.last_k16 == 3) {
             multiply_chunk<T, 3, KIND>(p, at, c, group, view, 0, out, t, sum);
@@ -295,7 +302,7 @@ template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_
         }
         c.free_used(at);
         c.jobs++;
-        out.store<T>(p, t, thread, sum);
+        out.store<T, ways_out(KIND)>(p, t, thread, sum);
         if (p.own) {
             c.x_used = patch;
             __syncwarp();
@@ -310,7 +317,7 @@ template <class T, int LAST, int KIND> CONV_DEVICE void multiply(const dvk_conv_
     }
 }
 
-template <class T, int LAST, int KIND> CONV_DEVICE void convolve(const dvk_conv_wgmma &p) {
+template <class T, int KIND> CONV_DEVICE void convolve(const dvk_conv_wgmma &p) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const layout at(p, (uint32_t)__cvta_generic_to_shared(shared));
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
@@ -346,24 +353,22 @@ template <class T, int LAST, int KIND> CONV_DEVICE void convolve(const dvk_conv_
         }
     } else {
         set_registers_up<CONSUMER_REGISTERS>();
-        multiply<T, LAST, KIND>(p, at, group);
+        multiply<T, KIND>(p, at, group);
     }
 }
 
 } // namespace
 
-#define WGMMA_KERNEL(name, T, LAST, KIND)                                                                              \
+#define WGMMA_KERNEL(name, T, KIND)                                                                                    \
     extern "C" __global__ void __launch_bounds__(DVK_WGMMA_THREADS, 1)                                                 \
         name(const __grid_constant__ dvk_conv_wgmma p) {                                                               \
-        convolve<T, LAST, KIND>(p);                                                                                    \
+        convolve<T, KIND>(p);                                                                                          \
     }
 
-/* any: input channels are no multiple of 64. half: a stride of two. few: at most four input channels. */
-WGMMA_KERNEL(conv_wgmma_bf16, wgmma_bfloat, 4, WHOLE)
-WGMMA_KERNEL(conv_wgmma_bf16_any, wgmma_bfloat, 3, WHOLE)
-WGMMA_KERNEL(conv_wgmma_bf16_half, wgmma_bfloat, 4, HALF)
-WGMMA_KERNEL(conv_wgmma_bf16_few, wgmma_bfloat, 3, FEW)
-WGMMA_KERNEL(conv_wgmma_f16, wgmma_half, 4, WHOLE)
-WGMMA_KERNEL(conv_wgmma_f16_any, wgmma_half, 3, WHOLE)
-WGMMA_KERNEL(conv_wgmma_f16_half, wgmma_half, 4, HALF)
-WGMMA_KERNEL(conv_wgmma_f16_few, wgmma_half, 3, FEW)
+/* half: a stride of two. few: at most four input channels. */
+WGMMA_KERNEL(conv_wgmma_bf16, wgmma_bfloat, WHOLE)
+WGMMA_KERNEL(conv_wgmma_bf16_half, wgmma_bfloat, HALF)
+WGMMA_KERNEL(conv_wgmma_bf16_few, wgmma_bfloat, FEW)
+WGMMA_KERNEL(conv_wgmma_f16, wgmma_half, WHOLE)
+WGMMA_KERNEL(conv_wgmma_f16_half, wgmma_half, HALF)
+WGMMA_KERNEL(conv_wgmma_f16_few, wgmma_half, FEW)

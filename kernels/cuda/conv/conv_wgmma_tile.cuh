@@ -31,6 +31,10 @@ CONV_DEVICE conv_tile tile_of(const dvk_conv_wgmma &p, int j, int group) {
     return t;
 }
 
+/* Ways out that some kernel's launches do not take; what none takes is not compiled. BARE: residuals, gates and curves are
+ * rare, so that short code is better than fast code. */
+enum { WAY_OWN = 1, WAY_SUMS = 2, WAY_PIXELS = 4, WAY_TIMES = 8, WAY_BARE = 16 };
+
 struct output_ring {
     uint32_t at, barriers;
     int group;
@@ -120,39 +124,59 @@ struct output_ring {
         }
     }
 
-    /* RES residuals, of which OWN comes from the patch. */
-    template <class T, int KIND, int RES, int COUNT, int OWN = 0>
-    __device__ __forceinline__ void write(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
-                                          const float (&sum)[128], conv_sums &sums) {
+    /* Piece `i`, whose sums begin at `sum`, into its entry of the ring and out. */
+    template <class T, int KIND, int RES, int COUNT, int OWN>
+    __device__ __forceinline__ void leave(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
+                                          const conv_channels &channels, uint32_t mine, const float *sum, int i,
+                                          conv_sums &sums) {
+        const uint32_t entry = at + slot * p.entry_bytes;
+        if (RES > OWN) {
+            barrier_wait(barriers + 8 * slot, parity);
+        } else if (i == 0 || i >= p.entries) {
+            if (thread == 0) {
+                i == 0 ? copy_out_read<0>() : copy_out_read<1>();
+            }
+            named_barrier(1 + group, 128);
+        }
+        piece<T, KIND, RES, COUNT, OWN>(p, channels, entry + mine, entry + mine, sum, i, sums);
+        fence_async();
+        named_barrier(1 + group, 128);
+        if (thread == 0) {
+            copy_out(&p.y[t.phase], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n, entry);
+            if (RES > OWN && i + p.entries - 1 < DVK_WGMMA_PIECES && i > 0) {
+                copy_out_read<1>(); /* the piece before has left its place to a later one */
+                bring_residuals(p, t, i + p.entries - 1, slot > 0 ? slot - 1 : p.entries - 1);
+            }
+        }
+        if (++slot == p.entries) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+
+    /* RES residuals, of which OWN comes from the patch. SELDOM: the code of one piece serves all four, whose sums move to the
+     * first ones' places. */
+    template <class T, int KIND, int RES, int COUNT, int OWN = 0, bool SELDOM = false>
+    __device__ __forceinline__ void write(const dvk_conv_wgmma &p, const conv_tile &t, int thread, float (&sum)[128],
+                                          conv_sums &sums) {
+        enum { EACH = 128 / DVK_WGMMA_PIECES };
         const int lane = thread & 31, warp = thread >> 5;
         const conv_channels channels(p.epi, t.c0 + warp * 16 + lane / 4);
         /* this lane's row of a store of four matrices: pixel lane % 8 of row j + lane / 16, channels 8 * (lane / 8 & 1) */
         const uint32_t mine = ((lane >> 4) * 8 + (lane & 7)) * 128 + (((warp * 2 + (lane >> 3 & 1)) ^ (lane & 7)) * 16);
+        if constexpr (SELDOM) {
+#pragma unroll 1
+            for (int i = 0; i < DVK_WGMMA_PIECES; i++) {
+                leave<T, KIND, RES, COUNT, OWN>(p, t, thread, channels, mine, sum, i, sums);
 #pragma unroll
-        for (int i = 0; i < DVK_WGMMA_PIECES; i++) {
-            const uint32_t entry = at + slot * p.entry_bytes;
-            if (RES > OWN) {
-                barrier_wait(barriers + 8 * slot, parity);
-            } else if (i == 0 || i >= p.entries) {
-                if (thread == 0) {
-                    i == 0 ? copy_out_read<0>() : copy_out_read<1>();
-                }
-                named_barrier(1 + group, 128);
-            }
-            piece<T, KIND, RES, COUNT, OWN>(p, channels, entry + mine, entry + mine, sum + i * (128 / DVK_WGMMA_PIECES),
-                                            i, sums);
-            fence_async();
-            named_barrier(1 + group, 128);
-            if (thread == 0) {
-                copy_out(&p.y[t.phase], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n, entry);
-                if (RES > OWN && i + p.entries - 1 < DVK_WGMMA_PIECES && i > 0) {
-                    copy_out_read<1>(); /* the piece before has left its place to a later one */
-                    bring_residuals(p, t, i + p.entries - 1, slot > 0 ? slot - 1 : p.entries - 1);
+                for (int k = 0; k < 128 - EACH; k++) {
+                    sum[k] = sum[k + EACH];
                 }
             }
-            if (++slot == p.entries) {
-                slot = 0;
-                parity ^= 1;
+        } else {
+#pragma unroll
+            for (int i = 0; i < DVK_WGMMA_PIECES; i++) {
+                leave<T, KIND, RES, COUNT, OWN>(p, t, thread, channels, mine, sum + i * EACH, i, sums);
             }
         }
     }
@@ -212,13 +236,16 @@ struct output_ring {
         const int count = min(p.epi.c_out - t.c0, 64);
         float *rows;
         asm("{\n.reg .u64 a;\ncvt.u64.u32 a, %1;\ncvta.shared.u64 %0, a;\n}" : "=l"(rows) : "r"(at));
-#pragma unroll
+#pragma unroll 1
         for (int r = 0; r < 8; r++) {
             named_barrier(1 + group, 128);
 #pragma unroll
-            for (int q = 0; q < 16; q++) { /* row q / 4, channels 8 * (q / 2 & 1), pixel q & 1 */
+            for (int i = 0; i < 128; i++) { /* registers have no index at run time */
+                const int q = i % 16;       /* row q / 4, channels 8 * (q / 2 & 1), pixel q & 1 */
                 const int pixel = q / 4 * 8 + 2 * (lane & 3) + (q & 1);
-                rows[pixel * 64 + ((c + 8 * (q / 2 & 1)) ^ (lane & 3) * 8)] = sum[r * 16 + q];
+                if (i / 16 == r) {
+                    rows[pixel * 64 + ((c + 8 * (q / 2 & 1)) ^ (lane & 3) * 8)] = sum[i];
+                }
             }
             named_barrier(1 + group, 128);
 #pragma unroll 1
@@ -277,46 +304,47 @@ struct output_ring {
         }
     }
 
-    template <class T, int KIND>
+    template <class T, int KIND, int WAYS>
     __device__ __forceinline__ void write_as(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
-                                             const float (&sum)[128]) {
+                                             float (&sum)[128]) {
+        enum { BARE = WAYS & WAY_BARE, SLOPES = KIND == DVK_WGMMA_SLOPE || KIND == DVK_WGMMA_SLOPE_LAST };
         conv_sums none(0, 0, 0);
         if (p.epi.n_res == 0) {
-            write<T, KIND, 0, COUNT_NONE>(p, t, thread, sum, none);
+            write<T, KIND, 0, COUNT_NONE, 0, KIND == DVK_WGMMA_SLOPE_LAST>(p, t, thread, sum, none);
         } else if (p.epi.n_res == 1) {
-            write<T, KIND, 1, COUNT_NONE>(p, t, thread, sum, none);
+            write<T, KIND, 1, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
         } else {
-            write<T, KIND, 2, COUNT_NONE>(p, t, thread, sum, none);
+            write<T, KIND, 2, COUNT_NONE, 0, BARE || SLOPES || KIND == DVK_WGMMA_SILU>(p, t, thread, sum, none);
         }
     }
 
-    template <class T>
+    template <class T, int WAYS>
     __device__ __forceinline__ void write_and_count(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
-                                                    const float (&sum)[128]) {
+                                                    float (&sum)[128]) {
         const int wide = min(p.out_w - t.x0, DVK_WGMMA_TILE_W), high = min(p.out_h - t.y0, DVK_WGMMA_TILE_H);
         const bool whole = wide == DVK_WGMMA_TILE_W && high == DVK_WGMMA_TILE_H;
         conv_sums sums(high, wide, 2 * (thread & 3));
         if (p.epi.n_res > 0 && whole) {
-            write<T, DVK_WGMMA_LINEAR, 1, COUNT_WHOLE>(p, t, thread, sum, sums);
+            write<T, DVK_WGMMA_LINEAR, 1, COUNT_WHOLE, 0, WAYS & WAY_BARE>(p, t, thread, sum, sums);
         } else if (p.epi.n_res > 0) {
-            write<T, DVK_WGMMA_LINEAR, 1, COUNT_EDGE>(p, t, thread, sum, sums);
+            write<T, DVK_WGMMA_LINEAR, 1, COUNT_EDGE, 0, true>(p, t, thread, sum, sums);
         } else if (whole) {
             write<T, DVK_WGMMA_LINEAR, 0, COUNT_WHOLE>(p, t, thread, sum, sums);
         } else {
-            write<T, DVK_WGMMA_LINEAR, 0, COUNT_EDGE>(p, t, thread, sum, sums);
+            write<T, DVK_WGMMA_LINEAR, 0, COUNT_EDGE, 0, true>(p, t, thread, sum, sums);
         }
         statistics(p, t, thread, wide, high, sums);
     }
 
     template <class T>
     __device__ __forceinline__ void write_and_sum(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
-                                                  const float (&sum)[128]) {
+                                                  float (&sum)[128]) {
         const int wide = min(p.out_w - t.x0, DVK_WGMMA_TILE_W), high = min(p.out_h - t.y0, DVK_WGMMA_TILE_H);
         conv_sums sums(t.n < p.n ? high : 0, wide, 2 * (thread & 3));
         if (wide == DVK_WGMMA_TILE_W && high == DVK_WGMMA_TILE_H && t.n < p.n) {
             write<T, DVK_WGMMA_SLOPE, 0, SUM_WHOLE>(p, t, thread, sum, sums);
         } else {
-            write<T, DVK_WGMMA_SLOPE, 0, SUM_EDGE>(p, t, thread, sum, sums);
+            write<T, DVK_WGMMA_SLOPE, 0, SUM_EDGE, 0, true>(p, t, thread, sum, sums);
         }
         total[0] += sums.s[0][0] + sums.s[0][1];
         total[1] += sums.s[1][0] + sums.s[1][1];
@@ -336,51 +364,53 @@ struct output_ring {
         }
     }
 
-    template <class T>
-    __device__ __forceinline__ void store(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
-                                          const float (&sum)[128]) {
+    template <class T, int WAYS>
+    __device__ __forceinline__ void store(const dvk_conv_wgmma &p, const conv_tile &t, int thread, float (&sum)[128]) {
+        enum { BARE = WAYS & WAY_BARE };
         conv_sums none(0, 0, 0);
         switch (p.epilogue) {
         case DVK_WGMMA_LINEAR:
-            if (p.own && p.epi.n_res == 1) {
+            if ((WAYS & WAY_OWN) && p.own && p.epi.n_res == 1) {
                 write<T, DVK_WGMMA_LINEAR, 1, COUNT_NONE, 1>(p, t, thread, sum, none);
-            } else if (p.own) {
+            } else if ((WAYS & WAY_OWN) && p.own) {
                 write<T, DVK_WGMMA_LINEAR, 2, COUNT_NONE, 1>(p, t, thread, sum, none);
             } else {
-                write_as<T, DVK_WGMMA_LINEAR>(p, t, thread, sum);
+                write_as<T, DVK_WGMMA_LINEAR, WAYS>(p, t, thread, sum);
             }
             break;
         case DVK_WGMMA_STATISTICS:
-            write_and_count<T>(p, t, thread, sum);
+            write_and_count<T, WAYS>(p, t, thread, sum);
             break;
         case DVK_WGMMA_SLOPE:
-            if (p.sums) {
+            if ((WAYS & WAY_SUMS) && p.sums) {
                 write_and_sum<T>(p, t, thread, sum);
             } else {
-                write_as<T, DVK_WGMMA_SLOPE>(p, t, thread, sum);
+                write_as<T, DVK_WGMMA_SLOPE, WAYS>(p, t, thread, sum);
             }
             break;
         case DVK_WGMMA_SLOPE_LAST:
-            write_as<T, DVK_WGMMA_SLOPE_LAST>(p, t, thread, sum);
+            write_as<T, DVK_WGMMA_SLOPE_LAST, WAYS>(p, t, thread, sum);
             break;
         case DVK_WGMMA_SILU:
-            write_as<T, DVK_WGMMA_SILU>(p, t, thread, sum);
+            write_as<T, DVK_WGMMA_SILU, WAYS>(p, t, thread, sum);
             break;
         case DVK_WGMMA_GATE:
-            write<T, DVK_WGMMA_GATE, 1, COUNT_NONE>(p, t, thread, sum, none);
+            write<T, DVK_WGMMA_GATE, 1, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
             break;
         case DVK_WGMMA_CURVE:
-            write<T, DVK_WGMMA_CURVE, 0, COUNT_NONE>(p, t, thread, sum, none);
+            write<T, DVK_WGMMA_CURVE, 0, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
             break;
         case DVK_WGMMA_TIMES:
-            if (p.epi.n_res == 1) {
-                write<T, DVK_WGMMA_TIMES, 1, COUNT_NONE>(p, t, thread, sum, none);
-            } else {
-                write<T, DVK_WGMMA_TIMES, 2, COUNT_NONE>(p, t, thread, sum, none);
+            if ((WAYS & WAY_TIMES) && p.epi.n_res == 1) {
+                write<T, DVK_WGMMA_TIMES, 1, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
+            } else if (WAYS & WAY_TIMES) {
+                write<T, DVK_WGMMA_TIMES, 2, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
             }
             break;
         case DVK_WGMMA_PIXELS:
-            pixels<T>(p, t, thread, sum);
+            if (WAYS & WAY_PIXELS) {
+                pixels<T>(p, t, thread, sum);
+            }
             break;
         default:
             any(p, t, thread, sum);

@@ -2,8 +2,11 @@
  * conv_winograd_sm90.cu reads them. */
 #include "kernels/cuda/conv/conv_winograd.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
 #include "kernels/winograd_band.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_winograd, term))
 
 extern const dvk_cuda_kernel dvk_conv2d_winograd_cuda_wgmma, dvk_conv2d_winograd_band_cuda_wgmma;
 
@@ -145,20 +148,21 @@ static double most(double a, double b) {
 }
 
 /* A job's products and what it does besides, which is more where stores are counted; all pairs work as long as the busiest, and
- * memory is never quite hidden. The constants are of an H200. */
+ * memory is never quite hidden. */
 static double cost_of(const dvk_conv2d_args *a, const dvk_conv_winograd *w, const dvk_cuda_caps *caps) {
     const dvk_conv_wgmma *p = &w->c;
     const double quads = DVK_WINOGRAD_TILE_W * DVK_WINOGRAD_TILE_H;
     const double products = 2.0 * CHANNELS * quads * TAPS * (double)a->x.c;
-    const double besides = p->epilogue == (int32_t)DVK_WGMMA_STATISTICS ? 13000.0 : 7500.0;
-    const double job = products / (1.13e3 * caps->tensor_tflops / caps->processors) + besides;
+    const double besides = p->epilogue == (int32_t)DVK_WGMMA_STATISTICS ? TERM(job_statistics) : TERM(job);
+    const double job = products / (1e3 * TERM(tensor) * caps->tensor_tflops / caps->processors) + besides;
     const double share = (double)w->tiles / (double)p->tiles_y; /* of y's rows */
     double bytes = view_bytes(&a->x) + share * view_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += share * view_bytes(&a->epi.res[i]);
     }
     const double turns = (double)blocks_of(p->jobs, caps->processors / DVK_WINOGRAD_PAIR);
-    return 4000.0 + most(turns * job + 0.15 * bytes / caps->memory_gbs, bytes / (0.85 * caps->memory_gbs));
+    return TERM(launch) +
+           most(turns * job + TERM(exposed) * bytes / caps->memory_gbs, bytes / (TERM(memory) * caps->memory_gbs));
 }
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {

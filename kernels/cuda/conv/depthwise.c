@@ -4,7 +4,10 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/pixels/elem_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(depthwise, term))
 
 static int64_t tiles(int64_t size, int64_t tile) {
     return (size + tile - 1) / tile;
@@ -44,16 +47,17 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            tiles(a->y.w, DVK_DEPTHWISE_W) * tiles(a->y.h, DVK_DEPTHWISE_H) < INT32_MAX;
 }
 
-/* A patch is read with its halo, most of it from the cache; the share of the products' rate is an H200's. */
+/* A patch is read with its halo, most of it from the cache. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_depthwise_args *a = args;
     double bytes = dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y);
     for (int32_t i = 0; i < a->epi.n_res; i++) {
         bytes += dvk_elem_bytes(&a->epi.res[i]);
     }
-    const double products = (double)dvk_elem_count(&a->x) * a->kh * a->kw * 2.0 / (0.1 * 1e3 * caps->simt_tflops);
+    const double products =
+        (double)dvk_elem_count(&a->x) * a->kh * a->kw * 2.0 / (TERM(simt) * 1e3 * caps->simt_tflops);
     const double moved = dvk_elem_cost(bytes, caps);
-    return 3000.0 + (moved > products ? moved : products);
+    return TERM(launch) + (moved > products ? moved : products);
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {
@@ -105,7 +109,7 @@ static int plain_supports(const void *args, const dvk_cuda_caps *caps) {
 
 /* Every tap is read anew, from the cache. */
 static double plain_cost(const void *args, const dvk_cuda_caps *caps) {
-    return 3.0 * cost(args, caps);
+    return TERM(plain) * cost(args, caps);
 }
 
 static int plain_enqueue(const void *args, void *scratch, dvk_queue *q) {

@@ -3,7 +3,10 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/pixels/elem_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(depthwise_planes, term))
 
 static int64_t tiles(int64_t size, int64_t tile) {
     return (size + tile - 1) / tile;
@@ -33,16 +36,16 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            slabs_of(a) <= 2 * caps->processors && dvk_planes_shared(a->kh) <= caps->shared_bytes;
 }
 
-/* A tile's time is that of its sums; the constants are of an H200. */
+/* A tile's time is that of its sums. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_depthwise_args *a = args;
     const double held = 2.0 * caps->processors / (double)slabs_of(a);
-    const double each = 800.0 + 135.0 * a->kh * a->kw;
+    const double each = TERM(tile) + TERM(tap) * a->kh * a->kw;
     const double sums = each * (double)tiles(jobs_of(a), (int64_t)held > 0 ? (int64_t)held : 1);
     double bytes = dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y);
     bytes += a->epi.n_res > 0 ? dvk_elem_bytes(&a->epi.res[0]) : 0.0;
     const double moved = dvk_elem_cost(bytes, caps);
-    return moved > 2000.0 + sums ? moved : 2000.0 + sums;
+    return moved > TERM(launch) + sums ? moved : TERM(launch) + sums;
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {

@@ -1,8 +1,11 @@
 /* excite.c - "excite" on CUDA. */
 #include "kernels/excite.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/conv/excite.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(excite, term))
 
 extern const dvk_cuda_kernel dvk_excite_cuda;
 
@@ -17,8 +20,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 /* Hardly more than a launch. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_excite_args *a = args;
-    (void)caps;
-    return 4000.0 + 10.0 * (double)a->rows * (double)a->c / DVK_EXCITE_BLOCK;
+    return TERM(launch) + TERM(row) * (double)a->rows * (double)a->c / DVK_EXCITE_BLOCK;
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {

@@ -3,8 +3,11 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/pixels/elem_host.h"
 #include "kernels/cuda/conv/norm_depthwise.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(norm_depthwise, term))
 
 static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -92,15 +95,14 @@ static int supports_bf16(const void *args, const dvk_cuda_caps *caps) {
     return supports(args, DVK_BF16, caps);
 }
 
-/* A warp's pair of rows, and the one ahead of its first; the constants are of an H200, whose twelve warps a
- * multiprocessor share. */
+/* A warp's pair of rows, and the one ahead of its first; warps share a multiprocessor. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_norm_depthwise_args *a = args;
     const shape s = shape_of(a, caps);
-    const double each = a->w_out != NULL ? 670.0 : a->plain ? 470.0 : 3.25 * (double)at_once(a);
-    const double work = (double)(s.each + 1) * (1000.0 + each * s.warps);
+    const double each = a->w_out != NULL ? TERM(excite) : a->plain ? TERM(plain) : TERM(pixel) * (double)at_once(a);
+    const double work = (double)(s.each + 1) * (TERM(rows) + each * s.warps);
     const double bytes = dvk_elem_cost(dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y) + dvk_elem_bytes(&a->res), caps);
-    return 4000.0 + (work > bytes ? work : bytes);
+    return TERM(launch) + (work > bytes ? work : bytes);
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {

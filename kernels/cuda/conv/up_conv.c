@@ -1,8 +1,11 @@
 /* up_conv.c - "up_conv" on Hopper's tensor cores, from 64 channels by way of 64 to at most 64; see up_conv_sm90.cu. */
 #include "kernels/up_conv.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
 #include "kernels/cuda/conv/up_conv.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(up_conv, term))
 
 extern const dvk_cuda_kernel dvk_up_conv_cuda_f16, dvk_up_conv_cuda_bf16;
 
@@ -52,12 +55,13 @@ static int supports_bf16(const void *args, const dvk_cuda_caps *caps) {
     return a->y.dtype == DVK_BF16 && takes(a, caps);
 }
 
-/* Two tiles take so long, or what is moved; the constants are of an H200. */
+/* Two tiles take so long, or what is moved. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_up_conv_args *a = args;
-    const double jobs = 12400.0 * (double)blocks_of(jobs_of(&a->y), caps->processors);
-    const double bytes = (view_bytes(&a->x) + view_bytes(&a->res) + view_bytes(&a->y)) / (0.75 * caps->memory_gbs);
-    return 9000.0 + (jobs > bytes ? jobs : bytes);
+    const double jobs = TERM(job) * (double)blocks_of(jobs_of(&a->y), caps->processors);
+    const double bytes =
+        (view_bytes(&a->x) + view_bytes(&a->res) + view_bytes(&a->y)) / (TERM(memory) * caps->memory_gbs);
+    return TERM(launch) + (jobs > bytes ? jobs : bytes);
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {

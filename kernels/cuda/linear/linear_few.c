@@ -5,7 +5,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/linear/linear_few_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(linear_few, term))
 
 enum {
     MOST = 16,              /* rows: two launches read W twice, the second time partly from the cache */
@@ -25,8 +28,9 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_linear_args *a = args;
     const double rows = (double)(a->m < FEW_TOKENS ? a->m : FEW_TOKENS);
-    const double bytes = few_bytes(a) * (0.93 + 0.07 * rows); /* products take their time, too */
-    return (a->m > FEW_TOKENS ? 2.0 : 1.0) * (1600.0 + 100.0 * rows + bytes / (0.86 * caps->memory_gbs));
+    const double bytes = few_bytes(a) * (TERM(base) + TERM(each) * rows); /* products take their time, too */
+    return (a->m > FEW_TOKENS ? 2.0 : 1.0) *
+           (TERM(launch) + TERM(row) * rows + bytes / (TERM(memory) * caps->memory_gbs));
 }
 
 /* Bytes for x, with `beside` of what else lies there. */

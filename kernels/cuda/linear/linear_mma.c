@@ -4,8 +4,11 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/linear/linear_join.h"
 #include "kernels/cuda/linear/linear_widen.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(linear_mma, term))
 
 extern const dvk_cuda_kernel dvk_linear_cuda_mma;
 
@@ -31,8 +34,7 @@ static int64_t resident_of(const linear_tile *t) {
 
 /* What tensor cores do with mma.sync, as parts of the best. */
 static double share_of_peak(const dvk_cuda_caps *caps, const linear_tile *t) {
-    const double part = caps->sm >= 100 && caps->sm < 120 ? 0.3 : caps->sm == 90 ? 0.45 : caps->sm < 80 ? 0.5 : 0.8;
-    return part * (t->m == 128 ? 1.0 : 0.6);
+    return TERM(tensor) * (t->m == 128 ? 1.0 : TERM(small));
 }
 
 static void set_choice(const dvk_linear_args *a, const dvk_cuda_caps *caps, const linear_tile *t, linear_choice *c) {
@@ -46,8 +48,8 @@ static void set_choice(const dvk_linear_args *a, const dvk_cuda_caps *caps, cons
     const double flops = 2.0 * t->m * t->n * DVK_LINEAR_MMA_K * (double)(dvk_many_ceil(c->steps, c->shares) + 8);
     const double work = (double)dvk_many_ceil(c->m_tiles * c->n_tiles * c->shares, at_once) * flops / per_tile;
     const double parts = 2.0 * (double)dvk_join_bytes(a, c->shares) / caps->memory_gbs;
-    const double memory = dvk_many_traffic(a) / (0.7 * caps->memory_gbs);
-    c->ns = 4000.0 + (work > memory ? work : memory) + (c->shares > 1 ? 3000.0 + parts : 0.0);
+    const double memory = dvk_many_traffic(a) / (TERM(memory) * caps->memory_gbs);
+    c->ns = TERM(launch) + (work > memory ? work : memory) + (c->shares > 1 ? TERM(join) + parts : 0.0);
 }
 
 static linear_choice choose(const dvk_linear_args *a, const dvk_cuda_caps *caps) {

@@ -1,7 +1,10 @@
 /* linear_simt.c - "linear" of many rows in f32, of every W and x: its shares of k, its launch. */
 #include "kernels/cuda/linear/linear_simt.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/linear/linear_join.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(linear_simt, term))
 
 extern const dvk_cuda_kernel dvk_linear_cuda_simt;
 
@@ -34,7 +37,7 @@ static double cost(const void *args, const dvk_cuda_caps *caps) {
     const double at_once = (double)caps->processors * RESIDENT;
     const double all = (double)tiles_of(a) * shares_of(a, caps);
     const double busy = all < at_once ? all / at_once : 1.0;
-    return 8000.0 + (double)tiles_of(a) * tile / (0.35 * caps->simt_tflops * 1e3 * busy);
+    return TERM(launch) + (double)tiles_of(a) * tile / (TERM(simt) * caps->simt_tflops * 1e3 * busy);
 }
 
 static size_t scratch_bytes(const void *args, const dvk_cuda_caps *caps) {

@@ -4,7 +4,10 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/linear/linear_few_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(linear_stream, term))
 
 enum {
     MOST = 2,         /* rows */
@@ -60,8 +63,8 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_linear_args *a = args;
-    const double share = a->k < SHORT ? 0.7 : 1.0; /* a unit takes its time, too */
-    return 2800.0 + few_bytes(a) / (share * caps->memory_gbs);
+    const double share = a->k < SHORT ? TERM(memory_short) : TERM(memory); /* a unit takes its time, too */
+    return TERM(launch) + few_bytes(a) / (share * caps->memory_gbs);
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {

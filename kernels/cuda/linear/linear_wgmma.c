@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/linear/linear_widen.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(linear_wgmma, term))
 
 extern const dvk_cuda_kernel dvk_linear_cuda_wgmma;
 
@@ -46,34 +49,39 @@ static int64_t clusters_at_once(const dvk_cuda_caps *caps, int32_t blocks) {
 /* The times below were measured on an H200. */
 
 /* A tile's results, once two warpgroups have summed them. */
-static double out_ns(const dvk_linear_args *a, double elements) {
-    return 600.0 + elements * (0.02 + (a->act != DVK_GATE_NONE ? 0.07 : 0.0) + (a->res.data != NULL ? 0.15 : 0.0));
+static double out_ns(const dvk_linear_args *a, const dvk_cuda_caps *caps, double elements) {
+    const double act = a->act != DVK_GATE_NONE ? TERM(element_act) : 0.0;
+    return TERM(out) + elements * (TERM(element) + act + (a->res.data != NULL ? TERM(element_res) : 0.0));
 }
 
 /* Sums that meet in shared memory and leave it by pairs. */
-static double few_out_ns(const dvk_linear_args *a, const linear_cut *c) {
+static double few_out_ns(const dvk_linear_args *a, const dvk_cuda_caps *caps, const linear_cut *c) {
     const double elements = (double)(least(a->m, c->bm) * (a->glu ? c->bn / 2 : c->bn));
-    return 2000.0 + (c->blocks > 1 ? 700.0 * c->blocks : 0.0) + 0.5 * elements / c->blocks;
+    return TERM(few_out) + (c->blocks > 1 ? TERM(few_block) * c->blocks : 0.0) +
+           TERM(few_element) * elements / c->blocks;
 }
 
-/* 64 of k: products, or some 90 bytes per ns of x and W out of the second level. */
+/* 64 of k: products, or x and W out of the second level. */
 static double step_ns(const dvk_cuda_caps *caps, const linear_cut *c) {
-    const double rate = caps->tensor_tflops * 1.03e3 / caps->processors;
+    const double rate = caps->tensor_tflops * (1e3 * TERM(tensor)) / caps->processors;
     const double bytes = (c->bm + c->bn) * 2.0 * DVK_LINEAR_K;
-    return most(2.0 * c->bm * c->bn * DVK_LINEAR_K / rate, bytes / (c->way == LINEAR_FEW ? 88.0 : 96.0));
+    return most(2.0 * c->bm * c->bn * DVK_LINEAR_K / rate,
+                bytes / (c->way == LINEAR_FEW ? TERM(read_few) : TERM(read_many)));
 }
 
 static double estimate(const dvk_linear_args *a, const dvk_cuda_caps *caps, const linear_cut *c) {
-    const double memory = dvk_many_traffic(a) / (0.93 * caps->memory_gbs) * (a->m <= 64 && c->bm > 64 ? 1.25 : 1.0);
+    const double memory =
+        dvk_many_traffic(a) / (TERM(memory) * caps->memory_gbs) * (a->m <= 64 && c->bm > 64 ? TERM(wide) : 1.0);
     const int64_t places = (int64_t)c->m_places * c->n_places;
     const double turns = (double)dvk_many_ceil(places, clusters_at_once(caps, c->blocks));
     const double sums = (double)dvk_many_ceil(steps_of(a), c->blocks) * step_ns(caps, c);
     if (c->way == LINEAR_FEW) {
-        return 2500.0 + most(turns * sums, memory) + turns * few_out_ns(a, c);
+        return TERM(launch) + most(turns * sums, memory) + turns * few_out_ns(a, caps, c);
     }
-    const double out = out_ns(a, (double)c->bm * c->bn / (a->glu ? 2.0 : 1.0));
-    const double work = c->way == LINEAR_MANY ? turns * (sums + out) : turns * most(sums, sums / 2.0 + out) + 1.6 * out;
-    return 2500.0 + most(work, memory);
+    const double out = out_ns(a, caps, (double)c->bm * c->bn / (a->glu ? 2.0 : 1.0));
+    const double work =
+        c->way == LINEAR_MANY ? turns * (sums + out) : turns * most(sums, sums / 2.0 + out) + TERM(last) * out;
+    return TERM(launch) + most(work, memory);
 }
 
 static void consider(const dvk_linear_args *a, const dvk_cuda_caps *caps, linear_cut c, linear_cut *best) {

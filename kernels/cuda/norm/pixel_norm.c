@@ -3,8 +3,11 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/pixels/elem_host.h"
 #include "kernels/lm.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(pixel_norm, term))
 
 extern const dvk_cuda_kernel dvk_row_norm_cuda_pixels;
 
@@ -20,7 +23,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_row_norm_args *a = args;
-    return 1500.0 + 4.0 * (double)(a->m * a->dim) / (0.85 * caps->memory_gbs);
+    return TERM(launch) + 4.0 * (double)(a->m * a->dim) / (TERM(memory) * caps->memory_gbs);
 }
 
 static dvk_elem_view view_of(const dvk_rows *r) {

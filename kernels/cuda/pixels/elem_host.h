@@ -2,6 +2,7 @@
 #ifndef DVK_CUDA_ELEM_HOST_H
 #define DVK_CUDA_ELEM_HOST_H
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/pixels/elem.h"
 #include "kernels/dtype.h"
@@ -80,7 +81,8 @@ static inline double dvk_elem_bytes(const dvk_view *v) {
 
 /* A launch and its share of the memory's rate that these kernels reach. */
 static inline double dvk_elem_cost(double bytes, const dvk_cuda_caps *caps) {
-    return 2000.0 + bytes / (0.85 * caps->memory_gbs);
+    return dvk_cuda_cost(caps, DVK_COST(elem, launch)) +
+           bytes / (dvk_cuda_cost(caps, DVK_COST(elem, memory)) * caps->memory_gbs);
 }
 
 /* Blocks for so many threads' worth of work; each block loops where there are more than the device holds at a time. */

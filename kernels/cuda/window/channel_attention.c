@@ -4,7 +4,10 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/pixels/elem_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(channel_attention, term))
 
 extern const dvk_cuda_kernel dvk_channel_attention_cuda_heads;
 extern const dvk_cuda_kernel dvk_channel_attention_cuda_mma;
@@ -66,13 +69,13 @@ static double bytes_of(const dvk_channel_attention_args *a) {
 }
 
 static double mma_cost(const void *args, const dvk_cuda_caps *caps) {
-    return 4000.0 + dvk_elem_cost(bytes_of(args), caps);
+    return TERM(launch) + dvk_elem_cost(bytes_of(args), caps);
 }
 
 static double simt_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_channel_attention_args *a = args;
     const double products = 4.0 * (double)dvk_elem_count(&a->q) * (double)pitch_of(a);
-    return 4000.0 + dvk_elem_cost(bytes_of(a), caps) + products / (0.1e3 * caps->simt_tflops);
+    return TERM(launch) + dvk_elem_cost(bytes_of(a), caps) + products / (1e3 * TERM(simt) * caps->simt_tflops);
 }
 
 static size_t scratch_of(const dvk_channel_attention_args *a, int64_t width) {
@@ -185,7 +188,7 @@ static int heads_supports(const void *args, const dvk_cuda_caps *caps) {
 }
 
 static double heads_cost(const void *args, const dvk_cuda_caps *caps) {
-    return 3500.0 + dvk_elem_cost(bytes_of(args), caps);
+    return TERM(launch_heads) + dvk_elem_cost(bytes_of(args), caps);
 }
 
 static size_t heads_scratch_bytes(const void *args, const dvk_cuda_caps *caps) {

@@ -1,7 +1,10 @@
 /* channel_window.c - "channel_attention" in windows of at most 64 pixels, heads of 16 channels, in one launch. */
 #include "kernels/cuda/window/channel_window.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/pixels/elem_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(channel_window, term))
 
 extern const dvk_cuda_kernel dvk_channel_attention_cuda_window;
 
@@ -29,7 +32,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_channel_attention_args *a = args;
-    return 1000.0 + dvk_elem_cost(4.0 * dvk_elem_bytes(&a->q), caps);
+    return TERM(launch) + dvk_elem_cost(4.0 * dvk_elem_bytes(&a->q), caps);
 }
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {

@@ -1,8 +1,11 @@
 /* dictionary.c - the ops of kernels/dictionary.h on CUDA. */
 #include "kernels/cuda/window/dictionary.h"
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/pixels/elem_host.h"
 #include "kernels/dictionary.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(dictionary, term))
 
 enum { BLOCK = DVK_DICTIONARY_BLOCK, WARPS = BLOCK / 32, SCRATCH_ALIGN = 256 };
 
@@ -85,7 +88,7 @@ static int mix_supports(const void *args, const dvk_cuda_caps *caps) {
 }
 
 static double product_cost(double products, const dvk_cuda_caps *caps) {
-    return 4000.0 + 2.0 * products / (0.2e3 * caps->simt_tflops);
+    return TERM(launch) + 2.0 * products / (1e3 * TERM(simt) * caps->simt_tflops);
 }
 
 static double mix_cost(const void *args, const dvk_cuda_caps *caps) {
@@ -124,7 +127,7 @@ static int order_supports(const void *args, const dvk_cuda_caps *caps) {
 
 static double order_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_order_args *a = args;
-    return 8000.0 + dvk_elem_cost(dvk_elem_bytes(&a->s) + 4.0 * dvk_elem_bytes(&a->y), caps);
+    return TERM(order) + dvk_elem_cost(dvk_elem_bytes(&a->s) + 4.0 * dvk_elem_bytes(&a->y), caps);
 }
 
 static size_t order_scratch(const void *args, const dvk_cuda_caps *caps) {
@@ -218,7 +221,7 @@ static int refine_supports(const void *args, const dvk_cuda_caps *caps) {
 
 static double refine_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_refine_args *a = args;
-    return 8000.0 + product_cost((double)(a->s.n * pixels(&a->s)) * (double)a->y.c * (double)a->s.c, caps);
+    return TERM(refine) + product_cost((double)(a->s.n * pixels(&a->s)) * (double)a->y.c * (double)a->s.c, caps);
 }
 
 static size_t refine_scratch(const void *args, const dvk_cuda_caps *caps) {

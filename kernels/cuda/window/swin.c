@@ -3,9 +3,12 @@
 
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
 #include "kernels/cuda/window/swin_pack.h"
 #include "kernels/swin.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(swin, term))
 
 extern const dvk_cuda_kernel dvk_norm_mlp_cuda_f16;
 extern const dvk_cuda_kernel dvk_norm_mlp_cuda_bf16;
@@ -204,27 +207,27 @@ static int warps_supports(const dvk_norm_window_args *a, const dvk_cuda_caps *ca
 
 /* ---- cost and launch ---- */
 
-/* Constants are of an H200: what a launch takes before and behind its turns, and a turn. */
+/* What a launch takes before and behind its turns, and a turn. */
 static double cost_of(const dvk_view *x, double turn, const dvk_cuda_caps *caps) {
-    return 9000.0 + turn * (double)blocks_of(turns_of(x), caps->processors);
+    return TERM(launch) + turn * (double)blocks_of(turns_of(x), caps->processors);
 }
 
 static double mlp_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_norm_mlp_args *a = args;
-    const double each = padded(a->x.c) == 64 ? 900.0 : padded(a->x.c) == 192 ? 2100.0 : 2600.0;
-    return cost_of(&a->x, 2500.0 + each * mlp_plan(a).stages, caps);
+    const double each = padded(a->x.c) == 64 ? TERM(mlp_64) : padded(a->x.c) == 192 ? TERM(mlp_192) : TERM(mlp);
+    return cost_of(&a->x, TERM(turn) + each * mlp_plan(a).stages, caps);
 }
 
 static double window_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_norm_window_args *a = args;
-    const double each = padded(a->x.c) == 64 ? 1750.0 : 2700.0;
-    return cost_of(&a->x, 2500.0 + each * (double)a->heads, caps);
+    const double each = padded(a->x.c) == 64 ? TERM(window_64) : TERM(window);
+    return cost_of(&a->x, TERM(turn) + each * (double)a->heads, caps);
 }
 
 /* Warps share a multiprocessor, whose instructions are what a window costs. */
 static double warps_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_norm_window_args *a = args;
-    return 9800.0 + 2100.0 * (double)blocks_of(tiles_of(&a->x), caps->processors);
+    return TERM(warps_launch) + TERM(warps) * (double)blocks_of(tiles_of(&a->x), caps->processors);
 }
 
 static dvk_swin_params params_of(const dvk_view *x, const dvk_view *y, const dvk_view *res, const dvk_swin_norm *norm,

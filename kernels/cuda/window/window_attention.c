@@ -5,8 +5,11 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/pixels/elem_host.h"
+
+#define TERM(term) dvk_cuda_cost(caps, DVK_COST(window_attention, term))
 
 extern const dvk_cuda_kernel dvk_window_attention_cuda_mma;
 extern const dvk_cuda_kernel dvk_window_attention_cuda_simt;
@@ -15,11 +18,13 @@ typedef struct kind { /* what window_attention.cu was built for */
     int32_t dim;      /* channels in registers */
     int32_t warps;    /* of a block */
     int32_t blocks;   /* of a multiprocessor */
-    double of_tensor; /* measured on Hopper: share of the tensor cores' rate */
+    int32_t share;    /* term: of the tensor cores' rate */
 } kind;
 
-static const kind kinds[] = {{16, 8, 2, 0.06}, {32, 8, 2, 0.17}, {48, 8, 2, 0.21},
-                             {64, 8, 2, 0.19}, {80, 8, 1, 0.21}, {128, 8, 1, 0.25}};
+#define KIND(dim, warps, blocks)                                                                                       \
+    { dim, warps, blocks, DVK_COST(window_attention, dim_##dim) }
+static const kind kinds[] = {KIND(16, 8, 2), KIND(32, 8, 2), KIND(48, 8, 2),
+                             KIND(64, 8, 2), KIND(80, 8, 1), KIND(128, 8, 1)};
 
 typedef struct shape {
     kind k;
@@ -99,16 +104,15 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
            a->heads <= 1024 && shape_of(a, caps).shared <= caps->shared_bytes;
 }
 
-/* mma.sync reaches about 0.62 of the tensor cores' rate on Hopper, all of it elsewhere. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_window_attention_args *a = args;
     const shape s = shape_of(a, caps);
-    const double share = s.k.of_tensor / (caps->sm >= 90 && caps->sm < 120 ? 1.0 : 0.62);
+    const double share = dvk_cuda_cost(caps, s.k.share) / TERM(reached);
     const double places = (double)caps->processors * s.k.blocks;
     const double block = 4.0 * s.k.warps * DVK_WINDOW_ROWS * s.steps * DVK_WINDOW_KEYS * s.k.dim /
                          (1e3 * share * caps->tensor_tflops / places);
     const double count = ceil((double)windows_of(a) / s.units) * (double)a->heads * s.blocks;
-    return 4000.0 + (block + 1500.0) * ceil(count / places);
+    return TERM(launch) + (block + TERM(block)) * ceil(count / places);
 }
 
 static dvk_window_view view_of(const dvk_view *v) {
@@ -204,7 +208,8 @@ static int simt_supports(const void *args, const dvk_cuda_caps *caps) {
 static double simt_cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_window_attention_args *a = args;
     const double tokens = (double)(windows_of(a) * a->heads) * (double)simt_blocks(a) * DVK_WINDOW_SIMT_THREADS;
-    return 4000.0 + 4.0 * tokens * (double)a->kh * a->kw * DVK_WINDOW_SIMT_SHARE / (0.3e3 * caps->simt_tflops);
+    return TERM(simt_launch) +
+           4.0 * tokens * (double)a->kh * a->kw * DVK_WINDOW_SIMT_SHARE / (1e3 * TERM(simt) * caps->simt_tflops);
 }
 
 static int simt_enqueue(const void *args, void *scratch, dvk_queue *q) {
