@@ -3,17 +3,27 @@
  * here. */
 #include <string.h>
 
-#include "core/api/api_priv.h"
-#include "core/host/context.h"
-#include "core/base/error.h"
 #include "core/api/extension.h"
-#include "core/host/job.h"
+#include "core/base/error.h"
+#include "core/base/mem.h"
+#include "core/base/sized.h"
+#include "core/base/text.h"
 #include "core/calls/oneshot.h"
+#include "core/calls/sequence.h"
+#include "core/dialogue/dialogue.h"
+#include "core/host/buffer.h"
+#include "core/host/context.h"
+#include "core/host/job.h"
+#include "core/host/model.h"
 
 #define TEXT_OF(x)      #x
 #define DOTTED(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 
-davy_result dv_api_is_null(const char *what) {
+/* Full-size copies: every struct of 1.0 has its 1.0 size as the least. */
+#define TAKE(type, in, out)  dv_sized_in((in), sizeof(type), sizeof(type), #type, (out))
+#define CHECK_OUT(type, out) dv_sized_check((out), sizeof(type), #type)
+
+static davy_result is_null(const char *what) {
     return dv_fail(DAVY_E_INVALID, "%s is NULL", what);
 }
 
@@ -21,7 +31,8 @@ static bool is_misuse(davy_result r) {
     return r == DAVY_E_INVALID || r == DAVY_E_STRUCT || r == DAVY_E_STATE || r == DAVY_E_OPTION || r == DAVY_E_FORKED;
 }
 
-davy_result dv_api_done(const davy_context *ctx, const char *function, davy_result r) {
+/* Every entry that has a context ends here: the host's log hears about failures. */
+static davy_result done(const davy_context *ctx, const char *function, davy_result r) {
     if (r >= 0 || ctx == NULL) {
         return r;
     }
@@ -73,7 +84,7 @@ static davy_result take_device_desc(const davy_context_desc *desc, davy_context_
 
 static davy_result DAVY_CALL api_device_count(const davy_context_desc *desc, int32_t *out) {
     davy_context_desc d;
-    const davy_result r = out == NULL ? dv_api_is_null("out") : take_device_desc(desc, &d);
+    const davy_result r = out == NULL ? is_null("out") : take_device_desc(desc, &d);
     if (r == DAVY_OK) {
         *out = dv_device_count(d.library_dir);
     }
@@ -96,7 +107,7 @@ static davy_result DAVY_CALL api_device_info(const davy_context_desc *desc, int3
 
 static davy_result DAVY_CALL api_context_create(const davy_context_desc *desc, davy_context **out) {
     davy_context_desc d;
-    const davy_result r = out == NULL ? dv_api_is_null("out") : TAKE(davy_context_desc, desc, &d);
+    const davy_result r = out == NULL ? is_null("out") : TAKE(davy_context_desc, desc, &d);
     return r < 0 ? r : dv_context_create(&d, out);
 }
 
@@ -112,7 +123,7 @@ static davy_result DAVY_CALL api_context_memory(davy_context *ctx, davy_memory_i
         dv_context_memory(ctx, &info);
         dv_sized_out(out, &info, sizeof info);
     }
-    return dv_api_done(ctx, "context_memory", r);
+    return done(ctx, "context_memory", r);
 }
 
 static davy_result DAVY_CALL api_context_budget(davy_context *ctx, uint64_t device_bytes, uint64_t host_bytes) {
@@ -120,7 +131,7 @@ static davy_result DAVY_CALL api_context_budget(davy_context *ctx, uint64_t devi
     if (r == DAVY_OK) {
         dv_context_set_budget(ctx, device_bytes, host_bytes);
     }
-    return dv_api_done(ctx, "context_budget", r);
+    return done(ctx, "context_budget", r);
 }
 
 static davy_result DAVY_CALL api_context_trim(davy_context *ctx, uint64_t keep_device_bytes, uint64_t keep_host_bytes) {
@@ -129,20 +140,20 @@ static davy_result DAVY_CALL api_context_trim(davy_context *ctx, uint64_t keep_d
     if (r == DAVY_OK) {
         dv_context_trim(ctx, &keep, NULL);
     }
-    return dv_api_done(ctx, "context_trim", r);
+    return done(ctx, "context_trim", r);
 }
 
 /* ---- model ---- */
 
-davy_result dv_api_check_model(const davy_model *m) {
-    return m == NULL ? dv_api_is_null("model") : dv_context_check(dv_model_context(m));
+static davy_result check_model(const davy_model *m) {
+    return m == NULL ? is_null("model") : dv_context_check(dv_model_context(m));
 }
 
 static const davy_context *context_of(const davy_model *m) {
     return m != NULL ? dv_model_context(m) : NULL;
 }
 
-davy_result dv_api_take_run(const davy_run *run, davy_run *out) {
+static davy_result take_run(const davy_run *run, davy_run *out) {
     if (run == NULL) {
         *out = (davy_run){.struct_size = sizeof *out};
         return DAVY_OK;
@@ -153,9 +164,9 @@ davy_result dv_api_take_run(const davy_run *run, davy_run *out) {
 static davy_result DAVY_CALL api_model_open(davy_context *ctx, const davy_model_desc *desc, davy_model **out) {
     davy_model_desc d;
     davy_result r = dv_context_check(ctx);
-    r = r < 0 ? r : out == NULL ? dv_api_is_null("out") : TAKE(davy_model_desc, desc, &d);
+    r = r < 0 ? r : out == NULL ? is_null("out") : TAKE(davy_model_desc, desc, &d);
     r = r < 0 ? r : dv_model_open(ctx, &d, out);
-    return dv_api_done(ctx, "model_open", r);
+    return done(ctx, "model_open", r);
 }
 
 static void DAVY_CALL api_model_release(davy_model *model) {
@@ -163,29 +174,29 @@ static void DAVY_CALL api_model_release(davy_model *model) {
 }
 
 static davy_result DAVY_CALL api_model_info(davy_model *model, davy_model_info *out) {
-    davy_result r = dv_api_check_model(model);
+    davy_result r = check_model(model);
     r = r < 0 ? r : CHECK_OUT(davy_model_info, out);
     if (r == DAVY_OK) {
         dv_sized_out(out, dv_model_facts(model), sizeof *out);
     }
-    return dv_api_done(context_of(model), "model_info", r);
+    return done(context_of(model), "model_info", r);
 }
 
 static davy_result DAVY_CALL api_model_load(davy_model *model, const davy_run *run, davy_job **job) {
     davy_run full;
-    davy_result r = dv_api_check_model(model);
-    r = r < 0 ? r : dv_api_take_run(run, &full);
+    davy_result r = check_model(model);
+    r = r < 0 ? r : take_run(run, &full);
     r = r < 0 ? r : dv_oneshot_load(model, &full, job);
-    return dv_api_done(context_of(model), "model_load", r);
+    return done(context_of(model), "model_load", r);
 }
 
 static davy_result DAVY_CALL api_model_unload(davy_model *model, uint32_t flags) {
-    davy_result r = dv_api_check_model(model);
+    davy_result r = check_model(model);
     if (r == DAVY_OK && flags != 0) {
         r = dv_fail(DAVY_E_INVALID, "model_unload: flags is 0x%x, expected 0", (unsigned)flags);
     }
     r = r < 0 ? r : dv_model_unload(model);
-    return dv_api_done(context_of(model), "model_unload", r);
+    return done(context_of(model), "model_unload", r);
 }
 
 /* ---- plan and one-shot work ---- */
@@ -195,16 +206,16 @@ static davy_result DAVY_CALL api_plan_query(davy_model *model, const davy_query 
     davy_tensor in;
     davy_run run;
     davy_plan_info info;
-    davy_result r = dv_api_check_model(model);
+    davy_result r = check_model(model);
     r = r < 0 ? r : CHECK_OUT(davy_plan_info, out);
     r = r < 0 ? r : TAKE(davy_query, query, &q);
     r = r < 0 ? r : TAKE(davy_tensor, q.input, &in);
-    r = r < 0 ? r : dv_api_take_run(q.run, &run);
+    r = r < 0 ? r : take_run(q.run, &run);
     r = r < 0 ? r : dv_oneshot_plan(model, q.op, &in, &run, &info);
     if (r == DAVY_OK) {
         dv_sized_out(out, &info, sizeof info);
     }
-    return dv_api_done(context_of(model), "plan_query", r);
+    return done(context_of(model), "plan_query", r);
 }
 
 typedef struct oneshot_args {
@@ -221,15 +232,15 @@ static davy_result oneshot(const oneshot_args *a) {
     davy_tensor in;
     davy_tensor out;
     davy_run run;
-    davy_result r = dv_api_check_model(a->model);
+    davy_result r = check_model(a->model);
     r = r < 0 ? r : TAKE(davy_tensor, a->in, &in);
     r = r < 0 ? r : TAKE(davy_tensor, a->out, &out);
-    r = r < 0 ? r : dv_api_take_run(a->run, &run);
+    r = r < 0 ? r : take_run(a->run, &run);
     r = r < 0 ? r : dv_oneshot(a->model, a->op, &in, &out, &run, a->job);
     if (r == DAVY_OK) {
         dv_sized_out(a->out, &out, sizeof out);
     }
-    return dv_api_done(context_of(a->model), a->name, r);
+    return done(context_of(a->model), a->name, r);
 }
 
 static davy_result DAVY_CALL api_vae_encode(davy_model *model, const davy_tensor *pixels, davy_tensor *latent,
@@ -248,6 +259,299 @@ static davy_result DAVY_CALL api_upscale(davy_model *model, const davy_tensor *i
                                          const davy_run *run, davy_job **job) {
     const oneshot_args a = {model, DAVY_OP_UPSCALE, "upscale", in, out, run, job};
     return oneshot(&a);
+}
+
+/* ---- text ---- */
+
+static davy_result DAVY_CALL api_text_get(davy_text *text, const char **utf8, uint64_t *bytes) {
+    if (text == NULL || utf8 == NULL) {
+        return is_null(text == NULL ? "text" : "utf8");
+    }
+    *utf8 = dv_text_utf8(text);
+    if (bytes != NULL) {
+        *bytes = strlen(*utf8);
+    }
+    return DAVY_OK;
+}
+
+static void DAVY_CALL api_text_release(davy_text *text) {
+    dv_text_release(text);
+}
+
+/* ---- jobs ---- */
+
+static davy_result check_job(const davy_job *job) {
+    return job == NULL ? is_null("job") : dv_context_check(dv_job_context(job));
+}
+
+static davy_result DAVY_CALL api_job_wait(davy_job *job, uint64_t timeout_ns) {
+    const davy_result r = check_job(job);
+    return r < 0 ? r : dv_job_wait(job, timeout_ns);
+}
+
+static davy_result DAVY_CALL api_job_info(davy_job *job, davy_job_info *out) {
+    davy_job_info info;
+    davy_result r = check_job(job);
+    r = r < 0 ? r : CHECK_OUT(davy_job_info, out);
+    if (r == DAVY_OK) {
+        dv_job_info(job, &info);
+        dv_sized_out(out, &info, sizeof info);
+    }
+    return r;
+}
+
+static davy_result DAVY_CALL api_job_cancel(davy_job *job) {
+    const davy_result r = check_job(job);
+    if (r == DAVY_OK) {
+        dv_job_cancel(job);
+    }
+    return r;
+}
+
+static davy_result DAVY_CALL api_job_error(davy_job *job, davy_error_info *out) {
+    davy_error_info info;
+    davy_result r = check_job(job);
+    r = r < 0 ? r : CHECK_OUT(davy_error_info, out);
+    r = r < 0 ? r : dv_job_error(job, &info);
+    if (r == DAVY_OK) {
+        dv_sized_out(out, &info, sizeof info);
+    }
+    return r;
+}
+
+static void DAVY_CALL api_job_release(davy_job *job) {
+    dv_job_release(job);
+}
+
+/* ---- buffers ---- */
+
+static davy_result DAVY_CALL api_buffer_alloc(davy_context *ctx, davy_memory memory, uint64_t bytes,
+                                              davy_buffer **out) {
+    davy_result r = dv_context_check(ctx);
+    r = r < 0 ? r : out == NULL ? is_null("out") : dv_buffer_alloc(ctx, memory, bytes, out);
+    return done(ctx, "buffer_alloc", r);
+}
+
+static davy_result DAVY_CALL api_buffer_tensor(davy_buffer *buffer, davy_tensor *out) {
+    davy_result r = buffer == NULL ? is_null("buffer") : dv_context_check(dv_buffer_context(buffer));
+    r = r < 0 ? r : CHECK_OUT(davy_tensor, out);
+    if (r == DAVY_OK) {
+        dv_sized_out(out, dv_buffer_tensor(buffer), sizeof *out);
+    }
+    return r;
+}
+
+static void DAVY_CALL api_buffer_release(davy_buffer *buffer) {
+    dv_buffer_release(buffer);
+}
+
+/* ---- captions and dialogues ---- */
+
+static davy_result check_dialogue(const davy_dialogue *d) {
+    return d == NULL ? is_null("dialogue") : dv_context_check(dv_dialogue_context(d));
+}
+
+static davy_result dialogue_done(const davy_dialogue *d, const char *function, davy_result r) {
+    return done(d != NULL ? dv_dialogue_context(d) : NULL, function, r);
+}
+
+/* *p: out, or NULL where there are none. */
+static davy_result take_params(const davy_caption_params *params, davy_caption_params *out,
+                               const davy_caption_params **p) {
+    *p = params != NULL ? out : NULL;
+    return params != NULL ? TAKE(davy_caption_params, params, out) : DAVY_OK;
+}
+
+static davy_result take_images(uint32_t n, const davy_tensor *const *images, davy_tensor **out) {
+    davy_result r = images != NULL ? DAVY_OK : is_null("images");
+    *out = r == DAVY_OK ? dv_calloc(n > 0 ? n : 1, sizeof **out) : NULL;
+    if (r == DAVY_OK && *out == NULL) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "caption: out of memory");
+    }
+    for (uint32_t i = 0; r == DAVY_OK && i < n; i++) {
+        r = TAKE(davy_tensor, images[i], &(*out)[i]);
+    }
+    return r;
+}
+
+static davy_result DAVY_CALL api_caption(davy_model *model, uint32_t n, const davy_tensor *const *images,
+                                         const davy_caption_params *params, const davy_run *run, davy_job **job,
+                                         davy_text **out) {
+    davy_caption_params full;
+    const davy_caption_params *p = NULL;
+    davy_tensor *tensors = NULL;
+    davy_run how;
+    davy_result r = check_model(model);
+    r = r < 0 ? r : out == NULL ? is_null("out") : take_params(params, &full, &p);
+    r = r < 0 ? r : take_run(run, &how);
+    r = r < 0 ? r : take_images(n, images, &tensors);
+    r = r < 0 ? r : dv_caption(model, n, tensors, p, &how, job, out);
+    dv_free(tensors);
+    return done(context_of(model), "caption", r);
+}
+
+static davy_result DAVY_CALL api_dialogue_open(davy_model *model, const davy_caption_params *params,
+                                               davy_dialogue **out) {
+    davy_caption_params full;
+    const davy_caption_params *p = NULL;
+    davy_result r = check_model(model);
+    r = r < 0 ? r : out == NULL ? is_null("out") : take_params(params, &full, &p);
+    r = r < 0 ? r : dv_dialogue_open(model, p, out);
+    return done(context_of(model), "dialogue_open", r);
+}
+
+static davy_result DAVY_CALL api_dialogue_add_image(davy_dialogue *dialogue, const davy_tensor *image) {
+    davy_tensor full;
+    davy_result r = check_dialogue(dialogue);
+    r = r < 0 ? r : TAKE(davy_tensor, image, &full);
+    r = r < 0 ? r : dv_dialogue_image(dialogue, &full);
+    return dialogue_done(dialogue, "dialogue_add_image", r);
+}
+
+static davy_result DAVY_CALL api_dialogue_add_text(davy_dialogue *dialogue, davy_role role, const char *utf8) {
+    davy_result r = check_dialogue(dialogue);
+    r = r < 0 ? r : dv_dialogue_text(dialogue, role, utf8);
+    return dialogue_done(dialogue, "dialogue_add_text", r);
+}
+
+static davy_result DAVY_CALL api_dialogue_generate(davy_dialogue *dialogue, const davy_caption_params *params,
+                                                   const davy_run *run, davy_job **job) {
+    davy_caption_params full;
+    const davy_caption_params *p = NULL;
+    davy_run how;
+    davy_result r = check_dialogue(dialogue);
+    r = r < 0 ? r : take_params(params, &full, &p);
+    r = r < 0 ? r : take_run(run, &how);
+    r = r < 0 ? r : dv_dialogue_generate(dialogue, p, &how, job);
+    return dialogue_done(dialogue, "dialogue_generate", r);
+}
+
+static davy_result DAVY_CALL api_dialogue_read(davy_dialogue *dialogue, davy_token_event *out, uint64_t timeout_ns) {
+    davy_token_event event;
+    davy_result r = check_dialogue(dialogue);
+    r = r < 0 ? r : CHECK_OUT(davy_token_event, out);
+    r = r < 0 ? r : dv_dialogue_read(dialogue, &event, timeout_ns);
+    if (r == DAVY_OK) {
+        dv_sized_out(out, &event, sizeof event);
+    }
+    return dialogue_done(dialogue, "dialogue_read", r);
+}
+
+static davy_result DAVY_CALL api_dialogue_text(davy_dialogue *dialogue, davy_text **out) {
+    davy_result r = check_dialogue(dialogue);
+    r = r < 0 ? r : out == NULL ? is_null("out") : dv_dialogue_answer(dialogue, out);
+    return dialogue_done(dialogue, "dialogue_text", r);
+}
+
+static davy_result DAVY_CALL api_dialogue_rewind(davy_dialogue *dialogue, int32_t keep_turns) {
+    davy_result r = check_dialogue(dialogue);
+    r = r < 0 ? r : dv_dialogue_rewind(dialogue, keep_turns);
+    return dialogue_done(dialogue, "dialogue_rewind", r);
+}
+
+static davy_result DAVY_CALL api_dialogue_info(davy_dialogue *dialogue, davy_dialogue_info *out) {
+    davy_dialogue_info info;
+    davy_result r = check_dialogue(dialogue);
+    r = r < 0 ? r : CHECK_OUT(davy_dialogue_info, out);
+    r = r < 0 ? r : dv_dialogue_info(dialogue, &info);
+    if (r == DAVY_OK) {
+        dv_sized_out(out, &info, sizeof info);
+    }
+    return dialogue_done(dialogue, "dialogue_info", r);
+}
+
+static void DAVY_CALL api_dialogue_release(davy_dialogue *dialogue) {
+    dv_dialogue_release(dialogue);
+}
+
+static davy_result DAVY_CALL api_caption_info(davy_text *text, davy_dialogue_info *out) {
+    davy_result r = text != NULL ? DAVY_OK : is_null("text");
+    r = r < 0 ? r : CHECK_OUT(davy_dialogue_info, out);
+    if (r == DAVY_OK && dv_text_info(text) == NULL) {
+        r = dv_fail(DAVY_E_UNSUPPORTED, "text: not of a caption");
+    }
+    if (r == DAVY_OK) {
+        dv_sized_out(out, dv_text_info(text), sizeof *out);
+    }
+    return done(NULL, "caption_info", r);
+}
+
+/* ---- sequences ---- */
+
+static davy_result check_sequence(const davy_sequence *s) {
+    return s == NULL ? is_null("sequence") : dv_context_check(dv_sequence_context(s));
+}
+
+static davy_result sequence_done(const davy_sequence *s, const char *function, davy_result r) {
+    return done(s != NULL ? dv_sequence_context(s) : NULL, function, r);
+}
+
+static davy_result DAVY_CALL api_sequence_open(davy_model *model, const davy_sequence_desc *desc, davy_sequence **out) {
+    davy_sequence_desc d;
+    davy_tensor input;
+    davy_tensor output;
+    davy_run run;
+    davy_result r = check_model(model);
+    r = r < 0 ? r : out == NULL ? is_null("out") : TAKE(davy_sequence_desc, desc, &d);
+    if (r == DAVY_OK && d.flags != 0) {
+        r = dv_fail(DAVY_E_INVALID, "sequence_desc: flags is 0x%x, expected 0", (unsigned)d.flags);
+    }
+    r = r < 0 ? r : TAKE(davy_tensor, d.input, &input);
+    r = r < 0 || d.output == NULL ? r : TAKE(davy_tensor, d.output, &output);
+    r = r < 0 ? r : take_run(d.run, &run);
+    if (r == DAVY_OK) {
+        const dv_sequence_desc full = {.op = d.op,
+                                       .input = &input,
+                                       .output = d.output != NULL ? &output : NULL,
+                                       .run = &run,
+                                       .max_in_flight = d.max_in_flight};
+        r = dv_sequence_open(model, &full, out);
+    }
+    return done(context_of(model), "sequence_open", r);
+}
+
+static davy_result DAVY_CALL api_sequence_push(davy_sequence *sequence, const davy_tensor *in, uint64_t timeout_ns) {
+    davy_tensor full;
+    davy_result r = check_sequence(sequence);
+    r = r < 0 ? r : TAKE(davy_tensor, in, &full);
+    r = r < 0 ? r : dv_sequence_push(sequence, &full, timeout_ns);
+    return sequence_done(sequence, "sequence_push", r);
+}
+
+static davy_result DAVY_CALL api_sequence_pull(davy_sequence *sequence, davy_tensor *out, uint64_t timeout_ns) {
+    davy_tensor full;
+    davy_result r = check_sequence(sequence);
+    r = r < 0 ? r : TAKE(davy_tensor, out, &full);
+    r = r < 0 ? r : dv_sequence_pull(sequence, &full, timeout_ns);
+    if (r == DAVY_OK) {
+        dv_sized_out(out, &full, sizeof full);
+    }
+    return sequence_done(sequence, "sequence_pull", r);
+}
+
+static davy_result DAVY_CALL api_sequence_finish(davy_sequence *sequence) {
+    const davy_result r = check_sequence(sequence);
+    return sequence_done(sequence, "sequence_finish", r < 0 ? r : dv_sequence_finish(sequence));
+}
+
+static davy_result DAVY_CALL api_sequence_reset(davy_sequence *sequence) {
+    const davy_result r = check_sequence(sequence);
+    return sequence_done(sequence, "sequence_reset", r < 0 ? r : dv_sequence_reset(sequence));
+}
+
+static davy_result DAVY_CALL api_sequence_info(davy_sequence *sequence, davy_sequence_info *out) {
+    davy_sequence_info info;
+    davy_result r = check_sequence(sequence);
+    r = r < 0 ? r : CHECK_OUT(davy_sequence_info, out);
+    if (r == DAVY_OK) {
+        dv_sequence_info(sequence, &info);
+        dv_sized_out(out, &info, sizeof info);
+    }
+    return sequence_done(sequence, "sequence_info", r);
+}
+
+static void DAVY_CALL api_sequence_release(davy_sequence *sequence) {
+    dv_sequence_release(sequence);
 }
 
 /* ---- exports ---- */
@@ -275,34 +579,34 @@ static const davy_api table = {
     .vae_encode = api_vae_encode,
     .vae_decode = api_vae_decode,
     .upscale = api_upscale,
-    .text_get = dv_api_text_get,
-    .text_release = dv_api_text_release,
-    .job_wait = dv_api_job_wait,
-    .job_info = dv_api_job_info,
-    .job_cancel = dv_api_job_cancel,
-    .job_error = dv_api_job_error,
-    .job_release = dv_api_job_release,
-    .buffer_alloc = dv_api_buffer_alloc,
-    .buffer_tensor = dv_api_buffer_tensor,
-    .buffer_release = dv_api_buffer_release,
-    .caption = dv_api_caption,
-    .dialogue_open = dv_api_dialogue_open,
-    .dialogue_add_image = dv_api_dialogue_add_image,
-    .dialogue_add_text = dv_api_dialogue_add_text,
-    .dialogue_generate = dv_api_dialogue_generate,
-    .dialogue_read = dv_api_dialogue_read,
-    .dialogue_text = dv_api_dialogue_text,
-    .dialogue_rewind = dv_api_dialogue_rewind,
-    .dialogue_info = dv_api_dialogue_info,
-    .dialogue_release = dv_api_dialogue_release,
-    .sequence_open = dv_api_sequence_open,
-    .sequence_push = dv_api_sequence_push,
-    .sequence_pull = dv_api_sequence_pull,
-    .sequence_finish = dv_api_sequence_finish,
-    .sequence_reset = dv_api_sequence_reset,
-    .sequence_info = dv_api_sequence_info,
-    .sequence_release = dv_api_sequence_release,
-    .caption_info = dv_api_caption_info,
+    .text_get = api_text_get,
+    .text_release = api_text_release,
+    .job_wait = api_job_wait,
+    .job_info = api_job_info,
+    .job_cancel = api_job_cancel,
+    .job_error = api_job_error,
+    .job_release = api_job_release,
+    .buffer_alloc = api_buffer_alloc,
+    .buffer_tensor = api_buffer_tensor,
+    .buffer_release = api_buffer_release,
+    .caption = api_caption,
+    .dialogue_open = api_dialogue_open,
+    .dialogue_add_image = api_dialogue_add_image,
+    .dialogue_add_text = api_dialogue_add_text,
+    .dialogue_generate = api_dialogue_generate,
+    .dialogue_read = api_dialogue_read,
+    .dialogue_text = api_dialogue_text,
+    .dialogue_rewind = api_dialogue_rewind,
+    .dialogue_info = api_dialogue_info,
+    .dialogue_release = api_dialogue_release,
+    .sequence_open = api_sequence_open,
+    .sequence_push = api_sequence_push,
+    .sequence_pull = api_sequence_pull,
+    .sequence_finish = api_sequence_finish,
+    .sequence_reset = api_sequence_reset,
+    .sequence_info = api_sequence_info,
+    .sequence_release = api_sequence_release,
+    .caption_info = api_caption_info,
 };
 
 const davy_api *DAVY_CALL davy_get_api(uint32_t abi_version) {
