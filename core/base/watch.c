@@ -4,8 +4,6 @@
 #include "core/base/error.h"
 #include "core/base/os.h"
 
-#define PROGRESS_NS 50000000ull /* 20 calls a second */
-
 void dv_watch_begin(dv_watch *w, const dv_control *control, const char *stage, double total) {
     *w = (dv_watch){.control = control, .stage = stage, .total = total > 1.0 ? total : 1.0, .last_ns = dv_now_ns()};
 }
@@ -36,7 +34,7 @@ static davy_result look(dv_watch *w, double part) {
     if (c->deadline_ns != 0 && now >= c->deadline_ns) {
         return stop(w, DAVY_E_TIMEOUT);
     }
-    if (c->progress != NULL && now - w->last_ns >= PROGRESS_NS && !report(w, part)) {
+    if (c->progress != NULL && now - w->last_ns >= DV_PROGRESS_NS && !report(w, part)) {
         return stop(w, DAVY_E_CANCELLED);
     }
     return DAVY_OK;

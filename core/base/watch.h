@@ -5,6 +5,8 @@
 
 #include "core/base/pool.h"
 
+#define DV_PROGRESS_NS 50000000ull /* between two progress calls: 20 a second */
+
 /* How a run is watched and stopped. All members optional. */
 typedef struct dv_control {
     davy_progress_fn progress; /* throttled by the engine to 20 calls a second, on the calling thread */

@@ -1,10 +1,12 @@
-/* oneshot.c - what a one-shot call may ask for: every argument is checked here, so that a call either fails before
- * anything is written or is plain work. */
+/* oneshot.c - what a one-shot call may ask for, and its work. Every argument is checked first, so that a call either fails
+ * before anything is written or is plain work: picture after picture through the engine. */
 #include "core/calls/oneshot.h"
 
 #include <inttypes.h>
 #include <string.h>
 
+#include "core/calls/alpha.h"
+#include "core/calls/call.h"
 #include "core/host/buffer.h"
 #include "core/host/context.h"
 #include "core/base/error.h"
@@ -186,7 +188,7 @@ static davy_result make_output(dv_call *c, const dv_pixels *size, dv_content con
     davy_tensor t;
     uint64_t bytes = 0;
     dv_gpu *gpu = NULL;
-    davy_result r = dv_call_check_wish(c, out, &gpu);
+    davy_result r = dv_call_output_gpu(c, out, &gpu);
     r = r < 0 ? r : dv_pixels_describe(out, size, c->in.layout, content, &t, &bytes);
     r = r < 0 ? r : dv_buffer_create(dv_model_context(c->model), gpu, bytes, &c->out_buffer);
     if (r < 0) {
@@ -241,14 +243,80 @@ static void match_ranges(dv_call *c) {
     }
 }
 
-/* ---- calls ---- */
+/* ---- the work ---- */
 
-void dv_call_clear(dv_call *c) {
-    dv_gpu_event_release(c->after);
-    dv_buffer_release(c->in_buffer);
-    dv_buffer_release(c->out_buffer);
-    dv_model_release(c->model);
+static int64_t pictures_of(const dv_call *call) {
+    return call->in.n * call->in.t;
 }
+
+/* Runs of the network for one picture. */
+static int64_t passes_of(const dv_call *call) {
+    return call->alpha ? 2 : 1;
+}
+
+static davy_result run_picture(dv_call *c, int64_t picture, const dv_control *control) {
+    const dv_stretch stretch = dv_stretch_picture(picture);
+    if (c->posterior) {
+        return dv_call_posterior(c, &stretch, control);
+    }
+    dv_work work = dv_call_work(c, &stretch, control);
+    return c->alpha ? dv_call_colours(c, picture, &work) : dv_model_run(c->model, &work);
+}
+
+/* Pictures that need nothing but the network, evenly spaced, go to the engine together: it overlaps them, and several GPUs
+ * share them. */
+static bool runs_together(const dv_call *c) {
+    return passes_of(c) == 1 && !c->posterior && (c->in.n == 1 || c->in.t == 1);
+}
+
+static davy_result run_together(dv_call *c) {
+    const dv_control control = dv_call_control(c, 0, 1, 1);
+    const dv_stretch first = dv_stretch_picture(0);
+    dv_work work = dv_call_work(c, &first, &control);
+    work.in.n = work.out.n = pictures_of(c);
+    work.in.sn = c->in.t == 1 ? c->in.sn : c->in.st;
+    work.out.sn = c->in.t == 1 ? c->out.sn : c->out.st;
+    return dv_model_run(c->model, &work);
+}
+
+static davy_result run_one_by_one(dv_call *c) {
+    const int64_t passes = passes_of(c);
+    const int64_t pictures = pictures_of(c);
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < pictures; i++) {
+        dv_control control = dv_call_control(c, i * passes, 1, pictures * passes);
+        r = run_picture(c, i, &control);
+        if (r == DAVY_OK && c->alpha) {
+            control = dv_call_control(c, i * passes + 1, 1, pictures * passes);
+            r = dv_call_alpha(c, i, &control);
+        }
+    }
+    return r;
+}
+
+static davy_result run_call(dv_call *c) {
+    davy_result r = dv_call_await_stream(c);
+    if (r < 0) {
+        return r;
+    }
+    if (c->op == 0) {
+        const dv_control control = dv_call_control(c, 0, 1, 1);
+        return dv_model_load(c->model, &control);
+    }
+    r = c->moving ? dv_call_clips(c) : runs_together(c) ? run_together(c) : run_one_by_one(c);
+    if ((c->run.flags & DAVY_RUN_STREAM_ORDERED) != 0) { /* also after an error: some of it may be on its way */
+        davy_error_info saved;
+        dv_error_get(&saved);
+        const davy_result kept = dv_call_keep_buffers(c);
+        if (r < 0) {
+            dv_error_set(&saved);
+        }
+        r = r < 0 ? r : kept;
+    }
+    return r;
+}
+
+/* ---- calls ---- */
 
 static void release_call(void *arg) {
     dv_call_clear(arg);
@@ -270,13 +338,13 @@ static dv_call begin_call(davy_model *model, davy_op op, const davy_run *run) {
 static davy_result run_job(void *arg, davy_job *job) {
     dv_call *c = arg;
     c->job = job;
-    return dv_call_run(c);
+    return run_call(c);
 }
 
 /* Runs the call now, or hands a copy of it to the queue. Takes it over in every case. */
 static davy_result launch(dv_call *c, davy_job **job) {
     if (job == NULL) {
-        const davy_result r = dv_call_run(c);
+        const davy_result r = run_call(c);
         dv_call_clear(c);
         return r;
     }
@@ -367,8 +435,13 @@ davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **j
     return launch(&c, job);
 }
 
+/* Beyond the engine's own. */
+static uint64_t workspace_of(const dv_call *call) {
+    return call->posterior ? dv_call_moments_bytes(call) : dv_call_bleed_bytes(call);
+}
+
 static davy_result plan_call(dv_call *c, davy_plan_info *plan) {
-    const int64_t pictures = dv_call_together(c) ? dv_call_pictures(c) : 1;
+    const int64_t pictures = runs_together(c) ? pictures_of(c) : 1;
     return c->moving ? dv_call_plan_clip(c, plan)
                      : dv_engine_plan_batch(dv_model_engine(c->model), c->stage, pictures, c->in.h, c->in.w, &c->tiling,
                                             plan);
@@ -395,8 +468,8 @@ davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in
     if (r == DAVY_OK) {
         davy_layout layout = c.in.layout;
         dv_pixels_shape(&size, &layout, &plan.ndim, plan.shape);
-        plan.workspace_bytes += dv_call_workspace(&c);
-        plan.flops *= c.moving ? (uint64_t)c.in.n : (uint64_t)(dv_call_pictures(&c) * dv_call_passes(&c));
+        plan.workspace_bytes += workspace_of(&c);
+        plan.flops *= c.moving ? (uint64_t)c.in.n : (uint64_t)(pictures_of(&c) * passes_of(&c));
         *out = plan;
     }
     dv_call_clear(&c);

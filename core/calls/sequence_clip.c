@@ -1,11 +1,31 @@
-/* sequence_clip.c - see sequence_clip.h. */
-#include "core/calls/sequence_clip.h"
+/* sequence_clip.c - sequences of a network that knows what was before a frame: frames go in one by one, slices of them
+ * through a stream, results come out one by one. Frames and results lie in two rings, each one block of memory in which no
+ * step of a slice goes across the end. */
+#include "core/calls/sequence_priv.h"
 
 #include <string.h>
 
+#include "core/calls/call.h"
 #include "core/host/buffer.h"
 #include "core/host/context.h"
 #include "core/base/error.h"
+
+typedef struct frame_ring {
+    davy_buffer *block; /* NULL: not needed yet */
+    int64_t *pts;
+    int64_t lead;  /* of item 0: so that later steps begin where a step can */
+    int64_t slots; /* a multiple of the step */
+} frame_ring;
+
+struct dv_sequence_clip {
+    dv_call call; /* whose pixels are the rings */
+    dv_clip_rule rule;
+    dv_clip_tiles *tiles; /* NULL: before the first slice */
+    frame_ring in, out;
+    bool begun;          /* a slice has been computed */
+    uint64_t used, made; /* frames that are through the network, results */
+    int64_t slice;       /* frames at most */
+};
 
 /* ---- rings ---- */
 
@@ -14,19 +34,19 @@ static int64_t rounded(int64_t n, int64_t unit) {
 }
 
 /* Item 0 begins a stretch of `first`, then come steps. */
-static davy_result ring_open(dv_frame_queue *r, int64_t first, int64_t step, int64_t least) {
+static davy_result ring_open(frame_ring *r, int64_t first, int64_t step, int64_t least) {
     r->lead = (step - first % step) % step;
     r->slots = rounded(dv_max(least, r->lead + first), step);
     r->pts = dv_calloc((uint64_t)r->slots, sizeof *r->pts);
     return r->pts != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "sequence: out of memory");
 }
 
-static int64_t slot_of(const dv_frame_queue *r, uint64_t number) {
+static int64_t slot_of(const frame_ring *r, uint64_t number) {
     return (int64_t)(((uint64_t)r->lead + number) % (uint64_t)r->slots);
 }
 
 /* Memory of a ring, and the pixels in it: `like` one after the other. */
-static davy_result ring_fill(davy_sequence *s, dv_frame_queue *r, uint64_t bytes, dv_pixels *pixels) {
+static davy_result ring_fill(davy_sequence *s, frame_ring *r, uint64_t bytes, dv_pixels *pixels) {
     if (r->block != NULL) {
         return DAVY_OK;
     }
@@ -240,7 +260,7 @@ static bool prepare(davy_sequence *s) {
 }
 
 void dv_sequence_clip_finish(const davy_sequence *s, uint64_t frames) {
-    dv_clip_tell_spare(s->model, s->clip->call.stage, &s->clip->rule, (int64_t)frames);
+    dv_clip_warn_spare(s->model, s->clip->call.stage, &s->clip->rule, (int64_t)frames);
 }
 
 void dv_sequence_clip_work(void *sequence) {

@@ -3,10 +3,9 @@
 
 #include "core/host/context.h"
 #include "core/base/error.h"
+#include "core/base/watch.h"
 #include "core/host/job.h"
 #include "core/dialogue/dialogue_priv.h"
-
-#define PROGRESS_NS 50000000ull
 
 /* ---- progress and cancellation ---- */
 
@@ -32,7 +31,7 @@ static uint64_t done_of(const dv_turn *t) {
 static bool tell(dv_turn *t, bool always) {
     static const char *const names[] = {"load", "look", "read", "answer"};
     const uint64_t now = dv_now_ns();
-    if (!always && t->progress_ns != 0 && now - t->progress_ns < PROGRESS_NS) {
+    if (!always && t->progress_ns != 0 && now - t->progress_ns < DV_PROGRESS_NS) {
         return false;
     }
     t->progress_ns = now;

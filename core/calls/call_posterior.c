@@ -1,21 +1,22 @@
-/* oneshot_posterior.c - the encoder's posterior: its moments go through a small f32 buffer, from which mean and
+/* call_posterior.c - the encoder's posterior: its moments go through a small f32 buffer, from which mean and
  * log-variance, or a sample, are written. On a GPU the sample is drawn there, so that nobody has to wait for the moments. */
+#include "core/calls/call.h"
+
 #include "core/host/buffer.h"
 #include "core/host/context.h"
-#include "core/calls/oneshot.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/pixels/posterior.h"
 #include "kernels/normal.h"
 
 enum { LOGVAR_MIN = -30, LOGVAR_MAX = 20 };
 
-static uint64_t moments_bytes(const dv_call *call) {
+/* ---- in host memory ---- */
+
+uint64_t dv_call_moments_bytes(const dv_call *call) {
     const davy_model_info *info = dv_model_facts(call->model);
     const int64_t f = info->spatial_factor > 0 ? info->spatial_factor : 1;
     return (uint64_t)(call->in.h / f) * (uint64_t)(call->in.w / f) * (uint64_t)info->latent_channels * 2 *
            sizeof(float);
-}
-
-uint64_t dv_call_workspace(const dv_call *call) {
-    return call->posterior ? moments_bytes(call) : dv_call_bleed_bytes(call);
 }
 
 static float clamp_logvar(float v) {
@@ -53,6 +54,77 @@ static void write_posterior(const dv_call *c, int64_t picture, const float *mome
     }
 }
 
+/* ---- in CUDA memory ---- */
+
+/* Channels [first, first + n) of the packed moments into the same ones of the result. */
+static dvk_convert_args channels_of(const dv_call *c, int64_t picture, float *moments, int32_t first, int32_t n) {
+    const int64_t h = c->out.h;
+    const int64_t w = c->out.w;
+    const int64_t all = c->out_channels;
+    dvk_convert_args args = {.image = dv_pixels_image(&c->out, picture, n, NULL), .mul = 1.0f};
+    args.image.data = (char *)args.image.data + first * args.image.sc;
+    args.view = (dvk_view){.data = moments + first,
+                           .dtype = DVK_F32,
+                           .n = 1,
+                           .h = h,
+                           .w = w,
+                           .c = n,
+                           .sn = all * w * h,
+                           .sh = all * w,
+                           .sw = all};
+    return args;
+}
+
+/* The means of a latent become its sample, scaled as latents are. */
+static davy_result draw_on_device(const dv_call *c, int64_t drawn, float *moments) {
+    const dvk_posterior_params p = {.moments = moments,
+                                    .pixels = c->out.h * c->out.w,
+                                    .seed = c->run.seed,
+                                    .stream = (uint64_t)drawn,
+                                    .z = c->out_channels / 2,
+                                    .lo = (float)LOGVAR_MIN,
+                                    .hi = (float)LOGVAR_MAX,
+                                    .mul = c->map_out.mul,
+                                    .add = c->map_out.add};
+    dv_gpu_queue *q = NULL;
+    const davy_result r = dv_gpu_queue_take(dv_call_gpu(c), c->run.stream, &q);
+    return r < 0 ? r : dv_call_finish(c, q, dv_gpu_check(q->gpu, dvk_cuda_posterior_draw(&p, &q->base), "sample"));
+}
+
+/* Waits. */
+static davy_result fetch(const dv_call *c, davy_buffer *moments, float *host) {
+    dv_gpu_queue *q = NULL;
+    davy_result r = dv_gpu_queue_take(dv_buffer_gpu(moments), c->run.stream, &q);
+    if (r == DAVY_OK) {
+        r = dv_gpu_download(q, host, dv_buffer_data(moments), dv_buffer_bytes(moments));
+        dv_gpu_queue_give(q);
+    }
+    return r;
+}
+
+/* They become picture `picture` of the output. Waits unless stream-ordered. */
+static davy_result store_on_device(const dv_call *c, int64_t picture, float *moments) {
+    const bool both = (c->run.flags & DAVY_RUN_MOMENTS) != 0;
+    const int32_t z = c->out_channels / 2;
+    dv_gpu_queue *q = NULL;
+    davy_result r = dv_gpu_queue_take(dv_call_gpu(c), c->run.stream, &q);
+    if (r < 0) {
+        return r;
+    }
+    dvk_convert_args args = channels_of(c, picture, moments, 0, z);
+    r = dv_call_convert(q, "store", &args);
+    if (both && r == DAVY_OK) {
+        args = channels_of(c, picture, moments, z, z);
+        args.lo = (float)LOGVAR_MIN;
+        args.hi = (float)LOGVAR_MAX;
+        args.clamp = 1;
+        r = dv_call_convert(q, "store", &args);
+    }
+    return dv_call_finish(c, q, r);
+}
+
+/* ---- the run ---- */
+
 /* A run of the encoder that gives its packed moments. */
 static dv_work moments_work(dv_call *c, const dv_stretch *stretch, const dv_control *control, void *moments,
                             bool on_device) {
@@ -77,14 +149,14 @@ static dv_work moments_work(dv_call *c, const dv_stretch *stretch, const dv_cont
 
 /* Samples where they are asked for; then, where the output lies on the device too, it has them. */
 static davy_result finish_on_device(const dv_call *c, const dv_stretch *stretch, float *moments, bool store) {
-    const uint64_t one = moments_bytes(c) / sizeof(float);
+    const uint64_t one = dv_call_moments_bytes(c) / sizeof(float);
     const bool sample = (c->run.flags & DAVY_RUN_SAMPLE) != 0;
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < stretch->n_out; i++) {
         float *at = moments + (uint64_t)i * one;
-        r = sample ? dv_call_draw(c, stretch->drawn + i, at, (float)LOGVAR_MIN, (float)LOGVAR_MAX) : DAVY_OK;
+        r = sample ? draw_on_device(c, stretch->drawn + i, at) : DAVY_OK;
         if (r == DAVY_OK && store) {
-            r = dv_call_store_moments(c, stretch->out + i, at, (float)LOGVAR_MIN, (float)LOGVAR_MAX);
+            r = store_on_device(c, stretch->out + i, at);
         }
     }
     return r;
@@ -94,7 +166,7 @@ static davy_result finish_on_device(const dv_call *c, const dv_stretch *stretch,
 static davy_result run_on_device(dv_call *c, const dv_stretch *stretch, const dv_control *control, float *host) {
     davy_context *ctx = dv_model_context(c->model);
     davy_buffer *moments = NULL;
-    const uint64_t bytes = moments_bytes(c) * (uint64_t)stretch->n_out;
+    const uint64_t bytes = dv_call_moments_bytes(c) * (uint64_t)stretch->n_out;
     davy_result r = dv_buffer_create(ctx, dv_context_services(ctx)->gpus[0], bytes, &moments);
     if (r < 0) {
         return r;
@@ -102,7 +174,7 @@ static davy_result run_on_device(dv_call *c, const dv_stretch *stretch, const dv
     const dv_work work = moments_work(c, stretch, control, dv_buffer_data(moments), true);
     r = dv_call_compute(c, stretch, &work);
     r = r < 0 ? r : finish_on_device(c, stretch, dv_buffer_data(moments), host == NULL);
-    r = r < 0 || host == NULL ? r : dv_call_fetch_moments(c, moments, host);
+    r = r < 0 || host == NULL ? r : fetch(c, moments, host);
     if (work.stream_ordered) {
         const davy_result kept = dv_buffer_busy(moments, c->run.stream);
         r = r < 0 ? r : kept;
@@ -112,7 +184,7 @@ static davy_result run_on_device(dv_call *c, const dv_stretch *stretch, const dv
 }
 
 static davy_result run_on_host(dv_call *c, const dv_stretch *stretch, const dv_control *control, float *moments) {
-    const uint64_t one = moments_bytes(c) / sizeof(float);
+    const uint64_t one = dv_call_moments_bytes(c) / sizeof(float);
     const dv_work work = moments_work(c, stretch, control, moments, false);
     const davy_result r = dv_call_compute(c, stretch, &work);
     const bool sample = (c->run.flags & DAVY_RUN_SAMPLE) != 0;
@@ -125,7 +197,7 @@ static davy_result run_on_host(dv_call *c, const dv_stretch *stretch, const dv_c
 davy_result dv_call_posterior(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
     davy_context *ctx = dv_model_context(c->model);
     dv_heap *heap = dv_context_services(ctx)->heap;
-    const uint64_t one = moments_bytes(c);
+    const uint64_t one = dv_call_moments_bytes(c);
     const uint64_t bytes = one * (uint64_t)stretch->n_out;
     void *moments = NULL;
     if (c->out.on_device) {

@@ -1,12 +1,13 @@
-/* oneshot_clip.c - clips of networks that know what was before a frame. Where a clip is no whole number of slices its last
+/* call_clip.c - clips of networks that know what was before a frame. Where a clip is no whole number of slices its last
  * frame is repeated, or, as the network's rule has it, the last frames are left out. */
+#include "core/calls/call.h"
+
 #include <inttypes.h>
 
-#include "core/host/buffer.h"
-#include "core/host/context.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/calls/oneshot.h"
+#include "core/host/buffer.h"
+#include "core/host/context.h"
 
 /* ---- frames and results ---- */
 
@@ -15,7 +16,7 @@ int64_t dv_clip_whole(const dv_clip_rule *rule, int64_t frames) {
     return more <= 0 ? rule->first : rule->first + (more + rule->step - 1) / rule->step * rule->step;
 }
 
-void dv_clip_tell_spare(davy_model *model, dv_stage stage, const dv_clip_rule *rule, int64_t frames) {
+void dv_clip_warn_spare(davy_model *model, dv_stage stage, const dv_clip_rule *rule, int64_t frames) {
     const int64_t over = frames - dv_clip_whole(rule, frames);
     const bool encodes = stage == DV_STAGE_ENCODE;
     if (over > 0) {
@@ -187,7 +188,7 @@ davy_result dv_call_clips(dv_call *c) {
     const dv_clip_tiles_desc desc = clip_of(c);
     dv_clip_tiles *clip = NULL;
     davy_result r = dv_model_clip_open(c->model, &desc, &clip);
-    dv_clip_tell_spare(c->model, c->stage, &c->rule, c->in.t);
+    dv_clip_warn_spare(c->model, c->stage, &c->rule, c->in.t);
     for (int64_t number = 0; r == DAVY_OK && number < c->in.n; number++) {
         dv_clip_tiles_reset(clip);
         r = run_clip(c, clip, number);
