@@ -20,8 +20,10 @@ dynamic=$(readelf -dW "$library")
 needed=$(echo "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
 flags=$(echo "$dynamic" | grep -E '\((FLAGS|FLAGS_1)\)' | tr '\n' ' ')
 
+# readelf has two words for a symbol's type where it does not know it (IFUNC, which mold writes for libm's).
+symbols=$(readelf --dyn-syms -W "$library" | sed 's/<OS specific>: [0-9]*/OS/')
 # Name and version node of every symbol that is defined and not local; the node itself is an absolute symbol.
-exports=$(readelf --dyn-syms -W "$library" |
+exports=$(echo "$symbols" |
     awk '$1 ~ /^[0-9]+:$/ && $5 != "LOCAL" && $7 != "UND" && $7 != "ABS" && $8 != "" {print $8}' | sort | paste -sd ' ' -)
 same "exported symbols" "davy_get_api@@DAVY_1 davy_version@@DAVY_1" "$exports"
 same "SONAME" "libdavy.so.1" "$(echo "$dynamic" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')"
@@ -37,7 +39,7 @@ same "stack" "RW" "$(readelf -lW "$library" | awk '$1 == "GNU_STACK" {print $7}'
 same "segments both writable and executable" "" "$(readelf -lW "$library" | awk '$1 == "LOAD" && /RWE/' | head -1)"
 same "run paths" "" "$(echo "$dynamic" | grep -E '\((RPATH|RUNPATH)\)' | head -1)"
 # The process is the host's: nothing here may end it, print, or touch its locale, signals or exit handlers.
-undefined=$(readelf --dyn-syms -W "$library" | awk '$7 == "UND" {sub(/@.*/, "", $8); print $8}')
+undefined=$(echo "$symbols" | awk '$7 == "UND" {sub(/@.*/, "", $8); print $8}')
 forbidden='abort|exit|_exit|_Exit|atexit|on_exit|__assert_fail|signal|sigaction|raise|kill|system|longjmp|__longjmp_chk'
 forbidden="$forbidden|setlocale|uselocale|chdir|setenv|putenv|srand|rand"
 forbidden="$forbidden|printf|__printf_chk|puts|putchar|perror|stdout|stderr"
