@@ -91,7 +91,6 @@ static void clear_attributes(dv_node *node) {
     node->bias = DV_NO_PARAM;
     node->act = none;
     node->fused.norm_of = DV_NO_VALUE;
-    node->fused.scale = node->fused.res_scale = node->fused.also = DV_NO_VALUE;
     node->fused.norm = -1;
     node->fused.pro_scale = DV_NO_PARAM;
     node->fused.pro_shift = DV_NO_PARAM;

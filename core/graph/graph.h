@@ -141,22 +141,7 @@ typedef struct dv_node {
      * rest none). A live group norm node makes its coefficients at its place in the order; it applies
      * them itself (as pointwise, out) only while values[out].uses > 0. */
     struct {
-        int32_t upsample; /* nearest x2 before the conv; 0 and 1: none */
-        int64_t shuffle;  /* plan/fuse_cuda.c: out is the pixel shuffle by this of the result; 0: none */
-        bool
-            mixed; /* plan/fuse_pair.c: in[0] is what nodes `parts` (dead) begin with, which this one makes too */
-        int32_t parts[3]; /* layer norm, 1x1 convolution, depthwise convolution */
-        bool paired; /* plan/fuse_cuda.c: out is the product of the depthwise result's two halves, one activated */
-        int64_t
-            winograd; /* plan/fuse_winograd.c: the width of the pictures whose transform this node makes of in[0], after
-                             * a prologue, passes on, or, a convolution, reads; 0: plain ones */
-        int64_t
-            band; /* also: rows of the pictures that are transformed at a time, as the convolution goes on; 0: all */
-        /* plan/fuse_se.c, of convolutions: what "excite" made, by which in[0]'s channels are scaled (by way of the weights),
-         * or those of res[0]; DV_NO_VALUE: nothing. A mean with `mixed` is what makes it, of nodes `parts` (dead) */
-        dv_value scale, res_scale;
-        dv_value
-            also; /* plan/fuse_pair.c: a second result, which node parts[0] (dead) made; else DV_NO_VALUE */
+        int32_t upsample;   /* nearest x2 before the conv; 0 and 1: none */
         dv_value norm_of;   /* == in[0] where norm >= 0, else DV_NO_VALUE */
         int32_t norm;       /* index of the DV_OP_GROUP_NORM node whose coefficients are used; -1: none */
         dv_param pro_scale; /* constants [c] (affine); DV_NO_PARAM: none */
@@ -164,7 +149,6 @@ typedef struct dv_node {
         dv_act pro_act;
         dv_act act;
         int32_t act_last, gate, n_res;
-        dv_param gate_weight, gate_bias; /* gate 3: of the 1x1 convolution that gates the result */
         dv_value res[2];
         float alpha, beta[2];
     } fused;

@@ -15,7 +15,8 @@ enum { STATS_CHUNKS = 512 }; /* pieces of a picture for a step that does nothing
 /* ---- pixel shuffle ---- */
 
 /* The convolution whose result only this shuffle reads, with nothing between that a shuffle would disturb; -1: none. */
-static int64_t conv_before(const dv_graph *g, const dv_memory_plan *place, const dv_node *shuffle) {
+static int64_t conv_before(const dv_memory_plan *place, const dv_node *shuffle) {
+    const dv_graph *g = place->graph;
     const dv_value v = shuffle->in[0];
     const int64_t k = place->producer[v];
     const dv_node *conv = k >= 0 ? &g->nodes[k] : NULL;
@@ -70,16 +71,17 @@ static davy_result can_shuffle(dv_lowering *l, int64_t k, const dv_node *shuffle
 }
 
 /* The convolution makes the shuffle's result, in its place of the order: the skip is there by then. */
-static void take_shuffle(dv_graph *g, int64_t conv, int64_t at) {
+static void take_shuffle(dv_lowering *l, int64_t conv, int64_t at) {
+    const dv_graph *g = l->plan->graph;
     const dv_node *shuffle = &g->nodes[at];
-    dv_node *node = &g->nodes[conv];
-    node->fused.shuffle = shuffle->r;
+    dv_node *node = &l->plan->graph->nodes[conv];
+    l->cuda[conv].shuffle = shuffle->r;
     if (has_skip(shuffle)) {
         node->fused.res[0] = shuffle->in[1];
         node->fused.beta[0] = 1.0f;
         node->fused.n_res = 1;
     }
-    dv_take_place(g, conv, at);
+    dv_take_place(l, conv, at);
 }
 
 static bool only_adds(const dv_node *add) {
@@ -124,43 +126,41 @@ static davy_result can_add(dv_lowering *l, int64_t conv, const dv_node *add, boo
 }
 
 /* In the addition's place of the order: what is added is there by then. */
-static void take_add(dv_graph *g, int64_t conv, int64_t at) {
+static void take_add(dv_lowering *l, int64_t conv, int64_t at) {
+    const dv_graph *g = l->plan->graph;
     dv_node *node = &g->nodes[conv];
     node->fused.res[0] = other_of(&g->nodes[at], node->out);
     node->fused.beta[0] = 1.0f;
     node->fused.n_res = 1;
-    dv_take_place(g, conv, at);
+    dv_take_place(l, conv, at);
 }
 
-static davy_result fold_add(dv_lowering *l, int64_t conv) {
+static davy_result fuse_add(dv_lowering *l, int64_t conv) {
     dv_graph *g = l->plan->graph;
     const int64_t add = add_behind(g, conv);
     bool yes = false;
     const davy_result r = add >= 0 ? can_add(l, conv, &g->nodes[add], &yes) : DAVY_OK;
     if (yes) {
-        take_add(g, conv, add);
+        take_add(l, conv, add);
     }
     return r;
 }
 
-davy_result dv_fold_shuffles(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options,
-                             bool *changed) {
-    dv_graph *g = plan->graph;
-    dv_lowering l = {.plan = plan, .place = place, .options = options};
-    *changed = false;
+static davy_result fuse_shuffles(dv_lowering *l, bool *changed) {
+    const dv_graph *g = l->plan->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         const bool shuffle = !node->dead && node->op == DV_OP_PIXEL_SHUFFLE;
-        const int64_t conv = shuffle ? conv_before(g, place, node) : -1;
+        const int64_t conv = shuffle ? conv_before(l->place, node) : -1;
         bool yes = false;
-        const davy_result r = conv >= 0 ? can_shuffle(&l, conv, node, &yes) : DAVY_OK;
+        const davy_result r = conv >= 0 ? can_shuffle(l, conv, node, &yes) : DAVY_OK;
         if (r != DAVY_OK) {
             return r;
         }
         if (yes) {
-            take_shuffle(g, conv, k);
+            take_shuffle(l, conv, k);
             *changed = true;
-            const davy_result added = fold_add(&l, k);
+            const davy_result added = fuse_add(l, k);
             if (added != DAVY_OK) {
                 return added;
             }
@@ -240,7 +240,8 @@ static davy_result can_gate(dv_lowering *l, int64_t conv, const dv_node *product
     return DAVY_OK;
 }
 
-static void take_factor(dv_graph *g, int64_t conv, int64_t at, const factor *f) {
+static void take_factor(dv_lowering *l, int64_t conv, int64_t at, const factor *f) {
+    dv_graph *g = l->plan->graph;
     dv_node *node = &g->nodes[conv];
     node->fused.gate = 2;
     node->fused.act = g->nodes[at].act;
@@ -250,14 +251,10 @@ static void take_factor(dv_graph *g, int64_t conv, int64_t at, const factor *f) 
         node->fused.beta[i] = f->beta[i];
     }
     if (f->sum >= 0) {
-        dv_node *sum = &g->nodes[f->sum];
-        g->values[sum->out].uses = 0;
-        sum->dead = true;
-        sum->n_in = 0;
-        sum->fused.n_res = 0;
-        sum->out = DV_NO_VALUE;
+        g->nodes[f->sum].fused.n_res = 0;
+        dv_node_remove(g, f->sum);
     }
-    dv_take_place(g, conv, at);
+    dv_take_place(l, conv, at);
 }
 
 static bool same_size(const dv_graph *g, dv_value a, dv_value b) {
@@ -265,11 +262,12 @@ static bool same_size(const dv_graph *g, dv_value a, dv_value b) {
     return x.n == y.n && x.h == y.h && x.w == y.w && x.c == y.c;
 }
 
-static davy_result fold_factor(dv_lowering *l, int64_t at, bool *changed) {
+static davy_result fuse_factor(dv_lowering *l, int64_t at, bool *changed) {
     dv_graph *g = l->plan->graph;
     const dv_node *product = &g->nodes[at];
     const dv_node *conv = only_for_this(g, l->place, product->in[1], DV_OP_CONV2D);
-    if (conv == NULL || !ends_plain(conv) || conv->fused.shuffle > 1 || !same_size(g, product->in[0], product->in[1])) {
+    if (conv == NULL || !ends_plain(conv) || dv_cuda_of(l->place, conv)->shuffle > 1 ||
+        !same_size(g, product->in[0], product->in[1])) {
         return DAVY_OK;
     }
     const int64_t k = l->place->producer[product->in[1]];
@@ -281,7 +279,7 @@ static davy_result fold_factor(dv_lowering *l, int64_t at, bool *changed) {
         r = can_gate(l, k, product, &f, &yes);
     }
     if (r == DAVY_OK && yes) {
-        take_factor(g, k, at, &f);
+        take_factor(l, k, at, &f);
         *changed = true;
     }
     return r;
@@ -290,8 +288,8 @@ static davy_result fold_factor(dv_lowering *l, int64_t at, bool *changed) {
 /* ---- a convolution whose result a 1x1 convolution of it gates ---- */
 
 /* Of a 1x1 convolution with gate 2: which of its two residuals is what it reads itself; -1: neither. */
-static int32_t own_residual(const dv_node *gate) {
-    const bool gates = dv_reads_plain_1x1(gate) && gate->fused.gate == 2 && gate->fused.n_res == 2 &&
+static int32_t own_residual(const dv_memory_plan *place, const dv_node *gate) {
+    const bool gates = dv_reads_plain_1x1(place, gate) && gate->fused.gate == 2 && gate->fused.n_res == 2 &&
                        gate->fused.res[0] != gate->fused.res[1];
     return !gates ? -1 : gate->fused.res[0] == gate->in[0] ? 0 : gate->fused.res[1] == gate->in[0] ? 1 : -1;
 }
@@ -328,7 +326,8 @@ static davy_result can_gate_itself(dv_lowering *l, int64_t conv, int64_t at, int
     return DAVY_OK;
 }
 
-static void take_gate(dv_graph *g, int64_t conv, int64_t at, int32_t own) {
+static void take_gate(dv_lowering *l, int64_t conv, int64_t at, int32_t own) {
+    dv_graph *g = l->plan->graph;
     const dv_node *gate = &g->nodes[at];
     dv_node *node = &g->nodes[conv];
     node->fused.gate = 3;
@@ -337,24 +336,24 @@ static void take_gate(dv_graph *g, int64_t conv, int64_t at, int32_t own) {
     node->fused.beta[0] = gate->fused.beta[1 - own];
     node->fused.res[0] = gate->fused.res[1 - own];
     node->fused.n_res = 1;
-    node->fused.gate_weight = gate->weight;
-    node->fused.gate_bias = gate->bias;
-    dv_take_place(g, conv, at);
+    l->cuda[conv].gate_weight = gate->weight;
+    l->cuda[conv].gate_bias = gate->bias;
+    dv_take_place(l, conv, at);
 }
 
-static davy_result fold_own_gate(dv_lowering *l, int64_t at, bool *changed) {
+static davy_result fuse_own_gate(dv_lowering *l, int64_t at, bool *changed) {
     dv_graph *g = l->plan->graph;
     const dv_node *gate = &g->nodes[at];
-    const int32_t own = own_residual(gate);
-    const int64_t k = own >= 0 ? dv_behind(g, l->place, gate->in[0], 2) : -1;
-    if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || !ends_plain(&g->nodes[k]) || g->nodes[k].fused.shuffle > 1 ||
+    const int32_t own = own_residual(l->place, gate);
+    const int64_t k = own >= 0 ? dv_behind(l->place, gate->in[0], 2) : -1;
+    if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || !ends_plain(&g->nodes[k]) || l->cuda[k].shuffle > 1 ||
         !same_size(g, gate->in[0], gate->out)) {
         return DAVY_OK;
     }
     bool yes = false;
     const davy_result r = can_gate_itself(l, k, at, own, &yes);
     if (yes) {
-        take_gate(g, k, at, own);
+        take_gate(l, k, at, own);
         *changed = true;
     }
     return r;
@@ -394,56 +393,53 @@ static bool can_pair(const dv_lowering *l, const dv_node *depthwise, const dv_no
     return dv_choose_kernel(l->options, "depthwise", &args).cuda != NULL;
 }
 
-static void bury_slice(dv_graph *g, int64_t k) {
-    dv_node *slice = &g->nodes[k];
-    g->values[slice->out].uses = 0;
-    slice->dead = true;
-    slice->n_in = 0;
-    slice->out = DV_NO_VALUE;
-}
-
-static void fold_pair(dv_lowering *l, int64_t at, bool *changed) {
+static void fuse_halves(dv_lowering *l, int64_t at, bool *changed) {
     dv_graph *g = l->plan->graph;
     const dv_node *product = &g->nodes[at];
     const int64_t k = depthwise_halved(g, l->place, product);
     if (k < 0 || !can_pair(l, &g->nodes[k], product)) {
         return;
     }
-    bury_slice(g, l->place->producer[product->in[0]]);
-    bury_slice(g, l->place->producer[product->in[1]]);
-    g->nodes[k].fused.paired = true;
+    dv_node_remove(g, l->place->producer[product->in[0]]);
+    dv_node_remove(g, l->place->producer[product->in[1]]);
+    l->cuda[k].paired = true;
     g->nodes[k].fused.act = product->act;
-    dv_take_place(g, k, at);
+    dv_take_place(l, k, at);
     *changed = true;
 }
 
-davy_result dv_fold_products(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options,
-                             bool *changed) {
-    dv_graph *g = plan->graph;
-    dv_lowering l = {.plan = plan, .place = place, .options = options};
+static davy_result fuse_products(dv_lowering *l, bool *changed) {
+    const dv_graph *g = l->plan->graph;
     davy_result r = DAVY_OK;
     for (int64_t k = 0; k < g->n_nodes && r == DAVY_OK; k++) {
         const dv_node *node = &g->nodes[k];
         if (is_live(node, DV_OP_MULTIPLY) && ends_plain(node)) {
-            fold_pair(&l, k, changed);
+            fuse_halves(l, k, changed);
         }
-        if (is_live(&g->nodes[k], DV_OP_MULTIPLY) && ends_plain(&g->nodes[k])) {
-            r = fold_factor(&l, k, changed);
+        if (is_live(node, DV_OP_MULTIPLY) && ends_plain(node)) {
+            r = fuse_factor(l, k, changed);
         }
-        if (r == DAVY_OK && is_live(&g->nodes[k], DV_OP_CONV2D)) {
-            r = fold_own_gate(&l, k, changed);
+        if (r == DAVY_OK && is_live(node, DV_OP_CONV2D)) {
+            r = fuse_own_gate(l, k, changed);
         }
     }
     return r;
 }
 
+davy_result dv_fuse_convs(dv_lowering *l, bool *changed) {
+    const davy_result r = fuse_shuffles(l, changed);
+    return r == DAVY_OK ? fuse_products(l, changed) : r;
+}
+
 /* ---- group norm ---- */
 
 /* The convolution that makes exactly what is normalised; -1: none. */
-static int64_t conv_normalised(const dv_graph *g, const dv_memory_plan *place, const dv_node *norm) {
+static int64_t conv_normalised(const dv_memory_plan *place, const dv_node *norm) {
+    const dv_graph *g = place->graph;
     const dv_value v = norm->in[0];
     const int64_t k = place->producer[v];
-    if (k < 0 || g->nodes[k].op != DV_OP_CONV2D || g->nodes[k].fused.shuffle > 1 || g->nodes[k].fused.mixed ||
+    const dv_cuda_node *cuda = k >= 0 ? &place->cuda[k] : NULL;
+    if (cuda == NULL || g->nodes[k].op != DV_OP_CONV2D || cuda->shuffle > 1 || cuda->lower != NULL ||
         place->norms[k].writes > 0) {
         return -1;
     }
@@ -464,21 +460,21 @@ static int64_t chunks_of(const dv_lowering *l, const dv_node *norm) {
                : k->stats_chunks(&args, l->options->caps);
 }
 
-davy_result dv_fold_norms(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options) {
-    const dv_graph *g = plan->graph;
-    dv_lowering l = {.plan = plan, .place = place, .options = options};
+davy_result dv_fuse_statistics(dv_lowering *l) {
+    const dv_graph *g = l->plan->graph;
+    dv_memory_plan *place = l->place;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         if (node->dead || node->op != DV_OP_GROUP_NORM) {
             continue;
         }
-        const int64_t conv = conv_normalised(g, place, node);
+        const int64_t conv = conv_normalised(place, node);
         dv_norm_place *norm = &place->norms[k];
         norm->chunks = dv_min(dv_shape_of(g, node->in[0]).h, STATS_CHUNKS);
-        if (conv >= 0 && dv_lower_try_conv(&l, conv) != DAVY_OK) {
-            return l.result;
+        if (conv >= 0 && dv_lower_try_conv(l, conv) != DAVY_OK) {
+            return l->result;
         }
-        const int64_t chunks = conv >= 0 ? chunks_of(&l, node) : 0;
+        const int64_t chunks = conv >= 0 ? chunks_of(l, node) : 0;
         if (chunks > 0) {
             norm->conv = (int32_t)conv;
             norm->chunks = chunks;
@@ -504,17 +500,17 @@ static int64_t conv_last(const dv_graph *g, const dv_memory_plan *place) {
     return alone ? conv : -1;
 }
 
-davy_result dv_fold_store(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options) {
-    dv_lowering l = {.plan = plan, .place = place, .options = options};
-    const int64_t conv = conv_last(plan->graph, place);
-    const davy_result r = conv >= 0 ? dv_lower_try_conv(&l, conv) : DAVY_OK;
+davy_result dv_fuse_store(dv_lowering *l) {
+    dv_plan *plan = l->plan;
+    const int64_t conv = conv_last(plan->graph, l->place);
+    const davy_result r = conv >= 0 ? dv_lower_try_conv(l, conv) : DAVY_OK;
     if (r != DAVY_OK || conv < 0) {
         return r;
     }
-    const dvk_cuda_kernel *k = dv_lower_choose_conv(&l, &l.step.args).cuda;
-    plan->direct = k != NULL && k->stores != NULL && k->stores(&l.step.args, options->caps);
+    const dvk_cuda_kernel *k = dv_lower_choose_conv(l, &l->step.args).cuda;
+    plan->direct = k != NULL && k->stores != NULL && k->stores(&l->step.args, l->options->caps);
     if (plan->direct) {
-        place->blocks[place->places[plan->graph->output].buffer].bytes = 0;
+        l->place->blocks[l->place->places[plan->graph->output].buffer].bytes = 0;
     }
     return DAVY_OK;
 }

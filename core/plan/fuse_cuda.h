@@ -5,39 +5,24 @@
 
 #include "core/plan/lowering.h"
 
-/* ---- passes ---- */
+/* ---- passes ----
+ * Each rewrites the plan's graph and the table of what CUDA kernels compute; *changed: the values have to be placed anew. */
 
-/* Rewrites the plan's graph where a convolution's kernel shuffles pixels itself; *changed: place the values anew. */
-davy_result dv_fold_shuffles(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
-/* The same for products that a kernel makes along with one of their factors (fuse_cuda.c). */
-davy_result dv_fold_products(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
-/* The same for pictures whose channels are scaled by what becomes of their means (fuse_se.c); then, once the values are
- * placed again, buffers for that. */
-davy_result dv_fold_excites(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
-davy_result dv_place_excites(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options);
-/* The same for two convolutions in one (fuse_pair.c). */
-void dv_fold_up_convs(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
-/* The same for two of which the first's result is wanted, too (fuse_pair.c). */
-void dv_fold_conv_downs(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
-/* The same for what leads to a depthwise convolution, and for what follows its paired halves (fuse_pair.c). */
-void dv_fold_depthwise(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
-/* The same for the halves of transformer blocks (fuse_swin.c). */
-void dv_fold_swin(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
-/* The same for what leads to the frames of a convolution over time, where its kernel reads them transformed
- * (fuse_winograd.c). */
-davy_result dv_fold_winograd(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed);
-/* Decides how each group norm gets its statistics: `conv` and `chunks` of place->norms. */
-davy_result dv_fold_norms(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options);
-/* Sets plan->direct, and the output's buffer takes no room, where the last convolution's kernel can store it. */
-davy_result dv_fold_store(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options);
+davy_result dv_fuse_convs(dv_lowering *l, bool *changed); /* fuse_cuda.c: pixel shuffles, products */
+davy_result dv_fuse_se(dv_lowering *l, bool *changed);    /* fuse_se.c: squeeze and excitation */
+void dv_fuse_pairs(dv_lowering *l,
+                   bool *changed); /* fuse_pair.c: two convolutions in one, what is around a depthwise one */
+void dv_fuse_swin(dv_lowering *l, bool *changed); /* fuse_swin.c: the halves of transformer blocks */
+davy_result
+dv_fuse_winograd(dv_lowering *l,
+                 bool *changed); /* fuse_winograd.c: frames of convolutions over time are read transformed */
 
-/* ---- the steps of nodes that compute several ---- */
-
-void dv_lower_norm_depthwise(dv_lowering *l); /* fuse_pair.c */
-void dv_lower_up_conv(dv_lowering *l);
-void dv_lower_conv_down(dv_lowering *l);
-void dv_lower_swin(dv_lowering *l);   /* fuse_swin.c */
-void dv_lower_excite(dv_lowering *l); /* fuse_se.c */
+/* Then, with the values in their places: how each group norm gets its statistics (`conv` and `chunks` of place->norms), what
+ * squeeze and excitation takes, and whether the last convolution stores the output (plan->direct), whose buffer then takes no
+ * room. */
+davy_result dv_fuse_statistics(dv_lowering *l);
+davy_result dv_place_se(dv_lowering *l);
+davy_result dv_fuse_store(dv_lowering *l);
 
 /* ---- nodes ---- */
 
@@ -52,15 +37,16 @@ static inline bool dv_begins_plain(const dv_node *node) {
 }
 
 /* A 1x1 convolution and nothing in front of it. */
-static inline bool dv_reads_plain_1x1(const dv_node *node) {
+static inline bool dv_reads_plain_1x1(const dv_memory_plan *place, const dv_node *node) {
+    const dv_cuda_node *cuda = dv_cuda_of(place, node);
     return !node->dead && node->op == DV_OP_CONV2D && node->kh == 1 && node->kw == 1 && node->stride <= 1 &&
-           !node->phased && node->fused.upsample <= 1 && node->fused.shuffle <= 1 && !node->fused.mixed &&
+           !node->phased && node->fused.upsample <= 1 && cuda->shuffle <= 1 && cuda->lower == NULL &&
            dv_begins_plain(node);
 }
 
 /* Behind it a bias, an activation and residuals at most. */
-static inline bool dv_is_linear(const dv_node *node) {
-    return dv_reads_plain_1x1(node) && !node->fused.gate && dv_is_one(node->fused.alpha);
+static inline bool dv_is_linear(const dv_memory_plan *place, const dv_node *node) {
+    return dv_reads_plain_1x1(place, node) && !node->fused.gate && dv_is_one(node->fused.alpha);
 }
 
 /* Whether all that a linear node adds is one value, or nothing. */
@@ -69,7 +55,8 @@ static inline bool dv_adds_one(const dv_node *node) {
 }
 
 /* The live node that makes v, which so many read; -1: none. */
-static inline int64_t dv_behind(const dv_graph *g, const dv_memory_plan *place, dv_value v, int32_t readers) {
+static inline int64_t dv_behind(const dv_memory_plan *place, dv_value v, int32_t readers) {
+    const dv_graph *g = place->graph;
     const int64_t k = place->producer[v];
     return k >= 0 && !g->nodes[k].dead && g->values[v].uses == readers && v != g->output ? k : -1;
 }
@@ -83,7 +70,8 @@ static inline void dv_node_remove(dv_graph *g, int64_t k) {
 }
 
 /* Node `keep` makes what node `at` made, in its place of the order: all it reads is there by then. */
-static inline void dv_take_place(dv_graph *g, int64_t keep, int64_t at) {
+static inline void dv_take_place(dv_lowering *l, int64_t keep, int64_t at) {
+    dv_graph *g = l->plan->graph;
     dv_node *other = &g->nodes[at];
     dv_node *node = &g->nodes[keep];
     g->values[node->out].uses = 0;
@@ -95,6 +83,9 @@ static inline void dv_take_place(dv_graph *g, int64_t keep, int64_t at) {
     *node = *other; /* dead, but owns its label */
     *other = moved;
     g->values[moved.out].producer = (int32_t)at;
+    const dv_cuda_node cuda = l->cuda[keep];
+    l->cuda[keep] = l->cuda[at];
+    l->cuda[at] = cuda;
 }
 
 #endif

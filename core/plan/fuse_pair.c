@@ -28,24 +28,27 @@ static float slope_of(const dv_node *node) {
 }
 
 /* k x k over whole windows, as far as they go. */
-static bool is_valid_conv(const dv_graph *g, const dv_node *node, int32_t k, int32_t stride) {
+static bool is_valid_conv(const dv_memory_plan *place, const dv_node *node, int32_t k, int32_t stride) {
+    const dv_graph *g = place->graph;
+    const dv_cuda_node *cuda = dv_cuda_of(place, node);
     if (node->dead || node->op != DV_OP_CONV2D || node->kh != k || node->kw != k ||
         (node->stride > 1 ? node->stride : 1) != stride || node->pad_top != 0 || node->pad_left != 0 || node->phased) {
         return false;
     }
     const dv_shape in = dv_shape_of(g, node->in[0]), out = dv_shape_of(g, node->out);
     return out.h == (in.h - k) / stride + 1 && out.w == (in.w - k) / stride + 1 && dv_begins_plain(node) &&
-           !node->fused.mixed && node->fused.upsample <= 1 && node->fused.shuffle <= 1 && node->fused.winograd == 0 &&
-           node->fused.scale == DV_NO_VALUE && node->fused.res_scale == DV_NO_VALUE && bends(node, 0);
+           cuda->lower == NULL && node->fused.upsample <= 1 && cuda->shuffle <= 1 && cuda->winograd == 0 &&
+           cuda->scale == DV_NO_VALUE && cuda->res_scale == DV_NO_VALUE && bends(node, 0);
 }
 
 /* Whether somebody sums the value's pixels, which the plain kernels do by the way. */
-static bool is_summed(const dv_graph *g, dv_value v) {
+static bool is_summed(const dv_memory_plan *place, dv_value v) {
+    const dv_graph *g = place->graph;
     bool yes = false;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         yes = yes || (!node->dead && node->n_in > 0 && node->in[0] == v &&
-                      (node->op == DV_OP_GROUP_NORM || (node->op == DV_OP_MEAN && node->fused.mixed)));
+                      (node->op == DV_OP_GROUP_NORM || (node->op == DV_OP_MEAN && place->cuda[k].lower != NULL)));
     }
     return yes;
 }
@@ -68,22 +71,25 @@ static uint64_t macs_of(const dvk_view *y, int64_t c_in, int64_t taps) {
 enum { PART_FIRST };
 
 /* A transposed convolution of 2 x 2, and something as large as its result, which is added behind a bend. */
-static bool is_up_conv(const dv_graph *g, const dv_node *node) {
+static bool is_up_conv(const dv_memory_plan *place, const dv_node *node) {
+    const dv_graph *g = place->graph;
+    const dv_cuda_node *cuda = dv_cuda_of(place, node);
     return !node->dead && node->op == DV_OP_CONV2D && node->kh == 1 && node->kw == 1 && node->stride <= 1 &&
-           !node->phased && node->fused.upsample <= 1 && node->fused.shuffle == 2 && !node->fused.mixed &&
-           dv_begins_plain(node) && node->fused.res_scale == DV_NO_VALUE && bends(node, 1) &&
+           !node->phased && node->fused.upsample <= 1 && cuda->shuffle == 2 && cuda->lower == NULL &&
+           dv_begins_plain(node) && cuda->res_scale == DV_NO_VALUE && bends(node, 1) &&
            (!node->fused.act_last || node->fused.act.kind == DVK_ACT_NONE) && dv_is_one(node->fused.beta[0]) &&
            dv_shape_of(g, node->fused.res[0]).h == dv_shape_of(g, node->out).h;
 }
 
 /* The first of two whose second is node k; -1: it is none. */
-static int64_t first_of_up(const dv_graph *g, const dv_memory_plan *place, int64_t k) {
+static int64_t first_of_up(const dv_memory_plan *place, int64_t k) {
+    const dv_graph *g = place->graph;
     const dv_node *node = &g->nodes[k];
-    if (!is_valid_conv(g, node, 3, 1) || node->out == g->output) {
+    if (!is_valid_conv(place, node, 3, 1) || node->out == g->output) {
         return -1;
     }
-    const int64_t first = dv_behind(g, place, node->in[0], 1);
-    return first >= 0 && is_up_conv(g, &g->nodes[first]) ? first : -1;
+    const int64_t first = dv_behind(place, node->in[0], 1);
+    return first >= 0 && is_up_conv(place, &g->nodes[first]) ? first : -1;
 }
 
 static bool up_gains(const dv_lowering *l, int64_t first, int64_t second) {
@@ -97,33 +103,10 @@ static bool up_gains(const dv_lowering *l, int64_t first, int64_t second) {
     return k != NULL && k->cost(&args, l->options->caps) <= cost_of(l, first) + cost_of(l, second);
 }
 
-/* What the first reads, the second does. */
-static void take_up(dv_graph *g, int64_t first, int64_t second) {
-    const dv_node *from = &g->nodes[first];
-    dv_node *node = &g->nodes[second];
-    node->in[0] = from->in[0];
-    node->fused.mixed = true;
-    node->fused.parts[PART_FIRST] = (int32_t)first;
-    node->fused.scale = from->fused.scale;
-    node->fused.n_res = from->fused.n_res;
-    node->fused.res[0] = from->fused.res[0];
-    dv_node_remove(g, first);
-    g->nodes[first].fused.n_res = 0;
-}
-
-void dv_fold_up_convs(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
-    dv_graph *g = plan->graph;
-    const dv_lowering l = {.plan = plan, .place = place, .options = options};
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        const int64_t first = first_of_up(g, place, k);
-        if (first >= 0 && !is_summed(g, g->nodes[k].out) && up_gains(&l, first, k)) {
-            take_up(g, first, k);
-            *changed = true;
-        }
-    }
-}
-
-static void lower_up(dv_lowering *l, const dv_node *first, const dv_node *second) {
+static void lower_up_conv(dv_lowering *l) {
+    const dv_cuda_node *cuda = dv_lower_cuda(l);
+    const dv_node *second = dv_lower_now(l), *first = &l->plan->graph->nodes[cuda->parts[PART_FIRST]];
+    dv_lower_begin(l);
     dvk_up_conv_args *a = &l->step.args.up_conv;
     a->slope_up = slope_of(first);
     a->slope = slope_of(second);
@@ -135,9 +118,9 @@ static void lower_up(dv_lowering *l, const dv_node *first, const dv_node *second
     dv_lower_vector(l, FIELD(up_conv.b_up), first->bias, 4 * middle);
     dv_lower_vector(l, FIELD(up_conv.w), second->weight, a->y.c * middle * TAPS);
     dv_lower_vector(l, FIELD(up_conv.b), second->bias, a->y.c);
-    if (second->fused.scale != DV_NO_VALUE) {
+    if (cuda->scale != DV_NO_VALUE) {
         uint64_t at = 0;
-        dv_view_of(l->place, second->fused.scale, &at);
+        dv_view_of(l->place, cuda->scale, &at);
         dv_lower_bind(l, DV_BIND_ARENA, FIELD(up_conv.scale), at);
     }
     l->step.bytes += dv_view_bytes(&a->res);
@@ -145,11 +128,31 @@ static void lower_up(dv_lowering *l, const dv_node *first, const dv_node *second
     dv_lower_commit(l, "up_conv", &a->x, &a->y, 2 * macs);
 }
 
-void dv_lower_up_conv(dv_lowering *l) {
-    const dv_node *second = dv_lower_now(l);
-    const dv_node *first = &l->plan->graph->nodes[second->fused.parts[PART_FIRST]];
-    dv_lower_begin(l);
-    lower_up(l, first, second);
+/* What the first reads, the second does. */
+static void take_up(dv_lowering *l, int64_t first, int64_t second) {
+    dv_graph *g = l->plan->graph;
+    const dv_node *from = &g->nodes[first];
+    dv_node *node = &g->nodes[second];
+    dv_cuda_node *cuda = &l->cuda[second];
+    node->in[0] = from->in[0];
+    cuda->lower = lower_up_conv;
+    cuda->parts[PART_FIRST] = (int32_t)first;
+    cuda->scale = l->cuda[first].scale;
+    node->fused.n_res = from->fused.n_res;
+    node->fused.res[0] = from->fused.res[0];
+    dv_node_remove(g, first);
+    g->nodes[first].fused.n_res = 0;
+}
+
+static void fuse_up_convs(dv_lowering *l, bool *changed) {
+    const dv_graph *g = l->plan->graph;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const int64_t first = first_of_up(l->place, k);
+        if (first >= 0 && !is_summed(l->place, g->nodes[k].out) && up_gains(l, first, k)) {
+            take_up(l, first, k);
+            *changed = true;
+        }
+    }
 }
 
 /* ---- conv_down ---- */
@@ -157,13 +160,14 @@ void dv_lower_up_conv(dv_lowering *l) {
 enum { PART_SECOND, PARITIES = 4 };
 
 /* The first of two whose second is node k; -1: it is none. */
-static int64_t first_of_down(const dv_graph *g, const dv_memory_plan *place, int64_t k) {
+static int64_t first_of_down(const dv_memory_plan *place, int64_t k) {
+    const dv_graph *g = place->graph;
     const dv_node *node = &g->nodes[k];
-    if (!is_valid_conv(g, node, 2, 2) || node->out == g->output) {
+    if (!is_valid_conv(place, node, 2, 2) || node->out == g->output) {
         return -1;
     }
     const int64_t first = place->producer[node->in[0]];
-    return first >= 0 && is_valid_conv(g, &g->nodes[first], 3, 1) ? first : -1;
+    return first >= 0 && is_valid_conv(place, &g->nodes[first], 3, 1) ? first : -1;
 }
 
 static bool down_gains(const dv_lowering *l, int64_t first, int64_t second) {
@@ -177,40 +181,16 @@ static bool down_gains(const dv_lowering *l, int64_t first, int64_t second) {
     return k != NULL && k->cost(&args, l->options->caps) <= cost_of(l, first) + cost_of(l, second);
 }
 
-/* What the second makes, the first does, earlier. */
-static void take_down(dv_graph *g, int64_t first, int64_t second) {
-    dv_node *from = &g->nodes[second];
-    dv_node *node = &g->nodes[first];
-    const int32_t uses = g->values[from->out].uses;
-    node->fused.mixed = true;
-    node->fused.parts[PART_SECOND] = (int32_t)second;
-    node->fused.also = from->out;
-    g->values[node->out].uses--;
-    dv_node_remove(g, second);
-    g->values[node->fused.also].uses = uses;
-    g->values[node->fused.also].producer = (int32_t)first;
-}
-
-void dv_fold_conv_downs(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
-    dv_graph *g = plan->graph;
-    const dv_lowering l = {.plan = plan, .place = place, .options = options};
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        const int64_t first = first_of_down(g, place, k);
-        if (first >= 0 && !is_summed(g, g->nodes[k].out) && !is_summed(g, g->nodes[first].out) &&
-            down_gains(&l, first, k)) {
-            take_down(g, first, k);
-            *changed = true;
-        }
-    }
-}
-
-static void lower_down(dv_lowering *l, const dv_node *first, const dv_node *second) {
+static void lower_conv_down(dv_lowering *l) {
+    const dv_cuda_node *cuda = dv_lower_cuda(l);
+    const dv_node *first = dv_lower_now(l), *second = &l->plan->graph->nodes[cuda->parts[PART_SECOND]];
+    dv_lower_begin(l);
     dvk_conv_down_args *a = &l->step.args.conv_down;
     a->slope = slope_of(first);
     a->slope_down = slope_of(second);
     dv_lower_view(l, &a->x, first->in[0]);
     dv_lower_view(l, &a->y, first->out);
-    dv_lower_view(l, &a->z, first->fused.also);
+    dv_lower_view(l, &a->z, cuda->also);
     dv_lower_vector(l, FIELD(conv_down.w), first->weight, a->y.c * a->x.c * TAPS);
     dv_lower_vector(l, FIELD(conv_down.b), first->bias, a->y.c);
     dv_lower_vector(l, FIELD(conv_down.w_down), second->weight, a->z.c * a->y.c * PARITIES);
@@ -220,11 +200,31 @@ static void lower_down(dv_lowering *l, const dv_node *first, const dv_node *seco
     dv_lower_commit(l, "conv_down", &a->x, &a->y, 2 * macs);
 }
 
-void dv_lower_conv_down(dv_lowering *l) {
-    const dv_node *first = dv_lower_now(l);
-    const dv_node *second = &l->plan->graph->nodes[first->fused.parts[PART_SECOND]];
-    dv_lower_begin(l);
-    lower_down(l, first, second);
+/* What the second makes, the first does, earlier. */
+static void take_down(dv_lowering *l, int64_t first, int64_t second) {
+    dv_graph *g = l->plan->graph;
+    dv_cuda_node *cuda = &l->cuda[first];
+    const dv_value also = g->nodes[second].out;
+    const int32_t uses = g->values[also].uses;
+    cuda->lower = lower_conv_down;
+    cuda->parts[PART_SECOND] = (int32_t)second;
+    cuda->also = also;
+    g->values[g->nodes[first].out].uses--;
+    dv_node_remove(g, second);
+    g->values[also].uses = uses;
+    g->values[also].producer = (int32_t)first;
+}
+
+static void fuse_conv_downs(dv_lowering *l, bool *changed) {
+    const dv_graph *g = l->plan->graph;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const int64_t first = first_of_down(l->place, k);
+        if (first >= 0 && !is_summed(l->place, g->nodes[k].out) && !is_summed(l->place, g->nodes[first].out) &&
+            down_gains(l, first, k)) {
+            take_down(l, first, k);
+            *changed = true;
+        }
+    }
 }
 
 /* ---- norm_depthwise ---- */
@@ -236,27 +236,29 @@ static bool ends_with(const dv_node *node, dvk_act act) {
 }
 
 /* Norm, if there is one, and 1x1 convolution ahead of depthwise node `at`. */
-static bool find_parts(const dv_graph *g, const dv_memory_plan *place, int64_t at, int32_t *parts) {
+static bool find_parts(const dv_memory_plan *place, int64_t at, int32_t *parts) {
+    const dv_graph *g = place->graph;
+    const dv_cuda_node *cuda = &place->cuda[at];
     const dv_node *depthwise = &g->nodes[at];
-    if (depthwise->dead || depthwise->fused.mixed || depthwise->op != DV_OP_DEPTHWISE || depthwise->kh != 3 ||
+    if (depthwise->dead || cuda->lower != NULL || depthwise->op != DV_OP_DEPTHWISE || depthwise->kh != 3 ||
         depthwise->kw != 3 || depthwise->stride != 1 || depthwise->pad_top != 1 || depthwise->pad_left != 1 ||
         !dv_begins_plain(depthwise)) {
         return false;
     }
-    const int64_t in = dv_behind(g, place, depthwise->in[0], 1);
-    if (in < 0 || !dv_is_linear(&g->nodes[in])) {
+    const int64_t in = dv_behind(place, depthwise->in[0], 1);
+    if (in < 0 || !dv_is_linear(place, &g->nodes[in])) {
         return false;
     }
     parts[PART_NORM] = -1;
     parts[PART_IN] = (int32_t)in;
     parts[PART_DEPTHWISE] = (int32_t)at;
-    if (!depthwise->fused.paired && ends_with(depthwise, DVK_ACT_GELU)) {
+    if (!cuda->paired && ends_with(depthwise, DVK_ACT_GELU)) {
         return ends_with(&g->nodes[in], DVK_ACT_GELU);
     }
-    const int64_t norm = dv_behind(g, place, g->nodes[in].in[0], 1);
+    const int64_t norm = dv_behind(place, g->nodes[in].in[0], 1);
     parts[PART_NORM] = (int32_t)norm;
     return norm >= 0 && g->nodes[norm].op == DV_OP_LAYER_NORM && ends_with(&g->nodes[in], DVK_ACT_NONE) &&
-           (depthwise->fused.paired || ends_with(depthwise, DVK_ACT_NONE));
+           (cuda->paired || ends_with(depthwise, DVK_ACT_NONE));
 }
 
 /* What the first of them reads. */
@@ -265,14 +267,15 @@ static dv_value start_of(const dv_graph *g, const int32_t *parts) {
 }
 
 /* The 1x1 convolution that alone reads a product of halves and at most adds one value; -1: none. */
-static int64_t mix_behind(const dv_graph *g, int64_t depthwise) {
+static int64_t mix_behind(const dv_memory_plan *place, int64_t depthwise) {
+    const dv_graph *g = place->graph;
     const dv_value v = g->nodes[depthwise].out;
     if (g->values[v].uses != 1 || v == g->output) {
         return -1;
     }
     for (int64_t k = depthwise + 1; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
-        if (dv_is_linear(node) && node->in[0] == v) {
+        if (dv_is_linear(place, node) && node->in[0] == v) {
             return node->fused.act.kind == DVK_ACT_NONE && dv_adds_one(node) && node->out != g->output ? k : -1;
         }
     }
@@ -292,47 +295,20 @@ static bool serves_depthwise(const dv_lowering *l, const int32_t *parts, int64_t
     a->act = depthwise->fused.act.kind;
     a->act_in = g->nodes[parts[PART_IN]].fused.act.kind;
     a->plain = parts[PART_NORM] < 0;
-    a->w_out = depthwise->fused.paired ? some : NULL;
+    a->w_out = l->cuda[parts[PART_DEPTHWISE]].paired ? some : NULL;
     if (node->fused.n_res == 1) {
         a->res = dv_view_planned(l->place, node->fused.res[0]);
     }
     return dv_choose_kernel(l->options, "norm_depthwise", &args).cuda != NULL;
 }
 
-static void take_depthwise(dv_graph *g, const int32_t *parts, int64_t last) {
-    const dv_value x = start_of(g, parts);
-    for (int i = PART_NORM; i <= PART_DEPTHWISE; i++) {
-        if (parts[i] >= 0 && parts[i] != last) {
-            dv_node_remove(g, parts[i]);
-        }
-        g->nodes[last].fused.parts[i] = parts[i];
-    }
-    g->nodes[last].in[0] = x;
-    g->nodes[last].fused.mixed = true;
-}
-
-void dv_fold_depthwise(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
-    dv_graph *g = plan->graph;
-    const dv_lowering l = {.plan = plan, .place = place, .options = options};
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        int32_t parts[3];
-        if (!find_parts(g, place, k, parts)) {
-            continue;
-        }
-        const int64_t last = g->nodes[k].fused.paired ? mix_behind(g, k) : k;
-        if (last >= 0 && g->nodes[last].out != g->output && serves_depthwise(&l, parts, last)) {
-            take_depthwise(g, parts, last);
-            *changed = true;
-        }
-    }
-}
-
-void dv_lower_norm_depthwise(dv_lowering *l) {
+static void lower_norm_depthwise(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
     const dv_node *node = dv_lower_now(l);
-    const int32_t norm = node->fused.parts[PART_NORM];
-    const dv_node *in = &g->nodes[node->fused.parts[PART_IN]];
-    const dv_node *depthwise = &g->nodes[node->fused.parts[PART_DEPTHWISE]];
+    const int32_t *parts = dv_lower_cuda(l)->parts;
+    const int32_t norm = parts[PART_NORM];
+    const dv_node *in = &g->nodes[parts[PART_IN]];
+    const dv_node *depthwise = &g->nodes[parts[PART_DEPTHWISE]];
     const int64_t c = dv_lower_shape(l, node->in[0]).c;
     dv_lower_begin(l);
     dvk_norm_depthwise_args *a = &l->step.args.norm_depthwise;
@@ -362,4 +338,40 @@ void dv_lower_norm_depthwise(dv_lowering *l) {
         l->step.bytes += dv_view_bytes(&a->res);
     }
     dv_lower_commit(l, "norm_depthwise", &a->x, &a->y, 2 * macs * (uint64_t)(a->y.n * a->y.h * a->y.w));
+}
+
+static void take_depthwise(dv_lowering *l, const int32_t *parts, int64_t last) {
+    dv_graph *g = l->plan->graph;
+    const dv_value x = start_of(g, parts);
+    for (int i = PART_NORM; i <= PART_DEPTHWISE; i++) {
+        if (parts[i] >= 0 && parts[i] != last) {
+            dv_node_remove(g, parts[i]);
+        }
+        l->cuda[last].parts[i] = parts[i];
+    }
+    g->nodes[last].in[0] = x;
+    l->cuda[last].lower = lower_norm_depthwise;
+}
+
+static void fuse_depthwise(dv_lowering *l, bool *changed) {
+    const dv_graph *g = l->plan->graph;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        int32_t parts[3];
+        if (!find_parts(l->place, k, parts)) {
+            continue;
+        }
+        const int64_t last = l->cuda[k].paired ? mix_behind(l->place, k) : k;
+        if (last >= 0 && g->nodes[last].out != g->output && serves_depthwise(l, parts, last)) {
+            take_depthwise(l, parts, last);
+            *changed = true;
+        }
+    }
+}
+
+/* ---- all of it ---- */
+
+void dv_fuse_pairs(dv_lowering *l, bool *changed) {
+    fuse_up_convs(l, changed);
+    fuse_conv_downs(l, changed);
+    fuse_depthwise(l, changed);
 }

@@ -33,26 +33,27 @@ static bool is_product(const dv_graph *g, const dv_node *node) {
 }
 
 /* From the product back to the picture and to what makes it. */
-static bool find_squeeze(const dv_graph *g, const dv_memory_plan *place, int64_t at, squeeze *s) {
+static bool find_squeeze(const dv_memory_plan *place, int64_t at, squeeze *s) {
+    const dv_graph *g = place->graph;
     const dv_node *product = &g->nodes[at];
     if (!is_product(g, product)) {
         return false;
     }
     *s = (squeeze){.product = at, .x = product->in[0], .y = product->out, .reader = -1, .adder = -1, .cut = -1};
     const dv_shape x = dv_shape_of(g, s->x), gate = dv_shape_of(g, product->in[1]);
-    s->out = gate.h * gate.w == 1 && gate.c == x.c ? dv_behind(g, place, product->in[1], 1) : -1;
-    if (s->out < 0 || !dv_is_linear(&g->nodes[s->out]) || !ends_with(&g->nodes[s->out], DVK_ACT_NONE)) {
+    s->out = gate.h * gate.w == 1 && gate.c == x.c ? dv_behind(place, product->in[1], 1) : -1;
+    if (s->out < 0 || !dv_is_linear(place, &g->nodes[s->out]) || !ends_with(&g->nodes[s->out], DVK_ACT_NONE)) {
         return false;
     }
-    s->in = dv_behind(g, place, g->nodes[s->out].in[0], 1);
-    if (s->in < 0 || !dv_is_linear(&g->nodes[s->in]) || !ends_with(&g->nodes[s->in], DVK_ACT_RELU)) {
+    s->in = dv_behind(place, g->nodes[s->out].in[0], 1);
+    if (s->in < 0 || !dv_is_linear(place, &g->nodes[s->in]) || !ends_with(&g->nodes[s->in], DVK_ACT_RELU)) {
         return false;
     }
-    s->mean = dv_behind(g, place, g->nodes[s->in].in[0], 1);
-    s->conv = dv_behind(g, place, s->x, 2);
+    s->mean = dv_behind(place, g->nodes[s->in].in[0], 1);
+    s->conv = dv_behind(place, s->x, 2);
     return s->mean >= 0 && g->nodes[s->mean].op == DV_OP_MEAN && g->nodes[s->mean].in[0] == s->x && s->conv >= 0 &&
-           g->nodes[s->conv].op == DV_OP_CONV2D && !g->nodes[s->conv].fused.mixed &&
-           g->nodes[s->conv].fused.shuffle <= 1 && x.n == 1 && x.c <= MOST_CHANNELS;
+           g->nodes[s->conv].op == DV_OP_CONV2D && place->cuda[s->conv].lower == NULL &&
+           place->cuda[s->conv].shuffle <= 1 && x.n == 1 && x.c <= MOST_CHANNELS;
 }
 
 static bool adds(const dv_node *node, dv_value v) {
@@ -60,15 +61,17 @@ static bool adds(const dv_node *node, dv_value v) {
 }
 
 /* A convolution that takes the product as it is, and that with weights that were given. */
-static bool reads_plainly(const dv_node *node, dv_value y) {
-    return node->op == DV_OP_CONV2D && node->in[0] == y && !adds(node, y) && !node->fused.mixed && !node->phased &&
-           node->fused.upsample <= 1 && node->fused.winograd == 0 && dv_begins_plain(node) &&
-           node->fused.scale == DV_NO_VALUE;
+static bool reads_plainly(const dv_memory_plan *place, const dv_node *node, dv_value y) {
+    const dv_cuda_node *cuda = dv_cuda_of(place, node);
+    return node->op == DV_OP_CONV2D && node->in[0] == y && !adds(node, y) && cuda->lower == NULL && !node->phased &&
+           node->fused.upsample <= 1 && cuda->winograd == 0 && dv_begins_plain(node) && cuda->scale == DV_NO_VALUE;
 }
 
-static bool adds_behind_shuffle(const dv_graph *g, const dv_node *node, dv_value v) {
-    return node->op == DV_OP_CONV2D && node->in[0] != v && node->fused.shuffle > 1 && node->fused.n_res == 1 &&
-           node->fused.res[0] == v && node->fused.res_scale == DV_NO_VALUE &&
+static bool adds_behind_shuffle(const dv_memory_plan *place, const dv_node *node, dv_value v) {
+    const dv_graph *g = place->graph;
+    const dv_cuda_node *cuda = dv_cuda_of(place, node);
+    return node->op == DV_OP_CONV2D && node->in[0] != v && cuda->shuffle > 1 && node->fused.n_res == 1 &&
+           node->fused.res[0] == v && cuda->res_scale == DV_NO_VALUE &&
            dv_shape_of(g, v).h == dv_shape_of(g, node->out).h;
 }
 
@@ -90,7 +93,8 @@ static int64_t only_reader(const dv_graph *g, dv_value v) {
 }
 
 /* Everyone who reads the product: one convolution, and at most one that adds it, or a part of it. */
-static bool find_readers(const dv_graph *g, squeeze *s) {
+static bool find_readers(const dv_memory_plan *place, squeeze *s) {
+    const dv_graph *g = place->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         if (!reads(node, s->y)) {
@@ -98,9 +102,9 @@ static bool find_readers(const dv_graph *g, squeeze *s) {
         }
         const bool cut = node->op == DV_OP_CROP;
         const int64_t user = cut ? only_reader(g, node->out) : k;
-        if (!cut && s->reader < 0 && reads_plainly(node, s->y)) {
+        if (!cut && s->reader < 0 && reads_plainly(place, node, s->y)) {
             s->reader = k;
-        } else if (user >= 0 && s->adder < 0 && adds_behind_shuffle(g, &g->nodes[user], cut ? node->out : s->y)) {
+        } else if (user >= 0 && s->adder < 0 && adds_behind_shuffle(place, &g->nodes[user], cut ? node->out : s->y)) {
             s->adder = user;
             s->cut = cut ? k : -1;
         } else {
@@ -151,60 +155,18 @@ static dv_param channels_of(dv_graph *g, const dv_node *reader) {
     return p;
 }
 
-static void take(dv_graph *g, const squeeze *s, dv_param channels) {
-    dv_node *mean = &g->nodes[s->mean], *reader = &g->nodes[s->reader];
-    const dv_value scale = g->nodes[s->product].in[1];
-    g->values[mean->out].uses = 0;
-    dv_node_remove(g, s->in);
-    dv_node_remove(g, s->out);
-    dv_node_remove(g, s->product);
-    mean->out = scale;
-    mean->weight = channels;
-    mean->fused.mixed = true;
-    mean->fused.parts[PART_IN] = (int32_t)s->in;
-    mean->fused.parts[PART_OUT] = (int32_t)s->out;
-    reader->in[0] = s->x;
-    reader->fused.scale = scale;
-    if (s->adder >= 0) {
-        dv_node *adder = &g->nodes[s->adder];
-        adder->fused.res_scale = scale;
-        *(s->cut >= 0 ? &g->nodes[s->cut].in[0] : &adder->fused.res[0]) = s->x;
-    }
-    g->values[scale].producer = (int32_t)s->mean;
-    g->values[scale].uses = 1 + (s->adder >= 0);
-    g->values[s->x].uses = 2 + (s->adder >= 0);
-}
-
-davy_result dv_fold_excites(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
-    dv_graph *g = plan->graph;
-    dv_lowering l = {.plan = plan, .place = place, .options = options};
-    for (int64_t k = 0; k < g->n_nodes && l.result == DAVY_OK; k++) {
-        squeeze s;
-        dv_args args;
-        if (!find_squeeze(g, place, k, &s) || !find_readers(g, &s) ||
-            (!options->given_means && rows_of(&l, s.conv) <= 0) || scalable(&l, s.reader, &args) == NULL) {
-            continue;
-        }
-        const dv_param channels = channels_of(g, &g->nodes[s.reader]);
-        if (channels == DV_NO_PARAM) {
-            return dv_graph_check(g);
-        }
-        take(g, &s, channels);
-        *changed = true;
-    }
-    return l.result;
-}
-
 /* ---- their places and steps ---- */
 
-static bool is_excite(const dv_node *node) {
-    return !node->dead && node->op == DV_OP_MEAN && node->fused.mixed;
+static bool is_excite(const dv_lowering *l, int64_t k) {
+    const dv_node *node = &l->plan->graph->nodes[k];
+    return !node->dead && node->op == DV_OP_MEAN && l->cuda[k].lower != NULL;
 }
 
 /* The convolution whose weights are scaled. */
-static int64_t reader_of(const dv_graph *g, int64_t mean) {
+static int64_t reader_of(const dv_lowering *l, int64_t mean) {
+    const dv_graph *g = l->plan->graph;
     int64_t k = mean + 1;
-    while (g->nodes[k].dead || g->nodes[k].op != DV_OP_CONV2D || g->nodes[k].fused.scale != g->nodes[mean].out) {
+    while (g->nodes[k].dead || g->nodes[k].op != DV_OP_CONV2D || l->cuda[k].scale != g->nodes[mean].out) {
         k++;
     }
     return k;
@@ -215,7 +177,8 @@ static davy_result kernel_rejected(const dv_graph *g, int64_t k) {
 }
 
 /* What the convolution's kernel writes as it stores the picture. */
-static davy_result place_sums(dv_lowering *l, dv_memory_plan *place, int64_t k) {
+static davy_result place_sums(dv_lowering *l, int64_t k) {
+    dv_memory_plan *place = l->place;
     const dv_graph *g = l->plan->graph;
     dv_norm_place *at = &place->norms[k];
     const int64_t c = dv_shape_of(g, g->nodes[k].out).c;
@@ -230,17 +193,17 @@ static davy_result place_sums(dv_lowering *l, dv_memory_plan *place, int64_t k) 
 }
 
 /* A convolution that scales its weights itself, as those that make two do (fuse_pair.c), leaves nothing to scale. */
-static davy_result place_excite(dv_lowering *l, dv_memory_plan *place, int64_t k) {
-    const dv_graph *g = l->plan->graph;
+static davy_result place_excite(dv_lowering *l, int64_t k) {
+    dv_memory_plan *place = l->place;
     dv_norm_place *at = &place->norms[k];
-    const int64_t reader = reader_of(g, k);
-    const davy_result r = l->options->given_means ? DAVY_OK : place_sums(l, place, k);
+    const int64_t reader = reader_of(l, k);
+    const davy_result r = l->options->given_means ? DAVY_OK : place_sums(l, k);
     bool fine = true;
-    if (r == DAVY_OK && !g->nodes[reader].fused.mixed) {
+    if (r == DAVY_OK && l->cuda[reader].lower == NULL) {
         dv_args args;
         const dvk_cuda_kernel *kernel = scalable(l, reader, &args);
         if (kernel == NULL) {
-            return l->result != DAVY_OK ? l->result : kernel_rejected(g, k);
+            return l->result != DAVY_OK ? l->result : kernel_rejected(l->plan->graph, k);
         }
         const int64_t words = dv_div_up((int64_t)kernel->packed_bytes(&args), 4);
         at->coefficients = dv_memory_plan_add(place, DVK_F32, (dv_shape){1, 1, 1, words}, words, k, reader);
@@ -249,14 +212,12 @@ static davy_result place_excite(dv_lowering *l, dv_memory_plan *place, int64_t k
     return r != DAVY_OK || fine ? r : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
-davy_result dv_place_excites(dv_plan *plan, dv_memory_plan *place, const dv_plan_options *options) {
-    const dv_graph *g = plan->graph;
-    dv_lowering l = {.plan = plan, .place = place, .options = options};
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        if (!is_excite(&g->nodes[k])) {
+davy_result dv_place_se(dv_lowering *l) {
+    for (int64_t k = 0; k < l->plan->graph->n_nodes; k++) {
+        if (!is_excite(l, k)) {
             continue;
         }
-        const davy_result r = place_excite(&l, place, k);
+        const davy_result r = place_excite(l, k);
         if (r != DAVY_OK) {
             return r;
         }
@@ -273,7 +234,7 @@ static void bind_packed(dv_lowering *l, uint32_t field, const dv_weight *w) {
 
 /* Before the step is begun, which shares its room with the convolution that is tried. */
 static bool weight_of(dv_lowering *l, dv_weight *w) {
-    const int64_t mean = l->node, reader = reader_of(l->plan->graph, mean);
+    const int64_t mean = l->node, reader = reader_of(l, mean);
     dv_args args;
     w->kernel.cuda = scalable(l, reader, &args);
     l->node = mean;
@@ -287,11 +248,12 @@ static bool weight_of(dv_lowering *l, dv_weight *w) {
     return true;
 }
 
-void dv_lower_excite(dv_lowering *l) {
+static void lower_excite(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
     const dv_node *node = dv_lower_now(l);
     const dv_norm_place *at = &l->place->norms[l->node];
-    const dv_node *in = &g->nodes[node->fused.parts[PART_IN]], *out = &g->nodes[node->fused.parts[PART_OUT]];
+    const int32_t *parts = dv_lower_cuda(l)->parts;
+    const dv_node *in = &g->nodes[parts[PART_IN]], *out = &g->nodes[parts[PART_OUT]];
     dv_weight w = {.param = DV_NO_PARAM, .conv = {.compute = DVK_F16}};
     if (at->coefficients >= 0 && !weight_of(l, &w)) {
         return;
@@ -322,4 +284,51 @@ void dv_lower_excite(dv_lowering *l) {
     dv_lower_bind(l, DV_BIND_ARENA, FIELD(excite.sums), l->place->blocks[at->partial].offset);
     l->step.bytes += w.bytes;
     dv_lower_commit(l, "excite", &nothing, &nothing, 4 * (uint64_t)(x.c * a->hidden));
+}
+
+/* ---- fusing ---- */
+
+static void take(dv_lowering *l, const squeeze *s, dv_param channels) {
+    dv_graph *g = l->plan->graph;
+    dv_cuda_node *cuda = &l->cuda[s->mean];
+    dv_node *mean = &g->nodes[s->mean], *reader = &g->nodes[s->reader];
+    const dv_value scale = g->nodes[s->product].in[1];
+    g->values[mean->out].uses = 0;
+    dv_node_remove(g, s->in);
+    dv_node_remove(g, s->out);
+    dv_node_remove(g, s->product);
+    mean->out = scale;
+    mean->weight = channels;
+    cuda->lower = lower_excite;
+    cuda->parts[PART_IN] = (int32_t)s->in;
+    cuda->parts[PART_OUT] = (int32_t)s->out;
+    reader->in[0] = s->x;
+    l->cuda[s->reader].scale = scale;
+    if (s->adder >= 0) {
+        dv_node *adder = &g->nodes[s->adder];
+        l->cuda[s->adder].res_scale = scale;
+        *(s->cut >= 0 ? &g->nodes[s->cut].in[0] : &adder->fused.res[0]) = s->x;
+    }
+    g->values[scale].producer = (int32_t)s->mean;
+    g->values[scale].uses = 1 + (s->adder >= 0);
+    g->values[s->x].uses = 2 + (s->adder >= 0);
+}
+
+davy_result dv_fuse_se(dv_lowering *l, bool *changed) {
+    dv_graph *g = l->plan->graph;
+    for (int64_t k = 0; k < g->n_nodes && l->result == DAVY_OK; k++) {
+        squeeze s;
+        dv_args args;
+        if (!find_squeeze(l->place, k, &s) || !find_readers(l->place, &s) ||
+            (!l->options->given_means && rows_of(l, s.conv) <= 0) || scalable(l, s.reader, &args) == NULL) {
+            continue;
+        }
+        const dv_param channels = channels_of(g, &g->nodes[s.reader]);
+        if (channels == DV_NO_PARAM) {
+            return dv_graph_check(g);
+        }
+        take(l, &s, channels);
+        *changed = true;
+    }
+    return l->result;
 }

@@ -12,13 +12,14 @@
 enum { PART_NORM, PART_IN, PART_MIDDLE /* the attention; of an MLP again PART_IN */ };
 
 /* Layer norm and 1x1 convolution that make v for so many readers. */
-static bool find_in(const dv_graph *g, const dv_memory_plan *place, dv_value v, int32_t readers, dvk_act act,
-                    int32_t *parts) {
-    const int64_t in = dv_behind(g, place, v, readers);
-    if (in < 0 || !dv_is_linear(&g->nodes[in]) || g->nodes[in].fused.n_res > 0 || g->nodes[in].fused.act.kind != act) {
+static bool find_in(const dv_memory_plan *place, dv_value v, int32_t readers, dvk_act act, int32_t *parts) {
+    const dv_graph *g = place->graph;
+    const int64_t in = dv_behind(place, v, readers);
+    if (in < 0 || !dv_is_linear(place, &g->nodes[in]) || g->nodes[in].fused.n_res > 0 ||
+        g->nodes[in].fused.act.kind != act) {
         return false;
     }
-    const int64_t norm = dv_behind(g, place, g->nodes[in].in[0], 1);
+    const int64_t norm = dv_behind(place, g->nodes[in].in[0], 1);
     if (norm < 0 || g->nodes[norm].op != DV_OP_LAYER_NORM) {
         return false;
     }
@@ -28,10 +29,11 @@ static bool find_in(const dv_graph *g, const dv_memory_plan *place, dv_value v, 
 }
 
 /* The attention's queries, keys and values are a third each of what one convolution makes. */
-static dv_value thirds_of(const dv_graph *g, const dv_memory_plan *place, const dv_node *attention) {
+static dv_value thirds_of(const dv_memory_plan *place, const dv_node *attention) {
+    const dv_graph *g = place->graph;
     dv_value whole = DV_NO_VALUE;
     for (int i = 0; i < 3; i++) {
-        const int64_t k = dv_behind(g, place, attention->in[i], 1);
+        const int64_t k = dv_behind(place, attention->in[i], 1);
         const int64_t c = dv_shape_of(g, attention->in[i]).c;
         if (k < 0 || g->nodes[k].op != DV_OP_SLICE || g->nodes[k].first != i * c ||
             (i > 0 && g->nodes[k].in[0] != whole)) {
@@ -43,14 +45,15 @@ static dv_value thirds_of(const dv_graph *g, const dv_memory_plan *place, const 
 }
 
 /* What leads to the 1x1 convolution `last`. */
-static bool find_parts(const dv_graph *g, const dv_memory_plan *place, const dv_node *last, int32_t *parts) {
-    const int64_t k = dv_behind(g, place, last->in[0], 1);
+static bool find_parts(const dv_memory_plan *place, const dv_node *last, int32_t *parts) {
+    const dv_graph *g = place->graph;
+    const int64_t k = dv_behind(place, last->in[0], 1);
     if (k >= 0 && g->nodes[k].op == DV_OP_WINDOW_ATTENTION) {
-        const dv_value whole = thirds_of(g, place, &g->nodes[k]);
+        const dv_value whole = thirds_of(place, &g->nodes[k]);
         parts[PART_MIDDLE] = (int32_t)k;
-        return whole != DV_NO_VALUE && find_in(g, place, whole, 3, DVK_ACT_NONE, parts);
+        return whole != DV_NO_VALUE && find_in(place, whole, 3, DVK_ACT_NONE, parts);
     }
-    if (k < 0 || !find_in(g, place, last->in[0], 1, DVK_ACT_GELU, parts)) {
+    if (k < 0 || !find_in(place, last->in[0], 1, DVK_ACT_GELU, parts)) {
         return false;
     }
     parts[PART_MIDDLE] = parts[PART_IN];
@@ -107,41 +110,6 @@ static bool served(const dv_lowering *l, const int32_t *parts, const dv_node *la
     return dv_choose_kernel(l->options, "norm_mlp", &args).cuda != NULL;
 }
 
-/* ---- folding ---- */
-
-static void take(dv_graph *g, const dv_memory_plan *place, const int32_t *parts, dv_node *last) {
-    const dv_value x = g->nodes[parts[PART_NORM]].in[0];
-    if (is_window(g, parts)) {
-        const dv_node *attention = &g->nodes[parts[PART_MIDDLE]];
-        for (int i = 0; i < 3; i++) {
-            dv_node_remove(g, place->producer[attention->in[i]]);
-        }
-        dv_node_remove(g, parts[PART_MIDDLE]);
-    }
-    dv_node_remove(g, parts[PART_IN]);
-    dv_node_remove(g, parts[PART_NORM]);
-    for (int i = PART_NORM; i <= PART_MIDDLE; i++) {
-        last->fused.parts[i] = parts[i];
-    }
-    last->in[0] = x;
-    last->fused.mixed = true;
-}
-
-void dv_fold_swin(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options, bool *changed) {
-    dv_graph *g = plan->graph;
-    const dv_lowering l = {.plan = plan, .place = place, .options = options};
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        dv_node *last = &g->nodes[k];
-        int32_t parts[3];
-        const bool ends = !last->dead && dv_is_linear(last) && last->fused.act.kind == DVK_ACT_NONE &&
-                          dv_adds_one(last) && last->out != g->output;
-        if (ends && find_parts(g, place, last, parts) && served(&l, parts, last)) {
-            take(g, place, parts, last);
-            *changed = true;
-        }
-    }
-}
-
 /* ---- lowering ---- */
 
 static void bind_packed(dv_lowering *l, uint32_t field, const dv_node *node, dvk_swin_matrix m) {
@@ -179,10 +147,11 @@ static void bind_views(dv_lowering *l, dvk_view *x, dvk_view *y, dvk_view *res) 
     }
 }
 
-void dv_lower_swin(dv_lowering *l) {
+/* The step of a half. */
+static void lower_half(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
     const dv_node *node = dv_lower_now(l);
-    const int32_t *parts = node->fused.parts;
+    const int32_t *parts = dv_lower_cuda(l)->parts;
     const dv_node *norm = &g->nodes[parts[PART_NORM]];
     const dv_node *in = &g->nodes[parts[PART_IN]];
     const dv_node *middle = &g->nodes[parts[PART_MIDDLE]];
@@ -209,4 +178,40 @@ void dv_lower_swin(dv_lowering *l) {
     dv_lower_vector(l, FIELD(norm_window.table), middle->weight, a->heads * side * side);
     const int64_t each = width * (8 * s.c + 4 * (int64_t)a->window * a->window);
     dv_lower_commit(l, "norm_window", &a->x, &a->y, pixels * (uint64_t)each);
+}
+
+/* ---- fusing ---- */
+
+static void take(dv_lowering *l, const int32_t *parts, int64_t at) {
+    dv_graph *g = l->plan->graph;
+    dv_node *last = &g->nodes[at];
+    const dv_value x = g->nodes[parts[PART_NORM]].in[0];
+    if (is_window(g, parts)) {
+        const dv_node *attention = &g->nodes[parts[PART_MIDDLE]];
+        for (int i = 0; i < 3; i++) {
+            dv_node_remove(g, l->place->producer[attention->in[i]]);
+        }
+        dv_node_remove(g, parts[PART_MIDDLE]);
+    }
+    dv_node_remove(g, parts[PART_IN]);
+    dv_node_remove(g, parts[PART_NORM]);
+    for (int i = PART_NORM; i <= PART_MIDDLE; i++) {
+        l->cuda[at].parts[i] = parts[i];
+    }
+    last->in[0] = x;
+    l->cuda[at].lower = lower_half;
+}
+
+void dv_fuse_swin(dv_lowering *l, bool *changed) {
+    const dv_graph *g = l->plan->graph;
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        const dv_node *last = &g->nodes[k];
+        int32_t parts[3];
+        const bool ends = !last->dead && dv_is_linear(l->place, last) && last->fused.act.kind == DVK_ACT_NONE &&
+                          dv_adds_one(last) && last->out != g->output;
+        if (ends && find_parts(l->place, last, parts) && served(l, parts, last)) {
+            take(l, parts, k);
+            *changed = true;
+        }
+    }
 }

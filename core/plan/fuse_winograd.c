@@ -29,7 +29,7 @@ typedef struct candidate {
 } candidate;
 
 typedef struct candidates {
-    dv_lowering l;
+    dv_lowering *l;
     candidate *list; /* of nodes at most as many */
     int64_t count;
     uint64_t *live;   /* bytes alive at each node */
@@ -38,14 +38,16 @@ typedef struct candidates {
 
 enum { DV_UNREAD = -1, DV_OTHERS = -2 };
 
-static bool is_conv(const dv_graph *g, const dv_node *node) {
+static bool is_conv(const dv_memory_plan *place, const dv_node *node) {
+    const dv_graph *g = place->graph;
+    const dv_cuda_node *cuda = dv_cuda_of(place, node);
     if (node->dead || node->op != DV_OP_CONV2D) {
         return false;
     }
     const dv_shape x = dv_shape_of(g, node->in[0]), y = dv_shape_of(g, node->out);
     return node->kh == 3 && node->kw == 3 && node->stride <= 1 && node->pad_top == 1 && node->pad_left == 1 &&
-           x.h == y.h && x.w == y.w && !node->phased && !node->fused.mixed && node->fused.upsample <= 1 &&
-           node->fused.shuffle <= 1 && node->fused.winograd == 0 && dv_begins_plain(node);
+           x.h == y.h && x.w == y.w && !node->phased && cuda->lower == NULL && node->fused.upsample <= 1 &&
+           cuda->shuffle <= 1 && cuda->winograd == 0 && dv_begins_plain(node);
 }
 
 /* A norm or an activation, and nothing but what a prologue does. */
@@ -159,7 +161,8 @@ static int64_t next_window(const dv_graph *g, const dv_node *of, int64_t k) {
 }
 
 /* The convolution that alone reads such frames, but for the past behind them; DV_UNREAD; DV_OTHERS: there is another reader. */
-static int64_t reader_of(const dv_graph *g, const dv_node *frames) {
+static int64_t reader_of(const dv_memory_plan *place, const dv_node *frames) {
+    const dv_graph *g = place->graph;
     int64_t conv = DV_UNREAD;
     int32_t uses = g->values[frames->out].uses;
     for (int64_t k = frames - g->nodes + 1; uses > 0 && k < g->n_nodes; k++) {
@@ -167,7 +170,7 @@ static int64_t reader_of(const dv_graph *g, const dv_node *frames) {
         const bool reads = !node->dead && node->n_in > 0 && node->in[0] == frames->out;
         if (reads && node->op == DV_OP_PAST) {
             uses--;
-        } else if (reads && is_conv(g, node)) {
+        } else if (reads && is_conv(place, node)) {
             conv = k;
             uses--;
         }
@@ -176,18 +179,19 @@ static int64_t reader_of(const dv_graph *g, const dv_node *frames) {
 }
 
 /* What makes the frames is but a prologue, and nobody else wants it. */
-static bool made_by_prologue(const dv_graph *g, const dv_memory_plan *place, const dv_node *frames) {
+static bool made_by_prologue(const dv_memory_plan *place, const dv_node *frames) {
+    const dv_graph *g = place->graph;
     const dv_value x = frames->in[0];
     const int64_t k = place->producer[x];
     return k >= 0 && g->values[x].uses == 1 && x != g->output && is_prologue(&g->nodes[k]) &&
            place->dtypes[x] != DVK_F32 && place->dtypes[g->nodes[k].in[0]] != DVK_F32;
 }
 
-static bool suits(const dv_graph *g, const dv_memory_plan *place, const dv_node *frames) {
+static bool suits(const dv_memory_plan *place, const dv_node *frames) {
     const dv_time *t = &frames->time;
     return t->step == 1 && t->frames > 1 && t->lead == t->frames - 1 && (t->keep == 0 || t->keep == t->lead) &&
-           dv_shape_of(g, frames->in[0]).c % 8 == 0 && made_by_prologue(g, place, frames) &&
-           reader_of(g, frames) != DV_OTHERS;
+           dv_shape_of(place->graph, frames->in[0]).c % 8 == 0 && made_by_prologue(place, frames) &&
+           reader_of(place, frames) != DV_OTHERS;
 }
 
 /* ---- rewriting ---- */
@@ -211,21 +215,25 @@ static void take_prologue(dv_graph *g, dv_node *frames, dv_node *maker) {
     }
 }
 
-static void mark(dv_graph *g, dv_node *node, int64_t width) {
-    node->fused.winograd = width;
+static void mark(dv_lowering *l, int64_t k, int64_t width) {
+    dv_graph *g = l->plan->graph;
+    const dv_node *node = &g->nodes[k];
+    l->cuda[k].winograd = width;
     g->values[node->out].shape = transformed(g->values[node->out].shape);
 }
 
-static void rewrite(dv_graph *g, const dv_memory_plan *place, int64_t k) {
+static void rewrite(dv_lowering *l, int64_t k) {
+    dv_graph *g = l->plan->graph;
+    const dv_memory_plan *place = l->place;
     dv_node *frames = &g->nodes[k];
-    const int64_t conv = reader_of(g, frames), width = dv_shape_of(g, frames->out).w;
+    const int64_t conv = reader_of(place, frames), width = dv_shape_of(g, frames->out).w;
     take_prologue(g, frames, &g->nodes[place->producer[frames->in[0]]]);
-    mark(g, frames, width);
+    mark(l, k, width);
     if (frames->op == DV_OP_WINDOW) {
-        mark(g, &g->nodes[place->producer[frames->in[1]]], width);
+        mark(l, place->producer[frames->in[1]], width);
     }
     if (conv >= 0) {
-        g->nodes[conv].fused.winograd = width;
+        l->cuda[conv].winograd = width;
     }
 }
 
@@ -240,8 +248,8 @@ static davy_result judge(dv_lowering *l, candidate *c) {
     int64_t conv = DV_UNREAD, readers = 0;
     dv_value raw = DV_NO_VALUE;
     for (int64_t i = k; yes && i < g->n_nodes; i = next_window(g, frames, i + 1)) {
-        yes = suits(g, l->place, &g->nodes[i]);
-        const int64_t reader = yes ? reader_of(g, &g->nodes[i]) : DV_UNREAD;
+        yes = suits(l->place, &g->nodes[i]);
+        const int64_t reader = yes ? reader_of(l->place, &g->nodes[i]) : DV_UNREAD;
         readers += reader >= 0 ? dv_shape_of(g, g->nodes[i].out).n : 0;
         if (yes && conv < 0) {
             conv = reader;
@@ -259,14 +267,14 @@ static uint64_t value_bytes(const dv_memory_plan *place, dv_value v) {
 }
 
 static void add_live(candidates *s, int64_t first, int64_t last, uint64_t bytes) {
-    for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
+    for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l->place->graph->n_nodes - 1); k++) {
         s->live[k] += bytes; /* of what is taken away the complement */
     }
 }
 
 /* The frames grow, and what the windows are made of no longer lies among them. */
 static void add_candidate(candidates *s, const candidate *c, bool adds) {
-    const dv_memory_plan *place = s->l.place;
+    const dv_memory_plan *place = s->l->place;
     const dv_graph *g = place->graph;
     const dv_node *frames = &g->nodes[c->node];
     add_live(s, c->first, c->last, adds ? c->more : 0 - c->more);
@@ -279,14 +287,14 @@ static void add_candidate(candidates *s, const candidate *c, bool adds) {
 }
 
 static davy_result list_candidates(candidates *s) {
-    const dv_lowering *l = &s->l;
+    dv_lowering *l = s->l;
     const dv_graph *g = l->plan->graph;
     davy_result r = DAVY_OK;
     for (int64_t k = 0; r == DAVY_OK && k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         const bool first = node->op == DV_OP_FRAMES || (node->op == DV_OP_WINDOW && node->first == 0);
         candidate c = {.node = k};
-        r = !node->dead && first && node->fused.winograd == 0 ? judge(&s->l, &c) : DAVY_OK;
+        r = !node->dead && first && l->cuda[k].winograd == 0 ? judge(l, &c) : DAVY_OK;
         if (r == DAVY_OK && c.gain > 0.0) {
             const dv_block *block = &l->place->blocks[l->place->places[node->out].buffer];
             const dv_shape plain = dv_shape_of(g, node->out), grown = transformed(plain);
@@ -306,7 +314,7 @@ static davy_result list_candidates(candidates *s) {
 
 /* The one that gains most for its bytes and has not been seen; NULL: none. */
 static candidate *next_best(candidates *s) {
-    const bool weights = s->l.options->policy.transform_max_total > 0; /* are what is short */
+    const bool weights = s->l->options->policy.transform_max_total > 0; /* are what is short */
     candidate *best = NULL;
     double most = 0.0;
     for (int64_t i = 0; i < s->count; i++) {
@@ -322,28 +330,28 @@ static candidate *next_best(candidates *s) {
 
 static uint64_t most_live(const candidates *s, int64_t first, int64_t last) {
     uint64_t most = 0;
-    for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l.place->graph->n_nodes - 1); k++) {
+    for (int64_t k = dv_max(first, 0); k <= dv_min(last, s->l->place->graph->n_nodes - 1); k++) {
         most = s->live[k] > most ? s->live[k] : most;
     }
     return most;
 }
 
 static bool fits(const candidates *s, const candidate *c) {
-    const dv_plan_options *o = s->l.options;
+    const dv_plan_options *o = s->l->options;
     const uint64_t room = o->policy.transform_max_arena, with = o->policy.transform_max_total;
     return (room == 0 || most_live(s, c->first, c->last) <= room) &&
-           (with == 0 || most_live(s, 0, s->l.place->graph->n_nodes) + s->weights <= with);
+           (with == 0 || most_live(s, 0, s->l->place->graph->n_nodes) + s->weights <= with);
 }
 
 /* Asked of one of a clip's plans, whose answer all others are given: it differs from slice to slice. */
 static bool is_worth_it(const candidates *s, const candidate *c) {
-    const double worth = s->l.options->policy.transform_min_gain;
+    const double worth = s->l->options->policy.transform_min_gain;
     return worth <= 0.0 || c->gain - c->before >= worth * (double)c->weights;
 }
 
 /* Until the room is full, if there is a bound. */
 static void take_candidates(candidates *s) {
-    const dv_memory_plan *place = s->l.place;
+    const dv_memory_plan *place = s->l->place;
     for (int64_t i = 0; i < place->n_buffers; i++) {
         add_live(s, place->blocks[i].first, place->blocks[i].last, place->blocks[i].bytes);
     }
@@ -352,12 +360,12 @@ static void take_candidates(candidates *s) {
         c->seen = true;
         add_candidate(s, c, true);
         s->weights += c->weights;
-        c->taken = ring < DV_RINGS && !dv_rings_have(&s->l.options->policy.plain_rings, ring) && is_worth_it(s, c) &&
+        c->taken = ring < DV_RINGS && !dv_rings_have(&s->l->options->policy.plain_rings, ring) && is_worth_it(s, c) &&
                    fits(s, c);
         if (!c->taken) {
             add_candidate(s, c, false);
             s->weights -= c->weights;
-            dv_rings_add(&s->l.plan->plain_rings, ring);
+            dv_rings_add(&s->l->plan->plain_rings, ring);
         }
     }
 }
@@ -409,18 +417,18 @@ static int64_t best_band(const dv_lowering *l, const dvk_conv2d_args *conv) {
 }
 
 static davy_result find_band(candidates *s, candidate *c) {
-    const dv_memory_plan *place = s->l.place;
+    const dv_memory_plan *place = s->l->place;
     const dv_graph *g = place->graph;
-    const int64_t conv = reader_of(g, &g->nodes[c->node]);
+    const int64_t conv = reader_of(s->l->place, &g->nodes[c->node]);
     if (g->nodes[c->node].op != DV_OP_FRAMES || conv < 0 || !is_large(g, dv_shape_of(g, g->nodes[conv].out))) {
         return DAVY_OK;
     }
-    const davy_result r = dv_lower_try_conv(&s->l, conv);
+    const davy_result r = dv_lower_try_conv(s->l, conv);
     if (r == DAVY_OK) {
-        dvk_conv2d_args a = s->l.step.args.conv;
+        dvk_conv2d_args a = s->l->step.args.conv;
         a.x = view_transformed(a.x);
         a.x.n = a.y.n;
-        c->band = best_band(&s->l, &a);
+        c->band = best_band(s->l, &a);
     }
     if (c->band > 0) {
         const dv_block *block = &place->blocks[place->places[g->nodes[c->node].out].buffer];
@@ -440,7 +448,7 @@ static void add_band(candidates *s, const candidate *c, bool adds) {
 
 /* As many bands as the workspace is smallest with, but no more: those that it would not grow without are none. */
 static davy_result set_bands(candidates *s) {
-    const int64_t n = s->l.place->graph->n_nodes;
+    const int64_t n = s->l->place->graph->n_nodes;
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < s->count; i++) {
         candidate *c = &s->list[i];
@@ -463,28 +471,26 @@ static davy_result set_bands(candidates *s) {
 /* ---- all of it ---- */
 
 static void rewrite_taken(candidates *s) {
-    dv_graph *g = s->l.plan->graph;
+    dv_graph *g = s->l->plan->graph;
     for (int64_t i = 0; i < s->count; i++) {
         const candidate *c = &s->list[i];
         if (c->taken && c->band > 0) {
-            g->nodes[c->node].fused.band = g->nodes[reader_of(g, &g->nodes[c->node])].fused.band = c->band;
+            const int64_t conv = reader_of(s->l->place, &g->nodes[c->node]);
+            s->l->cuda[c->node].band = s->l->cuda[conv].band = c->band;
         }
         for (int64_t k = c->node; c->taken && k < g->n_nodes; k = next_window(g, &g->nodes[c->node], k + 1)) {
-            rewrite(g, s->l.place, k);
+            rewrite(s->l, k);
         }
     }
 }
 
-davy_result dv_fold_winograd(dv_plan *plan, const dv_memory_plan *place, const dv_plan_options *options,
-                             bool *changed) {
-    const uint64_t n = (uint64_t)plan->graph->n_nodes;
-    *changed = false;
+davy_result dv_fuse_winograd(dv_lowering *l, bool *changed) {
+    const dv_plan_options *options = l->options;
+    const uint64_t n = (uint64_t)l->plan->graph->n_nodes;
     if (options->compute != DVK_F16 && options->compute != DVK_BF16) {
         return DAVY_OK;
     }
-    candidates s = {.l = {.plan = plan, .place = place, .options = options},
-                    .list = dv_calloc(n + 1, sizeof *s.list),
-                    .live = dv_calloc(n + 1, sizeof *s.live)};
+    candidates s = {.l = l, .list = dv_calloc(n + 1, sizeof *s.list), .live = dv_calloc(n + 1, sizeof *s.live)};
     davy_result r = s.list != NULL && s.live != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
     r = r == DAVY_OK ? list_candidates(&s) : r;
     if (r == DAVY_OK) {

@@ -5,8 +5,9 @@
 #include "core/plan/lower.h"
 #include "core/base/mem.h"
 
-davy_result dv_place_means(const dv_plan *plan, dv_memory_plan *place) {
-    const dv_graph *g = plan->graph;
+davy_result dv_place_given(dv_lowering *l) {
+    const dv_graph *g = l->plan->graph;
+    dv_memory_plan *place = l->place;
     for (int64_t k = 0; k < g->n_nodes; k++) {
         const dv_node *node = &g->nodes[k];
         if (node->dead || (node->op != DV_OP_MEAN && node->op != DV_OP_GROUP_NORM)) {
@@ -32,7 +33,7 @@ static void take_scratch(dv_lowering *l, dv_step *s) {
     l->plan->scratch_bytes = scratch > l->plan->scratch_bytes ? scratch : l->plan->scratch_bytes;
 }
 
-void dv_lower_note_mean(dv_lowering *l) {
+static void note_mean(dv_lowering *l) {
     dv_plan *p = l->plan;
     const dv_node *node = dv_lower_now(l);
     if (p->n_means == DV_MEANS) {
@@ -91,7 +92,7 @@ static void note_live(dv_lowering *l, dv_plan_norm *m) {
     p->live_bytes = bytes > p->live_bytes ? bytes : p->live_bytes;
 }
 
-void dv_lower_note_norm(dv_lowering *l) {
+static void note_norm(dv_lowering *l) {
     dv_plan *p = l->plan;
     const dv_node *node = dv_lower_now(l);
     dv_plan_norm *norms = dv_grow(p->norms, p->n_norms + 1, &p->cap_norms, sizeof *norms);
@@ -115,6 +116,10 @@ void dv_lower_note_norm(dv_lowering *l) {
         return;
     }
     take_scratch(l, &s);
+}
+
+void dv_lower_note_given(dv_lowering *l) {
+    dv_lower_now(l)->op == DV_OP_MEAN ? note_mean(l) : note_norm(l);
 }
 
 /* The mean of one pixel that all pictures have. */

@@ -6,7 +6,6 @@
 #include <stddef.h>
 
 #include "core/base/error.h"
-#include "core/plan/fuse_cuda.h"
 #include "kernels/dtype.h"
 
 #define FIELD(member) ((uint32_t)offsetof(dv_args, member))
@@ -32,7 +31,7 @@ static void lower_norm(dv_lowering *l) {
     const uint64_t partial = l->place->blocks[where->partial].offset;
     const uint64_t scale = l->place->blocks[where->coefficients].offset;
     if (l->options->given_means) {
-        dv_lower_note_norm(l);
+        dv_lower_note_given(l);
     } else if (where->conv < 0) {
         lower_stats(l, where);
     }
@@ -140,7 +139,7 @@ static void lower_depthwise(dv_lowering *l) {
     dvk_depthwise_args *a = &l->step.args.depthwise;
     a->kh = node->kh;
     a->kw = node->kw;
-    a->paired = node->fused.paired;
+    a->paired = dv_lower_cuda(l)->paired;
     a->stride = node->stride;
     a->pad_top = node->pad_top;
     a->pad_left = node->pad_left;
@@ -392,40 +391,30 @@ static void lower_dictionary(dv_lowering *l) {
 
 /* ---- by operation ---- */
 
-/* One that makes what led to it, too, where it is mixed. */
+/* Its own step, unless the node has taken over others. */
+static void lower_fused(dv_lowering *l, void (*own)(dv_lowering *l)) {
+    const dv_cuda_node *cuda = dv_lower_cuda(l);
+    (cuda->lower != NULL ? cuda->lower : own)(l);
+}
+
 static void lower_conv(dv_lowering *l) {
     const dv_graph *g = l->plan->graph;
-    const dv_node *node = dv_lower_now(l);
-    if (g->values[node->out].uses == 0) {
-        return; /* read in other slices of a clip */
-    }
-    if (!node->fused.mixed) {
-        dv_lower_conv(l);
-    } else if (node->fused.also != DV_NO_VALUE) {
-        dv_lower_conv_down(l);
-    } else if (node->kh > 1) {
-        dv_lower_up_conv(l);
-    } else if (g->nodes[node->fused.parts[2]].op == DV_OP_DEPTHWISE) {
-        dv_lower_norm_depthwise(l);
-    } else {
-        dv_lower_swin(l);
+    if (g->values[dv_lower_now(l)->out].uses > 0) { /* else it is read in other slices of a clip */
+        lower_fused(l, dv_lower_conv);
     }
 }
 
 static void lower_any_depthwise(dv_lowering *l) {
-    dv_lower_now(l)->fused.mixed ? dv_lower_norm_depthwise(l) : lower_depthwise(l);
+    lower_fused(l, lower_depthwise);
 }
 
 static void lower_mean(dv_lowering *l) {
     if (l->options->given_means) {
-        dv_lower_note_mean(l);
+        dv_lower_note_given(l);
     }
-    if (l->result != DAVY_OK) {
-        return;
+    if (l->result == DAVY_OK) {
+        lower_fused(l, l->options->given_means ? dv_lower_given_mean : lower_pool);
     }
-    dv_lower_now(l)->fused.mixed ? dv_lower_excite(l)
-    : l->options->given_means    ? dv_lower_given_mean(l)
-                                 : lower_pool(l);
 }
 
 /* The input is written by the load; the others are views. */
@@ -462,11 +451,11 @@ static void (*const lower_op[])(dv_lowering *l) = {
     [DV_OP_ATTENTION] = lower_attention,
     [DV_OP_WINDOW_ATTENTION] = lower_window_attention,
     [DV_OP_CHANNEL_ATTENTION] = lower_channel_attention,
-    [DV_OP_FRAMES] = dv_lower_frames,
-    [DV_OP_TO_FRAMES] = dv_lower_to_frames,
-    [DV_OP_JOIN_FRAMES] = dv_lower_join_frames,
-    [DV_OP_PAST] = dv_lower_past,
-    [DV_OP_WINDOW] = dv_lower_window,
+    [DV_OP_FRAMES] = dv_lower_time,
+    [DV_OP_TO_FRAMES] = dv_lower_time,
+    [DV_OP_JOIN_FRAMES] = dv_lower_time,
+    [DV_OP_PAST] = dv_lower_time,
+    [DV_OP_WINDOW] = dv_lower_time,
     [DV_OP_TOKENS] = lower_dictionary,
     [DV_OP_SIMILARITY] = lower_dictionary,
     [DV_OP_MIX] = lower_dictionary,

@@ -22,20 +22,16 @@ dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args);
 typedef struct dv_transform_rows {
     int64_t from, kept_to, to;
 } dv_transform_rows;
-void dv_lower_frames(dv_lowering *l);
-void dv_lower_frames_band(dv_lowering *l,
-                          const dv_transform_rows *band); /* of a node of frames that does nothing at its place */
-void dv_lower_to_frames(dv_lowering *l);
-void dv_lower_join_frames(dv_lowering *l);
-void dv_lower_past(dv_lowering *l);
-void dv_lower_window(dv_lowering *l);
+/* A node of a clip's frames. One of frames does nothing at its place where the convolution reads it in bands, which transforms
+ * each of them first. */
+void dv_lower_time(dv_lowering *l);
+void dv_lower_frames_band(dv_lowering *l, const dv_transform_rows *band);
 
 /* ---- given_statistics.c: means and norms that are given ---- */
 
-/* Their places, before those of "excite"; their entries in the plan; a given mean's step. */
-davy_result dv_place_means(const dv_plan *plan, dv_memory_plan *place);
-void dv_lower_note_norm(dv_lowering *l);
-void dv_lower_note_mean(dv_lowering *l);
+/* Their places, before those of "excite"; such a node's entry in the plan; a given mean's step. */
+davy_result dv_place_given(dv_lowering *l);
+void dv_lower_note_given(dv_lowering *l);
 void dv_lower_given_mean(dv_lowering *l);
 
 #endif

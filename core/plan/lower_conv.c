@@ -24,14 +24,14 @@ static void fill_conv(dv_lowering *l) {
     a->pad_left = node->pad_left;
     a->upsample = node->fused.upsample > 1 ? node->fused.upsample : 1;
     a->phased = node->phased;
-    a->epi.shuffle = node->fused.shuffle;
+    a->epi.shuffle = dv_lower_cuda(l)->shuffle;
     dv_lower_view(l, &a->x, node->in[0]);
     dv_lower_view(l, &a->y, node->out);
     dv_lower_vector(l, dv_lower_field(l, &a->epi.bias), node->bias, conv_channels(a));
     dv_lower_fused(l, &a->pro, &a->epi);
     if (node->fused.gate == 3) {
-        dv_lower_vector(l, dv_lower_field(l, &a->epi.gate_w), node->fused.gate_weight, a->y.c * a->y.c);
-        dv_lower_vector(l, dv_lower_field(l, &a->epi.gate_bias), node->fused.gate_bias, a->y.c);
+        dv_lower_vector(l, dv_lower_field(l, &a->epi.gate_w), dv_lower_cuda(l)->gate_weight, a->y.c * a->y.c);
+        dv_lower_vector(l, dv_lower_field(l, &a->epi.gate_bias), dv_lower_cuda(l)->gate_bias, a->y.c);
     }
 }
 
@@ -50,7 +50,7 @@ davy_result dv_lower_try_conv(dv_lowering *l, int64_t k) {
 
 dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args) {
     dv_plan_options options = *l->options;
-    if (dv_lower_now(l)->fused.winograd > 0) {
+    if (dv_lower_cuda(l)->winograd > 0) {
         return dv_choose_kernel(&options, "conv2d_winograd", args);
     }
     if (options.int8 != NULL && !dv_int8_has(options.int8, dv_lower_now(l)->label)) {
@@ -100,15 +100,15 @@ static void choose(dv_lowering *l, int32_t parts) {
 
 /* What "excite" made: scaled weights, the factors of a residual. */
 static void bind_scaled(dv_lowering *l) {
-    const dv_node *node = dv_lower_now(l);
-    if (node->fused.scale != DV_NO_VALUE) {
-        const dv_norm_place *from = &l->place->norms[l->place->producer[node->fused.scale]];
+    const dv_cuda_node *cuda = dv_lower_cuda(l);
+    if (cuda->scale != DV_NO_VALUE) {
+        const dv_norm_place *from = &l->place->norms[l->place->producer[cuda->scale]];
         l->step.args.conv.scaled = 1;
         dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.w), l->place->blocks[from->coefficients].offset);
     }
-    if (node->fused.res_scale != DV_NO_VALUE) {
+    if (cuda->res_scale != DV_NO_VALUE) {
         uint64_t at = 0;
-        dv_view_of(l->place, node->fused.res_scale, &at);
+        dv_view_of(l->place, cuda->res_scale, &at);
         dv_lower_bind(l, DV_BIND_ARENA, FIELD(conv.epi.res_scale), at);
     }
 }
@@ -116,7 +116,7 @@ static void bind_scaled(dv_lowering *l) {
 static void lower_whole(dv_lowering *l) {
     fill_conv(l);
     dvk_conv2d_args *a = &l->step.args.conv;
-    if (dv_lower_now(l)->fused.scale != DV_NO_VALUE) {
+    if (dv_lower_cuda(l)->scale != DV_NO_VALUE) {
         l->step.kernel = dv_lower_choose_conv(l, &l->step.args);
     } else {
         dv_lower_bind(l, DV_BIND_WEIGHT, FIELD(conv.w), (uint64_t)l->plan->n_weights);
@@ -130,7 +130,7 @@ static void lower_whole(dv_lowering *l) {
         bind_stats(l);
         bind_scaled(l);
     }
-    dv_lower_commit(l, dv_lower_now(l)->fused.winograd > 0 ? "conv2d_winograd" : "conv2d", &a->x, &a->y, flops_of(a));
+    dv_lower_commit(l, dv_lower_cuda(l)->winograd > 0 ? "conv2d_winograd" : "conv2d", &a->x, &a->y, flops_of(a));
 }
 
 /* Every second pixel of every second row from that of `phase` on. */
@@ -205,7 +205,7 @@ static void lower_band(dv_lowering *l, int64_t first, int64_t rows, int64_t *wei
 
 /* Frames of a band of rows are transformed, then convolved. */
 static void lower_bands(dv_lowering *l) {
-    const int64_t conv = l->node, rows = dv_lower_now(l)->fused.band;
+    const int64_t conv = l->node, rows = dv_lower_cuda(l)->band;
     const int64_t frames = l->place->producer[dv_lower_now(l)->in[0]];
     const int64_t h = dv_lower_shape(l, dv_lower_now(l)->out).h;
     int64_t weight = 0;
@@ -220,7 +220,7 @@ static void lower_bands(dv_lowering *l) {
 }
 
 void dv_lower_conv(dv_lowering *l) {
-    if (dv_lower_now(l)->fused.band > 0) {
+    if (dv_lower_cuda(l)->band > 0) {
         lower_bands(l);
         return;
     }

@@ -348,16 +348,16 @@ static windows windows_of(dv_lowering *l) {
     return w;
 }
 
-void dv_lower_frames(dv_lowering *l) {
+static void lower_frames(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const dv_place x = l->place->places[node->in[0]];
     const dv_place y = l->place->places[node->out];
     const dv_plan_buffer *b = &l->place->buffers[y.buffer];
-    if (node->fused.band > 0) { /* the convolution does it */
+    if (dv_lower_cuda(l)->band > 0) { /* the convolution does it */
         return;
     }
     const windows w = windows_of(l);
-    if (node->fused.winograd > 0) {
+    if (dv_lower_cuda(l)->winograd > 0) {
         const int64_t h = w.x.view.h;
         lower_transformed(l, &w, &(dv_transform_rows){0, h, h});
     } else if (b->frame < b->pixel) {
@@ -367,14 +367,9 @@ void dv_lower_frames(dv_lowering *l) {
     }
 }
 
-void dv_lower_frames_band(dv_lowering *l, const dv_transform_rows *band) {
-    const windows w = windows_of(l);
-    lower_transformed(l, &w, band);
-}
-
 /* ---- rings ---- */
 
-void dv_lower_past(dv_lowering *l) {
+static void lower_past(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     if (node->n_in > 0 || !l->plan->graph->continues) {
         return;
@@ -382,7 +377,7 @@ void dv_lower_past(dv_lowering *l) {
     const dv_frame_ring *ring = dv_frame_ring_of(l->place, l->node);
     const operand from = joined(kept_frames(l, ring, false), ring->keep);
     const operand to = in_ring(l, node->out, 0, node->time.lead);
-    if (node->fused.winograd > 0) {
+    if (dv_lower_cuda(l)->winograd > 0) {
         transform(l, &from, &to, &(transforming){0});
     } else if (!ring->offloaded) {
         copy(l, &from, &to, 1.0f);
@@ -396,12 +391,12 @@ static bool lies_in_window(const dv_lowering *l, const dv_node *node) {
            x.channel == y.channel + node->time.lead * dv_lower_shape(l, node->in[0]).c;
 }
 
-void dv_lower_window(dv_lowering *l) {
+static void lower_window(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const dv_time *t = &node->time;
     const int64_t base = dv_frame_ring_base(node);
     const operand newest = in_ring(l, node->out, base + t->lead, 1);
-    if (node->fused.winograd > 0) {
+    if (dv_lower_cuda(l)->winograd > 0) {
         lower_window_transformed(l, &newest);
         return;
     }
@@ -429,7 +424,7 @@ static bool lies_at(const dv_lowering *l, dv_value v, dv_place where) {
            p.frame == where.frame && p.stride == where.stride;
 }
 
-void dv_lower_to_frames(dv_lowering *l) {
+static void lower_to_frames(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     dv_place where = l->place->places[node->out];
     where.stride *= node->r;
@@ -446,7 +441,7 @@ void dv_lower_to_frames(dv_lowering *l) {
     }
 }
 
-void dv_lower_join_frames(dv_lowering *l) {
+static void lower_join_frames(dv_lowering *l) {
     const dv_node *node = dv_lower_now(l);
     const operand y = whole(l, node->out);
     dv_place where = l->place->places[node->out];
@@ -459,5 +454,32 @@ void dv_lower_join_frames(dv_lowering *l) {
         }
         at += from.view.n;
         where.frame += from.view.n * where.stride;
+    }
+}
+
+/* ---- all of it ---- */
+
+void dv_lower_frames_band(dv_lowering *l, const dv_transform_rows *band) {
+    const windows w = windows_of(l);
+    lower_transformed(l, &w, band);
+}
+
+void dv_lower_time(dv_lowering *l) {
+    switch (dv_lower_now(l)->op) {
+    case DV_OP_FRAMES:
+        lower_frames(l);
+        break;
+    case DV_OP_TO_FRAMES:
+        lower_to_frames(l);
+        break;
+    case DV_OP_JOIN_FRAMES:
+        lower_join_frames(l);
+        break;
+    case DV_OP_PAST:
+        lower_past(l);
+        break;
+    default:
+        lower_window(l);
+        break;
     }
 }

@@ -17,14 +17,6 @@ static void no_memory(dv_lowering *l) {
     l->result = dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
-const dv_node *dv_lower_now(const dv_lowering *l) {
-    return &l->plan->graph->nodes[l->node];
-}
-
-dv_shape dv_lower_shape(const dv_lowering *l, dv_value v) {
-    return dv_shape_of(l->plan->graph, v);
-}
-
 /* ---- binds ---- */
 
 static void set_pointer(dv_args *args, uint32_t field, const void *p) {
@@ -105,10 +97,6 @@ void dv_lower_begin(dv_lowering *l) {
     l->step.first_bind = l->plan->n_binds;
 }
 
-uint64_t dv_view_bytes(const dvk_view *v) {
-    return (uint64_t)(v->n * v->h * v->w * v->c) * dvk_dtype_size(v->dtype);
-}
-
 /* A thread's is behind the arena. A GPU's one begins behind what of the arena is in use at that step. */
 static void place_scratch(dv_lowering *l, uint64_t bytes) {
     dv_plan *p = l->plan;
@@ -158,10 +146,6 @@ void dv_lower_commit(dv_lowering *l, const char *op, const dvk_view *in, const d
 }
 
 /* ---- prologue and epilogue ---- */
-
-uint32_t dv_lower_field(const dv_lowering *l, const void *member) {
-    return (uint32_t)((const char *)member - (const char *)&l->step.args);
-}
 
 static void bind_norm(dv_lowering *l, dvk_prologue *pro, int32_t norm) {
     const int32_t buffer = l->place->norms[norm].coefficients; /* -1: a trial before they have a place */

@@ -5,10 +5,12 @@
 
 #include "core/plan/memory.h"
 #include "core/plan/plan.h"
+#include "kernels/dtype.h"
 
 typedef struct dv_lowering {
     dv_plan *plan;
-    const dv_memory_plan *place; /* offsets known, but for folding */
+    dv_cuda_node *cuda;    /* of the graph's nodes */
+    dv_memory_plan *place; /* offsets are known once all fusing is done */
     const dv_plan_options *options;
     int64_t node;       /* being lowered */
     dv_step step;       /* being made */
@@ -20,11 +22,28 @@ dvk_view dv_view_of(const dv_memory_plan *place, dv_value v, uint64_t *at);
 /* The same with the stand-in for an address that CUDA kernels are chosen by. */
 dvk_view dv_view_planned(const dv_memory_plan *place, dv_value v);
 
-const dv_node *dv_lower_now(const dv_lowering *l);
-dv_shape dv_lower_shape(const dv_lowering *l, dv_value v);
+/* The node being lowered, and what CUDA kernels compute along with it. */
+static inline const dv_node *dv_lower_now(const dv_lowering *l) {
+    return &l->plan->graph->nodes[l->node];
+}
+
+static inline const dv_cuda_node *dv_lower_cuda(const dv_lowering *l) {
+    return &l->cuda[l->node];
+}
+
+static inline dv_shape dv_lower_shape(const dv_lowering *l, dv_value v) {
+    return dv_shape_of(l->plan->graph, v);
+}
+
 /* Offset of a member of l->step.args. */
-uint32_t dv_lower_field(const dv_lowering *l, const void *member);
-uint64_t dv_view_bytes(const dvk_view *v);
+static inline uint32_t dv_lower_field(const dv_lowering *l, const void *member) {
+    return (uint32_t)((const char *)member - (const char *)&l->step.args);
+}
+
+static inline uint64_t dv_view_bytes(const dvk_view *v) {
+    return (uint64_t)(v->n * v->h * v->w * v->c) * dvk_dtype_size(v->dtype);
+}
+
 /* A new step in l->step. */
 void dv_lower_begin(dv_lowering *l);
 /* Notes what the pointer at `field` stands for. */

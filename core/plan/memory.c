@@ -16,7 +16,7 @@ static const dv_node *producer_of(const dv_memory_plan *p, dv_value v) {
 }
 
 const dv_node *dv_frames_of_bands(const dv_memory_plan *p, const dv_node *node) {
-    const bool bands = node->op == DV_OP_CONV2D && node->fused.band > 0;
+    const bool bands = node->op == DV_OP_CONV2D && dv_cuda_of(p, node)->band > 0;
     return bands ? &p->graph->nodes[p->producer[node->in[0]]] : NULL;
 }
 
@@ -42,8 +42,8 @@ static void find_uses(dv_memory_plan *p) {
         if (node->out != DV_NO_VALUE) {
             p->producer[node->out] = (int32_t)k;
         }
-        if (node->fused.also != DV_NO_VALUE) {
-            p->producer[node->fused.also] = (int32_t)k;
+        if (dv_cuda_of(p, node)->also != DV_NO_VALUE) {
+            p->producer[dv_cuda_of(p, node)->also] = (int32_t)k;
         }
         if (reads_rows(node->op)) {
             p->by_rows[node->in[0]] = p->by_rows[node->out] = true;
@@ -58,8 +58,8 @@ static void find_uses(dv_memory_plan *p) {
         if (dv_frames_of_bands(p, node) != NULL) {
             note_use(p, dv_frames_of_bands(p, node)->in[0], k);
         }
-        note_use(p, node->fused.scale, k);
-        note_use(p, node->fused.res_scale, k);
+        note_use(p, dv_cuda_of(p, node)->scale, k);
+        note_use(p, dv_cuda_of(p, node)->res_scale, k);
     }
     note_use(p, g->output, g->n_nodes);
 }
@@ -111,7 +111,7 @@ static void mark_dictionary_f32(dv_memory_plan *p) {
 static void mark_winograd_f16(dv_memory_plan *p) {
     for (int64_t k = 0; k < p->graph->n_nodes; k++) {
         const dv_node *node = &p->graph->nodes[k];
-        if (!node->dead && node->fused.winograd > 0 && node->op != DV_OP_CONV2D) {
+        if (!node->dead && dv_cuda_of(p, node)->winograd > 0 && node->op != DV_OP_CONV2D) {
             p->dtypes[node->out] = DVK_F16;
         }
     }
@@ -221,8 +221,8 @@ static bool place_frames(dv_memory_plan *p, int64_t k) {
     dv_shape in = p->graph->values[x].shape;
     in.h = out.h; /* of what is made of it */
     in.w = out.w;
-    if (node->fused.band > 0) { /* and the rows above and below that its taps reach */
-        in.h = dv_min(in.h, DVK_WINOGRAD_LINES * (node->fused.band + 2));
+    if (dv_cuda_of(p, node)->band > 0) { /* and the rows above and below that its taps reach */
+        in.h = dv_min(in.h, DVK_WINOGRAD_LINES * (dv_cuda_of(p, node)->band + 2));
     }
     const bool side_by_side = in.c % LEAST_CHANNELS == 0;
     dv_place where = {.stride = side_by_side ? node->time.step : 1};
@@ -232,7 +232,8 @@ static bool place_frames(dv_memory_plan *p, int64_t k) {
         return false;
     }
     put_at(p, node->out, where);
-    if (side_by_side && node->fused.winograd == 0 && can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
+    if (side_by_side && dv_cuda_of(p, node)->winograd == 0 && can_move(p, x, p->dtypes[node->out]) &&
+        may_be_strided(p, x)) {
         where.frame = node->time.lead;
         where.stride = 1;
         put_at(p, x, where);
@@ -290,18 +291,6 @@ static bool place_join(dv_memory_plan *p, int64_t k) {
 
 /* ---- rings ---- */
 
-int64_t dv_frame_ring_base(const dv_node *node) {
-    return node->first;
-}
-
-dv_shape dv_kept_shape(const dv_node *node, dv_shape pictures) {
-    if (node->fused.winograd > 0) {
-        pictures.h /= DVK_WINOGRAD_LINES;
-        pictures.w = node->fused.winograd;
-    }
-    return pictures;
-}
-
 /* The windows of a ring and what they are made of, from the last of them on. A pixel has room for the frames of one window;
  * every frame lies one behind the frame before it, and so, after those of a window, where the first's next pixel was:
  * nobody wants that any more. At the end some pixels more are wanted. */
@@ -344,7 +333,7 @@ static bool place_window(dv_memory_plan *p, int64_t k) {
     const dv_value x = node->in[0];
     dv_place where = p->places[node->out];
     where.channel += (int32_t)(p->graph->values[x].shape.c * node->time.lead);
-    if (node->fused.winograd == 0 && p->producer[x] > p->producer[node->in[1]] &&
+    if (dv_cuda_of(p, node)->winograd == 0 && p->producer[x] > p->producer[node->in[1]] &&
         can_move(p, x, p->dtypes[node->out]) && may_be_strided(p, x)) {
         put_at(p, x, where);
         if (may_be_raw(p, producer_of(p, x), x, p->producer[node->in[1]])) {
@@ -510,7 +499,7 @@ static bool place_node(dv_memory_plan *p, int64_t k) {
     }
     const bool placed = p->places[node->out].buffer >= 0;
     return place_result(p, node->out, k, placed ? -1 : in_place_buffer(p, node, k)) &&
-           (node->fused.also == DV_NO_VALUE || place_result(p, node->fused.also, k, -1));
+           (dv_cuda_of(p, node)->also == DV_NO_VALUE || place_result(p, dv_cuda_of(p, node)->also, k, -1));
 }
 
 static bool place_all(dv_memory_plan *p) {
@@ -587,8 +576,9 @@ void dv_memory_plan_free(dv_memory_plan *p) {
     memset(p, 0, sizeof *p);
 }
 
-davy_result dv_memory_plan_create(const dv_graph *g, const dv_storage *storage, dv_memory_plan *out) {
-    dv_memory_plan p = {.graph = g, .storage = *storage};
+davy_result dv_memory_plan_create(const dv_graph *g, const dv_cuda_node *cuda, const dv_storage *storage,
+                                  dv_memory_plan *out) {
+    dv_memory_plan p = {.graph = g, .cuda = cuda, .storage = *storage};
     const uint64_t n = (uint64_t)g->n_values;
     p.places = dv_calloc(n, sizeof *p.places);
     p.dtypes = dv_calloc(n, sizeof *p.dtypes);

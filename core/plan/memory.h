@@ -5,6 +5,7 @@
 
 #include "core/graph/graph.h"
 #include "core/plan/arena.h"
+#include "core/plan/cuda_node.h"
 
 typedef struct dv_place {
     int32_t buffer; /* -1: none yet */
@@ -56,6 +57,7 @@ typedef struct dv_storage { /* how values between the convolutions are kept */
 
 typedef struct dv_memory_plan {
     const dv_graph *graph;
+    const dv_cuda_node *cuda; /* of nodes */
     dv_storage storage;
     dv_place *places;     /* of values */
     dvk_dtype *dtypes;    /* of values */
@@ -73,7 +75,8 @@ typedef struct dv_memory_plan {
 } dv_memory_plan;
 
 /* The graph's input, its output and what follows the last convolution stay f32, so that pictures do not band. */
-davy_result dv_memory_plan_create(const dv_graph *g, const dv_storage *storage, dv_memory_plan *out);
+davy_result dv_memory_plan_create(const dv_graph *g, const dv_cuda_node *cuda, const dv_storage *storage,
+                                  dv_memory_plan *out);
 /* Then, with `conv` and `chunks` of the norms as they shall be: buffers for the group norms. */
 davy_result dv_memory_plan_norms(dv_memory_plan *p);
 /* Another buffer of pixels, alive from node `first` to node `last`, with room for so many channels, no fewer than the shape's;
@@ -82,14 +85,19 @@ int32_t dv_memory_plan_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, i
                            int64_t last);
 void dv_memory_plan_free(dv_memory_plan *p);
 
+static inline const dv_cuda_node *dv_cuda_of(const dv_memory_plan *p, const dv_node *node) {
+    return &p->cuda[node - p->graph->nodes];
+}
+
 /* Of a convolution whose frames are transformed in bands as it goes on, the node of frames; NULL: of none. */
 const dv_node *dv_frames_of_bands(const dv_memory_plan *p, const dv_node *node);
 /* Group norm node whose coefficients live node k applies; -1: none. */
 int32_t dv_norm_used(const dv_graph *g, int64_t k);
 /* Of a past or a window: where in its ring, in frames from the first pixel's first on, the oldest frame lies. */
-int64_t dv_frame_ring_base(const dv_node *node);
-/* What is kept of frames that lie in such pictures: as they were before they were transformed. */
-dv_shape dv_kept_shape(const dv_node *node, dv_shape pictures);
+static inline int64_t dv_frame_ring_base(const dv_node *node) {
+    return node->first;
+}
+
 /* Floats from scale to shift in a coefficients buffer. */
 int64_t dv_norm_stride(const dv_graph *g, int32_t norm);
 

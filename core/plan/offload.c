@@ -20,7 +20,7 @@ static double node_ns(const dv_memory_plan *p, const dv_node *node) {
         return out * 4.0 / p->storage.gbs;
     }
     const double taps = (double)(node->kh * node->kw) * (double)p->graph->values[node->in[0]].shape.c;
-    const double products = node->fused.winograd > 0 ? 0.5 : 1.0;
+    const double products = dv_cuda_of(p, node)->winograd > 0 ? 0.5 : 1.0;
     return out * taps * products * 2.0 / (p->storage.tflops * 1e3) + out * 2.0 / p->storage.gbs;
 }
 
@@ -186,7 +186,7 @@ static int64_t find_window(const dv_memory_plan *p, const dv_frame_ring *ring, i
  * one on with which the last begin. */
 static bool place_apart(dv_memory_plan *p, dv_frame_ring *ring) {
     const dv_node *last = &p->graph->nodes[ring->ends];
-    if (last->fused.winograd == 0) {
+    if (dv_cuda_of(p, last)->winograd == 0) {
         return true;
     }
     dv_shape s = ring->frame;
@@ -201,10 +201,20 @@ static bool place_apart(dv_memory_plan *p, dv_frame_ring *ring) {
 
 /* ---- rings ---- */
 
+/* What is kept of frames that lie in such pictures: as they were before they were transformed. */
+static dv_shape kept_shape(const dv_memory_plan *p, const dv_node *node, dv_shape pictures) {
+    const int64_t width = dv_cuda_of(p, node)->winograd;
+    if (width > 0) {
+        pictures.h /= DVK_WINOGRAD_LINES;
+        pictures.w = width;
+    }
+    return pictures;
+}
+
 /* The operand of a first past is not there; what it is about is its own shape. */
 static dv_frame_ring ring_of(const dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
-    dv_shape s = dv_kept_shape(node, p->graph->values[node->out].shape);
+    dv_shape s = kept_shape(p, node, p->graph->values[node->out].shape);
     s.n = 1;
     s.c /= node->op == DV_OP_FRAMES ? node->time.frames : node->time.lead;
     const dvk_dtype dtype = p->dtypes[node->out];
@@ -350,6 +360,26 @@ static void add_transfers(builder *b, const dv_memory_plan *place, const dv_fram
     }
 }
 
+/* When each transfer is done, and the plan as a whole. */
+static void guess_duration(dv_plan *p) {
+    double now = 0.0, busy[2] = {0.0, 0.0};
+    const dv_sync *m = p->syncs, *end = m + 2 * p->n_transfers;
+    for (int64_t k = 0; k <= p->n_steps; k++) {
+        for (; m != end && m->step == k; m++) {
+            dv_transfer *t = &p->transfers[m->transfer];
+            double *way = &busy[t->to_host];
+            if (m->begins) {
+                *way = (*way > now ? *way : now) + (double)(t->row_bytes * t->rows) / DV_BUS_GBS;
+                t->done = *way;
+            } else if (t->done > now) {
+                now = t->done;
+            }
+        }
+        now += k < p->n_steps ? p->steps[k].cost : 0.0;
+    }
+    p->duration = now;
+}
+
 davy_result dv_plan_rings(dv_plan *p, const dv_memory_plan *place, const int64_t *first_step) {
     const uint64_t most = 2 * (uint64_t)place->n_rings + 1;
     p->kept = dv_calloc((uint64_t)place->n_rings + 1, sizeof *p->kept);
@@ -367,24 +397,8 @@ davy_result dv_plan_rings(dv_plan *p, const dv_memory_plan *place, const int64_t
     dv_free(b.keys);
     p->state_bytes += place->state_bytes;
     p->offloaded_bytes = place->offloaded_bytes;
-    return ok ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
-}
-
-void dv_plan_time(dv_plan *p) {
-    double now = 0.0, busy[2] = {0.0, 0.0};
-    const dv_sync *m = p->syncs, *end = m + 2 * p->n_transfers;
-    for (int64_t k = 0; k <= p->n_steps; k++) {
-        for (; m != end && m->step == k; m++) {
-            dv_transfer *t = &p->transfers[m->transfer];
-            double *way = &busy[t->to_host];
-            if (m->begins) {
-                *way = (*way > now ? *way : now) + (double)(t->row_bytes * t->rows) / DV_BUS_GBS;
-                t->done = *way;
-            } else if (t->done > now) {
-                now = t->done;
-            }
-        }
-        now += k < p->n_steps ? p->steps[k].cost : 0.0;
+    if (ok) {
+        guess_duration(p);
     }
-    p->duration = now;
+    return ok ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }

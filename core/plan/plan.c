@@ -30,16 +30,16 @@ void dv_plan_release(dv_plan *p) {
     dv_free(p);
 }
 
-static davy_result lower_all(dv_plan *p, const dv_memory_plan *place, const dv_plan_options *options) {
-    dv_lowering l = {.plan = p, .place = place, .options = options};
+static davy_result lower_all(dv_lowering *l) {
+    dv_plan *p = l->plan;
     int64_t *first_step = dv_calloc((uint64_t)p->graph->n_nodes + 1, sizeof *first_step);
     davy_result r = first_step != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
     for (int64_t k = 0; r == DAVY_OK && k < p->graph->n_nodes; k++) {
         first_step[k] = p->n_steps;
-        r = p->graph->nodes[k].dead ? DAVY_OK : dv_lower_node(&l, k);
+        r = p->graph->nodes[k].dead ? DAVY_OK : dv_lower_node(l, k);
         first_step[k + 1] = p->n_steps;
     }
-    r = r == DAVY_OK ? dv_plan_rings(p, place, first_step) : r;
+    r = r == DAVY_OK ? dv_plan_rings(p, l->place, first_step) : r;
     dv_free(first_step);
     return r;
 }
@@ -68,57 +68,66 @@ static dv_storage storage_of(const dv_plan_options *options) {
                         .align = 256};
 }
 
-/* Places and sizes; on CUDA after what the kernels take over is settled. */
-static davy_result place_all(dv_plan *p, const dv_plan_options *options, dv_memory_plan *place) {
-    const dv_storage storage = storage_of(options);
-    davy_result r = dv_memory_plan_create(p->graph, &storage, place);
+/* ---- places ---- */
+
+/* Of each node that it is computed alone. */
+static dv_cuda_node *make_cuda_nodes(const dv_graph *g) {
+    dv_cuda_node *nodes = dv_calloc((uint64_t)g->n_nodes + 1, sizeof *nodes);
+    for (int64_t k = 0; nodes != NULL && k < g->n_nodes; k++) {
+        nodes[k].also = nodes[k].scale = nodes[k].res_scale = DV_NO_VALUE;
+        nodes[k].gate_weight = nodes[k].gate_bias = DV_NO_PARAM;
+    }
+    return nodes;
+}
+
+/* The values' places, anew after a pass that has changed the graph. */
+static davy_result place_values(dv_lowering *l, const dv_storage *storage, bool *changed) {
+    if (!*changed) {
+        return DAVY_OK;
+    }
+    *changed = false;
+    dv_memory_plan_free(l->place);
+    return dv_memory_plan_create(l->plan->graph, l->cuda, storage, l->place);
+}
+
+/* What a pass sees of the values are their types, strides and lives, which those before it may have changed. */
+static davy_result fuse_cuda(dv_lowering *l, const dv_storage *storage) {
     bool changed = false;
-    if (r == DAVY_OK && options->caps != NULL) {
-        r = dv_fold_shuffles(p, place, options, &changed);
-        r = r == DAVY_OK ? dv_fold_products(p, place, options, &changed) : r;
-    }
-    if (r == DAVY_OK && changed) {
-        dv_memory_plan_free(place);
-        r = dv_memory_plan_create(p->graph, &storage, place);
-        changed = false;
-    }
-    if (r == DAVY_OK && options->caps != NULL) {
-        r = dv_fold_excites(p, place, options, &changed);
-        dv_fold_up_convs(p, place, options, &changed);
-        dv_fold_conv_downs(p, place, options, &changed);
-        dv_fold_depthwise(p, place, options, &changed);
-        dv_fold_swin(p, place, options, &changed);
-    }
-    if (r == DAVY_OK && changed) {
-        dv_memory_plan_free(place);
-        r = dv_memory_plan_create(p->graph, &storage, place);
-    }
-    changed = false;
-    if (r == DAVY_OK && options->caps != NULL && options->policy.transform_frames) {
-        r = dv_fold_winograd(p, place, options, &changed);
-    }
-    if (r == DAVY_OK && changed) {
-        dv_memory_plan_free(place);
-        r = dv_memory_plan_create(p->graph, &storage, place);
-    }
-    if (r == DAVY_OK && options->given_means) {
-        r = dv_place_means(p, place);
-    }
-    if (r == DAVY_OK && options->caps != NULL) {
-        r = options->given_means ? DAVY_OK : dv_fold_norms(p, place, options);
-        r = r == DAVY_OK ? dv_place_excites(p, place, options) : r;
-    }
+    davy_result r = dv_fuse_convs(l, &changed);
+    r = r == DAVY_OK ? place_values(l, storage, &changed) : r;
     if (r == DAVY_OK) {
-        r = dv_memory_plan_norms(place);
+        r = dv_fuse_se(l, &changed);
+        dv_fuse_pairs(l, &changed);
+        dv_fuse_swin(l, &changed);
     }
-    if (r == DAVY_OK) {
-        r = dv_memory_plan_rings(place);
+    r = r == DAVY_OK ? place_values(l, storage, &changed) : r;
+    if (r == DAVY_OK && l->options->policy.transform_frames) {
+        r = dv_fuse_winograd(l, &changed);
     }
-    if (r == DAVY_OK && options->direct && options->caps != NULL) {
-        r = dv_fold_store(p, place, options);
-    }
+    return r == DAVY_OK ? place_values(l, storage, &changed) : r;
+}
+
+/* What is not a value of the graph: means, statistics, scaled weights, coefficients of norms. */
+static davy_result place_others(dv_lowering *l) {
+    const bool cuda = l->options->caps != NULL, given = l->options->given_means;
+    davy_result r = given ? dv_place_given(l) : DAVY_OK;
+    r = r == DAVY_OK && cuda && !given ? dv_fuse_statistics(l) : r;
+    r = r == DAVY_OK && cuda ? dv_place_se(l) : r;
+    return r == DAVY_OK ? dv_memory_plan_norms(l->place) : r;
+}
+
+/* Places and sizes; on CUDA after what the kernels take over is settled. */
+static davy_result place_all(dv_lowering *l) {
+    const dv_storage storage = storage_of(l->options);
+    dv_memory_plan *place = l->place;
+    bool changed = true;
+    davy_result r = place_values(l, &storage, &changed);
+    r = r == DAVY_OK && l->options->caps != NULL ? fuse_cuda(l, &storage) : r;
+    r = r == DAVY_OK ? place_others(l) : r;
+    r = r == DAVY_OK ? dv_memory_plan_rings(place) : r;
+    r = r == DAVY_OK && l->options->direct && l->options->caps != NULL ? dv_fuse_store(l) : r;
     const uint64_t enough = place->offloaded_bytes > 0 && storage.room > 0 ? storage.room : UINT64_MAX;
-    return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, enough, &p->arena_bytes) : r;
+    return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, enough, &l->plan->arena_bytes) : r;
 }
 
 /* ---- which convolutions go through their picture from its end ----
@@ -159,32 +168,38 @@ static void reverse_scan(dv_plan *p, const dvk_cuda_caps *caps) {
 
 /* ---- all of it ---- */
 
+/* What the load and the store read and write, and the scratch that they need. */
+static void set_pictures(dv_plan *p, const dv_memory_plan *place, const dv_plan_options *options) {
+    p->input = dv_view_of(place, p->graph->input, &p->input_at);
+    p->output = dv_view_of(place, p->graph->output, &p->output_at);
+    const uint64_t load = dv_convert_scratch(options, "load", &p->input);
+    const uint64_t store = dv_convert_scratch(options, "store", &p->output);
+    p->scratch_bytes = load > p->scratch_bytes ? load : p->scratch_bytes;
+    p->scratch_bytes = store > p->scratch_bytes ? store : p->scratch_bytes;
+}
+
 davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_plan **out) {
     dv_memory_plan place = {0};
     dv_plan *p = dv_calloc(1, sizeof *p);
-    if (p == NULL) {
+    dv_lowering l = {.plan = p, .cuda = make_cuda_nodes(graph), .place = &place, .options = options};
+    if (p == NULL || l.cuda == NULL) {
         dv_graph_release(graph);
+        dv_free(p);
+        dv_free(l.cuda);
         return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
     }
     p->graph = graph;
-    davy_result r = place_all(p, options, &place);
+    davy_result r = place_all(&l);
+    r = r == DAVY_OK ? lower_all(&l) : r;
     if (r == DAVY_OK) {
-        r = lower_all(p, &place, options);
-    }
-    if (r == DAVY_OK) {
-        dv_plan_time(p);
         reverse_scan(p, options->caps);
-        p->input = dv_view_of(&place, graph->input, &p->input_at);
-        p->output = dv_view_of(&place, graph->output, &p->output_at);
-        const uint64_t load = dv_convert_scratch(options, "load", &p->input);
-        const uint64_t store = dv_convert_scratch(options, "store", &p->output);
-        p->scratch_bytes = load > p->scratch_bytes ? load : p->scratch_bytes;
-        p->scratch_bytes = store > p->scratch_bytes ? store : p->scratch_bytes;
+        set_pictures(p, &place, options);
         *out = p;
     } else {
         dv_plan_release(p);
     }
     dv_memory_plan_free(&place);
+    dv_free(l.cuda);
     return r;
 }
 
