@@ -555,6 +555,9 @@ def compare_records(old, new, builds, options, tally):
     compare_plans(old["plans"], new["plans"], read_renames(options.renames), tally, new["skipped"])
     for key in common(old["davy"], new["davy"], "davy", tally, new["skipped"]):
         before, after = old["davy"][key], new["davy"][key]
+        if before[0] != 0 and after[0] == before[0]:
+            tally.skip(f"davy {key}", "the program fails on both sides")
+            continue
         tally.check(before == after, f"davy {key}", [f"old {before}", f"new {after}"])
     if old["abi"] and new["abi"]:
         compare_abi(old["abi"], new["abi"], builds, tally)
@@ -718,8 +721,10 @@ def gpu_davy(builds, options, tally):
         old, new = (record_davy(b, pathlib.Path(inputs), options, options.device) for b in builds)
         again = record_davy(builds[0], pathlib.Path(inputs), options, options.device) if old != new else old
     for name in common(old, new, "davy", tally):
-        if old[name] != again[name]:
-            tally.skip(name, "the old build differs from itself")
+        if old[name][0] != 0 and new[name][0] == old[name][0]:
+            tally.skip(f"davy {name}", "the program fails on both sides")
+        elif old[name] != again[name]:
+            tally.skip(f"davy {name}", "the old build differs from itself")
         else:
             tally.check(old[name] == new[name], f"davy {name}", [f"old {old[name]}", f"new {new[name]}"])
     print(f"davy on the GPU: {sum(old[n] == new.get(n) for n in old)} of {len(old)} commands give equal files")
