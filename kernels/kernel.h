@@ -39,7 +39,7 @@ typedef struct dvk_kernel {
     void (*pack)(const void *args, const float *w, void *dst, int64_t first, int64_t last);
 } dvk_kernel;
 
-/* Every CPU kernel in this build: references first, then by instruction set. */
+/* Every CPU kernel in this build, in the order of ops.def. */
 extern const dvk_kernel *const dvk_kernels[];
 extern const int32_t dvk_kernel_count;
 

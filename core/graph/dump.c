@@ -34,53 +34,6 @@ static void put(dv_dump *d, const char *fmt, ...) {
     text[d->size] = '\0';
 }
 
-const char *dv_op_name(dv_op op) {
-    static const char *const names[] = {
-        "?",
-        [DV_OP_INPUT] = "input",
-        [DV_OP_CONV2D] = "conv2d",
-        [DV_OP_ACT] = "act",
-        [DV_OP_GROUP_NORM] = "group_norm",
-        [DV_OP_ADD] = "add",
-        [DV_OP_GATE] = "gate",
-        [DV_OP_AFFINE] = "affine",
-        [DV_OP_ATTENTION] = "attention",
-        [DV_OP_UPSAMPLE] = "upsample",
-        [DV_OP_PIXEL_SHUFFLE] = "pixel_shuffle",
-        [DV_OP_PIXEL_UNSHUFFLE] = "pixel_unshuffle",
-        [DV_OP_CONCAT] = "concat",
-        [DV_OP_PAD] = "pad",
-        [DV_OP_CROP] = "crop",
-        [DV_OP_SLICE] = "slice",
-        [DV_OP_DEPTHWISE] = "depthwise",
-        [DV_OP_MULTIPLY] = "multiply",
-        [DV_OP_MEAN] = "mean",
-        [DV_OP_MAX_POOL] = "max_pool",
-        [DV_OP_RESIZE] = "resize",
-        [DV_OP_DYSAMPLE] = "dysample",
-        [DV_OP_LAYER_NORM] = "layer_norm",
-        [DV_OP_RMS_NORM] = "rms_norm",
-        [DV_OP_WINDOW_ATTENTION] = "window_attention",
-        [DV_OP_CHANNEL_ATTENTION] = "channel_attention",
-        [DV_OP_FOLD] = "fold",
-        [DV_OP_UNFOLD] = "unfold",
-        [DV_OP_FRAMES] = "frames",
-        [DV_OP_TO_FRAMES] = "to_frames",
-        [DV_OP_TAKE_FRAMES] = "take_frames",
-        [DV_OP_JOIN_FRAMES] = "join_frames",
-        [DV_OP_PAST] = "past",
-        [DV_OP_WINDOW] = "window",
-        [DV_OP_TOKENS] = "tokens",
-        [DV_OP_SIMILARITY] = "similarity",
-        [DV_OP_MIX] = "mix",
-        [DV_OP_ORDER] = "order",
-        [DV_OP_GATHER] = "gather",
-        [DV_OP_SCATTER] = "scatter",
-        [DV_OP_REFINE] = "refine",
-    };
-    return (size_t)op < DV_ARRAY_LEN(names) ? names[op] : names[0];
-}
-
 const char *dv_act_name(dvk_act act) {
     static const char *const names[] = {"none",   "relu", "lrelu",   "prelu", "silu",
                                         "clamp3", "gelu", "sigmoid", "tanh",  "mish"};
@@ -153,7 +106,86 @@ static void put_epilogue(dv_dump *d, const dv_graph *g, const dv_node *node) {
     }
 }
 
-static void put_window(dv_dump *d, const dv_graph *g, const dv_node *node) {
+/* ---- attributes: show_<...> of ops.def ---- */
+
+static void show_nothing(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)d;
+    (void)g;
+    (void)node;
+}
+
+static void show_label(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " %s", node->label);
+}
+
+/* Padding other than the usual. */
+static void put_padding(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    if (node->pad_top > 0 || node->kh == 1) {
+        return;
+    }
+    const int64_t up = node->fused.upsample > 1 ? node->fused.upsample : 1;
+    const int64_t inside = (dv_shape_of(g, node->in[0]).h * up - node->kh) / node->stride + 1;
+    put(d, "%s", dv_shape_of(g, node->out).h > inside ? " pad bottom right" : " valid");
+}
+
+static void show_conv(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    put(d, " %s %dx%d %" PRId64 "->%" PRId64, node->label, (int)node->kh, (int)node->kw, dv_shape_of(g, node->in[0]).c,
+        dv_shape_of(g, node->out).c);
+    if (node->stride != 1) {
+        put(d, " stride %d", (int)node->stride);
+    }
+    put_padding(d, g, node);
+    put(d, "%s%s", node->phased ? " of each parity" : "", node->bias == DV_NO_PARAM ? " no bias" : "");
+}
+
+static void show_depthwise(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    put(d, " %s %dx%d%s", node->label, (int)node->kh, (int)node->kw, node->bias == DV_NO_PARAM ? " no bias" : "");
+    put_padding(d, g, node);
+}
+
+static void show_pool(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " %dx%d stride %d", (int)node->kh, (int)node->kw, (int)node->stride);
+}
+
+/* Attributes that fusing moves elsewhere are shown while they hold. */
+static void show_act(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    if (!g->fused) {
+        put(d, " ");
+        put_act(d, g, &node->act);
+    }
+}
+
+static void show_sum(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    if (!g->fused) {
+        put(d, " * %g, * %g", (double)node->alpha, (double)node->beta);
+    }
+}
+
+static void show_product(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    if (node->act.kind != DVK_ACT_NONE) {
+        put(d, " by %s", dv_act_name(node->act.kind));
+    }
+}
+
+static void show_group_norm(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " %s %" PRId64 " groups eps %g", node->label, node->groups, (double)node->eps);
+}
+
+static void show_row_norm(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " %s eps %g", node->label, (double)node->eps);
+}
+
+static void show_attention(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " %" PRId64 " heads scale %g", node->heads, (double)node->scale);
+}
+
+static void show_window(dv_dump *d, const dv_graph *g, const dv_node *node) {
     const dv_window *w = &node->window;
     const dv_shape s = dv_shape_of(g, node->out);
     const bool shifts = w->shift_y > 0 || w->shift_x > 0;
@@ -178,8 +210,46 @@ static void put_window(dv_dump *d, const dv_graph *g, const dv_node *node) {
     }
 }
 
-static void put_time(dv_dump *d, const dv_node *node) {
+static void show_factor(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " by %" PRId64, node->r);
+}
+
+static void show_dysample(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " by %" PRId64 " %" PRId64 " groups", node->r, node->groups);
+}
+
+static void show_fold(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " by %" PRId64 " before %d, %" PRId64 " heads", node->r, (int)node->pad_top, node->heads);
+}
+
+static void show_origin(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    if (node->pad_top > 0 || node->pad_left > 0) {
+        put(d, " at %d,%d", (int)node->pad_top, (int)node->pad_left);
+    }
+}
+
+static void show_pad(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    put(d, " %s", node->pad_mode == DVK_PAD_REFLECT ? "reflect" : node->pad_mode == DVK_PAD_EDGE ? "edge" : "zero");
+    show_origin(d, g, node);
+}
+
+static void show_first(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " from %" PRId64, node->first);
+}
+
+static void show_frame(dv_dump *d, const dv_graph *g, const dv_node *node) {
+    (void)g;
+    put(d, " of %" PRId64, node->first);
+}
+
+static void show_time(dv_dump *d, const dv_graph *g, const dv_node *node) {
     const dv_time *t = &node->time;
+    (void)g;
     put(d, " %d", (int)t->frames);
     if (t->step > 1) {
         put(d, " every %d", (int)t->step);
@@ -189,116 +259,13 @@ static void put_time(dv_dump *d, const dv_node *node) {
     }
 }
 
-static void put_origin(dv_dump *d, const dv_node *node) {
-    if (node->pad_top > 0 || node->pad_left > 0) {
-        put(d, " at %d,%d", (int)node->pad_top, (int)node->pad_left);
-    }
-}
-
-/* Padding of a convolution other than the usual. */
-static void put_padding(dv_dump *d, const dv_graph *g, const dv_node *node) {
-    if (node->pad_top > 0 || node->kh == 1) {
-        return;
-    }
-    const int64_t up = node->fused.upsample > 1 ? node->fused.upsample : 1;
-    const int64_t inside = (dv_shape_of(g, node->in[0]).h * up - node->kh) / node->stride + 1;
-    put(d, "%s", dv_shape_of(g, node->out).h > inside ? " pad bottom right" : " valid");
-}
-
-static void put_move(dv_dump *d, const dv_node *node) {
-    switch (node->op) {
-    case DV_OP_UPSAMPLE:
-    case DV_OP_PIXEL_SHUFFLE:
-    case DV_OP_PIXEL_UNSHUFFLE:
-    case DV_OP_TO_FRAMES:
-        put(d, " by %" PRId64, node->r);
-        break;
-    case DV_OP_FOLD:
-    case DV_OP_UNFOLD:
-        put(d, " by %" PRId64 " before %d, %" PRId64 " heads", node->r, (int)node->pad_top, node->heads);
-        break;
-    case DV_OP_PAD:
-        put(d, " %s", node->pad_mode == DVK_PAD_REFLECT ? "reflect" : node->pad_mode == DVK_PAD_EDGE ? "edge" : "zero");
-        put_origin(d, node);
-        break;
-    case DV_OP_CROP:
-        put_origin(d, node);
-        break;
-    case DV_OP_SLICE:
-    case DV_OP_TAKE_FRAMES:
-        put(d, " from %" PRId64, node->first);
-        break;
-    case DV_OP_PAST:
-    case DV_OP_WINDOW:
-        put(d, " of %" PRId64, node->first);
-        break;
-    case DV_OP_FRAMES:
-        put_time(d, node);
-        break;
-    default:
-        break;
-    }
-}
-
-/* The attributes of an op, as the architecture gave them; for ops that fusing empties, only while they hold. */
 static void put_attributes(dv_dump *d, const dv_graph *g, const dv_node *node) {
-    switch (node->op) {
-    case DV_OP_CONV2D:
-        put(d, " %s %dx%d %" PRId64 "->%" PRId64, node->label, (int)node->kh, (int)node->kw,
-            dv_shape_of(g, node->in[0]).c, dv_shape_of(g, node->out).c);
-        if (node->stride != 1) {
-            put(d, " stride %d", (int)node->stride);
-        }
-        put_padding(d, g, node);
-        put(d, "%s%s", node->phased ? " of each parity" : "", node->bias == DV_NO_PARAM ? " no bias" : "");
-        break;
-    case DV_OP_DEPTHWISE:
-        put(d, " %s %dx%d%s", node->label, (int)node->kh, (int)node->kw, node->bias == DV_NO_PARAM ? " no bias" : "");
-        put_padding(d, g, node);
-        break;
-    case DV_OP_MULTIPLY:
-        if (node->act.kind != DVK_ACT_NONE) {
-            put(d, " by %s", dv_act_name(node->act.kind));
-        }
-        break;
-    case DV_OP_MAX_POOL:
-        put(d, " %dx%d stride %d", (int)node->kh, (int)node->kw, (int)node->stride);
-        break;
-    case DV_OP_DYSAMPLE:
-        put(d, " by %" PRId64 " %" PRId64 " groups", node->r, node->groups);
-        break;
-    case DV_OP_ACT:
-        if (!g->fused) {
-            put(d, " ");
-            put_act(d, g, &node->act);
-        }
-        break;
-    case DV_OP_GROUP_NORM:
-        put(d, " %s %" PRId64 " groups eps %g", node->label, node->groups, (double)node->eps);
-        break;
-    case DV_OP_ADD:
-        if (!g->fused) {
-            put(d, " * %g, * %g", (double)node->alpha, (double)node->beta);
-        }
-        break;
-    case DV_OP_ATTENTION:
-        put(d, " %" PRId64 " heads scale %g", node->heads, (double)node->scale);
-        break;
-    case DV_OP_LAYER_NORM:
-    case DV_OP_RMS_NORM:
-        put(d, " %s eps %g", node->label, (double)node->eps);
-        break;
-    case DV_OP_WINDOW_ATTENTION:
-    case DV_OP_CHANNEL_ATTENTION:
-        put_window(d, g, node);
-        break;
-    case DV_OP_TOKENS:
-        put(d, " %s", node->label);
-        break;
-    default:
-        put_move(d, node);
-        break;
-    }
+    static void (*const show[])(dv_dump *, const dv_graph *, const dv_node *) = {
+        show_nothing,
+#define DV_OP(NAME, name, REACH, TRAIT, flops, show, lower) show_##show,
+#include "core/graph/ops.def"
+    };
+    show[node->op](d, g, node);
 }
 
 char *dv_graph_dump(const dv_graph *g) {

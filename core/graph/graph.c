@@ -11,6 +11,16 @@
 /* No tensor of this size fits any memory; below it, products with small factors cannot overflow 64 bits. */
 #define MAX_ELEMENTS ((uint64_t)1 << 46)
 
+const dv_op_info dv_op_infos[DV_OPS] = {
+    {.name = "?"},
+#define DV_OP(NAME, name, REACH, TRAIT, flops, show, lower) {#name, DV_REACH_##REACH, DV_TRAIT_##TRAIT},
+#include "core/graph/ops.def"
+};
+
+const char *dv_op_name(dv_op op) {
+    return dv_op_infos[op < DV_OPS ? op : DV_OP_NONE].name;
+}
+
 davy_result dv_graph_create(const dv_tensors *weights, dv_graph **out) {
     dv_graph *g = dv_calloc(1, sizeof *g);
     if (g == NULL) {

@@ -44,48 +44,45 @@ typedef struct dv_param_info {
 
 /* ---- ops ---- */
 
+/* What each one is: ops.def. */
 typedef enum dv_op {
-    DV_OP_INPUT = 1,
-    DV_OP_CONV2D,
-    DV_OP_ACT, /* also PReLU */
-    DV_OP_GROUP_NORM,
-    DV_OP_ADD,             /* alpha * in[0] + beta * in[1] */
-    DV_OP_GATE,            /* SPAN: (in[0] + in[1]) * (sigmoid(in[0]) - 0.5) */
-    DV_OP_AFFINE,          /* x * scale[c] + shift[c] with constants of the architecture */
-    DV_OP_ATTENTION,       /* in = q, k, v; q may be of another size */
-    DV_OP_UPSAMPLE,        /* nearest by r */
-    DV_OP_PIXEL_SHUFFLE,   /* by r; in[1], if there: nearest-enlarged and added */
-    DV_OP_PIXEL_UNSHUFFLE, /* by r */
-    DV_OP_CONCAT,          /* channels */
-    DV_OP_PAD,        /* pad_top rows above, pad_left columns at the left, the rest to the out shape below and right */
-    DV_OP_CROP,       /* from row pad_top and column pad_left on, to the out shape */
-    DV_OP_SLICE,      /* channels from `first` on, to the out shape */
-    DV_OP_DEPTHWISE,  /* a convolution of each channel with itself; weight [kh * kw, c], stride */
-    DV_OP_MULTIPLY,   /* in[0] * act(in[1]); in[1] may be of one pixel or of one channel */
-    DV_OP_MEAN,       /* of the pixels: one pixel */
-    DV_OP_MAX_POOL,   /* of kh x kh every `stride` pixels, no padding */
-    DV_OP_RESIZE,     /* bilinear, to the out shape */
-    DV_OP_DYSAMPLE,   /* in = picture, offsets; by r, in `groups` of channels */
-    DV_OP_LAYER_NORM, /* over the channels of each pixel */
-    DV_OP_RMS_NORM,   /* of the channels of each pixel; no bias */
-    DV_OP_WINDOW_ATTENTION,  /* in = q, k, v; bias: weight */
-    DV_OP_CHANNEL_ATTENTION, /* in = q, k, v; temperature: weight */
-    DV_OP_FOLD,              /* r x r pixels from (-pad_top, -pad_left) on become one, in `heads` */
-    DV_OP_UNFOLD,            /* the inverse, of one head */
-    DV_OP_FRAMES,            /* of a clip: frames side by side in the channels, as `time` says */
-    DV_OP_TO_FRAMES,         /* r frames one behind the other from r parts of the channels */
-    DV_OP_TAKE_FRAMES,       /* from frame `first` on, to the out shape */
-    DV_OP_JOIN_FRAMES,       /* the frames of in[0], of in[1], ... */
-    DV_OP_PAST,              /* room for frame `first` in a ring: its past. in = window before; none: a slice's first */
-    DV_OP_WINDOW,            /* in = frame `first`, its past: both side by side in the channels, as `time` says */
-    DV_OP_TOKENS,            /* a parameter as a picture of one row */
-    DV_OP_SIMILARITY,        /* in = pixels, tokens; factors: weight. This and what follows: kernels/dictionary.h */
-    DV_OP_MIX,               /* in = shares of each token, tokens */
-    DV_OP_ORDER,             /* pixels by their greatest channel */
-    DV_OP_GATHER,            /* in = picture, order; scale: weight */
-    DV_OP_SCATTER,           /* in = picture in order, order */
-    DV_OP_REFINE             /* in = tokens, shares of each, picture; gamma: weight, sigma: bias */
+    DV_OP_NONE,
+#define DV_OP(NAME, name, REACH, TRAIT, flops, show, lower) DV_OP_##NAME,
+#include "core/graph/ops.def"
+    DV_OPS
 } dv_op;
+
+/* Where a pixel of the result lies on the grid of in[0], and what it needs of it. */
+typedef enum dv_reach_kind {
+    DV_REACH_SAME,    /* its own place */
+    DV_REACH_CONV,    /* kh x kh pixels every `stride`, from pad_top before its place on */
+    DV_REACH_ENLARGE, /* a grid r times finer, moved by pad_top */
+    DV_REACH_SAMPLE,  /* the same, read at places that in[1] says: there is no bound but what networks learn */
+    DV_REACH_REDUCE,  /* a grid r times coarser, moved by pad_top */
+    DV_REACH_PAD,     /* the same grid from pad_top rows before it on */
+    DV_REACH_CROP,    /* the same grid from row pad_top on */
+    DV_REACH_WINDOW,  /* the keys of `window` */
+    DV_REACH_MEAN,    /* a number for the whole picture, which tiles may share */
+    DV_REACH_ALL,     /* every pixel */
+    DV_REACH_RESIZE   /* every pixel, and it lies on no grid of the picture's */
+} dv_reach_kind;
+
+typedef enum dv_trait {
+    DV_TRAIT_NONE,
+    DV_TRAIT_BY_FRAME,   /* of a clip, a frame of the result needs that frame of the operands alone */
+    DV_TRAIT_F32_OUT,    /* stored as f32 whatever the rest is: the result decides what belongs together */
+    DV_TRAIT_F32_ALL,    /* ... and in[0] and in[1] */
+    DV_TRAIT_F32_SECOND, /* in[1] alone */
+    DV_TRAIT_F32_FIRST   /* where the result is f32, of the operands in[0] alone has to be */
+} dv_trait;
+
+typedef struct dv_op_info {
+    const char *name;
+    dv_reach_kind reach;
+    dv_trait trait;
+} dv_op_info;
+
+extern const dv_op_info dv_op_infos[DV_OPS];
 const char *dv_op_name(dv_op op);
 
 typedef struct dv_act {

@@ -30,23 +30,16 @@ static dv_grid scaled(dv_grid grid, int64_t num, int64_t den) {
 
 /* Grid of a node's result from the grid of its first operand. */
 static dv_grid grid_after(const dv_node *node, dv_grid in) {
-    switch (node->op) {
-    case DV_OP_DEPTHWISE:
-        return scaled(in, 1, node->stride);
-    case DV_OP_CONV2D:
+    switch (dv_op_infos[node->op].reach) {
+    case DV_REACH_CONV:
         return scaled(in, node->fused.upsample > 1 ? node->fused.upsample : 1, node->stride);
-    case DV_OP_MAX_POOL:
-        return scaled(in, 1, node->stride);
-    case DV_OP_MEAN: /* no grid to speak of: what they make is a gate */
-    case DV_OP_RESIZE:
+    case DV_REACH_MEAN: /* no grid to speak of: what they make is a gate */
+    case DV_REACH_RESIZE:
         return (dv_grid){1, 1};
-    case DV_OP_UPSAMPLE:
-    case DV_OP_PIXEL_SHUFFLE:
-    case DV_OP_DYSAMPLE:
-    case DV_OP_UNFOLD:
+    case DV_REACH_ENLARGE:
+    case DV_REACH_SAMPLE:
         return scaled(in, node->r, 1);
-    case DV_OP_PIXEL_UNSHUFFLE:
-    case DV_OP_FOLD:
+    case DV_REACH_REDUCE:
         return scaled(in, 1, node->r);
     default:
         return in;
@@ -64,9 +57,9 @@ static int64_t window_reach(const dv_window *w) {
 }
 
 static bool sees_all(const dv_node *node) {
-    return node->op == DV_OP_ATTENTION || node->op == DV_OP_RESIZE || node->op == DV_OP_ORDER ||
-           node->op == DV_OP_REFINE || node->window.grid ||
-           (node->op == DV_OP_CHANNEL_ATTENTION && node->window.h == 0);
+    const dv_reach_kind reach = dv_op_infos[node->op].reach;
+    return reach == DV_REACH_ALL || reach == DV_REACH_RESIZE || node->window.grid ||
+           (reach == DV_REACH_WINDOW && node->window.h == 0);
 }
 
 /* How far beyond its own place an output pixel needs a value: towards the top left and towards the bottom right. Where
@@ -95,29 +88,20 @@ static dv_extent moved(dv_extent e, int64_t by) {
 
 /* On the grid of in[0] from that of the result; rows and columns alike. */
 static dv_extent extent_before(const dv_node *node, dv_extent e) {
-    switch (node->op) {
-    case DV_OP_CONV2D:
-    case DV_OP_DEPTHWISE: /* phased: a pixel more at one side or the other, as 3x3 of the enlarged picture has it */
+    switch (dv_op_infos[node->op].reach) {
+    case DV_REACH_CONV: /* phased: a pixel more at one side or the other, as 3x3 of the enlarged picture has it */
         return through_window(e, node->phased ? 3 : node->kh, node->stride, node->pad_top,
                               node->fused.upsample > 1 ? node->fused.upsample : 1);
-    case DV_OP_MAX_POOL:
-        return through_window(e, node->kh, node->stride, 0, 1);
-    case DV_OP_UPSAMPLE:
-    case DV_OP_PIXEL_SHUFFLE:
-    case DV_OP_DYSAMPLE:
-        return through_window(e, 1, 1, 0, node->r);
-    case DV_OP_UNFOLD:
+    case DV_REACH_ENLARGE:
+    case DV_REACH_SAMPLE:
         return through_window(moved(e, -node->pad_top), 1, 1, 0, node->r);
-    case DV_OP_PIXEL_UNSHUFFLE:
-        return through_window(e, node->r, node->r, 0, 1);
-    case DV_OP_FOLD:
+    case DV_REACH_REDUCE:
         return through_window(e, node->r, node->r, node->pad_top, 1);
-    case DV_OP_PAD:
+    case DV_REACH_PAD:
         return moved(e, node->pad_top);
-    case DV_OP_CROP:
+    case DV_REACH_CROP:
         return moved(e, -node->pad_top);
-    case DV_OP_WINDOW_ATTENTION:
-    case DV_OP_CHANNEL_ATTENTION:
+    case DV_REACH_WINDOW:
         e.before += window_reach(&node->window);
         e.after += window_reach(&node->window);
         return e;
@@ -203,7 +187,7 @@ davy_result dv_graph_reach(const dv_graph *g, dv_reach *out) {
         result.align = common(result.align, window_step(node->window.h, grids[node->out]));
         result.align = common(result.align, window_step(node->window.w, grids[node->out]));
         result.global = result.global || sees_all(node);
-        result.strays = result.strays || node->op == DV_OP_DYSAMPLE;
+        result.strays = result.strays || dv_op_infos[node->op].reach == DV_REACH_SAMPLE;
     }
     extents[g->output].needed = true;
     find_statistics(g, grids, extents, &result);
@@ -227,36 +211,59 @@ static uint64_t elements(dv_shape s) {
     return times(times((uint64_t)s.n, (uint64_t)s.h), times((uint64_t)s.w, (uint64_t)s.c));
 }
 
+/* ---- flops_<...> of ops.def; what costs little counts nothing ---- */
+
+static uint64_t flops_nothing(const dv_graph *g, const dv_node *node) {
+    (void)g;
+    (void)node;
+    return 0;
+}
+
+static uint64_t flops_depthwise(const dv_graph *g, const dv_node *node) {
+    return times(2u * elements(dv_shape_of(g, node->out)), (uint64_t)node->kh * (uint64_t)node->kw);
+}
+
+/* Every result is the sum of as many products as in[0] has channels. */
+static uint64_t flops_product(const dv_graph *g, const dv_node *node) {
+    return times(2u * elements(dv_shape_of(g, node->out)), (uint64_t)dv_shape_of(g, node->in[0]).c);
+}
+
+static uint64_t flops_conv(const dv_graph *g, const dv_node *node) {
+    return times(flops_product(g, node), (uint64_t)node->kh * (uint64_t)node->kw);
+}
+
+static uint64_t flops_attention(const dv_graph *g, const dv_node *node) { /* q k^T and A v */
+    const dv_shape keys = dv_shape_of(g, node->in[1]);
+    return times(times(4, elements(dv_shape_of(g, node->out))), (uint64_t)keys.h * (uint64_t)keys.w);
+}
+
+static uint64_t flops_window(const dv_graph *g, const dv_node *node) {
+    const dv_window *w = &node->window;
+    const dv_shape out = dv_shape_of(g, node->out);
+    const uint64_t keys = (uint64_t)w->keys_h * (uint64_t)w->keys_w;
+    return times(4 * (uint64_t)out.n * (uint64_t)out.c, times((uint64_t)(w->padded_h * w->padded_w), keys));
+}
+
+static uint64_t flops_channel(const dv_graph *g, const dv_node *node) {
+    const dv_shape out = dv_shape_of(g, node->out);
+    return times(times(4, elements(out)), (uint64_t)(out.c / node->heads));
+}
+
+static uint64_t flops_refine(const dv_graph *g, const dv_node *node) {
+    const dv_shape picture = dv_shape_of(g, node->in[1]);
+    return times(2u * elements(dv_shape_of(g, node->out)), (uint64_t)(picture.h * picture.w));
+}
+
 uint64_t dv_graph_flops(const dv_graph *g) {
+    static uint64_t (*const flops_of[])(const dv_graph *, const dv_node *) = {
+        flops_nothing,
+#define DV_OP(NAME, name, REACH, TRAIT, flops, show, lower) flops_##flops,
+#include "core/graph/ops.def"
+    };
     uint64_t total = 0;
     for (int64_t i = 0; i < g->n_nodes; i++) {
         const dv_node *node = &g->nodes[i];
-        if (node->dead) {
-            continue;
-        }
-        const dv_shape out = dv_shape_of(g, node->out);
-        const dv_shape in = dv_shape_of(g, node->n_in > 0 ? node->in[0] : DV_NO_VALUE);
-        uint64_t flops = 0;
-        if (node->op == DV_OP_CONV2D) {
-            flops = times(times(2u * elements(out), (uint64_t)in.c), (uint64_t)node->kh * (uint64_t)node->kw);
-        } else if (node->op == DV_OP_DEPTHWISE) {
-            flops = times(2u * elements(out), (uint64_t)node->kh * (uint64_t)node->kw);
-        } else if (node->op == DV_OP_ATTENTION) { /* q k^T and A v */
-            const dv_shape keys = dv_shape_of(g, node->in[1]);
-            flops = times(times(4, elements(out)), (uint64_t)keys.h * (uint64_t)keys.w);
-        } else if (node->op == DV_OP_WINDOW_ATTENTION) {
-            const dv_window *w = &node->window;
-            const uint64_t keys = (uint64_t)w->keys_h * (uint64_t)w->keys_w;
-            flops = times(4 * (uint64_t)out.n * (uint64_t)out.c, times((uint64_t)(w->padded_h * w->padded_w), keys));
-        } else if (node->op == DV_OP_SIMILARITY || node->op == DV_OP_MIX) {
-            flops = times(2u * elements(out), (uint64_t)in.c);
-        } else if (node->op == DV_OP_REFINE) {
-            const dv_shape picture = dv_shape_of(g, node->in[1]);
-            flops = times(2u * elements(out), (uint64_t)(picture.h * picture.w));
-        } else if (node->op == DV_OP_CHANNEL_ATTENTION) {
-            flops = times(times(4, elements(out)), (uint64_t)(out.c / node->heads));
-        }
-        if (!dv_add_u64(total, flops, &total)) {
+        if (!node->dead && !dv_add_u64(total, flops_of[node->op](g, node), &total)) {
             return UINT64_MAX;
         }
     }

@@ -21,29 +21,11 @@ void dv_segments_find_uses(dv_segments *s) {
 /* ---- where ---- */
 
 static bool works_by_frame(const dv_segments *s, const dv_node *node) {
-    switch (node->op) {
-    case DV_OP_CONV2D:
-    case DV_OP_ACT:
-    case DV_OP_GROUP_NORM:
-    case DV_OP_ADD:
-    case DV_OP_AFFINE:
-    case DV_OP_UPSAMPLE:
-    case DV_OP_PIXEL_SHUFFLE:
-    case DV_OP_PIXEL_UNSHUFFLE:
-    case DV_OP_SLICE:
-    case DV_OP_CONCAT:
-    case DV_OP_LAYER_NORM:
-    case DV_OP_RMS_NORM:
-    case DV_OP_TO_FRAMES:
-    case DV_OP_TAKE_FRAMES:
-    case DV_OP_JOIN_FRAMES:
-        return true;
-    case DV_OP_FRAMES:
+    if (node->op == DV_OP_FRAMES) {
         return node->time.step == 1 && node->time.lead == node->time.frames - 1 && node->time.frames > 1 &&
                dv_shape_of(s->graph, node->in[0]).c % PIECES == 0;
-    default:
-        return false;
     }
+    return dv_op_infos[node->op].trait == DV_TRAIT_BY_FRAME;
 }
 
 /* The end of a residual block, a convolution over time that does not work frame by frame: what follows it may; or one whose

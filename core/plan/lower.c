@@ -423,48 +423,10 @@ static void lower_nothing(dv_lowering *l) {
 }
 
 static void (*const lower_op[])(dv_lowering *l) = {
-    [DV_OP_INPUT] = lower_nothing,
-    [DV_OP_CROP] = lower_nothing,
-    [DV_OP_SLICE] = lower_nothing,
-    [DV_OP_TAKE_FRAMES] = lower_nothing,
-    [DV_OP_CONV2D] = lower_conv,
-    [DV_OP_DEPTHWISE] = lower_any_depthwise,
-    [DV_OP_GROUP_NORM] = lower_normed,
-    [DV_OP_ACT] = lower_pointwise,
-    [DV_OP_ADD] = lower_pointwise,
-    [DV_OP_GATE] = lower_pointwise,
-    [DV_OP_AFFINE] = lower_pointwise,
-    [DV_OP_MULTIPLY] = lower_multiply,
-    [DV_OP_MEAN] = lower_mean,
-    [DV_OP_MAX_POOL] = lower_pool,
-    [DV_OP_RESIZE] = lower_pool,
-    [DV_OP_DYSAMPLE] = lower_dysample,
-    [DV_OP_UPSAMPLE] = lower_resample,
-    [DV_OP_PIXEL_SHUFFLE] = lower_resample,
-    [DV_OP_PIXEL_UNSHUFFLE] = lower_resample,
-    [DV_OP_CONCAT] = lower_concat,
-    [DV_OP_PAD] = lower_pad,
-    [DV_OP_FOLD] = lower_fold,
-    [DV_OP_UNFOLD] = lower_fold,
-    [DV_OP_LAYER_NORM] = lower_layer_norm,
-    [DV_OP_RMS_NORM] = lower_layer_norm,
-    [DV_OP_ATTENTION] = lower_attention,
-    [DV_OP_WINDOW_ATTENTION] = lower_window_attention,
-    [DV_OP_CHANNEL_ATTENTION] = lower_channel_attention,
-    [DV_OP_FRAMES] = dv_lower_time,
-    [DV_OP_TO_FRAMES] = dv_lower_time,
-    [DV_OP_JOIN_FRAMES] = dv_lower_time,
-    [DV_OP_PAST] = dv_lower_time,
-    [DV_OP_WINDOW] = dv_lower_time,
-    [DV_OP_TOKENS] = lower_dictionary,
-    [DV_OP_SIMILARITY] = lower_dictionary,
-    [DV_OP_MIX] = lower_dictionary,
-    [DV_OP_ORDER] = lower_dictionary,
-    [DV_OP_GATHER] = lower_dictionary,
-    [DV_OP_SCATTER] = lower_dictionary,
-    [DV_OP_REFINE] = lower_dictionary,
+    lower_nothing,
+#define DV_OP(NAME, name, REACH, TRAIT, flops, show, lower) lower,
+#include "core/graph/ops.def"
 };
-_Static_assert(DV_ARRAY_LEN(lower_op) == DV_OP_REFINE + 1, "an entry for every operation");
 
 davy_result dv_lower_node(dv_lowering *l, int64_t k) {
     l->node = k;

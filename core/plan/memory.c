@@ -76,7 +76,7 @@ static void mark_output_f32(dv_memory_plan *p, dv_value v) {
     if ((node->op == DV_OP_CONV2D && node->kh > 1) || node->op == DV_OP_ATTENTION || node->op == DV_OP_INPUT) {
         return;
     }
-    const int32_t n_in = node->op == DV_OP_DYSAMPLE ? 1 : node->n_in; /* not the offsets */
+    const int32_t n_in = dv_op_infos[node->op].trait == DV_TRAIT_F32_FIRST ? 1 : node->n_in;
     for (int32_t i = 0; i < n_in; i++) {
         if (node->in[i] != DV_NO_VALUE) {
             mark_output_f32(p, node->in[i]);
@@ -87,21 +87,21 @@ static void mark_output_f32(dv_memory_plan *p, dv_value v) {
     }
 }
 
-/* What decides who belongs to which token, and the few tokens themselves, is f32. */
-static void mark_dictionary_f32(dv_memory_plan *p) {
+/* What ops want as f32. */
+static void mark_traits_f32(dv_memory_plan *p) {
     for (int64_t k = 0; k < p->graph->n_nodes; k++) {
         const dv_node *node = &p->graph->nodes[k];
-        const dv_op op = node->op;
+        const dv_trait trait = dv_op_infos[node->op].trait;
         if (node->dead) {
             continue;
         }
-        if (op == DV_OP_TOKENS || op == DV_OP_SIMILARITY || op == DV_OP_ORDER || op == DV_OP_REFINE) {
+        if (trait == DV_TRAIT_F32_OUT || trait == DV_TRAIT_F32_ALL) {
             p->dtypes[node->out] = DVK_F32;
         }
-        if (op == DV_OP_SIMILARITY) {
+        if (trait == DV_TRAIT_F32_ALL) {
             p->dtypes[node->in[0]] = DVK_F32;
         }
-        if (op == DV_OP_SIMILARITY || op == DV_OP_MIX) {
+        if (trait == DV_TRAIT_F32_SECOND || trait == DV_TRAIT_F32_ALL) {
             p->dtypes[node->in[1]] = DVK_F32;
         }
     }
@@ -125,7 +125,7 @@ static void find_types(dv_memory_plan *p) {
     }
     p->dtypes[g->input] = DVK_F32;
     find_uses(p);
-    mark_dictionary_f32(p);
+    mark_traits_f32(p);
     mark_output_f32(p, g->output);
     mark_winograd_f16(p);
 }

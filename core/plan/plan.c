@@ -263,51 +263,15 @@ static void append_epilogue(text *t, const dv_plan *p, const dv_step *s, const d
     }
 }
 
-/* Views of the ops that have nothing else to show. */
-static const struct operands {
-    const char *op;
-    size_t in[3], out;
-    int32_t n_in;
-} all_operands[] = {
-#define AT(member) offsetof(dv_args, member)
-    {"attention", {AT(attention.q), AT(attention.k), AT(attention.v)}, AT(attention.y), 3},
-    {"window_attention", {AT(window.q), AT(window.k), AT(window.v)}, AT(window.y), 3},
-    {"channel_attention", {AT(channel.q), AT(channel.k), AT(channel.v)}, AT(channel.y), 3},
-    {"upsample", {AT(resample.x)}, AT(resample.y), 1},
-    {"pixel_shuffle", {AT(resample.x), AT(resample.res)}, AT(resample.y), 2},
-    {"pixel_unshuffle", {AT(resample.x)}, AT(resample.y), 1},
-    {"fold", {AT(fold.x)}, AT(fold.y), 1},
-    {"similarity", {AT(similarity.q), AT(similarity.k)}, AT(similarity.y), 2},
-    {"mix", {AT(mix.s), AT(mix.v)}, AT(mix.y), 2},
-    {"order", {AT(order.s)}, AT(order.y), 1},
-    {"gather", {AT(gather.x), AT(gather.order)}, AT(gather.y), 2},
-    {"scatter", {AT(gather.x), AT(gather.order)}, AT(gather.y), 2},
-    {"refine", {AT(refine.t), AT(refine.s), AT(refine.x)}, AT(refine.y), 3},
-    {"unfold", {AT(fold.x)}, AT(fold.y), 1},
-    {"pad", {AT(pad.x)}, AT(pad.y), 1},
-    {"depthwise", {AT(depthwise.x)}, AT(depthwise.y), 1},
-    {"multiply", {AT(multiply.x), AT(multiply.g)}, AT(multiply.y), 2},
-    {"mean", {AT(pool.x)}, AT(pool.y), 1},
-    {"up_conv", {AT(up_conv.x), AT(up_conv.res)}, AT(up_conv.y), 2},
-    {"conv_down", {AT(conv_down.x), AT(conv_down.y)}, AT(conv_down.z), 2},
-    {"max_pool", {AT(pool.x)}, AT(pool.y), 1},
-    {"resize", {AT(pool.x)}, AT(pool.y), 1},
-    {"winograd_input", {AT(winograd_input.x)}, AT(winograd_input.y), 1},
-    {"dysample", {AT(dysample.x), AT(dysample.offset)}, AT(dysample.y), 2},
-#undef AT
-};
-
-static void append_operands(text *t, const dv_plan *p, const dv_step *s, const char *op) {
-    for (size_t i = 0; i < DV_ARRAY_LEN(all_operands); i++) {
-        const struct operands *o = &all_operands[i];
-        for (int32_t k = 0; strcmp(op, o->op) == 0 && k <= o->n_in; k++) {
-            const size_t at = k < o->n_in ? o->in[k] : o->out;
-            append_view(t, p, s,
-                        k == o->n_in ? " -> "
-                        : k > 0      ? ", "
-                                     : " ",
-                        (const dvk_view *)(const void *)((const char *)&s->args + at));
-        }
+static void append_operands(text *t, const dv_plan *p, const dv_step *s, const char *name) {
+    const dvk_op *op = dvk_op_find(name);
+    for (int32_t k = 0; op != NULL && op->n_in > 0 && k <= op->n_in; k++) {
+        const size_t at = k < op->n_in ? op->in[k] : op->out;
+        append_view(t, p, s,
+                    k == op->n_in ? " -> "
+                    : k > 0       ? ", "
+                                  : " ",
+                    (const dvk_view *)(const void *)((const char *)&s->args + at));
     }
 }
 

@@ -10,45 +10,9 @@
 #include "core/plan/int8.h"
 #include "core/graph/graph.h"
 #include "core/plan/kernel.h"
-#include "kernels/conv_down.h"
-#include "kernels/dictionary.h"
-#include "kernels/excite.h"
-#include "kernels/lm.h"
-#include "kernels/norm_depthwise.h"
-#include "kernels/swin.h"
-#include "kernels/up_conv.h"
-#include "kernels/winograd_band.h"
+#include "kernels/ops.h"
 
-typedef union dv_args {
-    dvk_conv2d_args conv;
-    dvk_winograd_band_args band;
-    dvk_winograd_input_args winograd_input;
-    dvk_pointwise_args pointwise;
-    dvk_group_norm_stats_args stats;
-    dvk_group_norm_finish_args finish;
-    dvk_attention_args attention;
-    dvk_resample_args resample;
-    dvk_fold_args fold;
-    dvk_similarity_args similarity;
-    dvk_mix_args mix;
-    dvk_order_args order;
-    dvk_gather_args gather;
-    dvk_refine_args refine;
-    dvk_pad_args pad;
-    dvk_depthwise_args depthwise;
-    dvk_norm_depthwise_args norm_depthwise;
-    dvk_norm_mlp_args norm_mlp;
-    dvk_norm_window_args norm_window;
-    dvk_multiply_args multiply;
-    dvk_excite_args excite;
-    dvk_up_conv_args up_conv;
-    dvk_conv_down_args conv_down;
-    dvk_pool_args pool;
-    dvk_dysample_args dysample;
-    dvk_row_norm_args row_norm;
-    dvk_window_attention_args window;
-    dvk_channel_attention_args channel;
-} dv_args;
+typedef dvk_args dv_args;
 
 typedef enum dv_bind_kind { DV_BIND_ARENA = 1, DV_BIND_WEIGHT, DV_BIND_STATE } dv_bind_kind;
 

@@ -47,10 +47,10 @@ sources() {
         others=$(for p in plugins/*/; do basename "$p"; done | grep -vx "$plugin" | paste -sd '|' -)
         without "plugins/$plugin includes no other plugin" "plugins/($others)/" $(sources "plugins/$plugin")
     done
-    rule "kernels include only kernels" 'kernels/[a-z0-9_/]+\.(h|cuh)' $(sources kernels)
+    rule "kernels include only kernels" 'kernels/[a-z0-9_/]+\.(h|cuh|def)' $(sources kernels)
     rule "kernels/ref is plain C over op.h" 'kernels/(op|kernel|dtype|dictionary|int8|yuv|lm|norm_conv|norm_depthwise|excite|conv_down|up_conv|winograd_band|quant|paging|swin|window|ref/[a-z0-9_]+)\.h' $(sources kernels/ref)
     rule "core includes only abi, core and the kernels' front" \
-        'abi/davy\.h|core/[a-z0-9_/]+\.h|kernels/(kernel|op|dtype|normal|dictionary|lm|norm_conv|norm_depthwise|excite|conv_down|up_conv|winograd_band|quant|swin|cuda/(cuda|pixels/(alpha|bleed|posterior)|linear/linear_layout|window/swin_pack))\.h' $(sources core | grep -v '^core/\(arch\|block\)/')
+        'abi/davy\.h|core/[a-z0-9_/]+\.(h|def)|kernels/(kernel|op|ops|dtype|normal|lm|quant|costs/cuda_costs|cuda/(cuda|pixels/(alpha|bleed|posterior)|linear/linear_layout|window/swin_pack))\.h' $(sources core | grep -v '^core/\(arch\|block\)/')
     rule "architectures see only arch.h, graph.h and blocks" \
         'core/(arch/arch|graph/(graph|network))\.h|core/block/[a-z0-9_]+\.h|core/base/(common|error|mem|product|json|utf8)\.h|core/file/tensors\.h' \
         $(sources core/arch core/block)

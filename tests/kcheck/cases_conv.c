@@ -330,4 +330,4 @@ static void bench_build(kc_problem *p, int i) {
     kc_build_conv(p, &s);
 }
 
-const kc_suite kc_suite_conv2d = {"conv2d", count, build, bench_count, bench_build, 0};
+const kc_suite kc_suite_conv2d = {"conv2d", count, build, bench_count, bench_build, 0, 0};

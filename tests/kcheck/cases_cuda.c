@@ -378,12 +378,12 @@ static void pointwise_bench_build(kc_problem *p, int i) {
     kc_build_pointwise(p, &pointwise_benches[i / 2], i % 2 ? DVK_F32 : DVK_BF16);
 }
 
-const kc_suite kc_suite_cuda_conv2d = {"conv2d", conv_count, conv_build, conv_bench_count, conv_bench_build, 1};
-const kc_suite kc_suite_cuda_small_conv2d = {"conv2d", small_conv_count, small_conv_build, none, NULL, 1};
-const kc_suite kc_suite_cuda_group_norm_stats = {"group_norm_stats", stats_count,       stats_build,
-                                                 stats_bench_count,  stats_bench_build, 1};
-const kc_suite kc_suite_cuda_group_norm_finish = {"group_norm_finish", finish_count,       finish_build,
-                                                  finish_bench_count,  finish_bench_build, 1};
-const kc_suite kc_suite_cuda_attention = {"attention",           attention_count,       attention_build,
-                                          attention_bench_count, attention_bench_build, 1};
-const kc_suite kc_suite_cuda_pointwise = {"pointwise", none, NULL, pointwise_bench_count, pointwise_bench_build, 1};
+const kc_suite kc_suite_cuda_conv2d = {"conv2d", conv_count, conv_build, conv_bench_count, conv_bench_build, 1, 38};
+const kc_suite kc_suite_cuda_small_conv2d = {"conv2d", small_conv_count, small_conv_build, none, NULL, 1, 56};
+const kc_suite kc_suite_cuda_group_norm_stats = {"group_norm_stats", stats_count, stats_build, stats_bench_count,
+                                                 stats_bench_build,  1,           41};
+const kc_suite kc_suite_cuda_group_norm_finish = {
+    "group_norm_finish", finish_count, finish_build, finish_bench_count, finish_bench_build, 1, 42};
+const kc_suite kc_suite_cuda_attention = {
+    "attention", attention_count, attention_build, attention_bench_count, attention_bench_build, 1, 43};
+const kc_suite kc_suite_cuda_pointwise = {"pointwise", none, NULL, pointwise_bench_count, pointwise_bench_build, 1, 44};

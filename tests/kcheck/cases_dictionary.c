@@ -149,7 +149,7 @@ static int bench_count(void) {
     return 2;
 }
 
-#define SUITE(NAME)                                                                                                    \
+#define SUITE(NAME, NUMBER)                                                                                            \
     static void NAME##_build(kc_problem *p, int i) {                                                                   \
         NAME(p, &specs[i % N_SPECS], dtypes[i / N_SPECS % 3], i);                                                      \
     }                                                                                                                  \
@@ -157,11 +157,11 @@ static int bench_count(void) {
         static const dictionary_spec of = {256, 256, 128, 20, 210, 4096, 16, 1};                                       \
         NAME(p, &of, dtypes[i % 3], 1);                                                                                \
     }                                                                                                                  \
-    const kc_suite kc_suite_##NAME = {#NAME, count, NAME##_build, bench_count, NAME##_bench, 0}
+    const kc_suite kc_suite_##NAME = {#NAME, count, NAME##_build, bench_count, NAME##_bench, 0, NUMBER}
 
-SUITE(similarity);
-SUITE(mix);
-SUITE(order);
-SUITE(gather);
-SUITE(scatter);
-SUITE(refine);
+SUITE(similarity, 48);
+SUITE(mix, 49);
+SUITE(order, 50);
+SUITE(gather, 51);
+SUITE(scatter, 52);
+SUITE(refine, 53);

@@ -69,4 +69,4 @@ static void bench_build(kc_problem *p, int i) {
     make(p, &benches[i], DVK_F16);
 }
 
-const kc_suite kc_suite_conv_down = {"conv_down", count, build, bench_count, bench_build, 1};
+const kc_suite kc_suite_conv_down = {"conv_down", count, build, bench_count, bench_build, 1, 65};

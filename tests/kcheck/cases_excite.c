@@ -72,4 +72,4 @@ static void bench_build(kc_problem *p, int i) {
     make(p, &benches[i], DVK_F16);
 }
 
-const kc_suite kc_suite_excite = {"excite", count, build, bench_count, bench_build, 1};
+const kc_suite kc_suite_excite = {"excite", count, build, bench_count, bench_build, 1, 63};

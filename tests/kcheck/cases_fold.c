@@ -79,5 +79,5 @@ static void unfold_bench(kc_problem *p, int i) {
     bench(p, i, 0);
 }
 
-const kc_suite kc_suite_fold = {"fold", count, fold_build, bench_count, fold_bench, 0};
-const kc_suite kc_suite_unfold = {"unfold", count, unfold_build, bench_count, unfold_bench, 0};
+const kc_suite kc_suite_fold = {"fold", count, fold_build, bench_count, fold_bench, 0, 54};
+const kc_suite kc_suite_unfold = {"unfold", count, unfold_build, bench_count, unfold_bench, 0, 55};

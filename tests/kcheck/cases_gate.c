@@ -386,12 +386,12 @@ static void dysample_bench(kc_problem *p, int i) {
     dysample_make(p, &s);
 }
 
-const kc_suite kc_suite_depthwise = {"depthwise",           depthwise_count, depthwise_build,
-                                     depthwise_bench_count, depthwise_bench, 0};
-const kc_suite kc_suite_multiply = {"multiply",           multiply_count, multiply_build,
-                                    multiply_bench_count, multiply_bench, 0};
-const kc_suite kc_suite_mean = {"mean", pool_count, mean_build, pool_bench_count, mean_bench, 0};
-const kc_suite kc_suite_max_pool = {"max_pool", pool_count, max_pool_build, pool_bench_count, max_pool_bench, 0};
-const kc_suite kc_suite_resize = {"resize", pool_count, resize_build, pool_bench_count, resize_bench, 0};
-const kc_suite kc_suite_dysample = {"dysample",           dysample_count, dysample_build,
-                                    dysample_bench_count, dysample_bench, 0};
+const kc_suite kc_suite_depthwise = {
+    "depthwise", depthwise_count, depthwise_build, depthwise_bench_count, depthwise_bench, 0, 11};
+const kc_suite kc_suite_multiply = {"multiply", multiply_count, multiply_build, multiply_bench_count, multiply_bench, 0,
+                                    12};
+const kc_suite kc_suite_mean = {"mean", pool_count, mean_build, pool_bench_count, mean_bench, 0, 13};
+const kc_suite kc_suite_max_pool = {"max_pool", pool_count, max_pool_build, pool_bench_count, max_pool_bench, 0, 14};
+const kc_suite kc_suite_resize = {"resize", pool_count, resize_build, pool_bench_count, resize_bench, 0, 15};
+const kc_suite kc_suite_dysample = {"dysample", dysample_count, dysample_build, dysample_bench_count, dysample_bench, 0,
+                                    16};

@@ -256,5 +256,5 @@ static void embed_build(kc_problem *p, int i) {
              kc_wtype_name(a->type));
 }
 
-const kc_suite kc_suite_linear = {"linear", linear_count, linear_build, linear_bench_count, linear_bench_build, 0};
-const kc_suite kc_suite_embed = {"embed", embed_count, embed_build, embed_count, embed_build, 0};
+const kc_suite kc_suite_linear = {"linear", linear_count, linear_build, linear_bench_count, linear_bench_build, 0, 22};
+const kc_suite kc_suite_embed = {"embed", embed_count, embed_build, embed_count, embed_build, 0, 23};

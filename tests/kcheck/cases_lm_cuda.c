@@ -231,7 +231,8 @@ static void kv_bench_build(kc_problem *p, int i) {
     }
 }
 
-const kc_suite kc_suite_cuda_linear = {"linear", linear_count, linear_build, linear_bench_count, linear_bench_build, 1};
+const kc_suite kc_suite_cuda_linear = {"linear", linear_count, linear_build, linear_bench_count, linear_bench_build, 1,
+                                       45};
 const kc_suite kc_suite_cuda_linear_changed = {
-    "linear", changed_count, changed_build, changed_bench_count, changed_bench_build, 1};
-const kc_suite kc_suite_cuda_attention_kv = {"attention_kv", none, NULL, kv_bench_count, kv_bench_build, 1};
+    "linear", changed_count, changed_build, changed_bench_count, changed_bench_build, 1, 46};
+const kc_suite kc_suite_cuda_attention_kv = {"attention_kv", none, NULL, kv_bench_count, kv_bench_build, 1, 47};

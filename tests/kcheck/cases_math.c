@@ -278,11 +278,11 @@ static void attention_bench_build(kc_problem *p, int i) {
     kc_build_attention(p, &of[i / 2], (dvk_dtype[4]){t, t, t, t}, KC_NORMAL, 0);
 }
 
-const kc_suite kc_suite_pointwise = {"pointwise",           pointwise_count,       pointwise_build,
-                                     pointwise_bench_count, pointwise_bench_build, 0};
-const kc_suite kc_suite_group_norm_stats = {"group_norm_stats", stats_count,       stats_build,
-                                            stats_bench_count,  stats_bench_build, 0};
-const kc_suite kc_suite_group_norm_finish = {"group_norm_finish", finish_count, finish_build,
-                                             finish_count,        finish_build, 0};
-const kc_suite kc_suite_attention = {"attention",           attention_count,       attention_build,
-                                     attention_bench_count, attention_bench_build, 0};
+const kc_suite kc_suite_pointwise = {
+    "pointwise", pointwise_count, pointwise_build, pointwise_bench_count, pointwise_bench_build, 0, 1};
+const kc_suite kc_suite_group_norm_stats = {
+    "group_norm_stats", stats_count, stats_build, stats_bench_count, stats_bench_build, 0, 2};
+const kc_suite kc_suite_group_norm_finish = {
+    "group_norm_finish", finish_count, finish_build, finish_count, finish_build, 0, 3};
+const kc_suite kc_suite_attention = {
+    "attention", attention_count, attention_build, attention_bench_count, attention_bench_build, 0, 4};

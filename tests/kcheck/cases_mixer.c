@@ -138,6 +138,7 @@ static void mixer_bench(kc_problem *p, int i) {
     mixer_make(p, &s, DVK_BF16);
 }
 
-const kc_suite kc_suite_norm_depthwise = {"norm_depthwise",  mixer_count, mixer_build,
-                                          mixer_bench_count, mixer_bench, 0};
-const kc_suite kc_suite_cuda_depthwise = {"depthwise", paired_count, paired_build, paired_bench_count, paired_bench, 1};
+const kc_suite kc_suite_norm_depthwise = {"norm_depthwise", mixer_count, mixer_build, mixer_bench_count,
+                                          mixer_bench,      0,           40};
+const kc_suite kc_suite_cuda_depthwise = {"depthwise", paired_count, paired_build, paired_bench_count, paired_bench, 1,
+                                          39};

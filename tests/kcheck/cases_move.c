@@ -306,13 +306,13 @@ static void blend_bench(kc_problem *p, int i) {
     blend_make(p, &(kc_shape){1, 2048, 2048, 3}, i ? DVK_F32 : DVK_BF16, 0, KC_UNIFORM);
 }
 
-const kc_suite kc_suite_upsample = {"upsample",           resample_count, upsample_build,
-                                    resample_bench_count, upsample_bench, 0};
-const kc_suite kc_suite_pixel_shuffle = {"pixel_shuffle",      resample_count, shuffle_build,
-                                         resample_bench_count, shuffle_bench,  0};
-const kc_suite kc_suite_pixel_unshuffle = {"pixel_unshuffle",    resample_count,  unshuffle_build,
-                                           resample_bench_count, unshuffle_bench, 0};
-const kc_suite kc_suite_pad = {"pad", pad_count, pad_build, pad_bench_count, pad_bench, 0};
-const kc_suite kc_suite_load = {"load", convert_count, load_build, convert_bench_count, load_bench, 0};
-const kc_suite kc_suite_store = {"store", convert_count, store_build, convert_bench_count, store_bench, 0};
-const kc_suite kc_suite_blend = {"blend", blend_count, blend_build, blend_bench_count, blend_bench, 0};
+const kc_suite kc_suite_upsample = {"upsample", resample_count, upsample_build, resample_bench_count, upsample_bench, 0,
+                                    7};
+const kc_suite kc_suite_pixel_shuffle = {
+    "pixel_shuffle", resample_count, shuffle_build, resample_bench_count, shuffle_bench, 0, 8};
+const kc_suite kc_suite_pixel_unshuffle = {
+    "pixel_unshuffle", resample_count, unshuffle_build, resample_bench_count, unshuffle_bench, 0, 9};
+const kc_suite kc_suite_pad = {"pad", pad_count, pad_build, pad_bench_count, pad_bench, 0, 10};
+const kc_suite kc_suite_load = {"load", convert_count, load_build, convert_bench_count, load_bench, 0, 17};
+const kc_suite kc_suite_store = {"store", convert_count, store_build, convert_bench_count, store_bench, 0, 18};
+const kc_suite kc_suite_blend = {"blend", blend_count, blend_build, blend_bench_count, blend_bench, 0, 19};

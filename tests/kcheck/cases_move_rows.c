@@ -59,5 +59,5 @@ static void add_build(kc_problem *p, int i) {
              (long long)s[2], a->weight != NULL, i % 2);
 }
 
-const kc_suite kc_suite_gather_rows = {"gather_rows", count, gather_build, count, gather_build, 0};
-const kc_suite kc_suite_add_rows = {"add_rows", count, add_build, count, add_build, 0};
+const kc_suite kc_suite_gather_rows = {"gather_rows", count, gather_build, count, gather_build, 0, 26};
+const kc_suite kc_suite_add_rows = {"add_rows", count, add_build, count, add_build, 0, 27};

@@ -321,8 +321,10 @@ static int no_benches(void) {
     return 0;
 }
 
-const kc_suite kc_suite_paged_rope = {"rope", rope_count, rope_build, no_benches, NULL, 0};
-const kc_suite kc_suite_rope_qkv = {"rope_qkv", rope_count, rope_qkv_build, rope_count, rope_qkv_build, 0};
-const kc_suite kc_suite_paged_attention_kv = {"attention_kv", kv_count, kv_build, no_benches, NULL, 0};
-const kc_suite kc_suite_attention_out = {"attention_out", out_count, out_build, out_bench_count, out_bench_build, 1};
-const kc_suite kc_suite_attention_new = {"attention_new", new_count, new_build, new_bench_count, new_bench_build, 1};
+const kc_suite kc_suite_paged_rope = {"rope", rope_count, rope_build, no_benches, NULL, 0, 35};
+const kc_suite kc_suite_rope_qkv = {"rope_qkv", rope_count, rope_qkv_build, rope_count, rope_qkv_build, 0, 33};
+const kc_suite kc_suite_paged_attention_kv = {"attention_kv", kv_count, kv_build, no_benches, NULL, 0, 36};
+const kc_suite kc_suite_attention_out = {"attention_out", out_count, out_build, out_bench_count,
+                                         out_bench_build, 1,         61};
+const kc_suite kc_suite_attention_new = {"attention_new", new_count, new_build, new_bench_count,
+                                         new_bench_build, 1,         37};

@@ -237,8 +237,9 @@ static void kv_bench_build(kc_problem *p, int i) {
     kc_build_kv(p, &of[i], DVK_F32, i == 3 ? DVK_F32 : DVK_F16, 0);
 }
 
-const kc_suite kc_suite_row_norm = {"row_norm", norm_count, norm_build, norm_bench_count, norm_bench_build, 0};
-const kc_suite kc_suite_row_convert = {"row_convert", convert_count, convert_build, convert_count, convert_build, 0};
-const kc_suite kc_suite_rope = {"rope", rope_count, rope_build, rope_count, rope_build, 0};
-const kc_suite kc_suite_rope_table = {"rope_table", table_count, table_build, table_count, table_build, 0};
-const kc_suite kc_suite_attention_kv = {"attention_kv", kv_count, kv_build, kv_bench_count, kv_bench_build, 0};
+const kc_suite kc_suite_row_norm = {"row_norm", norm_count, norm_build, norm_bench_count, norm_bench_build, 0, 24};
+const kc_suite kc_suite_row_convert = {
+    "row_convert", convert_count, convert_build, convert_count, convert_build, 0, 25};
+const kc_suite kc_suite_rope = {"rope", rope_count, rope_build, rope_count, rope_build, 0, 31};
+const kc_suite kc_suite_rope_table = {"rope_table", table_count, table_build, table_count, table_build, 0, 32};
+const kc_suite kc_suite_attention_kv = {"attention_kv", kv_count, kv_build, kv_bench_count, kv_bench_build, 0, 34};

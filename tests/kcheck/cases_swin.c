@@ -151,5 +151,5 @@ static void window_bench(kc_problem *p, int i) {
     window_make(p, &s, DVK_BF16);
 }
 
-const kc_suite kc_suite_norm_mlp = {"norm_mlp", mlp_count, mlp_build, bench_count, mlp_bench, 0};
-const kc_suite kc_suite_norm_window = {"norm_window", window_count, window_build, bench_count, window_bench, 0};
+const kc_suite kc_suite_norm_mlp = {"norm_mlp", mlp_count, mlp_build, bench_count, mlp_bench, 0, 57};
+const kc_suite kc_suite_norm_window = {"norm_window", window_count, window_build, bench_count, window_bench, 0, 58};

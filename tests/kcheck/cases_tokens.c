@@ -181,8 +181,8 @@ static void patches_build(kc_problem *p, int i) {
              ordered);
 }
 
-const kc_suite kc_suite_candidates = {"candidates",     candidates_count, candidates_build,
-                                      candidates_count, candidates_build, 1};
-const kc_suite kc_suite_next_token = {"next_token", next_count, next_build, next_count, next_build, 0};
-const kc_suite kc_suite_argmax = {"argmax", argmax_count, argmax_build, argmax_count, argmax_build, 0};
-const kc_suite kc_suite_patches = {"patches", patches_count, patches_build, patches_count, patches_build, 0};
+const kc_suite kc_suite_candidates = {
+    "candidates", candidates_count, candidates_build, candidates_count, candidates_build, 1, 29};
+const kc_suite kc_suite_next_token = {"next_token", next_count, next_build, next_count, next_build, 0, 62};
+const kc_suite kc_suite_argmax = {"argmax", argmax_count, argmax_build, argmax_count, argmax_build, 0, 28};
+const kc_suite kc_suite_patches = {"patches", patches_count, patches_build, patches_count, patches_build, 0, 30};

@@ -263,7 +263,7 @@ static void channel_bench_build(kc_problem *p, int i) {
     build_channel(p, &channel_benches[i / 2], (dvk_dtype[4]){t, t, t, t}, 1);
 }
 
-const kc_suite kc_suite_window_attention = {"window_attention", window_count,       window_build,
-                                            window_bench_count, window_bench_build, 0};
-const kc_suite kc_suite_channel_attention = {"channel_attention", channel_count,       channel_build,
-                                             channel_bench_count, channel_bench_build, 0};
+const kc_suite kc_suite_window_attention = {
+    "window_attention", window_count, window_build, window_bench_count, window_bench_build, 0, 5};
+const kc_suite kc_suite_channel_attention = {
+    "channel_attention", channel_count, channel_build, channel_bench_count, channel_bench_build, 0, 6};

@@ -132,7 +132,7 @@ static void bench_build(kc_problem *p, int i) {
     make(p, &benches[i], DVK_BF16);
 }
 
-const kc_suite kc_suite_conv2d_winograd = {"conv2d_winograd", count, build, bench_count, bench_build, 1};
+const kc_suite kc_suite_conv2d_winograd = {"conv2d_winograd", count, build, bench_count, bench_build, 1, 60};
 
 /* ---- bands of rows ---- */
 
@@ -177,5 +177,5 @@ static void band_bench_build(kc_problem *p, int i) {
     make(p, &band_benches[i], DVK_BF16);
 }
 
-const kc_suite kc_suite_conv2d_winograd_band = {"conv2d_winograd_band", band_count,       band_build,
-                                                band_bench_count,       band_bench_build, 1};
+const kc_suite kc_suite_conv2d_winograd_band = {"conv2d_winograd_band", band_count, band_build, band_bench_count,
+                                                band_bench_build,       1,          66};

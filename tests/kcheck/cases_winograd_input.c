@@ -101,4 +101,4 @@ static void bench_build(kc_problem *p, int i) {
     make(p, &benches[i], benches[i].prologue == PRO_NONE ? DVK_F16 : DVK_BF16, KC_UNIFORM, 0);
 }
 
-const kc_suite kc_suite_winograd_input = {"winograd_input", count, build, bench_count, bench_build, 1};
+const kc_suite kc_suite_winograd_input = {"winograd_input", count, build, bench_count, bench_build, 1, 59};

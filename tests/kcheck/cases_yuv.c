@@ -84,5 +84,5 @@ static void store_bench(kc_problem *p, int i) {
     make(p, &(kc_shape){1, 2160, 3840, 3}, i, DVK_BF16, 0, 1);
 }
 
-const kc_suite kc_suite_load_yuv = {"load_yuv", count, load_build, bench_count, load_bench, 0};
-const kc_suite kc_suite_store_yuv = {"store_yuv", count, store_build, bench_count, store_bench, 0};
+const kc_suite kc_suite_load_yuv = {"load_yuv", count, load_build, bench_count, load_bench, 0, 20};
+const kc_suite kc_suite_store_yuv = {"store_yuv", count, store_build, bench_count, store_bench, 0, 21};

@@ -68,7 +68,7 @@ static void refer(kc_problem *p, const dvk_kernel *ref) {
 
 /* One problem on every variant from kernel number `first` on. */
 static void run_case(const kc_options *o, kc_progress *now, int suite, int index, int first) {
-    kc_problem p = {.rng = {.state = kc_case_seed(o->seed, suite, index)}};
+    kc_problem p = {.rng = {.state = kc_case_seed(o->seed, kc_suites[suite]->number, index)}};
     kc_suites[suite]->build(&p, index);
     kc_snapshot(&p);
     now->suite = suite;

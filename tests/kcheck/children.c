@@ -16,8 +16,8 @@
 
 #include "tests/kcheck/kcheck.h"
 
-uint64_t kc_case_seed(uint64_t seed, int suite, int index) {
-    kc_rng rng = {.state = seed ^ ((uint64_t)suite << 48) ^ (uint64_t)index};
+uint64_t kc_case_seed(uint64_t seed, int number, int index) {
+    kc_rng rng = {.state = seed ^ ((uint64_t)number << 48) ^ (uint64_t)index};
     return kc_next(&rng);
 }
 

@@ -247,9 +247,9 @@ static unsigned char *moved(const kc_problem *p, const kc_layout *l, unsigned ch
 }
 
 /* Whatever in the arguments is an address in one of the buffers is a pointer: no integer of theirs is that large. */
-kc_args kc_args_at(const kc_problem *p, const kc_layout *l, unsigned char *base) {
-    uintptr_t words[sizeof(kc_args) / sizeof(uintptr_t)];
-    kc_args args = p->args;
+dvk_args kc_args_at(const kc_problem *p, const kc_layout *l, unsigned char *base) {
+    uintptr_t words[sizeof(dvk_args) / sizeof(uintptr_t)];
+    dvk_args args = p->args;
     memcpy(words, &args, sizeof words);
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         unsigned char *to = moved(p, l, base, words[i]);

@@ -53,7 +53,7 @@ davy_result kc_run_apart(kc_device *d, const kc_entry *e, kc_problem *p, kc_layo
     piece pieces[MAX_PIECES] = {{0}};
     davy_result r = take_all(d, p, l, packed, pieces);
     if (r == DAVY_OK) {
-        const kc_args args = kc_args_at(p, l, d->arena);
+        const dvk_args args = kc_args_at(p, l, d->arena);
         void *scratch = l->scratch_bytes > 0 ? d->arena + l->scratch : NULL;
         r = dv_gpu_check(d->gpu, e->kernel->enqueue(&args, scratch, &d->queue->base), e->variant);
     }

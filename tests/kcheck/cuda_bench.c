@@ -64,7 +64,7 @@ static davy_result enqueue(const kc_entry *e, const kc_problem *p, const kc_layo
     davy_result r = DAVY_OK;
     for (int i = 0; r == DAVY_OK && i < runs; i++) {
         unsigned char *base = device.arena + (uint64_t)(i % copies) * l->bytes;
-        const kc_args args = kc_args_at(p, l, base);
+        const dvk_args args = kc_args_at(p, l, base);
         void *scratch = l->scratch_bytes > 0 ? base + l->scratch : NULL;
         r = dv_gpu_check(device.gpu, e->kernel->enqueue(&args, scratch, &device.queue->base), e->variant);
     }

@@ -89,7 +89,7 @@ static int gaps_untouched(const kc_problem *p, const kc_layout *l, kc_result *r)
 }
 
 static int launch(const kc_entry *e, const kc_problem *p, const kc_layout *l, kc_result *r) {
-    kc_args args = kc_args_at(p, l, device.arena);
+    dvk_args args = kc_args_at(p, l, device.arena);
     time_t start = time(NULL);
     if (dv_gpu_upload(device.queue, device.arena, device.staging, l->exchanged) != DAVY_OK) {
         fail(r, "upload: ");
@@ -229,7 +229,7 @@ static void run_entry(const kc_options *o, const kc_entry *e, kc_problem *p, kc_
 /* One problem, as it is or as the planner would lay it out, on every kernel from number `first` on. */
 static void run_case(const kc_options *o, kc_progress *now, int suite, int index, int first) {
     const char *op = kc_suites[suite]->op;
-    kc_problem p = {.rng = {.state = kc_case_seed(o->seed, suite, index / 2)}, .aligned = index % 2};
+    kc_problem p = {.rng = {.state = kc_case_seed(o->seed, kc_suites[suite]->number, index / 2)}, .aligned = index % 2};
     kc_suites[suite]->build(&p, index / 2);
     now->suite = suite;
     now->index = index;

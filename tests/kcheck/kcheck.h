@@ -7,15 +7,8 @@
 #include <stdint.h>
 
 #include "kernels/dtype.h"
-#include "kernels/conv_down.h"
 #include "kernels/kernel.h"
-#include "kernels/lm.h"
-#include "kernels/dictionary.h"
-#include "kernels/excite.h"
-#include "kernels/norm_depthwise.h"
-#include "kernels/swin.h"
-#include "kernels/up_conv.h"
-#include "kernels/winograd_band.h"
+#include "kernels/ops.h"
 
 typedef enum kc_fill { /* what the inputs hold */
                        KC_UNIFORM,
@@ -66,55 +59,6 @@ typedef struct kc_output {
     double unit;        /* what absolute errors are measured in; 0: the root mean square of the reference */
 } kc_output;
 
-typedef union kc_args {
-    dvk_conv2d_args conv;
-    dvk_winograd_band_args band;
-    dvk_winograd_input_args winograd_input;
-    dvk_pointwise_args pointwise;
-    dvk_group_norm_stats_args stats;
-    dvk_group_norm_finish_args finish;
-    dvk_attention_args attention;
-    dvk_window_attention_args window;
-    dvk_channel_attention_args channel;
-    dvk_resample_args resample;
-    dvk_fold_args fold;
-    dvk_similarity_args similarity;
-    dvk_mix_args mix;
-    dvk_order_args order;
-    dvk_gather_args gather;
-    dvk_refine_args refine;
-    dvk_pad_args pad;
-    dvk_depthwise_args depthwise;
-    dvk_norm_depthwise_args norm_depthwise;
-    dvk_norm_mlp_args norm_mlp;
-    dvk_norm_window_args norm_window;
-    dvk_multiply_args multiply;
-    dvk_excite_args excite;
-    dvk_up_conv_args up_conv;
-    dvk_conv_down_args conv_down;
-    dvk_pool_args pool;
-    dvk_dysample_args dysample;
-    dvk_convert_args convert;
-    dvk_blend_args blend;
-    dvk_yuv_args yuv;
-    dvk_linear_args linear;
-    dvk_embed_args embed;
-    dvk_row_norm_args row_norm;
-    dvk_row_convert_args row_convert;
-    dvk_rope_args rope;
-    dvk_rope_qkv_args rope_qkv;
-    dvk_rope_table_args rope_table;
-    dvk_attention_kv_args attention_kv;
-    dvk_attention_new_args attention_new;
-    dvk_attention_out_args attention_out;
-    dvk_gather_rows_args gather_rows;
-    dvk_add_rows_args add_rows;
-    dvk_argmax_args argmax;
-    dvk_next_token_args next_token;
-    dvk_candidates_args candidates;
-    dvk_patches_args patches;
-} kc_args;
-
 typedef struct kc_rng {
     uint64_t state;
 } kc_rng;
@@ -124,7 +68,7 @@ enum { KC_MAX_BUFFERS = 16, KC_MAX_OUTPUTS = 3 };
 typedef struct kc_problem {
     char text[160];
     const char *only; /* large problems without this in their text need not be built; NULL: all */
-    kc_args args;
+    dvk_args args;
     const void **w_slot;   /* where the packed weights go, NULL: the op has none */
     const float *w_source; /* OIHW; of the ops of lm.h: rows as a file has them */
     kc_buffer buffers[KC_MAX_BUFFERS];
@@ -152,75 +96,28 @@ typedef struct kc_suite {
     int (*bench_count)(void);
     void (*bench_build)(kc_problem *p, int index);
     int only_cuda; /* cases that the CPU's kernels are not asked for, or times of a GPU's sizes */
+    int number;    /* of its own: it seeds the problems, which stay what they are when suites are added */
 } kc_suite;
 
-extern const kc_suite kc_suite_conv2d;
-extern const kc_suite kc_suite_pointwise;
-extern const kc_suite kc_suite_group_norm_stats;
-extern const kc_suite kc_suite_group_norm_finish;
-extern const kc_suite kc_suite_attention;
-extern const kc_suite kc_suite_window_attention;
-extern const kc_suite kc_suite_channel_attention;
-extern const kc_suite kc_suite_upsample;
-extern const kc_suite kc_suite_pixel_shuffle;
-extern const kc_suite kc_suite_pixel_unshuffle;
-extern const kc_suite kc_suite_similarity;
-extern const kc_suite kc_suite_mix;
-extern const kc_suite kc_suite_order;
-extern const kc_suite kc_suite_gather;
-extern const kc_suite kc_suite_scatter;
-extern const kc_suite kc_suite_refine;
-extern const kc_suite kc_suite_fold;
-extern const kc_suite kc_suite_unfold;
-extern const kc_suite kc_suite_pad;
-extern const kc_suite kc_suite_depthwise;
-extern const kc_suite kc_suite_cuda_depthwise;
-extern const kc_suite kc_suite_norm_depthwise;
-extern const kc_suite kc_suite_norm_mlp;
-extern const kc_suite kc_suite_norm_window;
-extern const kc_suite kc_suite_multiply;
-extern const kc_suite kc_suite_mean;
-extern const kc_suite kc_suite_max_pool;
-extern const kc_suite kc_suite_resize;
-extern const kc_suite kc_suite_dysample;
-extern const kc_suite kc_suite_load;
-extern const kc_suite kc_suite_store;
-extern const kc_suite kc_suite_blend;
-extern const kc_suite kc_suite_load_yuv;
-extern const kc_suite kc_suite_store_yuv;
-extern const kc_suite kc_suite_linear;
-extern const kc_suite kc_suite_embed;
-extern const kc_suite kc_suite_row_norm;
-extern const kc_suite kc_suite_row_convert;
-extern const kc_suite kc_suite_gather_rows;
-extern const kc_suite kc_suite_add_rows;
-extern const kc_suite kc_suite_argmax;
-extern const kc_suite kc_suite_candidates;
-extern const kc_suite kc_suite_patches;
-extern const kc_suite kc_suite_rope;
-extern const kc_suite kc_suite_rope_table;
-extern const kc_suite kc_suite_attention_kv;
-extern const kc_suite kc_suite_paged_rope;
-extern const kc_suite kc_suite_rope_qkv;
-extern const kc_suite kc_suite_paged_attention_kv;
-extern const kc_suite kc_suite_attention_new;
-extern const kc_suite kc_suite_attention_out;
-extern const kc_suite kc_suite_next_token;
-extern const kc_suite kc_suite_excite;
-extern const kc_suite kc_suite_up_conv;
-extern const kc_suite kc_suite_conv_down;
-extern const kc_suite kc_suite_cuda_conv2d;
-extern const kc_suite kc_suite_cuda_small_conv2d;
-extern const kc_suite kc_suite_cuda_group_norm_stats;
-extern const kc_suite kc_suite_cuda_group_norm_finish;
-extern const kc_suite kc_suite_cuda_attention;
-extern const kc_suite kc_suite_cuda_pointwise;
-extern const kc_suite kc_suite_cuda_linear;
-extern const kc_suite kc_suite_cuda_linear_changed;
-extern const kc_suite kc_suite_cuda_attention_kv;
-extern const kc_suite kc_suite_conv2d_winograd;
-extern const kc_suite kc_suite_conv2d_winograd_band;
-extern const kc_suite kc_suite_winograd_input;
+/* Every op has the suite of its name. These are more suites of ops, for sizes and shapes that only GPUs are asked for, and for
+ * pages. */
+#define KC_MORE_SUITES(X)                                                                                              \
+    X(paged_rope)                                                                                                      \
+    X(paged_attention_kv)                                                                                              \
+    X(cuda_conv2d)                                                                                                     \
+    X(cuda_depthwise)                                                                                                  \
+    X(cuda_group_norm_stats)                                                                                           \
+    X(cuda_group_norm_finish)                                                                                          \
+    X(cuda_attention)                                                                                                  \
+    X(cuda_pointwise)                                                                                                  \
+    X(cuda_linear)                                                                                                     \
+    X(cuda_linear_changed)                                                                                             \
+    X(cuda_attention_kv)                                                                                               \
+    X(cuda_small_conv2d)
+#define KC_DECLARE(name) extern const kc_suite kc_suite_##name;
+#define DVK_OP(op)       KC_DECLARE(op)
+#include "kernels/ops.def"
+KC_MORE_SUITES(KC_DECLARE)
 
 typedef struct kc_result {
     int failed;
@@ -314,7 +211,7 @@ typedef struct kc_runner {
     const char *(*variant)(int entry);
     int (*entries)(void);
 } kc_runner;
-uint64_t kc_case_seed(uint64_t seed, int suite, int index);
+uint64_t kc_case_seed(uint64_t seed, int number, int index); /* number: of the suite */
 void kc_note(const kc_options *o, const kc_runner *r, kc_progress *now, const kc_result *result);
 int kc_run(const kc_options *o, const kc_runner *r); /* exit status */
 

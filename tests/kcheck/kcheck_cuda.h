@@ -54,6 +54,6 @@ void kc_layout_make(const kc_device *d, const kc_entry *e, kc_problem *p, kc_lay
 davy_result kc_run_apart(kc_device *d, const kc_entry *e, kc_problem *p, kc_layout *l, const unsigned char *packed);
 int kc_device_reserve(kc_device *d, uint64_t arena_bytes, uint64_t staging_bytes);
 /* The problem's arguments with device addresses, for memory at `base`. */
-kc_args kc_args_at(const kc_problem *p, const kc_layout *l, unsigned char *base);
+dvk_args kc_args_at(const kc_problem *p, const kc_layout *l, unsigned char *base);
 
 #endif

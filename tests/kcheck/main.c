@@ -1,81 +1,15 @@
-/* main.c - kcheck: tests, times and lists every kernel of this build, the CPU's or, with --cuda, the GPU's. The only
- * list of ops with cases is here. */
+/* main.c - kcheck: tests, times and lists every kernel of this build, the CPU's or, with --cuda, the GPU's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/kcheck/kcheck.h"
 
-/* A suite's number seeds its problems: new ones go to the end, so that the others' stay what they are. */
 const kc_suite *const kc_suites[] = {
-    &kc_suite_conv2d,
-    &kc_suite_pointwise,
-    &kc_suite_group_norm_stats,
-    &kc_suite_group_norm_finish,
-    &kc_suite_attention,
-    &kc_suite_window_attention,
-    &kc_suite_channel_attention,
-    &kc_suite_upsample,
-    &kc_suite_pixel_shuffle,
-    &kc_suite_pixel_unshuffle,
-    &kc_suite_pad,
-    &kc_suite_depthwise,
-    &kc_suite_multiply,
-    &kc_suite_mean,
-    &kc_suite_max_pool,
-    &kc_suite_resize,
-    &kc_suite_dysample,
-    &kc_suite_load,
-    &kc_suite_store,
-    &kc_suite_blend,
-    &kc_suite_load_yuv,
-    &kc_suite_store_yuv,
-    &kc_suite_linear,
-    &kc_suite_embed,
-    &kc_suite_row_norm,
-    &kc_suite_row_convert,
-    &kc_suite_gather_rows,
-    &kc_suite_add_rows,
-    &kc_suite_argmax,
-    &kc_suite_candidates,
-    &kc_suite_patches,
-    &kc_suite_rope,
-    &kc_suite_rope_table,
-    &kc_suite_rope_qkv,
-    &kc_suite_attention_kv,
-    &kc_suite_paged_rope,
-    &kc_suite_paged_attention_kv,
-    &kc_suite_attention_new,
-    &kc_suite_cuda_conv2d,
-    &kc_suite_cuda_depthwise,
-    &kc_suite_norm_depthwise,
-    &kc_suite_cuda_group_norm_stats,
-    &kc_suite_cuda_group_norm_finish,
-    &kc_suite_cuda_attention,
-    &kc_suite_cuda_pointwise,
-    &kc_suite_cuda_linear,
-    &kc_suite_cuda_linear_changed,
-    &kc_suite_cuda_attention_kv,
-    &kc_suite_similarity,
-    &kc_suite_mix,
-    &kc_suite_order,
-    &kc_suite_gather,
-    &kc_suite_scatter,
-    &kc_suite_refine,
-    &kc_suite_fold,
-    &kc_suite_unfold,
-    &kc_suite_cuda_small_conv2d,
-    &kc_suite_norm_mlp,
-    &kc_suite_norm_window,
-    &kc_suite_winograd_input,
-    &kc_suite_conv2d_winograd,
-    &kc_suite_attention_out,
-    &kc_suite_next_token,
-    &kc_suite_excite,
-    &kc_suite_up_conv,
-    &kc_suite_conv_down,
-    &kc_suite_conv2d_winograd_band,
-};
+#define KC_ENTRY(name) &kc_suite_##name,
+#define DVK_OP(op)     KC_ENTRY(op)
+#include "kernels/ops.def"
+    KC_MORE_SUITES(KC_ENTRY)};
 const int kc_suite_count = (int)(sizeof kc_suites / sizeof kc_suites[0]);
 
 static const struct {

@@ -1,0 +1,34 @@
+/* ops.h - the arguments of every op in one union, and what is known of an op by its name. Both are made from ops.def. */
+#ifndef DVK_OPS_H
+#define DVK_OPS_H
+
+#include <stddef.h>
+
+#include "kernels/conv_down.h"
+#include "kernels/dictionary.h"
+#include "kernels/excite.h"
+#include "kernels/lm.h"
+#include "kernels/norm_depthwise.h"
+#include "kernels/op.h"
+#include "kernels/swin.h"
+#include "kernels/up_conv.h"
+#include "kernels/winograd_band.h"
+
+typedef union dvk_args {
+#define DVK_ARGS(member, type) type member;
+#include "kernels/ops.def"
+} dvk_args;
+
+enum { DVK_OPERANDS = 3 };
+
+typedef struct dvk_op {
+    const char *name;
+    /* Views to show of a step, as offsets in dvk_args: inputs, and the output. n_in 0: none, not even the output. */
+    int32_t n_in;
+    size_t in[DVK_OPERANDS], out;
+} dvk_op;
+
+/* By name; NULL: there is none. */
+const dvk_op *dvk_op_find(const char *name);
+
+#endif
