@@ -1,17 +1,483 @@
-/* choose.c - how a clip is computed: in slices of as many frames at once as keep a device busy, fewer where memory
- * is short; the whole clip at once where that takes less than slices and what is kept between them. What is kept may be
- * the most of it, and then is offloaded to the host's memory where a GPU's is too small. */
-#include "core/cuda/gpu.h"
+/* choose.c - how a clip is computed: in slices of as many frames at once as keep a device busy, fewer where memory is short; the
+ * whole clip at once where that takes less than slices and what is kept between them. What is kept may be the most of it, and
+ * then is offloaded to the host's memory where a GPU's is too small.
+ *
+ * For slices of one length there are several candidates: all frames at once or frame by frame, and which frames are transformed.
+ * What a candidate takes is measured by its plans. Later slices, of which there are most, tell nearly all of it; the first slices
+ * of a clip are planned for the best candidates only, as long as they do not make it worse than another.
+ *
+ * A choice takes several plans, and a host opens the same clip again and again: the last choices are kept. */
+#include <math.h>
+#include <string.h>
+
 #include "core/base/error.h"
+#include "core/base/mem.h"
 #include "core/clip/stream_priv.h"
+#include "core/cuda/gpu.h"
 
-#define BUSY_PIXELS (3ll << 20) /* of pictures at full size, computed at once, that keep a GPU busy */
+#define MEMORY_POWER 0.585       /* of the memory, in the price of a candidate */
+#define BUSY_PIXELS  (3ll << 20) /* of pictures at full size, computed at once, that keep a GPU busy */
 
-enum { MOST_AT_ONCE = 16, MOST_WHOLE = 64 }; /* pictures; frames of a clip */
+enum {
+    TRIES = 8,
+    MAX_CANDIDATES = 2 * (4 + TRIES) + 1,
+    MOST_AT_ONCE = 16, /* pictures */
+    MOST_WHOLE = 64,   /* frames of a clip */
+    CACHED_CHOICES = 8,
+    HEADROOM_FACTOR = 2 /* memory is plenty from so many times what a choice takes */
+};
+
+/* ---- what a candidate takes ---- */
+
+davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, int64_t frames, bool continues,
+                                bool second, dv_plan **out) {
+    const dv_request q = {.stage = s->stage,
+                          .pictures = frames,
+                          .continues = continues,
+                          .second = continues && second,
+                          .keeps = !c->whole,
+                          .policy = c->policy,
+                          .apart = true};
+    return dv_engine_make_plan(s->e, 0, &q, s->h, s->w, c->lean, out);
+}
+
+/* ---- a plan's part ---- */
+
+static uint64_t frames_bytes(const dvk_view *v) {
+    return (uint64_t)(v->n * v->h * v->w * v->c) * sizeof(float);
+}
+
+/* The caller's frames pass through the arena, where it has room beside what the steps read and make. */
+static void add_staging(const dv_plan *plan, uint64_t arena, dv_slice_choice *c) {
+    const uint64_t in = frames_bytes(&plan->input), out = frames_bytes(&plan->output);
+    uint64_t where = 0;
+    c->staging = in + out > c->staging ? in + out : c->staging;
+    c->apart = c->apart || !dv_clip_stream_passes(arena, &plan->input, plan->input_at, in, &where) ||
+               !dv_clip_stream_passes(arena, &plan->output, plan->output_at, out, &where);
+}
+
+static void add_plan(const dv_clip_stream *s, const dv_plan *plan, dv_clip_candidate *w) {
+    const bool gpu = s->e->services.n_gpus > 0;
+    const uint64_t arena = dv_align_up(dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(s->e->services.pool)), 256);
+    dv_slice_choice *c = &w->c;
+    c->weights += dv_store_missing_beside(s->store, s->stage, plan, s->packs_anew, &w->seen);
+    c->weights_all = w->seen.bytes;
+    dv_clip_stream_info *info = &c->info;
+    info->arena_bytes = arena > info->arena_bytes ? arena : info->arena_bytes;
+    info->state_bytes = plan->state_bytes + plan->offloaded_bytes;
+    info->offloaded_bytes = plan->offloaded_bytes;
+    if (gpu) {
+        add_staging(plan, arena, c);
+    }
+    const uint64_t states = dv_resident_bytes(info) * (uint64_t)dv_max(s->group.streams, 1);
+    c->need = c->weights + info->arena_bytes + states + (c->apart ? c->staging : 0);
+    c->in_c = plan->input.c;
+    info->out_h = plan->output.h;
+    info->out_w = plan->output.w;
+    info->out_c = plan->output.c;
+}
+
+static void take_time(const dv_plan *plan, dv_slice_choice *c) {
+    c->cost_slice = plan->duration;
+    c->cost_frame = c->cost_slice / (double)plan->input.n;
+}
+
+/* ---- slices ---- */
+
+static int64_t frames_of(const dv_clip_candidate *w, bool continues) {
+    return dv_slice_of(&w->c.info.clip, w->c.info.slice, continues);
+}
+
+/* Flops of the shortest slices are what the caller is told. */
+static davy_result weigh_first(const dv_clip_stream *s, dv_clip_candidate *w, dv_plan *made) {
+    const dv_clip_rule *rule = &w->c.info.clip;
+    const int64_t frames = frames_of(w, false);
+    dv_plan *plan = made;
+    const davy_result r = made != NULL ? DAVY_OK : dv_clip_stream_plan(s, &w->c, frames, false, false, &plan);
+    if (r == DAVY_OK) {
+        add_plan(s, plan, w);
+        if (w->c.whole) {
+            take_time(plan, &w->c);
+        }
+        const uint64_t more = (uint64_t)((frames - rule->first) / rule->step) * w->c.info.flops_step;
+        w->c.info.flops_first = plan->flops > more ? plan->flops - more : plan->flops;
+    }
+    dv_plan_release(plan);
+    return r;
+}
+
+static davy_result weigh_later(const dv_clip_stream *s, dv_clip_candidate *w, dv_plan *made) {
+    const int64_t frames = frames_of(w, true);
+    dv_plan *plan = made;
+    const davy_result r = made != NULL ? DAVY_OK : dv_clip_stream_plan(s, &w->c, frames, true, false, &plan);
+    if (r == DAVY_OK) {
+        add_plan(s, plan, w);
+        take_time(plan, &w->c);
+        w->c.info.flops_step = plan->flops / (uint64_t)(frames / w->c.info.clip.step);
+    }
+    dv_plan_release(plan);
+    return r;
+}
+
+static davy_result weigh_second(const dv_clip_stream *s, dv_clip_candidate *w) {
+    dv_plan *plan = NULL;
+    const davy_result r = dv_clip_stream_plan(s, &w->c, frames_of(w, true), true, true, &plan);
+    if (r == DAVY_OK) {
+        add_plan(s, plan, w);
+        dv_plan_release(plan);
+    }
+    return r;
+}
+
+davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice *c, dv_plan *made,
+                                 dv_clip_candidate *w) {
+    const dv_clip_rule rule = s->choice.info.clip;
+    *w = (dv_clip_candidate){.c = *c, .all = c->whole};
+    w->c.need = w->c.weights = w->c.staging = 0;
+    w->c.apart = false;
+    w->c.info = (dv_clip_stream_info){.clip = rule, .slice = c->info.slice, .frame_by_frame = c->policy.frame_by_frame};
+    const davy_result r = c->whole ? weigh_first(s, w, made) : weigh_later(s, w, made);
+    /* a clip that begins with more frames than later slices have */
+    const bool longer = dv_slice_out(&rule, frames_of(w, false), false) > dv_slice_out(&rule, frames_of(w, true), true);
+    return r == DAVY_OK && longer ? dv_clip_stream_weigh_all(s, w) : r;
+}
+
+davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_clip_candidate *w) {
+    const uint64_t state = w->c.info.state_bytes;
+    if (w->all) {
+        return DAVY_OK;
+    }
+    davy_result r = weigh_first(s, w, NULL);
+    if (r == DAVY_OK && state != w->c.info.state_bytes) {
+        r = dv_fail(DAVY_E_INTERNAL, "%s: the first slice of a clip keeps %llu bytes, later ones %llu",
+                    dv_stage_name(s->stage), (unsigned long long)w->c.info.state_bytes, (unsigned long long)state);
+    }
+    r = r == DAVY_OK && w->c.info.clip.second ? weigh_second(s, w) : r;
+    w->all = r == DAVY_OK;
+    return r;
+}
+
+void dv_clip_candidate_end(dv_clip_candidate *w) {
+    dv_free(w->seen.hashes);
+    w->seen = (dv_weight_set){0};
+}
+
+/* Bytes below which no plan of the whole clip has its arena. */
+static davy_result least_arena(const dv_clip_stream *s, int64_t frames, uint64_t *bytes) {
+    const dv_request q = {.stage = s->stage, .pictures = frames, .apart = true};
+    return dv_engine_least_arena(s->e, &q, s->h, s->w, bytes);
+}
+
+davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c) {
+    dv_clip_candidate w;
+    davy_result r = dv_clip_stream_weigh(s, c, NULL, &w);
+    r = r == DAVY_OK ? dv_clip_stream_weigh_all(s, &w) : r;
+    dv_clip_candidate_end(&w);
+    *c = w.c;
+    return r;
+}
+
+/* ---- candidates for slices of one length ---- */
+
+/* Twice the memory has to save a third of the time: a guest leaves memory to its host. */
+static double price(const dv_slice_choice *c) {
+    return c->cost_frame * pow((double)c->need, MEMORY_POWER);
+}
+
+/* ns of a slice that a byte more or less is worth by that. */
+static double worth_of_a_byte(const dv_slice_choice *c) {
+    return MEMORY_POWER * c->cost_slice / (double)c->need;
+}
+
+static bool is_better(const dv_slice_choice *a, const dv_slice_choice *b, uint64_t available) {
+    const bool fits_surely = a->need <= available;
+    if (fits_surely != (b->need <= available)) {
+        return fits_surely;
+    }
+    return fits_surely ? price(a) < price(b) : a->need < b->need;
+}
+
+typedef struct candidates {
+    const dv_clip_stream *s;
+    uint64_t available;
+    dv_clip_candidate all[MAX_CANDIDATES];
+    int32_t count;
+    davy_result none; /* why there is none; DAVY_OK: there is */
+    davy_result result;
+} candidates;
+
+/* What is too large for some step is none, but others may be. */
+static dv_clip_candidate *note_candidate(candidates *k, davy_result r) {
+    k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
+    k->none = k->none != DAVY_OK ? r : DAVY_OK;
+    if (r != DAVY_OK) {
+        dv_clip_candidate_end(&k->all[k->count]);
+        return NULL;
+    }
+    return &k->all[k->count++];
+}
+
+/* made: its later slices' plan, or NULL. */
+static dv_clip_candidate *add_candidate(candidates *k, const dv_slice_choice *c, dv_plan *made) {
+    if (k->result != DAVY_OK) {
+        dv_plan_release(made);
+        return NULL;
+    }
+    return note_candidate(k, dv_clip_stream_weigh(k->s, c, made, &k->all[k->count]));
+}
+
+static bool weigh_rest(candidates *k, dv_clip_candidate *w) {
+    const davy_result r = dv_clip_stream_weigh_all(k->s, w);
+    k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
+    return r == DAVY_OK;
+}
+
+/* For certain, or so far from the bound that a clip's first slices will not pass it. */
+static bool fits_surely(candidates *k, dv_clip_candidate *w) {
+    const bool far = w->c.need <= k->available / HEADROOM_FACTOR;
+    return far || (w->c.need <= k->available && weigh_rest(k, w) && w->c.need <= k->available);
+}
+
+/* Leaves so many frames plain that later slices keep to c's bounds: their plan. */
+static davy_result leave_plain(const candidates *k, dv_slice_choice *c, dv_plan **out) {
+    const int64_t frames = dv_slice_of(&k->s->choice.info.clip, c->info.slice, !c->whole);
+    const davy_result r = dv_clip_stream_plan(k->s, c, frames, !c->whole, false, out);
+    c->policy.transform_max_arena = c->policy.transform_max_total = 0;
+    c->policy.transform_min_gain = 0.0;
+    if (r == DAVY_OK) {
+        c->policy.plain_rings = (*out)->plain_rings;
+    }
+    return r;
+}
+
+/* The candidate with as many frames transformed as `room` allows for the arena and larger weights, where buffers may not lie without
+ * gaps and a first slice may want other weights. */
+static void add_within(candidates *k, const dv_slice_choice *plain, uint64_t room) {
+    dv_slice_choice c = *plain;
+    uint64_t arena = UINT64_MAX, live = room, with = room, need = 0;
+    davy_result r = k->result;
+    c.policy.transform_frames = true;
+    for (int i = 0; r == DAVY_OK && i < TRIES && (arena > room || need > k->available); i++, live -= live / 32) {
+        dv_plan *plan = NULL;
+        c.policy.transform_max_arena = live;
+        c.policy.transform_max_total = with;
+        r = leave_plain(k, &c, &plan);
+        arena = r == DAVY_OK ? plan->arena_bytes : arena;
+        if (r != DAVY_OK || arena > room) {
+            dv_plan_release(plan);
+            continue;
+        }
+        dv_clip_candidate *w = add_candidate(k, &c, plan);
+        need = w != NULL && weigh_rest(k, w) ? w->c.need : need;
+        const uint64_t over = w != NULL && need > k->available ? need - k->available : 0;
+        with -= over < with ? over : 0;
+    }
+}
+
+/* Transformed frames in the workspace that plain ones take anyway; all of them, an encoder's large ones in bands of rows, too (a
+ * decoder's are computed frame by frame, which takes less still); and as many as there is memory for, which what is offloaded
+ * has other uses of. */
+static void add_transformed(candidates *k, dv_clip_candidate *plain) {
+    dv_slice_choice all = plain->c, some = plain->c;
+    dv_plan *plan = NULL;
+    all.policy.transform_frames = some.policy.transform_frames = true;
+    some.policy.transform_max_arena = plain->c.info.arena_bytes;
+    if (leave_plain(k, &some, &plan) == DAVY_OK) {
+        add_candidate(k, &some, plan);
+    }
+    if (k->s->stage == DV_STAGE_ENCODE && !all.policy.frame_by_frame) {
+        dv_slice_choice bands = all;
+        bands.policy.transform_bands = true;
+        add_candidate(k, &bands, NULL);
+    }
+    dv_clip_candidate *w = add_candidate(k, &all, NULL);
+    if ((w == NULL || !fits_surely(k, w)) && !plain->c.policy.offload_state && fits_surely(k, plain) &&
+        weigh_rest(k, plain)) {
+        add_within(k, &plain->c, plain->c.info.arena_bytes + (k->available - plain->c.need));
+    }
+}
+
+static dv_clip_candidate *best_of(candidates *k) {
+    dv_clip_candidate *best = k->count > 0 ? &k->all[0] : NULL;
+    for (int32_t i = 1; i < k->count; i++) {
+        best = is_better(&k->all[i].c, &best->c, k->available) ? &k->all[i] : best;
+    }
+    return best;
+}
+
+static void drop(candidates *k, dv_clip_candidate *w) {
+    dv_clip_candidate_end(w);
+    k->count--;
+    for (; w != &k->all[k->count]; w++) {
+        *w = w[1];
+    }
+}
+
+/* The best of them, all of which is weighed. */
+static dv_clip_candidate *best_weighed(candidates *k) {
+    dv_clip_candidate *best = best_of(k);
+    while (k->result == DAVY_OK && best != NULL && !best->all) {
+        const davy_result r = dv_clip_stream_weigh_all(k->s, best);
+        if (r != DAVY_OK) {
+            drop(k, best);
+            k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
+            k->none = k->count == 0 ? r : k->none;
+        }
+        best = best_of(k);
+    }
+    return k->result == DAVY_OK ? best : NULL;
+}
+
+/* The same without those transformed frames whose convolutions' larger weights cost more than they gain. */
+static void add_lighter(candidates *k, const dv_clip_candidate *of) {
+    dv_slice_choice c = of->c;
+    dv_plan *plan = NULL;
+    c.policy.transform_min_gain = worth_of_a_byte(&c);
+    if (leave_plain(k, &c, &plan) == DAVY_OK &&
+        memcmp(&c.policy.plain_rings, &of->c.policy.plain_rings, sizeof c.policy.plain_rings) != 0) {
+        add_candidate(k, &c, plan);
+    } else {
+        dv_plan_release(plan);
+    }
+}
+
+static void pick(candidates *k, dv_slice_choice *out) {
+    dv_clip_candidate *best = best_weighed(k);
+    if (best != NULL && best->c.policy.transform_frames) {
+        add_lighter(k, best);
+        best = best_weighed(k);
+    }
+    *out = best != NULL ? best->c : *out;
+}
+
+/* The best candidate for slices of c's length within `available` bytes: frame by frame or not, and with transformed frames where
+ * c allows it; a processor's slices are short anyway. by_frame: the candidate frame by frame, weighed already, or NULL; taken over. */
+static davy_result measure_candidates(const dv_clip_stream *s, uint64_t available, dv_clip_candidate *by_frame,
+                                      dv_slice_choice *c) {
+    const bool gpu = s->e->services.n_gpus > 0;
+    const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
+    candidates k = {.s = s, .available = available, .none = DAVY_E_UNSUPPORTED};
+    for (int i = 0; i < (gpu ? 2 : 1); i++) {
+        dv_slice_choice plain = *c;
+        plain.policy.frame_by_frame = i == 1;
+        plain.policy.transform_frames = false;
+        dv_clip_candidate *w = NULL;
+        if (i == 1 && by_frame != NULL) {
+            k.all[k.count] = *by_frame;
+            w = note_candidate(&k, DAVY_OK);
+        } else {
+            w = add_candidate(&k, &plain, NULL);
+        }
+        if (w != NULL && half && c->policy.transform_frames && gpu) {
+            add_transformed(&k, w);
+        }
+    }
+    pick(&k, c);
+    while (k.count > 0) {
+        dv_clip_candidate_end(&k.all[--k.count]);
+    }
+    return k.result == DAVY_OK ? k.none : k.result;
+}
 
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out) {
     *out = (dv_slice_choice){.lean = lean, .policy.offload_state = true, .info.slice = s->choice.info.clip.step};
-    return dv_clip_stream_measure_candidates(s, 0, NULL, out);
+    return measure_candidates(s, 0, NULL, out);
+}
+
+/* ---- choices that are kept ---- */
+
+typedef struct clip_key { /* what a choice depends on */
+    dv_stage stage;
+    int64_t h, w, frames, slice, streams;
+    uint64_t packed, available;
+} clip_key;
+
+typedef struct cached_choice {
+    clip_key key;
+    dv_slice_choice choice; /* need 0: nothing */
+} cached_choice;
+
+struct dv_clip_choice_cache {
+    cached_choice cached[CACHED_CHOICES];
+    int32_t next; /* to be replaced */
+};
+
+static clip_key key_of(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available) {
+    return (clip_key){.stage = s->stage,
+                      .h = s->h,
+                      .w = s->w,
+                      .frames = frames,
+                      .slice = slice,
+                      .streams = s->group.streams,
+                      .packed = dv_store_bytes(s->store),
+                      .available = available};
+}
+
+static bool same_clip(const clip_key *a, const clip_key *b) {
+    return a->stage == b->stage && a->h == b->h && a->w == b->w && a->frames == b->frames && a->slice == b->slice &&
+           a->streams == b->streams;
+}
+
+/* Where memory is plenty, and was, it need not be what it was: though all of its weights were to be packed. */
+static bool is_plenty(const cached_choice *m, const clip_key *a) {
+    const dv_slice_choice *c = &m->choice;
+    const uint64_t less = a->available < m->key.available ? a->available : m->key.available;
+    return !c->policy.offload_state && !c->lean && less / HEADROOM_FACTOR >= c->need - c->weights + c->weights_all;
+}
+
+/* The memory that weights and all else share is what it was. */
+static bool is_the_same(const cached_choice *m, const clip_key *a) {
+    return a->available + a->packed == m->key.available + m->key.packed;
+}
+
+static bool find_choice(const dv_clip_stream *s, const clip_key *key, cached_choice *out) {
+    bool found = false;
+    dv_mutex_lock(s->e->lock);
+    for (int32_t i = 0; s->e->clip_choices != NULL && i < CACHED_CHOICES && !found; i++) {
+        *out = s->e->clip_choices->cached[i];
+        found = out->choice.need > 0 && same_clip(&out->key, key);
+    }
+    dv_mutex_unlock(s->e->lock);
+    return found;
+}
+
+bool dv_clip_choice_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
+                         dv_slice_choice *out) {
+    const clip_key key = key_of(s, frames, slice, available);
+    cached_choice m;
+    bool holds = find_choice(s, &key, &m);
+    if (holds && !is_plenty(&m, &key)) {
+        holds = is_the_same(&m, &key) && dv_clip_stream_measure(s, &m.choice) == DAVY_OK && m.choice.need <= available;
+    }
+    *out = holds ? m.choice : *out;
+    return holds;
+}
+
+/* That of the same clip, or the oldest. */
+static cached_choice *place_for(dv_clip_choice_cache *cache, const clip_key *key) {
+    for (int32_t i = 0; i < CACHED_CHOICES; i++) {
+        if (cache->cached[i].choice.need > 0 && same_clip(&cache->cached[i].key, key)) {
+            return &cache->cached[i];
+        }
+    }
+    cached_choice *m = &cache->cached[cache->next];
+    cache->next = (cache->next + 1) % CACHED_CHOICES;
+    return m;
+}
+
+/* Without memory for it, the next stream decides anew. */
+static void keep_choice(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
+                        const dv_slice_choice *choice) {
+    const clip_key key = key_of(s, frames, slice, available);
+    dv_engine *e = s->e;
+    dv_mutex_lock(e->lock);
+    if (e->clip_choices == NULL) {
+        e->clip_choices = dv_calloc(1, sizeof *e->clip_choices);
+    }
+    if (e->clip_choices != NULL) {
+        *place_for(e->clip_choices, &key) = (cached_choice){.key = key, .choice = *choice};
+    }
+    dv_mutex_unlock(e->lock);
 }
 
 /* ---- with the state where the steps are computed ---- */
@@ -57,7 +523,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
     uint64_t bytes = 0;
     *whole = (dv_slice_choice){
         .whole = true, .lean = slices->lean, .policy.transform_frames = true, .info.slice = f->frames};
-    davy_result r = may_be_more ? dv_clip_stream_least_arena(s, f->frames, &bytes) : DAVY_OK;
+    davy_result r = may_be_more ? least_arena(s, f->frames, &bytes) : DAVY_OK;
     if (r != DAVY_OK || bytes > slices->need) { /* a long clip's plans are large: none of them for nothing */
         return r;
     }
@@ -67,7 +533,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
         dv_clip_candidate_end(&w);
         return DAVY_OK;
     }
-    r = dv_clip_stream_measure_candidates(s, f->available, weighed ? &w : NULL, whole);
+    r = measure_candidates(s, f->available, weighed ? &w : NULL, whole);
     whole->need = r == DAVY_OK ? whole->need : 0;
     return r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
 }
@@ -81,7 +547,7 @@ static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     davy_result r = DAVY_OK;
     for (int64_t slice = longest; r == DAVY_OK && !f->found && slice > 0; slice -= rule->step) {
         dv_slice_choice c = {.lean = lean, .policy.transform_frames = true, .info.slice = slice};
-        r = dv_clip_stream_measure_candidates(s, f->available, NULL, &c);
+        r = measure_candidates(s, f->available, NULL, &c);
         if (r == DAVY_OK && slice == longest && may_be_whole) {
             r = measure_whole(s, f, &c, &whole);
         }
@@ -110,7 +576,7 @@ static void consider(search *f, const dv_slice_choice *c) {
 static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice, bool transform) {
     enum { PARTS = 3 };
     dv_slice_choice least = {.policy = {.offload_state = true, .transform_frames = transform}, .info.slice = slice};
-    davy_result r = dv_clip_stream_measure_candidates(s, f->available, NULL, &least);
+    davy_result r = measure_candidates(s, f->available, NULL, &least);
     if (r != DAVY_OK) {
         return r;
     }
@@ -135,14 +601,14 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
 /* An encoder's large pictures transformed in bands, in such slices as without a budget: most of the state may stay. What does
  * takes none of the workspace, which has room for more of it then; the rest is fetched into what is free there. */
 static davy_result try_bands(const dv_clip_stream *s, search *f) {
-    enum { TRIES = 8 };
+    enum { BAND_TRIES = 8 };
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
     const uint64_t streams = (uint64_t)dv_max(s->group.streams, 1);
     dv_slice_choice c = {.policy = {.offload_state = true, .transform_frames = true, .transform_bands = true},
                          .info.slice = first_wish(s, f, false)};
     davy_result r = DAVY_OK;
     bool more = half && s->stage == DV_STAGE_ENCODE;
-    for (int i = 0; more && r == DAVY_OK && i < TRIES; i++) {
+    for (int i = 0; more && r == DAVY_OK && i < BAND_TRIES; i++) {
         const uint64_t before = c.info.offloaded_bytes;
         c.policy.overlap_arena_bytes = c.info.arena_bytes;
         r = dv_clip_stream_measure(s, &c);
@@ -177,7 +643,7 @@ static davy_result refuse(const dv_clip_stream *s, const search *f) {
         (unsigned long long)f->available, (unsigned long long)dv_engine_budget(s->e));
 }
 
-void dv_clip_stream_tell(const dv_clip_stream *s) {
+void dv_clip_stream_log_choice(const dv_clip_stream *s) {
     const dv_slice_choice *c = &s->choice;
     const dv_clip_stream_info *i = &c->info;
     dv_logf(s->e->services.log, DAVY_LOG_INFO,
@@ -233,9 +699,9 @@ davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t sli
         if (r != DAVY_OK) {
             return r;
         }
-        dv_clip_choice_keep(s, frames, slice, f.available, &f.best);
+        keep_choice(s, frames, slice, f.available, &f.best);
     }
     s->choice = f.best;
-    dv_clip_stream_tell(s);
+    dv_clip_stream_log_choice(s);
     return DAVY_OK;
 }

@@ -1,11 +1,10 @@
 /* cuda.c - a slice on a GPU: its frames go up, the captured steps run, what comes of them goes down. A slice
  * takes long beside what the host does between two of them, so each is waited for. */
-#include "core/tiles/picture_run.h"
-#include "core/exec/run_cuda.h"
-#include "core/tiles/staging.h"
-#include "core/clip/stream_priv.h"
-
 #include "core/base/error.h"
+#include "core/clip/stream_priv.h"
+#include "core/exec/run_cuda.h"
+#include "core/tiles/picture_view.h"
+#include "core/tiles/staging.h"
 #include "kernels/dtype.h"
 
 /* ---- the caller's pictures in device memory ---- */

@@ -19,9 +19,17 @@ typedef struct dv_clip_stream_info {
     uint64_t flops_first, flops_step; /* of clip.first, and of every clip.step; of a whole clip at once all, and 0 */
 } dv_clip_stream_info;
 
-/* Frames of the longest slice that begins or continues a clip, of no more than `most`, and what comes of a slice. */
-int64_t dv_slice_of(const dv_clip_rule *rule, int64_t most, bool continues);
-int64_t dv_slice_out(const dv_clip_rule *rule, int64_t frames, bool continues);
+/* Frames of the longest slice that begins or continues a clip, of no more than `most`. */
+static inline int64_t dv_slice_of(const dv_clip_rule *rule, int64_t most, bool continues) {
+    const int64_t least = continues ? rule->step : rule->first;
+    return least + dv_max(most - least, 0) / rule->step * rule->step;
+}
+
+/* What comes of a slice. */
+static inline int64_t dv_slice_out(const dv_clip_rule *rule, int64_t frames, bool continues) {
+    return continues ? frames / rule->step * rule->step_out
+                     : rule->first_out + (frames - rule->first) / rule->step * rule->step_out;
+}
 
 /* Plans only, no memory is taken. frames: of the whole clip, which one dv_clip_stream_run will be given, so that nothing is kept
  * for later; 0: not known. slice: 0, or a wish, rounded to what is allowed. DAVY_E_BUDGET, naming need and budget, where even the

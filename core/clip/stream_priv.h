@@ -1,13 +1,14 @@
-/* stream_priv.h - what stream.c (streams), choose.c (which slices), candidates.c (which plans),
- * measure.c (what they take) and run.c (their runs) share. */
+/* stream_priv.h - a stream from inside, for its three files: stream.c (opening and running), choose.c (how a clip is computed)
+ * and cuda.c (a slice on a GPU). */
 #ifndef DV_STREAM_PRIV_H
 #define DV_STREAM_PRIV_H
 
-#include "core/tiles/engine_priv.h"
-#include "core/cuda/gpu.h"
 #include "core/clip/stream.h"
+#include "core/cuda/gpu.h"
+#include "core/tiles/engine_plan.h"
+#include "core/tiles/tile_plan_cache.h"
 
-enum { DV_PIECES = 6 };
+enum { DV_SLICE_PROGRAMS = 6 };
 
 typedef struct dv_slice_program { /* a slice of so many frames, made ready to run */
     int64_t frames;
@@ -43,64 +44,56 @@ struct dv_clip_stream {
     dv_stream_group group;
     bool packs_anew; /* while it is decided: as if nothing were packed */
     dv_slice_choice choice;
-    dv_slice_program pieces[DV_PIECES];
+    dv_slice_program programs[DV_SLICE_PROGRAMS];
     uint64_t clock;
-    void *arena, *state;                      /* of all pieces in turn; NULL: not taken yet */
+    void *arena, *state;                      /* of all programs in turn; NULL: not taken yet */
     dv_pinned offloaded;                      /* of the state, what is in the host's memory */
-    dv_stage_memory own_staging[2], *staging; /* that, or the lender's */
+    dv_stage_memory own_staging[2], *staging; /* in and out: its own, or the arena owner's */
     bool second;   /* of the slice made ready: the rule says so, and only the clip's first frames have been taken */
     int64_t taken; /* frames of the clip so far */
     bool lost;
     dv_instance *busy; /* GPU: may still be at work, after an error */
 };
 
-static inline uint64_t
-dv_resident_bytes(const dv_clip_stream_info *i) { /* of the state: the GPU's, or the processor's */
+/* Bytes of the state that lie where the steps are computed: on the GPU, or in the processor's memory. */
+static inline uint64_t dv_resident_bytes(const dv_clip_stream_info *i) {
     return i->state_bytes - i->offloaded_bytes;
 }
 
-/* choose.c: decides; frames and slice as in dv_clip_stream_open. */
+/* ---- choose.c ---- */
+
+/* Sets s->choice. frames and slice as in dv_clip_stream_open. */
 davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice);
-void dv_clip_stream_tell(const dv_clip_stream *s); /* the log what has been decided */
-/* measure.c: what a choice takes whose slice, whole, lean and policy are set. */
+void dv_clip_stream_log_choice(const dv_clip_stream *s);
+
+/* The plan of a slice by a choice. */
+davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, int64_t frames, bool continues,
+                                bool second, dv_plan **out);
+/* What a choice takes whose slice, whole, lean and policy are set. */
 davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c);
-/* The same in two steps: later slices (made: their plan, or NULL; taken over), then a clip's first ones, which may add to
- * `need` and to nothing that decides else. dv_clip_candidate_end in any case. */
+/* The same for the shortest slices, with as little of the device's memory as that can be. */
+davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out);
+
 typedef struct dv_clip_candidate {
     dv_slice_choice c;
     dv_weight_set seen; /* weights */
-    bool all;           /* nothing is to be added any more */
+    bool all;           /* first slices are counted, too */
 } dv_clip_candidate;
+
+/* dv_clip_stream_measure in two steps: later slices (made: their plan, or NULL; taken over), then the first slices of a clip.
+ * These may add to `need` and to nothing else that decides. dv_clip_candidate_end in any case. */
 davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice *c, dv_plan *made,
                                  dv_clip_candidate *w);
 davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_clip_candidate *w);
 void dv_clip_candidate_end(dv_clip_candidate *w);
-/* Bytes below which no plan of the whole clip has its arena. */
-davy_result dv_clip_stream_least_arena(const dv_clip_stream *s, int64_t frames, uint64_t *bytes);
-/* candidates.c: the best kind of these slices within `available` bytes: frame by frame or not, and with transformed
- * frames where c says that there may be; a processor's slices are short anyway. by_frame: that kind weighed already, or NULL;
- * taken over. */
-davy_result dv_clip_stream_measure_candidates(const dv_clip_stream *s, uint64_t available, dv_clip_candidate *by_frame,
-                                              dv_slice_choice *c);
-/* choice_cache.c: what was decided for such a clip before and still holds; what has been decided, for the next one. */
+
+/* What was chosen for such a clip before and still holds. */
 bool dv_clip_choice_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
                          dv_slice_choice *out);
-void dv_clip_choice_keep(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
-                         const dv_slice_choice *choice);
-/* The shortest slices, with as little of the device's memory as that can be. */
-davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out);
-davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, int64_t frames, bool continues,
-                                bool second, dv_plan **out);
 
-/* The program of such a slice, loaded, and its instance on the stream's memory. */
-davy_result dv_clip_stream_program(dv_clip_stream *s, int64_t frames, bool continues, dv_watch *watch,
-                                   dv_slice_program **out);
+/* ---- cuda.c ---- */
 
-/* oom_downgrade.c: on a GPU, of a stream that has its memory, once more has been refused: the next best choice, which
- * takes less, with the state as it is. An error: there is none, or the stream has lost its memory (arena NULL). */
-davy_result dv_clip_stream_downgrade(dv_clip_stream *s);
-
-/* cuda.c: one slice; `image`s are its frames. */
+/* Computes one slice; `in` and `out` are its frames. */
 davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
                                       const dvk_image *out, dv_watch *watch);
 /* Whether so many bytes of the caller's frames find room in the arena beside `view`, which lies at `at`, and where. */

@@ -36,14 +36,14 @@ davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *
 davy_result dv_instance_collect(dv_instance *i);
 bool dv_instance_timed(const dv_instance *i);
 
-enum {                   /* of memory and of events; pairs, for one tile is moved while another is computed */
-       DV_SLOT_IN = 0,   /* picture; has been uploaded */
-       DV_SLOT_OUT = 2,  /* result; has been stored */
-       DV_SLOT_READ = 4, /* -; the picture has been loaded, its memory is free again */
-       DV_SLOT_TILE = 6, /* -; the tile is finished */
-       DV_SLOT_BAND = 8, /* rows in which fades are added up */
-       DV_SLOT_FADE = 9, /* weights of fades */
-       DV_SLOT_HOME = 10,
+enum {                      /* of memory and of events; pairs, for one tile is moved while another is computed */
+       DV_SLOT_IN = 0,      /* picture; has been uploaded */
+       DV_SLOT_OUT = 2,     /* result; has been stored */
+       DV_SLOT_READ = 4,    /* -; the picture has been loaded, its memory is free again */
+       DV_SLOT_TILE = 6,    /* -; the tile is finished */
+       DV_SLOT_BAND = 8,    /* rows in which fades are added up */
+       DV_SLOT_FADE = 9,    /* weights of fades */
+       DV_SLOT_GATHER = 10, /* -; the gather queue has what came before */
        DV_SLOT_RESULT = 11, /* of a direct plan, on its way into a picture that has to be stored by a step of its own */
        DV_SLOT_MEANS = 12,  /* of parts of tiles, [tile][channel] */
        DV_SLOT_KEPT = 13,   /* of groups of tiles, until the norm is known that they wait for */

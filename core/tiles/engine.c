@@ -1,131 +1,12 @@
-/* engine.c - from detected weights to something that runs: creation, facts, plans of a size. Loading is in load.c,
- * the runs are in run.c, the choice of tiles in size.c, what is remembered in tile_plan_cache.c. */
-#include "core/tiles/engine_priv.h"
+/* engine.c - from detected weights to something that runs: creation, packing of weights, facts. */
+#include "core/tiles/engine.h"
 
 #include <string.h>
 
-#include "core/cuda/gpu.h"
 #include "core/base/error.h"
-#include "core/graph/segment.h"
-
-const char *dv_stage_name(dv_stage stage) {
-    return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
-}
-
-/* Puts a luma behind the network's three channels; a network of one channel gives it as it is. */
-static void append_luma(dv_graph *g) {
-    static const float weights[3] = {0.299f, 0.587f, 0.114f};
-    static const int64_t shape[4] = {1, 3, 1, 1};
-    const dv_value rgb = g->output;
-    const int64_t channels = dv_shape_of(g, rgb).c;
-    if (rgb == DV_NO_VALUE || channels == 1) {
-        return;
-    }
-    if (channels != 3) {
-        dv_graph_fail(g,
-                      dv_fail(DAVY_E_UNSUPPORTED, "grey output of a network with %lld channels", (long long)channels));
-        return;
-    }
-    const dv_conv_opts opts = {.no_bias = true,
-                               .derived = true,
-                               .weight = dv_param_constant(g, "luma.weight", 4, shape, weights),
-                               .bias = DV_NO_PARAM};
-    const dv_value luma = dv_conv(g, rgb, "luma", 1, 1, &opts);
-    g->values[rgb].uses--;
-    g->output = DV_NO_VALUE;
-    dv_output(g, luma);
-}
-
-static davy_result build(const dv_engine *e, const dv_request *q, int64_t h, int64_t w, dv_graph **out) {
-    dv_graph *g = NULL;
-    davy_result r = dv_graph_create(e->tensors, &g);
-    if (r != DAVY_OK) {
-        return r;
-    }
-    g->pictures = q->pictures > 1 ? q->pictures : 1;
-    g->continues = q->continues;
-    g->second = q->second;
-    g->keeps = q->keeps;
-    r = e->arch->build(e->cfg, q->stage, h, w, g);
-    if (r == DAVY_OK && q->grey) {
-        append_luma(g);
-    }
-    if (r == DAVY_OK) {
-        r = dv_graph_check(g);
-    }
-    if (r != DAVY_OK) {
-        dv_graph_release(g);
-        return r;
-    }
-    *out = g;
-    return DAVY_OK;
-}
-
-static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t h, int64_t w, dv_graph **out) {
-    dv_graph *g = NULL;
-    davy_result r = build(e, q, h, w, &g);
-    if (r == DAVY_OK) {
-        const bool short_range = e->compute == DVK_F16 || (dv_is_8bit(e->compute) && !dv_engine_is_wide(e));
-        r = e->services.n_gpus > 0 && short_range ? dv_rescale(g) : DAVY_OK;
-        if (r == DAVY_OK && q->policy.frame_by_frame) {
-            bool changed = false;
-            r = dv_by_frame(g, &changed);
-        }
-        r = r == DAVY_OK ? dv_fuse(g) : r;
-        if (r != DAVY_OK) {
-            dv_graph_release(g);
-            return r;
-        }
-        *out = g;
-    }
-    return r;
-}
-
-davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out) {
-    const dv_request q = {.stage = stage};
-    const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
-    dv_graph *g = NULL;
-    const davy_result r = build(e, &q, side, side, &g);
-    if (r == DAVY_OK) {
-        *out = dv_shape_of(g, g->input).c;
-        dv_graph_release(g);
-    }
-    return r;
-}
-
-davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
-                                bool lean, dv_plan **out) {
-    dv_graph *g = NULL;
-    const davy_result r = build_fused(e, request, h, w, &g);
-    if (r != DAVY_OK) {
-        return r;
-    }
-    const dv_gpu *gpu = dv_engine_gpu(e, lane);
-    const dv_plan_options options = {.caps = gpu != NULL ? dv_gpu_caps(gpu) : NULL,
-                                     .cpu = e->services.cpu,
-                                     .compute = e->compute,
-                                     .lean = lean,
-                                     .policy = request->policy,
-                                     .direct = dv_tile_is_whole(request, h, w) && !request->apart,
-                                     .given_means = request->given_means,
-                                     .int8 = e->compute == DVK_INT8 && !e->int8_open ? &e->int8 : NULL,
-                                     .int8_always = e->int8_always && !e->int8_open,
-                                     .wide = e->compute == DVK_INT8 && dv_engine_is_wide(e)};
-    return dv_plan_create(g, &options, out);
-}
-
-davy_result dv_engine_least_arena(const dv_engine *e, const dv_request *request, int64_t h, int64_t w,
-                                  uint64_t *bytes) {
-    const uint64_t size = e->compute == DVK_F32 || e->compute == DVK_TF32 ? 4 : 2;
-    dv_graph *g = NULL;
-    davy_result r = build(e, request, h, w, &g);
-    if (r == DAVY_OK) {
-        r = dv_segments_least(g, bytes);
-        *bytes *= size;
-        dv_graph_release(g);
-    }
-    return r;
-}
+#include "core/cuda/gpu.h"
+#include "core/tiles/precision.h"
+#include "core/tiles/tile_plan_cache.h"
 
 /* ---- creation ---- */
 
@@ -165,7 +46,7 @@ static davy_result probe_stage(dv_engine *e, dv_stage stage) {
     const dv_request q = {.stage = stage, .pictures = rule.first + rule.step};
     const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
     dv_graph *g = NULL;
-    davy_result r = build(e, &q, side, side, &g);
+    davy_result r = dv_engine_build_graph(e, &q, side, side, &g);
     if (r == DAVY_E_UNSUPPORTED) {
         return DAVY_OK;
     }
@@ -269,9 +150,68 @@ void dv_engine_release(dv_engine *e) {
     dv_json_release(e->config);
     dv_cond_release(e->finished);
     dv_mutex_release(e->lock);
-    dv_free(e->clips);
+    dv_free(e->clip_choices);
     dv_free(e->file_name);
     dv_free(e);
+}
+
+/* ---- weights ---- */
+
+/* The plan that a picture of moderate size gets; lean where the usual weights would leave little of the budget. */
+static davy_result make_load_plan(dv_engine *e, int32_t lane, dv_store *store, dv_stage stage, dv_plan **out) {
+    dv_clip_rule rule;
+    dv_request q = {.stage = stage};
+    if (dv_engine_clip(e, stage, &rule)) { /* those of a clip's slices, not of a picture by itself */
+        q = (dv_request){.stage = stage, .pictures = rule.step, .continues = true, .keeps = true, .apart = true};
+    }
+    const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS * 8 : DV_PROBE_PIXELS * 8;
+    const davy_result r = dv_engine_make_plan(e, lane, &q, side, side, false, out);
+    if (r != DAVY_OK || e->services.n_gpus > 0 || dv_store_missing(store, stage, *out) <= dv_engine_available(e) / 2) {
+        return r;
+    }
+    dv_plan_release(*out);
+    return dv_engine_make_plan(e, lane, &q, side, side, true, out);
+}
+
+static davy_result load_stage(dv_engine *e, int32_t lane, dv_store *store, dv_stage stage, const dv_control *control) {
+    dv_plan *plan = NULL;
+    davy_result r = make_load_plan(e, lane, store, stage, &plan);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const void **pointers = dv_calloc((uint64_t)plan->n_weights + 1, sizeof *pointers);
+    if (pointers == NULL) {
+        r = dv_fail(DAVY_E_NOMEM_HOST, "weights: out of memory");
+    } else {
+        dv_watch watch;
+        dv_watch_begin(&watch, control, "load", dv_store_cost(dv_store_missing(store, stage, plan)));
+        r = dv_store_bind(store, stage, plan, &watch, pointers);
+        dv_free((void *)(uintptr_t)pointers);
+    }
+    dv_plan_release(plan);
+    return r;
+}
+
+davy_result dv_engine_load(dv_engine *e, const dv_control *control) {
+    static const dv_control nobody;
+    const dv_control *c = control != NULL ? control : &nobody;
+    davy_result r = DAVY_OK;
+    const bool two = e->has_stage[DV_STAGE_ENCODE] && e->has_stage[DV_STAGE_DECODE];
+    dv_control part = *c;
+    part.share = (c->total > 0 ? c->share : 1000) / (two ? 2u : 1u) / (uint64_t)e->n_lanes;
+    part.base = c->total > 0 ? c->base : 0;
+    part.total = c->total > 0 ? c->total : 1000;
+    for (int32_t l = 0; r == DAVY_OK && l < e->n_lanes; l++) {
+        dv_store *store = dv_engine_store(e, l);
+        for (dv_stage stage = DV_STAGE_UPSCALE; r == DAVY_OK && stage <= DV_STAGE_DECODE; stage++) {
+            if (e->has_stage[stage]) {
+                r = load_stage(e, l, store, stage, &part);
+                part.base += part.share;
+            }
+        }
+        dv_store_release(store);
+    }
+    return r;
 }
 
 /* ---- facts ---- */
@@ -312,72 +252,4 @@ void dv_engine_info(const dv_engine *e, davy_model_info *out) {
     out->weight_bytes = e->weight_bytes;
     out->features |= tiles_exactly(e) ? DAVY_MODEL_TILES_EXACT : 0u;
     take_time(e, out);
-}
-
-davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, const dv_tiling *tiling,
-                           davy_plan_info *out) {
-    return dv_engine_plan_batch(e, stage, 1, h, w, tiling, out);
-}
-
-davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w, const dv_tiling *tiling,
-                                 davy_plan_info *out) {
-    const dv_tiling none = {0};
-    const dv_request q = {.stage = stage, .batch = n, .h = h, .w = w, .tiling = tiling != NULL ? *tiling : none};
-    if (stage < DV_STAGE_UPSCALE || stage > DV_STAGE_DECODE || !e->has_stage[stage]) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s", e->file_name, dv_stage_name(stage));
-    }
-    if (h < 1 || w < 1) {
-        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld", dv_stage_name(stage), (long long)w, (long long)h);
-    }
-    dv_cached_tile_plan *route = NULL;
-    const davy_result r = dv_tile_plan_get(e, &q, &route);
-    if (r != DAVY_OK) {
-        return r;
-    }
-    out->shape[0] = dv_axis_end(&route->y, route->y.count - 1);
-    out->shape[1] = dv_axis_end(&route->x, route->x.count - 1);
-    out->shape[2] = route->out_c;
-    out->workspace_bytes = route->layout.workspace + route->layout.band;
-    out->flops = route->layout.flops;
-    out->tiles_x = (int32_t)route->x.count;
-    out->tiles_y = (int32_t)route->y.count;
-    out->tiles_t = 1;
-    out->tile_width = (int32_t)route->x.tile;
-    out->tile_height = (int32_t)route->y.tile;
-    out->tile_frames = 1;
-    dv_tile_plan_release(route);
-    return DAVY_OK;
-}
-
-/* ---- dumps ---- */
-
-char *dv_engine_dump_graph(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool fused) {
-    const dv_request q = {.stage = stage};
-    dv_graph *g = NULL;
-    if ((fused ? build_fused : build)(e, &q, h, w, &g) != DAVY_OK) {
-        return NULL;
-    }
-    char *text = dv_graph_dump(g);
-    dv_graph_release(g);
-    return text;
-}
-
-char *dv_engine_dump_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w) {
-    const dv_request q = {.stage = stage};
-    dv_plan *plan = NULL;
-    if (dv_engine_make_plan(e, 0, &q, h, w, false, &plan) != DAVY_OK) {
-        return NULL;
-    }
-    char *text = dv_plan_dump(plan);
-    dv_plan_release(plan);
-    return text;
-}
-
-bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out) {
-    dv_clip_rule rule = {0};
-    if (stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage] && e->arch->clip != NULL) {
-        e->arch->clip(e->cfg, stage, &rule);
-    }
-    *out = rule;
-    return rule.first > 0;
 }

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "core/tiles/engine_priv.h"
+#include "core/tiles/tile_plan_cache.h"
 #include "tests/cuda/reference_kernels.h"
 #include "tests/unit/tiles/engine_fixture.h"
 #include "tests/unit/arch/fake_convnets.h"
@@ -113,13 +113,13 @@ static inline char *run(bench *b, const ask_for *q, uint64_t *bytes) {
     return memory[1];
 }
 
-static inline dv_tile_schedule layout_of(bench *b, const ask_for *q) {
+static inline dv_tile_schedule schedule_of(bench *b, const ask_for *q) {
     const dv_request request = {.stage = q->stage, .batch = q->n, .h = q->h, .w = q->w, .tiling = q->tiling};
-    dv_cached_tile_plan *route = NULL;
+    dv_cached_tile_plan *tile_plan = NULL;
     dv_tile_schedule l = {0};
-    if (CHECKF(dv_tile_plan_get(b->engine, &request, &route) == DAVY_OK, "%s", last_error())) {
-        l = route->layout;
-        dv_tile_plan_release(route);
+    if (CHECKF(dv_tile_plan_get(b->engine, &request, &tile_plan) == DAVY_OK, "%s", last_error())) {
+        l = tile_plan->schedule;
+        dv_tile_plan_release(tile_plan);
     }
     return l;
 }

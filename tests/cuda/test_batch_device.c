@@ -72,9 +72,9 @@ static bool run_batch(const pair *p, int k, const batch *b, const float *in, flo
 
 static int64_t together_of(const pair *p, const batch *b) {
     const dv_request q = {.stage = b->stage, .batch = b->n, .h = b->h, .w = b->w, .tiling = b->tiling};
-    dv_cached_tile_plan *route = NULL;
-    const int64_t n = dv_tile_plan_get(p->engine[1], &q, &route) == DAVY_OK ? route->layout.together : 0;
-    dv_tile_plan_release(route);
+    dv_cached_tile_plan *tile_plan = NULL;
+    const int64_t n = dv_tile_plan_get(p->engine[1], &q, &tile_plan) == DAVY_OK ? tile_plan->schedule.together : 0;
+    dv_tile_plan_release(tile_plan);
     return n;
 }
 

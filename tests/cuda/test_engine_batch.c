@@ -80,7 +80,7 @@ static void run_alone(const subject *s, int64_t n, char *out[WAYS]) {
         const ask_for q = way_of(s, way, n);
         uint64_t bytes = 0;
         out[way] = open ? run(&b, &q, &bytes) : NULL;
-        CHECKF(open && layout_of(&b, &q).together == 1, "%s: more than one at once", s->name);
+        CHECKF(open && schedule_of(&b, &q).together == 1, "%s: more than one at once", s->name);
     }
     bench_close(&b, s->name);
     fills = true;
@@ -89,7 +89,7 @@ static void run_alone(const subject *s, int64_t n, char *out[WAYS]) {
 static void check_way(const subject *s, bench *b, const ask_for *q, int way, const char *alone) {
     uint64_t bytes = 0;
     char *out = run(b, q, &bytes);
-    const dv_tile_schedule l = layout_of(b, q);
+    const dv_tile_schedule l = schedule_of(b, q);
     const int64_t all = q->n * l.tiles;
     CHECKF(alone != NULL && out != NULL && memcmp(alone, out, bytes) == 0,
            "%s, way %d, %d GPUs, %d pictures, %d together: other bits", s->name, way, (int)l.lanes, (int)q->n,
@@ -121,8 +121,8 @@ static void check_subject(const subject *s, int32_t n_gpus, int64_t n) {
 static int64_t retreats(const bench *b) {
     int64_t count = 0;
     for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
-        const dv_cached_tile_plan *route = b->engine->routes[i];
-        count += route != NULL && route->request.most > 0 && route->layout.tiles == 1;
+        const dv_cached_tile_plan *tile_plan = b->engine->tile_plans[i];
+        count += tile_plan != NULL && tile_plan->request.most > 0 && tile_plan->schedule.tiles == 1;
     }
     return count;
 }
@@ -138,7 +138,7 @@ static void test_retreat(void) {
         char *alone = run(&b, &q, &bytes);
         fills = true;
         OK(dv_engine_unload(b.engine));
-        CHECK(layout_of(&b, &q).together == 8);
+        CHECK(schedule_of(&b, &q).together == 8);
         OK(dv_engine_load(b.engine, &(dv_control){0}));
         int64_t fewer = 0;
         for (uint64_t left = 192 << 10; left <= 2 << 20; left += 192 << 10) {
@@ -168,7 +168,7 @@ static void test_budget(void) {
             if (dv_engine_plan_batch(b.engine, q.stage, q.n, q.h, q.w, &q.tiling, &info) == DAVY_OK) {
                 uint64_t bytes = 0;
                 char *out = run(&b, &q, &bytes);
-                const dv_tile_schedule l = layout_of(&b, &q);
+                const dv_tile_schedule l = schedule_of(&b, &q);
                 CHECKF(l.together >= most, "%d together with %d bytes", (int)l.together, (int)budget);
                 CHECKF(info.workspace_bytes <= budget && dv_gpu_peak(b.gpus[0]) <= budget,
                        "%d bytes: %d planned, %d taken", (int)budget, (int)info.workspace_bytes,
@@ -187,7 +187,7 @@ static void test_clips(void) {
     const ask_for q = {.stage = DV_STAGE_DECODE, .c = 4, .n = 4, .h = 4, .w = 6};
     bench b;
     if (bench_open(&b, fake_seedvr2(), 1)) {
-        const dv_tile_schedule l = layout_of(&b, &q);
+        const dv_tile_schedule l = schedule_of(&b, &q);
         CHECKF(l.together == 1 && l.groups == 4, "%d pictures together", (int)l.together);
     }
     bench_close(&b, "clips");

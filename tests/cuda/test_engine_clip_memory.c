@@ -209,7 +209,7 @@ static void test_again(void) {
     if (bench_open(&b, DAVY_DTYPE_BF16, true, 0)) {
         dv_clip_stream *first = stream_of(&b, 0, 2), *again = stream_of(&b, 0, 2);
         const uint64_t need = first->choice.need;
-        CHECK(b.engine->clips != NULL && memcmp(&first->choice, &again->choice, sizeof first->choice) == 0);
+        CHECK(b.engine->clip_choices != NULL && memcmp(&first->choice, &again->choice, sizeof first->choice) == 0);
         dv_clip_stream_release(again);
         dv_clip_stream_release(first);
         dv_gpu_set_budget(b.gpu, need - 1);

@@ -25,7 +25,7 @@ static void test_shared(dv_tensors *(*make)(void), int32_t means, int32_t norms,
             fills = k > 0;
             OK(dv_engine_unload(b.engine));
             char *tiles = run(&b, &q, &bytes);
-            const dv_tile_schedule l = layout_of(&b, &q);
+            const dv_tile_schedule l = schedule_of(&b, &q);
             CHECKF(l.means == means && l.norms == norms && l.tiles > 3 && l.lanes == n_gpus &&
                        (l.together > 1) == fills,
                    "%d together on %d", (int)l.together, (int)l.lanes);
@@ -44,7 +44,7 @@ static void test_means_retreat(void) {
     if (bench_open(&b, cugan(), 1)) {
         uint64_t bytes = 0;
         char *whole = run(&b, &q, &bytes);
-        const dv_tile_schedule l = layout_of(&b, &q);
+        const dv_tile_schedule l = schedule_of(&b, &q);
         CHECK(l.tiles == 1 && l.means == 0);
         OK(dv_engine_unload(b.engine));
         OK(dv_engine_load(b.engine, &(dv_control){0}));
@@ -53,8 +53,8 @@ static void test_means_retreat(void) {
         char *tiles = run(&b, &q, &bytes);
         int32_t means = 0;
         for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
-            const dv_cached_tile_plan *route = b.engine->routes[i];
-            means += route != NULL && route->request.limit > 0 ? route->layout.means : 0;
+            const dv_cached_tile_plan *tile_plan = b.engine->tile_plans[i];
+            means += tile_plan != NULL && tile_plan->request.limit > 0 ? tile_plan->schedule.means : 0;
         }
         CHECKF(means == 4, "%d means", (int)means);
         CHECKF(furthest(whole, tiles, bytes) < 1e-5, "%g apart", furthest(whole, tiles, bytes));
@@ -72,7 +72,7 @@ static void test_norms_retreat(void) {
     if (bench_open(&b, plksr(), 1)) {
         uint64_t bytes = 0;
         char *whole = run(&b, &q, &bytes);
-        const dv_tile_schedule l = layout_of(&b, &q);
+        const dv_tile_schedule l = schedule_of(&b, &q);
         CHECK(l.tiles == 1 && l.norms == 0);
         for (int k = 0; k < 2; k++) {
             OK(dv_engine_unload(b.engine));
@@ -82,8 +82,8 @@ static void test_norms_retreat(void) {
             char *tiles = run(&b, &q, &bytes);
             int64_t norms = -1;
             for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
-                const dv_cached_tile_plan *route = b.engine->routes[i];
-                norms = route != NULL && route->request.limit > 0 ? dv_max(route->layout.norms, norms) : norms;
+                const dv_cached_tile_plan *tile_plan = b.engine->tile_plans[i];
+                norms = tile_plan != NULL && tile_plan->request.limit > 0 ? dv_max(tile_plan->schedule.norms, norms) : norms;
             }
             CHECKF(norms == (k == 0 ? 2 : 0), "%d norms", (int)norms);
             CHECKF((furthest(whole, tiles, bytes) < 1e-5) == (k == 0), "%g apart", furthest(whole, tiles, bytes));

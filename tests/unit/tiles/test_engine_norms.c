@@ -2,7 +2,7 @@
  * picture's, so that the result is, whatever the tiles; what that keeps, and that it can be watched and stopped. */
 #include <string.h>
 
-#include "core/tiles/engine_priv.h"
+#include "core/tiles/engine_plan.h"
 #include "tests/unit/tiles/engine_networks.h"
 #include "tests/unit/arch/fake_convnets.h"
 

@@ -1,15 +1,21 @@
-/* size.c - chooses tiles. Candidates are judged by real plans, so the numbers are those the run will have.
+/* search.c - chooses tiles. Candidates are judged by real plans, so the numbers are those the run will have.
  *
  * A network that sees only its neighbourhood gives the same picture in any tiles; it is cut so that a tile's workspace
  * stays moderate and little is computed twice. One that sees the whole picture (group norms, attention) stays whole
  * while the budget allows, then takes the largest tiles that fit; so does one of which tiles share means or statistics, as
- * that takes several passes. Where the packed weights are what does not fit,
- * leaner kernels are tried, and the cheaper of the two ways is taken. */
-#include "core/tiles/engine_priv.h"
+ * that takes several passes. Where the packed weights are what does not fit, leaner kernels are tried, and the cheaper of the
+ * two ways is taken.
+ *
+ * A small tile does not fill a GPU: most of its time passes between the steps and in the last wave of each. So several are
+ * computed together, of one picture or of a batch, as long as the estimates of real plans say that this takes less time and
+ * the memory is there. Kernels are chosen by the whole of a group's work; where that is another one than for a tile alone, so
+ * may be the rounding. The CPU computes one at a time: its units fill its cores, and small arenas its caches. */
+#include "core/tiles/search.h"
 
 #include <math.h>
 
 #include "core/base/error.h"
+#include "core/tiles/statistics.h"
 
 #define EXACT_WORKSPACE     (1ull << 30) /* of a tile, where tiles change nothing */
 #define FADED_WORKSPACE     (2ull << 30) /* where they change little: a deep network with a finite reach */
@@ -18,17 +24,158 @@
 
 enum { MAX_EXACT_HALO = 64, MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096 };
 
+/* ---- what a schedule costs ---- */
+
+#define GROUP_WORKSPACE (2ull << 30)
+#define MAX_TIME_RATIO  0.95 /* of the time before */
+#define HOST_BYTES_A_NS 10.0 /* a byte a sample */
+
+enum { MOST_TOGETHER = 256 };
+
+/* Tiles that share something are of one picture. */
+static int64_t pictures_at_once(const dv_request *q, const dv_tile_schedule *l) {
+    return dv_tile_schedule_shares(l) ? 1 : dv_max(q->batch, 1);
+}
+
+static int64_t tiles_in_all(const dv_request *q, const dv_tile_schedule *l) {
+    return l->tiles * pictures_at_once(q, l);
+}
+
+dv_request dv_tile_schedule_request(const dv_request *request, const dv_tile_schedule *l) {
+    dv_request q = *request;
+    q.pictures = l->together > 1 ? l->together : q.pictures;
+    q.apart = l->apart;
+    q.given_means = dv_tile_schedule_shares(l);
+    return q;
+}
+
+/* Of a group's pictures, with the caller's pixels. */
+static int64_t samples_of(const dv_plan *plan) {
+    const dvk_view *in = &plan->input;
+    const dvk_view *out = &plan->output;
+    return in->n * in->h * in->w * dv_max(in->c, 4) + out->n * out->h * out->w * dv_max(out->c, 4);
+}
+
+/* Device memory through which they pass, in f32: two turns where there are several groups, and what the first of several
+ * GPUs may have to hold for each of the others. */
+static uint64_t staging_of(const dv_plan *plan, const dv_tile_schedule *l) {
+    const int64_t turns = (l->groups > 1 ? 2 : 1) + dv_max(l->lanes - 1, 0);
+    int64_t means = 0;
+    for (int32_t k = 0; k < plan->n_means; k++) {
+        means = dv_max(means, l->tiles * plan->means[k].x.c);
+    }
+    const int64_t norms = l->tiles * dv_norm_floats(plan);
+    return (uint64_t)(samples_of(plan) * turns + means + norms) * sizeof(float) + 2 * l->band;
+}
+
+/* Of a pass for each mean and of that for the result. */
+static void add_passes(const dv_plan *plan, uint64_t *flops, double *cost) {
+    *flops = plan->flops;
+    *cost = plan->cost;
+    for (int32_t k = 0; k < plan->n_means; k++) {
+        *flops += plan->means[k].flops;
+        *cost += plan->means[k].cost;
+    }
+}
+
+static davy_result measure_schedule(dv_engine *e, dv_store *store, const dv_request *request, dv_tile_schedule *l) {
+    const dv_reach *reach = &e->reach[request->stage];
+    const bool gpu = e->services.n_gpus > 0;
+    dv_axis_desc y;
+    dv_axis_desc x;
+    dv_tile_schedule_axes(e, request, l, &y, &x);
+    l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
+    l->means = l->tiles > 1 ? reach->n_means : 0;
+    l->norms = l->tiles > 1 && !request->own_norms ? reach->n_norms : 0;
+    const dv_request q = dv_tile_schedule_request(request, l);
+    dv_plan *plan = NULL;
+    uint64_t flops = 0;
+    const davy_result r = dv_engine_make_plan(e, 0, &q, l->tile_h, l->tile_w, l->lean, &plan);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    add_passes(plan, &flops, &l->cost);
+    l->groups =
+        dv_div_up(tiles_in_all(request, l), l->together) * (dv_max(request->batch, 1) / pictures_at_once(request, l));
+    l->workspace = dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(e->services.pool));
+    l->weights = store != NULL ? dv_store_missing(store, request->stage, plan) : plan->weight_bytes;
+    l->copies = gpu ? 0 : dv_store_copies(store, request->stage, plan); /* a GPU's are in the host's memory */
+    l->flops = flops / (uint64_t)l->together * (uint64_t)l->tiles;
+    l->cost *= (double)l->tiles / (double)l->together;
+    l->moving = (double)samples_of(plan) / HOST_BYTES_A_NS;
+    l->band = l->tiles > 1 && !l->exact ? (uint64_t)(request->w * plan->output.h * plan->output.c) * sizeof(float) *
+                                              (uint64_t)reach->num / (uint64_t)reach->den
+                                        : 0;
+    l->workspace += gpu ? staging_of(plan, l) : 0;
+    l->kept = (uint64_t)dv_div_up(dv_div_up(l->tiles, l->together), dv_max(l->lanes, 1)) * plan->live_bytes;
+    l->workspace += l->kept;
+    dv_plan_release(plan);
+    return DAVY_OK;
+}
+
+/* The f32 copies made while packing are gone before the workspace is taken. */
+static uint64_t need_of(const dv_tile_schedule *l) {
+    const uint64_t run = l->workspace + l->band;
+    return l->weights + (run > l->copies ? run : l->copies);
+}
+
+/* Tiles of one picture go to all GPUs, pictures of one tile where there is enough to do. */
+static int32_t lanes_for(const dv_engine *e, const dv_request *q, const dv_tile_schedule *l) {
+    const int64_t all = tiles_in_all(q, l);
+    const bool shared = l->tiles > 1 || l->cost * (double)all >= DV_WORTH_SHARING_NS;
+    return shared ? (int32_t)dv_min(e->n_lanes, all) : 1;
+}
+
+/* Of all groups, one behind the other; what is moved is hidden behind them, but for that of one group. */
+static double time_of(const dv_tile_schedule *l) {
+    return (double)l->groups * l->cost * (double)l->together / (double)l->tiles + l->moving;
+}
+
+static davy_result group_tiles(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                               dv_tile_schedule *l) {
+    const int64_t all = tiles_in_all(request, l);
+    l->lanes = lanes_for(e, request, l);
+    l->apart = l->lanes > 1;
+    const int64_t most = dv_min(dv_div_up(all, l->lanes), request->most > 0 ? request->most : MOST_TOGETHER);
+    if (request->batch > 1 || l->lanes > 1) { /* more to stage */
+        const davy_result r = measure_schedule(e, store, request, l);
+        if (r != DAVY_OK) {
+            return r;
+        }
+    }
+    if (e->services.n_gpus == 0 || e->arch->clip != NULL) { /* several at once are frames of a clip there */
+        return DAVY_OK;
+    }
+    for (int64_t wish = 2; wish < 2 * most; wish *= 2) {
+        dv_tile_schedule trial = *l;
+        trial.together = dv_div_up(all, dv_div_up(all, dv_min(wish, most))); /* all groups alike */
+        const davy_result r = measure_schedule(e, store, request, &trial);
+        if (r != DAVY_OK && r != DAVY_E_UNSUPPORTED) { /* no kernel takes so many */
+            return r;
+        }
+        if (r != DAVY_OK || trial.workspace - trial.kept > GROUP_WORKSPACE || need_of(&trial) > available ||
+            time_of(&trial) > MAX_TIME_RATIO * time_of(l)) {
+            break;
+        }
+        *l = trial;
+    }
+    l->lanes = (int32_t)dv_min(l->lanes, l->groups);
+    return DAVY_OK;
+}
+
+/* ---- tiles ---- */
+
 typedef struct search {
     dv_engine *e;
     dv_store *store; /* NULL: nothing is packed */
     const dv_request *request;
-    const dv_schedule_cost *gauge; /* NULL: pictures */
+    const dv_schedule_cost *cost; /* NULL: pictures */
     dv_reach reach;
     uint64_t available; /* for workspace, band and weights */
     bool lean;
     bool shared;    /* among several GPUs */
     int64_t side;   /* least tile side that counts at the moment */
-    uint64_t least; /* need of the smallest layout that was tried, for the message */
+    uint64_t least; /* need of the smallest schedule that was tried, for the message */
 } search;
 
 static int64_t round_up(int64_t v, int64_t step) {
@@ -70,20 +217,20 @@ static void set_overlap(const search *s, dv_tile_schedule *l) {
     l->overlap = asked > 0 ? asked : dv_min(usual_overlap(s), dv_min(l->tile_h, l->tile_w) / 4);
 }
 
-void dv_tile_schedule_axes(const dv_engine *e, const dv_request *request, const dv_tile_schedule *layout,
+void dv_tile_schedule_axes(const dv_engine *e, const dv_request *request, const dv_tile_schedule *schedule,
                            dv_axis_desc *y, dv_axis_desc *x) {
     const dv_reach *reach = &e->reach[request->stage];
     *y = (dv_axis_desc){.size = request->h,
-                        .tile = layout->tile_h,
-                        .overlap = layout->overlap,
+                        .tile = schedule->tile_h,
+                        .overlap = schedule->overlap,
                         .align = reach->align,
-                        .margin = reach->global ? 0 : layout->overlap / 4,
+                        .margin = reach->global ? 0 : schedule->overlap / 4,
                         .num = reach->num,
                         .den = reach->den,
-                        .exact = layout->exact};
+                        .exact = schedule->exact};
     *x = *y;
     x->size = request->w;
-    x->tile = layout->tile_w;
+    x->tile = schedule->tile_w;
 }
 
 /* Sides below this are the last resort: of a tile that changes the result, less than this is not worth looking at. */
@@ -92,19 +239,19 @@ static int64_t smallest_side(const search *s) {
     return can_be_exact(s) ? dv_max(usual, exact_overlap(s) + 32) : usual;
 }
 
-/* Fills in what a layout of this tile size costs, one tile at a time. */
+/* Fills in what a schedule of this tile size costs, one tile at a time. */
 static davy_result measure(search *s, dv_tile_schedule *l) {
     set_overlap(s, l);
     l->lean = s->lean;
     l->together = 1;
-    const davy_result r = s->gauge != NULL ? s->gauge->measure(s->gauge->user, s->request, l)
-                                           : dv_tile_schedule_measure(s->e, s->store, s->request, l);
+    const davy_result r = s->cost != NULL ? s->cost->measure(s->cost->user, s->request, l)
+                                          : measure_schedule(s->e, s->store, s->request, l);
     l->comfortable = s->side > smallest_side(s) || l->exact || l->tiles == 1;
     return r;
 }
 
 static bool fits(search *s, const dv_tile_schedule *l) {
-    const uint64_t need = dv_tile_schedule_need(l);
+    const uint64_t need = need_of(l);
     s->least = s->least == 0 || need < s->least ? need : s->least;
     return need <= s->available;
 }
@@ -123,7 +270,7 @@ static int64_t even_tile(int64_t size, int64_t count, int64_t overlap, int64_t a
 }
 
 /* With nx tiles across: as many down as `area` samples a tile allow. false: none that is large enough. */
-static bool columns_layout(const search *s, int64_t nx, double area, dv_tile_schedule *l) {
+static bool columns_schedule(const search *s, int64_t nx, double area, dv_tile_schedule *l) {
     const dv_request *q = s->request;
     const int64_t least = s->side;
     l->tile_w = l->tile_h = dv_max(q->w / nx, least); /* a first guess, for the overlap */
@@ -155,7 +302,7 @@ static bool best_of_area(const search *s, double area, dv_tile_schedule *out) {
     double best = 0.0;
     for (int64_t nx = 1; nx <= dv_min(MAX_COLUMNS, s->request->w); nx++) {
         dv_tile_schedule l = {0};
-        if (!columns_layout(s, nx, area, &l)) {
+        if (!columns_schedule(s, nx, area, &l)) {
             continue;
         }
         const double value = score(s, &l);
@@ -214,9 +361,9 @@ static davy_result choose_smallest(search *s, dv_tile_schedule *out, bool *found
 static uint64_t limit_of(const search *s) {
     const bool gpu = s->e->services.n_gpus > 0;
     const bool passes = s->reach.n_means > 0 || s->reach.n_norms > 0;
-    return s->reach.global || passes || s->gauge != NULL ? UINT64_MAX
-           : can_be_exact(s)                             ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
-                                                         : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
+    return s->reach.global || passes || s->cost != NULL ? UINT64_MAX
+           : can_be_exact(s)                            ? (gpu ? GPU_EXACT_WORKSPACE : EXACT_WORKSPACE)
+                                                        : (gpu ? GPU_FADED_WORKSPACE : FADED_WORKSPACE);
 }
 
 static davy_result choose_automatic(search *s, dv_tile_schedule *out, bool *found) {
@@ -320,17 +467,17 @@ static search search_of(dv_engine *e, dv_store *store, const dv_request *request
         .e = e, .store = store, .request = request, .reach = e->reach[request->stage], .available = available};
 }
 
-davy_result dv_tile_schedule_choose_by(dv_engine *e, const dv_schedule_cost *gauge, const dv_request *request,
+davy_result dv_tile_schedule_choose_by(dv_engine *e, const dv_schedule_cost *cost, const dv_request *request,
                                        uint64_t available, dv_tile_schedule *out) {
     search s = search_of(e, NULL, request, available);
-    s.gauge = gauge;
+    s.cost = cost;
     return choose_tiles(&s, out);
 }
 
 /* Of tiles that share norms or not, as `own_norms` says. The tiles of a picture do not depend on how many there are, unless what
  * a batch may take beside them leaves no room: then smaller ones are looked for. */
-static davy_result choose_layout(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
-                                 dv_tile_schedule *out) {
+static davy_result choose_schedule(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
+                                   dv_tile_schedule *out) {
     dv_request one = *request;
     one.batch = 1;
     search s = search_of(e, store, &one, available);
@@ -338,24 +485,24 @@ static davy_result choose_layout(dv_engine *e, dv_store *store, const dv_request
     if (r != DAVY_OK) {
         return r;
     }
-    const uint64_t alone = dv_tile_schedule_need(out);
-    r = dv_tile_schedule_group(e, store, request, available, out);
-    const uint64_t need = dv_tile_schedule_need(out);
+    const uint64_t alone = need_of(out);
+    r = group_tiles(e, store, request, available, out);
+    const uint64_t need = need_of(out);
     if (r == DAVY_OK && need > available && need - alone < available) {
         s = search_of(e, store, &one, available - (need - alone));
         r = choose_tiles(&s, out);
-        r = r == DAVY_OK ? dv_tile_schedule_group(e, store, request, available, out) : r;
+        r = r == DAVY_OK ? group_tiles(e, store, request, available, out) : r;
     }
     return r;
 }
 
 davy_result dv_tile_schedule_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                                     dv_tile_schedule *out) {
-    const davy_result r = choose_layout(e, store, request, available, out);
+    const davy_result r = choose_schedule(e, store, request, available, out);
     if (r != DAVY_E_BUDGET || e->reach[request->stage].n_norms == 0) {
         return r;
     }
     dv_request own = *request;
     own.own_norms = true;
-    return choose_layout(e, store, &own, available, out);
+    return choose_schedule(e, store, &own, available, out);
 }

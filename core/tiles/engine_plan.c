@@ -1,0 +1,172 @@
+/* engine_plan.c - see engine_plan.h. */
+#include "core/tiles/engine_plan.h"
+
+#include "core/base/error.h"
+#include "core/cuda/gpu.h"
+#include "core/graph/segment.h"
+
+const char *dv_stage_name(dv_stage stage) {
+    return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
+}
+
+davy_result dv_engine_check_stage(const dv_engine *e, dv_stage stage) {
+    return stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage]
+               ? DAVY_OK
+               : dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s", e->file_name, dv_stage_name(stage));
+}
+
+bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out) {
+    dv_clip_rule rule = {0};
+    if (stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage] && e->arch->clip != NULL) {
+        e->arch->clip(e->cfg, stage, &rule);
+    }
+    *out = rule;
+    return rule.first > 0;
+}
+
+uint64_t dv_engine_budget(const dv_engine *e) {
+    return e->services.n_gpus > 0 ? dv_gpu_budget(dv_engine_gpu(e, 0)) : dv_heap_budget(e->services.heap);
+}
+
+/* ---- networks ---- */
+
+/* Puts a luma behind the network's three channels; a network of one channel gives it as it is. */
+static void append_luma(dv_graph *g) {
+    static const float weights[3] = {0.299f, 0.587f, 0.114f};
+    static const int64_t shape[4] = {1, 3, 1, 1};
+    const dv_value rgb = g->output;
+    const int64_t channels = dv_shape_of(g, rgb).c;
+    if (rgb == DV_NO_VALUE || channels == 1) {
+        return;
+    }
+    if (channels != 3) {
+        dv_graph_fail(g,
+                      dv_fail(DAVY_E_UNSUPPORTED, "grey output of a network with %lld channels", (long long)channels));
+        return;
+    }
+    const dv_conv_opts opts = {.no_bias = true,
+                               .derived = true,
+                               .weight = dv_param_constant(g, "luma.weight", 4, shape, weights),
+                               .bias = DV_NO_PARAM};
+    const dv_value luma = dv_conv(g, rgb, "luma", 1, 1, &opts);
+    g->values[rgb].uses--;
+    g->output = DV_NO_VALUE;
+    dv_output(g, luma);
+}
+
+davy_result dv_engine_build_graph(const dv_engine *e, const dv_request *q, int64_t h, int64_t w, dv_graph **out) {
+    dv_graph *g = NULL;
+    davy_result r = dv_graph_create(e->tensors, &g);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    g->pictures = q->pictures > 1 ? q->pictures : 1;
+    g->continues = q->continues;
+    g->second = q->second;
+    g->keeps = q->keeps;
+    r = e->arch->build(e->cfg, q->stage, h, w, g);
+    if (r == DAVY_OK && q->grey) {
+        append_luma(g);
+    }
+    if (r == DAVY_OK) {
+        r = dv_graph_check(g);
+    }
+    if (r != DAVY_OK) {
+        dv_graph_release(g);
+        return r;
+    }
+    *out = g;
+    return DAVY_OK;
+}
+
+static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t h, int64_t w, dv_graph **out) {
+    dv_graph *g = NULL;
+    davy_result r = dv_engine_build_graph(e, q, h, w, &g);
+    if (r == DAVY_OK) {
+        const bool short_range = e->compute == DVK_F16 || (dv_is_8bit(e->compute) && !dv_engine_is_wide(e));
+        r = e->services.n_gpus > 0 && short_range ? dv_rescale(g) : DAVY_OK;
+        if (r == DAVY_OK && q->policy.frame_by_frame) {
+            bool changed = false;
+            r = dv_by_frame(g, &changed);
+        }
+        r = r == DAVY_OK ? dv_fuse(g) : r;
+        if (r != DAVY_OK) {
+            dv_graph_release(g);
+            return r;
+        }
+        *out = g;
+    }
+    return r;
+}
+
+davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out) {
+    const dv_request q = {.stage = stage};
+    const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
+    dv_graph *g = NULL;
+    const davy_result r = dv_engine_build_graph(e, &q, side, side, &g);
+    if (r == DAVY_OK) {
+        *out = dv_shape_of(g, g->input).c;
+        dv_graph_release(g);
+    }
+    return r;
+}
+
+/* ---- plans ---- */
+
+davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
+                                bool lean, dv_plan **out) {
+    dv_graph *g = NULL;
+    const davy_result r = build_fused(e, request, h, w, &g);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    const dv_gpu *gpu = dv_engine_gpu(e, lane);
+    const dv_plan_options options = {.caps = gpu != NULL ? dv_gpu_caps(gpu) : NULL,
+                                     .cpu = e->services.cpu,
+                                     .compute = e->compute,
+                                     .lean = lean,
+                                     .policy = request->policy,
+                                     .direct = dv_tile_is_whole(request, h, w) && !request->apart,
+                                     .given_means = request->given_means,
+                                     .int8 = e->compute == DVK_INT8 && !e->int8_open ? &e->int8 : NULL,
+                                     .int8_always = e->int8_always && !e->int8_open,
+                                     .wide = e->compute == DVK_INT8 && dv_engine_is_wide(e)};
+    return dv_plan_create(g, &options, out);
+}
+
+davy_result dv_engine_least_arena(const dv_engine *e, const dv_request *request, int64_t h, int64_t w,
+                                  uint64_t *bytes) {
+    const uint64_t size = e->compute == DVK_F32 || e->compute == DVK_TF32 ? 4 : 2;
+    dv_graph *g = NULL;
+    davy_result r = dv_engine_build_graph(e, request, h, w, &g);
+    if (r == DAVY_OK) {
+        r = dv_segments_least(g, bytes);
+        *bytes *= size;
+        dv_graph_release(g);
+    }
+    return r;
+}
+
+/* ---- dumps ---- */
+
+char *dv_engine_dump_graph(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool fused) {
+    const dv_request q = {.stage = stage};
+    dv_graph *g = NULL;
+    if ((fused ? build_fused : dv_engine_build_graph)(e, &q, h, w, &g) != DAVY_OK) {
+        return NULL;
+    }
+    char *text = dv_graph_dump(g);
+    dv_graph_release(g);
+    return text;
+}
+
+char *dv_engine_dump_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w) {
+    const dv_request q = {.stage = stage};
+    dv_plan *plan = NULL;
+    if (dv_engine_make_plan(e, 0, &q, h, w, false, &plan) != DAVY_OK) {
+        return NULL;
+    }
+    char *text = dv_plan_dump(plan);
+    dv_plan_release(plan);
+    return text;
+}
