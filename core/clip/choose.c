@@ -102,7 +102,8 @@ static davy_result weigh_first(const dv_clip_stream *s, dv_clip_candidate *w, dv
         const uint64_t more = (uint64_t)((frames - rule->first) / rule->step) * w->c.info.flops_step;
         w->c.info.flops_first = plan->flops > more ? plan->flops - more : plan->flops;
     }
-    dv_plan_release(plan);
+    dv_plan_release(w->plans.first);
+    w->plans.first = plan;
     return r;
 }
 
@@ -115,7 +116,8 @@ static davy_result weigh_later(const dv_clip_stream *s, dv_clip_candidate *w, dv
         take_time(plan, &w->c);
         w->c.info.flops_step = plan->flops / (uint64_t)(frames / w->c.info.clip.step);
     }
-    dv_plan_release(plan);
+    dv_plan_release(w->plans.later);
+    w->plans.later = plan;
     return r;
 }
 
@@ -124,8 +126,9 @@ static davy_result weigh_second(const dv_clip_stream *s, dv_clip_candidate *w) {
     const davy_result r = dv_clip_stream_plan(s, &w->c, frames_of(w, true), true, true, &plan);
     if (r == DAVY_OK) {
         add_plan(s, plan, w);
-        dv_plan_release(plan);
     }
+    dv_plan_release(w->plans.second);
+    w->plans.second = plan;
     return r;
 }
 
@@ -160,6 +163,7 @@ davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_clip_candidate 
 void dv_clip_candidate_end(dv_clip_candidate *w) {
     dv_free(w->seen.hashes);
     w->seen = (dv_weight_set){0};
+    dv_slice_plans_drop(&w->plans);
 }
 
 /* Bytes below which no plan of the whole clip has its arena. */
@@ -168,13 +172,21 @@ static davy_result least_arena(const dv_clip_stream *s, int64_t frames, uint64_t
     return dv_engine_least_arena(s->e, &q, s->h, s->w, bytes);
 }
 
-davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c) {
+/* plans: NULL, or they are moved there. */
+static davy_result measure(const dv_clip_stream *s, dv_slice_choice *c, dv_slice_plans *plans) {
     dv_clip_candidate w;
     davy_result r = dv_clip_stream_weigh(s, c, NULL, &w);
     r = r == DAVY_OK ? dv_clip_stream_weigh_all(s, &w) : r;
+    if (r == DAVY_OK && plans != NULL) {
+        dv_slice_plans_move(plans, &w.plans);
+    }
     dv_clip_candidate_end(&w);
     *c = w.c;
     return r;
+}
+
+davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c) {
+    return measure(s, c, NULL);
 }
 
 /* ---- candidates for slices of one length ---- */
@@ -206,6 +218,25 @@ typedef struct candidates {
     davy_result result;
 } candidates;
 
+static dv_clip_candidate *best_of(candidates *k) {
+    dv_clip_candidate *best = k->count > 0 ? &k->all[0] : NULL;
+    for (int32_t i = 1; i < k->count; i++) {
+        best = is_better(&k->all[i].c, &best->c, k->available) ? &k->all[i] : best;
+    }
+    return best;
+}
+
+/* Plans are large: only the best so far keeps its own. */
+static dv_clip_candidate *keep_best_plans(candidates *k) {
+    dv_clip_candidate *best = best_of(k);
+    for (int32_t i = 0; i < k->count; i++) {
+        if (&k->all[i] != best) {
+            dv_slice_plans_drop(&k->all[i].plans);
+        }
+    }
+    return best;
+}
+
 /* What is too large for some step is none, but others may be. */
 static dv_clip_candidate *note_candidate(candidates *k, davy_result r) {
     k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
@@ -214,7 +245,9 @@ static dv_clip_candidate *note_candidate(candidates *k, davy_result r) {
         dv_clip_candidate_end(&k->all[k->count]);
         return NULL;
     }
-    return &k->all[k->count++];
+    dv_clip_candidate *added = &k->all[k->count++];
+    keep_best_plans(k);
+    return added;
 }
 
 /* made: its later slices' plan, or NULL. */
@@ -297,14 +330,6 @@ static void add_transformed(candidates *k, dv_clip_candidate *plain) {
     }
 }
 
-static dv_clip_candidate *best_of(candidates *k) {
-    dv_clip_candidate *best = k->count > 0 ? &k->all[0] : NULL;
-    for (int32_t i = 1; i < k->count; i++) {
-        best = is_better(&k->all[i].c, &best->c, k->available) ? &k->all[i] : best;
-    }
-    return best;
-}
-
 static void drop(candidates *k, dv_clip_candidate *w) {
     dv_clip_candidate_end(w);
     k->count--;
@@ -323,7 +348,7 @@ static dv_clip_candidate *best_weighed(candidates *k) {
             k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
             k->none = k->count == 0 ? r : k->none;
         }
-        best = best_of(k);
+        best = keep_best_plans(k);
     }
     return k->result == DAVY_OK ? best : NULL;
 }
@@ -341,19 +366,25 @@ static void add_lighter(candidates *k, const dv_clip_candidate *of) {
     }
 }
 
-static void pick(candidates *k, dv_slice_choice *out) {
+static void pick(candidates *k, dv_slice_choice *out, dv_slice_plans *plans) {
     dv_clip_candidate *best = best_weighed(k);
     if (best != NULL && best->c.policy.transform_frames) {
         add_lighter(k, best);
         best = best_weighed(k);
     }
-    *out = best != NULL ? best->c : *out;
+    if (best != NULL) {
+        *out = best->c;
+        if (plans != NULL) {
+            dv_slice_plans_move(plans, &best->plans);
+        }
+    }
 }
 
 /* The best candidate for slices of c's length within `available` bytes: frame by frame or not, and with transformed frames where
- * c allows it; a processor's slices are short anyway. by_frame: the candidate frame by frame, weighed already, or NULL; taken over. */
+ * c allows it; a processor's slices are short anyway. by_frame: the candidate frame by frame, weighed already, or NULL; taken
+ * over. plans: NULL, or those of the best are moved there. */
 static davy_result measure_candidates(const dv_clip_stream *s, uint64_t available, dv_clip_candidate *by_frame,
-                                      dv_slice_choice *c) {
+                                      dv_slice_choice *c, dv_slice_plans *plans) {
     const bool gpu = s->e->services.n_gpus > 0;
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
     candidates k = {.s = s, .available = available, .none = DAVY_E_UNSUPPORTED};
@@ -372,7 +403,7 @@ static davy_result measure_candidates(const dv_clip_stream *s, uint64_t availabl
             add_transformed(&k, w);
         }
     }
-    pick(&k, c);
+    pick(&k, c, plans);
     while (k.count > 0) {
         dv_clip_candidate_end(&k.all[--k.count]);
     }
@@ -381,7 +412,7 @@ static davy_result measure_candidates(const dv_clip_stream *s, uint64_t availabl
 
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out) {
     *out = (dv_slice_choice){.lean = lean, .policy.offload_state = true, .info.slice = s->choice.info.clip.step};
-    return measure_candidates(s, 0, NULL, out);
+    return measure_candidates(s, 0, NULL, out, NULL);
 }
 
 /* ---- choices that are kept ---- */
@@ -503,6 +534,7 @@ typedef struct search {
     bool found;
     uint64_t least; /* of what was tried; 0: nothing was */
     dv_slice_choice best;
+    dv_slice_plans plans; /* of the best, where they are at hand */
 } search;
 
 static void note_least(search *f, const dv_slice_choice *c) {
@@ -515,7 +547,7 @@ static int64_t first_wish(const dv_clip_stream *s, const search *f, bool offload
 
 /* The whole clip at once, if it may take less than such slices; need 0: it takes more, or is too large for some step. */
 static davy_result measure_whole(const dv_clip_stream *s, const search *f, const dv_slice_choice *slices,
-                                 dv_slice_choice *whole) {
+                                 dv_slice_choice *whole, dv_slice_plans *plans) {
     const dv_slice_choice least = {
         .whole = true, .lean = slices->lean, .policy.frame_by_frame = true, .info.slice = f->frames};
     const bool may_be_more = f->wish == 0 && s->e->services.n_gpus > 0;
@@ -533,7 +565,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
         dv_clip_candidate_end(&w);
         return DAVY_OK;
     }
-    r = measure_candidates(s, f->available, weighed ? &w : NULL, whole);
+    r = measure_candidates(s, f->available, weighed ? &w : NULL, whole, plans);
     whole->need = r == DAVY_OK ? whole->need : 0;
     return r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
 }
@@ -544,31 +576,38 @@ static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     const bool may_be_whole = f->frames > 0 && f->frames <= MOST_WHOLE && (f->wish == 0 || f->wish >= f->frames);
     const int64_t longest = first_wish(s, f, false);
     dv_slice_choice whole = {0};
+    dv_slice_plans whole_plans = {0}, plans = {0};
     davy_result r = DAVY_OK;
     for (int64_t slice = longest; r == DAVY_OK && !f->found && slice > 0; slice -= rule->step) {
         dv_slice_choice c = {.lean = lean, .policy.transform_frames = true, .info.slice = slice};
-        r = measure_candidates(s, f->available, NULL, &c);
+        r = measure_candidates(s, f->available, NULL, &c, &plans);
         if (r == DAVY_OK && slice == longest && may_be_whole) {
-            r = measure_whole(s, f, &c, &whole);
+            r = measure_whole(s, f, &c, &whole, &whole_plans);
         }
         if (r == DAVY_OK && whole.need > 0 && (whole.need <= c.need || (f->wish > 0 && whole.need <= f->available))) {
             c = whole;
+            dv_slice_plans_move(&plans, &whole_plans);
         }
         note_least(f, &c);
         f->found = r == DAVY_OK && c.need <= f->available;
         f->best = c;
+        dv_slice_plans_move(&f->plans, &plans);
     }
+    dv_slice_plans_drop(&whole_plans);
     return r;
 }
 
 /* ---- with the state offloaded ---- */
 
-static void consider(search *f, const dv_slice_choice *c) {
+/* plans: taken over. */
+static void consider(search *f, const dv_slice_choice *c, dv_slice_plans *plans) {
     note_least(f, c);
     if (c->need <= f->available && (!f->found || c->cost_frame < f->best.cost_frame)) {
         f->best = *c;
         f->found = true;
+        dv_slice_plans_move(&f->plans, plans);
     }
+    dv_slice_plans_drop(plans);
 }
 
 /* Copied beside the steps. Room there is beyond what must be is for a part of the state that stays resident, and for rings
@@ -576,11 +615,12 @@ static void consider(search *f, const dv_slice_choice *c) {
 static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice, bool transform) {
     enum { PARTS = 3 };
     dv_slice_choice least = {.policy = {.offload_state = true, .transform_frames = transform}, .info.slice = slice};
-    davy_result r = measure_candidates(s, f->available, NULL, &least);
+    dv_slice_plans plans = {0};
+    davy_result r = measure_candidates(s, f->available, NULL, &least, &plans);
     if (r != DAVY_OK) {
         return r;
     }
-    consider(f, &least);
+    consider(f, &least, &plans);
     const uint64_t rest = least.need < f->available ? f->available - least.need : 0;
     for (uint64_t part = 0; r == DAVY_OK && rest > 0 && part <= PARTS; part++) {
         dv_slice_choice c = least;
@@ -589,10 +629,10 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
         uint64_t room = c.info.arena_bytes + (c.need < f->available ? f->available - c.need : 0);
         for (int again = 0; r == DAVY_OK && again < 2 && room > 0; again++) { /* buffers may not lie without gaps */
             c.policy.overlap_arena_bytes = room;
-            r = dv_clip_stream_measure(s, &c);
+            r = measure(s, &c, &plans);
             const uint64_t over = c.need > f->available ? c.need - f->available : 0;
             room = over > 0 && over < room ? room - over : 0;
-            consider(f, &c);
+            consider(f, &c, &plans);
         }
     }
     return r;
@@ -607,14 +647,15 @@ static davy_result try_bands(const dv_clip_stream *s, search *f) {
     dv_slice_choice c = {.policy = {.offload_state = true, .transform_frames = true, .transform_bands = true},
                          .info.slice = first_wish(s, f, false)};
     davy_result r = DAVY_OK;
+    dv_slice_plans plans = {0};
     bool more = half && s->stage == DV_STAGE_ENCODE;
     for (int i = 0; more && r == DAVY_OK && i < BAND_TRIES; i++) {
         const uint64_t before = c.info.offloaded_bytes;
         c.policy.overlap_arena_bytes = c.info.arena_bytes;
-        r = dv_clip_stream_measure(s, &c);
+        r = measure(s, &c, &plans);
         more = i < 2 || c.need > f->available || c.info.offloaded_bytes != before;
         if (r == DAVY_OK) {
-            consider(f, &c);
+            consider(f, &c, &plans);
             const uint64_t over = c.need > f->available ? (c.need - f->available) / streams + 1 : 0;
             c.policy.resident_bytes += over > 0 ? 0 : (f->available - c.need) / streams;
             c.policy.resident_bytes -= over < c.policy.resident_bytes ? over : c.policy.resident_bytes;
@@ -683,8 +724,11 @@ static davy_result decide_anew(dv_clip_stream *s, uint64_t available, search *f)
     if (unloaded && r == DAVY_OK) {
         dv_store_release(s->store);
         s->store = dv_engine_store(s->e, 0);
+        dv_slice_plans_drop(&f->plans);
         *f = anew;
+        anew.plans = (dv_slice_plans){0};
     }
+    dv_slice_plans_drop(&anew.plans);
     return r;
 }
 
@@ -697,11 +741,13 @@ davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t sli
         r = r == DAVY_OK ? decide_anew(s, available, &f) : r;
         r = r == DAVY_OK && !f.found ? refuse(s, &f) : r;
         if (r != DAVY_OK) {
+            dv_slice_plans_drop(&f.plans);
             return r;
         }
         keep_choice(s, frames, slice, f.available, &f.best);
     }
     s->choice = f.best;
+    dv_slice_plans_move(&s->plans, &f.plans);
     dv_clip_stream_log_choice(s);
     return DAVY_OK;
 }

@@ -109,9 +109,21 @@ static bool suits(const dv_clip_stream *s, const dv_plan *plan) {
            plan->state_bytes + plan->offloaded_bytes == s->choice.info.state_bytes;
 }
 
+/* The plan of such a slice, if it was made for the choice; the caller's from now on. NULL: it was not, or has been taken. */
+static dv_plan *take_made_plan(dv_clip_stream *s, int64_t frames, bool continues) {
+    dv_plan **place = !continues ? &s->plans.first : s->second ? &s->plans.second : &s->plans.later;
+    dv_plan *plan = *place;
+    if (frames != dv_slice_of(&s->choice.info.clip, s->choice.info.slice, continues)) {
+        return NULL;
+    }
+    *place = NULL;
+    return plan;
+}
+
 /* Of a short slice more may be on its way at once than of the longest: not where that is waited for. */
 static davy_result make_plan(dv_clip_stream *s, int64_t frames, bool continues, dv_plan **out) {
-    davy_result r = dv_clip_stream_plan(s, &s->choice, frames, continues, s->second, out);
+    *out = take_made_plan(s, frames, continues);
+    davy_result r = *out != NULL ? DAVY_OK : dv_clip_stream_plan(s, &s->choice, frames, continues, s->second, out);
     if (r == DAVY_OK && s->choice.policy.overlap_arena_bytes > 0 && !suits(s, *out)) {
         dv_slice_choice waits = s->choice;
         waits.policy.overlap_arena_bytes = 0;
@@ -299,6 +311,7 @@ static davy_result try_downgrade(dv_clip_stream *s, davy_result refused) {
     for (int i = 0; i < DV_SLICE_PROGRAMS; i++) {
         drop_program(&s->programs[i]);
     }
+    dv_slice_plans_drop(&s->plans);
     if (downgrade(s) != DAVY_OK) {
         if (s->arena == NULL) {
             give_memory(s);
@@ -440,6 +453,9 @@ static davy_result check_work(const dv_clip_stream *s, const dv_work *w) {
 static uint64_t missing_weights(const dv_clip_stream *s) {
     uint64_t bytes = 0;
     dv_plan *plan = NULL;
+    if (s->arena == NULL && s->plans.first != NULL) {
+        return dv_store_missing(s->store, s->stage, s->plans.first);
+    }
     if (s->arena == NULL &&
         dv_clip_stream_plan(s, &s->choice, dv_slice_of(&s->choice.info.clip, s->choice.info.slice, false), false, false,
                             &plan) == DAVY_OK) {
@@ -475,6 +491,7 @@ void dv_clip_stream_release(dv_clip_stream *s) {
     for (int i = 0; i < 2; i++) {
         give_bytes(s, s->own_staging[i].data, s->own_staging[i].bytes);
     }
+    dv_slice_plans_drop(&s->plans);
     dv_store_release(s->store);
     dv_free(s);
 }
@@ -558,7 +575,7 @@ davy_result dv_clip_stream_least(dv_engine *e, dv_stage stage, int64_t h, int64_
     if (r != DAVY_OK) {
         return r;
     }
-    dv_slice_choice c;
+    dv_slice_choice c = {0};
     r = check_clip(s, 0);
     r = r == DAVY_OK ? dv_clip_stream_measure_least(s, lean, &c) : r;
     *out = (dv_clip_need){.weights = c.weights,

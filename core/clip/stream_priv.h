@@ -36,6 +36,25 @@ typedef struct dv_slice_choice { /* how a clip is computed */
     double cost_slice, cost_frame; /* of a later one, of a later slice's */
 } dv_slice_choice;
 
+/* Plans of a choice's longest slices, made while it was chosen: of a clip's first frames, of later ones, and of those behind the
+ * first that have a plan of their own (dv_request.second). NULL: is to be made. */
+typedef struct dv_slice_plans {
+    dv_plan *first, *later, *second;
+} dv_slice_plans;
+
+static inline void dv_slice_plans_drop(dv_slice_plans *p) {
+    dv_plan_release(p->first);
+    dv_plan_release(p->later);
+    dv_plan_release(p->second);
+    *p = (dv_slice_plans){0};
+}
+
+static inline void dv_slice_plans_move(dv_slice_plans *to, dv_slice_plans *from) {
+    dv_slice_plans_drop(to);
+    *to = *from;
+    *from = (dv_slice_plans){0};
+}
+
 struct dv_clip_stream {
     dv_engine *e;
     dv_store *store;
@@ -44,6 +63,7 @@ struct dv_clip_stream {
     dv_stream_group group;
     bool packs_anew; /* while it is decided: as if nothing were packed */
     dv_slice_choice choice;
+    dv_slice_plans plans; /* of the choice; the first programs of these slices take them */
     dv_slice_program programs[DV_SLICE_PROGRAMS];
     uint64_t clock;
     void *arena, *state;                      /* of all programs in turn; NULL: not taken yet */
@@ -62,7 +82,7 @@ static inline uint64_t dv_resident_bytes(const dv_clip_stream_info *i) {
 
 /* ---- choose.c ---- */
 
-/* Sets s->choice. frames and slice as in dv_clip_stream_open. */
+/* Sets s->choice and s->plans. frames and slice as in dv_clip_stream_open. */
 davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice);
 void dv_clip_stream_log_choice(const dv_clip_stream *s);
 
@@ -77,7 +97,8 @@ davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_
 typedef struct dv_clip_candidate {
     dv_slice_choice c;
     dv_weight_set seen; /* weights */
-    bool all;           /* first slices are counted, too */
+    dv_slice_plans plans;
+    bool all; /* first slices are counted, too */
 } dv_clip_candidate;
 
 /* dv_clip_stream_measure in two steps: later slices (made: their plan, or NULL; taken over), then the first slices of a clip.

@@ -21,16 +21,13 @@
 #define FADED_WORKSPACE     (2ull << 30) /* where they change little: a deep network with a finite reach */
 #define GPU_EXACT_WORKSPACE (4ull << 30) /* a GPU wants large pictures, and has no cache worth tiling for */
 #define GPU_FADED_WORKSPACE (8ull << 30)
+#define GROUP_WORKSPACE     (2ull << 30)
+#define MAX_TIME_RATIO      0.95 /* of the time before */
+#define HOST_BYTES_A_NS     10.0 /* a byte a sample */
 
-enum { MAX_EXACT_HALO = 64, MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096 };
+enum { MAX_EXACT_HALO = 64, MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096, MOST_TOGETHER = 256 };
 
 /* ---- what a schedule costs ---- */
-
-#define GROUP_WORKSPACE (2ull << 30)
-#define MAX_TIME_RATIO  0.95 /* of the time before */
-#define HOST_BYTES_A_NS 10.0 /* a byte a sample */
-
-enum { MOST_TOGETHER = 256 };
 
 /* Tiles that share something are of one picture. */
 static int64_t pictures_at_once(const dv_request *q, const dv_tile_schedule *l) {
@@ -88,12 +85,13 @@ static davy_result measure_schedule(dv_engine *e, dv_store *store, const dv_requ
     l->means = l->tiles > 1 ? reach->n_means : 0;
     l->norms = l->tiles > 1 && !request->own_norms ? reach->n_norms : 0;
     const dv_request q = dv_tile_schedule_request(request, l);
-    dv_plan *plan = NULL;
     uint64_t flops = 0;
-    const davy_result r = dv_engine_make_plan(e, 0, &q, l->tile_h, l->tile_w, l->lean, &plan);
+    dv_tile_schedule_drop_plan(l);
+    const davy_result r = dv_engine_make_plan(e, 0, &q, l->tile_h, l->tile_w, l->lean, &l->plan);
     if (r != DAVY_OK) {
         return r;
     }
+    const dv_plan *plan = l->plan;
     add_passes(plan, &flops, &l->cost);
     l->groups =
         dv_div_up(tiles_in_all(request, l), l->together) * (dv_max(request->batch, 1) / pictures_at_once(request, l));
@@ -109,7 +107,6 @@ static davy_result measure_schedule(dv_engine *e, dv_store *store, const dv_requ
     l->workspace += gpu ? staging_of(plan, l) : 0;
     l->kept = (uint64_t)dv_div_up(dv_div_up(l->tiles, l->together), dv_max(l->lanes, 1)) * plan->live_bytes;
     l->workspace += l->kept;
-    dv_plan_release(plan);
     return DAVY_OK;
 }
 
@@ -148,6 +145,7 @@ static davy_result group_tiles(dv_engine *e, dv_store *store, const dv_request *
     }
     for (int64_t wish = 2; wish < 2 * most; wish *= 2) {
         dv_tile_schedule trial = *l;
+        trial.plan = NULL;
         trial.together = dv_div_up(all, dv_div_up(all, dv_min(wish, most))); /* all groups alike */
         const davy_result r = measure_schedule(e, store, request, &trial);
         if (r != DAVY_OK && r != DAVY_E_UNSUPPORTED) { /* no kernel takes so many */
@@ -155,9 +153,10 @@ static davy_result group_tiles(dv_engine *e, dv_store *store, const dv_request *
         }
         if (r != DAVY_OK || trial.workspace - trial.kept > GROUP_WORKSPACE || need_of(&trial) > available ||
             time_of(&trial) > MAX_TIME_RATIO * time_of(l)) {
+            dv_tile_schedule_drop_plan(&trial);
             break;
         }
-        *l = trial;
+        dv_tile_schedule_move(l, &trial);
     }
     l->lanes = (int32_t)dv_min(l->lanes, l->groups);
     return DAVY_OK;
@@ -339,9 +338,10 @@ static davy_result search_tiles(search *s, uint64_t limit, const dv_tile_schedul
         }
         *found = fits(s, &l) && l.workspace + l.band <= limit;
         if (*found) {
-            *out = l;
+            dv_tile_schedule_move(out, &l);
             return DAVY_OK;
         }
+        dv_tile_schedule_drop_plan(&l);
         per_sample *= 1.02;
         per_sample = fmax(per_sample, 1.01 * (double)(l.workspace - l.kept + l.band) / (double)(l.tile_h * l.tile_w));
         kept = l.kept;
@@ -354,7 +354,7 @@ static davy_result choose_smallest(search *s, dv_tile_schedule *out, bool *found
                           .tile_w = dv_tile_fit(s->request->w, smallest_side(s) + s->reach.align, s->reach.align)};
     const davy_result r = measure(s, &l);
     *found = r == DAVY_OK && fits(s, &l);
-    *out = l;
+    dv_tile_schedule_move(out, &l);
     return r;
 }
 
@@ -375,15 +375,15 @@ static davy_result choose_automatic(search *s, dv_tile_schedule *out, bool *foun
     const uint64_t limit = limit_of(s);
     const bool whole_fits = fits(s, &whole) && whole.workspace <= limit;
     s->shared = s->e->n_lanes > 1 && limit != UINT64_MAX && whole.cost >= DV_WORTH_SHARING_NS;
-    *found = whole_fits && !s->shared;
-    *out = whole;
-    if (!*found) {
+    *found = false;
+    if (!whole_fits || s->shared) {
         r = search_tiles(s, limit, &whole, out, found);
     }
     if (r == DAVY_OK && !*found && whole_fits) {
-        *out = whole;
+        dv_tile_schedule_move(out, &whole);
         *found = true;
     }
+    dv_tile_schedule_drop_plan(&whole);
     if (r == DAVY_OK && !*found && s->side == smallest_side(s)) {
         r = choose_smallest(s, out, found);
     }
@@ -411,7 +411,7 @@ static davy_result choose_given(search *s, dv_tile_schedule *out, bool *found) {
     }
     const davy_result r = measure(s, &l);
     *found = r == DAVY_OK && fits(s, &l);
-    *out = l;
+    dv_tile_schedule_move(out, &l);
     return r;
 }
 
@@ -428,12 +428,14 @@ static davy_result choose_kernels(search *s, bool automatic, dv_tile_schedule *o
         s->lean = lean != 0;
         const davy_result r = automatic ? choose_automatic(s, &l, &ok) : choose_given(s, &l, &ok);
         if (r != DAVY_OK) {
+            dv_tile_schedule_drop_plan(&l);
             return r;
         }
         if (ok && (!*found || dv_tile_schedule_better(&l, out))) {
-            *out = l;
+            dv_tile_schedule_move(out, &l);
             *found = true;
         }
+        dv_tile_schedule_drop_plan(&l);
         if (*found && (!automatic || out->tiles == 1 || out->weights == 0)) {
             break;
         }
@@ -498,11 +500,14 @@ static davy_result choose_schedule(dv_engine *e, dv_store *store, const dv_reque
 
 davy_result dv_tile_schedule_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                                     dv_tile_schedule *out) {
-    const davy_result r = choose_schedule(e, store, request, available, out);
-    if (r != DAVY_E_BUDGET || e->reach[request->stage].n_norms == 0) {
-        return r;
+    davy_result r = choose_schedule(e, store, request, available, out);
+    if (r == DAVY_E_BUDGET && e->reach[request->stage].n_norms > 0) {
+        dv_request own = *request;
+        own.own_norms = true;
+        r = choose_schedule(e, store, &own, available, out);
     }
-    dv_request own = *request;
-    own.own_norms = true;
-    return choose_schedule(e, store, &own, available, out);
+    if (r != DAVY_OK) {
+        dv_tile_schedule_drop_plan(out);
+    }
+    return r;
 }

@@ -29,7 +29,20 @@ typedef struct dv_tile_schedule {
     uint64_t flops;     /* all tiles of a picture */
     double cost;        /* also */
     double moving;      /* ns that the pictures of a group take between the host and a GPU */
+    dv_plan *plan; /* owned: that of the steps on the first lane, from which these numbers are; NULL: is to be made */
 } dv_tile_schedule;
+
+/* *to becomes *from, which gives its plan away. */
+static inline void dv_tile_schedule_move(dv_tile_schedule *to, dv_tile_schedule *from) {
+    dv_plan_release(to->plan);
+    *to = *from;
+    from->plan = NULL;
+}
+
+static inline void dv_tile_schedule_drop_plan(dv_tile_schedule *l) {
+    dv_plan_release(l->plan);
+    l->plan = NULL;
+}
 
 /* What something else than pictures costs that is cut into tiles alike: `measure` is given a schedule whose tile size, overlap and
  * `lean` are set. */
@@ -38,10 +51,11 @@ typedef struct dv_schedule_cost {
     const void *user;
 } dv_schedule_cost;
 
-/* The best schedule within `available` bytes. store: what is packed already, NULL: nothing. DAVY_E_BUDGET names need and budget. */
+/* The best schedule within `available` bytes, with its plan; *out is zero. store: what is packed already, NULL: nothing.
+ * DAVY_E_BUDGET names need and budget. */
 davy_result dv_tile_schedule_choose(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                                     dv_tile_schedule *out);
-/* The same by a cost of the caller's, one tile at a time. */
+/* The same by a cost of the caller's, one tile at a time and without a plan. */
 davy_result dv_tile_schedule_choose_by(dv_engine *e, const dv_schedule_cost *cost, const dv_request *request,
                                        uint64_t available, dv_tile_schedule *out);
 bool dv_tile_schedule_better(const dv_tile_schedule *a, const dv_tile_schedule *b);

@@ -12,6 +12,7 @@
 
 void dv_tile_plan_release(dv_cached_tile_plan *tile_plan) {
     if (tile_plan != NULL && atomic_fetch_sub(&tile_plan->refs, 1) == 1) {
+        dv_tile_schedule_drop_plan(&tile_plan->schedule);
         dv_axis_free(&tile_plan->y);
         dv_axis_free(&tile_plan->x);
         for (int32_t l = 0; l < DV_LANES; l++) {
@@ -328,16 +329,22 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
     return program;
 }
 
+/* The first lane's plan is that by which the schedule was chosen; those of other GPUs are made. */
 static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, const dv_request *request,
-                                const dv_tile_schedule *schedule, dv_program **out) {
+                                dv_tile_schedule *schedule, dv_program **out) {
     dv_program *shared = find_program(e, lane, request, schedule, store);
     if (shared != NULL) {
         *out = shared;
         return DAVY_OK;
     }
-    dv_plan *plan = NULL;
     const dv_request q = dv_tile_schedule_request(request, schedule);
-    const davy_result r = dv_engine_make_plan(e, lane, &q, schedule->tile_h, schedule->tile_w, schedule->lean, &plan);
+    dv_plan *plan = lane == 0 ? schedule->plan : NULL;
+    davy_result r = DAVY_OK;
+    if (plan != NULL) {
+        schedule->plan = NULL;
+    } else {
+        r = dv_engine_make_plan(e, lane, &q, schedule->tile_h, schedule->tile_w, schedule->lean, &plan);
+    }
     if (r != DAVY_OK) {
         return r;
     }
@@ -365,9 +372,10 @@ static davy_result choose_schedule(dv_engine *e, const dv_request *request, dv_t
     dv_tile_schedule fresh = {0};
     if (!others && dv_tile_schedule_choose(e, NULL, request, available + packed, &fresh) == DAVY_OK &&
         (r != DAVY_OK || dv_tile_schedule_better(&fresh, out))) {
-        *out = fresh;
+        dv_tile_schedule_move(out, &fresh);
         r = dv_engine_unload(e);
     }
+    dv_tile_schedule_drop_plan(&fresh);
     return r;
 }
 
@@ -417,6 +425,7 @@ static davy_result fill_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) 
             added = dv_program_plan(tile_plan->programs[l])->scratch_added;
         }
     }
+    dv_tile_schedule_drop_plan(&tile_plan->schedule); /* another tile plan has the program */
     if (r != DAVY_OK) {
         return r;
     }

@@ -76,6 +76,7 @@ static void transform_like(dv_clip_stream *s, const dv_slice_choice *like) {
     c.policy.plain_rings = like->policy.plain_rings;
     CHECKF(dv_clip_stream_measure(s, &c) == DAVY_OK, "%s", last_error());
     s->choice = c;
+    dv_slice_plans_drop(&s->plans);
 }
 
 /* What becomes of a clip, whole or in the shortest slices; the choice for the whole is *choice. */

@@ -124,6 +124,7 @@ static dv_clip_stream *stream_as(bench *b, int64_t frames, const dv_slice_choice
     dv_slice_choice c = *as;
     CHECKF(dv_clip_stream_measure(s, &c) == DAVY_OK, "%s", last_error());
     s->choice = c;
+    dv_slice_plans_drop(&s->plans);
     CHECK(dv_clip_stream_plan(s, &s->choice, as->info.slice, !as->whole, false, &plan) == DAVY_OK);
     const int64_t bands = count_op(plan, "conv2d_winograd_band");
     CHECK(count_op(plan, "conv2d_winograd") + bands > 0 && (bands > 0) == as->policy.transform_bands);
