@@ -47,7 +47,7 @@ static uint64_t frames_bytes(const dvk_view *v) {
     return (uint64_t)(v->n * v->h * v->w * v->c) * sizeof(float);
 }
 
-/* The caller's frames pass through the arena, where it has room beside what the steps read and make. */
+/* The frames of the caller pass through the arena, where it has room beside the input and output of the steps. */
 static void add_staging(const dv_plan *plan, uint64_t arena, dv_slice_choice *c) {
     const uint64_t in = frames_bytes(&plan->input), out = frames_bytes(&plan->output);
     uint64_t where = 0;
@@ -88,7 +88,7 @@ static int64_t frames_of(const dv_clip_candidate *w, bool continues) {
     return dv_slice_of(&w->c.info.clip, w->c.info.slice, continues);
 }
 
-/* Flops of the shortest slices are what the caller is told. */
+/* flops_first is of the shortest slices. */
 static davy_result weigh_first(const dv_clip_stream *s, dv_clip_candidate *w, dv_plan *made) {
     const dv_clip_rule *rule = &w->c.info.clip;
     const int64_t frames = frames_of(w, false);
@@ -191,22 +191,22 @@ davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c) 
 
 /* ---- candidates for slices of one length ---- */
 
-/* Twice the memory has to save a third of the time: a guest leaves memory to its host. */
+/* Twice the memory has to save a third of the time: the program that davy runs in needs memory, too. */
 static double price(const dv_slice_choice *c) {
     return c->cost_frame * pow((double)c->need, MEMORY_POWER);
 }
 
-/* ns of a slice that a byte more or less is worth by that. */
+/* What a byte of memory is worth by that price, in ns of a slice. */
 static double worth_of_a_byte(const dv_slice_choice *c) {
     return MEMORY_POWER * c->cost_slice / (double)c->need;
 }
 
 static bool is_better(const dv_slice_choice *a, const dv_slice_choice *b, uint64_t available) {
-    const bool fits_surely = a->need <= available;
-    if (fits_surely != (b->need <= available)) {
-        return fits_surely;
+    const bool fits = a->need <= available;
+    if (fits != (b->need <= available)) {
+        return fits;
     }
-    return fits_surely ? price(a) < price(b) : a->need < b->need;
+    return fits ? price(a) < price(b) : a->need < b->need;
 }
 
 typedef struct candidates {
@@ -214,67 +214,67 @@ typedef struct candidates {
     uint64_t available;
     dv_clip_candidate all[MAX_CANDIDATES];
     int32_t count;
-    davy_result none; /* why there is none; DAVY_OK: there is */
+    davy_result none; /* why the list is empty; DAVY_OK: it is not */
     davy_result result;
 } candidates;
 
-static dv_clip_candidate *best_of(candidates *k) {
-    dv_clip_candidate *best = k->count > 0 ? &k->all[0] : NULL;
-    for (int32_t i = 1; i < k->count; i++) {
-        best = is_better(&k->all[i].c, &best->c, k->available) ? &k->all[i] : best;
+static dv_clip_candidate *best_of(candidates *list) {
+    dv_clip_candidate *best = list->count > 0 ? &list->all[0] : NULL;
+    for (int32_t i = 1; i < list->count; i++) {
+        best = is_better(&list->all[i].c, &best->c, list->available) ? &list->all[i] : best;
     }
     return best;
 }
 
 /* Plans are large: only the best so far keeps its own. */
-static dv_clip_candidate *keep_best_plans(candidates *k) {
-    dv_clip_candidate *best = best_of(k);
-    for (int32_t i = 0; i < k->count; i++) {
-        if (&k->all[i] != best) {
-            dv_slice_plans_drop(&k->all[i].plans);
+static dv_clip_candidate *keep_best_plans(candidates *list) {
+    dv_clip_candidate *best = best_of(list);
+    for (int32_t i = 0; i < list->count; i++) {
+        if (&list->all[i] != best) {
+            dv_slice_plans_drop(&list->all[i].plans);
         }
     }
     return best;
 }
 
-/* What is too large for some step is none, but others may be. */
-static dv_clip_candidate *note_candidate(candidates *k, davy_result r) {
-    k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
-    k->none = k->none != DAVY_OK ? r : DAVY_OK;
+/* A candidate that is too large for a kernel is left out; others may do. r: whether its slices could be planned. */
+static dv_clip_candidate *note_candidate(candidates *list, davy_result r) {
+    list->result = r == DAVY_E_NOMEM_HOST ? r : list->result;
+    list->none = list->none != DAVY_OK ? r : DAVY_OK;
     if (r != DAVY_OK) {
-        dv_clip_candidate_end(&k->all[k->count]);
+        dv_clip_candidate_end(&list->all[list->count]);
         return NULL;
     }
-    dv_clip_candidate *added = &k->all[k->count++];
-    keep_best_plans(k);
+    dv_clip_candidate *added = &list->all[list->count++];
+    keep_best_plans(list);
     return added;
 }
 
-/* made: its later slices' plan, or NULL. */
-static dv_clip_candidate *add_candidate(candidates *k, const dv_slice_choice *c, dv_plan *made) {
-    if (k->result != DAVY_OK) {
+/* made: the plan of its later slices, or NULL; taken over. */
+static dv_clip_candidate *add_candidate(candidates *list, const dv_slice_choice *c, dv_plan *made) {
+    if (list->result != DAVY_OK) {
         dv_plan_release(made);
         return NULL;
     }
-    return note_candidate(k, dv_clip_stream_weigh(k->s, c, made, &k->all[k->count]));
+    return note_candidate(list, dv_clip_stream_weigh(list->s, c, made, &list->all[list->count]));
 }
 
-static bool weigh_rest(candidates *k, dv_clip_candidate *w) {
-    const davy_result r = dv_clip_stream_weigh_all(k->s, w);
-    k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
+static bool weigh_rest(candidates *list, dv_clip_candidate *w) {
+    const davy_result r = dv_clip_stream_weigh_all(list->s, w);
+    list->result = r == DAVY_E_NOMEM_HOST ? r : list->result;
     return r == DAVY_OK;
 }
 
-/* For certain, or so far from the bound that a clip's first slices will not pass it. */
-static bool fits_surely(candidates *k, dv_clip_candidate *w) {
-    const bool far = w->c.need <= k->available / HEADROOM_FACTOR;
-    return far || (w->c.need <= k->available && weigh_rest(k, w) && w->c.need <= k->available);
+/* Measured, or so far below the limit that the first slices of a clip will not exceed it. */
+static bool fits_surely(candidates *list, dv_clip_candidate *w) {
+    const bool far = w->c.need <= list->available / HEADROOM_FACTOR;
+    return far || (w->c.need <= list->available && weigh_rest(list, w) && w->c.need <= list->available);
 }
 
-/* Leaves so many frames plain that later slices keep to c's bounds: their plan. */
-static davy_result leave_plain(const candidates *k, dv_slice_choice *c, dv_plan **out) {
-    const int64_t frames = dv_slice_of(&k->s->choice.info.clip, c->info.slice, !c->whole);
-    const davy_result r = dv_clip_stream_plan(k->s, c, frames, !c->whole, false, out);
+/* Turns the limits of c->policy into a set of plain rings, by a plan of later slices, which is *out. */
+static davy_result leave_plain(const candidates *list, dv_slice_choice *c, dv_plan **out) {
+    const int64_t frames = dv_slice_of(&list->s->choice.info.clip, c->info.slice, !c->whole);
+    const davy_result r = dv_clip_stream_plan(list->s, c, frames, !c->whole, false, out);
     c->policy.transform_max_arena = c->policy.transform_max_total = 0;
     c->policy.transform_min_gain = 0.0;
     if (r == DAVY_OK) {
@@ -283,94 +283,94 @@ static davy_result leave_plain(const candidates *k, dv_slice_choice *c, dv_plan 
     return r;
 }
 
-/* The candidate with as many frames transformed as `room` allows for the arena and larger weights, where buffers may not lie without
- * gaps and a first slice may want other weights. */
-static void add_within(candidates *k, const dv_slice_choice *plain, uint64_t room) {
+/* Adds the candidate with as many frames transformed as `room` allows for the arena and larger weights. Several tries: the buffers of
+ * an arena may leave gaps, and the first slice of a clip may have other weights. */
+static void add_within(candidates *list, const dv_slice_choice *plain, uint64_t room) {
     dv_slice_choice c = *plain;
     uint64_t arena = UINT64_MAX, live = room, with = room, need = 0;
-    davy_result r = k->result;
+    davy_result r = list->result;
     c.policy.transform_frames = true;
-    for (int i = 0; r == DAVY_OK && i < TRIES && (arena > room || need > k->available); i++, live -= live / 32) {
+    for (int i = 0; r == DAVY_OK && i < TRIES && (arena > room || need > list->available); i++, live -= live / 32) {
         dv_plan *plan = NULL;
         c.policy.transform_max_arena = live;
         c.policy.transform_max_total = with;
-        r = leave_plain(k, &c, &plan);
+        r = leave_plain(list, &c, &plan);
         arena = r == DAVY_OK ? plan->arena_bytes : arena;
         if (r != DAVY_OK || arena > room) {
             dv_plan_release(plan);
             continue;
         }
-        dv_clip_candidate *w = add_candidate(k, &c, plan);
-        need = w != NULL && weigh_rest(k, w) ? w->c.need : need;
-        const uint64_t over = w != NULL && need > k->available ? need - k->available : 0;
+        dv_clip_candidate *w = add_candidate(list, &c, plan);
+        need = w != NULL && weigh_rest(list, w) ? w->c.need : need;
+        const uint64_t over = w != NULL && need > list->available ? need - list->available : 0;
         with -= over < with ? over : 0;
     }
 }
 
-/* Transformed frames in the workspace that plain ones take anyway; all of them, an encoder's large ones in bands of rows, too (a
- * decoder's are computed frame by frame, which takes less still); and as many as there is memory for, which what is offloaded
- * has other uses of. */
-static void add_transformed(candidates *k, dv_clip_candidate *plain) {
+/* Adds candidates with transformed frames: those for which the workspace of plain frames is enough; all; of an encoder, all with large
+ * frames in bands of rows (a decoder's large frames are computed one by one, which takes even less). And as many as there is
+ * memory for, unless the state is offloaded: then memory has better uses. */
+static void add_transformed(candidates *list, dv_clip_candidate *plain) {
     dv_slice_choice all = plain->c, some = plain->c;
     dv_plan *plan = NULL;
     all.policy.transform_frames = some.policy.transform_frames = true;
     some.policy.transform_max_arena = plain->c.info.arena_bytes;
-    if (leave_plain(k, &some, &plan) == DAVY_OK) {
-        add_candidate(k, &some, plan);
+    if (leave_plain(list, &some, &plan) == DAVY_OK) {
+        add_candidate(list, &some, plan);
     }
-    if (k->s->stage == DV_STAGE_ENCODE && !all.policy.frame_by_frame) {
+    if (list->s->stage == DV_STAGE_ENCODE && !all.policy.frame_by_frame) {
         dv_slice_choice bands = all;
         bands.policy.transform_bands = true;
-        add_candidate(k, &bands, NULL);
+        add_candidate(list, &bands, NULL);
     }
-    dv_clip_candidate *w = add_candidate(k, &all, NULL);
-    if ((w == NULL || !fits_surely(k, w)) && !plain->c.policy.offload_state && fits_surely(k, plain) &&
-        weigh_rest(k, plain)) {
-        add_within(k, &plain->c, plain->c.info.arena_bytes + (k->available - plain->c.need));
+    dv_clip_candidate *w = add_candidate(list, &all, NULL);
+    if ((w == NULL || !fits_surely(list, w)) && !plain->c.policy.offload_state && fits_surely(list, plain) &&
+        weigh_rest(list, plain)) {
+        add_within(list, &plain->c, plain->c.info.arena_bytes + (list->available - plain->c.need));
     }
 }
 
-static void drop(candidates *k, dv_clip_candidate *w) {
+static void drop(candidates *list, dv_clip_candidate *w) {
     dv_clip_candidate_end(w);
-    k->count--;
-    for (; w != &k->all[k->count]; w++) {
+    list->count--;
+    for (; w != &list->all[list->count]; w++) {
         *w = w[1];
     }
 }
 
-/* The best of them, all of which is weighed. */
-static dv_clip_candidate *best_weighed(candidates *k) {
-    dv_clip_candidate *best = best_of(k);
-    while (k->result == DAVY_OK && best != NULL && !best->all) {
-        const davy_result r = dv_clip_stream_weigh_all(k->s, best);
+/* The best candidate, its first slices included. */
+static dv_clip_candidate *best_weighed(candidates *list) {
+    dv_clip_candidate *best = best_of(list);
+    while (list->result == DAVY_OK && best != NULL && !best->all) {
+        const davy_result r = dv_clip_stream_weigh_all(list->s, best);
         if (r != DAVY_OK) {
-            drop(k, best);
-            k->result = r == DAVY_E_NOMEM_HOST ? r : k->result;
-            k->none = k->count == 0 ? r : k->none;
+            drop(list, best);
+            list->result = r == DAVY_E_NOMEM_HOST ? r : list->result;
+            list->none = list->count == 0 ? r : list->none;
         }
-        best = keep_best_plans(k);
+        best = keep_best_plans(list);
     }
-    return k->result == DAVY_OK ? best : NULL;
+    return list->result == DAVY_OK ? best : NULL;
 }
 
-/* The same without those transformed frames whose convolutions' larger weights cost more than they gain. */
-static void add_lighter(candidates *k, const dv_clip_candidate *of) {
+/* Adds the same without those transformed frames that gain less time than the growth of their weights costs. */
+static void add_lighter(candidates *list, const dv_clip_candidate *of) {
     dv_slice_choice c = of->c;
     dv_plan *plan = NULL;
     c.policy.transform_min_gain = worth_of_a_byte(&c);
-    if (leave_plain(k, &c, &plan) == DAVY_OK &&
+    if (leave_plain(list, &c, &plan) == DAVY_OK &&
         memcmp(&c.policy.plain_rings, &of->c.policy.plain_rings, sizeof c.policy.plain_rings) != 0) {
-        add_candidate(k, &c, plan);
+        add_candidate(list, &c, plan);
     } else {
         dv_plan_release(plan);
     }
 }
 
-static void pick(candidates *k, dv_slice_choice *out, dv_slice_plans *plans) {
-    dv_clip_candidate *best = best_weighed(k);
+static void pick(candidates *list, dv_slice_choice *out, dv_slice_plans *plans) {
+    dv_clip_candidate *best = best_weighed(list);
     if (best != NULL && best->c.policy.transform_frames) {
-        add_lighter(k, best);
-        best = best_weighed(k);
+        add_lighter(list, best);
+        best = best_weighed(list);
     }
     if (best != NULL) {
         *out = best->c;
@@ -387,27 +387,27 @@ static davy_result measure_candidates(const dv_clip_stream *s, uint64_t availabl
                                       dv_slice_choice *c, dv_slice_plans *plans) {
     const bool gpu = s->e->services.n_gpus > 0;
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
-    candidates k = {.s = s, .available = available, .none = DAVY_E_UNSUPPORTED};
+    candidates list = {.s = s, .available = available, .none = DAVY_E_UNSUPPORTED};
     for (int i = 0; i < (gpu ? 2 : 1); i++) {
         dv_slice_choice plain = *c;
         plain.policy.frame_by_frame = i == 1;
         plain.policy.transform_frames = false;
         dv_clip_candidate *w = NULL;
         if (i == 1 && by_frame != NULL) {
-            k.all[k.count] = *by_frame;
-            w = note_candidate(&k, DAVY_OK);
+            list.all[list.count] = *by_frame;
+            w = note_candidate(&list, DAVY_OK);
         } else {
-            w = add_candidate(&k, &plain, NULL);
+            w = add_candidate(&list, &plain, NULL);
         }
         if (w != NULL && half && c->policy.transform_frames && gpu) {
-            add_transformed(&k, w);
+            add_transformed(&list, w);
         }
     }
-    pick(&k, c, plans);
-    while (k.count > 0) {
-        dv_clip_candidate_end(&k.all[--k.count]);
+    pick(&list, c, plans);
+    while (list.count > 0) {
+        dv_clip_candidate_end(&list.all[--list.count]);
     }
-    return k.result == DAVY_OK ? k.none : k.result;
+    return list.result == DAVY_OK ? list.none : list.result;
 }
 
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out) {
@@ -449,14 +449,14 @@ static bool same_clip(const clip_key *a, const clip_key *b) {
            a->streams == b->streams;
 }
 
-/* Where memory is plenty, and was, it need not be what it was: though all of its weights were to be packed. */
+/* Whether there is and was so much memory that the exact number does not matter, even if all weights are to be packed. */
 static bool is_plenty(const cached_choice *m, const clip_key *a) {
     const dv_slice_choice *c = &m->choice;
     const uint64_t less = a->available < m->key.available ? a->available : m->key.available;
     return !c->policy.offload_state && !c->lean && less / HEADROOM_FACTOR >= c->need - c->weights + c->weights_all;
 }
 
-/* The memory that weights and all else share is what it was. */
+/* Whether the memory for weights and all else together is what it was. */
 static bool is_the_same(const cached_choice *m, const clip_key *a) {
     return a->available + a->packed == m->key.available + m->key.packed;
 }
@@ -484,7 +484,7 @@ bool dv_clip_choice_find(const dv_clip_stream *s, int64_t frames, int64_t slice,
     return holds;
 }
 
-/* That of the same clip, or the oldest. */
+/* The place of the same clip, or the oldest. */
 static cached_choice *place_for(dv_clip_choice_cache *cache, const clip_key *key) {
     for (int32_t i = 0; i < CACHED_CHOICES; i++) {
         if (cache->cached[i].choice.need > 0 && same_clip(&cache->cached[i].key, key)) {
@@ -496,7 +496,7 @@ static cached_choice *place_for(dv_clip_choice_cache *cache, const clip_key *key
     return m;
 }
 
-/* Without memory for it, the next stream decides anew. */
+/* Where there is no memory for the cache, the next stream chooses again. */
 static void keep_choice(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
                         const dv_slice_choice *choice) {
     const clip_key key = key_of(s, frames, slice, available);
@@ -513,7 +513,7 @@ static void keep_choice(const dv_clip_stream *s, int64_t frames, int64_t slice, 
 
 /* ---- with the state where the steps are computed ---- */
 
-/* Slices that keep the device busy; a processor is with the shortest. What is offloaded is better copied seldom. */
+/* Frames that keep the device busy; for a processor that is the shortest slice. Long slices copy an offloaded state less often. */
 static int64_t busy_slice(const dv_clip_stream *s, bool offloads) {
     const dv_clip_rule *rule = &s->choice.info.clip;
     const dv_reach *reach = &s->e->reach[s->stage];
@@ -556,7 +556,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
     *whole = (dv_slice_choice){
         .whole = true, .lean = slices->lean, .policy.transform_frames = true, .info.slice = f->frames};
     davy_result r = may_be_more ? least_arena(s, f->frames, &bytes) : DAVY_OK;
-    if (r != DAVY_OK || bytes > slices->need) { /* a long clip's plans are large: none of them for nothing */
+    if (r != DAVY_OK || bytes > slices->need) { /* plans of long clips are large: none is made in vain */
         return r;
     }
     r = may_be_more ? dv_clip_stream_weigh(s, &least, NULL, &w) : DAVY_OK;
@@ -570,7 +570,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
     return r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
 }
 
-/* The whole clip, where that takes less than slices do; else the longest slices that fit. */
+/* The whole clip at once where that takes less than slices do, else the longest slices that fit. */
 static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     const dv_clip_rule *rule = &s->choice.info.clip;
     const bool may_be_whole = f->frames > 0 && f->frames <= MOST_WHOLE && (f->wish == 0 || f->wish >= f->frames);
@@ -610,8 +610,8 @@ static void consider(search *f, const dv_slice_choice *c, dv_slice_plans *plans)
     dv_slice_plans_drop(plans);
 }
 
-/* Copied beside the steps. Room there is beyond what must be is for a part of the state that stays resident, and for rings
- * that are fetched early and written back late: they are tried in several proportions. */
+/* The state is copied beside the steps. Memory beyond the least is divided between rings that stay on the GPU and an arena in which
+ * rings are fetched early and written back late: several proportions are tried. */
 static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice, bool transform) {
     enum { PARTS = 3 };
     dv_slice_choice least = {.policy = {.offload_state = true, .transform_frames = transform}, .info.slice = slice};
@@ -638,8 +638,8 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
     return r;
 }
 
-/* An encoder's large pictures transformed in bands, in such slices as without a budget: most of the state may stay. What does
- * takes none of the workspace, which has room for more of it then; the rest is fetched into what is free there. */
+/* Of an encoder, large pictures transformed in bands, in slices as long as without a budget: most of the state may stay on the GPU.
+ * Rings that stay take nothing of the workspace, so that others are fetched early into what is free there. */
 static davy_result try_bands(const dv_clip_stream *s, search *f) {
     enum { BAND_TRIES = 8 };
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
@@ -700,14 +700,14 @@ void dv_clip_stream_log_choice(const dv_clip_stream *s) {
             (unsigned long long)(i->state_bytes >> 20), (unsigned long long)(i->offloaded_bytes >> 20));
 }
 
-/* A GPU without room for the state offloads it, a processor can do with kernels whose weights are smaller. */
+/* A GPU without memory for the state offloads it. A processor uses kernels whose packed weights are smaller. */
 static davy_result decide(const dv_clip_stream *s, search *f) {
     const davy_result r = try_resident(s, f, false);
     return r != DAVY_OK || f->found ? r : s->e->services.n_gpus > 0 ? try_offloaded(s, f) : try_resident(s, f, true);
 }
 
-/* A GPU's weights packed for other clips may be what leaves no room: where the clip is faster, or possible, without them, they
- * go. */
+/* Weights that were packed for other clips take memory of the GPU. They are freed where the clip is faster, or possible at all,
+ * without them. */
 static davy_result decide_anew(dv_clip_stream *s, uint64_t available, search *f) {
     const uint64_t packed = dv_store_bytes(s->store);
     search anew = {.frames = f->frames, .wish = f->wish, .available = available + packed};

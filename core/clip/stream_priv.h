@@ -6,7 +6,7 @@
 #include "core/clip/stream.h"
 #include "core/cuda/gpu.h"
 #include "core/tiles/engine_plan.h"
-#include "core/tiles/tile_plan_cache.h"
+#include "core/tiles/pictures.h"
 
 enum { DV_SLICE_PROGRAMS = 6 };
 

@@ -9,7 +9,7 @@
 #include "core/tiles/fade_band.h"
 #include "core/tiles/picture_view.h"
 #include "core/tiles/search.h"
-#include "core/tiles/tile_plan_cache.h"
+#include "core/tiles/pictures.h"
 #include "kernels/cuda/cuda.h"
 
 enum { ROW_BYTES = 16 << 20 }; /* bytes that go up to a GPU at once */

@@ -13,8 +13,8 @@ typedef struct cpu_run {
     dvk_view output;   /* of a tile */
     dv_fade_band band; /* no rows: tiles do not fade */
     int64_t picture;
-    char *kept;         /* of tiles that share norms, of each what its rest needs */
-    float *partial;     /* statistics of one's part */
+    char *kept;         /* tiles that share norms: for each tile, what its remaining steps need */
+    float *partial;     /* statistics of the part of a tile */
     uint64_t kept_tile; /* bytes */
 } cpu_run;
 

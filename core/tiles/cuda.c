@@ -37,7 +37,7 @@ static davy_result take_inputs(dv_cuda_run *r, dv_lane *lane) {
     return take_turns(r, lane, DV_SLOT_IN, piece_of(&part) * (uint64_t)r->together);
 }
 
-/* The largest rectangle that is stored at once: a tile's part of the picture, or rows of it that no tile adds to any more. */
+/* The largest rectangle that is stored at once: the part of a tile, or the rows that no later tile adds to. */
 static dvk_image largest_part(const dv_cuda_run *r) {
     const dv_axis *y = &r->run->tile_plan->y;
     const dv_axis *x = &r->run->tile_plan->x;
@@ -81,12 +81,7 @@ static davy_result reserve(dv_cuda_run *r) {
     for (int32_t l = 0; result == DAVY_OK && l < r->n_lanes; l++) {
         result = take_inputs(r, &r->lanes[l]);
         result = result == DAVY_OK ? take_outputs(r, &r->lanes[l]) : result;
-        if (result == DAVY_OK && dv_tile_schedule_shares(&r->run->tile_plan->schedule)) {
-            result = take(&r->lanes[l], DV_SLOT_MEANS, dv_cuda_sum_bytes(r, &r->lanes[l]));
-        }
-        if (result == DAVY_OK && r->run->tile_plan->schedule.norms > 0) {
-            result = take(&r->lanes[l], DV_SLOT_KEPT, dv_cuda_kept_bytes(r, &r->lanes[l]));
-        }
+        result = result == DAVY_OK ? dv_cuda_reserve_statistics(r, &r->lanes[l]) : result;
     }
     return result;
 }
@@ -205,8 +200,8 @@ static davy_result acquire(dv_cuda_run *r) {
     return result == DAVY_OK ? open_gather_queue(r) : result;
 }
 
-/* After an error. Main queues go on when all others of the run are done, so that the instances can be used again; and the
- * memory of a caller who gets an error back is his again: nothing on the device may still use it. */
+/* After an error. The main queues wait for all others of the run, so that the instances can be used again. The caller may free or
+ * reuse the device memory of the pictures at once: nothing on the device may still use it. */
 static void settle(dv_cuda_run *r) {
     const dv_work *w = r->run->work;
     for (int32_t l = 0; l < r->n_lanes; l++) {
@@ -252,7 +247,7 @@ static dv_group group_of(const dv_cuda_run *r, int64_t index) {
     return (dv_group){.index = index, .first = end - r->together, .fresh = fresh, .end = end};
 }
 
-/* Groups of all lanes in their order, then what is left on the gather queue. */
+/* Ends the groups of all lanes in their order, then what is left on the gather queue. */
 static davy_result end_all(dv_cuda_run *r) {
     davy_result result = DAVY_OK;
     for (int d = 0; d < DV_DEPTH; d++) {
@@ -290,7 +285,7 @@ static davy_result run_groups(dv_cuda_run *r) {
     return result == DAVY_OK && waits ? end_all(r) : result;
 }
 
-/* All pictures at once; those whose tiles share something one after the other, in passes for that and one for the result. */
+/* All pictures at once. If tiles share something: picture by picture, in passes for what they share and one for the result. */
 static davy_result run_passes(dv_cuda_run *r) {
     const dv_tile_schedule *l = &r->run->tile_plan->schedule;
     davy_result result = DAVY_OK;
@@ -298,11 +293,11 @@ static davy_result run_passes(dv_cuda_run *r) {
          r->picture++) {
         for (r->mean = 0; result == DAVY_OK && r->mean < l->means; r->mean++) {
             result = run_groups(r);
-            result = result == DAVY_OK ? dv_cuda_give_mean(r) : result;
+            result = result == DAVY_OK ? dv_cuda_give_statistics(r) : result;
         }
         for (r->norm = 0; result == DAVY_OK && r->norm < l->norms; r->norm++) {
             result = run_groups(r);
-            result = result == DAVY_OK ? dv_cuda_give_norm(r) : result;
+            result = result == DAVY_OK ? dv_cuda_give_statistics(r) : result;
         }
         result = result == DAVY_OK ? run_groups(r) : result;
     }

@@ -30,7 +30,7 @@ static uint64_t convert_bytes(const dvk_convert_args *a) {
            (dvk_dtype_size(a->view.dtype) + dvk_dtype_size(a->image.dtype));
 }
 
-/* Of a tile, as it lies in the caller's picture. */
+/* The input of a tile, as it lies in the caller's picture. */
 static dvk_image input_rectangle(const dv_cuda_run *r, int64_t tile, const dvk_view *input) {
     const dv_cached_tile_plan *tile_plan = r->run->tile_plan;
     const tile_place at = place_of(r, tile);
@@ -60,8 +60,8 @@ static davy_result load_group(dv_cuda_run *r, dv_instance *instance, dv_gpu_queu
     return result;
 }
 
-/* The rectangles into device memory of the lane; *image: as they lie there. Two groups have that memory in turn: the
- * upload waits until the load before the last has read it, the load until the upload is through. */
+/* Uploads the rectangles of a group to the lane; *image: as they lie there. Two groups use that memory in turn: the upload waits
+ * until the load before the last has read it, and the load waits for the upload. */
 static davy_result bring(dv_cuda_run *r, dv_lane *lane, const dv_group *g, const dvk_view *input, dvk_image *image) {
     const int32_t turn = turn_of(lane->begun);
     const bool apart = lane->up != lane->main;
@@ -109,7 +109,7 @@ davy_result dv_cuda_fetch(dv_cuda_run *r, dv_lane *lane) {
     return result;
 }
 
-/* What lies between the pixels is the caller's and comes back as it was. */
+/* Bytes between the pixels belong to the caller and must come back unchanged. */
 static davy_result bring_gaps(dv_cuda_run *r, dv_gpu_queue *q, const dv_fetch *f) {
     davy_result result = DAVY_OK;
     dv_staging staging = f->staging;
@@ -121,7 +121,7 @@ static davy_result bring_gaps(dv_cuda_run *r, dv_gpu_queue *q, const dv_fetch *f
     return result;
 }
 
-/* Device memory for a rectangle of the host's; *image: as it will lie there. */
+/* Device memory for a rectangle that goes to the host; *image: as it will lie there. */
 static davy_result prepare_fetch(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, int64_t group, dvk_image *image) {
     davy_result result = lane->stored - lane->fetched == DV_DEPTH * r->parts ? dv_cuda_fetch(r, lane) : DAVY_OK;
     dv_fetch *f = &lane->fetches[lane->stored % (DV_DEPTH * r->parts)];
@@ -280,7 +280,7 @@ static int64_t sums_of_tile(const dv_plan *plan) {
     return most;
 }
 
-uint64_t dv_cuda_sum_bytes(const dv_cuda_run *r, const dv_lane *lane) {
+static uint64_t sum_bytes(const dv_cuda_run *r, const dv_lane *lane) {
     return (uint64_t)(r->tiles * sums_of_tile(dv_program_plan(lane->program))) * sizeof(float);
 }
 
@@ -288,14 +288,14 @@ static const dv_reach *reach_of(const dv_cuda_run *r) {
     return &r->run->e->reach[r->run->work->stage];
 }
 
-uint64_t dv_cuda_kept_bytes(const dv_cuda_run *r, const dv_lane *lane) {
+static uint64_t kept_bytes(const dv_cuda_run *r, const dv_lane *lane) {
     return (uint64_t)dv_div_up(r->groups, r->n_lanes) * dv_program_plan(lane->program)->live_bytes;
 }
 
-/* What a group needs to go on from a norm, to its place or `back`. */
+/* Copies what a group needs to go on from a norm to its place, or `back`. */
 static davy_result keep(dv_cuda_run *r, dv_lane *lane, const dv_group *g, int64_t norm, bool back) {
     void *kept = NULL;
-    const davy_result result = dv_instance_memory(lane->instance, DV_SLOT_KEPT, dv_cuda_kept_bytes(r, lane), &kept);
+    const davy_result result = dv_instance_memory(lane->instance, DV_SLOT_KEPT, kept_bytes(r, lane), &kept);
     const uint64_t at = (uint64_t)(g->index / r->n_lanes) * dv_program_plan(lane->program)->live_bytes;
     return result == DAVY_OK ? dv_instance_enqueue_live(lane->instance, norm, (char *)kept + at, back) : result;
 }
@@ -329,15 +329,15 @@ static davy_result sum_norm(dv_cuda_run *r, dv_lane *lane, const dv_group *g, fl
 
 static davy_result sum_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     void *sums = NULL;
-    const davy_result result = dv_instance_memory(lane->instance, DV_SLOT_MEANS, dv_cuda_sum_bytes(r, lane), &sums);
+    const davy_result result = dv_instance_memory(lane->instance, DV_SLOT_MEANS, sum_bytes(r, lane), &sums);
     return result != DAVY_OK ? result : seeks_mean(r) ? sum_mean(r, lane, g, sums) : sum_norm(r, lane, g, sums);
 }
 
-/* A lane's own tiles of `all`, [tile][c]. */
+/* Downloads the sums of a lane's tiles into `all`, [tile][c]. */
 static davy_result fetch(const dv_cuda_run *r, dv_lane *lane, int64_t c, float *all) {
     const uint64_t row = (uint64_t)c * sizeof(float);
     void *sums = NULL;
-    davy_result result = dv_instance_memory(lane->instance, DV_SLOT_MEANS, dv_cuda_sum_bytes(r, lane), &sums);
+    davy_result result = dv_instance_memory(lane->instance, DV_SLOT_MEANS, sum_bytes(r, lane), &sums);
     for (int64_t g = lane->index; result == DAVY_OK && g < r->groups; g += r->n_lanes) {
         const int64_t first = g * r->together;
         const int64_t count = dv_min(r->together, r->tiles - first);
@@ -374,7 +374,7 @@ static davy_result fetch_all(dv_cuda_run *r, int64_t c, float **out) {
     return result;
 }
 
-davy_result dv_cuda_give_mean(dv_cuda_run *r) {
+static davy_result give_mean(dv_cuda_run *r) {
     const int64_t c = dv_instance_mean_of(r->lanes[0].instance, r->mean).c;
     dv_mean_sum sum;
     float *all = NULL;
@@ -397,7 +397,7 @@ static void add_up_norm(const dv_cuda_run *r, dv_norm_sum *sum, const float *all
     dv_norm_end(sum);
 }
 
-/* To each picture of a group. */
+/* Uploads the statistics for each picture of a group. */
 static davy_result give_to_lane(const dv_cuda_run *r, const dv_lane *lane, const dv_norm_sum *sum) {
     const uint64_t bytes = (uint64_t)sum->groups * 3 * sizeof(float);
     char *given = dv_instance_given_norm(lane->instance, r->norm);
@@ -408,7 +408,7 @@ static davy_result give_to_lane(const dv_cuda_run *r, const dv_lane *lane, const
     return result;
 }
 
-davy_result dv_cuda_give_norm(dv_cuda_run *r) {
+static davy_result give_norm(dv_cuda_run *r) {
     const dv_plan *plan = dv_program_plan(r->lanes[0].program);
     dv_norm_sum sum;
     float *all = NULL;
@@ -422,6 +422,23 @@ davy_result dv_cuda_give_norm(dv_cuda_run *r) {
     }
     dv_free(all);
     dv_norm_free(&sum);
+    return result;
+}
+
+davy_result dv_cuda_give_statistics(dv_cuda_run *r) {
+    return seeks_mean(r) ? give_mean(r) : give_norm(r);
+}
+
+davy_result dv_cuda_reserve_statistics(const dv_cuda_run *r, dv_lane *lane) {
+    const dv_tile_schedule *l = &r->run->tile_plan->schedule;
+    void *ignored = NULL;
+    davy_result result = DAVY_OK;
+    if (dv_tile_schedule_shares(l)) {
+        result = dv_instance_memory(lane->instance, DV_SLOT_MEANS, sum_bytes(r, lane), &ignored);
+    }
+    if (result == DAVY_OK && l->norms > 0) {
+        result = dv_instance_memory(lane->instance, DV_SLOT_KEPT, kept_bytes(r, lane), &ignored);
+    }
     return result;
 }
 
@@ -517,7 +534,7 @@ davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g
     return result == DAVY_OK && dv_instance_timed(lane->instance) ? dv_instance_collect(lane->instance) : result;
 }
 
-/* Of a group in this pass: of the whole, what the steps that it has are of all steps in all passes. */
+/* The cost of a group in this pass: its share of the steps of all passes. */
 static double pass_cost(const dv_cuda_run *r) {
     const dv_plan *plan = dv_program_plan(r->lanes[0].program);
     if (plan->n_norms > 0) {
@@ -528,10 +545,6 @@ static double pass_cost(const dv_cuda_run *r) {
         all += plan->means[k].cost;
     }
     return r->run->group_cost * (seeks_mean(r) ? plan->means[r->mean].cost : plan->cost) / (all > 1.0 ? all : 1.0);
-}
-
-davy_result dv_cuda_poll(void *watch) {
-    return dv_watch_poll(watch);
 }
 
 davy_result dv_cuda_end_group(dv_cuda_run *r, dv_lane *lane) {

@@ -63,8 +63,11 @@ davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g
 davy_result dv_cuda_end_group(dv_cuda_run *r, dv_lane *lane);
 /* Brings the lane's oldest finished rectangle to the host. */
 davy_result dv_cuda_fetch(dv_cuda_run *r, dv_lane *lane);
-/* A dv_poll of a dv_watch. */
-davy_result dv_cuda_poll(void *watch);
+
+/* For functions that wait: the watch of the run is `user`. */
+static inline davy_result dv_cuda_poll(void *user) {
+    return dv_watch_poll(user);
+}
 
 /* Device memory that a rectangle of one picture takes in a block for several. */
 static inline uint64_t dv_cuda_piece(const dv_staging *staging) {
@@ -93,10 +96,9 @@ static inline bool dv_cuda_is_statistics_pass(const dv_cuda_run *r) {
     return r->norm < l->norms || r->mean < l->means;
 }
 
-/* After a pass: the mean, or the statistics, of all tiles, to all lanes. */
-davy_result dv_cuda_give_mean(dv_cuda_run *r);
-davy_result dv_cuda_give_norm(dv_cuda_run *r);
-uint64_t dv_cuda_kept_bytes(const dv_cuda_run *r, const dv_lane *lane); /* of DV_SLOT_KEPT */
-uint64_t dv_cuda_sum_bytes(const dv_cuda_run *r, const dv_lane *lane);  /* of DV_SLOT_MEANS */
+/* Device memory for such passes, before the first group. */
+davy_result dv_cuda_reserve_statistics(const dv_cuda_run *r, dv_lane *lane);
+/* After such a pass: what the tiles share, added up, to all lanes. */
+davy_result dv_cuda_give_statistics(dv_cuda_run *r);
 
 #endif

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/cuda/gpu.h"
 #include "core/tiles/precision.h"
-#include "core/tiles/tile_plan_cache.h"
+#include "core/tiles/pictures.h"
 
 /* ---- creation ---- */
 
@@ -18,7 +18,7 @@ static const dv_tensor_ref *made_of(const dv_graph *g, const dv_param_info *p) {
     return ref != NULL && dv_tensor_elements(ref) == p->stored ? ref : NULL;
 }
 
-/* Parameters of a graph: how many, and how many bytes they are in the file, where that is known, else as f32. */
+/* Adds the parameters of a graph: their number, and their bytes in the file, or as f32 where the file does not say. */
 static void add_parameters(dv_engine *e, const dv_graph *g) {
     e->parameters += dv_graph_parameters(g);
     for (int64_t i = 0; i < g->n_params; i++) {
@@ -36,8 +36,8 @@ static void add_parameters(dv_engine *e, const dv_graph *g) {
     }
 }
 
-/* Builds a stage at a small size, of a clip where it has such: that checks every weight it needs. A stage the file does not
- * have is no error. */
+/* Builds a stage at a small size, for a clip if it takes clips: that checks every weight it needs. It is no error if the file does
+ * not have the stage. */
 static davy_result probe_stage(dv_engine *e, dv_stage stage) {
     dv_clip_rule rule = {0};
     if (e->arch->clip != NULL) {
@@ -54,7 +54,8 @@ static davy_result probe_stage(dv_engine *e, dv_stage stage) {
         add_parameters(e, g);
         r = dv_graph_reach(g, &e->reach[stage]);
         e->reach[stage].align = dv_max(e->reach[stage].align, 1);
-        if (stage != DV_STAGE_UPSCALE && e->reach[stage].n_norms > 0) { /* a tile's own do for small encoders */
+        if (stage != DV_STAGE_UPSCALE &&
+            e->reach[stage].n_norms > 0) { /* for a VAE, the norms of a tile are good enough */
             e->reach[stage].n_norms = 0;
             e->reach[stage].global = true;
         }
@@ -157,7 +158,7 @@ void dv_engine_release(dv_engine *e) {
 
 /* ---- weights ---- */
 
-/* The plan that a picture of moderate size gets; lean where the usual weights would leave little of the budget. */
+/* The plan of a picture of moderate size; a lean one where the usual weights would leave little of the budget. */
 static davy_result make_load_plan(dv_engine *e, int32_t lane, dv_store *store, dv_stage stage, dv_plan **out) {
     dv_clip_rule rule;
     dv_request q = {.stage = stage};
@@ -228,7 +229,7 @@ static bool tiles_exactly(const dv_engine *e) {
     return exact;
 }
 
-/* How time goes together with latents: what the rules of both stages say. */
+/* The relation of frames and latents, from the clip rules of both stages. */
 static void take_time(const dv_engine *e, davy_model_info *info) {
     dv_clip_rule rule;
     if (dv_engine_clip(e, DV_STAGE_DECODE, &rule)) {

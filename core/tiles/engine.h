@@ -1,5 +1,5 @@
 /* engine.h - a detected network ready to run: weights packed once, plans kept per size, tiles. The compute half of a model;
- * model.c owns one. Knows nothing of davy_tensor or alpha: it turns pictures of one size into pictures.
+ * model.c owns one. It does not know davy_tensor or alpha: it turns pictures of one size into pictures.
  * Thread-safe: any number of threads may run one engine. */
 #ifndef DV_ENGINE_H
 #define DV_ENGINE_H
@@ -34,12 +34,12 @@ void dv_engine_info(const dv_engine *e, davy_model_info *out); /* all but latent
 /* How a stage takes clips; false: it takes pictures by themselves. */
 bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out);
 
-/* Packs the weights of all stages now (else done by the first run that needs them); gives them and cached arenas back. */
+/* Packs the weights of all stages now; else the first run that needs them does. Unload frees them and cached arenas. */
 davy_result dv_engine_load(dv_engine *e, const dv_control *control);
 davy_result dv_engine_unload(dv_engine *e);
 /* Frees cached arenas until at most keep_bytes remain. */
 void dv_engine_trim(dv_engine *e, uint64_t keep_bytes);
-/* The budget is another one: pictures that were cut to the one before, or do not fit this one, are planned anew. */
+/* The budget has changed: sizes that were cut into tiles for the old one, or do not fit the new one, are planned again. */
 void dv_engine_review(dv_engine *e);
 
 typedef struct dv_tiling { /* input samples; 0: automatic, width -1: never tile */
@@ -62,17 +62,15 @@ typedef struct dv_work {
     dv_control control;
 } dv_work;
 
-/* Output size, arena and tiling of a picture of h x w, chosen under the heap's budget. Fills all of out but ndim/shape order:
- * shape[0..2] = out height, width, channels. */
-davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, const dv_tiling *tiling,
-                           davy_plan_info *out);
-/* Of n pictures in one call: the arena may hold several. The rest is of one. */
+/* Output size, arena and tiling of a picture of h x w, chosen under the heap's budget. Of n pictures in one call the arena may hold
+ * several; the rest is of one. Fills all of out but ndim and the order of shape: shape[0..2] = out height, width, channels. */
 davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w, const dv_tiling *tiling,
                                  davy_plan_info *out);
-davy_result dv_engine_run(dv_engine *e, const dv_work *work);
+static inline davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, const dv_tiling *tiling,
+                                         davy_plan_info *out) {
+    return dv_engine_plan_batch(e, stage, 1, h, w, tiling, out);
+}
 
-/* Text dumps for tests and tools; dv_free. */
-char *dv_engine_dump_graph(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool fused);
-char *dv_engine_dump_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w);
+davy_result dv_engine_run(dv_engine *e, const dv_work *work);
 
 #endif

@@ -9,12 +9,6 @@ const char *dv_stage_name(dv_stage stage) {
     return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
 }
 
-davy_result dv_engine_check_stage(const dv_engine *e, dv_stage stage) {
-    return stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage]
-               ? DAVY_OK
-               : dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s", e->file_name, dv_stage_name(stage));
-}
-
 bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out) {
     dv_clip_rule rule = {0};
     if (stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage] && e->arch->clip != NULL) {
@@ -30,7 +24,7 @@ uint64_t dv_engine_budget(const dv_engine *e) {
 
 /* ---- networks ---- */
 
-/* Puts a luma behind the network's three channels; a network of one channel gives it as it is. */
+/* Appends the luma of the three channels of the network; the one channel of a grey network is taken as it is. */
 static void append_luma(dv_graph *g) {
     static const float weights[3] = {0.299f, 0.587f, 0.114f};
     static const int64_t shape[4] = {1, 3, 1, 1};
@@ -145,28 +139,4 @@ davy_result dv_engine_least_arena(const dv_engine *e, const dv_request *request,
         dv_graph_release(g);
     }
     return r;
-}
-
-/* ---- dumps ---- */
-
-char *dv_engine_dump_graph(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool fused) {
-    const dv_request q = {.stage = stage};
-    dv_graph *g = NULL;
-    if ((fused ? build_fused : dv_engine_build_graph)(e, &q, h, w, &g) != DAVY_OK) {
-        return NULL;
-    }
-    char *text = dv_graph_dump(g);
-    dv_graph_release(g);
-    return text;
-}
-
-char *dv_engine_dump_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w) {
-    const dv_request q = {.stage = stage};
-    dv_plan *plan = NULL;
-    if (dv_engine_make_plan(e, 0, &q, h, w, false, &plan) != DAVY_OK) {
-        return NULL;
-    }
-    char *text = dv_plan_dump(plan);
-    dv_plan_release(plan);
-    return text;
 }

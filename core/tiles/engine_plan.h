@@ -33,7 +33,7 @@ typedef struct dv_request {
 } dv_request;
 
 typedef struct dv_clip_choice_cache dv_clip_choice_cache; /* clip/choose.c */
-struct dv_cached_tile_plan;                               /* tile_plan_cache.h */
+struct dv_cached_tile_plan;                               /* pictures.h */
 struct dv_picture_run;                                    /* picture_run.h */
 
 struct dv_engine {
@@ -78,9 +78,6 @@ static inline bool dv_tile_is_whole(const dv_request *q, int64_t tile_h, int64_t
 }
 
 const char *dv_stage_name(dv_stage stage);
-
-/* DAVY_E_UNSUPPORTED where the weights do not have the stage. */
-davy_result dv_engine_check_stage(const dv_engine *e, dv_stage stage);
 
 uint64_t dv_engine_budget(const dv_engine *e); /* of the first lane */
 

@@ -4,7 +4,7 @@
 #define DV_PICTURE_RUN_H
 
 #include "core/tiles/picture_view.h"
-#include "core/tiles/tile_plan_cache.h"
+#include "core/tiles/pictures.h"
 
 typedef struct dv_picture_run {
     dv_engine *e;

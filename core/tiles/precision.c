@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/cuda/gpu.h"
-#include "core/tiles/tile_plan_cache.h"
+#include "core/tiles/pictures.h"
 
 /* ---- types ---- */
 

@@ -25,7 +25,7 @@
 #define MAX_TIME_RATIO      0.95 /* of the time before */
 #define HOST_BYTES_A_NS     10.0 /* a byte a sample */
 
-enum { MAX_EXACT_HALO = 64, MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096, MOST_TOGETHER = 256 };
+enum { MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096, MOST_TOGETHER = 256 };
 
 /* ---- what a schedule costs ---- */
 
@@ -36,14 +36,6 @@ static int64_t pictures_at_once(const dv_request *q, const dv_tile_schedule *l) 
 
 static int64_t tiles_in_all(const dv_request *q, const dv_tile_schedule *l) {
     return l->tiles * pictures_at_once(q, l);
-}
-
-dv_request dv_tile_schedule_request(const dv_request *request, const dv_tile_schedule *l) {
-    dv_request q = *request;
-    q.pictures = l->together > 1 ? l->together : q.pictures;
-    q.apart = l->apart;
-    q.given_means = dv_tile_schedule_shares(l);
-    return q;
 }
 
 /* Of a group's pictures, with the caller's pixels. */
@@ -179,10 +171,6 @@ typedef struct search {
 
 static int64_t round_up(int64_t v, int64_t step) {
     return dv_div_up(v, step) * step;
-}
-
-bool dv_stage_tiles_exactly(const dv_reach *reach) {
-    return !reach->global && !reach->strays && reach->halo <= MAX_EXACT_HALO;
 }
 
 static bool can_be_exact(const search *s) {
@@ -413,10 +401,6 @@ static davy_result choose_given(search *s, dv_tile_schedule *out, bool *found) {
     *found = r == DAVY_OK && fits(s, &l);
     dv_tile_schedule_move(out, &l);
     return r;
-}
-
-bool dv_tile_schedule_better(const dv_tile_schedule *a, const dv_tile_schedule *b) {
-    return a->comfortable != b->comfortable ? a->comfortable : a->cost < b->cost;
 }
 
 /* With the usual kernels, then with lean ones; the cheaper. */

@@ -58,10 +58,7 @@ davy_result dv_tile_schedule_choose(dv_engine *e, dv_store *store, const dv_requ
 /* The same by a cost of the caller's, one tile at a time and without a plan. */
 davy_result dv_tile_schedule_choose_by(dv_engine *e, const dv_schedule_cost *cost, const dv_request *request,
                                        uint64_t available, dv_tile_schedule *out);
-bool dv_tile_schedule_better(const dv_tile_schedule *a, const dv_tile_schedule *b);
 
-/* The request that a run of the steps is planned for. */
-dv_request dv_tile_schedule_request(const dv_request *request, const dv_tile_schedule *l);
 void dv_tile_schedule_axes(const dv_engine *e, const dv_request *request, const dv_tile_schedule *l, dv_axis_desc *y,
                            dv_axis_desc *x);
 
@@ -70,7 +67,22 @@ static inline bool dv_tile_schedule_shares(const dv_tile_schedule *l) {
     return l->means > 0 || l->norms > 0;
 }
 
+/* The request that a run of the steps is planned for. */
+static inline dv_request dv_tile_schedule_request(const dv_request *request, const dv_tile_schedule *l) {
+    dv_request q = *request;
+    q.pictures = l->together > 1 ? l->together : q.pictures;
+    q.apart = l->apart;
+    q.given_means = dv_tile_schedule_shares(l);
+    return q;
+}
+
+static inline bool dv_tile_schedule_better(const dv_tile_schedule *a, const dv_tile_schedule *b) {
+    return a->comfortable != b->comfortable ? a->comfortable : a->cost < b->cost;
+}
+
 /* Whether tiles change nothing for a network of this reach. */
-bool dv_stage_tiles_exactly(const dv_reach *reach);
+static inline bool dv_stage_tiles_exactly(const dv_reach *reach) {
+    return !reach->global && !reach->strays && reach->halo <= 64;
+}
 
 #endif

@@ -75,18 +75,6 @@ void dv_axis_free(dv_axis *a) {
     *a = (dv_axis){0};
 }
 
-int64_t dv_axis_first(const dv_axis *a, int64_t k) {
-    return a->fade_first[k];
-}
-
-int64_t dv_axis_end(const dv_axis *a, int64_t k) {
-    return a->fade_end[k + 1];
-}
-
-int64_t dv_axis_local(const dv_axis *a, int64_t k, int64_t sample) {
-    return sample - a->origin[k] * a->num / a->den;
-}
-
 static float rising(int64_t first, int64_t end, int64_t sample) {
     const double s = sin(PI * ((double)(sample - first) + 0.5) / (2.0 * (double)(end - first)));
     return (float)(s * s);

@@ -38,10 +38,19 @@ davy_result dv_axis_create(const dv_axis_desc *d, dv_axis *out);
 void dv_axis_free(dv_axis *a);
 
 /* Output samples that tile k has a part in: [first, end). */
-int64_t dv_axis_first(const dv_axis *a, int64_t k);
-int64_t dv_axis_end(const dv_axis *a, int64_t k);
+static inline int64_t dv_axis_first(const dv_axis *a, int64_t k) {
+    return a->fade_first[k];
+}
+
+static inline int64_t dv_axis_end(const dv_axis *a, int64_t k) {
+    return a->fade_end[k + 1];
+}
+
 /* Where in the tile's own output a sample of the picture's output is. */
-int64_t dv_axis_local(const dv_axis *a, int64_t k, int64_t sample);
+static inline int64_t dv_axis_local(const dv_axis *a, int64_t k, int64_t sample) {
+    return sample - a->origin[k] * a->num / a->den;
+}
+
 /* Weight of tile k at an output sample in that range. */
 float dv_axis_weight(const dv_axis *a, int64_t k, int64_t sample);
 bool dv_axis_fades(const dv_axis *a);

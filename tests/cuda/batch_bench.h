@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "core/tiles/tile_plan_cache.h"
+#include "core/tiles/pictures.h"
 #include "tests/cuda/reference_kernels.h"
 #include "tests/unit/tiles/engine_fixture.h"
 #include "tests/unit/arch/fake_convnets.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "core/cuda/gpu.h"
-#include "core/tiles/tile_plan_cache.h"
+#include "core/tiles/pictures.h"
 #include "core/base/profile.h"
 #include "tests/unit/tiles/engine_fixture.h"
 

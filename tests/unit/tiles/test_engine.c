@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 
 #include "core/base/profile.h"
+#include "core/tiles/engine_plan.h"
 #include "tests/unit/tiles/engine_networks.h"
 
 /* ---- the same bits however the work is spread ---- */
@@ -223,6 +224,25 @@ static void test_grey(void) {
     }
 }
 
+static void check_dumps(const dv_engine *e) {
+    const dv_request q = {.stage = DV_STAGE_UPSCALE}, decode = {.stage = DV_STAGE_DECODE};
+    dv_graph *built = NULL;
+    dv_plan *plan = NULL, *none = NULL;
+    CHECK(dv_engine_build_graph(e, &q, 32, 32, &built) == DAVY_OK);
+    CHECK(dv_engine_make_plan(e, 0, &q, 32, 32, false, &plan) == DAVY_OK);
+    CHECK(dv_engine_make_plan(e, 0, &decode, 32, 32, false, &none) != DAVY_OK && none == NULL);
+    char *text = dv_plan_dump(plan);
+    CHECK(text != NULL && strstr(text, "body.0") != NULL && strstr(text, "pixel_shuffle") != NULL);
+    dv_free(text);
+    for (int fused = 0; fused < 2; fused++) {
+        text = dv_graph_dump(fused == 1 ? plan->graph : built);
+        CHECK(text != NULL && strstr(text, "body.0") != NULL);
+        dv_free(text);
+    }
+    dv_graph_release(built);
+    dv_plan_release(plan);
+}
+
 static void test_facts(void) {
     fixture f;
     const fixture_spec spec = {.path = MODEL, .threads = 1, .cpu = 0};
@@ -234,15 +254,7 @@ static void test_facts(void) {
     CHECK(strcmp(info.arch, "compact") == 0 && info.task == DAVY_TASK_UPSCALE && info.parameters == 115756);
     CHECKF(info.weight_bytes == 2 * 115756, "%llu", (unsigned long long)info.weight_bytes);
     CHECK((info.features & DAVY_MODEL_TILES_EXACT) != 0 && info.scale_num == 2 && info.compute == DAVY_DTYPE_F32);
-    char *plan = dv_engine_dump_plan(f.engine, DV_STAGE_UPSCALE, 32, 32);
-    CHECK(plan != NULL && strstr(plan, "body.0") != NULL && strstr(plan, "pixel_shuffle") != NULL);
-    dv_free(plan);
-    CHECK(dv_engine_dump_plan(f.engine, DV_STAGE_DECODE, 32, 32) == NULL);
-    for (int fused = 0; fused < 2; fused++) {
-        char *graph = dv_engine_dump_graph(f.engine, DV_STAGE_UPSCALE, 32, 32, fused == 1);
-        CHECK(graph != NULL && strstr(graph, "body.0") != NULL);
-        dv_free(graph);
-    }
+    check_dumps(f.engine);
     fixture_close(&f);
 }
 

@@ -1,8 +1,8 @@
-/* tile_plan_cache.h - what an engine keeps between runs: packed weights, tile plans of the last sizes with their idle arenas; and
- * the memory that is left beside these and beside the runs under way. A tile plan is the schedule of a picture size and the
- * program of its tile for each GPU, so that the second picture of a size is computed without planning or allocating. */
-#ifndef DV_TILE_PLAN_CACHE_H
-#define DV_TILE_PLAN_CACHE_H
+/* pictures.h - the pictures of an engine, which engine.h plans and runs: what is kept between runs, and the memory that is left.
+ * Kept are packed weights, and tile plans of the last sizes with their idle arenas. A tile plan is the schedule of a picture size
+ * and the program of its tile for each GPU: the second picture of a size is computed without planning or allocating. */
+#ifndef DV_TILE_PICTURES_H
+#define DV_TILE_PICTURES_H
 
 #include <stdatomic.h>
 
@@ -28,17 +28,9 @@ static inline uint64_t dv_tile_plan_bytes(const dv_cached_tile_plan *p) {
 
 davy_result dv_tile_plan_get(dv_engine *e, const dv_request *request, dv_cached_tile_plan **out); /* referenced */
 void dv_tile_plan_release(dv_cached_tile_plan *p);
-void dv_tile_plan_forget(dv_engine *e, dv_cached_tile_plan *p); /* the next dv_tile_plan_get decides anew */
 void dv_tile_plans_drop(dv_engine *e);
 /* Frees idle arenas of all tile plans but `except`, least recently used first, until at most keep_bytes remain. */
 void dv_tile_plans_trim(dv_engine *e, const dv_cached_tile_plan *except, uint64_t keep_bytes);
-
-/* ---- runs under way ---- */
-
-void dv_engine_begin_run(struct dv_picture_run *run);
-/* Those who wait for memory go on when the memory of this run is free, and the weights that only this run still used. */
-void dv_engine_end_run(struct dv_picture_run *run);
-bool dv_engine_others_run(dv_engine *e, int32_t own); /* own: runs of the caller's */
 
 /* ---- memory and weights ---- */
 
@@ -48,7 +40,7 @@ dv_store *dv_engine_store(dv_engine *e, int32_t lane); /* referenced */
 /* A store for each lane; NULL behind them. */
 davy_result dv_stores_create(dv_engine *e, dv_store *out[DV_LANES]);
 void dv_stores_release(dv_store *stores[DV_LANES]);
-/* dv_engine_unload, where nobody but the caller uses the first lane's store. */
+/* dv_engine_unload, if only the caller uses the store, which is that of the first lane. */
 davy_result dv_engine_unload_alone(dv_engine *e, const dv_store *store, bool *unloaded);
 
 #endif

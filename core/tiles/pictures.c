@@ -1,5 +1,6 @@
-/* tile_plan_cache.c - see tile_plan_cache.h. */
-#include "core/tiles/tile_plan_cache.h"
+/* pictures.c - see pictures.h. A picture gets a tile plan, memory, and a back end that computes it; where memory is short, others are
+ * waited for or smaller tiles are taken. */
+#include "core/tiles/pictures.h"
 
 #include <string.h>
 
@@ -7,6 +8,12 @@
 #include "core/cuda/gpu.h"
 #include "core/exec/autotune.h"
 #include "core/tiles/picture_run.h"
+
+#define WAIT_NS              20000000ull
+#define KEEP_OTHER_BYTES     (256ull << 20) /* idle arenas of other sizes */
+#define KEEP_OTHER_GPU_BYTES (1ull << 30)
+
+enum { ATTEMPTS = 4 };
 
 /* ---- tile plans ---- */
 
@@ -23,7 +30,7 @@ void dv_tile_plan_release(dv_cached_tile_plan *tile_plan) {
     }
 }
 
-/* The remembered tile plans, least recently used first, referenced. */
+/* The cached tile plans, least recently used first, referenced. */
 static int list_tile_plans(dv_engine *e, dv_cached_tile_plan *list[DV_CACHED_TILE_PLANS]) {
     int count = 0;
     dv_mutex_lock(e->lock);
@@ -53,7 +60,7 @@ void dv_tile_plans_drop(dv_engine *e) {
     }
 }
 
-void dv_tile_plan_forget(dv_engine *e, dv_cached_tile_plan *tile_plan) {
+static void forget_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) {
     bool found = false;
     dv_mutex_lock(e->lock);
     for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
@@ -186,13 +193,13 @@ davy_result dv_engine_unload_alone(dv_engine *e, const dv_store *store, bool *un
         return DAVY_OK;
     }
     dv_tile_plans_drop(e);
-    *unloaded = dv_store_refs(store) == 1 + e->n_lanes; /* the caller's, the engine's, the other GPUs' stores' */
+    *unloaded = dv_store_refs(store) == 1 + e->n_lanes; /* of the caller, the engine, the stores of other GPUs */
     return *unloaded ? dv_engine_unload(e) : DAVY_OK;
 }
 
 /* ---- runs under way ---- */
 
-void dv_engine_begin_run(dv_picture_run *run) {
+static void begin_run(dv_picture_run *run) {
     dv_engine *e = run->e;
     dv_mutex_lock(e->lock);
     e->running++;
@@ -202,8 +209,8 @@ void dv_engine_begin_run(dv_picture_run *run) {
     dv_mutex_unlock(e->lock);
 }
 
-/* Those who wait for memory go on when this run's is free, also weights that only it had left. */
-void dv_engine_end_run(dv_picture_run *run) {
+/* Runs that wait for memory go on once the memory of this run is free, and the weights that only this run still used. */
+static void end_run(dv_picture_run *run) {
     dv_engine *e = run->e;
     const uint64_t bytes = dv_tile_plan_bytes(run->tile_plan);
     dv_mutex_lock(e->lock);
@@ -221,7 +228,7 @@ void dv_engine_end_run(dv_picture_run *run) {
     dv_mutex_unlock(e->lock);
 }
 
-bool dv_engine_others_run(dv_engine *e, int32_t own) {
+static bool others_run(dv_engine *e, int32_t own) {
     dv_mutex_lock(e->lock);
     const bool others = e->running > own;
     dv_mutex_unlock(e->lock);
@@ -243,8 +250,8 @@ static uint64_t leaving_bytes(const dv_engine *e, int32_t lane) {
 
 /* ---- memory that is left ---- */
 
-/* What runs of this engine hold now, but for the weights that the next one uses, too, counts as available: a run that finds it
- * taken waits for them (run.c), so that the tiles of a picture do not depend on what else is going on. */
+/* Memory that runs of this engine hold now counts as available, but for weights that the next run uses, too. A run that finds it
+ * taken waits for them: so the tiles of a picture do not depend on the runs beside it. */
 static uint64_t available_on(dv_engine *e, int32_t lane) {
     dv_gpu *gpu = dv_engine_gpu(e, lane);
     dv_heap *heap = e->services.heap;
@@ -279,7 +286,7 @@ void dv_engine_review(dv_engine *e) {
         const dv_tile_schedule *l = &list[i]->schedule;
         const bool cut = l->tiles > 1 && list[i]->request.tiling.width == 0;
         if (cut || l->workspace + l->band > available) {
-            dv_tile_plan_forget(e, list[i]);
+            forget_tile_plan(e, list[i]);
         }
         dv_tile_plan_release(list[i]);
     }
@@ -355,7 +362,7 @@ static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, con
     return dv_program_create(&desc, out);
 }
 
-/* Weights packed for other tiles may be what leaves no room: where giving them up makes the better schedule, they go. */
+/* Weights that were packed for other tiles take memory. They are freed where that makes a better schedule possible. */
 static davy_result choose_schedule(dv_engine *e, const dv_request *request, dv_tile_schedule *out) {
     dv_store *store = dv_engine_store(e, 0);
     const uint64_t free_bytes = dv_engine_available(e);
@@ -379,7 +386,7 @@ static davy_result choose_schedule(dv_engine *e, const dv_request *request, dv_t
     return r;
 }
 
-/* An attention over the whole picture, or a norm, is one over a tile then, and faded seams do not make it another. */
+/* With tiles, an attention or a norm over the whole picture is one over a tile. Fades hide the seams only. */
 static void log_tiles(const dv_engine *e, const dv_request *request, const dv_tile_schedule *schedule) {
     if (schedule->means > 0) {
         dv_logf(e->services.log, DAVY_LOG_INFO,
@@ -438,8 +445,8 @@ static davy_result fill_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) 
     return r == DAVY_OK ? dv_axis_create(&x, &tile_plan->x) : r;
 }
 
-/* Keeps the tile plan in the place of the one not used for longest; returns what is to be released for it. A tile plan whose
- * store has been given up meanwhile is not kept. */
+/* Caches the tile plan in the place of the least recently used, which is returned for release. It is not cached if its store
+ * was replaced meanwhile. */
 static dv_cached_tile_plan *keep_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) {
     int oldest = 0;
     dv_cached_tile_plan *old = NULL;
@@ -464,7 +471,7 @@ static dv_cached_tile_plan *keep_tile_plan(dv_engine *e, dv_cached_tile_plan *ti
 }
 
 davy_result dv_tile_plan_get(dv_engine *e, const dv_request *asked, dv_cached_tile_plan **out) {
-    dv_request request = *asked; /* the CPU's pictures come one by one */
+    dv_request request = *asked; /* the CPU computes one picture at a time */
     request.batch = e->services.n_gpus > 0 ? dv_max(asked->batch, 1) : 1;
     dv_mutex_lock(e->lock);
     dv_cached_tile_plan *tile_plan = find_tile_plan(e, &request);
@@ -486,5 +493,200 @@ davy_result dv_tile_plan_get(dv_engine *e, const dv_request *asked, dv_cached_ti
     }
     dv_tile_plan_release(keep_tile_plan(e, tile_plan));
     *out = tile_plan;
+    return DAVY_OK;
+}
+
+/* ---- a run ---- */
+
+static davy_result check_stage(const dv_engine *e, dv_stage stage) {
+    return stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage]
+               ? DAVY_OK
+               : dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s", e->file_name, dv_stage_name(stage));
+}
+
+/* The caller holds no memory. */
+static davy_result wait_for_others(dv_engine *e, const dv_work *w) {
+    dv_watch watch;
+    dv_mutex_lock(e->lock);
+    if (e->running > 0) {
+        dv_cond_wait(e->finished, e->lock, WAIT_NS);
+    }
+    dv_mutex_unlock(e->lock);
+    dv_watch_begin(&watch, &w->control, dv_stage_name(w->stage), 1.0);
+    return dv_watch_poll(&watch);
+}
+
+static dv_request request_of(const dv_work *work) {
+    return (dv_request){.stage = work->stage,
+                        .grey = work->grey,
+                        .batch = work->in.n,
+                        .h = work->in.h,
+                        .w = work->in.w,
+                        .tiling = work->tiling};
+}
+
+static davy_result check_work(const dv_engine *e, const dv_work *w) {
+    const davy_result r = check_stage(e, w->stage);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    if (w->in.h < 1 || w->in.w < 1 || w->in.n < 1 || w->out.n != w->in.n) {
+        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld (%lld of them)", dv_stage_name(w->stage),
+                       (long long)w->in.w, (long long)w->in.h, (long long)w->in.n);
+    }
+    return DAVY_OK;
+}
+
+static davy_result check_tile_plan(const dv_work *w, const dv_cached_tile_plan *tile_plan) {
+    const dv_plan *plan = dv_program_plan(tile_plan->programs[0]);
+    const int64_t out_h = dv_axis_end(&tile_plan->y, tile_plan->y.count - 1);
+    const int64_t out_w = dv_axis_end(&tile_plan->x, tile_plan->x.count - 1);
+    if (w->in.channels != plan->input.c) {
+        return dv_fail(DAVY_E_SHAPE, "%s: %d channels, the network takes %lld", dv_stage_name(w->stage),
+                       (int)w->in.channels, (long long)plan->input.c);
+    }
+    if (w->out.h != out_h || w->out.w != out_w || w->out.channels < 1 || w->out.channels > tile_plan->out_c) {
+        return dv_fail(DAVY_E_SHAPE,
+                       "%s: output of %lld x %lld with %d channels, expected %lld x %lld with at most %lld",
+                       dv_stage_name(w->stage), (long long)w->out.w, (long long)w->out.h, (int)w->out.channels,
+                       (long long)out_w, (long long)out_h, (long long)tile_plan->out_c);
+    }
+    return DAVY_OK;
+}
+
+/* The cost of all tiles in all passes, and of packing the weights for them. Sets group_cost. */
+static double total_cost(dv_picture_run *run) {
+    const dv_tile_schedule *l = &run->tile_plan->schedule;
+    const dvk_image *out = &run->work->out;
+    const dv_plan *plan = dv_program_plan(run->tile_plan->programs[0]);
+    const dvk_convert_args load = {.view = plan->input};
+    const dvk_convert_args store = {.view = {.h = out->h, .w = out->w, .c = out->channels}};
+    const double loads = (double)(l->tiles * (1 + l->means)) * dv_convert_cost(&load);
+    const double picture = l->cost + loads + dv_convert_cost(&store);
+    uint64_t missing = 0;
+    for (int32_t lane = 0; lane < run->tile_plan->n_lanes; lane++) {
+        missing += dv_store_missing(run->tile_plan->stores[lane], run->work->stage,
+                                    dv_program_plan(run->tile_plan->programs[lane]));
+    }
+    run->group_cost = picture * (double)run->work->in.n / (double)l->groups;
+    return picture * (double)run->work->in.n + dv_store_cost(missing);
+}
+
+/* One try. Idle arenas are freed where memory is short; if it still is, something beyond this engine has taken it. */
+static davy_result run_once(dv_picture_run *run) {
+    dv_engine *e = run->e;
+    davy_result (*const back_end)(dv_picture_run *, bool *) =
+        e->services.n_gpus > 0 ? dv_picture_run_cuda : dv_picture_run_cpu;
+    bool acquired = false;
+    dv_watch_begin(&run->watch, &run->work->control, dv_stage_name(run->work->stage), total_cost(run));
+    davy_result r = dv_watch_poll(&run->watch);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    dv_tile_plans_trim(e, run->tile_plan, e->services.n_gpus > 0 ? KEEP_OTHER_GPU_BYTES : KEEP_OTHER_BYTES);
+    r = back_end(run, &acquired);
+    if (dv_is_short(r) && !acquired) {
+        dv_tile_plans_trim(e, run->tile_plan, 0);
+        r = back_end(run, &acquired);
+    }
+    if (r == DAVY_OK) {
+        r = dv_watch_end(&run->watch);
+    }
+    return r;
+}
+
+/* No tiles fit the memory that a full device may still have. The budget is not the reason. */
+static davy_result device_is_full(const dv_work *w, const davy_error_info *refused) {
+    return dv_fail_in(DAVY_E_NOMEM_DEVICE, refused->domain, refused->native,
+                      "%s of %lld x %lld: %s; smaller tiles do not fit either", dv_stage_name(w->stage),
+                      (long long)w->in.w, (long long)w->in.h, refused->message);
+}
+
+/* The next request after a device has refused memory: fewer tiles at once, then smaller ones, which count as an attempt (1). Tiles
+ * that share norms keep half of the memory that the whole picture takes, so the limit falls more slowly. */
+static int take_less(const dv_engine *e, dv_request *request, davy_result r, const dv_cached_tile_plan *tile_plan) {
+    const int64_t together = tile_plan->schedule.together;
+    if (r == DAVY_E_NOMEM_DEVICE && together > 1) {
+        request->most = together / 2;
+        return 0;
+    }
+    if (r == DAVY_E_NOMEM_DEVICE) {
+        const bool shared = e->reach[request->stage].n_norms > 0 && tile_plan->schedule.tiles == 1;
+        request->limit = shared ? dv_tile_plan_bytes(tile_plan) / 4 * 3 : dv_tile_plan_bytes(tile_plan) / 2;
+    }
+    return 1;
+}
+
+/* *others: memory is short, and runs under way will free some. Else *attempt counts, and *request asks for less. */
+static davy_result try_run(dv_picture_run *run, dv_request *request, int *attempt, davy_error_info *refused,
+                           bool *others) {
+    dv_engine *e = run->e;
+    davy_result r = dv_tile_plan_get(e, request, &run->tile_plan);
+    if (r != DAVY_OK) {
+        *attempt = ATTEMPTS;
+        *others = dv_is_short(r) && others_run(e, 0);
+        return r == DAVY_E_BUDGET && request->limit != 0 && !*others ? device_is_full(run->work, refused) : r;
+    }
+    begin_run(run);
+    r = check_tile_plan(run->work, run->tile_plan);
+    r = r == DAVY_OK ? run_once(run) : r;
+    *others = dv_is_short(r) && others_run(e, 1);
+    if (dv_is_short(r) && !*others) { /* something beyond this engine has taken it */
+        if (r == DAVY_E_NOMEM_DEVICE) {
+            dv_error_get(refused);
+        }
+        *attempt += take_less(e, request, r, run->tile_plan);
+        forget_tile_plan(e, run->tile_plan);
+    }
+    end_run(run);
+    return r;
+}
+
+davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
+    dv_request request = request_of(work);
+    davy_error_info refused = {.struct_size = sizeof refused};
+    davy_result r = check_work(e, work);
+    for (int attempt = 0; r == DAVY_OK && attempt < ATTEMPTS;) {
+        dv_picture_run run = {.e = e, .work = work};
+        bool others = false;
+        const int before = attempt;
+        r = try_run(&run, &request, &attempt, &refused, &others);
+        if (!dv_is_short(r)) {
+            return r;
+        }
+        attempt = others ? before : attempt;
+        r = others ? wait_for_others(e, work) : attempt < ATTEMPTS ? DAVY_OK : r;
+    }
+    return r;
+}
+
+davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w, const dv_tiling *tiling,
+                                 davy_plan_info *out) {
+    const dv_tiling none = {0};
+    const dv_request q = {.stage = stage, .batch = n, .h = h, .w = w, .tiling = tiling != NULL ? *tiling : none};
+    davy_result r = check_stage(e, stage);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    if (h < 1 || w < 1) {
+        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld", dv_stage_name(stage), (long long)w, (long long)h);
+    }
+    dv_cached_tile_plan *tile_plan = NULL;
+    r = dv_tile_plan_get(e, &q, &tile_plan);
+    if (r != DAVY_OK) {
+        return r;
+    }
+    out->shape[0] = dv_axis_end(&tile_plan->y, tile_plan->y.count - 1);
+    out->shape[1] = dv_axis_end(&tile_plan->x, tile_plan->x.count - 1);
+    out->shape[2] = tile_plan->out_c;
+    out->workspace_bytes = dv_tile_plan_bytes(tile_plan);
+    out->flops = tile_plan->schedule.flops;
+    out->tiles_x = (int32_t)tile_plan->x.count;
+    out->tiles_y = (int32_t)tile_plan->y.count;
+    out->tiles_t = 1;
+    out->tile_width = (int32_t)tile_plan->x.tile;
+    out->tile_height = (int32_t)tile_plan->y.tile;
+    out->tile_frames = 1;
+    dv_tile_plan_release(tile_plan);
     return DAVY_OK;
 }
