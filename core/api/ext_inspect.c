@@ -5,7 +5,7 @@
 #include "core/host/context.h"
 #include "core/base/error.h"
 #include "core/api/extension.h"
-#include "core/base/json_write.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/host/captioner.h"
 #include "core/host/sources.h"

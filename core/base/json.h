@@ -1,7 +1,7 @@
 /* json.h - typed access over cJSON: lengths, depth and ranges checked, messages carry the path of the value.
  * Numbers above 2^53 cannot be exact in a double and are refused where an integer is asked for. */
-#ifndef DV_FILE_JSON_H
-#define DV_FILE_JSON_H
+#ifndef DV_BASE_JSON_H
+#define DV_BASE_JSON_H
 
 #include "core/base/common.h"
 
@@ -25,5 +25,25 @@ bool dv_json_int(const dv_json *v, int64_t *out); /* false: not an integer withi
 bool dv_json_double(const dv_json *v, double *out);
 bool dv_json_bool(const dv_json *v, bool *out);
 bool dv_json_is_null(const dv_json *v);
+
+/* ---- JSON as text, written front to back. Commas are looked after here; strings from files are made valid
+ * UTF-8. Out of memory is remembered and reported once, by dv_jw_finish. ---- */
+
+typedef struct dv_jw {
+    char *text;
+    int64_t size, capacity;
+    bool failed, comma;
+} dv_jw;
+
+/* key: NULL inside an array and for the root. */
+void dv_jw_open(dv_jw *w, const char *key, char bracket); /* '{' or '[' */
+void dv_jw_close(dv_jw *w, char bracket);                 /* '}' or ']' */
+void dv_jw_string(dv_jw *w, const char *key, const char *value);
+void dv_jw_bool(dv_jw *w, const char *key, bool value);
+void dv_jw_int(dv_jw *w, const char *key, int64_t value);
+void dv_jw_number(dv_jw *w, const char *key, double value); /* not finite: null */
+
+/* The text (dv_free), or NULL when memory ran out. The writer is empty afterwards. */
+char *dv_jw_finish(dv_jw *w);
 
 #endif

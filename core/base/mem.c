@@ -1,14 +1,12 @@
 /* mem.c - counted host memory.
  *
  * The heap is lock-free: one total that an allocation claims before it asks the system, so that two threads can never
- * pass the budget together, and one counter per kind for the reports. Test injection is one process-wide counter in
- * front of both allocators. */
+ * pass the budget together, and one counter per kind for the reports. */
 #include "core/base/mem.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
@@ -16,7 +14,6 @@
 
 enum { BLOCK_ALIGN = 64 };
 
-static _Atomic int64_t fail_after = -1; /* negative: injection is off */
 static _Atomic uint64_t failures;
 
 struct dv_heap {
@@ -27,18 +24,6 @@ struct dv_heap {
     davy_host host;
     bool from_host;
 };
-
-/* Counts down to 0 and stays there: from then on every allocation fails. */
-static bool injected_failure(void) {
-    int64_t n = atomic_load_explicit(&fail_after, memory_order_relaxed);
-    while (n > 0 && !atomic_compare_exchange_weak(&fail_after, &n, n - 1)) {
-    }
-    return n == 0;
-}
-
-void dv_alloc_fail_after(int64_t n) {
-    atomic_store(&fail_after, n < 0 ? -1 : n);
-}
 
 uint64_t dv_alloc_failures(void) {
     return atomic_load(&failures);
@@ -53,22 +38,22 @@ static void *counted(void *p) {
 
 void *dv_calloc(uint64_t count, uint64_t size) {
     uint64_t bytes = 0;
-    if (!dv_mul_u64(count, size, &bytes) || bytes > SIZE_MAX / 2 || injected_failure()) {
+    if (!dv_mul_u64(count, size, &bytes) || bytes > SIZE_MAX / 2) {
         return counted(NULL);
     }
-    return counted(calloc(bytes > 0 ? (size_t)bytes : 1, 1));
+    return counted(dv_os_calloc(bytes > 0 ? (size_t)bytes : 1));
 }
 
 void *dv_realloc(void *p, uint64_t count, uint64_t size) {
     uint64_t bytes = 0;
-    if (!dv_mul_u64(count, size, &bytes) || bytes > SIZE_MAX / 2 || injected_failure()) {
+    if (!dv_mul_u64(count, size, &bytes) || bytes > SIZE_MAX / 2) {
         return counted(NULL);
     }
-    return counted(realloc(p, bytes > 0 ? (size_t)bytes : 1));
+    return counted(dv_os_realloc(p, bytes > 0 ? (size_t)bytes : 1));
 }
 
 void dv_free(void *p) {
-    free(p);
+    dv_os_free(p);
 }
 
 char *dv_strndup(const char *s, size_t n) {
@@ -164,7 +149,7 @@ static size_t block_bytes(uint64_t bytes) {
 }
 
 static void *take_block(dv_heap *heap, uint64_t bytes) {
-    if (bytes > SIZE_MAX / 2 || injected_failure()) {
+    if (bytes > SIZE_MAX / 2) {
         return NULL;
     }
     return heap->from_host ? heap->host.alloc(heap->host.user, block_bytes(bytes), BLOCK_ALIGN)

@@ -1,7 +1,8 @@
 /* mem.h - host memory: an allocator that counts, honours a budget and may be the host's own.
  *
  * Small bookkeeping (structs, names, node lists) uses dv_calloc and friends; weights and workspace, which are large and
- * belong to a context, use a struct dv_heap. Tests make the Nth allocation of either kind fail (dv_alloc_fail_after). */
+ * belong to a context, use a struct dv_heap. All of it comes
+ * from the first functions of os.h, where tests let it run out (tests/hooks.h). */
 #ifndef DV_MEM_H
 #define DV_MEM_H
 
@@ -19,9 +20,6 @@ void *dv_grow(void *base, int64_t need, int64_t *capacity, uint64_t size);
 
 /* How many allocations of this kind have failed, of the whole process: for who must not take a failure for an answer. */
 uint64_t dv_alloc_failures(void);
-
-/* For tests: after n more successful allocations every allocation fails; negative turns it off. */
-void dv_alloc_fail_after(int64_t n);
 
 typedef enum dv_mem_kind { DV_MEM_WEIGHTS = 0, DV_MEM_WORKSPACE = 1, DV_MEM_KINDS = 2 } dv_mem_kind;
 

@@ -1,4 +1,5 @@
-/* os.h - the operating system, as little of it as davy needs. os_posix.c and os_win.c implement it. */
+/* os.h - the operating system, as little of it as davy needs. os_posix.c and os_win.c implement
+ * it; os_memory.c and os_common.c have what differs by little or not at all. */
 #ifndef DV_OS_H
 #define DV_OS_H
 
@@ -37,7 +38,10 @@ void dv_cpu_name(char *out, size_t bytes);
 uint32_t dv_fp_flush_denormals(void);
 void dv_fp_restore(uint32_t mode);
 
-/* 64-byte aligned. NULL: out of memory. */
+/* The process's memory, which all of davy takes through mem.h; calloc's is zero. NULL: out of memory. */
+void *dv_os_calloc(size_t bytes);
+void *dv_os_realloc(void *p, size_t bytes);
+void dv_os_free(void *p);
 void *dv_aligned_alloc(uint64_t bytes, uint64_t align);
 void dv_aligned_free(void *p);
 

@@ -1,4 +1,4 @@
-/* utf8.c - see utf8.h. */
+/* text.c - see text.h. */
 #include "core/base/text.h"
 
 #include "core/base/error.h"

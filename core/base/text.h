@@ -1,4 +1,4 @@
-/* utf8.h - davy_text: a string that belongs to the caller until released. It needs no context. */
+/* text.h - davy_text: a string that belongs to the caller until released. It needs no context. */
 #ifndef DV_TEXT_H
 #define DV_TEXT_H
 

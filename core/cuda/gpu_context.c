@@ -96,20 +96,10 @@ void gpu_capture_back(dv_gpu *g, int mode) {
 
 /* ---- device code ---- */
 
-static const dvk_cuda_module *test_modules;
-static int32_t n_test_modules;
-
-void dv_gpu_use_modules(const dvk_cuda_module *modules, int32_t count) {
-    test_modules = modules;
-    n_test_modules = count;
-}
-
 int32_t gpu_module_count(void) {
-    return test_modules != NULL ? n_test_modules : dvk_cuda_module_count;
-}
-
-static const dvk_cuda_module *module_at(int32_t i) {
-    return test_modules != NULL ? &test_modules[i] : &dvk_cuda_modules[i];
+    int32_t n = 0;
+    dvk_cuda_modules(&n);
+    return n;
 }
 
 static cu_result complain(dv_gpu *g, cu_result r, const char *module, const char *name) {
@@ -120,9 +110,10 @@ static cu_result complain(dv_gpu *g, cu_result r, const char *module, const char
 }
 
 static cu_result load_module(dv_gpu *g, const char *name, cu_module *out) {
-    const int32_t n = gpu_module_count();
+    int32_t n = 0;
+    const dvk_cuda_module *modules = dvk_cuda_modules(&n);
     int32_t i = 0;
-    while (i < n && strcmp(module_at(i)->name, name) != 0) {
+    while (i < n && strcmp(modules[i].name, name) != 0) {
         i++;
     }
     if (i == n) {
@@ -130,7 +121,7 @@ static cu_result load_module(dv_gpu *g, const char *name, cu_module *out) {
     }
     if (g->modules[i] == NULL) {
         const int mode = gpu_capture_aside(g);
-        const cu_result r = g->cu->module_load(&g->modules[i], module_at(i)->image);
+        const cu_result r = g->cu->module_load(&g->modules[i], modules[i].image);
         gpu_capture_back(g, mode);
         if (r != CU_OK) {
             g->modules[i] = NULL;

@@ -88,8 +88,6 @@ cu_result gpu_find_function(dv_gpu *g, const char *module, const char *name, gpu
 cu_result gpu_allow_shared(dv_gpu *g, gpu_function *f, uint32_t bytes);
 void gpu_modules_close(dv_gpu *g, bool alive);
 int32_t gpu_module_count(void);
-/* For tests: another table of device code than the library's. */
-void dv_gpu_use_modules(const dvk_cuda_module *modules, int32_t count);
 
 davy_result gpu_memory_open(dv_gpu *g, uint64_t budget_bytes);
 void gpu_memory_close(dv_gpu *g);

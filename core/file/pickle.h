@@ -62,7 +62,7 @@ typedef struct dv_pk_node {
 typedef struct dv_pk_global {
     const char *module, *name; /* inside the pickle's bytes */
     uint32_t module_bytes, name_bytes;
-    int32_t meaning; /* pickle_torch.c; 0: unknown */
+    int32_t meaning; /* pickle.c; 0: unknown */
 } dv_pk_global;
 
 /* Tensors that exist outside the pickle, named by an integer (tar form). Sorted by id. */
@@ -114,14 +114,14 @@ bool dv_pk_tensor_fits(const dv_pk_tensor *t);
 /* The dtype a storage class stands for; false: id is no storage class, or the untyped one. */
 bool dv_pk_storage_type(const dv_pickle *pk, dv_pk_id id, dv_stored_dtype *out);
 
-/* ---- between pickle.c, the objects, pickle_{ops,stack}.c, the machine, and pickle_torch.c, what names mean ---- */
+/* ---- for pickle_machine.c: the objects, and what names mean ---- */
 
 enum { DV_PK_ID_NONE = 1, DV_PK_ID_FALSE = 2, DV_PK_ID_TRUE = 3, DV_PK_ID_UNIT = 4 }; /* nodes every pickle has; () */
 
 davy_result dv_pk_bad(const dv_pickle *pk, const char *why);
 davy_result dv_pk_nomem(const dv_pickle *pk);
 davy_result dv_pk_new(dv_pickle *pk, dv_pk_kind kind, dv_pk_id *out); /* as: zeros */
-davy_result dv_pk_execute(const dv_pk_input *input, dv_pickle *pk);
+davy_result dv_pk_begin(dv_pickle *pk);                               /* makes these nodes */
 davy_result dv_pk_append(dv_pickle *pk, dv_pk_id container, dv_pk_id item);
 davy_result dv_pk_new_global(dv_pickle *pk, const dv_pk_global *global, dv_pk_id *out); /* meaning is looked up */
 davy_result dv_pk_reduce(dv_pickle *pk, dv_pk_id callable, dv_pk_id args, dv_pk_id *out);

@@ -1,15 +1,17 @@
 /* tensors.c - the list of tensors every format is read into. All checks that do not depend on a format are here: names,
  * shapes whose product fits, strides, extents inside the file. Offsets and sizes come from strangers, so sums are
  * checked. */
+#include "core/file/tensors.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/file/sha256.h"
-#include "core/file/tensors.h"
-#include "core/base/utf8.h"
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
+#include "core/file/sha256.h"
+#include "kernels/dtype.h"
 
 enum { MAX_NAME = 1024 };
 
@@ -303,4 +305,344 @@ void dv_tensors_release(dv_tensors *t) {
     dv_free(t->meta);
     dv_free(t->wrapper);
     dv_free(t);
+}
+
+/* ---- unwrapping: from what training scripts and checkpoint bundles save to the network's own names. Names are
+ * sorted, so everything below a prefix is one run, and stays sorted when the prefix goes. ---- */
+
+/* In order of preference: a file with params and params_ema is used for its params_ema only. "model" and "net" are not
+ * here: "model." opens every name of an old ESRGAN file; pth.c, which sees real dicts, takes them. */
+static const char *const wrappers[] = {"model_state_dict.", "state_dict.", "params_ema.", "params-ema.", "params."};
+static const char *const everywhere[] = {"module.", "netG.", "_orig_mod."};
+static const char *const vae_prefixes[] = {"first_stage_model.", "vae."};
+
+static const struct {
+    const char *prefix;
+    const char *checkpoint;
+} siblings[] = {
+    {"model.diffusion_model.joint_blocks.0.", "sd3"},
+    {"model.diffusion_model.double_blocks.0.", "flux"},
+    {"double_blocks.0.img_attn.norm.key_norm.scale", "flux"},
+    {"conditioner.embedders.1.", "sdxl"},
+    {"model.diffusion_model.label_emb.0.0.weight", "sdxl"},
+    {"cond_stage_model.transformer.", "sd1"},
+    {"cond_stage_model.model.", "sd2"},
+};
+
+static bool has_prefix(const dv_tensors *t, int64_t i, const char *prefix) {
+    return i < t->count && strncmp(t->refs[i].name, prefix, strlen(prefix)) == 0;
+}
+
+static int64_t count_below(const dv_tensors *t, const char *prefix) {
+    const int64_t first = dv_tensors_lower_bound(t, prefix);
+    int64_t last = first;
+    while (has_prefix(t, last, prefix)) {
+        last++;
+    }
+    return last - first;
+}
+
+/* Keeps the run below prefix and strips it; the rest is released. */
+static davy_result keep_below(dv_tensors *t, const char *prefix) {
+    char *name = dv_strndup(prefix, strlen(prefix) - 1);
+    davy_result r = name == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "out of memory") : dv_tensors_note_wrapper(t, name);
+    dv_free(name);
+    if (r < 0) {
+        return r;
+    }
+    const int64_t first = dv_tensors_lower_bound(t, prefix);
+    const int64_t n = count_below(t, prefix);
+    const size_t cut = strlen(prefix);
+    for (int64_t i = 0; i < t->count; i++) {
+        dv_tensor_ref *ref = &t->refs[i];
+        if (i >= first && i < first + n) {
+            memmove(ref->name, ref->name + cut, strlen(ref->name) - cut + 1);
+        } else {
+            dv_free(ref->name);
+            dv_source_release(ref->source);
+        }
+    }
+    if (n > 0) {
+        memmove(t->refs, t->refs + first, (size_t)n * sizeof *t->refs);
+    }
+    t->count = n;
+    return DAVY_OK;
+}
+
+static bool has_any(const dv_tensors *t, const char *prefix) {
+    return has_prefix(t, dv_tensors_lower_bound(t, prefix), prefix);
+}
+
+/* An autoencoder saved as a part of the class that uses it, as DiffSynth does with Wan's. */
+static bool is_part(const dv_tensors *t) {
+    return t->count > 0 && count_below(t, "model.") == t->count &&
+           (has_any(t, "model.encoder.") || has_any(t, "model.decoder."));
+}
+
+/* The next prefix to take off, NULL when none is left. */
+static const char *next_prefix(const dv_tensors *t) {
+    for (size_t i = 0; i < DV_ARRAY_LEN(wrappers); i++) {
+        if (has_any(t, wrappers[i])) {
+            return wrappers[i];
+        }
+    }
+    for (size_t i = 0; i < DV_ARRAY_LEN(everywhere); i++) {
+        if (t->count > 0 && count_below(t, everywhere[i]) == t->count) {
+            return everywhere[i];
+        }
+    }
+    for (size_t i = 0; i < DV_ARRAY_LEN(vae_prefixes); i++) {
+        if (has_any(t, vae_prefixes[i])) {
+            return vae_prefixes[i];
+        }
+    }
+    return is_part(t) ? "model." : NULL;
+}
+
+static davy_result note_checkpoint(dv_tensors *t) {
+    for (size_t i = 0; i < DV_ARRAY_LEN(siblings); i++) {
+        if (dv_tensors_meta(t, "checkpoint") == NULL && has_any(t, siblings[i].prefix)) {
+            return dv_tensors_add_meta(t, "checkpoint", siblings[i].checkpoint);
+        }
+    }
+    return DAVY_OK;
+}
+
+/* Until nothing is left to take off; every turn makes the names shorter. The siblings go with the turn that keeps the
+ * VAE. */
+davy_result dv_tensors_unwrap(dv_tensors *t) {
+    davy_result r = DAVY_OK;
+    const char *prefix = next_prefix(t);
+    while (r == DAVY_OK && prefix != NULL) {
+        r = note_checkpoint(t);
+        r = r < 0 ? r : keep_below(t, prefix);
+        prefix = next_prefix(t);
+    }
+    return r < 0 ? r : note_checkpoint(t);
+}
+
+/* ---- payload as f32. The only place where weights are touched: any stored number type, any strides, any
+ * alignment (formats promise little). Files are little-endian and so are all targets. A NaN or an infinity in the
+ * weights would spread over the whole picture, so it is refused here, where the tensor still has a name. ---- */
+
+/* Converts n elements that are `step` elements apart. */
+typedef void (*row_fn)(const uint8_t *src, int64_t n, int64_t step, float *dst);
+
+static float e4m3_to_f32(uint8_t b) { /* 1-4-3, bias 7, no infinity, 0x7f is NaN */
+    const uint32_t sign = (uint32_t)(b & 0x80) << 24;
+    const uint32_t exponent = (b >> 3) & 15u;
+    const uint32_t mantissa = b & 7u;
+    if (exponent == 15 && mantissa == 7) {
+        return dvk_from_bits(sign | 0x7fc00000u);
+    }
+    if (exponent == 0) {
+        return dvk_from_bits(sign | dvk_bits((float)mantissa * 0x1p-9f));
+    }
+    return dvk_from_bits(sign | ((exponent + 120u) << 23) | (mantissa << 20));
+}
+
+#define ROW(name, type, value)                                                                                         \
+    static void name(const uint8_t *src, int64_t n, int64_t step, float *dst) {                                        \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            type v;                                                                                                    \
+            memcpy(&v, src + (uint64_t)i * (uint64_t)step * sizeof v, sizeof v);                                       \
+            dst[i] = value;                                                                                            \
+        }                                                                                                              \
+    }
+
+ROW(row_f32, float, v)
+ROW(row_f16, uint16_t, dvk_f16_to_f32(v))
+ROW(row_bf16, uint16_t, dvk_bf16_to_f32(v))
+ROW(row_f64, double, (float)v)
+ROW(row_i8, int8_t, (float)v)
+ROW(row_u8, uint8_t, (float)v)
+ROW(row_i16, int16_t, (float)v)
+ROW(row_i32, int32_t, (float)v)
+ROW(row_i64, int64_t, (float)v)
+ROW(row_bool, uint8_t, v != 0 ? 1.0f : 0.0f)
+ROW(row_e4m3, uint8_t, e4m3_to_f32(v))
+ROW(row_e5m2, uint8_t, dvk_f16_to_f32((uint16_t)(v << 8)))
+
+static const row_fn rows[] = {
+    [DV_STORED_F32] = row_f32,   [DV_STORED_F16] = row_f16,      [DV_STORED_BF16] = row_bf16,
+    [DV_STORED_F64] = row_f64,   [DV_STORED_I8] = row_i8,        [DV_STORED_U8] = row_u8,
+    [DV_STORED_I16] = row_i16,   [DV_STORED_I32] = row_i32,      [DV_STORED_I64] = row_i64,
+    [DV_STORED_BOOL] = row_bool, [DV_STORED_F8_E4M3] = row_e4m3, [DV_STORED_F8_E5M2] = row_e5m2,
+    [DV_STORED_OTHER] = NULL,
+};
+
+static bool is_packed(const dv_tensor_ref *r) {
+    int64_t step = 1;
+    for (int32_t i = r->ndim - 1; i >= 0; i--) {
+        if (r->shape[i] != 1 && r->stride[i] != step) {
+            return false;
+        }
+        step *= r->shape[i];
+    }
+    return true;
+}
+
+static davy_result check_finite(const dv_tensor_ref *r, const float *values, int64_t n, int64_t first) {
+    uint32_t any = 0;
+    for (int64_t i = 0; i < n; i++) { /* no branch inside: the compiler makes vectors of it */
+        any |= (dvk_bits(values[i]) & 0x7f800000u) == 0x7f800000u;
+    }
+    if (any == 0) {
+        return DAVY_OK;
+    }
+    int64_t i = 0;
+    while ((dvk_bits(values[i]) & 0x7f800000u) != 0x7f800000u) {
+        i++;
+    }
+    char shape[96];
+    return dv_fail(DAVY_E_FORMAT, "%s: tensor \"%s\" %s: value %" PRId64 " is %s", dv_source_name(r->source), r->name,
+                   dv_shape_text(shape, sizeof shape, r->shape, r->ndim), first + i,
+                   (dvk_bits(values[i]) & 0x007fffffu) != 0 ? "not a number" : "infinite or too large for f32");
+}
+
+/* In pieces, so that the check finds the values still in the cache. */
+static davy_result read_packed(const dv_tensor_ref *r, const uint8_t *src, float *dst) {
+    enum { PIECE = 4096 };
+    const int64_t n = dv_tensor_elements(r);
+    const uint64_t size = dv_stored_size(r->dtype);
+    for (int64_t at = 0; at < n; at += PIECE) {
+        const int64_t m = dv_min(PIECE, n - at);
+        rows[r->dtype](src + (uint64_t)at * size, m, 1, dst + at);
+        const davy_result e = check_finite(r, dst + at, m, at);
+        if (e < 0) {
+            return e;
+        }
+    }
+    return DAVY_OK;
+}
+
+/* Row by row along the last dimension; index[] counts the others. ndim > 0 here, a scalar is packed. */
+static davy_result read_strided(const dv_tensor_ref *r, const uint8_t *src, float *dst) {
+    const uint64_t size = dv_stored_size(r->dtype);
+    const int32_t inner = r->ndim - 1;
+    const int64_t n = dv_tensor_elements(r);
+    int64_t index[DV_MAX_DIMS] = {0};
+    uint64_t from = 0; /* elements */
+    for (int64_t at = 0; at < n; at += r->shape[inner]) {
+        rows[r->dtype](src + from * size, r->shape[inner], r->stride[inner], dst + at);
+        const davy_result e = check_finite(r, dst + at, r->shape[inner], at);
+        if (e < 0) {
+            return e;
+        }
+        for (int32_t d = inner - 1; d >= 0; d--) {
+            from += (uint64_t)r->stride[d];
+            if (++index[d] < r->shape[d]) {
+                break;
+            }
+            from -= (uint64_t)r->stride[d] * (uint64_t)r->shape[d];
+            index[d] = 0;
+        }
+    }
+    return DAVY_OK;
+}
+
+davy_result dv_tensor_read_f32(const dv_tensor_ref *r, float *dst) {
+    if ((size_t)r->dtype >= DV_ARRAY_LEN(rows) || rows[r->dtype] == NULL) {
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "%s: tensor \"%s\" is stored as %s, which this version cannot turn into numbers",
+                       dv_source_name(r->source), r->name, r->dtype_name);
+    }
+    const void *view = NULL;
+    void *owned = NULL;
+    davy_result e = dv_source_view(r->source, r->offset, r->bytes, &view, &owned);
+    if (e < 0) {
+        return e;
+    }
+    e = is_packed(r) ? read_packed(r, view, dst) : read_strided(r, view, dst);
+    dv_free(owned);
+    dv_source_done_with(r->source, r->offset, r->bytes);
+    return e;
+}
+
+/* ---- blending two files of one network: each tensor a weighted sum of theirs (X. Wang et al., "Deep network
+ * interpolation"), which is how Real-ESRGAN's denoising strength is set. ---- */
+
+static bool alike(const dv_tensor_ref *a, const dv_tensor_ref *b) {
+    return b != NULL && a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
+/* The elements of all tensors; `with` has the same ones. */
+static davy_result count_elements(const dv_tensors *t, const dv_tensors *with, uint64_t *out) {
+    if (t->count != with->count) {
+        return dv_fail(DAVY_E_FORMAT, "blend: one file has %" PRId64 " tensors, the other %" PRId64, t->count,
+                       with->count);
+    }
+    *out = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        const dv_tensor_ref *r = &t->refs[i];
+        if (!alike(r, dv_tensors_find(with, r->name))) {
+            return dv_fail(DAVY_E_FORMAT, "blend: %s is another tensor in the second file, or not there", r->name);
+        }
+        if (!dv_add_u64(*out, (uint64_t)dv_tensor_elements(r), out)) {
+            return dv_fail(DAVY_E_FORMAT, "blend: too many elements");
+        }
+    }
+    return DAVY_OK;
+}
+
+static davy_result blend_one(const dv_tensor_ref *a, const dv_tensor_ref *b, float share, float *to) {
+    const int64_t n = dv_tensor_elements(a);
+    float *other = dv_calloc((uint64_t)n + 1, sizeof *other);
+    if (other == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", a->name);
+    }
+    davy_result r = dv_tensor_read_f32(a, to);
+    r = r < 0 ? r : dv_tensor_read_f32(b, other);
+    for (int64_t i = 0; r == DAVY_OK && i < n; i++) {
+        to[i] = share * to[i] + (1.0f - share) * other[i];
+    }
+    dv_free(other);
+    return r;
+}
+
+/* The tensors lie in `blended` now. */
+static davy_result point_to(dv_tensors *t, dv_source *blended) {
+    uint64_t at = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        dv_tensor_ref *r = &t->refs[i];
+        const uint64_t n = (uint64_t)dv_tensor_elements(r);
+        dv_source_release(r->source);
+        r->source = dv_source_ref(blended);
+        r->dtype = DV_STORED_F32;
+        memcpy(r->dtype_name, "F32", sizeof "F32");
+        r->offset = at * sizeof(float);
+        if (!dv_tensors_pack(r)) {
+            return dv_fail(DAVY_E_FORMAT, "%s: a tensor of more elements than there is room for", r->name);
+        }
+        at += n;
+    }
+    return DAVY_OK;
+}
+
+davy_result dv_tensors_blend(dv_tensors *t, const dv_tensors *with, double share) {
+    uint64_t elements = 0;
+    uint64_t at = 0;
+    dv_source *blended = NULL;
+    davy_result r = count_elements(t, with, &elements);
+    if (r < 0) {
+        return r;
+    }
+    float *all = dv_calloc(elements + 1, sizeof *all);
+    if (all == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "blend: out of memory for %" PRIu64 " numbers", elements);
+    }
+    for (int64_t i = 0; r == DAVY_OK && i < t->count; i++) {
+        const dv_tensor_ref *ref = &t->refs[i];
+        r = blend_one(ref, dv_tensors_find(with, ref->name), (float)share, all + at);
+        at += (uint64_t)dv_tensor_elements(ref);
+    }
+    const char *name = t->count > 0 ? dv_source_name(t->refs[0].source) : NULL;
+    r = r < 0 ? r : dv_source_take_memory(name, all, elements * sizeof *all, &blended);
+    if (r < 0) {
+        dv_free(all);
+        return r;
+    }
+    r = point_to(t, blended);
+    dv_source_release(blended);
+    return r;
 }

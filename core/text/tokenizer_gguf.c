@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/file/gguf_read.h"
+#include "core/file/gguf.h"
 #include "core/base/utf8.h"
 #include "core/base/mem.h"
 #include "core/base/os.h"

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/utf8.h"
-#include "core/file/gguf_read.h"
+#include "core/file/gguf.h"
 
 typedef struct dv_gmeta {
     const dv_tensors *t;

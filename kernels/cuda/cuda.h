@@ -117,7 +117,6 @@ typedef struct dvk_cuda_module {
     const char *name;
     const unsigned char *image, *end; /* fatbin */
 } dvk_cuda_module;
-extern const dvk_cuda_module dvk_cuda_modules[];
-extern const int32_t dvk_cuda_module_count;
+const dvk_cuda_module *dvk_cuda_modules(int32_t *count);
 
 #endif

@@ -90,9 +90,13 @@ file(CONFIGURE OUTPUT ${dv_cuda_dir}/fatbins.S CONTENT "${dv_cuda_section}${dv_c
 file(CONFIGURE OUTPUT ${dv_cuda_dir}/modules.c CONTENT "/* made by modules.cmake */
 #include \"kernels/cuda/cuda.h\"
 ${dv_cuda_declare}
-const dvk_cuda_module dvk_cuda_modules[] = {
+static const dvk_cuda_module modules[] = {
 ${dv_cuda_table}};
-const int32_t dvk_cuda_module_count = ${dv_cuda_count};
+
+const dvk_cuda_module *dvk_cuda_modules(int32_t *count) {
+    *count = ${dv_cuda_count};
+    return modules;
+}
 " @ONLY)
 set(dv_cuda_embedded ${dv_cuda_dir}/modules.c)
 if(dv_cuda_count GREATER 0)

@@ -4,6 +4,7 @@
 
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/arch/fake_clips.h"
+#include "tests/hooks.h"
 
 #define GIB 1073741824.0
 

@@ -8,6 +8,7 @@
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/tiles/engine_fixture.h"
 #include "tests/unit/arch/fake_convnets.h"
+#include "tests/hooks.h"
 
 typedef struct bench {
     dv_services services;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tests/cuda/mock_use.h"
+#include "tests/hooks.h"
 
 /* ---- memory ---- */
 

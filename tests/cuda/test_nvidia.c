@@ -5,6 +5,7 @@
 #include "tests/cuda/all_modules.h"
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/tiles/engine_fixture.h"
+#include "tests/hooks.h"
 
 #define FOLDER MOCK_FOLDER "/nvidia"
 

@@ -2,6 +2,7 @@
  * the device code is what it is on a device, recorded steps and steps begun ahead too. What comes out must be what the CPU
  * makes of the same weights; memory that is short, errors and cancelling must leave nothing behind. */
 #include "vlm_mock.h"
+#include "tests/hooks.h"
 
 enum { VOCAB = 96 };
 

@@ -3,6 +3,7 @@
 #include "tests/unit/vlm/vlm_lookup.h"
 #include "tests/unit/vlm/vlm_together.h"
 #include "vlm_mock.h"
+#include "tests/hooks.h"
 
 static void test_together(bool qwen3, int64_t chunk, dv_vlm_format format, int lazy) {
     pair p;

@@ -73,9 +73,9 @@ static inline float *plain_rows(const void *w, dvk_wtype type, int64_t rows, int
 static inline void run_reference(const char *op, const void *args) {
     const dvk_kernel *k = dvk_find(op, "ref");
     const size_t bytes = k->scratch_bytes != NULL ? k->scratch_bytes(args) : 0;
-    void *scratch = dv_aligned_alloc(bytes + 64, 64);
+    void *scratch = aligned_alloc(64, bytes / 64 * 64 + 64);
     k->run(args, 0, k->units(args), scratch);
-    dv_aligned_free(scratch);
+    free(scratch);
 }
 
 static void vlm_run(void *argument) {

@@ -5,6 +5,7 @@
 #include "tests/cuda/mock_use.h"
 #include "tests/unit/vlm/vlm_fixture.h"
 #include "vlm_kernels.h"
+#include "tests/hooks.h"
 
 typedef struct pair { /* the same model twice */
     fixture cpu, gpu;

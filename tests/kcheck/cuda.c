@@ -61,7 +61,9 @@ int kc_device_open(kc_device *d, const kc_options *o, char *why, size_t bytes) {
     *d = (kc_device){0};
     why[0] = '\0';
     davy_device_info info = {.struct_size = sizeof info};
-    if (dvk_cuda_module_count == 0) {
+    int32_t n_modules = 0;
+    dvk_cuda_modules(&n_modules);
+    if (n_modules == 0) {
         snprintf(why, bytes, "this build has no CUDA kernels");
     } else if (dv_gpu_count(NULL, why, bytes) == 0) {
         return 0;

@@ -7,6 +7,7 @@
 #include "core/base/mem.h"
 #include "core/base/os.h"
 #include "tests/check.h"
+#include "tests/hooks.h"
 
 static void test_small(void) {
     CHECK(dv_calloc(UINT64_MAX, 2) == NULL);

@@ -5,6 +5,7 @@
 #include "core/clip/tiles.h"
 #include "tests/unit/tiles/engine_fixture.h"
 #include "tests/unit/arch/fake_clips.h"
+#include "tests/hooks.h"
 
 #define PI 3.14159265358979323846
 

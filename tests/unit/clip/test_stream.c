@@ -5,6 +5,7 @@
 #include "core/clip/stream.h"
 #include "tests/unit/tiles/engine_fixture.h"
 #include "tests/unit/arch/fake_clips.h"
+#include "tests/hooks.h"
 
 enum { HEIGHT = 16, WIDTH = 24 };
 

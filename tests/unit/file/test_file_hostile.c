@@ -2,6 +2,7 @@
  * allocation failing in turn. Whatever happens ends in tensors or in an error that begins with the file's name; that
  * nothing is read out of bounds or leaked is for the sanitizers to see. */
 #include "tests/unit/base/file_check.h"
+#include "tests/hooks.h"
 
 static const char *const fixtures[] = {
     "plain.safetensors", "fp8.safetensors", "plain.pth",      "plain_p4.pth",  "piped.pth",  "plain.stream.pth",

@@ -7,6 +7,7 @@
 #include "tests/check.h"
 #include "tests/last_error.h"
 #include "tests/unit/arch/fake_weights.h"
+#include "tests/hooks.h"
 
 static dv_graph *new_graph(const dv_tensors *t) {
     dv_graph *g = NULL;

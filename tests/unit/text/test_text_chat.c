@@ -5,6 +5,7 @@
 #include "core/text/detokenizer.h"
 #include "core/vlm/template.h"
 #include "tests/unit/text/text_fixture.h"
+#include "tests/hooks.h"
 
 #define ONE      "<fake_token_around_image><global-img><image><image><fake_token_around_image>"
 #define TILE(rc) "<fake_token_around_image><row_" rc "><image><image>"

@@ -1,6 +1,7 @@
 /* test_text_detokenizer.c - generated ids to text: whole characters, stop texts across tokens, the same as decoding at once. */
 #include "core/text/detokenizer.h"
 #include "tests/unit/text/text_fixture.h"
+#include "tests/hooks.h"
 
 static const text_fixture letters = {
     .vocabulary = "\"ab\": 256, \"cd\": 257", .merges = "\"a b\", \"c d\"", .added = SPECIAL(258, "<end>")};

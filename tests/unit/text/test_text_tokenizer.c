@@ -1,6 +1,7 @@
 /* test_text_tokenizer.c - vocabulary, merges, added tokens, decoding, and files that are wrong. */
 #include "core/base/json.h"
 #include "tests/unit/text/text_fixture.h"
+#include "tests/hooks.h"
 
 #define ABC "\"ab\": 256, \"bc\": 257, \"abc\": 258, \"Ġa\": 259"
 

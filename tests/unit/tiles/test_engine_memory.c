@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 
 #include "tests/unit/tiles/engine_networks.h"
+#include "tests/hooks.h"
 
 static void test_budgets(void) {
     fixture f;

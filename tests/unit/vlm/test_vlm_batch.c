@@ -4,6 +4,7 @@
 #include "core/vlm/decoder.h"
 #include "tests/unit/vlm/vlm_kinds.h"
 #include "tests/unit/vlm/vlm_together.h"
+#include "tests/hooks.h"
 
 /* ---- pages ---- */
 

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/unit/vlm/vlm_fixture.h"
+#include "tests/hooks.h"
 
 enum { VOCAB = 96 };
 

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "tests/unit/vlm/vlm_fixture.h"
+#include "tests/hooks.h"
 
 static dv_tensor_ref *ref_of(dv_tensors *t, const char *name) {
     for (int64_t i = 0; i < t->count; i++) {
