@@ -6,7 +6,6 @@
 
 #include "core/block/body.h"
 #include "core/block/dat.h"
-#include "core/block/oblong.h"
 #include "core/block/weights.h"
 #include "core/base/error.h"
 

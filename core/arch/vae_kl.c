@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/block/autoencoder.h"
-#include "core/block/resnet.h"
 #include "core/block/weights.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"

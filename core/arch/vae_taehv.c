@@ -2,17 +2,124 @@
  * decoders, taeh3, lighttae. Chains of convolutions and blocks that also see the frame before, written down as one letter a
  * layer because the files name layers by their place in the chain. Pictures are [0,1]; latents are the diffusion model's
  * own. docs/arch/vae_taehv.md. */
-#include "core/arch/arch.h"
-
 #include <stdio.h>
 #include <string.h>
 
-#include "core/block/autoencoder.h"
-#include "core/block/clip_pieces.h"
-#include "core/block/pick.h"
-#include "core/block/weights.h"
+#include "core/arch/arch.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "core/block/autoencoder.h"
+#include "core/block/derived.h"
+#include "core/block/weights.h"
+#include "core/graph/network.h"
+
+/* ---- pieces ---- */
+
+/* Clips that are encoded in pieces, each as if it were a clip by itself, with blank frames ahead that make its first frame the last one of a latent. Of a clip's last piece only the first latents count, so that a clip begins with as much and goes on with whole pieces. Graphs are of a slice: one that continues a clip begins behind what counts of a last piece. */
+
+typedef struct clip_pieces {
+    int64_t frames; /* of a piece; 0: clips are not cut */
+    int64_t times;  /* frames of a latent */
+    int64_t last;   /* latents that count of a clip's last piece */
+} clip_pieces;
+
+static int64_t latents_of(const clip_pieces *p) {
+    return dv_div_up(p->frames, p->times);
+}
+
+static int64_t blanks_of(const clip_pieces *p) {
+    return latents_of(p) * p->times - p->frames;
+}
+
+/* dv_arch.clip */
+static void clip_pieces_clip(const clip_pieces *p, dv_stage stage, dv_clip_rule *out) {
+    const int64_t frames = p->last * p->times - blanks_of(p), step = latents_of(p);
+    *out = stage == DV_STAGE_ENCODE
+               ? (dv_clip_rule){.first = frames, .step = p->frames, .first_out = p->last, .step_out = step}
+               : (dv_clip_rule){.first = p->last, .step = step, .first_out = frames, .step_out = p->frames};
+    out->spare = out->step - out->first; /* the rest of a last piece counts for nothing */
+}
+
+/* Whether a slice's frames, or latents, are as many as the rule has; a picture by itself always is. */
+static davy_result clip_pieces_check(const clip_pieces *p, dv_stage stage, const dv_graph *g) {
+    dv_clip_rule rule;
+    clip_pieces_clip(p, stage, &rule);
+    const bool alone = g->pictures == 1 && !g->continues && !g->keeps;
+    const int64_t least = g->continues ? rule.step : rule.first;
+    if (!alone && (g->pictures < least || (g->pictures - least) % rule.step != 0)) {
+        return dv_fail(DAVY_E_SHAPE, "%d %s of a clip in pieces; %d and a multiple of %d more are possible",
+                       (int)g->pictures, stage == DV_STAGE_ENCODE ? "frames" : "latents", (int)least, (int)rule.step);
+    }
+    return DAVY_OK;
+}
+
+/* Where the first piece behind frame `at` begins. */
+static int64_t next_piece(const clip_pieces *p, const dv_graph *g, int64_t each, int64_t at) {
+    const int64_t piece = latents_of(p) * each;
+    const int64_t offset = g->continues ? p->last * each : 0;
+    return (at + offset) / piece * piece + piece - offset;
+}
+
+static dv_value joined(dv_graph *g, dv_value a, dv_value b) {
+    const dv_value both[2] = {a, b};
+    return a == DV_NO_VALUE ? b : dv_join_frames(g, both, 2);
+}
+
+static dv_value blank(dv_graph *g, dv_value x, int64_t at) {
+    const dv_value frame = dv_take_frames(g, x, at, 1);
+    return dv_add(g, 0.0f, frame, 0.0f, frame);
+}
+
+/* A slice's frames with the blank ones. */
+static dv_value clip_pieces_begin(const clip_pieces *p, dv_graph *g, dv_value x) {
+    const int64_t frames = dv_shape_of(g, x).n;
+    const int64_t rest = (latents_of(p) - p->last) * p->times; /* of a piece that has begun */
+    dv_value out = DV_NO_VALUE;
+    for (int64_t at = 0, next; at < frames; at = next) {
+        const bool begins = at > 0 || !g->continues;
+        next = dv_min(frames, at + (begins ? p->frames : rest));
+        for (int64_t i = 0; i < blanks_of(p) && begins; i++) {
+            out = joined(g, out, blank(g, x, at));
+        }
+        out = joined(g, out, dv_take_frames(g, x, at, next - at));
+    }
+    return out;
+}
+
+/* Around what remembers the frame before, of `each` frames for every latent: a frame of zeros goes in front of every
+ * piece that begins inside the slice, and what comes of it is left out again. frames: without them. */
+static dv_value clip_pieces_forget(const clip_pieces *p, dv_graph *g, dv_value x, int64_t each) {
+    const int64_t frames = dv_shape_of(g, x).n;
+    dv_value out = DV_NO_VALUE;
+    for (int64_t at = 0, next; at < frames; at = next) {
+        next = dv_min(frames, next_piece(p, g, each, at));
+        out = at > 0 ? joined(g, out, blank(g, x, at)) : out;
+        out = joined(g, out, dv_take_frames(g, x, at, next - at));
+    }
+    return out;
+}
+
+static dv_value clip_pieces_recollect(const clip_pieces *p, dv_graph *g, dv_value x, int64_t frames, int64_t each) {
+    dv_value out = DV_NO_VALUE;
+    int64_t skipped = 0;
+    for (int64_t at = 0, next; at < frames; at = next, skipped++) {
+        next = dv_min(frames, next_piece(p, g, each, at));
+        out = joined(g, out, dv_take_frames(g, x, at + skipped, next - at));
+    }
+    return out;
+}
+
+/* What is decoded, without the frames that come of blank ones. */
+static dv_value clip_pieces_shown(const clip_pieces *p, dv_graph *g, dv_value x) {
+    const int64_t frames = dv_shape_of(g, x).n;
+    dv_value out = DV_NO_VALUE;
+    for (int64_t at = 0, next; at < frames; at = next) {
+        const int64_t drop = at > 0 || !g->continues ? blanks_of(p) : 0;
+        next = dv_min(frames, next_piece(p, g, p->times, at));
+        out = joined(g, out, dv_take_frames(g, x, at + drop, next - at - drop));
+    }
+    return out;
+}
 
 /* l: 3 tanh(x/3)   c: conv   n: conv without bias   d: that with stride 2   o: 1x1 conv without bias   r: ReLU
  * m, s: blocks of memory, small and super   p: frames to one   g: one to frames   u: nearest x2   x: pixel shuffle by 2 */
@@ -25,8 +132,8 @@ enum { NAME_BYTES = 64, MOST_TIMES = 4 };
 typedef struct cfg {
     bool encodes, decodes, super, leaky;
     int64_t z, patch;
-    int64_t shrink, grow;  /* frames of one latent, of either half */
-    dv_clip_pieces pieces; /* MiniMax H3's */
+    int64_t shrink, grow; /* frames of one latent, of either half */
+    clip_pieces pieces;   /* MiniMax H3's */
 } cfg;
 
 static const char *chain_of(const cfg *c, bool encoder) {
@@ -128,7 +235,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     davy_result r = c->encodes ? find_times(t, c, true, &c->shrink) : DAVY_OK;
     r = r == DAVY_OK && c->decodes ? find_times(t, c, false, &c->grow) : r;
     if (c->z == 24 && c->patch == 2) {
-        c->pieces = (dv_clip_pieces){.frames = 17, .times = 4, .last = 2};
+        c->pieces = (clip_pieces){.frames = 17, .times = 4, .last = 2};
     }
     r = r == DAVY_OK ? check(t, c) : r;
     return r == DAVY_OK ? find_activation(probe, c) : r;
@@ -155,7 +262,7 @@ static void info(const void *config_, davy_model_info *out) {
 static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
     const cfg *c = config_;
     if (c->pieces.frames > 0) {
-        dv_clip_pieces_clip(&c->pieces, stage, out);
+        clip_pieces_clip(&c->pieces, stage, out);
         return;
     }
     *out = stage == DV_STAGE_ENCODE
@@ -165,7 +272,7 @@ static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
 
 static davy_result check_frames(const cfg *c, dv_stage stage, const dv_graph *g) {
     if (c->pieces.frames > 0) {
-        return dv_clip_pieces_check(&c->pieces, stage, g);
+        return clip_pieces_check(&c->pieces, stage, g);
     }
     if (stage == DV_STAGE_ENCODE && g->keeps && g->pictures % c->shrink != 0) {
         return dv_fail(DAVY_E_SHAPE,
@@ -282,23 +389,23 @@ static dv_value completed(const cfg *c, dv_graph *g, dv_value x) {
 static void build_encoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
     const cfg *c = config_;
     dv_value x = dv_input(g, (dv_shape){1, h, w, 3});
-    x = c->pieces.frames > 0 ? dv_clip_pieces_begin(&c->pieces, g, x) : completed(c, g, x);
+    x = c->pieces.frames > 0 ? clip_pieces_begin(&c->pieces, g, x) : completed(c, g, x);
     const int64_t latents = dv_shape_of(g, x).n / c->shrink;
     x = c->patch > 1 ? dv_pixel_unshuffle(g, x, c->patch) : x;
     for (int place = 0; encoder_chain[place] != '\0'; place++) {
         const int64_t frames = dv_shape_of(g, x).n;
         const bool forgets = c->pieces.frames > 0 && encoder_chain[place] == 'm' && frames > 0;
         const int64_t each = forgets ? frames / latents : 1;
-        x = forgets ? dv_clip_pieces_forget(&c->pieces, g, x, each) : x;
+        x = forgets ? clip_pieces_forget(&c->pieces, g, x, each) : x;
         x = layer(c, g, true, place, x);
-        x = forgets ? dv_clip_pieces_recollect(&c->pieces, g, x, frames, each) : x;
+        x = forgets ? clip_pieces_recollect(&c->pieces, g, x, frames, each) : x;
     }
     dv_output(g, x);
 }
 
 static dv_value shown(const cfg *c, dv_graph *g, dv_value x) {
     const int64_t drop = g->continues ? 0 : c->grow - 1;
-    return c->pieces.frames > 0 ? dv_clip_pieces_shown(&c->pieces, g, x)
+    return c->pieces.frames > 0 ? clip_pieces_shown(&c->pieces, g, x)
                                 : dv_take_frames(g, x, drop, dv_shape_of(g, x).n - drop);
 }
 

@@ -1,18 +1,201 @@
 /* vae_wan.c - the video autoencoders of Wan 2.1 (Qwen-Image's is the same) and Wan 2.2, under the original and the
  * diffusers names. Norms see one pixel, attention one frame, convolutions two frames back; a clip's first frame passes
  * what halves or doubles time as it is. docs/arch/vae_wan.md. */
-#include "core/arch/arch.h"
-
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/block/autoencoder.h"
-#include "core/block/pick.h"
-#include "core/block/shortcut.h"
-#include "core/block/wan.h"
-#include "core/block/weights.h"
+#include "core/arch/arch.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "core/block/autoencoder.h"
+#include "core/block/derived.h"
+#include "core/block/swin.h"
+#include "core/block/weights.h"
+#include "core/graph/graph.h"
+
+/* ---- shortcuts past a change of size that have no weights: Wan 2.2's ---- */
+
+/* Both are 1x1 convolutions whose weights are known beforehand; a pixel's values lie in the
+ * order frame, channel, row, column there, as frames side by side and the pixel shuffle have them. */
+
+typedef struct cells {               /* in this order in a key */
+    int64_t c, times, space, others; /* of a whole cell's values: channels; and those at the other side */
+} cells;
+
+static int64_t values_of(const cells *s) {
+    return s->c * s->times * s->space * s->space;
+}
+
+/* Where value `at`, in the order of a pixel's values, lies in a cell's own order. */
+static int64_t in_cell(const cells *s, int64_t at) {
+    const int64_t square = s->space * s->space;
+    const int64_t frame = at / square / s->c, c = at / square % s->c;
+    return (c * s->times + frame) * square + at % square;
+}
+
+static cells cells_of(const char *key) {
+    int64_t n[4];
+    dv_key_numbers(key, n, 4);
+    return (cells){n[0], n[1], n[2], n[3]};
+}
+
+static davy_result derive_means(const dv_tensors *t, const char *key, float *dst) {
+    const cells s = cells_of(key);
+    const int64_t values = values_of(&s), each = values / s.others;
+    (void)t;
+    for (int64_t i = 0; i < s.others * values; i++) {
+        dst[i] = in_cell(&s, i % values) / each == i / values ? 1.0f / (float)each : 0.0f;
+    }
+    return DAVY_OK;
+}
+
+static davy_result derive_copies(const dv_tensors *t, const char *key, float *dst) {
+    const cells s = cells_of(key);
+    const int64_t values = values_of(&s), each = values / s.others;
+    (void)t;
+    for (int64_t i = 0; i < s.others * values; i++) {
+        dst[i] = in_cell(&s, i / s.others) / each == i % s.others ? 1.0f : 0.0f;
+    }
+    return DAVY_OK;
+}
+
+static dv_value convolved(dv_graph *g, dv_value x, const char *what, const cells *s, bool mean) {
+    const int64_t values = values_of(s);
+    if (s->others < 1 || values % s->others != 0) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "%s: %d values of a cell do not divide into %d channels", what,
+                                        (int)values, (int)s->others));
+    }
+    char key[128];
+    char label[160];
+    snprintf(key, sizeof key, "%d:%d:%d:%d:", (int)s->c, (int)s->times, (int)s->space, (int)s->others);
+    snprintf(label, sizeof label, "%s %s", what, key);
+    const int64_t shape[4] = {mean ? s->others : values, mean ? values : s->others, 1, 1};
+    dv_conv_opts opts = {.derived = true, .bias = DV_NO_PARAM};
+    opts.weight = dv_param_derived(g, label, key, 4, shape, mean ? derive_means : derive_copies);
+    if (opts.weight == DV_NO_PARAM) {
+        return DV_NO_VALUE;
+    }
+    g->params[opts.weight].stored = -1;
+    return dv_conv(g, x, what, shape[0], 1, &opts);
+}
+
+/* A frame of zeros, as large as x's. */
+static dv_value blank_frame(dv_graph *g, dv_value x) {
+    enum { MOST_CHANNELS = 8192 };
+    static const float zeros[MOST_CHANNELS];
+    const int64_t c = dv_shape_of(g, x).c;
+    if (c > MOST_CHANNELS) {
+        return dv_graph_fail(
+            g, dv_fail(DAVY_E_UNSUPPORTED, "%d channels; at most %d are supported here", (int)c, MOST_CHANNELS));
+    }
+    return dv_affine(g, dv_take_frames(g, x, 0, 1), zeros, zeros);
+}
+
+/* Cells of `times` (1 or 2) frames and space x space pixels become one, with the means of consecutive ones of their values
+ * as channels (in the order channel, frame, row, column); a frame of zeros completes a clip's first cell. */
+static dv_value mean_shortcut(dv_graph *g, dv_value x, int64_t c_out, int64_t times, int64_t space) {
+    const dv_shape in = dv_shape_of(g, x);
+    const cells s = {in.c, times, space, c_out};
+    if (values_of(&s) == c_out) {
+        return x;
+    }
+    if (!g->continues && in.n % times != 0) {
+        const dv_value both[2] = {blank_frame(g, x), x};
+        x = dv_join_frames(g, both, 2);
+    }
+    x = space > 1 ? dv_pixel_unshuffle(g, x, space) : x;
+    return convolved(g, dv_frames_to_channels(g, x, times), "mean shortcut", &s, true);
+}
+
+/* The inverse: every channel as often as it takes to fill such a cell of c_out channels. A clip's first frame becomes one. */
+static dv_value copy_shortcut(dv_graph *g, dv_value x, int64_t c_out, int64_t times, int64_t space) {
+    const cells s = {c_out, times, space, dv_shape_of(g, x).c};
+    x = dv_channels_to_frames(g, convolved(g, x, "copy shortcut", &s, false), times);
+    if (!g->continues && times > 1) {
+        x = dv_take_frames(g, x, times - 1, dv_shape_of(g, x).n - (times - 1));
+    }
+    return space > 1 ? dv_pixel_shuffle(g, x, space, DV_NO_VALUE) : x;
+}
+
+/* ---- blocks, under the original and the diffusers names ---- */
+
+#define NORM_EPS 1e-24f /* a pixel of zeros stays one; the reference has no eps but a least norm of 1e-12 */
+
+static const dv_conv3d_opts wan_usual = {.before = DV_BEFORE_ZERO};
+static const dv_conv3d_opts wan_point = {.frames = 1, .k = 1};
+
+/* silu(norm x); names: of gamma */
+static dv_value wan_norm_silu(dv_graph *g, dv_value x, const char *names) {
+    return dv_activation(g, dv_rms_norm(g, x, names, NORM_EPS), DVK_ACT_SILU, 0.0f);
+}
+
+/* x + conv(silu(norm(conv(silu(norm x))))), with a 1x1x1 convolution on x where the channel count changes. */
+static dv_value wan_resnet(dv_graph *g, dv_value x, const char *names, int64_t c_out) {
+    char part[DV_NAMES_BYTES];
+    dv_value skip = x;
+    if (dv_shape_of(g, x).c != c_out) {
+        skip = dv_conv3d(g, x, dv_names_join(part, names, ".shortcut|.conv_shortcut"), c_out, &wan_point);
+    }
+    dv_value y = wan_norm_silu(g, x, dv_names_join(part, names, ".residual.0.gamma|.norm1.gamma"));
+    y = dv_conv3d(g, y, dv_names_join(part, names, ".residual.2|.conv1"), c_out, &wan_usual);
+    y = wan_norm_silu(g, y, dv_names_join(part, names, ".residual.3.gamma|.norm2.gamma"));
+    y = dv_conv3d(g, y, dv_names_join(part, names, ".residual.6|.conv2"), c_out, &wan_usual);
+    return dv_add(g, 1.0f, y, 1.0f, skip);
+}
+
+/* x + proj(attention(q, k, v of norm x)), one head over a frame's pixels. */
+static dv_value wan_attention(dv_graph *g, dv_value x, const char *names) {
+    char part[DV_NAMES_BYTES];
+    const int64_t c = dv_shape_of(g, x).c;
+    dv_value qkv[3];
+    const dv_value n = dv_rms_norm(g, x, dv_names_join(part, names, ".norm.gamma"), NORM_EPS);
+    dv_split_qkv(g, dv_conv(g, n, dv_names_join(part, names, ".to_qkv"), 3 * c, 1, NULL), c, qkv);
+    const dv_value a = dv_attention(g, qkv[0], qkv[1], qkv[2], 1, 1.0f / sqrtf((float)dv_max(c, 1)));
+    return dv_add(g, 1.0f, dv_conv(g, a, dv_names_join(part, names, ".proj"), c, 1, NULL), 1.0f, x);
+}
+
+/* A picture and nothing else has no other frames to share time with. */
+static bool is_alone(const dv_graph *g, dv_value x) {
+    return dv_shape_of(g, x).n == 1 && !g->continues && !g->keeps;
+}
+
+/* The first frame of a clip passes. Two frames and the one before them become one. */
+static dv_value wan_half_time(dv_graph *g, dv_value x, const char *names) {
+    static const dv_conv3d_opts halve = {.step = 2, .k = 1, .before = DV_BEFORE_ZERO};
+    if (is_alone(g, x)) {
+        return x;
+    }
+    const dv_value y = dv_conv3d(g, x, names, dv_shape_of(g, x).c, &halve);
+    if (g->continues || dv_shape_of(g, x).n < 2) {
+        return g->continues ? y : x; /* unread, it still keeps the frame for the next slice */
+    }
+    const dv_value both[2] = {dv_take_frames(g, x, 0, 1), dv_take_frames(g, y, 1, dv_shape_of(g, y).n - 1)};
+    return dv_join_frames(g, both, 2);
+}
+
+/* The first frame of a clip passes, and the others do not see it. Each of them becomes two. */
+static dv_value wan_double_time(dv_graph *g, dv_value x, const char *names) {
+    static const dv_conv3d_opts twofold = {.k = 1, .before = DV_BEFORE_ZERO};
+    const dv_shape s = dv_shape_of(g, x);
+    if (is_alone(g, x)) {
+        return x;
+    }
+    if (g->continues) {
+        return dv_channels_to_frames(g, dv_conv3d(g, x, names, 2 * s.c, &twofold), 2);
+    }
+    dv_value seen[2] = {blank_frame(g, x), DV_NO_VALUE};
+    if (s.n > 1) {
+        seen[1] = dv_take_frames(g, x, 1, s.n - 1);
+    }
+    const dv_value y = dv_conv3d(g, dv_join_frames(g, seen, s.n > 1 ? 2 : 1), names, 2 * s.c, &twofold);
+    if (s.n < 2) {
+        return x; /* as above */
+    }
+    const dv_value rest = dv_channels_to_frames(g, dv_take_frames(g, y, 1, s.n - 1), 2);
+    const dv_value both[2] = {dv_take_frames(g, x, 0, 1), rest};
+    return dv_join_frames(g, both, 2);
+}
 
 enum { MAX_LEVELS = 8, MAX_RESNETS = 16, NAME_BYTES = 192 };
 typedef struct half {
@@ -239,13 +422,13 @@ static void clip(const void *config_, dv_stage stage, dv_clip_rule *out) {
 
 static dv_value mid(dv_graph *g, dv_value x, bool encoder) {
     const int64_t width = dv_shape_of(g, x).c;
-    x = dv_wan_resnet(
+    x = wan_resnet(
         g, x, encoder ? "encoder.middle.0|encoder.mid_block.resnets.0" : "decoder.middle.0|decoder.mid_block.resnets.0",
         width);
-    x = dv_wan_attention(g, x,
-                         encoder ? "encoder.middle.1|encoder.mid_block.attentions.0"
-                                 : "decoder.middle.1|decoder.mid_block.attentions.0");
-    return dv_wan_resnet(
+    x = wan_attention(g, x,
+                      encoder ? "encoder.middle.1|encoder.mid_block.attentions.0"
+                              : "decoder.middle.1|decoder.mid_block.attentions.0");
+    return wan_resnet(
         g, x, encoder ? "encoder.middle.2|encoder.mid_block.resnets.1" : "decoder.middle.2|decoder.mid_block.resnets.1",
         width);
 }
@@ -256,7 +439,7 @@ static dv_value down(dv_graph *g, const half *s, int64_t level, dv_value x) {
     char part[DV_NAMES_BYTES];
     place_names(names, s, true, level, s->resnets);
     x = dv_conv(g, x, dv_names_join(part, names, ".resample.1"), s->width[level], 3, &halve);
-    return s->times[level] == 2 ? dv_wan_half_time(g, x, dv_names_join(part, names, ".time_conv")) : x;
+    return s->times[level] == 2 ? wan_half_time(g, x, dv_names_join(part, names, ".time_conv")) : x;
 }
 
 static dv_value up(dv_graph *g, const half *s, int64_t level, dv_value x) {
@@ -264,7 +447,7 @@ static dv_value up(dv_graph *g, const half *s, int64_t level, dv_value x) {
     char part[DV_NAMES_BYTES];
     const int64_t c_out = place_dim(g->weights, s, false, level, s->resnets, ".resample.1.weight", 0);
     place_names(names, s, false, level, s->resnets);
-    x = s->times[level] == 2 ? dv_wan_double_time(g, x, dv_names_join(part, names, ".time_conv")) : x;
+    x = s->times[level] == 2 ? wan_double_time(g, x, dv_names_join(part, names, ".time_conv")) : x;
     return dv_conv(g, dv_upsample(g, x, 2), dv_names_join(part, names, ".resample.1"), c_out, 3, NULL);
 }
 
@@ -273,7 +456,7 @@ static dv_value run_level(dv_graph *g, const half *s, bool encoder, int64_t leve
     const bool last = level + 1 == s->levels;
     char names[NAME_BYTES];
     for (int64_t i = 0; i < s->resnets; i++) {
-        x = dv_wan_resnet(g, x, place_names(names, s, encoder, level, i), s->width[level]);
+        x = wan_resnet(g, x, place_names(names, s, encoder, level, i), s->width[level]);
     }
     if (!last) {
         x = encoder ? down(g, s, level, x) : up(g, s, level, x);
@@ -282,8 +465,8 @@ static dv_value run_level(dv_graph *g, const half *s, bool encoder, int64_t leve
         return x;
     }
     const int64_t c_out = dv_shape_of(g, x).c, space = last ? 1 : 2;
-    const dv_value past = encoder ? dv_mean_shortcut(g, before, c_out, s->times[level], space)
-                                  : dv_copy_shortcut(g, before, c_out, s->times[level], space);
+    const dv_value past = encoder ? mean_shortcut(g, before, c_out, s->times[level], space)
+                                  : copy_shortcut(g, before, c_out, s->times[level], space);
     return dv_add(g, 1.0f, x, 1.0f, past);
 }
 
@@ -306,14 +489,14 @@ static void build_encoder(const void *config_, dv_graph *g, int64_t h, int64_t w
         opts.bias = dv_param_stored(g, dv_names_join(part, end_name(true, false), ".bias"), 1, &width);
         x = dv_conv3d(g, dv_pixel_unshuffle(g, x, c->patch), end_name(true, false), width, &opts);
     } else {
-        x = dv_conv3d(g, x, end_name(true, false), width, &dv_wan_usual);
+        x = dv_conv3d(g, x, end_name(true, false), width, &wan_usual);
     }
     for (int64_t i = 0; i < s->levels; i++) {
         x = run_level(g, s, true, i, x);
     }
-    x = dv_wan_norm_silu(g, mid(g, x, true), "encoder.head.0.gamma|encoder.norm_out.gamma");
-    x = dv_conv3d(g, x, end_name(true, true), s->latent, &dv_wan_usual);
-    dv_output(g, dv_conv3d(g, x, "conv1|quant_conv", s->latent, &dv_wan_point));
+    x = wan_norm_silu(g, mid(g, x, true), "encoder.head.0.gamma|encoder.norm_out.gamma");
+    x = dv_conv3d(g, x, end_name(true, true), s->latent, &wan_usual);
+    dv_output(g, dv_conv3d(g, x, "conv1|quant_conv", s->latent, &wan_point));
 }
 
 static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w) {
@@ -321,13 +504,13 @@ static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w
     const half *s = &c->decoder;
     char part[DV_NAMES_BYTES];
     dv_value x = dv_input(g, (dv_shape){1, h, w, c->z});
-    x = dv_conv3d(g, x, "conv2|post_quant_conv", s->latent, &dv_wan_point);
-    x = dv_conv3d(g, x, end_name(false, false), end_dim(g->weights, false, false, 0), &dv_wan_usual);
+    x = dv_conv3d(g, x, "conv2|post_quant_conv", s->latent, &wan_point);
+    x = dv_conv3d(g, x, end_name(false, false), end_dim(g->weights, false, false, 0), &wan_usual);
     x = mid(g, x, false);
     for (int64_t i = 0; i < s->levels; i++) {
         x = run_level(g, s, false, i, x);
     }
-    x = dv_wan_norm_silu(g, x, "decoder.head.0.gamma|decoder.norm_out.gamma");
+    x = wan_norm_silu(g, x, "decoder.head.0.gamma|decoder.norm_out.gamma");
     if (c->patch > 1) {
         const dv_pick out = patch_pick(c->patch);
         const dv_pick in = {0, {dv_shape_of(g, x).c}, {1}};
@@ -338,7 +521,7 @@ static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w
         dv_output(g, dv_pixel_shuffle(g, x, c->patch, DV_NO_VALUE));
         return;
     }
-    dv_output(g, dv_conv3d(g, x, end_name(false, true), s->picture, &dv_wan_usual));
+    dv_output(g, dv_conv3d(g, x, end_name(false, true), s->picture, &wan_usual));
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {

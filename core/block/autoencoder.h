@@ -2,6 +2,7 @@
 #ifndef DV_BLOCK_AUTOENCODER_H
 #define DV_BLOCK_AUTOENCODER_H
 
+#include "core/graph/graph.h"
 #include "core/graph/network.h"
 
 typedef struct dv_autoencoder {
@@ -27,5 +28,22 @@ typedef struct dv_halves { /* each ends with dv_output */
 /* dv_arch.build: refuses a half that is not there and pictures that it does not take. */
 davy_result dv_autoencoder_build(const dv_autoencoder *a, dv_stage stage, int64_t h, int64_t w, dv_graph *g,
                                  const dv_halves *halves, const void *cfg);
+
+/* ---- blocks of latent diffusion. A name may be a list of alternatives ("a|b"); each tensor is looked up on its own, as
+ * files with mixed names exist ---- */
+
+typedef struct dv_norm_spec {
+    int64_t groups;
+    float eps;
+} dv_norm_spec;
+
+/* x + conv2(silu(norm2(conv1(silu(norm1 x))))), with a 1x1 convolution on x where the channel count changes. */
+dv_value dv_resnet_block(dv_graph *g, dv_value x, const char *names, int64_t c_out, dv_norm_spec norm);
+
+/* x + proj(attention(q, k, v of norm x)), one head over all pixels. */
+dv_value dv_attention_block(dv_graph *g, dv_value x, const char *names, dv_norm_spec norm);
+
+/* silu(norm x) */
+dv_value dv_norm_silu(dv_graph *g, dv_value x, const char *names, dv_norm_spec norm);
 
 #endif

@@ -1,10 +1,44 @@
-/* body.h - transformer upscalers as a whole: a first convolution, groups of blocks one after the other, a norm and a
- * convolution whose sum with the first one's features goes to the tail. What a group is, each network says itself. */
+/* body.h - transformer upscalers: their frame, from the first convolution to the larger picture, and what it is made of. */
 #ifndef DV_BLOCK_BODY_H
 #define DV_BLOCK_BODY_H
 
+#include "core/graph/graph.h"
 #include "core/graph/network.h"
-#include "core/block/tail.h"
+
+typedef enum dv_tail_kind {
+    DV_TAIL_NONE,    /* conv_last */
+    DV_TAIL_SHUFFLE, /* conv_before_upsample, stages of convolution and pixel shuffle, conv_last */
+    DV_TAIL_DIRECT,  /* one convolution and pixel shuffle */
+    DV_TAIL_NEAREST  /* conv_before_upsample, stages of nearest x2 and convolution, conv_hr, conv_last */
+} dv_tail_kind;
+
+enum { DV_MAX_STAGES = 5 };
+
+typedef struct dv_tail {
+    dv_tail_kind kind;
+    int32_t stages;
+    int64_t features, out, scale;
+    int64_t factors[DV_MAX_STAGES]; /* of SHUFFLE's stages */
+} dv_tail;
+
+/* Which tail the file has; `in`: channels of the picture. */
+davy_result dv_tail_find(const dv_tensors *t, int64_t in, dv_tail *out);
+dv_value dv_tail_build(dv_graph *g, dv_value x, const dv_tail *tail);
+
+/* (x - mean) * range, and x / range + mean; the mean is that of RGB, 0 of other channel counts. */
+dv_value dv_take_mean(dv_graph *g, dv_value x, float range, bool rgb);
+dv_value dv_give_mean(dv_graph *g, dv_value x, float range, bool rgb);
+
+/* <name> as one 3x3 convolution, or as <name>.0, .2, .4 through a quarter of the channels: whichever is there. */
+dv_value dv_residual_conv(dv_graph *g, dv_value x, const char *name);
+
+/* Pads to at least 16 a side, as the reference has it, then to multiples; by reflection, below and right. */
+dv_value dv_pad_picture(dv_graph *g, dv_value x, int64_t multiple);
+/* The same by mirror images that begin with the last sample; of at least 8 a side. */
+dv_value dv_mirror_picture(dv_graph *g, dv_value x, int64_t multiple);
+
+/* ---- the whole: a first convolution, groups of blocks one after the other, a norm and a convolution whose sum with the
+ * first one's features goes to the tail. What a group is, each network says itself ---- */
 
 enum { DV_MAX_GROUPS = 32 };
 

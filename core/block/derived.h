@@ -4,6 +4,7 @@
 #define DV_BLOCK_DERIVED_H
 
 #include "core/block/weights.h"
+#include "core/graph/graph.h"
 
 /* Reads all of tensor `name`, which must have this shape; *out is dv_free's. Needed by derivations. */
 davy_result dv_read_tensor(const dv_tensors *t, const char *name, int32_t ndim, const int64_t *shape, float **out);
@@ -26,5 +27,22 @@ typedef struct dv_laid {
     int32_t kh, kw, dilation;
 } dv_laid;
 dv_value dv_conv_sum(dv_graph *g, dv_value x, const char *label, const dv_laid parts[4]);
+
+/* ---- channels in another order than they are stored in, or only some of them ---- */
+
+/* Channel (a * count[1] + b) * count[2] + c is the stored channel first + a * step[0] + b * step[1] + c * step[2]; a count
+ * of 0 is 1. */
+typedef struct dv_pick {
+    int64_t first, count[3], step[3];
+} dv_pick;
+
+/* Tensor `name`, stored as [O, I, frames, k, k], of one frame also [O, I, k, k], of one pixel then [O, I]:
+ * [o, frames * i, k, k], oldest frame first. All of I, all of O or one of equal parts of it. */
+dv_param dv_param_picked(dv_graph *g, const char *name, const dv_pick *out, const dv_pick *in, int64_t frames,
+                         int64_t k);
+/* [C]: [c] */
+dv_param dv_param_picked_vector(dv_graph *g, const char *name, const dv_pick *pick);
+/* [C, 1, k, k], of a convolution of each channel with itself: [k * k, c] */
+dv_param dv_param_picked_depthwise(dv_graph *g, const char *name, int64_t k, const dv_pick *pick);
 
 #endif

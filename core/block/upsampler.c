@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "core/block/derived.h"
-#include "core/block/pick.h"
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/product.h"

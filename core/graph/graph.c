@@ -1,12 +1,13 @@
 /* graph.c - the graph itself: nodes, values, the sticky error. A build emits hundreds of nodes and an architecture
  * reads best without a check after each of them, so the first mistake stays in the graph and everything after it is a
  * no-op. */
-#include "core/graph/graph_priv.h"
-
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
+#include "core/graph/graph_priv.h"
 
 /* No tensor of this size fits any memory; below it, products with small factors cannot overflow 64 bits. */
 #define MAX_ELEMENTS ((uint64_t)1 << 46)
@@ -162,4 +163,297 @@ dv_node *dv_graph_append(dv_graph *g, dv_op op, const char *label, const dv_valu
     g->n_values++;
     g->n_nodes++;
     return node;
+}
+
+/* ---- parameters: only names and shapes are looked at; core/exec/weights.c reads the numbers ---- */
+
+enum { MAX_NAME = 256, MAX_SHAPE_TEXT = 96 };
+
+/* Composes the alternative that starts at `names` with the suffix; returns the start of the next one, NULL at the end.
+ * A name too long for any real file comes out empty and is found nowhere. */
+static const char *next_name(const char *names, const char *suffix, char *out, size_t size) {
+    const char *bar = strchr(names, '|');
+    const size_t len = bar != NULL ? (size_t)(bar - names) : strlen(names);
+    if (len + strlen(suffix) < size) {
+        memcpy(out, names, len);
+        memcpy(out + len, suffix, strlen(suffix) + 1);
+    } else {
+        out[0] = '\0';
+    }
+    return bar != NULL ? bar + 1 : NULL;
+}
+
+const dv_tensor_ref *dv_weight_find(const dv_tensors *weights, const char *names, const char *suffix) {
+    char name[MAX_NAME];
+    const dv_tensor_ref *found = NULL;
+    while (names != NULL && found == NULL) {
+        names = next_name(names, suffix, name, sizeof name);
+        found = name[0] != '\0' ? dv_tensors_find(weights, name) : NULL;
+    }
+    return found;
+}
+
+static dv_param fail_param(dv_graph *g, davy_result r) {
+    dv_graph_fail(g, r);
+    return DV_NO_PARAM;
+}
+
+/* What a pickle would have had to run to give this tensor; NULL: nothing. The meta key has the name as it was before
+ * unwrapping, or that of an object around the tensor. */
+static const char *unsafe_global(const dv_tensors *weights, const char *name) {
+    const size_t length = strlen(name);
+    for (int64_t i = 0; i < weights->n_meta; i++) {
+        const char *key = weights->meta[i].key;
+        if (strncmp(key, "unsafe.", 7) != 0) {
+            continue;
+        }
+        key += 7;
+        const size_t stored = strlen(key);
+        const bool same = stored == length ? strcmp(key, name) == 0
+                          : stored > length
+                              ? key[stored - length - 1] == '.' && strcmp(key + stored - length, name) == 0
+                              : strncmp(key, name, stored) == 0 && name[stored] == '.';
+        if (same) {
+            return weights->meta[i].value;
+        }
+    }
+    return NULL;
+}
+
+static davy_result missing(const dv_tensors *weights, const char *names, const char *suffix) {
+    char first[MAX_NAME];
+    const char *rest = next_name(names, suffix, first, sizeof first);
+    const char *global = unsafe_global(weights, first);
+    if (global != NULL) {
+        return dv_fail(DAVY_E_UNSAFE, "tensor '%s' could only be made by running %s, and pickles are never run", first,
+                       global);
+    }
+    if (rest == NULL) {
+        return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", first);
+    }
+    return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing (nor is there %s%s)", first, rest, suffix);
+}
+
+static bool same_shape(const dv_param_info *p, int32_t ndim, const int64_t *shape) {
+    return p->ndim == ndim && memcmp(p->shape, shape, (size_t)ndim * sizeof shape[0]) == 0;
+}
+
+/* A 1x1 convolution may be stored as a matrix [o, i]. */
+static bool stored_shape_fits(const dv_tensor_ref *ref, int32_t ndim, const int64_t *shape) {
+    for (int32_t i = 0; i < ref->ndim && i < ndim; i++) {
+        if (ref->shape[i] != shape[i]) {
+            return false;
+        }
+    }
+    return ref->ndim == ndim || (ref->ndim == 2 && ndim == 4 && shape[2] == 1 && shape[3] == 1);
+}
+
+/* The entry with this tensor; DV_NO_PARAM: none yet. */
+static dv_param known_ref(const dv_graph *g, const dv_tensor_ref *ref) {
+    for (int64_t i = 0; i < g->n_params; i++) {
+        if (g->params[i].ref == ref) {
+            return (dv_param)i;
+        }
+    }
+    return DV_NO_PARAM;
+}
+
+/* The derived or constant entry with this label. */
+static dv_param known_label(const dv_graph *g, const char *label) {
+    for (int64_t i = 0; i < g->n_params; i++) {
+        if (g->params[i].ref == NULL && strcmp(g->params[i].label, label) == 0) {
+            return (dv_param)i;
+        }
+    }
+    return DV_NO_PARAM;
+}
+
+/* Takes over key and constant, also on failure. */
+static dv_param append(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, dv_param_info info) {
+    dv_param_info *params = dv_grow(g->params, g->n_params + 1, &g->cap_params, sizeof *params);
+    if (params != NULL) {
+        g->params = params;
+    }
+    info.label = dv_strdup(label);
+    if (params == NULL || info.label == NULL || g->n_params >= INT32_MAX) {
+        dv_free(info.label);
+        dv_free(info.key);
+        dv_free(info.constant);
+        return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
+    }
+    info.ndim = ndim;
+    memcpy(info.shape, shape, (size_t)ndim * sizeof shape[0]);
+    params[g->n_params] = info;
+    return (dv_param)g->n_params++;
+}
+
+static bool arguments_fine(dv_graph *g, const char *label, int32_t most, int32_t ndim, const int64_t *shape) {
+    if (!dv_graph_ok(g)) {
+        return false;
+    }
+    bool fine = ndim >= 1 && ndim <= most;
+    for (int32_t i = 0; fine && i < ndim; i++) {
+        fine = shape[i] >= 1;
+    }
+    if (!fine) {
+        dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "'%s': a parameter of %d dimensions or an empty one is not possible",
+                                 label, (int)ndim));
+    }
+    return fine;
+}
+
+static const dv_tensor_ref *fail_tensor(dv_graph *g, davy_result r) {
+    dv_graph_fail(g, r);
+    return NULL;
+}
+
+const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char *suffix, int32_t ndim,
+                                      const int64_t *shape) {
+    if (!arguments_fine(g, names, 5, ndim, shape)) {
+        return NULL;
+    }
+    const dv_tensor_ref *ref = dv_weight_find(g->weights, names, suffix);
+    if (ref == NULL) {
+        return fail_tensor(g, missing(g->weights, names, suffix));
+    }
+    char name[MAX_NAME];
+    dv_printable(name, sizeof name, ref->name, strlen(ref->name));
+    if (!stored_shape_fits(ref, ndim, shape)) {
+        char found[MAX_SHAPE_TEXT];
+        char expected[MAX_SHAPE_TEXT];
+        dv_shape_text(found, sizeof found, ref->shape, ref->ndim);
+        dv_shape_text(expected, sizeof expected, shape, ndim);
+        return fail_tensor(g, dv_fail(DAVY_E_SHAPE, "tensor '%s' has shape %s, expected %s", name, found, expected));
+    }
+    if (ref->dtype == DV_STORED_OTHER) {
+        return fail_tensor(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' is stored as %s, which cannot be read here",
+                                      name, ref->dtype_name));
+    }
+    return ref;
+}
+
+dv_param dv_param_suffixed(dv_graph *g, const char *names, const char *suffix, int32_t ndim, const int64_t *shape) {
+    const dv_tensor_ref *ref = dv_weight_wanted(g, names, suffix, ndim, shape);
+    if (ref == NULL) {
+        return DV_NO_PARAM;
+    }
+    const dv_param p = known_ref(g, ref);
+    const dv_param_info info = {.ref = ref};
+    return p != DV_NO_PARAM ? p : append(g, ref->name, ndim, shape, info);
+}
+
+dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape) {
+    return dv_param_suffixed(g, name, "", ndim, shape);
+}
+
+/* For labels that exist already: the same thing is shared, something else under its name is a mistake of the caller. */
+static dv_param shared(dv_graph *g, dv_param p, int32_t ndim, const int64_t *shape, dv_derive_fn derive) {
+    const dv_param_info *have = &g->params[p];
+    if (have->derive != derive || !same_shape(have, ndim, shape)) {
+        return fail_param(g, dv_fail(DAVY_E_INTERNAL, "two different parameters are called '%s'", have->label));
+    }
+    return p;
+}
+
+dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
+                          dv_derive_fn derive) {
+    if (!arguments_fine(g, label, 4, ndim, shape)) {
+        return DV_NO_PARAM;
+    }
+    const dv_param p = known_label(g, label);
+    if (p != DV_NO_PARAM) {
+        return shared(g, p, ndim, shape, derive);
+    }
+    const dv_param_info info = {.derive = derive, .key = dv_strdup(key)};
+    if (info.key == NULL) {
+        return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
+    }
+    return append(g, label, ndim, shape, info);
+}
+
+dv_param dv_param_shared_out(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
+                             dv_derive_share_fn derive, int32_t shares) {
+    const dv_param p = dv_param_derived(g, label, key, ndim, shape, NULL);
+    if (p != DV_NO_PARAM) {
+        g->params[p].derive_share = derive;
+        g->params[p].shares = shares;
+    }
+    return p;
+}
+
+dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, const float *values) {
+    if (!arguments_fine(g, label, 4, ndim, shape)) {
+        return DV_NO_PARAM;
+    }
+    uint64_t count = 1;
+    for (int32_t i = 0; i < ndim; i++) {
+        if (!dv_mul_u64(count, (uint64_t)shape[i], &count)) {
+            return fail_param(g, dv_fail(DAVY_E_SHAPE, "constant '%s' is too large", label));
+        }
+    }
+    const dv_param p = known_label(g, label);
+    if (p != DV_NO_PARAM) {
+        const bool equal = g->params[p].constant != NULL && same_shape(&g->params[p], ndim, shape) &&
+                           memcmp(g->params[p].constant, values, (size_t)count * sizeof *values) == 0;
+        return equal ? p : fail_param(g, dv_fail(DAVY_E_INTERNAL, "two different constants are called '%s'", label));
+    }
+    const dv_param_info info = {.constant = dv_calloc(count, sizeof *values)};
+    if (info.constant == NULL) {
+        return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
+    }
+    memcpy(info.constant, values, (size_t)count * sizeof *values);
+    return append(g, label, ndim, shape, info);
+}
+
+static dv_param append_scaled(dv_graph *g, const dv_param_info *from, const char *label, int32_t exponent) {
+    uint64_t count = 1;
+    for (int32_t i = 0; i < from->ndim; i++) {
+        count *= (uint64_t)from->shape[i];
+    }
+    dv_param_info info = {.ref = from->ref,
+                          .derive = from->derive,
+                          .derive_share = from->derive_share,
+                          .shares = from->shares,
+                          .exponent = exponent};
+    info.key = from->key != NULL ? dv_strdup(from->key) : NULL;
+    info.constant = from->constant != NULL ? dv_calloc(count, sizeof *info.constant) : NULL;
+    if ((info.key == NULL) != (from->key == NULL) || (info.constant == NULL) != (from->constant == NULL)) {
+        dv_free(info.key);
+        dv_free(info.constant);
+        return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
+    }
+    if (info.constant != NULL) {
+        memcpy(info.constant, from->constant, (size_t)count * sizeof *info.constant);
+    }
+    const dv_param_info old = *from; /* the array may move */
+    return append(g, label, old.ndim, old.shape, info);
+}
+
+dv_param dv_param_scaled(dv_graph *g, dv_param p, int32_t exponent) {
+    if (exponent == 0 || p == DV_NO_PARAM || !dv_graph_ok(g)) {
+        return p;
+    }
+    char *label = dv_sprintf("%s * 2^%d", g->params[p].label, (int)exponent);
+    if (label == NULL) {
+        return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
+    }
+    dv_param found = DV_NO_PARAM;
+    for (int64_t i = 0; i < g->n_params && found == DV_NO_PARAM; i++) {
+        found = strcmp(g->params[i].label, label) == 0 ? (dv_param)i : DV_NO_PARAM;
+    }
+    if (found == DV_NO_PARAM) {
+        found = append_scaled(g, &g->params[p], label, exponent);
+    }
+    dv_free(label);
+    return found;
+}
+
+void dv_param_base_name(const dv_graph *g, dv_param p, char *out, size_t size) {
+    const char *label = p >= 0 && p < g->n_params ? g->params[p].label : "";
+    size_t len = strlen(label);
+    const char *tail = strrchr(label, '.');
+    if (tail != NULL && strcmp(tail, ".weight") == 0) {
+        len = (size_t)(tail - label);
+    }
+    dv_printable(out, size, label, len);
 }

@@ -319,6 +319,8 @@ davy_result dv_rescale(dv_graph *g);
  * other, residual block by residual block, and windows in time are rings of as many frames as they see. The same numbers in less
  * memory. *changed: not so where there is one frame or an op that cannot be taken apart. */
 davy_result dv_by_frame(dv_graph *g, bool *changed);
+/* Of a whole clip: elements that are alive at once somewhere, whether it is computed frame by frame or not. */
+davy_result dv_by_frame_least(const dv_graph *g, uint64_t *elements);
 
 typedef struct dv_grid { /* pixels of a value for a pixel of the input; num / den in lowest terms */
     int64_t num, den;

@@ -1,4 +1,4 @@
-/* graph_priv.h - what graph.c, param.c, build.c and dump.c share and nobody else needs. */
+/* graph_priv.h - what the files of this room share and nobody else needs. */
 #ifndef DV_GRAPH_PRIV_H
 #define DV_GRAPH_PRIV_H
 

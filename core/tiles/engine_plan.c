@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/cuda/gpu.h"
-#include "core/graph/segment.h"
 
 const char *dv_stage_name(dv_stage stage) {
     return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
@@ -134,7 +133,7 @@ davy_result dv_engine_least_arena(const dv_engine *e, const dv_request *request,
     dv_graph *g = NULL;
     davy_result r = dv_engine_build_graph(e, request, h, w, &g);
     if (r == DAVY_OK) {
-        r = dv_segments_least(g, bytes);
+        r = dv_by_frame_least(g, bytes);
         *bytes *= size;
         dv_graph_release(g);
     }

@@ -1,6 +1,5 @@
 /* test_plan_winograd.c - plans for a GPU whose convolutions read transformed frames, computed step by step by the plain
  * references in the host's memory: the networks' numbers, and the same bits whole, in slices and frame by frame. */
-#include "core/graph/segment.h"
 #include "tests/unit/graph/interpret.h" /* what follows has variables of names that are parameters there */
 #include "tests/unit/graph/time_networks.h"
 
@@ -289,7 +288,7 @@ static void check_least(machine *of) {
             CHECK(dv_graph_create(of->weights, &g) == DAVY_OK);
             g->pictures = frames;
             of->net->build(g, dv_input(g, (dv_shape){1, HEIGHT, WIDTH, of->net->in_c}));
-            CHECK(dv_segments_least(g, &least) == DAVY_OK && least > 0);
+            CHECK(dv_by_frame_least(g, &least) == DAVY_OK && least > 0);
             CHECKF(2 * least <= plan->arena_bytes, "%s, %d frames: %llu bytes at least, %llu", of->net->name,
                    (int)frames, (unsigned long long)(2 * least), (unsigned long long)plan->arena_bytes);
             dv_graph_release(g);
