@@ -48,7 +48,8 @@ static davy_result find_direct(const dv_tensors *t, int64_t in, dv_tail *tail) {
     return DAVY_OK;
 }
 
-davy_result dv_tail_find(const dv_tensors *t, int64_t in, dv_tail *out) {
+/* Which tail the file has; `in`: channels of the picture. */
+static davy_result tail_find(const dv_tensors *t, int64_t in, dv_tail *out) {
     static const char *const ups[] = {"conv_up1.weight", "conv_up2.weight", "conv_up3.weight"};
     *out = (dv_tail){.scale = 1};
     davy_result r = DAVY_OK;
@@ -79,7 +80,7 @@ static dv_value before_upsample(dv_graph *g, dv_value x, const dv_tail *tail) {
     return dv_activation(g, dv_conv(g, x, "conv_before_upsample.0", tail->features, 3, NULL), DVK_ACT_LRELU, 0.01f);
 }
 
-dv_value dv_tail_build(dv_graph *g, dv_value x, const dv_tail *tail) {
+static dv_value tail_build(dv_graph *g, dv_value x, const dv_tail *tail) {
     char name[64];
     if (tail->kind == DV_TAIL_DIRECT) {
         x = dv_conv(g, x, "upsample.0", tail->out * tail->scale * tail->scale, 3, NULL);
@@ -106,7 +107,8 @@ dv_value dv_tail_build(dv_graph *g, dv_value x, const dv_tail *tail) {
 
 static const float rgb_mean[3] = {0.4488f, 0.4371f, 0.4040f};
 
-dv_value dv_take_mean(dv_graph *g, dv_value x, float range, bool rgb) {
+/* (x - mean) * range, and x / range + mean; the mean is that of RGB, 0 of other channel counts. */
+static dv_value take_mean(dv_graph *g, dv_value x, float range, bool rgb) {
     float scale[4];
     float shift[4];
     for (int i = 0; i < 4; i++) {
@@ -116,7 +118,7 @@ dv_value dv_take_mean(dv_graph *g, dv_value x, float range, bool rgb) {
     return dv_affine(g, x, scale, shift);
 }
 
-dv_value dv_give_mean(dv_graph *g, dv_value x, float range, bool rgb) {
+static dv_value give_mean(dv_graph *g, dv_value x, float range, bool rgb) {
     float scale[4];
     float shift[4];
     for (int i = 0; i < 4; i++) {
@@ -138,7 +140,8 @@ dv_value dv_residual_conv(dv_graph *g, dv_value x, const char *name) {
     return dv_conv(g, dv_activation(g, x, DVK_ACT_LRELU, 0.2f), dv_names_join(part, name, ".4"), channels, 3, NULL);
 }
 
-dv_value dv_pad_picture(dv_graph *g, dv_value x, int64_t multiple) {
+/* Pads to at least 16 a side, as the reference has it, then to multiples; by reflection, below and right. */
+static dv_value pad_picture(dv_graph *g, dv_value x, int64_t multiple) {
     const dv_shape s = dv_shape_of(g, x);
     const int64_t h = dv_max(s.h, MIN_SIDE);
     const int64_t w = dv_max(s.w, MIN_SIDE);
@@ -164,7 +167,8 @@ static dv_value mirror(dv_graph *g, dv_value x, int64_t by, bool rows) {
     return dv_add(g, 1.0f, dv_pad_to(g, once, h, w, DVK_PAD_ZERO), 1.0f, behind);
 }
 
-dv_value dv_mirror_picture(dv_graph *g, dv_value x, int64_t multiple) {
+/* The same by mirror images that begin with the last sample; of at least 8 a side. */
+static dv_value mirror_picture(dv_graph *g, dv_value x, int64_t multiple) {
     const dv_shape s = dv_shape_of(g, x);
     x = dv_pad_to(g, x, dv_max(s.h, MIN_MIRRORED), dv_max(s.w, MIN_MIRRORED), DVK_PAD_REFLECT);
     const dv_shape least = dv_shape_of(g, x);
@@ -205,7 +209,7 @@ davy_result dv_body_find(const dv_tensors *t, const char *family, dv_body *out) 
                      .multiple = 1,
                      .range = 1.0f};
     davy_result r = refuse(t, family, out);
-    r = r == DAVY_OK ? dv_tail_find(t, out->in, &out->tail) : r;
+    r = r == DAVY_OK ? tail_find(t, out->in, &out->tail) : r;
     if (r == DAVY_OK && out->tail.scale % out->unshuffle != 0) {
         r = dv_fail(DAVY_E_UNSUPPORTED, "a %s network that makes pictures smaller", family);
     }
@@ -269,15 +273,15 @@ davy_result dv_body_build(const dv_body *body, dv_stage stage, int64_t h, int64_
     const bool rgb = body->in == 3 && body->tail.out == 3 && !body->plain;
     const dv_value input = dv_input(g, (dv_shape){1, h, w, body->in});
     const dv_value picture =
-        body->mirrored ? dv_mirror_picture(g, input, body->multiple) : dv_pad_picture(g, input, body->multiple);
-    const dv_value normal = dv_take_mean(g, picture, body->range, rgb);
+        body->mirrored ? mirror_picture(g, input, body->multiple) : pad_picture(g, input, body->multiple);
+    const dv_value normal = take_mean(g, picture, body->range, rgb);
     const dv_value small = body->unshuffle > 1 ? dv_pixel_unshuffle(g, normal, body->unshuffle) : normal;
     dv_value x = dv_conv(g, small, "conv_first|conv_first.1", body->features, 3, NULL);
-    x = dv_tail_build(g, add_groups(body, g, x, group, cfg), &body->tail);
+    x = tail_build(g, add_groups(body, g, x, group, cfg), &body->tail);
     if (body->tail.kind == DV_TAIL_NONE) {
         x = dv_add(g, 1.0f, x, 1.0f, normal);
     }
-    x = dv_give_mean(g, x, body->range, rgb);
+    x = give_mean(g, x, body->range, rgb);
     dv_output(g, dv_crop_to(g, x, h * body->scale, w * body->scale));
     return dv_graph_check(g);
 }

@@ -21,21 +21,8 @@ typedef struct dv_tail {
     int64_t factors[DV_MAX_STAGES]; /* of SHUFFLE's stages */
 } dv_tail;
 
-/* Which tail the file has; `in`: channels of the picture. */
-davy_result dv_tail_find(const dv_tensors *t, int64_t in, dv_tail *out);
-dv_value dv_tail_build(dv_graph *g, dv_value x, const dv_tail *tail);
-
-/* (x - mean) * range, and x / range + mean; the mean is that of RGB, 0 of other channel counts. */
-dv_value dv_take_mean(dv_graph *g, dv_value x, float range, bool rgb);
-dv_value dv_give_mean(dv_graph *g, dv_value x, float range, bool rgb);
-
 /* <name> as one 3x3 convolution, or as <name>.0, .2, .4 through a quarter of the channels: whichever is there. */
 dv_value dv_residual_conv(dv_graph *g, dv_value x, const char *name);
-
-/* Pads to at least 16 a side, as the reference has it, then to multiples; by reflection, below and right. */
-dv_value dv_pad_picture(dv_graph *g, dv_value x, int64_t multiple);
-/* The same by mirror images that begin with the last sample; of at least 8 a side. */
-dv_value dv_mirror_picture(dv_graph *g, dv_value x, int64_t multiple);
 
 /* ---- the whole: a first convolution, groups of blocks one after the other, a norm and a convolution whose sum with the
  * first one's features goes to the tail. What a group is, each network says itself ---- */

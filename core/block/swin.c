@@ -48,8 +48,10 @@ static davy_result derive_padded(const dv_tensors *t, const char *key, float *ds
     return r;
 }
 
-dv_param dv_param_padded(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape, int64_t run,
-                         int64_t padded_run, int32_t padded_ndim, const int64_t *padded) {
+/* A derived parameter: tensor `name` of `shape` whose innermost values come in runs of heads.dim, each padded. Its shape
+ * as a parameter is `padded`. */
+static dv_param param_padded(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape, int64_t run,
+                             int64_t padded_run, int32_t padded_ndim, const int64_t *padded) {
     const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", ndim, shape);
     char key[DV_NAMES_BYTES];
     if (ref == NULL) {
@@ -82,10 +84,10 @@ dv_value dv_linear_to_heads(dv_graph *g, dv_value x, const char *name, dv_heads 
     const int64_t padded[4] = {wide, in, 1, 1};
     char part[DV_NAMES_BYTES];
     dv_conv_opts opts = {.derived = true};
-    opts.weight = dv_param_padded(g, dv_names_join(part, name, ".weight"), 4, weight, heads.dim * in, heads.padded * in,
-                                  4, padded);
+    opts.weight =
+        param_padded(g, dv_names_join(part, name, ".weight"), 4, weight, heads.dim * in, heads.padded * in, 4, padded);
     opts.bias = dv_has(g->weights, dv_names_join(part, name, ".bias"))
-                    ? dv_param_padded(g, part, 1, &out, heads.dim, heads.padded, 1, &wide)
+                    ? param_padded(g, part, 1, &out, heads.dim, heads.padded, 1, &wide)
                     : DV_NO_PARAM;
     return dv_conv(g, x, name, wide, 1, &opts);
 }
@@ -98,8 +100,7 @@ dv_value dv_linear_from_heads(dv_graph *g, dv_value x, const char *name, dv_head
     const int64_t padded[4] = {c_out, dv_heads_width(heads), 1, 1};
     char part[DV_NAMES_BYTES];
     dv_conv_opts opts = {.derived = true};
-    opts.weight =
-        dv_param_padded(g, dv_names_join(part, name, ".weight"), 4, weight, heads.dim, heads.padded, 4, padded);
+    opts.weight = param_padded(g, dv_names_join(part, name, ".weight"), 4, weight, heads.dim, heads.padded, 4, padded);
     opts.bias =
         dv_has(g->weights, dv_names_join(part, name, ".bias")) ? dv_param_stored(g, part, 1, &c_out) : DV_NO_PARAM;
     return dv_conv(g, x, name, c_out, 1, &opts);

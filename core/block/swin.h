@@ -25,10 +25,6 @@ float dv_heads_scale(dv_heads h); /* dim^-1/2 */
 dv_value dv_linear(dv_graph *g, dv_value x, const char *name, int64_t c_out);
 dv_value dv_linear_to_heads(dv_graph *g, dv_value x, const char *name, dv_heads heads, int64_t times);
 dv_value dv_linear_from_heads(dv_graph *g, dv_value x, const char *name, dv_heads heads, int64_t c_out);
-/* A derived parameter: tensor `name` of `shape` whose innermost values come in runs of heads.dim, each padded. Its shape
- * as a parameter is `padded`. */
-dv_param dv_param_padded(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape, int64_t run,
-                         int64_t padded_run, int32_t padded_ndim, const int64_t *padded);
 
 /* q, k and v out of one picture of 3 * width channels. */
 void dv_split_qkv(dv_graph *g, dv_value qkv, int64_t width, dv_value out[3]);
