@@ -131,7 +131,7 @@ typedef struct dv_loader {
 } dv_loader;
 
 typedef struct dv_part { /* rows of a matrix that come from one tensor */
-    char name[200];
+    char name[256];
     int64_t rows;
     int64_t
         paired_head; /* head_dim: rows of each head are in the order of GGUF's architecture llama; 0: they are not */
