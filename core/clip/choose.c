@@ -60,8 +60,8 @@ static void add_plan(const dv_clip_stream *s, const dv_plan *plan, dv_clip_candi
     const bool gpu = s->e->services.n_gpus > 0;
     const uint64_t arena = dv_align_up(dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(s->e->services.pool)), 256);
     dv_slice_choice *c = &w->c;
-    c->weights += dv_store_missing_beside(s->store, s->stage, plan, s->packs_anew, &w->seen);
-    c->weights_all = w->seen.bytes;
+    c->weights += dv_store_missing_beside(s->store, s->stage, plan, s->packs_anew, &w->counted);
+    c->weights_all = w->counted.bytes;
     dv_clip_stream_info *info = &c->info;
     info->arena_bytes = arena > info->arena_bytes ? arena : info->arena_bytes;
     info->state_bytes = plan->state_bytes + plan->offloaded_bytes;
@@ -135,7 +135,7 @@ static davy_result weigh_second(const dv_clip_stream *s, dv_clip_candidate *w) {
 davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice *c, dv_plan *made,
                                  dv_clip_candidate *w) {
     const dv_clip_rule rule = s->choice.info.clip;
-    *w = (dv_clip_candidate){.c = *c, .all = c->whole};
+    *w = (dv_clip_candidate){.c = *c, .complete = c->whole};
     w->c.need = w->c.weights = w->c.staging = 0;
     w->c.apart = false;
     w->c.info = (dv_clip_stream_info){.clip = rule, .slice = c->info.slice, .frame_by_frame = c->policy.frame_by_frame};
@@ -147,7 +147,7 @@ davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice 
 
 davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_clip_candidate *w) {
     const uint64_t state = w->c.info.state_bytes;
-    if (w->all) {
+    if (w->complete) {
         return DAVY_OK;
     }
     davy_result r = weigh_first(s, w, NULL);
@@ -156,13 +156,13 @@ davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_clip_candidate 
                     dv_stage_name(s->stage), (unsigned long long)w->c.info.state_bytes, (unsigned long long)state);
     }
     r = r == DAVY_OK && w->c.info.clip.second ? weigh_second(s, w) : r;
-    w->all = r == DAVY_OK;
+    w->complete = r == DAVY_OK;
     return r;
 }
 
 void dv_clip_candidate_end(dv_clip_candidate *w) {
-    dv_free(w->seen.hashes);
-    w->seen = (dv_weight_set){0};
+    dv_free(w->counted.hashes);
+    w->counted = (dv_weight_set){0};
     dv_slice_plans_drop(&w->plans);
 }
 
@@ -341,7 +341,7 @@ static void drop(candidates *list, dv_clip_candidate *w) {
 /* The best candidate, its first slices included. */
 static dv_clip_candidate *best_weighed(candidates *list) {
     dv_clip_candidate *best = best_of(list);
-    while (list->result == DAVY_OK && best != NULL && !best->all) {
+    while (list->result == DAVY_OK && best != NULL && !best->complete) {
         const davy_result r = dv_clip_stream_weigh_all(list->s, best);
         if (r != DAVY_OK) {
             drop(list, best);
@@ -529,7 +529,7 @@ static int64_t busy_slice(const dv_clip_stream *s, bool offloads) {
 }
 
 typedef struct search {
-    int64_t frames, wish;
+    int64_t frames, asked;
     uint64_t available;
     bool found;
     uint64_t least; /* of what was tried; 0: nothing was */
@@ -541,8 +541,8 @@ static void note_least(search *f, const dv_slice_choice *c) {
     f->least = f->least == 0 || c->need < f->least ? c->need : f->least;
 }
 
-static int64_t first_wish(const dv_clip_stream *s, const search *f, bool offloads) {
-    return dv_slice_of(&s->choice.info.clip, f->wish > 0 ? f->wish : busy_slice(s, offloads), true);
+static int64_t first_slice(const dv_clip_stream *s, const search *f, bool offloads) {
+    return dv_slice_of(&s->choice.info.clip, f->asked > 0 ? f->asked : busy_slice(s, offloads), true);
 }
 
 /* The whole clip at once, if it may take less than such slices; need 0: it takes more, or is too large for some step. */
@@ -550,17 +550,17 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
                                  dv_slice_choice *whole, dv_slice_plans *plans) {
     const dv_slice_choice least = {
         .whole = true, .lean = slices->lean, .policy.frame_by_frame = true, .info.slice = f->frames};
-    const bool may_be_more = f->wish == 0 && s->e->services.n_gpus > 0;
+    const bool bound_first = f->asked == 0 && s->e->services.n_gpus > 0;
     dv_clip_candidate w = {0};
     uint64_t bytes = 0;
     *whole = (dv_slice_choice){
         .whole = true, .lean = slices->lean, .policy.transform_frames = true, .info.slice = f->frames};
-    davy_result r = may_be_more ? least_arena(s, f->frames, &bytes) : DAVY_OK;
+    davy_result r = bound_first ? least_arena(s, f->frames, &bytes) : DAVY_OK;
     if (r != DAVY_OK || bytes > slices->need) { /* plans of long clips are large: none is made in vain */
         return r;
     }
-    r = may_be_more ? dv_clip_stream_weigh(s, &least, NULL, &w) : DAVY_OK;
-    const bool weighed = may_be_more && r == DAVY_OK;
+    r = bound_first ? dv_clip_stream_weigh(s, &least, NULL, &w) : DAVY_OK;
+    const bool weighed = bound_first && r == DAVY_OK;
     if (weighed && w.c.need > slices->need) {
         dv_clip_candidate_end(&w);
         return DAVY_OK;
@@ -573,8 +573,8 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
 /* The whole clip at once where that takes less than slices do, else the longest slices that fit. */
 static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     const dv_clip_rule *rule = &s->choice.info.clip;
-    const bool may_be_whole = f->frames > 0 && f->frames <= MOST_WHOLE && (f->wish == 0 || f->wish >= f->frames);
-    const int64_t longest = first_wish(s, f, false);
+    const bool may_be_whole = f->frames > 0 && f->frames <= MOST_WHOLE && (f->asked == 0 || f->asked >= f->frames);
+    const int64_t longest = first_slice(s, f, false);
     dv_slice_choice whole = {0};
     dv_slice_plans whole_plans = {0}, plans = {0};
     davy_result r = DAVY_OK;
@@ -584,7 +584,7 @@ static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
         if (r == DAVY_OK && slice == longest && may_be_whole) {
             r = measure_whole(s, f, &c, &whole, &whole_plans);
         }
-        if (r == DAVY_OK && whole.need > 0 && (whole.need <= c.need || (f->wish > 0 && whole.need <= f->available))) {
+        if (r == DAVY_OK && whole.need > 0 && (whole.need <= c.need || (f->asked > 0 && whole.need <= f->available))) {
             c = whole;
             dv_slice_plans_move(&plans, &whole_plans);
         }
@@ -645,7 +645,7 @@ static davy_result try_bands(const dv_clip_stream *s, search *f) {
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
     const uint64_t streams = (uint64_t)dv_max(s->group.streams, 1);
     dv_slice_choice c = {.policy = {.offload_state = true, .transform_frames = true, .transform_bands = true},
-                         .info.slice = first_wish(s, f, false)};
+                         .info.slice = first_slice(s, f, false)};
     davy_result r = DAVY_OK;
     dv_slice_plans plans = {0};
     bool more = half && s->stage == DV_STAGE_ENCODE;
@@ -666,7 +666,7 @@ static davy_result try_bands(const dv_clip_stream *s, search *f) {
 
 static davy_result try_offloaded(const dv_clip_stream *s, search *f) {
     davy_result r = DAVY_OK;
-    for (int64_t slice = first_wish(s, f, true); r == DAVY_OK && slice > 0; slice -= s->choice.info.clip.step) {
+    for (int64_t slice = first_slice(s, f, true); r == DAVY_OK && slice > 0; slice -= s->choice.info.clip.step) {
         r = try_offload(s, f, slice, false);
     }
     r = r == DAVY_OK && f->found ? try_offload(s, f, f->best.info.slice, true) : r;
@@ -708,37 +708,37 @@ static davy_result decide(const dv_clip_stream *s, search *f) {
 
 /* Weights that were packed for other clips take memory of the GPU. They are freed where the clip is faster, or possible at all,
  * without them. */
-static davy_result decide_anew(dv_clip_stream *s, uint64_t available, search *f) {
+static davy_result decide_without_weights(dv_clip_stream *s, uint64_t available, search *f) {
     const uint64_t packed = dv_store_bytes(s->store);
-    search anew = {.frames = f->frames, .wish = f->wish, .available = available + packed};
+    search fresh = {.frames = f->frames, .asked = f->asked, .available = available + packed};
     bool unloaded = false;
     if (s->e->services.n_gpus == 0 || packed == 0 || (f->found && !f->best.policy.offload_state)) {
         return DAVY_OK;
     }
     s->packs_anew = true;
-    davy_result r = f->found ? try_resident(s, &anew, false) : decide(s, &anew);
+    davy_result r = f->found ? try_resident(s, &fresh, false) : decide(s, &fresh);
     s->packs_anew = false;
-    if (r == DAVY_OK && anew.found && (!f->found || anew.best.cost_frame < 0.95 * f->best.cost_frame)) {
+    if (r == DAVY_OK && fresh.found && (!f->found || fresh.best.cost_frame < 0.95 * f->best.cost_frame)) {
         r = dv_engine_unload_alone(s->e, s->store, &unloaded);
     }
     if (unloaded && r == DAVY_OK) {
         dv_store_release(s->store);
         s->store = dv_engine_store(s->e, 0);
         dv_slice_plans_drop(&f->plans);
-        *f = anew;
-        anew.plans = (dv_slice_plans){0};
+        *f = fresh;
+        fresh.plans = (dv_slice_plans){0};
     }
-    dv_slice_plans_drop(&anew.plans);
+    dv_slice_plans_drop(&fresh.plans);
     return r;
 }
 
 davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice) {
     const uint64_t all = dv_engine_available(s->e);
-    const uint64_t available = all > s->group.beside ? all - s->group.beside : 0;
-    search f = {.frames = frames, .wish = slice, .available = available};
+    const uint64_t available = all > s->group.caller_bytes ? all - s->group.caller_bytes : 0;
+    search f = {.frames = frames, .asked = slice, .available = available};
     if (!dv_clip_choice_find(s, frames, slice, available, &f.best)) {
         davy_result r = decide(s, &f);
-        r = r == DAVY_OK ? decide_anew(s, available, &f) : r;
+        r = r == DAVY_OK ? decide_without_weights(s, available, &f) : r;
         r = r == DAVY_OK && !f.found ? refuse(s, &f) : r;
         if (r != DAVY_OK) {
             dv_slice_plans_drop(&f.plans);

@@ -581,7 +581,7 @@ davy_result dv_clip_stream_least(dv_engine *e, dv_stage stage, int64_t h, int64_
     *out = (dv_clip_need){.weights = c.weights,
                           .arena = c.need - c.weights,
                           .state = c.info.state_bytes,
-                          .stays = dv_resident_bytes(&c.info),
+                          .resident = dv_resident_bytes(&c.info),
                           .flops = c.info.flops_first,
                           .cost = c.cost_frame,
                           .out_c = c.info.out_c};

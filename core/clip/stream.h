@@ -39,8 +39,8 @@ davy_result dv_clip_stream_open(dv_engine *e, dv_stage stage, int64_t h, int64_t
 
 /* Streams of one size that belong together, as those of a frame's tiles do. */
 typedef struct dv_stream_group {
-    int64_t streams; /* each with a state of its own; 0 and 1: one */
-    uint64_t beside; /* bytes of the same memory that the caller takes */
+    int64_t streams;       /* each with a state of its own; 0 and 1: one */
+    uint64_t caller_bytes; /* bytes of the same memory that the caller takes */
     /* NULL: the first stream of the group. Else that first one, which has run: the others use its memory, but for the state. One
      * runs at a time, and it is released last. */
     dv_clip_stream *arena_owner;
@@ -52,7 +52,7 @@ typedef struct dv_clip_need { /* of the shortest slices, frames to come unknown 
     uint64_t weights;         /* not packed yet */
     uint64_t arena;           /* with the memory through which frames pass to a GPU */
     uint64_t state;           /* of one stream; a GPU's may be offloaded to the host's memory */
-    uint64_t stays;           /* of the state, what cannot be offloaded; counted in `arena`, too */
+    uint64_t resident;        /* of the state, what cannot be offloaded; counted in `arena`, too */
     uint64_t flops;           /* of the first slice */
     double cost;              /* of a later frame */
     int64_t out_c;

@@ -96,9 +96,9 @@ davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_
 
 typedef struct dv_clip_candidate {
     dv_slice_choice c;
-    dv_weight_set seen; /* weights */
+    dv_weight_set counted; /* weights */
     dv_slice_plans plans;
-    bool all; /* first slices are counted, too */
+    bool complete; /* first slices are counted, too */
 } dv_clip_candidate;
 
 /* dv_clip_stream_measure in two steps: later slices (made: their plan, or NULL; taken over), then the first slices of a clip.

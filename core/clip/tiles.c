@@ -77,8 +77,8 @@ static uint64_t results_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, con
 }
 
 /* Memory of the kind that streams take: with a GPU, rows on their way to a caller's frames. */
-static uint64_t beside(const dv_clip_tiles *t, const dv_axis_desc *y, const dv_axis_desc *x, int64_t slice,
-                       int64_t channels) {
+static uint64_t caller_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, const dv_axis_desc *x, int64_t slice,
+                             int64_t channels) {
     const uint64_t band = band_bytes(t, y, slice, channels);
     return t->e->services.n_gpus == 0 ? band + results_bytes(t, y, x, slice, channels)
            : band < ROW_BYTES         ? band
@@ -106,8 +106,8 @@ static davy_result measure(const void *user, const dv_request *request, dv_tile_
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
     l->groups = l->tiles;
     const uint64_t streams = (uint64_t)(t->each ? l->tiles : 1);
-    l->workspace = need.arena + (g->offloads ? need.stays * (streams - 1) : need.state * streams);
-    l->band = l->tiles > 1 ? beside(t, &y, &x, t->rule.step, need.out_c) : 0;
+    l->workspace = need.arena + (g->offloads ? need.resident * (streams - 1) : need.state * streams);
+    l->band = l->tiles > 1 ? caller_bytes(t, &y, &x, t->rule.step, need.out_c) : 0;
     l->weights = need.weights;
     l->copies = t->e->services.n_gpus > 0 ? 0 : (uint64_t)dv_min((int64_t)need.weights, (int64_t)DV_STORE_BATCH_BYTES);
     l->flops = need.flops * (uint64_t)l->tiles;
@@ -145,7 +145,8 @@ static davy_result make_streams(dv_clip_tiles *t, int64_t n) {
 
 /* The first of them decides for all. */
 static davy_result join_first(dv_clip_tiles *t, int64_t h, int64_t w, int64_t slice, uint64_t taken) {
-    const dv_stream_group group = {.streams = t->n_streams, .beside = dv_engine_available(t->e) - available(t) + taken};
+    const dv_stream_group group = {.streams = t->n_streams,
+                                   .caller_bytes = dv_engine_available(t->e) - available(t) + taken};
     return dv_clip_stream_join(t->e, t->desc.stage, h, w, slice, &group, t->streams);
 }
 
@@ -179,10 +180,10 @@ static davy_result open_first(dv_clip_tiles *t, const dv_axis_desc *y, const dv_
     dv_clip_need need;
     davy_result r = dv_clip_stream_least(t->e, t->desc.stage, y->tile, x->tile, t->schedule.lean, &need);
     if (r == DAVY_OK) {
-        r = join_first(t, y->tile, x->tile, wish, beside(t, y, x, wish, need.out_c));
+        r = join_first(t, y->tile, x->tile, wish, caller_bytes(t, y, x, wish, need.out_c));
     }
     if (r == DAVY_E_BUDGET && wish > step) {
-        r = join_first(t, y->tile, x->tile, step, beside(t, y, x, step, need.out_c));
+        r = join_first(t, y->tile, x->tile, step, caller_bytes(t, y, x, step, need.out_c));
     }
     if (r == DAVY_OK) {
         dv_clip_stream_info_get(t->streams[0], &t->info);

@@ -28,8 +28,8 @@ typedef struct dv_request {
     int64_t batch;         /* pictures of a call, of which the schedule may put several together; 0 and 1: one */
     int64_t h, w;
     dv_tiling tiling;
-    uint64_t limit; /* memory there really is, once a device has refused some within the budget; 0: unknown */
-    int64_t most;   /* tiles together, once a device has refused memory for more; 0: any number */
+    uint64_t memory_limit; /* bytes there really are, after a device refused memory within the budget; 0: unknown */
+    int64_t max_together;  /* tiles at once, after a device refused memory for more; 0: any number */
 } dv_request;
 
 typedef struct dv_clip_choice_cache dv_clip_choice_cache; /* clip/choose.c */

@@ -298,7 +298,8 @@ static bool same_request(const dv_request *a, const dv_request *b) {
     return a->stage == b->stage && a->grey == b->grey && a->pictures == b->pictures && a->continues == b->continues &&
            a->apart == b->apart && a->batch == b->batch && a->h == b->h && a->w == b->w &&
            a->tiling.width == b->tiling.width && a->tiling.height == b->tiling.height &&
-           a->tiling.overlap == b->tiling.overlap && a->limit == b->limit && a->most == b->most;
+           a->tiling.overlap == b->tiling.overlap && a->memory_limit == b->memory_limit &&
+           a->max_together == b->max_together;
 }
 
 /* Under the lock; referenced. */
@@ -366,7 +367,8 @@ static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, con
 static davy_result choose_schedule(dv_engine *e, const dv_request *request, dv_tile_schedule *out) {
     dv_store *store = dv_engine_store(e, 0);
     const uint64_t free_bytes = dv_engine_available(e);
-    const uint64_t available = request->limit != 0 && request->limit < free_bytes ? request->limit : free_bytes;
+    const uint64_t available =
+        request->memory_limit != 0 && request->memory_limit < free_bytes ? request->memory_limit : free_bytes;
     const uint64_t packed = dv_store_bytes(store);
     davy_result r = dv_tile_schedule_choose(e, store, request, available, out);
     dv_store_release(store);
@@ -607,12 +609,12 @@ static davy_result device_is_full(const dv_work *w, const davy_error_info *refus
 static int take_less(const dv_engine *e, dv_request *request, davy_result r, const dv_cached_tile_plan *tile_plan) {
     const int64_t together = tile_plan->schedule.together;
     if (r == DAVY_E_NOMEM_DEVICE && together > 1) {
-        request->most = together / 2;
+        request->max_together = together / 2;
         return 0;
     }
     if (r == DAVY_E_NOMEM_DEVICE) {
         const bool shared = e->reach[request->stage].n_norms > 0 && tile_plan->schedule.tiles == 1;
-        request->limit = shared ? dv_tile_plan_bytes(tile_plan) / 4 * 3 : dv_tile_plan_bytes(tile_plan) / 2;
+        request->memory_limit = shared ? dv_tile_plan_bytes(tile_plan) / 4 * 3 : dv_tile_plan_bytes(tile_plan) / 2;
     }
     return 1;
 }
@@ -625,7 +627,7 @@ static davy_result try_run(dv_picture_run *run, dv_request *request, int *attemp
     if (r != DAVY_OK) {
         *attempt = ATTEMPTS;
         *others = dv_is_short(r) && others_run(e, 0);
-        return r == DAVY_E_BUDGET && request->limit != 0 && !*others ? device_is_full(run->work, refused) : r;
+        return r == DAVY_E_BUDGET && request->memory_limit != 0 && !*others ? device_is_full(run->work, refused) : r;
     }
     begin_run(run);
     r = check_tile_plan(run->work, run->tile_plan);

@@ -125,7 +125,8 @@ static davy_result group_tiles(dv_engine *e, dv_store *store, const dv_request *
     const int64_t all = tiles_in_all(request, l);
     l->lanes = lanes_for(e, request, l);
     l->apart = l->lanes > 1;
-    const int64_t most = dv_min(dv_div_up(all, l->lanes), request->most > 0 ? request->most : MOST_TOGETHER);
+    const int64_t most =
+        dv_min(dv_div_up(all, l->lanes), request->max_together > 0 ? request->max_together : MOST_TOGETHER);
     if (request->batch > 1 || l->lanes > 1) { /* more to stage */
         const davy_result r = measure_schedule(e, store, request, l);
         if (r != DAVY_OK) {

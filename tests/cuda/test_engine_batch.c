@@ -122,7 +122,7 @@ static int64_t retreats(const bench *b) {
     int64_t count = 0;
     for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
         const dv_cached_tile_plan *tile_plan = b->engine->tile_plans[i];
-        count += tile_plan != NULL && tile_plan->request.most > 0 && tile_plan->schedule.tiles == 1;
+        count += tile_plan != NULL && tile_plan->request.max_together > 0 && tile_plan->schedule.tiles == 1;
     }
     return count;
 }

@@ -278,10 +278,10 @@ static void test_weighing(void) {
                                         .info.slice = 1 + k / 2 % 2};
             dv_slice_choice all = as;
             dv_clip_candidate w;
-            CHECK(dv_clip_stream_weigh(s, &as, NULL, &w) == DAVY_OK && !w.all);
+            CHECK(dv_clip_stream_weigh(s, &as, NULL, &w) == DAVY_OK && !w.complete);
             CHECK(dv_clip_stream_measure(s, &all) == DAVY_OK);
             CHECK(w.c.need <= all.need && w.c.need > all.need / 2 && fabs(w.c.cost_frame - all.cost_frame) < 1e-9);
-            CHECK(dv_clip_stream_weigh_all(s, &w) == DAVY_OK && w.all);
+            CHECK(dv_clip_stream_weigh_all(s, &w) == DAVY_OK && w.complete);
             CHECK(w.c.need == all.need && w.c.weights == all.weights && w.c.info.arena_bytes == all.info.arena_bytes &&
                   w.c.info.flops_first == all.info.flops_first && w.c.info.flops_step == all.info.flops_step);
             dv_clip_candidate_end(&w);

@@ -54,7 +54,7 @@ static void test_means_retreat(void) {
         int32_t means = 0;
         for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
             const dv_cached_tile_plan *tile_plan = b.engine->tile_plans[i];
-            means += tile_plan != NULL && tile_plan->request.limit > 0 ? tile_plan->schedule.means : 0;
+            means += tile_plan != NULL && tile_plan->request.memory_limit > 0 ? tile_plan->schedule.means : 0;
         }
         CHECKF(means == 4, "%d means", (int)means);
         CHECKF(furthest(whole, tiles, bytes) < 1e-5, "%g apart", furthest(whole, tiles, bytes));
@@ -83,7 +83,9 @@ static void test_norms_retreat(void) {
             int64_t norms = -1;
             for (int i = 0; i < DV_CACHED_TILE_PLANS; i++) {
                 const dv_cached_tile_plan *tile_plan = b.engine->tile_plans[i];
-                norms = tile_plan != NULL && tile_plan->request.limit > 0 ? dv_max(tile_plan->schedule.norms, norms) : norms;
+                norms = tile_plan != NULL && tile_plan->request.memory_limit > 0
+                            ? dv_max(tile_plan->schedule.norms, norms)
+                            : norms;
             }
             CHECKF(norms == (k == 0 ? 2 : 0), "%d norms", (int)norms);
             CHECKF((furthest(whole, tiles, bytes) < 1e-5) == (k == 0), "%g apart", furthest(whole, tiles, bytes));
