@@ -172,7 +172,7 @@ static davy_result least_arena(const dv_clip_stream *s, int64_t frames, uint64_t
     return dv_engine_least_arena(s->e, &q, s->h, s->w, bytes);
 }
 
-/* plans: NULL, or they are moved there. */
+/* plans: NULL, or the plans are moved there. */
 static davy_result measure(const dv_clip_stream *s, dv_slice_choice *c, dv_slice_plans *plans) {
     dv_clip_candidate w;
     davy_result r = dv_clip_stream_weigh(s, c, NULL, &w);
@@ -472,16 +472,29 @@ static bool find_choice(const dv_clip_stream *s, const clip_key *key, cached_cho
     return found;
 }
 
+/* plans: of the choice, where it had to be measured again. */
+static bool find_valid_choice(const dv_clip_stream *s, const clip_key *key, dv_slice_choice *out,
+                              dv_slice_plans *plans) {
+    cached_choice m;
+    bool valid = find_choice(s, key, &m);
+    if (valid && !is_plenty(&m, key)) {
+        valid = is_the_same(&m, key) && measure(s, &m.choice, plans) == DAVY_OK && m.choice.need <= key->available;
+    }
+    if (valid) {
+        *out = m.choice;
+    } else {
+        dv_slice_plans_drop(plans);
+    }
+    return valid;
+}
+
 bool dv_clip_choice_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
                          dv_slice_choice *out) {
     const clip_key key = key_of(s, frames, slice, available);
-    cached_choice m;
-    bool holds = find_choice(s, &key, &m);
-    if (holds && !is_plenty(&m, &key)) {
-        holds = is_the_same(&m, &key) && dv_clip_stream_measure(s, &m.choice) == DAVY_OK && m.choice.need <= available;
-    }
-    *out = holds ? m.choice : *out;
-    return holds;
+    dv_slice_plans plans = {0};
+    const bool found = find_valid_choice(s, &key, out, &plans);
+    dv_slice_plans_drop(&plans);
+    return found;
 }
 
 /* The place of the same clip, or the oldest. */
@@ -736,7 +749,8 @@ davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t sli
     const uint64_t all = dv_engine_available(s->e);
     const uint64_t available = all > s->group.caller_bytes ? all - s->group.caller_bytes : 0;
     search f = {.frames = frames, .asked = slice, .available = available};
-    if (!dv_clip_choice_find(s, frames, slice, available, &f.best)) {
+    const clip_key key = key_of(s, frames, slice, available);
+    if (!find_valid_choice(s, &key, &f.best, &f.plans)) {
         davy_result r = decide(s, &f);
         r = r == DAVY_OK ? decide_without_weights(s, available, &f) : r;
         r = r == DAVY_OK && !f.found ? refuse(s, &f) : r;

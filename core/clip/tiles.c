@@ -20,6 +20,7 @@ struct dv_clip_tiles {
     dv_clip_rule rule;
     uint64_t limit;            /* memory there really is, once some within the budget was refused; 0: unknown */
     dv_tile_schedule schedule; /* tiles 1: the frame is whole */
+    int64_t out_c;             /* channels of the results, once tiles have been chosen */
     bool each;                 /* every tile has a stream of its own */
     dv_axis y, x;              /* of tiles */
     dv_clip_stream **streams;  /* row by row; or one for all; NULL: not opened yet */
@@ -89,7 +90,8 @@ static uint64_t caller_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, cons
 
 typedef struct stream_cost {
     const dv_clip_tiles *t;
-    bool offloads; /* states lie in the host's memory */
+    bool offloads;  /* states lie in the host's memory */
+    int64_t *out_c; /* is set: channels of the results, the same for all tiles */
 } stream_cost;
 
 static davy_result measure(const void *user, const dv_request *request, dv_tile_schedule *l) {
@@ -102,6 +104,7 @@ static davy_result measure(const void *user, const dv_request *request, dv_tile_
     if (r != DAVY_OK) {
         return r;
     }
+    *g->out_c = need.out_c;
     dv_tile_schedule_axes(t->e, request, l, &y, &x);
     l->tiles = dv_tile_count(&y) * dv_tile_count(&x);
     l->groups = l->tiles;
@@ -128,7 +131,7 @@ static davy_result choose(dv_clip_tiles *t) {
     davy_result r = DAVY_E_BUDGET;
     t->each = d->frames == 0;
     for (int offloads = 0; r == DAVY_E_BUDGET && offloads < ways; offloads++) {
-        const stream_cost g = {.t = t, .offloads = offloads != 0};
+        const stream_cost g = {.t = t, .offloads = offloads != 0, .out_c = &t->out_c};
         const dv_schedule_cost with = {.measure = measure, .user = &g};
         r = dv_tile_schedule_choose_by(t->e, &with, &request, available(t), &t->schedule);
     }
@@ -177,13 +180,9 @@ static davy_result open_first(dv_clip_tiles *t, const dv_axis_desc *y, const dv_
     const bool gpu = t->e->services.n_gpus > 0;
     const int64_t step = t->rule.step;
     const int64_t wish = gpu ? t->desc.slice : dv_max(t->desc.slice, step);
-    dv_clip_need need;
-    davy_result r = dv_clip_stream_least(t->e, t->desc.stage, y->tile, x->tile, t->schedule.lean, &need);
-    if (r == DAVY_OK) {
-        r = join_first(t, y->tile, x->tile, wish, caller_bytes(t, y, x, wish, need.out_c));
-    }
+    davy_result r = join_first(t, y->tile, x->tile, wish, caller_bytes(t, y, x, wish, t->out_c));
     if (r == DAVY_E_BUDGET && wish > step) {
-        r = join_first(t, y->tile, x->tile, step, caller_bytes(t, y, x, step, need.out_c));
+        r = join_first(t, y->tile, x->tile, step, caller_bytes(t, y, x, step, t->out_c));
     }
     if (r == DAVY_OK) {
         dv_clip_stream_info_get(t->streams[0], &t->info);
