@@ -1,5 +1,5 @@
 /* cuda.c - a slice on a GPU: its frames go up, the captured steps run, what comes of them goes down. A slice
- * takes long beside what the host does between two of them, so each is waited for. */
+ * takes long compared with what the host does between two of them, so each is waited for. */
 #include "core/base/error.h"
 #include "core/clip/stream_priv.h"
 #include "core/exec/run_cuda.h"

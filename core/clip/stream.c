@@ -68,7 +68,7 @@ static davy_result try_memory(dv_clip_stream *s) {
     return r;
 }
 
-/* Other sizes' arenas that nobody uses go first. */
+/* If memory is short, idle arenas of other sizes are freed. */
 static davy_result take_memory(dv_clip_stream *s) {
     if (s->arena != NULL) {
         return DAVY_OK;
@@ -89,7 +89,7 @@ static void drop_program(dv_slice_program *p) {
     *p = (dv_slice_program){0};
 }
 
-/* That of this kind, or the place of one that is wanted least, emptied. */
+/* The program of such a slice; else the place of the least recently used, emptied. */
 static dv_slice_program *find_program(dv_clip_stream *s, int64_t frames, bool continues) {
     dv_slice_program *oldest = &s->programs[0];
     for (int i = 0; i < DV_SLICE_PROGRAMS; i++) {
@@ -120,7 +120,7 @@ static dv_plan *take_made_plan(dv_clip_stream *s, int64_t frames, bool continues
     return plan;
 }
 
-/* Of a short slice more may be on its way at once than of the longest: not where that is waited for. */
+/* A short slice may need more of the arena than the longest for copies beside its steps: then it waits for them. */
 static davy_result make_plan(dv_clip_stream *s, int64_t frames, bool continues, dv_plan **out) {
     *out = take_made_plan(s, frames, continues);
     davy_result r = *out != NULL ? DAVY_OK : dv_clip_stream_plan(s, &s->choice, frames, continues, s->second, out);
@@ -175,7 +175,7 @@ static davy_result get_program(dv_clip_stream *s, int64_t frames, bool continues
 
 /* ---- less memory in the middle of a clip ---- */
 
-/* The largest workspace that is smaller than now, with the state where it is. */
+/* The choice with the largest workspace that is smaller than now; the state stays where it is. */
 static davy_result find_smaller(const dv_clip_stream *s, dv_slice_choice *out, bool *found) {
     davy_result r = DAVY_OK;
     *found = false;
@@ -200,7 +200,7 @@ typedef struct block { /* what a state consists of */
     char *resident, *offloaded;
 } block;
 
-/* Part by part; what is not of a ring lies behind what is resident of them. */
+/* Ring by ring, then the rest of the state, which lies behind the resident rings. */
 static davy_result copy_state(const dv_plan *from, block src, const dv_plan *to, block dst, dv_gpu_queue *q) {
     davy_result r = DAVY_OK;
     uint64_t of_rings[2] = {0, 0};
@@ -270,8 +270,8 @@ static davy_result offload_all(dv_clip_stream *s) {
     s->offloaded = pinned;
     s->state = rest;
     if (c.info.arena_bytes <= s->choice.info.arena_bytes) {
-        c.info.arena_bytes = s->choice.info.arena_bytes; /* that it has */
-    } else {                                             /* the state has left room for it */
+        c.info.arena_bytes = s->choice.info.arena_bytes; /* the larger arena is kept */
+    } else {                                             /* a larger one fits where the state was */
         dv_gpu_free(gpu, DV_MEM_WORKSPACE, s->arena, s->choice.info.arena_bytes);
         s->arena = NULL;
     }
@@ -301,7 +301,7 @@ static davy_result downgrade(dv_clip_stream *s) {
     return r;
 }
 
-/* Memory has been refused: of a clip that has begun something is kept that is worth going on with less for. */
+/* Memory was refused. A clip that has begun goes on with less: what has been computed would be lost else. */
 static davy_result try_downgrade(dv_clip_stream *s, davy_result refused) {
     davy_error_info error = {.struct_size = sizeof error};
     if (s->e->services.n_gpus == 0 || s->taken == 0 || s->arena == NULL || s->group.streams > 1) {

@@ -77,7 +77,7 @@ static uint64_t results_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, con
     return (uint64_t)(results_of_slice(&t->rule, slice) * tile * channels) * sizeof(float);
 }
 
-/* Memory of the kind that streams take: with a GPU, rows on their way to a caller's frames. */
+/* Bytes of the memory that streams use, but taken here: on a GPU, rows on their way to the caller's frames. */
 static uint64_t caller_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, const dv_axis_desc *x, int64_t slice,
                              int64_t channels) {
     const uint64_t band = band_bytes(t, y, slice, channels);
@@ -146,7 +146,7 @@ static davy_result make_streams(dv_clip_tiles *t, int64_t n) {
     return t->streams != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "clip: out of memory");
 }
 
-/* The first of them decides for all. */
+/* The first stream chooses for all. */
 static davy_result join_first(dv_clip_tiles *t, int64_t h, int64_t w, int64_t slice, uint64_t taken) {
     const dv_stream_group group = {.streams = t->n_streams,
                                    .caller_bytes = dv_engine_available(t->e) - available(t) + taken};
@@ -175,7 +175,7 @@ static davy_result make_axes(dv_clip_tiles *t, dv_axis_desc *y, dv_axis_desc *x)
     return r == DAVY_OK ? dv_axis_create(x, &t->x) : r;
 }
 
-/* Slices as long as wished for, where there is room for what comes of them too. On the CPU that is the same memory. */
+/* Slices as long as asked, if there is memory for their results, too: on the CPU it is the same memory. */
 static davy_result open_first(dv_clip_tiles *t, const dv_axis_desc *y, const dv_axis_desc *x) {
     const bool gpu = t->e->services.n_gpus > 0;
     const int64_t step = t->rule.step;

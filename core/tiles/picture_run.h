@@ -19,7 +19,7 @@ typedef struct dv_picture_run {
 davy_result dv_picture_run_cpu(dv_picture_run *run, bool *acquired);
 davy_result dv_picture_run_cuda(dv_picture_run *run, bool *acquired);
 
-/* Bytes of idle arenas of this size, left by runs beside this one, that are kept; one arena always is. */
+/* Idle arenas of this size up to so many bytes are kept after a run; one always is. */
 static inline uint64_t dv_picture_run_keep_bytes(const dv_picture_run *run) {
     const uint64_t own = run->tile_plan->schedule.workspace, least = 1ull << 30;
     return own > least ? own : least;

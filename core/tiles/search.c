@@ -38,15 +38,15 @@ static int64_t tiles_in_all(const dv_request *q, const dv_tile_schedule *l) {
     return l->tiles * pictures_at_once(q, l);
 }
 
-/* Of a group's pictures, with the caller's pixels. */
+/* Samples of the pictures of a group, as the caller has them: at least four channels. */
 static int64_t samples_of(const dv_plan *plan) {
     const dvk_view *in = &plan->input;
     const dvk_view *out = &plan->output;
     return in->n * in->h * in->w * dv_max(in->c, 4) + out->n * out->h * out->w * dv_max(out->c, 4);
 }
 
-/* Device memory through which they pass, in f32: two turns where there are several groups, and what the first of several
- * GPUs may have to hold for each of the others. */
+/* Device memory through which these pass, in f32: twice where there are several groups, and what the first of several GPUs may have
+ * to hold for each of the others. */
 static uint64_t staging_of(const dv_plan *plan, const dv_tile_schedule *l) {
     const int64_t turns = (l->groups > 1 ? 2 : 1) + dv_max(l->lanes - 1, 0);
     int64_t means = 0;
@@ -57,7 +57,7 @@ static uint64_t staging_of(const dv_plan *plan, const dv_tile_schedule *l) {
     return (uint64_t)(samples_of(plan) * turns + means + norms) * sizeof(float) + 2 * l->band;
 }
 
-/* Of a pass for each mean and of that for the result. */
+/* Adds up the pass for each mean and the pass for the result. */
 static void add_passes(const dv_plan *plan, uint64_t *flops, double *cost) {
     *flops = plan->flops;
     *cost = plan->cost;
@@ -108,14 +108,14 @@ static uint64_t need_of(const dv_tile_schedule *l) {
     return l->weights + (run > l->copies ? run : l->copies);
 }
 
-/* Tiles of one picture go to all GPUs, pictures of one tile where there is enough to do. */
+/* The tiles of one picture go to all GPUs; pictures of one tile do if there is enough to compute. */
 static int32_t lanes_for(const dv_engine *e, const dv_request *q, const dv_tile_schedule *l) {
     const int64_t all = tiles_in_all(q, l);
     const bool shared = l->tiles > 1 || l->cost * (double)all >= DV_WORTH_SHARING_NS;
     return shared ? (int32_t)dv_min(e->n_lanes, all) : 1;
 }
 
-/* Of all groups, one behind the other; what is moved is hidden behind them, but for that of one group. */
+/* The groups run one after the other. Copies run beside them, but for those of one group. */
 static double time_of(const dv_tile_schedule *l) {
     return (double)l->groups * l->cost * (double)l->together / (double)l->tiles + l->moving;
 }
@@ -182,8 +182,8 @@ static int64_t exact_overlap(const search *s) {
     return 2 * round_up(s->reach.halo, s->reach.align);
 }
 
-/* What keeps a photograph within 2/255 of itself computed whole, of a deep network that sees a finite neighbourhood: what
- * lies further away than half of it counts for little. */
+/* With this overlap a photograph in tiles stays within 2/255 of the photograph computed whole. A deep network sees a finite
+ * neighbourhood, of which the outer half has little influence. */
 static int64_t usual_overlap(const search *s) {
     const int64_t finite = dv_min(MOST_USUAL_OVERLAP, 2 * round_up(s->reach.halo, s->reach.align));
     return s->request->stage == DV_STAGE_ENCODE   ? 128
@@ -192,8 +192,8 @@ static int64_t usual_overlap(const search *s) {
                                                   : dv_max(32, finite);
 }
 
-/* Shared samples of neighbours for a tile of this size. Faded tiles share what was asked or a usual number of samples,
- * but no more than a quarter of a small tile. */
+/* Sets how many samples neighbouring tiles of this size share. Faded tiles share the number that was asked for, else the usual
+ * number, but no more than a quarter of a small tile. */
 static void set_overlap(const search *s, dv_tile_schedule *l) {
     const int64_t asked = s->request->tiling.overlap;
     if (can_be_exact(s) && (asked == 0 || asked >= exact_overlap(s))) {
@@ -221,7 +221,7 @@ void dv_tile_schedule_axes(const dv_engine *e, const dv_request *request, const 
     x->tile = schedule->tile_w;
 }
 
-/* Sides below this are the last resort: of a tile that changes the result, less than this is not worth looking at. */
+/* The least side of a tile. A smaller one would change the result too much. */
 static int64_t smallest_side(const search *s) {
     const int64_t usual = s->request->stage == DV_STAGE_DECODE ? 16 : 64;
     return can_be_exact(s) ? dv_max(usual, exact_overlap(s) + 32) : usual;
@@ -246,18 +246,18 @@ static bool fits(search *s, const dv_tile_schedule *l) {
 
 /* ---- automatic tiles ---- */
 
-/* Sides from which a faded tile has its whole overlap. */
+/* From this side on a faded tile has its whole overlap. */
 static int64_t comfortable_side(const search *s) {
     return can_be_exact(s) ? smallest_side(s) : 4 * usual_overlap(s);
 }
 
-/* Size of each of `count` tiles along an axis. */
+/* The size of each of `count` tiles along an axis. */
 static int64_t even_tile(int64_t size, int64_t count, int64_t overlap, int64_t align) {
     const int64_t tile = dv_div_up(size + (count - 1) * overlap, count);
     return count == 1 ? size : dv_tile_fit(size, round_up(tile, align) + align, align);
 }
 
-/* With nx tiles across: as many down as `area` samples a tile allow. false: none that is large enough. */
+/* Sets tiles of at most `area` samples, nx of them across. false: they would be too small. */
 static bool columns_schedule(const search *s, int64_t nx, double area, dv_tile_schedule *l) {
     const dv_request *q = s->request;
     const int64_t least = s->side;
@@ -274,7 +274,7 @@ static bool columns_schedule(const search *s, int64_t nx, double area, dv_tile_s
     return l->tile_h <= room && l->tile_h >= dv_min(least, q->h);
 }
 
-/* Samples computed in all tiles; faded ones are better square, since every tile edge is a place that can be seen. */
+/* The samples computed in all tiles. Faded tiles should be square, since a fade may be visible: others count for more. */
 static double score(const search *s, const dv_tile_schedule *l) {
     dv_axis_desc y;
     dv_axis_desc x;
@@ -302,13 +302,13 @@ static bool best_of_area(const search *s, double area, dv_tile_schedule *out) {
     return best > 0.0;
 }
 
-/* So that every GPU gets two tiles: one is moved while the other is computed. */
+/* Every GPU gets two tiles: one is copied while the other is computed. */
 static double shared_area(const search *s) {
     const double all = (double)s->request->h * (double)s->request->w;
     return s->shared ? all / (2.0 * (double)s->e->n_lanes) : all;
 }
 
-/* Bytes a sample are learnt from the plans made on the way, so the tiles shrink until one fits. */
+/* Tiles shrink until one fits. The bytes per sample are taken from the plans made on the way. */
 static davy_result search_tiles(search *s, uint64_t limit, const dv_tile_schedule *whole, dv_tile_schedule *out,
                                 bool *found) {
     double per_sample = (double)whole->workspace / (double)(whole->tile_h * whole->tile_w);
@@ -461,8 +461,8 @@ davy_result dv_tile_schedule_choose_by(dv_engine *e, const dv_schedule_cost *cos
     return choose_tiles(&s, out);
 }
 
-/* Of tiles that share norms or not, as `own_norms` says. The tiles of a picture do not depend on how many there are, unless what
- * a batch may take beside them leaves no room: then smaller ones are looked for. */
+/* Tiles share norms or not, as `own_norms` says. They do not depend on the number of pictures, unless the memory for a batch leaves
+ * too little for them: then smaller tiles are chosen. */
 static davy_result choose_schedule(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                                    dv_tile_schedule *out) {
     dv_request one = *request;
