@@ -60,12 +60,11 @@ static void info(const void *config_, davy_model_info *out) {
 
 /* ---- parameters ---- */
 
-/* "count:name": 1 + scale * ln(count), each scale kept between 0 and 1 */
-static davy_result derive_factors(const dv_tensors *t, const char *key, float *dst) {
-    int64_t count = 0;
-    const char *name = dv_key_numbers(key, &count, 1);
+/* 1 + scale * ln(count), each scale kept between 0 and 1 */
+static davy_result derive_factors(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const int64_t count = *(const int64_t *)from->how;
     float *scale = NULL;
-    const davy_result r = dv_read_tensor(t, name, 1, &count, &scale);
+    const davy_result r = dv_read_tensor(t, from->name, 1, &count, &scale);
     for (int64_t i = 0; r == DAVY_OK && i < count; i++) {
         dst[i] = 1.0f + fminf(fmaxf(scale[i], 0.0f), 1.0f) * (float)log((double)count);
     }
@@ -73,13 +72,12 @@ static davy_result derive_factors(const dv_tensors *t, const char *key, float *d
     return r;
 }
 
-/* "width:name": queries are multiplied by e^scale, at most 100; keys and values are not */
-static davy_result derive_logit_scale(const dv_tensors *t, const char *key, float *dst) {
+/* Queries are multiplied by e^scale, at most 100; keys and values are not */
+static davy_result derive_logit_scale(const dv_tensors *t, const dv_derivation *from, float *dst) {
     static const int64_t shape[2] = {1, 1};
-    int64_t width = 0;
-    const char *name = dv_key_numbers(key, &width, 1);
+    const int64_t width = *(const int64_t *)from->how;
     float *scale = NULL;
-    const davy_result r = dv_read_tensor(t, name, 2, shape, &scale);
+    const davy_result r = dv_read_tensor(t, from->name, 2, shape, &scale);
     for (int64_t i = 0; r == DAVY_OK && i < 3 * width; i++) {
         dst[i] = i < width ? fminf(expf(scale[0]), 100.0f) : 1.0f;
     }
@@ -90,12 +88,11 @@ static davy_result derive_logit_scale(const dv_tensors *t, const char *key, floa
 static dv_param derived(dv_graph *g, const char *name, int32_t ndim, const int64_t *stored, int64_t number,
                         int64_t count, dv_derive_fn derive) {
     const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", ndim, stored);
-    char key[DV_NAMES_BYTES];
     if (ref == NULL) {
         return DV_NO_PARAM;
     }
-    snprintf(key, sizeof key, "%lld:%s", (long long)number, ref->name);
-    const dv_param p = dv_param_derived(g, ref->name, key, 1, &count, derive);
+    const dv_derivation from = {ref->name, &number, sizeof number};
+    const dv_param p = dv_param_derived(g, ref->name, &from, 1, &count, derive);
     if (p != DV_NO_PARAM) {
         g->params[p].stored = dv_tensor_elements(ref);
     }

@@ -168,11 +168,11 @@ static dv_value block(const cfg *c, dv_graph *g, dv_value input, int64_t index) 
 
 /* ---- DySample ---- */
 
-/* Half of what is stored, any shape: key is the tensor. */
-static davy_result derive_half(const dv_tensors *t, const char *key, float *dst) {
-    const dv_tensor_ref *ref = dv_tensors_find(t, key);
+/* Half of what is stored, any shape. */
+static davy_result derive_half(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const dv_tensor_ref *ref = dv_tensors_find(t, from->name);
     if (ref == NULL) {
-        return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", key);
+        return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", from->name);
     }
     const davy_result r = dv_tensor_read_f32(ref, dst);
     for (int64_t i = 0; r == DAVY_OK && i < dv_tensor_elements(ref); i++) {
@@ -181,26 +181,29 @@ static davy_result derive_half(const dv_tensors *t, const char *key, float *dst)
     return r;
 }
 
-/* Stored [3, c], wanted [3 groups, c]: each group's channels go into results of their own. key: "<groups>:<c>" */
-static davy_result derive_apart(const dv_tensors *t, const char *key, float *dst) {
-    char *end = NULL;
-    const int64_t groups = strtoll(key, &end, 10);
-    const int64_t channels = strtoll(end + 1, NULL, 10);
+/* Stored [3, c], wanted [3 groups, c]: each group's channels go into results of their own. */
+typedef struct apart {
+    int64_t groups, channels;
+} apart;
+
+static davy_result derive_apart(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const apart *d = from->how;
+    const int64_t groups = d->groups, channels = d->channels;
     const int64_t shape[4] = {RGB, channels, 1, 1};
     float *stored = NULL;
     const davy_result r = dv_read_tensor(t, "to_img.end_conv.weight", 4, shape, &stored);
     for (int64_t i = 0; r == DAVY_OK && i < groups * RGB * channels; i++) {
-        const int64_t from = i % channels, out = i / channels;
-        dst[i] = from / (channels / groups) == out / RGB ? stored[out % RGB * channels + from] : 0.0f;
+        const int64_t in = i % channels, out = i / channels;
+        dst[i] = in / (channels / groups) == out / RGB ? stored[out % RGB * channels + in] : 0.0f;
     }
     dv_free(stored);
     return r;
 }
 
 /* The first group gives the bias to all: the weights of a bilinear sample add up to one. */
-static davy_result derive_apart_bias(const dv_tensors *t, const char *key, float *dst) {
+static davy_result derive_apart_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
     const int64_t shape = RGB;
-    const int64_t groups = strtoll(key, NULL, 10);
+    const int64_t groups = ((const apart *)from->how)->groups;
     float *stored = NULL;
     const davy_result r = dv_read_tensor(t, "to_img.end_conv.bias", 1, &shape, &stored);
     for (int64_t i = 0; r == DAVY_OK && i < groups * RGB; i++) {
@@ -219,9 +222,10 @@ static dv_value offsets(dv_graph *g, dv_value z, int64_t count) {
         return DV_NO_VALUE;
     }
     static const dv_conv_opts no_bias = {.no_bias = true};
+    const dv_derivation of_weight = {.name = weight->name}, of_bias = {.name = bias->name};
     dv_conv_opts half = {.derived = true};
-    half.weight = dv_param_derived(g, "to_img.offset.weight / 2", weight->name, 4, shape, derive_half);
-    half.bias = dv_param_derived(g, "to_img.offset.bias / 2", bias->name, 1, &count, derive_half);
+    half.weight = dv_param_derived(g, "to_img.offset.weight / 2", &of_weight, 4, shape, derive_half);
+    half.bias = dv_param_derived(g, "to_img.offset.bias / 2", &of_bias, 1, &count, derive_half);
     const dv_value offset = dv_conv(g, z, "to_img.offset", count, 1, &half);
     return dv_multiply(g, offset, dv_conv(g, z, "to_img.scope", count, 1, &no_bias), DVK_ACT_SIGMOID);
 }
@@ -235,11 +239,11 @@ static dv_value end_conv(dv_graph *g, dv_value z, int64_t groups) {
         dv_weight_wanted(g, "to_img.end_conv", ".bias", 1, &biases) == NULL) {
         return DV_NO_VALUE;
     }
-    char key[48];
-    snprintf(key, sizeof key, "%d:%d", (int)groups, (int)channels);
+    const apart how = {groups, channels};
+    const dv_derivation from = {"", &how, sizeof how};
     dv_conv_opts opts = {.derived = true};
-    opts.weight = dv_param_derived(g, "to_img.end_conv.weight of groups", key, 4, shape, derive_apart);
-    opts.bias = dv_param_derived(g, "to_img.end_conv.bias of groups", key, 1, shape, derive_apart_bias);
+    opts.weight = dv_param_derived(g, "to_img.end_conv.weight of groups", &from, 4, shape, derive_apart);
+    opts.bias = dv_param_derived(g, "to_img.end_conv.bias of groups", &from, 1, shape, derive_apart_bias);
     return dv_conv(g, z, "to_img.end_conv", shape[0], 1, &opts);
 }
 

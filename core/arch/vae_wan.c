@@ -19,7 +19,7 @@
 /* Both are 1x1 convolutions whose weights are known beforehand; a pixel's values lie in the
  * order frame, channel, row, column there, as frames side by side and the pixel shuffle have them. */
 
-typedef struct cells {               /* in this order in a key */
+typedef struct cells {
     int64_t c, times, space, others; /* of a whole cell's values: channels; and those at the other side */
 } cells;
 
@@ -34,28 +34,22 @@ static int64_t in_cell(const cells *s, int64_t at) {
     return (c * s->times + frame) * square + at % square;
 }
 
-static cells cells_of(const char *key) {
-    int64_t n[4];
-    dv_key_numbers(key, n, 4);
-    return (cells){n[0], n[1], n[2], n[3]};
-}
-
-static davy_result derive_means(const dv_tensors *t, const char *key, float *dst) {
-    const cells s = cells_of(key);
-    const int64_t values = values_of(&s), each = values / s.others;
+static davy_result derive_means(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const cells *s = from->how;
+    const int64_t values = values_of(s), each = values / s->others;
     (void)t;
-    for (int64_t i = 0; i < s.others * values; i++) {
-        dst[i] = in_cell(&s, i % values) / each == i / values ? 1.0f / (float)each : 0.0f;
+    for (int64_t i = 0; i < s->others * values; i++) {
+        dst[i] = in_cell(s, i % values) / each == i / values ? 1.0f / (float)each : 0.0f;
     }
     return DAVY_OK;
 }
 
-static davy_result derive_copies(const dv_tensors *t, const char *key, float *dst) {
-    const cells s = cells_of(key);
-    const int64_t values = values_of(&s), each = values / s.others;
+static davy_result derive_copies(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const cells *s = from->how;
+    const int64_t values = values_of(s), each = values / s->others;
     (void)t;
-    for (int64_t i = 0; i < s.others * values; i++) {
-        dst[i] = in_cell(&s, i / s.others) / each == i % s.others ? 1.0f : 0.0f;
+    for (int64_t i = 0; i < s->others * values; i++) {
+        dst[i] = in_cell(s, i / s->others) / each == i % s->others ? 1.0f : 0.0f;
     }
     return DAVY_OK;
 }
@@ -66,13 +60,12 @@ static dv_value convolved(dv_graph *g, dv_value x, const char *what, const cells
         return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "%s: %d values of a cell do not divide into %d channels", what,
                                         (int)values, (int)s->others));
     }
-    char key[128];
     char label[160];
-    snprintf(key, sizeof key, "%d:%d:%d:%d:", (int)s->c, (int)s->times, (int)s->space, (int)s->others);
-    snprintf(label, sizeof label, "%s %s", what, key);
+    snprintf(label, sizeof label, "%s %d:%d:%d:%d:", what, (int)s->c, (int)s->times, (int)s->space, (int)s->others);
     const int64_t shape[4] = {mean ? s->others : values, mean ? values : s->others, 1, 1};
+    const dv_derivation from = {"", s, sizeof *s};
     dv_conv_opts opts = {.derived = true, .bias = DV_NO_PARAM};
-    opts.weight = dv_param_derived(g, label, key, 4, shape, mean ? derive_means : derive_copies);
+    opts.weight = dv_param_derived(g, label, &from, 4, shape, mean ? derive_means : derive_copies);
     if (opts.weight == DV_NO_PARAM) {
         return DV_NO_VALUE;
     }

@@ -90,18 +90,18 @@ static double *fold_inner(const folded *f) {
     return inner;
 }
 
-static davy_result derive_weight(const dv_tensors *t, const char *module, float *dst) {
+static davy_result derive_weight(const dv_tensors *t, const dv_derivation *from, float *dst) {
     folded f = {0};
     double *inner = NULL;
     double *sum = NULL;
-    davy_result r = fold_read(t, module, &f);
+    davy_result r = fold_read(t, from->name, &f);
     if (r != DAVY_OK) {
         goto done;
     }
     inner = fold_inner(&f);
     sum = dv_calloc((uint64_t)f.in, TAPS * sizeof *sum);
     if (inner == NULL || sum == NULL) {
-        r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for folding '%s'", module);
+        r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for folding '%s'", from->name);
         goto done;
     }
     const int64_t row = TAPS * f.in;
@@ -128,16 +128,16 @@ done:
 }
 
 /* The padding comes before the first 1x1 in training, so that b0 reaches every tap, at borders too. */
-static davy_result derive_bias(const dv_tensors *t, const char *module, float *dst) {
+static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
     folded f = {0};
     double *wide = NULL;
-    davy_result r = fold_read(t, module, &f);
+    davy_result r = fold_read(t, from->name, &f);
     if (r != DAVY_OK) {
         goto done;
     }
     wide = dv_calloc((uint64_t)f.wide_out, sizeof *wide);
     if (wide == NULL) {
-        r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for folding '%s'", module);
+        r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for folding '%s'", from->name);
         goto done;
     }
     for (int64_t m = 0; m < f.wide_out; m++) {
@@ -176,9 +176,10 @@ dv_value dv_conv3xc(dv_graph *g, dv_value x, const char *module, int64_t c_out) 
                                             (int)parts[i][0], i == 0 ? "input" : "output", (int)parts[i][1]));
         }
     }
+    const dv_derivation from = {.name = module};
     dv_conv_opts opts = {.derived = true};
-    opts.weight = dv_param_derived(g, dv_names_join(name, module, ".weight"), module, 4, shape, derive_weight);
-    opts.bias = dv_param_derived(g, dv_names_join(name, module, ".bias"), module, 1, &c_out, derive_bias);
+    opts.weight = dv_param_derived(g, dv_names_join(name, module, ".weight"), &from, 4, shape, derive_weight);
+    opts.bias = dv_param_derived(g, dv_names_join(name, module, ".bias"), &from, 1, &c_out, derive_bias);
     return dv_conv(g, x, module, c_out, 3, &opts);
 }
 

@@ -14,22 +14,11 @@
 
 /* ---- batch norm ---- */
 
-typedef struct folded {        /* what is known of a convolution and its norm while it is derived */
+typedef struct folded {        /* what is known of a convolution, the derivation's name, and its norm */
     int64_t out, in, taps;     /* stored shape: [out, in, taps] */
     int64_t dim, padded;       /* of the heads on the side that is padded */
-    char conv[256], norm[256]; /* norm empty: none */
+    char norm[DV_NAMES_BYTES]; /* empty: none */
 } folded;
-
-/* "out:in:taps:dim:padded:conv;norm" */
-static folded parse_folded(const char *key) {
-    int64_t n[5];
-    const char *names = dv_key_numbers(key, n, 5);
-    const char *semicolon = strchr(names, ';');
-    folded f = {n[0], n[1], n[2], n[3], n[4], {0}, {0}};
-    snprintf(f.conv, sizeof f.conv, "%.*s", (int)(semicolon - names), names);
-    snprintf(f.norm, sizeof f.norm, "%s", semicolon + 1);
-    return f;
-}
 
 static davy_result read_part(const dv_tensors *t, const char *name, const char *part, int32_t ndim,
                              const int64_t *shape, float **out) {
@@ -69,23 +58,23 @@ static int64_t padded_at(const folded *f, int64_t channel) {
 }
 
 /* 1x1: [out][in, padded]; depthwise (in 1): [taps][out, padded] */
-static davy_result derive_weight(const dv_tensors *t, const char *key, float *dst) {
-    const folded f = parse_folded(key);
-    const bool depthwise = f.taps > 1;
+static davy_result derive_weight(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const folded *f = from->how;
+    const bool depthwise = f->taps > 1;
     const int64_t side = depthwise ? 3 : 1;
-    const int64_t shape[4] = {f.out, f.in, side, side};
-    const int64_t wide = (depthwise ? f.out : f.in) / f.dim * f.padded;
+    const int64_t shape[4] = {f->out, f->in, side, side};
+    const int64_t wide = (depthwise ? f->out : f->in) / f->dim * f->padded;
     float *w = NULL;
     float *scale = NULL;
     float *shift = NULL;
-    davy_result r = read_part(t, f.conv, ".weight", 4, shape, &w);
-    r = r == DAVY_OK ? norm_factors(t, &f, &scale, &shift) : r;
+    davy_result r = read_part(t, from->name, ".weight", 4, shape, &w);
+    r = r == DAVY_OK ? norm_factors(t, f, &scale, &shift) : r;
     if (r == DAVY_OK) {
-        memset(dst, 0, (size_t)(wide * (depthwise ? f.taps : f.out)) * sizeof *dst);
+        memset(dst, 0, (size_t)(wide * (depthwise ? f->taps : f->out)) * sizeof *dst);
     }
-    for (int64_t i = 0; r == DAVY_OK && i < f.out * f.in * f.taps; i++) {
-        const int64_t o = i / (f.in * f.taps);
-        const int64_t to = depthwise ? i % f.taps * wide + padded_at(&f, o) : o * wide + padded_at(&f, i % f.in);
+    for (int64_t i = 0; r == DAVY_OK && i < f->out * f->in * f->taps; i++) {
+        const int64_t o = i / (f->in * f->taps);
+        const int64_t to = depthwise ? i % f->taps * wide + padded_at(f, o) : o * wide + padded_at(f, i % f->in);
         dst[to] = scale != NULL ? w[i] * scale[o] : w[i];
     }
     dv_free(w);
@@ -94,19 +83,19 @@ static davy_result derive_weight(const dv_tensors *t, const char *key, float *ds
     return r;
 }
 
-static davy_result derive_bias(const dv_tensors *t, const char *key, float *dst) {
-    const folded f = parse_folded(key);
-    const bool depthwise = f.taps > 1;
+static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const folded *f = from->how;
+    const bool depthwise = f->taps > 1;
     float *b = NULL;
     float *scale = NULL;
     float *shift = NULL;
-    davy_result r = read_part(t, f.conv, ".bias", 1, &f.out, &b);
-    r = r == DAVY_OK ? norm_factors(t, &f, &scale, &shift) : r;
+    davy_result r = read_part(t, from->name, ".bias", 1, &f->out, &b);
+    r = r == DAVY_OK ? norm_factors(t, f, &scale, &shift) : r;
     if (r == DAVY_OK) {
-        memset(dst, 0, (size_t)(depthwise ? f.out / f.dim * f.padded : f.out) * sizeof *dst);
+        memset(dst, 0, (size_t)(depthwise ? f->out / f->dim * f->padded : f->out) * sizeof *dst);
     }
-    for (int64_t o = 0; r == DAVY_OK && o < f.out; o++) {
-        dst[depthwise ? padded_at(&f, o) : o] = scale != NULL ? b[o] * scale[o] + shift[o] : b[o];
+    for (int64_t o = 0; r == DAVY_OK && o < f->out; o++) {
+        dst[depthwise ? padded_at(f, o) : o] = scale != NULL ? b[o] * scale[o] + shift[o] : b[o];
     }
     dv_free(b);
     dv_free(scale);
@@ -132,42 +121,40 @@ static bool parts_fit(dv_graph *g, const char *conv, const char *norm, const int
     return fit;
 }
 
-static bool folded_params(dv_graph *g, const char *conv, const char *norm, const folded *f, const int64_t *weight,
-                          int32_t ndim, int64_t bias, dv_conv_opts *opts) {
-    char key[2 * DV_NAMES_BYTES];
+static bool folded_params(dv_graph *g, const char *conv, const folded *f, const int64_t *weight, int32_t ndim,
+                          int64_t bias, dv_conv_opts *opts) {
     char label[DV_NAMES_BYTES];
     const int64_t side = f->taps > 1 ? 3 : 1;
     const int64_t shape[4] = {f->out, f->in, side, side};
-    if (!parts_fit(g, conv, norm, shape)) {
+    if (!parts_fit(g, conv, f->norm, shape)) {
         return false;
     }
-    snprintf(key, sizeof key, "%lld:%lld:%lld:%lld:%lld:%s;%s", (long long)f->out, (long long)f->in, (long long)f->taps,
-             (long long)f->dim, (long long)f->padded, conv, norm);
+    const dv_derivation from = {conv, f, sizeof *f};
     *opts = (dv_conv_opts){.derived = true};
-    opts->weight = dv_param_derived(g, dv_names_join(label, conv, ".weight"), key, ndim, weight, derive_weight);
-    opts->bias = dv_param_derived(g, dv_names_join(label, conv, ".bias"), key, 1, &bias, derive_bias);
+    opts->weight = dv_param_derived(g, dv_names_join(label, conv, ".weight"), &from, ndim, weight, derive_weight);
+    opts->bias = dv_param_derived(g, dv_names_join(label, conv, ".bias"), &from, 1, &bias, derive_bias);
     if (opts->weight == DV_NO_PARAM || opts->bias == DV_NO_PARAM) {
         return false;
     }
     g->params[opts->weight].stored = f->out * f->in * f->taps;
-    g->params[opts->bias].stored = norm[0] != '\0' ? 3 * f->out : f->out;
+    g->params[opts->bias].stored = f->norm[0] != '\0' ? 3 * f->out : f->out;
     return true;
 }
 
 dv_value dv_conv_norm(dv_graph *g, dv_value x, const char *conv, const char *norm, dv_heads in, int64_t c_out) {
-    const folded f = {c_out, in.count * in.dim, 1, in.dim, in.padded, {0}, {0}};
+    folded f = {c_out, in.count * in.dim, 1, in.dim, in.padded, {0}};
+    snprintf(f.norm, sizeof f.norm, "%s", norm);
     const int64_t weight[4] = {c_out, dv_heads_width(in), 1, 1};
     dv_conv_opts opts;
-    return folded_params(g, conv, norm, &f, weight, 4, c_out, &opts) ? dv_conv(g, x, conv, c_out, 1, &opts)
-                                                                     : DV_NO_VALUE;
+    return folded_params(g, conv, &f, weight, 4, c_out, &opts) ? dv_conv(g, x, conv, c_out, 1, &opts) : DV_NO_VALUE;
 }
 
 dv_value dv_depthwise_norm(dv_graph *g, dv_value x, const char *conv, const char *norm, dv_heads heads) {
-    const folded f = {heads.count * heads.dim, 1, 9, heads.dim, heads.padded, {0}, {0}};
+    folded f = {heads.count * heads.dim, 1, 9, heads.dim, heads.padded, {0}};
+    snprintf(f.norm, sizeof f.norm, "%s", norm);
     const int64_t weight[2] = {9, dv_heads_width(heads)};
     dv_conv_opts opts;
-    return folded_params(g, conv, norm, &f, weight, 2, weight[1], &opts) ? dv_depthwise(g, x, conv, 3, &opts)
-                                                                         : DV_NO_VALUE;
+    return folded_params(g, conv, &f, weight, 2, weight[1], &opts) ? dv_depthwise(g, x, conv, 3, &opts) : DV_NO_VALUE;
 }
 
 dv_value dv_depthwise_heads(dv_graph *g, dv_value x, const char *conv, dv_heads heads) {
@@ -234,16 +221,18 @@ static void norm_relu(const float *gain, const float *offset, int64_t n, double 
     }
 }
 
-/* "hidden:heads:h:w:name" */
-static davy_result derive_dynamic(const dv_tensors *t, const char *key, float *dst) {
-    int64_t of[4];
-    const char *name = dv_key_numbers(key, of, 4);
-    bias_net n = {.hidden = of[0], .heads = of[1]};
-    const int64_t rows = 2 * of[2] - 1;
-    const int64_t columns = 2 * of[3] - 1;
-    const davy_result r = read_net(t, name, &n);
+typedef struct dynamic_bias {
+    int64_t hidden, heads, h, w;
+} dynamic_bias;
+
+static davy_result derive_dynamic(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const dynamic_bias *d = from->how;
+    bias_net n = {.hidden = d->hidden, .heads = d->heads};
+    const int64_t rows = 2 * d->h - 1;
+    const int64_t columns = 2 * d->w - 1;
+    const davy_result r = read_net(t, from->name, &n);
     for (int64_t i = 0; r == DAVY_OK && i < rows * columns; i++) {
-        const double at[2] = {(double)(i / columns - of[2] + 1), (double)(i % columns - of[3] + 1)};
+        const double at[2] = {(double)(i / columns - d->h + 1), (double)(i % columns - d->w + 1)};
         double x[MAX_HIDDEN];
         double y[MAX_HIDDEN];
         linear(n.proj, n.proj_bias, at, 2, n.hidden, x);
@@ -278,20 +267,20 @@ static bool net_fits(dv_graph *g, const char *name, int64_t hidden, int64_t head
 }
 
 dv_param dv_dynamic_bias(dv_graph *g, const char *name, int64_t heads, int64_t h, int64_t w) {
-    char key[2 * DV_NAMES_BYTES];
-    const int64_t hidden = dv_dim(g->weights, dv_names_join(key, name, ".pos_proj.weight"), 0);
+    char tensor[DV_NAMES_BYTES];
+    const int64_t hidden = dv_dim(g->weights, dv_names_join(tensor, name, ".pos_proj.weight"), 0);
     const int64_t shape[3] = {heads, 2 * h - 1, 2 * w - 1};
     if (hidden > MAX_HIDDEN || heads > MAX_HIDDEN) {
-        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' has %d rows, expected at most %d", key, (int)hidden,
-                                 MAX_HIDDEN));
+        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "tensor '%s' has %d rows, expected at most %d", tensor,
+                                 (int)hidden, MAX_HIDDEN));
         return DV_NO_PARAM;
     }
     if (!net_fits(g, name, hidden, heads)) {
         return DV_NO_PARAM;
     }
-    snprintf(key, sizeof key, "%lld:%lld:%lld:%lld:%s", (long long)hidden, (long long)heads, (long long)h, (long long)w,
-             name);
-    const dv_param p = dv_param_derived(g, name, key, 3, shape, derive_dynamic);
+    const dynamic_bias how = {hidden, heads, h, w};
+    const dv_derivation from = {name, &how, sizeof how};
+    const dv_param p = dv_param_derived(g, name, &from, 3, shape, derive_dynamic);
     if (p != DV_NO_PARAM) { /* three layers, each with a norm of two vectors */
         g->params[p].stored = hidden * 3 + 3 * 2 * hidden + 2 * hidden * (hidden + 1) + heads * (hidden + 1);
     }

@@ -1,9 +1,7 @@
-/* derived.c - see derived.h. A derivation is told in its key what to do: numbers, each with a ':' behind it, and the name
- * of what is stored. */
+/* derived.c - see derived.h. */
 #include "core/block/derived.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
@@ -35,15 +33,6 @@ static const char *stored_name(dv_graph *g, const char *name, const char *suffix
     return ref != NULL ? ref->name : NULL;
 }
 
-const char *dv_key_numbers(const char *key, int64_t *out, int count) {
-    for (int i = 0; i < count; i++) {
-        char *end = NULL;
-        out[i] = strtoll(key, &end, 10);
-        key = end + 1;
-    }
-    return key;
-}
-
 /* ---- transposed ----
  * Row Y of the result, counted before the padding is cut, is sum over i of x[i] w[Y - s i]. With Y = s q + r these are
  * the taps w[r + s t] of x[q - t]: a convolution for each of the s rows r, of `taps` rows of x up to q. */
@@ -64,28 +53,29 @@ static void transposed_lay(const transposed *d, const float *stored, float *dst)
     }
 }
 
-static davy_result derive_transposed(const dv_tensors *t, const char *key, float *dst) {
-    int64_t n[6];
-    const char *name = dv_key_numbers(key, n, 6);
-    const transposed d = {n[0], n[1], n[2], n[3], n[4], n[5]};
-    const int64_t shape[4] = {d.c_in, d.c_out, d.k, d.k};
+static davy_result derive_transposed(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const transposed *d = from->how;
+    const int64_t shape[4] = {d->c_in, d->c_out, d->k, d->k};
     float *stored = NULL;
-    const davy_result r = dv_read_tensor(t, name, 4, shape, &stored);
+    const davy_result r = dv_read_tensor(t, from->name, 4, shape, &stored);
     if (r == DAVY_OK) {
-        transposed_lay(&d, stored, dst);
+        transposed_lay(d, stored, dst);
     }
     dv_free(stored);
     return r;
 }
 
-/* Each element as often as a shuffle wants it: key is "<c>:<times>:<tensor>". */
-static davy_result derive_repeated(const dv_tensors *t, const char *key, float *dst) {
-    int64_t n[2];
-    const char *name = dv_key_numbers(key, n, 2);
+/* Each element as often as a shuffle wants it. */
+typedef struct repeated {
+    int64_t c, times;
+} repeated;
+
+static davy_result derive_repeated(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const repeated *d = from->how;
     float *stored = NULL;
-    const davy_result r = dv_read_tensor(t, name, 1, &n[0], &stored);
-    for (int64_t i = 0; r == DAVY_OK && i < n[0] * n[1]; i++) {
-        dst[i] = stored[i / n[1]];
+    const davy_result r = dv_read_tensor(t, from->name, 1, &d->c, &stored);
+    for (int64_t i = 0; r == DAVY_OK && i < d->c * d->times; i++) {
+        dst[i] = stored[i / d->times];
     }
     dv_free(stored);
     return r;
@@ -98,10 +88,11 @@ static dv_param transposed_weight(dv_graph *g, const char *name, const transpose
     if (stored == NULL) {
         return DV_NO_PARAM;
     }
-    char key[DV_NAMES_BYTES];
-    snprintf(key, sizeof key, "%d:%d:%d:%d:%d:%d:%s", (int)d->c_in, (int)d->c_out, (int)d->k, (int)d->stride,
+    char label[DV_NAMES_BYTES];
+    snprintf(label, sizeof label, "%d:%d:%d:%d:%d:%d:%s", (int)d->c_in, (int)d->c_out, (int)d->k, (int)d->stride,
              (int)d->taps, (int)d->side, stored);
-    return dv_param_derived(g, key, key, 4, shape, derive_transposed);
+    const dv_derivation from = {stored, d, sizeof *d};
+    return dv_param_derived(g, label, &from, 4, shape, derive_transposed);
 }
 
 static dv_param transposed_bias(dv_graph *g, const char *name, const transposed *d) {
@@ -111,9 +102,11 @@ static dv_param transposed_bias(dv_graph *g, const char *name, const transposed 
     if (stored == NULL) {
         return DV_NO_PARAM;
     }
-    char key[DV_NAMES_BYTES];
-    snprintf(key, sizeof key, "%d:%d:%s", (int)d->c_out, (int)times, stored);
-    return dv_param_derived(g, key, key, 1, &count, derive_repeated);
+    char label[DV_NAMES_BYTES];
+    snprintf(label, sizeof label, "%d:%d:%s", (int)d->c_out, (int)times, stored);
+    const repeated how = {d->c_out, times};
+    const dv_derivation from = {stored, &how, sizeof how};
+    return dv_param_derived(g, label, &from, 1, &count, derive_repeated);
 }
 
 dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, int32_t stride,
@@ -143,20 +136,23 @@ dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, int64_t c
 
 /* ---- rotated ---- */
 
-/* key: "<c>:<k>:<by>:<outputs>:<tensor>" */
-static davy_result derive_rotated(const dv_tensors *t, const char *key, float *dst) {
-    int64_t n[4];
-    const char *name = dv_key_numbers(key, n, 4);
-    const int64_t c = n[0], square = n[1] * n[1], by = n[2];
-    const int64_t shape[4] = {c, c, n[1], n[1]};
-    const dv_tensor_ref *ref = dv_tensors_find(t, name);
+typedef struct rotated {
+    int64_t c, k, by;
+    int64_t outputs; /* are rotated too; of a bias: only they */
+} rotated;
+
+static davy_result derive_rotated(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const rotated *d = from->how;
+    const int64_t c = d->c, square = d->k * d->k, by = d->by;
+    const int64_t shape[4] = {c, c, d->k, d->k};
+    const dv_tensor_ref *ref = dv_tensors_find(t, from->name);
     const int32_t ndim = ref != NULL ? ref->ndim : 4; /* a 1x1 may be a matrix */
     float *stored = NULL;
-    const davy_result r = dv_read_tensor(t, name, ndim, shape, &stored);
+    const davy_result r = dv_read_tensor(t, from->name, ndim, shape, &stored);
     for (int64_t o = 0; r == DAVY_OK && o < c; o++) {
-        const int64_t from = n[3] ? (o + by) % c : o;
+        const int64_t row = d->outputs ? (o + by) % c : o;
         for (int64_t i = 0; i < c; i++) {
-            memcpy(dst + (o * c + i) * square, stored + (from * c + (i + by) % c) * square,
+            memcpy(dst + (o * c + i) * square, stored + (row * c + (i + by) % c) * square,
                    (size_t)square * sizeof *dst);
         }
     }
@@ -164,14 +160,12 @@ static davy_result derive_rotated(const dv_tensors *t, const char *key, float *d
     return r;
 }
 
-/* key: "<c>:<by>:<tensor>" */
-static davy_result derive_rotated_bias(const dv_tensors *t, const char *key, float *dst) {
-    int64_t n[2];
-    const char *name = dv_key_numbers(key, n, 2);
+static davy_result derive_rotated_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const rotated *d = from->how;
     float *stored = NULL;
-    const davy_result r = dv_read_tensor(t, name, 1, &n[0], &stored);
-    for (int64_t i = 0; r == DAVY_OK && i < n[0]; i++) {
-        dst[i] = stored[(i + n[1]) % n[0]];
+    const davy_result r = dv_read_tensor(t, from->name, 1, &d->c, &stored);
+    for (int64_t i = 0; r == DAVY_OK && i < d->c; i++) {
+        dst[i] = stored[d->outputs ? (i + d->by) % d->c : i];
     }
     dv_free(stored);
     return r;
@@ -185,12 +179,14 @@ dv_value dv_conv_rotated(dv_graph *g, dv_value x, const char *name, int32_t k, i
     if (weight == NULL || bias == NULL) {
         return DV_NO_VALUE;
     }
-    char key[DV_NAMES_BYTES];
+    const rotated how = {c, k, by, outputs};
+    const dv_derivation of_weight = {weight, &how, sizeof how}, of_bias = {bias, &how, sizeof how};
+    char label[DV_NAMES_BYTES];
     dv_conv_opts opts = {.derived = true};
-    snprintf(key, sizeof key, "%d:%d:%d:%d:%s", (int)c, (int)k, (int)by, outputs, weight);
-    opts.weight = dv_param_derived(g, key, key, 4, shape, derive_rotated);
-    snprintf(key, sizeof key, "%d:%d:%s", (int)c, outputs ? (int)by : 0, bias);
-    opts.bias = dv_param_derived(g, key, key, 1, &c, derive_rotated_bias);
+    snprintf(label, sizeof label, "%d:%d:%d:%d:%s", (int)c, (int)k, (int)by, outputs, weight);
+    opts.weight = dv_param_derived(g, label, &of_weight, 4, shape, derive_rotated);
+    snprintf(label, sizeof label, "%d:%d:%s", (int)c, outputs ? (int)by : 0, bias);
+    opts.bias = dv_param_derived(g, label, &of_bias, 1, &c, derive_rotated_bias);
     return dv_conv(g, x, name, c, k, &opts);
 }
 
@@ -200,44 +196,50 @@ static int64_t span_of(const dv_laid *part) {
     return (int64_t)((part->kh > part->kw ? part->kh : part->kw) - 1) * part->dilation + 1;
 }
 
-/* key: "<c_out>:<c_in>:<side>:<parts>:", for each part "<kh>:<kw>:<dilation>:", then the names, each with '|' behind it */
-static davy_result add_part(const dv_tensors *t, const char *name, const int64_t n[4], const int64_t part[3],
-                            float *dst) {
-    const int64_t side = n[2], kh = part[0], kw = part[1];
-    const int64_t shape[4] = {n[0], n[1], kh, kw};
+typedef struct laid_part {
+    int64_t kh, kw, dilation;
+    char name[DV_NAMES_BYTES];
+} laid_part;
+
+typedef struct laid { /* parts in a kernel of side x side */
+    int64_t c, side, count;
+    laid_part parts[4];
+} laid;
+
+static davy_result add_part(const dv_tensors *t, const laid *d, const laid_part *part, float *dst) {
+    const int64_t side = d->side, kh = part->kh, kw = part->kw;
+    const int64_t shape[4] = {d->c, d->c, kh, kw};
+    char name[DV_NAMES_BYTES];
     float *stored = NULL;
-    const davy_result r = dv_read_tensor(t, name, 4, shape, &stored);
-    for (int64_t i = 0; r == DAVY_OK && i < n[0] * n[1] * kh * kw; i++) {
-        const int64_t y = side / 2 + (i / kw % kh - kh / 2) * part[2];
-        const int64_t x = side / 2 + (i % kw - kw / 2) * part[2];
+    const davy_result r = dv_read_tensor(t, dv_names_join(name, part->name, ".weight"), 4, shape, &stored);
+    for (int64_t i = 0; r == DAVY_OK && i < d->c * d->c * kh * kw; i++) {
+        const int64_t y = side / 2 + (i / kw % kh - kh / 2) * part->dilation;
+        const int64_t x = side / 2 + (i % kw - kw / 2) * part->dilation;
         dst[(i / (kh * kw) * side + y) * side + x] += stored[i];
     }
     dv_free(stored);
     return r;
 }
 
-/* Calls for each name of a key's list. */
-static davy_result each_part(const dv_tensors *t, const char *key, float *dst, bool bias) {
-    int64_t n[4];
-    int64_t parts[4][3];
-    const char *names = dv_key_numbers(key, n, 4);
-    for (int64_t i = 0; i < n[3]; i++) {
-        names = dv_key_numbers(names, parts[i], 3);
-    }
-    memset(dst, 0, (size_t)(bias ? n[0] : n[0] * n[1] * n[2] * n[2]) * sizeof *dst);
+static davy_result derive_sum(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const laid *d = from->how;
     davy_result r = DAVY_OK;
-    for (int64_t i = 0; r == DAVY_OK && i < n[3]; i++) {
+    memset(dst, 0, (size_t)(d->c * d->c * d->side * d->side) * sizeof *dst);
+    for (int64_t i = 0; r == DAVY_OK && i < d->count; i++) {
+        r = add_part(t, d, &d->parts[i], dst);
+    }
+    return r;
+}
+
+static davy_result derive_sum_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const laid *d = from->how;
+    davy_result r = DAVY_OK;
+    memset(dst, 0, (size_t)d->c * sizeof *dst);
+    for (int64_t i = 0; r == DAVY_OK && i < d->count; i++) {
         char name[DV_NAMES_BYTES];
-        const size_t length = strcspn(names, "|");
-        snprintf(name, sizeof name, "%.*s%s", (int)length, names, bias ? ".bias" : ".weight");
-        names += length + 1;
-        if (!bias) {
-            r = add_part(t, name, n, parts[i], dst);
-            continue;
-        }
         float *stored = NULL;
-        r = dv_read_tensor(t, name, 1, &n[0], &stored);
-        for (int64_t o = 0; r == DAVY_OK && o < n[0]; o++) {
+        r = dv_read_tensor(t, dv_names_join(name, d->parts[i].name, ".bias"), 1, &d->c, &stored);
+        for (int64_t o = 0; r == DAVY_OK && o < d->c; o++) {
             dst[o] += stored[o];
         }
         dv_free(stored);
@@ -245,43 +247,45 @@ static davy_result each_part(const dv_tensors *t, const char *key, float *dst, b
     return r;
 }
 
-static davy_result derive_sum(const dv_tensors *t, const char *key, float *dst) {
-    return each_part(t, key, dst, false);
-}
-
-static davy_result derive_sum_bias(const dv_tensors *t, const char *key, float *dst) {
-    return each_part(t, key + 1, dst, true);
+/* What the weights are called: '+' before it is their biases. */
+static void put_label(const laid *d, char *out, size_t size) {
+    int n = snprintf(out, size, "+%d:%d:%d:%d:", (int)d->c, (int)d->c, (int)d->side, (int)d->count);
+    for (int64_t i = 0; i < d->count; i++) {
+        const laid_part *p = &d->parts[i];
+        n += snprintf(out + n, size - (size_t)n, "%d:%d:%d:", (int)p->kh, (int)p->kw, (int)p->dilation);
+    }
+    for (int64_t i = 0; i < d->count && (size_t)n < size; i++) {
+        n += snprintf(out + n, size - (size_t)n, "%s|", d->parts[i].name);
+    }
 }
 
 dv_value dv_conv_sum(dv_graph *g, dv_value x, const char *label, const dv_laid parts[4]) {
     const int64_t c = dv_shape_of(g, x).c;
-    int64_t side = 1;
-    int count = 0;
-    char numbers[128] = "";
-    char names[DV_NAMES_BYTES] = "";
-    for (; count < 4 && parts[count].name != NULL; count++) {
-        const dv_laid *p = &parts[count];
+    laid d = {.c = c, .side = 1};
+    for (; d.count < 4 && parts[d.count].name != NULL; d.count++) {
+        const dv_laid *p = &parts[d.count];
+        laid_part *to = &d.parts[d.count];
         const int64_t shape[4] = {c, c, p->kh, p->kw};
         if (stored_name(g, p->name, ".weight", 4, shape) == NULL || stored_name(g, p->name, ".bias", 1, &c) == NULL) {
             return DV_NO_VALUE;
         }
-        side = dv_max(side, span_of(p));
-        snprintf(numbers + strlen(numbers), sizeof numbers - strlen(numbers), "%d:%d:%d:", (int)p->kh, (int)p->kw,
-                 (int)p->dilation);
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s|", p->name);
+        d.side = dv_max(d.side, span_of(p));
+        to->kh = p->kh;
+        to->kw = p->kw;
+        to->dilation = p->dilation;
+        snprintf(to->name, sizeof to->name, "%s", p->name);
     }
-    char key[2 * DV_NAMES_BYTES];
-    const int64_t shape[4] = {c, c, side, side};
+    char name[3 * DV_NAMES_BYTES];
+    const int64_t shape[4] = {c, c, d.side, d.side};
+    const dv_derivation from = {"", &d, sizeof d};
     dv_conv_opts opts = {.derived = true};
-    snprintf(key, sizeof key, "+%d:%d:%d:%d:%s%s", (int)c, (int)c, (int)side, count, numbers, names);
-    opts.weight = dv_param_derived(g, key + 1, key + 1, 4, shape, derive_sum);
-    opts.bias = dv_param_derived(g, key, key, 1, &c, derive_sum_bias);
-    return dv_conv(g, x, label, c, (int32_t)side, &opts);
+    put_label(&d, name, sizeof name);
+    opts.weight = dv_param_derived(g, name + 1, &from, 4, shape, derive_sum);
+    opts.bias = dv_param_derived(g, name, &from, 1, &c, derive_sum_bias);
+    return dv_conv(g, x, label, c, (int32_t)d.side, &opts);
 }
 
 /* ---- picked ---- */
-
-enum { NUMBERS = 7 }; /* of a pick in a key */
 
 static int64_t count_of(const dv_pick *o, int axis) {
     return o->count[axis] > 0 ? o->count[axis] : 1;
@@ -306,18 +310,16 @@ static bool within(const dv_pick *o, int64_t channels) {
     return true;
 }
 
-static size_t put_pick(char *key, size_t size, const dv_pick *o) {
-    const int n = snprintf(key, size, "%lld:%lld:%lld:%lld:%lld:%lld:%lld:", (long long)o->first,
+typedef struct picks { /* of a vector and of a depthwise convolution: out */
+    dv_pick out, in;
+} picks;
+
+/* What a derived parameter is called begins with its picks. */
+static size_t put_pick(char *label, size_t size, const dv_pick *o) {
+    const int n = snprintf(label, size, "%lld:%lld:%lld:%lld:%lld:%lld:%lld:", (long long)o->first,
                            (long long)o->count[0], (long long)o->count[1], (long long)o->count[2],
                            (long long)o->step[0], (long long)o->step[1], (long long)o->step[2]);
     return n > 0 && (size_t)n < size ? (size_t)n : 0;
-}
-
-static const char *take_pick(const char *key, dv_pick *o) {
-    int64_t n[NUMBERS];
-    key = dv_key_numbers(key, n, NUMBERS);
-    *o = (dv_pick){n[0], {n[1], n[2], n[3]}, {n[4], n[5], n[6]}};
-    return key;
 }
 
 static davy_result read_stored(const dv_tensors *t, const char *name, const dv_tensor_ref **ref, float **out) {
@@ -336,19 +338,18 @@ static void kernel_of(const dv_tensor_ref *ref, int64_t *frames, int64_t *square
     *square = ref->ndim == 5 ? ref->shape[3] * ref->shape[4] : axis_of(ref, 2) * axis_of(ref, 3);
 }
 
-static davy_result derive_picked(const dv_tensors *t, const char *key, float *dst) {
-    dv_pick out, in;
-    const char *name = take_pick(take_pick(key, &out), &in);
+static davy_result derive_picked(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const picks *d = from->how;
     const dv_tensor_ref *ref = NULL;
     float *stored = NULL;
-    const davy_result r = read_stored(t, name, &ref, &stored);
+    const davy_result r = read_stored(t, from->name, &ref, &stored);
     int64_t frames = 0, square = 0;
     if (r == DAVY_OK) {
         kernel_of(ref, &frames, &square);
     }
-    const int64_t inputs = channels_of(&in);
-    for (int64_t at = 0; r == DAVY_OK && at < channels_of(&out) * frames * inputs; at++) {
-        const int64_t o = stored_channel(&out, at / inputs / frames), i = stored_channel(&in, at % inputs);
+    const int64_t inputs = channels_of(&d->in);
+    for (int64_t at = 0; r == DAVY_OK && at < channels_of(&d->out) * frames * inputs; at++) {
+        const int64_t o = stored_channel(&d->out, at / inputs / frames), i = stored_channel(&d->in, at % inputs);
         const int64_t frame = at / inputs % frames;
         memcpy(dst + at * square, stored + ((o * ref->shape[1] + i) * frames + frame) * square,
                (size_t)square * sizeof *dst);
@@ -357,28 +358,26 @@ static davy_result derive_picked(const dv_tensors *t, const char *key, float *ds
     return r;
 }
 
-static davy_result derive_picked_vector(const dv_tensors *t, const char *key, float *dst) {
-    dv_pick pick;
-    const char *name = take_pick(key, &pick);
+static davy_result derive_picked_vector(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const dv_pick *pick = &((const picks *)from->how)->out;
     const dv_tensor_ref *ref = NULL;
     float *stored = NULL;
-    const davy_result r = read_stored(t, name, &ref, &stored);
-    for (int64_t i = 0; r == DAVY_OK && i < channels_of(&pick); i++) {
-        dst[i] = stored[stored_channel(&pick, i)];
+    const davy_result r = read_stored(t, from->name, &ref, &stored);
+    for (int64_t i = 0; r == DAVY_OK && i < channels_of(pick); i++) {
+        dst[i] = stored[stored_channel(pick, i)];
     }
     dv_free(stored);
     return r;
 }
 
-static davy_result derive_picked_depthwise(const dv_tensors *t, const char *key, float *dst) {
-    dv_pick pick;
-    const char *name = take_pick(key, &pick);
+static davy_result derive_picked_depthwise(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const dv_pick *pick = &((const picks *)from->how)->out;
     const dv_tensor_ref *ref = NULL;
     float *stored = NULL;
-    const davy_result r = read_stored(t, name, &ref, &stored);
-    const int64_t channels = channels_of(&pick), square = r == DAVY_OK ? ref->shape[2] * ref->shape[3] : 0;
+    const davy_result r = read_stored(t, from->name, &ref, &stored);
+    const int64_t channels = channels_of(pick), square = r == DAVY_OK ? ref->shape[2] * ref->shape[3] : 0;
     for (int64_t at = 0; r == DAVY_OK && at < square * channels; at++) {
-        dst[at] = stored[stored_channel(&pick, at % channels) * square + at / channels];
+        dst[at] = stored[stored_channel(pick, at % channels) * square + at / channels];
     }
     dv_free(stored);
     return r;
@@ -413,9 +412,10 @@ static dv_param refused(dv_graph *g, const dv_tensor_ref *ref) {
     return DV_NO_PARAM;
 }
 
-static dv_param derived(dv_graph *g, const char *key, const dv_tensor_ref *ref, int32_t ndim, const int64_t *shape,
-                        dv_derive_fn fn) {
-    const dv_param p = dv_param_derived(g, key, key, ndim, shape, fn);
+static dv_param derived(dv_graph *g, const char *label, const dv_tensor_ref *ref, const picks *how, int32_t ndim,
+                        const int64_t *shape, dv_derive_fn fn) {
+    const dv_derivation from = {ref->name, how, sizeof *how};
+    const dv_param p = dv_param_derived(g, label, &from, ndim, shape, fn);
     if (p != DV_NO_PARAM) {
         g->params[p].stored = dv_tensor_elements(ref);
     }
@@ -432,12 +432,13 @@ dv_param dv_param_picked(dv_graph *g, const char *name, const dv_pick *out, cons
         !kernel_suits(ref, frames, k)) {
         return refused(g, ref);
     }
-    char key[2 * DV_NAMES_BYTES];
-    size_t at = put_pick(key, sizeof key, out);
-    at += put_pick(key + at, sizeof key - at, in);
-    snprintf(key + at, sizeof key - at, "%s", ref->name);
+    const picks how = {*out, *in};
+    char label[2 * DV_NAMES_BYTES];
+    size_t at = put_pick(label, sizeof label, out);
+    at += put_pick(label + at, sizeof label - at, in);
+    snprintf(label + at, sizeof label - at, "%s", ref->name);
     const int64_t shape[4] = {channels_of(out), frames * channels_of(in), k, k};
-    return derived(g, key, ref, 4, shape, derive_picked);
+    return derived(g, label, ref, &how, 4, shape, derive_picked);
 }
 
 dv_param dv_param_picked_vector(dv_graph *g, const char *name, const dv_pick *pick) {
@@ -448,11 +449,12 @@ dv_param dv_param_picked_vector(dv_graph *g, const char *name, const dv_pick *pi
     if (ref->ndim != 1 || !suits(pick, ref->shape[0])) {
         return refused(g, ref);
     }
-    char key[2 * DV_NAMES_BYTES];
-    const size_t at = put_pick(key, sizeof key, pick);
-    snprintf(key + at, sizeof key - at, "%s", ref->name);
+    const picks how = {*pick, {0}};
+    char label[2 * DV_NAMES_BYTES];
+    const size_t at = put_pick(label, sizeof label, pick);
+    snprintf(label + at, sizeof label - at, "%s", ref->name);
     const int64_t count = channels_of(pick);
-    return derived(g, key, ref, 1, &count, derive_picked_vector);
+    return derived(g, label, ref, &how, 1, &count, derive_picked_vector);
 }
 
 dv_param dv_param_picked_depthwise(dv_graph *g, const char *name, int64_t k, const dv_pick *pick) {
@@ -461,9 +463,10 @@ dv_param dv_param_picked_depthwise(dv_graph *g, const char *name, int64_t k, con
     if (ref == NULL || !within(pick, stored[0])) {
         return ref != NULL ? refused(g, ref) : DV_NO_PARAM;
     }
-    char key[2 * DV_NAMES_BYTES];
-    const size_t at = put_pick(key, sizeof key, pick);
-    snprintf(key + at, sizeof key - at, "%s", ref->name);
+    const picks how = {*pick, {0}};
+    char label[2 * DV_NAMES_BYTES];
+    const size_t at = put_pick(label, sizeof label, pick);
+    snprintf(label + at, sizeof label - at, "%s", ref->name);
     const int64_t shape[2] = {k * k, stored[0]};
-    return derived(g, key, ref, 2, shape, derive_picked_depthwise);
+    return derived(g, label, ref, &how, 2, shape, derive_picked_depthwise);
 }

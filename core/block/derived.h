@@ -9,9 +9,6 @@
 /* Reads all of tensor `name`, which must have this shape; *out is dv_free's. Needed by derivations. */
 davy_result dv_read_tensor(const dv_tensors *t, const char *name, int32_t ndim, const int64_t *shape, float **out);
 
-/* The numbers that a derivation's key begins with, each with a ':' behind it; returns what follows. */
-const char *dv_key_numbers(const char *key, int64_t *out, int count);
-
 /* Transposed k x k convolution, weights <name>.weight [c_in, c_out, k, k] and <name>.bias, then the activation: of s * s
  * results at a time, shuffled, without `pad` pixels at each side. */
 dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, int32_t stride,

@@ -2,7 +2,6 @@
 #include "core/block/swin.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/block/derived.h"
@@ -33,16 +32,18 @@ static davy_result read_all(const dv_tensors *t, const char *name, float **out, 
                        : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", name);
 }
 
-/* run:padded run:name */
-static davy_result derive_padded(const dv_tensors *t, const char *key, float *dst) {
-    int64_t runs[2];
-    const char *name = dv_key_numbers(key, runs, 2);
+typedef struct padding { /* behind every run of values */
+    int64_t run, padded;
+} padding;
+
+static davy_result derive_padded(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const padding *d = from->how;
     float *values = NULL;
     int64_t count = 0;
-    const davy_result r = read_all(t, name, &values, &count);
-    for (int64_t i = 0; r == DAVY_OK && i < count / runs[0]; i++) {
-        memcpy(dst + i * runs[1], values + i * runs[0], (size_t)runs[0] * sizeof *dst);
-        memset(dst + i * runs[1] + runs[0], 0, (size_t)(runs[1] - runs[0]) * sizeof *dst);
+    const davy_result r = read_all(t, from->name, &values, &count);
+    for (int64_t i = 0; r == DAVY_OK && i < count / d->run; i++) {
+        memcpy(dst + i * d->padded, values + i * d->run, (size_t)d->run * sizeof *dst);
+        memset(dst + i * d->padded + d->run, 0, (size_t)(d->padded - d->run) * sizeof *dst);
     }
     dv_free(values);
     return r;
@@ -53,12 +54,12 @@ static davy_result derive_padded(const dv_tensors *t, const char *key, float *ds
 static dv_param param_padded(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape, int64_t run,
                              int64_t padded_run, int32_t padded_ndim, const int64_t *padded) {
     const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", ndim, shape);
-    char key[DV_NAMES_BYTES];
     if (ref == NULL) {
         return DV_NO_PARAM;
     }
-    snprintf(key, sizeof key, "%lld:%lld:%s", (long long)run, (long long)padded_run, ref->name);
-    const dv_param p = dv_param_derived(g, ref->name, key, padded_ndim, padded, derive_padded);
+    const padding how = {run, padded_run};
+    const dv_derivation from = {ref->name, &how, sizeof how};
+    const dv_param p = dv_param_derived(g, ref->name, &from, padded_ndim, padded, derive_padded);
     if (p != DV_NO_PARAM) {
         g->params[p].stored = dv_tensor_elements(ref);
     }
@@ -126,23 +127,26 @@ davy_result dv_window_wanted(const dv_tensors *t, const char *name, int64_t *out
                : dv_fail(DAVY_E_SHAPE, "tensor '%s' has %d rows, which is no window's", name, (int)dv_dim(t, name, 0));
 }
 
-/* window:keys:heads:name. Value [head][u][v] is for u = yi - yj + keys - 1, v alike. */
-static davy_result derive_table(const dv_tensors *t, const char *key, float *dst) {
-    int64_t of[3];
-    const char *name = dv_key_numbers(key, of, 3);
-    const int64_t side = of[0] + of[1] - 1;
+typedef struct position_table {
+    int64_t window, keys, heads;
+} position_table;
+
+/* Value [head][u][v] is for u = yi - yj + keys - 1, v alike. */
+static davy_result derive_table(const dv_tensors *t, const dv_derivation *from, float *dst) {
+    const position_table *d = from->how;
+    const int64_t side = d->window + d->keys - 1;
     float *table = NULL;
     int64_t count = 0;
-    const davy_result r = read_all(t, name, &table, &count);
-    for (int64_t i = 0; r == DAVY_OK && i < of[2] * side * side; i++) {
+    const davy_result r = read_all(t, from->name, &table, &count);
+    for (int64_t i = 0; r == DAVY_OK && i < d->heads * side * side; i++) {
         const int64_t u = i / side % side;
         const int64_t v = i % side;
         int64_t row = u * side + v;
-        if (of[1] > of[0]) { /* counts from the key to the query, and a negative one from the table's end */
-            row = (of[0] - u) * side + of[0] - v;
+        if (d->keys > d->window) { /* counts from the key to the query, and a negative one from the table's end */
+            row = (d->window - u) * side + d->window - v;
             row = row < 0 ? row + side * side : row;
         }
-        dst[i] = table[row * of[2] + i / (side * side)];
+        dst[i] = table[row * d->heads + i / (side * side)];
     }
     dv_free(table);
     return r;
@@ -153,12 +157,12 @@ dv_param dv_position_table(dv_graph *g, const char *name, int64_t heads, int64_t
     const int64_t stored[2] = {side * side, heads};
     const int64_t shape[3] = {heads, side, side};
     const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", 2, stored);
-    char key[DV_NAMES_BYTES];
     if (ref == NULL) {
         return DV_NO_PARAM;
     }
-    snprintf(key, sizeof key, "%lld:%lld:%lld:%s", (long long)window, (long long)keys, (long long)heads, ref->name);
-    return dv_param_derived(g, ref->name, key, 3, shape, derive_table);
+    const position_table how = {window, keys, heads};
+    const dv_derivation from = {ref->name, &how, sizeof how};
+    return dv_param_derived(g, ref->name, &from, 3, shape, derive_table);
 }
 
 dv_value dv_swin_attention(dv_graph *g, dv_value x, const char *name, const dv_swin_spec *spec) {

@@ -22,9 +22,8 @@ enum { LEAST = ONES, MOST = 8192 };      /* channels of x */
 
 typedef enum kind { LATER, SECOND, FIRST } kind;
 
-typedef struct composition { /* in this order in a derivation's key, the prefix behind them */
+typedef struct composition {
     int64_t c, times, kind;
-    const char *prefix;
 } composition;
 
 static int64_t frames_out(const composition *s) {
@@ -66,6 +65,7 @@ static int64_t pixel_met(int64_t out, int64_t tap, int64_t place) {
 
 typedef struct product { /* of one share: rows of the second convolution */
     composition s;
+    const char *prefix;
     int64_t phase, frame, first, rows;
     float *grown; /* [2 b + d][a][c + 1][m]: the first convolution turned over, its bias as the last input */
     float *conv;  /* [row][m][3][3][3] */
@@ -73,21 +73,21 @@ typedef struct product { /* of one share: rows of the second convolution */
     float *sum;   /* [c + 1][row] */
 } product;
 
-static davy_result no_memory(const composition *s) {
-    return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the weights of '%s'", s->prefix);
+static davy_result no_memory(const product *p) {
+    return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the weights of '%s'", p->prefix);
 }
 
-static const dv_tensor_ref *stored(const dv_tensors *t, const composition *s, const char *rest) {
+static const dv_tensor_ref *stored(const dv_tensors *t, const product *p, const char *rest) {
     char name[DV_NAMES_BYTES];
-    return dv_tensors_find(t, dv_names_join(name, s->prefix, rest));
+    return dv_tensors_find(t, dv_names_join(name, p->prefix, rest));
 }
 
 static davy_result read_grown(const dv_tensors *t, product *p) {
     const int64_t c = p->s.c, outputs = 4 * p->s.times * c;
-    const dv_tensor_ref *weight = stored(t, &p->s, ".upscale_conv.weight");
-    const dv_tensor_ref *bias = stored(t, &p->s, ".upscale_conv.bias");
+    const dv_tensor_ref *weight = stored(t, p, ".upscale_conv.weight");
+    const dv_tensor_ref *bias = stored(t, p, ".upscale_conv.bias");
     float *plain = dv_calloc((uint64_t)(outputs * (c + 1)), sizeof *plain);
-    davy_result r = plain != NULL ? DAVY_OK : no_memory(&p->s);
+    davy_result r = plain != NULL ? DAVY_OK : no_memory(p);
     r = r == DAVY_OK ? dv_tensor_read_f32(weight, plain) : r;
     r = r == DAVY_OK ? dv_tensor_read_f32(bias, plain + outputs * c) : r;
     for (int64_t o = 0; r == DAVY_OK && o < outputs; o++) {
@@ -103,7 +103,7 @@ static davy_result read_grown(const dv_tensors *t, product *p) {
 
 /* Only the share's rows. */
 static davy_result read_conv(const dv_tensors *t, product *p) {
-    dv_tensor_ref part = *stored(t, &p->s, ".conv.weight");
+    dv_tensor_ref part = *stored(t, p, ".conv.weight");
     const uint64_t row = (uint64_t)part.stride[0] * dv_stored_size(part.dtype);
     part.offset += (uint64_t)p->first * row;
     part.bytes -= (uint64_t)p->first * row; /* to the end: whatever the strides, the rows lie there */
@@ -153,13 +153,10 @@ static davy_result make_place(const product *p, const int64_t place[3], uint32_t
     return r;
 }
 
-static davy_result derive_composed(const dv_tensors *t, const char *key, int32_t share, uint32_t cpu, float *dst) {
-    int64_t n[3];
-    product p = {0};
-    p.s.prefix = dv_key_numbers(key, n, 3);
-    p.s.c = n[0];
-    p.s.times = n[1];
-    p.s.kind = n[2];
+static davy_result derive_composed(const dv_tensors *t, const dv_derivation *from, int32_t share, uint32_t cpu,
+                                   float *dst) {
+    const composition *how = from->how;
+    product p = {.s = *how, .prefix = from->name};
     const int64_t blocks = blocks_of(&p.s), c = p.s.c;
     p.first = share % blocks * ROWS;
     p.rows = dv_min(ROWS, c - p.first);
@@ -170,7 +167,7 @@ static davy_result derive_composed(const dv_tensors *t, const char *key, int32_t
     p.w = dv_calloc((uint64_t)(p.rows * c), sizeof *p.w);
     p.sum = dv_calloc((uint64_t)((c + 1) * p.rows), sizeof *p.sum);
     const bool all = p.grown != NULL && p.conv != NULL && p.w != NULL && p.sum != NULL;
-    davy_result r = all ? read_grown(t, &p) : no_memory(&p.s);
+    davy_result r = all ? read_grown(t, &p) : no_memory(&p);
     r = r == DAVY_OK ? read_conv(t, &p) : r;
     for (int64_t at = 0; r == DAVY_OK && at < 4 * cells_of(&p.s); at++) {
         r = make_place(&p, (const int64_t[3]){at / 4, at / 2 % 2, at % 2}, cpu, dst);
@@ -185,28 +182,28 @@ static davy_result derive_composed(const dv_tensors *t, const char *key, int32_t
 /* ---- the network ---- */
 
 /* What the file has is asked for as it is there; weights made of it count for nothing. */
-static dv_param stored_params(dv_graph *g, const composition *s) {
+static dv_param stored_params(dv_graph *g, const char *prefix, const composition *s) {
     const dv_pick outputs = {0, {4 * s->times * s->c}, {1}}, same = {0, {s->c}, {1}};
     char name[DV_NAMES_BYTES];
-    dv_param_picked(g, dv_names_join(name, s->prefix, ".upscale_conv.weight"), &outputs, &same, 1, 1);
-    dv_param_picked_vector(g, dv_names_join(name, s->prefix, ".upscale_conv.bias"), &outputs);
-    dv_param_picked(g, dv_names_join(name, s->prefix, ".conv.weight"), &same, &same, TAPS, TAPS);
-    return dv_param_stored(g, dv_names_join(name, s->prefix, ".conv.bias"), 1, &s->c);
+    dv_param_picked(g, dv_names_join(name, prefix, ".upscale_conv.weight"), &outputs, &same, 1, 1);
+    dv_param_picked_vector(g, dv_names_join(name, prefix, ".upscale_conv.bias"), &outputs);
+    dv_param_picked(g, dv_names_join(name, prefix, ".conv.weight"), &same, &same, TAPS, TAPS);
+    return dv_param_stored(g, dv_names_join(name, prefix, ".conv.bias"), 1, &s->c);
 }
 
-static dv_value composed(dv_graph *g, dv_value x, const composition *s, dv_param bias) {
-    char key[DV_NAMES_BYTES + 64];
-    char label[DV_NAMES_BYTES];
-    snprintf(key, sizeof key, "%d:%d:%d:%s", (int)s->c, (int)s->times, (int)s->kind, s->prefix);
+static dv_value composed(dv_graph *g, dv_value x, const char *prefix, const composition *s, dv_param bias) {
+    char label[DV_NAMES_BYTES + 64];
+    char name[DV_NAMES_BYTES];
+    const dv_derivation from = {prefix, s, sizeof *s};
+    snprintf(label, sizeof label, "%d:%d:%d:%s", (int)s->c, (int)s->times, (int)s->kind, prefix);
     const int64_t shape[4] = {4 * frames_out(s) * s->c, inputs_of(s), 2, 2};
     const int64_t shares = 4 * frames_out(s) * blocks_of(s);
-    const dv_param weight = dv_param_shared_out(g, key, key, 4, shape, derive_composed, (int32_t)shares);
+    const dv_param weight = dv_param_shared_out(g, label, &from, 4, shape, derive_composed, (int32_t)shares);
     if (weight == DV_NO_PARAM) {
         return DV_NO_VALUE;
     }
     g->params[weight].stored = -1;
-    const dv_value y =
-        dv_conv_phased(g, x, dv_names_join(label, s->prefix, ".conv"), frames_out(s) * s->c, weight, bias);
+    const dv_value y = dv_conv_phased(g, x, dv_names_join(name, prefix, ".conv"), frames_out(s) * s->c, weight, bias);
     return dv_channels_to_frames(g, y, frames_out(s));
 }
 
@@ -218,33 +215,33 @@ static dv_value with_ones(dv_graph *g, dv_value x) {
 
 dv_value dv_upsampler(dv_graph *g, dv_value x, const char *prefix, int64_t times) {
     const dv_shape in = dv_shape_of(g, x);
-    composition s = {.c = in.c, .times = times, .kind = LATER, .prefix = prefix};
+    composition s = {.c = in.c, .times = times, .kind = LATER};
     if (x != DV_NO_VALUE && (in.c < LEAST || in.c > MOST)) {
         return dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "'%s' has %d channels; %d to %d are supported", prefix,
                                         (int)in.c, LEAST, MOST));
     }
-    const dv_param bias = stored_params(g, &s);
+    const dv_param bias = stored_params(g, prefix, &s);
     x = with_ones(g, x);
     const bool begins = !g->continues;
     const dv_value windows =
         begins && in.n == 1 && !g->keeps ? x : dv_recall(g, x, (int32_t)(times == 2 ? 2 : TAPS), DV_BEFORE_FIRST);
     if (times == 1 && windows != x) {
-        return composed(g, windows, &s, bias);
+        return composed(g, windows, prefix, &s, bias);
     }
     dv_value parts[3];
     int32_t count = 0;
     int64_t done = 0;
     if (begins) {
         s.kind = FIRST;
-        parts[count++] = composed(g, dv_take_frames(g, x, done++, 1), &s, bias);
+        parts[count++] = composed(g, dv_take_frames(g, x, done++, 1), prefix, &s, bias);
     }
     if (done < in.n && (begins || g->second)) {
         s.kind = SECOND;
-        parts[count++] = composed(g, dv_take_frames(g, windows, done++, 1), &s, bias);
+        parts[count++] = composed(g, dv_take_frames(g, windows, done++, 1), prefix, &s, bias);
     }
     if (done < in.n) {
         s.kind = LATER;
-        parts[count++] = composed(g, dv_take_frames(g, windows, done, in.n - done), &s, bias);
+        parts[count++] = composed(g, dv_take_frames(g, windows, done, in.n - done), prefix, &s, bias);
     }
     return dv_join_frames(g, parts, count);
 }

@@ -99,7 +99,7 @@ static davy_result read_stored(const batch *b, const dv_param_info *p, float *ds
         return DAVY_OK; /* they are there */
     }
     if (p->derive != NULL) {
-        return p->derive(b->store->tensors, p->key, dst);
+        return p->derive(b->store->tensors, p->from, dst);
     }
     memcpy(dst, p->constant, (size_t)elements_of(p) * sizeof(float));
     return DAVY_OK;
@@ -167,7 +167,7 @@ static void share_units(void *user, int64_t first, int64_t last, int32_t worker)
         }
         const dv_param_info *p = &b->graph->params[b->weights[i]->param];
         float *dst = b->sources[i] != NULL ? b->sources[i] : b->packed[i];
-        keep_failure(b, p->derive_share(b->store->tensors, p->key, (int32_t)share, b->store->services->cpu, dst));
+        keep_failure(b, p->derive_share(b->store->tensors, p->from, (int32_t)share, b->store->services->cpu, dst));
     }
 }
 

@@ -23,9 +23,9 @@ dv_value dv_layer_norm(dv_graph *g, dv_value x, const char *name, float eps) {
 }
 
 /* A vector may be stored with axes of one element behind it. */
-static davy_result derive_vector(const dv_tensors *weights, const char *key, float *dst) {
-    const dv_tensor_ref *ref = dv_tensors_find(weights, key);
-    return ref != NULL ? dv_tensor_read_f32(ref, dst) : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", key);
+static davy_result derive_vector(const dv_tensors *weights, const dv_derivation *from, float *dst) {
+    const dv_tensor_ref *ref = dv_tensors_find(weights, from->name);
+    return ref != NULL ? dv_tensor_read_f32(ref, dst) : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", from->name);
 }
 
 static dv_param vector_param(dv_graph *g, const char *name, int64_t count) {
@@ -37,7 +37,8 @@ static dv_param vector_param(dv_graph *g, const char *name, int64_t count) {
     if (!vector) {
         return dv_param_stored(g, name, 1, &count); /* which refuses what does not fit */
     }
-    const dv_param p = dv_param_derived(g, ref->name, ref->name, 1, &count, derive_vector);
+    const dv_derivation from = {.name = ref->name};
+    const dv_param p = dv_param_derived(g, ref->name, &from, 1, &count, derive_vector);
     if (p != DV_NO_PARAM) {
         g->params[p].stored = count;
     }

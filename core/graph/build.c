@@ -172,30 +172,31 @@ dv_value dv_activation(dv_graph *g, dv_value x, dvk_act kind, float slope) {
     return append_act(g, x, dv_act_name(kind), act);
 }
 
-/* One slope for all channels, stored as [1]: key is "<count>:<tensor>". */
-static davy_result derive_repeated(const dv_tensors *weights, const char *key, float *dst) {
-    const long long count = strtoll(key, NULL, 10);
-    const char *name = strchr(key, ':') + 1;
+/* One slope for all channels, stored as [1]. */
+static davy_result derive_repeated(const dv_tensors *weights, const dv_derivation *from, float *dst) {
+    const int64_t count = *(const int64_t *)from->how;
+    const char *name = from->name;
     const dv_tensor_ref *ref = dv_tensors_find(weights, name);
     float value = 0.0f;
     if (ref == NULL || dv_tensor_elements(ref) != 1) {
         return dv_fail(DAVY_E_TENSOR, "tensor '%s' is not a single number", name);
     }
     const davy_result r = dv_tensor_read_f32(ref, &value);
-    for (long long i = 0; r == DAVY_OK && i < count; i++) {
+    for (int64_t i = 0; r == DAVY_OK && i < count; i++) {
         dst[i] = value;
     }
     return r;
 }
 
 static dv_param repeated_slope(dv_graph *g, const dv_tensor_ref *ref, int64_t channels) {
-    char key[MAX_LABEL];
-    const int n = snprintf(key, sizeof key, "%lld:%s", (long long)channels, ref->name);
-    if (n < 0 || (size_t)n >= sizeof key) {
+    char label[MAX_LABEL];
+    const int n = snprintf(label, sizeof label, "%lld:%s", (long long)channels, ref->name);
+    if (n < 0 || (size_t)n >= sizeof label) {
         dv_graph_fail(g, dv_fail(DAVY_E_FORMAT, "a PReLU tensor has a name of more than %d bytes", MAX_LABEL));
         return DV_NO_PARAM;
     }
-    return dv_param_derived(g, key, key, 1, &channels, derive_repeated);
+    const dv_derivation from = {ref->name, &channels, sizeof channels};
+    return dv_param_derived(g, label, &from, 1, &channels, derive_repeated);
 }
 
 dv_value dv_prelu(dv_graph *g, dv_value x, const char *name) {
@@ -337,15 +338,15 @@ dv_value dv_attention(dv_graph *g, dv_value q, dv_value k, dv_value v, int64_t h
 
 /* ---- depthwise ---- */
 
-/* Stored [c, 1, k, k], wanted [k * k, c]: key is the tensor. */
-static davy_result derive_taps(const dv_tensors *weights, const char *key, float *dst) {
-    const dv_tensor_ref *ref = dv_tensors_find(weights, key);
+/* Stored [c, 1, k, k], wanted [k * k, c]. */
+static davy_result derive_taps(const dv_tensors *weights, const dv_derivation *from, float *dst) {
+    const dv_tensor_ref *ref = dv_tensors_find(weights, from->name);
     if (ref == NULL) {
-        return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", key);
+        return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing", from->name);
     }
     float *stored = dv_calloc((uint64_t)dv_tensor_elements(ref), sizeof *stored);
     if (stored == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the weights of '%s'", key);
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the weights of '%s'", from->name);
     }
     const davy_result r = dv_tensor_read_f32(ref, stored);
     const int64_t channels = ref->shape[0];
@@ -366,7 +367,8 @@ static dv_param depthwise_taps(dv_graph *g, const char *name, int64_t channels, 
     }
     char label[MAX_LABEL];
     snprintf(label, sizeof label, "%s (taps)", stored->name);
-    return dv_param_derived(g, label, stored->name, 2, shape, derive_taps);
+    const dv_derivation from = {.name = stored->name};
+    return dv_param_derived(g, label, &from, 2, shape, derive_taps);
 }
 
 dv_value dv_depthwise(dv_graph *g, dv_value x, const char *name, int32_t k, const dv_conv_opts *opts) {

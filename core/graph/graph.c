@@ -44,7 +44,7 @@ void dv_graph_release(dv_graph *g) {
     }
     for (int64_t i = 0; i < g->n_params; i++) {
         dv_free(g->params[i].label);
-        dv_free(g->params[i].key);
+        dv_free(g->params[i].from);
         dv_free(g->params[i].constant);
     }
     dv_free(g->nodes);
@@ -268,7 +268,7 @@ static dv_param known_label(const dv_graph *g, const char *label) {
     return DV_NO_PARAM;
 }
 
-/* Takes over key and constant, also on failure. */
+/* Takes over derivation and constant, also on failure. */
 static dv_param append(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, dv_param_info info) {
     dv_param_info *params = dv_grow(g->params, g->n_params + 1, &g->cap_params, sizeof *params);
     if (params != NULL) {
@@ -277,7 +277,7 @@ static dv_param append(dv_graph *g, const char *label, int32_t ndim, const int64
     info.label = dv_strdup(label);
     if (params == NULL || info.label == NULL || g->n_params >= INT32_MAX) {
         dv_free(info.label);
-        dv_free(info.key);
+        dv_free(info.from);
         dv_free(info.constant);
         return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
     }
@@ -355,7 +355,22 @@ static dv_param shared(dv_graph *g, dv_param p, int32_t ndim, const int64_t *sha
     return p;
 }
 
-dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
+/* With what it points to, in one block of memory; NULL: out of memory. */
+static dv_derivation *copy_derivation(const dv_derivation *from) {
+    const size_t length = strlen(from->name) + 1;
+    dv_derivation *copy = dv_calloc(1, sizeof *copy + from->how_bytes + length);
+    if (copy != NULL) {
+        char *how = (char *)(copy + 1), *name = how + from->how_bytes;
+        if (from->how_bytes > 0) {
+            memcpy(how, from->how, from->how_bytes);
+        }
+        memcpy(name, from->name, length);
+        *copy = (dv_derivation){.name = name, .how = how, .how_bytes = from->how_bytes};
+    }
+    return copy;
+}
+
+dv_param dv_param_derived(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim, const int64_t *shape,
                           dv_derive_fn derive) {
     if (!arguments_fine(g, label, 4, ndim, shape)) {
         return DV_NO_PARAM;
@@ -364,16 +379,16 @@ dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32
     if (p != DV_NO_PARAM) {
         return shared(g, p, ndim, shape, derive);
     }
-    const dv_param_info info = {.derive = derive, .key = dv_strdup(key)};
-    if (info.key == NULL) {
+    const dv_param_info info = {.derive = derive, .from = copy_derivation(from)};
+    if (info.from == NULL) {
         return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
     }
     return append(g, label, ndim, shape, info);
 }
 
-dv_param dv_param_shared_out(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
-                             dv_derive_share_fn derive, int32_t shares) {
-    const dv_param p = dv_param_derived(g, label, key, ndim, shape, NULL);
+dv_param dv_param_shared_out(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim,
+                             const int64_t *shape, dv_derive_share_fn derive, int32_t shares) {
+    const dv_param p = dv_param_derived(g, label, from, ndim, shape, NULL);
     if (p != DV_NO_PARAM) {
         g->params[p].derive_share = derive;
         g->params[p].shares = shares;
@@ -415,10 +430,10 @@ static dv_param append_scaled(dv_graph *g, const dv_param_info *from, const char
                           .derive_share = from->derive_share,
                           .shares = from->shares,
                           .exponent = exponent};
-    info.key = from->key != NULL ? dv_strdup(from->key) : NULL;
+    info.from = from->from != NULL ? copy_derivation(from->from) : NULL;
     info.constant = from->constant != NULL ? dv_calloc(count, sizeof *info.constant) : NULL;
-    if ((info.key == NULL) != (from->key == NULL) || (info.constant == NULL) != (from->constant == NULL)) {
-        dv_free(info.key);
+    if ((info.from == NULL) != (from->from == NULL) || (info.constant == NULL) != (from->constant == NULL)) {
+        dv_free(info.from);
         dv_free(info.constant);
         return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
     }

@@ -20,13 +20,20 @@ typedef struct dv_shape {
 
 /* ---- parameters: weights as the network wants them ---- */
 
-/* Fills dst (row-major, shape known to the caller) from stored tensors; `key` is what the architecture gave. */
-typedef davy_result (*dv_derive_fn)(const dv_tensors *weights, const char *key, float *dst);
+/* What a derived parameter is made of, and how. */
+typedef struct dv_derivation {
+    const char *name; /* of the stored tensor, or what the names of several begin with; "": none */
+    const void *how;  /* the derivation's own struct, without pointers, of which the graph has a copy; NULL: nothing */
+    size_t how_bytes;
+} dv_derivation;
+
+/* Fills dst (row-major, shape known to the caller) from stored tensors. */
+typedef davy_result (*dv_derive_fn)(const dv_tensors *weights, const dv_derivation *from, float *dst);
 
 /* The same for a share of the values: any number of threads at once, each with shares of its own. `cpu`: what kernels may
  * use (DVK_CPU_*). */
-typedef davy_result (*dv_derive_share_fn)(const dv_tensors *weights, const char *key, int32_t share, uint32_t cpu,
-                                          float *dst);
+typedef davy_result (*dv_derive_share_fn)(const dv_tensors *weights, const dv_derivation *from, int32_t share,
+                                          uint32_t cpu, float *dst);
 
 typedef struct dv_param_info {
     char *label; /* "decoder.conv_in.weight", or what a derived one is made of; unique in the graph */
@@ -36,10 +43,10 @@ typedef struct dv_param_info {
     dv_derive_fn derive;
     dv_derive_share_fn derive_share; /* instead of derive: much work, in so many shares */
     int32_t shares;
-    char *key;
-    float *constant;  /* values given by the architecture */
-    int32_t exponent; /* the values are multiplied by 2^exponent when they are read */
-    int64_t stored;   /* how many values of the file a derived one is made of; 0: as its shape says, -1: none */
+    dv_derivation *from; /* of a derived one; owned, with what it points to */
+    float *constant;     /* values given by the architecture */
+    int32_t exponent;    /* the values are multiplied by 2^exponent when they are read */
+    int64_t stored;      /* how many values of the file a derived one is made of; 0: as its shape says, -1: none */
 } dv_param_info;
 
 /* ---- ops ---- */
@@ -201,10 +208,11 @@ const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char
                                       const int64_t *shape);
 
 dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* exact; 1x1 may be 2-D */
-dv_param dv_param_derived(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
+/* The label says all that the values depend on: two derivations of one label are one parameter. */
+dv_param dv_param_derived(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim, const int64_t *shape,
                           dv_derive_fn derive);
-dv_param dv_param_shared_out(dv_graph *g, const char *label, const char *key, int32_t ndim, const int64_t *shape,
-                             dv_derive_share_fn derive, int32_t shares);
+dv_param dv_param_shared_out(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim,
+                             const int64_t *shape, dv_derive_share_fn derive, int32_t shares);
 dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, const float *values);
 
 typedef struct dv_conv_opts {

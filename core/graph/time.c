@@ -144,11 +144,11 @@ dv_value dv_join_frames(dv_graph *g, const dv_value *xs, int32_t count) {
 /* What becomes of the taps of a stored weight [o, i, frames, k, k]. */
 typedef enum tap_use { TAPS_SIDE_BY_SIDE, TAPS_SUMMED, TAPS_LAST, TAPS_APART } tap_use;
 
-typedef struct tap_key { /* in this order in a derivation's key, the tensor's name behind them */
+typedef struct taps {
     int64_t o, i, frames, square, use;
-} tap_key;
+} taps;
 
-static void lay_taps(const tap_key *k, const float *stored, float *dst) {
+static void lay_taps(const taps *k, const float *stored, float *dst) {
     for (int64_t at = 0; at < k->o * k->i; at++) {
         const int64_t o = at / k->i, i = at % k->i;
         for (int64_t f = 0; f < k->frames; f++) {
@@ -168,41 +168,36 @@ static void lay_taps(const tap_key *k, const float *stored, float *dst) {
     }
 }
 
-static davy_result derive_taps(const dv_tensors *weights, const char *key, float *dst) {
-    int64_t n[5];
-    for (int i = 0; i < 5; i++) {
-        char *end = NULL;
-        n[i] = strtoll(key, &end, 10);
-        key = end + 1;
-    }
-    const tap_key k = {n[0], n[1], n[2], n[3], n[4]};
-    const dv_tensor_ref *ref = dv_tensors_find(weights, key);
-    if (ref == NULL || dv_tensor_elements(ref) != k.o * k.i * k.frames * k.square) {
-        return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing or of another size", key);
+static davy_result derive_taps(const dv_tensors *weights, const dv_derivation *from, float *dst) {
+    const taps *k = from->how;
+    const dv_tensor_ref *ref = dv_tensors_find(weights, from->name);
+    if (ref == NULL || dv_tensor_elements(ref) != k->o * k->i * k->frames * k->square) {
+        return dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing or of another size", from->name);
     }
     float *stored = dv_calloc((uint64_t)dv_tensor_elements(ref), sizeof *stored);
     if (stored == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for tensor '%s'", key);
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for tensor '%s'", from->name);
     }
     const davy_result r = dv_tensor_read_f32(ref, stored);
     if (r == DAVY_OK) {
-        lay_taps(&k, stored, dst);
+        lay_taps(k, stored, dst);
     }
     dv_free(stored);
     return r;
 }
 
-static dv_param tap_weight(dv_graph *g, const dv_tensor_ref *ref, const tap_key *t, int64_t k) {
+static dv_param tap_weight(dv_graph *g, const dv_tensor_ref *ref, const taps *t, int64_t k) {
     const int64_t shape[4] = {t->use == TAPS_APART ? t->o * t->frames : t->o,
                               t->use == TAPS_SIDE_BY_SIDE ? t->i * t->frames : t->i, k, k};
-    char key[MAX_NAME + 128];
-    const int n = snprintf(key, sizeof key, "%lld:%lld:%lld:%lld:%lld:%s", (long long)t->o, (long long)t->i,
+    char label[MAX_NAME + 128];
+    const int n = snprintf(label, sizeof label, "%lld:%lld:%lld:%lld:%lld:%s", (long long)t->o, (long long)t->i,
                            (long long)t->frames, (long long)t->square, (long long)t->use, ref->name);
-    if (n < 0 || (size_t)n >= sizeof key) {
+    if (n < 0 || (size_t)n >= sizeof label) {
         dv_graph_fail(g, dv_fail(DAVY_E_FORMAT, "a convolution has a name of more than %d bytes", MAX_NAME));
         return DV_NO_PARAM;
     }
-    const dv_param p = dv_param_derived(g, key, key, 4, shape, derive_taps);
+    const dv_derivation from = {ref->name, t, sizeof *t};
+    const dv_param p = dv_param_derived(g, label, &from, 4, shape, derive_taps);
     if (p != DV_NO_PARAM) {
         g->params[p].stored = dv_tensor_elements(ref);
     }
@@ -210,28 +205,29 @@ static dv_param tap_weight(dv_graph *g, const dv_tensor_ref *ref, const tap_key 
 }
 
 /* That of the last tap's results: zeros for the others'. */
-static davy_result derive_last_bias(const dv_tensors *weights, const char *key, float *dst) {
-    char *end = NULL;
-    const int64_t before = strtoll(key, &end, 10);
-    const dv_tensor_ref *ref = dv_tensors_find(weights, end + 1);
+static davy_result derive_last_bias(const dv_tensors *weights, const dv_derivation *from, float *dst) {
+    const int64_t before = *(const int64_t *)from->how;
+    const dv_tensor_ref *ref = dv_tensors_find(weights, from->name);
     memset(dst, 0, (size_t)before * sizeof *dst);
     return ref != NULL ? dv_tensor_read_f32(ref, dst + before)
-                       : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing or of another size", end + 1);
+                       : dv_fail(DAVY_E_TENSOR, "tensor '%s' is missing or of another size", from->name);
 }
 
 static dv_param last_bias(dv_graph *g, const char *name, int64_t c_out, int64_t frames) {
     const dv_tensor_ref *ref = dv_weight_wanted(g, name, ".bias", 1, &c_out);
     const int64_t all = c_out * frames;
-    char key[MAX_NAME + 32];
+    const int64_t before = all - c_out;
+    char label[MAX_NAME + 32];
     if (ref == NULL) {
         return DV_NO_PARAM;
     }
-    const int n = snprintf(key, sizeof key, "%lld:%s", (long long)(all - c_out), ref->name);
-    if (n < 0 || (size_t)n >= sizeof key) {
+    const int n = snprintf(label, sizeof label, "%lld:%s", (long long)before, ref->name);
+    if (n < 0 || (size_t)n >= sizeof label) {
         dv_graph_fail(g, dv_fail(DAVY_E_FORMAT, "a convolution has a name of more than %d bytes", MAX_NAME));
         return DV_NO_PARAM;
     }
-    const dv_param p = dv_param_derived(g, key, key, 1, &all, derive_last_bias);
+    const dv_derivation from = {ref->name, &before, sizeof before};
+    const dv_param p = dv_param_derived(g, label, &from, 1, &all, derive_last_bias);
     if (p != DV_NO_PARAM) {
         g->params[p].stored = c_out;
     }
@@ -250,10 +246,10 @@ static void stored_params(dv_graph *g, const char *name, int64_t c_in, int64_t c
     if (ref == NULL) {
         return;
     }
-    const tap_key key = {c_out, c_in, o->frames, k * k, (int64_t)use};
+    const taps how = {c_out, c_in, o->frames, k * k, (int64_t)use};
     const size_t length = strlen(ref->name);
     dv_printable(label, size, ref->name, length > 7 ? length - 7 : length); /* without .weight */
-    conv->weight = tap_weight(g, ref, &key, k);
+    conv->weight = tap_weight(g, ref, &how, k);
     conv->bias = o->no_bias          ? DV_NO_PARAM
                  : use == TAPS_APART ? last_bias(g, name, c_out, o->frames)
                                      : dv_param_suffixed(g, name, ".bias", 1, &c_out);

@@ -10,11 +10,9 @@
 
 /* ---- creation ---- */
 
-/* Keys of derivations end in the name of what is stored. NULL: this parameter is not made of all of one tensor. */
+/* NULL: this parameter is not made of all of one tensor. */
 static const dv_tensor_ref *made_of(const dv_graph *g, const dv_param_info *p) {
-    const char *last = p->key != NULL ? strrchr(p->key, ':') : NULL;
-    const char *name = last != NULL ? last + 1 : p->key;
-    const dv_tensor_ref *ref = name != NULL ? dv_tensors_find(g->weights, name) : NULL;
+    const dv_tensor_ref *ref = p->from != NULL ? dv_tensors_find(g->weights, p->from->name) : NULL;
     return ref != NULL && dv_tensor_elements(ref) == p->stored ? ref : NULL;
 }
 

@@ -309,10 +309,10 @@ static inline int in_params(interpreter *it) {
         if (p->ref != NULL) {
             r = dv_tensor_read_f32(p->ref, it->params[i]);
         } else if (p->derive != NULL) {
-            r = p->derive(it->g->weights, p->key, it->params[i]);
+            r = p->derive(it->g->weights, p->from, it->params[i]);
         } else if (p->derive_share != NULL) {
             for (int32_t k = 0; k < p->shares && r == DAVY_OK; k++) {
-                r = p->derive_share(it->g->weights, p->key, k, 0, it->params[i]);
+                r = p->derive_share(it->g->weights, p->from, k, 0, it->params[i]);
             }
         } else {
             memcpy(it->params[i], p->constant, count * sizeof(float));
