@@ -1,16 +1,15 @@
-/* dialogue.c - davy_dialogue: who may enter, what was added, what can be read. The lock is held for moments only; a turn works
- * without it. Order of locks: the dialogue's, then the queue of jobs'. */
+/* dialogue.c - davy_dialogue: its lifetime, who may enter, what can be read, turns now or as a job. The lock is held for
+ * moments only; a turn works without it. Order of locks: the dialogue's, then that of the queue of jobs. */
 #include <string.h>
 
-#include "core/host/buffer.h"
-#include "core/host/context.h"
 #include "core/base/error.h"
-#include "core/base/utf8.h"
-#include "core/host/job.h"
-#include "core/dialogue/dialogue_priv.h"
 #include "core/base/text.h"
+#include "core/base/utf8.h"
+#include "core/dialogue/dialogue_priv.h"
+#include "core/host/context.h"
+#include "core/host/job.h"
 
-#define LOOK_NS 20000000ull /* a job that was cancelled in the queue wakes nobody up */
+#define POLL_NS 20000000ull /* a job that was cancelled in the queue wakes nobody up */
 
 enum { MAX_WORDS = 1 << 20 };
 
@@ -18,14 +17,10 @@ davy_context *dv_dialogue_context(const davy_dialogue *d) {
     return dv_model_context(d->model);
 }
 
-dv_heap *dv_dialogue_heap(const davy_dialogue *d) {
-    return dv_context_services(dv_model_context(d->model))->heap;
-}
-
 /* ---- lifetime ---- */
 
 davy_result dv_dialogue_open(davy_model *model, const davy_caption_params *params, davy_dialogue **out) {
-    davy_result r = dv_dialogue_check_model(model);
+    davy_result r = dv_caption_check_model(model);
     davy_dialogue *d = r == DAVY_OK ? dv_calloc(1, sizeof *d) : NULL;
     if (r < 0) {
         return r;
@@ -37,12 +32,12 @@ davy_result dv_dialogue_open(davy_model *model, const davy_caption_params *param
     d->model = dv_model_ref(model);
     d->lock = dv_mutex_create();
     d->changed = dv_cond_create();
-    r = d->lock != NULL && d->changed != NULL ? dv_caption_options_copy(params, model, &d->asking)
+    r = d->lock != NULL && d->changed != NULL ? dv_caption_options_copy(params, model, &d->options)
                                               : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     const int64_t most = dv_model_facts(model)->context_tokens;
-    if (r == DAVY_OK && d->asking.p.context_tokens > most) {
+    if (r == DAVY_OK && d->options.p.context_tokens > most) {
         r = dv_fail(DAVY_E_INVALID, "caption_params: context_tokens is %d, this model has %lld",
-                    (int)d->asking.p.context_tokens, (long long)most);
+                    (int)d->options.p.context_tokens, (long long)most);
     }
     if (r < 0) {
         dv_dialogue_release(d);
@@ -53,10 +48,10 @@ davy_result dv_dialogue_open(davy_model *model, const davy_caption_params *param
 }
 
 davy_result dv_dialogue_open_same(const davy_dialogue *d, int32_t gpu, davy_dialogue **out) {
-    davy_caption_params p = d->asking.p;
-    p.prompt = d->asking.prompt;
-    p.system = d->asking.system;
-    p.stop = (const char *const *)d->asking.stop;
+    davy_caption_params p = d->options.p;
+    p.prompt = d->options.prompt;
+    p.system = d->options.system;
+    p.stop = (const char *const *)d->options.stop;
     const davy_result r = dv_dialogue_open(d->model, &p, out);
     if (r == DAVY_OK) {
         (*out)->gpu = gpu;
@@ -69,7 +64,7 @@ static void destroy(davy_dialogue *d) {
     if (!dv_context_is_child(dv_model_context(model))) { /* there locks may be held for ever */
         dv_session_release(d->session);
         dv_captioner_unpin(d->pin);
-        dv_dialogue_drop(d);
+        dv_dialogue_drop_inputs(d);
         dv_dialogue_clear_events(d);
         dv_dialogue_forget_turns(d, 0);
         dv_free(d->events);
@@ -77,8 +72,8 @@ static void destroy(davy_dialogue *d) {
         dv_free(d->pictures);
         dv_free(d->clips);
         dv_free(d->read_text);
-        dv_free(d->system);
-        dv_caption_options_clear(&d->asking);
+        dv_free(d->system_text);
+        dv_caption_options_clear(&d->options);
         dv_cond_release(d->changed);
         dv_mutex_release(d->lock);
         dv_free(d);
@@ -92,16 +87,10 @@ void dv_dialogue_release(davy_dialogue *d) {
     }
 }
 
-void dv_dialogue_forget_turns(davy_dialogue *d, int64_t keep) {
-    while (d->n_turns > keep) {
-        dv_free(d->turns[--d->n_turns].text);
-    }
-}
-
 /* ---- entering ---- */
 
 /* Under the lock: a job that ended before it began leaves the dialogue as it would have after its work. */
-static void settle(davy_dialogue *d) {
+static void finish_ended_job(davy_dialogue *d) {
     davy_job_info info;
     if (d->queued == NULL || d->queued->job == NULL) {
         return;
@@ -109,14 +98,14 @@ static void settle(davy_dialogue *d) {
     dv_job_info(d->queued->job, &info);
     if (info.state != DAVY_PENDING && d->queued != NULL) {
         d->queued = NULL;
-        dv_dialogue_drop(d);
+        dv_dialogue_drop_inputs(d);
         d->busy = false;
     }
 }
 
 static davy_result enter(davy_dialogue *d) {
     dv_mutex_lock(d->lock);
-    settle(d);
+    finish_ended_job(d);
     const bool busy = d->busy;
     d->busy = true;
     dv_mutex_unlock(d->lock);
@@ -135,12 +124,12 @@ static davy_result leave(davy_dialogue *d, davy_result r) {
 
 davy_result dv_dialogue_image(davy_dialogue *d, const davy_tensor *image) {
     dv_pixels pixels;
-    davy_result r = dv_dialogue_check_images(image, &pixels);
+    davy_result r = dv_caption_check_images(image, &pixels);
     r = r < 0 ? r : enter(d);
-    return r < 0 ? r : leave(d, pixels.t > 1 ? dv_dialogue_add_video(d, &pixels) : dv_dialogue_add_pixels(d, &pixels));
+    return r < 0 ? r : leave(d, pixels.t > 1 ? dv_dialogue_add_video(d, &pixels) : dv_dialogue_add_picture(d, &pixels));
 }
 
-static davy_result append(char **to, const char *utf8) {
+static davy_result append_text(char **to, const char *utf8) {
     if ((*to != NULL ? strlen(*to) : 0) + strlen(utf8) > MAX_WORDS) {
         return dv_fail(DAVY_E_INVALID, "text: longer than 1 MiB");
     }
@@ -165,44 +154,21 @@ davy_result dv_dialogue_text(davy_dialogue *d, davy_role role, const char *utf8)
         return r;
     }
     if (role == DAVY_ROLE_USER) {
-        r = append(&d->words, utf8);
+        r = append_text(&d->user_text, utf8);
     } else {
         r = d->n_turns > 0 ? dv_fail(DAVY_E_STATE, "the system's words come before the first turn")
-                           : append(&d->system, utf8);
+                           : append_text(&d->system_text, utf8);
     }
     return leave(d, r);
 }
 
 /* ---- events ---- */
 
-void dv_dialogue_clear_events(davy_dialogue *d) {
-    while (d->n_events > 0) {
-        dv_free(d->events[--d->n_events].text);
-    }
-    d->next_event = 0;
-}
-
-davy_result dv_dialogue_push(davy_dialogue *d, const dv_event *event) {
-    const bool no_text = event->kind == DAVY_TOKEN_TEXT && event->text == NULL;
-    dv_mutex_lock(d->lock);
-    dv_event *grown = no_text ? NULL : dv_grow(d->events, d->n_events + 1, &d->events_room, sizeof *grown);
-    if (grown != NULL) {
-        d->events = grown;
-        d->events[d->n_events++] = *event;
-        dv_cond_broadcast(d->changed);
-    }
-    dv_mutex_unlock(d->lock);
-    if (grown == NULL) {
-        dv_free(event->text);
-    }
-    return grown != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
-}
-
 /* Under the lock. */
 static davy_result wait_event(davy_dialogue *d, uint64_t timeout_ns) {
     const uint64_t start = dv_now_ns();
     for (;;) {
-        settle(d);
+        finish_ended_job(d);
         if (d->next_event < d->n_events) {
             return DAVY_OK;
         }
@@ -214,7 +180,7 @@ static davy_result wait_event(davy_dialogue *d, uint64_t timeout_ns) {
             return DAVY_PENDING;
         }
         const uint64_t left = timeout_ns - waited;
-        dv_cond_wait(d->changed, d->lock, left < LOOK_NS ? left : LOOK_NS);
+        dv_cond_wait(d->changed, d->lock, left < POLL_NS ? left : POLL_NS);
     }
 }
 
@@ -246,7 +212,7 @@ davy_result dv_dialogue_read(davy_dialogue *d, davy_token_event *out, uint64_t t
 /* ---- the turn, now or as a job ---- */
 
 static void free_turn(dv_turn *t) {
-    dv_caption_options_clear(&t->own);
+    dv_caption_options_clear(&t->own_options);
     dv_free(t);
 }
 
@@ -257,7 +223,7 @@ static davy_result run_job(void *arg, davy_job *job) {
     d->queued = NULL;
     dv_mutex_unlock(d->lock);
     t->job = job;
-    return leave(d, dv_dialogue_turn(d, t));
+    return leave(d, dv_turn_run(d, t));
 }
 
 static void release_job(void *arg) {
@@ -268,7 +234,7 @@ static void release_job(void *arg) {
         const bool never_began = d->queued == t;
         if (never_began) {
             d->queued = NULL;
-            dv_dialogue_drop(d);
+            dv_dialogue_drop_inputs(d);
             d->busy = false;
             dv_cond_broadcast(d->changed);
         }
@@ -294,7 +260,7 @@ static davy_result submit(davy_dialogue *d, dv_turn *t, davy_job **job) {
     dv_mutex_unlock(d->lock);
     if (r < 0) {
         free_turn(t);
-        dv_dialogue_drop(d);
+        dv_dialogue_drop_inputs(d);
         leave(d, r);
         dv_dialogue_release(d);
     }
@@ -303,32 +269,32 @@ static davy_result submit(davy_dialogue *d, dv_turn *t, davy_job **job) {
 
 davy_result dv_dialogue_generate(davy_dialogue *d, const davy_caption_params *params, const davy_run *run,
                                  davy_job **job) {
-    davy_result r = dv_dialogue_check_run(run);
+    davy_result r = dv_caption_check_run(run);
     r = r < 0 ? r : enter(d);
     if (r < 0) {
         return r;
     }
-    if (d->n_pictures == 0 && d->words == NULL) {
+    if (d->n_pictures == 0 && d->user_text == NULL) {
         return leave(d, dv_fail(DAVY_E_STATE, "no picture and no text was added since the last turn"));
     }
     dv_turn *t = dv_calloc(1, sizeof *t);
     r = t == NULL        ? dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory")
-        : params != NULL ? dv_caption_options_copy(params, d->model, &t->own)
+        : params != NULL ? dv_caption_options_copy(params, d->model, &t->own_options)
                          : DAVY_OK;
     if (r < 0) {
         dv_free(t);
         return leave(d, r);
     }
-    t->asking = params != NULL ? &t->own : &d->asking;
+    t->options = params != NULL ? &t->own_options : &d->options;
     t->run = *run;
-    t->deadline_ns = dv_dialogue_deadline(run);
+    t->deadline_ns = dv_caption_deadline(run);
     dv_mutex_lock(d->lock);
     dv_dialogue_clear_events(d);
     dv_mutex_unlock(d->lock);
     if (job != NULL) {
         return submit(d, t, job);
     }
-    r = dv_dialogue_turn(d, t);
+    r = dv_turn_run(d, t);
     free_turn(t);
     return leave(d, r);
 }
@@ -360,7 +326,7 @@ davy_result dv_dialogue_rewind(davy_dialogue *d, int32_t keep_turns) {
     }
     if (r == DAVY_OK) {
         dv_dialogue_forget_turns(d, keep_turns);
-        dv_dialogue_drop(d);
+        dv_dialogue_drop_inputs(d);
     }
     return leave(d, r);
 }

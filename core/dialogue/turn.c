@@ -1,11 +1,135 @@
-/* turn.c - one turn: weights, pictures, the question, the answer. */
+/* turn.c - one turn of a dialogue: what was added for it, the events that report it, and its stages: weights, pictures, the
+ * question, the answer. */
 #include <string.h>
 
-#include "core/host/context.h"
 #include "core/base/error.h"
 #include "core/base/watch.h"
-#include "core/host/job.h"
 #include "core/dialogue/dialogue_priv.h"
+#include "core/host/context.h"
+#include "core/host/job.h"
+
+enum { MAX_PICTURES = 1024 };
+
+/* ---- what was added: copies of the caller's pixels, as the models read them ---- */
+
+static dv_heap *heap_of(const davy_dialogue *d) {
+    return dv_context_services(dv_model_context(d->model))->heap;
+}
+
+static uint64_t bytes_of(const dv_rgb8 *p) {
+    return (uint64_t)(p->height * p->stride);
+}
+
+static void drop_pictures(davy_dialogue *d, int64_t keep) {
+    while (d->n_pictures > keep) {
+        dv_rgb8 *p = &d->pictures[--d->n_pictures];
+        dv_heap_unclaim(heap_of(d), DV_MEM_WORKSPACE, bytes_of(p));
+        dv_picture_free(p);
+    }
+}
+
+void dv_dialogue_drop_inputs(davy_dialogue *d) {
+    drop_pictures(d, 0);
+    while (d->n_clips > 0) {
+        dv_free(d->clips[--d->n_clips].index);
+    }
+    dv_free(d->user_text);
+    d->user_text = NULL;
+}
+
+/* Picture `index` of the tensor. */
+static davy_result add(davy_dialogue *d, const dv_pixels *pixels, int64_t index) {
+    const uint64_t bytes = (uint64_t)(pixels->h * pixels->w * 3);
+    if (d->n_pictures >= MAX_PICTURES) {
+        return dv_fail(DAVY_E_INVALID, "image: a turn has at most %d pictures", (int)MAX_PICTURES);
+    }
+    dv_rgb8 *grown = dv_grow(d->pictures, d->n_pictures + 1, &d->pictures_room, sizeof *grown);
+    if (grown == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    d->pictures = grown;
+    davy_result r = dv_heap_claim(heap_of(d), DV_MEM_WORKSPACE, bytes, "a picture to caption");
+    if (r < 0) {
+        return r;
+    }
+    r = dv_picture_load(pixels, index, &grown[d->n_pictures]);
+    if (r < 0) {
+        dv_heap_unclaim(heap_of(d), DV_MEM_WORKSPACE, bytes);
+        return r;
+    }
+    d->n_pictures++;
+    return DAVY_OK;
+}
+
+davy_result dv_dialogue_add_picture(davy_dialogue *d, const dv_pixels *pixels) {
+    return add(d, pixels, 0);
+}
+
+/* Keeps only the frames that the model reads. */
+static davy_result add_frames(davy_dialogue *d, const dv_pixels *pixels, dv_dialogue_clip *clip) {
+    const dv_vlm_config *c = dv_captioner_config(dv_model_captioner(d->model));
+    clip->first = d->n_pictures;
+    clip->total = pixels->t;
+    clip->fps = d->options.p.video_fps > 0 ? d->options.p.video_fps : c->picture.video_fps;
+    clip->index = dv_calloc((uint64_t)dv_max(c->picture.video_max_frames, pixels->t), sizeof *clip->index);
+    if (clip->index == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    davy_result r = dv_video_frames(c, clip->total, clip->fps, clip->index, &clip->n);
+    for (int64_t i = 0; r == DAVY_OK && i < clip->n; i++) {
+        r = add(d, pixels, clip->index[i]);
+    }
+    return r;
+}
+
+davy_result dv_dialogue_add_video(davy_dialogue *d, const dv_pixels *pixels) {
+    dv_dialogue_clip clip = {.index = NULL};
+    const int64_t before = d->n_pictures;
+    dv_dialogue_clip *grown = dv_grow(d->clips, d->n_clips + 1, &d->clips_room, sizeof *grown);
+    if (grown == NULL) {
+        return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    }
+    d->clips = grown;
+    const davy_result r = add_frames(d, pixels, &clip);
+    if (r < 0) {
+        drop_pictures(d, before);
+        dv_free(clip.index);
+        return r;
+    }
+    d->clips[d->n_clips++] = clip;
+    return DAVY_OK;
+}
+
+/* ---- events and turns ---- */
+
+void dv_dialogue_clear_events(davy_dialogue *d) {
+    while (d->n_events > 0) {
+        dv_free(d->events[--d->n_events].text);
+    }
+    d->next_event = 0;
+}
+
+davy_result dv_dialogue_push_event(davy_dialogue *d, const dv_event *event) {
+    const bool no_text = event->kind == DAVY_TOKEN_TEXT && event->text == NULL;
+    dv_mutex_lock(d->lock);
+    dv_event *grown = no_text ? NULL : dv_grow(d->events, d->n_events + 1, &d->events_room, sizeof *grown);
+    if (grown != NULL) {
+        d->events = grown;
+        d->events[d->n_events++] = *event;
+        dv_cond_broadcast(d->changed);
+    }
+    dv_mutex_unlock(d->lock);
+    if (grown == NULL) {
+        dv_free(event->text);
+    }
+    return grown != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+}
+
+void dv_dialogue_forget_turns(davy_dialogue *d, int64_t keep) {
+    while (d->n_turns > keep) {
+        dv_free(d->turns[--d->n_turns].text);
+    }
+}
 
 /* ---- progress and cancellation ---- */
 
@@ -18,17 +142,17 @@ static uint64_t done_of(const dv_turn *t) {
     switch (t->stage) {
     case DV_TURN_LOAD:
         return t->base + DV_TURN_LOAD_PARTS * part / parts;
-    case DV_TURN_LOOK:
-        return t->base + DV_TURN_LOAD_PARTS + (DV_TURN_LOOK_PARTS - DV_TURN_LOAD_PARTS) * part / parts;
+    case DV_TURN_ENCODE:
+        return t->base + DV_TURN_LOAD_PARTS + (DV_TURN_ENCODE_PARTS - DV_TURN_LOAD_PARTS) * part / parts;
     case DV_TURN_READ:
-        return t->base + DV_TURN_LOOK_PARTS;
+        return t->base + DV_TURN_ENCODE_PARTS;
     case DV_TURN_ANSWER:
-        return t->base + DV_TURN_LOOK_PARTS + (DV_TURN_PARTS - DV_TURN_LOOK_PARTS) * part / parts;
+        return t->base + DV_TURN_ENCODE_PARTS + (DV_TURN_PARTS - DV_TURN_ENCODE_PARTS) * part / parts;
     }
     return t->base;
 }
 
-static bool tell(dv_turn *t, bool always) {
+static bool report(dv_turn *t, bool always) {
     static const char *const names[] = {"load", "look", "read", "answer"};
     const uint64_t now = dv_now_ns();
     if (!always && t->progress_ns != 0 && now - t->progress_ns < DV_PROGRESS_NS) {
@@ -43,7 +167,7 @@ static bool tell(dv_turn *t, bool always) {
 
 int32_t dv_turn_should_stop(void *user) {
     const davy_dialogue *d = user;
-    dv_turn *t = d->now;
+    dv_turn *t = d->current;
     if (t == NULL) {
         return 0;
     }
@@ -54,10 +178,10 @@ int32_t dv_turn_should_stop(void *user) {
         t->timed_out = true;
         return 1;
     }
-    return (t->job != NULL && dv_job_cancelled(t->job)) || (!t->quiet && tell(t, false));
+    return (t->job != NULL && dv_job_cancelled(t->job)) || (!t->quiet && report(t, false));
 }
 
-davy_result dv_turn_begin(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int64_t parts) {
+davy_result dv_turn_begin_stage(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int64_t parts) {
     t->stage = stage;
     t->part = 0;
     t->parts = parts;
@@ -66,16 +190,16 @@ davy_result dv_turn_begin(davy_dialogue *d, dv_turn *t, dv_turn_stage stage, int
 
 /* ---- the parts of a turn ---- */
 
-static davy_result loaded(void *user, uint64_t done, uint64_t total) {
+static davy_result on_loaded(void *user, uint64_t done, uint64_t total) {
     davy_dialogue *d = user;
-    d->now->part = (int64_t)(done >> 10);
-    d->now->parts = (int64_t)(total >> 10);
+    d->current->part = (int64_t)(done >> 10);
+    d->current->parts = (int64_t)(total >> 10);
     return dv_turn_should_stop(d) != 0 ? dv_fail(DAVY_E_CANCELLED, "cancelled") : DAVY_OK;
 }
 
-davy_result dv_turn_load(davy_dialogue *d, dv_turn *t) {
-    const davy_result r = dv_turn_begin(d, t, DV_TURN_LOAD, 1);
-    const dv_loading loading = {.progress = loaded, .user = d};
+davy_result dv_turn_load_weights(davy_dialogue *d, dv_turn *t) {
+    const davy_result r = dv_turn_begin_stage(d, t, DV_TURN_LOAD, 1);
+    const dv_loading loading = {.progress = on_loaded, .user = d};
     return r < 0 || d->pin != NULL ? r : dv_model_pin(d->model, d->gpu, &loading, &d->pin);
 }
 
@@ -85,14 +209,14 @@ bool dv_turn_make_room(void *user) {
 }
 
 /* context 0: the model's, or half of it as often as memory asks for it. */
-static davy_result open_talk(davy_dialogue *d, int64_t context) {
+static davy_result open_session(davy_dialogue *d, int64_t context) {
     const dv_vlm_model *m = dv_pinned_model(d->pin);
     const dv_session_options o = {
         .context = context, .cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
     const davy_result r = dv_session_open(m, &o, &d->session);
     if (r == DAVY_OK) {
         const int64_t full = dv_min(m->config.text.max_positions, DV_SESSION_CONTEXT);
-        const bool shorter = d->asking.p.context_tokens == 0 && dv_session_context(d->session) < full;
+        const bool shorter = d->options.p.context_tokens == 0 && dv_session_context(d->session) < full;
         d->info.tokens_max = (int32_t)dv_session_context(d->session);
         d->info.kv_bytes = dv_session_bytes(d->session);
         d->info.flags = shorter ? DAVY_DIALOGUE_SHORTER : 0;
@@ -100,12 +224,12 @@ static davy_result open_talk(davy_dialogue *d, int64_t context) {
     return r;
 }
 
-static davy_result get_ready(davy_dialogue *d, dv_turn *t) {
-    davy_result r = dv_turn_load(d, t);
+static davy_result prepare(davy_dialogue *d, dv_turn *t) {
+    davy_result r = dv_turn_load_weights(d, t);
     if (r < 0 || d->session != NULL) {
         return r;
     }
-    return open_talk(d, d->asking.p.context_tokens);
+    return open_session(d, d->options.p.context_tokens);
 }
 
 dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_caption_options *a) {
@@ -117,12 +241,13 @@ dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_capt
                                 .max_tiles = a->p.max_tiles};
 }
 
-/* Of a video: what limits a still is not for it, but what the caller asks for is. */
+/* Of a video: the default limits of a still do not hold, the caller's do. */
 static dv_picture_options video_options(const dv_caption_options *a) {
     return (dv_picture_options){.max_pixels = a->p.max_pixels, .max_tiles = a->p.max_tiles};
 }
 
-static davy_result watch(davy_dialogue *d, const dv_caption_options *a, const dv_clip *clip, dv_encoded *seen) {
+static davy_result encode_clip(davy_dialogue *d, const dv_caption_options *a, const dv_dialogue_clip *clip,
+                               dv_encoded *encoded) {
     const dv_picture_options o = video_options(a);
     const dv_session_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
     const dv_video video = {.frames = &d->pictures[clip->first],
@@ -130,42 +255,42 @@ static davy_result watch(davy_dialogue *d, const dv_caption_options *a, const dv
                             .n = clip->n,
                             .total = clip->total,
                             .fps = clip->fps};
-    return dv_encode_video(dv_pinned_model(d->pin), &video, &o, &cancel, seen);
+    return dv_encode_video(dv_pinned_model(d->pin), &video, &o, &cancel, encoded);
 }
 
 /* The cache is there before the pictures: where even the smallest does not fit beside it, half of a cache that holds
  * nothing yet may do. On false all is as it was, or there is no cache. */
-static bool shorten(davy_dialogue *d, davy_result r) {
+static bool shrink_context(davy_dialogue *d, davy_result r) {
     const int64_t half = dv_session_context(d->session) / 2;
-    if (!dv_ran_out(r) || d->asking.p.context_tokens > 0 || dv_session_tokens(d->session) > 0 ||
+    if (!dv_ran_out(r) || d->options.p.context_tokens > 0 || dv_session_tokens(d->session) > 0 ||
         half < DV_SESSION_LEAST) {
         return false;
     }
     dv_session_release(d->session);
     d->session = NULL;
-    return open_talk(d, half) == DAVY_OK;
+    return open_session(d, half) == DAVY_OK;
 }
 
 /* The clip that begins with picture i; NULL: it is a still. *clips: those before it. */
-static const dv_clip *clip_at(const davy_dialogue *d, int64_t i, int64_t *clips) {
+static const dv_dialogue_clip *clip_at(const davy_dialogue *d, int64_t i, int64_t *clips) {
     return *clips < d->n_clips && d->clips[*clips].first == i ? &d->clips[(*clips)++] : NULL;
 }
 
-/* What can never be read need not be looked at, which takes minutes where a video is long. Where memory has made the context
- * shorter, pictures may become smaller, too. */
-static davy_result check_room(const davy_dialogue *d, const dv_caption_options *a) {
+/* Pictures that can never fit into the context are not encoded, which takes minutes for a long video. Where memory has made
+ * the context shorter, pictures may become smaller, too. */
+static davy_result check_context(const davy_dialogue *d, const dv_caption_options *a) {
     const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
     const dv_picture_options of_video = video_options(a);
     const dv_picture_options of_still = dv_turn_picture_options(d, a);
-    const bool asked = d->asking.p.context_tokens > 0;
+    const bool asked = d->options.p.context_tokens > 0;
     const int64_t most =
-        asked ? d->asking.p.context_tokens : dv_min(c->text.max_positions, (int64_t)DV_SESSION_CONTEXT);
+        asked ? d->options.p.context_tokens : dv_min(c->text.max_positions, (int64_t)DV_SESSION_CONTEXT);
     const int64_t before = dv_session_tokens(d->session);
     int64_t tokens = 0;
     int64_t clips = 0;
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures;) {
-        const dv_clip *clip = clip_at(d, i, &clips);
+        const dv_dialogue_clip *clip = clip_at(d, i, &clips);
         const dv_rgb8 *p = &d->pictures[i];
         dv_picture_plan plan = {.tokens = 0};
         r = clip != NULL ? dv_picture_plan_video(c, &of_video, p->width, p->height, clip->n, &plan)
@@ -181,27 +306,27 @@ static davy_result check_room(const davy_dialogue *d, const dv_caption_options *
 }
 
 /* *n: pictures and videos. */
-static davy_result look(davy_dialogue *d, dv_turn *t, dv_encoded *seen, int32_t *n) {
-    const dv_picture_options o = dv_turn_picture_options(d, t->asking);
+static davy_result encode_pictures(davy_dialogue *d, dv_turn *t, dv_encoded *encoded, int32_t *n) {
+    const dv_picture_options o = dv_turn_picture_options(d, t->options);
     const dv_session_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
-    davy_result r = check_room(d, t->asking);
+    davy_result r = check_context(d, t->options);
     int64_t clips = 0;
     *n = 0;
     for (int64_t i = 0; r == DAVY_OK && i < d->n_pictures;) {
-        const dv_clip *clip = clip_at(d, i, &clips);
-        dv_encoded *s = &seen[*n];
-        r = dv_turn_begin(d, t, DV_TURN_LOOK, d->n_pictures);
+        const dv_dialogue_clip *clip = clip_at(d, i, &clips);
+        dv_encoded *s = &encoded[*n];
+        r = dv_turn_begin_stage(d, t, DV_TURN_ENCODE, d->n_pictures);
         t->part = i;
         const bool begun = r == DAVY_OK;
         do {
             r = !begun         ? r
-                : clip != NULL ? watch(d, t->asking, clip, s)
+                : clip != NULL ? encode_clip(d, t->options, clip, s)
                                : dv_encode_image(dv_pinned_model(d->pin), &d->pictures[i], &o, &cancel, s);
-        } while (r < 0 && begun && shorten(d, r));
+        } while (r < 0 && begun && shrink_context(d, r));
         if (r == DAVY_OK) {
             const dv_event done = {.kind = DAVY_TOKEN_IMAGE_DONE, .index = (*n)++};
             t->smaller = t->smaller || s->smaller;
-            r = dv_dialogue_push(d, &done);
+            r = dv_dialogue_push_event(d, &done);
         }
         i += clip != NULL ? clip->n : 1;
     }
@@ -209,38 +334,39 @@ static davy_result look(davy_dialogue *d, dv_turn *t, dv_encoded *seen, int32_t 
 }
 
 const char *dv_turn_question(const davy_dialogue *d, const dv_caption_options *a) {
-    return d->words != NULL ? d->words : a->prompt != NULL ? a->prompt : "Describe the image.";
+    return d->user_text != NULL ? d->user_text : a->prompt != NULL ? a->prompt : "Describe the image.";
 }
 
-static davy_result read_turn(davy_dialogue *d, dv_turn *t, dv_encoded *seen, int64_t *image_tokens) {
+static davy_result read_prompt(davy_dialogue *d, dv_turn *t, dv_encoded *encoded, int64_t *image_tokens) {
     const dv_encoded **shown = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *shown);
     int32_t n = 0;
-    davy_result r = shown != NULL ? look(d, t, seen, &n) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    davy_result r =
+        shown != NULL ? encode_pictures(d, t, encoded, &n) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     *image_tokens = 0;
     for (int32_t i = 0; r == DAVY_OK && i < n; i++) {
-        shown[i] = &seen[i];
-        *image_tokens += seen[i].features.tokens;
+        shown[i] = &encoded[i];
+        *image_tokens += encoded[i].features.tokens;
     }
-    r = r < 0 ? r : dv_turn_begin(d, t, DV_TURN_READ, 1);
-    const char *system = d->system != NULL ? d->system : t->asking->system;
-    r = r < 0 ? r : dv_session_ask(d->session, system, shown, n, dv_turn_question(d, t->asking));
+    r = r < 0 ? r : dv_turn_begin_stage(d, t, DV_TURN_READ, 1);
+    const char *system = d->system_text != NULL ? d->system_text : t->options->system;
+    r = r < 0 ? r : dv_session_ask(d->session, system, shown, n, dv_turn_question(d, t->options));
     dv_free(shown);
     return r;
 }
 
-static int32_t say(void *user, const char *text, uint64_t bytes) {
+static int32_t on_text(void *user, const char *text, uint64_t bytes) {
     davy_dialogue *d = user;
-    dv_turn *t = d->now;
+    dv_turn *t = d->current;
     const dv_event piece = {
         .kind = DAVY_TOKEN_TEXT, .text = dv_strndup(text, (size_t)bytes), .bytes = bytes, .index = t->pieces++};
-    t->lost = dv_dialogue_push(d, &piece) < 0;
-    return t->lost;
+    t->out_of_memory = dv_dialogue_push_event(d, &piece) < 0;
+    return t->out_of_memory;
 }
 
 /* Between two tokens: counts them, and notes when the first was there. */
-static void between_tokens(void *user, int64_t tokens) {
+static void on_token(void *user, int64_t tokens) {
     const davy_dialogue *d = user;
-    dv_turn *t = d->now;
+    dv_turn *t = d->current;
     t->part = tokens;
     t->last_ns = dv_now_ns();
     t->first_ns = t->first_ns == 0 ? t->last_ns : t->first_ns;
@@ -270,25 +396,25 @@ davy_result dv_turn_answer_options(const dv_caption_options *a, int64_t context,
     return DAVY_OK;
 }
 
-static davy_result answer(davy_dialogue *d, dv_turn *t, dv_answer *out) {
+static davy_result generate_answer(davy_dialogue *d, dv_turn *t, dv_answer *out) {
     dv_answer_options o;
     davy_result r =
-        dv_turn_answer_options(t->asking, dv_session_context(d->session), dv_session_tokens(d->session), &o);
+        dv_turn_answer_options(t->options, dv_session_context(d->session), dv_session_tokens(d->session), &o);
     if (r < 0) {
         return r;
     }
-    o.generate.drawn = between_tokens;
+    o.generate.drawn = on_token;
     o.generate.drawn_user = d;
-    o.text = say;
+    o.text = on_text;
     o.user = d;
-    r = dv_turn_begin(d, t, DV_TURN_ANSWER, o.generate.max_tokens);
+    r = dv_turn_begin_stage(d, t, DV_TURN_ANSWER, o.generate.max_tokens);
     r = r < 0 ? r : dv_session_answer(d->session, &o, out);
-    return r < 0 || !t->lost ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    return r < 0 || !t->out_of_memory ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
 }
 
 /* ---- the turn ---- */
 
-static davy_result keep_turn(davy_dialogue *d, dv_turn *t, dv_answer *a) {
+static davy_result record_turn(davy_dialogue *d, dv_turn *t, dv_answer *a) {
     dv_turn_record *grown = dv_grow(d->turns, d->n_turns + 1, &d->turns_room, sizeof *grown);
     if (grown == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
@@ -296,7 +422,7 @@ static davy_result keep_turn(davy_dialogue *d, dv_turn *t, dv_answer *a) {
     d->turns = grown;
     const dv_event end = {.kind = DAVY_TOKEN_END_OF_TURN,
                           .end = a->end == DV_END_STOP ? DAVY_TURN_STOP : DAVY_TURN_LENGTH};
-    const davy_result r = dv_dialogue_push(d, &end);
+    const davy_result r = dv_dialogue_push_event(d, &end);
     if (r < 0) {
         return r;
     }
@@ -310,28 +436,28 @@ static davy_result keep_turn(davy_dialogue *d, dv_turn *t, dv_answer *a) {
     i->flags |= (t->smaller ? DAVY_DIALOGUE_SMALLER : 0u) | (a->only_thought ? DAVY_DIALOGUE_UNANSWERED : 0u);
     i->seconds_to_first_token = (double)(t->first_ns - t->start_ns) * 1e-9;
     i->tokens_per_second = a->tokens > 1 && seconds > 0.0 ? (double)(a->tokens - 1) / seconds : 0.0;
-    tell(t, true);
+    report(t, true);
     return DAVY_OK;
 }
 
-static davy_result work(davy_dialogue *d, dv_turn *t) {
-    dv_encoded *seen = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *seen);
+static davy_result run_stages(davy_dialogue *d, dv_turn *t) {
+    dv_encoded *encoded = dv_calloc((uint64_t)d->n_pictures + 1, sizeof *encoded);
     dv_answer a = {.text = NULL};
     int64_t before = 0;
     int64_t image_tokens = 0;
     int32_t prompt_tokens = 0;
-    davy_result r = seen != NULL ? get_ready(d, t) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
+    davy_result r = encoded != NULL ? prepare(d, t) : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     if (r == DAVY_OK) {
         before = dv_session_tokens(d->session);
-        r = read_turn(d, t, seen, &image_tokens);
+        r = read_prompt(d, t, encoded, &image_tokens);
         prompt_tokens = r == DAVY_OK ? (int32_t)(dv_session_tokens(d->session) - before) : 0;
     }
-    for (int64_t i = 0; seen != NULL && i < d->n_pictures; i++) {
-        dv_encoded_free(&seen[i]);
+    for (int64_t i = 0; encoded != NULL && i < d->n_pictures; i++) {
+        dv_encoded_free(&encoded[i]);
     }
-    dv_free(seen);
-    r = r < 0 ? r : answer(d, t, &a);
-    r = r < 0 ? r : keep_turn(d, t, &a);
+    dv_free(encoded);
+    r = r < 0 ? r : generate_answer(d, t, &a);
+    r = r < 0 ? r : record_turn(d, t, &a);
     if (r == DAVY_OK) {
         d->info.prompt_tokens = prompt_tokens;
         d->info.image_tokens = (int32_t)image_tokens;
@@ -340,19 +466,19 @@ static davy_result work(davy_dialogue *d, dv_turn *t) {
     return r;
 }
 
-davy_result dv_turn_why(const dv_turn *t, davy_result r) {
+davy_result dv_turn_result(const dv_turn *t, davy_result r) {
     return r == DAVY_E_CANCELLED && t->timed_out
                ? dv_fail(DAVY_E_TIMEOUT, "the answer was not there in the time it was given")
                : r;
 }
 
-davy_result dv_dialogue_turn(davy_dialogue *d, dv_turn *t) {
+davy_result dv_turn_run(davy_dialogue *d, dv_turn *t) {
     t->start_ns = dv_now_ns();
     t->total = t->total > 0 ? t->total : DV_TURN_PARTS;
-    d->now = t;
-    davy_result r = work(d, t);
-    d->now = NULL;
-    r = dv_turn_why(t, r);
+    d->current = t;
+    davy_result r = run_stages(d, t);
+    d->current = NULL;
+    r = dv_turn_result(t, r);
     if (r < 0 && d->session != NULL) {
         davy_error_info saved;
         dv_error_get(&saved);
@@ -360,6 +486,6 @@ davy_result dv_dialogue_turn(davy_dialogue *d, dv_turn *t) {
         dv_session_rewind(d->session, d->n_turns > 0 ? d->turns[d->n_turns - 1].mark : start);
         dv_error_set(&saved);
     }
-    dv_dialogue_drop(d);
+    dv_dialogue_drop_inputs(d);
     return r;
 }

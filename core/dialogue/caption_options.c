@@ -1,4 +1,4 @@
-/* params.c - what a caption may be asked for: checked once, copied. */
+/* caption_options.c - what a caller may ask of captions: checked once, copied. */
 #include <math.h>
 #include <string.h>
 
@@ -141,7 +141,7 @@ void dv_caption_options_clear(dv_caption_options *a) {
     *a = (dv_caption_options){.prompt = NULL};
 }
 
-davy_result dv_dialogue_check_run(const davy_run *run) {
+davy_result dv_caption_check_run(const davy_run *run) {
     if (run->flags != 0 || run->stream != NULL || run->tile_width != 0 || run->tile_height != 0 ||
         run->tile_overlap != 0 || run->tile_frames != 0 || run->n_options != 0 || run->reserved0 != 0 ||
         run->reserved1 != 0) {
@@ -150,14 +150,14 @@ davy_result dv_dialogue_check_run(const davy_run *run) {
     return DAVY_OK;
 }
 
-davy_result dv_dialogue_check_model(const davy_model *m) {
+davy_result dv_caption_check_model(const davy_model *m) {
     const davy_model_info *info = dv_model_facts(m);
     return dv_model_captioner(m) != NULL ? DAVY_OK
                                          : dv_fail(DAVY_E_UNSUPPORTED, "%s: %s (%s) does not caption", dv_model_name(m),
                                                    info->arch, info->variant);
 }
 
-davy_result dv_dialogue_check_images(const davy_tensor *image, dv_pixels *out) {
+davy_result dv_caption_check_images(const davy_tensor *image, dv_pixels *out) {
     const davy_result r = dv_pixels_check(image, DV_PICTURE, DV_READS, "image", out);
     if (r < 0) {
         return r;
@@ -169,14 +169,14 @@ davy_result dv_dialogue_check_images(const davy_tensor *image, dv_pixels *out) {
                        : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->n);
 }
 
-davy_result dv_dialogue_check_image(const davy_tensor *image, dv_pixels *out) {
-    const davy_result r = dv_dialogue_check_images(image, out);
+davy_result dv_caption_check_image(const davy_tensor *image, dv_pixels *out) {
+    const davy_result r = dv_caption_check_images(image, out);
     return r < 0 || out->t == 1
                ? r
                : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->t);
 }
 
-uint64_t dv_dialogue_deadline(const davy_run *run) {
+uint64_t dv_caption_deadline(const davy_run *run) {
     const uint64_t now = dv_now_ns();
     return run->timeout_ns == 0 ? 0 : run->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + run->timeout_ns;
 }
