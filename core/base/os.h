@@ -24,8 +24,6 @@ bool dv_cond_wait(dv_cond *c, dv_mutex *m, uint64_t timeout_ns);
 davy_result dv_thread_start(void (*fn)(void *arg), void *arg, const char *name, dv_thread **out);
 void dv_thread_join(dv_thread *t); /* frees t */
 void dv_thread_yield(void);        /* lets another runnable thread have this processor */
-/* Runs fn once per process, also when two threads arrive together. */
-void dv_once(void (*fn)(void));
 
 uint64_t dv_now_ns(void); /* monotonic */
 void dv_sleep_ns(uint64_t ns);
@@ -65,10 +63,10 @@ const char *dv_path_name(const char *path);               /* last component, ins
 char *dv_library_folder(void);
 /* The library stays in memory until the process ends (on Linux the linker sees to it already). */
 void dv_library_pin(void);
-/* Another shared library, by path or by name where the system looks. NULL, with the system's words in `why` (may be NULL). */
+/* Another shared library, by path or by name where the system looks; it stays open. NULL, with the system's words in `why`
+ * (may be NULL). */
 void *dv_library_open(const char *name, char *why, size_t bytes);
 void *dv_library_symbol(void *library, const char *name); /* NULL: has none */
-void dv_library_close(void *library);
 /* A copy of an environment variable, UTF-8; NULL where unset. dv_free. */
 char *dv_env(const char *name);
 

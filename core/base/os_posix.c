@@ -22,7 +22,7 @@
 #include "core/base/mem.h"
 #include "core/base/os.h"
 
-enum { THREAD_STACK_BYTES = 2 << 20, MAX_ONCE = 16 };
+enum { THREAD_STACK_BYTES = 2 << 20 };
 
 struct dv_mutex {
     pthread_mutex_t m;
@@ -165,23 +165,6 @@ void dv_thread_yield(void) {
     sched_yield();
 }
 
-void dv_once(void (*fn)(void)) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static void (*ran[MAX_ONCE])(void);
-    pthread_mutex_lock(&lock);
-    int i = 0;
-    while (i < MAX_ONCE && ran[i] != NULL && ran[i] != fn) {
-        i++;
-    }
-    if (i == MAX_ONCE || ran[i] == NULL) {
-        fn();
-        if (i < MAX_ONCE) {
-            ran[i] = fn;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-}
-
 /* ---- the machine ---- */
 
 uint64_t dv_now_ns(void) {
@@ -311,19 +294,11 @@ void *dv_library_symbol(void *library, const char *name) {
     return dlsym(library, name);
 }
 
-void dv_library_close(void *library) {
-    if (library != NULL) {
-        dlclose(library);
-    }
-}
-
 /* ---- files and folders.
  *
  * A mapped file that is truncated by someone else while davy reads it raises SIGBUS in the process: that is how mmap
  * works, and a library must not install a signal handler. Hosts that read from network drives or from files that may
  * change open models with DAVY_MODEL_NO_MMAP, which reads instead and turns the same event into E_IO. ---- */
-
-#define _GNU_SOURCE
 
 struct dv_file {
     int fd;

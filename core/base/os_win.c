@@ -22,7 +22,7 @@
 #include "core/base/mem.h"
 #include "core/base/os.h"
 
-enum { THREAD_STACK_BYTES = 2 << 20, MAX_ONCE = 16 };
+enum { THREAD_STACK_BYTES = 2 << 20 };
 
 struct dv_mutex {
     SRWLOCK lock;
@@ -147,23 +147,6 @@ void dv_thread_join(dv_thread *t) {
 
 void dv_thread_yield(void) {
     SwitchToThread();
-}
-
-void dv_once(void (*fn)(void)) {
-    static SRWLOCK lock = SRWLOCK_INIT;
-    static void (*ran[MAX_ONCE])(void);
-    AcquireSRWLockExclusive(&lock);
-    int i = 0;
-    while (i < MAX_ONCE && ran[i] != NULL && ran[i] != fn) {
-        i++;
-    }
-    if (i == MAX_ONCE || ran[i] == NULL) {
-        fn();
-        if (i < MAX_ONCE) {
-            ran[i] = fn;
-        }
-    }
-    ReleaseSRWLockExclusive(&lock);
 }
 
 /* ---- the machine ---- */
@@ -304,12 +287,6 @@ void *dv_library_symbol(void *library, const char *name) {
     void *symbol = NULL;
     memcpy(&symbol, &found, sizeof symbol);
     return symbol;
-}
-
-void dv_library_close(void *library) {
-    if (library != NULL) {
-        FreeLibrary((HMODULE)library);
-    }
 }
 
 /* ---- files and folders. Paths are UTF-8 outside and UTF-16 inside; those too long

@@ -149,6 +149,18 @@ davy_result dv_gpu_capture_end(dv_gpu_queue *q,
 davy_result dv_gpu_graph_launch(dv_gpu_graph *graph, dv_gpu_queue *q);
 void dv_gpu_graph_release(dv_gpu_graph *graph);
 
+/* A replay: work that is enqueued again and again with the same arguments. `enqueue` is called for the first run, which loads
+ * the kernels. The second run is recorded on `own`, a queue of ours, and from then on the graph is launched on q, which may be
+ * the host's. What a driver does not record is enqueued one by one. */
+typedef struct dv_gpu_replay {
+    davy_result (*enqueue)(void *user, dv_gpu_queue *q);
+    void *user;
+    dv_gpu_graph *graph;
+    bool ran, refused; /* refused: to be recorded */
+} dv_gpu_replay;
+davy_result dv_gpu_replay_run(dv_gpu_replay *replay, dv_gpu_queue *own, dv_gpu_queue *q);
+void dv_gpu_replay_reset(dv_gpu_replay *replay); /* the graph is not at work; the next run is a first one */
+
 /* Whether p is device memory of this gpu (or memory it can reach); false for anything the driver does not know. */
 bool dv_gpu_owns(dv_gpu *g, const void *p, uint64_t bytes);
 

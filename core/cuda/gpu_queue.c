@@ -735,3 +735,34 @@ void dv_gpu_graph_release(dv_gpu_graph *graph) {
     }
     dv_free(graph);
 }
+
+/* Not fatal: what a driver does not record is enqueued one by one. */
+static void record(dv_gpu_replay *replay, dv_gpu_queue *own) {
+    replay->refused = true;
+    if (dv_gpu_capture_begin(own) != DAVY_OK) {
+        return;
+    }
+    const davy_result enqueued = replay->enqueue(replay->user, own);
+    const davy_result ended = dv_gpu_capture_end(own, &replay->graph);
+    replay->refused = enqueued != DAVY_OK || ended != DAVY_OK || replay->graph == NULL;
+    if (replay->refused) {
+        dv_gpu_graph_release(replay->graph);
+        replay->graph = NULL;
+    }
+}
+
+davy_result dv_gpu_replay_run(dv_gpu_replay *replay, dv_gpu_queue *own, dv_gpu_queue *q) {
+    if (replay->ran && replay->graph == NULL && !replay->refused) {
+        record(replay, own);
+    }
+    const davy_result r =
+        replay->graph != NULL ? dv_gpu_graph_launch(replay->graph, q) : replay->enqueue(replay->user, q);
+    replay->ran = replay->ran || r == DAVY_OK;
+    return r;
+}
+
+void dv_gpu_replay_reset(dv_gpu_replay *replay) {
+    dv_gpu_graph_release(replay->graph);
+    replay->graph = NULL;
+    replay->ran = replay->refused = false;
+}

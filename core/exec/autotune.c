@@ -70,10 +70,10 @@ static davy_result open_bench(bench *b, const candidate *list, int64_t n) {
         b->scratch = b->arena + arena;
         b->weights = b->scratch + scratch;
     }
-    r = r == DAVY_OK ? dv_gpu_queue_take(b->gpu, NULL, &b->queue) : r;
-    r = r == DAVY_OK ? dv_gpu_event_create(b->gpu, true, &b->from) : r;
-    r = r == DAVY_OK ? dv_gpu_event_create(b->gpu, true, &b->to) : r;
-    return r == DAVY_OK ? dv_gpu_check(b->gpu, b->queue->base.clear(&b->queue->base, block, b->bytes), "measuring") : r;
+    r = r < 0 ? r : dv_gpu_queue_take(b->gpu, NULL, &b->queue);
+    r = r < 0 ? r : dv_gpu_event_create(b->gpu, true, &b->from);
+    r = r < 0 ? r : dv_gpu_event_create(b->gpu, true, &b->to);
+    return r < 0 ? r : dv_gpu_check(b->gpu, b->queue->base.clear(&b->queue->base, block, b->bytes), "measuring");
 }
 
 static void close_bench(bench *b) {
@@ -104,9 +104,9 @@ static davy_result time_once(bench *b, const dvk_cuda_kernel *k, const dv_args *
     for (int i = 0; i < runs && r == DAVY_OK; i++) {
         r = dv_gpu_check(b->gpu, k->enqueue(args, b->scratch, &b->queue->base), "measuring");
     }
-    r = r == DAVY_OK ? dv_gpu_event_record(b->to, b->queue) : r;
-    r = r == DAVY_OK ? dv_gpu_queue_wait(b->queue, NULL, NULL) : r;
-    return r == DAVY_OK ? dv_gpu_event_ms(b->from, b->to, ms) : r;
+    r = r < 0 ? r : dv_gpu_event_record(b->to, b->queue);
+    r = r < 0 ? r : dv_gpu_queue_wait(b->queue, NULL, NULL);
+    return r < 0 ? r : dv_gpu_event_ms(b->from, b->to, ms);
 }
 
 /* In turn, so that a device that warms up or is busy treats both alike. */

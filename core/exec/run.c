@@ -209,7 +209,7 @@ davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_arg
     }
     const davy_result r = i->fresh ? touch(i, watch) : DAVY_OK;
     step_loop s = {.kernel = kernel, .args = args, .scratch = i->scratch, .scratch_bytes = scratch};
-    return r == DAVY_OK ? convert(services, op, &s, watch) : r;
+    return r < 0 ? r : convert(services, op, &s, watch);
 }
 
 davy_result dv_convert_alone(const dv_services *services, const char *op, const dvk_convert_args *args,
@@ -341,7 +341,7 @@ static davy_result create_instance(dv_program *p, void *block, void *state, dv_i
     } else {
         r = (p->gpu != NULL ? dv_cuda_instance_create : create_on_cpu)(i);
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         dv_instance_drop(i);
         return r;
     }

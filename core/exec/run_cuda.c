@@ -29,9 +29,8 @@ struct dv_cuda {
     dv_gpu_event *done; /* behind the last work that uses the instance */
     dv_gpu_event *events[DV_SLOTS];
     dv_lent_memory slots[DV_SLOTS];
-    dv_gpu_graph *graph;
+    dv_gpu_replay replay;       /* of all steps */
     uint64_t took_ns;           /* from the beginning of the last run that was waited for to its end; 0: not known */
-    bool ran, refused;          /* refused: capturing; then steps are launched one by one */
     dv_gpu_event **transferred; /* of the plan's transfers: 2 each, may begin and is done */
     dv_timed *times;            /* events stay for the next run */
     int64_t n_times, cap_times, with_events;
@@ -52,7 +51,7 @@ davy_result dv_cuda_instance_create(dv_instance *i) {
         i->bytes = i->lent ? 0 : bytes;
         r = dv_gpu_queue_take(gpu, NULL, &i->cuda->own);
     }
-    return r == DAVY_OK ? dv_gpu_event_create(gpu, false, &i->cuda->done) : r;
+    return r < 0 ? r : dv_gpu_event_create(gpu, false, &i->cuda->done);
 }
 
 void dv_instance_settle(dv_instance *i) {
@@ -106,9 +105,7 @@ void dv_cuda_instance_release(dv_instance *i) {
     if (i->block != NULL && !i->lent) {
         dv_gpu_free(gpu, DV_MEM_WORKSPACE, i->block, i->bytes - slots);
     }
-    if (c->graph != NULL) {
-        dv_gpu_graph_release(c->graph);
-    }
+    dv_gpu_replay_reset(&c->replay);
     release_transfers(i);
     release_times(c);
     if (c->done != NULL) {
@@ -142,8 +139,8 @@ davy_result dv_instance_memory(dv_instance *i, int32_t slot, uint64_t bytes, voi
             i->bytes -= m->bytes;
             *m = (dv_lent_memory){0};
         }
-        r = r == DAVY_OK ? dv_gpu_alloc(i->program->gpu, DV_MEM_WORKSPACE, bytes, "workspace", &m->data) : r;
-        if (r != DAVY_OK) {
+        r = r < 0 ? r : dv_gpu_alloc(i->program->gpu, DV_MEM_WORKSPACE, bytes, "workspace", &m->data);
+        if (r < 0) {
             return r;
         }
         m->bytes = bytes;
@@ -214,12 +211,12 @@ davy_result dv_instance_await(dv_instance *i, dv_gpu_event *event, uint64_t sinc
 davy_result dv_instance_begin(dv_instance *i, void *stream) {
     dv_cuda *c = i->cuda;
     davy_result r = stream != NULL ? dv_gpu_queue_take(i->program->gpu, stream, &c->foreign) : DAVY_OK;
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     c->queue = c->foreign != NULL ? c->foreign : c->own;
     r = dv_gpu_event_wait(c->queue, c->done);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         dv_instance_end(i);
     }
     return r;
@@ -256,11 +253,11 @@ static davy_result next_time(dv_instance *i, dv_timed **out) {
         davy_result r = dv_gpu_event_create(i->program->gpu, true, &t->from);
         if (r == DAVY_OK) {
             r = dv_gpu_event_create(i->program->gpu, true, &t->to);
-            if (r != DAVY_OK) {
+            if (r < 0) {
                 dv_gpu_event_release(t->from);
             }
         }
-        if (r != DAVY_OK) {
+        if (r < 0) {
             return r;
         }
         c->with_events++;
@@ -295,7 +292,7 @@ static davy_result enqueue(dv_instance *i, dv_gpu_queue *q, const dv_step *step,
     const bool time = dv_instance_timed(i) && q == i->cuda->queue;
     if (time) {
         r = next_time(i, &t);
-        if (r != DAVY_OK) {
+        if (r < 0) {
             return r;
         }
         t->label = step->label;
@@ -328,13 +325,13 @@ static davy_result begin_transfer(dv_instance *i, dv_gpu_queue *q, const dv_tran
     dv_gpu_queue *side = NULL;
     char *ring = (char *)i->block + t->at, *kept = (char *)i->offloaded + t->host_at;
     davy_result r = dv_instance_side_queue(i, t->to_host ? 1 : 0, &side);
-    r = r == DAVY_OK ? dv_gpu_event_record(events[0], q) : r;
-    r = r == DAVY_OK ? dv_gpu_event_wait(side, events[0]) : r;
+    r = r < 0 ? r : dv_gpu_event_record(events[0], q);
+    r = r < 0 ? r : dv_gpu_event_wait(side, events[0]);
     if (r == DAVY_OK) {
         r = t->to_host ? dv_gpu_copy_2d(side, kept, t->row_bytes, ring, t->pitch, t->row_bytes, t->rows)
                        : dv_gpu_copy_2d(side, ring, t->pitch, kept, t->row_bytes, t->row_bytes, t->rows);
     }
-    return r == DAVY_OK ? dv_gpu_event_record(events[1], side) : r;
+    return r < 0 ? r : dv_gpu_event_record(events[1], side);
 }
 
 static davy_result enqueue_transfers(dv_instance *i, dv_gpu_queue *q, int64_t step, const dv_sync **at) {
@@ -354,40 +351,29 @@ static davy_result enqueue_steps(dv_instance *i, dv_gpu_queue *q, int64_t first,
     davy_result r = plan->n_transfers > 0 && i->cuda->transferred == NULL ? make_transfers(i) : DAVY_OK;
     for (int64_t k = first; r == DAVY_OK && k < n; k++) {
         r = enqueue_transfers(i, q, k, &sync);
-        r = r == DAVY_OK ? enqueue(i, q, &plan->steps[k], &i->args[k]) : r;
+        r = r < 0 ? r : enqueue(i, q, &plan->steps[k], &i->args[k]);
     }
-    return r == DAVY_OK ? enqueue_transfers(i, q, n, &sync) : r;
+    return r < 0 ? r : enqueue_transfers(i, q, n, &sync);
 }
 
 static int64_t all_steps(const dv_instance *i) {
     return i->program->plan->n_steps - (i->program->plan->direct ? 1 : 0);
 }
 
-/* Not fatal: a driver that refuses to capture still runs the steps. */
-static void capture(dv_instance *i) {
-    dv_cuda *c = i->cuda;
-    c->refused = true;
-    if (dv_gpu_capture_begin(c->own) != DAVY_OK) {
-        return;
-    }
-    const davy_result enqueued = enqueue_steps(i, c->own, 0, all_steps(i));
-    const davy_result ended = dv_gpu_capture_end(c->own, &c->graph);
-    c->refused = enqueued != DAVY_OK || ended != DAVY_OK || c->graph == NULL;
-    if (c->refused && c->graph != NULL) {
-        dv_gpu_graph_release(c->graph);
-        c->graph = NULL;
-    }
+static davy_result enqueue_all(void *user, dv_gpu_queue *q) {
+    dv_instance *i = user;
+    return enqueue_steps(i, q, 0, all_steps(i));
 }
 
 davy_result dv_instance_enqueue(dv_instance *i) {
     dv_cuda *c = i->cuda;
-    const bool timed_run = dv_instance_timed(i);
-    if (c->ran && c->graph == NULL && !c->refused && !timed_run) {
-        capture(i);
+    if (dv_instance_timed(i)) {
+        c->replay.ran = true;
+        return enqueue_all(i, c->queue);
     }
-    c->ran = true;
-    return c->graph != NULL && !timed_run ? dv_gpu_graph_launch(c->graph, c->queue)
-                                          : enqueue_steps(i, c->queue, 0, all_steps(i));
+    c->replay.enqueue = enqueue_all;
+    c->replay.user = i;
+    return dv_gpu_replay_run(&c->replay, c->own, c->queue);
 }
 
 davy_result dv_instance_enqueue_to_mean(dv_instance *i, int32_t k) {
@@ -450,8 +436,8 @@ static davy_result enqueue_apart(dv_instance *i, dv_gpu_queue *q, dv_args *last,
         dv_instance_memory(i, DV_SLOT_RESULT, (uint64_t)(y->n * y->sn) * dvk_dtype_size(y->dtype), &store.view.data);
     last->conv.epi.store = NULL;
     last->conv.y.data = store.view.data;
-    r = r == DAVY_OK ? enqueue(i, q, &plan->steps[plan->n_steps - 1], last) : r;
-    return r == DAVY_OK ? dv_instance_enqueue_op(i, q, "store", &store, "store", bytes) : r;
+    r = r < 0 ? r : enqueue(i, q, &plan->steps[plan->n_steps - 1], last);
+    return r < 0 ? r : dv_instance_enqueue_op(i, q, "store", &store, "store", bytes);
 }
 
 davy_result dv_instance_enqueue_store(dv_instance *i, dv_gpu_queue *q, const dvk_convert_args *args, uint64_t bytes) {

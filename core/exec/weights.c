@@ -137,7 +137,7 @@ static int64_t shares_of(const batch *b, int64_t i) {
 }
 
 static void keep_failure(batch *b, davy_result r) {
-    if (r != DAVY_OK) {
+    if (r < 0) {
         dv_mutex_lock(b->store->lock);
         if (b->result == DAVY_OK) {
             b->result = r;
@@ -219,7 +219,7 @@ static davy_result run_loops(batch *b, dv_watch *watch) {
     }
     davy_result r = share.units > 0 ? dv_watch_loop(watch, services->pool, &share, 0.0) : DAVY_OK;
     dv_loop read = {.units = b->count, .run = read_units, .user = b};
-    r = r == DAVY_OK ? dv_watch_loop(watch, services->pool, &read, dv_store_cost(bytes) / 2) : r;
+    r = r < 0 ? r : dv_watch_loop(watch, services->pool, &read, dv_store_cost(bytes) / 2);
     if (r == DAVY_OK && b->result != DAVY_OK) {
         dv_error_set(&b->error);
         return b->result;
@@ -356,7 +356,7 @@ static davy_result pack_all(dv_store *s, const dv_graph *graph, const missing *m
     }
     if (p.queue != NULL) { /* also after a failure: what has been enqueued writes to memory that is given up */
         const davy_result waited = dv_gpu_queue_wait(p.queue, r == DAVY_OK ? poll : NULL, watch);
-        r = r == DAVY_OK ? waited : r;
+        r = r < 0 ? r : waited;
         if (waited != DAVY_OK) {
             dv_gpu_queue_wait(p.queue, NULL, NULL);
         }
@@ -424,7 +424,7 @@ static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_
     if (s->gpu == NULL) {
         r = dv_heap_alloc(s->services->heap, DV_MEM_WEIGHTS, w->bytes, "weights", &e->data);
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         goto fail;
     }
     dv_mutex_lock(s->lock);
@@ -480,7 +480,7 @@ static davy_result add_slab(dv_store *s, const missing *m) {
     s->slabs = slabs;
     void *data = NULL;
     const davy_result r = dv_gpu_alloc(s->gpu, DV_MEM_WEIGHTS, bytes, "weights", &data);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     slabs[s->n_slabs++] = (slab){.data = data, .bytes = bytes};
@@ -513,7 +513,7 @@ static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan
             continue;
         }
         const davy_result r = add(s, stage, p->label, w, &m->entries[m->count]);
-        if (r != DAVY_OK) {
+        if (r < 0) {
             return r;
         }
         m->weights[m->count++] = w;
@@ -556,7 +556,7 @@ static davy_result copy_from_model(dv_store *s, const dv_graph *graph, const mis
         }
         if (q != NULL) {
             const davy_result waited = dv_gpu_queue_wait(q, NULL, NULL);
-            r = r == DAVY_OK ? waited : r;
+            r = r < 0 ? r : waited;
             dv_gpu_queue_give(q);
         }
     }
@@ -606,7 +606,7 @@ static davy_result begin_packing(dv_store *s, dv_watch *watch) {
         if (s->packing) {
             dv_mutex_unlock(s->lock);
             const davy_result r = dv_watch_poll(watch);
-            if (r != DAVY_OK) {
+            if (r < 0) {
                 return r;
             }
             dv_mutex_lock(s->lock);
@@ -619,7 +619,7 @@ static davy_result begin_packing(dv_store *s, dv_watch *watch) {
 
 davy_result dv_store_bind(dv_store *s, dv_stage stage, const dv_plan *plan, dv_watch *watch, const void **pointers) {
     davy_result r = begin_packing(s, watch);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     r = pack_missing(s, stage, plan, watch);

@@ -321,7 +321,9 @@ static davy_result read_json(const char *path, dv_json **out) {
     return r;
 }
 
-davy_result dv_tensors_open_index(const char *json_path, const dv_open_options *options, bool map, dv_tensors **out) {
+/* All shards a safetensors index names, from the index's own folder, each opened once; every name must be in its shard.
+ */
+static davy_result open_index(const char *json_path, const dv_open_options *options, bool map, dv_tensors **out) {
     const open_how how = {options, map};
     dv_json *root = NULL;
     const dv_json **entries = NULL;
@@ -494,7 +496,7 @@ static davy_result open_folder(const char *folder, const open_how *how, dv_tenso
     if (one != NULL) {
         first = dv_path_join(folder, one);
         r = first == NULL   ? nomem(folder)
-            : is_index(one) ? dv_tensors_open_index(first, how->options, how->map, out)
+            : is_index(one) ? open_index(first, how->options, how->map, out)
                             : open_file(first, how, out);
     } else if (is_pair(&list, &encoder, &decoder)) {
         first = dv_path_join(folder, encoder);
@@ -518,7 +520,7 @@ davy_result dv_tensors_open_path(const char *path, bool map, const dv_open_optio
     if (dv_path_stat(path) == DV_PATH_FOLDER) {
         return open_folder(path, &how, out);
     }
-    return is_index(dv_path_name(path)) ? dv_tensors_open_index(path, options, map, out) : open_file(path, &how, out);
+    return is_index(dv_path_name(path)) ? open_index(path, options, map, out) : open_file(path, &how, out);
 }
 
 davy_result dv_tensors_config_path(const char *path, char **out) {

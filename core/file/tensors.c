@@ -191,7 +191,8 @@ davy_result dv_tensors_sort(dv_tensors *t) {
     return DAVY_OK;
 }
 
-int64_t dv_tensors_lower_bound(const dv_tensors *t, const char *name) {
+/* Index of the first name that is not below `name`, for walking a prefix. Sorted lists only. */
+static int64_t lower_bound(const dv_tensors *t, const char *name) {
     int64_t low = 0;
     int64_t high = t->count;
     while (low < high) {
@@ -206,7 +207,7 @@ int64_t dv_tensors_lower_bound(const dv_tensors *t, const char *name) {
 }
 
 const dv_tensor_ref *dv_tensors_find(const dv_tensors *t, const char *name) {
-    const int64_t i = dv_tensors_lower_bound(t, name);
+    const int64_t i = lower_bound(t, name);
     return i < t->count && strcmp(t->refs[i].name, name) == 0 ? &t->refs[i] : NULL;
 }
 
@@ -334,7 +335,7 @@ static bool has_prefix(const dv_tensors *t, int64_t i, const char *prefix) {
 }
 
 static int64_t count_below(const dv_tensors *t, const char *prefix) {
-    const int64_t first = dv_tensors_lower_bound(t, prefix);
+    const int64_t first = lower_bound(t, prefix);
     int64_t last = first;
     while (has_prefix(t, last, prefix)) {
         last++;
@@ -350,7 +351,7 @@ static davy_result keep_below(dv_tensors *t, const char *prefix) {
     if (r < 0) {
         return r;
     }
-    const int64_t first = dv_tensors_lower_bound(t, prefix);
+    const int64_t first = lower_bound(t, prefix);
     const int64_t n = count_below(t, prefix);
     const size_t cut = strlen(prefix);
     for (int64_t i = 0; i < t->count; i++) {
@@ -370,7 +371,7 @@ static davy_result keep_below(dv_tensors *t, const char *prefix) {
 }
 
 static bool has_any(const dv_tensors *t, const char *prefix) {
-    return has_prefix(t, dv_tensors_lower_bound(t, prefix), prefix);
+    return has_prefix(t, lower_bound(t, prefix), prefix);
 }
 
 /* An autoencoder saved as a part of the class that uses it, as DiffSynth does with Wan's. */

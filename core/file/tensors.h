@@ -72,9 +72,6 @@ void dv_tensors_release(dv_tensors *t);
  * and "decoder." (TAESD). Anything else is DAVY_E_INVALID listing the candidates, or DAVY_E_NOT_FOUND. options may be
  * NULL. */
 davy_result dv_tensors_open_path(const char *path, bool map, const dv_open_options *options, dv_tensors **out);
-/* All shards a safetensors index names, from the index's own folder, each opened once; every name must be in its shard.
- */
-davy_result dv_tensors_open_index(const char *json_path, const dv_open_options *options, bool map, dv_tensors **out);
 /* Path of the config.json in the folder, or beside the file; *out NULL: there is none. dv_free. */
 davy_result dv_tensors_config_path(const char *path, char **out);
 
@@ -124,8 +121,6 @@ uint64_t dv_stored_size(dv_stored_dtype t); /* 0 for DV_STORED_OTHER */
 const char *dv_stored_name(dv_stored_dtype t);
 /* Sorts refs by name; a name that is there twice is DAVY_E_FORMAT. */
 davy_result dv_tensors_sort(dv_tensors *t);
-/* Index of the first name that is not below `name`, for walking a prefix. Sorted lists only. */
-int64_t dv_tensors_lower_bound(const dv_tensors *t, const char *name);
 /* Adds "name" to the end of t->wrapper. */
 davy_result dv_tensors_note_wrapper(dv_tensors *t, const char *name);
 

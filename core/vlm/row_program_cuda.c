@@ -21,15 +21,8 @@ struct dv_prog_cuda {
     dv_gpu_event *marks[MARKS]; /* behind pieces of a run */
     table *tables;
     int64_t n_tables, tables_room;
-    dv_gpu_graph *graph;
-    bool ran, refused; /* refused: to be recorded */
+    dv_gpu_replay replay; /* of all items */
 };
-
-static dv_cuda_chooser *chooser = dvk_cuda_choose;
-
-void dv_row_program_use_chooser(dv_cuda_chooser *choose) {
-    chooser = choose != NULL ? choose : dvk_cuda_choose;
-}
 
 davy_result dv_prog_cuda_start(dv_row_program *p) {
     p->cuda = dv_calloc(1, sizeof *p->cuda);
@@ -46,7 +39,7 @@ void dv_prog_cuda_clear(dv_row_program *p) {
     dv_error_get(&saved);
     dv_gpu_queue_wait(p->queue, NULL, NULL); /* of a lost device nothing is at work any more */
     dv_error_set(&saved);
-    dv_gpu_graph_release(c->graph);
+    dv_gpu_replay_reset(&c->replay);
     for (int64_t i = 0; i < c->n_tables; i++) {
         dv_gpu_free(c->gpu, DV_MEM_WORKSPACE, c->tables[i].data, c->tables[i].bytes);
     }
@@ -68,8 +61,8 @@ static uint32_t bit_of(dvk_dtype compute) {
 /* Where nothing computes in 16 bits (other than the values are), f32 will do. */
 static const dvk_cuda_kernel *chosen(const dv_row_program *p, const char *op, const void *args) {
     const dvk_cuda_caps *caps = dv_gpu_caps(p->cuda->gpu);
-    const dvk_cuda_kernel *k = chooser(op, args, caps, bit_of(p->compute));
-    return k != NULL ? k : chooser(op, args, caps, DVK_COMPUTES_F32);
+    const dvk_cuda_kernel *k = dvk_cuda_choose(op, args, caps, bit_of(p->compute));
+    return k != NULL ? k : dvk_cuda_choose(op, args, caps, DVK_COMPUTES_F32);
 }
 
 bool dv_prog_cuda_has(const dv_row_program *p, const char *op, const void *args) {
@@ -172,35 +165,21 @@ davy_result dv_prog_cuda_run(dv_row_program *p, int32_t (*cancel)(void *user), v
     return r;
 }
 
-/* Not fatal: what a driver does not record is enqueued one by one. */
-static void record(dv_row_program *p) {
-    dv_prog_cuda *c = p->cuda;
-    c->refused = true;
-    if (dv_gpu_capture_begin(p->queue) != DAVY_OK) {
-        return;
-    }
-    const davy_result enqueued = enqueue(p, 0, p->n);
-    const davy_result ended = dv_gpu_capture_end(p->queue, &c->graph);
-    c->refused = enqueued != DAVY_OK || ended != DAVY_OK || c->graph == NULL;
-    if (c->refused) {
-        dv_gpu_graph_release(c->graph);
-        c->graph = NULL;
-    }
+static davy_result enqueue_all(void *user, dv_gpu_queue *q) {
+    dv_row_program *p = user;
+    (void)q; /* the program's */
+    return enqueue(p, 0, p->n);
 }
 
 davy_result dv_row_program_repeat(dv_row_program *p) {
-    dv_prog_cuda *c = p->cuda;
-    if (c->ran && c->graph == NULL && !c->refused) { /* the first run has loaded the kernels */
-        record(p);
-    }
-    const davy_result r = c->graph != NULL ? dv_gpu_graph_launch(c->graph, p->queue) : enqueue(p, 0, p->n);
-    c->ran = r == DAVY_OK;
-    return r;
+    dv_gpu_replay *replay = &p->cuda->replay;
+    replay->enqueue = enqueue_all;
+    replay->user = p;
+    return dv_gpu_replay_run(replay, p->queue, p->queue);
 }
 
 davy_result dv_row_program_limit(dv_row_program *p, int64_t keys) {
-    dv_prog_cuda *c = p->cuda;
-    davy_result r = dv_gpu_queue_wait(p->queue, NULL, NULL); /* the graph may be at work */
+    const davy_result r = dv_gpu_queue_wait(p->queue, NULL, NULL); /* the graph may be at work */
     if (r < 0) {
         return r;
     }
@@ -214,9 +193,7 @@ davy_result dv_row_program_limit(dv_row_program *p, int64_t keys) {
             item->a.out.of.a.keys = keys;
         }
     }
-    dv_gpu_graph_release(c->graph);
-    c->graph = NULL;
-    c->ran = c->refused = false;
+    dv_gpu_replay_reset(&p->cuda->replay);
     return dv_prog_cuda_choose(p);
 }
 

@@ -83,9 +83,4 @@ davy_result dv_prog_cuda_finish(dv_row_program *p);
 davy_result dv_prog_cuda_run(dv_row_program *p, int32_t (*cancel)(void *user), void *user);
 void dv_prog_cuda_clear(dv_row_program *p);
 
-/* For tests: other kernels than the library's; NULL: those again. */
-typedef const dvk_cuda_kernel *dv_cuda_chooser(const char *op, const void *args, const dvk_cuda_caps *caps,
-                                               uint32_t computes);
-void dv_row_program_use_chooser(dv_cuda_chooser *choose);
-
 #endif

@@ -358,7 +358,7 @@ static void test_device(void) {
     dv_gpu_release(p.device);
     mock_call("mock_reset");
     fixture_end(&p.gpu);
-    dv_row_program_use_chooser(NULL);
+    vlm_chooses = false;
     vlm_calls_free();
 }
 

@@ -152,11 +152,19 @@ VLM_OPS(VLM_ENQUEUE)
 
 static const dvk_cuda_kernel vlm_kernels[] = {VLM_OPS(VLM_KERNEL)};
 
-static const dvk_cuda_kernel *vlm_choose(const char *op, const void *args, const dvk_cuda_caps *caps,
-                                         uint32_t computes) {
-    (void)args;
-    (void)caps;
-    (void)computes;
+/* For programs linked with -Wl,--wrap=dvk_cuda_choose: these kernels instead of the library's, while vlm_chooses. */
+static bool vlm_chooses;
+
+const dvk_cuda_kernel *__real_dvk_cuda_choose(const char *op, const void *args, const dvk_cuda_caps *caps,
+                                              uint32_t computes);
+const dvk_cuda_kernel *__wrap_dvk_cuda_choose(const char *op, const void *args, const dvk_cuda_caps *caps,
+                                              uint32_t computes);
+
+const dvk_cuda_kernel *__wrap_dvk_cuda_choose(const char *op, const void *args, const dvk_cuda_caps *caps,
+                                              uint32_t computes) {
+    if (!vlm_chooses) {
+        return __real_dvk_cuda_choose(op, args, caps, computes);
+    }
     for (size_t i = 0; i < DV_ARRAY_LEN(vlm_kernels); i++) {
         if (strcmp(vlm_kernels[i].op, op) == 0) {
             return &vlm_kernels[i];

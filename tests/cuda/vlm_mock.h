@@ -15,7 +15,7 @@ typedef struct pair { /* the same model twice */
 static bool start(pair *p, bool qwen3, dvk_dtype compute, dv_vlm_format format) {
     *p = (pair){.device = NULL};
     dv_gpu_use_modules(mock_modules, 2);
-    dv_row_program_use_chooser(vlm_choose);
+    vlm_chooses = true;
     bool ok = CHECK(fixture_start(&p->cpu, qwen3)) && CHECK(fixture_start(&p->gpu, qwen3));
     heap = p->gpu.heap;
     p->device = open_gpu(0);
@@ -34,7 +34,7 @@ static void end(pair *p, const char *where) {
     CHECK(dv_gpu_used(p->device, DV_MEM_WORKSPACE) == 0 && dv_gpu_used(p->device, DV_MEM_WEIGHTS) == 0);
     close_gpu(p->device, where);
     fixture_end(&p->gpu);
-    dv_row_program_use_chooser(NULL);
+    vlm_chooses = false;
     vlm_calls_free();
 }
 
