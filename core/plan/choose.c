@@ -154,20 +154,6 @@ void dv_step_measure(dv_step *s, const dv_plan_options *options, uint64_t *scrat
     *scratch = dv_align_up(*scratch, 64);
 }
 
-/* Scratch of the load and the store, whose kernels are chosen per run: it depends on the channels only. */
-uint64_t dv_convert_scratch(const dv_plan_options *options, const char *op, const dvk_view *view) {
-    const dvk_convert_args args = {.view = *view};
-    uint64_t most = 0;
-    for (int32_t i = 0; options->caps == NULL && i < dvk_kernel_count; i++) {
-        const dvk_kernel *k = dvk_kernels[i];
-        if (strcmp(k->op, op) == 0 && (k->cpu & ~options->cpu) == 0 && k->scratch_bytes != NULL) {
-            const uint64_t bytes = dv_align_up(k->scratch_bytes(&args), 64);
-            most = bytes > most ? bytes : most;
-        }
-    }
-    return most;
-}
-
 const char *dv_dtype_name(dvk_dtype t) {
     return t == DVK_BF16   ? "bf16"
            : t == DVK_F16  ? "f16"

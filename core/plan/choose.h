@@ -10,7 +10,6 @@ davy_result dv_choose_failed(const dv_plan_options *options, const char *op, con
                              const dvk_view *out);
 /* Sets units and cost of a step with a kernel. */
 void dv_step_measure(dv_step *s, const dv_plan_options *options, uint64_t *scratch);
-uint64_t dv_convert_scratch(const dv_plan_options *options, const char *op, const dvk_view *view);
 const char *dv_dtype_name(dvk_dtype t);
 
 #endif

@@ -181,7 +181,7 @@ static bool is_live(const dv_node *node, dv_op op) {
     return !node->dead && node->op == op;
 }
 
-/* The live node that makes v, whose result nobody else reads; NULL: it is none of that kind. */
+/* The live node that makes v, of that op and with one reader; NULL: there is none. */
 static const dv_node *only_for_this(const dv_graph *g, const dv_memory_plan *place, dv_value v, dv_op op) {
     const int64_t k = place->producer[v];
     return k >= 0 && is_live(&g->nodes[k], op) && g->values[v].uses == 1 && v != g->output ? &g->nodes[k] : NULL;

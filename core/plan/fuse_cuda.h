@@ -1,5 +1,5 @@
 /* fuse_cuda.h - what CUDA kernels take over from the steps around them: passes that rewrite a plan's graph before its nodes are
- * lowered, the steps of the nodes that they have made, and what they ask of nodes. */
+ * lowered. A node that a pass has made of several names the function that lowers it (cuda_node.h). */
 #ifndef DV_PLAN_FUSE_CUDA_H
 #define DV_PLAN_FUSE_CUDA_H
 
@@ -8,14 +8,16 @@
 /* ---- passes ----
  * Each rewrites the plan's graph and the table of what CUDA kernels compute; *changed: the values have to be placed anew. */
 
-davy_result dv_fuse_convs(dv_lowering *l, bool *changed); /* fuse_cuda.c: pixel shuffles, products */
-davy_result dv_fuse_se(dv_lowering *l, bool *changed);    /* fuse_se.c: squeeze and excitation */
-void dv_fuse_pairs(dv_lowering *l,
-                   bool *changed); /* fuse_pair.c: two convolutions in one, what is around a depthwise one */
-void dv_fuse_swin(dv_lowering *l, bool *changed); /* fuse_swin.c: the halves of transformer blocks */
-davy_result
-dv_fuse_winograd(dv_lowering *l,
-                 bool *changed); /* fuse_winograd.c: frames of convolutions over time are read transformed */
+/* fuse_cuda.c: pixel shuffles behind convolutions, products with what a convolution makes */
+davy_result dv_fuse_convs(dv_lowering *l, bool *changed);
+/* fuse_se.c: squeeze and excitation */
+davy_result dv_fuse_se(dv_lowering *l, bool *changed);
+/* fuse_pair.c: two convolutions in one step, and what is around a depthwise one */
+void dv_fuse_pairs(dv_lowering *l, bool *changed);
+/* fuse_swin.c: the halves of transformer blocks */
+void dv_fuse_swin(dv_lowering *l, bool *changed);
+/* fuse_winograd.c: convolutions over time that read transformed frames */
+davy_result dv_fuse_winograd(dv_lowering *l, bool *changed);
 
 /* Then, with the values in their places: how each group norm gets its statistics (`conv` and `chunks` of place->norms), what
  * squeeze and excitation takes, and whether the last convolution stores the output (plan->direct), whose buffer then takes no
@@ -24,7 +26,7 @@ davy_result dv_fuse_statistics(dv_lowering *l);
 davy_result dv_place_se(dv_lowering *l);
 davy_result dv_fuse_store(dv_lowering *l);
 
-/* ---- nodes ---- */
+/* ---- what the passes ask of nodes, and do to them ---- */
 
 static inline bool dv_is_one(float v) {
     return !(v < 1.0f) && !(v > 1.0f);

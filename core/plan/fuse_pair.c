@@ -16,7 +16,7 @@ enum { TAPS = 9 };
 /* ---- what both pairs of convolutions ask ---- */
 
 /* Behind it at most an activation that is a slope. */
-static bool bends(const dv_node *node, int32_t residuals) {
+static bool ends_with_slope(const dv_node *node, int32_t residuals) {
     const dvk_act act = node->fused.act.kind;
     return (act == DVK_ACT_NONE || act == DVK_ACT_RELU || act == DVK_ACT_LRELU) && node->fused.n_res == residuals &&
            !node->fused.gate && dv_is_one(node->fused.alpha);
@@ -38,10 +38,10 @@ static bool is_valid_conv(const dv_memory_plan *place, const dv_node *node, int3
     const dv_shape in = dv_shape_of(g, node->in[0]), out = dv_shape_of(g, node->out);
     return out.h == (in.h - k) / stride + 1 && out.w == (in.w - k) / stride + 1 && dv_begins_plain(node) &&
            cuda->lower == NULL && node->fused.upsample <= 1 && cuda->shuffle <= 1 && cuda->winograd == 0 &&
-           cuda->scale == DV_NO_VALUE && cuda->res_scale == DV_NO_VALUE && bends(node, 0);
+           cuda->scale == DV_NO_VALUE && cuda->res_scale == DV_NO_VALUE && ends_with_slope(node, 0);
 }
 
-/* Whether somebody sums the value's pixels, which the plain kernels do by the way. */
+/* Whether a node needs sums of the value's pixels, which the kernels of single convolutions write along with it. */
 static bool is_summed(const dv_memory_plan *place, dv_value v) {
     const dv_graph *g = place->graph;
     bool yes = false;
@@ -76,7 +76,7 @@ static bool is_up_conv(const dv_memory_plan *place, const dv_node *node) {
     const dv_cuda_node *cuda = dv_cuda_of(place, node);
     return !node->dead && node->op == DV_OP_CONV2D && node->kh == 1 && node->kw == 1 && node->stride <= 1 &&
            !node->phased && node->fused.upsample <= 1 && cuda->shuffle == 2 && cuda->lower == NULL &&
-           dv_begins_plain(node) && cuda->res_scale == DV_NO_VALUE && bends(node, 1) &&
+           dv_begins_plain(node) && cuda->res_scale == DV_NO_VALUE && ends_with_slope(node, 1) &&
            (!node->fused.act_last || node->fused.act.kind == DVK_ACT_NONE) && dv_is_one(node->fused.beta[0]) &&
            dv_shape_of(g, node->fused.res[0]).h == dv_shape_of(g, node->out).h;
 }
@@ -128,7 +128,7 @@ static void lower_up_conv(dv_lowering *l) {
     dv_lower_commit(l, "up_conv", &a->x, &a->y, 2 * macs);
 }
 
-/* What the first reads, the second does. */
+/* The second node makes both convolutions, and reads what the first one read. */
 static void take_up(dv_lowering *l, int64_t first, int64_t second) {
     dv_graph *g = l->plan->graph;
     const dv_node *from = &g->nodes[first];
@@ -200,7 +200,7 @@ static void lower_conv_down(dv_lowering *l) {
     dv_lower_commit(l, "conv_down", &a->x, &a->y, 2 * macs);
 }
 
-/* What the second makes, the first does, earlier. */
+/* The first node makes both convolutions: the result of the second is there earlier. */
 static void take_down(dv_lowering *l, int64_t first, int64_t second) {
     dv_graph *g = l->plan->graph;
     dv_cuda_node *cuda = &l->cuda[first];
@@ -282,7 +282,7 @@ static int64_t mix_behind(const dv_memory_plan *place, int64_t depthwise) {
     return -1;
 }
 
-static bool serves_depthwise(const dv_lowering *l, const int32_t *parts, int64_t last) {
+static bool has_depthwise_kernel(const dv_lowering *l, const int32_t *parts, int64_t last) {
     static const float some[1] = {0.0f};
     const dv_graph *g = l->plan->graph;
     const dv_node *node = &g->nodes[last];
@@ -361,7 +361,7 @@ static void fuse_depthwise(dv_lowering *l, bool *changed) {
             continue;
         }
         const int64_t last = l->cuda[k].paired ? mix_behind(l->place, k) : k;
-        if (last >= 0 && g->nodes[last].out != g->output && serves_depthwise(l, parts, last)) {
+        if (last >= 0 && g->nodes[last].out != g->output && has_depthwise_kernel(l, parts, last)) {
             take_depthwise(l, parts, last);
             *changed = true;
         }

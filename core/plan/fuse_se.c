@@ -92,7 +92,7 @@ static int64_t only_reader(const dv_graph *g, dv_value v) {
     return found;
 }
 
-/* Everyone who reads the product: one convolution, and at most one that adds it, or a part of it. */
+/* All readers of the product: one convolution, and at most one that adds it, or a part of it. */
 static bool find_readers(const dv_memory_plan *place, squeeze *s) {
     const dv_graph *g = place->graph;
     for (int64_t k = 0; k < g->n_nodes; k++) {
@@ -173,7 +173,7 @@ static int64_t reader_of(const dv_lowering *l, int64_t mean) {
 }
 
 static davy_result kernel_rejected(const dv_graph *g, int64_t k) {
-    return dv_fail(DAVY_E_INTERNAL, "%s: its kernel takes no scales any more", g->nodes[k].label);
+    return dv_fail(DAVY_E_INTERNAL, "%s: its kernel takes no scales in the final plan", g->nodes[k].label);
 }
 
 /* What the convolution's kernel writes as it stores the picture. */
@@ -192,7 +192,7 @@ static davy_result place_sums(dv_lowering *l, int64_t k) {
     return at->partial >= 0 ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
-/* A convolution that scales its weights itself, as those that make two do (fuse_pair.c), leaves nothing to scale. */
+/* A convolution that scales its weights itself, as "up_conv" does (fuse_pair.c), needs no scaled copy of them. */
 static davy_result place_excite(dv_lowering *l, int64_t k) {
     dv_memory_plan *place = l->place;
     dv_norm_place *at = &place->norms[k];
@@ -232,7 +232,7 @@ static void bind_packed(dv_lowering *l, uint32_t field, const dv_weight *w) {
     }
 }
 
-/* Before the step is begun, which shares its room with the convolution that is tried. */
+/* Before the step is begun: trying the convolution uses l->step, too. */
 static bool weight_of(dv_lowering *l, dv_weight *w) {
     const int64_t mean = l->node, reader = reader_of(l, mean);
     dv_args args;

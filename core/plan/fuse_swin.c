@@ -90,7 +90,7 @@ static void fill(const dv_graph *g, const int32_t *parts, dv_args *args) {
     a->scale = middle->scale;
 }
 
-static bool served(const dv_lowering *l, const int32_t *parts, const dv_node *last) {
+static bool has_kernel(const dv_lowering *l, const int32_t *parts, const dv_node *last) {
     static const float some[1] = {0.0f};
     const dv_graph *g = l->plan->graph;
     const dvk_view x = dv_view_planned(l->place, g->nodes[parts[PART_NORM]].in[0]);
@@ -209,7 +209,7 @@ void dv_fuse_swin(dv_lowering *l, bool *changed) {
         int32_t parts[3];
         const bool ends = !last->dead && dv_is_linear(l->place, last) && last->fused.act.kind == DVK_ACT_NONE &&
                           dv_adds_one(last) && last->out != g->output;
-        if (ends && find_parts(l->place, last, parts) && served(l, parts, last)) {
+        if (ends && find_parts(l->place, last, parts) && has_kernel(l, parts, last)) {
             take(l, parts, k);
             *changed = true;
         }

@@ -178,7 +178,7 @@ static int64_t reader_of(const dv_memory_plan *place, const dv_node *frames) {
     return uses == 0 ? conv : DV_OTHERS;
 }
 
-/* What makes the frames is but a prologue, and nobody else wants it. */
+/* The frames are made by a node that a prologue can replace, and it has no other reader. */
 static bool made_by_prologue(const dv_memory_plan *place, const dv_node *frames) {
     const dv_graph *g = place->graph;
     const dv_value x = frames->in[0];
@@ -198,7 +198,7 @@ static bool suits(const dv_memory_plan *place, const dv_node *frames) {
 
 static void take_prologue(dv_graph *g, dv_node *frames, dv_node *maker) {
     const bool norm = maker->op == DV_OP_GROUP_NORM;
-    char *label = frames->label; /* whose step that was is of interest */
+    char *label = frames->label; /* profiles show the step under the name of the norm or activation */
     frames->label = maker->label;
     maker->label = label;
     g->values[frames->in[0]].uses = 0;
@@ -206,7 +206,7 @@ static void take_prologue(dv_graph *g, dv_node *frames, dv_node *maker) {
     frames->fused.norm = maker->fused.norm;
     frames->fused.norm_of = maker->fused.norm_of;
     frames->fused.pro_act = maker->fused.act;
-    if (norm) { /* which makes its coefficients still */
+    if (norm) { /* its coefficients are still made at its place */
         g->values[maker->in[0]].uses++;
     } else {
         maker->dead = true;
@@ -343,7 +343,8 @@ static bool fits(const candidates *s, const candidate *c) {
            (with == 0 || most_live(s, 0, s->l->place->graph->n_nodes) + s->weights <= with);
 }
 
-/* Asked of one of a clip's plans, whose answer all others are given: it differs from slice to slice. */
+/* The gain differs from slice to slice: the search sets transform_min_gain for one of a clip's plans, and gives that plan's
+ * plain_rings to all others. */
 static bool is_worth_it(const candidates *s, const candidate *c) {
     const double worth = s->l->options->policy.transform_min_gain;
     return worth <= 0.0 || c->gain - c->before >= worth * (double)c->weights;

@@ -22,8 +22,8 @@ dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args);
 typedef struct dv_transform_rows {
     int64_t from, kept_to, to;
 } dv_transform_rows;
-/* A node of a clip's frames. One of frames does nothing at its place where the convolution reads it in bands, which transforms
- * each of them first. */
+/* The steps of a node that moves a clip's frames. A DV_OP_FRAMES node whose convolution reads bands has none:
+ * the convolution transforms each band with dv_lower_frames_band. */
 void dv_lower_time(dv_lowering *l);
 void dv_lower_frames_band(dv_lowering *l, const dv_transform_rows *band);
 

@@ -15,11 +15,6 @@ static const dv_node *producer_of(const dv_memory_plan *p, dv_value v) {
     return &p->graph->nodes[p->producer[v]];
 }
 
-const dv_node *dv_frames_of_bands(const dv_memory_plan *p, const dv_node *node) {
-    const bool bands = node->op == DV_OP_CONV2D && dv_cuda_of(p, node)->band > 0;
-    return bands ? &p->graph->nodes[p->producer[node->in[0]]] : NULL;
-}
-
 /* ---- uses: who makes a value, who reads it last ---- */
 
 static void note_use(dv_memory_plan *p, dv_value v, int64_t node) {
@@ -292,8 +287,8 @@ static bool place_join(dv_memory_plan *p, int64_t k) {
 /* ---- rings ---- */
 
 /* The windows of a ring and what they are made of, from the last of them on. A pixel has room for the frames of one window;
- * every frame lies one behind the frame before it, and so, after those of a window, where the first's next pixel was:
- * nobody wants that any more. At the end some pixels more are wanted. */
+ * every frame lies one behind the frame before it. The frame after those of a window so lies where the oldest frame's next
+ * pixel was, which no later window reads. The buffer has some more pixels at its end for this. */
 static bool place_ring(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_shape shape = p->graph->values[node->out].shape;
@@ -317,7 +312,7 @@ static bool place_ring(dv_memory_plan *p, int64_t k) {
     return true;
 }
 
-/* What an element-wise step reads last may lie where its result shall, once there is room. */
+/* Whether the operand of an element-wise step, read last there, may lie in its result's place: the ring has room by then. */
 static bool may_be_raw(const dv_memory_plan *p, const dv_node *node, dv_value v, int32_t past) {
     const bool pointwise = node->op == DV_OP_GROUP_NORM || node->op == DV_OP_ACT || node->op == DV_OP_AFFINE;
     const dv_value raw = node->in[0];
@@ -524,11 +519,6 @@ int32_t dv_norm_used(const dv_graph *g, int64_t k) {
         return applies_itself(g, node) ? (int32_t)k : -1;
     }
     return node->fused.norm;
-}
-
-int64_t dv_norm_stride(const dv_graph *g, int32_t norm) {
-    const dv_shape s = dv_shape_of(g, g->nodes[norm].in[0]);
-    return dv_div_up(s.n * s.c, 16) * 16; /* keeps shift as aligned as scale */
 }
 
 static bool place_norm(dv_memory_plan *p, int64_t k) {

@@ -1,5 +1,5 @@
 /* memory.h - where every value of a graph is stored: in a buffer of its own, in a slice of a concat's buffer, in the
- * place of an operand that is not needed any more. Buffers get their offsets later (arena.c). */
+ * place of an operand that no later step reads. Buffers get their offsets later (arena.c). */
 #ifndef DV_PLAN_MEMORY_H
 #define DV_PLAN_MEMORY_H
 
@@ -51,7 +51,7 @@ typedef struct dv_storage { /* how values between the convolutions are kept */
     uint64_t align;   /* of buffers: a power of two */
     bool offload;     /* the state that rings leave goes to the host's memory, but for `resident` bytes of it */
     uint64_t resident;
-    uint64_t room;      /* of the arena: rings that are fetched early, or written back late, shall not pass it */
+    uint64_t room;      /* of the arena: an early fetch or a late write-back must not make it larger than this */
     double tflops, gbs; /* what steps are guessed to take */
 } dv_storage;
 
@@ -63,7 +63,7 @@ typedef struct dv_memory_plan {
     dvk_dtype *dtypes;    /* of values */
     int32_t *producer;    /* of values: live node; -1: none */
     int64_t *last_use;    /* of values: node; n_nodes for the output; -1: never used */
-    bool *by_rows;        /* of values: who makes or reads them wants their pixels one behind the other */
+    bool *by_rows;        /* of values: a node that makes or reads it needs its pixels one behind the other */
     dv_norm_place *norms; /* of nodes */
     dv_plan_buffer *buffers;
     int64_t n_buffers, cap_buffers;
@@ -77,7 +77,7 @@ typedef struct dv_memory_plan {
 /* The graph's input, its output and what follows the last convolution stay f32, so that pictures do not band. */
 davy_result dv_memory_plan_create(const dv_graph *g, const dv_cuda_node *cuda, const dv_storage *storage,
                                   dv_memory_plan *out);
-/* Then, with `conv` and `chunks` of the norms as they shall be: buffers for the group norms. */
+/* Then, once `conv` and `chunks` of the norms are set: buffers for the group norms. */
 davy_result dv_memory_plan_norms(dv_memory_plan *p);
 /* Another buffer of pixels, alive from node `first` to node `last`, with room for so many channels, no fewer than the shape's;
  * -1: out of memory. */
@@ -90,15 +90,23 @@ static inline const dv_cuda_node *dv_cuda_of(const dv_memory_plan *p, const dv_n
 }
 
 /* Of a convolution whose frames are transformed in bands as it goes on, the node of frames; NULL: of none. */
-const dv_node *dv_frames_of_bands(const dv_memory_plan *p, const dv_node *node);
+static inline const dv_node *dv_frames_of_bands(const dv_memory_plan *p, const dv_node *node) {
+    const bool bands = node->op == DV_OP_CONV2D && dv_cuda_of(p, node)->band > 0;
+    return bands ? &p->graph->nodes[p->producer[node->in[0]]] : NULL;
+}
+
 /* Group norm node whose coefficients live node k applies; -1: none. */
 int32_t dv_norm_used(const dv_graph *g, int64_t k);
+
 /* Of a past or a window: where in its ring, in frames from the first pixel's first on, the oldest frame lies. */
 static inline int64_t dv_frame_ring_base(const dv_node *node) {
     return node->first;
 }
 
 /* Floats from scale to shift in a coefficients buffer. */
-int64_t dv_norm_stride(const dv_graph *g, int32_t norm);
+static inline int64_t dv_norm_stride(const dv_graph *g, int32_t norm) {
+    const dv_shape s = dv_shape_of(g, g->nodes[norm].in[0]);
+    return dv_div_up(s.n * s.c, 16) * 16; /* keeps shift as aligned as scale */
+}
 
 #endif

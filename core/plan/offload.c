@@ -150,7 +150,7 @@ static bool keep_resident(dv_memory_plan *p, dv_frame_ring *ring, uint64_t *left
     return fits;
 }
 
-/* From both ends of the slice: what is wanted at once, and what is made last, would be waited for. */
+/* Rings at both ends of the slice stay resident first: steps would wait for those read at once and those made last. */
 static void divide(dv_memory_plan *p) {
     uint64_t left = p->storage.offload ? p->storage.resident : UINT64_MAX;
     int64_t first = 0, end = p->n_rings;

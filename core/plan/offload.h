@@ -11,7 +11,7 @@ davy_result dv_memory_plan_rings(dv_memory_plan *p);
 /* That of node k, a past, a window or frames side by side; NULL: nothing is kept. */
 const dv_frame_ring *dv_frame_ring_of(const dv_memory_plan *p, int64_t k);
 
-/* Of a plan with all its steps: the state that is the rings', the transfers, and the duration. first_step: of every node, and
+/* For a plan with all its steps: sets the part of the state that the rings take, the transfers, and the duration. first_step: of every node, and
  * behind the last. */
 davy_result dv_plan_rings(dv_plan *p, const dv_memory_plan *place, const int64_t *first_step);
 

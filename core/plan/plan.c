@@ -90,7 +90,8 @@ static davy_result place_values(dv_lowering *l, const dv_storage *storage, bool 
     return dv_memory_plan_create(l->plan->graph, l->cuda, storage, l->place);
 }
 
-/* What a pass sees of the values are their types, strides and lives, which those before it may have changed. */
+/* Kernels are asked with the types, strides and lives of values, so a pass needs places that are up to date: values are
+ * placed once, and again after each pass that changed something. */
 static davy_result fuse_cuda(dv_lowering *l, const dv_storage *storage) {
     bool changed = false;
     davy_result r = dv_fuse_convs(l, &changed);
@@ -168,12 +169,26 @@ static void reverse_scan(dv_plan *p, const dvk_cuda_caps *caps) {
 
 /* ---- all of it ---- */
 
+/* Scratch of the load and the store, whose kernels are chosen per run: it depends on the channels only. */
+static uint64_t convert_scratch(const dv_plan_options *options, const char *op, const dvk_view *view) {
+    const dvk_convert_args args = {.view = *view};
+    uint64_t most = 0;
+    for (int32_t i = 0; options->caps == NULL && i < dvk_kernel_count; i++) {
+        const dvk_kernel *k = dvk_kernels[i];
+        if (strcmp(k->op, op) == 0 && (k->cpu & ~options->cpu) == 0 && k->scratch_bytes != NULL) {
+            const uint64_t bytes = dv_align_up(k->scratch_bytes(&args), 64);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return most;
+}
+
 /* What the load and the store read and write, and the scratch that they need. */
 static void set_pictures(dv_plan *p, const dv_memory_plan *place, const dv_plan_options *options) {
     p->input = dv_view_of(place, p->graph->input, &p->input_at);
     p->output = dv_view_of(place, p->graph->output, &p->output_at);
-    const uint64_t load = dv_convert_scratch(options, "load", &p->input);
-    const uint64_t store = dv_convert_scratch(options, "store", &p->output);
+    const uint64_t load = convert_scratch(options, "load", &p->input);
+    const uint64_t store = convert_scratch(options, "store", &p->output);
     p->scratch_bytes = load > p->scratch_bytes ? load : p->scratch_bytes;
     p->scratch_bytes = store > p->scratch_bytes ? store : p->scratch_bytes;
 }

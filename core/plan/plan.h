@@ -1,6 +1,6 @@
 /* plan.h - a fused graph turned into steps: which kernel runs, on what arguments, where every value lies in one arena.
  *
- * A plan is immutable, knows no weights' values and owns no memory for pictures: making one is cheap, so sizes are
+ * A plan is immutable, holds no weights' values and owns no memory for pictures: making one is cheap, so sizes are
  * tried out by planning them. A step's pointers are listed as binds and filled in per run (run.c) from the arena and
  * the packed weights (exec/weights.c). The CPU and CUDA are planned alike; what differs is the storage of values, the list that
  * kernels are chosen from, and what the CUDA kernels can take over from their neighbours (fuse_cuda.c). */
@@ -60,7 +60,7 @@ typedef struct dv_sync {
     bool begins;
 } dv_sync;
 
-/* A parameter in the form a step wants it: packed by a kernel, or a vector of f32. */
+/* A parameter in the form a step reads it: packed by a kernel, or a vector of f32. */
 typedef struct dv_weight {
     dv_param param;
     dv_kernel kernel;     /* none: vector */
@@ -177,7 +177,7 @@ typedef struct dv_plan_options {
     uint32_t cpu;              /* DVK_CPU_* allowed */
     dvk_dtype compute;         /* DVK_F32, DVK_BF16 or DVK_INT8; on a GPU also DVK_F16, DVK_TF32, DVK_FP8 */
     bool lean;                 /* CPU: kernels whose packed weights are hardly larger than the weights */
-    bool direct;               /* CUDA: nobody wants the output but "store": the last step may do that too */
+    bool direct;               /* CUDA: only "store" reads the output: the last step may store the picture itself */
     bool
         given_means; /* the graph's means, DV_MEANS at most, and its group norms' are over more than is computed here: they are given */
     const dv_int8 *int8; /* compute is eight bits: which convolutions may; NULL: all */
