@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Checks the order of the rooms of core/: core/rooms.txt lists them from the bottom to the top, one floor a line.
 
-usage: rooms.py SOURCE BUILD [--table]
+usage: rooms.py SOURCE BUILD [--table | --self-check]
 
 A file includes headers, and calls functions, of its own room and of rooms on lower floors. Headers named *_priv.h stay in
 their room. Includes are read from the sources, calls from the symbols of the objects in BUILD. --table also prints the
-figures: files, lines, shared functions, circles of files, and arrows that point up.
+figures: files, lines, shared functions, circles of files, and arrows that point up. --self-check first doctors copies of
+the list and expects faults.
 Ends with `N passed, N failed`.
 """
 import collections
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"core/([^"]+)"', re.M)
 
@@ -45,16 +48,19 @@ def read_symbols(build):
     """Functions and data that objects define for others, and those that they use: {file: names}, {file: names}."""
     defined, used = {}, {}
     objects = os.path.join(build, "CMakeFiles/dv_core.dir/core")
-    for folder, _, names in os.walk(objects):
-        for name in names:
-            if not re.search(r"\.c\.o(bj)?$", name):
-                continue
-            path = os.path.join(folder, name)
-            file = re.sub(r"\.o(bj)?$", "", os.path.relpath(path, objects).replace(os.sep, "/"))
-            out = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
-            rows = [line.split() for line in out.splitlines()]
-            defined[file] = {row[-1] for row in rows if row[-2] in "TDBRVC"}
-            used[file] = {row[-1] for row in rows if row[-2] == "U"}
+    paths = [os.path.join(folder, name) for folder, _, names in os.walk(objects) for name in names]
+    paths = [path for path in paths if re.search(r"\.c\.o(bj)?$", path)]
+    out = subprocess.run(["nm", "-A"] + paths, capture_output=True, text=True, check=True).stdout if paths else ""
+    for line in out.splitlines():
+        path, row = line.split(":", 1)
+        file = re.sub(r"\.o(bj)?$", "", os.path.relpath(path, objects).replace(os.sep, "/"))
+        defined.setdefault(file, set())
+        used.setdefault(file, set())
+        kind, name = row.split()[-2:]
+        if kind in "TDBRVC":
+            defined[file].add(name)
+        elif kind == "U":
+            used[file].add(name)
     return defined, used
 
 
@@ -99,11 +105,11 @@ def circles(edges):
     return groups
 
 
-def main():
-    source, build = sys.argv[1:3]
+def check(source, symbols):
+    """Everything that is compared: how much passed, faults, and what print_table needs."""
     floors = read_floors(source)
     texts = read_sources(source)
-    defined, used = read_symbols(build)
+    defined, used = symbols
     defined = {file: names for file, names in defined.items() if file in texts}
     faults = []
 
@@ -137,22 +143,61 @@ def main():
             faults.append(check_arrow(floors, file, owner[name], f"uses {name} of core/{owner[name]}"))
 
     faults = sorted({fault for fault in faults if fault})
+    if calls == 0:
+        faults.append("the build holds no objects of core/")
+    return includes + calls - len(faults), faults, (texts, owner, callers, edges)
+
+
+def print_table(texts, owner, callers, edges):
+    groups = sorted(circles(edges), key=len, reverse=True)
+    sources = sum(file.endswith(".c") for file in texts)
+    lines = sum(text.count("\n") for text in texts.values())
+    shared = [name for name in owner if callers[name]]
+    one = sum(len(callers[name]) == 1 for name in shared)
+    print(f"{sources} sources, {len(texts) - sources} headers, {lines} lines")
+    print(f"{len(shared)} functions and tables shared between files, {one} of them have one user")
+    print(f"{len(groups)} circles of files: {', '.join(str(len(group)) for group in groups)}")
+    for group in groups:
+        print("   ", " ".join(group))
+
+
+def self_check(source, symbols):
+    """Faults of this check itself: wrong lists that it lets pass."""
+    with open(os.path.join(source, "core/rooms.txt"), encoding="utf-8") as f:
+        floors = [line.strip() for line in f if line.strip() and not line.startswith("#")]
+    doctored = {
+        "the floors from the top to the bottom": floors[::-1],
+        "two floors that changed places": floors[1:2] + floors[:1] + floors[2:],
+        "all rooms on one floor": [" ".join(floors)],
+        "a list without the top room": floors[:-1],
+        "a room without files": floors + ["attic"],
+    }
+    missed = []
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(os.path.join(source, "core"), os.path.join(folder, "core"))
+        for what, lines in doctored.items():
+            with open(os.path.join(folder, "core/rooms.txt"), "w", encoding="utf-8") as f:
+                f.write("\n".join(lines) + "\n")
+            if not check(folder, symbols)[1]:
+                missed.append(f"self-check: {what} is no fault")
+        if not check(source, ({}, {}))[1]:
+            missed.append("self-check: a build without objects is no fault")
+    return len(doctored) + 1 - len(missed), missed
+
+
+def main():
+    source, build = sys.argv[1:3]
+    symbols = read_symbols(build)
+    passed, faults, figures = check(source, symbols)
+    if "--table" in sys.argv:
+        print_table(*figures)
+        print(f"{len(faults)} faults against the order")
+    if "--self-check" in sys.argv:
+        more, missed = self_check(source, symbols)
+        passed, faults = passed + more, faults + missed
     for fault in faults:
         print("FAIL", fault)
-    if "--table" in sys.argv:
-        groups = circles(edges)
-        sources = [file for file in texts if file.endswith(".c")]
-        print(f"{len(sources)} sources, {len(texts) - len(sources)} headers, {sum(t.count(chr(10)) for t in texts.values())} lines")
-        shared = [name for name in owner if callers[name]]
-        print(f"{len(shared)} functions and tables shared between files, {sum(len(callers[n]) == 1 for n in shared)} of them have one user")
-        print(f"{len(groups)} circles of files: {', '.join(str(len(g)) for g in sorted(groups, key=len, reverse=True))}")
-        for group in sorted(groups, key=len, reverse=True):
-            print("   ", " ".join(group))
-        print(f"{len(faults)} faults against the order")
-    if calls == 0:
-        faults.append("")
-        print(f"FAIL {build} holds no objects of core/")
-    print(f"{includes + calls - len(faults)} passed, {len(faults)} failed")
+    print(f"{passed} passed, {len(faults)} failed")
     return 1 if faults else 0
 
 
