@@ -5,6 +5,7 @@
  * Two sums of tiles are kept for each of two tiles of queries (a panel). The running maximum of a query is only raised
  * where it has grown by more than AT_SLACK: exponentials of that size are as exact, and the sums rarely have to be
  * rescaled. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
 #include "kernels/cpu/conv/conv_common.h"
@@ -84,7 +85,8 @@ static double at_cost(const void *args) {
     const at_size s = at_sizes(a);
     const double products = (double)(s.steps * AT_STEP + s.v_tiles * 16);
     return (double)(a->q.n * a->heads * conv_ceil_div(s.queries, AT_Q) * AT_Q) *
-           (double)(conv_ceil_div(s.keys, AT_STEP) * AT_STEP) * (products * 2.0 / 1200.0 + 0.4);
+           (double)(conv_ceil_div(s.keys, AT_STEP) * AT_STEP) *
+           (products * 2.0 / CPU_COST(attention, products) + CPU_COST(attention, score));
 }
 
 static int64_t at_token(const dvk_view *v, int64_t n, int64_t token) {

@@ -3,6 +3,7 @@
  * A unit is one head of one group. Its pixels are taken twice, in blocks: for the products of channels, whose sums over the
  * blocks are in double, and for their mix. Both are products of att_multiply: the channels of the keys, then those of the
  * result, lie across the lanes. */
+#include "kernels/costs/cpu_costs.h"
 enum { CHA_PIXELS = 128 }; /* of a block */
 
 typedef struct cha_memory { /* one thread's scratch */
@@ -57,7 +58,9 @@ static int64_t cha_units(const void *args) {
 
 static double cha_cost(const void *args) {
     const dvk_channel_attention_args *a = args;
-    return (double)(a->q.n * a->q.h * a->q.w * a->q.c) * ((double)(a->q.c / a->heads) * 4.0 + 20.0) / (10.0 * CONV_VW);
+    return (double)(a->q.n * a->q.h * a->q.w * a->q.c) *
+           ((double)(a->q.c / a->heads) * 4.0 + CPU_COST(channel_attention, element)) /
+           CPU_COST(channel_attention, products);
 }
 
 static void cha_add_products(const cha_head *h, int64_t count, const cha_memory *m) {

@@ -4,6 +4,7 @@
  * token by token, so that a block of keys serves all of them. What a lane may not see becomes -inf between product and
  * softmax. Few queries: a unit is some query heads of one token and key head, the lanes are channels. Rows that name
  * their sequence are worked on each by itself, with the bits of a call of its own. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/linear/linear_vec.h"
 #include "kernels/paging.h"
 #include "kernels/ref/attention_kv.h"
@@ -79,7 +80,8 @@ static size_t akv_scratch_bytes(const void *args) {
 
 static double akv_cost(const void *args) {
     const dvk_attention_kv_args *a = args;
-    return (double)(a->heads * a->m * a->keys) * ((double)a->dim * 4.0 + 60.0) / (10.0 * CONV_VW);
+    return (double)(a->heads * a->m * a->keys) * ((double)a->dim * 4.0 + CPU_COST(attention_kv, score)) /
+           CPU_COST(attention_kv, products);
 }
 
 static void akv_read(const dvk_rows *x, int64_t at, int64_t count, float *to) {

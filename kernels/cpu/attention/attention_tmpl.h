@@ -7,6 +7,7 @@
  * exp(S - running maximum) O[c][query]    = O * exp(old maximum - new) + sum_key V[key][c] * P[key][query] A unit is
  * some panels of one head; they share each block of keys and values while it is in the cache. Keys and values that are
  * not f32 are converted block by block. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 
@@ -92,8 +93,8 @@ static size_t att_scratch_bytes(const void *args) {
 static double att_cost(const void *args) {
     const dvk_attention_args *a = args;
     const att_size s = att_sizes(a);
-    return (double)(a->q.n * a->heads * s.queries * s.keys) * ((double)(s.dim + s.v_dim) * 2.0 + 60.0) /
-           (10.0 * CONV_VW);
+    return (double)(a->q.n * a->heads * s.queries * s.keys) *
+           ((double)(s.dim + s.v_dim) * 2.0 + CPU_COST(attention, score)) / CPU_COST(attention, products);
 }
 
 static int64_t att_token(const dvk_view *v, int64_t n, int64_t token) {

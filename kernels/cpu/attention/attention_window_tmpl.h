@@ -3,6 +3,7 @@
  * As there, queries lie across the lanes and the keys of a window are read one number at a time. A window's keys are few
  * enough for all scores of a panel to be kept, so the softmax takes one maximum. Its queries lie row by row, so what a key
  * adds to a vector of scores is a run of the bias table (of two, where a row is half a vector). */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/window.h"
 
 typedef enum win_run { WIN_ONE, WIN_TWO, WIN_NONE } win_run;
@@ -87,7 +88,8 @@ static size_t win_scratch_bytes(const void *args) {
 static double win_cost(const void *args) {
     const dvk_window_attention_args *a = args;
     const double pairs = (double)(a->q.n * a->ph * a->pw * a->heads) * (double)(a->kh * a->kw);
-    return pairs * ((double)(a->q.c / a->heads) * 4.0 + 60.0) / (10.0 * CONV_VW);
+    return pairs * ((double)(a->q.c / a->heads) * 4.0 + CPU_COST(window_attention, score)) /
+           CPU_COST(window_attention, products);
 }
 
 /* 8 x 8: columns of `from` become rows of `to`. */

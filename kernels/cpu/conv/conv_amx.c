@@ -5,6 +5,7 @@
  * step takes 32 consecutive values of the row instead, that is of several taps: what it reads beyond the last tap meets
  * zero weights. The tile configuration belongs to the thread, and a unit may run on any: it is loaded and released
  * around the units. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
 #include "kernels/cpu/conv/conv_common.h"
@@ -254,7 +255,7 @@ static double amx_cost(const void *args) {
     const double pixels = (double)(a->y.n * a->y.h * conv_ceil_div(a->y.w, AMX_TILE) * AMX_TILE);
     const double wide = (double)(conv_ceil_div(a->y.c, AMX_TILE) * AMX_TILE);
     const double products = pixels * wide * (double)(amx_depth(a) * AMX_STEP);
-    return 2.0 * products / 2000.0 + pixels * (wide + (double)a->x.c) * 0.1;
+    return 2.0 * products / CPU_COST(conv2d, products) + pixels * (wide + (double)a->x.c) * CPU_COST(conv2d, moved);
 }
 
 const dvk_kernel dvk_conv2d_amx = {

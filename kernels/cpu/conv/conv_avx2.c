@@ -1,8 +1,6 @@
 /* conv_avx2.c - the direct convolution on AVX2. */
 #include "kernels/cpu/simd/conv_vec_avx2.h"
 
-#define CONV_GFLOPS 110.0
-
 #include "kernels/cpu/conv/conv_direct_tmpl.h"
 
 const dvk_kernel dvk_conv2d_avx2 = {

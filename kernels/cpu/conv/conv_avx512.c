@@ -1,8 +1,6 @@
 /* conv_avx512.c - the direct convolution on AVX-512. */
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
-#define CONV_GFLOPS 200.0
-
 #include "kernels/cpu/conv/conv_direct_tmpl.h"
 
 const dvk_kernel dvk_conv2d_avx512 = {

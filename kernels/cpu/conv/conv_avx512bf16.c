@@ -2,8 +2,8 @@
  * place of single ones: they are carried as floats, which nothing but the product ever looks into. */
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
-#define CONV_PAIRS  1
-#define CONV_GFLOPS conv_pair_gflops()
+#define CONV_PAIRS    1
+#define CONV_PRODUCTS conv_pair_products()
 
 #include "kernels/cpu/conv/conv_pairs.h"
 #include "kernels/cpu/conv/conv_direct_tmpl.h"

@@ -1,8 +1,6 @@
 /* conv_base.c - the direct convolution on any processor. */
 #include "kernels/cpu/simd/conv_vec_base.h"
 
-#define CONV_GFLOPS 24.0
-
 #include "kernels/cpu/conv/conv_direct_tmpl.h"
 
 const dvk_kernel dvk_conv2d_base = {

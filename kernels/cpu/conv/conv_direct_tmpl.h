@@ -1,7 +1,8 @@
 /* conv_direct_tmpl.h - direct convolution: every kernel size, stride, dtype and epilogue. A unit copies its patch (or
  * reads it in place), then runs the micro-kernel panel by panel, row by row; a panel's weights stay in L2 meanwhile.
  * The input is counted in slots of four bytes: one f32 channel, or a pair of bf16 ones where CONV_PAIRS is defined.
- * The includer has included a conv_vec_*.h and defines CONV_GFLOPS (what one core reaches) before including this. */
+ * The includer has included a conv_vec_*.h. CONV_PRODUCTS: what one core reaches, where that is not one term. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 #include "kernels/cpu/conv/conv_epi_tmpl.h"
@@ -157,11 +158,15 @@ static void direct_pack(const void *args, const float *w, void *dst, int64_t fir
     }
 }
 
+#if !defined(CONV_PRODUCTS)
+#define CONV_PRODUCTS CPU_COST(conv2d, products)
+#endif
+
 /* ns: the products that are really computed, and what copying and storing cost beside them. */
 static double direct_cost(const void *args) {
     const dvk_conv2d_args *a = args;
     const double pixels = (double)(a->y.n * a->y.h * a->y.w);
     const double wide = (double)(conv_ceil_div(a->y.c, CONV_VW) * CONV_VW);
     const double products = pixels * wide * (double)(direct_slots(a) * DIRECT_SLOT * a->kh * a->kw);
-    return 2.0 * products / CONV_GFLOPS + pixels * (wide + (double)a->x.c) * 0.25;
+    return 2.0 * products / CONV_PRODUCTS + pixels * (wide + (double)a->x.c) * CPU_COST(conv2d, moved);
 }

@@ -4,8 +4,6 @@
 
 #include "kernels/cpu/conv/conv_int8_vec.h"
 
-#define CONV_GFLOPS 150.0
-
 #include "kernels/cpu/conv/conv_int8_tmpl.h"
 
 const dvk_kernel dvk_conv2d_int8_avx2 = {

@@ -3,8 +3,6 @@
 
 #include "kernels/cpu/conv/conv_int8_vec.h"
 
-#define CONV_GFLOPS 720.0
-
 #include "kernels/cpu/conv/conv_int8_tmpl.h"
 
 const dvk_kernel dvk_conv2d_int8_avx512vnni = {

@@ -3,7 +3,8 @@
  * by the micro-kernel of conv_mk_tmpl.h, for which a slot of four bytes holds I8_SLOT channels and a float the bits of a sum.
  * Packed weights of a phase: panels as in conv_direct_tmpl.h, then of each output the unit of its weights and what the
  * offset of pixels adds to its sums.
- * The includer has included a conv_vec_*.h and conv_int8_vec.h and defines CONV_GFLOPS before including this. */
+ * The includer has included a conv_vec_*.h and conv_int8_vec.h. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 #include "kernels/cpu/conv/conv_epi_tmpl.h"
@@ -317,9 +318,10 @@ static double i8_cost(const void *args) {
     const dvk_conv2d_args *a = &p.form.args;
     const double in = (double)(a->x.n * a->x.h * a->x.w) * (double)a->x.c;
     const double out = (double)(a->y.n * a->y.h * a->y.w) * (double)p.form.phases;
-    const double each = a->pro.act == DVK_ACT_SILU ? 1.5 : 0.35;
-    return 2.0 * out * (double)a->y.c * (double)(p.depth * I8_SLOT) / CONV_GFLOPS + out * (double)a->y.c * 0.12 +
-           in * each * (double)(p.ranges * p.form.phases);
+    const double each =
+        a->pro.act == DVK_ACT_SILU ? CPU_COST(conv2d_int8, measure_silu) : CPU_COST(conv2d_int8, measure);
+    return 2.0 * out * (double)a->y.c * (double)(p.depth * I8_SLOT) / CPU_COST(conv2d_int8, products) +
+           out * (double)a->y.c * CPU_COST(conv2d_int8, finish) + in * each * (double)(p.ranges * p.form.phases);
 }
 
 #define I8_FUNCTIONS                                                                                                   \

@@ -6,6 +6,7 @@
 
 #include <cpuid.h>
 
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
 static inline __m512bh conv_as_pairs(conv_vec v) {
@@ -17,10 +18,10 @@ static inline __m512bh conv_as_pairs(conv_vec v) {
 #define CONV_MK_FMA(b, w, s) _mm512_dpbf16_ps(s, conv_as_pairs(b), conv_as_pairs(w))
 
 /* What one core reaches: AMD (Zen 4 and 5) multiplies bf16 at twice the rate of f32, Intel at half of it. */
-static inline double conv_pair_gflops(void) {
+static inline double conv_pair_products(void) {
     unsigned top = 0, b = 0, c = 0, d = 0;
     const int amd = __get_cpuid(0, &top, &b, &c, &d) && c == 0x444d4163u; /* "cAMD" */
-    return amd ? 380.0 : 100.0;
+    return amd ? CPU_COST(conv2d, products_amd) : CPU_COST(conv2d, products_intel);
 }
 
 #endif

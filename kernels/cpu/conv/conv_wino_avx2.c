@@ -1,9 +1,7 @@
 /* conv_wino_avx2.c - Winograd convolution on AVX2. */
 #include "kernels/cpu/simd/conv_vec_avx2.h"
 
-#define CONV_GFLOPS       100.0
-#define CONV_TRANSFORM_NS 8.0 /* of one tile and channel, input or output */
-#define CONV_GROUP        12  /* tiles of a group come in multiples of this */
+#define CONV_GROUP 12 /* tiles of a group come in multiples of this */
 
 #include "kernels/cpu/conv/conv_wino_tmpl.h"
 

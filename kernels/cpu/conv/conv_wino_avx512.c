@@ -1,9 +1,7 @@
 /* conv_wino_avx512.c - Winograd convolution on AVX-512. */
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
-#define CONV_GFLOPS       150.0
-#define CONV_TRANSFORM_NS 7.0 /* of one tile and channel, input or output */
-#define CONV_GROUP        14  /* tiles of a group come in multiples of this */
+#define CONV_GROUP 14 /* tiles of a group come in multiples of this */
 
 #include "kernels/cpu/conv/conv_wino_tmpl.h"
 

@@ -11,7 +11,8 @@
  *
  * A unit is a band of tile rows; it goes over the band in groups of tiles small enough that the transformed input V
  * [36][tile][channel] and the products M [36][tile][output channel] stay in L2, one matrix product for each of the 36.
- * The includer has included a conv_vec_*.h and defines CONV_GFLOPS. */
+ * The includer has included a conv_vec_*.h. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 #include "kernels/cpu/conv/conv_epi_tmpl.h"
@@ -361,5 +362,6 @@ static double wino_cost(const void *args) {
     const double wide = (double)(conv_ceil_div(a->y.c, CONV_VW) * CONV_VW);
     const double channels = (double)(conv_ceil_div(a->x.c, CONV_VW) * CONV_VW);
     const double products = tiles * WINO_POINTS * wide * (double)a->x.c;
-    return 2.0 * products / CONV_GFLOPS + tiles * (wide + channels) * CONV_TRANSFORM_NS;
+    return 2.0 * products / CPU_COST(conv2d_winograd4, products) +
+           tiles * (wide + channels) * CPU_COST(conv2d_winograd4, transform);
 }

@@ -1,4 +1,5 @@
 /* embed.c - "embed" from packed panels: one file for all processors, as a token reads one row. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/linear/linear_pack.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
@@ -45,7 +46,7 @@ static void embed_pack(const void *args, const float *w, void *dst, int64_t firs
 
 static double embed_cost(const void *args) {
     const dvk_embed_args *a = args;
-    return (double)(a->m * a->k) * 2.0;
+    return (double)(a->m * a->k) * CPU_COST(embed, element);
 }
 
 const dvk_kernel dvk_embed_base = {

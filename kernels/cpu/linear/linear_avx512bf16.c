@@ -1,4 +1,5 @@
 /* linear_avx512bf16.c - "linear" with activations in bf16: products of pairs, weights rounded to bf16, sums in f32. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
 #include "kernels/cpu/linear/linear_wide_tmpl.h"
@@ -120,7 +121,7 @@ static int lin_supports_bf16(const void *args) {
 static double lin_cost_bf16(const void *args) {
     const dvk_linear_args *a = args;
     const double weights = (double)(a->n * (a->glu ? 2 : 1)) * (double)a->k;
-    return weights * (0.1 + (double)a->m / 200.0);
+    return weights * (CPU_COST(linear, read) + (double)a->m / CPU_COST(linear, rows));
 }
 
 const dvk_kernel dvk_linear_avx512bf16 = {

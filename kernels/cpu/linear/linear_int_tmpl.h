@@ -2,6 +2,7 @@
  * multiply-add per block and row with the product of both scales. What is subtracted from every number of a block is
  * taken off the sum at its start, as it only depends on the sum of the activations. Included after linear_out_tmpl.h by
  * a file that names LIN_INT_ROWS, the tokens multiplied together. */
+#include "kernels/costs/cpu_costs.h"
 
 typedef struct lin_ints { /* two vectors of a panel and the tokens they meet */
     const unsigned char *w;
@@ -181,5 +182,5 @@ static int lin_supports_q8(const void *args) {
 static double lin_cost_q8(const void *args) {
     const dvk_linear_args *a = args;
     const double weights = (double)(a->n * (a->glu ? 2 : 1)) * (double)a->k;
-    return weights * (0.05 + (double)a->m / (16.0 * CONV_VW));
+    return weights * (CPU_COST(linear_q8, read) + (double)a->m / CPU_COST(linear_q8, rows));
 }

@@ -1,6 +1,7 @@
 /* linear_tmpl.h - "linear" with activations in f32, compiled once for each instruction set. Weights become a panel of
  * f32, [k][32], which is then multiplied with CONV_MR tokens at a time; few tokens are multiplied with 16-bit weights as
  * they are converted. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/linear/linear_wide_tmpl.h"
 
 /* Few tokens: each has four sets of sums, so that a multiply-add need not wait for the one before, and so that a token's
@@ -228,5 +229,5 @@ static int lin_supports_f32(const void *args) {
 static double lin_cost_f32(const void *args) {
     const dvk_linear_args *a = args;
     const double weights = (double)(a->n * (a->glu ? 2 : 1)) * (double)a->k;
-    return weights * (0.2 + (double)a->m / (6.0 * CONV_VW));
+    return weights * (CPU_COST(linear, read) + (double)a->m / CPU_COST(linear, rows));
 }

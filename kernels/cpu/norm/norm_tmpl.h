@@ -1,6 +1,7 @@
 /* norm_tmpl.h - "group_norm_stats" on vectors, compiled once for each instruction set by a file that has included a
  * conv_vec_*.h. A strip of pixels is read twice: in the order of memory for its mean per channel, then, out of the
  * cache, for what is left around that mean, so that a large mean costs no digits. Strips are merged in double. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 
 enum {
@@ -30,7 +31,7 @@ static size_t gn_scratch_bytes(const void *args) {
 
 static double gn_cost(const void *args) {
     const dvk_group_norm_stats_args *a = args;
-    return (double)(a->x.n * a->x.h * a->x.w * a->x.c) * 4.0 / CONV_VW;
+    return (double)(a->x.n * a->x.h * a->x.w * a->x.c) * CPU_COST(group_norm_stats, element);
 }
 
 CONV_INLINE void gn_add(const dvk_view *v, float *sums, int64_t at, int64_t c, int64_t lanes) {

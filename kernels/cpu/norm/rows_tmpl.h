@@ -1,5 +1,6 @@
 /* rows_tmpl.h - "row_norm", "row_convert" and "rope" on vectors, compiled once for each instruction set. A row of a
  * head is read as f32, worked on, and stored in its form. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/linear/linear_vec.h"
 #include "kernels/paging.h"
@@ -114,7 +115,7 @@ static void norm_run(const void *args, int64_t first, int64_t last, void *scratc
 
 static double norm_cost(const void *args) {
     const dvk_row_norm_args *a = args;
-    return (double)(a->m * a->heads * a->dim) / CONV_VW;
+    return (double)(a->m * a->heads * a->dim) * CPU_COST(rows, element);
 }
 
 static int64_t convert_units(const void *args) {
@@ -135,7 +136,7 @@ static void convert_run(const void *args, int64_t first, int64_t last, void *scr
 
 static double convert_cost(const void *args) {
     const dvk_row_convert_args *a = args;
-    return (double)(a->m * a->heads * a->dim) / CONV_VW;
+    return (double)(a->m * a->heads * a->dim) * CPU_COST(rows, element);
 }
 
 static int64_t rope_units(const void *args) {
@@ -187,5 +188,5 @@ static void rope_run(const void *args, int64_t first, int64_t last, void *scratc
 
 static double rope_cost(const void *args) {
     const dvk_rope_args *a = args;
-    return (double)(a->m * a->heads * a->dim) / CONV_VW;
+    return (double)(a->m * a->heads * a->dim) * CPU_COST(rows, element);
 }

@@ -2,6 +2,7 @@
  * simd_int_*.h. Where a row of the picture and a row of the view hold the same numbers in the same order, it is one
  * run. Otherwise strips of pixels go through scratch: plane by plane on the picture's side, pixel by pixel on the
  * view's. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 
 enum { CT_STRIP = 256, CT_UNIT = 65536 }; /* pixels of a strip; elements of a unit, about */
@@ -34,7 +35,7 @@ static size_t ct_scratch_bytes(const void *args) {
 
 static double ct_cost(const void *args) {
     const dvk_convert_args *a = args;
-    return (double)(a->view.n * a->view.h * a->view.w * a->view.c) * 8.0 / CONV_VW;
+    return (double)(a->view.n * a->view.h * a->view.w * a->view.c) * CPU_COST(convert, element);
 }
 
 static int64_t ct_channel(const dvk_image *im, int64_t c) {

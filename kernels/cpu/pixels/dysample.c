@@ -1,4 +1,5 @@
 /* dysample.c - "dysample" in portable C: where a pixel is read is found once for all channels of a group. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 
@@ -21,7 +22,8 @@ static int64_t units(const void *args) {
 
 static double cost(const void *args) {
     const dvk_dysample_args *a = args;
-    return (double)(a->y.n * a->y.h * a->y.w) * (10.0 * (double)a->groups + 4.0 * (double)a->x.c);
+    return (double)(a->y.n * a->y.h * a->y.w) *
+           (CPU_COST(dysample, group) * (double)a->groups + CPU_COST(dysample, channel) * (double)a->x.c);
 }
 
 /* Splits a place on an axis of `size` samples; a NaN is at 0. */

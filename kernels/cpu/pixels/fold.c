@@ -1,6 +1,7 @@
 /* plan/fuse_cuda.c - "fold" and "unfold" for views of one type: runs of channels, copied as bytes. */
 #include <string.h>
 
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 
@@ -26,7 +27,7 @@ static int64_t units(const void *args) {
 
 static double cost(const void *args) {
     const dvk_fold_args *a = args;
-    return (double)(a->y.n * a->y.h * a->y.w) * (8.0 + 0.1 * (double)a->y.c);
+    return (double)(a->y.n * a->y.h * a->y.w) * (CPU_COST(fold, pixel) + CPU_COST(fold, channel) * (double)a->y.c);
 }
 
 static int supports(const void *args) {

@@ -3,6 +3,7 @@
  * convolution does, which has read all there is to read by then: y may be the memory of an operand of multiply. */
 #include <math.h>
 
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 #include "kernels/cpu/conv/conv_epi_tmpl.h"
@@ -68,7 +69,7 @@ static size_t dw_scratch_bytes(const void *args) {
 
 static double dw_cost(const void *args) {
     const dvk_depthwise_args *a = args;
-    return gt_elements(&a->y) * (2.0 + 0.4 * (double)(a->kh * a->kw)) / CONV_VW;
+    return gt_elements(&a->y) * (CPU_COST(depthwise, element) + CPU_COST(depthwise, tap) * (double)(a->kh * a->kw));
 }
 
 static int dw_supports(const void *args) {
@@ -164,7 +165,8 @@ static size_t mu_scratch_bytes(const void *args) {
 
 static double mu_cost(const void *args) {
     const dvk_multiply_args *a = args;
-    return gt_elements(&a->y) * (a->act != DVK_ACT_NONE ? 14.0 : 6.0) / CONV_VW;
+    return gt_elements(&a->y) *
+           (a->act != DVK_ACT_NONE ? CPU_COST(multiply, element_act) : CPU_COST(multiply, element));
 }
 
 CONV_INLINE void mu_strip_of(const dvk_multiply_args *a, int64_t n, int64_t y, int64_t x, int64_t pixels, float *sums,
@@ -218,7 +220,7 @@ static int64_t me_units(const void *args) {
 
 static double me_cost(const void *args) {
     const dvk_pool_args *a = args;
-    return (double)(a->x.n * a->x.h * a->x.w * a->x.c) * 2.0 / CONV_VW;
+    return (double)(a->x.n * a->x.h * a->x.w * a->x.c) * CPU_COST(mean, element);
 }
 
 CONV_INLINE conv_vec me_row(const dvk_pool_args *a, int64_t at, int64_t lanes) {
@@ -268,7 +270,7 @@ static size_t rz_scratch_bytes(const void *args) {
 }
 
 static double rz_cost(const void *args) {
-    return gt_elements(&((const dvk_pool_args *)args)->y) * 8.0 / CONV_VW;
+    return gt_elements(&((const dvk_pool_args *)args)->y) * CPU_COST(resize, element);
 }
 
 static rz_at rz_place(int64_t out, int64_t from, int64_t to) {

@@ -2,6 +2,7 @@
  * conv_vec_*.h. Where pixels lie close together, several make one longer "group" whose length is a multiple of the
  * vector, with the parameters of a channel repeated in scratch: so three channels cost no more than sixteen. Every
  * element is read before it is written and never again, so that y may be the memory of x or of a residual. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 
@@ -48,7 +49,8 @@ static size_t pw_scratch_bytes(const void *args) {
 static double pw_cost(const void *args) {
     const dvk_pointwise_args *a = args;
     const int heavy = a->pro.act >= DVK_ACT_SILU || a->epi.act >= DVK_ACT_SILU || a->epi.gate;
-    return (double)(a->y.n * a->y.h * a->y.w * a->y.c) * (heavy ? 16.0 : 6.0) / CONV_VW;
+    return (double)(a->y.n * a->y.h * a->y.w * a->y.c) *
+           (heavy ? CPU_COST(pointwise, element_act) : CPU_COST(pointwise, element));
 }
 
 static const float *pw_repeat(const float *from, int64_t c, int64_t group, float *to) {

@@ -1,5 +1,6 @@
 /* resample_tmpl.h - the ops that move pixels, for a file that has included a conv_vec_*.h. Elements are moved as bytes:
  * their type matters only where a residual is added or the types of input and output differ. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 
 enum { RS_UNIT = 131072 }; /* elements of a unit, about */
@@ -29,7 +30,7 @@ static rs_range rs_unit(const dvk_view *v, int64_t rows, int64_t unit) {
 
 static double rs_cost(const void *args) {
     const dvk_resample_args *a = args;
-    return (double)(a->y.n * a->y.h * a->y.w * a->y.c) * (0.5 + 1.0 / CONV_VW);
+    return (double)(a->y.n * a->y.h * a->y.w * a->y.c) * CPU_COST(resample, element);
 }
 
 static int rs_same_type(const void *args) {
@@ -259,7 +260,7 @@ static int64_t pad_units(const void *args) {
 
 static double pad_cost(const void *args) {
     const dvk_pad_args *a = args;
-    return (double)(a->y.n * a->y.h * a->y.w * a->y.c) * (0.25 + 0.5 / CONV_VW);
+    return (double)(a->y.n * a->y.h * a->y.w * a->y.c) * CPU_COST(pad, element);
 }
 
 static int pad_same_type(const void *args) {

@@ -1,5 +1,6 @@
 /* dictionary.c - the ops of kernels/dictionary.h in f32 on any processor; those that only move pixels here alone. */
 #define DICTIONARY_LANES 4
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/window/dictionary_tmpl.h"
 
 enum { MOVED = 512 }; /* pixels of a unit */
@@ -22,7 +23,7 @@ static size_t order_scratch(const void *args) {
 
 static double order_cost(const void *args) {
     const dvk_order_args *a = args;
-    return (double)(a->s.n * pixels(&a->s)) * (double)a->s.c;
+    return (double)(a->s.n * pixels(&a->s)) * (double)a->s.c * CPU_COST(order, element);
 }
 
 static int32_t greatest(const float *s, int64_t count) {
@@ -70,7 +71,7 @@ static int64_t gather_units(const void *args) {
 
 static double gather_cost(const void *args) {
     const dvk_gather_args *a = args;
-    return (double)(a->y.n * pixels(&a->y)) * (double)a->y.c;
+    return (double)(a->y.n * pixels(&a->y)) * (double)a->y.c * CPU_COST(gather, element);
 }
 
 static void move(const dvk_gather_args *a, int64_t from, int64_t to) {

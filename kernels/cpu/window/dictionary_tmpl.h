@@ -1,5 +1,6 @@
 /* dictionary_tmpl.h - "similarity", "mix" and "refine" of kernels/dictionary.h, compiled once for each instruction set: loops
  * over channels that any compiler turns into vectors. */
+#include "kernels/costs/cpu_costs.h"
 #include "kernels/dictionary.h"
 
 #include <math.h>
@@ -94,7 +95,8 @@ static size_t similarity_scratch(const void *args) {
 
 static double similarity_cost(const void *args) {
     const dvk_similarity_args *a = args;
-    return (double)(a->y.n * pixels(&a->y)) * (double)a->y.c * (1.2 * (double)a->q.c / DICTIONARY_LANES + 8.0);
+    return (double)(a->y.n * pixels(&a->y)) * (double)a->y.c *
+           (CPU_COST(similarity, channel) * (double)a->q.c + CPU_COST(similarity, element));
 }
 
 static float over_length(const float *v, int64_t count) {
@@ -166,7 +168,7 @@ static size_t mix_scratch(const void *args) {
 
 static double mix_cost(const void *args) {
     const dvk_mix_args *a = args;
-    return 0.6 * (double)(a->y.n * pixels(&a->y)) * (double)a->y.c * (double)a->s.c / DICTIONARY_LANES;
+    return CPU_COST(mix, product) * (double)(a->y.n * pixels(&a->y)) * (double)a->y.c * (double)a->s.c;
 }
 
 static void mix_some(const dvk_mix_args *a, int64_t first, int64_t last, float *sum) {
@@ -212,7 +214,7 @@ static size_t refine_scratch(const void *args) {
 
 static double refine_cost(const void *args) {
     const dvk_refine_args *a = args;
-    return 0.6 * (double)(a->s.n * pixels(&a->s)) * (double)a->y.c * (double)a->s.c / DICTIONARY_LANES;
+    return CPU_COST(refine, product) * (double)(a->s.n * pixels(&a->s)) * (double)a->y.c * (double)a->s.c;
 }
 
 /* Factor of what is a token's share of a pixel in an exponent, and the greatest exponent. */

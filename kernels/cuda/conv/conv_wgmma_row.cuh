@@ -248,12 +248,20 @@ template <class T, int OUTPUTS, bool KEPT = false> struct row_writer {
                 add[i] = p.epi.beta[0] * number_of(raw[i]);
             }
         }
+#pragma unroll 1
+        for (int o = 0; o < OCTETS; o++) {
+            const float2 bias = vectors.bias_of(o);
+            float v[4] = {};
 #pragma unroll
-        for (int i = 0; i < OUTPUTS / 2; i += 2) {
-            const int pixel = x + first + lane / 4 + 8 * (i / 2 & 1), c = i / 4 * 8 + (lane & 3) * 2;
-            const float2 bias = vectors.bias_of(i / 4);
-            put(n, y, pixel, c, fmaf(p.epi.alpha, sum[i] + bias.x, add[i & 3]));
-            put(n, y, pixel, c + 1, fmaf(p.epi.alpha, sum[i + 1] + bias.y, add[(i + 1) & 3]));
+            for (int i = 0; i < OUTPUTS / 2; i++) { /* registers have no index at run time */
+                v[i & 3] = i / 4 == o ? sum[i] : v[i & 3];
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                const int pixel = x + first + lane / 4 + 8 * (i / 2), c = o * 8 + (lane & 3) * 2;
+                put(n, y, pixel, c, fmaf(p.epi.alpha, v[i] + bias.x, add[i]));
+                put(n, y, pixel, c + 1, fmaf(p.epi.alpha, v[i + 1] + bias.y, add[i + 1]));
+            }
         }
     }
 
