@@ -15,7 +15,7 @@
 #include <time.h>
 #endif
 
-#include "tests/kcheck/kcheck.h"
+#include "tests/kcheck/fit.h"
 
 enum { MAX_RUNS = 4000 };
 
@@ -97,6 +97,9 @@ static void bench_one(const kc_options *o, FILE *csv, const dvk_kernel *k, kc_pr
     const double seconds = median_seconds(k, p);
     const double rate = (p->flops > 0.0 ? p->flops : p->bytes) / seconds * 1e-9;
     const double peak = peak_gflops(o->cpu, k->compute);
+    if (o->fit != NULL) {
+        kc_fit_add(o->fit, &(kc_sample){.cpu = k, .args = p->args, .ns = seconds * 1e9});
+    }
     const double guess = k->cost != NULL ? k->cost(&p->args) * 1e-6 : 0.0;
     char share[32] = "";
     if (p->flops > 0.0 && peak > 0.0) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "tests/kcheck/fit.h"
 #include "tests/kcheck/kcheck_cuda.h"
 #include "tests/last_error.h"
 
@@ -110,7 +111,7 @@ static double peak_of(const kc_entry *e, const kc_problem *p, int *sums) {
     return *sums ? rate : device.caps.memory_gbs;
 }
 
-static void bench_one(const kc_entry *e, kc_problem *p) {
+static void bench_one(const kc_options *o, const kc_entry *e, kc_problem *p) {
     kc_layout l;
     kc_layout_make(&device, e, p, &l);
     int sums = 0;
@@ -136,6 +137,9 @@ static void bench_one(const kc_entry *e, kc_problem *p) {
         printf("%-17s %-22s failed: %s  %s\n", e->kernel->op, e->variant, last_error(), p->text);
         return;
     }
+    if (o->fit != NULL) {
+        kc_fit_add(o->fit, &(kc_sample){.cuda = e->kernel, .args = p->args, .ns = seconds * 1e9});
+    }
     const double rate = work / seconds * 1e-9; /* GFLOP/s, GB/s */
     printf("%-17s %-22s %9.1f us %8.2f %-7s %5.1f %%  cost() %9.1f us  %s\n", e->kernel->op, e->variant, seconds * 1e6,
            rate * 1e-3, sums ? "TFLOP/s" : "TB/s", 100.0 * rate / peak,
@@ -148,6 +152,12 @@ int kc_cuda_bench(const kc_options *o) {
     if (!kc_device_open(&device, o, why, sizeof why)) {
         printf("skipped: %s\n", why);
         return 0;
+    }
+    if (o->fit != NULL) {
+        davy_device_info info = {.struct_size = sizeof info};
+        dv_gpu_describe(NULL, 0, &info);
+        o->fit->caps = device.caps;
+        snprintf(o->fit->device, sizeof o->fit->device, "%s", info.name);
     }
     printf(
         "compute capability %d, %d multiprocessors; peaks: %.0f TFLOP/s of 16-bit products, %.0f of f32, %.2f TB/s\n",
@@ -172,7 +182,7 @@ int kc_cuda_bench(const kc_options *o) {
                     fits = kc_cuda_fits(&device, e, &p);
                 }
                 if (fits) {
-                    bench_one(e, &p);
+                    bench_one(o, e, &p);
                 }
             }
             kc_release(&p);

@@ -181,6 +181,7 @@ typedef struct kc_options {
     int quick; /* CUDA: small cases, one in a few of each suite: for runs under a checker */
     uint64_t seed;
     int verbose;
+    struct kc_fit *fit; /* --bench: where times go as well; NULL: nowhere */
 } kc_options;
 extern const kc_suite *const kc_suites[];
 extern const int kc_suite_count;

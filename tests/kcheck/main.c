@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/kcheck/kcheck.h"
+#include "tests/kcheck/fit.h"
 
 const kc_suite *const kc_suites[] = {
 #define KC_ENTRY(name) &kc_suite_##name,
@@ -27,11 +27,14 @@ static const struct {
 enum { N_CPUS = (int)(sizeof cpus / sizeof cpus[0]) };
 
 static const char usage[] =
-    "usage: kcheck [--test[=PATTERN] | --bench[=PATTERN] | --support] [--cpu NAME] [--seed N] [--csv FILE] [-v]\n"
-    "       kcheck --cuda [--test[=PATTERN] | --bench[=PATTERN] | --support] [--sm N] [--quick] [--seed N]\n"
+    "usage: kcheck [--test[=PATTERN] | --bench[=PATTERN] | --fit[=PATTERN] | --support] [--cpu NAME] [--seed N] [--csv "
+    "FILE] [-v]\n"
+    "       kcheck --cuda [--test[=PATTERN] | --bench[=PATTERN] | --fit[=PATTERN] | --support] [--sm N] [--quick] "
+    "[--seed N]\n"
     "              [--case TEXT] [-v]\n"
     "  PATTERN  part of \"op variant\", such as \"conv2d cpu/avx512\", \"cpu/avx2\" or \"cuda/mma bf16\"\n"
     "  NAME     use no more than: baseline, avx2, avx512, avx512vnni, avx512bf16, amx\n"
+    "  --fit    makes tables of costs from what --bench measures, into this folder (docs/tuning.md)\n"
     "  --case   times only problems whose description has TEXT in it\n"
     "  --sm N   take the kernels that a device of compute capability N (75, 80, ...) would\n"
     "  --quick  a few small cases of each op, for runs under compute-sanitizer\n";
@@ -78,7 +81,7 @@ static int parse_cpu(const char *name, uint32_t *cpu) {
     return 0;
 }
 
-enum { TEST, BENCH, SUPPORT };
+enum { TEST, BENCH, SUPPORT, FIT };
 
 static int parse(int argc, char **argv, kc_options *o, int *mode, int *cuda) {
     for (int i = 1; i < argc; i++) {
@@ -88,6 +91,9 @@ static int parse(int argc, char **argv, kc_options *o, int *mode, int *cuda) {
         const char *next = i + 1 < argc ? argv[i + 1] : NULL;
         if ((length == 6 && memcmp(a, "--test", 6) == 0) || (length == 7 && memcmp(a, "--bench", 7) == 0)) {
             *mode = length == 6 ? TEST : BENCH;
+            o->pattern = equals != NULL ? equals + 1 : NULL;
+        } else if (length == 5 && memcmp(a, "--fit", 5) == 0) {
+            *mode = FIT;
             o->pattern = equals != NULL ? equals + 1 : NULL;
         } else if (strcmp(a, "--support") == 0) {
             *mode = SUPPORT;
@@ -118,8 +124,8 @@ static int parse(int argc, char **argv, kc_options *o, int *mode, int *cuda) {
 }
 
 int main(int argc, char **argv) {
-    static int (*const modes[2][3])(const kc_options *) = {{kc_check, kc_bench, support},
-                                                           {kc_cuda_check, kc_cuda_bench, kc_cuda_support}};
+    static int (*const modes[2][4])(const kc_options *) = {{kc_check, kc_bench, support, kc_fit_processor},
+                                                           {kc_cuda_check, kc_cuda_bench, kc_cuda_support, kc_fit_gpu}};
     kc_options o = {.cpu = dvk_cpu_detect(), .seed = 1};
     int mode = TEST;
     int cuda = 0;

@@ -3,7 +3,7 @@
 // What is read comes in parts, first of q and k, then of v, the next on its way while one is used.
 #include "kernels/cuda/attention/attention_common.cuh"
 #include "kernels/cuda/attention/attention_simt.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 using namespace attention;
 

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_ATTENTION_SIMT_H
 #define DVK_CUDA_ATTENTION_SIMT_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_ATTENTION_SIMT_ROWS = 64, /* queries of a block */

@@ -1,8 +1,7 @@
-/* conv_wgmma.c - "conv2d" on Hopper's tensor cores: which convolutions, in what shape, at what cost; weights are in
- * conv_wgmma_pack.c. Enlarging by two is four convolutions of 2 x 2 taps on the small picture (phases). */
+/* conv_wgmma.c - "conv2d" on Hopper's tensor cores: which convolutions, in what shape, at what cost; weights.
+ * Enlarging by two is four convolutions of 2 x 2 taps on the small picture (phases). */
 #include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/conv/conv_wgmma_host.h"
-#include "kernels/cuda/conv/conv_wgmma_pack.h"
 
 #define TERM(term) dvk_cuda_cost(caps, DVK_COST(conv_wgmma, term))
 
@@ -80,7 +79,8 @@ static int makes_pixels(const dvk_conv2d_args *a) {
            e->n_res == 0 && !e->gate && e->act <= DVK_ACT_PRELU && a->upsample == 1;
 }
 
-dvk_conv_wgmma dvk_wgmma_shape(const dvk_conv2d_args *a) {
+/* What the kernel needs to know but for pointers and maps. */
+static dvk_conv_wgmma shape_of(const dvk_conv2d_args *a) {
     dvk_conv_wgmma p;
     memset(&p, 0, sizeof p);
     const int phases = phases_of(a), step = phases == 4 ? 2 : 1;
@@ -176,7 +176,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
     if (a->epi.gate > 2 || (a->epi.shuffle > 1 && (a->epi.gate || a->epi.n_res > 1))) {
         return 0;
     }
-    dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    dvk_conv_wgmma p = shape_of(a);
     if (a->epi.stats != NULL && (p.epilogue != DVK_WGMMA_STATISTICS || !has_statistics(a, &p))) {
         return 0;
     }
@@ -185,7 +185,7 @@ static int supports(const void *args, const dvk_cuda_caps *caps) {
 
 static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
-    const dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    const dvk_conv_wgmma p = shape_of(a);
     (void)caps;
     return stats_chunks_of(a, &p);
 }
@@ -193,7 +193,7 @@ static int64_t stats_chunks(const void *args, const dvk_cuda_caps *caps) {
 /* A warpgroup keeps its sums in registers, so all its tiles are of the same picture and the same channels. */
 static int64_t sums_chunks(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
-    const dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    const dvk_conv_wgmma p = shape_of(a);
     const int can = p.epilogue == (int32_t)DVK_WGMMA_SLOPE && a->epi.n_res == 0 && a->stride == 1 && !p.few &&
                     p.blocks * p.phases == 1 && p.n == 1;
     return can ? (int64_t)least(p.jobs, caps->processors) << p.split : 0;
@@ -206,6 +206,87 @@ static int scalable(const void *args, const dvk_cuda_caps *caps) {
     return (a->upsample != 2 || a->phased) && !few_of(a);
 }
 
+/* ---- weights: [phase][block][chunk][tap][64 or 128 rows][64], rows swizzled. Those of a phase are sums of the given ones, or
+ * given ---- */
+
+static size_t packed_bytes(const void *args) {
+    const dvk_conv_wgmma p = shape_of(args);
+    return (size_t)p.phases * (size_t)p.blocks * (size_t)p.chunks * (size_t)p.taps * (size_t)p.w_bytes;
+}
+
+static int64_t pack_units(const void *args) {
+    const dvk_conv_wgmma p = shape_of(args);
+    return (int64_t)p.phases * p.blocks * p.chunks;
+}
+
+/* Of a stride of two: tap `tap` in the order of the parts. */
+static int tap_of_parts(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, int tap) {
+    int part = 0;
+    while (tap >= p->part[part].taps) {
+        tap -= p->part[part++].taps;
+    }
+    const int ky = a->kw > 1 ? part >> 1 : part, kx = a->kw > 1 ? part & 1 : 0;
+    return (ky + tap / p->part[part].kw * 2) * a->kw + kx + tap % p->part[part].kw * 2;
+}
+
+/* Tap `tap` of one kernel of kh x kw; of a phase: the sum of the given taps that meet the same pixel. */
+static float tap_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const float *k, int phase, int tap) {
+    if (a->stride == 2) {
+        return k[tap_of_parts(a, p, tap)];
+    }
+    if (a->upsample != 2 || a->phased) {
+        return k[tap];
+    }
+    static const int from[2][2] = {{0, 1}, {0, 2}}, to[2][2] = {{1, 3}, {2, 3}};
+    const int py = phase >> 1, px = phase & 1, ty = tap >> 1, tx = tap & 1;
+    float sum = 0;
+    for (int y = from[py][ty]; y < to[py][ty]; y++) {
+        for (int x = from[px][tx]; x < to[px][tx]; x++) {
+            sum += k[y * 3 + x];
+        }
+    }
+    return sum;
+}
+
+/* Column k of a row of weights, of output channel o. */
+static float weight_of(const dvk_conv2d_args *a, const dvk_conv_wgmma *p, const float *w, int64_t o, int64_t chunk,
+                       int phase, int tap, int k) {
+    int64_t i = chunk * DVK_WGMMA_CHUNK + k;
+    if (p->few) {
+        tap = k / p->few;
+        i = k % p->few;
+    }
+    const int given = a->kh * a->kw;
+    const int64_t row = a->phased ? phase * a->y.c + o : o;
+    return o < channels_of(a) && i < a->x.c && tap < given ? tap_of(a, p, w + (row * a->x.c + i) * given, phase, tap)
+                                                           : 0.0f;
+}
+
+/* Few channels that are shuffled: each warp makes them of a part of the tile (output_ring::pixels). */
+static int same_in_warps(const dvk_conv2d_args *a) {
+    return a->epi.shuffle == 2 && channels_of(a) <= 16;
+}
+
+static void pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
+    const dvk_conv2d_args *a = args;
+    const dvk_conv_wgmma p = shape_of(a);
+    const int rows = p.split ? 64 : 128;
+    for (int64_t u = first; u < last; u++) {
+        const int chunk = (int)(u % p.chunks), phase = (int)(u / p.chunks / p.blocks);
+        const int64_t block = u / p.chunks % p.blocks;
+        for (int tap = 0; tap < p.taps; tap++) {
+            unsigned char *to = (unsigned char *)dst + (u * p.taps + tap) * p.w_bytes;
+            for (int r = 0; r < rows; r++) {
+                const int64_t o = block * rows + (same_in_warps(a) ? r % 16 : r);
+                for (int k = 0; k < DVK_WGMMA_CHUNK; k++) {
+                    const float v = weight_of(a, &p, w, o, chunk, phase, tap, k);
+                    dvk_store(to, a->compute, r * 64 + ((k / 8) ^ (r & 7)) * 8 + k % 8, v);
+                }
+            }
+        }
+    }
+}
+
 /* ---- cost ---- */
 
 static double most(double a, double b) {
@@ -216,7 +297,7 @@ static double most(double a, double b) {
  * longest, and its epilogue. All blocks work as long as the busiest. */
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_conv2d_args *a = args;
-    dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    dvk_conv_wgmma p = shape_of(a);
     if (lay_out(&p, a->epi.n_res, caps->shared_bytes) == 0) {
         return 1e30;
     }
@@ -283,7 +364,7 @@ static int make_maps(const dvk_conv2d_args *a, dvk_conv_wgmma *p, dvk_queue *q) 
 
 static int enqueue(const void *args, void *scratch, dvk_queue *q) {
     const dvk_conv2d_args *a = args;
-    dvk_conv_wgmma p = dvk_wgmma_shape(a);
+    dvk_conv_wgmma p = shape_of(a);
     const int32_t shared = lay_out(&p, a->epi.n_res, q->caps->shared_bytes);
     static const char *const names[2][3] = {{"conv_wgmma_bf16", "conv_wgmma_bf16_half", "conv_wgmma_bf16_few"},
                                             {"conv_wgmma_f16", "conv_wgmma_f16_half", "conv_wgmma_f16_few"}};
@@ -321,6 +402,6 @@ const dvk_cuda_kernel dvk_conv2d_cuda_wgmma = {.op = "conv2d",
                                                .stats_chunks = stats_chunks,
                                                .sums_chunks = sums_chunks,
                                                .scalable = scalable,
-                                               .packed_bytes = dvk_wgmma_packed_bytes,
-                                               .pack_units = dvk_wgmma_pack_units,
-                                               .pack = dvk_wgmma_pack};
+                                               .packed_bytes = packed_bytes,
+                                               .pack_units = pack_units,
+                                               .pack = pack};

@@ -1,7 +1,7 @@
 // depthwise.cu - a convolution of each channel with itself. A block brings the patch of input that 16 x 8 output pixels of 64
 // channels read to shared memory, behind its weights; a thread makes four pixels side by side of eight channels.
 #include "kernels/cuda/conv/depthwise.h"
-#include "kernels/cuda/pixels/elem_epilogue.cuh"
+#include "kernels/cuda/common/elem_epilogue.cuh"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_DEPTHWISE_H
 #define DVK_CUDA_DEPTHWISE_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_DEPTHWISE_W = 16, /* output pixels of a block */

@@ -3,7 +3,7 @@
 // has one octet of channels, so that all its lanes read the same weights: a lane makes four pixels side by side.
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/conv/depthwise_planes.h"
-#include "kernels/cuda/pixels/elem_epilogue.cuh"
+#include "kernels/cuda/common/elem_epilogue.cuh"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_DEPTHWISE_PLANES_H
 #define DVK_CUDA_DEPTHWISE_PLANES_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_PLANES_W = 16, /* output pixels of a tile */

@@ -1,6 +1,6 @@
 // excite.cu - "excite": from the sums of a picture's channels to the weights of the convolution that reads it, scaled. The
 // little that leads to the scales every block does for itself; then each has its share of the weights.
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/conv/excite.h"
 
 namespace {

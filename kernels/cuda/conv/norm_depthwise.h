@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_NORM_DEPTHWISE_H
 #define DVK_CUDA_NORM_DEPTHWISE_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_NORM_DEPTH_C = 64,       /* channels of x, and of hidden ones at a time */

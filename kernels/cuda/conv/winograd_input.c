@@ -1,7 +1,7 @@
 /* winograd_input.c - "winograd_input" on Hopper, the only ones whose convolutions read it. */
 #include "kernels/cuda/conv/winograd_input.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 enum { LONGEST = 8 }; /* quads of a strip: two pixels of each are read twice */
 

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_WINOGRAD_INPUT_H
 #define DVK_CUDA_WINOGRAD_INPUT_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum { DVK_WINOGRAD_STEP = 2 }; /* quads that a thread has in its registers at a time */
 

@@ -2,7 +2,7 @@
 // to eight channels and goes along a strip of a row: of the six pixels that a quad takes, two are those of the quad before.
 // It has to be short: memory leaves 37 clocks of a scheduler for eight values of a warp.
 #include "kernels/cuda/common/activation.cuh"
-#include "kernels/cuda/pixels/elem_epilogue.cuh"
+#include "kernels/cuda/common/elem_epilogue.cuh"
 #include "kernels/cuda/conv/winograd_input.h"
 
 namespace {

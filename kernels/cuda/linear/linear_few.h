@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_LINEAR_FEW_H
 #define DVK_CUDA_LINEAR_FEW_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 #include "kernels/lm.h"
 
 enum {

@@ -1,7 +1,7 @@
 // linear_few_x.cuh - x of few rows on its way into shared memory: as it is, or normalised, or as whole numbers.
 #pragma once
 
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/linear/linear_few.h"
 #include "kernels/cuda/linear/linear_layout.h"
 #include "kernels/cuda/norm/rows.cuh"

@@ -1,7 +1,7 @@
 // linear_join.cu - sums of "linear" whose k several blocks have shared: two columns of a row to a thread.
 #include "kernels/cuda/linear/linear_join.h"
 
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/linear/linear_many.cuh"
 
 static __device__ __forceinline__ float2 joined(const dvk_linear_join &p, int row, int column, bool two) {

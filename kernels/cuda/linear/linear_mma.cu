@@ -3,7 +3,7 @@
 // turns by eights, so that a thread has both sums of a column.
 #include "kernels/cuda/linear/linear_mma.h"
 
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/linear/linear_many.cuh"
 
 namespace {

@@ -2,7 +2,7 @@
 // to a thread. With glu rows of W of the two factors take turns by twos, so that a thread has both sums of a column.
 #include "kernels/cuda/linear/linear_simt.h"
 
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/linear/linear_many.cuh"
 #include "kernels/cuda/linear/linear_scales.cuh"
 

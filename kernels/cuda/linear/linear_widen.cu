@@ -1,7 +1,7 @@
 // linear_widen.cu - integer W (linear_layout.h) as rows of f16 or bf16: a quarter of a block to a thread.
 #include "kernels/cuda/linear/linear_widen.h"
 
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/linear/linear_scales.cuh"
 
 static __device__ __forceinline__ uint4 widened(const dvk_linear_widen &p, int64_t row, int piece) {

@@ -1,7 +1,7 @@
 /* group_norm.c - "group_norm_stats" and "group_norm_finish" on CUDA. */
 #include "kernels/cuda/norm/group_norm.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static int64_t pieces(int64_t total, int64_t size) {
     return (total + size - 1) / size;

@@ -1,6 +1,6 @@
 // group_norm.cu - the two halves of a group norm. Statistics: Welford's update per channel in registers while the
 // pixels stream by, then Chan's merge of threads and of the channels of a group; the order is fixed by the shape.
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/norm/group_norm.h"
 
 namespace {

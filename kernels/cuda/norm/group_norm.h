@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_GROUP_NORM_H
 #define DVK_CUDA_GROUP_NORM_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum { DVK_NORM_BLOCK = 512 };
 

@@ -1,6 +1,6 @@
 // pixel_norm.cu - layer norms of very many short rows of 16-bit values, the pixels of a picture: eight lanes share a row, so
 // that sums take three steps and serve four rows at a time; a lane has every eighth octet of channels.
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/norm/pixel_norm.h"
 
 namespace {

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_PIXEL_NORM_H
 #define DVK_CUDA_PIXEL_NORM_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_PIXEL_NORM_WARPS = 8, /* of a block */

@@ -1,7 +1,7 @@
 // rows.cuh - four values of a row at a time, in any form; where a row of a paged cache lies.
 #pragma once
 
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/norm/rows.h"
 
 // For launches that have something to do ahead of the wait: what follows may do its own at the same time. The wait comes

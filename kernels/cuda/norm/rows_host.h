@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_ROWS_HOST_H
 #define DVK_CUDA_ROWS_HOST_H
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 #include "kernels/cuda/norm/rows.h"
 
 static inline dvk_rows_view dvk_rows_of(const dvk_rows *x, int64_t heads) {

@@ -1,7 +1,7 @@
 /* alpha.c - see alpha.h. */
 #include "kernels/cuda/pixels/alpha.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static int launch(const char *function, const dvk_alpha_params *p, uint32_t blocks, dvk_queue *q) {
     dvk_alpha_params copy = *p;

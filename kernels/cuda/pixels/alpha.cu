@@ -1,6 +1,6 @@
 // alpha.cu - the range of a plane, block by block; and a plane that becomes one number where the range is one.
 #include "kernels/cuda/pixels/alpha.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 namespace {
 

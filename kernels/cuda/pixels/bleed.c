@@ -1,7 +1,7 @@
 /* bleed.c - see bleed.h. */
 #include "kernels/cuda/pixels/bleed.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 int dvk_cuda_bleed(const dvk_bleed_params *p, dvk_queue *q) {
     dvk_bleed_params copy = *p;

@@ -1,6 +1,6 @@
 // bleed.cu - a block makes 32 x 32 pixels, and looks at all that can reach them.
 #include "kernels/cuda/pixels/bleed.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 namespace {
 

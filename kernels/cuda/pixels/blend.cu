@@ -1,6 +1,6 @@
 // blend.cu - a weighted tile added to what is there. Every product and sum is one rounding, as in the reference.
 #include "kernels/cuda/pixels/blend.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) blend(const __grid_constant__ dvk_blend_params p) {
     wait_for_launch_ahead();

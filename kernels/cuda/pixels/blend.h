@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_BLEND_H
 #define DVK_CUDA_BLEND_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 typedef struct dvk_blend_params {
     dvk_elem_view x, y;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/pixels/convert.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 namespace {
 

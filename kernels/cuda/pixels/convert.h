@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_CONVERT_H
 #define DVK_CUDA_CONVERT_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 #include "kernels/op.h"
 
 enum {                             /* how an image is read or written */

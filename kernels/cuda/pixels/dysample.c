@@ -1,7 +1,7 @@
 /* dysample.c - "dysample" on CUDA. */
 #include "kernels/cuda/pixels/dysample.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_dysample_args *a = args;

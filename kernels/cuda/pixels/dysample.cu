@@ -1,7 +1,7 @@
 // dysample.cu - every output pixel is read bilinearly at a place of its own for each group of channels. A thread makes up to
 // four channels of a pixel, of one group or summed over all of them.
 #include "kernels/cuda/pixels/dysample.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 namespace {
 

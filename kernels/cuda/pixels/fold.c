@@ -1,7 +1,7 @@
 /* plan/fuse_cuda.c - "fold" and "unfold" on CUDA. */
 #include "kernels/cuda/pixels/fold.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_fold_args *a = args;

@@ -1,5 +1,5 @@
 // fold.cu - r x r pixels to one pixel and back. A thread writes eight channels of a pixel.
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/fold.h"
 
 namespace {

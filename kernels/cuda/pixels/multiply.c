@@ -1,7 +1,7 @@
 /* multiply.c - "multiply" on CUDA: y = epi(x * act(g)). */
 #include "kernels/cuda/pixels/multiply.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_multiply_args *a = args;

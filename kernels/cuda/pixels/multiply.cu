@@ -1,6 +1,6 @@
 // multiply.cu - y = epi(x * act(g)). A thread keeps to eight channels and goes from pixel to pixel; y may be the memory of x,
 // of g or of a residual, as every element is read by the thread that writes it.
-#include "kernels/cuda/pixels/elem_epilogue.cuh"
+#include "kernels/cuda/common/elem_epilogue.cuh"
 #include "kernels/cuda/pixels/multiply.h"
 
 namespace {

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_MULTIPLY_H
 #define DVK_CUDA_MULTIPLY_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 typedef struct dvk_multiply_params {
     dvk_elem_view x, g, y;

@@ -1,7 +1,7 @@
 /* pad.c - "pad" on CUDA. */
 #include "kernels/cuda/pixels/pad.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_pad_args *a = args;

@@ -1,5 +1,5 @@
 // pad.cu - a picture with its edges extended. A thread writes eight channels of a pixel.
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/pad.h"
 
 namespace {

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_PAD_H
 #define DVK_CUDA_PAD_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 typedef struct dvk_pad_params {
     dvk_elem_view x, y;

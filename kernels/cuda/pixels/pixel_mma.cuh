@@ -3,7 +3,7 @@
 // eight side by side of each 32: its operands are of 16 bytes, and a matrix in shared memory is read the same way.
 #pragma once
 
-#include "kernels/cuda/pixels/elem_epilogue.cuh"
+#include "kernels/cuda/common/elem_epilogue.cuh"
 
 namespace pixel {
 

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static double bytes_of(const dvk_pointwise_args *a) {
     double bytes = dvk_elem_bytes(&a->x) + dvk_elem_bytes(&a->y);

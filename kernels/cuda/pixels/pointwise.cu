@@ -1,6 +1,6 @@
 // pointwise.cu - y = epi(pro(x)). A thread keeps to eight channels, whose parameters stay in registers, and goes from
 // pixel to pixel; y may be the memory of x or of a residual, as every element is read by the thread that writes it.
-#include "kernels/cuda/pixels/elem_epilogue.cuh"
+#include "kernels/cuda/common/elem_epilogue.cuh"
 #include "kernels/cuda/pixels/pointwise.h"
 
 namespace {

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static int64_t pieces(int64_t total, int64_t size) {
     return (total + size - 1) / size;

@@ -1,6 +1,6 @@
 // pool.cu - the mean of a picture, the largest of windows, bilinear resizing. The mean is summed in f32 by chunks of pixels,
 // then over the chunks; which belong together follows from the sizes alone.
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/pool.h"
 
 // Grid: chunks, pictures.

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_POOL_H
 #define DVK_CUDA_POOL_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_MEAN_PIXELS = 512,  /* of a chunk, at least */

@@ -1,7 +1,7 @@
 /* posterior.c - see posterior.h. */
 #include "kernels/cuda/pixels/posterior.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 int dvk_cuda_posterior_draw(const dvk_posterior_params *p, dvk_queue *q) {
     dvk_posterior_params copy = *p;

@@ -1,5 +1,5 @@
 // posterior.cu - the means of an encoder's posterior become a sample of it.
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/posterior.h"
 #include "kernels/normal.h"
 

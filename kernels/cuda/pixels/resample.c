@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_resample_args *a = args;

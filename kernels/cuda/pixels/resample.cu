@@ -1,7 +1,7 @@
 // resample.cu - nearest upsampling, pixel shuffle and its inverse. A thread of upsample reads eight channels once and
 // writes them r * r times. A thread of a shuffle holds a few channels of all r * r pixels that share a place on the
 // small side: long runs in memory on both sides, and the turn between them in registers.
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/pixels/resample.h"
 
 namespace {

@@ -1,7 +1,7 @@
 /* yuv.c - "load_yuv" and "store_yuv" on CUDA. */
 #include "kernels/cuda/pixels/yuv.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static double cost(const void *args, const dvk_cuda_caps *caps) {
     const dvk_yuv_args *a = args;

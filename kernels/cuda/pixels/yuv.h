@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_YUV_H
 #define DVK_CUDA_YUV_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 #include "kernels/yuv.h"
 
 typedef struct dvk_yuv_params {

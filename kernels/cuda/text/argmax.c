@@ -1,6 +1,6 @@
 /* argmax.c - "argmax" on CUDA. */
 #include "kernels/cuda/text/argmax_host.h"
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static int supports(const void *args, const dvk_cuda_caps *caps) {
     (void)caps;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/text/argmax.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 namespace {
 

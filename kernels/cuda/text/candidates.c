@@ -1,7 +1,7 @@
 /* candidates.c - "candidates" on CUDA: the largest value of every piece, then the bound and what is above it in one block. */
 #include "kernels/cuda/text/candidates.h"
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 static int64_t pieces_of(const dvk_candidates_args *a) {
     return (a->n + DVK_CANDIDATE_PIECE - 1) / DVK_CANDIDATE_PIECE;

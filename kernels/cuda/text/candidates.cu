@@ -1,6 +1,6 @@
 // candidates.cu - see candidates.c. Values become numbers that rise with them, so that the bound is found digit by digit.
 #include "kernels/cuda/text/candidates.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 namespace {
 

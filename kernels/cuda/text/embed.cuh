@@ -1,7 +1,7 @@
 // embed.cuh - eight values of a row of W as "linear" keeps it.
 #pragma once
 
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/text/embed.h"
 #include "kernels/cuda/linear/linear_scales.cuh"
 

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_EMBED_H
 #define DVK_CUDA_EMBED_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 typedef struct dvk_embed_params {
     dvk_elem_view y; /* sh: from row to row */

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_EMBED_HOST_H
 #define DVK_CUDA_EMBED_HOST_H
 
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 #include "kernels/cuda/text/embed.h"
 #include "kernels/cuda/linear/linear_layout.h"
 

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_CHANNEL_ATTENTION_H
 #define DVK_CUDA_CHANNEL_ATTENTION_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_CHANNEL_PIXELS = 2048, /* of a chunk */

@@ -2,7 +2,7 @@
 #include "kernels/cuda/window/channel_window.h"
 
 #include "kernels/costs/cuda_costs.h"
-#include "kernels/cuda/pixels/elem_host.h"
+#include "kernels/cuda/common/elem_host.h"
 
 #define TERM(term) dvk_cuda_cost(caps, DVK_COST(channel_window, term))
 

@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_CHANNEL_WINDOW_H
 #define DVK_CUDA_CHANNEL_WINDOW_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_CHANNEL_WINDOW_TOKENS = 64, /* at most */

@@ -2,7 +2,7 @@
 // What is summed over a picture is summed in pieces, in an order that follows from the sizes alone.
 // Pictures of a batch are in the grid's z.
 #include "kernels/cuda/window/dictionary.h"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 namespace {
 

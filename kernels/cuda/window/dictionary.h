@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_DICTIONARY_H
 #define DVK_CUDA_DICTIONARY_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_DICTIONARY_BLOCK = 256,

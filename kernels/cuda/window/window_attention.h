@@ -2,7 +2,7 @@
 #ifndef DVK_CUDA_WINDOW_ATTENTION_H
 #define DVK_CUDA_WINDOW_ATTENTION_H
 
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 
 enum {
     DVK_WINDOW_ROWS = 32,  /* queries of a warp */

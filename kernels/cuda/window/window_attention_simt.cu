@@ -1,7 +1,7 @@
 // window_attention_simt.cu - attention inside windows in f32, for any sizes, types and strides. SHARERS threads side by
 // side have a query, each 32 of its channels and of its sums; keys and values come 16 at a time.
 #include "kernels/cuda/attention/attention_common.cuh"
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 #include "kernels/cuda/window/window_attention.cuh"
 
 using namespace attention;

@@ -1,7 +1,7 @@
 // elem_epilogue.cuh - prologue and epilogue of op.h for eight channels of a pixel at a time.
 #pragma once
 
-#include "kernels/cuda/pixels/elem.cuh"
+#include "kernels/cuda/common/elem.cuh"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "kernels/cuda/common/activation.cuh"
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 #include "kernels/op.h"
 
 struct raw8 { // eight elements as stored: 16-bit types use a alone

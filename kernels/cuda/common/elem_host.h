@@ -4,7 +4,7 @@
 
 #include "kernels/costs/cuda_costs.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/pixels/elem.h"
+#include "kernels/cuda/common/elem.h"
 #include "kernels/dtype.h"
 
 enum { DVK_ELEM_BLOCK = 256, DVK_ELEM_LANES = 8 };
