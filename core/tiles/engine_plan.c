@@ -4,10 +4,6 @@
 #include "core/base/error.h"
 #include "core/cuda/gpu.h"
 
-const char *dv_stage_name(dv_stage stage) {
-    return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
-}
-
 bool dv_engine_clip(const dv_engine *e, dv_stage stage, dv_clip_rule *out) {
     dv_clip_rule rule = {0};
     if (stage >= DV_STAGE_UPSCALE && stage <= DV_STAGE_DECODE && e->has_stage[stage] && e->arch->clip != NULL) {
@@ -88,18 +84,6 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
             return r;
         }
         *out = g;
-    }
-    return r;
-}
-
-davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out) {
-    const dv_request q = {.stage = stage};
-    const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
-    dv_graph *g = NULL;
-    const davy_result r = dv_engine_build_graph(e, &q, side, side, &g);
-    if (r == DAVY_OK) {
-        *out = dv_shape_of(g, g->input).c;
-        dv_graph_release(g);
     }
     return r;
 }

@@ -77,7 +77,9 @@ static inline bool dv_tile_is_whole(const dv_request *q, int64_t tile_h, int64_t
     return q->h == tile_h && q->w == tile_w;
 }
 
-const char *dv_stage_name(dv_stage stage);
+static inline const char *dv_stage_name(dv_stage stage) {
+    return stage == DV_STAGE_ENCODE ? "encode" : stage == DV_STAGE_DECODE ? "decode" : "upscale";
+}
 
 uint64_t dv_engine_budget(const dv_engine *e); /* of the first lane */
 
@@ -90,8 +92,5 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
 
 /* Bytes below which no plan of such a request has its arena, for frames that no others come before or after. */
 davy_result dv_engine_least_arena(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, uint64_t *bytes);
-
-/* Channels of what a stage reads. */
-davy_result dv_engine_channels(const dv_engine *e, dv_stage stage, int64_t *out);
 
 #endif

@@ -185,10 +185,23 @@ static davy_result plan_trial(trial *t, int64_t *side, davy_plan_info *info) {
     }
 }
 
+/* Channels of what a stage reads. */
+static davy_result channels_of(const dv_engine *e, dv_stage stage, int64_t *out) {
+    const dv_request q = {.stage = stage};
+    const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
+    dv_graph *g = NULL;
+    const davy_result r = dv_engine_build_graph(e, &q, side, side, &g);
+    if (r == DAVY_OK) {
+        *out = dv_shape_of(g, g->input).c;
+        dv_graph_release(g);
+    }
+    return r;
+}
+
 static davy_result open_trial(trial *t, int64_t *side) {
     davy_plan_info info = {.struct_size = sizeof info};
     int64_t channels = 0;
-    davy_result r = dv_engine_channels(t->e, t->stage, &channels);
+    davy_result r = channels_of(t->e, t->stage, &channels);
     r = r == DAVY_OK ? plan_trial(t, side, &info) : r;
     r = r == DAVY_OK ? make_image(*side, *side, channels, &t->in) : r;
     r = r == DAVY_OK ? make_image(info.shape[0], info.shape[1], info.shape[2], &t->out) : r;
