@@ -62,7 +62,9 @@ static davy_result check_usable(const dv_driver *cu, int32_t index, char *reason
     if (attribute(cu, d, CU_DEVICE_COMPUTE_MODE) == CU_COMPUTE_PROHIBITED) {
         return no_use(reason, bytes, "its compute mode is \"prohibited\"");
     }
-    if (gpu_module_count() == 0) {
+    int32_t n_modules = 0;
+    dvk_cuda_modules(&n_modules);
+    if (n_modules == 0) {
         return no_use(reason, bytes, "this build of davy has no device code");
     }
     reason[0] = '\0';
@@ -339,7 +341,8 @@ static davy_result open_context(dv_gpu *g, const dv_gpu_desc *desc) {
 
 static davy_result fill(dv_gpu *g, const dv_gpu_desc *desc) {
     g->lock = dv_mutex_create();
-    g->modules = dv_calloc((uint64_t)gpu_module_count() + 1, sizeof *g->modules);
+    dvk_cuda_modules(&g->n_modules);
+    g->modules = dv_calloc((uint64_t)g->n_modules + 1, sizeof *g->modules);
     if (g->lock == NULL || g->modules == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a device");
     }

@@ -96,12 +96,6 @@ void gpu_capture_back(dv_gpu *g, int mode) {
 
 /* ---- device code ---- */
 
-int32_t gpu_module_count(void) {
-    int32_t n = 0;
-    dvk_cuda_modules(&n);
-    return n;
-}
-
 static cu_result complain(dv_gpu *g, cu_result r, const char *module, const char *name) {
     char text[64];
     dv_logf(&g->log, DAVY_LOG_ERROR, "cuda:%d: device code %s%s%s: %s", (int)g->index, module,
@@ -178,23 +172,8 @@ cu_result gpu_find_function(dv_gpu *g, const char *module, const char *name, gpu
     return r;
 }
 
-/* All that the device has beside the function's static share, so that this happens once. */
-cu_result gpu_allow_shared(dv_gpu *g, gpu_function *f, uint32_t bytes) {
-    int fixed = 0;
-    cu_result r = g->cu->function_get(&fixed, CU_FUNCTION_SHARED_BYTES, f->handle);
-    const int32_t most = g->caps.shared_bytes - fixed;
-    if (r != CU_OK || (int64_t)bytes > most) {
-        return r != CU_OK ? r : CU_INVALID_VALUE;
-    }
-    r = g->cu->function_set(f->handle, CU_FUNCTION_MAX_DYNAMIC_SHARED, most);
-    if (r == CU_OK) {
-        atomic_store(&f->dynamic_shared, (uint32_t)most);
-    }
-    return r;
-}
-
 void gpu_modules_close(dv_gpu *g, bool alive) {
-    for (int32_t i = 0; alive && g->modules != NULL && i < gpu_module_count(); i++) {
+    for (int32_t i = 0; alive && g->modules != NULL && i < g->n_modules; i++) {
         if (g->modules[i] != NULL) {
             g->cu->module_unload(g->modules[i]);
         }

@@ -61,9 +61,10 @@ struct dv_gpu {
     uint64_t automatic_budget;
     _Atomic uint64_t budget, total, peak, used[DV_MEM_KINDS];
 
-    dv_mutex *lock;    /* guards what follows */
-    gpu_queue *queues; /* all, taken or not */
-    cu_module *modules;
+    dv_mutex *lock;     /* guards what follows */
+    gpu_queue *queues;  /* all, taken or not */
+    cu_module *modules; /* loaded or NULL, as dvk_cuda_modules has them */
+    int32_t n_modules;
     struct gpu_pinned *pinned; /* idle */
     uint64_t pinned_idle;      /* bytes of these */
     gpu_function **functions;
@@ -85,9 +86,7 @@ void gpu_capture_back(dv_gpu *g, int mode);
 
 /* Of gpu_context.c: call inside the context. */
 cu_result gpu_find_function(dv_gpu *g, const char *module, const char *name, gpu_function **out);
-cu_result gpu_allow_shared(dv_gpu *g, gpu_function *f, uint32_t bytes);
 void gpu_modules_close(dv_gpu *g, bool alive);
-int32_t gpu_module_count(void);
 
 davy_result gpu_memory_open(dv_gpu *g, uint64_t budget_bytes);
 void gpu_memory_close(dv_gpu *g);
@@ -98,6 +97,12 @@ void gpu_stages_free(dv_gpu *g, gpu_queue *q, bool alive); /* the queue is idle;
 /* Of conv_nvidia.c: close after the queues. */
 davy_result gpu_nvidia_open(dv_gpu *g, const char *library_dir);
 void gpu_nvidia_close(dv_gpu *g, bool alive);
+
+/* Leaves the context; what the driver answered inside, as a result. */
+static inline davy_result gpu_leave_with(dv_gpu *g, cu_result c, const char *what) {
+    gpu_leave(g);
+    return dv_gpu_check(g, c, what);
+}
 
 static inline cu_address gpu_address(const void *p) {
     return (cu_address)(uintptr_t)p;

@@ -285,8 +285,7 @@ davy_result dv_gpu_copy(dv_gpu_queue *q, void *dst, const dv_gpu *src_gpu, const
                             ? g->cu->copy_any(gpu_address(dst), gpu_address(src), (size_t)bytes, q->stream)
                             : g->cu->copy_peer(gpu_address(dst), g->context, gpu_address(src), src_gpu->context,
                                                (size_t)bytes, q->stream);
-    gpu_leave(g);
-    return dv_gpu_check(g, c, "copy on the device");
+    return gpu_leave_with(g, c, "copy on the device");
 }
 
 davy_result dv_gpu_copy_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const void *src, uint64_t src_pitch,
@@ -298,8 +297,7 @@ davy_result dv_gpu_copy_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const
     }
     const cu_result c =
         copy_rows(g, q->stream, gpu_address(dst), dst_pitch, gpu_address(src), src_pitch, row_bytes, rows);
-    gpu_leave(g);
-    return dv_gpu_check(g, c, "copy of rows");
+    return gpu_leave_with(g, c, "copy of rows");
 }
 
 /* ---- what kernels call ---- */
@@ -328,13 +326,28 @@ static cu_result find_function(gpu_queue *q, const dvk_launch *l, gpu_function *
     return r;
 }
 
+/* All that the device has beside the function's static share, so that this happens once. */
+static cu_result allow_shared(dv_gpu *g, gpu_function *f, uint32_t bytes) {
+    int fixed = 0;
+    cu_result r = g->cu->function_get(&fixed, CU_FUNCTION_SHARED_BYTES, f->handle);
+    const int32_t most = g->caps.shared_bytes - fixed;
+    if (r != CU_OK || (int64_t)bytes > most) {
+        return r != CU_OK ? r : CU_INVALID_VALUE;
+    }
+    r = g->cu->function_set(f->handle, CU_FUNCTION_MAX_DYNAMIC_SHARED, most);
+    if (r == CU_OK) {
+        atomic_store(&f->dynamic_shared, (uint32_t)most);
+    }
+    return r;
+}
+
 static cu_result launch_inside(gpu_queue *q, const dvk_launch *l) {
     dv_gpu *g = q->pub.gpu;
     gpu_function *f = NULL;
     cu_launch_attribute attributes[2];
     cu_result r = find_function(q, l, &f);
     if (r == CU_OK && l->shared_bytes > atomic_load_explicit(&f->dynamic_shared, memory_order_relaxed)) {
-        r = gpu_allow_shared(g, f, l->shared_bytes);
+        r = allow_shared(g, f, l->shared_bytes);
     }
     if (r == CU_OK && l->cluster > 8 && !atomic_load(&f->wide_cluster)) { /* more than every device allows */
         r = g->cu->function_set(f->handle, CU_FUNCTION_WIDE_CLUSTER, 1);
@@ -454,8 +467,7 @@ static davy_result new_queue(dv_gpu *g, bool own, gpu_queue **out) {
     davy_result r = own ? gpu_enter(g, "a stream") : DAVY_OK;
     if (own && r == DAVY_OK) {
         const cu_result c = g->cu->stream_create(&q->own, CU_STREAM_NON_BLOCKING);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "a stream");
+        r = gpu_leave_with(g, c, "a stream");
     }
     if (r < 0) {
         dv_free(q);
@@ -528,8 +540,7 @@ davy_result dv_gpu_event_create(dv_gpu *g, bool timing, dv_gpu_event **out) {
     davy_result r = gpu_enter(g, "an event");
     if (r == DAVY_OK) {
         const cu_result c = g->cu->event_create(&e->event, timing ? 0 : CU_EVENT_NO_TIMING);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "an event");
+        r = gpu_leave_with(g, c, "an event");
     }
     if (r < 0) {
         dv_free(e);
@@ -554,24 +565,14 @@ void dv_gpu_event_release(dv_gpu_event *e) {
 
 davy_result dv_gpu_event_record(dv_gpu_event *e, dv_gpu_queue *q) {
     dv_gpu *g = q->gpu;
-    davy_result r = gpu_enter(g, "marking a stream");
-    if (r == DAVY_OK) {
-        const cu_result c = g->cu->event_record(e->event, q->stream);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "marking a stream");
-    }
-    return r;
+    const davy_result r = gpu_enter(g, "marking a stream");
+    return r < 0 ? r : gpu_leave_with(g, g->cu->event_record(e->event, q->stream), "marking a stream");
 }
 
 davy_result dv_gpu_event_wait(dv_gpu_queue *q, dv_gpu_event *e) {
     dv_gpu *g = q->gpu;
-    davy_result r = gpu_enter(g, "one stream waiting for another");
-    if (r == DAVY_OK) {
-        const cu_result c = g->cu->stream_wait(q->stream, e->event, 0);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "one stream waiting for another");
-    }
-    return r;
+    const davy_result r = gpu_enter(g, "one stream waiting for another");
+    return r < 0 ? r : gpu_leave_with(g, g->cu->stream_wait(q->stream, e->event, 0), "one stream waiting for another");
 }
 
 davy_result dv_gpu_event_ready(dv_gpu_event *e, bool *ready) {
@@ -588,13 +589,8 @@ davy_result dv_gpu_event_ready(dv_gpu_event *e, bool *ready) {
 
 davy_result dv_gpu_event_ms(dv_gpu_event *from, dv_gpu_event *to, float *ms) {
     dv_gpu *g = from->gpu;
-    davy_result r = gpu_enter(g, "time between events");
-    if (r == DAVY_OK) {
-        const cu_result c = g->cu->event_ms(ms, from->event, to->event);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "time between events");
-    }
-    return r;
+    const davy_result r = gpu_enter(g, "time between events");
+    return r < 0 ? r : gpu_leave_with(g, g->cu->event_ms(ms, from->event, to->event), "time between events");
 }
 
 static davy_result look(dv_gpu_queue *q, bool *done) {
@@ -651,8 +647,7 @@ davy_result dv_gpu_capture_begin(dv_gpu_queue *pub) {
     davy_result r = gpu_enter(g, "recording a graph");
     if (r == DAVY_OK) {
         const cu_result c = g->cu->capture_begin(q->own, CU_CAPTURE_THREAD_LOCAL);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "recording a graph");
+        r = gpu_leave_with(g, c, "recording a graph");
     }
     q->capturing = r == DAVY_OK;
     return r;
@@ -715,13 +710,8 @@ davy_result dv_gpu_capture_end(dv_gpu_queue *pub, dv_gpu_graph **out) {
 
 davy_result dv_gpu_graph_launch(dv_gpu_graph *graph, dv_gpu_queue *q) {
     dv_gpu *g = q->gpu;
-    davy_result r = gpu_enter(g, "launching a graph");
-    if (r == DAVY_OK) {
-        const cu_result c = g->cu->graph_launch(graph->exec, q->stream);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "launching a graph");
-    }
-    return r;
+    const davy_result r = gpu_enter(g, "launching a graph");
+    return r < 0 ? r : gpu_leave_with(g, g->cu->graph_launch(graph->exec, q->stream), "launching a graph");
 }
 
 void dv_gpu_graph_release(dv_gpu_graph *graph) {

@@ -62,8 +62,7 @@ davy_result dv_gpu_readback_send(dv_gpu_readback *readback, dv_gpu_queue *q, con
     if (r == DAVY_OK) {
         cu_result c = g->cu->copy_any(gpu_address(readback->host), gpu_address(device), readback->bytes, q->stream);
         c = c != CU_OK ? c : g->cu->event_record(readback->done, q->stream);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "an answer of the device");
+        r = gpu_leave_with(g, c, "an answer of the device");
     }
     return r;
 }
@@ -81,8 +80,7 @@ davy_result dv_gpu_readback_read(dv_gpu_readback *readback, void *out) {
         if (c == CU_NOT_READY) { /* sleeps until the device says so */
             c = g->cu->event_sync(readback->done);
         }
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "an answer of the device");
+        r = gpu_leave_with(g, c, "an answer of the device");
     }
     readback->sleeps = dv_now_ns() - begin > ANSWER_SPIN_NS;
     if (r == DAVY_OK) {
@@ -162,8 +160,7 @@ davy_result dv_gpu_completion_ring_mark(dv_gpu_completion_ring *ring, dv_gpu_que
     davy_result r = ring->sleeps ? gpu_enter(g, "an answer of the device") : DAVY_OK;
     if (r == DAVY_OK && ring->sleeps) {
         const cu_result c = mark(ring, q, i);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "an answer of the device");
+        r = gpu_leave_with(g, c, "an answer of the device");
     }
     return r;
 }
@@ -183,8 +180,7 @@ static davy_result sleep_for(dv_gpu_completion_ring *ring, dv_gpu_queue *q, uint
     if (r == DAVY_OK) {
         cu_result c = ring->marked[i % MARKS] == i ? CU_OK : mark(ring, q, i);
         c = c != CU_OK ? c : g->cu->event_sync(ring->done[i % MARKS]);
-        gpu_leave(g);
-        r = dv_gpu_check(g, c, "an answer of the device");
+        r = gpu_leave_with(g, c, "an answer of the device");
     }
     return r;
 }

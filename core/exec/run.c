@@ -187,10 +187,6 @@ davy_result dv_instance_live(dv_instance *i, int64_t k, void *kept, bool back, d
     return r;
 }
 
-double dv_convert_cost(const dvk_convert_args *args) {
-    return 2.0 * (double)(args->view.h * args->view.w * args->view.c);
-}
-
 static davy_result convert(const dv_services *services, const char *op, step_loop *s, dv_watch *watch) {
     const dvk_convert_args *args = s->args;
     const uint64_t bytes = (uint64_t)(args->view.h * args->view.w * args->view.c) *

@@ -66,6 +66,8 @@ davy_result dv_convert_run(dv_instance *i, const char *op, const dvk_convert_arg
 /* The same for a picture that no instance has computed. */
 davy_result dv_convert_alone(const dv_services *services, const char *op, const dvk_convert_args *args,
                              dv_watch *watch);
-double dv_convert_cost(const dvk_convert_args *args);
+static inline double dv_convert_cost(const dvk_convert_args *args) {
+    return 2.0 * (double)(args->view.h * args->view.w * args->view.c);
+}
 
 #endif

@@ -704,10 +704,6 @@ uint64_t dv_store_bytes(dv_store *s) {
     return bytes;
 }
 
-double dv_store_cost(uint64_t bytes) {
-    return (double)bytes; /* about 1 GB/s */
-}
-
 davy_result dv_store_create(const dv_services *services, dv_gpu *gpu, const dv_tensors *tensors, dv_store **out) {
     dv_store *s = dv_calloc(1, sizeof *s);
     if (s == NULL) {

@@ -85,10 +85,6 @@ void dv_pickle_clear(dv_pickle *pk) {
     *pk = (dv_pickle){.where = NULL};
 }
 
-const dv_pk_node *dv_pickle_node(const dv_pickle *pk, dv_pk_id id) {
-    return &pk->nodes[id];
-}
-
 bool dv_pickle_is_text(const dv_pk_node *node, const char *text) {
     return node->kind == DV_PK_TEXT && node->as.text.bytes == strlen(text) &&
            memcmp(node->as.text.p, text, (size_t)node->as.text.bytes) == 0;

@@ -101,7 +101,10 @@ typedef struct dv_pk_input {
 davy_result dv_pickle_run(const dv_pk_input *input, dv_pickle *pk);
 void dv_pickle_clear(dv_pickle *pk);
 
-const dv_pk_node *dv_pickle_node(const dv_pickle *pk, dv_pk_id id); /* id must be valid: from a root or items */
+/* id must be valid: from a root or items */
+static inline const dv_pk_node *dv_pickle_node(const dv_pickle *pk, dv_pk_id id) {
+    return &pk->nodes[id];
+}
 bool dv_pickle_is_text(const dv_pk_node *node, const char *text);
 /* Value of the last entry with this text as key; 0: none, or not a dict. */
 dv_pk_id dv_pickle_get(const dv_pickle *pk, dv_pk_id dict, const char *key);
