@@ -118,7 +118,7 @@ static void ask(const work *w, int64_t width, caption *c, dv_batch **b) {
     const dv_batch_question q = {
         .ids = c->ids.p, .n = c->ids.n, .pictures = &c->shown, .n_pictures = 1, .generate = w->generate, .tag = c};
     must(dv_batch_ask(*b, &q), "ask");
-    for (bool more = w->model->gpu != NULL; more;) { /* as core/dialogue/captions_batch.c */
+    for (bool more = w->model->gpu != NULL; more;) { /* as core/dialogue/captions.c */
         must(dv_batch_read(*b, &more), "read");
     }
 }
