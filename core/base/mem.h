@@ -35,7 +35,7 @@ void dv_heap_release(dv_heap *heap);
 davy_result dv_heap_alloc(dv_heap *heap, dv_mem_kind kind, uint64_t bytes, const char *what, void **out);
 void dv_heap_free(dv_heap *heap, dv_mem_kind kind, void *p, uint64_t bytes);
 
-/* Counts host memory that somebody else allocates (pinned by a driver) against the budget. */
+/* Counts host memory of another allocator (pinned by a driver) against the budget. */
 davy_result dv_heap_claim(dv_heap *heap, dv_mem_kind kind, uint64_t bytes, const char *what);
 void dv_heap_unclaim(dv_heap *heap, dv_mem_kind kind, uint64_t bytes);
 

@@ -26,7 +26,7 @@
 
 typedef struct running {
     const dv_loop *loop;
-    _Atomic int64_t next; /* first unit nobody has taken */
+    _Atomic int64_t next; /* first unit that no thread has taken */
     _Atomic int64_t done;
     _Atomic int32_t stop;
     _Atomic int32_t attached; /* workers inside; changed under the lock only */

@@ -1,5 +1,5 @@
 /* profile.c - a list of (step, kernel) pairs under a lock. A run adds one entry per step, thousands a second at most,
- * so a linear search by hash is enough; whether anybody listens is an atomic flag, so that nobody pays while it is off.
+ * so a linear search by hash is enough; whether a profile is on is an atomic flag, so that a run costs nothing more while it is off.
  */
 #include "core/base/profile.h"
 

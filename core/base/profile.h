@@ -1,4 +1,4 @@
-/* profile.h - adds up the times of steps over the runs of a context, while somebody asked for it. Thread-safe. */
+/* profile.h - adds up the times of steps over the runs of a context, while the host asks for it. Thread-safe. */
 #ifndef DV_PROFILE_H
 #define DV_PROFILE_H
 

@@ -19,7 +19,7 @@ typedef struct nv_conv {
     int64_t key[64];
     nv_plan plan;
     bool offered, fused; /* fused: bias and relu are in the plan */
-    /* By whoever measures, several at once perhaps. chunks: of statistics, as the kernel has them that this stands in for */
+    /* Written by threads that measure, several at once perhaps. chunks: of statistics, as the kernel has them that this stands in for */
     _Atomic bool measured, faster;
     _Atomic int64_t chunks;
     struct nv_conv *next;

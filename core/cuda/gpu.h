@@ -56,7 +56,7 @@ davy_result dv_gpu_alloc(dv_gpu *g, dv_mem_kind kind, uint64_t bytes, const char
 void dv_gpu_free(dv_gpu *g, dv_mem_kind kind, void *p, uint64_t bytes);
 uint64_t dv_gpu_used(dv_gpu *g, dv_mem_kind kind);
 uint64_t dv_gpu_peak(dv_gpu *g);
-uint64_t dv_gpu_cached(dv_gpu *g); /* held by the pool, given to nobody */
+uint64_t dv_gpu_cached(dv_gpu *g); /* held by the pool, not in use */
 uint64_t dv_gpu_budget(dv_gpu *g);
 void dv_gpu_set_budget(dv_gpu *g, uint64_t bytes); /* 0: automatic again */
 void dv_gpu_trim(dv_gpu *g);                       /* what the pool holds goes back to the driver */

@@ -226,7 +226,7 @@ bool dv_gpu_owns(dv_gpu *g, const void *p, uint64_t bytes) {
 
 /* ---- pinned: host memory that the device copies from and to by itself. The driver's own takes half a second a GiB, as one
  * thread asks for every page: here several do, for large ones, before the driver gets them. What is given back is kept for who
- * asks for as much again, until memory is short or somebody trims. ---- */
+ * asks for as much again, until memory is short or dv_gpu_trim. ---- */
 
 enum { LARGE_BYTES = 16 << 20, MOST_THREADS = 16, PAGE = 4096 };
 

@@ -183,7 +183,7 @@ static bool has_room(const dv_plan *p, dv_gpu *gpu, const candidate *list, int64
     return budget == 0 || used + need + need / 8 <= budget;
 }
 
-void dv_plan_measure(dv_plan *p, dv_gpu *gpu, const dv_log *log) {
+void dv_plan_autotune(dv_plan *p, dv_gpu *gpu, const dv_log *log) {
     davy_error_info error = {.struct_size = sizeof error};
     candidate *list = dv_gpu_uses_nvidia(gpu) ? dv_calloc((uint64_t)p->n_steps + 1, sizeof *list) : NULL;
     int64_t n = 0;

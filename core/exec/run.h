@@ -29,7 +29,7 @@ static inline uint64_t dv_plan_workspace(const dv_plan *plan, int32_t n_threads)
 
 /* Packs what the program's weights lack. */
 davy_result dv_program_load(dv_program *p, dv_watch *watch);
-/* An instance nobody else uses; the program must be loaded. */
+/* An instance that no other run uses; the program must be loaded. */
 davy_result dv_program_take(dv_program *p, dv_instance **out);
 void dv_program_give(dv_program *p, dv_instance *instance);
 /* An instance of the caller's own, on memory of the caller's: dv_plan_workspace bytes, and the state of a clip's plan. The

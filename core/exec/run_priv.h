@@ -15,7 +15,7 @@ struct dv_instance {
     void *state;         /* of a clip, the caller's */
     void *offloaded;     /* the part of it in the host's memory, where the block is not */
     bool lent;           /* so is the block */
-    bool fresh;          /* on the CPU: nobody has written into the arena yet */
+    bool fresh;          /* on the CPU: nothing has been written into the arena yet */
     uint64_t bytes;      /* all that the instance holds */
     char *scratch;       /* of the host */
     dv_args *args;       /* of steps */

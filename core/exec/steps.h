@@ -1,7 +1,7 @@
 /* steps.h - many short kernels one behind the other on all threads, such as the 300 of a language model's token step.
  *
  * A loop per kernel would cost some microseconds each (dv_pool_run takes a lock and may wake threads). Here the threads
- * of a pool enter once and stay: a step's units are handed out by a counter, and whoever finishes its last unit opens
+ * of a pool enter once and stay: a step's units are handed out by a counter, and the thread that finishes its last unit opens
  * the next one. A thread that comes late, or never, only leaves the others more to do. */
 #ifndef DV_STEPS_H
 #define DV_STEPS_H

@@ -34,7 +34,7 @@ struct dv_store {
     const dv_tensors *tensors;
     _Atomic int32_t refs;
     dv_mutex *lock;
-    dv_cond *free; /* nobody packs */
+    dv_cond *free; /* no thread packs */
     bool packing;
     packed_weight **entries; /* pointers, so that they stay put while the array grows */
     int64_t n_entries, cap_entries;

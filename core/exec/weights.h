@@ -1,7 +1,7 @@
 /* weights.h - the weights of an engine as kernels want them: packed once, shared by all plans, read-only afterwards.
  * Counts as DV_MEM_WEIGHTS, of the heap or of the GPU. Reference-counted: plans at work keep the store they were bound to. Thread-safe. */
-#ifndef DV_STORE_H
-#define DV_STORE_H
+#ifndef DV_EXEC_WEIGHTS_H
+#define DV_EXEC_WEIGHTS_H
 
 #include "core/plan/plan.h"
 #include "core/graph/network.h"

@@ -1,5 +1,5 @@
 /* pickle_machine.c - the stack machine of one pickle: the text still to be read, the stack with its marks, what is remembered,
- * and the opcodes. A stack position below the last mark belongs to somebody else, as in Python's own machine; references may
+ * and the opcodes. A stack position below the last mark belongs to an outer object, as in Python's own machine; references may
  * form cycles that are never followed here. */
 #include <stdio.h>
 #include <string.h>

@@ -146,7 +146,7 @@ typedef struct dv_plan {
     uint64_t state_bytes;     /* what a clip's slice leaves to the next; where it lies depends on the nodes alone */
     uint64_t offloaded_bytes; /* more of it, in the host's memory */
     uint64_t scratch_bytes;   /* behind the arena, per thread, a multiple of 64 */
-    uint64_t scratch_added;   /* of these: by dv_plan_measure */
+    uint64_t scratch_added;   /* of these: by dv_plan_autotune */
     uint64_t weight_bytes;
     uint64_t flops;
     double cost;

@@ -357,7 +357,7 @@ static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, con
         return r;
     }
     if (dv_engine_gpu(e, lane) != NULL) {
-        dv_plan_measure(plan, dv_engine_gpu(e, lane), e->services.log);
+        dv_plan_autotune(plan, dv_engine_gpu(e, lane), e->services.log);
     }
     const dv_program_desc desc = {.services = &e->services, .store = store, .stage = request->stage, .plan = plan};
     return dv_program_create(&desc, out);
