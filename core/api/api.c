@@ -218,17 +218,8 @@ static davy_result DAVY_CALL api_plan_query(davy_model *model, const davy_query 
     return done(context_of(model), "plan_query", r);
 }
 
-typedef struct oneshot_args {
-    davy_model *model;
-    davy_op op;
-    const char *name;
-    const davy_tensor *in;
-    davy_tensor *out;
-    const davy_run *run;
-    davy_job **job;
-} oneshot_args;
-
-static davy_result oneshot(const oneshot_args *a) {
+/* a: with the host's structs. */
+static davy_result oneshot(const dv_oneshot_args *a, const char *name) {
     davy_tensor in;
     davy_tensor out;
     davy_run run;
@@ -236,29 +227,30 @@ static davy_result oneshot(const oneshot_args *a) {
     r = r < 0 ? r : TAKE(davy_tensor, a->in, &in);
     r = r < 0 ? r : TAKE(davy_tensor, a->out, &out);
     r = r < 0 ? r : take_run(a->run, &run);
-    r = r < 0 ? r : dv_oneshot(a->model, a->op, &in, &out, &run, a->job);
+    const dv_oneshot_args full = {a->model, a->op, &in, &out, &run, a->job};
+    r = r < 0 ? r : dv_oneshot(&full);
     if (r == DAVY_OK) {
         dv_sized_out(a->out, &out, sizeof out);
     }
-    return done(context_of(a->model), a->name, r);
+    return done(context_of(a->model), name, r);
 }
 
 static davy_result DAVY_CALL api_vae_encode(davy_model *model, const davy_tensor *pixels, davy_tensor *latent,
                                             const davy_run *run, davy_job **job) {
-    const oneshot_args a = {model, DAVY_OP_VAE_ENCODE, "vae_encode", pixels, latent, run, job};
-    return oneshot(&a);
+    const dv_oneshot_args a = {model, DAVY_OP_VAE_ENCODE, pixels, latent, run, job};
+    return oneshot(&a, "vae_encode");
 }
 
 static davy_result DAVY_CALL api_vae_decode(davy_model *model, const davy_tensor *latent, davy_tensor *pixels,
                                             const davy_run *run, davy_job **job) {
-    const oneshot_args a = {model, DAVY_OP_VAE_DECODE, "vae_decode", latent, pixels, run, job};
-    return oneshot(&a);
+    const dv_oneshot_args a = {model, DAVY_OP_VAE_DECODE, latent, pixels, run, job};
+    return oneshot(&a, "vae_decode");
 }
 
 static davy_result DAVY_CALL api_upscale(davy_model *model, const davy_tensor *in, davy_tensor *out,
                                          const davy_run *run, davy_job **job) {
-    const oneshot_args a = {model, DAVY_OP_UPSCALE, "upscale", in, out, run, job};
-    return oneshot(&a);
+    const dv_oneshot_args a = {model, DAVY_OP_UPSCALE, in, out, run, job};
+    return oneshot(&a, "upscale");
 }
 
 /* ---- text ---- */

@@ -8,7 +8,7 @@
 #include "core/host/buffer.h"
 #include "core/host/context.h"
 
-#define STREAM_LOOK_NS 100000ull
+#define STREAM_POLL_NS 100000ull
 
 enum { PASS_PARTS = 1000 };
 
@@ -203,7 +203,7 @@ davy_result dv_call_await_stream(dv_call *c) {
             return dv_fail(DAVY_E_TIMEOUT, "the job's stream was not ready within the time given");
         }
         if (!ready) {
-            dv_sleep_ns(STREAM_LOOK_NS);
+            dv_sleep_ns(STREAM_POLL_NS);
         }
     }
     return DAVY_OK;

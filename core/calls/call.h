@@ -22,7 +22,7 @@ typedef struct dv_call {
     bool alpha;     /* alpha goes through the network in a pass of its own */
     bool grey;      /* the result is the luma of three outputs */
     bool posterior; /* moments or a sample: through memory of our own */
-    bool moving;    /* frames of a clip that depend on each other: slice by slice through a stream */
+    bool temporal;  /* frames of a clip that depend on each other: slice by slice through a stream */
     dv_clip_rule rule;
     davy_run run;
     const davy_option *options; /* the caller's, for the checks */
@@ -65,9 +65,6 @@ uint64_t dv_call_moments_bytes(const dv_call *call); /* memory for one latent */
 
 /* ---- clips (call_clip.c) ---- */
 
-/* Frames (or latents) that make whole slices, of a clip of `frames`: what is missing repeats the last one, what is over
- * is left out. */
-int64_t dv_clip_whole(const dv_clip_rule *rule, int64_t frames);
 /* Warns of what is left out. */
 void dv_clip_warn_spare(davy_model *model, dv_stage stage, const dv_clip_rule *rule, int64_t frames);
 int64_t dv_clip_results(const dv_clip_rule *rule, int64_t frames);

@@ -11,7 +11,9 @@
 
 /* ---- frames and results ---- */
 
-int64_t dv_clip_whole(const dv_clip_rule *rule, int64_t frames) {
+/* Frames (or latents) that make whole slices, of a clip of `frames`: what is missing repeats the last one, what is over
+ * is left out. */
+static int64_t dv_clip_whole(const dv_clip_rule *rule, int64_t frames) {
     const int64_t more = frames - rule->first - rule->spare;
     return more <= 0 ? rule->first : rule->first + (more + rule->step - 1) / rule->step * rule->step;
 }

@@ -49,7 +49,7 @@ static davy_result check_run(const dv_call *c, bool job) {
 }
 
 /* Whether it goes through a stream: a clip, of a network that knows what was before a frame. */
-static bool is_moving(const dv_call *c, dv_clip_rule *rule) {
+static bool is_temporal(const dv_call *c, dv_clip_rule *rule) {
     return c->in.t > 1 && dv_engine_clip(dv_model_engine(c->model), c->stage, rule);
 }
 
@@ -170,9 +170,9 @@ static davy_result match_input(dv_call *c, const davy_tensor *in, dv_access acce
     const int64_t f = info->spatial_factor > 0 ? info->spatial_factor : 1;
     const int64_t num = decodes ? f : c->op == DAVY_OP_UPSCALE ? info->scale_num : 1;
     const int64_t den = decodes ? 1 : c->op == DAVY_OP_UPSCALE ? info->scale_den : f;
-    c->moving = is_moving(c, &c->rule);
-    r = r < 0 || !c->moving ? r : dv_call_check_clip(c);
-    const int64_t t = c->moving ? dv_clip_results(&c->rule, c->in.t) : c->in.t;
+    c->temporal = is_temporal(c, &c->rule);
+    r = r < 0 || !c->temporal ? r : dv_call_check_clip(c);
+    const int64_t t = c->temporal ? dv_clip_results(&c->rule, c->in.t) : c->in.t;
     *result = (dv_pixels){.n = c->in.n, .t = t, .h = c->in.h * num / den, .w = c->in.w * num / den, .c = channels};
     return r;
 }
@@ -303,7 +303,7 @@ static davy_result run_call(dv_call *c) {
         const dv_control control = dv_call_control(c, 0, 1, 1);
         return dv_model_load(c->model, &control);
     }
-    r = c->moving ? dv_call_clips(c) : runs_together(c) ? run_together(c) : run_one_by_one(c);
+    r = c->temporal ? dv_call_clips(c) : runs_together(c) ? run_together(c) : run_one_by_one(c);
     if ((c->run.flags & DAVY_RUN_STREAM_ORDERED) != 0) { /* also after an error: some of it may be on its way */
         davy_error_info saved;
         dv_error_get(&saved);
@@ -368,14 +368,13 @@ static davy_result launch(dv_call *c, davy_job **job) {
     return r;
 }
 
-davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, davy_tensor *out, const davy_run *run,
-                       davy_job **job) {
-    dv_call c = begin_call(model, op, run);
+davy_result dv_oneshot(const dv_oneshot_args *a) {
+    dv_call c = begin_call(a->model, a->op, a->run);
     dv_pixels size = {0};
-    davy_tensor filled = *out;
-    davy_result r = check_run(&c, job != NULL);
+    davy_tensor filled = *a->out;
+    davy_result r = check_run(&c, a->job != NULL);
     r = r < 0 ? r : check_op(&c);
-    r = r < 0 ? r : match_input(&c, in, DV_READS, &size);
+    r = r < 0 ? r : match_input(&c, a->in, DV_READS, &size);
     r = r < 0 ? r : match_output(&c, &size, &filled);
     r = r < 0 ? r : dv_call_check_ordered(&c);
     if (r < 0) {
@@ -383,17 +382,17 @@ davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, dav
         return r;
     }
     match_ranges(&c);
-    if (in->buffer != NULL) {
-        c.in_buffer = dv_buffer_ref(in->buffer);
+    if (a->in->buffer != NULL) {
+        c.in_buffer = dv_buffer_ref(a->in->buffer);
     }
-    davy_buffer *handle = wants_buffer(out) ? dv_buffer_ref(c.out_buffer) : NULL; /* the caller's */
-    r = launch(&c, job);
+    davy_buffer *handle = wants_buffer(a->out) ? dv_buffer_ref(c.out_buffer) : NULL; /* the caller's */
+    r = launch(&c, a->job);
     if (r < 0) {
         dv_buffer_release(handle);
         return r;
     }
-    filled.pts = in->pts;
-    *out = filled;
+    filled.pts = a->in->pts;
+    *a->out = filled;
     return DAVY_OK;
 }
 
@@ -442,9 +441,9 @@ static uint64_t workspace_of(const dv_call *call) {
 
 static davy_result plan_call(dv_call *c, davy_plan_info *plan) {
     const int64_t pictures = runs_together(c) ? pictures_of(c) : 1;
-    return c->moving ? dv_call_plan_clip(c, plan)
-                     : dv_engine_plan_batch(dv_model_engine(c->model), c->stage, pictures, c->in.h, c->in.w, &c->tiling,
-                                            plan);
+    return c->temporal ? dv_call_plan_clip(c, plan)
+                       : dv_engine_plan_batch(dv_model_engine(c->model), c->stage, pictures, c->in.h, c->in.w,
+                                              &c->tiling, plan);
 }
 
 /* What the call would make room for, it is planned with: others' idle memory goes. */
@@ -469,7 +468,7 @@ davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in
         davy_layout layout = c.in.layout;
         dv_pixels_shape(&size, &layout, &plan.ndim, plan.shape);
         plan.workspace_bytes += workspace_of(&c);
-        plan.flops *= c.moving ? (uint64_t)c.in.n : (uint64_t)(pictures_of(&c) * passes_of(&c));
+        plan.flops *= c.temporal ? (uint64_t)c.in.n : (uint64_t)(pictures_of(&c) * passes_of(&c));
         *out = plan;
     }
     dv_call_clear(&c);

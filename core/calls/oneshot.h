@@ -6,9 +6,16 @@
 #include "core/host/model.h"
 #include "core/calls/tensor.h"
 
-/* run: never NULL. out is written to on success only. job NULL: blocks. */
-davy_result dv_oneshot(davy_model *model, davy_op op, const davy_tensor *in, davy_tensor *out, const davy_run *run,
-                       davy_job **job);
+typedef struct dv_oneshot_args {
+    davy_model *model;
+    davy_op op;
+    const davy_tensor *in;
+    davy_tensor *out;    /* written to on success only */
+    const davy_run *run; /* never NULL */
+    davy_job **job;      /* NULL: blocks */
+} dv_oneshot_args;
+
+davy_result dv_oneshot(const dv_oneshot_args *args);
 davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in, const davy_run *run,
                             davy_plan_info *out);
 /* Sizes of the result alone. */

@@ -149,7 +149,8 @@ static void compute(davy_sequence *s, dv_frame *at) {
     davy_run run = s->run;
     run.progress = is_cancelled;
     run.progress_user = s;
-    at->result = dv_oneshot(s->model, s->op, &at->in, &out, &run, NULL);
+    const dv_oneshot_args args = {.model = s->model, .op = s->op, .in = &at->in, .out = &out, .run = &run};
+    at->result = dv_oneshot(&args);
     if (at->result < 0) {
         dv_error_get(&at->error);
         return;

@@ -82,7 +82,7 @@ davy_result dv_sequence_clip_open(davy_sequence *s, const dv_clip_rule *rule) {
     s->clip = clip;
     davy_result r = dv_call_describe(s->model, s->op, &s->in, &s->out, &s->run, &clip->call);
     clip->call.options = NULL;
-    clip->call.moving = true; /* whatever one frame alone would be */
+    clip->call.temporal = true; /* whatever one frame alone would be */
     clip->call.rule = *rule;
     r = r < 0 ? r : dv_call_check_clip(&clip->call);
     if (r < 0) {

@@ -93,7 +93,6 @@ davy_result dv_dialogue_add_picture(davy_dialogue *d, const dv_pixels *pixels); 
 davy_result dv_dialogue_add_video(davy_dialogue *d, const dv_pixels *pixels);   /* its pictures along t */
 void dv_dialogue_drop_inputs(davy_dialogue *d);                                 /* what was added */
 void dv_dialogue_forget_turns(davy_dialogue *d, int64_t keep);
-davy_result dv_dialogue_push_event(davy_dialogue *d, const dv_event *event); /* takes its text over */
 void dv_dialogue_clear_events(davy_dialogue *d);
 /* The whole turn, of what was added; the added inputs are dropped, also on an error. */
 davy_result dv_turn_run(davy_dialogue *d, dv_turn *t);

@@ -109,7 +109,8 @@ void dv_dialogue_clear_events(davy_dialogue *d) {
     d->next_event = 0;
 }
 
-davy_result dv_dialogue_push_event(davy_dialogue *d, const dv_event *event) {
+/* takes its text over */
+static davy_result dv_dialogue_push_event(davy_dialogue *d, const dv_event *event) {
     const bool no_text = event->kind == DAVY_TOKEN_TEXT && event->text == NULL;
     dv_mutex_lock(d->lock);
     dv_event *grown = no_text ? NULL : dv_grow(d->events, d->n_events + 1, &d->events_room, sizeof *grown);

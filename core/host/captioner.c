@@ -17,7 +17,7 @@ struct dv_weights_pin {
     dv_vlm_model *model;
 };
 
-#define LOOK_NS 5000000ull
+#define POLL_NS 5000000ull
 
 typedef struct place {      /* that has the weights: a GPU, or the CPU */
     dv_mutex *lock;         /* of what follows; not held while they are loaded, which calls the host */
@@ -37,7 +37,7 @@ struct dv_captioner {
     int32_t n_places;
 };
 
-/* ---- telling ---- */
+/* ---- recognising ---- */
 
 static bool is_gguf(const char *path) {
     return dv_path_stat(path) == DV_PATH_FILE && dv_ends_with(path, ".gguf");
@@ -92,7 +92,7 @@ static bool take_paths(const davy_model_desc *d, named *out) {
 }
 
 /* A pair in any order, or a text model alone. */
-static davy_result tell_gguf(const named *n, const char **text, const char **vision) {
+static davy_result find_gguf(const named *n, const char **text, const char **vision) {
     for (uint32_t i = 0; i < n->n; i++) {
         gguf_part part = GGUF_OTHER;
         const davy_result r = is_gguf(n->path[i]) ? part_of(n->path[i], n->map, &part) : DAVY_OK;
@@ -110,7 +110,7 @@ static davy_result tell_gguf(const named *n, const char **text, const char **vis
 }
 
 /* The folder of a captioning model's config.json; *out NULL: there is none. */
-static davy_result tell_folder(const char *path, char **out) {
+static davy_result find_folder(const char *path, char **out) {
     char *config = NULL;
     dv_vlm_config c;
     *out = NULL;
@@ -235,9 +235,9 @@ davy_result dv_captioner_open(davy_context *ctx, const davy_model_desc *desc, dv
     if (dv_path_stat(n.path[0]) == DV_PATH_NONE) {
         return asked ? dv_fail(DAVY_E_NOT_FOUND, "%s: there is no such file or folder", n.path[0]) : DAVY_OK;
     }
-    davy_result r = tell_gguf(&n, &text, &vision);
+    davy_result r = find_gguf(&n, &text, &vision);
     if (r == DAVY_OK && text == NULL && n.n == 1) {
-        r = tell_folder(n.path[0], &folder);
+        r = find_folder(n.path[0], &folder);
         r = r == DAVY_E_ARCH && !asked ? DAVY_OK : r;
     }
     if (r == DAVY_OK && (text != NULL || folder != NULL)) {
@@ -306,7 +306,7 @@ static davy_result await_others(place *at, const dv_loading *loading) {
     davy_result r = DAVY_OK;
     while (r == DAVY_OK && at->loading) {
         dv_mutex_unlock(at->lock);
-        dv_sleep_ns(LOOK_NS);
+        dv_sleep_ns(POLL_NS);
         r = loading != NULL && loading->progress != NULL ? loading->progress(loading->user, 0, 1024) : DAVY_OK;
         dv_mutex_lock(at->lock);
     }

@@ -13,7 +13,7 @@
 #include "core/base/profile.h"
 #include "core/base/sized.h"
 
-#define BUSY_LOOK_NS 100000ull
+#define BUSY_POLL_NS 100000ull
 
 enum { MODEL_FOLDERS = 6 };
 
@@ -192,7 +192,7 @@ static davy_result fill(davy_context *ctx, const davy_context_desc *d) {
     return r < 0 ? r : dv_pool_create(n_threads, &s->pool);
 }
 
-static void tell(const davy_context *ctx) {
+static void log_setup(const davy_context *ctx) {
     const dv_services *s = &ctx->services;
     dv_logf(&ctx->log, DAVY_LOG_INFO, "davy %d.%d.%d: %d threads, instruction sets 0x%x, memory budget %llu MiB",
             DAVY_VERSION_MAJOR, DAVY_VERSION_MINOR, DAVY_VERSION_PATCH, (int)dv_pool_threads(s->pool), (unsigned)s->cpu,
@@ -225,7 +225,7 @@ davy_result dv_context_create(const davy_context_desc *desc, davy_context **out)
         return r;
     }
     dv_library_pin();
-    tell(ctx);
+    log_setup(ctx);
     *out = ctx;
     return DAVY_OK;
 }
@@ -386,7 +386,7 @@ void dv_context_free_idle(davy_context *ctx, bool wait) {
         dv_busy_buffer *next = e->next;
         bool freed = e->free_if_idle(e->buffer);
         while (wait && !freed) {
-            dv_sleep_ns(BUSY_LOOK_NS);
+            dv_sleep_ns(BUSY_POLL_NS);
             freed = e->free_if_idle(e->buffer);
         }
         if (!freed) {

@@ -14,7 +14,7 @@
 #include "core/base/mem.h"
 #include "core/base/os.h"
 
-#define QUEUED_LOOK_NS 20000000ull
+#define QUEUED_POLL_NS 20000000ull
 
 typedef enum job_state { JOB_QUEUED = 0, JOB_RUNNING, JOB_FINISHED } job_state;
 
@@ -210,8 +210,8 @@ static davy_result wait_for(davy_job *job, uint64_t timeout_ns, davy_error_info 
             break;
         }
         const uint64_t left = forever ? UINT64_MAX : timeout_ns - waited;
-        const bool short_nap = job->state == JOB_QUEUED && left > QUEUED_LOOK_NS;
-        dv_cond_wait(job->jobs->finished, job->jobs->lock, short_nap ? QUEUED_LOOK_NS : left);
+        const bool poll = job->state == JOB_QUEUED && left > QUEUED_POLL_NS;
+        dv_cond_wait(job->jobs->finished, job->jobs->lock, poll ? QUEUED_POLL_NS : left);
         finish_if_over(job);
     }
     const davy_result r = job->state == JOB_FINISHED ? job->result : DAVY_PENDING;

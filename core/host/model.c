@@ -307,7 +307,7 @@ static davy_result attempt(const task *t) {
                              : dv_engine_load(t->engine, t->control);
 }
 
-static davy_result try_hard(davy_model *m, const task *t) {
+static davy_result run_with_retries(davy_model *m, const task *t) {
     atomic_fetch_add(&m->running, 1);
     davy_result r = attempt(t);
     if (dv_is_short(r) && dv_model_make_room(m)) {
@@ -325,7 +325,7 @@ davy_result dv_model_pin(davy_model *m, int32_t gpu, const dv_loading *loading, 
     return dv_is_short(r) && dv_model_make_room(m) ? dv_captioner_pin(m->captioner, gpu, loading, out) : r;
 }
 
-static davy_result loaded(void *user, uint64_t done, uint64_t total) {
+static davy_result on_loaded(void *user, uint64_t done, uint64_t total) {
     dv_watch *w = user;
     w->total = total > 0 ? (double)total : 1.0;
     w->done = (double)done;
@@ -335,7 +335,7 @@ static davy_result loaded(void *user, uint64_t done, uint64_t total) {
 static davy_result load_captioner(davy_model *m, const dv_control *control) {
     dv_weights_pin *pin = NULL;
     dv_watch watch;
-    const dv_loading loading = {.progress = loaded, .user = &watch};
+    const dv_loading loading = {.progress = on_loaded, .user = &watch};
     dv_watch_begin(&watch, control, "load", 1);
     const davy_result r = dv_model_pin(m, 0, &loading, &pin);
     dv_captioner_unpin(pin);
@@ -347,12 +347,12 @@ davy_result dv_model_load(davy_model *m, const dv_control *control) {
         return load_captioner(m, control);
     }
     const task t = {.engine = m->engine, .control = control};
-    return try_hard(m, &t);
+    return run_with_retries(m, &t);
 }
 
 davy_result dv_model_run(davy_model *m, const dv_work *work) {
     const task t = {.engine = m->engine, .work = work};
-    return try_hard(m, &t);
+    return run_with_retries(m, &t);
 }
 
 davy_result dv_model_clip_open(davy_model *m, const dv_clip_tiles_desc *desc, dv_clip_tiles **out) {
@@ -369,7 +369,7 @@ davy_result dv_model_clip_open(davy_model *m, const dv_clip_tiles_desc *desc, dv
 
 davy_result dv_model_clip_run(davy_model *m, dv_clip_tiles *clip, const dv_work *work, const dvk_image *tail) {
     const task t = {.engine = m->engine, .clip = clip, .work = work, .tail = tail};
-    return try_hard(m, &t);
+    return run_with_retries(m, &t);
 }
 
 void dv_model_clip_close(davy_model *m, dv_clip_tiles *clip) {
