@@ -1,5 +1,6 @@
-/* given_statistics.c - means and norms that are given: of plans for tiles, which share those of their picture. What a mean is of stays
- * where the step before has left it, for the engine to look at; the mean comes from a place in the arena that nothing else has. */
+/* given_statistics.c - means and norms that are given to a plan for tiles, which share those of their picture. The operand of
+ * a mean stays where the step before has left it, so that the engine can sum it; the mean is read from a place in the arena
+ * that nothing else uses. */
 #include "core/base/error.h"
 #include "core/plan/choose.h"
 #include "core/plan/lower.h"
