@@ -34,7 +34,7 @@ static davy_result read_part(const dv_tensors *t, const char *module, const char
     return dv_tensor_read_f32(ref, *out);
 }
 
-static void fold_release(folded *f) {
+static void collapse_release(folded *f) {
     dv_free(f->w0);
     dv_free(f->b0);
     dv_free(f->w1);
@@ -45,7 +45,7 @@ static void fold_release(folded *f) {
     dv_free(f->b_skip);
 }
 
-static davy_result fold_read(const dv_tensors *t, const char *module, folded *f) {
+static davy_result collapse_read(const dv_tensors *t, const char *module, folded *f) {
     char name[DV_NAMES_BYTES];
     f->wide_in = dv_dim(t, dv_names_join(name, module, ".conv.0.weight"), 0);
     f->in = dv_dim(t, name, 1);
@@ -73,7 +73,7 @@ static davy_result fold_read(const dv_tensors *t, const char *module, folded *f)
 }
 
 /* inner[m][tap][i] = sum over n of W1[m][n][tap] * W0[n][i] */
-static double *fold_inner(const folded *f) {
+static double *collapse_inner(const folded *f) {
     double *inner = dv_calloc((uint64_t)(f->wide_out * TAPS), (uint64_t)f->in * sizeof *inner);
     for (int64_t m = 0; inner != NULL && m < f->wide_out; m++) {
         for (int64_t n = 0; n < f->wide_in; n++) {
@@ -94,11 +94,11 @@ static davy_result derive_weight(const dv_tensors *t, const dv_derivation *from,
     folded f = {0};
     double *inner = NULL;
     double *sum = NULL;
-    davy_result r = fold_read(t, from->name, &f);
+    davy_result r = collapse_read(t, from->name, &f);
     if (r != DAVY_OK) {
         goto done;
     }
-    inner = fold_inner(&f);
+    inner = collapse_inner(&f);
     sum = dv_calloc((uint64_t)f.in, TAPS * sizeof *sum);
     if (inner == NULL || sum == NULL) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for folding '%s'", from->name);
@@ -123,7 +123,7 @@ static davy_result derive_weight(const dv_tensors *t, const dv_derivation *from,
 done:
     dv_free(inner);
     dv_free(sum);
-    fold_release(&f);
+    collapse_release(&f);
     return r;
 }
 
@@ -131,7 +131,7 @@ done:
 static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
     folded f = {0};
     double *wide = NULL;
-    davy_result r = fold_read(t, from->name, &f);
+    davy_result r = collapse_read(t, from->name, &f);
     if (r != DAVY_OK) {
         goto done;
     }
@@ -157,7 +157,7 @@ static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, f
     }
 done:
     dv_free(wide);
-    fold_release(&f);
+    collapse_release(&f);
     return r;
 }
 

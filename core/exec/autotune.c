@@ -89,8 +89,8 @@ static void close_bench(bench *b) {
 }
 
 /* The step's arguments in the bench's memory; weights, whatever their values, are all the same zeros. */
-static dv_args args_of(const bench *b, const dv_step *s) {
-    dv_args args = s->args;
+static dvk_args args_of(const bench *b, const dv_step *s) {
+    dvk_args args = s->args;
     for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
         const dv_bind *bind = &b->plan->binds[i];
         const void *p = bind->kind == DV_BIND_ARENA ? b->arena + bind->at : b->weights;
@@ -99,7 +99,7 @@ static dv_args args_of(const bench *b, const dv_step *s) {
     return args;
 }
 
-static davy_result time_once(bench *b, const dvk_cuda_kernel *k, const dv_args *args, int runs, float *ms) {
+static davy_result time_once(bench *b, const dvk_cuda_kernel *k, const dvk_args *args, int runs, float *ms) {
     davy_result r = dv_gpu_event_record(b->from, b->queue);
     for (int i = 0; i < runs && r == DAVY_OK; i++) {
         r = dv_gpu_check(b->gpu, k->enqueue(args, b->scratch, &b->queue->base), "measuring");
@@ -112,7 +112,7 @@ static davy_result time_once(bench *b, const dvk_cuda_kernel *k, const dv_args *
 /* In turn, so that a device that warms up or is busy treats both alike. */
 static davy_result measure(bench *b, const candidate *c, float best[2]) {
     const dvk_cuda_kernel *const kernels[2] = {c->step->kernel.cuda, c->kernel};
-    const dv_args args = args_of(b, c->step);
+    const dvk_args args = args_of(b, c->step);
     davy_result r = DAVY_OK;
     for (int round = 0; round <= ROUNDS; round++) { /* the first one warms up */
         for (int k = 0; k < 2 && r == DAVY_OK; k++) {
@@ -152,7 +152,7 @@ static void take(dv_plan *p, const candidate *c) {
     dv_step *s = c->step;
     for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
         const dv_bind *bind = &p->binds[i];
-        if (bind->kind == DV_BIND_WEIGHT && bind->field == offsetof(dv_args, conv.w)) {
+        if (bind->kind == DV_BIND_WEIGHT && bind->field == offsetof(dvk_args, conv.w)) {
             dv_weight *w = &p->weights[bind->at];
             p->weight_bytes += dv_align_up(c->weight, DV_WEIGHT_ALIGN) - dv_align_up(w->bytes, DV_WEIGHT_ALIGN);
             s->bytes += c->weight - w->bytes;

@@ -152,7 +152,7 @@ davy_result dv_instance_run_to_norm(dv_instance *i, int64_t k, dv_watch *watch) 
 davy_result dv_instance_norm(dv_instance *i, int64_t k, const dvk_view *part, float *partial, dv_watch *watch) {
     const dv_plan *plan = i->program->plan;
     const dvk_kernel *kernel = plan->norms[k].kernel.cpu;
-    const dv_args args = dv_norm_stats_args(i, k, part, partial);
+    const dvk_args args = dv_norm_stats_args(i, k, part, partial);
     const dv_step step = {.label = "statistics",
                           .units = kernel->units(&args),
                           .bytes = (uint64_t)(part->h * part->w * part->c) * dvk_dtype_size(part->dtype)};

@@ -395,7 +395,7 @@ davy_result dv_instance_enqueue_to_norm(dv_instance *i, int64_t k) {
 }
 
 davy_result dv_instance_enqueue_norm(dv_instance *i, int64_t k, const dvk_view *part, float *partial) {
-    const dv_args args = dv_norm_stats_args(i, k, part, partial);
+    const dvk_args args = dv_norm_stats_args(i, k, part, partial);
     const dv_step step = {.kernel = i->program->plan->norms[k].kernel,
                           .label = "statistics",
                           .bytes = (uint64_t)(part->h * part->w * part->c) * dvk_dtype_size(part->dtype)};
@@ -427,7 +427,7 @@ davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *
 }
 
 /* The result to memory of its own, and from there into a picture that the kernel does not store itself. */
-static davy_result enqueue_apart(dv_instance *i, dv_gpu_queue *q, dv_args *last, const dvk_convert_args *args,
+static davy_result enqueue_apart(dv_instance *i, dv_gpu_queue *q, dvk_args *last, const dvk_convert_args *args,
                                  uint64_t bytes) {
     const dv_plan *plan = i->program->plan;
     const dvk_view *y = &plan->output;
@@ -446,7 +446,7 @@ davy_result dv_instance_enqueue_store(dv_instance *i, dv_gpu_queue *q, const dvk
         return dv_instance_enqueue_op(i, q, "store", args, "store", bytes);
     }
     const dv_step *step = &plan->steps[plan->n_steps - 1];
-    dv_args last = i->args[plan->n_steps - 1];
+    dvk_args last = i->args[plan->n_steps - 1];
     last.conv.epi.store = args;
     return step->kernel.cuda->stores(&last, dv_gpu_caps(i->program->gpu)) ? enqueue(i, q, step, &last)
                                                                           : enqueue_apart(i, q, &last, args, bytes);

@@ -18,7 +18,7 @@ struct dv_instance {
     bool fresh;          /* on the CPU: nothing has been written into the arena yet */
     uint64_t bytes;      /* all that the instance holds */
     char *scratch;       /* of the host */
-    dv_args *args;       /* of steps */
+    dvk_args *args;      /* of steps */
     dv_instance *next;
     dv_cuda *cuda; /* NULL: on the CPU */
 };
@@ -38,8 +38,8 @@ struct dv_program {
 };
 
 /* Statistics of a part of what norm k is of. */
-static inline dv_args dv_norm_stats_args(const dv_instance *i, int64_t k, const dvk_view *part, float *partial) {
-    return (dv_args){.stats = {.x = *part, .partial = partial, .groups = i->program->plan->norms[k].groups}};
+static inline dvk_args dv_norm_stats_args(const dv_instance *i, int64_t k, const dvk_view *part, float *partial) {
+    return (dvk_args){.stats = {.x = *part, .partial = partial, .groups = i->program->plan->norms[k].groups}};
 }
 
 /* The step of norm k; of norm -1 the first, of that behind the last the one behind all that dv_instance_run runs. */

@@ -262,7 +262,7 @@ dv_value dv_resize(dv_graph *g, dv_value x, int64_t h, int64_t w); /* bilinear, 
 /* sum: the samples of the groups are added, and the result has 1 / groups of x's channels. */
 dv_value dv_dysample(dv_graph *g, dv_value x, dv_value offset, int64_t groups, int64_t r, bool sum);
 
-/* window.c */
+/* ---- attention.c: norms, windows, dictionaries ---- */
 dv_value dv_layer_norm(dv_graph *g, dv_value x, const char *name, float eps); /* <name>.weight and .bias */
 /* x / sqrt(mean of the channels' squares + eps) * tensor `name`: [c], or [c, 1, ...] */
 dv_value dv_rms_norm(dv_graph *g, dv_value x, const char *name, float eps);

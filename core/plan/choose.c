@@ -16,7 +16,7 @@ static bool is_winograd(const char *op) {
 
 /* A 1x1 mix of f32 pictures (luma, a latent's quantisation) stays f32: it costs nothing and must not band. On a CPU in INT8
  * all pictures are f32; there kernels want 32 channels, and a test picture tells the rest. */
-static dvk_dtype compute_of(const dv_plan_options *options, const char *op, const dv_args *args) {
+static dvk_dtype compute_of(const dv_plan_options *options, const char *op, const dvk_args *args) {
     const dvk_conv2d_args *a = &args->conv;
     const bool mix = is_conv(op) && a->kh == 1 && a->x.dtype == DVK_F32 && a->y.dtype == DVK_F32;
     const bool integers = options->caps == NULL && options->compute == DVK_INT8;
@@ -35,7 +35,7 @@ static double cost_of(const dvk_kernel *k, const void *args) {
     return k->cost != NULL ? k->cost(args) : 1e30;
 }
 
-static const dvk_kernel *choose_lean(const dv_plan_options *options, const char *op, const dv_args *args) {
+static const dvk_kernel *choose_lean(const dv_plan_options *options, const char *op, const dvk_args *args) {
     const dvk_kernel *best = dvk_find(op, "ref");
     const dvk_dtype compute = compute_of(options, op, args);
     for (int32_t i = 0; i < dvk_kernel_count; i++) {
@@ -50,7 +50,7 @@ static const dvk_kernel *choose_lean(const dv_plan_options *options, const char 
 }
 
 /* The cheapest with products of 8-bit integers; NULL: none takes this. */
-static const dvk_kernel *choose_int8(const dv_plan_options *options, const char *op, const dv_args *args) {
+static const dvk_kernel *choose_int8(const dv_plan_options *options, const char *op, const dvk_args *args) {
     const dvk_kernel *best = NULL;
     for (int32_t i = 0; i < dvk_kernel_count; i++) {
         const dvk_kernel *k = dvk_kernels[i];
@@ -62,7 +62,7 @@ static const dvk_kernel *choose_int8(const dv_plan_options *options, const char 
     return best;
 }
 
-static const dvk_kernel *choose_cpu(const dv_plan_options *options, const char *op, const dv_args *args) {
+static const dvk_kernel *choose_cpu(const dv_plan_options *options, const char *op, const dvk_args *args) {
     const dvk_dtype compute = compute_of(options, op, args);
     const dvk_kernel *k = compute == DVK_INT8 && options->int8_always ? choose_int8(options, op, args) : NULL;
     return k != NULL                      ? k
@@ -86,7 +86,7 @@ static dvk_dtype plainer(const dv_plan_options *options, dvk_dtype compute) {
     return compute == DVK_TF32 ? DVK_F32 : dv_is_8bit(compute) ? dv_plain_of_int8(options) : compute;
 }
 
-static const dvk_cuda_kernel *choose_as(const dv_plan_options *options, const char *op, dv_args *args,
+static const dvk_cuda_kernel *choose_as(const dv_plan_options *options, const char *op, dvk_args *args,
                                         dvk_dtype compute) {
     if (is_conv(op) || is_winograd(op)) {
         args->conv.compute = is_winograd(op) ? DVK_F16 : compute;
@@ -94,17 +94,17 @@ static const dvk_cuda_kernel *choose_as(const dv_plan_options *options, const ch
     return dvk_cuda_choose(op, args, options->caps, computes_bit(compute));
 }
 
-static double cuda_cost(const dv_plan_options *options, const dvk_cuda_kernel *k, const dv_args *args) {
+static double cuda_cost(const dv_plan_options *options, const dvk_cuda_kernel *k, const dvk_args *args) {
     return k->cost != NULL ? k->cost(args, options->caps) : 1e30;
 }
 
-static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const char *op, dv_args *args) {
+static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const char *op, dvk_args *args) {
     const dvk_dtype wish = compute_of(options, op, args);
     const dvk_cuda_kernel *k = choose_as(options, op, args, wish);
     if (plainer(options, wish) == wish || (k != NULL && (!dv_is_8bit(wish) || options->int8_always))) {
         return k;
     }
-    dv_args plain = *args;
+    dvk_args plain = *args;
     const dvk_cuda_kernel *p = choose_as(options, op, &plain, plainer(options, wish));
     if (k != NULL && (p == NULL || cuda_cost(options, k, args) < cuda_cost(options, p, &plain))) {
         return k;
@@ -113,7 +113,7 @@ static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const 
     return p;
 }
 
-dv_kernel dv_choose_kernel(const dv_plan_options *options, const char *op, dv_args *args) {
+dv_kernel dv_choose_kernel(const dv_plan_options *options, const char *op, dvk_args *args) {
     dv_kernel k = {0};
     if (options->caps != NULL) {
         k.cuda = choose_cuda(options, op, args);

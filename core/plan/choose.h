@@ -5,7 +5,7 @@
 #include "core/plan/plan.h"
 
 /* None: nothing suits. CUDA: sets args.conv.compute. */
-dv_kernel dv_choose_kernel(const dv_plan_options *options, const char *op, dv_args *args);
+dv_kernel dv_choose_kernel(const dv_plan_options *options, const char *op, dvk_args *args);
 davy_result dv_choose_failed(const dv_plan_options *options, const char *op, const char *label, const dvk_view *in,
                              const dvk_view *out);
 /* Sets units and cost of a step with a kernel. */

@@ -39,7 +39,7 @@ static double cost_of(const dv_lowering *l, const dvk_cuda_kernel *k, const void
 
 /* What the shuffle costs as a step. */
 static double shuffle_cost(const dv_lowering *l, const dv_node *shuffle) {
-    dv_args args = {.resample = {.r = shuffle->r}};
+    dvk_args args = {.resample = {.r = shuffle->r}};
     args.resample.x = dv_view_planned(l->place, shuffle->in[0]);
     args.resample.y = dv_view_planned(l->place, shuffle->out);
     if (has_skip(shuffle)) {
@@ -54,7 +54,7 @@ static davy_result can_shuffle(dv_lowering *l, int64_t k, const dv_node *shuffle
     if (r != DAVY_OK) {
         return r;
     }
-    dv_args apart = l->step.args;
+    dvk_args apart = l->step.args;
     const dvk_cuda_kernel *apart_kernel = dv_lower_choose_conv(l, &apart).cuda;
     dvk_conv2d_args *a = &l->step.args.conv;
     a->y = dv_view_planned(l->place, shuffle->out);
@@ -216,8 +216,8 @@ static davy_result can_gate(dv_lowering *l, int64_t conv, const dv_node *product
     if (r != DAVY_OK) {
         return r;
     }
-    dv_args apart = l->step.args;
-    dv_args multiply = {.multiply = {.act = product->act.kind, .epi = {.alpha = 1.0f}}};
+    dvk_args apart = l->step.args;
+    dvk_args multiply = {.multiply = {.act = product->act.kind, .epi = {.alpha = 1.0f}}};
     multiply.multiply.x = dv_view_planned(l->place, product->in[0]);
     multiply.multiply.g = dv_view_planned(l->place, product->in[1]);
     multiply.multiply.y = dv_view_planned(l->place, product->out);
@@ -309,12 +309,12 @@ static void set_gate(dvk_epilogue *e, const dv_node *gate, int32_t own, dvk_view
 static davy_result can_gate_itself(dv_lowering *l, int64_t conv, int64_t at, int32_t own, bool *yes) {
     const dv_node *gate = &l->plan->graph->nodes[at];
     davy_result r = dv_lower_try_conv(l, at);
-    const dv_args behind = l->step.args;
+    const dvk_args behind = l->step.args;
     r = r == DAVY_OK ? dv_lower_try_conv(l, conv) : r;
     if (r != DAVY_OK) {
         return r;
     }
-    dv_args ahead = l->step.args, apart = behind;
+    dvk_args ahead = l->step.args, apart = behind;
     dvk_conv2d_args *a = &l->step.args.conv;
     a->y = behind.conv.y;
     set_gate(&a->epi, gate, own, behind.conv.epi.res[1 - own]);
@@ -381,13 +381,13 @@ static int64_t depthwise_halved(const dv_graph *g, const dv_memory_plan *place, 
 
 static bool can_pair(const dv_lowering *l, const dv_node *depthwise, const dv_node *product) {
     static const float vector[1] = {0.0f};
-    dv_args args = {.depthwise = {.kh = depthwise->kh,
-                                  .kw = depthwise->kw,
-                                  .pad_top = depthwise->pad_top,
-                                  .pad_left = depthwise->pad_left,
-                                  .w = vector,
-                                  .epi = {.alpha = 1.0f, .act = product->act.kind},
-                                  .paired = 1}};
+    dvk_args args = {.depthwise = {.kh = depthwise->kh,
+                                   .kw = depthwise->kw,
+                                   .pad_top = depthwise->pad_top,
+                                   .pad_left = depthwise->pad_left,
+                                   .w = vector,
+                                   .epi = {.alpha = 1.0f, .act = product->act.kind},
+                                   .paired = 1}};
     args.depthwise.x = dv_view_planned(l->place, depthwise->in[0]);
     args.depthwise.y = dv_view_planned(l->place, product->out);
     return dv_choose_kernel(l->options, "depthwise", &args).cuda != NULL;
@@ -451,7 +451,7 @@ static int64_t conv_normalised(const dv_memory_plan *place, const dv_node *norm)
 /* Chunks of a picture that the convolution's kernel would write; 0: it does not. */
 static int64_t chunks_of(const dv_lowering *l, const dv_node *norm) {
     static float somewhere;
-    dv_args args = l->step.args;
+    dvk_args args = l->step.args;
     const dvk_cuda_kernel *k = dv_lower_choose_conv(l, &args).cuda;
     args.conv.epi.stats = &somewhere;
     args.conv.epi.stats_groups = norm->groups;

@@ -9,7 +9,7 @@
 #include "core/plan/fuse_cuda.h"
 #include "core/plan/lower.h"
 
-#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
+#define FIELD(member) ((uint32_t)offsetof(dvk_args, member))
 
 enum { TAPS = 9 };
 
@@ -95,7 +95,7 @@ static int64_t first_of_up(const dv_memory_plan *place, int64_t k) {
 static bool up_gains(const dv_lowering *l, int64_t first, int64_t second) {
     static const float some[1] = {0.0f};
     const dv_graph *g = l->plan->graph;
-    dv_args args = {.up_conv = {.w_up = some, .w = some}};
+    dvk_args args = {.up_conv = {.w_up = some, .w = some}};
     args.up_conv.x = dv_view_planned(l->place, g->nodes[first].in[0]);
     args.up_conv.res = dv_view_planned(l->place, g->nodes[first].fused.res[0]);
     args.up_conv.y = dv_view_planned(l->place, g->nodes[second].out);
@@ -173,7 +173,7 @@ static int64_t first_of_down(const dv_memory_plan *place, int64_t k) {
 static bool down_gains(const dv_lowering *l, int64_t first, int64_t second) {
     static const float some[1] = {0.0f};
     const dv_graph *g = l->plan->graph;
-    dv_args args = {.conv_down = {.w = some, .w_down = some}};
+    dvk_args args = {.conv_down = {.w = some, .w_down = some}};
     args.conv_down.x = dv_view_planned(l->place, g->nodes[first].in[0]);
     args.conv_down.y = dv_view_planned(l->place, g->nodes[first].out);
     args.conv_down.z = dv_view_planned(l->place, g->nodes[second].out);
@@ -287,7 +287,7 @@ static bool has_depthwise_kernel(const dv_lowering *l, const int32_t *parts, int
     const dv_graph *g = l->plan->graph;
     const dv_node *node = &g->nodes[last];
     const dv_node *depthwise = &g->nodes[parts[PART_DEPTHWISE]];
-    dv_args args = {.norm_depthwise = {.gamma = some, .beta = some, .w_in = some, .w_depth = some}};
+    dvk_args args = {.norm_depthwise = {.gamma = some, .beta = some, .w_in = some, .w_depth = some}};
     dvk_norm_depthwise_args *a = &args.norm_depthwise;
     a->x = dv_view_planned(l->place, start_of(g, parts));
     a->y = dv_view_planned(l->place, node->out);

@@ -11,7 +11,7 @@
 #include "core/plan/lower.h"
 #include "core/base/mem.h"
 
-#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
+#define FIELD(member) ((uint32_t)offsetof(dvk_args, member))
 
 enum { PART_IN, PART_OUT };   /* of a mean's `parts`: the two layers */
 enum { MOST_CHANNELS = 256 }; /* numbers that bf16 has */
@@ -119,13 +119,13 @@ static int64_t rows_of(dv_lowering *l, int64_t conv) {
     if (dv_lower_try_conv(l, conv) != DAVY_OK) {
         return 0;
     }
-    dv_args args = l->step.args;
+    dvk_args args = l->step.args;
     const dvk_cuda_kernel *k = dv_lower_choose_conv(l, &args).cuda;
     return k != NULL && k->sums_chunks != NULL ? k->sums_chunks(&args, l->options->caps) : 0;
 }
 
 /* The kernel of a convolution whose weights are to be scaled, and what it is told; NULL: they cannot be. */
-static const dvk_cuda_kernel *scalable(dv_lowering *l, int64_t reader, dv_args *args) {
+static const dvk_cuda_kernel *scalable(dv_lowering *l, int64_t reader, dvk_args *args) {
     if (dv_lower_try_conv(l, reader) != DAVY_OK) {
         return NULL;
     }
@@ -200,7 +200,7 @@ static davy_result place_excite(dv_lowering *l, int64_t k) {
     const davy_result r = l->options->given_means ? DAVY_OK : place_sums(l, k);
     bool fine = true;
     if (r == DAVY_OK && l->cuda[reader].lower == NULL) {
-        dv_args args;
+        dvk_args args;
         const dvk_cuda_kernel *kernel = scalable(l, reader, &args);
         if (kernel == NULL) {
             return l->result != DAVY_OK ? l->result : kernel_rejected(l->plan->graph, k);
@@ -235,7 +235,7 @@ static void bind_packed(dv_lowering *l, uint32_t field, const dv_weight *w) {
 /* Before the step is begun: trying the convolution uses l->step, too. */
 static bool weight_of(dv_lowering *l, dv_weight *w) {
     const int64_t mean = l->node, reader = reader_of(l, mean);
-    dv_args args;
+    dvk_args args;
     w->kernel.cuda = scalable(l, reader, &args);
     l->node = mean;
     if (w->kernel.cuda == NULL) {
@@ -318,7 +318,7 @@ davy_result dv_fuse_se(dv_lowering *l, bool *changed) {
     dv_graph *g = l->plan->graph;
     for (int64_t k = 0; k < g->n_nodes && l->result == DAVY_OK; k++) {
         squeeze s;
-        dv_args args;
+        dvk_args args;
         if (!find_squeeze(l->place, k, &s) || !find_readers(l->place, &s) ||
             (!l->options->given_means && rows_of(l, s.conv) <= 0) || scalable(l, s.reader, &args) == NULL) {
             continue;

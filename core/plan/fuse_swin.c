@@ -7,7 +7,7 @@
 #include "core/plan/lower.h"
 #include "kernels/cuda/window/swin_pack.h"
 
-#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
+#define FIELD(member) ((uint32_t)offsetof(dvk_args, member))
 
 enum { PART_NORM, PART_IN, PART_MIDDLE /* the attention; of an MLP again PART_IN */ };
 
@@ -73,7 +73,7 @@ static bool is_plain_window(const dv_window *w, dv_shape s) {
 }
 
 /* All but views, pointers and the norm. */
-static void fill(const dv_graph *g, const int32_t *parts, dv_args *args) {
+static void fill(const dv_graph *g, const int32_t *parts, dvk_args *args) {
     const dv_node *middle = &g->nodes[parts[PART_MIDDLE]];
     const int64_t wide = g->params[g->nodes[parts[PART_IN]].weight].shape[0];
     if (!is_window(g, parts)) {
@@ -98,7 +98,7 @@ static bool has_kernel(const dv_lowering *l, const int32_t *parts, const dv_node
     const dvk_view none = {0};
     const dvk_view res = last->fused.n_res > 0 ? dv_view_planned(l->place, last->fused.res[0]) : none;
     const dvk_swin_linear linear = {.packed = some};
-    dv_args args = {0};
+    dvk_args args = {0};
     if (is_window(g, parts)) {
         args.norm_window = (dvk_norm_window_args){.x = x, .y = y, .res = res, .in = linear, .out = linear};
         fill(g, parts, &args);

@@ -90,35 +90,35 @@ static dvk_view view_transformed(dvk_view v) {
     return v;
 }
 
-static double cost_of(const dv_lowering *l, const char *op, dv_args *args) {
+static double cost_of(const dv_lowering *l, const char *op, dvk_args *args) {
     const dvk_cuda_kernel *k = dv_choose_kernel(l->options, op, args).cuda;
     return k == NULL || k->cost == NULL ? 1e30 : k->cost(args, l->options->caps);
 }
 
 /* Of the convolution and of what leads to a frame that it reads, `raw`. */
 static double plain_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_value raw) {
-    dv_args args = {.conv = *conv};
-    dv_args apply = {.pointwise = {.epi.alpha = 1.0f, .pro.act = DVK_ACT_SILU}};
+    dvk_args args = {.conv = *conv};
+    dvk_args apply = {.pointwise = {.epi.alpha = 1.0f, .pro.act = DVK_ACT_SILU}};
     apply.pointwise.x = view_alone(l->place, raw);
     apply.pointwise.y = apply.pointwise.x;
     return cost_of(l, "conv2d", &args) + cost_of(l, "pointwise", &apply);
 }
 
 static double input_cost(const dv_lowering *l, dv_value raw) {
-    dv_args args = {.winograd_input = {.pro.act = DVK_ACT_SILU}};
+    dvk_args args = {.winograd_input = {.pro.act = DVK_ACT_SILU}};
     args.winograd_input.x = view_alone(l->place, raw);
     args.winograd_input.y = view_transformed(args.winograd_input.x);
     return cost_of(l, "winograd_input", &args);
 }
 
 static double winograd_cost(const dv_lowering *l, const dvk_conv2d_args *conv, dv_value raw) {
-    dv_args args = {.conv = *conv};
+    dvk_args args = {.conv = *conv};
     args.conv.x = view_transformed(args.conv.x);
     return cost_of(l, "conv2d_winograd", &args) + input_cost(l, raw);
 }
 
 static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_conv2d_args *conv) {
-    dv_args args = {.conv = *conv};
+    dvk_args args = {.conv = *conv};
     const dvk_cuda_kernel *k = dv_choose_kernel(l->options, op, &args).cuda;
     return k != NULL ? k->packed_bytes(&args) : 0;
 }
@@ -377,7 +377,7 @@ static void take_candidates(candidates *s) {
 static double bands_cost(const dv_lowering *l, const dvk_conv2d_args *conv, int64_t rows) {
     double cost = 0.0;
     for (int64_t first = 0; first < conv->y.h; first += rows) {
-        dv_args args = {.band = {.conv = *conv, .first = first, .rows = dv_min(rows, conv->y.h - first)}};
+        dvk_args args = {.band = {.conv = *conv, .first = first, .rows = dv_min(rows, conv->y.h - first)}};
         args.band.conv.x.h = DVK_WINOGRAD_LINES * (dvk_band_to(&args.band) - dvk_band_from(&args.band));
         const dvk_cuda_kernel *k = dv_choose_kernel(l->options, "conv2d_winograd_band", &args).cuda;
         if (k == NULL || k->cost == NULL) {

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "kernels/dtype.h"
 
-#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
+#define FIELD(member) ((uint32_t)offsetof(dvk_args, member))
 
 /* ---- norms and element-wise steps ---- */
 

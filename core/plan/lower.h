@@ -13,7 +13,7 @@ void dv_lower_conv(dv_lowering *l);
 /* The arguments that a convolution would get, in l->step; nothing is added to the plan. */
 davy_result dv_lower_try_conv(dv_lowering *l, int64_t node);
 /* dv_choose_kernel for a convolution of that node. */
-dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args);
+dv_kernel dv_lower_choose_conv(const dv_lowering *l, dvk_args *args);
 
 /* ---- lower_time.c ---- */
 

@@ -6,7 +6,7 @@
 #include "core/plan/lower.h"
 #include "kernels/dtype.h"
 
-#define FIELD(member) ((uint32_t)offsetof(dv_args, member))
+#define FIELD(member) ((uint32_t)offsetof(dvk_args, member))
 
 static int64_t conv_channels(const dvk_conv2d_args *a) {
     return a->y.c * dv_max(a->epi.shuffle * a->epi.shuffle, 1);
@@ -48,7 +48,7 @@ davy_result dv_lower_try_conv(dv_lowering *l, int64_t k) {
     return l->result;
 }
 
-dv_kernel dv_lower_choose_conv(const dv_lowering *l, dv_args *args) {
+dv_kernel dv_lower_choose_conv(const dv_lowering *l, dvk_args *args) {
     dv_plan_options options = *l->options;
     if (dv_lower_cuda(l)->winograd > 0) {
         return dv_choose_kernel(&options, "conv2d_winograd", args);

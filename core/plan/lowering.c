@@ -19,7 +19,7 @@ static void no_memory(dv_lowering *l) {
 
 /* ---- binds ---- */
 
-static void set_pointer(dv_args *args, uint32_t field, const void *p) {
+static void set_pointer(dvk_args *args, uint32_t field, const void *p) {
     memcpy((char *)args + field, &p, sizeof p);
 }
 

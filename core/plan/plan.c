@@ -151,8 +151,8 @@ static bool is_conv(const dv_step *s) {
 
 /* Whether the step reads all that the one before it has written. */
 static bool follows(const dv_plan *p, const dv_step *s) {
-    const dv_bind *x = place_of(p, s, (uint32_t)offsetof(dv_args, conv.x.data));
-    const dv_bind *y = place_of(p, s - 1, (uint32_t)offsetof(dv_args, conv.y.data));
+    const dv_bind *x = place_of(p, s, (uint32_t)offsetof(dvk_args, conv.x.data));
+    const dv_bind *y = place_of(p, s - 1, (uint32_t)offsetof(dvk_args, conv.y.data));
     return is_conv(s - 1) && x != NULL && y != NULL && x->at == y->at && s->args.conv.x.h == (s - 1)->args.conv.y.h;
 }
 

@@ -12,13 +12,11 @@
 #include "core/plan/kernel.h"
 #include "kernels/ops.h"
 
-typedef dvk_args dv_args;
-
 typedef enum dv_bind_kind { DV_BIND_ARENA = 1, DV_BIND_WEIGHT, DV_BIND_STATE } dv_bind_kind;
 
 typedef struct dv_bind { /* a pointer inside a step's args */
     dv_bind_kind kind;
-    uint32_t field;  /* offset of the pointer in dv_args */
+    uint32_t field;  /* offset of the pointer in dvk_args */
     uint64_t at;     /* byte offset in the arena or the state; index into the plan's weights */
     uint64_t within; /* weights: byte offset in that one */
 } dv_bind;
@@ -26,7 +24,7 @@ typedef struct dv_bind { /* a pointer inside a step's args */
 typedef struct dv_step {
     dv_kernel kernel;
     const char *label; /* the node's, owned by the plan's graph */
-    dv_args args;      /* pointers that are bound point to nothing */
+    dvk_args args;     /* pointers that are bound point to nothing */
     int64_t first_bind, n_binds;
     int64_t units;         /* CPU */
     uint64_t flops, bytes; /* bytes: read and written, weights included */

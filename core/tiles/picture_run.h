@@ -1,4 +1,4 @@
-/* picture_run.h - one picture (or several of one size) on its way through a tile plan: what picture_run.c hands to cpu.c and
+/* picture_run.h - one picture (or several of one size) on its way through a tile plan: what pictures.c hands to cpu.c and
  * cuda.c. */
 #ifndef DV_PICTURE_RUN_H
 #define DV_PICTURE_RUN_H

@@ -13,7 +13,7 @@
 
 typedef struct call { /* kept for the whole test: a graph may come back to it */
     const char *op;
-    dv_args args;
+    dvk_args args;
     dvk_convert_args store;
     struct call *next;
 } call;
@@ -143,7 +143,7 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
 #define ENQUEUE(name, field, cost)                                                                                     \
     static int enqueue_##name(const void *args, void *scratch, dvk_queue *q) {                                         \
         (void)scratch;                                                                                                 \
-        return enqueue_call(#name, args, sizeof(((dv_args *)0)->field), q);                                            \
+        return enqueue_call(#name, args, sizeof(((dvk_args *)0)->field), q);                                           \
     }
 #define KERNEL(name, field, costs) {.op = #name, .variant = "mock", .cost = costs, .enqueue = enqueue_##name},
 

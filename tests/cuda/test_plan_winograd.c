@@ -94,7 +94,7 @@ static void slice_close(slice *s) {
 }
 
 static void run_step(const slice *s, const dv_step *step, char *state) {
-    dv_args args = step->args;
+    dvk_args args = step->args;
     for (int64_t i = step->first_bind; i < step->first_bind + step->n_binds; i++) {
         const dv_bind *b = &s->plan->binds[i];
         char *p = b->kind == DV_BIND_WEIGHT ? (char *)s->weights[b->at] + b->within

@@ -270,7 +270,7 @@ dvk_args kc_args_at(const kc_problem *p, const kc_layout *l, unsigned char *base
     return args;
 }
 
-/* The rows of docs/ops.md for CUDA. */
+/* The rows of the table of `kcheck --support` for CUDA. */
 int kc_cuda_support(const kc_options *o) {
     char why[200];
     kc_device d;

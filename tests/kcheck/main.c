@@ -54,7 +54,7 @@ static const char *needs(uint32_t bits) {
     return "?";
 }
 
-/* The table of docs/ops.md: every variant of every op, and what it needs. */
+/* The table of `kcheck --support`: every variant of every op, and what it needs. */
 static int support(const kc_options *o) {
     printf("| op | variant | needs | computes in | usable here |\n|---|---|---|---|---|\n");
     for (int s = 0; s < kc_suite_count; s++) {

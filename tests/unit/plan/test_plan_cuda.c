@@ -33,7 +33,7 @@ static void check_view(const char *name, const dv_plan *p, const dvk_view *v) {
 /* A pointwise step whose operand is a parameter. */
 static bool reads_weights(const dv_plan *p, const dv_step *s) {
     for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
-        if (p->binds[i].kind == DV_BIND_WEIGHT && p->binds[i].field == offsetof(dv_args, pointwise.x.data)) {
+        if (p->binds[i].kind == DV_BIND_WEIGHT && p->binds[i].field == offsetof(dvk_args, pointwise.x.data)) {
             return true;
         }
     }

@@ -55,15 +55,15 @@ static bool same_place(const dv_bind *a, const dv_bind *b) {
 
 /* The step whose weights step s scales, or that is given the scales for its own; NULL: none. */
 static const dv_step *reader_of(const dv_plan *p, const dv_step *s) {
-    const dv_bind *scaled = bind_of(p, s, offsetof(dv_args, excite.scaled));
-    const dv_bind *scale = bind_of(p, s, offsetof(dv_args, excite.scale));
+    const dv_bind *scaled = bind_of(p, s, offsetof(dvk_args, excite.scaled));
+    const dv_bind *scale = bind_of(p, s, offsetof(dvk_args, excite.scale));
     for (const dv_step *later = s + 1; later < p->steps + p->n_steps; later++) {
-        if (is_op(later, "conv2d") && same_place(scaled, bind_of(p, later, offsetof(dv_args, conv.w)))) {
+        if (is_op(later, "conv2d") && same_place(scaled, bind_of(p, later, offsetof(dvk_args, conv.w)))) {
             CHECK(later->args.conv.scaled && later->args.conv.x.c == s->args.excite.c);
             CHECK((int64_t)later->kernel.cuda->packed_bytes(&later->args) == 2 * s->args.excite.count);
             return later;
         }
-        if (is_op(later, "up_conv") && same_place(scale, bind_of(p, later, offsetof(dv_args, up_conv.scale)))) {
+        if (is_op(later, "up_conv") && same_place(scale, bind_of(p, later, offsetof(dvk_args, up_conv.scale)))) {
             CHECK(scaled == NULL && s->args.excite.count == 0 && later->args.up_conv.x.c == s->args.excite.c);
             return later;
         }
@@ -73,9 +73,9 @@ static const dv_step *reader_of(const dv_plan *p, const dv_step *s) {
 
 /* A later convolution, a residual of which step s gives the factors; NULL: none. */
 static const dv_step *adder_of(const dv_plan *p, const dv_step *s) {
-    const dv_bind *scale = bind_of(p, s, offsetof(dv_args, excite.scale));
+    const dv_bind *scale = bind_of(p, s, offsetof(dvk_args, excite.scale));
     for (const dv_step *later = s + 1; later < p->steps + p->n_steps; later++) {
-        if (is_op(later, "conv2d") && same_place(scale, bind_of(p, later, offsetof(dv_args, conv.epi.res_scale)))) {
+        if (is_op(later, "conv2d") && same_place(scale, bind_of(p, later, offsetof(dvk_args, conv.epi.res_scale)))) {
             return later;
         }
     }
@@ -90,11 +90,11 @@ static void check_excite(const dv_plan *p, int64_t k, bool adds) {
     const dvk_conv2d_args *c = &before->args.conv;
     CHECK(is_op(before, "conv2d") && a->c == c->y.c && a->pixels == c->y.h * c->y.w && a->rows > 0 &&
           a->hidden == a->c / 8);
-    CHECK(same_place(bind_of(p, s, offsetof(dv_args, excite.sums)),
-                     bind_of(p, before, offsetof(dv_args, conv.epi.sums))));
+    CHECK(same_place(bind_of(p, s, offsetof(dvk_args, excite.sums)),
+                     bind_of(p, before, offsetof(dvk_args, conv.epi.sums))));
     if (CHECK(reader != NULL)) {
-        const size_t x = is_op(reader, "conv2d") ? offsetof(dv_args, conv.x.data) : offsetof(dv_args, up_conv.x.data);
-        CHECK(same_place(bind_of(p, before, offsetof(dv_args, conv.y.data)), bind_of(p, reader, x)));
+        const size_t x = is_op(reader, "conv2d") ? offsetof(dvk_args, conv.x.data) : offsetof(dvk_args, up_conv.x.data);
+        CHECK(same_place(bind_of(p, before, offsetof(dvk_args, conv.y.data)), bind_of(p, reader, x)));
     }
     CHECK((adder != NULL) == adds);
     CHECK(adder == NULL || (adder->args.conv.epi.n_res == 1 && adder->args.conv.y.c == a->c));
@@ -103,11 +103,11 @@ static void check_excite(const dv_plan *p, int64_t k, bool adds) {
 /* Two convolutions in one: a result that is kept, and what becomes of it, half as large and read next. */
 static void check_down(const dv_plan *p, const dv_step *s) {
     const dvk_conv_down_args *a = &s->args.conv_down;
-    const dv_bind *kept = bind_of(p, s, offsetof(dv_args, conv_down.y.data));
-    const dv_bind *half = bind_of(p, s, offsetof(dv_args, conv_down.z.data));
+    const dv_bind *kept = bind_of(p, s, offsetof(dvk_args, conv_down.y.data));
+    const dv_bind *half = bind_of(p, s, offsetof(dvk_args, conv_down.z.data));
     CHECK(a->x.c == 32 && a->y.h == a->x.h - 2 && a->z.h == a->y.h / 2 && a->z.w == a->y.w / 2);
     CHECK(!same_place(kept, half) && is_op(s + 1, "conv2d") &&
-          same_place(half, bind_of(p, s + 1, offsetof(dv_args, conv.x.data))));
+          same_place(half, bind_of(p, s + 1, offsetof(dvk_args, conv.x.data))));
 }
 
 /* The second of four squeezed pictures is also added, later and in part. */
@@ -143,14 +143,14 @@ static void check_given(dvk_dtype compute, bool folds) {
         CHECK(count_op(p, folds ? "excite" : "mean") == 4 && count_op(p, folds ? "mean" : "excite") == 0);
         for (int64_t i = 0; i < p->n_steps; i++) {
             const dv_step *s = &p->steps[i];
-            CHECK(!is_op(s, "conv2d") || bind_of(p, s, offsetof(dv_args, conv.epi.sums)) == NULL);
+            CHECK(!is_op(s, "conv2d") || bind_of(p, s, offsetof(dvk_args, conv.epi.sums)) == NULL);
         }
         for (int32_t k = 0; k < p->n_means; k++) {
             const dv_plan_mean *m = &p->means[k];
             const dv_step *s = &p->steps[m->step], *before = s - 1;
             const dv_bind *given =
-                bind_of(p, s, folds ? offsetof(dv_args, excite.sums) : offsetof(dv_args, pool.x.data));
-            const dv_bind *x = bind_of(p, before, offsetof(dv_args, conv.y.data));
+                bind_of(p, s, folds ? offsetof(dvk_args, excite.sums) : offsetof(dvk_args, pool.x.data));
+            const dv_bind *x = bind_of(p, before, offsetof(dvk_args, conv.y.data));
             CHECK(is_op(s, folds ? "excite" : "mean") && is_op(before, "conv2d"));
             CHECK(given != NULL && given->at == m->given_at && x != NULL && x->at == m->x_at);
             CHECK(!folds || (s->args.excite.rows == 1 && s->args.excite.pixels == 1));
