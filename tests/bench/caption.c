@@ -1,4 +1,4 @@
-/* dialogue/captions.c - where the time of a caption goes: a model from its folder, a picture of noise, a question and a further one.
+/* caption.c - where the time of a caption goes: a model from its folder, a picture of noise, a question and a further one.
  * Not a test: it is built with them so that it cannot rot.
  * usage: caption FOLDER|TEXT.gguf [stored|f32|bf16|int8|int4|narrow] [threads] [width] [height] [tokens]
  *        [any word: no tokenizer] */

@@ -1,4 +1,4 @@
-/* plan/fuse_cuda.c - "fold" and "unfold" for views of one type: runs of channels, copied as bytes. */
+/* fold.c - "fold" and "unfold" for views of one type: runs of channels, copied as bytes. */
 #include <string.h>
 
 #include "kernels/costs/cpu_costs.h"

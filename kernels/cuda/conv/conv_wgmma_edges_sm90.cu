@@ -26,14 +26,14 @@ template <class T, int LAST> struct strip_worker {
         const int full = LAST == 4 ? p.chunks : p.chunks - 1;
 #pragma unroll 1
         for (int chunk = 0; chunk < full; chunk++) {
-            in.template start<4, FROM, COUNT>(s, row, chunk, sum);
+            in.template start<4, FROM, COUNT, false>(s, row, chunk, sum);
             if (LAST == 4 && chunk + 1 == full) {
                 store();
             }
             in.wait();
         }
         if (LAST != 4) {
-            in.template start<LAST, FROM, COUNT>(s, row, full, sum);
+            in.template start<LAST, FROM, COUNT, false>(s, row, full, sum);
             store();
             in.wait();
         }

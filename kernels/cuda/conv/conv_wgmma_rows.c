@@ -262,8 +262,8 @@ static const char *function_of(const dvk_conv2d_args *a, const dvk_conv_rows *p,
         snprintf(*name, sizeof *name, "conv_edges_%s_%d", a->compute == DVK_F16 ? "f16" : "bf16", (int)p->last_k16);
         return *name;
     }
-    snprintf(*name, sizeof *name, "conv_rows_%s_%d%s", a->compute == DVK_F16 ? "f16" : "bf16", (int)outputs_of(a),
-             shuffle);
+    snprintf(*name, sizeof *name, "conv_rows_%s_%d_%d%s", a->compute == DVK_F16 ? "f16" : "bf16", (int)outputs_of(a),
+             (int)p->last_k16, shuffle);
     return *name;
 }
 

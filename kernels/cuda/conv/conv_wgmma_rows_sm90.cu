@@ -23,25 +23,12 @@ CONV_DEVICE auto way_out(const dvk_conv_rows &p, const layout &at, int group) {
     }
 }
 
-template <class T, int OUTPUTS, int GROUPS, int SHUFFLE> struct multiplier {
-    /* Of 16 * k16 channels: conv_wgmma_rows.c knows how many there may be (last_of). */
-    static __device__ __forceinline__ void multiply_slot(const consumer<T, OUTPUTS> &in, int chunk, int k16,
-                                                         float (&sum)[OUTPUTS * 3 / 2]) {
-        if (OUTPUTS == 64 && k16 == 1) {
-            in.template products<1>(chunk, sum);
-        } else if ((OUTPUTS == 32 || (OUTPUTS == 16 && SHUFFLE != 0)) && k16 == 2) {
-            in.template products<2>(chunk, sum);
-        } else if (OUTPUTS >= 48 && k16 == 3) {
-            in.template products<3>(chunk, sum);
-        } else {
-            in.template products<4>(chunk, sum);
-        }
-    }
-
+template <class T, int OUTPUTS, int GROUPS, int LAST, int SHUFFLE> struct multiplier {
     static __device__ __forceinline__ void run(const dvk_conv_rows &p, const layout &at, int group) {
         const auto out = way_out<T, OUTPUTS, SHUFFLE>(p, at, group);
         typename decltype(way_out<T, OUTPUTS, SHUFFLE>(p, at, group))::residual residual = {};
         consumer<T, OUTPUTS> in = {p, at, group, {}, -1};
+        const int full = LAST == 4 ? p.chunks : p.chunks - 1;
         finished<OUTPUTS> done;
         done.y = -1;
         wait_for_launch_before();
@@ -60,11 +47,17 @@ template <class T, int OUTPUTS, int GROUPS, int SHUFFLE> struct multiplier {
                     out.bring_first(done.n, done.y, done.x, residual);
                 }
 #pragma unroll 1
-                for (int chunk = 0; chunk < p.chunks; chunk++) {
-                    const bool last = chunk + 1 == p.chunks;
-                    in.arrive(s, row, chunk);
-                    multiply_slot(in, chunk, last ? p.last_k16 : 4, sum);
-                    if (last && done.y >= 0) { /* while the row behind it is multiplied */
+                for (int chunk = 0; chunk < full; chunk++) {
+                    in.template start<4>(s, row, chunk, sum);
+                    if (LAST == 4 && chunk + 1 == full && done.y >= 0) {
+                        out.store(done.n, done.y, done.x, done.sum,
+                                  residual); /* while the row behind it is multiplied */
+                    }
+                    in.wait();
+                }
+                if (LAST != 4) {
+                    in.template start<LAST>(s, row, full, sum);
+                    if (done.y >= 0) {
                         out.store(done.n, done.y, done.x, done.sum, residual);
                     }
                     in.wait();
@@ -97,21 +90,21 @@ template <class T, int OUTPUTS, int GROUPS, int SHUFFLE> struct multiplier {
 
 } // namespace
 
-#define ROWS_KERNEL(name, T, OUTPUTS, GROUPS, SHUFFLE)                                                                 \
+#define ROWS_KERNEL(name, T, OUTPUTS, GROUPS, LAST, SHUFFLE)                                                           \
     extern "C" __global__ void __launch_bounds__(GROUPS * 128 + 128, 1)                                                \
         name(const __grid_constant__ dvk_conv_rows p) {                                                                \
-        convolve<multiplier<T, OUTPUTS, GROUPS, SHUFFLE>, GROUPS>(p);                                                  \
+        convolve<multiplier<T, OUTPUTS, GROUPS, LAST, SHUFFLE>, GROUPS>(p);                                            \
     }
 
-/* By output channels and warpgroups. */
-#define ROWS_KERNELS(OUTPUTS, GROUPS)                                                                                  \
-    ROWS_KERNEL(conv_rows_bf16_##OUTPUTS, wgmma_bfloat, OUTPUTS, GROUPS, 0)                                            \
-    ROWS_KERNEL(conv_rows_f16_##OUTPUTS, wgmma_half, OUTPUTS, GROUPS, 0)
+/* By output channels, warpgroups, and the input channels of the last chunk in units of 16. */
+#define ROWS_KERNELS(OUTPUTS, GROUPS, LAST)                                                                            \
+    ROWS_KERNEL(conv_rows_bf16_##OUTPUTS##_##LAST, wgmma_bfloat, OUTPUTS, GROUPS, LAST, 0)                             \
+    ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_##LAST, wgmma_half, OUTPUTS, GROUPS, LAST, 0)
 
 /* Behind which a shuffle by R to C channels follows. */
-#define ROWS_SHUFFLED(OUTPUTS, GROUPS, R, C)                                                                           \
-    ROWS_KERNEL(conv_rows_bf16_##OUTPUTS##_x##R, wgmma_bfloat, OUTPUTS, GROUPS, 16 * R + C)                            \
-    ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_x##R, wgmma_half, OUTPUTS, GROUPS, 16 * R + C)
+#define ROWS_SHUFFLED(OUTPUTS, GROUPS, LAST, R, C)                                                                     \
+    ROWS_KERNEL(conv_rows_bf16_##OUTPUTS##_##LAST##_x##R, wgmma_bfloat, OUTPUTS, GROUPS, LAST, 16 * R + C)             \
+    ROWS_KERNEL(conv_rows_f16_##OUTPUTS##_##LAST##_x##R, wgmma_half, OUTPUTS, GROUPS, LAST, 16 * R + C)
 
 /* Which a 1x1 convolution of the result gates. */
 #define ROWS_GATED(name, T)                                                                                            \
@@ -120,13 +113,20 @@ template <class T, int OUTPUTS, int GROUPS, int SHUFFLE> struct multiplier {
         convolve<gated_multiplier<T>, GATE_GROUPS>(p);                                                                 \
     }
 
-ROWS_KERNELS(8, 5)
-ROWS_KERNELS(16, 5)
-ROWS_KERNELS(32, 3)
-ROWS_KERNELS(48, 3)
-ROWS_KERNELS(64, 2)
-ROWS_SHUFFLED(16, 5, 2, 3)
-ROWS_SHUFFLED(32, 3, 3, 3)
-ROWS_SHUFFLED(48, 3, 4, 3)
+ROWS_KERNELS(8, 5, 4)
+ROWS_KERNELS(16, 5, 4)
+ROWS_KERNELS(32, 3, 2)
+ROWS_KERNELS(32, 3, 4)
+ROWS_KERNELS(48, 3, 3)
+ROWS_KERNELS(48, 3, 4)
+ROWS_KERNELS(64, 2, 1)
+ROWS_KERNELS(64, 2, 3)
+ROWS_KERNELS(64, 2, 4)
+ROWS_SHUFFLED(16, 5, 2, 2, 3)
+ROWS_SHUFFLED(16, 5, 4, 2, 3)
+ROWS_SHUFFLED(32, 3, 2, 3, 3)
+ROWS_SHUFFLED(32, 3, 4, 3, 3)
+ROWS_SHUFFLED(48, 3, 3, 4, 3)
+ROWS_SHUFFLED(48, 3, 4, 4, 3)
 ROWS_GATED(conv_rows_bf16_gated, wgmma_bfloat)
 ROWS_GATED(conv_rows_f16_gated, wgmma_half)

@@ -1,4 +1,4 @@
-/* plan/fuse_cuda.c - "fold" and "unfold" on CUDA. */
+/* fold.c - "fold" and "unfold" on CUDA. */
 #include "kernels/cuda/pixels/fold.h"
 
 #include "kernels/cuda/common/elem_host.h"
