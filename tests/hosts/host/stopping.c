@@ -8,12 +8,13 @@
 #endif
 #endif
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(SLOW_BUILD)
-enum { SLOWNESS = 20, BIG = 900 };
+enum { SLOWNESS = 20, LEAST_SIDE = 900 };
 #else
-enum { SLOWNESS = 1, BIG = 2000 };
+enum { SLOWNESS = 1, LEAST_SIDE = 2000 };
 #endif
 
 enum { STOP_MS = 150, ASKED_MS = 50, TRIES = 4, MOST_TRIES = 20 };
+enum { WORK_MS = 400, MOST_SIDE = 4000 }; /* TRIES progress calls, 50 ms apart, come in the middle of the work */
 
 typedef struct watch {
     pthread_t thread;
@@ -37,15 +38,29 @@ typedef struct big_work {
     davy_tensor src, dst;
 } big_work;
 
+/* A picture of `side` x `side`. Returns the ns that its upscaling takes. */
+static uint64_t big_try(big_work *b, int side) {
+    picture_free(&b->in);
+    picture_free(&b->out);
+    b->in = picture_new(1, side, side, 3);
+    b->out = picture_new(1, 2 * side, 2 * side, 3);
+    b->src = host_tensor(&b->in);
+    b->dst = host_tensor(&b->out);
+    const uint64_t start = host_now_ns();
+    IS(api->upscale(b->model, &b->src, &b->dst, NULL, NULL), DAVY_OK);
+    return host_now_ns() - start;
+}
+
+/* The picture is as large as keeps this machine busy for long enough. */
 static big_work big_begin(void) {
     big_work b = {.ctx = new_context(0)};
     b.model = new_model(b.ctx);
-    b.in = picture_new(1, BIG, BIG, 3);
-    b.out = picture_new(1, 2 * BIG, 2 * BIG, 3);
     b.small = picture_new(1, 32, 32, 3);
-    b.src = host_tensor(&b.in);
-    b.dst = host_tensor(&b.out);
     IS(api->model_load(b.model, NULL, NULL), DAVY_OK);
+    int side = LEAST_SIDE;
+    while (big_try(&b, side) < WORK_MS * UINT64_C(1000000) && side < MOST_SIDE) {
+        side += side / 2;
+    }
     return b;
 }
 
