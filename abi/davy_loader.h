@@ -1,17 +1,26 @@
-/* davy_loader.h - opens libdavy at run time and fetches its table; optional, header-only, C99 and C++98.
+/** @defgroup loader The loader
  *
- *     davy_library davy;
- *     if (davy_load(&davy, NULL, DAVY_ABI_1_0) != DAVY_OK) { puts(davy.error); … }
- *     davy.api->context_create(…);
+ * davy_loader.h opens libdavy at run time and fetches its table. It is optional. It needs C99 or C++98 and nothing else.
  *
- * Where it looks: the path given, and only there; else $DAVY_LIBRARY, and only there; else the folder of the module
- * (program or shared library) this header was compiled into; else what the system finds under the library's own name.
- * Never the current folder. Paths are UTF-8.
+ * @code{.c}
+ * davy_library davy;
+ * if (davy_load(&davy, NULL, DAVY_ABI_1_0) != DAVY_OK) {
+ *     puts(davy.error);
+ * }
+ * @endcode
  *
- * min_abi is the lowest version the host can live with, not that of the header; test for newer functions with davy_has.
- * A host may define, before including this header, all of DAVY_LOADER_OPEN(path) -> void *,
- * DAVY_LOADER_SYMBOL(handle, name) -> void * and DAVY_LOADER_CLOSE(handle), and DAVY_LOADER_LOG(text), which hears about
- * every file tried. Link with -ldl where the C library still has dlopen apart. */
+ * davy_load looks in these places, in this order. It never looks in the current folder.
+ * 1. The path that the caller gives. If one is given, no other place counts.
+ * 2. The environment variable DAVY_LIBRARY. If it is set, no other place counts.
+ * 3. The folder of the program or shared library that this header was compiled into.
+ * 4. The system's folders, under the library's own name.
+ *
+ * A host may define, before it includes this header, its own way to open libraries. It defines all three of
+ * DAVY_LOADER_OPEN(path), which returns a handle as `void *`, DAVY_LOADER_SYMBOL(handle, name), which returns an address as
+ * `void *`, and DAVY_LOADER_CLOSE(handle). DAVY_LOADER_LOG(text) receives the path of every file that is tried.
+ *
+ * Link with -ldl if the C library has dlopen in a library of its own.
+ * @{ */
 #ifndef DAVY_LOADER_H
 #define DAVY_LOADER_H
 
@@ -21,6 +30,11 @@
 
 #include "davy.h"
 
+/** @file
+ * Opens libdavy at run time. */
+
+/** @def DAVY_LOADER_NAME
+ * File name of the library on this system. */
 #if defined(_WIN32)
 #ifndef WIN32_LEAN_AND_MEAN
 #define WIN32_LEAN_AND_MEAN
@@ -37,20 +51,32 @@
 #endif
 
 #ifndef DAVY_LOADER_LOG
+/** Receives the path of every file that davy_load tries. The host may define it; by default it does nothing. */
 #define DAVY_LOADER_LOG(text) ((void)(text))
 #endif
 
-enum { DAVY_LOADER_PATH_BYTES = 4096 };
+/** Sizes of the loader. */
+enum {
+    DAVY_LOADER_PATH_BYTES = 4096 /**< Longest path, its NUL included. */
+};
 
+/** A loaded library, filled by davy_load. */
 typedef struct davy_library {
-    void *handle;
-    const davy_api *api; /* NULL: not loaded */
-    char error[512];     /* why not, one sentence */
+    void *handle;        /**< The system's handle of the library. */
+    const davy_api *api; /**< The table of functions. NULL: not loaded. */
+    char error[512];     /**< Why it was not loaded, one sentence. Empty: loaded. */
 } davy_library;
 
-/* Whether the library's table is long enough to have this function; it may then be called. */
+/** Tests for a function that is newer than the version given to davy_load.
+ *
+ * @param api     The table.
+ * @param member  Name of the function.
+ * @return True if the library's table has the function; it may then be called.
+ * @threads Any. */
 #define davy_has(api, member)                                                                                          \
     ((api)->struct_size >= offsetof(davy_api, member) + sizeof((api)->member) && (api)->member != NULL)
+
+/** @} */
 
 /* ---- the system ---- */
 
@@ -73,7 +99,7 @@ static inline void *davy_loader_open(const char *path) {
     wchar_t wide[DAVY_LOADER_PATH_BYTES];
     wchar_t full[DAVY_LOADER_PATH_BYTES];
     davy_loader_widen(path, wide, DAVY_LOADER_PATH_BYTES);
-    if (wcspbrk(wide, L"/\\") == NULL) { /* a bare name: the system's folders and the program's, not the current one */
+    if (wcspbrk(wide, L"/\\") == NULL) { /* A bare name: folders of the system and the program. */
         return (void *)LoadLibraryExW(wide, NULL, LOAD_LIBRARY_SEARCH_DEFAULT_DIRS);
     }
     if (GetFullPathNameW(wide, DAVY_LOADER_PATH_BYTES, full, NULL) == 0) {
@@ -107,7 +133,7 @@ static inline void davy_loader_variable(char *out, int room) {
     }
 }
 
-/* File of the module this code is in. */
+/* The file of the module that this code was compiled into. */
 static inline void davy_loader_module(char *out, int room) {
     static const char anchor = 0;
     wchar_t wide[DAVY_LOADER_PATH_BYTES];
@@ -140,8 +166,8 @@ static inline void davy_loader_variable(char *out, int room) {
     snprintf(out, (size_t)room, "%s", value != NULL ? value : "");
 }
 
-/* File of the module this code is in. dladdr and readlink are looked up, because a header cannot ask for the feature
- * macros that would declare them. */
+/* The file of the module that this code was compiled into. A header cannot set the feature macros that declare dladdr and
+ * readlink. So it looks them up. */
 static inline void davy_loader_module(char *out, int room) {
     static const char anchor = 0;
     struct {
@@ -149,7 +175,7 @@ static inline void davy_loader_module(char *out, int room) {
         void *base;
         const char *symbol;
         void *address;
-    } info = {NULL, NULL, NULL, NULL}; /* as Dl_info */
+    } info = {NULL, NULL, NULL, NULL}; /* laid out as Dl_info */
     int (*find)(const void *, void *) = NULL;
     long (*resolve)(const char *, char *, size_t) = NULL;
     void *self = dlopen(NULL, RTLD_NOW);
@@ -161,7 +187,7 @@ static inline void davy_loader_module(char *out, int room) {
     if (find != NULL && find(&anchor, &info) != 0 && info.file != NULL) {
         if (strchr(info.file, '/') != NULL) {
             snprintf(out, (size_t)room, "%s", info.file);
-        } else if (resolve != NULL) { /* the program itself, started by name alone */
+        } else if (resolve != NULL) { /* the program, started without a folder */
             const long n = resolve("/proc/self/exe", out, (size_t)room - 1);
             out[n > 0 ? n : 0] = '\0';
         }
@@ -175,7 +201,7 @@ static inline void davy_loader_module(char *out, int room) {
 
 /* ---- the same everywhere ---- */
 
-/* One file. `lib` is filled on success; on failure only its error. */
+/* Tries one file. On failure it fills only lib->error. */
 static inline davy_result davy_loader_try(davy_library *lib, const char *path, uint32_t min_abi) {
     char why[256];
     davy_get_api_fn get_api = NULL;
@@ -206,7 +232,18 @@ static inline davy_result davy_loader_try(davy_library *lib, const char *path, u
     return DAVY_OK;
 }
 
-/* path: NULL, or the library's file. On failure nothing needs releasing and lib->error says why. */
+/** @addtogroup loader
+ * @{ */
+
+/** Loads the library.
+ *
+ * @param[out] lib  Receives the library. The caller owns the struct. After an error only `error` is set.
+ * @param path      File of the library, UTF-8. NULL: search.
+ * @param min_abi   The oldest version you support, such as ::DAVY_ABI_1_0. Test for newer functions with davy_has.
+ * @return ::DAVY_OK.
+ * @errors ::DAVY_E_NOT_FOUND: no file could be loaded. ::DAVY_E_LIBRARY: the file is not davy, or is too old. Nothing needs
+ *         releasing.
+ * @threads Any; each with its own `lib`. */
 static inline davy_result davy_load(davy_library *lib, const char *path, uint32_t min_abi) {
     char found[DAVY_LOADER_PATH_BYTES];
     size_t folder = 0;
@@ -227,19 +264,26 @@ static inline davy_result davy_load(davy_library *lib, const char *path, uint32_
         davy_result r = DAVY_OK;
         memcpy(found + folder, DAVY_LOADER_NAME, sizeof DAVY_LOADER_NAME);
         r = davy_loader_try(lib, found, min_abi);
-        if (r != DAVY_E_NOT_FOUND) { /* loaded, or there and unusable: saying so beats finding another one */
+        if (r != DAVY_E_NOT_FOUND) { /* A file that exists but is unusable ends the search. */
             return r;
         }
     }
     return davy_loader_try(lib, DAVY_LOADER_NAME, min_abi);
 }
 
-/* Forgets the library. The mapping stays: the library is linked so that it is never unmapped. */
+/** Closes the handle and clears the struct. The library stays in memory, because it is linked so that it is never unmapped.
+ *
+ * Objects of the library stay valid.
+ *
+ * @param lib  The library of davy_load, or a struct of zeros.
+ * @threads Any; not beside another use of `lib`. */
 static inline void davy_unload(davy_library *lib) {
     if (lib->handle != NULL) {
         DAVY_LOADER_CLOSE(lib->handle);
     }
     memset(lib, 0, sizeof *lib);
 }
+
+/** @} */
 
 #endif /* DAVY_LOADER_H */
