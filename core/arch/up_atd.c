@@ -36,7 +36,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "ATD", &c->body);
-    r = r == DAVY_OK ? dv_window_wanted(t, GROUP "layers.0." TABLE, &c->window) : r;
+    r = r < 0 ? r : dv_window_wanted(t, GROUP "layers.0." TABLE, &c->window);
     c->tokens = dv_dim(t, GROUP "td", 0);
     if (r == DAVY_OK && (c->tokens < 2 || c->tokens > 1024 || c->window % 4 != 0)) {
         r = dv_fail(DAVY_E_UNSUPPORTED, "an ATD network of %d tokens and windows of %d", (int)c->tokens,
@@ -48,7 +48,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     c->body.multiple = c->window;
     c->body.mirrored = true;
     c->body.plain = dv_has(t, "no_norm");
-    return r == DAVY_OK ? dv_body_groups(t, "ATD", &names, &c->body) : r;
+    return r < 0 ? r : dv_body_groups(t, "ATD", &names, &c->body);
 }
 
 static void info(const void *config_, davy_model_info *out) {

@@ -32,8 +32,8 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "HAT", &c->body);
-    r = r == DAVY_OK ? dv_window_wanted(t, table, &c->window) : r;
-    if (r != DAVY_OK) {
+    r = r < 0 ? r : dv_window_wanted(t, table, &c->window);
+    if (r < 0) {
         return r;
     }
     c->body.multiple = c->window;

@@ -30,8 +30,8 @@ static davy_result config(const dv_probe *probe, void *out) {
     static const dv_group_names names = {".blocks", ".blocks.0.attn.attns.0.pos.pos3.2.weight", 0, 2};
     cfg *c = out;
     davy_result r = dv_body_find(probe->tensors, "RGT", &c->body);
-    r = r == DAVY_OK ? dv_window_split_find(probe, "RGT", &c->split) : r;
-    return r == DAVY_OK ? dv_body_groups(probe->tensors, "RGT", &names, &c->body) : r;
+    r = r < 0 ? r : dv_window_split_find(probe, "RGT", &c->split);
+    return r < 0 ? r : dv_body_groups(probe->tensors, "RGT", &names, &c->body);
 }
 
 static void info(const void *config_, davy_model_info *out) {

@@ -135,7 +135,7 @@ static davy_result config(const dv_probe *probe, void *out) {
         return dv_fail(DAVY_E_ARCH, "these are no RRDBNet weights");
     }
     const davy_result r = count_layers(t, c);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     snprintf(name, sizeof name, "%s.weight", first_name(c->names));

@@ -32,14 +32,14 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "SRFormer", &c->body);
-    r = r == DAVY_OK ? dv_window_wanted(t, BLOCKS "0." TABLE, &c->permuted) : r;
+    r = r < 0 ? r : dv_window_wanted(t, BLOCKS "0." TABLE, &c->permuted);
     if (r == DAVY_OK && c->body.features % 4 != 0) {
         r = dv_fail(DAVY_E_UNSUPPORTED, "an SRFormer network with %d features", (int)c->body.features);
     }
     /* A file that keeps what belongs to a window has masks, unless it was trained on pictures of a window's size. */
     c->shifts = dv_has(t, BLOCKS "1.attn_mask") || !dv_has(t, BLOCKS "0.attn.aligned_relative_position_index");
     c->body.multiple = 2 * c->permuted;
-    return r == DAVY_OK ? dv_body_groups(t, "SRFormer", &names, &c->body) : r;
+    return r < 0 ? r : dv_body_groups(t, "SRFormer", &names, &c->body);
 }
 
 static void info(const void *config_, davy_model_info *out) {

@@ -32,10 +32,10 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "SwinIR", &c->body);
-    r = r == DAVY_OK ? dv_window_wanted(t, BLOCK TABLE, &c->window) : r;
+    r = r < 0 ? r : dv_window_wanted(t, BLOCK TABLE, &c->window);
     c->body.multiple = c->window * c->body.unshuffle;
     c->body.range = c->window == 7 ? 255.0f : 1.0f; /* the JPEG networks */
-    return r == DAVY_OK ? dv_body_groups(t, "SwinIR", &names, &c->body) : r;
+    return r < 0 ? r : dv_body_groups(t, "SwinIR", &names, &c->body);
 }
 
 static void info(const void *config_, davy_model_info *out) {

@@ -290,10 +290,8 @@ static davy_result check_halves(const cfg *c) {
 static davy_result config(const dv_probe *probe, void *out) {
     cfg *c = out;
     davy_result r = read_halves(probe->tensors, c);
-    if (r == DAVY_OK) {
-        r = check_halves(c);
-    }
-    if (r != DAVY_OK) {
+    r = r < 0 ? r : check_halves(c);
+    if (r < 0) {
         return r;
     }
     c->z = c->decoder.there ? c->decoder.latent : c->encoder.latent / 2;

@@ -111,7 +111,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     const half *e = &c->encoder;
     const half *d = &c->decoder;
     const davy_result r = read_halves(t, c);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     if (!e->there && !d->there) {

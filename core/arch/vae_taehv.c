@@ -237,8 +237,8 @@ static davy_result config(const dv_probe *probe, void *out) {
     if (c->z == 24 && c->patch == 2) {
         c->pieces = (clip_pieces){.frames = 17, .times = 4, .last = 2};
     }
-    r = r == DAVY_OK ? check(t, c) : r;
-    return r == DAVY_OK ? find_activation(probe, c) : r;
+    r = r < 0 ? r : check(t, c);
+    return r < 0 ? r : find_activation(probe, c);
 }
 
 static dv_autoencoder common(const cfg *c) {
@@ -434,10 +434,7 @@ static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t
     const dv_autoencoder a = common(c);
     const bool there = stage == DV_STAGE_ENCODE ? c->encodes : stage == DV_STAGE_DECODE && c->decodes;
     const davy_result r = there ? check_frames(c, stage, g) : DAVY_OK;
-    if (r != DAVY_OK) {
-        return r;
-    }
-    return dv_autoencoder_build(&a, stage, h, w, g, &halves, c);
+    return r < 0 ? r : dv_autoencoder_build(&a, stage, h, w, g, &halves, c);
 }
 
 const dv_arch dv_arch_vae_taehv = {

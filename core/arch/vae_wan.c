@@ -372,9 +372,9 @@ static const char *family_of(const dv_probe *probe, const cfg *c) {
 static davy_result config(const dv_probe *probe, void *out) {
     cfg *c = out;
     davy_result r = read_half(probe->tensors, true, &c->encoder);
-    r = r == DAVY_OK ? read_half(probe->tensors, false, &c->decoder) : r;
-    r = r == DAVY_OK ? check_halves(c) : r;
-    if (r != DAVY_OK) {
+    r = r < 0 ? r : read_half(probe->tensors, false, &c->decoder);
+    r = r < 0 ? r : check_halves(c);
+    if (r < 0) {
         return r;
     }
     const half *s = c->decoder.there ? &c->decoder : &c->encoder;

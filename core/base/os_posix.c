@@ -332,7 +332,7 @@ davy_result dv_file_open(const char *path, dv_file **out) {
     } else if ((f = dv_calloc(1, sizeof *f)) == NULL) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", path);
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         close(fd);
         return r;
     }

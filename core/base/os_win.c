@@ -354,7 +354,7 @@ davy_result dv_file_open(const char *path, dv_file **out) {
     } else if ((f = dv_calloc(1, sizeof *f)) == NULL) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", path);
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         CloseHandle(handle);
         return r;
     }
@@ -500,7 +500,7 @@ static davy_result read_names(const char *folder, name_list *list) {
     } while (r == DAVY_OK && FindNextFileW(find, &data));
     err = GetLastError();
     FindClose(find);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return dv_fail(r, "%s: out of memory", folder);
     }
     return err == ERROR_NO_MORE_FILES ? DAVY_OK : fail_os(DAVY_E_IO, err, "cannot be listed", folder);

@@ -180,31 +180,26 @@ davy_result dv_pool_create(int32_t n_threads, dv_pool **out) {
     if (pool == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "thread pool: out of memory");
     }
-    davy_result r = DAVY_OK;
     pool->n_threads = n_threads;
     pool->lock = dv_mutex_create();
     pool->work = dv_cond_create();
     pool->finished = dv_cond_create();
     pool->workers = dv_calloc((uint64_t)n_threads, sizeof *pool->workers);
-    if (pool->lock == NULL || pool->work == NULL || pool->finished == NULL || pool->workers == NULL) {
-        r = dv_fail(DAVY_E_NOMEM_HOST, "thread pool: out of memory");
-        goto fail;
-    }
-    for (int32_t i = 0; i < n_threads - 1; i++) {
+    const bool made = pool->lock != NULL && pool->work != NULL && pool->finished != NULL && pool->workers != NULL;
+    davy_result r = made ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "thread pool: out of memory");
+    for (int32_t i = 0; r == DAVY_OK && i < n_threads - 1; i++) {
         worker *w = &pool->workers[i];
         w->pool = pool;
         w->index = i + 1;
         r = dv_thread_start(worker_main, w, "davy-worker", &w->thread);
-        if (r != DAVY_OK) {
-            goto fail;
-        }
-        pool->n_started++;
+        pool->n_started += r == DAVY_OK;
+    }
+    if (r < 0) {
+        dv_pool_release(pool);
+        return r;
     }
     *out = pool;
     return DAVY_OK;
-fail:
-    dv_pool_release(pool);
-    return r;
 }
 
 int32_t dv_pool_threads(const dv_pool *pool) {

@@ -24,7 +24,7 @@ static davy_result stop(dv_watch *w, davy_result code) {
 
 static davy_result look(dv_watch *w, double part) {
     const dv_control *c = w->control;
-    if (w->result != DAVY_OK) {
+    if (w->result < 0) {
         return w->result;
     }
     if (c->cancelled != NULL && c->cancelled(c->cancelled_user) != 0) {

@@ -209,7 +209,7 @@ davy_result dv_body_find(const dv_tensors *t, const char *family, dv_body *out) 
                      .multiple = 1,
                      .range = 1.0f};
     davy_result r = refuse(t, family, out);
-    r = r == DAVY_OK ? tail_find(t, out->in, &out->tail) : r;
+    r = r < 0 ? r : tail_find(t, out->in, &out->tail);
     if (r == DAVY_OK && out->tail.scale % out->unshuffle != 0) {
         r = dv_fail(DAVY_E_UNSUPPORTED, "a %s network that makes pictures smaller", family);
     }

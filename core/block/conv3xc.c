@@ -92,20 +92,14 @@ static double *collapse_inner(const folded *f) {
 
 static davy_result derive_weight(const dv_tensors *t, const dv_derivation *from, float *dst) {
     folded f = {0};
-    double *inner = NULL;
-    double *sum = NULL;
     davy_result r = collapse_read(t, from->name, &f);
-    if (r != DAVY_OK) {
-        goto done;
-    }
-    inner = collapse_inner(&f);
-    sum = dv_calloc((uint64_t)f.in, TAPS * sizeof *sum);
-    if (inner == NULL || sum == NULL) {
+    double *inner = r < 0 ? NULL : collapse_inner(&f);
+    double *sum = r < 0 ? NULL : dv_calloc((uint64_t)f.in, TAPS * sizeof *sum);
+    if (r == DAVY_OK && (inner == NULL || sum == NULL)) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for folding '%s'", from->name);
-        goto done;
     }
     const int64_t row = TAPS * f.in;
-    for (int64_t o = 0; o < f.out; o++) {
+    for (int64_t o = 0; r == DAVY_OK && o < f.out; o++) {
         memset(sum, 0, (size_t)row * sizeof *sum);
         for (int64_t m = 0; m < f.wide_out; m++) {
             const double w2 = (double)f.w2[o * f.wide_out + m];
@@ -120,7 +114,6 @@ static davy_result derive_weight(const dv_tensors *t, const dv_derivation *from,
             }
         }
     }
-done:
     dv_free(inner);
     dv_free(sum);
     collapse_release(&f);
@@ -130,17 +123,12 @@ done:
 /* The padding comes before the first 1x1 in training, so that b0 reaches every tap, at borders too. */
 static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, float *dst) {
     folded f = {0};
-    double *wide = NULL;
     davy_result r = collapse_read(t, from->name, &f);
-    if (r != DAVY_OK) {
-        goto done;
-    }
-    wide = dv_calloc((uint64_t)f.wide_out, sizeof *wide);
-    if (wide == NULL) {
+    double *wide = r < 0 ? NULL : dv_calloc((uint64_t)f.wide_out, sizeof *wide);
+    if (r == DAVY_OK && wide == NULL) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for folding '%s'", from->name);
-        goto done;
     }
-    for (int64_t m = 0; m < f.wide_out; m++) {
+    for (int64_t m = 0; r == DAVY_OK && m < f.wide_out; m++) {
         wide[m] = (double)f.b1[m];
         for (int64_t n = 0; n < f.wide_in; n++) {
             for (int64_t tap = 0; tap < TAPS; tap++) {
@@ -148,14 +136,13 @@ static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, f
             }
         }
     }
-    for (int64_t o = 0; o < f.out; o++) {
+    for (int64_t o = 0; r == DAVY_OK && o < f.out; o++) {
         double b = (double)f.b2[o] + (double)f.b_skip[o];
         for (int64_t m = 0; m < f.wide_out; m++) {
             b += (double)f.w2[o * f.wide_out + m] * wide[m];
         }
         dst[o] = (float)b;
     }
-done:
     dv_free(wide);
     collapse_release(&f);
     return r;

@@ -36,7 +36,7 @@ static davy_result norm_factors(const dv_tensors *t, const folded *f, float **sc
         return DAVY_OK;
     }
     davy_result r = read_part(t, f->norm, ".weight", 1, &f->out, scale);
-    r = r == DAVY_OK ? read_part(t, f->norm, ".bias", 1, &f->out, shift) : r;
+    r = r < 0 ? r : read_part(t, f->norm, ".bias", 1, &f->out, shift);
     if (r == DAVY_OK && dv_has(t, dv_names_join(part, f->norm, ".running_mean"))) {
         r = dv_read_tensor(t, part, 1, &f->out, &mean);
     }
@@ -68,7 +68,7 @@ static davy_result derive_weight(const dv_tensors *t, const dv_derivation *from,
     float *scale = NULL;
     float *shift = NULL;
     davy_result r = read_part(t, from->name, ".weight", 4, shape, &w);
-    r = r == DAVY_OK ? norm_factors(t, f, &scale, &shift) : r;
+    r = r < 0 ? r : norm_factors(t, f, &scale, &shift);
     if (r == DAVY_OK) {
         memset(dst, 0, (size_t)(wide * (depthwise ? f->taps : f->out)) * sizeof *dst);
     }
@@ -90,7 +90,7 @@ static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, f
     float *scale = NULL;
     float *shift = NULL;
     davy_result r = read_part(t, from->name, ".bias", 1, &f->out, &b);
-    r = r == DAVY_OK ? norm_factors(t, f, &scale, &shift) : r;
+    r = r < 0 ? r : norm_factors(t, f, &scale, &shift);
     if (r == DAVY_OK) {
         memset(dst, 0, (size_t)(depthwise ? f->out / f->dim * f->padded : f->out) * sizeof *dst);
     }
@@ -185,15 +185,15 @@ static void release(bias_net *n) {
 static davy_result read_net(const dv_tensors *t, const char *name, bias_net *n) {
     const int64_t proj[2] = {n->hidden, 2};
     davy_result r = read_part(t, name, ".pos_proj.weight", 2, proj, &n->proj);
-    r = r == DAVY_OK ? read_part(t, name, ".pos_proj.bias", 1, &n->hidden, &n->proj_bias) : r;
+    r = r < 0 ? r : read_part(t, name, ".pos_proj.bias", 1, &n->hidden, &n->proj_bias);
     for (int i = 0; r == DAVY_OK && i < 3; i++) {
         char layer[DV_NAMES_BYTES];
         const int64_t w[2] = {i < 2 ? n->hidden : n->heads, n->hidden};
         snprintf(layer, sizeof layer, "%s.pos%d", name, i + 1);
         r = read_part(t, layer, ".0.weight", 1, &n->hidden, &n->gain[i]);
-        r = r == DAVY_OK ? read_part(t, layer, ".0.bias", 1, &n->hidden, &n->offset[i]) : r;
-        r = r == DAVY_OK ? read_part(t, layer, ".2.weight", 2, w, &n->w[i]) : r;
-        r = r == DAVY_OK ? read_part(t, layer, ".2.bias", 1, w, &n->b[i]) : r;
+        r = r < 0 ? r : read_part(t, layer, ".0.bias", 1, &n->hidden, &n->offset[i]);
+        r = r < 0 ? r : read_part(t, layer, ".2.weight", 2, w, &n->w[i]);
+        r = r < 0 ? r : read_part(t, layer, ".2.bias", 1, w, &n->b[i]);
     }
     return r;
 }

@@ -88,8 +88,8 @@ static davy_result read_grown(const dv_tensors *t, product *p) {
     const dv_tensor_ref *bias = stored(t, p, ".upscale_conv.bias");
     float *plain = dv_calloc((uint64_t)(outputs * (c + 1)), sizeof *plain);
     davy_result r = plain != NULL ? DAVY_OK : no_memory(p);
-    r = r == DAVY_OK ? dv_tensor_read_f32(weight, plain) : r;
-    r = r == DAVY_OK ? dv_tensor_read_f32(bias, plain + outputs * c) : r;
+    r = r < 0 ? r : dv_tensor_read_f32(weight, plain);
+    r = r < 0 ? r : dv_tensor_read_f32(bias, plain + outputs * c);
     for (int64_t o = 0; r == DAVY_OK && o < outputs; o++) {
         float *to = p->grown + o / c * (c + 1) * c + o % c;
         for (int64_t i = 0; i < c; i++) {
@@ -168,7 +168,7 @@ static davy_result derive_composed(const dv_tensors *t, const dv_derivation *fro
     p.sum = dv_calloc((uint64_t)((c + 1) * p.rows), sizeof *p.sum);
     const bool all = p.grown != NULL && p.conv != NULL && p.w != NULL && p.sum != NULL;
     davy_result r = all ? read_grown(t, &p) : no_memory(&p);
-    r = r == DAVY_OK ? read_conv(t, &p) : r;
+    r = r < 0 ? r : read_conv(t, &p);
     for (int64_t at = 0; r == DAVY_OK && at < 4 * cells_of(&p.s); at++) {
         r = make_place(&p, (const int64_t[3]){at / 4, at / 2 % 2, at % 2}, cpu, dst);
     }

@@ -481,37 +481,34 @@ static davy_result open_pair(const char *encoder, const char *decoder, const ope
     return DAVY_OK;
 }
 
-static davy_result open_folder(const char *folder, const open_how *how, dv_tensors **out) {
-    name_list list = {NULL, 0, 0};
+/* The file or the pair that the names of a folder suggest. */
+static davy_result open_listed(const char *folder, name_list *list, const open_how *how, dv_tensors **out) {
     const char *encoder = NULL;
     const char *decoder = NULL;
-    char *first = NULL;
-    char *second = NULL;
+    drop_twins(list);
+    const char *one = preferred(list);
+    if (one == NULL && !is_pair(list, &encoder, &decoder)) {
+        return fail_candidates(folder, list);
+    }
+    char *first = dv_path_join(folder, one != NULL ? one : encoder);
+    char *second = one != NULL ? NULL : dv_path_join(folder, decoder);
+    const davy_result r = one == NULL     ? open_pair(first, second, how, out)
+                          : first == NULL ? nomem(folder)
+                          : is_index(one) ? open_index(first, how->options, how->map, out)
+                                          : open_file(first, how, out);
+    dv_free(first);
+    dv_free(second);
+    return r;
+}
+
+static davy_result open_folder(const char *folder, const open_how *how, dv_tensors **out) {
+    name_list list = {NULL, 0, 0};
     davy_result r = dv_path_list(folder, collect, &list);
-    if (r < 0) {
-        goto end;
-    }
-    drop_twins(&list);
-    const char *one = preferred(&list);
-    if (one != NULL) {
-        first = dv_path_join(folder, one);
-        r = first == NULL   ? nomem(folder)
-            : is_index(one) ? open_index(first, how->options, how->map, out)
-                            : open_file(first, how, out);
-    } else if (is_pair(&list, &encoder, &decoder)) {
-        first = dv_path_join(folder, encoder);
-        second = dv_path_join(folder, decoder);
-        r = open_pair(first, second, how, out);
-    } else {
-        r = fail_candidates(folder, &list);
-    }
-end:
+    r = r < 0 ? r : open_listed(folder, &list, how, out);
     for (int64_t i = 0; i < list.count; i++) {
         dv_free(list.names[i]);
     }
     dv_free(list.names);
-    dv_free(first);
-    dv_free(second);
     return r;
 }
 

@@ -443,7 +443,7 @@ davy_result dv_by_frame(dv_graph *g, bool *changed) {
     rewriting r = {.from = g, .segments.graph = g};
     *changed = false;
     davy_result result = dv_graph_check(g);
-    result = result == DAVY_OK ? dv_graph_create(g->weights, &r.to) : result;
+    result = result < 0 ? result : dv_graph_create(g->weights, &r.to);
     if (result == DAVY_OK && !prepare(&r)) {
         result = no_memory();
     }

@@ -272,7 +272,7 @@ static void push_prologue(dv_graph *g, int64_t index) {
 
 davy_result dv_fuse(dv_graph *g) {
     const davy_result r = dv_graph_check(g);
-    if (r != DAVY_OK || g->fused) {
+    if (r < 0 || g->fused) {
         return r;
     }
     for (int64_t i = 0; i < g->n_nodes; i++) {

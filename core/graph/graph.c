@@ -66,7 +66,7 @@ dv_value dv_graph_fail(dv_graph *g, davy_result r) {
 }
 
 davy_result dv_graph_check(dv_graph *g) {
-    if (g->result != DAVY_OK) {
+    if (g->result < 0) {
         dv_error_set(&g->error);
         return g->result;
     }

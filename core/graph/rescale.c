@@ -108,7 +108,7 @@ static void apply(dv_graph *g, value *values) {
 
 davy_result dv_rescale(dv_graph *g) {
     davy_result r = dv_graph_check(g);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     value *values = dv_calloc((uint64_t)g->n_values, sizeof *values);

@@ -51,7 +51,7 @@ static double shuffle_cost(const dv_lowering *l, const dv_node *shuffle) {
 
 static davy_result can_shuffle(dv_lowering *l, int64_t k, const dv_node *shuffle, bool *yes) {
     const davy_result r = dv_lower_try_conv(l, k);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     dvk_args apart = l->step.args;
@@ -113,7 +113,7 @@ static dv_value other_of(const dv_node *add, dv_value v) {
 /* Only kernels made for it can: it saves the addition's three passes. */
 static davy_result can_add(dv_lowering *l, int64_t conv, const dv_node *add, bool *yes) {
     const davy_result r = dv_lower_try_conv(l, conv);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     dvk_epilogue *e = &l->step.args.conv.epi;
@@ -154,14 +154,14 @@ static davy_result fuse_shuffles(dv_lowering *l, bool *changed) {
         const int64_t conv = shuffle ? conv_before(l->place, node) : -1;
         bool yes = false;
         const davy_result r = conv >= 0 ? can_shuffle(l, conv, node, &yes) : DAVY_OK;
-        if (r != DAVY_OK) {
+        if (r < 0) {
             return r;
         }
         if (yes) {
             take_shuffle(l, conv, k);
             *changed = true;
             const davy_result added = fuse_add(l, k);
-            if (added != DAVY_OK) {
+            if (added < 0) {
                 return added;
             }
         }
@@ -213,7 +213,7 @@ static factor factor_of(const dv_graph *g, const dv_memory_plan *place, dv_value
 /* Whether one step for the convolution and the product is there, and costs no more than both. */
 static davy_result can_gate(dv_lowering *l, int64_t conv, const dv_node *product, const factor *f, bool *yes) {
     const davy_result r = dv_lower_try_conv(l, conv);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     dvk_args apart = l->step.args;
@@ -310,8 +310,8 @@ static davy_result can_gate_itself(dv_lowering *l, int64_t conv, int64_t at, int
     const dv_node *gate = &l->plan->graph->nodes[at];
     davy_result r = dv_lower_try_conv(l, at);
     const dvk_args behind = l->step.args;
-    r = r == DAVY_OK ? dv_lower_try_conv(l, conv) : r;
-    if (r != DAVY_OK) {
+    r = r < 0 ? r : dv_lower_try_conv(l, conv);
+    if (r < 0) {
         return r;
     }
     dvk_args ahead = l->step.args, apart = behind;
@@ -428,7 +428,7 @@ static davy_result fuse_products(dv_lowering *l, bool *changed) {
 
 davy_result dv_fuse_convs(dv_lowering *l, bool *changed) {
     const davy_result r = fuse_shuffles(l, changed);
-    return r == DAVY_OK ? fuse_products(l, changed) : r;
+    return r < 0 ? r : fuse_products(l, changed);
 }
 
 /* ---- group norm ---- */
@@ -471,7 +471,7 @@ davy_result dv_fuse_statistics(dv_lowering *l) {
         const int64_t conv = conv_normalised(place, node);
         dv_norm_place *norm = &place->norms[k];
         norm->chunks = dv_min(dv_shape_of(g, node->in[0]).h, STATS_CHUNKS);
-        if (conv >= 0 && dv_lower_try_conv(l, conv) != DAVY_OK) {
+        if (conv >= 0 && dv_lower_try_conv(l, conv) < 0) {
             return l->result;
         }
         const int64_t chunks = conv >= 0 ? chunks_of(l, node) : 0;
@@ -504,7 +504,7 @@ davy_result dv_fuse_store(dv_lowering *l) {
     dv_plan *plan = l->plan;
     const int64_t conv = conv_last(plan->graph, l->place);
     const davy_result r = conv >= 0 ? dv_lower_try_conv(l, conv) : DAVY_OK;
-    if (r != DAVY_OK || conv < 0) {
+    if (r < 0 || conv < 0) {
         return r;
     }
     const dvk_cuda_kernel *k = dv_lower_choose_conv(l, &l->step.args).cuda;

@@ -55,7 +55,7 @@ static bool is_summed(const dv_memory_plan *place, dv_value v) {
 
 static double cost_of(const dv_lowering *l, int64_t conv) {
     dv_lowering apart = *l;
-    if (dv_lower_try_conv(&apart, conv) != DAVY_OK) {
+    if (dv_lower_try_conv(&apart, conv) < 0) {
         return 0.0;
     }
     const dvk_cuda_kernel *k = dv_lower_choose_conv(&apart, &apart.step.args).cuda;

@@ -116,7 +116,7 @@ static bool find_readers(const dv_memory_plan *place, squeeze *s) {
 
 /* Rows of sums that the convolution's kernel would write; 0: it does not. */
 static int64_t rows_of(dv_lowering *l, int64_t conv) {
-    if (dv_lower_try_conv(l, conv) != DAVY_OK) {
+    if (dv_lower_try_conv(l, conv) < 0) {
         return 0;
     }
     dvk_args args = l->step.args;
@@ -126,7 +126,7 @@ static int64_t rows_of(dv_lowering *l, int64_t conv) {
 
 /* The kernel of a convolution whose weights are to be scaled, and what it is told; NULL: they cannot be. */
 static const dvk_cuda_kernel *scalable(dv_lowering *l, int64_t reader, dvk_args *args) {
-    if (dv_lower_try_conv(l, reader) != DAVY_OK) {
+    if (dv_lower_try_conv(l, reader) < 0) {
         return NULL;
     }
     *args = l->step.args;
@@ -186,7 +186,7 @@ static davy_result place_sums(dv_lowering *l, int64_t k) {
     place->norms[at->conv].writes++;
     at->chunks = rows_of(l, at->conv);
     if (at->chunks <= 0) {
-        return l->result != DAVY_OK ? l->result : kernel_rejected(g, k);
+        return l->result < 0 ? l->result : kernel_rejected(g, k);
     }
     at->partial = dv_memory_plan_add(place, DVK_F32, (dv_shape){1, 1, at->chunks, c}, c, at->conv, k);
     return at->partial >= 0 ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
@@ -203,13 +203,13 @@ static davy_result place_excite(dv_lowering *l, int64_t k) {
         dvk_args args;
         const dvk_cuda_kernel *kernel = scalable(l, reader, &args);
         if (kernel == NULL) {
-            return l->result != DAVY_OK ? l->result : kernel_rejected(l->plan->graph, k);
+            return l->result < 0 ? l->result : kernel_rejected(l->plan->graph, k);
         }
         const int64_t words = dv_div_up((int64_t)kernel->packed_bytes(&args), 4);
         at->coefficients = dv_memory_plan_add(place, DVK_F32, (dv_shape){1, 1, 1, words}, words, k, reader);
         fine = at->coefficients >= 0;
     }
-    return r != DAVY_OK || fine ? r : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
+    return r < 0 || fine ? r : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
 davy_result dv_place_se(dv_lowering *l) {
@@ -218,7 +218,7 @@ davy_result dv_place_se(dv_lowering *l) {
             continue;
         }
         const davy_result r = place_excite(l, k);
-        if (r != DAVY_OK) {
+        if (r < 0) {
             return r;
         }
     }
@@ -239,7 +239,7 @@ static bool weight_of(dv_lowering *l, dv_weight *w) {
     w->kernel.cuda = scalable(l, reader, &args);
     l->node = mean;
     if (w->kernel.cuda == NULL) {
-        l->result = l->result != DAVY_OK ? l->result : kernel_rejected(l->plan->graph, mean);
+        l->result = l->result < 0 ? l->result : kernel_rejected(l->plan->graph, mean);
         return false;
     }
     w->param = l->plan->graph->nodes[reader].weight;

@@ -126,7 +126,7 @@ static uint64_t packed_bytes(const dv_lowering *l, const char *op, const dvk_con
 /* Of a frame. */
 static davy_result set_gain(dv_lowering *l, int64_t conv, dv_value raw, candidate *c) {
     const davy_result r = dv_lower_try_conv(l, conv);
-    if (r != DAVY_OK || l->step.args.conv.x.dtype == DVK_F32) {
+    if (r < 0 || l->step.args.conv.x.dtype == DVK_F32) {
         return r;
     }
     dvk_conv2d_args a = l->step.args.conv;
@@ -493,7 +493,7 @@ davy_result dv_fuse_winograd(dv_lowering *l, bool *changed) {
     }
     candidates s = {.l = l, .list = dv_calloc(n + 1, sizeof *s.list), .live = dv_calloc(n + 1, sizeof *s.live)};
     davy_result r = s.list != NULL && s.live != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
-    r = r == DAVY_OK ? list_candidates(&s) : r;
+    r = r < 0 ? r : list_candidates(&s);
     if (r == DAVY_OK) {
         take_candidates(&s);
         r = options->policy.transform_bands ? set_bands(&s) : r;

@@ -566,35 +566,43 @@ void dv_memory_plan_free(dv_memory_plan *p) {
     memset(p, 0, sizeof *p);
 }
 
+/* Of values and of nodes; nothing has a place yet. */
+static bool make_tables(dv_memory_plan *p) {
+    const dv_graph *g = p->graph;
+    const uint64_t n = (uint64_t)g->n_values;
+    p->places = dv_calloc(n, sizeof *p->places);
+    p->dtypes = dv_calloc(n, sizeof *p->dtypes);
+    p->last_use = dv_calloc(n, sizeof *p->last_use);
+    p->by_rows = dv_calloc(n, sizeof *p->by_rows);
+    p->producer = dv_calloc(n, sizeof *p->producer);
+    p->norms = dv_calloc((uint64_t)g->n_nodes, sizeof *p->norms);
+    if (p->places == NULL || p->dtypes == NULL || p->last_use == NULL || p->by_rows == NULL || p->producer == NULL ||
+        p->norms == NULL) {
+        return false;
+    }
+    for (int64_t v = 0; v < g->n_values; v++) {
+        p->places[v].buffer = -1;
+        p->last_use[v] = -1;
+        p->producer[v] = -1;
+    }
+    for (int64_t k = 0; k < g->n_nodes; k++) {
+        p->norms[k] = (dv_norm_place){.partial = -1, .coefficients = -1, .conv = -1};
+    }
+    return true;
+}
+
 davy_result dv_memory_plan_create(const dv_graph *g, const dv_cuda_node *cuda, const dv_storage *storage,
                                   dv_memory_plan *out) {
     dv_memory_plan p = {.graph = g, .cuda = cuda, .storage = *storage};
-    const uint64_t n = (uint64_t)g->n_values;
-    p.places = dv_calloc(n, sizeof *p.places);
-    p.dtypes = dv_calloc(n, sizeof *p.dtypes);
-    p.last_use = dv_calloc(n, sizeof *p.last_use);
-    p.by_rows = dv_calloc(n, sizeof *p.by_rows);
-    p.producer = dv_calloc(n, sizeof *p.producer);
-    p.norms = dv_calloc((uint64_t)g->n_nodes, sizeof *p.norms);
-    if (p.places == NULL || p.dtypes == NULL || p.last_use == NULL || p.by_rows == NULL || p.producer == NULL ||
-        p.norms == NULL) {
-        goto no_memory;
+    bool placed = make_tables(&p);
+    if (placed) {
+        find_types(&p);
+        placed = place_all(&p);
     }
-    for (int64_t v = 0; v < g->n_values; v++) {
-        p.places[v].buffer = -1;
-        p.last_use[v] = -1;
-        p.producer[v] = -1;
-    }
-    for (int64_t k = 0; k < g->n_nodes; k++) {
-        p.norms[k] = (dv_norm_place){.partial = -1, .coefficients = -1, .conv = -1};
-    }
-    find_types(&p);
-    if (!place_all(&p)) {
-        goto no_memory;
+    if (!placed) {
+        dv_memory_plan_free(&p);
+        return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
     }
     *out = p;
     return DAVY_OK;
-no_memory:
-    dv_memory_plan_free(&p);
-    return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }

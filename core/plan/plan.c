@@ -39,7 +39,7 @@ static davy_result lower_all(dv_lowering *l) {
         r = p->graph->nodes[k].dead ? DAVY_OK : dv_lower_node(l, k);
         first_step[k + 1] = p->n_steps;
     }
-    r = r == DAVY_OK ? dv_plan_rings(p, l->place, first_step) : r;
+    r = r < 0 ? r : dv_plan_rings(p, l->place, first_step);
     dv_free(first_step);
     return r;
 }
@@ -95,17 +95,17 @@ static davy_result place_values(dv_lowering *l, const dv_storage *storage, bool 
 static davy_result fuse_cuda(dv_lowering *l, const dv_storage *storage) {
     bool changed = false;
     davy_result r = dv_fuse_convs(l, &changed);
-    r = r == DAVY_OK ? place_values(l, storage, &changed) : r;
+    r = r < 0 ? r : place_values(l, storage, &changed);
     if (r == DAVY_OK) {
         r = dv_fuse_se(l, &changed);
         dv_fuse_pairs(l, &changed);
         dv_fuse_swin(l, &changed);
     }
-    r = r == DAVY_OK ? place_values(l, storage, &changed) : r;
+    r = r < 0 ? r : place_values(l, storage, &changed);
     if (r == DAVY_OK && l->options->policy.transform_frames) {
         r = dv_fuse_winograd(l, &changed);
     }
-    return r == DAVY_OK ? place_values(l, storage, &changed) : r;
+    return r < 0 ? r : place_values(l, storage, &changed);
 }
 
 /* What is not a value of the graph: means, statistics, scaled weights, coefficients of norms. */
@@ -114,7 +114,7 @@ static davy_result place_others(dv_lowering *l) {
     davy_result r = given ? dv_place_given(l) : DAVY_OK;
     r = r == DAVY_OK && cuda && !given ? dv_fuse_statistics(l) : r;
     r = r == DAVY_OK && cuda ? dv_place_se(l) : r;
-    return r == DAVY_OK ? dv_memory_plan_norms(l->place) : r;
+    return r < 0 ? r : dv_memory_plan_norms(l->place);
 }
 
 /* Places and sizes; on CUDA after what the kernels take over is settled. */
@@ -124,11 +124,11 @@ static davy_result place_all(dv_lowering *l) {
     bool changed = true;
     davy_result r = place_values(l, &storage, &changed);
     r = r == DAVY_OK && l->options->caps != NULL ? fuse_cuda(l, &storage) : r;
-    r = r == DAVY_OK ? place_others(l) : r;
-    r = r == DAVY_OK ? dv_memory_plan_rings(place) : r;
+    r = r < 0 ? r : place_others(l);
+    r = r < 0 ? r : dv_memory_plan_rings(place);
     r = r == DAVY_OK && l->options->direct && l->options->caps != NULL ? dv_fuse_store(l) : r;
     const uint64_t enough = place->offloaded_bytes > 0 && storage.room > 0 ? storage.room : UINT64_MAX;
-    return r == DAVY_OK ? dv_arena_pack(place->blocks, place->n_buffers, enough, &l->plan->arena_bytes) : r;
+    return r < 0 ? r : dv_arena_pack(place->blocks, place->n_buffers, enough, &l->plan->arena_bytes);
 }
 
 /* ---- which convolutions go through their picture from its end ----
@@ -205,7 +205,7 @@ davy_result dv_plan_create(dv_graph *graph, const dv_plan_options *options, dv_p
     }
     p->graph = graph;
     davy_result r = place_all(&l);
-    r = r == DAVY_OK ? lower_all(&l) : r;
+    r = r < 0 ? r : lower_all(&l);
     if (r == DAVY_OK) {
         reverse_scan(p, options->caps);
         set_pictures(p, &place, options);

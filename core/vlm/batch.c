@@ -37,7 +37,7 @@ struct dv_batch {
     bool *slots;        /* taken */
     bool short_of_room; /* one was put back: nobody begins before another has ended */
     int64_t last_need;  /* pages of the prompt asked last */
-    davy_result failed;
+    bool failed;        /* by a read or a step: nothing more is done */
     dv_batch_counts counts;
 };
 
@@ -459,22 +459,22 @@ static davy_result read_on(dv_batch *b, dv_sequence *s) {
 
 davy_result dv_batch_read(dv_batch *b, bool *more) {
     *more = false;
-    if (b->failed < 0) {
+    if (b->failed) {
         return dv_fail(DAVY_E_STATE, "the batch has failed");
     }
     const bool stop = b->options.cancel != NULL && b->options.cancel(b->options.user) != 0;
     dv_sequence *s = stop ? NULL : reader(b);
     *more = s != NULL;
-    b->failed = stop ? dv_fail(DAVY_E_CANCELLED, "cancelled") : s != NULL ? read_on(b, s) : DAVY_OK;
-    return b->failed;
+    const davy_result r = stop ? dv_fail(DAVY_E_CANCELLED, "cancelled") : s != NULL ? read_on(b, s) : DAVY_OK;
+    b->failed = r < 0;
+    return r;
 }
 
 davy_result dv_batch_work(dv_batch *b) {
     bool more;
     davy_result r = dv_batch_read(b, &more);
-    if (r == DAVY_OK) {
-        r = b->failed = dv_batch_say(b);
-    }
+    r = r < 0 ? r : dv_batch_say(b);
+    b->failed = r < 0;
     return r;
 }
 

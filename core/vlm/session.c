@@ -616,9 +616,7 @@ davy_result dv_prompt_ids(const dv_vlm_model *m, const dv_prompt *p, dv_ids *out
     for (int32_t i = 0; r == DAVY_OK && i < p->n; i++) {
         chat[i] = p->pictures[i]->chat;
     }
-    if (r == DAVY_OK) {
-        r = p->further ? dv_chat_next(m->chat, p->stopped, &text) : dv_chat_begin(m->chat, p->system, &text);
-    }
+    r = r < 0 ? r : p->further ? dv_chat_next(m->chat, p->stopped, &text) : dv_chat_begin(m->chat, p->system, &text);
     r = r < 0 ? r : dv_chat_question(m->chat, chat, p->n, p->question, &text);
     r = r < 0 ? r : dv_chat_encode(m->chat, m->tokenizer, &text, out);
     dv_chat_text_clear(&text);
