@@ -6,7 +6,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 PICTURE ?= packaging/examples/cat.png
 
-.PHONY: build run test sanitize bench fuzz windows archive format clean \
+.PHONY: build run test sanitize bench fuzz docs windows archive format clean \
 	install-obs uninstall-obs install-comfy uninstall-comfy
 
 build:
@@ -36,6 +36,13 @@ FUZZ_SECONDS ?= 30
 fuzz:
 	@sh packaging/setup.sh test
 	@sh tests/fuzz/run.sh $(FUZZ_SECONDS)
+
+# The reference of abi/ as HTML.
+docs:
+	@sh packaging/setup.sh docs
+	@mkdir -p $(BUILD)/docs
+	@DAVY_DOCS=$(BUILD)/docs doxygen docs/Doxyfile
+	@echo "the reference: $(BUILD)/docs/index.html"
 
 windows:
 	@sh packaging/setup.sh test

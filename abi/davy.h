@@ -45,7 +45,12 @@
  * }
  * @endcode
  *
- * davy_api lists all functions by subject. The topics (modules) describe the structs and numbers.
+ * ## Where to read on
+ *
+ * davy_api lists all functions by subject. Structs and numbers:
+ * - @ref base, @ref handles, @ref host
+ * - @ref devices, @ref models, @ref tensors, @ref runs
+ * - @ref captions, @ref sequences, @ref extensions, @ref loader
  *
  * ## Rules that hold everywhere
  *
@@ -115,6 +120,8 @@
  * The C ABI of libdavy: types, numbers and the table of functions. */
 
 /** @defgroup base Versions and results
+ *
+ * Version numbers, results and error messages.
  *
  * Functions: davy_api::version, davy_api::result_name, davy_api::last_error, davy_api::get_extension.
  * @{ */
@@ -334,6 +341,8 @@ typedef struct davy_option {
 
 /** @defgroup devices Devices and contexts
  *
+ * Where davy computes, with how many threads and how much memory.
+ *
  * Functions: davy_api::device_count, davy_api::device_info, davy_api::context_create, davy_api::context_release,
  * davy_api::context_memory, davy_api::context_budget, davy_api::context_trim.
  *
@@ -460,6 +469,8 @@ typedef struct davy_memory_info {
 /** @} */
 
 /** @defgroup models Models
+ *
+ * Weight files, how to open them, and what a model offers.
  *
  * Functions: davy_api::model_open, davy_api::model_release, davy_api::model_info, davy_api::model_load,
  * davy_api::model_unload. The extension davy_inspect_1 describes files, also those that davy cannot run.
@@ -644,6 +655,8 @@ typedef struct davy_model_info {
 
 /** @defgroup tensors Tensors and buffers
  *
+ * Pictures, clips and latents, in memory of the host or of the library.
+ *
  * Functions: davy_api::buffer_alloc, davy_api::buffer_tensor, davy_api::buffer_release, davy_api::text_get,
  * davy_api::text_release.
  * @{ */
@@ -733,6 +746,8 @@ typedef struct davy_tensor {
 /** @} */
 
 /** @defgroup runs Runs, plans and jobs
+ *
+ * One call: its options, its plan, and its progress as a job.
  *
  * Functions: davy_api::vae_encode, davy_api::vae_decode, davy_api::upscale, davy_api::plan_query, davy_api::job_wait,
  * davy_api::job_info, davy_api::job_cancel, davy_api::job_error, davy_api::job_release.
@@ -835,6 +850,8 @@ typedef struct davy_job_info {
 /** @} */
 
 /** @defgroup captions Captions and dialogues
+ *
+ * Questions about pictures, and answers.
  *
  * Functions: davy_api::caption, davy_api::caption_info, and davy_api::dialogue_open to davy_api::dialogue_release.
  *
@@ -949,6 +966,8 @@ typedef struct davy_dialogue_info {
 /** @} */
 
 /** @defgroup sequences Sequences
+ *
+ * Videos, frame after frame.
  *
  * Functions: davy_api::sequence_open to davy_api::sequence_release.
  *

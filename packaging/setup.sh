@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what is missing on Debian to build davy ("build"), to build and test it ("test"), or to install nvcc from PyPI ("nvcc").
+# Installs what is missing on Debian to build davy ("build"), to build and test it ("test"), to install nvcc from PyPI ("nvcc"),
+# or to make the reference of the header ("docs").
 # Does nothing when all is there.
 set -eu
 what=${1:-build}
@@ -9,6 +10,7 @@ if [ "$what" = test ]; then
     packages="$packages clang libclang-rt-14-dev python3 python3-numpy gcc-mingw-w64-x86-64 wine64 dpkg-dev binutils
         python3-pil python3-torch python3-venv abigail-tools valgrind ca-certificates obs-studio python3-websocket xvfb xauth libgl1-mesa-dri libx11-dev ffmpeg"
 fi
+[ "$what" = docs ] && packages="doxygen"
 [ "$what" = nvcc ] && packages="python3 python3-pip ca-certificates"
 missing=
 for p in $packages; do

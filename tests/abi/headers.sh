@@ -43,8 +43,22 @@ matrix() {
     fi
 }
 
+# The first program of davy.h's main page.
+example() {
+    sed -n '/^ \* @code/,/^ \* @endcode/p' "$root/abi/davy.h" | sed -e '/^ \* @/d' -e 's/^ \* \{0,1\}//' >"$work/first.c"
+    if grep -q 'int main' "$work/first.c" && "$1" -std=c99 -I"$root/abi" -pedantic -Wall -Wextra -Werror "$work/first.c" \
+        -o "$work/first" -ldl 2>"$work/messages"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $1: the example of abi/davy.h" >&2
+        cat "$work/messages" >&2
+    fi
+}
+
 matrix gcc g++
 matrix clang clang++
 matrix x86_64-w64-mingw32-gcc x86_64-w64-mingw32-g++
+example gcc
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
