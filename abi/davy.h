@@ -99,7 +99,7 @@
  * | davy_dialogue | one; davy_api::dialogue_read and the job's functions may run beside davy_api::dialogue_generate |
  * | davy_sequence | one push (or finish) and one pull; davy_api::sequence_info and davy_api::sequence_reset at any time |
  *
- * **Stack.** On the CPU, davy uses less than 32 KiB of the calling thread's stack.
+ * **Stack.** On the CPU, davy uses less than 64 KiB of the calling thread's stack.
  * Callbacks of the host and the GPU driver use the same stack and need room of their own.
  * Threads of davy's own have a stack of 2 MiB.
  *

@@ -8,7 +8,7 @@ packages="gcc g++ cmake ninja-build pkg-config libcjson-dev libspng-dev libpng-d
     libavformat-dev libavcodec-dev libavutil-dev libswscale-dev"
 if [ "$what" = test ]; then
     packages="$packages clang libclang-rt-14-dev python3 python3-numpy gcc-mingw-w64-x86-64 wine64 dpkg-dev binutils
-        python3-pil python3-torch python3-venv abigail-tools valgrind ca-certificates obs-studio python3-websocket xvfb xauth libgl1-mesa-dri libx11-dev ffmpeg"
+        python3-pil python3-torch python3-venv abigail-tools valgrind ca-certificates obs-studio python3-websocket xvfb xauth libgl1-mesa-dri libx11-dev ffmpeg doxygen"
 fi
 [ "$what" = docs ] && packages="doxygen"
 [ "$what" = nvcc ] && packages="python3 python3-pip ca-certificates"
