@@ -84,8 +84,8 @@
  * Handles may be released in any order: a child keeps its parents alive.
  * A text or a buffer outlives the call, the job and the model that made it.
  *
- * **Inputs.** Descriptors, strings and arrays are copied during the call. Two kinds of memory must live longer:
- * tensor memory of a job until the job has finished, and davy_source::data as long as the model.
+ * **Inputs.** Descriptors, strings and arrays are copied during the call. The memory of a job's tensors stays valid until
+ * the job has finished. davy_source::data, callbacks and their `user` pointers stay valid as long as the object that got them.
  *
  * **Text.** Text is UTF-8 and ends with NUL. Paths too, on every system.
  *
@@ -426,8 +426,8 @@ typedef struct davy_context_desc {
     /** Most memory on each GPU, in bytes. 0: nine tenths of the memory that is free at the creation of the context.
      * Clips may use less where more gains little. */
     uint64_t device_budget_bytes;
-    uint64_t
-        host_budget_bytes;   /**< Most host memory for weights and workspace, in bytes. 0: half of physical memory. */
+    /** Most host memory for weights and workspace, in bytes. 0: half of physical memory. */
+    uint64_t host_budget_bytes;
     const char *cache_dir;   /**< Reserved; ignored by 1.0, which writes no files. */
     const char *library_dir; /**< Folder to search first for NVIDIA's libraries and driver. NULL: none. */
     int32_t n_threads;       /**< CPU threads, with the caller's, 1 to 1024. 0: one for each available core. */
@@ -532,11 +532,11 @@ typedef uint64_t(DAVY_CALL *davy_read_fn)(void *user, uint64_t offset, void *dst
 typedef struct davy_source {
     uint32_t struct_size;  /**< sizeof(davy_source). */
     davy_source_role role; /**< What the source holds. 0: recognised. */
-    const char
-        *path; /**< File or folder. Do not change the current folder while a captioner of a relative path is in use. */
+    /** File or folder. Do not change the current folder while a captioner of a relative path is in use. */
+    const char *path;
     const char *name; /**< Beside `data` or `read`: file name for messages. Alone: a shipped model. */
-    const void
-        *data; /**< A file in memory. The caller keeps it until the model is released and its last call has ended. */
+    /** A file in memory. The caller keeps it until the model is released and its last call has ended. */
+    const void *data;
     uint64_t data_bytes; /**< Size of `data`. */
     void *user;          /**< First argument of `read`. */
     davy_read_fn read;   /**< Reads the file. It must stay callable as long as `data` would have to stay. */
@@ -560,13 +560,13 @@ enum {
 typedef struct davy_model_desc {
     uint32_t struct_size; /**< sizeof(davy_model_desc). */
     davy_task task;       /**< Expected task; another one is ::DAVY_E_ARCH. 0: any. */
-    const davy_source
-        *sources;       /**< Sources. Several: shards, the encoder and decoder of a TAESD, two files to blend. */
+    /** Sources. Several: shards, the encoder and decoder of a TAESD, two files to blend. */
+    const davy_source *sources;
     uint32_t n_sources; /**< Number of sources, 1 to 1024. */
-    uint32_t
-        source_stride; /**< Bytes from one source to the next, a multiple of 8. 0: the first one's `struct_size`. */
-    const char *arch;  /**< Architecture, a name as in davy_model_info::arch. NULL: detected. */
-    /** Precision of the work. 0: the fastest whose results keep close to F32 for this kind of network.
+    /** Bytes from one source to the next, a multiple of 8. 0: the first one's `struct_size`. */
+    uint32_t source_stride;
+    const char *arch; /**< Architecture, a name as in davy_model_info::arch. NULL: detected. */
+    /** Precision of the work. 0: AUTO.
      *
      * Upscalers and VAEs ("8.0" is a compute capability; "wide" networks have numbers beyond the range of F16):
      *
@@ -644,8 +644,8 @@ typedef struct davy_model_info {
     int32_t size_multiple;   /**< Picture sides must be multiples of this, in pixels (vae_encode). 1: any. */
     int32_t size_min;        /**< Least side of a picture, in pixels. */
     int32_t window_frames;   /**< VAE of clips: frames that its encoder takes at a time. Others: 0. */
-    int32_t
-        latency_frames; /**< vae_encode in a sequence: frames that may have to follow a frame before its latent is ready. */
+    /** vae_encode in a sequence: frames that may have to follow a frame before its latent is ready. */
+    int32_t latency_frames;
     int32_t context_tokens; /**< Captioning model: most tokens of a dialogue. Others: 0. */
     float latent_scale; /**< The latent that diffusion models use is (raw - shift) * scale. 0: unknown for this file. */
     float latent_shift; /**< See `latent_scale`. */
@@ -705,7 +705,7 @@ typedef int32_t davy_range;
  * Outputs are clamped in every range but RAW. NaN passes through in floats, and becomes 0 in integers. */
 enum {
     DAVY_RANGE_AUTO = 0,        /**< Integers: FULL. Floats: UNIT for pictures, RAW for latents. */
-    DAVY_RANGE_FULL = 1,        /**< U8 and U16 only: the full scale is 1. Rounded to nearest, ties to even. */
+    DAVY_RANGE_FULL = 1,        /**< U8 0 to 255, U16 0 to 65535 stand for 0 to 1. Rounded to nearest, ties to even. */
     DAVY_RANGE_UNIT = 2,        /**< Floats only: 0 to 1. */
     DAVY_RANGE_SIGNED_UNIT = 3, /**< Floats only: -1 to 1. */
     DAVY_RANGE_RAW = 4          /**< Floats only: the network's own numbers, neither converted nor clamped. */
@@ -727,9 +727,9 @@ enum {
 typedef struct davy_tensor {
     uint32_t struct_size; /**< sizeof(davy_tensor). */
     davy_memory memory;   /**< Where the numbers lie. 0: HOST, or in `buffer` if that is set. */
-    int32_t device;       /**< CUDA memory without a buffer: N of "cuda:N". */
-    davy_dtype dtype;     /**< F32, F16, BF16, U8 or U16. A latent is F32, F16 or BF16. */
-    davy_layout layout;   /**< The axes. */
+    int32_t device;       /**< CUDA memory: N of "cuda:N". Ignored if `buffer` is set. */
+    davy_dtype dtype;     /**< F32, F16, BF16, U8 or U16; a latent only the first three. 0: see above. */
+    davy_layout layout;   /**< The axes. 0: see above. */
     /** The channels. 0: by their number, for outputs too: 1 GRAY, 2 GRAYA, 3 RGB, 4 RGBA. A latent's are LATENT.
      * For BGR results, set it in the output as well. */
     davy_channels channels;
@@ -867,8 +867,8 @@ typedef struct davy_caption_params {
     const char *system;   /**< The system's words, at most 1 MiB, in the first turn. NULL: the model's own; "": none. */
     const char *const *stop; /**< Texts that end an answer. The answer ends before the first of them. */
     uint32_t n_stop;         /**< Number of stop texts, at most 64, of 1 to 1024 bytes each. */
-    int32_t
-        max_tokens; /**< Most tokens of an answer, thoughts included. 0: 256, or 4096 for a model that thinks first. */
+    /** Most tokens of an answer, thoughts included. 0: 256, or 4096 for a model that thinks first. */
+    int32_t max_tokens;
     float temperature;    /**< 0 to 100. 0: greedy; top_k, top_p and seed are ignored. */
     float top_p;          /**< Draw from the best tokens that have this share of probability, 0 to 1. 0: 1, all. */
     int32_t top_k;        /**< Draw from so many best tokens. 0: all. */
@@ -876,8 +876,8 @@ typedef struct davy_caption_params {
     uint64_t seed;        /**< Seed of the random numbers. */
     int64_t max_pixels; /**< Most pixels of a picture. 0: the model's own limit; for stills of Qwen at most 1003520. */
     int32_t max_tiles;  /**< Most tiles of a picture, the whole one included. 1: no tiles. 0: the model's own limit. */
-    int32_t
-        context_tokens; /**< dialogue_open, caption: size of the context in tokens. 0: the model's, at most 8192, fewer if memory is short. */
+    /** dialogue_open, caption: size of the context in tokens. 0: the model's, at most 8192, fewer if memory is short. */
+    int32_t context_tokens;
     float min_p;             /**< Drop tokens below min_p x the best token's probability, 0 to 1. 0: none. */
     int32_t no_repeat_ngram; /**< No run of so many tokens occurs twice, the question's included. 0: allowed. */
     uint32_t flags;          /**< DAVY_CAPTION_* bits. */
@@ -930,8 +930,8 @@ enum {
 typedef struct davy_token_event {
     uint32_t struct_size; /**< sizeof(davy_token_event). */
     davy_token_kind kind; /**< Kind. */
-    const char
-        *text; /**< TEXT: valid until the next dialogue_read or dialogue_generate of the dialogue. Others: NULL. */
+    /** TEXT: valid until the next dialogue_read or dialogue_generate of the dialogue. Others: NULL. */
+    const char *text;
     uint64_t text_bytes; /**< Bytes of `text`, without the NUL. */
     int32_t index;       /**< TEXT: number of the piece, from 0. IMAGE_DONE: number of the picture or video, from 0. */
     davy_turn_end end;   /**< END_OF_TURN: how the answer ended. */
@@ -1008,9 +1008,9 @@ typedef struct davy_sequence_info {
     uint64_t frames_out;   /**< Results pulled. */
     int32_t in_flight;     /**< frames_in - frames_out. Of a clip: frames not computed plus results not pulled. */
     int32_t ready;         /**< Results that can be pulled without waiting. */
-    int32_t
-        latency_frames; /**< Clips encoded: frames that may have to follow a frame before its result is made. Else 0. */
-    int32_t finished;   /**< 1 after sequence_finish. */
+    /** Clips encoded: frames that may have to follow a frame before its result is made. Else 0. */
+    int32_t latency_frames;
+    int32_t finished;      /**< 1 after sequence_finish. */
     uint64_t memory_bytes; /**< Memory of frames and results, in bytes. */
 } davy_sequence_info;
 
