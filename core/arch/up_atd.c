@@ -36,7 +36,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "ATD", &c->body);
-    r = r < 0 ? r : dv_window_wanted(t, GROUP "layers.0." TABLE, &c->window);
+    r = r < 0 ? r : dv_window_require(t, GROUP "layers.0." TABLE, &c->window);
     c->tokens = dv_dim(t, GROUP "td", 0);
     if (r == DAVY_OK && (c->tokens < 2 || c->tokens > 1024 || c->window % 4 != 0)) {
         r = dv_fail(DAVY_E_UNSUPPORTED, "an ATD network of %d tokens and windows of %d", (int)c->tokens,
@@ -87,7 +87,7 @@ static davy_result derive_logit_scale(const dv_tensors *t, const dv_derivation *
 
 static dv_param derived(dv_graph *g, const char *name, int32_t ndim, const int64_t *stored, int64_t number,
                         int64_t count, dv_derive_fn derive) {
-    const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", ndim, stored);
+    const dv_tensor_ref *ref = dv_weight_require(g, name, "", ndim, stored);
     if (ref == NULL) {
         return DV_NO_PARAM;
     }

@@ -47,7 +47,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "DRCT", &c->body);
-    r = r < 0 ? r : dv_window_wanted(t, "layers.0.swin1.attn.relative_position_bias_table", &c->window);
+    r = r < 0 ? r : dv_window_require(t, "layers.0.swin1.attn.relative_position_bias_table", &c->window);
     c->body.multiple = c->window;
     c->growth = dv_dim(t, "layers.0.adjust1.weight", 0);
     /* The reference takes a file with indices but without masks for one whose pictures were as small as a window. */

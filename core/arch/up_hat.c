@@ -32,7 +32,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "HAT", &c->body);
-    r = r < 0 ? r : dv_window_wanted(t, table, &c->window);
+    r = r < 0 ? r : dv_window_require(t, table, &c->window);
     if (r < 0) {
         return r;
     }

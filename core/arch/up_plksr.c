@@ -216,8 +216,8 @@ static davy_result derive_apart_bias(const dv_tensors *t, const dv_derivation *f
 /* Where to look: half of offset * sigmoid(scope). */
 static dv_value offsets(dv_graph *g, dv_value z, int64_t count) {
     const int64_t shape[4] = {count, dv_shape_of(g, z).c, 1, 1};
-    const dv_tensor_ref *weight = dv_weight_wanted(g, "to_img.offset", ".weight", 4, shape);
-    const dv_tensor_ref *bias = dv_weight_wanted(g, "to_img.offset", ".bias", 1, &count);
+    const dv_tensor_ref *weight = dv_weight_require(g, "to_img.offset", ".weight", 4, shape);
+    const dv_tensor_ref *bias = dv_weight_require(g, "to_img.offset", ".bias", 1, &count);
     if (weight == NULL || bias == NULL) {
         return DV_NO_VALUE;
     }
@@ -235,8 +235,8 @@ static dv_value end_conv(dv_graph *g, dv_value z, int64_t groups) {
     const int64_t channels = dv_shape_of(g, z).c;
     const int64_t stored[4] = {RGB, channels, 1, 1}, shape[4] = {groups * RGB, channels, 1, 1};
     const int64_t biases = RGB;
-    if (dv_weight_wanted(g, "to_img.end_conv", ".weight", 4, stored) == NULL ||
-        dv_weight_wanted(g, "to_img.end_conv", ".bias", 1, &biases) == NULL) {
+    if (dv_weight_require(g, "to_img.end_conv", ".weight", 4, stored) == NULL ||
+        dv_weight_require(g, "to_img.end_conv", ".bias", 1, &biases) == NULL) {
         return DV_NO_VALUE;
     }
     const apart how = {groups, channels};

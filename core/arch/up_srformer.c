@@ -32,7 +32,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "SRFormer", &c->body);
-    r = r < 0 ? r : dv_window_wanted(t, BLOCKS "0." TABLE, &c->permuted);
+    r = r < 0 ? r : dv_window_require(t, BLOCKS "0." TABLE, &c->permuted);
     if (r == DAVY_OK && c->body.features % 4 != 0) {
         r = dv_fail(DAVY_E_UNSUPPORTED, "an SRFormer network with %d features", (int)c->body.features);
     }

@@ -32,7 +32,7 @@ static davy_result config(const dv_probe *probe, void *out) {
     const dv_tensors *t = probe->tensors;
     cfg *c = out;
     davy_result r = dv_body_find(t, "SwinIR", &c->body);
-    r = r < 0 ? r : dv_window_wanted(t, BLOCK TABLE, &c->window);
+    r = r < 0 ? r : dv_window_require(t, BLOCK TABLE, &c->window);
     c->body.multiple = c->window * c->body.unshuffle;
     c->body.range = c->window == 7 ? 255.0f : 1.0f; /* the JPEG networks */
     return r < 0 ? r : dv_body_groups(t, "SwinIR", &names, &c->body);

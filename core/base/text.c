@@ -35,7 +35,7 @@ const davy_dialogue_info *dv_text_info(const davy_text *text) {
     return text->info.struct_size > 0 ? &text->info : NULL;
 }
 
-void dv_text_tell(davy_text *text, const davy_dialogue_info *info) {
+void dv_text_set_info(davy_text *text, const davy_dialogue_info *info) {
     text->info = *info;
     text->info.struct_size = sizeof *info;
 }

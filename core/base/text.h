@@ -10,6 +10,6 @@ void dv_text_release(davy_text *text);
 const char *dv_text_utf8(const davy_text *text);
 /* How it was made, of a caption; else NULL. */
 const davy_dialogue_info *dv_text_info(const davy_text *text);
-void dv_text_tell(davy_text *text, const davy_dialogue_info *info); /* full size */
+void dv_text_set_info(davy_text *text, const davy_dialogue_info *info); /* copied, at its full size */
 
 #endif

@@ -107,16 +107,16 @@ static davy_result derive_bias(const dv_tensors *t, const dv_derivation *from, f
 static bool parts_fit(dv_graph *g, const char *conv, const char *norm, const int64_t *shape) {
     static const char *const measured[] = {".running_mean", ".running_var"};
     char name[DV_NAMES_BYTES];
-    bool fit =
-        dv_weight_wanted(g, conv, ".weight", 4, shape) != NULL && dv_weight_wanted(g, conv, ".bias", 1, shape) != NULL;
+    bool fit = dv_weight_require(g, conv, ".weight", 4, shape) != NULL &&
+               dv_weight_require(g, conv, ".bias", 1, shape) != NULL;
     if (norm[0] == '\0') {
         return fit;
     }
-    fit = fit && dv_weight_wanted(g, norm, ".weight", 1, shape) != NULL &&
-          dv_weight_wanted(g, norm, ".bias", 1, shape) != NULL;
+    fit = fit && dv_weight_require(g, norm, ".weight", 1, shape) != NULL &&
+          dv_weight_require(g, norm, ".bias", 1, shape) != NULL;
     for (int i = 0; fit && i < 2; i++) {
         fit = !dv_has(g->weights, dv_names_join(name, norm, measured[i])) ||
-              dv_weight_wanted(g, name, "", 1, shape) != NULL;
+              dv_weight_require(g, name, "", 1, shape) != NULL;
     }
     return fit;
 }
@@ -252,16 +252,16 @@ static davy_result derive_dynamic(const dv_tensors *t, const dv_derivation *from
 
 static bool net_fits(dv_graph *g, const char *name, int64_t hidden, int64_t heads) {
     const int64_t proj[2] = {hidden, 2};
-    bool fits = dv_weight_wanted(g, name, ".pos_proj.weight", 2, proj) != NULL &&
-                dv_weight_wanted(g, name, ".pos_proj.bias", 1, &hidden) != NULL;
+    bool fits = dv_weight_require(g, name, ".pos_proj.weight", 2, proj) != NULL &&
+                dv_weight_require(g, name, ".pos_proj.bias", 1, &hidden) != NULL;
     for (int i = 0; fits && i < 3; i++) {
         char layer[DV_NAMES_BYTES];
         const int64_t w[2] = {i < 2 ? hidden : heads, hidden};
         snprintf(layer, sizeof layer, "%s.pos%d", name, i + 1);
-        fits = dv_weight_wanted(g, layer, ".0.weight", 1, &hidden) != NULL &&
-               dv_weight_wanted(g, layer, ".0.bias", 1, &hidden) != NULL &&
-               dv_weight_wanted(g, layer, ".2.weight", 2, w) != NULL &&
-               dv_weight_wanted(g, layer, ".2.bias", 1, w) != NULL;
+        fits = dv_weight_require(g, layer, ".0.weight", 1, &hidden) != NULL &&
+               dv_weight_require(g, layer, ".0.bias", 1, &hidden) != NULL &&
+               dv_weight_require(g, layer, ".2.weight", 2, w) != NULL &&
+               dv_weight_require(g, layer, ".2.bias", 1, w) != NULL;
     }
     return fits;
 }

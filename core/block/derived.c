@@ -29,7 +29,7 @@ davy_result dv_read_tensor(const dv_tensors *t, const char *name, int32_t ndim, 
 
 /* The stored tensor's own name, once its shape is known to be right; NULL: the graph has failed. */
 static const char *stored_name(dv_graph *g, const char *name, const char *suffix, int32_t ndim, const int64_t *shape) {
-    const dv_tensor_ref *ref = dv_weight_wanted(g, name, suffix, ndim, shape);
+    const dv_tensor_ref *ref = dv_weight_require(g, name, suffix, ndim, shape);
     return ref != NULL ? ref->name : NULL;
 }
 
@@ -400,7 +400,7 @@ static bool kernel_suits(const dv_tensor_ref *ref, int64_t frames, int64_t k) {
 static const dv_tensor_ref *found(dv_graph *g, const char *name, const dv_pick *out) {
     const dv_tensor_ref *ref = dv_weight_find(g->weights, name, "");
     const int64_t channels = channels_of(out);
-    return dv_weight_wanted(g, name, "", ref != NULL ? ref->ndim : 1, ref != NULL ? ref->shape : &channels);
+    return dv_weight_require(g, name, "", ref != NULL ? ref->ndim : 1, ref != NULL ? ref->shape : &channels);
 }
 
 static dv_param refused(dv_graph *g, const dv_tensor_ref *ref) {
@@ -459,7 +459,7 @@ dv_param dv_param_picked_vector(dv_graph *g, const char *name, const dv_pick *pi
 
 dv_param dv_param_picked_depthwise(dv_graph *g, const char *name, int64_t k, const dv_pick *pick) {
     const int64_t stored[4] = {channels_of(pick), 1, k, k};
-    const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", 4, stored);
+    const dv_tensor_ref *ref = dv_weight_require(g, name, "", 4, stored);
     if (ref == NULL || !within(pick, stored[0])) {
         return ref != NULL ? refused(g, ref) : DV_NO_PARAM;
     }

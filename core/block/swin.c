@@ -53,7 +53,7 @@ static davy_result derive_padded(const dv_tensors *t, const dv_derivation *from,
  * as a parameter is `padded`. */
 static dv_param param_padded(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape, int64_t run,
                              int64_t padded_run, int32_t padded_ndim, const int64_t *padded) {
-    const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", ndim, shape);
+    const dv_tensor_ref *ref = dv_weight_require(g, name, "", ndim, shape);
     if (ref == NULL) {
         return DV_NO_PARAM;
     }
@@ -120,7 +120,7 @@ int64_t dv_window_of_table(const dv_tensors *t, const char *name) {
     return side % 2 == 1 && side < 2 * DV_MAX_WINDOW ? (side + 1) / 2 : 0;
 }
 
-davy_result dv_window_wanted(const dv_tensors *t, const char *name, int64_t *out) {
+davy_result dv_window_require(const dv_tensors *t, const char *name, int64_t *out) {
     *out = dv_window_of_table(t, name);
     return *out >= 2
                ? DAVY_OK
@@ -156,7 +156,7 @@ dv_param dv_position_table(dv_graph *g, const char *name, int64_t heads, int64_t
     const int64_t side = window + keys - 1;
     const int64_t stored[2] = {side * side, heads};
     const int64_t shape[3] = {heads, side, side};
-    const dv_tensor_ref *ref = dv_weight_wanted(g, name, "", 2, stored);
+    const dv_tensor_ref *ref = dv_weight_require(g, name, "", 2, stored);
     if (ref == NULL) {
         return DV_NO_PARAM;
     }

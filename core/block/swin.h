@@ -32,7 +32,7 @@ void dv_split_qkv(dv_graph *g, dv_value qkv, int64_t width, dv_value out[3]);
 /* Side of the window that a table of relative positions is for, its rows (2 w - 1)^2; 0: no such number. */
 int64_t dv_window_of_table(const dv_tensors *t, const char *name);
 /* The same of at least 2, or a refusal that names the table. */
-davy_result dv_window_wanted(const dv_tensors *t, const char *name, int64_t *out);
+davy_result dv_window_require(const dv_tensors *t, const char *name, int64_t *out);
 /* <name>, [(window + keys - 1)^2, heads], in the order of kernels/op.h. Where keys > window, its index is HAT's: it wraps. */
 dv_param dv_position_table(dv_graph *g, const char *name, int64_t heads, int64_t window, int64_t keys);
 

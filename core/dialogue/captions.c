@@ -286,7 +286,7 @@ static davy_result keep_answer(batch_run *b, const dv_batch_end *e) {
     r = r < 0 ? r : dv_text_create(dv_strdup(p->answer.text), text);
     if (r == DAVY_OK) {
         const davy_dialogue_info info = info_of(b, p);
-        dv_text_tell(*text, &info);
+        dv_text_set_info(*text, &info);
     }
     remove_picture(b, p);
     b->done++;
@@ -583,7 +583,7 @@ static davy_result caption_one(caption_call *c, uint32_t i, davy_job *job) {
     if (r == DAVY_OK) {
         davy_dialogue_info info;
         dv_dialogue_info(d, &info);
-        dv_text_tell(c->texts[i], &info);
+        dv_text_set_info(c->texts[i], &info);
     }
     return r < 0 ? r : dv_dialogue_rewind(d, 0);
 }

@@ -375,9 +375,9 @@ static int by_record_key(const void *a, const void *b) {
 }
 
 static record *find_record(const stream *s, const dv_pk_node *key) {
-    const record wanted = {.key = key->as.text.p, .key_bytes = key->as.text.bytes};
+    const record sought = {.key = key->as.text.p, .key_bytes = key->as.text.bytes};
     return key->kind == DV_PK_TEXT && s->count > 0
-               ? bsearch(&wanted, s->records, (size_t)s->count, sizeof wanted, by_record_key)
+               ? bsearch(&sought, s->records, (size_t)s->count, sizeof sought, by_record_key)
                : NULL;
 }
 

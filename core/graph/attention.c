@@ -170,10 +170,6 @@ dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], int64_t heads,
 
 /* ---- a dictionary of tokens (ATD): kernels/dictionary.h ---- */
 
-static dv_value out_of(const dv_node *node) {
-    return node != NULL ? node->out : DV_NO_VALUE;
-}
-
 /* Two operands of as many pictures. */
 static bool ready(dv_graph *g, const char *label, dv_value a, dv_value b) {
     if (!dv_graph_ready(g, label, a) || !dv_graph_ready(g, label, b)) {
@@ -205,7 +201,7 @@ dv_value dv_tokens(dv_graph *g, dv_param tokens, int64_t count, int64_t channels
     if (node != NULL) {
         node->weight = tokens;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_similarity(dv_graph *g, dv_value q, dv_value k, dv_param factor) {
@@ -223,7 +219,7 @@ dv_value dv_similarity(dv_graph *g, dv_value q, dv_value k, dv_param factor) {
     if (node != NULL) {
         node->weight = factor;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_mix(dv_graph *g, dv_value s, dv_value v) {
@@ -236,7 +232,7 @@ dv_value dv_mix(dv_graph *g, dv_value s, dv_value v) {
         return dv_graph_refuse_pair(g, "mix", shares, tokens);
     }
     const dv_value in[2] = {s, v};
-    return out_of(dv_graph_append(g, DV_OP_MIX, "mix", in, 2, (dv_shape){shares.n, shares.h, shares.w, tokens.c}));
+    return dv_node_out(dv_graph_append(g, DV_OP_MIX, "mix", in, 2, (dv_shape){shares.n, shares.h, shares.w, tokens.c}));
 }
 
 dv_value dv_order(dv_graph *g, dv_value s, int64_t rows, int64_t width) {
@@ -249,7 +245,7 @@ dv_value dv_order(dv_graph *g, dv_value s, int64_t rows, int64_t width) {
         return dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "order: %lld pixels in %lld places", (long long)count,
                                         (long long)pixels(shape)));
     }
-    return out_of(dv_graph_append(g, DV_OP_ORDER, "order", &s, 1, shape));
+    return dv_node_out(dv_graph_append(g, DV_OP_ORDER, "order", &s, 1, shape));
 }
 
 dv_value dv_gather(dv_graph *g, dv_value x, dv_value order, dv_param scale) {
@@ -266,7 +262,7 @@ dv_value dv_gather(dv_graph *g, dv_value x, dv_value order, dv_param scale) {
     if (node != NULL) {
         node->weight = scale;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_scatter(dv_graph *g, dv_value x, dv_value order, int64_t h, int64_t w) {
@@ -279,7 +275,7 @@ dv_value dv_scatter(dv_graph *g, dv_value x, dv_value order, int64_t h, int64_t 
         return dv_graph_refuse_pair(g, "scatter", from, places);
     }
     const dv_value in[2] = {x, order};
-    return out_of(dv_graph_append(g, DV_OP_SCATTER, "scatter", in, 2, (dv_shape){from.n, h, w, from.c}));
+    return dv_node_out(dv_graph_append(g, DV_OP_SCATTER, "scatter", in, 2, (dv_shape){from.n, h, w, from.c}));
 }
 
 dv_value dv_refine(dv_graph *g, dv_value tokens, dv_value s, dv_value x, const dv_refinement *how) {
@@ -299,5 +295,5 @@ dv_value dv_refine(dv_graph *g, dv_value tokens, dv_value s, dv_value x, const d
         node->bias = how->sigma;
         node->eps = how->eps;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }

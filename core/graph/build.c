@@ -31,10 +31,6 @@ dv_value dv_graph_refuse_pair(dv_graph *g, const char *label, dv_shape a, dv_sha
                                     dv_shape_text(ta, sizeof ta, da, 4), dv_shape_text(tb, sizeof tb, db, 4)));
 }
 
-static dv_value out_of(const dv_node *node) {
-    return node != NULL ? node->out : DV_NO_VALUE;
-}
-
 dv_value dv_input(dv_graph *g, dv_shape shape) {
     if (dv_graph_ok(g) && g->input != DV_NO_VALUE) {
         return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "a graph has one input"));
@@ -44,7 +40,7 @@ dv_value dv_input(dv_graph *g, dv_shape shape) {
     if (node != NULL) {
         g->input = node->out;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 void dv_output(dv_graph *g, dv_value v) {
@@ -126,7 +122,7 @@ dv_value dv_conv(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32
         node->pad_top = attributes.pad_top;
         node->pad_left = attributes.pad_left;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_conv_phased(dv_graph *g, dv_value x, const char *label, int64_t c_out, dv_param weight, dv_param bias) {
@@ -149,7 +145,7 @@ dv_value dv_conv_phased(dv_graph *g, dv_value x, const char *label, int64_t c_ou
         node->phased = true;
         node->fused.upsample = 2;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 static dv_value append_act(dv_graph *g, dv_value x, const char *label, dv_act act) {
@@ -157,7 +153,7 @@ static dv_value append_act(dv_graph *g, dv_value x, const char *label, dv_act ac
     if (node != NULL) {
         node->act = act;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_activation(dv_graph *g, dv_value x, dvk_act kind, float slope) {
@@ -238,7 +234,7 @@ dv_value dv_group_norm(dv_graph *g, dv_value x, const char *name, int64_t groups
         node->groups = groups;
         node->eps = eps;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_add(dv_graph *g, float alpha, dv_value a, float beta, dv_value b) {
@@ -255,7 +251,7 @@ dv_value dv_add(dv_graph *g, float alpha, dv_value a, float beta, dv_value b) {
         node->alpha = alpha;
         node->beta = beta;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_span_gate(dv_graph *g, dv_value t, dv_value x) {
@@ -267,7 +263,7 @@ dv_value dv_span_gate(dv_graph *g, dv_value t, dv_value x) {
     if (!dv_shape_equal(shape, dv_shape_of(g, x))) {
         return dv_graph_refuse_pair(g, "gate", shape, dv_shape_of(g, x));
     }
-    return out_of(dv_graph_append(g, DV_OP_GATE, "gate", in, 2, shape));
+    return dv_node_out(dv_graph_append(g, DV_OP_GATE, "gate", in, 2, shape));
 }
 
 dv_value dv_affine(dv_graph *g, dv_value x, const float *scale, const float *shift) {
@@ -285,7 +281,7 @@ dv_value dv_affine(dv_graph *g, dv_value x, const float *scale, const float *shi
         node->weight = ps;
         node->bias = pt;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_scale_channels(dv_graph *g, dv_value x, const char *name) {
@@ -307,7 +303,7 @@ dv_value dv_scale_channels(dv_graph *g, dv_value x, const char *name) {
         node->weight = scale;
         node->bias = shift;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_attention(dv_graph *g, dv_value q, dv_value k, dv_value v, int64_t heads, float scale) {
@@ -333,7 +329,7 @@ dv_value dv_attention(dv_graph *g, dv_value q, dv_value k, dv_value v, int64_t h
         node->heads = heads;
         node->scale = scale;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 /* ---- depthwise ---- */
@@ -361,7 +357,7 @@ static davy_result derive_taps(const dv_tensors *weights, const dv_derivation *f
 static dv_param depthwise_taps(dv_graph *g, const char *name, int64_t channels, int64_t k) {
     const int64_t stored_shape[4] = {channels, 1, k, k};
     const int64_t shape[2] = {k * k, channels};
-    const dv_tensor_ref *stored = dv_weight_wanted(g, name, ".weight", 4, stored_shape);
+    const dv_tensor_ref *stored = dv_weight_require(g, name, ".weight", 4, stored_shape);
     if (stored == NULL) {
         return DV_NO_PARAM;
     }
@@ -402,7 +398,7 @@ dv_value dv_depthwise(dv_graph *g, dv_value x, const char *name, int32_t k, cons
         node->pad_top = pad;
         node->pad_left = pad;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 /* ---- gates ---- */
@@ -422,7 +418,7 @@ dv_value dv_multiply(dv_graph *g, dv_value x, dv_value gate, dvk_act act) {
     if (node != NULL) {
         node->act = (dv_act){act, 0.0f, DV_NO_PARAM};
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 dv_value dv_mean(dv_graph *g, dv_value x) {
@@ -430,7 +426,7 @@ dv_value dv_mean(dv_graph *g, dv_value x) {
         return DV_NO_VALUE;
     }
     const dv_shape shape = dv_shape_of(g, x);
-    return out_of(dv_graph_append(g, DV_OP_MEAN, "mean", &x, 1, (dv_shape){shape.n, 1, 1, shape.c}));
+    return dv_node_out(dv_graph_append(g, DV_OP_MEAN, "mean", &x, 1, (dv_shape){shape.n, 1, 1, shape.c}));
 }
 
 dv_value dv_max_pool(dv_graph *g, dv_value x, int32_t k, int32_t stride) {
@@ -450,7 +446,7 @@ dv_value dv_max_pool(dv_graph *g, dv_value x, int32_t k, int32_t stride) {
         node->kw = k;
         node->stride = stride;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }
 
 /* ---- sampling ---- */
@@ -462,7 +458,7 @@ dv_value dv_resize(dv_graph *g, dv_value x, int64_t h, int64_t w) {
     dv_shape shape = dv_shape_of(g, x);
     shape.h = h;
     shape.w = w;
-    return out_of(dv_graph_append(g, DV_OP_RESIZE, "resize", &x, 1, shape));
+    return dv_node_out(dv_graph_append(g, DV_OP_RESIZE, "resize", &x, 1, shape));
 }
 
 dv_value dv_dysample(dv_graph *g, dv_value x, dv_value offset, int64_t groups, int64_t r, bool sum) {
@@ -484,5 +480,5 @@ dv_value dv_dysample(dv_graph *g, dv_value x, dv_value offset, int64_t groups, i
         node->r = r;
         node->groups = groups;
     }
-    return out_of(node);
+    return dv_node_out(node);
 }

@@ -130,7 +130,7 @@ typedef struct rewriting {
     dv_value *whole;  /* of old values: all frames in one; DV_NO_VALUE: not so far */
     dv_value *frame;  /* of old values' frames */
     dv_value *past;   /* of windows' frames */
-    bool *wanted;     /* of frames: in the batch being collected */
+    bool *needed;     /* of frames: in the batch being collected */
     dv_value missing; /* a window that the batch cannot do without and nobody has asked for, its frame */
     int64_t missing_at;
     int64_t n_frames;
@@ -226,11 +226,11 @@ static dv_value source_of(const rewriting *r, const dv_node *node, int64_t *t) {
 static void collect(rewriting *r, int64_t first, dv_value v, int64_t t) {
     const int32_t k = r->from->values[v].producer;
     const dv_node *node = &r->from->nodes[k];
-    bool *wanted = &r->wanted[r->first[v] + t];
-    if (k < first || *wanted || *frame_at(r, v, t) != DV_NO_VALUE) {
+    bool *needed = &r->needed[r->first[v] + t];
+    if (k < first || *needed || *frame_at(r, v, t) != DV_NO_VALUE) {
         return;
     }
-    *wanted = true;
+    *needed = true;
     if (node->op == DV_OP_FRAMES && t > 0 && *frame_at(r, v, t - 1) == DV_NO_VALUE) {
         r->missing = v;
         r->missing_at = t - 1;
@@ -305,17 +305,17 @@ static dv_value put_frame(rewriting *r, const dv_node *old, int64_t t) {
 }
 
 /* Room in the rings, then the nodes in their old order. */
-static void put_wanted(rewriting *r, int64_t first, int64_t last) {
+static void put_needed(rewriting *r, int64_t first, int64_t last) {
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t k = first; k <= last; k++) {
             const dv_node *node = &r->from->nodes[k];
             for (int64_t i = 0; i < shape_of(r, node->out).n; i++) {
-                bool *wanted = &r->wanted[r->first[node->out] + i];
-                if (*wanted && pass == 0 && node->op == DV_OP_FRAMES) {
+                bool *needed = &r->needed[r->first[node->out] + i];
+                if (*needed && pass == 0 && node->op == DV_OP_FRAMES) {
                     put_past(r, node, i);
-                } else if (*wanted && pass == 1) {
+                } else if (*needed && pass == 1) {
                     *frame_at(r, node->out, i) = put_frame(r, node, i);
-                    *wanted = false;
+                    *needed = false;
                 }
             }
         }
@@ -331,10 +331,10 @@ static void collect_all(rewriting *r, int64_t first, int64_t last, dv_value v, i
         again = r->missing != DV_NO_VALUE;
         if (again) {
             for (int64_t i = 0; i < r->n_frames; i++) {
-                r->wanted[i] = false;
+                r->needed[i] = false;
             }
             collect_all(r, first, last, r->missing, r->missing_at);
-            put_wanted(r, first, last);
+            put_needed(r, first, last);
         }
     }
 }
@@ -352,9 +352,9 @@ static bool prepare(rewriting *r) {
     r->whole = dv_calloc((uint64_t)g->n_values, sizeof *r->whole);
     r->frame = dv_calloc((uint64_t)frames, sizeof *r->frame);
     r->past = dv_calloc((uint64_t)frames, sizeof *r->past);
-    r->wanted = dv_calloc((uint64_t)frames, sizeof *r->wanted);
+    r->needed = dv_calloc((uint64_t)frames, sizeof *r->needed);
     if (r->segments.last_use == NULL || r->first == NULL || r->whole == NULL || r->frame == NULL || r->past == NULL ||
-        r->wanted == NULL) {
+        r->needed == NULL) {
         return false;
     }
     r->n_frames = frames;
@@ -383,12 +383,12 @@ static void put_all(rewriting *r) {
         const int64_t frames = shape_of(r, g->nodes[last].out).n;
         for (int64_t t = 0; by_frame && t < frames; t++) {
             collect_all(r, k, last, g->nodes[last].out, t);
-            put_wanted(r, k, last);
+            put_needed(r, k, last);
         }
         for (int64_t i = k; by_frame && i <= last && g->keeps; i++) {
             if (g->nodes[i].op == DV_OP_FRAMES) { /* what is kept may be of frames that nobody reads */
                 collect_all(r, k, last, g->nodes[i].out, shape_of(r, g->nodes[i].out).n - 1);
-                put_wanted(r, k, last);
+                put_needed(r, k, last);
             }
         }
         r->changed = r->changed || by_frame;
@@ -466,6 +466,6 @@ davy_result dv_by_frame(dv_graph *g, bool *changed) {
     dv_free(r.whole);
     dv_free(r.frame);
     dv_free(r.past);
-    dv_free(r.wanted);
+    dv_free(r.needed);
     return result;
 }

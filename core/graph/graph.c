@@ -307,8 +307,8 @@ static const dv_tensor_ref *fail_tensor(dv_graph *g, davy_result r) {
     return NULL;
 }
 
-const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char *suffix, int32_t ndim,
-                                      const int64_t *shape) {
+const dv_tensor_ref *dv_weight_require(dv_graph *g, const char *names, const char *suffix, int32_t ndim,
+                                       const int64_t *shape) {
     if (!arguments_fine(g, names, 5, ndim, shape)) {
         return NULL;
     }
@@ -333,7 +333,7 @@ const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char
 }
 
 dv_param dv_param_suffixed(dv_graph *g, const char *names, const char *suffix, int32_t ndim, const int64_t *shape) {
-    const dv_tensor_ref *ref = dv_weight_wanted(g, names, suffix, ndim, shape);
+    const dv_tensor_ref *ref = dv_weight_require(g, names, suffix, ndim, shape);
     if (ref == NULL) {
         return DV_NO_PARAM;
     }

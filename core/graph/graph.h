@@ -204,8 +204,8 @@ void dv_output(dv_graph *g, dv_value v);
 dv_value dv_graph_fail(dv_graph *g, davy_result r);
 
 /* The tensor of that name and suffix, for derivations, once it is there and of that shape; NULL: the graph has failed. */
-const dv_tensor_ref *dv_weight_wanted(dv_graph *g, const char *names, const char *suffix, int32_t ndim,
-                                      const int64_t *shape);
+const dv_tensor_ref *dv_weight_require(dv_graph *g, const char *names, const char *suffix, int32_t ndim,
+                                       const int64_t *shape);
 
 dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* exact; 1x1 may be 2-D */
 /* The label says all that the values depend on: two derivations of one label are one parameter. */

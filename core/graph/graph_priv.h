@@ -8,6 +8,11 @@
  * Missing inputs and shapes that cannot be (a side below 1, more elements than any memory) are refused here. */
 dv_node *dv_graph_append(dv_graph *g, dv_op op, const char *label, const dv_value *in, int32_t n_in, dv_shape shape);
 
+/* Of an appended node; NULL: none. */
+static inline dv_value dv_node_out(const dv_node *node) {
+    return node != NULL ? node->out : DV_NO_VALUE;
+}
+
 /* dv_fail's code, made sticky. */
 bool dv_graph_ok(const dv_graph *g);
 

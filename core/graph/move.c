@@ -122,7 +122,7 @@ dv_value dv_concat(dv_graph *g, const dv_value *xs, int32_t count) {
         shape.c = channels;
     }
     const dv_node *node = dv_graph_append(g, DV_OP_CONCAT, "concat", xs, count, shape);
-    return node != NULL ? node->out : DV_NO_VALUE;
+    return dv_node_out(node);
 }
 
 /* Whether `small` samples lie among `large` from `first` on, numbers that an int32_t holds. */
@@ -178,7 +178,7 @@ dv_value dv_crop(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, 
         return x;
     }
     const dv_node *node = append_at(g, DV_OP_CROP, x, top, left, shape);
-    return node != NULL ? node->out : DV_NO_VALUE;
+    return dv_node_out(node);
 }
 
 dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w) {

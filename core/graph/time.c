@@ -136,7 +136,7 @@ dv_value dv_join_frames(dv_graph *g, const dv_value *xs, int32_t count) {
         return xs[0];
     }
     const dv_node *node = dv_graph_append(g, DV_OP_JOIN_FRAMES, "join_frames", xs, count, shape);
-    return node != NULL ? node->out : DV_NO_VALUE;
+    return dv_node_out(node);
 }
 
 /* ---- convolutions ---- */
@@ -214,7 +214,7 @@ static davy_result derive_last_bias(const dv_tensors *weights, const dv_derivati
 }
 
 static dv_param last_bias(dv_graph *g, const char *name, int64_t c_out, int64_t frames) {
-    const dv_tensor_ref *ref = dv_weight_wanted(g, name, ".bias", 1, &c_out);
+    const dv_tensor_ref *ref = dv_weight_require(g, name, ".bias", 1, &c_out);
     const int64_t all = c_out * frames;
     const int64_t before = all - c_out;
     char label[MAX_NAME + 32];
@@ -242,7 +242,7 @@ static void stored_params(dv_graph *g, const char *name, int64_t c_in, int64_t c
     const int64_t plain[4] = {c_out, c_in, k, k};
     const dv_tensor_ref *found = dv_weight_find(g->weights, name, ".weight");
     const bool timeless = o->frames == 1 && found != NULL && found->ndim < 5;
-    const dv_tensor_ref *ref = dv_weight_wanted(g, name, ".weight", timeless ? 4 : 5, timeless ? plain : shape);
+    const dv_tensor_ref *ref = dv_weight_require(g, name, ".weight", timeless ? 4 : 5, timeless ? plain : shape);
     if (ref == NULL) {
         return;
     }

@@ -323,9 +323,9 @@ static davy_result load(const dv_captioner *c, int32_t gpu, const dv_loading *lo
         dv_free(pin);
         return r;
     }
-    const char *told = dv_tokenizer_told(pin->model->tokenizer);
-    if (told != NULL) {
-        dv_logf(c->services->log, DAVY_LOG_INFO, "%s: %s", c->file, told);
+    const char *note = dv_tokenizer_note(pin->model->tokenizer);
+    if (note != NULL) {
+        dv_logf(c->services->log, DAVY_LOG_INFO, "%s: %s", c->file, note);
     }
     atomic_init(&pin->refs, 1);
     *out = pin;

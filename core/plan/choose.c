@@ -99,13 +99,13 @@ static double cuda_cost(const dv_plan_options *options, const dvk_cuda_kernel *k
 }
 
 static const dvk_cuda_kernel *choose_cuda(const dv_plan_options *options, const char *op, dvk_args *args) {
-    const dvk_dtype wish = compute_of(options, op, args);
-    const dvk_cuda_kernel *k = choose_as(options, op, args, wish);
-    if (plainer(options, wish) == wish || (k != NULL && (!dv_is_8bit(wish) || options->int8_always))) {
+    const dvk_dtype compute = compute_of(options, op, args);
+    const dvk_cuda_kernel *k = choose_as(options, op, args, compute);
+    if (plainer(options, compute) == compute || (k != NULL && (!dv_is_8bit(compute) || options->int8_always))) {
         return k;
     }
     dvk_args plain = *args;
-    const dvk_cuda_kernel *p = choose_as(options, op, &plain, plainer(options, wish));
+    const dvk_cuda_kernel *p = choose_as(options, op, &plain, plainer(options, compute));
     if (k != NULL && (p == NULL || cuda_cost(options, k, args) < cuda_cost(options, p, &plain))) {
         return k;
     }

@@ -402,18 +402,18 @@ davy_result dv_chat_next(const dv_chat_format *f, bool end_fed, dv_chat_text *te
 
 /* ---- ids ---- */
 
-static davy_result check_count(const dv_chat_format *f, const dv_tokenizer *t, const char *token, int64_t wanted,
+static davy_result check_count(const dv_chat_format *f, const dv_tokenizer *t, const char *token, int64_t expected,
                                const int32_t *ids, int64_t n) {
-    const int32_t id = wanted > 0 ? dv_tokenizer_find(t, token) : -1;
+    const int32_t id = expected > 0 ? dv_tokenizer_find(t, token) : -1;
     int64_t found = 0;
     for (int64_t i = 0; id >= 0 && i < n; i++) {
         found += ids[i] == id;
     }
-    return found == wanted
+    return found == expected
                ? DAVY_OK
                : dv_fail(DAVY_E_TOKENIZER,
                          "the tokenizer finds %" PRId64 " of %" PRId64 " placeholders %s: it is not one of %s", found,
-                         wanted, token, f->name);
+                         expected, token, f->name);
 }
 
 /* As many placeholders as the text has pictures', before the ids from `at` on. */

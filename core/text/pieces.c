@@ -67,7 +67,7 @@ static int32_t byte_named(const uint8_t *p, uint64_t n) {
 }
 
 /* Where names are not what tokens stand for: U+2581 is a space, <0x0A> a byte. */
-static davy_result add_said(dv_tokenizer *t, int64_t id) {
+static davy_result add_text(dv_tokenizer *t, int64_t id) {
     dv_token *token = &t->tokens[id];
     const dv_added *a = token->added != 0 ? &t->added[token->added - 1] : NULL;
     const uint64_t n = a != NULL ? a->pattern_bytes : token->bytes;
@@ -87,8 +87,8 @@ static davy_result add_said(dv_tokenizer *t, int64_t id) {
         to[done] = is_space ? ' ' : from[i];
         i += is_space ? 3 : 1;
     }
-    token->said = (uint32_t)t->n_bytes;
-    token->said_bytes = (uint32_t)done;
+    token->text_at = (uint32_t)t->n_bytes;
+    token->text_bytes = (uint32_t)done;
     t->n_bytes += (int64_t)done;
     return DAVY_OK;
 }
@@ -96,7 +96,7 @@ static davy_result add_said(dv_tokenizer *t, int64_t id) {
 davy_result dv_spaces_finish(dv_tokenizer *t) {
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < t->n_tokens; i++) {
-        r = (t->tokens[i].flags & DV_TOKEN_PRESENT) != 0 ? add_said(t, i) : DAVY_OK;
+        r = (t->tokens[i].flags & DV_TOKEN_PRESENT) != 0 ? add_text(t, i) : DAVY_OK;
     }
     for (int b = 0; b < 256; b++) {
         char name[8];

@@ -245,8 +245,8 @@ davy_result dv_pieces_done(dv_tokenizer *t, bool byte_fallback) {
 
 /* ---- what a tokenizer can be asked ---- */
 
-const char *dv_tokenizer_told(const dv_tokenizer *t) {
-    return t->told;
+const char *dv_tokenizer_note(const dv_tokenizer *t) {
+    return t->note;
 }
 
 int32_t dv_tokenizer_size(const dv_tokenizer *t) {
@@ -268,8 +268,8 @@ const char *dv_tokenizer_bytes(const dv_tokenizer *t, int32_t id, uint64_t *byte
     const dv_token *token = &t->tokens[id];
     const dv_added *a = token->added != 0 ? &t->added[token->added - 1] : NULL;
     if (t->spaces) {
-        *bytes = token->said_bytes;
-        return (const char *)t->bytes + token->said;
+        *bytes = token->text_bytes;
+        return (const char *)t->bytes + token->text_at;
     }
     *bytes = a != NULL ? a->bytes : token->bytes;
     return (const char *)t->bytes + (a != NULL ? a->at : token->at);

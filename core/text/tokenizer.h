@@ -32,8 +32,8 @@ void dv_tokenizer_release(dv_tokenizer *t);
  * what has a place in a prompt, but need not be a word of the model's. */
 davy_result dv_tokenizer_add_placeholder(dv_tokenizer *t, const char *content);
 
-/* What the file does not say and its vocabulary told, a sentence; NULL: nothing. */
-const char *dv_tokenizer_told(const dv_tokenizer *t);
+/* A sentence about what the file lacks and the loader took from the vocabulary; NULL: nothing. */
+const char *dv_tokenizer_note(const dv_tokenizer *t);
 
 int32_t dv_tokenizer_size(const dv_tokenizer *t); /* one more than the largest id */
 /* The id of an added token's content or of an entry of the vocabulary as the file writes it ("Ġthe"); -1: none. */

@@ -89,12 +89,13 @@ static bool is_llama3(const dv_tokenizer *t) {
     return true;
 }
 
-static davy_result tell_pre(reading *g) {
+/* tokenizer.ggml.pre, of the vocabulary. */
+static davy_result infer_pre(reading *g) {
     static const char llama3[] = "llama-bpe";
     if (!is_llama3(g->t)) {
         return dv_fail(DAVY_E_FORMAT, "%s: %s is missing, and the tokens are not Llama 3's", g->t->where, keys[PRE]);
     }
-    g->t->told =
+    g->t->note =
         "tokenizer.ggml.pre is missing; the tokens are Llama 3's, and so are the pieces that texts are cut into";
     return each_pre(g, 0, llama3, sizeof llama3 - 1);
 }
@@ -257,7 +258,7 @@ static davy_result read_all(reading *g) {
     r = r < 0 ? r : strings(g, TOKENS, each_token);
     g->pass = 1;
     r = r < 0 ? r : strings(g, TOKENS, each_token);
-    r = r < 0 || named ? r : tell_pre(g);
+    r = r < 0 || named ? r : infer_pre(g);
     r = r < 0 ? r : strings(g, MERGES, each_merge);
     r = r < 0 ? r : dv_tokenizer_done(g->t, NULL);
     return r < 0 ? r : read_ids(g);

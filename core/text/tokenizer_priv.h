@@ -15,7 +15,7 @@ typedef struct dv_token { /* of the vocabulary; an added token's content is in `
     uint32_t at, bytes;   /* in dv_tokenizer.bytes: the bytes it stands for */
     uint32_t flags;
     uint32_t added;            /* index + 1 */
-    uint32_t said, said_bytes; /* of SentencePiece's: the bytes it stands for, which are not its name */
+    uint32_t text_at, text_bytes; /* of SentencePiece's: the bytes it stands for, which are not its name */
 } dv_token;
 
 typedef enum dv_prefix { /* where SentencePiece's form puts a space in front */
@@ -61,7 +61,7 @@ typedef struct dv_slot {
 
 struct dv_tokenizer {
     char *where;
-    const char *told; /* see dv_tokenizer_told */
+    const char *note; /* see dv_tokenizer_note */
     uint8_t *bytes;   /* texts of all tokens, one after another */
     int64_t n_bytes, bytes_room;
     dv_token *tokens; /* by id */

@@ -16,8 +16,8 @@ typedef struct dv_sequence {
     dv_generate generate;
     void *tag;
     dv_sampler *sampler;
-    int32_t *said;
-    int64_t n_said;
+    int32_t *answer;
+    int64_t n_answer;
     int64_t after;  /* position of the token behind the prompt */
     int64_t cached; /* tokens in the cache, of the prompt and of what it said */
     int64_t slot;   /* its page table; -1: it waits */
@@ -105,17 +105,17 @@ static void end(dv_batch *b, dv_sequence *s, dv_session_end how) {
 }
 
 /* As dv_session_generate goes on. */
-static void say(dv_batch *b, dv_sequence *s, int32_t id) {
+static void add_token(dv_batch *b, dv_sequence *s, int32_t id) {
     const dv_generate *g = &s->generate;
-    s->said[s->n_said++] = id;
+    s->answer[s->n_answer++] = id;
     if (g->drawn != NULL) {
-        g->drawn(g->drawn_user, s->n_said);
+        g->drawn(g->drawn_user, s->n_answer);
     }
     if (dv_is_stop(b->model, id) && !g->ignore_stops) {
         end(b, s, DV_END_STOP);
     } else if (g->token != NULL && g->token(g->user, id) != 0) {
         end(b, s, DV_END_CALLER);
-    } else if (s->n_said == g->max_tokens) {
+    } else if (s->n_answer == g->max_tokens) {
         end(b, s, DV_END_LENGTH);
     }
 }
@@ -126,7 +126,7 @@ static davy_result dv_batch_draw(dv_batch *b, dv_sequence *s, const float *logit
     davy_result r = dv_sampler_draw(s->sampler, logits, (uint64_t)s->cached, &id);
     r = r < 0 ? r : dv_sampler_saw(s->sampler, &id, 1);
     if (r == DAVY_OK) {
-        say(b, s, id);
+        add_token(b, s, id);
     }
     return r;
 }
@@ -141,13 +141,13 @@ static davy_result draw_row(dv_batch *b, dv_sequence *s, int64_t row, const dv_s
     }
     const davy_result r = dv_decoder_drawn(ids[row]);
     if (r == DAVY_OK) {
-        say(b, s, ids[row]);
+        add_token(b, s, ids[row]);
     }
     return r;
 }
 
 static int64_t known(const dv_sequence *s) {
-    return s->slot >= 0 && s->cached >= s->prompt.n ? s->prompt.n + s->n_said - s->cached : 0;
+    return s->slot >= 0 && s->cached >= s->prompt.n ? s->prompt.n + s->n_answer - s->cached : 0;
 }
 
 /* Who says a token, and who that was put back is fed what it has said already: several at a time. */
@@ -188,7 +188,7 @@ static void fill_rows(const dv_batch *b, int32_t *ids, int32_t *slots, int32_t *
     for (int64_t i = 0; i < b->n; i++) {
         const dv_sequence *s = b->list[i];
         for (int64_t at = s->cached; at < s->cached + s->rows; at++, row++) {
-            ids[row] = s->said[at - s->prompt.n];
+            ids[row] = s->answer[at - s->prompt.n];
             slots[row] = (int32_t)s->slot;
             place[row] = (int32_t)at;
             for (int32_t a = 0; a < axes; a++) {
@@ -199,7 +199,7 @@ static void fill_rows(const dv_batch *b, int32_t *ids, int32_t *slots, int32_t *
 }
 
 /* One of everybody whose prompt has been read. */
-static davy_result dv_batch_say(dv_batch *b) {
+static davy_result dv_batch_step(dv_batch *b) {
     int32_t ids[DV_BATCH_MOST], slots[DV_BATCH_MOST], place[DV_BATCH_MOST], positions[3 * DV_BATCH_MOST];
     dv_decoder_rows in = {.ids = ids, .sequence = slots, .place = place, .positions = positions};
     const dv_sample_options *all = draws(b);
@@ -307,7 +307,7 @@ static void release_sequence(dv_sequence *s) {
         dv_sampler_release(s->sampler);
         dv_feeding_clear(&s->prompt);
         dv_free(s->pictures);
-        dv_free(s->said);
+        dv_free(s->answer);
         dv_free(s);
     }
 }
@@ -334,8 +334,8 @@ static davy_result make_sequence(const dv_batch *b, const dv_batch_question *q, 
     s->generate = q->generate;
     s->tag = q->tag;
     s->pictures = dv_calloc((uint64_t)dv_max(1, q->n_pictures), sizeof *s->pictures);
-    s->said = dv_calloc((uint64_t)dv_max(1, most), sizeof *s->said);
-    if (s->pictures == NULL || s->said == NULL) {
+    s->answer = dv_calloc((uint64_t)dv_max(1, most), sizeof *s->answer);
+    if (s->pictures == NULL || s->answer == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
     if (q->n_pictures > 0) {
@@ -427,7 +427,7 @@ static dv_sequence *reader(dv_batch *b) {
         }
         waits = waits == NULL && s->slot < 0 && !s->ended ? s : waits;
     }
-    if (waits == NULL || !may_begin(b, pages_for(waits->prompt.n + waits->n_said + 1))) {
+    if (waits == NULL || !may_begin(b, pages_for(waits->prompt.n + waits->n_answer + 1))) {
         return NULL;
     }
     waits->slot = free_slot(b);
@@ -449,7 +449,7 @@ static davy_result read_on(dv_batch *b, dv_sequence *s) {
         return DAVY_OK;
     }
     const float *logits = NULL;
-    const bool last = s->cached + in.n == s->prompt.n && s->n_said == 0;
+    const bool last = s->cached + in.n == s->prompt.n && s->n_answer == 0;
     int64_t fed = 0;
     const davy_result r = dv_decoder_feed(b->decoder, &in, last ? &logits : NULL, &fed);
     s->cached += fed;
@@ -473,7 +473,7 @@ davy_result dv_batch_read(dv_batch *b, bool *more) {
 davy_result dv_batch_work(dv_batch *b) {
     bool more;
     davy_result r = dv_batch_read(b, &more);
-    r = r < 0 ? r : dv_batch_say(b);
+    r = r < 0 ? r : dv_batch_step(b);
     b->failed = r < 0;
     return r;
 }
@@ -482,7 +482,7 @@ bool dv_batch_ended(dv_batch *b, dv_batch_end *out) {
     for (int64_t i = 0; i < b->n; i++) {
         dv_sequence *s = b->list[i];
         if (s->ended) {
-            *out = (dv_batch_end){.tag = s->tag, .tokens = s->n_said, .end = s->end};
+            *out = (dv_batch_end){.tag = s->tag, .tokens = s->n_answer, .end = s->end};
             release_sequence(s);
             memmove(b->list + i, b->list + i + 1, (size_t)(b->n - i - 1) * sizeof(dv_sequence *));
             b->n--;

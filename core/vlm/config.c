@@ -387,7 +387,7 @@ const char *dv_vlm_family_name(dv_vlm_family f) {
     return "unknown";
 }
 
-static void tell_family(const dv_cfg *root, dv_vlm_config *out) {
+static void find_family(const dv_cfg *root, dv_vlm_config *out) {
     static const struct {
         const char *type;
         dv_vlm_family family;
@@ -477,7 +477,7 @@ static davy_result read_all(const dv_vlm_files *files, const parsed *p, dv_vlm_c
     const dv_cfg inner = dv_cfg_object(&root, "model_config"); /* of a nanochat meta file */
     root = inner.node != NULL ? inner : root;
     const dv_cfg generation = node_of(p->generation, files->generation.name, &r);
-    tell_family(&root, out);
+    find_family(&root, out);
     if (r < 0) {
         return r;
     }

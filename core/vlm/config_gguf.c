@@ -414,7 +414,7 @@ static void read_tokens(const dv_gmeta *m, dv_vlm_tokens *t) {
 }
 
 /* By the projector, and the language model where there is none. */
-static davy_result tell_family(const dv_tensors *text, const dv_tensors *mmproj, const char *arch, dv_vlm_config *c) {
+static davy_result find_family(const dv_tensors *text, const dv_tensors *mmproj, const char *arch, dv_vlm_config *c) {
     static const struct {
         const char *projector, *arch, *arch_too;
         dv_vlm_family family;
@@ -475,7 +475,7 @@ davy_result dv_vlm_config_gguf(const dv_tensors *text, const dv_tensors *mmproj,
     if (r == DAVY_OK && strcmp(arch_too, "clip") != 0) {
         r = dv_fail(DAVY_E_ARCH, "%s: no vision tower (its architecture is not \"clip\")", file_of(mmproj));
     }
-    r = r < 0 ? r : tell_family(text, mmproj, arch, &c);
+    r = r < 0 ? r : find_family(text, mmproj, arch, &c);
     if (r < 0) {
         return r;
     }

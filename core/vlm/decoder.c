@@ -70,7 +70,7 @@ struct dv_decoder_cuda {
     float *logits;            /* as they came down */
     dv_decoder_pass *last;
     int64_t limit; /* tokens that the step can see: kernels that share far more among them are slower */
-    dv_gpu_completion_ring *told;
+    dv_gpu_completion_ring *completions;
     uint32_t steps; /* begun, and one more; each tells its number's id */
     dv_gpu_readback *best_mail;
     dvk_candidates best;
@@ -90,13 +90,13 @@ static davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *de
     }
     c->limit = d->context;
     c->steps = 1;
-    const dv_want wants[] = {{&c->ids, (uint64_t)d->chunk * 4},
-                             {&c->deep_rows, (uint64_t)d->chunk * 4},
-                             {&c->logits, (uint64_t)d->config->text.vocab * 4}};
-    davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", wants, DV_ARRAY_LEN(wants));
+    const dv_space_part parts[] = {{&c->ids, (uint64_t)d->chunk * 4},
+                                   {&c->deep_rows, (uint64_t)d->chunk * 4},
+                                   {&c->logits, (uint64_t)d->config->text.vocab * 4}};
+    davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", parts, DV_ARRAY_LEN(parts));
     r = r < 0 ? r : dv_gpu_queue_take(desc->gpu, NULL, &d->queue);
-    r = r < 0 ? r : dv_gpu_completion_ring_create(desc->gpu, &c->told);
-    d->step.told = r < 0 ? NULL : dv_gpu_completion_ring_data(c->told);
+    r = r < 0 ? r : dv_gpu_completion_ring_create(desc->gpu, &c->completions);
+    d->step.completions = r < 0 ? NULL : dv_gpu_completion_ring_data(c->completions);
     return r < 0 ? r : dv_gpu_readback_create(desc->gpu, sizeof c->best, &c->best_mail);
 }
 
@@ -109,7 +109,7 @@ static void dv_decoder_cuda_release(dv_decoder *d) {
         dv_decoder_cuda_settle(d);
         dv_gpu_queue_give(d->queue);
     }
-    dv_gpu_completion_ring_release(c->told);
+    dv_gpu_completion_ring_release(c->completions);
     dv_gpu_readback_release(c->best_mail);
     dv_space_release(&c->host);
     dv_free(c);
@@ -217,7 +217,7 @@ static davy_result run_step(dv_decoder *d, int64_t past) {
         c->limit = limit;
     }
     r = r < 0 ? r : dv_row_program_repeat(&d->step.body);
-    return r < 0 ? r : dv_gpu_completion_ring_mark(c->told, d->queue, c->steps++);
+    return r < 0 ? r : dv_gpu_completion_ring_mark(c->completions, d->queue, c->steps++);
 }
 
 static davy_result dv_decoder_cuda_pass(dv_decoder *d, const dv_decoder_input *in, int64_t at, int64_t n) {
@@ -282,7 +282,7 @@ davy_result dv_decoder_next(dv_decoder *d, const dv_decoder_token *t, int32_t *n
     if (goes_on) {
         r = r < 0 ? r : run_step(d, t->past + 1);
     }
-    r = r < 0 ? r : dv_gpu_completion_ring_read(c->told, d->queue, step, next);
+    r = r < 0 ? r : dv_gpu_completion_ring_read(c->completions, d->queue, step, next);
     if (r < 0) {
         dv_decoder_cuda_settle(d);
         return r;
@@ -393,12 +393,12 @@ static davy_result dv_decoder_rows_open(dv_decoder *d, const dv_decoder_desc *de
     }
     c->limit = d->cache_rows;
     const int64_t places = dv_max(d->chunk, at_drawn(d));
-    const dv_want wants[] = {{&c->numbers, (uint64_t)places * 4},
-                             {&c->table, (uint64_t)tables(d) * 4},
-                             {&c->sent, (uint64_t)tables(d) * 4},
-                             {&c->ids, (uint64_t)d->few_rows * 4},
-                             {&c->logits, (uint64_t)d->config->text.vocab * 4}};
-    davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", wants, DV_ARRAY_LEN(wants));
+    const dv_space_part parts[] = {{&c->numbers, (uint64_t)places * 4},
+                                   {&c->table, (uint64_t)tables(d) * 4},
+                                   {&c->sent, (uint64_t)tables(d) * 4},
+                                   {&c->ids, (uint64_t)d->few_rows * 4},
+                                   {&c->logits, (uint64_t)d->config->text.vocab * 4}};
+    davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", parts, DV_ARRAY_LEN(parts));
     r = r < 0 ? r : dv_gpu_readback_create(desc->gpu, (uint32_t)d->few_rows * sizeof(int32_t), &c->mail);
     if (r == DAVY_OK && d->sequences > 0) {
         memset(c->table, 0, (size_t)tables(d) * sizeof *c->table);
@@ -533,7 +533,7 @@ static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
     const int64_t kv = t->kv_heads * t->head_dim;
     const uint64_t cache =
         (uint64_t)t->layers * 2 * (uint64_t)(kv * d->cache_rows) * (d->cache_form == DVK_ROWS_F32 ? 4 : 2);
-    const dv_want wants[] = {
+    const dv_space_part parts[] = {
         {&d->x, (uint64_t)(rows * t->hidden) * 4},
         {&d->normed, (uint64_t)(rows * form_bytes_max(t->hidden))},
         {&d->qkv, (uint64_t)(rows * (q + 2 * kv)) * 4},
@@ -558,8 +558,8 @@ static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
         {&d->candidates, gpu ? sizeof *d->candidates : 0},
         {&d->named, gpu ? (uint64_t)dv_decoder_rows_numbers(d) * 4 : 0},
     };
-    return dv_space_take_on(&d->space, desc->gpu, desc->heap, "the cache and the activations of a dialogue", wants,
-                            DV_ARRAY_LEN(wants));
+    return dv_space_take_on(&d->space, desc->gpu, desc->heap, "the cache and the activations of a dialogue", parts,
+                            DV_ARRAY_LEN(parts));
 }
 
 /* On a GPU: prompts of several sequences go through `many` alone. */

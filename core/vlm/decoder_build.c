@@ -263,7 +263,7 @@ static dvk_rope_table_args table_of(const dv_decoder *d, const dv_decoder_pass *
 
 /* A single token on a GPU, which the one before it has prepared. */
 static bool follows(const dv_decoder_pass *pass) {
-    return pass->told != NULL;
+    return pass->completions != NULL;
 }
 
 /* On a GPU the passes look their words up themselves; where vectors of pictures follow, before the layers. */
@@ -327,7 +327,7 @@ static void add_draw(const dv_decoder *d, dv_decoder_pass *pass) {
     const dvk_next_token_args next = {.draw = a,
                                       .embed.y = dv_rows(d->x, DVK_ROWS_F32, d->config->text.hidden),
                                       .table = table_of(d, pass),
-                                      .told = pass->told};
+                                      .told = pass->completions};
     dv_row_program_next_token(&pass->body, &next, &d->weights->embed);
 }
 

@@ -15,7 +15,7 @@ typedef struct dv_decoder_pass {
     bool each;            /* logits of every row; on a GPU all are words, and an id is drawn of each */
     int32_t *drawn;       /* where to, */
     const int32_t *never; /* other than [DV_DECODER_NEVER] of these */
-    uint64_t *told;       /* of one token on a GPU: where the host is told the id behind it */
+    uint64_t *completions; /* of one token on a GPU: where the step writes the id behind it for the host */
 } dv_decoder_pass;
 
 /* On a GPU a token's step reads and writes a few numbers there; each run moves those from COUNT on on by one. */

@@ -21,8 +21,9 @@ static davy_result see(const dv_vlm_model *m, const dv_rgb8 *pictures, const dv_
     void *memory = NULL;
     float table[3][256];
     dv_space space;
-    const dv_want want = {&memory, (uint64_t)(s->plan.patches * s->plan.patch_values) * (in_bytes ? 1 : sizeof(float))};
-    davy_result r = dv_space_take(&space, m->heap, "a picture's patches", &want, 1);
+    const dv_space_part part = {&memory,
+                                (uint64_t)(s->plan.patches * s->plan.patch_values) * (in_bytes ? 1 : sizeof(float))};
+    davy_result r = dv_space_take(&space, m->heap, "a picture's patches", &part, 1);
     dv_patches patches = {
         .numbers = in_bytes ? NULL : memory, .bytes = in_bytes ? memory : NULL, .table = (const float(*)[256])table};
     if (r == DAVY_OK && in_bytes) {

@@ -13,7 +13,7 @@
 enum { MAX_BYTES = 16 << 20 };
 
 /* Jinja writes the line break as \n, JSON around it as \\n. */
-static bool says(const char *p, uint64_t bytes) {
+static bool has_think(const char *p, uint64_t bytes) {
     static const char think[] = "<think>";
     static const char who[] = "assistant";
     const uint64_t n = sizeof think - 1;
@@ -42,7 +42,7 @@ static davy_result ask_file(const char *folder, const char *name, bool *out) {
         const uint64_t bytes = r == DAVY_OK ? dv_source_bytes(source) : 0;
         if (bytes > 0 && bytes <= MAX_BYTES) {
             r = dv_source_view(source, 0, bytes, &view, &owned);
-            *out = r == DAVY_OK && says(view, bytes);
+            *out = r == DAVY_OK && has_think(view, bytes);
         }
     }
     dv_free(owned);
@@ -57,7 +57,7 @@ davy_result dv_template_thinks(const char *folder, const dv_tensors *text, bool 
     *out = false;
     if (text != NULL) {
         const char *template = dv_tensors_meta(text, "tokenizer.chat_template");
-        *out = template != NULL && says(template, strlen(template));
+        *out = template != NULL && has_think(template, strlen(template));
     }
     for (size_t i = 0; text == NULL && r == DAVY_OK && !*out && i < DV_ARRAY_LEN(names); i++) {
         r = ask_file(folder, names[i], out);
@@ -67,7 +67,7 @@ davy_result dv_template_thinks(const char *folder, const dv_tensors *text, bool 
 
 /* ---- which prompt ---- */
 
-static bool knows(const dv_tokenizer *t, const char *token) {
+static bool has_token(const dv_tokenizer *t, const char *token) {
     return dv_tokenizer_find(t, token) >= 0;
 }
 
@@ -75,24 +75,24 @@ static bool knows(const dv_tokenizer *t, const char *token) {
  * there is none (GGUF), that nobody added another, and the tower, which is SigLIP's there. */
 static bool is_joycaption(const dv_vlm_config *c, const dv_tokenizer *t) {
     const int32_t reserved = dv_tokenizer_find(t, dv_chat_format_of(DV_CHAT_JOYCAPTION)->picture_token);
-    const bool alone = !knows(t, "<image>") && c->vision.tower == DV_VLM_TOWER_SIGLIP;
+    const bool alone = !has_token(t, "<image>") && c->vision.tower == DV_VLM_TOWER_SIGLIP;
     return reserved >= 0 && (c->tokens.image == reserved || alone);
 }
 
 dv_chat_kind dv_template_kind(const dv_vlm_config *c, const dv_tokenizer *t, bool thinks) {
     switch (c->family) {
     case DV_VLM_IDEFICS3:
-        return !knows(t, "<|im_start|>") && knows(t, "<|begin_of_text|>") ? DV_CHAT_IDEFICS3 : DV_CHAT_SMOLVLM;
+        return !has_token(t, "<|im_start|>") && has_token(t, "<|begin_of_text|>") ? DV_CHAT_IDEFICS3 : DV_CHAT_SMOLVLM;
     case DV_VLM_QWEN2:
     case DV_VLM_QWEN2_5:
         return DV_CHAT_QWEN2_VL;
     case DV_VLM_QWEN3:
         return thinks ? DV_CHAT_QWEN3_VL_THINKING : DV_CHAT_QWEN3_VL;
     case DV_VLM_LLAVA:
-        return is_joycaption(c, t)               ? DV_CHAT_JOYCAPTION
-               : knows(t, "<|start_header_id|>") ? DV_CHAT_LLAVA_LLAMA3
-               : knows(t, "<|im_start|>")        ? DV_CHAT_LLAVA_QWEN
-                                                 : DV_CHAT_VICUNA;
+        return is_joycaption(c, t)                   ? DV_CHAT_JOYCAPTION
+               : has_token(t, "<|start_header_id|>") ? DV_CHAT_LLAVA_LLAMA3
+               : has_token(t, "<|im_start|>")        ? DV_CHAT_LLAVA_QWEN
+                                                     : DV_CHAT_VICUNA;
     default:
         return DV_CHAT_NANOCHAT;
     }

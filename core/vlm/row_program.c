@@ -218,44 +218,44 @@ dvk_form dv_row_program_attended(const dv_row_program *p) {
 }
 
 /* Tensor cores want rows of 16-bit values to begin at multiples of 16 bytes. */
-dvk_rows dv_row_program_written(dvk_form wanted, float *wide, int64_t k) {
-    dvk_rows rows = dv_rows(wide, wanted == DVK_ROWS_Q8 ? DVK_ROWS_F32 : wanted, k);
+dvk_rows dv_row_program_written(dvk_form form, float *wide, int64_t k) {
+    dvk_rows rows = dv_rows(wide, form == DVK_ROWS_Q8 ? DVK_ROWS_F32 : form, k);
     if (rows.form != DVK_ROWS_F32 && k >= 8) {
         rows.row = dv_div_up(k, 8) * 8;
     }
     return rows;
 }
 
-dvk_rows dv_row_program_input(dv_row_program *p, dvk_rows from, dvk_form wanted, void *to, int64_t k) {
-    if (wanted == from.form) {
+dvk_rows dv_row_program_input(dv_row_program *p, dvk_rows from, dvk_form form, void *to, int64_t k) {
+    if (form == from.form) {
         return from;
     }
-    const dvk_rows y = dv_rows(to, wanted, k);
+    const dvk_rows y = dv_rows(to, form, k);
     dv_row_program_convert(p, from, y, k);
     return y;
 }
 
 /* ---- memory ---- */
 
-davy_result dv_space_take_on(dv_space *s, dv_gpu *gpu, dv_heap *heap, const char *what, const dv_want *wants,
+davy_result dv_space_take_on(dv_space *s, dv_gpu *gpu, dv_heap *heap, const char *what, const dv_space_part *parts,
                              size_t n) {
     const uint64_t align = gpu != NULL ? DEVICE_ALIGN : ALIGN;
     *s = (dv_space){.heap = heap, .gpu = gpu};
     for (size_t i = 0; i < n; i++) {
-        s->bytes += dv_align_up(wants[i].bytes, align);
+        s->bytes += dv_align_up(parts[i].bytes, align);
     }
     const davy_result r = gpu != NULL ? dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, s->bytes, what, &s->memory)
                                       : dv_heap_alloc(heap, DV_MEM_WORKSPACE, s->bytes, what, &s->memory);
     unsigned char *at = s->memory;
     for (size_t i = 0; r == DAVY_OK && i < n; i++) {
-        memcpy(wants[i].to, &at, sizeof at);
-        at += dv_align_up(wants[i].bytes, align);
+        memcpy(parts[i].to, &at, sizeof at);
+        at += dv_align_up(parts[i].bytes, align);
     }
     return r;
 }
 
-davy_result dv_space_take(dv_space *s, dv_heap *heap, const char *what, const dv_want *wants, size_t n) {
-    return dv_space_take_on(s, NULL, heap, what, wants, n);
+davy_result dv_space_take(dv_space *s, dv_heap *heap, const char *what, const dv_space_part *parts, size_t n) {
+    return dv_space_take_on(s, NULL, heap, what, parts, n);
 }
 
 void dv_space_release(dv_space *s) {

@@ -138,10 +138,10 @@ dvk_gate dv_gate_of(dv_vlm_act act);
 
 /* ---- memory ---- */
 
-typedef struct dv_want { /* a part of a block of memory */
+typedef struct dv_space_part { /* a part of a block of memory */
     void *to;            /* address of the pointer to it */
     uint64_t bytes;
-} dv_want;
+} dv_space_part;
 
 typedef struct dv_space {
     dv_heap *heap;
@@ -151,14 +151,15 @@ typedef struct dv_space {
 } dv_space;
 
 /* One block of aligned parts; `what` goes into the message of a failure. */
-davy_result dv_space_take(dv_space *s, dv_heap *heap, const char *what, const dv_want *wants, size_t n);
+davy_result dv_space_take(dv_space *s, dv_heap *heap, const char *what, const dv_space_part *parts, size_t n);
 /* gpu NULL: of the heap. */
-davy_result dv_space_take_on(dv_space *s, dv_gpu *gpu, dv_heap *heap, const char *what, const dv_want *wants, size_t n);
+davy_result dv_space_take_on(dv_space *s, dv_gpu *gpu, dv_heap *heap, const char *what, const dv_space_part *parts,
+                             size_t n);
 void dv_space_release(dv_space *s); /* nothing enqueued may use it any more */
 
-/* For what a kernel writes that a matrix reads in the form `wanted`: kernels write f32 and 16 bits themselves, 8 bits are
+/* For what a kernel writes that a matrix reads in that form: kernels write f32 and 16 bits themselves, 8 bits are
  * a step of their own. */
-dvk_rows dv_row_program_written(dvk_form wanted, float *wide, int64_t k);
-dvk_rows dv_row_program_input(dv_row_program *p, dvk_rows from, dvk_form wanted, void *to, int64_t k);
+dvk_rows dv_row_program_written(dvk_form form, float *wide, int64_t k);
+dvk_rows dv_row_program_input(dv_row_program *p, dvk_rows from, dvk_form form, void *to, int64_t k);
 
 #endif

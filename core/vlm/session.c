@@ -513,23 +513,23 @@ static davy_result saw_words(dv_sampler *s, int64_t vocab, const int32_t *ids, i
     return r;
 }
 
-davy_result dv_session_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *said, int64_t n_said,
+davy_result dv_session_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *history, int64_t n,
                                dv_sampler **out) {
     dv_sample_options o = g->sample;
     const int32_t never[2] = {m->image_id, m->video_id};
     int32_t ids[2];
-    int64_t n = 0;
+    int64_t n_ids = 0;
     for (int i = 0; i < 2; i++) {
         if (never[i] >= 0 && never[i] < m->config.text.vocab) {
-            ids[n++] = never[i];
+            ids[n_ids++] = never[i];
         }
     }
     if (o.never == NULL) {
         o.never = ids;
-        o.n_never = n;
+        o.n_never = n_ids;
     }
     const davy_result r = dv_sampler_create(m->config.text.vocab, &o, out);
-    return r < 0 ? r : saw_words(*out, m->config.text.vocab, said, n_said);
+    return r < 0 ? r : saw_words(*out, m->config.text.vocab, history, n);
 }
 
 bool dv_is_stop(const dv_vlm_model *m, int32_t id) {
@@ -678,8 +678,8 @@ int32_t dv_answering_token(void *user, int32_t id) {
     if (a->r < 0) {
         return 1;
     }
-    const int32_t asked = add_text(a, text, bytes);
-    return asked != 0 || a->stopped ? 1 : 0;
+    const int32_t stop = add_text(a, text, bytes);
+    return stop != 0 || a->stopped ? 1 : 0;
 }
 
 davy_result dv_answering_start(const dv_vlm_model *m, const dv_answer_options *o, dv_answer *out, dv_answering *a) {

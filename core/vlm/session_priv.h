@@ -31,8 +31,8 @@ bool dv_is_placeholder(const dv_vlm_model *m, int32_t id);
 
 /* ---- tokens ---- */
 
-/* For a sequence that has said `ids` so far. */
-davy_result dv_session_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *ids, int64_t n,
+/* For a sequence whose tokens so far are `history`. */
+davy_result dv_session_sampler(const dv_vlm_model *m, const dv_generate *g, const int32_t *history, int64_t n,
                                dv_sampler **out);
 bool dv_is_stop(const dv_vlm_model *m, int32_t id);
 

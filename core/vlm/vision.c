@@ -16,7 +16,7 @@ davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *pla
     const int64_t values = 3 * v->temporal * v->patch * v->patch;
     dv_tower tower = {.desc = desc, .plan = plan, .patches = patches};
     dv_vlm_features f = {.tokens = plan->tokens};
-    dv_want wants[1 + DV_VLM_MAX_DEEPSTACK];
+    dv_space_part parts[1 + DV_VLM_MAX_DEEPSTACK];
     if (v->tower == DV_VLM_TOWER_NONE || desc->weights->patch.data == NULL) {
         return dv_fail(DAVY_E_UNSUPPORTED, "this model has no vision tower: it takes no pictures");
     }
@@ -25,10 +25,10 @@ davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *pla
                        (long long)plan->patch_values, (long long)values);
     }
     for (int32_t i = 0; i <= v->n_deepstack; i++) {
-        wants[i] = (dv_want){i == 0 ? &f.vectors : &f.deep[i - 1], (uint64_t)(plan->tokens * v->out_hidden) * 4};
+        parts[i] = (dv_space_part){i == 0 ? &f.vectors : &f.deep[i - 1], (uint64_t)(plan->tokens * v->out_hidden) * 4};
     }
     davy_result r =
-        dv_space_take_on(&f.space, desc->gpu, desc->heap, "a picture's vectors", wants, (size_t)v->n_deepstack + 1);
+        dv_space_take_on(&f.space, desc->gpu, desc->heap, "a picture's vectors", parts, (size_t)v->n_deepstack + 1);
     if (r == DAVY_OK) {
         const bool vit = v->tower == DV_VLM_TOWER_SIGLIP || v->tower == DV_VLM_TOWER_CLIP;
         r = vit ? dv_vision_vit(&tower, &f) : dv_vision_qwen(&tower, &f);

@@ -15,7 +15,7 @@ davy_result dv_tower_start(dv_tower *t, int64_t rows, int64_t inputs, int64_t gr
     const uint64_t values = (uint64_t)t->plan->patch_values;
     const uint64_t tokens = (uint64_t)dv_max(groups, 1);
     const int64_t second = dv_max(grouped_width, v->out_hidden);
-    const dv_want wants[] = {
+    const dv_space_part parts[] = {
         {&t->in, m * values * 4},
         {&t->in_narrow, m * widest(t->plan->patch_values)},
         {&t->x, m * (uint64_t)v->hidden * 4},
@@ -40,7 +40,7 @@ davy_result dv_tower_start(dv_tower *t, int64_t rows, int64_t inputs, int64_t gr
         .pool = d->pool, .queue = t->queue, .weights = d->weights, .cpu = d->cpu, .compute = d->compute, .rows = rows};
     if (r == DAVY_OK) {
         dv_row_program_start(&t->program, &program);
-        r = dv_space_take_on(&t->space, d->gpu, d->heap, "the vision tower", wants, DV_ARRAY_LEN(wants));
+        r = dv_space_take_on(&t->space, d->gpu, d->heap, "the vision tower", parts, DV_ARRAY_LEN(parts));
     }
     return r;
 }

@@ -27,16 +27,16 @@ static davy_result dv_tower_resampler_start(dv_tower *t) {
     const uint64_t rows = (uint64_t)t->rows;
     const uint64_t width = (uint64_t)v->hidden;
     const int64_t wide = dv_max(4 * v->hidden, v->projector_hidden);
-    const dv_want wants[] = {{&s->x, n * width * 4},
-                             {&s->normed, n * widest(v->hidden)},
-                             {&s->q, n * width * 4},
-                             {&s->rows_in, rows * widest(v->hidden)},
-                             {&s->kv, rows * width * 8},
-                             {&s->mixed, n * width * 4},
-                             {&s->mixed_in, n * widest(v->hidden)},
-                             {&s->hidden, n * (uint64_t)wide * 4},
-                             {&s->hidden_in, n * widest(wide)}};
-    return dv_space_take_on(&s->space, t->desc->gpu, t->desc->heap, "the resampler", wants, DV_ARRAY_LEN(wants));
+    const dv_space_part parts[] = {{&s->x, n * width * 4},
+                                   {&s->normed, n * widest(v->hidden)},
+                                   {&s->q, n * width * 4},
+                                   {&s->rows_in, rows * widest(v->hidden)},
+                                   {&s->kv, rows * width * 8},
+                                   {&s->mixed, n * width * 4},
+                                   {&s->mixed_in, n * widest(v->hidden)},
+                                   {&s->hidden, n * (uint64_t)wide * 4},
+                                   {&s->hidden_in, n * widest(wide)}};
+    return dv_space_take_on(&s->space, t->desc->gpu, t->desc->heap, "the resampler", parts, DV_ARRAY_LEN(parts));
 }
 
 static void add_norm(const resampling *r, const dv_vlm_affine *w, dvk_rows x, dvk_rows y, int64_t dim) {

@@ -99,13 +99,13 @@ static void test_told(void) {
     dv_tokenizer *t = NULL;
     CHECK_OK(open_made(&plain, &t));
     if (t != NULL) {
-        CHECK(dv_tokenizer_told(t) != NULL && strstr(dv_tokenizer_told(t), "tokenizer.ggml.pre is missing") != NULL);
+        CHECK(dv_tokenizer_note(t) != NULL && strstr(dv_tokenizer_note(t), "tokenizer.ggml.pre is missing") != NULL);
         check_encode(t, "4567<|eot_id|>", 0, "712 55 128009"); /* three digits and one; no merges lead to 456 */
     }
     dv_tokenizer_release(t);
     CHECK_OK(open_made(&named, &t));
     if (t != NULL) { /* what the file says holds */
-        CHECK(dv_tokenizer_told(t) == NULL);
+        CHECK(dv_tokenizer_note(t) == NULL);
         check_encode(t, "4567", 0, "52 53 54 55");
     }
     dv_tokenizer_release(t);
