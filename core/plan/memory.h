@@ -49,10 +49,8 @@ typedef struct dv_storage { /* how values between the convolutions are kept */
     dvk_dtype dtype;
     int64_t channels; /* a pixel of 16-bit values takes a multiple of so many */
     uint64_t align;   /* of buffers: a power of two */
-    bool offload;     /* the state that rings leave goes to the host's memory, but for `resident` bytes of it */
-    uint64_t resident;
-    uint64_t room;      /* of the arena: an early fetch or a late write-back must not make it larger than this */
-    double tflops, gbs; /* what steps are guessed to take */
+    const struct dv_exec_policy *policy; /* plan.h; the caller's: offload_state and what belongs to it */
+    double tflops, gbs;                  /* what steps are guessed to take */
 } dv_storage;
 
 typedef struct dv_memory_plan {

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
+#include "core/plan/plan.h"
 #include "kernels/dtype.h"
 
 /* ---- how long ---- */
@@ -64,8 +65,9 @@ static bool make_schedule(dv_memory_plan *p, schedule *s) {
 
 /* Half of what is free: what is written back needs as much as what is fetched. */
 static void set_room(schedule *s, bool half) {
+    const uint64_t all = s->p->storage.policy->overlap_arena_bytes;
     for (int64_t k = 0; k <= s->p->graph->n_nodes; k++) {
-        const uint64_t all = s->p->storage.room, free_bytes = all > s->live[k] ? all - s->live[k] : 0;
+        const uint64_t free_bytes = all > s->live[k] ? all - s->live[k] : 0;
         s->room[k] = s->live[k] + (half ? free_bytes / 2 : free_bytes);
     }
 }
@@ -152,7 +154,8 @@ static bool keep_resident(dv_memory_plan *p, dv_frame_ring *ring, uint64_t *left
 
 /* Rings at both ends of the slice stay resident first: steps would wait for those read at once and those made last. */
 static void divide(dv_memory_plan *p) {
-    uint64_t left = p->storage.offload ? p->storage.resident : UINT64_MAX;
+    const dv_exec_policy *policy = p->storage.policy;
+    uint64_t left = policy->offload_state ? policy->resident_bytes : UINT64_MAX;
     int64_t first = 0, end = p->n_rings;
     for (bool more = true; more && first < end;) {
         more = keep_resident(p, &p->rings[first], &left);

@@ -50,15 +50,11 @@ static dv_storage storage_of(const dv_plan_options *options) {
         return (dv_storage){.dtype = c == DVK_BF16 ? DVK_BF16 : DVK_F32,
                             .channels = 1,
                             .align = DV_ARENA_ALIGN,
-                            .offload = options->policy.offload_state,
-                            .resident = options->policy.resident_bytes,
-                            .room = options->policy.overlap_arena_bytes,
+                            .policy = &options->policy,
                             .tflops = 1.0,
                             .gbs = 10.0};
     }
-    return (dv_storage){.offload = options->policy.offload_state,
-                        .resident = options->policy.resident_bytes,
-                        .room = options->policy.overlap_arena_bytes,
+    return (dv_storage){.policy = &options->policy,
                         .tflops = options->caps->tensor_tflops,
                         .gbs = options->caps->memory_gbs,
                         .dtype = dv_is_8bit(c)                   ? dv_plain_of_int8(options)
@@ -127,7 +123,8 @@ static davy_result place_all(dv_lowering *l) {
     r = r < 0 ? r : place_others(l);
     r = r < 0 ? r : dv_memory_plan_rings(place);
     r = r == DAVY_OK && l->options->direct && l->options->caps != NULL ? dv_fuse_store(l) : r;
-    const uint64_t enough = place->offloaded_bytes > 0 && storage.room > 0 ? storage.room : UINT64_MAX;
+    const uint64_t room = l->options->policy.overlap_arena_bytes;
+    const uint64_t enough = place->offloaded_bytes > 0 && room > 0 ? room : UINT64_MAX;
     return r < 0 ? r : dv_arena_pack(place->blocks, place->n_buffers, enough, &l->plan->arena_bytes);
 }
 
