@@ -2,7 +2,28 @@
 #include "core/base/watch.h"
 
 #include "core/base/error.h"
-#include "core/base/os.h"
+
+uint64_t dv_deadline(uint64_t timeout_ns) {
+    const uint64_t now = dv_now_ns();
+    return timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
+}
+
+uint64_t dv_control_deadline(uint64_t timeout_ns) {
+    return timeout_ns == 0 ? 0 : dv_deadline(timeout_ns);
+}
+
+bool dv_cond_wait_until(dv_cond *c, dv_mutex *m, uint64_t deadline_ns, uint64_t poll_ns) {
+    uint64_t left = UINT64_MAX;
+    if (deadline_ns != UINT64_MAX) {
+        const uint64_t now = dv_now_ns();
+        if (now >= deadline_ns) {
+            return false;
+        }
+        left = deadline_ns - now;
+    }
+    dv_cond_wait(c, m, left < poll_ns ? left : poll_ns);
+    return true;
+}
 
 void dv_watch_begin(dv_watch *w, const dv_control *control, const char *stage, double total) {
     *w = (dv_watch){.control = control, .stage = stage, .total = total > 1.0 ? total : 1.0, .last_ns = dv_now_ns()};

@@ -3,6 +3,7 @@
 #ifndef DV_WATCH_H
 #define DV_WATCH_H
 
+#include "core/base/os.h"
 #include "core/base/pool.h"
 
 #define DV_PROGRESS_NS 50000000ull /* between two progress calls: 20 a second */
@@ -26,6 +27,18 @@ typedef struct dv_watch {
     uint64_t last_ns;   /* of the last progress call */
     davy_result result;
 } dv_watch;
+
+/* ---- deadlines, for any thread ---- */
+
+/* The time of dv_now_ns when timeout_ns have passed from now on; UINT64_MAX: never. */
+uint64_t dv_deadline(uint64_t timeout_ns);
+/* dv_control.deadline_ns of a run with this timeout_ns; 0 stays 0: none. */
+uint64_t dv_control_deadline(uint64_t timeout_ns);
+/* false, without a wait: deadline_ns (dv_deadline) has passed. Else true, after a signal, or when the deadline has come, or
+ * after poll_ns (UINT64_MAX: no such limit). */
+bool dv_cond_wait_until(dv_cond *c, dv_mutex *m, uint64_t deadline_ns, uint64_t poll_ns);
+
+/* ---- one run ---- */
 
 void dv_watch_begin(dv_watch *w, const dv_control *control, const char *stage, double total);
 /* Runs a loop of `cost` under watch: DAVY_OK, DAVY_E_CANCELLED or DAVY_E_TIMEOUT. */

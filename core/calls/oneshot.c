@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/options.h"
-#include "core/base/os.h"
+#include "core/base/watch.h"
 
 static const char *op_name(davy_op op) {
     return op == DAVY_OP_VAE_ENCODE ? "vae_encode" : op == DAVY_OP_VAE_DECODE ? "vae_decode" : "upscale";
@@ -324,12 +324,11 @@ static void release_call(void *arg) {
 }
 
 static dv_call begin_call(davy_model *model, davy_op op, const davy_run *run) {
-    const uint64_t now = dv_now_ns();
     dv_call c = {.model = dv_model_ref(model), .op = op, .run = *run};
     c.stage = op == DAVY_OP_VAE_ENCODE   ? DV_STAGE_ENCODE
               : op == DAVY_OP_VAE_DECODE ? DV_STAGE_DECODE
                                          : DV_STAGE_UPSCALE;
-    c.deadline_ns = run->timeout_ns == 0 ? 0 : run->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + run->timeout_ns;
+    c.deadline_ns = dv_control_deadline(run->timeout_ns);
     c.options = run->options;
     c.run.options = NULL; /* the caller's; nothing looks at them after the checks */
     return c;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/watch.h"
 #include "core/calls/oneshot.h"
 #include "core/host/buffer.h"
 #include "core/host/context.h"
@@ -264,21 +265,6 @@ static davy_result check_like(const dv_pixels *p, const dv_pixels *like, const c
 
 /* ---- push ---- */
 
-/* Under the lock: waits until something changes; false: the time is over. */
-static bool wait_until(davy_sequence *s, uint64_t deadline_ns) {
-    const uint64_t now = deadline_ns != UINT64_MAX ? dv_now_ns() : 0;
-    if (deadline_ns != UINT64_MAX && now >= deadline_ns) {
-        return false;
-    }
-    dv_cond_wait(s->changed, s->lock, deadline_ns != UINT64_MAX ? deadline_ns - now : UINT64_MAX);
-    return true;
-}
-
-static uint64_t deadline_of(uint64_t timeout_ns) {
-    const uint64_t now = dv_now_ns();
-    return timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
-}
-
 static davy_result cancelled(void) {
     return dv_fail(DAVY_E_CANCELLED, "the sequence was reset");
 }
@@ -307,7 +293,7 @@ static davy_result await_room(davy_sequence *s, uint64_t deadline_ns) {
         if (has_room(s)) {
             return DAVY_OK;
         }
-        if (!wait_until(s, deadline_ns)) {
+        if (!dv_cond_wait_until(s->changed, s->lock, deadline_ns, UINT64_MAX)) {
             return DAVY_FULL;
         }
     }
@@ -353,7 +339,7 @@ davy_result dv_sequence_push(davy_sequence *s, const davy_tensor *in, uint64_t t
     if (r < 0) {
         return r;
     }
-    const uint64_t deadline_ns = deadline_of(timeout_ns);
+    const uint64_t deadline_ns = dv_deadline(timeout_ns);
     dv_mutex_lock(s->lock);
     if (s->pushing) {
         r = dv_fail(DAVY_E_BUSY, "the sequence is in another sequence_push");
@@ -407,7 +393,7 @@ static davy_result await_result(davy_sequence *s, uint64_t deadline_ns) {
             return cancelled();
         }
         const davy_result r = s->clip != NULL ? clip_result(s) : frame_result(s);
-        if (r != DAVY_PENDING || !wait_until(s, deadline_ns)) {
+        if (r != DAVY_PENDING || !dv_cond_wait_until(s->changed, s->lock, deadline_ns, UINT64_MAX)) {
             return r;
         }
     }
@@ -472,7 +458,7 @@ static davy_result give_result(davy_sequence *s, davy_tensor *out, const dv_pixe
 
 davy_result dv_sequence_pull(davy_sequence *s, davy_tensor *out, uint64_t timeout_ns) {
     const bool hands_over = out->data == 0 && out->buffer == NULL;
-    const uint64_t deadline_ns = deadline_of(timeout_ns);
+    const uint64_t deadline_ns = dv_deadline(timeout_ns);
     dv_pixels to;
     davy_result r = hands_over ? DAVY_OK : dv_pixels_check(out, s->content_out, DV_WRITES, "output", &to);
     r = r < 0 || hands_over ? r : check_like(&to, &s->like_out, "output");

@@ -175,8 +175,3 @@ davy_result dv_caption_check_image(const davy_tensor *image, dv_pixels *out) {
                ? r
                : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->t);
 }
-
-uint64_t dv_caption_deadline(const davy_run *run) {
-    const uint64_t now = dv_now_ns();
-    return run->timeout_ns == 0 ? 0 : run->timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + run->timeout_ns;
-}

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/base/watch.h"
 #include "core/dialogue/dialogue_priv.h"
 #include "core/host/buffer.h"
 #include "core/host/context.h"
@@ -650,7 +651,7 @@ davy_result dv_caption(davy_model *model, uint32_t n, const davy_tensor *images,
     c->n = n;
     c->out = out;
     c->run = *how;
-    c->deadline_ns = dv_caption_deadline(how);
+    c->deadline_ns = dv_control_deadline(how->timeout_ns);
     r = dv_dialogue_open(model, params, &c->dialogue);
     r = r < 0 ? r : take_images(c, images);
     if (r < 0 || job == NULL) {

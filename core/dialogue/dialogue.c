@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/utf8.h"
+#include "core/base/watch.h"
 #include "core/dialogue/dialogue_priv.h"
 #include "core/host/context.h"
 #include "core/host/job.h"
@@ -166,7 +167,7 @@ davy_result dv_dialogue_text(davy_dialogue *d, davy_role role, const char *utf8)
 
 /* Under the lock. */
 static davy_result wait_event(davy_dialogue *d, uint64_t timeout_ns) {
-    const uint64_t start = dv_now_ns();
+    const uint64_t deadline_ns = dv_deadline(timeout_ns);
     for (;;) {
         finish_ended_job(d);
         if (d->next_event < d->n_events) {
@@ -175,12 +176,9 @@ static davy_result wait_event(davy_dialogue *d, uint64_t timeout_ns) {
         if (!d->busy) {
             return DAVY_END;
         }
-        const uint64_t waited = dv_now_ns() - start;
-        if (waited >= timeout_ns) {
+        if (!dv_cond_wait_until(d->changed, d->lock, deadline_ns, POLL_NS)) {
             return DAVY_PENDING;
         }
-        const uint64_t left = timeout_ns - waited;
-        dv_cond_wait(d->changed, d->lock, left < POLL_NS ? left : POLL_NS);
     }
 }
 
@@ -287,7 +285,7 @@ davy_result dv_dialogue_generate(davy_dialogue *d, const davy_caption_params *pa
     }
     t->options = params != NULL ? &t->own_options : &d->options;
     t->run = *run;
-    t->deadline_ns = dv_caption_deadline(run);
+    t->deadline_ns = dv_control_deadline(run->timeout_ns);
     dv_mutex_lock(d->lock);
     dv_dialogue_clear_events(d);
     dv_mutex_unlock(d->lock);

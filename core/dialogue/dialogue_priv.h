@@ -96,7 +96,6 @@ void dv_dialogue_forget_turns(davy_dialogue *d, int64_t keep);
 void dv_dialogue_clear_events(davy_dialogue *d);
 /* The whole turn, of what was added; the added inputs are dropped, also on an error. */
 davy_result dv_turn_run(davy_dialogue *d, dv_turn *t);
-uint64_t dv_caption_deadline(const davy_run *run);
 
 /* ---- parts of a turn ---- */
 

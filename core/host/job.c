@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 #include "core/base/os.h"
+#include "core/base/watch.h"
 
 #define QUEUED_POLL_NS 20000000ull
 
@@ -200,18 +201,14 @@ davy_context *dv_job_context(const davy_job *job) {
 /* PENDING, or the result. A cancelled job in the queue is noticed now and then: job_cancel wakes nobody up, nor does a
  * deadline. */
 static davy_result wait_for(davy_job *job, uint64_t timeout_ns, davy_error_info *error) {
-    const uint64_t start = dv_now_ns();
-    const bool forever = timeout_ns == UINT64_MAX;
+    const uint64_t deadline_ns = dv_deadline(timeout_ns);
     dv_mutex_lock(job->jobs->lock);
     finish_if_over(job);
     while (job->state != JOB_FINISHED) {
-        const uint64_t waited = dv_now_ns() - start;
-        if (!forever && waited >= timeout_ns) {
+        const uint64_t poll_ns = job->state == JOB_QUEUED ? QUEUED_POLL_NS : UINT64_MAX;
+        if (!dv_cond_wait_until(job->jobs->finished, job->jobs->lock, deadline_ns, poll_ns)) {
             break;
         }
-        const uint64_t left = forever ? UINT64_MAX : timeout_ns - waited;
-        const bool poll = job->state == JOB_QUEUED && left > QUEUED_POLL_NS;
-        dv_cond_wait(job->jobs->finished, job->jobs->lock, poll ? QUEUED_POLL_NS : left);
         finish_if_over(job);
     }
     const davy_result r = job->state == JOB_FINISHED ? job->result : DAVY_PENDING;
