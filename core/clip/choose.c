@@ -176,7 +176,7 @@ static davy_result least_arena(const dv_clip_stream *s, int64_t frames, uint64_t
 static davy_result measure(const dv_clip_stream *s, dv_slice_choice *c, dv_slice_plans *plans) {
     dv_clip_candidate w;
     davy_result r = dv_clip_stream_weigh(s, c, NULL, &w);
-    r = r == DAVY_OK ? dv_clip_stream_weigh_all(s, &w) : r;
+    r = r < 0 ? r : dv_clip_stream_weigh_all(s, &w);
     if (r == DAVY_OK && plans != NULL) {
         dv_slice_plans_move(plans, &w.plans);
     }
@@ -240,8 +240,8 @@ static dv_clip_candidate *keep_best_plans(candidates *list) {
 /* A candidate that is too large for a kernel is left out; others may do. r: whether its slices could be planned. */
 static dv_clip_candidate *note_candidate(candidates *list, davy_result r) {
     list->result = r == DAVY_E_NOMEM_HOST ? r : list->result;
-    list->none = list->none != DAVY_OK ? r : DAVY_OK;
-    if (r != DAVY_OK) {
+    list->none = list->none < 0 ? r : DAVY_OK;
+    if (r < 0) {
         dv_clip_candidate_end(&list->all[list->count]);
         return NULL;
     }
@@ -252,7 +252,7 @@ static dv_clip_candidate *note_candidate(candidates *list, davy_result r) {
 
 /* made: the plan of its later slices, or NULL; taken over. */
 static dv_clip_candidate *add_candidate(candidates *list, const dv_slice_choice *c, dv_plan *made) {
-    if (list->result != DAVY_OK) {
+    if (list->result < 0) {
         dv_plan_release(made);
         return NULL;
     }
@@ -296,7 +296,7 @@ static void add_within(candidates *list, const dv_slice_choice *plain, uint64_t 
         c.policy.transform_max_total = with;
         r = leave_plain(list, &c, &plan);
         arena = r == DAVY_OK ? plan->arena_bytes : arena;
-        if (r != DAVY_OK || arena > room) {
+        if (r < 0 || arena > room) {
             dv_plan_release(plan);
             continue;
         }
@@ -343,7 +343,7 @@ static dv_clip_candidate *best_weighed(candidates *list) {
     dv_clip_candidate *best = best_of(list);
     while (list->result == DAVY_OK && best != NULL && !best->complete) {
         const davy_result r = dv_clip_stream_weigh_all(list->s, best);
-        if (r != DAVY_OK) {
+        if (r < 0) {
             drop(list, best);
             list->result = r == DAVY_E_NOMEM_HOST ? r : list->result;
             list->none = list->count == 0 ? r : list->none;
@@ -407,7 +407,7 @@ static davy_result measure_candidates(const dv_clip_stream *s, uint64_t availabl
     while (list.count > 0) {
         dv_clip_candidate_end(&list.all[--list.count]);
     }
-    return list.result == DAVY_OK ? list.none : list.result;
+    return list.result < 0 ? list.result : list.none;
 }
 
 davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_slice_choice *out) {
@@ -569,7 +569,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
     *whole = (dv_slice_choice){
         .whole = true, .lean = slices->lean, .policy.transform_frames = true, .info.slice = f->frames};
     davy_result r = bound_first ? least_arena(s, f->frames, &bytes) : DAVY_OK;
-    if (r != DAVY_OK || bytes > slices->need) { /* plans of long clips are large: none is made in vain */
+    if (r < 0 || bytes > slices->need) { /* plans of long clips are large: none is made in vain */
         return r;
     }
     r = bound_first ? dv_clip_stream_weigh(s, &least, NULL, &w) : DAVY_OK;
@@ -630,7 +630,7 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
     dv_slice_choice least = {.policy = {.offload_state = true, .transform_frames = transform}, .info.slice = slice};
     dv_slice_plans plans = {0};
     davy_result r = measure_candidates(s, f->available, NULL, &least, &plans);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     consider(f, &least, &plans);
@@ -683,7 +683,7 @@ static davy_result try_offloaded(const dv_clip_stream *s, search *f) {
         r = try_offload(s, f, slice, false);
     }
     r = r == DAVY_OK && f->found ? try_offload(s, f, f->best.info.slice, true) : r;
-    return r == DAVY_OK ? try_bands(s, f) : r;
+    return r < 0 ? r : try_bands(s, f);
 }
 
 /* ---- the choice ---- */
@@ -716,7 +716,7 @@ void dv_clip_stream_log_choice(const dv_clip_stream *s) {
 /* A GPU without memory for the state offloads it. A processor uses kernels whose packed weights are smaller. */
 static davy_result decide(const dv_clip_stream *s, search *f) {
     const davy_result r = try_resident(s, f, false);
-    return r != DAVY_OK || f->found ? r : s->e->services.n_gpus > 0 ? try_offloaded(s, f) : try_resident(s, f, true);
+    return r < 0 || f->found ? r : s->e->services.n_gpus > 0 ? try_offloaded(s, f) : try_resident(s, f, true);
 }
 
 /* Weights that were packed for other clips take memory of the GPU. They are freed where the clip is faster, or possible at all,
@@ -752,9 +752,9 @@ davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t sli
     const clip_key key = key_of(s, frames, slice, available);
     if (!find_valid_choice(s, &key, &f.best, &f.plans)) {
         davy_result r = decide(s, &f);
-        r = r == DAVY_OK ? decide_without_weights(s, available, &f) : r;
+        r = r < 0 ? r : decide_without_weights(s, available, &f);
         r = r == DAVY_OK && !f.found ? refuse(s, &f) : r;
-        if (r != DAVY_OK) {
+        if (r < 0) {
             dv_slice_plans_drop(&f.plans);
             return r;
         }

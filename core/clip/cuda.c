@@ -104,7 +104,7 @@ static davy_result load(dv_clip_stream *s, dv_slice_program *p, const dv_work *w
     char *way = NULL;
     davy_result r = work->in_device ? DAVY_OK : find_way(s, 0, &input, in, &way);
     r = r == DAVY_OK && !work->in_device ? move_frames(s, way, in, q, true) : r;
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     const dvk_image image = work->in_device ? *in : staged(in, way);
@@ -123,7 +123,7 @@ static davy_result store(dv_clip_stream *s, dv_slice_program *p, const dv_work *
     if (!work->out_device && staging_of(out, 0).gaps) { /* what lies between is the caller's and comes back as it was */
         r = move_frames(s, way, out, q, true);
     }
-    return r == DAVY_OK ? dv_instance_enqueue_op(p->instance, q, "store", &args, "store", convert_bytes(&args)) : r;
+    return r < 0 ? r : dv_instance_enqueue_op(p->instance, q, "store", &args, "store", convert_bytes(&args));
 }
 
 static davy_result compute(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
@@ -133,14 +133,14 @@ static davy_result compute(dv_clip_stream *s, dv_slice_program *p, const dv_work
     char *way = NULL;
     dv_gpu_event *done = NULL;
     davy_result r = dv_instance_event(p->instance, DV_SLOT_TILE, &done);
-    r = r == DAVY_OK ? load(s, p, work, in, q) : r;
+    r = r < 0 ? r : load(s, p, work, in, q);
     const uint64_t since = dv_now_ns();
-    r = r == DAVY_OK ? dv_instance_enqueue(p->instance) : r;
+    r = r < 0 ? r : dv_instance_enqueue(p->instance);
     r = r == DAVY_OK && !work->out_device ? find_way(s, 1, &output, out, &way) : r;
-    r = r == DAVY_OK ? store(s, p, work, out, way, q) : r;
-    r = r == DAVY_OK ? dv_gpu_event_record(done, q) : r;
+    r = r < 0 ? r : store(s, p, work, out, way, q);
+    r = r < 0 ? r : dv_gpu_event_record(done, q);
     r = r == DAVY_OK && dv_instance_timed(p->instance) ? dv_instance_collect(p->instance) : r;
-    r = r == DAVY_OK ? dv_instance_await(p->instance, done, since, poll, watch) : r;
+    r = r < 0 ? r : dv_instance_await(p->instance, done, since, poll, watch);
     if (r == DAVY_OK && !work->out_device) {
         r = move_frames(s, way, out, q, false);
     }
@@ -150,7 +150,7 @@ static davy_result compute(dv_clip_stream *s, dv_slice_program *p, const dv_work
 davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
                                       const dvk_image *out, dv_watch *watch) {
     davy_result r = dv_instance_begin(p->instance, work->stream);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     r = compute(s, p, work, in, out, watch);

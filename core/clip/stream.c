@@ -61,8 +61,8 @@ static davy_result take_arena(dv_clip_stream *s) {
 
 static davy_result try_memory(dv_clip_stream *s) {
     davy_result r = take_arena(s);
-    r = r == DAVY_OK ? take_state(s) : r;
-    if (r != DAVY_OK) {
+    r = r < 0 ? r : take_state(s);
+    if (r < 0) {
         give_memory(s);
     }
     return r;
@@ -136,7 +136,7 @@ static davy_result make_plan(dv_clip_stream *s, int64_t frames, bool continues, 
 static davy_result make_program(dv_clip_stream *s, int64_t frames, bool continues, dv_program **out) {
     dv_plan *plan = NULL;
     const davy_result r = make_plan(s, frames, continues, &plan);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     if (!suits(s, plan)) {
@@ -157,14 +157,14 @@ static davy_result get_program(dv_clip_stream *s, int64_t frames, bool continues
         p->continues = continues;
         p->second = s->second;
         r = make_program(s, frames, continues, &p->program);
-        r = r == DAVY_OK ? dv_program_load(p->program, watch) : r;
-        r = r == DAVY_OK ? take_memory(s) : r;
-        r = r == DAVY_OK ? dv_program_lend(p->program, s->arena, s->state, &p->instance) : r;
+        r = r < 0 ? r : dv_program_load(p->program, watch);
+        r = r < 0 ? r : take_memory(s);
+        r = r < 0 ? r : dv_program_lend(p->program, s->arena, s->state, &p->instance);
         if (r == DAVY_OK) {
             dv_instance_set_offloaded(p->instance, s->offloaded.data);
         }
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         drop_program(p);
         return r;
     }
@@ -232,15 +232,15 @@ static davy_result copy_to(const dv_clip_stream *s, const dv_slice_choice *c, bl
     dv_plan *from = NULL, *to = NULL;
     dv_gpu_queue *q = NULL;
     davy_result r = dv_clip_stream_plan(s, &s->choice, frames, true, false, &from);
-    r = r == DAVY_OK ? dv_clip_stream_plan(s, c, frames, true, false, &to) : r;
+    r = r < 0 ? r : dv_clip_stream_plan(s, c, frames, true, false, &to);
     if (r == DAVY_OK && !same_parts(from, to)) {
         r = dv_fail(DAVY_E_INTERNAL, "%s: a state of other parts", dv_stage_name(s->stage));
     }
-    r = r == DAVY_OK ? dv_gpu_queue_take(gpu, NULL, &q) : r;
+    r = r < 0 ? r : dv_gpu_queue_take(gpu, NULL, &q);
     if (q != NULL) {
         r = copy_state(from, src, to, dst, q);
         const davy_result waited = dv_gpu_queue_wait(q, NULL, NULL);
-        r = r == DAVY_OK ? waited : r;
+        r = r < 0 ? r : waited;
         dv_gpu_queue_give(q);
     }
     dv_plan_release(from);
@@ -257,10 +257,10 @@ static davy_result offload_all(dv_clip_stream *s) {
     c.policy.resident_bytes = c.policy.overlap_arena_bytes = 0;
     davy_result r = dv_clip_stream_measure(s, &c);
     const uint64_t bytes = dv_resident_bytes(&c.info);
-    r = r == DAVY_OK ? dv_gpu_pin(gpu, c.info.offloaded_bytes, "state of a clip", &pinned) : r;
+    r = r < 0 ? r : dv_gpu_pin(gpu, c.info.offloaded_bytes, "state of a clip", &pinned);
     r = r == DAVY_OK && bytes > 0 ? dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, bytes, "state of a clip", &rest) : r;
-    r = r == DAVY_OK ? copy_to(s, &c, (block){rest, pinned.data}) : r;
-    if (r != DAVY_OK) {
+    r = r < 0 ? r : copy_to(s, &c, (block){rest, pinned.data});
+    if (r < 0) {
         dv_gpu_unpin(gpu, &pinned);
         dv_gpu_free(gpu, DV_MEM_WORKSPACE, rest, bytes);
         return r;
@@ -312,7 +312,7 @@ static davy_result try_downgrade(dv_clip_stream *s, davy_result refused) {
         drop_program(&s->programs[i]);
     }
     dv_slice_plans_drop(&s->plans);
-    if (downgrade(s) != DAVY_OK) {
+    if (downgrade(s) < 0) {
         if (s->arena == NULL) {
             give_memory(s);
             s->lost = true;
@@ -336,8 +336,8 @@ static davy_result run_slice_cpu(dv_slice_program *p, const dv_work *work, const
     output.c = work->out.channels;
     const dvk_convert_args store = dv_store_args(work, out, &output);
     davy_result r = dv_convert_run(p->instance, "load", &load, watch);
-    r = r == DAVY_OK ? dv_instance_run(p->instance, watch) : r;
-    return r == DAVY_OK ? dv_convert_run(p->instance, "store", &store, watch) : r;
+    r = r < 0 ? r : dv_instance_run(p->instance, watch);
+    return r < 0 ? r : dv_convert_run(p->instance, "store", &store, watch);
 }
 
 static dvk_image frames_of(const dvk_image *image, int64_t first, int64_t count) {
@@ -369,7 +369,7 @@ static davy_result get_ready(dv_clip_stream *s, const dv_work *work, int64_t at,
         const bool gpu = s->e->services.n_gpus > 0;
         s->second = s->choice.info.clip.second && s->taken == s->choice.info.clip.first;
         r = gpu ? stage_frames(s, work) : DAVY_OK;
-        r = r == DAVY_OK ? get_program(s, next_slice(s, work->in.n - at), s->taken > 0, watch, out) : r;
+        r = r < 0 ? r : get_program(s, next_slice(s, work->in.n - at), s->taken > 0, watch, out);
     } while (dv_is_short(r) && (r = try_downgrade(s, r)) == DAVY_OK);
     return r;
 }
@@ -382,7 +382,7 @@ static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *
         dv_slice_program *p = NULL;
         int64_t n = 0, made = 0;
         r = dv_watch_poll(watch);
-        r = r == DAVY_OK ? get_ready(s, work, in_at, watch, &p) : r;
+        r = r < 0 ? r : get_ready(s, work, in_at, watch, &p);
         if (r == DAVY_OK) {
             n = p->frames;
             made = dv_slice_out(&s->choice.info.clip, n, s->taken > 0);
@@ -390,7 +390,7 @@ static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *
             const dvk_image out = frames_of(&work->out, out_at, made);
             r = s->e->services.n_gpus > 0 ? dv_clip_stream_slice_cuda(s, p, work, &in, &out, watch)
                                           : run_slice_cpu(p, work, &in, &out, watch);
-            s->lost = r != DAVY_OK;
+            s->lost = r < 0;
         }
         if (r == DAVY_OK) {
             s->taken += n;
@@ -398,7 +398,7 @@ static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *
             out_at += made;
         }
     }
-    s->lost = s->lost || (r != DAVY_OK && in_at > 0);
+    s->lost = s->lost || (r < 0 && in_at > 0);
     return r;
 }
 
@@ -428,7 +428,7 @@ static davy_result check_frames(const dv_clip_stream *s, const dv_work *w) {
 
 static davy_result check_work(const dv_clip_stream *s, const dv_work *w) {
     const davy_result r = check_frames(s, w);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     if (w->stage != s->stage || w->grey || w->stream_ordered) {
@@ -468,14 +468,14 @@ static uint64_t missing_weights(const dv_clip_stream *s) {
 davy_result dv_clip_stream_run(dv_clip_stream *s, const dv_work *work) {
     dv_watch watch;
     davy_result r = check_work(s, work);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     const double cost = s->choice.cost_frame * (double)work->in.n + dv_store_cost(missing_weights(s));
     dv_watch_begin(&watch, &work->control, dv_stage_name(s->stage), cost);
     dv_clip_stream_settle(s);
     r = run_slices(s, work, &watch);
-    return r == DAVY_OK ? dv_watch_end(&watch) : r;
+    return r < 0 ? r : dv_watch_end(&watch);
 }
 
 /* ---- streams ---- */
@@ -531,7 +531,7 @@ static davy_result create(dv_engine *e, dv_stage stage, int64_t h, int64_t w, dv
 }
 
 static davy_result hand_out(dv_clip_stream *s, davy_result r, dv_clip_stream **out) {
-    if (r != DAVY_OK) {
+    if (r < 0) {
         dv_clip_stream_release(s);
         return r;
     }
@@ -543,11 +543,11 @@ davy_result dv_clip_stream_open(dv_engine *e, dv_stage stage, int64_t h, int64_t
                                 dv_clip_stream **out) {
     dv_clip_stream *s = NULL;
     davy_result r = create(e, stage, h, w, &s);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     r = check_clip(s, frames);
-    r = r == DAVY_OK ? dv_clip_stream_choose(s, frames, slice) : r;
+    r = r < 0 ? r : dv_clip_stream_choose(s, frames, slice);
     return hand_out(s, r, out);
 }
 
@@ -555,7 +555,7 @@ davy_result dv_clip_stream_join(dv_engine *e, dv_stage stage, int64_t h, int64_t
                                 const dv_stream_group *group, dv_clip_stream **out) {
     dv_clip_stream *s = NULL;
     davy_result r = create(e, stage, h, w, &s);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     s->group = *group;
@@ -564,7 +564,7 @@ davy_result dv_clip_stream_join(dv_engine *e, dv_stage stage, int64_t h, int64_t
         s->staging = group->arena_owner->staging;
     } else {
         r = check_clip(s, 0);
-        r = r == DAVY_OK ? dv_clip_stream_choose(s, 0, slice) : r;
+        r = r < 0 ? r : dv_clip_stream_choose(s, 0, slice);
     }
     return hand_out(s, r, out);
 }
@@ -572,12 +572,12 @@ davy_result dv_clip_stream_join(dv_engine *e, dv_stage stage, int64_t h, int64_t
 davy_result dv_clip_stream_least(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool lean, dv_clip_need *out) {
     dv_clip_stream *s = NULL;
     davy_result r = create(e, stage, h, w, &s);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     dv_slice_choice c = {0};
     r = check_clip(s, 0);
-    r = r == DAVY_OK ? dv_clip_stream_measure_least(s, lean, &c) : r;
+    r = r < 0 ? r : dv_clip_stream_measure_least(s, lean, &c);
     *out = (dv_clip_need){.weights = c.weights,
                           .arena = c.need - c.weights,
                           .state = c.info.state_bytes,

@@ -101,7 +101,7 @@ static davy_result measure(const void *user, const dv_request *request, dv_tile_
     dv_axis_desc y;
     dv_axis_desc x;
     const davy_result r = dv_clip_stream_least(t->e, request->stage, l->tile_h, l->tile_w, l->lean, &need);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     *g->out_c = need.out_c;
@@ -172,7 +172,7 @@ static davy_result make_axes(dv_clip_tiles *t, dv_axis_desc *y, dv_axis_desc *x)
     const dv_request request = {.stage = t->desc.stage, .h = t->desc.h, .w = t->desc.w};
     dv_tile_schedule_axes(t->e, &request, &t->schedule, y, x);
     const davy_result r = dv_axis_create(y, &t->y);
-    return r == DAVY_OK ? dv_axis_create(x, &t->x) : r;
+    return r < 0 ? r : dv_axis_create(x, &t->x);
 }
 
 /* Slices as long as asked, if there is memory for their results, too: on the CPU it is the same memory. */
@@ -194,17 +194,17 @@ static davy_result open_tiles(dv_clip_tiles *t) {
     dv_axis_desc y;
     dv_axis_desc x;
     davy_result r = choose(t);
-    if (r != DAVY_OK || t->schedule.tiles == 1) {
+    if (r < 0 || t->schedule.tiles == 1) {
         return r;
     }
     r = make_axes(t, &y, &x);
-    r = r == DAVY_OK ? make_streams(t, t->each ? t->schedule.tiles : 1) : r;
-    r = r == DAVY_OK ? open_first(t, &y, &x) : r;
+    r = r < 0 ? r : make_streams(t, t->each ? t->schedule.tiles : 1);
+    r = r < 0 ? r : open_first(t, &y, &x);
     const int64_t frames =
         t->each ? results_of_slice(&t->rule, t->info.slice) : dv_slice_out(&t->rule, t->desc.frames, false);
-    return r == DAVY_OK ? dv_fade_band_create(&t->y, &t->x, frames, output_side(&t->y), t->info.out_c,
-                                              t->e->services.pool, &t->band)
-                        : r;
+    return r < 0 ? r
+                 : dv_fade_band_create(&t->y, &t->x, frames, output_side(&t->y), t->info.out_c, t->e->services.pool,
+                                       &t->band);
 }
 
 static davy_result open_stream(dv_clip_tiles *t, int64_t tile) {
@@ -239,7 +239,7 @@ static davy_result open_streams(dv_clip_tiles *t) {
         r = open_tiles(t);
         r = r == DAVY_OK && t->schedule.tiles == 1 ? open_whole(t) : r; /* as large as that */
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         close_streams(t);
     }
     return r;
@@ -258,7 +258,7 @@ davy_result dv_clip_tiles_open(dv_engine *e, const dv_clip_tiles_desc *desc, dv_
                               ? open_streams(t)
                               : dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s clips", e->file_name,
                                         dv_stage_name(desc->stage));
-    if (r != DAVY_OK) {
+    if (r < 0) {
         dv_clip_tiles_release(t);
         return r;
     }
@@ -331,7 +331,7 @@ static davy_result store_chunk(const dv_work *work, dv_gpu_queue *q, const dvk_i
         return dv_fail(DAVY_E_INTERNAL, "no kernel for op store that needs no scratch");
     }
     const davy_result r = dv_gpu_upload(q, block, rows->data, (uint64_t)(rows->h * rows->sh) * sizeof(float));
-    return r == DAVY_OK ? dv_gpu_check(q->gpu, kernel->enqueue(&args, NULL, &q->base), "store") : r;
+    return r < 0 ? r : dv_gpu_check(q->gpu, kernel->enqueue(&args, NULL, &q->base), "store");
 }
 
 static davy_result store_all(const dv_work *work, dv_gpu_queue *q, const dvk_image *image, const dvk_view *rows,
@@ -357,14 +357,14 @@ static davy_result store_rows_cuda(const dv_clip_tiles *t, const dv_work *work, 
     dv_gpu_queue *q = NULL;
     void *block = NULL;
     davy_result r = dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, row * (uint64_t)at_once, "rows of a clip", &block);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     r = dv_gpu_queue_take(gpu, work->stream, &q);
     if (r == DAVY_OK) {
         r = store_all(work, q, image, rows, at_once, block);
         const davy_result waited = dv_gpu_queue_wait(q, NULL, NULL); /* nothing may use the block when it goes */
-        r = r == DAVY_OK ? waited : r;
+        r = r < 0 ? r : waited;
         dv_gpu_queue_give(q);
     }
     dv_gpu_free(gpu, DV_MEM_WORKSPACE, block, row * (uint64_t)at_once);
@@ -520,7 +520,7 @@ static davy_result run_slice(run *r, const cut *c, int64_t at, int64_t ty, int64
     w.control = share_of(&r->work->control, r->done++, 1, r->slices);
     const davy_result result = dv_clip_stream_run(stream, &w);
     const dvk_view view = results_view(t, c->n_out);
-    return result == DAVY_OK ? dv_fade_band_add(&t->band, &view, at, ty, tx, &r->watch) : result;
+    return result < 0 ? result : dv_fade_band_add(&t->band, &view, at, ty, tx, &r->watch);
 }
 
 /* Of the slice alone, or of it and all behind it. */
@@ -564,8 +564,8 @@ static davy_result run_rows(run *r, const cut *c, int64_t frames) {
         for (int64_t tx = 0; result == DAVY_OK && tx < t->x.count; tx++) {
             result = run_tile(r, *c, ty, tx);
         }
-        result = result == DAVY_OK ? store_rows(r, c, ty) : result;
-        result = result == DAVY_OK ? dv_fade_band_end_row(&t->band, ty, &r->watch) : result;
+        result = result < 0 ? result : store_rows(r, c, ty);
+        result = result < 0 ? result : dv_fade_band_end_row(&t->band, ty, &r->watch);
     }
     return result;
 }
@@ -635,7 +635,7 @@ static davy_result run_tiles(run *r) {
     for (bool more = true; result == DAVY_OK && more;) {
         result = run_rows(r, &c, t->each ? c.n_out : r->work->out.n);
         more = t->each && next_cut(r, &c);
-        t->taken = result != DAVY_OK ? t->taken : t->each ? c.taken : t->desc.frames;
+        t->taken = result < 0 ? t->taken : t->each ? c.taken : t->desc.frames;
     }
     return result;
 }
@@ -643,7 +643,7 @@ static davy_result run_tiles(run *r) {
 davy_result dv_clip_tiles_run(dv_clip_tiles *t, const dv_work *work, const dvk_image *tail) {
     run r = {.t = t, .work = work, .quiet = work->control};
     davy_result result = open_streams(t);
-    if (result != DAVY_OK) {
+    if (result < 0) {
         return result;
     }
     split(&r, tail);
@@ -651,14 +651,14 @@ davy_result dv_clip_tiles_run(dv_clip_tiles *t, const dv_work *work, const dvk_i
         return run_whole(&r);
     }
     result = check(&r);
-    if (result != DAVY_OK) {
+    if (result < 0) {
         return result;
     }
     r.slices = t->schedule.tiles * count_cuts(&r);
     r.quiet.progress = NULL;
     dv_watch_begin(&r.watch, &r.quiet, dv_stage_name(t->desc.stage), 1.0);
     result = run_tiles(&r);
-    if (result != DAVY_OK) {
+    if (result < 0) {
         davy_error_info error = {.struct_size = sizeof error};
         const bool begun = t->taken > 0;
         dv_error_get(&error);

@@ -51,7 +51,7 @@ static davy_result store_tile(cpu_run *r, int64_t ty, int64_t tx) {
 static davy_result store_band(cpu_run *r, int64_t ty) {
     const dvk_view view = dv_fade_band_finished(&r->band, ty, r->run->work->out.channels);
     const davy_result result = view.h > 0 ? store_rectangle(r, &view, r->band.row, 0) : DAVY_OK;
-    return result == DAVY_OK ? dv_fade_band_end_row(&r->band, ty, &r->run->watch) : result;
+    return result < 0 ? result : dv_fade_band_end_row(&r->band, ty, &r->run->watch);
 }
 
 /* ---- the run ---- */
@@ -61,10 +61,10 @@ static davy_result compute_tile(cpu_run *r, int64_t ty, int64_t tx) {
     if (norms > 0) {
         char *kept = r->kept + (uint64_t)(ty * r->run->tile_plan->x.count + tx) * r->kept_tile;
         const davy_result result = dv_instance_live(r->instance, norms - 1, kept, true, &r->run->watch);
-        return result == DAVY_OK ? dv_instance_run_to_norm(r->instance, norms, &r->run->watch) : result;
+        return result < 0 ? result : dv_instance_run_to_norm(r->instance, norms, &r->run->watch);
     }
     const davy_result result = load_tile(r, ty, tx);
-    return result == DAVY_OK ? dv_instance_run(r->instance, &r->run->watch) : result;
+    return result < 0 ? result : dv_instance_run(r->instance, &r->run->watch);
 }
 
 static davy_result run_tile(cpu_run *r, int64_t ty, int64_t tx) {
@@ -88,8 +88,8 @@ static davy_result share_mean(cpu_run *r, int32_t k) {
         const dvk_view part = dv_tile_part(&r->run->tile_plan->y, &r->run->tile_plan->x,
                                            r->run->e->reach[r->run->work->stage].means[k], &x, ty, tx);
         result = load_tile(r, ty, tx);
-        result = result == DAVY_OK ? dv_instance_run_to_mean(r->instance, k, &r->run->watch) : result;
-        result = result == DAVY_OK ? dv_instance_mean(r->instance, k, &part, sum.mean, &r->run->watch) : result;
+        result = result < 0 ? result : dv_instance_run_to_mean(r->instance, k, &r->run->watch);
+        result = result < 0 ? result : dv_instance_mean(r->instance, k, &part, sum.mean, &r->run->watch);
         if (result == DAVY_OK) {
             dv_mean_add(&sum, sum.mean, &part);
         }
@@ -109,8 +109,8 @@ static davy_result add_norm(cpu_run *r, int64_t k, dv_norm_sum *sum, int64_t til
     char *kept = r->kept + (uint64_t)tile * r->kept_tile;
     davy_result result =
         k > 0 ? dv_instance_live(r->instance, k - 1, kept, true, &r->run->watch) : load_tile(r, ty, tx);
-    result = result == DAVY_OK ? dv_instance_run_to_norm(r->instance, k, &r->run->watch) : result;
-    result = result == DAVY_OK ? dv_instance_norm(r->instance, k, &part, r->partial, &r->run->watch) : result;
+    result = result < 0 ? result : dv_instance_run_to_norm(r->instance, k, &r->run->watch);
+    result = result < 0 ? result : dv_instance_norm(r->instance, k, &part, r->partial, &r->run->watch);
     if (result == DAVY_OK) {
         dv_norm_add(sum, r->partial, &part);
         result = dv_instance_live(r->instance, k, kept, false, &r->run->watch);
@@ -195,9 +195,9 @@ static davy_result acquire(cpu_run *r) {
         void *rows = NULL;
         result = dv_fade_band_create(&tile_plan->y, &tile_plan->x, 1, r->output.h, r->output.c, run->e->services.pool,
                                      &r->band);
-        result = result == DAVY_OK
-                     ? dv_heap_alloc(run->e->services.heap, DV_MEM_WORKSPACE, tile_plan->schedule.band, "tiles", &rows)
-                     : result;
+        result = result < 0
+                     ? result
+                     : dv_heap_alloc(run->e->services.heap, DV_MEM_WORKSPACE, tile_plan->schedule.band, "tiles", &rows);
         r->band.rows = rows;
     }
     return result == DAVY_OK && tile_plan->schedule.norms > 0 ? acquire_kept(r) : result;

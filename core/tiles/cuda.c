@@ -80,8 +80,8 @@ static davy_result reserve(dv_cuda_run *r) {
     count_parts(r);
     for (int32_t l = 0; result == DAVY_OK && l < r->n_lanes; l++) {
         result = take_inputs(r, &r->lanes[l]);
-        result = result == DAVY_OK ? take_outputs(r, &r->lanes[l]) : result;
-        result = result == DAVY_OK ? dv_cuda_reserve_statistics(r, &r->lanes[l]) : result;
+        result = result < 0 ? result : take_outputs(r, &r->lanes[l]);
+        result = result < 0 ? result : dv_cuda_reserve_statistics(r, &r->lanes[l]);
     }
     return result;
 }
@@ -139,7 +139,7 @@ static davy_result open_gather_queue(dv_cuda_run *r) {
     if (result == DAVY_OK) { /* after what the host has enqueued, and the last run of the instance */
         result = dv_cuda_mark(first, DV_SLOT_GATHER, first->main);
     }
-    return result == DAVY_OK ? dv_cuda_wait(first, DV_SLOT_GATHER, r->gather_queue) : result;
+    return result < 0 ? result : dv_cuda_wait(first, DV_SLOT_GATHER, r->gather_queue);
 }
 
 static davy_result close_gather_queue(dv_cuda_run *r) {
@@ -167,7 +167,7 @@ static davy_result acquire_lane(dv_cuda_run *r, int32_t l) {
     if (result == DAVY_OK) {
         result = dv_instance_begin(lane->instance, l == 0 ? r->run->work->stream : NULL);
     }
-    if (result != DAVY_OK) {
+    if (result < 0) {
         dv_program_give(lane->program, lane->instance);
         lane->instance = NULL;
         return result;
@@ -175,7 +175,7 @@ static davy_result acquire_lane(dv_cuda_run *r, int32_t l) {
     lane->main = lane->up = lane->down = dv_instance_queue(lane->instance);
     if (r->several) {
         result = dv_instance_side_queue(lane->instance, 0, &lane->up);
-        result = result == DAVY_OK ? dv_instance_side_queue(lane->instance, 1, &lane->down) : result;
+        result = result < 0 ? result : dv_instance_side_queue(lane->instance, 1, &lane->down);
     }
     for (int turn = 0; result == DAVY_OK && r->several && turn < DV_DEPTH; turn++) { /* by an earlier run */
         result = dv_cuda_mark(lane, DV_SLOT_READ + turn, lane->main);
@@ -192,12 +192,12 @@ static davy_result acquire(dv_cuda_run *r) {
         void *band = NULL;
         result = dv_instance_memory(r->lanes[0].instance, DV_SLOT_BAND, r->run->tile_plan->schedule.band, &band);
         r->band = band;
-        result = result == DAVY_OK ? prepare_fades(r) : result;
+        result = result < 0 ? result : prepare_fades(r);
     }
     if (result == DAVY_OK) {
         result = reserve(r);
     }
-    return result == DAVY_OK ? open_gather_queue(r) : result;
+    return result < 0 ? result : open_gather_queue(r);
 }
 
 /* After an error. The main queues wait for all others of the run, so that the instances can be used again. The caller may free or
@@ -293,13 +293,13 @@ static davy_result run_passes(dv_cuda_run *r) {
          r->picture++) {
         for (r->mean = 0; result == DAVY_OK && r->mean < l->means; r->mean++) {
             result = run_groups(r);
-            result = result == DAVY_OK ? dv_cuda_give_statistics(r) : result;
+            result = result < 0 ? result : dv_cuda_give_statistics(r);
         }
         for (r->norm = 0; result == DAVY_OK && r->norm < l->norms; r->norm++) {
             result = run_groups(r);
-            result = result == DAVY_OK ? dv_cuda_give_statistics(r) : result;
+            result = result < 0 ? result : dv_cuda_give_statistics(r);
         }
-        result = result == DAVY_OK ? run_groups(r) : result;
+        result = result < 0 ? result : run_groups(r);
     }
     return result;
 }
@@ -327,7 +327,7 @@ davy_result dv_picture_run_cuda(dv_picture_run *run, bool *acquired) {
     if (result == DAVY_OK) {
         result = close_gather_queue(&r);
     }
-    if (result != DAVY_OK) {
+    if (result < 0) {
         davy_error_info error = {.struct_size = sizeof error};
         dv_error_get(&error);
         settle(&r);

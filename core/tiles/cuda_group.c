@@ -84,7 +84,7 @@ static davy_result bring(dv_cuda_run *r, dv_lane *lane, const dv_group *g, const
     }
     if (result == DAVY_OK && apart) {
         result = dv_cuda_mark(lane, DV_SLOT_IN + turn, lane->up);
-        result = result == DAVY_OK ? dv_cuda_wait(lane, DV_SLOT_IN + turn, lane->main) : result;
+        result = result < 0 ? result : dv_cuda_wait(lane, DV_SLOT_IN + turn, lane->main);
     }
     return result;
 }
@@ -297,7 +297,7 @@ static davy_result keep(dv_cuda_run *r, dv_lane *lane, const dv_group *g, int64_
     void *kept = NULL;
     const davy_result result = dv_instance_memory(lane->instance, DV_SLOT_KEPT, kept_bytes(r, lane), &kept);
     const uint64_t at = (uint64_t)(g->index / r->n_lanes) * dv_program_plan(lane->program)->live_bytes;
-    return result == DAVY_OK ? dv_instance_enqueue_live(lane->instance, norm, (char *)kept + at, back) : result;
+    return result < 0 ? result : dv_instance_enqueue_live(lane->instance, norm, (char *)kept + at, back);
 }
 
 static davy_result sum_mean(dv_cuda_run *r, dv_lane *lane, const dv_group *g, float *sums) {
@@ -324,13 +324,13 @@ static davy_result sum_norm(dv_cuda_run *r, dv_lane *lane, const dv_group *g, fl
         result = dv_instance_enqueue_norm(lane->instance, r->norm, &part,
                                           sums + k * sums_of_tile(dv_program_plan(lane->program)));
     }
-    return result == DAVY_OK ? keep(r, lane, g, r->norm, false) : result;
+    return result < 0 ? result : keep(r, lane, g, r->norm, false);
 }
 
 static davy_result sum_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     void *sums = NULL;
     const davy_result result = dv_instance_memory(lane->instance, DV_SLOT_MEANS, sum_bytes(r, lane), &sums);
-    return result != DAVY_OK ? result : seeks_mean(r) ? sum_mean(r, lane, g, sums) : sum_norm(r, lane, g, sums);
+    return result < 0 ? result : seeks_mean(r) ? sum_mean(r, lane, g, sums) : sum_norm(r, lane, g, sums);
 }
 
 /* Downloads the sums of a lane's tiles into `all`, [tile][c]. */
@@ -379,8 +379,8 @@ static davy_result give_mean(dv_cuda_run *r) {
     dv_mean_sum sum;
     float *all = NULL;
     davy_result result = dv_mean_begin(&sum, c);
-    result = result == DAVY_OK ? fetch_all(r, c, &all) : result;
-    result = result == DAVY_OK ? add_up(r, &sum, all) : result;
+    result = result < 0 ? result : fetch_all(r, c, &all);
+    result = result < 0 ? result : add_up(r, &sum, all);
     dv_free(all);
     dv_mean_free(&sum);
     return result;
@@ -413,7 +413,7 @@ static davy_result give_norm(dv_cuda_run *r) {
     dv_norm_sum sum;
     float *all = NULL;
     davy_result result = dv_norm_begin(&sum, plan->norms[r->norm].groups);
-    result = result == DAVY_OK ? fetch_all(r, sums_of_tile(plan), &all) : result;
+    result = result < 0 ? result : fetch_all(r, sums_of_tile(plan), &all);
     if (result == DAVY_OK) {
         add_up_norm(r, &sum, all);
     }
@@ -465,7 +465,7 @@ static davy_result scatter(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     if (result == DAVY_OK) {
         result = dv_gpu_copy(lane->main, input.data, r->gather_queue->gpu, here.data, dv_view_span(&input));
     }
-    return result == DAVY_OK ? dv_cuda_mark(lane, DV_SLOT_READ, lane->main) : result;
+    return result < 0 ? result : dv_cuda_mark(lane, DV_SLOT_READ, lane->main);
 }
 
 static davy_result await_gathered(dv_cuda_run *r, dv_lane *lane) {
@@ -486,7 +486,7 @@ static davy_result gather(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     if (result == DAVY_OK) {
         result = put(r, first, r->gather_queue, g, &output);
     }
-    return result == DAVY_OK ? dv_cuda_mark(first, DV_SLOT_TAKEN + lane->index, r->gather_queue) : result;
+    return result < 0 ? result : dv_cuda_mark(first, DV_SLOT_TAKEN + lane->index, r->gather_queue);
 }
 
 static davy_result load(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {

@@ -78,14 +78,14 @@ static inline uint64_t dv_cuda_piece(const dv_staging *staging) {
 static inline davy_result dv_cuda_mark(dv_lane *lane, int32_t slot, dv_gpu_queue *q) {
     dv_gpu_event *event = NULL;
     const davy_result r = dv_instance_event(lane->instance, slot, &event);
-    return r == DAVY_OK ? dv_gpu_event_record(event, q) : r;
+    return r < 0 ? r : dv_gpu_event_record(event, q);
 }
 
 /* Makes any queue wait for that place. Nothing within one queue. */
 static inline davy_result dv_cuda_wait(dv_lane *lane, int32_t slot, dv_gpu_queue *q) {
     dv_gpu_event *event = NULL;
     const davy_result r = dv_instance_event(lane->instance, slot, &event);
-    return r == DAVY_OK ? dv_gpu_event_wait(q, event) : r;
+    return r < 0 ? r : dv_gpu_event_wait(q, event);
 }
 
 /* ---- what the tiles of a picture share ---- */

@@ -66,7 +66,7 @@ static davy_result probe_stage(dv_engine *e, dv_stage stage) {
 static davy_result probe_stages(dv_engine *e) {
     if (e->arch->task == DAVY_TASK_UPSCALE) {
         const davy_result r = probe_stage(e, DV_STAGE_UPSCALE);
-        return r != DAVY_OK || e->has_stage[DV_STAGE_UPSCALE]
+        return r < 0 || e->has_stage[DV_STAGE_UPSCALE]
                    ? r
                    : dv_fail(DAVY_E_UNSUPPORTED, "%s: this kind of upscaler cannot be run yet", e->arch->name);
     }
@@ -89,7 +89,7 @@ static davy_result detect(dv_engine *e, const dv_engine_desc *desc) {
     if (r == DAVY_OK) {
         r = e->arch->config(&probe, e->cfg);
     }
-    return r == DAVY_OK ? probe_stages(e) : r;
+    return r < 0 ? r : probe_stages(e);
 }
 
 davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out) {
@@ -110,7 +110,7 @@ davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out) {
     }
     if (r == DAVY_OK) {
         r = detect(e, desc);
-        if (r != DAVY_OK && e->file_name[0] != '\0') {
+        if (r < 0 && e->file_name[0] != '\0') {
             dv_fail_prefix("%s", e->file_name);
         }
     }
@@ -123,7 +123,7 @@ davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out) {
     if (r == DAVY_OK && e->compute == DVK_INT8) {
         r = dv_engine_calibrate(e);
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         e->tensors = NULL; /* still the caller's */
         dv_engine_release(e);
         return r;
@@ -165,7 +165,7 @@ static davy_result make_load_plan(dv_engine *e, int32_t lane, dv_store *store, d
     }
     const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS * 8 : DV_PROBE_PIXELS * 8;
     const davy_result r = dv_engine_make_plan(e, lane, &q, side, side, false, out);
-    if (r != DAVY_OK || e->services.n_gpus > 0 || dv_store_missing(store, stage, *out) <= dv_engine_available(e) / 2) {
+    if (r < 0 || e->services.n_gpus > 0 || dv_store_missing(store, stage, *out) <= dv_engine_available(e) / 2) {
         return r;
     }
     dv_plan_release(*out);
@@ -175,7 +175,7 @@ static davy_result make_load_plan(dv_engine *e, int32_t lane, dv_store *store, d
 static davy_result load_stage(dv_engine *e, int32_t lane, dv_store *store, dv_stage stage, const dv_control *control) {
     dv_plan *plan = NULL;
     davy_result r = make_load_plan(e, lane, store, stage, &plan);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     const void **pointers = dv_calloc((uint64_t)plan->n_weights + 1, sizeof *pointers);

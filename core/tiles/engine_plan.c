@@ -46,7 +46,7 @@ static void append_luma(dv_graph *g) {
 davy_result dv_engine_build_graph(const dv_engine *e, const dv_request *q, int64_t h, int64_t w, dv_graph **out) {
     dv_graph *g = NULL;
     davy_result r = dv_graph_create(e->tensors, &g);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     g->pictures = q->pictures > 1 ? q->pictures : 1;
@@ -60,7 +60,7 @@ davy_result dv_engine_build_graph(const dv_engine *e, const dv_request *q, int64
     if (r == DAVY_OK) {
         r = dv_graph_check(g);
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         dv_graph_release(g);
         return r;
     }
@@ -78,8 +78,8 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
             bool changed = false;
             r = dv_by_frame(g, &changed);
         }
-        r = r == DAVY_OK ? dv_fuse(g) : r;
-        if (r != DAVY_OK) {
+        r = r < 0 ? r : dv_fuse(g);
+        if (r < 0) {
             dv_graph_release(g);
             return r;
         }
@@ -94,7 +94,7 @@ davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_reque
                                 bool lean, dv_plan **out) {
     dv_graph *g = NULL;
     const davy_result r = build_fused(e, request, h, w, &g);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     const dv_gpu *gpu = dv_engine_gpu(e, lane);

@@ -156,7 +156,7 @@ davy_result dv_stores_create(dv_engine *e, dv_store *out[DV_LANES]) {
     dv_store *stores[DV_LANES] = {0};
     for (int32_t l = 0; l < e->n_lanes; l++) {
         const davy_result r = dv_store_create(&e->services, dv_engine_gpu(e, l), e->tensors, &stores[l]);
-        if (r != DAVY_OK) {
+        if (r < 0) {
             dv_stores_release(stores);
             return r;
         }
@@ -172,7 +172,7 @@ davy_result dv_engine_unload(dv_engine *e) {
     dv_store *fresh[DV_LANES];
     dv_store *old[DV_LANES];
     const davy_result r = dv_stores_create(e, fresh);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     dv_mutex_lock(e->lock);
@@ -353,7 +353,7 @@ static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, con
     } else {
         r = dv_engine_make_plan(e, lane, &q, schedule->tile_h, schedule->tile_w, schedule->lean, &plan);
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     if (dv_engine_gpu(e, lane) != NULL) {
@@ -372,7 +372,7 @@ static davy_result choose_schedule(dv_engine *e, const dv_request *request, dv_t
     const uint64_t packed = dv_store_bytes(store);
     davy_result r = dv_tile_schedule_choose(e, store, request, available, out);
     dv_store_release(store);
-    if (packed == 0 || (r != DAVY_OK && !dv_is_short(r)) || (r == DAVY_OK && out->tiles == 1)) {
+    if (packed == 0 || (r < 0 && !dv_is_short(r)) || (r == DAVY_OK && out->tiles == 1)) {
         return r;
     }
     dv_mutex_lock(e->lock);
@@ -380,7 +380,7 @@ static davy_result choose_schedule(dv_engine *e, const dv_request *request, dv_t
     dv_mutex_unlock(e->lock);
     dv_tile_schedule fresh = {0};
     if (!others && dv_tile_schedule_choose(e, NULL, request, available + packed, &fresh) == DAVY_OK &&
-        (r != DAVY_OK || dv_tile_schedule_better(&fresh, out))) {
+        (r < 0 || dv_tile_schedule_better(&fresh, out))) {
         dv_tile_schedule_move(out, &fresh);
         r = dv_engine_unload(e);
     }
@@ -421,7 +421,7 @@ static void log_tiles(const dv_engine *e, const dv_request *request, const dv_ti
 static davy_result fill_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) {
     const dv_request *request = &tile_plan->request;
     davy_result r = choose_schedule(e, request, &tile_plan->schedule);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     log_tiles(e, request, &tile_plan->schedule);
@@ -435,7 +435,7 @@ static davy_result fill_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) 
         }
     }
     dv_tile_schedule_drop_plan(&tile_plan->schedule); /* another tile plan has the program */
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     tile_plan->schedule.workspace += added;
@@ -444,7 +444,7 @@ static davy_result fill_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) 
     tile_plan->out_c = dv_program_plan(tile_plan->programs[0])->output.c;
     dv_tile_schedule_axes(e, request, &tile_plan->schedule, &y, &x);
     r = dv_axis_create(&y, &tile_plan->y);
-    return r == DAVY_OK ? dv_axis_create(&x, &tile_plan->x) : r;
+    return r < 0 ? r : dv_axis_create(&x, &tile_plan->x);
 }
 
 /* Caches the tile plan in the place of the least recently used, which is returned for release. It is not cached if its store
@@ -489,7 +489,7 @@ davy_result dv_tile_plan_get(dv_engine *e, const dv_request *asked, dv_cached_ti
     atomic_init(&tile_plan->refs, 1);
     tile_plan->request = request;
     const davy_result r = fill_tile_plan(e, tile_plan);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         dv_tile_plan_release(tile_plan);
         return r;
     }
@@ -529,7 +529,7 @@ static dv_request request_of(const dv_work *work) {
 
 static davy_result check_work(const dv_engine *e, const dv_work *w) {
     const davy_result r = check_stage(e, w->stage);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     if (w->in.h < 1 || w->in.w < 1 || w->in.n < 1 || w->out.n != w->in.n) {
@@ -582,7 +582,7 @@ static davy_result run_once(dv_picture_run *run) {
     bool acquired = false;
     dv_watch_begin(&run->watch, &run->work->control, dv_stage_name(run->work->stage), total_cost(run));
     davy_result r = dv_watch_poll(&run->watch);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     dv_tile_plans_trim(e, run->tile_plan, e->services.n_gpus > 0 ? KEEP_OTHER_GPU_BYTES : KEEP_OTHER_BYTES);
@@ -624,14 +624,14 @@ static davy_result try_run(dv_picture_run *run, dv_request *request, int *attemp
                            bool *others) {
     dv_engine *e = run->e;
     davy_result r = dv_tile_plan_get(e, request, &run->tile_plan);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         *attempt = ATTEMPTS;
         *others = dv_is_short(r) && others_run(e, 0);
         return r == DAVY_E_BUDGET && request->memory_limit != 0 && !*others ? device_is_full(run->work, refused) : r;
     }
     begin_run(run);
     r = check_tile_plan(run->work, run->tile_plan);
-    r = r == DAVY_OK ? run_once(run) : r;
+    r = r < 0 ? r : run_once(run);
     *others = dv_is_short(r) && others_run(e, 1);
     if (dv_is_short(r) && !*others) { /* something beyond this engine has taken it */
         if (r == DAVY_E_NOMEM_DEVICE) {
@@ -667,7 +667,7 @@ davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_
     const dv_tiling none = {0};
     const dv_request q = {.stage = stage, .batch = n, .h = h, .w = w, .tiling = tiling != NULL ? *tiling : none};
     davy_result r = check_stage(e, stage);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     if (h < 1 || w < 1) {
@@ -675,7 +675,7 @@ davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_
     }
     dv_cached_tile_plan *tile_plan = NULL;
     r = dv_tile_plan_get(e, &q, &tile_plan);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     out->shape[0] = dv_axis_end(&tile_plan->y, tile_plan->y.count - 1);

@@ -178,7 +178,7 @@ static davy_result plan_trial(trial *t, int64_t *side, davy_plan_info *info) {
         const int64_t rounded = dv_max((int64_t)dv_align_up((uint64_t)*side, 8) / align * align, align);
         const davy_result r = dv_engine_plan(t->e, t->stage, rounded, rounded, &whole, info);
         t->flops = (double)info->flops;
-        if (r != DAVY_OK || !on_cpu(t->e) || t->flops * 2 * LEAST_TRIES <= CPU_FLOPS || *side <= SIDE / 2) {
+        if (r < 0 || !on_cpu(t->e) || t->flops * 2 * LEAST_TRIES <= CPU_FLOPS || *side <= SIDE / 2) {
             *side = rounded;
             return r;
         }
@@ -202,9 +202,9 @@ static davy_result open_trial(trial *t, int64_t *side) {
     davy_plan_info info = {.struct_size = sizeof info};
     int64_t channels = 0;
     davy_result r = channels_of(t->e, t->stage, &channels);
-    r = r == DAVY_OK ? plan_trial(t, side, &info) : r;
-    r = r == DAVY_OK ? make_image(*side, *side, channels, &t->in) : r;
-    r = r == DAVY_OK ? make_image(info.shape[0], info.shape[1], info.shape[2], &t->out) : r;
+    r = r < 0 ? r : plan_trial(t, side, &info);
+    r = r < 0 ? r : make_image(*side, *side, channels, &t->in);
+    r = r < 0 ? r : make_image(info.shape[0], info.shape[1], info.shape[2], &t->out);
     if (r == DAVY_OK) {
         paint(&t->in, t->stage);
         t->count = info.shape[0] * info.shape[1] * info.shape[2];
@@ -230,8 +230,8 @@ static davy_result run_reference(trial *t) {
     const davy_result r = run(t);
     float low = INFINITY, high = -INFINITY;
     t->reference = dv_calloc((uint64_t)t->count, sizeof(float));
-    if (r != DAVY_OK || t->reference == NULL) {
-        return r != DAVY_OK ? r : dv_fail(DAVY_E_NOMEM_HOST, "precision int8: out of memory for a test picture");
+    if (r < 0 || t->reference == NULL) {
+        return r < 0 ? r : dv_fail(DAVY_E_NOMEM_HOST, "precision int8: out of memory for a test picture");
     }
     memcpy(t->reference, t->out.data, (size_t)t->count * sizeof(float));
     for (int64_t i = 0; i < t->count; i++) {
@@ -315,9 +315,9 @@ static const char *plain_name(const dv_engine *e) {
 static davy_result try_side(dv_engine *e, dv_stage stage, int64_t first, int64_t *side, double *error) {
     trial t = {.e = e, .stage = stage};
     davy_result r = open_trial(&t, side);
-    r = r == DAVY_OK ? run_reference(&t) : r;
-    r = r == DAVY_OK ? try_layers(&t, first) : r;
-    r = r == DAVY_OK ? choose(&t, first, error) : r;
+    r = r < 0 ? r : run_reference(&t);
+    r = r < 0 ? r : try_layers(&t, first);
+    r = r < 0 ? r : choose(&t, first, error);
     close_trial(&t);
     return r;
 }
@@ -331,7 +331,7 @@ static davy_result try_sides(dv_engine *e, dv_stage stage, int64_t first, double
         dv_int8_set(&e->int8, first, e->int8.n, false);
         r = dv_engine_unload(e);
         side = whole >> i;
-        r = r == DAVY_OK ? try_side(e, stage, first, &side, error) : r;
+        r = r < 0 ? r : try_side(e, stage, first, &side, error);
         if (r == DAVY_OK) {
             dv_logf(e->services.log, DAVY_LOG_WARN,
                     "%s: memory is short, so that int8 was tried on a picture of %lld x %lld only", e->file_name,
@@ -347,7 +347,7 @@ static davy_result calibrate_stage(dv_engine *e, dv_stage stage) {
     const int64_t first = e->int8.n, before = dv_int8_count(&e->int8);
     double error = 0.0;
     davy_result r = list_layers(e, stage);
-    if (r != DAVY_OK || e->int8.n == first) {
+    if (r < 0 || e->int8.n == first) {
         return r;
     }
     r = try_sides(e, stage, first, &error);

@@ -80,7 +80,7 @@ static davy_result measure_schedule(dv_engine *e, dv_store *store, const dv_requ
     uint64_t flops = 0;
     dv_tile_schedule_drop_plan(l);
     const davy_result r = dv_engine_make_plan(e, 0, &q, l->tile_h, l->tile_w, l->lean, &l->plan);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     const dv_plan *plan = l->plan;
@@ -129,7 +129,7 @@ static davy_result group_tiles(dv_engine *e, dv_store *store, const dv_request *
         dv_min(dv_div_up(all, l->lanes), request->max_together > 0 ? request->max_together : MOST_TOGETHER);
     if (request->batch > 1 || l->lanes > 1) { /* more to stage */
         const davy_result r = measure_schedule(e, store, request, l);
-        if (r != DAVY_OK) {
+        if (r < 0) {
             return r;
         }
     }
@@ -141,10 +141,10 @@ static davy_result group_tiles(dv_engine *e, dv_store *store, const dv_request *
         trial.plan = NULL;
         trial.together = dv_div_up(all, dv_div_up(all, dv_min(wish, most))); /* all groups alike */
         const davy_result r = measure_schedule(e, store, request, &trial);
-        if (r != DAVY_OK && r != DAVY_E_UNSUPPORTED) { /* no kernel takes so many */
+        if (r < 0 && r != DAVY_E_UNSUPPORTED) { /* no kernel takes so many */
             return r;
         }
-        if (r != DAVY_OK || trial.workspace - trial.kept > GROUP_WORKSPACE || need_of(&trial) > available ||
+        if (r < 0 || trial.workspace - trial.kept > GROUP_WORKSPACE || need_of(&trial) > available ||
             time_of(&trial) > MAX_TIME_RATIO * time_of(l)) {
             dv_tile_schedule_drop_plan(&trial);
             break;
@@ -322,7 +322,7 @@ static davy_result search_tiles(search *s, uint64_t limit, const dv_tile_schedul
             break;
         }
         const davy_result r = measure(s, &l);
-        if (r != DAVY_OK) {
+        if (r < 0) {
             return r;
         }
         *found = fits(s, &l) && l.workspace + l.band <= limit;
@@ -358,7 +358,7 @@ static uint64_t limit_of(const search *s) {
 static davy_result choose_automatic(search *s, dv_tile_schedule *out, bool *found) {
     dv_tile_schedule whole = {.tile_h = s->request->h, .tile_w = s->request->w};
     davy_result r = measure(s, &whole);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     const uint64_t limit = limit_of(s);
@@ -412,7 +412,7 @@ static davy_result choose_kernels(search *s, bool automatic, dv_tile_schedule *o
         bool ok = false;
         s->lean = lean != 0;
         const davy_result r = automatic ? choose_automatic(s, &l, &ok) : choose_given(s, &l, &ok);
-        if (r != DAVY_OK) {
+        if (r < 0) {
             dv_tile_schedule_drop_plan(&l);
             return r;
         }
@@ -469,7 +469,7 @@ static davy_result choose_schedule(dv_engine *e, dv_store *store, const dv_reque
     one.batch = 1;
     search s = search_of(e, store, &one, available);
     davy_result r = choose_tiles(&s, out);
-    if (r != DAVY_OK) {
+    if (r < 0) {
         return r;
     }
     const uint64_t alone = need_of(out);
@@ -478,7 +478,7 @@ static davy_result choose_schedule(dv_engine *e, dv_store *store, const dv_reque
     if (r == DAVY_OK && need > available && need - alone < available) {
         s = search_of(e, store, &one, available - (need - alone));
         r = choose_tiles(&s, out);
-        r = r == DAVY_OK ? group_tiles(e, store, request, available, out) : r;
+        r = r < 0 ? r : group_tiles(e, store, request, available, out);
     }
     return r;
 }
@@ -491,7 +491,7 @@ davy_result dv_tile_schedule_choose(dv_engine *e, dv_store *store, const dv_requ
         own.own_norms = true;
         r = choose_schedule(e, store, &own, available, out);
     }
-    if (r != DAVY_OK) {
+    if (r < 0) {
         dv_tile_schedule_drop_plan(out);
     }
     return r;

@@ -161,7 +161,7 @@ davy_result dv_staging_download(const dv_staging *s, dv_gpu_queue *q, dv_heap *h
     if (s->kind == DV_STAGING_GATHER) {
         void *dense = NULL;
         r = dv_heap_alloc(heap, DV_MEM_WORKSPACE, s->bytes, "picture", &dense);
-        r = r == DAVY_OK ? dv_gpu_download(q, dense, block, s->bytes) : r;
+        r = r < 0 ? r : dv_gpu_download(q, dense, block, s->bytes);
         if (r == DAVY_OK) {
             move_elements(s, dense, false);
         }
