@@ -1,5 +1,5 @@
-/* alpha.c - see alpha.h. kernels/cuda/pixels/bleed.cu does the same sums in the same order as dv_bleed_run. */
-#include "core/calls/alpha.h"
+/* alpha.c - straight alpha, see call.h. kernels/cuda/pixels/bleed.cu does the same sums in the same order as dv_bleed_run. */
+#include "core/calls/call.h"
 
 #include "core/base/error.h"
 #include "core/base/mem.h"
@@ -31,8 +31,17 @@ bool dv_bleed_needed(const dv_bleed *b) {
     return false;
 }
 
+typedef struct bleeding {
+    const dv_bleed *b;
+    float *out;
+    uint8_t *age; /* of pixels: the pass in which it gets a colour */
+} bleeding;
+
 /* The mean of the neighbours that had a colour before this pass; false: there are none. */
-static bool grow(const dv_bleed *b, float *out, const uint8_t *age, int pass, int64_t y, int64_t x) {
+static bool grow(const bleeding *s, int pass, int64_t y, int64_t x) {
+    const dv_bleed *b = s->b;
+    const uint8_t *age = s->age;
+    float *out = s->out;
     const int64_t w = b->p->w;
     const int32_t colours = b->colours.count;
     float sum[3] = {0.0f, 0.0f, 0.0f};
@@ -53,26 +62,28 @@ static bool grow(const dv_bleed *b, float *out, const uint8_t *age, int pass, in
     return n > 0;
 }
 
-static void read_row(const dv_bleed *b, int64_t y, float *out, uint8_t *age) {
+static void read_row(const bleeding *s, int64_t y) {
+    const dv_bleed *b = s->b;
     const dv_pixels *p = b->p;
     for (int64_t x = 0; x < p->w; x++) {
         for (int32_t c = 0; c < b->colours.count; c++) {
             const char *at = dv_pixels_at(p, b->index, y, x, b->colours.map[c]);
-            out[(y * p->w + x) * b->colours.count + c] = dv_element_load(at, p->dtype);
+            s->out[(y * p->w + x) * b->colours.count + c] = dv_element_load(at, p->dtype);
         }
-        age[y * p->w + x] = visible(b, y, x) ? 0 : NEVER; /* the pass in which it gets a colour */
+        s->age[y * p->w + x] = visible(b, y, x) ? 0 : NEVER;
     }
 }
 
 void dv_bleed_run(const dv_bleed *b, float *out, uint8_t *age) {
+    const bleeding s = {.b = b, .out = out, .age = age};
     const int64_t w = b->p->w;
     for (int64_t y = 0; y < b->p->h; y++) {
-        read_row(b, y, out, age);
+        read_row(&s, y);
     }
     for (int pass = 1; pass <= DVK_BLEED_REACH; pass++) {
         for (int64_t y = 0; y < b->p->h; y++) {
             for (int64_t x = 0; x < w; x++) {
-                if (age[y * w + x] > pass && grow(b, out, age, pass, y, x)) {
+                if (age[y * w + x] > pass && grow(&s, pass, y, x)) {
                     age[y * w + x] = (uint8_t)pass;
                 }
             }

@@ -1,10 +1,10 @@
 /* call.h - one call for pictures or a clip, checked (oneshot.c), and the parts of its work: one run of the network, clips
- * (call_clip.c), the encoder's posterior (call_posterior.c), what is done with streams and CUDA memory. For the files of
- * this room. */
+ * (oneshot.c), the encoder's posterior (posterior.c), straight alpha (alpha.c), what is done with streams and CUDA memory.
+ * For the files of this room. */
 #ifndef DV_CALL_H
 #define DV_CALL_H
 
-#include "core/calls/tensor.h"
+#include "core/calls/oneshot.h"
 #include "core/cuda/gpu.h"
 #include "core/host/model.h"
 #include "kernels/op.h"
@@ -46,9 +46,9 @@ static inline dv_stretch dv_stretch_picture(int64_t picture) {
 }
 
 void dv_call_clear(dv_call *call);
-/* For a sequence: a call of one clip, whose pixels get their memory later. in, out: a frame and a result. (oneshot.c) */
-davy_result dv_call_describe(davy_model *model, davy_op op, const davy_tensor *in, const davy_tensor *out,
-                             const davy_run *run, dv_call *call);
+/* For a sequence: a call of one clip, whose pixels get their memory later. in, out: a frame and a result; both are read
+ * only, and job is not looked at. (oneshot.c) */
+davy_result dv_call_describe(const dv_oneshot_args *args, dv_call *call);
 
 /* ---- one run of the network ---- */
 
@@ -58,22 +58,44 @@ dv_control dv_call_control(dv_call *call, int64_t index, int64_t share, int64_t 
 dv_work dv_call_work(dv_call *call, const dv_stretch *stretch, const dv_control *control);
 davy_result dv_call_compute(dv_call *call, const dv_stretch *stretch, const dv_work *work);
 
-/* ---- the encoder's posterior: vae_encode with MOMENTS or SAMPLE (call_posterior.c) ---- */
+/* ---- the encoder's posterior: vae_encode with MOMENTS or SAMPLE (posterior.c) ---- */
 
 davy_result dv_call_posterior(dv_call *call, const dv_stretch *stretch, const dv_control *control);
 uint64_t dv_call_moments_bytes(const dv_call *call); /* memory for one latent */
 
-/* ---- clips (call_clip.c) ---- */
+/* ---- clips (oneshot.c) ---- */
 
 /* Warns of what is left out. */
 void dv_clip_warn_spare(davy_model *model, dv_stage stage, const dv_clip_rule *rule, int64_t frames);
-int64_t dv_clip_results(const dv_clip_rule *rule, int64_t frames);
 /* The first frame of a slice, the first or a later one, that this result of it is made of. */
 int64_t dv_clip_source(const dv_clip_rule *rule, bool begun, int64_t result);
 davy_result dv_call_check_clip(const dv_call *call);
-davy_result dv_call_plan_clip(const dv_call *call, davy_plan_info *out);
-davy_result dv_call_clips(dv_call *call);
 davy_result dv_call_slice(dv_call *call, const dv_stretch *stretch, const dv_control *control);
+
+/* ---- straight alpha (alpha.c) ----
+ * The colours and alpha go through the network in two passes. What lies under full transparency is no picture, and a network
+ * would draw it into the edge of what is visible. So pixels of no opacity take the mean colour of their neighbours first,
+ * those next to visible ones before those further away. Beyond DVK_BLEED_REACH (kernels/cuda/pixels/bleed.h) they keep
+ * theirs. Visible pixels do not change. */
+
+/* Of picture `index` of p, whose alpha means opacity as alpha * opacity->mul + opacity->add. */
+typedef struct dv_bleed {
+    const dv_pixels *p;
+    int64_t index;
+    dv_colours colours;
+    dv_mapping opacity;
+} dv_bleed;
+
+bool dv_bleed_needed(const dv_bleed *b); /* some of it, but not all, is hidden */
+/* out: [h][w][colours], numbers as stored; age: [h][w], working memory. */
+void dv_bleed_run(const dv_bleed *b, float *out, uint8_t *age);
+
+/* The pass of the colours of a picture that has straight alpha, from a copy in which colours have bled, and the memory that
+ * it takes. */
+davy_result dv_call_colours(dv_call *call, int64_t picture, dv_work *work);
+uint64_t dv_call_bleed_bytes(const dv_call *call);
+/* The pass of alpha, as a grey picture; alpha that is the same everywhere stays what it is. */
+davy_result dv_call_alpha(dv_call *call, int64_t picture, const dv_control *control);
 
 /* ---- streams and CUDA memory ---- */
 

@@ -1,15 +1,15 @@
 /* oneshot.c - what a one-shot call may ask for, and its work. Every argument is checked first, so that a call either fails
- * before anything is written or is plain work: picture after picture through the engine. */
+ * before anything is written or is plain work: picture after picture, or clip after clip, through the engine. */
 #include "core/calls/oneshot.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/calls/alpha.h"
 #include "core/calls/call.h"
 #include "core/host/buffer.h"
 #include "core/host/context.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/options.h"
 #include "core/base/watch.h"
@@ -96,6 +96,192 @@ static davy_result check_op(const dv_call *c) {
     return DAVY_OK;
 }
 
+/* ---- clips of networks that know what was before a frame ----
+ * Where a clip is no whole number of slices its last frame is repeated, or, as the network's rule has it, the last frames
+ * are left out. */
+
+/* Frames (or latents) that make whole slices, of a clip of `frames`: what is missing repeats the last one, what is over
+ * is left out. */
+static int64_t whole_frames(const dv_clip_rule *rule, int64_t frames) {
+    const int64_t more = frames - rule->first - rule->spare;
+    return more <= 0 ? rule->first : rule->first + (more + rule->step - 1) / rule->step * rule->step;
+}
+
+void dv_clip_warn_spare(davy_model *model, dv_stage stage, const dv_clip_rule *rule, int64_t frames) {
+    const int64_t over = frames - whole_frames(rule, frames);
+    const bool encodes = stage == DV_STAGE_ENCODE;
+    if (over > 0) {
+        dv_logf(dv_context_services(dv_model_context(model))->log, DAVY_LOG_WARN,
+                "the last %" PRId64 " of %" PRId64 " %s make no %s and are left out", over, frames,
+                encodes ? "frames" : "latents", encodes ? "latents" : "frames");
+    }
+}
+
+static int64_t results_of(const dv_clip_rule *rule, int64_t frames) {
+    return rule->first_out + (whole_frames(rule, frames) - rule->first) / rule->step * rule->step_out;
+}
+
+int64_t dv_clip_source(const dv_clip_rule *rule, bool begun, int64_t result) {
+    const int64_t base = begun ? 0 : rule->first_out;
+    const int64_t later = (result - base) / rule->step_out * rule->step + (begun ? 0 : rule->first);
+    return result < base ? 0 : later;
+}
+
+davy_result dv_call_check_clip(const dv_call *c) {
+    const davy_run *run = &c->run;
+    if ((run->flags & DAVY_RUN_STREAM_ORDERED) != 0) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "run: STREAM_ORDERED is for pictures, this is a clip of %" PRId64 " frames",
+                       c->in.t);
+    }
+    if (whole_frames(&c->rule, c->in.t) > INT32_MAX / dv_max(c->rule.step_out, 1)) {
+        return dv_fail(DAVY_E_SHAPE, "input: a clip of %" PRId64 " frames", c->in.t);
+    }
+    return DAVY_OK;
+}
+
+/* Frames that go beyond whole slices take the last step with them. */
+static int64_t padded_frames(const dv_call *c) {
+    const dv_clip_rule *rule = &c->rule;
+    const int64_t whole = whole_frames(rule, c->in.t);
+    return whole <= c->in.t ? 0 : whole > rule->first ? rule->step : rule->first;
+}
+
+static dv_clip_tiles_desc clip_of(const dv_call *c) {
+    const int64_t whole = whole_frames(&c->rule, c->in.t);
+    return (dv_clip_tiles_desc){.stage = c->stage,
+                                .h = c->in.h,
+                                .w = c->in.w,
+                                .frames = whole,
+                                .parts = padded_frames(c) > 0,
+                                .slice = c->run.tile_frames < 0 ? whole : c->run.tile_frames,
+                                .tiling = c->tiling};
+}
+
+static uint64_t frame_bytes(const dv_call *c) {
+    return (uint64_t)c->in.h * (uint64_t)c->in.w * (uint64_t)c->in_channels * sizeof(float);
+}
+
+static davy_result plan_clip(const dv_call *c, davy_plan_info *out) {
+    const dv_clip_rule *rule = &c->rule;
+    const int64_t whole = whole_frames(rule, c->in.t);
+    const dv_clip_tiles_desc desc = clip_of(c);
+    dv_clip_tiles_info info;
+    dv_clip_tiles *clip = NULL;
+    const davy_result r = dv_clip_tiles_open(dv_model_engine(c->model), &desc, &clip);
+    if (r < 0) {
+        return r;
+    }
+    dv_clip_tiles_info_get(clip, &info);
+    dv_clip_tiles_release(clip);
+    out->workspace_bytes = info.memory_bytes + frame_bytes(c) * (uint64_t)padded_frames(c);
+    const int64_t slice = dv_min(info.slice, whole);
+    const int64_t begin = rule->first + dv_max(slice - rule->first, 0) / rule->step * rule->step;
+    const int64_t later = dv_max(slice / rule->step, 1) * rule->step;
+    out->flops = info.flops_first + (uint64_t)((whole - rule->first) / rule->step) * info.flops_step;
+    out->tiles_x = (int32_t)info.tiles_x;
+    out->tiles_y = (int32_t)info.tiles_y;
+    out->tile_width = (int32_t)info.tile_w;
+    out->tile_height = (int32_t)info.tile_h;
+    out->tile_frames = (int32_t)slice;
+    out->tiles_t = (int32_t)(1 + (whole - begin + later - 1) / later);
+    return DAVY_OK;
+}
+
+davy_result dv_call_slice(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
+    if (c->posterior) {
+        return dv_call_posterior(c, stretch, control);
+    }
+    const dv_work work = dv_call_work(c, stretch, control);
+    return dv_call_compute(c, stretch, &work);
+}
+
+/* A frame as packed f32, numbers as they are stored. */
+static davy_result gather(const dv_call *c, int64_t picture, float *to) {
+    const dv_pixels *p = &c->in;
+    const int32_t *map = c->op == DAVY_OP_VAE_DECODE ? NULL : c->colours_in.map;
+    if (p->on_device) {
+        return dv_call_gather(c, picture, to);
+    }
+    for (int64_t y = 0; y < p->h; y++) {
+        for (int64_t x = 0; x < p->w; x++) {
+            for (int32_t k = 0; k < c->in_channels; k++) {
+                *to++ = dv_element_load(dv_pixels_at(p, picture, y, x, map != NULL ? map[k] : k), p->dtype);
+            }
+        }
+    }
+    return DAVY_OK;
+}
+
+/* Frames from `first` on, the clip's last one repeated, in `block`. */
+static davy_result repeat_last(const dv_call *c, int64_t first, int64_t last, int64_t frames, float *block) {
+    const uint64_t frame = frame_bytes(c) / sizeof(float);
+    davy_result r = DAVY_OK;
+    for (int64_t i = 0; r == DAVY_OK && i < frames; i++) {
+        r = gather(c, dv_min(first + i, last), block + (uint64_t)i * frame);
+    }
+    return r;
+}
+
+static dvk_image image_of(const dv_call *c, int64_t frames, void *block) {
+    const int64_t channels = c->in_channels;
+    dvk_image image = {.data = block, .dtype = DVK_F32, .channels = (int32_t)channels, .n = frames, .identity_map = 1};
+    image.h = c->in.h;
+    image.w = c->in.w;
+    image.sc = (int64_t)sizeof(float);
+    image.sw = image.sc * channels;
+    image.sh = image.sw * image.w;
+    image.sn = image.sh * image.h;
+    for (int32_t k = 0; k < 4 && k < image.channels; k++) {
+        image.map[k] = k;
+    }
+    return image;
+}
+
+/* With its last frames, repeated, in memory of their own. */
+static davy_result run_padded(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
+    davy_context *ctx = dv_model_context(c->model);
+    const int64_t frames = padded_frames(c);
+    const int64_t last = stretch->in + c->in.t - 1;
+    davy_buffer *block = NULL;
+    davy_result r = dv_buffer_create(ctx, c->in.on_device ? dv_context_services(ctx)->gpus[0] : NULL,
+                                     frame_bytes(c) * (uint64_t)frames, &block);
+    if (r < 0) {
+        return r;
+    }
+    const dvk_image tail = image_of(c, frames, dv_buffer_data(block));
+    dv_stretch padded = *stretch;
+    padded.n_in = whole_frames(&c->rule, c->in.t) - frames;
+    padded.tail = &tail;
+    r = repeat_last(c, stretch->in + padded.n_in, last, frames, dv_buffer_data(block));
+    r = r < 0 ? r : dv_call_slice(c, &padded, control);
+    dv_buffer_release(block);
+    return r;
+}
+
+static davy_result run_clip(dv_call *c, dv_clip_tiles *clip, int64_t number) {
+    const dv_control control = dv_call_control(c, number, 1, c->in.n);
+    const dv_stretch stretch = {.in = number * c->in.t,
+                                .n_in = dv_min(c->in.t, whole_frames(&c->rule, c->in.t)),
+                                .out = number * c->out.t,
+                                .n_out = results_of(&c->rule, c->in.t),
+                                .drawn = number * c->out.t,
+                                .clip = clip};
+    return padded_frames(c) > 0 ? run_padded(c, &stretch, &control) : dv_call_slice(c, &stretch, &control);
+}
+
+static davy_result run_clips(dv_call *c) {
+    const dv_clip_tiles_desc desc = clip_of(c);
+    dv_clip_tiles *clip = NULL;
+    davy_result r = dv_model_clip_open(c->model, &desc, &clip);
+    dv_clip_warn_spare(c->model, c->stage, &c->rule, c->in.t);
+    for (int64_t number = 0; r == DAVY_OK && number < c->in.n; number++) {
+        dv_clip_tiles_reset(clip);
+        r = run_clip(c, clip, number);
+    }
+    dv_model_clip_close(c->model, clip);
+    return r;
+}
+
 /* ---- the input ---- */
 
 /* Which channels the network takes, and how many the result has. */
@@ -172,7 +358,7 @@ static davy_result match_input(dv_call *c, const davy_tensor *in, dv_access acce
     const int64_t den = decodes ? 1 : c->op == DAVY_OP_UPSCALE ? info->scale_den : f;
     c->temporal = is_temporal(c, &c->rule);
     r = r < 0 || !c->temporal ? r : dv_call_check_clip(c);
-    const int64_t t = c->temporal ? dv_clip_results(&c->rule, c->in.t) : c->in.t;
+    const int64_t t = c->temporal ? results_of(&c->rule, c->in.t) : c->in.t;
     *result = (dv_pixels){.n = c->in.n, .t = t, .h = c->in.h * num / den, .w = c->in.w * num / den, .c = channels};
     return r;
 }
@@ -303,7 +489,7 @@ static davy_result run_call(dv_call *c) {
         const dv_control control = dv_call_control(c, 0, 1, 1);
         return dv_model_load(c->model, &control);
     }
-    r = c->temporal ? dv_call_clips(c) : runs_together(c) ? run_together(c) : run_one_by_one(c);
+    r = c->temporal ? run_clips(c) : runs_together(c) ? run_together(c) : run_one_by_one(c);
     if ((c->run.flags & DAVY_RUN_STREAM_ORDERED) != 0) { /* also after an error: some of it may be on its way */
         davy_error_info saved;
         dv_error_get(&saved);
@@ -404,15 +590,14 @@ davy_result dv_oneshot_size(davy_model *model, davy_op op, const davy_tensor *in
     return r;
 }
 
-davy_result dv_call_describe(davy_model *model, davy_op op, const davy_tensor *in, const davy_tensor *out,
-                             const davy_run *run, dv_call *call) {
-    const dv_content content = op == DAVY_OP_VAE_ENCODE ? DV_LATENT : DV_PICTURE;
-    dv_call c = begin_call(model, op, run);
+davy_result dv_call_describe(const dv_oneshot_args *a, dv_call *call) {
+    const dv_content content = a->op == DAVY_OP_VAE_ENCODE ? DV_LATENT : DV_PICTURE;
+    dv_call c = begin_call(a->model, a->op, a->run);
     dv_pixels size = {0};
     davy_result r = check_run(&c, false);
     r = r < 0 ? r : check_op(&c);
-    r = r < 0 ? r : match_input(&c, in, DV_SHAPE_ONLY, &size);
-    r = r < 0 ? r : dv_pixels_check(out, content, DV_SHAPE_ONLY, "output", &c.out);
+    r = r < 0 ? r : match_input(&c, a->in, DV_SHAPE_ONLY, &size);
+    r = r < 0 ? r : dv_pixels_check(a->out, content, DV_SHAPE_ONLY, "output", &c.out);
     if (r < 0) {
         dv_call_clear(&c);
         return r;
@@ -440,7 +625,7 @@ static uint64_t workspace_of(const dv_call *call) {
 
 static davy_result plan_call(dv_call *c, davy_plan_info *plan) {
     const int64_t pictures = runs_together(c) ? pictures_of(c) : 1;
-    return c->temporal ? dv_call_plan_clip(c, plan)
+    return c->temporal ? plan_clip(c, plan)
                        : dv_engine_plan_batch(dv_model_engine(c->model), c->stage, pictures, c->in.h, c->in.w,
                                               &c->tiling, plan);
 }

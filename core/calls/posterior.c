@@ -1,4 +1,4 @@
-/* call_posterior.c - the encoder's posterior: its moments go through a small f32 buffer, from which mean and
+/* posterior.c - the encoder's posterior: its moments go through a small f32 buffer, from which mean and
  * log-variance, or a sample, are written. On a GPU the sample is drawn there, so that nobody has to wait for the moments. */
 #include "core/calls/call.h"
 

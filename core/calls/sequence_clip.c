@@ -80,7 +80,8 @@ davy_result dv_sequence_clip_open(davy_sequence *s, const dv_clip_rule *rule) {
     }
     clip->rule = *rule;
     s->clip = clip;
-    davy_result r = dv_call_describe(s->model, s->op, &s->in, &s->out, &s->run, &clip->call);
+    const dv_oneshot_args args = {.model = s->model, .op = s->op, .in = &s->in, .out = &s->out, .run = &s->run};
+    davy_result r = dv_call_describe(&args, &clip->call);
     clip->call.options = NULL;
     clip->call.temporal = true; /* whatever one frame alone would be */
     clip->call.rule = *rule;

@@ -1,4 +1,4 @@
-/* bleed.h - what is not visible at all takes the colour of what is, near by (core/calls/alpha.h), in device memory. */
+/* bleed.h - what is not visible at all takes the colour of what is, near by (core/calls/call.h), in device memory. */
 #ifndef DVK_CUDA_BLEED_H
 #define DVK_CUDA_BLEED_H
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/calls/alpha.h"
+#include "core/calls/call.h"
 #include "kernels/cuda/pixels/bleed.h"
 #include "tests/check.h"
 
