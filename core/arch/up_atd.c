@@ -85,18 +85,14 @@ static davy_result derive_logit_scale(const dv_tensors *t, const dv_derivation *
     return r;
 }
 
-static dv_param derived(dv_graph *g, const char *name, int32_t ndim, const int64_t *stored, int64_t number,
-                        int64_t count, dv_derive_fn derive) {
-    const dv_tensor_ref *ref = dv_weight_require(g, name, "", ndim, stored);
+/* A vector of <name>; `from` lacks what the stored tensor says. */
+static dv_param derived(dv_graph *g, const dv_tensor_ref *ref, dv_derivation from, int64_t count) {
     if (ref == NULL) {
         return DV_NO_PARAM;
     }
-    const dv_derivation from = {ref->name, &number, sizeof number};
-    const dv_param p = dv_param_derived(g, ref->name, &from, 1, &count, derive);
-    if (p != DV_NO_PARAM) {
-        g->params[p].stored = dv_tensor_elements(ref);
-    }
-    return p;
+    from.name = ref->name;
+    from.stored = dv_tensor_elements(ref);
+    return dv_param_derived(g, ref->name, &from, 1, &count);
 }
 
 /* ---- the three attentions ---- */
@@ -126,8 +122,10 @@ static dv_value shares_of(const layer *l, dv_graph *g, dv_value x, dv_value toke
     const int64_t narrow = dv_dim(g->weights, dv_names_join(part, l->name, ".attn_atd.wq.weight"), 0);
     const dv_value q = dv_linear(g, x, dv_names_join(part, l->name, ".attn_atd.wq"), narrow);
     const dv_value k = dv_linear(g, tokens, dv_names_join(part, l->name, ".attn_atd.wk"), narrow);
-    const dv_param factors = derived(g, dv_names_join(part, l->name, ".attn_atd.scale"), 1, &l->c->tokens, l->c->tokens,
-                                     l->c->tokens, derive_factors);
+    const int64_t count = l->c->tokens;
+    const dv_derivation from = {.how = &count, .how_bytes = sizeof count, .derive = derive_factors};
+    const dv_tensor_ref *scale = dv_weight_require(g, dv_names_join(part, l->name, ".attn_atd.scale"), "", 1, &count);
+    const dv_param factors = derived(g, scale, from, count);
     return dv_similarity(g, q, k, factors);
 }
 
@@ -146,8 +144,10 @@ static dv_value in_categories(const layer *l, dv_graph *g, dv_value qkv, dv_valu
     const dv_window window = {.h = (int32_t)(size / ROW), .w = ROW};
     char part[DV_NAMES_BYTES];
     dv_value of[3];
-    const dv_param scale =
-        derived(g, dv_names_join(part, l->name, ".attn_aca.logit_scale"), 2, one, width, 3 * width, derive_logit_scale);
+    const dv_derivation from = {.how = &width, .how_bytes = sizeof width, .derive = derive_logit_scale};
+    const dv_tensor_ref *stored =
+        dv_weight_require(g, dv_names_join(part, l->name, ".attn_aca.logit_scale"), "", 2, one);
+    const dv_param scale = derived(g, stored, from, 3 * width);
     const dv_value order = dv_order(g, shares, count * size / ROW, ROW);
     dv_split_qkv(g, dv_gather(g, qkv, order, scale), width, of);
     dv_value y = dv_window_attention(g, of, l->heads.count, 1.0f, &window, DV_NO_PARAM);

@@ -222,10 +222,11 @@ static dv_value offsets(dv_graph *g, dv_value z, int64_t count) {
         return DV_NO_VALUE;
     }
     static const dv_conv_opts no_bias = {.no_bias = true};
-    const dv_derivation of_weight = {.name = weight->name}, of_bias = {.name = bias->name};
+    const dv_derivation of_weight = {.name = weight->name, .derive = derive_half};
+    const dv_derivation of_bias = {.name = bias->name, .derive = derive_half};
     dv_conv_opts half = {.derived = true};
-    half.weight = dv_param_derived(g, "to_img.offset.weight / 2", &of_weight, 4, shape, derive_half);
-    half.bias = dv_param_derived(g, "to_img.offset.bias / 2", &of_bias, 1, &count, derive_half);
+    half.weight = dv_param_derived(g, "to_img.offset.weight / 2", &of_weight, 4, shape);
+    half.bias = dv_param_derived(g, "to_img.offset.bias / 2", &of_bias, 1, &count);
     const dv_value offset = dv_conv(g, z, "to_img.offset", count, 1, &half);
     return dv_multiply(g, offset, dv_conv(g, z, "to_img.scope", count, 1, &no_bias), DVK_ACT_SIGMOID);
 }
@@ -240,10 +241,11 @@ static dv_value end_conv(dv_graph *g, dv_value z, int64_t groups) {
         return DV_NO_VALUE;
     }
     const apart how = {groups, channels};
-    const dv_derivation from = {"", &how, sizeof how};
+    const dv_derivation of_weight = {"", &how, sizeof how, .derive = derive_apart};
+    const dv_derivation of_bias = {"", &how, sizeof how, .derive = derive_apart_bias};
     dv_conv_opts opts = {.derived = true};
-    opts.weight = dv_param_derived(g, "to_img.end_conv.weight of groups", &from, 4, shape, derive_apart);
-    opts.bias = dv_param_derived(g, "to_img.end_conv.bias of groups", &from, 1, shape, derive_apart_bias);
+    opts.weight = dv_param_derived(g, "to_img.end_conv.weight of groups", &of_weight, 4, shape);
+    opts.bias = dv_param_derived(g, "to_img.end_conv.bias of groups", &of_bias, 1, shape);
     return dv_conv(g, z, "to_img.end_conv", shape[0], 1, &opts);
 }
 

@@ -63,13 +63,9 @@ static dv_value convolved(dv_graph *g, dv_value x, const char *what, const cells
     char label[160];
     snprintf(label, sizeof label, "%s %d:%d:%d:%d:", what, (int)s->c, (int)s->times, (int)s->space, (int)s->others);
     const int64_t shape[4] = {mean ? s->others : values, mean ? values : s->others, 1, 1};
-    const dv_derivation from = {"", s, sizeof *s};
+    const dv_derivation from = {"", s, sizeof *s, .derive = mean ? derive_means : derive_copies, .stored = -1};
     dv_conv_opts opts = {.derived = true, .bias = DV_NO_PARAM};
-    opts.weight = dv_param_derived(g, label, &from, 4, shape, mean ? derive_means : derive_copies);
-    if (opts.weight == DV_NO_PARAM) {
-        return DV_NO_VALUE;
-    }
-    g->params[opts.weight].stored = -1;
+    opts.weight = dv_param_derived(g, label, &from, 4, shape);
     return dv_conv(g, x, what, shape[0], 1, &opts);
 }
 

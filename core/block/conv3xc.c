@@ -163,10 +163,11 @@ dv_value dv_conv3xc(dv_graph *g, dv_value x, const char *module, int64_t c_out) 
                                             (int)parts[i][0], i == 0 ? "input" : "output", (int)parts[i][1]));
         }
     }
-    const dv_derivation from = {.name = module};
+    const dv_derivation of_weight = {.name = module, .derive = derive_weight};
+    const dv_derivation of_bias = {.name = module, .derive = derive_bias};
     dv_conv_opts opts = {.derived = true};
-    opts.weight = dv_param_derived(g, dv_names_join(name, module, ".weight"), &from, 4, shape, derive_weight);
-    opts.bias = dv_param_derived(g, dv_names_join(name, module, ".bias"), &from, 1, &c_out, derive_bias);
+    opts.weight = dv_param_derived(g, dv_names_join(name, module, ".weight"), &of_weight, 4, shape);
+    opts.bias = dv_param_derived(g, dv_names_join(name, module, ".bias"), &of_bias, 1, &c_out);
     return dv_conv(g, x, module, c_out, 3, &opts);
 }
 

@@ -121,40 +121,42 @@ static bool parts_fit(dv_graph *g, const char *conv, const char *norm, const int
     return fit;
 }
 
-static bool folded_params(dv_graph *g, const char *conv, const folded *f, const int64_t *weight, int32_t ndim,
-                          int64_t bias, dv_conv_opts *opts) {
+typedef struct folded_shape { /* of the parameters */
+    int64_t weight[4];
+    int32_t ndim;
+    int64_t bias;
+} folded_shape;
+
+static bool folded_params(dv_graph *g, const char *conv, const folded *f, const folded_shape *to, dv_conv_opts *opts) {
     char label[DV_NAMES_BYTES];
     const int64_t side = f->taps > 1 ? 3 : 1;
     const int64_t shape[4] = {f->out, f->in, side, side};
     if (!parts_fit(g, conv, f->norm, shape)) {
         return false;
     }
-    const dv_derivation from = {conv, f, sizeof *f};
+    const int64_t vectors = f->norm[0] != '\0' ? 3 : 1;
+    const dv_derivation of_weight = {conv, f, sizeof *f, .derive = derive_weight, .stored = f->out * f->in * f->taps};
+    const dv_derivation of_bias = {conv, f, sizeof *f, .derive = derive_bias, .stored = vectors * f->out};
     *opts = (dv_conv_opts){.derived = true};
-    opts->weight = dv_param_derived(g, dv_names_join(label, conv, ".weight"), &from, ndim, weight, derive_weight);
-    opts->bias = dv_param_derived(g, dv_names_join(label, conv, ".bias"), &from, 1, &bias, derive_bias);
-    if (opts->weight == DV_NO_PARAM || opts->bias == DV_NO_PARAM) {
-        return false;
-    }
-    g->params[opts->weight].stored = f->out * f->in * f->taps;
-    g->params[opts->bias].stored = f->norm[0] != '\0' ? 3 * f->out : f->out;
-    return true;
+    opts->weight = dv_param_derived(g, dv_names_join(label, conv, ".weight"), &of_weight, to->ndim, to->weight);
+    opts->bias = dv_param_derived(g, dv_names_join(label, conv, ".bias"), &of_bias, 1, &to->bias);
+    return opts->weight != DV_NO_PARAM && opts->bias != DV_NO_PARAM;
 }
 
 dv_value dv_conv_norm(dv_graph *g, dv_value x, const char *conv, const char *norm, dv_heads in, int64_t c_out) {
     folded f = {c_out, in.count * in.dim, 1, in.dim, in.padded, {0}};
     snprintf(f.norm, sizeof f.norm, "%s", norm);
-    const int64_t weight[4] = {c_out, dv_heads_width(in), 1, 1};
+    const folded_shape to = {{c_out, dv_heads_width(in), 1, 1}, .ndim = 4, .bias = c_out};
     dv_conv_opts opts;
-    return folded_params(g, conv, &f, weight, 4, c_out, &opts) ? dv_conv(g, x, conv, c_out, 1, &opts) : DV_NO_VALUE;
+    return folded_params(g, conv, &f, &to, &opts) ? dv_conv(g, x, conv, c_out, 1, &opts) : DV_NO_VALUE;
 }
 
 dv_value dv_depthwise_norm(dv_graph *g, dv_value x, const char *conv, const char *norm, dv_heads heads) {
     folded f = {heads.count * heads.dim, 1, 9, heads.dim, heads.padded, {0}};
     snprintf(f.norm, sizeof f.norm, "%s", norm);
-    const int64_t weight[2] = {9, dv_heads_width(heads)};
+    const folded_shape to = {{9, dv_heads_width(heads)}, .ndim = 2, .bias = dv_heads_width(heads)};
     dv_conv_opts opts;
-    return folded_params(g, conv, &f, weight, 2, weight[1], &opts) ? dv_depthwise(g, x, conv, 3, &opts) : DV_NO_VALUE;
+    return folded_params(g, conv, &f, &to, &opts) ? dv_depthwise(g, x, conv, 3, &opts) : DV_NO_VALUE;
 }
 
 dv_value dv_depthwise_heads(dv_graph *g, dv_value x, const char *conv, dv_heads heads) {
@@ -279,12 +281,10 @@ dv_param dv_dynamic_bias(dv_graph *g, const char *name, int64_t heads, int64_t h
         return DV_NO_PARAM;
     }
     const dynamic_bias how = {hidden, heads, h, w};
-    const dv_derivation from = {name, &how, sizeof how};
-    const dv_param p = dv_param_derived(g, name, &from, 3, shape, derive_dynamic);
-    if (p != DV_NO_PARAM) { /* three layers, each with a norm of two vectors */
-        g->params[p].stored = hidden * 3 + 3 * 2 * hidden + 2 * hidden * (hidden + 1) + heads * (hidden + 1);
-    }
-    return p;
+    /* three layers, each with a norm of two vectors */
+    const int64_t stored = hidden * 3 + 3 * 2 * hidden + 2 * hidden * (hidden + 1) + heads * (hidden + 1);
+    const dv_derivation from = {name, &how, sizeof how, .derive = derive_dynamic, .stored = stored};
+    return dv_param_derived(g, name, &from, 3, shape);
 }
 
 /* ---- windows split between the heads, and the gated MLP ---- */

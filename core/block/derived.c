@@ -91,8 +91,8 @@ static dv_param transposed_weight(dv_graph *g, const char *name, const transpose
     char label[DV_NAMES_BYTES];
     snprintf(label, sizeof label, "%d:%d:%d:%d:%d:%d:%s", (int)d->c_in, (int)d->c_out, (int)d->k, (int)d->stride,
              (int)d->taps, (int)d->side, stored);
-    const dv_derivation from = {stored, d, sizeof *d};
-    return dv_param_derived(g, label, &from, 4, shape, derive_transposed);
+    const dv_derivation from = {stored, d, sizeof *d, .derive = derive_transposed};
+    return dv_param_derived(g, label, &from, 4, shape);
 }
 
 static dv_param transposed_bias(dv_graph *g, const char *name, const transposed *d) {
@@ -105,8 +105,8 @@ static dv_param transposed_bias(dv_graph *g, const char *name, const transposed 
     char label[DV_NAMES_BYTES];
     snprintf(label, sizeof label, "%d:%d:%s", (int)d->c_out, (int)times, stored);
     const repeated how = {d->c_out, times};
-    const dv_derivation from = {stored, &how, sizeof how};
-    return dv_param_derived(g, label, &from, 1, &count, derive_repeated);
+    const dv_derivation from = {stored, &how, sizeof how, .derive = derive_repeated};
+    return dv_param_derived(g, label, &from, 1, &count);
 }
 
 dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, int32_t stride,
@@ -180,13 +180,14 @@ dv_value dv_conv_rotated(dv_graph *g, dv_value x, const char *name, int32_t k, i
         return DV_NO_VALUE;
     }
     const rotated how = {c, k, by, outputs};
-    const dv_derivation of_weight = {weight, &how, sizeof how}, of_bias = {bias, &how, sizeof how};
+    const dv_derivation of_weight = {weight, &how, sizeof how, .derive = derive_rotated};
+    const dv_derivation of_bias = {bias, &how, sizeof how, .derive = derive_rotated_bias};
     char label[DV_NAMES_BYTES];
     dv_conv_opts opts = {.derived = true};
     snprintf(label, sizeof label, "%d:%d:%d:%d:%s", (int)c, (int)k, (int)by, outputs, weight);
-    opts.weight = dv_param_derived(g, label, &of_weight, 4, shape, derive_rotated);
+    opts.weight = dv_param_derived(g, label, &of_weight, 4, shape);
     snprintf(label, sizeof label, "%d:%d:%s", (int)c, outputs ? (int)by : 0, bias);
-    opts.bias = dv_param_derived(g, label, &of_bias, 1, &c, derive_rotated_bias);
+    opts.bias = dv_param_derived(g, label, &of_bias, 1, &c);
     return dv_conv(g, x, name, c, k, &opts);
 }
 
@@ -277,11 +278,12 @@ dv_value dv_conv_sum(dv_graph *g, dv_value x, const char *label, const dv_laid p
     }
     char name[3 * DV_NAMES_BYTES];
     const int64_t shape[4] = {c, c, d.side, d.side};
-    const dv_derivation from = {"", &d, sizeof d};
+    const dv_derivation of_weight = {"", &d, sizeof d, .derive = derive_sum};
+    const dv_derivation of_bias = {"", &d, sizeof d, .derive = derive_sum_bias};
     dv_conv_opts opts = {.derived = true};
     put_label(&d, name, sizeof name);
-    opts.weight = dv_param_derived(g, name + 1, &from, 4, shape, derive_sum);
-    opts.bias = dv_param_derived(g, name, &from, 1, &c, derive_sum_bias);
+    opts.weight = dv_param_derived(g, name + 1, &of_weight, 4, shape);
+    opts.bias = dv_param_derived(g, name, &of_bias, 1, &c);
     return dv_conv(g, x, label, c, (int32_t)d.side, &opts);
 }
 
@@ -412,14 +414,8 @@ static dv_param refused(dv_graph *g, const dv_tensor_ref *ref) {
     return DV_NO_PARAM;
 }
 
-static dv_param derived(dv_graph *g, const char *label, const dv_tensor_ref *ref, const picks *how, int32_t ndim,
-                        const int64_t *shape, dv_derive_fn fn) {
-    const dv_derivation from = {ref->name, how, sizeof *how};
-    const dv_param p = dv_param_derived(g, label, &from, ndim, shape, fn);
-    if (p != DV_NO_PARAM) {
-        g->params[p].stored = dv_tensor_elements(ref);
-    }
-    return p;
+static dv_derivation picked_from(const dv_tensor_ref *ref, const picks *how, dv_derive_fn derive) {
+    return (dv_derivation){ref->name, how, sizeof *how, .derive = derive, .stored = dv_tensor_elements(ref)};
 }
 
 dv_param dv_param_picked(dv_graph *g, const char *name, const dv_pick *out, const dv_pick *in, int64_t frames,
@@ -438,7 +434,8 @@ dv_param dv_param_picked(dv_graph *g, const char *name, const dv_pick *out, cons
     at += put_pick(label + at, sizeof label - at, in);
     snprintf(label + at, sizeof label - at, "%s", ref->name);
     const int64_t shape[4] = {channels_of(out), frames * channels_of(in), k, k};
-    return derived(g, label, ref, &how, 4, shape, derive_picked);
+    const dv_derivation from = picked_from(ref, &how, derive_picked);
+    return dv_param_derived(g, label, &from, 4, shape);
 }
 
 dv_param dv_param_picked_vector(dv_graph *g, const char *name, const dv_pick *pick) {
@@ -454,7 +451,8 @@ dv_param dv_param_picked_vector(dv_graph *g, const char *name, const dv_pick *pi
     const size_t at = put_pick(label, sizeof label, pick);
     snprintf(label + at, sizeof label - at, "%s", ref->name);
     const int64_t count = channels_of(pick);
-    return derived(g, label, ref, &how, 1, &count, derive_picked_vector);
+    const dv_derivation from = picked_from(ref, &how, derive_picked_vector);
+    return dv_param_derived(g, label, &from, 1, &count);
 }
 
 dv_param dv_param_picked_depthwise(dv_graph *g, const char *name, int64_t k, const dv_pick *pick) {
@@ -468,5 +466,6 @@ dv_param dv_param_picked_depthwise(dv_graph *g, const char *name, int64_t k, con
     const size_t at = put_pick(label, sizeof label, pick);
     snprintf(label + at, sizeof label - at, "%s", ref->name);
     const int64_t shape[2] = {k * k, stored[0]};
-    return derived(g, label, ref, &how, 2, shape, derive_picked_depthwise);
+    const dv_derivation from = picked_from(ref, &how, derive_picked_depthwise);
+    return dv_param_derived(g, label, &from, 2, shape);
 }

@@ -49,21 +49,21 @@ static davy_result derive_padded(const dv_tensors *t, const dv_derivation *from,
     return r;
 }
 
-/* A derived parameter: tensor `name` of `shape` whose innermost values come in runs of heads.dim, each padded. Its shape
- * as a parameter is `padded`. */
-static dv_param param_padded(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape, int64_t run,
-                             int64_t padded_run, int32_t padded_ndim, const int64_t *padded) {
-    const dv_tensor_ref *ref = dv_weight_require(g, name, "", ndim, shape);
+typedef struct padded_tensor {
+    int32_t ndim;
+    int64_t stored[4], shape[4]; /* in the file, as a parameter */
+    padding padding;
+} padded_tensor;
+
+/* A derived parameter: tensor `name` with its runs padded. */
+static dv_param param_padded(dv_graph *g, const char *name, const padded_tensor *p) {
+    const dv_tensor_ref *ref = dv_weight_require(g, name, "", p->ndim, p->stored);
     if (ref == NULL) {
         return DV_NO_PARAM;
     }
-    const padding how = {run, padded_run};
-    const dv_derivation from = {ref->name, &how, sizeof how};
-    const dv_param p = dv_param_derived(g, ref->name, &from, padded_ndim, padded, derive_padded);
-    if (p != DV_NO_PARAM) {
-        g->params[p].stored = dv_tensor_elements(ref);
-    }
-    return p;
+    const dv_derivation from = {ref->name, &p->padding, sizeof p->padding, .derive = derive_padded,
+                                .stored = dv_tensor_elements(ref)};
+    return dv_param_derived(g, ref->name, &from, p->ndim, p->shape);
 }
 
 /* ---- linear layers ---- */
@@ -81,15 +81,15 @@ dv_value dv_linear_to_heads(dv_graph *g, dv_value x, const char *name, dv_heads 
     if (heads.padded == heads.dim || in < 1) {
         return dv_linear(g, x, name, out);
     }
-    const int64_t weight[4] = {out, in, 1, 1};
-    const int64_t padded[4] = {wide, in, 1, 1};
+    const padded_tensor weight = {.ndim = 4,
+                                  .stored = {out, in, 1, 1},
+                                  .shape = {wide, in, 1, 1},
+                                  .padding = {heads.dim * in, heads.padded * in}};
+    const padded_tensor bias = {.ndim = 1, .stored = {out}, .shape = {wide}, .padding = {heads.dim, heads.padded}};
     char part[DV_NAMES_BYTES];
     dv_conv_opts opts = {.derived = true};
-    opts.weight =
-        param_padded(g, dv_names_join(part, name, ".weight"), 4, weight, heads.dim * in, heads.padded * in, 4, padded);
-    opts.bias = dv_has(g->weights, dv_names_join(part, name, ".bias"))
-                    ? param_padded(g, part, 1, &out, heads.dim, heads.padded, 1, &wide)
-                    : DV_NO_PARAM;
+    opts.weight = param_padded(g, dv_names_join(part, name, ".weight"), &weight);
+    opts.bias = dv_has(g->weights, dv_names_join(part, name, ".bias")) ? param_padded(g, part, &bias) : DV_NO_PARAM;
     return dv_conv(g, x, name, wide, 1, &opts);
 }
 
@@ -97,11 +97,13 @@ dv_value dv_linear_from_heads(dv_graph *g, dv_value x, const char *name, dv_head
     if (heads.padded == heads.dim) {
         return dv_linear(g, x, name, c_out);
     }
-    const int64_t weight[4] = {c_out, heads.count * heads.dim, 1, 1};
-    const int64_t padded[4] = {c_out, dv_heads_width(heads), 1, 1};
+    const padded_tensor weight = {.ndim = 4,
+                                  .stored = {c_out, heads.count * heads.dim, 1, 1},
+                                  .shape = {c_out, dv_heads_width(heads), 1, 1},
+                                  .padding = {heads.dim, heads.padded}};
     char part[DV_NAMES_BYTES];
     dv_conv_opts opts = {.derived = true};
-    opts.weight = param_padded(g, dv_names_join(part, name, ".weight"), 4, weight, heads.dim, heads.padded, 4, padded);
+    opts.weight = param_padded(g, dv_names_join(part, name, ".weight"), &weight);
     opts.bias =
         dv_has(g->weights, dv_names_join(part, name, ".bias")) ? dv_param_stored(g, part, 1, &c_out) : DV_NO_PARAM;
     return dv_conv(g, x, name, c_out, 1, &opts);
@@ -161,8 +163,8 @@ dv_param dv_position_table(dv_graph *g, const char *name, int64_t heads, int64_t
         return DV_NO_PARAM;
     }
     const position_table how = {window, keys, heads};
-    const dv_derivation from = {ref->name, &how, sizeof how};
-    return dv_param_derived(g, ref->name, &from, 3, shape, derive_table);
+    const dv_derivation from = {ref->name, &how, sizeof how, .derive = derive_table};
+    return dv_param_derived(g, ref->name, &from, 3, shape);
 }
 
 dv_value dv_swin_attention(dv_graph *g, dv_value x, const char *name, const dv_swin_spec *spec) {

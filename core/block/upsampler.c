@@ -194,15 +194,15 @@ static dv_param stored_params(dv_graph *g, const char *prefix, const composition
 static dv_value composed(dv_graph *g, dv_value x, const char *prefix, const composition *s, dv_param bias) {
     char label[DV_NAMES_BYTES + 64];
     char name[DV_NAMES_BYTES];
-    const dv_derivation from = {prefix, s, sizeof *s};
+    const int64_t shares = 4 * frames_out(s) * blocks_of(s);
+    const dv_derivation from = {prefix,      s, sizeof *s, .derive_share = derive_composed, .shares = (int32_t)shares,
+                                .stored = -1};
     snprintf(label, sizeof label, "%d:%d:%d:%s", (int)s->c, (int)s->times, (int)s->kind, prefix);
     const int64_t shape[4] = {4 * frames_out(s) * s->c, inputs_of(s), 2, 2};
-    const int64_t shares = 4 * frames_out(s) * blocks_of(s);
-    const dv_param weight = dv_param_shared_out(g, label, &from, 4, shape, derive_composed, (int32_t)shares);
+    const dv_param weight = dv_param_derived(g, label, &from, 4, shape);
     if (weight == DV_NO_PARAM) {
         return DV_NO_VALUE;
     }
-    g->params[weight].stored = -1;
     const dv_value y = dv_conv_phased(g, x, dv_names_join(name, prefix, ".conv"), frames_out(s) * s->c, weight, bias);
     return dv_channels_to_frames(g, y, frames_out(s));
 }

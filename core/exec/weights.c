@@ -95,11 +95,8 @@ static davy_result read_stored(const batch *b, const dv_param_info *p, float *ds
         }
         return r;
     }
-    if (p->derive_share != NULL) {
-        return DAVY_OK; /* they are there */
-    }
-    if (p->derive != NULL) {
-        return p->derive(b->store->tensors, p->from, dst);
+    if (p->from != NULL) { /* of shares they are there */
+        return p->from->derive_share != NULL ? DAVY_OK : p->from->derive(b->store->tensors, p->from, dst);
     }
     memcpy(dst, p->constant, (size_t)elements_of(p) * sizeof(float));
     return DAVY_OK;
@@ -133,7 +130,7 @@ static davy_result read_one(const batch *b, int64_t i) {
 
 static int64_t shares_of(const batch *b, int64_t i) {
     const dv_param_info *p = &b->graph->params[b->weights[i]->param];
-    return p->derive_share != NULL ? p->shares : 0;
+    return p->from != NULL && p->from->derive_share != NULL ? p->from->shares : 0;
 }
 
 static void keep_failure(batch *b, davy_result r) {
@@ -165,9 +162,9 @@ static void share_units(void *user, int64_t first, int64_t last, int32_t worker)
         while (share >= shares_of(b, i)) {
             share -= shares_of(b, i++);
         }
-        const dv_param_info *p = &b->graph->params[b->weights[i]->param];
+        const dv_derivation *from = b->graph->params[b->weights[i]->param].from;
         float *dst = b->sources[i] != NULL ? b->sources[i] : b->packed[i];
-        keep_failure(b, p->derive_share(b->store->tensors, p->from, (int32_t)share, b->store->services->cpu, dst));
+        keep_failure(b, from->derive_share(b->store->tensors, from, (int32_t)share, b->store->services->cpu, dst));
     }
 }
 
@@ -517,7 +514,7 @@ static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan
             return r;
         }
         m->weights[m->count++] = w;
-        m->derived = m->derived || p->derive != NULL || p->derive_share != NULL;
+        m->derived = m->derived || p->from != NULL;
     }
     return DAVY_OK;
 }

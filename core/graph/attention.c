@@ -37,12 +37,8 @@ static dv_param vector_param(dv_graph *g, const char *name, int64_t count) {
     if (!vector) {
         return dv_param_stored(g, name, 1, &count); /* which refuses what does not fit */
     }
-    const dv_derivation from = {.name = ref->name};
-    const dv_param p = dv_param_derived(g, ref->name, &from, 1, &count, derive_vector);
-    if (p != DV_NO_PARAM) {
-        g->params[p].stored = count;
-    }
-    return p;
+    const dv_derivation from = {.name = ref->name, .derive = derive_vector, .stored = count};
+    return dv_param_derived(g, ref->name, &from, 1, &count);
 }
 
 dv_value dv_rms_norm(dv_graph *g, dv_value x, const char *name, float eps) {

@@ -191,8 +191,8 @@ static dv_param repeated_slope(dv_graph *g, const dv_tensor_ref *ref, int64_t ch
         dv_graph_fail(g, dv_fail(DAVY_E_FORMAT, "a PReLU tensor has a name of more than %d bytes", MAX_LABEL));
         return DV_NO_PARAM;
     }
-    const dv_derivation from = {ref->name, &channels, sizeof channels};
-    return dv_param_derived(g, label, &from, 1, &channels, derive_repeated);
+    const dv_derivation from = {ref->name, &channels, sizeof channels, .derive = derive_repeated};
+    return dv_param_derived(g, label, &from, 1, &channels);
 }
 
 dv_value dv_prelu(dv_graph *g, dv_value x, const char *name) {
@@ -363,8 +363,8 @@ static dv_param depthwise_taps(dv_graph *g, const char *name, int64_t channels, 
     }
     char label[MAX_LABEL];
     snprintf(label, sizeof label, "%s (taps)", stored->name);
-    const dv_derivation from = {.name = stored->name};
-    return dv_param_derived(g, label, &from, 2, shape, derive_taps);
+    const dv_derivation from = {.name = stored->name, .derive = derive_taps};
+    return dv_param_derived(g, label, &from, 2, shape);
 }
 
 dv_value dv_depthwise(dv_graph *g, dv_value x, const char *name, int32_t k, const dv_conv_opts *opts) {

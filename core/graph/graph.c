@@ -347,9 +347,11 @@ dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int6
 }
 
 /* For labels that exist already: the same thing is shared, something else under its name is a mistake of the caller. */
-static dv_param shared(dv_graph *g, dv_param p, int32_t ndim, const int64_t *shape, dv_derive_fn derive) {
+static dv_param shared(dv_graph *g, dv_param p, int32_t ndim, const int64_t *shape, const dv_derivation *from) {
     const dv_param_info *have = &g->params[p];
-    if (have->derive != derive || !same_shape(have, ndim, shape)) {
+    const bool same =
+        have->from != NULL && have->from->derive == from->derive && have->from->derive_share == from->derive_share;
+    if (!same || !same_shape(have, ndim, shape)) {
         return fail_param(g, dv_fail(DAVY_E_INTERNAL, "two different parameters are called '%s'", have->label));
     }
     return p;
@@ -365,35 +367,27 @@ static dv_derivation *copy_derivation(const dv_derivation *from) {
             memcpy(how, from->how, from->how_bytes);
         }
         memcpy(name, from->name, length);
-        *copy = (dv_derivation){.name = name, .how = how, .how_bytes = from->how_bytes};
+        *copy = *from;
+        copy->name = name;
+        copy->how = how;
     }
     return copy;
 }
 
-dv_param dv_param_derived(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim, const int64_t *shape,
-                          dv_derive_fn derive) {
+dv_param dv_param_derived(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim,
+                          const int64_t *shape) {
     if (!arguments_fine(g, label, 4, ndim, shape)) {
         return DV_NO_PARAM;
     }
     const dv_param p = known_label(g, label);
     if (p != DV_NO_PARAM) {
-        return shared(g, p, ndim, shape, derive);
+        return shared(g, p, ndim, shape, from);
     }
-    const dv_param_info info = {.derive = derive, .from = copy_derivation(from)};
+    const dv_param_info info = {.from = copy_derivation(from), .stored = from->stored};
     if (info.from == NULL) {
         return fail_param(g, dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the parameters of a graph"));
     }
     return append(g, label, ndim, shape, info);
-}
-
-dv_param dv_param_shared_out(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim,
-                             const int64_t *shape, dv_derive_share_fn derive, int32_t shares) {
-    const dv_param p = dv_param_derived(g, label, from, ndim, shape, NULL);
-    if (p != DV_NO_PARAM) {
-        g->params[p].derive_share = derive;
-        g->params[p].shares = shares;
-    }
-    return p;
 }
 
 dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, const float *values) {
@@ -425,11 +419,7 @@ static dv_param append_scaled(dv_graph *g, const dv_param_info *from, const char
     for (int32_t i = 0; i < from->ndim; i++) {
         count *= (uint64_t)from->shape[i];
     }
-    dv_param_info info = {.ref = from->ref,
-                          .derive = from->derive,
-                          .derive_share = from->derive_share,
-                          .shares = from->shares,
-                          .exponent = exponent};
+    dv_param_info info = {.ref = from->ref, .exponent = exponent};
     info.from = from->from != NULL ? copy_derivation(from->from) : NULL;
     info.constant = from->constant != NULL ? dv_calloc(count, sizeof *info.constant) : NULL;
     if ((info.from == NULL) != (from->from == NULL) || (info.constant == NULL) != (from->constant == NULL)) {

@@ -20,12 +20,7 @@ typedef struct dv_shape {
 
 /* ---- parameters: weights as the network wants them ---- */
 
-/* What a derived parameter is made of, and how. */
-typedef struct dv_derivation {
-    const char *name; /* of the stored tensor, or what the names of several begin with; "": none */
-    const void *how;  /* the derivation's own struct, without pointers, of which the graph has a copy; NULL: nothing */
-    size_t how_bytes;
-} dv_derivation;
+typedef struct dv_derivation dv_derivation;
 
 /* Fills dst (row-major, shape known to the caller) from stored tensors. */
 typedef davy_result (*dv_derive_fn)(const dv_tensors *weights, const dv_derivation *from, float *dst);
@@ -35,18 +30,26 @@ typedef davy_result (*dv_derive_fn)(const dv_tensors *weights, const dv_derivati
 typedef davy_result (*dv_derive_share_fn)(const dv_tensors *weights, const dv_derivation *from, int32_t share,
                                           uint32_t cpu, float *dst);
 
+/* What a derived parameter is made of, and how. */
+struct dv_derivation {
+    const char *name; /* of the stored tensor, or what the names of several begin with; "": none */
+    const void *how;  /* the derivation's own struct, without pointers, of which the graph has a copy; NULL: nothing */
+    size_t how_bytes;
+    dv_derive_fn derive;
+    dv_derive_share_fn derive_share; /* instead of derive: much work, in so many shares */
+    int32_t shares;
+    int64_t stored; /* how many values of the file it is made of; 0: as its shape says, -1: none */
+};
+
 typedef struct dv_param_info {
     char *label; /* "decoder.conv_in.weight", or what a derived one is made of; unique in the graph */
     int32_t ndim;
     int64_t shape[4];         /* conv: O, I, kh, kw; vectors: C */
     const dv_tensor_ref *ref; /* stored tensor; NULL: derived or constant */
-    dv_derive_fn derive;
-    dv_derive_share_fn derive_share; /* instead of derive: much work, in so many shares */
-    int32_t shares;
-    dv_derivation *from; /* of a derived one; owned, with what it points to */
-    float *constant;     /* values given by the architecture */
-    int32_t exponent;    /* the values are multiplied by 2^exponent when they are read */
-    int64_t stored;      /* how many values of the file a derived one is made of; 0: as its shape says, -1: none */
+    dv_derivation *from;      /* of a derived one; owned, with what it points to */
+    float *constant;          /* values given by the architecture */
+    int32_t exponent;         /* the values are multiplied by 2^exponent when they are read */
+    int64_t stored;           /* as the derivation has it; 0 of a parameter multiplied by 2^exponent */
 } dv_param_info;
 
 /* ---- ops ---- */
@@ -209,10 +212,8 @@ const dv_tensor_ref *dv_weight_require(dv_graph *g, const char *names, const cha
 
 dv_param dv_param_stored(dv_graph *g, const char *name, int32_t ndim, const int64_t *shape); /* exact; 1x1 may be 2-D */
 /* The label says all that the values depend on: two derivations of one label are one parameter. */
-dv_param dv_param_derived(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim, const int64_t *shape,
-                          dv_derive_fn derive);
-dv_param dv_param_shared_out(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim,
-                             const int64_t *shape, dv_derive_share_fn derive, int32_t shares);
+dv_param dv_param_derived(dv_graph *g, const char *label, const dv_derivation *from, int32_t ndim,
+                          const int64_t *shape);
 dv_param dv_param_constant(dv_graph *g, const char *label, int32_t ndim, const int64_t *shape, const float *values);
 
 typedef struct dv_conv_opts {

@@ -196,12 +196,8 @@ static dv_param tap_weight(dv_graph *g, const dv_tensor_ref *ref, const taps *t,
         dv_graph_fail(g, dv_fail(DAVY_E_FORMAT, "a convolution has a name of more than %d bytes", MAX_NAME));
         return DV_NO_PARAM;
     }
-    const dv_derivation from = {ref->name, t, sizeof *t};
-    const dv_param p = dv_param_derived(g, label, &from, 4, shape, derive_taps);
-    if (p != DV_NO_PARAM) {
-        g->params[p].stored = dv_tensor_elements(ref);
-    }
-    return p;
+    const dv_derivation from = {ref->name, t, sizeof *t, .derive = derive_taps, .stored = dv_tensor_elements(ref)};
+    return dv_param_derived(g, label, &from, 4, shape);
 }
 
 /* That of the last tap's results: zeros for the others'. */
@@ -226,33 +222,29 @@ static dv_param last_bias(dv_graph *g, const char *name, int64_t c_out, int64_t 
         dv_graph_fail(g, dv_fail(DAVY_E_FORMAT, "a convolution has a name of more than %d bytes", MAX_NAME));
         return DV_NO_PARAM;
     }
-    const dv_derivation from = {ref->name, &before, sizeof before};
-    const dv_param p = dv_param_derived(g, label, &from, 1, &all, derive_last_bias);
-    if (p != DV_NO_PARAM) {
-        g->params[p].stored = c_out;
-    }
-    return p;
+    const dv_derivation from = {ref->name, &before, sizeof before, .derive = derive_last_bias, .stored = c_out};
+    return dv_param_derived(g, label, &from, 1, &all);
 }
 
-/* Stored with an axis of time, or, of one frame, as dv_conv has it; `label` is what the node is to be called. */
-static void stored_params(dv_graph *g, const char *name, int64_t c_in, int64_t c_out, const dv_conv3d_opts *o,
-                          tap_use use, dv_conv_opts *conv, char *label, size_t size) {
+/* The taps of <name>, stored with an axis of time, or, of one frame, as dv_conv has it; `label` is what the node is to be
+ * called. */
+static void stored_params(dv_graph *g, const char *name, const taps *how, const dv_conv3d_opts *o, dv_conv_opts *conv,
+                          char label[MAX_NAME]) {
     const int64_t k = o->k;
-    const int64_t shape[5] = {c_out, c_in, o->frames, k, k};
-    const int64_t plain[4] = {c_out, c_in, k, k};
+    const int64_t shape[5] = {how->o, how->i, how->frames, k, k};
+    const int64_t plain[4] = {how->o, how->i, k, k};
     const dv_tensor_ref *found = dv_weight_find(g->weights, name, ".weight");
-    const bool timeless = o->frames == 1 && found != NULL && found->ndim < 5;
+    const bool timeless = how->frames == 1 && found != NULL && found->ndim < 5;
     const dv_tensor_ref *ref = dv_weight_require(g, name, ".weight", timeless ? 4 : 5, timeless ? plain : shape);
     if (ref == NULL) {
         return;
     }
-    const taps how = {c_out, c_in, o->frames, k * k, (int64_t)use};
     const size_t length = strlen(ref->name);
-    dv_printable(label, size, ref->name, length > 7 ? length - 7 : length); /* without .weight */
-    conv->weight = tap_weight(g, ref, &how, k);
-    conv->bias = o->no_bias          ? DV_NO_PARAM
-                 : use == TAPS_APART ? last_bias(g, name, c_out, o->frames)
-                                     : dv_param_suffixed(g, name, ".bias", 1, &c_out);
+    dv_printable(label, MAX_NAME, ref->name, length > 7 ? length - 7 : length); /* without .weight */
+    conv->weight = tap_weight(g, ref, how, k);
+    conv->bias = o->no_bias               ? DV_NO_PARAM
+                 : how->use == TAPS_APART ? last_bias(g, name, how->o, how->frames)
+                                          : dv_param_suffixed(g, name, ".bias", 1, &how->o);
 }
 
 static dv_conv3d_opts completed(const dv_conv3d_opts *opts) {
@@ -305,7 +297,8 @@ dv_value dv_conv3d(dv_graph *g, dv_value x, const char *name, int64_t c_out, con
                          .weight = o.weight,
                          .bias = o.bias};
     if (!o.derived) {
-        stored_params(g, name, dv_shape_of(g, x).c, c_out, &o, use, &conv, label, sizeof label);
+        const taps how = {c_out, dv_shape_of(g, x).c, o.frames, (int64_t)o.k * o.k, (int64_t)use};
+        stored_params(g, name, &how, &o, &conv, label);
     }
     if (!dv_graph_ok(g)) {
         return DV_NO_VALUE;

@@ -24,7 +24,7 @@ static void add_parameters(dv_engine *e, const dv_graph *g) {
         const dv_tensor_ref *ref = p->ref != NULL ? p->ref : made_of(g, p);
         if (ref != NULL) {
             e->weight_bytes += ref->bytes;
-        } else if (p->derive != NULL) {
+        } else if (p->from != NULL && p->from->derive != NULL) {
             uint64_t elements = 1;
             for (int32_t d = 0; d < p->ndim; d++) {
                 elements *= (uint64_t)p->shape[d];

@@ -150,7 +150,7 @@ static void test_fold(void) {
     dv_graph *g = fake_build(t, NULL, DV_STAGE_UPSCALE, H, W);
     if (CHECKF(g != NULL, "%s", last_error())) {
         dv_node *conv = &g->nodes[1]; /* conv_1: no norm in front */
-        CHECK(conv->op == DV_OP_CONV2D && g->params[conv->weight].derive != NULL);
+        CHECK(conv->op == DV_OP_CONV2D && g->params[conv->weight].from != NULL);
         float first[H * W * OUT];
         g->values[g->output].uses--;
         g->output = conv->out;

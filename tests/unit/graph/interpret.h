@@ -308,11 +308,11 @@ static inline int in_params(interpreter *it) {
         davy_result r = DAVY_OK;
         if (p->ref != NULL) {
             r = dv_tensor_read_f32(p->ref, it->params[i]);
-        } else if (p->derive != NULL) {
-            r = p->derive(it->g->weights, p->from, it->params[i]);
-        } else if (p->derive_share != NULL) {
-            for (int32_t k = 0; k < p->shares && r == DAVY_OK; k++) {
-                r = p->derive_share(it->g->weights, p->from, k, 0, it->params[i]);
+        } else if (p->from != NULL && p->from->derive != NULL) {
+            r = p->from->derive(it->g->weights, p->from, it->params[i]);
+        } else if (p->from != NULL) {
+            for (int32_t k = 0; k < p->from->shares && r == DAVY_OK; k++) {
+                r = p->from->derive_share(it->g->weights, p->from, k, 0, it->params[i]);
             }
         } else {
             memcpy(it->params[i], p->constant, count * sizeof(float));

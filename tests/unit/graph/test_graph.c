@@ -95,7 +95,7 @@ static void test_prelu(void) {
         float slopes[8] = {0};
         float one = 0.0f;
         CHECK(g->params[g->nodes[1].act.slopes].ref != NULL);
-        CHECK(p->derive != NULL && p->derive(t, p->from, slopes) == DAVY_OK);
+        CHECK(p->from != NULL && p->from->derive(t, p->from, slopes) == DAVY_OK);
         CHECK(dv_tensor_read_f32(dv_tensors_find(t, "one.weight"), &one) == DAVY_OK);
         CHECKF(memcmp(&slopes[0], &one, sizeof one) == 0 && memcmp(&slopes[7], &one, sizeof one) == 0,
                "one slope must serve all channels");
