@@ -377,7 +377,9 @@ static davy_result DAVY_CALL api_caption(davy_model *model, uint32_t n, const da
     r = r < 0 ? r : out == NULL ? is_null("out") : take_params(params, &full, &p);
     r = r < 0 ? r : take_run(run, &how);
     r = r < 0 ? r : take_images(n, images, &tensors);
-    r = r < 0 ? r : dv_caption(model, n, tensors, p, &how, job, out);
+    const dv_caption_args args = {
+        .model = model, .n = n, .images = tensors, .params = p, .run = &how, .job = job, .out = out};
+    r = r < 0 ? r : dv_caption(&args);
     dv_free(tensors);
     return done(context_of(model), "caption", r);
 }

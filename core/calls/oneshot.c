@@ -375,7 +375,10 @@ static davy_result make_output(dv_call *c, const dv_pixels *size, dv_content con
     uint64_t bytes = 0;
     dv_gpu *gpu = NULL;
     davy_result r = dv_call_output_gpu(c, out, &gpu);
-    r = r < 0 ? r : dv_pixels_describe(out, size, c->in.layout, content, &t, &bytes);
+    r = r < 0 ? r
+              : dv_pixels_describe(
+                    &(dv_tensor_wish){.want = out, .size = size, .input_layout = c->in.layout, .content = content}, &t,
+                    &bytes);
     r = r < 0 ? r : dv_buffer_create(dv_model_context(c->model), gpu, bytes, &c->out_buffer);
     if (r < 0) {
         return r;
@@ -625,9 +628,12 @@ static uint64_t workspace_of(const dv_call *call) {
 
 static davy_result plan_call(dv_call *c, davy_plan_info *plan) {
     const int64_t pictures = runs_together(c) ? pictures_of(c) : 1;
-    return c->temporal ? plan_clip(c, plan)
-                       : dv_engine_plan_batch(dv_model_engine(c->model), c->stage, pictures, c->in.h, c->in.w,
-                                              &c->tiling, plan);
+    return c->temporal
+               ? plan_clip(c, plan)
+               : dv_engine_plan(dv_model_engine(c->model),
+                                &(dv_batch_desc){
+                                    .stage = c->stage, .n = pictures, .h = c->in.h, .w = c->in.w, .tiling = &c->tiling},
+                                plan);
 }
 
 /* What the call would make room for, it is planned with: others' idle memory goes. */

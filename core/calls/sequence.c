@@ -66,7 +66,9 @@ static davy_result describe_output(davy_sequence *s, const dv_sequence_desc *des
     } else {
         want.dtype = integers ? DAVY_DTYPE_F32 : s->like_in.dtype;
     }
-    const davy_result r = dv_pixels_describe(&want, size, s->like_in.layout, s->content_out, &s->out, &s->out_bytes);
+    const davy_result r = dv_pixels_describe(
+        &(dv_tensor_wish){.want = &want, .size = size, .input_layout = s->like_in.layout, .content = s->content_out},
+        &s->out, &s->out_bytes);
     return r < 0 ? r : dv_pixels_check(&s->out, s->content_out, DV_SHAPE_ONLY, "output", &s->like_out);
 }
 
@@ -87,7 +89,10 @@ static davy_result describe(davy_sequence *s, const dv_sequence_desc *desc) {
     davy_tensor want = *desc->input;
     want.channels = s->like_in.channels;
     want.range = s->like_in.range;
-    r = dv_pixels_describe(&want, &s->like_in, s->like_in.layout, s->content_in, &s->in, &s->in_bytes);
+    r = dv_pixels_describe(
+        &(dv_tensor_wish){
+            .want = &want, .size = &s->like_in, .input_layout = s->like_in.layout, .content = s->content_in},
+        &s->in, &s->in_bytes);
     return r < 0 ? r : describe_output(s, desc, &size);
 }
 

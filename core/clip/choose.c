@@ -29,16 +29,15 @@ enum {
 
 /* ---- what a candidate takes ---- */
 
-davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, int64_t frames, bool continues,
-                                bool second, dv_plan **out) {
+davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, dv_clip_slice slice, dv_plan **out) {
     const dv_request q = {.stage = s->stage,
-                          .pictures = frames,
-                          .continues = continues,
-                          .second = continues && second,
+                          .pictures = slice.frames,
+                          .continues = slice.continues,
+                          .second = slice.continues && slice.second,
                           .keeps = !c->whole,
                           .policy = c->policy,
                           .apart = true};
-    return dv_engine_make_plan(s->e, 0, &q, s->h, s->w, c->lean, out);
+    return dv_engine_make_plan(s->e, &q, &(dv_plan_desc){.h = s->h, .w = s->w, .lean = c->lean}, out);
 }
 
 /* ---- a plan's part ---- */
@@ -93,7 +92,8 @@ static davy_result weigh_first(const dv_clip_stream *s, dv_clip_candidate *w, dv
     const dv_clip_rule *rule = &w->c.info.clip;
     const int64_t frames = frames_of(w, false);
     dv_plan *plan = made;
-    const davy_result r = made != NULL ? DAVY_OK : dv_clip_stream_plan(s, &w->c, frames, false, false, &plan);
+    const davy_result r =
+        made != NULL ? DAVY_OK : dv_clip_stream_plan(s, &w->c, (dv_clip_slice){frames, false, false}, &plan);
     if (r == DAVY_OK) {
         add_plan(s, plan, w);
         if (w->c.whole) {
@@ -110,7 +110,8 @@ static davy_result weigh_first(const dv_clip_stream *s, dv_clip_candidate *w, dv
 static davy_result weigh_later(const dv_clip_stream *s, dv_clip_candidate *w, dv_plan *made) {
     const int64_t frames = frames_of(w, true);
     dv_plan *plan = made;
-    const davy_result r = made != NULL ? DAVY_OK : dv_clip_stream_plan(s, &w->c, frames, true, false, &plan);
+    const davy_result r =
+        made != NULL ? DAVY_OK : dv_clip_stream_plan(s, &w->c, (dv_clip_slice){frames, true, false}, &plan);
     if (r == DAVY_OK) {
         add_plan(s, plan, w);
         take_time(plan, &w->c);
@@ -123,7 +124,7 @@ static davy_result weigh_later(const dv_clip_stream *s, dv_clip_candidate *w, dv
 
 static davy_result weigh_second(const dv_clip_stream *s, dv_clip_candidate *w) {
     dv_plan *plan = NULL;
-    const davy_result r = dv_clip_stream_plan(s, &w->c, frames_of(w, true), true, true, &plan);
+    const davy_result r = dv_clip_stream_plan(s, &w->c, (dv_clip_slice){frames_of(w, true), true, true}, &plan);
     if (r == DAVY_OK) {
         add_plan(s, plan, w);
     }
@@ -274,7 +275,7 @@ static bool fits_surely(candidates *list, dv_clip_candidate *w) {
 /* Turns the limits of c->policy into a set of plain rings, by a plan of later slices, which is *out. */
 static davy_result leave_plain(const candidates *list, dv_slice_choice *c, dv_plan **out) {
     const int64_t frames = dv_slice_of(&list->s->choice.info.clip, c->info.slice, !c->whole);
-    const davy_result r = dv_clip_stream_plan(list->s, c, frames, !c->whole, false, out);
+    const davy_result r = dv_clip_stream_plan(list->s, c, (dv_clip_slice){frames, !c->whole, false}, out);
     c->policy.transform_max_arena = c->policy.transform_max_total = 0;
     c->policy.transform_min_gain = 0.0;
     if (r == DAVY_OK) {
@@ -486,15 +487,6 @@ static bool find_valid_choice(const dv_clip_stream *s, const clip_key *key, dv_s
         dv_slice_plans_drop(plans);
     }
     return valid;
-}
-
-bool dv_clip_choice_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
-                         dv_slice_choice *out) {
-    const clip_key key = key_of(s, frames, slice, available);
-    dv_slice_plans plans = {0};
-    const bool found = find_valid_choice(s, &key, out, &plans);
-    dv_slice_plans_drop(&plans);
-    return found;
 }
 
 /* The place of the same clip, or the oldest. */

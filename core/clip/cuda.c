@@ -98,8 +98,8 @@ static uint64_t convert_bytes(const dvk_convert_args *a) {
            (dvk_dtype_size(a->view.dtype) + dvk_dtype_size(a->image.dtype));
 }
 
-static davy_result load(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
-                        dv_gpu_queue *q) {
+static davy_result load(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, dv_gpu_queue *q) {
+    const dvk_image *in = &work->in;
     const dvk_view input = dv_instance_input(p->instance);
     char *way = NULL;
     davy_result r = work->in_device ? DAVY_OK : find_way(s, 0, &input, in, &way);
@@ -109,12 +109,12 @@ static davy_result load(dv_clip_stream *s, dv_slice_program *p, const dv_work *w
     }
     const dvk_image image = work->in_device ? *in : staged(in, way);
     const dvk_convert_args args = dv_load_args(work, &image, &input);
-    return dv_instance_enqueue_op(p->instance, q, "load", &args, "load", convert_bytes(&args));
+    return dv_instance_enqueue_op(p->instance, q, "load", &args, convert_bytes(&args));
 }
 
 /* way: where a caller in the host's memory finds the result. */
-static davy_result store(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *out, char *way,
-                         dv_gpu_queue *q) {
+static davy_result store(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, char *way, dv_gpu_queue *q) {
+    const dvk_image *out = &work->out;
     const dvk_image image = work->out_device ? *out : staged(out, way);
     dvk_view output = dv_instance_output(p->instance);
     output.c = work->out.channels;
@@ -123,39 +123,37 @@ static davy_result store(dv_clip_stream *s, dv_slice_program *p, const dv_work *
     if (!work->out_device && staging_of(out, 0).gaps) { /* what lies between is the caller's and comes back as it was */
         r = move_frames(s, way, out, q, true);
     }
-    return r < 0 ? r : dv_instance_enqueue_op(p->instance, q, "store", &args, "store", convert_bytes(&args));
+    return r < 0 ? r : dv_instance_enqueue_op(p->instance, q, "store", &args, convert_bytes(&args));
 }
 
-static davy_result compute(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
-                           const dvk_image *out, dv_watch *watch) {
+static davy_result compute(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, dv_watch *watch) {
     dv_gpu_queue *q = dv_instance_queue(p->instance);
     const dvk_view output = dv_instance_output(p->instance);
     char *way = NULL;
     dv_gpu_event *done = NULL;
     davy_result r = dv_instance_event(p->instance, DV_SLOT_TILE, &done);
-    r = r < 0 ? r : load(s, p, work, in, q);
+    r = r < 0 ? r : load(s, p, work, q);
     const uint64_t since = dv_now_ns();
     r = r < 0 ? r : dv_instance_enqueue(p->instance);
-    r = r == DAVY_OK && !work->out_device ? find_way(s, 1, &output, out, &way) : r;
-    r = r < 0 ? r : store(s, p, work, out, way, q);
+    r = r == DAVY_OK && !work->out_device ? find_way(s, 1, &output, &work->out, &way) : r;
+    r = r < 0 ? r : store(s, p, work, way, q);
     r = r < 0 ? r : dv_gpu_event_record(done, q);
     r = r == DAVY_OK && dv_instance_timed(p->instance) ? dv_instance_collect(p->instance) : r;
     r = r < 0 ? r : dv_instance_await(p->instance, done, since, poll, watch);
     if (r == DAVY_OK && !work->out_device) {
-        r = move_frames(s, way, out, q, false);
+        r = move_frames(s, way, &work->out, q, false);
     }
     return r;
 }
 
-davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
-                                      const dvk_image *out, dv_watch *watch) {
+davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, dv_watch *watch) {
     davy_result r = dv_instance_begin(p->instance, work->stream);
     if (r < 0) {
         return r;
     }
-    r = compute(s, p, work, in, out, watch);
+    r = compute(s, p, work, watch);
     if (r == DAVY_OK) {
-        dv_watch_advance(watch, s->choice.cost_frame * (double)in->n);
+        dv_watch_advance(watch, s->choice.cost_frame * (double)work->in.n);
     } else {
         davy_error_info error = {.struct_size = sizeof error};
         dv_error_get(&error);

@@ -123,12 +123,13 @@ static dv_plan *take_made_plan(dv_clip_stream *s, int64_t frames, bool continues
 /* A short slice may need more of the arena than the longest for copies beside its steps: then it waits for them. */
 static davy_result make_plan(dv_clip_stream *s, int64_t frames, bool continues, dv_plan **out) {
     *out = take_made_plan(s, frames, continues);
-    davy_result r = *out != NULL ? DAVY_OK : dv_clip_stream_plan(s, &s->choice, frames, continues, s->second, out);
+    davy_result r =
+        *out != NULL ? DAVY_OK : dv_clip_stream_plan(s, &s->choice, (dv_clip_slice){frames, continues, s->second}, out);
     if (r == DAVY_OK && s->choice.policy.overlap_arena_bytes > 0 && !suits(s, *out)) {
         dv_slice_choice waits = s->choice;
         waits.policy.overlap_arena_bytes = 0;
         dv_plan_release(*out);
-        r = dv_clip_stream_plan(s, &waits, frames, continues, s->second, out);
+        r = dv_clip_stream_plan(s, &waits, (dv_clip_slice){frames, continues, s->second}, out);
     }
     return r;
 }
@@ -231,8 +232,8 @@ static davy_result copy_to(const dv_clip_stream *s, const dv_slice_choice *c, bl
     const int64_t frames = s->choice.info.clip.step;
     dv_plan *from = NULL, *to = NULL;
     dv_gpu_queue *q = NULL;
-    davy_result r = dv_clip_stream_plan(s, &s->choice, frames, true, false, &from);
-    r = r < 0 ? r : dv_clip_stream_plan(s, c, frames, true, false, &to);
+    davy_result r = dv_clip_stream_plan(s, &s->choice, (dv_clip_slice){frames, true, false}, &from);
+    r = r < 0 ? r : dv_clip_stream_plan(s, c, (dv_clip_slice){frames, true, false}, &to);
     if (r == DAVY_OK && !same_parts(from, to)) {
         r = dv_fail(DAVY_E_INTERNAL, "%s: a state of other parts", dv_stage_name(s->stage));
     }
@@ -328,13 +329,12 @@ static davy_result try_downgrade(dv_clip_stream *s, davy_result refused) {
 
 /* ---- slices ---- */
 
-static davy_result run_slice_cpu(dv_slice_program *p, const dv_work *work, const dvk_image *in, const dvk_image *out,
-                                 dv_watch *watch) {
+static davy_result run_slice_cpu(dv_slice_program *p, const dv_work *slice, dv_watch *watch) {
     const dvk_view input = dv_instance_input(p->instance);
     dvk_view output = dv_instance_output(p->instance);
-    const dvk_convert_args load = dv_load_args(work, in, &input);
-    output.c = work->out.channels;
-    const dvk_convert_args store = dv_store_args(work, out, &output);
+    const dvk_convert_args load = dv_load_args(slice, &slice->in, &input);
+    output.c = slice->out.channels;
+    const dvk_convert_args store = dv_store_args(slice, &slice->out, &output);
     davy_result r = dv_convert_run(p->instance, "load", &load, watch);
     r = r < 0 ? r : dv_instance_run(p->instance, watch);
     return r < 0 ? r : dv_convert_run(p->instance, "store", &store, watch);
@@ -386,10 +386,11 @@ static davy_result run_slices(dv_clip_stream *s, const dv_work *work, dv_watch *
         if (r == DAVY_OK) {
             n = p->frames;
             made = dv_slice_out(&s->choice.info.clip, n, s->taken > 0);
-            const dvk_image in = frames_of(&work->in, in_at, n);
-            const dvk_image out = frames_of(&work->out, out_at, made);
-            r = s->e->services.n_gpus > 0 ? dv_clip_stream_slice_cuda(s, p, work, &in, &out, watch)
-                                          : run_slice_cpu(p, work, &in, &out, watch);
+            dv_work slice = *work;
+            slice.in = frames_of(&work->in, in_at, n);
+            slice.out = frames_of(&work->out, out_at, made);
+            r = s->e->services.n_gpus > 0 ? dv_clip_stream_slice_cuda(s, p, &slice, watch)
+                                          : run_slice_cpu(p, &slice, watch);
             s->lost = r < 0;
         }
         if (r == DAVY_OK) {
@@ -457,8 +458,10 @@ static uint64_t missing_weights(const dv_clip_stream *s) {
         return dv_store_missing(s->store, s->stage, s->plans.first);
     }
     if (s->arena == NULL &&
-        dv_clip_stream_plan(s, &s->choice, dv_slice_of(&s->choice.info.clip, s->choice.info.slice, false), false, false,
-                            &plan) == DAVY_OK) {
+        dv_clip_stream_plan(
+            s, &s->choice,
+            (dv_clip_slice){dv_slice_of(&s->choice.info.clip, s->choice.info.slice, false), false, false},
+            &plan) == DAVY_OK) {
         bytes = dv_store_missing(s->store, s->stage, plan);
         dv_plan_release(plan);
     }
@@ -510,10 +513,11 @@ static davy_result check_clip(const dv_clip_stream *s, int64_t frames) {
 }
 
 /* One of which nothing is decided yet. */
-static davy_result create(dv_engine *e, dv_stage stage, int64_t h, int64_t w, dv_clip_stream **out) {
+static davy_result create(dv_engine *e, const dv_clip_stream_desc *desc, dv_clip_stream **out) {
     dv_clip_rule rule;
-    if (!dv_engine_clip(e, stage, &rule)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s clips", e->file_name, dv_stage_name(stage));
+    if (!dv_engine_clip(e, desc->stage, &rule)) {
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s clips", e->file_name,
+                       dv_stage_name(desc->stage));
     }
     dv_clip_stream *s = dv_calloc(1, sizeof *s);
     if (s == NULL) {
@@ -521,16 +525,29 @@ static davy_result create(dv_engine *e, dv_stage stage, int64_t h, int64_t w, dv
     }
     s->e = e;
     s->store = dv_engine_store(e, 0);
-    s->stage = stage;
-    s->h = h;
-    s->w = w;
+    s->stage = desc->stage;
+    s->h = desc->h;
+    s->w = desc->w;
     s->choice.info.clip = rule;
     s->staging = s->own_staging;
     *out = s;
     return DAVY_OK;
 }
 
-static davy_result hand_out(dv_clip_stream *s, davy_result r, dv_clip_stream **out) {
+davy_result dv_clip_stream_open(dv_engine *e, const dv_clip_stream_desc *desc, dv_clip_stream **out) {
+    dv_clip_stream *s = NULL;
+    davy_result r = create(e, desc, &s);
+    if (r < 0) {
+        return r;
+    }
+    s->group = desc->group != NULL ? *desc->group : (dv_stream_group){0};
+    if (s->group.arena_owner != NULL) {
+        s->choice = s->group.arena_owner->choice;
+        s->staging = s->group.arena_owner->staging;
+    } else {
+        r = check_clip(s, desc->frames);
+        r = r < 0 ? r : dv_clip_stream_choose(s, desc->frames, desc->slice);
+    }
     if (r < 0) {
         dv_clip_stream_release(s);
         return r;
@@ -539,39 +556,9 @@ static davy_result hand_out(dv_clip_stream *s, davy_result r, dv_clip_stream **o
     return DAVY_OK;
 }
 
-davy_result dv_clip_stream_open(dv_engine *e, dv_stage stage, int64_t h, int64_t w, int64_t frames, int64_t slice,
-                                dv_clip_stream **out) {
+davy_result dv_clip_stream_least(dv_engine *e, const dv_clip_stream_desc *desc, bool lean, dv_clip_need *out) {
     dv_clip_stream *s = NULL;
-    davy_result r = create(e, stage, h, w, &s);
-    if (r < 0) {
-        return r;
-    }
-    r = check_clip(s, frames);
-    r = r < 0 ? r : dv_clip_stream_choose(s, frames, slice);
-    return hand_out(s, r, out);
-}
-
-davy_result dv_clip_stream_join(dv_engine *e, dv_stage stage, int64_t h, int64_t w, int64_t slice,
-                                const dv_stream_group *group, dv_clip_stream **out) {
-    dv_clip_stream *s = NULL;
-    davy_result r = create(e, stage, h, w, &s);
-    if (r < 0) {
-        return r;
-    }
-    s->group = *group;
-    if (group->arena_owner != NULL) {
-        s->choice = group->arena_owner->choice;
-        s->staging = group->arena_owner->staging;
-    } else {
-        r = check_clip(s, 0);
-        r = r < 0 ? r : dv_clip_stream_choose(s, 0, slice);
-    }
-    return hand_out(s, r, out);
-}
-
-davy_result dv_clip_stream_least(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool lean, dv_clip_need *out) {
-    dv_clip_stream *s = NULL;
-    davy_result r = create(e, stage, h, w, &s);
+    davy_result r = create(e, desc, &s);
     if (r < 0) {
         return r;
     }

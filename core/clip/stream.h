@@ -31,12 +31,6 @@ static inline int64_t dv_slice_out(const dv_clip_rule *rule, int64_t frames, boo
                      : rule->first_out + (frames - rule->first) / rule->step * rule->step_out;
 }
 
-/* Plans only, no memory is taken. frames: of the whole clip, which one dv_clip_stream_run will be given, so that nothing is kept
- * for later; 0: not known. slice: 0, or a wish, rounded to what is allowed. DAVY_E_BUDGET, naming need and budget, where even the
- * shortest slice does not fit. */
-davy_result dv_clip_stream_open(dv_engine *e, dv_stage stage, int64_t h, int64_t w, int64_t frames, int64_t slice,
-                                dv_clip_stream **out);
-
 /* Streams of one size that belong together, as those of a frame's tiles do. */
 typedef struct dv_stream_group {
     int64_t streams;       /* each with a state of its own; 0 and 1: one */
@@ -45,8 +39,18 @@ typedef struct dv_stream_group {
      * runs at a time, and it is released last. */
     dv_clip_stream *arena_owner;
 } dv_stream_group;
-davy_result dv_clip_stream_join(dv_engine *e, dv_stage stage, int64_t h, int64_t w, int64_t slice,
-                                const dv_stream_group *group, dv_clip_stream **out);
+
+typedef struct dv_clip_stream_desc {
+    dv_stage stage;
+    int64_t h, w;
+    /* Of the whole clip, which one dv_clip_stream_run will be given, so that nothing is kept for later; 0: not known. */
+    int64_t frames;
+    int64_t slice;                /* 0, or a wish, rounded to what is allowed */
+    const dv_stream_group *group; /* NULL: none; copied. frames is 0 in a group */
+} dv_clip_stream_desc;
+
+/* Plans only, no memory is taken. DAVY_E_BUDGET, naming need and budget, where even the shortest slice does not fit. */
+davy_result dv_clip_stream_open(dv_engine *e, const dv_clip_stream_desc *desc, dv_clip_stream **out);
 
 typedef struct dv_clip_need { /* of the shortest slices, frames to come unknown */
     uint64_t weights;         /* not packed yet */
@@ -57,7 +61,8 @@ typedef struct dv_clip_need { /* of the shortest slices, frames to come unknown 
     double cost;              /* of a later frame */
     int64_t out_c;
 } dv_clip_need;
-davy_result dv_clip_stream_least(dv_engine *e, dv_stage stage, int64_t h, int64_t w, bool lean, dv_clip_need *out);
+/* desc: stage, h and w. */
+davy_result dv_clip_stream_least(dv_engine *e, const dv_clip_stream_desc *desc, bool lean, dv_clip_need *out);
 
 void dv_clip_stream_release(dv_clip_stream *s);
 void dv_clip_stream_info_get(const dv_clip_stream *s, dv_clip_stream_info *out);

@@ -10,6 +10,12 @@
 
 enum { DV_SLICE_PROGRAMS = 6 };
 
+typedef struct dv_clip_slice { /* of a clip */
+    int64_t frames;
+    bool continues; /* others come before it */
+    bool second;    /* only the clip's first ones do (dv_request.second) */
+} dv_clip_slice;
+
 typedef struct dv_slice_program { /* a slice of so many frames, made ready to run */
     int64_t frames;
     bool continues, second;
@@ -87,8 +93,7 @@ davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t sli
 void dv_clip_stream_log_choice(const dv_clip_stream *s);
 
 /* The plan of a slice by a choice. */
-davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, int64_t frames, bool continues,
-                                bool second, dv_plan **out);
+davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, dv_clip_slice slice, dv_plan **out);
 /* What a choice takes whose slice, whole, lean and policy are set. */
 davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c);
 /* The same for the shortest slices, with as little of the device's memory as that can be. */
@@ -108,15 +113,10 @@ davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice 
 davy_result dv_clip_stream_weigh_all(const dv_clip_stream *s, dv_clip_candidate *w);
 void dv_clip_candidate_end(dv_clip_candidate *w);
 
-/* What was chosen for such a clip before and still holds. */
-bool dv_clip_choice_find(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
-                         dv_slice_choice *out);
-
 /* ---- cuda.c ---- */
 
-/* Computes one slice; `in` and `out` are its frames. */
-davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, const dvk_image *in,
-                                      const dvk_image *out, dv_watch *watch);
+/* Computes one slice: the frames of `work`. */
+davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, dv_watch *watch);
 /* Whether so many bytes of the caller's frames find room in the arena beside `view`, which lies at `at`, and where. */
 bool dv_clip_stream_passes(uint64_t arena, const dvk_view *view, uint64_t at, uint64_t bytes, uint64_t *where);
 /* Memory for such slices of the caller's pictures, before any of them is computed. */

@@ -100,7 +100,8 @@ static davy_result measure(const void *user, const dv_request *request, dv_tile_
     dv_clip_need need;
     dv_axis_desc y;
     dv_axis_desc x;
-    const davy_result r = dv_clip_stream_least(t->e, request->stage, l->tile_h, l->tile_w, l->lean, &need);
+    const dv_clip_stream_desc tile = {.stage = request->stage, .h = l->tile_h, .w = l->tile_w};
+    const davy_result r = dv_clip_stream_least(t->e, &tile, l->lean, &need);
     if (r < 0) {
         return r;
     }
@@ -150,17 +151,18 @@ static davy_result make_streams(dv_clip_tiles *t, int64_t n) {
 static davy_result join_first(dv_clip_tiles *t, int64_t h, int64_t w, int64_t slice, uint64_t taken) {
     const dv_stream_group group = {.streams = t->n_streams,
                                    .caller_bytes = dv_engine_available(t->e) - available(t) + taken};
-    return dv_clip_stream_join(t->e, t->desc.stage, h, w, slice, &group, t->streams);
+    const dv_clip_stream_desc desc = {.stage = t->desc.stage, .h = h, .w = w, .slice = slice, .group = &group};
+    return dv_clip_stream_open(t->e, &desc, t->streams);
 }
 
 static davy_result open_whole(dv_clip_tiles *t) {
     const dv_clip_tiles_desc *d = &t->desc;
     t->schedule = (dv_tile_schedule){.tile_h = d->h, .tile_w = d->w, .tiles = 1};
+    const dv_clip_stream_desc alone = {
+        .stage = d->stage, .h = d->h, .w = d->w, .frames = d->parts ? 0 : d->frames, .slice = d->slice};
     davy_result r = make_streams(t, 1);
     if (r == DAVY_OK) {
-        r = t->limit > 0
-                ? join_first(t, d->h, d->w, d->slice, 0)
-                : dv_clip_stream_open(t->e, d->stage, d->h, d->w, d->parts ? 0 : d->frames, d->slice, t->streams);
+        r = t->limit > 0 ? join_first(t, d->h, d->w, d->slice, 0) : dv_clip_stream_open(t->e, &alone, t->streams);
     }
     if (r == DAVY_OK) {
         dv_clip_stream_info_get(t->streams[0], &t->info);
@@ -202,9 +204,13 @@ static davy_result open_tiles(dv_clip_tiles *t) {
     r = r < 0 ? r : open_first(t, &y, &x);
     const int64_t frames =
         t->each ? results_of_slice(&t->rule, t->info.slice) : dv_slice_out(&t->rule, t->desc.frames, false);
-    return r < 0 ? r
-                 : dv_fade_band_create(&t->y, &t->x, frames, output_side(&t->y), t->info.out_c, t->e->services.pool,
-                                       &t->band);
+    const dv_fade_band_desc band = {.y = &t->y,
+                                    .x = &t->x,
+                                    .frames = frames,
+                                    .height = output_side(&t->y),
+                                    .channels = t->info.out_c,
+                                    .pool = t->e->services.pool};
+    return r < 0 ? r : dv_fade_band_create(&band, &t->band);
 }
 
 static davy_result open_stream(dv_clip_tiles *t, int64_t tile) {
@@ -212,7 +218,8 @@ static davy_result open_stream(dv_clip_tiles *t, int64_t tile) {
         return DAVY_OK;
     }
     const dv_stream_group group = {.streams = t->n_streams, .arena_owner = t->streams[0]};
-    return dv_clip_stream_join(t->e, t->desc.stage, t->y.tile, t->x.tile, 0, &group, &t->streams[tile]);
+    const dv_clip_stream_desc desc = {.stage = t->desc.stage, .h = t->y.tile, .w = t->x.tile, .group = &group};
+    return dv_clip_stream_open(t->e, &desc, &t->streams[tile]);
 }
 
 static void close_streams(dv_clip_tiles *t) {
@@ -334,8 +341,11 @@ static davy_result store_chunk(const dv_work *work, dv_gpu_queue *q, const dvk_i
     return r < 0 ? r : dv_gpu_check(q->gpu, kernel->enqueue(&args, NULL, &q->base), "store");
 }
 
-static davy_result store_all(const dv_work *work, dv_gpu_queue *q, const dvk_image *image, const dvk_view *rows,
-                             int64_t at_once, void *block) {
+/* block: for so many rows at once. */
+static davy_result store_all(const dv_work *work, dv_gpu_queue *q, const dvk_convert_args *args, int64_t at_once,
+                             void *block) {
+    const dvk_image *image = &args->image;
+    const dvk_view *rows = &args->view;
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < rows->n; i++) {
         for (int64_t y = 0; r == DAVY_OK && y < rows->h; y += at_once) {
@@ -349,9 +359,9 @@ static davy_result store_all(const dv_work *work, dv_gpu_queue *q, const dvk_ima
     return r;
 }
 
-static davy_result store_rows_cuda(const dv_clip_tiles *t, const dv_work *work, const dvk_image *image,
-                                   const dvk_view *rows) {
+static davy_result store_rows_cuda(const dv_clip_tiles *t, const dv_work *work, const dvk_convert_args *args) {
     dv_gpu *gpu = dv_engine_gpu(t->e, 0);
+    const dvk_view *rows = &args->view;
     const uint64_t row = (uint64_t)rows->sh * sizeof(float);
     const int64_t at_once = dv_min(dv_max((int64_t)(ROW_BYTES / row), 1), rows->h);
     dv_gpu_queue *q = NULL;
@@ -362,7 +372,7 @@ static davy_result store_rows_cuda(const dv_clip_tiles *t, const dv_work *work, 
     }
     r = dv_gpu_queue_take(gpu, work->stream, &q);
     if (r == DAVY_OK) {
-        r = store_all(work, q, image, rows, at_once, block);
+        r = store_all(work, q, args, at_once, block);
         const davy_result waited = dv_gpu_queue_wait(q, NULL, NULL); /* nothing may use the block when it goes */
         r = r < 0 ? r : waited;
         dv_gpu_queue_give(q);
@@ -506,9 +516,10 @@ static dvk_view results_view(const dv_clip_tiles *t, int64_t frames) {
                       .sw = t->info.out_c};
 }
 
-/* at: of the slice's results in the band. */
-static davy_result run_slice(run *r, const cut *c, int64_t at, int64_t ty, int64_t tx, dv_clip_stream *stream) {
+/* place: of the slice's results in the band. */
+static davy_result run_slice(run *r, const cut *c, const dv_fade_place *place, dv_clip_stream *stream) {
     dv_clip_tiles *t = r->t;
+    const int64_t ty = place->ty, tx = place->tx;
     dv_work w = r->parts[c->part];
     w.in = dv_image_part(&w.in, c->in, t->y.origin[ty], t->x.origin[tx], t->y.tile, t->x.tile);
     w.in.n = c->n_in;
@@ -520,7 +531,7 @@ static davy_result run_slice(run *r, const cut *c, int64_t at, int64_t ty, int64
     w.control = share_of(&r->work->control, r->done++, 1, r->slices);
     const davy_result result = dv_clip_stream_run(stream, &w);
     const dvk_view view = results_view(t, c->n_out);
-    return result < 0 ? result : dv_fade_band_add(&t->band, &view, at, ty, tx, &r->watch);
+    return result < 0 ? result : dv_fade_band_add(&t->band, &view, place, &r->watch);
 }
 
 /* Of the slice alone, or of it and all behind it. */
@@ -533,7 +544,8 @@ static davy_result run_tile(run *r, cut c, int64_t ty, int64_t tx) {
         dv_clip_stream_reset(t->streams[0]);
     }
     for (bool more = true; result == DAVY_OK && more;) {
-        result = run_slice(r, &c, c.out - begin, ty, tx, t->streams[tile]);
+        const dv_fade_place place = {.frame = c.out - begin, .ty = ty, .tx = tx};
+        result = run_slice(r, &c, &place, t->streams[tile]);
         more = !t->each && next_cut(r, &c);
     }
     return result;
@@ -551,8 +563,7 @@ static davy_result store_rows(run *r, const cut *c, int64_t ty) {
     dvk_image image = dv_image_part(&w->out, c->out, t->band.row, 0, view.h, view.w);
     image.n = view.n;
     const dvk_convert_args args = dv_store_args(w, &image, &view);
-    return w->out_device ? store_rows_cuda(t, w, &image, &view)
-                         : dv_convert_alone(&t->e->services, "store", &args, &r->watch);
+    return w->out_device ? store_rows_cuda(t, w, &args) : dv_convert_alone(&t->e->services, "store", &args, &r->watch);
 }
 
 static davy_result run_rows(run *r, const cut *c, int64_t frames) {

@@ -567,30 +567,30 @@ static void pack(const void *args, const float *w, void *dst, int64_t first, int
     }
 }
 
-const dvk_cuda_kernel dv_conv_cublaslt = {.op = "conv2d",
-                                          .variant = "cuda/cublaslt",
-                                          .sm_min = 75,
-                                          .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
-                                          .supports = supports_product,
-                                          .scratch_bytes = scratch_product,
-                                          .enqueue = enqueue_product,
-                                          .packed_bytes = packed_bytes,
-                                          .pack_units = pack_units,
-                                          .pack = pack};
+static const dvk_cuda_kernel conv_cublaslt = {.op = "conv2d",
+                                              .variant = "cuda/cublaslt",
+                                              .sm_min = 75,
+                                              .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
+                                              .supports = supports_product,
+                                              .scratch_bytes = scratch_product,
+                                              .enqueue = enqueue_product,
+                                              .packed_bytes = packed_bytes,
+                                              .pack_units = pack_units,
+                                              .pack = pack};
 
-const dvk_cuda_kernel dv_conv_cudnn = {.op = "conv2d",
-                                       .variant = "cuda/cudnn",
-                                       .sm_min = 75,
-                                       .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
-                                       .supports = supports_spatial,
-                                       .scratch_bytes = scratch_spatial,
-                                       .enqueue = enqueue_spatial,
-                                       .packed_bytes = packed_bytes,
-                                       .pack_units = pack_units,
-                                       .pack = pack};
+static const dvk_cuda_kernel conv_cudnn = {.op = "conv2d",
+                                           .variant = "cuda/cudnn",
+                                           .sm_min = 75,
+                                           .computes = DVK_COMPUTES_F16 | DVK_COMPUTES_BF16,
+                                           .supports = supports_spatial,
+                                           .scratch_bytes = scratch_spatial,
+                                           .enqueue = enqueue_spatial,
+                                           .packed_bytes = packed_bytes,
+                                           .pack_units = pack_units,
+                                           .pack = pack};
 
 const dvk_cuda_kernel *dv_conv_nvidia(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, int *library) {
-    const dvk_cuda_kernel *k = is_product(a) ? &dv_conv_cublaslt : &dv_conv_cudnn;
+    const dvk_cuda_kernel *k = is_product(a) ? &conv_cublaslt : &conv_cudnn;
     *library = is_product(a) ? NV_CUBLASLT : NV_CUDNN;
     return k->supports(a, caps) ? k : NULL;
 }

@@ -9,8 +9,6 @@
 #include "core/cuda/gpu.h"
 #include "core/cuda/nvidia.h"
 
-extern const dvk_cuda_kernel dv_conv_cublaslt, dv_conv_cudnn;
-
 /* The one that may compute this, and which library's it is; NULL: none. */
 const dvk_cuda_kernel *dv_conv_nvidia(const dvk_conv2d_args *a, const dvk_cuda_caps *caps, int *library);
 

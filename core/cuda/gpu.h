@@ -92,22 +92,27 @@ void dv_gpu_queue_give(dv_gpu_queue *q);
 davy_result dv_gpu_check(dv_gpu *g, int cu_result, const char *what);
 
 /* Copies. Host memory may be pageable: it goes through pinned staging, in pieces, overlapped with the copies; upload
- * returns once src has been read, download once dst has been written. The 2-D forms copy `rows` rows of `row_bytes`, row
- * starts `dst_pitch`/`src_pitch` apart. */
+ * returns once src has been read, download once dst has been written. */
 davy_result dv_gpu_upload(dv_gpu_queue *q, void *device, const void *src, uint64_t bytes);
 davy_result dv_gpu_download(dv_gpu_queue *q, void *dst, const void *device, uint64_t bytes);
-davy_result dv_gpu_upload_2d(dv_gpu_queue *q, void *device, uint64_t dst_pitch, const void *src, uint64_t src_pitch,
-                             uint64_t row_bytes, uint64_t rows);
-davy_result dv_gpu_download_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const void *device, uint64_t src_pitch,
-                               uint64_t row_bytes, uint64_t rows);
+
+typedef struct dv_gpu_rows { /* rows of bytes: where they are copied to and from */
+    void *dst;
+    uint64_t dst_pitch; /* from the start of one row to the next */
+    const void *src;
+    uint64_t src_pitch;
+    uint64_t row_bytes, rows;
+} dv_gpu_rows;
+
+davy_result dv_gpu_upload_2d(dv_gpu_queue *q, const dv_gpu_rows *rows);
+davy_result dv_gpu_download_2d(dv_gpu_queue *q, const dv_gpu_rows *rows);
 /* Copies of g from memory of `from` become direct where the hardware and driver allow; otherwise they stay slow. */
 void dv_gpu_reach(dv_gpu *g, dv_gpu *from);
 /* From another gpu's memory or this one's; enqueued only. */
 davy_result dv_gpu_copy(dv_gpu_queue *q, void *dst, const dv_gpu *src_gpu, const void *src, uint64_t bytes);
 
 /* Rows within this gpu's memory and pinned memory of the host; enqueued only. */
-davy_result dv_gpu_copy_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const void *src, uint64_t src_pitch,
-                           uint64_t row_bytes, uint64_t rows);
+davy_result dv_gpu_copy_2d(dv_gpu_queue *q, const dv_gpu_rows *rows);
 
 /* Events: mark a place of a queue, have another queue wait for it on the device, look or wait on the host, time two. */
 typedef struct dv_gpu_event dv_gpu_event;

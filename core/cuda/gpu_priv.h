@@ -108,4 +108,8 @@ static inline cu_address gpu_address(const void *p) {
     return (cu_address)(uintptr_t)p;
 }
 
+static inline void *gpu_pointer(cu_address a) {
+    return (void *)(uintptr_t)a;
+}
+
 #endif

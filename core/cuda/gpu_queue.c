@@ -17,14 +17,23 @@ typedef struct region { /* of rows; a packed one is a single row */
     uint64_t host_pitch, device_pitch, row_bytes, rows;
 } region;
 
-static region make_region(void *host, uint64_t host_pitch, void *device, uint64_t device_pitch, uint64_t row_bytes,
-                          uint64_t rows) {
-    region r = {host, gpu_address(device), host_pitch, device_pitch, row_bytes, rows};
-    if (rows > 1 && host_pitch == row_bytes && device_pitch == row_bytes) {
-        r.row_bytes = row_bytes * rows;
+static region make_region(const dv_gpu_rows *rows, bool up) {
+    void *src = (void *)(uintptr_t)rows->src;
+    region r = {.host = up ? src : rows->dst,
+                .device = gpu_address(up ? rows->dst : src),
+                .host_pitch = up ? rows->src_pitch : rows->dst_pitch,
+                .device_pitch = up ? rows->dst_pitch : rows->src_pitch,
+                .row_bytes = rows->row_bytes,
+                .rows = rows->rows};
+    if (r.rows > 1 && r.host_pitch == r.row_bytes && r.device_pitch == r.row_bytes) {
+        r.row_bytes *= r.rows;
         r.rows = 1;
     }
     return r;
+}
+
+static dv_gpu_rows one_row(void *dst, const void *src, uint64_t bytes) {
+    return (dv_gpu_rows){.dst = dst, .dst_pitch = bytes, .src = src, .src_pitch = bytes, .row_bytes = bytes, .rows = 1};
 }
 
 /* Takes what fits into a stage off the beginning of `rest`; false: nothing is left. */
@@ -123,17 +132,16 @@ void gpu_stages_free(dv_gpu *g, gpu_queue *q, bool alive) {
 
 /* ---- copying ---- */
 
-static cu_result copy_rows(dv_gpu *g, cu_stream stream, cu_address dst, uint64_t dst_pitch, cu_address src,
-                           uint64_t src_pitch, uint64_t row_bytes, uint64_t rows) {
+static cu_result copy_rows(dv_gpu *g, cu_stream stream, const dv_gpu_rows *rows) {
     const int unified = 4;
     const cu_copy_2d c = {.src_type = unified,
                           .dst_type = unified,
-                          .src_device = src,
-                          .dst_device = dst,
-                          .src_pitch = (size_t)src_pitch,
-                          .dst_pitch = (size_t)dst_pitch,
-                          .width_bytes = (size_t)row_bytes,
-                          .height = (size_t)rows};
+                          .src_device = gpu_address(rows->src),
+                          .dst_device = gpu_address(rows->dst),
+                          .src_pitch = (size_t)rows->src_pitch,
+                          .dst_pitch = (size_t)rows->dst_pitch,
+                          .width_bytes = (size_t)rows->row_bytes,
+                          .height = (size_t)rows->rows};
     return g->cu->copy_2d(&c, stream);
 }
 
@@ -142,8 +150,13 @@ static cu_result enqueue(dv_gpu *g, gpu_queue *q, const region *r, bool up) {
     if (r->rows == 1) {
         return g->cu->copy_any(up ? r->device : host, up ? host : r->device, (size_t)r->row_bytes, q->pub.stream);
     }
-    return up ? copy_rows(g, q->pub.stream, r->device, r->device_pitch, host, r->host_pitch, r->row_bytes, r->rows)
-              : copy_rows(g, q->pub.stream, host, r->host_pitch, r->device, r->device_pitch, r->row_bytes, r->rows);
+    const dv_gpu_rows rows = {.dst = up ? gpu_pointer(r->device) : r->host,
+                              .dst_pitch = up ? r->device_pitch : r->host_pitch,
+                              .src = up ? r->host : gpu_pointer(r->device),
+                              .src_pitch = up ? r->host_pitch : r->device_pitch,
+                              .row_bytes = r->row_bytes,
+                              .rows = r->rows};
+    return copy_rows(g, q->pub.stream, &rows);
 }
 
 static cu_result enqueue_staged(dv_gpu *g, gpu_queue *q, gpu_stage *s, const region *piece, bool up) {
@@ -254,24 +267,22 @@ static davy_result copy_region(dv_gpu_queue *pub, const region *all, bool up) {
 }
 
 davy_result dv_gpu_upload(dv_gpu_queue *q, void *device, const void *src, uint64_t bytes) {
-    const region r = make_region((void *)(uintptr_t)src, bytes, device, bytes, bytes, 1);
-    return copy_region(q, &r, true);
+    const dv_gpu_rows row = one_row(device, src, bytes);
+    return dv_gpu_upload_2d(q, &row);
 }
 
 davy_result dv_gpu_download(dv_gpu_queue *q, void *dst, const void *device, uint64_t bytes) {
-    const region r = make_region(dst, bytes, (void *)(uintptr_t)device, bytes, bytes, 1);
-    return copy_region(q, &r, false);
+    const dv_gpu_rows row = one_row(dst, device, bytes);
+    return dv_gpu_download_2d(q, &row);
 }
 
-davy_result dv_gpu_upload_2d(dv_gpu_queue *q, void *device, uint64_t dst_pitch, const void *src, uint64_t src_pitch,
-                             uint64_t row_bytes, uint64_t rows) {
-    const region r = make_region((void *)(uintptr_t)src, src_pitch, device, dst_pitch, row_bytes, rows);
+davy_result dv_gpu_upload_2d(dv_gpu_queue *q, const dv_gpu_rows *rows) {
+    const region r = make_region(rows, true);
     return copy_region(q, &r, true);
 }
 
-davy_result dv_gpu_download_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const void *device, uint64_t src_pitch,
-                               uint64_t row_bytes, uint64_t rows) {
-    const region r = make_region(dst, dst_pitch, (void *)(uintptr_t)device, src_pitch, row_bytes, rows);
+davy_result dv_gpu_download_2d(dv_gpu_queue *q, const dv_gpu_rows *rows) {
+    const region r = make_region(rows, false);
     return copy_region(q, &r, false);
 }
 
@@ -288,15 +299,13 @@ davy_result dv_gpu_copy(dv_gpu_queue *q, void *dst, const dv_gpu *src_gpu, const
     return gpu_leave_with(g, c, "copy on the device");
 }
 
-davy_result dv_gpu_copy_2d(dv_gpu_queue *q, void *dst, uint64_t dst_pitch, const void *src, uint64_t src_pitch,
-                           uint64_t row_bytes, uint64_t rows) {
+davy_result dv_gpu_copy_2d(dv_gpu_queue *q, const dv_gpu_rows *rows) {
     dv_gpu *g = q->gpu;
     const davy_result r = gpu_enter(g, "copy of rows");
     if (r < 0) {
         return r;
     }
-    const cu_result c =
-        copy_rows(g, q->stream, gpu_address(dst), dst_pitch, gpu_address(src), src_pitch, row_bytes, rows);
+    const cu_result c = copy_rows(g, q->stream, rows);
     return gpu_leave_with(g, c, "copy of rows");
 }
 

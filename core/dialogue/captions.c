@@ -638,30 +638,30 @@ static davy_result take_images(caption_call *c, const davy_tensor *images) {
     return r;
 }
 
-davy_result dv_caption(davy_model *model, uint32_t n, const davy_tensor *images, const davy_caption_params *params,
-                       const davy_run *how, davy_job **job, davy_text **out) {
-    if (n < 1 || n > MAX_PICTURES) {
-        return dv_fail(DAVY_E_INVALID, "caption: n is %u, expected 1 to %d", (unsigned)n, (int)MAX_PICTURES);
+davy_result dv_caption(const dv_caption_args *a) {
+    const davy_run *how = a->run;
+    if (a->n < 1 || a->n > MAX_PICTURES) {
+        return dv_fail(DAVY_E_INVALID, "caption: n is %u, expected 1 to %d", (unsigned)a->n, (int)MAX_PICTURES);
     }
     davy_result r = dv_caption_check_run(how);
     caption_call *c = r == DAVY_OK ? dv_calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
         return r < 0 ? r : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     }
-    c->n = n;
-    c->out = out;
+    c->n = a->n;
+    c->out = a->out;
     c->run = *how;
     c->deadline_ns = dv_control_deadline(how->timeout_ns);
-    r = dv_dialogue_open(model, params, &c->dialogue);
-    r = r < 0 ? r : take_images(c, images);
-    if (r < 0 || job == NULL) {
+    r = dv_dialogue_open(a->model, a->params, &c->dialogue);
+    r = r < 0 ? r : take_images(c, a->images);
+    if (r < 0 || a->job == NULL) {
         r = r < 0 ? r : run_call(c, NULL);
         release_call(c);
         return r;
     }
     const dv_job_desc desc = {
         .priority = how->priority, .deadline_ns = c->deadline_ns, .run = run_call, .release = release_call, .arg = c};
-    r = dv_job_submit(dv_context_jobs(dv_model_context(model)), &desc, job);
+    r = dv_job_submit(dv_context_jobs(dv_model_context(a->model)), &desc, a->job);
     if (r < 0) {
         release_call(c);
     }

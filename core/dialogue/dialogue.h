@@ -20,8 +20,16 @@ davy_result dv_dialogue_answer(davy_dialogue *d, davy_text **out);
 davy_result dv_dialogue_rewind(davy_dialogue *d, int32_t keep_turns);
 davy_result dv_dialogue_info(davy_dialogue *d, davy_dialogue_info *out);
 
-/* images: full-size copies. */
-davy_result dv_caption(davy_model *model, uint32_t n, const davy_tensor *images, const davy_caption_params *params,
-                       const davy_run *run, davy_job **job, davy_text **out);
+typedef struct dv_caption_args {
+    davy_model *model;
+    uint32_t n;
+    const davy_tensor *images;         /* full-size copies */
+    const davy_caption_params *params; /* NULL: defaults */
+    const davy_run *run;               /* never NULL */
+    davy_job **job;                    /* NULL: blocks */
+    davy_text **out;
+} dv_caption_args;
+
+davy_result dv_caption(const dv_caption_args *args);
 
 #endif

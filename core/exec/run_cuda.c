@@ -328,8 +328,13 @@ static davy_result begin_transfer(dv_instance *i, dv_gpu_queue *q, const dv_tran
     r = r < 0 ? r : dv_gpu_event_record(events[0], q);
     r = r < 0 ? r : dv_gpu_event_wait(side, events[0]);
     if (r == DAVY_OK) {
-        r = t->to_host ? dv_gpu_copy_2d(side, kept, t->row_bytes, ring, t->pitch, t->row_bytes, t->rows)
-                       : dv_gpu_copy_2d(side, ring, t->pitch, kept, t->row_bytes, t->row_bytes, t->rows);
+        const dv_gpu_rows rows = {.dst = t->to_host ? kept : ring,
+                                  .dst_pitch = t->to_host ? t->row_bytes : t->pitch,
+                                  .src = t->to_host ? ring : kept,
+                                  .src_pitch = t->to_host ? t->pitch : t->row_bytes,
+                                  .row_bytes = t->row_bytes,
+                                  .rows = t->rows};
+        r = dv_gpu_copy_2d(side, &rows);
     }
     return r < 0 ? r : dv_gpu_event_record(events[1], side);
 }
@@ -414,11 +419,10 @@ davy_result dv_instance_enqueue_live(dv_instance *i, int64_t k, void *kept, bool
     return r;
 }
 
-davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, const char *label,
-                                   uint64_t bytes) {
+davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, uint64_t bytes) {
     const dvk_cuda_caps *caps = dv_gpu_caps(i->program->gpu);
     const dv_step step = {
-        .kernel.cuda = dvk_cuda_choose(op, args, caps, DVK_COMPUTES_F32), .label = label, .bytes = bytes};
+        .kernel.cuda = dvk_cuda_choose(op, args, caps, DVK_COMPUTES_F32), .label = op, .bytes = bytes};
     const dvk_cuda_kernel *k = step.kernel.cuda;
     if (k == NULL || (k->scratch_bytes != NULL && k->scratch_bytes(args, caps) > 0)) {
         return dv_fail(DAVY_E_UNSUPPORTED, "no CUDA kernel for op %s of this picture", op);
@@ -437,13 +441,13 @@ static davy_result enqueue_apart(dv_instance *i, dv_gpu_queue *q, dvk_args *last
     last->conv.epi.store = NULL;
     last->conv.y.data = store.view.data;
     r = r < 0 ? r : enqueue(i, q, &plan->steps[plan->n_steps - 1], last);
-    return r < 0 ? r : dv_instance_enqueue_op(i, q, "store", &store, "store", bytes);
+    return r < 0 ? r : dv_instance_enqueue_op(i, q, "store", &store, bytes);
 }
 
 davy_result dv_instance_enqueue_store(dv_instance *i, dv_gpu_queue *q, const dvk_convert_args *args, uint64_t bytes) {
     const dv_plan *plan = i->program->plan;
     if (!plan->direct) {
-        return dv_instance_enqueue_op(i, q, "store", args, "store", bytes);
+        return dv_instance_enqueue_op(i, q, "store", args, bytes);
     }
     const dv_step *step = &plan->steps[plan->n_steps - 1];
     dvk_args last = i->args[plan->n_steps - 1];

@@ -30,8 +30,7 @@ davy_result dv_instance_enqueue_to_norm(dv_instance *i, int64_t k);
 davy_result dv_instance_enqueue_norm(dv_instance *i, int64_t k, const dvk_view *part, float *partial);
 davy_result dv_instance_enqueue_live(dv_instance *i, int64_t k, void *kept, bool back);
 /* One op of the picture: "load", "store", "blend"; on q, of the instance's GPU. */
-davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, const char *label,
-                                   uint64_t bytes);
+davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *op, const void *args, uint64_t bytes);
 /* While a profile is on, runs are timed: waits for all that is enqueued and adds it up. Else nothing. */
 davy_result dv_instance_collect(dv_instance *i);
 bool dv_instance_timed(const dv_instance *i);

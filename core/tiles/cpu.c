@@ -70,8 +70,9 @@ static davy_result compute_tile(cpu_run *r, int64_t ty, int64_t tx) {
 static davy_result run_tile(cpu_run *r, int64_t ty, int64_t tx) {
     davy_result result = compute_tile(r, ty, tx);
     if (result == DAVY_OK) {
-        result = r->band.rows != NULL ? dv_fade_band_add(&r->band, &r->output, 0, ty, tx, &r->run->watch)
-                                      : store_tile(r, ty, tx);
+        const dv_fade_place at = {.ty = ty, .tx = tx};
+        result =
+            r->band.rows != NULL ? dv_fade_band_add(&r->band, &r->output, &at, &r->run->watch) : store_tile(r, ty, tx);
     }
     return result;
 }
@@ -193,8 +194,13 @@ static davy_result acquire(cpu_run *r) {
     }
     if (result == DAVY_OK && (dv_axis_fades(&tile_plan->y) || dv_axis_fades(&tile_plan->x))) {
         void *rows = NULL;
-        result = dv_fade_band_create(&tile_plan->y, &tile_plan->x, 1, r->output.h, r->output.c, run->e->services.pool,
-                                     &r->band);
+        const dv_fade_band_desc band = {.y = &tile_plan->y,
+                                        .x = &tile_plan->x,
+                                        .frames = 1,
+                                        .height = r->output.h,
+                                        .channels = r->output.c,
+                                        .pool = run->e->services.pool};
+        result = dv_fade_band_create(&band, &r->band);
         result = result < 0
                      ? result
                      : dv_heap_alloc(run->e->services.heap, DV_MEM_WORKSPACE, tile_plan->schedule.band, "tiles", &rows);

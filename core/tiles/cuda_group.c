@@ -41,7 +41,7 @@ static dvk_image input_rectangle(const dv_cuda_run *r, int64_t tile, const dvk_v
 static davy_result enqueue_load(dv_cuda_run *r, dv_instance *instance, dv_gpu_queue *q, const dvk_image *image,
                                 const dvk_view *view) {
     const dvk_convert_args args = dv_load_args(r->run->work, image, view);
-    return dv_instance_enqueue_op(instance, q, "load", &args, "load", convert_bytes(&args));
+    return dv_instance_enqueue_op(instance, q, "load", &args, convert_bytes(&args));
 }
 
 static davy_result load_group(dv_cuda_run *r, dv_instance *instance, dv_gpu_queue *q, const dv_group *g,
@@ -147,12 +147,18 @@ static davy_result prepare_fetch(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q,
     return result;
 }
 
-static davy_result store(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const dvk_view *view, const dv_group *g,
-                         int64_t picture, int64_t y0, int64_t x0) {
+typedef struct finished { /* pixels, and where they belong in the output */
+    dvk_view view;
+    int64_t picture, y, x;
+    int64_t group; /* that they come of */
+} finished;
+
+static davy_result store(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const finished *f) {
     const dv_work *w = r->run->work;
-    dvk_image image = dv_image_part(&w->out, picture, y0, x0, view->h, view->w);
+    const dvk_view *view = &f->view;
+    dvk_image image = dv_image_part(&w->out, f->picture, f->y, f->x, view->h, view->w);
     image.n = view->n;
-    davy_result result = w->out_device ? DAVY_OK : prepare_fetch(r, lane, q, g->index, &image);
+    davy_result result = w->out_device ? DAVY_OK : prepare_fetch(r, lane, q, f->group, &image);
     if (result == DAVY_OK) {
         const dvk_convert_args args = dv_store_args(w, &image, view);
         result = dv_instance_enqueue_store(lane->instance, q, &args, convert_bytes(&args));
@@ -213,7 +219,7 @@ static davy_result blend(dv_cuda_run *r, const dvk_view *output, tile_place at) 
         .y = band_view(r, dv_axis_first(y, at.ty), dv_axis_first(x, at.tx), part.h, part.w, part.c),
         .wy = r->fade + r->fade_at[at.ty],
         .wx = r->fade + r->fade_at[y->count + at.tx]};
-    return dv_instance_enqueue_op(r->lanes[0].instance, r->gather_queue, "blend", &args, "blend",
+    return dv_instance_enqueue_op(r->lanes[0].instance, r->gather_queue, "blend", &args,
                                   (uint64_t)(part.h * part.w * part.c) * 3 * sizeof(float));
 }
 
@@ -225,9 +231,11 @@ static davy_result store_band(dv_cuda_run *r, const dv_group *g, tile_place at) 
     const int64_t left = y->fade_end[at.ty + 1] - done;
     const int64_t up = done - r->band_row;
     const int64_t row = r->width * channels_of(r);
-    const dvk_view view = band_view(r, r->band_row, 0, up, r->width, r->run->work->out.channels);
-    davy_result result =
-        up > 0 ? store(r, &r->lanes[0], r->gather_queue, &view, g, at.picture, r->band_row, 0) : DAVY_OK;
+    const finished rows = {.view = band_view(r, r->band_row, 0, up, r->width, r->run->work->out.channels),
+                           .picture = at.picture,
+                           .y = r->band_row,
+                           .group = g->index};
+    davy_result result = up > 0 ? store(r, &r->lanes[0], r->gather_queue, &rows) : DAVY_OK;
     for (int64_t k = 0; result == DAVY_OK && k < left && up > 0; k += up) {
         result = dv_gpu_copy(r->gather_queue, r->band + k * row, r->gather_queue->gpu, r->band + (k + up) * row,
                              (uint64_t)(dv_min(up, left - k) * row) * sizeof(float));
@@ -248,8 +256,9 @@ static davy_result put(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const dv_
     const int64_t channels = r->run->work->out.channels;
     davy_result result = DAVY_OK;
     if (r->whole) { /* those that the group before has stored get the same values again */
-        const dvk_view all = dv_view_part(output, 0, 0, output->h, output->w, channels);
-        return store(r, lane, q, &all, g, g->first, 0, 0);
+        const finished all = {
+            .view = dv_view_part(output, 0, 0, output->h, output->w, channels), .picture = g->first, .group = g->index};
+        return store(r, lane, q, &all);
     }
     for (int64_t k = g->fresh; result == DAVY_OK && k < g->end; k++) {
         const tile_place at = place_of(r, k);
@@ -258,9 +267,12 @@ static davy_result put(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const dv_
             result = fade(r, &one, g, at);
             continue;
         }
-        const dvk_view part = used_part(r, &one, at, channels);
-        result = store(r, lane, q, &part, g, at.picture, dv_axis_first(&r->run->tile_plan->y, at.ty),
-                       dv_axis_first(&r->run->tile_plan->x, at.tx));
+        const finished part = {.view = used_part(r, &one, at, channels),
+                               .picture = at.picture,
+                               .y = dv_axis_first(&r->run->tile_plan->y, at.ty),
+                               .x = dv_axis_first(&r->run->tile_plan->x, at.tx),
+                               .group = g->index};
+        result = store(r, lane, q, &part);
     }
     return result;
 }

@@ -164,12 +164,12 @@ static davy_result make_load_plan(dv_engine *e, int32_t lane, dv_store *store, d
         q = (dv_request){.stage = stage, .pictures = rule.step, .continues = true, .keeps = true, .apart = true};
     }
     const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS * 8 : DV_PROBE_PIXELS * 8;
-    const davy_result r = dv_engine_make_plan(e, lane, &q, side, side, false, out);
+    const davy_result r = dv_engine_make_plan(e, &q, &(dv_plan_desc){.lane = lane, .h = side, .w = side}, out);
     if (r < 0 || e->services.n_gpus > 0 || dv_store_missing(store, stage, *out) <= dv_engine_available(e) / 2) {
         return r;
     }
     dv_plan_release(*out);
-    return dv_engine_make_plan(e, lane, &q, side, side, true, out);
+    return dv_engine_make_plan(e, &q, &(dv_plan_desc){.lane = lane, .h = side, .w = side, .lean = true}, out);
 }
 
 static davy_result load_stage(dv_engine *e, int32_t lane, dv_store *store, dv_stage stage, const dv_control *control) {

@@ -62,14 +62,16 @@ typedef struct dv_work {
     dv_control control;
 } dv_work;
 
-/* Output size, arena and tiling of a picture of h x w, chosen under the heap's budget. Of n pictures in one call the arena may hold
- * several; the rest is of one. Fills all of out but ndim and the order of shape: shape[0..2] = out height, width, channels. */
-davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w, const dv_tiling *tiling,
-                                 davy_plan_info *out);
-static inline davy_result dv_engine_plan(dv_engine *e, dv_stage stage, int64_t h, int64_t w, const dv_tiling *tiling,
-                                         davy_plan_info *out) {
-    return dv_engine_plan_batch(e, stage, 1, h, w, tiling, out);
-}
+typedef struct dv_batch_desc {
+    dv_stage stage;
+    int64_t n; /* pictures in one call; 0 and 1: one */
+    int64_t h, w;
+    const dv_tiling *tiling; /* NULL: automatic */
+} dv_batch_desc;
+
+/* Output size, arena and tiling of a picture, chosen under the heap's budget. Of several pictures the arena may hold some at once;
+ * the rest is of one. Fills all of out but ndim and the order of shape: shape[0..2] = out height, width, channels. */
+davy_result dv_engine_plan(dv_engine *e, const dv_batch_desc *desc, davy_plan_info *out);
 
 davy_result dv_engine_run(dv_engine *e, const dv_work *work);
 

@@ -90,20 +90,20 @@ static davy_result build_fused(const dv_engine *e, const dv_request *q, int64_t 
 
 /* ---- plans ---- */
 
-davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
-                                bool lean, dv_plan **out) {
+davy_result dv_engine_make_plan(const dv_engine *e, const dv_request *request, const dv_plan_desc *desc,
+                                dv_plan **out) {
     dv_graph *g = NULL;
-    const davy_result r = build_fused(e, request, h, w, &g);
+    const davy_result r = build_fused(e, request, desc->h, desc->w, &g);
     if (r < 0) {
         return r;
     }
-    const dv_gpu *gpu = dv_engine_gpu(e, lane);
+    const dv_gpu *gpu = dv_engine_gpu(e, desc->lane);
     const dv_plan_options options = {.caps = gpu != NULL ? dv_gpu_caps(gpu) : NULL,
                                      .cpu = e->services.cpu,
                                      .compute = e->compute,
-                                     .lean = lean,
+                                     .lean = desc->lean,
                                      .policy = request->policy,
-                                     .direct = dv_tile_is_whole(request, h, w) && !request->apart,
+                                     .direct = dv_tile_is_whole(request, desc->h, desc->w) && !request->apart,
                                      .given_means = request->given_means,
                                      .int8 = e->compute == DVK_INT8 && !e->int8_open ? &e->int8 : NULL,
                                      .int8_always = e->int8_always && !e->int8_open,

@@ -86,9 +86,14 @@ uint64_t dv_engine_budget(const dv_engine *e); /* of the first lane */
 /* The network of a stage for h x w, built and checked; a request in grey has a luma behind it. */
 davy_result dv_engine_build_graph(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, dv_graph **out);
 
+typedef struct dv_plan_desc {
+    int32_t lane; /* that is to compute it */
+    int64_t h, w; /* of a tile, or of a slice's frames */
+    bool lean;    /* as in dv_plan_options */
+} dv_plan_desc;
+
 /* The same network, planned for a lane. */
-davy_result dv_engine_make_plan(const dv_engine *e, int32_t lane, const dv_request *request, int64_t h, int64_t w,
-                                bool lean, dv_plan **out);
+davy_result dv_engine_make_plan(const dv_engine *e, const dv_request *request, const dv_plan_desc *desc, dv_plan **out);
 
 /* Bytes below which no plan of such a request has its arena, for frames that no others come before or after. */
 davy_result dv_engine_least_arena(const dv_engine *e, const dv_request *request, int64_t h, int64_t w, uint64_t *bytes);

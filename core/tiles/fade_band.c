@@ -7,9 +7,14 @@
 
 #include "core/base/error.h"
 
-davy_result dv_fade_band_create(const dv_axis *y, const dv_axis *x, int64_t frames, int64_t height, int64_t channels,
-                                dv_pool *pool, dv_fade_band *out) {
-    dv_fade_band b = {.y = y, .x = x, .frames = frames, .height = height, .channels = channels, .pool = pool};
+davy_result dv_fade_band_create(const dv_fade_band_desc *desc, dv_fade_band *out) {
+    const dv_axis *x = desc->x;
+    dv_fade_band b = {.y = desc->y,
+                      .x = x,
+                      .frames = desc->frames,
+                      .height = desc->height,
+                      .channels = desc->channels,
+                      .pool = desc->pool};
     int64_t widest = 0;
     for (int64_t k = 0; k < x->count; k++) {
         widest = dv_max(widest, dv_axis_end(x, k) - dv_axis_first(x, k));
@@ -92,14 +97,13 @@ static void add_rows(void *user, int64_t first, int64_t last, int32_t worker) {
     }
 }
 
-davy_result dv_fade_band_add(dv_fade_band *b, const dvk_view *output, int64_t frame, int64_t ty, int64_t tx,
-                             dv_watch *watch) {
-    const int64_t x0 = dv_axis_first(b->x, tx);
-    for (int64_t at = x0; at < dv_axis_end(b->x, tx); at++) {
-        b->weights_x[at - x0] = dv_axis_weight(b->x, tx, at);
+davy_result dv_fade_band_add(dv_fade_band *b, const dvk_view *output, const dv_fade_place *at, dv_watch *watch) {
+    const int64_t x0 = dv_axis_first(b->x, at->tx);
+    for (int64_t x = x0; x < dv_axis_end(b->x, at->tx); x++) {
+        b->weights_x[x - x0] = dv_axis_weight(b->x, at->tx, x);
     }
-    adding a = {.b = b, .output = output, .frame = frame, .ty = ty, .tx = tx};
-    a.rows = dv_axis_end(b->y, ty) - dv_axis_first(b->y, ty);
+    adding a = {.b = b, .output = output, .frame = at->frame, .ty = at->ty, .tx = at->tx};
+    a.rows = dv_axis_end(b->y, at->ty) - dv_axis_first(b->y, at->ty);
     const dv_loop loop = {.units = output->n * a.rows, .run = add_rows, .user = &a};
     return dv_watch_loop(watch, b->pool, &loop, 0.0);
 }

@@ -17,17 +17,25 @@ typedef struct dv_fade_band {
     dv_pool *pool;
 } dv_fade_band;
 
-/* height: of a tile's output. The axes and the rows outlive it. */
-davy_result dv_fade_band_create(const dv_axis *y, const dv_axis *x, int64_t frames, int64_t height, int64_t channels,
-                                dv_pool *pool, dv_fade_band *out);
+typedef struct dv_fade_band_desc {
+    const dv_axis *y, *x;             /* these and the rows outlive it */
+    int64_t frames, height, channels; /* height: of a tile's output */
+    dv_pool *pool;
+} dv_fade_band_desc;
+
+davy_result dv_fade_band_create(const dv_fade_band_desc *desc, dv_fade_band *out);
 uint64_t dv_fade_band_bytes(const dv_fade_band *b);
 void dv_fade_band_free(dv_fade_band *b);
 
 /* Before row ty of tiles; 0 begins a picture. */
 davy_result dv_fade_band_begin_row(dv_fade_band *b, int64_t ty, dv_watch *watch);
-/* What came of a tile: a view of its whole output, f32, all its channels; its pictures are frames from `frame` on. */
-davy_result dv_fade_band_add(dv_fade_band *b, const dvk_view *output, int64_t frame, int64_t ty, int64_t tx,
-                             dv_watch *watch);
+typedef struct dv_fade_place { /* of a tile's output */
+    int64_t frame;             /* of its first picture */
+    int64_t ty, tx;
+} dv_fade_place;
+
+/* What came of a tile: a view of its whole output, f32, all its channels. */
+davy_result dv_fade_band_add(dv_fade_band *b, const dvk_view *output, const dv_fade_place *at, dv_watch *watch);
 /* The rows that row ty of tiles has finished, of all frames, the first `channels` channels; from b->row on. */
 dvk_view dv_fade_band_finished(const dv_fade_band *b, int64_t ty, int64_t channels);
 /* They are stored: the others become the first. */

@@ -338,8 +338,10 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
 }
 
 /* The first lane's plan is that by which the schedule was chosen; those of other GPUs are made. */
-static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, const dv_request *request,
-                                dv_tile_schedule *schedule, dv_program **out) {
+static davy_result make_program(dv_engine *e, int32_t lane, dv_cached_tile_plan *tile_plan, dv_program **out) {
+    dv_store *store = tile_plan->stores[lane];
+    const dv_request *request = &tile_plan->request;
+    dv_tile_schedule *schedule = &tile_plan->schedule;
     dv_program *shared = find_program(e, lane, request, schedule, store);
     if (shared != NULL) {
         *out = shared;
@@ -351,7 +353,9 @@ static davy_result make_program(dv_engine *e, int32_t lane, dv_store *store, con
     if (plan != NULL) {
         schedule->plan = NULL;
     } else {
-        r = dv_engine_make_plan(e, lane, &q, schedule->tile_h, schedule->tile_w, schedule->lean, &plan);
+        r = dv_engine_make_plan(
+            e, &q, &(dv_plan_desc){.lane = lane, .h = schedule->tile_h, .w = schedule->tile_w, .lean = schedule->lean},
+            &plan);
     }
     if (r < 0) {
         return r;
@@ -429,7 +433,7 @@ static davy_result fill_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) 
     tile_plan->n_lanes = tile_plan->schedule.lanes;
     for (int32_t l = 0; r == DAVY_OK && l < tile_plan->n_lanes; l++) {
         tile_plan->stores[l] = dv_engine_store(e, l);
-        r = make_program(e, l, tile_plan->stores[l], request, &tile_plan->schedule, &tile_plan->programs[l]);
+        r = make_program(e, l, tile_plan, &tile_plan->programs[l]);
         if (r == DAVY_OK && dv_program_plan(tile_plan->programs[l])->scratch_added > added) {
             added = dv_program_plan(tile_plan->programs[l])->scratch_added;
         }
@@ -662,16 +666,20 @@ davy_result dv_engine_run(dv_engine *e, const dv_work *work) {
     return r;
 }
 
-davy_result dv_engine_plan_batch(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w, const dv_tiling *tiling,
-                                 davy_plan_info *out) {
+davy_result dv_engine_plan(dv_engine *e, const dv_batch_desc *desc, davy_plan_info *out) {
     const dv_tiling none = {0};
-    const dv_request q = {.stage = stage, .batch = n, .h = h, .w = w, .tiling = tiling != NULL ? *tiling : none};
-    davy_result r = check_stage(e, stage);
+    const dv_request q = {.stage = desc->stage,
+                          .batch = dv_max(desc->n, 1),
+                          .h = desc->h,
+                          .w = desc->w,
+                          .tiling = desc->tiling != NULL ? *desc->tiling : none};
+    davy_result r = check_stage(e, q.stage);
     if (r < 0) {
         return r;
     }
-    if (h < 1 || w < 1) {
-        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld", dv_stage_name(stage), (long long)w, (long long)h);
+    if (q.h < 1 || q.w < 1) {
+        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld", dv_stage_name(q.stage), (long long)q.w,
+                       (long long)q.h);
     }
     dv_cached_tile_plan *tile_plan = NULL;
     r = dv_tile_plan_get(e, &q, &tile_plan);

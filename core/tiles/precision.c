@@ -176,7 +176,8 @@ static davy_result plan_trial(trial *t, int64_t *side, davy_plan_info *info) {
     const dv_tiling whole = {.width = -1};
     for (;; *side /= 2) {
         const int64_t rounded = dv_max((int64_t)dv_align_up((uint64_t)*side, 8) / align * align, align);
-        const davy_result r = dv_engine_plan(t->e, t->stage, rounded, rounded, &whole, info);
+        const davy_result r = dv_engine_plan(
+            t->e, &(dv_batch_desc){.stage = t->stage, .h = rounded, .w = rounded, .tiling = &whole}, info);
         t->flops = (double)info->flops;
         if (r < 0 || !on_cpu(t->e) || t->flops * 2 * LEAST_TRIES <= CPU_FLOPS || *side <= SIDE / 2) {
             *side = rounded;
@@ -263,7 +264,7 @@ static davy_result list_layers(dv_engine *e, dv_stage stage) {
     const int64_t side = (stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS) * 8;
     dv_plan *plan = NULL;
     e->int8_open = true;
-    davy_result r = dv_engine_make_plan(e, 0, &q, side, side, false, &plan);
+    davy_result r = dv_engine_make_plan(e, &q, &(dv_plan_desc){.h = side, .w = side}, &plan);
     e->int8_open = false;
     for (int64_t i = 0; r == DAVY_OK && i < plan->n_steps; i++) {
         const dv_step *s = &plan->steps[i];

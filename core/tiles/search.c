@@ -79,7 +79,8 @@ static davy_result measure_schedule(dv_engine *e, dv_store *store, const dv_requ
     const dv_request q = dv_tile_schedule_request(request, l);
     uint64_t flops = 0;
     dv_tile_schedule_drop_plan(l);
-    const davy_result r = dv_engine_make_plan(e, 0, &q, l->tile_h, l->tile_w, l->lean, &l->plan);
+    const davy_result r =
+        dv_engine_make_plan(e, &q, &(dv_plan_desc){.h = l->tile_h, .w = l->tile_w, .lean = l->lean}, &l->plan);
     if (r < 0) {
         return r;
     }

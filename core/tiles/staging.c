@@ -150,8 +150,12 @@ davy_result dv_staging_upload(const dv_staging *s, dv_gpu_queue *q, dv_heap *hea
     }
     for (int64_t k = 0; r == DAVY_OK && k < piece_count(s); k++) {
         const piece p = piece_of(s, k);
-        r = dv_gpu_upload_2d(q, (char *)block + p.at, (uint64_t)s->pitch, p.host, (uint64_t)p.host_pitch,
-                             (uint64_t)s->row_bytes, (uint64_t)p.rows);
+        r = dv_gpu_upload_2d(q, &(dv_gpu_rows){.dst = (char *)block + p.at,
+                                               .dst_pitch = (uint64_t)s->pitch,
+                                               .src = p.host,
+                                               .src_pitch = (uint64_t)p.host_pitch,
+                                               .row_bytes = (uint64_t)s->row_bytes,
+                                               .rows = (uint64_t)p.rows});
     }
     return r;
 }
@@ -170,8 +174,12 @@ davy_result dv_staging_download(const dv_staging *s, dv_gpu_queue *q, dv_heap *h
     }
     for (int64_t k = 0; r == DAVY_OK && k < piece_count(s); k++) {
         const piece p = piece_of(s, k);
-        r = dv_gpu_download_2d(q, p.host, (uint64_t)p.host_pitch, (const char *)block + p.at, (uint64_t)s->pitch,
-                               (uint64_t)s->row_bytes, (uint64_t)p.rows);
+        r = dv_gpu_download_2d(q, &(dv_gpu_rows){.dst = p.host,
+                                                 .dst_pitch = (uint64_t)p.host_pitch,
+                                                 .src = (const char *)block + p.at,
+                                                 .src_pitch = (uint64_t)s->pitch,
+                                                 .row_bytes = (uint64_t)s->row_bytes,
+                                                 .rows = (uint64_t)p.rows});
     }
     return r;
 }

@@ -119,7 +119,8 @@ static bool code(const engine_model *m, const work *w, davy_tensor *in, davy_ten
 
 /* Colours are written where they were read; alpha between them stays. */
 static bool code_on_device(const engine_model *m, const work *w, uint32_t width, uint32_t height) {
-    davy_tensor in = engine_device_picture(m, w, w->in, width, height, w->in_stride);
+    davy_tensor in = engine_device_picture(
+        m, w, &(engine_pixels){.data = w->in, .width = width, .height = height, .stride = w->in_stride});
     davy_tensor out = in;
     out.channels = DAVY_CHANNELS_RGB;
     out.shape[2] = 3;

@@ -147,9 +147,8 @@ static bool run_srgb8(const engine_model *m, const work *w) {
     return ok;
 }
 
-davy_tensor engine_device_picture(const engine_model *m, const work *w, const uint8_t *data, uint32_t width,
-                                  uint32_t height, uint32_t stride) {
-    davy_tensor t = picture((void *)(uintptr_t)data, DAVY_DTYPE_U8, width, height, stride);
+davy_tensor engine_device_picture(const engine_model *m, const work *w, const engine_pixels *p) {
+    davy_tensor t = picture((void *)(uintptr_t)p->data, DAVY_DTYPE_U8, p->width, p->height, p->stride);
     const bool cuda = w->stream != NULL && m->device >= 0;
     t.memory = cuda ? DAVY_MEMORY_CUDA : DAVY_MEMORY_HOST;
     t.device = cuda ? m->device : 0;
@@ -164,8 +163,11 @@ static bool run_device(const engine_model *m, const work *w) {
                           .stream = cuda ? w->stream : NULL,
                           .progress = engine_unwanted,
                           .progress_user = (void *)(uintptr_t)w};
-    davy_tensor in = engine_device_picture(m, w, w->in, w->width, w->height, w->in_stride);
-    davy_tensor out = engine_device_picture(m, w, w->out, w->out_width, w->out_height, w->out_stride);
+    davy_tensor in = engine_device_picture(
+        m, w, &(engine_pixels){.data = w->in, .width = w->width, .height = w->height, .stride = w->in_stride});
+    davy_tensor out = engine_device_picture(
+        m, w,
+        &(engine_pixels){.data = w->out, .width = w->out_width, .height = w->out_height, .stride = w->out_stride});
     const bool ok = m->api->upscale(m->model, &in, &out, &how, NULL) == DAVY_OK;
     return cuda ? w->wait(w->wait_with, w->stream) && ok : ok; /* also where some of it is under way */
 }

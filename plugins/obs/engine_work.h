@@ -24,9 +24,12 @@ davy_dtype engine_precision(const char *name);
 bool engine_sister(const engine_key *key, char *out, size_t bytes);
 bool engine_other_half(const char *path, char *out, size_t bytes);
 
-/* Pixels in the memory of the engine's device, in order on its stream. */
-davy_tensor engine_device_picture(const engine_model *m, const work *w, const uint8_t *data, uint32_t width,
-                                  uint32_t height, uint32_t stride);
+typedef struct engine_pixels { /* RGBA8 in the memory of the engine's device, in order on its stream */
+    const uint8_t *data;
+    uint32_t width, height, stride;
+} engine_pixels;
+
+davy_tensor engine_device_picture(const engine_model *m, const work *w, const engine_pixels *p);
 /* One step of engine_work: SRGB8 or STRAIGHT8 through encoder and decoder (engine_vae.c). false: last_error has why. */
 bool engine_vae(const engine_model *m, const work *w);
 /* The same of a captioning engine: answers w->question about a picture of bytes and tells everybody (engine_caption.c). */

@@ -142,7 +142,8 @@ bool gpu_path_take(gpu_path *g, gpu_slot *s, gs_texture_t *drawn, const gpu_shap
             return give_up(g, not_taken);
         }
     }
-    return (interop_read(g->cuda, &g->straight_registered, s->in, width, width, height) &&
+    return (interop_read(g->cuda, &g->straight_registered,
+                         &(interop_picture){.memory = s->in, .pitch = width, .width = width, .height = height}) &&
             interop_follow(g->cuda, s->line)) ||
            give_up(g, not_taken);
 }
@@ -153,7 +154,9 @@ bool gpu_path_show(gpu_path *g, gpu_slot *s) {
     }
     const gpu_shape *is = &s->shape;
     const uint32_t pitch = is->in_place ? is->width : is->out_width;
-    return (interop_write(g->cuda, &s->result_registered, s->out, pitch, is->out_width, is->out_height) &&
+    return (interop_write(g->cuda, &s->result_registered,
+                          &(interop_picture){
+                              .memory = s->out, .pitch = pitch, .width = is->out_width, .height = is->out_height}) &&
             pass(g, g->shown, is->out_width, is->out_height, s->result, "FromStraight")) ||
            give_up(g, not_taken);
 }

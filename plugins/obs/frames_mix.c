@@ -44,21 +44,28 @@ static bool ready(frames_mix *m, enum gs_color_format color) {
     return m->effect != NULL && m->resized != NULL && m->mixed != NULL;
 }
 
-/* All of `to`, anew, with `from`. */
-static bool fill(gs_texrender_t *to, gs_texture_t *from, uint32_t width, uint32_t height, enum gs_color_space space,
-                 gs_effect_t *effect, const char *technique) {
+typedef struct drawing {
+    gs_texture_t *from;
+    uint32_t width, height; /* of what is drawn */
+    enum gs_color_space space;
+    gs_effect_t *effect;
+    const char *technique;
+} drawing;
+
+/* All of `to`, anew. */
+static bool fill(gs_texrender_t *to, const drawing *d) {
     gs_texrender_reset(to);
-    if (!gs_texrender_begin_with_color_space(to, width, height, space)) {
+    if (!gs_texrender_begin_with_color_space(to, d->width, d->height, d->space)) {
         return false;
     }
     const bool before = gs_framebuffer_srgb_enabled();
-    gs_ortho(0.0f, (float)width, 0.0f, (float)height, -100.0f, 100.0f);
+    gs_ortho(0.0f, (float)d->width, 0.0f, (float)d->height, -100.0f, 100.0f);
     gs_enable_framebuffer_srgb(true);
     gs_blend_state_push();
     gs_blend_function(GS_BLEND_ONE, GS_BLEND_ZERO);
-    gs_effect_set_texture_srgb(gs_effect_get_param_by_name(effect, "image"), from);
-    while (gs_effect_loop(effect, technique)) {
-        gs_draw_sprite(from, 0, width, height);
+    gs_effect_set_texture_srgb(gs_effect_get_param_by_name(d->effect, "image"), d->from);
+    while (gs_effect_loop(d->effect, d->technique)) {
+        gs_draw_sprite(d->from, 0, d->width, d->height);
     }
     gs_blend_state_pop();
     gs_enable_framebuffer_srgb(before);
@@ -76,13 +83,17 @@ gs_texture_t *frames_mixed(frames_mix *m, gs_texture_t *result, gs_texture_t *be
     if (m->strength != strength) { /* once a result */
         gs_effect_t *resizer =
             frames_resizer(gs_texture_get_width(before), gs_texture_get_height(before), width, height);
-        if (!fill(m->resized, before, width, height, space, resizer, "Draw")) {
+        const drawing resize = {
+            .from = before, .width = width, .height = height, .space = space, .effect = resizer, .technique = "Draw"};
+        const drawing mix = {
+            .from = result, .width = width, .height = height, .space = space, .effect = m->effect, .technique = "Mix"};
+        if (!fill(m->resized, &resize)) {
             return NULL;
         }
         gs_effect_set_texture_srgb(gs_effect_get_param_by_name(m->effect, "before"),
                                    gs_texrender_get_texture(m->resized));
         gs_effect_set_float(gs_effect_get_param_by_name(m->effect, "strength"), strength);
-        if (!fill(m->mixed, result, width, height, space, m->effect, "Mix")) {
+        if (!fill(m->mixed, &mix)) {
             return NULL;
         }
         m->strength = strength;

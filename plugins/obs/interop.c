@@ -277,22 +277,22 @@ static bool move(interop *i, interop_texture *t, copy_2d *copy, void **array) {
     return ok;
 }
 
-bool interop_read(interop *i, interop_texture *t, uint64_t memory, uint32_t pitch, uint32_t width, uint32_t height) {
+bool interop_read(interop *i, interop_texture *t, const interop_picture *p) {
     copy_2d copy = {.src_type = IN_ARRAY,
                     .dst_type = IN_DEVICE,
-                    .dst_device = memory,
-                    .dst_pitch = (size_t)pitch * 4,
-                    .width_bytes = (size_t)width * 4,
-                    .height = height};
+                    .dst_device = p->memory,
+                    .dst_pitch = (size_t)p->pitch * 4,
+                    .width_bytes = (size_t)p->width * 4,
+                    .height = p->height};
     return move(i, t, &copy, &copy.src_array);
 }
 
-bool interop_write(interop *i, interop_texture *t, uint64_t memory, uint32_t pitch, uint32_t width, uint32_t height) {
+bool interop_write(interop *i, interop_texture *t, const interop_picture *p) {
     copy_2d copy = {.src_type = IN_DEVICE,
-                    .src_device = memory,
-                    .src_pitch = (size_t)pitch * 4,
+                    .src_device = p->memory,
+                    .src_pitch = (size_t)p->pitch * 4,
                     .dst_type = IN_ARRAY,
-                    .width_bytes = (size_t)width * 4,
-                    .height = height};
+                    .width_bytes = (size_t)p->width * 4,
+                    .height = p->height};
     return move(i, t, &copy, &copy.dst_array);
 }

@@ -40,9 +40,15 @@ void interop_free(interop *i, uint64_t memory);
 /* `write`: CUDA will write all of it, else it reads. Before the texture is destroyed: interop_unregister. */
 bool interop_register(interop *i, uint64_t name, bool write, interop_texture *out);
 void interop_unregister(interop *i, interop_texture *t);
-/* All of the texture, from or to rows of `pitch` pixels. */
-bool interop_read(interop *i, interop_texture *t, uint64_t memory, uint32_t pitch, uint32_t width, uint32_t height);
-bool interop_write(interop *i, interop_texture *t, uint64_t memory, uint32_t pitch, uint32_t width, uint32_t height);
+typedef struct interop_picture { /* device memory of 4-byte pixels */
+    uint64_t memory;
+    uint32_t pitch; /* pixels from one row to the next */
+    uint32_t width, height;
+} interop_picture;
+
+/* All of the texture, from or to such memory. */
+bool interop_read(interop *i, interop_texture *t, const interop_picture *p);
+bool interop_write(interop *i, interop_texture *t, const interop_picture *p);
 
 /* interop_d3d11.c: the IDXGIAdapter of an ID3D11Device; NULL: it tells none. Release it. */
 void *interop_adapter(void *d3d11);

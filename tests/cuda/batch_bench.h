@@ -64,7 +64,8 @@ static inline dvk_image images(void *data, const ask_for *q, int64_t c, int64_t 
 /* The whole of the output's memory, what is not of a picture included; NULL: it failed. To be freed. */
 static inline char *run(bench *b, const ask_for *q, uint64_t *bytes) {
     davy_plan_info info = {.struct_size = sizeof info};
-    OK(dv_engine_plan_batch(b->engine, q->stage, q->n, q->h, q->w, &q->tiling, &info));
+    OK(dv_engine_plan(
+        b->engine, &(dv_batch_desc){.stage = q->stage, .n = q->n, .h = q->h, .w = q->w, .tiling = &q->tiling}, &info));
     dvk_image in = images(NULL, q, q->c, q->h, q->w);
     dvk_image out = images(NULL, q, info.shape[2], info.shape[0], info.shape[1]);
     const uint64_t sizes[2] = {(uint64_t)(q->n * in.sn), (uint64_t)(q->n * out.sn)};

@@ -11,8 +11,12 @@ enum { HEIGHT = 8, WIDTH = 8, LATENTS = 4, FRAMES = 7, PIXELS = HEIGHT * WIDTH }
 
 static inline dv_clip_stream *stream_of(bench *b, int64_t frames, int64_t slice) {
     dv_clip_stream *s = NULL;
-    CHECKF(dv_clip_stream_open(b->engine, DV_STAGE_DECODE, HEIGHT / 4, WIDTH / 4, frames, slice, &s) == DAVY_OK, "%s",
-           last_error());
+    CHECKF(dv_clip_stream_open(
+               b->engine,
+               &(dv_clip_stream_desc){
+                   .stage = DV_STAGE_DECODE, .h = HEIGHT / 4, .w = WIDTH / 4, .frames = frames, .slice = slice},
+               &s) == DAVY_OK,
+           "%s", last_error());
     return s;
 }
 

@@ -82,7 +82,9 @@ static void test_batch(const batch *b, davy_dtype compute, double bound) {
     pair p;
     davy_plan_info info = {.struct_size = sizeof info};
     if (open_pair(&p, b->make(), b->make(), compute) &&
-        CHECK(dv_engine_plan(p.engine[1], b->stage, b->h, b->w, &b->tiling, &info) == DAVY_OK)) {
+        CHECK(dv_engine_plan(p.engine[1],
+                             &(dv_batch_desc){.stage = b->stage, .h = b->h, .w = b->w, .tiling = &b->tiling},
+                             &info) == DAVY_OK)) {
         const int64_t values = b->n * info.shape[0] * info.shape[1] * info.shape[2];
         float *in = made_up(b->n * b->c, b->h, b->w);
         float *out[2] = {calloc((size_t)values, sizeof(float)), calloc((size_t)values, sizeof(float))};

@@ -80,7 +80,11 @@ static dv_clip_stream *open_clip(bench *b, const clip *c, double budget) {
     const int64_t side = decodes ? 8 : 1;
     dv_clip_stream *s = NULL;
     dv_gpu_set_budget(b->gpu, (uint64_t)(budget * GIB));
-    CHECKF(dv_clip_stream_open(b->engine, c->stage, c->h / side, c->w / side, decodes ? c->latents : frames_of(c), 0,
+    CHECKF(dv_clip_stream_open(b->engine,
+                               &(dv_clip_stream_desc){.stage = c->stage,
+                                                      .h = c->h / side,
+                                                      .w = c->w / side,
+                                                      .frames = decodes ? c->latents : frames_of(c)},
                                &s) == DAVY_OK,
            "%s", last_error());
     return s;
@@ -153,7 +157,7 @@ static void pack_weights(const dv_clip_stream *s) {
     for (int later = 0; later < (c->whole ? 1 : 2); later++) {
         dv_plan *plan = NULL;
         const int64_t frames = dv_slice_of(&c->info.clip, c->info.slice, later == 1);
-        OK(dv_clip_stream_plan(s, c, frames, later == 1, false, &plan));
+        OK(dv_clip_stream_plan(s, c, (dv_clip_slice){frames, later == 1, false}, &plan));
         const void **pointers = calloc(plan != NULL ? (size_t)plan->n_weights : 1, sizeof *pointers);
         dv_watch watch;
         dv_watch_begin(&watch, &nobody, "test", 1.0);

@@ -86,7 +86,12 @@ static clip run(bench *b, dv_stage stage, const clip *in, bool whole, dv_slice_c
     dv_clip_stream_info info;
     clip out = {0};
     CHECK(dv_engine_clip(b->engine, stage, &rule));
-    if (!CHECKF(dv_clip_stream_open(b->engine, stage, in->h, in->w, whole ? in->t : 0, whole ? in->t : rule.first,
+    if (!CHECKF(dv_clip_stream_open(b->engine,
+                                    &(dv_clip_stream_desc){.stage = stage,
+                                                           .h = in->h,
+                                                           .w = in->w,
+                                                           .frames = whole ? in->t : 0,
+                                                           .slice = whole ? in->t : rule.first},
                                     &s) == DAVY_OK,
                 "%s", last_error())) {
         return out;

@@ -62,8 +62,18 @@ static void copies_2d(dv_gpu *g, dv_gpu_queue *q) {
         void *d = NULL;
         fill(a, host, i);
         OK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, device, "test", &d));
-        OK(dv_gpu_upload_2d(q, d, c[i].device_pitch, a, c[i].host_pitch, c[i].row, c[i].rows));
-        OK(dv_gpu_download_2d(q, b, c[i].host_pitch, d, c[i].device_pitch, c[i].row, c[i].rows));
+        OK(dv_gpu_upload_2d(q, &(dv_gpu_rows){.dst = d,
+                                              .dst_pitch = c[i].device_pitch,
+                                              .src = a,
+                                              .src_pitch = c[i].host_pitch,
+                                              .row_bytes = c[i].row,
+                                              .rows = c[i].rows}));
+        OK(dv_gpu_download_2d(q, &(dv_gpu_rows){.dst = b,
+                                                .dst_pitch = c[i].host_pitch,
+                                                .src = d,
+                                                .src_pitch = c[i].device_pitch,
+                                                .row_bytes = c[i].row,
+                                                .rows = c[i].rows}));
         int same = 1;
         for (uint64_t y = 0; y < c[i].rows; y++) {
             same = same && memcmp(a + y * c[i].host_pitch, b + y * c[i].host_pitch, c[i].row) == 0;

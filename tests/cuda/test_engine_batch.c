@@ -165,7 +165,9 @@ static void test_budget(void) {
         if (bench_open(&b, fake_compact(16, 1, 2), 1)) {
             davy_plan_info info = {.struct_size = sizeof info};
             dv_gpu_set_budget(b.gpus[0], budget);
-            if (dv_engine_plan_batch(b.engine, q.stage, q.n, q.h, q.w, &q.tiling, &info) == DAVY_OK) {
+            if (dv_engine_plan(b.engine,
+                               &(dv_batch_desc){.stage = q.stage, .n = q.n, .h = q.h, .w = q.w, .tiling = &q.tiling},
+                               &info) == DAVY_OK) {
                 uint64_t bytes = 0;
                 char *out = run(&b, &q, &bytes);
                 const dv_tile_schedule l = schedule_of(&b, &q);

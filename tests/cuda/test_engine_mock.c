@@ -304,7 +304,9 @@ static void test_budget(void) {
     bench b;
     if (bench_open(&b, fake_compact(64, 4, 2), 1, 12 << 20)) {
         davy_plan_info info = {.struct_size = sizeof info};
-        CHECKF(dv_engine_plan(b.engine, DV_STAGE_UPSCALE, 400, 400, NULL, &info) == DAVY_OK, "%s", last_error());
+        CHECKF(dv_engine_plan(b.engine, &(dv_batch_desc){.stage = DV_STAGE_UPSCALE, .h = 400, .w = 400}, &info) ==
+                   DAVY_OK,
+               "%s", last_error());
         CHECKF(info.tiles_x * info.tiles_y > 1 && info.workspace_bytes <= 12u << 20, "%d tiles, %llu bytes",
                (int)(info.tiles_x * info.tiles_y), (unsigned long long)info.workspace_bytes);
         const ask_for q = {.h = 400, .w = 400};

@@ -42,8 +42,14 @@ static void copy_2d(dv_gpu *g, dv_gpu_queue *q, uint64_t row, uint64_t rows, uin
     void *d = NULL;
     fill(a, host, row + rows);
     OK(dv_gpu_alloc(g, DV_MEM_WORKSPACE, device, "test", &d));
-    OK(dv_gpu_upload_2d(q, d, device_pitch, a, host_pitch, row, rows));
-    OK(dv_gpu_download_2d(q, b, host_pitch, d, device_pitch, row, rows));
+    OK(dv_gpu_upload_2d(
+        q,
+        &(dv_gpu_rows){
+            .dst = d, .dst_pitch = device_pitch, .src = a, .src_pitch = host_pitch, .row_bytes = row, .rows = rows}));
+    OK(dv_gpu_download_2d(
+        q,
+        &(dv_gpu_rows){
+            .dst = b, .dst_pitch = host_pitch, .src = d, .src_pitch = device_pitch, .row_bytes = row, .rows = rows}));
     int same = 1;
     for (uint64_t y = 0; y < rows; y++) {
         same = same && memcmp(a + y * host_pitch, b + y * host_pitch, row) == 0;
@@ -79,7 +85,7 @@ static void test_copies(int lazy) {
     copy_2d(g, q, 4194305, 3, 4194305, 4194560);
     copy_2d(g, q, 9000001, 2, 9000001, 9000008);
     OK(dv_gpu_upload(q, NULL, NULL, 0));
-    OK(dv_gpu_download_2d(q, NULL, 0, NULL, 0, 0, 5));
+    OK(dv_gpu_download_2d(q, &(dv_gpu_rows){.rows = 5}));
     m->not_ready = 100000000; /* the wait ends up with the driver's own */
     copy_1d(g, q, 9000000);
     m->not_ready = 0;

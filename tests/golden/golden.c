@@ -97,7 +97,7 @@ static dvk_image planes(const array *a) {
 static bool compute(const session *s, dv_stage stage, const array *in, array *out) {
     dv_engine *e = dv_model_engine(s->model);
     davy_plan_info info = {.struct_size = sizeof info};
-    if (dv_engine_plan(e, stage, in->h, in->w, NULL, &info) != DAVY_OK) {
+    if (dv_engine_plan(e, &(dv_batch_desc){.stage = stage, .h = in->h, .w = in->w}, &info) != DAVY_OK) {
         print_error("plan");
         return false;
     }

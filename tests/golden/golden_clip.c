@@ -71,7 +71,13 @@ static bool compute(const clip_run *run, dv_stage stage, bool whole, const array
     if (!CHECK(dv_engine_clip(e, stage, &rule))) {
         return false;
     }
-    if (dv_clip_stream_open(e, stage, in->h, in->w, whole ? in->t : 0, whole ? in->t : rule.first, &s) != DAVY_OK) {
+    if (dv_clip_stream_open(e,
+                            &(dv_clip_stream_desc){.stage = stage,
+                                                   .h = in->h,
+                                                   .w = in->w,
+                                                   .frames = whole ? in->t : 0,
+                                                   .slice = whole ? in->t : rule.first},
+                            &s) != DAVY_OK) {
         return failed("stream");
     }
     const bool is_signed = stage == DV_STAGE_ENCODE && dv_engine_arch(e)->range == DAVY_RANGE_SIGNED_UNIT;
@@ -142,7 +148,7 @@ static bool first_of(const array *clip, array *out) {
 static bool compute_picture(const clip_run *run, dv_stage stage, const array *in, array *out) {
     dv_engine *e = dv_model_engine(run->model);
     davy_plan_info info = {.struct_size = sizeof info};
-    if (dv_engine_plan(e, stage, in->h, in->w, NULL, &info) != DAVY_OK) {
+    if (dv_engine_plan(e, &(dv_batch_desc){.stage = stage, .h = in->h, .w = in->w}, &info) != DAVY_OK) {
         return failed("plan");
     }
     *out = (array){.c = info.shape[2], .t = 1, .h = info.shape[0], .w = info.shape[1]};

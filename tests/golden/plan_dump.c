@@ -35,7 +35,7 @@ void dump_result(davy_result r) {
 static void print_picture(dv_engine *e, dv_stage stage, int64_t n, int64_t h, int64_t w) {
     davy_plan_info info = {.struct_size = sizeof info};
     printf("%s of %lld pictures of %lldx%lld: ", dump_stage_name(stage), (long long)n, (long long)w, (long long)h);
-    const davy_result r = dv_engine_plan_batch(e, stage, n, h, w, NULL, &info);
+    const davy_result r = dv_engine_plan(e, &(dv_batch_desc){.stage = stage, .n = n, .h = h, .w = w}, &info);
     if (r != DAVY_OK) {
         dump_result(r);
         return;
@@ -49,7 +49,8 @@ static void print_stream(dv_engine *e, const dv_clip_tiles_desc *desc) {
     dv_clip_stream *s = NULL;
     dv_clip_stream_info info;
     printf("  whole frames: ");
-    const davy_result r = dv_clip_stream_open(e, desc->stage, desc->h, desc->w, desc->frames, 0, &s);
+    const davy_result r = dv_clip_stream_open(
+        e, &(dv_clip_stream_desc){.stage = desc->stage, .h = desc->h, .w = desc->w, .frames = desc->frames}, &s);
     if (r != DAVY_OK) {
         dump_result(r);
         return;

@@ -140,9 +140,14 @@ static int frame(stage *s) {
     const int32_t device = interop_device(s->cuda);
     davy_tensor in = rgba(s->from, s->width, s->height, device);
     davy_tensor out = rgba(s->to, 2 * s->width, 2 * s->height, device);
-    return interop_read(s->cuda, &s->in, s->from, s->width, s->width, s->height) && interop_follow(s->cuda, s->line) &&
-           lib.api->upscale(model, &in, &out, &run, NULL) == DAVY_OK && interop_wait(s->cuda, s->line) &&
-           interop_write(s->cuda, &s->out, s->to, 2 * s->width, 2 * s->width, 2 * s->height);
+    return interop_read(
+               s->cuda, &s->in,
+               &(interop_picture){.memory = s->from, .pitch = s->width, .width = s->width, .height = s->height}) &&
+           interop_follow(s->cuda, s->line) && lib.api->upscale(model, &in, &out, &run, NULL) == DAVY_OK &&
+           interop_wait(s->cuda, s->line) &&
+           interop_write(s->cuda, &s->out,
+                         &(interop_picture){
+                             .memory = s->to, .pitch = 2 * s->width, .width = 2 * s->width, .height = 2 * s->height});
 }
 
 static double now(void) {
@@ -168,11 +173,14 @@ static void time_frames(stage *s) {
     const double seconds = now() - start;
     for (int i = 0; i < LOOKS; i++) {
         const double before = now();
-        interop_read(s->cuda, &s->in, s->from, s->width, s->width, s->height);
+        interop_read(s->cuda, &s->in,
+                     &(interop_picture){.memory = s->from, .pitch = s->width, .width = s->width, .height = s->height});
         taking += now() - before;
         gl.finish();
         const double again = now();
-        interop_write(s->cuda, &s->out, s->to, 2 * s->width, 2 * s->width, 2 * s->height);
+        interop_write(
+            s->cuda, &s->out,
+            &(interop_picture){.memory = s->to, .pitch = 2 * s->width, .width = 2 * s->width, .height = 2 * s->height});
         showing += now() - again;
         gl.finish();
     }
@@ -197,7 +205,9 @@ static void time_beside(stage *s) {
     const uint64_t memory = interop_alloc(s->cuda, 64 << 20);
     interop_free(s->cuda, memory);
     const double given = now();
-    CHECK(interop_read(s->cuda, &s->in, s->from, s->width, s->width, s->height));
+    CHECK(
+        interop_read(s->cuda, &s->in,
+                     &(interop_picture){.memory = s->from, .pitch = s->width, .width = s->width, .height = s->height}));
     gl.finish();
     const double drawn = now();
     const davy_run wait = {.struct_size = sizeof wait, .stream = s->line};

@@ -236,13 +236,13 @@ static int write_packets(join *j) {
     return have[0] < 0 || have[1] < 0 ? CLI_FAILED : r;
 }
 
-/* in: for the other streams, NULL: none. path: for notes, or NULL. options: the muxer's, or NULL. 0, or FFmpeg's error. */
-static int begin_file(AVFormatContext *out, const cli_video *v, const video_format *f, const AVFormatContext *in,
-                      const char *path, AVDictionary **options, video_other *others) {
-    int e = video_add_stream(out, v, f);
-    e = e < 0 || in == NULL ? e : video_add_others(out, in, v->stream->index, path, others);
-    e = e < 0 || v == NULL ? e : video_add_chapters(out, v->format);
-    return e < 0 ? e : avformat_write_header(out, options);
+/* Of j: v, f, out, others, and in, for the other streams, NULL: none. path: for notes, or NULL. options: the muxer's, or NULL.
+ * 0, or FFmpeg's error. */
+static int begin_file(const join *j, const char *path, AVDictionary **options) {
+    int e = video_add_stream(j->out, j->v, j->f);
+    e = e < 0 || j->in == NULL ? e : video_add_others(j->out, j->in, j->v->stream->index, path, j->others);
+    e = e < 0 || j->v == NULL ? e : video_add_chapters(j->out, j->v->format);
+    return e < 0 ? e : avformat_write_header(j->out, options);
 }
 
 static void free_others(video_other *others, int n) {
@@ -256,13 +256,14 @@ int video_join_check(const cli_video *v, const video_format *f, const char *path
     char why[128];
     AVFormatContext *out = NULL;
     uint8_t *written = NULL;
-    const AVFormatContext *in = video_is_piped(v) ? NULL : v->format;
+    AVFormatContext *in = video_is_piped(v) ? NULL : v->format;
     const int n = in != NULL ? (int)in->nb_streams : 0;
     video_other *others = calloc((size_t)n + 1, sizeof *others);
     int e = others != NULL ? avformat_alloc_output_context2(&out, f->container, NULL, path) : AVERROR(ENOMEM);
     e = e < 0 ? e : avio_open_dyn_buf(&out->pb);
     if (e >= 0) {
-        e = begin_file(out, v, f, in, path, NULL, others);
+        const join j = {.v = v, .f = f, .in = in, .out = out, .others = others};
+        e = begin_file(&j, path, NULL);
         avio_close_dyn_buf(out->pb, &written);
         av_free(written);
     }
@@ -282,7 +283,7 @@ static int write_file(join *j) {
     }
     AVDictionary *options = NULL;
     int e = video_file_options(&j->file, &options);
-    e = e < 0 ? e : begin_file(j->out, j->v, j->f, j->in, NULL, &options, j->others);
+    e = e < 0 ? e : begin_file(j, NULL, &options);
     av_dict_free(&options); /* with those that are not this muxer's */
     if (e < 0) {
         return fail(j, e);

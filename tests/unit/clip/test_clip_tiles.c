@@ -100,7 +100,9 @@ static float *tile_results(const fixture *f, const pass *p, float *in, int64_t y
     part.h = p->tiling.height;
     part.w = p->tiling.width;
     const dv_work work = work_of(p, part, frames_image(out, p->n_out, p->c_out, h, w));
-    CHECKF(dv_clip_stream_open(f->engine, p->stage, part.h, part.w, p->n_in, 0, &s) == DAVY_OK &&
+    CHECKF(dv_clip_stream_open(f->engine,
+                               &(dv_clip_stream_desc){.stage = p->stage, .h = part.h, .w = part.w, .frames = p->n_in},
+                               &s) == DAVY_OK &&
                dv_clip_stream_run(s, &work) == DAVY_OK,
            "%s", last_error());
     dv_clip_stream_release(s);

@@ -29,8 +29,11 @@ static dv_work work_of(const pass *p, float *in, int64_t at, int64_t n, float *o
 
 static dv_clip_stream *open_stream(const fixture *f, const pass *p, int64_t frames, int64_t slice) {
     dv_clip_stream *s = NULL;
-    CHECKF(dv_clip_stream_open(f->engine, p->stage, p->h_in, p->w_in, frames, slice, &s) == DAVY_OK, "%s",
-           last_error());
+    CHECKF(dv_clip_stream_open(
+               f->engine,
+               &(dv_clip_stream_desc){.stage = p->stage, .h = p->h_in, .w = p->w_in, .frames = frames, .slice = slice},
+               &s) == DAVY_OK,
+           "%s", last_error());
     return s;
 }
 
@@ -113,11 +116,15 @@ static void test_refusals(const fixture *f) {
     dv_clip_stream *s = NULL;
     dv_clip_rule rule;
     CHECK(!dv_engine_clip(f->engine, DV_STAGE_UPSCALE, &rule));
-    expect(dv_clip_stream_open(f->engine, DV_STAGE_UPSCALE, 8, 8, 0, 0, &s), DAVY_E_UNSUPPORTED,
-           "cannot upscale clips");
-    expect(dv_clip_stream_open(f->engine, DV_STAGE_ENCODE, 16, 16, 4, 0, &s), DAVY_E_SHAPE, "4 frames");
-    expect(dv_clip_stream_open(f->engine, DV_STAGE_ENCODE, 0, 16, 0, 0, &s), DAVY_E_SHAPE, "16 x 0");
-    expect(dv_clip_stream_open(f->engine, DV_STAGE_ENCODE, 18, 16, 0, 0, &s), DAVY_E_SHAPE, "16 x 18");
+    expect(dv_clip_stream_open(f->engine, &(dv_clip_stream_desc){.stage = DV_STAGE_UPSCALE, .h = 8, .w = 8}, &s),
+           DAVY_E_UNSUPPORTED, "cannot upscale clips");
+    expect(dv_clip_stream_open(f->engine,
+                               &(dv_clip_stream_desc){.stage = DV_STAGE_ENCODE, .h = 16, .w = 16, .frames = 4}, &s),
+           DAVY_E_SHAPE, "4 frames");
+    expect(dv_clip_stream_open(f->engine, &(dv_clip_stream_desc){.stage = DV_STAGE_ENCODE, .h = 0, .w = 16}, &s),
+           DAVY_E_SHAPE, "16 x 0");
+    expect(dv_clip_stream_open(f->engine, &(dv_clip_stream_desc){.stage = DV_STAGE_ENCODE, .h = 18, .w = 16}, &s),
+           DAVY_E_SHAPE, "16 x 18");
     s = open_stream(f, &decode, 0, 1);
     dv_work w = work_of(&decode, in, 0, 1, out, 0, 2);
     expect(dv_clip_stream_run(s, &w), DAVY_E_SHAPE, "2 frames, expected 1");
@@ -160,7 +167,9 @@ static void test_budget(const fixture *f) {
     expect(dv_clip_stream_run(s, &w), DAVY_E_BUDGET, "a clip");
     CHECK(dv_heap_used(heap, DV_MEM_WORKSPACE) == 0);
     dv_clip_stream *none = NULL;
-    expect(dv_clip_stream_open(f->engine, DV_STAGE_DECODE, 4, 6, 0, 2, &none), DAVY_E_BUDGET, "shortest slices");
+    expect(dv_clip_stream_open(f->engine, &(dv_clip_stream_desc){.stage = DV_STAGE_DECODE, .h = 4, .w = 6, .slice = 2},
+                               &none),
+           DAVY_E_BUDGET, "shortest slices");
     const uint64_t room = large.arena_bytes + large.state_bytes;
     dv_heap_set_budget(heap, dv_heap_used(heap, DV_MEM_WEIGHTS) + room - 1);
     dv_clip_stream *tight = open_stream(f, &decode, 0, 2);
@@ -216,7 +225,8 @@ static void test_allocations(const fixture *f) {
     for (int64_t n = 0; n < 4000; n += 1 + n / 5) {
         dv_clip_stream *s = NULL;
         dv_alloc_fail_after(n);
-        davy_result r = dv_clip_stream_open(f->engine, DV_STAGE_DECODE, 4, 6, 0, 1, &s);
+        davy_result r = dv_clip_stream_open(
+            f->engine, &(dv_clip_stream_desc){.stage = DV_STAGE_DECODE, .h = 4, .w = 6, .slice = 1}, &s);
         r = r == DAVY_OK ? run_calls(s, &decode, in, out, 1, 1) : r;
         dv_alloc_fail_after(-1);
         failures += r != DAVY_OK;

@@ -118,7 +118,8 @@ typedef struct question {
 /* The network's own numbers for a made-up picture. r->data is NULL unless DAVY_OK. */
 static inline davy_result ask(const fixture *f, const question *q, result *r) {
     *r = (result){.info = {.struct_size = sizeof r->info}};
-    davy_result code = dv_engine_plan(f->engine, q->stage, q->h, q->w, &q->tiling, &r->info);
+    davy_result code = dv_engine_plan(
+        f->engine, &(dv_batch_desc){.stage = q->stage, .h = q->h, .w = q->w, .tiling = &q->tiling}, &r->info);
     if (code != DAVY_OK) {
         return code;
     }

@@ -229,8 +229,8 @@ static void check_dumps(const dv_engine *e) {
     dv_graph *built = NULL;
     dv_plan *plan = NULL, *none = NULL;
     CHECK(dv_engine_build_graph(e, &q, 32, 32, &built) == DAVY_OK);
-    CHECK(dv_engine_make_plan(e, 0, &q, 32, 32, false, &plan) == DAVY_OK);
-    CHECK(dv_engine_make_plan(e, 0, &decode, 32, 32, false, &none) != DAVY_OK && none == NULL);
+    CHECK(dv_engine_make_plan(e, &q, &(dv_plan_desc){.h = 32, .w = 32}, &plan) == DAVY_OK);
+    CHECK(dv_engine_make_plan(e, &decode, &(dv_plan_desc){.h = 32, .w = 32}, &none) != DAVY_OK && none == NULL);
     char *text = dv_plan_dump(plan);
     CHECK(text != NULL && strstr(text, "body.0") != NULL && strstr(text, "pixel_shuffle") != NULL);
     dv_free(text);
