@@ -294,8 +294,8 @@ static davy_result check_context(const davy_dialogue *d, const dv_caption_option
         const dv_dialogue_clip *clip = clip_at(d, i, &clips);
         const dv_rgb8 *p = &d->pictures[i];
         dv_picture_plan plan = {.tokens = 0};
-        r = clip != NULL ? dv_picture_plan_video(c, &of_video, p->width, p->height, clip->n, &plan)
-                         : dv_picture_plan_still(c, &of_still, p->width, p->height, &plan);
+        const dv_picture_size size = {p->width, p->height, .frames = clip != NULL ? clip->n : 0};
+        r = dv_picture_plan_make(c, clip != NULL ? &of_video : &of_still, &size, &plan);
         tokens += plan.tokens;
         i += clip != NULL ? clip->n : 1;
     }

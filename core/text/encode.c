@@ -82,7 +82,9 @@ static davy_result raw_part(void *user, const dv_added *added, uint64_t at, uint
     }
     if (r == DAVY_OK) {
         e->text = changed != NULL ? changed : text + at;
-        r = dv_added_split(e->t, &e->t->normal, e->text, changed != NULL ? n : bytes, &guard, normal_part, e);
+        const dv_splitting splitting = {
+            .text = e->text, .bytes = changed != NULL ? n : bytes, .guard = &guard, .part = normal_part, .user = e};
+        r = dv_added_split(e->t, &e->t->normal, &splitting);
         e->text = text;
     }
     dv_free(changed);
@@ -124,7 +126,8 @@ static davy_result encode(const dv_tokenizer *t, const char *text, uint64_t byte
     const int64_t n = ids->n;
     davy_result r = check_text(text, bytes);
     r = r == DAVY_OK && h->post ? add_all(ids, &t->before) : r;
-    r = r < 0 ? r : dv_added_split(t, &t->raw, text, bytes, &h->guard, raw_part, &e);
+    const dv_splitting splitting = {.text = text, .bytes = bytes, .guard = &h->guard, .part = raw_part, .user = &e};
+    r = r < 0 ? r : dv_added_split(t, &t->raw, &splitting);
     r = r == DAVY_OK && h->post ? add_all(ids, &t->after) : r;
     dv_bpe_scratch_clear(&e.scratch);
     ids->n = r < 0 ? n : ids->n;

@@ -159,8 +159,14 @@ typedef struct dv_guard { /* where special tokens are not looked for */
 
 /* One part of a text: an added token, or (NULL) what lies between. `at` is its place in the text. */
 typedef davy_result (*dv_part_fn)(void *user, const dv_added *added, uint64_t at, uint64_t bytes);
-davy_result dv_added_split(const dv_tokenizer *t, const dv_added_set *set, const char *text, uint64_t bytes,
-                           const dv_guard *guard, dv_part_fn part, void *user);
+typedef struct dv_splitting {
+    const char *text;
+    uint64_t bytes;
+    const dv_guard *guard;
+    dv_part_fn part;
+    void *user;
+} dv_splitting;
+davy_result dv_added_split(const dv_tokenizer *t, const dv_added_set *set, const dv_splitting *s);
 
 /* The end of the piece that starts at `at` in a segment of `end` bytes. */
 uint64_t dv_pretokenizer_next(dv_pretokenizer kind, const uint8_t *p, uint64_t at, uint64_t end);

@@ -327,9 +327,9 @@ static void widen(const dv_added *a, const uint8_t *p, uint64_t bytes, uint64_t 
     }
 }
 
-davy_result dv_added_split(const dv_tokenizer *t, const dv_added_set *set, const char *text, uint64_t bytes,
-                           const dv_guard *guard, dv_part_fn part, void *user) {
-    const uint8_t *p = (const uint8_t *)text;
+davy_result dv_added_split(const dv_tokenizer *t, const dv_added_set *set, const dv_splitting *s) {
+    const uint8_t *p = (const uint8_t *)s->text;
+    const uint64_t bytes = s->bytes;
     davy_result r = DAVY_OK;
     uint64_t done = 0;
     for (uint64_t at = 0; r == DAVY_OK && set->n > 0 && at < bytes;) {
@@ -341,17 +341,17 @@ davy_result dv_added_split(const dv_tokenizer *t, const dv_added_set *set, const
         uint64_t from = at;
         uint64_t to = at + a->pattern_bytes;
         at = to;
-        if (guarded(guard, a, from, to) || (a->single_word && !alone(p, bytes, from, to))) {
+        if (guarded(s->guard, a, from, to) || (a->single_word && !alone(p, bytes, from, to))) {
             continue;
         }
         widen(a, p, bytes, done, &from, &to);
         if (done < from) {
-            r = part(user, NULL, done, from - done);
+            r = s->part(s->user, NULL, done, from - done);
         }
-        r = r < 0 ? r : part(user, a, from, to - from);
+        r = r < 0 ? r : s->part(s->user, a, from, to - from);
         done = to;
     }
-    return r < 0 || done >= bytes ? r : part(user, NULL, done, bytes - done);
+    return r < 0 || done >= bytes ? r : s->part(s->user, NULL, done, bytes - done);
 }
 
 int32_t dv_tokenizer_find_name(const dv_tokenizer *t, dv_name name) {

@@ -328,7 +328,6 @@ void dv_batch_release(dv_batch *b) {
 /* ---- asking ---- */
 
 static davy_result make_sequence(const dv_batch *b, const dv_batch_question *q, dv_sequence *s) {
-    const dv_feed_words words = {.ids = q->ids, .n = q->n, .before = -1};
     const int64_t most = dv_max(0, dv_min(q->generate.max_tokens, b->options.context - q->n + 1));
     s->slot = -1;
     s->generate = q->generate;
@@ -341,7 +340,9 @@ static davy_result make_sequence(const dv_batch *b, const dv_batch_question *q, 
     if (q->n_pictures > 0) {
         memcpy(s->pictures, q->pictures, (size_t)q->n_pictures * sizeof *s->pictures);
     }
-    const davy_result r = dv_feeding_make(b->model, &words, s->pictures, q->n_pictures, &s->after, &s->prompt);
+    const dv_feed_words words = {
+        .ids = q->ids, .n = q->n, .before = -1, .pictures = s->pictures, .n_pictures = q->n_pictures};
+    const davy_result r = dv_feeding_make(b->model, &words, &s->after, &s->prompt);
     return r < 0 ? r : dv_session_sampler(b->model, &q->generate, q->ids, q->n, &s->sampler);
 }
 

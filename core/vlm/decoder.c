@@ -93,7 +93,8 @@ static davy_result dv_decoder_cuda_open(dv_decoder *d, const dv_decoder_desc *de
     const dv_space_part parts[] = {{&c->ids, (uint64_t)d->chunk * 4},
                                    {&c->deep_rows, (uint64_t)d->chunk * 4},
                                    {&c->logits, (uint64_t)d->config->text.vocab * 4}};
-    davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", parts, DV_ARRAY_LEN(parts));
+    c->host = (dv_space){.heap = desc->heap};
+    davy_result r = dv_space_take(&c->host, "a dialogue", parts, DV_ARRAY_LEN(parts));
     r = r < 0 ? r : dv_gpu_queue_take(desc->gpu, NULL, &d->queue);
     r = r < 0 ? r : dv_gpu_completion_ring_create(desc->gpu, &c->completions);
     d->step.completions = r < 0 ? NULL : dv_gpu_completion_ring_data(c->completions);
@@ -398,7 +399,8 @@ static davy_result dv_decoder_rows_open(dv_decoder *d, const dv_decoder_desc *de
                                    {&c->sent, (uint64_t)tables(d) * 4},
                                    {&c->ids, (uint64_t)d->few_rows * 4},
                                    {&c->logits, (uint64_t)d->config->text.vocab * 4}};
-    davy_result r = dv_space_take(&c->host, desc->heap, "a dialogue", parts, DV_ARRAY_LEN(parts));
+    c->host = (dv_space){.heap = desc->heap};
+    davy_result r = dv_space_take(&c->host, "a dialogue", parts, DV_ARRAY_LEN(parts));
     r = r < 0 ? r : dv_gpu_readback_create(desc->gpu, (uint32_t)d->few_rows * sizeof(int32_t), &c->mail);
     if (r == DAVY_OK && d->sequences > 0) {
         memset(c->table, 0, (size_t)tables(d) * sizeof *c->table);
@@ -558,8 +560,8 @@ static davy_result plan_memory(dv_decoder *d, const dv_decoder_desc *desc) {
         {&d->candidates, gpu ? sizeof *d->candidates : 0},
         {&d->named, gpu ? (uint64_t)dv_decoder_rows_numbers(d) * 4 : 0},
     };
-    return dv_space_take_on(&d->space, desc->gpu, desc->heap, "the cache and the activations of a dialogue", parts,
-                            DV_ARRAY_LEN(parts));
+    d->space = (dv_space){.heap = desc->heap, .gpu = desc->gpu};
+    return dv_space_take(&d->space, "the cache and the activations of a dialogue", parts, DV_ARRAY_LEN(parts));
 }
 
 /* On a GPU: prompts of several sequences go through `many` alone. */

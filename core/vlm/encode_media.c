@@ -20,10 +20,10 @@ static davy_result see(const dv_vlm_model *m, const dv_rgb8 *pictures, const dv_
     const bool in_bytes = dv_vision_takes_bytes(m->weights);
     void *memory = NULL;
     float table[3][256];
-    dv_space space;
+    dv_space space = {.heap = m->heap};
     const dv_space_part part = {&memory,
                                 (uint64_t)(s->plan.patches * s->plan.patch_values) * (in_bytes ? 1 : sizeof(float))};
-    davy_result r = dv_space_take(&space, m->heap, "a picture's patches", &part, 1);
+    davy_result r = dv_space_take(&space, "a picture's patches", &part, 1);
     dv_patches patches = {
         .numbers = in_bytes ? NULL : memory, .bytes = in_bytes ? memory : NULL, .table = (const float(*)[256])table};
     if (r == DAVY_OK && in_bytes) {
@@ -51,14 +51,15 @@ davy_result dv_encode_image(const dv_vlm_model *m, const dv_rgb8 *picture, const
                             const dv_session_options *cancel, dv_encoded *out) {
     dv_encoded s = {0};
     dv_picture_options o = options_of(options);
-    davy_result r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
+    const dv_picture_size size = {picture->width, picture->height, .frames = 0};
+    davy_result r = dv_picture_plan_make(&m->config, &o, &size, &s.plan);
     r = r < 0 ? r : see(m, picture, cancel, &s);
     if (dv_ran_out(r) && make_room(cancel)) {
         r = see(m, picture, cancel, &s);
     }
     while (dv_ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
         s.smaller = true;
-        r = dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &s.plan);
+        r = dv_picture_plan_make(&m->config, &o, &size, &s.plan);
         r = r < 0 ? r : see(m, picture, cancel, &s);
     }
     if (r < 0) {
@@ -101,14 +102,15 @@ davy_result dv_encode_video(const dv_vlm_model *m, const dv_video *video, const 
                        (long long)video->total);
     }
     const dv_rgb8 *first = video->frames;
-    davy_result r = dv_picture_plan_video(&m->config, &o, first->width, first->height, video->n, &s.plan);
+    const dv_picture_size size = {first->width, first->height, video->n};
+    davy_result r = dv_picture_plan_make(&m->config, &o, &size, &s.plan);
     r = r < 0 ? r : see(m, first, cancel, &s);
     if (dv_ran_out(r) && make_room(cancel)) {
         r = see(m, first, cancel, &s);
     }
     while (dv_ran_out(r) && dv_picture_smaller(&m->config, &s.plan, &o)) {
         s.smaller = true;
-        r = dv_picture_plan_video(&m->config, &o, first->width, first->height, video->n, &s.plan);
+        r = dv_picture_plan_make(&m->config, &o, &size, &s.plan);
         r = r < 0 ? r : see(m, first, cancel, &s);
     }
     r = r < 0 ? r : time_steps(m, video, &s);

@@ -441,26 +441,16 @@ static davy_result plan(const dv_vlm_config *c, const dv_picture_options *o, dv_
     return r;
 }
 
-davy_result dv_picture_plan_still(const dv_vlm_config *c, const dv_picture_options *o, int64_t width, int64_t height,
-                                  dv_picture_plan *out) {
-    dv_picture_plan p = {.width = width, .height = height};
-    const davy_result r = plan(c, o, &p);
-    if (r == DAVY_OK) {
-        *out = p;
-    }
-    return r;
-}
-
-davy_result dv_picture_plan_video(const dv_vlm_config *c, const dv_picture_options *o, int64_t width, int64_t height,
-                                  int64_t frames, dv_picture_plan *out) {
-    if (c->picture.video_fps == 0) {
+davy_result dv_picture_plan_make(const dv_vlm_config *c, const dv_picture_options *o, const dv_picture_size *given,
+                                 dv_picture_plan *out) {
+    if (given->frames != 0 && c->picture.video_fps == 0) {
         return dv_fail(DAVY_E_UNSUPPORTED, "captioning: %s models take no videos", dv_vlm_family_name(c->family));
     }
-    if (frames < 1 || frames > DV_PICTURE_MAX_FRAMES) {
-        return dv_fail(DAVY_E_INVALID, "captioning: %lld frames, expected 1 to %d", (long long)frames,
+    if (given->frames < 0 || given->frames > DV_PICTURE_MAX_FRAMES) {
+        return dv_fail(DAVY_E_INVALID, "captioning: %lld frames, expected 1 to %d", (long long)given->frames,
                        (int)DV_PICTURE_MAX_FRAMES);
     }
-    dv_picture_plan p = {.width = width, .height = height, .frames = frames};
+    dv_picture_plan p = {.width = given->width, .height = given->height, .frames = given->frames};
     const davy_result r = plan(c, o, &p);
     if (r == DAVY_OK) {
         *out = p;

@@ -34,11 +34,14 @@ typedef struct dv_picture_plan {
     int64_t tokens;                 /* that take the place of the placeholders, of all tiles */
 } dv_picture_plan;
 
-/* DAVY_E_SHAPE for pictures the model cannot take; the message says why. */
-davy_result dv_picture_plan_still(const dv_vlm_config *c, const dv_picture_options *o, int64_t width, int64_t height,
-                                  dv_picture_plan *out);
-davy_result dv_picture_plan_video(const dv_vlm_config *c, const dv_picture_options *o, int64_t width, int64_t height,
-                                  int64_t frames, dv_picture_plan *out);
+typedef struct dv_picture_size {
+    int64_t width, height, frames; /* frames 0: a still, else a video */
+} dv_picture_size;
+
+/* DAVY_E_SHAPE for pictures the model cannot take, DAVY_E_UNSUPPORTED for a video that it cannot take; the message says
+ * why. */
+davy_result dv_picture_plan_make(const dv_vlm_config *c, const dv_picture_options *o, const dv_picture_size *given,
+                                 dv_picture_plan *out);
 
 /* Options under which the same picture or video takes less than `plan` does, for trying again when memory ran out: half
  * the pixels, or one tile less. false: it cannot be smaller. */

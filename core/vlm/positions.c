@@ -39,9 +39,9 @@ static int64_t put(int32_t *pos, int64_t t, int64_t h, int64_t w) {
     return dv_max(t, dv_max(h, w));
 }
 
-davy_result dv_vlm_positions(const dv_vlm_config *c, int64_t tokens, const dv_vlm_span *spans, int64_t n_spans,
-                             int64_t *next, int32_t *pos) {
-    const davy_result r = check_spans(tokens, spans, n_spans);
+davy_result dv_vlm_positions(const dv_vlm_config *c, const dv_vlm_sequence *s, int64_t *next, int32_t *pos) {
+    const int64_t tokens = s->tokens, n_spans = s->n_spans;
+    const davy_result r = check_spans(tokens, s->spans, n_spans);
     if (r < 0) {
         return r;
     }
@@ -56,17 +56,17 @@ davy_result dv_vlm_positions(const dv_vlm_config *c, int64_t tokens, const dv_vl
     int64_t most = p - 1;
     int64_t i = 0;
     for (int64_t k = 0; k <= n_spans; k++) {
-        const int64_t stop = k < n_spans ? spans[k].at : tokens;
+        const int64_t stop = k < n_spans ? s->spans[k].at : tokens;
         for (; i < stop; i++, p++) {
             most = dv_max(most, put(pos + 3 * i, p, p, p));
         }
-        const dv_vlm_span *s = &spans[k];
-        const int64_t count = k < n_spans ? s->t * s->h * s->w : 0;
+        const dv_vlm_span *span = &s->spans[k];
+        const int64_t count = k < n_spans ? span->t * span->h * span->w : 0;
         for (int64_t j = 0; j < count; j++, i++) {
-            const int64_t t = p + time_of(c, s, j / (s->h * s->w));
-            most = dv_max(most, put(pos + 3 * i, t, p + j / s->w % s->h, p + j % s->w));
+            const int64_t t = p + time_of(c, span, j / (span->h * span->w));
+            most = dv_max(most, put(pos + 3 * i, t, p + j / span->w % span->h, p + j % span->w));
         }
-        p += count > 0 ? dv_max(s->h, s->w) : 0;
+        p += count > 0 ? dv_max(span->h, span->w) : 0;
     }
     *next = most + 1; /* a long video's time may be ahead of the text behind it */
     return DAVY_OK;

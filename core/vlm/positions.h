@@ -13,13 +13,18 @@ typedef struct dv_vlm_span { /* vision tokens in a sequence: t x h x w of them, 
     double seconds;          /* of a video: from one t to the next (temporal patch / fps); 0: a still */
 } dv_vlm_span;
 
+typedef struct dv_vlm_sequence { /* or a part of one */
+    int64_t tokens;
+    const dv_vlm_span *spans;
+    int64_t n_spans;
+} dv_vlm_sequence;
+
 int32_t dv_vlm_position_axes(const dv_vlm_config *c); /* coordinates of a token: 3, or 1 */
 
-/* Positions of `tokens` tokens, [tokens][axes]. The first is *next, 0 for a new sequence; *next becomes that of a token
+/* Positions of its tokens, [tokens][axes]. The first is *next, 0 for a new sequence; *next becomes that of a token
  * after the last, so that a sequence may come in pieces; while decoding, token n is at *next + n on all axes. Qwen3 takes
  * every temporal patch of a video as a span of its own, t = 1. Spans are rising and apart (DAVY_E_INVALID). */
-davy_result dv_vlm_positions(const dv_vlm_config *c, int64_t tokens, const dv_vlm_span *spans, int64_t n_spans,
-                             int64_t *next, int32_t *pos);
+davy_result dv_vlm_positions(const dv_vlm_config *c, const dv_vlm_sequence *s, int64_t *next, int32_t *pos);
 
 /* Frequency of each of the head_dim / 2 pairs, scaled as the model wants it, and the coordinate it belongs to. */
 void dv_vlm_rope_tables(const dv_vlm_text *t, float *freq, uint8_t *axis);

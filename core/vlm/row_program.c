@@ -237,25 +237,19 @@ dvk_rows dv_row_program_input(dv_row_program *p, dvk_rows from, dvk_form form, v
 
 /* ---- memory ---- */
 
-davy_result dv_space_take_on(dv_space *s, dv_gpu *gpu, dv_heap *heap, const char *what, const dv_space_part *parts,
-                             size_t n) {
-    const uint64_t align = gpu != NULL ? DEVICE_ALIGN : ALIGN;
-    *s = (dv_space){.heap = heap, .gpu = gpu};
+davy_result dv_space_take(dv_space *s, const char *what, const dv_space_part *parts, size_t n) {
+    const uint64_t align = s->gpu != NULL ? DEVICE_ALIGN : ALIGN;
     for (size_t i = 0; i < n; i++) {
         s->bytes += dv_align_up(parts[i].bytes, align);
     }
-    const davy_result r = gpu != NULL ? dv_gpu_alloc(gpu, DV_MEM_WORKSPACE, s->bytes, what, &s->memory)
-                                      : dv_heap_alloc(heap, DV_MEM_WORKSPACE, s->bytes, what, &s->memory);
+    const davy_result r = s->gpu != NULL ? dv_gpu_alloc(s->gpu, DV_MEM_WORKSPACE, s->bytes, what, &s->memory)
+                                         : dv_heap_alloc(s->heap, DV_MEM_WORKSPACE, s->bytes, what, &s->memory);
     unsigned char *at = s->memory;
     for (size_t i = 0; r == DAVY_OK && i < n; i++) {
         memcpy(parts[i].to, &at, sizeof at);
         at += dv_align_up(parts[i].bytes, align);
     }
     return r;
-}
-
-davy_result dv_space_take(dv_space *s, dv_heap *heap, const char *what, const dv_space_part *parts, size_t n) {
-    return dv_space_take_on(s, NULL, heap, what, parts, n);
 }
 
 void dv_space_release(dv_space *s) {

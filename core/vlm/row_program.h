@@ -150,11 +150,9 @@ typedef struct dv_space {
     uint64_t bytes;
 } dv_space;
 
-/* One block of aligned parts; `what` goes into the message of a failure. */
-davy_result dv_space_take(dv_space *s, dv_heap *heap, const char *what, const dv_space_part *parts, size_t n);
-/* gpu NULL: of the heap. */
-davy_result dv_space_take_on(dv_space *s, dv_gpu *gpu, dv_heap *heap, const char *what, const dv_space_part *parts,
-                             size_t n);
+/* One block of aligned parts, of the heap or the GPU that the caller has set in *s; `what` goes into the message of a
+ * failure. */
+davy_result dv_space_take(dv_space *s, const char *what, const dv_space_part *parts, size_t n);
 void dv_space_release(dv_space *s); /* nothing enqueued may use it any more */
 
 /* For what a kernel writes that a matrix reads in that form: kernels write f32 and 16 bits themselves, 8 bits are

@@ -24,17 +24,16 @@ static int64_t spans_of(const dv_vlm_model *m, const dv_vlm_features *f) {
     return f->t == 0 ? 0 : m->config.family == DV_VLM_QWEN3 ? f->t : 1;
 }
 
-static davy_result allocate(const dv_vlm_model *m, const dv_session_picture *pictures, int32_t n_pictures,
-                            dv_feeding *f) {
+static davy_result allocate(const dv_vlm_model *m, dv_feeding *f) {
     int64_t spans = 1;
-    for (int32_t i = 0; i < n_pictures; i++) {
-        spans += spans_of(m, pictures[i].features);
+    for (int32_t i = 0; i < f->n_pictures; i++) {
+        spans += spans_of(m, f->pictures[i].features);
     }
     f->ids = dv_calloc((uint64_t)f->n, sizeof *f->ids);
     f->vector = dv_calloc((uint64_t)f->n, sizeof *f->vector);
     f->positions = dv_calloc((uint64_t)f->n, 3 * sizeof *f->positions);
     f->spans = dv_calloc((uint64_t)spans, sizeof *f->spans);
-    f->first = dv_calloc((uint64_t)n_pictures + 1, sizeof *f->first);
+    f->first = dv_calloc((uint64_t)f->n_pictures + 1, sizeof *f->first);
     return f->ids != NULL && f->vector != NULL && f->positions != NULL && f->spans != NULL && f->first != NULL
                ? DAVY_OK
                : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
@@ -45,8 +44,9 @@ bool dv_is_placeholder(const dv_vlm_model *m, int32_t id) {
 }
 
 /* Which vector each placeholder stands for, and where the pictures' tokens lie. */
-static davy_result place_pictures(const dv_vlm_model *m, const dv_session_picture *pictures, int32_t n_pictures,
-                                  dv_feeding *f) {
+static davy_result place_pictures(const dv_vlm_model *m, dv_feeding *f) {
+    const dv_session_picture *pictures = f->pictures;
+    const int32_t n_pictures = f->n_pictures;
     int32_t picture = 0;
     int64_t row = 0;
     int64_t placeholders = 0;
@@ -87,15 +87,14 @@ static davy_result place_pictures(const dv_vlm_model *m, const dv_session_pictur
                          (long long)placeholders, (long long)vectors);
 }
 
-davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, const dv_session_picture *pictures,
-                            int32_t n_pictures, int64_t *next, dv_feeding *out) {
+davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, int64_t *next, dv_feeding *out) {
     const int64_t extra = words->before >= 0 ? 1 : 0;
     dv_feeding f = {.n = words->n + extra,
-                    .pictures = pictures,
-                    .n_pictures = n_pictures,
+                    .pictures = words->pictures,
+                    .n_pictures = words->n_pictures,
                     .axes = dv_vlm_position_axes(&m->config)};
     int64_t after = *next;
-    davy_result r = allocate(m, pictures, n_pictures, &f);
+    davy_result r = allocate(m, &f);
     if (r == DAVY_OK) {
         if (extra > 0) {
             f.ids[0] = words->before;
@@ -103,9 +102,10 @@ davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, c
         if (words->n > 0) {
             memcpy(f.ids + extra, words->ids, (size_t)words->n * sizeof *words->ids);
         }
-        r = place_pictures(m, pictures, n_pictures, &f);
+        r = place_pictures(m, &f);
     }
-    r = r < 0 ? r : dv_vlm_positions(&m->config, f.n, f.spans, f.n_spans, &after, f.positions);
+    const dv_vlm_sequence s = {.tokens = f.n, .spans = f.spans, .n_spans = f.n_spans};
+    r = r < 0 ? r : dv_vlm_positions(&m->config, &s, &after, f.positions);
     if (r < 0) {
         dv_feeding_clear(&f);
         return r;
@@ -484,9 +484,10 @@ davy_result dv_session_feed(dv_session *d, const int32_t *ids, int64_t n, const 
         return dv_fail(DAVY_E_CONTEXT_FULL, "%lld tokens behind %lld are more than the context of %lld tokens",
                        (long long)all, (long long)d->tokens, (long long)d->context);
     }
-    const dv_feed_words words = {.ids = ids, .n = n, .before = d->pending};
+    const dv_feed_words words = {
+        .ids = ids, .n = n, .before = d->pending, .pictures = pictures, .n_pictures = n_pictures};
     int64_t next = d->next;
-    davy_result r = dv_feeding_make(d->model, &words, pictures, n_pictures, &next, &f);
+    davy_result r = dv_feeding_make(d->model, &words, &next, &f);
     d->supposed.n = 0;
     r = r < 0 ? r : feed_parts(d, &f);
     if (r == DAVY_OK) {

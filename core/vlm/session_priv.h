@@ -19,11 +19,12 @@ typedef struct dv_feed_words {
     const int32_t *ids;
     int64_t n;
     int32_t before; /* a token in front of them; -1: none */
+    const dv_session_picture *pictures; /* of their placeholders; they must stay as long as the feeding */
+    int32_t n_pictures;
 } dv_feed_words;
 
-/* pictures must stay as long as the feeding. *next: position of the first token, then of the one behind the last. */
-davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, const dv_session_picture *pictures,
-                            int32_t n_pictures, int64_t *next, dv_feeding *out);
+/* *next: position of the first token, then of the one behind the last. */
+davy_result dv_feeding_make(const dv_vlm_model *m, const dv_feed_words *words, int64_t *next, dv_feeding *out);
 void dv_feeding_clear(dv_feeding *f);
 /* What the decoder can be fed at once from token `at` on: one picture's vectors at a time. */
 dv_decoder_input dv_feeding_part(const dv_feeding *f, int64_t at);

@@ -27,8 +27,8 @@ davy_result dv_vision_run(const dv_vision_desc *desc, const dv_picture_plan *pla
     for (int32_t i = 0; i <= v->n_deepstack; i++) {
         parts[i] = (dv_space_part){i == 0 ? &f.vectors : &f.deep[i - 1], (uint64_t)(plan->tokens * v->out_hidden) * 4};
     }
-    davy_result r =
-        dv_space_take_on(&f.space, desc->gpu, desc->heap, "a picture's vectors", parts, (size_t)v->n_deepstack + 1);
+    f.space = (dv_space){.heap = desc->heap, .gpu = desc->gpu};
+    davy_result r = dv_space_take(&f.space, "a picture's vectors", parts, (size_t)v->n_deepstack + 1);
     if (r == DAVY_OK) {
         const bool vit = v->tower == DV_VLM_TOWER_SIGLIP || v->tower == DV_VLM_TOWER_CLIP;
         r = vit ? dv_vision_vit(&tower, &f) : dv_vision_qwen(&tower, &f);

@@ -40,7 +40,8 @@ davy_result dv_tower_start(dv_tower *t, int64_t rows, int64_t inputs, int64_t gr
         .pool = d->pool, .queue = t->queue, .weights = d->weights, .cpu = d->cpu, .compute = d->compute, .rows = rows};
     if (r == DAVY_OK) {
         dv_row_program_start(&t->program, &program);
-        r = dv_space_take_on(&t->space, d->gpu, d->heap, "the vision tower", parts, DV_ARRAY_LEN(parts));
+        t->space = (dv_space){.heap = d->heap, .gpu = d->gpu};
+        r = dv_space_take(&t->space, "the vision tower", parts, DV_ARRAY_LEN(parts));
     }
     return r;
 }

@@ -36,7 +36,8 @@ static davy_result dv_tower_resampler_start(dv_tower *t) {
                                    {&s->mixed_in, n * widest(v->hidden)},
                                    {&s->hidden, n * (uint64_t)wide * 4},
                                    {&s->hidden_in, n * widest(wide)}};
-    return dv_space_take_on(&s->space, t->desc->gpu, t->desc->heap, "the resampler", parts, DV_ARRAY_LEN(parts));
+    s->space = (dv_space){.heap = t->desc->heap, .gpu = t->desc->gpu};
+    return dv_space_take(&s->space, "the resampler", parts, DV_ARRAY_LEN(parts));
 }
 
 static void add_norm(const resampling *r, const dv_vlm_affine *w, dvk_rows x, dvk_rows y, int64_t dim) {

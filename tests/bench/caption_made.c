@@ -92,7 +92,8 @@ static double time_prepare(const dv_vlm_model *m, const dv_rgb8 *picture) {
     dv_picture_plan plan;
     for (int i = 0; i < RUNS; i++) {
         const uint64_t begin = dv_now_ns();
-        must(dv_picture_plan_still(&m->config, &o, picture->width, picture->height, &plan), "plan");
+        must(dv_picture_plan_make(&m->config, &o, &(dv_picture_size){picture->width, picture->height, 0}, &plan),
+             "plan");
         const size_t n = (size_t)(plan.patches * plan.patch_values);
         void *patches = need(malloc(n * sizeof(float)));
         must(dv_vision_takes_bytes(m->weights) ? dv_picture_bytes(&m->config, &plan, &work, picture, patches)

@@ -91,9 +91,7 @@ static int prepare(char **argv) {
     const int64_t frames = atoll(argv[3]);
     const dv_picture_options o = {.max_pixels = atoll(argv[4]), .max_tiles = atoll(argv[5])};
     davy_result r = dv_vlm_config_open(argv[0], &c);
-    r = r < 0        ? r
-        : frames > 0 ? dv_picture_plan_video(&c, &o, w, h, frames, &p)
-                     : dv_picture_plan_still(&c, &o, w, h, &p);
+    r = r < 0 ? r : dv_picture_plan_make(&c, &o, &(dv_picture_size){w, h, dv_max(frames, 0)}, &p);
     if (r < 0) {
         return fail();
     }

@@ -15,7 +15,7 @@ static dv_vlm_config config_of(const char *json) {
 
 static void check_tiles(const dv_vlm_config *c, dv_picture_options o, int64_t w, int64_t h, const int64_t want[7]) {
     dv_picture_plan p = {0};
-    CHECK_OK(dv_picture_plan_still(c, &o, w, h, &p));
+    CHECK_OK(dv_picture_plan_make(c, &o, &(dv_picture_size){w, h, 0}, &p));
     const int64_t got[7] = {p.first_w, p.first_h, p.resized_w, p.resized_h, p.rows, p.cols, p.tokens};
     for (int i = 0; i < 7; i++) {
         CHECKF(got[i] == want[i], "%dx%d, number %d: %d, wanted %d", (int)w, (int)h, i, (int)got[i], (int)want[i]);
@@ -66,7 +66,7 @@ static void check_smart(const dv_vlm_config *c, int64_t max_pixels, int64_t w, i
                         int64_t tokens) {
     dv_picture_plan p = {0};
     const dv_picture_options o = {.max_pixels = max_pixels};
-    CHECK_OK(dv_picture_plan_still(c, &o, w, h, &p));
+    CHECK_OK(dv_picture_plan_make(c, &o, &(dv_picture_size){w, h, 0}, &p));
     CHECKF(p.resized_w == to_w && p.resized_h == to_h && p.tokens == tokens, "%dx%d: %dx%d, %d tokens", (int)w, (int)h,
            (int)p.resized_w, (int)p.resized_h, (int)p.tokens);
     CHECK(p.patches == 4 * tokens && p.grid_t == 1 && p.patch_values == 6 * c->vision.patch * c->vision.patch);
@@ -88,11 +88,11 @@ static void test_smart(void) {
     check_smart(&c, 1, 640, 480, 28, 28, 1);
     dv_picture_plan p = {0};
     dv_picture_options o = {0};
-    CHECK_FAILS(dv_picture_plan_still(&c, &o, 2010, 10, &p), DAVY_E_SHAPE, "201 times");
-    CHECK_OK(dv_picture_plan_still(&c, &o, 2000, 10, &p));
-    CHECK_FAILS(dv_picture_plan_still(&c, &o, 0, 10, &p), DAVY_E_SHAPE, "0x10");
+    CHECK_FAILS(dv_picture_plan_make(&c, &o, &(dv_picture_size){2010, 10, 0}, &p), DAVY_E_SHAPE, "201 times");
+    CHECK_OK(dv_picture_plan_make(&c, &o, &(dv_picture_size){2000, 10, 0}, &p));
+    CHECK_FAILS(dv_picture_plan_make(&c, &o, &(dv_picture_size){0, 10, 0}, &p), DAVY_E_SHAPE, "0x10");
     o.fold_still = true;
-    CHECK_OK(dv_picture_plan_still(&c, &o, 640, 480, &p));
+    CHECK_OK(dv_picture_plan_make(&c, &o, &(dv_picture_size){640, 480, 0}, &p));
     CHECK(p.patch_frames == 1 && p.patch_values == 3 * 14 * 14 && p.patches == 4 * 391);
     c = config_of(QWEN3_2B);
     check_smart(&c, 0, 640, 480, 640, 480, 300);
@@ -108,8 +108,7 @@ static void check_smaller(const char *json, int64_t w, int64_t h, int64_t frames
     dv_picture_plan p = {0};
     int64_t before = INT64_MAX;
     for (int i = 0; i < 100; i++) {
-        CHECK_OK(frames > 0 ? dv_picture_plan_video(&c, &o, w, h, frames, &p)
-                            : dv_picture_plan_still(&c, &o, w, h, &p));
+        CHECK_OK(dv_picture_plan_make(&c, &o, &(dv_picture_size){w, h, frames}, &p));
         CHECKF(p.tokens < before, "%d tokens after %d", (int)p.tokens, (int)before);
         before = p.tokens;
         if (!dv_picture_smaller(&c, &p, &o)) {
@@ -135,22 +134,22 @@ static void test_fixed(void) {
     const dv_picture_options none = {0};
     dv_picture_plan p = {0};
     dv_vlm_config c = config_of(JOYCAPTION);
-    CHECK_OK(dv_picture_plan_still(&c, &none, 1000, 10, &p));
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){1000, 10, 0}, &p));
     CHECK(p.resized_w == 384 && p.resized_h == 384 && p.tokens == 729 && p.patches == 729 && p.patch_values == 588);
     c = config_of(LLAVA_1_5);
-    CHECK_OK(dv_picture_plan_still(&c, &none, 640, 480, &p));
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){640, 480, 0}, &p));
     CHECK(p.resized_w == 448 && p.resized_h == 336 && p.crop_x == 56 && p.crop_y == 0 && p.tokens == 576);
-    CHECK_OK(dv_picture_plan_still(&c, &none, 337, 500, &p));
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){337, 500, 0}, &p));
     CHECK(p.resized_w == 336 && p.resized_h == 498 && p.crop_y == 81);
-    CHECK_FAILS(dv_picture_plan_still(&c, &none, 60000, 1, &p), DAVY_E_SHAPE, "too long");
+    CHECK_FAILS(dv_picture_plan_make(&c, &none, &(dv_picture_size){60000, 1, 0}, &p), DAVY_E_SHAPE, "too long");
     c.picture.pad_square = true;
-    CHECK_OK(dv_picture_plan_still(&c, &none, 640, 480, &p));
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){640, 480, 0}, &p));
     CHECK(p.pad == 640 && p.resized_w == 336 && p.resized_h == 336);
     c = config_of(GHOSTVIS_D20);
-    CHECK_OK(dv_picture_plan_still(&c, &none, 339, 336, &p));
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){339, 336, 0}, &p));
     CHECK(p.crop_x == 2 && p.tokens == 64); /* 1.5, to the even side */
     c = config_of(NANOCHAT_D20);
-    CHECK_FAILS(dv_picture_plan_still(&c, &none, 10, 10, &p), DAVY_E_UNSUPPORTED, "nanochat");
+    CHECK_FAILS(dv_picture_plan_make(&c, &none, &(dv_picture_size){10, 10, 0}, &p), DAVY_E_UNSUPPORTED, "nanochat");
 }
 
 static void check_frames(const dv_vlm_config *c, int64_t total, double fps, int64_t n, int64_t second, int64_t last,
@@ -174,7 +173,7 @@ static void test_videos(void) {
     check_frames(&c, 100000, 25, 64, 1611, 99975, 3199969);
     dv_picture_plan p = {0};
     const dv_picture_options none = {0};
-    CHECK_OK(dv_picture_plan_video(&c, &none, 640, 480, 10, &p));
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){640, 480, 10}, &p));
     CHECK(p.first_w == 2048 && p.first_h == 1536 && p.resized_h == 512 && p.tiles == 10 && p.tokens == 640);
     c = config_of(QWEN2_5_3B);
     check_frames(&c, 300, 30, 20, 15, 285, 2850);
@@ -182,19 +181,19 @@ static void test_videos(void) {
     check_frames(&c, 1, 30, 1, 0, 0, 0);
     check_frames(&c, 3000, 29.97, 200, 15, 2985, 298500);
     check_frames(&c, 100000, 25, 768, 130, 99869, 38349632);
-    CHECK_OK(dv_picture_plan_video(&c, &none, 640, 480, 7, &p)); /* the last frame twice */
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){640, 480, 7}, &p)); /* the last frame twice */
     CHECK(p.resized_w == 644 && p.resized_h == 476 && p.grid_t == 4 && p.tokens == 4 * 391 && p.patch_frames == 2);
     c = config_of(QWEN3_2B);
     check_frames(&c, 300, 30, 20, 16, 299, 2990);
     check_frames(&c, 50, 25, 4, 16, 49, 98);
     check_frames(&c, 100000, 25, 768, 130, 99999, 38399616);
-    CHECK_OK(dv_picture_plan_video(&c, &none, 1920, 1080, 100, &p)); /* 25165824 pixels in all */
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){1920, 1080, 100}, &p)); /* 25165824 pixels in all */
     CHECK(p.resized_w == 640 && p.resized_h == 352 && p.grid_t == 50 && p.tokens == 50 * 20 * 11);
     const int64_t index[4] = {0, 16, 33, 49};
     CHECK(fabs(dv_video_seconds(&c, index, 4, 25, 0) - 0.32) < 1e-12);
     CHECK(fabs(dv_video_seconds(&c, index, 3, 25, 1) - 1.32) < 1e-12); /* the last frame alone */
     c = config_of(JOYCAPTION);
-    CHECK_FAILS(dv_picture_plan_video(&c, &none, 64, 64, 4, &p), DAVY_E_UNSUPPORTED, "no videos");
+    CHECK_FAILS(dv_picture_plan_make(&c, &none, &(dv_picture_size){64, 64, 4}, &p), DAVY_E_UNSUPPORTED, "no videos");
 }
 
 /* ---- pixels ---- */
@@ -276,7 +275,7 @@ static void test_patches(void) {
     const dv_picture_options none = {0};
     const dv_picture_work work = {.cpu = dvk_cpu_detect()};
     c.picture.video_min_pixels = 1;
-    CHECK_OK(dv_picture_plan_video(&c, &none, 56, 28, 2, &p));
+    CHECK_OK(dv_picture_plan_make(&c, &none, &(dv_picture_size){56, 28, 2}, &p));
     CHECK(p.patches == 8 && p.patch_values == 1176 && p.tokens == 2);
     CHECK_OK(dv_picture_prepare(&c, &p, &work, frames, out));
     static const int left[8] = {0, 14, 0, 14, 28, 42, 28, 42};

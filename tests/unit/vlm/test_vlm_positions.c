@@ -31,13 +31,13 @@ static void test_image(void) {
     const dv_vlm_span span = {.at = 4, .t = 1, .h = 2, .w = 3};
     int32_t pos[3 * 13];
     int64_t next = 0;
-    CHECK_OK(dv_vlm_positions(&c, 13, &span, 1, &next, pos));
+    CHECK_OK(dv_vlm_positions(&c, &(dv_vlm_sequence){13, &span, 1}, &next, pos));
     check_axis(pos, 0, t, 13);
     check_axis(pos, 1, h, 13);
     check_axis(pos, 2, w, 13);
     CHECK(next == 10); /* 13 tokens: the positions run 3 behind */
     int32_t more[3 * 2];
-    CHECK_OK(dv_vlm_positions(&c, 2, NULL, 0, &next, more));
+    CHECK_OK(dv_vlm_positions(&c, &(dv_vlm_sequence){2, NULL, 0}, &next, more));
     check_axis(more, 2, (const int32_t[]){10, 11}, 2);
 }
 
@@ -46,20 +46,20 @@ static void test_video(void) {
     int64_t next = 0;
     dv_vlm_span span = {.at = 1, .t = 3, .h = 2, .w = 2, .seconds = 1.0};
     dv_vlm_config c = qwen(DV_VLM_QWEN2_5); /* 2 ticks a second */
-    CHECK_OK(dv_vlm_positions(&c, 14, &span, 1, &next, pos));
+    CHECK_OK(dv_vlm_positions(&c, &(dv_vlm_sequence){14, &span, 1}, &next, pos));
     check_axis(pos, 0, (const int32_t[]){0, 1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 3}, 14);
     check_axis(pos, 1, (const int32_t[]){0, 1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2, 3}, 14);
     CHECK(next == 6);
     span.seconds = 0.7; /* 1.4 ticks: 0, 1, 2 */
     next = 0;
-    CHECK_OK(dv_vlm_positions(&c, 14, &span, 1, &next, pos));
+    CHECK_OK(dv_vlm_positions(&c, &(dv_vlm_sequence){14, &span, 1}, &next, pos));
     check_axis(pos, 0, (const int32_t[]){0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3}, 14);
     c = qwen(DV_VLM_QWEN2); /* one tick a patch, whatever the clock */
     next = 0;
-    CHECK_OK(dv_vlm_positions(&c, 14, &span, 1, &next, pos));
+    CHECK_OK(dv_vlm_positions(&c, &(dv_vlm_sequence){14, &span, 1}, &next, pos));
     check_axis(pos, 0, (const int32_t[]){0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3}, 14);
     span.at = 3;
-    CHECK_FAILS(dv_vlm_positions(&c, 14, &span, 1, &next, pos), DAVY_E_INVALID, "overlap");
+    CHECK_FAILS(dv_vlm_positions(&c, &(dv_vlm_sequence){14, &span, 1}, &next, pos), DAVY_E_INVALID, "overlap");
 }
 
 static void test_plain(void) {
@@ -69,7 +69,7 @@ static void test_plain(void) {
     int32_t pos[4];
     int64_t next = 7;
     CHECK(dv_vlm_position_axes(&c) == 1);
-    CHECK_OK(dv_vlm_positions(&c, 4, NULL, 0, &next, pos));
+    CHECK_OK(dv_vlm_positions(&c, &(dv_vlm_sequence){4, NULL, 0}, &next, pos));
     CHECK(pos[0] == 7 && pos[3] == 10 && next == 11);
 }
 
