@@ -83,7 +83,9 @@ static dv_value finish(const cfg *c, dv_graph *g, dv_value sum, dv_value picture
     static const dv_conv_opts valid = {.valid = true};
     const dv_value small = c->kind == TIMES_4 ? dv_upsample(g, picture, 2) : picture;
     const dv_shape s = dv_shape_of(g, small);
-    const dv_value part = dv_crop(g, sum, 1, 1, s.h + 2, s.w + 2); /* what conv_final turns into the picture alone */
+    const dv_value part = dv_crop(
+        g, sum,
+        (dv_rect){.top = 1, .left = 1, .h = s.h + 2, .w = s.w + 2}); /* what conv_final turns into the picture alone */
     return dv_pixel_shuffle(g, dv_conv(g, part, "conv_final", 4 * c->channels, 3, &valid), 2, small);
 }
 
@@ -96,14 +98,16 @@ static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t
     const int64_t to_h = dv_div_up(h, f->align) * f->align + 2 * f->margin;
     const int64_t to_w = dv_div_up(w, f->align) * f->align + 2 * f->margin;
     const dv_value picture = affine(c, g, dv_input(g, (dv_shape){1, h, w, c->channels}), 0.7f, 0.15f);
-    dv_value x = dv_pad(g, picture, f->margin, f->margin, to_h, to_w, c->edge ? DVK_PAD_EDGE : DVK_PAD_REFLECT);
+    dv_value x = dv_pad(g, picture, (dv_rect){.top = f->margin, .left = f->margin, .h = to_h, .w = to_w},
+                        c->edge ? DVK_PAD_EDGE : DVK_PAD_REFLECT);
     x = c->kind == FAST_2 ? dv_pixel_unshuffle(g, x, 2) : x;
     dv_cunet_bottom bottom = f->bottom;
     bottom.channels = bottom.channels > 0 ? bottom.channels : c->channels;
     const dv_value first = dv_cunet_first(g, x, &bottom);
     const dv_value second = dv_cunet_second(g, first, bottom.channels);
     const dv_shape s = dv_shape_of(g, second);
-    x = dv_add(g, 1.0f, second, 1.0f, dv_crop(g, first, DV_CUNET_CUT, DV_CUNET_CUT, s.h, s.w));
+    x = dv_add(g, 1.0f, second, 1.0f,
+               dv_crop(g, first, (dv_rect){.top = DV_CUNET_CUT, .left = DV_CUNET_CUT, .h = s.h, .w = s.w}));
     x = c->kind == TIMES_4 || c->kind == FAST_2 ? finish(c, g, x, picture) : x;
     x = affine(c, g, x, 1.0f / 0.7f, -0.15f / 0.7f);
     dv_output(g, dv_crop_to(g, x, h * f->scale, w * f->scale));

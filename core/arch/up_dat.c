@@ -44,11 +44,12 @@ static void info(const void *config_, davy_model_info *out) {
 /* ---- attention ---- */
 
 static dv_value between_channels(dv_graph *g, const dv_value qkv[3], const char *name, dv_heads heads) {
-    const dv_window whole = {0};
     const int64_t shape[3] = {heads.count, 1, 1};
     char part[DV_NAMES_BYTES];
     const dv_param temperature = dv_param_stored(g, dv_names_join(part, name, ".temperature"), 3, shape);
-    return dv_channel_attention(g, qkv, heads.count, heads.dim, &whole, 1e-12f, temperature);
+    const dv_channel_heads opts = {
+        .heads = heads.count, .dim = heads.dim, .eps = 1e-12f, .temperature = temperature}; /* of the whole picture */
+    return dv_channel_attention(g, qkv, &opts);
 }
 
 /* ---- the two gates ---- */
@@ -76,12 +77,13 @@ static dv_value pixel_gate(dv_graph *g, dv_value x, const char *name, dv_heads h
     return dv_linear(g, t, dv_names_join(conv, name, ".spatial_interaction.3"), 1);
 }
 
-/* proj(attention * gate + convolved * gate): which gate is whose depends on what the attention sees. */
-static dv_value attention(const cfg *c, dv_graph *g, dv_value x, const char *name, int64_t head_count, bool spatial,
-                          bool shifted) {
+/* proj(attention * gate + convolved * gate): which gate is whose depends on what the attention sees, every other block's
+ * windows, the others' channels. */
+static dv_value attention(const cfg *c, dv_graph *g, dv_value x, const char *name, int64_t index, int64_t block) {
+    const bool spatial = block % 2 == 0, shifted = dv_window_split_shifts(index, block);
     char part[DV_NAMES_BYTES];
     char norm[DV_NAMES_BYTES];
-    const dv_heads heads = dv_heads_of(g, name, c->body.features, head_count);
+    const dv_heads heads = dv_heads_of(g, name, c->body.features, c->body.heads[index]);
     dv_value qkv[3];
     dv_split_qkv(g, dv_linear_to_heads(g, x, dv_names_join(part, name, ".qkv"), heads, 3), dv_heads_width(heads), qkv);
     dv_value convolved = dv_depthwise_norm(g, qkv[2], dv_names_join(part, name, ".dwconv.0"),
@@ -106,8 +108,7 @@ static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t inde
     for (int64_t b = 0; b < c->body.depth[index]; b++) {
         snprintf(name, sizeof name, "layers.%d.blocks.%d", (int)index, (int)b);
         dv_value n = dv_layer_norm(g, t, dv_names_join(part, name, ".norm1"), DV_SWIN_EPS);
-        n = attention(c, g, n, dv_names_join(part, name, ".attn"), c->body.heads[index], b % 2 == 0,
-                      dv_window_split_shifts(index, b));
+        n = attention(c, g, n, dv_names_join(part, name, ".attn"), index, b);
         t = dv_add(g, 1.0f, n, 1.0f, t);
         n = dv_layer_norm(g, t, dv_names_join(part, name, ".norm2"), DV_SWIN_EPS);
         t = dv_add(g, 1.0f, dv_gated_mlp(g, n, dv_names_join(part, name, ".ffn")), 1.0f, t);
@@ -118,7 +119,8 @@ static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t inde
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
     const cfg *c = config_;
-    return dv_body_build(&c->body, stage, h, w, g, group, c);
+    const dv_groups groups = {.group = group, .body = &c->body, .cfg = c};
+    return dv_body_build(&groups, stage, h, w, g);
 }
 
 const dv_arch dv_arch_up_dat = {

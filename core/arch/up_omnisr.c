@@ -132,12 +132,16 @@ static dv_value attend_channels(const cfg *c, dv_graph *g, dv_value x, const cha
     static const int64_t shape[3] = {HEADS, 1, 1};
     char name[DV_NAMES_BYTES];
     const int32_t w = (int32_t)c->window;
-    const dv_window window = {.h = w, .w = w, .grid = grid};
     dv_value qkv[3];
     dv_value y = conv(g, normed(g, x, step, LAYER_NORM_2D_EPS), step, "fn.qkv", 3 * c->features, 1);
     split(g, depthwise(g, y, step, "fn.qkv_dwconv"), c->features, qkv);
     const dv_param temperature = dv_param_stored(g, dv_names_join(name, step, "fn.temperature"), 3, shape);
-    y = dv_channel_attention(g, qkv, HEADS, c->features / HEADS, &window, LENGTH_EPS, temperature);
+    const dv_channel_heads opts = {.heads = HEADS,
+                                   .dim = c->features / HEADS,
+                                   .window = {.h = w, .w = w, .grid = grid},
+                                   .eps = LENGTH_EPS,
+                                   .temperature = temperature};
+    y = dv_channel_attention(g, qkv, &opts);
     return dv_add(g, 1.0f, conv(g, y, step, "fn.project_out", c->features, 1), 1.0f, x);
 }
 

@@ -62,7 +62,8 @@ static dv_value group(const void *config_, dv_graph *g, dv_value x, int64_t inde
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
     const cfg *c = config_;
-    return dv_body_build(&c->body, stage, h, w, g, group, c);
+    const dv_groups groups = {.group = group, .body = &c->body, .cfg = c};
+    return dv_body_build(&groups, stage, h, w, g);
 }
 
 const dv_arch dv_arch_up_swinir = {

@@ -60,19 +60,23 @@ static dv_value cunet(const cfg *c, dv_graph *g, dv_value x) {
     const int64_t h = dv_div_up(in.h, CUNET_ALIGN) * CUNET_ALIGN + 2 * CUNET_MARGIN;
     const int64_t w = dv_div_up(in.w, CUNET_ALIGN) * CUNET_ALIGN + 2 * CUNET_MARGIN;
     const dv_cunet_bottom bottom = {3, 1, 0, c->channels};
-    x = dv_pad(g, x, CUNET_MARGIN, CUNET_MARGIN, h, w, DVK_PAD_EDGE);
+    x = dv_pad(g, x, (dv_rect){.top = CUNET_MARGIN, .left = CUNET_MARGIN, .h = h, .w = w}, DVK_PAD_EDGE);
     const dv_value first = dv_cunet_first(g, x, &bottom);
     const dv_value second = dv_cunet_second(g, first, c->channels);
     const dv_shape s = dv_shape_of(g, second);
-    x = dv_add(g, 1.0f, second, 1.0f, dv_crop(g, first, DV_CUNET_CUT, DV_CUNET_CUT, s.h, s.w));
+    x = dv_add(g, 1.0f, second, 1.0f,
+               dv_crop(g, first, (dv_rect){.top = DV_CUNET_CUT, .left = DV_CUNET_CUT, .h = s.h, .w = s.w}));
     return dv_crop_to(g, x, in.h, in.w);
 }
 
 static dv_value upconv(const cfg *c, dv_graph *g, dv_value x) {
     static const dv_conv_opts valid = {.valid = true};
-    static const dv_act none = {DVK_ACT_NONE, 0.0f, DV_NO_PARAM};
     const dv_shape in = dv_shape_of(g, x);
-    x = dv_pad(g, x, UPCONV_MARGIN, UPCONV_MARGIN, in.h + 2 * UPCONV_MARGIN, in.w + 2 * UPCONV_MARGIN, DVK_PAD_EDGE);
+    x = dv_pad(
+        g, x,
+        (dv_rect){
+            .top = UPCONV_MARGIN, .left = UPCONV_MARGIN, .h = in.h + 2 * UPCONV_MARGIN, .w = in.w + 2 * UPCONV_MARGIN},
+        DVK_PAD_EDGE);
     for (int i = 0; i < UPCONV_LAYERS; i++) {
         char name[32];
         char weight[DV_NAMES_BYTES];
@@ -80,7 +84,8 @@ static dv_value upconv(const cfg *c, dv_graph *g, dv_value x) {
         const int64_t channels = dv_dim(g->weights, dv_names_join(weight, name, ".weight"), 0);
         x = dv_activation(g, dv_conv(g, x, name, channels, 3, &valid), DVK_ACT_LRELU, DV_CUNET_SLOPE);
     }
-    return dv_conv_transposed(g, x, "net.12", c->channels, 4, 2, 3, none);
+    const dv_transposed last = {.c_out = c->channels, .k = 4, .stride = 2, .pad = 3};
+    return dv_conv_transposed(g, x, "net.12", &last);
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {

@@ -396,9 +396,9 @@ static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
-    static const dv_halves halves = {build_encoder, build_decoder};
     const dv_autoencoder a = common(config_);
-    return dv_autoencoder_build(&a, stage, h, w, g, &halves, config_);
+    const dv_halves halves = {build_encoder, build_decoder, .facts = &a, .cfg = config_};
+    return dv_autoencoder_build(&halves, stage, h, w, g);
 }
 
 const dv_arch dv_arch_vae_kl = {

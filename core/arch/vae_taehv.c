@@ -429,12 +429,12 @@ static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
-    static const dv_halves halves = {build_encoder, build_decoder};
     const cfg *c = config_;
     const dv_autoencoder a = common(c);
+    const dv_halves halves = {build_encoder, build_decoder, .facts = &a, .cfg = c};
     const bool there = stage == DV_STAGE_ENCODE ? c->encodes : stage == DV_STAGE_DECODE && c->decodes;
     const davy_result r = there ? check_frames(c, stage, g) : DAVY_OK;
-    return r < 0 ? r : dv_autoencoder_build(&a, stage, h, w, g, &halves, c);
+    return r < 0 ? r : dv_autoencoder_build(&halves, stage, h, w, g);
 }
 
 const dv_arch dv_arch_vae_taehv = {

@@ -188,7 +188,8 @@ static dv_value wan_double_time(dv_graph *g, dv_value x, const char *names) {
 
 enum { MAX_LEVELS = 8, MAX_RESNETS = 16, NAME_BYTES = 192 };
 typedef struct half {
-    bool there, nested; /* nested: levels have a number of their own, and Wan 2.2's shortcuts */
+    bool encoder, there;
+    bool nested; /* levels have a number of their own, and Wan 2.2's shortcuts */
     int64_t levels, resnets;
     int64_t width[MAX_LEVELS]; /* in the order they are run in */
     int64_t times[MAX_LEVELS]; /* by how much time shrinks or grows after the level; the last level's is 1 */
@@ -204,7 +205,8 @@ typedef struct cfg {
 /* ---- names ---- */
 
 /* Block j of a level, or what comes behind the last of them. Flat names count through all levels. */
-static const char *place_names(char out[NAME_BYTES], const half *s, bool encoder, int64_t level, int64_t j) {
+static const char *place_names(char out[NAME_BYTES], const half *s, int64_t level, int64_t j) {
+    const bool encoder = s->encoder;
     const int l = (int)level, k = (int)j, flat = (int)(level * (s->resnets + 1) + j);
     const bool resnet = j < s->resnets;
     if (!s->nested && encoder) {
@@ -226,11 +228,10 @@ static const char *place_names(char out[NAME_BYTES], const half *s, bool encoder
     return out;
 }
 
-static int64_t place_dim(const dv_tensors *t, const half *s, bool encoder, int64_t level, int64_t j, const char *rest,
-                         int32_t axis) {
+static int64_t place_dim(const dv_tensors *t, const half *s, int64_t level, int64_t j, const char *rest, int32_t axis) {
     char names[NAME_BYTES];
     char full[DV_NAMES_BYTES];
-    return dv_dim(t, dv_names_join(full, place_names(names, s, encoder, level, j), rest), axis);
+    return dv_dim(t, dv_names_join(full, place_names(names, s, level, j), rest), axis);
 }
 
 static const char first_conv[] = ".residual.2.weight|.conv1.weight";
@@ -264,7 +265,7 @@ static int32_t match(const dv_probe *probe) {
 static void count_levels(const dv_tensors *t, bool encoder, half *s) {
     s->resnets = MAX_RESNETS; /* until they are counted: names of blocks do not depend on it at level 0 */
     int64_t resnets = 0;
-    while (resnets < MAX_RESNETS && place_dim(t, s, encoder, 0, resnets, first_conv, 0) > 0) {
+    while (resnets < MAX_RESNETS && place_dim(t, s, 0, resnets, first_conv, 0) > 0) {
         resnets++;
     }
     const char *counted = encoder ? "encoder.down_blocks.0.resnets" : "decoder.up_blocks.0.resnets";
@@ -285,9 +286,9 @@ static davy_result find_levels(const dv_tensors *t, bool encoder, half *s) {
     }
     for (int64_t i = 0; i < s->levels; i++) {
         const bool last = i + 1 == s->levels;
-        s->width[i] = place_dim(t, s, encoder, i, 0, first_conv, 0);
-        s->times[i] = !last && place_dim(t, s, encoder, i, s->resnets, ".time_conv.weight", 0) > 0 ? 2 : 1;
-        if (s->width[i] < 1 || (!last && place_dim(t, s, encoder, i, s->resnets, ".resample.1.weight", 0) < 1)) {
+        s->width[i] = place_dim(t, s, i, 0, first_conv, 0);
+        s->times[i] = !last && place_dim(t, s, i, s->resnets, ".time_conv.weight", 0) > 0 ? 2 : 1;
+        if (s->width[i] < 1 || (!last && place_dim(t, s, i, s->resnets, ".resample.1.weight", 0) < 1)) {
             return dv_fail(DAVY_E_TENSOR, "the %s has no first block at level %d, or nothing behind its %d blocks",
                            side, (int)i, (int)s->resnets);
         }
@@ -309,6 +310,7 @@ static int64_t end_dim(const dv_tensors *t, bool encoder, bool last, int32_t axi
 }
 
 static davy_result read_half(const dv_tensors *t, bool encoder, half *s) {
+    s->encoder = encoder;
     s->there = end_dim(t, encoder, false, 0) > 0 && end_dim(t, encoder, true, 0) > 0;
     if (!s->there) {
         return DAVY_OK;
@@ -426,7 +428,7 @@ static dv_value down(dv_graph *g, const half *s, int64_t level, dv_value x) {
     static const dv_conv_opts halve = {.stride = 2, .pad_bottom_right = true};
     char names[NAME_BYTES];
     char part[DV_NAMES_BYTES];
-    place_names(names, s, true, level, s->resnets);
+    place_names(names, s, level, s->resnets);
     x = dv_conv(g, x, dv_names_join(part, names, ".resample.1"), s->width[level], 3, &halve);
     return s->times[level] == 2 ? wan_half_time(g, x, dv_names_join(part, names, ".time_conv")) : x;
 }
@@ -434,8 +436,8 @@ static dv_value down(dv_graph *g, const half *s, int64_t level, dv_value x) {
 static dv_value up(dv_graph *g, const half *s, int64_t level, dv_value x) {
     char names[NAME_BYTES];
     char part[DV_NAMES_BYTES];
-    const int64_t c_out = place_dim(g->weights, s, false, level, s->resnets, ".resample.1.weight", 0);
-    place_names(names, s, false, level, s->resnets);
+    const int64_t c_out = place_dim(g->weights, s, level, s->resnets, ".resample.1.weight", 0);
+    place_names(names, s, level, s->resnets);
     x = s->times[level] == 2 ? wan_double_time(g, x, dv_names_join(part, names, ".time_conv")) : x;
     return dv_conv(g, dv_upsample(g, x, 2), dv_names_join(part, names, ".resample.1"), c_out, 3, NULL);
 }
@@ -445,7 +447,7 @@ static dv_value run_level(dv_graph *g, const half *s, bool encoder, int64_t leve
     const bool last = level + 1 == s->levels;
     char names[NAME_BYTES];
     for (int64_t i = 0; i < s->resnets; i++) {
-        x = wan_resnet(g, x, place_names(names, s, encoder, level, i), s->width[level]);
+        x = wan_resnet(g, x, place_names(names, s, level, i), s->width[level]);
     }
     if (!last) {
         x = encoder ? down(g, s, level, x) : up(g, s, level, x);
@@ -514,9 +516,9 @@ static void build_decoder(const void *config_, dv_graph *g, int64_t h, int64_t w
 }
 
 static davy_result build(const void *config_, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
-    static const dv_halves halves = {build_encoder, build_decoder};
     const dv_autoencoder a = common(config_);
-    return dv_autoencoder_build(&a, stage, h, w, g, &halves, config_);
+    const dv_halves halves = {build_encoder, build_decoder, .facts = &a, .cfg = config_};
+    return dv_autoencoder_build(&halves, stage, h, w, g);
 }
 
 const dv_arch dv_arch_vae_wan = {

@@ -20,11 +20,10 @@ static dvk_view line(const float *data, int64_t pixels, int64_t channels) {
                       .sw = channels};
 }
 
-davy_result dv_product_add(const float *x, const float *w, int64_t rows, int64_t k, int64_t columns, uint32_t cpu,
-                           float *sum) {
+davy_result dv_product_add(const dv_product *p, uint32_t cpu) {
     dvk_conv2d_args a = {.kh = 1, .kw = 1, .stride = 1, .upsample = 1, .epi = {.alpha = 1.0f, .n_res = 1}};
-    a.x = line(x, rows, k);
-    a.y = line(sum, rows, columns);
+    a.x = line(p->x, p->rows, p->k);
+    a.y = line(p->sum, p->rows, p->columns);
     a.epi.res[0] = a.y;
     a.epi.beta[0] = 1.0f;
     const dvk_kernel *kernel = dvk_choose("conv2d", &a, cpu, DVK_F32);
@@ -35,7 +34,7 @@ davy_result dv_product_add(const float *x, const float *w, int64_t rows, int64_t
         return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a product of weights");
     }
     char *aligned = memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT) % ALIGNMENT;
-    kernel->pack(&a, w, aligned, 0, kernel->pack_units(&a));
+    kernel->pack(&a, p->w, aligned, 0, kernel->pack_units(&a));
     a.w = aligned;
     kernel->run(&a, 0, kernel->units(&a), aligned + packed);
     dv_free(memory);

@@ -6,9 +6,15 @@
 
 #include "core/base/error.h"
 
-/* sum [rows][columns] += x [rows][k] * w [columns][k] transposed, all f32 and dense; `cpu`: what kernels may use
- * (dv_derive_share_fn's). On the calling thread. E_NOMEM_HOST: sum is as it was. */
-davy_result dv_product_add(const float *x, const float *w, int64_t rows, int64_t k, int64_t columns, uint32_t cpu,
-                           float *sum);
+typedef struct dv_product { /* all f32 and dense */
+    const float *x;         /* [rows][k] */
+    const float *w;         /* [columns][k] */
+    float *sum;             /* [rows][columns] */
+    int64_t rows, k, columns;
+} dv_product;
+
+/* sum += x * w transposed; `cpu`: what kernels may use (dv_derive_share_fn's). On the calling thread. E_NOMEM_HOST: sum is
+ * as it was. */
+davy_result dv_product_add(const dv_product *p, uint32_t cpu);
 
 #endif

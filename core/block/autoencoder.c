@@ -51,13 +51,12 @@ static davy_result check(const dv_autoencoder *a, const dv_graph *g, dv_stage st
     return DAVY_OK;
 }
 
-davy_result dv_autoencoder_build(const dv_autoencoder *a, dv_stage stage, int64_t h, int64_t w, dv_graph *g,
-                                 const dv_halves *halves, const void *cfg) {
-    const davy_result r = check(a, g, stage, h, w);
+davy_result dv_autoencoder_build(const dv_halves *halves, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
+    const davy_result r = check(halves->facts, g, stage, h, w);
     if (r < 0) {
         return r;
     }
-    (stage == DV_STAGE_ENCODE ? halves->encoder : halves->decoder)(cfg, g, h, w);
+    (stage == DV_STAGE_ENCODE ? halves->encoder : halves->decoder)(halves->cfg, g, h, w);
     return dv_graph_check(g);
 }
 

@@ -23,11 +23,12 @@ void dv_autoencoder_clip(const dv_autoencoder *a, dv_stage stage, dv_clip_rule *
 typedef struct dv_halves { /* each ends with dv_output */
     void (*encoder)(const void *cfg, dv_graph *g, int64_t h, int64_t w);
     void (*decoder)(const void *cfg, dv_graph *g, int64_t h, int64_t w);
+    const dv_autoencoder *facts;
+    const void *cfg;
 } dv_halves;
 
 /* dv_arch.build: refuses a half that is not there and pictures that it does not take. */
-davy_result dv_autoencoder_build(const dv_autoencoder *a, dv_stage stage, int64_t h, int64_t w, dv_graph *g,
-                                 const dv_halves *halves, const void *cfg);
+davy_result dv_autoencoder_build(const dv_halves *halves, dv_stage stage, int64_t h, int64_t w, dv_graph *g);
 
 /* ---- blocks of latent diffusion. A name may be a list of alternatives ("a|b"); each tensor is looked up on its own, as
  * files with mixed names exist ---- */

@@ -161,9 +161,10 @@ static dv_value mirror(dv_graph *g, dv_value x, int64_t by, bool rows) {
         return once;
     }
     const dv_value reflected = dv_pad_to(g, x, h - down, w - right, DVK_PAD_REFLECT);
-    const dv_value rest =
-        rows ? dv_crop(g, reflected, s.h, 0, by - 1, s.w) : dv_crop(g, reflected, 0, s.w, s.h, by - 1);
-    const dv_value behind = dv_pad(g, rest, rows ? s.h + 1 : 0, rows ? 0 : s.w + 1, h, w, DVK_PAD_ZERO);
+    const dv_value rest = rows ? dv_crop(g, reflected, (dv_rect){.top = s.h, .left = 0, .h = by - 1, .w = s.w})
+                               : dv_crop(g, reflected, (dv_rect){.top = 0, .left = s.w, .h = s.h, .w = by - 1});
+    const dv_value behind =
+        dv_pad(g, rest, (dv_rect){.top = rows ? s.h + 1 : 0, .left = rows ? 0 : s.w + 1, .h = h, .w = w}, DVK_PAD_ZERO);
     return dv_add(g, 1.0f, dv_pad_to(g, once, h, w, DVK_PAD_ZERO), 1.0f, behind);
 }
 
@@ -251,22 +252,22 @@ bool dv_body_wide(const void *cfg) {
 }
 
 /* x + conv(norm(groups(norm x))) */
-static dv_value add_groups(const dv_body *body, dv_graph *g, dv_value first, dv_group_fn group, const void *cfg) {
+static dv_value add_groups(const dv_groups *groups, dv_graph *g, dv_value first) {
     static const char norm[] = "patch_embed.norm|before_RG.1";
     char weight[DV_NAMES_BYTES];
     dv_value x = first;
     if (dv_has(g->weights, dv_names_join(weight, norm, ".weight"))) {
         x = dv_layer_norm(g, x, norm, DV_SWIN_EPS);
     }
-    for (int64_t i = 0; i < body->groups; i++) {
-        x = group(cfg, g, x, i);
+    for (int64_t i = 0; i < groups->body->groups; i++) {
+        x = groups->group(groups->cfg, g, x, i);
     }
     x = dv_residual_conv(g, dv_layer_norm(g, x, "norm", DV_SWIN_EPS), "conv_after_body");
     return dv_add(g, 1.0f, x, 1.0f, first);
 }
 
-davy_result dv_body_build(const dv_body *body, dv_stage stage, int64_t h, int64_t w, dv_graph *g, dv_group_fn group,
-                          const void *cfg) {
+davy_result dv_body_build(const dv_groups *groups, dv_stage stage, int64_t h, int64_t w, dv_graph *g) {
+    const dv_body *body = groups->body;
     if (stage != DV_STAGE_UPSCALE) {
         return dv_fail(DAVY_E_UNSUPPORTED, "these weights upscale pictures; they neither encode nor decode");
     }
@@ -277,7 +278,7 @@ davy_result dv_body_build(const dv_body *body, dv_stage stage, int64_t h, int64_
     const dv_value normal = take_mean(g, picture, body->range, rgb);
     const dv_value small = body->unshuffle > 1 ? dv_pixel_unshuffle(g, normal, body->unshuffle) : normal;
     dv_value x = dv_conv(g, small, "conv_first|conv_first.1", body->features, 3, NULL);
-    x = tail_build(g, add_groups(body, g, x, group, cfg), &body->tail);
+    x = tail_build(g, add_groups(groups, g, x), &body->tail);
     if (body->tail.kind == DV_TAIL_NONE) {
         x = dv_add(g, 1.0f, x, 1.0f, normal);
     }

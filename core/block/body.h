@@ -59,9 +59,13 @@ void dv_body_info(const dv_body *body, davy_model_info *out);
 /* dv_arch.wide: the sums that run past the blocks leave the range of F16. */
 bool dv_body_wide(const void *cfg);
 
-/* dv_arch.build. group(cfg, g, x, i): group i of x. */
-typedef dv_value (*dv_group_fn)(const void *cfg, dv_graph *g, dv_value x, int64_t index);
-davy_result dv_body_build(const dv_body *body, dv_stage stage, int64_t h, int64_t w, dv_graph *g, dv_group_fn group,
-                          const void *cfg);
+typedef struct dv_groups {
+    dv_value (*group)(const void *cfg, dv_graph *g, dv_value x, int64_t index); /* that group of x */
+    const dv_body *body;
+    const void *cfg;
+} dv_groups;
+
+/* dv_arch.build */
+davy_result dv_body_build(const dv_groups *groups, dv_stage stage, int64_t h, int64_t w, dv_graph *g);
 
 #endif

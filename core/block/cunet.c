@@ -12,7 +12,7 @@ static dv_value lrelu(dv_graph *g, dv_value x) {
 /* Without `by` pixels at each side. */
 static dv_value without(dv_graph *g, dv_value x, int64_t by) {
     const dv_shape s = dv_shape_of(g, x);
-    return dv_crop(g, x, by, by, s.h - 2 * by, s.w - 2 * by);
+    return dv_crop(g, x, (dv_rect){.top = by, .left = by, .h = s.h - 2 * by, .w = s.w - 2 * by});
 }
 
 /* A convolution to as many channels as its weights have. */
@@ -55,24 +55,25 @@ static dv_value down(dv_graph *g, dv_value x, const char *net, const char *name)
 }
 
 static dv_value up(dv_graph *g, dv_value x, const char *net, const char *name) {
-    static const dv_act act = {DVK_ACT_LRELU, DV_CUNET_SLOPE, DV_NO_PARAM};
     char full[DV_NAMES_BYTES];
     char weight[DV_NAMES_BYTES];
     dv_names_join(full, net, name);
     const int64_t channels = dv_dim(g->weights, dv_names_join(weight, full, ".weight"), 1);
-    return dv_conv_transposed(g, x, full, channels, 2, 2, 0, act);
+    const dv_transposed opts = {
+        .c_out = channels, .k = 2, .stride = 2, .act = {DVK_ACT_LRELU, DV_CUNET_SLOPE, DV_NO_PARAM}};
+    return dv_conv_transposed(g, x, full, &opts);
 }
 
 dv_value dv_cunet_first(dv_graph *g, dv_value x, const dv_cunet_bottom *bottom) {
     static const dv_conv_opts valid = {.valid = true};
-    static const dv_act none = {DVK_ACT_NONE, 0.0f, DV_NO_PARAM};
+    const dv_transposed transposed = {
+        .c_out = bottom->channels, .k = bottom->k, .stride = bottom->stride, .pad = bottom->pad};
     static const char net[] = "unet1.";
     const dv_value a = pair(g, x, net, "conv1");
     dv_value b = pair(g, down(g, a, net, "conv1_down"), net, "conv2");
     b = dv_add(g, 1.0f, up(g, b, net, "conv2_up"), 1.0f, without(g, a, 4));
     b = lrelu(g, conv(g, b, net, "conv3", 3, &valid));
-    return bottom->stride > 1 ? dv_conv_transposed(g, b, "unet1.conv_bottom", bottom->channels, bottom->k,
-                                                   bottom->stride, bottom->pad, none)
+    return bottom->stride > 1 ? dv_conv_transposed(g, b, "unet1.conv_bottom", &transposed)
                               : dv_conv(g, b, "unet1.conv_bottom", bottom->channels, bottom->k, &valid);
 }
 

@@ -109,29 +109,32 @@ static dv_param transposed_bias(dv_graph *g, const char *name, const transposed 
     return dv_param_derived(g, label, &from, 1, &count);
 }
 
-dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, int32_t stride,
-                            int32_t pad, dv_act act) {
+dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, const dv_transposed *opts) {
     const dv_shape in = dv_shape_of(g, x);
-    transposed d = {.c_in = in.c, .c_out = c_out, .k = k, .stride = stride};
+    const int32_t k = opts->k, stride = opts->stride, pad = opts->pad;
+    transposed d = {.c_in = in.c, .c_out = opts->c_out, .k = k, .stride = stride};
     d.taps = dv_div_up(k, stride);
     const bool valid = pad / stride >= d.taps - 1; /* what is kept sees no pixel before the first */
     d.side = valid ? d.taps : 2 * d.taps - 1;
-    dv_conv_opts opts = {.derived = true, .valid = valid};
-    opts.weight = transposed_weight(g, name, &d);
-    opts.bias = transposed_bias(g, name, &d);
-    if (opts.weight == DV_NO_PARAM || opts.bias == DV_NO_PARAM) {
+    dv_conv_opts conv = {.derived = true, .valid = valid};
+    conv.weight = transposed_weight(g, name, &d);
+    conv.bias = transposed_bias(g, name, &d);
+    if (conv.weight == DV_NO_PARAM || conv.bias == DV_NO_PARAM) {
         return DV_NO_VALUE;
     }
     if (k - 1 - pad >= stride) { /* nor one behind the last */
         return dv_graph_fail(g, dv_fail(DAVY_E_INTERNAL, "'%s': padding by %d is too little", name, (int)pad));
     }
-    dv_value y = dv_conv(g, x, name, c_out * stride * stride, (int32_t)d.side, &opts);
-    if (act.kind != DVK_ACT_NONE) {
-        y = dv_activation(g, y, act.kind, act.slope);
+    dv_value y = dv_conv(g, x, name, opts->c_out * stride * stride, (int32_t)d.side, &conv);
+    if (opts->act.kind != DVK_ACT_NONE) {
+        y = dv_activation(g, y, opts->act.kind, opts->act.slope);
     }
     y = dv_pixel_shuffle(g, y, stride, DV_NO_VALUE);
     const int64_t cut = pad - (valid ? (d.taps - 1) * stride : 0);
-    return dv_crop(g, y, cut, cut, (in.h - 1) * stride - 2 * pad + k, (in.w - 1) * stride - 2 * pad + k);
+    return dv_crop(
+        g, y,
+        (dv_rect){
+            .top = cut, .left = cut, .h = (in.h - 1) * stride - 2 * pad + k, .w = (in.w - 1) * stride - 2 * pad + k});
 }
 
 /* ---- rotated ---- */

@@ -9,10 +9,16 @@
 /* Reads all of tensor `name`, which must have this shape; *out is dv_free's. Needed by derivations. */
 davy_result dv_read_tensor(const dv_tensors *t, const char *name, int32_t ndim, const int64_t *shape, float **out);
 
-/* Transposed k x k convolution, weights <name>.weight [c_in, c_out, k, k] and <name>.bias, then the activation: of s * s
- * results at a time, shuffled, without `pad` pixels at each side. */
-dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, int32_t stride,
-                            int32_t pad, dv_act act);
+typedef struct dv_transposed {
+    int64_t c_out;
+    int32_t k, stride;
+    int32_t pad; /* pixels that are cut off at each side */
+    dv_act act;  /* of the result */
+} dv_transposed;
+
+/* Transposed k x k convolution, weights <name>.weight [c_in, c_out, k, k] and <name>.bias, then the activation: of
+ * stride * stride results at a time, shuffled. */
+dv_value dv_conv_transposed(dv_graph *g, dv_value x, const char *name, const dv_transposed *opts);
 
 /* k x k convolution to as many channels, of a picture whose channel i is channel (i + by) % c of what the weights were
  * trained on; `outputs`: those of the result are rotated alike. */

@@ -146,7 +146,13 @@ static davy_result make_place(const product *p, const int64_t place[3], uint32_t
     for (int64_t at = 0; r == DAVY_OK && at < 4 * p->s.times; at++) {
         const int64_t pixel = at / p->s.times;
         if (gather(p, place, (const int64_t[3]){at % p->s.times, pixel >> 1, pixel & 1})) {
-            r = dv_product_add(p->grown + at * (p->s.c + 1) * p->s.c, p->w, p->s.c + 1, p->s.c, p->rows, cpu, p->sum);
+            const dv_product of = {.x = p->grown + at * (p->s.c + 1) * p->s.c,
+                                   .w = p->w,
+                                   .sum = p->sum,
+                                   .rows = p->s.c + 1,
+                                   .k = p->s.c,
+                                   .columns = p->rows};
+            r = dv_product_add(&of, cpu);
         }
     }
     put(p, place, dst);
@@ -203,7 +209,8 @@ static dv_value composed(dv_graph *g, dv_value x, const char *prefix, const comp
     if (weight == DV_NO_PARAM) {
         return DV_NO_VALUE;
     }
-    const dv_value y = dv_conv_phased(g, x, dv_names_join(name, prefix, ".conv"), frames_out(s) * s->c, weight, bias);
+    const dv_conv_opts opts = {.derived = true, .weight = weight, .bias = bias};
+    const dv_value y = dv_conv_phased(g, x, dv_names_join(name, prefix, ".conv"), frames_out(s) * s->c, &opts);
     return dv_channels_to_frames(g, y, frames_out(s));
 }
 

@@ -136,9 +136,10 @@ dv_value dv_window_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, 
     return node->out;
 }
 
-dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, int64_t dim, const dv_window *window,
-                              float eps, dv_param temperature) {
-    if (!operands_fit(g, "channel_attention", qkv, heads, temperature, heads)) {
+dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], const dv_channel_heads *opts) {
+    const dv_window *window = &opts->window;
+    const int64_t heads = opts->heads, dim = opts->dim;
+    if (!operands_fit(g, "channel_attention", qkv, heads, opts->temperature, heads)) {
         return DV_NO_VALUE;
     }
     const dv_shape s = dv_shape_of(g, qkv[0]);
@@ -157,10 +158,10 @@ dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], int64_t heads,
     }
     node->heads = heads;
     node->groups = dim;
-    node->eps = eps;
+    node->eps = opts->eps;
     node->window = (dv_window){.h = window->h, .w = window->w, .keys_h = window->h, .keys_w = window->w};
     node->window.grid = window->grid;
-    node->weight = temperature;
+    node->weight = opts->temperature;
     return node->out;
 }
 

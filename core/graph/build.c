@@ -125,10 +125,11 @@ dv_value dv_conv(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32
     return dv_node_out(node);
 }
 
-dv_value dv_conv_phased(dv_graph *g, dv_value x, const char *label, int64_t c_out, dv_param weight, dv_param bias) {
+dv_value dv_conv_phased(dv_graph *g, dv_value x, const char *label, int64_t c_out, const dv_conv_opts *opts) {
     if (!dv_graph_ready(g, label, x)) {
         return DV_NO_VALUE;
     }
+    const dv_param weight = opts->weight, bias = opts->bias;
     const dv_shape in = dv_shape_of(g, x);
     const int64_t shape[4] = {4 * c_out, in.c, 2, 2};
     if (!param_has_shape(g, weight, 4, shape) || bias == DV_NO_PARAM || c_out % g->params[bias].shape[0] != 0) {

@@ -227,9 +227,9 @@ typedef struct dv_conv_opts {
 
 /* k x k, zero padding (k-1)/2, weights <name>.weight [c_out, c_in, k, k] and <name>.bias [c_out]. opts may be NULL. */
 dv_value dv_conv(dv_graph *g, dv_value x, const char *name, int64_t c_out, int32_t k, const dv_conv_opts *opts);
-/* Twice the size, 2x2 of x for a pixel: weight [4 * c_out, c, 2, 2], one part for each parity of row and column; a bias of
- * fewer channels is repeated. */
-dv_value dv_conv_phased(dv_graph *g, dv_value x, const char *label, int64_t c_out, dv_param weight, dv_param bias);
+/* Twice the size, 2x2 of x for a pixel: the derived weight [4 * c_out, c, 2, 2], one part for each parity of row and column;
+ * a bias of fewer channels is repeated. Of opts only these two. */
+dv_value dv_conv_phased(dv_graph *g, dv_value x, const char *label, int64_t c_out, const dv_conv_opts *opts);
 dv_value dv_activation(dv_graph *g, dv_value x, dvk_act kind, float slope);
 dv_value dv_prelu(dv_graph *g, dv_value x, const char *name); /* <name>.weight [c], or [1] for all channels */
 dv_value dv_group_norm(dv_graph *g, dv_value x, const char *name, int64_t groups, float eps);
@@ -245,9 +245,13 @@ dv_value dv_concat(dv_graph *g, const dv_value *xs, int32_t count);
 dv_value dv_pad_to(dv_graph *g, dv_value x, int64_t h, int64_t w, dvk_pad_mode mode); /* below and right */
 dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w);                   /* the top left part */
 
+typedef struct dv_rect {
+    int64_t top, left, h, w;
+} dv_rect;
+
 /* h x w pixels in all, x's own from (top, left) on. */
-dv_value dv_pad(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w, dvk_pad_mode mode);
-dv_value dv_crop(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w);
+dv_value dv_pad(dv_graph *g, dv_value x, dv_rect to, dvk_pad_mode mode);
+dv_value dv_crop(dv_graph *g, dv_value x, dv_rect of);                    /* that part of x */
 dv_value dv_slice(dv_graph *g, dv_value x, int64_t first, int64_t count); /* channels */
 /* r x r pixels become one, the first of them from (-before, -before) on: as kernels/op.h has it, with the channels of each of
  * `heads` heads padded to so many. dv_unfold puts r * r * c channels of one head back. */
@@ -270,10 +274,13 @@ dv_value dv_rms_norm(dv_graph *g, dv_value x, const char *name, float eps);
 /* q, k and v of one shape; bias [heads, h + keys_h - 1, w + keys_w - 1] or DV_NO_PARAM */
 dv_value dv_window_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, float scale, const dv_window *window,
                              dv_param bias);
-/* temperature [heads]; of each head's channels the first `dim` count, the rest are padding. The window's sides divide the
- * picture; shift, keys and padded are unused */
-dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], int64_t heads, int64_t dim, const dv_window *window,
-                              float eps, dv_param temperature);
+typedef struct dv_channel_heads {
+    int64_t heads, dim;   /* of each head's channels the first `dim` count, the rest are padding */
+    dv_window window;     /* its sides divide the picture; shift, keys and padded are unused */
+    float eps;            /* of the vectors' lengths */
+    dv_param temperature; /* [heads] */
+} dv_channel_heads;
+dv_value dv_channel_attention(dv_graph *g, const dv_value qkv[3], const dv_channel_heads *opts);
 
 /* time.c: values whose n is the frames of a clip, in order. Of a picture by itself - one, not continued, nothing kept -
  * a clip of one frame. */

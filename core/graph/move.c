@@ -130,29 +130,29 @@ static bool within(int64_t first, int64_t small, int64_t large) {
     return first >= 0 && first <= INT32_MAX && small >= 1 && first <= large - small;
 }
 
-static dv_node *append_at(dv_graph *g, dv_op op, dv_value x, int64_t top, int64_t left, dv_shape shape) {
+static dv_node *append_at(dv_graph *g, dv_op op, dv_value x, dv_rect at) {
+    const dv_shape in = dv_shape_of(g, x), shape = {in.n, at.h, at.w, in.c};
     dv_node *node = dv_graph_append(g, op, dv_op_name(op), &x, 1, shape);
     if (node != NULL) {
-        node->pad_top = (int32_t)top;
-        node->pad_left = (int32_t)left;
+        node->pad_top = (int32_t)at.top;
+        node->pad_left = (int32_t)at.left;
     }
     return node;
 }
 
-dv_value dv_pad(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w, dvk_pad_mode mode) {
+dv_value dv_pad(dv_graph *g, dv_value x, dv_rect to, dvk_pad_mode mode) {
     if (!ready(g, "pad", x, 1)) {
         return DV_NO_VALUE;
     }
     const dv_shape in = dv_shape_of(g, x);
-    const dv_shape shape = {in.n, h, w, in.c};
-    if (!within(top, in.h, h) || !within(left, in.w, w)) {
-        return dv_graph_fail(
-            g, dv_fail(DAVY_E_SHAPE, "pad: %d x %d is smaller than %d x %d", (int)w, (int)h, (int)in.w, (int)in.h));
+    if (!within(to.top, in.h, to.h) || !within(to.left, in.w, to.w)) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "pad: %d x %d is smaller than %d x %d", (int)to.w, (int)to.h,
+                                        (int)in.w, (int)in.h));
     }
-    if (dv_shape_equal(in, shape)) {
+    if (in.h == to.h && in.w == to.w) {
         return x;
     }
-    dv_node *node = append_at(g, DV_OP_PAD, x, top, left, shape);
+    dv_node *node = append_at(g, DV_OP_PAD, x, to);
     if (node == NULL) {
         return DV_NO_VALUE;
     }
@@ -161,28 +161,26 @@ dv_value dv_pad(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, i
 }
 
 dv_value dv_pad_to(dv_graph *g, dv_value x, int64_t h, int64_t w, dvk_pad_mode mode) {
-    return dv_pad(g, x, 0, 0, h, w, mode);
+    return dv_pad(g, x, (dv_rect){.h = h, .w = w}, mode);
 }
 
-dv_value dv_crop(dv_graph *g, dv_value x, int64_t top, int64_t left, int64_t h, int64_t w) {
+dv_value dv_crop(dv_graph *g, dv_value x, dv_rect of) {
     if (!ready(g, "crop", x, 1)) {
         return DV_NO_VALUE;
     }
     const dv_shape in = dv_shape_of(g, x);
-    const dv_shape shape = {in.n, h, w, in.c};
-    if (!within(top, h, in.h) || !within(left, w, in.w)) {
-        return dv_graph_fail(
-            g, dv_fail(DAVY_E_SHAPE, "crop: %d x %d is larger than %d x %d", (int)w, (int)h, (int)in.w, (int)in.h));
+    if (!within(of.top, of.h, in.h) || !within(of.left, of.w, in.w)) {
+        return dv_graph_fail(g, dv_fail(DAVY_E_SHAPE, "crop: %d x %d is larger than %d x %d", (int)of.w, (int)of.h,
+                                        (int)in.w, (int)in.h));
     }
-    if (dv_shape_equal(in, shape)) {
+    if (in.h == of.h && in.w == of.w) {
         return x;
     }
-    const dv_node *node = append_at(g, DV_OP_CROP, x, top, left, shape);
-    return dv_node_out(node);
+    return dv_node_out(append_at(g, DV_OP_CROP, x, of));
 }
 
 dv_value dv_crop_to(dv_graph *g, dv_value x, int64_t h, int64_t w) {
-    return dv_crop(g, x, 0, 0, h, w);
+    return dv_crop(g, x, (dv_rect){.h = h, .w = w});
 }
 
 dv_value dv_slice(dv_graph *g, dv_value x, int64_t first, int64_t count) {

@@ -188,7 +188,8 @@ static davy_result place_sums(dv_lowering *l, int64_t k) {
     if (at->chunks <= 0) {
         return l->result < 0 ? l->result : kernel_rejected(g, k);
     }
-    at->partial = dv_memory_plan_add(place, DVK_F32, (dv_shape){1, 1, at->chunks, c}, c, at->conv, k);
+    const dv_buffer_spec partial = {DVK_F32, {1, 1, at->chunks, c}, .first = at->conv, .last = k};
+    at->partial = dv_memory_plan_add(place, &partial);
     return at->partial >= 0 ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
 }
 
@@ -206,7 +207,8 @@ static davy_result place_excite(dv_lowering *l, int64_t k) {
             return l->result < 0 ? l->result : kernel_rejected(l->plan->graph, k);
         }
         const int64_t words = dv_div_up((int64_t)kernel->packed_bytes(&args), 4);
-        at->coefficients = dv_memory_plan_add(place, DVK_F32, (dv_shape){1, 1, 1, words}, words, k, reader);
+        const dv_buffer_spec packed = {DVK_F32, {1, 1, 1, words}, .first = k, .last = reader};
+        at->coefficients = dv_memory_plan_add(place, &packed);
         fine = at->coefficients >= 0;
     }
     return r < 0 || fine ? r : dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");

@@ -19,7 +19,8 @@ davy_result dv_place_given(dv_lowering *l) {
         const bool norm = node->op == DV_OP_GROUP_NORM;
         const dv_shape given = {norm ? x.n : 1, 1, norm ? node->groups : 1, norm ? 3 : x.c};
         at->chunks = 1;
-        at->partial = dv_memory_plan_add(place, DVK_F32, given, given.c, 0, g->n_nodes);
+        const dv_buffer_spec spec = {DVK_F32, given, .first = 0, .last = g->n_nodes};
+        at->partial = dv_memory_plan_add(place, &spec);
         if (at->partial < 0) {
             return dv_fail(DAVY_E_NOMEM_HOST, "plan: out of memory");
         }

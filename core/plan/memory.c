@@ -147,8 +147,7 @@ static uint64_t bytes_of(const dv_plan_buffer *b) {
     return bytes;
 }
 
-int32_t dv_memory_plan_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first,
-                           int64_t last) {
+int32_t dv_memory_plan_add(dv_memory_plan *p, const dv_buffer_spec *spec) {
     dv_plan_buffer *buffers = dv_grow(p->buffers, p->n_buffers + 1, &p->cap_buffers, sizeof *buffers);
     if (buffers == NULL) {
         return -1;
@@ -159,20 +158,22 @@ int32_t dv_memory_plan_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, i
         return -1;
     }
     p->blocks = blocks;
-    const int64_t step = dtype == DVK_F32 ? 1 : p->storage.channels;
+    const int64_t step = spec->dtype == DVK_F32 ? 1 : p->storage.channels;
+    const int64_t room = spec->room > 0 ? spec->room : spec->shape.c;
     dv_plan_buffer *b = &p->buffers[p->n_buffers];
-    *b = (dv_plan_buffer){.dtype = dtype, .shape = shape, .pixel = dv_div_up(room, step) * step};
-    b->frame = shape.h * shape.w * b->pixel;
+    *b = (dv_plan_buffer){.dtype = spec->dtype, .shape = spec->shape, .pixel = dv_div_up(room, step) * step};
+    b->frame = spec->shape.h * spec->shape.w * b->pixel;
     uint64_t bytes = bytes_of(b);
     if (p->storage.align > DV_ARENA_ALIGN && bytes <= INT64_MAX) { /* sizes that keep every offset aligned */
         bytes = dv_align_up(bytes, p->storage.align);
     }
-    p->blocks[p->n_buffers] = (dv_block){.bytes = bytes, .first = first, .last = last};
+    p->blocks[p->n_buffers] = (dv_block){.bytes = bytes, .first = spec->first, .last = spec->last};
     return (int32_t)p->n_buffers++;
 }
 
-static int32_t add_buffer(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t first, int64_t last) {
-    return dv_memory_plan_add(p, dtype, shape, shape.c, first, last);
+/* That node k makes; the node that reads it last is yet to be found. */
+static int32_t add_buffer(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t k) {
+    return dv_memory_plan_add(p, &(dv_buffer_spec){.dtype = dtype, .shape = shape, .first = k, .last = k});
 }
 
 static bool is_view(dv_op op) {
@@ -196,7 +197,7 @@ static bool may_be_strided(const dv_memory_plan *p, dv_value v) {
 /* Of `count` such frames, two or more. */
 static int32_t add_side_by_side(dv_memory_plan *p, dvk_dtype dtype, dv_shape frame, int64_t count, int64_t k) {
     const dv_shape shape = {1, frame.h, frame.w, count * frame.c};
-    const int32_t b = dv_memory_plan_add(p, dtype, shape, shape.c, k, k);
+    const int32_t b = add_buffer(p, dtype, shape, k);
     if (b >= 0) {
         p->buffers[b].frame = frame.c;
     }
@@ -221,8 +222,9 @@ static bool place_frames(dv_memory_plan *p, int64_t k) {
     }
     const bool side_by_side = in.c % LEAST_CHANNELS == 0;
     dv_place where = {.stride = side_by_side ? node->time.step : 1};
+    const dv_buffer_spec spec = {p->dtypes[node->out], out, .room = room_beside(p, in.c, out.c), .first = k, .last = k};
     where.buffer = side_by_side ? add_side_by_side(p, p->dtypes[node->out], in, node->time.lead + in.n, k)
-                                : dv_memory_plan_add(p, p->dtypes[node->out], out, room_beside(p, in.c, out.c), k, k);
+                                : dv_memory_plan_add(p, &spec);
     if (where.buffer < 0) {
         return false;
     }
@@ -266,7 +268,7 @@ static bool place_join(dv_memory_plan *p, int64_t k) {
     const dv_shape shape = p->graph->values[node->out].shape;
     if (p->places[node->out].buffer < 0) {
         dv_place where = {.stride = 1};
-        where.buffer = dv_memory_plan_add(p, p->dtypes[node->out], shape, shape.c, k, k);
+        where.buffer = add_buffer(p, p->dtypes[node->out], shape, k);
         if (where.buffer < 0) {
             return false;
         }
@@ -293,7 +295,7 @@ static bool place_ring(dv_memory_plan *p, int64_t k) {
     const dv_node *node = &p->graph->nodes[k];
     const dv_shape shape = p->graph->values[node->out].shape;
     const int64_t c = shape.c / node->time.frames;
-    const int32_t buffer = dv_memory_plan_add(p, p->dtypes[node->out], shape, shape.c, k, k);
+    const int32_t buffer = add_buffer(p, p->dtypes[node->out], shape, k);
     if (buffer < 0) {
         return false;
     }
@@ -394,7 +396,8 @@ static bool place_concat(dv_memory_plan *p, int64_t k) {
         if (!lies_together(p, node)) {
             const dv_shape shape = p->graph->values[node->out].shape;
             where = (dv_place){.stride = 1};
-            where.buffer = dv_memory_plan_add(p, p->dtypes[node->out], shape, room_of(p, node), k, k);
+            const dv_buffer_spec spec = {p->dtypes[node->out], shape, .room = room_of(p, node), .first = k, .last = k};
+            where.buffer = dv_memory_plan_add(p, &spec);
         }
         if (where.buffer < 0) {
             return false;
@@ -471,7 +474,7 @@ static void place_view(dv_memory_plan *p, const dv_node *node) {
 /* v, which node k makes, in that buffer, or in a new one (-1), unless it has its place. */
 static bool place_result(dv_memory_plan *p, dv_value v, int64_t k, int32_t buffer) {
     if (p->places[v].buffer < 0) {
-        buffer = buffer < 0 ? add_buffer(p, p->dtypes[v], p->graph->values[v].shape, k, k) : buffer;
+        buffer = buffer < 0 ? add_buffer(p, p->dtypes[v], p->graph->values[v].shape, k) : buffer;
         if (buffer < 0) {
             return false;
         }
@@ -532,9 +535,10 @@ static bool place_norm(dv_memory_plan *p, int64_t k) {
         partial.c = 3;
     }
     if (norm->partial < 0) { /* else it is given (given_statistics.c) */
-        norm->partial = add_buffer(p, DVK_F32, partial, norm->conv >= 0 ? norm->conv : k, k);
+        const dv_buffer_spec spec = {DVK_F32, partial, .first = norm->conv >= 0 ? norm->conv : k, .last = k};
+        norm->partial = dv_memory_plan_add(p, &spec);
     }
-    norm->coefficients = add_buffer(p, DVK_F32, coefficients, k, k);
+    norm->coefficients = add_buffer(p, DVK_F32, coefficients, k);
     return norm->partial >= 0 && norm->coefficients >= 0;
 }
 

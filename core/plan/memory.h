@@ -77,10 +77,14 @@ davy_result dv_memory_plan_create(const dv_graph *g, const dv_cuda_node *cuda, c
                                   dv_memory_plan *out);
 /* Then, once `conv` and `chunks` of the norms are set: buffers for the group norms. */
 davy_result dv_memory_plan_norms(dv_memory_plan *p);
-/* Another buffer of pixels, alive from node `first` to node `last`, with room for so many channels, no fewer than the shape's;
- * -1: out of memory. */
-int32_t dv_memory_plan_add(dv_memory_plan *p, dvk_dtype dtype, dv_shape shape, int64_t room, int64_t first,
-                           int64_t last);
+typedef struct dv_buffer_spec {
+    dvk_dtype dtype;
+    dv_shape shape;
+    int64_t room;        /* channels that a pixel has room for; 0: the shape's */
+    int64_t first, last; /* nodes: it is alive from one to the other */
+} dv_buffer_spec;
+/* Another buffer of pixels; -1: out of memory. */
+int32_t dv_memory_plan_add(dv_memory_plan *p, const dv_buffer_spec *spec);
 void dv_memory_plan_free(dv_memory_plan *p);
 
 static inline const dv_cuda_node *dv_cuda_of(const dv_memory_plan *p, const dv_node *node) {

@@ -197,8 +197,11 @@ static bool place_apart(dv_memory_plan *p, dv_frame_ring *ring) {
     const bool windows = last->op == DV_OP_WINDOW;
     const int64_t made = windows ? dv_max(last->first + 1 - ring->keep, 0) : 0;
     const int64_t read = windows ? find_window(p, ring, 0) : ring->ends;
-    ring->in = dv_memory_plan_add(p, DVK_F16, s, s.c, ring->begins, p->graph->continues ? read : -1);
-    ring->out = dv_memory_plan_add(p, DVK_F16, s, s.c, windows ? find_window(p, ring, made) : ring->begins, ring->ends);
+    const dv_buffer_spec in = {DVK_F16, s, .first = ring->begins, .last = p->graph->continues ? read : -1};
+    const dv_buffer_spec out = {DVK_F16, s, .first = windows ? find_window(p, ring, made) : ring->begins,
+                                .last = ring->ends};
+    ring->in = dv_memory_plan_add(p, &in);
+    ring->out = dv_memory_plan_add(p, &out);
     return ring->in >= 0 && ring->out >= 0;
 }
 

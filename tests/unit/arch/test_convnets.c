@@ -125,7 +125,7 @@ static void transposed(const float *x, dv_shape in, const float *w, const float 
 
 static void check_transposed(int32_t k, int32_t s, int32_t pad) {
     enum { IN = 3, OUT = 2, H = 5, W = 4 };
-    const dv_act none = {DVK_ACT_NONE, 0.0f, DV_NO_PARAM};
+    const dv_transposed opts = {.c_out = OUT, .k = k, .stride = s, .pad = pad};
     dv_tensors *t = fake_new();
     dv_graph *g = NULL;
     float *data = NULL;
@@ -136,7 +136,7 @@ static void check_transposed(int32_t k, int32_t s, int32_t pad) {
     for (int i = 0; i < H * W * IN; i++) {
         x[i] = (float)(i * 37 % 11) / 11.0f;
     }
-    dv_output(g, dv_conv_transposed(g, dv_input(g, (dv_shape){1, H, W, IN}), "up", OUT, k, s, pad, none));
+    dv_output(g, dv_conv_transposed(g, dv_input(g, (dv_shape){1, H, W, IN}), "up", &opts));
     if (CHECKF(dv_graph_check(g) == DAVY_OK, "%s", last_error())) {
         CHECK(dv_tensor_read_f32(dv_tensors_find(t, "up.weight"), w) == DAVY_OK);
         CHECK(dv_tensor_read_f32(dv_tensors_find(t, "up.bias"), bias) == DAVY_OK);

@@ -82,7 +82,8 @@ static dv_value random_op(dv_graph *g, dv_value x, dv_value other) {
         return dv_concat(g, parts, 2);
     }
     case 14:
-        return s.h > 3 ? dv_pad(g, dv_crop(g, x, 1, 0, s.h - 2, s.w), 1, 0, s.h, s.w, DVK_PAD_REFLECT)
+        return s.h > 3 ? dv_pad(g, dv_crop(g, x, (dv_rect){.top = 1, .left = 0, .h = s.h - 2, .w = s.w}),
+                                (dv_rect){.top = 1, .left = 0, .h = s.h, .w = s.w}, DVK_PAD_REFLECT)
                        : random_conv(g, x);
     default:
         return s.h == dv_shape_of(g, other).h && s.w == dv_shape_of(g, other).w ? random_pair(g, x, other)

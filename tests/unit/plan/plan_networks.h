@@ -151,9 +151,9 @@ static inline dv_graph *build_views(const dv_tensors *t) {
     const dv_value x = dv_input(g, (dv_shape){1, 11, 13, 6});
     const dv_value a = dv_activation(g, dv_conv(g, x, "a", 12, 3, NULL), DVK_ACT_MISH, 0.0f);
     const dv_value slice = dv_slice(g, dv_slice(g, a, 2, 8), 1, 5);
-    const dv_value crop = dv_crop(g, slice, 1, 2, 8, 9);
+    const dv_value crop = dv_crop(g, slice, (dv_rect){.top = 1, .left = 2, .h = 8, .w = 9});
     const dv_value small = dv_conv(g, crop, "b", 5, 3, &valid);
-    const dv_value around = dv_pad(g, small, 1, 1, 8, 9, DVK_PAD_EDGE);
+    const dv_value around = dv_pad(g, small, (dv_rect){.top = 1, .left = 1, .h = 8, .w = 9}, DVK_PAD_EDGE);
     const dv_value product = dv_multiply(g, around, dv_conv(g, crop, "c", 5, 1, NULL), DVK_ACT_SIGMOID);
     const dv_value deep =
         dv_add(g, 0.5f, dv_activation(g, dv_depthwise(g, crop, "d", 5, NULL), DVK_ACT_GELU, 0.0f), 1.0f, product);
@@ -162,7 +162,7 @@ static inline dv_graph *build_views(const dv_tensors *t) {
     y = dv_multiply(g, y, dv_mean(g, y), DVK_ACT_TANH);
     y = dv_multiply(g, y, dv_conv(g, y, "f", 1, 3, NULL), DVK_ACT_SIGMOID);
     const dv_value low = dv_resize(g, dv_max_pool(g, y, 3, 2), 8, 9);
-    dv_output(g, dv_crop(g, dv_add(g, 1.0f, y, -1.0f, low), 1, 1, 6, 7));
+    dv_output(g, dv_crop(g, dv_add(g, 1.0f, y, -1.0f, low), (dv_rect){.top = 1, .left = 1, .h = 6, .w = 7}));
     return g;
 }
 
