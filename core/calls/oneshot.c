@@ -365,7 +365,7 @@ static davy_result match_input(dv_call *c, const davy_tensor *in, dv_access acce
 
 /* ---- the output ---- */
 
-static bool wants_buffer(const davy_tensor *out) {
+static bool needs_buffer(const davy_tensor *out) {
     return out->data == 0 && out->buffer == NULL;
 }
 
@@ -377,8 +377,8 @@ static davy_result make_output(dv_call *c, const dv_pixels *size, dv_content con
     davy_result r = dv_call_output_gpu(c, out, &gpu);
     r = r < 0 ? r
               : dv_pixels_describe(
-                    &(dv_tensor_wish){.want = out, .size = size, .input_layout = c->in.layout, .content = content}, &t,
-                    &bytes);
+                    &(dv_tensor_request){.output = out, .size = size, .input_layout = c->in.layout, .content = content},
+                    &t, &bytes);
     r = r < 0 ? r : dv_buffer_create(dv_model_context(c->model), gpu, bytes, &c->out_buffer);
     if (r < 0) {
         return r;
@@ -391,7 +391,7 @@ static davy_result make_output(dv_call *c, const dv_pixels *size, dv_content con
 static davy_result match_output(dv_call *c, const dv_pixels *size, davy_tensor *out) {
     const dv_content content = c->op == DAVY_OP_VAE_ENCODE ? DV_LATENT : DV_PICTURE;
     davy_result r = DAVY_OK;
-    if (wants_buffer(out)) {
+    if (needs_buffer(out)) {
         r = make_output(c, size, content, out);
     } else if (out->buffer != NULL && out->memory != DAVY_MEMORY_HOST) {
         c->out_buffer = dv_buffer_ref(out->buffer);
@@ -573,7 +573,7 @@ davy_result dv_oneshot(const dv_oneshot_args *a) {
     if (a->in->buffer != NULL) {
         c.in_buffer = dv_buffer_ref(a->in->buffer);
     }
-    davy_buffer *handle = wants_buffer(a->out) ? dv_buffer_ref(c.out_buffer) : NULL; /* the caller's */
+    davy_buffer *handle = needs_buffer(a->out) ? dv_buffer_ref(c.out_buffer) : NULL; /* the caller's */
     r = launch(&c, a->job);
     if (r < 0) {
         dv_buffer_release(handle);

@@ -56,18 +56,19 @@ static davy_channels without_alpha(davy_channels channels) {
 /* What results are like: as asked for, or like the input; a latent's numbers are floats. */
 static davy_result describe_output(davy_sequence *s, const dv_sequence_desc *desc, const dv_pixels *size) {
     const bool integers = s->like_in.range == DAVY_RANGE_FULL;
-    davy_tensor want = {.struct_size = sizeof want};
+    davy_tensor like = {.struct_size = sizeof like};
     if (desc->output != NULL) {
-        want = *desc->output;
+        like = *desc->output;
     } else if (s->op == DAVY_OP_UPSCALE) {
-        want.dtype = s->like_in.dtype;
-        want.range = s->like_in.range;
-        want.channels = size->c == s->like_in.c ? s->like_in.channels : without_alpha(s->like_in.channels);
+        like.dtype = s->like_in.dtype;
+        like.range = s->like_in.range;
+        like.channels = size->c == s->like_in.c ? s->like_in.channels : without_alpha(s->like_in.channels);
     } else {
-        want.dtype = integers ? DAVY_DTYPE_F32 : s->like_in.dtype;
+        like.dtype = integers ? DAVY_DTYPE_F32 : s->like_in.dtype;
     }
     const davy_result r = dv_pixels_describe(
-        &(dv_tensor_wish){.want = &want, .size = size, .input_layout = s->like_in.layout, .content = s->content_out},
+        &(dv_tensor_request){
+            .output = &like, .size = size, .input_layout = s->like_in.layout, .content = s->content_out},
         &s->out, &s->out_bytes);
     return r < 0 ? r : dv_pixels_check(&s->out, s->content_out, DV_SHAPE_ONLY, "output", &s->like_out);
 }
@@ -86,12 +87,12 @@ static davy_result describe(davy_sequence *s, const dv_sequence_desc *desc) {
         return dv_fail(DAVY_E_SHAPE, "input: %" PRId64 " pictures; a frame of a sequence is one",
                        s->like_in.n * s->like_in.t);
     }
-    davy_tensor want = *desc->input;
-    want.channels = s->like_in.channels;
-    want.range = s->like_in.range;
+    davy_tensor like = *desc->input;
+    like.channels = s->like_in.channels;
+    like.range = s->like_in.range;
     r = dv_pixels_describe(
-        &(dv_tensor_wish){
-            .want = &want, .size = &s->like_in, .input_layout = s->like_in.layout, .content = s->content_in},
+        &(dv_tensor_request){
+            .output = &like, .size = &s->like_in, .input_layout = s->like_in.layout, .content = s->content_in},
         &s->in, &s->in_bytes);
     return r < 0 ? r : describe_output(s, desc, &size);
 }

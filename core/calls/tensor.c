@@ -318,19 +318,19 @@ static bool holds(davy_layout layout, const dv_pixels *size) {
            (size->c == 1 || strchr(order, 'c') != NULL);
 }
 
-davy_result dv_pixels_describe(const dv_tensor_wish *wish, davy_tensor *out, uint64_t *bytes) {
-    const davy_tensor *want = wish->want;
-    const dv_pixels *size = wish->size;
-    davy_tensor t = {.struct_size = sizeof t, .dtype = want->dtype, .layout = want->layout, .pts = want->pts};
+davy_result dv_pixels_describe(const dv_tensor_request *request, davy_tensor *out, uint64_t *bytes) {
+    const davy_tensor *output = request->output;
+    const dv_pixels *size = request->size;
+    davy_tensor t = {.struct_size = sizeof t, .dtype = output->dtype, .layout = output->layout, .pts = output->pts};
     t.dtype = t.dtype != DAVY_DTYPE_AUTO ? t.dtype : DAVY_DTYPE_F32;
     davy_result r = check_dtype(t.dtype, "output");
-    r = r < 0 ? r : check_channels(want->channels, wish->content, size->c, "output", &t.channels);
-    r = r < 0 ? r : check_range(want->range, wish->content, t.dtype, "output", &t.range);
+    r = r < 0 ? r : check_channels(output->channels, request->content, size->c, "output", &t.channels);
+    r = r < 0 ? r : check_range(output->range, request->content, t.dtype, "output", &t.range);
     if (r < 0) {
         return r;
     }
     if (t.layout == 0) {
-        t.layout = wish->input_layout == DAVY_LAYOUT_HW && size->c != 1 ? DAVY_LAYOUT_HWC : wish->input_layout;
+        t.layout = request->input_layout == DAVY_LAYOUT_HW && size->c != 1 ? DAVY_LAYOUT_HWC : request->input_layout;
     } else if (layout_axes(t.layout) == NULL) {
         return dv_fail(DAVY_E_INVALID, "output: layout is %d, expected DAVY_LAYOUT_*", (int)t.layout);
     }

@@ -17,15 +17,15 @@ davy_result dv_pixels_check(const davy_tensor *t, dv_content content, dv_access 
 /* ndim and shape of n x t pictures of h x w x c in a layout; DAVY_LAYOUT_HW becomes HWC where c is not 1. */
 void dv_pixels_shape(const dv_pixels *p, davy_layout *layout, int32_t *ndim, int64_t shape[6]);
 
-typedef struct dv_tensor_wish {
-    const davy_tensor *want;  /* the caller's output: dtype, layout, channels, range, 0 each for the default */
+typedef struct dv_tensor_request {
+    const davy_tensor *output; /* the caller's: dtype, layout, channels, range, 0 each for the default */
     const dv_pixels *size;    /* n, t, h, w, c */
     davy_layout input_layout; /* for an output without a layout */
     dv_content content;
-} dv_tensor_wish;
+} dv_tensor_request;
 
 /* What a tensor that the library allocates will be. Packed strides. */
-davy_result dv_pixels_describe(const dv_tensor_wish *wish, davy_tensor *out, uint64_t *bytes);
+davy_result dv_pixels_describe(const dv_tensor_request *request, davy_tensor *out, uint64_t *bytes);
 
 bool dv_pixels_overlap(const dv_pixels *a, const dv_pixels *b);
 

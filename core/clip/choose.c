@@ -534,7 +534,7 @@ static int64_t busy_slice(const dv_clip_stream *s, bool offloads) {
 }
 
 typedef struct search {
-    int64_t frames, asked;
+    int64_t frames, requested;
     uint64_t available;
     bool found;
     uint64_t least; /* of what was tried; 0: nothing was */
@@ -547,7 +547,7 @@ static void note_least(search *f, const dv_slice_choice *c) {
 }
 
 static int64_t first_slice(const dv_clip_stream *s, const search *f, bool offloads) {
-    return dv_slice_of(&s->choice.info.clip, f->asked > 0 ? f->asked : busy_slice(s, offloads), true);
+    return dv_slice_of(&s->choice.info.clip, f->requested > 0 ? f->requested : busy_slice(s, offloads), true);
 }
 
 /* The whole clip at once, if it may take less than such slices; need 0: it takes more, or is too large for some step. */
@@ -555,7 +555,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
                                  dv_slice_choice *whole, dv_slice_plans *plans) {
     const dv_slice_choice least = {
         .whole = true, .lean = slices->lean, .policy.frame_by_frame = true, .info.slice = f->frames};
-    const bool bound_first = f->asked == 0 && s->e->services.n_gpus > 0;
+    const bool bound_first = f->requested == 0 && s->e->services.n_gpus > 0;
     dv_clip_candidate w = {0};
     uint64_t bytes = 0;
     *whole = (dv_slice_choice){
@@ -578,7 +578,8 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
 /* The whole clip at once where that takes less than slices do, else the longest slices that fit. */
 static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     const dv_clip_rule *rule = &s->choice.info.clip;
-    const bool may_be_whole = f->frames > 0 && f->frames <= MOST_WHOLE && (f->asked == 0 || f->asked >= f->frames);
+    const bool may_be_whole =
+        f->frames > 0 && f->frames <= MOST_WHOLE && (f->requested == 0 || f->requested >= f->frames);
     const int64_t longest = first_slice(s, f, false);
     dv_slice_choice whole = {0};
     dv_slice_plans whole_plans = {0}, plans = {0};
@@ -589,7 +590,8 @@ static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
         if (r == DAVY_OK && slice == longest && may_be_whole) {
             r = measure_whole(s, f, &c, &whole, &whole_plans);
         }
-        if (r == DAVY_OK && whole.need > 0 && (whole.need <= c.need || (f->asked > 0 && whole.need <= f->available))) {
+        if (r == DAVY_OK && whole.need > 0 &&
+            (whole.need <= c.need || (f->requested > 0 && whole.need <= f->available))) {
             c = whole;
             dv_slice_plans_move(&plans, &whole_plans);
         }
@@ -715,7 +717,7 @@ static davy_result decide(const dv_clip_stream *s, search *f) {
  * without them. */
 static davy_result decide_without_weights(dv_clip_stream *s, uint64_t available, search *f) {
     const uint64_t packed = dv_store_bytes(s->store);
-    search fresh = {.frames = f->frames, .asked = f->asked, .available = available + packed};
+    search fresh = {.frames = f->frames, .requested = f->requested, .available = available + packed};
     bool unloaded = false;
     if (s->e->services.n_gpus == 0 || packed == 0 || (f->found && !f->best.policy.offload_state)) {
         return DAVY_OK;
@@ -740,7 +742,7 @@ static davy_result decide_without_weights(dv_clip_stream *s, uint64_t available,
 davy_result dv_clip_stream_choose(dv_clip_stream *s, int64_t frames, int64_t slice) {
     const uint64_t all = dv_engine_available(s->e);
     const uint64_t available = all > s->group.caller_bytes ? all - s->group.caller_bytes : 0;
-    search f = {.frames = frames, .asked = slice, .available = available};
+    search f = {.frames = frames, .requested = slice, .available = available};
     const clip_key key = key_of(s, frames, slice, available);
     if (!find_valid_choice(s, &key, &f.best, &f.plans)) {
         davy_result r = decide(s, &f);

@@ -181,9 +181,9 @@ static davy_result make_axes(dv_clip_tiles *t, dv_axis_desc *y, dv_axis_desc *x)
 static davy_result open_first(dv_clip_tiles *t, const dv_axis_desc *y, const dv_axis_desc *x) {
     const bool gpu = t->e->services.n_gpus > 0;
     const int64_t step = t->rule.step;
-    const int64_t wish = gpu ? t->desc.slice : dv_max(t->desc.slice, step);
-    davy_result r = join_first(t, y->tile, x->tile, wish, caller_bytes(t, y, x, wish, t->out_c));
-    if (r == DAVY_E_BUDGET && wish > step) {
+    const int64_t preferred = gpu ? t->desc.slice : dv_max(t->desc.slice, step);
+    davy_result r = join_first(t, y->tile, x->tile, preferred, caller_bytes(t, y, x, preferred, t->out_c));
+    if (r == DAVY_E_BUDGET && preferred > step) {
         r = join_first(t, y->tile, x->tile, step, caller_bytes(t, y, x, step, t->out_c));
     }
     if (r == DAVY_OK) {
@@ -236,11 +236,11 @@ static void close_streams(dv_clip_tiles *t) {
 }
 
 static davy_result open_streams(dv_clip_tiles *t) {
-    const bool asked = t->desc.tiling.width > 0 || t->desc.tiling.height > 0;
+    const bool requested = t->desc.tiling.width > 0 || t->desc.tiling.height > 0;
     if (t->streams != NULL) {
         return DAVY_OK;
     }
-    davy_result r = asked ? DAVY_E_BUDGET : open_whole(t);
+    davy_result r = requested ? DAVY_E_BUDGET : open_whole(t);
     if (r == DAVY_E_BUDGET && t->desc.tiling.width >= 0) {
         close_streams(t);
         r = open_tiles(t);

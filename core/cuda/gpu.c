@@ -198,13 +198,13 @@ static bool uuid_matches(const dv_driver *cu, cu_device d, const unsigned char *
     return true;
 }
 
-static bool pci_matches(const dv_driver *cu, cu_device d, const unsigned long want[4]) {
+static bool pci_matches(const dv_driver *cu, cu_device d, const unsigned long address[4]) {
     char id[32] = "";
     unsigned long have[4];
     if (cu->device_pci(id, (int)sizeof id, d) != CU_OK || !read_pci(id, have)) {
         return false;
     }
-    return memcmp(have, want, sizeof have) == 0;
+    return memcmp(have, address, sizeof have) == 0;
 }
 
 static davy_result malformed(const char *selector) {

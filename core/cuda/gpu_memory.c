@@ -66,7 +66,7 @@ static void note_peak(dv_gpu *g) {
 }
 
 /* All of them make the memory usable everywhere before they return: the stream has nothing else to do. */
-static cu_result ask_driver(dv_gpu *g, uint64_t bytes, cu_address *out) {
+static cu_result alloc_by_driver(dv_gpu *g, uint64_t bytes, cu_address *out) {
     if (g->pool == NULL) {
         return g->cu->memory_alloc(out, (size_t)bytes);
     }
@@ -87,7 +87,7 @@ static void give_back(dv_gpu *g, cu_address p, uint64_t bytes) {
     }
 }
 
-static cu_result ask_host(dv_gpu *g, uint64_t bytes, cu_address *out) {
+static cu_result alloc_by_host(dv_gpu *g, uint64_t bytes, cu_address *out) {
     *out = g->host.device_alloc(g->host.user, g->index, bytes, g->memory_stream);
     if (*out == 0) {
         return CU_OUT_OF_MEMORY;
@@ -111,7 +111,7 @@ static davy_result refuse(const dv_gpu *g, uint64_t bytes, const char *what, uin
 }
 
 static davy_result take_block(dv_gpu *g, uint64_t bytes, const char *what, cu_address *out) {
-    const uint64_t ask = bytes > 0 ? bytes : 1;
+    const uint64_t size = bytes > 0 ? bytes : 1;
     size_t free_bytes = 0;
     size_t total = 0;
     davy_result r = gpu_enter(g, what);
@@ -119,7 +119,7 @@ static davy_result take_block(dv_gpu *g, uint64_t bytes, const char *what, cu_ad
         return r;
     }
     const int mode = gpu_capture_aside(g);
-    const cu_result c = g->from_host ? ask_host(g, ask, out) : ask_driver(g, ask, out);
+    const cu_result c = g->from_host ? alloc_by_host(g, size, out) : alloc_by_driver(g, size, out);
     if (c == CU_OUT_OF_MEMORY) {
         g->cu->memory_info(&free_bytes, &total);
     }
@@ -130,7 +130,7 @@ static davy_result take_block(dv_gpu *g, uint64_t bytes, const char *what, cu_ad
     }
     r = dv_gpu_check(g, c, what);
     if (r == DAVY_OK && *out % ALIGN_BYTES != 0) {
-        give_back(g, *out, ask);
+        give_back(g, *out, size);
         r = dv_fail(DAVY_E_INVALID, "%s: the host's device_alloc returned memory that is not aligned to %d bytes", what,
                     (int)ALIGN_BYTES);
     }

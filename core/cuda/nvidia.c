@@ -9,7 +9,7 @@
 enum { R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68 };     /* cudaDataType, cublasComputeType_t */
 enum { DESC_TRANSPOSE_A = 3, DESC_EPILOGUE = 7, DESC_BIAS = 8 };  /* CUBLASLT_MATMUL_DESC_* */
 enum { EPILOGUE_NONE = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4 }; /* CUBLASLT_EPILOGUE_*, bits */
-enum { WISH_WORKSPACE = 1, WISH_REDUCTION = 3, WISH_ALIGN_A = 5, WISH_ALIGNS = 4 }; /* CUBLASLT_MATMUL_PREF_* */
+enum { PREF_WORKSPACE = 1, PREF_REDUCTION = 3, PREF_ALIGN_A = 5, PREF_ALIGNS = 4 }; /* CUBLASLT_MATMUL_PREF_* */
 enum { REDUCTION_COMPUTE_TYPE = 2 }; /* partial sums are added up in f32, always in the same order */
 enum { DESC, LAYOUT_W, LAYOUT_X, LAYOUT_Y, PARTS };
 
@@ -35,33 +35,33 @@ static bool describe(const nv_cublaslt *lt, const nv_shape *s, const nv_plan *pl
            (!s->bias || lt->desc_set(d, DESC_BIAS, &bias, sizeof bias) == 0);
 }
 
-static bool find(const nv_cublaslt *lt, void *wish, nv_plan *plan) {
+static bool find(const nv_cublaslt *lt, void *preference, nv_plan *plan) {
     const uint64_t workspace = NV_WORKSPACE;
     const uint32_t reduction = REDUCTION_COMPUTE_TYPE;
     const uint32_t align = 16;
     nv_lt_found found;
     int n = 0;
-    bool ok = lt->wish_set(wish, WISH_WORKSPACE, &workspace, sizeof workspace) == 0 &&
-              lt->wish_set(wish, WISH_REDUCTION, &reduction, sizeof reduction) == 0;
-    for (int i = 0; i < WISH_ALIGNS; i++) {
-        ok = ok && lt->wish_set(wish, WISH_ALIGN_A + i, &align, sizeof align) == 0;
+    bool ok = lt->preference_set(preference, PREF_WORKSPACE, &workspace, sizeof workspace) == 0 &&
+              lt->preference_set(preference, PREF_REDUCTION, &reduction, sizeof reduction) == 0;
+    for (int i = 0; i < PREF_ALIGNS; i++) {
+        ok = ok && lt->preference_set(preference, PREF_ALIGN_A + i, &align, sizeof align) == 0;
     }
     memset(&found, 0, sizeof found);
     void *const *p = plan->parts;
-    ok = ok &&
-         lt->find(lt->handle, p[DESC], p[LAYOUT_W], p[LAYOUT_X], p[LAYOUT_Y], p[LAYOUT_Y], wish, 1, &found, &n) == 0;
+    ok = ok && lt->find(lt->handle, p[DESC], p[LAYOUT_W], p[LAYOUT_X], p[LAYOUT_Y], p[LAYOUT_Y], preference, 1, &found,
+                        &n) == 0;
     plan->algorithm = found.algorithm;
     return ok && n > 0 && found.state == 0 && found.workspace_bytes <= NV_WORKSPACE;
 }
 
 bool nv_cublaslt_plan(const nv_cublaslt *lt, const nv_shape *s, nv_plan *out) {
-    void *wish = NULL;
+    void *preference = NULL;
     memset(out, 0, sizeof *out);
     out->bias = s->bias;
-    bool ok = make_parts(lt, s, out) && describe(lt, s, out) && lt->wish_create(&wish) == 0;
-    ok = ok && find(lt, wish, out);
-    if (wish != NULL) {
-        lt->wish_destroy(wish);
+    bool ok = make_parts(lt, s, out) && describe(lt, s, out) && lt->preference_create(&preference) == 0;
+    ok = ok && find(lt, preference, out);
+    if (preference != NULL) {
+        lt->preference_destroy(preference);
     }
     if (!ok) {
         nv_cublaslt_free(lt, out);

@@ -22,13 +22,13 @@ typedef int nv_status; /* 0: success */
     F(layout_create, "cublasLtMatrixLayoutCreate", nv_status,                                                          \
       (void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld))                                          \
     F(layout_destroy, "cublasLtMatrixLayoutDestroy", nv_status, (void *layout))                                        \
-    F(wish_create, "cublasLtMatmulPreferenceCreate", nv_status, (void **wish))                                         \
-    F(wish_destroy, "cublasLtMatmulPreferenceDestroy", nv_status, (void *wish))                                        \
-    F(wish_set, "cublasLtMatmulPreferenceSetAttribute", nv_status,                                                     \
-      (void *wish, int which, const void *value, size_t bytes))                                                        \
+    F(preference_create, "cublasLtMatmulPreferenceCreate", nv_status, (void **preference))                             \
+    F(preference_destroy, "cublasLtMatmulPreferenceDestroy", nv_status, (void *preference))                            \
+    F(preference_set, "cublasLtMatmulPreferenceSetAttribute", nv_status,                                               \
+      (void *preference, int which, const void *value, size_t bytes))                                                  \
     F(find, "cublasLtMatmulAlgoGetHeuristic", nv_status,                                                               \
-      (void *handle, void *desc, void *a, void *b, void *c, void *d, void *wish, int wanted, nv_lt_found *found,       \
-       int *n_found))                                                                                                  \
+      (void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference, int max_found,                  \
+       nv_lt_found *found, int *n_found))                                                                              \
     F(matmul, "cublasLtMatmul", nv_status,                                                                             \
       (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,      \
        const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const nv_lt_algorithm *algorithm,     \

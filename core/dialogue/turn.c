@@ -283,9 +283,9 @@ static davy_result check_context(const davy_dialogue *d, const dv_caption_option
     const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
     const dv_picture_options of_video = video_options(a);
     const dv_picture_options of_still = dv_turn_picture_options(d, a);
-    const bool asked = d->options.p.context_tokens > 0;
+    const bool requested = d->options.p.context_tokens > 0;
     const int64_t most =
-        asked ? d->options.p.context_tokens : dv_min(c->text.max_positions, (int64_t)DV_SESSION_CONTEXT);
+        requested ? d->options.p.context_tokens : dv_min(c->text.max_positions, (int64_t)DV_SESSION_CONTEXT);
     const int64_t before = dv_session_tokens(d->session);
     int64_t tokens = 0;
     int64_t clips = 0;

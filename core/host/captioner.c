@@ -217,32 +217,32 @@ static davy_result make(davy_context *ctx, const davy_model_desc *desc, const ch
 }
 
 davy_result dv_captioner_open(davy_context *ctx, const davy_model_desc *desc, dv_captioner **out) {
-    const bool asked = desc->task == DAVY_TASK_CAPTION;
+    const bool requested = desc->task == DAVY_TASK_CAPTION;
     named n = {.n = 0};
     const char *text = NULL;
     const char *vision = NULL;
     char *folder = NULL;
     *out = NULL;
-    if (desc->task != 0 && !asked) {
+    if (desc->task != 0 && !requested) {
         return DAVY_OK;
     }
     if (!take_paths(desc, &n)) {
-        return asked
+        return requested
                    ? dv_fail(DAVY_E_UNSUPPORTED, "model: a captioning model is opened by the path of its folder or of "
                                                  "its GGUF file, and that of an mmproj")
                    : DAVY_OK;
     }
     if (dv_path_stat(n.path[0]) == DV_PATH_NONE) {
-        return asked ? dv_fail(DAVY_E_NOT_FOUND, "%s: there is no such file or folder", n.path[0]) : DAVY_OK;
+        return requested ? dv_fail(DAVY_E_NOT_FOUND, "%s: there is no such file or folder", n.path[0]) : DAVY_OK;
     }
     davy_result r = find_gguf(&n, &text, &vision);
     if (r == DAVY_OK && text == NULL && n.n == 1) {
         r = find_folder(n.path[0], &folder);
-        r = r == DAVY_E_ARCH && !asked ? DAVY_OK : r;
+        r = r == DAVY_E_ARCH && !requested ? DAVY_OK : r;
     }
     if (r == DAVY_OK && (text != NULL || folder != NULL)) {
         r = make(ctx, desc, text != NULL ? text : folder, vision, out);
-    } else if (r == DAVY_OK && asked) {
+    } else if (r == DAVY_OK && requested) {
         r = dv_fail(DAVY_E_ARCH,
                     "%s: no captioning model; expected a folder with config.json, weights and tokenizer.json, "
                     "or a GGUF text model with its mmproj",

@@ -93,7 +93,7 @@ static void finish(davy_job *job, davy_result r) {
 }
 
 /* Why its turn need not come any more. */
-static davy_result still_wanted(const davy_job *job) {
+static davy_result check_alive(const davy_job *job) {
     if (dv_job_cancelled(job)) {
         return dv_fail(DAVY_E_CANCELLED, "the job was cancelled before it began");
     }
@@ -110,7 +110,7 @@ static void finish_if_over(davy_job *job) {
         return;
     }
     dv_error_get(&saved);
-    const davy_result r = still_wanted(job);
+    const davy_result r = check_alive(job);
     if (r < 0) {
         davy_job **at = &job->jobs->first;
         while (*at != job) {
@@ -123,7 +123,7 @@ static void finish_if_over(davy_job *job) {
 }
 
 static davy_result work(davy_job *job) {
-    const davy_result r = still_wanted(job);
+    const davy_result r = check_alive(job);
     return r < 0 ? r : job->desc.run(job->desc.arg, job);
 }
 

@@ -476,9 +476,9 @@ static dv_cached_tile_plan *keep_tile_plan(dv_engine *e, dv_cached_tile_plan *ti
     return old;
 }
 
-davy_result dv_tile_plan_get(dv_engine *e, const dv_request *asked, dv_cached_tile_plan **out) {
-    dv_request request = *asked; /* the CPU computes one picture at a time */
-    request.batch = e->services.n_gpus > 0 ? dv_max(asked->batch, 1) : 1;
+davy_result dv_tile_plan_get(dv_engine *e, const dv_request *original, dv_cached_tile_plan **out) {
+    dv_request request = *original; /* the CPU computes one picture at a time */
+    request.batch = e->services.n_gpus > 0 ? dv_max(original->batch, 1) : 1;
     dv_mutex_lock(e->lock);
     dv_cached_tile_plan *tile_plan = find_tile_plan(e, &request);
     dv_mutex_unlock(e->lock);

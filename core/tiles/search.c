@@ -137,10 +137,10 @@ static davy_result group_tiles(dv_engine *e, dv_store *store, const dv_request *
     if (e->services.n_gpus == 0 || e->arch->clip != NULL) { /* several at once are frames of a clip there */
         return DAVY_OK;
     }
-    for (int64_t wish = 2; wish < 2 * most; wish *= 2) {
+    for (int64_t target = 2; target < 2 * most; target *= 2) {
         dv_tile_schedule trial = *l;
         trial.plan = NULL;
-        trial.together = dv_div_up(all, dv_div_up(all, dv_min(wish, most))); /* all groups alike */
+        trial.together = dv_div_up(all, dv_div_up(all, dv_min(target, most))); /* all groups alike */
         const davy_result r = measure_schedule(e, store, request, &trial);
         if (r < 0 && r != DAVY_E_UNSUPPORTED) { /* no kernel takes so many */
             return r;
@@ -196,14 +196,14 @@ static int64_t usual_overlap(const search *s) {
 /* Sets how many samples neighbouring tiles of this size share. Faded tiles share the number that was asked for, else the usual
  * number, but no more than a quarter of a small tile. */
 static void set_overlap(const search *s, dv_tile_schedule *l) {
-    const int64_t asked = s->request->tiling.overlap;
-    if (can_be_exact(s) && (asked == 0 || asked >= exact_overlap(s))) {
+    const int64_t requested = s->request->tiling.overlap;
+    if (can_be_exact(s) && (requested == 0 || requested >= exact_overlap(s))) {
         l->exact = true;
-        l->overlap = dv_max(asked, exact_overlap(s));
+        l->overlap = dv_max(requested, exact_overlap(s));
         return;
     }
     l->exact = false;
-    l->overlap = asked > 0 ? asked : dv_min(usual_overlap(s), dv_min(l->tile_h, l->tile_w) / 4);
+    l->overlap = requested > 0 ? requested : dv_min(usual_overlap(s), dv_min(l->tile_h, l->tile_w) / 4);
 }
 
 void dv_tile_schedule_axes(const dv_engine *e, const dv_request *request, const dv_tile_schedule *schedule,

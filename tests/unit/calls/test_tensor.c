@@ -144,19 +144,22 @@ static void test_describe(void) {
     davy_tensor t;
     uint64_t bytes = 0;
     CHECK(dv_pixels_describe(
-              &(dv_tensor_wish){.want = &nothing, .size = &size, .input_layout = DAVY_LAYOUT_HW, .content = DV_LATENT},
+              &(dv_tensor_request){
+                  .output = &nothing, .size = &size, .input_layout = DAVY_LAYOUT_HW, .content = DV_LATENT},
               &t, &bytes) == DAVY_OK);
     CHECK(t.layout == DAVY_LAYOUT_HWC && t.ndim == 3 && t.dtype == DAVY_DTYPE_F32 && bytes == 4 * 6 * 16 * 4);
     CHECK(t.stride_bytes[0] == 6 * 16 * 4 && t.stride_bytes[2] == 4);
     const davy_tensor wish = {.struct_size = sizeof wish, .dtype = DAVY_DTYPE_F16, .layout = DAVY_LAYOUT_NCHW};
-    CHECK(dv_pixels_describe(
-              &(dv_tensor_wish){.want = &wish, .size = &size, .input_layout = DAVY_LAYOUT_HWC, .content = DV_LATENT},
-              &t, &bytes) == DAVY_OK);
+    CHECK(
+        dv_pixels_describe(
+            &(dv_tensor_request){.output = &wish, .size = &size, .input_layout = DAVY_LAYOUT_HWC, .content = DV_LATENT},
+            &t, &bytes) == DAVY_OK);
     CHECK(t.ndim == 4 && t.shape[1] == 16 && t.shape[3] == 6 && bytes == 4 * 6 * 16 * 2);
     const dv_pixels batch = {.n = 2, .t = 1, .h = 4, .w = 6, .c = 3};
     const davy_tensor flat = {.struct_size = sizeof flat, .layout = DAVY_LAYOUT_HWC};
     CHECK(dv_pixels_describe(
-              &(dv_tensor_wish){.want = &flat, .size = &batch, .input_layout = DAVY_LAYOUT_NHWC, .content = DV_PICTURE},
+              &(dv_tensor_request){
+                  .output = &flat, .size = &batch, .input_layout = DAVY_LAYOUT_NHWC, .content = DV_PICTURE},
               &t, &bytes) == DAVY_E_SHAPE);
 }
 
