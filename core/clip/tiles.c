@@ -161,9 +161,9 @@ static davy_result open_whole(dv_clip_tiles *t) {
     const dv_clip_stream_desc alone = {
         .stage = d->stage, .h = d->h, .w = d->w, .frames = d->parts ? 0 : d->frames, .slice = d->slice};
     davy_result r = make_streams(t, 1);
-    if (r == DAVY_OK) {
-        r = t->limit > 0 ? join_first(t, d->h, d->w, d->slice, 0) : dv_clip_stream_open(t->e, &alone, t->streams);
-    }
+    r = r < 0          ? r
+        : t->limit > 0 ? join_first(t, d->h, d->w, d->slice, 0)
+                       : dv_clip_stream_open(t->e, &alone, t->streams);
     if (r == DAVY_OK) {
         dv_clip_stream_info_get(t->streams[0], &t->info);
     }

@@ -301,9 +301,9 @@ static davy_result enqueue(dv_instance *i, dv_gpu_queue *q, const dv_step *step,
         t->bytes = step->bytes;
         r = dv_gpu_event_record(t->from, q);
     }
-    if (r == DAVY_OK) {
-        r = dv_gpu_check(i->program->gpu, k->enqueue(args, (char *)i->block + step->scratch_at, &q->base), step->label);
-    }
+    r = r < 0 ? r
+              : dv_gpu_check(i->program->gpu, k->enqueue(args, (char *)i->block + step->scratch_at, &q->base),
+                             step->label);
     return r == DAVY_OK && time ? dv_gpu_event_record(t->to, q) : r;
 }
 

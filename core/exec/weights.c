@@ -572,9 +572,7 @@ static davy_result pack_missing(dv_store *s, dv_stage stage, const dv_plan *plan
         r = add_slab(s, &m);
     }
     bool copied = false;
-    if (r == DAVY_OK) {
-        r = copy_from_model(s, plan->graph, &m, &copied);
-    }
+    r = r < 0 ? r : copy_from_model(s, plan->graph, &m, &copied);
     if (r == DAVY_OK && !copied) {
         r = pack_all(s, plan->graph, &m, watch);
     }

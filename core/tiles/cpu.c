@@ -186,9 +186,7 @@ static davy_result acquire(cpu_run *r) {
     dv_picture_run *run = r->run;
     dv_cached_tile_plan *tile_plan = run->tile_plan;
     davy_result result = dv_program_load(tile_plan->programs[0], &run->watch);
-    if (result == DAVY_OK) {
-        result = dv_program_take(tile_plan->programs[0], &r->instance);
-    }
+    result = result < 0 ? result : dv_program_take(tile_plan->programs[0], &r->instance);
     if (result == DAVY_OK) {
         r->output = dv_instance_output(r->instance);
     }

@@ -115,9 +115,7 @@ static davy_result prepare_fades(dv_cuda_run *r) {
     }
     void *device = NULL;
     davy_result result = dv_instance_memory(r->lanes[0].instance, DV_SLOT_FADE, bytes, &device);
-    if (result == DAVY_OK) {
-        result = dv_gpu_upload(r->lanes[0].main, device, weights, bytes);
-    }
+    result = result < 0 ? result : dv_gpu_upload(r->lanes[0].main, device, weights, bytes);
     r->fade = device;
     dv_free(weights);
     return result;
@@ -161,12 +159,8 @@ static davy_result acquire_lane(dv_cuda_run *r, int32_t l) {
     lane->index = l;
     lane->program = r->run->tile_plan->programs[l];
     davy_result result = dv_program_load(lane->program, &r->run->watch);
-    if (result == DAVY_OK) {
-        result = dv_program_take(lane->program, &lane->instance);
-    }
-    if (result == DAVY_OK) {
-        result = dv_instance_begin(lane->instance, l == 0 ? r->run->work->stream : NULL);
-    }
+    result = result < 0 ? result : dv_program_take(lane->program, &lane->instance);
+    result = result < 0 ? result : dv_instance_begin(lane->instance, l == 0 ? r->run->work->stream : NULL);
     if (result < 0) {
         dv_program_give(lane->program, lane->instance);
         lane->instance = NULL;
@@ -194,9 +188,7 @@ static davy_result acquire(dv_cuda_run *r) {
         r->band = band;
         result = result < 0 ? result : prepare_fades(r);
     }
-    if (result == DAVY_OK) {
-        result = reserve(r);
-    }
+    result = result < 0 ? result : reserve(r);
     return result < 0 ? result : open_gather_queue(r);
 }
 
@@ -275,9 +267,7 @@ static davy_result run_groups(dv_cuda_run *r) {
         dv_lane *lane = &r->lanes[k % r->n_lanes];
         const dv_group group = group_of(r, k);
         result = dv_watch_poll(&r->run->watch);
-        if (result == DAVY_OK) {
-            result = dv_cuda_begin_group(r, lane, &group);
-        }
+        result = result < 0 ? result : dv_cuda_begin_group(r, lane, &group);
         if (result == DAVY_OK && waits && lane->begun - lane->ended == DV_DEPTH) {
             result = dv_cuda_end_group(r, lane);
         }
@@ -321,12 +311,8 @@ davy_result dv_picture_run_cuda(dv_picture_run *run, bool *acquired) {
     r.gathers = r.n_lanes > 1 && (r.fades || w->out_device);
     davy_result result = acquire(&r);
     *acquired = result == DAVY_OK;
-    if (result == DAVY_OK) {
-        result = run_passes(&r);
-    }
-    if (result == DAVY_OK) {
-        result = close_gather_queue(&r);
-    }
+    result = result < 0 ? result : run_passes(&r);
+    result = result < 0 ? result : close_gather_queue(&r);
     if (result < 0) {
         davy_error_info error = {.struct_size = sizeof error};
         dv_error_get(&error);

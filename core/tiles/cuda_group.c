@@ -133,10 +133,9 @@ static davy_result prepare_fetch(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q,
         result = dv_fail(DAVY_E_INTERNAL, "a rectangle of %lld x %lld is larger than any of this run",
                          (long long)image->w, (long long)image->h);
     }
-    if (result == DAVY_OK) {
-        result = dv_instance_memory(lane->instance, DV_SLOT_OUT + turn_of_part(r, lane->stored),
-                                    r->part_bytes * (uint64_t)r->parts, &block);
-    }
+    result = result < 0 ? result
+                        : dv_instance_memory(lane->instance, DV_SLOT_OUT + turn_of_part(r, lane->stored),
+                                             r->part_bytes * (uint64_t)r->parts, &block);
     if (result == DAVY_OK) {
         f->block = (char *)block + r->part_bytes * (uint64_t)(lane->stored % r->parts);
         result = bring_gaps(r, q, f);
@@ -246,9 +245,7 @@ static davy_result store_band(dv_cuda_run *r, const dv_group *g, tile_place at) 
 
 static davy_result fade(dv_cuda_run *r, const dvk_view *output, const dv_group *g, tile_place at) {
     davy_result result = at.tx == 0 ? clear_band(r, at.ty) : DAVY_OK;
-    if (result == DAVY_OK) {
-        result = blend(r, output, at);
-    }
+    result = result < 0 ? result : blend(r, output, at);
     return result == DAVY_OK && at.tx + 1 == r->run->tile_plan->x.count ? store_band(r, g, at) : result;
 }
 
@@ -465,18 +462,11 @@ static davy_result scatter(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     if (result == DAVY_OK) { /* the copy before has read it */
         result = dv_cuda_wait(lane, DV_SLOT_READ, r->gather_queue);
     }
-    if (result == DAVY_OK) {
-        result = load_group(r, first->instance, r->gather_queue, g, &here);
-    }
-    if (result == DAVY_OK) {
-        result = dv_cuda_mark(first, DV_SLOT_SENT + lane->index, r->gather_queue);
-    }
-    if (result == DAVY_OK) {
-        result = dv_cuda_wait(first, DV_SLOT_SENT + lane->index, lane->main);
-    }
-    if (result == DAVY_OK) {
-        result = dv_gpu_copy(lane->main, input.data, r->gather_queue->gpu, here.data, dv_view_span(&input));
-    }
+    result = result < 0 ? result : load_group(r, first->instance, r->gather_queue, g, &here);
+    result = result < 0 ? result : dv_cuda_mark(first, DV_SLOT_SENT + lane->index, r->gather_queue);
+    result = result < 0 ? result : dv_cuda_wait(first, DV_SLOT_SENT + lane->index, lane->main);
+    result = result < 0 ? result
+                        : dv_gpu_copy(lane->main, input.data, r->gather_queue->gpu, here.data, dv_view_span(&input));
     return result < 0 ? result : dv_cuda_mark(lane, DV_SLOT_READ, lane->main);
 }
 
@@ -491,13 +481,10 @@ static davy_result gather(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     if (result == DAVY_OK && lane != first) {
         const void *there = output.data;
         result = dv_instance_memory(first->instance, DV_SLOT_TAKEN + lane->index, dv_view_span(&output), &output.data);
-        if (result == DAVY_OK) {
-            result = dv_gpu_copy(r->gather_queue, output.data, lane->main->gpu, there, dv_view_span(&output));
-        }
+        result = result < 0 ? result
+                            : dv_gpu_copy(r->gather_queue, output.data, lane->main->gpu, there, dv_view_span(&output));
     }
-    if (result == DAVY_OK) {
-        result = put(r, first, r->gather_queue, g, &output);
-    }
+    result = result < 0 ? result : put(r, first, r->gather_queue, g, &output);
     return result < 0 ? result : dv_cuda_mark(first, DV_SLOT_TAKEN + lane->index, r->gather_queue);
 }
 
@@ -508,9 +495,7 @@ static davy_result load(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     }
     dvk_image image;
     davy_result result = bring(r, lane, g, &input, &image);
-    if (result == DAVY_OK) {
-        result = enqueue_load(r, lane->instance, lane->main, &image, &input);
-    }
+    result = result < 0 ? result : enqueue_load(r, lane->instance, lane->main, &image, &input);
     if (result == DAVY_OK && lane->up != lane->main) {
         result = dv_cuda_mark(lane, DV_SLOT_READ + turn_of(lane->begun), lane->main);
     }
@@ -522,16 +507,13 @@ static davy_result load(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
 davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     /* the input may lie where the output of the group before lies */
     davy_result result = r->gathers ? await_gathered(r, lane) : DAVY_OK;
-    if (result == DAVY_OK) {
-        result = r->norm > 0 ? keep(r, lane, g, r->norm - 1, true) : load(r, lane, g);
-    }
+    result = result < 0 ? result : r->norm > 0 ? keep(r, lane, g, r->norm - 1, true) : load(r, lane, g);
     lane->begun_ns[turn_of(lane->begun)] = dv_now_ns();
     const bool stores = !dv_cuda_is_statistics_pass(r);
-    if (result == DAVY_OK) {
-        result = !stores       ? sum_group(r, lane, g)
-                 : r->norm > 0 ? dv_instance_enqueue_to_norm(lane->instance, r->norm)
-                               : dv_instance_enqueue(lane->instance);
-    }
+    result = result < 0    ? result
+             : !stores     ? sum_group(r, lane, g)
+             : r->norm > 0 ? dv_instance_enqueue_to_norm(lane->instance, r->norm)
+                           : dv_instance_enqueue(lane->instance);
     if (result == DAVY_OK && stores && !r->gathers) { /* everything stays on its own GPU */
         const dvk_view output = dv_instance_output(lane->instance);
         result = put(r, lane, lane->main, g, &output);

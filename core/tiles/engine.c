@@ -71,9 +71,7 @@ static davy_result probe_stages(dv_engine *e) {
                    : dv_fail(DAVY_E_UNSUPPORTED, "%s: this kind of upscaler cannot be run yet", e->arch->name);
     }
     davy_result r = probe_stage(e, DV_STAGE_ENCODE);
-    if (r == DAVY_OK) {
-        r = probe_stage(e, DV_STAGE_DECODE);
-    }
+    r = r < 0 ? r : probe_stage(e, DV_STAGE_DECODE);
     if (r == DAVY_OK && !e->has_stage[DV_STAGE_ENCODE] && !e->has_stage[DV_STAGE_DECODE]) {
         r = dv_fail(DAVY_E_TENSOR, "neither an encoder nor a decoder");
     }
@@ -86,9 +84,7 @@ static davy_result detect(dv_engine *e, const dv_engine_desc *desc) {
                             .file_name = e->file_name,
                             .split = {desc->split[0], desc->split[1]}};
     davy_result r = dv_arch_detect(&probe, desc->arch, &e->arch);
-    if (r == DAVY_OK) {
-        r = e->arch->config(&probe, e->cfg);
-    }
+    r = r < 0 ? r : e->arch->config(&probe, e->cfg);
     return r < 0 ? r : probe_stages(e);
 }
 
@@ -114,12 +110,8 @@ davy_result dv_engine_create(const dv_engine_desc *desc, dv_engine **out) {
             dv_fail_prefix("%s", e->file_name);
         }
     }
-    if (r == DAVY_OK) {
-        r = dv_engine_set_compute(e, desc->compute, desc->tf32);
-    }
-    if (r == DAVY_OK) {
-        r = dv_stores_create(e, e->stores);
-    }
+    r = r < 0 ? r : dv_engine_set_compute(e, desc->compute, desc->tf32);
+    r = r < 0 ? r : dv_stores_create(e, e->stores);
     if (r == DAVY_OK && e->compute == DVK_INT8) {
         r = dv_engine_calibrate(e);
     }

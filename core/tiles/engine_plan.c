@@ -57,9 +57,7 @@ davy_result dv_engine_build_graph(const dv_engine *e, const dv_request *q, int64
     if (r == DAVY_OK && q->grey) {
         append_luma(g);
     }
-    if (r == DAVY_OK) {
-        r = dv_graph_check(g);
-    }
+    r = r < 0 ? r : dv_graph_check(g);
     if (r < 0) {
         dv_graph_release(g);
         return r;

@@ -595,9 +595,7 @@ static davy_result run_once(dv_picture_run *run) {
         dv_tile_plans_trim(e, run->tile_plan, 0);
         r = back_end(run, &acquired);
     }
-    if (r == DAVY_OK) {
-        r = dv_watch_end(&run->watch);
-    }
+    r = r < 0 ? r : dv_watch_end(&run->watch);
     return r;
 }
 
