@@ -1,4 +1,5 @@
-/* args.c - one table of options. An option knows its commands and the kind of its value; a value is read whole, within bounds. */
+/* args.c - the parser of the command line: a table with the commands and the kind of value of each option. A value must be
+ * valid to its last character and within bounds. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ typedef struct cli_option {
     size_t offset; /* of the member of cli_args */
 } cli_option;
 
-/* A whole number within bounds, all of the text. */
+/* Parses the whole text as an integer up to max. */
 static int whole(const char *text, uint64_t max, uint64_t *out) {
     char *end = NULL;
     errno = 0;
@@ -104,7 +105,7 @@ static int set_tile(const char *value, int32_t *out) {
     }
     uint64_t n = 0;
     if (whole(value, 1 << 20, &n) != 0 || n == 0) {
-        return cli_usage("--tile", "needs auto, none or a size, not \"%s\"", value);
+        return cli_usage("--tile", "needs auto, none or a number of pixels such as 256, not \"%s\"", value);
     }
     *out = (int32_t)n;
     return 0;
@@ -123,16 +124,16 @@ static int set_decoder(const cli_option *d, const char *value, int32_t *out) {
 
 static int set_model(cli_args *a, const char *value) {
     if (a->n_models == CLI_MODELS_MAX) {
-        return cli_usage("--model", "given more than %d times", CLI_MODELS_MAX);
+        return cli_usage("--model", "may be given at most %d times", CLI_MODELS_MAX);
     }
     a->models[a->n_models++] = value;
     return 0;
 }
 
-/* One of several. */
+/* Adds a value of an option that may be repeated. */
 static int add_text(const cli_option *d, const char *value, const char **texts, int most, int *n) {
     if (*n == most || value[0] == 0) {
-        return cli_usage(d->name, value[0] == 0 ? "needs a text" : "given more than %d times", most);
+        return cli_usage(d->name, value[0] == 0 ? "needs a text" : "may be given at most %d times", most);
     }
     texts[(*n)++] = value;
     return 0;
@@ -143,7 +144,7 @@ static int set_real(const cli_option *d, const char *value, double *out) {
     static const struct {
         cli_kind kind;
         double least, most;
-        int zero; /* is one */
+        int zero; /* 0 is a valid value */
         const char *what;
     } bounds[] = {
         {SCALE, 0.0, 64.0, 0, "a factor above 0 and up to 64"}, {PEAK, 0.0, 1e9, 0, "a number of GFLOP/s"},
@@ -162,7 +163,8 @@ static int set_real(const cli_option *d, const char *value, double *out) {
 static int set_rate(const cli_option *d, const char *value, double *out) {
     return from_zero(value, CLI_FPS_MAX, out) == 0 && *out >= CLI_FPS_MIN
                ? 0
-               : cli_usage(d->name, "needs frames a second from %g to %g, not \"%s\"", CLI_FPS_MIN, CLI_FPS_MAX, value);
+               : cli_usage(d->name, "needs a number of frames per second from %g to %g, not \"%s\"", CLI_FPS_MIN,
+                           CLI_FPS_MAX, value);
 }
 
 static int set_precision(const cli_option *d, const char *value, davy_dtype *out) {
@@ -171,7 +173,7 @@ static int set_precision(const cli_option *d, const char *value, davy_dtype *out
                      : cli_usage(d->name, "needs auto, fp32, tf32, bf16, fp16, fp8, int8 or int4, not \"%s\"", value);
 }
 
-/* A large one, above 0 but for a seed. */
+/* A number of up to 64 bits. Only a seed may be 0. */
 static int set_large(const cli_option *d, const char *value, uint64_t *out) {
     switch (d->kind) {
     case BYTES:
@@ -185,7 +187,7 @@ static int set_large(const cli_option *d, const char *value, uint64_t *out) {
     }
 }
 
-/* value: "" for a FLAG. 0; else CLI_USAGE, told on stderr. */
+/* Stores the value of an option; "" for a FLAG. Returns 0, or prints an error and returns CLI_USAGE. */
 static int cli_option_set(const cli_option *d, const char *value, cli_args *a) {
     void *member = (char *)a + d->offset;
     switch (d->kind) {
@@ -228,7 +230,7 @@ static int cli_option_set(const cli_option *d, const char *value, cli_args *a) {
     }
 }
 
-/* ---- one table of options; each knows its commands and what kind of value it has. ---- */
+/* ---- the tables ---- */
 
 enum {
     RUNS = CLI_UPSCALE | CLI_ENCODE | CLI_DECODE,
@@ -307,7 +309,7 @@ static const struct {
     {"encode", CLI_ENCODE, 1, 1, "one picture, video or folder"},
     {"decode", CLI_DECODE, 1, 1, "one latent file"},
     {"caption", CLI_CAPTION, 1, -1, "pictures, videos or folders"},
-    {"bench", CLI_BENCH, 0, -1, "names of cases"},
+    {"bench", CLI_BENCH, 0, -1, "the names of cases"},
 };
 
 static const struct {
@@ -345,7 +347,7 @@ const char *cli_command_name(cli_command command) {
     return "?";
 }
 
-/* Reads argv[*i], an option, and its value: "--name value" or "--name=value". */
+/* Reads the option argv[*i] and its value: "--name value" or "--name=value". */
 static int option(int argc, char **argv, int *i, cli_args *a) {
     const char *text = argv[*i];
     const char *equals = strncmp(text, "--", 2) == 0 ? strchr(text, '=') : NULL;
@@ -378,17 +380,17 @@ static int find_command(const char *name) {
     return -1;
 }
 
-/* No file is written over that is still needed. A picture may become its own enlargement. */
+/* Rejects an output that is also the input. Only upscale may replace its own input. */
 static int check_files(const cli_args *a) {
     const char *in = a->inputs[0];
     if (a->command != CLI_UPSCALE && cli_same_file(in, a->output)) {
-        return cli_usage(a->output, "is what is to be read; name another file");
+        return cli_usage(a->output, "is also the input; name another output file");
     }
     if (a->raw != NULL && cli_same_file(in, a->raw)) {
-        return cli_usage(a->raw, "is what is to be read; name another file for --raw");
+        return cli_usage(a->raw, "is also the input; name another file for --raw");
     }
     if (a->raw != NULL && (strcmp(a->raw, a->output) == 0 || cli_same_file(a->raw, a->output))) {
-        return cli_usage(a->raw, "-o and --raw name one file");
+        return cli_usage(a->raw, "is named by both -o and --raw; name two files");
     }
     return 0;
 }
@@ -422,16 +424,16 @@ int cli_args_parse(int argc, char **argv, cli_args *out) {
         return cli_usage(commands[c].name, "needs %s, got %d", commands[c].inputs, a.n_inputs);
     }
     if ((a.command & RUNS) != 0 && a.output == NULL) {
-        return cli_usage(a.inputs[0], "no output named; add -o NAME");
+        return cli_usage(a.inputs[0], "needs an output; add -o NAME");
     }
     if ((a.command & (CLI_ENCODE | CLI_DECODE)) != 0 && a.n_models == 0) {
-        return cli_usage(a.inputs[0], "no VAE named; add --model FILE");
+        return cli_usage(a.inputs[0], "needs a VAE; add --model FILE");
     }
     if (a.command == CLI_CAPTION && a.n_models == 0) {
-        return cli_usage(a.inputs[0], "no model named; add --model FOLDER");
+        return cli_usage(a.inputs[0], "needs a captioning model; add --model FOLDER");
     }
     if (a.command == CLI_ENCODE && a.seed != 0 && !a.sample) {
-        return cli_usage("--seed", "means nothing without --sample, which draws");
+        return cli_usage("--seed", "has no effect without --sample; add --sample");
     }
     return (a.command & RUNS) != 0 ? check_files(&a) : 0;
 }

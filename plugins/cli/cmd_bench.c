@@ -1,4 +1,4 @@
-/* cmd_bench.c - davy bench: runs cases one after another, saves them, compares with saved ones. */
+/* cmd_bench.c - davy bench: runs cases one after another, saves the results and compares them with saved ones. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static const char *const on_gpu[] = {
     "upscale-drct-64x64x16-bf16", "upscale-swinir-64x64x16-bf16",
 };
 
-/* A slow-down beyond this fails a comparison. */
+/* A comparison fails above this ratio of times. */
 static const double slower = 1.10;
 
 typedef struct job {
@@ -48,10 +48,10 @@ static const char *word(const cJSON *object, const char *name) {
     return cJSON_IsString(v) ? v->valuestring : "";
 }
 
-/* Saved results: one JSON object a line. NULL: told. */
+/* Reads saved results: one JSON object per line. NULL: failed, the error is printed. */
 static cJSON *read_lines(const char *path) {
     if (cli_path_kind_of(path) == CLI_PATH_FOLDER || cli_path_kind_of(path) == CLI_PATH_OTHER) {
-        cli_fail(path, "is not a file of saved results (JSON lines)");
+        cli_fail(path, "is not a file of saved results; name a file that --save wrote");
         return NULL;
     }
     FILE *f = cli_open_read(path);
@@ -80,7 +80,7 @@ static cJSON *read_lines(const char *path) {
             cJSON_Delete(item);
             cJSON_Delete(list);
             free(text);
-            cli_fail(path, "is not a file of saved results (JSON lines)");
+            cli_fail(path, "is not a file of saved results; name a file that --save wrote");
             return NULL;
         }
         if (item != NULL) {
@@ -92,7 +92,7 @@ static cJSON *read_lines(const char *path) {
     return list;
 }
 
-/* The newest saved result of a case. */
+/* The last saved result of a case. */
 static const cJSON *find_case(const cJSON *list, const char *name) {
     const cJSON *found = NULL;
     const cJSON *item = NULL;
@@ -104,19 +104,19 @@ static const cJSON *find_case(const cJSON *list, const char *name) {
     return found;
 }
 
-/* Returns whether the case got slower; prints how it compares. */
+/* Prints the comparison and returns whether the case became slower. */
 static int compare(const cli_args *a, const cJSON *old, const cJSON *now) {
     const char *name = word(now, "case");
     const cJSON *before = find_case(old, name);
     const double was = before != NULL ? number(before, "median_ms") : 0.0;
     if (was <= 0.0) {
-        cli_note(a->compare, "holds no result of %s", name);
+        cli_note(a->compare, "has no result of %s; it is not compared", name);
         return 0;
     }
     if (strcmp(word(before, "machine"), word(now, "machine")) != 0) {
         cli_note(a->compare, "%s was measured on another machine: %s", name, word(before, "machine"));
     }
-    const char *device = word(before, "device_name"); /* results of older versions have none */
+    const char *device = word(before, "device_name"); /* older versions saved none */
     if (device[0] != 0 && strcmp(device, word(now, "device_name")) != 0) {
         cli_note(a->compare, "%s was measured on another device: %s", name, device);
     }
@@ -131,7 +131,7 @@ static void print_result(const cli_args *a, const cJSON *j, const char *line) {
     if (a->json) {
         printf("%s\n", line);
     } else {
-        const double host = number(j, "host_ms"); /* there on a GPU */
+        const double host = number(j, "host_ms"); /* on a GPU only */
         if (host > 0.0) {
             printf("%-34s %9.3f ms  (%.3f to %.3f, %.0f runs; %.2f from and to host memory)  %7.1f TFLOP/s  %6.0f MiB "
                    "on %s\n",
@@ -149,7 +149,7 @@ static void print_result(const cli_args *a, const cJSON *j, const char *line) {
     fflush(stdout);
 }
 
-/* All cases; *slow counts those that got slower, `save` (may be NULL) gets the lines. */
+/* Runs all cases. *slow: number of cases that became slower. save: receives the result lines, or NULL. */
 static int run_cases(const cli_args *a, const bench_case *cases, size_t n, const cJSON *old, FILE *save, size_t *slow) {
     int result = CLI_OK;
     for (size_t i = 0; i < n && !cli_interrupted(); i++) {
@@ -158,9 +158,9 @@ static int run_cases(const cli_args *a, const bench_case *cases, size_t n, const
         const int r = cli_isolated(in_child, &j, &line);
         cJSON *parsed = r == CLI_OK && line != NULL ? cJSON_Parse(line) : NULL;
         if (r < 0) {
-            result = cli_fail(cases[i].name, "the process that measured it died");
+            result = cli_fail(cases[i].name, "the measuring process died");
         } else if (parsed == NULL) {
-            result = r != CLI_OK ? r : cli_fail(cases[i].name, "gave no result");
+            result = r != CLI_OK ? r : cli_fail(cases[i].name, "the measuring process returned no result");
         } else {
             print_result(a, parsed, line);
             *slow += old != NULL && compare(a, old, parsed);
@@ -190,7 +190,7 @@ static int bench_all(const cli_args *a, const bench_case *cases, size_t n) {
         if (a->save != NULL && r > CLI_USAGE) {
             cli_outfile_abandon(&o);
         } else if (a->save != NULL) {
-            /* results that were had are kept even when another case failed */
+            /* results are kept even if another case failed */
             const int saved = cli_outfile_commit(&o, a->save);
             r = r == CLI_OK ? saved : r;
         }
@@ -207,8 +207,8 @@ static int where_in_child(void *user, FILE *out) {
     return bench_where(a, out);
 }
 
-/* The cases that suit what will compute. Asked in a process of its own: a driver does not survive the fork into those that
- * measure. */
+/* The standard cases for the device that will compute. A child process asks for the device, because an opened GPU driver does
+ * not survive the fork into the measuring processes. */
 static int standard_cases(const cli_args *a, const char *const **names, size_t *n) {
     cli_args copy = *a;
     char *where = NULL;
@@ -217,7 +217,7 @@ static int standard_cases(const cli_args *a, const char *const **names, size_t *
     free(where);
     *names = gpu ? on_gpu : on_cpu;
     *n = gpu ? sizeof on_gpu / sizeof on_gpu[0] : sizeof on_cpu / sizeof on_cpu[0];
-    return r < 0 ? cli_fail("bench", "the process that asked for the device died") : r;
+    return r < 0 ? cli_fail("bench", "the process that looks for the device died") : r;
 }
 
 int cli_bench(const cli_args *a) {
@@ -232,7 +232,7 @@ int cli_bench(const cli_args *a) {
         if (bench_case_parse(names[i], &cases[i]) != 0) {
             free(cases);
             return cli_usage(names[i],
-                             "no such case; names look like upscale-compact-640x360-fp32, see davy bench --help");
+                             "unknown case; a name looks like upscale-compact-640x360-fp32, see davy bench --help");
         }
     }
     r = bench_all(a, cases, n);

@@ -1,4 +1,4 @@
-/* cmd_caption.c - davy caption: what is on pictures, or happens in videos, in words, and further questions about each. */
+/* cmd_caption.c - davy caption: goes through pictures, folders and videos and asks a model about each. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ static void show_progress(const char *path) {
     cli_progress_begin(slash != NULL && slash[1] != 0 ? slash + 1 : path);
 }
 
-/* Below 0: it has no answer yet; else what comes of it. */
+/* Looks for an answer in existing files. Returns -1 if there is none; else the exit status. */
 static int look_up(cli_captioner *c, const char *path) {
     const int done = cli_captions_done(&c->files, path);
     c->tried++;
@@ -68,14 +68,15 @@ static int caption_video(cli_captioner *c, const char *path) {
 
 /* ---- all of them ---- */
 
-/* NULL, or why it is skipped. A file that is not there is tried, and told. */
+/* NULL, or the note why a path is skipped. A missing file is not skipped: loading it prints the error. */
 static const char *why_skipped(const char *path) {
     const cli_format f = cli_format_of_name(path);
     const cli_path_kind kind = cli_path_kind_of(path);
-    return kind == CLI_PATH_FOLDER                                               ? "a folder in the folder; skipped"
-           : kind == CLI_PATH_OTHER                                              ? "a pipe or a device; skipped"
-           : f == CLI_FORMAT_PNG || f == CLI_FORMAT_JPEG || f == CLI_FORMAT_WEBP ? NULL
-                                                                                 : "not a picture by its name; skipped";
+    return kind == CLI_PATH_FOLDER  ? "is skipped: a folder in the folder"
+           : kind == CLI_PATH_OTHER ? "is skipped: a pipe or a device"
+           : f == CLI_FORMAT_PNG || f == CLI_FORMAT_JPEG || f == CLI_FORMAT_WEBP
+               ? NULL
+               : "is skipped: the name does not end in .png, .jpg or .webp";
 }
 
 static int caption_folder(cli_captioner *c, const char *folder) {
@@ -106,7 +107,7 @@ static int caption_folder(cli_captioner *c, const char *folder) {
         free(path);
     }
     cli_names_free(names, count);
-    return found > 0 || cli_interrupted() ? r : cli_fail(folder, "holds no pictures");
+    return found > 0 || cli_interrupted() ? r : cli_fail(folder, "holds no PNG, JPEG or WebP pictures");
 }
 
 static int caption_all(cli_captioner *c) {
@@ -163,8 +164,8 @@ int cli_caption(const cli_args *a) {
         r = caption_all(&c);
     }
     if (c.skipped > 0) {
-        cli_note(a->out != NULL ? a->out : "caption", "%zu of %zu pictures had their answers already", c.skipped,
-                 c.tried);
+        cli_note(a->out != NULL ? a->out : "caption",
+                 "%zu of %zu pictures are skipped: they have answers; --again asks again", c.skipped, c.tried);
     }
     cli_group_clear(&c.group);
     cli_captions_clear(&c.files);

@@ -1,4 +1,4 @@
-/* cmd_info.c - davy devices and davy inspect: what the library knows about the machine and about a file. */
+/* cmd_info.c - davy devices and davy inspect: descriptions of the computer's devices and of a model file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static void add_device(cJSON *list, const davy_device_info *d) {
     cJSON_AddItemToArray(list, j);
 }
 
-/* Opens a GPU: only then does its driver tell how much memory is free, and whether it really can be used. */
+/* Opens a GPU: only then its driver reports the free memory and whether the GPU can be used. */
 static void try_device(const cli_session *s, int32_t index, davy_device_info *d) {
     const davy_context_desc desc = {
         .struct_size = sizeof desc, .abi_version = DAVY_ABI_VERSION, .device = d->selector, .n_threads = 1};
@@ -85,7 +85,7 @@ static void try_device(const cli_session *s, int32_t index, davy_device_info *d)
     s->api->context_release(ctx);
 }
 
-/* What stands in the list where there is no GPU: why. */
+/* A row with the reason why there is no GPU. */
 static davy_device_info no_gpu(const cli_session *s) {
     davy_device_info d = {.struct_size = sizeof d, .kind = DAVY_DEVICE_CUDA, .selector = "cuda", .name = "-"};
     try_device(s, -1, &d);
@@ -140,7 +140,7 @@ int cli_devices(const cli_args *a) {
     return r;
 }
 
-/* Whole numbers with thousands apart, others as short as they are exact enough. */
+/* Prints whole numbers with thousands separators, other numbers with %g. */
 static void print_number(double v) {
     char digits[32];
     if (v < 0 || v > 9e15 || v != (double)(uint64_t)v) {
@@ -154,7 +154,7 @@ static void print_number(double v) {
     }
 }
 
-/* A shape is "64 x 3 x 3 x 3"; other lists are separated by commas; of an object only the values are told. */
+/* Prints a shape as "64 x 3 x 3 x 3", other lists with commas, and only the values of an object. */
 static void print_value(const cJSON *v) {
     if (cJSON_IsString(v)) {
         cli_plain(v->valuestring);
@@ -179,7 +179,7 @@ static void print_value(const cJSON *v) {
     }
 }
 
-/* One line a member; a member that is an object, or a list of objects, gets its own indented lines. */
+/* Prints one line per member. A member that is an object, or a list of objects, has its own indented lines. */
 static void print_table(const cJSON *object, int indent) {
     const cJSON *v = NULL;
     cJSON_ArrayForEach(v, object) {
@@ -210,7 +210,7 @@ static void print_table(const cJSON *object, int indent) {
     }
 }
 
-/* Prints the description; an unknown file is a failure, told in one line too. */
+/* Prints the description. A file that is not recognised is a failure with its own line on stderr. */
 static int show(const cli_args *a, const char *text) {
     cJSON *j = cJSON_Parse(text);
     if (!cJSON_IsObject(j)) {
@@ -240,13 +240,13 @@ int cli_inspect(const cli_args *a) {
     cli_session s;
     cli_args here = *a;
     int r = cli_session_load(&s);
-    here.device = a->device != NULL ? a->device : "cpu"; /* nothing is computed: no GPU needs to wake up */
+    here.device = a->device != NULL ? a->device : "cpu"; /* nothing is computed, so no GPU is opened */
     if (r == CLI_OK) {
         r = cli_session_context(&s, &here);
     }
     const davy_inspect_1 *inspect = r == CLI_OK ? s.api->get_extension("davy.inspect/1") : NULL;
     if (r == CLI_OK && inspect == NULL) {
-        r = cli_fail("libdavy", "this library cannot inspect files");
+        r = cli_fail("libdavy", "has no davy.inspect/1; install the libdavy of this program");
     }
     if (inspect != NULL) {
         cli_args named = *a;

@@ -23,7 +23,7 @@ static int begin(cli_session *s, const cli_args *a, uint32_t feature, const char
         r = cli_session_model(s, a, NULL, DAVY_TASK_VAE);
     }
     if (r == CLI_OK && (s->info.features & feature) == 0) {
-        r = cli_fail(s->model_name, "this file holds no %s; add the one that does with another --model", what);
+        r = cli_fail(s->model_name, "holds no %s; name the file that has it with a second --model", what);
     }
     cli_progress_begin(slash != NULL ? slash + 1 : a->inputs[0]);
     return r;
@@ -48,7 +48,7 @@ static void report(const cli_session *s, const cli_args *a, const char *sizes, d
     }
 }
 
-/* Sides a VAE can take: refused, or with --crop cut evenly on both ends. */
+/* Checks that the sides are multiples of the VAE's factor; with --crop, cuts them evenly on both ends. */
 static int fit_sides(const cli_args *a, const cli_session *s, cli_picture *p) {
     const uint32_t m = s->info.size_multiple > 1 ? (uint32_t)s->info.size_multiple : 1;
     const uint32_t w = p->width / m * m;
@@ -57,10 +57,10 @@ static int fit_sides(const cli_args *a, const cli_session *s, cli_picture *p) {
         return CLI_OK;
     }
     if (w == 0 || h == 0) {
-        return cli_fail(a->inputs[0], "%ux%u is smaller than %u, the model's factor", p->width, p->height, m);
+        return cli_fail(a->inputs[0], "%ux%u is too small; each side needs at least %u pixels", p->width, p->height, m);
     }
     if (!a->crop) {
-        return cli_fail(a->inputs[0], "%ux%u: this model needs sides that are multiples of %u; --crop cuts to %ux%u",
+        return cli_fail(a->inputs[0], "%ux%u does not fit: the sides must be multiples of %u; --crop cuts to %ux%u",
                         p->width, p->height, m, w, h);
     }
     const size_t pixel = (size_t)p->channels * (p->bits / 8);
@@ -76,7 +76,7 @@ static int fit_sides(const cli_args *a, const cli_session *s, cli_picture *p) {
     return CLI_OK;
 }
 
-/* One run of the encoder into an array [1, channels, h, w]. */
+/* Runs the encoder into an array [1, channels, h, w]. */
 static int encode_into(cli_session *s, const cli_args *a, const cli_picture *rgb, uint32_t flags, cli_array *out) {
     const davy_tensor in = cli_tensor_of_picture(rgb);
     davy_run run = cli_session_run(a);
@@ -100,7 +100,7 @@ static int encode_into(cli_session *s, const cli_args *a, const cli_picture *rgb
     return r < 0 ? cli_session_fail(s, a->inputs[0], r) : CLI_OK;
 }
 
-/* --raw of encode: mean and, where the model has one, log-variance. */
+/* --raw of encode: the mean and, if the model has one, the log-variance. */
 static int write_moments(cli_session *s, const cli_args *a, const cli_picture *rgb) {
     const int moments = (s->info.features & DAVY_MODEL_MOMENTS) != 0;
     cli_array both = {.name = "mean"};
@@ -143,7 +143,7 @@ int cli_encode(const cli_args *a) {
         return encode_clip(a);
     }
     if (a->decoder != 0) {
-        return cli_usage("--decoder", "is for videos, and %s is none", a->inputs[0]);
+        return cli_usage("--decoder", "is for videos only, and %s is not a video", a->inputs[0]);
     }
     cli_session s;
     cli_picture in = {0};
@@ -162,7 +162,7 @@ int cli_encode(const cli_args *a) {
         r = cli_outfile_probe(a->output);
     }
     if (r == CLI_OK && !cli_picture_opaque(&in)) {
-        cli_note(a->inputs[0], "a VAE knows no transparency; alpha is ignored");
+        cli_note(a->inputs[0], "alpha is ignored: a VAE encodes three channels");
     }
     if (r == CLI_OK && cli_picture_to_rgb(&in, &rgb) != 0) {
         r = cli_fail(a->inputs[0], "out of memory");
@@ -173,7 +173,7 @@ int cli_encode(const cli_args *a) {
     if (r == CLI_OK && a->raw != NULL) {
         r = write_moments(&s, a, &rgb);
     }
-    if (r == CLI_OK && s.info.temporal_factor > 1) { /* a clip of one frame, as its programs have it */
+    if (r == CLI_OK && s.info.temporal_factor > 1) { /* as a clip of one frame, which other programs expect */
         const int64_t shape[5] = {1, latent.shape[1], 1, latent.shape[2], latent.shape[3]};
         memcpy(latent.shape, shape, sizeof shape);
         latent.ndim = 5;
@@ -195,13 +195,13 @@ int cli_encode(const cli_args *a) {
     return r;
 }
 
-/* A latent the commands can work on: one picture's, [1, z, h, w] or [z, h, w]. */
+/* Checks the shape of a picture's latent: [1, z, h, w] or [z, h, w]. */
 static int check_latent(const cli_args *a, const cli_array *latent) {
     if (latent->ndim != 3 && latent->ndim != 4) {
-        return cli_fail(a->inputs[0], "has %d axes; a latent has four: 1, z, height, width", latent->ndim);
+        return cli_fail(a->inputs[0], "has %d axes; a latent of a picture has four: 1, z, height, width", latent->ndim);
     }
     if (latent->ndim == 4 && latent->shape[0] != 1) {
-        return cli_fail(a->inputs[0], "holds %lld latents; decode takes one", (long long)latent->shape[0]);
+        return cli_fail(a->inputs[0], "holds %lld latents; save one latent per file", (long long)latent->shape[0]);
     }
     return CLI_OK;
 }
@@ -243,7 +243,7 @@ static int decode_into(cli_session *s, const cli_args *a, const davy_tensor *lat
     if (cli_picture_alloc(p) != 0) {
         return cli_fail(a->output, "out of memory for %ux%u pixels", p->width, p->height);
     }
-    /* The picture's rows are interleaved; the call works in the latent's layout, planes. Strides say the rest. */
+    /* The call expects planes, the latent's layout; the strides describe the picture's interleaved samples. */
     davy_tensor out = cli_tensor_of_picture(p);
     const davy_tensor hwc = out;
     out.layout = DAVY_LAYOUT_CHW;
@@ -284,7 +284,8 @@ int cli_decode(const cli_args *a) {
     if (r == CLI_OK) {
         r = cli_safetensors_read(a->inputs[0], "latent", &latent);
     }
-    if (r == CLI_OK && latent.ndim == 5 && latent.shape[2] == 1 && is_picture_name(a->output)) { /* of one frame */
+    if (r == CLI_OK && latent.ndim == 5 && latent.shape[2] == 1 &&
+        is_picture_name(a->output)) { /* a clip of one frame */
         const int64_t shape[4] = {latent.shape[0], latent.shape[1], latent.shape[3], latent.shape[4]};
         memcpy(latent.shape, shape, sizeof shape);
         latent.ndim = 4;
@@ -297,7 +298,7 @@ int cli_decode(const cli_args *a) {
     }
     if (r == CLI_OK && (a->codec != NULL || a->crf > 0 || a->fps > 0.0 || a->frames > 0 || a->audio != NULL)) {
         r = cli_fail(a->inputs[0], "is the latent of a picture; --codec, --crf, --fps, --frames and --audio are for "
-                                   "those of videos");
+                                   "latents of videos");
     }
     if (r == CLI_OK) {
         r = cli_picture_fits(a->output, 1, 1);

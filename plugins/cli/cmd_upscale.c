@@ -1,4 +1,4 @@
-/* cmd_upscale.c - davy upscale: a picture, or a folder of them, through one model. */
+/* cmd_upscale.c - davy upscale: enlarges a picture or the pictures of a folder with one model. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ typedef struct upscaler {
     cli_session session;
 } upscaler;
 
-/* One picture on its way. */
+/* One picture and its result. */
 typedef struct work {
     const char *in_path;
     const char *out_path;
@@ -35,7 +35,7 @@ static uint32_t scaled(uint32_t side, double scale) {
     return v < 1.0 ? 1 : v > 4294967295.0 ? UINT32_MAX : (uint32_t)v;
 }
 
-/* What cannot be stored is refused now, not after minutes of work. */
+/* Checks before the work that the result can be stored. */
 static int check_output(upscaler *u, work *w) {
     cli_picture *p = &w->in;
     const cli_format format = cli_format_of_name(w->out_path);
@@ -59,11 +59,11 @@ static int check_output(upscaler *u, work *w) {
         }
     }
     if (format != CLI_FORMAT_PNG && p->bits == 16) {
-        cli_note(w->out_path, "this format holds 8 bits; the picture's 16 are rounded");
+        cli_note(w->out_path, "16 bits are rounded to 8, as this format needs; .png keeps 16");
     }
     const uint32_t colours = format == CLI_FORMAT_WEBP ? 3 : p->channels <= 2 ? 1 : 3;
     if (p->colour.icc != NULL && !cli_icc_fits(&p->colour, colours)) {
-        cli_note(w->out_path, "the ICC profile describes another kind of picture and is left out");
+        cli_note(w->out_path, "the ICC profile is left out: it is not for the channels of this picture");
     }
     return CLI_OK;
 }
@@ -83,7 +83,7 @@ static int plan(upscaler *u, work *w, const davy_tensor *in) {
     return CLI_OK;
 }
 
-/* --raw: the network's own numbers for the colours, in a run of its own. */
+/* --raw: the network's unclamped colours, in a second run. */
 static int write_raw(upscaler *u, const work *w) {
     cli_picture rgb = {0};
     cli_array out = {.name = "output", .ndim = 4, .shape = {1, 3, w->plan.shape[0], w->plan.shape[1]}};
@@ -116,7 +116,7 @@ static int run_network(upscaler *u, work *w) {
 }
 
 static int finish(upscaler *u, work *w) {
-    free(w->in.pixels); /* a large result needs the room */
+    free(w->in.pixels); /* frees memory for a large result */
     w->in.pixels = NULL;
     if (w->width != w->out.width || w->height != w->out.height) {
         cli_picture final = {0};
@@ -202,19 +202,19 @@ static char *join(const char *folder, const char *name) {
     return path;
 }
 
-/* What a folder holds besides pictures is told and left alone. Returns whether to work on the file. */
+/* Whether a path of a folder is a picture; prints a note if it is not. */
 static int is_wanted(const char *path) {
     const cli_format named = cli_format_of_name(path);
     const cli_path_kind kind = cli_path_kind_of(path);
     const char *why = NULL;
     if (kind == CLI_PATH_FOLDER) {
-        why = "a folder in the folder; skipped";
+        why = "is skipped: a folder in the folder";
     } else if (kind == CLI_PATH_OTHER) {
-        why = "a pipe or a device; skipped";
+        why = "is skipped: a pipe or a device";
     } else if (named == CLI_FORMAT_VIDEO) {
-        why = "a video; skipped, videos are upscaled one by one";
+        why = "is skipped: a video; run davy upscale for each video";
     } else if (named == CLI_FORMAT_UNKNOWN) {
-        why = "not a picture by its name; skipped";
+        why = "is skipped: the name does not end in .png, .jpg or .webp";
     }
     if (why != NULL) {
         cli_note(path, "%s", why);
@@ -224,15 +224,14 @@ static int is_wanted(const char *path) {
 
 static int upscale_folder(upscaler *u, const char *in, const char *out) {
     if (cli_same_file(in, out)) {
-        return cli_fail(out, "is the folder the pictures come from; name another one");
+        return cli_fail(out, "is also the input; name another folder");
     }
     if (cli_path_kind_of(out) == CLI_PATH_MISSING && cli_format_of_name(out) != CLI_FORMAT_UNKNOWN) {
-        return cli_fail(
-            out, "is the name of a file; pictures of a folder go into a folder (%s/ makes one of this name)", out);
+        return cli_fail(out, "is the name of a file, but the input is a folder; name a folder, such as %s/", out);
     }
     const int e = cli_make_folder(out);
     if (e != 0) {
-        return cli_fail(out, "cannot be made: %s", strerror(e));
+        return cli_fail(out, "cannot be created: %s", strerror(e));
     }
     size_t count = 0;
     char **names = cli_folder_names(in, &count);
@@ -263,7 +262,7 @@ static int upscale_folder(upscaler *u, const char *in, const char *out) {
     if (failed > 0) {
         return cli_fail(in, "%zu of %zu pictures failed", failed, tried);
     }
-    return tried > 0 ? CLI_OK : cli_fail(in, "holds no pictures");
+    return tried > 0 ? CLI_OK : cli_fail(in, "holds no PNG, JPEG or WebP pictures");
 }
 
 int cli_upscale(const cli_args *a) {
@@ -276,16 +275,16 @@ int cli_upscale(const cli_args *a) {
         return cli_fail(in, "cannot be read: %s", strerror(ENOENT));
     }
     if (kind == CLI_PATH_FOLDER && a->raw != NULL) {
-        return cli_usage("--raw", "works on one picture, not on a folder");
+        return cli_usage("--raw", "is for one picture only, and the input is a folder");
     }
     if (video && a->raw != NULL) {
-        return cli_usage("--raw", "works on one picture, not on a video");
+        return cli_usage("--raw", "is for one picture only, and the input is a video");
     }
     if (!video && (a->codec != NULL || a->crf > 0 || a->decoder != 0)) {
         return cli_usage(a->codec != NULL ? "--codec"
                          : a->crf > 0     ? "--crf"
                                           : "--decoder",
-                         "is for videos, and %s is none", in);
+                         "is for videos only, and %s is not a video", in);
     }
     int r = cli_session_load(&u.session);
     if (r == CLI_OK) {

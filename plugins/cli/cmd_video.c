@@ -1,4 +1,4 @@
-/* cmd_video.c - davy upscale of a video: where it goes, what is told, how an interrupted run is gone on with. */
+/* cmd_video.c - davy upscale of a video: the kinds of output, the notes, and resuming an interrupted run. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ typedef struct job {
     cli_session *session;
     const cli_args *args;
     cli_video *video;
-    int net_w, net_h; /* what the network gives */
-    int w, h;         /* what is asked for */
+    int net_w, net_h; /* size of the network's result */
+    int w, h;         /* size requested */
     video_format format;
     video_sink sink;
     video_task task;
@@ -55,7 +55,7 @@ static int plan(job *j) {
     return CLI_OK;
 }
 
-/* Whether the file will say how it is to be turned. Matroska's writer could not before FFmpeg 7. */
+/* Whether the container stores the rotation. FFmpeg's Matroska muxer does since FFmpeg 7. */
 static int tells_turn(const AVOutputFormat *container) {
     const char *name = container != NULL ? container->name : "";
     return strcmp(name, "mp4") == 0 || strcmp(name, "mov") == 0 || strcmp(name, "ipod") == 0 ||
@@ -66,39 +66,38 @@ static int tells_turn(const AVOutputFormat *container) {
 static void tell_hdr(const cli_video *v) {
     const char *path = v->path;
     if (v->colour.transfer == AVCOL_TRC_SMPTE2084 || v->colour.transfer == AVCOL_TRC_ARIB_STD_B67) {
-        cli_note(path, "is HDR (%s): kept as it is, but networks learnt from SDR pictures",
+        cli_note(path, "is HDR (%s): the result is HDR too, but models were trained on SDR",
                  v->colour.transfer == AVCOL_TRC_SMPTE2084 ? "PQ" : "HLG");
     }
     if (v->hdr.alone) {
-        cli_note(path, "its colours mean nothing without %s's own data, which is left out: they will be wrong",
-                 v->hdr.dynamic);
+        cli_note(path, "colours will be wrong: they need the %s metadata, which is left out", v->hdr.dynamic);
     } else if (v->hdr.dynamic != NULL) {
-        cli_note(path, "%s's own data is left out", v->hdr.dynamic);
+        cli_note(path, "%s metadata is left out", v->hdr.dynamic);
     }
 }
 
-/* What an upscaled video cannot make good, or does not mean what one may think. */
+/* Prints a note for each property of the video that the result does not keep. */
 static void tell_oddities(const job *j) {
     const cli_video *v = j->video;
     const char *path = v->path;
     if (v->interlaced) {
-        cli_note(path, "is interlaced: its two fields are enlarged as one picture, where things move their lines stay "
-                       "apart; deinterlace it before (ffmpeg -vf bwdif)");
+        cli_note(path, "is interlaced: both fields are enlarged as one frame, and moving edges show comb lines; "
+                       "deinterlace it first (ffmpeg -vf bwdif)");
     }
     if (v->alpha) {
-        cli_note(path, "has transparent parts, or may have: they are left out");
+        cli_note(path, "alpha is left out: the result has no transparent parts");
     }
     if (v->orientation != 1 && !tells_turn(j->format.container)) {
         const int mirrored = v->orientation == 2 || v->orientation == 4 || v->orientation == 5 || v->orientation == 7;
-        cli_note(path, "is shown turned%s, which this kind of output cannot tell, so it will not be; .mp4 and .mov can",
+        cli_note(path, "is rotated%s for display, and this output cannot store that; use .mp4 or .mov",
                  mirrored ? " or mirrored" : "");
     }
     tell_hdr(v);
     if (video_is_piped(v) && v->format->nb_streams > 1 && j->format.encoder != NULL) {
-        cli_note(path, "its sound and other streams are left out: a pipe cannot be read a second time");
+        cli_note(path, "sound and other streams are left out: they need a second pass, and a pipe has one");
     }
     if (((j->w | j->h) & 1) != 0 && j->sink.pixels != AV_PIX_FMT_NONE) {
-        cli_note(path, "%dx%d is odd; the last %s is cut off, as 4:2:0 needs", j->w, j->h,
+        cli_note(path, "%dx%d is odd; the last %s is cut off, because 4:2:0 needs even sizes", j->w, j->h,
                  (j->w & 1) == 0   ? "row"
                  : (j->h & 1) == 0 ? "column"
                                    : "row and column");
@@ -148,18 +147,19 @@ static int to_y4m(job *j, const char *path) {
 
 static int to_folder(job *j, const char *path) {
     if (j->w != j->net_w || j->h != j->net_h) {
-        return cli_fail(path, "pictures have the size the network gives (%dx%d); --scale is for video files", j->net_w,
-                        j->net_h);
+        return cli_fail(path,
+                        "a folder of frames has the network's size (%dx%d); leave out --scale or name a video file",
+                        j->net_w, j->net_h);
     }
     const int e = cli_make_folder(path);
     if (e != 0) {
-        return cli_fail(path, "cannot be made: %s", strerror(e));
+        return cli_fail(path, "cannot be created: %s", strerror(e));
     }
     set_sink(j, AV_PIX_FMT_NONE, (void *)(uintptr_t)path, video_folder_put);
     return video_run(&j->task);
 }
 
-/* What must be the same for one run to go on with the parts of another. free() */
+/* The properties that must be equal to resume with the parts of another run, as text. Free with free(). */
 static char *identity_of(const job *j) {
     const cli_args *a = j->args;
     cJSON *o = cJSON_CreateObject();
@@ -174,7 +174,7 @@ static char *identity_of(const job *j) {
         snprintf(text, sizeof text, "%llu bytes, %llu ns", (unsigned long long)stamp[0], (unsigned long long)stamp[1]);
         cJSON_AddStringToObject(o, files[i], text);
     }
-    if (video_is_piped(j->video)) { /* another video may come by the same name */
+    if (video_is_piped(j->video)) { /* the pipe may deliver another video */
         cJSON_AddNumberToObject(o, "process", (double)cli_process_id());
         cJSON_AddNumberToObject(o, "second", cli_seconds());
     }
@@ -198,12 +198,12 @@ static char *identity_of(const job *j) {
     return text;
 }
 
-/* Goes on behind the parts that are there; a last one that is short says that all are. */
+/* Continues after the existing parts. If the last one is shorter than VIDEO_PART, all parts exist. */
 static int run_parts(job *j, video_parts *p) {
     const int complete = p->frames % VIDEO_PART != 0;
     int r = CLI_OK;
     if (p->done > 0) {
-        cli_note(j->args->output, "goes on behind the %lld frames of an interrupted run", (long long)p->frames);
+        cli_note(j->args->output, "continues after the %lld frames of an interrupted run", (long long)p->frames);
     }
     if (p->done > 0 && !complete) {
         r = video_skip(j->video, p->last_pts, p->frames) == 0 ? CLI_OK
@@ -235,7 +235,7 @@ static int to_file(job *j, const char *path) {
     r = r == CLI_OK ? run_parts(j, &p) : r;
     const int keep = r != CLI_OK && !video_is_piped(j->video);
     if (keep && p.done > 0) {
-        cli_note(path, "%lld frames are kept in %s; the same command goes on from there", (long long)p.frames,
+        cli_note(path, "%lld frames are kept in %s; the same command continues after them", (long long)p.frames,
                  p.folder);
     }
     video_parts_close(&p, keep);
@@ -300,7 +300,7 @@ int cli_upscale_video(cli_session *s, const cli_args *a) {
     const int decoder = a->decoder != CLI_DECODER_AUTO || s->on_gpu ? a->decoder : CLI_DECODER_SOFTWARE;
     const cli_video_decoding how = {.hardware = decoder, .device = a->device};
     int r = !is_pipe(in) && cli_path_kind_of(in) == CLI_PATH_FILE && cli_same_file(in, out)
-                ? cli_fail(out, "is the video itself; name another file")
+                ? cli_fail(out, "is also the input; name another file")
                 : cli_video_open(in, &how, &j.video);
     r = r == CLI_OK ? plan(&j) : r;
     if (r == CLI_OK) {

@@ -1,4 +1,4 @@
-/* commands.h - one function a command. Each returns the program's exit status and has told every failure. */
+/* commands.h - one function for each command. Each prints its failures and returns the program's exit status. */
 #ifndef DAVY_CLI_COMMANDS_H
 #define DAVY_CLI_COMMANDS_H
 

@@ -1,5 +1,5 @@
-/* main.c - davy, the command line: reads the arguments and hands over to one command. Uses libdavy through its public
- * ABI only, so that every run of the program exercises what other hosts use. */
+/* main.c - the command line of davy: reads the arguments and calls one command. It uses libdavy through the public ABI only,
+ * as every other host does. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,10 +38,10 @@ static int dispatch(const cli_args *a) {
     }
 }
 
-/* What was printed has reached whoever reads it, or that is told. */
+/* Output that did not reach standard output makes a successful command fail. */
 static int printed(int r) {
     if ((fflush(stdout) != 0 || ferror(stdout)) && r == CLI_OK) {
-        return cli_fail("standard output", "cannot be written");
+        return cli_fail("standard output", "cannot be written; check the disk, or the program that reads it");
     }
     return r;
 }
@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0) {
         return printed(version());
     }
-    if (strcmp(argv[1], "help") == 0) { /* "help upscale" is "upscale --help" */
+    if (strcmp(argv[1], "help") == 0) { /* "help upscale" means "upscale --help" */
         static char ask[] = "--help";
         if (argc != 3) {
             return help(0);

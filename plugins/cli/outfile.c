@@ -7,7 +7,7 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
 
-/* A file's name has 255 bytes at most: of a long one the end gives way. */
+/* A file name has at most 255 bytes; a longer temporary name is shortened at its end. */
 enum { NAME_BYTES = 224 };
 
 static char *temporary_of(const char *place) {
@@ -25,7 +25,7 @@ static char *temporary_of(const char *place) {
 int cli_outfile_open(cli_outfile *o, const char *path) {
     memset(o, 0, sizeof *o);
     if (strcmp(path, "-") == 0) {
-        return cli_fail(path, "only videos go to standard output, as y4m; ./- is a file of this name");
+        return cli_fail(path, "only a video can go to standard output, as y4m; use ./- for a file of this name");
     }
     o->place = cli_real_path(path);
     if (o->place == NULL) {
@@ -34,14 +34,14 @@ int cli_outfile_open(cli_outfile *o, const char *path) {
     cli_path_kind kind = cli_path_kind_of(o->place);
     if (kind == CLI_PATH_FOLDER) {
         free(o->place);
-        return cli_fail(path, "is a folder; a file name is needed");
+        return cli_fail(path, "is a folder; name a file");
     }
     if (kind == CLI_PATH_OTHER) {
         o->f = fopen(o->place, "wb");
     } else {
         o->temporary = temporary_of(o->place);
         if (o->temporary != NULL) {
-            cli_unlink(o->temporary); /* what a killed process with our number left */
+            cli_unlink(o->temporary); /* left by a killed process of the same id */
             o->f = cli_open_new(o->temporary);
         }
     }
@@ -90,7 +90,7 @@ int cli_outfile_commit(cli_outfile *o, const char *path) {
     return CLI_OK;
 }
 
-/* NAME.tmp-NUMBER is what open makes of NAME. */
+/* Whether `found` is NAME.tmp-NUMBER, a temporary name that open makes. */
 static int is_left_of(const char *name, const char *found) {
     const size_t n = strlen(name);
     const char *rest = strncmp(found, name, n) == 0 ? found + n : "";

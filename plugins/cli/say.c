@@ -1,4 +1,4 @@
-/* say.c - see say.h. The bar lives on one line of the terminal; whatever else is printed wipes it first. */
+/* say.c - see say.h. The bar takes one line of the terminal; every other message erases it first. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ void cli_plain(char *text) {
     }
 }
 
-/* Bytes of the character that a text begins with; 0: it is no UTF-8. */
+/* Bytes of the first character of a text; 0: not valid UTF-8. */
 static size_t character(const unsigned char *c) {
     const size_t n = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
     for (size_t i = 1; i < n; i++) {
@@ -50,8 +50,7 @@ static size_t character(const unsigned char *c) {
         }
     }
     const int too_long = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
-    const int none =
-        (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90); /* halves of pairs; no such number */
+    const int none = (c[0] == 0xed && c[1] >= 0xa0) || (c[0] == 0xf4 && c[1] >= 0x90); /* surrogates; above U+10FFFF */
     return n > 1 && (too_long || none) ? 0 : n;
 }
 
@@ -158,7 +157,7 @@ void cli_progress_update(const char *stage, uint64_t done, uint64_t total) {
     }
     char head[128];
     int n = snprintf(head, sizeof head, "%.30s  %.14s", say.label, say.stage);
-    if (n > say.columns - 31) { /* a line that is too long stays, and the next one comes below it */
+    if (n > say.columns - 31) { /* a line that wraps could not be erased */
         n = say.columns - 31;
         head[n] = 0;
     }

@@ -41,12 +41,12 @@ int cli_session_load(cli_session *s) {
 
 static void DAVY_CALL on_log(void *user, davy_log_level level, const char *utf8) {
     (void)user;
-    if (level != DAVY_LOG_ERROR && level != DAVY_LOG_MISUSE) { /* these come back as results and are told once */
+    if (level != DAVY_LOG_ERROR && level != DAVY_LOG_MISUSE) { /* these return as results, and the caller prints them */
         cli_note("libdavy", "%s", utf8);
     }
 }
 
-/* "GPU-12ab…" as text against the bytes of one. */
+/* Compares a text such as "GPU-12ab…" with the bytes of a UUID. */
 static int is_uuid(const char *text, const uint8_t uuid[16]) {
     char have[33];
     size_t n = 0;
@@ -61,7 +61,7 @@ static int is_uuid(const char *text, const uint8_t uuid[16]) {
     return 1;
 }
 
-/* Whether a device of the list is what a selector begins with. A PCI address is not in the list. */
+/* Whether the first device of a selector is this device of the list. The list has no PCI addresses. */
 static int is_selected(const char *selector, const davy_device_info *d) {
     const size_t n = strcspn(selector, ",");
     if (strncmp(selector, "cuda:uuid=", 10) == 0) {
@@ -71,7 +71,7 @@ static int is_selected(const char *selector, const davy_device_info *d) {
     return any ? d->reason[0] == 0 : strlen(d->selector) == n && strncmp(selector, d->selector, n) == 0;
 }
 
-/* What computes. The context does not tell, but it followed the same rules. */
+/* Fills s->device. The context does not report its device; this function repeats the context's choice. */
 static void find_device(cli_session *s, const char *given) {
     const char *variable = getenv("DAVY_DEVICE");
     const char *selector = given == NULL || strcmp(given, "auto") == 0 ? variable : given;
@@ -94,7 +94,7 @@ static void find_device(cli_session *s, const char *given) {
     }
 }
 
-/* The ceiling of --memory is the device's where a GPU computes, else the host's. */
+/* --memory limits the device's memory if a GPU computes, else the host's. */
 static davy_result set_memory(cli_session *s, const cli_args *a) {
     davy_memory_info m = {.struct_size = sizeof m};
     const davy_result r = s->api->context_memory(s->context, &m);
@@ -110,7 +110,7 @@ int cli_session_context(cli_session *s, const cli_args *a) {
     d.n_threads = a->threads;
     davy_result r = s->api->context_create(&d, &s->context);
     r = r < 0 ? r : set_memory(s, a);
-    if (r >= 0 && (a->json || a->command == CLI_BENCH)) { /* where it will be told */
+    if (r >= 0 && (a->json || a->command == CLI_BENCH)) { /* they print it */
         find_device(s, a->device);
     }
     return r < 0 ? cli_session_fail(s, a->device != NULL ? a->device : "device", r) : CLI_OK;
@@ -144,7 +144,7 @@ void cli_model_desc(const cli_args *a, const char *shipped, davy_source *sources
     }
     out->n_sources = (uint32_t)a->n_models;
     for (int i = 0; i < a->n_models; i++) {
-        /* A plain word that is no file is the name of a shipped model. */
+        /* A plain word that is not a file is the name of a shipped model. */
         const char *m = a->models[i];
         if (strpbrk(m, "/\\.") == NULL && cli_path_kind_of(m) == CLI_PATH_MISSING) {
             sources[i].name = m;

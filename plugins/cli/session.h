@@ -1,5 +1,5 @@
-/* session.h - the library, a context and a model as the commands use them: opened from the command line's options,
- * errors told in the program's way, progress and interrupts wired up. The only place that loads libdavy. */
+/* session.h - the library, a context and a model, opened from the command line's options, with errors, progress and interrupts
+ * connected to the terminal. This is the only place that loads libdavy. */
 #ifndef DAVY_CLI_SESSION_H
 #define DAVY_CLI_SESSION_H
 
@@ -17,33 +17,33 @@ typedef struct cli_session {
     davy_model_info info;
     const char *model_name; /* for messages */
     int on_gpu;
-    davy_device_info device; /* what computes, of several the first; known with --json and to bench */
+    davy_device_info device; /* the device that computes, the first of several; filled for --json and bench only */
 } cli_session;
 
-/* All print their failure. close takes a session in any state, also a zeroed one. */
+/* The functions of this file print their failures. close takes a session in any state, also a zeroed one. */
 int cli_session_load(cli_session *s);
 int cli_session_context(cli_session *s, const cli_args *a);
-/* The description of a precision for model_open. */
+/* Sets the members of a model description that choose the precision. */
 void cli_model_precision(davy_dtype precision, davy_model_desc *desc);
-/* The models named on the command line, else the shipped one of this name. */
+/* Opens the models named on the command line, else the shipped model of this name. */
 int cli_session_model(cli_session *s, const cli_args *a, const char *shipped, davy_task task);
-/* The same for a ready description; name is for messages. */
+/* The same from a description. name: for messages. */
 int cli_session_open_model(cli_session *s, const davy_model_desc *desc, const char *name);
-/* The description for the files named on the command line; `sources` has room for CLI_MODELS_MAX. */
+/* Describes the files named on the command line. sources: room for CLI_MODELS_MAX. */
 void cli_model_desc(const cli_args *a, const char *shipped, davy_source *sources, davy_model_desc *out);
 void cli_session_close(cli_session *s);
 
-/* Most of the library's messages begin with the file they are about: the message without it, when it is `what`. */
+/* A message of the library without the name of its file, if that is `what`; the caller prints the name. */
 const char *cli_without_name(const char *what, const char *message);
-/* Prints the library's last error about `what` and returns the exit status. */
+/* Prints the library's last error with the subject `what` and returns the exit status. */
 int cli_session_fail(const cli_session *s, const char *what, davy_result r);
 
-/* Options of a run: tiles, seed, progress bar, interrupts. */
+/* The options of a run: tiles, seed, progress bar and interrupts. */
 davy_run cli_session_run(const cli_args *a);
 
-/* A picture, or a part of it read as RGB when it has alpha, as a tensor on its own memory. */
+/* A tensor over the pixels of a picture. */
 davy_tensor cli_tensor_of_picture(const cli_picture *p);
-/* [c, h, w] float32 memory of an array [1, c, h, w] seen as a tensor of the given layout (HWC or CHW). */
+/* A tensor of the given layout (HWC or CHW) over the memory of an array [1, c, h, w] or [c, h, w]. */
 davy_tensor cli_tensor_of_array(const cli_array *a, davy_layout layout, davy_channels channels);
 
 #endif

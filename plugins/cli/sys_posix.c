@@ -36,7 +36,7 @@ static void on_signal(int number) {
 
 void cli_hold_streams(void) {
     for (int fd = 0; fd <= 2; fd++) {
-        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) { /* open() gives the lowest number that is free */
+        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) { /* open() returns the lowest free descriptor */
             (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
         }
     }
@@ -50,7 +50,7 @@ void cli_catch_interrupts(void) {
         act.sa_handler = on_signal;
         sigemptyset(&act.sa_mask);
         act.sa_flags = SA_RESTART;
-        /* nohup and shells' background jobs ignore some of them on purpose: leave that so. */
+        /* nohup and the shell's background jobs ignore some signals on purpose; these stay ignored. */
         if (sigaction(polite[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) {
             sigaction(polite[i], &act, NULL);
         }
@@ -154,7 +154,7 @@ void cli_let_go(int taken) {
     }
 }
 
-/* What a link says, seen from where it lies. */
+/* The target of a link as a path; a relative target is relative to the link's folder. */
 static char *said_by_link(const char *path) {
     char to[PATH_MAX];
     const ssize_t n = readlink(path, to, sizeof to);
@@ -173,7 +173,7 @@ char *cli_real_path(const char *path) {
     struct stat st;
     const int there = stat(path, &st) == 0;
     char *at = there && lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
-    at = at != NULL ? at : strdup(path); /* links to pipes have no path */
+    at = at != NULL ? at : strdup(path); /* realpath fails for links to pipes */
     for (int i = 0; !there && i < LINKS_MAX && at != NULL && lstat(at, &st) == 0 && S_ISLNK(st.st_mode); i++) {
         char *next = said_by_link(at);
         free(at);
@@ -189,7 +189,7 @@ int cli_pipe_open(const char *path) {
 int cli_pipe_read(int fd, void *data, int bytes) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     for (;;) {
-        const int ready = poll(&p, 1, LOOK_MS); /* a pipe that nobody has opened to write yet would read as ended */
+        const int ready = poll(&p, 1, LOOK_MS); /* without a writer a pipe would read as ended */
         const ssize_t n = ready > 0 ? read(fd, data, (size_t)bytes) : -1;
         if (n >= 0) {
             return (int)n;
@@ -291,7 +291,7 @@ double cli_seconds(void) {
 
 void cli_clear_memory(void) {
 #ifdef M_PERTURB
-    mallopt(M_PERTURB, 0xff); /* fills with the complement */
+    mallopt(M_PERTURB, 0xff); /* malloc fills with the complement of this byte */
 #endif
 }
 
@@ -328,7 +328,7 @@ void cli_machine(char *text, size_t bytes) {
              u.sysname, u.machine);
 }
 
-/* Everything that comes through the pipe, as one string. */
+/* All data of the pipe, as one string. */
 static char *read_all(FILE *f) {
     size_t n = 0;
     size_t room = 4096;

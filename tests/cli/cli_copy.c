@@ -1,5 +1,5 @@
-/* cli_copy.c - reads a picture with the command line's own code and writes it again: lets tests compare what goes in
- * and comes out without a network in between. usage: cli_copy IN OUT [lossless] */
+/* cli_copy.c - reads a picture with the command line's code and writes it again, so that tests can compare both files without a
+ * network in between. usage: cli_copy IN OUT [lossless] */
 #include "plugins/cli/pictures/picture.h"
 #include "plugins/cli/say.h"
 

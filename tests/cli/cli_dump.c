@@ -1,6 +1,6 @@
-/* cli_dump.c - the samples of a PNG, JPEG or WebP file, read with libraries and calls of its own, so that the command
- * line's codecs are not judged by themselves. usage: cli_dump IN OUT; prints "width height channels bits" and writes
- * the samples to OUT, 16 bit in the machine's order. JPEG orientation is not applied. */
+/* cli_dump.c - reads the samples of a PNG, JPEG or WebP file independently of the command line's codecs, which the tests check.
+ * usage: cli_dump IN OUT. Prints "width height channels bits" and writes the samples to OUT, 16 bits in host order. JPEG
+ * orientation is not applied. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static int dump_png(FILE *f, const char *out) {
     return r;
 }
 
-/* libjpeg's own error handler ends the program: what a test wants. */
+/* libjpeg's default error handler ends the program, which is right for a test. */
 static int dump_jpeg(FILE *f, const char *out) {
     struct jpeg_decompress_struct c;
     struct jpeg_error_mgr errors;

@@ -1,6 +1,6 @@
-"""Pictures and tensors as the tests of the command line read and write them. See cli_run.py.
+"""Reads and writes pictures and tensors for the tests of the command line. See cli_run.py.
 
-cli_copy is davy's picture code without a network, so that files can be compared exactly; cli_dump is another decoder.
+cli_copy is davy's picture code without a network, so that files can be compared exactly. cli_dump is an independent decoder.
 """
 import json
 import pathlib
@@ -37,7 +37,7 @@ def png_chunks(data):
 
 
 def icc_of(path):
-    """The ICC profile of any of the three formats, or None."""
+    """The ICC profile of a PNG, JPEG or WebP, or None."""
     data = pathlib.Path(path).read_bytes()
     if data[:4] == b"\x89PNG":
         for t, b in png_chunks(data):
@@ -67,7 +67,7 @@ def chunk(name, body):
 
 
 def write_png(path, w, h, depth, colour, rows, extra=()):
-    """rows: bytes a row, packed as the depth asks."""
+    """rows: the bytes of each row, packed for the depth."""
     body = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, depth, colour, 0, 0, 0))
     for name, b in extra:
         body += chunk(name, b)
@@ -96,7 +96,7 @@ def write_safetensors(path, **arrays):
 
 
 def profile(space, size):
-    """Bytes that begin like an ICC profile of this colour space."""
+    """Bytes with the header of an ICC profile of this colour space."""
     return struct.pack(">I", size) + b"davy" + b"\2\x10\0\0mntr" + space + b"XYZ " + bytes(i * 7 % 251 for i in range(size - 24))
 
 
@@ -114,6 +114,6 @@ def difference(a, b):
 
 
 def shrunk(a, f):
-    """Mean over f x f blocks."""
+    """The mean of each block of f x f pixels."""
     h, w, c = a.shape
     return a.reshape(h // f, f, w // f, f, c).astype(np.float64).mean((1, 3))

@@ -1,5 +1,5 @@
-/* cli_parts.c - the command line's parts that need neither a model nor a picture file: arguments, EXIF, resampling, the
- * small safetensors reader against hostile files, bench names, the texts of help. */
+/* cli_parts.c - tests of the command line's code that needs no model and no picture file: arguments, help texts, UTF-8, EXIF,
+ * resampling, the safetensors reader with hostile files. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int parse(const char *line, cli_args *a) {
     return cli_args_parse(argc, argv, a);
 }
 
-/* Names as JSON has them: what is no UTF-8 is Latin-1, byte by byte. */
+/* Bytes that are not valid UTF-8 are read as Latin-1. */
 static void test_utf8(void) {
     static const char *const texts[][2] = {
         {"", ""},
@@ -108,7 +108,7 @@ static void test_args(void) {
 
 static const struct {
     cli_command command;
-    const char *line; /* that an option can follow */
+    const char *line; /* a valid command line, to which an option is added */
 } helped[] = {
     {CLI_DEVICES, "davy devices"},
     {CLI_INSPECT, "davy inspect a"},
@@ -119,7 +119,7 @@ static const struct {
     {CLI_BENCH, "davy bench"},
 };
 
-/* Without a value, or with one of two that suit every kind. */
+/* Whether the parser accepts an option without a value, or with one of two values that together fit every kind. */
 static int is_taken(const char *line, const char *option) {
     static const char *const values[] = {"", " 1", " auto"};
     cli_args a;
@@ -132,7 +132,7 @@ static int is_taken(const char *line, const char *option) {
     return taken;
 }
 
-/* The next option of a text from *at on; 0: there is none. */
+/* Finds the next option in a text from *at on. Returns 0 if there is none. */
 static int next_option(const char **at, char out[32]) {
     while ((*at = strstr(*at, "--")) != NULL) {
         const size_t n = 2 + strspn(*at + 2, "abcdefghijklmnopqrstuvwxyz-");
@@ -156,10 +156,10 @@ static int is_told(cli_command command, const char *option) {
     return 0;
 }
 
-/* Each command takes the options that its help tells of, and of all that any help tells of no others. */
+/* Each command accepts the options in its help text, and no other option of any help text. */
 static void test_help(void) {
     const size_t n = sizeof helped / sizeof helped[0];
-    const int told = dup(2); /* what is refused is said there: some hundred lines */
+    const int told = dup(2); /* hides some hundred error messages */
     const int nowhere = open("/dev/null", O_WRONLY);
     for (size_t i = 0; i < n; i++) {
         char option[32];
@@ -170,7 +170,7 @@ static void test_help(void) {
                 const int taken = is_taken(helped[k].line, option);
                 dup2(told, 2);
                 CHECKF(taken == is_told(helped[k].command, option), "%s %s: %s", cli_command_name(helped[k].command),
-                       option, taken ? "help does not tell of it" : "help tells of it, and it is refused");
+                       option, taken ? "accepted, but not in the help" : "in the help, but refused");
             }
         }
     }
@@ -223,7 +223,7 @@ static double kernel(double x) {
     return fabs(x) >= 3.0 ? 0.0 : x == 0.0 ? 1.0 : sin(pi * x) / (pi * x) * sin(pi * x / 3.0) / (pi * x / 3.0);
 }
 
-/* One output sample from the definition: both axes at once, in double, over the whole picture. */
+/* Computes an output sample from the definition of Lanczos-3: both axes at once, in double, over the whole picture. */
 static double direct(const cli_picture *p, uint32_t w, uint32_t h, uint32_t x, uint32_t y, uint32_t c) {
     const double sx = (double)p->width / w;
     const double sy = (double)p->height / h;
@@ -283,7 +283,7 @@ static void test_resample(void) {
     cli_picture_free(&out);
 }
 
-/* A red opaque half beside a green transparent one: no green may show where anything is to be seen. */
+/* An opaque red half beside a transparent green half: no visible pixel may become green. */
 static void test_resample_alpha(void) {
     cli_picture in = make(16, 4, 4, 8);
     cli_picture out = {0};

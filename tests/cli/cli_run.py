@@ -1,4 +1,4 @@
-"""What the tests of the command line share: the program, a folder to work in, running it, counting what held.
+"""Shared by the tests of the command line: the program, a work folder, running the program, counting the checks.
 
 Environment: DAVY_BUILD (the build folder), DAVY_SOURCE, DAVY_SHARED (optional, larger data).
 """
@@ -41,7 +41,7 @@ def skip(why):
 
 
 def has_device_code(test):
-    """Whether davy was built with device code; if not, the rest of the test counts as skipped."""
+    """Whether davy was built with device code. If not, the rest of the test counts as skipped."""
     if os.environ.get("DAVY_DEVICE_CODE") != "0":
         return True
     skip(f"{test}: this build of davy has no device code")
@@ -49,7 +49,7 @@ def has_device_code(test):
 
 
 def run(*args, code=0, tool=DAVY, **more):
-    """Runs davy; checks the exit code, and for failures that there is one line "davy: what: why"."""
+    """Runs davy and checks the exit code. A failure must print one line, "davy: subject: reason"."""
     p = subprocess.run([str(tool), *map(str, args)], capture_output=True, text=True, timeout=600, **more)
     shown = " ".join(map(str, args))
     check(p.returncode == code, f"{shown}: exit {p.returncode}, expected {code}: {p.stderr.strip()}")
@@ -65,7 +65,7 @@ def leftovers(folder):
 
 
 def main(tests):
-    """Those of `tests` whose names begin with test_, or that were named."""
+    """Runs the tests that the arguments name, else all."""
     only = [a for a in sys.argv[1:] if not a.startswith("-")]
     for name, test in list(tests.items()):
         if name.startswith("test_") and (not only or name in only):

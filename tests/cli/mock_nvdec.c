@@ -1,7 +1,7 @@
-/* mock_nvdec.c - what FFmpeg asks of libcuda.so.1 and libnvcuvid.so.1 to decode 8-bit 4:2:0 H.264 and AV1 on a GPU, in host memory.
- * Picture n in the order of decoding is grey: its luma is 32 + 8 * (n % 24). Variables of the environment make it fail:
- * MOCK_NVDEC_FAILS=n at picture n and all behind it, MOCK_NVDEC_MAP=n when frame n of those shown is fetched,
- * MOCK_NVDEC_NONE=1 as if the GPU decoded nothing. What is not given back is told when the program ends. */
+/* mock_nvdec.c - a mock in host memory of libcuda.so.1 and libnvcuvid.so.1, as far as FFmpeg uses them to decode 8-bit 4:2:0 H.264
+ * and AV1. Picture n in decoding order is grey: its luma is 32 + 8 * (n % 24). Environment variables make it fail:
+ * MOCK_NVDEC_FAILS=n at picture n and all later ones, MOCK_NVDEC_MAP=n when displayed frame n is fetched, MOCK_NVDEC_NONE=1 as if
+ * the GPU decoded nothing. At exit it prints the number of objects that were not released. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +21,11 @@ typedef struct decode_caps {
     uint16_t min_width, min_height;
 } decode_caps;
 
-typedef struct create_info { /* the part that is read */
+typedef struct create_info { /* the members that are read */
     unsigned long width, height, surfaces;
 } create_info;
 
-typedef struct picture_params { /* the part that is read */
+typedef struct picture_params { /* the members that are read */
     int blocks_wide, blocks_high, index, field, bottom, second_field;
     unsigned bytes;
 } picture_params;
@@ -204,7 +204,7 @@ int cuvidUnmapVideoFrame64(decoder *d, unsigned long long at) {
     return OK;
 }
 
-/* ---- looked for, never called ---- */
+/* ---- loaded by FFmpeg, never called ---- */
 
 #define UNUSED(name)                                                                                                   \
     GIVEN int name(void);                                                                                              \

@@ -1,4 +1,4 @@
-"""The command line from the outside: whole runs on real pictures. See cli_run.py.
+"""The command line as a user runs it: whole runs on real pictures. See cli_run.py.
 
 Arguments: names of tests to run instead of all; --small leaves out the large pictures and networks (sanitizers).
 Ends with "N passed, N failed, N skipped".
@@ -29,7 +29,7 @@ def test_devices_and_inspect():
     check(j["recognised"] is True and j["arch"] == "compact" and 355488 in j.values(), f"inspect --json: {j}")
     write_safetensors(WORK / "odd.safetensors", one=np.zeros((3, 4)), two=np.zeros(5))
     p = run("inspect", WORK / "odd.safetensors", "--json", code=1)
-    check(json.loads(p.stdout)["recognised"] is False and "not recognised" in p.stderr, "an unknown file says so")
+    check(json.loads(p.stdout)["recognised"] is False and "not recognised" in p.stderr, "an unknown file is reported")
 
 
 def upscaled(src, dst, factor, *more):
@@ -38,7 +38,7 @@ def upscaled(src, dst, factor, *more):
 
 
 def test_pictures():
-    """Every picture x2: the right size, kind and, seen small again, the same picture."""
+    """Each picture x2 has the right size and kind. Reduced again, it is the same picture."""
     files = sorted(SMALL.glob("*.*")) + sorted(SMALL.glob("exif/*"))
     files += (sorted(LARGE.glob("*.*")) if LARGE.is_dir() else [])
     for f in files:
@@ -52,7 +52,7 @@ def test_pictures():
                      f"{f.name}: {before.shape} {before.dtype} became {after.shape} {after.dtype}"):
             continue
         full = 65535 if before.dtype == np.uint16 else 255
-        # The network sharpens, so small pictures of pure noise change more; alpha weighs the colours that are seen.
+        # The network sharpens, so small pictures of noise change more. Colours are weighted by alpha.
         weight = before[:, :, -1:] / full if c % 2 == 0 else np.ones((h, w, 1))
         off = np.abs(shrunk(after, 2) - before) * (np.where(np.arange(c) == c - 1, 1, weight) if c % 2 == 0 else weight)
         bound = 0.15 if f.name.startswith("tiny") else 0.03
@@ -101,7 +101,7 @@ def test_formats_and_scales():
 
 
 def test_hard_alpha():
-    """A red disc cut hard out of black transparency: no dark fringe where the edge is to be seen."""
+    """A red disc with a hard edge on transparent black has no dark fringe at its visible edge."""
     y, x = np.mgrid[0:24, 0:24]
     for depth, dtype in ((8, np.uint8), (16, ">u2")):
         full = (1 << depth) - 1
@@ -127,7 +127,7 @@ def test_raw():
 
 
 def test_terminal():
-    """On a terminal there is a bar, and it is gone at the end."""
+    """On a terminal davy draws a bar and erases it at the end."""
     import pty
     import fcntl
     import struct
@@ -174,7 +174,7 @@ def test_folder():
     shutil.rmtree(dst)
     p = subprocess.run([DAVY, "upscale", src, "-o", dst, "--scale", "2", "--quiet"], capture_output=True, text=True)
     check(p.returncode == 1 and len(p.stderr.splitlines()) == 2 and "1 of 5" in p.stderr, f"a failing file: {p.stderr!r}")
-    check(len(list(dst.iterdir())) == 4, "the others are done all the same")
+    check(len(list(dst.iterdir())) == 4, "the other pictures are written")
     (WORK / "empty").mkdir()
     run("upscale", WORK / "empty", "-o", WORK / "empty-out", code=1)
 
@@ -194,7 +194,7 @@ def test_atomic():
         target = out.parent / name
         target.write_bytes(old)
         p = run("upscale", src, "-o", target, "--scale", "1", code=1, preexec_fn=limited)
-        check("cannot be written" in p.stderr, f"a full disk is told: {p.stderr!r}")
+        check("cannot be written" in p.stderr, f"a full disk: {p.stderr!r}")
         check(target.read_bytes() == old and not leftovers(out.parent), f"{name}: a full disk left something")
     p = run("upscale", SMALL / "png_interlaced.png", "-o", WORK / "atomic/raw.png", "--raw", WORK / "atomic/r.safetensors",
             code=1, preexec_fn=limited)
@@ -224,7 +224,7 @@ def test_atomic():
     later.symlink_to("second.png")
     (WORK / "atomic/second.png").symlink_to("../far/third.png")
     run("upscale", SMALL / "tiny_3x2.png", "-o", later)
-    check(later.is_symlink() and dump(far / "third.png").shape == (8, 12, 3), "a link to what is not there yet")
+    check(later.is_symlink() and dump(far / "third.png").shape == (8, 12, 3), "a link to a missing file")
     for n in 251, 225, 224:
         name = far / ("n" * n + ".png")
         run("upscale", SMALL / "tiny_3x2.png", "-o", name)
@@ -293,7 +293,7 @@ def test_bench():
 
 
 def test_no_gpu():
-    """Without a driver: the list says why there is no GPU, and asking for one fails with that reason."""
+    """Without a driver, the list has the reason why there is no GPU. A run on a GPU fails with the same reason."""
     env = {**os.environ, "DAVY_CUDA_DRIVER": str(WORK / "no-driver.so")}
     why = run("devices", env=env).stdout.splitlines()[-1]
     check(why.startswith("cuda ") and "not usable: " in why, f"devices without a GPU: {why}")
@@ -310,11 +310,11 @@ def test_no_gpu():
 
 
 def test_mock_gpu():
-    """A driver that computes nothing: what the program says and asks for, not the pictures."""
+    """A driver that computes nothing: tests messages and requests, not pictures."""
     env = {**os.environ, "DAVY_CUDA_DRIVER": os.environ["DAVY_MOCK_CUDA"], "DAVY_DEVICE": "auto"}
     cat, out = SMALL / "png_interlaced.png", WORK / "mock.png"
     j = json.loads(run("upscale", cat, "-o", out, "--precision", "int8", "--device", "cpu", "--json", env=env).stdout)
-    check(j["precision"] in ("int8", "fp32"), f"int8 on a CPU: {j['precision']}")  # fp32 where nothing gains from it
+    check(j["precision"] in ("int8", "fp32"), f"int8 on a CPU: {j['precision']}")  # fp32 if no layer gains from int8
     run("upscale", cat, "-o", out, "--precision", "fp8", "--device", "cpu", env=env, code=1)
     run("upscale", cat, "-o", out, "--precision", "int4", env=env, code=1)
     run("upscale", cat, "-o", out, "--device", "cuda:2", env=env, code=1)
@@ -358,7 +358,7 @@ def test_split():
         run("upscale", case / "input.png", "-o", WORK / "rgt.png", "--model", made / f"{name}.safetensors", *more,
             "--device", "cpu", "--raw", made / "raw.safetensors", "--quiet")
         raw.append(safetensors(made / "raw.safetensors")["output"])
-    check(np.array_equal(raw[0], raw[1]) and not np.array_equal(raw[0], raw[2]), "--split tells what the file does not")
+    check(np.array_equal(raw[0], raw[1]) and not np.array_equal(raw[0], raw[2]), "--split replaces the missing windows")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""davy's picture code from the outside, without a network: what it reads, writes, keeps and refuses. See cli_files.py.
+"""davy's picture code without a network: reading, writing, colour descriptions, damaged files. See cli_files.py.
 
 Arguments: names of tests to run instead of all; --small leaves out the large pictures (sanitizers).
 Ends with "N passed, N failed, N skipped".
@@ -42,7 +42,7 @@ def test_png_kinds():
             check(a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b),
                   f"PNG depth {depth} colour {colour} tRNS {trns}: {a.shape} {a.dtype} became {b.shape} {b.dtype}")
     write_png(src, 2, 1, 8, 2, [bytes(6)], [(b"acTL", struct.pack(">II", 2, 0))])
-    check("is animated" in copy(src, dst).stderr, "an animated PNG")
+    check("animated: only the first frame is used" in copy(src, dst).stderr, "an animated PNG")
 
 
 def test_files_unchanged():
@@ -110,7 +110,7 @@ def test_jpeg_kinds():
 
 
 def test_orientation_elsewhere():
-    """PNG and WebP may carry EXIF as well; the tag is applied and not copied."""
+    """PNG and WebP may hold EXIF, too. The orientation is applied and not copied."""
     exif = b"MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
     rng = np.random.default_rng(9)
     v = rng.integers(0, 256, (5, 8, 3), dtype=np.uint8)

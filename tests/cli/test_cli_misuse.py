@@ -1,4 +1,4 @@
-"""The command line used wrongly, or where the system is short of something: it is told, in one line. See cli_run.py.
+"""Wrong command lines, bad files, full disks and closed streams: davy prints one line of error. See cli_run.py.
 
 Arguments: names of tests to run instead of all. Ends with "N passed, N failed, N skipped".
 """
@@ -54,7 +54,7 @@ def test_errors():
     for args in (["encode", src, "-o", src, "--model", "m"], ["upscale", src, "-o", out, "--raw", src],
                  ["decode", src, "-o", out, "--model", "m", "--raw", src], ["upscale", src, "-o", out, "--raw", out]):
         p = run(*args, code=2)
-        check("file" in p.stderr and src.read_bytes() == cat.read_bytes(), f"what is read stays: {p.stderr!r}")
+        check("file" in p.stderr and src.read_bytes() == cat.read_bytes(), f"the input stays: {p.stderr!r}")
     p = run("upscale", src, "-o", out, "--raw", "-", cwd=WORK, code=1)
     check("standard output" in p.stderr and not (WORK / "-").exists(), f"--raw -: {p.stderr!r}")
     src.unlink()
@@ -64,12 +64,12 @@ def test_errors():
     for brand in "avif", "mif1", "heic":
         (WORK / "still.avif").write_bytes(b"\0\0\0\x1cftyp" + brand.encode() + bytes(32))
         p = run("upscale", WORK / "still.avif", "-o", out, code=1)
-        check("is a picture in " in p.stderr and "does not read" in p.stderr, f"{brand}: {p.stderr}")
+        check("which davy" in p.stderr and "does not read" in p.stderr, f"{brand}: {p.stderr}")
     check(not out.exists() and not leftovers(WORK), "an error left a file")
 
 
 def test_streams():
-    """Standard streams that are full or closed: what was lost is told, and no message ends up in a picture."""
+    """Standard streams that are full or closed: lost output is an error, and no message is written into a picture."""
     def closed():
         for fd in (0, 1, 2):
             os.close(fd)
@@ -85,23 +85,23 @@ def test_streams():
 
 
 def test_devices_for_files():
-    """Pipes and devices where a file belongs: refused or skipped, never waited for."""
+    """Pipes and devices in place of files are refused or skipped. davy never waits for them."""
     src, pipe = WORK / "odd", WORK / "odd/pipe.png"
     src.mkdir()
     os.mkfifo(pipe)
     (src / "endless.webp").symlink_to("/dev/zero")
     shutil.copy(SMALL / "tiny_3x2.png", src)
     p = run("upscale", src, "-o", WORK / "odd-out", "--scale", "1")
-    check(p.stderr.count("a pipe or a device; skipped") == 2, f"pipes in a folder: {p.stderr!r}")
+    check(p.stderr.count("is skipped: a pipe or a device") == 2, f"pipes in a folder: {p.stderr!r}")
     check([x.name for x in (WORK / "odd-out").iterdir()] == ["tiny_3x2.png"], "the picture beside them is done")
     decoder = SHARED / "models/tae/taef2_decoder.safetensors"
     if decoder.is_file():
         p = run("decode", pipe, "-o", WORK / "no.png", "--model", decoder, code=1)
-        check("pipe" in p.stderr, f"latents out of a pipe: {p.stderr!r}")
+        check("pipe" in p.stderr, f"latents from a pipe: {p.stderr!r}")
 
 
 def test_control_characters():
-    """Texts out of a file, and names, drive no terminal and forge no line. A mistake is told once."""
+    """Texts from a file and names cannot control the terminal or forge a line. An error is printed once."""
     model = (SOURCE / "packaging/models/davy-live-x2.safetensors").read_bytes()
     n = int.from_bytes(model[:8], "little")
     header = json.loads(model[8:8 + n])
@@ -113,7 +113,7 @@ def test_control_characters():
     p = run("inspect", WORK / "a\x1b[31m\nb.pth", code=1)
     check("\x1b" not in p.stderr, f"a name: {p.stderr!r}")
     p = run("upscale", SMALL / "tiny_3x2.png", "-o", WORK / "no.png", "--tile", "1", code=1)
-    check(len(p.stderr.splitlines()) == 1, f"told once: {p.stderr!r}")
+    check(len(p.stderr.splitlines()) == 1, f"printed once: {p.stderr!r}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """davy upscale of videos: pictures, times, colours, sound, interruption, pipes, memory. See video_run.py.
 
-Arguments: names of tests to run instead of all; --long also measures 1,000 frames; --small is for builds whose memory means
-nothing (sanitizers): it is not measured. Ends "N passed, N failed, N skipped".
+Arguments: names of tests to run instead of all; --long also measures 1,000 frames; --small measures no memory, for builds with
+sanitizers. Ends with "N passed, N failed, N skipped".
 """
 import json
 import os
@@ -21,7 +21,7 @@ PART = 96  # frames, as VIDEO_PART
 
 
 def test_pictures():
-    """Every frame is what davy makes of the same frame as a picture; the file's pixels are near them."""
+    """Each frame equals the enlarged picture of the same frame. The pixels of an encoded file are near it."""
     src = make("p.mkv", "-c:v", "ffv1", "-pix_fmt", "yuv420p", "-colorspace", "smpte170m", source="mandelbrot")
     up(src, WORK / "p-out.mkv", "--codec", "ffv1")
     up(src, WORK / "p.mp4")
@@ -48,7 +48,7 @@ def test_pictures():
 
 
 def test_colours():
-    """Tags stay; the same colour under different matrices and ranges comes out the same."""
+    """Colour tags are kept. One colour under different matrices and ranges gives one result."""
     red = {}
     for matrix, tag in ("bt709", "bt709"), ("smpte170m", "bt601"), ("bt2020nc", "bt2020"):
         for span in "tv", "pc":
@@ -83,18 +83,18 @@ def test_hdr():
     check(v["pix_fmt"] == "yuv420p10le" and v["codec_name"] == "hevc", f"10 bits became {v['pix_fmt']}, {v['codec_name']}")
     check((v["color_space"], v["color_primaries"], v["color_transfer"]) == ("bt2020nc", "bt2020", "smpte2084"),
           f"HDR's tags: {v}")
-    check(any("HDR (PQ)" in n for n in p.notes), f"HDR is told: {p.notes}")
+    check(any("HDR (PQ)" in n for n in p.notes), f"a note about HDR: {p.notes}")
 
 
 def test_untagged():
-    """What an untagged small video means by its size is written into the larger one."""
+    """The matrix that a small untagged video has by default is written into the larger one."""
     src = make("u.mp4", "-c:v", "libx264", "-pix_fmt", "yuv420p", seconds=0.3)
     up(src, WORK / "u-out.mp4")
     check(video_of(WORK / "u-out.mp4").get("color_space") == "smpte170m", "untagged, small: BT.601")
 
 
 def test_variable():
-    """Frames keep their times, whatever these are."""
+    """Frames keep their times at a variable rate."""
     vf = "setpts='(N*N*0.003+N*0.02)/TB'"
     src = make("v.mp4", "-vf", vf, "-fps_mode", "vfr", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-video_track_timescale",
                "90000", seconds=1.5)
@@ -106,11 +106,11 @@ def test_variable():
         dts = [float(p["dts_time"]) for p in probe(WORK / name, "packets", "-select_streams", "v:0") if "dts_time" in p]
         check(all(x < y for x, y in zip(dts, dts[1:])), f"{name}: decoding times rise")
     notes = up(src, WORK / "v-out.y4m").notes
-    check(len(notes) == 1 and "times of their own" in notes[0], f"y4m has no times: {notes}")
+    check(len(notes) == 1 and "the frame rate varies" in notes[0], f"y4m has no times: {notes}")
 
 
 def test_streams():
-    """Sound, subtitles, chapters, tags, the way it is turned, the shape of pixels."""
+    """Sound, subtitles, chapters, tags, rotation and pixel shape are kept."""
     (WORK / "s.srt").write_text("1\n00:00:00,100 --> 00:00:00,900\nA word\n")
     (WORK / "s.txt").write_text(";FFMETADATA1\ntitle=Cats\n[CHAPTER]\nTIMEBASE=1/1000\nSTART=0\nEND=500\ntitle=One\n")
     src = WORK / "s.mkv"
@@ -131,8 +131,8 @@ def test_streams():
     check([c["tags"]["title"] for c in probe(WORK / "s-out.mkv", "chapters")] == ["One"], "chapters")
     check(probe(WORK / "s-out.mkv", "format")["tags"].get("title") == "Cats", "tags")
     p = up(src, WORK / "s-out.mp4")
-    check(len(p.notes) == 1 and "(subrip) becomes mov_text" in p.notes[0], f"subtitles that mp4 cannot hold are told: {p.notes}")
-    kinds = [s["codec_type"] for s in probe(WORK / "s-out.mp4") if s["codec_type"] != "data"]  # mp4's own chapter track
+    check(len(p.notes) == 1 and "(subrip) is converted to mov_text" in p.notes[0], f"a note about converted subtitles: {p.notes}")
+    kinds = [s["codec_type"] for s in probe(WORK / "s-out.mp4") if s["codec_type"] != "data"]  # the chapter track of mp4
     check(kinds == ["video", "audio", "subtitle"], f"mp4: the rest: {kinds}")
     turned = WORK / "turned.mp4"
     ffmpeg("-i", src, "-map", "0:v", "-c", "copy", "-metadata:s:v", "rotate=90", turned)
@@ -145,7 +145,7 @@ def test_odd():
     """Interlaced and odd-sized videos, alpha, grey."""
     src = make("i.mkv", "-vf", "interlace", "-flags", "+ilme+ildct", "-c:v", "libx264", "-pix_fmt", "yuv420p", seconds=0.4)
     p = up(src, WORK / "i-out.mkv")
-    check(any("interlaced" in n for n in p.notes), f"interlaced is told: {p.notes}")
+    check(any("interlaced" in n for n in p.notes), f"a note about interlacing: {p.notes}")
     src = make("odd.mkv", "-c:v", "ffv1", "-pix_fmt", "yuv444p", "-vf", "scale=33:21", seconds=0.3)
     p = davy("upscale", src, "-o", WORK / "odd-out.mkv", "--model", "davy-live-x2", "--scale", "1")
     v = video_of(WORK / "odd-out.mkv")
@@ -159,7 +159,7 @@ def test_odd():
 
 
 def interrupt(args, out, folder, parts):
-    """Starts davy and stops it politely when so many parts are there; anew where it was ready before that was seen."""
+    """Starts davy and interrupts it after `parts` parts. Tries again if the run ended before that."""
     for _ in range(10):
         p = subprocess.Popen([DAVY, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         while p.poll() is None and not (folder.is_dir() and sum(x.name.isdigit() for x in folder.iterdir()) >= parts):
@@ -173,7 +173,7 @@ def interrupt(args, out, folder, parts):
 
 
 def test_resume():
-    """Stopped twice, the file is byte for byte what it is when nobody stops it."""
+    """A run that was interrupted twice writes the same file, byte for byte, as an uninterrupted one."""
     src = make("r.mp4", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-g", "50", size="48x32", seconds=(4 * PART + 11) / 24)
     whole, out = WORK / "r-whole.mp4", WORK / "r-out.mp4"
     up(src, whole)
@@ -182,8 +182,8 @@ def test_resume():
     for parts in 1, 2:
         code, error = interrupt(args, out, folder, parts)
         check(code == 130 and "interrupted" in error, f"interrupted: exit {code}: {error}")
-        check(not out.exists() and len(list(folder.iterdir())) >= 1 + parts, "what is whole is kept")
-        check(not [p for p in folder.iterdir() if ".tmp-" in p.name], "what is not is gone")
+        check(not out.exists() and len(list(folder.iterdir())) >= 1 + parts, "complete parts are kept")
+        check(not [p for p in folder.iterdir() if ".tmp-" in p.name], "incomplete parts are removed")
     p = up(src, out, "--json")
     done = json.loads(p.stdout)
     check(done["frames"] == 4 * PART + 11 and done["frames_now"] <= 3 * PART + 11 - PART, f"goes on: {done}")
@@ -191,8 +191,8 @@ def test_resume():
     check(not folder.exists(), "the folder of parts is gone")
     check(video_of(out)["nb_frames"] == str(4 * PART + 11), "number of frames")
     code, error = interrupt(args, out, folder, 1)
-    up(src, out, "--crf", "30")  # another run: begins anew
-    check(digest(out) != digest(whole) and not folder.exists(), "other options begin anew")
+    up(src, out, "--crf", "30")  # another run starts from the beginning
+    check(digest(out) != digest(whole) and not folder.exists(), "other options start from the beginning")
     p = subprocess.Popen([DAVY, "upscale", str(src), "-o", str(WORK / "n.mp4"), "--scale", "2"], stderr=subprocess.PIPE)
     time.sleep(0.15)
     p.send_signal(signal.SIGTERM)
@@ -245,7 +245,7 @@ def test_failures():
     few = WORK / "few"
     few.mkdir()
     ffmpeg("-i", src, "-frames:v", "2", few / "%03d.png")
-    for name in "few.mp4", "few.png":  # not folders of these names
+    for name in "few.mp4", "few.png":  # must not make folders of these names
         davy("upscale", few, "-o", WORK / name, code=1)
         nothing_beside(WORK / name)
     sound = WORK / "sound.mp4"
@@ -254,7 +254,7 @@ def test_failures():
     cut = WORK / "cut.mkv"
     make("long.mkv", "-c:v", "libx264", "-pix_fmt", "yuv420p", seconds=2)
     cut.write_bytes((WORK / "long.mkv").read_bytes()[: (WORK / "long.mkv").stat().st_size // 2])
-    up(cut, WORK / "cut-out.mkv")  # as far as it goes
+    up(cut, WORK / "cut-out.mkv")  # up to the cut
     check(0 < len(times(WORK / "cut-out.mkv")) < 48, "a file that ends early")
 
 
@@ -271,18 +271,18 @@ def test_codecs():
     up(src, large, "--crf", "10")
     check(large.stat().st_size > 1.5 * small.stat().st_size, "--crf")
     noise = make("noise.mkv", "-vf", "noise=alls=40:allf=t", "-c:v", "ffv1", "-pix_fmt", "yuv420p", size="160x96", seconds=0.3)
-    for crf in 5, 30:  # VP8 has a rate of its own that bounds it
+    for crf in 5, 30:  # VP8's bit rate is an upper bound
         davy("upscale", noise, "-o", WORK / f"vp8-{crf}.webm", "--model", "davy-live-x2", "--codec", "libvpx", "--crf", crf)
     check((WORK / "vp8-5.webm").stat().st_size > 2 * (WORK / "vp8-30.webm").stat().st_size, "--crf of VP8")
     for name, wish, most in ("o.webm", "vp9", 63), ("o.mkv", "hevc", 51), ("o.mkv", "h264", 51):
         p = up(src, WORK / name, "--codec", wish, "--crf", most + 1, code=1)
         check(f"up to {most}, not {most + 1}".encode() in p.stderr, f"{wish}: {p.stderr}")
-    check("knows no --crf" in up(src, WORK / "o.mkv", "--codec", "ffv1", "--crf", "20").notes[0], "--crf where there is none")
+    check("has no --crf" in up(src, WORK / "o.mkv", "--codec", "ffv1", "--crf", "20").notes[0], "--crf where there is none")
 
 
 def test_memory():
     if QUICK:
-        return  # of a sanitizer's build it means nothing
+        return  # meaningless with sanitizers
     peaks = []
     for seconds in 2, 12:
         src = make(f"m{seconds}.mp4", "-c:v", "libx264", "-pix_fmt", "yuv420p", size="128x96", seconds=seconds)

@@ -1,6 +1,6 @@
-"""davy encode and decode of clips: frames, rate and sound, pipes and folders, little memory. See video_run.py.
+"""davy encode and decode of clips: frames, rate and sound, pipes and folders, short memory. See video_run.py.
 
-Arguments: names of tests to run instead of all. Ends "N passed, N failed, N skipped".
+Arguments: names of tests to run instead of all. Ends with "N passed, N failed, N skipped".
 """
 import json
 import pathlib
@@ -16,7 +16,7 @@ import tiny_vlm
 
 
 def latents(path):
-    """(the tensor, what the file says of itself)"""
+    """(the tensor, the metadata of the file)"""
     data = pathlib.Path(path).read_bytes()
     n = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + n])
@@ -39,7 +39,7 @@ def taehv():
 
 
 def cut_in_pieces(frames):
-    """Ten frames of a model that takes 5 or 22: five are left out, and told."""
+    """Ten frames with a model that takes 5 or 22: five are left out, with a note."""
     made = WORK / "taeh3"
     subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/taeh3", made],
                    check=True, stdout=subprocess.DEVNULL)
@@ -53,7 +53,7 @@ def cut_in_pieces(frames):
 
 
 def test_latents():
-    """A clip to latents and back: from a file, a pipe and a folder the same; frames, rate and sound are the clip's."""
+    """A clip to latents and back. A file, a pipe and a folder give the same latents; frames, rate and sound are kept."""
     vae = taehv()
     src = WORK / "l.mkv"
     ffmpeg("-f", "lavfi", "-i", "mandelbrot=size=96x64:rate=10", "-f", "lavfi", "-i", "sine=frequency=440", "-t", "1.0",
@@ -104,7 +104,7 @@ def test_latents():
 
 
 def rotated(src, out, matrix):
-    """The mp4 with another display matrix in its track's header."""
+    """Writes the mp4 with another display matrix in its track header."""
     data = bytearray(src.read_bytes())
     at = data.find(b"tkhd") + 44
     data[at:at + 36] = b"".join((round(v * 65536) & 0xffffffff).to_bytes(4, "big") for v in matrix[:2]) + bytes(4) + \
@@ -113,7 +113,7 @@ def rotated(src, out, matrix):
 
 
 def test_turned():
-    """A phone's video is encoded as it is to be shown, and not turned a second time with its own sound."""
+    """A rotated video is encoded as it is displayed. Its result, with its sound, is not rotated again."""
     vae = taehv()
     stored = WORK / "t.mp4"
     ffmpeg("-f", "lavfi", "-i", "testsrc=size=96x64:rate=10", "-t", "0.2", "-c:v", "libx264rgb", "-qp", "0", stored)
@@ -121,7 +121,7 @@ def test_turned():
         src, frames = WORK / f"t-{name}.mp4", WORK / f"t-{name}"
         rotated(stored, src, matrix)
         frames.mkdir()
-        ffmpeg("-i", src, frames / "%06d.png")  # turns by itself
+        ffmpeg("-i", src, frames / "%06d.png")  # ffmpeg rotates by default
         davy("encode", src, "-o", WORK / "t.safetensors", *vae)
         davy("encode", frames, "-o", WORK / "t-folder.safetensors", *vae)
         got, want = latents(WORK / "t.safetensors")[0], latents(WORK / "t-folder.safetensors")[0]
@@ -132,7 +132,7 @@ def test_turned():
 
 
 def test_turned_caption():
-    """A model sees a phone's video as it is shown: it says of it what it says of the frames that ffmpeg has turned."""
+    """A model sees a rotated video as it is displayed: the answer equals that about the frames that ffmpeg has rotated."""
     model, stored = tiny_vlm.write_qwen(WORK / "tiny-qwen"), WORK / "c.mp4"
     ffmpeg("-f", "lavfi", "-i", "testsrc=size=96x64:rate=10", "-t", "0.4", "-c:v", "libx264rgb", "-qp", "0", stored)
     said = []
@@ -149,7 +149,7 @@ def test_turned_caption():
 
 
 def test_folder_of_sizes():
-    """A picture of another size is no frame: it was cut to the middle without a word."""
+    """A picture of another size among the frames is an error."""
     vae = taehv()
     frames = WORK / "f"
     frames.mkdir()
@@ -165,7 +165,7 @@ def test_folder_of_sizes():
 
 
 def test_short_of_memory():
-    """Less and less memory for a clip's latents: in the end tiles, which show what the whole frames show, then a refusal."""
+    """With less and less memory, davy decodes a clip in tiles, whose result is near that of whole frames, and then fails."""
     made = WORK / "wan"
     subprocess.run([sys.executable, SOURCE / "tests/golden/weights.py", SOURCE / "tests/golden/cases/wan2_1", made],
                    check=True, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""davy upscale of videos as people have them: odd names, killed runs, full disks, covers, HDR, alpha, turned pictures.
+"""davy upscale of videos from practice: odd names, killed runs, full disks, covers, HDR, alpha, rotated pictures.
 
 See video_run.py.
 """
@@ -16,7 +16,7 @@ from video_run import davy, digest, ffmpeg, make, nothing_beside, probe, times, 
 
 PART = 96  # frames, as VIDEO_PART
 X264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p")
-SMALL = {"size": "48x32"}  # not for libx265, which breaks its memory there
+SMALL = {"size": "48x32"}  # not for libx265, which corrupts its memory at this size
 
 
 def up(src, dst, *more, **how):
@@ -34,7 +34,7 @@ def parts_of(out):
 
 
 def stop(src, out, how):
-    """A run that is stopped by a signal once a part is there; anew where it was ready before that."""
+    """Runs davy and stops it by a signal after the first part. Tries again if the run ended before that."""
     for _ in range(10):
         p = subprocess.Popen([DAVY, "upscale", str(src), "-o", str(out), "--model", "davy-live-x2"], stdout=subprocess.DEVNULL,
                              stderr=subprocess.PIPE)
@@ -50,7 +50,7 @@ def stop(src, out, how):
 
 
 def boxes(path):
-    """Names of an mp4's outermost boxes."""
+    """The names of the outermost boxes of an mp4."""
     data, at, names = path.read_bytes(), 0, []
     while at < len(data):
         size = int.from_bytes(data[at:at + 4], "big")
@@ -60,7 +60,7 @@ def boxes(path):
 
 
 def test_front():
-    """The index of mp4 and mov comes before the frames, which are those of a file without one."""
+    """The index of mp4 and mov comes before the frames, which equal those of an mkv."""
     src = make("front.mp4", *X264, seconds=0.5, **SMALL)
     frames = []
     for name in "f.mp4", "f.mov", "f.mkv":
@@ -74,7 +74,7 @@ def test_front():
 
 
 def test_names():
-    """Colons, percents, spaces, what looks like a protocol; never the video itself."""
+    """Names with colons, percent signs, spaces, or like a URL. The input is never overwritten."""
     given = make("n.mp4", *X264, seconds=0.2, **SMALL).read_bytes()
     folder = WORK / "a b" / "ü"
     folder.mkdir(parents=True)
@@ -87,8 +87,8 @@ def test_names():
     os.link(src, WORK / "hard.mp4")
     for same in src, WORK / "link.mp4", WORK / "hard.mp4":
         up(src, same, code=1)
-    check(src.read_bytes() == given, "the video itself is not written over")
-    for name in "x.ogv", "x.gif", "x.m3u8":  # at once, not after hours
+    check(src.read_bytes() == given, "the input is not overwritten")
+    for name in "x.ogv", "x.gif", "x.m3u8":  # fails at once, not after the work
         up(src, WORK / name, code=1)
         nothing_beside(WORK / name)
     up(make("moving.gif", "-loop", "0", rate=5, **SMALL), WORK / "moving.mkv")
@@ -99,13 +99,13 @@ def test_names():
 
 
 def test_killed():
-    """Every kind of file goes on behind its parts with the frames that come next."""
+    """A killed run continues after its parts, for each file format."""
     frames = PART + 60
     for name, *how in (("k.ts", *X264, "-bf", "3", "-g", "40"), ("open.ts", "-c:v", "libx265", "-x265-params",
                        "log-level=none:open-gop=1:keyint=40"), ("k.mpg", "-c:v", "mpeg2video", "-bf", "2"), ("k.h264", *X264),
                        ("k.mkv", *X264, "-bf", "3", "-g", "60"), ("av1.mkv", "-c:v", "libsvtav1", "-preset", "10", "-g", "70"),
                        ("av1.mp4", "-c:v", "libsvtav1", "-preset", "10", "-pix_fmt", "yuv420p10le")):
-        size = SMALL if "libx264" in how else {"size": "64x64"}  # others do not take so little
+        size = SMALL if "libx264" in how else {"size": "64x64"}  # other encoders need larger frames
         src = make(name, *how, seconds=frames / 24, stderr=subprocess.DEVNULL, **size)
         whole, out = WORK / f"{name}-whole.mkv", WORK / f"{name}-out.mkv"
         up(src, whole)
@@ -114,13 +114,13 @@ def test_killed():
         left = out.with_name(out.name + ".tmp-99999999")
         left.write_bytes(b"of a run that was killed while it wrote")
         p = up(src, out)
-        check(any("goes on behind the" in n for n in p.notes), f"{name}: {p.notes}")
+        check(any("continues after the" in n for n in p.notes), f"{name}: {p.notes}")
         check(digest(out) == digest(whole), f"{name}: a run that was killed gives another file")
         check([p.name for p in WORK.iterdir() if p.name.startswith(out.name)] == [out.name], f"{name}: left behind")
 
 
 def test_fifo():
-    """What can be read once: a name that leads to a pipe. Nothing of an earlier run is taken for a part of it."""
+    """A named pipe can be read once only. No part of an earlier run is reused."""
     src = make("fifo.mkv", *X264, seconds=(PART + 60) / 24, **SMALL)
     other = make("other.mkv", *X264, seconds=(PART + 60) / 24, source="testsrc", **SMALL)
     whole, out, name = WORK / "fifo-whole.mkv", WORK / "fifo-out.mkv", WORK / "pipe"
@@ -146,7 +146,7 @@ def test_fifo():
 
 
 def hears(p):
-    """Waits until the program has seen to interrupts."""
+    """Waits until the program has installed its signal handlers."""
     caught = 0
     while p.poll() is None and not caught >> (signal.SIGTERM - 1) & 1:
         status = open(f"/proc/{p.pid}/status").read()
@@ -155,7 +155,7 @@ def hears(p):
 
 
 def test_waiting():
-    """An interrupt ends the wait for a pipe: that nobody has opened, before its first byte, in the middle of a frame."""
+    """An interrupt ends the wait for a pipe: without a writer, before the first byte, in the middle of a frame."""
     src = make("waiting.mkv", "-c:v", "ffv1", "-pix_fmt", "yuv420p", seconds=0.4, **SMALL)
     y4m, out, name = ffmpeg("-i", src, "-f", "yuv4mpegpipe", "-"), WORK / "waiting-out.mp4", WORK / "waiting-pipe"
     os.mkfifo(name)
@@ -192,11 +192,11 @@ def test_two_at_once():
 
 
 def test_full():
-    """No room: the sentence says it, what is whole is kept and counted, and later the file is what it would have been."""
+    """A full disk: the error reports it, the finished frames are kept and counted, and the next run writes the same file."""
     src = make("full.mp4", *X264, seconds=(PART + 20) / 24, **SMALL)
     whole, out = WORK / "full-whole.mp4", WORK / "full-out.mp4"
     up(src, whole)
-    room = whole.stat().st_size * 9 // 10  # for each part, not for the file
+    room = whole.stat().st_size * 9 // 10  # the limit for each part, not for the file
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
@@ -207,7 +207,7 @@ def test_full():
     check(digest(out) == digest(whole), "after there was room again: another file")
     room = 3000
     up(src, out, "--crf", "30", code=1, preexec_fn=limit)
-    check(digest(out) == digest(whole) and not parts_of(out), "not one part: what was there stays")
+    check(digest(out) == digest(whole) and not parts_of(out), "no part fits: the old file stays")
 
 
 def test_covers():
@@ -228,19 +228,19 @@ def test_covers():
 
 
 def light_of(thing):
-    """What a frame or a stream says of the display and of light."""
+    """The mastering display and light levels of a frame or a stream."""
     kinds = ("Content light level metadata", "Mastering display metadata")
     found = {d.pop("side_data_type"): d for d in thing.get("side_data_list", [])}
     return [{n: Fraction(v) for n, v in found[k].items()} for k in kinds if k in found]
 
 
 def test_light():
-    """HDR's static numbers, whether packets or the container have them, are in both."""
+    """Static HDR metadata from packets or from the container is written to both."""
     hdr = ("-pix_fmt", "yuv420p10le", "-colorspace", "bt2020nc", "-color_primaries", "bt2020", "-color_trc", "smpte2084")
     numbers = "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,50):max-cll=1000,400"
     src = make("hdr.mp4", "-c:v", "libx265", "-x265-params", "log-level=none:" + numbers, *hdr, seconds=0.3)
     up(src, WORK / "hdr-out.mp4", "--codec", "hevc")
-    up(WORK / "hdr-out.mp4", WORK / "hdr-boxed.mkv", "--codec", "ffv1")  # no messages in its packets
+    up(WORK / "hdr-out.mp4", WORK / "hdr-boxed.mkv", "--codec", "ffv1")  # without metadata in its packets
     up(WORK / "hdr-boxed.mkv", WORK / "hdr-again.mkv", "--codec", "hevc", "--scale", "1")
     raw = WORK / "hdr-again.hevc"
     ffmpeg("-i", WORK / "hdr-again.mkv", "-c", "copy", "-bsf:v", "hevc_mp4toannexb", raw)
@@ -251,7 +251,7 @@ def test_light():
 
 
 def dolby(path, profile, base):
-    """The same mp4 with Dolby Vision's configuration in its sample entry."""
+    """Writes the mp4 with a Dolby Vision configuration in its sample entry."""
     data = bytearray(path.read_bytes())
     entry = data.index(b"hvc1")
     end = entry - 4 + int.from_bytes(data[entry - 4:entry], "big")
@@ -266,7 +266,7 @@ def dolby(path, profile, base):
 
 
 def test_left_out():
-    """What cannot be kept is told: transparency, turns, Dolby's data."""
+    """A note names each loss: transparency, rotation, Dolby Vision metadata."""
     noted(make("a.mov", "-vf", "format=yuva444p10le,colorchannelmixer=aa=0.5", "-c:v", "prores_ks", "-profile:v", "4444", seconds=0.2,
                **SMALL), WORK / "a-out.mp4", "transparent")
     noted(make("a.webm", "-vf", "format=yuva420p", "-c:v", "libvpx-vp9", "-cpu-used", "8", seconds=0.2, **SMALL), WORK / "b-out.mp4",
@@ -279,13 +279,13 @@ def test_left_out():
     turned = WORK / "turned.mp4"
     ffmpeg("-i", make("flat.mp4", *X264, seconds=0.2, **SMALL), "-c", "copy", "-metadata:s:v", "rotate=270", turned)
     for name in "t-out.y4m", "t-out.avi", "t-out/":
-        noted(turned, f"{WORK}/{name}", "turned")
+        noted(turned, f"{WORK}/{name}", "is rotated for display")
     for name in "t-out.mp4", "t-out.mov":
         check(up(turned, WORK / name).notes == [], f"{name}: nothing is left out")
         check(video_of(WORK / name)["side_data_list"][0]["rotation"] in (90, -90, 270), f"{name}: turned")
     hevc = make("h.mp4", "-c:v", "libx265", "-x265-params", "log-level=none", "-pix_fmt", "yuv420p10le", "-tag:v", "hvc1",
                 seconds=0.2)
-    noted(dolby(hevc, 8, 1), WORK / "d8.mp4", "Dolby Vision's own data is left out")
+    noted(dolby(hevc, 8, 1), WORK / "d8.mp4", "Dolby Vision metadata is left out")
     noted(dolby(hevc, 5, 0), WORK / "d5.mp4", "will be wrong")
 
 
@@ -298,12 +298,12 @@ def chapters(path):
 
 
 def words(path):
-    """What its subtitles say, and when."""
+    """The subtitles with their times."""
     return ffmpeg("-i", path, "-map", "0:s", "-f", "srt", "-").decode()
 
 
 def test_kept():
-    """Languages, defaults, titles, the time it was made, timecode, chapters; text in the form that the file holds."""
+    """Languages, defaults, titles, creation time, timecode and chapters are kept; subtitles are converted if necessary."""
     (WORK / "k.srt").write_text("1\n00:00:00,100 --> 00:00:00,500\nOne <i>word</i>\n\n2\n00:00:00,600 --> 00:00:00,900\nZwei: ü\n")
     (WORK / "k.txt").write_text(";FFMETADATA1\n" + chapter("One", 0, 500) + chapter("Two", 500, 900))
     src = WORK / "kept.mkv"
@@ -312,7 +312,7 @@ def test_kept():
            *X264, "-c:a", "pcm_s16le", "-c:s", "srt", "-metadata", "title=A ü", "-metadata", "creation_time=2021-02-03T04:05:06Z",
            "-metadata:s:v", "timecode=01:00:00:00", "-metadata:s:a:0", "language=ger", "-metadata:s:a:1", "language=fra",
            "-metadata:s:s", "language=ger", "-disposition:a:0", "0", "-disposition:a:1", "default", src)
-    told = {".mkv": [], ".mov": ["(subrip) becomes mov_text"], ".ts": 2 * ["(pcm_s16le) does not"] + ["(subrip) does not"]}
+    told = {".mkv": [], ".mov": ["(subrip) is converted to mov_text"], ".ts": 2 * ["(pcm_s16le) is left out"] + ["(subrip) is left out"]}
     for ending, want in told.items():
         notes = up(src, WORK / f"kept-out{ending}").notes
         check(len(notes) == len(want) and all(w in n for w, n in zip(want, notes)), f"{ending}: {notes}")
@@ -333,26 +333,26 @@ def test_kept():
 
 
 def test_told_first():
-    """What does not go into the file is said before the work, not after hours of it."""
+    """A stream that the file cannot hold is reported before the work."""
     src = WORK / "kept.mkv"
     if not src.exists():
         test_kept()
     ffmpeg("-i", src, "-map", "0:v", "-map", "0:a", "-c:v", "copy", "-c:a", "aac", WORK / "sounds.ts")
-    p = up(WORK / "sounds.ts", WORK / "sounds.flv", code=1)  # holds one
-    check(b"together" in p.stderr, f"{p.stderr}")
+    p = up(WORK / "sounds.ts", WORK / "sounds.flv", code=1)  # flv holds one sound stream
+    check(b"cannot hold the video with its sound" in p.stderr, f"{p.stderr}")
     nothing_beside(WORK / "sounds.flv")
     check(up(WORK / "sounds.ts", WORK / "sounds-out.ts").notes == [], "sound from .ts to .ts")
     check([s["codec_name"] for s in probe(WORK / "sounds-out.ts")] == ["h264", "aac", "aac"], "sound from .ts to .ts")
     data = bytearray(WORK.joinpath("kept-out.mov").read_bytes())
     at = data.rindex(b"tmcd")
-    data[at:at + 4] = b"gpmd"  # a camera's own
+    data[at:at + 4] = b"gpmd"  # a camera's format
     (WORK / "camera.mov").write_bytes(data)
     notes = up(WORK / "camera.mov", WORK / "camera-out.mov").notes
-    check(len(notes) == 1 and "gpmd" in notes[0] and "data, is left out" in notes[0], f"data: {notes}")
+    check(len(notes) == 1 and "gpmd" in notes[0] and "is left out: it is a data stream" in notes[0], f"data: {notes}")
 
 
 def test_jumps():
-    """Recordings whose clock begins anew, and sounds that begin late."""
+    """Recordings whose clock restarts, and sounds that begin late."""
     src = WORK / "once.ts"
     ffmpeg("-f", "lavfi", "-i", "testsrc2=size=48x32:rate=25", "-f", "lavfi", "-i", "sine=440", "-t", 1, *X264, "-c:a", "aac", src)
     once = src.read_bytes()

@@ -1,7 +1,7 @@
-"""davy upscale of videos that hardware decodes, on a mock of NVIDIA's driver that FFmpeg loads (mock_nvdec.c): its pictures are
-grey, each its own step in the order of decoding, so what comes from where shows. See video_run.py.
+"""davy upscale of videos that hardware decodes, on a mock of NVIDIA's driver that FFmpeg loads (mock_nvdec.c). Each picture of the
+mock has its own grey, in decoding order, so that a test can find the origin of each frame. See video_run.py.
 
-The hardware's own pictures are not tested here: that they are software's, bit for bit, was seen on GPUs.
+The pictures of real hardware are not tested here. On GPUs they were equal to software's, bit for bit.
 """
 import json
 import os
@@ -18,11 +18,11 @@ from video_run import davy, ffmpeg, make, probe
 
 MOCK = os.environ.get("DAVY_MOCK_NVDEC", "")
 X264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p")
-SMALL = {"size": "48x32"}  # where what pictures show is of no matter: most of the time is the network's
+SMALL = {"size": "48x32"}  # for tests that do not look at the content: the network takes most of the time
 
 
 def mocked(src, dst, *more, code=0, **variables):
-    """davy with the mock; what it answers, the notes, and the luma of its frames. A raw stream, without times, is piped."""
+    """Runs davy with the mock. Returns its decoder, its notes and the luma of its frames. A raw stream without times is piped."""
     names = {f"MOCK_NVDEC_{k.upper()}": str(v) for k, v in variables.items()}
     env = {**os.environ, **names, "LD_LIBRARY_PATH": MOCK}
     given = src.read_bytes() if src.suffix == ".h264" else None
@@ -46,13 +46,13 @@ def software(src):
 
 
 def steps(src):
-    """The mock's luma of each frame, in the order of showing."""
+    """The mock's luma of each frame, in display order."""
     shown = [float(p["pts_time"]) for p in probe(src, "packets", "-select_streams", "v:0")]
     return [32 + 8 * (i % 24) for i in np.argsort(shown, kind="stable")]
 
 
 def grey(frames):
-    """The luma of frames that are of one, else -1. The network moves it by little."""
+    """The luma of each uniform frame, else -1. The network changes it by a few steps."""
     inner = frames[:, 16:-16, 16:-16].astype(int)
     return [int(np.round(np.median(f))) if np.ptp(f) <= 4 else -1 for f in inner]
 
@@ -72,7 +72,7 @@ def test_decoded():
 
 
 def test_cropped():
-    """The left and the top are cut off as well, to the pixel."""
+    """Left and top are cropped as well, to the pixel."""
     src = WORK / "crop.mp4"
     ffmpeg("-i", make("whole.mp4", *X264, seconds=0.5), "-c", "copy", "-bsf:v",
            "h264_metadata=crop_left=6:crop_top=10:crop_right=4:crop_bottom=2", src)
@@ -83,7 +83,7 @@ def test_cropped():
 
 
 def goes_on(src, at, told, by="h264", **variables):
-    """Frames of the hardware, then software's, none lost and none twice."""
+    """The frames of the hardware, then those of software, none lost and none twice."""
     soft = goes_on.soft.setdefault(src, software(src))
     decoder, notes, frames = mocked(src, WORK / "f.y4m", "--decoder", "hardware", **variables)
     what = f"{src.name}, {variables}"
@@ -100,7 +100,7 @@ goes_on.soft = {}
 
 
 def test_stops():
-    told = "stops working"
+    told = ") failed: "
     for name, more in (("s.mkv", ("-bf", "3", "-g", "10")), ("open.mkv", ("-bf", "3", "-g", "12", "-x264-params", "open-gop=1")),
                        ("long.mp4", ("-bf", "2", "-g", "500")), ("intra.mkv", ("-g", "1")), ("raw.h264", ("-bf", "2", "-g", "10"))):
         src = make(name, *X264, *more, seconds=1.5, **SMALL)
@@ -110,7 +110,7 @@ def test_stops():
 
 
 def test_av1():
-    """Two decoders of FFmpeg take turns here: its own, which is the hardware's alone, and dav1d."""
+    """FFmpeg has two AV1 decoders: its own, for hardware only, and dav1d."""
     if "libsvtav1" not in subprocess.run(["ffmpeg", "-hide_banner", "-encoders"], capture_output=True, text=True).stdout:
         cli_run.skip("AV1: this FFmpeg cannot make any")
         return
@@ -121,12 +121,12 @@ def test_av1():
         check(decoder == "av1 on cuda" and notes == [], f"{name}: {decoder}, {notes}")
         check(len(frames) == 36 and -1 not in grey(frames), f"{name}: {len(frames)} frames: {grey(frames)}")
         for n in 0, 17, 30:
-            goes_on(src, n, "stops working", by="libdav1d", fails=n)
-        goes_on(src, 0, "takes no such video", by="libdav1d", none=1)
+            goes_on(src, n, ") failed: ", by="libdav1d", fails=n)
+        goes_on(src, 0, "does not support av1", by="libdav1d", none=1)
 
 
 def heavy(name, frames, filler):
-    """A raw stream of one group, each of its pictures with so many bytes of filler behind it."""
+    """Makes a raw stream of one group of pictures with `filler` bytes after each picture."""
     thin = make("thin.h264", *X264, "-bf", "2", "-g", "500", "-x264-params", "slices=1", seconds=frames / 24, **SMALL)
     nals = re.split(rb"(?=\x00\x00\x01)", thin.read_bytes())
     with open(WORK / name, "wb") as f:
@@ -138,15 +138,15 @@ def heavy(name, frames, filler):
 
 
 def test_large_group():
-    """More than is kept of one group: software begins with the file again, and of a pipe it is said."""
-    raw = heavy("heavy.h264", 20, 14 << 20)  # the 19th picture is one too many
+    """A group larger than the limit of kept packets: software starts again with a file, and fails with a pipe."""
+    raw = heavy("heavy.h264", 20, 14 << 20)  # the 19th picture exceeds the limit
     timed, untimed = WORK / "heavy.mkv", WORK / "heavy.mpg"
-    ffmpeg("-r", "24", "-i", raw, "-c", "copy", "-bsf:v", "setts=ts=N*1000/24", timed)  # mkv counts thousandths
+    ffmpeg("-r", "24", "-i", raw, "-c", "copy", "-bsf:v", "setts=ts=N*1000/24", timed)  # mkv's unit is 1 ms
     raw.rename(untimed)
     check(min(timed.stat().st_size, untimed.stat().st_size) > 270 << 20, f"{timed.stat().st_size} bytes")
-    goes_on(timed, 15, "software goes on", fails=15)
+    goes_on(timed, 15, "software continues", fails=15)
     for src in timed, untimed:
-        goes_on(src, 19, "once it has come there from the beginning", fails=19)
+        goes_on(src, 19, "after it has decoded the video again from the beginning", fails=19)
     untimed.rename(raw)
     mocked(raw, WORK / "piped.y4m", "--decoder", "hardware", code=1, fails=19)
     check(not (WORK / "piped.y4m").exists(), "a pipe cannot begin again")
@@ -155,20 +155,20 @@ def test_large_group():
 
 
 def test_refused():
-    told = "takes no such video"
+    told = "does not support h264"
     goes_on(make("n.mp4", *X264, "-bf", "2", seconds=1, **SMALL), 0, told, none=1)
     for pixels in "yuv444p", "yuv422p", "yuv420p10le":
-        goes_on(make(f"{pixels}.mp4", "-c:v", "libx264", "-pix_fmt", pixels, seconds=0.5), 0, told + f" (h264, {pixels})")
+        goes_on(make(f"{pixels}.mp4", "-c:v", "libx264", "-pix_fmt", pixels, seconds=0.5), 0, told + f" with {pixels}")
     src = make("changes.h264", *X264, "-g", "12", seconds=0.5)
     src.write_bytes(src.read_bytes() + (make("other.h264", *X264, "-bf", "2", size="640x64", seconds=0.2)).read_bytes())
-    decoder, notes, frames = mocked(src, WORK / "f.y4m", "--decoder", "hardware")  # 640 columns are too many for the mock
+    decoder, notes, frames = mocked(src, WORK / "f.y4m", "--decoder", "hardware")  # the mock supports fewer than 640 columns
     check(decoder == "h264" and len(notes) == 1 and told in notes[0], f"a size in the middle: {decoder}, {notes}")
     soft = software(src)
     check(len(frames) == len(soft) and np.array_equal(frames[12:], soft[12:]), f"a size in the middle: {len(frames)} frames")
     src = make("ffv1.mkv", "-c:v", "ffv1", "-pix_fmt", "yuv420p", seconds=0.2)
     decoder, notes, frames = mocked(src, WORK / "f.y4m", "--decoder", "hardware")
     check(decoder == "ffv1" and len(notes) == 1 and "no hardware decoder for ffv1" in notes[0], f"ffv1: {decoder}, {notes}")
-    check(mocked(src, WORK / "f.y4m", "--decoder", "fast", code=2)[0] is None, "a word it does not know")
+    check(mocked(src, WORK / "f.y4m", "--decoder", "fast", code=2)[0] is None, "an unknown word")
 
 
 def main():

@@ -1,4 +1,5 @@
-/* video_colour.c - swscale in threads: frames of all kinds come out bit for bit as one thread makes them, both ways. */
+/* video_colour.c - conversions by several threads of swscale equal those by one thread, bit for bit, for all pixel formats and both
+ * directions. */
 #include <libavutil/imgutils.h>
 #include <libavutil/pixdesc.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static AVFrame *new_frame(enum AVPixelFormat format, int w, int h) {
     return f;
 }
 
-/* Numbers of the format's own bits, in all bytes of the buffers. */
+/* Fills all bytes of the buffers with random numbers of the format's depth. */
 static void fill(AVFrame *f) {
     const AVComponentDescriptor *c = &av_pix_fmt_desc_get((enum AVPixelFormat)f->format)->comp[0];
     for (int i = 0; f->buf[i] != NULL; i++) {
@@ -73,11 +74,11 @@ static int same(const AVFrame *a, const AVFrame *b) {
     return equal;
 }
 
-/* One conversion by so many threads; like: of what kind the result is. */
+/* Converts a frame with n threads. like: format and size of the result. */
 static AVFrame *converted(int n, int to_rgb, const AVFrame *from, const AVFrame *like, const video_colour *colour) {
     video_scaler s = {.threads = n};
     AVFrame *to = new_frame((enum AVPixelFormat)like->format, like->width, like->height);
-    for (int i = 0; i < 2; i++) { /* the second time with the context of the first */
+    for (int i = 0; i < 2; i++) { /* the second time uses the context of the first */
         const int r = to_rgb ? video_to_rgb(&s, from, colour, to) : video_from_rgb(&s, from, colour, to);
         CHECKF(r == 0, "%s: %d threads: error %d", av_get_pix_fmt_name((enum AVPixelFormat)from->format), n, r);
     }
@@ -110,11 +111,11 @@ static void both_ways(enum AVPixelFormat format, const int size[2], enum AVColor
     fill(frame);
     fill(rgb);
     compare(1, frame, rgb, &c);
-    if (d->log2_chroma_w == 1 && d->log2_chroma_h == 1 && d->nb_components == 3) { /* as sinks take them */
+    if (d->log2_chroma_w == 1 && d->log2_chroma_h == 1 && d->nb_components == 3) { /* the formats that sinks use */
         const int w = size[0] & ~1;
         const int h = size[1] & ~1;
         const int to[][2] = {{w, h}, {w / 4 * 2, h / 4 * 2}, {w * 3 / 2 & ~1, h * 3 / 2 & ~1}};
-        for (int i = 0; i < 3; i++) { /* what is odd cut off; scaled */
+        for (int i = 0; i < 3; i++) { /* odd sides cut off; scaled */
             AVFrame *like = new_frame(format, to[i][0], to[i][1]);
             compare(0, rgb, like, &c);
             av_frame_free(&like);

@@ -1,6 +1,6 @@
-"""What the tests of videos share: davy with bytes in its pipes, FFmpeg's own programs, which judge what it wrote. See cli_run.py.
+"""Shared by the tests of videos: davy with data in its pipes, and FFmpeg's programs, which check its output. See cli_run.py.
 
-Skipped where ffmpeg, ffprobe or davy's video part are missing.
+The tests are skipped if ffmpeg, ffprobe or davy-video.so is missing.
 """
 import hashlib
 import json
@@ -14,7 +14,7 @@ import numpy as np
 import cli_run
 from cli_run import DAVY, WORK, check
 
-# To RGB as exactly as swscale can, chroma where MPEG-2 and H.264 have it when nothing is said.
+# To RGB as exactly as swscale can, with the default chroma position of MPEG-2 and H.264.
 EXACT = "scale=flags=bicubic+accurate_rnd+full_chroma_int+full_chroma_inp:in_h_chr_pos=0:in_v_chr_pos=128"
 os.environ.setdefault("DAVY_DEVICE", "cpu")
 

@@ -1,4 +1,4 @@
-/* builder.h - the list of a network's tensors, written down name by name. */
+/* builder.h - builds the list of a network's tensors. */
 #ifndef DAVY_CLI_BENCH_BUILDER_H
 #define DAVY_CLI_BENCH_BUILDER_H
 
@@ -11,7 +11,7 @@
 
 #include "plugins/cli/say.h"
 
-enum { ONES = 0x7fff }; /* as an exponent: fill with 1 */
+enum { ONES = 0x7fff }; /* as an exponent: all values are 1 */
 
 typedef struct tensor_def {
     char name[96];
@@ -52,7 +52,7 @@ static inline void vector(builder *b, const char *name, const char *suffix, int6
     }
 }
 
-/* side 0: a plain matrix */
+/* side 0: a matrix without kernel axes */
 static inline void matrix(builder *b, const char *name, int64_t out, int64_t in, int64_t side) {
     tensor_def *t = add(b);
     if (t != NULL) {
@@ -61,7 +61,7 @@ static inline void matrix(builder *b, const char *name, int64_t out, int64_t in,
         const double fan_in = (double)(in * (side > 0 ? side * side : 1));
         t->ndim = shape.ndim;
         memcpy(t->shape, shape.shape, sizeof t->shape);
-        /* the spread that keeps a signal's size through a rectified layer */
+        /* Kaiming He's initialisation: a ReLU layer keeps the variance of the signal */
         t->exponent = (int)floor(log2(sqrt(2.0 / fan_in) / 1.5));
     }
 }
@@ -76,7 +76,7 @@ static inline void norm(builder *b, const char *name, int64_t n) {
     vector(b, name, "bias", n, -7);
 }
 
-/* The last written name; one buffer is enough as every name is copied at once. */
+/* A formatted name, returned by value. */
 typedef struct label {
     char text[80];
 } label;
@@ -96,7 +96,7 @@ static inline void depthwise(builder *b, const char *name, int64_t c) {
     matrix(b, name, c, 1, 3);
 }
 
-/* Any shape under its whole name. */
+/* A tensor of any shape. */
 static inline void plain(builder *b, const char *name, int ndim, const int64_t *shape, int exponent) {
     tensor_def *t = add(b);
     if (t != NULL) {
@@ -107,7 +107,7 @@ static inline void plain(builder *b, const char *name, int ndim, const int64_t *
     }
 }
 
-/* transformers.c: networks of the released sizes, x4 */
+/* transformers.c: x4 networks of the released sizes */
 void bench_swinir(builder *b);
 void bench_srformer(builder *b);
 void bench_drct(builder *b);

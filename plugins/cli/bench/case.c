@@ -1,4 +1,4 @@
-/* case.c - one measurement: a model, an input of noise, a warm-up, repeated runs, the middle of their times. */
+/* case.c - one measurement: a model, an input of noise, a warm-up, repeated runs, their median time. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -41,7 +41,7 @@ const char *bench_shipped(bench_arch arch) {
     return arch == BENCH_LIVE2 ? archs[0].shipped : arch == BENCH_LIVE4 ? archs[1].shipped : NULL;
 }
 
-/* "512", "640x360", "64x64x16" (so many pictures), or the height of a 16:9 picture: "1080p". */
+/* Parses "512", "640x360", "64x64x16" (16 pictures), or the height of a 16:9 picture: "1080p". */
 static int size_of(const char *text, bench_case *c) {
     char *end = NULL;
     unsigned long w = strtoul(text, &end, 10);
@@ -109,7 +109,7 @@ static double median(const times *t) {
     return t->n % 2 != 0 ? t->ms[t->n / 2] : (t->ms[t->n / 2 - 1] + t->ms[t->n / 2]) / 2.0;
 }
 
-/* The first run loads the weights and warms the caches; a GPU records what it will repeat in the second. */
+/* The first run loads the weights and fills the caches. On a GPU the second run records the work that later runs replay. */
 static davy_result measure(const bench_subject *s, davy_result (*run)(const bench_subject *s), double seconds,
                            times *t) {
     davy_result r = run(s);
@@ -147,7 +147,7 @@ static void add_machine(cJSON *j, const bench_subject *s, const cli_args *a) {
     cJSON_AddStringToObject(j, "date", date);
 }
 
-/* host: with the pictures in host memory, where a GPU computed on its own. */
+/* host: times with pictures in host memory, on a GPU only. */
 static cJSON *result_of(const bench_subject *s, const cli_args *a, const times *t, const times *host) {
     cJSON *j = cJSON_CreateObject();
     const double middle = median(t);
@@ -175,12 +175,12 @@ static cJSON *result_of(const bench_subject *s, const cli_args *a, const times *
     return j;
 }
 
-/* --profile: the runs once more with the library's clocks on. */
+/* --profile: repeats the runs with the library's profiler. */
 static int add_profile(bench_subject *s, cJSON *j) {
     const davy_profile_1 *profile = s->session.api->get_extension("davy.profile/1");
     const int runs = 3;
     if (profile == NULL) {
-        return cli_fail("libdavy", "this library cannot profile");
+        return cli_fail("libdavy", "has no davy.profile/1; install the libdavy of this program");
     }
     davy_result r = profile->start(s->session.context);
     for (int i = 0; r >= 0 && i < runs; i++) {

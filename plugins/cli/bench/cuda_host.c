@@ -1,4 +1,4 @@
-/* cuda_host.c - see cuda_host.h. The driver is never closed: libdavy uses it too. */
+/* cuda_host.c - see cuda_host.h. The driver is never closed, because libdavy uses it too. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ typedef struct driver {
 
 static int find(void *library, const char *name, void *out) {
     void *symbol = dlsym(library, name);
-    memcpy(out, &symbol, sizeof symbol); /* C has no cast from an object to a function */
+    memcpy(out, &symbol, sizeof symbol); /* C has no cast from an object pointer to a function pointer */
     return symbol != NULL ? 0 : -1;
 }
 
@@ -34,7 +34,7 @@ static int load(driver *d) {
                : 0;
 }
 
-/* The driver, once. */
+/* The driver, loaded once. */
 static driver *driver_of(void) {
     static driver d;
     static int loaded;

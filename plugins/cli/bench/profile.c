@@ -1,4 +1,4 @@
-/* profile.c - a profile as two tables: where the time goes by kernel, and step by step. */
+/* profile.c - prints a profile as two tables: time by kernel and time by step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ typedef struct row {
     double ms;
     double flops;
     double bytes;
-    double ideal_ms; /* at the GPU's peaks, whichever limits; 0: they are unknown */
+    double ideal_ms; /* time at the GPU's peak of compute or bandwidth, the longer one; 0: unknown peaks */
 } row;
 
 static double number(const cJSON *object, const char *name) {
@@ -30,8 +30,8 @@ static int by_time(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* How close a step comes to what the device can do: on a GPU against the limit it meets first, products or bytes; else
- * against the peak given. */
+/* The share of the device's peak that a step reaches. On a GPU the peak is compute or bandwidth, whichever limits the step;
+ * else it is --peak. */
 static double share_of_peak(const row *r, double peak) {
     if (r->ms <= 0.0) {
         return 0.0;
@@ -66,7 +66,7 @@ static void sum(row *into, const row *r) {
     into->ideal_ms += r->ideal_ms;
 }
 
-/* Steps of the same kernel as one row each; returns how many. */
+/* Sums the steps of each kernel into one row. Returns the number of rows. */
 static size_t by_kernel(const row *steps, size_t n, row *out) {
     size_t m = 0;
     for (size_t i = 0; i < n; i++) {

@@ -30,7 +30,7 @@ static int open_model(bench_subject *s, const cli_args *a) {
     return cli_session_open_model(&s->session, &desc, s->c->name);
 }
 
-/* Noise over a slope: no flat areas, all values. */
+/* Noise on a gradient, so that no area is flat. */
 static void fill_picture(cli_picture *p) {
     uint8_t *pixels = p->pixels;
     const size_t n = cli_picture_stride(p) * p->height;
@@ -50,7 +50,7 @@ static void fill_latent(cli_array *a) {
     }
 }
 
-/* Several pictures are one below the other in memory. */
+/* Several pictures lie one below the other in memory. */
 static davy_tensor picture_tensor(const bench_subject *s, const cli_picture *p) {
     davy_tensor t = cli_tensor_of_picture(p);
     if (s->c->pictures > 1) {
@@ -67,7 +67,7 @@ static davy_tensor latent_tensor(const bench_subject *s) {
     return cli_tensor_of_array(&s->latent, DAVY_LAYOUT_HWC, DAVY_CHANNELS_LATENT);
 }
 
-/* Makes input and output and asks the library for the plan. */
+/* Makes input and output, and queries the plan. */
 static int prepare(bench_subject *s) {
     const davy_model_info *m = &s->session.info;
     const davy_op ops[] = {DAVY_OP_UPSCALE, DAVY_OP_VAE_ENCODE, DAVY_OP_VAE_DECODE};
@@ -84,7 +84,8 @@ static int prepare(bench_subject *s) {
             .shape = {m->latent_channels, (int64_t)p.height / m->spatial_factor, (int64_t)p.width / m->spatial_factor}};
         s->latent = a;
         if (cli_array_alloc_f32(&s->latent) != 0) {
-            return cli_fail(s->c->name, "the size does not suit the model");
+            return cli_fail(s->c->name,
+                            "the size is too small for the model, or memory is short; use a size such as 256");
         }
         fill_latent(&s->latent);
     }
@@ -138,7 +139,7 @@ static davy_result run_in_device(const bench_subject *s, const davy_run *run) {
     return run_on(s, &in, &out, run);
 }
 
-/* As hosts of a GPU do it: enqueued on their stream, which is waited for here. */
+/* Enqueues the work on the host's stream, as GPU hosts do, and waits for the stream. */
 davy_result bench_run_ordered(const bench_subject *s) {
     davy_run run = s->run;
     run.stream = CLI_CUDA_STREAM;
@@ -159,7 +160,7 @@ static uint64_t bytes_of(const davy_tensor *t) {
     return n;
 }
 
-/* Input and room for the result on the GPU, as a host has them that works there. */
+/* Allocates input and result in GPU memory and copies the input there. */
 static int prepare_device(bench_subject *s) {
     const davy_api *api = s->session.api;
     const davy_tensor in = input_of(s);
@@ -182,7 +183,7 @@ static int prepare_device(bench_subject *s) {
     s->device = t.device;
     return cli_cuda_upload(t.device, t.data, from, bytes_of(&in)) == 0
                ? CLI_OK
-               : cli_fail(s->c->name, "the input could not be copied to the GPU");
+               : cli_fail(s->c->name, "the input cannot be copied to the GPU");
 }
 
 int bench_open(bench_subject *s, const cli_args *a) {

@@ -1,4 +1,4 @@
-/* transformers.c - the tensors of SwinIR, SRFormer, DRCT, HAT, DAT-2, RGT and ATD, as large as they were released. */
+/* transformers.c - the tensors of SwinIR, SRFormer, DRCT, HAT, DAT-2, RGT and ATD in their released sizes. */
 #include <stdbool.h>
 
 #include "plugins/cli/bench/builder.h"
@@ -11,7 +11,7 @@ static void linear(builder *b, const char *name, int64_t out, int64_t in) {
     vector(b, name, "bias", out, -7);
 }
 
-/* side: of the table */
+/* A table of relative positions with side x side entries. */
 static void table(builder *b, const char *name, int64_t side, int64_t heads) {
     const int64_t shape[2] = {side * side, heads};
     plain(b, named("%s.relative_position_bias_table", name).text, 2, shape, -2);
@@ -36,7 +36,7 @@ static void swin_block(builder *b, const char *name, int64_t c, int64_t heads, i
     mlp(b, name, c, hidden);
 }
 
-/* What is before and behind the groups. */
+/* The convolutions before and after the groups. */
 static void frame_of(builder *b, int64_t c) {
     conv(b, "conv_first", c, 3, 3);
     norm(b, "norm", c);

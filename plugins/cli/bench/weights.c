@@ -1,5 +1,5 @@
-/* weights.c - weights for networks too large to ship: what matters for speed is their shapes, not their values.
- * The magnitudes keep activations in a sane range, because infinities and denormal numbers would change the speed. */
+/* weights.c - random weights for networks that are too large to ship. Speed depends on the shapes, not on the values. The
+ * magnitudes keep activations in a normal range, because infinities and denormal numbers would change the speed. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void span(builder *b) {
     conv(b, "upsampler.0", 12, wide, 3);
 }
 
-/* Balanced: eight blocks of 64 features, at half the size of the picture */
+/* The variant "balanced": eight blocks of 64 features, at half the size of the picture. */
 static void spanf3(builder *b) {
     const int64_t wide = 64;
     conv(b, "conv_1.1.eval_conv", wide, 12, 3);
@@ -130,7 +130,7 @@ static void taesd_block(builder *b, int index) {
 }
 
 static void taesd(builder *b, int encoder) {
-    /* the blocks' and the bias-free convolutions' places in the sequence */
+    /* indices of the blocks and of the convolutions without bias */
     static const int blocks[2][10] = {{3, 4, 5, 8, 9, 10, 13, 14, 15, 18}, {1, 3, 4, 5, 7, 8, 9, 11, 12, 13}};
     static const int plain[2][3] = {{7, 12, 17}, {2, 6, 10}};
     conv(b, encoder ? "0" : "1", 64, encoder ? 3 : 4, 3);
@@ -203,7 +203,7 @@ static size_t count(const tensor_def *t) {
     return n;
 }
 
-/* float16 numbers straight from random bits: sign and mantissa random, exponent fixed. */
+/* Makes float16 numbers from random bits: random sign and mantissa, fixed exponent. */
 static void fill(unsigned char *out, const tensor_def *t, uint64_t *state) {
     const size_t n = count(t);
     const uint32_t exponent = (uint32_t)((t->exponent < -14 ? -14 : t->exponent) + 15) << 10;

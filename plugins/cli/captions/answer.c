@@ -1,4 +1,4 @@
-/* answer.c - one picture or video: the question, the answer as it comes, further questions, the line of it all. */
+/* answer.c - one picture or video: the question, the streamed answer, further questions, the JSON line. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -47,7 +47,7 @@ static void show_progress(cli_captioner *c, davy_job *job) {
     }
 }
 
-/* Until the job has finished: pieces of the answer to a terminal, the bar before the first of them. */
+/* Waits until the job has finished. Prints the answer piece by piece to a terminal, and the bar before the first piece. */
 static davy_result follow(cli_captioner *c, davy_job *job) {
     const davy_api *api = c->session.api;
     davy_token_event e = {.struct_size = sizeof e};
@@ -83,23 +83,23 @@ static void add_numbers(cJSON *j, const davy_dialogue_info *i) {
     cJSON_AddNumberToObject(j, "tokens_per_second", i->tokens_per_second);
 }
 
-/* Thoughts alone are no caption: nothing is kept, so that a run with more tokens tries the picture again. */
+/* Thoughts without an answer are a failure. They are not saved, so that a run with more tokens tries the picture again. */
 static int check_answered(const char *path, const davy_dialogue_info *i) {
     if ((i->flags & DAVY_DIALOGUE_UNANSWERED) == 0) {
         return CLI_OK;
     }
-    return cli_fail(path, "the answer ended inside the model's thoughts, after %d tokens: %s--thoughts shows them",
+    return cli_fail(path, "the answer ended inside the model's thoughts, after %d tokens; %s--thoughts prints them",
                     (int)i->generated_tokens,
-                    i->end == DAVY_TURN_LENGTH ? "more --max-tokens (or --context) let it come to an answer, " : "");
+                    i->end == DAVY_TURN_LENGTH ? "use more --max-tokens (or --context), or " : "");
 }
 
-/* An answer and its numbers go into j, and to the terminal where it is not there yet. */
+/* Adds the answer and its numbers to j. Prints the answer unless it was streamed. */
 static void show(const cli_captioner *c, const char *path, const char *utf8, const davy_dialogue_info *i, cJSON *j) {
     if ((i->flags & DAVY_DIALOGUE_SMALLER) != 0) {
-        cli_note(path, "memory was short; the picture was looked at with fewer tiles or pixels");
+        cli_note(path, "memory is short: the model saw fewer tiles or pixels; --memory sets the limit");
     }
     if ((i->flags & DAVY_DIALOGUE_SHORTER) != 0 && i->turns == 1) {
-        cli_note(path, "memory was short; there is room for %d tokens only", (int)i->tokens_max);
+        cli_note(path, "memory is short: the context has %d tokens only; --memory sets the limit", (int)i->tokens_max);
     }
     if (!c->streams && !c->silent) {
         printf("%s\n", utf8);
@@ -108,7 +108,7 @@ static void show(const cli_captioner *c, const char *path, const char *utf8, con
     add_numbers(j, i);
 }
 
-/* Asks what was added to the dialogue; the answer and its numbers go into j. */
+/* Generates the answer to the turn that was added to the dialogue, and adds it with its numbers to j. */
 static int answer(cli_captioner *c, const char *path, cJSON *j) {
     const davy_api *api = c->session.api;
     const davy_run run = {.struct_size = sizeof run};

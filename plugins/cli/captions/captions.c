@@ -17,7 +17,7 @@ static char *joined(const char *a, const char *b) {
     return out;
 }
 
-/* ---- which picture, asked what by whom ---- */
+/* ---- keys: picture, model, questions ---- */
 
 static int add_question(char **key, const char *question) {
     char *both = joined(*key, "\n");
@@ -28,7 +28,7 @@ static int add_question(char **key, const char *question) {
     return more != NULL;
 }
 
-/* As a line of the file would have it. NULL: out of memory. */
+/* The key that a line about this picture would have. NULL: out of memory. */
 static char *key_of_picture(const cli_captions *c, const char *picture) {
     char *key = joined("", picture);
     int ok = key != NULL && add_question(&key, c->model) && add_question(&key, c->args->prompt);
@@ -56,18 +56,18 @@ static char *key_of_line(const cJSON *line) {
     return key;
 }
 
-/* Pairs, by their first. */
+/* Compares pairs by their first member. */
 static int by_key(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The answer that was there already; NULL: none. */
+/* The answer of an earlier run. NULL: none. */
 static const char *find_done(const cli_captions *c, const char *key) {
     char *const *pair = c->n_done > 0 ? bsearch(&key, c->done, c->n_done, 2 * sizeof *c->done, by_key) : NULL;
     return pair != NULL ? pair[1] : NULL;
 }
 
-/* ---- what is there ---- */
+/* ---- existing answers ---- */
 
 static int take_line(cli_captions *c, const cJSON *line) {
     char **grown = realloc(c->done, (c->n_done + 1) * 2 * sizeof *grown);
@@ -83,7 +83,7 @@ static int take_line(cli_captions *c, const cJSON *line) {
     return CLI_OK;
 }
 
-/* Whole lines. What follows the last of them was cut off in the middle of a write and is written over. */
+/* Reads the complete lines. A rest without a newline is an interrupted write; the next line replaces it. */
 static int take_lines(cli_captions *c, const char *all, size_t bytes) {
     int r = CLI_OK;
     size_t number = 1;
@@ -94,7 +94,7 @@ static int take_lines(cli_captions *c, const char *all, size_t bytes) {
         }
         cJSON *line = cJSON_ParseWithLength(all + at, (size_t)(end - all) - at);
         if (string_of(line, "file") == NULL || string_of(line, "text") == NULL) {
-            r = cli_fail(c->args->out, "line %zu is not a caption; the file is left as it is", number);
+            r = cli_fail(c->args->out, "line %zu is not a caption; the file is not changed, name another one", number);
         } else {
             r = take_line(c, line);
         }
@@ -103,7 +103,7 @@ static int take_lines(cli_captions *c, const char *all, size_t bytes) {
         c->kept = (long long)at;
     }
     if (r == CLI_OK && c->kept == 0 && bytes > 0 && all[0] != '{') {
-        r = cli_fail(c->args->out, "holds no captions; the file is left as it is");
+        r = cli_fail(c->args->out, "holds no captions; the file is not changed, name another one");
     }
     return r;
 }
@@ -135,7 +135,7 @@ static int read_lines(cli_captions *c) {
     return r;
 }
 
-/* Two that write one file would write over each other's lines. */
+/* Locks the file: two processes would overwrite each other's lines. */
 static int take_file(cli_captions *c) {
     FILE *f = cli_open_new(c->args->out);
     c->made = f != NULL;
@@ -144,7 +144,9 @@ static int take_file(cli_captions *c) {
     }
     c->taken = cli_take(c->args->out);
     c->made = c->made && c->taken != CLI_TAKEN;
-    return c->taken != CLI_TAKEN ? CLI_OK : cli_fail(c->args->out, "another davy is writing it");
+    return c->taken != CLI_TAKEN
+               ? CLI_OK
+               : cli_fail(c->args->out, "another davy process writes this file; wait for it or name another file");
 }
 
 int cli_captions_open(cli_captions *c, const cli_args *a, const char *model) {
@@ -188,7 +190,7 @@ void cli_captions_clear(cli_captions *c) {
 
 /* ---- text files ---- */
 
-/* album/cat.png: album/cat.txt. */
+/* album/cat.png becomes album/cat.txt. */
 static char *text_name(const char *picture) {
     const char *slash = strrchr(picture, '/');
     const char *dot = strrchr(slash != NULL ? slash : picture, '.');
@@ -204,7 +206,7 @@ static char *text_name(const char *picture) {
 static int note_written(cli_captions *c, char *name) {
     for (size_t i = 0; i < c->n_written; i++) {
         if (strcmp(c->written[i], name) == 0) {
-            return cli_fail(name, "is the text of another picture already");
+            return cli_fail(name, "holds the answer about another picture of the same name; rename one of them");
         }
     }
     if (c->n_written == c->room) {
@@ -262,8 +264,8 @@ int cli_captions_done(cli_captions *c, const char *picture) {
     return a->out == NULL ? 0 : write_text(c, picture, text) == CLI_OK ? 1 : -1;
 }
 
-/* One write a line: whoever reads meanwhile sees whole lines, and a killed run leaves them. What there was no room for is cut
- * off before the next one. */
+/* One write per line, so that readers and a killed run find complete lines. After a failed write the file is reopened and
+ * truncated to its complete lines. */
 static int write_line(cli_captions *c, const cJSON *line) {
     const char *path = c->args->out;
     char *text = cli_json_text(line);

@@ -1,5 +1,5 @@
-/* captions.h - where answers go: a file of JSON lines, one a picture, that grows line by line and is gone on with where a
- * run before stopped; and text files beside the pictures. */
+/* captions.h - storage of the answers: a file with one JSON line per picture, which a later run continues, and text files beside
+ * the pictures. */
 #ifndef DAVY_CLI_CAPTIONS_H
 #define DAVY_CLI_CAPTIONS_H
 
@@ -12,24 +12,25 @@
 
 typedef struct cli_captions {
     const cli_args *args;
-    const char *model; /* as lines name it */
-    FILE *f;           /* NULL before the first line, and behind one that could not be written */
-    long long kept;    /* bytes of whole lines that are there */
-    int taken, made;   /* the file, by this process: see cli_take; it was not there before */
-    char **done;       /* of those lines: key, then text; sorted by key */
+    const char *model; /* the name in the lines */
+    FILE *f;           /* NULL before the first line and after a failed write */
+    long long kept;    /* bytes of complete lines in the file */
+    int taken, made;   /* taken: the lock, see cli_take. made: this run created the file */
+    char **done;       /* the lines as pairs of key and text, sorted by key */
     size_t n_done;
     char **written; /* text files of this run */
     size_t n_written, room;
 } cli_captions;
 
-/* All print their failure. Reads what --out holds and asks whether it could be written. clear takes zeros, too. */
+/* These functions print their failures. open reads the file of --out and checks that it can be written. clear takes a zeroed
+ * struct, too. */
 int cli_captions_open(cli_captions *c, const cli_args *a, const char *model);
 void cli_captions_clear(cli_captions *c);
 
-/* Whether nothing is left to do for a picture: the files that were asked for have the answers to the same questions of the
- * same model. A text file that is missing is written from the line. Below 0: failed. */
+/* Returns 1 if the requested files have the answers of the same model to the same questions about a picture, else 0. Writes a
+ * missing text file from the line. Below 0: failed. */
 int cli_captions_done(cli_captions *c, const char *picture);
-/* A picture's answers; `line` is an object with "file" and "text". */
+/* Saves the answers about a picture. line: an object with "file" and "text". */
 int cli_captions_add(cli_captions *c, const cJSON *line);
 
 #endif

@@ -33,7 +33,7 @@ davy_tensor cli_clip_tensor(const cli_clip *c) {
     return t;
 }
 
-/* p: RGB. */
+/* Appends an RGB picture. */
 static int add_frame(cli_clip *c, const char *path, const cli_picture *p) {
     if (c->n == 0) {
         c->width = p->width;
@@ -41,13 +41,13 @@ static int add_frame(cli_clip *c, const char *path, const cli_picture *p) {
         c->bits = p->bits;
     }
     if (p->width != c->width || p->height != c->height || p->bits != c->bits) {
-        return cli_fail(path, "%ux%u with %u bits, but the frames before are %ux%u with %u", (unsigned)p->width,
+        return cli_fail(path, "is %ux%u with %u bits, but the frames before are %ux%u with %u", (unsigned)p->width,
                         (unsigned)p->height, (unsigned)p->bits, (unsigned)c->width, (unsigned)c->height,
                         (unsigned)c->bits);
     }
     const size_t bytes = frame_bytes(c);
     if ((c->n + 1) * bytes > MOST_BYTES) {
-        return cli_fail(path, "more than 2 GiB of frames; fewer are taken with a lower --video-fps");
+        return cli_fail(path, "the frames need more than 2 GiB; use a lower --video-fps or fewer frames");
     }
     if (c->n == c->room) {
         const size_t room = c->room > 0 ? 2 * c->room : 16;
@@ -99,11 +99,11 @@ static int load_folder(const char *folder, cli_clip *c) {
     return r;
 }
 
-/* The first frame at or behind every 1 / fps seconds. */
+/* Takes the first frame at or after each multiple of 1 / fps seconds. */
 static int load_file(const char *path, double fps, cli_clip *c) {
     cli_video *v = NULL;
     cli_picture p = {0};
-    const cli_video_decoding how = {.hardware = CLI_DECODER_SOFTWARE}; /* few frames of a short video */
+    const cli_video_decoding how = {.hardware = CLI_DECODER_SOFTWARE}; /* the videos are short */
     int r = cli_video_open(path, &how, &v);
     for (int more = r == CLI_OK; more && !cli_interrupted();) {
         double seconds = 0;
@@ -127,7 +127,7 @@ int cli_clip_load(const char *path, double fps, cli_clip *out) {
     if (r == CLI_OK && cli_interrupted()) {
         r = cli_stopped(path);
     } else if (r == CLI_OK && out->n < 2) {
-        r = cli_fail(path, "%s; a video has two frames or more", out->n == 0 ? "holds no frames" : "holds one frame");
+        r = cli_fail(path, "%s; a video needs at least two", out->n == 0 ? "holds no frames" : "holds one frame");
     }
     if (r != CLI_OK) {
         cli_clip_free(out);

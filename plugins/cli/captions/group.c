@@ -1,4 +1,4 @@
-/* group.c - several pictures in one call. What is finished is kept, also where the call fails or is interrupted. */
+/* group.c - captions of several pictures in one call. Finished captions are saved even if the call fails or is interrupted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static davy_result follow(const cli_session *s, davy_job *job) {
     return r;
 }
 
-/* Texts of those that were finished, the others NULL. It prints nothing; an interrupt ends it. */
+/* Captions the group. texts: the finished captions, NULL for the others. Prints nothing. An interrupt cancels it. */
 static davy_result caption(const cli_captioner *c, davy_text **texts) {
     const cli_group *g = &c->group;
     const davy_api *api = c->session.api;
@@ -73,7 +73,7 @@ static davy_result caption(const cli_captioner *c, davy_text **texts) {
     return r;
 }
 
-/* Where the call fails those that are left are tried one by one, so that one that cannot be done costs only its own answer. */
+/* If the call fails, the unfinished pictures are tried one by one, so that one bad picture costs its own answer only. */
 int cli_group_ask(cli_captioner *c) {
     cli_group *g = &c->group;
     davy_text *texts[CLI_GROUP_MAX] = {NULL};

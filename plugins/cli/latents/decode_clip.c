@@ -1,4 +1,4 @@
-/* decode_clip.c - see clip.h: latents are pushed into a sequence, frames pulled out of it and written. */
+/* decode_clip.c - see clip.h: pushes latents into a sequence, pulls frames and writes them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ typedef struct decoding {
     const cli_array *latent; /* [1, z, n, h, w] */
     davy_sequence *sequence;
     cli_picture frame;
-    cli_video_writer *writer; /* NULL: pictures into a folder */
+    cli_video_writer *writer; /* NULL: numbered pictures in a folder */
     int64_t pushed, frames, wanted;
     double begin;
 } decoding;
@@ -29,7 +29,7 @@ static int is_folder(const char *path) {
     return cli_path_kind_of(path) == CLI_PATH_FOLDER || (n > 0 && path[n - 1] == '/');
 }
 
-/* One latent of the clip. */
+/* A latent of the clip. */
 static davy_tensor latent_of(const decoding *d, int64_t number) {
     const cli_array *l = d->latent;
     const int64_t element = l->dtype == DAVY_DTYPE_F32 ? 4 : 2;
@@ -75,7 +75,8 @@ static int open_sequence(decoding *d) {
     return r < 0 ? cli_session_fail(d->session, d->args->inputs[0], r) : CLI_OK;
 }
 
-/* As many as the clip had before its last frame was repeated, where that is known; at most all that the latents may make. */
+/* Sets the number of frames: that of the clip before its last frame was repeated, if the file contains it; at most the number
+ * that the latents can give. */
 static void settle_frames(decoding *d) {
     const int64_t all = 1 + (d->latent->shape[2] - 1) * d->session->info.temporal_factor;
     char text[32];
@@ -109,7 +110,7 @@ static int open_output(decoding *d) {
     }
     if (is_folder(a->output)) {
         const int e = cli_make_folder(a->output);
-        return e == 0 ? CLI_OK : cli_fail(a->output, "cannot be made: %s", strerror(e));
+        return e == 0 ? CLI_OK : cli_fail(a->output, "cannot be created: %s", strerror(e));
     }
     cli_video_wish wish = {.width = d->frame.width,
                            .height = d->frame.height,
@@ -119,7 +120,7 @@ static int open_output(decoding *d) {
                            .on_gpu = d->session->on_gpu,
                            .sound = a->audio};
     if (wish.fps <= 0.0 && wish.sound == NULL) {
-        cli_note(a->output, "the latents do not tell how many frames a second; %d are written, --fps says otherwise",
+        cli_note(a->output, "the latent file has no frame rate: the video has %d frames per second; use --fps",
                  USUAL_FPS);
         wish.fps = USUAL_FPS;
     }
@@ -144,7 +145,7 @@ static int put_frame(decoding *d) {
     return r;
 }
 
-/* Latents until there is no more room for any. */
+/* Pushes latents until the sequence is full. */
 static davy_result push_some(decoding *d) {
     const davy_api *api = d->session->api;
     davy_result r = DAVY_OK;
@@ -159,8 +160,8 @@ static davy_result push_some(decoding *d) {
     return r < 0 ? r : DAVY_OK;
 }
 
-/* Slice after slice leaves a state, of every tile where frames are cut. Where there is no room for that, tiles go through the
- * clip one by one, and all frames come at the end. */
+/* A sequence keeps a state between slices, for each tile if frames are cut into tiles. If memory is too short for that, this
+ * function decodes the whole clip tile by tile, and all frames come at the end. */
 static int run_at_once(decoding *d) {
     const davy_api *api = d->session->api;
     davy_run how = cli_session_run(d->args);
@@ -221,13 +222,14 @@ static int run(decoding *d) {
 int cli_decode_clip(cli_session *s, const cli_args *a, const cli_array *latent, cli_clip_report *out) {
     decoding d = {.session = s, .args = a, .latent = latent, .begin = cli_seconds()};
     if (s->info.temporal_factor <= 1) {
-        return cli_fail(s->model_name, "is a VAE of pictures; %s is the latent of a video", a->inputs[0]);
+        return cli_fail(s->model_name, "is a VAE of pictures, but %s is the latent of a video; use a VAE of videos",
+                        a->inputs[0]);
     }
     if (a->raw != NULL) {
-        return cli_usage("--raw", "works on one picture, not on a video");
+        return cli_usage("--raw", "is for one picture only, and the input is a video");
     }
     if (latent->shape[0] != 1) {
-        return cli_fail(a->inputs[0], "holds %lld clips; decode takes one", (long long)latent->shape[0]);
+        return cli_fail(a->inputs[0], "holds %lld clips; save one clip per file", (long long)latent->shape[0]);
     }
     settle_frames(&d);
     int r = open_sequence(&d);

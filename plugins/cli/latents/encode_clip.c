@@ -1,4 +1,4 @@
-/* encode_clip.c - see clip.h: frames are pushed into a sequence while latents are pulled out of it. */
+/* encode_clip.c - see clip.h: pushes frames into a sequence and pulls latents out of it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #define LOOK_NS 20000000ull
 
-/* Where frames come from: a video, or names of pictures. */
+/* The source of the frames: a video, or names of pictures. */
 typedef struct source {
     const char *path;
     cli_video *video;
@@ -27,10 +27,10 @@ typedef struct encoding {
     const cli_args *args;
     source from;
     cli_picture frame;
-    uint32_t width, height; /* that are encoded */
+    uint32_t width, height; /* of the encoded part */
     uint32_t bits;
     davy_sequence *sequence;
-    cli_array latent; /* frames' latents, one behind the other: [n, z, h, w] */
+    cli_array latent; /* the latents so far, [n, z, h, w] */
     int64_t n, room;
     int64_t frames;
     double begin;
@@ -75,7 +75,7 @@ static int load_picture(const char *path, cli_picture *frame) {
     return r;
 }
 
-/* 1: a frame; 0: the end; -1: told. */
+/* Returns 1: a frame; 0: the end; -1: failed, the error is printed. */
 static int next_frame(source *s, cli_picture *frame) {
     if (s->video != NULL) {
         return cli_video_read(s->video, frame, NULL);
@@ -108,7 +108,7 @@ static void close_source(source *s) {
 
 /* ---- the sequence ---- */
 
-/* The middle of a frame, in sides that the network takes. */
+/* The middle part of a frame, with sides that fit the network. */
 static davy_tensor middle_of(const encoding *e) {
     const cli_picture *p = &e->frame;
     davy_tensor t = cli_tensor_of_picture(p);
@@ -135,16 +135,16 @@ static int fit_sides(encoding *e) {
     e->height = fitting(e, p->height);
     e->bits = p->bits;
     if (e->width == 0 || e->height == 0) {
-        return cli_fail(e->from.path, "%ux%u is smaller than %u, the model's factor", p->width, p->height, m);
+        return cli_fail(e->from.path, "%ux%u is too small; each side needs at least %u pixels", p->width, p->height, m);
     }
     if (!e->args->crop && (e->width != p->width || e->height != p->height)) {
-        return cli_fail(e->from.path, "%ux%u: this model needs sides that are multiples of %u; --crop cuts to %ux%u",
+        return cli_fail(e->from.path, "%ux%u does not fit: the sides must be multiples of %u; --crop cuts to %ux%u",
                         p->width, p->height, m, e->width, e->height);
     }
     return CLI_OK;
 }
 
-/* With the first frame. */
+/* Opens the sequence for the size of the first frame. */
 static int open_sequence(encoding *e) {
     const cli_args *a = e->args;
     int r = fit_sides(e);
@@ -186,7 +186,7 @@ static int keep(encoding *e, const davy_tensor *t) {
     return CLI_OK;
 }
 
-/* One latent, waited for as long as nobody interrupts. *more: 0 where none comes now. */
+/* Pulls one latent; an interrupt ends the wait. *more: 0 if the sequence has none. */
 static int pull_one(encoding *e, int *more) {
     const davy_api *api = e->session->api;
     davy_tensor t = {.struct_size = sizeof t};
@@ -210,8 +210,8 @@ static int push_frame(encoding *e) {
     const cli_picture *p = &e->frame;
     const uint32_t w = e->args->crop ? fitting(e, p->width) : p->width;
     const uint32_t h = e->args->crop ? fitting(e, p->height) : p->height;
-    if (w != e->width || h != e->height || p->bits != e->bits) { /* pictures of a folder, one of which is no frame */
-        return cli_fail(e->from.path, "frame %lld is %ux%u with %u bits, those before make %ux%u with %u",
+    if (w != e->width || h != e->height || p->bits != e->bits) { /* pictures of a folder may differ */
+        return cli_fail(e->from.path, "frame %lld is %ux%u with %u bits, but the first frame is %ux%u with %u",
                         (long long)e->frames + 1, p->width, p->height, p->bits, e->width, e->height, e->bits);
     }
     const davy_tensor in = middle_of(e);
@@ -252,7 +252,7 @@ static int run(encoding *e) {
 
 /* ---- the file ---- */
 
-/* From a latent behind another to channels ahead of time, [1, z, n, h, w], as other programs have them. */
+/* Writes the latents [n, z, h, w] as [1, z, n, h, w], the layout of other programs. */
 static int write_latents(encoding *e) {
     const cli_array *l = &e->latent;
     const int64_t z = l->shape[1];
@@ -283,10 +283,10 @@ static int write_latents(encoding *e) {
 int cli_encode_clip(cli_session *s, const cli_args *a, cli_clip_report *out) {
     encoding e = {.session = s, .args = a, .begin = cli_seconds()};
     if (s->info.temporal_factor <= 1) {
-        return cli_fail(s->model_name, "is a VAE of pictures; %s needs one of videos", a->inputs[0]);
+        return cli_fail(s->model_name, "is a VAE of pictures; %s needs a VAE of videos", a->inputs[0]);
     }
     if (a->raw != NULL) {
-        return cli_usage("--raw", "works on one picture, not on a video");
+        return cli_usage("--raw", "is for one picture only, and the input is a video");
     }
     int r = cli_outfile_probe(a->output);
     r = r == CLI_OK ? open_source(&e.from, a) : r;

@@ -1,4 +1,4 @@
-/* safetensors_io.c - header length (u64, little endian), JSON header, data. */
+/* safetensors_io.c - see safetensors_io.h. A file has a header length (u64, little endian), a JSON header and the data. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const struct {
     uint64_t bytes;
 } types[] = {{"F32", DAVY_DTYPE_F32, 4}, {"F16", DAVY_DTYPE_F16, 2}, {"BF16", DAVY_DTYPE_BF16, 2}};
 
-/* A whole number a double holds exactly. */
+/* An integer that a double represents exactly. */
 static int whole(const cJSON *v, uint64_t *out) {
     if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0.0 && v->valuedouble <= 9007199254740992.0)) {
         return -1;
@@ -35,7 +35,7 @@ static int is_empty(const cJSON *tensor) {
     return whole(cJSON_GetArrayItem(at, 0), &lo) == 0 && whole(cJSON_GetArrayItem(at, 1), &hi) == 0 && lo == hi;
 }
 
-/* The tensor called `name`, or the only one that holds data (some programs add empty ones as version marks). */
+/* The tensor `name`, else the only tensor with data. Some programs add empty tensors as version marks. */
 static const cJSON *choose(const cJSON *header, const char *name) {
     const cJSON *named = cJSON_GetObjectItemCaseSensitive(header, name);
     if (named != NULL) {
@@ -55,7 +55,7 @@ static const cJSON *choose(const cJSON *header, const char *name) {
     return only;
 }
 
-/* Type, shape and place of a tensor; checks that they agree. NULL: fine, else what is wrong. */
+/* Reads type, shape and offset of a tensor and checks that they agree. Returns NULL, or the error. */
 static const char *describe(const cJSON *t, uint64_t data_bytes, cli_array *out, uint64_t *offset) {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(t, "dtype");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(t, "shape");
@@ -68,11 +68,11 @@ static const char *describe(const cJSON *t, uint64_t data_bytes, cli_array *out,
         }
     }
     if (bytes == 0) {
-        return "has a type other than F32, F16 and BF16";
+        return "has a type other than F32, F16 and BF16; save it as F32";
     }
     const int ndim = cJSON_GetArraySize(shape);
     if (!cJSON_IsArray(shape) || ndim > 6) {
-        return "has no usable shape";
+        return "has no shape of up to six axes";
     }
     for (int i = 0; i < ndim; i++) {
         uint64_t n = 0;
@@ -92,7 +92,7 @@ static const char *describe(const cJSON *t, uint64_t data_bytes, cli_array *out,
     return NULL;
 }
 
-/* The parsed header; *data_at is where tensor data begins, *data_bytes how much there is. */
+/* The parsed header. *data_at: offset of the tensor data. *data_bytes: its size. NULL: not a safetensors file. */
 static cJSON *read_header(FILE *f, uint64_t *data_at, uint64_t *data_bytes) {
     unsigned char length[8];
     long end = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
@@ -122,7 +122,7 @@ int cli_safetensors_read(const char *path, const char *name, cli_array *out) {
     memset(out, 0, sizeof *out);
     const cli_path_kind kind = cli_path_kind_of(path);
     if (kind == CLI_PATH_FOLDER || kind == CLI_PATH_OTHER) {
-        return cli_fail(path, "is a %s; a .safetensors file is needed",
+        return cli_fail(path, "is a %s; name a .safetensors file",
                         kind == CLI_PATH_FOLDER ? "folder" : "pipe or a device");
     }
     FILE *f = cli_open_read(path);
@@ -134,11 +134,12 @@ int cli_safetensors_read(const char *path, const char *name, cli_array *out) {
     uint64_t data_bytes = 0;
     uint64_t offset = 0;
     cJSON *header = read_header(f, &data_at, &data_bytes);
-    const cJSON *tensor = cJSON_IsObject(header) ? choose(header, name) : NULL; /* members of a list have no names */
+    const cJSON *tensor =
+        cJSON_IsObject(header) ? choose(header, name) : NULL; /* elements of a JSON list have no names */
     if (!cJSON_IsObject(header)) {
         result = cli_fail(path, "is not a safetensors file");
     } else if (tensor == NULL) {
-        result = cli_fail(path, "holds no tensor \"%s\", and not exactly one other", name);
+        result = cli_fail(path, "needs a tensor \"%s\", or exactly one tensor", name);
     } else {
         const char *wrong = describe(tensor, data_bytes, out, &offset);
         if (wrong != NULL) {
@@ -162,7 +163,7 @@ int cli_safetensors_read(const char *path, const char *name, cli_array *out) {
     return result;
 }
 
-/* The header of float32 arrays stored one after another; padded so that the data is aligned to 8 bytes. */
+/* The header of float32 arrays, padded so that the data is aligned to 8 bytes. */
 static char *make_header(const cli_array *arrays, size_t count, const cli_text *about, size_t n_about) {
     cJSON *header = cJSON_CreateObject();
     cJSON *entries = n_about > 0 ? cJSON_AddObjectToObject(header, "__metadata__") : NULL;

@@ -1,4 +1,4 @@
-/* exif.c - the one number of an EXIF block that changes how a picture looks: tag 0x0112, the orientation. */
+/* exif.c - reads the orientation (tag 0x0112) from an EXIF block. */
 #include <string.h>
 
 #include "plugins/cli/pictures/picture.h"

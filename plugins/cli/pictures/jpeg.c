@@ -1,6 +1,5 @@
-/* jpeg.c - JPEG through libjpeg(-turbo): grey stays grey, CMYK and YCCK become RGB, EXIF orientation is applied, the
- * ICC profile is carried over. Written with full chroma resolution, because an upscaled picture is looked at closely.
- */
+/* jpeg.c - JPEG through libjpeg(-turbo). Grey stays grey, CMYK and YCCK become RGB, the EXIF orientation is applied, the ICC
+ * profile is kept. Pictures are written in 4:4:4, because users look closely at enlarged pictures. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@
 #include "plugins/cli/sys.h"
 
 typedef struct jpeg_errors {
-    struct jpeg_error_mgr base; /* first: libjpeg hands us a pointer to it */
+    struct jpeg_error_mgr base; /* first member: libjpeg passes a pointer to it */
     jmp_buf back;
     char text[JMSG_LENGTH_MAX];
 } jpeg_errors;
@@ -26,7 +25,7 @@ static void on_error(j_common_ptr any) {
     longjmp(e->back, 1);
 }
 
-/* libjpeg fills what is missing of a cut-off file with grey and calls that a warning; we do not. */
+/* libjpeg fills the missing part of a truncated file with grey and warns; here such a file is an error. */
 static void on_message(j_common_ptr any, int level) {
     if (level < 0 && (any->err->msg_code == JWRN_JPEG_EOF || any->err->msg_code == JWRN_HIT_MARKER)) {
         on_error(any);
@@ -40,7 +39,7 @@ static void errors_init(jpeg_errors *e) {
     e->base.emit_message = on_message;
 }
 
-/* C, M, Y, K to RGB in place at the row's start. Adobe's programs store ink inverted (0 = full ink). */
+/* Converts C, M, Y, K to RGB. Adobe's programs store inverted ink (0 = full ink). */
 static void cmyk_to_rgb(const uint8_t *cmyk, uint8_t *rgb, size_t width, int inverted) {
     for (size_t x = 0; x < width; x++) {
         uint32_t k = inverted ? cmyk[4 * x + 3] : 255u - cmyk[4 * x + 3];
@@ -72,7 +71,7 @@ static void read_rows(struct jpeg_decompress_struct *c, cli_picture *out, uint8_
     }
 }
 
-/* Everything that survives a longjmp lives in here. */
+/* State that must survive a longjmp. */
 typedef struct jpeg_reader {
     struct jpeg_decompress_struct c;
     jpeg_errors errors;
@@ -152,7 +151,7 @@ static void encode(jpeg_writer *w, FILE *f, const char *path, const cli_picture 
         c->comp_info[i].h_samp_factor = 1;
         c->comp_info[i].v_samp_factor = 1;
     }
-    /* Optimised tables keep all coefficients in memory: too much for very large pictures. */
+    /* Optimised tables keep all coefficients in memory, which is too much for very large pictures. */
     c->optimize_coding = (uint64_t)p->width * p->height <= 64u << 20;
     jpeg_start_compress(c, TRUE);
     if (cli_icc_fits(&p->colour, grey ? 1 : 3)) {

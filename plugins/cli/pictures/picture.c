@@ -1,4 +1,4 @@
-/* picture.c - loading and saving by format, and the small operations on pictures the commands need. */
+/* picture.c - loads and saves pictures by format; small operations on pictures. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 typedef struct format_def {
     cli_format format;
-    const char *endings[25]; /* NULL behind the last */
+    const char *endings[25]; /* NULL after the last */
     uint32_t side_max;       /* the largest side the format can store */
     int (*read)(FILE *f, const char *path, cli_picture *out);
     int (*write)(FILE *f, const char *path, const cli_picture *p, const cli_encoding *e);
@@ -61,7 +61,7 @@ cli_format cli_format_of_name(const char *path) {
     return CLI_FORMAT_UNKNOWN;
 }
 
-/* Pictures in the boxes of mp4, which would pass for videos. NULL: it is none. */
+/* The name of a picture format that uses mp4's boxes and would pass for a video. NULL: another file. */
 static const char *boxed_picture(const uint8_t *b, size_t n) {
     static const struct {
         char brand[5];
@@ -97,13 +97,13 @@ static cli_format sniff(const uint8_t *b, size_t n) {
     if ((n >= 8 && memcmp(b + 4, "ftyp", 4) == 0) || (n >= 4 && memcmp(b, ebml, 4) == 0) ||
         (n >= 9 && memcmp(b, "YUV4MPEG2", 9) == 0) ||
         (n >= 11 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "AVI", 3) == 0) ||
-        (n >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 1 && b[3] == 0xba)) { /* the last: an MPEG program stream */
+        (n >= 4 && b[0] == 0 && b[1] == 0 && b[2] == 1 && b[3] == 0xba)) { /* the last one is an MPEG program stream */
         return CLI_FORMAT_VIDEO;
     }
     return CLI_FORMAT_UNKNOWN;
 }
 
-/* boxed: NULL, or the name of a kind of picture that is not read. */
+/* *boxed: the name of a picture format that davy does not read, or NULL. boxed may be NULL. */
 static cli_format sniff_file(FILE *f, const char **boxed) {
     uint8_t head[16] = {0};
     size_t n = fread(head, 1, sizeof head, f);
@@ -133,9 +133,8 @@ int cli_is_video(const char *path) {
 int cli_picture_load(const char *path, cli_picture *out) {
     memset(out, 0, sizeof *out);
     const cli_path_kind kind = cli_path_kind_of(path);
-    if (kind == CLI_PATH_FOLDER ||
-        kind == CLI_PATH_OTHER) { /* waiting for a pipe, or reading /dev/zero, might not end */
-        return cli_fail(path, "is a %s; a picture is needed", kind == CLI_PATH_FOLDER ? "folder" : "pipe or a device");
+    if (kind == CLI_PATH_FOLDER || kind == CLI_PATH_OTHER) { /* reading a pipe or /dev/zero may never end */
+        return cli_fail(path, "is a %s; name a picture", kind == CLI_PATH_FOLDER ? "folder" : "pipe or a device");
     }
     FILE *f = cli_open_read(path);
     if (f == NULL) {
@@ -145,11 +144,11 @@ int cli_picture_load(const char *path, cli_picture *out) {
     const format_def *def = find_format(sniff_file(f, &boxed));
     int r = CLI_OK;
     if (boxed != NULL) {
-        r = cli_fail(path, "is a picture in %s, which this program does not read (PNG, JPEG, WebP)", boxed);
+        r = cli_fail(path, "is %s, which davy does not read; convert it to PNG, JPEG or WebP", boxed);
     } else if (def == NULL) {
-        r = cli_fail(path, "not a picture this program reads (PNG, JPEG, WebP)");
+        r = cli_fail(path, "is not a PNG, JPEG or WebP picture");
     } else if (def->read == NULL) {
-        r = cli_fail(path, "is a video; a picture is needed");
+        r = cli_fail(path, "is a video; name a picture");
     } else {
         r = def->read(f, path, out);
     }
@@ -166,10 +165,10 @@ int cli_picture_fits(const char *path, uint64_t width, uint64_t height) {
         return cli_fail(path, "the name must end in .png, .jpg or .webp to choose the format");
     }
     if (def->write == NULL) {
-        return cli_fail(path, "is the name of a video; a picture goes into .png, .jpg or .webp");
+        return cli_fail(path, "is the name of a video, but the result is a picture; use .png, .jpg or .webp");
     }
     if (width > def->side_max || height > def->side_max) {
-        return cli_fail(path, "%llux%llu is more than this format can hold (%u a side); write .png instead",
+        return cli_fail(path, "%llux%llu is too large for this format (at most %u pixels a side); use .png",
                         (unsigned long long)width, (unsigned long long)height, def->side_max);
     }
     return CLI_OK;
@@ -230,7 +229,7 @@ int cli_picture_opaque(const cli_picture *p) {
     return 1;
 }
 
-/* Copies the colours of `in` into `out`, whose channel count (1 or 3) says how many are wanted. */
+/* Copies the colours of `in` to `out`, which has 1 or 3 channels. */
 static void copy_colours(const cli_picture *in, cli_picture *out) {
     const size_t n = (size_t)in->width * in->height;
     const size_t step = in->bits / 8;

@@ -1,8 +1,8 @@
-/* picture.h - a still picture in memory, and the files it comes from and goes to (PNG, JPEG, WebP).
+/* picture.h - a still picture in memory, and its files (PNG, JPEG, WebP).
  *
- * Samples are interleaved, rows packed, 8 or 16 bit (host order), with 1 grey, 2 grey + alpha, 3 RGB or 4 RGBA samples
- * a pixel; alpha is not premultiplied. What the file says about the meaning of its numbers travels along and is written
- * out again. Orientation tags are applied on reading and therefore not carried over. */
+ * Samples are interleaved, rows packed, 8 or 16 bits (host order). A pixel has 1 (grey), 2 (grey + alpha), 3 (RGB) or 4 (RGBA)
+ * samples; alpha is not premultiplied. The file's description of its colours is kept and written again. The orientation is
+ * applied on reading and not written. */
 #ifndef DAVY_CLI_PICTURE_H
 #define DAVY_CLI_PICTURE_H
 
@@ -12,7 +12,7 @@
 
 typedef enum { CLI_FORMAT_UNKNOWN = 0, CLI_FORMAT_PNG, CLI_FORMAT_JPEG, CLI_FORMAT_WEBP, CLI_FORMAT_VIDEO } cli_format;
 
-/* A small PNG chunk kept as it is: cICP, mDCV, cLLI. */
+/* A small PNG chunk that is copied unchanged: cICP, mDCV, cLLI. */
 typedef struct cli_chunk {
     uint8_t type[4];
     uint8_t bytes[32];
@@ -47,36 +47,36 @@ typedef struct cli_encoding {
     int lossless; /* WebP */
 } cli_encoding;
 
-/* By the name's ending; by the first bytes of a file. */
+/* The format by the ending of a name; by the first bytes of a file. */
 cli_format cli_format_of_name(const char *path);
 cli_format cli_format_of_file(const char *path);
-/* Whether it is a file and a video. By what is in it, else by its name: not every kind begins with a mark of its own. */
+/* Whether the path is a file with a video: by its first bytes, else by its name, as not every format has a signature. */
 int cli_is_video(const char *path);
 
-/* Everything below prints its failure. */
+/* These functions print their failures. */
 int cli_picture_load(const char *path, cli_picture *out);
 int cli_picture_save(const char *path, const cli_picture *p, const cli_encoding *e);
-/* Whether a picture of this shape can be stored under this name; asked before the long work. */
+/* Checks before the long work that a picture of this size can be stored under this name. */
 int cli_picture_fits(const char *path, uint64_t width, uint64_t height);
 
-/* Allocates pixels for the members width, height, channels, bits. 0, or -1: out of memory. */
+/* Allocates pixels for the members width, height, channels and bits. Returns 0, or -1: out of memory. */
 int cli_picture_alloc(cli_picture *p);
 void cli_picture_free(cli_picture *p);
 size_t cli_picture_stride(const cli_picture *p);
 int cli_picture_opaque(const cli_picture *p);
-/* An RGB copy of any picture, colour information moved over, alpha dropped; 0 or -1: out of memory. */
+/* Makes an RGB copy of a picture without alpha and colour description. Returns 0, or -1: out of memory. */
 int cli_picture_to_rgb(const cli_picture *p, cli_picture *out);
 int cli_picture_drop_alpha(cli_picture *p);
-/* Turns the picture as an orientation tag of EXIF (1..8) asks. 0, or -1: out of memory. */
+/* Applies an EXIF orientation (1 to 8) to the pixels. Returns 0, or -1: out of memory. */
 int cli_picture_orient(cli_picture *p, int orientation);
-/* The orientation in an EXIF block (TIFF header first); 1 when there is none. */
+/* The orientation in an EXIF block (TIFF header first); 1 if it has none. */
 int cli_exif_orientation(const uint8_t *exif, size_t bytes);
-/* One row as 8 bit with 3 (or, alpha kept, 4) samples a pixel, for formats that hold nothing else. */
+/* Converts a row to 8-bit RGB, or RGBA if alpha is set, for formats that hold nothing else. */
 void cli_row_to_rgb8(const cli_picture *p, uint32_t y, int alpha, uint8_t *out);
 /* Whether the profile describes this many colour channels (1 or 3). */
 int cli_icc_fits(const cli_colour *c, uint32_t colours);
 
-/* The codecs. path is for messages. */
+/* The codecs. path: for messages. */
 int cli_png_read(FILE *f, const char *path, cli_picture *out);
 int cli_png_write(FILE *f, const char *path, const cli_picture *p, const cli_encoding *e);
 int cli_jpeg_read(FILE *f, const char *path, cli_picture *out);

@@ -1,5 +1,5 @@
-/* png.c - PNG through libspng. 16 bit, grey and alpha stay what they are; palettes and transparent colours become
- * RGB(A). Rows are written one by one, so that a large picture costs no second copy. */
+/* png.c - PNG through libspng. 16 bits, grey and alpha are kept; palettes and transparent colours become RGB(A). Rows are
+ * written one by one, so that a large picture needs no second copy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,7 @@
 
 enum { SIDE_MAX = 1 << 20, CHUNK_MAX = 64 << 20 };
 
-/* What the decoder is asked for. spng has no 16-bit RGB of its own: SPNG_FMT_PNG gives the file's layout, host order.
- */
+/* The output format for the decoder. spng has no 16-bit RGB; SPNG_FMT_PNG is the file's layout in host order. */
 static int choose_format(const struct spng_ihdr *h, int trns, cli_picture *out) {
     const int grey = (h->color_type & 2) == 0;
     const int alpha = (h->color_type & 4) != 0 || trns;
@@ -54,7 +53,7 @@ static int read_unknown(spng_ctx *ctx, const char *path, cli_colour *c) {
         for (uint32_t i = 0; i < n && c->n_chunks < CLI_CHUNKS_MAX; i++) {
             cli_chunk *k = &c->chunks[c->n_chunks];
             if (memcmp(list[i].type, "acTL", 4) == 0) {
-                cli_note(path, "is animated; only its still picture is taken");
+                cli_note(path, "animated: only the first frame is used");
             }
             if (is_kept_chunk(list[i].type) && list[i].length <= sizeof k->bytes) {
                 memcpy(k->type, list[i].type, 4);
@@ -135,7 +134,7 @@ int cli_png_read(FILE *f, const char *path, cli_picture *out) {
         goto done;
     }
     if (spng_decode_chunks(ctx) != 0) {
-        cli_note(path, "what follows the picture in the file is damaged and ignored");
+        cli_note(path, "data after the picture is damaged and ignored");
     }
     struct spng_exif exif;
     int orientation =
@@ -148,7 +147,7 @@ done:
     return result;
 }
 
-/* iCCP and sRGB exclude each other; a profile of another kind of picture (CMYK, grey) would be wrong here. */
+/* iCCP and sRGB exclude each other. A profile for another number of channels (CMYK, grey) is left out. */
 static int write_colour(spng_ctx *ctx, const cli_picture *p, struct spng_unknown_chunk *chunks) {
     const cli_colour *c = &p->colour;
     int e = 0;
@@ -205,8 +204,8 @@ int cli_png_write(FILE *f, const char *path, const cli_picture *p, const cli_enc
         .width = p->width, .height = p->height, .bit_depth = (uint8_t)p->bits, .color_type = types[p->channels]};
     struct spng_unknown_chunk chunks[CLI_CHUNKS_MAX];
     memset(chunks, 0, sizeof chunks);
-    /* Upscaled pictures are large and smooth: a low level with good filters is several times faster than the default
-     * and hardly larger. */
+    /* Enlarged pictures are large and smooth: a low level with good filters is several times as fast as the default, and the
+     * file is hardly larger. */
     spng_set_option(ctx, SPNG_IMG_COMPRESSION_LEVEL, 3);
     spng_set_option(ctx, SPNG_FILTER_CHOICE, SPNG_FILTER_CHOICE_SUB | SPNG_FILTER_CHOICE_UP | SPNG_FILTER_CHOICE_PAETH);
     int stopped = CLI_OK;

@@ -1,5 +1,5 @@
-/* resample.c - separable Lanczos-3. Source rows are filtered along x once, when the sliding window along y first needs
- * them, and kept in a ring as floats, so that memory beyond the two pictures is a few rows. */
+/* resample.c - separable Lanczos-3. Each source row is filtered along x when the window along y first needs it, and kept in a
+ * ring of floats. Beside the two pictures this needs memory for a few rows only. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
 
-/* For every output position: first source sample, how many, and their weights (`taps` apart). */
+/* For each output position: the first source sample, the number of samples, and their weights (`taps` apart). */
 typedef struct axis {
     uint32_t taps;
     uint32_t *first;
@@ -56,7 +56,7 @@ static int axis_init(axis *a, uint32_t in, uint32_t out) {
         for (uint32_t t = 0; t < a->count[i]; t++) {
             sum += lanczos3((lo + t - centre) / stretch);
         }
-        /* Normalised over what lies inside the picture: flat areas stay flat up to the border. */
+        /* Normalised over the samples inside the picture: flat areas stay flat up to the border. */
         for (uint32_t t = 0; t < a->count[i]; t++) {
             w[t] = (float)(lanczos3((lo + t - centre) / stretch) / sum);
         }
@@ -64,7 +64,7 @@ static int axis_init(axis *a, uint32_t in, uint32_t out) {
     return 0;
 }
 
-/* One source row as floats in 0..1, colours multiplied by alpha. */
+/* Reads a source row as floats in 0..1, colours multiplied by alpha. */
 static void load_row(const cli_picture *p, uint32_t y, float *out) {
     const size_t n = (size_t)p->width * p->channels;
     const size_t base = y * n;
@@ -124,7 +124,7 @@ typedef struct work {
     axis x;
     axis y;
     float *source; /* one source row */
-    float *ring;   /* y.taps rows, filtered along x; row r of the source sits at r % taps */
+    float *ring;   /* y.taps rows, filtered along x; row r of the source is at r % taps */
     float *sum;
 } work;
 

@@ -1,4 +1,4 @@
-/* webp.c - WebP through libwebp: lossy and lossless, alpha, ICC profile, EXIF orientation. */
+/* webp.c - WebP through libwebp: lossy and lossless, with alpha, ICC profile and EXIF orientation. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/sys.h"
 
-/* The whole file; WebP's container is read from memory. */
+/* Reads the whole file; libwebp reads the container from memory. */
 static uint8_t *read_file(FILE *f, size_t *bytes) {
     long end = fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
     rewind(f);
@@ -65,7 +65,7 @@ int cli_webp_read(FILE *f, const char *path, cli_picture *out) {
         goto done;
     }
     if (features.has_animation) {
-        result = cli_fail(path, "is an animated WebP; this build works on still pictures only so far");
+        result = cli_fail(path, "animated WebP is not supported; convert it to a video or to PNG frames");
         goto done;
     }
     out->width = (uint32_t)features.width;
@@ -81,7 +81,7 @@ int cli_webp_read(FILE *f, const char *path, cli_picture *out) {
     uint8_t *ok = features.has_alpha ? WebPDecodeRGBAInto(data, file.size, out->pixels, bytes, (int)stride)
                                      : WebPDecodeRGBInto(data, file.size, out->pixels, bytes, (int)stride);
     if (ok == NULL) {
-        result = cli_fail(path, "damaged WebP: the picture is cut off or broken");
+        result = cli_fail(path, "damaged WebP: the picture is truncated or corrupt");
     } else if (cli_picture_orient(out, orientation) != 0) {
         result = cli_fail(path, "out of memory");
     }
@@ -96,7 +96,7 @@ static int on_progress(int percent, const WebPPicture *p) {
     return !cli_interrupted();
 }
 
-/* Fills WebP's own picture. Grey becomes RGB and 16 bit becomes 8: the format has neither. */
+/* Fills a WebPPicture. Grey becomes RGB, and 16 bits become 8, as the format has neither grey nor 16 bits. */
 static int import(WebPPicture *w, const cli_picture *p) {
     const int alpha = p->channels % 2 == 0;
     const size_t stride = (size_t)p->width * (alpha ? 4 : 3);
@@ -136,11 +136,12 @@ int cli_webp_write(FILE *f, const char *path, const cli_picture *p, const cli_en
     WebPPicture w;
     WebPMemoryWriter memory;
     if (!WebPConfigInit(&config) || !WebPPictureInit(&w)) {
-        return cli_fail(path, "libwebp is of another version than this program was built for");
+        return cli_fail(path,
+                        "the installed libwebp does not match this program; install the version it was built with");
     }
     if (e->lossless) {
         WebPConfigLosslessPreset(&config, 4);
-        config.exact = 1; /* colours under full transparency are somebody's data too */
+        config.exact = 1; /* keeps the colours of fully transparent pixels */
     } else {
         config.quality = (float)e->quality;
         config.use_sharp_yuv = 1;

@@ -1,7 +1,7 @@
-/* clock.c - times of recordings that begin anew in the middle, or whose counter runs over: they go on instead. */
+/* clock.c - makes times continuous in recordings whose times restart in the middle or whose counter wraps. */
 #include "plugins/cli/video/video_priv.h"
 
-/* Back by less is for the one who sorts frames, on by less is a picture that stands still. */
+/* A smaller step back is left to the code that sorts frames; a smaller gap may be a still picture. */
 enum { BACK = AV_TIME_BASE / 2, GAP = 3600 };
 
 void video_clock_set(video_clock *c, const AVFormatContext *f, AVPacket *p) {

@@ -1,5 +1,5 @@
-/* colour.c - between Y'CbCr as the file has it and the R'G'B' that networks work on: the stream's own matrix and
- * range both ways, no change of transfer; swscale with its exact paths, chroma interpolated where it was sampled. */
+/* colour.c - converts between the file's Y'CbCr and the R'G'B' of the networks, with the stream's matrix and range in both
+ * directions and no change of transfer. swscale uses its exact paths and the position of the chroma samples. */
 #include <libavutil/imgutils.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
@@ -19,7 +19,7 @@ const char *video_pixels_name(int pixel_format) {
     return name != NULL ? name : "unknown pixels";
 }
 
-/* The old names of full-range formats. */
+/* Replaces the deprecated full-range formats. */
 static enum AVPixelFormat plain(int format, int *full) {
     static const enum AVPixelFormat old[][2] = {{AV_PIX_FMT_YUVJ420P, AV_PIX_FMT_YUV420P},
                                                 {AV_PIX_FMT_YUVJ422P, AV_PIX_FMT_YUV422P},
@@ -61,7 +61,7 @@ static int coefficients(enum AVColorSpace matrix) {
                                             : SWS_CS_ITU601;
 }
 
-/* Where 4:2:0 chroma lies, in swscale's 1/256 of a luma sample; what nobody tells is MPEG-2's: left, between the rows. */
+/* Sets the position of 4:2:0 chroma, in 1/256 of a luma sample. Unspecified means that of MPEG-2: left, between the rows. */
 static void set_siting(struct SwsContext *sws, const char *side, enum AVChromaLocation at, enum AVPixelFormat format) {
     const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(format);
     if (d == NULL || d->log2_chroma_w != 1 || d->log2_chroma_h != 1) {
@@ -84,7 +84,7 @@ static int prepare(video_scaler *s, const scaling *z, const video_colour *colour
     const int w = yuv_is_source ? z->from_w : z->to_w;
     const int h = yuv_is_source ? z->from_h : z->to_h;
     const int format = (int)(yuv_is_source ? z->from : z->to);
-    const int from_full = yuv_is_source && full; /* RGB is full by itself, and called 0 */
+    const int from_full = yuv_is_source && full; /* RGB is always full range, and swscale's flag for it is 0 */
     const int to_full = !yuv_is_source && full;
     const int *table = sws_getCoefficients(coefficients(colour->matrix));
     if (s->sws != NULL && s->w == w && s->h == h && s->format == format) {
@@ -103,7 +103,7 @@ static int prepare(video_scaler *s, const scaling *z, const video_colour *colour
     av_opt_set_int(s->sws, "dst_format", (int)z->to, 0);
     av_opt_set_int(s->sws, "sws_flags",
                    (z->from_w == z->to_w && z->from_h == z->to_h ? SWS_BICUBIC : SWS_LANCZOS) | EXACT, 0);
-    if (z->from != AV_PIX_FMT_XYZ12LE && z->from != AV_PIX_FMT_XYZ12BE) { /* slices of XYZ come out otherwise */
+    if (z->from != AV_PIX_FMT_XYZ12LE && z->from != AV_PIX_FMT_XYZ12BE) { /* slices change the result for XYZ */
         av_opt_set_int(s->sws, "threads", s->threads > 1 ? s->threads : 1, 0);
     }
     set_siting(s->sws, yuv_is_source ? "src" : "dst", colour->siting, yuv_is_source ? z->from : z->to);
@@ -113,7 +113,7 @@ static int prepare(video_scaler *s, const scaling *z, const video_colour *colour
         video_scaler_free(s);
         return r;
     }
-    /* again: what was said before the formats were settled may have been taken back */
+    /* again: sws_init_context may have reset the details */
     sws_setColorspaceDetails(s->sws, table, from_full, table, to_full, 0, 1 << 16, 1 << 16);
     s->w = w;
     s->h = h;
@@ -121,7 +121,7 @@ static int prepare(video_scaler *s, const scaling *z, const video_colour *colour
     return 0;
 }
 
-/* Frames, not rows: only so swscale's threads each take some of them. */
+/* Scales by frames, not by rows: only then swscale's threads share a frame. */
 static int scale(const video_scaler *s, const AVFrame *from, const scaling *z, AVFrame *to) {
     AVFrame *part = av_frame_clone(from);
     if (part == NULL) {
@@ -144,7 +144,7 @@ int video_to_rgb(video_scaler *s, const AVFrame *frame, const video_colour *colo
 int video_from_rgb(video_scaler *s, const AVFrame *rgb, const video_colour *colour, AVFrame *frame) {
     int full = colour->range == AVCOL_RANGE_JPEG;
     scaling z = {rgb->width, rgb->height, frame->width, frame->height, rgb->format, plain(frame->format, &full)};
-    if (z.from_w - z.to_w == 1) { /* a last column that 4:2:0 has no place for */
+    if (z.from_w - z.to_w == 1) { /* 4:2:0 has no odd last column */
         z.from_w = z.to_w;
     }
     if (z.from_h - z.to_h == 1) {

@@ -1,5 +1,5 @@
-/* decoder.c - see video_priv.h: packets become frames in host memory, on the hardware where that works. Where it stops
- * working, software decodes the packets since the last key frame again, and no frame is lost. */
+/* decoder.c - see video_priv.h: decodes packets to frames in host memory, on hardware if possible. If the hardware fails, software
+ * decodes the packets since the last key frame again, and no frame is lost. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +9,10 @@
 #include "plugins/cli/sys.h"
 #include "plugins/cli/video/video_priv.h"
 
-/* Of packets that are kept: a group of pictures of minutes. */
+/* Limit of the kept packets: minutes between two key frames. */
 static const int64_t KEPT_BYTES = (int64_t)256 << 20;
 
-enum { TOLD = INT_MIN }; /* instead of an error of FFmpeg: a failure that has been told */
+enum { TOLD = INT_MIN }; /* in place of FFmpeg's errors: a failure that has been printed */
 
 const char *video_error(int code, char text[128]) {
     if (av_strerror(code, text, 128) < 0) {
@@ -21,7 +21,7 @@ const char *video_error(int code, char text[128]) {
     return text;
 }
 
-/* ---- packets that are kept ---- */
+/* ---- kept packets ---- */
 
 static void forget(video_kept *k, size_t n) {
     for (size_t i = 0; i < k->n; i++) {
@@ -70,7 +70,7 @@ static void keep(video_kept *k, const AVPacket *p) {
     k->bytes += p->size;
 }
 
-/* A frame has come. Once a key frame is shown, nothing before it is needed. */
+/* Counts a decoded frame. Once a key frame was returned, the packets before it are not needed. */
 static void shown(video_kept *k, int64_t time) {
     k->frames++;
     k->last = time;
@@ -81,7 +81,7 @@ static void shown(video_kept *k, int64_t time) {
     }
 }
 
-/* Whether a frame that software made again has come before. By its time; where nobody tells times, by counting. */
+/* Whether the hardware already returned this frame of the software decoder: by its time, or by counting if there are no times. */
 static int came_before(video_kept *k, int64_t time) {
     const int timed = time != AV_NOPTS_VALUE && k->last != AV_NOPTS_VALUE;
     if (k->frames > 0 && (timed ? time <= k->last : 1)) {
@@ -101,14 +101,14 @@ static enum AVPixelFormat choose_format(AVCodecContext *c, const enum AVPixelFor
             return *p;
         }
     }
-    v->refused = 1; /* FFmpeg offers formats again, without the hardware's, where the hardware takes no such stream */
+    v->refused = 1; /* FFmpeg calls again without the hardware format if the hardware does not support the stream */
     return avcodec_default_get_format(c, offered);
 }
 
 static int open_device(cli_video *v, const AVCodecHWConfig *hw) {
     const char *d = v->how.device;
     const int number = hw->device_type == AV_HWDEVICE_TYPE_CUDA && d != NULL && strncmp(d, "cuda:", 5) == 0 &&
-                       d[5] >= '0' && d[5] <= '9'; /* FFmpeg reads the number and stops where it ends */
+                       d[5] >= '0' && d[5] <= '9'; /* FFmpeg ignores the text after the number */
     if ((hw->methods & AV_CODEC_HW_CONFIG_METHOD_HW_DEVICE_CTX) == 0 ||
         av_hwdevice_ctx_create(&v->device, hw->device_type, number ? d + 5 : NULL, NULL, 0) < 0) {
         return 0;
@@ -118,7 +118,7 @@ static int open_device(cli_video *v, const AVCodecHWConfig *hw) {
     return 1;
 }
 
-/* The GPU that computes, else the first device of any kind that the decoder knows and the machine has. */
+/* Opens the computing GPU, else the first device that the decoder supports and the computer has. */
 static int find_device(cli_video *v, const AVCodec *codec) {
     for (int other = 0; codec != NULL && other < 2; other++) {
         const AVCodecHWConfig *hw = NULL;
@@ -140,16 +140,16 @@ static int open_codec(cli_video *v) {
     }
     v->decoder->pkt_timebase = v->stream->time_base;
     v->decoder->opaque = v;
-    v->decoder->flags |= AV_CODEC_FLAG_UNALIGNED; /* sides are cut to the pixel */
+    v->decoder->flags |= AV_CODEC_FLAG_UNALIGNED; /* crops exactly to the pixel */
     if (v->device != NULL) {
         v->decoder->hw_device_ctx = av_buffer_ref(v->device);
         v->decoder->get_format = choose_format;
-        v->decoder->thread_count = 1; /* each thread takes a surface, and decoders have 32 */
+        v->decoder->thread_count = 1; /* each thread takes one of the decoder's 32 surfaces */
     } else {
         v->decoder->thread_count = 0;
     }
     const int r = avcodec_open2(v->decoder, v->codec, NULL);
-    return r < 0 ? cli_fail(v->path, "its video (%s) cannot be decoded: %s", v->codec->name, video_error(r, why))
+    return r < 0 ? cli_fail(v->path, "the video stream (%s) cannot be decoded: %s", v->codec->name, video_error(r, why))
                  : CLI_OK;
 }
 
@@ -158,9 +158,11 @@ int video_decoder_open(cli_video *v, const AVCodec *codec) {
     v->device_format = AV_PIX_FMT_NONE;
     v->kept = (video_kept){.key = AV_NOPTS_VALUE, .last = AV_NOPTS_VALUE};
     if (v->how.hardware != CLI_DECODER_SOFTWARE && !find_device(v, codec) &&
-        !find_device(v, avcodec_find_decoder_by_name(avcodec_get_name(codec->id))) && /* AV1's is no other's */
+        !find_device(v, avcodec_find_decoder_by_name(
+                            avcodec_get_name(codec->id))) && /* the hardware decoder of AV1 is a separate codec */
         v->how.hardware == CLI_DECODER_HARDWARE) {
-        cli_note(v->path, "there is no hardware decoder for %s here; software decodes it", avcodec_get_name(codec->id));
+        cli_note(v->path, "no hardware decoder for %s was found; software decodes the video",
+                 avcodec_get_name(codec->id));
     }
     return open_codec(v);
 }
@@ -189,21 +191,21 @@ static void tell_software(const cli_video *v, int error) {
     char why[128];
     const char *kind = av_hwdevice_get_type_name(v->device_type);
     if (v->refused) {
-        cli_note(v->path, "the hardware decoder (%s) takes no such video (%s, %s); software decodes it", kind,
+        cli_note(v->path, "the hardware decoder (%s) does not support %s with %s; software decodes the video", kind,
                  v->codec->name, video_pixels_name(v->decoder->sw_pix_fmt));
     } else {
-        cli_note(v->path, "the hardware decoder (%s) stops working: %s; software goes on%s", kind,
-                 video_error(error, why), v->kept.lost ? ", once it has come there from the beginning" : "");
+        cli_note(v->path, "the hardware decoder (%s) failed: %s; software continues%s", kind, video_error(error, why),
+                 v->kept.lost ? " after it has decoded the video again from the beginning" : "");
     }
 }
 
-/* The packets since the last key frame were too many to keep: software begins with the file again, and what came before is
- * dropped in the same way. 0, or TOLD. */
+/* Used if too many packets followed the last key frame to keep them: software decodes the file from its beginning, and the
+ * frames that were already returned are dropped. Returns 0, or TOLD. */
 static int begin_again(cli_video *v, int error) {
     char why[128];
     const video_kept came = {.key = AV_NOPTS_VALUE, .last = v->kept.last, .frames = v->given};
     if (video_is_piped(v)) {
-        cli_fail(v->path, "the hardware decoder (%s) stops working: %s; --decoder software goes without it",
+        cli_fail(v->path, "the hardware decoder (%s) failed: %s; use --decoder software",
                  av_hwdevice_get_type_name(v->device_type), video_error(error, why));
         return TOLD;
     }
@@ -219,7 +221,7 @@ static int begin_again(cli_video *v, int error) {
     return 0;
 }
 
-/* error: of the hardware, or anything where it refused the stream. 0, or TOLD. */
+/* Continues with the software decoder. error: of the hardware; unused if it refused the stream. Returns 0, or TOLD. */
 static int leave_hardware(cli_video *v, int error) {
     if (v->kept.lost) {
         return begin_again(v, error);
@@ -237,7 +239,7 @@ static int leave_hardware(cli_video *v, int error) {
 
 /* ---- frames ---- */
 
-/* The next packet of our stream into v->packet: one that software has to decode again, or of the file. */
+/* Reads the next packet of the stream into v->packet: a kept one that software decodes again, or the next one of the file. */
 static int next_packet(cli_video *v) {
     if (v->device == NULL && v->kept.n > 0) {
         const int r = av_packet_ref(v->packet, v->kept.packets[0]);
@@ -257,7 +259,7 @@ static int next_packet(cli_video *v) {
     }
 }
 
-/* Feeds one packet, or the end. 0, an error of the decoder, or TOLD. */
+/* Sends one packet, or the end, to the decoder. Returns 0, an error of the decoder, or TOLD. */
 static int feed(cli_video *v) {
     char why[128];
     int r = next_packet(v);
@@ -267,8 +269,8 @@ static int feed(cli_video *v) {
         return 0;
     }
     if (r < 0) {
-        if (!cli_interrupted()) { /* else who asked for the frame tells that */
-            cli_fail(v->path, "cannot be read further: %s", video_error(r, why));
+        if (!cli_interrupted()) { /* the caller prints the interrupt */
+            cli_fail(v->path, "cannot be read to the end: %s", video_error(r, why));
         }
         return TOLD;
     }
@@ -280,7 +282,7 @@ static int feed(cli_video *v) {
     return r;
 }
 
-/* Out of the device's memory. FFmpeg cuts only the right and the bottom of a frame that is there. */
+/* Copies a frame from device memory. Of a frame in device memory FFmpeg crops right and bottom only; left and top follow here. */
 static int bring_home(cli_video *v, AVFrame *frame) {
     if (v->device == NULL) {
         av_frame_move_ref(frame, v->decoded);
@@ -300,7 +302,7 @@ static int bring_home(cli_video *v, AVFrame *frame) {
     return r;
 }
 
-/* One step: 1 with a frame, 0: once more, AVERROR_EOF, an error, or TOLD. */
+/* Returns 1: a frame; 0: call again; AVERROR_EOF; an error; or TOLD. */
 static int step(cli_video *v, AVFrame *frame) {
     int r = avcodec_receive_frame(v->decoder, v->decoded);
     if (r == AVERROR(EAGAIN) && !v->drained) {
@@ -317,7 +319,7 @@ static int step(cli_video *v, AVFrame *frame) {
 
 static int told(const cli_video *v, int r) {
     if (r != TOLD) {
-        cli_fail(v->path, "its video cannot be decoded: out of memory");
+        cli_fail(v->path, "the video cannot be decoded: out of memory");
     }
     return -1;
 }
@@ -344,7 +346,7 @@ int video_decoder_frame(cli_video *v, AVFrame *frame) {
         } else if (r == TOLD || r == AVERROR(ENOMEM)) {
             return told(v, r);
         } else if (r < 0 && !v->damaged++) {
-            cli_note(v->path, "damaged data is passed over (%s)", video_error(r, why));
+            cli_note(v->path, "damaged data is skipped (%s)", video_error(r, why));
         }
     }
 }

@@ -1,5 +1,5 @@
-/* file.c - see file.h. An index in front is as long as it turns out to be at the end: FFmpeg then moves all that
- * is behind it, for which it reads the file while it writes it. */
+/* file.c - see file.h. The length of the index is known at the end only. FFmpeg then moves the data behind the index, for which
+ * it reads the file while it writes it. */
 #include "plugins/cli/video/file.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ typedef struct again {
     FILE *f;
 } again;
 
-/* FFmpeg takes a failure here for the end of what is to be moved: it is remembered. */
+/* FFmpeg takes a failure here for the end of the data, so the error is stored. */
 static int read_bytes(void *user, uint8_t *data, int bytes) {
     again *a = user;
     const size_t n = fread(data, 1, (size_t)bytes, a->f);
@@ -104,7 +104,8 @@ int video_file_open(video_file *file, AVFormatContext *to) {
 }
 
 int video_file_options(const video_file *file, AVDictionary **options) {
-    return file->out.temporary != NULL ? av_dict_set(options, "movflags", "faststart", 0) : 0; /* else it is no file */
+    return file->out.temporary != NULL ? av_dict_set(options, "movflags", "faststart", 0)
+                                       : 0; /* a pipe or a device cannot be read again */
 }
 
 int video_file_flush(const video_file *file, AVFormatContext *to) {

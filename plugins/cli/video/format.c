@@ -1,4 +1,4 @@
-/* format.c - which encoder, which pixels: the best of those FFmpeg was built with that opens. */
+/* format.c - chooses the encoder and its pixel format: the first one in FFmpeg that opens. */
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "plugins/cli/say.h"
 #include "plugins/cli/video/part.h"
 
-/* Encoders of a codec, the first that opens is taken. hardware: only where davy computes on a GPU too. */
+/* Encoders of each codec in order of preference. hardware: only if davy computes on a GPU, too. */
 static const struct {
     const char *codec;
     const char *encoder;
@@ -21,8 +21,8 @@ static const struct {
 
 enum {
     USUAL_CRF = 16,
-    CRF_MAX = 51,      /* of encoders that do not tell */
-    VP8_BITS = 1 << 30 /* a second */
+    CRF_MAX = 51,      /* of encoders that report no limit */
+    VP8_BITS = 1 << 30 /* per second */
 };
 
 static int has_pixels(const AVCodec *c, enum AVPixelFormat want) {
@@ -34,7 +34,7 @@ static int has_pixels(const AVCodec *c, enum AVPixelFormat want) {
     return c->pix_fmts == NULL;
 }
 
-/* 4:2:0, with 10 bits where the source has more than 8 and the encoder takes them. */
+/* 4:2:0, with 10 bits if the source has more than 8 and the encoder supports them. */
 static enum AVPixelFormat pixels_for(const AVCodec *c, uint32_t bits) {
     static const enum AVPixelFormat deep[] = {AV_PIX_FMT_YUV420P10, AV_PIX_FMT_P010};
     for (size_t i = 0; bits > 8 && i < 2; i++) {
@@ -45,7 +45,7 @@ static enum AVPixelFormat pixels_for(const AVCodec *c, uint32_t bits) {
     return has_pixels(c, AV_PIX_FMT_YUV420P) ? AV_PIX_FMT_YUV420P : AV_PIX_FMT_NONE;
 }
 
-/* Constant quality by each encoder's own scale. */
+/* Constant quality on the encoder's own scale. */
 static void set_quality(AVCodecContext *c, const video_format *f) {
     const char *name = c->codec->name;
     char text[16];
@@ -58,7 +58,7 @@ static void set_quality(AVCodecContext *c, const video_format *f) {
         av_opt_set(c->priv_data, "crf", text, 0);
     }
     if (strcmp(name, "libvpx") == 0) {
-        c->bit_rate = VP8_BITS; /* it is a bound, and by itself a low one */
+        c->bit_rate = VP8_BITS; /* an upper bound; libvpx's default is too low */
     } else if (strcmp(name, "libvpx-vp9") == 0 || strcmp(name, "libaom-av1") == 0) {
         c->bit_rate = 0;
         av_opt_set(c->priv_data, "row-mt", "1", 0);
@@ -100,7 +100,7 @@ int video_encoder_open(const video_format *f, AVCodecContext **out) {
     return 0;
 }
 
-/* Whether a file of this kind begins with such a stream: many do not say what they take before they are asked to write. */
+/* Whether the container accepts the stream. Many muxers report that only when they write the header. */
 static int begins(const AVOutputFormat *container, const AVCodecContext *c) {
     AVFormatContext *out = NULL;
     uint8_t *written = NULL;
@@ -120,7 +120,7 @@ static int begins(const AVOutputFormat *container, const AVCodecContext *c) {
     return ok;
 }
 
-/* Whether it opens for these frames. */
+/* Whether the encoder opens for these frames. */
 static int works(const AVCodec *codec, uint32_t bits, video_format *f) {
     AVCodecContext *c = NULL;
     if (codec == NULL || codec->type != AVMEDIA_TYPE_VIDEO) {
@@ -128,7 +128,7 @@ static int works(const AVCodec *codec, uint32_t bits, video_format *f) {
     }
     f->encoder = codec;
     f->pixels = pixels_for(codec, bits);
-    video_format usual = *f; /* a quality that it does not take is told by itself */
+    video_format usual = *f; /* check_quality reports an unsupported quality */
     usual.quality = USUAL_CRF;
     const int ok = f->pixels != AV_PIX_FMT_NONE &&
                    avformat_query_codec(f->container, codec->id, FF_COMPLIANCE_NORMAL) != 0 &&
@@ -140,7 +140,7 @@ static int works(const AVCodec *codec, uint32_t bits, video_format *f) {
 static int choose_encoder(const char *path, const char *codec, uint32_t bits, const video_codec_wish *wish,
                           video_format *f) {
     const int hdr = bits > 8;
-    const char *shut = NULL; /* an encoder of the GPU that cannot */
+    const char *shut = NULL; /* a GPU encoder that does not work */
     for (size_t i = 0; i < sizeof encoders / sizeof encoders[0]; i++) {
         const AVCodec *e = avcodec_find_encoder_by_name(encoders[i].encoder);
         if (strcmp(encoders[i].codec, codec) != 0 || e == NULL || (encoders[i].hardware && !wish->on_gpu)) {
@@ -148,20 +148,21 @@ static int choose_encoder(const char *path, const char *codec, uint32_t bits, co
         }
         if (works(e, bits, f) && (!encoders[i].hardware || !hdr || f->pixels != AV_PIX_FMT_YUV420P)) {
             if (shut != NULL) {
-                cli_note(path, "%s cannot encode this here; %s does", shut, e->name);
+                cli_note(path, "%s cannot encode this video here; %s encodes it", shut, e->name);
             }
             return CLI_OK;
         }
         shut = encoders[i].hardware ? e->name : shut;
     }
-    if (works(avcodec_find_encoder_by_name(codec), bits, f)) { /* FFmpeg's own name of one */
+    if (works(avcodec_find_encoder_by_name(codec), bits, f)) { /* the name of an encoder */
         return CLI_OK;
     }
-    return cli_fail(path, "FFmpeg has no encoder \"%s\" that takes %dx%d pixels for this kind of file", codec, f->w,
-                    f->h);
+    return cli_fail(path,
+                    "FFmpeg has no encoder \"%s\" for 4:2:0 video of %dx%d in this file format; use another --codec",
+                    codec, f->w, f->h);
 }
 
-/* A quality that the encoder does not know would be the encoder's own, without a word. */
+/* An encoder would silently replace a quality that it does not support. */
 static int check_quality(const char *path, const video_codec_wish *wish, const video_format *f) {
     const char *name = f->encoder->name;
     const char *option = strstr(name, "_nvenc") != NULL ? "cq" : "crf";
@@ -169,10 +170,10 @@ static int check_quality(const char *path, const video_codec_wish *wish, const v
     const AVOption *o = options != NULL ? av_opt_find(&options, option, NULL, 0, AV_OPT_SEARCH_FAKE_OBJ) : NULL;
     const int most = o != NULL && o->max < 100.0 ? (int)o->max : CRF_MAX;
     if (o != NULL && f->quality > most) {
-        return cli_fail(path, "%s takes a --crf up to %d, not %d", name, most, f->quality);
+        return cli_fail(path, "%s supports --crf up to %d, not %d", name, most, f->quality);
     }
     if (o == NULL && wish->quality > 0) {
-        cli_note(path, "%s knows no --crf; it is left to itself", name);
+        cli_note(path, "%s has no --crf; it uses its own quality", name);
     }
     return CLI_OK;
 }
@@ -197,11 +198,11 @@ int video_format_settle(const char *path, int bits, const video_codec_wish *wish
     if (out->container == NULL || out->container->video_codec == AV_CODEC_ID_NONE ||
         (out->container->flags & AVFMT_NOFILE) != 0) {
         return cli_fail(
-            path, "no kind of video file has this name; .mp4, .mkv, .mov and .webm are some, NAME/ is a folder of "
+            path, "the ending is not that of a video format; use .mp4, .mkv, .mov or .webm, or NAME/ for a folder of "
                   "pictures");
     }
     if (out->w < 2 || out->h < 2) {
-        return cli_fail(path, "%dx%d pixels are too few for a video", out->w, out->h);
+        return cli_fail(path, "%dx%d pixels are too few; a video needs at least 2x2", out->w, out->h);
     }
     const int webm = strcmp(out->container->name, "webm") == 0;
     const char *usual = webm ? "vp9" : bits > 8 || out->w > 4096 || out->h > 4096 ? "hevc" : "h264";
@@ -209,12 +210,14 @@ int video_format_settle(const char *path, int bits, const video_codec_wish *wish
     if (wish->codec != NULL || avformat_query_codec(out->container, AV_CODEC_ID_H264, FF_COMPLIANCE_NORMAL) != 0 ||
         webm) {
         r = choose_encoder(path, wish->codec != NULL ? wish->codec : usual, (uint32_t)bits, wish, out);
-    } else { /* an old kind of file: what it is made for */
+    } else { /* an old container: its own codec */
         const AVCodec *own = avcodec_find_encoder(out->container->video_codec);
-        r = works(own, (uint32_t)bits, out) ? CLI_OK : cli_fail(path, "FFmpeg has no encoder for this kind of file");
+        r = works(own, (uint32_t)bits, out)
+                ? CLI_OK
+                : cli_fail(path, "FFmpeg has no encoder for this file format; use .mp4 or .mkv");
     }
     if (r == CLI_OK && bits > 8 && video_bits_of((int)out->pixels) == 8) {
-        cli_note(path, "%s takes 8 bits; the video's %d are rounded", out->encoder->name, bits);
+        cli_note(path, "%s encodes 8 bits; the video's %d are rounded", out->encoder->name, bits);
     }
     return r == CLI_OK ? check_quality(path, wish, out) : r;
 }

@@ -1,5 +1,5 @@
-/* hdr.c - what HDR videos tell besides the transfer: the display they were made on and how bright they get. What is
- * written has it in the container and, where the encoder can, in its packets. */
+/* hdr.c - HDR metadata: the mastering display and the light levels. They are written into the container and, if the encoder can,
+ * into the packets. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ static int number(AVRational v, int per_unit) {
     return v.den != 0 ? (int)av_rescale(v.num, per_unit, v.den) : 0;
 }
 
-/* Of a frame, else of its stream: packets have it in some files, the container in others. */
+/* Reads metadata of a frame, else of its stream: some files have it in the packets, others in the container. */
 static int take(const AVFrame *f, enum AVFrameSideDataType of_frame, const AVStream *s,
                 enum AVPacketSideDataType of_stream, void *out, size_t bytes) {
     size_t stored = 0;
@@ -53,7 +53,7 @@ int video_hdr_to_stream(const video_hdr *h, AVStream *to) {
     return r;
 }
 
-/* In the units of the SEI messages: 1/50000 of a coordinate, 1/10000 cd/m2. */
+/* Units are those of the SEI messages (H.265, annex D): 1/50000 of a coordinate, 1/10000 cd/m2. */
 void video_hdr_x265(const video_hdr *h, char text[256]) {
     const AVMasteringDisplayMetadata *d = &h->display;
     int n = 0;

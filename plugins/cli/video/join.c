@@ -1,4 +1,4 @@
-/* join.c - the parts of a video, and the input's sound, subtitles, covers, chapters and tags, become one file. */
+/* join.c - joins the parts of a video and the input's sound, subtitles, covers, chapters and tags into one file. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,22 +9,22 @@
 #include "plugins/cli/video/part.h"
 
 typedef struct join {
-    const cli_video *v; /* NULL: nothing but the parts */
+    const cli_video *v; /* NULL: the parts only */
     const video_format *f;
     const char *folder, *path;
     int64_t parts;
-    /* times of all packets in the order of decoding, and the same sorted: what they are shown in */
+    /* times of all packets in decoding order; the same, sorted */
     int64_t *pts, *shown;
-    int64_t n, room, delay; /* delay: how many packets decoding is ahead of showing, at most */
+    int64_t n, room, delay; /* delay: largest number of packets by which decoding is ahead of display */
     video_part_info last;
     video_part_reader part;
     int64_t part_number, at;
     AVFormatContext *in, *out;
     video_clock clock;
-    video_other *others; /* of the input's streams */
-    int n_others, late;  /* late: another one has come up */
+    video_other *others; /* one for each stream of the input */
+    int n_others, late;  /* late: a stream appeared in the middle */
     video_file file;
-    AVPacket *packet[2]; /* of the parts, of the input */
+    AVPacket *packet[2]; /* [0] of the parts, [1] of the input */
 } join;
 
 static int fail(const join *j, int code) {
@@ -60,11 +60,13 @@ static int open_part(join *j, int64_t number) {
     char *path = video_part_path(j->folder, number);
     const int r = path != NULL ? video_part_open(path, &j->part) : -1;
     free(path);
-    return r == 0 ? CLI_OK : cli_fail(j->folder, "part %lld cannot be read", (long long)number);
+    return r == 0 ? CLI_OK
+                  : cli_fail(j->folder, "part %lld cannot be read; remove this folder and run the command again",
+                             (long long)number);
 }
 
-/* Encoders number decoding times each in their own way, and begin anew with every part: they are made from the times of
- * showing, which is what they are for. */
+/* Each encoder counts decoding times in its own way and restarts them with each part. So the decoding times are computed from
+ * the presentation times. */
 static int read_times(join *j) {
     for (int64_t k = 0; k < j->parts; k++) {
         int64_t pts = 0;
@@ -76,7 +78,10 @@ static int read_times(join *j) {
             }
         }
         if (more != 0) {
-            return more == -2 ? CLI_FAILED : cli_fail(j->folder, "part %lld is damaged", (long long)k);
+            return more == -2
+                       ? CLI_FAILED
+                       : cli_fail(j->folder, "part %lld is damaged; remove this folder and run the command again",
+                                  (long long)k);
         }
         j->last = j->part.info;
     }
@@ -113,7 +118,7 @@ static int open_output(join *j) {
     if (r < 0) {
         return fail(j, r);
     }
-    j->out->flags |= AVFMT_FLAG_BITEXACT; /* else Matroska's numbers are drawn anew with every run */
+    j->out->flags |= AVFMT_FLAG_BITEXACT; /* else Matroska's ids are random in each run */
     return CLI_OK;
 }
 
@@ -133,7 +138,7 @@ static int open_input(join *j) {
 
 /* ---- packets ---- */
 
-/* 1: packet[0] is the next of the video; 0: there are no more; -1: told. */
+/* Reads the next packet of the video into packet[0]. Returns 1; 0: the end; -1: failed, the error is printed. */
 static int next_video(join *j) {
     int64_t pts = 0;
     AVPacket *p = j->packet[0];
@@ -145,18 +150,19 @@ static int next_video(join *j) {
         more = video_part_next(&j->part, &pts, p);
     }
     if (more < 0) {
-        cli_fail(j->folder, "part %lld is damaged", (long long)j->part_number);
+        cli_fail(j->folder, "part %lld is damaged; remove this folder and run the command again",
+                 (long long)j->part_number);
         return -1;
     }
     if (more == 1) {
         p->dts = decoded_at(j, j->at++);
         p->duration = shown_for(j, pts);
-        p->stream_index = 0; /* the video is the first */
+        p->stream_index = 0; /* the video is the first stream */
     }
     return more;
 }
 
-/* The same of packet[1] and the other streams. Some kinds of file bring more of them later. */
+/* Reads the next packet of the other streams into packet[1]. Some formats add streams in the middle of the file. */
 static int next_other(join *j) {
     AVPacket *p = j->packet[1];
     while (j->in != NULL && av_read_frame(j->in, p) >= 0) {
@@ -164,7 +170,7 @@ static int next_other(join *j) {
         video_clock_set(&j->clock, j->in, p);
         if (o == NULL && !j->late) {
             j->late = 1;
-            cli_note(j->path, "a stream that comes up in the middle of the file is left out");
+            cli_note(j->path, "a stream that begins in the middle of the input is left out");
         }
         const int r = o == NULL || !o->kept ? 0 : o->text != NULL ? video_text_turn(o->text, p) : 1;
         if (r != 0) {
@@ -183,7 +189,7 @@ static int64_t time_of(const AVPacket *p) {
     return p->dts != AV_NOPTS_VALUE ? p->dts : p->pts != AV_NOPTS_VALUE ? p->pts : 0;
 }
 
-/* Times of decoding that do not rise are an error to FFmpeg; recordings have them. */
+/* FFmpeg rejects decoding times that do not rise, but recordings contain them. */
 static void let_rise(video_other *o, int sound, AVPacket *p) {
     if (p->dts == AV_NOPTS_VALUE) {
         return;
@@ -196,7 +202,7 @@ static void let_rise(video_other *o, int sound, AVPacket *p) {
     o->last = p->dts;
 }
 
-/* From the time base it was read in, and the file begins at 0. */
+/* Writes a packet. Converts its times to the output's time base; the output begins at 0. */
 static int put(join *j, int other) {
     AVPacket *p = j->packet[other];
     const AVRational base = base_of(j, other);
@@ -214,7 +220,7 @@ static int put(join *j, int other) {
     if (o != NULL) {
         let_rise(o, to->codecpar->codec_type == AVMEDIA_TYPE_AUDIO, p);
     }
-    const int r = av_interleaved_write_frame(j->out, p); /* takes the data over */
+    const int r = av_interleaved_write_frame(j->out, p); /* takes ownership of the data */
     return r < 0 ? fail(j, r) : CLI_OK;
 }
 
@@ -236,8 +242,8 @@ static int write_packets(join *j) {
     return have[0] < 0 || have[1] < 0 ? CLI_FAILED : r;
 }
 
-/* Of j: v, f, out, others, and in, for the other streams, NULL: none. path: for notes, or NULL. options: the muxer's, or NULL.
- * 0, or FFmpeg's error. */
+/* Adds all streams and writes the header. Uses v, f, out, others of j, and in, the source of the other streams, or NULL.
+ * path: subject of the notes, or NULL. options: for the muxer, or NULL. Returns 0, or FFmpeg's error. */
 static int begin_file(const join *j, const char *path, AVDictionary **options) {
     int e = video_add_stream(j->out, j->v, j->f);
     e = e < 0 || j->in == NULL ? e : video_add_others(j->out, j->in, j->v->stream->index, path, j->others);
@@ -270,9 +276,8 @@ int video_join_check(const cli_video *v, const video_format *f, const char *path
     avformat_free_context(out);
     free_others(others, n);
     return e >= 0 ? CLI_OK
-                  : cli_fail(path, "cannot begin with the video and its sound and subtitles together: %s%s",
-                             video_error(e, why),
-                             strcmp(f->container->name, "matroska") == 0 ? "" : "; .mkv holds nearly everything");
+                  : cli_fail(path, "this file format cannot hold the video with its sound and subtitles: %s%s",
+                             video_error(e, why), strcmp(f->container->name, "matroska") == 0 ? "" : "; use .mkv");
 }
 
 static int write_file(join *j) {
@@ -284,7 +289,7 @@ static int write_file(join *j) {
     AVDictionary *options = NULL;
     int e = video_file_options(&j->file, &options);
     e = e < 0 ? e : begin_file(j, NULL, &options);
-    av_dict_free(&options); /* with those that are not this muxer's */
+    av_dict_free(&options); /* includes options that the muxer does not have */
     if (e < 0) {
         return fail(j, e);
     }

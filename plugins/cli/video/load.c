@@ -1,4 +1,4 @@
-/* load.c - video.h in the program itself: hands over to davy-video.so, which is opened when the first video comes. */
+/* load.c - the program's side of video.h: opens davy-video.so for the first video and calls it. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,25 +10,25 @@
 
 typedef const cli_video_module *(*module_fn)(void);
 
-static const cli_video_module *module; /* NULL: not opened */
-static char why[512];                  /* it cannot be */
+static const cli_video_module *module; /* NULL: not loaded */
+static char why[512];                  /* the reason why it cannot be loaded */
 
 static void take(void *library, const char *path) {
     module_fn fn = NULL;
     void *symbol = dlsym(library, "davy_video_module");
     memcpy(&fn, &symbol, sizeof fn);
     if (fn == NULL || fn()->build != CLI_VIDEO_BUILD) {
-        snprintf(why, sizeof why, "%.400s is of another davy", path);
+        snprintf(why, sizeof why, "%.400s belongs to another version of davy; install both from one build", path);
     } else {
         module = fn();
     }
 }
 
-/* Beside the program, or where it is installed. */
+/* Looks for the module beside the program and in the library folder of an installation. */
 static void load(void) {
     static const char *const places[] = {"davy-video.so", "../" DAVY_CLI_LIBDIR "/davy/davy-video.so"};
     char *folder = cli_program_folder();
-    snprintf(why, sizeof why, "there is no davy-video.so beside the program: it was built without FFmpeg's libraries");
+    snprintf(why, sizeof why, "davy-video.so is missing beside the program; build davy with FFmpeg's libraries");
     for (size_t i = 0; module == NULL && folder != NULL && i < sizeof places / sizeof places[0]; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", folder, places[i]);

@@ -1,12 +1,12 @@
-/* module.h - davy-video.so: all that needs FFmpeg's libraries, in a file of its own beside the program, so that the
- * program starts where they are not installed. It uses the program's own functions (say.h, session.h ...). */
+/* module.h - davy-video.so, a module beside the program with all code that needs FFmpeg's libraries, so that the program starts
+ * without them. The module calls functions of the program (say.h, session.h ...). */
 #ifndef DAVY_CLI_VIDEO_MODULE_H
 #define DAVY_CLI_VIDEO_MODULE_H
 
 #include "plugins/cli/commands.h"
 #include "plugins/cli/video/video.h"
 
-/* Program and module of one build. */
+/* Differs between builds whose shared structs differ. */
 #define CLI_VIDEO_BUILD ((uint64_t)sizeof(cli_args) << 32 | (uint64_t)sizeof(cli_session) << 8 | DAVY_VERSION_MINOR)
 
 typedef struct cli_video_module {

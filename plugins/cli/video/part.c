@@ -1,8 +1,8 @@
-/* part.c - a part of a video: encoded frames as they come out of the encoder, in a file that is whole or not there.
+/* part.c - a part of a video: the packets of an encoder, in a file that appears complete or not at all.
  *
- *   magic, codec id, bytes of extradata, extradata
- *   per packet: pts, flags, bytes, the packet
- *   at the end: pts of INT64_MIN, number of frames, pts and duration of the last one */
+ *   magic, codec id, size of extradata, extradata
+ *   for each packet: pts, flags, size, data
+ *   at the end: INT64_MIN in place of a pts, number of frames, pts and duration of the last frame */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +36,8 @@ char *video_part_path(const char *folder, int64_t number) {
 /* ---- writing ---- */
 
 static void put(video_part *p, const void *data, size_t bytes) {
-    if (bytes > 0) {                       /* data may be NULL else */
-        fwrite(data, 1, bytes, p->file.f); /* errors are seen when the file is committed */
+    if (bytes > 0) {                       /* else data may be NULL */
+        fwrite(data, 1, bytes, p->file.f); /* the commit reports errors */
     }
 }
 
@@ -45,7 +45,7 @@ static void put_number(video_part *p, int64_t v) {
     put(p, &v, sizeof v);
 }
 
-/* Everything that the encoder has ready. */
+/* Writes all packets that the encoder has ready. */
 static int take_packets(video_part *p) {
     char why[128];
     for (;;) {
@@ -54,7 +54,7 @@ static int take_packets(video_part *p) {
             return CLI_OK;
         }
         if (r < 0) {
-            return cli_fail(p->path, "the encoder fails: %s", video_error(r, why));
+            return cli_fail(p->path, "the encoder failed: %s", video_error(r, why));
         }
         put_number(p, p->packet->pts);
         put_number(p, p->packet->flags);
@@ -77,7 +77,7 @@ int video_part_begin(const video_format *f, const char *folder, int64_t number, 
     const int e = video_encoder_open(f, &p->encoder);
     if (e < 0 || cli_outfile_open(&p->file, p->path) != CLI_OK) {
         const int r =
-            e < 0 ? cli_fail(p->path, "the encoder %s fails: %s", f->encoder->name, video_error(e, why)) : CLI_FAILED;
+            e < 0 ? cli_fail(p->path, "the encoder %s failed: %s", f->encoder->name, video_error(e, why)) : CLI_FAILED;
         video_part_abandon(p);
         return r;
     }
@@ -92,7 +92,7 @@ int video_part_add(video_part *p, const AVFrame *frame) {
     char why[128];
     const int r = avcodec_send_frame(p->encoder, frame);
     if (r < 0) {
-        return cli_fail(p->path, "the encoder fails: %s", video_error(r, why));
+        return cli_fail(p->path, "the encoder failed: %s", video_error(r, why));
     }
     if (frame != NULL) {
         p->frames++;

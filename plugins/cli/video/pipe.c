@@ -1,5 +1,5 @@
-/* pipe.c - a video's bytes: out of a file FFmpeg reads them itself. Where it would wait for a pipe, nothing could interrupt
- * it. */
+/* pipe.c - opens a video. FFmpeg reads files itself. davy reads pipes for it, because nothing could interrupt FFmpeg's wait for
+ * a pipe. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void close_pipe(AVIOContext *io) {
     }
 }
 
-/* 0, or FFmpeg's error. */
+/* Returns 0, or FFmpeg's error. */
 static int open_pipe(const char *path, AVIOContext **out) {
     int *pipe = av_malloc(sizeof *pipe);
     uint8_t *room = av_malloc(IO_BYTES);
@@ -61,11 +61,11 @@ int video_open_path(const char *path, AVFormatContext **out) {
         r = *out != NULL ? open_pipe(path, &io) : AVERROR(ENOMEM);
     }
     if (r == 0) {
-        snprintf(url, n, "file:%s", path); /* or a name with a colon would be one of a protocol */
+        snprintf(url, n, "file:%s", path); /* else a name with a colon would be a URL */
         if (io != NULL) {
             (*out)->pb = io;
         }
-        r = avformat_open_input(out, url, NULL, NULL); /* where it fails *out is gone, but not io */
+        r = avformat_open_input(out, url, NULL, NULL); /* on failure it frees *out, but not io */
         if (r < 0) {
             close_pipe(io);
         }

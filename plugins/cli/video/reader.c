@@ -1,4 +1,4 @@
-/* reader.c - see video.h: a file or a pipe, and the frames of its best video stream. */
+/* reader.c - see video.h: opens a file or a pipe and reads the frames of its best video stream. */
 #include <libavutil/pixdesc.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ void video_set_duration(AVFrame *f, int64_t ticks) {
 
 /* ---- frames ---- */
 
-/* Times that rise, and durations. */
+/* Sets rising times, and durations. */
 static void set_times(cli_video *v, AVFrame *f) {
     int64_t pts = f->best_effort_timestamp != AV_NOPTS_VALUE ? f->best_effort_timestamp : f->pts;
     if (pts == AV_NOPTS_VALUE) {
@@ -55,7 +55,7 @@ int video_decode(cli_video *v, AVFrame *frame) {
     return r;
 }
 
-/* ---- going elsewhere ---- */
+/* ---- seeking ---- */
 
 static int go_to(cli_video *v, int64_t pts) {
     if (av_seek_frame(v->format, v->stream->index, pts, AVSEEK_FLAG_BACKWARD) < 0) {
@@ -76,7 +76,7 @@ static int is_key(const AVFrame *f) {
 #endif
 }
 
-/* Passes over `count` frames. 1; 0: there are fewer; -1: told. */
+/* Skips `count` frames. Returns 1; 0: the video has fewer; -1: failed, the error is printed. */
 static int pass(cli_video *v, int64_t count) {
     AVFrame *f = av_frame_alloc();
     int more = f != NULL ? 1 : -1;
@@ -84,14 +84,14 @@ static int pass(cli_video *v, int64_t count) {
         more = video_decode(v, f);
         av_frame_unref(f);
         more = cli_interrupted() ? -1 : more;
-        cli_progress_update("going there", (uint64_t)i, (uint64_t)count);
+        cli_progress_update("skipping", (uint64_t)i, (uint64_t)count);
     }
     av_frame_free(&f);
     return more;
 }
 
-/* Passes over all frames up to the one of this pts. 1; 0: it does not come, or what comes does not begin with a key frame,
- * without which a decoder may make up the rest; -1: told. */
+/* Skips all frames up to the one with this pts. Returns 1; 0: the frame is missing, or the first frame is not a key frame, so
+ * that the decoder may invent the following ones; -1: failed, the error is printed. */
 static int pass_until(cli_video *v, int64_t pts) {
     AVFrame *f = av_frame_alloc();
     int more = f != NULL ? 1 : -1;
@@ -109,8 +109,7 @@ static int pass_until(cli_video *v, int64_t pts) {
     return more;
 }
 
-/* Whether a file of this kind knows its key frames. Others go to somewhere near, or a decoder is fed from the middle of a
- * group there. */
+/* Whether the format has an index of key frames. Other formats seek to a place nearby, which may lie between two key frames. */
 static int knows_keys(const cli_video *v) {
     const char *kind = v->format->iformat->name;
     return !video_is_piped(v) && (strncmp(kind, "mov,", 4) == 0 || strncmp(kind, "matroska,", 9) == 0);
@@ -125,10 +124,11 @@ int video_skip(cli_video *v, int64_t last_pts, int64_t count) {
             r = video_open_again(v);
         }
     }
-    if (r == 0) { /* it stands at its beginning */
+    if (r == 0) { /* the video is at its beginning */
         r = pass(v, count);
         if (r == 0) {
-            cli_fail(v->path, "ends before the %lld frames that an interrupted run had of it", (long long)count);
+            cli_fail(v->path, "ends before the %lld frames of an interrupted run; remove the .davy-parts folder",
+                     (long long)count);
         }
     }
     return r == 1 ? 0 : -1;
@@ -147,7 +147,7 @@ static double rate_of(const cli_video *v) {
     return average.num > 0 && average.den > 0 ? av_q2d(average) : base.num > 0 && base.den > 0 ? av_q2d(base) : 0.0;
 }
 
-/* Of the eight ways that EXIF counts, the nearest to this matrix: rows are what a step to the right, and one down, becomes. */
+/* The EXIF orientation (1 to 8) nearest to a display matrix, whose rows are the images of a step to the right and a step down. */
 static int orientation_of(const int32_t *matrix) {
     static const int straight[4] = {1, 2, 4, 3}, across[4] = {5, 8, 6, 7};
     const double right[2] = {matrix[0], matrix[1]}, down[2] = {matrix[3], matrix[4]};
@@ -156,10 +156,10 @@ static int orientation_of(const int32_t *matrix) {
                : across[(right[1] < 0.0) + 2 * (down[0] < 0.0)];
 }
 
-/* What has to be told, or kept beside the pixels. */
+/* Reads the properties that need a note or are kept beside the pixels. */
 static void look_at_kind(cli_video *v, const AVFrame *first) {
     const AVPixFmtDescriptor *d = av_pix_fmt_desc_get(first->format);
-    const AVDictionaryEntry *coded = av_dict_get(v->stream->metadata, "alpha_mode", NULL, 0); /* VP8's and VP9's */
+    const AVDictionaryEntry *coded = av_dict_get(v->stream->metadata, "alpha_mode", NULL, 0); /* of VP8 and VP9 */
     size_t bytes = 0;
     const int32_t *matrix =
         (const int32_t *)(const void *)video_side_data(v->stream, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
@@ -184,8 +184,7 @@ static int look_at_first(cli_video *v) {
     const int r = first != NULL ? video_decode(v, first) : -1;
     if (r != 1) {
         av_frame_free(&first);
-        return r == 0 && !cli_interrupted() ? cli_fail(v->path, "its video has no frame that can be decoded")
-                                            : CLI_FAILED;
+        return r == 0 && !cli_interrupted() ? cli_fail(v->path, "no frame of the video can be decoded") : CLI_FAILED;
     }
     v->ahead = first;
     v->first_pts = first->pts;
@@ -210,15 +209,15 @@ static int open_input(cli_video *v) {
     int r = video_open_path(v->path, &v->format);
     r = r < 0 ? r : avformat_find_stream_info(v->format, NULL);
     if (cli_interrupted()) {
-        return CLI_FAILED; /* who asked for the video tells that */
+        return CLI_FAILED; /* the caller prints the interrupt */
     }
     if (r < 0) {
         return cli_fail(v->path, "cannot be read as a video: %s", video_error(r, why));
     }
     r = av_find_best_stream(v->format, AVMEDIA_TYPE_VIDEO, -1, -1, &codec, 0);
     if (r < 0 || codec == NULL) {
-        return cli_fail(v->path,
-                        r == AVERROR_DECODER_NOT_FOUND ? "FFmpeg has no decoder for its video" : "holds no video");
+        return cli_fail(v->path, r == AVERROR_DECODER_NOT_FOUND ? "FFmpeg has no decoder for the video stream"
+                                                                : "holds no video");
     }
     v->stream = v->format->streams[r];
     return video_decoder_open(v, codec);
@@ -226,7 +225,7 @@ static int open_input(cli_video *v) {
 
 int video_open_again(cli_video *v) {
     if (v->device == NULL) {
-        v->how.hardware = CLI_DECODER_SOFTWARE; /* why, has been told */
+        v->how.hardware = CLI_DECODER_SOFTWARE; /* the note was already printed */
     }
     video_decoder_close(v);
     video_close_path(&v->format);
@@ -266,7 +265,7 @@ static int to_picture(cli_video *v, cli_picture *p) {
     if (v->rgb == NULL && (v->rgb = video_rgb_alloc(f->width, f->height, f->bits)) == NULL) {
         return cli_fail(v->path, "out of memory");
     }
-    if (p->pixels == NULL || v->orientation != 1) { /* what is turned has moved to memory of another shape */
+    if (p->pixels == NULL || v->orientation != 1) { /* rotating replaced the memory and its shape */
         free(p->pixels);
         p->width = f->width;
         p->height = f->height;

@@ -1,6 +1,6 @@
-/* run.c - see run.h. Four threads, with a few frames between each two of them: decoding; to RGB and to the
- * library; from the library and to the sink's pixels; the sink. The slowest of them and the network set the speed, and
- * memory stays what these few frames take. The first thread looks on, draws the bar and hears interrupts. */
+/* run.c - see run.h. Four threads with short queues between them: one decodes; one converts to RGB and pushes to the library; one
+ * pulls from the library and converts to the sink's pixels; one runs the sink. The slowest thread, or the network, sets the
+ * speed. Memory holds only the few frames in the queues. The main thread draws the bar and watches for interrupts. */
 #include <libavutil/cpu.h>
 #include <libavutil/imgutils.h>
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 
 enum { BETWEEN = 3, THREADS = 4, ALIGN = 64, CONVERTING_MAX = 8 };
 
-typedef struct stamp { /* of a frame that is in the network */
+typedef struct stamp { /* of a frame in the network */
     int64_t pts, duration, number;
 } stamp;
 
@@ -27,14 +27,14 @@ typedef struct out_frame {
 typedef struct run {
     video_task *task;
     davy_sequence *sequence;
-    cli_picture picture; /* what the network gives; no pixels */
-    AVFrame *in, *out;   /* RGB before and behind the network */
+    cli_picture picture; /* shape of the network's result; no pixels */
+    AVFrame *in, *out;   /* RGB before and after the network */
     cli_queue *decoded, *stamps, *results;
     cli_thread *threads[THREADS];
-    atomic_int failed, ended; /* failed: an exit status, the first thread's to fail */
+    atomic_int failed, ended; /* failed: exit status of the first thread that failed */
     atomic_llong frames;
     video_scaler from_rgb;
-    AVBufferPool *pool; /* of the sink's frames; the encoder may hold some */
+    AVBufferPool *pool; /* memory of the sink's frames; the encoder may keep some */
 } run;
 
 static void drop_frame(void *thing) {
@@ -57,7 +57,7 @@ static void stop_queues(run *r) {
     cli_queue_stop(r->results);
 }
 
-/* From any thread; what failed has been told. */
+/* Stops all threads. Any thread may call it, after it has printed the error. */
 static void give_up(run *r, int status) {
     int none = 0;
     atomic_compare_exchange_strong(&r->failed, &none, status);
@@ -68,7 +68,7 @@ static int is_over(run *r) {
     return atomic_load(&r->failed) != 0 || cli_interrupted() != 0;
 }
 
-/* Of two threads that fail for one reason, one tells it. */
+/* If two threads fail for the same reason, only one prints it. */
 static void sequence_failed(run *r, davy_result result) {
     if (!is_over(r)) {
         give_up(r, cli_session_fail(r->task->session, r->task->video->path, result));
@@ -85,7 +85,7 @@ static void not_converted(run *r, int format, int error) {
                         video_error(error, why)));
 }
 
-/* A picture that lies in an AVFrame. */
+/* A tensor over the pixels of an AVFrame. */
 static davy_tensor tensor_of(const AVFrame *rgb) {
     const uint32_t bytes = rgb->format == AV_PIX_FMT_RGB48 ? 2 : 1;
     const cli_picture p = {.width = (uint32_t)rgb->width,
@@ -187,7 +187,7 @@ static AVFrame *new_frame(run *r, const stamp *s) {
     return f;
 }
 
-/* From the library's picture to what the sink takes. NULL: told. */
+/* Converts the library's picture to the sink's format. NULL: failed, the error is printed. */
 static out_frame *convert(run *r, const stamp *s) {
     int e = AVERROR(ENOMEM);
     out_frame *o = calloc(1, sizeof *o);
@@ -209,7 +209,7 @@ static out_frame *convert(run *r, const stamp *s) {
     return o;
 }
 
-/* The next frame out of the library and on. */
+/* Pulls the next frame from the library and passes it on. */
 static int pull_one(run *r, const stamp *s) {
     video_task *t = r->task;
     davy_tensor out = tensor_of(r->out);
@@ -261,7 +261,7 @@ static void put(void *user) {
 
 /* ---- the whole ---- */
 
-/* Where a GPU computes the processor is free for swscale; where it computes itself, all of its threads are the network's. */
+/* If a GPU computes, the CPU is free for swscale. If the CPU computes, the network uses all of its threads. */
 static int converting_threads(const video_task *t) {
     const int cores = av_cpu_count();
     const int wish = t->args->threads > 0 ? t->args->threads : cores;
@@ -295,7 +295,7 @@ static int open_run(run *r) {
     const video_sink *sink = t->sink;
     if (sink->pixels != AV_PIX_FMT_NONE) {
         const int bytes = av_image_get_buffer_size(sink->pixels, sink->w, sink->h, ALIGN);
-        r->pool = av_buffer_pool_init((size_t)bytes + ALIGN, NULL); /* swscale may write a little beyond a row */
+        r->pool = av_buffer_pool_init((size_t)bytes + ALIGN, NULL); /* swscale may write a few bytes beyond a row */
     }
     t->video->to_rgb.threads = r->from_rgb.threads = converting_threads(t);
     r->in = video_rgb_alloc(f->width, f->height, f->bits);
@@ -320,7 +320,7 @@ static void watch(run *r) {
         cli_progress_frames(t->first + done, total, (double)done / (cli_seconds() - begin));
         if (is_over(r)) {
             stop_queues(r);
-            t->session->api->sequence_reset(r->sequence); /* wakes those that wait for it */
+            t->session->api->sequence_reset(r->sequence); /* wakes the threads that wait for it */
         }
     }
 }
@@ -339,7 +339,7 @@ int video_run(video_task *t) {
     } else if (status == CLI_OK) {
         watch(&r);
     }
-    if (r.sequence != NULL && is_over(&r)) { /* whoever waits for it after all */
+    if (r.sequence != NULL && is_over(&r)) { /* a thread may still wait for it */
         stop_queues(&r);
         t->session->api->sequence_reset(r.sequence);
     }

@@ -1,4 +1,4 @@
-/* sink.c - where frames go: y4m, numbered pictures, parts of a video file. */
+/* sink.c - the sinks: y4m, numbered pictures, parts of a video file. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ int video_y4m_begin(video_y4m *y) {
     return ferror(y->f) ? cli_fail(y->path, "cannot be written: %s", strerror(errno)) : CLI_OK;
 }
 
-/* All frames of y4m are shown equally long. */
+/* Prints a note if frame times differ from the constant rate of y4m. */
 static void tell_times(video_y4m *y, int64_t pts, int64_t number) {
     const video_format *f = y->format;
     const int64_t frame = av_rescale_q(1, av_inv_q(f->rate), f->time_base);
@@ -38,8 +38,7 @@ static void tell_times(video_y4m *y, int64_t pts, int64_t number) {
     const int64_t late = pts - y->first - av_rescale_q(number, av_inv_q(f->rate), f->time_base);
     if (!y->told && (late > 2 * frame + 1 || late < -2 * frame - 1)) {
         y->told = 1;
-        cli_note(y->path,
-                 "its frames have times of their own, which y4m cannot say: sound beside it will be early or late");
+        cli_note(y->path, "the frame rate varies, but y4m has a constant rate: separate sound will be out of sync");
     }
 }
 
@@ -56,7 +55,7 @@ int video_y4m_put(void *user, const AVFrame *frame, const cli_picture *rgb, int6
             fwrite(frame->data[plane] + (ptrdiff_t)row * frame->linesize[plane], bytes, (size_t)w, y->f);
         }
     }
-    /* who looks on at the other end of a pipe gets all of the frame now, not with the next one */
+    /* the reader of a pipe gets the whole frame now, not with the next one */
     return fflush(y->f) != 0 || ferror(y->f) ? cli_fail(y->path, "cannot be written: %s", strerror(errno)) : CLI_OK;
 }
 
@@ -88,7 +87,7 @@ static char *in_folder(const video_parts *p, const char *name) {
     return path;
 }
 
-/* Ours: numbers of eight digits, whole or not, and the text of the run. */
+/* Whether davy made the file: a part (eight digits), complete or temporary, or run.json. */
 static int is_ours(const char *name) {
     return (strspn(name, "0123456789") == 8 && (name[8] == 0 || strncmp(name + 8, ".tmp-", 5) == 0)) ||
            strncmp(name, "run.json", 8) == 0;
@@ -118,7 +117,7 @@ static int same_run(const char *path, const char *identity) {
     return n == strlen(identity) && memcmp(found, identity, n) == 0;
 }
 
-/* The parts that are whole, from the first on. The last of a video is a short one. */
+/* Counts the complete parts from the first on. The last part of a video is shorter than VIDEO_PART. */
 static void count_parts(video_parts *p) {
     int more = 1;
     while (more) {
@@ -151,11 +150,11 @@ int video_parts_open(video_parts *p, const video_format *f, const char *output, 
         return cli_fail(output, "out of memory");
     }
     const int e = cli_make_folder(p->folder);
-    int r = e == 0 ? CLI_OK : cli_fail(p->folder, "cannot be made: %s", strerror(e));
+    int r = e == 0 ? CLI_OK : cli_fail(p->folder, "cannot be created: %s", strerror(e));
     p->taken = r == CLI_OK ? cli_take(p->folder) : CLI_LOCKLESS;
     if (p->taken == CLI_TAKEN) {
-        r = cli_fail(output, "another davy is making it");
-        free(p->folder); /* it is the other's */
+        r = cli_fail(output, "another davy process writes this file; wait for it or name another file");
+        free(p->folder); /* the other process owns it */
         p->folder = NULL;
     } else if (r == CLI_OK && same_run(run, identity)) {
         remove_files(p, 0);

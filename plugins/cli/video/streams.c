@@ -1,4 +1,4 @@
-/* streams.c - what a video file holds besides packets: its streams, how they are to be shown, chapters and tags. */
+/* streams.c - the streams of a video file with their side data, chapters and tags. */
 #include <string.h>
 
 #include "plugins/cli/say.h"
@@ -31,13 +31,13 @@ int video_set_side_data(AVStream *s, enum AVPacketSideDataType type, const void 
     return 0;
 }
 
-/* How the picture is turned, unless it has been, how bright its display was: kept as it is. */
+/* Copies the side data: rotation (unless the frames are upright), mastering display, light levels, stereo, sphere. */
 static int copy_side_data(const AVStream *from, int upright, AVStream *to) {
     static const enum AVPacketSideDataType kept[] = {AV_PKT_DATA_DISPLAYMATRIX, AV_PKT_DATA_MASTERING_DISPLAY_METADATA,
                                                      AV_PKT_DATA_CONTENT_LIGHT_LEVEL, AV_PKT_DATA_STEREO3D,
                                                      AV_PKT_DATA_SPHERICAL};
     int r = 0;
-    for (size_t i = upright ? 1 : 0; r >= 0 && i < sizeof kept / sizeof kept[0]; i++) { /* the first is the turn */
+    for (size_t i = upright ? 1 : 0; r >= 0 && i < sizeof kept / sizeof kept[0]; i++) { /* the first is the rotation */
         size_t bytes = 0;
         const uint8_t *d = video_side_data(from, kept[i], &bytes);
         r = d != NULL ? video_set_side_data(to, kept[i], d, bytes) : 0;
@@ -86,7 +86,7 @@ static const char *cover_kind(const AVStream *s) {
                                                         : NULL;
 }
 
-/* MPEG's own kinds of file do not say what they take: what players know in them. */
+/* The muxers of MPEG's own formats do not report their codecs; these are the codecs that players support. */
 static int mpeg_takes(const AVOutputFormat *container, enum AVCodecID codec) {
     static const enum AVCodecID both[] = {AV_CODEC_ID_MP2, AV_CODEC_ID_MP3, AV_CODEC_ID_AC3, AV_CODEC_ID_DTS};
     static const enum AVCodecID stream[] = {AV_CODEC_ID_AAC,  AV_CODEC_ID_AAC_LATM,     AV_CODEC_ID_EAC3,
@@ -106,13 +106,13 @@ int video_takes(const AVOutputFormat *container, enum AVCodecID codec) {
     return r == AVERROR_PATCHWELCOME ? mpeg_takes(container, codec) : r == 1;
 }
 
-/* Nothing is lost with it: a track of what the file also says as chapters, or of a tag. */
+/* Whether a data stream repeats the file's chapters or its timecode tag, so that leaving it out loses nothing. */
 static int is_said_elsewhere(const AVFormatContext *in, const AVStream *s) {
     return s->codecpar->codec_type == AVMEDIA_TYPE_DATA && ((s->discard == AVDISCARD_ALL && in->nb_chapters > 0) ||
                                                             av_dict_get(s->metadata, "timecode", NULL, 0) != NULL);
 }
 
-/* Its first packets are so far behind the file's beginning that nobody looked there. */
+/* Whether the first packets of a sound stream come so late in the file that FFmpeg's probing did not reach them. */
 static int is_unknown(const AVStream *s) {
     return s->codecpar->codec_type == AVMEDIA_TYPE_AUDIO && s->codecpar->sample_rate <= 0;
 }
@@ -124,23 +124,23 @@ static void tell_left_out(const AVStream *s, int mkv, const char *path) {
     const int named = codec != AV_CODEC_ID_NONE && codec != AV_CODEC_ID_BIN_DATA;
     const char *name = named                         ? avcodec_get_name(codec)
                        : s->codecpar->codec_tag != 0 ? av_fourcc_make_string(tag, s->codecpar->codec_tag)
-                                                     : "of no known kind";
+                                                     : "unknown codec";
     if (path == NULL) {
         return;
     }
     if (type == AVMEDIA_TYPE_VIDEO && !is_cover(s)) {
-        cli_note(path, "stream %d (%s), another video, is left out", s->index, name);
+        cli_note(path, "stream %d (%s) is left out: it is another video", s->index, name);
     } else if (type == AVMEDIA_TYPE_DATA || type == AVMEDIA_TYPE_UNKNOWN) {
-        cli_note(path, "stream %d (%s), data, is left out", s->index, name);
+        cli_note(path, "stream %d (%s) is left out: it is a data stream", s->index, name);
     } else if (is_unknown(s)) {
-        cli_note(path, "stream %d (%s) begins too late in the file to be known, and is left out", s->index, name);
+        cli_note(path, "stream %d (%s) is left out: it begins too late in the file", s->index, name);
     } else {
-        cli_note(path, "stream %d (%s) does not go into this kind of file and is left out%s", s->index, name,
-                 mkv ? "" : "; .mkv holds nearly everything");
+        cli_note(path, "stream %d (%s) is left out: this file format cannot hold it%s", s->index, name,
+                 mkv ? "" : "; use .mkv, which holds nearly everything");
     }
 }
 
-/* As what it goes into the file; AV_CODEC_ID_NONE: not at all. */
+/* The codec of a stream in the output; AV_CODEC_ID_NONE: the stream is left out. */
 static enum AVCodecID form_of(const AVOutputFormat *container, const AVStream *s, int mkv) {
     const enum AVMediaType type = s->codecpar->codec_type;
     const enum AVCodecID codec = s->codecpar->codec_id;
@@ -156,7 +156,7 @@ static enum AVCodecID form_of(const AVOutputFormat *container, const AVStream *s
     return video_takes(container, codec) ? codec : video_text_form(container, s);
 }
 
-/* Matroska's covers are files in the file. */
+/* Matroska stores a cover as an attached file. */
 static int attach(const AVStream *cover, AVStream *to) {
     const AVPacket *p = &cover->attached_pic;
     char name[32];
@@ -207,7 +207,7 @@ int video_add_others(AVFormatContext *out, const AVFormatContext *in, int video,
     for (int i = 0; r >= 0 && i < (int)in->nb_streams; i++) {
         const AVStream *s = in->streams[i];
         const enum AVCodecID form = form_of(out->oformat, s, mkv);
-        const int attached = s->codecpar->codec_type == AVMEDIA_TYPE_ATTACHMENT && mkv; /* whatever it is */
+        const int attached = s->codecpar->codec_type == AVMEDIA_TYPE_ATTACHMENT && mkv; /* of any codec */
         if (i == video || is_said_elsewhere(in, s)) {
             continue;
         }
@@ -216,7 +216,7 @@ int video_add_others(AVFormatContext *out, const AVFormatContext *in, int video,
             continue;
         }
         if (form != s->codecpar->codec_id && path != NULL) {
-            cli_note(path, "stream %d (%s) becomes %s, the text that this kind of file holds", i,
+            cli_note(path, "stream %d (%s) is converted to %s, the subtitle codec of this file format", i,
                      avcodec_get_name(s->codecpar->codec_id), avcodec_get_name(form));
         }
         r = add_other(out, s, form, mkv, &others[i]);
@@ -226,7 +226,7 @@ int video_add_others(AVFormatContext *out, const AVFormatContext *in, int video,
 
 int video_add_chapters(AVFormatContext *out, const AVFormatContext *in) {
     static const char *const of_file[] = {"encoder", "major_brand", "minor_version", "compatible_brands"};
-    const int64_t begin = in->start_time != AV_NOPTS_VALUE ? in->start_time : 0; /* the output begins at 0 */
+    const int64_t begin = in->start_time != AV_NOPTS_VALUE ? in->start_time : 0; /* the output starts at 0 */
     for (unsigned i = 0; i < in->nb_chapters; i++) {
         const int64_t start = av_rescale_q(begin, AV_TIME_BASE_Q, in->chapters[i]->time_base);
         if (in->chapters[i]->end <= start) {

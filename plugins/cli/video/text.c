@@ -1,4 +1,4 @@
-/* text.c - subtitles that the output holds in another form only, SubRip and MP4's above all: decoded, encoded again. */
+/* text.c - converts text subtitles that the output holds in another codec only, mostly SubRip to MP4's and back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static int open_encoder(video_text *t, enum AVCodecID form) {
         return AVERROR(ENOMEM);
     }
     t->to->time_base = AV_TIME_BASE_Q;
-    if (t->from->subtitle_header != NULL) { /* styles, as ASS has them, which all decoders make */
+    if (t->from->subtitle_header != NULL) { /* the styles, which every decoder writes in the form of ASS */
         t->to->subtitle_header = av_mallocz((size_t)bytes + 1);
         if (t->to->subtitle_header == NULL) {
             return AVERROR(ENOMEM);
@@ -82,7 +82,7 @@ int video_text_turn(video_text *t, AVPacket *p) {
     AVPacket *next = NULL;
     int got = 0;
     int r = avcodec_decode_subtitle2(t->from, &text, &got, p);
-    if (r < 0 || !got || text.num_rects == 0) { /* a gap, or what nobody can read */
+    if (r < 0 || !got || text.num_rects == 0) { /* a gap, or a packet that cannot be decoded */
         avsubtitle_free(&text);
         return 0;
     }

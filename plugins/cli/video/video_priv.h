@@ -1,5 +1,5 @@
-/* video_priv.h - what the files of this folder share that see FFmpeg's headers. Timestamps are in the source stream's time base
- * everywhere. */
+/* video_priv.h - shared by the files of this folder that include FFmpeg's headers. Timestamps are in the source stream's time
+ * base. */
 #ifndef DAVY_CLI_VIDEO_PRIV_H
 #define DAVY_CLI_VIDEO_PRIV_H
 
@@ -11,7 +11,7 @@
 
 #include "plugins/cli/video/video.h"
 
-/* What the numbers of a picture mean. Unspecified matrices are settled: BT.709 from 720 rows on, else BT.601. */
+/* The colour description of a video. An unspecified matrix is replaced: BT.709 from 720 rows on, else BT.601. */
 typedef struct video_colour {
     enum AVColorSpace matrix;
     enum AVColorPrimaries primaries;
@@ -20,41 +20,40 @@ typedef struct video_colour {
     enum AVChromaLocation siting;
 } video_colour;
 
-/* Of HDR, static. */
+/* Static HDR metadata. */
 typedef struct video_hdr {
     int has_display, has_light;
     AVMasteringDisplayMetadata display;
     AVContentLightMetadata light;
-    const char *dynamic; /* what there is of it and is not kept; NULL: nothing */
-    int alone;           /* colours mean nothing without `dynamic` */
+    const char *dynamic; /* name of the dynamic metadata, which is left out; NULL: none */
+    int alone;           /* the colours are wrong without `dynamic` */
 } video_hdr;
 
-/* One conversion between a kind of AVFrame and RGB, made anew when the frame's kind changes. */
+/* A conversion between an AVFrame and RGB, created again if the size or format of the frame changes. */
 typedef struct video_scaler {
-    int threads; /* that share a frame; 0: one. The result is the same */
+    int threads; /* number of threads per frame; 0: one. Does not change the result */
     struct SwsContext *sws;
     int w, h, format; /* of the frame */
 } video_scaler;
 
-/* Of a file's packets, all of them, in the order of the file. Zeroed: at its beginning. */
-enum { VIDEO_CLOCK_STREAMS = 64 }; /* streams beyond follow the others */
+/* Makes the times of all packets of a file continuous, in the order of the file. Zeroed: at the beginning. */
+enum { VIDEO_CLOCK_STREAMS = 64 }; /* later streams use the offset of the others */
 typedef struct video_clock {
-    int64_t offset; /* in AV_TIME_BASE, what has been added so far */
+    int64_t offset; /* in AV_TIME_BASE, added to all times */
     int64_t next[VIDEO_CLOCK_STREAMS];
     char seen[VIDEO_CLOCK_STREAMS];
 } video_clock;
 
-/* Packets that a hardware decoder has had and software can go on from. */
+/* Packets that the hardware decoder received, kept so that software can decode them again. */
 typedef struct video_kept {
-    AVPacket **packets; /* the first is a key frame's */
+    AVPacket **packets; /* the first one is a key frame */
     size_t n, room;
     int64_t bytes;
-    int64_t
-        key; /* when the first key frame behind that one, packets[key_at], is shown; AV_NOPTS_VALUE: there is none */
+    int64_t key; /* time of the next key frame, packets[key_at]; AV_NOPTS_VALUE: none */
     size_t key_at;
-    int64_t frames; /* that have come of them; of all since the beginning once packets are lost */
-    int64_t last;   /* when the last of these is shown */
-    int lost;       /* there were too many: they are not kept any more */
+    int64_t frames; /* decoded from these packets; once packets are lost, from the beginning of the file */
+    int64_t last;   /* time of the last decoded frame */
+    int lost;       /* too many packets: they are no longer kept */
 } video_kept;
 
 struct cli_video {
@@ -62,33 +61,33 @@ struct cli_video {
     cli_video_decoding how;
     AVFormatContext *format;
     AVStream *stream;
-    const AVCodec *codec, *software; /* in use; the one that needs no hardware */
+    const AVCodec *codec, *software; /* codec: in use; software: without hardware */
     AVCodecContext *decoder;
-    AVBufferRef *device; /* of a hardware decoder; NULL: software decodes */
+    AVBufferRef *device; /* of the hardware decoder; NULL: software decodes */
     enum AVHWDeviceType device_type;
     enum AVPixelFormat device_format;
-    int refused;   /* the hardware takes no such stream */
-    int64_t given; /* frames since the file's beginning */
+    int refused;   /* the hardware does not support the stream */
+    int64_t given; /* frames returned since the beginning of the file */
     video_kept kept;
     video_clock clock;
     AVPacket *packet;
     AVFrame *decoded;
-    AVFrame *ahead;       /* decoded already; NULL: none */
+    AVFrame *ahead;       /* decoded in advance; NULL: none */
     AVFrame *frame, *rgb; /* of cli_video_read */
     int drained, damaged;
-    int64_t last_pts; /* of the frame decoded last; AV_NOPTS_VALUE: none */
+    int64_t last_pts; /* of the last decoded frame; AV_NOPTS_VALUE: none */
     int64_t first_pts;
-    int64_t step; /* ticks of a frame whose duration nobody tells */
+    int64_t step; /* duration in ticks of a frame without one */
     int interlaced, alpha;
-    int orientation; /* how it is turned when it is shown, a number of EXIF's; 1: not at all */
+    int orientation; /* rotation for display as an EXIF number; 1: none */
     video_hdr hdr;
     cli_video_facts facts;
     video_colour colour;
     video_scaler to_rgb;
 };
 
-/* decoder.c. open: on hardware if v->how says so and it can be. frame: the next one, in host memory, as FFmpeg gives it;
- * 1, 0: the end, -1: told. flush: behind it anything may come. */
+/* decoder.c. open: opens hardware if v->how allows it and hardware exists. frame: reads the next frame into host memory;
+ * returns 1, 0: the end, -1: failed, the error is printed. flush: call it after a seek. */
 int video_decoder_open(cli_video *v, const AVCodec *codec);
 int video_decoder_frame(cli_video *v, AVFrame *frame);
 void video_decoder_flush(cli_video *v);
@@ -96,52 +95,55 @@ void video_decoder_close(cli_video *v);
 /* "h264", or "h264 on cuda". */
 const char *video_decoder_name(const cli_video *v, char text[64]);
 
-/* The next frame, in host memory, with pts (rising by at least 1) and duration set. 1, 0: the end, -1: told. */
+/* Reads the next frame into host memory and sets pts (rising by at least 1) and duration. Returns 1, 0: the end, -1: failed, the
+ * error is printed. */
 int video_decode(cli_video *v, AVFrame *frame);
-/* From the beginning of the file to behind the frame of this pts, number `count`: the next video_decode gives the frame
- * after it. 0, or -1: told. */
+/* Skips the first `count` frames, the last of which has this pts. The next video_decode returns the frame after it. Returns 0,
+ * or -1: failed, the error is printed. */
 int video_skip(cli_video *v, int64_t last_pts, int64_t count);
 
-/* clock.c: the packet's times, so that they go on where a recording's jump. */
+/* clock.c: makes the times of a packet continuous if those of a recording jump. */
 void video_clock_set(video_clock *c, const AVFormatContext *f, AVPacket *p);
 
-/* colour.c. Both return 0, or FFmpeg's error: out of memory or not convertible. Buffers, formats and sizes are there. */
+/* colour.c. Both return 0, or FFmpeg's error: out of memory, or not convertible. The caller has allocated both frames. */
 int video_to_rgb(video_scaler *s, const AVFrame *frame, const video_colour *colour, AVFrame *rgb);
-/* rgb is scaled to the frame where sizes differ, what is odd is cut off. */
+/* Scales rgb to the frame if the sizes differ. An odd last row or column is cut off. */
 int video_from_rgb(video_scaler *s, const AVFrame *rgb, const video_colour *colour, AVFrame *frame);
 void video_scaler_free(video_scaler *s);
-/* RGB of 8 or 16 bits, its rows as far apart as swscale likes them. NULL: out of memory. */
+/* Allocates RGB of 8 or 16 bits with rows aligned for swscale. NULL: out of memory. */
 AVFrame *video_rgb_alloc(uint32_t width, uint32_t height, uint32_t bits);
-/* Between such a frame and a picture of its size that is there. */
+/* Copy between such a frame and an allocated picture of the same size. */
 void video_rgb_to_picture(const AVFrame *rgb, cli_picture *p);
 void video_rgb_of_picture(AVFrame *rgb, const cli_picture *p);
 video_colour video_colour_of(const AVFrame *frame);
-int video_bits_of(int pixel_format); /* of a sample */
+int video_bits_of(int pixel_format); /* bits per sample */
 const char *video_pixels_name(int pixel_format);
 
 /* hdr.c */
 void video_hdr_of(const AVStream *stream, const AVFrame *frame, video_hdr *out);
-/* What the stream does not have already. 0, or FFmpeg's error. */
+/* Adds the metadata that the stream does not have yet. Returns 0, or FFmpeg's error. */
 int video_hdr_to_stream(const video_hdr *h, AVStream *to);
-/* As further parameters of libx265: empty, or ":name=value" once or twice. */
+/* Further parameters for libx265: empty, or ":name=value" once or twice. */
 void video_hdr_x265(const video_hdr *h, char text[256]);
 
-/* streams.c: NULL: there is none. 0, or FFmpeg's error. */
+/* streams.c. video_side_data returns NULL if there is none; video_set_side_data returns 0, or FFmpeg's error. */
 const uint8_t *video_side_data(const AVStream *s, enum AVPacketSideDataType type, size_t *bytes);
 int video_set_side_data(AVStream *s, enum AVPacketSideDataType type, const void *data, size_t bytes);
 
-/* in.c: whether it can be read only once: standard input, a FIFO, what a shell makes of <(...). */
+/* pipe.c: whether the video can be read only once: standard input, a FIFO, the shell's <(...). */
 int video_is_piped(const cli_video *v);
-/* From its beginning, as it was when it was opened; by software if there is no device any more. 0, or -1: told. */
+/* reader.c: opens the video again at its beginning; with software if the device was closed. Returns 0, or -1: failed, the error
+ * is printed. */
 int video_open_again(cli_video *v);
 
-/* pipe.c: a file, whatever its name looks like, "-", or a pipe of this name. 0, or FFmpeg's error. close: of NULL, too. */
+/* pipe.c: opens a file, a pipe, or standard input ("-"). A name is never read as a URL. Returns 0, or FFmpeg's error. close
+ * takes a pointer to NULL, too. */
 int video_open_path(const char *path, AVFormatContext **out);
 void video_close_path(AVFormatContext **f);
 
 int64_t video_duration(const AVFrame *frame);
 void video_set_duration(AVFrame *frame, int64_t ticks);
-/* What happened to an FFmpeg call, as a word or two. Not for several threads at once. */
+/* The text of an FFmpeg error. */
 const char *video_error(int code, char text[128]);
 
 #endif

@@ -1,4 +1,4 @@
-/* write.c - pictures into a video file or y4m, at a constant rate, with another file's sound where it is asked for. */
+/* write.c - writes pictures to a video file or y4m at a constant rate, with the sound of another file if requested. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct cli_video_writer {
     int64_t first, frames;
     int is_y4m;
     video_y4m y4m;
-    cli_outfile file; /* of y4m */
+    cli_outfile file; /* for y4m */
     video_parts parts;
 };
 
@@ -31,7 +31,7 @@ static int names_y4m(const char *path) {
     return is_pipe(path) || (n >= 4 && strcmp(path + n - 4, ".y4m") == 0);
 }
 
-/* What nobody tells: as most videos of this size have it. */
+/* The colour description of most videos of this height. */
 static video_colour usual_colour(uint32_t height) {
     const int hd = height >= 720;
     return (video_colour){.matrix = hd ? AVCOL_SPC_BT709 : AVCOL_SPC_SMPTE170M,
@@ -59,11 +59,12 @@ static int settle_format(cli_video_writer *w, const cli_video_wish *wish) {
         f->sample_aspect = av_inv_q(f->sample_aspect);
     }
     f->colour = w->sound != NULL ? w->sound->colour : usual_colour(wish->height);
-    if (w->sound != NULL) { /* it begins when the other one's pictures do */
+    if (w->sound != NULL) { /* starts with the pictures of the other video */
         w->first = av_rescale_q(w->sound->first_pts, w->sound->stream->time_base, f->time_base);
     }
     if (((wish->width | wish->height) & 1) != 0) {
-        cli_note(w->path, "%ux%u is odd; the last row or column is cut off, as 4:2:0 needs", wish->width, wish->height);
+        cli_note(w->path, "%ux%u is odd; the last row or column is cut off, because 4:2:0 needs even sizes",
+                 wish->width, wish->height);
     }
     const video_codec_wish codec = {.codec = wish->codec, .quality = wish->quality, .on_gpu = wish->on_gpu};
     return w->is_y4m ? CLI_OK : video_format_settle(w->path, 8, &codec, f);
@@ -79,7 +80,7 @@ static int open_y4m(cli_video_writer *w) {
     return r == CLI_OK ? video_y4m_begin(&w->y4m) : r;
 }
 
-/* Parts, because the file is made of them; what was left of another run is of no use. */
+/* The file is joined from parts. The identity is unique, so that parts of another run are removed. */
 static int open_parts(cli_video_writer *w) {
     char identity[96];
     snprintf(identity, sizeof identity, "process %lu, second %.6f", cli_process_id(), cli_seconds());
@@ -99,12 +100,12 @@ int cli_video_writer_open(const char *path, const cli_video_wish *wish, cli_vide
     w->rgb = video_rgb_alloc(wish->width, wish->height, 8);
     int r = w->rgb != NULL ? CLI_OK : cli_fail(path, "out of memory");
     if (r == CLI_OK && wish->sound != NULL && w->is_y4m) {
-        r = cli_fail(path, "y4m holds no sound");
+        r = cli_fail(path, "y4m holds no sound; leave out --audio or name an .mp4 or .mkv file");
     }
     if (r == CLI_OK && wish->sound != NULL && cli_same_file(wish->sound, path)) {
-        r = cli_fail(path, "is the file whose sound is to be copied; name another one");
+        r = cli_fail(path, "is also the file of --audio; name another output file");
     }
-    const cli_video_decoding plain = {.hardware = CLI_DECODER_SOFTWARE}; /* of one frame */
+    const cli_video_decoding plain = {.hardware = CLI_DECODER_SOFTWARE}; /* only one frame is decoded */
     r = r == CLI_OK && wish->sound != NULL ? cli_video_open(wish->sound, &plain, &w->sound) : r;
     r = r == CLI_OK ? settle_format(w, wish) : r;
     r = r == CLI_OK ? (w->is_y4m ? open_y4m(w) : open_parts(w)) : r;
