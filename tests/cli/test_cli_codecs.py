@@ -152,6 +152,8 @@ def test_damaged():
             out = WORK / "cut-out.png"
             copy(cut, out, code=1)
             check(not out.exists() and not leftovers(WORK), f"{name} cut at {part}: something was written")
+    write_png(WORK / "cut.png", 2, 2, 8, 3, [bytes(2)] * 2)
+    check("palette missing" in copy(WORK / "cut.png", WORK / "cut-out.png", code=1).stderr, "a palette PNG without its palette")
     rng = np.random.default_rng(3)
     for name in ("png_interlaced.png", "jpeg_cmyk.jpg", "illustration_lossless.webp"):
         data = bytearray((SMALL / name).read_bytes())

@@ -30,6 +30,10 @@ static int choose_format(const struct spng_ihdr *h, int trns, cli_picture *out) 
     return trns ? SPNG_FMT_RGBA8 : SPNG_FMT_RGB8;
 }
 
+static const char *damage(int e) {
+    return e == SPNG_ENOPLTE ? "palette missing" : spng_strerror(e);
+}
+
 static int is_kept_chunk(const uint8_t *type) {
     static const char *const kept[] = {"cICP", "mDCV", "mDCv", "cLLI", "cLLi"};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
@@ -111,14 +115,16 @@ int cli_png_read(FILE *f, const char *path, cli_picture *out) {
         e = spng_get_ihdr(ctx, &h);
     }
     if (e != 0) {
-        result = cli_fail(path, "damaged PNG: %s", spng_strerror(e));
+        result = cli_fail(path, "damaged PNG: %s", damage(e));
         goto done;
     }
     out->width = h.width;
     out->height = h.height;
-    int format = choose_format(&h, spng_get_trns(ctx, &trns) == 0, out);
+    /* The first call that reads chunks reports the damage; later ones return SPNG_EBADSTATE only. */
+    const int no_trns = spng_get_trns(ctx, &trns);
+    int format = choose_format(&h, no_trns == 0, out);
     size_t bytes = 0;
-    e = spng_decoded_image_size(ctx, format, &bytes);
+    e = no_trns == 0 || no_trns == SPNG_ECHUNKAVAIL ? spng_decoded_image_size(ctx, format, &bytes) : no_trns;
     if (e == 0 && bytes != cli_picture_stride(out) * out->height) {
         e = SPNG_EINTERNAL;
     }
@@ -130,7 +136,7 @@ int cli_png_read(FILE *f, const char *path, cli_picture *out) {
         e = spng_decode_image(ctx, out->pixels, bytes, format, SPNG_DECODE_TRNS);
     }
     if (e != 0) {
-        result = cli_fail(path, "damaged PNG: %s", spng_strerror(e));
+        result = cli_fail(path, "damaged PNG: %s", damage(e));
         goto done;
     }
     if (spng_decode_chunks(ctx) != 0) {
