@@ -395,7 +395,7 @@ static davy_result choose_given(search *s, dv_tile_schedule *out, bool *found) {
     const int64_t least = l.overlap + s->reach.align;
     if ((l.tile_w < q->w && l.tile_w < least) || (l.tile_h < q->h && l.tile_h < least)) {
         return dv_fail(DAVY_E_INVALID,
-                       "a tile of %lld x %lld is too small: this network's tiles overlap by %lld and begin at "
+                       "a tile of %lld x %lld is too small for an overlap of %lld; use larger tiles, with sides in "
                        "multiples of %lld",
                        (long long)width, (long long)height, (long long)dv_max(l.overlap, 0), (long long)s->reach.align);
     }
@@ -442,7 +442,8 @@ static davy_result choose_tiles(search *s, dv_tile_schedule *out) {
         r = choose_kernels(s, automatic, out, &found);
     }
     if (r == DAVY_OK && !found) {
-        r = dv_fail(DAVY_E_BUDGET, "%s of %lld x %lld needs at least %llu bytes%s, %llu of the budget of %llu are free",
+        r = dv_fail(DAVY_E_BUDGET,
+                    "%s of %lld x %lld needs at least %llu bytes%s; the memory budget has %llu of %llu bytes left",
                     dv_stage_name(request->stage), (long long)request->w, (long long)request->h,
                     (unsigned long long)s->least, automatic ? ", in the smallest tiles" : "",
                     (unsigned long long)s->available, (unsigned long long)dv_engine_budget(s->e));
