@@ -12,7 +12,7 @@
     "                    45 dB against fp32\n"                                                                         \
     "  --tile T          auto, none, or the side of a tile: pixels of a picture, latent pixels for decode\n"           \
     "                    (auto: as large as the memory allows)\n"                                                      \
-    "  --overlap N       pixels that neighbouring tiles share (the network's need)\n"                                  \
+    "  --overlap N       pixels that neighbouring tiles share (as many as the network needs)\n"                        \
     "  --memory BYTES    limit for weights and workspace, on a GPU in its memory; K, M, G are powers of\n"             \
     "                    1024 (90 % of the GPU's free memory; half of the computer's memory)\n"                        \
     "  --threads N       CPU threads (one per core)\n"                                                                 \
@@ -67,8 +67,8 @@ static const char upscale[] =
     "                    else davy-live-x4); may be repeated for a model in several files\n"
     "  --scale S         final size as a factor, also a fraction, up to 64 (the model's own). The network\n"
     "                    runs once; a Lanczos filter brings its result to the final size\n"
-    "  --raw FILE        also write the network's unclamped colours: float32 NCHW, tensor \"output\"; a\n"
-    "                    second run, for one picture\n"
+    "  --raw FILE        also write the network's unclamped colours: float32 NCHW, tensor \"output\"; takes\n"
+    "                    a second run, for one picture only\n"
     "  --split HxW       windows of a DAT or RGT network, if its file does not contain them (8x32; DAT-S\n"
     "                    has 8x16)\n"
     "  --codec C         codec of a video: h264, hevc, av1, vp9, ffv1 (lossless), or the name of an\n"
@@ -106,8 +106,8 @@ static const char decode[] =
     "  --model VAE       weight file of the VAE; may be repeated (encoder and decoder in two files)\n"
     "  --scaled          the latent has the family's scale and shift applied\n"
     "  --fps R           frames per second of a video (the latent file's, else 24)\n"
-    "  --frames N        write only the first N frames (as many as were encoded, if the file contains the\n"
-    "                    number)\n"
+    "  --frames N        write only the first N frames (the number that was encoded, if the file contains\n"
+    "                    it)\n"
     "  --audio CLIP      copy sound, subtitles, chapters and tags of this video\n"
     "  --codec C, --crf N\n"
     "                    codec and quality of a video, as for upscale\n"
@@ -167,8 +167,8 @@ static const char caption[] =
 static const char bench[] =
     "usage: davy bench [CASE...] [options]\n"
     "Measures cases named task-arch-size-precision, each in its own process: a warm-up, then repeated\n"
-    "runs. Without CASE it measures a standard list. On a GPU the pictures are in GPU memory; a second\n"
-    "time is that of pictures in host memory.\n"
+    "runs. Without CASE it measures a standard list. On a GPU it measures pictures in GPU memory, and\n"
+    "then pictures in host memory.\n"
     "  task              upscale, encode, decode\n"
     "  arch              live2, live4 (shipped weights); with random weights compact, compact16, rrdb,\n"
     "                    span, spanf3, realplksr, omnisr, swinir, drct, hat, dat, srformer, rgt, atd\n"
@@ -181,7 +181,7 @@ static const char bench[] =
     "  --compare FILE    compare with saved results; exit status 1 if a case is over 10 % slower\n"
     "  --profile         print time, work and rate of each kernel and step; on a GPU also the share of\n"
     "                    its peak\n"
-    "  --peak GFLOPS     peak of the CPU, to print the share of it in the profile\n"
+    "  --peak GFLOPS     peak of the CPU; the profile then also prints the share of it\n"
     "  --device, --tile, --overlap, --memory, --threads, --json, --quiet\n"
     "                    as for upscale\n";
 
