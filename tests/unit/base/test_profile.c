@@ -34,17 +34,17 @@ int main(void) {
         return check_done();
     }
     CHECK(!dv_profile_on(p));
-    dv_profile_add(p, "lost", "conv2d ref", 1000, 1, 1);
+    dv_profile_add(p, &(dv_profile_run){"lost", "conv2d ref", 1000, 1, 1});
     dv_json *json = json_of(p);
     CHECK(dv_json_is_array(json) && dv_json_size(json) == 0);
     dv_json_release(json);
 
     dv_profile_start(p);
     CHECK(dv_profile_on(p));
-    dv_profile_add(p, "body.0", "conv2d ref", 1500000, 10, 100);
-    dv_profile_add(p, "body.\"2\"\n", "conv2d ref", 9000000, 20, 200);
-    dv_profile_add(p, "body.0", "conv2d ref", 2500000, 10, 100);
-    dv_profile_add(p, "body.0", "conv2d cpu/avx2", 1000, 1, 2);
+    dv_profile_add(p, &(dv_profile_run){"body.0", "conv2d ref", 1500000, 10, 100});
+    dv_profile_add(p, &(dv_profile_run){"body.\"2\"\n", "conv2d ref", 9000000, 20, 200});
+    dv_profile_add(p, &(dv_profile_run){"body.0", "conv2d ref", 2500000, 10, 100});
+    dv_profile_add(p, &(dv_profile_run){"body.0", "conv2d cpu/avx2", 1000, 1, 2});
     json = json_of(p);
     if (CHECK(dv_json_size(json) == 3)) {
         const dv_json *first = dv_json_first(json);
@@ -60,7 +60,7 @@ int main(void) {
 
     dv_profile_stop(p);
     CHECK(!dv_profile_on(p));
-    dv_profile_add(p, "body.0", "conv2d ref", 1, 1, 1);
+    dv_profile_add(p, &(dv_profile_run){"body.0", "conv2d ref", 1, 1, 1});
     json = json_of(p); /* what was measured stays until the next start */
     CHECK(dv_json_size(json) == 3 && number(dv_json_next(dv_json_first(json)), "calls") == 2);
     dv_json_release(json);
@@ -71,9 +71,9 @@ int main(void) {
 
     const dv_peak peak = {.tensor = 800e3, .simt = 60e3, .bytes = 4000.0}; /* per ns */
     dv_profile_set_peak(p, &peak);
-    dv_profile_add(p, "a", "conv2d cuda/simt", 3000, 1, 1);
-    dv_profile_add(p, "b", "conv2d cuda/mma-tf32", 2000, 1, 1);
-    dv_profile_add(p, "c", "conv2d cuda/wgmma", 1000, 1, 1);
+    dv_profile_add(p, &(dv_profile_run){"a", "conv2d cuda/simt", 3000, 1, 1});
+    dv_profile_add(p, &(dv_profile_run){"b", "conv2d cuda/mma-tf32", 2000, 1, 1});
+    dv_profile_add(p, &(dv_profile_run){"c", "conv2d cuda/wgmma", 1000, 1, 1});
     json = json_of(p);
     const dv_json *at = dv_json_first(json);
     static const int64_t want[3] = {60000, 400000, 800000};
