@@ -22,18 +22,20 @@ template <class T, int LAST> struct strip_worker {
     }
 
     /* A row of input, with COUNT rows of taps. The row finished before it is stored meanwhile. */
-    template <int FROM, int COUNT> __device__ __forceinline__ void take(const strip &s, int row) {
+    template <int FROM, int COUNT> __device__ __forceinline__ void take() {
         const int full = LAST == 4 ? p.chunks : p.chunks - 1;
 #pragma unroll 1
         for (int chunk = 0; chunk < full; chunk++) {
-            in.template start<4, FROM, COUNT, false>(s, row, chunk, sum);
+            in.arrived();
+            in.template start<4, FROM, COUNT>(chunk, sum);
             if (LAST == 4 && chunk + 1 == full) {
                 store();
             }
             in.wait();
         }
         if (LAST != 4) {
-            in.template start<LAST, FROM, COUNT, false>(s, row, full, sum);
+            in.arrived();
+            in.template start<LAST, FROM, COUNT>(full, sum);
             store();
             in.wait();
         }
@@ -63,19 +65,19 @@ template <class T, int LAST> struct strip_worker {
             sum[i] = 0;
         }
         wgmma_pin(sum);
-        take<2, 1>(s, 0);
+        take<2, 1>();
         done.y = -1;
-        take<1, 2>(s, 1);
+        take<1, 2>();
 #pragma unroll 1
         for (int row = 2; row < s.rows; row++) {
-            take<0, 3>(s, row);
+            take<0, 3>();
             move_up(s, row - 2);
         }
         if (s.rows > 1) {
-            take<0, 2>(s, s.rows);
+            take<0, 2>();
             move_up(s, s.rows - 2);
         }
-        take<0, 1>(s, s.rows + 1);
+        take<0, 1>();
         move_up(s, s.rows - 1);
     }
 };

@@ -43,20 +43,22 @@ CONV_DEVICE float act_exact(const dvk_conv_epi &e, float v, int c) {
 CONV_DEVICE void finish_element(const dvk_conv_epi &e, float v, const conv_spot &s, int c) {
     int y = s.y * e.step + (s.phase >> 1), x = s.x * e.step + (s.phase & 1);
     v += e.bias ? __ldg(e.bias + c) : 0.0f;
-    if (e.gate == CONV_GATE_TIMES) {
-        float times = 0.0f;
-        for (int i = 0; i < e.n_res; i++) {
-            times += e.beta[i] * load_element(e.res[i], offset_of(e.res[i], s.n, y, x) + c);
-        }
-        v = act_exact(e, v, c) * times;
-    } else if (e.gate) {
+    if (e.gate && e.gate != CONV_GATE_TIMES) {
         v = (v + load_element(e.res[0], offset_of(e.res[0], s.n, y, x) + c)) * (sigmoid_of(v) - 0.5f);
     } else {
-        v = e.alpha * (e.act_last ? v : act_exact(e, v, c));
-        for (int i = 0; i < e.n_res && e.shuffle == 1; i++) {
-            v += e.beta[i] * load_element(e.res[i], offset_of(e.res[i], s.n, y, x) + c);
+#pragma unroll 1
+        for (int pass = 0; pass < 2; pass++) { /* one copy of the activations and of the residuals */
+            if ((e.act_last != 0) == pass) {
+                v = act_exact(e, v, c);
+                continue;
+            }
+            float sum = e.gate ? 0.0f : e.alpha * v;
+#pragma unroll 1
+            for (int i = 0; i < e.n_res && e.shuffle == 1; i++) {
+                sum += e.beta[i] * load_element(e.res[i], offset_of(e.res[i], s.n, y, x) + c);
+            }
+            v = e.gate ? v * sum : sum;
         }
-        v = e.act_last ? act_exact(e, v, c) : v;
     }
     if (e.shuffle > 1) {
         const int r = e.shuffle, from = c / (r * r), ij = c - from * r * r;
