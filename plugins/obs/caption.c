@@ -1,5 +1,5 @@
-/* caption.c - the captioning filter on the graphics thread. It never changes what is shown, and costs a small copy when a
- * caption is due; the engine's thread runs when others have nothing to do. */
+/* caption.c - the captioning filter on the graphics thread. It draws the source unchanged and copies one small picture when a
+ * caption is due. The engine's thread does the rest at a lower priority. */
 #include "caption.h"
 
 #include <graphics/vec4.h>
@@ -9,7 +9,7 @@
 #include "frames.h"
 #include "text.h"
 
-enum { LONGEST_SIDE = 768 }; /* of the picture that is asked about */
+enum { LONGEST_SIDE = 768 }; /* of the picture that the model gets, in pixels */
 
 typedef struct caption_filter {
     obs_source_t *context;
@@ -23,12 +23,12 @@ typedef struct caption_filter {
     gs_stagesurf_t *stage;
     uint32_t width, height; /* of stage */
     bool mapped;
-    bool forced; /* the picture under way was asked for: no looking for changes */
+    bool forced; /* the pending caption was requested: ask even if nothing has changed */
     float since_asked, since_answer, since_rendered, since_status;
     uint64_t number;
     bool shown_empty;
     obs_hotkey_id hotkey;
-    plugin_lock lock; /* of status */
+    plugin_lock lock; /* guards status */
     char status[640];
     int status_kind;
 } caption_filter;
@@ -42,7 +42,7 @@ static work_state state_of(caption_filter *f) {
     return (work_state)atomic_load(&f->work.state);
 }
 
-/* ---- life ---- */
+/* ---- creation and destruction ---- */
 
 static void update(void *data, obs_data_t *settings) {
     caption_filter *f = data;
@@ -80,7 +80,7 @@ static void unmap(caption_filter *f) {
     }
 }
 
-/* The device that draws is going: the engine lets go of mapped memory first. The answer under way is lost. */
+/* OBS is about to lose its graphics device. The engine must stop using mapped memory first; the pending answer is lost. */
 static void device_lost(void *data) {
     caption_filter *f = data;
     atomic_store(&f->client->gone, true);
@@ -117,11 +117,11 @@ static void *create(obs_data_t *settings, obs_source_t *context) {
     caption_enlist(f->board);
     update(f, settings);
     plugin_tell_loss(device_lost, f);
-    f->since_asked = 1e9f; /* the first one is due at once */
+    f->since_asked = 1e9f; /* the first caption is due at once */
     return f;
 }
 
-/* Nobody waits for the answer under way. */
+/* Cancels the pending answer. */
 static void removed(void *data, obs_source_t *source) {
     caption_filter *f = data;
     (void)source;
@@ -162,7 +162,7 @@ static void pressed(void *data, obs_hotkey_id id, obs_hotkey_t *hotkey, bool dow
     }
 }
 
-/* Filters have no hotkeys of their own: it stands with the source, once that is known. */
+/* OBS has no hotkeys for filters. The source gets the hotkey, as soon as the filter has a source. */
 static void offer_hotkey(caption_filter *f) {
     obs_source_t *parent = obs_filter_get_parent(f->context);
     if (f->hotkey == OBS_INVALID_HOTKEY_ID && parent != NULL) {
@@ -183,7 +183,7 @@ static void say(caption_filter *f) {
         engine_text(f->engine, of_engine, sizeof of_engine);
     }
     if (state == ENGINE_FAILED) {
-        text_put(text, sizeof text, "%s", of_engine);
+        text_put(text, sizeof text, "%s.", of_engine);
         kind = OBS_TEXT_INFO_ERROR;
     } else if (f->engine != NULL && state == ENGINE_LOADING) {
         text_put(text, sizeof text, "%s", obs_module_text("Davy.Status.LoadingModel"));
@@ -218,7 +218,7 @@ static void choose_engine(caption_filter *f) {
     }
 }
 
-/* An answer that has stood for long enough goes. */
+/* Empties the text source when the answer is older than "Clear After". */
 static void clear_late(caption_filter *f) {
     const caption_question *q = &f->settings.question;
     plugin_lock_take(&f->board->lock);
@@ -311,13 +311,13 @@ static void ask(caption_filter *f) {
     f->work.owner = f->client;
     f->work.number = ++f->number;
     f->work.question = q;
-    atomic_store(&f->client->gone, false); /* removed and added again */
+    atomic_store(&f->client->gone, false); /* the filter may have been removed and added again */
     engine_submit(f->engine, &f->work);
 }
 
 static bool due(caption_filter *f) {
     if (f->engine == NULL || engine_look(f->engine) != ENGINE_READY) {
-        return false; /* who asked meanwhile is answered later */
+        return false; /* a request stays pending until the engine is ready */
     }
     const bool asked = atomic_exchange(&f->board->now, false);
     const float every = (float)f->settings.interval_ms / 1000.0f;

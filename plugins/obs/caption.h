@@ -1,6 +1,6 @@
-/* caption.h - the captioning filter: shows what is below it as it is, and now and then asks a vision-language model about it.
+/* caption.h - the captioning filter: draws its source unchanged and asks a vision-language model about it at intervals.
  *
- * Answers go, from the engine's thread, to a text source, a file, the log, the filter's signal "davy_caption" and
+ * The engine's thread sends each answer to a text source, a file, the log, the filter's signal "davy_caption" and
  * obs-websocket. */
 #ifndef DAVY_OBS_CAPTION_H
 #define DAVY_OBS_CAPTION_H
@@ -11,24 +11,24 @@
 
 enum { CAPTION_TEXT = 4096 };
 
-/* What a filter, its questions and whoever asks from outside have in common; counted. */
+/* State that a filter shares with its questions and with requests from outside. Reference-counted. */
 typedef struct caption_board {
     atomic_int holders;
     obs_weak_source_t *filter; /* for the signal and the names */
-    plugin_lock lock;          /* of what follows; held to copy only */
+    plugin_lock lock;          /* guards all members below; held only to copy */
     char text[CAPTION_TEXT];
-    uint64_t answered_ns; /* 0: nothing yet */
+    uint64_t answered_ns; /* 0: no answer yet */
     uint64_t asked;       /* questions so far */
     int latency_ms;
     uint8_t seen[16 * 16]; /* brightness of the picture of the last answer */
     bool has_seen;
-    atomic_bool now; /* somebody wants a caption at once */
+    atomic_bool now; /* a caption was requested (hotkey, button, obs-websocket) */
 } caption_board;
 
 typedef struct caption_question {
     caption_board *board;
     char prompt[1024], follow_up[1024], prefix[128];
-    char source[256];             /* what the filter is on */
+    char source[256];             /* name of the filter's source */
     char target[256], file[1024]; /* "": none */
     int max_tokens;
     bool log, stream, only_changes;
@@ -38,22 +38,22 @@ caption_board *caption_board_open(obs_source_t *filter);
 void caption_board_close(caption_board *b);
 caption_board *caption_board_hold(caption_board *b);
 
-/* On the engine's thread: the answer to q goes where q says. */
+/* Sends the answer to all outputs that q names. On the engine's thread. */
 void caption_publish(const caption_question *q, const char *text, int latency_ms);
 void caption_question_free(caption_question *q);
 
-/* The filters there are, for requests from outside (vendor.c). */
+/* The list of all captioning filters, for requests from outside (vendor.c). */
 void caption_enlist(caption_board *b);
 void caption_delist(caption_board *b);
-/* Calls each until one returns false. */
+/* Calls `each` for every filter until it returns false. */
 void caption_each(bool (*each)(caption_board *b, void *user), void *user);
 
-/* caption_frontend.c; nothing happens where there is no OBS application, or no stream. */
+/* caption_frontend.c. Does nothing outside of the OBS application or without a running stream. */
 void caption_to_stream(const char *text, double seconds);
-/* A text source in the scene that is shown becomes the filter's target. The user interface's thread. */
+/* Creates a text source in the current scene and makes it the filter's target. Only on the user interface's thread. */
 bool caption_make_target(obs_source_t *filter);
 
-/* vendor.c: obs-websocket's "davy" vendor, where obs-websocket is. */
+/* vendor.c: the vendor "davy" of obs-websocket. Does nothing if obs-websocket is not loaded. */
 void vendor_open(void);
 void vendor_close(void);
 void vendor_caption(const char *source, const char *filter, const char *text, int latency_ms);
@@ -61,7 +61,7 @@ void vendor_caption(const char *source, const char *filter, const char *text, in
 /* caption_ui.c */
 typedef struct caption_settings {
     char model[1024], device[64], precision[8];
-    caption_question question; /* board NULL */
+    caption_question question; /* its board is NULL */
     int interval_ms, clear_after_ms;
     bool every, on_change, keep_loaded;
 } caption_settings;

@@ -1,4 +1,4 @@
-/* caption_board.c - the last answer of each captioning filter, and where an answer goes. */
+/* caption_board.c - the last answer of each captioning filter, and the outputs of an answer. */
 #include <stdio.h>
 #include <string.h>
 
@@ -90,7 +90,7 @@ static bool says(obs_source_t *source, const char *text) {
     return same;
 }
 
-/* Any thread may update a source: it draws itself anew at its next tick. */
+/* Any thread may update a source. The source redraws itself at its next tick. */
 static void to_text_source(const char *name, const char *text) {
     obs_source_t *source = obs_get_source_by_name(name);
     if (source == NULL) {
@@ -112,7 +112,7 @@ static void to_file(const char *path, const char *text) {
     char line[CAPTION_TEXT + 2];
     const int n = snprintf(line, sizeof line, "%s\n", text);
     if (n > 0 && !os_quick_write_utf8_file_safe(path, line, (size_t)n, false, ".new", NULL)) {
-        plugin_log(LOG_WARNING, "%s: cannot be written", path);
+        plugin_log(LOG_WARNING, "caption file %s cannot be written", path);
     }
 }
 
@@ -136,14 +136,14 @@ void caption_publish(const caption_question *q, const char *text, int latency_ms
     b->answered_ns = plugin_now_ns();
     b->latency_ms = latency_ms;
     plugin_lock_give(&b->lock);
-    if (q->target[0] != '\0') { /* which may be another one than before */
+    if (q->target[0] != '\0') { /* even without news: the target may have changed */
         to_text_source(q->target, whole);
     }
     if (news && q->file[0] != '\0') {
         to_file(q->file, whole);
     }
     if (q->log) {
-        plugin_log(LOG_INFO, "%s", whole);
+        plugin_log(LOG_INFO, "caption: %s", whole);
     }
     if (news && q->stream) {
         enum { SECONDS_SHOWN = 5 };

@@ -1,4 +1,4 @@
-/* caption_frontend.c - what only the OBS application has, looked up at run time: the stream, and the scene that is shown. */
+/* caption_frontend.c - functions of the OBS application, looked up at run time: the running stream and the current scene. */
 #if !defined(_WIN32)
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ void caption_to_stream(const char *text, double seconds) {
     }
 }
 
-/* Near the lower left corner of the scene. */
+/* Creates a text source near the lower left corner of the scene. */
 static obs_source_t *new_text(obs_source_t *scene, const char *name) {
 #if defined(_WIN32)
     const char *id = obs_get_latest_input_type_id("text_gdiplus");
@@ -71,7 +71,7 @@ bool caption_make_target(obs_source_t *filter) {
         obs_source_release(scene);
     }
     if (!made) {
-        plugin_log(LOG_WARNING, "a text source cannot be made: %s", scene != NULL ? name : "there is no scene");
+        plugin_log(LOG_WARNING, "text source cannot be created: %s", scene != NULL ? name : "no current scene");
     }
     return made;
 }

@@ -1,4 +1,4 @@
-/* caption_ui.c - the captioning filter's settings and dialog. Keys are saved in scene collections: never renamed. */
+/* caption_ui.c - the captioning filter's settings and dialog. Scene collections store the keys: never rename them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ static bool make_clicked(obs_properties_t *props, obs_property_t *button, void *
     (void)button;
     obs_source_t *filter = board != NULL ? obs_weak_source_get_source(((caption_board *)board)->filter) : NULL;
     const bool made = filter != NULL && caption_make_target(filter);
-    if (made) { /* the list has it, too */
+    if (made) { /* add the new source to the list */
         obs_property_t *list = obs_properties_get(props, "target_source");
         obs_property_list_clear(list);
         obs_property_list_add_string(list, "", "");
@@ -84,7 +84,7 @@ static void let_go(void *board) {
 
 obs_properties_t *caption_properties_of(const char *status, int severity, caption_board *board) {
     obs_properties_t *props = obs_properties_create();
-    if (board != NULL) { /* a dialog may outlive the filter */
+    if (board != NULL) { /* the dialog may outlive the filter */
         obs_properties_set_param(props, caption_board_hold(board), let_go);
     }
     ui_status(props, status, severity);
@@ -107,7 +107,7 @@ obs_properties_t *caption_properties_of(const char *status, int severity, captio
     obs_properties_add_text(group, "prefix", ui_say("Davy.Caption.Prefix"), OBS_TEXT_DEFAULT);
     p = obs_properties_add_int(group, "clear_after_ms", ui_say("Davy.Caption.ClearAfter"), 0, 3600000, 500);
     obs_property_int_set_suffix(p, " ms");
-    obs_properties_add_path(group, "file", ui_say("Davy.Caption.File"), OBS_PATH_FILE_SAVE, "Text (*.txt)", NULL);
+    obs_properties_add_path(group, "file", ui_say("Davy.Caption.File"), OBS_PATH_FILE_SAVE, "Text Files (*.txt)", NULL);
     obs_properties_add_bool(group, "log_captions", ui_say("Davy.Caption.Log"));
     obs_properties_add_bool(group, "to_stream_cc", ui_say("Davy.Caption.Stream"));
     ui_precision(group);

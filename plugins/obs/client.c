@@ -1,4 +1,4 @@
-/* client.c - what a filter has in common with its pictures. */
+/* client.c - the state that a filter shares with its pictures. */
 #include <stdlib.h>
 #include <string.h>
 

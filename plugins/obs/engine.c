@@ -1,5 +1,5 @@
-/* engine.c - the list of engines, and the life of one: its thread opens the model, then takes pictures off a stack that
- * anybody may push to without a lock, newest first, so that a late one costs nothing. */
+/* engine.c - the list of engines, and each engine's thread. The thread opens the model, then takes pictures from a lock-free
+ * stack. The newest comes first, so that outdated pictures cost nothing. */
 #include "engine.h"
 
 #include <stdio.h>
@@ -15,16 +15,16 @@
 
 struct engine {
     engine_key key;
-    uint64_t number;   /* no other engine ever has it */
-    int32_t holders;   /* under `lock` */
+    uint64_t number;   /* never used again for another engine */
+    int32_t holders;   /* guarded by `lock` */
     engine *next;      /* of the list */
-    atomic_int owners; /* the list's holders together, and the thread: the last one frees */
-    bool hopeless;     /* nothing is tried again: it takes another key, or another plugin */
-    uint32_t wait_ms;  /* before it was last tried again */
-    uint64_t ready_ns; /* since when it has worked; 0: it never has */
+    atomic_int owners; /* one for all holders, one for the thread; the last one frees */
+    bool hopeless;     /* no retry: only another setting or another installation helps */
+    uint32_t wait_ms;  /* wait before the last retry */
+    uint64_t ready_ns; /* when it became ready; 0: never */
     atomic_bool stop, hurry;
     atomic_int state;       /* engine_state; num, den are written before it leaves LOADING */
-    char text[ENGINE_TEXT]; /* under `lock` */
+    char text[ENGINE_TEXT]; /* guarded by `lock` */
     int32_t num, den, device;
     plugin_semaphore wake;
     _Atomic(work *) pushed;
@@ -34,7 +34,7 @@ struct engine {
 };
 
 static plugin_lock lock =
-    PLUGIN_LOCK_INIT; /* the list, holders and texts: for a few instructions, never while working */
+    PLUGIN_LOCK_INIT; /* guards the list, holders and texts; held for a few instructions, never during work */
 static engine *engines;
 static uint64_t engines_so_far;
 
@@ -72,12 +72,12 @@ static bool open_context(engine *e, const davy_api *api) {
     const davy_option options[] = {{"models_dir", models}};
     const uint32_t cores = plugin_cores();
     if (e->key.task == DAVY_TASK_CAPTION) {
-        plugin_thread_yield_to_others(); /* the context's threads inherit it */
+        plugin_thread_yield_to_others(); /* the context's threads inherit the priority */
     }
     const davy_context_desc desc = {.struct_size = sizeof desc,
                                     .abi_version = DAVY_ABI_VERSION,
                                     .device = e->key.device,
-                                    .n_threads = (int32_t)(cores > 2 ? cores - 1 : 1), /* one stays OBS's */
+                                    .n_threads = (int32_t)(cores > 2 ? cores - 1 : 1), /* one stays free for OBS */
                                     .options = options,
                                     .n_options = models != NULL ? 1 : 0};
     const davy_result r = api->context_create(&desc, &e->context);
@@ -86,6 +86,17 @@ static bool open_context(engine *e, const davy_api *api) {
         fail(e, api, obs_module_text("Davy.Error.Device"));
     }
     return r == DAVY_OK;
+}
+
+/* A path's last part, as the dialog's list of models shows it. */
+static const char *last_part(const char *path) {
+    const char *part = path;
+    for (const char *at = path; *at != '\0'; at++) {
+        if ((*at == '/' || *at == '\\') && at[1] != '\0') {
+            part = at + 1;
+        }
+    }
+    return part;
 }
 
 static bool open_model(engine *e, const davy_api *api) {
@@ -144,12 +155,13 @@ static bool open_model(engine *e, const davy_api *api) {
                  (int)(e->key.denoise * 100.0f + 0.5f));
     }
     char text[ENGINE_TEXT];
-    text_put(text, sizeof text, "%s (%s%s), %s", info.arch, info.variant, mixture, device);
+    text_put(text, sizeof text, "%s, %s%s", last_part(e->key.model), device, mixture);
     say(e, text);
+    plugin_log(LOG_INFO, "%s: architecture %s (%s)", e->key.model, info.arch, info.variant);
     return true;
 }
 
-/* Of this picture or question, or there is no memory for it now: what others hand over may well be computed. */
+/* Whether an error concerns this picture or question alone (too large, memory short now). Pictures of other filters may succeed. */
 static bool is_of_picture(davy_result code) {
     static const davy_result codes[] = {DAVY_E_INVALID,   DAVY_E_SHAPE,       DAVY_E_UNSUPPORTED,
                                         DAVY_E_BUDGET,    DAVY_E_NOMEM_HOST,  DAVY_E_NOMEM_DEVICE,
@@ -188,7 +200,7 @@ static void take_works(engine *e, const davy_api *api) {
         } else if (state == WORK_DONE) {
             client_say(owner, "");
         }
-        atomic_store(&w->state, state); /* from here w may be gone */
+        atomic_store(&w->state, state); /* the filter may free w from here on */
         client_release(owner);
         w = next;
     }
@@ -212,8 +224,7 @@ static bool open_all(engine *e, const davy_api *api) {
     return true;
 }
 
-/* A device that was lost may be there again, or the file that was missing: after a while, each time a longer one, with
- * everything anew. */
+/* Opens everything again after a wait: a lost device or a missing file may be back. Each further wait is twice as long. */
 static void try_again(engine *e, const davy_api *api) {
     enum { SOON_MS = 2000, LATER_MS = 64000, MOST_MS = 1024000, NAP_MS = 20 };
     const bool steady = e->ready_ns != 0 && plugin_now_ns() - e->ready_ns > LATER_MS * UINT64_C(1000000);
@@ -223,11 +234,11 @@ static void try_again(engine *e, const davy_api *api) {
     close_model(e, api);
     for (uint32_t ms = 0; ms < e->wait_ms && !hurry && !atomic_load(&e->stop); ms += NAP_MS) {
         plugin_sleep_ms(NAP_MS);
-        take_works(e, api); /* nobody who goes waits for this */
+        take_works(e, api); /* returns pictures unfinished: a filter never waits for the retry */
         hurry = atomic_exchange(&e->hurry, false);
     }
     if (!atomic_load(&e->stop) && open_all(e, api)) {
-        plugin_log(LOG_INFO, "again: %s", e->text);
+        plugin_log(LOG_INFO, "model loaded again: %s", e->text);
     }
 }
 
@@ -249,7 +260,7 @@ static void engine_thread(void *arg) {
         say(e, text);
         atomic_store(&e->state, ENGINE_FAILED);
     } else if (open_all(e, api)) {
-        plugin_log(LOG_INFO, "%s", e->text);
+        plugin_log(LOG_INFO, "model loaded: %s", e->text);
     }
     while (!atomic_load(&e->stop)) {
         if (!e->hopeless && atomic_load(&e->state) == ENGINE_FAILED) {
@@ -259,7 +270,7 @@ static void engine_thread(void *arg) {
             take_works(e, api);
         }
     }
-    take_works(e, api); /* what came with the last breath goes back */
+    take_works(e, api); /* returns the pictures that arrived last */
     close_model(e, api);
     disown(e);
 }

@@ -1,6 +1,6 @@
-/* engine.h - one model on one device with the thread that runs it, shared by the filters that use the same.
+/* engine.h - an engine: one model on one device, with the thread that runs it. Filters with equal settings share an engine.
  *
- * Nothing here blocks but engine_stop_all: loading, running and failing happen on the engine's thread. */
+ * Loading and running happen on the engine's thread. Of the functions here only engine_stop_all blocks. */
 #ifndef DAVY_OBS_ENGINE_H
 #define DAVY_OBS_ENGINE_H
 
@@ -16,34 +16,34 @@ typedef struct engine engine;
 
 typedef struct engine_key {
     davy_task task;    /* UPSCALE, VAE or CAPTION */
-    char model[1024];  /* a file or folder; or the name of a shipped model, without '/' */
+    char model[1024];  /* path of a file or folder, or the name of a shipped model (no '/') */
     char device[64];   /* as davy_context_desc.device */
     char precision[8]; /* "auto", "fp32", "fp16", "bf16" */
-    float denoise;     /* 0 to 1: share of a model that has a milder sister beside it; below: of no importance */
+    float denoise;     /* 0 to 1: share of this model in a mixture with its milder variant; negative: no mixture */
 } engine_key;
 
-#define ENGINE_HAS_SISTER "general-x4v3" /* in the name of a file: denoise may be set */
+#define ENGINE_HAS_SISTER "general-x4v3" /* in a file's name: the model has a milder variant */
 
 typedef enum engine_state { ENGINE_LOADING = 0, ENGINE_READY, ENGINE_FAILED } engine_state;
 
-/* What one filter has in common with the pictures it has handed out: it outlives the filter while one is under way. */
+/* State that a filter shares with its submitted pictures. It outlives the filter until the last of them has returned. */
 typedef struct client {
     atomic_int refs;
-    atomic_uint_fast64_t newest; /* number of the last picture handed out */
-    atomic_uint_fast64_t engine; /* number of the engine that has it; another one stops computing for the filter */
-    atomic_bool gone;            /* cancel what runs */
-    atomic_bool forget;          /* the filter no longer has the last result */
-    atomic_int last_us;          /* of the last picture computed */
-    atomic_int budget_us;        /* a picture may take so long */
-    plugin_lock lock;            /* of why; held to copy only */
-    char why[512];               /* the last picture could not be computed; "": it could */
-    plugin_lock turn;            /* of all that follows: held by the engine that computes */
-    uint8_t *seen, *done;        /* the pixels that came last; those whose result the filter has */
+    atomic_uint_fast64_t newest; /* number of the picture submitted last */
+    atomic_uint_fast64_t engine; /* number of the engine that got it; any other engine stops computing for the filter */
+    atomic_bool gone;            /* cancel all running work */
+    atomic_bool forget;          /* the filter has lost the last result: compute it again */
+    atomic_int last_us;          /* time of the last computed picture, in microseconds */
+    atomic_int budget_us;        /* time limit for a picture, in microseconds */
+    plugin_lock lock;            /* guards why; held only to copy */
+    char why[512];               /* error of the last picture; "": none */
+    plugin_lock turn;            /* guards all members below; held by the engine that computes */
+    uint8_t *seen, *done;        /* pixels of the last picture; pixels of the picture whose result the filter has */
     size_t seen_bytes, done_bytes;
-    uint64_t probed_ns; /* when a picture that was over the budget was last computed */
-    float average_us;   /* 0: nothing has run */
-    uint64_t ran_on;    /* number of the engine that made the result */
-    uint64_t failed_on; /* of the one that could not, at failed_ns, of this size; 0: none */
+    uint64_t probed_ns; /* when a picture was last computed */
+    float average_us;   /* moving average of the time; 0: none yet */
+    uint64_t ran_on;    /* number of the engine that made the last result */
+    uint64_t failed_on; /* number of the engine that failed at failed_ns with a picture of this size; 0: none */
     uint64_t failed_ns;
     uint32_t failed_width, failed_height;
     latent_shelf latent;
@@ -51,77 +51,78 @@ typedef struct client {
 
 client *client_create(void); /* client.c */
 void client_release(client *c);
-/* What is wrong with its pictures; "": nothing. Whether that is news. */
+/* Stores the error of the filter's pictures ("": none). Returns true if the text is new. */
 bool client_say(client *c, const char *why);
-/* false: nothing is wrong. */
+/* Copies that error. Returns false if there is none. */
 bool client_why(client *c, char *out, size_t bytes);
 
 typedef enum work_state { /* of a slot of a filter */
                           WORK_FREE = 0,
-                          WORK_STAGED, /* graphics thread: being copied from the GPU */
-                          WORK_QUEUED, /* the engine's from here */
-                          WORK_DONE,   /* the graphics thread's again: a new picture */
-                          WORK_SAME,   /* the picture is that of the last result */
-                          WORK_PASSED, /* over the budget: show the picture as it is */
-                          WORK_STALE,  /* a newer one came first */
+                          WORK_STAGED, /* on the graphics thread: being copied from the GPU */
+                          WORK_QUEUED, /* owned by the engine */
+                          WORK_DONE,   /* owned by the graphics thread again: a new result */
+                          WORK_SAME,   /* equals the picture of the last result */
+                          WORK_PASSED, /* not computed, mostly over the time limit: show the picture unchanged */
+                          WORK_STALE,  /* cancelled: a newer picture came first */
                           WORK_FAILED,
                           WORK_SHOWN
 } work_state;
 
-/* What a VAE filter does to the latent between encoder and decoder, in this order. `noise` and the steps of `bits` are in
- * units of the numbers that a diffusion model sees, whose spread is about 1. */
+/* Changes that a VAE filter makes to the latent between encoder and decoder, in this order. The unit of `noise` and `bits` is
+ * that of a diffusion model's latent, whose standard deviation is about 1. */
 typedef struct latent_change {
-    float strength; /* factor; 1: none */
-    float noise;    /* standard deviation of what is added, another one each frame; 0: none */
-    int32_t bits;   /* rounded to 2^bits values from -4 to 4; 0: not */
+    float strength; /* factor; 1: unchanged */
+    float noise;    /* standard deviation of the added noise, which is new in each frame; 0: none */
+    int32_t bits;   /* round to 2^bits values from -4 to 4; 0: no rounding */
 } latent_change;
 
 typedef enum work_format { WORK_SRGB8 = 0, WORK_LINEAR_F16, WORK_STRAIGHT8 } work_format;
 
-/* A picture in, premultiplied RGBA as OBS draws it, and room for the picture it becomes. SRGB8: sRGB numbers of linear light
- * times alpha, bytes. LINEAR_F16: linear Rec.709 light, 1 is SDR white, halves; of HDR below 0 and above 1 too. STRAIGHT8:
- * sRGB numbers that alpha has not multiplied, in the memory of the engine's device, in order on a stream of it; of a VAE rows and
- * their number are padded (engine_multiple), and the result is written over what was there. */
+/* One picture in RGBA, and memory for its result. Formats:
+ * - SRGB8: bytes, sRGB values of linear light times alpha, as OBS draws them.
+ * - LINEAR_F16: half floats, linear Rec.709 light times alpha; 1 is SDR white. HDR has values below 0 and above 1 too.
+ * - STRAIGHT8: bytes, sRGB values without alpha's factor, in the memory of the engine's device and in order on `stream`. A VAE
+ *   has both sides padded to engine_multiple, and its result overwrites the input. */
 typedef struct work {
     _Atomic(struct work *) next;
     atomic_int state; /* work_state */
     client *owner;
     uint64_t number;
-    uint64_t engine; /* the number of the one that it was handed to */
+    uint64_t engine; /* number of the engine that it was submitted to */
     work_format format;
     uint32_t width, height, out_width, out_height;
     const uint8_t *in; /* mapped; rows in_stride bytes apart */
     uint8_t *out;
     uint32_t in_stride, out_stride;
-    float sdr_white; /* of LINEAR_F16: nits; 0: no HDR, only finer than 8 bits */
+    float sdr_white; /* of LINEAR_F16, in nits; 0: SDR of more than 8 bits */
     latent_change latent;
-    void *stream;                           /* CUDA's, of STRAIGHT8 */
-    bool (*wait)(void *with, void *stream); /* until what is on the stream is done; false: it failed */
+    void *stream;                           /* CUDA stream, of STRAIGHT8 */
+    bool (*wait)(void *with, void *stream); /* waits for the stream's work; false: the work failed */
     void *wait_with;
-    struct caption_question *question; /* of a captioning engine, which gives it back (caption_answered) */
+    struct caption_question *question; /* of a captioning engine; the filter frees it */
 } work;
 
-/* Never fails but for memory (NULL); the same key gives the same engine while somebody holds it. */
+/* Returns the engine of this key, created if necessary, and holds it. NULL: out of memory. Load errors show in its state. */
 engine *engine_acquire(const engine_key *key);
-void engine_hold(engine *e); /* e is held already */
+void engine_hold(engine *e); /* the caller holds e already */
 void engine_release(engine *e);
 engine_state engine_look(engine *e);
-/* READY: output size = input size * num / den; of a VAE, the same. */
+/* READY only. Output size = input size * num / den; 1 / 1 for a VAE. */
 void engine_scale(const engine *e, int32_t *num, int32_t *den);
-/* READY: sides of the pictures that it computes are multiples of this. */
+/* READY only. Both sides of a picture must be multiples of this. */
 int32_t engine_multiple(const engine *e);
 uint32_t engine_padded(uint32_t size, int32_t multiple);
-/* READY: N of cuda:N; -1: the CPU. */
+/* READY only. N of cuda:N; -1: the CPU. */
 int32_t engine_device(const engine *e);
-/* What has failed is tried again, less and less often: now, as something has changed. */
+/* Makes a failed engine retry now, because a setting has changed. Without this call it retries after longer and longer waits. */
 void engine_hurry(engine *e);
-/* One sentence, of less than ENGINE_TEXT bytes: FAILED: why; READY: what runs where. */
+/* Less than ENGINE_TEXT bytes, without a full stop. FAILED: the reason. READY: model and device. */
 enum { ENGINE_TEXT = 512 };
 void engine_text(const engine *e, char *out, size_t bytes);
-/* Hands a picture over: w is the engine's until its state is beyond WORK_QUEUED. Lock-free. */
+/* Submits a picture, lock-free. The engine owns w until w's state is beyond WORK_QUEUED. */
 void engine_submit(engine *e, work *w);
 
-/* All threads have ended after it. For the module's end. */
+/* Waits until all threads have ended. Called before the module is unloaded. */
 void engine_stop_all(void);
 
 #endif

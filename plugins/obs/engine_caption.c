@@ -9,7 +9,7 @@
 
 enum { GRID = 16 };
 
-/* How bright the parts of a picture are. */
+/* Mean brightness of each cell of a 16 x 16 grid. */
 static void look(const work *w, uint8_t to[GRID * GRID]) {
     for (uint32_t i = 0; i < GRID * GRID; i++) {
         const uint32_t x0 = i % GRID * w->width / GRID;
@@ -28,7 +28,7 @@ static void look(const work *w, uint8_t to[GRID * GRID]) {
     }
 }
 
-/* Whether the picture is another one than that of the last answer: on average by more than a sixteenth. */
+/* Whether the picture differs from the one of the last answer: by more than 16 of 255 on average. */
 static bool changed(caption_board *b, const uint8_t now[GRID * GRID]) {
     uint32_t difference = 0;
     plugin_lock_take(&b->lock);
@@ -47,7 +47,7 @@ static void remember(caption_board *b, const uint8_t now[GRID * GRID]) {
     plugin_lock_give(&b->lock);
 }
 
-/* Runs a turn to its end; a filter that goes stops it within a token. */
+/* Runs a turn to its end. Removing the filter stops it within one token. */
 static bool turn(const davy_api *api, davy_dialogue *d, const work *w) {
     const davy_run how = {
         .struct_size = sizeof how, .priority = -1, .progress = engine_unwanted, .progress_user = (void *)(uintptr_t)w};

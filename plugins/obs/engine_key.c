@@ -1,4 +1,4 @@
-/* engine_key.c - what the words of an engine's key stand for: devices, precisions, files that belong together. */
+/* engine_key.c - the meaning of an engine key's strings: devices, precisions, files that belong together. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,8 +36,8 @@ int32_t engine_name_device(const engine_key *key, const davy_api *api, char *out
     return -1;
 }
 
-/* Real-ESRGAN's general model has a sister that denoises less, NAME-wdn-x4v3 beside NAME-x4v3: what lies between the two is
- * made of both. */
+/* Real-ESRGAN's general model NAME-x4v3 has a milder variant, NAME-wdn-x4v3, which denoises less. Levels between the two mix the
+ * weights of both files. */
 bool engine_sister(const engine_key *key, char *out, size_t bytes) {
     const char *at = strstr(key->model, ENGINE_HAS_SISTER);
     if (key->task != DAVY_TASK_UPSCALE || key->denoise < 0.0f || at == NULL) {
@@ -47,7 +47,7 @@ bool engine_sister(const engine_key *key, char *out, size_t bytes) {
     return n > 0 && (size_t)n < bytes && os_file_exists(out);
 }
 
-/* TAESD's encoder and decoder are files of their own: where one has been chosen, the other lies beside it. */
+/* TAESD has its encoder and its decoder in two files. The user chooses one; the other must be in the same folder. */
 bool engine_other_half(const char *path, char *out, size_t bytes) {
     static const char *const names[2] = {"encoder", "decoder"};
     const size_t length = strlen(path);

@@ -1,4 +1,4 @@
-/* engine_vae.c - a picture through a VAE's encoder and decoder, its latent changed in between. */
+/* engine_vae.c - runs a picture through a VAE's encoder and decoder, and changes the latent in between. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static davy_tensor rgba8(void *data, uint32_t width, uint32_t height) {
                          .shape = {height, width, 4}};
 }
 
-/* Straight pixels of the size that the encoder takes, edges repeated. */
+/* Pixels without alpha's factor, padded to the encoder's size by repeating the edges. */
 static uint8_t *enlarged(const work *w, uint32_t width, uint32_t height) {
     uint8_t *to = malloc((size_t)width * height * 4);
     for (uint32_t y = 0; to != NULL && y < height; y++) {
@@ -30,7 +30,7 @@ static uint8_t *enlarged(const work *w, uint32_t width, uint32_t height) {
     return to;
 }
 
-/* Two normal numbers from one of 64 bits (Box and Muller); the same frame has the same noise. */
+/* Two normally distributed numbers from a 64-bit state (Box-Muller). The same frame number gives the same noise. */
 static void normal2(uint64_t *state, float out[2]) {
     *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
     uint64_t z = *state;
@@ -65,7 +65,7 @@ static void change(const engine_model *m, const work *w, float *z, int64_t count
     }
 }
 
-/* What was decoded, cut to size, with the alpha that the picture had. */
+/* Writes the decoded picture, cropped to size, with the source's alpha. */
 static bool put_back(const work *w, const uint8_t *rgb, uint32_t width) {
     uint8_t *row = malloc((size_t)w->width * 4);
     for (uint32_t y = 0; row != NULL && y < w->height; y++) {
@@ -80,7 +80,7 @@ static bool put_back(const work *w, const uint8_t *rgb, uint32_t width) {
     return row != NULL;
 }
 
-/* What was decoded is lent to whoever asks for it; the memory changes hands. */
+/* Offers the decoded latent to borrowers. The shelf takes over its memory. */
 static void hand_on(const engine_model *m, const work *w, const davy_tensor *z) {
     latent *l = calloc(1, sizeof *l);
     if (l == NULL) {
@@ -103,7 +103,7 @@ static bool code(const engine_model *m, const work *w, davy_tensor *in, davy_ten
                           .progress = engine_unwanted,
                           .progress_user = (void *)(uintptr_t)w};
     davy_tensor z = {.struct_size = sizeof z,
-                     .dtype = DAVY_DTYPE_F32}; /* in host memory: it is changed and lent there */
+                     .dtype = DAVY_DTYPE_F32}; /* in host memory, where it is changed and lent */
     bool ok = m->api->vae_encode(m->model, in, &z, &how, NULL) == DAVY_OK;
     if (ok) {
         change(m, w, (float *)(uintptr_t)z.data, z.shape[0] * z.shape[1] * z.shape[2]);
@@ -117,7 +117,7 @@ static bool code(const engine_model *m, const work *w, davy_tensor *in, davy_ten
     return ok;
 }
 
-/* Colours are written where they were read; alpha between them stays. */
+/* The decoder overwrites the colours of the input; the input's alpha stays. */
 static bool code_on_device(const engine_model *m, const work *w, uint32_t width, uint32_t height) {
     davy_tensor in = engine_device_picture(
         m, w, &(engine_pixels){.data = w->in, .width = width, .height = height, .stride = w->in_stride});

@@ -1,4 +1,4 @@
-/* engine_work.c - one picture: is it worth computing, and if so, computing it. */
+/* engine_work.c - decides whether a picture is worth computing, and computes it. */
 #include "engine_work.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "sync.h"
 
-#define PROBE_NS 2000000000u /* how often a filter that is over its budget, or whose pictures fail, tries again */
+#define PROBE_NS 2000000000u /* retry interval over the time limit and after a failed picture */
 
 static size_t pixel_bytes(const work *w) {
     return w->format == WORK_SRGB8 ? 4 : 8;
@@ -16,12 +16,12 @@ static size_t row_bytes(const work *w) {
     return (size_t)w->width * pixel_bytes(w);
 }
 
-/* A picture as bytes without gaps, behind its sizes, so that another size is another picture. */
+/* Stored in front of a kept picture's packed rows, so that pictures of different size or settings never compare equal. */
 typedef struct shape_key {
     uint32_t width, height, out_width, out_height;
     uint32_t format;
     latent_change latent;
-    uint32_t noise; /* another one each frame */
+    uint32_t noise; /* differs in each frame */
 } shape_key;
 
 static size_t key_bytes(const work *w) {
@@ -38,7 +38,7 @@ static shape_key shape_of(const work *w) {
                        .noise = w->latent.noise > 0.0f ? (uint32_t)w->number : 0};
 }
 
-/* A picture on another device is not looked at: it counts as a new one. */
+/* A picture in device memory is not compared: it always counts as new. */
 static bool equals(const work *w, const uint8_t *kept, size_t bytes) {
     const shape_key shape = shape_of(w);
     bool same =
@@ -111,7 +111,7 @@ static bool opaque(const work *w) {
     return all == 255;
 }
 
-/* Straight from and to the mapped memory; the library sees no alpha. */
+/* Reads and writes the mapped memory directly. The library sees RGB only. */
 static bool run_opaque(const engine_model *m, const work *w) {
     davy_tensor in = picture((void *)(uintptr_t)w->in, DAVY_DTYPE_U8, w->width, w->height, w->in_stride);
     davy_tensor out = picture(w->out, DAVY_DTYPE_U8, w->out_width, w->out_height, w->out_stride);
@@ -155,7 +155,7 @@ davy_tensor engine_device_picture(const engine_model *m, const work *w, const en
     return t;
 }
 
-/* In order on the stream: nobody then looks at alpha on the host. The result is complete on return. */
+/* Runs in order on the stream, so the host cannot check whether the picture is opaque. The result is complete on return. */
 static bool run_device(const engine_model *m, const work *w) {
     const bool cuda = w->stream != NULL && m->device >= 0;
     const davy_run how = {.struct_size = sizeof how,
@@ -169,7 +169,7 @@ static bool run_device(const engine_model *m, const work *w) {
         m, w,
         &(engine_pixels){.data = w->out, .width = w->out_width, .height = w->out_height, .stride = w->out_stride});
     const bool ok = m->api->upscale(m->model, &in, &out, &how, NULL) == DAVY_OK;
-    return cuda ? w->wait(w->wait_with, w->stream) && ok : ok; /* also where some of it is under way */
+    return cuda ? w->wait(w->wait_with, w->stream) && ok : ok; /* wait after an error too: work may be running */
 }
 
 static bool run_linear16(const engine_model *m, const work *w) {
@@ -195,7 +195,7 @@ static bool run_linear16(const engine_model *m, const work *w) {
     return ok;
 }
 
-/* Over the budget only pictures that stand still are computed, and one now and then to see whether that is still so. */
+/* Over the time limit, only still pictures are computed, and one moving picture every PROBE_NS to measure the time again. */
 static bool worth(client *c, bool still, uint64_t now, bool *probe) {
     const bool over = c->average_us > (float)atomic_load(&c->budget_us);
     *probe = over && !still;
@@ -205,7 +205,7 @@ static bool worth(client *c, bool still, uint64_t now, bool *probe) {
 static work_state failed(const engine_model *m, work *w, uint64_t now) {
     davy_error_info error = {.struct_size = sizeof error};
     if (m->api->last_error(&error) == DAVY_OK && error.code == DAVY_E_CANCELLED) {
-        return WORK_STALE; /* whether or not it is wanted again by now */
+        return WORK_STALE; /* even if the filter is shown again by now */
     }
     w->owner->failed_on = m->engine;
     w->owner->failed_ns = now;
@@ -214,7 +214,7 @@ static work_state failed(const engine_model *m, work *w, uint64_t now) {
     return WORK_FAILED;
 }
 
-/* It would most likely fail as the last one did: for a while. */
+/* A picture of the same size failed on this engine less than PROBE_NS ago; this one would most likely fail too. */
 static bool fails(const engine_model *m, const work *w, uint64_t now) {
     const client *c = w->owner;
     return c->failed_on == m->engine && c->failed_width == w->width && c->failed_height == w->height &&
@@ -241,7 +241,7 @@ static work_state take_turn(const engine_model *m, work *w) {
     if (!still) {
         keep(w, &c->seen, &c->seen_bytes);
     }
-    if (c->ran_on != m->engine) { /* another model: its speed is not known */
+    if (c->ran_on != m->engine) { /* a new model: its speed is unknown */
         c->average_us = 0.0f;
     }
     if (!worth(c, still, start, &probe) || fails(m, w, start)) {
@@ -257,19 +257,20 @@ static work_state take_turn(const engine_model *m, work *w) {
     }
     c->failed_on = 0;
     const float us = (float)(end - start) / 1000.0f;
-    const bool first = c->ran_on != m->engine; /* also plans: not how long a picture takes */
+    const bool first = c->ran_on != m->engine; /* its time includes planning and does not count */
     c->ran_on = m->engine;
     c->probed_ns = end;
     c->average_us = first ? 0.0f : c->average_us > 0.0f ? 0.7f * c->average_us + 0.3f * us : us;
     atomic_store(&c->last_us, (int)us);
     if (probe && c->average_us > (float)atomic_load(&c->budget_us)) {
-        return WORK_PASSED; /* late as ever */
+        return WORK_PASSED; /* still over the time limit */
     }
     keep(w, &c->done, &c->done_bytes);
     return WORK_DONE;
 }
 
-/* A filter that has changed its model may have a picture with each: the one before stops as soon as it is asked. */
+/* After a change of model a filter may have pictures in two engines. The lock makes them take turns; the old engine stops at its
+ * next progress call. */
 work_state engine_work(const engine_model *m, work *w) {
     plugin_lock_take(&w->owner->turn);
     const work_state state = take_turn(m, w);

@@ -1,4 +1,4 @@
-/* filter.c - a filter on the graphics thread: sizes, which engine, drawing. */
+/* filter.c - a filter on the graphics thread: sizes, choice of the engine, drawing. */
 #include "filter.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #define IDLE_SECONDS  60.0f
 #define TEXTURE_MOST  16384u
-#define PAUSE_SECONDS 0.25f /* what was shown before so long a time is not shown again */
+#define PAUSE_SECONDS 0.25f /* after a longer pause, results from before it are not shown */
 
 /* ---- sizes ---- */
 
@@ -41,7 +41,7 @@ static bool failed(const filter *f) {
     return f->engine != NULL && engine_look(f->engine) == ENGINE_FAILED;
 }
 
-/* What the engine makes of a picture; false: more than a texture holds. */
+/* Size and settings of the engine's result. false: the result is larger than a texture can be. */
 static bool goal_of(const filter *f, frames_goal *goal) {
     int32_t num = 1;
     int32_t den = 1;
@@ -91,7 +91,7 @@ static void drop_engines(filter *f) {
     f->engine = NULL;
 }
 
-/* The engine in use stays until the one that is wanted can take over, so that a change of model shows no gap. */
+/* The engine in use works on until the new one has loaded or failed, so that a change of model shows no gap. */
 static void choose_engine(filter *f) {
     engine_key key;
     key_wanted(f, &key);
@@ -99,7 +99,7 @@ static void choose_engine(filter *f) {
         f->engine = engine_acquire(&key);
         f->key = key;
     } else if (memcmp(&key, &f->key, sizeof key) == 0) {
-        engine_release(f->next); /* asked for and taken back */
+        engine_release(f->next); /* the user has changed the setting back */
         f->next = NULL;
     } else if (f->next == NULL || memcmp(&key, &f->next_key, sizeof key) != 0) {
         engine_release(f->next);
@@ -114,7 +114,7 @@ static void choose_engine(filter *f) {
     }
 }
 
-/* ---- life ---- */
+/* ---- creation and destruction ---- */
 
 static const char *upscale_name(void *unused) {
     (void)unused;
@@ -133,7 +133,7 @@ static void update(void *data, obs_data_t *settings) {
     engine_hurry(f->engine);
 }
 
-/* The device that draws is going: the engine lets go of mapped memory first. */
+/* OBS is about to lose its graphics device. The engine must stop using mapped memory first. */
 static void device_lost(void *data) {
     filter *f = data;
     atomic_store(&f->client->gone, true);
@@ -169,8 +169,8 @@ static void *vae_create(obs_data_t *settings, obs_source_t *context) {
     return create(FILTER_VAE, settings, context);
 }
 
-/* Nobody will see what is under way: it does not keep others waiting for the engine. Who is destroyed is so later, on a thread
- * of OBS's that destroys one source after another. */
+/* Cancels running work, so that other filters do not wait for it. OBS destroys the filter later, on a thread that destroys one
+ * source after another. */
 static void removed(void *data, obs_source_t *source) {
     filter *f = data;
     (void)source;
@@ -279,7 +279,7 @@ static void draw(const filter *f, gs_texture_t *texture, enum gs_color_space spa
     gs_enable_framebuffer_srgb(before);
 }
 
-/* The first time in a frame: what is below is drawn and goes on its way. */
+/* Called once a frame: draws the source below the filter and submits the picture. */
 static bool next_picture(filter *f) {
     frames_goal goal;
     if (f->since_drawn > PAUSE_SECONDS) {
@@ -290,7 +290,7 @@ static bool next_picture(filter *f) {
     if (!frames_draw(&f->frames, f->context, f->width, f->height, space_of(f, 0, NULL))) {
         return false;
     }
-    atomic_store(&f->client->gone, false); /* removed and added again */
+    atomic_store(&f->client->gone, false); /* the filter may have been removed and added again */
     if (ready(f) && goal_of(f, &goal)) {
         static const char *const measured = "davy_filter_turn";
         profile_start(measured);
@@ -304,7 +304,7 @@ static bool next_picture(filter *f) {
 
 static void show(filter *f) {
     if (failed(f)) {
-        f->drawn = true; /* seen, as it is */
+        f->drawn = true; /* shown, though unchanged */
         frames_pause(&f->frames);
         obs_source_skip_video_filter(f->context);
         return;
@@ -322,7 +322,7 @@ static void show(filter *f) {
 }
 
 static void render(void *data, gs_effect_t *unused) {
-    static const char *const measured = "davy_filter_render"; /* in the profile that OBS logs at its end */
+    static const char *const measured = "davy_filter_render"; /* a scope of the profile that OBS logs when it closes */
     (void)unused;
     profile_start(measured);
     show(data);

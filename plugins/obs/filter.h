@@ -1,5 +1,5 @@
-/* filter.h - a filter that replaces pictures by what a network makes of them: what its drawing (filter.c) and its dialog
- * (filter_ui.c) share. Two kinds: upscaling, and a VAE's encoder and decoder one behind the other. */
+/* filter.h - a filter that replaces its source's pictures by a network's results. Drawing (filter.c) and dialog (filter_ui.c) share
+ * this header. There are two kinds: upscaling, and a VAE's encoder followed by its decoder. */
 #ifndef DAVY_OBS_FILTER_H
 #define DAVY_OBS_FILTER_H
 
@@ -10,15 +10,15 @@
 
 typedef enum filter_kind { FILTER_UPSCALE = 0, FILTER_VAE } filter_kind;
 
-/* Setting "scale": a factor from 1 on; below: */
+/* Setting "scale": a factor of 1 or more, or: */
 enum {
-    SCALE_MODEL = 0,    /* as the model does */
-    SCALE_CANVAS = -1,  /* as large as fits OBS's canvas */
-    SCALE_1080P = -1080 /* to so many rows; likewise -1440 and -2160 */
+    SCALE_MODEL = 0,    /* the model's own factor */
+    SCALE_CANVAS = -1,  /* the largest size that fits OBS's canvas */
+    SCALE_1080P = -1080 /* a height of 1080 pixels; likewise -1440 and -2160 */
 };
 
 typedef struct filter_settings {
-    char model[1024]; /* "": davy-live; of a VAE: none has been chosen */
+    char model[1024]; /* "": davy-live; for a VAE: none is chosen */
     char device[64], precision[8];
     int scale;
     float strength, denoise;
@@ -34,18 +34,18 @@ typedef struct filter {
     /* graphics thread */
     filter_settings settings;
     frames frames;
-    engine *engine; /* that of `key` */
-    engine *next;   /* takes its place once it is ready; that of next_key */
+    engine *engine; /* in use, has `key` */
+    engine *next;   /* replaces it once it has loaded or failed, has next_key */
     engine_key key, next_key;
     bool drawn;        /* in this frame */
-    bool idle;         /* the engine was given back */
+    bool idle;         /* the engine was released because the source was hidden */
     float since_drawn; /* seconds */
     float since_status;
-    uint32_t width, height;            /* of what is below; 0: nothing */
-    atomic_uint out_width, out_height; /* of the filter; 0: as what is below */
+    uint32_t width, height;            /* size of the source below the filter; 0: it shows nothing */
+    atomic_uint out_width, out_height; /* size of the filter; 0: the source's size */
     obs_hotkey_id hotkey;
     obs_weak_source_t *self; /* for the hotkey */
-    plugin_lock lock;        /* of what follows, for the dialog and for others: held to copy it only */
+    plugin_lock lock;        /* guards all members below; held only to copy */
     char status[640];
     int status_kind; /* enum obs_text_info_type */
     uint64_t said_done, said_dropped;
@@ -59,10 +59,10 @@ obs_missing_files_t *filter_missing_files(void *data);
 void filter_read(obs_data_t *settings, filter_settings *out);
 /* filter_outside.c: the filter's procedures, signal and hotkey. */
 void filter_offer(filter *f);
-void filter_offer_hotkey(filter *f); /* once the source is known; each tick */
+void filter_offer_hotkey(filter *f); /* registers the hotkey once the source is known; called each tick */
 void filter_signal(filter *f, const char *text);
 void filter_withdraw(filter *f);
-/* Once in a while: says in the dialog how things are, where that has changed. */
+/* Updates the status line at most once a second, if it has changed. Called each tick. */
 void filter_say(filter *f, float seconds);
 
 #endif

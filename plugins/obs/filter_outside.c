@@ -1,4 +1,4 @@
-/* filter_outside.c - what others can ask a filter for: how it is doing, the latent of a VAE filter, on and off. */
+/* filter_outside.c - a filter's interface for other modules: status, the latent of a VAE filter, the toggle hotkey. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void get_status(void *data, calldata_t *call) {
     calldata_set_int(call, "last_us", atomic_load(&f->client->last_us));
 }
 
-/* The borrower holds the filter's source until it has returned what it was lent. */
+/* The borrower must hold the filter's source until it has returned the latent. */
 static void lend_latent(void *data, calldata_t *call) {
     filter *f = data;
     latent *l = latent_borrow(&f->client->latent);
@@ -74,7 +74,7 @@ static void pressed(void *data, obs_hotkey_id id, obs_hotkey_t *hotkey, bool dow
     }
 }
 
-/* Filters have no hotkeys of their own: it stands with the source. */
+/* OBS has no hotkeys for filters: the source gets the hotkey. */
 void filter_offer_hotkey(filter *f) {
     obs_source_t *parent = obs_filter_get_parent(f->context);
     if (f->hotkey == OBS_INVALID_HOTKEY_ID && parent != NULL) {

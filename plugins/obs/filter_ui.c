@@ -1,4 +1,4 @@
-/* filter_ui.c - settings, dialogs and status line. Keys are saved in scene collections: never renamed. */
+/* filter_ui.c - settings, dialogs and status line. Scene collections store the keys: never rename them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ void filter_upscale_defaults(obs_data_t *settings) {
     obs_data_set_default_string(settings, "hdr_mode", "preserve");
 }
 
-/* A VAE makes SDR pictures of the size they had. */
+/* A VAE filter keeps the size and makes SDR pictures. */
 void filter_vae_defaults(obs_data_t *settings) {
     defaults(settings);
     obs_data_set_default_string(settings, "model", BROWSE);
@@ -64,7 +64,7 @@ static bool is_model(const char *file) {
     return dot != NULL && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".pth") == 0 || strcmp(dot, ".pt") == 0);
 }
 
-/* What lies in the user's folder of models, plugin_config/davy-obs/models. */
+/* Lists the user's own models in plugin_config/davy-obs/models. */
 static void add_users_models(obs_property_t *list) {
     char *folder = obs_module_config_path("models");
     os_dir_t *dir = folder != NULL ? os_opendir(folder) : NULL;
@@ -106,7 +106,7 @@ static void add_model(obs_properties_t *props, filter_kind kind) {
                                       ui_say(kind == FILTER_UPSCALE ? "Davy.Upscale.Model.Tip" : "Davy.Vae.Model.Tip"));
     obs_property_set_modified_callback(list, model_chosen);
     list = obs_properties_add_path(props, "model_path", ui_say("Davy.Upscale.ModelPath"), OBS_PATH_FILE,
-                                   "Models (*.safetensors *.pth *.pt);;All (*.*)", NULL);
+                                   "Model Files (*.safetensors *.pth *.pt);;All Files (*.*)", NULL);
     obs_property_set_modified_callback(list, model_chosen);
 }
 
@@ -158,7 +158,7 @@ static void add_latent(obs_properties_t *props) {
     p = obs_properties_add_list(props, "latent_bits", ui_say("Davy.Vae.Bits"), OBS_COMBO_TYPE_LIST,
                                 OBS_COMBO_FORMAT_INT);
     obs_property_list_add_int(p, ui_say("Davy.Vae.Bits.All"), 0);
-    static const char *const names[] = {"1 bit", "2 bit", "3 bit", "4 bit", "6 bit", "8 bit"};
+    static const char *const names[] = {"1 bit", "2 bits", "3 bits", "4 bits", "6 bits", "8 bits"};
     static const int bits[] = {1, 2, 3, 4, 6, 8};
     for (int i = 0; i < 6; i++) {
         obs_property_list_add_int(p, names[i], bits[i]);
@@ -229,7 +229,7 @@ static int describe(const filter *f, bool numbers, char *out, size_t bytes) {
         engine_text(f->engine, text, sizeof text);
     }
     if (state == ENGINE_FAILED) {
-        text_put(out, bytes, "%s %s", text, ui_say("Davy.Status.Unfiltered"));
+        text_put(out, bytes, "%s. %s", text, ui_say("Davy.Status.Unfiltered"));
         return OBS_TEXT_INFO_ERROR;
     }
     if (state == ENGINE_LOADING) {
@@ -242,23 +242,24 @@ static int describe(const filter *f, bool numbers, char *out, size_t bytes) {
     }
     const float ms = (float)atomic_load(&f->client->last_us) / 1000.0f;
     const bool over = f->frames.passing && ms > (float)f->settings.budget_ms;
-    text_put(out, bytes, "%s, %u x %u -> %u x %u.", text, f->width, f->height, atomic_load(&f->out_width),
+    text_put(out, bytes, "%s, %ux%u -> %ux%u.", text, f->width, f->height, atomic_load(&f->out_width),
              atomic_load(&f->out_height));
     if (over) {
-        text_add(out, bytes, " %.0f ms > %d ms: %s", (double)ms, f->settings.budget_ms, ui_say("Davy.Status.Over"));
+        text_add(out, bytes, " %.0f ms/frame. %s: %d ms. %s", (double)ms, ui_say("Davy.Budget"), f->settings.budget_ms,
+                 ui_say("Davy.Status.Over"));
         return OBS_TEXT_INFO_WARNING;
     }
     if (f->frames.gpu.why != NULL) {
         text_add(out, bytes, " %s: %s.", ui_say("Davy.Status.Host"), f->frames.gpu.why);
     }
     if (numbers && ms > 0.0f) {
-        text_add(out, bytes, " %.1f ms, %llu %s, %llu %s", (double)ms, (unsigned long long)f->frames.done,
+        text_add(out, bytes, " %.1f ms/frame, %llu %s, %llu %s.", (double)ms, (unsigned long long)f->frames.done,
                  ui_say("Davy.Status.Done"), (unsigned long long)f->frames.dropped, ui_say("Davy.Status.Dropped"));
     }
     return OBS_TEXT_INFO_NORMAL;
 }
 
-/* Numbers change all the time: they alone are no reason to rebuild a dialog that somebody is using. */
+/* Counts and times change all the time. They alone update an open dialog only every STATUS_SELDOM seconds. */
 void filter_say(filter *f, float seconds) {
     char plain[sizeof f->status];
     char text[sizeof f->status];

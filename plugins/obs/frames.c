@@ -1,5 +1,5 @@
-/* frames.c - see frames.h. The recipe for drawing is that of libobs's own filters: alpha ends premultiplied, numbers of an
- * SDR picture are sRGB's. */
+/* frames.c - see frames.h. It draws as libobs's own filters do: the result has premultiplied alpha, and an SDR picture has sRGB
+ * values. */
 #include "frames.h"
 
 #include <graphics/vec4.h>
@@ -28,8 +28,7 @@ static void slot_unmap(frame_slot *s) {
     }
 }
 
-/* What has been written becomes the texture. A result that nothing was written to stays mapped: it would go to the GPU for
- * nothing. */
+/* Uploads the written result to the texture. A result without a write stays mapped, because its upload would be wasted. */
 static void slot_upload(frame_slot *s) {
     if (s->result_mapped) {
         gs_texture_unmap(s->result);
@@ -87,7 +86,7 @@ void frames_lose(frames *f) {
 void frames_draw_below(obs_source_t *filter) {
     obs_source_t *target = obs_filter_get_target(filter);
     obs_source_t *parent = obs_filter_get_parent(filter);
-    if (target == NULL || parent == NULL) { /* being removed */
+    if (target == NULL || parent == NULL) { /* the filter is being removed */
         return;
     }
     const uint32_t flags = obs_source_get_output_flags(target);
@@ -137,7 +136,7 @@ static void show(frames *f, int i) {
     f->done++;
 }
 
-/* One slot's work is back. Slots come back in any order; an older result never replaces a newer one. */
+/* Handles the returned work of one slot. Slots return in any order; an older result never replaces a newer one. */
 static void settle(frames *f, int i) {
     frame_slot *s = &f->slots[i];
     const work_state state = state_of(s);
@@ -180,7 +179,7 @@ void frames_pause(frames *f) {
     f->passing = true;
 }
 
-/* ---- handing over ---- */
+/* ---- submitting ---- */
 
 static bool slot_fit(frame_slot *s, const frames *f, const frames_goal *goal) {
     const bool fits = s->stage != NULL && s->result != NULL && s->width == f->width && s->height == f->height &&
@@ -198,7 +197,7 @@ static bool slot_fit(frame_slot *s, const frames *f, const frames_goal *goal) {
     return s->stage != NULL && s->result != NULL;
 }
 
-/* The picture as it is now, for when its result is there. */
+/* Keeps a copy of the picture, to mix it with its result later. */
 static void keep_picture(frame_slot *s, const frames *f, const frames_goal *goal) {
     gs_texture_t *now = gs_texrender_get_texture(f->drawn);
     const bool fits = s->before != NULL && gs_texture_get_width(s->before) == f->width &&
@@ -233,7 +232,7 @@ static bool slot_map(frame_slot *s) {
     return true;
 }
 
-/* What was staged in an earlier frame goes to the engine. */
+/* Submits a slot's picture to the engine. */
 static void submit(frame_slot *s, engine *e, client *c, const frames_goal *goal) {
     s->engine = e;
     engine_hold(e);
@@ -243,7 +242,7 @@ static void submit(frame_slot *s, engine *e, client *c, const frames_goal *goal)
     engine_submit(e, &s->work);
 }
 
-/* Its result has the size that the engine makes of it, whatever size pictures have by now. */
+/* Whether the slot's result has the size that this engine makes of the slot's picture. Newer pictures may have other sizes. */
 static bool is_for(const frame_slot *s, const engine *e) {
     int32_t num = 1;
     int32_t den = 1;
@@ -276,7 +275,7 @@ static bool wait_for_line(void *cuda, void *line) {
     return interop_wait(cuda, line);
 }
 
-/* The picture stays on the GPU and goes to the engine at once: its work follows the copy. */
+/* Keeps the picture on the GPU and submits it at once. The engine's work is ordered behind the copy. */
 static bool take_on_gpu(frames *f, frame_slot *s, engine *e, client *c, const frames_goal *goal) {
     const int32_t multiple = engine_multiple(e);
     const gpu_shape shape = {.width = engine_padded(f->width, multiple),
@@ -307,7 +306,7 @@ static bool take_on_gpu(frames *f, frame_slot *s, engine *e, client *c, const fr
 
 void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
     frames_take_back(f);
-    if (f->lacks_before) { /* made when all of it was shown: once more, of a picture that is kept */
+    if (f->lacks_before) { /* strength was 1 when the result was made: compute it again and keep the picture */
         atomic_store(&c->forget, true);
         f->lacks_before = false;
     }
@@ -315,7 +314,7 @@ void frames_turn(frames *f, engine *e, client *c, const frames_goal *goal) {
     hand_over(f, e, c, goal);
     const bool may_stay = f->drawn_color == GS_RGBA;
     const bool gpu = may_stay && gpu_path_serves(&f->gpu, engine_device(e));
-    f->gpu.why = may_stay ? f->gpu.why : NULL; /* there is no other way */
+    f->gpu.why = may_stay ? f->gpu.why : NULL; /* 16-bit pictures always go through host memory */
     for (int i = 0; i < FRAMES_SLOTS; i++) {
         frame_slot *s = &f->slots[i];
         if (state_of(s) != WORK_FREE) {

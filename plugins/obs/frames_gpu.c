@@ -1,5 +1,5 @@
-/* frames_gpu.c - see frames_gpu.h. CUDA takes no sRGB textures: a pass with straight.effect brings the numbers, as the network wants
- * them, into a plain one, and another brings the result back. */
+/* frames_gpu.c - see frames_gpu.h. CUDA accepts no sRGB textures. A pass with straight.effect therefore writes the network's input
+ * into a plain texture, and a second pass converts the result back. */
 #include "frames_gpu.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "plugin.h"
 
-/* OpenGL's name of a texture, or Direct3D's object. */
+/* The texture's OpenGL name, or its Direct3D object. */
 static uint64_t name_of(gs_texture_t *t) {
     void *object = t != NULL ? gs_texture_get_obj(t) : NULL;
     if (object == NULL) {
@@ -35,27 +35,27 @@ static const char *open_path(gpu_path *g) {
     if (g->effect == NULL) {
         interop_close(g->cuda);
         g->cuda = NULL;
-        return "straight.effect of the plugin's data is missing or broken";
+        return "the plugin's file straight.effect is missing or broken";
     }
     return NULL;
 }
 
-/* Not any more: something failed that should not have. */
+/* Disables the GPU path of this filter after an unexpected error. */
 static bool give_up(gpu_path *g, const char *why) {
     g->broken = why;
-    plugin_log(LOG_WARNING, "pictures go through host memory: %s", why);
+    plugin_log(LOG_WARNING, "frames go through system memory: %s", why);
     return false;
 }
 
 bool gpu_path_serves(gpu_path *g, int32_t device) {
     g->why = NULL;
-    if (device < 0 && getenv("DAVY_CUDA_DRIVER") == NULL) { /* a driver of the tests' has the CPU */
+    if (device < 0 && getenv("DAVY_CUDA_DRIVER") == NULL) { /* the tests' driver lends the CPU as a CUDA device */
         return false;
     }
-    if (!g->tried) { /* takes time where nobody has looked before */
+    if (!g->tried) { /* the first call in the process takes time */
         g->tried = true;
         g->broken = open_path(g);
-        plugin_log(LOG_INFO, "pictures %s%s", g->broken == NULL ? "stay on the GPU" : "go through host memory: ",
+        plugin_log(LOG_INFO, "frames %s%s", g->broken == NULL ? "stay on the GPU" : "go through system memory: ",
                    g->broken == NULL ? "" : g->broken);
     }
     g->why = g->broken != NULL ? g->broken : interop_device(g->cuda) != device ? "OBS draws on another GPU" : NULL;
@@ -73,7 +73,7 @@ void gpu_path_close(gpu_path *g) {
     memset(g, 0, sizeof *g);
 }
 
-/* One texture onto another; beyond its edges it is repeated. */
+/* Draws one texture onto another. The edge pixels fill the space beyond the edges. */
 static bool pass(gpu_path *g, gs_texrender_t *to, uint32_t width, uint32_t height, gs_texture_t *from,
                  const char *technique) {
     gs_texrender_reset(to);
@@ -96,8 +96,8 @@ static bool pass(gpu_path *g, gs_texrender_t *to, uint32_t width, uint32_t heigh
     return true;
 }
 
-static const char *const no_memory = "the GPU has no memory left for pictures";
-static const char *const not_taken = "CUDA does not take OBS's textures";
+static const char *const no_memory = "the GPU has no free memory for frames";
+static const char *const not_taken = "CUDA cannot use OBS's textures";
 
 static bool fit(gpu_path *g, gpu_slot *s, const gpu_shape *shape) {
     const gpu_shape *is = &s->shape;
@@ -130,7 +130,7 @@ bool gpu_path_take(gpu_path *g, gpu_slot *s, gs_texture_t *drawn, const gpu_shap
     }
     gs_texture_t *before = gs_texrender_get_texture(g->straight);
     if (before != NULL && (gs_texture_get_width(before) != width || gs_texture_get_height(before) != height)) {
-        interop_unregister(g->cuda, &g->straight_registered); /* the pass makes a texture of the new size */
+        interop_unregister(g->cuda, &g->straight_registered); /* the pass creates a texture of the new size */
     }
     if (!pass(g, g->straight, width, height, drawn, "ToStraight")) {
         return give_up(g, no_memory);

@@ -1,4 +1,4 @@
-/* frames_mix.c - resizing, and a result weakened by the picture it is made of. */
+/* frames_mix.c - resizing, and the mixture of a result with the picture it is made from. */
 #include <graphics/vec2.h>
 
 #include "frames.h"
@@ -46,13 +46,13 @@ static bool ready(frames_mix *m, enum gs_color_format color) {
 
 typedef struct drawing {
     gs_texture_t *from;
-    uint32_t width, height; /* of what is drawn */
+    uint32_t width, height; /* of the sprite */
     enum gs_color_space space;
     gs_effect_t *effect;
     const char *technique;
 } drawing;
 
-/* All of `to`, anew. */
+/* Overwrites all of `to`. */
 static bool fill(gs_texrender_t *to, const drawing *d) {
     gs_texrender_reset(to);
     if (!gs_texrender_begin_with_color_space(to, d->width, d->height, d->space)) {
@@ -80,7 +80,7 @@ gs_texture_t *frames_mixed(frames_mix *m, gs_texture_t *result, gs_texture_t *be
     if (!ready(m, gs_get_format_from_space(space))) {
         return NULL;
     }
-    if (m->strength != strength) { /* once a result */
+    if (m->strength != strength) { /* once for each result and strength */
         gs_effect_t *resizer =
             frames_resizer(gs_texture_get_width(before), gs_texture_get_height(before), width, height);
         const drawing resize = {

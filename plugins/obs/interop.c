@@ -1,4 +1,4 @@
-/* interop.c - see interop.h. The numbers of the driver's structs and enums are those of its published ABI. */
+/* interop.c - see interop.h. Structs and enum values follow the CUDA driver's published ABI. */
 #include "interop.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #endif
 
 enum { GL_TEXTURE_2D_ = 0x0DE1, ALL_GL_DEVICES = 1, IN_DEVICE = 2, IN_ARRAY = 3 };
-enum { NO_FLAGS = 0, READ_ONLY = 1, WRITE_DISCARD = 2 }; /* of registering with OpenGL, and of mapping */
+enum { NO_FLAGS = 0, READ_ONLY = 1, WRITE_DISCARD = 2 }; /* flags of registering with OpenGL and of mapping */
 
 typedef struct copy_2d { /* CUDA_MEMCPY2D */
     size_t src_x, src_y;
@@ -55,7 +55,7 @@ typedef struct copy_2d { /* CUDA_MEMCPY2D */
     X(array, "cuGraphicsSubResourceGetMappedArray", (void **, void *, unsigned, unsigned))                             \
     X(copy, "cuMemcpy2DAsync_v2", (const copy_2d *, void *))
 
-/* Either these or those. */
+/* Only one of the two groups is loaded. */
 #define OPENGL_FUNCTIONS(X)                                                                                            \
     X(gl_devices, "cuGLGetDevices_v2", (unsigned *, int *, unsigned, int))                                             \
     X(gl_register, "cuGraphicsGLRegisterImage", (void **, unsigned, unsigned, unsigned))
@@ -76,19 +76,19 @@ struct interop {
     driver cu;
     bool d3d11;
     void *context;
-    void *stream; /* of the copies */
+    void *stream; /* of all copies */
     void *copied; /* an event on it */
     int device;
 };
 
 static void *open_driver(void) {
 #if defined(_WIN32)
-    const wchar_t *other = _wgetenv(L"DAVY_CUDA_DRIVER"); /* as libdavy has it, for tests */
+    const wchar_t *other = _wgetenv(L"DAVY_CUDA_DRIVER"); /* libdavy reads it too; for tests */
     return other != NULL ? (void *)LoadLibraryW(other)
                          : (void *)LoadLibraryExW(L"nvcuda.dll", NULL, LOAD_LIBRARY_SEARCH_SYSTEM32);
 #else
     const char *other = getenv("DAVY_CUDA_DRIVER");
-    return dlopen(other != NULL ? other : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* stays: libdavy has it too */
+    return dlopen(other != NULL ? other : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL); /* never closed */
 #endif
 }
 
@@ -115,7 +115,7 @@ static bool load(driver *cu, bool d3d11) {
     return all;
 }
 
-/* The GPU that draws, as CUDA counts. */
+/* Finds the CUDA number of the GPU that draws. */
 static bool find_device(interop *i, void *d3d11) {
 #if defined(_WIN32)
     if (d3d11 != NULL) {
@@ -136,7 +136,7 @@ static bool find_device(interop *i, void *d3d11) {
 
 static void *new_stream(const interop *i) {
     void *stream = NULL;
-    return i->cu.stream_create(&stream, 1) == 0 ? stream : NULL; /* does not wait for the default stream */
+    return i->cu.stream_create(&stream, 1) == 0 ? stream : NULL; /* 1: does not wait for the default stream */
 }
 
 static bool open_stream(interop *i) {
@@ -247,7 +247,7 @@ bool interop_register(interop *i, uint64_t name, bool write, interop_texture *ou
     const int r = i->d3d11 ? i->cu.d3d11_register(&out->resource, (void *)(uintptr_t)name, NO_FLAGS)
                            : i->cu.gl_register(&out->resource, (unsigned)name, GL_TEXTURE_2D_, use);
     if (r == 0 && i->d3d11) {
-        i->cu.map_flags(out->resource, use); /* only makes it faster */
+        i->cu.map_flags(out->resource, use); /* a hint for speed */
     }
     i->cu.pop(&before);
     out->resource = r == 0 ? out->resource : NULL;

@@ -1,4 +1,4 @@
-/* latent.h - the last latent of a VAE filter, lent to whoever asks: davy's own buffer, never copied. */
+/* latent.h - the last latent of a VAE filter, which other modules can borrow. It is davy's own buffer and is never copied. */
 #ifndef DAVY_OBS_LATENT_H
 #define DAVY_OBS_LATENT_H
 
@@ -10,24 +10,24 @@
 #include "sync.h"
 
 typedef struct latent {
-    davy_tensor tensor; /* first: what borrowers have is a pointer to it. F32, HWC, packed; `data` lies in `buffer` */
+    davy_tensor tensor; /* must be first: borrowers get a pointer to it. F32, HWC, packed; `data` is in `buffer` */
     atomic_int holders;
     const davy_api *api;
-    float scale, shift; /* what a diffusion model sees is (number - shift) * scale; scale 0: not known */
-    uint64_t frame;     /* of the filter's frames */
-    uint64_t ns;        /* when it was made */
+    float scale, shift; /* a diffusion model sees (number - shift) * scale; scale 0: unknown */
+    uint64_t frame;     /* number of the filter's frame */
+    uint64_t ns;        /* time of the computation, as plugin_now_ns counts */
 } latent;
 
 typedef struct latent_shelf {
-    plugin_lock lock; /* of `last`: to exchange it or to take hold of it */
+    plugin_lock lock; /* guards `last` */
     latent *last;
 } latent_shelf;
 
 void latent_shelf_open(latent_shelf *s);
 void latent_shelf_close(latent_shelf *s);
-/* The shelf's from here, in place of the one before. */
+/* Replaces the shelf's latent. The shelf takes over l. */
 void latent_put(latent_shelf *s, latent *l);
-/* NULL: there is none yet; latent_return. */
+/* Borrows the latent; NULL: none yet. The borrower gives it back with latent_return. */
 latent *latent_borrow(latent_shelf *s);
 void latent_return(latent *l);
 

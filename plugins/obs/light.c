@@ -1,8 +1,8 @@
-/* light.c - between OBS's numbers and a network's.
+/* light.c - conversion between OBS's pixel values and a network's.
  *
- * OBS blends in linear light and stores sRGB numbers of (light times alpha); networks want sRGB numbers of the light. sRGB:
- * IEC 61966-2-1. HDR: linear Rec.709, goes to Rec.2020 primaries (ITU-R BT.2087) so that nothing visible is below zero, and
- * to PQ (SMPTE ST 2084), which is between 0 and 1 as a picture is. */
+ * OBS blends in linear light and stores sRGB values (IEC 61966-2-1) of light times alpha. Networks take sRGB values of the light
+ * alone. HDR is linear Rec.709 light. It is converted to Rec.2020 primaries (ITU-R BT.2087), where no visible colour is below zero.
+ * The result is converted to PQ (SMPTE ST 2084), which lies between 0 and 1 like any picture. */
 #include <math.h>
 #include <string.h>
 
@@ -71,7 +71,7 @@ static uint16_t float_to_half(float v) {
         return sign;
     }
     frexpf(a, &exponent);
-    const int power = exponent < -13 ? -24 : exponent - 11; /* of the last bit */
+    const int power = exponent < -13 ? -24 : exponent - 11; /* exponent of the last bit */
     const uint32_t units = (uint32_t)lrintf(ldexpf(a, -power));
     const uint32_t bits = exponent < -13 ? units : ((uint32_t)(exponent + 13) << 10) + units;
     return (uint16_t)(sign | (bits > 0x7bffu ? 0x7bffu : bits));

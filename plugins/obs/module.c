@@ -1,4 +1,4 @@
-/* module.c - what libobs looks for in a module. The filters are there whatever is missing: they say what. */
+/* module.c - the entry points that libobs calls. The filters are registered even without libdavy, and their status gives the reason. */
 #include "plugin.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ const davy_api *plugin_davy(const char **why) {
 #if defined(_WIN32)
 static void come_back(void *device, void *data) {
     (void)device;
-    (void)data; /* what is needed is made anew when it is needed */
+    (void)data; /* the filters create resources again on demand */
 }
 
 void plugin_tell_loss(void (*lost)(void *data), void *data) {
@@ -54,7 +54,7 @@ void plugin_forget_loss(void *data) {
 }
 #endif
 
-/* The data folder is where a user-wide install keeps the library. */
+/* An installation for one user has the library in the data folder. */
 static void load_from_data(void) {
     char *path = obs_module_file("lib/" DAVY_LOADER_NAME);
     if (path != NULL) {
@@ -74,7 +74,7 @@ bool obs_module_load(void) {
         plugin_log(LOG_INFO, "plugin %s, libdavy %s, libobs %s", DAVY_OBS_VERSION, library.api->version(),
                    obs_get_version_string());
     } else {
-        plugin_log(LOG_WARNING, "plugin %s without libdavy: %s", DAVY_OBS_VERSION, library.error);
+        plugin_log(LOG_WARNING, "plugin %s, libdavy is missing: %s", DAVY_OBS_VERSION, library.error);
     }
     obs_register_source(&davy_upscale_filter);
     obs_register_source(&davy_vae_filter);

@@ -1,8 +1,8 @@
-/* plugin.h - what the files of the OBS module share.
+/* plugin.h - declarations that all files of the OBS module share.
  *
- * Who runs where: libobs calls a filter's tick, render and update on its graphics thread, create and properties on any
- * other, destroy on a thread of its own. An engine (engine.h) has one worker thread; nothing of OBS's ever waits for it but
- * destroy. Graphics objects are touched on the graphics thread, or inside obs_enter_graphics.
+ * Threads: libobs calls a filter's tick, render and update on its graphics thread, and create and properties on any other thread.
+ * It calls destroy on a thread of its own. An engine (engine.h) has one worker thread; of OBS's calls only destroy waits for it.
+ * Graphics objects are used on the graphics thread, or inside obs_enter_graphics.
  *
  * License of this folder: GPL-2.0-or-later, as libobs. */
 #ifndef DAVY_OBS_PLUGIN_H
@@ -19,11 +19,11 @@
 
 #define plugin_log(level, format, ...) blog(level, "[davy] " format, ##__VA_ARGS__)
 
-/* The library's table, or NULL: then *why is one sentence on what is missing and what to do. Loaded once. */
+/* The library's table. NULL: libdavy was not loaded, and *why is one sentence with the reason. */
 const davy_api *plugin_davy(const char **why);
 
-/* `lost` is called, inside the graphics context, when the device that OBS draws with goes and another will come (Windows: the
- * driver has been reset or updated). Any thread; plugin_forget_loss inside the context. */
+/* Registers `lost`, which OBS calls inside the graphics context before it replaces its graphics device. This happens on Windows when
+ * the driver is reset or updated. Any thread; call plugin_forget_loss inside the graphics context. */
 void plugin_tell_loss(void (*lost)(void *data), void *data);
 void plugin_forget_loss(void *data);
 

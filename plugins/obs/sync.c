@@ -22,8 +22,8 @@ static start *start_of(void (*run)(void *), void *arg, const char *name) {
     return s;
 }
 
-/* A module must not go while one of its threads is still on its way out of it: each thread that ends waits for the one that
- * ended before, and plugin_threads_end for the last. */
+/* A module must not be unloaded while a thread still runs its code. Each ending thread therefore joins the thread that ended before
+ * it, and plugin_threads_end joins the last one. */
 static plugin_lock ends = PLUGIN_LOCK_INIT;
 static atomic_int running;
 
@@ -61,7 +61,7 @@ void plugin_semaphore_wait(plugin_semaphore *s) {
     WaitForSingleObject(*s, INFINITE);
 }
 
-static HANDLE ended; /* under ends */
+static HANDLE ended; /* guarded by ends */
 
 static DWORD WINAPI enter(void *arg) {
     start s = *(start *)arg;
@@ -159,7 +159,7 @@ void plugin_semaphore_wait(plugin_semaphore *s) {
     }
 }
 
-static pthread_t ended; /* under ends */
+static pthread_t ended; /* guarded by ends */
 static bool any_ended;
 
 static void *enter(void *arg) {
@@ -206,7 +206,7 @@ bool plugin_thread_start(void (*run)(void *), void *arg, const char *name) {
 }
 
 void plugin_thread_yield_to_others(void) {
-#if defined(__linux__) /* there it is the thread's own */
+#if defined(__linux__) /* where a thread has its own nice value */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
 #endif
 }

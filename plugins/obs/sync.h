@@ -1,5 +1,4 @@
-/* sync.h - threads, a lock, a counter to wait on and a clock, without libobs's, which on Windows ask for a library of
- * OBS's own. */
+/* sync.h - threads, a lock, a semaphore and a clock. libobs's own would need another of OBS's libraries on Windows. */
 #ifndef DAVY_OBS_SYNC_H
 #define DAVY_OBS_SYNC_H
 
@@ -30,11 +29,12 @@ void plugin_semaphore_close(plugin_semaphore *s);
 void plugin_semaphore_post(plugin_semaphore *s);
 void plugin_semaphore_wait(plugin_semaphore *s);
 
-/* A thread that ends by itself. */
+/* Starts a thread, which nothing needs to join. */
 bool plugin_thread_start(void (*run)(void *), void *arg, const char *name);
-/* Waits until all of them have left the module's code: before it goes. */
+/* Waits until all such threads have left the module's code. Called before the module is unloaded. */
 void plugin_threads_end(void);
-/* The calling thread, and on Linux those that it starts, run when others have nothing to do. */
+/* Lowers the priority of the calling thread (Linux: nice 10, Windows: below normal). On Linux the threads that it starts inherit it;
+ * other systems change nothing. */
 void plugin_thread_yield_to_others(void);
 uint64_t plugin_now_ns(void);
 void plugin_sleep_ms(uint32_t ms);

@@ -10,7 +10,7 @@ static bool continues(char byte) {
     return ((unsigned char)byte & 0xc0u) == 0x80u;
 }
 
-/* Without the beginning of a character whose end is missing. */
+/* Removes an incomplete character from the end. */
 static void trim(char *text) {
     const size_t end = strlen(text);
     size_t lead = end;

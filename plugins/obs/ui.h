@@ -1,4 +1,4 @@
-/* ui.h - controls that all dialogs of the plugin have. */
+/* ui.h - the controls that all dialogs of the plugin share. */
 #ifndef DAVY_OBS_UI_H
 #define DAVY_OBS_UI_H
 

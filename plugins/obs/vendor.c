@@ -1,5 +1,5 @@
-/* vendor.c - captions, state and latents for programs that talk to OBS through obs-websocket: vendor "davy", requests
- * GetCaption, CaptionNow, GetStatus and GetLatent, event CaptionReady. obs-websocket is reached through libobs's procedure handlers alone. */
+/* vendor.c - the vendor "davy" of obs-websocket, for programs that control OBS. Requests: GetCaption, CaptionNow, GetStatus and
+ * GetLatent. Event: CaptionReady. The plugin calls obs-websocket through libobs's procedure handlers only. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 typedef void (*request_fn)(obs_data_t *request, obs_data_t *response, void *user);
 
-typedef struct request_callback { /* as obs-websocket reads it */
+typedef struct request_callback { /* obs-websocket reads this struct */
     request_fn callback;
     void *user;
 } request_callback;
@@ -29,7 +29,7 @@ typedef struct wanted {
     bool now, found;
 } wanted;
 
-/* A filter's parent is looked at under a reference to the filter: the name is all that is taken. */
+/* Whether the request's source names this filter or its source. Copies the source's name while it holds the filter. */
 static bool fits(caption_board *b, const char *source, char *name, size_t bytes) {
     obs_source_t *filter = obs_weak_source_get_source(b->filter);
     obs_source_t *parent = filter != NULL ? obs_filter_get_parent(filter) : NULL;

@@ -1,4 +1,4 @@
-/* vendor_filters.c - the davy filters there are, for requests from outside: how each is doing, and a VAE filter's latent. */
+/* vendor_filters.c - all davy filters, for requests from outside: the status of each, and a VAE filter's latent. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { MOST = 256 };
 
-typedef struct found { /* references, taken while libobs holds its lists, used when it no longer does */
+typedef struct found { /* references, taken while libobs locks its lists and used afterwards */
     obs_source_t *sources[MOST], *filters[MOST];
     int n_sources, n_filters;
 } found;
@@ -131,7 +131,7 @@ static void put_latent(const davy_tensor *t, obs_data_t *response) {
     bfree(text);
 }
 
-/* false: this filter has none. */
+/* Writes the filter's latent into the response. false: it has none. */
 static bool give_latent(obs_source_t *filter, obs_data_t *response) {
     proc_handler_t *procedures = obs_source_get_proc_handler(filter);
     struct calldata call;
@@ -148,7 +148,7 @@ static bool give_latent(obs_source_t *filter, obs_data_t *response) {
         obs_data_set_double(response, "scale", calldata_float(&call, "scale"));
         obs_data_set_double(response, "shift", calldata_float(&call, "shift"));
         put_latent(t, response);
-        proc_handler_call(procedures, "davy_return_latent", &call); /* "tensor" is still in there */
+        proc_handler_call(procedures, "davy_return_latent", &call); /* `call` still holds "tensor" */
     }
     calldata_free(&call);
     return t != NULL;

@@ -1,5 +1,5 @@
-/* bench_obs.c - how many pictures a second a filter makes of a moving source in real libobs, and what it takes of the thread that
- * draws. With "check" a still picture is shown before, and what the upscaling filter shows of it must be what davy makes of it.
+/* bench_obs.c - measures pictures a second of a filter on a moving source in real libobs, and the load on the drawing thread. With
+ * "check" it first shows a still picture and compares the upscaling filter's result with davy's.
  * usage: bench_obs MODULE DATA MODEL WIDTH HEIGHT SCALE SECONDS [PRECISION [FPS [check]]]   MODEL vae:FILE: the VAE filter */
 #include <dirent.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #include "obs_world.h"
 
-/* Seconds of processor time that davy's threads have had: on a busy machine this says more than time does. */
+/* CPU seconds of davy's threads. On a busy machine they are a better measure than elapsed time. */
 static double processor_seconds(void) {
     double ticks = 0.0;
     DIR *tasks = opendir("/proc/self/task");
@@ -68,14 +68,14 @@ static void measure(const bench *b) {
     const uint64_t frames = world_drawn();
     const uint64_t start = os_gettime_ns();
     os_sleep_ms(b->seconds * 1000);
-    world_wait_done(filter, before + 2, 240); /* where one takes longer */
-    os_sleep_ms(1100);                        /* numbers are told once a second */
+    world_wait_done(filter, before + 2, 240); /* for slow models */
+    os_sleep_ms(1100);                        /* the filter updates its numbers once a second */
     const double used = processor_seconds() - processor;
     const double took = (double)(os_gettime_ns() - start) / 1e9;
     const long long done = world_number(filter, "done") - before;
     world_status(filter, status, sizeof status);
-    printf("%s\n%ux%u x%u: %.2f pictures a second of %.1f that OBS drew, %lld dropped, %.1f ms for one, %.3f s of a "
-           "processor\n",
+    printf("%s\n%ux%u x%u: %.2f pictures a second of %.1f that OBS drew, %lld dropped, %.1f ms each, %.3f CPU seconds "
+           "each\n",
            status, (unsigned)b->width, (unsigned)b->height, (unsigned)b->scale, (double)done / took,
            (double)(world_drawn() - frames) / took, world_number(filter, "dropped") - dropped,
            (double)world_number(filter, "last_us") / 1000.0, done > 0 ? used / (double)done : 0.0);
@@ -84,7 +84,7 @@ static void measure(const bench *b) {
     obs_source_release(source);
 }
 
-/* true: what is shown of a still picture is what davy makes of it. */
+/* Whether the filter shows davy's result for a still picture. */
 static bool check(const bench *b) {
     const size_t pixels = (size_t)b->width * b->height;
     uint8_t *rgba = malloc(pixels * 4);
@@ -101,9 +101,9 @@ static bool check(const bench *b) {
         world_wait_done(filter, 1, 120);
         world_frame shown = world_grab(12);
         const int worst = world_compare(&shown, want, b->width * b->scale, b->height * b->scale, &share);
-        printf("%ux%u x%u: %.4f %% of the numbers differ from davy's by more than 1, at most by %d%s\n",
+        printf("%ux%u x%u: %.4f %% of the values differ from davy's by more than 1, at most by %d%s\n",
                (unsigned)b->width, (unsigned)b->height, (unsigned)b->scale, 100.0 * share, worst,
-               same ? "" : " (davy made nothing)");
+               same ? "" : " (davy failed)");
         same = same && share <= 0.001;
         world_frame_free(&shown);
         world_unfilter(source, filter);
@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
     b.model = argv[3] + (b.vae ? 4 : 0);
     profiler_start();
     if (!world_open(b.width * b.scale, b.height * b.scale, b.fps, argv[1], argv[2])) {
-        printf("no display or no OBS here\n");
+        printf("skipped: no display or no OBS\n");
         return 0;
     }
     const bool same = argc <= 10 || check(&b);
@@ -141,6 +141,6 @@ int main(int argc, char **argv) {
     profile_snapshot_free(snap);
     profiler_free();
     const long left = world_close();
-    printf("libobs counts %ld allocations that are left\n", left);
+    printf("libobs counts %ld leaked allocations\n", left);
     return left != 0 || !same;
 }

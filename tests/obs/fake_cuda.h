@@ -1,6 +1,6 @@
-/* fake_cuda.h - a CUDA driver of which there is only what joins textures and memory, played by malloc and by whatever has the
- * textures. Its one device is the CPU (-1), so that "device memory" is what davy's CPU back end works in. Loaded with
- * DAVY_CUDA_DRIVER; to libdavy it is a driver that lacks functions. Each player includes this once. */
+/* fake_cuda.h - a mock CUDA driver with only the functions that copy between textures and memory. Its one device is the CPU (-1), so
+ * its "device memory" comes from malloc and works with davy's CPU back end. Tests load it with DAVY_CUDA_DRIVER; libdavy sees a
+ * driver that lacks functions. fake_gl_cuda.c and fake_d3d11_cuda.c include this file and add their textures. */
 #ifndef DAVY_TESTS_FAKE_CUDA_H
 #define DAVY_TESTS_FAKE_CUDA_H
 
@@ -34,7 +34,7 @@ typedef struct copy_2d {
     size_t width_bytes, height;
 } copy_2d;
 
-/* The player's: all of the texture that `resource` stands for, to or from rows of `pitch` pixels. 0: done. */
+/* Defined by the including file: copy the whole texture of `resource` to or from rows of `pitch` pixels. 0: success. */
 static int texture_read(void *resource, void *memory, uint32_t pitch, uint32_t width, uint32_t height);
 static int texture_write(void *resource, const void *memory, uint32_t pitch, uint32_t width, uint32_t height);
 
@@ -131,7 +131,7 @@ FAKE int CU cuMemcpy2DAsync_v2(const copy_2d *c, void *stream) {
     return r != 0 || stream == NULL;
 }
 
-/* How many copies there were, for tests. */
+/* Number of copies so far, for tests. */
 FAKE int fake_copies(void) {
     return copies;
 }

@@ -1,4 +1,4 @@
-/* fake_d3d11_cuda.c - fake_cuda.h with textures of Direct3D 11. */
+/* fake_d3d11_cuda.c - the mock driver of fake_cuda.h, for textures of Direct3D 11. */
 #define COBJMACROS
 #include <d3d11.h>
 
@@ -10,7 +10,7 @@ FAKE int CU cuD3D11GetDevice(int *device, IDXGIAdapter *adapter) {
     return adapter == NULL || FAILED(IDXGIAdapter_GetDesc(adapter, &is));
 }
 
-/* A resource is the texture, held. CUDA takes no formats without a type, which OBS's sRGB ones are. */
+/* A resource is the texture with a reference. CUDA accepts no typeless formats, and OBS's sRGB textures are typeless. */
 FAKE int CU cuGraphicsD3D11RegisterResource(void **out, ID3D11Resource *texture, unsigned flags) {
     D3D11_TEXTURE2D_DESC is;
     ID3D11Texture2D_GetDesc((ID3D11Texture2D *)texture, &is);

@@ -1,4 +1,4 @@
-/* fake_gl_cuda.c - fake_cuda.h with textures of OpenGL. FAKE_DRAWS_ELSEWHERE: OpenGL is on another GPU. */
+/* fake_gl_cuda.c - the mock driver of fake_cuda.h, for textures of OpenGL. FAKE_DRAWS_ELSEWHERE: OpenGL draws on another GPU. */
 #include <dlfcn.h>
 
 #include "fake_cuda.h"
@@ -61,7 +61,7 @@ static void bind_all(unsigned texture, unsigned pack, unsigned unpack, int row) 
     glPixelStorei(UNPACK_ROW, row);
 }
 
-/* What OBS has bound is bound again afterwards. */
+/* Binds the texture and saves OBS's bindings in `before`, to restore them later. */
 static void bind(const void *resource, uint32_t pitch, int before[3]) {
     GL(void, glGetIntegerv, (unsigned, int *));
     glGetIntegerv(BINDING_2D, &before[0]);

@@ -1,5 +1,5 @@
-/* fake_obs.c - as much of obs.dll as it takes to load the Windows module and to draw a picture through a filter
- * (fake_obs_graphics.c). What is not played answers 0. Built for Windows; windows.c uses it. */
+/* fake_obs.c - a mock obs.dll with the functions that load the Windows module. fake_obs_graphics.c has those that draw a picture
+ * through a filter. All other functions return 0. Built for Windows; windows.c uses it. */
 #include "fake_obs.h"
 
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 enum { WIDTH = 80, HEIGHT = 60, LARGEST_INFO = 1024 };
 
-/* ---- what windows.c asks for ---- */
+/* ---- for windows.c ---- */
 
 static char infos[8][LARGEST_INFO];
 static int n_infos;
@@ -167,7 +167,7 @@ API float obs_get_video_sdr_white_level(void) {
     return 300.0f;
 }
 
-/* ---- nothing ---- */
+/* ---- functions without an effect ---- */
 
 #define NOTHING(name)                                                                                                  \
     API intptr_t name(void);                                                                                           \

@@ -1,4 +1,4 @@
-/* fake_obs_d3d11.c - the pictures of the played obs.dll as textures of Direct3D 11. */
+/* fake_obs_d3d11.c - the pictures of the mock obs.dll as textures of Direct3D 11. */
 #define COBJMACROS
 #include <d3d11.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ void *d3d11_device(void) {
     return device;
 }
 
-/* As libobs makes them: what is sRGB has no type of its own. */
+/* libobs's formats: its sRGB textures are typeless. */
 static DXGI_FORMAT format_of(int format) {
     enum { GS_RGBA = 3, GS_RGBA_UNORM = 19 };
     return format == GS_RGBA         ? DXGI_FORMAT_R8G8B8A8_TYPELESS

@@ -1,5 +1,4 @@
-/* fake_obs_graphics.c - the graphics of the played obs.dll. Of effects only that is played which leaves an opaque picture's numbers
- * as they are. */
+/* fake_obs_graphics.c - the graphics of the mock obs.dll. Its effects only copy, which is right for opaque pictures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,7 @@ static bool on_d3d11(void) {
     if (!looked) {
         looked = true;
         if (getenv("FAKE_OBS_D3D11") != NULL && !d3d11_open()) {
-            printf("no Direct3D 11 here\n");
+            printf("skipped: no Direct3D 11\n");
         }
     }
     return d3d11_device() != NULL;
@@ -149,7 +148,7 @@ API uint32_t gs_texture_get_height(const picture *p) {
     return p->height;
 }
 
-/* ---- effects: what is drawn is what was drawn from ---- */
+/* ---- effects: drawing copies the source texture ---- */
 
 static picture *drawn_from;
 static bool begun;
@@ -191,7 +190,7 @@ API void gs_draw_sprite_subregion(picture *p, uint32_t flip, uint32_t x, uint32_
     }
 }
 
-/* ---- the device goes and another comes ---- */
+/* ---- loss of the device ---- */
 
 static struct loss {
     void (*release)(void *data);
@@ -216,7 +215,7 @@ API void gs_unregister_loss_callbacks(void *data) {
     }
 }
 
-/* false: somebody held on to what belongs to the old one. */
+/* false: an object of the old device was not released. */
 API char fake_change_device(void) {
     for (int i = 0; i < 8; i++) {
         if (losses[i].data != NULL) {

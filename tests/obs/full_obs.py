@@ -1,6 +1,7 @@
-"""The plugin in the OBS application: installed as `make install-obs` does, driven through obs-websocket on a virtual display.
+"""Tests the plugin in the OBS application. It is installed as by `make install-obs` and driven through obs-websocket on a virtual
+display.
 
-usage: full_obs.py SOURCE BUILD WORK SHARED. Skipped where OBS, Xvfb or the websocket module are missing."""
+usage: full_obs.py SOURCE BUILD WORK SHARED. Skipped if OBS, Xvfb or the Python module websocket is missing."""
 
 import base64
 import json
@@ -67,7 +68,7 @@ class Obs:
 
 
 def settings(work):
-    """What keeps OBS from asking questions at its first start."""
+    """Writes settings that keep OBS from asking questions at its first start. Returns the environment of its process."""
     config = work / "config"
     folder = config / "obs-studio"
     folder.mkdir(parents=True)
@@ -145,7 +146,7 @@ def upscaling(obs, source, work):
 
 
 def latents(obs, shared):
-    """A VAE filter's latent, handed on to another program: this one."""
+    """Another program (this test) gets a VAE filter's latent."""
     weights = shared / "models/tae/taef2_encoder.safetensors"
     picture = shared / "golden/davy-tiny-vlm/case00.png"
     if not weights.is_file() or not picture.is_file():
@@ -160,7 +161,7 @@ def latents(obs, shared):
     latent = obs.vendor("GetLatent", source="seen")
     shape = [axis["size"] for axis in latent.get("shape", [])]
     check(len(shape) == 3 and [-(-s // 8) for s in size] == shape[:2] and latent.get("dtype") == "F32", f"its shape: {shape}")
-    check(len(base64.b64decode(latent.get("data", ""))) == 4 * shape[0] * shape[1] * shape[2], "all of it")
+    check(len(base64.b64decode(latent.get("data", ""))) == 4 * shape[0] * shape[1] * shape[2], "all bytes of the latent")
     obs("RemoveInput", inputName="seen")
 
 
@@ -174,7 +175,7 @@ def captions(obs, shared):
     obs("CreateInput", sceneName="davy", inputName="words", inputKind="text_ft2_source_v2", inputSettings={"text": "?"})
     obs("CreateSourceFilter", sourceName="scene", filterName="look", filterKind="davy_caption_filter",
         filterSettings={"model_path": str(model), "prompt": "Describe the image.", "every": False, "target_source": "words"})
-    check(obs.vendor("GetCaption", source="scene").get("text") == "", "no caption before one was asked for")
+    check(obs.vendor("GetCaption", source="scene").get("text") == "", "no caption before the first request")
     until(20, lambda: obs.vendor("CaptionNow", source="scene").get("accepted") and
           obs.vendor("GetCaption", source="scene").get("text"))
     answer = obs.vendor("GetCaption", source="scene")
@@ -186,12 +187,12 @@ def captions(obs, shared):
 
 
 def strings(source):
-    """Every text that the plugin asks for is there, and none too many."""
+    """The locale file has all texts that the plugin uses, and no others."""
     asked = set()
     for file in (source / "plugins/obs").glob("*.c"):
         asked |= set(re.findall(r'"(Davy\.[A-Za-z0-9.]+)"', file.read_text()))
     there = set(re.findall(r"^(Davy\.[A-Za-z0-9.]+)=\"[^\"]+\"$", (source / "plugins/obs/data/locale/en-US.ini").read_text(), re.M))
-    check(asked == there, f"texts that are missing: {asked - there}, that nobody asks for: {there - asked}")
+    check(asked == there, f"missing texts: {asked - there}, unused texts: {there - asked}")
 
 
 def main():
@@ -203,17 +204,17 @@ def main():
     subprocess.run([*installer, "install", str(build), "user"], check=True, env=environment)
     installed = {p.name for p in (work / "config/obs-studio/plugins/davy-obs/data").iterdir()}
     data = {p.name for p in (source / "plugins/obs/data").iterdir()}
-    check(data <= installed, f"installed are {installed}, not {data - installed}")
+    check(data <= installed, f"installed: {installed}, missing: {data - installed}")
     log = work / "obs.log"
     with open(log, "wb") as out:
         process = subprocess.Popen(["xvfb-run", "-a", "-s", "-screen 0 1280x800x24", "obs", "--multi", "--unfiltered_log"],
                                    stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
     try:
         obs = connect(process)
-        check(obs is not None, "OBS is there")
+        check(obs is not None, "OBS starts")
         if obs is not None:
             status = obs.vendor("GetStatus")
-            check(status.get("problem") == "" and status.get("version"), f"libdavy is there: {status}")
+            check(status.get("problem") == "" and status.get("version"), f"libdavy is loaded: {status}")
             upscaling(obs, source, work)
             latents(obs, shared)
             captions(obs, shared)
@@ -225,13 +226,13 @@ def main():
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
     text = log.read_text(errors="replace")
-    for scope in re.findall(r"davy_filter_\w+: .*", text):  # OBS's own measure of its graphics thread
+    for scope in re.findall(r"davy_filter_\w+: .*", text):  # OBS's own profile of its graphics thread
         print(scope)
     leaks = re.search(r"Number of memory leaks: (\d+)", text)
     check(leaks is not None and leaks.group(1) == "0", f"leaks: {leaks and leaks.group(0)}")
     subprocess.run([*installer, "uninstall", str(build), "user"], check=True, env=environment)
     left = [p for p in (work / "config").rglob("*") if "davy" in p.name]
-    check(not left, f"uninstalled, there is still {left}")
+    check(not left, f"left after the uninstall: {left}")
     done()
 
 

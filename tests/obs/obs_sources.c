@@ -1,9 +1,9 @@
-/* obs_sources.c - sources of the tests' own, as capture and media plugins make them. */
+/* obs_sources.c - sources for the tests, which work like those of capture and media plugins. */
 #include "obs_world.h"
 
 typedef struct own {
     uint32_t width, height, frame;
-    gs_texture_t *texture; /* of one that shows pixels */
+    gs_texture_t *texture; /* only of a source that shows pixels */
 } own;
 
 static const char *own_name(void *unused) {
@@ -37,7 +37,7 @@ static uint32_t own_width(void *data) {
     return ((const own *)data)->width;
 }
 
-/* Another one each frame. */
+/* Changes in each frame. */
 static uint32_t growing_width(void *data) {
     const own *o = data;
     return o->width + o->frame % 16;
@@ -85,7 +85,7 @@ static void pixels_render(void *data, gs_effect_t *effect) {
     const bool before = gs_framebuffer_srgb_enabled();
     gs_enable_framebuffer_srgb(true);
     gs_effect_set_texture_srgb(gs_effect_get_param_by_name(effect, "image"), o->texture);
-    while (gs_effect_loop(effect, "Draw")) { /* beyond the edge it is repeated */
+    while (gs_effect_loop(effect, "Draw")) { /* the edge pixels fill the space beyond the edge */
         gs_draw_sprite_subregion(o->texture, 0, o->frame % o->width, 0, o->width, o->height);
     }
     gs_enable_framebuffer_srgb(before);
@@ -112,7 +112,7 @@ static obs_source_t *create(const char *id, const char *name, uint32_t width, ui
         info.video_tick = strcmp(id, "test_scrolling") == 0 ? moving_tick : NULL;
         info.output_flags = drawn | OBS_SOURCE_SRGB;
         info.video_render = pixels_render;
-    } else if (strcmp(id, "test_player") == 0) { /* libobs draws what is put out */
+    } else if (strcmp(id, "test_player") == 0) { /* libobs draws the frames that the source outputs */
         info.output_flags = OBS_SOURCE_ASYNC_VIDEO;
         info.get_width = NULL;
         info.get_height = NULL;

@@ -69,7 +69,7 @@ bool world_module(const char *name) {
     return open_module(so, data);
 }
 
-/* Where it happened, of a crash that does not come twice. */
+/* Prints the stack of a crash, because not every crash can be reproduced. */
 static void crashed(int signal_number) {
     void *frames[64];
     backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
@@ -121,7 +121,7 @@ bool world_open(uint32_t width, uint32_t height, uint32_t fps, const char *modul
 }
 
 bool world_rate(uint32_t fps) {
-    obs_remove_raw_video_callback(rendered, NULL); /* OBS keeps the rate of what is heard */
+    obs_remove_raw_video_callback(rendered, NULL); /* OBS keeps the old rate while a callback is registered */
     const bool ok = reset_video(world.last.width, world.last.height, fps);
     listen();
     return ok;

@@ -1,6 +1,6 @@
-/* test_interop.c - plugins/obs/interop.h with OpenGL on an NVIDIA GPU, without a display and without OBS: pictures go from a
- * texture through davy into a texture, and the answer is that of pictures in host memory. Skipped elsewhere.
- * usage: test_interop [WIDTH HEIGHT]  also times a stream of such pictures */
+/* test_interop.c - plugins/obs/interop.h with OpenGL on an NVIDIA GPU, without a display and without OBS. Pictures go from a
+ * texture through davy into a texture; the result must equal that of pictures in host memory. Skipped on other machines.
+ * usage: test_interop [WIDTH HEIGHT]  also times a stream of pictures of this size */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "plugins/obs/interop.h"
 #include "tests/check.h"
 
-/* ---- as much of EGL and OpenGL as is needed ---- */
+/* ---- the functions of EGL and OpenGL that the test needs ---- */
 
 enum {
     PLATFORM_DEVICE = 0x313F,
@@ -45,7 +45,7 @@ static void found(const char *name, void *to) {
     memcpy(to, &symbol, sizeof symbol);
 }
 
-/* The first GPU whose OpenGL CUDA has, too: not all need be visible to both. */
+/* Makes an OpenGL context current on the first GPU that CUDA sees too. Some GPUs may be visible to only one of them. */
 static interop *make_current(const char **why) {
     void *egl = dlopen("libEGL.so.1", RTLD_NOW);
     void *symbol = egl != NULL ? dlsym(egl, "eglGetProcAddress") : NULL;
@@ -134,7 +134,7 @@ typedef struct stage {
     uint32_t width, height;
 } stage;
 
-/* As a filter does it: only the copies are in OpenGL's way. */
+/* One picture, as a filter computes it. OpenGL waits only for the copies. */
 static int frame(stage *s) {
     const davy_run run = {.struct_size = sizeof run, .stream = s->line, .flags = DAVY_RUN_STREAM_ORDERED};
     const int32_t device = interop_device(s->cuda);
@@ -156,7 +156,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* How long a stream of pictures takes, and how long the thread that draws is busy with one when nothing is under way. */
+/* Times a stream of pictures, and the drawing thread's share of one picture on an idle GPU. */
 static void time_frames(stage *s) {
     enum { WARM = 10, FRAMES = 200, LOOKS = 50 };
     double taking = 0.0;
@@ -189,14 +189,14 @@ static void time_frames(stage *s) {
            1e3 * taking / LOOKS, 1e3 * showing / LOOKS);
 }
 
-/* While the GPU is at work memory comes and goes, as when a source changes its size, and pictures are drawn and copied: who asks
- * does not wait for the work. */
+/* While the GPU computes, memory is allocated and freed, as when a source changes its size, and pictures are copied. The caller must
+ * not wait for the GPU's work. */
 static void time_beside(stage *s) {
     enum { BUSY = 20 };
     const davy_run how = {.struct_size = sizeof how, .stream = s->line, .flags = DAVY_RUN_STREAM_ORDERED};
     davy_tensor in = rgba(s->from, s->width, s->height, interop_device(s->cuda));
     davy_tensor out = rgba(s->to, 2 * s->width, 2 * s->height, interop_device(s->cuda));
-    interop_free(s->cuda, interop_alloc(s->cuda, 64 << 20)); /* the pool has it */
+    interop_free(s->cuda, interop_alloc(s->cuda, 64 << 20)); /* afterwards the pool has this memory */
     const double start = now();
     for (int i = 0; i < BUSY; i++) {
         CHECK(lib.api->upscale(model, &in, &out, &how, NULL) == DAVY_OK);
@@ -213,10 +213,10 @@ static void time_beside(stage *s) {
     const davy_run wait = {.struct_size = sizeof wait, .stream = s->line};
     CHECK(memory != 0 && lib.api->upscale(model, &in, &out, &wait, NULL) == DAVY_OK);
     const double done = now();
-    printf(
-        "%d frames enqueued in %.2f ms, memory taken and given back in %.3f ms, the next one copied after %.2f ms, all "
-        "done after %.2f ms\n",
-        (int)BUSY, 1e3 * (enqueued - start), 1e3 * (given - enqueued), 1e3 * (drawn - given), 1e3 * (done - start));
+    printf("%d frames enqueued in %.2f ms, memory allocated and freed in %.3f ms, the next frame copied after %.2f ms, "
+           "all "
+           "finished after %.2f ms\n",
+           (int)BUSY, 1e3 * (enqueued - start), 1e3 * (given - enqueued), 1e3 * (drawn - given), 1e3 * (done - start));
     CHECK(drawn - given < 0.5 * (done - enqueued));
 }
 
@@ -245,8 +245,7 @@ static void test_picture(interop *cuda, uint32_t width, uint32_t height, int tim
     CHECK(frame(&s));
     gl.bind(TEXTURE_2D, names[1]);
     gl.get(TEXTURE_2D, 0, RGBA, BYTES, got);
-    CHECKF(memcmp(got, want, 16 * pixels) == 0, "%ux%u: the texture's numbers are others than the host's", width,
-           height);
+    CHECKF(memcmp(got, want, 16 * pixels) == 0, "%ux%u: the texture's values differ from the host's", width, height);
     if (timed) {
         time_frames(&s);
         time_beside(&s);

@@ -1,4 +1,4 @@
-/* test_obs_caption.c - the captioning and the VAE filter in real libobs, with real weights; skipped where these are not.
+/* test_obs_caption.c - the captioning and the VAE filter in real libobs, with real weights. Skipped without the weights.
  * usage: test_obs_caption MODULE DATA WORK_FOLDER SHARED */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void on_caption(void *unused, calldata_t *data) {
     }
 }
 
-/* What the library says of the same picture. */
+/* The library's own answer about the same picture. */
 static bool captioned_by_davy(const char *model_folder, const char *picture_file, const char *prompt, char *out,
                               size_t bytes) {
     davy_library lib;
@@ -131,7 +131,7 @@ static void test_caption(void) {
     obs_source_release(image);
 }
 
-/* ---- what the plugin looks up in the OBS application ---- */
+/* ---- functions of the OBS application that the plugin looks up ---- */
 
 static struct {
     obs_source_t *scene;
@@ -150,17 +150,17 @@ obs_output_t *obs_frontend_get_streaming_output(void) {
     return NULL; /* nothing is streamed */
 }
 
-/* The button makes a text source in the scene, where the next caption is shown. */
+/* The button creates a text source in the scene. The next caption appears in it. */
 static void make_target(obs_source_t *filter) {
     obs_properties_t *props = obs_source_properties(filter);
     CHECK(obs_property_button_clicked(obs_properties_get(props, "make_target"), filter));
     obs_properties_destroy(props);
-    CHECK(obs_scene_find_source(obs_scene_from_source(application.scene), "davy: answer") != NULL);
+    CHECK(obs_scene_find_source(obs_scene_from_source(application.scene), "davy: Answer") != NULL);
 }
 
 static void check_target(void) {
     char shown[4096] = "";
-    obs_source_t *text = obs_get_source_by_name("davy: answer");
+    obs_source_t *text = obs_get_source_by_name("davy: Answer");
     if (CHECK(text != NULL)) {
         text_of(text, shown, sizeof shown);
         CHECKF(strcmp(shown, heard.text) == 0, "the new text source says '%s'", shown);
@@ -175,17 +175,17 @@ static void wait_for_captions(int n) {
     CHECKF(heard.signals >= n, "%d captions, expected %d", heard.signals, n);
 }
 
-/* Two questions about each picture: one caption when the picture changes, none while it does not, one on the hotkey. */
+/* Two questions about each picture. There is one caption when the picture changes, none while it is still, one for the hotkey. */
 static void test_asked(void) {
     enum { CHARACTERS = 50 };
     char file[1100];
-    char too_long[3 * CHARACTERS + 1] = ""; /* for the text in front, of which a part of a character would be left */
+    char too_long[3 * CHARACTERS + 1] = ""; /* for the prefix, whose limit cuts a character */
     for (int i = 0; i < CHARACTERS; i++) {
         memcpy(too_long + 3 * i, "\xe3\x81\x82", 4);
     }
     snprintf(file, sizeof file, "%s/models/davy-tiny-vlm", shared);
     if (!os_file_exists(file)) {
-        return; /* said before */
+        return; /* test_caption reports the skip */
     }
     snprintf(file, sizeof file, "%s/golden/davy-tiny-vlm/case00.png", shared);
     obs_source_t *image = world_image("asked", file);
@@ -202,14 +202,15 @@ static void test_asked(void) {
                      shared, too_long);
     signal_handler_connect(obs_source_get_signal_handler(filter), "davy_caption", on_caption, NULL);
     wait_for_captions(1);
-    CHECKF(strchr(heard.text, '\n') != NULL, "two questions, one answer: %s", heard.text);
+    CHECKF(strchr(heard.text, '\n') != NULL, "an answer is missing: %s", heard.text);
     obs_data_t *json = obs_data_create(); /* JSON is UTF-8 */
     obs_data_set_string(json, "text", heard.text);
     obs_data_t *read = obs_data_create_from_json(obs_data_get_json(json));
-    CHECKF(read != NULL && strcmp(obs_data_get_string(read, "text"), heard.text) == 0, "no UTF-8: %s", heard.text);
+    CHECKF(read != NULL && strcmp(obs_data_get_string(read, "text"), heard.text) == 0, "not valid UTF-8: %s",
+           heard.text);
     obs_data_release(read);
     obs_data_release(json);
-    os_sleep_ms(1800); /* three looks */
+    os_sleep_ms(1800); /* the filter compares three times */
     CHECKF(heard.signals == 1, "%d captions of one picture", heard.signals);
     CHECKF(application.streams == 1, "%d captions for the stream", application.streams);
     make_target(filter);
@@ -229,7 +230,7 @@ static void test_asked(void) {
     obs_source_release(image);
 }
 
-/* A folder that is none: said, and nothing else happens. */
+/* A missing folder appears in the status line. */
 static void test_no_model(void) {
     obs_source_t *image = world_image("none", "/nowhere.png");
     obs_source_t *filter = world_filter(image, "davy_caption_filter", "{\"model_path\":\"/nowhere/at-all\"}");
@@ -258,20 +259,20 @@ static void test_vae(void) {
         check_skip("the VAE: no models/tae/taef2_encoder.safetensors");
         return;
     }
-    CHECK(world_picture(picture, 203, 101, true, rgba)); /* sides that are no multiples of anything */
+    CHECK(world_picture(picture, 203, 101, true, rgba)); /* odd sides, multiples of no factor */
     obs_source_t *image = world_image("picture", picture);
     world_show(image);
     world_frame plain = world_grab(40);
     obs_source_t *filter = world_filter(image, "davy_vae_filter", "{\"model\":\"%s\",\"budget_ms\":10000}", weights);
-    for (int i = 0; i < 40 && strstr(status, "frames done") == NULL; i++) {
+    for (int i = 0; i < 40 && strstr(status, " computed") == NULL; i++) {
         world_wait_frames(30);
         world_status(filter, status, sizeof status);
     }
-    CHECKF(strstr(status, "frames done") != NULL, "the status says: %s", status);
+    CHECKF(strstr(status, " computed") != NULL, "the status says: %s", status);
     world_frame through = world_grab(12);
     double share = 0.0;
     world_difference(&plain, &through, 64, &share);
-    CHECKF(share < 0.05, "%.1f %% of the numbers are off by more than 64", 100.0 * share);
+    CHECKF(share < 0.05, "%.1f %% of the values are off by more than 64", 100.0 * share);
     CHECK(world_difference(&plain, &through, 0, NULL) > 0);
     CHECK(obs_source_get_width(image) == 203 && obs_source_get_height(image) == 101);
     char out[1024];
@@ -284,7 +285,7 @@ static void test_vae(void) {
     obs_source_release(image);
 }
 
-/* What a VAE filter lends, decoded by davy itself, is what the filter shows. */
+/* davy decodes the lent latent. The result must be the picture that the filter shows. */
 static void check_latent(obs_source_t *filter, const char *weights, const world_frame *shown, uint32_t width,
                          uint32_t height) {
     char decoder[1024];
@@ -327,8 +328,7 @@ static void check_latent(obs_source_t *filter, const char *weights, const world_
         const int is = shown->pixels[4 * ((size_t)y * shown->width + x) + 2 - i % 3];
         beyond += abs(is - (int)rgb[3 * ((size_t)y * padded[0] + x) + i % 3]) > 1;
     }
-    CHECKF(beyond <= width * height * 3 / 1000, "%d numbers of the picture are not those of the lent latent",
-           (int)beyond);
+    CHECKF(beyond <= width * height * 3 / 1000, "%d values of the picture differ from the decoded latent", (int)beyond);
     proc_handler_call(obs_source_get_proc_handler(filter), "davy_return_latent", &call);
     calldata_free(&call);
     free(rgb);
@@ -353,7 +353,7 @@ static void test_latent(void) {
     obs_source_t *filter =
         world_filter(image, "davy_vae_filter",
                      "{\"model\":\"%s\",\"budget_ms\":10000,\"latent_bits\":4,\"latent_strength\":0.9}", weights);
-    for (int i = 0; i < 60 && strstr(status, "frames done") == NULL; i++) {
+    for (int i = 0; i < 60 && strstr(status, " computed") == NULL; i++) {
         world_wait_frames(30);
         world_status(filter, status, sizeof status);
     }
@@ -374,7 +374,7 @@ int main(int argc, char **argv) {
     world_folder(argv[3]);
     if (!world_open(CANVAS, CANVAS, 60, argv[1], argv[2]) || !world_module("image-source") ||
         !world_module("text-freetype2")) {
-        printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
+        printf("skipped: no display or no OBS\n0 passed, 0 failed, 1 skipped\n");
         return 0;
     }
     test_no_model();
@@ -383,6 +383,6 @@ int main(int argc, char **argv) {
     test_vae();
     test_latent();
     const long left = world_close();
-    CHECKF(left == 0, "libobs counts %ld allocations that are left", left);
+    CHECKF(left == 0, "libobs counts %ld leaked allocations", left);
     return check_done();
 }

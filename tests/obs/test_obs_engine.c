@@ -1,5 +1,5 @@
-/* test_obs_engine.c - the thread of the OBS plugin's models over a library of the test's own, whose calls fail and take time as
- * told: what fails for one filter alone, what is tried again, a filter that changes its model. */
+/* test_obs_engine.c - the OBS plugin's engine thread over a mock library, whose calls fail and take time on request. Tested: errors
+ * that concern one filter alone, retries, a filter that changes its model. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,7 +114,7 @@ static const davy_api api = {.struct_size = sizeof api,
                              .model_load = model_load,
                              .upscale = upscale};
 
-/* ---- what else of the plugin an engine asks for ---- */
+/* ---- mocks of the plugin's functions that an engine calls ---- */
 
 const davy_api *plugin_davy(const char **why) {
     *why = "";
@@ -143,7 +143,7 @@ bool engine_caption(const engine_model *m, work *w) {
 
 void test_sleep_ms(uint32_t ms);
 
-/* Of an engine that waits before it tries again: a hundredth. */
+/* Replaces plugin_sleep_ms in engine.c: waits before a retry take a hundredth of the time. */
 void test_sleep_ms(uint32_t ms) {
     const struct timespec t = {.tv_nsec = (long)ms * 10000};
     nanosleep(&t, NULL);
@@ -204,7 +204,7 @@ static work_state show(engine *e, filter *f, uint32_t width, uint64_t number) {
 
 /* ---- the tests ---- */
 
-/* A picture that the network cannot take is that filter's trouble; others that share the model go on, and so does it. */
+/* A picture that the network rejects is an error of one filter. Filters that share the model continue, and so does this one. */
 static void test_one_filter(void) {
     char why[512] = "";
     engine *e = acquire("shared");
@@ -216,15 +216,15 @@ static void test_one_filter(void) {
     CHECK(engine_look(e) == ENGINE_READY);
     CHECK(show(e, &other, SIDE, 2) == WORK_DONE);
     CHECK(!client_why(other.client, why, sizeof why));
-    CHECK(show(e, &odd, ODD, 3) == WORK_PASSED); /* not each frame anew */
-    CHECK(show(e, &odd, SIDE, 4) == WORK_DONE);  /* another size is another matter */
+    CHECK(show(e, &odd, ODD, 3) == WORK_PASSED); /* not retried in each frame */
+    CHECK(show(e, &odd, SIDE, 4) == WORK_DONE);  /* another size is tried at once */
     CHECK(!client_why(odd.client, why, sizeof why));
     client_release(odd.client);
     client_release(other.client);
     engine_release(e);
 }
 
-/* A device that is lost comes back, also the second time, and pictures are computed again. */
+/* After the loss of a device, three times in a row, the engine opens it again and computes pictures. */
 static void test_lost(void) {
     engine *e = acquire("lost");
     filter f = {.client = client_create()};
@@ -233,16 +233,16 @@ static void test_lost(void) {
         const int before = atomic_load(&fake.contexts);
         atomic_store(&fake.fail_run, DAVY_E_DEVICE_LOST);
         CHECK(show(e, &f, SIDE, (uint64_t)(10 + 2 * i)) == WORK_FAILED);
-        CHECKF(becomes(e, ENGINE_READY), "lost for the %d. time: it does not come back", i + 1);
+        CHECKF(becomes(e, ENGINE_READY), "loss %d of the device: the engine does not recover", i + 1);
         CHECK(atomic_load(&fake.contexts) == before + 1);
-        f.client->failed_on = 0; /* as if some seconds had passed */
+        f.client->failed_on = 0; /* as if PROBE_NS had passed */
         CHECK(show(e, &f, SIDE, (uint64_t)(11 + 2 * i)) == WORK_DONE);
     }
     client_release(f.client);
     engine_release(e);
 }
 
-/* A file that is there now: with the next change of a setting, whatever was to be waited. */
+/* A missing file has appeared. A change of a setting opens it at once, without the rest of the wait. */
 static void test_hurry(void) {
     atomic_store(&fake.fail_open, DAVY_E_NOT_FOUND);
     engine *e = acquire("missing");
@@ -252,8 +252,8 @@ static void test_hurry(void) {
     engine_release(e);
 }
 
-/* A filter that has changed its model has a picture with each: never both at work on what is the filter's, and the first one
- * stops. */
+/* A filter that has changed its model has a picture in each of two engines. They must not compute for it at the same time, and the
+ * old engine stops. */
 static void test_change(void) {
     engine *slow = acquire("slow");
     engine *next = acquire("next");
@@ -270,15 +270,14 @@ static void test_change(void) {
     CHECK(settled(&f) == WORK_STALE);
     atomic_store(&fake.slow, false);
     CHECK(settled(&g) == WORK_DONE);
-    CHECKF(atomic_load(&fake.most_inside) == 1, "%d threads are at work for one filter",
-           atomic_load(&fake.most_inside));
+    CHECKF(atomic_load(&fake.most_inside) == 1, "%d threads compute for one filter", atomic_load(&fake.most_inside));
     CHECK(engine_look(slow) == ENGINE_READY);
     client_release(f.client);
     engine_release(slow);
     engine_release(next);
 }
 
-/* What is cut ends with a whole character. */
+/* A text is cut between characters. */
 static void test_text(void) {
     char text[8];
     text_put(text, sizeof text, "abcdef\xc3\xa4");

@@ -1,6 +1,5 @@
-/* test_obs_hdr.c - the upscaling filter on an HDR canvas (Rec. 2100, PQ, P010) in real libobs, below an HDR video: the
- * brightness that comes out is what went in, with and without a network that changes nothing; a real network's numbers are
- * those of `davy upscale` on the PQ picture; tone-mapping is OBS's own.
+/* test_obs_hdr.c - the upscaling filter on an HDR video and an HDR canvas (Rec. 2100, PQ, P010), in real libobs. An identity network
+ * keeps the brightness. A real network's values equal those of `davy upscale` on the PQ picture. Tone mapping equals OBS's own.
  * usage: test_obs_hdr MODULE DATA WORK_FOLDER */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@ enum { CANVAS_W = 320, CANVAS_H = 180, PIC_W = 80, PIC_H = 48, PATCH = 16, LARGE
 #define WHITE_NITS 300.0f
 #define PEAK_NITS  1000.0f
 
-/* ---- the picture: a player's frame, P010, PQ, Rec. 2020, all of the range ---- */
+/* ---- the picture: a player's frame, P010, PQ, Rec. 2020, full range ---- */
 
 /* SMPTE ST 2084 */
 static double pq(double nits) {
@@ -25,7 +24,7 @@ static double pq(double nits) {
     return pow((3424.0 / 4096.0 + 2413.0 / 128.0 * y) / (1.0 + 2392.0 / 128.0 * y), 2523.0 / 32.0);
 }
 
-/* Grey patches from black to 4000 nits, below them the same with colour. */
+/* Grey patches from black to 1000 nits. The lower half has the same patches with colour. */
 static const double patch_nits[PIC_W / PATCH] = {0.0, 20.0, 100.0, 300.0, 1000.0};
 
 static uint16_t brightness_at(int x) {
@@ -57,7 +56,7 @@ static void play(obs_source_t *media) {
     obs_source_output_video(media, &frame);
 }
 
-/* ---- light, before the canvas makes ten bits of it ---- */
+/* ---- light, before the canvas rounds it to ten bits ---- */
 
 typedef struct light {
     obs_source_t *source;
@@ -73,7 +72,7 @@ static float from_half(uint16_t h) {
     return (h & 0x8000) != 0 ? -v : v;
 }
 
-/* On the graphics thread, as a display would. */
+/* Renders the source on the graphics thread, as a display does. */
 static void look(void *param) {
     light *l = param;
     uint8_t *rows = NULL;
@@ -112,7 +111,7 @@ static light light_of(obs_source_t *source, enum gs_color_space space) {
     return l;
 }
 
-/* The largest difference in tenths of per mille of the PQ scale, as far as colours are visible there. */
+/* The largest difference in 1/10000 of the PQ scale. Negative values count as 0. */
 static double difference(const light *a, const light *b) {
     double worst = a->width == b->width && a->height == b->height ? 0.0 : 1e9;
     for (size_t i = 0; worst < 1e9 && i < (size_t)a->width * a->height * 4; i++) {
@@ -127,11 +126,11 @@ static double difference(const light *a, const light *b) {
 
 static void wait_for_results(obs_source_t *filter) {
     char status[700] = "";
-    for (int i = 0; i < 40 && strstr(status, "frames done") == NULL; i++) {
+    for (int i = 0; i < 40 && strstr(status, " computed") == NULL; i++) {
         world_wait_frames(30);
         world_status(filter, status, sizeof status);
     }
-    CHECKF(strstr(status, "frames done") != NULL, "the status says: %s", status);
+    CHECKF(strstr(status, " computed") != NULL, "the status says: %s", status);
     world_wait_frames(6);
 }
 
@@ -141,17 +140,17 @@ static uint16_t luma(const world_frame *f, int x, int y) {
     return (uint16_t)(v >> 6);
 }
 
-/* Ten bits of brightness in the middle of each grey patch of a picture `factor` times as large. */
+/* Checks the ten bits of luma in the middle of each grey patch of a picture `factor` times as large. */
 static void check_patches(const char *what, const world_frame *f, int factor) {
     for (int i = 0; i < PIC_W / PATCH; i++) {
         const int x = (i * PATCH + PATCH / 2) * factor;
-        const int want = (int)(64.5 + 876.0 * pq(patch_nits[i])); /* not all of the range */
+        const int want = (int)(64.5 + 876.0 * pq(patch_nits[i])); /* the canvas has limited range */
         const int is = luma(f, x, PIC_H / 4 * factor);
         CHECKF(abs(is - want) <= 2, "%s: %g nits are %d on the canvas, expected %d", what, patch_nits[i], is, want);
     }
 }
 
-/* Two planes of 16 bits: the largest difference in codes of ten bits. */
+/* The largest difference of two frames in codes of ten bits. */
 static int codes_between(const world_frame *a, const world_frame *b) {
     const size_t n = (size_t)a->width * a->height * 3 / 2;
     int worst = 0;
@@ -177,9 +176,9 @@ static void test_identity(obs_source_t *media) {
     light after = light_of(media, GS_CS_709_EXTENDED);
     check_patches("after an identity", &through, 1);
     const int codes = codes_between(&plain, &through);
-    CHECKF(codes <= 1, "the canvas differs by %d codes of ten bits", codes);
+    CHECKF(codes <= 1, "the canvas differs by %d 10-bit codes", codes);
     const double off = difference(&before, &after);
-    printf("identity: %d codes of ten bits on the canvas, %.2f / 10000 of the PQ scale before it\n", codes, off);
+    printf("identity: %d 10-bit codes on the canvas, %.2f / 10000 of the PQ scale before it\n", codes, off);
     CHECKF(off <= 10.0, "the light differs by %.2f / 10000 of the PQ scale", off);
     world_unfilter(media, filter);
     free(before.rgba);
@@ -188,9 +187,9 @@ static void test_identity(obs_source_t *media) {
     world_frame_free(&through);
 }
 
-/* ---- what davy itself makes of the PQ picture ---- */
+/* ---- davy's own result for the PQ picture ---- */
 
-/* ITU-R BT.2087; the inverse is solved for, not written down. */
+/* ITU-R BT.2087, Rec.709 to Rec.2020. */
 static const double to_2020[3][3] = {{0.6274, 0.3293, 0.0433}, {0.0691, 0.9195, 0.0114}, {0.0164, 0.0880, 0.8956}};
 
 static void to_signal(const light *l, float *out) {
@@ -227,7 +226,7 @@ static void test_equals_davy(obs_source_t *media) {
         worst = fmax(worst, d);
         beyond += d > 1.0 / 255.0;
     }
-    printf("davy-live: %.3f per mille of the numbers off by more than 1/255, at most by %.4f\n",
+    printf("davy-live: %.3f per mille of the values off by more than 1/255, at most by %.4f\n",
            1000.0 * (double)beyond / (double)numbers, worst);
     CHECK((double)beyond <= 0.001 * (double)numbers);
     world_frame shown = world_grab(6);
@@ -246,7 +245,7 @@ static double srgb(double linear) {
     return v <= 0.0031308 ? 12.92 * v : 1.055 * pow(v, 1.0 / 2.4) - 0.055;
 }
 
-/* "Tone-map to SDR" is what OBS does where nobody keeps HDR; an SDR picture next to it stays as it is. */
+/* "Tone Map to SDR" equals OBS's own tone mapping. */
 static void test_tone_map(obs_source_t *media) {
     light want = light_of(media, GS_CS_SRGB);
     obs_source_t *filter = world_filter(media, "davy_upscale_filter",
@@ -289,7 +288,7 @@ int main(int argc, char **argv) {
     }
     world_folder(argv[3]);
     if (!world_open_hdr(CANVAS_W, CANVAS_H, 60, argv[1], argv[2]) || !world_module("image-source")) {
-        printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
+        printf("skipped: no display or no OBS\n0 passed, 0 failed, 1 skipped\n");
         return 0;
     }
     obs_set_video_levels(WHITE_NITS, PEAK_NITS);
@@ -307,6 +306,6 @@ int main(int argc, char **argv) {
     obs_source_release(media);
     test_sdr();
     const long left = world_close();
-    CHECKF(left == 0, "libobs counts %ld allocations that are left", left);
+    CHECKF(left == 0, "libobs counts %ld leaked allocations", left);
     return check_done();
 }

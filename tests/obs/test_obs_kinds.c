@@ -1,5 +1,5 @@
-/* test_obs_kinds.c - every kind of source below the upscaling filter, in real libobs: passed through exactly where nothing can
- * be computed, and unchanged by a network that changes nothing.
+/* test_obs_kinds.c - every kind of source below the upscaling filter, in real libobs. If nothing can be computed the source is shown
+ * exactly; an identity network leaves it unchanged.
  * usage: test_obs_kinds MODULE DATA WORK_FOLDER [missing | elsewhere] */
 #include <X11/Xlib.h>
 #include <math.h>
@@ -17,7 +17,7 @@ enum { CANVAS_W = 320, CANVAS_H = 180, PIC_W = 80, PIC_H = 60 };
 
 #define UPSCALE "davy_upscale_filter"
 
-/* A frame of a player; the last one stays. */
+/* Outputs a player's frame. It stays until the next one. */
 static void play(obs_source_t *media) {
     static uint8_t bgra[PIC_W * PIC_H * 4];
     for (int i = 0; i < PIC_W * PIC_H; i++) {
@@ -36,9 +36,9 @@ static void play(obs_source_t *media) {
     obs_source_output_video(media, &frame);
 }
 
-/* ---- what must hold for each ---- */
+/* ---- checks for each kind ---- */
 
-/* Something is missing: the picture as it is, exactly, and a sentence that names it. */
+/* Something is missing: the source is shown exactly, and the status line has the name. */
 static void passes_with(const char *what, obs_source_t *source, const char *settings, const char *named) {
     char status[700] = "";
     world_show(source);
@@ -50,7 +50,7 @@ static void passes_with(const char *what, obs_source_t *source, const char *sett
     }
     CHECKF(strstr(status, named) != NULL, "%s: the status says: %s", what, status);
     world_frame filtered = world_grab(12);
-    CHECKF(world_difference(&plain, &filtered, 0, NULL) == 0, "%s is not passed through exactly", what);
+    CHECKF(world_difference(&plain, &filtered, 0, NULL) == 0, "%s is not shown exactly", what);
     world_unfilter(source, filter);
     world_frame_free(&plain);
     world_frame_free(&filtered);
@@ -67,11 +67,11 @@ static void comes_through(const char *what, obs_source_t *source, int within) {
     world_frame plain = world_grab(12);
     obs_source_t *filter = world_filter(source, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
                                         world_file("identity.safetensors"));
-    for (int i = 0; i < 20 && strstr(status, "frames done") == NULL; i++) {
+    for (int i = 0; i < 20 && strstr(status, " computed") == NULL; i++) {
         world_wait_frames(60);
         world_status(filter, status, sizeof status);
     }
-    CHECKF(strstr(status, "frames done") != NULL, "%s: the status says: %s", what, status);
+    CHECKF(strstr(status, " computed") != NULL, "%s: the status says: %s", what, status);
     world_frame through = world_grab(12);
     const int worst = world_difference(&plain, &through, 0, NULL);
     CHECKF(worst <= within, "%s differs by %d after an identity", what, worst);
@@ -86,7 +86,7 @@ static void each_kind(const char *what, obs_source_t *source, int within) {
     comes_through(what, source, within);
 }
 
-/* A file that ends too early, and a GPU that is not there. */
+/* A truncated file, and a GPU that does not exist. */
 static void test_broken(void) {
     char settings[1200];
     char whole[2048];
@@ -107,11 +107,11 @@ static void test_broken(void) {
     obs_source_release(colour);
 }
 
-/* The display itself, as OBS captures it. */
+/* A capture of the display. */
 static void test_capture(void) {
     Display *display = XOpenDisplay(NULL);
     if (display == NULL || !world_module("linux-capture")) {
-        check_skip("no linux-capture here");
+        check_skip("no module linux-capture");
         return;
     }
     XSetWindowBackground(display, DefaultRootWindow(display), 0x3060c0);
@@ -137,7 +137,7 @@ static void test_capture(void) {
 static void test_kinds(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
     CHECK(world_picture(world_file("alpha.png"), PIC_W, PIC_H, true, rgba));
-    CHECK(world_network(world_file("identity.safetensors"), 0.0f)); /* what comes out has gone all the way */
+    CHECK(world_network(world_file("identity.safetensors"), 0.0f)); /* its result proves that the network ran */
     obs_source_t *colour = world_colour("colour", 0xff3060c0u, PIC_W, PIC_H);
     obs_source_t *glass = world_colour("glass", 0x803060c0u, PIC_W, PIC_H);
     obs_source_t *alpha = world_image("alpha", world_file("alpha.png"));
@@ -145,7 +145,7 @@ static void test_kinds(void) {
     obs_source_t *media = world_player("media");
     play(media);
     each_kind("a colour", colour, 0);
-    each_kind("a transparent colour", glass, 1); /* numbers of 8 bits, divided by alpha and multiplied again */
+    each_kind("a transparent colour", glass, 1); /* 8-bit values are divided by alpha and multiplied again */
     each_kind("a picture with alpha", alpha, 3);
     each_kind("a window", window, 0);
     each_kind("a player", media, 0);
@@ -155,7 +155,7 @@ static void test_kinds(void) {
     obs_sceneitem_t *group = obs_scene_add_group(scene, "group");
     obs_sceneitem_t *item = obs_scene_add(scene, colour);
     obs_sceneitem_group_add_item(group, item);
-    world_show(obs_scene_get_source(scene)); /* a group has a size once it has been seen */
+    world_show(obs_scene_get_source(scene)); /* a group has a size once it has been shown */
     world_wait_frames(12);
     each_kind("a group", obs_sceneitem_get_source(group), 3);
     obs_scene_release(scene);
@@ -166,7 +166,7 @@ static void test_kinds(void) {
     obs_source_release(colour);
 }
 
-/* Nothing to see: nothing is computed and nothing breaks, also when it comes and goes. */
+/* A source without a picture: nothing is computed and nothing breaks, even if pictures come and go. */
 static void test_empty(void) {
     obs_source_t *none = world_window("none", 0, 0);
     obs_source_t *media = world_player("not yet");
@@ -191,7 +191,7 @@ static void test_empty(void) {
     obs_source_release(media);
 }
 
-/* Two on one source: the second sees what the first makes. */
+/* Two filters on one source: the second gets the first one's result. */
 static void test_two(void) {
     obs_source_t *colour = world_colour("two", 0xff3060c0u, PIC_W, PIC_H);
     obs_source_t *first = world_filter(colour, UPSCALE, "{\"budget_ms\":10000}");
@@ -212,7 +212,7 @@ static void test_two(void) {
     obs_source_release(colour);
 }
 
-/* A source that has another size each frame is computed all the same. */
+/* A source with a new size in each frame is computed. */
 static void test_growing(void) {
     obs_source_t *window = world_growing("growing", PIC_W, PIC_H);
     obs_source_t *filter = world_filter(window, UPSCALE, "{\"model\":\"%s\",\"scale\":1,\"budget_ms\":10000}",
@@ -225,7 +225,7 @@ static void test_growing(void) {
     obs_source_release(window);
 }
 
-/* Frames that have this colour in the corner. */
+/* Counts frames with this colour in the corner. */
 typedef struct corner {
     uint8_t bgr[3];
     volatile long frames;
@@ -238,7 +238,7 @@ static void look_at_corner(void *data, struct video_data *frame) {
     }
 }
 
-/* What was shown before a source was hidden is not shown once more when it is to be seen again. */
+/* A source that is shown again after a pause does not show a result from before the pause. */
 static void test_hidden(void) {
     corner before = {.bgr = {0xc0, 0x60, 0x30}};
     corner after = {.bgr = {0x20, 0xa0, 0x10}};
@@ -260,14 +260,14 @@ static void test_hidden(void) {
     world_wait_frames(20);
     obs_remove_raw_video_callback(look_at_corner, &before);
     obs_remove_raw_video_callback(look_at_corner, &after);
-    CHECKF(before.frames == 0, "%ld frames show what was there before the source was hidden", before.frames);
+    CHECKF(before.frames == 0, "%ld frames show a picture from before the source was hidden", before.frames);
     CHECK(after.frames > 0);
     world_unfilter(colour, filter);
     world_show(NULL);
     obs_source_release(colour);
 }
 
-/* Without libdavy: the filters are there, change nothing and say what is missing and what to do. */
+/* Without libdavy the filters exist, change nothing, and their status has the reason and the remedy. */
 static void test_missing(void) {
     static const char *const ids[] = {"davy_upscale_filter", "davy_vae_filter", "davy_caption_filter"};
     obs_source_t *colour = world_colour("colour", 0xff3060c0u, PIC_W, PIC_H);
@@ -292,9 +292,9 @@ static void test_missing(void) {
     obs_source_release(colour);
 }
 
-/* OBS draws on a GPU that CUDA does not have: the picture is computed all the same, and the status line says what way it takes. */
+/* OBS draws on a GPU that CUDA does not have. The picture is computed through host memory, and the status line gives the reason. */
 static void test_elsewhere(void) {
-    static const char because[] = "Pictures go through host memory: OBS does not draw on an NVIDIA GPU.";
+    static const char because[] = "Frames go through system memory: OBS does not draw on an NVIDIA GPU.";
     char status[700] = "";
     CHECK(world_network(world_file("identity.safetensors"), 0.0f));
     obs_source_t *colour = world_colour("colour", 0xff3060c0u, PIC_W, PIC_H);
@@ -321,7 +321,7 @@ int main(int argc, char **argv) {
     }
     world_folder(argv[3]);
     if (!world_open(CANVAS_W, CANVAS_H, 60, argv[1], argv[2]) || !world_module("image-source")) {
-        printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
+        printf("skipped: no display or no OBS\n0 passed, 0 failed, 1 skipped\n");
         return 0;
     }
     if (argc > 4 && strcmp(argv[4], "elsewhere") == 0) {
@@ -338,6 +338,6 @@ int main(int argc, char **argv) {
         test_hidden();
     }
     const long left = world_close();
-    CHECKF(left == 0, "libobs counts %ld allocations that are left", left);
+    CHECKF(left == 0, "libobs counts %ld leaked allocations", left);
     return check_done();
 }

@@ -1,5 +1,4 @@
-/* test_obs_settings.c - what a user can set on the upscaling filter, in real libobs: sizes, the time for a frame, the list of
- * models, the hotkey.
+/* test_obs_settings.c - the settings of the upscaling filter in real libobs: sizes, the time limit, the list of models, the hotkey.
  * usage: test_obs_settings MODULE DATA WORK_FOLDER */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,24 +35,23 @@ static void has_size(int setting, const char *model, uint32_t width, uint32_t he
     obs_source_release(colour);
 }
 
-/* A network of factor 1, whose result OBS resizes; and one of factor 2, whose result becomes small again. */
+/* OBS enlarges the result of a network of factor 1, and reduces the result of a network of factor 2. */
 static void test_sizes(void) {
     char model[1024];
     snprintf(model, sizeof model, "%s", world_file("identity.safetensors"));
     CHECK(world_network(model, 0.0f));
     has_size(0, model, PIC_W, PIC_H);
     has_size(4, model, 4 * PIC_W, 4 * PIC_H);
-    has_size(-1, model, 3 * PIC_W, 3 * PIC_H); /* what fits on the canvas */
+    has_size(-1, model, 3 * PIC_W, 3 * PIC_H); /* fits the canvas */
     has_size(-1080, model, 1440, 1080);
     has_size(-1440, model, 1920, 1440);
     has_size(-2160, model, 2880, 2160);
     has_size(1, "davy-live-x2", PIC_W, PIC_H);
 }
 
-/* ---- the time for a frame ---- */
+/* ---- the time limit ---- */
 
-/* What takes too long is shown as it is while it moves, at the size that was asked for; what stands still is computed all the
- * same, and once. */
+/* Over the time limit a moving picture is shown unchanged, in the chosen size. A still picture is computed, and only once. */
 static void test_budget(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
     static const char settings[] = "{\"model\":\"davy-live-x4\",\"scale\":4,\"budget_ms\":1}";
@@ -62,15 +60,15 @@ static void test_budget(void) {
     obs_source_t *moving = world_pixels("moving", rgba, PIC_W, PIC_H, true);
     obs_source_t *filter = world_filter(moving, UPSCALE, "%s", settings);
     world_show(moving);
-    for (int i = 0; i < 240 && strstr(status, "longer than it may") == NULL; i++) {
+    for (int i = 0; i < 240 && strstr(status, "Time Limit per Frame: 1 ms") == NULL; i++) {
         os_sleep_ms(250);
         world_status(filter, status, sizeof status);
     }
-    CHECKF(strstr(status, "longer than it may") != NULL, "the status says: %s", status);
+    CHECKF(strstr(status, "Time Limit per Frame: 1 ms") != NULL, "the status says: %s", status);
     CHECK(obs_source_get_width(moving) == 4 * PIC_W && obs_source_get_height(moving) == 4 * PIC_H);
     world_unfilter(moving, filter);
     obs_source_release(moving);
-    if (getenv("DAVY_CUDA_DRIVER") == NULL) { /* pictures on a GPU are not looked at */
+    if (getenv("DAVY_CUDA_DRIVER") == NULL) { /* pictures on a GPU are not compared */
         obs_source_t *still = world_pixels("still", rgba, PIC_W, PIC_H, false);
         filter = world_filter(still, UPSCALE, "%s", settings);
         world_show(still);
@@ -98,7 +96,7 @@ static bool listed(obs_source_t *filter, const char *name, char *path, size_t by
     return found;
 }
 
-/* What lies in the user's folder can be chosen by name. */
+/* The list shows the files of the user's folder by name. */
 static void test_models(const char *config) {
     char folder[1024];
     char path[1100];
@@ -117,11 +115,11 @@ static void test_models(const char *config) {
         obs_source_update(filter, settings);
         obs_data_release(settings);
     }
-    for (int i = 0; i < 240 && strstr(status, "8 features") == NULL; i++) {
+    for (int i = 0; i < 240 && strstr(status, "mine.safetensors, ") == NULL; i++) {
         os_sleep_ms(250);
         world_status(filter, status, sizeof status);
     }
-    CHECKF(strstr(status, "8 features") != NULL, "the status says: %s", status);
+    CHECKF(strstr(status, "mine.safetensors, ") != NULL, "the status says: %s", status);
     world_unfilter(colour, filter);
     world_show(NULL);
     obs_source_release(colour);
@@ -133,7 +131,7 @@ static void test_hotkey(void) {
     obs_source_t *colour = world_colour("hotkey", 0xff3060c0u, PIC_W, PIC_H);
     obs_source_t *filter = world_filter(colour, UPSCALE, "{}");
     world_show(colour);
-    world_wait_frames(12); /* it is offered once the source is known */
+    world_wait_frames(12); /* it is registered once the source is known */
     CHECK(world_press("davy.toggle.davy") && !obs_source_enabled(filter));
     CHECK(world_press("davy.toggle.davy") && obs_source_enabled(filter));
     world_unfilter(colour, filter);
@@ -149,7 +147,7 @@ int main(int argc, char **argv) {
     }
     world_folder(argv[3]);
     if (!world_open(CANVAS_W, CANVAS_H, 60, argv[1], argv[2]) || !world_module("image-source")) {
-        printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
+        printf("skipped: no display or no OBS\n0 passed, 0 failed, 1 skipped\n");
         return 0;
     }
     test_sizes();
@@ -159,6 +157,6 @@ int main(int argc, char **argv) {
     }
     test_hotkey();
     const long left = world_close();
-    CHECKF(left == 0, "libobs counts %ld allocations that are left", left);
+    CHECKF(left == 0, "libobs counts %ld leaked allocations", left);
     return check_done();
 }

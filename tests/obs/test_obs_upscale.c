@@ -1,5 +1,5 @@
-/* test_obs_upscale.c - the upscaling filter in real libobs: what is shown is what `davy upscale` computes, where nothing can
- * be computed it is the picture as it is, and nothing that a user does to it hangs, leaks or crashes.
+/* test_obs_upscale.c - the upscaling filter in real libobs. It shows the result of `davy upscale`, and the unchanged picture if it
+ * cannot compute. No action of a user makes it hang, leak or crash.
  * usage: test_obs_upscale MODULE DATA WORK_FOLDER */
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static bool wait_for_width(obs_source_t *source, uint32_t width, int seconds) {
     return obs_source_get_width(source) == width;
 }
 
-/* Until the picture on the canvas is no longer what the filter shows while it has no result. */
+/* Waits until the canvas differs from `from`. */
 static bool wait_for_change(const world_frame *from, int seconds) {
     bool changed = false;
     for (int i = 0; i < seconds * 5 && !changed; i++) {
@@ -34,7 +34,7 @@ static bool wait_for_change(const world_frame *from, int seconds) {
     return changed;
 }
 
-/* ---- what davy itself says ---- */
+/* ---- davy's own result ---- */
 
 static void test_equals_davy(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
@@ -54,12 +54,12 @@ static void test_equals_davy(void) {
     world_frame shown = world_grab(12);
     double share = 1.0;
     const int worst = world_compare(&shown, want, 2 * PIC_W, 2 * PIC_H, &share);
-    CHECKF(share <= 0.001, "%.3f %% of the numbers differ by more than 1, at most by %d", 100.0 * share, worst);
+    CHECKF(share <= 0.001, "%.3f %% of the values differ by more than 1, at most by %d", 100.0 * share, worst);
     world_save(world_file("upscaled.png"), &shown);
     char status[700];
     world_wait_frames(60);
     world_status(filter, status, sizeof status);
-    CHECKF(strstr(status, "160 x 120") != NULL, "the status says: %s", status);
+    CHECKF(strstr(status, "160x120") != NULL, "the status says: %s", status);
     world_unfilter(picture, filter);
     world_frame after = world_grab(12);
     CHECK(world_difference(&plain, &after, 0, NULL) == 0);
@@ -73,7 +73,7 @@ static void test_equals_davy(void) {
 
 /* ---- strength ---- */
 
-/* A scene with the source twice as large, as OBS resizes it. */
+/* The source, resized by OBS to twice its size in a scene. */
 static world_frame resized_by_obs(obs_source_t *picture) {
     obs_scene_t *scene = obs_scene_create("resized");
     obs_sceneitem_t *item = obs_scene_add(scene, picture);
@@ -92,7 +92,7 @@ static double light(uint8_t number) {
     return v <= 0.04045 ? v / 12.92 : pow((v + 0.055) / 1.055, 2.4);
 }
 
-/* The largest difference of f from what lies halfway, in light, between a and b. */
+/* The largest difference between f and the mean of a and b in linear light. */
 static int from_halfway(const world_frame *f, const world_frame *a, const world_frame *b) {
     int worst = 0;
     for (size_t i = 0; i < (size_t)f->width * f->height * 4; i++) {
@@ -104,7 +104,7 @@ static int from_halfway(const world_frame *f, const world_frame *a, const world_
     return worst;
 }
 
-/* Until the canvas looks like `want`, or time is up; the difference that is left. */
+/* Waits until the canvas equals `want`, or until the time is up. Returns the remaining difference. */
 static int becomes(const world_frame *want, int (*difference)(const world_frame *now, const world_frame *to),
                    int seconds) {
     int left = 256;
@@ -133,7 +133,7 @@ static void set_number(obs_source_t *filter, const char *key, double value) {
     obs_data_release(settings);
 }
 
-/* All of the network, nothing of it, half of it; and on again with a picture that has been computed already. */
+/* Strength 1, 0, 0.5, and 1 again with a picture that is already computed. */
 static void test_strength(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
     world_pattern(PIC_W, PIC_H, false, rgba); /* OBS's output divides by alpha */
@@ -142,7 +142,7 @@ static void test_strength(void) {
     obs_source_t *filter = world_filter(picture, UPSCALE, "{\"budget_ms\":10000}");
     CHECK(wait_for_width(picture, 2 * PIC_W, 120));
     char status[700] = "";
-    for (int i = 0; i < 60 && strstr(status, "frames done") == NULL; i++) {
+    for (int i = 0; i < 60 && strstr(status, " computed") == NULL; i++) {
         world_wait_frames(30);
         world_status(filter, status, sizeof status);
     }
@@ -150,7 +150,7 @@ static void test_strength(void) {
     CHECK(world_difference(&plain, &whole, 8, NULL) > 8);
     set_number(filter, "strength", 0.0);
     int left = becomes(&plain, to_itself, 120);
-    CHECKF(left <= 1, "at strength 0 it differs by %d from what OBS makes of it", left);
+    CHECKF(left <= 1, "at strength 0 it differs by %d from OBS's own resize", left);
     set_number(filter, "strength", 0.5);
     other_end = &whole;
     left = becomes(&plain, to_halfway, 120);
@@ -164,7 +164,7 @@ static void test_strength(void) {
     obs_source_release(picture);
 }
 
-/* Two networks, of which one adds 0.2 and its milder sister nothing: with a denoising of 0.5 the picture gains 0.1. */
+/* One network adds 0.2, its milder variant adds nothing. With a denoise setting of 0.5 the picture gains 0.1. */
 static void test_denoise(void) {
     char model[1024];
     snprintf(model, sizeof model, "%s", world_file("tiny-general-x4v3.safetensors"));
@@ -191,7 +191,7 @@ static void test_denoise(void) {
     obs_source_release(colour);
 }
 
-/* ---- what users do ---- */
+/* ---- actions of users ---- */
 
 typedef struct storm {
     obs_source_t *source;
@@ -199,8 +199,8 @@ typedef struct storm {
     unsigned seed;
 } storm;
 
-/* libobs's settings have no lock: two threads that change those of one source crash it without any filter, and so does one
- * that adds to them while they are read. One at a time here, and nothing that is not there already. */
+/* libobs's settings have no lock. Two threads that change the settings of one source crash libobs even without a filter, and so does
+ * a thread that adds a key during a read. The lock here prevents the first; changing only existing keys prevents the second. */
 static void resize(obs_source_t *source, unsigned width) {
     static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
     obs_data_t *settings = obs_data_create();
@@ -256,7 +256,7 @@ static void test_storm(int seconds) {
     }
     CHECKF(world_frames() - before > (uint64_t)seconds * 3, "only %d frames in %d seconds of storm",
            (int)(world_frames() - before), seconds);
-    /* What nobody will see is not computed: hundreds of filters that are to be destroyed one after another. */
+    /* Removed filters must not compute: OBS destroys hundreds of them, one after another. */
     const uint64_t start = os_gettime_ns();
     obs_wait_for_destroy_queue();
     const uint64_t ms = (os_gettime_ns() - start) / 1000000;
@@ -278,7 +278,7 @@ static long resident_kb(void) {
     return pages * 4;
 }
 
-/* ---- a picture that is another one each frame ---- */
+/* ---- memory with a new picture in each frame ---- */
 
 static void test_flat(uint64_t frames) {
     enum { AS_FAST_AS_IT_GOES = 1000 };
@@ -288,7 +288,7 @@ static void test_flat(uint64_t frames) {
     world_show(picture);
     world_wait_done(filter, 1, 120);
     CHECK(world_number(filter, "done") > 0);
-    /* What leaks grows in every window; caches and late arenas in some, more of them where the machine is busy. */
+    /* A leak grows in every window. Caches and late arenas grow only in some, and in more of them on a busy machine. */
     enum { WINDOWS = 4, MOST = 3 * WINDOWS, BOUND = 2048 };
     long least = 1 << 30;
     for (int i = 0; i < WINDOWS || (least >= BOUND && i < MOST); i++) {
@@ -312,7 +312,7 @@ int main(int argc, char **argv) {
     }
     world_folder(argv[3]);
     if (!world_open(CANVAS_W, CANVAS_H, 60, argv[1], argv[2]) || !world_module("image-source")) {
-        printf("no display or no OBS here\n0 passed, 0 failed, 1 skipped\n");
+        printf("skipped: no display or no OBS\n0 passed, 0 failed, 1 skipped\n");
         return 0;
     }
     test_equals_davy();
@@ -321,6 +321,6 @@ int main(int argc, char **argv) {
     test_storm(5);
     test_flat(argc > 4 ? (uint64_t)atoi(argv[4]) : 10000);
     const long left = world_close();
-    CHECKF(left == 0, "libobs counts %ld allocations that are left", left);
+    CHECKF(left == 0, "libobs counts %ld leaked allocations", left);
     return check_done();
 }

@@ -1,6 +1,6 @@
-/* windows.c - the Windows module with a played obs.dll (fake_obs.c): it loads, registers its filters, loads a model on a thread
- * of its own and shows what davy makes of a picture; and it goes again. The second time with "d3d11": the same with OBS's textures
- * and a played CUDA driver's memory, also when the device that draws goes and another comes.
+/* windows.c - the Windows module with a mock obs.dll (fake_obs.c). It loads, registers its filters, loads a model on its own thread,
+ * shows davy's result for a picture, and unloads. With "d3d11" the same with OBS's textures and a mock CUDA driver's memory, before
+ * and after the loss of the graphics device.
  * usage: obs_module MODULE_FOLDER OUT_FOLDER [d3d11] */
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,10 +60,10 @@ static bool upscaled_by_davy(uint8_t *out) {
 static struct {
     const uint8_t *(*shown)(uint32_t *, uint32_t *);
     bool (*change_device)(void);
-    int (*copies)(void); /* of the played driver; NULL: pictures go through host memory */
+    int (*copies)(void); /* of the mock driver; NULL: pictures go through host memory */
 } fake;
 
-/* Until a picture of the right size is shown that is not empty, or a minute has gone. */
+/* Draws frames until a picture of the right size is shown, for a minute at most. */
 static const uint8_t *drawn(const struct obs_source_info *info, void *filter) {
     for (int i = 0; i < 12000; i++) {
         uint32_t width = 0;
@@ -84,7 +84,7 @@ static void equals(const uint8_t *pixels, const uint8_t *want, size_t bytes) {
     for (size_t i = 0; pixels != NULL && i < bytes; i++) {
         beyond += abs((int)pixels[i] - (int)want[i]) > 1;
     }
-    CHECKF(pixels != NULL && beyond * 1000 <= bytes, "%d numbers are not those that davy makes", (int)beyond);
+    CHECKF(pixels != NULL && beyond * 1000 <= bytes, "%d values differ from davy's", (int)beyond);
 }
 
 static void show(const struct obs_source_info *info) {
@@ -99,14 +99,14 @@ static void show(const struct obs_source_info *info) {
     const int copies = fake.copies != NULL ? fake.copies() : 0;
     CHECKF(fake.copies == NULL || copies >= 2, "%d copies between textures and memory", copies);
     if (fake.copies != NULL) {
-        CHECK(fake.change_device()); /* nothing of the old one is left */
+        CHECK(fake.change_device()); /* checks that no object of the old device is left */
         equals(drawn(info, filter), want, sizeof want);
         CHECKF(fake.copies() >= copies + 2, "%d copies, then %d", copies, fake.copies());
     }
     info->destroy(filter);
 }
 
-/* false: there is no Direct3D here. */
+/* Loads the mock driver and selects Direct3D. false: the driver is missing. */
 static bool on_d3d11(void) {
     wchar_t driver[MAX_PATH + 32] = L"";
     GetModuleFileNameW(NULL, driver, MAX_PATH);
@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
     memcpy(&fake.change_device, &found[6], sizeof fake.change_device);
     memcpy(&device, &found[7], sizeof device);
     if (fake.copies != NULL && device() == NULL) {
-        check_skip("no Direct3D 11 here");
+        check_skip("no Direct3D 11");
         return check_done();
     }
     CHECK(symbol(module, "obs_module_set_pointer") != NULL && symbol(module, "obs_module_post_load") != NULL);

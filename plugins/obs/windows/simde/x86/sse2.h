@@ -1,2 +1,2 @@
-/* sse2.h - libobs's headers ask for SIMDe where the compiler is not Microsoft's; for x86-64 the instructions themselves do. */
+/* sse2.h - stands in for SIMDe, which libobs's headers include for compilers other than Microsoft's. x86-64 has SSE2 itself. */
 #include <emmintrin.h>
