@@ -1,7 +1,7 @@
 """davy for ComfyUI: VAEs, upscalers and captioning models without torch.
 
-Everything is in pack/; davy/ is the binding to the library. Newer versions of ComfyUI ask for comfy_entrypoint (V3), older
-ones read NODE_CLASS_MAPPINGS; only one of the two may be there.
+pack/ has the nodes, davy/ the binding to the library. Newer versions of ComfyUI call comfy_entrypoint (V3), older ones read
+NODE_CLASS_MAPPINGS. This module must export only one of the two.
 """
 
 from .pack import register as _register

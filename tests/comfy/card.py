@@ -1,7 +1,7 @@
-"""A GPU of numbers: what models of the pack and of others hold of it, for tests of who gives way to whom.
+"""A simulated GPU that only counts bytes, for tests of which model evicts which.
 
-The pack's Model runs on a Card in the place of an engine; Theirs and Dynamic stand for stock models before and since dynamic
-VRAM. The manager is the stand-in of fake_host.py or, in managed.py, a real ComfyUI's."""
+The pack's Model runs on a Card in place of an engine. Theirs and Dynamic stand for stock models without and with dynamic VRAM. The
+manager is the stand-in of fake_host.py or, in stock.py, a real ComfyUI's."""
 
 import sys
 import types
@@ -9,11 +9,11 @@ import types
 from checks import check
 
 GIB = 1 << 30
-RESERVED = 400 << 20  # what ComfyUI keeps free unless it is told otherwise
+RESERVED = 400 << 20  # bytes that ComfyUI keeps free by default
 
 
 class Card:
-    """An engine of the pack's on a GPU with so much memory."""
+    """An engine of the pack on a GPU with so much memory."""
 
     name, is_gpu = "cuda:0", True
 
@@ -51,7 +51,7 @@ class Card:
 
 
 def opened(pack, card, size):
-    """One of the pack's models on a card, that is `size` large."""
+    """A model of the pack on a card, with `size` bytes of weights."""
     Model = sys.modules[f"{pack}.pack.model"].Model
     made = object.__new__(Model)
     made.engine, made.lib, made.label = card, card.lib, "made up"
@@ -63,14 +63,14 @@ def opened(pack, card, size):
 
 
 class Weights:
-    """What a patcher's model is: the manager watches its end."""
+    """A patcher's model. The manager observes its lifetime."""
 
     def __init__(self, device):
         self.dynamic_pins = {device: {"active": False, "current_prompt": False}}
 
 
 class Theirs:
-    """A stock model that is on the GPU as a whole or not at all."""
+    """A stock model that is on the GPU completely or not at all."""
 
     parent, dynamic = None, False
 
@@ -131,7 +131,7 @@ class Theirs:
 
 
 class Dynamic(Theirs):
-    """One whose weights stay until somebody asks for the place, and go a piece at a time."""
+    """A stock model whose weights stay until the memory is needed, and are freed piece by piece."""
 
     dynamic = True
 
@@ -145,9 +145,9 @@ class Dynamic(Theirs):
 
 
 def run(mm, pack, device):
-    """The scenes. mm: the manager, whose get_free_memory asks the card of the moment."""
+    """All scenes. mm: the manager. Its get_free_memory reads the current card."""
     host, residency = (sys.modules[f"{pack}.pack.{name}"] for name in ("host", "residency"))
-    host.give_up_cached = lambda device, wanted: None  # torch keeps nothing on this card
+    host.give_up_cached = lambda device, wanted: None  # torch has no cache on this card
 
     def card(total):
         mm.current_loaded_models[:] = []
@@ -179,18 +179,18 @@ def run(mm, pack, device):
         stays = theirs.held
         least = 14 * GIB if kind is Dynamic else 0
         check(least <= stays < full and listed(theirs) == (kind is Dynamic), f"{kind.__name__}: {stays} of {full} stay")
-        again = work(ours, 5 * GIB) and theirs.held > stays - GIB  # ComfyUI wants 0.8 GiB free for anybody's work
-        check(again, f"{kind.__name__}: room is asked for that was there: {theirs.held} of {stays}")
+        again = work(ours, 5 * GIB) and theirs.held > stays - GIB  # ComfyUI frees 0.8 GiB for any work
+        check(again, f"{kind.__name__}: room was requested although it was free: {theirs.held} of {stays}")
         if hasattr(mm, "unload_model_and_clones"):
-            mm.unload_model_and_clones(Theirs(gpu, GIB))  # what nodes for several GPUs do, with ours in the list
+            mm.unload_model_and_clones(Theirs(gpu, GIB))  # nodes for several GPUs do this, with davy's model in the list
 
     gpu = card(24 * GIB)
     ours, theirs = opened(pack, gpu, 2 * GIB), Dynamic(gpu, 12 * GIB)
     work(ours, 8 * GIB)
     mm.load_models_gpu([theirs], memory_required=2 * GIB)
-    check(gpu.weights == 2 * GIB and gpu.kept < 8 * GIB and listed(ours.resident), f"what is kept goes first: {gpu.in_use()}")
+    check(gpu.weights == 2 * GIB and gpu.kept < 8 * GIB and listed(ours.resident), f"kept memory is freed first: {gpu.in_use()}")
     mm.load_models_gpu([Dynamic(gpu, 20 * GIB)], memory_required=2 * GIB)
-    check(gpu.in_use() == (0, 0) and not listed(ours.resident) and not ours.loaded_bytes, f"then weights: {gpu.in_use()}")
-    check(work(ours, GIB) and gpu.weights == 2 * GIB, "and come back")
+    check(gpu.in_use() == (0, 0) and not listed(ours.resident) and not ours.loaded_bytes, f"then the weights: {gpu.in_use()}")
+    check(work(ours, GIB) and gpu.weights == 2 * GIB, "and they load again")
     mm.free_memory(1e30, device)
     check(gpu.in_use() == (0, 0) and not mm.loaded_models(), "Unload Models")

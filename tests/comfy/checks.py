@@ -14,7 +14,7 @@ def check(ok, what):
 
 
 def sentence(call, *needles):
-    """The call fails with one sentence in which all needles are."""
+    """Checks that the call fails with one sentence that contains all needles."""
     try:
         call()
     except Exception as error:
@@ -27,6 +27,6 @@ def sentence(call, *needles):
 
 
 def end():
-    """The closing line, and the exit code."""
+    """Prints the last line and returns the exit code."""
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return failed != 0

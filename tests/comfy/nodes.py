@@ -1,4 +1,4 @@
-"""The node pack without ComfyUI and without torch: NumPy stands in (fake_host.py). Needs the library, nothing else.
+"""Tests the node pack without ComfyUI and without torch: fake_host.py replaces both with NumPy. Needs only the library.
 
     python3 nodes.py WORK_FOLDER
 
@@ -48,7 +48,7 @@ def distance(a, b):
 
 
 def node(pack, id, **inputs):
-    """The outputs of a V1 class; inputs that are not given have their defaults."""
+    """The outputs of a V1 class. Missing inputs get their defaults."""
     made = pack.NODE_CLASS_MAPPINGS[id]
     groups = made.INPUT_TYPES()
     for name, (kind, options) in (groups["required"] | groups["optional"]).items():
@@ -67,7 +67,7 @@ def image(n=1, h=21, w=34, c=3, seed=1):
 
 
 def folder(base):
-    """Models of the golden cases, and a made-up captioning model."""
+    """Writes the models of the golden cases, and a made-up captioning model."""
     shutil.rmtree(base, ignore_errors=True)
     for name in "taesd", "taef1":
         out = base / "made" / name
@@ -135,7 +135,7 @@ def test_vae(pack, base):
 
 def test_video(pack, base):
     case = safetensors(GOLDEN / "cases/taehv/expected.safetensors")
-    own = safetensors(base / "made/taehv/inputs.safetensors")["latent"]  # HunyuanVideo's, which samplers scale back
+    own = safetensors(base / "made/taehv/inputs.safetensors")["latent"]  # HunyuanVideo's; a sampler divides them by its scale
     given = own / taehv.HUNYUAN
     (vae,) = node(pack, "DavyVAELoader", vae_name="taehv.safetensors")
     (frames,) = node(pack, "DavyVideoVAEDecode", vae=vae, samples={"samples": Tensor(given), "type": "video"})
@@ -317,11 +317,11 @@ def test_captions(pack, manager):
 
 
 def test_thoughts(pack, base):
-    """A model that gets no further than its thoughts has no answer."""
+    """A model that ends inside its thoughts gives an error."""
     tiny_vlm.write_thinking(base / "models/LLM/thinking")
     (model,) = node(pack, "DavyCaptionModelLoader", model_name="thinking")
     ask = lambda n, **more: node(pack, "DavyCaptionImage", captioner=model, image=image(n, 20, 20), **more)[0]  # noqa: E731
-    sentence(lambda: ask(1), "inside the model's thoughts, after 256 tokens", "raise max_tokens")
+    sentence(lambda: ask(1), "inside the model's thoughts after 256 tokens", "raise max_tokens")
     sentence(lambda: ask(2), "picture 1 of 2", "raise max_tokens")
     check(ask(1, max_tokens=400) == ["Yes"], "behind its thoughts")
     shutil.rmtree(base / "models/LLM/thinking")
@@ -368,7 +368,7 @@ def test_folder(pack, base):
 
 
 def test_missing_library():
-    """The nodes are there, and say what is wrong when they run."""
+    """Without the library the nodes load. Running one gives the reason."""
     code = (
         "import fake_host; fake_host.install('/nowhere'); pack = fake_host.load()\n"
         "try: pack.NODE_CLASS_MAPPINGS['DavyInfo']().execute()\n"
@@ -391,7 +391,7 @@ def main(work):
     test_upscale(pack, manager)
     test_memory(pack, manager)
     card.run(manager, "davy_pack", fake_host.Device("cuda", 0))
-    del manager.get_free_memory  # the card's
+    del manager.get_free_memory  # it was the card's
     test_captions(pack, manager)
     test_thoughts(pack, base)
     test_folder(pack, base)

@@ -1,9 +1,9 @@
-"""The nodes in a real ComfyUI on the CPU, through its HTTP API.
+"""Tests the nodes in a real ComfyUI on the CPU, through its HTTP API.
 
     DAVY_COMFYUI=/path/to/ComfyUI DAVY_LIBRARY=... python server.py WORK_FOLDER [PROMPTS]
 
-Python must have what ComfyUI needs. One workflow from a picture to a caption, errors, interrupts, then many prompts (100)
-with interrupts in between, during which memory must stay flat. Ends `N passed, N failed`.
+Python needs ComfyUI's requirements. The test runs one workflow from a picture to a caption, errors and interrupts. Then it runs
+many prompts (100) with interrupts in between; the server's memory must not grow. Prints `N passed, N failed` last.
 """
 
 import json
@@ -67,7 +67,7 @@ class Server:
             sys.exit(f"the prompt was refused: {error.read().decode()[:2000]}")
 
     def result(self, prompt_id, timeout=300):
-        """The history's entry of a prompt that has ended."""
+        """Waits until a prompt has ended. Returns its entry in the history."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             entry = self.get(f"history/{prompt_id}").get(prompt_id)
@@ -80,7 +80,7 @@ class Server:
         return self.result(self.queue(prompt))
 
     def resident(self):
-        """Bytes of the server's memory."""
+        """Bytes of the server's resident memory."""
         for line in open(f"/proc/{self.process.pid}/status"):
             if line.startswith("VmRSS"):
                 return int(line.split()[1]) * 1024
@@ -121,7 +121,7 @@ def whole(seed=0, width=160, question="Describe the image."):
 
 
 def large():
-    """Work of many seconds: a picture of 12 megapixels through a large network."""
+    """A prompt that takes many seconds: a picture of 3 megapixels through a large network."""
     return {
         "1": {"class_type": "EmptyImage", "inputs": {"width": 2000, "height": 1500, "batch_size": 1, "color": 255}},
         "2": {"class_type": "DavyUpscaleModelLoader",
@@ -152,7 +152,7 @@ def info(server):
 
 
 def errors(server, base):
-    """Errors are one sentence that names the file."""
+    """Each error is one sentence with the file's name."""
     bad = base / "models/upscale_models/broken.safetensors"
     bad.write_bytes(b"\x10\0\0\0\0\0\0\0not json at all.")
     prompt = large()
@@ -168,8 +168,8 @@ def errors(server, base):
 
 
 def interrupt_when(server, prompt, after):
-    """Seconds from the interrupt until ComfyUI noted it, and the prompt's entry. (The entry itself may come later: every ten
-    seconds ComfyUI collects garbage after a prompt, for half a second in which it answers nobody.)"""
+    """Returns the seconds from the interrupt until ComfyUI recorded it, and the prompt's entry. The entry may come later: every ten
+    seconds ComfyUI collects garbage after a prompt, and for half a second it answers no request."""
     prompt_id = server.queue(prompt)
     time.sleep(after)
     begun = time.time()
@@ -192,11 +192,11 @@ def interrupts(server):
     limit = 0.1 * float(os.environ.get("DAVY_SLOW", "1"))
     check(sorted(waits)[4] < limit, f"interrupts took {', '.join(f'{1000 * w:.0f}' for w in waits)} ms")
     entry = server.run(whole(width=192))
-    check(entry["status"]["status_str"] == "success", "and all works as before")
+    check(entry["status"]["status_str"] == "success", "and the next prompt succeeds")
 
 
 def many(server, count):
-    """Prompts with interrupts in between; memory stays flat."""
+    """Many prompts with interrupts in between. Memory must not grow."""
     dice, sizes = random.Random(3), []
     for i in range(count):
         prompt = whole(seed=i, width=dice.choice([96, 128, 160, 224]), question=f"Describe the image, number {i}.")
@@ -217,7 +217,7 @@ def many(server, count):
 
 
 def freed(server):
-    """The button Unload Models gives the weights back."""
+    """The button Unload Models frees the weights."""
     before = server.resident()
     server.post("free", {"unload_models": True, "free_memory": True})
     time.sleep(2)

@@ -1,4 +1,4 @@
-"""What the node pack declares and what is shipped beside the nodes: schemas of both APIs, example workflows, the package."""
+"""Tests the node pack's declarations and its other files: schemas of both APIs, example workflows, the package."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from checks import check
 
 def test_schemas():
     pack = fake_host.load()
-    check(not hasattr(pack, "comfy_entrypoint"), "V1 and V3 at once")
+    check(not hasattr(pack, "comfy_entrypoint"), "V1 and V3 are both exported")
     ids = set(pack.NODE_CLASS_MAPPINGS)
     check(len(ids) == 13 and all(i.startswith("Davy") for i in ids), f"{ids}")
     check(set(pack.NODE_DISPLAY_NAME_MAPPINGS) == ids, "names")
@@ -24,7 +24,7 @@ def test_schemas():
         check((fake_host.PACK / f"web/docs/{id}.md").is_file(), f"{id}: no help page")
     for fields in (), ("search_aliases", "is_dev_only"):
         pack = fake_host.load(fake_host.api(fields))
-        check(not hasattr(pack, "NODE_CLASS_MAPPINGS"), "V1 and V3 at once")
+        check(not hasattr(pack, "NODE_CLASS_MAPPINGS"), "V1 and V3 are both exported")
         made = asyncio.run(pack.comfy_entrypoint().get_node_list())
         schemas = [n.define_schema() for n in made]
         check({s.node_id for s in schemas} == ids, f"V3 has {[s.node_id for s in schemas]}")
@@ -34,7 +34,7 @@ def test_schemas():
 
 
 def test_workflows(pack):
-    """Example workflows fit the nodes: their sockets, as many widget values as widgets, one picture each."""
+    """Example workflows fit the nodes: the sockets, the number of widget values, and one picture each."""
     found = sorted((fake_host.PACK / "example_workflows").glob("*.json"))
     check(len(found) >= 3, f"{len(found)} example workflows")
     used = set()
@@ -68,5 +68,5 @@ def test_package():
     version = ".".join(header.split(f"DAVY_VERSION_{part} ")[1].split()[0] for part in ("MAJOR", "MINOR", "PATCH"))
     check(project["project"]["version"] == version, f"version {project['project']['version']}, the library's is {version}")
     check(project["tool"]["comfy"]["includes"] == ["bin"] and project["tool"]["comfy"]["PublisherId"], "registry")
-    check(project["project"]["urls"]["Repository"].startswith("https://"), "the registry wants a repository")
+    check(project["project"]["urls"]["Repository"].startswith("https://"), "the registry requires a repository")
     check(project["project"]["license"] == {"file": "LICENSE"} and (fake_host.PACK / "LICENSE").is_file(), "licence")

@@ -1,10 +1,10 @@
-"""The nodes beside the stock ones, on the same weights, in one process with a real ComfyUI on the CPU.
+"""Compares the nodes with the stock nodes on the same weights, in one process with a real ComfyUI on the CPU.
 
     DAVY_COMFYUI=/path/to/ComfyUI DAVY_LIBRARY=... python stock.py WORK_FOLDER
 
-Python must have what ComfyUI needs. Weights come from DAVY_SHARED (golden cases and small models), those of Wan are made
-here. Bounds: VAE 1e-3 in fp32 and 2e-2 in bf16 of the stock node's result, pictures 1/255, texts equal. Ends `N passed, N
-failed`.
+Python needs ComfyUI's requirements. Weights come from DAVY_SHARED (golden cases and small models); those of Wan and FLUX.2 are made
+here. Bounds: VAE 1e-3 in fp32 and 2e-2 in bf16 of the stock node's result, pictures 1/255, equal texts. Prints `N passed, N failed`
+last.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ sys.dont_write_bytecode = True
 VAES = "vae_sdxl", "vae_flux_ldm", "vae_sd15_ldm", "taesd", "taef1"
 SEEDVR2 = "seedvr2_vae_5f"  # stock since ComfyUI 0.33
 UPSCALERS = "span_x2", "esrgan_x2_unshuffle", "realplksr_x4", "omnisr_x4"
-EVEN = "unshuffle", "omnisr"  # the stock loader pads odd sizes of these in a way of its own
+EVEN = "unshuffle", "omnisr"  # the stock loader pads odd sizes of these differently
 passed = failed = 0
 
 
@@ -41,7 +41,7 @@ def link(target, path):
 
 
 def models(base):
-    """ComfyUI's folders with made-up VAEs and small real models."""
+    """Fills ComfyUI's folders with made-up VAEs and small real models."""
     for case in *VAES, SEEDVR2, *UPSCALERS:
         out = base / "weights" / case
         if not (out / "inputs.safetensors").exists():
@@ -68,7 +68,7 @@ def models(base):
 
 
 def start(base):
-    """ComfyUI's modules, with the pack loaded."""
+    """Imports ComfyUI and loads the pack."""
     sys.argv = ["main.py", "--cpu", "--base-directory", str(base)]
     sys.path.insert(0, str(COMFYUI))
     import comfy.options
@@ -136,7 +136,7 @@ def random_weights(shapes, seed, torch):
 
 
 def flux2(base, nodes, torch):
-    """FLUX.2's: latents that are folded and normalised, as pictures of one frame too."""
+    """FLUX.2: latents that are folded and normalised."""
     import comfy.ldm.models.autoencoder
     import comfy.utils
 
@@ -164,7 +164,7 @@ def flux2(base, nodes, torch):
 
 
 def wan(base, torch):
-    """Autoencoders of Wan as ComfyUI takes them: 2.1 of any width, 2.2 of the released one."""
+    """Writes Wan's VAEs in sizes that ComfyUI accepts: 2.1 of any width, 2.2 of the released width."""
     import comfy.ldm.wan.vae
     import comfy.ldm.wan.vae2_2
     import comfy.utils
@@ -180,7 +180,7 @@ def wan(base, torch):
 
 
 def clips(nodes, torch):
-    """Videos: latents and frames of either's nodes from either's latents."""
+    """Videos: latents of both packs, and frames of each pack from both packs' latents."""
     torch.manual_seed(3)
     names = ["wan2_1", "wan2_2"]
     if (COMFYUI / "comfy/ldm/seedvr").exists():
@@ -223,7 +223,7 @@ def upscalers(nodes, torch):
 
 
 def captions(nodes, torch):
-    """Texts that transformers gave for the same weights, follow-up questions among them."""
+    """The texts must equal those of transformers for the same weights, with follow-up questions."""
     import numpy
     from PIL import Image
 
@@ -245,7 +245,7 @@ def captions(nodes, torch):
 
 
 def memory(base, torch):
-    """Who gives way to whom in this ComfyUI's model management, on a GPU of numbers (card.py)."""
+    """Evictions in this ComfyUI's model management, on a simulated GPU (card.py)."""
     import card
     import checks
     import comfy.model_management as mm

@@ -1,12 +1,12 @@
-"""Latents of the TAEHV family: the same weights by the names of networks for HunyuanVideo and Wan, whose samplers give other
-numbers."""
+"""Tests latents of the TAEHV family: the same weights under the names of networks for HunyuanVideo and Wan, whose samplers use
+different scales."""
 
 import numpy as np
 from checks import check, sentence
 from fake_host import Tensor, Together
 
 HUNYUAN = np.float32(0.476986)
-# Wan 2.1: what its sampler subtracts of latents and divides them by.
+# Wan 2.1: its sampler subtracts the means from latents and divides them by the deviations.
 WAN_MEAN = (-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508, 0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497,
             0.2503, -0.2921)  # fmt: skip
 WAN_STD = (2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251,
@@ -18,7 +18,7 @@ def distance(a, b):
 
 
 def run(pack, node, own, frames):
-    """own: the network's latents, as whose frames taehv.safetensors gave `frames` already; the other two are links to it."""
+    """own: the network's latents. frames: their frames, decoded with taehv.safetensors. The other two files are links to it."""
     mean, std = (np.float32(numbers)[:, None, None, None] for numbers in (WAN_MEAN, WAN_STD))
     (hunyuan,) = node(pack, "DavyVAELoader", vae_name="taehv.safetensors")
     encoded = node(pack, "DavyVideoVAEEncode", vae=hunyuan, pixels=frames)[0]["samples"].array * HUNYUAN

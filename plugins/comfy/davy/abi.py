@@ -1,14 +1,14 @@
-"""abi/davy.h, version 1.0, as ctypes: constants.py, structs.py and table.py by one name, and a loader.
+"""abi/davy.h, version 1.0, in ctypes. It exports constants.py, structs.py and table.py under one name, and has a loader.
 
     from davy import abi
     lib = abi.load()                                  # search order of davy_loader.h
     ctx = abi.Handle()
     lib.check(lib.api.context_create(abi.ref(abi.ContextDesc()), abi.ref(ctx)))
 
-Strings go in as UTF-8 bytes (`text()`); objects whose address was stored in a struct (strings, callbacks, arrays) must be
-kept referenced until the call has returned, callbacks and tensor memory as long as the header says. Foreign calls release
-the interpreter lock. A callback must not raise: an exception cannot cross C.
-tests/abi/check_layout.py compares these files with the compiler's view of the header.
+Strings are passed as UTF-8 bytes (`text()`). If a struct holds the address of a string, a callback or an array, keep a reference
+until the call has returned. Keep callbacks and tensor memory as long as the header says. Foreign calls release the interpreter
+lock. A callback must not raise: an exception cannot cross C.
+tests/abi/check_layout.py compares these files with the compiler's layout of the header.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ ref = ctypes.byref
 
 
 class DavyError(Exception):
-    """code: a Result (or a plain int from a newer library); name: "E_SHAPE"; str(): one sentence for the user."""
+    """code: a Result, or a plain int from a newer library. name: such as "E_SHAPE". str(): one sentence for the user."""
 
     def __init__(self, code, name, message):
         super().__init__(message or name)
@@ -55,12 +55,12 @@ class Library:
         self.api = table.contents
 
     def has(self, member):
-        """Whether the library's table reaches as far as this function."""
+        """Whether the library's table has this function."""
         field = getattr(Api, member)
         return self.api.struct_size >= field.offset + field.size
 
     def check(self, result):
-        """Returns a status (>= 0) as it is, raises DavyError for an error."""
+        """Returns a status (>= 0) unchanged and raises DavyError for an error."""
         if result >= 0:
             return result
         info = ErrorInfo()
@@ -68,7 +68,7 @@ class Library:
         raise self._error(result, info)
 
     def check_job(self, job, result):
-        """The same for a result of job_wait: the message is the job's own."""
+        """The same for a result of job_wait. The message comes from the job."""
         if result >= 0:
             return result
         info = ErrorInfo()
@@ -85,7 +85,7 @@ class Library:
         return ctypes.cast(address, POINTER(struct)).contents if address else None
 
     def take_text(self, handle):
-        """The string of a davy_text handle, which is released."""
+        """Returns the string of a davy_text handle and releases the handle."""
         utf8, length = c_char_p(), c_uint64()
         try:
             self.check(self.api.text_get(handle, ref(utf8), ref(length)))
@@ -95,13 +95,13 @@ class Library:
 
 
 def file_name():
-    """The file name hosts look for."""
+    """The library's file name on this system."""
     return "davy-1.dll" if sys.platform == "win32" else "libdavy.so.1"
 
 
 def candidates(path=None):
-    """Where to look, in order: the given path alone, else DAVY_LIBRARY alone, else beside this file (and the pack's bin/),
-    else the system's search. Never the current directory."""
+    """The places to search, in order: the given path alone, else DAVY_LIBRARY alone. Without both: the folder of this file, the
+    pack's bin/, and the system's search path. Never the current directory."""
     if path or os.environ.get("DAVY_LIBRARY"):
         return [os.path.abspath(path or os.environ["DAVY_LIBRARY"])]
     here = os.path.dirname(os.path.abspath(__file__))
@@ -111,7 +111,7 @@ def candidates(path=None):
 
 
 def load(path=None, min_abi=ABI_1_0):
-    """Opens the library; OSError says what was tried. min_abi: the lowest version the caller can live with."""
+    """Opens the library. OSError lists the attempts. min_abi: the lowest version that the caller accepts."""
     reasons = []
     for candidate in candidates(path):
         try:
@@ -119,15 +119,15 @@ def load(path=None, min_abi=ABI_1_0):
         except OSError as error:
             reasons.append(str(error))
             continue
-        return Library(dll, candidate, min_abi)  # there, but unusable: saying so beats finding another one
+        return Library(dll, candidate, min_abi)  # a file that opens ends the search, even if it is unusable
     raise OSError("davy's library was not found: " + "; ".join(reasons))
 
 
 def text(string):
-    """UTF-8 for a char pointer; None stays None."""
+    """UTF-8 bytes for a char pointer. None stays None."""
     return None if string is None else os.fsencode(string) if isinstance(string, os.PathLike) else string.encode()
 
 
 def buffer_address(writable):
-    """Address of a writable buffer (bytearray, array.array, memoryview), which must stay referenced and unresized."""
+    """Address of a writable buffer (bytearray, array.array, memoryview). Keep a reference and do not resize the buffer."""
     return ctypes.addressof((c_char * 0).from_buffer(writable))

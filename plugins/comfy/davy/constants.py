@@ -1,4 +1,4 @@
-"""The numbers of abi/davy.h: constant DAVY_DTYPE_F32 is Dtype.F32."""
+"""The constants of abi/davy.h: DAVY_DTYPE_F32 is Dtype.F32."""
 
 import enum
 
@@ -203,7 +203,7 @@ class CaptionFlag(enum.IntFlag):
     PARTIAL = 16
 
 
-# What stands before a member's name in the header.
+# The prefix of each enum's constants in the header.
 CONSTANT_PREFIX = {
     Result: "DAVY_",
     Domain: "DAVY_DOMAIN_",

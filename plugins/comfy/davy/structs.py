@@ -20,7 +20,7 @@ ReadFn = ctypes.CFUNCTYPE(c_uint64, c_void_p, c_uint64, c_void_p, c_uint64)
 
 
 class Sized(ctypes.Structure):
-    """A struct that begins with struct_size, which is filled in here and never needs to be written."""
+    """A struct that begins with struct_size. The constructor sets it."""
 
     def __init__(self, **members):
         super().__init__(struct_size=ctypes.sizeof(type(self)), **members)
@@ -75,7 +75,7 @@ class DeviceInfo(Sized):
 
 
 class ContextDesc(Sized):
-    """abi_version is filled in as well."""
+    """The constructor sets abi_version too."""
 
     _fields_ = [
         ("struct_size", c_uint32),

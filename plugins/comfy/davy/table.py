@@ -36,7 +36,7 @@ _work = _f(c_int32, _model, POINTER(Tensor), POINTER(Tensor), POINTER(Run), _out
 
 
 class Api(ctypes.Structure):
-    """Call members like methods. A member beyond the library's own struct_size must not be touched: see Library.has."""
+    """Call members like methods. Never use a member beyond the library's own struct_size: see Library.has."""
 
     _fields_ = [
         ("struct_size", c_uint32),

@@ -1,1 +1,1 @@
-"""The nodes (nodes_*.py) and what they stand on: the host (host.py), the library (engine.py, model.py), tensors and files."""
+"""The nodes (nodes_*.py) and their base: the host (host.py), the library (engine.py, model.py), tensors and files."""

@@ -1,4 +1,4 @@
-"""The library and its contexts: one on each device that a node has used."""
+"""The library, and its contexts: one for each device that a node has used."""
 
 import ctypes
 import logging
@@ -10,16 +10,16 @@ from ..davy import abi
 from ..davy.abi import ref
 
 log = logging.getLogger("davy")
-CHOICES = ["default", "cpu"]  # what a loader offers
+CHOICES = ["default", "cpu"]  # a loader's devices
 
 _lock = threading.RLock()
 _library = None
 _engines = {}
-_refused = {}  # device: why it cannot be used
+_refused = {}  # device: the reason why it cannot be used
 
 
 def library():
-    """The opened library; one for the process."""
+    """The opened library, one for the process."""
     global _library
     with _lock:
         if _library is None:
@@ -27,15 +27,15 @@ def library():
                 _library = abi.load()
             except OSError as error:
                 raise errors.Error(
-                    f"{errors.sentence(error)}: run `make install-comfy`, or set DAVY_LIBRARY to the file"
+                    f"{errors.sentence(error)}: run `make install-comfy`, or set DAVY_LIBRARY to the library's path"
                 ) from None
             log.info("davy %s from %s", _library.version, _library.path)
         return _library
 
 
 def of(choice):
-    """The engine for a loader's choice of device. Where ComfyUI's GPU is none of davy's it is the CPU, and the log says
-    why."""
+    """The engine for a loader's choice of device. If davy cannot use ComfyUI's GPU it is the CPU, and the log has the
+    reason."""
     device = host.device()
     if choice == "cpu" or device is None or device.type != "cuda":
         return on("cpu")
@@ -44,11 +44,11 @@ def of(choice):
         try:
             return on(name, device)
         except abi.DavyError as error:
-            if error.code in errors.MEMORY:  # the GPU is full now, not for ever
+            if error.code in errors.MEMORY:  # the GPU is full only for the moment
                 host.make_room(device)
                 return on(name, device)
             _refused[name] = errors.sentence(error)
-            log.warning("davy works on the CPU, not on %s: %s", name, _refused[name])
+            log.warning("davy computes on the CPU instead of %s: %s", name, _refused[name])
     return on("cpu")
 
 
@@ -60,21 +60,21 @@ def on(name, device=None):
 
 
 def known():
-    """({name: engine}, {name: why it cannot be used})."""
+    """({name: engine}, {name: the reason why it cannot be used})."""
     with _lock:
         return dict(_engines), dict(_refused)
 
 
 def _write_log(user, level, text):
-    """Warnings are news; what the library says of errors, the node says too."""
+    """Logs warnings. Error messages go to the debug level, because the node shows them."""
     log.log(logging.WARNING if level == abi.Log.WARN else logging.DEBUG, "%s", text.decode("utf-8", "replace"))
 
 
-_log = abi.LogFn(_write_log)  # the library may call it as long as there is a context: for ever
+_log = abi.LogFn(_write_log)  # kept for ever: the library may call it while a context exists
 
 
 class Engine:
-    """A context. It is never released: it costs a few idle threads, and the library leaves with the process."""
+    """A context. It is never released: it costs a few idle threads, and it ends with the process."""
 
     def __init__(self, lib, name, device=None):
         self.lib, self.name, self.device = lib, name, device
@@ -95,7 +95,7 @@ class Engine:
         return self.is_gpu and device.type == "cuda" and (device.index or 0) == (self.device.index or 0)
 
     def stream(self, *tensors):
-        """The stream whose work comes first; None where all memory is the host's."""
+        """The stream whose work the library must wait for. None if all tensors are in host memory."""
         return host.stream(self.device) if any(t.device.type == "cuda" for t in tensors) else None
 
     def memory(self):
@@ -104,14 +104,14 @@ class Engine:
         return info
 
     def in_use(self):
-        """(weights, everything else) in bytes, of the memory that this engine computes in."""
+        """(weights, everything else) in bytes, in the memory of this engine's device."""
         m = self.memory()
         if self.is_gpu:
             return m.device_weights_bytes, m.device_workspace_bytes + m.device_cache_bytes
         return m.host_weights_bytes, m.host_workspace_bytes
 
     def trim(self, keep=0):
-        """Gives memory back until at most so many bytes are in use; caches go first. Returns what came free."""
+        """Frees memory until at most `keep` bytes are in use, caches first. Returns the number of freed bytes."""
         before = sum(self.in_use())
         if self.is_gpu:
             self.lib.api.context_trim(self.handle, keep, (1 << 64) - 1)
@@ -120,7 +120,7 @@ class Engine:
         return max(0, before - sum(self.in_use()))
 
     def budget(self, extra=None):
-        """Lets the engine have what it has and so much more; without a number, all of the GPU but what is reserved."""
+        """Limits the engine's GPU memory to what it uses now plus `extra` bytes. None: all of the GPU but ComfyUI's reserve."""
         if not self.is_gpu:
             return
         if extra is None:

@@ -1,4 +1,4 @@
-"""Errors as a node shows them: one sentence that says what, why and what to do."""
+"""Errors as a node shows them: one sentence with the problem, its reason and the remedy."""
 
 import logging
 
@@ -12,11 +12,11 @@ WHAT_TO_DO = {
     R.E_NOT_FOUND: "refresh the list (R) or put the file back",
     R.E_IO: "check that the file can be read",
     R.E_FORMAT: "the file may be incomplete: fetch it again",
-    R.E_UNSAFE: "take the safetensors version of this file",
-    R.E_ARCH: "choose a file of an architecture that davy knows",
+    R.E_UNSAFE: "use the safetensors version of this file",
+    R.E_ARCH: "choose a file of an architecture that davy supports",
     R.E_TENSOR: "the file may be incomplete: fetch it again",
     R.E_CONTEXT_FULL: "ask in a new conversation, with a smaller picture or fewer tokens",
-    R.E_DEVICE: "choose the device cpu in the loader",
+    R.E_DEVICE: "set the loader's device to cpu",
     R.E_DEVICE_LOST: "restart ComfyUI",
     R.E_INTERNAL: "please report this as a bug of davy",
 }
@@ -27,27 +27,27 @@ class Error(Exception):
     """Its text is one sentence for the user."""
 
 
-Error.__module__ = "davy"  # what the dialog is headed with
+Error.__module__ = "davy"  # the heading of ComfyUI's dialog
 
 
 def sentence(text):
-    return " ".join(str(text).split()).rstrip(".") or "it did not say why"
+    return " ".join(str(text).split()).rstrip(".") or "no reason was given"
 
 
 def translated(error):
-    """The exception that ComfyUI should see for one of the library's."""
+    """ComfyUI's exception for an error of the library."""
     if error.code == R.E_CANCELLED:
         return host.interrupted()
     text = sentence(error)
     if error.code in MEMORY:
-        text = f"{text}: use a smaller picture, batch or tile, or close what else uses the memory"
+        text = f"{text}: use a smaller picture, batch or tile, or close other programs that use the memory"
         return host.out_of_memory(text) if error.code != R.E_NOMEM_HOST else Error(text)
     advice = WHAT_TO_DO.get(error.code)
     return Error(f"{text}: {advice}" if advice else text)
 
 
 def guard(run, inputs):
-    """run(**inputs), whose errors leave as one sentence."""
+    """run(**inputs). Turns each error into one sentence."""
     try:
         return run(**inputs)
     except abi.DavyError as error:
@@ -55,9 +55,9 @@ def guard(run, inputs):
     except Exception as error:
         if isinstance(error, Error) or host.is_own(error):
             raise
-        log.exception("a davy node failed in a way that it should not")
-        problem = Error(f"{type(error).__name__}: {sentence(error)}: please report this, with ComfyUI's log, as a bug of davy")
+        log.exception("unexpected error in a davy node")
+        problem = Error(f"{type(error).__name__}: {sentence(error)}: please report this as a bug of davy, with ComfyUI's log")
     try:
         raise problem
     finally:
-        problem = None  # or it would keep this frame, and with it models and pictures, until the next garbage collection
+        problem = None  # else it keeps this frame, with its models and pictures, until the next garbage collection

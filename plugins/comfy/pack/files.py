@@ -1,4 +1,4 @@
-"""Which files the loaders offer, in ComfyUI's own folders, and where they lie."""
+"""The files that the loaders offer, from ComfyUI's own folders, and their paths."""
 
 import os
 
@@ -7,21 +7,21 @@ from . import errors, host
 WEIGHTS = (".safetensors", ".sft", ".pth", ".pt", ".ckpt", ".bin", ".pkl")
 SHIPPED = {"davy-live x4 (built in)": "davy-live-x4", "davy-live x2 (built in)": "davy-live-x2"}
 CHECKPOINT = "checkpoint: "
-# Tiny VAEs of videos, one file each, among the halves of those of pictures; and the folder of the SeedVR2 nodes.
+# Names of tiny video VAEs in vae_approx, one file each. The other files there are halves of tiny image VAEs.
 TINY_VIDEO = ("taehv", "taew", "lighttae", "taeltx", "taecvx", "taeos", "taeh3")
-SEEDVR2 = "seedvr2"
-CAPTIONERS = ("LLM", "davy")  # folders below models/, beside those that extra_model_paths.yaml names
+SEEDVR2 = "seedvr2"  # the folder of the SeedVR2 nodes
+CAPTIONERS = ("LLM", "davy")  # folders in models/; extra_model_paths.yaml may name more
 
 
 def folders():
     found = host.module("folder_paths")
     if found is None:
-        raise errors.Error("ComfyUI's folders are not known outside of it")
+        raise errors.Error("ComfyUI's folders are unknown outside of ComfyUI: run the node in ComfyUI")
     return found
 
 
 def listed(kind):
-    """The names that ComfyUI lists for a kind of model; none where it does not know the kind."""
+    """The names that ComfyUI lists for a kind of model. Empty if it does not have the kind."""
     try:
         return list(folders().get_filename_list(kind))
     except (KeyError, errors.Error):
@@ -31,7 +31,7 @@ def listed(kind):
 def full_path(kind, name):
     path = folders().get_full_path(kind, name)
     if path is None:
-        raise errors.Error(f"{name}: there is no such file in ComfyUI's folders of {kind}: refresh the list (R)")
+        raise errors.Error(f"{name} is not in ComfyUI's folders for {kind}: refresh the list (R) or put the file there")
     return os.path.abspath(path)
 
 
@@ -51,7 +51,7 @@ def upscaler(name):
 
 
 def tiny_pairs():
-    """{name: [encoder file, decoder file]} of the folder vae_approx; either may be missing."""
+    """{name: [encoder file, decoder file]} of the folder vae_approx. One of the two may be None."""
     pairs = {}
     for file in sorted(listed("vae_approx")):
         stem, kind = os.path.splitext(os.path.basename(file))
@@ -63,7 +63,7 @@ def tiny_pairs():
 
 
 def video_vaes():
-    """{name: kind of folder} of VAEs of videos that lie beside the folder vae."""
+    """{name: kind of folder} of video VAEs in other folders than vae."""
     found = {f: "vae_approx" for f in listed("vae_approx") if os.path.basename(f).lower().startswith(TINY_VIDEO)}
     return found | {f: SEEDVR2 for f in listed(SEEDVR2) if "vae" in os.path.basename(f).lower()}
 
@@ -73,7 +73,7 @@ def vaes():
 
 
 def vae(name):
-    """Its sources."""
+    """Sources for model.open."""
     if name.startswith(CHECKPOINT):
         return [full_path("checkpoints", name[len(CHECKPOINT) :])]
     if name not in listed("vae"):
@@ -89,7 +89,7 @@ def vae(name):
 
 
 def caption_roots():
-    """The folders with captioning models: models/LLM and models/davy, and those that the user has named."""
+    """The folders with captioning models: models/LLM, models/davy and the folders of extra_model_paths.yaml."""
     known, roots = folders(), []
     for kind in CAPTIONERS:
         own = os.path.join(known.models_dir, kind)
@@ -106,12 +106,12 @@ def _is_model(files):
 
 
 def caption_models():
-    """{name: path}: folders with config.json and weights, and GGUF files that are not the picture half of another."""
+    """{name: path} of folders with config.json and weights, and of GGUF files other than mmproj files."""
     found = {}
     for root in caption_roots():
         for folder, inner, files in os.walk(root, followlinks=True):
             name = os.path.relpath(folder, root).replace(os.sep, "/")
-            whole = _is_model(files) and name != "."  # files that lie in models/LLM itself hide no folder there
+            whole = _is_model(files) and name != "."  # files directly in models/LLM must not hide the folders there
             inner[:] = sorted(d for d in inner if not d.startswith(".")) if not whole else []
             if whole:
                 found.setdefault(name, folder)
@@ -126,5 +126,5 @@ def caption_model(name):
     path = caption_models().get(name)
     if path is None:
         places = " or ".join(os.path.join("models", kind) for kind in CAPTIONERS)
-        raise errors.Error(f"{name}: there is no such model in {places}: refresh the list (R) or put its folder there")
+        raise errors.Error(f"{name} is not in {places}: refresh the list (R) or put the model there")
     return [os.path.abspath(path)]

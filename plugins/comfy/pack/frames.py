@@ -1,4 +1,4 @@
-"""Batches in host memory on a GPU: while one picture is computed, the next ones go up and finished ones come down."""
+"""Batches in host memory, computed on a GPU. Uploads, computation and downloads of different pictures overlap."""
 
 import ctypes
 
@@ -7,17 +7,17 @@ from .model import POLL_NS
 from ..davy import abi
 from ..davy.abi import ref
 
-IN_FLIGHT = 3  # one goes up, one is computed, one comes down
+IN_FLIGHT = 3  # one in upload, one in computation, one in download
 
 
 def fits(model, inputs, outputs):
-    """Whether a batch gains by it; sequences are the library's from some version on."""
+    """Whether a batch gains from this. Older libraries have no sequences."""
     there = model.lib.has("sequence_open") and model.engine.is_gpu
     return there and inputs.shape[0] > 1 and inputs.device.type == outputs.device.type == "cpu"
 
 
 def upscale(model, inputs, outputs, run, after):
-    """As Model.batch, which see."""
+    """The same as Model.batch."""
     n = inputs.shape[0]
     first = tensors.view(inputs[:1], abi.Layout.NHWC)
     model.get_ready(abi.Op.UPSCALE, first, run)
@@ -35,7 +35,7 @@ def upscale(model, inputs, outputs, run, after):
 
 
 def _some(model, inputs, outputs, run, after, bar, done):
-    """Frames from the done-th on; gives how many are finished."""
+    """Computes the frames from index `done` on. Yields the number of finished frames."""
     lib, n, alone = model.lib, inputs.shape[0], outputs.shape[0] != inputs.shape[0]
     like, result = (tensors.view(t[0], abi.Layout.HWC) for t in (inputs, outputs))
     desc = abi.SequenceDesc(op=abi.Op.UPSCALE, max_in_flight=IN_FLIGHT, run=ctypes.pointer(run))

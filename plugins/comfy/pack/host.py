@@ -1,4 +1,4 @@
-"""ComfyUI as the nodes need it. Its modules are looked for when they are used, so that the pack loads anywhere."""
+"""The parts of ComfyUI that the nodes use. Modules are looked up at each use, so that the pack loads outside of ComfyUI too."""
 
 import contextlib
 import sys
@@ -6,7 +6,7 @@ import time
 
 
 def module(name):
-    """A module of ComfyUI's, which has loaded it long ago, or None outside of ComfyUI."""
+    """A module that ComfyUI has loaded. None outside of ComfyUI."""
     return sys.modules.get(name)
 
 
@@ -15,7 +15,7 @@ def management():
 
 
 def torch():
-    """The host's torch; davy itself never imports it."""
+    """ComfyUI's torch. davy itself never imports it."""
     return sys.modules.get("torch")
 
 
@@ -45,25 +45,25 @@ def check_interrupt():
 
 
 def interrupted():
-    """That exception, for work that was cancelled by other means."""
+    """The same exception, for work that was cancelled in another way."""
     return getattr(management(), "InterruptProcessingException", KeyboardInterrupt)()
 
 
 def out_of_memory(text):
-    """The exception at which ComfyUI unloads everything."""
+    """The exception that makes ComfyUI unload all models."""
     kind = getattr(management(), "OOM_EXCEPTION", MemoryError)
     return (MemoryError if kind is Exception else kind)(text)
 
 
 def is_own(error):
-    """Whether an exception is one that ComfyUI knows what to do with."""
+    """Whether ComfyUI handles this exception itself (interrupt, out of memory)."""
     mm = management()
     kinds = [getattr(mm, name, None) for name in ("InterruptProcessingException", "OOM_EXCEPTION")]
     return isinstance(error, tuple(k for k in kinds if isinstance(k, type) and k is not Exception))
 
 
 class Progress:
-    """The bar of the running node; total in whatever unit. Silent outside of ComfyUI."""
+    """The progress bar of the running node. total: in any unit. Without effect outside of ComfyUI."""
 
     def __init__(self, total):
         utils = module("comfy.utils")
@@ -81,7 +81,7 @@ class Progress:
 
 
 def show_text(text):
-    """Text on the running node while it works, where the host can."""
+    """Shows text on the running node, if this ComfyUI can."""
     server = getattr(getattr(module("server"), "PromptServer", None), "instance", None)
     if _node is not None and hasattr(server, "send_progress_text"):
         server.send_progress_text(text, _node)
@@ -91,8 +91,8 @@ _previewed = 0.0
 
 
 def preview(picture):
-    """What Progress.at takes as a preview of one picture [H, W, C], at most 512 pixels large; None where that cannot be, or
-    when the last one was shown just now."""
+    """A preview of one picture [H, W, C] for Progress.at, with sides of at most 512 pixels. None without Pillow, or less than a
+    quarter of a second after the last preview."""
     global _previewed
     if time.monotonic() - _previewed < 0.25:
         return None
@@ -112,18 +112,18 @@ def preview(picture):
 
 
 def device():
-    """Where ComfyUI computes, as a torch.device; None outside of it."""
+    """ComfyUI's torch.device. None outside of ComfyUI."""
     mm = management()
     return mm.get_torch_device() if mm is not None else None
 
 
 def stream(device):
-    """The CUDA stream that torch works on, as a number; 1 is the legacy default stream, whose own number is 0."""
+    """torch's current CUDA stream as a number. 0, the legacy default stream, is returned as 1."""
     return torch().cuda.current_stream(device).cuda_stream or 1
 
 
 def picture_dtype(tensor):
-    """The type that pictures and latents made from this tensor's kind should have."""
+    """The dtype for new pictures and latents: ComfyUI's choice, else float32."""
     chosen = getattr(management(), "intermediate_dtype", None)
     if chosen is not None:
         return chosen()
@@ -131,30 +131,30 @@ def picture_dtype(tensor):
 
 
 def free_memory(device):
-    """Bytes on a GPU that are free for us: the driver's, and what torch keeps without using it."""
+    """Free bytes on a GPU, torch's unused cache included."""
     return int(management().get_free_memory(device))
 
 
 def reserved_memory():
-    """Bytes on a GPU that ComfyUI wants to stay free."""
+    """Bytes on a GPU that ComfyUI keeps free."""
     reserve = getattr(management(), "extra_reserved_memory", None)
     return int(reserve()) if reserve else 400 << 20
 
 
 def give_up_cached(device, wanted):
-    """Lets torch return what it keeps without using it, where the driver itself has less than wanted."""
+    """Empties torch's unused cache if the driver has less free memory than wanted."""
     if torch().cuda.mem_get_info(device)[0] < wanted:
         management().soft_empty_cache()
 
 
 def make_room(device, wanted=1 << 60):
-    """Has ComfyUI put away models of others until so many bytes are free."""
+    """Makes ComfyUI unload other models until so many bytes are free."""
     management().free_memory(wanted, device)
     management().soft_empty_cache()
 
 
 def resized(pictures, width, height):
-    """[B, H, W, C] in another size, antialiased bicubic, between 0 and 1."""
+    """Resizes [B, H, W, C] with antialiased bicubic and clamps to 0..1."""
     functional = torch().nn.functional
     planes = pictures.movedim(-1, 1).float()
     scaled = functional.interpolate(planes, size=(height, width), mode="bicubic", antialias=True)

@@ -1,8 +1,10 @@
-"""What a network's latents are of ComfyUI's: network's = (ComfyUI's - shift) * scale, numbers or one for each channel.
+"""Conversion between ComfyUI's latents and a network's: network = (comfy - shift) * scale. Both are numbers, or one number for each
+channel.
 
-ComfyUI's LATENTs are what full VAEs give; a sampler brings them to the diffusion model's numbers by itself. The distilled
-VAEs take those numbers, and no file of theirs tells which: its name does, as for stock nodes. FLUX.2's LATENTs are folded,
-2x2 of the network's pixels to one with four times the channels, and normalised by numbers that the VAE's file has."""
+A LATENT of ComfyUI has the values of a full VAE; the sampler converts them to the diffusion model's. Distilled VAEs take the
+diffusion model's values. Their files do not name the diffusion model, so the file name decides, as in stock nodes. FLUX.2's
+LATENTs are folded: 2x2 of the network's pixels become one with four times the channels. They are normalised with numbers from the
+VAE's file."""
 
 import json
 import math
@@ -12,9 +14,9 @@ import struct
 from . import errors
 
 SAME = (1.0, 0.0)
-# Pictures: pairs of files in vae_approx.
+# Image VAEs: pairs of files in vae_approx.
 TINY = {"taesd": (0.18215, 0.0), "taesdxl": (0.13025, 0.0), "taesd3": (1.5305, 0.0609), "taef1": (0.3611, 0.1159)}
-# Videos, the TAEHV family: HunyuanVideo's and 1.5's one number; Wan's deviations and means by how many channels there are.
+# Video VAEs of the TAEHV family: one scale for HunyuanVideo and for 1.5; Wan's deviations and means by number of channels.
 HUNYUAN, HUNYUAN_15 = (0.476986, 0.0), (1.03682, 0.0)
 WAN_STD = {
     16: (2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743, 3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251,
@@ -32,12 +34,12 @@ WAN_MEAN = {
          -0.0729, 0.0899, -0.2799, -0.1230, -0.0313, -0.1649, 0.0117, 0.0723, -0.2839, -0.2083, -0.0520, 0.3748, 0.0152, 0.1957,
          0.1433, -0.2944, 0.3573, -0.0548, -0.1681, -0.0667),
 }  # fmt: skip
-BN_EPS = 1e-4  # FLUX.2's
+BN_EPS = 1e-4  # of FLUX.2's batch norm
 
 
 def of(name, info, sources):
-    """(scale, shift, fold) of the VAE of this name in a loader's list, with the davy_model_info of its model."""
-    if info.arch == b"vae_seedvr2":  # its LATENTs are scaled everywhere
+    """(scale, shift, fold) of a VAE. name: in the loader's list. info: its davy_model_info."""
+    if info.arch == b"vae_seedvr2":  # stock nodes scale its LATENTs too
         return 1.0 / info.latent_scale, 0.0, 1
     if info.arch == b"vae_kl" and info.variant.startswith(b"FLUX.2"):
         mean, deviation = _normalisation(sources[0])
@@ -51,12 +53,12 @@ def _normalisation(path):
     """FLUX.2's means and deviations."""
     mean, variance = _numbers(path, "bn.running_mean"), _numbers(path, "bn.running_var")
     if not mean or len(mean) != len(variance):
-        raise errors.Error(f"{os.path.basename(path)}: what FLUX.2's latents are normalised by is looked for in .safetensors files")
+        raise errors.Error(f"{os.path.basename(path)} has no normalisation for FLUX.2's latents: use the VAE's .safetensors file")
     return mean, tuple(math.sqrt(v + BN_EPS) for v in variance)
 
 
 def _numbers(path, name):
-    """A vector of a safetensors file; the library has read it, so that it is one if it begins as one."""
+    """A vector from a safetensors file. The library has already opened the file, so a plausible header is enough here."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if size > 1 << 26:
@@ -68,21 +70,21 @@ def _numbers(path, name):
         begin, end = found["data_offsets"]
         file.seek(8 + size + begin)
         data = file.read(end - begin)
-    if found["dtype"] == "BF16":  # the upper half of a float
+    if found["dtype"] == "BF16":  # the upper two bytes of a float32
         data = b"".join(b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2))
     kind = "e" if found["dtype"] == "F16" else "f"
     return struct.unpack(f"<{len(data) // struct.calcsize(kind)}{kind}", data)
 
 
 def folded(latent):
-    """[n, c, 2h, 2w] as [n, 4c, h, w]."""
+    """Folds [n, c, 2h, 2w] to [n, 4c, h, w]."""
     n, c, h, w = latent.shape
     cells = latent.reshape(n, c, h // 2, 2, w // 2, 2)
     return cells.movedim(4, 5).movedim(2, 4).reshape(n, 4 * c, h // 2, w // 2)
 
 
 def unfolded(latent):
-    """The other way; frames are pictures."""
+    """The inverse of folded(). Frames become pictures."""
     if len(latent.shape) == 5:
         latent = latent.movedim(2, 1).reshape(-1, latent.shape[1], *latent.shape[3:])
     n, c, h, w = latent.shape
@@ -90,7 +92,8 @@ def unfolded(latent):
 
 
 def _of_videos(name, channels):
-    """Of a file of the TAEHV family. Those for LTX-2 and MiniMax H3 take ComfyUI's latents, as do the lighttae... for Wan."""
+    """(scale, shift) of a file of the TAEHV family. Files for LTX-2 and MiniMax H3, and lighttae files for Wan, take ComfyUI's
+    latents unchanged."""
     stem = os.path.basename(name).lower()
     if channels == 32:
         return HUNYUAN_15
@@ -101,7 +104,7 @@ def _of_videos(name, channels):
 
 
 def spread(number, latent):
-    """A scale or shift in the shape in which it works on latents [n, c, ...]."""
+    """A scale or shift in a shape that broadcasts to latents [n, c, ...]."""
     if isinstance(number, tuple):
         return latent.new_tensor(number).reshape(-1, *[1] * (len(latent.shape) - 2))
     return number

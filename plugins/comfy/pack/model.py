@@ -1,4 +1,4 @@
-"""An opened model: its weights, what a call needs, and running it so that the user can watch and stop it."""
+"""An opened model: its weights, the memory of a call, and runs with progress and interrupts."""
 
 import ctypes
 import os
@@ -20,16 +20,16 @@ PRECISIONS = {
     "int8": abi.Dtype.INT8,
     "int4": abi.Dtype.INT4,
 }
-TOGETHER = 4_000_000  # so many numbers, in or out, make one call
-POLL_NS = 20_000_000  # how often a wait looks whether the user wants to stop
+TOGETHER = 4_000_000  # numbers of input or output in one call
+POLL_NS = 20_000_000  # interval of the checks for an interrupt
 
 _opened = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
 def stamp(path):
-    """What changes when a file does; of a folder, when one of its files does; of a GGUF file, when a picture half beside it
-    does."""
+    """A value that changes with a file. For a folder it changes with each file in it, for a GGUF file also with an mmproj file in
+    the same folder."""
     if os.path.isdir(path):
         return _stamps_in(path, "")
     found = os.stat(path)
@@ -38,18 +38,18 @@ def stamp(path):
 
 
 def _stamps_in(folder, part):
-    """Of the files whose names have this part."""
+    """The same for all files with this part in their names."""
     found = (e for e in os.scandir(folder) if e.is_file() and part in e.name.lower())
     return tuple(sorted((e.name, e.stat().st_mtime_ns, e.stat().st_size) for e in found))
 
 
 def stamps(sources):
-    """The same for the sources of a model, a file that is gone included."""
+    """The same for all sources of a model. A missing file has None."""
     return tuple((s, stamp(s) if os.path.exists(s) else None) for s in sources)
 
 
 def open(task, sources, precision, device):
-    """The model of these sources (paths, or one shipped model's name); the one that is open already, if it is."""
+    """The model of these sources: paths, or the name of one shipped model. Returns the open model if there is one."""
     engine = engines.of(device)
     key = (engine.name, task, precision, stamps(sources))
     with _lock:
@@ -60,7 +60,7 @@ def open(task, sources, precision, device):
 
 
 def _release(engine, handle):
-    """A model that nobody holds: what the engine keeps for its next run goes too, for nobody could ask for it."""
+    """Releases a model without references, and the memory that the engine keeps for the next run."""
     engine.lib.api.model_release(handle)
     engine.trim(engine.in_use()[0])
 
@@ -108,12 +108,12 @@ class Model:
         return self.engine.in_use()[1]
 
     def spare_bytes(self):
-        """The part of it that the next run can have: what dialogues hold is theirs."""
+        """The part of kept_bytes() that the next run can use: none while dialogues are open, because they hold it."""
         talking = any(m.pool and m.pool.lives for m in list(_opened.values()) if m.engine is self.engine)
         return 0 if talking else self.kept_bytes()
 
     def give_back(self, wanted):
-        """What the engine keeps for later, then the weights, until so many bytes came free. Returns how many did."""
+        """Frees the engine's kept memory, then the weights, until so many bytes are freed. Returns the number of freed bytes."""
         freed = self.engine.trim(self.engine.in_use()[0])
         if freed < wanted and self.loaded_bytes:
             freed += self.loaded_bytes
@@ -131,12 +131,12 @@ class Model:
         return info
 
     def shape(self, op, source):
-        """The output's shape, its axes in the source's order."""
+        """The output's shape, with the axes in the source's order."""
         info = self.plan(op, source)
         return list(info.shape[: info.ndim])
 
     def finish(self, job, on_progress=None):
-        """Waits for a job, which is cancelled when the user wants to stop or anything goes wrong here."""
+        """Waits for a job and releases it. An interrupt or an exception here cancels the job."""
         api = self.lib.api
         try:
             info = abi.JobInfo()
@@ -157,19 +157,19 @@ class Model:
         self.finish(job, on_progress)
 
     def prepare(self, op, source, run):
-        """Weights and room for a run of this shape."""
+        """Loads the weights and makes room for a run of this shape."""
         self.engine.budget()
         acquire(self.resident, self.engine, self.plan(op, source, run).workspace_bytes)
 
     def batch(self, op, inputs, outputs, layouts, run, after=None):
-        """Runs the pictures of a batch, axis 0, from one tensor straight into another. Where the other has room for one
-        alone, each replaces the one before it. after(i): what is to be done when the i-th is there; a preview or None."""
+        """Runs the pictures of a batch (axis 0) from one tensor into another. If `outputs` holds one picture only, each result
+        replaces the one before. after(i): called when result i is complete; returns a preview or None."""
         calls = {abi.Op.VAE_ENCODE: "vae_encode", abi.Op.VAE_DECODE: "vae_decode", abi.Op.UPSCALE: "upscale"}
         call = getattr(self.lib.api, calls[op])
         n, alone = inputs.shape[0], outputs.shape[0] != inputs.shape[0]
         together = 1 if after else max(1, min(n, TOGETHER * n // max(1, inputs.numel(), outputs.numel())))
         if run.flags & abi.RunFlag.SAMPLE:
-            together = n  # numbers are drawn by a picture's place in its call: in calls of their own all would get the same
+            together = n  # random numbers depend on a picture's index in its call: separate calls would repeat them
         run.stream = self.engine.stream(inputs, outputs)
         self.get_ready(op, tensors.view(inputs[:1], layouts[0]), run)
         bar = host.Progress(100 * n)
@@ -189,7 +189,7 @@ class Model:
             bar.at(100 * (first + count), after(first) if after else None)
 
     def get_ready(self, op, source, run):
-        """prepare(), once more when the GPU is full."""
+        """prepare(), and once more with an emptied GPU if the GPU is full."""
         try:
             self.prepare(op, source, run)
         except abi.DavyError as error:
@@ -198,7 +198,7 @@ class Model:
             self.start_over(op, source, run)
 
     def start_over(self, op, source, run):
-        """After the GPU was full: everything of everybody goes, then the same again."""
+        """After the GPU was full: unloads all models, then prepares again."""
         self.engine.trim()
         self.loaded_bytes = 0
         host.make_room(self.engine.device)

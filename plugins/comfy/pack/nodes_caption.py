@@ -16,7 +16,7 @@ TASKS = {
     "text in the image": "Write down the text that is in this image, and nothing else.",
     "own prompt": None,
 }
-TOGETHER = 32  # pictures to one call
+TOGETHER = 32  # pictures in one call
 
 
 class LoadCaptioner(Node):
@@ -24,8 +24,8 @@ class LoadCaptioner(Node):
     name = "Load Captioner (davy)"
     category = "davy/loaders"
     description = (
-        "Opens a model that sees and writes, from models/LLM or models/davy: a folder as Hugging Face has them "
-        "(config.json beside the weights), or a GGUF file with its mmproj beside it."
+        "Loads a vision-language model from models/LLM or models/davy. It is a folder in the format of Hugging Face "
+        "(config.json and the weights), or a GGUF file with its mmproj file in the same folder."
     )
     aliases = ("load caption model", "load vlm", *ALIASES)
     outputs = [Output("captioner", "DAVY_CAPTIONER", "For Caption (davy) and Caption Batch (davy).")]
@@ -33,11 +33,11 @@ class LoadCaptioner(Node):
     @staticmethod
     def inputs():
         return [
-            Input("model_name", "COMBO", "A folder or a GGUF file below models/LLM or models/davy.",
+            Input("model_name", "COMBO", "A folder or a GGUF file in models/LLM or models/davy.",
                   choices=lambda: sorted(files.caption_models()) or ["(put a model into models/LLM)"]),
-            Input("precision", "COMBO", "How it computes. auto: bf16 on a GPU, on the CPU as the weights are stored.",
+            Input("precision", "COMBO", "Number format. auto: bf16 on a GPU, the weights' own format on the CPU.",
                   choices=lambda: ["auto", "fp32", "bf16", "fp16", "int8", "int4"], default="auto", advanced=True),
-            Input("device", "COMBO", "default: where ComfyUI computes. cpu: leaves the GPU alone.",
+            Input("device", "COMBO", "default: ComfyUI's device. cpu: keeps the GPU free.",
                   choices=lambda: engine.CHOICES, default="default", advanced=True),
         ]
 
@@ -52,32 +52,32 @@ class LoadCaptioner(Node):
 
 def prompt_inputs():
     return [
-        Input("task", "COMBO", "What to write. own prompt: what the prompt below says.", choices=lambda: list(TASKS),
+        Input("task", "COMBO", "The kind of text. own prompt: uses the prompt below.", choices=lambda: list(TASKS),
               default="describe"),
-        Input("prompt", "STRING", "The question, with the task own prompt.", default="", multiline=True,
+        Input("prompt", "STRING", "The question. Used only if the task is own prompt.", default="", multiline=True,
               placeholder="Your own prompt", dynamic_prompts=False),
     ]
 
 
 def answer_inputs():
     return [
-        Input("max_tokens", "INT", "The answer ends here at the latest.", default=256, min=1, max=8192),
-        Input("temperature", "FLOAT", "0: always the likeliest word, so the seed does not matter. Higher: freer.", default=0.0,
-              min=0.0, max=5.0, step=0.05),
-        Input("top_p", "FLOAT", "With a temperature: only words that make up this share of what is likely.", default=1.0,
-              min=0.01, max=1.0, step=0.01, advanced=True),
-        Input("repeat_penalty", "FLOAT", "Above 1: words that were used are less likely.", default=1.0, min=1.0, max=2.0,
+        Input("max_tokens", "INT", "The maximum length of the answer, in tokens.", default=256, min=1, max=8192),
+        Input("temperature", "FLOAT", "0: always the most likely token, whatever the seed. Higher: more varied answers.",
+              default=0.0, min=0.0, max=5.0, step=0.05),
+        Input("top_p", "FLOAT", "Only if temperature is above 0: draws from the most likely tokens with this share of the "
+              "probability.", default=1.0, min=0.01, max=1.0, step=0.01, advanced=True),
+        Input("repeat_penalty", "FLOAT", "Above 1: makes tokens less likely that were used before.", default=1.0, min=1.0, max=2.0,
               step=0.01, advanced=True),
-        Input("seed", "INT", "With a temperature: the same seed gives the same answer.", default=0, min=0, max=(1 << 64) - 1,
-              control_after_generate=True),
+        Input("seed", "INT", "Only if temperature is above 0: the same seed gives the same answer.", default=0, min=0,
+              max=(1 << 64) - 1, control_after_generate=True),
     ]
 
 
 def looking_inputs():
     return [
-        Input("max_tiles", "INT", "Of models that look at a picture in parts too. 0: as many as the model likes. 1: the whole "
-              "picture only, which is faster and sees less.", default=0, min=0, max=64, optional=True, advanced=True),
-        Input("system_prompt", "STRING", "How the model should behave. Empty: what its authors say.", default="",
+        Input("max_tiles", "INT", "For models that also look at parts of a picture. 0: the model's own number of parts. 1: only "
+              "the whole picture, which is faster and shows less detail.", default=0, min=0, max=64, optional=True, advanced=True),
+        Input("system_prompt", "STRING", "Instructions for the model's behaviour. Empty: the model's own.", default="",
               multiline=True, optional=True, advanced=True),
     ]  # fmt: skip
 
@@ -85,12 +85,12 @@ def looking_inputs():
 def question(task, prompt):
     text = TASKS.get(task) or prompt.strip()
     if not text:
-        raise errors.Error("the task is own prompt, but the prompt is empty: write one or choose another task")
+        raise errors.Error("the prompt is empty, but the task is own prompt: write a prompt or choose another task")
     return text
 
 
 def host_pictures(image):
-    """The pictures of a batch, each [H, W, C] in the host's memory."""
+    """The pictures of a batch, each [H, W, C] in host memory."""
     there = image.cpu() if image.device.type != "cpu" else image
     if there.requires_grad:
         there = there.detach()
@@ -103,7 +103,7 @@ class Caption(Node):
     id = "DavyCaptionImage"
     name = "Caption (davy)"
     category = "davy/caption"
-    description = "Writes about pictures: captions, descriptions, tags. A batch gives a list, one text for each picture."
+    description = "Writes captions, descriptions or tags for pictures. A batch gives a list with one text for each picture."
     aliases = ALIASES
     outputs = [
         Output("text", "STRING", "The answers, one for each picture.", listed=True),
@@ -144,8 +144,8 @@ class AskAgain(Node):
     name = "Ask Again (davy)"
     category = "davy/caption"
     description = (
-        "A further question about the same picture. What was said before is still in the model's memory, so that only "
-        "the new question and its answer cost time."
+        "Asks another question about the same picture. The earlier turns are still in the model's memory, so only the new "
+        "question and its answer take time."
     )
     aliases = ("follow up", "chat", "vqa", "visual question answering", "question", *ALIASES)
     outputs = [
@@ -157,8 +157,8 @@ class AskAgain(Node):
     def inputs():
         return [
             Input("conversation", "DAVY_CONVERSATION", "From Caption (davy) or another Ask Again (davy)."),
-            Input("question", "STRING", "What you want to know.", default="What else is in the image?", multiline=True,
-                  dynamic_prompts=False),
+            Input("question", "STRING", "The next question about the picture.", default="What else is in the image?",
+                  multiline=True, dynamic_prompts=False),
             *answer_inputs(),
         ]
 

@@ -1,4 +1,4 @@
-"""Caption Batch: lists of pictures and whole folders, with text files beside the pictures."""
+"""Caption Batch: captions for lists of pictures and for whole folders, with a text file beside each picture."""
 
 import os
 
@@ -8,17 +8,17 @@ from .schema import Input, Node, Output, Shown
 from ..davy import abi
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-TOGETHER = 16  # pictures to one call, which are all in memory for it
+TOGETHER = 16  # pictures in one call; all of them are in memory
 SIDECARS = ["write missing", "write all", "do not write"]
 
 
 def folder_path(folder):
-    """A folder as the user wrote it: absolute, or inside of ComfyUI's input folder."""
+    """The path of the user's folder: a full path, or a name in ComfyUI's input folder."""
     path = os.path.expanduser(folder.strip().strip('"'))
     if not os.path.isabs(path):
         path = os.path.join(files.folders().get_input_directory(), path)
     if not os.path.isdir(path):
-        raise errors.Error(f"{path}: there is no such folder: write its full path, or a name inside of ComfyUI's input folder")
+        raise errors.Error(f"{path}: no such folder: write a full path, or the name of a folder in ComfyUI's input folder")
     return path
 
 
@@ -35,17 +35,17 @@ def sidecar(path):
 
 
 def opened(path):
-    """A picture of a file as a davy_tensor of bytes, upright, without alpha."""
+    """Reads a picture file into a davy_tensor of bytes, upright, without alpha."""
     from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as picture:
             picture = ImageOps.exif_transpose(picture)
-            if picture.mode.startswith("I"):  # grey of 16 bits, of which PIL would make white all that is above 255
+            if picture.mode.startswith("I"):  # 16-bit grey: PIL's own conversion would clip at 255
                 picture = picture.convert("I").point(lambda value: value * (1 / 257)).convert("L")
             picture = picture.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise errors.Error(f"{path} cannot be read as a picture ({errors.sentence(error)}): repair it or take it out") from None
+        raise errors.Error(f"{path} cannot be read as a picture ({errors.sentence(error)}): replace or remove the file") from None
     memory = bytearray(picture.tobytes())
     view = abi.Tensor(dtype=abi.Dtype.U8, layout=abi.Layout.HWC, ndim=3, data=abi.buffer_address(memory))
     view.shape[:3] = [picture.height, picture.width, 3]
@@ -54,7 +54,7 @@ def opened(path):
 
 
 def write(path, text):
-    """Beside it, then into place: nobody sees half a file."""
+    """Writes a file under another name and renames it, so that a reader never sees an incomplete file."""
     part = path + ".part"
     try:
         with open(part, "w", encoding="utf-8") as file:
@@ -69,13 +69,13 @@ class CaptionBatch(Node):
     name = "Caption Batch (davy)"
     category = "davy/caption"
     description = (
-        "Writes about many pictures: a list of images, or a folder on disk with a .txt file beside each picture, as trainers "
-        "read them. Pictures are read a few at a time."
+        "Captions many pictures: a list of images, or a folder on disk. For a folder it writes a .txt file beside each picture, "
+        "as training programs expect. It reads a few pictures at a time."
     )
     aliases = ("caption folder", "dataset captions", "lora captions", "sidecar", "tagger", *ALIASES)
     outputs = [
         Output("text", "STRING", "The answers, in the order of the pictures.", listed=True),
-        Output("file", "STRING", "The pictures' files; empty for images that came as input.", listed=True),
+        Output("file", "STRING", "The files of the pictures. Empty for images from the input.", listed=True),
     ]
     ends = True
     takes_lists = True
@@ -85,13 +85,13 @@ class CaptionBatch(Node):
         return [
             Input("captioner", "DAVY_CAPTIONER", "From Load Captioner (davy)."),
             *prompt_inputs(),
-            Input("folder", "STRING", "A folder of pictures: its full path, or a name inside of ComfyUI's input folder.",
+            Input("folder", "STRING", "A folder of pictures: a full path, or the name of a folder in ComfyUI's input folder.",
                   default=""),
-            Input("subfolders", "BOOLEAN", "Also the pictures in folders inside of it.", default=False),
-            Input("sidecars", "COMBO", "write missing: pictures that have a .txt already are left as they are, and its text "
-                  "is given. write all: replaces them.", choices=lambda: SIDECARS, default=SIDECARS[0]),
+            Input("subfolders", "BOOLEAN", "Also captions the pictures in the folder's subfolders.", default=False),
+            Input("sidecars", "COMBO", "write missing: skips pictures that have a .txt file and outputs the file's text. write "
+                  "all: replaces these files.", choices=lambda: SIDECARS, default=SIDECARS[0]),
             *answer_inputs(),
-            Input("image", "IMAGE", "Images, also a list of batches of different sizes, instead of a folder or beside it.",
+            Input("image", "IMAGE", "Images or a list of batches of different sizes. A folder can be used as well.",
                   optional=True),
             *looking_inputs(),
         ]  # fmt: skip
@@ -103,7 +103,7 @@ class CaptionBatch(Node):
         images = [picture for batch in image if batch is not None for picture in host_pictures(batch)]
         paths = pictures_in(folder_path(folder[0]), subfolders[0]) if folder[0].strip() else []
         if not images and not paths:
-            raise errors.Error("there are no pictures: connect images or name a folder that has some")
+            raise errors.Error("there are no pictures: connect images or choose a folder with pictures")
         texts = [None] * (len(images) + len(paths))
         for i, path in enumerate(paths):
             if sidecars[0] == "write missing" and os.path.exists(sidecar(path)):
@@ -121,12 +121,13 @@ class CaptionBatch(Node):
                     write(sidecar(paths[i - len(images)]), text)
         names = [""] * len(images) + paths
         done = f"{len(missing)} of {len(texts)} pictures captioned"
-        done += ", the others had text" if len(missing) < len(texts) else ""
+        done += ", the others have a text file" if len(missing) < len(texts) else ""
         return Shown((texts, names), done)
 
     @staticmethod
     def fingerprint(folder=("",), subfolders=(False,), sidecars=(SIDECARS[0],), **others):
-        """The pictures of the folder and their text files as they are now; what these say counts where they are given."""
+        """Dates and sizes of the folder's pictures and of their text files. In the mode `write missing` the contents of text files
+        count; in other modes only their presence."""
         name, deep, mode = (i[0] if isinstance(i, (list, tuple)) else i for i in (folder, subfolders, sidecars))
         if not name or not name.strip():
             return ""

@@ -1,4 +1,4 @@
-"""Info: what davy is running on."""
+"""Info: davy's version, devices and memory."""
 
 import ctypes
 
@@ -26,9 +26,9 @@ class Info(Node):
     id = "DavyInfo"
     name = "Info (davy)"
     category = "davy"
-    description = "Which davy this is, the devices that it can use, and the memory that its models take."
+    description = "Shows davy's version, its devices and the memory of its models."
     aliases = ("device info", "davy", "version", "memory", "vram")
-    outputs = [Output("text", "STRING", "The same as text.")]
+    outputs = [Output("text", "STRING", "The text that the node shows.")]
     ends = True
 
     @staticmethod
@@ -38,14 +38,14 @@ class Info(Node):
         running, refused = engine.known()
         for name, used in running.items():
             weights, rest = used.in_use()
-            lines.append(f"in use on {name}: {gigabytes(weights)} of weights, {gigabytes(rest)} beside them")
+            lines.append(f"in use on {name}: {gigabytes(weights)} of weights, {gigabytes(rest)} of other memory")
         lines += [f"{name} is not used: {why}" for name, why in refused.items()]
         text = "\n".join(lines)
         return Shown((text,), text)
 
     @staticmethod
     def fingerprint():
-        return float("nan")  # always new
+        return float("nan")  # never equal to itself: the node runs every time
 
 
 NODES = [Info]

@@ -14,17 +14,17 @@ class LoadUpscaler(Node):
     id = "DavyUpscaleModelLoader"
     name = "Load Upscale Model (davy)"
     category = "davy/loaders"
-    description = "Opens an upscaler from ComfyUI's folder upscale_models, or one of the two that come with davy."
+    description = "Loads an upscale model from ComfyUI's folder upscale_models, or one of the two models that come with davy."
     aliases = ("load upscale model", *ALIASES)
     outputs = [Output("upscaler", "DAVY_UPSCALER", "For Upscale with Model (davy) and Upscale to Size (davy).")]
 
     @staticmethod
     def inputs():
         return [
-            Input("model_name", "COMBO", "The upscaler. The built-in ones are small and fast.", choices=files.upscalers),
-            Input("precision", "COMBO", "How it computes. auto: fp16 on a GPU, fp32 on the CPU.",
+            Input("model_name", "COMBO", "The upscale model. The built-in models are small and fast.", choices=files.upscalers),
+            Input("precision", "COMBO", "Number format. auto: fp16 on a GPU, fp32 on the CPU.",
                   choices=lambda: ["auto", "fp32", "bf16", "fp16", "fp8", "int8"], default="auto", advanced=True),
-            Input("device", "COMBO", "default: where ComfyUI computes. cpu: leaves the GPU alone.",
+            Input("device", "COMBO", "default: ComfyUI's device. cpu: keeps the GPU free.",
                   choices=lambda: engine.CHOICES, default="default", advanced=True),
         ]
 
@@ -42,7 +42,7 @@ def scaled(upscaler, side):
 
 
 def upscaled(upscaler, pictures, result, run, after):
-    """Model.batch, by the way that is fastest for where the pictures lie."""
+    """Model.batch, in the fastest way for the pictures' device."""
     if frames.fits(upscaler, pictures, result):
         frames.upscale(upscaler, pictures, result, run, after)
     else:
@@ -54,11 +54,11 @@ class Upscale(Node):
     name = "Upscale with Model (davy)"
     category = "image/upscaling"
     description = (
-        "Enlarges pictures, or the frames of a video, by the model's own factor. Frames go one by one into the result, "
-        "so that memory holds nothing but input and output. Transparency is kept."
+        "Upscales pictures or video frames by the model's own factor. Each frame is written directly to the result, so memory "
+        "holds only input, output and one frame of work. Transparency is kept."
     )
     aliases = ALIASES
-    outputs = [Output("image", "IMAGE", "The enlarged pictures.")]
+    outputs = [Output("image", "IMAGE", "The upscaled pictures.")]
 
     @staticmethod
     def inputs():
@@ -79,9 +79,9 @@ class Upscale(Node):
 
 
 def target_size(width, height, w, h, fit):
-    """(width, height) of the result; a 0 follows from the other side."""
+    """(width, height) of the result. A 0 is computed from the other side."""
     if not width and not height:
-        raise errors.Error("Upscale to Size needs a width or a height: set one of them, 0 lets the other follow")
+        raise errors.Error("Upscale to Size needs a width or a height: set one of them above 0")
     if not width or not height or fit == "keep proportions":
         ratio = min(s / side for s, side in ((width, w), (height, h)) if s)
         return max(1, round(w * ratio)), max(1, round(h * ratio))
@@ -89,7 +89,7 @@ def target_size(width, height, w, h, fit):
 
 
 def filling(pictures, width, height):
-    """The middle of the pictures in the proportions of the result. No copy."""
+    """The middle of the pictures in the proportions of the result, without a copy."""
     h, w = pictures.shape[1:3]
     keep_w, keep_h = min(w, max(1, round(h * width / height))), min(h, max(1, round(w * height / width)))
     return pictures.narrow(1, (h - keep_h) // 2, keep_h).narrow(2, (w - keep_w) // 2, keep_w)
@@ -100,8 +100,8 @@ class UpscaleToSize(Node):
     name = "Upscale to Size (davy)"
     category = "image/upscaling"
     description = (
-        "Enlarges pictures with a model and brings them to a size in pixels, one picture after the other: no more than one "
-        "of them is ever held at the model's own, larger size. Pictures that are larger already are only scaled down."
+        "Upscales pictures with a model and resizes them to a size in pixels. It works on one picture at a time, so memory "
+        "holds only one picture in the model's own size. Pictures that are already large enough are only resized."
     )
     aliases = ("resize", "upscale to resolution", "scale to size", *ALIASES)
     outputs = [Output("image", "IMAGE", "The pictures in their new size.")]
@@ -111,9 +111,9 @@ class UpscaleToSize(Node):
         return [
             Input("upscaler", "DAVY_UPSCALER", "From Load Upscale Model (davy)."),
             Input("image", "IMAGE", "Pictures or video frames."),
-            Input("width", "INT", "In pixels; 0 follows from the height.", default=1920, min=0, max=16384, step=1),
-            Input("height", "INT", "In pixels; 0 follows from the width.", default=0, min=0, max=16384, step=1),
-            Input("fit", "COMBO", "With both sides set. keep proportions: inside of them. crop to fill: cuts what stands out.",
+            Input("width", "INT", "Width in pixels. 0: computed from the height.", default=1920, min=0, max=16384, step=1),
+            Input("height", "INT", "Height in pixels. 0: computed from the width.", default=0, min=0, max=16384, step=1),
+            Input("fit", "COMBO", "If both sides are set: keep proportions fits into them, crop to fill cuts the edges.",
                   choices=lambda: FITS, default=FITS[0]),
             *tile_inputs(" of the input"),
         ]

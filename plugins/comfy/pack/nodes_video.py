@@ -1,5 +1,5 @@
-"""Video VAE Encode, Video VAE Decode: a batch of pictures is one clip. Latents are those of stock nodes and of the SeedVR2
-pack: [1, channels, time, height, width], of SeedVR2 scaled, of others as the network gives them."""
+"""Video VAE Encode, Video VAE Decode: a batch of pictures is one clip. Latents equal those of stock nodes and of the SeedVR2 pack:
+[1, channels, time, height, width], converted as latents.py says."""
 
 from . import errors, tensors
 from .nodes_vae import ALIASES, as_given, cropped, decoded, encoded, first_of, latents_of, sample_inputs, tile_inputs
@@ -12,27 +12,27 @@ VIDEO = ("video vae", "seedvr2", "wan", "taehv", *ALIASES)
 def check(vae, feature, verb):
     vae.needs(feature, verb)
     if vae.model.info.temporal_factor <= 1:
-        raise errors.Error(f"{vae.model.label} is a VAE of pictures: use VAE {verb.capitalize()} (davy), or load one of videos")
+        raise errors.Error(f"{vae.model.label} is a VAE of pictures: use VAE {verb.capitalize()} (davy), or load a video VAE")
 
 
 def whole(clip, opened, layout):
-    """How many of a clip's frames make whole latents."""
-    side = opened.info.spatial_factor  # the smallest there is: a question about many frames of a large picture takes long
+    """The number of a clip's frames that fill whole latents."""
+    side = opened.info.spatial_factor  # the smallest picture: planning many frames of a large one takes long
 
     def latents(frames):
         return opened.shape(abi.Op.VAE_ENCODE, tensors.shape_only([1, frames, side, side, clip.shape[-1]], layout))[1]
 
     factor, window = opened.info.temporal_factor, opened.info.window_frames
-    together = -(-window // factor)  # latents of a window
-    blank = together * factor - window  # frames of theirs that are none of the clip's
-    begins = 1 if blank == 0 and latents(2) > 1 else factor  # frames of the first latent
+    together = -(-window // factor)  # latents in a window
+    blank = together * factor - window  # frames of a window's latents beyond the clip's frames
+    begins = 1 if blank == 0 and latents(2) > 1 else factor  # frames in the first latent
 
     def filled(count):
         return begins + (count - 1) * factor - blank * -(-count // together)
 
     frames = clip.shape[0]
     count = latents(frames)
-    if filled(count) > frames and count > together:  # those of the last window have the repeated frame
+    if filled(count) > frames and count > together:  # the last window has repeated frames
         count -= together
     return min(frames, filled(count))
 
@@ -41,17 +41,17 @@ class Encode(Node):
     id = "DavyVideoVAEEncode"
     name = "Video VAE Encode (davy)"
     category, beside = "latent", "VAEEncode"
-    description = "Turns the frames of a video into the latents of a video VAE, in as little memory as there is."
+    description = "Turns the frames of a video into latents. It adapts to the free memory."
     aliases = ("video encode", "vae encode", "video to latent", *VIDEO)
     outputs = [Output("latent", "LATENT", "Latents for samplers and for any VAE Decode.")]
 
     @staticmethod
     def inputs():
         return [
-            Input("pixels", "IMAGE", "The frames in their order; sides are cropped to what the VAE can take."),
-            Input("vae", "DAVY_VAE", "A VAE of videos, from Load VAE (davy)."),
-            Input("cut", "BOOLEAN", "Where the last frames make no whole latent: leave them out, as stock nodes do with Wan, "
-                  "instead of repeating the last one.", default=False),
+            Input("pixels", "IMAGE", "The frames in order. Their sides are cropped to multiples of the VAE's factor."),
+            Input("vae", "DAVY_VAE", "A video VAE from Load VAE (davy)."),
+            Input("cut", "BOOLEAN", "Drops the last frames if they do not fill a latent, as stock nodes do with Wan. Off: repeats "
+                  "the last frame instead.", default=False),
             *sample_inputs(),
             *tile_inputs(""),
         ]
@@ -70,16 +70,16 @@ class Decode(Node):
     id = "DavyVideoVAEDecode"
     name = "Video VAE Decode (davy)"
     category, beside = "latent", "VAEDecode"
-    description = "Turns the latents of a video into its frames, in as little memory as there is."
+    description = "Turns the latents of a video into frames. It adapts to the free memory."
     aliases = ("video decode", "vae decode", "latent to video", *VIDEO)
     outputs = [Output("image", "IMAGE", "The frames.")]
 
     @staticmethod
     def inputs():
         return [
-            Input("samples", "LATENT", "Latents from a sampler or from any VAE Encode, of a video."),
-            Input("vae", "DAVY_VAE", "A VAE of videos, from Load VAE (davy)."),
-            Input("frames", "INT", "0: all. Else only so many of the first: what the last latent repeats is left out.",
+            Input("samples", "LATENT", "Latents of a video, from a sampler or from any VAE Encode."),
+            Input("vae", "DAVY_VAE", "A video VAE from Load VAE (davy)."),
+            Input("frames", "INT", "Number of frames to keep, without frames that the encoder repeated. 0: all frames.",
                   default=0, min=0, max=1 << 20),
             *tile_inputs(" of the frames"),
         ]
@@ -88,7 +88,7 @@ class Decode(Node):
     def run(samples, vae, frames=0, tile_size=0, overlap=0):
         check(vae, abi.ModelFeature.DECODES, "decode")
         latent = latents_of(samples, vae)
-        if len(latent.shape) == 4:  # of pictures: each is a clip of one frame
+        if len(latent.shape) == 4:  # latents of pictures: each is a clip of one frame
             latent = latent.reshape(*latent.shape[:2], 1, *latent.shape[2:])
         pictures = decoded(latent, vae, tile_size, overlap)
         pictures = pictures[:frames] if 0 < frames < pictures.shape[0] else pictures

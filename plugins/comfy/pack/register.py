@@ -1,4 +1,4 @@
-"""What ComfyUI is told when it loads the pack."""
+"""The exports that ComfyUI reads when it loads the pack."""
 
 from . import nodes_caption, nodes_folder, nodes_info, nodes_upscale, nodes_vae, nodes_video, schema
 
@@ -13,7 +13,7 @@ NODES = [
 
 
 def exports():
-    """{name: value} for the pack's module: comfy_entrypoint, or the two mappings of V1."""
+    """{name: value} for the pack's module: comfy_entrypoint (V3), or the two mappings of V1."""
     try:
         from comfy_api.latest import ComfyExtension, io
     except ImportError:

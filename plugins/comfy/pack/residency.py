@@ -1,11 +1,11 @@
-"""Models in ComfyUI's model management: room is asked for before a run, and weights go when others need it.
+"""davy's models in ComfyUI's model management: a run reserves room first, and other models can evict davy's weights.
 
-ComfyUI deals in "patchers"; Resident has what its manager calls, from 0.3.64 on. It holds only weak references to it: the
-model owns it. A manager that wants more than this still gets to make room.
+ComfyUI's manager handles "patchers". Resident has the members of a patcher that managers from 0.3.64 on use. The manager holds it
+weakly; the model owns it. If a newer manager needs other members, davy only asks it to make room.
 
-Dynamic VRAM (0.16 and newer) leaves the stock nodes' weights on the GPU until somebody needs the place. Only its own
-allocator can take that place by itself; the library's cannot, so Resident is not one of the dynamic ones: before each run it
-asks for all that the run will take, and the dynamic ones let go of so much.
+Dynamic VRAM (0.16 and newer) keeps the stock nodes' weights on the GPU until the memory is needed. Only ComfyUI's own allocator can
+take that memory without asking. The library's allocator cannot, so Resident is not dynamic. Before each run it requests the memory
+of the whole run, and the dynamic patchers free that much.
 """
 
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger("davy")
 
 
 class DavyModel:
-    """What stands for the weights: the manager watches when it dies and names it in its log."""
+    """Stands for the weights. The manager observes its lifetime and logs its class name."""
 
 
 class Resident:
@@ -27,8 +27,8 @@ class Resident:
 
     def __init__(self, model):
         engine = model.engine
-        self._owner = weakref.ref(model)  # it owns us
-        self.clone_base_uuid = uuid.uuid4()  # by which managers of several GPUs tell clones
+        self._owner = weakref.ref(model)  # the model owns this object
+        self.clone_base_uuid = uuid.uuid4()  # identifies clones in managers of several GPUs
         self.model = DavyModel()
         self.load_device = engine.device if engine.is_gpu else self._cpu()
         self.offload_device = self._cpu()
@@ -42,7 +42,7 @@ class Resident:
         torch = host.torch()
         return torch.device("cpu") if torch is not None else "cpu"
 
-    # ---- sizes in bytes; what the engine keeps for its next run is counted here, for it goes with the weights
+    # ---- sizes in bytes, with the engine's kept memory, which is freed together with the weights
 
     def loaded_size(self):
         return self.owner.loaded_bytes + self.owner.kept_bytes() if self.owner.loaded_bytes else 0
@@ -53,7 +53,7 @@ class Resident:
     def memory_required(self, input_shape=None):
         return 0
 
-    # ---- coming and going
+    # ---- loading and unloading
 
     def partially_load(self, device_to, extra_memory=0, force_patch_weights=False):
         before = self.loaded_size()
@@ -67,7 +67,7 @@ class Resident:
         return 0
 
     def detach(self, unpatch_all=True):
-        if unpatch_all:  # without, the manager only forgets this entry to make a new one
+        if unpatch_all:  # if False, the manager only replaces its entry for this model
             self.owner.unload()
         return self.model
 
@@ -106,8 +106,7 @@ class Resident:
 
 
 def acquire(resident, engine, wanted):
-    """Weights in place and, on a GPU, room for so many bytes of work, as far as ComfyUI can make it. What the engine keeps
-    of earlier work is room already."""
+    """Loads the weights. On a GPU it lets ComfyUI make room for so many bytes of work; the engine's kept memory counts as room."""
     mm, wanted = host.management(), max(0, wanted - resident.owner.spare_bytes())
     if mm is None or not hasattr(mm, "load_models_gpu"):
         resident.owner.load()
@@ -117,7 +116,7 @@ def acquire(resident, engine, wanted):
     except Exception as error:
         if isinstance(error, (errors.Error, abi.DavyError)) or host.is_own(error):
             raise
-        log.warning("this ComfyUI manages models in a way that davy does not know (%s): it only makes room", error)
+        log.warning("unknown model management of this ComfyUI (%s): davy only asks it to make room", error)
         if engine.is_gpu:
             mm.free_memory(wanted + resident.owner.info.weight_bytes, engine.device)
     if engine.is_gpu:

@@ -1,7 +1,7 @@
-"""One declaration of a node, and the classes that either generation of ComfyUI's API wants made of it.
+"""Declarations of nodes, and their conversion to classes of ComfyUI's V3 and V1 node APIs.
 
-A node is a class with the attributes of Node below and a static method run(**inputs) that returns its outputs as a tuple,
-or as Shown when there is text to show in the node.
+A node is a class with the attributes of Node below. Its static method run(**inputs) returns its outputs as a tuple, or as Shown if
+the node shows text.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ from . import errors, host
 
 class Node:
     id = name = category = description = ""
-    beside = None  # a stock node whose category this one shares, whatever it is called in this ComfyUI
-    aliases = ()  # what else people call it, for the search
+    beside = None  # a stock node: this node takes over its category, if the stock node exists
+    aliases = ()  # other names, for the search
     outputs = ()  # Output(...)
-    ends = False  # runs even when nobody takes its outputs
+    ends = False  # an output node: runs even without connected outputs
     takes_lists = False  # every input arrives as a list
-    fingerprint = None  # static method: inputs that are the same but for files that changed are other inputs
+    fingerprint = None  # static method: its value changes if a file behind the inputs has changed
 
     @staticmethod
     def inputs():
@@ -29,7 +29,7 @@ class Node:
 
 
 class Input:
-    """kind: ComfyUI's name of the type; options: default, min, max, step, multiline, choices (a combo's) and so on."""
+    """kind: ComfyUI's name of the type. options: default, min, max, step, multiline, choices (of a combo) and so on."""
 
     def __init__(self, id, kind, tooltip, optional=False, **options):
         self.id, self.kind, self.tooltip, self.optional, self.options = id, kind, tooltip, optional, options
@@ -41,7 +41,7 @@ class Output:
 
 
 class Shown:
-    """Outputs, and text for the node's face."""
+    """Outputs, and a text that the node shows."""
 
     def __init__(self, values, text):
         self.values, self.text = values, text
@@ -57,7 +57,7 @@ def call(node, inputs, node_id):
 
 
 def fingerprint(node, inputs):
-    """What changes when the same inputs mean something else; an input that is wrong is reported when the node runs."""
+    """The node's fingerprint of its inputs. An error gives "": the run then reports the wrong input."""
     try:
         return node.fingerprint(**inputs)
     except Exception:
@@ -70,7 +70,7 @@ def category(node):
 
 
 def known(make, arguments):
-    """make(**arguments) without those that this version of ComfyUI does not have yet."""
+    """make(**arguments) without the arguments that this version of ComfyUI lacks."""
     if dataclasses.is_dataclass(make):
         names = {field.name for field in dataclasses.fields(make)}
     else:
@@ -136,7 +136,7 @@ def v1_input(given):
 
 
 def v1(node):
-    """A class as NODE_CLASS_MAPPINGS has them."""
+    """A class for NODE_CLASS_MAPPINGS."""
 
     def input_types(cls):
         groups = {"required": {}, "optional": {}, "hidden": {"unique_id": "UNIQUE_ID"}}

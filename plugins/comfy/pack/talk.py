@@ -1,5 +1,5 @@
-"""Conversations about a picture. What was said so far stays in the model's cache as long as the model is in memory; when it
-is gone, or the conversation went on another way in the meantime, the same questions are asked again."""
+"""Conversations about a picture. The earlier turns stay in the model's cache while the model is in memory. If they are no longer
+there, or the conversation has branched in the meantime, the earlier questions are asked again."""
 
 import ctypes
 import dataclasses
@@ -10,13 +10,13 @@ from .model import POLL_NS
 from ..davy import abi
 from ..davy.abi import ref
 
-LIVE = 2  # dialogues that a model keeps: each holds the memory of a whole context
-WORKSPACE = 1 << 30  # what ComfyUI is asked for beside the weights: the library takes less where less is there
+LIVE = 2  # dialogues that a model keeps; each holds the memory of a whole context
+WORKSPACE = 1 << 30  # bytes requested from ComfyUI besides the weights; the library can work with less
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How answers are made; the same in all turns of a conversation but for the question's own."""
+    """Settings of an answer. All turns of a conversation share `system` and `max_tiles`."""
 
     system: str = ""
     max_tokens: int = 256
@@ -50,14 +50,14 @@ def picture_view(picture):
 
 
 def check_answered(info, picture=""):
-    """Thoughts alone are no answer."""
+    """Raises an error if the model wrote only thoughts and no answer."""
     if info.flags & abi.DialogueFlag.UNANSWERED:
         tokens = info.generated_tokens
-        raise errors.Error(f"{picture}the answer ended inside the model's thoughts, after {tokens} tokens: raise max_tokens")
+        raise errors.Error(f"{picture}the answer ended inside the model's thoughts after {tokens} tokens: raise max_tokens")
 
 
 class Live:
-    """A dialogue of the library: what it is about, and the turns that it has had."""
+    """A dialogue of the library, with its picture (root) and its turns so far (said)."""
 
     def __init__(self, captioner, settings):
         self.key = self.key_of(settings)
@@ -69,12 +69,13 @@ class Live:
 
     @staticmethod
     def key_of(settings):
-        """Dialogues can change to another picture when these are the same."""
+        """A dialogue can take another picture if its key stays the same."""
         return settings.system, settings.max_tiles
 
 
 class Pool:
-    """The live dialogues of a model, the one used last at the end. Making one costs far more than giving it a new picture."""
+    """The live dialogues of a model; the last used one is at the end. A new dialogue costs far more than a new picture in an old
+    one."""
 
     def __init__(self):
         self.lives = []
@@ -92,7 +93,7 @@ class Pool:
         return next((live for live in self.lives if live.root() is root), None)
 
     def start(self, captioner, root, settings):
-        """A dialogue about the root's picture, with no turn yet: its own, the oldest one, or a new one."""
+        """A dialogue about the root's picture, without turns. It reuses the root's own dialogue or the oldest one, or opens one."""
         lib, live = captioner.lib, self.about(root)
         if live is None and len(self.lives) >= LIVE:
             live = self.lives[0]
@@ -111,7 +112,7 @@ class Pool:
 
 
 class Root:
-    """A picture that is talked about."""
+    """The picture of one or more conversations."""
 
     def __init__(self, captioner, picture):
         self.captioner, self.picture = captioner, picture
@@ -123,7 +124,7 @@ class Root:
         return self.captioner.pool.about(self)
 
     def at(self, turns, settings):
-        """A dialogue that has had the first of these turns and no others: as many as one has had already."""
+        """A dialogue whose turns are the first of these turns and no others, as many as the live dialogue already has."""
         pool, lib, live = self.captioner.pool, self.captioner.lib, self.live
         same = 0
         while live and same < min(len(live.said), len(turns)) and live.said[same] == turns[same]:
@@ -137,7 +138,7 @@ class Root:
         return live
 
     def turn(self, live, question, settings, bar):
-        """Asks, and returns the answer. After an error or an interrupt the dialogue is gone."""
+        """Asks a question and returns the answer. An error or an interrupt closes the dialogue."""
         lib, job = self.captioner.lib, abi.Handle()
         try:
             lib.check(lib.api.dialogue_add_text(live.handle, abi.Role.USER, abi.text(question)))
@@ -159,7 +160,7 @@ class Root:
 
 
 def listen(lib, live, settings, bar):
-    """Until the turn has ended: the text so far on the node, a token at a time on the bar."""
+    """Follows a turn to its end: shows the text on the node and counts tokens on the bar."""
     event, pieces = abi.TokenEvent(), []
     while True:
         result = lib.check(lib.api.dialogue_read(live.handle, ref(event), POLL_NS))
@@ -173,16 +174,16 @@ def listen(lib, live, settings, bar):
 
 
 class Conversation:
-    """What DAVY_CONVERSATION carries: a picture and the turns so far. Asking gives a new one; the old one stays as it is."""
+    """The value of DAVY_CONVERSATION: a picture and the turns so far. ask() returns a new one and leaves this one unchanged."""
 
     def __init__(self, root, turns=()):
         self.root, self.turns = root, turns  # turns: (question, settings)
 
     def ask(self, question, settings):
-        """(answer, the conversation with this turn)."""
+        """Returns (answer, conversation with this turn)."""
         root = self.root
         if not question.strip():
-            raise errors.Error("there is no question: write one")
+            raise errors.Error("there is no question: write one in `question`")
         prepare(root.captioner)
         live = root.at(self.turns, settings)
         for earlier in self.turns[len(live.said) :]:
@@ -194,7 +195,7 @@ class Conversation:
 
 
 def captions(captioner, pictures, prompt, settings, on_progress=None):
-    """The answers about several pictures ([H, W, C] davy_tensors), which the library may look at together."""
+    """The answers about several pictures ([H, W, C] davy_tensors), which the library may compute together."""
     lib, n = captioner.lib, len(pictures)
     views = (ctypes.POINTER(abi.Tensor) * n)(*(ctypes.pointer(p) for p in pictures))
     answers, job = (ctypes.c_void_p * n)(), abi.Handle()

@@ -1,4 +1,5 @@
-"""The host's tensors as davy_tensor, in place. Works on anything with torch's shape, stride, dtype, device and data_ptr."""
+"""ComfyUI's tensors as davy_tensor, without a copy. It works with any object that has torch's shape, stride, dtype, device and
+data_ptr."""
 
 import ctypes
 import math
@@ -16,7 +17,7 @@ DTYPES = {
 
 
 def readable(tensor, engine):
-    """The tensor itself where the library can read it as it lies, else a copy where it can."""
+    """The tensor itself if the library can read it in place, else a copy that the library can read."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if not engine.reaches(tensor.device):
@@ -24,7 +25,7 @@ def readable(tensor, engine):
     if str(tensor.dtype) not in DTYPES:
         tensor = tensor.float()
     if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
-        tensor = tensor.contiguous()  # one number spread over many elements
+        tensor = tensor.contiguous()  # a stride of 0 repeats one number over many elements
     return tensor
 
 
@@ -32,26 +33,26 @@ HUGE_PAGE, ADVISE_HUGE = 1 << 21, 14
 
 
 def fresh(like, shape, dtype=None):
-    """Memory for a result, where `like` lies. Much of the host's in huge pages where Linux gives them on request: it takes
-    longer to write into small ones for the first time than to compute what is written."""
+    """Memory for a result on the device of `like`. Large host memory is advised to use huge pages on Linux: with small pages the
+    first write takes longer than the computation."""
     try:
         made = like.new_empty(shape, dtype=dtype or like.dtype)
-    except (RuntimeError, MemoryError) as error:  # of the host's memory torch says no more than RuntimeError
+    except (RuntimeError, MemoryError) as error:  # torch raises a plain RuntimeError if host memory is short
         if host.is_own(error):
             raise
         size = math.prod(shape) * like.element_size() / (1 << 30)
-        what = f"a result of {'x'.join(map(str, shape))} takes {size:.0f} GiB of memory, which are not there"
+        what = f"a result of {'x'.join(map(str, shape))} needs {size:.0f} GiB of memory, more than is free"
         raise errors.Error(f"{what}: use fewer or smaller pictures, or a smaller size") from None
     first = -(-made.data_ptr() // HUGE_PAGE) * HUGE_PAGE
     room = made.data_ptr() + made.numel() * made.element_size() - first
     if made.device.type == "cpu" and sys.platform == "linux" and room >= 16 * HUGE_PAGE:
-        advise = ctypes.CDLL(None).madvise  # whether it helps is the system's business
+        advise = ctypes.CDLL(None).madvise  # a hint: its result does not matter
         advise(ctypes.c_void_p(first), ctypes.c_size_t(room // HUGE_PAGE * HUGE_PAGE), ADVISE_HUGE)
     return made
 
 
 def view(tensor, layout, **members):
-    """A davy_tensor of the tensor's memory, which it keeps alive."""
+    """A davy_tensor over the tensor's memory. It keeps the tensor alive."""
     size = tensor.element_size()
     seen = abi.Tensor(
         memory=abi.Memory.HOST if tensor.device.type == "cpu" else abi.Memory.CUDA,
@@ -69,7 +70,7 @@ def view(tensor, layout, **members):
 
 
 def shape_only(shape, layout, **members):
-    """For questions about pictures that are not there yet."""
+    """A davy_tensor without data, for plans of pictures that do not exist yet."""
     seen = abi.Tensor(dtype=abi.Dtype.F32, layout=layout, ndim=len(shape), **members)
     seen.shape[: len(shape)] = list(shape)
     return seen
