@@ -161,7 +161,8 @@ static bool open_model(engine *e, const davy_api *api) {
     return true;
 }
 
-/* Whether an error concerns this picture or question alone (too large, memory short now). Pictures of other filters may succeed. */
+/* Whether an error concerns this picture or question alone, such as a wrong size or too little memory at the moment. Pictures of
+ * other filters may succeed. */
 static bool is_of_picture(davy_result code) {
     static const davy_result codes[] = {DAVY_E_INVALID,   DAVY_E_SHAPE,       DAVY_E_UNSUPPORTED,
                                         DAVY_E_BUDGET,    DAVY_E_NOMEM_HOST,  DAVY_E_NOMEM_DEVICE,

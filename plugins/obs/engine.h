@@ -81,8 +81,8 @@ typedef enum work_format { WORK_SRGB8 = 0, WORK_LINEAR_F16, WORK_STRAIGHT8 } wor
 /* One picture in RGBA, and memory for its result. Formats:
  * - SRGB8: bytes, sRGB values of linear light times alpha, as OBS draws them.
  * - LINEAR_F16: half floats, linear Rec.709 light times alpha; 1 is SDR white. HDR has values below 0 and above 1 too.
- * - STRAIGHT8: bytes, sRGB values without alpha's factor, in the memory of the engine's device and in order on `stream`. A VAE
- *   has both sides padded to engine_multiple, and its result overwrites the input. */
+ * - STRAIGHT8: bytes, sRGB values with straight alpha (not premultiplied), in the memory of the engine's device and in order on
+ *   `stream`. For a VAE both sides are padded to engine_multiple, and the result overwrites the input. */
 typedef struct work {
     _Atomic(struct work *) next;
     atomic_int state; /* work_state */

@@ -16,7 +16,7 @@ static davy_tensor rgba8(void *data, uint32_t width, uint32_t height) {
                          .shape = {height, width, 4}};
 }
 
-/* Pixels without alpha's factor, padded to the encoder's size by repeating the edges. */
+/* Pixels with straight alpha, padded to the encoder's size by repeating the edges. */
 static uint8_t *enlarged(const work *w, uint32_t width, uint32_t height) {
     uint8_t *to = malloc((size_t)width * height * 4);
     for (uint32_t y = 0; to != NULL && y < height; y++) {

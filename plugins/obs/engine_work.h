@@ -38,7 +38,7 @@ bool engine_caption(const engine_model *m, work *w);
 /* Progress callback; `user` is a work. Cancels it if its filter was removed or uses another engine now. */
 int32_t DAVY_CALL engine_unwanted(void *user, const char *stage, uint64_t done, uint64_t total);
 
-/* Convert rows between OBS's premultiplied values and the network's RGBA without alpha's factor (light.c). They never read memory
+/* These functions convert rows between OBS's premultiplied alpha and the network's straight alpha (light.c). They never read memory
  * that they write, because reading the mapped memory of a GPU is slow.
  *
  * straight8: sRGB bytes. signal: floats; PQ values of Rec.2020 light for HDR, sRGB values if sdr_white is 0. */

@@ -3,9 +3,9 @@
  *
  * Threads: all functions but interop_close and interop_wait run on the drawing thread. That is the thread with the current OpenGL
  * context, or the owner of Direct3D's immediate context.
- * Streams: all copies use one stream. They are ordered behind earlier drawing and ahead of later drawing. Other work must not use
- * that stream, because drawing would wait for it; it uses lines, which are streams of their own. Only interop_close and
- * interop_wait wait for the GPU. */
+ * Streams: all copies use one stream. They are ordered behind earlier drawing and ahead of later drawing. Other work uses lines,
+ * which are streams of their own; on the copies' stream it would delay drawing. Only interop_close and interop_wait wait for the
+ * GPU. */
 #ifndef DAVY_OBS_INTEROP_H
 #define DAVY_OBS_INTEROP_H
 

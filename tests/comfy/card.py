@@ -136,7 +136,7 @@ class Dynamic(Theirs):
     dynamic = True
 
     def partially_load(self, device, extra_memory=0, force_patch_weights=False):
-        self.held = max(0, min(self.size, self.held + self.card.free()))  # as the weights are used
+        self.held = max(0, min(self.size, self.held + self.card.free()))  # weights load as they are used
 
     def partially_unload(self, device, memory_to_free=0, force_patch_weights=False):
         freed = min(self.held, int(memory_to_free) + 1)

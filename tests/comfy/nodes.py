@@ -135,7 +135,7 @@ def test_vae(pack, base):
 
 def test_video(pack, base):
     case = safetensors(GOLDEN / "cases/taehv/expected.safetensors")
-    own = safetensors(base / "made/taehv/inputs.safetensors")["latent"]  # HunyuanVideo's; a sampler divides them by its scale
+    own = safetensors(base / "made/taehv/inputs.safetensors")["latent"]  # HunyuanVideo's; a LATENT has them divided by its scale
     given = own / taehv.HUNYUAN
     (vae,) = node(pack, "DavyVAELoader", vae_name="taehv.safetensors")
     (frames,) = node(pack, "DavyVideoVAEDecode", vae=vae, samples={"samples": Tensor(given), "type": "video"})

@@ -1,4 +1,4 @@
-/* fake_obs.h - the parts of the mock obs.dll share this. Its pictures are in memory. With FAKE_OBS_D3D11 they are also textures of a
+/* fake_obs.h - declarations for the parts of the mock obs.dll. Its pictures are in memory. With FAKE_OBS_D3D11 they are also textures of a
  * Direct3D device, and the textures then have the current pixels. */
 #ifndef DAVY_TESTS_FAKE_OBS_H
 #define DAVY_TESTS_FAKE_OBS_H

@@ -158,7 +158,7 @@ uint64_t world_drawn(void) {
 }
 
 void world_wait_frames(uint64_t more) {
-    enum { ON_THE_WAY = 2 }; /* drawn, but not handed out yet */
+    enum { ON_THE_WAY = 2 }; /* drawn, but not output yet */
     pthread_mutex_lock(&world.lock);
     const uint64_t until = world.frames + more;
     const uint64_t drawn_until = world_drawn() + more + ON_THE_WAY;

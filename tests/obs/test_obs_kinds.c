@@ -137,7 +137,7 @@ static void test_capture(void) {
 static void test_kinds(void) {
     static uint8_t rgba[PIC_W * PIC_H * 4];
     CHECK(world_picture(world_file("alpha.png"), PIC_W, PIC_H, true, rgba));
-    CHECK(world_network(world_file("identity.safetensors"), 0.0f)); /* its result proves that the network ran */
+    CHECK(world_network(world_file("identity.safetensors"), 0.0f)); /* its result must equal the source */
     obs_source_t *colour = world_colour("colour", 0xff3060c0u, PIC_W, PIC_H);
     obs_source_t *glass = world_colour("glass", 0x803060c0u, PIC_W, PIC_H);
     obs_source_t *alpha = world_image("alpha", world_file("alpha.png"));
