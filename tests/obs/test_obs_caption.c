@@ -155,12 +155,12 @@ static void make_target(obs_source_t *filter) {
     obs_properties_t *props = obs_source_properties(filter);
     CHECK(obs_property_button_clicked(obs_properties_get(props, "make_target"), filter));
     obs_properties_destroy(props);
-    CHECK(obs_scene_find_source(obs_scene_from_source(application.scene), "davy: Answer") != NULL);
+    CHECK(obs_scene_find_source(obs_scene_from_source(application.scene), "davy: answer") != NULL);
 }
 
 static void check_target(void) {
     char shown[4096] = "";
-    obs_source_t *text = obs_get_source_by_name("davy: Answer");
+    obs_source_t *text = obs_get_source_by_name("davy: answer");
     if (CHECK(text != NULL)) {
         text_of(text, shown, sizeof shown);
         CHECKF(strcmp(shown, heard.text) == 0, "the new text source says '%s'", shown);
