@@ -1,7 +1,7 @@
-/* conv_nvidia.c - a convolution of davy around one of NVIDIA's libraries. What the library does not do is done by kernels
- * of our own before and after it, through scratch: the prologue, gaps between pixels, the epilogue, statistics. Weights
- * are [output channel][row][column][input channel]. The libraries of a gpu are found, opened and given a handle when a plan
- * first asks for one; the gpu keeps the convolutions that were planned with them. */
+/* conv_nvidia.c - a davy convolution built around a library call. davy's own kernels do the rest before and after it, through
+ * scratch memory: the prologue, removing gaps between pixels, the epilogue, statistics. Weights are
+ * [output channel][row][column][input channel]. A gpu loads a library when a plan is first measured with it, and keeps the
+ * convolutions that were planned. */
 #include "core/cuda/conv_nvidia.h"
 
 #include <stdio.h>
@@ -12,13 +12,13 @@
 #include "core/cuda/nvidia.h"
 #include "kernels/dtype.h"
 
-/* ---- what the library computes of one, and what is done around it ---- */
+/* ---- dividing a convolution between the library and davy's kernels ---- */
 
-/* What goes through scratch, and where that lies in it. */
+/* How one convolution is divided, and the offsets of its tensors in scratch. */
 typedef struct way {
-    bool copies, finishes, narrows; /* narrows: the bias, to 16 bits */
-    bool bias, relu;                /* the library's */
-    dvk_view x, y;                  /* the library's; data NULL where in scratch */
+    bool copies, finishes, narrows; /* x, y, or the bias (converted to 16 bits) goes through scratch */
+    bool bias, relu;                /* done by the library */
+    dvk_view x, y;                  /* as the library sees them; data NULL: in scratch */
     size_t x_at, y_at, bias_at, workspace_at, bytes;
 } way;
 
@@ -38,7 +38,7 @@ static bool has_prologue(const dvk_conv2d_args *a) {
     return a->pro.scale != NULL || a->pro.act != DVK_ACT_NONE;
 }
 
-/* Nothing but bias and relu behind the sums. */
+/* The epilogue has at most bias and relu. */
 static bool is_simple(const dvk_epilogue *e) {
     return e->alpha == 1.0f && e->n_res == 0 && !e->gate && (e->act == DVK_ACT_NONE || e->act == DVK_ACT_RELU);
 }
@@ -122,7 +122,7 @@ static void shape_of(const dvk_conv2d_args *a, int library, bool fused, nv_shape
 
 struct gpu_nvidia {
     char *library_dir;
-    dv_mutex *lock; /* guards all; the libraries' handles are for one thread at a time */
+    dv_mutex *lock; /* guards all members; a library handle serves one thread at a time */
     bool tried[NV_LIBRARIES], ready[NV_LIBRARIES];
     nv_cublaslt lt;
     nv_cudnn dnn;
@@ -218,7 +218,7 @@ void gpu_nvidia_close(dv_gpu *g, bool alive) {
         nv->lt.destroy(nv->lt.handle);
     }
     if (alive && nv->ready[NV_CUDNN]) {
-        nv->dnn.set_stream(nv->dnn.handle, NULL); /* the last one is gone */
+        nv->dnn.set_stream(nv->dnn.handle, NULL); /* the stream it used last is destroyed */
         nv->dnn.destroy(nv->dnn.handle);
     }
     if (g->process == dv_process_id()) {
@@ -241,7 +241,7 @@ static void *open_file(const gpu_nvidia *nv, const char *file) {
     return found != NULL ? found : dv_library_open(file, NULL, 0);
 }
 
-/* Fills the pointers; the name of one that is missing, or NULL. */
+/* Fills the function pointers. Returns the name of a missing function, or NULL. */
 static const char *resolve(const library_files *l, void *opened, void *into) {
     for (size_t i = 0; i < l->n_symbols; i++) {
         void *found = dv_library_symbol(opened, l->symbols[i].name);
@@ -256,18 +256,18 @@ static const char *resolve(const library_files *l, void *opened, void *into) {
 static bool start(dv_gpu *g, int which, const char *file) {
     gpu_nvidia *nv = g->nvidia;
     const library_files *l = &libraries[which];
-    void *opened = open_file(nv, file); /* stays open: such libraries have threads of their own */
+    void *opened = open_file(nv, file); /* never closed: such libraries have threads of their own */
     if (opened == NULL) {
         return false;
     }
     const char *missing = resolve(l, opened, which == NV_CUDNN ? (void *)&nv->dnn : (void *)&nv->lt);
     if (missing != NULL) {
-        dv_logf(&g->log, DAVY_LOG_INFO, "cuda:%d: %s has no %s, it is not used", (int)g->index, file, missing);
+        dv_logf(&g->log, DAVY_LOG_INFO, "cuda:%d: %s has no %s; it is not used", (int)g->index, file, missing);
         return false;
     }
     const size_t version = which == NV_CUDNN ? nv->dnn.get_version() : nv->lt.get_version();
     if (version / 10000 < l->oldest || version / 10000 > l->newest) {
-        dv_logf(&g->log, DAVY_LOG_INFO, "cuda:%d: %s is of version %u, it is not used", (int)g->index, file,
+        dv_logf(&g->log, DAVY_LOG_INFO, "cuda:%d: %s has version %u; it is not used", (int)g->index, file,
                 (unsigned)version);
         return false;
     }
@@ -291,7 +291,7 @@ static bool is_ready(dv_gpu *g, int which) {
             nv->ready[which] = start(g, which, l->files[i]);
         }
         if (!nv->ready[which]) {
-            dv_logf(&g->log, DAVY_LOG_INFO, "cuda:%d: no %s, convolutions are computed without", (int)g->index,
+            dv_logf(&g->log, DAVY_LOG_INFO, "cuda:%d: no %s; convolutions use davy's own kernels", (int)g->index,
                     l->called);
         }
     }
@@ -316,7 +316,7 @@ static void add_view(key *k, const dvk_view *v) {
     }
 }
 
-/* All that what is done, and how long it takes, depends on: 4 views of 9, and 19. */
+/* All arguments that decide the plan and its time: at most 4 views of 9 values each, and 19 more. */
 static key key_of(const dvk_conv2d_args *a) {
     const dvk_epilogue *e = &a->epi;
     const int64_t parts[] = {a->kh,
@@ -410,7 +410,7 @@ static int run_conv(dv_gpu_queue *q, int which, const nv_conv *c, const nv_point
     return s == 0 ? CU_OK : CU_NOT_SUPPORTED;
 }
 
-/* ---- what can be computed ---- */
+/* ---- which convolutions are supported ---- */
 
 static bool is_product(const dvk_conv2d_args *a) {
     return a->kh == 1 && a->kw == 1 && a->stride == 1 && a->pad_top == 0 && a->pad_left == 0 && a->x.h == a->y.h &&
@@ -479,7 +479,7 @@ static int supports_spatial(const void *args, const dvk_cuda_caps *caps) {
     return !is_product(args) && supports(args, caps);
 }
 
-/* Of the way that takes more: which one it will be is not known before the library has been asked. */
+/* The larger scratch of the fused and the separate epilogue: only the library's plan decides which one is used. */
 static size_t scratch_bytes(const dvk_conv2d_args *a, int library) {
     const size_t apart = way_of(a, library, false).bytes;
     const size_t fused = can_fuse(a, library) ? way_of(a, library, true).bytes : 0;

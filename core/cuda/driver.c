@@ -1,6 +1,6 @@
-/* driver.c - finds and loads the driver. What was loaded stays loaded: the driver has threads of its own. Of a driver that
- * was found but does not work that is remembered, together with the folder that was searched; one that was not found, or
- * not for lack of memory, is looked for again. */
+/* driver.c - finds and loads the driver. A loaded driver is never unloaded, because it has threads of its own. If a driver was
+ * found but does not work, the failure and the searched folder are remembered. If none was found, or memory ran out, the next
+ * call searches again. */
 #include "core/cuda/driver.h"
 
 #include <stdatomic.h>
@@ -22,13 +22,13 @@ typedef struct symbol {
 static const symbol symbols[] = {DV_CUDA_FUNCTIONS(SYMBOL_FIRST, SYMBOL_NEED, SYMBOL_MAY)};
 
 static _Atomic(dv_mutex *) the_lock;
-static dv_driver driver; /* written under the lock, read only once `loaded` */
+static dv_driver driver; /* written under the lock, read only after `loaded` is set */
 static bool loaded;
 static bool failed;
 static char *failed_dir;
 static char failure[256];
 
-/* NULL: out of memory, this time. */
+/* NULL: out of memory; a later call may succeed. */
 static dv_mutex *get_lock(void) {
     dv_mutex *lock = atomic_load(&the_lock);
     if (lock == NULL) {
@@ -36,7 +36,7 @@ static dv_mutex *get_lock(void) {
         if (made == NULL || atomic_compare_exchange_strong(&the_lock, &lock, made)) {
             return made;
         }
-        dv_mutex_release(made); /* another thread's is there now */
+        dv_mutex_release(made); /* another thread was first */
     }
     return lock;
 }
@@ -70,7 +70,7 @@ static void *open_found(const char *beside, char *why, size_t bytes) {
     return library;
 }
 
-/* DAVY_E_NOMEM_HOST: which one is meant is not known. */
+/* DAVY_E_NOMEM_HOST: no memory to read the variable or to build the path. */
 static davy_result open_driver(const char *library_dir, void **library, char *why, size_t bytes) {
     const uint64_t failures = dv_alloc_failures();
     char *given = dv_env("DAVY_CUDA_DRIVER");
@@ -87,7 +87,7 @@ static davy_result open_driver(const char *library_dir, void **library, char *wh
     return r;
 }
 
-/* The name of the first one that is missing, or NULL. */
+/* Returns the name of the first missing function, or NULL. */
 static const char *resolve(void *library, bool first) {
     for (size_t i = 0; i < DV_ARRAY_LEN(symbols); i++) {
         const symbol *s = &symbols[i];
@@ -119,7 +119,7 @@ static davy_result init_driver(char *why, size_t bytes) {
     return DAVY_OK;
 }
 
-/* Unless all is well there is nothing to list either. *lasting: it will not be better next time. */
+/* On failure, devices cannot even be listed. *lasting: a later call would fail again. */
 static davy_result start(const char *library_dir, bool *lasting, char *why, size_t bytes) {
     void *library = NULL;
     *lasting = false;
@@ -130,7 +130,7 @@ static davy_result start(const char *library_dir, bool *lasting, char *why, size
     memset(&driver, 0, sizeof driver);
     const char *missing = resolve(library, true);
     if (missing != NULL) {
-        snprintf(why, bytes, "the NVIDIA driver has no %s: it is too old or not complete", missing);
+        snprintf(why, bytes, "the NVIDIA driver has no %s: it is too old or incomplete", missing);
         *lasting = true;
         return DAVY_E_DEVICE;
     }
@@ -142,10 +142,10 @@ static davy_result start(const char *library_dir, bool *lasting, char *why, size
     const int32_t version = driver.version;
     if (version < DV_DRIVER_VERSION_MIN) {
         snprintf(driver.reason, sizeof driver.reason,
-                 "the NVIDIA driver is too old: it knows CUDA %d.%d, davy needs %d.%d or newer (driver 580)",
+                 "the NVIDIA driver is too old: it supports CUDA %d.%d, davy needs %d.%d or newer (driver 580)",
                  version / 1000, version % 1000 / 10, DV_DRIVER_VERSION_MIN / 1000, DV_DRIVER_VERSION_MIN % 1000 / 10);
     } else if ((missing = resolve(library, false)) != NULL) {
-        snprintf(driver.reason, sizeof driver.reason, "the NVIDIA driver has no %s: it is not complete", missing);
+        snprintf(driver.reason, sizeof driver.reason, "the NVIDIA driver has no %s: it is incomplete", missing);
     }
     return DAVY_OK;
 }

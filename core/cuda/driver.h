@@ -1,5 +1,5 @@
-/* driver.h - the NVIDIA driver's API as far as davy uses it, declared here so that nothing of the CUDA toolkit is needed,
- * and loaded when the program runs. Names and numbers are the driver's (cuda.h), in the spelling of this code. */
+/* driver.h - the part of the CUDA driver API that davy uses. It is declared here, so that a build needs no CUDA toolkit. The
+ * driver is loaded at run time. Names and numbers are those of cuda.h, in davy's spelling. */
 #ifndef DV_DRIVER_H
 #define DV_DRIVER_H
 
@@ -23,7 +23,7 @@ typedef struct CUgraph_st *cu_graph;
 typedef struct CUgraphExec_st *cu_graph_exec;
 typedef struct CUmemPoolHandle_st *cu_pool;
 
-enum { /* results that are told apart */
+enum { /* CUresult: the values that davy distinguishes */
        CU_OK = 0,
        CU_INVALID_VALUE = 1,
        CU_OUT_OF_MEMORY = 2,
@@ -34,7 +34,7 @@ enum { /* results that are told apart */
        CU_NOT_SUPPORTED = 801
 };
 
-enum { /* of a device */
+enum { /* CUdevice_attribute */
        CU_DEVICE_CLOCK_KHZ = 13,
        CU_DEVICE_PROCESSORS = 16,
        CU_DEVICE_COMPUTE_MODE = 20,
@@ -63,7 +63,7 @@ typedef struct cu_uuid {
 } cu_uuid;
 
 typedef struct cu_pool_props {
-    int alloc_type;   /* 1: pinned, the only one */
+    int alloc_type;   /* 1: pinned, the only type */
     int handle_types; /* 0: not shared between processes */
     int location_type, location_id;
     void *security;
@@ -116,8 +116,8 @@ _Static_assert(sizeof(cu_pool_props) == 88 && sizeof(cu_copy_2d) == 128 && sizeo
                    sizeof(cu_launch_config) == 56,
                "the driver's structs");
 
-/* FIRST: what even a driver that is too old has, enough to list its devices. NEED: what davy cannot do without. MAY: NULL
- * where missing. (member, exported name, arguments) */
+/* (member, exported name, arguments). FIRST: present even in drivers that are too old for davy; enough to list devices.
+ * NEED: davy cannot run without it. MAY: optional, NULL if the driver lacks it. */
 #define DV_CUDA_FUNCTIONS(FIRST, NEED, MAY)                                                                            \
     FIRST(init, "cuInit", (unsigned flags))                                                                            \
     FIRST(driver_version, "cuDriverGetVersion", (int *version))                                                        \
@@ -193,18 +193,19 @@ _Static_assert(sizeof(cu_pool_props) == 88 && sizeof(cu_copy_2d) == 128 && sizeo
 #define DV_CUDA_MEMBER(member, symbol, args) cu_result(DV_CUDA_CALL *member) args;
 typedef struct dv_driver {
     DV_CUDA_FUNCTIONS(DV_CUDA_MEMBER, DV_CUDA_MEMBER, DV_CUDA_MEMBER)
-    int32_t version;  /* 1000 * major + 10 * minor of the CUDA it speaks */
-    char reason[256]; /* not empty: devices can be listed but not used; only FIRST is set */
+    int32_t version;  /* 1000 * major + 10 * minor of the CUDA version it supports */
+    char reason[256]; /* not empty: devices can be listed but not used, and only the FIRST members are set */
 } dv_driver;
 #undef DV_CUDA_MEMBER
 
 enum { DV_DRIVER_VERSION_MIN = 13000 };
 
-/* The driver, loaded and initialised on the first call and kept for the life of the process. DAVY_E_DEVICE: there is none
- * that works; DAVY_E_NOMEM_HOST: that is not known, ask again. `why` then says so in a sentence; no error record is set.
- * library_dir is looked in first; the environment's DAVY_CUDA_DRIVER names another file. */
+/* Returns the driver. The first call loads and initialises it; it stays loaded for the life of the process.
+ * library_dir: searched first; may be NULL. The environment variable DAVY_CUDA_DRIVER names another file.
+ * DAVY_E_DEVICE: no driver works. DAVY_E_NOMEM_HOST: memory ran out before this was decided; a later call tries again. In both
+ * cases `why` receives the reason as a sentence. The error record is not set. */
 davy_result dv_driver_get(const char *library_dir, const dv_driver **out, char *why, size_t bytes);
-/* "CUDA_ERROR_OUT_OF_MEMORY"; a driver without a name for it: "CUDA error 2". buf: at least 64 bytes. */
+/* "CUDA_ERROR_OUT_OF_MEMORY", or "CUDA error 2" if the driver has no name for the code. buf: at least 64 bytes. */
 const char *dv_driver_error_name(const dv_driver *cu, cu_result code, char *buf, size_t bytes);
 
 #endif

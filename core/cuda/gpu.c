@@ -1,4 +1,4 @@
-/* gpu.c - what devices there are, which one a selector means, and opening, trimming and closing one. */
+/* gpu.c - lists devices, resolves selectors, and opens, trims and closes a gpu. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static davy_result check_usable(const dv_driver *cu, int32_t index, char *reason
         if (n == 0) {
             return no_use(reason, bytes, "the NVIDIA driver finds no device");
         }
-        snprintf(reason, bytes, "there is no such device, the NVIDIA driver has %d", n);
+        snprintf(reason, bytes, "no such device; the NVIDIA driver has %d, numbered from 0", n);
         return DAVY_E_DEVICE;
     }
     const int32_t major = attribute(cu, d, CU_DEVICE_MAJOR);
@@ -71,7 +71,7 @@ static davy_result check_usable(const dv_driver *cu, int32_t index, char *reason
     return DAVY_OK;
 }
 
-/* Without a context of this process on the device the driver does not say; making one only to ask costs memory. */
+/* The driver reports free memory only to a process with a context on the device. Creating one just for this would cost memory. */
 static uint64_t free_bytes(const dv_driver *cu, cu_device d) {
     unsigned flags = 0;
     int active = 0;
@@ -136,7 +136,7 @@ static int hex_digit(char c) {
                                   : -1;
 }
 
-/* "GPU-12ab…" to its hexadecimal digits; how many, or -1: something else is in it. */
+/* Reads "GPU-12ab…" as hexadecimal digits. Returns their number, or -1 if the text has any other character. */
 static int read_uuid(const char *text, unsigned char digits[UUID_DIGITS]) {
     int n = 0;
     if ((text[0] | 32) == 'g' && (text[1] | 32) == 'p' && (text[2] | 32) == 'u' && text[3] == '-') {
@@ -155,7 +155,7 @@ static int read_uuid(const char *text, unsigned char digits[UUID_DIGITS]) {
     return n > 0 ? n : -1;
 }
 
-/* "0000:01:00.0", also without the domain or the function. */
+/* "0000:01:00.0" to domain, bus, device, function. The text may omit the domain and the function. */
 static bool read_pci(const char *text, unsigned long out[4]) {
     unsigned long part[3] = {0};
     int n = 0;
@@ -209,11 +209,12 @@ static bool pci_matches(const dv_driver *cu, cu_device d, const unsigned long ad
 
 static davy_result malformed(const char *selector) {
     return dv_fail(DAVY_E_INVALID,
-                   "device \"%s\": expected \"cuda\", \"cuda:0\", \"cuda:uuid=GPU-…\" or \"cuda:pci=0000:01:00.0\"",
+                   "device \"%s\": not a selector; expected \"cuda\", \"cuda:0\", \"cuda:uuid=GPU-…\" or "
+                   "\"cuda:pci=0000:01:00.0\"",
                    selector);
 }
 
-/* uuid or pci; exactly one device must match. */
+/* A selector with uuid or pci; exactly one device must match. */
 static davy_result find_match(const dv_driver *cu, int32_t n, const char *selector, int32_t *index) {
     unsigned char digits[UUID_DIGITS];
     unsigned long pci[4];
@@ -233,13 +234,13 @@ static davy_result find_match(const dv_driver *cu, int32_t n, const char *select
     }
     if (found != 1) {
         return dv_fail(DAVY_E_DEVICE, "%s: %s", selector,
-                       found == 0 ? "no device of the NVIDIA driver is that one"
-                                  : "more than one device begins like that");
+                       found == 0 ? "no device of the NVIDIA driver matches"
+                                  : "more than one device matches; give more digits");
     }
     return DAVY_OK;
 }
 
-/* "cuda": the first that can be used, else the first, for its reason. */
+/* For "cuda": the first usable device. If none is usable, device 0, so that the error has its reason. */
 static int32_t first_usable(const dv_driver *cu, int32_t n) {
     char reason[256];
     for (int32_t i = 0; i < n; i++) {
@@ -280,16 +281,16 @@ davy_result dv_gpu_find(const char *library_dir, const char *selector, int32_t *
     return DAVY_OK;
 }
 
-/* ---- what it can do ---- */
+/* ---- capabilities ---- */
 
 typedef struct speed {
     int32_t sm;
     double tensor_flops, simt_flops; /* per processor and clock */
-    double reached;    /* share of the products' peak that a good kernel gets, clocks and power included */
-    double memory_gbs; /* where the driver does not say */
+    double reached;    /* share of the tensor peak that a good kernel reaches, with real clocks and power limits */
+    double memory_gbs; /* used if the driver does not report clock and bus width */
 } speed;
 
-/* The last row whose sm is not above the device's. */
+/* The last row whose sm is not above the device's applies. */
 static const speed speeds[] = {{75, 512, 128, 0.8, 350},  {80, 2048, 128, 0.8, 1500}, {86, 512, 256, 0.8, 500},
                                {89, 512, 256, 0.8, 600},  {90, 4096, 256, 0.7, 3300}, {100, 8192, 256, 0.7, 7000},
                                {120, 512, 256, 0.8, 1000}};
@@ -308,7 +309,7 @@ static void read_caps(dv_gpu *g) {
     const double clock = khz > 0 ? khz * 1e-9 : 1.5e-3; /* 10^12 per second */
     const double wide = (double)attribute(g->cu, g->device, CU_DEVICE_MEMORY_BUS_BITS) / 8;
     const double nominal = 2e-6 * (double)attribute(g->cu, g->device, CU_DEVICE_MEMORY_CLOCK_KHZ) * wide;
-    c->memory_gbs = nominal > 10 ? 0.87 * nominal : s->memory_gbs; /* of its peak, copies reach so much */
+    c->memory_gbs = nominal > 10 ? 0.87 * nominal : s->memory_gbs; /* copies reach 87 % of the peak */
     c->tensor_tflops = s->reached * s->tensor_flops * (double)c->processors * clock;
     c->simt_tflops = 0.9 * s->simt_flops * (double)c->processors * clock;
     char name[128] = "";
@@ -323,7 +324,7 @@ static davy_result open_context(dv_gpu *g, const dv_gpu_desc *desc) {
         const cu_result c = g->cu->primary_retain(&g->context, g->device);
         g->primary = c == CU_OK;
         const davy_result r = dv_gpu_check(g, c, "opening the device");
-        return r != DAVY_E_DEVICE_LOST ? r : dv_fail_prefix("only another process can use it again");
+        return r != DAVY_E_DEVICE_LOST ? r : dv_fail_prefix("only another process can use the device again");
     }
     g->context = desc->cuda_context;
     const davy_result r = gpu_enter(g, "the host's CUDA context");
@@ -333,7 +334,7 @@ static davy_result open_context(dv_gpu *g, const dv_gpu_desc *desc) {
     const cu_result c = g->cu->context_device(&found);
     gpu_leave(g);
     if (c == CU_OK && found != g->device) {
-        return dv_fail(DAVY_E_INVALID, "the host's CUDA context is one of cuda:%d, not of cuda:%d", found,
+        return dv_fail(DAVY_E_INVALID, "the host's CUDA context belongs to cuda:%d, not to cuda:%d", found,
                        (int)g->index);
     }
     return dv_gpu_check(g, c, "the host's CUDA context");
@@ -412,7 +413,7 @@ void dv_gpu_release(dv_gpu *g) {
     if (g == NULL) {
         return;
     }
-    /* In a forked child the driver must not be called, and of a lost device nothing can be had back. */
+    /* A forked child must not call the driver, and a lost device cannot return anything. */
     const bool mine = g->process == dv_process_id();
     const bool alive = mine && g->context != NULL && gpu_enter_cu(g) == CU_OK;
     gpu_queues_close(g, alive);

@@ -1,10 +1,10 @@
-/* gpu.h - one NVIDIA GPU as a context of davy uses it: driver, memory under a budget, streams, copies, captured graphs.
- * The only way from core to the driver. Every function may be called from any thread; each pushes the CUDA context and
- * pops it again, so that the calling thread's current context is what it was. Failures set the thread's error record
- * (domain CUDA, native = CUresult):
- *   out of memory            DAVY_E_NOMEM_DEVICE, the gpu stays usable
- *   a sticky error           DAVY_E_DEVICE_LOST, now and from every later call
- *   anything else            DAVY_E_DEVICE */
+/* gpu.h - one NVIDIA GPU of a davy context: driver, memory under a budget, streams, copies, captured graphs. All of core
+ * reaches the driver through this file. Any thread may call any function. Each call pushes the CUDA context and pops it again,
+ * so the calling thread's current context does not change. A failure sets the thread's error record (domain CUDA, native =
+ * CUresult):
+ *   out of memory            DAVY_E_NOMEM_DEVICE; the gpu stays usable
+ *   a sticky error           DAVY_E_DEVICE_LOST, from this call and every later one
+ *   any other error          DAVY_E_DEVICE */
 #ifndef DV_GPU_H
 #define DV_GPU_H
 
@@ -15,16 +15,18 @@
 
 typedef struct dv_gpu dv_gpu;
 
-/* ---- what there is ---- */
+/* ---- listing devices ---- */
 
-/* Devices the driver reports, usable or not; 0 without a driver, and then why_none says why in a sentence (may be NULL;
- * `bytes` long). library_dir: looked in first for the driver; may be NULL. Safe to call at any time, cheap after once. */
+/* The number of devices that the driver reports, usable or not. 0: no driver or no device; why_none (`bytes` long, may be
+ * NULL) then receives the reason as a sentence. library_dir: searched first for the driver; may be NULL. Safe to call at any
+ * time; calls after the first are cheap. */
 int32_t dv_gpu_count(const char *library_dir, char *why_none, size_t bytes);
-/* All of a device's line in the list; reason empty: usable. index counts from 0, as in "cuda:0". */
+/* Fills a device's entry in the device list. reason empty: the device is usable. index counts from 0, as in "cuda:0". */
 davy_result dv_gpu_describe(const char *library_dir, int32_t index, davy_device_info *out);
-/* "cuda", "cuda:1", "cuda:uuid=GPU-…" (with or without GPU- and dashes; a unique beginning will do), "cuda:pci=0000:01:00.0".
- * DAVY_E_DEVICE with the reason where there is no such device or it cannot be used; DAVY_E_NOMEM_HOST where the driver could
- * not be looked for: the next call tries again. */
+/* Finds the device that a selector names: "cuda" (the first usable one), "cuda:1", "cuda:uuid=GPU-…" (with or without GPU- and
+ * dashes; a unique beginning is enough), "cuda:pci=0000:01:00.0". DAVY_E_INVALID: malformed. DAVY_E_DEVICE: no such device, or
+ * it cannot be used; the message has the reason. DAVY_E_NOMEM_HOST: no memory to search for the driver; a later call tries
+ * again. */
 davy_result dv_gpu_find(const char *library_dir, const char *selector, int32_t *index);
 
 /* ---- opening ---- */
@@ -33,41 +35,42 @@ typedef struct dv_gpu_desc {
     int32_t index;
     const char *library_dir;
     void *cuda_context;    /* the host's CUcontext; NULL: the device's primary context, retained */
-    uint64_t budget_bytes; /* 0: nine tenths of what is free now */
-    const davy_host *host; /* device_alloc and device_free are used where set; may be NULL */
+    uint64_t budget_bytes; /* 0: nine tenths of the memory that is free now */
+    const davy_host *host; /* its device_alloc and device_free are used if both are set; may be NULL */
     const dv_log *log;
-    dv_heap *heap; /* of the context, for staging memory in the host (DV_MEM_WORKSPACE) */
-    bool nvidia;   /* cuDNN and cuBLASLt may compute, where they are there and measured to be faster */
+    dv_heap *heap; /* the context's; staging memory in the host is counted there (DV_MEM_WORKSPACE) */
+    bool nvidia;   /* cuDNN and cuBLASLt may compute convolutions if they are installed and measured to be faster */
 } dv_gpu_desc;
 
 davy_result dv_gpu_open(const dv_gpu_desc *desc, dv_gpu **out);
-void dv_gpu_release(dv_gpu *g); /* waits for its streams; a lost device is left alone */
+void dv_gpu_release(dv_gpu *g); /* waits for its streams; makes no driver calls on a lost device */
 
 int32_t dv_gpu_index(const dv_gpu *g);
 const dvk_cuda_caps *dv_gpu_caps(const dv_gpu *g);
-bool dv_gpu_uses_nvidia(const dv_gpu *g); /* it was opened to */
+bool dv_gpu_uses_nvidia(const dv_gpu *g); /* dv_gpu_desc.nvidia, as it was opened */
 
 /* ---- memory ---- */
 
-/* 256-byte aligned device memory, from a pool of this gpu's own (cuMemAllocFromPoolAsync, else cuMemAlloc) or the host's
- * callback. DAVY_E_BUDGET over the budget, DAVY_E_NOMEM_DEVICE when the device has no more. Usable on every queue at once.
- * free: the caller has made sure that no work enqueued uses it any more. */
+/* Allocates device memory, aligned to 256 bytes. It comes from the host's callback or from this gpu's own pool
+ * (cuMemAllocFromPoolAsync, else cuMemAlloc). Every queue may use it at once. `what` names it in messages. DAVY_E_BUDGET: the
+ * budget does not allow it. DAVY_E_NOMEM_DEVICE: the device has too little free memory.
+ * free: no enqueued work may still use the memory; the caller makes sure of that. */
 davy_result dv_gpu_alloc(dv_gpu *g, dv_mem_kind kind, uint64_t bytes, const char *what, void **out);
 void dv_gpu_free(dv_gpu *g, dv_mem_kind kind, void *p, uint64_t bytes);
 uint64_t dv_gpu_used(dv_gpu *g, dv_mem_kind kind);
 uint64_t dv_gpu_peak(dv_gpu *g);
-uint64_t dv_gpu_cached(dv_gpu *g); /* held by the pool, not in use */
+uint64_t dv_gpu_cached(dv_gpu *g); /* bytes that the pool holds but nothing uses */
 uint64_t dv_gpu_budget(dv_gpu *g);
-void dv_gpu_set_budget(dv_gpu *g, uint64_t bytes); /* 0: automatic again */
-void dv_gpu_trim(dv_gpu *g);                       /* what the pool holds goes back to the driver */
+void dv_gpu_set_budget(dv_gpu *g, uint64_t bytes); /* 0: the automatic budget */
+void dv_gpu_trim(dv_gpu *g); /* returns cached pool memory to the driver; frees idle pinned memory and staging */
 
-/* Host memory that is copied from and to without the host's doing, counted in the heap: DAVY_E_BUDGET, DAVY_E_NOMEM_HOST.
- * unpin: nothing enqueued uses it any more; it may be kept, still counted, for the next pin. unpin_idle gives up what is kept;
- * returns its bytes. */
+/* Pinned host memory: the device copies from and to it by DMA. It counts in the heap. Errors: DAVY_E_BUDGET, DAVY_E_NOMEM_HOST.
+ * unpin: no enqueued work may still use the block. The block may stay cached, and counted, for a later pin.
+ * unpin_idle: frees all cached blocks and returns their bytes. */
 typedef struct dv_pinned {
     void *data;
-    uint64_t bytes;  /* no fewer than asked for */
-    bool registered; /* memory of the process's own */
+    uint64_t bytes;  /* at least as many as requested */
+    bool registered; /* the process's own pages, registered with the driver; else the driver allocated them */
 } dv_pinned;
 davy_result dv_gpu_pin(dv_gpu *g, uint64_t bytes, const char *what, dv_pinned *out);
 void dv_gpu_unpin(dv_gpu *g, dv_pinned *block);
@@ -77,28 +80,28 @@ uint64_t dv_gpu_unpin_idle(dv_gpu *g);
 
 /* A stream to enqueue on. One thread at a time uses one queue. */
 typedef struct dv_gpu_queue {
-    dvk_queue base; /* first: kernels get this */
+    dvk_queue base; /* must be first: kernels receive a pointer to it */
     dv_gpu *gpu;
     void *stream; /* CUstream */
-    bool foreign; /* the host's stream: never destroyed, never waited for unless asked */
+    bool foreign; /* the host's stream: never destroyed, and waited for only on request */
     void *priv;
 } dv_gpu_queue;
 
-/* stream: the host's CUstream (also 1 and 2, the driver's legacy and per-thread default streams), or NULL: one of our own,
- * non-blocking. Queues given back are kept for the next taker. */
+/* stream: the host's CUstream (also 1 and 2, the driver's legacy and per-thread default streams), or NULL for a non-blocking
+ * stream of davy's own. Returned queues are kept and taken again. */
 davy_result dv_gpu_queue_take(dv_gpu *g, void *stream, dv_gpu_queue **out);
 void dv_gpu_queue_give(dv_gpu_queue *q);
-/* Turns what a kernel's enqueue returned into a davy_result; `what` for the message. */
+/* Converts a CUresult, such as a kernel's enqueue returns, to a davy_result. `what` names the work in the message. */
 davy_result dv_gpu_check(dv_gpu *g, int cu_result, const char *what);
 
-/* Copies. Host memory may be pageable: it goes through pinned staging, in pieces, overlapped with the copies; upload
- * returns once src has been read, download once dst has been written. */
+/* Copies between host and device. Pageable host memory is copied in pieces through pinned staging memory, overlapped with the
+ * transfers. upload returns when src has been read, download when dst has been written. */
 davy_result dv_gpu_upload(dv_gpu_queue *q, void *device, const void *src, uint64_t bytes);
 davy_result dv_gpu_download(dv_gpu_queue *q, void *dst, const void *device, uint64_t bytes);
 
-typedef struct dv_gpu_rows { /* rows of bytes: where they are copied to and from */
+typedef struct dv_gpu_rows { /* a 2-D copy: `rows` rows of `row_bytes` bytes */
     void *dst;
-    uint64_t dst_pitch; /* from the start of one row to the next */
+    uint64_t dst_pitch; /* bytes from the start of one row to the next */
     const void *src;
     uint64_t src_pitch;
     uint64_t row_bytes, rows;
@@ -106,67 +109,70 @@ typedef struct dv_gpu_rows { /* rows of bytes: where they are copied to and from
 
 davy_result dv_gpu_upload_2d(dv_gpu_queue *q, const dv_gpu_rows *rows);
 davy_result dv_gpu_download_2d(dv_gpu_queue *q, const dv_gpu_rows *rows);
-/* Copies of g from memory of `from` become direct where the hardware and driver allow; otherwise they stay slow. */
+/* Makes copies from `from`'s memory to g direct (peer to peer) if hardware and driver allow it. Otherwise they go through host
+ * memory, which is slow. */
 void dv_gpu_reach(dv_gpu *g, dv_gpu *from);
-/* From another gpu's memory or this one's; enqueued only. */
+/* Enqueues a copy from another gpu's memory or this one's; does not wait. */
 davy_result dv_gpu_copy(dv_gpu_queue *q, void *dst, const dv_gpu *src_gpu, const void *src, uint64_t bytes);
 
-/* Rows within this gpu's memory and pinned memory of the host; enqueued only. */
+/* Enqueues a copy of rows between any of: this gpu's memory, pinned host memory. Does not wait. */
 davy_result dv_gpu_copy_2d(dv_gpu_queue *q, const dv_gpu_rows *rows);
 
-/* Events: mark a place of a queue, have another queue wait for it on the device, look or wait on the host, time two. */
+/* Events: record a place in a queue, make another queue wait for it on the device, query it from the host, measure the time
+ * between two (both created with `timing`). */
 typedef struct dv_gpu_event dv_gpu_event;
 davy_result dv_gpu_event_create(dv_gpu *g, bool timing, dv_gpu_event **out);
 void dv_gpu_event_release(dv_gpu_event *e);
 davy_result dv_gpu_event_record(dv_gpu_event *e, dv_gpu_queue *q);
-davy_result dv_gpu_event_wait(dv_gpu_queue *q, dv_gpu_event *e); /* q waits, not the host */
+davy_result dv_gpu_event_wait(dv_gpu_queue *q, dv_gpu_event *e); /* q waits on the device; the host does not */
 davy_result dv_gpu_event_ready(dv_gpu_event *e, bool *ready);
 davy_result dv_gpu_event_ms(dv_gpu_event *from, dv_gpu_event *to, float *ms);
-/* Waits for all of the queue. Sleeps between looks (at most 1 ms) and calls poll, if given, at least every 20 ms; a non-OK
- * answer ends the wait at once with that answer, the work goes on. */
+/* Waits until the queue is empty. Between queries it sleeps for at most 1 ms. poll (may be NULL) is called at least every 20 ms.
+ * If poll returns anything but DAVY_OK, the wait ends with that result and the enqueued work continues. */
 davy_result dv_gpu_queue_wait(dv_gpu_queue *q, davy_result (*poll)(void *user), void *user);
 
-/* A pinned readback: a few bytes from the device without waiting for them. They are sent behind what is enqueued on q, and
- * read when they are needed, which waits for the last that was sent. */
+/* A pinned readback copies a few bytes from the device asynchronously. send enqueues the copy on q. read waits for the last send
+ * and returns its bytes. */
 typedef struct dv_gpu_readback dv_gpu_readback;
 davy_result dv_gpu_readback_create(dv_gpu *g, uint32_t bytes, dv_gpu_readback **out);
-void dv_gpu_readback_release(dv_gpu_readback *readback); /* nothing sent is on its way any more */
+void dv_gpu_readback_release(dv_gpu_readback *readback); /* no send may be under way */
 davy_result dv_gpu_readback_send(dv_gpu_readback *readback, dv_gpu_queue *q, const void *device);
 davy_result dv_gpu_readback_read(dv_gpu_readback *readback, void *out);
 
-/* A completion ring: pinned memory into which a kernel writes number i of a queue without a copy (kernels/lm.h):
- * slot[i % DVK_COMPLETION_SLOTS] = i << 32 | number i, stored in one piece. At most DVK_COMPLETION_SLOTS numbers are under
- * way. mark: the kernel that writes number i is enqueued on q. Where numbers come so seldom that the host sleeps in between,
- * it sleeps until that place of the queue. */
+/* A completion ring is pinned memory into which a kernel writes number i of a queue directly, without a copy (kernels/lm.h):
+ * slot[i % DVK_COMPLETION_SLOTS] = i << 32 | number i, in one 64-bit store. At most DVK_COMPLETION_SLOTS numbers may be under way.
+ * mark: call it after the kernel that writes number i has been enqueued on q. If numbers are so rare that the host sleeps
+ * between them, read sleeps until the queue reaches that mark. */
 typedef struct dv_gpu_completion_ring dv_gpu_completion_ring;
 davy_result dv_gpu_completion_ring_create(dv_gpu *g, dv_gpu_completion_ring **out);
-void dv_gpu_completion_ring_release(dv_gpu_completion_ring *ring); /* no work enqueued writes to it any more */
+void dv_gpu_completion_ring_release(dv_gpu_completion_ring *ring); /* no enqueued work may still write to it */
 uint64_t *dv_gpu_completion_ring_data(const dv_gpu_completion_ring *ring);
 davy_result dv_gpu_completion_ring_mark(dv_gpu_completion_ring *ring, dv_gpu_queue *q, uint32_t i);
 davy_result dv_gpu_completion_ring_read(dv_gpu_completion_ring *ring, dv_gpu_queue *q, uint32_t i, int32_t *number);
 
-/* Graphs: everything enqueued on q between begin and end is recorded, not run. A foreign queue is not captured: take one of
- * our own for it; the graph may be launched on any queue. */
+/* Graphs: work enqueued on q between begin and end is captured, not run. q must be a queue of davy's own, not a foreign one. The
+ * graph may be launched on any queue. */
 typedef struct dv_gpu_graph dv_gpu_graph;
 davy_result dv_gpu_capture_begin(dv_gpu_queue *q);
 davy_result dv_gpu_capture_end(dv_gpu_queue *q,
-                               dv_gpu_graph **out); /* after a failure: graph NULL, queue usable again */
+                               dv_gpu_graph **out); /* on failure *out is NULL and the queue is usable again */
 davy_result dv_gpu_graph_launch(dv_gpu_graph *graph, dv_gpu_queue *q);
 void dv_gpu_graph_release(dv_gpu_graph *graph);
 
-/* A replay: work that is enqueued again and again with the same arguments. `enqueue` is called for the first run, which loads
- * the kernels. The second run is recorded on `own`, a queue of ours, and from then on the graph is launched on q, which may be
- * the host's. What a driver does not record is enqueued one by one. */
+/* A replay is work that is enqueued many times with the same arguments. The first run calls `enqueue`, which also loads the
+ * kernels. The second run captures the work on `own`, a queue of davy's, as a graph. That run and all later ones launch the graph
+ * on q, which may be the host's. If the driver cannot capture the work, every run calls `enqueue`. */
 typedef struct dv_gpu_replay {
     davy_result (*enqueue)(void *user, dv_gpu_queue *q);
     void *user;
     dv_gpu_graph *graph;
-    bool ran, refused; /* refused: to be recorded */
+    bool ran, refused; /* refused: the capture failed */
 } dv_gpu_replay;
 davy_result dv_gpu_replay_run(dv_gpu_replay *replay, dv_gpu_queue *own, dv_gpu_queue *q);
-void dv_gpu_replay_reset(dv_gpu_replay *replay); /* the graph is not at work; the next run is a first one */
+void dv_gpu_replay_reset(dv_gpu_replay *replay); /* the graph must not be running; the next run is a first one */
 
-/* Whether p is device memory of this gpu (or memory it can reach); false for anything the driver does not know. */
+/* Whether p is memory that the driver reports as accessible to this gpu: its own, managed, or pinned host memory. False for
+ * pageable memory and for memory of another GPU. */
 bool dv_gpu_owns(dv_gpu *g, const void *p, uint64_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* gpu_context.c - the CUDA context of a gpu: entering it, what an error means, and the device code that is loaded into it when
- * the first kernel of it is launched. */
+/* gpu_context.c - the CUDA context of a gpu: entering it, classifying errors, and loading device code. A module is loaded when
+ * its first kernel is launched. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -7,7 +7,7 @@
 
 /* ---- entering ---- */
 
-/* After these the context answers nothing but the same error. */
+/* After these errors every later call in the context returns the same error. */
 static bool is_sticky(cu_result r) {
     static const short codes[] = {
         4,   /* the driver is shutting down */

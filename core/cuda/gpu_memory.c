@@ -1,5 +1,5 @@
-/* gpu_memory.c - device memory under a budget, and pinned memory of the host. The total is claimed before the driver is asked, so that two threads never
- * pass the budget together. */
+/* gpu_memory.c - device memory under a budget, and pinned host memory. An allocation claims its bytes before it calls the
+ * driver, so that two threads together cannot exceed the budget. */
 #include "core/base/error.h"
 #include "core/cuda/gpu_priv.h"
 
@@ -65,13 +65,13 @@ static void note_peak(dv_gpu *g) {
     }
 }
 
-/* All of them make the memory usable everywhere before they return: the stream has nothing else to do. */
+/* Waits for memory_stream, so that every stream can use the memory at once. The wait is short: the stream has no other work. */
 static cu_result alloc_by_driver(dv_gpu *g, uint64_t bytes, cu_address *out) {
     if (g->pool == NULL) {
         return g->cu->memory_alloc(out, (size_t)bytes);
     }
     cu_result c = g->cu->pool_alloc(out, (size_t)bytes, g->pool, g->memory_stream);
-    if (c == CU_OUT_OF_MEMORY && g->cu->pool_trim(g->pool, 0) == CU_OK) { /* in blocks of other sizes */
+    if (c == CU_OUT_OF_MEMORY && g->cu->pool_trim(g->pool, 0) == CU_OK) { /* it may hold blocks of other sizes */
         c = g->cu->pool_alloc(out, (size_t)bytes, g->pool, g->memory_stream);
     }
     return c != CU_OK ? c : g->cu->stream_sync(g->memory_stream);
@@ -102,12 +102,13 @@ static cu_result alloc_by_host(dv_gpu *g, uint64_t bytes, cu_address *out) {
 static davy_result refuse(const dv_gpu *g, uint64_t bytes, const char *what, uint64_t free_bytes, uint64_t total) {
     if (g->from_host) {
         return dv_fail_in(DAVY_E_NOMEM_DEVICE, DAVY_DOMAIN_CUDA, CU_OUT_OF_MEMORY,
-                          "%s: the host's device_alloc cannot give %llu bytes of cuda:%d", what,
+                          "%s: the host's device_alloc returned no memory for %llu bytes on cuda:%d", what,
                           (unsigned long long)bytes, (int)g->index);
     }
     return dv_fail_in(DAVY_E_NOMEM_DEVICE, DAVY_DOMAIN_CUDA, CU_OUT_OF_MEMORY,
-                      "%s: cuda:%d cannot give %llu bytes, %llu of its %llu are free", what, (int)g->index,
-                      (unsigned long long)bytes, (unsigned long long)free_bytes, (unsigned long long)total);
+                      "%s: cuda:%d has too little free memory; %llu bytes are needed, %llu of %llu are free", what,
+                      (int)g->index, (unsigned long long)bytes, (unsigned long long)free_bytes,
+                      (unsigned long long)total);
 }
 
 static davy_result take_block(dv_gpu *g, uint64_t bytes, const char *what, cu_address *out) {
@@ -141,8 +142,9 @@ davy_result dv_gpu_alloc(dv_gpu *g, dv_mem_kind kind, uint64_t bytes, const char
     uint64_t in_use = 0;
     cu_address p = 0;
     if (!claim(g, bytes, &in_use)) {
-        return dv_fail(DAVY_E_BUDGET, "%s: needs %llu bytes of cuda:%d, %llu of the budget of %llu are in use", what,
-                       (unsigned long long)bytes, (int)g->index, (unsigned long long)in_use,
+        return dv_fail(DAVY_E_BUDGET,
+                       "%s: %llu bytes are needed on cuda:%d, but %llu bytes of the memory budget of %llu are in use",
+                       what, (unsigned long long)bytes, (int)g->index, (unsigned long long)in_use,
                        (unsigned long long)atomic_load(&g->budget));
     }
     const davy_result r = take_block(g, bytes, what, &p);
@@ -170,7 +172,7 @@ void dv_gpu_free(dv_gpu *g, dv_mem_kind kind, void *p, uint64_t bytes) {
         give_back(g, gpu_address(p), bytes > 0 ? bytes : 1);
         gpu_capture_back(g, mode);
         gpu_leave(g);
-    } else if (g->from_host) { /* the device is lost, but the host keeps books of its own */
+    } else if (g->from_host) { /* the device is lost, but the host may still count its allocations */
         give_back(g, gpu_address(p), bytes > 0 ? bytes : 1);
     }
 }
@@ -224,9 +226,9 @@ bool dv_gpu_owns(dv_gpu *g, const void *p, uint64_t bytes) {
     return owns;
 }
 
-/* ---- pinned: host memory that the device copies from and to by itself. The driver's own takes half a second a GiB, as one
- * thread asks for every page: here several do, for large ones, before the driver gets them. What is given back is kept for who
- * asks for as much again, until memory is short or dv_gpu_trim. ---- */
+/* ---- pinned host memory. cuMemHostAlloc takes half a second per GiB, because one thread faults in every page. For large blocks
+ * several threads touch the pages here, and the driver only registers them. Freed blocks are kept for requests of about the same
+ * size, until memory is short or dv_gpu_trim frees them. ---- */
 
 enum { LARGE_BYTES = 16 << 20, MOST_THREADS = 16, PAGE = 4096 };
 
@@ -237,7 +239,7 @@ typedef struct gpu_pinned { /* idle */
 
 /* ---- idle blocks ---- */
 
-/* The smallest that is large enough and hardly larger; NULL: none. */
+/* The smallest block that is large enough and at most an eighth larger; NULL: none. */
 static gpu_pinned *take_idle(dv_gpu *g, uint64_t bytes) {
     gpu_pinned **best = NULL;
     dv_mutex_lock(g->lock);
@@ -256,7 +258,7 @@ static gpu_pinned *take_idle(dv_gpu *g, uint64_t bytes) {
     return found;
 }
 
-/* false: too much is kept, or there is no memory to note it. */
+/* False: the idle blocks would exceed a quarter of the physical memory, or there is no memory for the list entry. */
 static bool keep_idle(dv_gpu *g, const dv_pinned *block) {
     const uint64_t most = dv_memory_total() / 4;
     gpu_pinned *idle = dv_calloc(1, sizeof *idle);
@@ -294,7 +296,7 @@ static void free_block(dv_gpu *g, const dv_pinned *block) {
 
 uint64_t dv_gpu_unpin_idle(dv_gpu *g) {
     uint64_t bytes = 0;
-    if (g->process != dv_process_id()) { /* a forked child: the lock may be held for ever */
+    if (g->process != dv_process_id()) { /* a forked child: another thread may have held the lock at the fork */
         return 0;
     }
     dv_mutex_lock(g->lock);
@@ -351,7 +353,7 @@ static void touch_all(char *data, uint64_t bytes) {
     }
 }
 
-/* Inside the context. Memory of the process's own; *out NULL: not so, the driver's has to do. */
+/* Call inside the context. Allocates and registers the process's own pages. *out NULL: not possible, use cuMemHostAlloc. */
 static void register_pages(dv_gpu *g, uint64_t bytes, void **out) {
     *out = NULL;
     if (g->cu->host_register == NULL || g->cu->host_unregister == NULL || bytes < LARGE_BYTES) {
@@ -386,7 +388,7 @@ static davy_result pin_pages(dv_gpu *g, uint64_t bytes, const char *what, dv_pin
     gpu_leave(g);
     return c == CU_OUT_OF_MEMORY
                ? dv_fail_in(DAVY_E_NOMEM_HOST, DAVY_DOMAIN_CUDA, c,
-                            "%s: %llu bytes of the host's memory could not be pinned", what, (unsigned long long)bytes)
+                            "%s: the driver cannot pin %llu bytes of host memory", what, (unsigned long long)bytes)
                : dv_gpu_check(g, c, what);
 }
 
@@ -421,10 +423,10 @@ void dv_gpu_unpin(dv_gpu *g, dv_pinned *block) {
     *block = (dv_pinned){0};
 }
 
-/* ---- from one gpu to another: copies that go straight. Access is given to our own pool alone: cuCtxEnablePeerAccess would
- * change how the host's memory in the same context is mapped. ---- */
+/* ---- direct copies between two gpus. Only davy's own pool becomes accessible to the peer. cuCtxEnablePeerAccess would change
+ * how the host's memory in the same context is mapped. ---- */
 
-/* Whether copies of `g` may read the pool of `from` from now on. Without it they go through host memory, a tenth as fast. */
+/* Gives `g` access to the pool of `from`. False: not possible, and copies go through host memory at a tenth of the speed. */
 static bool open_way(dv_gpu *g, const dv_gpu *from) {
     const dv_driver *cu = g->cu;
     int can = 0;
@@ -445,5 +447,5 @@ void dv_gpu_reach(dv_gpu *g, dv_gpu *from) {
     gpu_leave(g);
     atomic_fetch_or(&g->reached, bit);
     dv_logf(&g->log, DAVY_LOG_DEBUG, "copies from cuda:%d to cuda:%d %s", (int)from->index, (int)g->index,
-            direct ? "go straight" : "go through host memory");
+            direct ? "are direct" : "go through host memory");
 }

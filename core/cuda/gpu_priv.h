@@ -1,4 +1,4 @@
-/* gpu_priv.h - what the files of gpu.h share. */
+/* gpu_priv.h - declarations shared by the files that implement gpu.h. */
 #ifndef DV_GPU_PRIV_H
 #define DV_GPU_PRIV_H
 
@@ -8,15 +8,15 @@
 #include "core/cuda/gpu.h"
 #include "core/base/os.h"
 
-typedef struct gpu_function { /* never moves, lives as long as the gpu */
+typedef struct gpu_function { /* its address never changes; lives as long as the gpu */
     char *module, *name;
     cu_function handle;
     _Atomic bool wide_cluster;       /* more than 8 blocks are allowed */
-    _Atomic uint32_t dynamic_shared; /* what it may have */
+    _Atomic uint32_t dynamic_shared; /* bytes of dynamic shared memory it is allowed */
 } gpu_function;
 
-/* How long the host turns in a loop for an answer before it sleeps: a token of 3 billion parameters takes 2 ms, and steps of
- * which an event wakes the host lost 3 % of their rate. */
+/* How long the host spins for a device's answer before it sleeps. A token of a model with 3 billion parameters takes 2 ms. When an
+ * event woke the host instead, the token rate was 3 % lower. */
 enum { ANSWER_SPIN_NS = 3000000 };
 
 enum { STAGE_BYTES = 4 << 20, STAGES = 2, QUEUE_FUNCTIONS = 256 /* a power of two */ };
@@ -24,16 +24,16 @@ enum { STAGE_BYTES = 4 << 20, STAGES = 2, QUEUE_FUNCTIONS = 256 /* a power of tw
 typedef struct gpu_stage {
     char *host; /* pinned */
     cu_event done;
-    bool busy; /* a copy from or to it may be running until done */
+    bool busy; /* a copy from or to it may be running, until `done` */
 } gpu_stage;
 
 typedef struct gpu_queue {
     dv_gpu_queue pub; /* first */
-    cu_stream own;    /* NULL: serves foreign streams */
+    cu_stream own;    /* NULL: this queue wraps foreign streams */
     bool taken, capturing;
     gpu_stage stage[STAGES];
     struct gpu_queue *next;
-    struct { /* functions lately launched on this queue, by the addresses of their names */
+    struct { /* functions launched recently on this queue, by the addresses of their names */
         const char *module, *name;
         gpu_function *function;
     } recent[QUEUE_FUNCTIONS];
@@ -47,44 +47,44 @@ struct dv_gpu {
     uint64_t process;
     cu_device device;
     cu_context context;
-    bool primary; /* the context is the device's own, retained */
+    bool primary; /* the context is the device's primary context, retained */
     dvk_cuda_caps caps;
     davy_host host;
     bool from_host;
     dv_log log;
     dv_heap *heap;
-    _Atomic int lost;         /* the CUresult that ended it, 0: alive */
-    _Atomic uint64_t reached; /* a bit for every device dv_gpu_reach has been asked about */
+    _Atomic int lost;         /* the CUresult that made the device unusable; 0: alive */
+    _Atomic uint64_t reached; /* bit i: dv_gpu_reach has been called for device i */
 
-    cu_stream memory_stream; /* allocations are made and freed in its order */
-    cu_pool pool;            /* NULL: cuMemAlloc */
+    cu_stream memory_stream; /* orders allocations and frees */
+    cu_pool pool;            /* NULL: cuMemAlloc is used */
     uint64_t automatic_budget;
     _Atomic uint64_t budget, total, peak, used[DV_MEM_KINDS];
 
-    dv_mutex *lock;     /* guards what follows */
+    dv_mutex *lock;     /* guards the members down to functions_room */
     gpu_queue *queues;  /* all, taken or not */
-    cu_module *modules; /* loaded or NULL, as dvk_cuda_modules has them */
+    cu_module *modules; /* loaded or NULL, in the order of dvk_cuda_modules */
     int32_t n_modules;
-    struct gpu_pinned *pinned; /* idle */
-    uint64_t pinned_idle;      /* bytes of these */
+    struct gpu_pinned *pinned; /* idle blocks */
+    uint64_t pinned_idle;      /* their bytes */
     gpu_function **functions;
     int64_t n_functions, functions_room;
 
-    gpu_nvidia *nvidia; /* NULL: NVIDIA's libraries are not to be used */
+    gpu_nvidia *nvidia; /* NULL: NVIDIA's libraries are not used */
 };
 
-/* Makes the context current; `what` for the message. After DAVY_OK a gpu_leave must follow. */
+/* Makes the context current. `what` names the work in messages. After DAVY_OK a gpu_leave must follow. */
 davy_result gpu_enter(dv_gpu *g, const char *what);
 void gpu_leave(dv_gpu *g);
-/* The same for kernels, which want a CUresult. */
+/* The same with a CUresult, which kernels return. */
 cu_result gpu_enter_cu(dv_gpu *g);
-/* Notes a sticky error; returns its argument. */
+/* Marks the gpu as lost if r is a sticky error. Returns r. */
 cu_result gpu_note(dv_gpu *g, cu_result r);
-/* For calls that a capture of this thread would forbid though they have nothing to do with it. */
+/* Between aside and back, this thread may make calls that a stream capture in this thread would otherwise forbid. */
 int gpu_capture_aside(dv_gpu *g);
 void gpu_capture_back(dv_gpu *g, int mode);
 
-/* Of gpu_context.c: call inside the context. */
+/* In gpu_context.c; call inside the context. */
 cu_result gpu_find_function(dv_gpu *g, const char *module, const char *name, gpu_function **out);
 void gpu_modules_close(dv_gpu *g, bool alive);
 
@@ -94,11 +94,11 @@ void gpu_memory_close(dv_gpu *g);
 void gpu_queues_close(dv_gpu *g, bool alive);
 void gpu_stages_free(dv_gpu *g, gpu_queue *q, bool alive); /* the queue is idle; call inside the context */
 
-/* Of conv_nvidia.c: close after the queues. */
+/* In conv_nvidia.c; close after the queues. */
 davy_result gpu_nvidia_open(dv_gpu *g, const char *library_dir);
 void gpu_nvidia_close(dv_gpu *g, bool alive);
 
-/* Leaves the context; what the driver answered inside, as a result. */
+/* Leaves the context and converts the driver's result to a davy_result. */
 static inline davy_result gpu_leave_with(dv_gpu *g, cu_result c, const char *what) {
     gpu_leave(g);
     return dv_gpu_check(g, c, what);

@@ -1,17 +1,17 @@
-/* gpu_queue.c - streams: copies between host and device, what a kernel may do with one (launch, clear, describe a tensor),
- * events, and graphs of what was enqueued. */
+/* gpu_queue.c - streams: copies between host and device, the operations that kernels use (launch, clear, tensor map), events, and
+ * captured graphs. */
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/cuda/gpu_priv.h"
 #include "kernels/dtype.h"
 
-/* ---- between host and device. Pageable memory goes through two pinned pieces per queue: while the device copies one, the
- * processor fills or empties the other. Large memory that is pinned already is copied as it is. ---- */
+/* ---- between host and device. Pageable memory is copied through two pinned stages per queue: while the device copies one, the
+ * CPU fills or empties the other. Pinned memory from DIRECT_BYTES on is copied directly. ---- */
 
-enum { DIRECT_BYTES = 1 << 20 }; /* below, a copy by the processor is cheaper than waiting for the device */
+enum { DIRECT_BYTES = 1 << 20 }; /* below this, a copy by the CPU is cheaper than a wait for the device */
 
-typedef struct region { /* of rows; a packed one is a single row */
+typedef struct region { /* rows in host and device memory; rows without gaps are merged into one */
     char *host;
     cu_address device;
     uint64_t host_pitch, device_pitch, row_bytes, rows;
@@ -36,7 +36,7 @@ static dv_gpu_rows one_row(void *dst, const void *src, uint64_t bytes) {
     return (dv_gpu_rows){.dst = dst, .dst_pitch = bytes, .src = src, .src_pitch = bytes, .row_bytes = bytes, .rows = 1};
 }
 
-/* Takes what fits into a stage off the beginning of `rest`; false: nothing is left. */
+/* Splits the part that fits into a stage off the beginning of `rest`. False: nothing is left. */
 static bool next_piece(region *rest, region *piece) {
     if (rest->rows == 0 || rest->row_bytes == 0) {
         return false;
@@ -52,7 +52,7 @@ static bool next_piece(region *rest, region *piece) {
         rest->host += STAGE_BYTES;
         rest->device += STAGE_BYTES;
         rest->row_bytes -= STAGE_BYTES;
-    } else { /* rows longer than a stage: the caller goes row by row */
+    } else { /* rows longer than a stage: the caller copies row by row */
         return false;
     }
     return true;
@@ -66,7 +66,7 @@ static cu_result wait_stage(dv_gpu *g, gpu_stage *s) {
     while (c == CU_NOT_READY && dv_now_ns() < until) {
         c = g->cu->event_query(s->done);
     }
-    if (c == CU_NOT_READY) { /* sleeps until the device says so */
+    if (c == CU_NOT_READY) { /* sleeps until the event completes */
         c = g->cu->event_sync(s->done);
     }
     s->busy = s->busy && c != CU_OK;
@@ -102,8 +102,8 @@ static davy_result need_stage(dv_gpu *g, gpu_stage *s) {
             dv_heap_unclaim(g->heap, DV_MEM_WORKSPACE, STAGE_BYTES);
         }
         if (c == CU_OUT_OF_MEMORY) {
-            return dv_fail_in(DAVY_E_NOMEM_HOST, DAVY_DOMAIN_CUDA, c, "staging memory: %d bytes could not be pinned",
-                              (int)STAGE_BYTES);
+            return dv_fail_in(DAVY_E_NOMEM_HOST, DAVY_DOMAIN_CUDA, c,
+                              "staging memory: the driver cannot pin %d bytes of host memory", (int)STAGE_BYTES);
         }
         return dv_gpu_check(g, c, "staging memory");
     }
@@ -214,7 +214,7 @@ static davy_result download_staged(dv_gpu *g, gpu_queue *q, region rest) {
     return r;
 }
 
-/* Memory that the device reads and writes itself: 0 pageable, else what the driver calls it. */
+/* 0: pageable. Otherwise the device can access it directly, and this is the driver's CU_MEMORY_ type. */
 static unsigned kind_of(dv_gpu *g, const region *r) {
     unsigned first = 0;
     unsigned last = 0;
@@ -242,7 +242,7 @@ static davy_result copy_region(dv_gpu_queue *pub, const region *all, bool up) {
         return DAVY_OK;
     }
     if (q->capturing) {
-        return dv_fail(DAVY_E_STATE, "%s: the stream is being recorded", up ? "upload" : "download");
+        return dv_fail(DAVY_E_STATE, "%s: the stream is capturing a graph", up ? "upload" : "download");
     }
     davy_result r = gpu_enter(g, up ? "upload" : "download");
     if (r < 0) {
@@ -309,14 +309,15 @@ davy_result dv_gpu_copy_2d(dv_gpu_queue *q, const dv_gpu_rows *rows) {
     return gpu_leave_with(g, c, "copy of rows");
 }
 
-/* ---- what kernels call ---- */
+/* ---- operations that kernels call ---- */
 
 static size_t slot_of(const char *module, const char *name) {
     const uint64_t mixed = ((uint64_t)(uintptr_t)module * 31 + (uint64_t)(uintptr_t)name) * 0x9e3779b97f4a7c15u;
     return (size_t)(mixed >> 56) & (QUEUE_FUNCTIONS - 1);
 }
 
-/* By the names' addresses; the strings are compared too, as a name may have been put together in a local array. */
+/* Looks up by the names' addresses. The strings are compared too: a caller may build a name in a local array, whose address is
+ * reused. */
 static cu_result find_function(gpu_queue *q, const dvk_launch *l, gpu_function **out) {
     const size_t slot = slot_of(l->module, l->function);
     gpu_function *f = q->recent[slot].function;
@@ -335,7 +336,7 @@ static cu_result find_function(gpu_queue *q, const dvk_launch *l, gpu_function *
     return r;
 }
 
-/* All that the device has beside the function's static share, so that this happens once. */
+/* Allows all shared memory that the function's static part leaves, so that this is done once per function. */
 static cu_result allow_shared(dv_gpu *g, gpu_function *f, uint32_t bytes) {
     int fixed = 0;
     cu_result r = g->cu->function_get(&fixed, CU_FUNCTION_SHARED_BYTES, f->handle);
@@ -358,7 +359,7 @@ static cu_result launch_inside(gpu_queue *q, const dvk_launch *l) {
     if (r == CU_OK && l->shared_bytes > atomic_load_explicit(&f->dynamic_shared, memory_order_relaxed)) {
         r = allow_shared(g, f, l->shared_bytes);
     }
-    if (r == CU_OK && l->cluster > 8 && !atomic_load(&f->wide_cluster)) { /* more than every device allows */
+    if (r == CU_OK && l->cluster > 8 && !atomic_load(&f->wide_cluster)) { /* 8 is the portable maximum */
         r = g->cu->function_set(f->handle, CU_FUNCTION_WIDE_CLUSTER, 1);
         atomic_store(&f->wide_cluster, r == CU_OK);
     }
@@ -440,7 +441,7 @@ static int queue_tensor_map(dvk_queue *base, const dvk_tensor_map_desc *d, dvk_t
             stride[i - 1] = (uint64_t)d->stride_bytes[i - 1];
         }
     }
-    /* how much of a line and its neighbour comes into the cache at once: of a slice's pixels only what belongs to it */
+    /* L2 promotion: for a channel slice, fetch less, because the neighbouring bytes belong to other channels */
     const bool slice = d->rank > 1 && d->size[0] * (int64_t)dvk_dtype_size(d->dtype) < d->stride_bytes[0];
     const int promotion = slice ? 2 /* 128 bytes */ : 3 /* 256 */;
     const int swizzle = d->swizzle_bytes == 128 ? 3 : d->swizzle_bytes == 64 ? 2 : d->swizzle_bytes == 32 ? 1 : 0;
@@ -453,7 +454,7 @@ static int queue_tensor_map(dvk_queue *base, const dvk_tensor_map_desc *d, dvk_t
     return r;
 }
 
-/* ---- taking and giving back ---- */
+/* ---- taking and returning queues ---- */
 
 static gpu_queue *find_idle(dv_gpu *g, bool own) {
     dv_mutex_lock(g->lock);
@@ -496,7 +497,7 @@ static davy_result new_queue(dv_gpu *g, bool own, gpu_queue **out) {
 }
 
 davy_result dv_gpu_queue_take(dv_gpu *g, void *stream, dv_gpu_queue **out) {
-    if (g->process != dv_process_id()) { /* the lock may be held for ever */
+    if (g->process != dv_process_id()) { /* another thread may have held the lock at the fork */
         return dv_fail(DAVY_E_FORKED, "a stream: cuda:%d was opened before fork()", (int)g->index);
     }
     gpu_queue *q = find_idle(g, stream == NULL);
@@ -534,7 +535,7 @@ void gpu_queues_close(dv_gpu *g, bool alive) {
     }
 }
 
-/* ---- events, and waiting for a queue without keeping a processor busy ---- */
+/* ---- events, and waiting for a queue without keeping a CPU busy ---- */
 
 struct dv_gpu_event {
     dv_gpu *gpu;
@@ -617,7 +618,7 @@ static davy_result look(dv_gpu_queue *q, bool *done) {
 davy_result dv_gpu_queue_wait(dv_gpu_queue *q, davy_result (*poll)(void *user), void *user) {
     const uint64_t begin = dv_now_ns();
     const uint64_t poll_ns = 10000000;
-    const uint64_t busy_ns = 400000; /* the system's sleeps are some 70 us longer than asked for */
+    const uint64_t busy_ns = 400000; /* the system sleeps about 70 us longer than requested */
     uint64_t polled = begin;
     for (;;) {
         bool done = false;
@@ -633,13 +634,13 @@ davy_result dv_gpu_queue_wait(dv_gpu_queue *q, davy_result (*poll)(void *user), 
             }
             polled = now;
         }
-        if (now - begin > busy_ns) { /* so that a wait is at most a sixteenth longer than the work */
+        if (now - begin > busy_ns) { /* so that the wait is at most a sixteenth longer than the work */
             dv_sleep_ns((uint64_t)dv_max(20000, dv_min((int64_t)(now - begin) / 16, 1000000)));
         }
     }
 }
 
-/* ---- graphs: what is enqueued on a queue is recorded, to launch it again as a whole ---- */
+/* ---- graphs: enqueued work is captured and launched again as a whole ---- */
 
 struct dv_gpu_graph {
     dv_gpu *gpu;
@@ -650,19 +651,19 @@ davy_result dv_gpu_capture_begin(dv_gpu_queue *pub) {
     gpu_queue *q = pub->priv;
     dv_gpu *g = pub->gpu;
     if (pub->foreign || q->capturing) {
-        return dv_fail(DAVY_E_STATE, "recording a graph: the stream is %s",
-                       pub->foreign ? "the host's" : "being recorded already");
+        return dv_fail(DAVY_E_STATE, "capturing a graph: the stream %s",
+                       pub->foreign ? "belongs to the host" : "is capturing already");
     }
-    davy_result r = gpu_enter(g, "recording a graph");
+    davy_result r = gpu_enter(g, "capturing a graph");
     if (r == DAVY_OK) {
         const cu_result c = g->cu->capture_begin(q->own, CU_CAPTURE_THREAD_LOCAL);
-        r = gpu_leave_with(g, c, "recording a graph");
+        r = gpu_leave_with(g, c, "capturing a graph");
     }
     q->capturing = r == DAVY_OK;
     return r;
 }
 
-/* A stream that is still recording would refuse everything: another takes its place. */
+/* After a failed capture the stream may still be capturing and refuse all work. Then a new stream replaces it. */
 static cu_result renew_stream(dv_gpu *g, gpu_queue *q) {
     int status = 0;
     cu_stream fresh = NULL;
@@ -683,11 +684,11 @@ davy_result dv_gpu_capture_end(dv_gpu_queue *pub, dv_gpu_graph **out) {
     dv_gpu *g = pub->gpu;
     *out = NULL;
     if (!q->capturing) {
-        return dv_fail(DAVY_E_STATE, "recording a graph: the stream is not being recorded");
+        return dv_fail(DAVY_E_STATE, "capturing a graph: the stream is not capturing");
     }
     q->capturing = false;
     dv_gpu_graph *graph = dv_calloc(1, sizeof *graph);
-    davy_result r = gpu_enter(g, "recording a graph");
+    davy_result r = gpu_enter(g, "capturing a graph");
     if (r < 0) {
         dv_free(graph);
         return r;
@@ -704,7 +705,7 @@ davy_result dv_gpu_capture_end(dv_gpu_queue *pub, dv_gpu_graph **out) {
         g->cu->graph_destroy(recorded);
     }
     gpu_leave(g);
-    r = dv_gpu_check(g, c, "recording a graph");
+    r = dv_gpu_check(g, c, "capturing a graph");
     if (r == DAVY_OK && graph == NULL) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a CUDA graph");
     }
@@ -735,7 +736,7 @@ void dv_gpu_graph_release(dv_gpu_graph *graph) {
     dv_free(graph);
 }
 
-/* Not fatal: what a driver does not record is enqueued one by one. */
+/* A failure is not fatal: the work is then enqueued step by step. */
 static void record(dv_gpu_replay *replay, dv_gpu_queue *own) {
     replay->refused = true;
     if (dv_gpu_capture_begin(own) != DAVY_OK) {

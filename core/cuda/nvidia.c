@@ -1,16 +1,16 @@
-/* nvidia.c - one plain convolution as a plan of cuBLASLt or of cuDNN. */
+/* nvidia.c - plans and runs one plain convolution with cuBLASLt or cuDNN. */
 #include "core/cuda/nvidia.h"
 
 #include <string.h>
 
-/* ---- cuBLASLt: a 1x1 convolution as a matrix product. The library counts columns first:
- * y^T [c_out x pixels] = w [c_in x c_out]^T * x [c_in x pixels]. Sums are f32, also those of split products. ---- */
+/* ---- cuBLASLt: a 1x1 convolution as a matrix product. The library's matrices are column-major:
+ * y^T [c_out x pixels] = w [c_in x c_out]^T * x [c_in x pixels]. All sums are f32, also the partial sums of split-K. ---- */
 
 enum { R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68 };     /* cudaDataType, cublasComputeType_t */
 enum { DESC_TRANSPOSE_A = 3, DESC_EPILOGUE = 7, DESC_BIAS = 8 };  /* CUBLASLT_MATMUL_DESC_* */
 enum { EPILOGUE_NONE = 1, EPILOGUE_RELU = 2, EPILOGUE_BIAS = 4 }; /* CUBLASLT_EPILOGUE_*, bits */
 enum { PREF_WORKSPACE = 1, PREF_REDUCTION = 3, PREF_ALIGN_A = 5, PREF_ALIGNS = 4 }; /* CUBLASLT_MATMUL_PREF_* */
-enum { REDUCTION_COMPUTE_TYPE = 2 }; /* partial sums are added up in f32, always in the same order */
+enum { REDUCTION_COMPUTE_TYPE = 2 }; /* partial sums are added in f32, always in the same order */
 enum { DESC, LAYOUT_W, LAYOUT_X, LAYOUT_Y, PARTS };
 
 static bool make_parts(const nv_cublaslt *lt, const nv_shape *s, nv_plan *out) {
@@ -24,7 +24,7 @@ static bool make_parts(const nv_cublaslt *lt, const nv_shape *s, nv_plan *out) {
 }
 
 static bool describe(const nv_cublaslt *lt, const nv_shape *s, const nv_plan *plan) {
-    static const uint64_t somewhere[4]; /* looked at for its alignment only */
+    static const uint64_t somewhere[4]; /* the library reads only the alignment of this address */
     const void *bias = somewhere;
     const int32_t transpose = 1;
     const uint32_t extra = (s->bias ? EPILOGUE_BIAS : 0u) | (s->relu ? EPILOGUE_RELU : 0u);
@@ -89,9 +89,8 @@ void nv_cublaslt_free(const nv_cublaslt *lt, nv_plan *plan) {
     memset(plan, 0, sizeof *plan);
 }
 
-/* ---- cuDNN: a convolution as a graph, conv, then bias and relu where they are wanted, all with f32 in
- * between. Of the engines that cuDNN suggests, best first, the first one is taken that exists for this shape, sums in f32,
- * gives the same answer every time and makes do with the workspace. ---- */
+/* ---- cuDNN: an operation graph of conv, then bias and relu if requested, with f32 tensors in between. cuDNN suggests engines,
+ * best first. davy takes the first one that supports the shape, sums in f32, is deterministic and fits the workspace. ---- */
 
 enum { /* CUDNN_BACKEND_*_DESCRIPTOR */
        POINTWISE = 0,
@@ -161,10 +160,10 @@ enum { /* CUDNN_ATTR_* */
 };
 enum { DATA_FLOAT = 0, DATA_HALF = 2, DATA_BF16 = 9 };
 enum { ADD = 0, RELU = 100, CROSS_CORRELATION = 1, MODE_FALLBACK = 2, MODE_A = 3 };
-enum { NOTE_TENSOR_CORE = 0, NOTE_STRICT_NAN = 9, NOTES = 16 }; /* all between these two say what is not wanted */
+enum { NOTE_TENSOR_CORE = 0, NOTE_STRICT_NAN = 9, NOTES = 16 }; /* a note between these two rules an engine out */
 enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_SUM, ID_BIASED, SUGGESTIONS = 8 };
 
-typedef struct builder { /* what fails is remembered, what follows does nothing */
+typedef struct builder { /* after the first failure every later call does nothing */
     const nv_cudnn *dnn;
     nv_plan *plan;
     nv_status status;
@@ -188,7 +187,7 @@ static void set(builder *b, void *d, int which, int type, int64_t count, const v
     b->status = b->status != 0 ? b->status : b->dnn->desc_set(d, which, type, count, values);
 }
 
-static void set_one(builder *b, void *d, int which, int type, int value) { /* an enum of the library */
+static void set_one(builder *b, void *d, int which, int type, int value) { /* value: an enum of the library */
     set(b, d, which, type, 1, &value);
 }
 
@@ -201,7 +200,7 @@ static void *finish(builder *b, void *d) {
     return d;
 }
 
-/* Channels innermost, no gaps; sizes in the library's order: n, c, h, w. */
+/* A dense tensor with channels innermost. size: in the library's order n, c, h, w. */
 static void *tensor(builder *b, int64_t id, int type, const int64_t size[4], bool inner) {
     const int64_t stride[4] = {size[1] * size[2] * size[3], 1, size[3] * size[1], size[1]};
     const int64_t align = 16;
@@ -285,7 +284,7 @@ static void *graph_of(builder *b, const nv_shape *s) {
     return finish(b, graph);
 }
 
-/* Exact enough and the same every time. */
+/* Whether the engine is exact enough and deterministic. */
 static bool is_welcome(builder *b, void *config) {
     int notes[NOTES];
     int64_t n = 0;
@@ -301,7 +300,7 @@ static bool is_welcome(builder *b, void *config) {
     return ok;
 }
 
-/* The plan of a suggestion; false: not for this shape or device. */
+/* Finishes the plan of one suggested engine. False: it does not support this shape or device, or needs more workspace. */
 static bool try_config(builder *b, void *config) {
     int64_t bytes = 0;
     int64_t n = 0;
@@ -369,7 +368,7 @@ nv_status nv_cudnn_run(const nv_cudnn *dnn, const nv_plan *plan, const nv_pointe
     return b.status;
 }
 
-/* The last first: what refers to others goes before them. */
+/* In reverse order, because a descriptor refers to earlier ones. */
 void nv_cudnn_free(const nv_cudnn *dnn, nv_plan *plan) {
     while (plan->n_parts > 0) {
         dnn->desc_destroy(plan->parts[--plan->n_parts]);

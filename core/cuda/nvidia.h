@@ -1,8 +1,8 @@
-/* nvidia.h - cuBLASLt and cuDNN as far as davy uses them, declared here like the driver (driver.h) and loaded when a plan
- * first asks. Both are optional: where one is missing, its convolutions are no candidates and nothing else changes.
+/* nvidia.h - the parts of cuBLASLt and cuDNN that davy uses. They are declared here, like the driver (driver.h), and loaded when
+ * a plan is first measured. Both are optional: a missing library only means that its convolutions are no candidates.
  *
- * They compute plain convolutions of one shape, y = relu(conv(x, w) + bias), bias and relu only where they offer it; what
- * else a convolution of davy has is done around that (conv_nvidia.c). */
+ * The libraries compute a plain convolution, y = relu(conv(x, w) + bias); bias and relu only if the library can fuse them.
+ * conv_nvidia.c does the rest of a davy convolution with other kernels. */
 #ifndef DV_NVIDIA_H
 #define DV_NVIDIA_H
 
@@ -75,13 +75,13 @@ typedef struct nv_cudnn {
 #undef NV_MEMBER
 
 enum { NV_CUBLASLT, NV_CUDNN, NV_LIBRARIES };
-enum { NV_WORKSPACE = 32 << 20 }; /* that a library's kernel may use */
+enum { NV_WORKSPACE = 32 << 20 }; /* bytes of workspace that a library's kernel may use */
 
-/* One plain convolution, of either library. */
+/* One plain convolution, for either library. */
 typedef struct nv_shape {
     dvk_dtype dtype; /* of x, w and y: F16 or BF16 */
     int64_t n, h, w, c_in, x_pixel;
-    int64_t out_h, out_w, c_out, y_pixel; /* pixel: elements from one to the next; rows and pictures follow evenly */
+    int64_t out_h, out_w, c_out, y_pixel; /* pixel: elements from one to the next; rows and pictures have no gaps */
     int64_t kh, kw, stride, pad_top, pad_left, pad_bottom, pad_right;
     bool bias, relu;
 } nv_shape;
@@ -95,12 +95,12 @@ enum { NV_PARTS = 96 };
 typedef struct nv_plan {
     void *parts[NV_PARTS]; /* descriptors, in the order in which they were made */
     int n_parts;
-    void *run; /* cuDNN: the part that is executed */
+    void *run; /* cuDNN: the execution plan, one of `parts` */
     nv_lt_algorithm algorithm;
     bool bias;
 } nv_plan;
 
-/* False: the library has nothing for this. Inside the context, not while anything else uses the handle. */
+/* False: the library cannot compute this shape. Call inside the context, while nothing else uses the handle. */
 bool nv_cublaslt_plan(const nv_cublaslt *lt, const nv_shape *shape, nv_plan *out);
 bool nv_cudnn_plan(const nv_cudnn *dnn, const nv_shape *shape, nv_plan *out);
 nv_status nv_cublaslt_run(const nv_cublaslt *lt, const nv_plan *plan, const nv_pointers *p, cu_stream stream);

@@ -330,7 +330,7 @@ static void test_full_device(void) {
             OK(dv_engine_unload(b.engine));
             m->device_bytes = m->used_bytes + left;
             CHECKF(run(&b, &q) == DAVY_E_NOMEM_DEVICE, "%llu bytes: %s", (unsigned long long)left, last_error());
-            SAYS("cuda:0 cannot give");
+            SAYS("cuda:0 has too little free memory");
             CHECK(last_native() == 2);
         }
         m->device_bytes = (uint64_t)4 << 30;

@@ -91,7 +91,7 @@ static void expect_reason(const char *words) {
 static void too_old(void) {
     mock_use(MOCK_FOLDER "/libmock_cuda.so");
     m->version = 12040;
-    expect_reason("it knows CUDA 12.4, davy needs 13.0 or newer");
+    expect_reason("it supports CUDA 12.4, davy needs 13.0 or newer");
 }
 
 static void incomplete(void) {
