@@ -200,5 +200,7 @@ davy_result dv_gpu_completion_ring_read(dv_gpu_completion_ring *ring, dv_gpu_que
         waited = dv_now_ns() - begin;
     }
     ring->sleeps = waited > ANSWER_SPIN_NS;
-    return r < 0 || has_arrived(ring, i, number) ? r : dv_fail(DAVY_E_INTERNAL, "completion ring: the kernel wrote no number");
+    return r < 0 || has_arrived(ring, i, number)
+               ? r
+               : dv_fail(DAVY_E_INTERNAL, "completion ring: the kernel wrote no number");
 }

@@ -32,7 +32,7 @@ static bool find(dv_gpu *gpu, const dv_plan *p, dv_step *s, candidate *out) {
     const dvk_cuda_caps *caps = dv_gpu_caps(gpu);
     const dvk_conv2d_args *a = &s->args.conv;
     int library = 0;
-    const bool stores = p->direct && s == &p->steps[p->n_steps - 1]; /* which no library does */
+    const bool stores = p->direct && s == &p->steps[p->n_steps - 1]; /* no library stores pictures */
     if (stores || a->scaled || a->epi.sums != NULL || strcmp(dv_kernel_op(s->kernel), "conv2d") != 0) {
         return false;
     }
@@ -88,7 +88,7 @@ static void close_bench(bench *b) {
     }
 }
 
-/* The step's arguments in the bench's memory; weights, whatever their values, are all the same zeros. */
+/* The step's arguments in the bench's memory. All weights share one block of zeros, because values do not change the time. */
 static dvk_args args_of(const bench *b, const dv_step *s) {
     dvk_args args = s->args;
     for (int64_t i = s->first_bind; i < s->first_bind + s->n_binds; i++) {
@@ -109,12 +109,12 @@ static davy_result time_once(bench *b, const dvk_cuda_kernel *k, const dvk_args 
     return r < 0 ? r : dv_gpu_event_ms(b->from, b->to, ms);
 }
 
-/* In turn, so that a device that warms up or is busy treats both alike. */
+/* The two kernels alternate, so that warm-up and other load on the device affect both alike. */
 static davy_result measure(bench *b, const candidate *c, float best[2]) {
     const dvk_cuda_kernel *const kernels[2] = {c->step->kernel.cuda, c->kernel};
     const dvk_args args = args_of(b, c->step);
     davy_result r = DAVY_OK;
-    for (int round = 0; round <= ROUNDS; round++) { /* the first one warms up */
+    for (int round = 0; round <= ROUNDS; round++) { /* round 0 warms up */
         for (int k = 0; k < 2 && r == DAVY_OK; k++) {
             float ms = 0.0f;
             r = time_once(b, kernels[k], &args, round == 0 ? 1 : RUNS, &ms);
@@ -168,8 +168,8 @@ static void take(dv_plan *p, const candidate *c) {
     }
 }
 
-/* The libraries' scratch was no part of the size that tiles were chosen by: it must fit beside everything else, with an
- * eighth to spare for what a run has beside its plan. */
+/* The tile size was chosen without the libraries' scratch. It must fit beside everything else, with an eighth to spare for the
+ * memory that a run needs outside its plan. */
 static bool has_room(const dv_plan *p, dv_gpu *gpu, const candidate *list, int64_t n) {
     const uint64_t budget = dv_gpu_budget(gpu);
     uint64_t scratch = p->scratch_bytes;
@@ -195,7 +195,8 @@ void dv_plan_autotune(dv_plan *p, dv_gpu *gpu, const dv_log *log) {
         }
     }
     if (n > 0 && !has_room(p, gpu, list, n)) {
-        dv_logf(log, DAVY_LOG_DEBUG, "cuda:%d: no room for NVIDIA's libraries", (int)dv_gpu_index(gpu));
+        dv_logf(log, DAVY_LOG_DEBUG, "cuda:%d: no room in the memory budget for the scratch of NVIDIA's libraries",
+                (int)dv_gpu_index(gpu));
         n = 0;
     }
     if (open && n > 0) {

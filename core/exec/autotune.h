@@ -1,14 +1,14 @@
-/* autotune.h - convolutions of a plan that an NVIDIA library computes faster. Kernels of davy are chosen by estimates;
- * what a library would take is only known from running it. */
+/* autotune.h - replaces convolutions of a plan by an NVIDIA library's where that is faster. davy's own kernels are chosen by
+ * estimates. A library's time is only known from measuring it. */
 #ifndef DV_EXEC_AUTOTUNE_H
 #define DV_EXEC_AUTOTUNE_H
 
 #include "core/cuda/gpu.h"
 #include "core/plan/plan.h"
 
-/* Between the plan's creation and its first use, on the gpu it was made for. Runs each convolution both ways, unless that
- * has been done on this gpu, and puts the faster kernel into the plan. Does nothing where the gpu was opened without
- * libraries, where they are missing, or where there is no memory to measure in; never fails. */
+/* Call it between the plan's creation and its first use, on the gpu the plan was made for. It runs each convolution with both
+ * kernels, unless this gpu has measured it before, and puts the faster kernel into the plan. It never fails. It changes nothing if
+ * the gpu was opened without libraries, if they are missing, or if there is no memory for the measurement. */
 void dv_plan_autotune(dv_plan *plan, dv_gpu *gpu, const dv_log *log);
 
 #endif

@@ -1,5 +1,5 @@
-/* run.c - programs and their instances, whatever they run on, and the runs of an instance on the CPU: every step is a
- * parallel loop over its kernel's units, under watch. See run.h. */
+/* run.c - programs and instances on any device, and the runs of an instance on the CPU. There every step is a parallel loop over
+ * its kernel's units, with progress and cancelling by a watch. See run.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,8 +47,8 @@ static void touch_pieces(void *user, int64_t first, int64_t last, int32_t worker
     }
 }
 
-/* The first write to a page can take a thousand times as long as any other, and a unit of a kernel may write to thousands
- * of pages: where that is done here, a few pieces at a time, the run can still be cancelled at once. */
+/* The first write to a page can take a thousand times as long as a later one, and one unit of a kernel may write to thousands of
+ * pages. Touching the pages here, a few pieces at a time, keeps the run cancellable. */
 static davy_result touch(dv_instance *i, dv_watch *watch) {
     const int64_t bytes = (int64_t)i->program->plan->arena_bytes;
     davy_result r = DAVY_OK;
@@ -91,8 +91,7 @@ static davy_result run_step(const dv_services *services, const dv_step *step, st
     return r;
 }
 
-/* Nothing is gained by copying beside the steps here: what is fetched is so as early, what is written back as late as it
- * may. */
+/* On the CPU, copying beside the steps gains nothing. A fetch is done where it may begin, a write-back where it must be finished. */
 static void transfer(const dv_instance *i, const dv_transfer *t) {
     char *ring = (char *)i->block + t->at, *kept = (char *)i->offloaded + t->host_at;
     for (uint64_t row = 0; row < t->rows; row++) {
@@ -323,7 +322,7 @@ static void fill_pointers(dv_instance *i) {
     }
 }
 
-/* block: NULL, or the caller's */
+/* block: the caller's memory, or NULL to allocate */
 static davy_result create_instance(dv_program *p, void *block, void *state, dv_instance **out) {
     dv_instance *i = dv_calloc(1, sizeof *i);
     if (i == NULL) {

@@ -1,5 +1,5 @@
-/* run_cuda.c - an instance on a GPU: what it lends, and its steps, one by one, timed while a profile is on, or as a captured
- * graph, with the copies of a clip's state beside them. See run_cuda.h. */
+/* run_cuda.c - an instance on a GPU: its slots of memory and events, and its steps. The steps are enqueued one by one, timed while
+ * a profile is on, or launched as a captured graph. The copies of a clip's state run beside them. See run_cuda.h. */
 #include "core/exec/run_cuda.h"
 
 #include <stdio.h>
@@ -24,15 +24,15 @@ typedef struct dv_lent_memory {
 } dv_lent_memory;
 
 struct dv_cuda {
-    dv_gpu_queue *own, *queue, *foreign; /* queue: own or foreign, between begin and end */
+    dv_gpu_queue *own, *queue, *foreign; /* queue: `own` or `foreign`, set between begin and end */
     dv_gpu_queue *side[DV_SIDE_QUEUES];
     dv_gpu_event *done; /* behind the last work that uses the instance */
     dv_gpu_event *events[DV_SLOTS];
     dv_lent_memory slots[DV_SLOTS];
     dv_gpu_replay replay;       /* of all steps */
-    uint64_t took_ns;           /* from the beginning of the last run that was waited for to its end; 0: not known */
-    dv_gpu_event **transferred; /* of the plan's transfers: 2 each, may begin and is done */
-    dv_timed *times;            /* events stay for the next run */
+    uint64_t took_ns;           /* duration of the last run that was waited for; 0: unknown */
+    dv_gpu_event **transferred; /* two for each of the plan's transfers: it may begin, it is done */
+    dv_timed *times;            /* the events are kept for the next run */
     int64_t n_times, cap_times, with_events;
 };
 
@@ -57,7 +57,7 @@ davy_result dv_cuda_instance_create(dv_instance *i) {
 void dv_instance_settle(dv_instance *i) {
     dv_cuda *c = i->cuda;
     if (c->own != NULL && c->done != NULL) {
-        dv_gpu_event_wait(c->own, c->done); /* it may have been on a queue of the host */
+        dv_gpu_event_wait(c->own, c->done); /* the last work may have been on a stream of the host */
         dv_gpu_queue_wait(c->own, NULL, NULL);
     }
     for (int k = 0; k < DV_SIDE_QUEUES; k++) {
@@ -122,7 +122,7 @@ void dv_cuda_instance_release(dv_instance *i) {
     dv_free(c);
 }
 
-/* ---- what it lends ---- */
+/* ---- slots and queues ---- */
 
 dv_gpu_queue *dv_instance_queue(const dv_instance *i) {
     return i->cuda->queue;
@@ -168,10 +168,10 @@ davy_result dv_instance_side_queue(dv_instance *i, int32_t index, dv_gpu_queue *
 
 enum { POLL_NS = 10000000, PAUSE_NS = 1000000, LEAST_NS = 20000, LATE_NS = 400000 };
 
-/* How long to sleep before the next look; 0: not at all. */
+/* How long to sleep before the next query; 0: no sleep. */
 static uint64_t pause_for(const dv_cuda *c, uint64_t passed) {
     const uint64_t early = c->took_ns / 8 * 7;
-    if (passed < early) { /* a sleep lasts some 70 us longer than asked for */
+    if (passed < early) { /* a sleep lasts about 70 us longer than requested */
         const uint64_t left = early - passed;
         return left < 4 * LEAST_NS ? 0 : left < PAUSE_NS ? left : PAUSE_NS;
     }
@@ -224,7 +224,7 @@ davy_result dv_instance_begin(dv_instance *i, void *stream) {
 
 void dv_instance_end(dv_instance *i) {
     dv_cuda *c = i->cuda;
-    if (dv_gpu_event_record(c->done, c->queue) != DAVY_OK) { /* a lost device: nothing is at work any more */
+    if (dv_gpu_event_record(c->done, c->queue) != DAVY_OK) { /* on a lost device this wait returns at once */
         dv_gpu_queue_wait(c->queue, NULL, NULL);
     }
     if (c->foreign != NULL) {
@@ -323,7 +323,7 @@ static davy_result make_transfers(dv_instance *i) {
     return r;
 }
 
-/* Each way has a queue of its own. */
+/* Fetches use side queue 0, write-backs side queue 1. */
 static davy_result begin_transfer(dv_instance *i, dv_gpu_queue *q, const dv_transfer *t, dv_gpu_event **events) {
     dv_gpu_queue *side = NULL;
     char *ring = (char *)i->block + t->at, *kept = (char *)i->offloaded + t->host_at;
@@ -433,7 +433,7 @@ davy_result dv_instance_enqueue_op(dv_instance *i, dv_gpu_queue *q, const char *
     return enqueue(i, q, &step, args);
 }
 
-/* The result to memory of its own, and from there into a picture that the kernel does not store itself. */
+/* The last kernel cannot store this picture: its result goes to a slot, and a "store" converts it from there. */
 static davy_result enqueue_apart(dv_instance *i, dv_gpu_queue *q, dvk_args *last, const dvk_convert_args *args,
                                  uint64_t bytes) {
     const dv_plan *plan = i->program->plan;

@@ -1,4 +1,4 @@
-/* steps.c - the threads' way through a list of steps: `open` is the step that units are taken from now. */
+/* steps.c - all threads walk through a list of steps; `open` is the step whose units they take now. */
 #include "core/exec/steps.h"
 
 #include <stdatomic.h>
@@ -16,8 +16,8 @@
 #endif
 
 enum {
-    PIECES = 4,   /* per thread and step: enough to even out threads of different speed */
-    SPINS = 4000, /* looks at `open` before the processor is offered to others: about 50 us */
+    PIECES = 4,   /* per thread and step: enough to balance threads of different speed */
+    SPINS = 4000, /* reads of `open` before the thread yields: about 50 us */
     SCRATCH_ALIGN = 64
 };
 
@@ -74,7 +74,7 @@ static void *scratch_of(const dv_steps *s, int32_t worker) {
     return s->scratch_bytes > 0 ? (char *)s->scratch + worker * s->scratch_bytes : NULL;
 }
 
-/* Opens step `at`, the ones done alone before it included. */
+/* Runs the steps from `at` on that are done alone, then opens the next one. */
 static int64_t advance(dv_steps *s, int64_t at, int32_t worker) {
     while (at < s->n && (s->steps[at].alone || s->units[at] == 0)) {
         const dv_parallel_step *step = &s->steps[at];
@@ -101,7 +101,7 @@ static int64_t wait_behind(dv_steps *s, int64_t at) {
     return now;
 }
 
-/* One thread's way through all steps. */
+/* One thread walks through all steps. */
 static void walk(void *user, int64_t first, int64_t last, int32_t worker) {
     dv_steps *s = user;
     (void)first;
@@ -125,7 +125,7 @@ static void walk(void *user, int64_t first, int64_t last, int32_t worker) {
     }
 }
 
-/* The arguments may have other sizes than last time. */
+/* Counts units and scratch again, because the arguments may have changed in size. */
 static davy_result prepare(dv_steps *s) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->n; i++) {

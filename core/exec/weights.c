@@ -1,5 +1,5 @@
-/* weights.c - what is packed, found by stage, label and form, and the packing. One thread packs at a time; others that need
- * weights wait for it, but go on asking whether they have been cancelled. */
+/* weights.c - packs weights and finds packed ones by stage, label and form. One thread packs at a time. Other threads that need
+ * weights wait for it and keep polling their watch, so that they can be cancelled. */
 #include "core/exec/weights.h"
 
 #include <math.h>
@@ -17,12 +17,12 @@ typedef struct packed_weight {
     uint64_t hash;
     dv_stage stage;
     char *label;
-    dv_weight what; /* param is not used to compare: graphs number them on their own */
-    void *data;     /* memory of its own; on a GPU a part of a slab */
+    dv_weight what; /* param is not compared: each graph numbers its parameters differently */
+    void *data;     /* the entry's own memory; on a GPU a part of a slab */
     bool ready;     /* under the lock */
 } packed_weight;
 
-typedef struct slab { /* device memory of what one plan lacked */
+typedef struct slab { /* device memory for the weights that one plan added */
     void *data;
     uint64_t bytes;
 } slab;
@@ -30,20 +30,20 @@ typedef struct slab { /* device memory of what one plan lacked */
 struct dv_store {
     const dv_services *services;
     dv_gpu *gpu;     /* NULL: the CPU */
-    dv_store *model; /* of another GPU, referenced: what it has packed is copied from there; NULL: none */
+    dv_store *model; /* store of another GPU, referenced, from which packed weights are copied; NULL: none */
     const dv_tensors *tensors;
     _Atomic int32_t refs;
     dv_mutex *lock;
-    dv_cond *free; /* no thread packs */
+    dv_cond *free; /* signalled when a thread has finished packing */
     bool packing;
-    packed_weight **entries; /* pointers, so that they stay put while the array grows */
+    packed_weight **entries; /* pointers, so that entries do not move when the array grows */
     int64_t n_entries, cap_entries;
     slab *slabs;
     int64_t n_slabs, cap_slabs;
     uint64_t bytes;
 };
 
-/* Weights of a plan that have no entry yet, and their new entries, whose contents are not there yet. */
+/* Weights of a plan that had no entry, and their new entries, which are not packed yet. */
 typedef struct missing {
     packed_weight **entries;
     const dv_weight **weights;
@@ -63,15 +63,15 @@ static int64_t elements_of(const dv_param_info *p) {
     return n;
 }
 
-/* f32 values that a weight is packed from; vectors are read in place. */
+/* Bytes of the f32 values that a weight is packed from; 0 for vectors, which are read in place. */
 static uint64_t source_bytes(const dv_graph *g, const dv_weight *w) {
     const uint64_t values = (uint64_t)elements_of(&g->params[w->param]);
     return dv_kernel_none(w->kernel) ? 0 : dv_align_up(values * sizeof(float), 64);
 }
 
-/* ---- packing is two parallel loops over a batch of parameters: read as f32 from the file (one unit each), then packed by
- * the kernel that will use them (many units each). Batches bound the memory that the f32 copies take. For a GPU a batch is
- * packed into host memory, in the order in which it will lie in the device's, and goes there at once. ---- */
+/* ---- packing is two parallel loops over a batch of parameters. The first reads them as f32 from the file, one unit each. The
+ * second packs them with the packing function of their kernel, many units each. Batches bound the memory of the f32 copies. For a
+ * GPU a batch is packed into host memory in its device order and uploaded in one copy. ---- */
 
 typedef struct batch {
     dv_store *store;
@@ -79,7 +79,7 @@ typedef struct batch {
     packed_weight **entries; /* [count] */
     const dv_weight *const *weights;
     float **sources;     /* [count]; NULL for vectors */
-    void **packed;       /* [count]: where the result goes, in host memory */
+    void **packed;       /* [count]: the packed values, in host memory */
     int64_t *first_unit; /* [count + 1], of the packing loop */
     int64_t count;
     uint64_t limit;     /* as in packing */
@@ -95,7 +95,7 @@ static davy_result read_stored(const batch *b, const dv_param_info *p, float *ds
         }
         return r;
     }
-    if (p->from != NULL) { /* of shares they are there */
+    if (p->from != NULL) { /* values derived in shares are there already */
         return p->from->derive_share != NULL ? DAVY_OK : p->from->derive(b->store->tensors, p->from, dst);
     }
     memcpy(dst, p->constant, (size_t)elements_of(p) * sizeof(float));
@@ -152,7 +152,7 @@ static void read_units(void *user, int64_t first, int64_t last, int32_t worker) 
     }
 }
 
-/* Shares of the parameters that are much work, one parameter after the other. */
+/* Derives expensive parameters in shares, one parameter after the other. */
 static void share_units(void *user, int64_t first, int64_t last, int32_t worker) {
     batch *b = user;
     (void)worker;
@@ -172,7 +172,7 @@ static int64_t parts_of(const dv_weight *w) {
     return dv_max(w->parts, 1);
 }
 
-/* Units of all parts of a weight, one part after the other. */
+/* Packs units [first, last) of a weight, counted through all its parts. */
 static void pack_some(const batch *b, int64_t i, int64_t first, int64_t last) {
     const dv_weight *w = b->weights[i];
     const int64_t units = dv_kernel_pack_units(w->kernel, &w->conv);
@@ -230,12 +230,12 @@ static davy_result run_loops(batch *b, dv_watch *watch) {
 
 /* ---- batches ---- */
 
-/* Host memory that a weight takes while its batch is packed. */
+/* Host memory that a weight needs while its batch is packed. */
 static uint64_t passing_bytes(const dv_store *s, const dv_graph *g, const dv_weight *w) {
     return source_bytes(g, w) + (s->gpu != NULL ? room_of(s, w) : 0);
 }
 
-/* Sets b->count to what of the `left` weights goes together; returns the host memory that takes. */
+/* Sets b->count to the number of the next `left` weights that form a batch. Returns the host memory that the batch needs. */
 static uint64_t gather(batch *b, int64_t left) {
     uint64_t bytes = 0;
     for (b->count = 0; b->count < left; b->count++) {
@@ -248,7 +248,7 @@ static uint64_t gather(batch *b, int64_t left) {
     return bytes;
 }
 
-/* Packed values first, for a GPU: one piece that is uploaded as it is. Returns its size. */
+/* Lays out a batch in `block`. For a GPU the packed values come first, as one piece that is uploaded as a whole. Returns its size. */
 static uint64_t lay_out(batch *b, char *block) {
     uint64_t at = 0;
     for (int64_t i = 0; i < b->count; i++) {
@@ -278,7 +278,7 @@ static davy_result poll(void *user) {
 
 typedef struct packing { /* memory and queue of all batches */
     char *block;
-    uint64_t bytes, limit; /* of a batch: of the largest; that only a weight by itself passes */
+    uint64_t bytes, limit; /* of the largest batch; limit of a batch, exceeded only by a batch of one weight */
     void *arrays;
     dv_gpu_queue *queue;
 } packing;
@@ -294,7 +294,7 @@ static uint64_t largest_batch(const dv_store *s, const dv_graph *g, const missin
     return most;
 }
 
-/* Where memory is short batches become smaller, down to a weight at a time. */
+/* If memory is short, batches become smaller, down to one weight each. */
 static davy_result take_block(const dv_store *s, const dv_graph *g, const missing *m, packing *p) {
     void *block = NULL;
     uint64_t refused = UINT64_MAX;
@@ -351,7 +351,7 @@ static davy_result pack_all(dv_store *s, const dv_graph *graph, const missing *m
         }
         i += b.count;
     }
-    if (p.queue != NULL) { /* also after a failure: what has been enqueued writes to memory that is given up */
+    if (p.queue != NULL) { /* also after a failure: enqueued copies still use memory that is about to be freed */
         const davy_result waited = dv_gpu_queue_wait(p.queue, r == DAVY_OK ? poll : NULL, watch);
         r = r < 0 ? r : waited;
         if (waited != DAVY_OK) {
@@ -375,7 +375,7 @@ static uint64_t hash_of(const char *label) {
     return h;
 }
 
-/* What decides a kernel's packing: itself, the channels, the window, how the input is read, the precision. */
+/* Compares everything that decides the packed form: the kernel, the channels, the window, the reading of the input, the precision. */
 static bool same_form(const dv_weight *a, const dv_weight *b) {
     const dvk_conv2d_args *p = &a->conv;
     const dvk_conv2d_args *q = &b->conv;
@@ -407,7 +407,7 @@ static void release_entry(dv_store *s, packed_weight *e) {
     }
 }
 
-/* By the thread that packs: appends an entry with no contents; on a GPU it gets its memory later. */
+/* Called by the packing thread. Appends an entry that is not packed yet. On a GPU add_slab gives it memory later. */
 static davy_result add(dv_store *s, dv_stage stage, const char *label, const dv_weight *w, packed_weight **out) {
     packed_weight *e = dv_calloc(1, sizeof *e);
     char *copy = dv_strdup(label);
@@ -443,8 +443,8 @@ fail:
     return r;
 }
 
-/* Takes out one entry without contents, after a failure; NULL: none left. Released without the lock: that may call the
- * host. */
+/* After a failure, removes one entry that is not packed; NULL: none left. The caller releases it without the lock, because the
+ * release may call the host. */
 static packed_weight *take_unready(dv_store *s) {
     packed_weight *taken = NULL;
     dv_mutex_lock(s->lock);
@@ -461,7 +461,7 @@ static packed_weight *take_unready(dv_store *s) {
 
 /* ---- device memory ---- */
 
-/* One block for all that is missing: hundreds of small vectors would cost as many allocations. */
+/* One block for all missing weights. Separate blocks would cost hundreds of allocations for small vectors. */
 static davy_result add_slab(dv_store *s, const missing *m) {
     uint64_t bytes = 0;
     for (int64_t i = 0; i < m->count; i++) {
@@ -506,7 +506,7 @@ static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan
     for (int64_t i = 0; i < plan->n_weights; i++) {
         const dv_weight *w = &plan->weights[i];
         const dv_param_info *p = &plan->graph->params[w->param];
-        if (find(s, stage, p->label, w) != NULL) { /* only the packing thread adds: no lock needed to look */
+        if (find(s, stage, p->label, w) != NULL) { /* only the packing thread adds entries, so no lock is needed */
             continue;
         }
         const davy_result r = add(s, stage, p->label, w, &m->entries[m->count]);
@@ -519,7 +519,7 @@ static davy_result list_missing(dv_store *s, dv_stage stage, const dv_plan *plan
     return DAVY_OK;
 }
 
-/* Where the model has all of it. Its entries stay as long as it does. */
+/* Finds all missing weights in the model store. False: it does not have all. Its entries live as long as it does. */
 static bool find_in_model(const dv_store *s, const dv_graph *graph, const missing *m, const void **data) {
     bool all = true;
     dv_mutex_lock(s->model->lock);
@@ -533,7 +533,7 @@ static bool find_in_model(const dv_store *s, const dv_graph *graph, const missin
     return all;
 }
 
-/* *copied: nothing is left to pack. */
+/* *copied: all missing weights were copied, none is left to pack. */
 static davy_result copy_from_model(dv_store *s, const dv_graph *graph, const missing *m, bool *copied) {
     *copied = false;
     if (s->model == NULL || m->count == 0) {
@@ -661,7 +661,7 @@ uint64_t dv_store_copies(dv_store *s, dv_stage stage, const dv_plan *plan) {
     return most;
 }
 
-/* Out of memory: it counts again. */
+/* Adds a weight. False: it was there. If memory runs out, a later plan counts the weight again. */
 static bool see(dv_weight_set *seen, uint64_t hash) {
     for (int64_t i = 0; i < seen->count; i++) {
         if (seen->hashes[i] == hash) {
