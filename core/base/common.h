@@ -1,4 +1,4 @@
-/* common.h - what every file of core may use: result codes, small arithmetic that cannot overflow unseen. */
+/* common.h - result codes, and small integer arithmetic with overflow checks. Every file of core may include it. */
 #ifndef DV_COMMON_H
 #define DV_COMMON_H
 
@@ -10,7 +10,8 @@
 
 #define DV_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-#if defined(__MINGW32__) /* whose plain "printf" means the system's, without %z; the build asks for mingw's own */
+/* On MinGW the format "printf" means the system's printf, which has no %z. The build selects MinGW's own printf. */
+#if defined(__MINGW32__)
 #define DV_PRINTF(fmt, args) __attribute__((format(gnu_printf, fmt, args)))
 #elif defined(__GNUC__)
 #define DV_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))

@@ -1,6 +1,5 @@
-/* error.c - the error record of the calling thread. It is plain data in thread-local storage: no destructor has to run
- * when a thread ends, so the library can stay loaded or not without a hazard, and nothing is allocated to report that
- * memory ran out. */
+/* error.c - the error record of the calling thread. It is plain data in thread-local storage. No destructor runs when a
+ * thread ends, so unloading the library is safe. Nothing is allocated, so that running out of memory can be reported. */
 #include "core/base/error.h"
 
 #include <stdarg.h>

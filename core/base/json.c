@@ -1,5 +1,6 @@
-/* json.c - cJSON behind checks of our own. cJSON recurses by nesting, allocates a node of 64 bytes per value and ends
- * strings at an escaped NUL; so one pass over the text bounds depth, nodes and characters before cJSON sees it. */
+/* json.c - cJSON behind checks of the text, and the JSON writer. cJSON recurses once for each nesting level, allocates a
+ * node of 64 bytes for each value, and ends a string at an escaped NUL. One pass over the text therefore limits depth,
+ * values and characters before cJSON parses it. */
 #include "core/base/json.h"
 
 #include <cjson/cJSON.h>
@@ -41,16 +42,16 @@ static uint64_t skip_string(const char *text, uint64_t i, uint64_t bytes, const 
             i++;
         }
     }
-    bad(where, start, "a string without an end");
+    bad(where, start, "a string has no closing quote");
     return 0;
 }
 
 static davy_result check_text(const char *text, uint64_t bytes, const char *where) {
     if (bytes == 0 || bytes > MAX_BYTES) {
-        return bad(where, 0, bytes == 0 ? "no text" : "longer than 100 MB");
+        return bad(where, 0, bytes == 0 ? "the text is empty" : "the text is longer than 100 MB");
     }
     if (!dv_utf8_valid(text, bytes)) {
-        return bad(where, 0, "not UTF-8 text");
+        return bad(where, 0, "the text is not valid UTF-8");
     }
     int64_t depth = 0;
     int64_t nodes = 1;
@@ -67,7 +68,7 @@ static davy_result check_text(const char *text, uint64_t bytes, const char *wher
         depth += c == '{' || c == '[';
         depth -= c == '}' || c == ']';
         if (depth > MAX_DEPTH) {
-            return bad(where, i, "nested deeper than 64");
+            return bad(where, i, "values are nested deeper than 64 levels");
         }
         if (nodes > MAX_NODES) {
             return bad(where, i, "more than 4 million values");
@@ -86,11 +87,11 @@ davy_result dv_json_parse(const char *text, uint64_t bytes, const char *where, d
     cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)bytes, &end, 0);
     uint64_t at = end != NULL ? (uint64_t)(end - text) : 0;
     if (root == NULL) {
-        /* cJSON gives no reason. Where a small block cannot be had now, memory was it. */
+        /* cJSON reports no reason. If a small block cannot be allocated now, memory has run out. */
         void *probe = dv_calloc(1, sizeof(cJSON));
         dv_free(probe);
         return probe != NULL ? bad(where, at, "not valid JSON")
-                             : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its JSON", where);
+                             : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the parsed JSON", where);
     }
     for (; at < bytes; at++) {
         if (strchr(" \t\r\n", text[at]) == NULL) {
@@ -142,7 +143,7 @@ const char *dv_json_string(const dv_json *v) {
     return cJSON_IsString(v) ? v->valuestring : NULL;
 }
 
-/* 2^53 itself is refused: the text 9007199254740993 would arrive as the same double. */
+/* 2^53 itself is refused: the text 9007199254740993 parses to the same double. */
 bool dv_json_int(const dv_json *v, int64_t *out) {
     if (!cJSON_IsNumber(v) || !(fabs(v->valuedouble) < 9007199254740992.0) || v->valuedouble != floor(v->valuedouble)) {
         return false;
@@ -261,7 +262,7 @@ void dv_jw_number(dv_jw *w, const char *key, double value) {
     if (value - value == 0.0) {
         snprintf(text, sizeof text, "%.9g", value);
         for (char *p = text; *p != '\0'; p++) {
-            *p = *p == ',' ? '.' : *p; /* some locales' decimal sign */
+            *p = *p == ',' ? '.' : *p; /* the decimal sign of some locales */
         }
     }
     put(w, text, strlen(text));

@@ -1,5 +1,5 @@
-/* json.h - typed access over cJSON: lengths, depth and ranges checked, messages carry the path of the value.
- * Numbers above 2^53 cannot be exact in a double and are refused where an integer is asked for. */
+/* json.h - typed access over cJSON with checks of length, depth and ranges, and a writer of JSON text.
+ * A parse error names the file and the byte. A double cannot hold every integer above 2^53: dv_json_int refuses them. */
 #ifndef DV_BASE_JSON_H
 #define DV_BASE_JSON_H
 
@@ -7,8 +7,8 @@
 
 typedef struct cJSON dv_json; /* a node; belongs to its root */
 
-/* Parses exactly `bytes` bytes (no NUL needed). `where` names the file in messages. Depth is limited to 64 before cJSON
- * sees the text. */
+/* Parses exactly `bytes` bytes (no NUL needed). `where` names the file in messages. Text nested deeper than 64 levels is
+ * refused before cJSON parses it. */
 davy_result dv_json_parse(const char *text, uint64_t bytes, const char *where, dv_json **out);
 void dv_json_release(dv_json *root);
 
@@ -26,8 +26,8 @@ bool dv_json_double(const dv_json *v, double *out);
 bool dv_json_bool(const dv_json *v, bool *out);
 bool dv_json_is_null(const dv_json *v);
 
-/* ---- JSON as text, written front to back. Commas are looked after here; strings from files are made valid
- * UTF-8. Out of memory is remembered and reported once, by dv_jw_finish. ---- */
+/* ---- a writer of JSON text, from front to back. It adds the commas and replaces invalid UTF-8 in strings. If memory
+ * runs out, only dv_jw_finish reports it. ---- */
 
 typedef struct dv_jw {
     char *text;

@@ -1,4 +1,4 @@
-/* log.c - formats one message and hands it to the host; no output of our own, ever. */
+/* log.c - formats one message and passes it to the host's callback. The library itself never prints. */
 #include "core/base/log.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* log.h - messages for the host's log callback; nothing is formatted below the level it asked for. */
+/* log.h - messages for the host's log callback. A message more detailed than the host's level is not formatted. */
 #ifndef DV_LOG_H
 #define DV_LOG_H
 

@@ -1,7 +1,7 @@
 /* mem.c - counted host memory.
  *
- * The heap is lock-free: one total that an allocation claims before it asks the system, so that two threads can never
- * pass the budget together, and one counter per kind for the reports. */
+ * The heap takes no lock. An allocation adds its bytes to one atomic total before it calls the system, so that two threads
+ * together cannot exceed the budget. Reports use one further counter for each kind. */
 #include "core/base/mem.h"
 
 #include <stdarg.h>
@@ -121,7 +121,7 @@ void dv_heap_release(dv_heap *heap) {
     dv_free(heap);
 }
 
-/* Adds to the total unless that passes the budget. */
+/* Adds bytes to the total. false: the sum would exceed the budget, and *in_use is the unchanged total. */
 static bool claim(dv_heap *heap, uint64_t bytes, uint64_t *in_use) {
     const uint64_t budget = atomic_load(&heap->budget);
     uint64_t total = atomic_load(&heap->total);
@@ -142,8 +142,8 @@ static void note_peak(dv_heap *heap) {
     }
 }
 
-/* Exactly what is counted, so that a host never lends more than the budget; but never zero bytes: an allocator may
- * answer NULL to that. */
+/* The counted size, so that the host never allocates more than the budget. Zero becomes one byte, because an allocator
+ * may return NULL for zero bytes. */
 static size_t block_bytes(uint64_t bytes) {
     return bytes > 0 ? (size_t)bytes : 1;
 }
@@ -169,8 +169,8 @@ static davy_result claim_or_fail(dv_heap *heap, uint64_t bytes, const char *what
     if (claim(heap, bytes, &in_use)) {
         return DAVY_OK;
     }
-    return dv_fail(DAVY_E_BUDGET, "%s: needs %llu bytes, %llu of the budget of %llu are in use", what,
-                   (unsigned long long)bytes, (unsigned long long)in_use,
+    return dv_fail(DAVY_E_BUDGET, "%s: %llu bytes are needed, but %llu bytes of the memory budget of %llu are in use",
+                   what, (unsigned long long)bytes, (unsigned long long)in_use,
                    (unsigned long long)atomic_load(&heap->budget));
 }
 

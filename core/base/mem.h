@@ -1,8 +1,8 @@
-/* mem.h - host memory: an allocator that counts, honours a budget and may be the host's own.
+/* mem.h - host memory: small allocations, and a heap that counts its bytes against a budget.
  *
- * Small bookkeeping (structs, names, node lists) uses dv_calloc and friends; weights and workspace, which are large and
- * belong to a context, use a struct dv_heap. All of it comes
- * from the first functions of os.h, where tests let it run out (tests/hooks.h). */
+ * Small bookkeeping (structs, names, node lists) uses dv_calloc and the functions below it. Weights and workspace are
+ * large and belong to a context: they use a dv_heap, which may call the host's own allocator. All other memory comes from
+ * the memory functions of os.h, where tests make allocations fail (tests/hooks.h). */
 #ifndef DV_MEM_H
 #define DV_MEM_H
 
@@ -18,7 +18,8 @@ char *dv_sprintf(const char *fmt, ...) DV_PRINTF(1, 2); /* freed with dv_free */
 /* Grows an array of `size`-byte elements to hold at least `need`; returns the new base or NULL (old one still valid). */
 void *dv_grow(void *base, int64_t need, int64_t *capacity, uint64_t size);
 
-/* How many allocations of this kind have failed, of the whole process: for who must not take a failure for an answer. */
+/* Number of dv_calloc and dv_realloc calls that failed in this process. A caller compares two readings: if the number
+ * grew, memory ran out in between and a result may be incomplete. */
 uint64_t dv_alloc_failures(void);
 
 typedef enum dv_mem_kind { DV_MEM_WEIGHTS = 0, DV_MEM_WORKSPACE = 1, DV_MEM_KINDS = 2 } dv_mem_kind;
@@ -26,16 +27,16 @@ typedef enum dv_mem_kind { DV_MEM_WEIGHTS = 0, DV_MEM_WORKSPACE = 1, DV_MEM_KIND
 /* Large, 64-byte aligned blocks under a budget. Thread-safe. */
 typedef struct dv_heap dv_heap;
 
-/* host: NULL or the context's callbacks (copied). budget 0: none. */
+/* host: NULL or the context's callbacks (copied). budget_bytes 0: no budget. NULL: out of memory. */
 dv_heap *dv_heap_create(const davy_host *host, uint64_t budget_bytes);
 void dv_heap_release(dv_heap *heap);
 
-/* DAVY_E_BUDGET when it would exceed the budget (nothing changes), DAVY_E_NOMEM_HOST when the system refuses; `what` goes
- * into the message. Contents are undefined. */
+/* Allocates a block with undefined contents. DAVY_E_BUDGET: it would exceed the budget, and nothing changes.
+ * DAVY_E_NOMEM_HOST: the system refuses. The message begins with `what`. */
 davy_result dv_heap_alloc(dv_heap *heap, dv_mem_kind kind, uint64_t bytes, const char *what, void **out);
 void dv_heap_free(dv_heap *heap, dv_mem_kind kind, void *p, uint64_t bytes);
 
-/* Counts host memory of another allocator (pinned by a driver) against the budget. */
+/* Counts memory of another allocator (pinned by a driver) against the budget. */
 davy_result dv_heap_claim(dv_heap *heap, dv_mem_kind kind, uint64_t bytes, const char *what);
 void dv_heap_unclaim(dv_heap *heap, dv_mem_kind kind, uint64_t bytes);
 

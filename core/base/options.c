@@ -52,13 +52,13 @@ davy_result dv_options_get_number(dv_options options, const char *key, double *o
     if (text == NULL) {
         return DAVY_OK;
     }
-    dv_json *root = NULL; /* JSON's numbers are exactly what an option may be */
+    dv_json *root = NULL; /* a number in an option has the syntax of JSON */
     double v = 0.0;
     const bool ok =
         dv_json_parse(text, strlen(text), key, &root) == DAVY_OK && dv_json_double(root, &v) && v - v == 0.0;
     dv_json_release(root);
     if (!ok) {
-        return dv_fail(DAVY_E_OPTION, "option %s: \"%s\" is no number", key, text);
+        return dv_fail(DAVY_E_OPTION, "option %s: \"%s\" is not a number", key, text);
     }
     *out = v;
     return DAVY_OK;

@@ -1,5 +1,5 @@
-/* os.h - the operating system, as little of it as davy needs. os_posix.c and os_win.c implement
- * it; os_memory.c and os_common.c have what differs by little or not at all. */
+/* os.h - the operating system functions that davy uses. os_posix.c and os_win.c implement most of them. os_memory.c and
+ * os_common.c hold the functions that are nearly the same on every system. */
 #ifndef DV_OS_H
 #define DV_OS_H
 
@@ -23,7 +23,7 @@ bool dv_cond_wait(dv_cond *c, dv_mutex *m, uint64_t timeout_ns);
 
 davy_result dv_thread_start(void (*fn)(void *arg), void *arg, const char *name, dv_thread **out);
 void dv_thread_join(dv_thread *t); /* frees t */
-void dv_thread_yield(void);        /* lets another runnable thread have this processor */
+void dv_thread_yield(void);        /* lets another thread run on this processor */
 
 uint64_t dv_now_ns(void); /* monotonic */
 void dv_sleep_ns(uint64_t ns);
@@ -32,11 +32,12 @@ int32_t dv_cpu_count(void); /* processors this process may use */
 uint64_t dv_memory_total(void);
 uint64_t dv_memory_available(void);
 void dv_cpu_name(char *out, size_t bytes);
-/* Sets the calling thread to flush denormals (worker threads of ours only) and returns the old mode for dv_fp_restore. */
+/* Makes the calling thread flush denormals to zero, and returns the old mode for dv_fp_restore. A host's thread gets its
+ * mode back before the host's code runs. */
 uint32_t dv_fp_flush_denormals(void);
 void dv_fp_restore(uint32_t mode);
 
-/* The process's memory, which all of davy takes through mem.h; calloc's is zero. NULL: out of memory. */
+/* The process's memory. All other files allocate through mem.h. dv_os_calloc returns zeros. NULL: out of memory. */
 void *dv_os_calloc(size_t bytes);
 void *dv_os_realloc(void *p, size_t bytes);
 void dv_os_free(void *p);
@@ -61,12 +62,12 @@ char *dv_path_folder(const char *path);                   /* dv_free */
 const char *dv_path_name(const char *path);               /* last component, inside path */
 /* Folder of the shared library (or program) this code is in; NULL where unknown. dv_free. */
 char *dv_library_folder(void);
-/* The library stays in memory until the process ends (on Linux the linker sees to it already). */
+/* Keeps this library in memory until the process ends. On Linux the linker's -z nodelete already does. */
 void dv_library_pin(void);
-/* Another shared library, by path or by name where the system looks; it stays open. NULL, with the system's words in `why`
- * (may be NULL). */
+/* Opens another shared library, by path or by a name in the system's search path. It stays open. NULL: failed, and `why`
+ * (may be NULL) has the system's message. */
 void *dv_library_open(const char *name, char *why, size_t bytes);
-void *dv_library_symbol(void *library, const char *name); /* NULL: has none */
+void *dv_library_symbol(void *library, const char *name); /* NULL: no such symbol */
 /* A copy of an environment variable, UTF-8; NULL where unset. dv_free. */
 char *dv_env(const char *name);
 

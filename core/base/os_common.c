@@ -1,4 +1,4 @@
-/* os_common.c - what os.h promises and every system does alike: paths as text and the floating-point mode. */
+/* os_common.c - the parts of os.h that are the same on every system: paths as text and the floating-point mode. */
 #include <string.h>
 
 #include "core/base/mem.h"
@@ -7,7 +7,7 @@
 #if defined(__x86_64__) || defined(_M_X64)
 #include <xmmintrin.h>
 
-/* All of MXCSR, not two bits of it: a host may run with another rounding mode or with floating-point traps on. */
+/* dv_fp_flush_denormals sets all of MXCSR, because a host may use another rounding mode or floating-point traps. */
 enum { FP_MASK_ALL = 0x1f80, FP_FLUSH_TO_ZERO = 0x8000, FP_DENORMALS_ARE_ZERO = 0x0040 };
 
 uint32_t dv_fp_flush_denormals(void) {

@@ -1,5 +1,5 @@
-/* os_memory.c - the memory of os.h, on every system. The lowest file of all: mem.c counts what is taken here, everything else
- * takes from mem.c. */
+/* os_memory.c - the memory functions of os.h, for every system. mem.c calls them and counts failures; all other files
+ * allocate through mem.c. */
 #if !defined(_WIN32)
 #define _GNU_SOURCE
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ void dv_os_free(void *p) {
 #if !defined(_WIN32)
 void *dv_aligned_alloc(uint64_t bytes, uint64_t align) {
     const size_t huge = (size_t)2 << 20;
-    const bool large = bytes >= 8 * huge; /* few page faults where the system offers huge pages on request */
+    const bool large = bytes >= 8 * huge; /* fewer page faults with huge pages, if the system has them */
     void *p = NULL;
     if (bytes > SIZE_MAX / 2 || posix_memalign(&p, large ? huge : (size_t)align, (size_t)bytes) != 0) {
         return NULL;

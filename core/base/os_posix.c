@@ -1,7 +1,7 @@
-/* os_posix.c - os.h on Linux (and, but for a few lines, any POSIX system).
+/* os_posix.c - os.h on Linux. All but a few lines run on any POSIX system.
  *
- * Threads block every signal, so that a host's handlers run on the host's threads. Containers are honoured: the number
- * of processors and the memory are the smaller of what the machine has and what the control group allows. */
+ * Threads block every signal, so that a host's handlers run on the host's threads. The numbers of processors and of bytes
+ * of memory are those of the machine, or of the control group (a container's limit) if these are smaller. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -175,7 +175,7 @@ uint64_t dv_now_ns(void) {
 
 void dv_sleep_ns(uint64_t ns) {
     const struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-    nanosleep(&ts, NULL); /* a signal may end it early: callers look again anyway */
+    nanosleep(&ts, NULL); /* a signal may end it early: callers check the time again */
 }
 
 uint64_t dv_process_id(void) {
@@ -296,9 +296,9 @@ void *dv_library_symbol(void *library, const char *name) {
 
 /* ---- files and folders.
  *
- * A mapped file that is truncated by someone else while davy reads it raises SIGBUS in the process: that is how mmap
- * works, and a library must not install a signal handler. Hosts that read from network drives or from files that may
- * change open models with DAVY_MODEL_NO_MMAP, which reads instead and turns the same event into E_IO. ---- */
+ * If another program truncates a mapped file while davy reads it, the process gets SIGBUS. A library must not install a
+ * signal handler for that. A host whose files are on network drives or may change opens models with DAVY_MODEL_NO_MMAP.
+ * Files are then read and not mapped, and the same event is DAVY_E_IO. ---- */
 
 struct dv_file {
     int fd;
@@ -316,7 +316,7 @@ static davy_result fail_os(davy_result code, const char *what, const char *path)
 /* ---- files ---- */
 
 davy_result dv_file_open(const char *path, dv_file **out) {
-    /* O_NONBLOCK: a named pipe must not hang the host. It means nothing to a regular file. */
+    /* O_NONBLOCK: a named pipe must not block the host. It has no effect on a regular file. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return fail_os(errno == ENOENT || errno == ENOTDIR ? DAVY_E_NOT_FOUND : DAVY_E_IO, "cannot be opened", path);
@@ -405,7 +405,7 @@ void dv_file_done_with(dv_file *f, uint64_t offset, uint64_t bytes) {
     if (f->map == NULL || page <= 0 || offset > f->bytes || bytes > f->bytes - offset) {
         return;
     }
-    /* Whole pages only: a neighbour may still be reading the ones at the ends. */
+    /* Whole pages only: the pages at both ends may hold a neighbouring range that is still being read. */
     const uint64_t first = dv_align_up(offset, (uint64_t)page);
     const uint64_t last = (offset + bytes) & ~((uint64_t)page - 1);
     if (last > first) {

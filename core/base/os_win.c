@@ -104,7 +104,7 @@ void dv_cond_broadcast(dv_cond *c) {
 bool dv_cond_wait(dv_cond *c, dv_mutex *m, uint64_t timeout_ns) {
     const uint64_t ms = timeout_ns / 1000000u + (timeout_ns % 1000000u != 0 ? 1 : 0);
     const bool forever = timeout_ns == UINT64_MAX;
-    /* A very long finite wait ends early; callers look at the clock themselves, as every wait may end early. */
+    /* A very long finite wait ends early. Callers check the clock, because every wait may end early. */
     const DWORD wait = forever ? INFINITE : (DWORD)(ms < 0x7fffffffu ? ms : 0x7fffffffu);
     if (SleepConditionVariableSRW(&c->c, &m->lock, wait, 0)) {
         return true;
@@ -289,11 +289,11 @@ void *dv_library_symbol(void *library, const char *name) {
     return symbol;
 }
 
-/* ---- files and folders. Paths are UTF-8 outside and UTF-16 inside; those too long
- * for the classic limit get the \\?\ prefix.
+/* ---- files and folders. Paths are UTF-8 in os.h and UTF-16 in the system's calls. A path that may exceed MAX_PATH gets
+ * the \\?\ prefix.
  *
- * A mapped file cannot be truncated by another program here, but one on a network drive that goes away raises an
- * exception in the process: DAVY_MODEL_NO_MMAP reads instead and turns the same event into E_IO. ---- */
+ * Windows does not let another program truncate a mapped file. But if a file's network drive disconnects, reading the map
+ * raises an exception in the process. With DAVY_MODEL_NO_MMAP files are read, and the same event is DAVY_E_IO. ---- */
 
 enum { LONG_PATH = 240 };
 
@@ -309,7 +309,7 @@ static davy_result fail_os(davy_result code, DWORD native, const char *what, con
                       (unsigned long)native);
 }
 
-/* The form the system accepts at any length. NULL: not UTF-8, or out of memory. */
+/* A path in the form that the system accepts at any length. NULL: not UTF-8, or out of memory. */
 static wchar_t *to_wide_path(const char *path) {
     wchar_t *plain = to_wide(path);
     if (plain == NULL || wcslen(plain) < LONG_PATH || wcsncmp(plain, L"\\\\", 2) == 0) {
@@ -336,7 +336,7 @@ davy_result dv_file_open(const char *path, dv_file **out) {
     if (wide == NULL) {
         return dv_fail(DAVY_E_INVALID, "%s: the path is not UTF-8", path);
     }
-    if (dv_path_stat(path) == DV_PATH_FOLDER) { /* CreateFile would call it an access violation */
+    if (dv_path_stat(path) == DV_PATH_FOLDER) { /* CreateFile would report "access denied" */
         dv_free(wide);
         return dv_fail(DAVY_E_INVALID, "%s: is a folder, expected a file", path);
     }
@@ -435,7 +435,7 @@ void dv_file_done_with(dv_file *f, uint64_t offset, uint64_t bytes) {
     const uint64_t first = dv_align_up(offset, page);
     const uint64_t last = (offset + bytes) & ~(page - 1);
     if (last > first) {
-        /* Unlocking pages that are not locked takes them out of the working set; the failure it reports is expected. */
+        /* Unlocking pages that are not locked removes them from the working set. The call then reports a failure. */
         VirtualUnlock((char *)f->map + first, (SIZE_T)(last - first));
     }
 }

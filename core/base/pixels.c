@@ -1,5 +1,5 @@
-/* pixels.c - from checked pixels to what kernels take: pictures of a batch, the order of the colours, the meaning
- * of the numbers, single elements. */
+/* pixels.c - kernels' arguments from checked pixels: pictures of a batch, the order of the colours, the range of the
+ * numbers, single elements. */
 #include <math.h>
 
 #include "core/base/pixels.h"

@@ -1,5 +1,6 @@
-/* pixels.h - checked pixels of a caller: five sizes, five strides in bytes, what the channels and the numbers mean. From them
- * to what kernels take: pictures of a batch, the order of the colours, single elements. core/calls/tensor.h makes them. */
+/* pixels.h - a caller's pixels after their check: five sizes, five strides in bytes, the meaning of channels and numbers.
+ * Its functions give the kernels' arguments: pictures of a batch, the order of the colours, single elements.
+ * core/calls/tensor.h makes a dv_pixels. */
 #ifndef DV_PIXELS_H
 #define DV_PIXELS_H
 
@@ -19,8 +20,8 @@ typedef struct dv_pixels {
     uint64_t first, last; /* addresses the elements lie in: [first, last) */
 } dv_pixels;
 
-/* Picture `index` (of n * t) as kernels see it: `count` channels of ours, map[k] = the caller's channel; map NULL: k is
- * k. */
+/* Picture `index` (of n * t) as a kernel's argument with `count` channels. map[k] is the caller's channel for the
+ * kernel's channel k; map NULL: the same order. */
 dvk_image dv_pixels_image(const dv_pixels *p, int64_t index, int32_t count, const int32_t *map);
 char *dv_pixels_at(const dv_pixels *p, int64_t index, int64_t y, int64_t x, int64_t c);
 
@@ -28,8 +29,8 @@ char *dv_pixels_at(const dv_pixels *p, int64_t index, int64_t y, int64_t x, int6
 float dv_element_load(const char *at, davy_dtype dtype);
 void dv_element_store(char *at, davy_dtype dtype, float v);
 
-/* What is between the caller's numbers and a network that works in `net` (UNIT or SIGNED_UNIT): x = stored * mul + add,
- * or for output stored = clamp(x * mul + add, lo, hi). */
+/* Conversion between the caller's numbers and a network's range `net` (UNIT or SIGNED_UNIT). Input:
+ * x = stored * mul + add. Output: stored = clamp(x * mul + add, lo, hi). */
 typedef struct dv_mapping {
     float mul, add, lo, hi;
     bool clamp;
@@ -37,8 +38,8 @@ typedef struct dv_mapping {
 dv_mapping dv_mapping_in(const dv_pixels *p, davy_range net);
 dv_mapping dv_mapping_out(const dv_pixels *p, davy_range net);
 
-/* Where the colours lie in memory, in the order red, green, blue, alpha; how many of them there are (1 to 4). Grey
- * gives one colour, alpha the index of the alpha channel or -1. */
+/* Positions of the channels in memory. map: of red, green, blue, alpha; grey has one colour. alpha: the index of the alpha
+ * channel, or -1. */
 typedef struct dv_colours {
     int32_t map[4];
     int32_t count; /* colours, alpha not counted: 1 or 3 */

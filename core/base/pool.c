@@ -1,9 +1,10 @@
 /* pool.c - worker threads that share the units of a loop.
  *
- * A loop lives on the stack of the thread that runs it; while it has units left it is in the pool's list, where workers
- * find it and attach. Units are handed out by an atomic counter, in pieces that grow while they are quick, so that
- * cheap units cost nothing and dear ones still leave the caller free to call tick() every few milliseconds. A worker
- * without work looks again for some microseconds (the steps of a run follow each other closely), then sleeps. */
+ * A `running` loop is on the stack of the thread that runs it. It is in the pool's list until its caller has taken the
+ * last unit; workers find it there and attach. An atomic counter hands out the units in pieces. A thread doubles its piece
+ * while pieces are quick, so that cheap units have little overhead. It halves a slow piece, so that the caller can call
+ * tick() every few milliseconds. A worker without work spins for some microseconds, because the steps of a run follow each
+ * other closely. Then it sleeps. */
 #include "core/base/pool.h"
 
 #include <stdatomic.h>
@@ -19,7 +20,7 @@
 #define CPU_RELAX() ((void)0)
 #endif
 
-#define SPIN_NS        20000ull   /* longer than the gap between two steps, far shorter than anybody notices */
+#define SPIN_NS        20000ull   /* longer than the gap between two steps, too short to be noticed */
 #define PIECE_SHORT_NS 200000ull  /* a piece quicker than this is doubled */
 #define PIECE_LONG_NS  2000000ull /* one slower than this is halved */
 #define TICK_NS        5000000ull /* between two ticks while the caller waits for the last workers */
@@ -44,7 +45,7 @@ struct dv_pool {
     dv_cond *work;     /* a loop was added, or quit */
     dv_cond *finished; /* a loop's last worker detached */
     running *first;
-    _Atomic uint64_t generation; /* of the list; what a spinning worker watches */
+    _Atomic uint64_t generation; /* of the list; a spinning worker polls it */
     int32_t sleepers;
     int32_t waiters;
     int32_t n_threads;
@@ -53,7 +54,7 @@ struct dv_pool {
     worker *workers;
 };
 
-/* One thread's way through a loop: takes the next piece, runs it, adapts the size. false: nothing left. */
+/* Takes the loop's next piece, runs it and adapts *piece to its time. false: no units left, or the loop was stopped. */
 static bool work_piece(const dv_pool *pool, running *r, int32_t index, int64_t *piece) {
     if (atomic_load_explicit(&r->stop, memory_order_relaxed) != 0) {
         return false;
@@ -86,7 +87,7 @@ static bool has_work(const running *r) {
            atomic_load_explicit(&r->next, memory_order_relaxed) < r->loop->units;
 }
 
-/* Under the lock. The least attended loop, so that two callers both get help. */
+/* Under the lock. Returns the loop with the fewest workers, so that two callers both get some. */
 static running *find_work(const dv_pool *pool) {
     running *best = NULL;
     for (running *r = pool->first; r != NULL; r = r->link) {
@@ -97,7 +98,7 @@ static running *find_work(const dv_pool *pool) {
     return best;
 }
 
-/* Waits a little for the list to change, without the lock. */
+/* Spins without the lock until the list changes, or for SPIN_NS. */
 static void spin(const dv_pool *pool, uint64_t seen) {
     const uint64_t t0 = dv_now_ns();
     do {
@@ -110,7 +111,7 @@ static void spin(const dv_pool *pool, uint64_t seen) {
     } while (dv_now_ns() - t0 < SPIN_NS);
 }
 
-/* Under the lock, and back under it: one worker's share of r. */
+/* One worker's share of r. The lock is held before and after, but not during the work. */
 static void attend(worker *w, running *r) {
     dv_pool *pool = w->pool;
     atomic_fetch_add(&r->attached, 1);
@@ -119,7 +120,7 @@ static void attend(worker *w, running *r) {
     while (work_piece(pool, r, w->index, &piece)) {
     }
     dv_mutex_lock(pool->lock);
-    /* From here on r may be gone: its caller looks at `attached` without the lock. */
+    /* After the subtraction r may no longer exist: its caller reads `attached` without the lock. */
     if (atomic_fetch_sub_explicit(&r->attached, 1, memory_order_acq_rel) == 1 && pool->waiters > 0) {
         dv_cond_broadcast(pool->finished);
     }

@@ -1,7 +1,7 @@
-/* pool.h - worker threads and the parallel loop that every step of a run is made of.
+/* pool.h - worker threads, and the parallel loop that computes every step of a run.
  *
- * The calling thread works too, so a loop always makes progress, and it alone calls back: between two pieces of work it
- * calls tick(), which reports progress and says whether to go on. Several threads may run loops on one pool at once. */
+ * The calling thread works too, so a loop always makes progress. Only the calling thread calls tick(), between two pieces
+ * of work. tick() reports progress and may stop the loop. Several threads may run loops on one pool at once. */
 #ifndef DV_POOL_H
 #define DV_POOL_H
 
@@ -22,7 +22,7 @@ typedef struct dv_loop {
     void *user;
 } dv_loop;
 
-/* Returns 0, or what tick returned; in both cases no unit is being worked on any more. */
+/* Returns 0, or the non-zero result of tick. No thread works on the loop after the return. */
 int32_t dv_pool_run(dv_pool *pool, const dv_loop *loop);
 
 #endif

@@ -1,4 +1,4 @@
-/* product.c - see product.h. It is a 1x1 convolution of a line of `rows` pixels. */
+/* product.c - see product.h. The product runs as a 1x1 convolution over a line of `rows` pixels. */
 #include "core/base/product.h"
 
 #include "core/base/common.h"
@@ -31,7 +31,7 @@ davy_result dv_product_add(const dv_product *p, uint32_t cpu) {
     const uint64_t scratch = kernel->scratch_bytes != NULL ? kernel->scratch_bytes(&a) : 0;
     char *memory = dv_calloc(1, packed + scratch + ALIGNMENT);
     if (memory == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a product of weights");
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a matrix product of weights");
     }
     char *aligned = memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT) % ALIGNMENT;
     kernel->pack(&a, p->w, aligned, 0, kernel->pack_units(&a));

@@ -1,4 +1,4 @@
-/* product.h - a plain product of matrices, by the kernels that compute networks. For weights that are made of others. */
+/* product.h - a product of matrices, computed by the network kernels. For weights that are computed from other weights. */
 #ifndef DV_PRODUCT_H
 #define DV_PRODUCT_H
 
@@ -13,8 +13,8 @@ typedef struct dv_product { /* all f32 and dense */
     int64_t rows, k, columns;
 } dv_product;
 
-/* sum += x * w transposed; `cpu`: what kernels may use (dv_derive_share_fn's). On the calling thread. E_NOMEM_HOST: sum is
- * as it was. */
+/* sum += x * w transposed, on the calling thread. cpu: the DVK_CPU_* bits that kernels may use, as in dv_derive_share_fn.
+ * After DAVY_E_NOMEM_HOST sum is unchanged. */
 davy_result dv_product_add(const dv_product *p, uint32_t cpu);
 
 #endif

@@ -1,6 +1,5 @@
-/* profile.c - a list of (step, kernel) pairs under a lock. A run adds one entry per step, thousands a second at most,
- * so a linear search by hash is enough; whether a profile is on is an atomic flag, so that a run costs nothing more while it is off.
- */
+/* profile.c - a list of (step, kernel) pairs under a lock. Runs add a few thousand entries a second at most, so a linear
+ * search by hash is fast enough. An atomic flag holds whether the profile is on, so that a run takes no lock while it is off. */
 #include "core/base/profile.h"
 
 #include <stdatomic.h>
@@ -87,7 +86,7 @@ static uint64_t hash_pair(const char *a, const char *b) {
     return h;
 }
 
-/* Under the lock. NULL: out of memory; the step is then missing from the table, which is all that is lost. */
+/* Under the lock. NULL: out of memory; then only this step is missing from the table. */
 static line *find_or_add(dv_profile *p, const char *step, const char *kernel) {
     const uint64_t hash = hash_pair(step, kernel);
     for (int64_t i = 0; i < p->count; i++) {
@@ -132,7 +131,7 @@ static int most_time_first(const void *a, const void *b) {
     return p->ns != q->ns ? (p->ns < q->ns ? 1 : -1) : strcmp(p->step, q->step);
 }
 
-/* A JSON string; what JSON does not allow inside one becomes \u00XX. NULL: out of memory. */
+/* A JSON string with forbidden characters as \u00XX. NULL: out of memory. */
 static char *quoted(const char *s) {
     char *out = dv_calloc(strlen(s) * 6 + 3, 1);
     if (out == NULL) {
@@ -151,7 +150,7 @@ static char *quoted(const char *s) {
     return out;
 }
 
-/* Products go through the tensor units unless the kernel says otherwise. */
+/* A kernel computes on the tensor units unless its name contains "simt". */
 static double peak_flops(const dv_peak *peak, const char *kernel) {
     const bool eight = strstr(kernel, "fp8") != NULL || strstr(kernel, "int8") != NULL;
     return strstr(kernel, "simt") != NULL   ? peak->simt

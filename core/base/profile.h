@@ -1,4 +1,4 @@
-/* profile.h - adds up the times of steps over the runs of a context, while the host asks for it. Thread-safe. */
+/* profile.h - sums the times of steps over the runs of a context while the profile is on. Thread-safe. */
 #ifndef DV_PROFILE_H
 #define DV_PROFILE_H
 
@@ -8,8 +8,8 @@ typedef struct dv_profile dv_profile;
 
 dv_profile *dv_profile_create(void); /* NULL: out of memory */
 void dv_profile_release(dv_profile *p);
-/* What the device could do, for the table; zeros (as after create): unknown. flops per ns with 16-bit products and with
- * f32 ones, bytes per ns. */
+/* Peak rates of the device, for the table. tensor: flops per ns with 16-bit products; simt: with f32 products; bytes: per
+ * ns. Zeros (as after create): unknown. */
 typedef struct dv_peak {
     double tensor, simt, bytes;
 } dv_peak;
@@ -22,7 +22,7 @@ typedef struct dv_profile_run { /* of a step */
     const char *kernel;         /* "conv2d cpu/avx512" */
     uint64_t ns, flops, bytes;
 } dv_profile_run;
-/* Same pairs of step and kernel are added up. */
+/* Adds a run to the line of its step and kernel. */
 void dv_profile_add(dv_profile *p, const dv_profile_run *run);
 /* JSON array, most time first; dv_free. */
 char *dv_profile_json(dv_profile *p);

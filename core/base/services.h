@@ -1,4 +1,4 @@
-/* services.h - what a context lends to everything that computes for it. Every member outlives the borrower. */
+/* services.h - the parts of a context that its computations use. Every member outlives its users. */
 #ifndef DV_SERVICES_H
 #define DV_SERVICES_H
 

@@ -1,13 +1,11 @@
-/* sized.c - see sized.h. The size is read with memcpy: the caller's pointer is only a promise. */
+/* sized.c - see sized.h. The size is read with memcpy, because the caller's pointer may be of any type and alignment. */
 #include "core/base/sized.h"
 
 #include <string.h>
 
 #include "core/base/error.h"
 
-enum {
-    SIZE_LIMIT = 4096
-}; /* no struct of this ABI will be larger: beyond, the size is garbage and must not be believed */
+enum { SIZE_LIMIT = 4096 }; /* no struct of this ABI will be larger: a larger struct_size is garbage */
 
 static uint32_t size_of(const void *p) {
     uint32_t size = 0;
@@ -21,8 +19,8 @@ davy_result dv_sized_check(const void *out, size_t least, const char *name) {
     }
     const uint32_t size = size_of(out);
     if (size < least || size > SIZE_LIMIT) {
-        return dv_fail(DAVY_E_STRUCT, "%s: struct_size is %u, expected %zu or a little more", name, (unsigned)size,
-                       least);
+        return dv_fail(DAVY_E_STRUCT, "%s: struct_size is %u; set it to sizeof of the struct (at least %zu)", name,
+                       (unsigned)size, least);
     }
     return DAVY_OK;
 }
@@ -36,7 +34,7 @@ davy_result dv_sized_in(const void *in, size_t least, size_t ours, const char *n
     const unsigned char *bytes = in;
     for (size_t i = ours; i < size; i++) {
         if (bytes[i] != 0) {
-            return dv_fail(DAVY_E_STRUCT, "%s: byte %zu is set, but this library knows only the first %zu", name, i,
+            return dv_fail(DAVY_E_STRUCT, "%s: byte %zu is not zero, but this version uses only %zu bytes", name, i,
                            ours);
         }
     }

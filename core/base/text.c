@@ -13,7 +13,7 @@ davy_result dv_text_create(char *utf8, davy_text **out) {
     davy_text *text = utf8 != NULL ? dv_calloc(1, sizeof *text) : NULL;
     if (text == NULL) {
         dv_free(utf8);
-        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a text");
+        return dv_fail(DAVY_E_NOMEM_HOST, "out of memory for the result text");
     }
     text->utf8 = utf8;
     *out = text;

@@ -4,11 +4,11 @@
 
 #include "core/base/common.h"
 
-/* Takes utf8 (from dv_calloc and its kin) over in every case; NULL counts as out of memory. */
+/* Takes ownership of utf8 (memory of mem.h), after a failure too. utf8 NULL is reported as out of memory. */
 davy_result dv_text_create(char *utf8, davy_text **out);
 void dv_text_release(davy_text *text);
 const char *dv_text_utf8(const davy_text *text);
-/* How it was made, of a caption; else NULL. */
+/* How a caption was generated; NULL for other texts. */
 const davy_dialogue_info *dv_text_info(const davy_text *text);
 void dv_text_set_info(davy_text *text, const davy_dialogue_info *info); /* copied, at its full size */
 

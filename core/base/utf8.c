@@ -1,12 +1,12 @@
-/* utf8.c - checks and printing of strings from files. No locale: isprint and friends follow the host's setlocale. */
+/* utf8.c - checks and printing of strings from files. isprint and tolower are not used: they follow the host's setlocale. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/utf8.h"
 
-/* Length of the sequence at p, 0 if malformed. The second byte's range carries all the special cases (overlong,
- * surrogate, too large). */
+/* Length of the sequence at p, 0 if malformed. Its second byte's range excludes overlong forms, surrogates and code points
+ * above U+10FFFF. */
 static uint64_t sequence(const uint8_t *p, uint64_t left) {
     const uint8_t b = p[0];
     if (b < 0x80) {
@@ -42,7 +42,7 @@ bool dv_utf8_valid(const char *s, uint64_t bytes) {
         if (bytes - i >= sizeof word) {
             memcpy(&word, p + i, sizeof word);
         }
-        if (((word | (word - ones)) & tops) == 0) { /* eight of ASCII, none of them NUL */
+        if (((word | (word - ones)) & tops) == 0) { /* eight ASCII bytes without NUL */
             i += sizeof word;
             continue;
         }

@@ -1,13 +1,14 @@
-/* utf8.h - strings that come out of files are not to be trusted: they may be no UTF-8 and may hold terminal escapes. */
-#ifndef DV_FILE_TEXT_H
-#define DV_FILE_TEXT_H
+/* utf8.h - checks and printing of strings from files. They may be invalid UTF-8 and may contain terminal escapes. */
+#ifndef DV_UTF8_H
+#define DV_UTF8_H
 
 #include "core/base/common.h"
 
 /* Well-formed UTF-8 without NUL: no overlong forms, no surrogates, nothing above U+10FFFF. */
 bool dv_utf8_valid(const char *s, uint64_t bytes);
 
-/* For messages: copies what fits (size bytes with the NUL), everything but printable ASCII as '?'. Returns out. */
+/* For messages: copies as much as fits into size bytes, NUL included. Bytes outside printable ASCII become '?'. Returns
+ * out. */
 const char *dv_printable(char *out, size_t size, const char *s, uint64_t bytes);
 
 /* "[64,3,3,3]" for messages, cut to what fits. Returns out. */

@@ -39,7 +39,7 @@ static bool report(dv_watch *w, double part) {
 
 static davy_result stop(dv_watch *w, davy_result code) {
     w->result =
-        dv_fail(code, code == DAVY_E_TIMEOUT ? "%s: not finished within the time given" : "%s: cancelled", w->stage);
+        dv_fail(code, code == DAVY_E_TIMEOUT ? "%s: not finished within the timeout" : "%s: cancelled", w->stage);
     return w->result;
 }
 
@@ -61,7 +61,7 @@ static davy_result look(dv_watch *w, double part) {
     return DAVY_OK;
 }
 
-typedef struct watched_loop { /* what both halves of a loop get as `user` */
+typedef struct watched_loop { /* the `user` of run() and tick() */
     dv_watch *watch;
     const dv_loop *loop;
 } watched_loop;

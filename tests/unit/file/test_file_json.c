@@ -97,14 +97,14 @@ int main(void) {
     test_access();
     test_numbers();
     test_depth();
-    check_refused("", "no text");
+    check_refused("", "the text is empty");
     check_refused("{", "not valid JSON");
     check_refused("{\"a\": 1} x", "text after the end");
     check_refused("{\"a\": 1}{", "text after the end");
     check_refused("[\"a\\u0000b\"]", "a NUL inside a string");
     check_refused("[\"a\nb\"]", "a control character");
-    check_refused("[\"abc", "a string without an end");
-    check_refused("[\"abc\\", "a string without an end");
+    check_refused("[\"abc", "a string has no closing quote");
+    check_refused("[\"abc\\", "a string has no closing quote");
     check_refused("[\"\xc0\x80\"]", "not UTF-8");
     check_refused("[\"\xed\xa0\x80\"]", "not UTF-8");
     check_refused("[\"\xff\"]", "not UTF-8");

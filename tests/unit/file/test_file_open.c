@@ -118,7 +118,7 @@ static void test_bad_index(void) {
     check_index(folder, "{\"weight_map\": {\"a\": \"C:\\\\x\"}}", DAVY_E_FORMAT, "no plain file name");
     check_index(folder, "{\"weight_map\": {\"a\": \"missing.safetensors\"}}", DAVY_E_NOT_FOUND, "missing.safetensors");
     check_index(folder, "{\"weight_map\": ", DAVY_E_FORMAT, "not valid JSON");
-    check_index(folder, "", DAVY_E_FORMAT, "no text");
+    check_index(folder, "", DAVY_E_FORMAT, "the text is empty");
     char shard[1100];
     snprintf(shard, sizeof shard, "%s/test-shard.safetensors", folder);
     blob b = read_all(fixture("shards/model-00002-of-00002.safetensors"));
