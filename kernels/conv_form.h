@@ -1,12 +1,13 @@
-/* conv_form.h - convolutions that can be done as others: matrix products over a line of pixels, and nearest x 2 before
- * 3 x 3 as four of 2 x 2. Where work is cut by the result, this decides what the result is. */
+/* conv_form.h - convolutions that run as other convolutions: matrix products over a line of pixels, and nearest x 2
+ * before 3 x 3 as four of 2 x 2. If blocks are cut from the result (int8.h), this form is part of the op's definition.
+ */
 #ifndef DVK_CONV_FORM_H
 #define DVK_CONV_FORM_H
 
 #include "kernels/op.h"
 
-/* Nearest x 2 and a 3x3 convolution are four 2x2 convolutions of the small picture, one per parity of output pixel; so are
- * those that come with weights for each. */
+/* Nearest x 2 and a 3x3 convolution equal four 2x2 convolutions of the small picture, one per parity of the output
+ * pixel. `phased` arguments bring the weights of these four convolutions. */
 static inline int conv_by_phases(const dvk_conv2d_args *a) {
     return a->upsample == 2 && a->kh == (a->phased ? 2 : 3) && a->kw == a->kh && a->stride == 1 && a->pad_top == 1 &&
            a->pad_left == 1 && a->epi.shuffle <= 1 && a->y.h == 2 * a->x.h && a->y.w == 2 * a->x.w;
@@ -20,7 +21,7 @@ static inline int conv_pictures_dense(const dvk_view *v) {
     return v->n == 1 || v->sn == v->h * v->sh;
 }
 
-/* 1: a matrix product over the pixels of a picture; 2: of all pictures. */
+/* 1: a matrix product over the pixels of one picture; 2: over those of all pictures. */
 static inline int32_t conv_flat(const dvk_conv2d_args *a) {
     const int64_t enough = INT32_MAX / 2;
     if (a->kh != 1 || a->kw != 1 || a->stride != 1 || a->pad_top != 0 || a->pad_left != 0 || a->upsample != 1 ||
@@ -39,7 +40,7 @@ static inline int32_t conv_flat(const dvk_conv2d_args *a) {
     return pictures ? 2 : 1;
 }
 
-/* Of a 3x3 kernel: what tap `tap` of the 2x2 one of a phase is. */
+/* Weight of tap `tap` in the 2x2 kernel of a phase: a sum of taps of the 3x3 kernel k. */
 static inline float conv_phase_weight(const float *k, int32_t phase, int32_t tap) {
     const int32_t py = phase >> 1, px = phase & 1, ty = tap >> 1, tx = tap & 1;
     float sum = 0.0f;

@@ -1,6 +1,6 @@
-/* cpu_detect.c - which instruction sets may be used: the processor must have them and the system must save their
- * registers (XCR0). AMX needs one request to Linux, because its 8 KiB of tile state enlarge every signal frame; Windows
- * enables it by itself. The answer never changes, so racing first calls compute the same word and no lock is needed. */
+/* cpu_detect.c - detects usable instruction sets. The processor must have them and the system must save their registers
+ * (XCR0). On Linux, AMX needs one request, because its 8 KiB of tile state enlarge every signal frame. Windows needs no
+ * request. The answer never changes, so concurrent first calls compute the same word without a lock. */
 #if defined(__linux__)
 #define _DEFAULT_SOURCE 1 /* syscall() */
 #endif

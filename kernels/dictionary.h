@@ -1,22 +1,24 @@
-/* dictionary.h - ops of a dictionary of tokens (ATD): how like each of them a pixel is, what they say to it, attention between
- * pixels that are like the same one, and the dictionary as the picture has changed it. Tokens are a picture, too, of m pixels
- * in reading order. Pictures of a batch know nothing of each other; those of one op are as many, but for tokens (k of
- * "similarity", v of "mix", t of "refine"), which may be one picture's for all. */
+/* dictionary.h - ops of a dictionary of tokens (ATD): similarity of pixels and tokens, the mix of tokens for each
+ * pixel, attention between pixels of similar tokens, and the refinement of the dictionary by a picture.
+ *
+ * Tokens are stored as a picture of m pixels in reading order. The pictures of a batch are independent. All views of an
+ * op have the same n, except tokens (k of "similarity", v of "mix", t of "refine"): one picture of tokens may serve
+ * all. */
 #ifndef DVK_DICTIONARY_H
 #define DVK_DICTIONARY_H
 
 #include "kernels/dtype.h"
 #include "kernels/op.h"
 
-/* Picture n of v, by itself; of tokens for all, these. */
+/* Picture n of v; if v has one picture for all, that one. */
 static inline dvk_view dvk_picture_of(dvk_view v, int64_t n) {
     v.data = (char *)v.data + (v.n > 1 ? n * v.sn : 0) * (int64_t)dvk_dtype_size(v.dtype);
     v.n = 1;
     return v;
 }
 
-/* "similarity": y[p][i] = softmax over i of factor[i] * q[p] . k[i] / (max(|q[p]|, eps) max(|k[i]|, eps)), eps = 1e-12, of y.c
- * tokens. All views are f32. */
+/* "similarity": y[p][i] = softmax over i of factor[i] * q[p] . k[i] / (max(|q[p]|, eps) max(|k[i]|, eps)), eps = 1e-12,
+ * over y.c tokens. All views are f32. */
 typedef struct dvk_similarity_args {
     dvk_view q, k, y;
     const float *factor; /* [m]; at most 80 */
@@ -27,9 +29,9 @@ typedef struct dvk_mix_args {
     dvk_view s, v, y;
 } dvk_mix_args;
 
-/* "order": the pixels of s, by number in reading order, sorted by the channel of their greatest value, the first of equals;
- * those of one channel stay in order. y, f32 of one channel, holds their numbers; what y has more of are the last ones
- * again, backwards. At most 2^24 pixels, and at most as many again. */
+/* "order": the pixels of s, as numbers in reading order, stably sorted by the channel of their maximum (the first of
+ * equals). y, f32 with one channel, holds the numbers. If y is longer, the last numbers follow again in reverse order.
+ * At most 2^24 pixels; y has at most twice as many. */
 typedef struct dvk_order_args {
     dvk_view s, y;
 } dvk_order_args;

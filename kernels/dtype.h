@@ -56,7 +56,7 @@ static inline uint16_t dvk_f32_to_f16(float f) {
     if (a >= 0x7f800000u) {
         return (uint16_t)(sign | (a > 0x7f800000u ? 0x7e00u : 0x7c00u));
     }
-    if (a >= 0x477ff000u) { /* rounds to 65536 or more */
+    if (a >= 0x477ff000u) { /* rounds to 65536 or above */
         return (uint16_t)(sign | 0x7c00u);
     }
     if (a < 0x38800000u) { /* denormal result: add the FPU's own rounding constant */
@@ -71,13 +71,13 @@ static inline float dvk_e4m3_to_f32(uint8_t h) {
     if (rest == 0x7fu) {
         return dvk_from_bits(sign | 0x7fc00000u);
     }
-    if (rest < 8u) { /* zero, denormal: 2^-9 each */
+    if (rest < 8u) { /* zero, denormal: units of 2^-9 */
         return dvk_from_bits(sign | dvk_bits((float)rest * 0.001953125f));
     }
     return dvk_from_bits(sign | ((rest << 20) + 0x3c000000u));
 }
 
-/* What is too large becomes the largest number, infinity too. */
+/* Saturates: values above 448 and infinity become 448. */
 static inline uint8_t dvk_f32_to_e4m3(float f) {
     const uint32_t u = dvk_bits(f);
     const uint8_t sign = (uint8_t)((u >> 24) & 0x80u);

@@ -1,14 +1,14 @@
-/* int8.h - convolutions with products of 8-bit integers, DVK_INT8: what the reference, the CPU's and CUDA's kernels have in
- * common, so that they give the same answer.
+/* int8.h - convolutions with products of 8-bit integers, DVK_INT8. The reference, the CPU kernels and the CUDA kernels
+ * share these definitions, so that they give the same result.
  *
- * Weights of an output channel o are v = round(W / u[o]) with u[o] = its largest |W| / 127; of nearest x 2 before 3 x 3 they
- * are those of four convolutions of 2 x 2 (conv_form.h). The result is cut into blocks of 16 x 16 pixels, of 8 x 32 where it
- * is at most 8 wide; a matrix product (conv_flat) is one of the line of a picture's pixels, in blocks of 256. What a block reads of
- * x' = pro(x) has one factor,
- *     f = 127 / m, rounded to 11 bits, at most 2^15,
- * with m the largest |x'| of the cells of 8 x 4 pixels that it reads anything of, as far as the taps of its whole blocks go.
- *     y = epi( sum of round(x' f) v * (u[o] * (1 / f)) ), sums exact, halves to even, products and factors f32.
- * Where m is no finite number, all of the block is NaN. */
+ * The weights of an output channel o are v = round(W / u[o]) with u[o] = its largest |W| / 127. For nearest x 2 before
+ * 3 x 3 they are those of four convolutions of 2 x 2 (conv_form.h).
+ * The result is cut into blocks of 16 x 16 pixels, or of 8 x 32 if it is at most 8 wide. A matrix product (conv_flat)
+ * runs over the line of a picture's pixels, in blocks of 256. The inputs x' = pro(x) of a block share one factor:
+ *     f = 127 / m, rounded to 11 bits, at most 2^15
+ * m is the largest |x'| in the cells of 8 x 4 pixels that the taps of the whole block touch.
+ *     y = epi( sum of round(x' f) v * (u[o] * (1 / f)) ), sums exact, halves to even, products and factors f32
+ * If m is not finite, the whole block is NaN. */
 #ifndef DVK_INT8_H
 #define DVK_INT8_H
 
@@ -19,8 +19,8 @@
 
 enum { DVK_INT8_CELL_W = 8, DVK_INT8_CELL_H = 4 };
 
-/* Convolutions between layers: first and last ones have few channels, or other values. Sums fit 32 bits, also of pixels
- * from 0 to 255. CUDA's kernels want whole sixteens of channels. */
+/* INT8 serves convolutions between layers. First and last convolutions have few channels or other value ranges. The
+ * sums fit 32 bits, also for pixels from 0 to 255. The CUDA kernels need multiples of 16 channels. */
 static inline int dvk_int8_serves(const dvk_conv2d_args *a) {
     const dvk_prologue *pro = &a->pro;
     return a->x.c >= 32 && a->y.c >= 32 && a->epi.shuffle <= 1 && a->kh == a->kw && (a->kh == 1 || a->kh == 3) &&
@@ -29,8 +29,8 @@ static inline int dvk_int8_serves(const dvk_conv2d_args *a) {
            (pro->act == DVK_ACT_NONE || pro->act == DVK_ACT_RELU || (pro->act == DVK_ACT_SILU && pro->scale != NULL));
 }
 
-/* How a convolution is done: `phases` of `args`, whose pointers are of phase 0, of blocks of h x w pixels. A phase has its
- * own paddings, and pixels of every second row and column. */
+/* The form of a convolution: `phases` convolutions like `args`, whose pointers are those of phase 0, in blocks of h x w
+ * pixels. A phase has separate paddings and writes every second row and column. */
 typedef struct dvk_int8_form {
     dvk_conv2d_args args;
     int64_t block_h, block_w;
@@ -79,7 +79,7 @@ static inline dvk_int8_form dvk_int8_form_of(const dvk_conv2d_args *a) {
     return f;
 }
 
-static inline void dvk_int8_move(dvk_view *v, int32_t phase) { /* of thinned ones */
+static inline void dvk_int8_move(dvk_view *v, int32_t phase) { /* with doubled strides */
     const int64_t at = (phase >> 1) * v->sh / 2 + (phase & 1) * v->sw / 2;
     v->data = v->data != NULL ? (char *)v->data + at * (int64_t)dvk_dtype_size(v->dtype) : NULL;
 }
@@ -108,7 +108,7 @@ static inline int64_t dvk_int8_cell_end(int64_t pixel, int64_t size, int64_t cel
     return last > 0 ? (last + cell - 1) / cell : 0;
 }
 
-/* What the block from pixel (y, x) of the result on touches, of the convolution that is done. */
+/* The cells that the block at pixel (y, x) of the result reads, in the convolution that is run. */
 static inline dvk_int8_cells dvk_int8_touches(const dvk_conv2d_args *b, int64_t block_h, int64_t block_w, int64_t y,
                                               int64_t x) {
     const int64_t top = y * b->stride - b->pad_top, left = x * b->stride - b->pad_left;
@@ -122,13 +122,13 @@ static inline dvk_int8_cells dvk_int8_touches(const dvk_conv2d_args *b, int64_t 
 
 /* ---- numbers ---- */
 
-/* The factor of what is at most `most`, no NaN. */
+/* The factor f for m = `most`, which is not NaN. */
 static inline float dvk_int8_factor(float most) {
     const uint32_t u = dvk_bits(most > 127.0f / 32768.0f ? 127.0f / most : 32768.0f);
     return dvk_from_bits((u + 0xfffu + (u >> 13 & 1u)) & ~0x1fffu);
 }
 
-/* What a product of integers counts for, for weights of unit one; `most` is that of a block. */
+/* The value of one integer product for weights of unit 1; `most` is the block's m. */
 static inline float dvk_int8_value(float most) {
     return most <= 3.4e38f ? 1.0f / dvk_int8_factor(most) : dvk_from_bits(0x7fc00000u);
 }

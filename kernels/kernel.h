@@ -1,8 +1,9 @@
-/* kernel.h - a kernel: one implementation of one op on the CPU, and the list of all of them.
+/* kernel.h - a kernel (one implementation of one op on the CPU) and the list of all kernels.
  *
- * A kernel splits its work into `units` that may run in any order on any thread (the split never depends on the number of
- * threads), each short enough to look at the clock between two: aim at 1 to 10 ms, never above 50. The runner calls
- * run(args, first, last, scratch) with scratch_bytes(args) of private, 64-byte aligned, uninitialised memory per thread. */
+ * A kernel splits its work into `units` that may run in any order on any thread. The split never depends on the number
+ * of threads. The runner checks for cancellation between units: aim at 1 to 10 ms, never above 50 ms. It calls
+ * run(args, first, last, scratch). Each thread has scratch_bytes(args) of private, 64-byte aligned, uninitialised
+ * memory. */
 #ifndef DVK_KERNEL_H
 #define DVK_KERNEL_H
 
@@ -11,29 +12,29 @@
 
 #include "kernels/op.h"
 
-enum {                         /* instruction sets; a set includes the ones before it */
+enum {                         /* instruction sets; a set includes those before it */
        DVK_CPU_AVX2 = 1,       /* AVX2, FMA, F16C */
        DVK_CPU_AVX512 = 2,     /* F, BW, DQ, VL */
        DVK_CPU_AVX512BF16 = 4, /* + AVX512_BF16 */
-       DVK_CPU_AMX = 8,        /* + AMX_TILE, AMX_BF16, allowed by the kernel */
-       DVK_CPU_VNNI = 16       /* AVX512 and AVX512_VNNI: beside the chain above */
+       DVK_CPU_AMX = 8,        /* + AMX_TILE, AMX_BF16, enabled by the system */
+       DVK_CPU_VNNI = 16       /* AVX512 and AVX512_VNNI: outside the chain above */
 };
 
-/* What this processor and system offer. The first call asks the system to allow AMX. */
+/* Instruction sets of this processor and system. The first call requests AMX from the system. */
 uint32_t dvk_cpu_detect(void);
 
 typedef struct dvk_kernel {
     const char *op;                    /* "conv2d" */
     const char *variant;               /* "ref", "cpu/avx512", "cpu/avx512/winograd4" */
-    uint32_t cpu;                      /* DVK_CPU_* bits it needs, 0: portable */
+    uint32_t cpu;                      /* required DVK_CPU_* bits, 0: portable */
     dvk_dtype compute;                 /* precision of the multiplications: DVK_F32, DVK_BF16 with f32 sums, or
                                          * DVK_INT8 with exact ones (kernels/int8.h) */
-    int (*supports)(const void *args); /* NULL: every args the op allows */
-    double (*cost)(const void *args);  /* estimated ns on one core; the planner takes the least. NULL: 1e30 */
+    int (*supports)(const void *args); /* NULL: all args of the op */
+    double (*cost)(const void *args);  /* estimated ns on one core; the planner takes the lowest. NULL: 1e30 */
     int64_t (*units)(const void *args);
     size_t (*scratch_bytes)(const void *args); /* NULL: none */
     void (*run)(const void *args, int64_t first, int64_t last, void *scratch);
-    /* Ops with weights: layout of w. Source: f32, OIHW packed. Units of packing are output-channel blocks. */
+    /* Ops with weights: layout of w. The source is f32, OIHW. Units of packing are output-channel blocks. */
     size_t (*packed_bytes)(const void *args);
     int64_t (*pack_units)(const void *args);
     void (*pack)(const void *args, const float *w, void *dst, int64_t first, int64_t last);

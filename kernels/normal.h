@@ -1,6 +1,6 @@
-/* normal.h - normal numbers that are a function of (seed, stream, index) and of nothing else, and what an encoder's
- * posterior makes of them. One definition for the host and for device code, both in double precision, so that what is
- * rounded to f32 at the end is the same. Philox 4x32 with ten rounds (Salmon et al., 2011), then Box and Muller's transform. */
+/* normal.h - normal numbers as a pure function of (seed, stream, index), and draws from an encoder's posterior. Host
+ * and device code share one definition in double precision, so that both round to the same f32. Philox 4x32 with ten
+ * rounds (Salmon et al., 2011), then the Box-Muller transform. */
 #ifndef DVK_NORMAL_H
 #define DVK_NORMAL_H
 

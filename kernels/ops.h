@@ -1,4 +1,5 @@
-/* ops.h - the arguments of every op in one union, and what is known of an op by its name. Both are made from ops.def. */
+/* ops.h - the union of the arguments of every op, and the properties of an op by its name. Both are made from ops.def.
+ */
 #ifndef DVK_OPS_H
 #define DVK_OPS_H
 
@@ -23,12 +24,12 @@ enum { DVK_OPERANDS = 3 };
 
 typedef struct dvk_op {
     const char *name;
-    /* Views to show of a step, as offsets in dvk_args: inputs, and the output. n_in 0: none, not even the output. */
+    /* Views that a plan's dump prints, as offsets in dvk_args: inputs and the output. n_in 0: none, also no output. */
     int32_t n_in;
     size_t in[DVK_OPERANDS], out;
 } dvk_op;
 
-/* By name; NULL: there is none. */
+/* Finds an op by name; NULL: unknown. */
 const dvk_op *dvk_op_find(const char *name);
 
 #endif

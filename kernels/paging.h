@@ -1,4 +1,4 @@
-/* paging.h - where the rows of dvk_paging lie, for kernels on the CPU. */
+/* paging.h - addresses of the rows of dvk_paging, for CPU kernels. */
 #ifndef DVK_PAGING_H
 #define DVK_PAGING_H
 

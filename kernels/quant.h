@@ -1,5 +1,6 @@
-/* quant.h - weights as model files hold them: rows of blocks, the numbers of GGUF's tensor types. A row of k values has
- * ceil(k / elements) blocks. Block layouts: docs of GGUF; the exact formulas are in ref/quant.c. */
+/* quant.h - weights as stored in model files: rows of blocks, with the numbers of GGUF's tensor types. A row of k
+ * values has ceil(k / elements) blocks. The GGUF documentation has the block layouts; ref/quant.c has the exact
+ * formulas. */
 #ifndef DVK_QUANT_H
 #define DVK_QUANT_H
 
@@ -19,7 +20,7 @@ typedef enum dvk_wtype { /* same numbers as GGUF */
                          DVK_W_BF16 = 30
 } dvk_wtype;
 
-int32_t dvk_block_elements(dvk_wtype t); /* 0: not one of these */
+int32_t dvk_block_elements(dvk_wtype t); /* 0: not a type of this list */
 int32_t dvk_block_bytes(dvk_wtype t);
 int64_t dvk_row_bytes(dvk_wtype t, int64_t k);
 
@@ -31,7 +32,7 @@ void dvk_dequant(dvk_wtype t, const void *row, float *to, int64_t count);
 void dvk_quant_q8_0(const float *x, void *row, int64_t count);
 void dvk_quant_q4_0(const float *x, void *row, int64_t count);
 
-/* Activations beside integer weights: value i = d * q[i]. */
+/* Activations for integer weights: value i = d * q[i]. */
 enum { DVK_Q8_ELEMENTS = 32 };
 typedef struct dvk_q8 {
     float d;        /* max|x| / 127 */

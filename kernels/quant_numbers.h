@@ -1,15 +1,17 @@
-/* quant_numbers.h - blocks of quant.h as "linear" computes with them: 32 whole numbers and what they mean.
- * value = scale * (number - zero) + minimum. Nothing is rounded: a block keeps what its file says, in a head of one or two
- * pieces of 16 bits, and a scale, of a K-quant the product of an f16 and a few bits, is exact in f32. */
+/* quant_numbers.h - blocks of quant.h as "linear" computes with them: 32 integers with value = scale * (number - zero)
+ * + minimum. Nothing is rounded. A block keeps the head of the file, in one or two pieces of 16 bits. The scale of a
+ * K-quant is the product of an f16 and a few bits, which is exact in f32. */
 #ifndef DVK_QUANT_NUMBERS_H
 #define DVK_QUANT_NUMBERS_H
 
 #include "kernels/dtype.h"
 #include "kernels/quant.h"
 
-/* Numbers are bytes or nibbles. Heads: an f16 scale; _MIN: and an f16 minimum; HALVES: an f16 and a signed byte each for k
- * 0 to 15, low, and 16 to 31, whose products are the scales; _K, which are in pairs: an f16, of the scales in the even block
- * and of the minima, negative, in the odd one, and a byte each for this block's scale, low, and minimum. */
+/* Numbers are bytes or nibbles. Heads:
+ * - default: an f16 scale; _MIN: an f16 scale and an f16 minimum.
+ * - HALVES: an f16 and two signed bytes, for k 0 to 15 (low byte) and 16 to 31. The products are the scales.
+ * - _K: blocks form pairs. The even block has the f16 of the scales, the odd one the f16 of the minima (negative). Each
+ *   block has a byte for its scale (low) and one for its minimum. */
 typedef enum lin_kind {
     LIN_F32,
     LIN_F16,
@@ -18,7 +20,7 @@ typedef enum lin_kind {
     LIN_BYTES_MIN,
     LIN_BYTES_K,
     LIN_HALVES,
-    LIN_NIBBLES, /* from here on */
+    LIN_NIBBLES, /* nibbles from this kind on */
     LIN_NIBBLES_MIN,
     LIN_NIBBLES_K
 } lin_kind;
@@ -26,15 +28,15 @@ typedef enum lin_kind {
 enum { LIN_BLOCK = 32 };
 
 lin_kind lin_kind_of(dvk_wtype t);
-int32_t lin_zero(dvk_wtype t); /* what is subtracted from a number; 128 for bytes whose sign is offset */
+int32_t lin_zero(dvk_wtype t); /* the number that is subtracted; 128 for bytes with an offset sign */
 
 typedef struct lin_numbers {
     uint16_t head[2];
     uint8_t u[LIN_BLOCK];
 } lin_numbers;
 
-/* Block j (of 32 k) of a row of integer weights, which has all of it: the last one may hold more than k, and where blocks
- * are in pairs there is an even number of them. */
+/* Reads block j (of 32 values) of a row of integer weights. The row is padded to whole blocks, and to an even number of
+ * them if blocks form pairs. */
 void lin_read_block(dvk_wtype t, const unsigned char *row, int64_t j, lin_numbers *to);
 
 static inline int lin_in_pairs(lin_kind kind) {
@@ -45,7 +47,7 @@ typedef struct lin_scales {
     float d[2], min; /* of k 0 to 15 and of 16 to 31 */
 } lin_scales;
 
-/* What a head means. pair: that of the even block, then that of the odd one; else the block's own, first. */
+/* Decodes a head. pair, for K-quants: heads of the even and the odd block; otherwise pair[0] is the block's head. */
 static inline lin_scales lin_scales_of(lin_kind kind, const uint16_t pair[2][2], int odd) {
     const uint16_t *own = pair[lin_in_pairs(kind) ? odd : 0];
     const float d = dvk_f16_to_f32(pair[0][0]);

@@ -1,5 +1,5 @@
-/* registry.c - ops by name, the CPU's kernels and the choice among them. Kernels enter the library by ops.def and nowhere
- * else: there are no constructors and no registration at run time. */
+/* registry.c - ops by name, the CPU kernels and the choice among them. Kernels enter the library only through ops.def.
+ * There are no constructors and no registration at run time. */
 #include <string.h>
 
 #include "kernels/kernel.h"

@@ -1,4 +1,4 @@
-/* swin.h - halves of a transformer block as ops of their own, for CUDA: nothing in between leaves the multiprocessor. */
+/* swin.h - halves of a transformer block as fused ops for CUDA. Intermediate results stay in the multiprocessor. */
 #ifndef DVK_SWIN_H
 #define DVK_SWIN_H
 
@@ -11,15 +11,15 @@ typedef struct dvk_swin_norm {
     int32_t reserved;
 } dvk_swin_norm;
 
-/* A 1x1 convolution: plain as the reference reads it, packed as the CUDA kernel does (kernels/cuda/window/swin.h). Either may be
- * NULL where the other is used. */
+/* A 1x1 convolution. plain: layout of the reference. packed: layout of the CUDA kernel (kernels/cuda/window/swin.h).
+ * The unused one may be NULL. */
 typedef struct dvk_swin_linear {
     const float *w; /* [out][in] */
     const void *packed;
     const float *bias; /* [out] or NULL */
 } dvk_swin_linear;
 
-/* "norm_mlp": y = out(gelu(in(u))) + res, `hidden` channels in between. */
+/* "norm_mlp": y = out(gelu(in(u))) + res, with `hidden` channels between in and out. */
 typedef struct dvk_norm_mlp_args {
     dvk_view x, y, res; /* res.data NULL: none */
     dvk_swin_norm norm;
@@ -27,8 +27,8 @@ typedef struct dvk_norm_mlp_args {
     int64_t hidden;
 } dvk_norm_mlp_args;
 
-/* "norm_window": y = out(attention of in(u)) + res. in: queries, keys and values of all heads, 3 * heads * dim channels, one
- * behind the other; attention is that of "window_attention" of pictures that windows divide. */
+/* "norm_window": y = out(attention of in(u)) + res. in gives the queries, keys and values of all heads, 3 * heads * dim
+ * concatenated channels. The attention is "window_attention" of pictures that windows divide. */
 typedef struct dvk_norm_window_args {
     dvk_view x, y, res; /* res.data NULL: none */
     dvk_swin_norm norm;

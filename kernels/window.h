@@ -1,4 +1,4 @@
-/* window.h - where the pixels of a window lie, one axis at a time (op.h, "window_attention"), and those of a group
+/* window.h - coordinates of the pixels of a window, one axis at a time (op.h, "window_attention"), and of a group
  * ("channel_attention"). */
 #ifndef DVK_WINDOW_H
 #define DVK_WINDOW_H
@@ -8,7 +8,7 @@
 typedef struct dvk_window_axis {
     int64_t size, padded, windows;
     int64_t side, keys, shift, grid;
-    int64_t cut; /* of the queries; `shift` is that of the keys */
+    int64_t cut; /* for queries; `shift` is the cut for keys */
 } dvk_window_axis;
 
 static inline dvk_window_axis dvk_window_rows(const dvk_window_attention_args *a) {
@@ -23,7 +23,7 @@ static inline dvk_window_axis dvk_window_columns(const dvk_window_attention_args
     return axis;
 }
 
-/* Coordinate of place i of a window, i from -(keys - side) / 2 on; -1: outside the picture. */
+/* Coordinate of element i of a window, i from -(keys - side) / 2 on; -1: outside the picture. */
 static inline int64_t dvk_window_pixel(const dvk_window_axis *x, int64_t window, int64_t i) {
     const int64_t in_frame = x->grid ? i * x->windows + window : window * x->side + i;
     if (in_frame < 0 || in_frame >= x->padded) {
@@ -33,7 +33,7 @@ static inline int64_t dvk_window_pixel(const dvk_window_axis *x, int64_t window,
     return at < x->size ? at : -1;
 }
 
-/* 0, 1 or 2: queries and keys of different regions are masked from each other. cut: x->cut or x->shift */
+/* 0, 1 or 2: the mask separates queries and keys of different regions. cut: x->cut or x->shift */
 static inline int dvk_window_region(const dvk_window_axis *x, int64_t cut, int64_t window, int64_t i) {
     const int64_t in_frame = window * x->side + i;
     return x->shift == 0 || in_frame < x->padded - x->side ? 0 : in_frame < x->padded - cut ? 1 : 2;
@@ -41,7 +41,7 @@ static inline int dvk_window_region(const dvk_window_axis *x, int64_t cut, int64
 
 #define DVK_WINDOW_MASK (-100.0f)
 
-/* Pixels that a head of "channel_attention" mixes, step apart, and the head's first channel. */
+/* Pixels that a head of "channel_attention" mixes, step apart, and the first channel of the head. */
 typedef struct dvk_channel_group {
     int64_t n, y, x, step_y, step_x, h, w;
     int64_t head, channel;
@@ -74,7 +74,7 @@ static inline dvk_channel_group dvk_channel_group_at(const dvk_channel_attention
     return g;
 }
 
-/* Element of the head's first channel of a pixel of the group. */
+/* Index of the head's first channel at pixel `pixel` of the group. */
 static inline int64_t dvk_channel_pixel(const dvk_channel_group *g, const dvk_view *v, int64_t pixel) {
     return g->n * v->sn + (g->y + pixel / g->w * g->step_y) * v->sh + (g->x + pixel % g->w * g->step_x) * v->sw +
            g->channel;

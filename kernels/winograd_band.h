@@ -1,17 +1,19 @@
-/* winograd_band.h - "conv2d_winograd_band": what conv2d_winograd (op.h) makes, of a band of the pictures' rows, of as many
- * transformed rows as that takes: a picture is transformed and convolved a band at a time, and its transform, half as large
- * again as itself, never exists as a whole. */
+/* winograd_band.h - the op "conv2d_winograd_band": conv2d_winograd (op.h) for a band of rows. It needs only the
+ * transformed rows of that band. The transform, which is 1.5 times the picture, is therefore never stored as a whole.
+ */
 #ifndef DVK_WINOGRAD_BAND_H
 #define DVK_WINOGRAD_BAND_H
 
 #include "kernels/op.h"
 
-/* Rows first .. first + rows - 1 of conv.y, which is the whole picture, as conv2d_winograd would write them; the same of its
- * residuals and statistics. conv.x: transformed rows dvk_band_from .. dvk_band_to - 1 of the picture. */
-/* "winograd_input" keeps what is plain of the first kept.h rows, where kept.h is less than x.h: the others come with the next
- * band. */
+/* Writes rows first .. first + rows - 1 of conv.y, with the same result as conv2d_winograd. Views of conv.y, its
+ * residuals and statistics are those of the whole picture. conv.x holds the transformed rows dvk_band_from ..
+ * dvk_band_to - 1 of the picture. */
+/* If kept.h is less than x.h, "winograd_input" keeps only the first kept.h rows of pro(x). The next band keeps the
+ * others. */
 typedef struct dvk_winograd_band_args {
-    dvk_conv2d_args conv; /* the first member: weights, statistics and residuals are bound as a convolution's */
+    /* the first member, so that weights, statistics and residuals are bound as in a convolution */
+    dvk_conv2d_args conv;
     int64_t first, rows;
 } dvk_winograd_band_args;
 

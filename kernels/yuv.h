@@ -1,8 +1,9 @@
-/* yuv.h - the numbers of a YCbCr signal: from ITU-R BT.601-7, BT.709-6 and BT.2020-2 (non-constant luminance) the
- * weights of red and blue in luma, E'Y = Kr R + (1 - Kr - Kb) G + Kb B, E'Cb = (B - E'Y) / (2 - 2 Kb), E'Cr = (R -
- * E'Y) / (2 - 2 Kr); and their quantisation to n bits, limited: (219 E'Y + 16) 2^(n-8), (224 E'C + 128) 2^(n-8);
- * full range (ITU-T H.273): (2^n - 1) E'Y, (2^n - 1) E'C + 2^(n-1). Reference and kernels compute with these same
- * floats. */
+/* yuv.h - the numbers of a YCbCr signal. The weights of red and blue in luma are those of ITU-R BT.601-7, BT.709-6 and
+ * BT.2020-2 (non-constant luminance):
+ *     E'Y = Kr R + (1 - Kr - Kb) G + Kb B, E'Cb = (B - E'Y) / (2 - 2 Kb), E'Cr = (R - E'Y) / (2 - 2 Kr)
+ * Quantisation to n bits, limited range: (219 E'Y + 16) 2^(n-8), (224 E'C + 128) 2^(n-8).
+ * Full range (ITU-T H.273): (2^n - 1) E'Y, (2^n - 1) E'C + 2^(n-1).
+ * The reference and the kernels compute with these same floats. */
 #ifndef DVK_YUV_H
 #define DVK_YUV_H
 
