@@ -206,6 +206,14 @@ template <int N> CONV_DEVICE void conv_curve(float (&v)[N], int act) {
     }
 }
 
+/* Of what is linear on both sides of 0. */
+template <int N> CONV_DEVICE void conv_slope(float (&v)[N], const float *slopes) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        v[i] = v[i] >= 0 ? v[i] : slopes[i] * v[i];
+    }
+}
+
 /* One branch for N values. slopes: of the three that are linear on both sides of 0. 3 tanh(x / 3) = 6 sigmoid(2x / 3) - 3,
  * whose error near 0 is that of rounding 3: as good as what is added to it. CURVES: those from GELU on, too. */
 template <int N, bool CURVES = true> CONV_DEVICE void conv_act(float (&v)[N], int act, const float *slopes) {
@@ -220,10 +228,7 @@ template <int N, bool CURVES = true> CONV_DEVICE void conv_act(float (&v)[N], in
             v[i] = silu ? v[i] * s : fmaf(6.0f, s, -3.0f);
         }
     } else if (act) {
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            v[i] = v[i] >= 0 ? v[i] : slopes[i] * v[i];
-        }
+        conv_slope(v, slopes);
     }
 }
 

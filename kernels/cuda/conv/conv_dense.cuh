@@ -146,8 +146,14 @@ template <class T, class K> CONV_DEVICE void conv_dense_kernel(const dvk_conv_pa
     conv_write<T, K>(p, b, conv_out_of(p.epi, b, vectors, K::N), acc, body);
 }
 
+/* Blocks of a multiprocessor: few sums of 16-bit values leave room for one more. */
+template <class T, class K> constexpr int conv_dense_blocks() {
+    return K::BLOCKS + (T::RAW == 1 && K::NT <= 4);
+}
+
 #define CONV_DENSE_KERNEL(NAME, T, ...)                                                                                \
-    extern "C" __global__ void __launch_bounds__(conv_tile<__VA_ARGS__>::THREADS, conv_tile<__VA_ARGS__>::BLOCKS)      \
+    extern "C" __global__ void __launch_bounds__(conv_tile<__VA_ARGS__>::THREADS,                                      \
+                                                 conv_dense_blocks<T, conv_tile<__VA_ARGS__>>())                       \
         NAME(const __grid_constant__ dvk_conv_params p) {                                                              \
         conv_dense_kernel<T, conv_tile<__VA_ARGS__>>(p);                                                               \
     }

@@ -113,7 +113,8 @@ template <class T, int OCTETS_> struct conv_writer {
         OCTETS = OCTETS_,
         PITCH = 8 * OCTETS_ + 8, /* of a pixel, in floats */
         SLOTS = (16 * OCTETS_ + 31) / 32,
-        STATS = 32 % OCTETS_ == 0 /* a lane keeps to its eight channels */
+        EACH = SLOTS == 4 ? 2 : 1, /* slots at a time */
+        STATS = 32 % OCTETS_ == 0  /* a lane keeps to its eight channels */
     };
     const dvk_conv_params &p;
     const conv_block &b;
@@ -189,80 +190,121 @@ template <class T, int OCTETS_> struct conv_writer {
         }
     }
 
-    __device__ __forceinline__ void residual(float (&v)[8], const uint4 (&raw)[T::RAW], float beta, bool gate) const {
-        float r[8];
-        conv_unpack_raw<T>(raw, r);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            v[i] = gate ? (v[i] + r[i]) * (conv_sigmoid(v[i]) - 0.5f) : fmaf(beta, r[i], v[i]);
-        }
-    }
-
     __device__ __forceinline__ void fetch(uint4 (&raw)[T::RAW], int k, int y, int x, int c) const {
         const int at = conv_pixel(p.epi.res[k], y, x) * p.epi.step + n0 + c;
-        const uint4 *from = (const uint4 *)(o.res[k] + (int64_t)at * T::BYTES);
+        const uint4 *from = (const uint4 *)((k ? o.res[1] : o.res[0]) + (int64_t)at * T::BYTES);
 #pragma unroll
         for (int i = 0; i < T::RAW; i++) {
             raw[i] = from[i];
         }
     }
 
-    __device__ __forceinline__ void residuals(float (&v)[8], const uint4 (&ahead)[T::RAW], bool there, int y, int x,
-                                              int c) const {
-        residual(v, ahead, p.epi.beta[0], p.epi.gate);
-        if (p.epi.n_res > 1 && there) {
-            uint4 raw[T::RAW];
-            fetch(raw, 1, y, x, c);
-            residual(v, raw, p.epi.beta[1], false);
+    /* The curves, which are long and rare, one slot after the other. */
+    __device__ __forceinline__ void activate(float (&v)[EACH][8], const int (&c)[EACH]) const {
+        const int act = p.epi.act;
+        if (act >= CONV_GELU) {
+#pragma unroll 1
+            for (int s = 0; s < EACH; s++) {
+                conv_curve(v[0], act);
+#pragma unroll
+                for (int i = 0; i < 8 && EACH == 2; i++) { /* registers have no index at run time */
+                    const float first = v[0][i];
+                    v[0][i] = v[EACH - 1][i], v[EACH - 1][i] = first;
+                }
+            }
+        } else if (act >= CONV_SILU) {
+            conv_act<8 * EACH, false>(*(float(*)[8 * EACH]) v, act, nullptr);
+        } else if (act) {
+#pragma unroll
+            for (int s = 0; s < EACH; s++) {
+                conv_slope(v[s], o.slopes + n + c[s]);
+            }
         }
     }
 
-    /* epi.fast: the same as singly(), with all of a lane's values side by side. */
+    /* The first one's values are the first of `raw`. */
+    __device__ __forceinline__ void residuals(float (&v)[EACH][8], uint4 (&raw)[SLOTS][T::RAW],
+                                              const bool (&there)[EACH], const int (&y)[EACH], const int (&x)[EACH],
+                                              const int (&c)[EACH]) const {
+#pragma unroll 1
+        for (int k = 0; k < p.epi.n_res; k++) {
+#pragma unroll
+            for (int s = 0; s < EACH; s++) {
+                if (k > 0 && there[s]) {
+                    fetch(raw[s], k, y[s], x[s], c[s]);
+                }
+            }
+            const bool gate = p.epi.gate && k == 0;
+            const float beta = p.epi.beta[k];
+#pragma unroll
+            for (int s = 0; s < EACH; s++) {
+                float r[8];
+                conv_unpack_raw<T>(raw[s], r);
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    v[s][i] = gate ? (v[s][i] + r[i]) * (conv_sigmoid(v[s][i]) - 0.5f) : fmaf(beta, r[i], v[s][i]);
+                }
+            }
+        }
+    }
+
+    /* epi.fast: the same as singly(), with all values of EACH slots side by side. The first residuals of all slots are
+     * under way together. */
     __device__ __forceinline__ void fast(int m0) {
-        uint4 ahead[SLOTS][T::RAW];
-        float v[SLOTS][8];
-        bool there[SLOTS];
-        int row[SLOTS], c[SLOTS], y[SLOTS], x[SLOTS];
+        uint4 raw[SLOTS][T::RAW];
 #pragma unroll
         for (int s = 0; s < SLOTS; s++) {
-            there[s] = slot(s, m0, row[s], c[s], y[s], x[s]);
-            if (p.epi.n_res && there[s]) {
-                fetch(ahead[s], 0, y[s], x[s], c[s]);
+            int row, c, y, x;
+            if (slot(s, m0, row, c, y, x) && p.epi.n_res) {
+                fetch(raw[s], 0, y, x, c);
             }
         }
         const bool last = p.epi.act_last;
         const float before = last ? p.epi.alpha : 1.0f, after = last ? 1.0f : p.epi.alpha;
+#pragma unroll 1
+        for (int s0 = 0; s0 < SLOTS; s0 += EACH) {
+            float v[EACH][8];
+            bool there[EACH];
+            int row[EACH], c[EACH], y[EACH], x[EACH];
 #pragma unroll
-        for (int s = 0; s < SLOTS; s++) {
-            const int at = SLOTS * 32 == 16 * OCTETS || there[s] ? row[s] * PITCH + c[s] : 0;
+            for (int s = 0; s < EACH; s++) {
+                there[s] = slot(s0 + s, m0, row[s], c[s], y[s], x[s]);
+                const int at = SLOTS * 32 == 16 * OCTETS || there[s] ? row[s] * PITCH + c[s] : 0;
 #pragma unroll
-            for (int i = 0; i < 8; i += 4) {
-                const float4 u = *(const float4 *)(rows + at + i);
-                const float4 w = *(const float4 *)(o.bias + n + c[s] + i);
-                v[s][i] = (u.x + w.x) * before, v[s][i + 1] = (u.y + w.y) * before;
-                v[s][i + 2] = (u.z + w.z) * before, v[s][i + 3] = (u.w + w.w) * before;
+                for (int i = 0; i < 8; i += 4) {
+                    const float4 u = *(const float4 *)(rows + at + i);
+                    const float4 w = *(const float4 *)(o.bias + n + c[s] + i);
+                    v[s][i] = (u.x + w.x) * before, v[s][i + 1] = (u.y + w.y) * before;
+                    v[s][i + 2] = (u.z + w.z) * before, v[s][i + 3] = (u.w + w.w) * before;
+                }
             }
-            if (last && p.epi.n_res) {
-                residuals(v[s], ahead[s], there[s], y[s], x[s], c[s]);
-            }
-            if (p.epi.act) {
-                conv_act(v[s], p.epi.act, o.slopes + n + c[s]);
+#pragma unroll 1
+            for (int pass = 0; pass < 2; pass++) { /* one copy of the activations and of the residuals */
+                if (last == (pass > 0)) {
+                    activate(v, c);
+#pragma unroll
+                    for (int i = 0; i < 8 * EACH; i++) {
+                        v[i / 8][i % 8] *= after;
+                    }
+                } else if (p.epi.n_res) {
+                    residuals(v, raw, there, y, x, c);
+                }
             }
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
-                v[s][i] *= after;
+            for (int s = 0; s < EACH; s++) {
+                if (there[s]) {
+                    const int at = conv_pixel(p.epi.y, y[s], x[s]) * p.epi.step + n0 + c[s];
+                    conv_store_raw<T>(o.y + (int64_t)at * T::BYTES, v[s]);
+                    if (STATS && p.epi.stats) {
+                        add_stats(v[s]);
+                    }
+                }
             }
-            if (!last && p.epi.n_res) {
-                residuals(v[s], ahead[s], there[s], y[s], x[s], c[s]);
-            }
-        }
 #pragma unroll
-        for (int s = 0; s < SLOTS; s++) {
-            if (there[s]) {
-                const int at = conv_pixel(p.epi.y, y[s], x[s]) * p.epi.step + n0 + c[s];
-                conv_store_raw<T>(o.y + (int64_t)at * T::BYTES, v[s]);
-                if (STATS && p.epi.stats) {
-                    add_stats(v[s]);
+            for (int s = 0; s + EACH < SLOTS; s++) {
+#pragma unroll
+                for (int i = 0; i < T::RAW; i++) {
+                    raw[s][i] = raw[s + EACH][i];
                 }
             }
         }
@@ -320,15 +362,19 @@ template <class T, int OCTETS_> struct conv_writer {
             return;
         }
         const int lane = threadIdx.x & 31;
-#pragma unroll
+#pragma unroll 1
         for (int i = 0; i < 8; i++) {
-            conv_moments m = conv_sums_moments(sums[i], count);
+            conv_moments m = conv_sums_moments(sums[0], count);
 #pragma unroll
             for (int d = OCTETS; d < 32; d *= 2) {
                 m = conv_merge_lanes(m, d);
             }
             if (lane < OCTETS) {
                 mine[lane * 8 + i] = m;
+            }
+#pragma unroll
+            for (int k = 0; k < 7; k++) {
+                sums[k] = sums[k + 1];
             }
         }
         __syncthreads();

@@ -146,8 +146,14 @@ template <bool DIRECT, int CHANNELS> CONV_DEVICE void conv_simt_kernel(const dvk
     conv_simt_write<CHANNELS>(p, b, conv_out_of(p.epi, b, vectors, N), acc, body);
 }
 
+/* Blocks of a multiprocessor that registers shall allow. */
+static constexpr int conv_f32_blocks(int channels) {
+    return channels == 8 ? 2 : channels == 4 ? 4 : 6;
+}
+
 #define CONV_F32_KERNEL(NAME, DIRECT, CHANNELS)                                                                        \
-    extern "C" __global__ void __launch_bounds__(CONV_F32_THREADS) NAME(const __grid_constant__ dvk_conv_params p) {   \
+    extern "C" __global__ void __launch_bounds__(CONV_F32_THREADS, conv_f32_blocks(CHANNELS))                          \
+        NAME(const __grid_constant__ dvk_conv_params p) {                                                              \
         conv_simt_kernel<DIRECT, CHANNELS>(p);                                                                         \
     }
 #define CONV_F32_BOTH(N, CHANNELS)                                                                                     \
