@@ -1,5 +1,5 @@
-/* gguf.c - a GGUF file, versions 2 and 3: the header one value after another, single keys of its metadata, and the list of
- * its tensors. */
+/* gguf.c - parser of GGUF files, versions 2 and 3: the values of the header in order, single keys of the metadata, and the
+ * list of tensors. */
 #include "core/file/gguf.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "core/file/tensors.h"
 
 enum {
-    WINDOW = 256 << 10, /* of a file that is read and not mapped */
+    WINDOW = 256 << 10, /* bytes read at once if the file is not mapped */
     MAX_KEYS = 1 << 16,
     MAX_DEPTH = 4, /* arrays of arrays */
     MAX_STRING = 16 << 20
@@ -25,7 +25,7 @@ typedef struct cursor { /* .source set, the rest zero; close_cursor */
     const uint8_t *view; /* file bytes [from, from + n) */
     void *owned;
     uint64_t from, n;
-    uint64_t alignment; /* of the data section, for who reads that */
+    uint64_t alignment; /* general.alignment, of the data section */
 } cursor;
 
 const uint8_t dv_gguf_value_bytes[DV_GGUF_COUNT] = {
@@ -98,7 +98,7 @@ static davy_result skip_array(cursor *c, int32_t depth) {
         return r;
     }
     if (type >= DV_GGUF_COUNT || depth > MAX_DEPTH) {
-        return bad(c, "an array of an unknown type, or arrays nested deeper than 4");
+        return bad(c, "an array has an unknown type, or arrays are nested deeper than 4");
     }
     if (dv_gguf_value_bytes[type] != 0) {
         uint64_t bytes = 0;
@@ -108,7 +108,7 @@ static davy_result skip_array(cursor *c, int32_t depth) {
         c->at += bytes;
         return DAVY_OK;
     }
-    for (uint64_t i = 0; r == DAVY_OK && i < count; i++) { /* every turn eats at least 8 bytes of the file */
+    for (uint64_t i = 0; r == DAVY_OK && i < count; i++) { /* each step consumes at least 8 bytes of the file */
         r = skip(c, type, depth);
     }
     return r;
@@ -118,7 +118,7 @@ static davy_result skip(cursor *c, uint32_t type, int32_t depth) {
     const uint8_t *p = NULL;
     uint64_t bytes = 0;
     if (type >= DV_GGUF_COUNT) {
-        return bad(c, "a value of an unknown type");
+        return bad(c, "a value has an unknown type");
     }
     if (type == DV_GGUF_ARRAY) {
         return skip_array(c, depth + 1);
@@ -152,10 +152,10 @@ static davy_result check_version(const cursor *c, uint32_t version) {
     if (version == 2 || version == 3) {
         return DAVY_OK;
     }
-    const char *why = version == 1                               ? "version 1, convert it again"
+    const char *why = version == 1                               ? "version 1; convert the model again"
                       : (version & 0xffffu) == 0 && version != 0 ? "big-endian"
-                                                                 : "a version unknown here";
-    return dv_fail_in(DAVY_E_UNSUPPORTED, DAVY_DOMAIN_GGUF, 0, "%s: GGUF of another kind: %s",
+                                                                 : "a version that davy does not support";
+    return dv_fail_in(DAVY_E_UNSUPPORTED, DAVY_DOMAIN_GGUF, 0, "%s: unsupported GGUF file: %s",
                       dv_source_name(c->source), why);
 }
 
@@ -164,7 +164,7 @@ static davy_result begin(cursor *c, uint64_t *n_tensors, uint64_t *n_keys) {
     uint32_t version = 0;
     davy_result r = take(c, 4, &magic);
     if (r == DAVY_OK && memcmp(magic, "GGUF", 4) != 0) {
-        r = bad(c, "no GGUF file");
+        r = bad(c, "not a GGUF file");
     }
     r = r < 0 ? r : take_u32(c, &version);
     r = r < 0 ? r : check_version(c, version);
@@ -180,9 +180,9 @@ static void close_cursor(cursor *c) {
 
 /* ---- single keys ---- */
 
-/* A value's place; the cursor stands behind its type. */
+/* Stores type, count and offset of the value at the cursor, which is just after the value's type. */
 static davy_result note(cursor *c, uint32_t type, dv_gguf_value *v) {
-    cursor here = *c; /* without its window: the copy only looks */
+    cursor here = *c; /* a copy without the window, so that c does not move */
     here.owned = NULL;
     here.n = 0;
     *v = (dv_gguf_value){type, type, 1, c->at};
@@ -222,18 +222,18 @@ davy_result dv_gguf_find(dv_source *source, const char *const *keys, int32_t n, 
 }
 
 static davy_result wrong_type(dv_source *source, const char *key, const char *what) {
-    return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_GGUF, 0, "%s: %s holds no %s", dv_source_name(source), key, what);
+    return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_GGUF, 0, "%s: %s does not hold %s", dv_source_name(source), key, what);
 }
 
 davy_result dv_gguf_strings(dv_source *source, const char *key, const dv_gguf_value *v, dv_gguf_string_fn each,
                             void *user) {
     cursor c = {.source = source, .at = v->at};
-    davy_result r = v->element == DV_GGUF_STRING ? DAVY_OK : wrong_type(source, key, "texts");
+    davy_result r = v->element == DV_GGUF_STRING ? DAVY_OK : wrong_type(source, key, "strings");
     for (uint64_t i = 0; r == DAVY_OK && i < v->count; i++) {
         const char *text = NULL;
         uint64_t bytes = 0;
         r = take_string(&c, &text, &bytes);
-        r = r == DAVY_OK && !dv_utf8_valid(text, bytes) ? bad(&c, "a string that is not UTF-8") : r;
+        r = r == DAVY_OK && !dv_utf8_valid(text, bytes) ? bad(&c, "a string is not valid UTF-8") : r;
         r = r < 0 ? r : each(user, (int64_t)i, text, bytes);
     }
     close_cursor(&c);
@@ -254,13 +254,13 @@ davy_result dv_gguf_integers(dv_source *source, const char *key, const dv_gguf_v
     return r;
 }
 
-/* ---- all of the header: metadata, then name, shape, type and offset of each tensor. Sizes
- * in the file run from the innermost dimension outwards; here they are turned into row-major order. Quantised types are
- * listed by their names with the right number of bytes. ---- */
+/* ---- the whole header: metadata, then name, shape, type and offset of each tensor. The file lists a shape from the
+ * innermost dimension outwards; the parser reverses it. Tensors of quantised types are listed with the type's name and
+ * their size in bytes. ---- */
 
 enum { MAX_META_TEXT = 64 << 10, DEFAULT_ALIGNMENT = 32 };
 
-/* Elements and bytes of a block, by the format's type number. */
+/* Elements and bytes of a block, by GGUF's type number. */
 static const struct {
     const char *name;
     dv_stored_dtype dtype;
@@ -300,7 +300,7 @@ static const struct {
     [39] = {"MXFP4", DV_STORED_OTHER, 32, 17},
 };
 
-/* The same as a copy of its own (dv_free), UTF-8 checked. */
+/* As take_string, but a copy (dv_free) whose UTF-8 was checked. */
 static davy_result take_copy(cursor *c, char **out) {
     const char *text = NULL;
     uint64_t bytes = 0;
@@ -309,7 +309,7 @@ static davy_result take_copy(cursor *c, char **out) {
         return r;
     }
     if (!dv_utf8_valid(text, bytes)) {
-        return bad(c, "a string that is not UTF-8");
+        return bad(c, "a string is not valid UTF-8");
     }
     *out = dv_strndup(text, (size_t)bytes);
     return *out != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", dv_source_name(c->source));
@@ -328,7 +328,7 @@ static double number_of(const uint8_t *p, uint32_t type) {
     return d;
 }
 
-/* A scalar as text. The host's locale may write a comma into the number. */
+/* A scalar as text. A decimal comma of the host's locale becomes a point. */
 static void print_value(char *out, size_t size, const uint8_t *p, uint32_t type) {
     if (type == DV_GGUF_F32 || type == DV_GGUF_F64) {
         snprintf(out, size, "%.9g", number_of(p, type));
@@ -354,7 +354,7 @@ static davy_result read_scalar(cursor *c, const char *key, uint32_t type, dv_ten
     if (strcmp(key, "general.alignment") == 0) {
         c->alignment = type == DV_GGUF_U32 ? dv_le32(p) : 0;
         if (c->alignment == 0 || c->alignment > (1u << 20) || (c->alignment & (c->alignment - 1)) != 0) {
-            return bad(c, "general.alignment is no power of two up to 2^20");
+            return bad(c, "general.alignment is not a power of two up to 2^20");
         }
     }
     print_value(text, sizeof text, p, type);
@@ -366,7 +366,7 @@ static davy_result read_string(cursor *c, const char *key, dv_tensors *t) {
     uint64_t bytes = 0;
     davy_result r = take_string(c, &text, &bytes);
     if (r < 0 || bytes > MAX_META_TEXT || !dv_utf8_valid(text, bytes)) {
-        return r; /* a long text is of no use as metadata */
+        return r; /* texts above 64 KiB are not kept as metadata */
     }
     char *value = dv_strndup(text, (size_t)bytes);
     r = value == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", dv_source_name(c->source))
@@ -394,8 +394,8 @@ static davy_result read_key(cursor *c, dv_tensors *t) {
 static davy_result set_type(const cursor *c, uint32_t type, dv_tensor_ref *ref) {
     if (type >= DV_ARRAY_LEN(types) || types[type].name == NULL) {
         return dv_fail_in(DAVY_E_UNSUPPORTED, DAVY_DOMAIN_GGUF, 0,
-                          "%s: tensor \"%s\" has type %" PRIu32 ", unknown to this version", dv_source_name(c->source),
-                          ref->name, type);
+                          "%s: tensor \"%s\" has the unsupported type %" PRIu32, dv_source_name(c->source), ref->name,
+                          type);
     }
     ref->dtype = types[type].dtype;
     snprintf(ref->dtype_name, sizeof ref->dtype_name, "%s", types[type].name);
@@ -405,34 +405,34 @@ static davy_result set_type(const cursor *c, uint32_t type, dv_tensor_ref *ref) 
     const uint64_t elements = (uint64_t)dv_tensor_elements(ref);
     const uint64_t inner = ref->ndim > 0 ? (uint64_t)ref->shape[ref->ndim - 1] : 1;
     if (inner % types[type].elements != 0) {
-        return bad(c, "a row that is no whole number of blocks");
+        return bad(c, "a tensor's row is not a whole number of blocks");
     }
     ref->bytes =
         elements / types[type].elements * types[type].bytes; /* elements <= 2^60, a block holds <= 8 bytes each */
     return DAVY_OK;
 }
 
-/* ref->offset is still relative to the data section afterwards. */
+/* Reads one tensor's entry. ref->offset stays relative to the data section. */
 static davy_result read_tensor(cursor *c, dv_tensor_ref *ref) {
     uint32_t ndim = 0;
     uint32_t type = 0;
     davy_result r = take_copy(c, &ref->name);
     r = r < 0 ? r : take_u32(c, &ndim);
     if (r == DAVY_OK && ndim > DV_MAX_DIMS) {
-        r = bad(c, "a tensor of more than 8 dimensions");
+        r = bad(c, "a tensor has more than 8 dimensions");
     }
     ref->ndim = (int32_t)ndim;
     for (uint32_t i = 0; r == DAVY_OK && i < ndim; i++) {
         uint64_t d = 0;
         r = take_u64(c, &d);
         ref->shape[ndim - 1 - i] = (int64_t)d;
-        r = r == DAVY_OK && d > INT64_MAX ? bad(c, "a size above 2^63") : r;
+        r = r == DAVY_OK && d > INT64_MAX ? bad(c, "a tensor's size is above 2^63") : r;
     }
     r = r < 0 ? r : take_u32(c, &type);
     r = r < 0 ? r : take_u64(c, &ref->offset);
     r = r < 0 ? r : set_type(c, type, ref);
     if (r == DAVY_OK && ref->offset % c->alignment != 0) {
-        r = bad(c, "a tensor whose offset is not aligned");
+        r = bad(c, "a tensor's offset is not a multiple of general.alignment");
     }
     return r;
 }
@@ -457,7 +457,7 @@ static davy_result check_overlap(const cursor *c, dv_tensors *t) {
     return DAVY_OK;
 }
 
-/* The data section begins after the last entry, so entries wait in a list of their own. */
+/* The data section begins after the last entry. The entries are therefore collected first and added at the end. */
 static davy_result read_tensors(cursor *c, uint64_t count, dv_tensors *t) {
     if (count > DV_MAX_TENSORS) {
         return bad(c, "more than 200000 tensors");
@@ -466,7 +466,7 @@ static davy_result read_tensors(cursor *c, uint64_t count, dv_tensors *t) {
     int64_t capacity = 0;
     int64_t n = 0;
     davy_result r = DAVY_OK;
-    while (r == DAVY_OK && n < (int64_t)count) { /* grown step by step: the count is only a claim */
+    while (r == DAVY_OK && n < (int64_t)count) { /* the list grows step by step, because `count` is not verified yet */
         dv_tensor_ref *grown = dv_grow(list, n + 1, &capacity, sizeof *list);
         if (grown == NULL) {
             r = dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the list of tensors", dv_source_name(c->source));
@@ -479,7 +479,7 @@ static davy_result read_tensors(cursor *c, uint64_t count, dv_tensors *t) {
     const uint64_t data = dv_align_up(c->at, c->alignment);
     for (int64_t i = 0; r == DAVY_OK && i < n; i++) {
         r = dv_add_u64(list[i].offset, data, &list[i].offset) ? dv_tensors_add(t, &list[i])
-                                                              : bad(c, "an offset overflows");
+                                                              : bad(c, "a tensor's offset overflows");
     }
     for (int64_t i = 0; i < n; i++) {
         dv_free(list[i].name);

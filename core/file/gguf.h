@@ -1,5 +1,5 @@
-/* gguf.h - single keys of a GGUF file's metadata. What dv_gguf_parse leaves out (arrays, such as a tokenizer's
- * vocabulary) is read by key. */
+/* gguf.h - reads single keys of a GGUF file's metadata. dv_gguf_parse skips arrays, such as a tokenizer's vocabulary: these
+ * are read by key. */
 #ifndef DV_FILE_GGUF_H
 #define DV_FILE_GGUF_H
 
@@ -34,11 +34,12 @@ typedef struct dv_gguf_value {
 } dv_gguf_value;
 
 davy_result dv_gguf_find(dv_source *source, const char *const *keys, int32_t n, dv_gguf_value *out);
-/* Each string of an array (or the one), UTF-8 checked; one that is not of strings is DAVY_E_FORMAT naming `key`. */
+/* Passes each string of an array (or the single string) to `each`, after a check of its UTF-8. DAVY_E_FORMAT names `key` if
+ * its value has another type. */
 typedef davy_result (*dv_gguf_string_fn)(void *user, int64_t index, const char *text, uint64_t bytes);
 davy_result dv_gguf_strings(dv_source *source, const char *key, const dv_gguf_value *v, dv_gguf_string_fn each,
                             void *user);
-/* The integers of an array (or the one): room for v->count. */
+/* The integers of an array, or the single integer. out has room for v->count. Errors as above. */
 davy_result dv_gguf_integers(dv_source *source, const char *key, const dv_gguf_value *v, int64_t *out);
 
 #endif

@@ -1,6 +1,6 @@
-/* open.c - from a source or a path to tensors. Which format a file is, is told from its first bytes and never from its name;
- * and for what is no weight file, what it looks like, because the usual mistake is a saved web page, a Git LFS pointer or half
- * a download. */
+/* open.c - opens a source or a path as a list of tensors. The first bytes of a file decide its format, never its name. For
+ * other files the message names their likely type: the usual mistakes are a saved web page, a Git LFS pointer and an
+ * incomplete download. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,7 +114,7 @@ static const char *looks_like(const uint8_t *h, uint64_t n) {
     return is_zeros(h, n) ? "zeros only: an incomplete download" : is_text(h, n) ? "a text file" : NULL;
 }
 
-/* 0: none of ours. A safetensors header always opens with '{'; its length is judged by the parser. */
+/* The format; 0: no weight file. A safetensors header always begins with '{'; the parser checks its length. */
 static dv_format sniff(const uint8_t *h, uint64_t n) {
     if (starts(h, n, 0, "PK\x03\x04", 4)) {
         return DV_FORMAT_PTH_ZIP;
@@ -151,7 +151,7 @@ static davy_result find_format(dv_source *source, dv_format *out) {
     dv_free(owned);
     if (what == NULL) {
         return dv_fail(DAVY_E_FORMAT,
-                       "%s: not a weight file: neither safetensors nor .pth nor GGUF, nor anything else known",
+                       "%s: not a weight file: it is neither safetensors, .pth nor GGUF, and its type is unknown",
                        dv_source_name(source));
     }
     return *out != 0 ? DAVY_OK
@@ -181,7 +181,7 @@ davy_result dv_tensors_open(dv_source *source, const dv_open_options *options, d
         return r;
     }
     if (options != NULL && options->no_pickle && format != DV_FORMAT_SAFETENSORS && format != DV_FORMAT_GGUF) {
-        return dv_fail(DAVY_E_UNSAFE, "%s: a pickle file (.pth, .ckpt), and the caller asked to refuse these",
+        return dv_fail(DAVY_E_UNSAFE, "%s: is a pickle file (.pth, .ckpt), which DAVY_MODEL_NO_PICKLE refuses",
                        dv_source_name(source));
     }
     dv_tensors *t = dv_calloc(1, sizeof *t);
@@ -202,8 +202,8 @@ davy_result dv_tensors_open(dv_source *source, const dv_open_options *options, d
     return DAVY_OK;
 }
 
-/* ---- when it is not simply one file: an index of shards, a folder as diffusers and
- * transformers lay it out, or the encoder and decoder files of a tiny autoencoder. ---- */
+/* ---- models of several files: an index of shards, a folder in the layout of diffusers or transformers, or the encoder
+ * and decoder files of a tiny autoencoder. ---- */
 
 enum { MAX_CANDIDATES = 4096, INDEX_BYTES = 64 << 20 };
 
@@ -217,7 +217,7 @@ typedef struct name_list {
     int64_t count, capacity;
 } name_list;
 
-/* Before any other name, best first. */
+/* Names that are preferred to all others, best first. */
 static const char *const own_names[] = {
     "diffusion_pytorch_model.safetensors.index.json",
     "model.safetensors.index.json",
@@ -252,7 +252,8 @@ static int by_file(const void *a, const void *b) {
 /* The entries of weight_map, sorted by shard. *entries: dv_free. */
 static davy_result list_entries(const char *path, const dv_json *map, const dv_json ***entries, int64_t *count) {
     if (!dv_json_is_object(map) || dv_json_size(map) == 0 || dv_json_size(map) > DV_MAX_TENSORS) {
-        return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_JSON, 0, "%s: no weight_map, or an empty or enormous one", path);
+        return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_JSON, 0,
+                          "%s: weight_map is missing, is empty, or has more than 200000 entries", path);
     }
     const dv_json **list = dv_calloc((uint64_t)dv_json_size(map), sizeof *list);
     if (list == NULL) {
@@ -266,7 +267,7 @@ static davy_result list_entries(const char *path, const dv_json *map, const dv_j
             const char *shown = file != NULL ? file : "(not a string)";
             dv_free(list);
             return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_JSON, 0,
-                              "%s: weight_map names \"%s\", which is no plain file name", path,
+                              "%s: weight_map names \"%s\", which is not a plain file name", path,
                               dv_printable(text, sizeof text, shown, strlen(shown)));
         }
         list[n++] = v;
@@ -277,7 +278,7 @@ static davy_result list_entries(const char *path, const dv_json *map, const dv_j
     return DAVY_OK;
 }
 
-/* Opens one shard, checks that the n entries are in it, and merges it into *into (or becomes it). */
+/* Opens one shard, checks that it has the n entries, and merges it into *into. The first shard becomes *into. */
 static davy_result add_shard(const char *path, const dv_json **entries, int64_t n, const open_how *how,
                              dv_tensors **into) {
     char *folder = dv_path_folder(path);
@@ -288,7 +289,7 @@ static davy_result add_shard(const char *path, const dv_json **entries, int64_t 
         const char *name = dv_json_key(entries[i]);
         if (dv_tensors_find(shard, name) == NULL) {
             char text[120];
-            r = dv_fail(DAVY_E_FORMAT, "%s: tensor \"%s\" should be in %s, but is not", path,
+            r = dv_fail(DAVY_E_FORMAT, "%s: tensor \"%s\" is missing in %s", path,
                         dv_printable(text, sizeof text, name, strlen(name)), file);
         }
     }
@@ -313,7 +314,7 @@ static davy_result read_json(const char *path, dv_json **out) {
     const void *view = NULL;
     void *owned = NULL;
     const uint64_t bytes = dv_source_bytes(source);
-    r = bytes > INDEX_BYTES ? dv_fail(DAVY_E_FORMAT, "%s: an index of more than 64 MiB", path)
+    r = bytes > INDEX_BYTES ? dv_fail(DAVY_E_FORMAT, "%s: the index is larger than 64 MiB", path)
                             : dv_source_view(source, 0, bytes, &view, &owned);
     r = r < 0 ? r : dv_json_parse(view, bytes, path, out);
     dv_free(owned);
@@ -321,8 +322,7 @@ static davy_result read_json(const char *path, dv_json **out) {
     return r;
 }
 
-/* All shards a safetensors index names, from the index's own folder, each opened once; every name must be in its shard.
- */
+/* Opens all shards that a safetensors index names, each once, from the index's folder. Every name must be in its shard. */
 static davy_result open_index(const char *json_path, const dv_open_options *options, bool map, dv_tensors **out) {
     const open_how how = {options, map};
     dv_json *root = NULL;
@@ -387,7 +387,7 @@ static size_t stem(const char *name) {
     return dot != NULL ? (size_t)(dot - name) : strlen(name);
 }
 
-/* Drops x.pth where there is x.safetensors: the same weights, without the pickle. */
+/* Drops x.pth if x.safetensors exists: it has the same weights without a pickle. */
 static void drop_twins(name_list *list) {
     int64_t kept = 0;
     for (int64_t i = 0; i < list->count; i++) {
@@ -427,7 +427,7 @@ static const char *preferred(const name_list *list) {
     return indexes == 1 ? index : list->count == 1 ? list->names[0] : NULL;
 }
 
-/* The two names where there are exactly two, one with "encoder" and one with "decoder" in it. */
+/* Whether the list has exactly two names, one with "encoder" and one with "decoder" in it. */
 static bool is_pair(const name_list *list, const char **encoder, const char **decoder) {
     for (int64_t i = 0; i < list->count; i++) {
         *encoder = strstr(list->names[i], "encoder") != NULL ? list->names[i] : *encoder;
@@ -447,14 +447,15 @@ static davy_result fail_candidates(const char *folder, const name_list *list) {
         dv_free(all);
         all = longer;
     }
-    const davy_result r = all == NULL
-                              ? nomem(folder)
-                              : dv_fail(DAVY_E_INVALID, "%s: several weight files, name one of them: %s", folder, all);
+    const davy_result r =
+        all == NULL
+            ? nomem(folder)
+            : dv_fail(DAVY_E_INVALID, "%s: the folder has several weight files; name one of them: %s", folder, all);
     dv_free(all);
     return r;
 }
 
-/* One half of a pair: unwrapped, and below its prefix unless its names are already. */
+/* Opens and unwraps one half of a pair. Its names get `prefix` unless they have it already. */
 static davy_result open_half(const char *path, const char *prefix, const open_how *how, dv_tensors *into) {
     dv_tensors *half = NULL;
     davy_result r = open_file(path, how, &half);
@@ -481,7 +482,7 @@ static davy_result open_pair(const char *encoder, const char *decoder, const ope
     return DAVY_OK;
 }
 
-/* The file or the pair that the names of a folder suggest. */
+/* Opens the file or the pair that the names in a folder select. */
 static davy_result open_listed(const char *folder, name_list *list, const open_how *how, dv_tensors **out) {
     const char *encoder = NULL;
     const char *decoder = NULL;

@@ -1,5 +1,5 @@
-/* pickle.c - the objects of a pickle: nodes in one array, containers that hold their indexes. Memory is bounded by the
- * text, as each opcode makes at most one node. */
+/* pickle.c - the objects of a pickle: nodes in one array, and containers of node indexes. The size of the pickle bounds the
+ * memory, because each opcode makes at most one node. */
 #include "core/file/pickle.h"
 
 #include <inttypes.h>
@@ -100,22 +100,22 @@ dv_pk_id dv_pickle_get(const dv_pickle *pk, dv_pk_id dict, const char *key) {
     return 0;
 }
 
-/* ---- what the names in torch's pickles mean, and nothing else: the classes of storages, the functions
- * that rebuild a tensor from one, ordered dicts. Applying any other name gives an opaque node. Numbers are checked
- * here, so a DV_PK_TENSOR always lies inside its storage. ---- */
+/* ---- the meaning of the names in torch's pickles: the classes of storages, the functions that rebuild a tensor from a
+ * storage, ordered dicts. A call of any other name gives an opaque node. Sizes and offsets are checked here, so a
+ * DV_PK_TENSOR is always inside its storage. ---- */
 
 enum {
     MEANS_DICT = 1,
     MEANS_REBUILD,    /* (storage, offset, size, stride, …) */
     MEANS_REBUILD_V3, /* the same with the dtype as seventh, over an untyped storage */
-    MEANS_FIRST,      /* the first argument as it is */
+    MEANS_FIRST,      /* the first argument, unchanged */
     MEANS_SIZE,       /* a tuple, or the tuple in it */
     MEANS_FROM_TYPE,  /* (function, type, arguments, state): function(arguments) */
     MEANS_STORAGE,    /* + dtype << 8 */
     MEANS_DTYPE,      /* + dtype << 8 */
     MEANS_MASK = 255,
     DTYPE_SHIFT = 8,
-    MAX_TENSORS = 3 * DV_MAX_TENSORS /* a training checkpoint holds two more of each for the optimiser */
+    MAX_TENSORS = 3 * DV_MAX_TENSORS /* a training checkpoint has two more for each parameter, of the optimiser */
 };
 
 static const struct {
@@ -186,7 +186,7 @@ static dv_stored_dtype dtype_of(int32_t meaning) {
     return (dv_stored_dtype)(meaning >> DTYPE_SHIFT);
 }
 
-/* An opaque node that blames the same global as `from`, a global or an opaque node. */
+/* An opaque node with the same global as `from`, which is a global or an opaque node. */
 static davy_result make_opaque(dv_pickle *pk, dv_pk_id from, dv_pk_id *out) {
     if (node_of(pk, from)->kind == DV_PK_OPAQUE) {
         *out = from;
@@ -204,7 +204,7 @@ static bool is_sequence(const dv_pickle *pk, dv_pk_id id) {
     return node_of(pk, id)->kind == DV_PK_TUPLE || node_of(pk, id)->kind == DV_PK_LIST;
 }
 
-static dv_pk_id item(const dv_pickle *pk, dv_pk_id sequence, int32_t i) { /* 0: not that many */
+static dv_pk_id item(const dv_pickle *pk, dv_pk_id sequence, int32_t i) { /* 0: fewer items */
     const dv_pk_node *n = node_of(pk, sequence);
     return i < n->as.items.count ? n->as.items.ids[i] : 0;
 }
@@ -255,7 +255,7 @@ bool dv_pk_tensor_fits(const dv_pk_tensor *t) {
     return last < usable;
 }
 
-/* args: storage, offset, size, stride. dtype: 0 for the storage's. */
+/* args: storage, offset, size, stride. dtype 0: the storage's dtype. */
 static davy_result rebuild(dv_pickle *pk, dv_pk_id args, dv_stored_dtype dtype, dv_pk_id *out) {
     const dv_pk_id storage = item(pk, args, 0);
     const dv_pk_id size = item(pk, args, 2);
@@ -273,11 +273,11 @@ static davy_result rebuild(dv_pickle *pk, dv_pk_id args, dv_stored_dtype dtype, 
     t.dtype = dtype != 0 ? dtype : t.storage.dtype;
     t.ndim = node_of(pk, size)->as.items.count;
     if (t.ndim > DV_MAX_DIMS || t.dtype == DV_STORED_OTHER || (dtype != 0 && t.storage.dtype != DV_STORED_OTHER)) {
-        return dv_pk_bad(pk, "a tensor of more than 8 dimensions or without a type");
+        return dv_pk_bad(pk, "a tensor has more than 8 dimensions or no type");
     }
     for (int32_t i = 0; i < t.ndim; i++) {
         if (!integer(pk, item(pk, size, i), &t.shape[i]) || !integer(pk, item(pk, stride, i), &t.stride[i])) {
-            return dv_pk_bad(pk, "a tensor with a negative size or stride");
+            return dv_pk_bad(pk, "a tensor has a negative size or stride");
         }
     }
     if (!dv_pk_tensor_fits(&t)) {
@@ -290,7 +290,7 @@ static davy_result rebuild(dv_pickle *pk, dv_pk_id args, dv_stored_dtype dtype, 
 static davy_result rebuild_v3(dv_pickle *pk, dv_pk_id args, dv_pk_id *out) {
     const dv_pk_id dtype = item(pk, args, 6);
     if (dtype == 0 || (node_of(pk, dtype)->kind != DV_PK_GLOBAL && node_of(pk, dtype)->kind != DV_PK_OPAQUE)) {
-        return dv_pk_bad(pk, "a tensor without a type");
+        return dv_pk_bad(pk, "a tensor has no type");
     }
     const int32_t meaning = meaning_of(pk, dtype);
     return (meaning & MEANS_MASK) == MEANS_DTYPE ? rebuild(pk, args, dtype_of(meaning), out)
@@ -334,7 +334,7 @@ static davy_result add_storage(dv_pickle *pk, dv_pk_id pid, dv_pk_id *out) {
     dv_pk_storage s = {.key = key, .dtype = dtype_of(meaning)};
     if ((meaning & MEANS_MASK) != MEANS_STORAGE || key == 0 || node_of(pk, key)->kind != DV_PK_TEXT ||
         !integer(pk, item(pk, pid, 4), &s.numel)) {
-        return dv_pk_bad(pk, "a storage without class, key or size");
+        return dv_pk_bad(pk, "a storage has no class, key or size");
     }
     s.usable = s.numel;
     if (view != 0 && node_of(pk, view)->kind != DV_PK_NONE &&
@@ -370,14 +370,14 @@ static davy_result find_external(dv_pickle *pk, const dv_pk_input *input, dv_pk_
         for (uint64_t i = 0; i < n->as.text.bytes; i++) {
             const char c = n->as.text.p[i];
             if (c < '0' || c > '9') {
-                return dv_pk_bad(pk, "a persistent id that is no number");
+                return dv_pk_bad(pk, "a persistent id is not a number");
             }
             key.id = key.id * 10 + (c - '0');
         }
     }
     const dv_pk_external *found =
         input->n_externals == 0 ? NULL : bsearch(&key, input->externals, (size_t)input->n_externals, sizeof key, by_id);
-    return found == NULL ? dv_pk_bad(pk, "a persistent id that names nothing") : add_tensor(pk, &found->tensor, out);
+    return found == NULL ? dv_pk_bad(pk, "a persistent id names no tensor") : add_tensor(pk, &found->tensor, out);
 }
 
 bool dv_pk_storage_type(const dv_pickle *pk, dv_pk_id id, dv_stored_dtype *out) {
@@ -386,7 +386,7 @@ bool dv_pk_storage_type(const dv_pickle *pk, dv_pk_id id, dv_stored_dtype *out) 
     return (meaning & MEANS_MASK) == MEANS_STORAGE && *out != DV_STORED_OTHER;
 }
 
-/* ---- what the machine applies ---- */
+/* ---- operations of the machine ---- */
 
 davy_result dv_pk_new_global(dv_pickle *pk, const dv_pk_global *global, dv_pk_id *out) {
     dv_pk_global *grown = dv_grow(pk->globals, pk->n_globals + 1, &pk->cap_globals, sizeof *grown);
@@ -405,21 +405,21 @@ davy_result dv_pk_new_global(dv_pickle *pk, const dv_pk_global *global, dv_pk_id
 
 davy_result dv_pk_reduce(dv_pickle *pk, dv_pk_id callable, dv_pk_id args, dv_pk_id *out) {
     if (node_of(pk, callable)->kind != DV_PK_GLOBAL && node_of(pk, callable)->kind != DV_PK_OPAQUE) {
-        return dv_pk_bad(pk, "something is called that is no name");
+        return dv_pk_bad(pk, "the called object is not a name");
     }
     int32_t meaning = meaning_of(pk, callable);
     if (meaning == 0) {
         return make_opaque(pk, callable, out);
     }
     if (node_of(pk, args)->kind != DV_PK_TUPLE) {
-        return dv_pk_bad(pk, "arguments that are no tuple");
+        return dv_pk_bad(pk, "the arguments of a call are not a tuple");
     }
     if (meaning == MEANS_FROM_TYPE) {
         callable = item(pk, args, 0);
         args = item(pk, args, 2);
         if (args == 0 || node_of(pk, args)->kind != DV_PK_TUPLE ||
             (node_of(pk, callable)->kind != DV_PK_GLOBAL && node_of(pk, callable)->kind != DV_PK_OPAQUE)) {
-            return dv_pk_bad(pk, "a tensor is rebuilt by something that is no name");
+            return dv_pk_bad(pk, "the function that rebuilds a tensor is not a name");
         }
         meaning = meaning_of(pk, callable);
         if (meaning == 0) {
@@ -436,7 +436,7 @@ davy_result dv_pk_reduce(dv_pickle *pk, dv_pk_id callable, dv_pk_id args, dv_pk_
         return rebuild_v3(pk, args, out);
     case MEANS_FIRST:
         *out = first;
-        return first != 0 ? DAVY_OK : dv_pk_bad(pk, "a parameter of nothing");
+        return first != 0 ? DAVY_OK : dv_pk_bad(pk, "a parameter has no tensor");
     case MEANS_SIZE:
         *out = first != 0 && is_sequence(pk, first) ? first : args;
         return DAVY_OK;
@@ -453,12 +453,11 @@ davy_result dv_pk_persistent(dv_pickle *pk, const dv_pk_input *input, dv_pk_id p
     if (tag != 0 && dv_pickle_is_text(node_of(pk, tag), "storage")) {
         return add_storage(pk, pid, out);
     }
-    /* The class of a module, with its source text: ("module", class, file, text), in the tar form (class, file, text).
-     */
+    /* The class of a module with its source text: ("module", class, file, text); in the tar form (class, file, text). */
     *out = tag != 0 && dv_pickle_is_text(node_of(pk, tag), "module") ? item(pk, pid, 1) : tag;
     return *out != 0 && (node_of(pk, *out)->kind == DV_PK_GLOBAL || node_of(pk, *out)->kind == DV_PK_OPAQUE)
                ? DAVY_OK
-               : dv_pk_bad(pk, "a persistent id of an unknown kind");
+               : dv_pk_bad(pk, "a persistent id has an unknown kind");
 }
 
 const char *dv_pickle_global(const dv_pickle *pk, const dv_pk_node *node, char *out, size_t size) {

@@ -1,7 +1,6 @@
-/* pickle.h - a machine that reads the pickles torch writes and builds plain data: numbers, text, lists, dicts,
- * storages, tensors. It imports nothing and calls nothing. A global is a name; only the dozen names that rebuild
- * tensors mean something, everything else becomes an opaque node that remembers the name, and what is built from it is
- * opaque too. */
+/* pickle.h - reads the pickles that torch writes, and builds plain data: numbers, text, lists, dicts, storages, tensors.
+ * It imports no module and calls no Python function. A global is only a name. About a dozen names have a meaning: they
+ * rebuild tensors. Any other name becomes an opaque node that keeps the name, and objects built from it are opaque too. */
 #ifndef DV_FILE_PICKLE_H
 #define DV_FILE_PICKLE_H
 
@@ -27,7 +26,7 @@ typedef enum dv_pk_kind {
 } dv_pk_kind;
 
 typedef struct dv_pk_storage {
-    dv_pk_id key;          /* text; in the tar form whatever pth_tar.c chose */
+    dv_pk_id key;          /* text; in the tar form a node that pth_tar.c chooses */
     int64_t numel;         /* of the whole record, in elements of `dtype` */
     int64_t first, usable; /* the part seen through a view (stream form); else 0, numel */
     dv_stored_dtype dtype; /* DV_STORED_OTHER: untyped, numel counts bytes */
@@ -97,7 +96,7 @@ typedef struct dv_pk_input {
     int64_t n_externals;
 } dv_pk_input;
 
-/* Runs up to STOP. pk is filled in any case; dv_pickle_clear it. DAVY_E_FORMAT for text that is no such pickle. */
+/* Runs the pickle up to STOP. pk is filled in every case; free it with dv_pickle_clear. DAVY_E_FORMAT: not such a pickle. */
 davy_result dv_pickle_run(const dv_pk_input *input, dv_pickle *pk);
 void dv_pickle_clear(dv_pickle *pk);
 
@@ -108,18 +107,23 @@ static inline const dv_pk_node *dv_pickle_node(const dv_pickle *pk, dv_pk_id id)
 bool dv_pickle_is_text(const dv_pk_node *node, const char *text);
 /* Value of the last entry with this text as key; 0: none, or not a dict. */
 dv_pk_id dv_pickle_get(const dv_pickle *pk, dv_pk_id dict, const char *key);
-/* "os.system" of a global or opaque node, fit for messages. Returns out. */
+/* The name of a global or opaque node for messages, such as "os.system". Returns out. */
 const char *dv_pickle_global(const dv_pickle *pk, const dv_pk_node *node, char *out, size_t size);
 
-/* Does it stay inside its storage's usable part? Its offset still counts from there. */
+/* Whether a tensor is inside its storage's usable part. Its offset must still count from the start of that part. */
 bool dv_pk_tensor_fits(const dv_pk_tensor *t);
 
-/* The dtype a storage class stands for; false: id is no storage class, or the untyped one. */
+/* The dtype of a storage class. false: id is not a storage class, or is the untyped one. */
 bool dv_pk_storage_type(const dv_pickle *pk, dv_pk_id id, dv_stored_dtype *out);
 
-/* ---- for pickle_machine.c: the objects, and what names mean ---- */
+/* ---- for pickle_machine.c: the objects, and the meaning of names ---- */
 
-enum { DV_PK_ID_NONE = 1, DV_PK_ID_FALSE = 2, DV_PK_ID_TRUE = 3, DV_PK_ID_UNIT = 4 }; /* nodes every pickle has; () */
+enum {
+    DV_PK_ID_NONE = 1,
+    DV_PK_ID_FALSE = 2,
+    DV_PK_ID_TRUE = 3,
+    DV_PK_ID_UNIT = 4
+}; /* nodes of every pickle; UNIT: () */
 
 davy_result dv_pk_bad(const dv_pickle *pk, const char *why);
 davy_result dv_pk_nomem(const dv_pickle *pk);

@@ -1,6 +1,6 @@
-/* pickle_machine.c - the stack machine of one pickle: the text still to be read, the stack with its marks, what is remembered,
- * and the opcodes. A stack position below the last mark belongs to an outer object, as in Python's own machine; references may
- * form cycles that are never followed here. */
+/* pickle_machine.c - the stack machine of one pickle: the input, the stack with its marks, the memo, and the opcodes. A
+ * stack position below the last mark belongs to an outer object, as in Python's own machine. References may form cycles;
+ * the machine never follows them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ enum { MAX_TEXT = 64 << 10, MAX_STACK = 1 << 20, MAX_MEMO = 1 << 20 };
 static davy_result take(machine *m, uint64_t bytes, const uint8_t **out) {
     if (bytes > m->in->n - m->pos) {
         m->pk->ran_out = true;
-        return dv_pk_bad(m->pk, "the text ends in the middle (incomplete download?)");
+        return dv_pk_bad(m->pk, "the pickle ends too early (incomplete download?)");
     }
     *out = m->in->bytes + m->pos;
     m->pos += bytes;
@@ -51,7 +51,7 @@ static davy_result take_line(machine *m, const char **text, uint32_t *bytes) {
     const uint8_t *end = most > 0 ? memchr(start, '\n', (size_t)most) : NULL;
     if (end == NULL) {
         m->pk->ran_out = left < MAX_TEXT;
-        return dv_pk_bad(m->pk, "a name without an end");
+        return dv_pk_bad(m->pk, "a name has no end");
     }
     *text = (const char *)start;
     *bytes = (uint32_t)(end - start);
@@ -101,7 +101,7 @@ static davy_result mark(machine *m) {
 
 static davy_result pop_mark(machine *m, int64_t *first) {
     if (m->n_marks == 0) {
-        return dv_pk_bad(m->pk, "no mark on the stack");
+        return dv_pk_bad(m->pk, "the stack has no mark");
     }
     *first = m->marks[--m->n_marks];
     return DAVY_OK;
@@ -119,7 +119,7 @@ static davy_result push_new(machine *m, dv_pk_kind kind, dv_pk_node **node) {
 
 static davy_result remember(machine *m, uint64_t index) {
     if (m->depth <= lowest(m) || index >= MAX_MEMO) {
-        return dv_pk_bad(m->pk, index >= MAX_MEMO ? "more than a million remembered objects" : "the stack is empty");
+        return dv_pk_bad(m->pk, index >= MAX_MEMO ? "more than a million memo entries" : "the stack is empty");
     }
     const int64_t old = m->cap_memo;
     dv_pk_id *grown = dv_grow(m->memo, (int64_t)index + 1, &m->cap_memo, sizeof *grown);
@@ -137,7 +137,7 @@ static davy_result remember(machine *m, uint64_t index) {
 
 static davy_result recall(machine *m, uint64_t index) {
     if (index >= (uint64_t)m->cap_memo || m->memo[index] == 0) {
-        return dv_pk_bad(m->pk, "an object is recalled that was never remembered");
+        return dv_pk_bad(m->pk, "a memo entry is read that was never written");
     }
     return push(m, m->memo[index]);
 }
@@ -148,8 +148,7 @@ static void clear(machine *m) {
     dv_free(m->memo);
 }
 
-/* ---- the opcodes. Every one that torch's files have used is here, any other ends the reading; nothing
- * recurses. ---- */
+/* ---- the opcodes: all that torch's files have used. Any other opcode is an error. No opcode recurses. ---- */
 
 static davy_result op_integer(machine *m, uint64_t bytes) {
     uint64_t v = 0;
@@ -168,7 +167,7 @@ static davy_result op_long(machine *m, uint64_t length_bytes) {
     const uint8_t *p = NULL;
     dv_pk_node *node = NULL;
     davy_result r = take_number(m, length_bytes, &n);
-    r = r < 0 ? r : n > MAX_TEXT ? dv_pk_bad(m->pk, "an enormous number") : take(m, n, &p);
+    r = r < 0 ? r : n > MAX_TEXT ? dv_pk_bad(m->pk, "a number longer than 64 KiB") : take(m, n, &p);
     r = r < 0 ? r : push_new(m, n <= 8 ? DV_PK_INT : DV_PK_LONG, &node);
     if (r < 0) {
         return r;
@@ -220,7 +219,7 @@ static davy_result op_container(machine *m, dv_pk_kind kind) {
     return push_new(m, kind, &node);
 }
 
-/* The stack from `first` on becomes one tuple. */
+/* Makes one tuple of the stack from `first` on. */
 static davy_result op_tuple(machine *m, int64_t first) {
     if (first < lowest(m)) {
         return dv_pk_bad(m->pk, "the stack is empty");
@@ -234,7 +233,7 @@ static davy_result op_tuple(machine *m, int64_t first) {
     return r < 0 ? r : push(m, id);
 }
 
-/* Moves the stack from `first` on into the list or dict below it. An opaque object swallows them. */
+/* Moves the stack from `first` on into the list or dict below it. If that object is opaque, the items are dropped. */
 static davy_result op_fill(machine *m, int64_t first, dv_pk_kind kind) {
     if (first <= lowest(m)) {
         return dv_pk_bad(m->pk, "the stack is empty");
@@ -242,7 +241,7 @@ static davy_result op_fill(machine *m, int64_t first, dv_pk_kind kind) {
     const dv_pk_id target = m->stack[first - 1];
     const dv_pk_kind found = m->pk->nodes[target].kind;
     if ((found != kind && found != DV_PK_OPAQUE) || (kind == DV_PK_DICT && (m->depth - first) % 2 != 0)) {
-        return dv_pk_bad(m->pk, "items are put into something that takes none");
+        return dv_pk_bad(m->pk, "items are added to an object that is not a container");
     }
     davy_result r = DAVY_OK;
     for (int64_t i = first; r == DAVY_OK && found == kind && i < m->depth; i++) {
@@ -281,7 +280,7 @@ static davy_result op_stack_global(machine *m) {
     const dv_pk_node *n = &m->pk->nodes[name];
     const dv_pk_node *d = &m->pk->nodes[module];
     if (n->kind != DV_PK_TEXT || d->kind != DV_PK_TEXT) {
-        return dv_pk_bad(m->pk, "a global whose name is no text");
+        return dv_pk_bad(m->pk, "the name of a global is not a text");
     }
     const dv_pk_global g = {d->as.text.p, n->as.text.p, (uint32_t)d->as.text.bytes, (uint32_t)n->as.text.bytes, 0};
     dv_pk_id id = 0;
@@ -307,7 +306,7 @@ static davy_result op_persistent(machine *m) {
     return r < 0 ? r : push(m, id);
 }
 
-/* The state of an ordered dict (its _metadata) or of a tensor (its attributes) is of no use here. */
+/* Drops the state of an ordered dict (its _metadata) or of a tensor (its attributes): davy does not use it. */
 static davy_result op_build(machine *m) {
     dv_pk_id state = 0;
     const davy_result r = pop(m, &state);
@@ -317,10 +316,10 @@ static davy_result op_build(machine *m) {
     const dv_pk_kind kind = m->pk->nodes[m->stack[m->depth - 1]].kind;
     return kind == DV_PK_DICT || kind == DV_PK_TENSOR || kind == DV_PK_OPAQUE
                ? DAVY_OK
-               : dv_pk_bad(m->pk, "a state for something that has none");
+               : dv_pk_bad(m->pk, "a state is set on an object that has none");
 }
 
-static davy_result op_skip(machine *m, uint64_t bytes) { /* PROTO, FRAME: the operand tells nothing we need */
+static davy_result op_skip(machine *m, uint64_t bytes) { /* PROTO, FRAME: the operand is not needed */
     uint64_t ignored = 0;
     return take_number(m, bytes, &ignored);
 }

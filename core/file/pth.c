@@ -1,6 +1,6 @@
-/* pth.c - torch's files: from the object a pickle builds to a list of tensors, the stream form and the zip form; the tar form
- * is in pth_tar.c. One walk over the object: first the wrapper is chosen, then only its branch is visited. Dicts may contain
- * themselves or share branches without end, so depth and visits are counted. */
+/* pth.c - torch's files: the walk from a pickle's object to a list of tensors, the stream form and the zip form. The tar
+ * form is in pth_tar.c. The walk first selects the wrapper and then visits only its branch. Dicts may contain themselves or
+ * share branches, so the walk limits its depth and its visits. */
 #include "core/file/pth.h"
 
 #include <inttypes.h>
@@ -17,8 +17,8 @@ enum {
     MAX_DEPTH = 64,
     MAX_NAME = 1024,
     MAX_VISITS = 1 << 18,
-    MAX_UNSAFE = 256, /* remembered by name */
-    MAX_VALUES = 64,  /* likewise */
+    MAX_UNSAFE = 256, /* kept as meta "unsafe.NAME" */
+    MAX_VALUES = 64,  /* kept as meta "value.NAME" */
     FIRST_WINDOW = 4096
 };
 
@@ -40,7 +40,7 @@ typedef struct entry {
     dv_pk_id value;
 } entry;
 
-/* The first that is there and is a dict is used; an EMA before plain parameters. */
+/* The first of these keys whose value is a dict is used; EMA weights come before plain parameters. */
 static const char *const wrappers[] = {"model_state_dict", "state_dict", "params_ema", "params-ema",
                                        "params",           "model",      "net"};
 
@@ -124,7 +124,7 @@ static int by_key(const void *a, const void *b) {
                                   : (x->order > y->order) - (x->order < y->order);
 }
 
-/* The entries with text or integer keys, sorted. *out: dv_free. */
+/* Lists the entries with text or integer keys, sorted. *out: dv_free. */
 static davy_result list_entries(walker *w, const dv_pk_node *dict, entry **out, int32_t *count) {
     const int32_t n = dict->as.items.count / 2;
     entry *list = dv_calloc((uint64_t)n + 1, sizeof *list);
@@ -150,7 +150,7 @@ static davy_result list_entries(walker *w, const dv_pk_node *dict, entry **out, 
     }
     if (used > 1) {
         qsort(list, (size_t)used, sizeof *list, by_key);
-        for (int32_t i = 0; i < used; i++) { /* the digits moved with their entries */
+        for (int32_t i = 0; i < used; i++) { /* sorting moved the digits, so `key` must follow */
             list[i].key = list[i].digits[0] != '\0' ? list[i].digits : list[i].key;
         }
     }
@@ -168,7 +168,7 @@ static davy_result walk_value(walker *w, const entry *e, int32_t depth) {
         return DAVY_OK;
     }
     if (e->bytes + 2 > MAX_NAME - before || !dv_utf8_valid(e->key, e->bytes)) {
-        return refuse(w, "a key below it is too long or not UTF-8");
+        return refuse(w, "a key below it is too long or not valid UTF-8");
     }
     memcpy(w->name + before, e->key, e->bytes);
     w->name_bytes += e->bytes;
@@ -190,14 +190,14 @@ static davy_result walk_value(walker *w, const entry *e, int32_t depth) {
 
 static davy_result walk_dict(walker *w, dv_pk_id dict, int32_t depth) {
     if (depth > MAX_DEPTH) {
-        return refuse(w, "dicts nested deeper than 64, or one inside itself");
+        return refuse(w, "dicts are nested deeper than 64, or a dict contains itself");
     }
     entry *list = NULL;
     int32_t n = 0;
     davy_result r = list_entries(w, dv_pickle_node(w->pk, dict), &list, &n);
     w->visits += n + 1;
     if (r == DAVY_OK && w->visits > MAX_VISITS) {
-        r = refuse(w, "more than 262144 entries, or shared dicts without end");
+        r = refuse(w, "more than 262144 entries, shared dicts counted each time");
     }
     for (int32_t i = 0; r == DAVY_OK && i < n; i++) {
         const bool again =
@@ -210,7 +210,8 @@ static davy_result walk_dict(walker *w, dv_pk_id dict, int32_t depth) {
 
 /* ---- the object as a whole ---- */
 
-/* What stands beside tensors, or beside the dict that holds them, and is none: some networks are told apart by it. */
+/* Keeps integers and texts beside the tensors, or beside the dict of tensors, as metadata. Some networks differ only in
+ * them. */
 static davy_result note_values(walker *w, dv_pk_id dict) {
     const dv_pk_node *n = dv_pickle_node(w->pk, dict);
     davy_result r = DAVY_OK;
@@ -264,12 +265,11 @@ static davy_result choose_branch(walker *w, dv_pk_id *root) {
 
 static davy_result fail_unsafe(const walker *w, dv_pk_id value, const char *what) {
     char global[170];
-    return dv_fail_in(
-        DAVY_E_UNSAFE, DAVY_DOMAIN_PICKLE, 0,
-        "%s: %s would have to be built by running %s, and davy runs nothing from a file; save the state_dict "
-        "as safetensors",
-        dv_source_name(w->where->source), what,
-        dv_pickle_global(w->pk, dv_pickle_node(w->pk, value), global, sizeof global));
+    return dv_fail_in(DAVY_E_UNSAFE, DAVY_DOMAIN_PICKLE, 0,
+                      "%s: %s needs a call of %s, and davy runs nothing from a file; save the state_dict "
+                      "as safetensors",
+                      dv_source_name(w->where->source), what,
+                      dv_pickle_global(w->pk, dv_pickle_node(w->pk, value), global, sizeof global));
 }
 
 davy_result dv_pth_collect(const dv_pth_where *where, const dv_pickle *pk, dv_tensors *t) {
@@ -304,8 +304,8 @@ davy_result dv_pth_collect(const dv_pth_where *where, const dv_pickle *pk, dv_te
     return r;
 }
 
-/* ---- torch's form before 1.6: five pickles (magic number, protocol, system, object, list of storage keys),
- * then each storage in the list's order as an element count and its data. ---- */
+/* ---- the stream form, torch's form before 1.6: five pickles (magic number, protocol, system, object, list of storage
+ * keys). Then each storage follows in the list's order as an element count and its data. ---- */
 
 enum { PROTOCOL = 1001 };
 
@@ -316,7 +316,7 @@ typedef struct record { /* one storage of the file */
     uint64_t key_bytes;
     int64_t numel;
     dv_stored_dtype dtype;
-    uint64_t offset; /* 0: not met yet */
+    uint64_t offset; /* 0: not found yet */
 } record;
 
 typedef struct stream {
@@ -337,7 +337,7 @@ static davy_result run_next(stream *s, dv_pth_text *text) {
     return r;
 }
 
-/* The three pickles in front. A pickle that is none of torch's is told by the first. */
+/* Checks of the first three pickles. The first one, the magic number, shows whether torch wrote the file. */
 static davy_result check_magic(const stream *s, const dv_pickle *pk) {
     const dv_pk_node *n = dv_pickle_node(pk, pk->root);
     char name[170];
@@ -346,17 +346,17 @@ static davy_result check_magic(const stream *s, const dv_pickle *pk) {
     }
     if (n->kind == DV_PK_OPAQUE || n->kind == DV_PK_GLOBAL) {
         return dv_fail_in(DAVY_E_UNSAFE, DAVY_DOMAIN_PICKLE, 0,
-                          "%s: a Python pickle that would have to run %s, and davy runs nothing from a file",
+                          "%s: a Python pickle that needs a call of %s, and davy runs nothing from a file",
                           dv_source_name(s->source), dv_pickle_global(pk, n, name, sizeof name));
     }
-    return bad(s, 0, "a Python pickle, but not one of torch");
+    return bad(s, 0, "a Python pickle, but torch did not write it");
 }
 
 static davy_result check_protocol(const stream *s, const dv_pickle *pk) {
     const dv_pk_node *n = dv_pickle_node(pk, pk->root);
     return n->kind == DV_PK_INT && n->as.integer == PROTOCOL
                ? DAVY_OK
-               : dv_fail(DAVY_E_UNSUPPORTED, "%s: a torch file of another protocol than %d", dv_source_name(s->source),
+               : dv_fail(DAVY_E_UNSUPPORTED, "%s: the torch file's protocol is not %d", dv_source_name(s->source),
                          (int)PROTOCOL);
 }
 
@@ -364,7 +364,8 @@ static davy_result check_system(const stream *s, const dv_pickle *pk) {
     const dv_pk_id little = dv_pickle_get(pk, pk->root, "little_endian");
     return little != 0 && dv_pickle_node(pk, little)->kind == DV_PK_BOOL && dv_pickle_node(pk, little)->as.integer != 0
                ? DAVY_OK
-               : dv_fail(DAVY_E_UNSUPPORTED, "%s: not saved on a little-endian machine", dv_source_name(s->source));
+               : dv_fail(DAVY_E_UNSUPPORTED, "%s: the file was not saved on a little-endian machine",
+                         dv_source_name(s->source));
 }
 
 static int by_record_key(const void *a, const void *b) {
@@ -381,7 +382,7 @@ static record *find_record(const stream *s, const dv_pk_node *key) {
                : NULL;
 }
 
-/* One record per key; the same storage is mentioned once for each of its tensors. */
+/* Makes one record per key. A storage occurs once for each of its tensors. */
 static davy_result list_records(stream *s, const dv_pickle *pk) {
     s->records = dv_calloc((uint64_t)pk->n_storages + 1, sizeof *s->records);
     if (s->records == NULL) {
@@ -400,22 +401,22 @@ static davy_result list_records(stream *s, const dv_pickle *pk) {
         if (last == NULL || by_record_key(last, &s->records[i]) != 0) {
             s->records[s->count++] = s->records[i];
         } else if (last->numel != s->records[i].numel || last->dtype != s->records[i].dtype) {
-            return bad(s, s->at, "one storage with two sizes or types");
+            return bad(s, s->at, "a storage has two sizes or types");
         }
     }
     return DAVY_OK;
 }
 
-/* Finds where each storage lies; only the counts in between are read. */
+/* Finds the offset of each storage. It reads only the element counts between the data. */
 static davy_result place_records(stream *s, const dv_pickle *keys) {
     const dv_pk_node *list = dv_pickle_node(keys, keys->root);
     if (list->kind != DV_PK_LIST) {
-        return bad(s, s->at, "no list of storages");
+        return bad(s, s->at, "the list of storages is missing");
     }
     for (int32_t i = 0; i < list->as.items.count; i++) {
         record *rec = find_record(s, dv_pickle_node(keys, list->as.items.ids[i]));
         if (rec == NULL || rec->offset != 0) {
-            return bad(s, s->at, "a storage in the list is unknown or there twice");
+            return bad(s, s->at, "a storage in the list is unknown or occurs twice");
         }
         const void *view = NULL;
         void *owned = NULL;
@@ -429,7 +430,7 @@ static davy_result place_records(stream *s, const dv_pickle *keys) {
         uint64_t bytes = 0;
         uint64_t end = 0;
         if (count != (uint64_t)rec->numel || !dv_mul_u64(count, size, &bytes) || !dv_add_u64(s->at + 8, bytes, &end)) {
-            return bad(s, s->at, "a storage of another size than its tensors expect");
+            return bad(s, s->at, "a storage's size differs from the size that its tensors expect");
         }
         if (end > dv_source_bytes(s->source)) {
             return bad(s, s->at, "a storage reaches beyond the end of the file (incomplete download?)");
@@ -476,7 +477,8 @@ davy_result dv_pth_stream_parse(dv_source *source, dv_tensors *t) {
     return r;
 }
 
-/* ---- torch's present form: a zip archive with ROOT/data.pkl and one stored entry ROOT/data/KEY per storage. ---- */
+/* ---- the zip form, torch's form since 1.6: an archive with ROOT/data.pkl and one stored entry ROOT/data/KEY for each
+ * storage. ---- */
 
 typedef struct archive {
     const dv_zip *zip;
@@ -484,7 +486,8 @@ typedef struct archive {
     int root_bytes;
 } archive;
 
-static davy_result find_below(const archive *a, const char *name, const dv_zip_entry **out) { /* *out NULL: none */
+static davy_result find_below(const archive *a, const char *name,
+                              const dv_zip_entry **out) { /* *out NULL: no such entry */
     char *path = dv_sprintf("%.*s%s", a->root_bytes, a->root, name);
     if (path == NULL) {
         return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory", dv_source_name(a->zip->source));
@@ -513,13 +516,14 @@ static davy_result locate_in_archive(void *user, const dv_pickle *pk, const dv_p
     uint64_t need = 0;
     if (!dv_mul_u64((uint64_t)storage->numel, size, &need) || need != e->unpacked) {
         return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_PICKLE, 0,
-                          "%s: entry %s has %" PRIu64 " bytes, but its storage %" PRId64 " elements of %" PRIu64,
+                          "%s: entry %s has %" PRIu64 " bytes, but its storage has %" PRId64 " elements of %" PRIu64
+                          " bytes",
                           pk->where, name, e->unpacked, storage->numel, size);
     }
     return dv_zip_locate(a->zip, e, offset);
 }
 
-/* The one entry called data.pkl, whatever folder it is in. */
+/* Finds the one entry called data.pkl, in any folder. */
 static davy_result find_root(const dv_zip *zip, archive *a, const dv_zip_entry **data) {
     const char *where = dv_source_name(zip->source);
     int64_t found = 0;
@@ -539,7 +543,7 @@ static davy_result find_root(const dv_zip *zip, archive *a, const dv_zip_entry *
     a->zip = zip;
     if (script) {
         return dv_fail(DAVY_E_UNSUPPORTED,
-                       "%s: a TorchScript program (torch.jit.save), which is code and not only weights; "
+                       "%s: a TorchScript program (torch.jit.save), which contains code; "
                        "save the state_dict of the original model",
                        where);
     }
@@ -548,8 +552,8 @@ static davy_result find_root(const dv_zip *zip, archive *a, const dv_zip_entry *
     }
     char name[80];
     const char *first = zip->count > 0 ? zip->entries[0].name : "";
-    return dv_fail(DAVY_E_FORMAT, "%s: a zip archive with %s data.pkl, so none of torch; it holds \"%s\"%s", where,
-                   found == 0 ? "no" : "more than one", dv_printable(name, sizeof name, first, strlen(first)),
+    return dv_fail(DAVY_E_FORMAT, "%s: a zip archive with %s data.pkl, so torch did not write it; it holds \"%s\"%s",
+                   where, found == 0 ? "no" : "more than one", dv_printable(name, sizeof name, first, strlen(first)),
                    zip->count > 1 ? " and more" : "");
 }
 
@@ -565,7 +569,8 @@ static davy_result check_byte_order(const archive *a) {
     r = dv_zip_locate(a->zip, e, &offset);
     r = r < 0 ? r : dv_source_view(a->zip->source, offset, e->bytes, &view, &owned);
     if (r == DAVY_OK && (e->bytes < 6 || memcmp(view, "little", 6) != 0)) {
-        r = dv_fail(DAVY_E_UNSUPPORTED, "%s: saved on a big-endian machine", dv_source_name(a->zip->source));
+        r = dv_fail(DAVY_E_UNSUPPORTED, "%s: the file was saved on a big-endian machine",
+                    dv_source_name(a->zip->source));
     }
     dv_free(owned);
     return r;

@@ -1,5 +1,5 @@
-/* pth.h - what the physical forms of torch's files share: running a pickle somewhere in a file, and turning the object
- * it builds into tensors. */
+/* pth.h - the common part of torch's file forms: it runs a pickle at a place in a file, and turns the resulting object into
+ * tensors. */
 #ifndef DV_FILE_PTH_H
 #define DV_FILE_PTH_H
 
@@ -14,16 +14,16 @@ typedef struct dv_pth_text {
 } dv_pth_text;
 
 typedef struct dv_pth_range {
-    uint64_t at, end; /* the pickle begins at `at` and is over before `end` */
+    uint64_t at, end; /* the pickle begins at `at` and ends before `end` */
 } dv_pth_range;
 
-/* Reads no more of the file than the pickle needs (give or take a few KiB) where reading costs. out is filled in any
- * case; dv_pth_text_clear it. */
+/* Runs the pickle in a range. If the file is not mapped, it reads only the start of the range, and more as needed. out is
+ * filled in every case; free it with dv_pth_text_clear. */
 davy_result dv_pth_run(dv_source *source, dv_pth_range range, const dv_pk_external *externals, int64_t n_externals,
                        dv_pth_text *out);
 void dv_pth_text_clear(dv_pth_text *text);
 
-/* Where in the file a storage's record begins. */
+/* Finds the offset in the file of a storage's record. */
 typedef davy_result (*dv_pth_locate_fn)(void *user, const dv_pickle *pk, const dv_pk_storage *storage,
                                         uint64_t *offset);
 
@@ -33,9 +33,9 @@ typedef struct dv_pth_where {
     void *user;
 } dv_pth_where;
 
-/* Adds the tensors of pk's object to t: picks the wrapper ("params_ema", "state_dict", "model" …), joins the keys of
- * nested dicts with '.', visits no other branch. DAVY_E_UNSAFE when nothing is left but what unknown code would have to
- * build. */
+/* Adds the tensors of pk's object to t. It selects the wrapper ("params_ema", "state_dict", "model" …), visits only that
+ * branch, and joins the keys of nested dicts with '.'. DAVY_E_UNSAFE: the object has no tensors, but has values that only
+ * unknown code could build. */
 davy_result dv_pth_collect(const dv_pth_where *where, const dv_pickle *pk, dv_tensors *t);
 
 #endif

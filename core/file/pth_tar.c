@@ -1,6 +1,6 @@
-/* pth_tar.c - the form of the first torch releases: a tar archive with the members storages, tensors and pickle. In the
- * object's pickle a persistent id is the number of a tensor; tensors name storages by number, both defined beside it.
- */
+/* pth_tar.c - the tar form, of the first torch releases: an archive with the members storages, tensors and pickle. A
+ * persistent id in `pickle` is the number of a tensor in `tensors`. A tensor refers to its storage by the number that it
+ * has in `storages`. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ static bool sum_matches(const uint8_t *p) {
 static davy_result note_member(tar_file *f, const uint8_t *header, uint64_t at, uint64_t *next) {
     uint64_t bytes = 0;
     if (!sum_matches(header) || !octal(header + SIZE_AT, SIZE_DIGITS, &bytes)) {
-        return bad(f, at, "a damaged header");
+        return bad(f, at, "the header is damaged");
     }
     const uint64_t data = at + BLOCK;
     if (bytes > dv_source_bytes(f->source) - data) {
@@ -88,7 +88,7 @@ static davy_result note_member(tar_file *f, const uint8_t *header, uint64_t at, 
                           : strncmp(name, "pickle", 7) == 0  ? &f->pickle
                                                              : NULL;
     if (range != NULL && range->end != 0) {
-        return bad(f, at, "a member is there twice");
+        return bad(f, at, "a member occurs twice");
     }
     if (range != NULL) {
         *range = (dv_pth_range){data, data + bytes};
@@ -118,7 +118,7 @@ static davy_result find_members(tar_file *f) {
     }
     return f->storages.end != 0 && f->tensors.end != 0 && f->pickle.end != 0
                ? DAVY_OK
-               : bad(f, at, "a tar archive without the members storages, tensors and pickle, so none of torch");
+               : bad(f, at, "the archive lacks the members storages, tensors and pickle: torch did not write it");
 }
 
 /* ---- pickled values between raw data ---- */
@@ -135,14 +135,13 @@ static davy_result read_count(tar_file *f, dv_pth_range member, int64_t *count) 
     if (r == DAVY_OK) {
         const dv_pk_node *n = dv_pickle_node(&text.pk, text.pk.root);
         *count = n->kind == DV_PK_INT ? n->as.integer : -1;
-        r = *count < 0 || *count > MAX_OBJECTS ? bad(f, f->at, "a count that is no number, or an enormous one")
-                                               : DAVY_OK;
+        r = *count < 0 || *count > MAX_OBJECTS ? bad(f, f->at, "a count is not a number, or is too large") : DAVY_OK;
     }
     dv_pth_text_clear(&text);
     return r;
 }
 
-/* 8-byte integers at f->at, inside the member. */
+/* Reads n 8-byte integers at f->at, inside the member. */
 static davy_result read_words(tar_file *f, dv_pth_range member, int64_t *words, uint64_t n) {
     if (n * 8 > member.end - f->at) {
         return bad(f, f->at, "the member ends too early");
@@ -158,7 +157,7 @@ static davy_result read_words(tar_file *f, dv_pth_range member, int64_t *words, 
     return r;
 }
 
-/* n-th item of a tuple as an integer. */
+/* Item i of a tuple as an integer. */
 static bool item_int(const dv_pickle *pk, const dv_pk_node *tuple, int32_t i, int64_t *out) {
     if (tuple->kind != DV_PK_TUPLE || i >= tuple->as.items.count) {
         return false;
@@ -192,7 +191,7 @@ static davy_result sort_storages(tar_file *f) {
     }
     for (int64_t i = 1; i < f->count; i++) {
         if (f->list[i - 1].id == f->list[i].id) {
-            return bad(f, f->at, "two storages with one number");
+            return bad(f, f->at, "two storages have the same number");
         }
     }
     return DAVY_OK;
@@ -212,7 +211,7 @@ static davy_result read_storage(tar_file *f) {
         const dv_pk_node *tuple = dv_pickle_node(&text.pk, text.pk.root);
         const bool ok = item_int(&text.pk, tuple, 0, &s.id) && tuple->as.items.count >= 3 &&
                         dv_pk_storage_type(&text.pk, tuple->as.items.ids[2], &s.storage.dtype);
-        r = ok ? DAVY_OK : bad(f, f->at, "a storage without number or class");
+        r = ok ? DAVY_OK : bad(f, f->at, "a storage has no number or class");
     }
     dv_pth_text_clear(&text);
     r = r < 0 ? r : read_words(f, f->storages, &s.storage.numel, 1);
@@ -237,7 +236,7 @@ static davy_result read_views(tar_file *f) {
     davy_result r = run_next(f, f->storages, &text);
     const dv_pk_node *list = r == DAVY_OK ? dv_pickle_node(&text.pk, text.pk.root) : NULL;
     if (r == DAVY_OK && list->kind != DV_PK_LIST) {
-        r = bad(f, f->at, "no list of views");
+        r = bad(f, f->at, "the list of views is missing");
     }
     for (int32_t i = 0; r == DAVY_OK && i < list->as.items.count; i++) {
         const dv_pk_node *tuple = dv_pickle_node(&text.pk, list->as.items.ids[i]);
@@ -248,7 +247,7 @@ static davy_result read_views(tar_file *f) {
         }
         const tar_storage *root = ok ? find_storage(f, v[1], roots) : NULL;
         if (root == NULL || v[2] > root->storage.numel || v[3] > root->storage.numel - v[2]) {
-            r = bad(f, f->at, "a view that is damaged or reaches beyond its storage");
+            r = bad(f, f->at, "a view is damaged or reaches beyond its storage");
         } else {
             tar_storage s = *root;
             s.id = v[0];
@@ -285,14 +284,14 @@ static davy_result read_tensor(tar_file *f) {
         const dv_pk_node *tuple = dv_pickle_node(&text.pk, text.pk.root);
         r = item_int(&text.pk, tuple, 0, &e.id) && item_int(&text.pk, tuple, 1, &storage)
                 ? DAVY_OK
-                : bad(f, f->at, "a tensor without number or storage");
+                : bad(f, f->at, "a tensor has no number or storage");
     }
     dv_pth_text_clear(&text);
     int64_t ndim = 0;
     r = r < 0 ? r : read_words(f, f->tensors, &ndim, 1);
     e.tensor.ndim = (int32_t)(uint32_t)((uint64_t)ndim & UINT32_MAX);
     if (r == DAVY_OK && (e.tensor.ndim < 0 || e.tensor.ndim > DV_MAX_DIMS)) {
-        r = bad(f, f->at, "a tensor of more than 8 dimensions");
+        r = bad(f, f->at, "a tensor has more than 8 dimensions");
     }
     r = r < 0 ? r : read_words(f, f->tensors, e.tensor.shape, (uint64_t)e.tensor.ndim);
     r = r < 0 ? r : read_words(f, f->tensors, e.tensor.stride, (uint64_t)e.tensor.ndim);
@@ -311,7 +310,7 @@ static davy_result read_tensor(tar_file *f) {
         e.tensor.dtype = s->storage.dtype;
     }
     if (!ok || !dv_pk_tensor_fits(&e.tensor)) {
-        return bad(f, f->at, "a tensor without storage, or one that reaches beyond it");
+        return bad(f, f->at, "a tensor has no storage, or reaches beyond it");
     }
     e.tensor.offset += e.tensor.storage.first;
     dv_pk_external *grown = dv_grow(f->externals, f->n_externals + 1, &f->cap_externals, sizeof *grown);

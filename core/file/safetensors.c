@@ -1,6 +1,6 @@
-/* safetensors.c - header of a safetensors file: 8 bytes length, JSON, then the payload. The format asks that the
- * tensors cover the payload exactly, one after the other: an overlap, a gap or a tail means a damaged or a crafted
- * file. */
+/* safetensors.c - parser of a safetensors file's header: 8 bytes of length, then JSON; the payload follows. The format
+ * requires that the tensors cover the payload exactly, one after the other. An overlap, a gap or a tail means that the file
+ * is damaged or crafted. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static davy_result find_fields(const dv_source *s, const dv_json *entry, st_fiel
                                : strcmp(key, "data_offsets") == 0 ? &f->offsets
                                                                   : NULL;
         if (slot != NULL && *slot != NULL) {
-            return bad(s, tensor, "a key of its entry is there twice");
+            return bad(s, tensor, "a key of its entry occurs twice");
         }
         if (slot != NULL) {
             *slot = v;
@@ -77,7 +77,7 @@ static davy_result read_shape(const dv_source *s, const char *tensor, const dv_j
     return DAVY_OK;
 }
 
-/* dtype, and bytes from shape and dtype. */
+/* Sets the dtype, and the bytes from shape and dtype. */
 static davy_result read_type(const dv_source *s, const char *tensor, const char *dtype, dv_tensor_ref *ref) {
     size_t i = 0;
     while (i < DV_ARRAY_LEN(types) && strcmp(types[i].name, dtype) != 0) {
@@ -114,7 +114,7 @@ static davy_result read_tensor(dv_source *s, const dv_json *entry, uint64_t data
     int64_t end = -1;
     if (dv_json_size(f.offsets) != 2 || !dv_json_int(first, &begin) || !dv_json_int(dv_json_next(first), &end) ||
         begin < 0 || end < begin) {
-        return bad(s, tensor, "its data_offsets are not two integers from 0 to 2^53 in order");
+        return bad(s, tensor, "its data_offsets are not two ascending integers from 0 to 2^53");
     }
     if ((uint64_t)(end - begin) != ref.bytes) {
         char shape[96];
@@ -129,14 +129,14 @@ static davy_result read_tensor(dv_source *s, const dv_json *entry, uint64_t data
 
 static davy_result read_metadata(const dv_source *s, const dv_json *object, dv_tensors *t) {
     if (t->n_meta > 0 || !dv_json_is_object(object)) {
-        return bad(s, "__metadata__", t->n_meta > 0 ? "is there twice" : "is not an object");
+        return bad(s, "__metadata__", t->n_meta > 0 ? "occurs twice" : "is not an object");
     }
     if (dv_json_size(object) > MAX_META) {
         return bad(s, "__metadata__", "has more than 65536 entries");
     }
     for (const dv_json *v = dv_json_first(object); v != NULL; v = dv_json_next(v)) {
         const davy_result r = dv_json_is_string(v) ? dv_tensors_add_meta(t, dv_json_key(v), dv_json_string(v))
-                                                   : bad(s, "__metadata__", "holds something that is not a string");
+                                                   : bad(s, "__metadata__", "has a value that is not a string");
         if (r < 0) {
             return r;
         }
@@ -160,14 +160,14 @@ static davy_result check_cover(const dv_source *s, uint64_t data, dv_tensors *t)
         if (t->refs[i].offset != at) {
             return bad(s, t->refs[i].name,
                        t->refs[i].offset < at ? "its data overlaps another tensor's"
-                                              : "there is a gap in front of its data");
+                                              : "the file has a gap before its data");
         }
         at += t->refs[i].bytes;
     }
     if (at != dv_source_bytes(s)) {
         return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_SAFETENSORS, 0,
-                          "%s: the tensors end at %" PRIu64 ", but the file at %" PRIu64, dv_source_name(s), at,
-                          dv_source_bytes(s));
+                          "%s: the tensors end at byte %" PRIu64 ", but the file ends at byte %" PRIu64,
+                          dv_source_name(s), at, dv_source_bytes(s));
     }
     return DAVY_OK;
 }
@@ -205,7 +205,7 @@ davy_result dv_safetensors_parse(dv_source *source, dv_tensors *t) {
     if (header > bytes - 8 || header > MAX_HEADER) {
         return dv_fail_in(DAVY_E_FORMAT, DAVY_DOMAIN_SAFETENSORS, 0,
                           "%s: the header should have %" PRIu64
-                          " bytes, %s (incomplete download, or no safetensors file)",
+                          " bytes, %s (incomplete download, or not a safetensors file)",
                           dv_source_name(source), header,
                           header > MAX_HEADER ? "but the format allows 100 MB" : "but the file is shorter");
     }

@@ -50,7 +50,7 @@ static void add_block(uint32_t h[8], const unsigned char *at) {
     }
 }
 
-/* What is left of the message, a one bit, zeros, its length in bits. */
+/* Hashes the rest of the message, a one bit, zeros, and the message's length in bits. */
 static void add_end(uint32_t h[8], const unsigned char *at, uint64_t left, uint64_t total) {
     unsigned char end[2 * BLOCK] = {0};
     const uint64_t bytes = left + 9 <= BLOCK ? BLOCK : 2 * BLOCK;

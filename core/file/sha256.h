@@ -1,4 +1,4 @@
-/* sha256.h - SHA-256 (FIPS 180-4) of a whole source, to know a published file whatever it is called. */
+/* sha256.h - SHA-256 (FIPS 180-4) of a whole source. It identifies a published file under any name. */
 #ifndef DV_FILE_SHA256_H
 #define DV_FILE_SHA256_H
 

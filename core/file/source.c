@@ -1,6 +1,6 @@
-/* source.c - bytes of a weight file. A mapped file or the caller's memory gives views for nothing; a file that must not
- * be mapped (network drives) or a caller's reader gives a copy of each range asked for, and of nothing else. The count
- * of references is atomic because tensors of one file are released by whatever thread lets go of a model last. */
+/* source.c - bytes of a weight file. A mapped file or the caller's memory gives views without a copy. A file that must not
+ * be mapped (network drives) and a caller's reader give a copy of each requested range. The reference count is atomic,
+ * because any thread may release the last tensor of a file. */
 #include <inttypes.h>
 #include <stdatomic.h>
 
@@ -42,7 +42,7 @@ static davy_result read_range(dv_source *s, uint64_t offset, void *dst, uint64_t
     }
     const uint64_t got = s->read(s->user, offset, dst, bytes);
     if (got != bytes) {
-        return dv_fail(DAVY_E_IO, "%s: the reader gave %" PRIu64 " of %" PRIu64 " bytes at %" PRIu64, s->name, got,
+        return dv_fail(DAVY_E_IO, "%s: the reader returned %" PRIu64 " of %" PRIu64 " bytes at %" PRIu64, s->name, got,
                        bytes, offset);
     }
     return DAVY_OK;
@@ -61,7 +61,7 @@ davy_result dv_source_open_path(const char *path, bool map, dv_source **out) {
         return r;
     }
     s->file = file;
-    if (map && s->bytes > 0) { /* systems refuse to map nothing */
+    if (map && s->bytes > 0) { /* systems refuse to map an empty file */
         const void *base = NULL;
         r = dv_file_map(file, &base);
         if (r < 0) {
@@ -137,7 +137,7 @@ davy_result dv_source_view(dv_source *s, uint64_t offset, uint64_t bytes, const 
     uint64_t end = 0;
     if (!dv_add_u64(offset, bytes, &end) || end > s->bytes) {
         return dv_fail(DAVY_E_FORMAT,
-                       "%s: %" PRIu64 " bytes wanted at %" PRIu64 ", but the file has only %" PRIu64
+                       "%s: %" PRIu64 " bytes are needed at %" PRIu64 ", but the file has only %" PRIu64
                        " (incomplete download?)",
                        s->name, bytes, offset, s->bytes);
     }

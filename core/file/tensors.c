@@ -1,6 +1,6 @@
-/* tensors.c - the list of tensors every format is read into. All checks that do not depend on a format are here: names,
- * shapes whose product fits, strides, extents inside the file. Offsets and sizes come from strangers, so sums are
- * checked. */
+/* tensors.c - the list of tensors that every format is read into. The checks that do not depend on a format are here:
+ * names, products of shapes, strides, ranges inside the file. Offsets and sizes are untrusted, so every sum is checked for
+ * overflow. */
 #include "core/file/tensors.h"
 
 #include <inttypes.h>
@@ -46,11 +46,11 @@ static davy_result check_name(const dv_tensor_ref *ref) {
             return refuse(ref, "has a control character in its name");
         }
     }
-    return dv_utf8_valid(ref->name, n) ? DAVY_OK : refuse(ref, "has a name that is not UTF-8");
+    return dv_utf8_valid(ref->name, n) ? DAVY_OK : refuse(ref, "has a name that is not valid UTF-8");
 }
 
-/* Elements from the first to the last one that is touched, 0 for an empty tensor. The product of the shape is limited
- * so that its size as f32 fits an int64. */
+/* extent: elements from the first to the last one in use, 0 for an empty tensor. The product of the shape is limited so
+ * that the size in bytes fits an int64. */
 static davy_result check_shape(const dv_tensor_ref *ref, uint64_t *extent) {
     if (ref->ndim < 0 || ref->ndim > DV_MAX_DIMS) {
         return refuse(ref, "has more than 8 dimensions");
@@ -116,7 +116,7 @@ const char *dv_stored_name(dv_stored_dtype t) {
 }
 
 bool dv_tensors_pack(dv_tensor_ref *ref) {
-    uint64_t step = 1; /* of an empty tensor too: later products of its other sizes must not overflow either */
+    uint64_t step = 1; /* for an empty tensor too: products of its other sizes must not overflow later */
     bool empty = false;
     for (int32_t i = ref->ndim - 1; i >= 0; i--) {
         ref->stride[i] = (int64_t)step;
@@ -185,13 +185,13 @@ davy_result dv_tensors_sort(dv_tensors *t) {
     }
     for (int64_t i = 1; i < t->count; i++) {
         if (strcmp(t->refs[i - 1].name, t->refs[i].name) == 0) {
-            return refuse(&t->refs[i], "is there twice");
+            return refuse(&t->refs[i], "occurs twice");
         }
     }
     return DAVY_OK;
 }
 
-/* Index of the first name that is not below `name`, for walking a prefix. Sorted lists only. */
+/* Index of the first name not below `name`: the start of a prefix's names. Sorted lists only. */
 static int64_t lower_bound(const dv_tensors *t, const char *name) {
     int64_t low = 0;
     int64_t high = t->count;
@@ -240,7 +240,8 @@ bool dv_tensors_are_file(const dv_tensors *t, uint64_t bytes, const char *sha256
            strcmp(hex, sha256) == 0;
 }
 
-/* The names of `from` below `prefix`, none of them in `into`. names[i] NULL after an error. */
+/* Makes the names of `from` with `prefix` in front, and checks that `into` has none of them. After an error the last
+ * names[i] are NULL. */
 static davy_result prefixed_names(const dv_tensors *into, const dv_tensors *from, const char *prefix, char **names) {
     for (int64_t i = 0; i < from->count; i++) {
         names[i] = dv_sprintf("%s%s", prefix, from->refs[i].name);
@@ -256,7 +257,7 @@ static davy_result prefixed_names(const dv_tensors *into, const dv_tensors *from
     return DAVY_OK;
 }
 
-/* Everything that can fail comes before anything is moved. */
+/* All steps that can fail come before the first move. */
 davy_result dv_tensors_merge(dv_tensors *into, dv_tensors *from, const char *prefix) {
     if (into->count + from->count > DV_MAX_TENSORS) {
         return dv_fail(DAVY_E_FORMAT, "more than %d tensors in all files together", (int)DV_MAX_TENSORS);
@@ -308,11 +309,11 @@ void dv_tensors_release(dv_tensors *t) {
     dv_free(t);
 }
 
-/* ---- unwrapping: from what training scripts and checkpoint bundles save to the network's own names. Names are
- * sorted, so everything below a prefix is one run, and stays sorted when the prefix goes. ---- */
+/* ---- unwrapping: from the names in training scripts and bundled checkpoints to the network's own names. Names are
+ * sorted, so all names below a prefix are one run, and it stays sorted without the prefix. ---- */
 
-/* In order of preference: a file with params and params_ema is used for its params_ema only. "model" and "net" are not
- * here: "model." opens every name of an old ESRGAN file; pth.c, which sees real dicts, takes them. */
+/* In order of preference: of a file with params and params_ema only params_ema is used. "model" and "net" are not here,
+ * because every name of an old ESRGAN file begins with "model.". pth.c has the dicts themselves and does unwrap these two. */
 static const char *const wrappers[] = {"model_state_dict.", "state_dict.", "params_ema.", "params-ema.", "params."};
 static const char *const everywhere[] = {"module.", "netG.", "_orig_mod."};
 static const char *const vae_prefixes[] = {"first_stage_model.", "vae."};
@@ -343,7 +344,7 @@ static int64_t count_below(const dv_tensors *t, const char *prefix) {
     return last - first;
 }
 
-/* Keeps the run below prefix and strips it; the rest is released. */
+/* Keeps the tensors below prefix, strips it from their names, and releases all others. */
 static davy_result keep_below(dv_tensors *t, const char *prefix) {
     char *name = dv_strndup(prefix, strlen(prefix) - 1);
     davy_result r = name == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "out of memory") : dv_tensors_note_wrapper(t, name);
@@ -374,13 +375,13 @@ static bool has_any(const dv_tensors *t, const char *prefix) {
     return has_prefix(t, lower_bound(t, prefix), prefix);
 }
 
-/* An autoencoder saved as a part of the class that uses it, as DiffSynth does with Wan's. */
+/* Whether an autoencoder was saved as a part of the class that uses it, as DiffSynth saves Wan's. */
 static bool is_part(const dv_tensors *t) {
     return t->count > 0 && count_below(t, "model.") == t->count &&
            (has_any(t, "model.encoder.") || has_any(t, "model.decoder."));
 }
 
-/* The next prefix to take off, NULL when none is left. */
+/* The next prefix to remove; NULL: none left. */
 static const char *next_prefix(const dv_tensors *t) {
     for (size_t i = 0; i < DV_ARRAY_LEN(wrappers); i++) {
         if (has_any(t, wrappers[i])) {
@@ -409,8 +410,8 @@ static davy_result note_checkpoint(dv_tensors *t) {
     return DAVY_OK;
 }
 
-/* Until nothing is left to take off; every turn makes the names shorter. The siblings go with the turn that keeps the
- * VAE. */
+/* Every step makes the names shorter, so the loop ends. The checkpoint's kind is noted before the step that keeps only the
+ * VAE, because that step drops the other parts. */
 davy_result dv_tensors_unwrap(dv_tensors *t) {
     davy_result r = DAVY_OK;
     const char *prefix = next_prefix(t);
@@ -422,9 +423,9 @@ davy_result dv_tensors_unwrap(dv_tensors *t) {
     return r < 0 ? r : note_checkpoint(t);
 }
 
-/* ---- payload as f32. The only place where weights are touched: any stored number type, any strides, any
- * alignment (formats promise little). Files are little-endian and so are all targets. A NaN or an infinity in the
- * weights would spread over the whole picture, so it is refused here, where the tensor still has a name. ---- */
+/* ---- payload as f32. Only this code reads weights: any stored number type, any strides, any alignment. Files are
+ * little-endian, and so are all targets. A NaN or an infinity in the weights would spread over the whole picture. It is
+ * refused here, where the message can name the tensor. ---- */
 
 /* Converts n elements that are `step` elements apart. */
 typedef void (*row_fn)(const uint8_t *src, int64_t n, int64_t step, float *dst);
@@ -485,7 +486,7 @@ static bool is_packed(const dv_tensor_ref *r) {
 
 static davy_result check_finite(const dv_tensor_ref *r, const float *values, int64_t n, int64_t first) {
     uint32_t any = 0;
-    for (int64_t i = 0; i < n; i++) { /* no branch inside: the compiler makes vectors of it */
+    for (int64_t i = 0; i < n; i++) { /* no branch inside, so that the compiler vectorises it */
         any |= (dvk_bits(values[i]) & 0x7f800000u) == 0x7f800000u;
     }
     if (any == 0) {
@@ -501,7 +502,7 @@ static davy_result check_finite(const dv_tensor_ref *r, const float *values, int
                    (dvk_bits(values[i]) & 0x007fffffu) != 0 ? "not a number" : "infinite or too large for f32");
 }
 
-/* In pieces, so that the check finds the values still in the cache. */
+/* In pieces, so that the values are still in the cache for the check. */
 static davy_result read_packed(const dv_tensor_ref *r, const uint8_t *src, float *dst) {
     enum { PIECE = 4096 };
     const int64_t n = dv_tensor_elements(r);
@@ -517,7 +518,7 @@ static davy_result read_packed(const dv_tensor_ref *r, const uint8_t *src, float
     return DAVY_OK;
 }
 
-/* Row by row along the last dimension; index[] counts the others. ndim > 0 here, a scalar is packed. */
+/* Row by row along the last dimension; index[] counts the others. ndim is above 0, because a scalar is packed. */
 static davy_result read_strided(const dv_tensor_ref *r, const uint8_t *src, float *dst) {
     const uint64_t size = dv_stored_size(r->dtype);
     const int32_t inner = r->ndim - 1;
@@ -544,8 +545,7 @@ static davy_result read_strided(const dv_tensor_ref *r, const uint8_t *src, floa
 
 davy_result dv_tensor_read_f32(const dv_tensor_ref *r, float *dst) {
     if ((size_t)r->dtype >= DV_ARRAY_LEN(rows) || rows[r->dtype] == NULL) {
-        return dv_fail(DAVY_E_UNSUPPORTED,
-                       "%s: tensor \"%s\" is stored as %s, which this version cannot turn into numbers",
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: tensor \"%s\" is stored as %s, which this version cannot read",
                        dv_source_name(r->source), r->name, r->dtype_name);
     }
     const void *view = NULL;
@@ -560,24 +560,25 @@ davy_result dv_tensor_read_f32(const dv_tensor_ref *r, float *dst) {
     return e;
 }
 
-/* ---- blending two files of one network: each tensor a weighted sum of theirs (X. Wang et al., "Deep network
- * interpolation"), which is how Real-ESRGAN's denoising strength is set. ---- */
+/* ---- blending two files of one network: each tensor is a weighted sum (X. Wang et al., "Deep network interpolation").
+ * Real-ESRGAN's denoising strength is such a blend. ---- */
 
 static bool alike(const dv_tensor_ref *a, const dv_tensor_ref *b) {
     return b != NULL && a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
-/* The elements of all tensors; `with` has the same ones. */
+/* Counts the elements of all tensors, and checks that `with` has the same tensors. */
 static davy_result count_elements(const dv_tensors *t, const dv_tensors *with, uint64_t *out) {
     if (t->count != with->count) {
-        return dv_fail(DAVY_E_FORMAT, "blend: one file has %" PRId64 " tensors, the other %" PRId64, t->count,
+        return dv_fail(DAVY_E_FORMAT, "blend: one file has %" PRId64 " tensors, the other has %" PRId64, t->count,
                        with->count);
     }
     *out = 0;
     for (int64_t i = 0; i < t->count; i++) {
         const dv_tensor_ref *r = &t->refs[i];
         if (!alike(r, dv_tensors_find(with, r->name))) {
-            return dv_fail(DAVY_E_FORMAT, "blend: %s is another tensor in the second file, or not there", r->name);
+            return dv_fail(DAVY_E_FORMAT, "blend: tensor %s is missing or has another shape in the second file",
+                           r->name);
         }
         if (!dv_add_u64(*out, (uint64_t)dv_tensor_elements(r), out)) {
             return dv_fail(DAVY_E_FORMAT, "blend: too many elements");
@@ -601,7 +602,7 @@ static davy_result blend_one(const dv_tensor_ref *a, const dv_tensor_ref *b, flo
     return r;
 }
 
-/* The tensors lie in `blended` now. */
+/* Makes the refs of t point into `blended`. */
 static davy_result point_to(dv_tensors *t, dv_source *blended) {
     uint64_t at = 0;
     for (int64_t i = 0; i < t->count; i++) {
@@ -613,7 +614,7 @@ static davy_result point_to(dv_tensors *t, dv_source *blended) {
         memcpy(r->dtype_name, "F32", sizeof "F32");
         r->offset = at * sizeof(float);
         if (!dv_tensors_pack(r)) {
-            return dv_fail(DAVY_E_FORMAT, "%s: a tensor of more elements than there is room for", r->name);
+            return dv_fail(DAVY_E_FORMAT, "%s: the tensor has too many elements", r->name);
         }
         at += n;
     }

@@ -1,5 +1,5 @@
-/* tensors.h - what every weight format becomes: a list of named tensors that point into a source. Headers only; no
- * payload is read. One function per format fills the list; dv_tensors_open tells the format from the first bytes. */
+/* tensors.h - the common form of all weight formats: a list of named tensors that point into a source. Parsers read only
+ * headers, no payload. One function per format fills the list; dv_tensors_open detects the format by the first bytes. */
 #ifndef DV_FILE_TENSORS_H
 #define DV_FILE_TENSORS_H
 
@@ -20,20 +20,20 @@ typedef enum dv_stored_dtype {
     DV_STORED_BOOL,
     DV_STORED_F8_E4M3,
     DV_STORED_F8_E5M2,
-    DV_STORED_OTHER /* a type of known size in dtype_name only: quantised GGUF blocks, packed types; cannot be read as
+    DV_STORED_OTHER /* only dtype_name and the size are known: quantised GGUF blocks, packed types; cannot be read as
                        numbers yet */
 } dv_stored_dtype;
 
 typedef struct dv_tensor_ref {
     char *name;
     dv_stored_dtype dtype;
-    char dtype_name[16]; /* as the file calls it: "F16", "Q4_1" */
+    char dtype_name[16]; /* the file's name for it: "F16", "Q4_1" */
     int32_t ndim;
     int64_t shape[DV_MAX_DIMS];
-    int64_t stride[DV_MAX_DIMS]; /* elements; packed unless a pickle said otherwise */
-    dv_source *source;           /* one reference each */
+    int64_t stride[DV_MAX_DIMS]; /* elements; only pickles have other than packed strides */
+    dv_source *source;           /* each ref holds one reference */
     uint64_t offset;             /* of element 0; any alignment */
-    uint64_t bytes;              /* extent in the file, strides counted */
+    uint64_t bytes;              /* extent in the file, gaps of strides included */
 } dv_tensor_ref;
 
 typedef enum dv_format {
@@ -54,54 +54,63 @@ typedef struct dv_tensors {
     int64_t count, capacity;
     dv_meta *meta;
     int64_t n_meta, meta_capacity;
-    char *wrapper; /* what was unwrapped, without the last dot: "params_ema", "state_dict.first_stage_model"; NULL */
+    char *wrapper; /* prefixes that were removed, without the last dot: "state_dict.first_stage_model"; NULL: none */
 } dv_tensors;
 
 typedef struct dv_open_options {
     bool no_pickle;
 } dv_open_options;
 
-/* Format by magic, parse, sort. On an error *out is untouched; the message starts with the file's name (unless memory
- * ran out). Hostile input ends in DAVY_E_FORMAT, DAVY_E_UNSAFE, DAVY_E_UNSUPPORTED or DAVY_E_NOMEM_HOST. */
+/* Detects the format by its magic number, parses and sorts. After an error *out is unchanged, and the message starts with
+ * the file's name (unless memory ran out). Hostile input gives DAVY_E_FORMAT, DAVY_E_UNSAFE, DAVY_E_UNSUPPORTED or
+ * DAVY_E_NOMEM_HOST. */
 davy_result dv_tensors_open(dv_source *source, const dv_open_options *options, dv_tensors **out);
 void dv_tensors_release(dv_tensors *t);
 
-/* What `path` names: a weight file, an index of shards (*.index.*json), or a folder. Of a folder: its index; else its
- * one weight file, where diffusers' and transformers' own names go before others and a .safetensors before a pickle of
- * the same stem; else a file with "encoder" and one with "decoder" in its name, unwrapped and merged below "encoder."
- * and "decoder." (TAESD). Anything else is DAVY_E_INVALID listing the candidates, or DAVY_E_NOT_FOUND. options may be
- * NULL. */
+/* Opens a path: a weight file, an index of shards (*.index.*json), or a folder. In a folder the first match counts:
+ *
+ * - Its index.
+ * - Its one weight file. The usual names of diffusers and transformers come before others, and a .safetensors comes before a
+ *   pickle of the same stem.
+ * - Two files with "encoder" and "decoder" in their names (TAESD), unwrapped and merged below "encoder." and "decoder.".
+ *
+ * DAVY_E_INVALID: several candidates, which the message lists. DAVY_E_NOT_FOUND: none. options may be NULL. */
 davy_result dv_tensors_open_path(const char *path, bool map, const dv_open_options *options, dv_tensors **out);
-/* Path of the config.json in the folder, or beside the file; *out NULL: there is none. dv_free. */
+/* Path of the config.json in the folder, or beside the file; *out NULL: no such file. dv_free. */
 davy_result dv_tensors_config_path(const char *path, char **out);
 
-/* Moves all of `from` into `into` (shards, encoder + decoder files), each name with `prefix` in front; a name that
- * exists already is DAVY_E_FORMAT. `from` is emptied. Sorts. */
+/* Moves all tensors of `from` (a shard, an encoder or decoder file) into `into`, each name with `prefix` in front, and
+ * sorts. `from` is then empty. DAVY_E_FORMAT: a name exists already. */
 davy_result dv_tensors_merge(dv_tensors *into, dv_tensors *from, const char *prefix);
 
-/* Each tensor of t becomes share times itself plus 1 - share times that of `with`, as f32 in memory of its own. The two have
- * the same tensors, else DAVY_E_FORMAT. */
+/* Each tensor of t becomes share * itself + (1 - share) * that of `with`, as f32 in new memory. DAVY_E_FORMAT: the two do
+ * not have the same names and shapes. */
 davy_result dv_tensors_blend(dv_tensors *t, const dv_tensors *with, double share);
 
 const dv_tensor_ref *dv_tensors_find(const dv_tensors *t, const char *name); /* NULL: none */
-/* NULL: none. Entries of a pickle that only unknown code could rebuild are meta "unsafe.NAME" = "module.global": when
- * such a tensor is needed, that is the reason to give (DAVY_E_UNSAFE). Whole numbers and texts that a pickle's dict has beside
- * its tensors, or beside the dict of them, are meta "value.NAME". */
+/* The value of a metadata key; NULL: no such key. Two kinds of keys come from pickles:
+ * - "unsafe.NAME" = "module.global": an entry that only unknown code could rebuild. If such a tensor is needed, the
+ *   DAVY_E_UNSAFE message names the global.
+ * - "value.NAME": an integer or text beside the tensors, or beside the dict of tensors. */
 const char *dv_tensors_meta(const dv_tensors *t, const char *key);
 int64_t dv_tensor_elements(const dv_tensor_ref *r);
-/* Whether all of them come from one file of so many bytes with this SHA-256 (64 lower-case digits). The file is read, for
- * about a second, only where the size is right. */
+/* Whether all tensors come from one file with this size and SHA-256 (64 lower-case digits). The file is read, for about a
+ * second, only if its size matches. */
 bool dv_tensors_are_file(const dv_tensors *t, uint64_t bytes, const char *sha256);
 
-/* Unwrapping: keeps the first there is of model_state_dict, state_dict, params_ema, params-ema and params (nested keys
- * arrive joined with '.'), strips "module." and then "netG." where every name begins so, and, where a full checkpoint
- * holds a VAE, keeps what is below first_stage_model. or vae. The siblings of a full checkpoint are remembered as meta
- * "checkpoint" = sd1, sd2, sdxl, sd3, flux. Doing it twice changes nothing more. */
+/* Removes wrappers from the names, until none is left:
+ *
+ * - It keeps only the tensors below the first of model_state_dict, state_dict, params_ema, params-ema and params that exists.
+ * - It strips "module.", "netG." or "_orig_mod." if every name begins with it.
+ * - It keeps only the tensors below first_stage_model. or vae. if a full checkpoint has a VAE.
+ * - It strips "model." from an autoencoder that was saved as a part of another class.
+ *
+ * The kind of a full checkpoint is kept as meta "checkpoint" = sd1, sd2, sdxl, sd3, flux. A second call changes nothing. */
 davy_result dv_tensors_unwrap(dv_tensors *t);
 
-/* Elements as f32 in row-major order, whatever the stored dtype and strides. dst: dv_tensor_elements floats.
- * DAVY_E_UNSUPPORTED for DV_STORED_OTHER; non-finite values are DAVY_E_FORMAT naming tensor and index. Mapped pages are
- * given back to the system afterwards. */
+/* Reads the elements as f32 in row-major order, from any stored dtype and strides. dst: dv_tensor_elements floats.
+ * DAVY_E_UNSUPPORTED: DV_STORED_OTHER. DAVY_E_FORMAT: a value is not finite; the message names tensor and index. Mapped
+ * pages are released to the system afterwards. */
 davy_result dv_tensor_read_f32(const dv_tensor_ref *r, float *dst);
 
 /* The parsers, one file each. */
@@ -111,17 +120,17 @@ davy_result dv_pth_zip_parse(dv_source *source, dv_tensors *t);
 davy_result dv_pth_stream_parse(dv_source *source, dv_tensors *t);
 davy_result dv_pth_tar_parse(dv_source *source, dv_tensors *t);
 
-/* For parsers: appends a ref (name copied, source referenced) after checking name, shape, strides, and that it lies
- * inside the source. Names may come in any order; dv_tensors_open sorts and refuses duplicates. dv_tensors_pack fills
- * in packed strides and, where the size of an element is known, bytes; false: the product of the shape overflows. */
+/* For parsers. dv_tensors_add checks name, shape, strides and the range in the source, and appends the ref (name copied,
+ * source referenced). Names may come in any order; dv_tensors_open sorts and refuses duplicates. dv_tensors_pack sets packed
+ * strides and, if the size of an element is known, bytes; false: the product of the shape overflows. */
 davy_result dv_tensors_add(dv_tensors *t, const dv_tensor_ref *ref);
 bool dv_tensors_pack(dv_tensor_ref *ref);
 davy_result dv_tensors_add_meta(dv_tensors *t, const char *key, const char *value);
 uint64_t dv_stored_size(dv_stored_dtype t); /* 0 for DV_STORED_OTHER */
 const char *dv_stored_name(dv_stored_dtype t);
-/* Sorts refs by name; a name that is there twice is DAVY_E_FORMAT. */
+/* Sorts refs by name. DAVY_E_FORMAT: a name occurs twice. */
 davy_result dv_tensors_sort(dv_tensors *t);
-/* Adds "name" to the end of t->wrapper. */
+/* Appends ".name" to t->wrapper. */
 davy_result dv_tensors_note_wrapper(dv_tensors *t, const char *name);
 
 #endif

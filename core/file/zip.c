@@ -1,6 +1,6 @@
-/* zip.c - zip directory, read from the end as the format wants. Local headers are trusted for nothing but the length of
- * their own names and extras (writers leave the sizes there empty). A bomb has nothing to work with: no entry is
- * unpacked, entries may not overlap, and what the directory claims is bounded by the file. */
+/* zip.c - parser of a zip directory, which the format places at the end of the file. Local headers are used only for the
+ * lengths of their names and extras, because writers leave their sizes empty. A zip bomb has no effect: no entry is
+ * unpacked, entries may not overlap, and the file's size bounds all sizes in the directory. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static davy_result read_end(dv_source *s, const uint8_t *tail, uint64_t from, ui
     }
     *d = (directory){.offset = dv_le32(p + 16), .bytes = dv_le32(p + 12), .count = dv_le16(p + 10)};
     if (dv_le16(p + 4) != 0 || dv_le16(p + 6) != 0 || dv_le16(p + 8) != dv_le16(p + 10)) {
-        return bad(s, from + at, "an archive of several parts");
+        return bad(s, from + at, "the archive has several parts");
     }
     if (d->offset + d->bytes > from + at) {
         return bad(s, from + at, "the directory lies outside the file");
@@ -101,7 +101,7 @@ static davy_result find_directory(dv_source *s, directory *d) {
 
 /* ---- the directory ---- */
 
-/* Replaces the fields that are all ones by those of the ZIP64 extra, which holds only these, in this order. */
+/* Replaces each field that is all ones by its value in the ZIP64 extra, which has only these fields, in this order. */
 static bool read_zip64(const uint8_t *extra, uint64_t bytes, dv_zip_entry *e) {
     uint64_t *const fields[] = {&e->unpacked, &e->bytes, &e->local};
     if (e->unpacked != UINT32_MAX && e->bytes != UINT32_MAX && e->local != UINT32_MAX) {
@@ -124,7 +124,7 @@ static bool read_zip64(const uint8_t *extra, uint64_t bytes, dv_zip_entry *e) {
         }
         at += 4 + n;
     }
-    return true; /* a field may truly be 2^32 - 1; its extent is checked like any other */
+    return true; /* a field may truly be 2^32 - 1; its extent is checked as usual */
 }
 
 static davy_result add_entry(dv_zip *zip, const uint8_t *p, const directory *d) {
@@ -138,15 +138,15 @@ static davy_result add_entry(dv_zip *zip, const uint8_t *p, const directory *d) 
         .flags = dv_le16(p + 8),
     };
     if (!read_zip64(p + CENTRAL_BYTES + name_bytes, dv_le16(p + 30), &e)) {
-        return bad(zip->source, d->offset, "a damaged extra field");
+        return bad(zip->source, d->offset, "an extra field is damaged");
     }
-    uint64_t least = 0; /* where the entry can end at the earliest; its local extra is unknown yet */
+    uint64_t least = 0; /* the earliest possible end of the entry; its local extra is not known yet */
     if (!dv_add_u64(e.local, LOCAL_BYTES + name_bytes, &least) || !dv_add_u64(least, e.bytes, &least) ||
         least > d->offset) {
         return bad(zip->source, e.local, "an entry reaches beyond the directory");
     }
     if (!dv_utf8_valid(name, name_bytes)) {
-        return bad(zip->source, e.local, "an entry's name is not UTF-8");
+        return bad(zip->source, e.local, "an entry's name is not valid UTF-8");
     }
     dv_zip_entry *grown = dv_grow(zip->entries, zip->count + 1, &zip->capacity, sizeof *grown);
     zip->entries = grown != NULL ? grown : zip->entries;
@@ -188,7 +188,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const dv_zip_entry *)a)->name, ((const dv_zip_entry *)b)->name);
 }
 
-/* Where each entry must end, then the order for finding. */
+/* Sets each entry's limit, then sorts the entries by name. */
 static davy_result arrange(dv_zip *zip, const directory *d) {
     if (zip->count > 1) {
         qsort(zip->entries, (size_t)zip->count, sizeof *zip->entries, by_place);
@@ -205,7 +205,7 @@ static davy_result arrange(dv_zip *zip, const directory *d) {
     }
     for (int64_t i = 1; i < zip->count; i++) {
         if (by_name(&zip->entries[i - 1], &zip->entries[i]) == 0) {
-            return bad(zip->source, zip->entries[i].local, "two entries with the same name");
+            return bad(zip->source, zip->entries[i].local, "two entries have the same name");
         }
     }
     return DAVY_OK;
@@ -218,7 +218,7 @@ davy_result dv_zip_open(dv_source *source, dv_zip **out) {
         return r;
     }
     if (d.count > MAX_ENTRIES || d.bytes > MAX_DIRECTORY) {
-        return bad(source, d.offset, "a directory of more than 400000 entries or 128 MiB");
+        return bad(source, d.offset, "the directory has more than 400000 entries or 128 MiB");
     }
     const void *view = NULL;
     void *owned = NULL;

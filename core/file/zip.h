@@ -1,6 +1,6 @@
-/* zip.h - the directory of a zip archive, ZIP64 too, as torch writes it. Nothing is unpacked: stored entries are ranges
- * of the file, deflated ones are listed and refused when asked for. Checksums are not compared: torch may be told to
- * leave them out, and the payload is never read here. */
+/* zip.h - the directory of a zip archive as torch writes it, ZIP64 included. Nothing is unpacked. A stored entry is a range
+ * of the file; a deflated entry is listed, but dv_zip_locate refuses it. Checksums are not compared: torch has an option to
+ * omit them, and this code never reads the payload. */
 #ifndef DV_FILE_ZIP_H
 #define DV_FILE_ZIP_H
 
@@ -26,7 +26,7 @@ davy_result dv_zip_open(dv_source *source, dv_zip **out);
 void dv_zip_release(dv_zip *zip);
 
 const dv_zip_entry *dv_zip_find(const dv_zip *zip, const char *name); /* NULL: none */
-/* Where the entry's bytes are in the file. DAVY_E_UNSUPPORTED when it is compressed or encrypted. */
+/* The offset of the entry's bytes in the file. DAVY_E_UNSUPPORTED: it is compressed or encrypted. */
 davy_result dv_zip_locate(const dv_zip *zip, const dv_zip_entry *entry, uint64_t *offset);
 
 #endif

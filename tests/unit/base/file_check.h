@@ -1,4 +1,4 @@
-/* file_check.h - what the tests of core/file share: the fixtures of tests/data/files, their known values, error
+/* file_check.h - helpers of the tests of core/file: the fixtures of tests/data/files, their known values, error
  * messages, and small builders of files in memory. */
 #ifndef DV_TESTS_FILE_CHECK_H
 #define DV_TESTS_FILE_CHECK_H
@@ -15,7 +15,7 @@
 #include "tests/check.h"
 #include "tests/last_error.h"
 
-/* Path below tests/data/files; at most 16 are remembered at a time. */
+/* Path below tests/data/files. The last 16 results stay valid. */
 static inline const char *fixture(const char *name) {
     static char paths[16][1024];
     static int next;
@@ -95,7 +95,7 @@ static inline blob read_all(const char *path) {
     return b;
 }
 
-/* Opens a copy of exactly n bytes, so that a checker of memory sees one byte too far. Everything is given back. */
+/* Opens a copy of exactly n bytes, so that a memory checker reports a read beyond them. Frees everything. */
 static inline davy_result open_bytes(const char *name, const void *bytes, size_t n, dv_tensors **out) {
     uint8_t *copy = malloc(n > 0 ? n : 1);
     dv_source *source = NULL;
@@ -116,7 +116,7 @@ static inline davy_result open_bytes(const char *name, const void *bytes, size_t
     return r;
 }
 
-/* ---- the values make.py writes ---- */
+/* ---- the values that make.py writes ---- */
 
 static inline float known_value(dv_stored_dtype dtype, int64_t i) {
     const int64_t v = i * 5 % 9 - 4;
@@ -135,7 +135,7 @@ static inline float known_value(dv_stored_dtype dtype, int64_t i) {
     }
 }
 
-/* The tensor is there with this shape ("[2,3]" without brackets: "2,3") and holds the known values in order. */
+/* Checks that the tensor exists, has this shape ("2,3", without brackets) and holds the known values in order. */
 static inline void check_known(const dv_tensors *t, const char *name, dv_stored_dtype dtype, const char *shape) {
     const dv_tensor_ref *r = dv_tensors_find(t, name);
     if (!CHECKF(r != NULL, "no tensor %s", name)) {
@@ -160,7 +160,7 @@ static inline void check_known(const dv_tensors *t, const char *name, dv_stored_
     free(values);
 }
 
-/* What "plain" holds in every format but GGUF. */
+/* Checks the tensors of the fixture "plain", which are the same in every format but GGUF. */
 static inline void check_plain_tensors(const dv_tensors *t) {
     check_known(t, "conv.weight", DV_STORED_F32, "4,3,3,3");
     check_known(t, "conv.bias", DV_STORED_F32, "4");

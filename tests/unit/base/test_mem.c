@@ -86,7 +86,7 @@ static void test_budget(void) {
     CHECK(dv_heap_used(heap, DV_MEM_WEIGHTS) == 600 && dv_heap_used(heap, DV_MEM_WORKSPACE) == 400);
     dv_heap_free(heap, DV_MEM_WORKSPACE, b, 400);
     CHECK(dv_heap_used(heap, DV_MEM_WORKSPACE) == 0 && dv_heap_peak(heap) == 1000);
-    dv_heap_set_budget(heap, 500); /* below what is in use: nothing more until it is free again */
+    dv_heap_set_budget(heap, 500); /* below the bytes in use: no allocation succeeds until some are freed */
     CHECK(dv_heap_budget(heap) == 500 && dv_heap_alloc(heap, DV_MEM_WORKSPACE, 1, "c", &b) == DAVY_E_BUDGET);
     dv_heap_free(heap, DV_MEM_WEIGHTS, a, 600);
     dv_heap_free(heap, DV_MEM_WEIGHTS, NULL, 600);

@@ -1,4 +1,5 @@
-/* test_os.c - files (mapped, read, truncated under us, not ASCII), folders, paths, locks, clocks, the FP mode. */
+/* test_os.c - files (mapped, read, truncated while open, with names outside ASCII), folders, paths, locks, clocks, the FP
+ * mode. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ static FILE *open_write(const char *path) {
 }
 #endif
 
-static char *scratch; /* a folder of our own, its name not ASCII */
+static char *scratch; /* a folder of this test; its name has characters outside ASCII */
 
 static char *write_file(const char *name, const void *data, size_t bytes) {
     char *path = dv_path_join(scratch, name);
@@ -134,7 +135,7 @@ static void test_bad_files(void) {
 #if !defined(_WIN32)
     char *fifo = dv_path_join(scratch, "pipe");
     CHECK(mkfifo(fifo, 0600) == 0);
-    CHECK(dv_file_open(fifo, &f) == DAVY_E_INVALID); /* and does not hang */
+    CHECK(dv_file_open(fifo, &f) == DAVY_E_INVALID); /* and does not block */
     remove_file(fifo);
     dv_free(fifo);
     char *shrinking = write_file("shrinking", "0123456789", 10);

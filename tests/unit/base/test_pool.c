@@ -1,5 +1,5 @@
 /* test_pool.c - the parallel loop: every unit exactly once, on any number of threads, several loops at once, stopped
- * early, uneven work; the caller's floating-point mode; what an empty loop costs. */
+ * early, uneven work; the caller's floating-point mode; the time of an empty loop. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct job {
     int64_t ticks;
     int64_t last_done;
     int64_t stop_at;
-    _Atomic int32_t stopped; /* the tick has said stop */
+    _Atomic int32_t stopped; /* the tick has stopped the loop */
     bool done_went_back;
     bool wait_for_stop;
 } job;
@@ -32,7 +32,7 @@ static void count_units(void *user, int64_t first, int64_t last, int32_t worker)
     for (int64_t i = first; i < last; i++) {
         atomic_fetch_add(&j->seen[i], 1);
     }
-    /* However late the caller comes to its tick, the others have not run past it by then. */
+    /* Workers wait here for the stop, so that they do not finish the loop before the caller's tick. */
     while (j->wait_for_stop && worker != 0 && last > UNITS / 2 && atomic_load(&j->stopped) == 0) {
         dv_sleep_ns(100000);
     }
@@ -184,7 +184,7 @@ static int compare_u64(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Reports; a bound would fail on a busy machine. */
+/* Prints the time and does not check it: a limit would fail on a busy machine. */
 static void measure_empty_loop(void) {
     enum { ROUNDS = 1001 };
     static uint64_t times[ROUNDS];

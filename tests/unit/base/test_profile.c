@@ -1,4 +1,4 @@
-/* test_profile.c - adding up, order and text of the profile; silence while it is off. */
+/* test_profile.c - sums, order and text of the profile; no entries while it is off. */
 #include <string.h>
 
 #include "core/base/json.h"
@@ -61,7 +61,7 @@ int main(void) {
     dv_profile_stop(p);
     CHECK(!dv_profile_on(p));
     dv_profile_add(p, &(dv_profile_run){"body.0", "conv2d ref", 1, 1, 1});
-    json = json_of(p); /* what was measured stays until the next start */
+    json = json_of(p); /* measurements are kept until the next start */
     CHECK(dv_json_size(json) == 3 && number(dv_json_next(dv_json_first(json)), "calls") == 2);
     dv_json_release(json);
     dv_profile_start(p);

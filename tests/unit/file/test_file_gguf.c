@@ -90,29 +90,30 @@ static void check_tensor(uint64_t d0, uint64_t d1, uint32_t type, uint64_t offse
 static void test_tensors(void) {
     check_tensor(4, 5, 0, 0, DAVY_E_FORMAT, "\"a\": 80 bytes");
     check_tensor(4, 4, 0, 32, DAVY_E_FORMAT, "beyond the end of the file");
-    check_tensor(4, 2, 0, 16, DAVY_E_FORMAT, "not aligned");
+    check_tensor(4, 2, 0, 16, DAVY_E_FORMAT, "not a multiple of general.alignment");
     check_tensor(4, 2, 0, UINT64_MAX - 31, DAVY_E_FORMAT, "overflows");
-    check_tensor(UINT64_MAX, 1, 0, 0, DAVY_E_FORMAT, "a size above 2^63");
+    check_tensor(UINT64_MAX, 1, 0, 0, DAVY_E_FORMAT, "size is above 2^63");
     check_tensor((uint64_t)1 << 62, 4, 0, 0, DAVY_E_FORMAT, "overflows");
     check_tensor((uint64_t)1 << 33, (uint64_t)1 << 33, 0, 0, DAVY_E_FORMAT, "overflows");
-    check_tensor(31, 1, 2, 0, DAVY_E_FORMAT, "no whole number of blocks");
-    check_tensor(32, 1, 4, 0, DAVY_E_UNSUPPORTED, "type 4, unknown");
-    check_tensor(32, 1, 4000000000u, 0, DAVY_E_UNSUPPORTED, "unknown to this version");
+    check_tensor(31, 1, 2, 0, DAVY_E_FORMAT, "not a whole number of blocks");
+    check_tensor(32, 1, 4, 0, DAVY_E_UNSUPPORTED, "the unsupported type 4");
+    check_tensor(32, 1, 4000000000u, 0, DAVY_E_UNSUPPORTED, "unsupported type");
     blob body = {NULL, 0};
     put_tensor(&body, "a", 4, 4, 0, 0);
     put_tensor(&body, "b", 4, 4, 0, 32);
     check_refused(make(3, 2, 0, &body, 128), DAVY_E_FORMAT, "tensors \"a\" and \"b\" overlap");
-    check_refused(make(3, 3, 0, &body, 16), DAVY_E_FORMAT, "beyond the end of the file"); /* a third one is claimed */
+    check_refused(make(3, 3, 0, &body, 16), DAVY_E_FORMAT,
+                  "beyond the end of the file"); /* the header declares a third key */
     check_refused(make(3, 300000, 0, &body, 128), DAVY_E_FORMAT, "more than 200000 tensors");
     check_refused(make(3, UINT64_MAX, 0, &body, 128), DAVY_E_FORMAT, "more than 200000 tensors");
     check_refused(make(3, 0, 0, &body, 128), DAVY_E_FORMAT, "holds no tensors");
     check_refused(make(1, 2, 0, &body, 128), DAVY_E_UNSUPPORTED, "version 1");
     check_refused(make(0x03000000, 2, 0, &body, 128), DAVY_E_UNSUPPORTED, "big-endian");
-    check_refused(make(9, 2, 0, &body, 128), DAVY_E_UNSUPPORTED, "a version unknown here");
+    check_refused(make(9, 2, 0, &body, 128), DAVY_E_UNSUPPORTED, "a version that davy does not support");
     drop(&body);
     put_tensor(&body, "a", 4, 4, 0, 0);
     put_tensor(&body, "a", 4, 4, 0, 64);
-    check_refused(make(3, 2, 0, &body, 128), DAVY_E_FORMAT, "\"a\": is there twice");
+    check_refused(make(3, 2, 0, &body, 128), DAVY_E_FORMAT, "\"a\": occurs twice");
     drop(&body);
     put_string(&body, "a");
     put_le(&body, 9, 4);
@@ -131,7 +132,7 @@ static void check_key(const blob *value, uint32_t type, const char *key, const c
 
 static void test_keys(void) {
     blob v = {NULL, 0};
-    check_key(&v, 13, "k", "a value of an unknown type");
+    check_key(&v, 13, "k", "a value has an unknown type");
     put_le(&v, UINT64_MAX, 8);
     check_key(&v, 8, "k", "a string longer than 16 MiB");
     drop(&v);
@@ -140,7 +141,7 @@ static void test_keys(void) {
     drop(&v);
     put_le(&v, 13, 4);
     put_le(&v, 1, 8);
-    check_key(&v, 9, "k", "an array of an unknown type");
+    check_key(&v, 9, "k", "an array has an unknown type");
     drop(&v);
     put_le(&v, 4, 4);
     put_le(&v, (uint64_t)1 << 62, 8);
@@ -159,11 +160,11 @@ static void test_keys(void) {
     static const uint32_t alignments[] = {0, 3, 1u << 21};
     for (size_t i = 0; i < DV_ARRAY_LEN(alignments); i++) {
         put_le(&v, alignments[i], 4);
-        check_key(&v, 4, "general.alignment", "no power of two");
+        check_key(&v, 4, "general.alignment", "not a power of two");
         drop(&v);
     }
     put_le(&v, 1, 4);
-    check_key(&v, 4, "k\xff", "not UTF-8");
+    check_key(&v, 4, "k\xff", "not valid UTF-8");
     drop(&v);
     blob body = {NULL, 0};
     check_refused(make(3, 0, UINT64_MAX, &body, 64), DAVY_E_FORMAT, "more than 65536 keys");

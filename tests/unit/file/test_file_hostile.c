@@ -1,6 +1,6 @@
 /* test_file_hostile.c - every fixture cut at every byte, with every byte changed in several ways, and with every
- * allocation failing in turn. Whatever happens ends in tensors or in an error that begins with the file's name; that
- * nothing is read out of bounds or leaked is for the sanitizers to see. */
+ * allocation failing in turn. Every case must end in tensors, or in an error that begins with the file's name. The
+ * sanitizers detect reads out of bounds and leaks. */
 #include "tests/unit/base/file_check.h"
 #include "tests/hooks.h"
 
@@ -12,7 +12,7 @@ static const char *const fixtures[] = {
 
 static uint64_t opened, refused;
 
-/* Reads every tensor that is not enormous; how that ends is checked, not its numbers. */
+/* Reads every tensor of moderate size; the result code is checked, the numbers are not. */
 static bool read_all_tensors(const dv_tensors *t) {
     bool fine = true;
     for (int64_t i = 0; i < t->count; i++) {
@@ -27,7 +27,7 @@ static bool read_all_tensors(const dv_tensors *t) {
     return fine;
 }
 
-/* Opens n bytes; true when it ended as it may. */
+/* Opens n bytes; true: the result is one of those allowed. */
 static bool ends_well(const uint8_t *bytes, size_t n) {
     uint8_t *copy = malloc(n > 0 ? n : 1);
     memcpy(copy, bytes, n);
@@ -75,7 +75,7 @@ static void test_changed(const char *name, const blob *b) {
     check_passed++;
 }
 
-/* Eight bytes of 0xff, then of zeros with the top bit set, laid over every place: lengths and offsets near 2^64. */
+/* Overwrites eight bytes at every place with 0xff, then with zeros and the top bit set: lengths and offsets near 2^64. */
 static void test_huge(const char *name, const blob *b) {
     for (size_t at = 0; at + 8 <= b->n; at++) {
         uint8_t old[8];
@@ -93,7 +93,7 @@ static void test_huge(const char *name, const blob *b) {
     check_passed++;
 }
 
-/* The nth allocation and all after it fail, for n = 0, 1, … until none is left to fail. */
+/* The nth allocation and all later ones fail, for n = 0, 1, … until the file opens without a failure. */
 static void test_memory(const char *name) {
     dv_tensors *t = NULL;
     davy_result want = dv_tensors_open_path(fixture(name), true, NULL, &t);

@@ -82,7 +82,7 @@ static void test_depth(void) {
     memset(text + 1, '[', 100);
     memcpy(text + 101, "\"", 2);
     root = NULL;
-    CHECK_OK(parse(text, &root)); /* brackets inside a string nest nothing */
+    CHECK_OK(parse(text, &root)); /* brackets inside a string do not count as nesting */
     dv_json_release(root);
     const size_t n = 10 * 1000 * 1000;
     char *deep = malloc(n);
@@ -105,11 +105,11 @@ int main(void) {
     check_refused("[\"a\nb\"]", "a control character");
     check_refused("[\"abc", "a string has no closing quote");
     check_refused("[\"abc\\", "a string has no closing quote");
-    check_refused("[\"\xc0\x80\"]", "not UTF-8");
-    check_refused("[\"\xed\xa0\x80\"]", "not UTF-8");
-    check_refused("[\"\xff\"]", "not UTF-8");
+    check_refused("[\"\xc0\x80\"]", "not valid UTF-8");
+    check_refused("[\"\xed\xa0\x80\"]", "not valid UTF-8");
+    check_refused("[\"\xff\"]", "not valid UTF-8");
     dv_json *root = NULL;
-    CHECK_FAILS(dv_json_parse("[1,\0]", 5, "file.json", &root), DAVY_E_FORMAT, "not UTF-8");
+    CHECK_FAILS(dv_json_parse("[1,\0]", 5, "file.json", &root), DAVY_E_FORMAT, "not valid UTF-8");
     CHECK_OK(parse("[\"\\\\u0000\"]", &root)); /* an escaped backslash, then letters */
     dv_json_release(root);
     return check_done();

@@ -1,4 +1,4 @@
-/* test_file_open.c - what is no weight file says what it looks like; folders, indexes and pairs of files. */
+/* test_file_open.c - messages about files of other types; folders, indexes and pairs of files. */
 #include "core/base/utf8.h"
 #include "core/base/os.h"
 #include "tests/unit/base/file_check.h"
@@ -10,7 +10,8 @@ static void check_looks(const void *bytes, size_t n, const char *what) {
     memcpy(file, bytes, n);
     CHECK_FAILS(open_bytes("net.safetensors", file, sizeof file, NULL), DAVY_E_FORMAT, what);
     CHECKF(strncmp(last_error(), "net.safetensors: not a weight file", 34) == 0, "the message is %s", last_error());
-    CHECK_FAILS(open_bytes("net.safetensors", file, n, NULL), DAVY_E_FORMAT, what); /* and when that is all there is */
+    CHECK_FAILS(open_bytes("net.safetensors", file, n, NULL), DAVY_E_FORMAT,
+                what); /* the same without any further bytes */
 }
 
 #define LOOKS(bytes, what) check_looks(bytes, sizeof(bytes) - 1, what)
@@ -42,7 +43,7 @@ static void test_lookalikes(void) {
                 "zeros only: an incomplete download");
     CHECK_FAILS(open_bytes("note.pth", "Not found", 9, NULL), DAVY_E_FORMAT, "a text file");
     CHECK_FAILS(open_bytes("odd.bin", "\xde\xad\xbe\xef\xde\xad\xbe\xef\xde\xad", 10, NULL), DAVY_E_FORMAT,
-                "neither safetensors nor .pth nor GGUF");
+                "neither safetensors, .pth nor GGUF");
 }
 
 static void test_index(void) {
@@ -72,7 +73,7 @@ static void test_folders(void) {
     CHECK_OK(dv_tensors_open_path(fixture("pair"), true, NULL, &t));
     CHECK(t != NULL && t->count == 2);
     check_known(t, "encoder.0.weight", DV_STORED_F32, "2,2");
-    check_known(t, "decoder.1.weight", DV_STORED_F32, "3"); /* unwrapped before it got its prefix */
+    check_known(t, "decoder.1.weight", DV_STORED_F32, "3"); /* unwrapped before the prefix was added */
     dv_tensors_release(t);
     t = NULL;
     CHECK_OK(dv_tensors_open_path(fixture("twins"), true, NULL, &t));
@@ -80,7 +81,7 @@ static void test_folders(void) {
     dv_tensors_release(t);
     t = NULL;
     CHECK_FAILS(dv_tensors_open_path(fixture("several"), true, NULL, &t), DAVY_E_INVALID,
-                "several weight files, name one of them: one.safetensors, two.safetensors");
+                "several weight files; name one of them: one.safetensors, two.safetensors");
     const char *root = getenv("DAVY_SOURCE");
     char folder[1024];
     snprintf(folder, sizeof folder, "%s/tests/unit", root != NULL ? root : ".");
@@ -89,7 +90,7 @@ static void test_folders(void) {
     CHECK(t == NULL);
 }
 
-/* Indexes that name what they should not; written beside the shards' own, in a folder of the build's. */
+/* Indexes with invalid contents, written beside a copy of a shard in a folder of the build. */
 static void check_index(const char *folder, const char *json, davy_result code, const char *why) {
     char path[1100];
     snprintf(path, sizeof path, "%s/test.index.json", folder);
@@ -108,14 +109,14 @@ static void check_index(const char *folder, const char *json, davy_result code, 
 static void test_bad_index(void) {
     const char *build = getenv("DAVY_BUILD");
     const char *folder = build != NULL ? build : ".";
-    check_index(folder, "{}", DAVY_E_FORMAT, "no weight_map");
-    check_index(folder, "{\"weight_map\": []}", DAVY_E_FORMAT, "no weight_map");
-    check_index(folder, "{\"weight_map\": {}}", DAVY_E_FORMAT, "no weight_map");
-    check_index(folder, "{\"weight_map\": {\"a\": 1}}", DAVY_E_FORMAT, "no plain file name");
-    check_index(folder, "{\"weight_map\": {\"a\": \"../../etc/passwd\"}}", DAVY_E_FORMAT, "no plain file name");
-    check_index(folder, "{\"weight_map\": {\"a\": \"/etc/passwd\"}}", DAVY_E_FORMAT, "no plain file name");
-    check_index(folder, "{\"weight_map\": {\"a\": \"..\"}}", DAVY_E_FORMAT, "no plain file name");
-    check_index(folder, "{\"weight_map\": {\"a\": \"C:\\\\x\"}}", DAVY_E_FORMAT, "no plain file name");
+    check_index(folder, "{}", DAVY_E_FORMAT, "weight_map is missing");
+    check_index(folder, "{\"weight_map\": []}", DAVY_E_FORMAT, "weight_map is missing");
+    check_index(folder, "{\"weight_map\": {}}", DAVY_E_FORMAT, "weight_map is missing");
+    check_index(folder, "{\"weight_map\": {\"a\": 1}}", DAVY_E_FORMAT, "not a plain file name");
+    check_index(folder, "{\"weight_map\": {\"a\": \"../../etc/passwd\"}}", DAVY_E_FORMAT, "not a plain file name");
+    check_index(folder, "{\"weight_map\": {\"a\": \"/etc/passwd\"}}", DAVY_E_FORMAT, "not a plain file name");
+    check_index(folder, "{\"weight_map\": {\"a\": \"..\"}}", DAVY_E_FORMAT, "not a plain file name");
+    check_index(folder, "{\"weight_map\": {\"a\": \"C:\\\\x\"}}", DAVY_E_FORMAT, "not a plain file name");
     check_index(folder, "{\"weight_map\": {\"a\": \"missing.safetensors\"}}", DAVY_E_NOT_FOUND, "missing.safetensors");
     check_index(folder, "{\"weight_map\": ", DAVY_E_FORMAT, "not valid JSON");
     check_index(folder, "", DAVY_E_FORMAT, "the text is empty");
@@ -128,7 +129,7 @@ static void test_bad_index(void) {
         fclose(f);
         check_index(folder,
                     "{\"weight_map\": {\"b.weight\": \"test-shard.safetensors\", \"x\": \"test-shard.safetensors\"}}",
-                    DAVY_E_FORMAT, "tensor \"x\" should be in");
+                    DAVY_E_FORMAT, "tensor \"x\" is missing in");
         remove(shard);
     }
     drop(&b);

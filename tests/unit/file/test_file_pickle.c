@@ -1,4 +1,4 @@
-/* test_file_pickle.c - the pickle machine, opcode by opcode, with text that Python would never write. */
+/* test_file_pickle.c - the pickle machine, opcode by opcode, with pickles that Python would never write. */
 #include "core/file/pickle.h"
 #include "tests/unit/base/file_check.h"
 
@@ -20,7 +20,7 @@ static void check_refused(const char *text, size_t n, const char *why) {
 
 #define REFUSED(text, why) check_refused(text, sizeof(text) - 1, why)
 
-/* Runs and gives the kind of the root, 0 after an error. */
+/* Runs a pickle and returns the kind of its root, 0 after an error. */
 static dv_pk_kind kind_of(const void *text, size_t n, dv_pickle *pk) {
     const davy_result r = run(text, n, pk);
     CHECKF(r == DAVY_OK, "%s", last_error());
@@ -116,55 +116,55 @@ static void test_globals(void) {
           dv_pickle_node(&pk, pk.root)->as.items.count == 2);
     dv_pickle_clear(&pk);
     REFUSED("ccollections\nOrderedDict\nK\x05\x85R.", "something other than pairs");
-    REFUSED("ccollections\nOrderedDict\nK\x05R.", "arguments that are no tuple");
+    REFUSED("ccollections\nOrderedDict\nK\x05R.", "arguments of a call are not a tuple");
     REFUSED("ctorch\nFloatStorage\n)R.", "a storage class or a type is called");
-    REFUSED("ctorch._utils\n_rebuild_parameter\n)R.", "a parameter of nothing");
-    REFUSED("K\x05)R.", "something is called that is no name");
-    REFUSED("K\x05K\x06\x93.", "a global whose name is no text");
+    REFUSED("ctorch._utils\n_rebuild_parameter\n)R.", "a parameter has no tensor");
+    REFUSED("K\x05)R.", "the called object is not a name");
+    REFUSED("K\x05K\x06\x93.", "the name of a global is not a text");
 }
 
 static void test_damage(void) {
-    REFUSED("", "the text ends in the middle");
+    REFUSED("", "the pickle ends too early");
     REFUSED(".", "the stack is empty");
     REFUSED("(.", "the stack is empty");
     REFUSED("K\x01(.", "the stack is empty");
-    REFUSED("t.", "no mark on the stack");
+    REFUSED("t.", "the stack has no mark");
     REFUSED("K\x01\x86.", "the stack is empty");
     REFUSED("K\x01(K\x02\x86.", "the stack is empty");
-    REFUSED("K\x01K\x02K\x03s.", "takes none");
+    REFUSED("K\x01K\x02K\x03s.", "not a container");
     REFUSED("}K\x02s.", "the stack is empty");
-    REFUSED("}(K\x02u.", "takes none"); /* a key without a value */
+    REFUSED("}(K\x02u.", "not a container"); /* a key without a value */
     REFUSED("(K\x02u.", "the stack is empty");
     REFUSED("}K\x01"
             "a.",
-            "takes none");
-    REFUSED("K\x01}b.", "a state for something that has none");
+            "not a container");
+    REFUSED("K\x01}b.", "a state is set on an object that has none");
     REFUSED("q\x00.", "the stack is empty");
-    REFUSED("h\x00.", "never remembered");
-    REFUSED("K\x01q\x05h\x04.", "never remembered");
-    REFUSED("K\x01r\xff\xff\xff\xff.", "more than a million remembered");
-    REFUSED("j\xff\xff\xff\xff.", "never remembered");
+    REFUSED("h\x00.", "never written");
+    REFUSED("K\x01q\x05h\x04.", "never written");
+    REFUSED("K\x01r\xff\xff\xff\xff.", "more than a million memo");
+    REFUSED("j\xff\xff\xff\xff.", "never written");
     REFUSED("X\xff\xff\xff\xffhi.", "longer than 64 KiB");
     REFUSED("\x8d\xff\xff\xff\xff\xff\xff\xff\xffhi.", "longer than 64 KiB");
-    REFUSED("X\x09\x00\x00\x00hi.", "the text ends in the middle");
-    REFUSED("\x8e\xff\xff\xff\xff\xff\xff\xff\xffhi.", "the text ends in the middle");
+    REFUSED("X\x09\x00\x00\x00hi.", "the pickle ends too early");
+    REFUSED("\x8e\xff\xff\xff\xff\xff\xff\xff\xffhi.", "the pickle ends too early");
     REFUSED("\x8b\xff\xff\xff\xff"
             "1.",
-            "an enormous number");
-    REFUSED("cos\nsystem", "a name without an end");
+            "a number longer than 64 KiB");
+    REFUSED("cos\nsystem", "a name has no end");
     REFUSED("I42\n.", "unknown opcode 0x49");
     REFUSED("\x97.", "unknown opcode 0x97");
     REFUSED("\xff", "unknown opcode 0xff");
     REFUSED("0.", "the stack is empty");
     REFUSED("2.", "the stack is empty");
-    REFUSED("K\x01Q.", "names nothing");
+    REFUSED("K\x01Q.", "names no tensor");
     REFUSED("U\x02"
             "abQ.",
-            "no number");
+            "not a number");
     REFUSED(")Q.", "unknown kind");
 }
 
-/* Storage of 6 floats with key "0" on the stack, then what follows. */
+/* A storage of 6 floats with key "0" on the stack; the rest of the pickle follows. */
 #define STORAGE                                                                                                        \
     "(U\x07storagectorch\nFloatStorage\nU\x01"                                                                         \
     "0U\x03"                                                                                                           \
@@ -203,17 +203,17 @@ static void test_tensors(void) {
     REFUSED("(U\x07storagectorch\nFloatStorage\nU\x01"
             "0U\x03"
             "cpuJ\xff\xff\xff\xfftQ.",
-            "without class, key or size");
+            "no class, key or size");
     REFUSED("(U\x07storagectorch\nSize\nU\x01"
             "0U\x03"
             "cpuK\x06tQ.",
-            "without class, key or size");
+            "no class, key or size");
     REFUSED("(U\x07storagectorch\nFloatStorage\nU\x01"
             "0U\x03"
             "cpuK\x06(U\x01"
             "1K\x04K\x03ttQ.",
             "a view reaches beyond");
-    REFUSED("U\x07storage\x85Q.", "without class, key or size");
+    REFUSED("U\x07storage\x85Q.", "no class, key or size");
     CHECK(KIND("(U\x07storagecevil\nStorage\nU\x01"
                "0U\x03"
                "cpuK\x06tQ.",
@@ -221,7 +221,7 @@ static void test_tensors(void) {
     dv_pickle_clear(&pk);
 }
 
-/* Many bytes, little memory, no recursion. */
+/* Long pickles need little memory and no recursion. */
 static void test_bombs(void) {
     enum { N = 3 << 20 };
     dv_pickle pk;
@@ -240,11 +240,11 @@ static void test_bombs(void) {
     text[N - 1] = '.';
     CHECK(kind_of(text, N, &pk) == DV_PK_TUPLE);
     dv_pickle_clear(&pk);
-    for (size_t i = 0; i + 1 < N; i += 2) { /* objects that are thrown away are limited too */
+    for (size_t i = 0; i + 1 < N; i += 2) { /* the limit also counts objects that are popped again */
         text[i] = '}';
         text[i + 1] = '0';
     }
-    CHECK_FAILS(run(text, N, &pk), DAVY_E_FORMAT, "the text ends in the middle");
+    CHECK_FAILS(run(text, N, &pk), DAVY_E_FORMAT, "the pickle ends too early");
     CHECK(pk.ran_out);
     dv_pickle_clear(&pk);
     free(text);
@@ -257,7 +257,7 @@ int main(void) {
     test_tensors();
     test_bombs();
     dv_pickle pk;
-    run("N.", 0, &pk); /* gives the last copy back */
+    run("N.", 0, &pk); /* frees the last copy */
     dv_pickle_clear(&pk);
     return check_done();
 }

@@ -1,5 +1,5 @@
-/* test_file_pth.c - torch's three forms, wrappers, nested dicts, views and shared storages; pickles that want to run
- * something. The fixtures come from tests/data/files/make.py. */
+/* test_file_pth.c - torch's three forms, wrappers, nested dicts, views and shared storages; pickles with calls of unknown
+ * functions. The fixtures come from tests/data/files/make.py. */
 #include "tests/unit/base/file_check.h"
 
 static void check_plain(const char *name, dv_format format, bool map) {
@@ -51,7 +51,7 @@ static void check_wrapper(const char *name, const char *wrapper, int64_t count) 
     dv_tensors *t = open_fixture(name);
     if (t != NULL) {
         CHECK_OK(dv_tensors_unwrap(t));
-        CHECK_OK(dv_tensors_unwrap(t)); /* twice is once */
+        CHECK_OK(dv_tensors_unwrap(t)); /* a second call changes nothing */
         CHECKF(t->count == count &&
                    (wrapper == NULL ? t->wrapper == NULL : t->wrapper != NULL && strcmp(t->wrapper, wrapper) == 0),
                "%s: %" PRId64 " tensors in %s", name, t->count, t->wrapper != NULL ? t->wrapper : "(none)");
@@ -87,7 +87,8 @@ static void test_wrappers(void) {
     check_known(t, "b.weight", DV_STORED_F16, "3"); /* a Parameter */
     dv_tensors_release(t);
     t = open_fixture("model.pth");
-    check_known(t, "model.0.weight", DV_STORED_F32, "2"); /* inside the dict called model: an old ESRGAN's own name */
+    check_known(t, "model.0.weight", DV_STORED_F32,
+                "2"); /* "model." inside the dict "model" is an old ESRGAN's own prefix */
     CHECK_OK(dv_tensors_unwrap(t));
     check_known(t, "model.0.weight", DV_STORED_F32, "2");
     dv_tensors_release(t);
@@ -117,10 +118,10 @@ static void check_refused(const char *name, davy_result code, const char *why) {
 
 static void test_unsafe(void) {
     remove("/tmp/EXECUTED");
-    check_refused("bomb_only.pth", DAVY_E_UNSAFE, "running posix.system");
+    check_refused("bomb_only.pth", DAVY_E_UNSAFE, "call of posix.system");
     check_refused("bomb_in_tensor.pth", DAVY_E_UNSAFE, "eval");
-    check_refused("bomb.pkl", DAVY_E_UNSAFE, "run posix.system");
-    check_refused("module.pth", DAVY_E_UNSAFE, "running my_network.Net");
+    check_refused("bomb.pkl", DAVY_E_UNSAFE, "call of posix.system");
+    check_refused("module.pth", DAVY_E_UNSAFE, "call of my_network.Net");
     dv_tensors *t = open_fixture("bomb_beside.pth");
     check_known(t, "a.weight", DV_STORED_F32, "2,2");
     CHECK(dv_tensors_find(t, "b.weight") == NULL);
@@ -132,13 +133,14 @@ static void test_unsafe(void) {
     if (f != NULL) {
         fclose(f);
     }
-    check_refused("laughs.pth", DAVY_E_FORMAT, "shared dicts without end");
-    check_refused("self.pth", DAVY_E_FORMAT, "one inside itself");
+    check_refused("laughs.pth", DAVY_E_FORMAT, "shared dicts counted each time");
+    check_refused("self.pth", DAVY_E_FORMAT, "a dict contains itself");
     check_refused("deep.pth", DAVY_E_FORMAT, "nested deeper than 64");
     const dv_open_options no_pickle = {.no_pickle = true};
     static const char *const pickles[] = {"plain.pth", "plain.stream.pth", "plain.tar.pth", "bomb.pkl"};
     for (size_t i = 0; i < DV_ARRAY_LEN(pickles); i++) {
-        CHECK_FAILS(dv_tensors_open_path(fixture(pickles[i]), true, &no_pickle, &t), DAVY_E_UNSAFE, "asked to refuse");
+        CHECK_FAILS(dv_tensors_open_path(fixture(pickles[i]), true, &no_pickle, &t), DAVY_E_UNSAFE,
+                    "DAVY_MODEL_NO_PICKLE refuses");
     }
     t = NULL;
     CHECK_OK(dv_tensors_open_path(fixture("plain.safetensors"), true, &no_pickle, &t));
@@ -148,7 +150,7 @@ static void test_unsafe(void) {
 static void test_other_archives(void) {
     check_refused("deflated.pth", DAVY_E_UNSUPPORTED, "is compressed");
     check_refused("torchscript.pt", DAVY_E_UNSUPPORTED, "a TorchScript program");
-    check_refused("arrays.npz", DAVY_E_FORMAT, "no data.pkl, so none of torch; it holds \"weight.npy\"");
+    check_refused("arrays.npz", DAVY_E_FORMAT, "no data.pkl, so torch did not write it; it holds \"weight.npy\"");
 }
 
 /* A stream's storage whose count disagrees with its tensors; a list that lacks a storage. */
@@ -157,14 +159,14 @@ static void test_stream_damage(void) {
     CHECK(b.n > 300);
     const size_t count = b.n - 6 * sizeof(float) - 8;
     b.p[count]++;
-    CHECK_FAILS(open_bytes("stream.pth", b.p, b.n, NULL), DAVY_E_FORMAT, "a storage of another size");
+    CHECK_FAILS(open_bytes("stream.pth", b.p, b.n, NULL), DAVY_E_FORMAT, "size differs from the size");
     b.p[count]--;
     CHECK_OK(open_bytes("stream.pth", b.p, b.n, NULL));
     CHECK_FAILS(open_bytes("stream.pth", b.p, b.n - 1, NULL), DAVY_E_FORMAT, "beyond the end of the file");
     drop(&b);
     b = read_all(fixture("plain.tar.pth"));
     b.p[130] ^= 1;
-    CHECK_FAILS(open_bytes("tar.pth", b.p, b.n, NULL), DAVY_E_FORMAT, "tar at byte 0: a damaged header");
+    CHECK_FAILS(open_bytes("tar.pth", b.p, b.n, NULL), DAVY_E_FORMAT, "tar at byte 0: the header is damaged");
     drop(&b);
 }
 

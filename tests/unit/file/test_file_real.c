@@ -1,5 +1,5 @@
-/* test_file_real.c - real weight files, where DAVY_SHARED (default ../shared) has them: the same network in two formats
- * holds the same numbers. */
+/* test_file_real.c - real weight files, if DAVY_SHARED (default ../shared) has them. The same network in two formats must
+ * hold the same numbers. */
 #include "core/base/os.h"
 #include "tests/unit/base/file_check.h"
 
@@ -64,7 +64,7 @@ static void test_equal(const char *one, const char *other) {
     dv_tensors_release(b);
 }
 
-/* It opens as this format with this many tensors, and all values of number types are finite. */
+/* Checks that a file opens as this format with this many tensors, and that all values of number types are finite. */
 static void test_loads(const char *name, dv_format format, int64_t count) {
     if (!present(name)) {
         return;
@@ -83,7 +83,7 @@ static void test_loads(const char *name, dv_format format, int64_t count) {
     dv_tensors_release(t);
 }
 
-/* Two nets of one architecture: the same names and shapes. */
+/* Checks that two networks of one architecture have the same names and shapes. */
 static void test_same_shapes(const char *one, const char *other) {
     if (!present(one) || !present(other)) {
         return;

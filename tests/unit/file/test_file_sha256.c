@@ -1,4 +1,5 @@
-/* test_file_sha256.c - the answers that FIPS 180 publishes, lengths around the size of a block, and a file known by it. */
+/* test_file_sha256.c - the results that FIPS 180 publishes, lengths around the size of a block, and a file identified by its
+ * hash. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static void expect(const void *data, uint64_t bytes, const char *want) {
     dv_source_release(s);
 }
 
-/* One file's tensors are known by what is in it. */
+/* dv_tensors_are_file identifies a file by its contents. */
 static void known(void) {
     static const char file[] =
         "\x3a\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}    1234";

@@ -1,11 +1,11 @@
-/* test_file_source.c - sources of all kinds, readers that give too little, and what is read of a file that is not
- * mapped. */
+/* test_file_source.c - sources of all kinds, readers that return too few bytes, and the bytes that are read of a file that
+ * is not mapped. */
 #include "tests/unit/base/file_check.h"
 
 typedef struct reader {
     blob b;
     uint64_t calls, bytes; /* so far */
-    uint64_t fail_at;      /* this call gives one byte too few; 0: none */
+    uint64_t fail_at;      /* this call returns one byte too few; 0: none */
 } reader;
 
 static uint64_t DAVY_CALL read_bytes(void *user, uint64_t offset, void *dst, uint64_t bytes) {
@@ -29,7 +29,7 @@ static davy_result open_reader(reader *r, dv_tensors **out) {
     return e;
 }
 
-/* Each read of each format in turn comes up short. */
+/* Each read of each format in turn returns too few bytes. */
 static void test_short(const char *name) {
     reader r = {.b = read_all(fixture(name))};
     dv_tensors *t = NULL;
@@ -40,16 +40,16 @@ static void test_short(const char *name) {
     for (uint64_t i = 1; i <= calls; i++) {
         r.calls = 0;
         r.fail_at = i;
-        CHECK_FAILS(open_reader(&r, &t), DAVY_E_IO, "from a reader: the reader gave");
+        CHECK_FAILS(open_reader(&r, &t), DAVY_E_IO, "from a reader: the reader returned");
     }
-    /* A tensor's own read. */
+    /* The read of a tensor's payload. */
     r.fail_at = 0;
     CHECK_OK(open_reader(&r, &t));
     r.fail_at = r.calls + 1;
     const dv_tensor_ref *ref = dv_tensors_find(t, "conv.weight");
     float values[108];
     if (CHECKF(ref != NULL, "conv.weight in %s", name)) {
-        CHECK_FAILS(dv_tensor_read_f32(ref, values), DAVY_E_IO, "the reader gave 431 of 432 bytes");
+        CHECK_FAILS(dv_tensor_read_f32(ref, values), DAVY_E_IO, "the reader returned 431 of 432 bytes");
         r.fail_at = 0;
         CHECK_OK(dv_tensor_read_f32(ref, values)); /* the source of a released handle is still alive */
     }
@@ -57,7 +57,7 @@ static void test_short(const char *name) {
     drop(&r.b);
 }
 
-/* The header of a large file costs a header's reads and no payload. */
+/* Opening a large file reads its header and no payload. */
 static void test_header_only(void) {
     static const char header[] = "{\"big\":{\"dtype\":\"F32\",\"shape\":[1000000],\"data_offsets\":[0,4000000]}}";
     reader r = {.b = {NULL, 0}};
@@ -83,9 +83,9 @@ static void test_views(void) {
     CHECK_OK(dv_source_view(s, 3, 4, &view, &owned));
     CHECK(view == text + 3 && owned == NULL);
     CHECK_OK(dv_source_view(s, 10, 0, &view, &owned));
-    CHECK_FAILS(dv_source_view(s, 8, 3, &view, &owned), DAVY_E_FORMAT, "text: 3 bytes wanted at 8");
-    CHECK_FAILS(dv_source_view(s, 11, 0, &view, &owned), DAVY_E_FORMAT, "text: 0 bytes wanted at 11");
-    CHECK_FAILS(dv_source_view(s, UINT64_MAX, 2, &view, &owned), DAVY_E_FORMAT, "bytes wanted");
+    CHECK_FAILS(dv_source_view(s, 8, 3, &view, &owned), DAVY_E_FORMAT, "text: 3 bytes are needed at 8");
+    CHECK_FAILS(dv_source_view(s, 11, 0, &view, &owned), DAVY_E_FORMAT, "text: 0 bytes are needed at 11");
+    CHECK_FAILS(dv_source_view(s, UINT64_MAX, 2, &view, &owned), DAVY_E_FORMAT, "bytes are needed");
     dv_source *again = dv_source_ref(s);
     dv_source_release(s);
     CHECK_OK(dv_source_view(again, 0, 10, &view, &owned));

@@ -18,7 +18,7 @@ static dv_tensor_ref f32_ref(dv_source *s, const char *name, int64_t n) {
     return r;
 }
 
-/* A list with these names, one float each, separated by blanks. */
+/* A list of tensors with these names (separated by spaces), one float each. */
 static dv_tensors *list_of(dv_source *s, const char *names) {
     dv_tensors *t = new_list();
     char text[512];
@@ -42,7 +42,7 @@ static void check_names(const dv_tensors *t, const char *names) {
 static void check_unwrap(dv_source *s, const char *before, const char *after, const char *wrapper,
                          const char *checkpoint) {
     dv_tensors *t = list_of(s, before);
-    for (int i = 0; i < 2; i++) { /* twice is once */
+    for (int i = 0; i < 2; i++) { /* the second call changes nothing */
         CHECK_OK(dv_tensors_unwrap(t));
         check_names(t, after);
         const char *kind = dv_tensors_meta(t, "checkpoint");
@@ -126,10 +126,10 @@ static void test_blend(dv_source *s) {
     CHECK(now[0] == 8.0f);
     dv_tensors_release(b);
     b = list_of(other, "x z");
-    CHECK_FAILS(dv_tensors_blend(a, b, 0.5), DAVY_E_FORMAT, "y is another tensor in the second file, or not there");
+    CHECK_FAILS(dv_tensors_blend(a, b, 0.5), DAVY_E_FORMAT, "y is missing or has another shape in the second file");
     dv_tensors_release(b);
     b = list_of(other, "x");
-    CHECK_FAILS(dv_tensors_blend(a, b, 0.5), DAVY_E_FORMAT, "one file has 2 tensors, the other 1");
+    CHECK_FAILS(dv_tensors_blend(a, b, 0.5), DAVY_E_FORMAT, "one file has 2 tensors, the other has 1");
     dv_tensors_release(b);
     dv_tensors_release(a);
     dv_source_release(other);
@@ -174,7 +174,7 @@ static void test_add(dv_source *s) {
     r = f32_ref(s, "a\tb", 4);
     check_refused(r, "control character");
     r = f32_ref(s, "\xff", 4);
-    check_refused(r, "not UTF-8");
+    check_refused(r, "not valid UTF-8");
     char name[1100];
     memset(name, 'n', sizeof name);
     name[sizeof name - 1] = '\0';
@@ -184,12 +184,12 @@ static void test_add(dv_source *s) {
     r = f32_ref(s, "a", 4);
     CHECK_OK(dv_tensors_add(t, &r));
     CHECK_OK(dv_tensors_add(t, &r));
-    CHECK_FAILS(dv_tensors_sort(t), DAVY_E_FORMAT, "\"a\": is there twice");
+    CHECK_FAILS(dv_tensors_sort(t), DAVY_E_FORMAT, "\"a\": occurs twice");
     dv_tensors_release(t);
     dv_tensors_release(NULL);
 }
 
-/* Odd offsets, every type's extremes. */
+/* The extreme values of every type, at odd offsets. */
 static void check_number(dv_stored_dtype dtype, uint64_t bits, float want) {
     uint8_t bytes[9] = {0};
     for (int i = 0; i < 8; i++) {

@@ -1,10 +1,10 @@
-/* test_file_zip.c - the zip directory: what torch writes, ZIP64, and archives made to deceive. */
+/* test_file_zip.c - the zip directory: archives as torch writes them, ZIP64, and hostile archives. */
 #include "core/file/zip.h"
 #include "tests/unit/base/file_check.h"
 
-typedef struct item { /* one entry as its directory record claims it, and what is really there */
+typedef struct item { /* one entry: the contents of its directory record, and its real data */
     const char *name, *data;
-    uint64_t claimed; /* stored and unpacked size; UINT64_MAX: the data's own */
+    uint64_t claimed; /* stored and unpacked size in the record; UINT64_MAX: the true one */
     uint64_t local;   /* offset of the local header; UINT64_MAX: the true one */
     uint16_t method, flags, local_extra;
 } item;
@@ -14,7 +14,7 @@ typedef struct item { /* one entry as its directory record claims it, and what i
 
 static void put_local(blob *b, const item *e) {
     put_le(b, 0x04034b50, 4);
-    put_zeros(b, 22); /* sizes are left empty, as by writers to a pipe */
+    put_zeros(b, 22); /* sizes are left empty, as in archives that are written to a pipe */
     put_le(b, strlen(e->name), 2);
     put_le(b, e->local_extra, 2);
     put_text(b, e->name);
@@ -123,7 +123,8 @@ static void test_good(void) {
         check_entry(zip, &b, "empty", "");
         CHECK(dv_zip_find(zip, "z") == NULL && dv_zip_find(zip, "") == NULL);
         dv_zip_release(zip);
-        for (size_t n = 0; n < b.n; n++) { /* cut anywhere: the end is missing, or does not end with the file */
+        for (size_t n = 0; n < b.n;
+             n++) { /* in every cut file the end record is missing, or is not at the file's end */
             const blob cut = {b.p, n};
             zip = NULL;
             if (open_zip(&cut, &zip) != DAVY_E_FORMAT) {
@@ -154,7 +155,7 @@ static void test_refused(void) {
     check_refused(&b, "two entries overlap");
     drop(&b);
     static const uint64_t sizes[] = {4000000000u, UINT64_MAX - 1, UINT64_MAX - 40, (uint64_t)1 << 63};
-    for (size_t i = 0; i < DV_ARRAY_LEN(sizes); i++) { /* a bomb's claim */
+    for (size_t i = 0; i < DV_ARRAY_LEN(sizes); i++) { /* sizes as a zip bomb declares them */
         two[0].claimed = sizes[i];
         b = make_zip(two, 2, true);
         check_refused(&b, "reaches beyond the directory");
@@ -162,11 +163,11 @@ static void test_refused(void) {
     }
     item same[] = {ITEM("a", "1"), ITEM("a", "2")};
     b = make_zip(same, 2, false);
-    check_refused(&b, "two entries with the same name");
+    check_refused(&b, "two entries have the same name");
     drop(&b);
     item bad_name[] = {ITEM("a\xff", "1")};
     b = make_zip(bad_name, 1, false);
-    check_refused(&b, "not UTF-8");
+    check_refused(&b, "not valid UTF-8");
     drop(&b);
     item far[] = {ITEM("a", "1")};
     far[0].local = 1000000;
@@ -179,7 +180,7 @@ static void test_end(void) {
     item one[] = {ITEM("a", "1")};
     blob b = make_zip(one, 1, false);
     const size_t end = b.n - 25;
-    b.p[end + 10] = 2; /* two entries claimed */
+    b.p[end + 10] = 2; /* the end record declares two entries */
     b.p[end + 8] = 2;
     check_refused(&b, "the directory is damaged");
     b.p[end + 8] = 1;

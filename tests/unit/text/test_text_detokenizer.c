@@ -80,7 +80,7 @@ static void test_stops(const dv_tokenizer *t) {
     const dv_detokenizer_options bad = {.stop_texts = empty, .n_stop_texts = 1};
     const dv_detokenizer_options many = {.n_stop_texts = 65};
     dv_detokenizer *s = NULL;
-    CHECK_FAILS(dv_detokenizer_create(t, &bad, &s), DAVY_E_INVALID, "a stop text of 0 bytes");
+    CHECK_FAILS(dv_detokenizer_create(t, &bad, &s), DAVY_E_INVALID, "a stop text has 0 bytes");
     CHECK_FAILS(dv_detokenizer_create(t, &many, &s), DAVY_E_INVALID, "more than 64");
     CHECK(s == NULL);
 }

@@ -182,7 +182,7 @@ static void test_refused(void) {
     refused(&w, DAVY_E_FORMAT, "type");
     make(&w, &usual);
     put_piece(&w, "xy", 0, 2);
-    refused(&w, DAVY_E_FORMAT, "unknown one");
+    refused(&w, DAVY_E_FORMAT, "of type unknown");
     make(&w, &usual);
     put_piece(&w, "\xff", 0, 1);
     refused(&w, DAVY_E_FORMAT, "UTF-8");

@@ -207,8 +207,8 @@ static void test_refused(void) {
     dv_sampler_release(make(4, &least));
     s = make(4, &plain);
     CHECK_FAILS(dv_sampler_draw(s, broken, 0, &id), DAVY_E_INTERNAL, "NaN");
-    CHECK_FAILS(dv_sampler_draw(s, none, 0, &id), DAVY_E_INTERNAL, "no largest");
-    CHECK_FAILS(dv_sampler_draw(s, huge, 0, &id), DAVY_E_INTERNAL, "no largest");
+    CHECK_FAILS(dv_sampler_draw(s, none, 0, &id), DAVY_E_INTERNAL, "no finite value");
+    CHECK_FAILS(dv_sampler_draw(s, huge, 0, &id), DAVY_E_INTERNAL, "no finite value");
     CHECK_FAILS(dv_sampler_saw(s, outside, 1), DAVY_E_INVALID, "id 4 is outside");
     dv_sampler_release(s);
 }

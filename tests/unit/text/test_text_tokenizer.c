@@ -52,8 +52,8 @@ static void test_long_pieces(void) {
     dv_ids ids = {0};
     CHECK_OK(dv_encode(t, many, MANY, 0, &ids));
     CHECK(ids.n == MANY / 4);
-    CHECK_FAILS(dv_encode(t, many, DV_MAX_TEXT_BYTES + 1ull, 0, &ids), DAVY_E_INVALID, "16777216 are possible");
-    CHECK_FAILS(dv_encode(t, "a\xff", 2, 0, &ids), DAVY_E_INVALID, "not UTF-8 at byte 1");
+    CHECK_FAILS(dv_encode(t, many, DV_MAX_TEXT_BYTES + 1ull, 0, &ids), DAVY_E_INVALID, "16777216 are allowed");
+    CHECK_FAILS(dv_encode(t, "a\xff", 2, 0, &ids), DAVY_E_INVALID, "not valid UTF-8 (byte 1)");
     CHECK(ids.n == MANY / 4);
     dv_ids_clear(&ids);
     free(many);
@@ -177,31 +177,33 @@ static const struct {
     davy_result code;
     const char *message;
 } refusals[] = {
-    {{.merges = "\"a b\""}, DAVY_E_FORMAT, "merges[0]: \"a\" and \"b\" together are no token"},
+    {{.merges = "\"a b\""}, DAVY_E_FORMAT, "merges[0]: \"a\" and \"b\" together are not a token"},
     {{.merges = "\"ab\""}, DAVY_E_FORMAT, "merges[0]: \"ab\" is not two names"},
     {{.merges = "\"a b c\""}, DAVY_E_FORMAT, "is not two names"},
-    {{.merges = "\"a \""}, DAVY_E_FORMAT, "do not make a pair"},
-    {{.merges = "[\"a\"]"}, DAVY_E_FORMAT, "a pair of one"},
-    {{.merges = "7"}, DAVY_E_FORMAT, "neither a text nor a pair"},
-    {{.vocabulary = "\"ab\": 256", .merges = "\"xy b\""}, DAVY_E_FORMAT, "together are no token"},
-    {{.vocabulary = "\"ab\": 97"}, DAVY_E_FORMAT, "model.vocab: \"ab\" (id 97) has an id that is taken"},
-    {{.vocabulary = "\"a\": 256"}, DAVY_E_FORMAT, "model.vocab: \"a\" (id 256) is there twice"},
+    {{.merges = "\"a \""}, DAVY_E_FORMAT, "are not a pair"},
+    {{.merges = "[\"a\"]"}, DAVY_E_FORMAT, "has one string"},
+    {{.merges = "7"}, DAVY_E_FORMAT, "neither a string nor a pair"},
+    {{.vocabulary = "\"ab\": 256", .merges = "\"xy b\""}, DAVY_E_FORMAT, "together are not a token"},
+    {{.vocabulary = "\"ab\": 97"}, DAVY_E_FORMAT, "model.vocab: \"ab\" (id 97) has the id of another token"},
+    {{.vocabulary = "\"a\": 256"}, DAVY_E_FORMAT, "model.vocab: \"a\" (id 256) occurs twice"},
     {{.vocabulary = "\"ab\": -1"}, DAVY_E_FORMAT, "id -1 is outside"},
     {{.vocabulary = "\"ab\": 1048576"}, DAVY_E_FORMAT, "id 1048576 is outside"},
-    {{.vocabulary = "\"ab\": 1.5"}, DAVY_E_FORMAT, "an id that is no integer"},
-    {{.vocabulary = "\"ab\": \"1\""}, DAVY_E_FORMAT, "an id that is no integer"},
-    {{.added = "{\"id\": 97, \"content\": \"<s>\"}"}, DAVY_E_FORMAT, "added_tokens[0]: \"<s>\" (id 97) has an id"},
+    {{.vocabulary = "\"ab\": 1.5"}, DAVY_E_FORMAT, "an id that is not an integer"},
+    {{.vocabulary = "\"ab\": \"1\""}, DAVY_E_FORMAT, "an id that is not an integer"},
+    {{.added = "{\"id\": 97, \"content\": \"<s>\"}"}, DAVY_E_FORMAT, "added_tokens[0]: \"<s>\" (id 97) has the id"},
     {{.added = "{\"id\": 300, \"content\": \"a\"}"}, DAVY_E_FORMAT, "has another id in the vocabulary"},
-    {{.added = "{\"id\": 300, \"content\": \"\"}"}, DAVY_E_FORMAT, "a content of 0 bytes"},
+    {{.added = "{\"id\": 300, \"content\": \"\"}"}, DAVY_E_FORMAT, "the content has 0 bytes"},
     {{.added = "{\"id\": 3000000, \"content\": \"x\"}"}, DAVY_E_FORMAT, "added_tokens[0] has no content"},
     {{.added = "{\"id\": 300, \"content\": \"xx\", \"lstrip\": 1}"}, DAVY_E_FORMAT, "added_tokens[0].lstrip"},
-    {{.added = SPECIAL(300, "xx") ", " SPECIAL(301, "xx")}, DAVY_E_FORMAT, "stand for the same text"},
-    {{.added = SPECIAL(300, "xx") ", " SPECIAL(300, "yy")}, DAVY_E_FORMAT, "has an id that is taken"},
+    {{.added = SPECIAL(300, "xx") ", " SPECIAL(301, "xx")}, DAVY_E_FORMAT, "have the same text"},
+    {{.added = SPECIAL(300, "xx") ", " SPECIAL(300, "yy")}, DAVY_E_FORMAT, "has the id of another token"},
     {{.normalizer = "{\"type\": \"NFKC\"}"}, DAVY_E_UNSUPPORTED, "normalizer: NFKC is not supported"},
-    {{.normalizer = "{\"type\": \"Sequence\"}"}, DAVY_E_FORMAT, "normalizer.normalizers is no list"},
+    {{.normalizer = "{\"type\": \"Sequence\"}"}, DAVY_E_FORMAT, "normalizer.normalizers is not a list"},
     {{.normalizer = "3"}, DAVY_E_FORMAT, "normalizer has no type"},
     {{.pre = "null"}, DAVY_E_FORMAT, "pre_tokenizer is missing"},
-    {{.pre = "{\"type\": \"Metaspace\"}"}, DAVY_E_UNSUPPORTED, "pre_tokenizer: another replacement is not supported"},
+    {{.pre = "{\"type\": \"Metaspace\"}"},
+     DAVY_E_UNSUPPORTED,
+     "pre_tokenizer: a replacement other than U+2581 is not supported"},
     {{.pre = "{\"type\": \"ByteLevel\"}"}, DAVY_E_UNSUPPORTED, "add_prefix_space is not supported"},
     {{.pre = "{\"type\": \"Digits\"}"}, DAVY_E_UNSUPPORTED, "one without ByteLevel"},
     {{.pre = SPLIT("\\\\w+")}, DAVY_E_UNSUPPORTED, "pretokenizers[0]: \\w+ is not supported"},
@@ -251,27 +253,27 @@ static void test_json_text(void) {
         text_fixture f;
         const char *message;
     } cases[] = {
-        {{.vocabulary = "\"\\ud83d\": 256"}, "an escape that is none, or a NUL"},
-        {{.vocabulary = "\"\\ude00\": 256"}, "an escape that is none, or a NUL"},
-        {{.vocabulary = "\"\\u0000\": 256"}, "an escape that is none, or a NUL"},
-        {{.vocabulary = "\"\\x\": 256"}, "an escape that is none, or a NUL"},
-        {{.vocabulary = "\"a\nb\": 256"}, "a control character inside a string"},
-        {{.vocabulary = "\"ab\" 256"}, "a name without an id"},
-        {{.vocabulary = "\"ab\": 256,"}, "something other than a text"},
-        {{.vocabulary = "\"ab\": 256 7"}, "an id that is no integer"},
-        {{.vocabulary = "\"ab\": 1e2"}, "an id that is no integer"},
-        {{.vocabulary = "\"ab\": 99999999999999999999"}, "an id that is no integer"},
-        {{.vocabulary = "\"ab\": [256]"}, "an id that is no integer"},
-        {{.merges = "[\"a\", \"b\", \"c\"]"}, "a pair of more than two"},
-        {{.merges = "[\"a\" \"b\"]"}, "a pair of one"},
-        {{.merges = "[[\"a\"], \"b\"]"}, "something other than a text"},
-        {{.merges = "\"a b\" \"b c\"", .vocabulary = ABC}, "neither a comma nor the end"},
-        {{.model = "\"vocab\": {}, "}, "a second time"},
+        {{.vocabulary = "\"\\ud83d\": 256"}, "an invalid escape, or a NUL"},
+        {{.vocabulary = "\"\\ude00\": 256"}, "an invalid escape, or a NUL"},
+        {{.vocabulary = "\"\\u0000\": 256"}, "an invalid escape, or a NUL"},
+        {{.vocabulary = "\"\\x\": 256"}, "an invalid escape, or a NUL"},
+        {{.vocabulary = "\"a\nb\": 256"}, "a string has a control character"},
+        {{.vocabulary = "\"ab\" 256"}, "has no id"},
+        {{.vocabulary = "\"ab\": 256,"}, "is not a string"},
+        {{.vocabulary = "\"ab\": 256 7"}, "an id that is not an integer"},
+        {{.vocabulary = "\"ab\": 1e2"}, "an id that is not an integer"},
+        {{.vocabulary = "\"ab\": 99999999999999999999"}, "an id that is not an integer"},
+        {{.vocabulary = "\"ab\": [256]"}, "an id that is not an integer"},
+        {{.merges = "[\"a\", \"b\", \"c\"]"}, "has more than two strings"},
+        {{.merges = "[\"a\" \"b\"]"}, "has one string"},
+        {{.merges = "[[\"a\"], \"b\"]"}, "is not a string"},
+        {{.merges = "\"a b\" \"b c\"", .vocabulary = ABC}, "is not followed by a comma or the end"},
+        {{.model = "\"vocab\": {}, "}, "occurs twice"},
         {{.model = "\"merges\": [], \"x\": [[[[}, "}, "JSON at byte"},
-        {{.model = "\"x\" 1, "}, "a member without a value"},
-        {{.model = "x: 1, "}, "a member without a name"},
+        {{.model = "\"x\" 1, "}, "a member has no value"},
+        {{.model = "x: 1, "}, "a member has no name"},
         {{.model = "\"x\": nul, "}, "not valid JSON"},
-        {{.vocabulary = "\"\xff\": 256"}, "not UTF-8"},
+        {{.vocabulary = "\"\xff\": 256"}, "not valid UTF-8"},
     };
     for (size_t i = 0; i < DV_ARRAY_LEN(cases); i++) {
         refused(&cases[i].f, DAVY_E_FORMAT, cases[i].message);
