@@ -1,5 +1,5 @@
-/* bpe.c - byte pair encoding: the table of merges, filled from a file's list and checked; and merging the symbols of one piece,
- * always the pair of lowest rank, the leftmost of equals. Words are short, so a scan finds that pair; a heap does for long ones. */
+/* bpe.c - byte pair encoding: the table of merges, which is filled from a file's list and checked, and the merging of one
+ * piece's symbols. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ static davy_result refuse_merge(const dv_tokenizer *t, int64_t index, dv_name le
 
 davy_result dv_tokenizer_merge(dv_tokenizer *t, int64_t index, dv_name left, dv_name right) {
     if (left.bytes == 0 || right.bytes == 0) {
-        return refuse_merge(t, index, left, right, "do not make a pair");
+        return refuse_merge(t, index, left, right, "are not a pair: one of them is empty");
     }
     uint8_t *at = NULL;
     const davy_result r = dv_tokenizer_room(t, left.bytes + right.bytes, &at);
@@ -51,13 +51,14 @@ davy_result dv_tokenizer_merge(dv_tokenizer *t, int64_t index, dv_name left, dv_
     const bool literal_right = !dv_name_bytes(t, right, at + n, &m);
     const int32_t a = dv_vocabulary_find(t, at, n, literal_left);
     const int32_t b = dv_vocabulary_find(t, at + n, m, literal_right);
-    if (literal_left != literal_right) { /* the two together are literal */
+    if (literal_left != literal_right) { /* if one name is literal, the two together are literal */
         memcpy(at, left.p, (size_t)left.bytes);
         memcpy(at + left.bytes, right.p, (size_t)right.bytes);
         n = left.bytes;
         m = right.bytes;
     }
-    /* Trained vocabularies list results in the order of their merges: one guess saves most look-ups in cold memory. */
+    /* Trained vocabularies list results in the order of their merges. The guess "the next id" avoids most look-ups, which are
+     * cache misses. */
     const bool literal = literal_left || literal_right;
     const int64_t next = t->last_merged + 1;
     const bool guessed = next < t->n_tokens && (t->tokens[next].flags & DV_TOKEN_PRESENT) != 0 &&
@@ -65,12 +66,12 @@ davy_result dv_tokenizer_merge(dv_tokenizer *t, int64_t index, dv_name left, dv_
     const int32_t both = guessed ? (int32_t)next : dv_vocabulary_find(t, at, n + m, literal);
     if (a < 0 || b < 0 || both < 0) {
         return refuse_merge(t, index, left, right,
-                            both < 0 ? "together are no token of the vocabulary" : "are not both in the vocabulary");
+                            both < 0 ? "together are not a token of the vocabulary" : "are not both in the vocabulary");
     }
     dv_merge *slot = merge_slot(t, (uint32_t)a, (uint32_t)b);
     if (slot == NULL) {
         return refuse_merge(t, index, left, right, "collide with too many others");
-    } /* of a pair that is there twice the later place counts, as in the library */
+    } /* if a pair occurs twice, its later rank counts, as in the `tokenizers` library */
     t->last_merged = both;
     *slot = (dv_merge){(uint32_t)a, (uint32_t)b, (uint32_t)index, (uint32_t)both};
     t->n_merges++;
@@ -84,14 +85,14 @@ davy_result dv_tokenizer_merge_line(dv_tokenizer *t, int64_t index, dv_name line
     const dv_name right = {line.p + n + 1, space != NULL ? line.bytes - n - 1 : 0};
     if (space == NULL || memchr(right.p, ' ', (size_t)right.bytes) != NULL) {
         char shown[SHOWN];
-        return dv_fail(DAVY_E_FORMAT, "%s: merges[%" PRId64 "]: \"%s\" is not two names with one space between",
+        return dv_fail(DAVY_E_FORMAT, "%s: merges[%" PRId64 "]: \"%s\" is not two names separated by one space",
                        t->where, index, dv_printable(shown, sizeof shown, line.p, line.bytes));
     }
     return dv_tokenizer_merge(t, index, left, right);
 }
 
-/* ---- merging the bytes, or characters, of one piece: always the pair of lowest rank, the leftmost of equals. Words are short, so a
- * scan for the lowest rank is quickest; a piece of many bytes (no spaces, or none known) keeps its pairs in a heap. ---- */
+/* ---- merging the bytes, or characters, of one piece. Each step merges the pair of lowest rank; of equal pairs the leftmost.
+ * For short pieces, such as words, a scan for the lowest rank is fastest. A long piece keeps its pairs in a heap. ---- */
 
 enum { SHORT = 48 };
 
@@ -106,7 +107,7 @@ static inline pair look(const dv_tokenizer *t, uint32_t left, uint32_t right) {
     return m != NULL ? (pair){m->rank, m->id} : (pair){NONE, 0};
 }
 
-/* One symbol a byte; bytes that have none are dropped or become the unknown token. */
+/* Makes one symbol for each byte. Bytes without a token are dropped, or become the unknown token. */
 static int64_t begin(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, uint32_t *symbols) {
     int64_t count = 0;
     bool was_unknown = false;
@@ -122,7 +123,7 @@ static int64_t begin(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, ui
     return count;
 }
 
-/* One symbol a character, or those of its bytes where it has none. */
+/* Makes one symbol for each character. A character without a token becomes the tokens of its bytes. */
 static int64_t begin_characters(const dv_tokenizer *t, const uint8_t *piece, uint64_t n, uint32_t *symbols) {
     int64_t count = 0;
     bool was_unknown = false;
@@ -213,7 +214,8 @@ static bool push_pair(const dv_tokenizer *t, dv_bpe_scratch *s, uint32_t left, u
     return p.rank == NONE || dv_bpe_push(s, p.rank, left);
 }
 
-/* A merged-away symbol is NONE; a heap entry is stale when the pair at its place has another rank now. */
+/* A symbol that was merged into its neighbour is NONE. A heap entry is stale if the pair at its place now has another
+ * rank. */
 static bool merge_long(const dv_tokenizer *t, dv_bpe_scratch *s, uint32_t n) {
     bool ok = true;
     s->n_heap = 0;

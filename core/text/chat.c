@@ -1,5 +1,5 @@
-/* chat.c - prompts from roles, texts and pictures: the chat templates as data, one entry a family, and how they are put
- * together. */
+/* chat.c - prompts from roles, texts and pictures: the chat templates as data, one entry for each family, and the functions
+ * that build a prompt. */
 #include "core/text/chat.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/mem.h"
 
-/* What the templates of all of Idefics3's class share; the start is the one of the language model. */
+/* The common part of Idefics3's templates. The start is that of the language model. */
 #define IDEFICS3                                                                                                       \
     .system_open = "System: ", .system_close = "<end_of_utterance>\n",                                                 \
     .user_open = "User: ", .user_open_picture = "User:", .user_close = "<end_of_utterance>\n",                         \
@@ -29,7 +29,7 @@ static const dv_chat_format idefics3 = {
     IDEFICS3,
 };
 
-/* What the templates of all Qwen-VL models share. */
+/* The common part of the Qwen-VL models' templates. */
 #define QWEN_VL                                                                                                        \
     .start = "", .system_open = "<|im_start|>system\n", .system_close = "<|im_end|>\n",                                \
     .user_open = "<|im_start|>user\n", .user_open_picture = "<|im_start|>user\n", .user_close = "<|im_end|>\n",        \
@@ -77,7 +77,7 @@ static const dv_chat_format vicuna = {
     .stops = {"</s>"},
 };
 
-/* Words begin on a line of their own, with or without a picture above them. */
+/* The question begins on a new line, with or without a picture before it. */
 static const dv_chat_format llava_qwen = {
     .name = "LLaVA with Qwen",
     .start = "",
@@ -115,7 +115,7 @@ static const dv_chat_format llava_llama3 = {
     .stops = {"<|eot_id|>", "<|end_of_text|>"},
 };
 
-/* The placeholders are tokens that Llama 3 keeps in reserve; the dates are part of Llama 3.1's template. */
+/* The placeholders are reserved tokens of Llama 3. The dates are part of Llama 3.1's template. */
 static const dv_chat_format joycaption = {
     .name = "JoyCaption",
     .start = "<|begin_of_text|>",
@@ -182,7 +182,7 @@ const dv_chat_format *dv_chat_format_of(dv_chat_kind kind) {
     return NULL;
 }
 
-/* ---- putting prompts together ---- */
+/* ---- building prompts ---- */
 
 enum { MAX_TILES = 64, MAX_STEPS = 4096, MAX_PICTURE_TOKENS = 1 << 17 };
 
@@ -284,7 +284,9 @@ static davy_result add_frames(const dv_chat_format *f, const dv_chat_picture *p,
     char line[160];
     char count[24];
     if (p->steps > 99 || p->duration < 0 || p->duration > 1e6) {
-        return dv_fail(DAVY_E_INVALID, "a video of %" PRId32 " frames and %g seconds", p->steps, p->duration);
+        return dv_fail(DAVY_E_INVALID,
+                       "a video of %" PRId32 " frames and %g seconds; at most 99 frames and 1e6 seconds are allowed",
+                       p->steps, p->duration);
     }
     const int32_t all = (int32_t)p->duration;
     words_of(p->steps, count, sizeof count);
@@ -318,7 +320,7 @@ static davy_result add_timed(const dv_chat_format *f, const dv_chat_picture *p, 
         char time[48];
         snprintf(time, sizeof time, "<%.1f seconds>", p->seconds[i]);
         for (char *comma = strchr(time, ','); comma != NULL; comma = strchr(comma, ',')) {
-            *comma = '.'; /* the host's locale may write one */
+            *comma = '.'; /* of the host's locale */
         }
         r = add(text, time);
         r = r < 0 ? r : add_span(f, true, p->tokens, text);
@@ -412,11 +414,11 @@ static davy_result check_count(const dv_chat_format *f, const dv_tokenizer *t, c
     return found == expected
                ? DAVY_OK
                : dv_fail(DAVY_E_TOKENIZER,
-                         "the tokenizer finds %" PRId64 " of %" PRId64 " placeholders %s: it is not one of %s", found,
+                         "the tokenizer finds %" PRId64 " of %" PRId64 " placeholders %s: it does not fit %s", found,
                          expected, token, f->name);
 }
 
-/* As many placeholders as the text has pictures', before the ids from `at` on. */
+/* Inserts `count` placeholders before the ids from `at` on. */
 static davy_result put_in_front(int32_t id, int64_t count, int64_t at, dv_ids *ids) {
     davy_result r = DAVY_OK;
     for (int64_t i = 0; r == DAVY_OK && i < count; i++) {
@@ -459,7 +461,7 @@ davy_result dv_chat_stop_ids(const dv_chat_format *f, const dv_tokenizer *t, dv_
         r = id >= 0 ? dv_ids_add(ids, id) : DAVY_OK;
     }
     if (r == DAVY_OK && ids->n == n) {
-        return dv_fail(DAVY_E_TOKENIZER, "the tokenizer has no token %s: it is not one of %s", f->stops[0], f->name);
+        return dv_fail(DAVY_E_TOKENIZER, "the tokenizer has no token %s: it does not fit %s", f->stops[0], f->name);
     }
     return r;
 }

@@ -1,5 +1,5 @@
-/* detokenizer.c - see detokenizer.h. Three steps: bytes of tokens that are no whole character yet, characters that may belong to a
- * stop text, and what has been given out. */
+/* detokenizer.c - see detokenizer.h. Text passes three stages: bytes of an incomplete character, characters that may belong
+ * to a stop text, and characters that were returned. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -21,15 +21,15 @@ struct dv_detokenizer {
     char **stop_texts;
     int64_t n_stop_texts;
     bool keep_special, trim_start;
-    bool begun; /* something other than white space has come */
-    bool strip; /* one space is taken off what comes first */
+    bool begun; /* the text has more than white space */
+    bool strip; /* one space is removed from the start of the text */
     bool hide_thoughts, thinking;
-    bool passed; /* a block of thoughts was left out */
+    bool passed; /* a block of thoughts was dropped */
     enum { THOUGHTS_NONE, THOUGHTS_PERHAPS, THOUGHTS_INSIDE } thoughts;
     bool stopped;
-    uint8_t cut[4]; /* the start of a character */
+    uint8_t cut[4]; /* the start of an incomplete character */
     uint32_t n_cut;
-    char *held; /* whole characters; the first `given` were given out by the last call */
+    char *held; /* whole characters; the last call returned the first `given` bytes */
     int64_t n_held, held_room, given;
     uint8_t *bytes; /* of one call: cut, then the token's */
     int64_t bytes_room;
@@ -54,7 +54,7 @@ static davy_result copy_options(dv_detokenizer *s, const dv_detokenizer_options 
     for (int64_t i = 0; i < o->n_stop_texts; i++) {
         const size_t n = strlen(o->stop_texts[i]);
         if (n == 0 || n > MAX_STOP_BYTES) {
-            return dv_fail(DAVY_E_INVALID, "a stop text of %llu bytes; 1 to %d are possible", (unsigned long long)n,
+            return dv_fail(DAVY_E_INVALID, "a stop text has %llu bytes; 1 to %d are allowed", (unsigned long long)n,
                            MAX_STOP_BYTES);
         }
         s->stop_texts[i] = dv_strdup(o->stop_texts[i]);
@@ -113,7 +113,8 @@ void dv_detokenizer_reset(dv_detokenizer *s) {
     s->given = 0;
 }
 
-/* Whole characters of s->bytes to s->held; the start of one at the end is cut off, or replaced when no more comes. */
+/* Appends the whole characters of s->bytes to s->held. An incomplete character at the end is kept in s->cut, or replaced if
+ * these are the last bytes. */
 static davy_result take_bytes(dv_detokenizer *s, int64_t n, bool last) {
     char *held = dv_grow(s->held, s->n_held + 3 * n + 1, &s->held_room, 1);
     if (held == NULL) {
@@ -153,7 +154,7 @@ static void drop_front(dv_detokenizer *s, int64_t n) {
     s->n_held -= n;
 }
 
-/* Behind the block: what is left begins anew. */
+/* Drops the block of thoughts that ends at `at`, and the white space after it. The answer begins there. */
 static void end_thoughts(dv_detokenizer *s, int64_t at) {
     uint32_t length = 0;
     int64_t from = at + THINK_CLOSE;
@@ -167,7 +168,7 @@ static void end_thoughts(dv_detokenizer *s, int64_t at) {
     s->thoughts = THOUGHTS_NONE;
 }
 
-/* Takes thoughts off the front of s->held; true: what is left there is the answer's. */
+/* Drops thoughts from the front of s->held. true: the rest is the answer. */
 static bool pass_thoughts(dv_detokenizer *s, bool last) {
     if (s->thoughts == THOUGHTS_PERHAPS) {
         const int64_t n = dv_min(s->n_held, THINK_OPEN);
@@ -187,7 +188,8 @@ static bool pass_thoughts(dv_detokenizer *s, bool last) {
     return s->thoughts == THOUGHTS_NONE;
 }
 
-/* How much of s->held is certain: up to the stop text that is complete first (*found), or to what may begin one. */
+/* The number of certain bytes in s->held: up to the stop text that is complete first (*found), or up to a possible start of
+ * a stop text. */
 static int64_t certain(const dv_detokenizer *s, bool *found) {
     int64_t stop = 0;
     int64_t stop_end = INT64_MAX;

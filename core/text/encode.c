@@ -1,4 +1,4 @@
-/* encode.c - text to ids: added tokens, normaliser, added tokens again, pieces, merges. */
+/* encode.c - text to ids in five steps: added tokens, normaliser, added tokens again, pieces, merges. Decoding, too. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 
 typedef struct encoding {
     const dv_tokenizer *t;
-    const char *text; /* of the level at hand */
+    const char *text; /* of the current step */
     const dv_guard *guard;
     uint64_t begins; /* see dv_text_around */
-    bool at_start;   /* the part at hand lies there */
+    bool at_start;   /* the current part is at `begins` */
     dv_ids *ids;
     dv_bpe_scratch scratch;
 } encoding;
@@ -34,7 +34,7 @@ static davy_result encode_segment(encoding *e, const uint8_t *p, uint64_t bytes,
     return r;
 }
 
-/* Metaspace: spaces become U+2581, and where it splits, pieces begin there. */
+/* Metaspace: spaces become U+2581, and with spaces_split a piece begins at each of them. */
 static davy_result encode_spaces(encoding *e, const char *text, uint64_t bytes, bool begins) {
     char *changed = NULL;
     uint64_t n = 0;
@@ -60,7 +60,7 @@ static davy_result normal_part(void *user, const dv_added *added, uint64_t at, u
                              : encode_segment(e, (const uint8_t *)e->text + at, bytes, 0);
 }
 
-/* Normalising moves places, so in a part that a span touches no special token is looked for after it. */
+/* Normalisation moves positions. In a part that touches a span, special tokens are therefore not searched for after it. */
 static davy_result raw_part(void *user, const dv_added *added, uint64_t at, uint64_t bytes) {
     encoding *e = user;
     if (added != NULL) {
@@ -93,7 +93,8 @@ static davy_result raw_part(void *user, const dv_added *added, uint64_t at, uint
 
 static davy_result check_text(const char *text, uint64_t bytes) {
     if (bytes > DV_MAX_TEXT_BYTES) {
-        return dv_fail(DAVY_E_INVALID, "a text of %" PRIu64 " bytes; %d are possible", bytes, DV_MAX_TEXT_BYTES);
+        return dv_fail(DAVY_E_INVALID, "the text has %" PRIu64 " bytes; at most %d are allowed", bytes,
+                       DV_MAX_TEXT_BYTES);
     }
     uint32_t n = 0;
     uint32_t bad = 0;
@@ -101,7 +102,7 @@ static davy_result check_text(const char *text, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += n) {
         n = dv_utf8_check((const uint8_t *)text + i, bytes - i, &bad, &cut);
         if (n == 0) {
-            return dv_fail(DAVY_E_INVALID, "the text is not UTF-8 at byte %" PRIu64, i);
+            return dv_fail(DAVY_E_INVALID, "the text is not valid UTF-8 (byte %" PRIu64 ")", i);
         }
     }
     return DAVY_OK;
@@ -167,7 +168,7 @@ davy_result dv_decode(const dv_tokenizer *t, const int32_t *ids, int64_t n, bool
             total += (int64_t)bytes;
         }
     }
-    text = ok ? dv_calloc((uint64_t)total * 3 + 1, 1) : NULL; /* a bad byte becomes three */
+    text = ok ? dv_calloc((uint64_t)total * 3 + 1, 1) : NULL; /* a malformed byte becomes the three of U+FFFD */
     for (int64_t i = text != NULL && t->spaces_strip && total > 0 && all[0] == ' ' ? 1 : 0;
          text != NULL && i < total;) {
         uint32_t bad = 0;

@@ -1,5 +1,5 @@
-/* json_big.c - see json_big.h. One pass finds where the two members begin and end; what is left when they are cut out goes
- * to the JSON reader, which checks it; the members are checked as they are read. */
+/* json_big.c - see json_big.h. One pass finds the start and end of the two members. The text without them goes to the JSON
+ * reader, which checks it. The members are checked when they are read. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,12 +9,12 @@
 #include "core/text/json_big.h"
 #include "core/text/unicode.h"
 
-enum { MAX_DEPTH = 64, MAX_BYTES = 100 * 1000 * 1000 }; /* as core/base/json.c has them */
+enum { MAX_DEPTH = 64, MAX_BYTES = 100 * 1000 * 1000 }; /* the limits of core/base/json.c */
 
 typedef struct scan {
     const char *p, *end;
     const char *begin, *where; /* for messages */
-    char *text;                /* a string whose escapes were undone */
+    char *text;                /* a string with its escapes decoded */
     int64_t room;
 } scan;
 
@@ -23,7 +23,7 @@ static davy_result bad(const scan *s, const char *why) {
                       (uint64_t)(s->p - s->begin), why);
 }
 
-static char look(scan *s) { /* the next character that is no white space; 0 at the end */
+static char look(scan *s) { /* the next character except white space; 0 at the end */
     while (s->p < s->end && (*s->p == ' ' || *s->p == '\n' || *s->p == '\t' || *s->p == '\r')) {
         s->p++;
     }
@@ -46,7 +46,8 @@ static bool skip_string(scan *s) {
     return s->p <= s->end;
 }
 
-/* Over one value of any kind; false: it does not end. entries: commas of its outermost level, and one. */
+/* Skips one value of any kind; false: it has no end, or is nested too deep. entries: commas of its outermost level, plus
+ * one. */
 static bool skip_value(scan *s, int64_t *entries) {
     int depth = 0;
     *entries = 0;
@@ -74,7 +75,7 @@ static bool skip_value(scan *s, int64_t *entries) {
 
 typedef davy_result (*member_fn)(scan *s, dv_json_big *big, const char *key, size_t bytes);
 
-/* Each member of the object at hand; `each` steps over the value. What is no object is left to the JSON reader. */
+/* Calls `each` for each member of the object at s->p; it skips the value. Other values are left to the JSON reader. */
 static davy_result members(scan *s, dv_json_big *big, member_fn each) {
     davy_result r = DAVY_OK;
     if (!take(s, '{') || take(s, '}')) {
@@ -83,12 +84,12 @@ static davy_result members(scan *s, dv_json_big *big, member_fn each) {
     do {
         const char *key = look(s) == '"' ? s->p + 1 : NULL;
         if (key == NULL || !skip_string(s)) {
-            return bad(s, "a member without a name");
+            return bad(s, "a member has no name");
         }
         const size_t bytes = (size_t)(s->p - key - 1);
-        r = take(s, ':') ? each(s, big, key, bytes) : bad(s, "a member without a value");
+        r = take(s, ':') ? each(s, big, key, bytes) : bad(s, "a member has no value");
     } while (r == DAVY_OK && take(s, ','));
-    return r == DAVY_OK && !take(s, '}') ? bad(s, "an object without an end") : r;
+    return r == DAVY_OK && !take(s, '}') ? bad(s, "an object has no end") : r;
 }
 
 static bool named(const char *key, size_t bytes, const char *name) {
@@ -103,13 +104,13 @@ static davy_result each_of_model(scan *s, dv_json_big *big, const char *key, siz
     const char *from = s->p;
     int64_t entries = 0;
     if (!skip_value(s, &entries)) {
-        return bad(s, "a value without an end, or nested deeper than 64");
+        return bad(s, "a value has no end, or is nested deeper than 64");
     }
     if (span == NULL || first != (span == &big->vocabulary ? '{' : '[')) {
         return DAVY_OK;
     }
     if (span->from != NULL) {
-        return bad(s, "model.vocab or model.merges a second time");
+        return bad(s, "model.vocab or model.merges occurs twice");
     }
     *span = (dv_json_span){from, (uint64_t)(s->p - from), entries};
     return DAVY_OK;
@@ -120,10 +121,10 @@ static davy_result each_of_root(scan *s, dv_json_big *big, const char *key, size
     if (named(key, bytes, "model") && look(s) == '{') {
         return members(s, big, each_of_model);
     }
-    return skip_value(s, &entries) ? DAVY_OK : bad(s, "a value without an end, or nested deeper than 64");
+    return skip_value(s, &entries) ? DAVY_OK : bad(s, "a value has no end, or is nested deeper than 64");
 }
 
-/* The text without what stands between the brackets of the two. */
+/* A copy of the text without the contents of the two members' brackets. */
 static char *cut(const char *text, uint64_t bytes, const dv_json_big *big, uint64_t *left) {
     const dv_json_span *a = &big->vocabulary;
     const dv_json_span *b = &big->merges;
@@ -154,7 +155,7 @@ davy_result dv_json_big_open(const char *text, uint64_t bytes, const char *where
     uint64_t left = 0;
     big->where = where;
     if (bytes > MAX_BYTES) {
-        return bad(&s, "longer than 100 MB");
+        return bad(&s, "the text is longer than 100 MB");
     }
     davy_result r = members(&s, big, each_of_root);
     if (r < 0) {
@@ -162,19 +163,19 @@ davy_result dv_json_big_open(const char *text, uint64_t bytes, const char *where
     }
     if ((big->vocabulary.from != NULL && !dv_utf8_valid(big->vocabulary.from, big->vocabulary.bytes)) ||
         (big->merges.from != NULL && !dv_utf8_valid(big->merges.from, big->merges.bytes))) {
-        return bad(&s, "not UTF-8 text in model.vocab or model.merges");
+        return bad(&s, "model.vocab or model.merges is not valid UTF-8");
     }
     char *rest = cut(text, bytes, big, &left);
     if (rest == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its JSON", where);
+        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the parsed JSON", where);
     }
     r = dv_json_parse(rest, left, where, &big->rest);
     dv_free(rest);
-    if (r == DAVY_E_FORMAT) { /* once more as a whole, for the place in the message */
+    if (r == DAVY_E_FORMAT) { /* parsed again as a whole, for the right byte in the message */
         dv_json *whole = NULL;
         const davy_result again = dv_json_parse(text, bytes, where, &whole);
         dv_json_release(whole);
-        return again < 0 ? again : bad(&s, "not valid JSON around model.vocab and model.merges");
+        return again < 0 ? again : bad(&s, "the JSON around model.vocab and model.merges is not valid");
     }
     return r;
 }
@@ -202,7 +203,7 @@ static bool hex4(const char *p, const char *end, uint32_t *out) {
     return true;
 }
 
-/* \uXXXX, with its second half where it is one of a pair; *p stands on the 'u'. 0: malformed, or NUL. */
+/* Decodes \uXXXX, with its second half if it is a surrogate pair; *p is at the 'u'. 0: malformed, or NUL. */
 static uint32_t unicode_escape(const char **p, const char *end) {
     uint32_t c = 0;
     uint32_t low = 0;
@@ -221,7 +222,7 @@ static uint32_t unicode_escape(const char **p, const char *end) {
     return 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
 }
 
-/* From p on, up to the quote, into s->text: what an escape stands for is never longer than the escape. */
+/* Decodes the string from p to the quote into s->text. A decoded escape is never longer than the escape. */
 static davy_result undo_escapes(scan *s, const char *p, dv_name *out) {
     static const char plain[] = "\"\\/bfnrt";
     static const char meant[] = "\"\\/\b\f\n\r\t";
@@ -232,7 +233,7 @@ static davy_result undo_escapes(scan *s, const char *p, dv_name *out) {
     }
     char *grown = dv_grow(s->text, p - from + 4, &s->room, 1);
     if (grown == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its JSON", s->where);
+        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the parsed JSON", s->where);
     }
     s->text = grown;
     const char *end = p < s->end ? p : s->end;
@@ -250,7 +251,7 @@ static davy_result undo_escapes(scan *s, const char *p, dv_name *out) {
         }
         const uint32_t c = p < end && *p == 'u' ? unicode_escape(&p, end) : 0;
         if (c == 0) {
-            return bad(s, "an escape that is none, or a NUL, inside a string");
+            return bad(s, "an invalid escape, or a NUL, inside a string");
         }
         n += dv_utf8_put((uint8_t *)grown + n, c);
     }
@@ -259,10 +260,10 @@ static davy_result undo_escapes(scan *s, const char *p, dv_name *out) {
     return DAVY_OK;
 }
 
-/* The string at hand; valid until the next one. */
+/* Reads the string at s->p; out is valid until the next call. */
 static davy_result read_string(scan *s, dv_name *out) {
     if (!take(s, '"')) {
-        return bad(s, "something other than a text in model.vocab or model.merges");
+        return bad(s, "an entry of model.vocab or model.merges is not a string");
     }
     const char *p = s->p;
     while (p < s->end && *p != '"' && *p != '\\' && (uint8_t)*p >= 0x20) {
@@ -276,7 +277,7 @@ static davy_result read_string(scan *s, dv_name *out) {
         s->p = p;
     }
     if (r == DAVY_OK && (s->p >= s->end || *s->p != '"')) {
-        return bad(s, "a control character inside a string, or a string without an end");
+        return bad(s, "a string has a control character or no closing quote");
     }
     s->p += r == DAVY_OK;
     return r;
@@ -293,17 +294,19 @@ static davy_result read_id(scan *s, int64_t *id) {
     const char next = look(s);
     return s->p > first && (next == ',' || next == '}')
                ? DAVY_OK
-               : dv_fail(DAVY_E_FORMAT, "%s: model.vocab holds an id that is no integer", s->where);
+               : dv_fail(DAVY_E_FORMAT, "%s: model.vocab has an id that is not an integer", s->where);
 }
 
 static scan scan_of(const dv_json_big *big, const dv_json_span *span) {
     return (scan){.p = span->from + 1, .end = span->from + span->bytes, .begin = span->from, .where = big->where};
 }
 
-/* After an entry: another, or the end. */
+/* Reads the comma or the closing bracket after an entry. */
 static davy_result go_on(scan *s, char close, bool *ended) {
     *ended = take(s, close);
-    return *ended || take(s, ',') ? DAVY_OK : bad(s, "neither a comma nor the end in model.vocab or model.merges");
+    return *ended || take(s, ',')
+               ? DAVY_OK
+               : bad(s, "an entry of model.vocab or model.merges is not followed by a comma or the end");
 }
 
 davy_result dv_json_big_vocabulary(const dv_json_big *big, dv_tokenizer *t) {
@@ -314,7 +317,7 @@ davy_result dv_json_big_vocabulary(const dv_json_big *big, dv_tokenizer *t) {
         dv_name name = {0};
         int64_t id = 0;
         r = read_string(&s, &name);
-        r = r == DAVY_OK && !take(&s, ':') ? bad(&s, "a name without an id in model.vocab") : r;
+        r = r == DAVY_OK && !take(&s, ':') ? bad(&s, "a name in model.vocab has no id") : r;
         r = r < 0 ? r : read_id(&s, &id);
         r = r < 0 ? r : dv_tokenizer_add(t, "model.vocab", name, id);
         r = r < 0 ? r : go_on(&s, '}', &ended);
@@ -327,15 +330,16 @@ static davy_result read_pair(scan *s, dv_tokenizer *t, int64_t index) {
     dv_name left = {0};
     dv_name right = {0};
     char *kept = NULL;
-    davy_result r = take(s, '[') ? read_string(s, &left) : bad(s, "neither a text nor a pair of texts");
-    if (r == DAVY_OK && left.p == s->text) { /* the next string may go where this one lies */
+    davy_result r =
+        take(s, '[') ? read_string(s, &left) : bad(s, "an entry of model.merges is neither a string nor a pair");
+    if (r == DAVY_OK && left.p == s->text) { /* the next string may overwrite this one */
         kept = dv_strndup(left.p, (size_t)left.bytes);
         left.p = kept;
-        r = kept != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its JSON", s->where);
+        r = kept != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the parsed JSON", s->where);
     }
-    r = r == DAVY_OK && !take(s, ',') ? bad(s, "a pair of one") : r;
+    r = r == DAVY_OK && !take(s, ',') ? bad(s, "a pair of model.merges has one string") : r;
     r = r < 0 ? r : read_string(s, &right);
-    r = r == DAVY_OK && !take(s, ']') ? bad(s, "a pair of more than two") : r;
+    r = r == DAVY_OK && !take(s, ']') ? bad(s, "a pair of model.merges has more than two strings") : r;
     r = r < 0 ? r : dv_tokenizer_merge(t, index, left, right);
     dv_free(kept);
     return r;
@@ -352,7 +356,7 @@ davy_result dv_json_big_merges(const dv_json_big *big, dv_tokenizer *t) {
             r = read_pair(&s, t, index++);
         } else {
             r = read_string(&s, &line);
-            /* The first line of a merges.txt may have been taken along. */
+            /* Some files include the first line of merges.txt. */
             if (r == DAVY_OK && (line.bytes < 8 || memcmp(line.p, "#version", 8) != 0)) {
                 r = dv_tokenizer_merge_line(t, index++, line);
             }

@@ -1,5 +1,5 @@
-/* json_big.h - the two members of tokenizer.json that hold a hundred thousand entries, model.vocab and model.merges, read
- * from the text as it lies. As nodes of a JSON tree they would take most of the time and memory of loading. */
+/* json_big.h - reads model.vocab and model.merges of a tokenizer.json directly from its text. They have a hundred thousand
+ * entries: as nodes of a JSON tree they would take most of the time and memory of loading. */
 #ifndef DV_TEXT_JSON_BIG_H
 #define DV_TEXT_JSON_BIG_H
 
@@ -14,11 +14,11 @@ typedef struct dv_json_span {
 
 typedef struct dv_json_big {
     const char *where;
-    dv_json *rest; /* the file with both empty */
+    dv_json *rest; /* the file, with both members empty */
     dv_json_span vocabulary, merges;
 } dv_json_big;
 
-/* where must live as long as the result; `big` starts as zeros and is given back by dv_json_big_clear in every case. */
+/* text and where must outlive *big. *big starts as zeros; free it with dv_json_big_clear, after an error too. */
 davy_result dv_json_big_open(const char *text, uint64_t bytes, const char *where, dv_json_big *big);
 void dv_json_big_clear(dv_json_big *big);
 

@@ -2,10 +2,10 @@
 """Writes unicode_data.c: character classes and the tables of normalisation form C, from Python's Unicode data.
 
 usage: make_unicode.py [OUT]          (re)writes the table, default: unicode_data.c beside this script
-       make_unicode.py --check FILE   exit 0: FILE is what this script writes; 1: it is not; 77: cannot tell here
+       make_unicode.py --check FILE   exit 0: FILE equals this script's output; 1: it differs; 77: no Unicode 16.0 data
 
-The table is made from Unicode 16.0: Python 3.14's unicodedata, or the package unicodedata2 of that version. It is the
-version whose letters and numbers the `tokenizers` library (0.23) knows.
+The table is made from Unicode 16.0: Python 3.14's unicodedata, or the package unicodedata2 of that version. The
+`tokenizers` library (0.23) uses the letters and numbers of that version.
 """
 import os
 import sys
@@ -15,7 +15,7 @@ BLOCK = 128
 LETTER, NUMBER, SPACE, WORD, NOT_NFC = 1, 2, 4, 8, 16
 
 WHITE_SPACE = [*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000]
-# Alphabetic symbols (Other_Alphabetic outside of marks) and Join_Control: what \w holds beyond categories.
+# Alphabetic symbols (Other_Alphabetic outside of marks) and Join_Control: the characters of \w that no category covers.
 OTHER_WORD = [*range(0x24B6, 0x24EA), *range(0x1F130, 0x1F14A), *range(0x1F150, 0x1F16A), *range(0x1F170, 0x1F18A), 0x200C, 0x200D]
 
 
@@ -39,13 +39,13 @@ def is_hangul(c):
 
 
 def canonical(ucd, c):
-    """The two or one code points of the canonical decomposition (one step), or None."""
+    """The one or two code points of the canonical decomposition (one step), or None."""
     text = ucd.decomposition(chr(c))
     return None if not text or text.startswith("<") else [int(x, 16) for x in text.split()]
 
 
 def compositions(ucd):
-    """{(first, second): composed}: decompositions that NFC puts together again."""
+    """{(first, second): composed}: decompositions that NFC composes again."""
     out = {}
     for c in points():
         parts = canonical(ucd, c)
@@ -55,7 +55,7 @@ def compositions(ucd):
 
 
 def classes(ucd, pairs):
-    """One byte a code point. NOT_NFC: may change, or change its neighbours, under NFC (quick check not Yes, or a mark)."""
+    """One byte for each code point. NOT_NFC: NFC may change it or its neighbours (quick check not Yes, or a mark)."""
     table = bytearray(0x110000)
     spaces, words = set(WHITE_SPACE), set(OTHER_WORD)
     seconds = {b for _, b in pairs} | set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))

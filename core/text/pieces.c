@@ -1,5 +1,5 @@
-/* pieces.c - SentencePiece's way of BPE: a piece has a score instead of a place in a list of merges, and of all neighbours
- * whose texts together are a piece, those merge first whose piece has the best score, the leftmost of equals. */
+/* pieces.c - SentencePiece's BPE: pieces have scores instead of ranks in a list of merges. Two neighbours can merge if their
+ * texts together are a piece. Each step merges the pair whose piece has the best score; of equal scores the leftmost. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,9 +53,9 @@ davy_result dv_spaces_put(const char *text, uint64_t bytes, bool in_front, char 
     return DAVY_OK;
 }
 
-/* ---- what tokens stand for ---- */
+/* ---- the texts of tokens ---- */
 
-/* "<0x0A>": the byte; -1: another name. */
+/* The byte of a name such as "<0x0A>"; -1: another name. */
 static int32_t byte_named(const uint8_t *p, uint64_t n) {
     static const char digits[] = "0123456789ABCDEF0123456789abcdef";
     if (n != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>') {
@@ -66,7 +66,7 @@ static int32_t byte_named(const uint8_t *p, uint64_t n) {
     return high != NULL && low != NULL ? (int32_t)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-/* Where names are not what tokens stand for: U+2581 is a space, <0x0A> a byte. */
+/* Stores a token's text, which differs from its name: U+2581 is a space, and <0x0A> is a byte. */
 static davy_result add_text(dv_tokenizer *t, int64_t id) {
     dv_token *token = &t->tokens[id];
     const dv_added *a = token->added != 0 ? &t->added[token->added - 1] : NULL;
@@ -111,11 +111,11 @@ davy_result dv_spaces_finish(dv_tokenizer *t) {
 typedef struct merging {
     const dv_tokenizer *t;
     const uint8_t *text;
-    dv_bpe_scratch *s; /* symbol i begins with character i; at: where characters lie */
+    dv_bpe_scratch *s; /* symbol i begins with character i; at: offsets of the characters */
     uint32_t n;
 } merging;
 
-/* The larger the score, the smaller. */
+/* An integer that is smaller for a larger score. */
 static uint32_t order_of(float score) {
     uint32_t bits;
     score += 0.0f; /* -0 */
@@ -123,7 +123,7 @@ static uint32_t order_of(float score) {
     return ~((bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u);
 }
 
-/* What symbol `left` and the one that begins at `right` are together; NONE: nothing. */
+/* Order and id of the piece that symbol `left` and the symbol at `right` make together; NONE: not a piece. */
 static uint32_t pair_order(const merging *m, uint32_t left, uint32_t right, uint32_t *id) {
     const uint32_t from = m->s->at[left];
     const uint32_t to = m->s->at[m->s->next[right]];
@@ -154,7 +154,7 @@ static davy_result begin(merging *m, uint64_t bytes) {
         const int32_t id = dv_vocabulary_find(m->t, m->text + i, length, true);
         const bool known = id >= 0 && (m->t->tokens[id].flags & DV_TOKEN_RESERVED) == 0;
         at[m->n] = (uint32_t)i;
-        s->symbols[m->n] = known ? (uint32_t)id : NONE; /* unknown alone, but perhaps part of a piece */
+        s->symbols[m->n] = known ? (uint32_t)id : NONE; /* not a piece alone, but perhaps part of one */
         s->next[m->n] = m->n + 1;
         s->previous[m->n] = m->n - 1;
     }
@@ -162,7 +162,8 @@ static davy_result begin(merging *m, uint64_t bytes) {
     return DAVY_OK;
 }
 
-/* A symbol that was merged away has next 0. A heap entry is stale when the pair at its place has another score now. */
+/* A symbol that was merged into its neighbour has next 0. A heap entry is stale if the pair at its place now has another
+ * score. */
 static bool merge(merging *m) {
     dv_bpe_scratch *s = m->s;
     bool ok = true;

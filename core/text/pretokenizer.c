@@ -1,12 +1,12 @@
-/* pretokenizer.c - cutting text into the pieces that BPE works on. The published regular expressions are recognised by their
- * exact text and matched by hand; each alternative is tried in the order the expression gives. L, N, S are letters,
- * numbers and white space; everything else is "other". */
+/* pretokenizer.c - splits text into the pieces that BPE works on. The loader recognises the published regular expressions by
+ * their exact text, and the functions here match them. They try the alternatives in the expression's order. L, N, S are
+ * letters, numbers and white space; all other characters are "other". */
 #include <string.h>
 
 #include "core/text/tokenizer_priv.h"
 #include "core/text/unicode.h"
 
-/* The contractions first, then words, numbers, other, line breaks, trailing space, space. */
+/* Alternatives in order: contractions, words, numbers, other, line breaks, trailing space, space. */
 static const struct {
     const char *pattern;
     dv_pretokenizer kind;
@@ -50,7 +50,7 @@ static int kind_at(text s, uint64_t at, uint32_t *n) {
     return (int)(dv_uc_class(dv_utf8_next(s.p + at, n)) & LNS);
 }
 
-/* The end of the run of characters of one class, at most `most`. */
+/* The end of a run of characters of one class, at most `most` characters. */
 static uint64_t run_end(text s, uint64_t at, int kind, uint64_t most) {
     uint32_t n = 0;
     for (; most > 0 && kind_at(s, at, &n) == kind; most--) {
@@ -68,7 +68,7 @@ static uint8_t lower_at(text s, uint64_t at) {
     return c >= 'A' && c <= 'Z' ? (uint8_t)(c + 32) : c;
 }
 
-/* The end of a contraction that starts at the apostrophe at `at`; `at` itself: there is none. */
+/* The end of a contraction that starts with the apostrophe at `at`; `at` itself: no contraction. */
 static uint64_t contraction(text s, uint64_t at, bool any_case) {
     const uint8_t a = any_case ? lower_at(s, at + 1) : at + 1 < s.end ? s.p[at + 1] : 0;
     const uint8_t b = any_case ? lower_at(s, at + 2) : at + 2 < s.end ? s.p[at + 2] : 0;
@@ -81,7 +81,7 @@ static uint64_t contraction(text s, uint64_t at, bool any_case) {
     return any_case && a == 0xc5 && b == 0xbf ? at + 3 : at; /* the long s, U+017F, is an s in any case */
 }
 
-/* A run of white space that starts at `at`: all but its last character when text follows, and if that leaves any. */
+/* The end of the run of white space at `at`. If text follows, its last character is excluded, unless it is the only one. */
 static uint64_t space_end(text s, uint64_t at) {
     uint64_t last = at;
     uint64_t end = at;
@@ -109,7 +109,7 @@ static uint64_t next_gpt2(text s, uint64_t at) {
     return space_end(s, at);
 }
 
-/* Of a run of white space at `at`: the end of its last line break; `at`: it has none. */
+/* The end of the last line break in the run of white space at `at`; `at` itself: no line break. */
 static uint64_t breaks_end(text s, uint64_t at) {
     uint64_t found = at;
     uint32_t n = 0;
@@ -119,7 +119,7 @@ static uint64_t breaks_end(text s, uint64_t at) {
     return found;
 }
 
-/* Qwen2, Llama 3 and nanochat differ in how many digits make a piece. */
+/* Qwen2, Llama 3 and nanochat differ in the largest number of digits in a piece. */
 static uint64_t next_gpt4(text s, uint64_t at, uint64_t digits) {
     if (s.p[at] == '\'') {
         const uint64_t end = contraction(s, at, true);

@@ -1,5 +1,5 @@
-/* sample.c - see sample.h. Candidates come off a heap, largest first, so that only as many are ordered as top-k and top-p
- * need. Logits are float as the reference's are; sums are double. */
+/* sample.c - see sample.h. A heap yields the candidates, largest first, so that only the candidates that top-k and top-p need
+ * are sorted. Logits are float, as in the reference (transformers); sums are double. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct dv_sampler {
     uint8_t *seen;
     int32_t *seen_ids;
     int64_t n_seen;
-    int32_t *history; /* with no_repeat_ngram: everything seen, in order */
+    int32_t *history; /* with no_repeat_ngram: all seen ids, in order */
     int64_t n_history, history_room;
     float *scores;
     int32_t *heap; /* ids */
@@ -30,13 +30,14 @@ static davy_result check_options(int64_t vocabulary, const dv_sample_options *o)
                     o->min_p <= 1 && o->no_repeat_ngram >= 0 && vocabulary > 0 && vocabulary <= INT32_MAX;
     if (!ok) {
         return dv_fail(DAVY_E_INVALID,
-                       "temperature %g (0..100), top_k %" PRId64 " (0..), top_p %g (above 0, to 1), repetition_penalty "
-                       "%g (0.01..100), min_p %g (0..1), no_repeat_ngram %" PRId64 " (0..)",
+                       "a sampling option is out of range: temperature %g (0 to 100), top_k %" PRId64
+                       " (0 or more), top_p %g (above 0, up to 1), repetition_penalty %g (0.01 to 100), "
+                       "min_p %g (0 to 1), no_repeat_ngram %" PRId64 " (0 or more)",
                        o->temperature, o->top_k, o->top_p, o->repetition_penalty, o->min_p, o->no_repeat_ngram);
     }
     for (int64_t i = 0; i < o->n_never; i++) {
         if (o->never[i] < 0 || o->never[i] >= vocabulary) {
-            return dv_fail(DAVY_E_INVALID, "id %" PRId32 " is outside a vocabulary of %" PRId64, o->never[i],
+            return dv_fail(DAVY_E_INVALID, "id %" PRId32 " is outside the vocabulary of %" PRId64, o->never[i],
                            vocabulary);
         }
     }
@@ -94,7 +95,8 @@ const dv_sample_options *dv_sampler_options(const dv_sampler *s) {
 davy_result dv_sampler_saw(dv_sampler *s, const int32_t *ids, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= s->vocabulary) {
-            return dv_fail(DAVY_E_INVALID, "id %" PRId32 " is outside a vocabulary of %" PRId64, ids[i], s->vocabulary);
+            return dv_fail(DAVY_E_INVALID, "id %" PRId32 " is outside the vocabulary of %" PRId64, ids[i],
+                           s->vocabulary);
         }
         if (s->seen[ids[i]] == 0) {
             s->seen[ids[i]] = 1;
@@ -115,7 +117,7 @@ davy_result dv_sampler_saw(dv_sampler *s, const int32_t *ids, int64_t n) {
 
 /* ---- scores ---- */
 
-/* What followed the last ids where they were before. */
+/* Forbids each id that followed an earlier occurrence of the last n - 1 ids. */
 static void forbid_repeated(dv_sampler *s) {
     const int64_t n = s->o.no_repeat_ngram;
     const int32_t *last = s->history + s->n_history - (n - 1);
@@ -146,13 +148,13 @@ static davy_result set_scores(dv_sampler *s, const float *logits, int32_t *best)
         at = s->scores[i] > s->scores[at] ? i : at;
     }
     if (broken || !isfinite(s->scores[at])) {
-        return dv_fail(DAVY_E_INTERNAL, "the model's logits hold %s", broken ? "NaN" : "no largest number");
+        return dv_fail(DAVY_E_INTERNAL, "the model's logits contain %s", broken ? "NaN" : "no finite value");
     }
     *best = (int32_t)at;
     return DAVY_OK;
 }
 
-/* ---- the heap: the largest score on top, of equals the lowest id ---- */
+/* ---- the heap: the largest score on top; of equal scores the lowest id ---- */
 
 static bool before(const dv_sampler *s, int32_t a, int32_t b) {
     return s->scores[a] > s->scores[b] || (s->scores[a] == s->scores[b] && a < b);
@@ -183,7 +185,7 @@ static void heap_make(dv_sampler *s) {
     }
 }
 
-/* The top goes behind the end of the heap, where the sorted ones gather. */
+/* Moves the top to just after the heap's new end, where the sorted candidates collect. */
 static int32_t heap_pop(dv_sampler *s) {
     const int32_t top = s->heap[0];
     s->heap[0] = s->heap[--s->n_heap];
@@ -200,11 +202,12 @@ static double weight(const dv_sampler *s, int32_t id, int32_t best) {
     return exp(((double)s->scores[id] - (double)s->scores[best]) / s->o.temperature);
 }
 
-/* Sorted candidates of top-k lie at the end of s->heap, last first, with running sums in s->sums; returns how many. */
+/* Sorts the candidates of top-k to the end of s->heap, the smallest first, with running sums in s->sums. Returns their
+ * number. */
 static int64_t take_sorted(dv_sampler *s, int32_t best) {
     const int64_t all = s->n_heap;
     const int64_t k = s->o.top_k > 0 ? dv_min(s->o.top_k, all) : all;
-    /* With top-p alone the total is needed before the order. */
+    /* Without top-k, top-p needs the total of all weights before the sort. */
     double total = 0;
     for (int64_t i = 0; s->o.top_k == 0 && i < all; i++) {
         total += weight(s, s->heap[i], best);
@@ -228,7 +231,7 @@ static int64_t cut_top_p(const dv_sampler *s, int64_t n) {
     return s->o.top_p < 1 ? kept : n;
 }
 
-/* Of n sorted ones, which end at heap[all - n]. */
+/* Applies min-p to n sorted candidates, of which heap[all - n] is the smallest. Returns the number left. */
 static int64_t cut_min_p(const dv_sampler *s, int64_t all, int64_t n, int32_t best) {
     while (n > 1 && weight(s, s->heap[all - n], best) < s->o.min_p) {
         n--;
@@ -238,7 +241,7 @@ static int64_t cut_min_p(const dv_sampler *s, int64_t all, int64_t n, int32_t be
 
 static double uniform(uint64_t seed, uint64_t index) { /* in (0, 1) */
     uint32_t word[4];
-    dvk_philox(seed, UINT64_C(0x73616d706c65), index, word); /* a stream of its own: noise has others */
+    dvk_philox(seed, UINT64_C(0x73616d706c65), index, word); /* a separate stream: noise uses others */
     return ((double)word[0] + ((double)word[1] + 0.5) / 4294967296.0) / 4294967296.0;
 }
 
@@ -257,7 +260,7 @@ static int32_t draw_all(dv_sampler *s, int32_t best, double u) {
     return best;
 }
 
-/* Of n sorted ones, which end at heap[all - n]. */
+/* Draws from n sorted candidates, of which heap[all - n] is the smallest. */
 static int32_t draw_sorted(const dv_sampler *s, int64_t all, int64_t n, int32_t best, double u) {
     n = s->o.top_k > 0 ? cut_top_p(s, n) : n;
     n = cut_min_p(s, all, n, best);
@@ -296,7 +299,7 @@ bool dv_sample_takes_few(const dv_sample_options *o) {
     return (o->temperature == 0 || (o->top_k > 0 && o->top_k <= DV_SAMPLE_FEW)) && o->repetition_penalty >= 1;
 }
 
-/* As set_scores and heap_make; the others' scores are below the bound. */
+/* As set_scores and heap_make, for a few logits. All other scores are below the bound. */
 static void take_few(dv_sampler *s, const dv_sample_few *few) {
     const float penalty = (float)s->o.repetition_penalty;
     for (int64_t i = 0; i < few->n; i++) {
@@ -330,7 +333,7 @@ davy_result dv_sampler_draw_few(dv_sampler *s, const dv_sample_few *few, uint64_
     }
     const int32_t best = s->heap[0];
     if (!isfinite(s->scores[best])) {
-        return dv_fail(DAVY_E_INTERNAL, "the model's logits hold no largest number");
+        return dv_fail(DAVY_E_INTERNAL, "the model's logits contain no finite value");
     }
     const bool one = s->o.temperature == 0 || s->o.top_k == 1;
     const int64_t n = one ? 1 : take_sorted(s, best);

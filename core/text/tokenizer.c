@@ -1,4 +1,4 @@
-/* tokenizer.c - the vocabulary and the added tokens, put together from what a file says and checked. */
+/* tokenizer.c - builds a tokenizer from a file's vocabulary and added tokens, and checks them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { MAX_ADDED_BYTES = 1024, SHOWN = 48 };
 
 static davy_result no_memory(const dv_tokenizer *t) {
-    return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", t->where);
+    return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the tokens", t->where);
 }
 
 /* ---- the vocabulary ---- */
@@ -25,7 +25,7 @@ dv_tokenizer *dv_tokenizer_new(const char *where) {
     }
     if (t == NULL || t->where == NULL) {
         dv_free(t);
-        dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", where);
+        dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the tokens", where);
         return NULL;
     }
     return t;
@@ -78,7 +78,7 @@ davy_result dv_tokenizer_reserve(dv_tokenizer *t, int64_t vocabulary, int64_t me
     return DAVY_OK;
 }
 
-/* A name's id, by way of the free end of t->bytes. */
+/* Finds a name's id; the free end of t->bytes is the buffer for the decoded name. */
 static davy_result look_up(dv_tokenizer *t, dv_name name, int32_t *id) {
     uint8_t *at = NULL;
     const davy_result r = dv_tokenizer_room(t, name.bytes, &at);
@@ -122,7 +122,7 @@ davy_result dv_tokenizer_add_added(dv_tokenizer *t, int64_t index, dv_name conte
     char field[40];
     snprintf(field, sizeof field, "added_tokens[%" PRId64 "]", index);
     if (content.bytes == 0 || content.bytes > MAX_ADDED_BYTES) {
-        return dv_fail(DAVY_E_FORMAT, "%s: %s: a content of %" PRIu64 " bytes; 1 to %d are possible", t->where, field,
+        return dv_fail(DAVY_E_FORMAT, "%s: %s: the content has %" PRIu64 " bytes; 1 to %d are allowed", t->where, field,
                        content.bytes, MAX_ADDED_BYTES);
     }
     int32_t known = -1;
@@ -140,7 +140,7 @@ davy_result dv_tokenizer_add_added(dv_tokenizer *t, int64_t index, dv_name conte
         return dv_tokenizer_refuse(t, field, content, flags->id, "has another id in the vocabulary");
     }
     if ((known < 0 && (token->flags & DV_TOKEN_PRESENT) != 0) || token->added != 0) {
-        return dv_tokenizer_refuse(t, field, content, flags->id, "has an id that is taken");
+        return dv_tokenizer_refuse(t, field, content, flags->id, "has the id of another token");
     }
     dv_added *a = &t->added[t->n_added++];
     *a = *flags;
@@ -196,15 +196,15 @@ davy_result dv_pieces_begin(dv_tokenizer *t, int64_t n, bool prefix) {
     t->fuse_unk = true;
     const davy_result r = dv_tokenizer_reserve(t, n, 0);
     t->scores = r == DAVY_OK ? dv_calloc((uint64_t)n, sizeof *t->scores) : NULL;
-    return r == DAVY_OK && t->scores == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", t->where)
+    return r == DAVY_OK && t->scores == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the tokens", t->where)
                                              : r;
 }
 
 davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_vocab_piece *piece) {
     if (piece->type < DV_PIECE_NORMAL || piece->type > DV_PIECE_BYTE ||
         !(piece->score <= 3e38f && piece->score >= -3e38f)) {
-        return dv_fail(DAVY_E_FORMAT, "%s: piece %" PRId64 ": its type is %" PRId64 " and its score %g", t->where, id,
-                       piece->type, (double)piece->score);
+        return dv_fail(DAVY_E_FORMAT, "%s: piece %" PRId64 ": type %" PRId64 " or score %g is out of range", t->where,
+                       id, piece->type, (double)piece->score);
     }
     if (piece->type == DV_PIECE_UNUSED) {
         return dv_fail(DAVY_E_UNSUPPORTED, "%s: piece %" PRId64 ": unused pieces are not supported", t->where, id);
@@ -218,7 +218,7 @@ davy_result dv_pieces_add(dv_tokenizer *t, int64_t id, const dv_vocab_piece *pie
         t->tokens[id].flags |= (uint32_t)DV_TOKEN_RESERVED;
     }
     if (piece->type == DV_PIECE_UNKNOWN && t->unk >= 0) {
-        return dv_fail(DAVY_E_FORMAT, "%s: pieces %d and %" PRId64 " are both the unknown one", t->where, (int)t->unk,
+        return dv_fail(DAVY_E_FORMAT, "%s: pieces %d and %" PRId64 " are both of type unknown", t->where, (int)t->unk,
                        id);
     }
     t->unk = piece->type == DV_PIECE_UNKNOWN ? (int32_t)id : t->unk;
@@ -235,15 +235,15 @@ davy_result dv_pieces_done(dv_tokenizer *t, bool byte_fallback) {
     davy_result r = dv_tokenizer_done(t, NULL);
     for (int b = 0; r == DAVY_OK && byte_fallback && b < 256; b++) {
         if (t->byte_id[b] < 0) {
-            r = dv_fail(DAVY_E_FORMAT, "%s: there is no piece <0x%02X>", t->where, (unsigned)b);
+            r = dv_fail(DAVY_E_FORMAT, "%s: the piece <0x%02X> is missing", t->where, (unsigned)b);
         }
     }
     return r == DAVY_OK && !byte_fallback && t->unk < 0
-               ? dv_fail(DAVY_E_FORMAT, "%s: there is no unknown piece", t->where)
+               ? dv_fail(DAVY_E_FORMAT, "%s: the unknown piece is missing", t->where)
                : r;
 }
 
-/* ---- what a tokenizer can be asked ---- */
+/* ---- queries ---- */
 
 const char *dv_tokenizer_note(const dv_tokenizer *t) {
     return t->note;

@@ -1,5 +1,5 @@
-/* tokenizer_gguf.c - a tokenizer from GGUF metadata: byte-level BPE, of which the file names the pre-tokeniser by a word
- * (what belongs to it is what tokenizer.json of the same models says), or SentencePiece's pieces. */
+/* tokenizer_gguf.c - a tokenizer from GGUF metadata: byte-level BPE or SentencePiece's pieces. For BPE the file has only a
+ * word for the pre-tokeniser. The table below gives its parts, as in the same models' tokenizer.json. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,8 +62,8 @@ static davy_result each_pre(void *user, int64_t index, const char *text, uint64_
                    dv_printable(shown, sizeof shown, text, bytes));
 }
 
-/* Files of Llama 3's first days do not name its pre-tokeniser, and its vocabulary tells as well: nothing else has these tokens
- * behind 128000 others, and there is every number of three digits and none of four, as its expression cuts them. */
+/* Early files of Llama 3 do not name its pre-tokeniser, but its vocabulary identifies it. No other vocabulary has these tokens
+ * after 128000 others. It has every number of three digits and none of four, as Llama 3's expression splits them. */
 static bool is_llama3(const dv_tokenizer *t) {
     static const struct {
         const char *name;
@@ -89,14 +89,14 @@ static bool is_llama3(const dv_tokenizer *t) {
     return true;
 }
 
-/* tokenizer.ggml.pre, of the vocabulary. */
+/* Derives tokenizer.ggml.pre from the vocabulary. */
 static davy_result infer_pre(reading *g) {
     static const char llama3[] = "llama-bpe";
     if (!is_llama3(g->t)) {
-        return dv_fail(DAVY_E_FORMAT, "%s: %s is missing, and the tokens are not Llama 3's", g->t->where, keys[PRE]);
+        return dv_fail(DAVY_E_FORMAT, "%s: %s is missing, and the vocabulary is not Llama 3's; convert the model again",
+                       g->t->where, keys[PRE]);
     }
-    g->t->note =
-        "tokenizer.ggml.pre is missing; the tokens are Llama 3's, and so are the pieces that texts are cut into";
+    g->t->note = "tokenizer.ggml.pre is missing; the vocabulary is Llama 3's, so davy splits text as Llama 3 does";
     return each_pre(g, 0, llama3, sizeof llama3 - 1);
 }
 
@@ -111,7 +111,7 @@ static davy_result each_model(void *user, int64_t index, const char *text, uint6
                          keys[MODEL], dv_printable(shown, sizeof shown, text, bytes));
 }
 
-/* Control and user tokens are text of their own and no part of the merging. */
+/* Control and user tokens become added tokens, which take no part in merging. */
 static davy_result each_token(void *user, int64_t index, const char *text, uint64_t bytes) {
     reading *g = user;
     const int64_t type = g->types != NULL ? g->types[index] : 1;
@@ -140,8 +140,9 @@ static davy_result integer(const reading *g, int key, int64_t otherwise, int64_t
     if (v->type == DV_GGUF_COUNT) {
         return DAVY_OK;
     }
-    return v->type == DV_GGUF_ARRAY ? dv_fail(DAVY_E_FORMAT, "%s: %s is a list", g->t->where, keys[key])
-                                    : dv_gguf_integers(g->source, keys[key], v, out);
+    return v->type == DV_GGUF_ARRAY
+               ? dv_fail(DAVY_E_FORMAT, "%s: %s is a list, expected one value", g->t->where, keys[key])
+               : dv_gguf_integers(g->source, keys[key], v, out);
 }
 
 static davy_result read_ids(reading *g) {
@@ -155,7 +156,7 @@ static davy_result read_ids(reading *g) {
         return r;
     }
     if (bos < -1 || bos >= g->t->n_tokens || eos < -1 || eos >= g->t->n_tokens) {
-        return dv_fail(DAVY_E_FORMAT, "%s: %s or %s is no token", g->t->where, keys[BOS], keys[EOS]);
+        return dv_fail(DAVY_E_FORMAT, "%s: %s or %s is not the id of a token", g->t->where, keys[BOS], keys[EOS]);
     }
     return add != 0 && bos >= 0 ? dv_ids_add(&g->t->before, (int32_t)bos) : DAVY_OK;
 }
@@ -170,7 +171,7 @@ static davy_result read_types(reading *g) {
                        v->count, g->values[TOKENS].count);
     }
     g->types = dv_calloc(v->count, sizeof *g->types);
-    return g->types == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", g->t->where)
+    return g->types == NULL ? dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the tokens", g->t->where)
                             : dv_gguf_integers(g->source, keys[TYPES], v, g->types);
 }
 
@@ -188,12 +189,12 @@ static davy_result read_scores(reading *g) {
     const void *view = NULL;
     void *owned = NULL;
     if (v->type != DV_GGUF_ARRAY || v->element != DV_GGUF_F32 || v->count != g->values[TOKENS].count) {
-        return dv_fail(DAVY_E_FORMAT, "%s: %s is not a number for each token", g->t->where, keys[SCORES]);
+        return dv_fail(DAVY_E_FORMAT, "%s: %s does not have one number for each token", g->t->where, keys[SCORES]);
     }
     davy_result r = dv_source_view(g->source, v->at, v->count * sizeof *g->scores, &view, &owned);
     g->scores = r == DAVY_OK ? dv_calloc(v->count, sizeof *g->scores) : NULL;
     if (r == DAVY_OK && g->scores == NULL) {
-        r = dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", g->t->where);
+        r = dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the tokens", g->t->where);
     } else if (r == DAVY_OK) {
         memcpy(g->scores, view, (size_t)v->count * sizeof *g->scores);
     }
@@ -235,7 +236,7 @@ static davy_result read_all(reading *g) {
     davy_result r = dv_gguf_find(g->source, keys, KEYS, g->values);
     r = r < 0 ? r : check_keys(g, model, 1);
     if (r == DAVY_OK && g->values[MODEL].type != DV_GGUF_STRING) {
-        r = dv_fail(DAVY_E_FORMAT, "%s: %s is no text", g->t->where, keys[MODEL]);
+        r = dv_fail(DAVY_E_FORMAT, "%s: %s is not a string", g->t->where, keys[MODEL]);
     }
     r = r < 0 ? r : strings(g, MODEL, each_model);
     if (r < 0 || g->pieces) {
@@ -244,7 +245,7 @@ static davy_result read_all(reading *g) {
     r = check_keys(g, needed, DV_ARRAY_LEN(needed));
     const bool named = g->values[PRE].type != DV_GGUF_COUNT;
     if (r == DAVY_OK && named && g->values[PRE].type != DV_GGUF_STRING) {
-        r = dv_fail(DAVY_E_FORMAT, "%s: %s is no text", g->t->where, keys[PRE]);
+        r = dv_fail(DAVY_E_FORMAT, "%s: %s is not a string", g->t->where, keys[PRE]);
     }
     r = r < 0 || !named ? r : strings(g, PRE, each_pre);
     if (r < 0) {
@@ -277,7 +278,7 @@ davy_result dv_tokenizer_from_gguf(dv_source *source, dv_tokenizer **out) {
     return DAVY_OK;
 }
 
-/* ---- either kind, by path ---- */
+/* ---- a tokenizer of any form, by path ---- */
 
 static davy_result open_source(dv_source *source, const char *folder, dv_tokenizer **out) {
     if (dv_ends_with(dv_source_name(source), ".model")) {

@@ -1,5 +1,5 @@
-/* tokenizer_json.c - tokenizer.json of the `tokenizers` library. Every part is either understood or refused by its
- * name: a part passed over would give other ids without a word. */
+/* tokenizer_json.c - loads a tokenizer.json of the `tokenizers` library. Every part is either supported or refused by its
+ * name, because a skipped part would silently give other ids. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "core/base/mem.h"
 #include "core/text/json_big.h"
 
-#define SPACE "\xe2\x96\x81" /* SentencePiece's */
+#define SPACE "\xe2\x96\x81" /* U+2581, SentencePiece's space */
 
 enum { MAX_FIXED = 64 }; /* tokens a post-processor adds on a side */
 
@@ -29,7 +29,7 @@ static const dv_json *present(const dv_json *object, const char *key) { /* NULL 
     return v == NULL || dv_json_is_null(v) ? NULL : v;
 }
 
-/* A bool with a default; anything else there is refused. */
+/* A bool with a default. Any other value is refused. */
 static davy_result get_bool(const dv_tokenizer *t, const dv_json *object, const char *field, const char *key,
                             bool otherwise, bool *out) {
     char path[96];
@@ -51,7 +51,7 @@ static dv_name name_of(const char *s) {
     return (dv_name){s, strlen(s)};
 }
 
-/* A part may be a Sequence of parts: `list` holds them, `each` takes one. */
+/* A part may be a Sequence: its member `list` holds parts, and `each` reads one. */
 typedef davy_result (*part_fn)(dv_tokenizer *t, const dv_json *part, const char *field);
 
 static davy_result sequence(dv_tokenizer *t, const dv_json *v, const char *field, const char *list, part_fn each) {
@@ -61,7 +61,7 @@ static davy_result sequence(dv_tokenizer *t, const dv_json *v, const char *field
     davy_result r = dv_json_is_array(parts) ? DAVY_OK : DAVY_E_FORMAT;
     if (r < 0) {
         snprintf(path, sizeof path, "%s%s%s", field, dot, list);
-        return wrong(t, path, "is no list");
+        return wrong(t, path, "is not a list");
     }
     int64_t i = 0;
     for (const dv_json *p = dv_json_first(parts); r == DAVY_OK && p != NULL; p = dv_json_next(p)) {
@@ -73,13 +73,13 @@ static davy_result sequence(dv_tokenizer *t, const dv_json *v, const char *field
 
 /* ---- model ---- */
 
-/* What would change the merging in ways this library does not know. */
+/* Refuses the options of the model that this library does not implement. */
 static davy_result check_model(dv_tokenizer *t, const dv_json *model) {
     static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     double dropout = 0;
     const char *type = dv_json_string(dv_json_get(model, "type"));
     if (!dv_json_is_object(model) || (type != NULL && strcmp(type, "BPE") != 0)) {
-        return type != NULL ? unknown(t, "model.type", type) : wrong(t, "model", "is no object");
+        return type != NULL ? unknown(t, "model.type", type) : wrong(t, "model", "is not an object");
     }
     for (size_t i = 0; i < DV_ARRAY_LEN(texts); i++) {
         const dv_json *v = present(model, texts[i]);
@@ -109,12 +109,12 @@ static davy_result read_model(dv_tokenizer *t, const dv_json *model, const dv_js
     return r < 0 ? r : dv_json_big_merges(big, t);
 }
 
-/* byte_fallback names bytes <0x0A>; on bytes themselves, with all 256 in the vocabulary, it can do nothing. */
+/* byte_fallback gives tokens such as <0x0A>. In byte-level BPE it has no effect if the vocabulary has all 256 bytes. */
 static davy_result finish_model(dv_tokenizer *t, const dv_json *model) {
     const dv_json *unk = present(model, "unk_token");
     bool fallback = false;
     if (unk != NULL && !dv_json_is_string(unk)) {
-        return wrong(t, "model.unk_token", "is no text");
+        return wrong(t, "model.unk_token", "is not a string");
     }
     davy_result r = get_bool(t, model, "model", "byte_fallback", false, &fallback);
     t->byte_fallback = fallback && t->spaces;
@@ -126,27 +126,29 @@ static davy_result finish_model(dv_tokenizer *t, const dv_json *model) {
     return r;
 }
 
-/* ---- around it ---- */
+/* ---- normaliser, pre-tokeniser and decoder ---- */
 
 static bool is_text(const dv_json *v, const char *key, const char *text) {
     const char *s = dv_json_string(dv_json_get(v, key));
     return s != NULL && strcmp(s, text) == 0;
 }
 
-/* Llama 2's: U+2581 in front, then in the place of every space. */
+/* Llama 2's normaliser: U+2581 in front, then instead of every space. */
 static davy_result read_spaces(dv_tokenizer *t, const dv_json *v, const char *field, const char *type) {
     if (t->nfc || t->spaces) {
-        return unknown(t, field, "another part with these");
+        return unknown(t, field, "another part beside Prepend and Replace");
     }
     if (strcmp(type, "Prepend") == 0) {
         const bool again = t->prefix != DV_PREFIX_NEVER;
         t->prefix = DV_PREFIX_ALWAYS;
-        return is_text(v, "prepend", SPACE) && !again ? DAVY_OK : unknown(t, field, "Prepend of something else");
+        return is_text(v, "prepend", SPACE) && !again
+                   ? DAVY_OK
+                   : unknown(t, field, "a second Prepend, or one of another text than U+2581,");
     }
     t->spaces = true;
     return is_text(dv_json_get(v, "pattern"), "String", " ") && is_text(v, "content", SPACE)
                ? DAVY_OK
-               : unknown(t, field, "Replace of something else");
+               : unknown(t, field, "a Replace other than of a space by U+2581");
 }
 
 static davy_result read_normalizer(dv_tokenizer *t, const dv_json *v, const char *field) {
@@ -167,7 +169,7 @@ static davy_result read_normalizer(dv_tokenizer *t, const dv_json *v, const char
 
 static davy_result add_stage(dv_tokenizer *t, const char *field, dv_pretokenizer stage) {
     if (t->n_stages == DV_MAX_STAGES) {
-        return wrong(t, field, "is one part too many");
+        return wrong(t, field, "is more than the eighth part");
     }
     t->stages[t->n_stages++] = stage;
     return DAVY_OK;
@@ -186,7 +188,7 @@ static davy_result read_split(dv_tokenizer *t, const dv_json *v, const char *fie
         return unknown(t, field, pattern);
     }
     return strcmp(behavior, "Isolated") == 0 && !invert ? add_stage(t, field, kind)
-                                                        : unknown(t, field, "a Split that is not isolated");
+                                                        : unknown(t, field, "a Split whose behavior is not Isolated");
 }
 
 static davy_result read_metaspace(dv_tokenizer *t, const dv_json *v, const char *field) {
@@ -205,10 +207,10 @@ static davy_result read_metaspace(dv_tokenizer *t, const dv_json *v, const char 
     if (r == DAVY_OK && t->prefix == DV_PREFIX_NEVER && strcmp(scheme, "never") != 0) {
         return unknown(t, field, scheme);
     }
-    return r < 0 || is_text(v, "replacement", SPACE) ? r : unknown(t, field, "another replacement");
+    return r < 0 || is_text(v, "replacement", SPACE) ? r : unknown(t, field, "a replacement other than U+2581");
 }
 
-/* ByteLevel, or Metaspace, must be there, and last: after it the text is another. */
+/* ByteLevel or Metaspace must be the last part, because it changes the text. */
 static davy_result read_pre_tokenizer(dv_tokenizer *t, const dv_json *v, const char *field) {
     const char *type = NULL;
     bool flag = false;
@@ -259,7 +261,7 @@ static davy_result read_decoder(dv_tokenizer *t, const dv_json *v, const char *f
     if (strcmp(type, "Replace") == 0) {
         return is_text(dv_json_get(v, "pattern"), "String", SPACE) && is_text(v, "content", " ")
                    ? DAVY_OK
-                   : unknown(t, field, "Replace of something else");
+                   : unknown(t, field, "a Replace other than of U+2581 by a space");
     }
     if (strcmp(type, "Strip") == 0) {
         int64_t start = 0;
@@ -267,7 +269,9 @@ static davy_result read_decoder(dv_tokenizer *t, const dv_json *v, const char *f
         dv_json_int(dv_json_get(v, "start"), &start);
         dv_json_int(dv_json_get(v, "stop"), &stop);
         t->spaces_strip = true;
-        return is_text(v, "content", " ") && start == 1 && stop == 0 ? DAVY_OK : unknown(t, field, "Strip of more");
+        return is_text(v, "content", " ") && start == 1 && stop == 0
+                   ? DAVY_OK
+                   : unknown(t, field, "a Strip other than of one space at the start");
     }
     return strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0 ? DAVY_OK : unknown(t, field, type);
 }
@@ -278,7 +282,7 @@ static davy_result add_special(dv_tokenizer *t, const char *field, const dv_json
     const char *content = name != NULL ? dv_json_string(name) : NULL;
     const int32_t id = content != NULL && ids->n < MAX_FIXED ? dv_tokenizer_find(t, content) : -1;
     return id >= 0 ? dv_ids_add(ids, id)
-                   : wrong(t, field, "adds a token that is not in the vocabulary, or more than 64");
+                   : wrong(t, field, "adds a token that is not in the vocabulary, or more than 64 tokens");
 }
 
 /* {"single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]} */
@@ -291,7 +295,7 @@ static davy_result read_template(dv_tokenizer *t, const dv_json *v, const char *
         if (special != NULL) {
             r = add_special(t, field, dv_json_get(special, "id"), seen ? &t->after : &t->before);
         } else if (dv_json_get(p, "Sequence") == NULL || seen) {
-            r = wrong(t, field, "is no template of one text and special tokens");
+            r = wrong(t, field, "is not a template of one text and special tokens");
         } else {
             seen = true;
         }
@@ -317,7 +321,7 @@ static davy_result read_post_processor(dv_tokenizer *t, const dv_json *v, const 
         r = add_special(t, field, cls != NULL ? dv_json_first(cls) : NULL, &t->before);
         return r < 0 ? r : add_special(t, field, sep != NULL ? dv_json_first(sep) : NULL, &t->after);
     }
-    return strcmp(type, "ByteLevel") == 0 ? DAVY_OK : unknown(t, field, type); /* ByteLevel: offsets only */
+    return strcmp(type, "ByteLevel") == 0 ? DAVY_OK : unknown(t, field, type); /* ByteLevel changes only offsets */
 }
 
 /* ---- added tokens ---- */
@@ -328,7 +332,7 @@ static davy_result read_added(dv_tokenizer *t, const dv_json *v, const char *fie
     const char *content = dv_json_string(dv_json_get(v, "content"));
     const dv_json *id_value = dv_json_get(v, "id");
     if (content == NULL || id_value == NULL || !dv_json_int(id_value, &id) || id < 0 || id >= DV_MAX_TOKENS) {
-        return wrong(t, field, "has no content, or no id that is possible");
+        return wrong(t, field, "has no content or no valid id");
     }
     a.id = (int32_t)id;
     davy_result r = get_bool(t, v, field, "special", false, &a.special);

@@ -1,6 +1,6 @@
-/* tokenizer_model.c - SentencePiece's tokenizer.model, a message of protocol buffers: pieces with scores, how they were
- * trained, how texts are normalised; and what a folder's JSON adds to them. Numbers of fields are those of
- * sentencepiece_model.proto. No length is believed before it was held against what is left. */
+/* tokenizer_model.c - loads SentencePiece's tokenizer.model, a protocol-buffers message, and the tokens of the JSON files in
+ * its folder. The message has the pieces with their scores, the trainer's and the normaliser's options. The field numbers
+ * are those of sentencepiece_model.proto. Every length is checked against the bytes left. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +112,7 @@ static davy_result add_piece(reading *g, message m) {
     while (m.left > 0) {
         field f;
         if (!next_field(&m, &f)) {
-            return bad(g->t, "a piece is cut off or no message");
+            return bad(g->t, "a piece is cut off or not a message");
         }
         if (is(&f, PIECE_TEXT, WIRE_BYTES)) {
             piece.name = (dv_name){(const char *)f.bytes.p, f.bytes.left};
@@ -124,7 +124,7 @@ static davy_result add_piece(reading *g, message m) {
         }
     }
     if (piece.name.bytes == 0 || !dv_utf8_valid(piece.name.p, piece.name.bytes)) {
-        return bad(g->t, "a piece is empty or no UTF-8");
+        return bad(g->t, "a piece is empty or not valid UTF-8");
     }
     return dv_pieces_add(g->t, g->pieces++, &piece);
 }
@@ -133,7 +133,7 @@ static davy_result read_trainer(reading *g, message m) {
     while (m.left > 0) {
         field f;
         if (!next_field(&m, &f)) {
-            return bad(g->t, "trainer_spec is cut off or no message");
+            return bad(g->t, "trainer_spec is cut off or not a message");
         }
         if (f.wire != WIRE_VARINT) {
             continue;
@@ -162,7 +162,7 @@ static davy_result read_normalizer(reading *g, message m) {
     while (m.left > 0) {
         field f;
         if (!next_field(&m, &f)) {
-            return bad(g->t, "normalizer_spec is cut off or no message");
+            return bad(g->t, "normalizer_spec is cut off or not a message");
         }
         if (is(&f, NORMALIZER_RULES, WIRE_BYTES)) {
             g->rules = f.bytes.left > 0;
@@ -177,14 +177,14 @@ static davy_result read_normalizer(reading *g, message m) {
     return DAVY_OK;
 }
 
-/* How many pieces there are, and everything else; pieces themselves come after, when that is known. */
+/* First pass: counts the pieces and reads all other fields. The second pass reads the pieces. */
 static davy_result read_around(reading *g, message m, int64_t *count) {
     davy_result r = DAVY_OK;
     *count = 0;
     while (r == DAVY_OK && m.left > 0) {
         field f;
         if (!next_field(&m, &f)) {
-            return bad(g->t, "is cut off, or no SentencePiece model");
+            return bad(g->t, "is cut off, or is not a SentencePiece model");
         }
         if (is(&f, MODEL_PIECES, WIRE_BYTES)) {
             ++*count;
@@ -199,7 +199,7 @@ static davy_result read_around(reading *g, message m, int64_t *count) {
 
 static davy_result check(const reading *g) {
     const char *what = g->kind != TYPE_BPE ? "a model that is not of type BPE"
-                       : g->rules          ? "a model with rules of normalisation"
+                       : g->rules          ? "a model with normalisation rules"
                        : g->extra          ? "remove_extra_whitespaces"
                        : !g->escape        ? "a model without escape_whitespaces"
                        : g->suffix         ? "treat_whitespace_as_suffix"
@@ -214,7 +214,7 @@ static davy_result read_all(reading *g, message m) {
     r = r < 0 ? r : dv_pieces_begin(g->t, count, g->prefix);
     while (r == DAVY_OK && m.left > 0) {
         field f;
-        next_field(&m, &f); /* held the first time */
+        next_field(&m, &f); /* checked by the first pass */
         r = is(&f, MODEL_PIECES, WIRE_BYTES) ? add_piece(g, f.bytes) : DAVY_OK;
     }
     if (r == DAVY_OK && g->bos < (uint64_t)g->pieces) {
@@ -251,15 +251,15 @@ davy_result dv_tokenizer_open_model(dv_source *source, const char *folder, dv_to
     return r;
 }
 
-/* ---- what a folder adds ---- */
+/* ---- added tokens of a folder's JSON files ---- */
 
 static davy_result add_token(dv_tokenizer *t, const char *file, const char *content, int64_t id,
                              const dv_added *flags) {
     if (id >= 0 && id < t->n_tokens && (t->tokens[id].flags & DV_TOKEN_PRESENT) != 0) {
-        return DAVY_OK; /* said twice, or a piece of the model */
+        return DAVY_OK; /* listed before, or a piece of the model */
     }
     if (content == NULL || id < 0 || id >= DV_MAX_TOKENS) {
-        return dv_fail(DAVY_E_FORMAT, "%s: a token without content, or with id %" PRId64, file, id);
+        return dv_fail(DAVY_E_FORMAT, "%s: a token has no content, or its id %" PRId64 " is out of range", file, id);
     }
     dv_added a = *flags;
     a.id = (int32_t)id;
@@ -310,7 +310,7 @@ static davy_result add_file(dv_tokenizer *t, const char *folder, const char *nam
     if (r == DAVY_OK && dv_path_stat(path) == DV_PATH_FILE) {
         r = dv_source_open_path(path, true, &source);
         if (r == DAVY_OK && dv_source_bytes(source) > MAX_JSON_BYTES) {
-            r = dv_fail(DAVY_E_FORMAT, "%s: longer than 16 MiB", name);
+            r = dv_fail(DAVY_E_FORMAT, "%s: the file is longer than 16 MiB", name);
         }
         r = r < 0 ? r : dv_source_view(source, 0, dv_source_bytes(source), &view, &owned);
         r = r < 0 ? r : dv_json_parse(view, dv_source_bytes(source), name, &json);

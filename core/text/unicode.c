@@ -1,5 +1,5 @@
-/* unicode.c - see unicode.h. Form C is made run by run: a run starts at a character that form C leaves alone wherever it
- * stands (no DV_UC_NOT_NFC) and ends before the next such one, so text that is in form C already is only looked at. */
+/* unicode.c - see unicode.h. Form C is made run by run. A run starts at a character that form C never changes (without
+ * DV_UC_NOT_NFC) and ends before the next such character. Text that is in form C already is only read. */
 #include "core/text/unicode.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ uint32_t dv_utf8_put(uint8_t *out, uint32_t c) {
     return 4;
 }
 
-/* The second byte's range carries all the special cases (overlong, surrogate, too large). */
+/* The range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF. */
 uint32_t dv_utf8_check(const uint8_t *p, uint64_t left, uint32_t *bad, bool *cut) {
     const uint8_t b = p[0];
     *bad = 1;
@@ -156,7 +156,8 @@ static bool run_decompose(run *r, uint32_t c) {
     return ok;
 }
 
-/* Stable order by combining class of marks [from, to): counted, because a hostile text may hold a million in a row. */
+/* Sorts the marks [from, to) by combining class and keeps equal ones in order. A counting sort, because a hostile text may
+ * have a million marks in a row. */
 static void sort_marks(run *r, int64_t from, int64_t to) {
     if (to - from < 2) {
         return;

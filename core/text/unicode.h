@@ -1,4 +1,4 @@
-/* unicode.h - what tokenizers need of Unicode 16.0: classes of code points, UTF-8, normalisation form C. */
+/* unicode.h - the parts of Unicode 16.0 that tokenizers use: classes of code points, UTF-8, normalisation form C. */
 #ifndef DV_TEXT_UNICODE_H
 #define DV_TEXT_UNICODE_H
 
@@ -17,7 +17,7 @@ static inline uint32_t dv_uc_class(uint32_t c) { /* c <= 0x10ffff */
     return dv_uc_class_blocks[(uint32_t)dv_uc_class_index[c >> 7] * 128u + (c & 127u)];
 }
 
-/* The code point at p, which is well-formed UTF-8, and its length. */
+/* The code point at p, which must be well-formed UTF-8, and its length. */
 static inline uint32_t dv_utf8_next(const uint8_t *p, uint32_t *bytes) {
     if (p[0] < 0x80) {
         *bytes = 1;
@@ -35,13 +35,14 @@ static inline uint32_t dv_utf8_next(const uint8_t *p, uint32_t *bytes) {
     return ((p[0] & 0x07u) << 18) | ((p[1] & 0x3fu) << 12) | ((p[2] & 0x3fu) << 6) | (p[3] & 0x3fu);
 }
 
-uint32_t dv_utf8_put(uint8_t *out, uint32_t c); /* up to 4 bytes; returns how many */
+uint32_t dv_utf8_put(uint8_t *out, uint32_t c); /* writes up to 4 bytes; returns their number */
 
-/* Of bytes that may be anything: the length of the well-formed character at p; or 0, and *bad is the length of the
- * longest start of one (at least 1; what one U+FFFD stands for). *cut: the bytes end inside that character. */
+/* The length of the character at p, in any bytes. 0: it is malformed. *bad is then the length of the longest valid start of a
+ * character (at least 1), which one U+FFFD replaces. *cut: the bytes end inside that character. */
 uint32_t dv_utf8_check(const uint8_t *p, uint64_t left, uint32_t *bad, bool *cut);
 
-/* Well-formed text in form C: *out is NULL when the text is so already, else a new block (dv_free) of *out_bytes. */
+/* Converts well-formed text to form C. *out is a new block (dv_free) of *out_bytes, or NULL if the text is in form C
+ * already. */
 davy_result dv_nfc(const char *text, uint64_t bytes, char **out, uint64_t *out_bytes);
 
 #endif

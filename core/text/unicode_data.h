@@ -1,4 +1,4 @@
-/* unicode_data.h - the tables of unicode_data.c; unicode.h is their use. */
+/* unicode_data.h - the tables of unicode_data.c, for unicode.h and unicode.c. */
 #ifndef DV_TEXT_UNICODE_DATA_H
 #define DV_TEXT_UNICODE_DATA_H
 

@@ -1,5 +1,5 @@
-/* vocabulary.c - tokens by text and by name, added tokens by content, lists of ids: what a tokenizer is looked up in. Tokens are
- * kept as the bytes they stand for; a name with characters outside GPT-2's alphabet of 256 is its own text. */
+/* vocabulary.c - look-up of tokens by text and by name, search for added tokens, and lists of ids. A token is stored as its
+ * bytes. A name with characters outside GPT-2's alphabet of 256 is stored as it is. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +31,8 @@ void dv_ids_clear(dv_ids *ids) {
 
 /* ---- the byte alphabet ---- */
 
-/* The byte that code point c stands for; -1: none. Printable bytes of Latin-1 stand for themselves, the other 68 follow
- * from U+0100 in their order. */
+/* The byte of code point c in GPT-2's alphabet; -1: none. Printable Latin-1 characters are their own bytes. The other 68
+ * bytes follow from U+0100 in order. */
 static int32_t alphabet_byte(uint32_t c) {
     if ((c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255)) {
         return (int32_t)c;
@@ -62,11 +62,11 @@ bool dv_name_bytes(const dv_tokenizer *t, dv_name name, uint8_t *out, uint64_t *
 /* ---- the vocabulary ---- */
 
 static davy_result no_memory(const dv_tokenizer *t) {
-    return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its tokens", t->where);
+    return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the tokens", t->where);
 }
 
-/* What a slot knows of a text: the whole of it up to seven bytes, so that most look-ups touch one place in memory, else
- * a hash. The top byte tells the two apart. */
+/* The key of a text in its slot. Up to seven bytes it is the text itself, so that most look-ups need one memory access. A
+ * longer text has a hash. The top byte distinguishes the two. */
 static uint64_t key_of(const uint8_t *p, uint64_t n, bool literal) {
     uint64_t word = 0;
     if (n <= 7 && !literal) {
@@ -90,7 +90,7 @@ bool dv_token_is(const dv_tokenizer *t, const dv_token *token, const uint8_t *p,
            memcmp(t->bytes + token->at, p, (size_t)n) == 0;
 }
 
-/* The slot of a text, or the free slot it would take; NULL: too many tokens fall on one place. */
+/* The slot of a text, or its free slot; NULL: too many tokens collide. */
 static dv_slot *slot_of(const dv_tokenizer *t, const uint8_t *p, uint64_t n, bool literal, uint64_t key) {
     const bool exact = key >> 56 != 0xff;
     uint32_t i = (uint32_t)(((key ^ (key >> 31)) * DV_GOLDEN) >> 32) & t->slot_mask;
@@ -119,7 +119,7 @@ davy_result dv_tokenizer_room(dv_tokenizer *t, uint64_t n, uint8_t **at) {
     return DAVY_OK;
 }
 
-/* Ids may come in any order and leave holes. */
+/* Ids may come in any order and may have gaps. */
 davy_result dv_tokenizer_take_id(dv_tokenizer *t, const char *field, int64_t id) {
     if (id < 0 || id >= DV_MAX_TOKENS) {
         return dv_fail(DAVY_E_FORMAT, "%s: %s: id %" PRId64 " is outside 0..%d", t->where, field, id,
@@ -151,15 +151,14 @@ davy_result dv_tokenizer_add(dv_tokenizer *t, const char *field, dv_name name, i
         return r;
     }
     if ((t->tokens[id].flags & DV_TOKEN_PRESENT) != 0) {
-        return dv_tokenizer_refuse(t, field, name, id, "has an id that is taken");
+        return dv_tokenizer_refuse(t, field, name, id, "has the id of another token");
     }
     uint64_t n = 0;
     const bool literal = !dv_name_bytes(t, name, at, &n);
     const uint64_t key = key_of(at, n, literal);
     dv_slot *slot = slot_of(t, at, n, literal, key);
     if (slot == NULL || slot->id != 0) {
-        return dv_tokenizer_refuse(t, field, name, id,
-                                   slot == NULL ? "collides with too many others" : "is there twice");
+        return dv_tokenizer_refuse(t, field, name, id, slot == NULL ? "collides with too many others" : "occurs twice");
     }
     *slot = (dv_slot){key, (uint32_t)id + 1};
     t->tokens[id] = (dv_token){.at = (uint32_t)t->n_bytes,
@@ -170,7 +169,7 @@ davy_result dv_tokenizer_add(dv_tokenizer *t, const char *field, dv_name name, i
     return DAVY_OK;
 }
 
-/* ---- added tokens: looked for in the text before anything else is done with it, leftmost first and the longest of several ---- */
+/* ---- added tokens: searched in the text before the other steps. The leftmost match comes first; of several the longest. ---- */
 
 static int compare(const dv_tokenizer *t, uint32_t a, uint32_t b) {
     const dv_added *x = &t->added[a];
@@ -180,7 +179,7 @@ static int compare(const dv_tokenizer *t, uint32_t a, uint32_t b) {
     return order != 0 ? order : (x->pattern_bytes > y->pattern_bytes) - (x->pattern_bytes < y->pattern_bytes);
 }
 
-/* Heap sort: qsort has no room for the tokenizer, and there may be a hundred thousand. */
+/* Heap sort: qsort passes no context to its comparison, and a file may have a hundred thousand added tokens. */
 static void sift(const dv_tokenizer *t, uint32_t *order, uint32_t i, uint32_t n) {
     for (;;) {
         uint32_t child = 2 * i + 1;
@@ -213,7 +212,7 @@ static void sort(const dv_tokenizer *t, uint32_t *order, uint32_t n) {
 davy_result dv_added_set_make(const dv_tokenizer *t, bool normalized, dv_added_set *set) {
     set->order = dv_calloc((uint64_t)t->n_added + 1, sizeof *set->order);
     if (set->order == NULL) {
-        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for its added tokens", t->where);
+        return dv_fail(DAVY_E_NOMEM_HOST, "%s: out of memory for the added tokens", t->where);
     }
     for (int64_t i = 0; i < t->n_added; i++) {
         if (t->added[i].normalized == normalized) {
@@ -224,7 +223,7 @@ davy_result dv_added_set_make(const dv_tokenizer *t, bool normalized, dv_added_s
     for (uint32_t i = 0; i < set->n; i++) {
         set->first[t->bytes[t->added[set->order[i]].pattern_at] + 1]++;
         if (i > 0 && compare(t, set->order[i - 1], set->order[i]) == 0) {
-            return dv_fail(DAVY_E_FORMAT, "%s: added_tokens[%u] and [%u] stand for the same text", t->where,
+            return dv_fail(DAVY_E_FORMAT, "%s: added_tokens[%u] and [%u] have the same text", t->where,
                            (unsigned)set->order[i - 1], (unsigned)set->order[i]);
         }
     }
@@ -312,7 +311,8 @@ static bool guarded(const dv_guard *guard, const dv_added *a, uint64_t from, uin
     return low < guard->n && guard->spans[low].from < to;
 }
 
-/* The white space around the token that it takes along. Whatever an earlier token has taken stays with that. */
+/* Extends [*from, *to) by the white space that the token absorbs (lstrip, rstrip). White space before `taken` belongs to an
+ * earlier token. */
 static void widen(const dv_added *a, const uint8_t *p, uint64_t bytes, uint64_t taken, uint64_t *from, uint64_t *to) {
     uint32_t n = 0;
     if (a->lstrip) {
