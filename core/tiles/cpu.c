@@ -1,5 +1,4 @@
-/* cpu.c - pictures on the CPU, tile by tile: load, steps, store. Tiles that fade into each other are added up in a
- * band. */
+/* cpu.c - computes pictures on the CPU, tile by tile: load, steps, store. Faded tiles are added up in a band. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -13,7 +12,7 @@ typedef struct cpu_run {
     dvk_view output;   /* of a tile */
     dv_fade_band band; /* no rows: tiles do not fade */
     int64_t picture;
-    char *kept;         /* tiles that share norms: for each tile, what its remaining steps need */
+    char *kept;         /* for shared norms: for each tile, the values that its remaining steps need */
     float *partial;     /* statistics of the part of a tile */
     uint64_t kept_tile; /* bytes */
 } cpu_run;
@@ -77,7 +76,7 @@ static davy_result run_tile(cpu_run *r, int64_t ty, int64_t tx) {
     return result;
 }
 
-/* A pass over all tiles. */
+/* Computes a mean in a pass over all tiles. */
 static davy_result share_mean(cpu_run *r, int32_t k) {
     const dv_cached_tile_plan *tile_plan = r->run->tile_plan;
     const dvk_view x = dv_instance_mean_of(r->instance, k);
@@ -119,7 +118,7 @@ static davy_result add_norm(cpu_run *r, int64_t k, dv_norm_sum *sum, int64_t til
     return result;
 }
 
-/* All tiles go on from norm k - 1 to norm k. */
+/* Runs all tiles from norm k - 1 to norm k and computes norm k's statistics. */
 static davy_result share_norm(cpu_run *r, int64_t k) {
     const dv_cached_tile_plan *tile_plan = r->run->tile_plan;
     const int64_t groups = dv_program_plan(tile_plan->programs[0])->norms[k].groups;
@@ -181,7 +180,7 @@ static davy_result acquire_kept(cpu_run *r) {
     return result;
 }
 
-/* Weights, arena, band, what tiles leave. */
+/* Loads the weights and takes the arena, the band and the memory for kept values. */
 static davy_result acquire(cpu_run *r) {
     dv_picture_run *run = r->run;
     dv_cached_tile_plan *tile_plan = run->tile_plan;

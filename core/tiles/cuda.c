@@ -1,7 +1,7 @@
-/* cuda.c - pictures on GPUs: memory and queues, and the order of the tiles. All is enqueued from the calling thread;
- * while a group of tiles is computed, the next one's pictures go up and the results of the one before come down. Groups go
- * to the GPUs in turn. All device memory of a run is taken before its first tile: a device that has no more says so while
- * nothing is lost, and no tile that has been computed is computed again in smaller ones. */
+/* cuda.c - computes pictures on GPUs: memory, queues and the order of the groups of tiles. The calling thread enqueues all work.
+ * While a group is computed, the next group's pictures are uploaded and the results of the one before are downloaded. Groups are
+ * distributed over the GPUs in turn. All device memory of a run is taken before its first tile. So a device without enough memory
+ * fails before anything is computed, and no tile is computed again in smaller tiles. */
 #include "core/base/error.h"
 #include "core/tiles/cuda_group.h"
 
@@ -12,7 +12,7 @@ static davy_result take(dv_lane *lane, int32_t slot, uint64_t bytes) {
     return dv_instance_memory(lane->instance, slot, bytes, &ignored);
 }
 
-/* For each of the groups that are under way at once. */
+/* Takes `bytes` for each of the groups that are under way at once. */
 static davy_result take_turns(const dv_cuda_run *r, dv_lane *lane, int32_t slot, uint64_t bytes) {
     davy_result result = DAVY_OK;
     for (int32_t turn = 0; result == DAVY_OK && turn < (r->several ? DV_DEPTH : 1); turn++) {
@@ -37,7 +37,7 @@ static davy_result take_inputs(dv_cuda_run *r, dv_lane *lane) {
     return take_turns(r, lane, DV_SLOT_IN, piece_of(&part) * (uint64_t)r->together);
 }
 
-/* The largest rectangle that is stored at once: the part of a tile, or the rows that no later tile adds to. */
+/* The largest rectangle that is stored at once: the used part of a tile, or the finished rows of the band. */
 static dvk_image largest_part(const dv_cuda_run *r) {
     const dv_axis *y = &r->run->tile_plan->y;
     const dv_axis *x = &r->run->tile_plan->x;
@@ -68,7 +68,7 @@ static davy_result take_outputs(dv_cuda_run *r, dv_lane *lane) {
     return result;
 }
 
-/* A group stores its pictures at once, or tile by tile, or the rows that become finished with some of its tiles. */
+/* A group stores whole pictures at once, or one rectangle per tile, or the band rows that its tiles finish. */
 static void count_parts(dv_cuda_run *r) {
     const dvk_image part = largest_part(r);
     r->parts = r->whole ? 1 : r->fades ? dv_div_up(r->together, r->run->tile_plan->x.count) : r->together;
@@ -134,7 +134,7 @@ static davy_result open_gather_queue(dv_cuda_run *r) {
         dv_gpu_reach(r->lanes[l].main->gpu, first->main->gpu);
     }
     davy_result result = dv_instance_side_queue(first->instance, 2, &r->gather_queue);
-    if (result == DAVY_OK) { /* after what the host has enqueued, and the last run of the instance */
+    if (result == DAVY_OK) { /* wait for the host's earlier work and for the instance's last run */
         result = dv_cuda_mark(first, DV_SLOT_GATHER, first->main);
     }
     return result < 0 ? result : dv_cuda_wait(first, DV_SLOT_GATHER, r->gather_queue);
@@ -171,7 +171,8 @@ static davy_result acquire_lane(dv_cuda_run *r, int32_t l) {
         result = dv_instance_side_queue(lane->instance, 0, &lane->up);
         result = result < 0 ? result : dv_instance_side_queue(lane->instance, 1, &lane->down);
     }
-    for (int turn = 0; result == DAVY_OK && r->several && turn < DV_DEPTH; turn++) { /* by an earlier run */
+    for (int turn = 0; result == DAVY_OK && r->several && turn < DV_DEPTH;
+         turn++) { /* the first uploads wait for this */
         result = dv_cuda_mark(lane, DV_SLOT_READ + turn, lane->main);
     }
     return result;
@@ -192,8 +193,8 @@ static davy_result acquire(dv_cuda_run *r) {
     return result < 0 ? result : open_gather_queue(r);
 }
 
-/* After an error. The main queues wait for all others of the run, so that the instances can be used again. The caller may free or
- * reuse the device memory of the pictures at once: nothing on the device may still use it. */
+/* Called after an error. The main queues wait for all other queues of the run, so that the instances can be used again. If pictures
+ * are in device memory, the host waits, too: the caller may free that memory at once. */
 static void settle(dv_cuda_run *r) {
     const dv_work *w = r->run->work;
     for (int32_t l = 0; l < r->n_lanes; l++) {
@@ -239,7 +240,7 @@ static dv_group group_of(const dv_cuda_run *r, int64_t index) {
     return (dv_group){.index = index, .first = end - r->together, .fresh = fresh, .end = end};
 }
 
-/* Ends the groups of all lanes in their order, then what is left on the gather queue. */
+/* Ends the groups of all lanes in their order, then the rest of the gather queue's work. */
 static davy_result end_all(dv_cuda_run *r) {
     davy_result result = DAVY_OK;
     for (int d = 0; d < DV_DEPTH; d++) {
@@ -260,7 +261,7 @@ static davy_result end_all(dv_cuda_run *r) {
 static davy_result run_groups(dv_cuda_run *r) {
     const bool waits = r->waits || dv_cuda_is_statistics_pass(r);
     davy_result result = DAVY_OK;
-    for (int32_t l = 0; l < r->n_lanes; l++) { /* of the pass before */
+    for (int32_t l = 0; l < r->n_lanes; l++) { /* forget the pass before */
         r->lanes[l].begun = r->lanes[l].ended = 0;
     }
     for (int64_t k = 0; result == DAVY_OK && k < r->groups; k++) {
@@ -275,7 +276,8 @@ static davy_result run_groups(dv_cuda_run *r) {
     return result == DAVY_OK && waits ? end_all(r) : result;
 }
 
-/* All pictures at once. If tiles share something: picture by picture, in passes for what they share and one for the result. */
+/* Computes all pictures at once. If tiles share means or norms: picture by picture, with a pass for each of them and one for the
+ * result. */
 static davy_result run_passes(dv_cuda_run *r) {
     const dv_tile_schedule *l = &r->run->tile_plan->schedule;
     davy_result result = DAVY_OK;

@@ -1,6 +1,6 @@
-/* cuda_group.c - see cuda_group.h. Everything is enqueued: pictures go up, are converted, computed, stored or faded, and come
- * back. Tiles that fade into each other are added up in a band of f32 rows in device memory, one tile high, as cpu.c does it in
- * the host's; all in the order of the tiles, so that the sums are always the same. */
+/* cuda_group.c - see cuda_group.h. All work is enqueued: upload, conversion, computing, store or fade, download. Faded tiles are
+ * added up in a band of f32 rows in device memory, one tile high, as cpu.c does in host memory. They are added in the order of the
+ * tiles, so the sums are always the same. */
 #include "core/tiles/cuda_group.h"
 
 #include "core/base/error.h"
@@ -30,7 +30,7 @@ static uint64_t convert_bytes(const dvk_convert_args *a) {
            (dvk_dtype_size(a->view.dtype) + dvk_dtype_size(a->image.dtype));
 }
 
-/* The input of a tile, as it lies in the caller's picture. */
+/* The rectangle of the caller's picture that is a tile's input. */
 static dvk_image input_rectangle(const dv_cuda_run *r, int64_t tile, const dvk_view *input) {
     const dv_cached_tile_plan *tile_plan = r->run->tile_plan;
     const tile_place at = place_of(r, tile);
@@ -60,8 +60,8 @@ static davy_result load_group(dv_cuda_run *r, dv_instance *instance, dv_gpu_queu
     return result;
 }
 
-/* Uploads the rectangles of a group to the lane; *image: as they lie there. Two groups use that memory in turn: the upload waits
- * until the load before the last has read it, and the load waits for the upload. */
+/* Uploads the rectangles of a group to the lane. *image: the image of them in device memory. There are two such blocks, used in
+ * turn. The upload waits until the load two groups before has read its block; the load waits for the upload. */
 static davy_result bring(dv_cuda_run *r, dv_lane *lane, const dv_group *g, const dvk_view *input, dvk_image *image) {
     const int32_t turn = turn_of(lane->begun);
     const bool apart = lane->up != lane->main;
@@ -91,7 +91,7 @@ static davy_result bring(dv_cuda_run *r, dv_lane *lane, const dv_group *g, const
 
 /* ---- out ---- */
 
-/* The turn of the memory that the lane's rectangle number `index` has. */
+/* The turn (0 or 1) whose memory holds the lane's rectangle number `index`. */
 static int32_t turn_of_part(const dv_cuda_run *r, int64_t index) {
     return turn_of(index / r->parts);
 }
@@ -109,7 +109,7 @@ davy_result dv_cuda_fetch(dv_cuda_run *r, dv_lane *lane) {
     return result;
 }
 
-/* Bytes between the pixels belong to the caller and must come back unchanged. */
+/* Uploads the bytes between the pixels: they belong to the caller and must come back unchanged. */
 static davy_result bring_gaps(dv_cuda_run *r, dv_gpu_queue *q, const dv_fetch *f) {
     davy_result result = DAVY_OK;
     dv_staging staging = f->staging;
@@ -121,7 +121,7 @@ static davy_result bring_gaps(dv_cuda_run *r, dv_gpu_queue *q, const dv_fetch *f
     return result;
 }
 
-/* Device memory for a rectangle that goes to the host; *image: as it will lie there. */
+/* Prepares device memory for a rectangle that will be downloaded. *image: in: the caller's; out: its image in device memory. */
 static davy_result prepare_fetch(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, int64_t group, dvk_image *image) {
     davy_result result = lane->stored - lane->fetched == DV_DEPTH * r->parts ? dv_cuda_fetch(r, lane) : DAVY_OK;
     dv_fetch *f = &lane->fetches[lane->stored % (DV_DEPTH * r->parts)];
@@ -130,7 +130,7 @@ static davy_result prepare_fetch(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q,
     f->staging.host.n = 1;
     void *block = NULL;
     if (result == DAVY_OK && dv_cuda_piece(&f->staging) * (uint64_t)f->n > r->part_bytes) {
-        result = dv_fail(DAVY_E_INTERNAL, "a rectangle of %lld x %lld is larger than any of this run",
+        result = dv_fail(DAVY_E_INTERNAL, "tiles: a rectangle of %lld x %lld exceeds the largest of this run",
                          (long long)image->w, (long long)image->h);
     }
     result = result < 0 ? result
@@ -146,10 +146,10 @@ static davy_result prepare_fetch(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q,
     return result;
 }
 
-typedef struct finished { /* pixels, and where they belong in the output */
+typedef struct finished { /* pixels, and their place in the output */
     dvk_view view;
     int64_t picture, y, x;
-    int64_t group; /* that they come of */
+    int64_t group; /* the group that computed them */
 } finished;
 
 static davy_result store(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const finished *f) {
@@ -198,7 +198,7 @@ static dvk_view band_view(const dv_cuda_run *r, int64_t y0, int64_t x0, int64_t 
                       .sw = pixel};
 }
 
-/* Rows that only this row of tiles has reached start at zero. */
+/* Clears the rows that no earlier row of tiles has reached. */
 static davy_result clear_band(dv_cuda_run *r, int64_t ty) {
     const dv_axis *y = &r->run->tile_plan->y;
     const int64_t row = r->width * channels_of(r);
@@ -222,8 +222,7 @@ static davy_result blend(dv_cuda_run *r, const dvk_view *output, tile_place at) 
                                   (uint64_t)(part.h * part.w * part.c) * 3 * sizeof(float));
 }
 
-/* Stores the rows that are finished after row ty of tiles and moves the rest to the top of the band, in pieces that do
- * not overlap. */
+/* Stores the rows that row ty of tiles has finished and moves the rest to the top of the band, in copies that do not overlap. */
 static davy_result store_band(dv_cuda_run *r, const dv_group *g, tile_place at) {
     const dv_axis *y = &r->run->tile_plan->y;
     const int64_t done = y->fade_first[at.ty + 1];
@@ -252,7 +251,7 @@ static davy_result fade(dv_cuda_run *r, const dvk_view *output, const dv_group *
 static davy_result put(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const dv_group *g, const dvk_view *output) {
     const int64_t channels = r->run->work->out.channels;
     davy_result result = DAVY_OK;
-    if (r->whole) { /* those that the group before has stored get the same values again */
+    if (r->whole) { /* pictures that the group before has stored are stored again with the same values */
         const finished all = {
             .view = dv_view_part(output, 0, 0, output->h, output->w, channels), .picture = g->first, .group = g->index};
         return store(r, lane, q, &all);
@@ -274,13 +273,13 @@ static davy_result put(dv_cuda_run *r, dv_lane *lane, dv_gpu_queue *q, const dv_
     return result;
 }
 
-/* ---- what the tiles of a picture share ---- */
+/* ---- means and norms that the tiles of a picture share ---- */
 
 static bool seeks_mean(const dv_cuda_run *r) {
     return r->mean < r->run->tile_plan->schedule.means;
 }
 
-/* Floats of a tile: a mean, or a norm's partial statistics. */
+/* The most floats of a tile's sums: a mean, or a norm's partial statistics. */
 static int64_t sums_of_tile(const dv_plan *plan) {
     int64_t most = dv_norm_floats(plan);
     for (int32_t k = 0; k < plan->n_means; k++) {
@@ -301,7 +300,7 @@ static uint64_t kept_bytes(const dv_cuda_run *r, const dv_lane *lane) {
     return (uint64_t)dv_div_up(r->groups, r->n_lanes) * dv_program_plan(lane->program)->live_bytes;
 }
 
-/* Copies what a group needs to go on from a norm to its place, or `back`. */
+/* Copies the values that a group's remaining steps need after a norm: from the arena to the group's slot, or `back`. */
 static davy_result keep(dv_cuda_run *r, dv_lane *lane, const dv_group *g, int64_t norm, bool back) {
     void *kept = NULL;
     const davy_result result = dv_instance_memory(lane->instance, DV_SLOT_KEPT, kept_bytes(r, lane), &kept);
@@ -459,7 +458,7 @@ static davy_result scatter(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
     dvk_view here = input;
     davy_result result =
         dv_instance_memory(first->instance, DV_SLOT_SENT + lane->index, dv_view_span(&input), &here.data);
-    if (result == DAVY_OK) { /* the copy before has read it */
+    if (result == DAVY_OK) { /* wait until the copy before has read this memory */
         result = dv_cuda_wait(lane, DV_SLOT_READ, r->gather_queue);
     }
     result = result < 0 ? result : load_group(r, first->instance, r->gather_queue, g, &here);
@@ -505,7 +504,7 @@ static davy_result load(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
 /* ---- a group ---- */
 
 davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g) {
-    /* the input may lie where the output of the group before lies */
+    /* the input may share memory with the output of the group before */
     davy_result result = r->gathers ? await_gathered(r, lane) : DAVY_OK;
     result = result < 0 ? result : r->norm > 0 ? keep(r, lane, g, r->norm - 1, true) : load(r, lane, g);
     lane->begun_ns[turn_of(lane->begun)] = dv_now_ns();
@@ -514,7 +513,7 @@ davy_result dv_cuda_begin_group(dv_cuda_run *r, dv_lane *lane, const dv_group *g
              : !stores     ? sum_group(r, lane, g)
              : r->norm > 0 ? dv_instance_enqueue_to_norm(lane->instance, r->norm)
                            : dv_instance_enqueue(lane->instance);
-    if (result == DAVY_OK && stores && !r->gathers) { /* everything stays on its own GPU */
+    if (result == DAVY_OK && stores && !r->gathers) { /* each GPU stores its own results */
         const dvk_view output = dv_instance_output(lane->instance);
         result = put(r, lane, lane->main, g, &output);
     }
@@ -547,7 +546,7 @@ davy_result dv_cuda_end_group(dv_cuda_run *r, dv_lane *lane) {
     const uint64_t begun = lane->begun_ns[turn_of(lane->ended)];
     dv_gpu_event *event = NULL;
     davy_result result = dv_instance_event(lane->instance, DV_SLOT_TILE + turn_of(lane->ended), &event);
-    if (result == DAVY_OK) { /* its steps began when those of the group before had ended */
+    if (result == DAVY_OK) { /* its steps began no earlier than the group before ended */
         const uint64_t since = begun > lane->ended_ns ? begun : lane->ended_ns;
         result = dv_instance_await(lane->instance, event, since, dv_cuda_poll, &r->run->watch);
         lane->ended_ns = dv_now_ns();

@@ -1,4 +1,4 @@
-/* engine.c - from detected weights to something that runs: creation, packing of weights, facts. */
+/* engine.c - creates an engine from weights, packs the weights, and reports facts about the engine. */
 #include "core/tiles/engine.h"
 
 #include <string.h>
@@ -10,13 +10,13 @@
 
 /* ---- creation ---- */
 
-/* NULL: this parameter is not made of all of one tensor. */
+/* The tensor from which a parameter is derived. NULL: it is not derived from the whole of one tensor. */
 static const dv_tensor_ref *made_of(const dv_graph *g, const dv_param_info *p) {
     const dv_tensor_ref *ref = p->from != NULL ? dv_tensors_find(g->weights, p->from->name) : NULL;
     return ref != NULL && dv_tensor_elements(ref) == p->stored ? ref : NULL;
 }
 
-/* Adds the parameters of a graph: their number, and their bytes in the file, or as f32 where the file does not say. */
+/* Adds the parameters of a graph: their number, and their bytes in the file. Derived parameters without a tensor count as f32. */
 static void add_parameters(dv_engine *e, const dv_graph *g) {
     e->parameters += dv_graph_parameters(g);
     for (int64_t i = 0; i < g->n_params; i++) {
@@ -34,8 +34,8 @@ static void add_parameters(dv_engine *e, const dv_graph *g) {
     }
 }
 
-/* Builds a stage at a small size, for a clip if it takes clips: that checks every weight it needs. It is no error if the file does
- * not have the stage. */
+/* Builds a stage at a small size, for a clip if it takes clips. That checks every weight it needs. A file without the stage is not
+ * an error. */
 static davy_result probe_stage(dv_engine *e, dv_stage stage) {
     dv_clip_rule rule = {0};
     if (e->arch->clip != NULL) {
@@ -53,7 +53,7 @@ static davy_result probe_stage(dv_engine *e, dv_stage stage) {
         r = dv_graph_reach(g, &e->reach[stage]);
         e->reach[stage].align = dv_max(e->reach[stage].align, 1);
         if (stage != DV_STAGE_UPSCALE &&
-            e->reach[stage].n_norms > 0) { /* for a VAE, the norms of a tile are good enough */
+            e->reach[stage].n_norms > 0) { /* for a VAE, norms over a tile are good enough */
             e->reach[stage].n_norms = 0;
             e->reach[stage].global = true;
         }
@@ -68,12 +68,12 @@ static davy_result probe_stages(dv_engine *e) {
         const davy_result r = probe_stage(e, DV_STAGE_UPSCALE);
         return r < 0 || e->has_stage[DV_STAGE_UPSCALE]
                    ? r
-                   : dv_fail(DAVY_E_UNSUPPORTED, "%s: this kind of upscaler cannot be run yet", e->arch->name);
+                   : dv_fail(DAVY_E_UNSUPPORTED, "%s: davy cannot run this kind of upscaler yet", e->arch->name);
     }
     davy_result r = probe_stage(e, DV_STAGE_ENCODE);
     r = r < 0 ? r : probe_stage(e, DV_STAGE_DECODE);
     if (r == DAVY_OK && !e->has_stage[DV_STAGE_ENCODE] && !e->has_stage[DV_STAGE_DECODE]) {
-        r = dv_fail(DAVY_E_TENSOR, "neither an encoder nor a decoder");
+        r = dv_fail(DAVY_E_TENSOR, "the weights contain neither an encoder nor a decoder");
     }
     return r;
 }
@@ -135,7 +135,7 @@ void dv_engine_release(dv_engine *e) {
     dv_int8_clear(&e->int8);
     dv_stores_release(e->stores);
     for (int32_t i = 0; i < e->services.n_gpus; i++) {
-        dv_gpu_unpin_idle(e->services.gpus[i]); /* for clips like those of this engine */
+        dv_gpu_unpin_idle(e->services.gpus[i]); /* cached for clips of this engine */
     }
     dv_tensors_release(e->tensors);
     dv_json_release(e->config);
@@ -148,11 +148,12 @@ void dv_engine_release(dv_engine *e) {
 
 /* ---- weights ---- */
 
-/* The plan of a picture of moderate size; a lean one where the usual weights would leave little of the budget. */
+/* Makes the plan of a picture of moderate size. It is lean if the usual weights would take more than half of the available
+ * memory. */
 static davy_result make_load_plan(dv_engine *e, int32_t lane, dv_store *store, dv_stage stage, dv_plan **out) {
     dv_clip_rule rule;
     dv_request q = {.stage = stage};
-    if (dv_engine_clip(e, stage, &rule)) { /* those of a clip's slices, not of a picture by itself */
+    if (dv_engine_clip(e, stage, &rule)) { /* the weights of a clip's slices, not of a single picture */
         q = (dv_request){.stage = stage, .pictures = rule.step, .continues = true, .keeps = true, .apart = true};
     }
     const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS * 8 : DV_PROBE_PIXELS * 8;
@@ -219,7 +220,7 @@ static bool tiles_exactly(const dv_engine *e) {
     return exact;
 }
 
-/* The relation of frames and latents, from the clip rules of both stages. */
+/* Sets the relation of frames and latents from the clip rules of both stages. */
 static void take_time(const dv_engine *e, davy_model_info *info) {
     dv_clip_rule rule;
     if (dv_engine_clip(e, DV_STAGE_DECODE, &rule)) {

@@ -1,4 +1,4 @@
-/* engine_plan.c - see engine_plan.h. */
+/* engine_plan.c - builds and plans the networks of an engine; see engine_plan.h. */
 #include "core/tiles/engine_plan.h"
 
 #include "core/base/error.h"
@@ -19,7 +19,7 @@ uint64_t dv_engine_budget(const dv_engine *e) {
 
 /* ---- networks ---- */
 
-/* Appends the luma of the three channels of the network; the one channel of a grey network is taken as it is. */
+/* Appends the luma of the network's three channels. A network with one channel is left unchanged. */
 static void append_luma(dv_graph *g) {
     static const float weights[3] = {0.299f, 0.587f, 0.114f};
     static const int64_t shape[4] = {1, 3, 1, 1};
@@ -29,8 +29,8 @@ static void append_luma(dv_graph *g) {
         return;
     }
     if (channels != 3) {
-        dv_graph_fail(g,
-                      dv_fail(DAVY_E_UNSUPPORTED, "grey output of a network with %lld channels", (long long)channels));
+        dv_graph_fail(g, dv_fail(DAVY_E_UNSUPPORTED, "grey output needs a network with 1 or 3 channels, not %lld",
+                                 (long long)channels));
         return;
     }
     const dv_conv_opts opts = {.no_bias = true,

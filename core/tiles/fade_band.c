@@ -55,8 +55,8 @@ static void clear_rows(void *user, int64_t first, int64_t last, int32_t worker) 
     }
 }
 
-/* Only this row of tiles has reached them. Memory that is touched for the first time is slow: hence a loop, which can be
- * cancelled, and not one memset. */
+/* Clears the rows that no earlier row of tiles has reached. The first write to memory is slow, so this is a loop that can be
+ * cancelled, not one memset. */
 davy_result dv_fade_band_begin_row(dv_fade_band *b, int64_t ty, dv_watch *watch) {
     b->row = ty == 0 ? 0 : b->row;
     clearing c = {.b = b, .from = b->y->fade_end[ty] - b->row, .rows = dv_axis_end(b->y, ty) - b->y->fade_end[ty]};

@@ -1,4 +1,4 @@
-/* picture_view.h - parts of pictures and of views, and the arguments of the conversions between both. */
+/* picture_view.h - selects parts of images and views, and fills the arguments of the conversions between them. */
 #ifndef DV_PICTURE_VIEW_H
 #define DV_PICTURE_VIEW_H
 
@@ -16,7 +16,7 @@ static inline dvk_image dv_image_part(const dvk_image *image, int64_t picture, i
     return part;
 }
 
-/* Pictures `first` and the `n - 1` behind it of a view. */
+/* Pictures [first, first + n) of a view. */
 static inline dvk_view dv_view_pictures(const dvk_view *v, int64_t first, int64_t n) {
     dvk_view some = *v;
     some.data = (char *)v->data + first * v->sn * (int64_t)dvk_dtype_size(v->dtype);
@@ -24,7 +24,7 @@ static inline dvk_view dv_view_pictures(const dvk_view *v, int64_t first, int64_
     return some;
 }
 
-/* From its first element to where the picture behind its last would begin. */
+/* Bytes from a view's first element to the end of its last picture, padding included. */
 static inline uint64_t dv_view_span(const dvk_view *v) {
     return (uint64_t)(v->n * v->sn) * dvk_dtype_size(v->dtype);
 }

@@ -1,5 +1,5 @@
-/* pictures.c - see pictures.h. A picture gets a tile plan, memory, and a back end that computes it; where memory is short, others are
- * waited for or smaller tiles are taken. */
+/* pictures.c - see pictures.h. A run gets a tile plan, takes memory and calls the back end for its device. If memory is short, it
+ * waits for other runs or takes smaller tiles. */
 #include "core/tiles/pictures.h"
 
 #include <string.h>
@@ -77,7 +77,7 @@ static void forget_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) {
 
 /* ---- idle arenas ---- */
 
-/* Idle bytes of list[i]'s program; 0 where an earlier tile plan has counted it. */
+/* Idle bytes of list[i]'s program; 0 if an earlier tile plan in the list has the same program. */
 static uint64_t idle_of(dv_cached_tile_plan *const *list, int i, int32_t lane) {
     if (list[i]->programs[lane] == NULL) {
         return 0;
@@ -193,7 +193,7 @@ davy_result dv_engine_unload_alone(dv_engine *e, const dv_store *store, bool *un
         return DAVY_OK;
     }
     dv_tile_plans_drop(e);
-    *unloaded = dv_store_refs(store) == 1 + e->n_lanes; /* of the caller, the engine, the stores of other GPUs */
+    *unloaded = dv_store_refs(store) == 1 + e->n_lanes; /* held by the caller, the engine, the stores of other GPUs */
     return *unloaded ? dv_engine_unload(e) : DAVY_OK;
 }
 
@@ -209,7 +209,7 @@ static void begin_run(dv_picture_run *run) {
     dv_mutex_unlock(e->lock);
 }
 
-/* Runs that wait for memory go on once the memory of this run is free, and the weights that only this run still used. */
+/* Wakes runs that wait for memory after this run's memory is free, and the weights that only this run used. */
 static void end_run(dv_picture_run *run) {
     dv_engine *e = run->e;
     const uint64_t bytes = dv_tile_plan_bytes(run->tile_plan);
@@ -248,10 +248,10 @@ static uint64_t leaving_bytes(const dv_engine *e, int32_t lane) {
     return bytes;
 }
 
-/* ---- memory that is left ---- */
+/* ---- available memory ---- */
 
-/* Memory that runs of this engine hold now counts as available, but for weights that the next run uses, too. A run that finds it
- * taken waits for them: so the tiles of a picture do not depend on the runs beside it. */
+/* Memory held by running runs of this engine counts as available, except weights that the next run shares. A run that cannot get it
+ * yet waits for them. So the tiles of a picture do not depend on concurrent runs. */
 static uint64_t available_on(dv_engine *e, int32_t lane) {
     dv_gpu *gpu = dv_engine_gpu(e, lane);
     dv_heap *heap = e->services.heap;
@@ -292,7 +292,7 @@ void dv_engine_review(dv_engine *e) {
     }
 }
 
-/* ---- a request is answered ---- */
+/* ---- the tile plan of a request ---- */
 
 static bool same_request(const dv_request *a, const dv_request *b) {
     return a->stage == b->stage && a->grey == b->grey && a->pictures == b->pictures && a->continues == b->continues &&
@@ -315,7 +315,7 @@ static dv_cached_tile_plan *find_tile_plan(dv_engine *e, const dv_request *reque
     return NULL;
 }
 
-/* A program another tile plan has for the same tile; NULL: none. Referenced. */
+/* The program of another tile plan for the same tile, referenced; NULL: none. */
 static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *request, const dv_tile_schedule *schedule,
                                 const dv_store *store) {
     dv_program *program = NULL;
@@ -337,7 +337,7 @@ static dv_program *find_program(dv_engine *e, int32_t lane, const dv_request *re
     return program;
 }
 
-/* The first lane's plan is that by which the schedule was chosen; those of other GPUs are made. */
+/* The first lane uses the plan by which the schedule was chosen. For other GPUs a plan is made. */
 static davy_result make_program(dv_engine *e, int32_t lane, dv_cached_tile_plan *tile_plan, dv_program **out) {
     dv_store *store = tile_plan->stores[lane];
     const dv_request *request = &tile_plan->request;
@@ -367,7 +367,7 @@ static davy_result make_program(dv_engine *e, int32_t lane, dv_cached_tile_plan 
     return dv_program_create(&desc, out);
 }
 
-/* Weights that were packed for other tiles take memory. They are freed where that makes a better schedule possible. */
+/* Weights that were packed for other tiles take memory. They are freed if that allows a better schedule. */
 static davy_result choose_schedule(dv_engine *e, const dv_request *request, dv_tile_schedule *out) {
     dv_store *store = dv_engine_store(e, 0);
     const uint64_t free_bytes = dv_engine_available(e);
@@ -392,31 +392,30 @@ static davy_result choose_schedule(dv_engine *e, const dv_request *request, dv_t
     return r;
 }
 
-/* With tiles, an attention or a norm over the whole picture is one over a tile. Fades hide the seams only. */
+/* With tiles, an attention or a norm over the whole picture becomes one over a tile. Fades only hide the seams. */
 static void log_tiles(const dv_engine *e, const dv_request *request, const dv_tile_schedule *schedule) {
     if (schedule->means > 0) {
         dv_logf(e->services.log, DAVY_LOG_INFO,
-                "%s of %lld x %lld in %lld tiles, in %d passes: %d means over all of the picture come first",
+                "%s of %lld x %lld in %lld tiles, in %d passes: %d passes compute means over the whole picture",
                 dv_stage_name(request->stage), (long long)request->w, (long long)request->h, (long long)schedule->tiles,
                 (int)schedule->means + 1, (int)schedule->means);
     }
     if (schedule->norms > 0) {
         dv_logf(e->services.log, DAVY_LOG_INFO,
-                "%s of %lld x %lld in %lld tiles, of which %llu bytes are kept: %d norms are over all of the picture",
+                "%s of %lld x %lld in %lld tiles; %llu bytes are kept for %d norms over the whole picture",
                 dv_stage_name(request->stage), (long long)request->w, (long long)request->h, (long long)schedule->tiles,
                 (unsigned long long)schedule->kept, (int)schedule->norms);
     }
     if (schedule->tiles > 1 && schedule->norms < e->reach[request->stage].n_norms) {
-        dv_logf(e->services.log, DAVY_LOG_WARN,
-                "%s of %lld x %lld in %lld tiles: there is no memory for what norms over all of the picture need, so "
-                "that tiles change the result",
-                dv_stage_name(request->stage), (long long)request->w, (long long)request->h,
-                (long long)schedule->tiles);
+        dv_logf(
+            e->services.log, DAVY_LOG_WARN,
+            "%s of %lld x %lld in %lld tiles: memory is too short for norms over the whole picture, so tiles change "
+            "the result",
+            dv_stage_name(request->stage), (long long)request->w, (long long)request->h, (long long)schedule->tiles);
     }
     if (schedule->tiles > 1 && e->reach[request->stage].global) {
         dv_logf(e->services.log, DAVY_LOG_WARN,
-                "%s of %lld x %lld in %lld tiles: this network looks at all of a picture at once, so that tiles change "
-                "the result",
+                "%s of %lld x %lld in %lld tiles: this network looks at the whole picture, so tiles change the result",
                 dv_stage_name(request->stage), (long long)request->w, (long long)request->h,
                 (long long)schedule->tiles);
     }
@@ -451,8 +450,8 @@ static davy_result fill_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) 
     return r < 0 ? r : dv_axis_create(&x, &tile_plan->x);
 }
 
-/* Caches the tile plan in the place of the least recently used, which is returned for release. It is not cached if its store
- * was replaced meanwhile. */
+/* Caches the tile plan in the place of the least recently used one. Returns the replaced plan, which the caller releases. The plan
+ * is not cached if its store has been replaced meanwhile. */
 static dv_cached_tile_plan *keep_tile_plan(dv_engine *e, dv_cached_tile_plan *tile_plan) {
     int oldest = 0;
     dv_cached_tile_plan *old = NULL;
@@ -510,7 +509,7 @@ static davy_result check_stage(const dv_engine *e, dv_stage stage) {
                : dv_fail(DAVY_E_UNSUPPORTED, "%s: these weights cannot %s", e->file_name, dv_stage_name(stage));
 }
 
-/* The caller holds no memory. */
+/* The caller must hold no memory, or runs could wait for each other. */
 static davy_result wait_for_others(dv_engine *e, const dv_work *w) {
     dv_watch watch;
     dv_mutex_lock(e->lock);
@@ -537,8 +536,11 @@ static davy_result check_work(const dv_engine *e, const dv_work *w) {
         return r;
     }
     if (w->in.h < 1 || w->in.w < 1 || w->in.n < 1 || w->out.n != w->in.n) {
-        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld (%lld of them)", dv_stage_name(w->stage),
-                       (long long)w->in.w, (long long)w->in.h, (long long)w->in.n);
+        return dv_fail(
+            DAVY_E_SHAPE,
+            "%s: %lld x %lld pixels and %lld pictures are not possible; each must be at least 1, and the output "
+            "needs the same number of pictures",
+            dv_stage_name(w->stage), (long long)w->in.w, (long long)w->in.h, (long long)w->in.n);
     }
     return DAVY_OK;
 }
@@ -548,19 +550,19 @@ static davy_result check_tile_plan(const dv_work *w, const dv_cached_tile_plan *
     const int64_t out_h = dv_axis_end(&tile_plan->y, tile_plan->y.count - 1);
     const int64_t out_w = dv_axis_end(&tile_plan->x, tile_plan->x.count - 1);
     if (w->in.channels != plan->input.c) {
-        return dv_fail(DAVY_E_SHAPE, "%s: %d channels, the network takes %lld", dv_stage_name(w->stage),
+        return dv_fail(DAVY_E_SHAPE, "%s: the picture has %d channels, the network takes %lld", dv_stage_name(w->stage),
                        (int)w->in.channels, (long long)plan->input.c);
     }
     if (w->out.h != out_h || w->out.w != out_w || w->out.channels < 1 || w->out.channels > tile_plan->out_c) {
         return dv_fail(DAVY_E_SHAPE,
-                       "%s: output of %lld x %lld with %d channels, expected %lld x %lld with at most %lld",
+                       "%s: the output has %lld x %lld pixels and %d channels, expected %lld x %lld and 1 to %lld",
                        dv_stage_name(w->stage), (long long)w->out.w, (long long)w->out.h, (int)w->out.channels,
                        (long long)out_w, (long long)out_h, (long long)tile_plan->out_c);
     }
     return DAVY_OK;
 }
 
-/* The cost of all tiles in all passes, and of packing the weights for them. Sets group_cost. */
+/* The cost of all tiles in all passes and of packing their weights. Also sets group_cost. */
 static double total_cost(dv_picture_run *run) {
     const dv_tile_schedule *l = &run->tile_plan->schedule;
     const dvk_image *out = &run->work->out;
@@ -578,7 +580,8 @@ static double total_cost(dv_picture_run *run) {
     return picture * (double)run->work->in.n + dv_store_cost(missing);
 }
 
-/* One try. Idle arenas are freed where memory is short; if it still is, something beyond this engine has taken it. */
+/* One attempt. If memory is short, idle arenas are freed and the back end is called again. If it is still short, the memory is held
+ * outside this engine. */
 static davy_result run_once(dv_picture_run *run) {
     dv_engine *e = run->e;
     davy_result (*const back_end)(dv_picture_run *, bool *) =
@@ -599,15 +602,15 @@ static davy_result run_once(dv_picture_run *run) {
     return r;
 }
 
-/* No tiles fit the memory that a full device may still have. The budget is not the reason. */
+/* The error if no tiles fit the memory that a full device may still have. The budget is not the reason. */
 static davy_result device_is_full(const dv_work *w, const davy_error_info *refused) {
     return dv_fail_in(DAVY_E_NOMEM_DEVICE, refused->domain, refused->native,
                       "%s of %lld x %lld: %s; smaller tiles do not fit either", dv_stage_name(w->stage),
                       (long long)w->in.w, (long long)w->in.h, refused->message);
 }
 
-/* The next request after a device has refused memory: fewer tiles at once, then smaller ones, which count as an attempt (1). Tiles
- * that share norms keep half of the memory that the whole picture takes, so the limit falls more slowly. */
+/* Reduces a request after a device has refused memory: first fewer tiles at once, then smaller tiles. Returns the attempts this
+ * counts as: 0 or 1. Tiles that share norms keep half of the memory of the whole picture, so the limit falls more slowly. */
 static int take_less(const dv_engine *e, dv_request *request, davy_result r, const dv_cached_tile_plan *tile_plan) {
     const int64_t together = tile_plan->schedule.together;
     if (r == DAVY_E_NOMEM_DEVICE && together > 1) {
@@ -621,7 +624,7 @@ static int take_less(const dv_engine *e, dv_request *request, davy_result r, con
     return 1;
 }
 
-/* *others: memory is short, and runs under way will free some. Else *attempt counts, and *request asks for less. */
+/* *others: memory is short, and runs under way will free some. Otherwise *attempt is advanced and *request reduced. */
 static davy_result try_run(dv_picture_run *run, dv_request *request, int *attempt, davy_error_info *refused,
                            bool *others) {
     dv_engine *e = run->e;
@@ -635,7 +638,7 @@ static davy_result try_run(dv_picture_run *run, dv_request *request, int *attemp
     r = check_tile_plan(run->work, run->tile_plan);
     r = r < 0 ? r : run_once(run);
     *others = dv_is_short(r) && others_run(e, 1);
-    if (dv_is_short(r) && !*others) { /* something beyond this engine has taken it */
+    if (dv_is_short(r) && !*others) { /* the memory is held outside this engine */
         if (r == DAVY_E_NOMEM_DEVICE) {
             dv_error_get(refused);
         }
@@ -676,8 +679,8 @@ davy_result dv_engine_plan(dv_engine *e, const dv_batch_desc *desc, davy_plan_in
         return r;
     }
     if (q.h < 1 || q.w < 1) {
-        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld", dv_stage_name(q.stage), (long long)q.w,
-                       (long long)q.h);
+        return dv_fail(DAVY_E_SHAPE, "%s: a picture of %lld x %lld is not possible; width and height start at 1",
+                       dv_stage_name(q.stage), (long long)q.w, (long long)q.h);
     }
     dv_cached_tile_plan *tile_plan = NULL;
     r = dv_tile_plan_get(e, &q, &tile_plan);

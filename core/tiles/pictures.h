@@ -1,6 +1,6 @@
-/* pictures.h - the pictures of an engine, which engine.h plans and runs: what is kept between runs, and the memory that is left.
- * Kept are packed weights, and tile plans of the last sizes with their idle arenas. A tile plan is the schedule of a picture size
- * and the program of its tile for each GPU: the second picture of a size is computed without planning or allocating. */
+/* pictures.h - the resources that an engine keeps between runs of pictures, and the memory that is available to it. It keeps packed
+ * weights, and tile plans of recent sizes with their idle arenas. A tile plan has the schedule of a picture size and the program of
+ * its tile for each GPU. A second picture of the same size needs no planning and no allocation. */
 #ifndef DV_TILE_PICTURES_H
 #define DV_TILE_PICTURES_H
 
@@ -21,7 +21,7 @@ typedef struct dv_cached_tile_plan {
     uint64_t used_at; /* under the engine's lock */
 } dv_cached_tile_plan;
 
-/* Memory of one run: workspace, and the band of fades. */
+/* Memory of one run: the workspace and the fade band. */
 static inline uint64_t dv_tile_plan_bytes(const dv_cached_tile_plan *p) {
     return p->schedule.workspace + p->schedule.band;
 }
@@ -34,13 +34,13 @@ void dv_tile_plans_trim(dv_engine *e, const dv_cached_tile_plan *except, uint64_
 
 /* ---- memory and weights ---- */
 
-uint64_t dv_engine_available(dv_engine *e);            /* of the lane that has least */
+uint64_t dv_engine_available(dv_engine *e);            /* bytes; of the lane that has the least */
 dv_store *dv_engine_store(dv_engine *e, int32_t lane); /* referenced */
 
-/* A store for each lane; NULL behind them. */
+/* Creates a store for each lane; the remaining entries are NULL. */
 davy_result dv_stores_create(dv_engine *e, dv_store *out[DV_LANES]);
 void dv_stores_release(dv_store *stores[DV_LANES]);
-/* dv_engine_unload, if only the caller uses the store, which is that of the first lane. */
+/* Calls dv_engine_unload if nothing but the caller uses `store`, the first lane's store. *unloaded: whether it did. */
 davy_result dv_engine_unload_alone(dv_engine *e, const dv_store *store, bool *unloaded);
 
 #endif

@@ -1,7 +1,6 @@
-/* precision.c - what an engine computes in, of what was asked for and what its devices have. And where eight-bit integers do no
- * harm: before an engine of that precision is handed out, a test picture goes through its network in 16 bits (on a CPU in 32), then
- * with eight bits in one layer after the other, and at last with all of those that may have them. What is logged is the difference
- * on that picture. Where memory is short it is a smaller one. */
+/* precision.c - chooses the numeric type of an engine, and calibrates INT8 engines. The calibration computes a test picture in 16
+ * bits (on a CPU in 32). Then it tries eight bits in one layer after the other, and at last in all layers that tolerate them. The
+ * log has the difference on that picture. If memory is short, the picture is smaller. */
 #include "core/tiles/precision.h"
 
 #include <math.h>
@@ -13,7 +12,7 @@
 
 /* ---- types ---- */
 
-/* Least capable of the GPUs: all compute alike. */
+/* The compute capability of the least capable GPU: all GPUs compute in the same type. */
 static int32_t least_sm(const dv_engine *e) {
     int32_t sm = INT32_MAX;
     for (int32_t l = 0; l < e->n_lanes; l++) {
@@ -22,7 +21,7 @@ static int32_t least_sm(const dv_engine *e) {
     return sm;
 }
 
-/* Eight bits: products of convolutions, what is stored is F16 (or, of INT8, BF16), on a CPU F32. */
+/* Eight bits are used in the products of convolutions. Values are stored as F16, or BF16 (INT8 only); on a CPU as F32. */
 static davy_result set_8bit(dv_engine *e, dvk_dtype compute) {
     const uint32_t computes = compute == DVK_FP8 ? DVK_COMPUTES_FP8 : DVK_COMPUTES_INT8;
     const int32_t sm = least_sm(e);
@@ -34,16 +33,16 @@ static davy_result set_8bit(dv_engine *e, dvk_dtype compute) {
         }
     }
     return compute == DVK_FP8
-               ? dv_fail(DAVY_E_UNSUPPORTED, "precision fp8: compute capability %d.%d has no FP8 products; from 8.9 on",
-                         sm / 10, sm % 10)
+               ? dv_fail(DAVY_E_UNSUPPORTED,
+                         "precision fp8: compute capability %d.%d has no FP8; 8.9 or newer is needed", sm / 10, sm % 10)
                : dv_fail(DAVY_E_UNSUPPORTED, "precision int8: no kernels for compute capability %d.%d", sm / 10,
                          sm % 10);
 }
 
-/* What leaves the range of F16 is stored as BF16. */
+/* A network whose values exceed the range of F16 is stored as BF16. */
 static davy_result set_int8(dv_engine *e) {
     if (dv_engine_is_wide(e) && least_sm(e) < 80) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "precision int8: %s leaves the range of fp16, and this GPU has no bf16",
+        return dv_fail(DAVY_E_UNSUPPORTED, "precision int8: %s exceeds the range of fp16, and this GPU has no bf16",
                        e->arch->name);
     }
     return set_8bit(e, DVK_INT8);
@@ -52,7 +51,7 @@ static davy_result set_int8(dv_engine *e) {
 static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) {
     const bool bf16 = least_sm(e) >= 80;
     switch (compute) {
-    case DAVY_DTYPE_AUTO: /* most upscalers keep to small numbers; VAEs overflow F16, and are rescaled where there is no other */
+    case DAVY_DTYPE_AUTO: /* most upscalers fit F16; VAEs overflow it and are rescaled if the GPU has no BF16 */
         if (dv_engine_is_wide(e)) {
             e->compute = bf16 ? DVK_BF16 : DVK_F32;
         } else {
@@ -67,14 +66,13 @@ static davy_result set_gpu_compute(dv_engine *e, davy_dtype compute, bool tf32) 
         return DAVY_OK;
     case DAVY_DTYPE_BF16:
         e->compute = DVK_BF16;
-        return bf16 ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "precision bf16: this GPU computes in fp32 or fp16");
+        return bf16 ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "precision bf16: this GPU has no bf16; use fp32 or fp16");
     case DAVY_DTYPE_FP8:
         return set_8bit(e, DVK_FP8);
     case DAVY_DTYPE_INT8:
         return set_int8(e);
     default:
-        return dv_fail(DAVY_E_UNSUPPORTED,
-                       "precision int4: a GPU computes in fp32, fp16, bf16, fp8 or int8; there are no kernels for it");
+        return dv_fail(DAVY_E_UNSUPPORTED, "precision int4: a GPU computes pictures in fp32, fp16, bf16, fp8 or int8");
     }
 }
 
@@ -96,16 +94,16 @@ davy_result dv_engine_set_compute(dv_engine *e, davy_dtype compute, bool tf32) {
 
 enum { MOST_TRIES = 128, LEAST_TRIES = 8, SIDE = 128, LATENT_SIDE = 16, HALVINGS = 3, OCTAVES = 5 };
 
-#define CPU_FLOPS 1.5e12 /* of all tries together, about */
+#define CPU_FLOPS 1.5e12 /* approximate limit for all tries of a stage together */
 
 typedef struct trial {
     dv_engine *e;
     dv_stage stage;
     dvk_image in, out;
     float *reference;
-    int64_t count; /* of values in the result */
-    double range;  /* squared */
-    double flops;  /* of a try */
+    int64_t count; /* values in the result */
+    double range;  /* of the reference's values, squared */
+    double flops;  /* of one try */
 } trial;
 
 /* ---- the test picture ---- */
@@ -118,7 +116,7 @@ static float noise(uint32_t octave, int64_t c, int64_t y, int64_t x) {
     return (float)((h ^ h >> 15) >> 8) / 8388608.0f - 1.0f;
 }
 
-/* Like a photograph: what is twice as fine is half as strong. From -1 to 1, most of it near 0. */
+/* Noise with the spectrum of a photograph: each octave has half the amplitude of the coarser one. From -1 to 1, mostly near 0. */
 static float sample(int64_t side, int64_t c, int64_t y, int64_t x) {
     float sum = 0.0f, weight = 0.5f;
     for (uint32_t octave = 0; octave < OCTAVES; octave++, weight *= 0.5f) {
@@ -133,7 +131,7 @@ static float sample(int64_t side, int64_t c, int64_t y, int64_t x) {
     return sum;
 }
 
-/* Pixels of an upscaler from 0 to 1, of an encoder from -1 to 1; latents of a decoder as large as theirs are. */
+/* Paints the test picture: pixels from 0 to 1 for an upscaler, from -1 to 1 for an encoder; for a decoder, latents from -3 to 3. */
 static void paint(const dvk_image *in, dv_stage stage) {
     const float scale = stage == DV_STAGE_UPSCALE ? 0.5f : stage == DV_STAGE_ENCODE ? 1.0f : 3.0f;
     const float middle = stage == DV_STAGE_UPSCALE ? 0.5f : 0.0f;
@@ -170,7 +168,7 @@ static bool on_cpu(const dv_engine *e) {
     return e->services.n_gpus == 0;
 }
 
-/* What a stage makes of a picture of `side`, or of half of it where a CPU would take long. */
+/* Plans a stage for a picture of `side`, or of half that side while the tries would take a CPU too long. Sets *side. */
 static davy_result plan_trial(trial *t, int64_t *side, davy_plan_info *info) {
     const int64_t align = t->e->reach[t->stage].align;
     const dv_tiling whole = {.width = -1};
@@ -186,7 +184,7 @@ static davy_result plan_trial(trial *t, int64_t *side, davy_plan_info *info) {
     }
 }
 
-/* Channels of what a stage reads. */
+/* The number of input channels of a stage. */
 static davy_result channels_of(const dv_engine *e, dv_stage stage, int64_t *out) {
     const dv_request q = {.stage = stage};
     const int64_t side = stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS;
@@ -219,7 +217,7 @@ static void close_trial(trial *t) {
     dv_free(t->reference);
 }
 
-/* With the layers that are on now. */
+/* Computes the test picture with the layers that use eight bits now. */
 static davy_result run(trial *t) {
     const dv_work work = {
         .stage = t->stage, .in = t->in, .out = t->out, .in_mul = 1.0f, .out_mul = 1.0f, .tiling = {.width = -1}};
@@ -243,7 +241,7 @@ static davy_result run_reference(trial *t) {
     return DAVY_OK;
 }
 
-/* The mean square error over the square of the range. */
+/* *error: the mean square error, divided by the squared range. */
 static davy_result try(trial *t, double *error) {
     const davy_result r = run(t);
     const float *out = t->out.data;
@@ -258,7 +256,7 @@ static davy_result try(trial *t, double *error) {
 
 /* ---- the choice ---- */
 
-/* The layers of a stage that gain at the size that weights are loaded for. */
+/* Lists the layers of a stage that are faster with eight bits, at the size for which weights are loaded. */
 static davy_result list_layers(dv_engine *e, dv_stage stage) {
     const dv_request q = {.stage = stage};
     const int64_t side = (stage == DV_STAGE_DECODE ? DV_PROBE_LATENTS : DV_PROBE_PIXELS) * 8;
@@ -276,7 +274,7 @@ static davy_result list_layers(dv_engine *e, dv_stage stage) {
     return r;
 }
 
-/* A CPU takes seconds for a large network: there layers are tried several at a time, one behind the other. */
+/* The most tries for a stage. A CPU takes seconds for a large network, so it tries several consecutive layers at a time. */
 static int64_t most_tries(const trial *t) {
     const double tries = !on_cpu(t->e) || t->flops <= 0.0 ? MOST_TRIES : CPU_FLOPS / t->flops;
     return tries >= MOST_TRIES ? MOST_TRIES : dv_max((int64_t)tries, LEAST_TRIES);
@@ -323,7 +321,7 @@ static davy_result try_side(dv_engine *e, dv_stage stage, int64_t first, int64_t
     return r;
 }
 
-/* The picture need not have room that the caller's will not need either. */
+/* Tries smaller pictures if memory is short: the caller's own pictures may be small, too. */
 static davy_result try_sides(dv_engine *e, dv_stage stage, int64_t first, double *error) {
     const int64_t whole = stage == DV_STAGE_DECODE ? LATENT_SIDE : SIDE;
     int64_t side = whole;
@@ -335,7 +333,7 @@ static davy_result try_sides(dv_engine *e, dv_stage stage, int64_t first, double
         r = r < 0 ? r : try_side(e, stage, first, &side, error);
         if (r == DAVY_OK) {
             dv_logf(e->services.log, DAVY_LOG_WARN,
-                    "%s: memory is short, so that int8 was tried on a picture of %lld x %lld only", e->file_name,
+                    "%s: memory is short; int8 was calibrated on a picture of only %lld x %lld", e->file_name,
                     (long long)side, (long long)side);
         }
     }
@@ -371,8 +369,8 @@ davy_result dv_engine_calibrate(dv_engine *e) {
     e->int8_always = false;
     if (r == DAVY_OK && dv_int8_count(&e->int8) == 0) {
         dv_logf(e->services.log, DAVY_LOG_WARN,
-                "%s: no convolution gains from int8 and keeps close to %s: computes in %s", e->file_name, plain_name(e),
-                plain_name(e));
+                "%s: int8 is not used: no convolution is faster with it and close to %s; %s is used", e->file_name,
+                plain_name(e), plain_name(e));
         e->compute = on_cpu(e) ? DVK_F32 : dv_engine_is_wide(e) ? DVK_BF16 : DVK_F16;
     }
     return r == DAVY_OK && e->int8.n > 0 ? dv_engine_unload(e) : r;

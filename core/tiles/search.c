@@ -1,15 +1,14 @@
-/* search.c - chooses tiles. Candidates are judged by real plans, so the numbers are those the run will have.
+/* search.c - chooses tiles. Candidates are measured by real plans, so the numbers are those of the run.
  *
- * A network that sees only its neighbourhood gives the same picture in any tiles; it is cut so that a tile's workspace
- * stays moderate and little is computed twice. One that sees the whole picture (group norms, attention) stays whole
- * while the budget allows, then takes the largest tiles that fit; so does one of which tiles share means or statistics, as
- * that takes several passes. Where the packed weights are what does not fit, leaner kernels are tried, and the cheaper of the
- * two ways is taken.
+ * A network that sees only a neighbourhood gives the same picture in any tiles. Its tiles are chosen so that a tile's workspace stays
+ * moderate and little is computed twice. A network that sees the whole picture (group norms, attention) stays whole while the budget
+ * allows it; then it gets the largest tiles that fit. The same holds if tiles share means or norms, because that takes several
+ * passes. If the packed weights do not fit, kernels with smaller weights are tried, and the cheaper schedule is taken.
  *
- * A small tile does not fill a GPU: most of its time passes between the steps and in the last wave of each. So several are
- * computed together, of one picture or of a batch, as long as the estimates of real plans say that this takes less time and
- * the memory is there. Kernels are chosen by the whole of a group's work; where that is another one than for a tile alone, so
- * may be the rounding. The CPU computes one at a time: its units fill its cores, and small arenas its caches. */
+ * A small tile does not fill a GPU: most of its time is spent between steps and in the last wave of each. So several tiles are computed
+ * together, of one picture or of a batch. Their number grows while the plans' estimates say that this is faster and the memory
+ * suffices. Kernels are chosen for the group's whole work. If that gives another kernel than for a single tile, rounding may differ.
+ * The CPU computes one tile at a time: its units fill the cores, and a small arena fits the caches. */
 #include "core/tiles/search.h"
 
 #include <math.h>
@@ -17,19 +16,19 @@
 #include "core/base/error.h"
 #include "core/tiles/statistics.h"
 
-#define EXACT_WORKSPACE     (1ull << 30) /* of a tile, where tiles change nothing */
-#define FADED_WORKSPACE     (2ull << 30) /* where they change little: a deep network with a finite reach */
-#define GPU_EXACT_WORKSPACE (4ull << 30) /* a GPU wants large pictures, and has no cache worth tiling for */
+#define EXACT_WORKSPACE     (1ull << 30) /* limit of a tile's workspace if tiles change nothing */
+#define FADED_WORKSPACE     (2ull << 30) /* if tiles change little: a deep network with a finite reach */
+#define GPU_EXACT_WORKSPACE (4ull << 30) /* a GPU is faster on large tiles and has no cache that small ones would fit */
 #define GPU_FADED_WORKSPACE (8ull << 30)
 #define GROUP_WORKSPACE     (2ull << 30)
-#define MAX_TIME_RATIO      0.95 /* of the time before */
-#define HOST_BYTES_A_NS     10.0 /* a byte a sample */
+#define MAX_TIME_RATIO      0.95 /* a larger group must take at most this share of the time before */
+#define HOST_BYTES_A_NS     10.0 /* copy rate between host and GPU, at one byte per sample */
 
 enum { MOST_USUAL_OVERLAP = 96, TRIES = 16, MAX_COLUMNS = 4096, MOST_TOGETHER = 256 };
 
-/* ---- what a schedule costs ---- */
+/* ---- the cost of a schedule ---- */
 
-/* Tiles that share something are of one picture. */
+/* Pictures whose tiles may be in one pass. Tiles that share means or norms are of one picture. */
 static int64_t pictures_at_once(const dv_request *q, const dv_tile_schedule *l) {
     return dv_tile_schedule_shares(l) ? 1 : dv_max(q->batch, 1);
 }
@@ -38,15 +37,15 @@ static int64_t tiles_in_all(const dv_request *q, const dv_tile_schedule *l) {
     return l->tiles * pictures_at_once(q, l);
 }
 
-/* Samples of the pictures of a group, as the caller has them: at least four channels. */
+/* Samples of a group's pictures in the caller's memory, counted with at least four channels. */
 static int64_t samples_of(const dv_plan *plan) {
     const dvk_view *in = &plan->input;
     const dvk_view *out = &plan->output;
     return in->n * in->h * in->w * dv_max(in->c, 4) + out->n * out->h * out->w * dv_max(out->c, 4);
 }
 
-/* Device memory through which these pass, in f32: twice where there are several groups, and what the first of several GPUs may have
- * to hold for each of the others. */
+/* Device memory for staging these samples, in f32. It is doubled if there are several groups. The first of several GPUs also holds
+ * the samples of each other GPU. */
 static uint64_t staging_of(const dv_plan *plan, const dv_tile_schedule *l) {
     const int64_t turns = (l->groups > 1 ? 2 : 1) + dv_max(l->lanes - 1, 0);
     int64_t means = 0;
@@ -57,7 +56,7 @@ static uint64_t staging_of(const dv_plan *plan, const dv_tile_schedule *l) {
     return (uint64_t)(samples_of(plan) * turns + means + norms) * sizeof(float) + 2 * l->band;
 }
 
-/* Adds up the pass for each mean and the pass for the result. */
+/* Adds up the passes for the means and the pass for the result. */
 static void add_passes(const dv_plan *plan, uint64_t *flops, double *cost) {
     *flops = plan->flops;
     *cost = plan->cost;
@@ -90,7 +89,7 @@ static davy_result measure_schedule(dv_engine *e, dv_store *store, const dv_requ
         dv_div_up(tiles_in_all(request, l), l->together) * (dv_max(request->batch, 1) / pictures_at_once(request, l));
     l->workspace = dv_plan_workspace(plan, gpu ? 1 : dv_pool_threads(e->services.pool));
     l->weights = store != NULL ? dv_store_missing(store, request->stage, plan) : plan->weight_bytes;
-    l->copies = gpu ? 0 : dv_store_copies(store, request->stage, plan); /* a GPU's are in the host's memory */
+    l->copies = gpu ? 0 : dv_store_copies(store, request->stage, plan); /* for a GPU they are in host memory */
     l->flops = flops / (uint64_t)l->together * (uint64_t)l->tiles;
     l->cost *= (double)l->tiles / (double)l->together;
     l->moving = (double)samples_of(plan) / HOST_BYTES_A_NS;
@@ -103,20 +102,20 @@ static davy_result measure_schedule(dv_engine *e, dv_store *store, const dv_requ
     return DAVY_OK;
 }
 
-/* The f32 copies made while packing are gone before the workspace is taken. */
+/* Total need. The f32 copies of packing are freed before the workspace is taken, so only the larger of both counts. */
 static uint64_t need_of(const dv_tile_schedule *l) {
     const uint64_t run = l->workspace + l->band;
     return l->weights + (run > l->copies ? run : l->copies);
 }
 
-/* The tiles of one picture go to all GPUs; pictures of one tile do if there is enough to compute. */
+/* The number of GPUs. Several tiles of a picture use all; pictures of one tile do so if there is enough work. */
 static int32_t lanes_for(const dv_engine *e, const dv_request *q, const dv_tile_schedule *l) {
     const int64_t all = tiles_in_all(q, l);
     const bool shared = l->tiles > 1 || l->cost * (double)all >= DV_WORTH_SHARING_NS;
     return shared ? (int32_t)dv_min(e->n_lanes, all) : 1;
 }
 
-/* The groups run one after the other. Copies run beside them, but for those of one group. */
+/* Estimated time: the groups run one after the other; copies overlap with them, except those of one group. */
 static double time_of(const dv_tile_schedule *l) {
     return (double)l->groups * l->cost * (double)l->together / (double)l->tiles + l->moving;
 }
@@ -128,21 +127,21 @@ static davy_result group_tiles(dv_engine *e, dv_store *store, const dv_request *
     l->apart = l->lanes > 1;
     const int64_t most =
         dv_min(dv_div_up(all, l->lanes), request->max_together > 0 ? request->max_together : MOST_TOGETHER);
-    if (request->batch > 1 || l->lanes > 1) { /* more to stage */
+    if (request->batch > 1 || l->lanes > 1) { /* staging needs more memory */
         const davy_result r = measure_schedule(e, store, request, l);
         if (r < 0) {
             return r;
         }
     }
-    if (e->services.n_gpus == 0 || e->arch->clip != NULL) { /* several at once are frames of a clip there */
+    if (e->services.n_gpus == 0 || e->arch->clip != NULL) { /* for a clip, several pictures at once mean its frames */
         return DAVY_OK;
     }
     for (int64_t target = 2; target < 2 * most; target *= 2) {
         dv_tile_schedule trial = *l;
         trial.plan = NULL;
-        trial.together = dv_div_up(all, dv_div_up(all, dv_min(target, most))); /* all groups alike */
+        trial.together = dv_div_up(all, dv_div_up(all, dv_min(target, most))); /* groups of about equal size */
         const davy_result r = measure_schedule(e, store, request, &trial);
-        if (r < 0 && r != DAVY_E_UNSUPPORTED) { /* no kernel takes so many */
+        if (r < 0 && r != DAVY_E_UNSUPPORTED) { /* DAVY_E_UNSUPPORTED: no kernel takes so many pictures */
             return r;
         }
         if (r < 0 || trial.workspace - trial.kept > GROUP_WORKSPACE || need_of(&trial) > available ||
@@ -162,13 +161,13 @@ typedef struct search {
     dv_engine *e;
     dv_store *store; /* NULL: nothing is packed */
     const dv_request *request;
-    const dv_schedule_cost *cost; /* NULL: pictures */
+    const dv_schedule_cost *cost; /* NULL: the cost of pictures */
     dv_reach reach;
-    uint64_t available; /* for workspace, band and weights */
+    uint64_t available; /* bytes for workspace, band and weights */
     bool lean;
-    bool shared;    /* among several GPUs */
-    int64_t side;   /* least tile side that counts at the moment */
-    uint64_t least; /* need of the smallest schedule that was tried, for the message */
+    bool shared;    /* the tiles are distributed over several GPUs */
+    int64_t side;   /* the least tile side that is allowed at the moment */
+    uint64_t least; /* least need of all schedules tried, for the message */
 } search;
 
 static int64_t round_up(int64_t v, int64_t step) {
@@ -183,8 +182,8 @@ static int64_t exact_overlap(const search *s) {
     return 2 * round_up(s->reach.halo, s->reach.align);
 }
 
-/* With this overlap a photograph in tiles stays within 2/255 of the photograph computed whole. A deep network sees a finite
- * neighbourhood, of which the outer half has little influence. */
+/* With this overlap a photograph in tiles stays within 2/255 of the photograph computed whole. In a deep network with a finite
+ * neighbourhood, the outer half of it has little influence. */
 static int64_t usual_overlap(const search *s) {
     const int64_t finite = dv_min(MOST_USUAL_OVERLAP, 2 * round_up(s->reach.halo, s->reach.align));
     return s->request->stage == DV_STAGE_ENCODE   ? 128
@@ -193,8 +192,8 @@ static int64_t usual_overlap(const search *s) {
                                                   : dv_max(32, finite);
 }
 
-/* Sets how many samples neighbouring tiles of this size share. Faded tiles share the number that was asked for, else the usual
- * number, but no more than a quarter of a small tile. */
+/* Sets the overlap of tiles of this size. Faded tiles use the requested overlap, or the usual one, but at most a quarter of the
+ * tile's smaller side. */
 static void set_overlap(const search *s, dv_tile_schedule *l) {
     const int64_t requested = s->request->tiling.overlap;
     if (can_be_exact(s) && (requested == 0 || requested >= exact_overlap(s))) {
@@ -222,13 +221,13 @@ void dv_tile_schedule_axes(const dv_engine *e, const dv_request *request, const 
     x->tile = schedule->tile_w;
 }
 
-/* The least side of a tile. A smaller one would change the result too much. */
+/* The least side of a tile. Smaller tiles would change the result too much. */
 static int64_t smallest_side(const search *s) {
     const int64_t usual = s->request->stage == DV_STAGE_DECODE ? 16 : 64;
     return can_be_exact(s) ? dv_max(usual, exact_overlap(s) + 32) : usual;
 }
 
-/* Fills in what a schedule of this tile size costs, one tile at a time. */
+/* Fills in the cost of a schedule with this tile size, one tile at a time. */
 static davy_result measure(search *s, dv_tile_schedule *l) {
     set_overlap(s, l);
     l->lean = s->lean;
@@ -247,7 +246,7 @@ static bool fits(search *s, const dv_tile_schedule *l) {
 
 /* ---- automatic tiles ---- */
 
-/* From this side on a faded tile has its whole overlap. */
+/* The least side at which a faded tile has its full overlap. */
 static int64_t comfortable_side(const search *s) {
     return can_be_exact(s) ? smallest_side(s) : 4 * usual_overlap(s);
 }
@@ -258,7 +257,7 @@ static int64_t even_tile(int64_t size, int64_t count, int64_t overlap, int64_t a
     return count == 1 ? size : dv_tile_fit(size, round_up(tile, align) + align, align);
 }
 
-/* Sets tiles of at most `area` samples, nx of them across. false: they would be too small. */
+/* Sets tiles of at most `area` samples, with nx tiles across. False: they would be too small. */
 static bool columns_schedule(const search *s, int64_t nx, double area, dv_tile_schedule *l) {
     const dv_request *q = s->request;
     const int64_t least = s->side;
@@ -275,7 +274,7 @@ static bool columns_schedule(const search *s, int64_t nx, double area, dv_tile_s
     return l->tile_h <= room && l->tile_h >= dv_min(least, q->h);
 }
 
-/* The samples computed in all tiles. Faded tiles should be square, since a fade may be visible: others count for more. */
+/* The samples computed in all tiles; fewer are better. A fade may be visible, so faded tiles that are not square get a penalty. */
 static double score(const search *s, const dv_tile_schedule *l) {
     dv_axis_desc y;
     dv_axis_desc x;
@@ -303,13 +302,13 @@ static bool best_of_area(const search *s, double area, dv_tile_schedule *out) {
     return best > 0.0;
 }
 
-/* Every GPU gets two tiles: one is copied while the other is computed. */
+/* The area with which every GPU gets two tiles: one is copied while the other is computed. */
 static double shared_area(const search *s) {
     const double all = (double)s->request->h * (double)s->request->w;
     return s->shared ? all / (2.0 * (double)s->e->n_lanes) : all;
 }
 
-/* Tiles shrink until one fits. The bytes per sample are taken from the plans made on the way. */
+/* Shrinks tiles until one fits. The estimate of bytes per sample is corrected by each plan made on the way. */
 static davy_result search_tiles(search *s, uint64_t limit, const dv_tile_schedule *whole, dv_tile_schedule *out,
                                 bool *found) {
     double per_sample = (double)whole->workspace / (double)(whole->tile_h * whole->tile_w);
@@ -405,10 +404,10 @@ static davy_result choose_given(search *s, dv_tile_schedule *out, bool *found) {
     return r;
 }
 
-/* With the usual kernels, then with lean ones; the cheaper. */
+/* Tries the usual kernels, then lean ones, and takes the cheaper schedule. */
 static davy_result choose_kernels(search *s, bool automatic, dv_tile_schedule *out, bool *found) {
     *found = false;
-    for (int lean = 0; lean < (s->e->services.n_gpus > 0 ? 1 : 2); lean++) { /* a GPU's kernels all are */
+    for (int lean = 0; lean < (s->e->services.n_gpus > 0 ? 1 : 2); lean++) { /* all GPU kernels are lean */
         dv_tile_schedule l = {0};
         bool ok = false;
         s->lean = lean != 0;
@@ -436,7 +435,7 @@ static davy_result choose_tiles(search *s, dv_tile_schedule *out) {
     s->side = comfortable_side(s);
     davy_result r = choose_kernels(s, automatic, out, &found);
     const bool shares =
-        s->reach.n_norms > 0 && !request->own_norms; /* small tiles would be worse than norms of their own */
+        s->reach.n_norms > 0 && !request->own_norms; /* small tiles would be worse than norms of each tile */
     if (r == DAVY_OK && !found && automatic && !shares && s->side > smallest_side(s)) {
         s->side = smallest_side(s);
         r = choose_kernels(s, automatic, out, &found);
@@ -463,8 +462,8 @@ davy_result dv_tile_schedule_choose_by(dv_engine *e, const dv_schedule_cost *cos
     return choose_tiles(&s, out);
 }
 
-/* Tiles share norms or not, as `own_norms` says. They do not depend on the number of pictures, unless the memory for a batch leaves
- * too little for them: then smaller tiles are chosen. */
+/* Chooses a schedule with shared norms or not, as request->own_norms says. The tiles do not depend on the number of pictures, unless
+ * the memory for a batch leaves too little for them. Then smaller tiles are chosen. */
 static davy_result choose_schedule(dv_engine *e, dv_store *store, const dv_request *request, uint64_t available,
                                    dv_tile_schedule *out) {
     dv_request one = *request;

@@ -1,12 +1,12 @@
-/* staging.c - see staging.h. Rows of interleaved pixels go in one 2-D copy, planes in one copy each (in one for all where
- * they follow each other), anything else through a dense copy in host memory. */
+/* staging.c - see staging.h. Rows of interleaved pixels take one 2-D copy. Planes take one copy each, or one for all if they are
+ * contiguous. Any other layout goes through a dense copy in host memory. */
 #include "core/tiles/staging.h"
 
 #include <string.h>
 
 #include "kernels/dtype.h"
 
-enum { PITCH_ALIGN = 16, WIDEST_PIXEL = 16 /* elements; wider ones are mostly not ours */ };
+enum { PITCH_ALIGN = 16, WIDEST_PIXEL = 16 /* elements; a larger step is mostly bytes outside the picture */ };
 
 static int64_t channel_of(const dvk_image *i, int64_t c) {
     return i->identity_map || i->channels > 4 ? c : i->map[c];
@@ -20,7 +20,7 @@ static int64_t absolute(int64_t v) {
     return v < 0 ? -v : v;
 }
 
-/* Bytes of a pixel: [low, high), counted from host.data; returns how many different channels it has. */
+/* The bytes [low, high) of a pixel, counted from host.data. Returns the number of different channels. */
 static int64_t extent_of(const dvk_image *i, int64_t *low, int64_t *high) {
     int64_t different = 0;
     *low = INT64_MAX;
@@ -76,7 +76,8 @@ dvk_image dv_staging_image(const dv_staging *s, void *block) {
     const uintptr_t first = (uintptr_t)block + (uintptr_t)back;
     i.sh = back != 0 ? -s->pitch : s->pitch;
     if (s->kind == DV_STAGING_ROWS) {
-        i.data = (void *)(first - (uintptr_t)s->low); /* modulo 2^64: with the channel's place added it is inside */
+        i.data =
+            (void *)(first - (uintptr_t)s->low); /* wraps modulo 2^64; the channel's offset brings it back inside */
         return i;
     }
     i.data = (void *)first;
@@ -91,7 +92,7 @@ dvk_image dv_staging_image(const dv_staging *s, void *block) {
 
 /* ---- copies ---- */
 
-typedef struct piece { /* rows in host memory, upwards, and where they lie in the block */
+typedef struct piece { /* rows in host memory, by rising address, and their offset in the block */
     char *host;
     int64_t host_pitch;
     int64_t at, rows;
@@ -121,7 +122,7 @@ static piece piece_of(const dv_staging *s, int64_t k) {
     return (piece){.host = lowest_row(i) + first, .host_pitch = pitch, .at = k * i->h * s->pitch, .rows = rows};
 }
 
-/* Between the caller's layout and dense planes in host memory. */
+/* Copies elements between the caller's layout and dense planes in host memory. gather: from the caller's layout. */
 static void move_elements(const dv_staging *s, char *dense, bool gather) {
     const dvk_image *i = &s->host;
     const size_t size = (size_t)size_of(i);

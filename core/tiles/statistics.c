@@ -38,8 +38,8 @@ typedef struct range {
     int64_t first, end;
 } range;
 
-/* Of a value's pixels along an axis, of which a tile has `size`: from one cut to the next, and all of the margins that the
- * network adds around the picture. */
+/* A tile's own pixels of a value along an axis; the tile has `size` of them. They lie between two cuts; the outer tiles include the
+ * margins that the network adds around the picture. */
 static range range_of(const dv_axis *a, int64_t tile, dv_grid grid, int64_t size) {
     const int64_t first = (a->cut[tile] - a->origin[tile]) * grid.num / grid.den;
     const int64_t end = (a->cut[tile + 1] - a->origin[tile]) * grid.num / grid.den;

@@ -28,14 +28,14 @@ int64_t dv_tile_count(const dv_axis_desc *d) {
     return d->tile >= d->size ? 1 : 1 + dv_div_up(d->size - d->tile, step_of(d));
 }
 
-/* Range of input samples over which tile k - 1 hands over to tile k. */
+/* Places the fade from tile k - 1 to tile k. from: the end of the fade before, in input samples. */
 static void place_fade(const dv_axis_desc *d, dv_axis *a, int64_t k, int64_t from) {
     int64_t first = dv_max(a->origin[k], from);
     int64_t end = dv_max(a->origin[k - 1] + a->tile, first);
     if (d->exact) {
         first = end = a->origin[k] + round_up(d->overlap / 2, d->align);
     } else if (end - first > d->overlap) {
-        first += (end - first - d->overlap) / 2; /* where both have seen most */
+        first += (end - first - d->overlap) / 2; /* centred, where both tiles have the most context */
         end = first + d->overlap;
     }
     if (!d->exact && end > first) {

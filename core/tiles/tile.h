@@ -1,12 +1,13 @@
-/* tile.h - cutting a picture into tiles of one size and putting the results together, one axis at a time.
+/* tile.h - cuts a picture into tiles of one size and places the fades between them, one axis at a time.
  *
- * All tiles of an axis have the same size, so that one plan serves them; the last is shifted back to end with the
- * picture. Between two tiles lies a fade, a range of output samples that both give: over it the weight goes from the
- * one to the other as sin^2, and the two weights add up to 1. Next to a tile's edge a network has seen least: where it sees
- * a finite neighbourhood, a fade leaves a margin to the edges; where its numbers differ from tile to tile as a whole, the
- * widest fade is the best. Fades never overlap. An exact cut is a fade of no width, at least `halo` samples away from the
- * edge of both tiles: there a network that sees no further than that has computed what it computes for the whole picture
- * (to the last bit where its kernels do not depend on the position; Winograd's do, in the rounding). */
+ * All tiles of an axis have the same size, so one plan serves them. The last tile is shifted back to end with the picture. Between
+ * two tiles lies a fade, a range of output samples that both compute. Over it the weight changes from one tile to the other as
+ * sin^2; the two weights add up to 1. Near a tile's edge the network has the least context. If the network sees a finite
+ * neighbourhood, a fade keeps a margin to the edges. If its numbers differ between tiles as a whole, the widest fade is best. Fades
+ * never overlap.
+ * An exact cut is a fade of zero width, at least `halo` samples away from the edges of both tiles. There a network with that halo
+ * computes the same as for the whole picture. The results agree to the last bit if the kernels do not depend on the position;
+ * Winograd kernels do, in their rounding. */
 #ifndef DV_TILE_H
 #define DV_TILE_H
 
@@ -14,10 +15,10 @@
 
 typedef struct dv_axis_desc {
     int64_t size;     /* of the picture, input samples */
-    int64_t tile;     /* >= size: one tile */
-    int64_t overlap;  /* least number of input samples two neighbours share */
+    int64_t tile;     /* of a tile, input samples; >= size: one tile */
+    int64_t overlap;  /* least number of input samples that two neighbours share */
     int64_t align;    /* tile origins are multiples of it; tile must be congruent to size modulo align */
-    int64_t margin;   /* input samples of the overlap, at either end, that a fade keeps out of */
+    int64_t margin;   /* input samples at both ends of the overlap that the fade leaves out */
     int64_t num, den; /* output = input * num / den */
     bool exact;       /* cut in the middle of the overlap, no fade */
 } dv_axis_desc;
@@ -27,7 +28,7 @@ typedef struct dv_axis {
     int64_t *origin; /* [count], input */
     int64_t *fade_first,
         *fade_end; /* [count + 1], output: fade k lies between tiles k - 1 and k; the outermost are empty */
-    int64_t *cut;  /* [count + 1], input: what is summed over all tiles is of tile k from cut k to cut k + 1; aligned */
+    int64_t *cut;  /* [count + 1], input, aligned: sums over all tiles take samples [cut[k], cut[k + 1]) from tile k */
     int64_t num, den;
 } dv_axis;
 
@@ -37,7 +38,7 @@ int64_t dv_tile_count(const dv_axis_desc *d);
 davy_result dv_axis_create(const dv_axis_desc *d, dv_axis *out);
 void dv_axis_free(dv_axis *a);
 
-/* Output samples that tile k has a part in: [first, end). */
+/* Output samples to which tile k contributes: [first, end). */
 static inline int64_t dv_axis_first(const dv_axis *a, int64_t k) {
     return a->fade_first[k];
 }
@@ -46,7 +47,7 @@ static inline int64_t dv_axis_end(const dv_axis *a, int64_t k) {
     return a->fade_end[k + 1];
 }
 
-/* Where in the tile's own output a sample of the picture's output is. */
+/* Converts a sample of the picture's output to the index in the tile's own output. */
 static inline int64_t dv_axis_local(const dv_axis *a, int64_t k, int64_t sample) {
     return sample - a->origin[k] * a->num / a->den;
 }
