@@ -1,12 +1,13 @@
-/* choose.c - how a clip is computed: in slices of as many frames at once as keep a device busy, fewer where memory is short; the
- * whole clip at once where that takes less than slices and what is kept between them. What is kept may be the most of it, and
- * then is offloaded to the host's memory where a GPU's is too small.
+/* choose.c - chooses how a clip is computed. Slices have as many frames as keep the device busy, or fewer if memory is short. A clip is
+ * computed whole if that needs less memory than slices with their state. The state may be most of the memory. If the GPU's memory is
+ * too small for it, it is offloaded to host memory.
  *
- * For slices of one length there are several candidates: all frames at once or frame by frame, and which frames are transformed.
- * What a candidate takes is measured by its plans. Later slices, of which there are most, tell nearly all of it; the first slices
- * of a clip are planned for the best candidates only, as long as they do not make it worse than another.
+ * For one slice length there are several candidates: all frames at once or frame by frame, and different sets of transformed frames
+ * (inputs of Winograd convolutions). The plans of a candidate give its memory and time. Later slices are the most frequent and decide
+ * nearly everything. The first slices of a clip are planned for the best candidate only; if they make it worse than another, for that
+ * one, too.
  *
- * A choice takes several plans, and a host opens the same clip again and again: the last choices are kept. */
+ * A choice needs several plans, and a host opens the same clip many times, so recent choices are cached. */
 #include <math.h>
 #include <string.h>
 
@@ -15,19 +16,19 @@
 #include "core/clip/stream_priv.h"
 #include "core/cuda/gpu.h"
 
-#define MEMORY_POWER 0.585       /* of the memory, in the price of a candidate */
-#define BUSY_PIXELS  (3ll << 20) /* of pictures at full size, computed at once, that keep a GPU busy */
+#define MEMORY_POWER 0.585       /* exponent of the memory in the price of a candidate */
+#define BUSY_PIXELS  (3ll << 20) /* pixels at full size, computed at once, that keep a GPU busy */
 
 enum {
     TRIES = 8,
     MAX_CANDIDATES = 2 * (4 + TRIES) + 1,
     MOST_AT_ONCE = 16, /* pictures */
-    MOST_WHOLE = 64,   /* frames of a clip */
+    MOST_WHOLE = 64,   /* frames of a clip that is computed whole */
     CACHED_CHOICES = 8,
-    HEADROOM_FACTOR = 2 /* memory is plenty from so many times what a choice takes */
+    HEADROOM_FACTOR = 2 /* memory is plentiful if it is this many times the need of a choice */
 };
 
-/* ---- what a candidate takes ---- */
+/* ---- memory and time of a candidate ---- */
 
 davy_result dv_clip_stream_plan(const dv_clip_stream *s, const dv_slice_choice *c, dv_clip_slice slice, dv_plan **out) {
     const dv_request q = {.stage = s->stage,
@@ -46,7 +47,7 @@ static uint64_t frames_bytes(const dvk_view *v) {
     return (uint64_t)(v->n * v->h * v->w * v->c) * sizeof(float);
 }
 
-/* The frames of the caller pass through the arena, where it has room beside the input and output of the steps. */
+/* The caller's frames are staged in the arena if it has room beside the input and output of the steps. */
 static void add_staging(const dv_plan *plan, uint64_t arena, dv_slice_choice *c) {
     const uint64_t in = frames_bytes(&plan->input), out = frames_bytes(&plan->output);
     uint64_t where = 0;
@@ -87,7 +88,7 @@ static int64_t frames_of(const dv_clip_candidate *w, bool continues) {
     return dv_slice_of(&w->c.info.clip, w->c.info.slice, continues);
 }
 
-/* flops_first is of the shortest slices. */
+/* Sets flops_first for the shortest first slice. */
 static davy_result weigh_first(const dv_clip_stream *s, dv_clip_candidate *w, dv_plan *made) {
     const dv_clip_rule *rule = &w->c.info.clip;
     const int64_t frames = frames_of(w, false);
@@ -141,7 +142,7 @@ davy_result dv_clip_stream_weigh(const dv_clip_stream *s, const dv_slice_choice 
     w->c.apart = false;
     w->c.info = (dv_clip_stream_info){.clip = rule, .slice = c->info.slice, .frame_by_frame = c->policy.frame_by_frame};
     const davy_result r = c->whole ? weigh_first(s, w, made) : weigh_later(s, w, made);
-    /* a clip that begins with more frames than later slices have */
+    /* true if the first slice gives more frames than later ones, so it decides as well */
     const bool longer = dv_slice_out(&rule, frames_of(w, false), false) > dv_slice_out(&rule, frames_of(w, true), true);
     return r == DAVY_OK && longer ? dv_clip_stream_weigh_all(s, w) : r;
 }
@@ -167,13 +168,13 @@ void dv_clip_candidate_end(dv_clip_candidate *w) {
     dv_slice_plans_drop(&w->plans);
 }
 
-/* Bytes below which no plan of the whole clip has its arena. */
+/* A lower bound of the arena, in bytes, for any plan of the whole clip. */
 static davy_result least_arena(const dv_clip_stream *s, int64_t frames, uint64_t *bytes) {
     const dv_request q = {.stage = s->stage, .pictures = frames, .apart = true};
     return dv_engine_least_arena(s->e, &q, s->h, s->w, bytes);
 }
 
-/* plans: NULL, or the plans are moved there. */
+/* plans: receives the plans; may be NULL. */
 static davy_result measure(const dv_clip_stream *s, dv_slice_choice *c, dv_slice_plans *plans) {
     dv_clip_candidate w;
     davy_result r = dv_clip_stream_weigh(s, c, NULL, &w);
@@ -192,12 +193,12 @@ davy_result dv_clip_stream_measure(const dv_clip_stream *s, dv_slice_choice *c) 
 
 /* ---- candidates for slices of one length ---- */
 
-/* Twice the memory has to save a third of the time: the program that davy runs in needs memory, too. */
+/* Twice the memory must save a third of the time, because the host program needs memory, too. */
 static double price(const dv_slice_choice *c) {
     return c->cost_frame * pow((double)c->need, MEMORY_POWER);
 }
 
-/* What a byte of memory is worth by that price, in ns of a slice. */
+/* The value of a byte of memory by that price, in ns of a slice. */
 static double worth_of_a_byte(const dv_slice_choice *c) {
     return MEMORY_POWER * c->cost_slice / (double)c->need;
 }
@@ -215,7 +216,7 @@ typedef struct candidates {
     uint64_t available;
     dv_clip_candidate all[MAX_CANDIDATES];
     int32_t count;
-    davy_result none; /* why the list is empty; DAVY_OK: it is not */
+    davy_result none; /* the reason if the list is empty; DAVY_OK: it is not empty */
     davy_result result;
 } candidates;
 
@@ -227,7 +228,7 @@ static dv_clip_candidate *best_of(candidates *list) {
     return best;
 }
 
-/* Plans are large: only the best so far keeps its own. */
+/* Plans are large, so only the best candidate so far keeps its plans. */
 static dv_clip_candidate *keep_best_plans(candidates *list) {
     dv_clip_candidate *best = best_of(list);
     for (int32_t i = 0; i < list->count; i++) {
@@ -238,7 +239,8 @@ static dv_clip_candidate *keep_best_plans(candidates *list) {
     return best;
 }
 
-/* A candidate that is too large for a kernel is left out; others may do. r: whether its slices could be planned. */
+/* Adds the candidate at the end of the list. r: the result of planning it. A candidate that is too large for a kernel is left out, as
+ * others may fit. */
 static dv_clip_candidate *note_candidate(candidates *list, davy_result r) {
     list->result = r == DAVY_E_NOMEM_HOST ? r : list->result;
     list->none = list->none < 0 ? r : DAVY_OK;
@@ -251,7 +253,7 @@ static dv_clip_candidate *note_candidate(candidates *list, davy_result r) {
     return added;
 }
 
-/* made: the plan of its later slices, or NULL; taken over. */
+/* made: the plan of its later slices, or NULL; the call takes ownership. */
 static dv_clip_candidate *add_candidate(candidates *list, const dv_slice_choice *c, dv_plan *made) {
     if (list->result < 0) {
         dv_plan_release(made);
@@ -266,13 +268,13 @@ static bool weigh_rest(candidates *list, dv_clip_candidate *w) {
     return r == DAVY_OK;
 }
 
-/* Measured, or so far below the limit that the first slices of a clip will not exceed it. */
+/* Whether a candidate fits: complete measurement, or a need so far below the limit that first slices cannot exceed it. */
 static bool fits_surely(candidates *list, dv_clip_candidate *w) {
     const bool far = w->c.need <= list->available / HEADROOM_FACTOR;
     return far || (w->c.need <= list->available && weigh_rest(list, w) && w->c.need <= list->available);
 }
 
-/* Turns the limits of c->policy into a set of plain rings, by a plan of later slices, which is *out. */
+/* Plans the later slices with the limits of c->policy, and replaces the limits by the plan's set of plain rings. *out: that plan. */
 static davy_result leave_plain(const candidates *list, dv_slice_choice *c, dv_plan **out) {
     const int64_t frames = dv_slice_of(&list->s->choice.info.clip, c->info.slice, !c->whole);
     const davy_result r = dv_clip_stream_plan(list->s, c, (dv_clip_slice){frames, !c->whole, false}, out);
@@ -284,8 +286,8 @@ static davy_result leave_plain(const candidates *list, dv_slice_choice *c, dv_pl
     return r;
 }
 
-/* Adds the candidate with as many frames transformed as `room` allows for the arena and larger weights. Several tries: the buffers of
- * an arena may leave gaps, and the first slice of a clip may have other weights. */
+/* Adds the candidate with as many transformed frames as `room` allows for the arena and the larger weights. Several tries are needed:
+ * the arena may have gaps, and the first slice of a clip may use other weights. */
 static void add_within(candidates *list, const dv_slice_choice *plain, uint64_t room) {
     dv_slice_choice c = *plain;
     uint64_t arena = UINT64_MAX, live = room, with = room, need = 0;
@@ -308,9 +310,10 @@ static void add_within(candidates *list, const dv_slice_choice *plain, uint64_t 
     }
 }
 
-/* Adds candidates with transformed frames: those for which the workspace of plain frames is enough; all; of an encoder, all with large
- * frames in bands of rows (a decoder's large frames are computed one by one, which takes even less). And as many as there is
- * memory for, unless the state is offloaded: then memory has better uses. */
+/* Adds candidates with transformed frames:
+ * - as many as the workspace of plain frames allows;
+ * - all; for an encoder also all, with large frames in bands of rows (a decoder computes large frames one by one, which needs less);
+ * - if all do not fit, as many as the memory allows, unless the state is offloaded: then the memory is better used for the state. */
 static void add_transformed(candidates *list, dv_clip_candidate *plain) {
     dv_slice_choice all = plain->c, some = plain->c;
     dv_plan *plan = NULL;
@@ -354,7 +357,7 @@ static dv_clip_candidate *best_weighed(candidates *list) {
     return list->result == DAVY_OK ? best : NULL;
 }
 
-/* Adds the same without those transformed frames that gain less time than the growth of their weights costs. */
+/* Adds the same candidate without the transformed frames that save less time than their larger weights cost. */
 static void add_lighter(candidates *list, const dv_clip_candidate *of) {
     dv_slice_choice c = of->c;
     dv_plan *plan = NULL;
@@ -381,9 +384,9 @@ static void pick(candidates *list, dv_slice_choice *out, dv_slice_plans *plans) 
     }
 }
 
-/* The best candidate for slices of c's length within `available` bytes: frame by frame or not, and with transformed frames where
- * c allows it; a processor's slices are short anyway. by_frame: the candidate frame by frame, weighed already, or NULL; taken
- * over. plans: NULL, or those of the best are moved there. */
+/* Finds the best candidate for slices of c's length within `available` bytes. On a GPU it tries frame by frame and, if c allows it,
+ * transformed frames; slices of a CPU are short anyway. by_frame: the measured frame-by-frame candidate or NULL; the call takes
+ * ownership. plans: receives the plans of the best; may be NULL. */
 static davy_result measure_candidates(const dv_clip_stream *s, uint64_t available, dv_clip_candidate *by_frame,
                                       dv_slice_choice *c, dv_slice_plans *plans) {
     const bool gpu = s->e->services.n_gpus > 0;
@@ -416,9 +419,9 @@ davy_result dv_clip_stream_measure_least(const dv_clip_stream *s, bool lean, dv_
     return measure_candidates(s, 0, NULL, out, NULL);
 }
 
-/* ---- choices that are kept ---- */
+/* ---- cached choices ---- */
 
-typedef struct clip_key { /* what a choice depends on */
+typedef struct clip_key { /* all values that a choice depends on */
     dv_stage stage;
     int64_t h, w, frames, slice, streams;
     uint64_t packed, available;
@@ -426,12 +429,12 @@ typedef struct clip_key { /* what a choice depends on */
 
 typedef struct cached_choice {
     clip_key key;
-    dv_slice_choice choice; /* need 0: nothing */
+    dv_slice_choice choice; /* need 0: an empty entry */
 } cached_choice;
 
 struct dv_clip_choice_cache {
     cached_choice cached[CACHED_CHOICES];
-    int32_t next; /* to be replaced */
+    int32_t next; /* the entry that is replaced next */
 };
 
 static clip_key key_of(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available) {
@@ -450,14 +453,14 @@ static bool same_clip(const clip_key *a, const clip_key *b) {
            a->streams == b->streams;
 }
 
-/* Whether there is and was so much memory that the exact number does not matter, even if all weights are to be packed. */
+/* Whether memory is and was so plentiful that its exact size does not matter, even if all weights have to be packed. */
 static bool is_plenty(const cached_choice *m, const clip_key *a) {
     const dv_slice_choice *c = &m->choice;
     const uint64_t less = a->available < m->key.available ? a->available : m->key.available;
     return !c->policy.offload_state && !c->lean && less / HEADROOM_FACTOR >= c->need - c->weights + c->weights_all;
 }
 
-/* Whether the memory for weights and all else together is what it was. */
+/* Whether packed weights and available memory together are the same as before. */
 static bool is_the_same(const cached_choice *m, const clip_key *a) {
     return a->available + a->packed == m->key.available + m->key.packed;
 }
@@ -473,7 +476,7 @@ static bool find_choice(const dv_clip_stream *s, const clip_key *key, cached_cho
     return found;
 }
 
-/* plans: of the choice, where it had to be measured again. */
+/* plans: receives the choice's plans if it had to be measured again. */
 static bool find_valid_choice(const dv_clip_stream *s, const clip_key *key, dv_slice_choice *out,
                               dv_slice_plans *plans) {
     cached_choice m;
@@ -489,7 +492,7 @@ static bool find_valid_choice(const dv_clip_stream *s, const clip_key *key, dv_s
     return valid;
 }
 
-/* The place of the same clip, or the oldest. */
+/* The entry of the same clip, or else the oldest. */
 static cached_choice *place_for(dv_clip_choice_cache *cache, const clip_key *key) {
     for (int32_t i = 0; i < CACHED_CHOICES; i++) {
         if (cache->cached[i].choice.need > 0 && same_clip(&cache->cached[i].key, key)) {
@@ -501,7 +504,7 @@ static cached_choice *place_for(dv_clip_choice_cache *cache, const clip_key *key
     return m;
 }
 
-/* Where there is no memory for the cache, the next stream chooses again. */
+/* Caches a choice. Without memory for the cache, the next stream chooses again. */
 static void keep_choice(const dv_clip_stream *s, int64_t frames, int64_t slice, uint64_t available,
                         const dv_slice_choice *choice) {
     const clip_key key = key_of(s, frames, slice, available);
@@ -516,9 +519,10 @@ static void keep_choice(const dv_clip_stream *s, int64_t frames, int64_t slice, 
     dv_mutex_unlock(e->lock);
 }
 
-/* ---- with the state where the steps are computed ---- */
+/* ---- with the state in the computing device's memory ---- */
 
-/* Frames that keep the device busy; for a processor that is the shortest slice. Long slices copy an offloaded state less often. */
+/* The slice length that keeps the device busy; for a CPU the shortest. offloads: the longest, because longer slices copy an offloaded
+ * state less often. */
 static int64_t busy_slice(const dv_clip_stream *s, bool offloads) {
     const dv_clip_rule *rule = &s->choice.info.clip;
     const dv_reach *reach = &s->e->reach[s->stage];
@@ -527,7 +531,7 @@ static int64_t busy_slice(const dv_clip_stream *s, bool offloads) {
     }
     const int64_t in = s->h * s->w;
     const int64_t out = in * reach->num * reach->num / (reach->den * reach->den);
-    const int64_t pictures = dv_max(rule->step, rule->step_out); /* at full size, of a step */
+    const int64_t pictures = dv_max(rule->step, rule->step_out); /* pictures at full size in one step */
     const int64_t most = MOST_AT_ONCE / pictures;
     const int64_t steps = offloads ? most : dv_min(dv_div_up(BUSY_PIXELS, dv_max(in, out) * pictures), most);
     return dv_max(steps, 1) * rule->step;
@@ -537,9 +541,9 @@ typedef struct search {
     int64_t frames, requested;
     uint64_t available;
     bool found;
-    uint64_t least; /* of what was tried; 0: nothing was */
+    uint64_t least; /* least need of all tried; 0: none was tried */
     dv_slice_choice best;
-    dv_slice_plans plans; /* of the best, where they are at hand */
+    dv_slice_plans plans; /* of the best, if they were kept */
 } search;
 
 static void note_least(search *f, const dv_slice_choice *c) {
@@ -550,7 +554,8 @@ static int64_t first_slice(const dv_clip_stream *s, const search *f, bool offloa
     return dv_slice_of(&s->choice.info.clip, f->requested > 0 ? f->requested : busy_slice(s, offloads), true);
 }
 
-/* The whole clip at once, if it may take less than such slices; need 0: it takes more, or is too large for some step. */
+/* Measures the whole clip at once, if it may need less than such slices. whole->need = 0: it needs more, or is too large for some
+ * step. */
 static davy_result measure_whole(const dv_clip_stream *s, const search *f, const dv_slice_choice *slices,
                                  dv_slice_choice *whole, dv_slice_plans *plans) {
     const dv_slice_choice least = {
@@ -561,7 +566,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
     *whole = (dv_slice_choice){
         .whole = true, .lean = slices->lean, .policy.transform_frames = true, .info.slice = f->frames};
     davy_result r = bound_first ? least_arena(s, f->frames, &bytes) : DAVY_OK;
-    if (r < 0 || bytes > slices->need) { /* plans of long clips are large: none is made in vain */
+    if (r < 0 || bytes > slices->need) { /* plans of long clips are large, so none is made needlessly */
         return r;
     }
     r = bound_first ? dv_clip_stream_weigh(s, &least, NULL, &w) : DAVY_OK;
@@ -575,7 +580,7 @@ static davy_result measure_whole(const dv_clip_stream *s, const search *f, const
     return r == DAVY_E_NOMEM_HOST ? r : DAVY_OK;
 }
 
-/* The whole clip at once where that takes less than slices do, else the longest slices that fit. */
+/* Chooses the whole clip at once if that needs less than slices, else the longest slices that fit. */
 static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
     const dv_clip_rule *rule = &s->choice.info.clip;
     const bool may_be_whole =
@@ -606,7 +611,7 @@ static davy_result try_resident(const dv_clip_stream *s, search *f, bool lean) {
 
 /* ---- with the state offloaded ---- */
 
-/* plans: taken over. */
+/* Compares a choice with the best so far. Takes ownership of plans. */
 static void consider(search *f, const dv_slice_choice *c, dv_slice_plans *plans) {
     note_least(f, c);
     if (c->need <= f->available && (!f->found || c->cost_frame < f->best.cost_frame)) {
@@ -617,8 +622,9 @@ static void consider(search *f, const dv_slice_choice *c, dv_slice_plans *plans)
     dv_slice_plans_drop(plans);
 }
 
-/* The state is copied beside the steps. Memory beyond the least is divided between rings that stay on the GPU and an arena in which
- * rings are fetched early and written back late: several proportions are tried. */
+/* The state is copied while the steps run. A ring is the ring buffer of earlier frames at one place of the network. Memory beyond the
+ * least need is divided between rings that stay on the GPU and an arena in which rings are fetched early and written back late.
+ * Several proportions are tried. */
 static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice, bool transform) {
     enum { PARTS = 3 };
     dv_slice_choice least = {.policy = {.offload_state = true, .transform_frames = transform}, .info.slice = slice};
@@ -634,7 +640,7 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
         c.policy.resident_bytes = rest / PARTS * part / (uint64_t)dv_max(s->group.streams, 1);
         r = dv_clip_stream_measure(s, &c);
         uint64_t room = c.info.arena_bytes + (c.need < f->available ? f->available - c.need : 0);
-        for (int again = 0; r == DAVY_OK && again < 2 && room > 0; again++) { /* buffers may not lie without gaps */
+        for (int again = 0; r == DAVY_OK && again < 2 && room > 0; again++) { /* again: the arena may have gaps */
             c.policy.overlap_arena_bytes = room;
             r = measure(s, &c, &plans);
             const uint64_t over = c.need > f->available ? c.need - f->available : 0;
@@ -645,8 +651,8 @@ static davy_result try_offload(const dv_clip_stream *s, search *f, int64_t slice
     return r;
 }
 
-/* Of an encoder, large pictures transformed in bands, in slices as long as without a budget: most of the state may stay on the GPU.
- * Rings that stay take nothing of the workspace, so that others are fetched early into what is free there. */
+/* For an encoder: large pictures transformed in bands, in slices as long as with plentiful memory. Most of the state may then stay on the
+ * GPU. Resident rings need no workspace, so the free workspace is used to fetch others early. */
 static davy_result try_bands(const dv_clip_stream *s, search *f) {
     enum { BAND_TRIES = 8 };
     const bool half = s->e->compute == DVK_F16 || s->e->compute == DVK_BF16;
@@ -685,8 +691,8 @@ static davy_result try_offloaded(const dv_clip_stream *s, search *f) {
 static davy_result refuse(const dv_clip_stream *s, const search *f) {
     return dv_fail(
         DAVY_E_BUDGET,
-        "%s of a clip of %lld x %lld needs at least %llu bytes, in the shortest slices; %llu of the budget of "
-        "%llu are free",
+        "%s of a clip of %lld x %lld needs at least %llu bytes, in the shortest slices; the memory budget has %llu of "
+        "%llu bytes left",
         dv_stage_name(s->stage), (long long)s->w, (long long)s->h, (unsigned long long)f->least,
         (unsigned long long)f->available, (unsigned long long)dv_engine_budget(s->e));
 }
@@ -707,14 +713,14 @@ void dv_clip_stream_log_choice(const dv_clip_stream *s) {
             (unsigned long long)(i->state_bytes >> 20), (unsigned long long)(i->offloaded_bytes >> 20));
 }
 
-/* A GPU without memory for the state offloads it. A processor uses kernels whose packed weights are smaller. */
+/* If the state does not fit, a GPU offloads it. If the clip does not fit, a CPU uses kernels with smaller packed weights. */
 static davy_result decide(const dv_clip_stream *s, search *f) {
     const davy_result r = try_resident(s, f, false);
     return r < 0 || f->found ? r : s->e->services.n_gpus > 0 ? try_offloaded(s, f) : try_resident(s, f, true);
 }
 
-/* Weights that were packed for other clips take memory of the GPU. They are freed where the clip is faster, or possible at all,
- * without them. */
+/* Weights that were packed for other clips take GPU memory. They are freed if the clip then becomes possible, or more than 5 %
+ * faster. */
 static davy_result decide_without_weights(dv_clip_stream *s, uint64_t available, search *f) {
     const uint64_t packed = dv_store_bytes(s->store);
     search fresh = {.frames = f->frames, .requested = f->requested, .available = available + packed};

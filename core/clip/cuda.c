@@ -1,5 +1,5 @@
-/* cuda.c - a slice on a GPU: its frames go up, the captured steps run, what comes of them goes down. A slice
- * takes long compared with what the host does between two of them, so each is waited for. */
+/* cuda.c - computes a slice on a GPU: upload of the frames, the captured steps, download of the result. A slice takes long compared
+ * with the host's work between two slices, so the host waits for each. */
 #include "core/base/error.h"
 #include "core/clip/stream_priv.h"
 #include "core/exec/run_cuda.h"
@@ -15,7 +15,7 @@ static davy_result grow(dv_clip_stream *s, int32_t which, uint64_t bytes) {
     if (m->bytes >= bytes) {
         return DAVY_OK;
     }
-    if (m->data != NULL) { /* every slice has been waited for */
+    if (m->data != NULL) { /* not in use: the host has waited for every slice */
         dv_gpu_free(gpu, DV_MEM_WORKSPACE, m->data, m->bytes);
         *m = (dv_stage_memory){0};
     }
@@ -24,7 +24,7 @@ static davy_result grow(dv_clip_stream *s, int32_t which, uint64_t bytes) {
     return r;
 }
 
-/* One frame of them, as it is staged. */
+/* The staging of one frame. */
 static dv_staging staging_of(const dvk_image *image, int64_t frame) {
     const dvk_image one = dv_image_part(image, frame, 0, 0, image->h, image->w);
     dv_staging s;
@@ -52,7 +52,7 @@ bool dv_clip_stream_passes(uint64_t arena, const dvk_view *view, uint64_t at, ui
     return at >= bytes || (end <= arena && bytes <= arena - end);
 }
 
-/* Where the caller's frames pass: before the steps and behind them all of the arena is free but for `view`. */
+/* Finds device memory for staging the caller's frames. Before and after the steps, only `view` uses the arena. */
 static davy_result find_way(dv_clip_stream *s, int32_t which, const dvk_view *view, const dvk_image *host, char **out) {
     const uint64_t bytes = staging_of(host, 0).bytes * (uint64_t)host->n;
     uint64_t where = 0;
@@ -66,7 +66,7 @@ static davy_result find_way(dv_clip_stream *s, int32_t which, const dvk_view *vi
     return r;
 }
 
-/* The frames as they lie there. */
+/* The image of the staged frames at `at`. */
 static dvk_image staged(const dvk_image *host, char *at) {
     const dv_staging one = staging_of(host, 0);
     dvk_image image = dv_staging_image(&one, at);
@@ -75,7 +75,7 @@ static dvk_image staged(const dvk_image *host, char *at) {
     return image;
 }
 
-/* Each frame between the caller's memory and its place there. */
+/* Copies each frame between the caller's memory and the staging memory; up: to the device. */
 static davy_result move_frames(const dv_clip_stream *s, char *to, const dvk_image *host, dv_gpu_queue *q, bool up) {
     davy_result r = DAVY_OK;
     for (int64_t f = 0; r == DAVY_OK && f < host->n; f++) {
@@ -112,7 +112,7 @@ static davy_result load(dv_clip_stream *s, dv_slice_program *p, const dv_work *w
     return dv_instance_enqueue_op(p->instance, q, "load", &args, convert_bytes(&args));
 }
 
-/* way: where a caller in the host's memory finds the result. */
+/* way: staging memory of the result, if the caller's output is in host memory. */
 static davy_result store(dv_clip_stream *s, dv_slice_program *p, const dv_work *work, char *way, dv_gpu_queue *q) {
     const dvk_image *out = &work->out;
     const dvk_image image = work->out_device ? *out : staged(out, way);
@@ -120,7 +120,7 @@ static davy_result store(dv_clip_stream *s, dv_slice_program *p, const dv_work *
     output.c = work->out.channels;
     const dvk_convert_args args = dv_store_args(work, &image, &output);
     davy_result r = DAVY_OK;
-    if (!work->out_device && staging_of(out, 0).gaps) { /* what lies between is the caller's and comes back as it was */
+    if (!work->out_device && staging_of(out, 0).gaps) { /* the caller's bytes between the pixels must not change */
         r = move_frames(s, way, out, q, true);
     }
     return r < 0 ? r : dv_instance_enqueue_op(p->instance, q, "store", &args, convert_bytes(&args));
@@ -158,7 +158,7 @@ davy_result dv_clip_stream_slice_cuda(dv_clip_stream *s, dv_slice_program *p, co
         davy_error_info error = {.struct_size = sizeof error};
         dv_error_get(&error);
         s->busy = p->instance;
-        if (work->in_device || work->out_device || s->group.streams > 1) { /* memory that is another's again */
+        if (work->in_device || work->out_device || s->group.streams > 1) { /* others may use this memory at once */
             dv_gpu_queue_wait(dv_instance_queue(p->instance), NULL, NULL);
         }
         dv_error_set(&error);

@@ -1,8 +1,8 @@
-/* stream.c - streams of clips: what they are opened with, and the frames given to them, slice by slice: a plan for each length that
- * occurs, all on one block of memory and one state. How a clip is computed is chosen in choose.c.
+/* stream.c - opens streams of clips and computes their frames slice by slice. There is a program for each slice length that occurs; all
+ * share one block of memory and one state. choose.c chooses how a clip is computed.
  *
- * In the middle of a clip memory may be refused, for another program has taken it: the slices to come are shorter or computed
- * frame by frame, then what is kept goes to the host's memory. What has been computed stays. */
+ * In the middle of a clip memory may be refused, because another program has taken it. Then later slices become shorter or are computed
+ * frame by frame. If that is not enough, the state is offloaded to host memory. Computed frames stay valid. */
 #include "core/base/error.h"
 #include "core/clip/stream_priv.h"
 #include "core/cuda/gpu.h"
@@ -89,7 +89,7 @@ static void drop_program(dv_slice_program *p) {
     *p = (dv_slice_program){0};
 }
 
-/* The program of such a slice; else the place of the least recently used, emptied. */
+/* The program of such a slice. If there is none, the entry of the least recently used program, emptied. */
 static dv_slice_program *find_program(dv_clip_stream *s, int64_t frames, bool continues) {
     dv_slice_program *oldest = &s->programs[0];
     for (int i = 0; i < DV_SLICE_PROGRAMS; i++) {
@@ -109,7 +109,7 @@ static bool suits(const dv_clip_stream *s, const dv_plan *plan) {
            plan->state_bytes + plan->offloaded_bytes == s->choice.info.state_bytes;
 }
 
-/* The plan of such a slice, if it was made for the choice; the caller's from now on. NULL: it was not, or has been taken. */
+/* The plan of such a slice, if it was made during the choice. The caller owns it. NULL: it was not made, or has been taken. */
 static dv_plan *take_made_plan(dv_clip_stream *s, int64_t frames, bool continues) {
     dv_plan **place = !continues ? &s->plans.first : s->second ? &s->plans.second : &s->plans.later;
     dv_plan *plan = *place;
@@ -120,7 +120,7 @@ static dv_plan *take_made_plan(dv_clip_stream *s, int64_t frames, bool continues
     return plan;
 }
 
-/* A short slice may need more of the arena than the longest for copies beside its steps: then it waits for them. */
+/* To overlap copies with its steps, a short slice may need more arena than the longest. Then its steps wait for the copies. */
 static davy_result make_plan(dv_clip_stream *s, int64_t frames, bool continues, dv_plan **out) {
     *out = take_made_plan(s, frames, continues);
     davy_result r =
@@ -176,7 +176,7 @@ static davy_result get_program(dv_clip_stream *s, int64_t frames, bool continues
 
 /* ---- less memory in the middle of a clip ---- */
 
-/* The choice with the largest workspace that is smaller than now; the state stays where it is. */
+/* Finds the choice with the largest workspace below the current one. The state stays in its place. */
 static davy_result find_smaller(const dv_clip_stream *s, dv_slice_choice *out, bool *found) {
     davy_result r = DAVY_OK;
     *found = false;
@@ -197,11 +197,11 @@ static davy_result find_smaller(const dv_clip_stream *s, dv_slice_choice *out, b
     return r;
 }
 
-typedef struct block { /* what a state consists of */
+typedef struct block { /* the two parts of a state */
     char *resident, *offloaded;
 } block;
 
-/* Ring by ring, then the rest of the state, which lies behind the resident rings. */
+/* Copies a state ring by ring, then its rest, which lies behind the resident rings. */
 static davy_result copy_state(const dv_plan *from, block src, const dv_plan *to, block dst, dv_gpu_queue *q) {
     davy_result r = DAVY_OK;
     uint64_t of_rings[2] = {0, 0};
@@ -235,7 +235,7 @@ static davy_result copy_to(const dv_clip_stream *s, const dv_slice_choice *c, bl
     davy_result r = dv_clip_stream_plan(s, &s->choice, (dv_clip_slice){frames, true, false}, &from);
     r = r < 0 ? r : dv_clip_stream_plan(s, c, (dv_clip_slice){frames, true, false}, &to);
     if (r == DAVY_OK && !same_parts(from, to)) {
-        r = dv_fail(DAVY_E_INTERNAL, "%s: a state of other parts", dv_stage_name(s->stage));
+        r = dv_fail(DAVY_E_INTERNAL, "%s: the state has other parts in the new plan", dv_stage_name(s->stage));
     }
     r = r < 0 ? r : dv_gpu_queue_take(gpu, NULL, &q);
     if (q != NULL) {
@@ -272,7 +272,7 @@ static davy_result offload_all(dv_clip_stream *s) {
     s->state = rest;
     if (c.info.arena_bytes <= s->choice.info.arena_bytes) {
         c.info.arena_bytes = s->choice.info.arena_bytes; /* the larger arena is kept */
-    } else {                                             /* a larger one fits where the state was */
+    } else {                                             /* a larger one fits into the memory of the old state */
         dv_gpu_free(gpu, DV_MEM_WORKSPACE, s->arena, s->choice.info.arena_bytes);
         s->arena = NULL;
     }
@@ -292,7 +292,7 @@ static davy_result downgrade(dv_clip_stream *s) {
             s->choice = c;
         } else if (r == DAVY_OK) {
             r = s->choice.policy.offload_state && s->choice.policy.resident_bytes == 0
-                    ? dv_fail(DAVY_E_NOMEM_DEVICE, "%s: no shorter slices", dv_stage_name(s->stage))
+                    ? dv_fail(DAVY_E_NOMEM_DEVICE, "%s: shorter slices are not possible", dv_stage_name(s->stage))
                     : offload_all(s);
         }
         if (r == DAVY_OK && s->arena == NULL) {
@@ -302,7 +302,7 @@ static davy_result downgrade(dv_clip_stream *s) {
     return r;
 }
 
-/* Memory was refused. A clip that has begun goes on with less: what has been computed would be lost else. */
+/* Called after memory was refused. A clip that has begun continues with less memory, so that its computed frames are not lost. */
 static davy_result try_downgrade(dv_clip_stream *s, davy_result refused) {
     davy_error_info error = {.struct_size = sizeof error};
     if (s->e->services.n_gpus == 0 || s->taken == 0 || s->arena == NULL || s->group.streams > 1) {
@@ -321,7 +321,7 @@ static davy_result try_downgrade(dv_clip_stream *s, davy_result refused) {
         dv_error_set(&error);
         return refused;
     }
-    dv_logf(s->e->services.log, DAVY_LOG_WARN, "%s of a clip goes on from frame %lld with less memory: %s",
+    dv_logf(s->e->services.log, DAVY_LOG_WARN, "%s of a clip continues at frame %lld with less memory: %s",
             dv_stage_name(s->stage), (long long)s->taken, error.message);
     dv_clip_stream_log_choice(s);
     return DAVY_OK;
@@ -352,7 +352,7 @@ static int64_t next_slice(const dv_clip_stream *s, int64_t left) {
     return s->choice.whole ? left : dv_slice_of(&s->choice.info.clip, dv_min(left, s->choice.info.slice), continues);
 }
 
-/* The slice that comes next, or one of those after it. */
+/* Takes staging memory for the next slice and for those after it. */
 static davy_result stage_frames(dv_clip_stream *s, const dv_work *work) {
     const dv_clip_rule *rule = &s->choice.info.clip;
     const int64_t next = next_slice(s, work->in.n);
@@ -361,7 +361,7 @@ static davy_result stage_frames(dv_clip_stream *s, const dv_work *work) {
     return dv_clip_stream_stage(s, work, dv_max(next, later), out);
 }
 
-/* What the next slice of work's frames from `at` on is computed by. */
+/* Prepares the program for the next slice of work's frames, from frame `at` on. */
 static davy_result get_ready(dv_clip_stream *s, const dv_work *work, int64_t at, dv_watch *watch,
                              dv_slice_program **out) {
     davy_result r = DAVY_OK;
@@ -410,18 +410,17 @@ static davy_result check_frames(const dv_clip_stream *s, const dv_work *w) {
     const bool continues = s->taken > 0;
     const int64_t least = continues ? rule->step : rule->first;
     if (s->lost) {
-        return dv_fail(DAVY_E_STATE, "%s: the clip was lost to an error; a new one has to begin",
-                       dv_stage_name(s->stage));
+        return dv_fail(DAVY_E_STATE, "%s: the clip was lost after an error; begin a new clip", dv_stage_name(s->stage));
     }
     if (w->in.n < least || (w->in.n - least) % rule->step != 0 ||
         (s->choice.whole && (continues || w->in.n != s->choice.info.slice))) {
         return dv_fail(
-            DAVY_E_SHAPE, "%s: %lld frames at a clip's frame %lld; %lld and a multiple of %lld more are possible",
+            DAVY_E_SHAPE, "%s: %lld frames at frame %lld of a clip are not possible; use %lld plus a multiple of %lld",
             dv_stage_name(s->stage), (long long)w->in.n, (long long)s->taken, (long long)least, (long long)rule->step);
     }
     const int64_t made = dv_slice_out(rule, w->in.n, continues);
     if (w->out.n != made) {
-        return dv_fail(DAVY_E_SHAPE, "%s: an output of %lld frames, expected %lld", dv_stage_name(s->stage),
+        return dv_fail(DAVY_E_SHAPE, "%s: the output has %lld frames, expected %lld", dv_stage_name(s->stage),
                        (long long)w->out.n, (long long)made);
     }
     return DAVY_OK;
@@ -433,18 +432,20 @@ static davy_result check_work(const dv_clip_stream *s, const dv_work *w) {
         return r;
     }
     if (w->stage != s->stage || w->grey || w->stream_ordered) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s of a clip: another stage, grey pictures or an unfinished call",
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "%s of a clip: another stage, grey output and stream_ordered are not supported",
                        dv_stage_name(s->stage));
     }
     if (w->in.h != s->h || w->in.w != s->w || w->in.channels != s->choice.in_c) {
-        return dv_fail(DAVY_E_SHAPE, "%s: frames of %lld x %lld with %d channels, expected %lld x %lld with %lld",
+        return dv_fail(DAVY_E_SHAPE,
+                       "%s: the frames have %lld x %lld pixels and %d channels, expected %lld x %lld and %lld",
                        dv_stage_name(s->stage), (long long)w->in.w, (long long)w->in.h, (int)w->in.channels,
                        (long long)s->w, (long long)s->h, (long long)s->choice.in_c);
     }
     if (w->out.h != s->choice.info.out_h || w->out.w != s->choice.info.out_w || w->out.channels < 1 ||
         w->out.channels > s->choice.info.out_c) {
         return dv_fail(
-            DAVY_E_SHAPE, "%s: output of %lld x %lld with %d channels, expected %lld x %lld with at most %lld",
+            DAVY_E_SHAPE, "%s: the output has %lld x %lld pixels and %d channels, expected %lld x %lld and 1 to %lld",
             dv_stage_name(s->stage), (long long)w->out.w, (long long)w->out.h, (int)w->out.channels,
             (long long)s->choice.info.out_w, (long long)s->choice.info.out_h, (long long)s->choice.info.out_c);
     }
@@ -502,17 +503,17 @@ void dv_clip_stream_release(dv_clip_stream *s) {
 static davy_result check_clip(const dv_clip_stream *s, int64_t frames) {
     const dv_clip_rule *rule = &s->choice.info.clip;
     if (s->h < 1 || s->w < 1) {
-        return dv_fail(DAVY_E_SHAPE, "%s: a clip of %lld x %lld", dv_stage_name(s->stage), (long long)s->w,
-                       (long long)s->h);
+        return dv_fail(DAVY_E_SHAPE, "%s: a clip of %lld x %lld is not possible; width and height start at 1",
+                       dv_stage_name(s->stage), (long long)s->w, (long long)s->h);
     }
     if (frames != 0 && (frames < rule->first || (frames - rule->first) % rule->step != 0)) {
-        return dv_fail(DAVY_E_SHAPE, "%s: a clip of %lld frames; %lld and a multiple of %lld more are possible",
+        return dv_fail(DAVY_E_SHAPE, "%s: a clip of %lld frames is not possible; use %lld plus a multiple of %lld",
                        dv_stage_name(s->stage), (long long)frames, (long long)rule->first, (long long)rule->step);
     }
     return DAVY_OK;
 }
 
-/* One of which nothing is decided yet. */
+/* Creates a stream without a choice. */
 static davy_result create(dv_engine *e, const dv_clip_stream_desc *desc, dv_clip_stream **out) {
     dv_clip_rule rule;
     if (!dv_engine_clip(e, desc->stage, &rule)) {

@@ -1,6 +1,6 @@
-/* tiles.c - see tiles.h. Frames are whole where they fit, even in the shortest slices; else they have the largest tiles that fit,
- * chosen as those of pictures are. What comes of a tile's slice is added to the band, in f32 as the network gives it, and finished
- * rows are converted as the caller wants them: for frames in a GPU's memory some rows at a time go up and are converted there. */
+/* tiles.c - see tiles.h. Frames are computed whole if they fit, even in the shortest slices. Otherwise they get the largest tiles that
+ * fit, chosen as for pictures. The output of a tile's slice is added to the fade band in f32. Finished rows are converted to the
+ * caller's format. If the caller's frames are in GPU memory, a few rows at a time are uploaded and converted there. */
 #include "core/clip/tiles.h"
 
 #include "core/base/error.h"
@@ -12,23 +12,23 @@
 #include "core/tiles/pictures.h"
 #include "kernels/cuda/cuda.h"
 
-enum { ROW_BYTES = 16 << 20 }; /* bytes that go up to a GPU at once */
+enum { ROW_BYTES = 16 << 20 }; /* bytes of finished rows that are uploaded to a GPU at once */
 
 struct dv_clip_tiles {
     dv_engine *e;
     dv_clip_tiles_desc desc;
     dv_clip_rule rule;
-    uint64_t limit;            /* memory there really is, once some within the budget was refused; 0: unknown */
-    dv_tile_schedule schedule; /* tiles 1: the frame is whole */
-    int64_t out_c;             /* channels of the results, once tiles have been chosen */
-    bool each;                 /* every tile has a stream of its own */
-    dv_axis y, x;              /* of tiles */
-    dv_clip_stream **streams;  /* row by row; or one for all; NULL: not opened yet */
+    uint64_t limit;            /* bytes really available, after memory within the budget was refused; 0: unknown */
+    dv_tile_schedule schedule; /* tiles = 1: frames are computed whole */
+    int64_t out_c;             /* output channels, set when tiles have been chosen */
+    bool each;                 /* every tile has its own stream */
+    dv_axis y, x;              /* of the tiles */
+    dv_clip_stream **streams;  /* one per tile, row by row, or one for all; NULL: not opened yet */
     int64_t n_streams;
-    dv_clip_stream_info info; /* of each */
-    dv_fade_band band;        /* of all frames of a run, or of a slice's */
+    dv_clip_stream_info info; /* the same for all streams */
+    dv_fade_band band;        /* for all frames of a run, or of a slice */
     uint64_t band_bytes;
-    float *results; /* of a tile's slice */
+    float *results; /* output of one tile's slice */
     int64_t taken;  /* frames of the clip so far */
     bool lost;
 };
@@ -65,7 +65,7 @@ static void give_memory(dv_clip_tiles *t) {
     t->band.rows = t->results = NULL;
 }
 
-/* Of a row of tiles: all frames of the clip, or a slice's. */
+/* Bytes of the band for a row of tiles, with all frames of the clip or those of a slice. */
 static uint64_t band_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, int64_t slice, int64_t channels) {
     const int64_t frames = t->each ? results_of_slice(&t->rule, slice) : dv_slice_out(&t->rule, t->desc.frames, false);
     return (uint64_t)(frames * (y->tile * y->num / y->den) * (t->desc.w * y->num / y->den) * channels) * sizeof(float);
@@ -77,7 +77,7 @@ static uint64_t results_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, con
     return (uint64_t)(results_of_slice(&t->rule, slice) * tile * channels) * sizeof(float);
 }
 
-/* Bytes of the memory that streams use, but taken here: on a GPU, rows on their way to the caller's frames. */
+/* Bytes that this file takes from the memory that streams use. On a GPU they are the rows uploaded for conversion. */
 static uint64_t caller_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, const dv_axis_desc *x, int64_t slice,
                              int64_t channels) {
     const uint64_t band = band_bytes(t, y, slice, channels);
@@ -90,8 +90,8 @@ static uint64_t caller_bytes(const dv_clip_tiles *t, const dv_axis_desc *y, cons
 
 typedef struct stream_cost {
     const dv_clip_tiles *t;
-    bool offloads;  /* states lie in the host's memory */
-    int64_t *out_c; /* is set: channels of the results, the same for all tiles */
+    bool offloads;  /* states are offloaded to host memory */
+    int64_t *out_c; /* receives the output channels, the same for all tiles */
 } stream_cost;
 
 static davy_result measure(const void *user, const dv_request *request, dv_tile_schedule *l) {
@@ -119,7 +119,7 @@ static davy_result measure(const void *user, const dv_request *request, dv_tile_
     return DAVY_OK;
 }
 
-/* Memory that can be had, of what is free. */
+/* Available bytes, within the limit. */
 static uint64_t available(const dv_clip_tiles *t) {
     const uint64_t all = dv_engine_available(t->e);
     return t->limit > 0 && t->limit < all ? t->limit : all;
@@ -147,7 +147,7 @@ static davy_result make_streams(dv_clip_tiles *t, int64_t n) {
     return t->streams != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "clip: out of memory");
 }
 
-/* The first stream chooses for all. */
+/* Opens the first stream, whose choice all others use. */
 static davy_result join_first(dv_clip_tiles *t, int64_t h, int64_t w, int64_t slice, uint64_t taken) {
     const dv_stream_group group = {.streams = t->n_streams,
                                    .caller_bytes = dv_engine_available(t->e) - available(t) + taken};
@@ -177,7 +177,7 @@ static davy_result make_axes(dv_clip_tiles *t, dv_axis_desc *y, dv_axis_desc *x)
     return r < 0 ? r : dv_axis_create(x, &t->x);
 }
 
-/* Slices as long as asked, if there is memory for their results, too: on the CPU it is the same memory. */
+/* Uses the requested slice length if memory also suffices for the results; on the CPU both use the same memory. */
 static davy_result open_first(dv_clip_tiles *t, const dv_axis_desc *y, const dv_axis_desc *x) {
     const bool gpu = t->e->services.n_gpus > 0;
     const int64_t step = t->rule.step;
@@ -224,7 +224,7 @@ static davy_result open_stream(dv_clip_tiles *t, int64_t tile) {
 
 static void close_streams(dv_clip_tiles *t) {
     give_memory(t);
-    for (int64_t i = t->n_streams - 1; i >= 0; i--) { /* the first has lent its memory */
+    for (int64_t i = t->n_streams - 1; i >= 0; i--) { /* the first last: the others use its memory */
         dv_clip_stream_release(t->streams[i]);
     }
     dv_free(t->streams);
@@ -244,7 +244,7 @@ static davy_result open_streams(dv_clip_tiles *t) {
     if (r == DAVY_E_BUDGET && t->desc.tiling.width >= 0) {
         close_streams(t);
         r = open_tiles(t);
-        r = r == DAVY_OK && t->schedule.tiles == 1 ? open_whole(t) : r; /* as large as that */
+        r = r == DAVY_OK && t->schedule.tiles == 1 ? open_whole(t) : r; /* one tile is as large as the frame */
     }
     if (r < 0) {
         close_streams(t);
@@ -341,7 +341,7 @@ static davy_result store_chunk(const dv_work *work, dv_gpu_queue *q, const dvk_i
     return r < 0 ? r : dv_gpu_check(q->gpu, kernel->enqueue(&args, NULL, &q->base), "store");
 }
 
-/* block: for so many rows at once. */
+/* block: device memory for at_once rows. */
 static davy_result store_all(const dv_work *work, dv_gpu_queue *q, const dvk_convert_args *args, int64_t at_once,
                              void *block) {
     const dvk_image *image = &args->image;
@@ -373,7 +373,7 @@ static davy_result store_rows_cuda(const dv_clip_tiles *t, const dv_work *work, 
     r = dv_gpu_queue_take(gpu, work->stream, &q);
     if (r == DAVY_OK) {
         r = store_all(work, q, args, at_once, block);
-        const davy_result waited = dv_gpu_queue_wait(q, NULL, NULL); /* nothing may use the block when it goes */
+        const davy_result waited = dv_gpu_queue_wait(q, NULL, NULL); /* the block must be unused when it is freed */
         r = r < 0 ? r : waited;
         dv_gpu_queue_give(q);
     }
@@ -384,16 +384,16 @@ static davy_result store_rows_cuda(const dv_clip_tiles *t, const dv_work *work, 
 typedef struct run {
     dv_clip_tiles *t;
     const dv_work *work;
-    dv_work parts[2]; /* frames in one place each */
+    dv_work parts[2]; /* each has its frames in one place */
     int n_parts;
-    dv_watch watch; /* of what is done between the streams' runs */
+    dv_watch watch; /* of the work between the streams' runs */
     dv_control quiet;
-    int64_t slices, done; /* of tiles: in all, so far */
+    int64_t slices, done; /* slices of tiles: all, finished */
 } run;
 
 /* ---- parts of a run ---- */
 
-/* Part [done, done + share) of `all` of what a control is for. */
+/* The control for part [done, done + share) of `all` parts of a control's progress. */
 static dv_control share_of(const dv_control *c, int64_t done, int64_t share, int64_t all) {
     const uint64_t whole = c->total > 0 ? c->share : 1000;
     dv_control part = *c;
@@ -516,7 +516,7 @@ static dvk_view results_view(const dv_clip_tiles *t, int64_t frames) {
                       .sw = t->info.out_c};
 }
 
-/* place: of the slice's results in the band. */
+/* place: the place of the slice's output in the band. */
 static davy_result run_slice(run *r, const cut *c, const dv_fade_place *place, dv_clip_stream *stream) {
     dv_clip_tiles *t = r->t;
     const int64_t ty = place->ty, tx = place->tx;
@@ -534,7 +534,7 @@ static davy_result run_slice(run *r, const cut *c, const dv_fade_place *place, d
     return result < 0 ? result : dv_fade_band_add(&t->band, &view, place, &r->watch);
 }
 
-/* Of the slice alone, or of it and all behind it. */
+/* Computes a tile: of slice c only if each tile has its stream, otherwise of c and all later slices. */
 static davy_result run_tile(run *r, cut c, int64_t ty, int64_t tx) {
     dv_clip_tiles *t = r->t;
     const int64_t tile = t->each ? ty * t->x.count + tx : 0;
@@ -610,7 +610,7 @@ static davy_result check(const run *r) {
     int64_t frames = 0;
     int64_t made = 0;
     if (t->lost) {
-        return dv_fail(DAVY_E_STATE, "%s: the clip was lost to an error; a new one has to begin",
+        return dv_fail(DAVY_E_STATE, "%s: the clip was lost after an error; begin a new clip",
                        dv_stage_name(t->desc.stage));
     }
     for (int i = 0; i < r->n_parts; i++) {
@@ -618,27 +618,28 @@ static davy_result check(const run *r) {
         const int64_t n = r->parts[i].in.n;
         const int64_t least = continues ? t->rule.step : t->rule.first;
         if (n < least || (n - least) % t->rule.step != 0) {
-            return dv_fail(DAVY_E_SHAPE, "%s: %lld frames at a clip's frame %lld", dv_stage_name(t->desc.stage),
-                           (long long)n, (long long)(t->taken + frames));
+            return dv_fail(DAVY_E_SHAPE, "%s: %lld frames at frame %lld of a clip are not possible",
+                           dv_stage_name(t->desc.stage), (long long)n, (long long)(t->taken + frames));
         }
         made += dv_slice_out(&t->rule, n, continues);
         frames += n;
     }
     if ((t->desc.frames > 0 && (t->taken > 0 || frames != t->desc.frames)) || w->out.n != made) {
-        return dv_fail(DAVY_E_SHAPE, "%s: %lld frames of a clip of %lld give %lld, not %lld",
+        return dv_fail(DAVY_E_SHAPE, "%s: %lld frames of a clip of %lld give %lld frames; the output has %lld",
                        dv_stage_name(t->desc.stage), (long long)frames, (long long)t->desc.frames, (long long)made,
                        (long long)w->out.n);
     }
     if (w->in.h != t->desc.h || w->in.w != t->desc.w || w->out.h != h || w->out.w != width || w->out.channels < 1 ||
         w->out.channels > t->info.out_c) {
-        return dv_fail(DAVY_E_SHAPE, "%s: frames of %lld x %lld to %lld x %lld with %d channels, expected %lld x %lld",
+        return dv_fail(DAVY_E_SHAPE,
+                       "%s: frames of %lld x %lld to %lld x %lld with %d channels do not match a clip of %lld x %lld",
                        dv_stage_name(t->desc.stage), (long long)w->in.w, (long long)w->in.h, (long long)w->out.w,
                        (long long)w->out.h, (int)w->out.channels, (long long)t->desc.w, (long long)t->desc.h);
     }
     return DAVY_OK;
 }
 
-/* All tiles through the clip; or slice after slice through all tiles. */
+/* If each tile has its stream, slice after slice goes through all tiles. Otherwise each tile goes through the whole clip. */
 static davy_result run_tiles(run *r) {
     dv_clip_tiles *t = r->t;
     cut c = first_cut(r);

@@ -1,8 +1,8 @@
-/* tiles.h - a clip on its way through an engine, its frames whole where memory allows it, else in tiles that fade into
- * each other as those of a picture do. A tile is a clip of its own, through a stream: where all frames of a clip are there
- * at once, tile after tile goes through the whole clip, and only one has a state; where they come one after the other, all
- * tiles of a slice are computed before the next, and each has its own.
- * One call at a time for each. */
+/* tiles.h - computes a clip with an engine. If memory allows it, frames are computed whole. Otherwise they are cut into tiles that
+ * fade into each other, as those of a picture do. Each tile is computed as a clip by a stream. If all frames come in one call, each
+ * tile goes through the whole clip before the next, and one state is enough. If they come in several calls, all tiles of a slice are
+ * computed before the next slice, and every tile has its own state.
+ * One call at a time for each object. */
 #ifndef DV_CLIP_TILES_H
 #define DV_CLIP_TILES_H
 
@@ -13,30 +13,31 @@ typedef struct dv_clip_tiles dv_clip_tiles;
 typedef struct dv_clip_tiles_desc {
     dv_stage stage;
     int64_t h, w;
-    int64_t frames; /* of every clip, which one run is given; 0: they come in several runs */
-    bool parts;     /* whose frames lie in two places */
-    int64_t slice;  /* as for dv_clip_stream_open */
+    int64_t frames; /* of every clip, if one run receives them all; 0: they come in several runs */
+    bool parts;     /* the frames of a run lie in two places (tail) */
+    int64_t slice;  /* as in dv_clip_stream_desc */
     dv_tiling tiling;
 } dv_clip_tiles_desc;
 
 typedef struct dv_clip_tiles_info {
     int64_t tiles_y, tiles_x, tile_h, tile_w; /* input samples, overlap included */
     int64_t slice;
-    uint64_t memory_bytes;            /* all but weights; with a GPU, in its memory */
-    uint64_t flops_first, flops_step; /* as a stream's, of all tiles */
+    uint64_t memory_bytes;            /* all memory except weights; with a GPU, the GPU's memory */
+    uint64_t flops_first, flops_step; /* as a stream's, summed over all tiles */
 } dv_clip_tiles_info;
 
-/* Plans only, no memory is taken. DAVY_E_BUDGET, naming need and budget, where even the smallest tile does not fit. */
+/* Plans the clip; takes no memory yet. DAVY_E_BUDGET: even the smallest tile does not fit; the message has the need and the budget. */
 davy_result dv_clip_tiles_open(dv_engine *e, const dv_clip_tiles_desc *desc, dv_clip_tiles **out);
 void dv_clip_tiles_release(dv_clip_tiles *t);
 void dv_clip_tiles_info_get(const dv_clip_tiles *t, dv_clip_tiles_info *out);
 
-/* The next frames, as for dv_clip_stream_run. `tail`, NULL: none: those behind work->in, packed alike; work->out is what
- * comes of both, and work->in may hold none then. Refused memory changes nothing as long as nothing of the clip has been
- * given out. */
+/* Computes the next frames, as dv_clip_stream_run does. tail: frames that follow work->in in the same layout, or NULL. With a tail,
+ * work->in may be empty, and work->out receives the frames of both. If memory is refused before any result of the clip was returned,
+ * nothing has changed. */
 davy_result dv_clip_tiles_run(dv_clip_tiles *t, const dv_work *work, const dvk_image *tail);
 void dv_clip_tiles_reset(dv_clip_tiles *t); /* the next frame begins a clip */
-/* After refused memory: smaller tiles, where the caller has asked for none and none of the clip's results is out. */
+/* Call it after memory was refused: chooses smaller tiles. False: the caller has set the tiles, or results of the clip were returned,
+ * or no smaller tiles are possible. */
 bool dv_clip_tiles_shrink(dv_clip_tiles *t);
 
 #endif

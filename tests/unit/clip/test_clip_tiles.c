@@ -1,5 +1,5 @@
-/* test_clip_tiles.c - clips in tiles: each tile is what a stream makes of that part of the frames, and they fade into each
- * other as sin^2 says; whole clips, calls and slices give the same bits; smaller tiles where memory is short or refused. */
+/* test_clip_tiles.c - clips in tiles. Each tile equals a stream's result for that part of the frames, and tiles fade as sin^2. Whole
+ * clips, calls and slices give the same bits. If memory is short or refused, tiles become smaller. */
 #include <stdio.h>
 
 #include "core/clip/tiles.h"
@@ -9,7 +9,7 @@
 
 #define PI 3.14159265358979323846
 
-typedef struct pass { /* of a clip through a stage */
+typedef struct pass { /* one computation of a clip by a stage */
     dv_stage stage;
     int64_t c_in, c_out, h_in, w_in, h_out, w_out;
     int64_t n_in, n_out;
@@ -55,13 +55,13 @@ static dv_clip_tiles *open_tiles(const fixture *f, const pass *p, int64_t frames
     return t;
 }
 
-/* ---- what tiles should be, by streams of the test's own ---- */
+/* ---- the expected tiles, by the test's own streams ---- */
 
 static int64_t origin_of(int64_t k, int64_t size, int64_t tile, int64_t overlap) {
     return dv_min(k * (tile - overlap), size - tile);
 }
 
-/* Where tile k - 1 hands over to tile k: the middle `overlap` of what they share, behind the place before it. */
+/* The fade from tile k - 1 to tile k: the middle `overlap` samples of what they share, behind the fade before. */
 static int64_t fade_of(int64_t k, int64_t size, int64_t tile, int64_t overlap) {
     int64_t first = 0;
     for (int64_t i = 1, before = 0; i <= k; i++, before = first + overlap) {
@@ -91,7 +91,7 @@ static int64_t count_of(int64_t size, int64_t tile, int64_t overlap) {
     return 1 + (size - tile + tile - overlap - 1) / (tile - overlap);
 }
 
-/* A tile's clip through a stream, at once: [n][c][h][w]. */
+/* A tile's clip, computed by a stream in one call: [n][c][h][w]. */
 static float *tile_results(const fixture *f, const pass *p, float *in, int64_t y, int64_t x, int64_t h, int64_t w) {
     dv_clip_stream *s = NULL;
     float *out = calloc((size_t)(p->n_out * p->c_out * h * w), sizeof(float));
@@ -141,7 +141,7 @@ static void check_near(const pass *p, const float *got, const double *want, cons
 
 /* ---- runs ---- */
 
-/* In runs of so many steps, the first of the least that begins a clip. */
+/* In calls of so many steps; the first call has the least number of frames that begins a clip. */
 static davy_result run_calls(dv_clip_tiles *t, const pass *p, const dv_clip_rule *rule, float *in, float *out,
                              int64_t steps) {
     davy_result r = DAVY_OK;
@@ -223,13 +223,13 @@ static double distance(const pass *p, const float *a, const float *b) {
     return sqrt(sum / squares);
 }
 
-/* What a clip takes beside the weights that are packed. */
+/* Memory of a clip beside the packed weights. */
 static void set_room(const fixture *f, uint64_t bytes) {
     dv_heap_set_budget(f->services.heap, dv_heap_used(f->services.heap, DV_MEM_WEIGHTS) + bytes);
 }
 
-/* Tiles as small as memory wants them, and frames that are much as they would be whole: norms over less of a frame change
- * them, those of made-up weights a lot. Frames that come one after the other leave a state for each tile, and may not fit. */
+/* Budgets force small tiles; the frames stay similar to whole ones. Norms over a part of a frame change them, with generated weights a
+ * lot. If frames come in several calls, each tile keeps a state, which may not fit. */
 static void test_automatic(const fixture *f, const pass *large, bool flows) {
     pass p = *large;
     float *in = made_up_frames(p.n_in, p.c_in, p.h_in, p.w_in);
@@ -269,7 +269,7 @@ static void test_automatic(const fixture *f, const pass *large, bool flows) {
     free(in), free(whole), free(out);
 }
 
-/* Memory that was there when the clip was opened, and is not when it begins. */
+/* Memory that is available when the clip is opened, but not when it begins. */
 static void test_refused(const fixture *f, bool flows) {
     const pass p = large_decode;
     float *in = made_up_frames(p.n_in, p.c_in, p.h_in, p.w_in);
@@ -289,7 +289,7 @@ static void test_refused(const fixture *f, bool flows) {
     if (smaller) {
         dv_clip_tiles_info_get(t, &small);
         CHECKF(r == DAVY_OK && small.tiles_y * small.tiles_x > 1, "%s", last_error());
-        CHECK(!dv_clip_tiles_shrink(t)); /* some of it is out */
+        CHECK(!dv_clip_tiles_shrink(t)); /* some results have been returned */
         dv_clip_tiles_reset(t);
         CHECK((flows ? run_calls(t, &p, &rule, in, same, 1) : run_whole(t, &p, in, same)) == DAVY_OK);
         CHECK(memcmp(out, same, out_count(&p) * sizeof *out) == 0);
@@ -302,7 +302,7 @@ static void test_refused(const fixture *f, bool flows) {
     free(in), free(out), free(same);
 }
 
-/* ---- wrong use, stopping, allocations that fail ---- */
+/* ---- wrong use, cancellation, failing allocations ---- */
 
 static void test_refusals(const fixture *f) {
     const pass *p = &decode;
@@ -316,7 +316,7 @@ static void test_refusals(const fixture *f) {
     dv_work w = work_of(p, in_image(p, in, 0, 4), out_image(p, out, 0, 7));
     expect(dv_clip_tiles_run(t, &w, NULL), DAVY_E_SHAPE, "4 frames of a clip of 5");
     w = work_of(p, in_image(p, in, 0, 5), out_image(p, out, 0, 8));
-    expect(dv_clip_tiles_run(t, &w, NULL), DAVY_E_SHAPE, "give 9, not 8");
+    expect(dv_clip_tiles_run(t, &w, NULL), DAVY_E_SHAPE, "give 9 frames; the output has 8");
     w = work_of(p, in_image(p, in, 0, 5), out_image(p, out, 0, 9));
     w.out.h--;
     expect(dv_clip_tiles_run(t, &w, NULL), DAVY_E_SHAPE, "to 104 x 71");

@@ -1,5 +1,5 @@
-/* test_stream.c - clips on their way through an engine: the same bits in any slices and calls; refused memory changes
- * nothing; an error loses the clip and no more. */
+/* test_stream.c - streams of clips: the same bits in any slices and calls. Refused memory changes nothing. Any other error loses only
+ * the current clip. */
 #include <stdio.h>
 
 #include "core/clip/stream.h"
@@ -9,7 +9,7 @@
 
 enum { HEIGHT = 16, WIDTH = 24 };
 
-typedef struct pass { /* of a clip through a stage */
+typedef struct pass { /* one computation of a clip by a stage */
     dv_stage stage;
     int64_t c_in, c_out, h_in, w_in, h_out, w_out;
     int64_t n_in, n_out;
@@ -41,7 +41,7 @@ static int64_t made_by(const dv_clip_rule *rule, int64_t n, bool begins) {
     return begins ? rule->first_out + (n - rule->first) / rule->step * rule->step_out : n / rule->step * rule->step_out;
 }
 
-/* The clip in calls of `call` steps after the first, which has `first` more than it must. */
+/* Computes the clip in calls of `call` steps after the first call, which has `first` steps more than the least. */
 static davy_result run_calls(dv_clip_stream *s, const pass *p, float *in, float *out, int64_t first, int64_t call) {
     dv_clip_stream_info info;
     dv_clip_stream_info_get(s, &info);
@@ -130,7 +130,7 @@ static void test_refusals(const fixture *f) {
     expect(dv_clip_stream_run(s, &w), DAVY_E_SHAPE, "2 frames, expected 1");
     w = work_of(&decode, in, 0, 1, out, 0, 1);
     w.in.w--;
-    expect(dv_clip_stream_run(s, &w), DAVY_E_SHAPE, "5 x 4 with 4 channels, expected 6 x 4");
+    expect(dv_clip_stream_run(s, &w), DAVY_E_SHAPE, "5 x 4 pixels and 4 channels, expected 6 x 4");
     w = work_of(&decode, in, 0, 1, out, 0, 1);
     w.out.h--;
     expect(dv_clip_stream_run(s, &w), DAVY_E_SHAPE, "expected 24 x 16");
@@ -139,10 +139,10 @@ static void test_refusals(const fixture *f) {
     expect(dv_clip_stream_run(s, &w), DAVY_E_UNSUPPORTED, "grey");
     w = work_of(&decode, in, 0, 1, out, 0, 1);
     w.in.n = 0;
-    expect(dv_clip_stream_run(s, &w), DAVY_E_SHAPE, "0 frames at a clip's frame 0");
+    expect(dv_clip_stream_run(s, &w), DAVY_E_SHAPE, "0 frames at frame 0 of a clip");
     dv_clip_stream_release(s);
     s = open_stream(f, &decode, 5, 0);
-    w = work_of(&decode, in, 0, 1, out, 0, 1); /* five were promised */
+    w = work_of(&decode, in, 0, 1, out, 0, 1); /* the stream was opened for five frames */
     dv_clip_stream_info info;
     dv_clip_stream_info_get(s, &info);
     if (info.state_bytes == 0) {
@@ -153,7 +153,7 @@ static void test_refusals(const fixture *f) {
     free(out);
 }
 
-/* The budget is looked at when a stream is opened, and may be smaller by the time of its first run. */
+/* The budget is read when a stream is opened, and may be smaller at its first run. */
 static void test_budget(const fixture *f) {
     dv_heap *heap = f->services.heap;
     float *in = made_up_frames(decode.n_in, decode.c_in, decode.h_in, decode.w_in);
@@ -204,7 +204,7 @@ static void test_cancel(const fixture *f) {
         CHECKF(r == DAVY_OK || r == DAVY_E_CANCELLED, "%s", last_error());
         stopped += r == DAVY_E_CANCELLED;
         w = work_of(&decode, in, 0, 1, out, 0, 1);
-        if (r == DAVY_E_CANCELLED && after > 60) { /* something had been computed by then */
+        if (r == DAVY_E_CANCELLED && after > 60) { /* some slice had been computed by then */
             expect(dv_clip_stream_run(s, &w), DAVY_E_STATE, "lost");
         }
         dv_clip_stream_reset(s);
@@ -217,7 +217,7 @@ static void test_cancel(const fixture *f) {
     free(whole);
 }
 
-/* Every allocation may fail: an error that says so, and nothing is left. */
+/* Each allocation fails once: the call returns an error that reports it, and nothing leaks. */
 static void test_allocations(const fixture *f) {
     float *in = made_up_frames(decode.n_in, decode.c_in, decode.h_in, decode.w_in);
     float *out = results_of(&decode);

@@ -1,5 +1,5 @@
-/* test_steps.c - steps: each unit of each step exactly once and only after the step before, on any number of threads,
- * with steps done alone and empty ones between; sizes that change between runs; what a step costs. */
+/* test_steps.c - dv_steps: each unit of each step runs exactly once, after the step before, on any number of threads. Some steps are
+ * done alone, some are empty. Sizes change between runs. Also prints the cost of a step. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ enum { STEPS = 200, UNITS = 40 };
 typedef struct work {
     int64_t units;
     _Atomic int64_t done;
-    _Atomic int64_t *before; /* of the step before */
+    _Atomic int64_t *before; /* counter of the step before */
     int64_t before_units;
     _Atomic int64_t early;
 } work;
@@ -53,7 +53,7 @@ static void test_order(int32_t threads) {
     int64_t wrong = 0;
     for (int round = 0; round < 100; round++) {
         for (int i = 0; i < STEPS; i++) {
-            works[i].units = (i * 13 + round * 5) % UNITS * (i % 11 != 3); /* some have nothing to do */
+            works[i].units = (i * 13 + round * 5) % UNITS * (i % 11 != 3); /* some are empty */
             atomic_store(&works[i].done, 0);
             atomic_store(&works[i].early, 0);
             works[i].before = i > 0 ? &works[i - 1].done : NULL;

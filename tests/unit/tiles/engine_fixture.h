@@ -1,5 +1,4 @@
-/* engine_fixture.h - an engine over fake or shipped weights with services of its own, and runs of it on made-up
- * pictures. */
+/* engine_fixture.h - an engine with fake or shipped weights and its own services, and runs of it on generated pictures. */
 #ifndef DV_TESTS_ENGINE_FIXTURE_H
 #define DV_TESTS_ENGINE_FIXTURE_H
 
@@ -53,7 +52,7 @@ static inline dv_tensors *open_weights(const char *path) {
     return t;
 }
 
-/* 0 with a failed check when it does not work. */
+/* Returns 0 after a failed check. */
 static inline int fixture_open(fixture *f, const fixture_spec *spec) {
     *f = (fixture){0};
     dv_tensors *t = spec->tensors;
@@ -76,7 +75,7 @@ static inline int fixture_open(fixture *f, const fixture_spec *spec) {
     return 1;
 }
 
-/* A picture whose pixels follow from their place: waves, so that a shift or a swap of axes shows. */
+/* A picture of waves: a shift or a swap of axes changes it. */
 static inline float *made_up(int64_t c, int64_t h, int64_t w) {
     float *p = malloc((size_t)(c * h * w) * sizeof *p);
     for (int64_t i = 0; p != NULL && i < c * h * w; i++) {
@@ -115,7 +114,7 @@ typedef struct question {
     bool grey;
 } question;
 
-/* The network's own numbers for a made-up picture. r->data is NULL unless DAVY_OK. */
+/* The network's output for a generated picture. r->data is NULL unless the result is DAVY_OK. */
 static inline davy_result ask(const fixture *f, const question *q, result *r) {
     *r = (result){.info = {.struct_size = sizeof r->info}};
     davy_result code = dv_engine_plan(
@@ -150,7 +149,7 @@ static inline int same_bits(const result *a, const result *b) {
            memcmp(a->data, b->data, (size_t)(a->c * a->h * a->w) * sizeof *a->data) == 0;
 }
 
-/* ||a - b|| / ||b||; huge where they cannot be compared. */
+/* ||a - b|| / ||b||; huge if they cannot be compared. */
 static inline double relative(const result *a, const result *b) {
     double difference = 0.0;
     double norm = 0.0;

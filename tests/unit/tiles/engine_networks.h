@@ -1,4 +1,4 @@
-/* engine_networks.h - the networks that the tests of engines run: small ones, of made-up weights and shipped. */
+/* engine_networks.h - small networks for the tests of engines, with generated weights or shipped ones. */
 #ifndef DV_TESTS_ENGINE_NETWORKS_H
 #define DV_TESTS_ENGINE_NETWORKS_H
 
@@ -15,11 +15,11 @@ static inline dv_tensors *small_rrdb(int64_t in) {
     return fake_rrdb((fake_rrdb_spec){.dialect = 0, .nf = 16, .gc = 8, .blocks = 1, .doublings = 2, .in = in});
 }
 
-/* A network that sees 13 pixels far, narrow because the portable kernels are slow. */
+/* A network with a reach of 13 pixels. It is narrow, because the portable kernels are slow. */
 static inline dv_tensors *narrow(void) {
     return fake_compact(12, 11, 2);
 }
 
-/* Cuts of a network with a finite reach: without Winograd to the last bit, with it to its rounding. */
+/* Bound for exact cuts of a network with a finite reach: zero without Winograd, its rounding with it. */
 
 #endif

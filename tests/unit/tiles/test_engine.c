@@ -1,11 +1,11 @@
-/* test_engine.c - whole runs: threads, cancellation, caches, callers at once. */
+/* test_engine.c - whole runs: threads, cancellation, caches, concurrent callers. */
 #include <stdatomic.h>
 
 #include "core/base/profile.h"
 #include "core/tiles/engine_plan.h"
 #include "tests/unit/tiles/engine_networks.h"
 
-/* ---- the same bits however the work is spread ---- */
+/* ---- the same bits on any number of threads ---- */
 
 static void check_threads(fixture_spec spec, dv_tensors *(*make)(void), const question *q, const char *what) {
     result first = {0};
@@ -44,7 +44,7 @@ static void test_threads(void) {
     check_threads(bf16, small_kl, &encode, "kl encoder bf16");
 }
 
-/* ---- being watched and stopped ---- */
+/* ---- progress and cancellation ---- */
 
 typedef struct watcher {
     int32_t calls, stop_at;
@@ -83,14 +83,14 @@ static void test_control(void) {
     CHECK(!w.backwards && w.last == 1000 && w.total == 1000);
     CHECKF((double)w.calls <= seconds * 20.0 + 1.0, "%d calls in %g s", (int)w.calls, seconds);
 
-    w = (watcher){0}; /* a part of something larger */
+    w = (watcher){0}; /* this run is a part of a larger task */
     q.control.base = 50;
     q.control.share = 25;
     q.control.total = 100;
     CHECK(ask(&f, &q, &r) == DAVY_OK && w.last <= 75 && (w.calls == 0 || w.last >= 50) && !w.backwards);
     free(r.data);
 
-    for (int32_t stop_at = 1; stop_at < 200; stop_at = stop_at * 3) { /* cancelled at any time, then run again */
+    for (int32_t stop_at = 1; stop_at < 200; stop_at = stop_at * 3) { /* cancelled at various times, then run again */
         w = (watcher){.stop_at = stop_at};
         q.control = (dv_control){.cancelled = cancelled, .cancelled_user = &w};
         const davy_result code = ask(&f, &q, &r);
@@ -131,7 +131,7 @@ static void test_caches(void) {
            (unsigned long long)first.info.workspace_bytes);
     CHECK(ask(&f, &q, &r) == DAVY_OK && same_bits(&r, &first) && dv_heap_used(heap, DV_MEM_WORKSPACE) == workspace);
     free(r.data);
-    for (int64_t h = 20; h < 60; h++) { /* more sizes than are remembered */
+    for (int64_t h = 20; h < 60; h++) { /* more sizes than the cache holds */
         question other = q;
         other.h = h;
         CHECK(ask(&f, &other, &r) == DAVY_OK);
@@ -168,7 +168,7 @@ static void run_some(void *arg) {
     }
 }
 
-/* Eight threads, room for two arenas: the others wait for their turn, and all get the same bits. */
+/* Eight threads, but memory for two arenas: six threads wait, and all get the same bits. */
 static void test_many_callers(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_kl(), .threads = 2, .cpu = dvk_cpu_detect()};
@@ -194,7 +194,7 @@ static void test_many_callers(void) {
     fixture_close(&f);
 }
 
-/* ---- small things ---- */
+/* ---- various ---- */
 
 static void test_grey(void) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -267,7 +267,7 @@ static void test_profiled(void) {
         return;
     }
     fixture_close(&f);
-    /* The engine copies its services, so the profile has to be there before. */
+    /* The engine copies its services, so the profile must be set first. */
     dv_services services = {.heap = dv_heap_create(NULL, 0), .cpu = dvk_cpu_detect(), .profile = profile};
     CHECK(dv_pool_create(2, &services.pool) == DAVY_OK);
     const dv_engine_desc desc = {.services = &services, .tensors = open_weights(MODEL), .file_name = "profiled"};

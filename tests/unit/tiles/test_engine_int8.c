@@ -1,5 +1,5 @@
-/* test_engine_int8.c - convolutions with products of 8-bit integers on the CPU, in whole runs: chosen where they gain, close
- * to f32, the same bits on any number of threads; without kernels that gain, f32 itself. */
+/* test_engine_int8.c - int8 convolutions on the CPU, in whole runs. They are chosen if they are faster, stay close to f32, and give the
+ * same bits on any number of threads. If no int8 kernel is faster, the engine uses f32. */
 #include "tests/unit/tiles/engine_networks.h"
 
 static dv_tensors *wide_compact(void) {
@@ -71,7 +71,7 @@ static void test_close(void) {
     check_close(wide_kl, &encode, "kl encoder");
 }
 
-/* The least budget that f32 runs in is enough for eight bits, and for trying them. */
+/* The least budget for f32 is also enough for int8 and its calibration. */
 static void test_budget(dv_tensors *(*make)(void), const question *q) {
     fixture f;
     fixture_spec spec = {.tensors = make(), .threads = 1, .cpu = dvk_cpu_detect(), .budget = 1u << 30};

@@ -1,5 +1,5 @@
-/* test_engine_means.c - tiles of networks with squeeze and excitation (Real-CUGAN, waifu2x): the means that they share are the
- * picture's, so that the result is, whatever the tiles; what that costs, and that it can be watched and stopped. */
+/* test_engine_means.c - tiles of networks with squeeze and excitation (Real-CUGAN, waifu2x). The tiles share the means of the whole
+ * picture, so any tiles give the same result. Also tested: the cost, progress and cancellation. */
 #include <string.h>
 
 #include "core/tiles/engine_plan.h"
@@ -28,7 +28,8 @@ static dv_tensors *narrow_cunet(void) {
     return fake_cugan_narrow((fake_cugan_spec){.in = 3, .bottom = 3, .k = 3, .out = 3}, 8);
 }
 
-/* Of made-up weights nearly all comes from the biases, whatever the picture: that changes, before anything is packed. */
+/* With generated weights, nearly all of the output comes from the biases and not from the picture. This changes the weights before
+ * they are packed. */
 static bool open_excited(fixture *f, const fixture_spec *spec) {
     if (!fixture_open(f, spec)) {
         return false;
@@ -40,7 +41,7 @@ static bool open_excited(fixture *f, const fixture_spec *spec) {
         const float gain = strstr(ref->name, ".bias") != NULL ? (gates ? 0.0f : 0.05f) : gates ? 1.0f : 3.0f;
         float *w = f->data + ref->offset / sizeof *w;
         for (uint64_t k = 0; k < ref->bytes / sizeof *w; k++) {
-            w[k] = gain * (squeezes ? fabsf(w[k]) : w[k]); /* positive: most of it passes the ReLU */
+            w[k] = gain * (squeezes ? fabsf(w[k]) : w[k]); /* positive, so that most of it passes the ReLU */
         }
     }
     return true;
@@ -63,7 +64,7 @@ static void check_size(fixture *f, const char *name, question q, double bound) {
     free(whole.data);
 }
 
-/* Odd sizes, tiles that are not square, one row of them, some that share more than they have to. */
+/* Odd sizes, tiles that are not square, a single row of tiles, larger overlaps than necessary. */
 static void check_family(const char *name, dv_tensors *(*make)(void), davy_dtype compute, double bound) {
     fixture f;
     const fixture_spec spec = {.tensors = make(), .threads = 2, .cpu = dvk_cpu_detect(), .compute = compute};
@@ -77,7 +78,7 @@ static void check_family(const char *name, dv_tensors *(*make)(void), davy_dtype
     }
 }
 
-/* Were the means a tile's, nobody could miss it in this picture: what the bounds above are worth. */
+/* Shows that the bounds above are strict: with means of each tile this picture would differ clearly. */
 static void test_without(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow_x2(), .threads = 2, .cpu = dvk_cpu_detect()};
@@ -97,7 +98,7 @@ static void test_without(void) {
     fixture_close(&f);
 }
 
-/* Tiles that share less than the network sees still share its means. */
+/* Tiles with less overlap than the network's reach still share its means. */
 static void test_less_shared(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow_x2(), .threads = 2, .cpu = dvk_cpu_detect()};
@@ -116,7 +117,7 @@ static void test_less_shared(void) {
     fixture_close(&f);
 }
 
-/* Any number of threads: the same bits. */
+/* The same bits on any number of threads. */
 static void test_threads(void) {
     const question q = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 101, .w = 133, .tiling = {72, 64, 0}};
     result first = {0};
@@ -134,7 +135,7 @@ static void test_threads(void) {
     free(first.data);
 }
 
-/* A budget in which the picture does not fit whole: tiles are chosen, and the result stays. */
+/* In a budget too small for the whole picture, tiles are chosen and the result stays the same. */
 static void test_budgets(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow_x2(), .threads = 2, .cpu = dvk_cpu_detect()};
@@ -161,7 +162,7 @@ static void test_budgets(void) {
     fixture_close(&f);
 }
 
-/* ---- being watched and stopped ---- */
+/* ---- progress and cancellation ---- */
 
 typedef struct watcher {
     int32_t calls, stop_at;
@@ -183,7 +184,7 @@ static int32_t cancelled(void *user) {
     return ++w->calls == w->stop_at;
 }
 
-/* Progress counts all passes and ends where it should; a run that was stopped in any of them leaves nothing to the next. */
+/* Progress counts all passes and ends at the total. A run cancelled in any pass does not affect the next run. */
 static void test_control(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow_x2(), .threads = 2, .cpu = dvk_cpu_detect()};

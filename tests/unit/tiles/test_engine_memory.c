@@ -1,4 +1,4 @@
-/* test_engine_memory.c - an engine with little memory: budgets, weights given back and packed again, failing allocations. */
+/* test_engine_memory.c - an engine with little memory: budgets, weights freed and packed again, failing allocations. */
 #include <stdatomic.h>
 
 #include "tests/unit/tiles/engine_networks.h"
@@ -42,7 +42,7 @@ static void test_budgets(void) {
     fixture_close(&f);
 }
 
-/* Where Winograd's weights are what does not fit, leaner kernels are found. */
+/* If the weights of Winograd kernels do not fit, kernels with smaller weights are chosen. */
 static void test_lean(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_kl(), .threads = 1, .cpu = dvk_cpu_detect()};
@@ -64,7 +64,7 @@ static void test_lean(void) {
     fixture_close(&f);
 }
 
-/* Weights packed for a small picture must not leave a large one without room: they are given up for leaner ones. */
+/* Weights packed for a small picture must not take the memory of a large one: they are freed for smaller ones. */
 static void test_repacking(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_kl(), .threads = 1, .cpu = dvk_cpu_detect()};
@@ -94,7 +94,7 @@ static void test_repacking(void) {
     fixture_close(&f);
 }
 
-/* Where not all f32 copies have room beside the packed weights, these are packed a few at a time. */
+/* If not all f32 copies fit beside the packed weights, the weights are packed a few at a time. */
 static void test_small_batches(void) {
     fixture f;
     fixture_spec spec = {.tensors = narrow(), .threads = 1, .cpu = 0};
@@ -120,7 +120,7 @@ static void test_small_batches(void) {
     fixture_close(&f);
 }
 
-typedef struct long_run { /* one that stops while it holds its memory */
+typedef struct long_run { /* a run that pauses while it holds its memory */
     fixture *f;
     const question *q;
     result r;
@@ -145,7 +145,7 @@ static void run_long(void *arg) {
     atomic_store(&l->ended, 1);
 }
 
-/* Weights are given up under a run, and the budget has no room for two sets of them: the next run waits. */
+/* Weights are freed during a run, and the budget has no room for two sets of them: the next run waits. */
 static void test_unload_under_a_run(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow(), .threads = 1, .cpu = 0};
@@ -189,12 +189,12 @@ static void test_unload_under_a_run(void) {
 }
 
 #if defined(__SANITIZE_THREAD__)
-enum { ALLOCATIONS = 7 }; /* one in so many fails: what threads do then is soon seen */
+enum { ALLOCATIONS = 7 }; /* the period of failing allocations; short, so that threads meet them soon */
 #else
 enum { ALLOCATIONS = 1 };
 #endif
 
-/* Every allocation fails in turn: creation and runs end in an error and leave nothing behind. */
+/* Each allocation fails once: creation and runs return an error and leak nothing. */
 static void test_failing_allocations(void) {
     dv_services services = {.heap = dv_heap_create(NULL, 0), .cpu = dvk_cpu_detect()};
     CHECK(dv_pool_create(2, &services.pool) == DAVY_OK);
@@ -219,7 +219,7 @@ static void test_failing_allocations(void) {
         if (code != DAVY_OK && code != DAVY_E_NOMEM_HOST) {
             CHECKF(0, "allocation %d: %d %s", (int)n, (int)code, last_error());
         }
-        if (f.engine != NULL && !worked) { /* the engine is as good as before */
+        if (f.engine != NULL && !worked) { /* the engine still works */
             CHECK(ask(&f, &q, &r) == DAVY_OK);
         }
         free(r.data);

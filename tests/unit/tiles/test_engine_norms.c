@@ -1,5 +1,5 @@
-/* test_engine_norms.c - tiles of networks with group norms over the picture (RealPLKSR): the statistics that they share are the
- * picture's, so that the result is, whatever the tiles; what that keeps, and that it can be watched and stopped. */
+/* test_engine_norms.c - tiles of networks with group norms over the picture (RealPLKSR). The tiles share the statistics of the whole
+ * picture, so any tiles give the same result. Also tested: the kept memory, progress and cancellation. */
 #include <string.h>
 
 #include "core/tiles/engine_plan.h"
@@ -18,7 +18,7 @@ static dv_tensors *samples(void) {
     return fake_plksr((fake_plksr_spec){.real = 1, .nf = 8, .blocks = 2, .scale = 2, .k = 5, .samples = 1});
 }
 
-/* Tiles need to share few pixels, so that what they keep is not more than the whole picture takes. */
+/* The overlap must be small, so that the tiles keep less memory than the whole picture needs. */
 static dv_tensors *near(void) {
     return fake_plksr((fake_plksr_spec){.real = 1, .nf = 16, .blocks = 2, .scale = 1, .k = 1, .mixer = {3, 1}});
 }
@@ -29,7 +29,7 @@ static fixture_spec spec_of(dv_tensors *t, int32_t threads, davy_dtype compute) 
 
 static const question all = {.stage = DV_STAGE_UPSCALE, .c = 3, .h = 101, .w = 133, .tiling = {-1, 0, 0}};
 
-/* Odd sizes, tiles that are not square, one row of them, some that share more than they have to. */
+/* Odd sizes, tiles that are not square, a single row of tiles, larger overlaps than necessary. */
 static void check_family(const char *name, dv_tensors *t, davy_dtype compute, double bound) {
     static const dv_tiling tilings[] = {{70, 61, 0}, {57, 1000, 0}, {80, 0, 50}};
     fixture f;
@@ -47,7 +47,7 @@ static void check_family(const char *name, dv_tensors *t, davy_dtype compute, do
         q.tiling = tilings[k];
         CHECKF(ask(&f, &q, &r) == DAVY_OK && r.info.tiles_x * r.info.tiles_y > 1, "%s: %s", name, last_error());
         CHECKF(relative(&r, &whole) < bound, "%s, tiles %d: distance %g", name, (int)k, relative(&r, &whole));
-        CHECK(r.info.flops < 5 * whole.info.flops); /* each step once */
+        CHECK(r.info.flops < 5 * whole.info.flops); /* each step runs once */
         free(r.data);
     }
     free(whole.data);
@@ -61,7 +61,7 @@ static void test_families(void) {
     check_family("gates, int8", square(), DAVY_DTYPE_INT8, 0.02);
 }
 
-/* DySample looks as far as its numbers say: tiles are not called exact, and are not where they share little. */
+/* The reach of DySample depends on its values. So tiles are not reported as exact, and with little overlap they are not. */
 static void test_samples(void) {
     fixture f;
     const fixture_spec spec = spec_of(samples(), 2, DAVY_DTYPE_F32);
@@ -84,7 +84,7 @@ static void test_samples(void) {
     fixture_close(&f);
 }
 
-/* Were the statistics a tile's, nobody could miss it in this picture: what the bounds above are worth. */
+/* Shows that the bounds above are strict: with statistics of each tile this picture would differ clearly. */
 static void test_without(void) {
     fixture f;
     const fixture_spec spec = spec_of(square(), 2, DAVY_DTYPE_F32);
@@ -104,7 +104,7 @@ static void test_without(void) {
     fixture_close(&f);
 }
 
-/* Any number of threads: the same bits. */
+/* The same bits on any number of threads. */
 static void test_threads(void) {
     question q = all;
     result first = {0};
@@ -130,8 +130,8 @@ static void DAVY_CALL note(void *user, davy_log_level level, const char *text) {
     warnings += level == DAVY_LOG_WARN && strstr(text, "tiles change the result") != NULL;
 }
 
-/* Budgets in which the picture does not fit whole: tiles share its norms while what they keep has room, and take their own, which
- * is told, below. */
+/* Budgets too small for the whole picture. While the kept values fit, tiles share the picture's norms. In smaller budgets each tile uses
+ * its own norms, and a warning reports it. */
 static void test_budgets(void) {
     fixture f;
     dv_log log = {.fn = note, .level = DAVY_LOG_WARN};
@@ -165,7 +165,7 @@ static void test_budgets(void) {
     fixture_close(&f);
 }
 
-/* ---- being watched and stopped ---- */
+/* ---- progress and cancellation ---- */
 
 typedef struct watcher {
     int32_t calls, stop_at;
@@ -186,7 +186,7 @@ static int32_t cancelled(void *user) {
     return ++w->calls == w->stop_at;
 }
 
-/* Progress goes on from tile to tile and ends where it should; a run that was stopped anywhere leaves nothing to the next. */
+/* Progress advances from tile to tile and ends at the total. A cancelled run does not affect the next run. */
 static void test_control(void) {
     fixture f;
     const fixture_spec spec = spec_of(square(), 2, DAVY_DTYPE_F32);

@@ -1,4 +1,4 @@
-/* test_engine_tiles.c - runs in tiles: what they must not change, what is told of it, and requests that make no sense. */
+/* test_engine_tiles.c - runs in tiles: unchanged results, the report of exact tiles, and invalid requests. */
 #include "tests/unit/tiles/engine_networks.h"
 
 static void check_exact_tiles(uint32_t cpu) {
@@ -23,8 +23,7 @@ static void check_exact_tiles(uint32_t cpu) {
     fixture_close(&f);
 }
 
-/* An input that is unshuffled by 2 and has an odd size: tiles must keep to the even grid and pad where the picture
- * ends. */
+/* An input of odd size that is unshuffled by 2: tiles must stay on the even grid and pad at the picture's end. */
 static void test_odd_sizes(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_rrdb(12), .threads = 2, .cpu = dvk_cpu_detect()};
@@ -46,7 +45,7 @@ static void test_odd_sizes(void) {
     fixture_close(&f);
 }
 
-/* Samples of the output where two results differ by more than `bound`. */
+/* Counts the output samples in which two results differ by more than `bound`. */
 static int64_t differing(const result *a, const result *b, double bound) {
     int64_t n = 0;
     for (int64_t i = 0; i < a->c * a->h * a->w; i++) {
@@ -55,7 +54,7 @@ static int64_t differing(const result *a, const result *b, double bound) {
     return n;
 }
 
-/* Tiles that share less than the network sees are faded. What no fade and no tile edge touches is as it was. */
+/* Tiles with less overlap than the network's reach are faded. Samples away from fades and tile edges are unchanged. */
 static void test_faded_tiles(void) {
     fixture f;
     const fixture_spec spec = {.tensors = narrow(), .threads = 2, .cpu = 0};
@@ -70,7 +69,7 @@ static void test_faded_tiles(void) {
     CHECKF(ask(&f, &q, &r) == DAVY_OK, "%s", last_error());
     CHECK(r.info.tiles_x == 3 && r.info.tiles_y == 2);
     CHECKF(relative(&r, &whole) < 0.02, "distance %g", relative(&r, &whole));
-    /* The first tile is 60 wide; its last 13 pixels and whatever fades are the only ones that may differ there. */
+    /* The first tile is 60 pixels wide. Only its last 13 pixels and the fade may differ. */
     int64_t wrong = 0;
     for (int64_t y = 0; y < 2 * 30; y++) {
         for (int64_t x = 0; x < 2 * 46; x++) {
@@ -84,7 +83,7 @@ static void test_faded_tiles(void) {
     fixture_close(&f);
 }
 
-/* A network with group norms and attention: tiles change it, but every sample is a mean of two tiles at most. */
+/* A network with group norms and attention: tiles change its result, but every sample is a mean of at most two tiles. */
 static void test_global_tiles(void) {
     fixture f;
     const fixture_spec spec = {.tensors = small_kl(), .threads = 2, .cpu = dvk_cpu_detect()};
@@ -107,7 +106,7 @@ static void test_global_tiles(void) {
     fixture_close(&f);
 }
 
-/* Only the graphs say whether tiles are exact: not where a norm sees everything, not where the reach is too long to read. */
+/* The graphs decide whether tiles are exact. They are not with a norm over the whole picture or with a very long reach. */
 static void test_exactness_reported(void) {
     const struct {
         dv_tensors *tensors;
@@ -146,8 +145,7 @@ static void test_bad_requests(void) {
     CHECK(ask(&f, &q, &r) == DAVY_E_SHAPE);
     fixture_close(&f);
     const fixture_spec folded = {.tensors = small_rrdb(12), .threads = 1, .cpu = 0};
-    if (fixture_open(&f,
-                     &folded)) { /* what is refused is what was asked for, not what the network's grid makes of it */
+    if (fixture_open(&f, &folded)) { /* the message has the requested tile, not the one rounded to the network's grid */
         q = (question){.stage = DV_STAGE_UPSCALE, .c = 3, .h = 120, .w = 121, .tiling = {1, 3, 0}};
         CHECKF(ask(&f, &q, &r) == DAVY_E_INVALID && strstr(last_error(), "tile of 1 x 3 is") != NULL, "%s",
                last_error());

@@ -1,4 +1,4 @@
-/* test_tile.c - tiles of an axis: they cover it, keep their alignment and overlap, and the weights add up to one. */
+/* test_tile.c - tiles of an axis: they cover it, have the requested alignment and overlap, and their weights add up to 1. */
 #include <math.h>
 
 #include "core/tiles/tile.h"
@@ -14,7 +14,7 @@ static void check_axis(const dv_axis_desc *d) {
     for (int64_t k = 0; k < a.count; k++) {
         bad += a.origin[k] % d->align != 0 || a.origin[k] < 0 || a.origin[k] + a.tile > d->size;
         bad += k > 0 && (a.origin[k] <= a.origin[k - 1] || a.origin[k - 1] + a.tile - a.origin[k] < d->overlap);
-        /* The part of a tile lies inside it. */
+        /* The used part of a tile lies inside the tile. */
         bad += dv_axis_local(&a, k, dv_axis_first(&a, k)) < 0;
         bad += dv_axis_local(&a, k, dv_axis_end(&a, k)) > a.tile * d->num / d->den;
         bad += dv_axis_first(&a, k) >= dv_axis_end(&a, k);
@@ -61,7 +61,7 @@ static void test_many_axes(void) {
                     CHECK(tile <= tiles[t] && tile > tiles[t] - align - (tile == sizes[s] ? sizes[s] + tiles[t] : 0) &&
                           (sizes[s] - tile) % align == 0);
                     if (tile < sizes[s] && tile < overlaps[o] + align) {
-                        continue; /* refused before it comes to this */
+                        continue; /* callers reject this case earlier */
                     }
                     const dv_axis_desc d = {
                         .size = sizes[s], .tile = tile, .overlap = overlaps[o], .align = align, .num = 2, .den = 1};
@@ -88,7 +88,7 @@ static void test_shrinking(void) {
     }
 }
 
-/* The last tile is shifted back and shares much more: the fade stays as wide as asked and in the middle. */
+/* The last tile is shifted back and overlaps much more: the fade keeps the requested width and is centred. */
 static void test_last_tile(void) {
     const dv_axis_desc d = {.size = 100, .tile = 64, .overlap = 32, .align = 1, .num = 4, .den = 1};
     dv_axis a = {0};
