@@ -1,10 +1,10 @@
-/* cpu_costs.h - the numbers that cost functions of CPU kernels are made of, for the instruction set that a file is compiled
- * for: a table for each in NAME.def of this folder. They are constants of the file that includes this, read as
- * CPU_COST(conv2d, products). docs/tuning.md tells how a table is made.
+/* cpu_costs.h - the numbers of the cost functions of CPU kernels. Each instruction set has a table NAME.def in this
+ * folder. The file that includes this header gets them as constants for its instruction set, read as CPU_COST(conv2d,
+ * products). docs/tuning.md explains how a table is made.
  *
- * COST(kernel, term, kind, value), all values above zero; kernel: an op, with what its variant's name has behind the
- * instruction set, or a cost function that several ops share. Kinds: TIME, in ns on one core; RATE, a number of something in
- * a ns; SHAPE, anything else, kept as it is. */
+ * COST(kernel, term, kind, value), all values above zero. kernel: an op, with the suffix of its variant's name behind
+ * the instruction set, or a cost function that several ops share. Kinds: TIME, in ns on one core; RATE, a number of
+ * items per ns; SHAPE, any other number, which `kcheck --fit` does not change. */
 #ifndef DVK_CPU_COSTS_H
 #define DVK_CPU_COSTS_H
 

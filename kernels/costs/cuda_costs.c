@@ -1,4 +1,4 @@
-/* cuda_costs.c - terms, and which table a device takes. The tables themselves are made of the .def files by costs.cmake. */
+/* cuda_costs.c - reads terms and selects the table of a device. costs.cmake makes the tables from the .def files. */
 #include "kernels/costs/cuda_costs.h"
 
 #include <string.h>
@@ -15,7 +15,8 @@ static int serves(const dvk_cost_table *t, int32_t sm, const char *device) {
 
 const dvk_cost_table *dvk_cost_table_of(int32_t sm, const char *device) {
     const dvk_cost_table *best = dvk_cost_tables[0];
-    for (int i = 1; dvk_cost_tables[i] != NULL; i++) { /* in ascending order; those of a name behind the others */
+    /* in ascending order; tables with a device name follow the general one */
+    for (int i = 1; dvk_cost_tables[i] != NULL; i++) {
         best = serves(dvk_cost_tables[i], sm, device) ? dvk_cost_tables[i] : best;
     }
     return best;

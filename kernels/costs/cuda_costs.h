@@ -1,6 +1,6 @@
-/* cuda_costs.h - the numbers that cost functions of CUDA kernels are made of. A table holds them for a compute capability
- * (smNN.def), or for a device where that differs (smNN_NAME.def). sm90.def lists all terms, and what their kinds mean. A
- * term is read as dvk_cuda_cost(caps, DVK_COST(conv_mma, tensor)). */
+/* cuda_costs.h - the numbers of the cost functions of CUDA kernels. A table belongs to a compute capability (smNN.def),
+ * or to a device that differs from it (smNN_NAME.def). sm90.def lists all terms and explains their kinds. A term is
+ * read as dvk_cuda_cost(caps, DVK_COST(conv_mma, tensor)). */
 #ifndef DVK_CUDA_COSTS_H
 #define DVK_CUDA_COSTS_H
 
@@ -32,21 +32,21 @@ extern const dvk_cost_term dvk_cost_terms[DVK_COSTS];
 
 typedef struct dvk_cost_table dvk_cost_table;
 struct dvk_cost_table {
-    const char *name;           /* of its .def */
+    const char *name;           /* of the .def file */
     int32_t sm;                 /* compute capability, as dvk_cuda_caps has it */
     const char *device;         /* part of the device's name; NULL: any */
-    const dvk_cost_table *base; /* has what this one leaves out; NULL: nothing is */
+    const dvk_cost_table *base; /* supplies the terms that this table omits; NULL: none are omitted */
     double values[DVK_COSTS];   /* 0: left out */
 };
 
-/* By capability, and those of a device behind that of its capability; NULL ends them. */
+/* In order of capability; tables of devices follow that of their capability. NULL ends the list. */
 extern const dvk_cost_table *const dvk_cost_tables[];
 
-/* The table of a device: the last one whose capability is not above its own, or, of those of exactly its capability, the one
- * whose name it bears; never NULL. `device`: its name, or NULL. */
+/* The table of a device; never NULL. A table with the device's name and exactly its capability comes first. Otherwise
+ * it is the last table whose capability is not above the device's. `device`: its name, or NULL. */
 const dvk_cost_table *dvk_cost_table_of(int32_t sm, const char *device);
 
-/* A term, from caps->costs, or where that is NULL from the table of caps->sm. */
+/* Value of a term, from caps->costs, or from the table of caps->sm if that is NULL. */
 double dvk_cuda_cost(const dvk_cuda_caps *caps, int32_t term);
 
 #endif

@@ -1,5 +1,5 @@
-/* attention.c - reference of "attention": for one query, all its scores, their softmax, the weighted sum of the values.
- * Sums are in double; one unit is one query of one head. */
+/* attention.c - reference of "attention": for each query all scores, their softmax, and the weighted sum of the values.
+ * Sums are in double. One unit is one query of one head. */
 #include <math.h>
 
 #include "kernels/kernel.h"

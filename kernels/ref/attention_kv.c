@@ -1,4 +1,5 @@
-/* attention_kv.c - "attention_kv", plainly: for each query and head the scores, their softmax, the weighted values. */
+/* attention_kv.c - reference of "attention_kv": for each query and head the scores, their softmax, and the weighted
+ * values. */
 #include "kernels/ref/attention_kv.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ void dvk_visible(const dvk_attention_kv_args *a, int64_t query, int64_t *first, 
     }
 }
 
-/* A head of a row; in `room` where it is not of floats. */
+/* A head of a row; converted into `room` if the rows are not f32. */
 static const float *head_of(const dvk_rows *x, int64_t row, int64_t head, int64_t dim, float *room) {
     return dvk_floats(x->data, (dvk_dtype)x->form, row * x->row + head * x->head, dim, room);
 }

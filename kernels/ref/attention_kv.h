@@ -1,4 +1,4 @@
-/* attention_kv.h - which keys [first, last) a query of "attention_kv" sees. */
+/* attention_kv.h - the range of keys [first, last) that a query of "attention_kv" sees. */
 #ifndef DVK_REF_ATTENTION_KV_H
 #define DVK_REF_ATTENTION_KV_H
 

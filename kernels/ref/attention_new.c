@@ -1,5 +1,5 @@
-/* attention_new.c - "attention_new", plainly: "rope" into the cache, then head by head "rope" and "attention_kv". A unit is
- * a row: no other reads what it stores. */
+/* attention_new.c - reference of "attention_new": "rope" into the cache, then "rope" and "attention_kv" head by head.
+ * One unit is one row: no other row reads the new cache entries. */
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"

@@ -1,5 +1,5 @@
-/* attention_out.c - "attention_out", plainly: "attention_new", then "linear" for each key head, whose x is zeros but for its
- * heads. */
+/* attention_out.c - reference of "attention_out": "attention_new", then "linear" for each key head, with zeros in x for
+ * all other heads. */
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/lm.h"

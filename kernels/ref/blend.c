@@ -1,4 +1,4 @@
-/* blend.c - reference of "blend": one unit is one row of one picture. Every product and sum is one rounding. */
+/* blend.c - reference of "blend". One unit is one row of one picture. Every product and every sum is rounded once. */
 #include "kernels/kernel.h"
 #include "kernels/ref/scalar.h"
 

@@ -1,4 +1,4 @@
-/* candidates.c - "candidates", plainly. */
+/* candidates.c - reference of "candidates". */
 #include <math.h>
 #include <stdlib.h>
 

@@ -45,7 +45,7 @@ static void weigh(const dvk_channel_attention_args *a, const group *g, int64_t d
     }
 }
 
-/* Channels that only pad a head. */
+/* Clears channels that pad a head. */
 static void clear(const dvk_channel_attention_args *a, const group *g, int64_t d) {
     for (int64_t t = 0; t < g->h * g->w; t++) {
         dvk_store(a->y.data, a->y.dtype, element(g, &a->y, t, d), 0.0f);

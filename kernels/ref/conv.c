@@ -1,6 +1,6 @@
-/* conv.c - the plain convolution: one output element after the other, exactly as kernels/op.h states it, sums in
- * double. It is what every other variant is measured against, so it does nothing clever: the input around a pixel is
- * gathered once, and the sums of four outputs of four pixels run side by side. One unit = up to 16 pixels of a row. */
+/* conv.c - reference of the convolutions: one output element after the other, exactly as kernels/op.h defines it, sums
+ * in double. All fast kernels are compared with it, so the code is simple. The input around a pixel is gathered once.
+ * The sums of four outputs of four pixels run side by side. One unit is up to 16 pixels of a row. */
 #include <math.h>
 #include <string.h>
 
@@ -10,10 +10,11 @@
 
 enum { RUN = 16, ABREAST = 4 }; /* pixels of a unit, and of a group */
 
-/* A sum, or a factor, of each pixel of a group. A vector is in registers where sanitizers would check an array's accesses. */
+/* A sum, or a factor, of each pixel of a group. A vector stays in registers; sanitizers would check every access to an
+ * array. */
 typedef double abreast __attribute__((vector_size(ABREAST * sizeof(double)), aligned(sizeof(double))));
 
-/* Up to ABREAST pixels of a row of the result, `step` apart, so that they have the same weights. */
+/* Up to ABREAST pixels of a row of the result. They are `step` apart, so that they share the same weights. */
 typedef struct group {
     int64_t n, oy, ox, step, count;
 } group;
@@ -55,9 +56,9 @@ static void input_at(const dvk_conv2d_args *a, int64_t n, int64_t uy, int64_t ux
     }
 }
 
-/* Everything that the group's pixels sum over, in the order of the weights: [term][pixel of the group]. */
+/* Gathers the inputs of the group's pixels in the order of the weights: [term][pixel of the group]. */
 static void gather(const dvk_conv2d_args *a, const group *g, double *patch) {
-    const int64_t up = a->phased ? a->upsample : 1; /* phased: whole pixels of x, whatever the parity */
+    const int64_t up = a->phased ? a->upsample : 1; /* phased: x itself, without upsampling */
     const int64_t taps = a->kh * a->kw;
     for (int64_t k = 0; k < g->count; k++) {
         const int64_t oy = a->phased ? (g->oy + 1) / 2 : g->oy;
@@ -70,7 +71,7 @@ static void gather(const dvk_conv2d_args *a, const group *g, double *patch) {
     }
 }
 
-/* The six pixels that a quad's lines v are the transform of (op.h). */
+/* The inverse transform (op.h) of a quad's lines v: its six pixels. */
 static void pixels_of_quad(const double *v, double *d) {
     const double even1 = v[1] + v[2], odd1 = v[1] - v[2]; /* 2 (d[4] - 9/4 d[2]), 3/2 (d[3] - 9/4 d[1]) */
     const double even2 = v[3] + v[4], odd2 = v[3] - v[4]; /* 2 (d[4] - 9/16 d[2]), 3 (d[3] - 9/16 d[1]) */
@@ -82,7 +83,7 @@ static void pixels_of_quad(const double *v, double *d) {
     d[5] = v[5] - d[1] * 81 / 64 + d[3] * 45 / 16;
 }
 
-/* The same of a transformed picture. */
+/* The same for a transformed picture. */
 static void gather_transformed(const dvk_conv2d_args *a, const group *g, double *patch) {
     for (int64_t i = 0; i < a->x.c; i++) {
         for (int64_t iy = g->oy - 1; iy <= g->oy + 1; iy++, patch += 3 * ABREAST) {
@@ -105,7 +106,7 @@ static void gather_transformed(const dvk_conv2d_args *a, const group *g, double 
     }
 }
 
-/* sums[k], k < count: of output channel first + k * step. */
+/* sums[k], k < count: the sum of output channel first + k * step. */
 static void sum_all(const dvk_conv2d_args *a, const abreast *patch, int64_t first, int64_t step, int64_t count,
                     abreast *sums) {
     const int64_t terms = a->x.c * a->kh * a->kw;
@@ -162,7 +163,7 @@ static double epilogue(const dvk_epilogue *e, double v, int64_t n, int64_t oy, i
     return e->act_last ? activate(t, e->act, slope) : t;
 }
 
-/* Gate 3 of one pixel, whose sums are ABREAST apart. The residual may be where the result goes. */
+/* Gate 3 of one pixel, whose sums are ABREAST apart. The residual may alias the result. */
 static void gate_pixel(const dvk_conv2d_args *a, double *sums, int64_t n, int64_t oy, int64_t ox) {
     const dvk_epilogue *e = &a->epi;
     for (int64_t o = 0; o < a->y.c; o++) {
@@ -182,8 +183,8 @@ static void gate_pixel(const dvk_conv2d_args *a, double *sums, int64_t n, int64_
     }
 }
 
-/* With epi.shuffle: an element of the shuffled result. The residual, a picture of this size or of that before, comes after
- * it. */
+/* With epi.shuffle: an element of the shuffled result. The residual, a picture of the shuffled or the unshuffled size,
+ * is added after the shuffle. */
 static double shuffled(const dvk_conv2d_args *a, double sum, int64_t n, int64_t y, int64_t x, int64_t c) {
     const int64_t r = a->epi.shuffle;
     dvk_epilogue e = a->epi;
@@ -213,7 +214,7 @@ static size_t conv_scratch_bytes(const void *args) {
 
 typedef void gatherer(const dvk_conv2d_args *a, const group *g, double *patch);
 
-/* g: of the result. */
+/* g: a group of the result. */
 static void conv_group(const dvk_conv2d_args *a, const group *g, gatherer *from, abreast *patch) {
     const int64_t r = a->epi.shuffle > 1 ? a->epi.shuffle : 1;
     const int64_t terms = a->x.c * a->kh * a->kw;
@@ -274,7 +275,7 @@ static int64_t band_units(const void *args) {
     return a->conv.y.n * a->rows * runs_per_row(&a->conv);
 }
 
-/* Row by row as if all transformed rows were there: no others are read. */
+/* Processes rows as if all transformed rows existed; it reads only those of the band. */
 static void band_run(const void *args, int64_t first, int64_t last, void *scratch) {
     const dvk_winograd_band_args *a = args;
     const int64_t row = runs_per_row(&a->conv);
@@ -288,7 +289,7 @@ static void band_run(const void *args, int64_t first, int64_t last, void *scratc
     }
 }
 
-/* Channels before a shuffle folds them; of all phases. */
+/* Output channels before a shuffle, of all phases. */
 static int64_t outputs(const dvk_conv2d_args *a) {
     return a->phased ? 4 * a->y.c : a->epi.shuffle > 1 ? a->y.c * a->epi.shuffle * a->epi.shuffle : a->y.c;
 }

@@ -1,4 +1,4 @@
-/* conv_down.c - "conv_down", plainly: two rows of y, each pixel from a window of its own, then what they become in z. */
+/* conv_down.c - reference of "conv_down": two rows of y, each pixel from its window, then the row of z from them. */
 #include "kernels/conv_down.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
@@ -24,7 +24,7 @@ static float channel(const double *window, int64_t count, const float *w, const 
     return (float)bend(sum, slope);
 }
 
-/* side x side pixels from (y, x) on as weights have them: [c][side][side]. */
+/* Reads side x side pixels from (y, x) on in the order of the weights: [c][side][side]. */
 static void read(const dvk_view *v, int64_t n, int64_t y, int64_t x, int64_t side, double *window) {
     for (int64_t tap = 0; tap < side * side; tap++) {
         const int64_t at = dvk_at(v, n, y + tap / side, x + tap % side);

@@ -1,14 +1,15 @@
-/* conv_int8.c - the plain convolution with products of 8-bit integers, exactly as kernels/int8.h states it. One unit = a
- * block of the result. Packed weights: units, [phase][output], then [phase][output][tap][input] of integers. */
+/* conv_int8.c - reference of the convolution with products of 8-bit integers, exactly as kernels/int8.h defines it. One
+ * unit is a block of the result. Packed weights: units u, [phase][output], then integers, [phase][output][tap][input].
+ */
 #include "kernels/int8.h"
 #include "kernels/kernel.h"
 #include "kernels/ref/scalar.h"
 
 typedef struct block {
-    dvk_conv2d_args args; /* of its phase */
+    dvk_conv2d_args args; /* of the block's phase */
     int32_t phase;
     int64_t n, y, x, h, w; /* pixels of the result */
-    int64_t rows, columns; /* of x that these read */
+    int64_t rows, columns; /* of x that the block reads */
 } block;
 
 static int supports(const void *args) {

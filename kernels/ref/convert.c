@@ -1,5 +1,5 @@
-/* convert.c - references of "load" and "store": between a caller's picture of any layout and a view. One unit is one
- * row. mul and add are two roundings, never one fused operation: integers must come out the same from every variant. */
+/* convert.c - references of "load" and "store" between a caller's picture of any layout and a view. One unit is one
+ * row. mul and add are two roundings, never one FMA, because integers must be identical in every variant. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -19,12 +19,12 @@ static float image_read(const dvk_image *im, const unsigned char *p) {
         memcpy(&u, p, sizeof u);
         return (float)u;
     }
-    float f = 0.0f; /* large enough for every type; by memcpy: a caller's strides need not keep alignment */
+    float f = 0.0f; /* large enough for every type; memcpy, because a caller's strides may be unaligned */
     memcpy(&f, p, dvk_dtype_size(im->dtype));
     return dvk_load(&f, im->dtype, 0);
 }
 
-/* An integer keeps inside its type even where the caller asked for no clamp or a wider one. */
+/* Clamps an integer to the range of its type, also if the caller's clamp is off or wider. */
 static double rounded(const dvk_convert_args *a, float v) {
     const double top = a->image.dtype == DVK_U8 ? 255.0 : 65535.0;
     const double lo = a->clamp && a->lo > 0.0f ? (double)a->lo : 0.0;

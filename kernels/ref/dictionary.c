@@ -1,5 +1,5 @@
-/* dictionary.c - references of the ops of kernels/dictionary.h. Sums are in double. One unit is a pixel of the result; of
- * "order" a whole picture, of "refine" one token. Units of all pictures are counted one behind the other. */
+/* dictionary.c - references of the ops of kernels/dictionary.h. Sums are in double. One unit is a pixel of the result;
+ * for "order" a whole picture, for "refine" one token. The unit index runs through all pictures. */
 #include "kernels/dictionary.h"
 
 #include <math.h>
@@ -91,7 +91,7 @@ static void mix_run(const void *args, int64_t first, int64_t last, void *scratch
     }
 }
 
-/* --- order: how many pixels each channel has, where they begin, then all of them in order --- */
+/* --- order: a counting sort: pixels per channel, offsets, then all pixels in order --- */
 
 static int64_t order_units(const void *args) {
     return ((const dvk_order_args *)args)->y.n;

@@ -1,5 +1,5 @@
-/* dysample.c - reference of "dysample": every output pixel is read bilinearly at a place of its own for each group of
- * channels. One unit is one row of the result. */
+/* dysample.c - reference of "dysample": every output pixel is sampled bilinearly, with a separate position for each
+ * group of channels. One unit is one row of the result. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -13,7 +13,7 @@ static double clamped(double v, int64_t size) {
     return fmin(fmax(v, 0.0), (double)(size - 1)); /* a NaN gives 0 */
 }
 
-/* Where output pixel (oy, ox) of group g is read. */
+/* Sample position of output pixel (oy, ox) in group g. */
 static place place_of(const dvk_dysample_args *a, int64_t n, int64_t oy, int64_t ox, int64_t g) {
     const int64_t r = a->r;
     const int64_t h = oy / r, w = ox / r, i = oy % r, j = ox % r;

@@ -1,4 +1,4 @@
-/* each.h - references that make a result element by element, a row of it a unit. */
+/* each.h - loops of references that compute element by element. One unit is a row of the result. */
 #ifndef DVK_REF_EACH_H
 #define DVK_REF_EACH_H
 
@@ -12,7 +12,8 @@ static inline void dvk_put(const dvk_view *v, int64_t n, int64_t y, int64_t x, i
     dvk_store(v->data, v->dtype, dvk_at(v, n, y, x) + c, value);
 }
 
-/* Every element is read before it is written and never again where `element` reads no other than its own. */
+/* Every element is read before it is written. The result may alias an input if `element` reads only its own position.
+ */
 static inline void dvk_each(const void *args, const dvk_view *to, int64_t first, int64_t last,
                             float (*element)(const void *args, int64_t n, int64_t y, int64_t x, int64_t c)) {
     for (int64_t unit = first; unit < last; unit++) {
@@ -26,7 +27,7 @@ static inline void dvk_each(const void *args, const dvk_view *to, int64_t first,
     }
 }
 
-/* dvk_<op>_ref with arguments of type `type`, whose result is y: <op>_at(args, n, y, x, c) makes an element of it. */
+/* Defines dvk_<op>_ref for arguments of type `type` with result y. <op>_at(args, n, y, x, c) computes one element. */
 #define DVK_REF_EACH(op_, type)                                                                                        \
     static int64_t op_##_units(const void *args) {                                                                     \
         const type *a = args;                                                                                          \

@@ -1,4 +1,4 @@
-/* excite.c - "excite", plainly; see kernels/excite.h. */
+/* excite.c - reference of "excite"; see kernels/excite.h. */
 #include <math.h>
 
 #include "kernels/dtype.h"

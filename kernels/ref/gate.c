@@ -1,5 +1,5 @@
-/* gate.c - references of "depthwise", "multiply", "mean", "max_pool" and "resize". One unit is one row of the result; of a
- * mean, one picture. */
+/* gate.c - references of "depthwise", "multiply", "mean", "max_pool" and "resize". One unit is one row of the result;
+ * for "mean", one picture. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -21,7 +21,7 @@ static float depthwise_sum(const dvk_depthwise_args *a, int64_t n, int64_t y, in
     return (float)sum;
 }
 
-/* paired: the activated sum of channel c times that of its partner. */
+/* paired: the activated sum of channel c times that of channel c of the second half. */
 static float depthwise_pair(const dvk_depthwise_args *a, int64_t n, int64_t y, int64_t x, int64_t c) {
     const int64_t other = a->y.c + c;
     const float bias[2] = {a->epi.bias != NULL ? a->epi.bias[c] : 0.0f,

@@ -1,4 +1,4 @@
-/* linear.c - "linear" and "embed", plainly: a row of weights at a time, on plain rows. */
+/* linear.c - references of "linear" and "embed": one row of weights at a time, on unpacked rows. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +9,12 @@
 #include "kernels/ref/rows.h"
 
 enum {
-    PIECE = 256,   /* weights that are dequantised together: a multiple of every block */
-    TOGETHER = 64, /* outputs for which x is prepared once */
-    ABREAST = 8    /* tokens for which weights are dequantised once */
+    PIECE = 256,   /* weights that are dequantised together: a multiple of every block size */
+    TOGETHER = 64, /* outputs that share one preparation of x */
+    ABREAST = 8    /* tokens that share one dequantisation of weights */
 };
 
-/* Tokens [first, first + count), and what the x of each is multiplied by. */
+/* Tokens [first, first + count), and the factor on the x of each. */
 typedef struct tokens {
     int64_t first, count;
     double scale[ABREAST];
@@ -28,7 +28,7 @@ static double value(const dvk_rows *x, int64_t row, int64_t i) {
     return (double)dvk_load(x->data, (dvk_dtype)x->form, row * x->row + i);
 }
 
-/* Of x, with all that belongs to it. */
+/* Value i of a token's x, with the sum over `more`. */
 static double x_value(const dvk_linear_args *a, int64_t token, int64_t i) {
     double x = value(&a->x, token, i);
     for (int64_t k = 0; a->more != NULL && k < a->n_more; k++) {
@@ -37,7 +37,7 @@ static double x_value(const dvk_linear_args *a, int64_t token, int64_t i) {
     return x;
 }
 
-/* What a token's x is multiplied by before its norm's own factors. */
+/* The norm's factor of a token's x, without the norm's parameters. */
 static double scale_of(const dvk_linear_args *a, int64_t token) {
     double squares = 0.0;
     for (int64_t i = 0; i < a->k && a->norm != NULL; i++) {
@@ -46,7 +46,7 @@ static double scale_of(const dvk_linear_args *a, int64_t token) {
     return a->norm != NULL ? 1.0 / sqrt(squares / (double)a->k + (double)a->norm_eps) : 1.0;
 }
 
-/* n values of x from a multiple of PIECE on, as the products take them. */
+/* Prepares n values of x from a multiple of PIECE on for the products. */
 static void take(const dvk_linear_args *a, int64_t token, double scale, int64_t first, int64_t n, double *x) {
     for (int64_t j = 0; j < n; j++) {
         x[j] = x_value(a, token, first + j);
@@ -106,7 +106,7 @@ static double activate(dvk_gate act, double x) {
     case DVK_GATE_GELU_QUICK:
         return x / (1.0 + exp(-1.702 * x));
     case DVK_GATE_RELU2:
-        return x > 0.0 ? x * x : x - x; /* a NaN stays one */
+        return x > 0.0 ? x * x : x - x; /* keeps a NaN */
     default:
         return x;
     }

@@ -1,4 +1,4 @@
-/* move_rows.c - "gather_rows" and "add_rows", plainly. */
+/* move_rows.c - references of "gather_rows" and "add_rows". */
 #include <string.h>
 
 #include "kernels/kernel.h"

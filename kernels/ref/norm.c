@@ -1,5 +1,6 @@
 /* norm.c - references of "group_norm_stats" and "group_norm_finish": mean and sum of squared differences per chunk of
- * rows and group, then their merge into one scale and shift per channel. Two passes over a chunk: exact and simple. */
+ * rows and group, then their merge into one scale and shift per channel. Two passes over a chunk are exact and simple.
+ */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -11,7 +12,7 @@ typedef struct group_block { /* the rows of one chunk and the channels of one gr
 
 typedef struct chunking {
     int64_t rows, count; /* rows of a chunk, chunks of a picture */
-    int64_t values;      /* of a partial: {mean, M2}, or with a count in front */
+    int64_t values;      /* values per partial: {mean, M2}, or with a leading count */
 } chunking;
 
 static chunking chunking_of(int64_t h, int64_t chunks) {

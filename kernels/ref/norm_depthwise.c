@@ -1,5 +1,5 @@
-/* norm_depthwise.c - reference of "norm_depthwise", in double; every pixel's 1x1 convolution is made again for each of its
- * neighbours. One unit is one row. */
+/* norm_depthwise.c - reference of "norm_depthwise", in double. The 1x1 convolution of a pixel is computed again for
+ * each of its neighbours. One unit is one row. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -43,7 +43,7 @@ static double activated(dvk_act act, double v) {
     return act == DVK_ACT_NONE ? v : (double)dvk_activate(act, (float)v, 0.0f);
 }
 
-/* d of one pixel; u: room for x's channels. */
+/* d of one pixel; u: scratch for x's channels. */
 static void depthwise(const dvk_norm_depthwise_args *a, int64_t n, int64_t y, int64_t x, double *u, double *d) {
     for (int64_t k = 0; k < a->hidden; k++) {
         d[k] = a->b_depth != NULL ? (double)a->b_depth[k] : 0.0;

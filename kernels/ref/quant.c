@@ -1,4 +1,4 @@
-/* quant.c - what the blocks of quantised weights mean, and how davy quantises at load. */
+/* quant.c - decodes the blocks of quantised weights and quantises weights at load. */
 #include "kernels/quant.h"
 
 #include <math.h>
@@ -97,7 +97,7 @@ static void scale_min(const unsigned char *sc, int j, int *scale, int *min) {
     }
 }
 
-/* Q4_K: d, dmin, scales[12], qs[128]; Q5_K has qh[32] before qs, whose bit j is the fifth of sub-block j. */
+/* Q4_K: d, dmin, scales[12], qs[128]. Q5_K has qh[32] before qs; its bit j is the fifth bit of sub-block j. */
 static void min_super_block(const unsigned char *b, const unsigned char *qh, const unsigned char *qs, float *y) {
     const float d = half_at(b);
     const float dmin = half_at(b + 2);

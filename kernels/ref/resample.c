@@ -1,4 +1,4 @@
-/* resample.c - references of the ops that move pixels: "upsample", "pixel_shuffle", "pixel_unshuffle", "fold",
+/* resample.c - references of the ops that rearrange pixels: "upsample", "pixel_shuffle", "pixel_unshuffle", "fold",
  * "unfold" and "pad". One unit is one output row. Values pass through float, which holds every f16 and bf16 exactly. */
 #include "kernels/kernel.h"
 #include "kernels/ref/each.h"
@@ -40,7 +40,7 @@ static float unfold_at(const void *args, int64_t n, int64_t y, int64_t x, int64_
     return dvk_get(&a->x, n, iy / r, ix / r, (iy % r * r + ix % r) * a->y.c + c);
 }
 
-/* The sample that stands at position i of an axis of `size` samples extended at both ends. */
+/* Index of the sample at position i of an axis of `size` samples that is extended at both ends. */
 static int64_t extended(int64_t i, int64_t size, dvk_pad_mode mode) {
     if (mode == DVK_PAD_EDGE) {
         return i < 0 ? 0 : i < size ? i : size - 1;

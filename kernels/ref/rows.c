@@ -1,4 +1,4 @@
-/* rows.c - "row_norm", "row_convert", "rope_table", "rope" and "rope_qkv", plainly. */
+/* rows.c - references of "row_norm", "row_convert", "rope_table", "rope" and "rope_qkv". */
 #include <math.h>
 
 #include "kernels/dtype.h"

@@ -1,4 +1,4 @@
-/* rows.h - one block of activations quantised, exactly as every kernel does it: scale 127 / max|x|, ties to even. */
+/* rows.h - quantises one block of activations exactly as every kernel does: scale 127 / max|x|, ties to even. */
 #ifndef DVK_REF_ROWS_H
 #define DVK_REF_ROWS_H
 

@@ -1,5 +1,5 @@
-/* scalar.h - the formulas of op.h for one element, shared by the references. Transcendentals are computed in double, so
- * that a reference is right to the last bit of a float almost always. */
+/* scalar.h - the formulas of op.h for one element, shared by the references. Transcendentals are computed in double. A
+ * reference is therefore correctly rounded to float in almost all cases. */
 #ifndef DVK_REF_SCALAR_H
 #define DVK_REF_SCALAR_H
 
@@ -12,7 +12,7 @@ static inline int64_t dvk_at(const dvk_view *v, int64_t n, int64_t y, int64_t x)
     return n * v->sn + y * v->sh + x * v->sw;
 }
 
-/* Elements at .. at + count - 1: where they are, or, of types that are not f32, in `room`. */
+/* Elements at .. at + count - 1: a pointer into f32 data; other types are converted into `room`. */
 static inline const float *dvk_floats(const void *data, dvk_dtype t, int64_t at, int64_t count, float *room) {
     if (t == DVK_F32) {
         return (const float *)data + at;
@@ -60,7 +60,7 @@ static inline float dvk_prologue_at(const dvk_prologue *pro, float x, int64_t n,
     return dvk_activate(pro->act, x, 0.0f);
 }
 
-/* v is the op's own result for channel c of pixel (n, y, x) of its output. */
+/* v is the op's result, before the epilogue, for channel c of pixel (n, y, x) of its output. */
 static inline float dvk_epilogue_at(const dvk_epilogue *epi, float v, int64_t n, int64_t y, int64_t x, int64_t c) {
     float t = epi->bias != NULL ? v + epi->bias[c] : v;
     float res[2] = {0.0f, 0.0f};

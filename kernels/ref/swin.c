@@ -77,7 +77,7 @@ static int64_t window_units(const void *args) {
     return a->x.n * (a->x.h / a->window) * (a->x.w / a->window);
 }
 
-/* Of one window: queries, keys and values, sums of all heads; one pixel's norm and one query's weights. */
+/* Scratch of one window: queries, keys and values and sums of all heads; one pixel's norm and one query's weights. */
 static size_t window_scratch(const void *args) {
     const dvk_norm_window_args *a = args;
     const int64_t tokens = (int64_t)a->window * a->window;
@@ -86,7 +86,7 @@ static size_t window_scratch(const void *args) {
 
 typedef struct token {
     int64_t n, y, x;
-    int regions; /* of the frame, row and column: what is masked from each other */
+    int regions; /* the row and column regions of a frame, which the mask separates */
 } token;
 
 static int region(int64_t at, int64_t length, int64_t window, int64_t shift) {

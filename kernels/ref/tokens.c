@@ -1,4 +1,4 @@
-/* tokens.c - "argmax", "next_token" and "patches", plainly. */
+/* tokens.c - references of "argmax", "next_token" and "patches". */
 #include <math.h>
 
 #include "kernels/dtype.h"
@@ -32,7 +32,7 @@ static int32_t largest(const dvk_argmax_args *a, const float *x) {
 
 static int64_t argmax_units(const void *args) {
     (void)args;
-    return 1; /* what it advances, it does once */
+    return 1; /* one unit: `advance` must be incremented once */
 }
 
 static void argmax_run(const void *args, int64_t first, int64_t last, void *scratch) {

@@ -1,4 +1,4 @@
-/* up_conv.c - "up_conv", plainly: the sum is made anew for every pixel of the result. */
+/* up_conv.c - reference of "up_conv": the sum m is computed again for every pixel of the result. */
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 #include "kernels/ref/scalar.h"
@@ -20,7 +20,7 @@ static double bend(double v, float slope) {
     return v >= 0.0 ? v : (double)slope * v;
 }
 
-/* A pixel of the sum. */
+/* A pixel of the sum m. */
 static void sum_of(const dvk_up_conv_args *a, int64_t n, int64_t y, int64_t x, double *out) {
     const int64_t from = dvk_at(&a->x, n, y / 2, x / 2), add = dvk_at(&a->res, n, y, x);
     float rounded;

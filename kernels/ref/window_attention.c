@@ -1,5 +1,5 @@
-/* window_attention.c - reference of "window_attention". Sums are in double; one unit is one window of one head,
- * whose keys and values are gathered once. */
+/* window_attention.c - reference of "window_attention". Sums are in double. One unit is one window of one head, whose
+ * keys and values are gathered once. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -44,7 +44,7 @@ static place key_place(const problem *p, int64_t key) {
     return place_of(p, cut, key / a->kw - (a->kh - a->wh) / 2, key % a->kw - (a->kw - a->ww) / 2);
 }
 
-/* What all queries of a window of a head look at, and room for one of them. */
+/* Keys and values that all queries of a window and head share, and scratch for one query. */
 typedef struct window {
     int64_t keys;
     double *k, *v, *query, *scores, *totals;

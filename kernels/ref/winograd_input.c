@@ -12,7 +12,7 @@ static float rounded(float v) {
     return dvk_load(&bits, DVK_F16, 0);
 }
 
-/* Of column x of row `row`; zero beyond the sides. */
+/* Value at column x of row `row`; zero beyond the sides. */
 static float operand_at(const dvk_winograd_input_args *a, int64_t n, int64_t row, int64_t x, int64_t c) {
     if (x < 0 || x >= a->x.w) {
         return 0.0f;
@@ -21,7 +21,7 @@ static float operand_at(const dvk_winograd_input_args *a, int64_t n, int64_t row
     return rounded(dvk_prologue_at(&a->pro, v, n, c, a->x.c));
 }
 
-/* Of a quad's pixels d. */
+/* Transform of a quad's pixels d. */
 static void transform(const float *d, float *v) {
     const float even1 = fmaf(-2.25f, d[2], d[4]), odd1 = fmaf(-2.25f, d[1], d[3]);
     const float even2 = fmaf(-0.5625f, d[2], d[4]), odd2 = fmaf(-0.5625f, d[1], d[3]);
@@ -47,7 +47,7 @@ static void quad(const dvk_winograd_input_args *a, int64_t n, int64_t row, int64
     }
 }
 
-/* What the next slice of a clip finds plain. */
+/* Writes `kept`, which the next slice of a clip reads untransformed. */
 static void keep_row(const dvk_winograd_input_args *a, int64_t n, int64_t row) {
     const int64_t to = n - (a->x.n - a->kept.n);
     for (int64_t i = 0; i < a->x.w * a->x.c && to >= 0 && row < a->kept.h; i++) {

@@ -1,5 +1,5 @@
-/* yuv.c - references of "load_yuv" and "store_yuv". One unit is one row of luma; of chroma the even one. Each
- * product and sum is one rounding, so that codes come out the same from every variant. */
+/* yuv.c - references of "load_yuv" and "store_yuv". One unit is one row of luma, with its row of chroma if even. Each
+ * product and each sum is rounded once, so that codes are identical in every variant. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -32,7 +32,7 @@ static void put_code(const dvk_yuv_args *a, void *plane, int64_t stride, int64_t
     }
 }
 
-/* Chroma (which: 0 Cb, 1 Cr) where luma sample (y, x) is, a quarter of a chroma row from the nearest one. */
+/* Chroma (which: 0 Cb, 1 Cr) at luma sample (y, x), a quarter of a chroma row from the nearest one. */
 static float chroma_at(const dvk_yuv_args *a, int64_t y, int64_t x, int which) {
     const int64_t h = (a->view.h + 1) / 2;
     const int64_t w = (a->view.w + 1) / 2;

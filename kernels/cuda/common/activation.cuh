@@ -1,5 +1,6 @@
-/* activation.cuh - the curved activations of op.h, to a relative error of about 1e-6 (of GELU, and of SIGMOID's far tail, an
- * absolute one) with two instructions of the special function unit each. Nothing overflows to NaN. */
+/* activation.cuh - the transcendental activations of op.h with two instructions of the special function unit each. The
+ * relative error is about 1e-6; for GELU and the far tail of SIGMOID it is an absolute error. No overflow becomes NaN.
+ */
 #ifndef DVK_CUDA_ACTIVATION_CUH
 #define DVK_CUDA_ACTIVATION_CUH
 
@@ -21,7 +22,7 @@ ACTIVATION_DEVICE float act_sigmoid(float x) {
     return act_reciprocal(1.0f + act_exp(-x));
 }
 
-/* Near 0 its own series: the sigmoid's rounding would be an error of the size of the result. */
+/* Near 0 the Taylor series: there, the rounding of the sigmoid would be as large as the result. */
 ACTIVATION_DEVICE float act_tanh(float x) {
     const float t = x * x;
     const float series = fmaf(t, fmaf(t, fmaf(t, -17.0f / 315.0f, 2.0f / 15.0f), -1.0f / 3.0f), 1.0f);
@@ -43,7 +44,7 @@ ACTIVATION_DEVICE float act_mish(float x) {
     return x * (n * act_reciprocal(n + 2.0f));
 }
 
-/* GELU as x times a sigmoid, to 2.5e-5: for what is rounded to 16 bits next. */
+/* GELU as x times a sigmoid, to 2.5e-5: for results that are rounded to 16 bits. */
 ACTIVATION_DEVICE float act_gelu_short(float x) {
     const float t = fminf(x * x, 36.0f);
     float e;

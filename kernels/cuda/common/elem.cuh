@@ -1,5 +1,5 @@
-// elem.cuh - eight channels of a pixel at a time: loads, stores and conversions to f32, activations, the wait of a
-// launch that overlaps the one ahead. A template argument TYPE of 0 means: as the view says.
+// elem.cuh - processes eight channels of a pixel at a time: loads, stores and conversions to f32, activations, the wait
+// of an overlapping launch. A template argument TYPE of 0 means that the view's dtype decides at run time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,8 @@ struct raw8 { // eight elements as stored: 16-bit types use a alone
     uint4 a, b;
 };
 
-// Before the first access to memory. What follows in the stream may be set up from here on; it waits the same way.
+// Call before the first access to memory. The next launch of the stream may start its setup from here on; it waits
+// likewise.
 __device__ __forceinline__ void wait_for_launch_ahead() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -145,7 +146,7 @@ template <int TYPE> __device__ __forceinline__ void put(const dvk_elem_view &v, 
     }
 }
 
-// As stored in `from`, for a view of type `to`.
+// Converts r, stored as type `from`, to type `to`.
 __device__ __forceinline__ raw8 converted(const raw8 &r, int from, int to) {
     if (from == to) {
         return r;
@@ -155,7 +156,7 @@ __device__ __forceinline__ raw8 converted(const raw8 &r, int from, int to) {
     return pack<0>(v, to);
 }
 
-// What pointwise code has for every element; the curved ones have code of their own.
+// The activations that pointwise code inlines for every element. The transcendental ones have separate code.
 __device__ __forceinline__ float activated_short(int act, float x, float slope) {
     switch (act) {
     case DVK_ACT_RELU:
@@ -163,7 +164,7 @@ __device__ __forceinline__ float activated_short(int act, float x, float slope) 
     case DVK_ACT_LRELU:
     case DVK_ACT_PRELU:
         return x >= 0.0f ? x : slope * x;
-    case DVK_ACT_SILU: // exp(88.7) and beyond: the quotient is zero, as it should be
+    case DVK_ACT_SILU: // exp(88.7) and above: the quotient is zero, which is correct
         return __fdividef(x, 1.0f + __expf(-x));
     case DVK_ACT_CLAMP3:
         return 3.0f * tanhf(x * (1.0f / 3.0f));
@@ -172,7 +173,7 @@ __device__ __forceinline__ float activated_short(int act, float x, float slope) 
     }
 }
 
-// Also the curved ones, to a few units in the last place.
+// All activations, to a few units in the last place.
 __device__ __forceinline__ float activated(int act, float x, float slope) {
     switch (act) {
     case DVK_ACT_GELU:
@@ -190,7 +191,7 @@ __device__ __forceinline__ float activated(int act, float x, float slope) {
     }
 }
 
-// The same for what is rounded to 16 bits next.
+// The same for results that are rounded to 16 bits.
 __device__ __forceinline__ float activated_fast(int act, float x, float slope) {
     switch (act) {
     case DVK_ACT_GELU:
@@ -206,7 +207,7 @@ __device__ __forceinline__ float activated_fast(int act, float x, float slope) {
     }
 }
 
-// What a thread of dvk_elem_launch_rows does: for every row of its own and every item of it, both uint32_t.
+// The loop of a thread of dvk_elem_launch_rows over its rows and their items, both uint32_t.
 #define ROWS_AND_ITEMS(row, rows, item, items)                                                                         \
     for (uint32_t row = blockIdx.y; row < (uint32_t)(rows); row += gridDim.y)                                          \
         for (uint32_t item = blockIdx.x * blockDim.x + threadIdx.x; item < (uint32_t)(items);                          \

@@ -17,7 +17,7 @@ __device__ __forceinline__ void channel_values(const float *p, int64_t at, int c
     }
 }
 
-// Whether the curved activations, op.h's from GELU on, are there, and how exactly.
+// Whether the transcendental activations (GELU and those after it in op.h) are compiled, and how exactly.
 enum { CURVES_NONE, CURVES_FAST, CURVES_EXACT };
 
 template <int ACT, int CURVES> __device__ __forceinline__ void activate_all(float (&v)[8]) {
@@ -32,7 +32,7 @@ template <int CURVES> __device__ __forceinline__ void activate8(int act, float (
     if (act == DVK_ACT_NONE) {
         return;
     }
-    if (act == DVK_ACT_SILU) { // alone: the others are short, and CLAMP3 is rare
+    if (act == DVK_ACT_SILU) { // a separate branch: the others are short, and CLAMP3 is rare
         return activate_all<DVK_ACT_SILU, CURVES>(v);
     }
     if (CURVES && act == DVK_ACT_GELU) {

@@ -1,4 +1,4 @@
-/* elem_host.h - what the host sides of the plain ops share: views for the device, sizes of grids, costs. */
+/* elem_host.h - shared code of the host sides of the plain ops: device views, grid sizes, costs. */
 #ifndef DVK_CUDA_ELEM_HOST_H
 #define DVK_CUDA_ELEM_HOST_H
 
@@ -49,24 +49,24 @@ static inline int32_t dvk_elem_chunks(int64_t c) {
     return (int32_t)((c + DVK_ELEM_LANES - 1) / DVK_ELEM_LANES);
 }
 
-/* Whether vectors of a 16-bit view may be read and written whole where its channels end: what lies behind the last one is
- * nobody's (cuda.h). */
+/* 1 if the last vector of a 16-bit view's channels may be read and written whole, because the elements behind it are
+ * padding (cuda.h). */
 static inline int dvk_elem_whole(const dvk_view *v) {
     return v->dtype != DVK_F32 && dvk_elem_of(v).vector &&
            (v->c % DVK_ELEM_LANES == 0 || v->sw == dvk_elem_chunks(v->c) * DVK_ELEM_LANES);
 }
 
-/* Whether the pixels of a picture lie evenly spaced, also from row to row. */
+/* 1 if the pixels of a picture are evenly spaced, also from row to row. */
 static inline int dvk_elem_even(const dvk_view *v) {
     return v->h == 1 || v->sh == v->w * v->sw;
 }
 
-/* Whether all elements lie in one piece. */
+/* 1 if all elements are contiguous. */
 static inline int dvk_elem_dense(const dvk_view *v) {
     return dvk_elem_even(v) && (v->w * v->h == 1 || v->sw == v->c) && (v->n == 1 || v->sn == v->h * v->w * v->c);
 }
 
-/* Whether rows, and numbers of a row, can be counted in 32 bits. */
+/* 1 if the rows, and the elements of a row, can be counted in 32 bits. */
 static inline int dvk_elem_rows_fit(const dvk_view *v) {
     return v->n * v->h < INT32_MAX / 2 && v->w * v->c < INT32_MAX / 2;
 }
@@ -79,13 +79,13 @@ static inline double dvk_elem_bytes(const dvk_view *v) {
     return v->data != NULL ? (double)dvk_elem_count(v) * (double)dvk_dtype_size(v->dtype) : 0.0;
 }
 
-/* A launch and its share of the memory's rate that these kernels reach. */
+/* Launch overhead, plus bytes at the share of the memory rate that these kernels reach. */
 static inline double dvk_elem_cost(double bytes, const dvk_cuda_caps *caps) {
     return dvk_cuda_cost(caps, DVK_COST(elem, launch)) +
            bytes / (dvk_cuda_cost(caps, DVK_COST(elem, memory)) * caps->memory_gbs);
 }
 
-/* Blocks for so many threads' worth of work; each block loops where there are more than the device holds at a time. */
+/* Number of blocks for `threads` threads. Blocks loop if there are more than the device can hold. */
 static inline uint32_t dvk_elem_blocks(int64_t threads, int64_t others, const dvk_cuda_caps *caps) {
     const int64_t need = (threads + DVK_ELEM_BLOCK - 1) / DVK_ELEM_BLOCK;
     const int64_t fit = ((int64_t)caps->processors * 16 + others - 1) / others;
@@ -105,7 +105,7 @@ static inline int dvk_elem_launch(dvk_queue *q, const char *module, const char *
     return q->launch(q, &l);
 }
 
-/* For kernels that go row by row (ROWS_AND_ITEMS of elem.cuh): so many items in each of so many rows. */
+/* Launches kernels that loop over rows (ROWS_AND_ITEMS of elem.cuh), with a number of items in each row. */
 static inline int dvk_elem_launch_rows(dvk_queue *q, const char *module, const char *function, int64_t items,
                                        int64_t rows, void *params) {
     const uint32_t x = dvk_elem_blocks(items, 1, q->caps);
@@ -113,7 +113,7 @@ static inline int dvk_elem_launch_rows(dvk_queue *q, const char *module, const c
     return dvk_elem_launch(q, module, function, x, rows < fit ? rows : fit, params);
 }
 
-/* The entry of a plain op: for every device, in every precision. */
+/* Defines the entry of a plain op for every device and every precision. */
 #define DVK_ELEM_KERNEL(NAME, OP, SUPPORTS, COST, ENQUEUE)                                                             \
     extern const dvk_cuda_kernel NAME;                                                                                 \
     const dvk_cuda_kernel NAME = {.op = OP,                                                                            \

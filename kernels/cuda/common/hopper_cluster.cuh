@@ -1,4 +1,4 @@
-/* hopper_cluster.cuh - instructions of sm_90a between the blocks of a cluster. */
+/* hopper_cluster.cuh - sm_90a instructions between the blocks of a cluster. */
 #ifndef DVK_CUDA_HOPPER_CLUSTER_CUH
 #define DVK_CUDA_HOPPER_CLUSTER_CUH
 
@@ -14,14 +14,14 @@ HOPPER_DEVICE void cluster_meet() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/* The same place in another block. */
+/* Maps a shared memory address to the same address in block `rank`. */
 HOPPER_DEVICE uint32_t cluster_place(uint32_t at, uint32_t rank) {
     uint32_t r;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
     return r;
 }
 
-/* At the barrier in the same place of block `rank`. */
+/* Arrives at the barrier at the same address in block `rank`. */
 HOPPER_DEVICE void cluster_barrier_arrive(uint32_t at, uint32_t rank) {
     asm volatile("{\n.reg .b32 r;\nmapa.shared::cluster.u32 r, %0, %1;\n"
                  "mbarrier.arrive.shared::cluster.b64 _, [r];\n}" ::"r"(at),
@@ -29,7 +29,7 @@ HOPPER_DEVICE void cluster_barrier_arrive(uint32_t at, uint32_t rank) {
                  : "memory");
 }
 
-/* Into the same place of both blocks, whose barriers hear of it. */
+/* Multicast copy to the same address in both blocks; it arrives at the barrier of each. */
 HOPPER_DEVICE void copy_in_to_both(uint32_t to, const void *map, int c, int x, int y, int n, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),

@@ -1,5 +1,5 @@
-/* hopper_ptx.cuh - instructions of sm_90a that more than one kernel uses: the order of warpgroup products, barriers in
- * shared memory, bulk copies, launches one behind the other. */
+/* hopper_ptx.cuh - sm_90a instructions that several kernels share: wgmma ordering, mbarriers, bulk copies, dependent
+ * launches. */
 #ifndef DVK_CUDA_HOPPER_PTX_CUH
 #define DVK_CUDA_HOPPER_PTX_CUH
 
@@ -9,7 +9,7 @@
 
 /* ---- products ---- */
 
-/* Sums as operands of an asm statement: d[i] and so many behind it. */
+/* Accumulators as operands of an asm statement: d[i] and the following ones. */
 #define WGMMA_D4(i)  "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
 #define WGMMA_D8(i)  WGMMA_D4(i), WGMMA_D4((i) + 4)
 #define WGMMA_D32(i) WGMMA_D8(i), WGMMA_D8((i) + 8), WGMMA_D8((i) + 16), WGMMA_D8((i) + 24)
@@ -26,7 +26,8 @@ template <int N> HOPPER_DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* Without it the compiler may move reads of sums above the wait, and then it serialises all products. */
+/* Prevents the compiler from moving reads of accumulators above the wait; otherwise it serialises all wgmma
+ * instructions. */
 template <int N> HOPPER_DEVICE void wgmma_pin(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -34,7 +35,8 @@ template <int N> HOPPER_DEVICE void wgmma_pin(float (&d)[N]) {
     }
 }
 
-/* Rows of 128 bytes, exchanged by the 128-byte swizzle; groups of eight rows `group` bytes apart. at: below 2^18. */
+/* Descriptor of an operand with rows of 128 bytes and the 128-byte swizzle. Groups of eight rows are `group` bytes
+ * apart. at: below 2^18. */
 HOPPER_DEVICE uint64_t wgmma_operand(uint32_t at, uint32_t group) {
     return (uint64_t)(at >> 4) | 1ull << 16 | (uint64_t)(group >> 4) << 32 | 1ull << 62;
 }
@@ -84,7 +86,7 @@ HOPPER_DEVICE void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* Ordinary writes to shared memory become visible to copies and products. */
+/* Makes ordinary writes to shared memory visible to bulk copies and wgmma. */
 HOPPER_DEVICE void fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -97,7 +99,7 @@ HOPPER_DEVICE void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint
                  : "memory");
 }
 
-/* Into the L2 cache. bytes: a multiple of 16 */
+/* Prefetches into the L2 cache. bytes: a multiple of 16 */
 HOPPER_DEVICE void copy_bulk_ahead(const void *from, uint32_t bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
@@ -122,7 +124,7 @@ HOPPER_DEVICE void copy_out(const void *map, int c, int x, int y, int n, uint32_
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Until at most N copies out still read shared memory. */
+/* Waits until at most N bulk stores still read shared memory. */
 template <int N> HOPPER_DEVICE void copy_out_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
@@ -135,7 +137,7 @@ HOPPER_DEVICE void map_prefetch(const void *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* ---- launches one behind the other ---- */
+/* ---- dependent launches ---- */
 
 HOPPER_DEVICE void wait_for_launch_before() {
     asm volatile("griddepcontrol.wait;" ::: "memory");

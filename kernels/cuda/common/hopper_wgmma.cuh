@@ -1,4 +1,4 @@
-/* hopper_wgmma.cuh - products of a warpgroup: d[64][N] (+)= a[64][16] * b[N][16]^T, both in shared memory. sm_90a only. */
+/* hopper_wgmma.cuh - wgmma: d[64][N] (+)= a[64][16] * b[N][16]^T, both operands in shared memory. sm_90a only. */
 #ifndef DVK_CUDA_HOPPER_WGMMA_CUH
 #define DVK_CUDA_HOPPER_WGMMA_CUH
 
