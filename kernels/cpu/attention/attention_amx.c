@@ -1,9 +1,9 @@
-/* attention_amx.c - "attention" on AMX tiles: bf16 products, f32 sums and softmax. The scheme of attention_tmpl.h,
- * queries across the lanes: S = K * Q and O += V * P, so that keys are multiplied as they lie in memory, P leaves the
- * softmax in the order that a tile wants, and only values have to be transposed, once per unit and block.
+/* attention_amx.c - "attention" on AMX tiles: bf16 products, f32 sums and softmax. As in attention_tmpl.h, queries are
+ * in the lanes: S = K * Q and O += V * P. Keys are multiplied in their memory layout, and P leaves the softmax in tile
+ * order. Only values are transposed, once per unit and block.
  *
- * Two sums of tiles are kept for each of two tiles of queries (a panel). The running maximum of a query is only raised
- * where it has grown by more than AT_SLACK: exponentials of that size are as exact, and the sums rarely have to be
+ * Each of the two tiles of queries of a panel keeps two tiles of sums. The running maximum of a query rises only if the
+ * scores exceed it by more than AT_SLACK. Exponentials of that size are equally exact, and the sums are rarely
  * rescaled. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/simd/conv_vec_avx512.h"
@@ -23,7 +23,7 @@ enum {
 
 typedef struct at_size { /* of one head */
     int64_t queries, keys, dim, v_dim;
-    int64_t steps;   /* of 32 through dim */
+    int64_t steps;   /* of 32 values, through dim */
     int64_t v_tiles; /* of 16 channels, an even number */
     int64_t panels, units_per_head;
 } at_size;
@@ -60,7 +60,7 @@ static void *at_take(unsigned char *base, size_t *used, int64_t bytes) {
     return p;
 }
 
-/* Lays the scratch out; base may be NULL where only the size is asked for. */
+/* Computes the layout of the scratch; base may be NULL to compute only the size. */
 static size_t at_lay_out(const dvk_attention_args *a, unsigned char *base, at_memory *m) {
     const at_size s = at_sizes(a);
     size_t used = 0;
@@ -93,7 +93,7 @@ static int64_t at_token(const dvk_view *v, int64_t n, int64_t token) {
     return n * v->sn + token / v->w * v->sh + token % v->w * v->sw;
 }
 
-/* 16 numbers as bf16, zeros behind the last of `count`. */
+/* 16 values as bf16, zeros behind the first `count`. */
 static __m256i at_read16(const dvk_view *v, int64_t at, int64_t count) {
     const int64_t lanes = conv_max(0, conv_min(16, count));
     if (v->dtype == DVK_BF16) {
@@ -114,7 +114,7 @@ static void at_write_tile(uint16_t *to, __m512i r[16]) {
     }
 }
 
-/* Up to AT_Q queries from number `first` become panel `panel`. */
+/* Loads up to AT_Q queries from number `first` into panel `panel`. */
 static void at_load_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel,
                           const at_memory *m) {
     const at_size s = at_sizes(a);
@@ -137,7 +137,7 @@ static void at_load_panel(const dvk_attention_args *a, int64_t n, int64_t head, 
     }
 }
 
-/* Keys [first, first + keys) to m->k, zeros up to a multiple of 32. */
+/* Loads keys [first, first + keys) into m->k, with zeros up to a multiple of 32. */
 static void at_load_keys(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t keys,
                          const at_memory *m) {
     const at_size s = at_sizes(a);
@@ -150,7 +150,7 @@ static void at_load_keys(const dvk_attention_args *a, int64_t n, int64_t head, i
     }
 }
 
-/* The values of 32 keys as tiles: pairs of keys side by side, then transposed. */
+/* Transposes the values of 32 keys into tiles, with pairs of keys side by side. */
 static void at_load_values(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t keys,
                            const at_memory *m) {
     const at_size s = at_sizes(a);
@@ -200,7 +200,7 @@ static void at_scores(const at_size *s, int64_t keys, const uint16_t *q, const a
     }
 }
 
-/* Raises the running maximum of 16 queries where their scores have outgrown it. */
+/* Raises the running maximum of 16 queries if their scores exceed it by more than AT_SLACK. */
 static conv_vec at_raise(const at_size *s, conv_vec most, float *top, float *total, float *sums) {
     const conv_vec before = cv_load(top);
     if (_mm512_cmp_ps_mask(most, cv_add(before, cv_set1((float)AT_SLACK)), _CMP_GT_OQ) == 0) {
@@ -216,7 +216,7 @@ static conv_vec at_raise(const at_size *s, conv_vec most, float *top, float *tot
     return after;
 }
 
-/* Scores of 16 queries (half 0 or 1 of the panel) to exponentials in m->p. */
+/* Converts the scores of 16 queries (half 0 or 1 of the panel) to exponentials in m->p. */
 static void at_softmax(const at_size *s, float scale, int64_t keys, int64_t panel, int64_t half, const at_memory *m) {
     static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};

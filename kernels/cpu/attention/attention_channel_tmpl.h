@@ -1,8 +1,8 @@
-/* attention_channel_tmpl.h - "channel_attention" on vectors, included behind attention_window_tmpl.h.
+/* attention_channel_tmpl.h - "channel_attention" on vectors; included after attention_window_tmpl.h.
  *
- * A unit is one head of one group. Its pixels are taken twice, in blocks: for the products of channels, whose sums over the
- * blocks are in double, and for their mix. Both are products of att_multiply: the channels of the keys, then those of the
- * result, lie across the lanes. */
+ * A unit is one head of one group. Its pixels are read twice, in blocks: for the products of channels, which are summed
+ * over the blocks in double, and for the mix of the values. Both are products of att_multiply. The lanes hold the
+ * channels of the keys, then those of the result. */
 #include "kernels/costs/cpu_costs.h"
 enum { CHA_PIXELS = 128 }; /* of a block */
 
@@ -12,7 +12,7 @@ typedef struct cha_memory { /* one thread's scratch */
     float *q;               /* [CHA_PIXELS][channels]; later v */
     float *k;               /* [panel][CHA_PIXELS][ATT_Q] */
     float *part;            /* [max(channels, CHA_PIXELS)][ATT_Q] */
-    float *mix;             /* [panel][channels][ATT_Q]: from channel of v to channel of y */
+    float *mix;             /* [panel][channels][ATT_Q]: weights from a channel of v to a channel of y */
     float *row;             /* [panels * ATT_Q] */
 } cha_memory;
 
@@ -123,7 +123,7 @@ static void cha_products(const cha_head *h, const cha_memory *m) {
     }
 }
 
-/* The softmax of a channel's row, into a column of `mix`. */
+/* Writes the softmax of a channel's row into a column of `mix`. */
 static void cha_weigh(const cha_head *h, int64_t d, const cha_memory *m) {
     const double eps = (double)h->a->eps;
     const double scale = (double)h->a->temperature[h->g.head] / fmax(sqrt(m->q2[d]), eps);

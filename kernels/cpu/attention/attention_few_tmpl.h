@@ -1,16 +1,16 @@
-/* attention_few_tmpl.h - "attention_kv" of few queries: lanes are channels; included in the middle of
- * attention_kv_tmpl.h, whose rows and sizes it uses. */
+/* attention_few_tmpl.h - "attention_kv" of few queries, with channels in the lanes. It is included in the middle of
+ * attention_kv_tmpl.h and uses its rows and sizes. */
 
-/* One query, scaled, and what it has found so far. */
+/* One query, scaled, and its running maximum and sums. */
 typedef struct akv_query {
     float q[DVK_HEAD_MAX + CONV_VW];
     float sums[DVK_HEAD_MAX + CONV_VW];
-    float scores[AKV_PART + 4]; /* the last four keys may be fewer */
+    float scores[AKV_PART + 4]; /* room for a last group of less than four keys */
     float top, total;
 } akv_query;
 
-/* One type, whole vectors (full) or not, one number of heads: constants, so that a load is one instruction and sums stay
- * in registers. Four keys at a time, whose sums do not wait for each other. */
+/* Type, `full` (whole vectors only) and the number of heads are constants, so that a load is one instruction and sums
+ * stay in registers. Four keys are processed at a time, with independent sums. */
 CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t from,
                                int64_t count, dvk_dtype t, int full) {
     for (int64_t i = 0; i < count; i += 4, at += 4 * a->k.row) {
@@ -23,7 +23,7 @@ CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, akv_query *f, int
         }
         for (int64_t c = 0; c < a->dim; c += CONV_VW) {
             const int64_t n = full ? CONV_VW : conv_min(CONV_VW, a->dim - c);
-            for (int64_t j = 0; j < 4; j++) { /* behind the last key: the last again */
+            for (int64_t j = 0; j < 4; j++) { /* beyond the last key: repeats the last */
                 const conv_vec k = cv_get(a->k.data, t, at + conv_min(j, keys - 1) * a->k.row + c, n);
                 for (int h = 0; h < heads; h++) {
                     sums[h][j] = cv_fma(k, cv_load(f[h].q + c), sums[h][j]);
@@ -36,7 +36,7 @@ CONV_INLINE void akv_scores_of(const dvk_attention_kv_args *a, akv_query *f, int
     }
 }
 
-/* Of `count` keys from element `at` on; the scores go behind the first `from`. */
+/* Scores of `count` keys from element `at` on; they are stored from scores[from] on. */
 CONV_INLINE void akv_scores(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t from,
                             int64_t count) {
     if (a->dim % CONV_VW != 0) {
@@ -50,7 +50,7 @@ CONV_INLINE void akv_scores(const dvk_attention_kv_args *a, akv_query *f, int he
     }
 }
 
-/* scores become weights; the sums so far are scaled to the new maximum. */
+/* Converts scores to weights and scales the earlier sums to the new maximum. */
 static void akv_weigh(const dvk_attention_kv_args *a, akv_query *f, int64_t count) {
     conv_vec most = cv_set1(f->top);
     for (int64_t i = count; i % CONV_VW != 0; i++) {
@@ -74,7 +74,7 @@ static void akv_weigh(const dvk_attention_kv_args *a, akv_query *f, int64_t coun
     }
 }
 
-/* `vectors` of channels from c on, n channels in the last. */
+/* Adds `vectors` vectors of channels from c on, with n channels in the last. */
 CONV_INLINE void akv_values_at(const dvk_attention_kv_args *a, akv_query *f, int heads, int64_t at, int64_t from,
                                int64_t count, dvk_dtype t, int64_t c, int vectors, int64_t n) {
     conv_vec sums[AKV_WIDE][4];
@@ -123,7 +123,7 @@ CONV_INLINE void akv_values(const dvk_attention_kv_args *a, akv_query *f, int he
 static void akv_begin(const dvk_attention_kv_args *a, akv_query *f, int64_t token, int64_t head) {
     f->top = -3.0e38f;
     f->total = 0.0f;
-    memset(f->q + a->dim, 0, CONV_VW * sizeof(float)); /* behind the last channel */
+    memset(f->q + a->dim, 0, CONV_VW * sizeof(float)); /* zeros behind the last channel */
     memset(f->sums, 0, (size_t)(a->dim + CONV_VW) * sizeof(float));
     akv_read(&a->q, token * a->q.row + head * a->q.head, a->dim, f->q);
     for (int64_t c = 0; c < a->dim; c++) {
@@ -131,7 +131,7 @@ static void akv_begin(const dvk_attention_kv_args *a, akv_query *f, int64_t toke
     }
 }
 
-/* Heads [head, head + heads) of one key head. */
+/* Processes heads [head, head + heads) of one key head. */
 CONV_INLINE void akv_together(const dvk_attention_kv_args *a, int64_t token, int64_t head, int heads) {
     akv_query f[AKV_WIDE];
     int64_t first = 0;
@@ -167,7 +167,7 @@ CONV_INLINE void akv_together(const dvk_attention_kv_args *a, int64_t token, int
     }
 }
 
-/* One run of heads of one token. */
+/* Processes one run of heads of one token. */
 static void akv_alone(const dvk_attention_kv_args *a, int64_t unit) {
     const int64_t group = a->heads / a->kv_heads;
     const int64_t width = akv_width(a);

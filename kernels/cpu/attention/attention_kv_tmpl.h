@@ -1,17 +1,18 @@
 /* attention_kv_tmpl.h - "attention_kv" on vectors; included after attention_tmpl.h, whose products and softmax it uses.
  *
- * Many queries: a unit is one key head and a run of tokens; the lanes of its panels are all query heads of that head,
- * token by token, so that a block of keys serves all of them. What a lane may not see becomes -inf between product and
- * softmax. Few queries: a unit is some query heads of one token and key head, the lanes are channels. Rows that name
- * their sequence are worked on each by itself, with the bits of a call of its own. */
+ * Many queries: a unit is one key head and a run of tokens. The lanes of its panels hold all query heads of that head,
+ * token by token, so that they share each block of keys. Scores that a lane must not see become -inf between product
+ * and softmax.
+ * Few queries: a unit is some query heads of one token and key head; the lanes hold channels. Rows with a sequence
+ * number always take this path row by row, so that their bits do not depend on the other rows of the call. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/linear/linear_vec.h"
 #include "kernels/paging.h"
 #include "kernels/ref/attention_kv.h"
 
 enum {
-    AKV_ROWS = 96, /* lanes of a unit, as far as whole tokens fit */
-    AKV_FEW = 8,   /* with no more queries than this per key head, a query is worked on alone */
+    AKV_ROWS = 96, /* lanes of a unit, rounded down to whole tokens */
+    AKV_FEW = 8,   /* up to this number of queries per key head, queries are processed one by one */
     AKV_PART = 256 /* keys whose scores such a query keeps at once */
 };
 
@@ -34,12 +35,13 @@ static akv_size akv_sizes(const dvk_attention_kv_args *a) {
     return s;
 }
 
-/* Heads of one key head that a unit works on at once: each key and value is read once for them. */
+/* Heads of one key head that a unit processes at once; they share each read of a key or value. */
 enum { AKV_WIDE = CONV_VW == 16 ? 4 : 2 };
 
 static int64_t akv_width(const dvk_attention_kv_args *a) {
     const int64_t group = a->heads / a->kv_heads;
-    if (group % AKV_WIDE == 0 && a->kv_heads * a->m * group >= 4 * AKV_WIDE) { /* else too few units for the threads */
+    /* otherwise there are too few units for the threads */
+    if (group % AKV_WIDE == 0 && a->kv_heads * a->m * group >= 4 * AKV_WIDE) {
         return AKV_WIDE;
     }
     return group > 1 ? 2 : 1;
@@ -101,7 +103,7 @@ static void akv_write(const dvk_rows *y, int64_t at, int64_t count, const float 
     }
 }
 
-/* The row of a key of this token's sequence; *count becomes how many keys from it on lie one behind the other. */
+/* The cache row of a key of this token's sequence. *count becomes the number of contiguous keys from it on. */
 CONV_INLINE int64_t akv_row(const dvk_attention_kv_args *a, int64_t token, int64_t key, int64_t *count) {
     if (a->in.table == NULL) {
         return key;
@@ -114,7 +116,7 @@ CONV_INLINE int64_t akv_row(const dvk_attention_kv_args *a, int64_t token, int64
 
 /* --- many queries --- */
 
-/* What the panels of a unit are: lanes [0, count), token = token0 + lane / group. */
+/* The lanes of a unit's panels: lanes [0, count), token = token0 + lane / group. */
 typedef struct akv_unit {
     int64_t kv, token0, count, group, first, last;
     akv_lane *lanes;
@@ -147,7 +149,7 @@ static void akv_load(const dvk_attention_kv_args *a, akv_unit *u, int64_t panels
     }
 }
 
-/* Scores of keys from `key` on that a lane does not see. */
+/* Masks the scores of keys from `key` on that a lane does not see. */
 static void akv_mask(const akv_unit *u, int64_t panel, int64_t key, int64_t keys) {
     for (int64_t j = 0; j < ATT_Q; j++) {
         const akv_lane *lane = &u->lanes[panel * ATT_Q + j];

@@ -1,12 +1,13 @@
 /* attention_tmpl.h - "attention" on vectors, compiled once for each instruction set by a file that has included a
  * conv_vec_*.h.
  *
- * Queries lie across the lanes: a panel is ATT_Q = two vectors of queries, and everything is kept transposed, so that
- * keys and values are read as they lie in memory, one number at a time, and the softmax over keys needs no sum across
- * lanes: S[key][query]  = sum_c K[key][c] * Q[c][query]            (Q transposed once per unit, times the scale) P =
- * exp(S - running maximum) O[c][query]    = O * exp(old maximum - new) + sum_key V[key][c] * P[key][query] A unit is
- * some panels of one head; they share each block of keys and values while it is in the cache. Keys and values that are
- * not f32 are converted block by block. */
+ * Queries are in the lanes: a panel is ATT_Q = two vectors of queries, and all matrices are transposed. Keys and values
+ * are therefore read in their memory layout, one number at a time. The softmax over keys needs no sum across lanes.
+ *     S[key][query]  = sum_c K[key][c] * Q[c][query]            (Q transposed once per unit, times the scale)
+ *     P = exp(S - running maximum)
+ *     O[c][query]    = O * exp(old maximum - new) + sum_key V[key][c] * P[key][query]
+ * A unit is some panels of one head; they share each block of keys and values while it is in the cache. Keys and values
+ * that are not f32 are converted block by block. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
@@ -31,7 +32,7 @@ typedef struct att_memory { /* one unit's scratch */
     float *row;             /* one pixel: [max(dim, v_dim)] */
 } att_memory;
 
-typedef struct att_block { /* keys of a block as the products read them */
+typedef struct att_block { /* a block of keys as the products read them */
     const float *k, *v;
     int64_t k_pitch, v_pitch, keys;
 } att_block;
@@ -49,7 +50,7 @@ static att_size att_sizes(const dvk_attention_args *a) {
     att_size s = {
         .queries = a->q.h * a->q.w, .keys = a->k.h * a->k.w, .dim = a->q.c / a->heads, .v_dim = a->v.c / a->heads};
     const int64_t panels = conv_ceil_div(s.queries, ATT_Q);
-    /* Fewer panels where there are many keys: a unit stays below some 20 ms. */
+    /* With many keys a unit has fewer panels, so that it stays below about 20 ms. */
     s.panels = s.keys * (s.dim + s.v_dim) > (int64_t)8 << 20 ? ATT_PANELS / 2 : ATT_PANELS;
     s.panels = conv_max(1, conv_min(s.panels, panels));
     s.units_per_head = conv_ceil_div(panels, s.panels);
@@ -67,7 +68,7 @@ static int64_t att_take(int64_t *used, int64_t floats) {
     return at;
 }
 
-/* Lays the scratch out; base may be NULL where only the size is asked for. */
+/* Computes the layout of the scratch; base may be NULL to compute only the size. */
 static int64_t att_layout(const dvk_attention_args *a, float *base, att_memory *m) {
     const att_size s = att_sizes(a);
     int64_t used = 0;
@@ -161,7 +162,7 @@ static void att_multiply(const att_product *p, int64_t rows) {
     }
 }
 
-/* scores become exp(scores - maximum); factor is what earlier sums have to be multiplied by. */
+/* Converts scores to exp(scores - maximum). factor: the factor for earlier sums. */
 static void att_softmax(float *scores, int64_t keys, float *top, float *total, float *factor) {
     for (int j = 0; j < ATT_Q; j += CONV_VW) {
         const conv_vec before = cv_load(top + j);
@@ -182,7 +183,7 @@ static void att_softmax(float *scores, int64_t keys, float *top, float *total, f
     }
 }
 
-/* Queries [first, first + count) of a panel, transposed and scaled; zeros in lanes without a query. */
+/* Loads queries [first, first + count) into a panel, transposed and scaled, with zeros in lanes without a query. */
 static void att_load_panel(const dvk_attention_args *a, int64_t n, int64_t head, int64_t first, int64_t panel,
                            const att_memory *m) {
     const att_size s = att_sizes(a);
@@ -223,8 +224,8 @@ static void att_store_panel(const dvk_attention_args *a, int64_t n, int64_t head
     }
 }
 
-/* Where `keys` tokens from `first` lie as f32, and the distance between two; converted into `to` where they are not
- * f32. A block never crosses a row of the picture unless rows follow each other without a gap. */
+/* Returns `keys` tokens from `first` on as f32, and the distance between two. Other types are converted into `to`. A
+ * block crosses a row of the picture only if rows are contiguous. */
 static const float *att_tokens(const dvk_view *v, int64_t n, int64_t head_channel, int64_t first, int64_t keys,
                                int64_t dim, float *to, int64_t *pitch) {
     const int64_t at = att_token(v, n, first) + head_channel;
@@ -239,7 +240,7 @@ static const float *att_tokens(const dvk_view *v, int64_t n, int64_t head_channe
     return to;
 }
 
-/* How many keys from `first` form a block: to the end of a row where the rows of k or v have gaps between them. */
+/* Number of keys from `first` on that form a block. If the rows of k or v have gaps, a block ends with the row. */
 static int64_t att_block_keys(const dvk_attention_args *a, int64_t first, int64_t keys) {
     int64_t count = conv_min(ATT_KEYS, keys - first);
     const dvk_view *views[2] = {&a->k, &a->v};

@@ -1,21 +1,21 @@
-/* attention_window_tmpl.h - "window_attention" on vectors, included behind attention_tmpl.h.
+/* attention_window_tmpl.h - "window_attention" on vectors; included after attention_tmpl.h.
  *
- * As there, queries lie across the lanes and the keys of a window are read one number at a time. A window's keys are few
- * enough for all scores of a panel to be kept, so the softmax takes one maximum. Its queries lie row by row, so what a key
- * adds to a vector of scores is a run of the bias table (of two, where a row is half a vector). */
+ * As there, queries are in the lanes, and the keys of a window are read one number at a time. All scores of a panel fit
+ * in the scratch, so the softmax needs one maximum. Queries are stored row by row. The bias of a key for a vector of
+ * scores is therefore a run of the bias table, or two runs if a row is half a vector. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/window.h"
 
 typedef enum win_run { WIN_ONE, WIN_TWO, WIN_NONE } win_run;
 
 typedef struct win_lanes { /* of one vector of queries */
-    win_run run;           /* consecutive in the bias table, as a whole or each half */
+    win_run run;           /* consecutive in the bias table, as a whole or per half */
     int32_t at[CONV_VW];   /* from the bias of a window's first query */
     int32_t region[CONV_VW];
 } win_lanes;
 
 typedef struct win_memory { /* one thread's scratch */
-    int64_t *q_at, *y_at;   /* [panels][ATT_Q]: elements of queries; -1: it is no pixel */
+    int64_t *q_at, *y_at;   /* [panels][ATT_Q]: element index of each query; -1: no pixel */
     int64_t *k_at, *v_at;   /* [keys] */
     win_lanes *lanes;       /* [panels][2] */
     float *k, *v;           /* [keys][dim] */
@@ -30,14 +30,14 @@ typedef struct win_place { /* a window */
     dvk_window_axis y, x;
     int64_t n, wy, wx;
     int64_t dim, keys, queries;
-    int mixed; /* has pixels of several regions */
+    int mixed; /* contains pixels of several regions */
 } win_place;
 
 static int64_t win_windows(const dvk_window_attention_args *a) {
     return a->ph / a->wh * (a->pw / a->ww);
 }
 
-/* Windows of a unit: some ms. */
+/* Windows per unit: a few ms. */
 static int64_t win_chunk(const dvk_window_attention_args *a) {
     const int64_t work = (int64_t)a->wh * a->ww * a->kh * a->kw * a->q.c;
     return conv_max(1, conv_min(win_windows(a), 25000000 / work));
@@ -48,7 +48,7 @@ static int64_t win_units(const void *args) {
     return a->q.n * conv_ceil_div(win_windows(a), win_chunk(a));
 }
 
-/* Lays the scratch out; base may be NULL where only the size is asked for. */
+/* Computes the layout of the scratch; base may be NULL to compute only the size. */
 static int64_t win_layout(const dvk_window_attention_args *a, float *base, win_memory *m) {
     const int64_t dim = a->q.c / a->heads;
     const int64_t keys = (int64_t)a->kh * a->kw;
@@ -92,7 +92,7 @@ static double win_cost(const void *args) {
            CPU_COST(window_attention, products);
 }
 
-/* 8 x 8: columns of `from` become rows of `to`. */
+/* Transposes 8 x 8 values. */
 CONV_INLINE void win_transpose8(const float *from, int64_t from_pitch, float *to, int64_t to_pitch) {
     __m256 r[8];
     __m256 s[8];
@@ -130,7 +130,7 @@ static void win_transpose(const float *from, int64_t rows, int64_t columns, floa
     }
 }
 
-/* Element of channel 0 of a place of the window; -1: it is no pixel. */
+/* Element of channel 0 of an element of the window; -1: no pixel. */
 static int64_t win_element(const win_place *w, const dvk_view *v, int64_t i, int64_t j) {
     const int64_t y = dvk_window_pixel(&w->y, w->wy, i);
     const int64_t x = dvk_window_pixel(&w->x, w->wx, j);
@@ -145,7 +145,7 @@ static int32_t win_query_region(const win_place *w, int64_t y, int64_t x) {
     return 3 * dvk_window_region(&w->y, w->y.cut, w->wy, y) + dvk_window_region(&w->x, w->x.cut, w->wx, x);
 }
 
-/* Where queries and keys of a window lie, for all heads. */
+/* Computes the element indices of the queries and keys of a window, for all heads. */
 static void win_enter(win_place *w, int64_t wy, int64_t wx, const win_memory *m) {
     const dvk_window_attention_args *a = w->a;
     w->wy = wy;
@@ -166,7 +166,7 @@ static void win_enter(win_place *w, int64_t wy, int64_t wx, const win_memory *m)
     }
 }
 
-/* Rows of a head, zeros where there is no pixel. */
+/* Reads the rows of a head, with zeros for missing pixels. */
 static void win_read(const dvk_view *v, const int64_t *at, int64_t count, int64_t channel, int64_t dim, float *to) {
     for (int64_t i = 0; i < count; i++, to += dim) {
         if (at[i] < 0) {
@@ -198,7 +198,7 @@ static void win_write_queries(const win_place *w, int64_t first, int64_t channel
     }
 }
 
-/* What is the same for every window; a lane without a query is like the last one, and no pixel. */
+/* Prepares tables that all windows share. Lanes without a query repeat the last one and have no pixel. */
 static void win_describe(const win_place *w, const win_memory *m) {
     const dvk_window_attention_args *a = w->a;
     const int64_t all = conv_ceil_div(w->queries, ATT_Q) * ATT_Q;
@@ -256,7 +256,7 @@ static void win_add_mask(const win_place *w, const win_lanes *l, float *scores) 
             mask[r][i] = l->region[i] == r ? 0.0f : DVK_WINDOW_MASK;
         }
     }
-    for (int64_t i = 0; i < a->kh; i++) { /* as many as queries, where there are regions */
+    for (int64_t i = 0; i < a->kh; i++) { /* as many as queries if there are regions */
         for (int64_t j = 0; j < a->kw; j++, scores += ATT_Q) {
             cv_store(scores, cv_add(cv_load(scores), cv_load(mask[win_key_region(w, i, j)])));
         }

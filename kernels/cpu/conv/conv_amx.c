@@ -1,10 +1,11 @@
 /* conv_amx.c - direct convolution on AMX tiles: bf16 products, f32 sums.
  *
- * A step multiplies 32 input channels: two tiles of 16 pixels, loaded straight from the channels-last rows of the
- * patch, times two tiles of weights, [16 channel pairs][16 outputs][2]. Where the channels are no multiple of 32, a
- * step takes 32 consecutive values of the row instead, that is of several taps: what it reads beyond the last tap meets
- * zero weights. The tile configuration belongs to the thread, and a unit may run on any: it is loaded and released
- * around the units. */
+ * A step multiplies 32 input channels: two tiles of 16 pixels times two tiles of weights, [16 channel pairs][16
+ * outputs][2]. The pixels are loaded straight from the channels-last rows of the patch. If the channels are no multiple
+ * of 32, a step takes 32 consecutive values of the row, across taps. Values beyond the last tap are multiplied with
+ * zero weights.
+ * The tile configuration belongs to the thread, and a unit may run on any thread. The configuration is therefore loaded
+ * and released around the units. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
@@ -16,12 +17,12 @@
 
 enum {
     AMX_STEP = 32,  /* input values of a step */
-    AMX_TILE = 16,  /* pixels or outputs of a tile */
+    AMX_TILE = 16,  /* pixels or outputs per tile */
     AMX_PANEL = 32, /* outputs of a panel: two tiles */
     AMX_WEIGHTS = AMX_STEP * AMX_TILE,
-    AMX_WIDTH = 128,               /* pixels across a block, at most */
-    AMX_PATCH = 320 * 1024,        /* values of a patch, about */
-    AMX_PRODUCTS = 1024 * 1000000, /* of a unit, about: 1 to 5 ms */
+    AMX_WIDTH = 128,               /* maximum block width in pixels */
+    AMX_PATCH = 320 * 1024,        /* approximate values of a patch */
+    AMX_PRODUCTS = 1024 * 1000000, /* approximate products of a unit: 1 to 5 ms */
 };
 
 typedef struct amx_steps {
@@ -62,14 +63,14 @@ static int64_t amx_units(const void *args) {
     return conv_tiling_units(args, &t);
 }
 
-/* Tiles cover whole sixteens of pixels: what those read. */
+/* The rectangle that a block reads; tiles cover multiples of 16 pixels. */
 static conv_rect amx_reads(const dvk_conv2d_args *a, const conv_block *b) {
     conv_block whole = *b;
     whole.w = conv_ceil_div(b->w, AMX_TILE) * AMX_TILE;
     return conv_reads(a, &whole);
 }
 
-/* Values of the largest patch, and of the last step that reads over its end. */
+/* Size of the largest patch in values, with the overrun of the last step. */
 static int64_t amx_patch_values(const dvk_conv2d_args *a) {
     const conv_tiling t = amx_tiling(a);
     const conv_block largest = conv_block_largest(a, &t);
@@ -83,7 +84,8 @@ static size_t amx_scratch_bytes(const void *args) {
 
 static conv_patch amx_patch(const dvk_conv2d_args *a, const conv_block *b, void *scratch) {
     const conv_rect r = amx_reads(a, b);
-    /* A copy is faster even where none is needed, once taps read it again: tiles wait long for what is not in L2. */
+    /* A copy is faster even if the picture could be read in place, unless there is only one tap: tile loads stall on
+     * everything outside L2. */
     if (a->kh * a->kw == 1 && amx_whole(a) && conv_in_place(a, &r, DVK_BF16)) {
         const uint16_t *x = (const uint16_t *)a->x.data + r.n * a->x.sn + r.y * a->x.sh + r.x * a->x.sw;
         return (conv_patch){.data = x, .row = a->x.sh, .pixel = a->x.sw};
@@ -94,8 +96,8 @@ static conv_patch amx_patch(const dvk_conv2d_args *a, const conv_block *b, void 
     return (conv_patch){.data = scratch, .row = r.w * a->x.c, .pixel = a->x.c};
 }
 
-/* What one call multiplies: its weights, pitches in values of two bytes. The sums of the call before, `rest`, are
- * finished meanwhile, a few pixels after each step: the tiles keep their unit busy while the vector units do that. */
+/* Operands of one call: weights, and pitches in 2-byte values. The epilogue of the previous call's sums, `rest`, runs
+ * meanwhile, a few pixels after each step. This overlaps the tile unit with the vector units. */
 typedef struct amx_mk {
     const dvk_conv2d_args *a;
     amx_steps steps;
@@ -103,7 +105,7 @@ typedef struct amx_mk {
     int64_t pixel, row, tap;
     float *sums; /* [pixel][AMX_PANEL] */
     conv_span rest;
-    int64_t some; /* pixels of it to finish per step */
+    int64_t some; /* pixels of `rest` to finish per step */
 } amx_mk;
 
 static inline void amx_finish(amx_mk *k, int64_t pixels) {
@@ -117,8 +119,8 @@ static inline void amx_finish(amx_mk *k, int64_t pixels) {
     }
 }
 
-/* Up to 32 pixels times 32 or 16 outputs. mt and nt, tiles of pixels and outputs, are constants where this is called.
- */
+/* Up to 32 pixels times 32 or 16 outputs. mt and nt, the numbers of tiles of pixels and outputs, are constants at each
+ * call. */
 CONV_INLINE void amx_mk_body(amx_mk *k, const uint16_t *a, int mt, int nt) {
     const size_t pitch = (size_t)k->pixel * sizeof(uint16_t);
     const uint16_t *w = k->w;
@@ -233,7 +235,7 @@ static float amx_weight(const dvk_conv2d_args *a, const float *w, int64_t o, int
 
 static void amx_pack(const void *args, const float *w, void *dst, int64_t first, int64_t last) {
     const dvk_conv2d_args *a = args;
-    const int64_t steps = amx_depth(a) / a->kh; /* of a tap row */
+    const int64_t steps = amx_depth(a) / a->kh; /* per tap row */
     for (int64_t i = first; i < last; i++) {
         const int64_t tiles = conv_min(2, conv_ceil_div(a->y.c - i * AMX_PANEL, AMX_TILE));
         uint16_t *d = (uint16_t *)dst + i * AMX_PANEL * amx_depth(a) * AMX_STEP;
@@ -249,7 +251,7 @@ static void amx_pack(const void *args, const float *w, void *dst, int64_t first,
     }
 }
 
-/* ns: the tiles multiplied, and copying and storing beside them. */
+/* Estimated ns: the tile products, plus copies and stores. */
 static double amx_cost(const void *args) {
     const dvk_conv2d_args *a = args;
     const double pixels = (double)(a->y.n * a->y.h * conv_ceil_div(a->y.w, AMX_TILE) * AMX_TILE);

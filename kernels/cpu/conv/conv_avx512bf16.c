@@ -1,5 +1,5 @@
-/* conv_avx512bf16.c - direct convolution on AVX512_BF16: bf16 products, f32 sums. Pairs of input channels take the
- * place of single ones: they are carried as floats, which nothing but the product ever looks into. */
+/* conv_avx512bf16.c - direct convolution on AVX512_BF16: bf16 products, f32 sums. The templates move pairs of input
+ * channels as if they were floats; only the product instruction interprets them. */
 #include "kernels/cpu/simd/conv_vec_avx512.h"
 
 #define CONV_PAIRS    1

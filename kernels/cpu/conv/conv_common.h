@@ -1,9 +1,9 @@
-/* conv_common.h - what every convolution of this folder shares: how a picture is cut into units, how the rectangle of
- * input that a unit reads (its patch) is described, and how output channels are grouped.
+/* conv_common.h - shared code of the convolutions of this folder: how a picture is cut into units, the rectangle of
+ * input that a unit reads (its patch), and the groups of output channels.
  *
  * A unit is a block of output pixels times a range of output-channel panels. A panel is CONV_NZ vectors of output
- * channels, or one vector where that is enough for the rest; its weights lie together, [tap][input channel][lane],
- * zeros behind the last channel. Blocks are cut evenly, so that none is a sliver. */
+ * channels, or one vector if that covers the rest. The weights of a panel are contiguous, [tap][input channel][lane],
+ * with zeros behind the last channel. Blocks are cut evenly, so that none is tiny. */
 #ifndef DVK_CONV_COMMON_H
 #define DVK_CONV_COMMON_H
 
@@ -17,9 +17,9 @@
 #endif
 
 typedef struct conv_tiling {
-    int64_t ny, nx, np; /* how many blocks down and across, and how many ranges of panels */
+    int64_t ny, nx, np; /* number of blocks down and across, and of ranges of panels */
     int64_t panels;
-    int64_t step_y, step_x; /* blocks start at multiples of these: Winograd's tiles, AMX's */
+    int64_t step_y, step_x; /* blocks start at multiples of these, for the tiles of Winograd and AMX */
 } conv_tiling;
 
 typedef struct conv_block {
@@ -27,14 +27,14 @@ typedef struct conv_block {
     int64_t panel0, panel1;
 } conv_block;
 
-/* Input as the micro-kernels see it: the padded, upsampled, prologued rectangle, either the caller's own memory or a
- * copy. */
+/* The input of the micro-kernels: the rectangle after padding, upsampling and prologue, either in the caller's memory
+ * or a copy. */
 typedef struct conv_patch {
     const void *data;   /* at the block's first pixel, first tap */
     int64_t row, pixel; /* pitches in elements */
 } conv_patch;
 
-/* Which input pixels (upsampled coordinates, possibly outside the picture) a patch holds. */
+/* The rectangle of input pixels of a patch, in upsampled coordinates; it may exceed the picture. */
 typedef struct conv_rect {
     int64_t n, y, x, h, w;
 } conv_rect;
@@ -68,7 +68,7 @@ static inline int64_t conv_tiling_units(const dvk_conv2d_args *a, const conv_til
     return a->y.n * t->ny * t->nx * t->np;
 }
 
-/* Cuts `total` in `parts` whole multiples of `step` (but the last), part i of it in [*from, return value). */
+/* Cuts `total` into `parts` multiples of `step` (the last may be shorter). Part i is [*from, return value). */
 static inline int64_t conv_part(int64_t total, int64_t parts, int64_t step, int64_t i, int64_t *from) {
     const int64_t steps = conv_ceil_div(total, step);
     *from = conv_min(steps * i / parts * step, total);
@@ -86,7 +86,7 @@ static inline conv_block conv_block_at(const dvk_conv2d_args *a, const conv_tili
     return b;
 }
 
-/* The largest block of the tiling; its position means nothing. */
+/* The largest block of the tiling; its position is undefined. */
 static inline conv_block conv_block_largest(const dvk_conv2d_args *a, const conv_tiling *t) {
     const conv_block b = {
         .h = conv_ceil_div(conv_ceil_div(a->y.h, t->step_y), t->ny) * t->step_y,
@@ -95,7 +95,7 @@ static inline conv_block conv_block_largest(const dvk_conv2d_args *a, const conv
     return b;
 }
 
-/* What the output pixels [y, y + h) x [x, x + w) read. */
+/* The rectangle that the output pixels [y, y + h) x [x, x + w) read. */
 static inline conv_rect conv_reads(const dvk_conv2d_args *a, const conv_block *b) {
     const conv_rect r = {
         .n = b->n,
@@ -107,7 +107,7 @@ static inline conv_rect conv_reads(const dvk_conv2d_args *a, const conv_block *b
     return r;
 }
 
-/* Whether the rectangle can be read where it lies: stored as `dtype`, nothing applied, nothing outside. */
+/* 1 if the rectangle can be read in place: stored as `dtype`, no prologue or upsampling, no padding. */
 static inline int conv_in_place(const dvk_conv2d_args *a, const conv_rect *r, dvk_dtype dtype) {
     return a->x.dtype == dtype && !a->pro.scale && a->pro.act == DVK_ACT_NONE && a->upsample == 1 && r->y >= 0 &&
            r->x >= 0 && r->y + r->h <= a->x.h && r->x + r->w <= a->x.w;

@@ -1,7 +1,7 @@
-/* conv_direct_tmpl.h - direct convolution: every kernel size, stride, dtype and epilogue. A unit copies its patch (or
- * reads it in place), then runs the micro-kernel panel by panel, row by row; a panel's weights stay in L2 meanwhile.
- * The input is counted in slots of four bytes: one f32 channel, or a pair of bf16 ones where CONV_PAIRS is defined.
- * The includer has included a conv_vec_*.h. CONV_PRODUCTS: what one core reaches, where that is not one term. */
+/* conv_direct_tmpl.h - direct convolution for every kernel size, stride, dtype and epilogue. A unit copies its patch or
+ * reads it in place. It then runs the micro-kernel panel by panel, row by row; a panel's weights stay in L2 meanwhile.
+ * The input is counted in slots of four bytes: one f32 channel, or a pair of bf16 channels with CONV_PAIRS. The
+ * includer has included a conv_vec_*.h. CONV_PRODUCTS: products per ns of a core, if that is not a single cost term. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
@@ -19,9 +19,9 @@
 #endif
 
 enum {
-    DIRECT_WIDTH = 5 * CONV_MR,      /* pixels across a block, at most */
-    DIRECT_PATCH = 96 * 1024,        /* slots of a patch, about: with a panel of weights it stays in L2 */
-    DIRECT_PRODUCTS = 192 * 1000000, /* of a unit, about: 1 to 10 ms */
+    DIRECT_WIDTH = 5 * CONV_MR,      /* maximum block width in pixels */
+    DIRECT_PATCH = 96 * 1024,        /* approximate slots of a patch; it stays in L2 with a panel of weights */
+    DIRECT_PRODUCTS = 192 * 1000000, /* approximate products of a unit: 1 to 10 ms */
 };
 
 static inline int64_t direct_slots(const dvk_conv2d_args *a) { /* of a pixel */
@@ -57,12 +57,12 @@ static size_t direct_scratch_bytes(const void *args) {
     return conv_align((size_t)direct_patch_slots(args) * sizeof(float)) + DIRECT_WIDTH * CONV_PANEL * sizeof(float);
 }
 
-/* Whole slots only, where they are pairs. */
+/* 1 if pixels consist of whole slots. */
 static int direct_aligned(const dvk_view *x) {
     return DIRECT_SLOT == 1 || (((x->c | x->sw | x->sh | x->sn) & 1) == 0 && ((uintptr_t)x->data & 3) == 0);
 }
 
-/* Pitches of what comes back are in slots. */
+/* The pitches of the result are in slots. */
 static conv_patch direct_patch(const dvk_conv2d_args *a, const conv_block *b, void *scratch) {
     const conv_rect r = conv_reads(a, b);
     if (direct_aligned(&a->x) && conv_in_place(a, &r, DIRECT_DTYPE)) {
@@ -162,7 +162,7 @@ static void direct_pack(const void *args, const float *w, void *dst, int64_t fir
 #define CONV_PRODUCTS CPU_COST(conv2d, products)
 #endif
 
-/* ns: the products that are really computed, and what copying and storing cost beside them. */
+/* Estimated ns: the products actually computed, plus copies and stores. */
 static double direct_cost(const void *args) {
     const dvk_conv2d_args *a = args;
     const double pixels = (double)(a->y.n * a->y.h * a->y.w);

@@ -1,5 +1,5 @@
-/* conv_epi_tmpl.h - the end of a convolution: a run of raw sums becomes output pixels (bias, activation, residuals,
- * rounding). For a file that has included a conv_vec_*.h and conv_math_tmpl.h. */
+/* conv_epi_tmpl.h - the epilogue of a convolution: a run of raw sums becomes output pixels (bias, activation,
+ * residuals, rounding). For a file that has included a conv_vec_*.h and conv_math_tmpl.h. */
 
 /* A run of pixels of one output row, and channels [c, c + count) of them. */
 typedef struct conv_span {
@@ -9,8 +9,8 @@ typedef struct conv_span {
     int64_t c, count;
 } conv_span;
 
-/* What the loops read, copied out of the arguments: the compiler cannot know that stores of pixels leave those alone.
- */
+/* Local copies of the arguments for the loops. The compiler must otherwise assume that stores of pixels modify the
+ * arguments. */
 typedef struct conv_epi {
     conv_vec alpha, beta0, beta1;
     const void *r0, *r1;
@@ -18,7 +18,7 @@ typedef struct conv_epi {
     int32_t n_res, act_last, gate;
 } conv_epi;
 
-/* One vector, bias added. `act` and `plain` (nothing but the activation) are constants where this is called. */
+/* One vector, with the bias added. `act` and `plain` (activation only) are constants at each call. */
 CONV_INLINE conv_vec conv_epi_value(const conv_epi *e, dvk_act act, int plain, conv_vec t, conv_vec slope,
                                     const int64_t *at) {
     const int64_t lanes = at[2];
@@ -35,7 +35,7 @@ CONV_INLINE conv_vec conv_epi_value(const conv_epi *e, dvk_act act, int plain, c
     return e->act_last ? conv_act(act, t, slope) : t;
 }
 
-/* Channels [c, c + lanes) of all pixels: one vector, or two whole ones where lanes says so. */
+/* Channels [c, c + lanes) of all pixels: one vector, or two whole vectors if lanes is that large. */
 CONV_INLINE void conv_epi_lanes(const dvk_conv2d_args *a, const conv_span *s, dvk_act act, int plain, int64_t c,
                                 int64_t lanes) {
     const dvk_epilogue *p = &a->epi;

@@ -1,5 +1,5 @@
-/* conv_int8_avx2.c - convolutions with products of 8-bit integers on AVX2, which multiplies pairs of 16 bits: vpmaddubsw
- * would saturate. */
+/* conv_int8_avx2.c - convolutions with products of 8-bit integers on AVX2. It multiplies pairs of 16-bit numbers,
+ * because vpmaddubsw would saturate. */
 #include "kernels/cpu/simd/conv_vec_avx2.h"
 
 #include "kernels/cpu/conv/conv_int8_vec.h"

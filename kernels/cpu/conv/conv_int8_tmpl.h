@@ -1,9 +1,9 @@
-/* conv_int8_tmpl.h - direct convolution with products of 8-bit integers, as kernels/int8.h has it. A unit is a strip of
- * blocks: their cells are measured, then one block after the other is rounded into scratch and multiplied, panel by panel,
- * by the micro-kernel of conv_mk_tmpl.h, for which a slot of four bytes holds I8_SLOT channels and a float the bits of a sum.
- * Packed weights of a phase: panels as in conv_direct_tmpl.h, then of each output the unit of its weights and what the
- * offset of pixels adds to its sums.
- * The includer has included a conv_vec_*.h and conv_int8_vec.h. */
+/* conv_int8_tmpl.h - direct convolution with products of 8-bit integers, as defined in kernels/int8.h. A unit is a
+ * strip of blocks. First the maxima of its cells are computed. Then each block is rounded into scratch and multiplied
+ * panel by panel with the micro-kernel of conv_mk_tmpl.h. For that kernel, a slot of four bytes holds I8_SLOT channels,
+ * and a float holds the bits of an integer sum. Packed weights of a phase: panels as in conv_direct_tmpl.h, then for
+ * each output the unit of its weights and a correction of its sums for the offset of pixels. The includer has included
+ * a conv_vec_*.h and conv_int8_vec.h. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
@@ -12,21 +12,21 @@
 #include "kernels/cpu/conv/conv_panel_tmpl.h"
 #include "kernels/int8.h"
 
-#define I8_STEP 16 /* channels that are rounded at once; what is missing to them is zero */
+#define I8_STEP 16 /* channels that are rounded at once, padded with zeros */
 
-enum { I8_PRODUCTS = 256 * 1000000 }; /* of a unit, about: 1 to 4 ms */
+enum { I8_PRODUCTS = 256 * 1000000 }; /* approximate products of a unit: 1 to 4 ms */
 
 typedef struct i8_plan {
     dvk_int8_form form;
-    int64_t slots, depth;   /* of a pixel, of all taps */
-    int64_t across, strips; /* blocks of a row of them, and units these are cut into */
+    int64_t slots, depth;   /* per pixel, over all taps */
+    int64_t across, strips; /* blocks per row, and units per row */
     int64_t down;
-    int64_t panels, ranges; /* panels, and units these are cut into */
+    int64_t panels, ranges; /* panels, and ranges of panels */
     int64_t lanes;          /* of all panels */
     int64_t reach_h, reach_w;
-    int64_t cells_w;      /* of a strip, at most */
-    size_t cells, sums;   /* offsets of their parts of the scratch, behind the patch; in bytes */
-    size_t phase, scales; /* bytes of a phase's weights, and of those the panels */
+    int64_t cells_w;      /* maximum per strip */
+    size_t cells, sums;   /* byte offsets in the scratch, behind the patch */
+    size_t phase, scales; /* bytes of a phase's weights, and offset behind the panels */
 } i8_plan;
 
 static i8_plan i8_plan_of(const dvk_conv2d_args *args) {
@@ -68,8 +68,8 @@ static size_t i8_scratch_bytes(const void *args) {
 
 /* ---- pixels ---- */
 
-/* x' of the channels from c on, zeros behind `lanes` of them. `type`, but for 16 bits, `scaled` and `act` are constants where
- * this is called. */
+/* x' of the channels from c on, zeros behind `lanes` of them. `type` (except among 16-bit types), `scaled` and `act`
+ * are constants at each call. */
 CONV_INLINE conv_vec i8_input(const dvk_conv2d_args *a, int64_t n, int64_t from, int64_t c, int64_t lanes,
                               dvk_dtype type, int scaled, dvk_act act) {
     conv_vec v = cv_get(a->x.data, type, from + c, lanes);
@@ -160,7 +160,7 @@ CONV_INLINE void i8_round(const dvk_conv2d_args *a, const conv_rect *r, float fa
         I8_EACH_PROLOGUE(a, (a)->x.dtype, f, __VA_ARGS__)                                                              \
     }
 
-/* The largest value of the block from (y, x) on, of cells that have been measured. */
+/* The maximum of the block from (y, x) on, from measured cells. */
 static float i8_most(const dvk_int8_cells *of, const dvk_int8_cells *all, int64_t pitch, const float *cells) {
     uint32_t most = 0;
     for (int64_t y = of->y0; y < of->y1; y++) {
@@ -175,7 +175,7 @@ static float i8_most(const dvk_int8_cells *of, const dvk_int8_cells *all, int64_
 /* ---- units ---- */
 
 typedef struct i8_strip { /* a unit */
-    dvk_conv2d_args args; /* of its phase */
+    dvk_conv2d_args args; /* of the block's phase */
     const char *w;
     int64_t n, y, block0, block1, panel0, panel1;
 } i8_strip;
@@ -194,7 +194,7 @@ static i8_strip i8_strip_at(const i8_plan *p, int64_t u) {
     return s;
 }
 
-/* Sums of `pixels` become floats. */
+/* Converts the sums of `pixels` pixels to floats. */
 static void i8_scale(float *sums, int64_t pixels, int64_t wide, const float *unit, const float *offset, float value) {
     for (int64_t c = 0; c < wide; c += CONV_VW) {
         const conv_vec all = cv_mul(cv_load(unit + c), cv_set1(value)), less = cv_load(offset + c);
@@ -212,7 +212,7 @@ static void i8_multiply(const i8_plan *p, const i8_strip *s, const conv_block *b
         .pixel = p->slots * a->stride,
         .row = columns * p->slots,
         .rows = a->kh,
-        .taps = 1, /* those of a row lie without a gap */
+        .taps = 1, /* the taps of a row are contiguous */
         .len = p->slots * a->kw,
     };
     for (int64_t i = b->panel0; i < b->panel1; i++) {
@@ -279,7 +279,8 @@ static int64_t i8_pack_units(const void *args) {
     return p.panels * p.form.phases;
 }
 
-/* Output o, or zeros behind the last: its numbers, `wide` slots apart, its unit and the offset of its sums. */
+/* Packs output o, or zeros behind the last: its integers, `wide` slots apart, its unit and the correction of its sums.
+ */
 static void i8_pack_output(const dvk_conv2d_args *a, const i8_plan *p, const float *w, int64_t o, int32_t phase,
                            char *to, int64_t wide, float *unit) {
     const int64_t taps = p->form.args.kh * p->form.args.kw, each = p->slots * I8_SLOT;
@@ -312,7 +313,7 @@ static void i8_pack(const void *args, const float *w, void *dst, int64_t first, 
     }
 }
 
-/* ns: the products, measuring and rounding pixels, finishing sums. */
+/* Estimated ns: products, measuring and rounding pixels, finishing sums. */
 static double i8_cost(const void *args) {
     const i8_plan p = i8_plan_of(args);
     const dvk_conv2d_args *a = &p.form.args;

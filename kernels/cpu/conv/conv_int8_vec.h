@@ -1,24 +1,24 @@
-/* conv_int8_vec.h - 8-bit integers in the lanes of a conv_vec, for conv_int8_tmpl.h: a lane of a product is the same pixel's
- * I8_SLOT channels, of pixels and of an output's weights. With VNNI pixels are bytes from 0 to 255, I8_OFFSET more than they
- * are; without, all are 16 bits. */
+/* conv_int8_vec.h - 8-bit integers in the lanes of a conv_vec, for conv_int8_tmpl.h. A lane of a product holds I8_SLOT
+ * channels of one pixel or of the weights of one output. With VNNI, pixels are unsigned bytes with an offset of
+ * I8_OFFSET; without VNNI, all numbers have 16 bits. */
 #ifndef DVK_CONV_INT8_VEC_H
 #define DVK_CONV_INT8_VEC_H
 
 #if defined(__AVX512VNNI__)
 
-enum { I8_SLOT = 4, I8_OFFSET = 128, I8_ZERO = 128 }; /* I8_ZERO: every byte of a pixel beyond the picture */
+enum { I8_SLOT = 4, I8_OFFSET = 128, I8_ZERO = 128 }; /* I8_ZERO: every byte of a pixel outside the picture */
 
 #define CONV_MK_FMA(b, w, s)                                                                                           \
     _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_castps_si512(s), _mm512_castps_si512(b), _mm512_castps_si512(w)))
 
-/* 16 channels; the vector has them all. */
+/* Stores 16 channels; `v` holds all of them. */
 static inline void i8_store(char *to, conv_vec v, conv_vec same) {
     (void)same;
     const __m128i q = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v));
     _mm_storeu_si128((__m128i *)(void *)to, _mm_xor_si128(q, _mm_set1_epi8(-128)));
 }
 
-static inline conv_vec i8_larger(conv_vec a, conv_vec b) { /* of magnitudes, by their bits: NaN is above all */
+static inline conv_vec i8_larger(conv_vec a, conv_vec b) { /* compares magnitudes by their bits: NaN is the largest */
     const __m512i m = _mm512_and_si512(_mm512_castps_si512(b), _mm512_set1_epi32(0x7fffffff));
     return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a), m));
 }
@@ -39,13 +39,13 @@ enum { I8_SLOT = 2, I8_OFFSET = 0, I8_ZERO = 0 };
     _mm256_castsi256_ps(                                                                                               \
         _mm256_add_epi32(_mm256_castps_si256(s), _mm256_madd_epi16(_mm256_castps_si256(b), _mm256_castps_si256(w))))
 
-/* 16 channels, eight of them in each vector. */
+/* Stores 16 channels, eight from each vector. */
 static inline void i8_store(char *to, conv_vec low, conv_vec high) {
     const __m256i q = _mm256_packs_epi32(_mm256_cvtps_epi32(low), _mm256_cvtps_epi32(high));
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(q, 0xd8));
 }
 
-static inline conv_vec i8_larger(conv_vec a, conv_vec b) { /* of magnitudes, by their bits: NaN is above all */
+static inline conv_vec i8_larger(conv_vec a, conv_vec b) { /* compares magnitudes by their bits: NaN is the largest */
     const __m256i m = _mm256_and_si256(_mm256_castps_si256(b), _mm256_set1_epi32(0x7fffffff));
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), m));
 }
@@ -64,7 +64,7 @@ static inline conv_vec i8_value(conv_vec sum, conv_vec less) {
 
 #endif
 
-/* A weight into its place of a slot. */
+/* Writes a weight to position i of a slot. */
 static inline void i8_put(char *slot, int64_t i, int8_t q) {
     const int16_t wide = q;
     if (I8_SLOT == 4) {

@@ -31,8 +31,8 @@ CONV_INLINE conv_vec conv_silu(conv_vec x) {
 }
 
 #ifdef __AVX512BF16__
-/* SiLU where the result is rounded to bf16 anyway: 2^f by a cubic (relative error 1.0e-4), the estimate of 1/d as it
- * comes. */
+/* SiLU for results that are rounded to bf16: 2^f by a cubic (relative error 1.0e-4), and the hardware estimate of 1/d
+ * without refinement. */
 CONV_INLINE conv_vec conv_silu_bf16(conv_vec x) {
     const conv_vec t = cv_max(cv_set1(-126.0f), cv_min(cv_set1(126.0f), cv_mul(x, cv_set1(-1.442695f))));
     const conv_vec n = cv_round(t);
@@ -64,11 +64,10 @@ CONV_INLINE conv_vec conv_tanh(conv_vec x) {
     return cv_div(m, cv_add(m, cv_set1(2.0f)));
 }
 
-/* max(x, 0) - s Q(s) with s = |x| and Q(s) = e^(-s^2 / 2) M(s), M(s) = e^(s^2 / 2) erfc(s / sqrt 2) / 2 as a polynomial in
- * u = (4 - s) / (4 + s): that with the smallest largest relative error for s in [0, 13.2] (Remez; its coefficients rounded
- * one after the other, the rest fitted again), 2.4e-8. 13.2 is where results are no normal numbers any more.
- * Where a fused multiply-add is one, relative errors stay below 3e-7, also in the tail; where it is two operations, the
- * rounding of s^2 / 2 adds up to 6e-8 s^2 / 2. */
+/* GELU = max(x, 0) - s Q(s) with s = |x| and Q(s) = e^(-s^2 / 2) M(s), M(s) = e^(s^2 / 2) erfc(s / sqrt 2) / 2. M is a
+ * polynomial in u = (4 - s) / (4 + s), minimax in relative error for s in [0, 13.2] (Remez): 2.4e-8. Its coefficients
+ * were rounded one by one, and the rest fitted again. Beyond 13.2 the results are denormal. With FMA the relative error
+ * stays below 3e-7, also in the tail. Without FMA the rounding of s^2 / 2 adds up to 6e-8 s^2 / 2. */
 CONV_INLINE conv_vec conv_gelu(conv_vec x) {
     const conv_vec s = cv_min(cv_set1(13.2f), cv_max(x, cv_sub(cv_set1(0.0f), x)));
     const conv_vec u = cv_div(cv_sub(cv_set1(4.0f), s), cv_add(cv_set1(4.0f), s));
@@ -90,7 +89,7 @@ CONV_INLINE conv_vec conv_gelu(conv_vec x) {
     return cv_fnma(cv_exp2i(n), cv_fma(p, m, p), cv_max(cv_set1(0.0f), x));
 }
 
-/* tanh(ln(1 + n)) = (n^2 + 2n) / (n^2 + 2n + 2) with n = e^x, which is 1 long before n^2 overflows */
+/* tanh(ln(1 + n)) = (n^2 + 2n) / (n^2 + 2n + 2) with n = e^x; it reaches 1 long before n^2 overflows */
 CONV_INLINE conv_vec conv_mish(conv_vec x) {
     const conv_vec n = conv_exp(cv_min(cv_set1(30.0f), x));
     const conv_vec m = cv_fma(n, n, cv_add(n, n));

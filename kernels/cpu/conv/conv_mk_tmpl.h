@@ -1,9 +1,9 @@
-/* conv_mk_tmpl.h - the f32 micro-kernel: up to CONV_MR pixels times CONV_NZ vectors of output channels, all sums in
- * registers. Each step broadcasts one input value per pixel and multiplies it with the weights of the panel. Direct
- * convolution walks it over the taps; Winograd uses it as a matrix product (one tap). For a file that has included a
- * conv_vec_*.h.
+/* conv_mk_tmpl.h - the f32 micro-kernel: up to CONV_MR pixels times CONV_NZ vectors of output channels, with all
+ * accumulators in registers. Each step broadcasts one input value per pixel and multiplies it with the weights of the
+ * panel. Direct convolution loops over the taps; Winograd uses it as a matrix product (one tap). For a file that has
+ * included a conv_vec_*.h.
  *
- * Sums are named variables and not an array, so that no compiler is tempted to keep them in memory. */
+ * The accumulators are named variables, not an array: some compilers keep arrays in memory. */
 
 typedef struct conv_mk {
     const float *w;          /* the panel: [rows][taps][len][nz * CONV_VW] */
@@ -12,7 +12,7 @@ typedef struct conv_mk {
     int64_t pitch; /* of the sums */
 } conv_mk;
 
-#ifndef CONV_MK_FMA /* conv_pairs.h has another one */
+#ifndef CONV_MK_FMA /* conv_pairs.h defines another one */
 #define CONV_MK_FMA(b, w, s) cv_fma(b, w, s)
 #endif
 #if defined(__AVX512F__)
@@ -53,7 +53,7 @@ typedef struct conv_mk {
         CONV_MK_EACH(CONV_MK_STEP)                                                                                     \
     }
 
-/* np and nz are constants where this is called. */
+/* np and nz are constants at each call. */
 CONV_INLINE void conv_mk_body(const conv_mk *k, const float *a, float *out, int np, int nz) {
     const conv_vec zero = cv_set1(0.0f);
     const float *w = k->w;
@@ -95,7 +95,7 @@ static inline void conv_mk_run(const conv_mk *k, const float *a, float *out, int
     }
 }
 
-/* `pixels` of them in even steps of at most CONV_MR. */
+/* Multiplies `pixels` pixels in even steps of at most CONV_MR. */
 static inline void conv_mk_line(const conv_mk *k, const float *a, float *out, int64_t pixels, int64_t nz) {
     const int64_t steps = conv_ceil_div(pixels, CONV_MR);
     for (int64_t i = 0; i < steps; i++) {

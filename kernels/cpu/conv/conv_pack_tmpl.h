@@ -1,6 +1,6 @@
-/* conv_pack_tmpl.h - copies a rectangle of input into scratch as the micro-kernels want it: zero padding written out,
- * prologue and nearest upsampling applied, stored as f32 or bf16, `pitch` elements from pixel to pixel (zeros behind
- * the last channel). For a file that has included a conv_vec_*.h and conv_math_tmpl.h. */
+/* conv_pack_tmpl.h - copies a rectangle of input into scratch in the layout of the micro-kernels. Padding is written as
+ * zeros; prologue and nearest upsampling are applied. Elements are f32 or bf16, `pitch` elements from pixel to pixel,
+ * with zeros behind the last channel. For a file that has included a conv_vec_*.h and conv_math_tmpl.h. */
 
 typedef struct conv_copy {
     const dvk_conv2d_args *a;
@@ -10,7 +10,7 @@ typedef struct conv_copy {
     char *dst;
 } conv_copy;
 
-/* The activation of a prologue whose result is stored as k->dtype. */
+/* The activation of a prologue with results stored as k->dtype. */
 CONV_INLINE conv_vec conv_copy_act(const conv_copy *k, dvk_act act, conv_vec v) {
 #ifdef __AVX512BF16__
     if (act == DVK_ACT_SILU && k->dtype == DVK_BF16) {
@@ -21,7 +21,7 @@ CONV_INLINE conv_vec conv_copy_act(const conv_copy *k, dvk_act act, conv_vec v) 
     return conv_act(act, v, v);
 }
 
-/* One source pixel. `scaled` and `act` are constants where this is called. */
+/* Copies one source pixel. `scaled` and `act` are constants at each call. */
 CONV_INLINE void conv_copy_pixel(const conv_copy *k, int64_t from, void *to, int scaled, dvk_act act) {
     const dvk_conv2d_args *a = k->a;
     const float *scale = scaled ? a->pro.scale + k->rect.n * a->x.c : NULL;
@@ -40,7 +40,7 @@ CONV_INLINE void conv_copy_pixel(const conv_copy *k, int64_t from, void *to, int
     }
 }
 
-/* Pixels that need nothing but copying. */
+/* Copies pixels that need no conversion and no prologue. */
 static inline void conv_copy_plain(const conv_copy *k, int64_t from, int64_t pixels, char *dst) {
     const dvk_view *x = &k->a->x;
     const size_t size = dvk_dtype_size(k->dtype);

@@ -1,5 +1,5 @@
-/* conv_panel_tmpl.h - weights of a matrix product in panels of output channels: CONV_NZ vectors wide while that is
- * needed, the last one vector where that is enough. Shared by the direct convolution and Winograd. */
+/* conv_panel_tmpl.h - weights of a matrix product in panels of output channels. Panels are CONV_NZ vectors wide; the
+ * last is one vector wide if that covers the rest. The direct convolution and Winograd share this layout. */
 
 enum { CONV_PANEL = CONV_VW * CONV_NZ };
 

@@ -1,17 +1,14 @@
-/* conv_wino_tmpl.h - Winograd's F(4x4, 3x3) in f32: 36 products where the direct way takes 144; 3x3, stride 1.
+/* conv_wino_tmpl.h - Winograd's F(4x4, 3x3) in f32 for 3x3 convolutions with stride 1: 36 products instead of 144.
  *
- * Points 0, +-a, +-b, infinity with a^2 = 1/2, b^2 = 2: a^2 b^2 = 1 keeps the numbers of the transforms near one, for
- * accuracy, and the transforms at 12 operations per six values. In one dimension, for input d, filter g, products m:
- *
- * - B^T d: d0 - 5/2 d2 + d4, (d4 - 2 d2) +- a (d3 - 2 d1), (d4 - d2/2) +- b (d3 - d1/2), d1 - 5/2 d3 + d5
- *
- * - G g: g(0), g(+-a) / -3/2, g(+-b) / 6, g2, with g(x) = g0 + g1 x + g2 x^2
- *
- * - A^T m: y_k = sum over the points of p^k m_p, and m5 added to y3
- *
- * A unit is a band of tile rows; it goes over the band in groups of tiles small enough that the transformed input V
- * [36][tile][channel] and the products M [36][tile][output channel] stay in L2, one matrix product for each of the 36.
- * The includer has included a conv_vec_*.h. */
+ * The points are 0, +-a, +-b, infinity with a^2 = 1/2, b^2 = 2. a^2 b^2 = 1 keeps the coefficients of the transforms
+ * near one, for accuracy. It also keeps the transforms at 12 operations per six values. In one dimension, for input d,
+ * filter g, products m:
+ *     B^T d: d0 - 5/2 d2 + d4, (d4 - 2 d2) +- a (d3 - 2 d1), (d4 - d2/2) +- b (d3 - d1/2), d1 - 5/2 d3 + d5
+ *     G g: g(0), g(+-a) / -3/2, g(+-b) / 6, g2, with g(x) = g0 + g1 x + g2 x^2
+ *     A^T m: y_k = sum over the points of p^k m_p, and m5 added to y3
+ * A unit is a band of tile rows, processed in groups of tiles. A group is small enough for the transformed input V
+ * [36][tile][channel] and the products M [36][tile][output channel] to stay in L2. Each of the 36 is one matrix
+ * product. The includer has included a conv_vec_*.h. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
@@ -25,13 +22,13 @@ enum { WINO_POINTS = 36, WINO_TILE = 4, WINO_PRODUCTS = 192 * 1000000 };
 #define WINO_A 0.70710678118654752440
 #define WINO_B 1.41421356237309504880
 
-/* How a unit works: groups of tiles_y x tiles_x tiles, for `wide` output channels. */
+/* The plan of a unit: groups of tiles_y x tiles_x tiles, for `wide` output channels. */
 typedef struct wino_plan {
     conv_tiling t;
     int64_t tiles_y, tiles_x;
     int64_t v_pitch, m_pitch; /* floats from one of the 36 matrices to the next */
     int64_t wide;
-    size_t patch, v, m; /* offsets of their parts of the scratch, in bytes */
+    size_t patch, v, m; /* byte offsets in the scratch */
     size_t sums, bytes;
 } wino_plan;
 
@@ -46,7 +43,7 @@ static wino_plan wino_plan_of(const dvk_conv2d_args *a) {
     const int64_t rows = conv_ceil_div(a->y.h, WINO_TILE);
     const int64_t cols = conv_ceil_div(a->y.w, WINO_TILE);
     const int64_t weights = WINO_POINTS * a->x.c * a->y.c;
-    /* Weights that do not fit in L2 are worth reading for many tiles; otherwise V and M should fit beside them. */
+    /* Weights that do not fit in L2 are amortised over many tiles; otherwise V and M should fit in L2 beside them. */
     const int64_t tiles = weights > 512 * 1024 ? 4 * CONV_GROUP : 2 * CONV_GROUP;
     wino_plan p = {0};
     p.tiles_y = conv_min(rows, cols < tiles / 2 ? conv_max(2, tiles / cols) : 2);
@@ -123,8 +120,8 @@ CONV_INLINE void wino_put(float *v, int64_t lanes, conv_vec d) {
     }
 }
 
-/* V of one tile and one vector of channels: columns, then rows. What lies between goes through memory on purpose: 36
- * vectors do not fit in the registers, and loops keep the addresses few. */
+/* V of one tile and one vector of channels: columns, then rows. The intermediate values go through memory deliberately.
+ * 36 vectors do not fit in the registers, and loops need few address registers. */
 CONV_INLINE void wino_input_tile(const float *x, int64_t row, int64_t px, float *v, int64_t pitch, int64_t lanes) {
     float half[WINO_POINTS * CONV_VW];
     for (int64_t j = 0; j < 6; j++, x += px) {
@@ -195,7 +192,7 @@ CONV_INLINE void wino_output_tile(const float *m, int64_t pitch, float *y, int64
     }
 }
 
-/* One group of tiles: where it is and what it owns of the scratch. */
+/* One group of tiles: its position and its part of the scratch. */
 typedef struct wino_group {
     const dvk_conv2d_args *a;
     const wino_plan *p;
@@ -299,7 +296,7 @@ static int64_t wino_pack_units(const void *args) {
     return conv_panels(((const dvk_conv2d_args *)args)->y.c);
 }
 
-/* Numbers of CONV_VW filters side by side, in double so that only the last rounding counts. */
+/* Values of CONV_VW filters side by side, in double so that only the last rounding matters. */
 typedef struct wino_lanes_d {
     double v[CONV_VW];
 } wino_lanes_d;
@@ -355,7 +352,7 @@ static void wino_pack(const void *args, const float *w, void *dst, int64_t first
     }
 }
 
-/* ns: 36 products for 16 outputs, and the transforms, which run at the speed of L2. */
+/* Estimated ns: 36 products per 16 outputs, plus the transforms, which run at the speed of L2. */
 static double wino_cost(const void *args) {
     const dvk_conv2d_args *a = args;
     const double tiles = (double)(a->y.n * conv_ceil_div(a->y.h, WINO_TILE) * conv_ceil_div(a->y.w, WINO_TILE));

@@ -1,4 +1,4 @@
-/* embed.c - "embed" from packed panels: one file for all processors, as a token reads one row. */
+/* embed.c - "embed" from packed panels. One file serves all processors, because a token reads only one row. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/linear/linear_pack.h"
 #include "kernels/dtype.h"

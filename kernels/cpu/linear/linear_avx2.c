@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/linear/linear_tmpl.h"
 
-enum { LIN_INT_ROWS = 2 }; /* 4 whole sums, 4 floats, 6 registers for factors */
+enum { LIN_INT_ROWS = 2 }; /* 4 integer sums, 4 floats, 6 registers for factors */
 
 #include "kernels/cpu/linear/linear_int_tmpl.h"
 

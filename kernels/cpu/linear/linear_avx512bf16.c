@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/linear/linear_wide_tmpl.h"
 
-enum { LIN_PAIR_ROWS = 12 }; /* 24 sums of 32 registers */
+enum { LIN_PAIR_ROWS = 12 }; /* 24 accumulators in 32 registers */
 
 static __m512bh lin_pair(__m512i v) {
     __m512bh b;
@@ -52,7 +52,7 @@ static __m512i lin_to_pair(const float *even, const float *odd) {
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-/* Any panel as one of bf16; 32 k of f32 lie between. */
+/* Converts any panel to one of bf16, 32 k at a time through f32. */
 static void lin_narrow(dvk_wtype t, const unsigned char *w, int64_t k, unsigned char *to) {
     const lin_kind kind = lin_kind_of(t);
     for (int64_t i = 0; i < k; i += DVK_Q8_ELEMENTS) {

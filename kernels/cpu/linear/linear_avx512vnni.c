@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/linear/linear_out_tmpl.h"
 
-enum { LIN_INT_ROWS = 6 }; /* 12 whole sums and 12 floats of 32 registers */
+enum { LIN_INT_ROWS = 6 }; /* 12 integer sums and 12 floats in 32 registers */
 
 #include "kernels/cpu/linear/linear_int_tmpl.h"
 

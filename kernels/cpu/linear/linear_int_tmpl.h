@@ -1,10 +1,10 @@
-/* linear_int_tmpl.h - "linear" of integer weights with activations in q8: whole-number products of 32 k, then one
- * multiply-add per block and row with the product of both scales. What is subtracted from every number of a block is
- * taken off the sum at its start, as it only depends on the sum of the activations. Included after linear_out_tmpl.h by
- * a file that names LIN_INT_ROWS, the tokens multiplied together. */
+/* linear_int_tmpl.h - "linear" of integer weights with activations in q8: integer products of 32 k, then one FMA per
+ * block and row with the product of both scales. The zero of a block's numbers is subtracted at the start of the sum,
+ * because it only depends on the sum of the activations. Included after linear_out_tmpl.h by a file that defines
+ * LIN_INT_ROWS, the number of tokens multiplied together. */
 #include "kernels/costs/cpu_costs.h"
 
-typedef struct lin_ints { /* two vectors of a panel and the tokens they meet */
+typedef struct lin_ints { /* two vectors of a panel and their tokens */
     const unsigned char *w;
     const dvk_q8 *x;
     int64_t pitch, blocks;
@@ -22,7 +22,7 @@ CONV_INLINE lin_ivec lin_dot(lin_kind kind, lin_ivec sum, lin_ivec u, lin_ivec s
     return lv_dot(sum, u, s);
 }
 
-/* Numbers of `four` groups of 4 k from group j on, bytes. */
+/* Adds `four` groups of 4 k from group j on; numbers are bytes. */
 CONV_INLINE void lin_dot_bytes(lin_kind kind, const unsigned char *u, const dvk_q8 *x, int64_t pitch, int64_t rows,
                                int j, int groups, lin_ivec whole[LIN_INT_ROWS][2]) {
     for (int g = j; g < j + groups; g++) {
@@ -63,7 +63,7 @@ CONV_INLINE void lin_start(int32_t zero, const dvk_q8 *x, int64_t pitch, int64_t
     }
 }
 
-/* A block of 32 k into the sums. */
+/* Adds a block of 32 k to the sums. */
 CONV_INLINE void lin_dot_block(lin_kind kind, const lin_ints *n, const unsigned char *b, const dvk_q8 *x, int odd,
                                int64_t rows, conv_vec sums[LIN_INT_ROWS][2]) {
     const int nibbles = kind >= LIN_NIBBLES;

@@ -1,8 +1,8 @@
-/* linear_out_tmpl.h - how the linear templates cut the work, and what happens to a tile of sums: bias, activation, the
- * other factor of a GLU, residual. Included after a conv_vec_*.h.
+/* linear_out_tmpl.h - the units of the linear templates, and their epilogue: bias, activation, the other factor of a
+ * GLU, residual. Included after a conv_vec_*.h.
  *
- * A unit is one panel of weights times at most LIN_TOKENS tokens. Units of the same tokens follow each other, so that
- * these stay in the cache while the weights stream by. */
+ * A unit is one panel of weights times at most LIN_TOKENS tokens. Units of the same tokens are consecutive: the tokens
+ * stay in the cache while the weights stream. */
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 #include "kernels/cpu/linear/linear_pack.h"
@@ -28,7 +28,7 @@ static lin_unit lin_unit_of(const dvk_linear_args *a, int64_t unit) {
     return u;
 }
 
-/* What heads of CONV_VW rows mean, as lin_scales_of; odd: of a pair's second block. */
+/* Decodes the heads of CONV_VW rows, like lin_scales_of; odd: the second block of a pair. */
 typedef struct lin_head {
     conv_vec d[2], min;
 } lin_head;
@@ -104,7 +104,7 @@ static void lin_finish(const dvk_linear_args *a, int64_t panel, int64_t row, int
     }
 }
 
-/* The packing is one and the same for all variants. */
+/* All variants share one packing. */
 static size_t lin_packed_bytes(const void *args) {
     const dvk_linear_args *a = args;
     return (size_t)(dvk_panel_count(a->n, a->glu) * dvk_panel_bytes(a->type, a->k));

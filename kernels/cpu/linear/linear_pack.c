@@ -1,4 +1,4 @@
-/* linear_pack.c - weights from a file's blocks into panels (linear_pack.h), and back. */
+/* linear_pack.c - packs the blocks of a file into panels (linear_pack.h) and unpacks rows. */
 #include "kernels/cpu/linear/linear_pack.h"
 
 #include <string.h>
@@ -86,10 +86,10 @@ void dvk_panel_pack_from(dvk_wtype type, int64_t k, int64_t n, int32_t glu, cons
     dvk_panel_pack(type, k, rows, dst);
 }
 
-/* What the head of row r in block number j means. */
+/* Decodes the head of row r in block number j. */
 static lin_scales unpack_head(lin_kind kind, const unsigned char *b, int64_t j, int r) {
     uint16_t pair[2][2] = {{0}};
-    const int64_t first = lin_in_pairs(kind) ? -(j % 2) : 0; /* from this block on */
+    const int64_t first = lin_in_pairs(kind) ? -(j % 2) : 0; /* relative to this block */
     for (int64_t i = 0; i < (lin_in_pairs(kind) ? 2 : 1); i++) {
         for (int piece = 0; piece < lin_pieces(kind); piece++) {
             memcpy(&pair[i][piece], b + (first + i) * lin_block_bytes(kind) + piece * LIN_HALF_ROW + 2 * r, 2);

@@ -1,25 +1,26 @@
-/* linear_tmpl.h - "linear" with activations in f32, compiled once for each instruction set. Weights become a panel of
- * f32, [k][32], which is then multiplied with CONV_MR tokens at a time; few tokens are multiplied with 16-bit weights as
- * they are converted. */
+/* linear_tmpl.h - "linear" with activations in f32, compiled once for each instruction set. Weights are converted to a
+ * panel of f32, [k][32], which is multiplied with CONV_MR tokens at a time. For few tokens, 16-bit weights are
+ * converted within the product loop. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/linear/linear_wide_tmpl.h"
 
-/* Few tokens: each has four sets of sums, so that a multiply-add need not wait for the one before, and so that a token's
- * result is the same however many others come with it. */
+/* Few tokens: each has four sets of accumulators. Consecutive FMAs are therefore independent, and a token's result does
+ * not depend on the number of other tokens. */
 enum {
     LIN_SETS = 4,
-    LIN_SIDE = CONV_VW == 16 ? 3 : 1 /* tokens that meet a weight while it is in a register: 24 sums of 32, 16 of 16 */
+    /* tokens that share a weight in a register: 24 accumulators in 32 registers, or 16 in 16 */
+    LIN_SIDE = CONV_VW == 16 ? 3 : 1
 };
 
 typedef struct lin_side { /* x: `pitch` floats from one token to the next */
     const float *x;
     const unsigned char *w;
     int64_t pitch, k;
-    int first;                 /* nobody has read these weights yet */
-    int64_t next_from, next_n; /* else bytes of every LIN_SETS k of the next panel that are fetched meanwhile */
+    int first;                 /* first read of these weights */
+    int64_t next_from, next_n; /* otherwise: prefetched bytes of the next panel per LIN_SETS k */
 } lin_side;
 
-/* `bytes` of weights that are about to be read. */
+/* Prefetches `bytes` of weights. */
 CONV_INLINE void lin_fetch(const lin_side *l, const unsigned char *w, int64_t panel, int64_t bytes) {
     if (l->first) {
         lv_prefetch(w, bytes);
@@ -160,8 +161,8 @@ static int64_t lin_multiply(const float *x, int64_t pitch, const float *b, int64
     return take;
 }
 
-/* A panel of 16-bit weights or of f32 times at most DVK_FEW tokens, some at a time: the first of them read it from memory,
- * and while the others read it again, each fetch a share of the next panel. */
+/* A panel of 16-bit or f32 weights times at most DVK_FEW tokens, LIN_SIDE at a time. The first tokens read the panel
+ * from memory. The others read it again, and each prefetches a share of the next panel. */
 static void lin_few(const dvk_linear_args *a, const lin_unit *u) {
     const lin_kind kind = lin_kind_of(a->type);
     const int64_t groups = conv_ceil_div(u->rows, LIN_SIDE);
@@ -225,7 +226,7 @@ static int lin_supports_f32(const void *args) {
     return a->x.form == DVK_ROWS_F32 && a->norm == NULL && !a->rounded;
 }
 
-/* ns: few tokens read the weights, many multiply */
+/* Estimated ns: few tokens are limited by reads of weights, many by products. */
 static double lin_cost_f32(const void *args) {
     const dvk_linear_args *a = args;
     const double weights = (double)(a->n * (a->glu ? 2 : 1)) * (double)a->k;

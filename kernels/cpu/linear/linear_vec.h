@@ -1,5 +1,5 @@
-/* linear_vec.h - the 32-bit whole-number lanes of the linear templates, beside a conv_vec_*.h: a lane is a row of a
- * panel, its four bytes are four k. */
+/* linear_vec.h - the 32-bit integer lanes of the linear templates, used with a conv_vec_*.h. A lane is a row of a
+ * panel; its four bytes are four k. */
 #ifndef DVK_LINEAR_VEC_H
 #define DVK_LINEAR_VEC_H
 
@@ -14,9 +14,9 @@ static inline int32_t lv_four(const int8_t *q) {
     return v;
 }
 
-/* One token meets each weight once, so the rate is the memory's. Between its loads are several instructions per line,
- * and the processor by itself looks too few lines ahead: 22 instead of 37 GB/s on a Zen 5. Bytes behind the weights do
- * no harm. */
+/* One token uses each weight once, so memory bandwidth limits the rate. Several instructions separate its loads, and
+ * the hardware prefetcher looks too few lines ahead: 22 instead of 37 GB/s on a Zen 5. Prefetching beyond the weights
+ * is harmless. */
 enum { LV_AHEAD = 4096 };
 
 static inline void lv_prefetch(const unsigned char *p, int64_t bytes) {
@@ -73,7 +73,7 @@ static inline float lv_sum(conv_vec v) {
     return _mm512_reduce_add_ps(v);
 }
 
-/* The sums of four vectors, side by side. */
+/* The horizontal sums of four vectors. */
 static inline void lv_sum4(const conv_vec v[4], float to[4]) {
     const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
     const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
@@ -91,7 +91,7 @@ static inline conv_vec lv_abs(conv_vec v) {
     return _mm512_abs_ps(v);
 }
 
-/* 16 floats as whole numbers, ties to even, in bytes; returns their sum. */
+/* 16 floats as integers, ties to even, in bytes; returns their sum. */
 static inline int32_t lv_to_bytes(const float *x, float scale, int8_t *to) {
     const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(scale)));
     _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(q));
@@ -99,7 +99,7 @@ static inline int32_t lv_to_bytes(const float *x, float scale, int8_t *to) {
 }
 
 #if defined(__AVX512VNNI__)
-enum { LV_SIGNED = 0 }; /* whether lv_dot wants the sign of bytes back */
+enum { LV_SIGNED = 0 }; /* 1 if lv_dot takes bytes without the sign offset */
 
 /* sum + the four products of u (unsigned bytes) and s (signed) */
 static inline lin_ivec lv_dot(lin_ivec sum, lin_ivec u, lin_ivec s) {
@@ -157,7 +157,7 @@ static inline float lv_sum(conv_vec v) {
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
 }
 
-/* The sums of four vectors, side by side. */
+/* The horizontal sums of four vectors. */
 static inline void lv_sum4(const conv_vec v[4], float to[4]) {
     const __m256 a = _mm256_add_ps(_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpackhi_ps(v[0], v[1]));
     const __m256 b = _mm256_add_ps(_mm256_unpacklo_ps(v[2], v[3]), _mm256_unpackhi_ps(v[2], v[3]));
@@ -175,7 +175,7 @@ static inline conv_vec lv_abs(conv_vec v) {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
 }
 
-/* 16 floats as whole numbers, ties to even, in bytes; returns their sum. */
+/* 16 floats as integers, ties to even, in bytes; returns their sum. */
 static inline int32_t lv_to_bytes(const float *x, float scale, int8_t *to) {
     const __m256 s = _mm256_set1_ps(scale);
     const __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), s));
@@ -191,8 +191,8 @@ static inline int32_t lv_to_bytes(const float *x, float scale, int8_t *to) {
 
 enum { LV_SIGNED = 1 };
 
-/* vpmaddubsw adds two products in 16 bits: up to 63 * 127 * 2 fits; bytes whose sign was offset come as magnitudes,
- * their sign moved to the other factor. */
+/* vpmaddubsw adds two products in 16 bits: up to 63 * 127 * 2 fits. Bytes with an offset sign become magnitudes, and
+ * their sign moves to the other factor. */
 static inline lin_ivec lv_dot(lin_ivec sum, lin_ivec u, lin_ivec s) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1)));
 }

@@ -1,4 +1,4 @@
-/* linear_wide_tmpl.h - a panel of any weights as f32, [k][32], exactly as the file's blocks mean it. */
+/* linear_wide_tmpl.h - converts a panel of any type to f32, [k][32], exactly. */
 #include "kernels/cpu/linear/linear_out_tmpl.h"
 
 /* The even and the odd k of a panel of bf16. */
@@ -28,7 +28,7 @@ static void lin_wide_16(lin_kind kind, const unsigned char *w, int64_t k, float 
     }
 }
 
-/* Vector v (rows) of block number j, of 32 k, the first `count` of them. */
+/* Converts vector v (rows) of block number j, the first `count` of its 32 k. */
 static void lin_wide_block(dvk_wtype t, const unsigned char *b, int64_t j, int v, int64_t count, float *to) {
     const lin_kind kind = lin_kind_of(t);
     const int nibbles = kind >= LIN_NIBBLES;
@@ -70,7 +70,7 @@ static void lin_wide_block(dvk_wtype t, const unsigned char *b, int64_t j, int v
     }
 }
 
-/* k values of every row, from block number `first` on, which w is at. */
+/* Converts k values of every row, from block number `first` on, at address w. */
 static void lin_wide(dvk_wtype t, const unsigned char *w, int64_t first, int64_t k, float *to) {
     const lin_kind kind = lin_kind_of(t);
     if (kind <= LIN_BF16) {

@@ -1,12 +1,13 @@
 /* norm_tmpl.h - "group_norm_stats" on vectors, compiled once for each instruction set by a file that has included a
- * conv_vec_*.h. A strip of pixels is read twice: in the order of memory for its mean per channel, then, out of the
- * cache, for what is left around that mean, so that a large mean costs no digits. Strips are merged in double. */
+ * conv_vec_*.h. A strip of pixels is read twice. The first pass, in memory order, computes the mean per channel. The
+ * second pass reads the cache and sums the differences from that mean, so that a large mean costs no precision. Strips
+ * are merged in double. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 
 enum {
-    GN_STRIP_BYTES = 24576, /* of a strip: most of a first-level cache */
-    GN_STRIP = 64,          /* pixels of a strip at most */
+    GN_STRIP_BYTES = 24576, /* per strip: most of an L1 cache */
+    GN_STRIP = 64,          /* maximum pixels of a strip */
     GN_VECTORS = 4          /* vectors of channels at a time: hides the latency of sums */
 };
 

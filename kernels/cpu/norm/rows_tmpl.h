@@ -1,5 +1,5 @@
 /* rows_tmpl.h - "row_norm", "row_convert" and "rope" on vectors, compiled once for each instruction set. A row of a
- * head is read as f32, worked on, and stored in its form. */
+ * head is read as f32, processed, and stored in its form. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/linear/linear_vec.h"
@@ -9,7 +9,7 @@ CONV_INLINE conv_vec row_get(const dvk_rows *x, int64_t at, int64_t n) {
     return cv_get(x->data, (dvk_dtype)x->form, at, n);
 }
 
-/* As dvk_q8_block, of a whole block. */
+/* dvk_q8_block for a whole block. */
 static void row_quantise(const float x[DVK_Q8_ELEMENTS], dvk_q8 *to) {
     conv_vec most = cv_set1(0.0f);
     for (int i = 0; i < DVK_Q8_ELEMENTS; i += CONV_VW) {
@@ -49,7 +49,7 @@ static void row_write_q8(const dvk_rows *x, int64_t at, const row_affine *f, int
         for (int64_t j = 0; j < DVK_Q8_ELEMENTS; j += CONV_VW) {
             const int64_t n = conv_min(CONV_VW, dim - i - j);
             cv_store(v + j, n > 0 ? row_value(x, f, at, i + j, n) : cv_set1(0.0f));
-            for (int64_t l = conv_max(0, n); l < CONV_VW; l++) { /* a norm's mean would be there */
+            for (int64_t l = conv_max(0, n); l < CONV_VW; l++) { /* these lanes would otherwise hold -mean */
                 v[j + l] = 0.0f;
             }
         }
@@ -80,7 +80,7 @@ CONV_INLINE float row_sum(const dvk_rows *x, int64_t at, int64_t dim, float mean
             conv_vec t = row_get(x, at + i + j * CONV_VW, n);
             if (n == CONV_VW) {
                 t = cv_sub(t, cv_set1(mean));
-            } else { /* behind the last element there is no difference from the mean */
+            } else { /* lanes behind the last element must contribute zero */
                 float v[CONV_VW];
                 cv_store(v, t);
                 for (int64_t l = 0; l < n; l++) {

@@ -1,15 +1,14 @@
 /* convert_tmpl.h - "load" and "store" on vectors, compiled once for each instruction set by a file that has included a
- * simd_int_*.h. Where a row of the picture and a row of the view hold the same numbers in the same order, it is one
- * run. Otherwise strips of pixels go through scratch: plane by plane on the picture's side, pixel by pixel on the
- * view's. */
+ * simd_int_*.h. If a row of the picture and a row of the view have the same order of elements, the row is one run.
+ * Otherwise strips of pixels go through scratch: plane by plane on the picture's side, pixel by pixel on the view's. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 
-enum { CT_STRIP = 256, CT_UNIT = 65536 }; /* pixels of a strip; elements of a unit, about */
+enum { CT_STRIP = 256, CT_UNIT = 65536 }; /* pixels of a strip; approximate elements of a unit */
 
-typedef struct ct_range { /* of a store: v * mul + add, then between lo and hi */
+typedef struct ct_range { /* of a store: v * mul + add, then clamp to [lo, hi] */
     float mul, add, lo, hi;
-    int integers; /* NaN becomes lo; in floats it stays */
+    int integers; /* NaN becomes lo; floats keep it */
     int clamp;
 } ct_range;
 
@@ -42,7 +41,7 @@ static int64_t ct_channel(const dvk_image *im, int64_t c) {
     return im->identity_map ? c : im->map[c];
 }
 
-/* Whether a row of the picture is the same sequence of elements as a row of the view. */
+/* 1 if a row of the picture has the same order of elements as a row of the view. */
 static int ct_same_order(const dvk_convert_args *a) {
     const int64_t size = (int64_t)dvk_dtype_size(a->image.dtype);
     if (a->view.sw != a->view.c || a->image.sw != a->view.c * size || (a->view.c > 1 && a->image.sc != size)) {
@@ -95,7 +94,7 @@ CONV_INLINE void ct_put(unsigned char *p, dvk_dtype t, int64_t n, conv_vec v) {
     memcpy(p, tail, (size_t)n * dvk_dtype_size(t));
 }
 
-/* Multiplication and addition stay apart: two roundings, as in the reference. */
+/* Multiplication and addition are two roundings, as in the reference. */
 CONV_INLINE conv_vec ct_apply(const ct_range *r, conv_vec v) {
     v = cv_add(cv_mul(v, cv_set1(r->mul)), cv_set1(r->add));
     if (r->integers) {
@@ -104,7 +103,7 @@ CONV_INLINE conv_vec ct_apply(const ct_range *r, conv_vec v) {
     return r->clamp ? cv_min(cv_set1(r->hi), cv_max(cv_set1(r->lo), v)) : v;
 }
 
-/* count elements one after the other: from type `from` to type `to`. */
+/* Converts count consecutive elements from type `from` to type `to`. */
 CONV_INLINE void ct_run_typed(const unsigned char *src, dvk_dtype from, unsigned char *dst, dvk_dtype to, int64_t count,
                               const ct_range *r) {
     const int64_t in = (int64_t)dvk_dtype_size(from);
@@ -128,7 +127,7 @@ static void ct_run(const void *src, dvk_dtype from, void *dst, dvk_dtype to, int
     }
 }
 
-/* Moves elements of `size` bytes between places `step` bytes apart and places side by side. */
+/* Moves elements of `size` bytes between strided and contiguous places. */
 CONV_INLINE void ct_strided(unsigned char *dst, int64_t dst_step, const unsigned char *src, int64_t src_step,
                             int64_t count, size_t size) {
     for (int64_t i = 0; i < count; i++) {
@@ -146,7 +145,7 @@ static void ct_pick(void *dst, int64_t dst_step, const void *src, int64_t src_st
     }
 }
 
-/* Between planes and pixels; three channels in a loop that the compiler turns into shuffles. */
+/* Interleaves planes into pixels; the compiler turns the loop for three channels into shuffles. */
 static void ct_zip(const ct_memory *m, int64_t c, int64_t count) {
     if (c != 3) {
         for (int64_t k = 0; k < c; k++) {
@@ -196,7 +195,7 @@ static unsigned char *ct_image_at(const dvk_image *im, int64_t n, int64_t y, int
     return (unsigned char *)im->data + n * im->sn + y * im->sh + x * im->sw + ct_channel(im, c) * im->sc;
 }
 
-/* Between a strip of the view and [pixel][c] floats. */
+/* Copies [pixel][c] floats to a strip of the view. */
 static void ct_strip_to_view(const dvk_convert_args *a, void *at, const float *pixels, int64_t count,
                              const ct_range *r) {
     const dvk_view *v = &a->view;

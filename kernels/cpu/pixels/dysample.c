@@ -1,9 +1,10 @@
-/* dysample.c - "dysample" in portable C: where a pixel is read is found once for all channels of a group. */
+/* dysample.c - "dysample" in portable C. The sample position of a pixel is computed once for all channels of a group.
+ */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 
-enum { UNIT = 16384 }; /* samples of a unit, about */
+enum { UNIT = 16384 }; /* approximate samples of a unit */
 
 typedef struct corners { /* element indices of channel 0, and weights */
     int64_t at[4];
@@ -26,7 +27,7 @@ static double cost(const void *args) {
            (CPU_COST(dysample, group) * (double)a->groups + CPU_COST(dysample, channel) * (double)a->x.c);
 }
 
-/* Splits a place on an axis of `size` samples; a NaN is at 0. */
+/* Splits a position on an axis of `size` samples into two neighbours and a weight; NaN becomes 0. */
 static float split(float place, int64_t size, int64_t *first, int64_t *second) {
     const float most = (float)(size - 1);
     const float in = place > 0.0f ? (place < most ? place : most) : 0.0f;
@@ -58,7 +59,7 @@ static float sample(const dvk_view *x, const corners *k, int64_t c) {
     return sum;
 }
 
-/* One pixel: groups side by side, or added to the first. */
+/* One pixel: groups side by side, or all added to the first. */
 static void make_pixel(const dvk_dysample_args *a, int64_t n, int64_t oy, int64_t ox) {
     const dvk_view *y = &a->y;
     const int64_t at = n * y->sn + oy * y->sh + ox * y->sw;

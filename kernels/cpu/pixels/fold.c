@@ -1,11 +1,11 @@
-/* fold.c - "fold" and "unfold" for views of one type: runs of channels, copied as bytes. */
+/* fold.c - "fold" and "unfold" between views of one type: runs of channels, copied as bytes. */
 #include <string.h>
 
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/dtype.h"
 #include "kernels/kernel.h"
 
-enum { UNIT = 131072 }; /* elements of a unit, about */
+enum { UNIT = 131072 }; /* approximate elements of a unit */
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -39,7 +39,7 @@ static unsigned char *at(const dvk_view *v, int64_t n, int64_t y, int64_t x) {
     return (unsigned char *)v->data + (n * v->sn + y * v->sh + x * v->sw) * (int64_t)dvk_dtype_size(v->dtype);
 }
 
-/* Values [from, from + count) of the r x r pixels of place (y, x). */
+/* Copies values [from, from + count) of the r x r pixels of place (y, x). */
 static void copy_values(const dvk_fold_args *a, int64_t n, int64_t y, int64_t x, int64_t from, int64_t count,
                         unsigned char *to) {
     const int64_t size = (int64_t)dvk_dtype_size(a->x.dtype);

@@ -1,6 +1,6 @@
-/* gate_tmpl.h - "depthwise", "multiply", "mean" and "resize" on vectors of channels, compiled once for each instruction set
- * by a file that has included a conv_vec_*.h. The first two leave a strip of pixels as f32 in scratch and end it as a
- * convolution does, which has read all there is to read by then: y may be the memory of an operand of multiply. */
+/* gate_tmpl.h - "depthwise", "multiply", "mean" and "resize" on vectors of channels, compiled once for each instruction
+ * set by a file that has included a conv_vec_*.h. The first two write a strip of pixels to scratch as f32 and run the
+ * epilogue of a convolution on it. All operands of multiply have been read by then, so y may alias them. */
 #include <math.h>
 
 #include "kernels/costs/cpu_costs.h"
@@ -8,7 +8,7 @@
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 #include "kernels/cpu/conv/conv_epi_tmpl.h"
 
-enum { GT_STRIP = 32, GT_UNIT = 32768, GT_MEAN = 16 }; /* pixels; elements of a unit, about; channels */
+enum { GT_STRIP = 32, GT_UNIT = 32768, GT_MEAN = 16 }; /* pixels; approximate elements of a unit; channels */
 
 static int64_t gt_rows(const dvk_view *y) {
     return conv_min(y->h, 1 + GT_UNIT / (y->w * y->c));
@@ -30,7 +30,7 @@ static double gt_elements(const dvk_view *y) {
     return (double)(y->n * y->h * y->w) * (double)gt_pitch(y);
 }
 
-/* Leaves `pixels` pixels of a row, from x on, in sums. */
+/* Computes `pixels` pixels of a row, from x on, into sums. */
 typedef void (*gt_strip)(const void *args, int64_t n, int64_t y, int64_t x, int64_t pixels, float *sums);
 
 static void gt_strips(const void *args, const dvk_view *y, const dvk_epilogue *epi, gt_strip strip, int64_t first,
@@ -77,7 +77,7 @@ static int dw_supports(const void *args) {
     return a->pro.scale == NULL && a->pro.act == DVK_ACT_NONE;
 }
 
-/* One vector of one pixel: the taps that lie inside the picture. */
+/* One vector of one pixel: the taps inside the picture. */
 CONV_INLINE conv_vec dw_pixel(const dvk_depthwise_args *a, const int64_t at[3], int64_t c, int64_t lanes,
                               dvk_dtype type) {
     const int64_t stride = conv_max(1, a->stride);
@@ -93,7 +93,7 @@ CONV_INLINE conv_vec dw_pixel(const dvk_depthwise_args *a, const int64_t at[3], 
     return sum;
 }
 
-/* Whole vectors of `pixels` pixels of which all 3 x 3 taps lie inside the picture; the weights stay in registers. */
+/* Whole vectors of `pixels` pixels with all 3 x 3 taps inside the picture; the weights stay in registers. */
 CONV_INLINE void dw_inside(const dvk_depthwise_args *a, int64_t from, int64_t c, int64_t pixels, dvk_dtype type,
                            float *to, int64_t pitch) {
     conv_vec w[9];
@@ -118,7 +118,7 @@ CONV_INLINE void dw_strip_of(const dvk_depthwise_args *a, int64_t n, int64_t y, 
     const int64_t pitch = gt_pitch(&a->y);
     const int64_t top = y - a->pad_top;
     const int three = a->kh == 3 && a->kw == 3 && a->stride <= 1 && top >= 0 && top + 3 <= a->x.h;
-    /* pixels [first, last) of the strip need no zeros at their sides */
+    /* pixels [first, last) of the strip need no padding at their sides */
     const int64_t first = three ? conv_min(pixels, conv_max(0, a->pad_left - x)) : pixels;
     const int64_t last = three ? conv_max(first, conv_min(pixels, a->x.w - 2 + a->pad_left - x)) : pixels;
     for (int64_t c = 0; c < a->y.c; c += CONV_VW) {
@@ -256,7 +256,7 @@ static void me_run(const void *args, int64_t first, int64_t last, void *scratch)
 
 /* --- resize --- */
 
-typedef struct rz_at { /* the first sample, how far ahead the second is, and its weight */
+typedef struct rz_at { /* the first sample, the distance to the second, and its weight */
     int64_t i, step;
     float t;
 } rz_at;

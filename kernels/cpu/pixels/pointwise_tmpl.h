@@ -1,12 +1,12 @@
 /* pointwise_tmpl.h - "pointwise" on vectors, compiled once for each instruction set by a file that has included a
- * conv_vec_*.h. Where pixels lie close together, several make one longer "group" whose length is a multiple of the
- * vector, with the parameters of a channel repeated in scratch: so three channels cost no more than sixteen. Every
- * element is read before it is written and never again, so that y may be the memory of x or of a residual. */
+ * conv_vec_*.h. If pixels are contiguous, several form a "group" whose length is a multiple of the vector. The
+ * parameters of channels are repeated in scratch, so that three channels are as fast as sixteen. Every element is read
+ * before it is written and never again, so y may alias x or a residual. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 #include "kernels/cpu/conv/conv_math_tmpl.h"
 
-enum { PW_UNIT = 65536 }; /* elements of a unit, about */
+enum { PW_UNIT = 65536 }; /* approximate elements of a unit */
 
 typedef struct pw_plan {
     const dvk_pointwise_args *a;
@@ -84,7 +84,7 @@ CONV_INLINE conv_vec pw_gate(conv_vec t) {
     return cv_div(m, cv_fma(cv_set1(2.0f), m, cv_set1(4.0f)));
 }
 
-/* Elements [k, k + lanes) of a group that begins at `at`. The activations are constants in most calls. */
+/* Elements [k, k + lanes) of a group that begins at `at`. Most calls pass constant activations. */
 CONV_INLINE void pw_vector(const pw_plan *p, const pw_at *at, int64_t k, int64_t lanes, dvk_act front, dvk_act act) {
     const dvk_pointwise_args *a = p->a;
     const dvk_epilogue *e = &a->epi;
@@ -150,7 +150,7 @@ static void pw_row_of_any(const pw_plan *p, int64_t n, int64_t y) {
     pw_row(p, n, y, p->a->pro.act, p->a->epi.act);
 }
 
-/* The combinations that nets use have loops of their own. */
+/* The combinations that networks use have separate loops. */
 static void pw_row_dispatch(const pw_plan *p, int64_t n, int64_t y) {
     const dvk_act front = p->a->pro.act;
     const dvk_act act = p->a->epi.act;

@@ -1,15 +1,15 @@
-/* resample_tmpl.h - the ops that move pixels, for a file that has included a conv_vec_*.h. Elements are moved as bytes:
- * their type matters only where a residual is added or the types of input and output differ. */
+/* resample_tmpl.h - the ops that rearrange pixels, for a file that has included a conv_vec_*.h. Elements are moved as
+ * bytes. Their type matters only for a residual, or if the types of input and output differ. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/conv/conv_common.h"
 
-enum { RS_UNIT = 131072 }; /* elements of a unit, about */
+enum { RS_UNIT = 131072 }; /* approximate elements of a unit */
 
 static unsigned char *rs_at(const dvk_view *v, int64_t n, int64_t y, int64_t x) {
     return (unsigned char *)v->data + (n * v->sn + y * v->sh + x * v->sw) * (int64_t)dvk_dtype_size(v->dtype);
 }
 
-/* Rows of the view with fewer rows that make one unit. */
+/* Rows per unit, counted in the view with fewer rows. */
 static int64_t rs_rows(const dvk_view *large, int64_t r) {
     return conv_max(1, conv_min(large->h / r, RS_UNIT / (large->w * large->c * r)));
 }
@@ -38,7 +38,7 @@ static int rs_same_type(const void *args) {
     return a->x.dtype == a->y.dtype;
 }
 
-/* --- upsample: the first of r equal rows is built, the others are its copies --- */
+/* --- upsample: builds the first of r equal rows and copies it --- */
 
 static int64_t up_units(const void *args) {
     const dvk_resample_args *a = args;
@@ -90,8 +90,7 @@ static void up_run(const void *args, int64_t first, int64_t last, void *scratch)
     }
 }
 
-/* --- pixel_shuffle: a row of pixels side by side in the input's type; then, where needed, conversion and residual ---
- */
+/* --- pixel_shuffle: gathers a row of pixels in the input's type; then, if needed, conversion and residual --- */
 
 static int64_t ps_units(const void *args) {
     const dvk_resample_args *a = args;
@@ -130,7 +129,7 @@ CONV_INLINE void ps_gather_sized(unsigned char *to, const unsigned char *from, c
     }
 }
 
-/* The residual's row, each pixel r times, as floats. */
+/* The residual's row as floats, with each pixel r times. */
 static void ps_residual(const dvk_resample_args *a, int64_t n, int64_t y, float *to) {
     const dvk_view *v = &a->res;
     for (int64_t x = 0; x < v->w; x++) {
@@ -144,7 +143,7 @@ static void ps_residual(const dvk_resample_args *a, int64_t n, int64_t y, float 
     }
 }
 
-/* count elements from index `from` of the gathered row to y's element index `at`. */
+/* Writes count elements from index `from` of the gathered row to y's element index `at`. */
 static void ps_finish(const dvk_resample_args *a, const void *row, const float *residual, int64_t from, int64_t at,
                       int64_t count) {
     for (int64_t i = 0; i < count; i += CONV_VW) {
@@ -268,8 +267,8 @@ static int pad_same_type(const void *args) {
     return a->x.dtype == a->y.dtype;
 }
 
-/* The sample at position i of an axis of `size` samples extended at both ends: by reflection, then by what is left; or by
- * the nearest one. */
+/* Index of the sample at position i of an axis of `size` samples that is extended at both ends: by reflection, then by
+ * the opposite edge's sample; or by the nearest sample. */
 static int64_t pad_extended(int64_t i, int64_t size, dvk_pad_mode mode) {
     if (mode == DVK_PAD_EDGE) {
         return conv_min(conv_max(i, 0), size - 1);
@@ -297,7 +296,7 @@ static void pad_row(const dvk_pad_args *a, int64_t n, int64_t y) {
         } else if (!whole || outside) {
             memcpy(to + x * a->y.sw * size, from + pad_extended(column, a->x.w, a->mode) * a->x.sw * size, pixel);
         } else {
-            x += a->x.w - 1; /* what was copied at once */
+            x += a->x.w - 1; /* skips the pixels that were copied at once */
         }
     }
 }

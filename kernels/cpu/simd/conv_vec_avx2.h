@@ -1,4 +1,4 @@
-/* conv_vec_avx2.h - the vector of the convolution templates on AVX2 + FMA + F16C: 8 floats. Every load or store of n
+/* conv_vec_avx2.h - the vector type of the convolution templates on AVX2 + FMA + F16C: 8 floats. A load or store of n
  * elements touches exactly those, so that tails never read behind a view. Includers are compiled with the AVX2 flags.
  */
 #ifndef DVK_CONV_VEC_AVX2_H
@@ -15,7 +15,7 @@ enum {
     CONV_VW = 8,
     CONV_MR = 6,
     CONV_NZ = 2
-}; /* lanes; pixels and vectors of the micro-kernel: 12 sums of 16 registers */
+}; /* lanes; pixels and vectors of the micro-kernel: 12 accumulators in 16 registers */
 
 static inline __m256i cv_mask(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -53,7 +53,7 @@ static inline conv_vec cv_fnma(conv_vec a, conv_vec b, conv_vec c) { /* c - a * 
     return _mm256_fnmadd_ps(a, b, c);
 }
 
-/* The hardware's min and max give the second operand where one is NaN. */
+/* The hardware's min and max return the second operand if one is NaN. */
 static inline conv_vec cv_max(conv_vec a, conv_vec b) {
     return _mm256_max_ps(a, b);
 }
@@ -71,7 +71,7 @@ static inline conv_vec cv_round(conv_vec a) {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/* 2^n for a whole n in [-126, 127] */
+/* 2^n for an integer n in [-126, 127] */
 static inline conv_vec cv_exp2i(conv_vec n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }

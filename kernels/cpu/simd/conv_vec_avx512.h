@@ -1,4 +1,4 @@
-/* conv_vec_avx512.h - the vector of the convolution templates on AVX-512: 16 floats. Every load or store of n elements
+/* conv_vec_avx512.h - the vector type of the convolution templates on AVX-512: 16 floats. A load or store of n elements
  * touches exactly those (masked), so that tails never read behind a view. Includers are compiled with the AVX-512
  * flags. */
 #ifndef DVK_CONV_VEC_AVX512_H
@@ -15,7 +15,7 @@ enum {
     CONV_VW = 16,
     CONV_MR = 14,
     CONV_NZ = 2
-}; /* lanes; pixels and vectors of the micro-kernel: 28 sums of 32 registers */
+}; /* lanes; pixels and vectors of the micro-kernel: 28 accumulators in 32 registers */
 
 static inline __mmask16 cv_mask(int64_t n) {
     return (__mmask16)((1u << n) - 1u);
@@ -53,7 +53,7 @@ static inline conv_vec cv_fnma(conv_vec a, conv_vec b, conv_vec c) { /* c - a * 
     return _mm512_fnmadd_ps(a, b, c);
 }
 
-/* The hardware's min and max give the second operand where one is NaN. */
+/* The hardware's min and max return the second operand if one is NaN. */
 static inline conv_vec cv_max(conv_vec a, conv_vec b) {
     return _mm512_max_ps(a, b);
 }
@@ -71,12 +71,12 @@ static inline conv_vec cv_round(conv_vec a) {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-/* 2^n for a whole n in [-126, 127] */
+/* 2^n for an integer n in [-126, 127] */
 static inline conv_vec cv_exp2i(conv_vec n) {
     return _mm512_scalef_ps(_mm512_set1_ps(1.0f), n);
 }
 
-/* a / b; the 512-bit divider is slow: an estimate of 14 bits and one Newton step, within 2 ulp */
+/* a / b within 2 ulp: an estimate of 14 bits and one Newton step, because the 512-bit divider is slow */
 static inline conv_vec cv_div(conv_vec a, conv_vec b) {
     const __m512 r = _mm512_rcp14_ps(b);
     const __m512 q = _mm512_mul_ps(a, r);
@@ -129,7 +129,7 @@ static inline void cv_put2(void *p, dvk_dtype t, int64_t i, conv_vec v0, conv_ve
         return;
     }
 #endif
-    if (t == DVK_F32) { /* whole lines, without a mask: the memory system need not read them first */
+    if (t == DVK_F32) { /* whole cache lines without a mask: the memory system need not read them first */
         _mm512_storeu_ps((float *)p + i, v0);
         _mm512_storeu_ps((float *)p + i + CONV_VW, v1);
         return;

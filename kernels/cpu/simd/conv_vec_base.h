@@ -1,6 +1,6 @@
-/* conv_vec_base.h - the vector of the convolution templates for any processor: 4 floats in the vector extension of gcc and
- * clang, which they map to whatever the processor's baseline has (SSE2, NEON), or to scalars. Not an array in a struct: with
- * sanitizers that would be a checked access to memory for each of its elements, in the innermost loop. */
+/* conv_vec_base.h - the vector type of the convolution templates for any processor: 4 floats in the vector extension of
+ * gcc and clang. The compilers map it to the baseline of the processor (SSE2, NEON) or to scalars. It is not an array
+ * in a struct: sanitizers would check each access to its elements in the innermost loop. */
 #ifndef DVK_CONV_VEC_BASE_H
 #define DVK_CONV_VEC_BASE_H
 
@@ -10,7 +10,7 @@
 #include "kernels/dtype.h"
 
 typedef float conv_vec __attribute__((vector_size(16)));
-typedef int32_t conv_lanes __attribute__((vector_size(16))); /* of a comparison: all bits or none */
+typedef int32_t conv_lanes __attribute__((vector_size(16))); /* result of a comparison: all bits set or none */
 
 enum { CONV_VW = 4, CONV_MR = 6, CONV_NZ = 2 }; /* lanes; pixels and vectors of the micro-kernel */
 
@@ -59,7 +59,7 @@ static inline conv_vec cv_choose(conv_lanes where, conv_vec a, conv_vec b) {
     return (conv_vec)((where & (conv_lanes)a) | (~where & (conv_lanes)b));
 }
 
-/* As the hardware's: the second operand where one is NaN. */
+/* Like the hardware, returns the second operand if one is NaN. */
 static inline conv_vec cv_max(conv_vec a, conv_vec b) {
     return cv_choose(a > b, a, b);
 }
@@ -77,7 +77,7 @@ static inline conv_vec cv_round(conv_vec a) {
     CV_EACH(rintf(a[i]));
 }
 
-/* 2^n for a whole n in [-126, 127]; a NaN gives any number, its other factor carries it on */
+/* 2^n for an integer n in [-126, 127]; for a NaN the result is arbitrary, and the other factor propagates the NaN */
 static inline conv_vec cv_exp2i(conv_vec n) {
     CV_EACH(dvk_from_bits((uint32_t)((n[i] == n[i] ? (int32_t)n[i] : 0) + 127) << 23));
 }

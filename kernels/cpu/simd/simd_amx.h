@@ -1,5 +1,5 @@
-/* simd_amx.h - AMX tiles: eight of 16 rows of 64 bytes, and loads and stores that the compiler keeps in order. gcc's
- * own intrinsics do not say that they touch memory, and those of 64-bit mingw pass the stride in 32 bits. */
+/* simd_amx.h - AMX tiles (eight of 16 rows of 64 bytes), with loads and stores that the compiler keeps in order. The
+ * intrinsics of gcc do not declare their memory accesses. Those of 64-bit mingw pass the stride in 32 bits. */
 #ifndef DVK_SIMD_AMX_H
 #define DVK_SIMD_AMX_H
 
@@ -16,7 +16,8 @@
 #define tile_store(t, p, pitch) _tile_stored(t, p, pitch)
 #endif
 
-/* The configuration belongs to the thread: begin before the first tile instruction of a run, end after the last. */
+/* The configuration belongs to the thread: call tile_begin before the first tile instruction of a run, tile_end after
+ * the last. */
 static inline void tile_begin(void) {
     static const struct {
         uint8_t palette, start_row, reserved[14];
@@ -30,7 +31,7 @@ static inline void tile_end(void) {
     _tile_release();
 }
 
-/* 16 x 16 numbers of 32 bits, in place. */
+/* Transposes 16 x 16 numbers of 32 bits in place. */
 static inline void transpose16(__m512i r[16]) {
     __m512i t[16];
     for (int i = 0; i < 16; i += 2) {

@@ -1,5 +1,5 @@
-/* simd_int_avx2.h - CONV_VW integers of a picture to floats and back, on AVX2; beside conv_vec_avx2.h. Values to be
- * stored are in the range of their type already; halves round to even. */
+/* simd_int_avx2.h - converts CONV_VW integers of a picture to floats and back on AVX2; used with conv_vec_avx2.h.
+ * Values to be stored are already in the range of their type; halves round to even. */
 #ifndef DVK_SIMD_INT_AVX2_H
 #define DVK_SIMD_INT_AVX2_H
 

@@ -1,5 +1,5 @@
-/* simd_int_avx512.h - CONV_VW integers of a picture to floats and back, on AVX-512; beside conv_vec_avx512.h. Values to
- * be stored are in the range of their type already; halves round to even. */
+/* simd_int_avx512.h - converts CONV_VW integers of a picture to floats and back on AVX-512; used with
+ * conv_vec_avx512.h. Values to be stored are already in the range of their type; halves round to even. */
 #ifndef DVK_SIMD_INT_AVX512_H
 #define DVK_SIMD_INT_AVX512_H
 

@@ -1,9 +1,10 @@
-/* dictionary.c - the ops of kernels/dictionary.h in f32 on any processor; those that only move pixels here alone. */
+/* dictionary.c - the ops of kernels/dictionary.h in f32 on any processor. The ops that only move pixels have no other
+ * CPU kernel. */
 #define DICTIONARY_LANES 4
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/cpu/window/dictionary_tmpl.h"
 
-enum { MOVED = 512 }; /* pixels of a unit */
+enum { MOVED = 512 }; /* pixels per unit */
 
 /* --- order --- */
 

@@ -1,5 +1,5 @@
-/* dictionary_tmpl.h - "similarity", "mix" and "refine" of kernels/dictionary.h, compiled once for each instruction set: loops
- * over channels that any compiler turns into vectors. */
+/* dictionary_tmpl.h - "similarity", "mix" and "refine" of kernels/dictionary.h, compiled once for each instruction set.
+ * The loops over channels are plain C that compilers vectorise. */
 #include "kernels/costs/cpu_costs.h"
 #include "kernels/dictionary.h"
 
@@ -11,7 +11,7 @@
 #include "kernels/kernel.h"
 
 enum { PIXELS = 64, TOKENS = 8 }; /* of a unit */
-enum { STRETCH = 512, FOUR = 4 }; /* pixels that are summed in f32; rows that are added at a time */
+enum { STRETCH = 512, FOUR = 4 }; /* pixels that are summed in f32; rows per addition */
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -25,7 +25,7 @@ static int64_t at(const dvk_view *v, int64_t i) {
     return i / v->w * v->sh + i % v->w * v->sw;
 }
 
-static const float *row(const dvk_view *v, int64_t i) { /* of views of f32 */
+static const float *row(const dvk_view *v, int64_t i) { /* for f32 views */
     return (const float *)v->data + at(v, i);
 }
 
@@ -48,7 +48,7 @@ static int64_t units_of(const dvk_view *v, int64_t size) {
     return (pixels(v) + size - 1) / size;
 }
 
-typedef struct share { /* of units of all pictures: a picture and what is of it, for OF_PICTURES */
+typedef struct share { /* one picture's part of a range of units, for OF_PICTURES */
     int64_t n, first, last;
 } share;
 
@@ -57,11 +57,11 @@ static share share_of(int64_t unit, int64_t last, int64_t each) {
     return (share){n, unit - n * each, least(last - n * each, each)};
 }
 
-/* Goes through units [first, last) of pictures that have `each`. */
+/* Loops over the pictures of units [first, last); each picture has `each` units. */
 #define OF_PICTURES(S, FIRST, LAST, EACH)                                                                              \
     for (share S = share_of(FIRST, LAST, EACH); S.n * (EACH) < (LAST); S = share_of((S.n + 1) * (EACH), LAST, EACH))
 
-/* sum += the first factor * the first row + ... */
+/* sum += first factor * first row + ..., over FOUR rows */
 static void add_four(float *restrict sum, const float *const rows[FOUR], const float factors[FOUR], int64_t count) {
     const float *a = rows[0], *b = rows[1], *c = rows[2], *d = rows[3];
     for (int64_t i = 0; i < count; i++) {
@@ -76,7 +76,7 @@ static void add_scaled(float *restrict sum, const float *v, int64_t count, float
     }
 }
 
-/* --- similarity: tokens of length 1, times their factors, all of one channel side by side --- */
+/* --- similarity: normalised tokens times their factors, [channel][token] --- */
 
 static int similarity_supports(const void *args) {
     const dvk_similarity_args *a = args;
@@ -196,7 +196,7 @@ static void mix_run(const void *args, int64_t first, int64_t last, void *scratch
     }
 }
 
-/* --- refine: a few tokens at a time, each pixel read once for all of them --- */
+/* --- refine: a few tokens at a time, which share each read of a pixel --- */
 
 static int refine_supports(const void *args) {
     const dvk_refine_args *a = args;
@@ -217,7 +217,7 @@ static double refine_cost(const void *args) {
     return CPU_COST(refine, product) * (double)(a->s.n * pixels(&a->s)) * (double)a->y.c * (double)a->s.c;
 }
 
-/* Factor of what is a token's share of a pixel in an exponent, and the greatest exponent. */
+/* The factor of a token's similarities in the exponent, and the greatest exponent. */
 static void curve_of(const dvk_refine_args *a, int64_t i, float *steep, float *top) {
     const int64_t count = pixels(&a->s);
     double mean = 0.0;
@@ -239,7 +239,7 @@ static void curve_of(const dvk_refine_args *a, int64_t i, float *steep, float *t
     *top = fmaxf(*steep * low, *steep * high);
 }
 
-/* What pixels from p on, fewer than five, weigh for a token; those that are not there weigh nothing. */
+/* Weights of up to four pixels from p on for a token; missing pixels have weight zero. */
 static double weigh(const dvk_refine_args *a, int64_t p, int64_t token, const float curve[2], float weights[FOUR]) {
     double total = 0.0;
     for (int64_t k = 0; k < FOUR; k++) {
