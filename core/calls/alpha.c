@@ -1,4 +1,4 @@
-/* alpha.c - straight alpha, see call.h. kernels/cuda/pixels/bleed.cu does the same sums in the same order as dv_bleed_run. */
+/* alpha.c - straight alpha, see call.h. kernels/cuda/pixels/bleed.cu adds in the same order as dv_bleed_run. */
 #include "core/calls/call.h"
 
 #include "core/base/error.h"
@@ -34,10 +34,10 @@ bool dv_bleed_needed(const dv_bleed *b) {
 typedef struct bleeding {
     const dv_bleed *b;
     float *out;
-    uint8_t *age; /* of pixels: the pass in which it gets a colour */
+    uint8_t *age; /* [h][w]: the pass that gave the pixel its colour; 0: visible */
 } bleeding;
 
-/* The mean of the neighbours that had a colour before this pass; false: there are none. */
+/* Writes the mean of the neighbours that had a colour before this pass. Returns false if there are none. */
 static bool grow(const bleeding *s, int pass, int64_t y, int64_t x) {
     const dv_bleed *b = s->b;
     const uint8_t *age = s->age;
@@ -101,7 +101,7 @@ uint64_t dv_call_bleed_bytes(const dv_call *c) {
     return c->alpha ? colours_bytes(c) + (uint64_t)c->in.h * (uint64_t)c->in.w : 0;
 }
 
-/* The network's input, of colours at `memory`. */
+/* The network's input image for packed f32 colours at `memory`. */
 static dvk_image colours_image(const dv_call *c, void *memory) {
     const dv_colours colours = dv_colours_of(c->colours_in.count == 1 ? DAVY_CHANNELS_GRAY : DAVY_CHANNELS_RGB);
     dv_pixels p = {.dtype = DAVY_DTYPE_F32, .n = 1, .t = 1, .h = c->in.h, .w = c->in.w, .data = memory};
@@ -133,7 +133,7 @@ static davy_result colours_on_host(dv_call *c, int64_t picture, dv_work *work) {
     return r;
 }
 
-/* Whether anything is hidden the host does not look. */
+/* Bleeds always: a test for transparent pixels would make the host wait. */
 static davy_result enqueue_bleed(const dv_call *c, int64_t picture, dv_gpu *gpu, void *out) {
     const dvk_image image = dv_pixels_image(&c->in, picture, 1, NULL);
     const dv_mapping opacity = dv_mapping_in(&c->in, DAVY_RANGE_UNIT);
@@ -179,7 +179,7 @@ davy_result dv_call_colours(dv_call *c, int64_t picture, dv_work *work) {
     return c->in.on_device ? colours_on_device(c, picture, work) : colours_on_host(c, picture, work);
 }
 
-/* ---- alpha in CUDA memory, some rows at a time ---- */
+/* ---- alpha in CUDA memory, in blocks of rows ---- */
 
 enum { CHUNK_BYTES = 32 << 20 };
 
@@ -191,7 +191,7 @@ typedef struct transfer {
     int64_t rows;
 } transfer;
 
-/* Whatever happened, nothing may use the block any more when it goes. */
+/* Waits before it frees the block, also after an error: enqueued work may still use it. */
 static void transfer_end(transfer *t) {
     davy_error_info saved;
     dv_error_get(&saved);
@@ -218,7 +218,7 @@ static davy_result transfer_begin(const dv_call *c, const dvk_image *image, tran
     return r;
 }
 
-/* Whether all numbers of an image in CUDA memory are the same. Waits. */
+/* Tests whether all values of an image in CUDA memory are equal. Waits. */
 static davy_result constant_on_device(const dv_call *c, const dvk_image *image, bool *constant, float *value) {
     transfer t;
     davy_result r = transfer_begin(c, image, &t);
@@ -272,11 +272,11 @@ static davy_result fill_on_device(const dv_call *c, const dvk_image *image, floa
 
 /* ---- the pass of alpha ---- */
 
-/* The work of a plane: from alpha as it was given to alpha upscaled, both as f32. */
+/* Enqueues the alpha pass: load as f32, upscale, restore a constant, store. */
 static davy_result enqueue_alpha(const dv_call *c, const dv_work *work, dv_gpu_queue *q, const dvk_alpha_params *p) {
     dv_work plane = *work;
     dvk_image given = work->in;
-    given.channels = 1; /* the network gets it three times, one is enough here */
+    given.channels = 1; /* the network reads alpha as three channels; the range needs one */
     dvk_convert_args args = dv_call_rows((void *)(uintptr_t)p->in, &given, 0, given.h);
     davy_result r = dv_call_convert(q, "load", &args);
     r = r < 0 ? r : dv_gpu_check(q->gpu, dvk_cuda_alpha_range(p, &q->base), "alpha");
@@ -300,7 +300,7 @@ static davy_result enqueue_alpha(const dv_call *c, const dv_work *work, dv_gpu_q
     return r < 0 ? r : dv_call_convert(q, "store", &args);
 }
 
-/* Stream-ordered: through the network, then the number itself where it is the same everywhere. */
+/* Stream-ordered: always runs the network. Then the GPU restores the value of a constant alpha. */
 static davy_result run_ordered(const dv_call *c, const dv_work *work) {
     davy_context *ctx = dv_model_context(c->model);
     dv_gpu *gpu = dv_context_services(ctx)->gpus[0];
@@ -319,13 +319,13 @@ static davy_result run_ordered(const dv_call *c, const dv_work *work) {
     p.add = work->in_add;
     r = dv_gpu_queue_take(gpu, c->run.stream, &q);
     r = r < 0 ? r : enqueue_alpha(c, work, q, &p);
-    const davy_result kept = dv_buffer_busy(block, c->run.stream); /* also of what was enqueued before an error */
+    const davy_result kept = dv_buffer_busy(block, c->run.stream); /* also after an error: work may be enqueued */
     dv_gpu_queue_give(q);
     dv_buffer_release(block);
     return r < 0 ? r : kept;
 }
 
-/* Alpha that is the same everywhere, most often opaque, stays what it is: no network would keep it exactly. */
+/* Tests for constant alpha, which is most often opaque. It skips the network, which would not reproduce it exactly. */
 static davy_result constant_alpha(const dv_call *c, int64_t picture, bool *constant, float *value) {
     const dv_pixels *p = &c->in;
     const int32_t a = c->colours_in.alpha;

@@ -27,7 +27,7 @@ static int32_t DAVY_CALL on_progress(void *user, const char *stage, uint64_t don
     if (c->job != NULL) {
         dv_job_report(c->job, stage, done, total);
     }
-    /* The engine counts calls for one picture only, this for all. */
+    /* The engine limits the rate of calls for each picture; this limits it for the whole call. */
     if (c->run.progress == NULL || (c->progress_ns != 0 && done < total && now - c->progress_ns < DV_PROGRESS_NS)) {
         return 0;
     }
@@ -60,7 +60,7 @@ dv_control dv_call_control(dv_call *c, int64_t index, int64_t share, int64_t cou
 
 /* ---- one pass ---- */
 
-/* So many pictures of a clip, from one on. */
+/* Pictures [first, first + n) of a clip. */
 static dvk_image image_of(const dv_pixels *p, int64_t first, int64_t n, int32_t channels, const int32_t *map) {
     dvk_image image = dv_pixels_image(p, first, channels, map);
     if (n != 1) {
@@ -104,12 +104,12 @@ davy_result dv_call_check_stream(const dv_call *c, bool job) {
     const bool loads = c->op == 0;
     const bool ordered = (run->flags & DAVY_RUN_STREAM_ORDERED) != 0;
     if ((ordered || run->stream != NULL) && !dv_context_on_gpu(dv_model_context(c->model))) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "run: there are no streams on the CPU");
+        return dv_fail(DAVY_E_UNSUPPORTED, "run: stream needs a context on a GPU; this context computes on the CPU");
     }
     if (ordered && (job || loads || run->stream == NULL)) {
         return dv_fail(DAVY_E_INVALID, "run: STREAM_ORDERED %s",
                        job     ? "and a job exclude each other"
-                       : loads ? "means nothing to model_load, which returns when the weights are there"
+                       : loads ? "is not allowed in model_load, which waits for the weights"
                                : "needs a stream; (void *)1 is CUDA's default stream");
     }
     return DAVY_OK;
@@ -130,11 +130,11 @@ davy_result dv_call_check_reach(const dv_call *c, const dv_pixels *p, const char
                        (int)dv_gpu_index(first));
     }
     if (!dv_gpu_owns(first, (const void *)(uintptr_t)p->first, p->last - p->first)) {
-        dv_gpu_queue *q = NULL; /* of a lost device nothing is known any more */
+        dv_gpu_queue *q = NULL; /* if the device is lost, taking a queue reports that error instead */
         const davy_result r = dv_gpu_queue_take(first, NULL, &q);
         dv_gpu_queue_give(q);
         return r < 0 ? r
-                     : dv_fail(DAVY_E_INVALID, "%s: 0x%" PRIx64 " is no CUDA memory of cuda:%d with %" PRIu64 " bytes",
+                     : dv_fail(DAVY_E_INVALID, "%s: 0x%" PRIx64 " is not memory of cuda:%d with %" PRIu64 " bytes",
                                name, p->first, (int)p->device, p->last - p->first);
     }
     return DAVY_OK;
@@ -166,7 +166,8 @@ davy_result dv_call_output_gpu(const dv_call *c, const davy_tensor *out, dv_gpu 
     }
     const bool known = out->memory > 0 && out->memory <= DAVY_MEMORY_BUFFER;
     return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID,
-                   "output: the library allocates no memory of kind %d here", (int)out->memory);
+                   "output: memory is %d, which this context cannot allocate; use HOST, or CUDA on a GPU",
+                   (int)out->memory);
 }
 
 /* ---- streams ---- */
@@ -185,7 +186,7 @@ davy_result dv_call_mark_stream(dv_call *c) {
     r = dv_gpu_event_create(gpu, false, &c->after);
     r = r < 0 ? r : dv_gpu_event_record(c->after, q);
     dv_gpu_queue_give(q);
-    c->run.stream = NULL; /* the job's own work goes on a stream of its own */
+    c->run.stream = NULL; /* the job computes on its own stream */
     return r;
 }
 
@@ -244,7 +245,7 @@ davy_result dv_call_convert(dv_gpu_queue *q, const char *op, const dvk_convert_a
     const dvk_cuda_caps *caps = dv_gpu_caps(q->gpu);
     const dvk_cuda_kernel *kernel = dvk_cuda_choose(op, args, caps, DVK_COMPUTES_F32);
     if (kernel == NULL || (kernel->scratch_bytes != NULL && kernel->scratch_bytes(args, caps) > 0)) {
-        return dv_fail(DAVY_E_INTERNAL, "no kernel for op %s that needs no scratch", op);
+        return dv_fail(DAVY_E_INTERNAL, "op %s: there is no kernel that works without scratch memory", op);
     }
     return dv_gpu_check(q->gpu, kernel->enqueue(args, NULL, &q->base), op);
 }

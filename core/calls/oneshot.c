@@ -1,5 +1,5 @@
-/* oneshot.c - what a one-shot call may ask for, and its work. Every argument is checked first, so that a call either fails
- * before anything is written or is plain work: picture after picture, or clip after clip, through the engine. */
+/* oneshot.c - checks and runs one-shot calls. It checks every argument first, so a wrong argument fails before anything is
+ * written. Then it sends picture after picture, or clip after clip, through the engine. */
 #include "core/calls/oneshot.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static davy_result check_flags(const davy_run *run) {
     const uint32_t all = DAVY_RUN_SCALED_LATENT | DAVY_RUN_MOMENTS | DAVY_RUN_SAMPLE | DAVY_RUN_STREAM_ORDERED |
                          DAVY_RUN_FAST | DAVY_RUN_DROP_ALPHA;
     if ((run->flags & ~all) != 0) {
-        return dv_fail(DAVY_E_INVALID, "run: flags has bits this library does not know: 0x%x", (unsigned)run->flags);
+        return dv_fail(DAVY_E_INVALID, "run: flags has unknown bits: 0x%x", (unsigned)run->flags);
     }
     if (run->reserved0 != 0 || run->reserved1 != 0) {
         return dv_fail(DAVY_E_INVALID, "run: reserved0 and reserved1 must be 0");
@@ -42,18 +42,18 @@ static davy_result check_run(const dv_call *c, bool job) {
     }
     if (run->tile_width < -1 || run->tile_height < -1 || run->tile_frames < -1 || run->tile_overlap < 0) {
         return dv_fail(DAVY_E_INVALID,
-                       "run: tile %d x %d x %d, overlap %d; expected sizes, 0 for automatic, -1 for never",
+                       "run: tile %d x %d x %d, overlap %d; expected sizes, 0 for automatic, -1 for no tiles",
                        (int)run->tile_width, (int)run->tile_height, (int)run->tile_frames, (int)run->tile_overlap);
     }
     return dv_options_check((dv_options){c->options, run->n_options}, known, "run");
 }
 
-/* Whether it goes through a stream: a clip, of a network that knows what was before a frame. */
+/* True for a clip of a network whose results depend on earlier frames. */
 static bool is_temporal(const dv_call *c, dv_clip_rule *rule) {
     return c->in.t > 1 && dv_engine_clip(dv_model_engine(c->model), c->stage, rule);
 }
 
-/* -1 along one axis only: tiles as long as the picture. */
+/* -1 along one axis only: one tile covers that axis. */
 static dv_tiling tiling_of(const davy_run *run, const dv_pixels *in) {
     dv_tiling t = {.width = run->tile_width, .height = run->tile_height, .overlap = run->tile_overlap};
     if ((t.width == -1 && t.height <= 0) || (t.height == -1 && t.width == 0)) {
@@ -72,36 +72,33 @@ static davy_result check_op(const dv_call *c) {
                                                         : DAVY_MODEL_UPSCALES;
     const char *name = dv_model_name(c->model);
     if ((info->features & need) == 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s (%s) has nothing for %s", name, info->arch, info->variant,
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s (%s) does not support %s", name, info->arch, info->variant,
                        op_name(c->op));
     }
     const uint32_t flags = c->run.flags;
     if ((c->op != DAVY_OP_VAE_ENCODE && (flags & encode_only) != 0) ||
         (c->op == DAVY_OP_UPSCALE && (flags & DAVY_RUN_SCALED_LATENT) != 0)) {
-        return dv_fail(DAVY_E_INVALID, "run: flags 0x%x do not go with %s", (unsigned)flags, op_name(c->op));
+        return dv_fail(DAVY_E_INVALID, "run: flags 0x%x are not allowed in %s", (unsigned)flags, op_name(c->op));
     }
     if ((flags & encode_only) == encode_only ||
         ((flags & DAVY_RUN_MOMENTS) != 0 && (flags & DAVY_RUN_SCALED_LATENT) != 0)) {
         return dv_fail(DAVY_E_INVALID,
-                       "run: MOMENTS are the raw mean and log-variance, neither SAMPLE nor SCALED_LATENT");
+                       "run: MOMENTS returns the raw mean and log-variance; leave out SAMPLE and SCALED_LATENT");
     }
     if ((flags & encode_only) != 0 && (info->features & DAVY_MODEL_MOMENTS) == 0) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s has no posterior: its encoder gives the latent itself", name,
-                       info->arch);
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: %s has no posterior; leave out MOMENTS and SAMPLE", name, info->arch);
     }
     if ((flags & DAVY_RUN_SCALED_LATENT) != 0 && info->latent_scale == 0.0f) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: nothing tells the scale of its latent; give the option scaling_factor",
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: the scale of its latent is unknown; set the option scaling_factor",
                        name);
     }
     return DAVY_OK;
 }
 
-/* ---- clips of networks that know what was before a frame ----
- * Where a clip is no whole number of slices its last frame is repeated, or, as the network's rule has it, the last frames
- * are left out. */
+/* ---- clips of networks whose results depend on earlier frames ----
+ * If the frames do not fill the last step, the last frame is repeated. Up to rule->spare frames are left out instead. */
 
-/* Frames (or latents) that make whole slices, of a clip of `frames`: what is missing repeats the last one, what is over
- * is left out. */
+/* Number of frames (or latents) that the network computes for a clip of `frames`: rule->first and whole steps. */
 static int64_t whole_frames(const dv_clip_rule *rule, int64_t frames) {
     const int64_t more = frames - rule->first - rule->spare;
     return more <= 0 ? rule->first : rule->first + (more + rule->step - 1) / rule->step * rule->step;
@@ -112,7 +109,7 @@ void dv_clip_warn_spare(davy_model *model, dv_stage stage, const dv_clip_rule *r
     const bool encodes = stage == DV_STAGE_ENCODE;
     if (over > 0) {
         dv_logf(dv_context_services(dv_model_context(model))->log, DAVY_LOG_WARN,
-                "the last %" PRId64 " of %" PRId64 " %s make no %s and are left out", over, frames,
+                "the last %" PRId64 " of %" PRId64 " %s are left out: too few for further %s", over, frames,
                 encodes ? "frames" : "latents", encodes ? "latents" : "frames");
     }
 }
@@ -134,12 +131,12 @@ davy_result dv_call_check_clip(const dv_call *c) {
                        c->in.t);
     }
     if (whole_frames(&c->rule, c->in.t) > INT32_MAX / dv_max(c->rule.step_out, 1)) {
-        return dv_fail(DAVY_E_SHAPE, "input: a clip of %" PRId64 " frames", c->in.t);
+        return dv_fail(DAVY_E_SHAPE, "input: a clip of %" PRId64 " frames is too long; split it", c->in.t);
     }
     return DAVY_OK;
 }
 
-/* Frames that go beyond whole slices take the last step with them. */
+/* Frames of the last step if it must be padded; they move to separate memory. 0: no padding. */
 static int64_t padded_frames(const dv_call *c) {
     const dv_clip_rule *rule = &c->rule;
     const int64_t whole = whole_frames(rule, c->in.t);
@@ -195,7 +192,7 @@ davy_result dv_call_slice(dv_call *c, const dv_stretch *stretch, const dv_contro
     return dv_call_compute(c, stretch, &work);
 }
 
-/* A frame as packed f32, numbers as they are stored. */
+/* Copies a frame into packed f32, without mapping its range. */
 static davy_result gather(const dv_call *c, int64_t picture, float *to) {
     const dv_pixels *p = &c->in;
     const int32_t *map = c->op == DAVY_OP_VAE_DECODE ? NULL : c->colours_in.map;
@@ -212,7 +209,7 @@ static davy_result gather(const dv_call *c, int64_t picture, float *to) {
     return DAVY_OK;
 }
 
-/* Frames from `first` on, the clip's last one repeated, in `block`. */
+/* Fills `block` with `frames` frames from `first` on; after `last` it repeats the last one. */
 static davy_result repeat_last(const dv_call *c, int64_t first, int64_t last, int64_t frames, float *block) {
     const uint64_t frame = frame_bytes(c) / sizeof(float);
     davy_result r = DAVY_OK;
@@ -237,7 +234,7 @@ static dvk_image image_of(const dv_call *c, int64_t frames, void *block) {
     return image;
 }
 
-/* With its last frames, repeated, in memory of their own. */
+/* Runs a clip whose padded last step lies in separate memory. */
 static davy_result run_padded(dv_call *c, const dv_stretch *stretch, const dv_control *control) {
     davy_context *ctx = dv_model_context(c->model);
     const int64_t frames = padded_frames(c);
@@ -284,7 +281,7 @@ static davy_result run_clips(dv_call *c) {
 
 /* ---- the input ---- */
 
-/* Which channels the network takes, and how many the result has. */
+/* Matches the picture's channels to the network's; *result_channels: those of the result. */
 static davy_result match_picture(dv_call *c, int64_t *result_channels) {
     const davy_model_info *info = dv_model_facts(c->model);
     const int32_t nets = info->in_channels;
@@ -302,7 +299,8 @@ static davy_result match_picture(dv_call *c, int64_t *result_channels) {
         return DAVY_OK;
     }
     if (nets == 4 && drop) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: the network needs the alpha channel", dv_model_name(c->model));
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: the network needs the alpha channel; leave out DROP_ALPHA",
+                       dv_model_name(c->model));
     }
     c->alpha = has_alpha && !drop && nets != 4;
     c->grey = nets == 3 && c->colours_in.count == 1;
@@ -333,7 +331,7 @@ static davy_result match_sizes(const dv_call *c) {
     return DAVY_OK;
 }
 
-/* Sizes of the result; everything about the input. */
+/* Checks the input and computes the sizes of the result. */
 static davy_result match_input(dv_call *c, const davy_tensor *in, dv_access access, dv_pixels *result) {
     const davy_model_info *info = dv_model_facts(c->model);
     const bool decodes = c->op == DAVY_OP_VAE_DECODE;
@@ -369,7 +367,7 @@ static bool needs_buffer(const davy_tensor *out) {
     return out->data == 0 && out->buffer == NULL;
 }
 
-/* *out becomes the tensor the caller gets back. */
+/* Allocates the output; *out is the tensor for the caller. */
 static davy_result make_output(dv_call *c, const dv_pixels *size, dv_content content, davy_tensor *out) {
     davy_tensor t;
     uint64_t bytes = 0;
@@ -409,13 +407,13 @@ static davy_result match_output(dv_call *c, const dv_pixels *size, davy_tensor *
                        size->n, size->t, size->h, size->w, size->c, o->n, o->t, o->h, o->w, o->c);
     }
     if (dv_pixels_overlap(&c->in, o)) {
-        return dv_fail(DAVY_E_INVALID, "output: shares memory with the input");
+        return dv_fail(DAVY_E_INVALID, "output: shares memory with the input; use separate memory");
     }
     c->colours_out = dv_colours_of(o->channels);
     return DAVY_OK;
 }
 
-/* What happens to the numbers on both sides of the network. */
+/* Value ranges: input to network, network to output. */
 static void match_ranges(dv_call *c) {
     const davy_model_info *info = dv_model_facts(c->model);
     const davy_range net = dv_engine_arch(dv_model_engine(c->model))->range;
@@ -452,8 +450,8 @@ static davy_result run_picture(dv_call *c, int64_t picture, const dv_control *co
     return c->alpha ? dv_call_colours(c, picture, &work) : dv_model_run(c->model, &work);
 }
 
-/* Pictures that need nothing but the network, evenly spaced, go to the engine together: it overlaps them, and several GPUs
- * share them. */
+/* True if one engine run can take all pictures: one pass each, evenly spaced. The engine overlaps them and shares them
+ * among several GPUs. */
 static bool runs_together(const dv_call *c) {
     return passes_of(c) == 1 && !c->posterior && (c->in.n == 1 || c->in.t == 1);
 }
@@ -493,7 +491,7 @@ static davy_result run_call(dv_call *c) {
         return dv_model_load(c->model, &control);
     }
     r = c->temporal ? run_clips(c) : runs_together(c) ? run_together(c) : run_one_by_one(c);
-    if ((c->run.flags & DAVY_RUN_STREAM_ORDERED) != 0) { /* also after an error: some of it may be on its way */
+    if ((c->run.flags & DAVY_RUN_STREAM_ORDERED) != 0) { /* also after an error: work may be enqueued */
         davy_error_info saved;
         dv_error_get(&saved);
         const davy_result kept = dv_call_keep_buffers(c);
@@ -519,7 +517,7 @@ static dv_call begin_call(davy_model *model, davy_op op, const davy_run *run) {
                                          : DV_STAGE_UPSCALE;
     c.deadline_ns = dv_control_deadline(run->timeout_ns);
     c.options = run->options;
-    c.run.options = NULL; /* the caller's; nothing looks at them after the checks */
+    c.run.options = NULL; /* the caller's array; only the checks read it */
     return c;
 }
 
@@ -529,7 +527,7 @@ static davy_result run_job(void *arg, davy_job *job) {
     return run_call(c);
 }
 
-/* Runs the call now, or hands a copy of it to the queue. Takes it over in every case. */
+/* Runs the call now, or queues a copy as a job. Owns the call's references in every case, also on an error. */
 static davy_result launch(dv_call *c, davy_job **job) {
     if (job == NULL) {
         const davy_result r = run_call(c);
@@ -621,7 +619,7 @@ davy_result dv_oneshot_load(davy_model *model, const davy_run *run, davy_job **j
     return launch(&c, job);
 }
 
-/* Beyond the engine's own. */
+/* Bytes beyond the engine's own workspace. */
 static uint64_t workspace_of(const dv_call *call) {
     return call->posterior ? dv_call_moments_bytes(call) : dv_call_bleed_bytes(call);
 }
@@ -636,7 +634,7 @@ static davy_result plan_call(dv_call *c, davy_plan_info *plan) {
                                 plan);
 }
 
-/* What the call would make room for, it is planned with: others' idle memory goes. */
+/* Like the call itself, the plan may free idle memory of other models. */
 davy_result dv_oneshot_plan(davy_model *model, davy_op op, const davy_tensor *in, const davy_run *run,
                             davy_plan_info *out) {
     if (op < DAVY_OP_VAE_ENCODE || op > DAVY_OP_UPSCALE) {

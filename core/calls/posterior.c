@@ -1,5 +1,5 @@
-/* posterior.c - the encoder's posterior: its moments go through a small f32 buffer, from which mean and
- * log-variance, or a sample, are written. On a GPU the sample is drawn there, so that nobody has to wait for the moments. */
+/* posterior.c - the encoder's posterior. The encoder writes its moments into a small f32 buffer. The output gets mean and
+ * log-variance, or a sample. On a GPU the sample is drawn on the device, so the host does not wait for the moments. */
 #include "core/calls/call.h"
 
 #include "core/host/buffer.h"
@@ -23,7 +23,7 @@ static float clamp_logvar(float v) {
     return v > (float)LOGVAR_MIN ? v < (float)LOGVAR_MAX ? v : (float)LOGVAR_MAX : (float)LOGVAR_MIN;
 }
 
-/* Numbers are drawn by their place in the picture, channel by channel, so that the layout in memory changes nothing. */
+/* Each random number depends on channel and position only, so the layout in memory does not change the sample. */
 static void draw(const dv_call *c, int64_t drawn, float *moments) {
     const int64_t z = c->out_channels / 2;
     const int64_t pixels = c->out.h * c->out.w;
@@ -36,7 +36,7 @@ static void draw(const dv_call *c, int64_t drawn, float *moments) {
     }
 }
 
-/* The means, or the sample in their place, and where they are asked for the log-variances. */
+/* Writes the first z channels of `moments` (means or sample), and with MOMENTS the log-variances. */
 static void write_posterior(const dv_call *c, int64_t picture, const float *moments) {
     const bool both = (c->run.flags & DAVY_RUN_MOMENTS) != 0;
     const dv_pixels *p = &c->out;
@@ -56,7 +56,7 @@ static void write_posterior(const dv_call *c, int64_t picture, const float *mome
 
 /* ---- in CUDA memory ---- */
 
-/* Channels [first, first + n) of the packed moments into the same ones of the result. */
+/* Arguments that store channels [first, first + n) of the packed moments in the same channels of the result. */
 static dvk_convert_args channels_of(const dv_call *c, int64_t picture, float *moments, int32_t first, int32_t n) {
     const int64_t h = c->out.h;
     const int64_t w = c->out.w;
@@ -75,7 +75,7 @@ static dvk_convert_args channels_of(const dv_call *c, int64_t picture, float *mo
     return args;
 }
 
-/* The means of a latent become its sample, scaled as latents are. */
+/* Replaces a latent's means by its sample, with the latent scale applied. */
 static davy_result draw_on_device(const dv_call *c, int64_t drawn, float *moments) {
     const dvk_posterior_params p = {.moments = moments,
                                     .pixels = c->out.h * c->out.w,
@@ -102,7 +102,7 @@ static davy_result fetch(const dv_call *c, davy_buffer *moments, float *host) {
     return r;
 }
 
-/* They become picture `picture` of the output. Waits unless stream-ordered. */
+/* Stores the moments as picture `picture` of the output. Waits unless stream-ordered. */
 static davy_result store_on_device(const dv_call *c, int64_t picture, float *moments) {
     const bool both = (c->run.flags & DAVY_RUN_MOMENTS) != 0;
     const int32_t z = c->out_channels / 2;
@@ -125,7 +125,7 @@ static davy_result store_on_device(const dv_call *c, int64_t picture, float *mom
 
 /* ---- the run ---- */
 
-/* A run of the encoder that gives its packed moments. */
+/* An encoder run that writes packed moments. */
 static dv_work moments_work(dv_call *c, const dv_stretch *stretch, const dv_control *control, void *moments,
                             bool on_device) {
     dv_work work = dv_call_work(c, stretch, control);
@@ -147,7 +147,7 @@ static dv_work moments_work(dv_call *c, const dv_stretch *stretch, const dv_cont
     return work;
 }
 
-/* Samples where they are asked for; then, where the output lies on the device too, it has them. */
+/* Draws the samples if requested. store: the output is on the device too and gets the result. */
 static davy_result finish_on_device(const dv_call *c, const dv_stretch *stretch, float *moments, bool store) {
     const uint64_t one = dv_call_moments_bytes(c) / sizeof(float);
     const bool sample = (c->run.flags & DAVY_RUN_SAMPLE) != 0;
@@ -162,7 +162,7 @@ static davy_result finish_on_device(const dv_call *c, const dv_stretch *stretch,
     return r;
 }
 
-/* host: where they go from there, NULL: into the output, which lies on the device too. */
+/* host: receives the moments; NULL: the output is on the device and receives them there. */
 static davy_result run_on_device(dv_call *c, const dv_stretch *stretch, const dv_control *control, float *host) {
     davy_context *ctx = dv_model_context(c->model);
     davy_buffer *moments = NULL;

@@ -1,10 +1,9 @@
-/* sequence.c - davy_sequence: a ring of frames, their way in and out, and the threads that compute them; clips:
+/* sequence.c - davy_sequence: a ring of frames, push and pull, and the threads that compute the frames. Clips are in
  * sequence_clip.c.
  *
- * The lock guards the ring's numbers and every frame's state; pictures are copied and computed without it, by the one who
- * has set the state. A thread computes a frame by the one-shot call, so that it is what that call gives. On a GPU several
- * threads do so at once, each run on queues of its own: while one waits for its picture to come down, the next one's steps
- * run and a third one's picture goes up. */
+ * The lock guards the ring's counters and each frame's state. A thread sets the state, releases the lock, then copies or
+ * computes the picture. Threads compute frames with the one-shot call, so the results are the same. On a GPU several threads
+ * compute at once, each on its own queues: download, compute and upload of three frames overlap. */
 #include "core/calls/sequence_priv.h"
 
 #include <inttypes.h>
@@ -26,7 +25,7 @@ struct dv_frame {
     davy_result result;
     davy_error_info error;
     davy_buffer *in_buffer; /* kept from frame to frame */
-    davy_tensor in, out;    /* out.buffer NULL: the next frame brings one */
+    davy_tensor in, out;    /* out.buffer NULL: the next frame's call allocates one */
 };
 
 static dv_frame *frame_of(const davy_sequence *s, uint64_t number) {
@@ -42,7 +41,7 @@ davy_context *dv_sequence_context(const davy_sequence *s) {
 static davy_result check_run(const davy_run *run) {
     if (run->stream != NULL || (run->flags & DAVY_RUN_STREAM_ORDERED) != 0 || run->timeout_ns != 0 ||
         run->progress != NULL || run->priority != 0) {
-        return dv_fail(DAVY_E_INVALID, "sequence: a run of it has no stream, timeout, priority or progress callback");
+        return dv_fail(DAVY_E_INVALID, "sequence: run must not set stream, timeout, priority or a progress callback");
     }
     return DAVY_OK;
 }
@@ -53,7 +52,7 @@ static davy_channels without_alpha(davy_channels channels) {
                                             : DAVY_CHANNELS_RGB;
 }
 
-/* What results are like: as asked for, or like the input; a latent's numbers are floats. */
+/* Format of the results: the caller's, else the input's. A latent is floating point. */
 static davy_result describe_output(davy_sequence *s, const dv_sequence_desc *desc, const dv_pixels *size) {
     const bool integers = s->like_in.range == DAVY_RANGE_FULL;
     davy_tensor like = {.struct_size = sizeof like};
@@ -84,7 +83,7 @@ static davy_result describe(davy_sequence *s, const dv_sequence_desc *desc) {
         return r;
     }
     if (s->like_in.n != 1 || s->like_in.t != 1) {
-        return dv_fail(DAVY_E_SHAPE, "input: %" PRId64 " pictures; a frame of a sequence is one",
+        return dv_fail(DAVY_E_SHAPE, "input: %" PRId64 " pictures; each frame of a sequence is one picture",
                        s->like_in.n * s->like_in.t);
     }
     davy_tensor like = *desc->input;
@@ -97,7 +96,7 @@ static davy_result describe(davy_sequence *s, const dv_sequence_desc *desc) {
     return r < 0 ? r : describe_output(s, desc, &size);
 }
 
-/* Frames one by one, or a clip's. */
+/* Opens the ring of independent frames, or the clip. */
 static davy_result set_up(davy_sequence *s) {
     dv_clip_rule rule;
     const dv_stage stage = s->op == DAVY_OP_VAE_ENCODE ? DV_STAGE_ENCODE : DV_STAGE_DECODE;
@@ -132,7 +131,7 @@ davy_result dv_sequence_open(davy_model *model, const dv_sequence_desc *desc, da
     davy_result r = s->lock != NULL && s->changed != NULL ? describe(s, desc)
                                                           : dv_fail(DAVY_E_NOMEM_HOST, "sequence: out of memory");
     r = r < 0 ? r : set_up(s);
-    s->run.options = NULL; /* the caller's; the checks have seen them */
+    s->run.options = NULL; /* the caller's array; the checks have read it */
     s->run.n_options = 0;
     if (r < 0) {
         dv_sequence_release(s);
@@ -170,7 +169,7 @@ static void compute(davy_sequence *s, dv_frame *at) {
     }
 }
 
-/* Under the lock: the next frame that nobody has begun, in their order. */
+/* Under the lock: the oldest frame that no thread has taken. */
 static dv_frame *next_slot(davy_sequence *s) {
     if (s->failed || dv_sequence_cancelled(s) || s->begun == s->pushed) {
         return NULL;
@@ -214,7 +213,7 @@ static davy_result start_workers(davy_sequence *s) {
         void (*const fn)(void *) = s->clip != NULL ? dv_sequence_clip_work : work;
         const davy_result r = dv_thread_start(fn, s, "davy-frames", &s->workers[s->started]);
         if (r < 0) {
-            return s->started > 0 ? DAVY_OK : r; /* fewer do, too */
+            return s->started > 0 ? DAVY_OK : r; /* one thread is enough */
         }
         s->started++;
     }
@@ -241,7 +240,7 @@ static void copy_row(const dv_pixels *to, const dv_pixels *from, int64_t y, int6
     }
 }
 
-/* Same shape and dtype, strides of their own. */
+/* Shape and dtype are equal; strides may differ. */
 static void copy_pixels(const dv_pixels *to, const dv_pixels *from) {
     const int64_t element = (int64_t)dvk_dtype_size((dvk_dtype)to->dtype);
     for (int64_t y = 0; y < to->h; y++) {
@@ -251,7 +250,7 @@ static void copy_pixels(const dv_pixels *to, const dv_pixels *from) {
 
 static davy_result check_like(const dv_pixels *p, const dv_pixels *like, const char *name) {
     if (p->on_device) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: frames of a sequence lie in host memory", name);
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: frames of a sequence must be in host memory", name);
     }
     if (p->layout != like->layout || p->dtype != like->dtype || p->channels != like->channels ||
         p->range != like->range) {
@@ -294,7 +293,7 @@ static davy_result await_room(davy_sequence *s, uint64_t deadline_ns) {
             return failed(s);
         }
         if (s->finished) {
-            return dv_fail(DAVY_E_STATE, "the sequence is finished; sequence_reset begins a new one");
+            return dv_fail(DAVY_E_STATE, "the sequence is finished; call sequence_reset to start again");
         }
         if (has_room(s)) {
             return DAVY_OK;
@@ -305,7 +304,7 @@ static davy_result await_room(davy_sequence *s, uint64_t deadline_ns) {
     }
 }
 
-/* Memory of a frame's own. */
+/* Allocates the frame's input buffer on first use. */
 static davy_result get_slot(davy_sequence *s, dv_frame *at, int64_t pts, dv_pixels *to) {
     if (at->in_buffer == NULL) {
         const davy_result r = dv_buffer_create(dv_model_context(s->model), NULL, s->in_bytes, &at->in_buffer);
@@ -322,7 +321,7 @@ static davy_result get_slot(davy_sequence *s, dv_frame *at, int64_t pts, dv_pixe
     return dv_pixels_check(&at->in, s->content_in, DV_WRITES, "frame", to);
 }
 
-/* Without the lock: the next frame is `from`. */
+/* Without the lock: copies `from` into the next frame. */
 static davy_result fill(davy_sequence *s, dv_frame *at, const dv_pixels *from, int64_t pts) {
     dv_pixels to;
     const davy_result r = s->clip != NULL ? dv_sequence_clip_slot(s, pts, &to) : get_slot(s, at, pts, &to);
@@ -348,7 +347,7 @@ davy_result dv_sequence_push(davy_sequence *s, const davy_tensor *in, uint64_t t
     const uint64_t deadline_ns = dv_deadline(timeout_ns);
     dv_mutex_lock(s->lock);
     if (s->pushing) {
-        r = dv_fail(DAVY_E_BUSY, "the sequence is in another sequence_push");
+        r = dv_fail(DAVY_E_BUSY, "sequence_push is running in another thread");
     } else {
         s->pushing = true;
         r = await_room(s, deadline_ns);
@@ -371,7 +370,7 @@ davy_result dv_sequence_push(davy_sequence *s, const davy_tensor *in, uint64_t t
 
 /* ---- pull ---- */
 
-/* Under the lock: what a pull answers now of frames by themselves; DAVY_PENDING: it waits. */
+/* Under the lock: the result of a pull now, for independent frames; DAVY_PENDING: the pull waits. */
 static davy_result frame_result(const davy_sequence *s) {
     const dv_frame *at = frame_of(s, s->pulled);
     if (s->pulled == s->pushed) {
@@ -380,11 +379,11 @@ static davy_result frame_result(const davy_sequence *s) {
     if (at->state == FRAME_DONE && at->result == DAVY_OK) {
         return DAVY_OK;
     }
-    return s->failed && at->state != FRAME_RUNNING ? failed(s) /* it, or one that is not begun any more */
+    return s->failed && at->state != FRAME_RUNNING ? failed(s) /* this frame failed, or will not be started */
                                                    : DAVY_PENDING;
 }
 
-/* The same of a clip. */
+/* The same for a clip. */
 static davy_result clip_result(const davy_sequence *s) {
     if (dv_sequence_clip_has_result(s)) {
         return DAVY_OK;
@@ -392,7 +391,7 @@ static davy_result clip_result(const davy_sequence *s) {
     return s->failed ? failed(s) : dv_sequence_clip_waits(s);
 }
 
-/* Under the lock: the oldest result, when it is done. */
+/* Under the lock: waits for the oldest result. */
 static davy_result await_result(davy_sequence *s, uint64_t deadline_ns) {
     for (;;) {
         if (dv_sequence_cancelled(s)) {
@@ -405,7 +404,7 @@ static davy_result await_result(davy_sequence *s, uint64_t deadline_ns) {
     }
 }
 
-/* The result's own buffer, or a copy of it. */
+/* Hands the result's buffer over, or copies it to `to`. */
 static davy_result give(const davy_sequence *s, dv_frame *at, davy_tensor *out, const dv_pixels *to) {
     dv_pixels from;
     if (to == NULL) {
@@ -421,7 +420,7 @@ static davy_result give(const davy_sequence *s, dv_frame *at, davy_tensor *out, 
     return r;
 }
 
-/* A clip's results lie together: what is handed over is a copy. */
+/* A clip's results share one block, so the caller always gets a copy. */
 static davy_result give_of_clip(const davy_sequence *s, davy_tensor *out, const dv_pixels *to) {
     dv_pixels from;
     dv_pixels own;
@@ -448,7 +447,7 @@ static davy_result give_of_clip(const davy_sequence *s, davy_tensor *out, const 
     return DAVY_OK;
 }
 
-/* Under the lock, which is not held while pixels are copied: the result that is there goes out. */
+/* Enters and leaves with the lock, and releases it while it copies pixels. */
 static davy_result give_result(davy_sequence *s, davy_tensor *out, const dv_pixels *to) {
     dv_frame *at = s->clip == NULL ? frame_of(s, s->pulled) : NULL;
     dv_mutex_unlock(s->lock);
@@ -473,7 +472,7 @@ davy_result dv_sequence_pull(davy_sequence *s, davy_tensor *out, uint64_t timeou
     }
     dv_mutex_lock(s->lock);
     if (s->pulling) {
-        r = dv_fail(DAVY_E_BUSY, "the sequence is in another sequence_pull");
+        r = dv_fail(DAVY_E_BUSY, "sequence_pull is running in another thread");
     } else {
         s->pulling = true;
         r = await_result(s, deadline_ns);
@@ -566,7 +565,7 @@ void dv_sequence_release(davy_sequence *s) {
     }
     davy_model *model = s->model;
     if (!dv_context_is_child(
-            dv_model_context(model))) { /* there the threads are gone and the lock may be held for ever */
+            dv_model_context(model))) { /* a forked child has no threads, and the lock may stay locked */
         if (s->started > 0) {
             stop(s);
         }

@@ -1,4 +1,4 @@
-/* sequence.h - davy_sequence: frames one after the other, each through the one-shot call, several on their way at once. */
+/* sequence.h - davy_sequence: frames go in and results come out one by one, with several frames in flight. */
 #ifndef DV_SEQUENCE_H
 #define DV_SEQUENCE_H
 

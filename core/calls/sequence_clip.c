@@ -1,6 +1,6 @@
-/* sequence_clip.c - sequences of a network that knows what was before a frame: frames go in one by one, slices of them
- * through a stream, results come out one by one. Frames and results lie in two rings, each one block of memory in which no
- * step of a slice goes across the end. */
+/* sequence_clip.c - sequences of a network whose results depend on earlier frames. Frames go in one by one, dv_clip_tiles
+ * computes slices of them, and results come out one by one. Frames and results lie in two rings. Each ring is one block of
+ * memory; its size and start are chosen so that no step of a slice wraps around its end. */
 #include "core/calls/sequence_priv.h"
 
 #include <string.h>
@@ -13,18 +13,18 @@
 typedef struct frame_ring {
     davy_buffer *block; /* NULL: not needed yet */
     int64_t *pts;
-    int64_t lead;  /* of item 0: so that later steps begin where a step can */
+    int64_t lead;  /* slot of item 0, chosen so that later steps start at multiples of the step */
     int64_t slots; /* a multiple of the step */
 } frame_ring;
 
 struct dv_sequence_clip {
-    dv_call call; /* whose pixels are the rings */
+    dv_call call; /* its pixels are the rings */
     dv_clip_rule rule;
     dv_clip_tiles *tiles; /* NULL: before the first slice */
     frame_ring in, out;
     bool begun;          /* a slice has been computed */
-    uint64_t used, made; /* frames that are through the network, results */
-    int64_t slice;       /* frames at most */
+    uint64_t used, made; /* frames computed, results written */
+    int64_t slice;       /* most frames of a slice */
 };
 
 /* ---- rings ---- */
@@ -33,7 +33,7 @@ static int64_t rounded(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-/* Item 0 begins a stretch of `first`, then come steps. */
+/* The first `first` items belong together, then every `step` items. least: smallest number of slots. */
 static davy_result ring_open(frame_ring *r, int64_t first, int64_t step, int64_t least) {
     r->lead = (step - first % step) % step;
     r->slots = rounded(dv_max(least, r->lead + first), step);
@@ -45,7 +45,7 @@ static int64_t slot_of(const frame_ring *r, uint64_t number) {
     return (int64_t)(((uint64_t)r->lead + number) % (uint64_t)r->slots);
 }
 
-/* Memory of a ring, and the pixels in it: `like` one after the other. */
+/* Allocates a ring's memory, and points `pixels` to it as a clip of r->slots items of `bytes` bytes each. */
 static davy_result ring_fill(davy_sequence *s, frame_ring *r, uint64_t bytes, dv_pixels *pixels) {
     if (r->block != NULL) {
         return DAVY_OK;
@@ -83,7 +83,7 @@ davy_result dv_sequence_clip_open(davy_sequence *s, const dv_clip_rule *rule) {
     const dv_oneshot_args args = {.model = s->model, .op = s->op, .in = &s->in, .out = &s->out, .run = &s->run};
     davy_result r = dv_call_describe(&args, &clip->call);
     clip->call.options = NULL;
-    clip->call.temporal = true; /* whatever one frame alone would be */
+    clip->call.temporal = true; /* describe saw one frame only */
     clip->call.rule = *rule;
     r = r < 0 ? r : dv_call_check_clip(&clip->call);
     if (r < 0) {
@@ -121,7 +121,7 @@ void dv_sequence_clip_reset(davy_sequence *s) {
     }
 }
 
-/* Frames that have yet to be computed: those that a clip ends without are not. */
+/* Frames not computed yet, without the last frames that a finished clip leaves out. */
 static int64_t waiting(const davy_sequence *s) {
     const dv_sequence_clip *clip = s->clip;
     const int64_t there = (int64_t)(s->pushed - clip->used);
@@ -138,7 +138,7 @@ void dv_sequence_clip_info(const davy_sequence *s, davy_sequence_info *out) {
 /* ---- slices ---- */
 
 typedef struct slice {
-    int64_t frames, given; /* of these so many are there, the rest repeats the last */
+    int64_t frames, given; /* the first `given` were pushed; the others repeat the last one */
     int64_t results;
 } slice;
 
@@ -146,7 +146,7 @@ static int64_t unit_of(const dv_sequence_clip *clip) {
     return clip->begun ? clip->rule.step : clip->rule.first;
 }
 
-/* Under the lock: what can be computed now; false: nothing. */
+/* Under the lock: the longest slice that can be computed now. Returns false if there is none. */
 static bool next_slice(const davy_sequence *s, slice *out) {
     const dv_sequence_clip *clip = s->clip;
     const dv_clip_rule *rule = &clip->rule;
@@ -216,7 +216,7 @@ static davy_result compute(davy_sequence *s, const slice *what) {
     return dv_call_slice(c, &stretch, &control);
 }
 
-/* Under the lock: each result has the time of the first frame that it is made of. */
+/* Under the lock: gives each result the time stamp of the first frame it depends on, and advances the counters. */
 static void pass_on(davy_sequence *s, const slice *what) {
     dv_sequence_clip *clip = s->clip;
     for (int64_t i = 0; i < what->results; i++) {
@@ -229,7 +229,7 @@ static void pass_on(davy_sequence *s, const slice *what) {
     clip->made += (uint64_t)what->results;
 }
 
-/* Under the lock, which is not held while a slice is computed. */
+/* Enters and leaves with the lock, and releases it while it computes. */
 static void run_slice(davy_sequence *s, const slice *what) {
     s->running++;
     dv_mutex_unlock(s->lock);
@@ -245,7 +245,7 @@ static void run_slice(davy_sequence *s, const slice *what) {
     dv_cond_broadcast(s->changed);
 }
 
-/* The stream and the results' memory, once there is a frame. */
+/* Before the first slice: opens dv_clip_tiles and allocates the results' memory. */
 static bool prepare(davy_sequence *s) {
     s->running++;
     dv_mutex_unlock(s->lock);

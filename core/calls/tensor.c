@@ -1,5 +1,5 @@
-/* tensor.c - see tensor.h. All arithmetic on sizes and strides is done where it cannot overflow: sizes are limited
- * first (MAX_ELEMENTS), then strides by what 63 bits can add up. */
+/* tensor.c - see tensor.h. Arithmetic on sizes and strides cannot overflow: sizes are limited first (MAX_ELEMENTS), then
+ * the span of each stride to 2^60 bytes. */
 #include "core/calls/tensor.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 #define MAX_ELEMENTS ((uint64_t)1 << 46) /* larger than any memory */
 
-/* Axes from the outermost inwards. */
+/* Axes from the outermost to the innermost. */
 static const char *const axes[] = {"", "hwc", "chw", "hw", "nhwc", "nchw", "nthwc", "ncthw"};
 
 static const char *layout_axes(davy_layout layout) {
@@ -45,7 +45,7 @@ static int64_t *stride_of_axis(dv_pixels *p, char axis) {
     return axis == 'n' ? &p->sn : axis == 't' ? &p->st : axis == 'h' ? &p->sh : axis == 'w' ? &p->sw : &p->sc;
 }
 
-/* ---- what the numbers mean ---- */
+/* ---- dtype, channels, range ---- */
 
 static davy_result check_dtype(davy_dtype t, const char *name) {
     if (t == DAVY_DTYPE_INT8 || t == DAVY_DTYPE_INT4 || t == DAVY_DTYPE_FP8) {
@@ -72,21 +72,21 @@ static davy_result check_channels(davy_channels given, dv_content content, int64
     }
     if (content == DV_LATENT) {
         if (given != 0 && given != DAVY_CHANNELS_LATENT) {
-            return dv_fail(DAVY_E_INVALID, "%s: is a latent, but channels is %d", name, (int)given);
+            return dv_fail(DAVY_E_INVALID, "%s: channels is %d, expected LATENT or 0 for a latent", name, (int)given);
         }
         *out = DAVY_CHANNELS_LATENT;
         return DAVY_OK;
     }
     if (given == DAVY_CHANNELS_LATENT) {
-        return dv_fail(DAVY_E_INVALID, "%s: is a picture, but channels is LATENT", name);
+        return dv_fail(DAVY_E_INVALID, "%s: channels is LATENT, expected a picture's order", name);
     }
     if (c > 4) {
         return dv_fail(DAVY_E_SHAPE, "%s: %" PRId64 " channels, expected 1 to 4", name, c);
     }
     *out = given != 0 ? given : by_count[c];
     if (channel_count(*out) != c) {
-        return dv_fail(DAVY_E_SHAPE, "%s: %" PRId64 " channels, expected %" PRId64 " as its channel order says", name,
-                       c, channel_count(*out));
+        return dv_fail(DAVY_E_SHAPE, "%s: %" PRId64 " channels, but its channel order has %" PRId64, name, c,
+                       channel_count(*out));
     }
     return DAVY_OK;
 }
@@ -98,15 +98,16 @@ static davy_result check_range(davy_range given, dv_content content, davy_dtype 
     }
     if (content == DV_LATENT) {
         if (is_integer(dtype) || (given != DAVY_RANGE_AUTO && given != DAVY_RANGE_RAW)) {
-            return dv_fail(DAVY_E_INVALID, "%s: a latent is F32, F16 or BF16 in range RAW", name);
+            return dv_fail(DAVY_E_INVALID, "%s: a latent must be F32, F16 or BF16 with range RAW", name);
         }
         *out = DAVY_RANGE_RAW;
         return DAVY_OK;
     }
     *out = given != DAVY_RANGE_AUTO ? given : is_integer(dtype) ? DAVY_RANGE_FULL : DAVY_RANGE_UNIT;
     if (is_integer(dtype) != (*out == DAVY_RANGE_FULL)) {
-        return dv_fail(DAVY_E_INVALID, "%s: range %d does not go with dtype %d: FULL is for U8 and U16, and only it",
-                       name, (int)*out, (int)dtype);
+        return dv_fail(DAVY_E_INVALID,
+                       "%s: range %d does not match dtype %d: U8 and U16 need FULL, floats need another range", name,
+                       (int)*out, (int)dtype);
     }
     return DAVY_OK;
 }
@@ -130,8 +131,8 @@ static davy_result take_sizes(const davy_tensor *t, const char *name, dv_pixels 
         }
         if (t->shape[i] > INT32_MAX || !dv_mul_u64(elements, (uint64_t)t->shape[i], &elements) ||
             elements > MAX_ELEMENTS) {
-            return dv_fail(DAVY_E_SHAPE, "%s: %c is %" PRId64 ", which makes it larger than any memory", name, order[i],
-                           t->shape[i]);
+            return dv_fail(DAVY_E_SHAPE, "%s: %c is %" PRId64 ", so the tensor is larger than any memory", name,
+                           order[i], t->shape[i]);
         }
         *size_of_axis(p, order[i]) = t->shape[i];
     }
@@ -150,7 +151,7 @@ static davy_result take_strides(const davy_tensor *t, const char *name, dv_pixel
         const int64_t stride = packed ? next : t->stride_bytes[i];
         next = packed ? next * t->shape[i] : 0;
         if (t->shape[i] == 1) {
-            continue; /* any number may stand there, it is never multiplied */
+            continue; /* the stride of an axis of size 1 is never used */
         }
         if (stride % size != 0) {
             return dv_fail(DAVY_E_INVALID,
@@ -162,7 +163,7 @@ static davy_result take_strides(const davy_tensor *t, const char *name, dv_pixel
     return DAVY_OK;
 }
 
-/* Byte offsets of the lowest element and behind the highest one, from element 0. */
+/* Byte offsets from element 0: *low of the lowest element, *high of the end of the highest one. */
 static davy_result extent(const dv_pixels *p, int64_t size, const char *name, int64_t *low, int64_t *high) {
     const int64_t sizes[] = {p->n, p->t, p->h, p->w, p->c};
     const int64_t strides[] = {p->sn, p->st, p->sh, p->sw, p->sc};
@@ -184,7 +185,7 @@ static davy_result extent(const dv_pixels *p, int64_t size, const char *name, in
     return DAVY_OK;
 }
 
-/* True when every element has memory of its own: each stride clears all that smaller strides span. */
+/* True if no two elements overlap: each stride is at least the span of all smaller strides. */
 static bool is_injective(const dv_pixels *p, int64_t size) {
     const int64_t sizes[] = {p->n, p->t, p->h, p->w, p->c};
     const int64_t strides[] = {p->sn, p->st, p->sh, p->sw, p->sc};
@@ -214,8 +215,8 @@ static bool is_injective(const dv_pixels *p, int64_t size) {
 
 static davy_result check_memory(const davy_tensor *t, const char *name) {
     if (t->memory == DAVY_MEMORY_CUDA_ARRAY) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: CUDA arrays are not taken; copy to linear memory (DAVY_MEMORY_CUDA)",
-                       name);
+        return dv_fail(DAVY_E_UNSUPPORTED,
+                       "%s: CUDA arrays are not supported; copy to linear memory (DAVY_MEMORY_CUDA)", name);
     }
     if (t->memory < 0 || t->memory > DAVY_MEMORY_BUFFER) {
         return dv_fail(DAVY_E_INVALID, "%s: memory is %d, expected DAVY_MEMORY_*", name, (int)t->memory);
@@ -224,18 +225,18 @@ static davy_result check_memory(const davy_tensor *t, const char *name) {
                       (t->memory != DAVY_MEMORY_BUFFER && t->buffer == NULL) ||
                       (t->memory == DAVY_MEMORY_CUDA && dv_buffer_gpu(t->buffer) != NULL);
     if (!fits) {
-        return dv_fail(DAVY_E_INVALID, "%s: memory %d does not go with %s", name, (int)t->memory,
+        return dv_fail(DAVY_E_INVALID, "%s: memory %d does not match %s", name, (int)t->memory,
                        t->buffer == NULL               ? "no buffer"
                        : t->memory == DAVY_MEMORY_CUDA ? "a buffer in host memory"
                                                        : "a buffer");
     }
     if (t->buffer == NULL && t->data == 0) {
-        return dv_fail(DAVY_E_INVALID, "%s: has no memory, data is 0", name);
+        return dv_fail(DAVY_E_INVALID, "%s: has no memory: data is 0 and buffer is NULL", name);
     }
     return DAVY_OK;
 }
 
-/* The addresses there are: of a buffer its memory, of other memory everything. */
+/* The allowed addresses: a buffer's memory, or without a buffer all addresses from data on. */
 static davy_result find_memory(const davy_tensor *t, const char *name, dv_pixels *p, uint64_t *base, uint64_t *room) {
     const davy_result r = check_memory(t, name);
     if (r < 0) {
@@ -247,7 +248,7 @@ static davy_result find_memory(const davy_tensor *t, const char *name, dv_pixels
     *base = t->buffer != NULL ? (uint64_t)(uintptr_t)dv_buffer_data(t->buffer) : t->data;
     *room = t->buffer != NULL ? dv_buffer_bytes(t->buffer) : UINT64_MAX - *base;
     if (t->byte_offset > *room) {
-        return dv_fail(DAVY_E_INVALID, "%s: byte_offset is %" PRIu64 ", there are %" PRIu64 " bytes", name,
+        return dv_fail(DAVY_E_INVALID, "%s: byte_offset is %" PRIu64 ", but its memory has %" PRIu64 " bytes", name,
                        t->byte_offset, *room);
     }
     return DAVY_OK;
@@ -275,7 +276,8 @@ static davy_result take_memory(const davy_tensor *t, dv_access access, const cha
         return dv_fail(DAVY_E_INVALID, "%s: data is not aligned to the %" PRId64 " bytes of an element", name, size);
     }
     if (access == DV_WRITES && !is_injective(p, size)) {
-        return dv_fail(DAVY_E_INVALID, "%s: its strides let elements share memory, which an output must not", name);
+        return dv_fail(DAVY_E_INVALID, "%s: its strides let elements share memory; an output needs separate elements",
+                       name);
     }
     p->data = (char *)(uintptr_t)at;
     p->first = at - (uint64_t)-low;
@@ -311,7 +313,7 @@ void dv_pixels_shape(const dv_pixels *p, davy_layout *layout, int32_t *ndim, int
     }
 }
 
-/* A layout that has no axis for what there is more than one of cannot hold it. */
+/* The layout needs an axis n, t or c if that size is above 1. */
 static bool holds(davy_layout layout, const dv_pixels *size) {
     const char *order = layout_axes(layout);
     return (size->n == 1 || strchr(order, 'n') != NULL) && (size->t == 1 || strchr(order, 't') != NULL) &&

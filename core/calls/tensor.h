@@ -1,5 +1,5 @@
-/* tensor.h - from the caller's davy_tensor, in any layout and order, to checked pixels: five sizes, five strides in
- * bytes, what the channels and the numbers mean. Nothing behind this file looks at a davy_tensor's layout again. */
+/* tensor.h - converts the caller's davy_tensor, of any layout, to checked dv_pixels: five sizes, five strides in bytes,
+ * channel order and value range. Later code uses dv_pixels and does not read a davy_tensor's layout. */
 #ifndef DV_TENSOR_H
 #define DV_TENSOR_H
 
@@ -9,8 +9,8 @@ typedef enum dv_content { DV_PICTURE = 1, DV_LATENT } dv_content;
 
 typedef enum dv_access { DV_SHAPE_ONLY = 0, DV_READS, DV_WRITES } dv_access;
 
-/* Checks everything about a tensor: enums, sizes, strides, alignment, the range of addresses, and for DV_WRITES that no
- * two elements share memory. With DV_SHAPE_ONLY it may have no memory. `name` goes into messages. */
+/* Checks enums, sizes, strides, alignment and the range of addresses. DV_WRITES: no two elements may share memory.
+ * DV_SHAPE_ONLY: the tensor may have no memory. Messages begin with `name`. */
 davy_result dv_pixels_check(const davy_tensor *t, dv_content content, dv_access access, const char *name,
                             dv_pixels *out);
 
@@ -18,13 +18,13 @@ davy_result dv_pixels_check(const davy_tensor *t, dv_content content, dv_access 
 void dv_pixels_shape(const dv_pixels *p, davy_layout *layout, int32_t *ndim, int64_t shape[6]);
 
 typedef struct dv_tensor_request {
-    const davy_tensor *output; /* the caller's: dtype, layout, channels, range, 0 each for the default */
+    const davy_tensor *output; /* the caller's dtype, layout, channels, range; 0 selects the default of each */
     const dv_pixels *size;    /* n, t, h, w, c */
     davy_layout input_layout; /* for an output without a layout */
     dv_content content;
 } dv_tensor_request;
 
-/* What a tensor that the library allocates will be. Packed strides. */
+/* Describes a tensor that the library will allocate, with packed strides. */
 davy_result dv_pixels_describe(const dv_tensor_request *request, davy_tensor *out, uint64_t *bytes);
 
 bool dv_pixels_overlap(const dv_pixels *a, const dv_pixels *b);

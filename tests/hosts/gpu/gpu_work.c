@@ -39,10 +39,10 @@ static void tensors(void) {
     refused(t, out, DAVY_E_UNSUPPORTED, "CUDA arrays");
     t = host_in;
     t.memory = DAVY_MEMORY_CUDA; /* the host's memory is none of the device's */
-    refused(t, out, DAVY_E_INVALID, "is no CUDA memory");
+    refused(t, out, DAVY_E_INVALID, "is not memory of cuda:");
     t = in;
     t.shape[0] = 1 << 20; /* begins in the block, ends far outside */
-    refused(t, out, DAVY_E_INVALID, "is no CUDA memory");
+    refused(t, out, DAVY_E_INVALID, "is not memory of cuda:");
     refused(in, in, DAVY_E_SHAPE, "expected");
     t = out;
     t.data = in.data;
@@ -50,7 +50,7 @@ static void tensors(void) {
     refused(in, t, DAVY_E_INVALID, "");
     t = wish;
     t.memory = DAVY_MEMORY_HOST_PINNED;
-    refused(in, t, DAVY_E_UNSUPPORTED, "allocates no memory");
+    refused(in, t, DAVY_E_UNSUPPORTED, "cannot allocate");
     davy_buffer *c = NULL;
     IS(api->buffer_alloc(ctx, DAVY_MEMORY_HOST_PINNED, 64, &c), DAVY_E_UNSUPPORTED);
     SAYS("HOST and CUDA");
