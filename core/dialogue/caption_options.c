@@ -1,4 +1,4 @@
-/* caption_options.c - what a caller may ask of captions: checked once, copied. */
+/* caption_options.c - checks and copies the caller's options for captions, and checks models, runs and pictures. */
 #include <math.h>
 #include <string.h>
 
@@ -7,14 +7,14 @@
 #include "core/base/utf8.h"
 #include "core/dialogue/dialogue_priv.h"
 
-enum { MAX_STOPS = 64, MAX_STOP_BYTES = 1024 /* the stream's, too */ };
+enum { MAX_STOPS = 64, MAX_STOP_BYTES = 1024 /* as in the text stream */ };
 enum { DEFAULT_TOKENS = 256, DEFAULT_THINKING_TOKENS = 4096, MAX_TEXT = 1 << 20 };
 
-#define PENALTY_MIN 0.01f /* the sampler's, too */
+#define PENALTY_MIN 0.01f /* as in the sampler */
 
 static davy_result check_number(const char *name, float v, float hi) {
     return v >= 0.0f && v <= hi
-               ? DAVY_OK /* NaN is neither */
+               ? DAVY_OK /* false for NaN */
                : dv_fail(DAVY_E_INVALID, "caption_params: %s is %g, expected 0 to %g", name, (double)v, (double)hi);
 }
 
@@ -33,7 +33,7 @@ static davy_result check(const davy_caption_params *p) {
         r = dv_fail(DAVY_E_INVALID, "caption_params: flags are %#x, expected DAVY_CAPTION_*", (unsigned)p->flags);
     }
     if (r == DAVY_OK && (p->flags & lookup) == lookup) {
-        r = dv_fail(DAVY_E_INVALID, "caption_params: flags are both LOOKUP and NO_LOOKUP");
+        r = dv_fail(DAVY_E_INVALID, "caption_params: flags has both LOOKUP and NO_LOOKUP; set one");
     }
     r = r < 0 ? r : check_number("temperature", p->temperature, 100.0f);
     r = r < 0 ? r : check_number("top_p", p->top_p, 1.0f);
@@ -65,7 +65,7 @@ static davy_result copy_text(const char *name, const char *text, char **out) {
     }
     const size_t n = strlen(text);
     if (n > MAX_TEXT || !dv_utf8_valid(text, n)) {
-        return dv_fail(DAVY_E_INVALID, "%s: %s", name, n > MAX_TEXT ? "longer than 1 MiB" : "is no UTF-8");
+        return dv_fail(DAVY_E_INVALID, "%s: %s", name, n > MAX_TEXT ? "is longer than 1 MiB" : "is not valid UTF-8");
     }
     *out = dv_strdup(text);
     return *out != NULL ? DAVY_OK : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
@@ -91,7 +91,7 @@ static davy_result copy_stops(const davy_caption_params *p, dv_caption_options *
     return r;
 }
 
-/* What the model's authors say, where the caller says nothing. */
+/* Fills values that the caller left at 0 from the model's published generation settings. */
 static void publish(const dv_vlm_generation *g, davy_caption_params *p) {
     if (g->sample) {
         p->temperature = p->temperature > 0.0f ? p->temperature : (float)fmin(g->temperature, 100.0);
@@ -145,7 +145,7 @@ davy_result dv_caption_check_run(const davy_run *run) {
     if (run->flags != 0 || run->stream != NULL || run->tile_width != 0 || run->tile_height != 0 ||
         run->tile_overlap != 0 || run->tile_frames != 0 || run->n_options != 0 || run->reserved0 != 0 ||
         run->reserved1 != 0) {
-        return dv_fail(DAVY_E_INVALID, "run: flags, stream, tiles and options mean nothing to captions");
+        return dv_fail(DAVY_E_INVALID, "run: captions do not support flags, stream, tiles or options; leave them 0");
     }
     return DAVY_OK;
 }
@@ -153,8 +153,8 @@ davy_result dv_caption_check_run(const davy_run *run) {
 davy_result dv_caption_check_model(const davy_model *m) {
     const davy_model_info *info = dv_model_facts(m);
     return dv_model_captioner(m) != NULL ? DAVY_OK
-                                         : dv_fail(DAVY_E_UNSUPPORTED, "%s: %s (%s) does not caption", dv_model_name(m),
-                                                   info->arch, info->variant);
+                                         : dv_fail(DAVY_E_UNSUPPORTED, "%s: %s (%s) is not a captioning model",
+                                                   dv_model_name(m), info->arch, info->variant);
 }
 
 davy_result dv_caption_check_images(const davy_tensor *image, dv_pixels *out) {
@@ -165,13 +165,11 @@ davy_result dv_caption_check_images(const davy_tensor *image, dv_pixels *out) {
     if (out->on_device) {
         return dv_fail(DAVY_E_UNSUPPORTED, "image: pictures to caption must be in host memory");
     }
-    return out->n == 1 ? DAVY_OK
-                       : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->n);
+    return out->n == 1 ? DAVY_OK : dv_fail(DAVY_E_SHAPE, "image: expected one picture, found %lld", (long long)out->n);
 }
 
 davy_result dv_caption_check_image(const davy_tensor *image, dv_pixels *out) {
     const davy_result r = dv_caption_check_images(image, out);
-    return r < 0 || out->t == 1
-               ? r
-               : dv_fail(DAVY_E_SHAPE, "image: one picture is expected, found %lld", (long long)out->t);
+    return r < 0 || out->t == 1 ? r
+                                : dv_fail(DAVY_E_SHAPE, "image: expected one picture, found %lld", (long long)out->t);
 }

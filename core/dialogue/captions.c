@@ -1,5 +1,5 @@
-/* captions.c - the same question about many pictures. Several at once where that can be: every GPU, or the CPU, is a worker
- * with a batch of sequences. What is left is a turn for each picture, in one conversation that begins anew. */
+/* captions.c - the same question about many pictures. Each GPU, or the CPU, is a worker that answers several pictures in one
+ * batch. Pictures left after that run one at a time, each as the first turn of the same dialogue. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -14,42 +14,42 @@
 enum { MAX_PICTURES = 1 << 20 };
 
 typedef struct caption_set {
-    davy_dialogue *dialogue; /* nobody else is in it */
+    davy_dialogue *dialogue; /* used by this call only */
     uint32_t n;
     const dv_pixels *pixels;
-    davy_text **texts; /* one for each picture that is done */
+    davy_text **texts; /* NULL: this picture has no answer yet */
     dv_turn turn;
-    _Atomic uint32_t next; /* that nobody has taken yet */
-    _Atomic bool stop;     /* somebody has failed */
+    _Atomic uint32_t next; /* first picture that no worker has taken */
+    _Atomic bool stop;     /* a worker has failed */
 } caption_set;
 
-/* What one GPU, or the CPU, does of them. Memory decides how many are under way at once; where it would make a picture
- * smaller, those under way are ended first and there are fewer. */
+/* One GPU, or the CPU. Memory limits the number of pictures at once. If a picture would have to be encoded smaller, the
+ * worker first finishes the running ones and then takes fewer at once. */
 typedef struct caption_worker {
     caption_set *set;
     davy_dialogue *dialogue;
     dv_turn turn;
     int64_t max_at_once;           /* pictures at once */
-    _Atomic uint64_t parts;        /* of progress, done */
-    struct caption_worker *others; /* whose parts this one reports together with its own; NULL: it reports nothing */
+    _Atomic uint64_t parts;        /* progress so far */
+    struct caption_worker *others; /* this worker reports their progress with its own; NULL: it reports nothing */
     int32_t n_others;
-    davy_result r; /* once it has ended */
+    davy_result r; /* set when the worker ends */
     davy_error_info error;
     dv_thread *thread;
 } caption_worker;
 
-/* ---- prefetch: the next picture is encoded while the answers about those before it are generated ---- */
+/* ---- prefetch: encodes the next picture while the GPU generates answers ---- */
 
-/* On a GPU most of encoding is the processor's work. One thread, one picture at a time; it reports no progress and stops
- * when its caller does. */
+/* Used with a GPU, because most of the encoding runs on the CPU. One thread encodes one picture at a time. It reports no
+ * progress and stops with its caller. */
 typedef struct prefetch {
     caption_worker *c;
-    davy_dialogue *dialogue; /* the thread's own: it holds the picture */
+    davy_dialogue *dialogue; /* used by this thread only; holds the picture */
     dv_turn turn;
     dv_thread *thread;
     dv_mutex *lock;
     dv_cond *changed;
-    bool requested, ready, quit; /* under the lock, as all below while the thread works on it: */
+    bool requested, ready, quit; /* guarded by the lock. From request until ready the thread owns the members below */
     uint32_t index;
     uint64_t start_ns;
     davy_result r;
@@ -104,7 +104,7 @@ static davy_result prefetch_start(caption_worker *c, prefetch **out) {
                         : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     if (r == DAVY_OK) {
         p->dialogue->current = &p->turn;
-        r = dv_turn_load_weights(p->dialogue, &p->turn); /* the weights are there */
+        r = dv_turn_load_weights(p->dialogue, &p->turn); /* already loaded: this only pins them */
     }
     return r < 0 ? r : dv_thread_start(prefetch_main, p, "davy-encode", &p->thread);
 }
@@ -167,7 +167,7 @@ static davy_result prefetch_take(prefetch *p, dv_encoded *out, uint64_t *start_n
 
 typedef struct active_picture {
     uint32_t index;
-    int64_t tokens; /* drawn */
+    int64_t tokens; /* generated */
     uint64_t start_ns, first_ns, last_ns;
     dv_ids ids;
     dv_encoded encoded;
@@ -183,10 +183,10 @@ typedef struct batch_run {
     davy_dialogue *dialogue;
     const dv_vlm_model *model;
     prefetch *prefetch;     /* on a GPU */
-    dv_batch *batch;        /* NULL: none yet, or memory is too short for it */
-    active_picture *active; /* all of them */
-    int64_t width;          /* how many at once */
-    int64_t next;           /* the next picture's number, which nobody else has; -1: none */
+    dv_batch *batch;        /* NULL: not open, or memory is short */
+    active_picture *active; /* list of the running pictures */
+    int64_t width;          /* pictures at once */
+    int64_t next;           /* number of the next picture, taken from the set; -1: none */
     uint64_t done;
 } batch_run;
 
@@ -294,7 +294,7 @@ static davy_result keep_answer(batch_run *b, const dv_batch_end *e) {
     return r;
 }
 
-/* A cache for as many as are wanted of the length of this one, and at least for the longest. */
+/* Opens a batch with a cache for b->width sequences as long as this one. Retries with half the width if memory is short. */
 static davy_result open_batch(batch_run *b, int64_t prompt) {
     const davy_caption_params *p = &b->dialogue->options.p;
     const int64_t full = dv_min(b->model->config.text.max_positions, DV_SESSION_CONTEXT);
@@ -327,7 +327,7 @@ static davy_result step_batch(batch_run *b) {
     return r;
 }
 
-/* Those under way come to their end, and the next ones get less memory. */
+/* Finishes the running pictures, then halves the width. */
 static davy_result shrink_batch(batch_run *b) {
     davy_result r = DAVY_OK;
     while (r == DAVY_OK && b->active != NULL) {
@@ -339,7 +339,7 @@ static davy_result shrink_batch(batch_run *b) {
     return r;
 }
 
-/* The next picture's number becomes b->next; false: there is none. */
+/* Takes the next picture's number into b->next. Returns false if there is none. */
 static bool take_picture(batch_run *b) {
     caption_set *set = b->c->set;
     if (b->next < 0) {
@@ -349,7 +349,7 @@ static bool take_picture(batch_run *b) {
     return b->next >= 0;
 }
 
-/* Whether there is one to begin with now; on a GPU answers go on while it is encoded. */
+/* True if a picture can start now. On a GPU the answers continue until its encoding is ready. */
 static bool can_start(batch_run *b, bool *more) {
     if (b->batch != NULL && !dv_batch_has_room(b->batch)) {
         return false;
@@ -362,7 +362,7 @@ static bool can_start(batch_run *b, bool *more) {
     return *more;
 }
 
-/* On a GPU a pass has its size whoever is in it: whoever can be in the next one is. */
+/* A GPU pass costs the same for few rows as for many. So all prompts are read first, to fill the next pass. */
 static davy_result read_all(batch_run *b) {
     bool more = b->model->gpu != NULL;
     davy_result r = DAVY_OK;
@@ -372,7 +372,7 @@ static davy_result read_all(batch_run *b) {
     return r;
 }
 
-/* Encodes the picture that was taken and begins its answer; *small: memory is short. */
+/* Encodes the taken picture and starts its answer. *small: memory is short, and the picture stays taken. */
 static davy_result start_picture(batch_run *b, bool *small) {
     active_picture *p = dv_calloc(1, sizeof *p);
     if (p == NULL) {
@@ -412,13 +412,13 @@ static davy_result run_batch(batch_run *b) {
             r = start_picture(b, &small);
         }
         if (r < 0 || (small && b->batch == NULL) || (!more && b->active == NULL)) {
-            break; /* small: one at a time knows what to do without */
+            break; /* small: the turns for single pictures take fewer tiles or pixels */
         }
         r = small ? shrink_batch(b) : step_batch(b);
     }
     if (r == DAVY_OK) {
         count_parts(b);
-        b->c->turn.progress_ns = 0; /* reported in any case */
+        b->c->turn.progress_ns = 0; /* forces a report */
         r = dv_turn_begin_stage(b->dialogue, &b->c->turn, DV_TURN_ANSWER, 1);
     }
     return r;
@@ -428,7 +428,8 @@ static davy_result caption_pictures(caption_worker *c) {
     davy_dialogue *d = c->dialogue;
     batch_run b = {.c = c, .dialogue = d, .model = dv_pinned_model(d->pin), .next = -1};
     b.width = dv_min(c->max_at_once, dv_batch_most(b.model));
-    if (b.model->gpu != NULL && prefetch_start(c, &b.prefetch) < 0) { /* then pictures are encoded between the tokens */
+    if (b.model->gpu != NULL &&
+        prefetch_start(c, &b.prefetch) < 0) { /* then this thread encodes pictures between tokens */
         prefetch_stop(b.prefetch);
         b.prefetch = NULL;
     }
@@ -441,9 +442,9 @@ static davy_result caption_pictures(caption_worker *c) {
     return r;
 }
 
-/* ---- the workers of a call: the calling thread is the first, and alone reports progress for all of them ---- */
+/* ---- the workers of a call: the calling thread is the first, and reports progress for all of them ---- */
 
-/* A GPU that has no room for the weights leaves the pictures to the others. */
+/* If a GPU has no room for the weights, the other workers take its pictures. */
 static davy_result load_weights(caption_worker *c) {
     davy_dialogue *d = c->dialogue;
     d->current = &c->turn;
@@ -451,8 +452,8 @@ static davy_result load_weights(caption_worker *c) {
     if (r < 0 && d->gpu > 0 && dv_ran_out(r)) {
         davy_error_info why;
         dv_error_get(&why);
-        dv_logf(dv_context_services(dv_dialogue_context(d))->log, DAVY_LOG_WARN,
-                "captioning goes on without one GPU: %s", why.message);
+        dv_logf(dv_context_services(dv_dialogue_context(d))->log, DAVY_LOG_WARN, "one GPU is not used for captions: %s",
+                why.message);
         return DAVY_OK;
     }
     return r;
@@ -470,7 +471,7 @@ static void worker_main(void *arg) {
     }
 }
 
-/* As many GPUs as have two pictures each. */
+/* As many GPUs as can get two pictures each. */
 static int32_t count_workers(const caption_set *c) {
     const int64_t gpus = dv_captioner_gpus(dv_model_captioner(c->dialogue->model));
     return (int32_t)dv_max(1, dv_min(gpus, c->n / 2));
@@ -490,7 +491,7 @@ static void init_workers(caption_set *set, caption_worker *list, int32_t n) {
     list[0].n_others = n - 1;
 }
 
-/* What went wrong first matters; who was only stopped for it does not. */
+/* Returns the first real error. DAVY_E_CANCELLED counts only if no worker has another error: a failure stops the others. */
 static davy_result join_workers(caption_worker *list, int32_t n) {
     const caption_worker *failed = NULL;
     for (int32_t i = 0; i < n; i++) {
@@ -577,7 +578,7 @@ static davy_result caption_one(caption_call *c, uint32_t i, davy_job *job) {
     dv_dialogue_clear_events(d);
     if (r == DAVY_OK && t.smaller) {
         dv_logf(dv_context_services(dv_dialogue_context(d))->log, DAVY_LOG_WARN,
-                "picture %u of %u: memory was short; it was looked at with fewer tiles or pixels", (unsigned)i + 1u,
+                "picture %u of %u: memory is short; the model gets fewer tiles or pixels", (unsigned)i + 1u,
                 (unsigned)c->n);
     }
     r = r < 0 ? r : dv_dialogue_answer(d, &c->texts[i]);

@@ -1,5 +1,5 @@
-/* dialogue.c - davy_dialogue: its lifetime, who may enter, what can be read, turns now or as a job. The lock is held for
- * moments only; a turn works without it. Order of locks: the dialogue's, then that of the queue of jobs. */
+/* dialogue.c - davy_dialogue: lifetime, exclusive calls, events, turns that block or run as a job. The lock is held only
+ * briefly; a turn runs without it. Order of locks: the dialogue's, then the job queue's. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -10,7 +10,7 @@
 #include "core/host/context.h"
 #include "core/host/job.h"
 
-#define POLL_NS 20000000ull /* a job that was cancelled in the queue wakes nobody up */
+#define POLL_NS 20000000ull /* cancelling a queued job signals no condition */
 
 enum { MAX_WORDS = 1 << 20 };
 
@@ -37,7 +37,7 @@ davy_result dv_dialogue_open(davy_model *model, const davy_caption_params *param
                                               : dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     const int64_t most = dv_model_facts(model)->context_tokens;
     if (r == DAVY_OK && d->options.p.context_tokens > most) {
-        r = dv_fail(DAVY_E_INVALID, "caption_params: context_tokens is %d, this model has %lld",
+        r = dv_fail(DAVY_E_INVALID, "caption_params: context_tokens is %d, expected up to %lld for this model",
                     (int)d->options.p.context_tokens, (long long)most);
     }
     if (r < 0) {
@@ -62,7 +62,7 @@ davy_result dv_dialogue_open_same(const davy_dialogue *d, int32_t gpu, davy_dial
 
 static void destroy(davy_dialogue *d) {
     davy_model *model = d->model;
-    if (!dv_context_is_child(dv_model_context(model))) { /* there locks may be held for ever */
+    if (!dv_context_is_child(dv_model_context(model))) { /* in a forked child locks may stay locked */
         dv_session_release(d->session);
         dv_captioner_unpin(d->pin);
         dv_dialogue_drop_inputs(d);
@@ -90,7 +90,7 @@ void dv_dialogue_release(davy_dialogue *d) {
 
 /* ---- entering ---- */
 
-/* Under the lock: a job that ended before it began leaves the dialogue as it would have after its work. */
+/* Under the lock: if the queued job ended before it started, cleans up as its run would have. */
 static void finish_ended_job(davy_dialogue *d) {
     davy_job_info info;
     if (d->queued == NULL || d->queued->job == NULL) {
@@ -110,7 +110,8 @@ static davy_result enter(davy_dialogue *d) {
     const bool busy = d->busy;
     d->busy = true;
     dv_mutex_unlock(d->lock);
-    return busy ? dv_fail(DAVY_E_BUSY, "the dialogue is in another call, or its job has not finished") : DAVY_OK;
+    return busy ? dv_fail(DAVY_E_BUSY, "the dialogue is busy: another call runs, or its job has not finished")
+                : DAVY_OK;
 }
 
 static davy_result leave(davy_dialogue *d, davy_result r) {
@@ -121,7 +122,7 @@ static davy_result leave(davy_dialogue *d, davy_result r) {
     return r;
 }
 
-/* ---- what is added ---- */
+/* ---- inputs of the next turn ---- */
 
 davy_result dv_dialogue_image(davy_dialogue *d, const davy_tensor *image) {
     dv_pixels pixels;
@@ -132,7 +133,7 @@ davy_result dv_dialogue_image(davy_dialogue *d, const davy_tensor *image) {
 
 static davy_result append_text(char **to, const char *utf8) {
     if ((*to != NULL ? strlen(*to) : 0) + strlen(utf8) > MAX_WORDS) {
-        return dv_fail(DAVY_E_INVALID, "text: longer than 1 MiB");
+        return dv_fail(DAVY_E_INVALID, "text: is longer than 1 MiB");
     }
     char *both = *to != NULL ? dv_sprintf("%s\n%s", *to, utf8) : dv_strdup(utf8);
     if (both == NULL) {
@@ -148,7 +149,7 @@ davy_result dv_dialogue_text(davy_dialogue *d, davy_role role, const char *utf8)
         return dv_fail(DAVY_E_INVALID, "role is %d, expected DAVY_ROLE_*", (int)role);
     }
     if (utf8 == NULL || !dv_utf8_valid(utf8, strlen(utf8))) {
-        return dv_fail(DAVY_E_INVALID, "text: %s", utf8 == NULL ? "utf8 is NULL" : "is no UTF-8");
+        return dv_fail(DAVY_E_INVALID, "text: %s", utf8 == NULL ? "utf8 is NULL" : "is not valid UTF-8");
     }
     davy_result r = enter(d);
     if (r < 0) {
@@ -157,7 +158,7 @@ davy_result dv_dialogue_text(davy_dialogue *d, davy_role role, const char *utf8)
     if (role == DAVY_ROLE_USER) {
         r = append_text(&d->user_text, utf8);
     } else {
-        r = d->n_turns > 0 ? dv_fail(DAVY_E_STATE, "the system's words come before the first turn")
+        r = d->n_turns > 0 ? dv_fail(DAVY_E_STATE, "system text must be added before the first turn")
                            : append_text(&d->system_text, utf8);
     }
     return leave(d, r);
@@ -165,7 +166,7 @@ davy_result dv_dialogue_text(davy_dialogue *d, davy_role role, const char *utf8)
 
 /* ---- events ---- */
 
-/* Under the lock. */
+/* Under the lock, which it releases while it waits. */
 static davy_result wait_event(davy_dialogue *d, uint64_t timeout_ns) {
     const uint64_t deadline_ns = dv_deadline(timeout_ns);
     for (;;) {
@@ -186,7 +187,7 @@ davy_result dv_dialogue_read(davy_dialogue *d, davy_token_event *out, uint64_t t
     dv_mutex_lock(d->lock);
     if (d->reading) {
         dv_mutex_unlock(d->lock);
-        return dv_fail(DAVY_E_BUSY, "another thread is in dialogue_read");
+        return dv_fail(DAVY_E_BUSY, "dialogue_read is running in another thread");
     }
     d->reading = true;
     const davy_result r = wait_event(d, timeout_ns);
@@ -207,7 +208,7 @@ davy_result dv_dialogue_read(davy_dialogue *d, davy_token_event *out, uint64_t t
     return r;
 }
 
-/* ---- the turn, now or as a job ---- */
+/* ---- a turn, blocking or as a job ---- */
 
 static void free_turn(dv_turn *t) {
     dv_caption_options_clear(&t->own_options);
@@ -273,7 +274,7 @@ davy_result dv_dialogue_generate(davy_dialogue *d, const davy_caption_params *pa
         return r;
     }
     if (d->n_pictures == 0 && d->user_text == NULL) {
-        return leave(d, dv_fail(DAVY_E_STATE, "no picture and no text was added since the last turn"));
+        return leave(d, dv_fail(DAVY_E_STATE, "the dialogue has no new input; add a picture or text"));
     }
     dv_turn *t = dv_calloc(1, sizeof *t);
     r = t == NULL        ? dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory")
@@ -297,7 +298,7 @@ davy_result dv_dialogue_generate(davy_dialogue *d, const davy_caption_params *pa
     return leave(d, r);
 }
 
-/* ---- afterwards ---- */
+/* ---- after a turn ---- */
 
 davy_result dv_dialogue_answer(davy_dialogue *d, davy_text **out) {
     davy_result r = enter(d);
@@ -315,8 +316,8 @@ davy_result dv_dialogue_rewind(davy_dialogue *d, int32_t keep_turns) {
         return r;
     }
     if (keep_turns < 0 || keep_turns > d->n_turns) {
-        return leave(d, dv_fail(DAVY_E_INVALID, "keep_turns is %d, the dialogue has %lld", (int)keep_turns,
-                                (long long)d->n_turns));
+        return leave(
+            d, dv_fail(DAVY_E_INVALID, "keep_turns is %d, expected 0 to %lld", (int)keep_turns, (long long)d->n_turns));
     }
     const dv_session_mark start = {.tokens = 0};
     if (keep_turns < d->n_turns) {

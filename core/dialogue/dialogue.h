@@ -1,5 +1,5 @@
-/* dialogue.h - davy_dialogue: turns of pictures, words and an answer, and the events that tell of them; and caption, which is
- * a turn for each picture. Structs passed in are full-size (sized.h). */
+/* dialogue.h - davy_dialogue: turns of pictures, text and an answer, and the events that report them. dv_caption runs one turn
+ * for each picture. Structs passed in are full-size (sized.h). */
 #ifndef DV_DIALOGUE_H
 #define DV_DIALOGUE_H
 
@@ -12,7 +12,7 @@ davy_context *dv_dialogue_context(const davy_dialogue *d);
 
 davy_result dv_dialogue_image(davy_dialogue *d, const davy_tensor *image);
 davy_result dv_dialogue_text(davy_dialogue *d, davy_role role, const char *utf8);
-/* params NULL: those of open. run: never NULL. job NULL: blocks. */
+/* params NULL: those given to open. run: never NULL. job NULL: blocks. */
 davy_result dv_dialogue_generate(davy_dialogue *d, const davy_caption_params *params, const davy_run *run,
                                  davy_job **job);
 davy_result dv_dialogue_read(davy_dialogue *d, davy_token_event *out, uint64_t timeout_ns);

@@ -1,5 +1,5 @@
-/* turn.c - one turn of a dialogue: what was added for it, the events that report it, and its stages: weights, pictures, the
- * question, the answer. */
+/* turn.c - one turn of a dialogue: its inputs, its events, and its stages: load weights, encode pictures, read the question,
+ * generate the answer. */
 #include <string.h>
 
 #include "core/base/error.h"
@@ -10,7 +10,7 @@
 
 enum { MAX_PICTURES = 1024 };
 
-/* ---- what was added: copies of the caller's pixels, as the models read them ---- */
+/* ---- inputs: copies of the caller's pixels as 8-bit RGB ---- */
 
 static dv_heap *heap_of(const davy_dialogue *d) {
     return dv_context_services(dv_model_context(d->model))->heap;
@@ -37,11 +37,11 @@ void dv_dialogue_drop_inputs(davy_dialogue *d) {
     d->user_text = NULL;
 }
 
-/* Picture `index` of the tensor. */
+/* Adds picture `index` of the tensor. */
 static davy_result add(davy_dialogue *d, const dv_pixels *pixels, int64_t index) {
     const uint64_t bytes = (uint64_t)(pixels->h * pixels->w * 3);
     if (d->n_pictures >= MAX_PICTURES) {
-        return dv_fail(DAVY_E_INVALID, "image: a turn has at most %d pictures", (int)MAX_PICTURES);
+        return dv_fail(DAVY_E_INVALID, "image: a turn takes at most %d pictures", (int)MAX_PICTURES);
     }
     dv_rgb8 *grown = dv_grow(d->pictures, d->n_pictures + 1, &d->pictures_room, sizeof *grown);
     if (grown == NULL) {
@@ -65,7 +65,7 @@ davy_result dv_dialogue_add_picture(davy_dialogue *d, const dv_pixels *pixels) {
     return add(d, pixels, 0);
 }
 
-/* Keeps only the frames that the model reads. */
+/* Copies only the frames that the model reads. */
 static davy_result add_frames(davy_dialogue *d, const dv_pixels *pixels, dv_dialogue_clip *clip) {
     const dv_vlm_config *c = dv_captioner_config(dv_model_captioner(d->model));
     clip->first = d->n_pictures;
@@ -109,7 +109,7 @@ void dv_dialogue_clear_events(davy_dialogue *d) {
     d->next_event = 0;
 }
 
-/* takes its text over */
+/* takes ownership of the event's text */
 static davy_result dv_dialogue_push_event(davy_dialogue *d, const dv_event *event) {
     const bool no_text = event->kind == DAVY_TOKEN_TEXT && event->text == NULL;
     dv_mutex_lock(d->lock);
@@ -209,7 +209,7 @@ bool dv_turn_make_room(void *user) {
     return dv_model_make_room(d->model);
 }
 
-/* context 0: the model's, or half of it as often as memory asks for it. */
+/* context 0: the model's context, halved until it fits into memory. */
 static davy_result open_session(davy_dialogue *d, int64_t context) {
     const dv_vlm_model *m = dv_pinned_model(d->pin);
     const dv_session_options o = {
@@ -242,7 +242,7 @@ dv_picture_options dv_turn_picture_options(const davy_dialogue *d, const dv_capt
                                 .max_tiles = a->p.max_tiles};
 }
 
-/* Of a video: the default limits of a still do not hold, the caller's do. */
+/* For a video: the caller's limit on pixels holds, the defaults for stills do not. */
 static dv_picture_options video_options(const dv_caption_options *a) {
     return (dv_picture_options){.max_pixels = a->p.max_pixels, .max_tiles = a->p.max_tiles};
 }
@@ -259,8 +259,8 @@ static davy_result encode_clip(davy_dialogue *d, const dv_caption_options *a, co
     return dv_encode_video(dv_pinned_model(d->pin), &video, &o, &cancel, encoded);
 }
 
-/* The cache is there before the pictures: where even the smallest does not fit beside it, half of a cache that holds
- * nothing yet may do. On false all is as it was, or there is no cache. */
+/* The cache is allocated before the pictures. If even the smallest picture does not fit beside it, an empty cache can be
+ * halved. On false nothing has changed, or there is no session. */
 static bool shrink_context(davy_dialogue *d, davy_result r) {
     const int64_t half = dv_session_context(d->session) / 2;
     if (!dv_ran_out(r) || d->options.p.context_tokens > 0 || dv_session_tokens(d->session) > 0 ||
@@ -272,13 +272,13 @@ static bool shrink_context(davy_dialogue *d, davy_result r) {
     return open_session(d, half) == DAVY_OK;
 }
 
-/* The clip that begins with picture i; NULL: it is a still. *clips: those before it. */
+/* Returns the clip that starts with picture i, or NULL for a still. *clips: number of clips before it; advanced. */
 static const dv_dialogue_clip *clip_at(const davy_dialogue *d, int64_t i, int64_t *clips) {
     return *clips < d->n_clips && d->clips[*clips].first == i ? &d->clips[(*clips)++] : NULL;
 }
 
-/* Pictures that can never fit into the context are not encoded, which takes minutes for a long video. Where memory has made
- * the context shorter, pictures may become smaller, too. */
+/* Rejects pictures that can never fit into the context before it encodes them: a long video takes minutes. The limit is the
+ * full context, because pictures may become smaller if memory has shortened the context. */
 static davy_result check_context(const davy_dialogue *d, const dv_caption_options *a) {
     const dv_vlm_config *c = &dv_pinned_model(d->pin)->config;
     const dv_picture_options of_video = video_options(a);
@@ -299,14 +299,14 @@ static davy_result check_context(const davy_dialogue *d, const dv_caption_option
         tokens += plan.tokens;
         i += clip != NULL ? clip->n : 1;
     }
-    return r < 0 || tokens <= most - before
-               ? r
-               : dv_fail(DAVY_E_CONTEXT_FULL,
-                         "%lld tokens of pictures behind %lld are more than the context of %lld tokens",
-                         (long long)tokens, (long long)before, (long long)most);
+    return r < 0 || tokens <= most - before ? r
+                                            : dv_fail(DAVY_E_CONTEXT_FULL,
+                                                      "pictures of %lld tokens after %lld tokens exceed the context of "
+                                                      "%lld tokens; add fewer or smaller pictures",
+                                                      (long long)tokens, (long long)before, (long long)most);
 }
 
-/* *n: pictures and videos. */
+/* *n: number of encoded inputs, counting a video as one. */
 static davy_result encode_pictures(davy_dialogue *d, dv_turn *t, dv_encoded *encoded, int32_t *n) {
     const dv_picture_options o = dv_turn_picture_options(d, t->options);
     const dv_session_options cancel = {.cancel = dv_turn_should_stop, .room = dv_turn_make_room, .user = d};
@@ -364,7 +364,7 @@ static int32_t on_text(void *user, const char *text, uint64_t bytes) {
     return t->out_of_memory;
 }
 
-/* Between two tokens: counts them, and notes when the first was there. */
+/* Called after each token: counts it and records the time of the first. */
 static void on_token(void *user, int64_t tokens) {
     const davy_dialogue *d = user;
     dv_turn *t = d->current;
@@ -377,7 +377,8 @@ davy_result dv_turn_answer_options(const dv_caption_options *a, int64_t context,
                                    dv_answer_options *out) {
     const davy_caption_params *p = &a->p;
     if (tokens >= context) {
-        return dv_fail(DAVY_E_CONTEXT_FULL, "the question fills the context of %lld tokens: there is no room to answer",
+        return dv_fail(DAVY_E_CONTEXT_FULL,
+                       "the question fills the context of %lld tokens, so there is no room for an answer",
                        (long long)context);
     }
     *out = (dv_answer_options){.generate = {.sample = {.temperature = (double)p->temperature,
@@ -469,7 +470,7 @@ static davy_result run_stages(davy_dialogue *d, dv_turn *t) {
 
 davy_result dv_turn_result(const dv_turn *t, davy_result r) {
     return r == DAVY_E_CANCELLED && t->timed_out
-               ? dv_fail(DAVY_E_TIMEOUT, "the answer was not there in the time it was given")
+               ? dv_fail(DAVY_E_TIMEOUT, "the answer was not complete within timeout_ns")
                : r;
 }
 

@@ -50,7 +50,7 @@ def test_model(lib, folder):
     raises(Result.E_ARCH, lambda: Host(lib, empty, task=abi.Task.CAPTION), "empty", "config.json")
     models = pathlib.Path(os.environ["DAVY_MODELS"])
     other = Host(lib, models / "davy-live-x2.safetensors")
-    raises(Result.E_UNSUPPORTED, other.dialogue, "an upscaler's dialogue", "does not caption")
+    raises(Result.E_UNSUPPORTED, other.dialogue, "an upscaler's dialogue", "is not a captioning model")
     other.close()
 
 
@@ -129,7 +129,7 @@ def test_misuse(lib, folder):
     small = h.dialogue(context_tokens=40, max_tokens=500)
     raises(Result.E_CONTEXT_FULL, lambda: h.ask(small, words=b"a" * 60), "too long", "40 tokens")
     tight = h.dialogue(context_tokens=16)
-    raises(Result.E_CONTEXT_FULL, lambda: h.ask(tight, image=picture(64, 48, 1)), "a picture too large", "20 tokens of pictures behind 0")
+    raises(Result.E_CONTEXT_FULL, lambda: h.ask(tight, image=picture(64, 48, 1)), "a picture too large", "pictures of 20 tokens after 0 tokens")
     check(not h.events(tight), "a picture that there is no room for is not looked at")
     api.dialogue_release(tight)
     check(h.info(small).turns == 0 and h.info(small).tokens_used == 0, "nothing of it stays")
