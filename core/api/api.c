@@ -1,6 +1,5 @@
-/* api.c - the table. Each entry checks what the host gave (NULL, struct sizes, a forked child), turns sized structs
- * into full-size ones, calls the module that does the work, and tells the host's log about failures. No logic lives
- * here. */
+/* api.c - the function table. Each entry checks the host's arguments (NULL, struct sizes, a forked child) and copies sized
+ * structs to full size. Then it calls the module that does the work, and logs a failure to the host. */
 #include <string.h>
 
 #include "core/api/extension.h"
@@ -19,7 +18,7 @@
 #define TEXT_OF(x)      #x
 #define DOTTED(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 
-/* Full-size copies: every struct of 1.0 has its 1.0 size as the least. */
+/* Copies a struct to full size. The smallest accepted struct_size is that of version 1.0. */
 #define TAKE(type, in, out)  dv_sized_in((in), sizeof(type), sizeof(type), #type, (out))
 #define CHECK_OUT(type, out) dv_sized_check((out), sizeof(type), #type)
 
@@ -31,7 +30,7 @@ static bool is_misuse(davy_result r) {
     return r == DAVY_E_INVALID || r == DAVY_E_STRUCT || r == DAVY_E_STATE || r == DAVY_E_OPTION || r == DAVY_E_FORKED;
 }
 
-/* Every entry that has a context ends here: the host's log hears about failures. */
+/* Every entry with a context ends here: logs a failure to the host. */
 static davy_result done(const davy_context *ctx, const char *function, davy_result r) {
     if (r >= 0 || ctx == NULL) {
         return r;
@@ -57,7 +56,7 @@ static const char *DAVY_CALL api_result_name(davy_result r) {
 
 static davy_result DAVY_CALL api_last_error(davy_error_info *out) {
     davy_error_info info;
-    dv_error_get(&info); /* before a complaint about `out` takes its place: the record stays as it was */
+    dv_error_get(&info); /* saved first: an error about `out` would overwrite the record */
     const davy_result r = CHECK_OUT(davy_error_info, out);
     dv_error_set(&info);
     if (r == DAVY_OK) {
@@ -218,7 +217,7 @@ static davy_result DAVY_CALL api_plan_query(davy_model *model, const davy_query 
     return done(context_of(model), "plan_query", r);
 }
 
-/* a: with the host's structs. */
+/* a holds the host's structs, not yet at full size. */
 static davy_result oneshot(const dv_oneshot_args *a, const char *name) {
     davy_tensor in;
     davy_tensor out;
@@ -347,7 +346,7 @@ static davy_result dialogue_done(const davy_dialogue *d, const char *function, d
     return done(d != NULL ? dv_dialogue_context(d) : NULL, function, r);
 }
 
-/* *p: out, or NULL where there are none. */
+/* *p: out, or NULL if params is NULL. */
 static davy_result take_params(const davy_caption_params *params, davy_caption_params *out,
                                const davy_caption_params **p) {
     *p = params != NULL ? out : NULL;
@@ -462,7 +461,7 @@ static davy_result DAVY_CALL api_caption_info(davy_text *text, davy_dialogue_inf
     davy_result r = text != NULL ? DAVY_OK : is_null("text");
     r = r < 0 ? r : CHECK_OUT(davy_dialogue_info, out);
     if (r == DAVY_OK && dv_text_info(text) == NULL) {
-        r = dv_fail(DAVY_E_UNSUPPORTED, "text: not of a caption");
+        r = dv_fail(DAVY_E_UNSUPPORTED, "text: it is not the text of a caption");
     }
     if (r == DAVY_OK) {
         dv_sized_out(out, dv_text_info(text), sizeof *out);

@@ -1,5 +1,4 @@
-/* ext_inspect.c - "davy.inspect/1": what a weight file is, as JSON; also, and then above all, when davy cannot run it.
- */
+/* ext_inspect.c - "davy.inspect/1": describes a weight file as JSON, also a file that davy cannot run. */
 #include <string.h>
 
 #include "core/host/context.h"
@@ -143,7 +142,7 @@ static davy_result write_unknown(dv_jw *w, const dv_tensors *t) {
     return DAVY_OK;
 }
 
-/* Reasons that are about the weights; anything else is a failure of the call. */
+/* True for errors about the weights; the result then describes them. Other errors fail the call. */
 static bool is_about_weights(davy_result r) {
     return r == DAVY_E_ARCH || r == DAVY_E_TENSOR || r == DAVY_E_SHAPE || r == DAVY_E_UNSUPPORTED ||
            r == DAVY_E_UNSAFE || r == DAVY_E_FORMAT;

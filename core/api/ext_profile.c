@@ -1,4 +1,4 @@
-/* ext_profile.c - "davy.profile/1": times of the steps of a context's runs, from start to stop. */
+/* ext_profile.c - "davy.profile/1": times of the steps of all runs of a context between start and stop. */
 #include "core/host/context.h"
 #include "core/base/error.h"
 #include "core/api/extension.h"
@@ -23,7 +23,7 @@ static davy_result DAVY_CALL stop(davy_context *ctx, davy_text **json) {
     }
     dv_profile *profile = dv_context_services(ctx)->profile;
     if (!dv_profile_on(profile)) {
-        return dv_fail(DAVY_E_STATE, "profile: stop without start");
+        return dv_fail(DAVY_E_STATE, "profile: stop was called without start");
     }
     dv_profile_stop(profile);
     return dv_text_create(dv_profile_json(profile), json);

@@ -1,4 +1,4 @@
-/* extension.h - what get_extension finds: tables of functions that only tools need. */
+/* extension.h - the tables of get_extension: functions that only tools need. */
 #ifndef DV_EXTENSION_H
 #define DV_EXTENSION_H
 

@@ -12,12 +12,12 @@ struct davy_buffer {
     _Atomic int64_t refs; /* the host's handle and jobs that use it */
     davy_context *context;
     dv_gpu *gpu;        /* NULL: host memory */
-    dv_mutex *lock;     /* of busy; NULL in host memory */
-    dv_gpu_event *busy; /* of stream-ordered work; NULL: none */
+    dv_mutex *lock;     /* guards busy; NULL in host memory */
+    dv_gpu_event *busy; /* end of the stream-ordered work that uses the buffer; NULL: none */
     void *data;
     uint64_t bytes;
     davy_tensor tensor;
-    dv_busy_buffer entry; /* in the context's list, once it has no owner */
+    dv_busy_buffer entry; /* link in the context's list of released, busy buffers */
 };
 
 static davy_result take_memory(davy_context *ctx, davy_buffer *b) {
@@ -31,7 +31,7 @@ static davy_result take_memory(davy_context *ctx, davy_buffer *b) {
 
 davy_result dv_buffer_create(davy_context *ctx, dv_gpu *gpu, uint64_t bytes, davy_buffer **out) {
     if (bytes == 0 || bytes > (uint64_t)INT64_MAX) {
-        return dv_fail(DAVY_E_INVALID, "a buffer of %llu bytes", (unsigned long long)bytes);
+        return dv_fail(DAVY_E_INVALID, "buffer: bytes is %llu, expected 1 to 2^63 - 1", (unsigned long long)bytes);
     }
     davy_buffer *b = dv_calloc(1, sizeof *b);
     if (b == NULL) {
@@ -70,8 +70,8 @@ davy_result dv_buffer_alloc(davy_context *ctx, davy_memory memory, uint64_t byte
         return dv_buffer_create(ctx, dv_context_services(ctx)->gpus[0], bytes, out);
     }
     const bool known = memory > 0 && memory < DAVY_MEMORY_BUFFER;
-    return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID, "buffer_alloc: memory is %d, a context on %s",
-                   (int)memory, dv_context_on_gpu(ctx) ? "a GPU has HOST and CUDA" : "the CPU has HOST");
+    return dv_fail(known ? DAVY_E_UNSUPPORTED : DAVY_E_INVALID, "buffer_alloc: memory is %d; a context on %s",
+                   (int)memory, dv_context_on_gpu(ctx) ? "a GPU has HOST and CUDA" : "the CPU has only HOST");
 }
 
 davy_buffer *dv_buffer_ref(davy_buffer *b) {
@@ -79,7 +79,7 @@ davy_buffer *dv_buffer_ref(davy_buffer *b) {
     return b;
 }
 
-/* Stream-ordered work that reads or writes the memory may still go on; a lost device does nothing any more. */
+/* True if no enqueued work uses the memory. A lost device counts as idle. */
 static bool is_idle(const davy_buffer *b) {
     bool ready = true;
     return b->busy == NULL || dv_gpu_event_ready(b->busy, &ready) != DAVY_OK || ready;
@@ -126,7 +126,7 @@ davy_result dv_buffer_busy(davy_buffer *b, void *stream) {
         return r;
     }
     dv_mutex_lock(b->lock);
-    /* One event stands for all streams that use the buffer. */
+    /* One event covers all streams: the stream first waits for the event, then records it again. */
     r = b->busy != NULL ? dv_gpu_event_wait(q, b->busy) : dv_gpu_event_create(b->gpu, false, &b->busy);
     r = r < 0 ? r : dv_gpu_event_record(b->busy, q);
     dv_mutex_unlock(b->lock);

@@ -13,22 +13,22 @@
 #include "core/base/sized.h"
 
 struct dv_weights_pin {
-    _Atomic int64_t refs; /* the captioner's own, and one a pin */
+    _Atomic int64_t refs; /* one for the captioner, one for each pin */
     dv_vlm_model *model;
 };
 
 #define POLL_NS 5000000ull
 
-typedef struct place {      /* that has the weights: a GPU, or the CPU */
-    dv_mutex *lock;         /* of what follows; not held while they are loaded, which calls the host */
-    bool loading;           /* others wait, but go on asking whether they are wanted */
-    dv_weights_pin *loaded; /* NULL: they are not */
+typedef struct place {      /* a GPU, or the CPU */
+    dv_mutex *lock;         /* guards the members below; released while loading, because loading calls the host */
+    bool loading;           /* other threads wait, and poll for cancellation */
+    dv_weights_pin *loaded; /* NULL: not loaded */
 } place;
 
 struct dv_captioner {
-    const dv_services *services; /* the context's: the model pins it */
-    char *path, *mmproj;         /* mmproj NULL: none was named */
-    const char *file;            /* inside path */
+    const dv_services *services; /* of the context; the model holds a reference to it */
+    char *path, *mmproj;         /* mmproj NULL: not given */
+    const char *file;            /* last component; points into path */
     davy_dtype compute;
     bool no_map;
     dv_vlm_config config;
@@ -43,7 +43,7 @@ static bool is_gguf(const char *path) {
     return dv_path_stat(path) == DV_PATH_FILE && dv_ends_with(path, ".gguf");
 }
 
-/* What a GGUF file is for. */
+/* The kind of a GGUF file. */
 typedef enum gguf_part { GGUF_OTHER = 0, GGUF_TEXT, GGUF_VISION } gguf_part;
 
 static davy_result part_of(const char *path, bool map, gguf_part *out) {
@@ -62,13 +62,13 @@ static davy_result part_of(const char *path, bool map, gguf_part *out) {
     return DAVY_OK;
 }
 
-typedef struct named { /* what the sources name */
+typedef struct named { /* paths of the sources */
     const char *path[2];
     uint32_t n;
     bool map;
 } named;
 
-/* false: these sources are for other models. */
+/* Returns false if the sources cannot be a captioning model: only paths, one or two, no config. */
 static bool take_paths(const davy_model_desc *d, named *out) {
     uint32_t stride = d->source_stride;
     out->n = d->n_sources;
@@ -91,7 +91,7 @@ static bool take_paths(const davy_model_desc *d, named *out) {
     return out->path[0] != NULL;
 }
 
-/* A pair in any order, or a text model alone. */
+/* Finds a text model and its mmproj in any order, or a text model alone. */
 static davy_result find_gguf(const named *n, const char **text, const char **vision) {
     for (uint32_t i = 0; i < n->n; i++) {
         gguf_part part = GGUF_OTHER;
@@ -103,13 +103,13 @@ static davy_result find_gguf(const named *n, const char **text, const char **vis
         *vision = part == GGUF_VISION ? n->path[i] : *vision;
     }
     if (*text == NULL && *vision != NULL) {
-        return dv_fail(DAVY_E_ARCH, "%s: an mmproj, the half that sees; name the text model's GGUF file",
+        return dv_fail(DAVY_E_ARCH, "%s: an mmproj holds only the vision tower; name the text model's GGUF file too",
                        dv_path_name(*vision));
     }
     return DAVY_OK;
 }
 
-/* The folder of a captioning model's config.json; *out NULL: there is none. */
+/* *out: folder of a captioning model's config.json; NULL: no config.json. */
 static davy_result find_folder(const char *path, char **out) {
     char *config = NULL;
     dv_vlm_config c;
@@ -139,7 +139,7 @@ static dv_gpu *gpu_of(const dv_services *s, int32_t gpu) {
     return s->n_gpus > 0 ? s->gpus[gpu] : NULL;
 }
 
-/* "auto": on a GPU the wider of the 16-bit types that its tensor cores know. */
+/* AUTO on a GPU: BF16 if the tensor cores support it (from sm_80 on), else F16. */
 static davy_dtype compute_of(const dv_captioner *c) {
     const dv_gpu *gpu = gpu_of(c->services, 0);
     if (c->compute != DAVY_DTYPE_AUTO || gpu == NULL) {
@@ -170,10 +170,10 @@ static dv_vlm_open opening(const dv_captioner *c, int32_t gpu) {
 static davy_result check(const davy_model_desc *d, const dv_services *services, const char *file) {
     const bool gpu = services->n_gpus > 0;
     if (d->arch != NULL && strcmp(d->arch, "vlm") != 0) {
-        return dv_fail(DAVY_E_ARCH, "%s: %s was asked for, but this is a captioning model (vlm)", file, d->arch);
+        return dv_fail(DAVY_E_ARCH, "%s: arch is %s, but the file is a captioning model (vlm)", file, d->arch);
     }
     if (d->compute == DAVY_DTYPE_FP8 || (d->compute == DAVY_DTYPE_F16 && !gpu)) {
-        return dv_fail(DAVY_E_UNSUPPORTED, "%s: a %s captions in F32, BF16, %sINT8 or INT4, not in %s", file,
+        return dv_fail(DAVY_E_UNSUPPORTED, "%s: captioning on a %s needs F32, BF16, %sINT8 or INT4, not %s", file,
                        gpu ? "GPU" : "CPU", gpu ? "F16, " : "", d->compute == DAVY_DTYPE_F16 ? "F16" : "FP8");
     }
     return DAVY_OK;
@@ -201,7 +201,7 @@ static davy_result make(davy_context *ctx, const davy_model_desc *desc, const ch
         r = dv_fail(DAVY_E_NOMEM_HOST, "captioning: out of memory");
     } else {
         for (size_t n = strlen(c->path); n > 1 && c->path[n - 1] == '/'; n--) {
-            c->path[n - 1] = '\0'; /* a folder's name, not what follows it */
+            c->path[n - 1] = '\0'; /* removes trailing slashes, so that the last component is the folder's name */
         }
         c->file = dv_path_name(c->path);
         r = check(desc, c->services, c->file);
@@ -227,13 +227,13 @@ davy_result dv_captioner_open(davy_context *ctx, const davy_model_desc *desc, dv
         return DAVY_OK;
     }
     if (!take_paths(desc, &n)) {
-        return requested
-                   ? dv_fail(DAVY_E_UNSUPPORTED, "model: a captioning model is opened by the path of its folder or of "
-                                                 "its GGUF file, and that of an mmproj")
-                   : DAVY_OK;
+        return requested ? dv_fail(DAVY_E_UNSUPPORTED,
+                                   "model: a captioning model needs the path of its folder, or the paths of "
+                                   "its GGUF file and of its mmproj")
+                         : DAVY_OK;
     }
     if (dv_path_stat(n.path[0]) == DV_PATH_NONE) {
-        return requested ? dv_fail(DAVY_E_NOT_FOUND, "%s: there is no such file or folder", n.path[0]) : DAVY_OK;
+        return requested ? dv_fail(DAVY_E_NOT_FOUND, "%s: no such file or folder", n.path[0]) : DAVY_OK;
     }
     davy_result r = find_gguf(&n, &text, &vision);
     if (r == DAVY_OK && text == NULL && n.n == 1) {
@@ -244,7 +244,7 @@ davy_result dv_captioner_open(davy_context *ctx, const davy_model_desc *desc, dv
         r = make(ctx, desc, text != NULL ? text : folder, vision, out);
     } else if (r == DAVY_OK && requested) {
         r = dv_fail(DAVY_E_ARCH,
-                    "%s: no captioning model; expected a folder with config.json, weights and tokenizer.json, "
+                    "%s: not a captioning model; expected a folder with config.json, weights and tokenizer.json, "
                     "or a GGUF text model with its mmproj",
                     dv_path_name(n.path[0]));
     }
@@ -301,7 +301,7 @@ int32_t dv_captioner_gpus(const dv_captioner *c) {
     return c->services->n_gpus > 0 ? c->n_places : 0;
 }
 
-/* Under the lock, and back under it: until nobody else loads. */
+/* Enters and leaves with the lock: waits until no other thread loads. */
 static davy_result await_others(place *at, const dv_loading *loading) {
     davy_result r = DAVY_OK;
     while (r == DAVY_OK && at->loading) {

@@ -1,5 +1,5 @@
-/* context.c - see context.h. Everything a context needs from outside (environment, devices, memory) is read once, while
- * it is created. Models and busy buffers are in the context's lists; it calls them through the entries they registered. */
+/* context.c - see context.h. Creation reads environment, devices and memory size once. Models and busy buffers register
+ * entries in the context's lists; the context calls them through these entries. */
 #include "core/host/context.h"
 
 #include <stdatomic.h>
@@ -21,24 +21,23 @@ struct davy_context {
     _Atomic int64_t refs; /* the host's handle, models, jobs, buffers */
     uint64_t process;
     dv_log log;
-    davy_host host; /* zeros where there is none */
+    davy_host host; /* zeros if the host gave none */
     dv_services services;
     dv_gpu *gpus[DV_GPUS_MAX];
     dv_jobs *jobs;
-    char *model_folders[MODEL_FOLDERS]; /* in order of search; NULL: none */
+    char *model_folders[MODEL_FOLDERS]; /* in search order; NULL: not set */
     dv_mutex *lock;                     /* guards models, busy */
     dv_model_entry *models;
     dv_busy_buffer *busy;
 };
 
-/* Of host memory; 0: none. */
+/* Default budget of host memory; 0: no limit. */
 static uint64_t default_budget(void) {
     return dv_memory_total() / 2;
 }
 
 static void destroy(davy_context *ctx) {
-    /* Threads do not follow into a forked child, and a lock may have been held by one of them: there, only memory goes.
-     */
+    /* A forked child has no threads, and locks may stay locked. There only memory is freed. */
     if (!dv_context_is_child(ctx)) {
         dv_jobs_release(ctx->jobs);
         if (ctx->busy != NULL) {
@@ -78,7 +77,7 @@ davy_result dv_context_check(const davy_context *ctx) {
         return dv_fail(DAVY_E_INVALID, "context is NULL");
     }
     if (dv_context_is_child(ctx)) {
-        return dv_fail(DAVY_E_FORKED, "the context was created before fork(), create one in this process");
+        return dv_fail(DAVY_E_FORKED, "the context was created before fork(); create one in this process");
     }
     return DAVY_OK;
 }
@@ -91,7 +90,7 @@ static davy_result check_desc(const davy_context_desc *d) {
                        (unsigned)d->abi_version, (unsigned)DAVY_ABI_VERSION);
     }
     if ((d->flags & ~(uint32_t)DAVY_CONTEXT_NO_ENVIRONMENT) != 0) {
-        return dv_fail(DAVY_E_INVALID, "context: flags has bits this library does not know: 0x%x", (unsigned)d->flags);
+        return dv_fail(DAVY_E_INVALID, "context: flags has unknown bits: 0x%x", (unsigned)d->flags);
     }
     if (d->reserved0 != 0) {
         return dv_fail(DAVY_E_INVALID, "context: reserved0 must be 0");
@@ -113,7 +112,7 @@ static davy_result take_host(const davy_context_desc *d, davy_host *host, dv_log
     }
     if ((host->alloc == NULL) != (host->free == NULL) || (host->device_alloc == NULL) != (host->device_free == NULL)) {
         return dv_fail(DAVY_E_INVALID,
-                       "host: alloc and free come both or not at all, device_alloc and device_free too");
+                       "host: set both of alloc and free or neither; the same for device_alloc and device_free");
     }
     if (host->log_level < DAVY_LOG_NONE || host->log_level > DAVY_LOG_DEBUG) {
         return dv_fail(DAVY_E_INVALID, "host: log_level is %d, expected 0 to 5", (int)host->log_level);
@@ -122,7 +121,7 @@ static davy_result take_host(const davy_context_desc *d, davy_host *host, dv_log
     return DAVY_OK;
 }
 
-/* Given folder, environment, then where the library and its models are installed or built together. */
+/* Search order: the given folder, DAVY_MODELS, then folders beside the library (installed or built). */
 static davy_result find_folders(davy_context *ctx, const char *given, bool environment) {
     static const char *const beside[] = {"models", "../share/davy/models", "../../share/davy/models",
                                          "../packaging/models"};
@@ -198,7 +197,7 @@ static void log_setup(const davy_context *ctx) {
             DAVY_VERSION_MAJOR, DAVY_VERSION_MINOR, DAVY_VERSION_PATCH, (int)dv_pool_threads(s->pool), (unsigned)s->cpu,
             (unsigned long long)(dv_heap_budget(s->heap) >> 20));
     for (int32_t i = 0; i < s->n_gpus; i++) {
-        dv_logf(&ctx->log, DAVY_LOG_INFO, "cuda:%d computes, memory budget %llu MiB", (int)dv_gpu_index(s->gpus[i]),
+        dv_logf(&ctx->log, DAVY_LOG_INFO, "cuda:%d is used, memory budget %llu MiB", (int)dv_gpu_index(s->gpus[i]),
                 (unsigned long long)(dv_gpu_budget(s->gpus[i]) >> 20));
     }
 }
@@ -232,7 +231,7 @@ davy_result dv_context_create(const davy_context_desc *desc, davy_context **out)
 
 /* ---- shipped models ---- */
 
-/* A name is a name: with a separator or a dot in front it would be a way out of the folder. */
+/* Rejects separators and a leading dot: such a name could leave the folder. */
 static bool is_plain_name(const char *name) {
     return name[0] != '\0' && name[0] != '.' && strpbrk(name, "/\\:") == NULL;
 }
@@ -258,8 +257,8 @@ davy_result dv_context_find_model(const davy_context *ctx, const char *name, cha
             n += (size_t)dv_max(0, snprintf(tried + n, sizeof tried - n, "%s%s", n > 0 ? ", " : "", folder));
         }
     }
-    return dv_fail(DAVY_E_NOT_FOUND, "no model called \"%s\" is shipped with davy%s%s", name,
-                   n > 0 ? "; looked in " : "", tried);
+    return dv_fail(DAVY_E_NOT_FOUND, "model \"%s\" is not shipped with davy%s%s", name, n > 0 ? "; searched " : "",
+                   tried);
 }
 
 const dv_services *dv_context_services(const davy_context *ctx) {
@@ -290,7 +289,7 @@ static uint64_t used(const davy_context *ctx) {
     return dv_heap_used(heap, DV_MEM_WEIGHTS) + dv_heap_used(heap, DV_MEM_WORKSPACE);
 }
 
-/* Of all GPUs: given out, and held by their pools beside it. */
+/* Allocated memory of all GPUs, without the unused memory of their pools. */
 static uint64_t device_used(const davy_context *ctx) {
     uint64_t bytes = 0;
     for (int32_t i = 0; i < ctx->services.n_gpus; i++) {
@@ -324,7 +323,7 @@ void dv_context_memory(davy_context *ctx, davy_memory_info *out) {
     }
 }
 
-/* ---- what lives in it ---- */
+/* ---- objects of a context ---- */
 
 void dv_context_add_model(davy_context *ctx, dv_model_entry *entry) {
     dv_mutex_lock(ctx->lock);
@@ -335,7 +334,7 @@ void dv_context_add_model(davy_context *ctx, dv_model_entry *entry) {
 
 void dv_context_remove_model(davy_context *ctx, dv_model_entry *entry) {
     if (dv_context_is_child(ctx)) {
-        return; /* the lock may be held for ever, and nobody walks the list any more */
+        return; /* in a forked child the lock may stay locked, and no thread walks the list */
     }
     dv_mutex_lock(ctx->lock);
     dv_model_entry **at = &ctx->models;
@@ -348,8 +347,8 @@ void dv_context_remove_model(davy_context *ctx, dv_model_entry *entry) {
     dv_mutex_unlock(ctx->lock);
 }
 
-/* The nth model that is still alive, with a reference: freeing memory calls the host's callbacks, so the lock must not
- * be held meanwhile. */
+/* Returns the nth living model with a reference. The caller can then work without the lock, as freeing memory calls the
+ * host's callbacks. */
 static dv_model_entry *take_model(davy_context *ctx, int64_t n) {
     dv_model_entry *found = NULL;
     dv_mutex_lock(ctx->lock);
@@ -397,7 +396,7 @@ void dv_context_free_idle(davy_context *ctx, bool wait) {
     dv_error_set(&saved);
 }
 
-/* ---- giving memory back ---- */
+/* ---- freeing memory ---- */
 
 static bool over(const davy_context *ctx, const dv_keep *keep) {
     return used(ctx) > keep->host_bytes || device_used(ctx) > keep->device_bytes;

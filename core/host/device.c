@@ -24,7 +24,7 @@ static void describe_cpu(davy_device_info *out) {
     snprintf(out->selector, sizeof out->selector, "cpu");
     out->memory_total_bytes = dv_memory_total();
     out->memory_free_bytes = dv_memory_available();
-    if (out->memory_free_bytes > out->memory_total_bytes) { /* a container's limit is below what the machine has free */
+    if (out->memory_free_bytes > out->memory_total_bytes) { /* a container's limit is below the machine's free memory */
         out->memory_free_bytes = out->memory_total_bytes;
     }
 }
@@ -32,7 +32,7 @@ static void describe_cpu(davy_device_info *out) {
 davy_result dv_device_info(const char *library_dir, int32_t index, davy_device_info *out) {
     const int32_t count = dv_device_count(library_dir);
     if (index < 0 || index >= count) {
-        return dv_fail(DAVY_E_NOT_FOUND, "device %d: there are %d", (int)index, (int)count);
+        return dv_fail(DAVY_E_NOT_FOUND, "device: index is %d, but there are only %d devices", (int)index, (int)count);
     }
     if (index > 0) {
         return dv_gpu_describe(library_dir, index - 1, out);
@@ -43,7 +43,7 @@ davy_result dv_device_info(const char *library_dir, int32_t index, davy_device_i
 
 /* ---- selectors ---- */
 
-/* The next item of a list, its length in *n; NULL at the end. */
+/* Returns the next item of a list, with its length in *n; NULL at the end. */
 static const char *next_item(const char **at, size_t *n) {
     const char *item = *at;
     if (item == NULL) {
@@ -58,7 +58,7 @@ static bool is_gpu_text(const char *item, size_t n) {
     return n >= 4 && strncmp(item, "cuda", 4) == 0 && (n == 4 || item[4] == ':');
 }
 
-/* Whether the text may select something. */
+/* True if the text has the form of a selector. */
 static bool is_selector(const char *text) {
     const char *at = text;
     const char *item = NULL;
@@ -88,8 +88,8 @@ static davy_result open_index(const dv_devices_desc *d, int32_t index, dv_gpu **
     return dv_gpu_open(&desc, out);
 }
 
-/* The first GPU that opens; with a CUDA context of the host's the one it belongs to. Why the others do not is told at a
- * level that says how surprising it is. */
+/* Opens the first usable GPU, or the GPU of the host's CUDA context if there is one. Logs why it skipped others: as INFO if
+ * that is expected, else as WARN. */
 static void open_any(const dv_devices_desc *d, dv_gpu *gpus[DV_GPUS_MAX], int32_t *n) {
     char why[256] = "";
     const int32_t count = dv_gpu_count(d->library_dir, why, sizeof why);
@@ -119,10 +119,10 @@ static davy_result open_item(const dv_devices_desc *d, const char *item, size_t 
     char text[128];
     int32_t index = 0;
     if (length >= sizeof text) {
-        return dv_fail(DAVY_E_INVALID, "device \"%.*s…\": longer than any selector", 32, item);
+        return dv_fail(DAVY_E_INVALID, "device \"%.*s…\": too long for a selector", 32, item);
     }
     if (*n == DV_GPUS_MAX) {
-        return dv_fail(DAVY_E_INVALID, "device: a list of more than %d GPUs", (int)DV_GPUS_MAX);
+        return dv_fail(DAVY_E_INVALID, "device: the list has more than %d GPUs", (int)DV_GPUS_MAX);
     }
     snprintf(text, sizeof text, "%.*s", (int)length, item);
     davy_result r = dv_gpu_find(d->library_dir, text, &index);
@@ -148,10 +148,12 @@ davy_result dv_devices_open(const dv_devices_desc *d, dv_gpu *gpus[DV_GPUS_MAX],
     const bool automatic = strcmp(d->selector, "auto") == 0;
     if (automatic || (d->cuda_context != NULL && strcmp(d->selector, "cuda") == 0)) {
         open_any(d, gpus, n);
-        return automatic || *n > 0 ? DAVY_OK : dv_fail(DAVY_E_DEVICE, "cuda: no GPU takes the host's CUDA context");
+        return automatic || *n > 0 ? DAVY_OK
+                                   : dv_fail(DAVY_E_DEVICE, "cuda: the host's CUDA context belongs to no usable GPU");
     }
     if (d->cuda_context != NULL && strchr(d->selector, ',') != NULL) {
-        return dv_fail(DAVY_E_INVALID, "device \"%s\": cuda_context is of one GPU, not of several", d->selector);
+        return dv_fail(DAVY_E_INVALID, "device \"%s\": cuda_context belongs to one GPU; name only that one",
+                       d->selector);
     }
     while (r == DAVY_OK && (item = next_item(&at, &length)) != NULL) {
         r = open_item(d, item, length, gpus, n);

@@ -1,9 +1,8 @@
 /* job.c - the queue and its thread.
  *
- * One lock per queue guards the list and every job's state; the work itself runs without it. After the thread has
- * marked a job as finished it never looks at it again, so the host may release the job at that very moment, and
- * releasing always happens on the host's thread: the queue's own thread can therefore never be the one that takes a
- * context down and would have to wait for itself. Cancelling is one atomic store. */
+ * One lock per queue guards the list and each job's state; the work runs without it. The thread never reads a job again after
+ * it has marked it as finished, so the host may release the job at once. Only the host's threads release jobs. So the queue's
+ * thread never destroys a context, which would make it wait for itself. Cancelling is one atomic store. */
 #include "core/host/job.h"
 
 #include <stdatomic.h>
@@ -24,7 +23,7 @@ struct davy_job {
     dv_jobs *jobs;
     davy_job *next;
     _Atomic int32_t cancel;
-    job_state state; /* from here on: under the queue's lock */
+    job_state state; /* the queue's lock guards this and all members below */
     davy_result result;
     davy_error_info error;
     uint64_t done, total;
@@ -38,7 +37,7 @@ struct dv_jobs {
     dv_mutex *lock;
     dv_cond *added;
     dv_cond *finished;
-    davy_job *first; /* queued, next one first */
+    davy_job *first; /* queued jobs in the order of their run */
     dv_thread *thread;
     bool quit;
 };
@@ -77,7 +76,7 @@ void dv_jobs_release(dv_jobs *jobs) {
     dv_free(jobs);
 }
 
-/* Under the lock. The calling thread's record has the error, if it is one. */
+/* Under the lock. If r is an error, it is in the calling thread's record. */
 static void finish(davy_job *job, davy_result r) {
     job->result = r;
     if (r < 0) {
@@ -92,20 +91,20 @@ static void finish(davy_job *job, davy_result r) {
     dv_cond_broadcast(job->jobs->finished);
 }
 
-/* Why its turn need not come any more. */
+/* An error if the job was cancelled or its deadline has passed. */
 static davy_result check_alive(const davy_job *job) {
     if (dv_job_cancelled(job)) {
-        return dv_fail(DAVY_E_CANCELLED, "the job was cancelled before it began");
+        return dv_fail(DAVY_E_CANCELLED, "the job was cancelled before it started");
     }
     if (job->desc.deadline_ns != 0 && dv_now_ns() >= job->desc.deadline_ns) {
-        return dv_fail(DAVY_E_TIMEOUT, "the job's time was over before its turn came");
+        return dv_fail(DAVY_E_TIMEOUT, "the job's timeout_ns passed before it started");
     }
     return DAVY_OK;
 }
 
-/* Under the lock: a job that waits for its turn does not wait for it to be cancelled, nor longer than it was given. */
+/* Under the lock: finishes a queued job at once if it was cancelled or its deadline has passed. */
 static void finish_if_over(davy_job *job) {
-    davy_error_info saved; /* of a thread that only asked how the job is doing */
+    davy_error_info saved; /* the calling thread only asked for the job's state */
     if (job->state != JOB_QUEUED) {
         return;
     }
@@ -166,7 +165,7 @@ davy_result dv_job_submit(dv_jobs *jobs, const dv_job_desc *desc, davy_job **out
     }
     if (r == DAVY_OK) {
         jobs->owner.ref(jobs->owner.context);
-        *out = job; /* before the job can call anything back */
+        *out = job; /* set before the job can call the host back */
         davy_job **at = &jobs->first;
         while (*at != NULL && (*at)->desc.priority >= desc->priority) {
             at = &(*at)->next;
@@ -198,8 +197,8 @@ davy_context *dv_job_context(const davy_job *job) {
     return job->jobs->owner.context;
 }
 
-/* PENDING, or the result. A cancelled job in the queue is noticed now and then: job_cancel wakes nobody up, nor does a
- * deadline. */
+/* Returns the result, or PENDING after timeout_ns. For a queued job it polls: neither job_cancel nor a deadline signals the
+ * condition. */
 static davy_result wait_for(davy_job *job, uint64_t timeout_ns, davy_error_info *error) {
     const uint64_t deadline_ns = dv_deadline(timeout_ns);
     dv_mutex_lock(job->jobs->lock);
@@ -257,8 +256,8 @@ void dv_job_release(davy_job *job) {
     if (job == NULL) {
         return;
     }
-    const dv_jobs_owner owner = job->jobs->owner; /* the queue goes with its context */
-    if (job->jobs->process == dv_process_id()) {  /* a forked child has no thread, and the lock may be held for ever */
+    const dv_jobs_owner owner = job->jobs->owner; /* a copy: the last release destroys the queue too */
+    if (job->jobs->process == dv_process_id()) {  /* a forked child has no thread, and the lock may stay locked */
         davy_error_info ignored;
         dv_job_cancel(job);
         wait_for(job, UINT64_MAX, &ignored);

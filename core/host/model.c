@@ -1,5 +1,5 @@
-/* model.c - see model.h. The engine does the work and keeps the weights' state (packed or not); what is here is
- * lifetime, what the host said about the latent, and the second try of a run that did not fit into memory. */
+/* model.c - see model.h. The engine computes and holds the weights. This file has the lifetime, the host's options for the
+ * latent, and the second try of a run that did not fit into memory. */
 #include "core/host/model.h"
 
 #include <stdatomic.h>
@@ -15,16 +15,16 @@
 
 struct davy_model {
     _Atomic int64_t refs;
-    _Atomic int32_t running; /* calls that need the weights right now */
+    _Atomic int32_t running; /* calls that use the weights now */
     davy_context *context;
     dv_engine *engine; /* one of these two */
     dv_captioner *captioner;
     davy_model_info info;
     char *name;
-    dv_model_entry entry; /* in the context's list */
+    dv_model_entry entry; /* link in the context's list */
 };
 
-/* ---- what the context asks of it ---- */
+/* ---- callbacks of the context ---- */
 
 static davy_model *try_ref(davy_model *m) {
     int64_t n = atomic_load(&m->refs);
@@ -72,15 +72,16 @@ static davy_result check_desc(const davy_model_desc *d) {
         return dv_fail(DAVY_E_INVALID, "model: task is %d, expected 0 or DAVY_TASK_*", (int)d->task);
     }
     if (d->compute < 0 || d->compute > DAVY_DTYPE_FP8 || d->compute == DAVY_DTYPE_U8 || d->compute == DAVY_DTYPE_U16) {
-        return dv_fail(DAVY_E_INVALID, "model: compute is %d, which is no dtype to compute in", (int)d->compute);
+        return dv_fail(DAVY_E_INVALID, "model: compute is %d, expected 0, F32, F16, BF16, INT8, INT4 or FP8",
+                       (int)d->compute);
     }
     if ((d->flags & ~flags) != 0 || d->reserved0 != 0) {
-        return dv_fail(DAVY_E_INVALID, "model: flags has bits this library does not know, or reserved0 is not 0");
+        return dv_fail(DAVY_E_INVALID, "model: flags has unknown bits, or reserved0 is not 0");
     }
     return dv_options_check((dv_options){d->options, d->n_options}, known, "model");
 }
 
-/* The host knows what an ambiguous file does not say. */
+/* Takes the latent's scale and shift from the host's options, for files that do not state them. */
 static davy_result take_factors(const davy_model_desc *d, davy_model_info *info, const char *name) {
     const dv_options options = {d->options, d->n_options};
     double scale = 0.0;
@@ -94,8 +95,8 @@ static davy_result take_factors(const davy_model_desc *d, davy_model_info *info,
     }
     const bool fixed = info->latent_scale == 1.0f && info->latent_shift == 0.0f;
     if (info->latent_channels == 0 || fixed) {
-        return dv_fail(DAVY_E_OPTION, "%s: scaling_factor and shift_factor mean nothing to %s", name,
-                       fixed ? "a model whose latents are the scaled ones already" : "a model without latents");
+        return dv_fail(DAVY_E_OPTION, "%s: scaling_factor and shift_factor are not allowed for %s", name,
+                       fixed ? "a model with latents that are already scaled" : "a model without latents");
     }
     if (has_scale && !(scale > 0.0)) {
         return dv_fail(DAVY_E_OPTION, "%s: scaling_factor is %g, expected more than 0", name, scale);
@@ -105,7 +106,7 @@ static davy_result take_factors(const davy_model_desc *d, davy_model_info *info,
     return DAVY_OK;
 }
 
-/* TF32 is a precision that davy_dtype has no number for. */
+/* TF32 is an option, because davy_dtype has no value for it. */
 static davy_result take_tf32(const davy_model *m, const davy_model_desc *d, bool *out) {
     const dv_options options = {d->options, d->n_options};
     double value = 0.0;
@@ -116,12 +117,14 @@ static davy_result take_tf32(const davy_model *m, const davy_model_desc *d, bool
         return r;
     }
     if (d->compute != DAVY_DTYPE_F32) {
-        return dv_fail(DAVY_E_OPTION, "model: tf32 goes with compute F32 only");
+        return dv_fail(DAVY_E_OPTION, "model: tf32 needs compute F32");
     }
-    return dv_context_on_gpu(m->context) ? DAVY_OK : dv_fail(DAVY_E_UNSUPPORTED, "model: a CPU has no tf32");
+    return dv_context_on_gpu(m->context)
+               ? DAVY_OK
+               : dv_fail(DAVY_E_UNSUPPORTED, "model: tf32 needs a GPU; the context computes on the CPU");
 }
 
-/* "8x32": files of DAT and RGT may not say how large their windows are. */
+/* "8x32", the size of a window: files of DAT and RGT may not state it. */
 static davy_result take_split(const davy_model_desc *d, int64_t out[2]) {
     const dv_options options = {d->options, d->n_options};
     const char *text = dv_options_get(options, "split");
@@ -134,7 +137,7 @@ static davy_result take_split(const davy_model_desc *d, int64_t out[2]) {
         memcpy(height, text, (size_t)(x - text));
     }
     if (x == NULL || !dv_parse_int(height, 1, 64, &out[0]) || !dv_parse_int(x + 1, 1, 64, &out[1])) {
-        return dv_fail(DAVY_E_OPTION, "option split: \"%s\" is no height and width of a window, such as 8x32", text);
+        return dv_fail(DAVY_E_OPTION, "option split: \"%s\" is not a window's height and width, such as 8x32", text);
     }
     return DAVY_OK;
 }
@@ -156,23 +159,24 @@ static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_op
                                .tf32 = tf32,
                                .split = {split[0], split[1]}};
     r = dv_engine_create(&ed, &m->engine);
-    if (dv_is_short(r) && dv_model_make_room(m)) { /* int8 is tried on a picture */
+    if (dv_is_short(r) && dv_model_make_room(m)) { /* creation with int8 runs a test picture */
         r = dv_engine_create(&ed, &m->engine);
     }
     if (r < 0) {
         return r;
     }
-    opened->tensors = NULL; /* the engine's now */
+    opened->tensors = NULL; /* the engine owns them now */
     opened->config = NULL;
     dv_engine_info(m->engine, &m->info);
     if (split[0] > 0 && strcmp(m->info.arch, "dat") != 0 && strcmp(m->info.arch, "rgt") != 0) {
-        return dv_fail(DAVY_E_OPTION, "%s: split means nothing to %s", opened->file_name, m->info.arch);
+        return dv_fail(DAVY_E_OPTION, "%s: the option split is for dat and rgt, not for %s", opened->file_name,
+                       m->info.arch);
     }
     m->info.struct_size = sizeof m->info;
     m->info.scale_num = (int32_t)dv_max(m->info.scale_num, 1);
     m->info.scale_den = (int32_t)dv_max(m->info.scale_den, 1);
     if (desc->task != 0 && desc->task != m->info.task) {
-        return dv_fail(DAVY_E_ARCH, "%s: %s was asked for, but the weights are %s (%s)", opened->file_name,
+        return dv_fail(DAVY_E_ARCH, "%s: expected %s, but the weights are %s (%s)", opened->file_name,
                        desc->task == DAVY_TASK_VAE ? "a VAE" : "an upscaler",
                        m->info.task == DAVY_TASK_VAE ? "a VAE" : "an upscaler", m->info.arch);
     }
@@ -181,7 +185,7 @@ static davy_result make_engine(davy_model *m, const davy_model_desc *desc, dv_op
 
 static void destroy(davy_model *m) {
     davy_context *ctx = m->context;
-    /* In a forked child the engine's lock is held for ever if a run was going on; then its memory stays where it is. */
+    /* In a forked child the engine's lock stays locked if a run was active at the fork. Then its memory is not freed. */
     if (!dv_context_is_child(ctx) || atomic_load(&m->running) == 0) {
         dv_engine_release(m->engine);
         dv_captioner_release(m->captioner);
@@ -191,14 +195,14 @@ static void destroy(davy_model *m) {
     dv_context_release(ctx);
 }
 
-/* Takes the captioner over. */
+/* Owns the captioner from here on, also on an error. */
 static davy_result open_captioner(davy_context *ctx, const davy_model_desc *desc, dv_captioner *captioner,
                                   davy_model **out) {
     davy_model *m = NULL;
     davy_result r = DAVY_OK;
     if (desc->n_options > 0) {
-        r = dv_fail(DAVY_E_OPTION, "%s: option %s means nothing to a captioning model", dv_captioner_file(captioner),
-                    desc->options[0].key);
+        r = dv_fail(DAVY_E_OPTION, "%s: a captioning model does not support the option %s",
+                    dv_captioner_file(captioner), desc->options[0].key);
     } else if ((m = dv_calloc(1, sizeof *m)) == NULL || (m->name = dv_strdup(dv_captioner_file(captioner))) == NULL) {
         r = dv_fail(DAVY_E_NOMEM_HOST, "out of memory for a model");
     }
@@ -295,7 +299,7 @@ bool dv_model_make_room(const davy_model *m) {
 
 typedef struct task {
     dv_engine *engine;
-    dv_clip_tiles *clip; /* NULL: a picture */
+    dv_clip_tiles *clip; /* NULL: pictures */
     const dvk_image *tail;
     const dv_work *work; /* NULL: only load the weights */
     const dv_control *control;

@@ -1,6 +1,5 @@
-/* sources.c - from davy_source to tensors: finds shipped models, opens paths, memory and readers, tells a config from
- * weights by content, and puts several files together: shards as they are, the halves of a tiny autoencoder below
- * "encoder." and "decoder.". */
+/* sources.c - opens each davy_source as tensors: shipped models, paths, memory and readers. It detects a config by content
+ * and merges several files: shards keep their names, halves of a tiny autoencoder get the prefixes "encoder." and "decoder.". */
 #include "core/host/sources.h"
 
 #include <inttypes.h>
@@ -23,10 +22,10 @@ typedef struct opening {
     bool map;
     dv_opened result;
     int64_t weights;    /* weight sources so far */
-    char *first_path;   /* where a config.json may lie */
-    const char *prefix; /* of the first weights, given when the second turned out to be its other half */
-    bool blends;        /* the second weights are another version of the first */
-    double blend;       /* the first one's share */
+    char *first_path;   /* path of the first weights; a config.json may be beside it */
+    const char *prefix; /* half_prefix of the first weights; used if the second weights are the other half */
+    bool blends;        /* the result is a mix of two weight files */
+    double blend;       /* share of the first file, 0 to 1 */
 } opening;
 
 static davy_result nomem(const char *what) {
@@ -49,16 +48,16 @@ static davy_result check_source(const davy_source *s, uint32_t i) {
     }
     if (s->role == DAVY_SOURCE_TOKENIZER || s->role == DAVY_SOURCE_PREPROCESSOR) {
         return dv_fail(DAVY_E_UNSUPPORTED,
-                       "source %u: a tokenizer or preprocessor is taken from beside a captioning model's weights",
+                       "source %u: tokenizer and preprocessor are not sources; davy reads them beside the weights",
                        (unsigned)i);
     }
     if (given > 1 || (given == 0 && s->name == NULL)) {
-        return dv_fail(DAVY_E_INVALID, "source %u: exactly one of path, data and read is expected, or a name alone",
+        return dv_fail(DAVY_E_INVALID, "source %u: expected exactly one of path, data and read, or only a name",
                        (unsigned)i);
     }
     if (s->role == DAVY_SOURCE_DIRECTORY && (s->path == NULL || dv_path_stat(s->path) != DV_PATH_FOLDER)) {
-        return dv_fail(s->path == NULL ? DAVY_E_INVALID : DAVY_E_NOT_FOUND, "source %u: %s is no folder", (unsigned)i,
-                       s->path != NULL ? s->path : "it");
+        return dv_fail(s->path == NULL ? DAVY_E_INVALID : DAVY_E_NOT_FOUND, "source %u: %s is not a folder",
+                       (unsigned)i, s->path != NULL ? s->path : "it");
     }
     return DAVY_OK;
 }
@@ -75,10 +74,10 @@ static davy_result read_config(opening *o, dv_source *source) {
     const char *name = dv_source_name(source);
     const uint64_t bytes = dv_source_bytes(source);
     if (o->result.config != NULL) {
-        return dv_fail(DAVY_E_INVALID, "%s: a second config", name);
+        return dv_fail(DAVY_E_INVALID, "%s: the sources have a second config; give one", name);
     }
     if (bytes > CONFIG_BYTES) {
-        return dv_fail(DAVY_E_FORMAT, "%s: a config of %" PRIu64 " bytes", name, bytes);
+        return dv_fail(DAVY_E_FORMAT, "%s: a config of %" PRIu64 " bytes is too large", name, bytes);
     }
     davy_result r = dv_source_view(source, 0, bytes, &view, &owned);
     r = r < 0 ? r : dv_json_parse(view, bytes, name, &o->result.config);
@@ -86,8 +85,8 @@ static davy_result read_config(opening *o, dv_source *source) {
     return r;
 }
 
-/* JSON begins with a brace and goes on with text; a safetensors file may begin with a byte that looks like a brace, but
- * has zeros in the length it begins with. */
+/* JSON starts with a brace and has no zero bytes. A safetensors file starts with a 64-bit length: its first byte may equal a
+ * brace, but its high bytes are zero. */
 static davy_result looks_like_json(dv_source *source, bool *out) {
     const void *view = NULL;
     void *owned = NULL;
@@ -111,9 +110,8 @@ static davy_result looks_like_json(dv_source *source, bool *out) {
 
 /* ---- several weight sources ---- */
 
-/* Which half of a tiny autoencoder the tensors are, by their names: those files number their layers from 0 and have
- * nothing in front. The decoder's layer 0 is an activation without weights. NULL: no half, or one that says itself what
- * it is. */
+/* Prefix for one half of a tiny autoencoder: "encoder." or "decoder.". These files number their layers from 0, without a
+ * prefix. The decoder's layer 0 is an activation without weights. NULL: not such a half, or its names have a prefix. */
 static const char *half_prefix(const dv_tensors *t) {
     for (int64_t i = 0; i < t->count; i++) {
         const char c = t->refs[i].name[0];
@@ -124,7 +122,7 @@ static const char *half_prefix(const dv_tensors *t) {
     return t->count == 0 ? NULL : dv_tensors_find(t, "0.weight") != NULL ? "encoder." : "decoder.";
 }
 
-/* Takes t over in every case. */
+/* Owns t in every case, also on an error. */
 static davy_result add_weights(opening *o, dv_tensors *t, const char *name) {
     dv_opened *res = &o->result;
     davy_result r = dv_tensors_unwrap(t);
@@ -141,7 +139,7 @@ static davy_result add_weights(opening *o, dv_tensors *t, const char *name) {
     }
     if (o->blends) {
         r = o->weights == 2 ? dv_tensors_blend(res->tensors, t, o->blend)
-                            : dv_fail(DAVY_E_OPTION, "model: blend goes with two files of weights, not more");
+                            : dv_fail(DAVY_E_OPTION, "model: blend needs exactly two weight files, found more");
     } else if (o->weights == 2 && o->prefix != NULL && prefix != NULL && strcmp(o->prefix, prefix) != 0) {
         dv_tensors *both = dv_calloc(1, sizeof *both);
         if (both == NULL) {
@@ -236,7 +234,7 @@ static davy_result read_blend(opening *o) {
     return r;
 }
 
-/* A config.json beside the weights, where none was given. */
+/* If no config was given, reads a config.json beside the weights. */
 static davy_result find_config(opening *o) {
     char *path = NULL;
     dv_source *source = NULL;
@@ -269,14 +267,14 @@ static davy_result add_all(opening *o) {
         r = add_source(o, i, stride);
         if (r == DAVY_OK && d->progress != NULL && d->n_sources > 1 &&
             d->progress(d->progress_user, "open", i + 1, d->n_sources) != 0) {
-            r = dv_fail(DAVY_E_CANCELLED, "model: cancelled while its files were opened");
+            r = dv_fail(DAVY_E_CANCELLED, "model: cancelled while opening its files");
         }
     }
     if (r == DAVY_OK && o->weights == 0) {
-        r = dv_fail(DAVY_E_INVALID, "model: the sources hold a config, but no weights");
+        r = dv_fail(DAVY_E_INVALID, "model: the sources have a config but no weights; add a weight file");
     }
     if (r == DAVY_OK && o->blends && o->weights < 2) {
-        r = dv_fail(DAVY_E_OPTION, "model: blend goes with two files of weights, not one");
+        r = dv_fail(DAVY_E_OPTION, "model: blend needs exactly two weight files, found one");
     }
     return r < 0 ? r : find_config(o);
 }
