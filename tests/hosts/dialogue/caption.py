@@ -81,7 +81,7 @@ def test_turns(lib, folder, device=b"cpu"):
     lib.check(h.api.dialogue_rewind(d, 0))
     h.ask(d, picture(40, 24, 1), b"What?")
     check(h.text(d) == first, "from the start the same")
-    raises(Result.E_INVALID, lambda: lib.check(h.api.dialogue_rewind(d, 2)), "rewind ahead", "has 1")
+    raises(Result.E_INVALID, lambda: lib.check(h.api.dialogue_rewind(d, 2)), "rewind ahead", "0 to 1")
     raises(Result.E_STATE, lambda: lib.check(h.api.dialogue_add_text(d, abi.Role.SYSTEM, b"x")), "system late")
     sampled = abi.CaptionParams(temperature=0.9, seed=5, max_tokens=12)
     texts = []
