@@ -94,6 +94,9 @@ CONV_DEVICE float finish(const dvk_conv_epi &e, float v, float bias, float slope
     return KIND != DVK_WGMMA_SLOPE_LAST || v >= 0 ? v : slope * v;
 }
 
+/* What a template's number of residuals is where a launch has its own. */
+enum { RES_OF_LAUNCH = -1 };
+
 /* Eight sums with their bias, whose residuals lie in r, through one of the two kinds that are cheaper together. */
 template <class T, int KIND, int RES>
 CONV_DEVICE void finish_octet(const dvk_conv_epi &e, float (&v)[8], const uint32_t (&r)[2][4]) {
@@ -110,10 +113,43 @@ CONV_DEVICE void finish_octet(const dvk_conv_epi &e, float (&v)[8], const uint32
     for (int i = 0; i < 4; i++) {
         const float2 r0 = T::unpack(r[0][i]), r1 = T::unpack(r[1][i]);
         float2 times = make_float2(e.beta[0] * r0.x, e.beta[0] * r0.y);
-        if (RES > 1) {
+        if (RES > 1 || (RES == RES_OF_LAUNCH && e.n_res > 1)) {
             times.x = fmaf(e.beta[1], r1.x, times.x), times.y = fmaf(e.beta[1], r1.y, times.y);
         }
         v[2 * i] = bend(v[2 * i]) * times.x, v[2 * i + 1] = bend(v[2 * i + 1]) * times.y;
+    }
+}
+
+/* The same through any kind that finish has, with as many residuals as the launch has: what is seldom is done by one code.
+ * slope: of pairs. */
+template <class T>
+CONV_DEVICE void finish_seldom(const dvk_conv_epi &e, int kind, float (&v)[8], const float (&slope)[2],
+                               const uint32_t (&r)[2][4]) {
+    if (kind == DVK_WGMMA_SILU) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[i] = conv_act_fast<CONV_SILU>(v[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        v[i] = kind != DVK_WGMMA_SLOPE || v[i] >= 0 ? v[i] : slope[i / 2 & 1] * v[i];
+        v[i] *= e.alpha;
+    }
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        if (k < e.n_res) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float2 add = T::unpack(r[k][i]);
+                v[2 * i] = fmaf(e.beta[k], add.x, v[2 * i]);
+                v[2 * i + 1] = fmaf(e.beta[k], add.y, v[2 * i + 1]);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        v[i] = kind != DVK_WGMMA_SLOPE_LAST || v[i] >= 0 ? v[i] : slope[i / 2 & 1] * v[i];
     }
 }
 

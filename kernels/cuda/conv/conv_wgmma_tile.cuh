@@ -35,6 +35,9 @@ CONV_DEVICE conv_tile tile_of(const dvk_conv_wgmma &p, int j, int group) {
  * rare, so that short code is better than fast code. */
 enum { WAY_OWN = 1, WAY_SUMS = 2, WAY_PIXELS = 4, WAY_TIMES = 8, WAY_BARE = 16 };
 
+/* Instead of a kind: what finish_seldom does. */
+enum { KIND_OF_LAUNCH = -1 };
+
 struct output_ring {
     uint32_t at, barriers;
     int group;
@@ -80,29 +83,36 @@ struct output_ring {
     __device__ __forceinline__ void piece(const dvk_conv_wgmma &p, const conv_channels &c, uint32_t to, uint32_t from,
                                           const float *sum, int i, conv_sums &sums) const {
         const dvk_conv_epi &e = p.epi;
+        const int res = RES == RES_OF_LAUNCH ? e.n_res : RES;
+        const bool own = OWN && (RES != RES_OF_LAUNCH || p.own);
 #pragma unroll
         for (int j = 0; j < HIGH; j += 2, to += 2048, from += 2048) {
             uint32_t m[4], r[2][4] = {};
-            if (RES > 0) {
-                matrices_load_transposed(OWN ? of_patch(p, i * HIGH + j) : from, r[0]);
+            if (res > 0) {
+                matrices_load_transposed(own ? of_patch(p, i * HIGH + j) : from, r[0]);
             }
-            if (RES > 1) {
-                matrices_load_transposed(OWN ? from : from + DVK_WGMMA_PIECE, r[1]);
+            if (res > 1) {
+                matrices_load_transposed(own ? from : from + DVK_WGMMA_PIECE, r[1]);
             }
-            if (by_octets(KIND)) {
+            if (by_octets(KIND) || KIND == KIND_OF_LAUNCH) {
                 float v[8];
 #pragma unroll
                 for (int q = 0; q < 8; q++) {
                     v[q] = sum[j * 4 + q] + c.bias[q / 2 & 1];
                 }
-                finish_octet<T, KIND, RES>(e, v, r);
+                if (KIND == KIND_OF_LAUNCH) {
+                    finish_seldom<T>(e, p.epilogue, v, c.slope, r);
+                } else {
+                    finish_octet<T, KIND, RES>(e, v, r);
+                }
 #pragma unroll
                 for (int q = 0; q < 4; q++) {
                     m[q] = T::pack(v[2 * q], v[2 * q + 1]);
                 }
             }
+            /* matrix: channels 8 * (q & 1), row j + q / 2 */
 #pragma unroll
-            for (int q = 0; q < 4 && !by_octets(KIND); q++) { /* matrix: channels 8 * (q & 1), row j + q / 2 */
+            for (int q = 0; q < 4 && !by_octets(KIND) && KIND != KIND_OF_LAUNCH; q++) {
                 const float *s = sum + j * 4 + q * 2;
                 const float2 r0 = T::unpack(r[0][q]), r1 = T::unpack(r[1][q]);
                 const float a = finish<KIND, RES>(e, s[0], c.bias[q & 1], c.slope[q & 1], r0.x, r1.x);
@@ -130,7 +140,8 @@ struct output_ring {
                                           const conv_channels &channels, uint32_t mine, const float *sum, int i,
                                           conv_sums &sums) {
         const uint32_t entry = at + slot * p.entry_bytes;
-        if (RES > OWN) {
+        const bool brought = RES == RES_OF_LAUNCH ? p.epi.n_res > p.own : RES > OWN;
+        if (brought) {
             barrier_wait(barriers + 8 * slot, parity);
         } else if (i == 0 || i >= p.entries) {
             if (thread == 0) {
@@ -143,7 +154,7 @@ struct output_ring {
         named_barrier(1 + group, 128);
         if (thread == 0) {
             copy_out(&p.y[t.phase], t.c0, t.x0, t.y0 + i * DVK_WGMMA_PIECE_H, t.n, entry);
-            if (RES > OWN && i + p.entries - 1 < DVK_WGMMA_PIECES && i > 0) {
+            if (brought && i + p.entries - 1 < DVK_WGMMA_PIECES && i > 0) {
                 copy_out_read<1>(); /* the piece before has left its place to a later one */
                 bring_residuals(p, t, i + p.entries - 1, slot > 0 ? slot - 1 : p.entries - 1);
             }
@@ -273,16 +284,20 @@ struct output_ring {
             : "=l"(values)
             : "r"(at + warp * ROWS * DVK_WGMMA_TILE_W * pitch * 4));
         __syncwarp();
+        float mine[SUMS];
 #pragma unroll
         for (int quarter = 0; quarter < 4; quarter++) {
 #pragma unroll
-            for (int i = 0; i < SUMS && quarter == warp; i++) { /* row i / 4, channel lane / 4 + 8 * (i / 2 & 1) */
-                const int c = lane / 4 + 8 * (i / 2 & 1), pixel = i / 4 * 8 + 2 * (lane & 3) + (i & 1);
-                const float slope = e.act ? of.slope[i / 2 & 1] : 1.0f;
-                if (c < pitch) {
-                    values[pixel * pitch + c] =
-                        finish<DVK_WGMMA_SLOPE, 0>(e, sum[quarter * SUMS + i], of.bias[i / 2 & 1], slope, 0, 0);
-                }
+            for (int i = 0; i < SUMS && quarter == warp; i++) { /* registers have no index at run time */
+                mine[i] = sum[quarter * SUMS + i];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < SUMS; i++) { /* row i / 4, channel lane / 4 + 8 * (i / 2 & 1) */
+            const int c = lane / 4 + 8 * (i / 2 & 1), pixel = i / 4 * 8 + 2 * (lane & 3) + (i & 1);
+            const float slope = e.act ? of.slope[i / 2 & 1] : 1.0f;
+            if (c < pitch) {
+                values[pixel * pitch + c] = finish<DVK_WGMMA_SLOPE, 0>(e, mine[i], of.bias[i / 2 & 1], slope, 0, 0);
             }
         }
         __syncwarp();
@@ -304,17 +319,21 @@ struct output_ring {
         }
     }
 
-    template <class T, int KIND, int WAYS>
-    __device__ __forceinline__ void write_as(const dvk_conv_wgmma &p, const conv_tile &t, int thread,
-                                             float (&sum)[128]) {
-        enum { BARE = WAYS & WAY_BARE, SLOPES = KIND == DVK_WGMMA_SLOPE || KIND == DVK_WGMMA_SLOPE_LAST };
-        conv_sums none(0, 0, 0);
-        if (p.epi.n_res == 0) {
-            write<T, KIND, 0, COUNT_NONE, 0, KIND == DVK_WGMMA_SLOPE_LAST>(p, t, thread, sum, none);
-        } else if (p.epi.n_res == 1) {
-            write<T, KIND, 1, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
-        } else {
-            write<T, KIND, 2, COUNT_NONE, 0, BARE || SLOPES || KIND == DVK_WGMMA_SILU>(p, t, thread, sum, none);
+    /* Kinds and numbers of residuals that have no code of their own. */
+    template <int WAYS> static __device__ __forceinline__ bool is_seldom(const dvk_conv_wgmma &p) {
+        const int res = p.epi.n_res;
+        const bool bare = WAYS & WAY_BARE;
+        switch (p.epilogue) {
+        case DVK_WGMMA_LINEAR:
+            return (WAYS & WAY_OWN) && p.own ? res == 2 : bare && res > 0;
+        case DVK_WGMMA_SLOPE:
+            return res > (bare ? 0 : 1);
+        case DVK_WGMMA_SLOPE_LAST:
+            return bare || res != 1;
+        case DVK_WGMMA_SILU:
+            return res > 0;
+        default:
+            return false;
         }
     }
 
@@ -326,12 +345,10 @@ struct output_ring {
         conv_sums sums(high, wide, 2 * (thread & 3));
         if (p.epi.n_res > 0 && whole) {
             write<T, DVK_WGMMA_LINEAR, 1, COUNT_WHOLE, 0, WAYS & WAY_BARE>(p, t, thread, sum, sums);
-        } else if (p.epi.n_res > 0) {
-            write<T, DVK_WGMMA_LINEAR, 1, COUNT_EDGE, 0, true>(p, t, thread, sum, sums);
         } else if (whole) {
             write<T, DVK_WGMMA_LINEAR, 0, COUNT_WHOLE>(p, t, thread, sum, sums);
         } else {
-            write<T, DVK_WGMMA_LINEAR, 0, COUNT_EDGE, 0, true>(p, t, thread, sum, sums);
+            write<T, KIND_OF_LAUNCH, RES_OF_LAUNCH, COUNT_EDGE, 0, true>(p, t, thread, sum, sums);
         }
         statistics(p, t, thread, wide, high, sums);
     }
@@ -368,14 +385,20 @@ struct output_ring {
     __device__ __forceinline__ void store(const dvk_conv_wgmma &p, const conv_tile &t, int thread, float (&sum)[128]) {
         enum { BARE = WAYS & WAY_BARE };
         conv_sums none(0, 0, 0);
+        if (is_seldom<WAYS>(p)) {
+            write<T, KIND_OF_LAUNCH, RES_OF_LAUNCH, COUNT_NONE, WAYS & WAY_OWN, true>(p, t, thread, sum, none);
+            return;
+        }
         switch (p.epilogue) {
         case DVK_WGMMA_LINEAR:
-            if ((WAYS & WAY_OWN) && p.own && p.epi.n_res == 1) {
+            if ((WAYS & WAY_OWN) && p.own) {
                 write<T, DVK_WGMMA_LINEAR, 1, COUNT_NONE, 1>(p, t, thread, sum, none);
-            } else if ((WAYS & WAY_OWN) && p.own) {
-                write<T, DVK_WGMMA_LINEAR, 2, COUNT_NONE, 1>(p, t, thread, sum, none);
+            } else if (BARE || p.epi.n_res == 0) {
+                write<T, DVK_WGMMA_LINEAR, 0, COUNT_NONE>(p, t, thread, sum, none);
+            } else if (p.epi.n_res == 1) {
+                write<T, DVK_WGMMA_LINEAR, BARE ? 0 : 1, COUNT_NONE>(p, t, thread, sum, none);
             } else {
-                write_as<T, DVK_WGMMA_LINEAR, WAYS>(p, t, thread, sum);
+                write<T, DVK_WGMMA_LINEAR, BARE ? 0 : 2, COUNT_NONE>(p, t, thread, sum, none);
             }
             break;
         case DVK_WGMMA_STATISTICS:
@@ -384,27 +407,29 @@ struct output_ring {
         case DVK_WGMMA_SLOPE:
             if ((WAYS & WAY_SUMS) && p.sums) {
                 write_and_sum<T>(p, t, thread, sum);
+            } else if (BARE || p.epi.n_res == 0) {
+                write<T, DVK_WGMMA_SLOPE, 0, COUNT_NONE>(p, t, thread, sum, none);
             } else {
-                write_as<T, DVK_WGMMA_SLOPE, WAYS>(p, t, thread, sum);
+                write<T, DVK_WGMMA_SLOPE, BARE ? 0 : 1, COUNT_NONE>(p, t, thread, sum, none);
             }
             break;
         case DVK_WGMMA_SLOPE_LAST:
-            write_as<T, DVK_WGMMA_SLOPE_LAST, WAYS>(p, t, thread, sum);
+            if (!BARE) {
+                write<T, DVK_WGMMA_SLOPE_LAST, 1, COUNT_NONE>(p, t, thread, sum, none);
+            }
             break;
         case DVK_WGMMA_SILU:
-            write_as<T, DVK_WGMMA_SILU, WAYS>(p, t, thread, sum);
+            write<T, DVK_WGMMA_SILU, 0, COUNT_NONE>(p, t, thread, sum, none);
             break;
         case DVK_WGMMA_GATE:
             write<T, DVK_WGMMA_GATE, 1, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
             break;
         case DVK_WGMMA_CURVE:
-            write<T, DVK_WGMMA_CURVE, 0, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
+            write<T, DVK_WGMMA_CURVE, 0, COUNT_NONE, 0, true>(p, t, thread, sum, none);
             break;
         case DVK_WGMMA_TIMES:
-            if ((WAYS & WAY_TIMES) && p.epi.n_res == 1) {
-                write<T, DVK_WGMMA_TIMES, 1, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
-            } else if (WAYS & WAY_TIMES) {
-                write<T, DVK_WGMMA_TIMES, 2, COUNT_NONE, 0, BARE>(p, t, thread, sum, none);
+            if (WAYS & WAY_TIMES) {
+                write<T, DVK_WGMMA_TIMES, RES_OF_LAUNCH, COUNT_NONE, 0, true>(p, t, thread, sum, none);
             }
             break;
         case DVK_WGMMA_PIXELS:
